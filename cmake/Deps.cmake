@@ -1,0 +1,12 @@
+# Everything comes from the system; scripts/setup.sh installs it. Nothing is downloaded here.
+find_package(Threads REQUIRED)
+find_package(ggml 0.27 REQUIRED)
+find_package(llama 0.7 REQUIRED)
+find_package(PkgConfig REQUIRED)
+pkg_check_modules(uring REQUIRED IMPORTED_TARGET liburing>=2.3)
+find_package(CLI11 2.3 REQUIRED)
+find_package(nlohmann_json 3.11 REQUIRED)
+find_package(spdlog 1.10 REQUIRED)
+if(MOESTRO_TESTS)
+  find_package(GTest REQUIRED)
+endif()

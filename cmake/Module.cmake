@@ -1,0 +1,27 @@
+# moestro_module(<name> SOURCES <cc...> [DEPENDS <module...>] [LINK <target...>] [TESTS <cc...>])
+# A static library moestro_<name> and, with TESTS, an executable moestro_<name>_test known to ctest.
+# DEPENDS are modules seen through this one's headers; LINK are foreign targets (SYSTEM includes).
+function(moestro_module name)
+  cmake_parse_arguments(M "" "" "SOURCES;DEPENDS;LINK;TESTS" ${ARGN})
+  add_library(moestro_${name} STATIC ${M_SOURCES})
+  target_include_directories(moestro_${name} PUBLIC ${PROJECT_SOURCE_DIR}/src)
+  list(TRANSFORM M_DEPENDS PREPEND moestro_)
+  target_link_libraries(moestro_${name} PUBLIC ${M_DEPENDS} PRIVATE moestro_flags PUBLIC ${M_LINK})
+  if(MOESTRO_TESTS AND M_TESTS)
+    moestro_test(${name} SOURCES ${M_TESTS} DEPENDS ${name})
+  endif()
+endfunction()
+
+# moestro_test(<name> SOURCES <cc...> DEPENDS <module...> [TIMEOUT <s>]): one gtest executable.
+function(moestro_test name)
+  cmake_parse_arguments(T "" "TIMEOUT" "SOURCES;DEPENDS" ${ARGN})
+  if(NOT T_TIMEOUT)
+    set(T_TIMEOUT 120)
+  endif()
+  add_executable(moestro_${name}_test ${T_SOURCES})
+  list(TRANSFORM T_DEPENDS PREPEND moestro_)
+  target_link_libraries(moestro_${name}_test PRIVATE ${T_DEPENDS} moestro_flags GTest::gtest_main)
+  include(GoogleTest)
+  gtest_discover_tests(moestro_${name}_test DISCOVERY_TIMEOUT 60
+                       PROPERTIES LABELS ${name} TIMEOUT ${T_TIMEOUT})
+endfunction()

@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: MIT
+#include "base/bytes.h"
+
+#include <array>
+#include <cctype>
+#include <charconv>
+#include <cmath>
+#include <system_error>
+
+namespace moestro {
+namespace {
+
+// The factor behind a unit suffix, 0 for an unknown one.
+double UnitFactor(std::string_view unit) {
+  std::string lower;
+  for (const char c : unit) {
+    lower += static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  }
+  if (lower.empty() || lower == "b") return 1.0;
+  constexpr std::string_view kPrefixes = "kmgt";
+  const size_t power = kPrefixes.find(lower[0]);
+  if (power == std::string_view::npos) return 0.0;
+  const std::string_view rest = std::string_view(lower).substr(1);
+  if (!rest.empty() && rest != "b" && rest != "ib") return 0.0;
+  return std::pow(1024.0, static_cast<double>(power + 1));
+}
+
+}  // namespace
+
+Result<uint64_t> ParseBytes(std::string_view text) {
+  double number = 0.0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  const std::string_view unit = text.substr(static_cast<size_t>(end - text.data()));
+  const double factor = error == std::errc{} ? UnitFactor(unit) : 0.0;
+  const double bytes = number * factor;
+  if (factor == 0.0 || !std::isfinite(bytes) || bytes < 0.0 || bytes >= 0x1p63) {
+    return Fail(Errc::kUsage, "'{}' is not a size; write for example 4G, 512M or 1.5GiB", text);
+  }
+  return static_cast<uint64_t>(bytes);
+}
+
+std::string FormatBytes(uint64_t bytes) {
+  constexpr std::array<const char*, 4> kUnits = {"KiB", "MiB", "GiB", "TiB"};
+  if (bytes < kKiB) return std::format("{} B", bytes);
+  double value = static_cast<double>(bytes) / 1024.0;
+  size_t unit = 0;
+  while (value >= 1024.0 && unit + 1 < kUnits.size()) {
+    value /= 1024.0;
+    ++unit;
+  }
+  return std::format("{:.1f} {}", value, kUnits[unit]);
+}
+
+}  // namespace moestro

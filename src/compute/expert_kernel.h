@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: MIT
+// Matrix rows times activations for one expert matrix, on the CPU, for every type that ggml's CPU
+// backend multiplies. Activations are quantised once (per token and matrix width) to the type the
+// weights want, as ggml does.
+//
+// A token's result does not depend on which or how many other tokens are in the call, nor on how
+// rows are split: bit-identity across chunk sizes and budgets rests on that.
+// Kernels are pure functions; any thread may call them.
+#pragma once
+
+#include <ggml.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "base/result.h"
+
+namespace moestro {
+
+struct ExpertKernel {
+  ggml_type weight_type = GGML_TYPE_COUNT;
+  ggml_type activation_type = GGML_TYPE_COUNT;  // what Quantise produces
+  const char* name = "";                        // "q4_0 avx512vnni", "q6_K ggml": for bench output
+
+  // Bytes of one quantised activation vector of n weights, padded to 64.
+  size_t activation_bytes(int64_t n) const;
+  // n floats -> activation_bytes(n) bytes at `to` (64-byte aligned).
+  void (*quantise)(const ExpertKernel& self, const float* from, std::byte* to, int64_t n) = nullptr;
+
+  // out[t][r] = dot(row r of W, activations[t]) for r in [0, n_rows), t in [0, n_tokens).
+  // `rows` is the first row, rows follow each other at `row_bytes`; its address may have any
+  // alignment that is a multiple of the type's scalar (GGUF allows 32-byte and smaller alignment).
+  // out[t] points to n_rows floats. `ahead` is the number of bytes behind the last row that will
+  // be read next by the same thread (0: none): a hint for software prefetch, never dereferenced.
+  struct Call {
+    const std::byte* rows;
+    size_t row_bytes;
+    int64_t n_in;
+    int64_t n_rows;
+    const std::byte* const* activations;  // [n_tokens]
+    float* const* out;                    // [n_tokens]
+    int64_t n_tokens;
+    size_t ahead;
+  };
+  void (*multiply)(const ExpertKernel& self, const Call& call) = nullptr;
+
+  // ggml's own functions behind the generic kernel; null in the dequantising fallback.
+  const void* traits = nullptr;
+};
+
+// The fastest kernel for this machine. kUnsupported for a type the CPU backend cannot multiply.
+// `allow_own` = false gives the generic kernel (ggml's vec_dot), for tests and comparison.
+Result<ExpertKernel> FindExpertKernel(ggml_type type, bool allow_own = true);
+
+}  // namespace moestro

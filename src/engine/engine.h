@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: MIT
+// A loaded model and one sequence of tokens: the boundary that the command line, tests and later the
+// server see. Opening reads the dense weights and reserves every byte the budget allows.
+//
+// Thread rule: one thread for the whole life of the process calls Open() and every method (ggml's
+// OpenMP team belongs to it). RequestStop() may be called from a signal handler or any thread.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+#include "core/ids.h"
+#include "core/model_spec.h"
+#include "engine/engine_options.h"
+#include "engine/run_stats.h"
+
+namespace moestro {
+
+// done/total in any unit; called at most about 20 times a second from the engine thread.
+using Progress = std::function<void(const char* what, uint64_t done, uint64_t total)>;
+
+class Engine {
+ public:
+  // Errors: what GgufFile/ReadSpec/ReadWeights say; kInvalidRequest when the budget is too small
+  // (names the smallest that works, broken down).
+  static Result<std::unique_ptr<Engine>> Open(const std::string& model_path,
+                                              const EngineOptions& options, Progress progress = {});
+  ~Engine();
+
+  const ModelSpec& spec() const;
+  uint32_t n_ctx() const;
+  const MemoryPlan& memory() const;
+
+  // Appends tokens to the sequence and returns the logits after the last one, [n_vocab], valid until
+  // the next call. One token is a decode step; more are prefill in chunks.
+  // kInvalidRequest: empty, id out of range, or position past n_ctx. kIo: a read failed twice; the
+  // sequence is then as before the call. kInterrupted after RequestStop().
+  Result<std::span<const float>> Append(std::span<const Token> tokens);
+  // Same, with the logits of every token: [n_tokens][n_vocab] row-major.
+  Result<std::vector<float>> AppendAll(std::span<const Token> tokens);
+
+  uint32_t position() const;             // tokens in the sequence
+  // Forgets all tokens from `position` on. REQUIRES: position <= this->position().
+  void Rewind(uint32_t position);
+  void Reset() { Rewind(0); }
+
+  // Makes the current or next Append() return kInterrupted at the next layer border. Cleared by it.
+  void RequestStop();
+
+  // Counters since Open() or the last ResetStats(); the disk probe runs on first use.
+  RunStats stats() const;
+  void ResetStats();
+  Result<double> ProbeDiskBandwidth();   // bytes per second, same request size and depth as decode
+  void SetProgress(Progress progress);   // for long prefills; empty: none
+
+ private:
+  struct Impl;
+  explicit Engine(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace moestro

@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: MIT
+// What a run did, for summaries, bench output and tests. Same names everywhere.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+namespace moestro {
+
+struct PhaseStats {
+  uint64_t tokens = 0;
+  double seconds = 0.0;
+  double wait_seconds = 0.0;      // compute threads had nothing to do but wait for bytes
+  uint64_t expert_uses = 0;       // (layer, expert) requests
+  uint64_t hits = 0;              // resident when asked
+  uint64_t misses = 0;
+  uint64_t evictions = 0;
+  uint64_t disk_bytes = 0;        // expert bytes read, padding included
+
+  double tokens_per_second() const { return seconds > 0 ? static_cast<double>(tokens) / seconds : 0; }
+  double hit_rate() const {
+    return expert_uses > 0 ? static_cast<double>(hits) / static_cast<double>(expert_uses) : 0;
+  }
+  template <class V>
+  void Visit(V&& v) const {
+    v("tokens", tokens);
+    v("seconds", seconds);
+    v("wait_seconds", wait_seconds);
+    v("expert_uses", expert_uses);
+    v("hits", hits);
+    v("misses", misses);
+    v("evictions", evictions);
+    v("disk_bytes", disk_bytes);
+  }
+};
+
+struct RunStats {
+  PhaseStats prefill;
+  PhaseStats decode;
+  std::vector<double> decode_ms;   // one entry per decode token
+  // Mean seconds of a decode token whose experts were all resident, measured in this process (see
+  // Engine::stats); 0 while unknown.
+  double compute_seconds_per_token = 0.0;
+};
+
+}  // namespace moestro

@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: MIT
+// The directory of a GGUF v3 model, one file or all its shards: metadata and where each tensor's
+// bytes lie. Nothing is trusted: a damaged file gives an error, never a crash (gguf.h aborts on some
+// inputs, so the header is checked before the library sees it).
+//
+// Immutable after Open(); any thread may read it.
+#pragma once
+
+#include <gguf.h>
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "base/result.h"
+#include "core/extent.h"
+
+namespace moestro {
+
+struct TensorInfo {
+  std::string name;
+  ggml_type type = GGML_TYPE_F32;
+  std::array<int64_t, 4> ne{1, 1, 1, 1};  // ne[0] is the contiguous dimension
+  Extent extent;                          // checked to lie inside its file
+};
+
+class GgufFile {
+ public:
+  // `path`: a single file or the first shard (name-00001-of-00003.gguf). Errors name the file, the
+  // value and the remedy: kIo (unreadable, missing shard), kInvalidFile (damaged), kUnsupported
+  // (GGUF v1/v2, big endian).
+  static Result<GgufFile> Open(const std::string& path);
+
+  const std::vector<std::string>& paths() const { return paths_; }  // Extent::file indexes this
+  const std::vector<TensorInfo>& tensors() const { return tensors_; }
+  const TensorInfo* Find(std::string_view name) const;  // nullptr: no such tensor
+  uint64_t file_bytes() const { return file_bytes_; }   // all shards
+
+  // Metadata by key. Integers of any width and sign convert when the value fits. nullopt: absent.
+  // A key of the wrong type is kInvalidFile.
+  Result<std::optional<uint64_t>> FindUint(const std::string& key) const;
+  Result<std::optional<double>> FindFloat(const std::string& key) const;
+  Result<std::optional<bool>> FindBool(const std::string& key) const;
+  Result<std::optional<std::string>> FindString(const std::string& key) const;
+  // Length of an array value (for example tokenizer.ggml.tokens).
+  Result<std::optional<uint64_t>> FindArrayLength(const std::string& key) const;
+  // Some models store per-layer arrays where others have one number: the number, or the common
+  // value of the array; kUnsupported if the entries differ.
+  Result<std::optional<uint64_t>> FindUniformUint(const std::string& key) const;
+
+ private:

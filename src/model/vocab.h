@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: MIT
+// Text <-> tokens and chat templates, by libllama (vocabulary only, no weights). llama.h stays in
+// vocab.cc. Immutable after Load(); any thread may read it.
+#pragma once
+
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/result.h"
+#include "core/ids.h"
+
+struct llama_vocab;
+
+namespace moestro {
+
+struct ChatMessage {
+  std::string role;  // "system", "user", "assistant"
+  std::string content;
+};
+
+class Vocab {
+ public:
+  // `path` is the model file (first shard). Fails with kInvalidFile/kUnsupported as libllama says;
+  // a file without a tokenizer ("none") gives a Vocab with has_text() == false.
+  static Result<Vocab> Load(const std::string& path);
+  Vocab(Vocab&&) noexcept;
+  Vocab& operator=(Vocab&&) noexcept;
+  ~Vocab();
+
+  bool has_text() const;      // false: ids only, Tokenize() fails
+  uint32_t size() const;
+  bool is_end(Token token) const;  // end of sequence / of turn
+  // kInvalidRequest for invalid UTF-8 (names the byte offset) or a model without tokenizer.
+  Result<std::vector<Token>> Tokenize(std::string_view text, bool add_special,
+                                      bool parse_special) const;
+  // Bytes of one token; may be part of a UTF-8 sequence. See decode/utf8_stream for joining.
+  std::string Piece(Token token) const;
+  // The model's own template applied to the turns; ChatML-like fallback is NOT guessed: without a
+  // template, or with one libllama does not know, kUnsupported with the remedy.
+  Result<std::string> ApplyChatTemplate(std::span<const ChatMessage> turns, bool add_assistant) const;
+  bool has_chat_template() const;
+  // For decode/sampler.cc (grammars need it). Never null while this lives, even without text.
+  const llama_vocab* raw() const;
+
+ private:

@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: MIT
+// The seam to the disk: windows of files into memory. Sides: UringReader, PreadReader (production),
+// MemoryReader (tests: scripted latency and faults).
+//
+// Thread rule: one thread (the engine thread) calls every method. A side may own helper threads.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+
+namespace moestro {
+
+struct BlockRead {
+  uint32_t file = 0;             // index into the files the reader was opened with
+  uint64_t offset = 0;           // REQUIRES: a multiple of block()
+  std::span<std::byte> to;       // REQUIRES: address and size multiples of block()
+  uint64_t tag = 0;              // comes back with the result
+};
+
+struct BlockDone {
+  uint64_t tag = 0;
+  int error = 0;        // 0 or an errno value
+  uint64_t bytes = 0;   // what arrived; fewer than asked at the end of the file or by a fault
+};
+
+class BlockReader {
+ public:
+  virtual ~BlockReader() = default;
+  // The granularity that offsets, lengths and addresses must keep (4096 for direct I/O).
+  virtual uint64_t block() const = 0;
+  // Hands a read to the device. False: the queue is full, poll first. `to` stays valid until done.
+  virtual bool Submit(const BlockRead& read) = 0;
+  // Finished reads, in any order; never blocks. Returns how many were written to `out`.
+  virtual size_t Poll(std::span<BlockDone> out) = 0;
+  // Like Poll, but sleeps until at least one read is done. Returns 0 only if none is in flight.
+  virtual size_t Wait(std::span<BlockDone> out) = 0;
+  // "io_uring, O_DIRECT", "pread x4, buffered": for logs and bench output.
+  virtual std::string description() const = 0;
+};
+
+enum class ReaderKind { kAuto, kUring, kPread };
+
+// "auto", "uring", "pread"; fails with kUsage listing them.
+Result<ReaderKind> ParseReaderKind(const std::string& name);
+
+struct ReaderOptions {
+  ReaderKind kind = ReaderKind::kAuto;  // kAuto: io_uring where the kernel allows it, else pread
+  unsigned queue_depth = 32;            // reads in flight at the device
+  unsigned threads = 4;                 // of the pread pool
+};
+
+// Opens every file with O_DIRECT where its file system takes it (probed by a real read), buffered
+// otherwise (tmpfs, some overlays), in which case pages are dropped from the cache after use.
+// Fails with kIo naming the path and errno's text. kUring fails with kUnsupported where io_uring is
+// not available; kAuto falls back to the pread pool.
+Result<std::unique_ptr<BlockReader>> OpenReader(const ReaderOptions& options,
+                                                const std::vector<std::string>& paths);
+
+}  // namespace moestro
