@@ -9,7 +9,7 @@ set -euo pipefail
 
 # name:minimum version; an empty minimum means any.
 packages=(
-  g++:13 cmake:3.25 ninja-build: make: ccache: pkg-config: python3:
+  g++:13 binutils:2.43 cmake:3.25 ninja-build: make: ccache: pkg-config: python3:
   libggml-dev:0.27 libllama-dev:0.7 liburing-dev:2.3
   libcli11-dev:2.3 nlohmann-json3-dev:3.11 libspdlog-dev:1.10 libgtest-dev:1.12 libbenchmark-dev:1.7
   clang-format:16 clang-tidy:16

@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: MIT
+#include "decide/budget.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <span>
+
+#include "base/bytes.h"
+
+namespace moestro {
+namespace {
+
+// Slots per class when every class gets the fraction `share` of its experts.
+std::vector<uint64_t> Share(std::span<const SlotClass> classes, double share) {
+  std::vector<uint64_t> slots;
+  for (const SlotClass& c : classes) {
+    const auto wanted = static_cast<uint64_t>(static_cast<double>(c.experts) * share);
+    slots.push_back(std::clamp(wanted, std::min(c.minimum, c.experts), c.experts));
+  }
+  return slots;
+}
+
+uint64_t BytesOf(std::span<const SlotClass> classes, std::span<const uint64_t> slots) {
+  uint64_t bytes = 0;
+  for (size_t i = 0; i < classes.size(); ++i) bytes += classes[i].slot_bytes * slots[i];
+  return bytes;
+}
+
+// The largest equal share that fits, found by bisection: Share() is monotonic.
+std::vector<uint64_t> LargestThatFits(std::span<const SlotClass> classes, uint64_t bytes) {
+  if (BytesOf(classes, Share(classes, 1.0)) <= bytes) return Share(classes, 1.0);
+  double low = 0.0;
+  double high = 1.0;
+  for (int step = 0; step < 40; ++step) {
+    const double middle = (low + high) / 2;
+    (BytesOf(classes, Share(classes, middle)) <= bytes ? low : high) = middle;
+  }
+  std::vector<uint64_t> slots = Share(classes, low);
+  // What rounding left over goes to whole slots of the first classes that can take one.
+  uint64_t rest = bytes - BytesOf(classes, slots);
+  for (size_t i = 0; i < classes.size(); ++i) {
+    const uint64_t more = std::min(rest / classes[i].slot_bytes, classes[i].experts - slots[i]);
+    slots[i] += more;
+    rest -= more * classes[i].slot_bytes;
+  }
+  return slots;
+}
+
+}  // namespace
+
+Result<BudgetSplit> SplitBudget(const BudgetRequest& request) {
+  const uint64_t fixed = request.dense + request.kv + request.work + request.process;
+  const uint64_t least = BytesOf(request.classes, Share(request.classes, 0.0));
+  BudgetSplit split;
+  split.smallest = fixed + (request.fixed_cache > 0 ? std::max(request.fixed_cache, least) : least);
+  if (request.fixed_cache > 0 && request.fixed_cache < least) {
+    return Fail(Errc::kInvalidRequest,
+                "an expert cache of {} is too small; this model needs at least {} (--cache {}K)",
+                FormatBytes(request.fixed_cache), FormatBytes(least), least / kKiB + 1);
+  }
+  if (request.budget < split.smallest) {
+    return Fail(Errc::kInvalidRequest,
+                "a budget of {} is too small; the smallest that works is --ram {}M: dense weights {}, "
+                "KV cache {}, work buffers {}, process {}, expert slots {}",
+                FormatBytes(request.budget), split.smallest / kMiB + 1, FormatBytes(request.dense),
+                FormatBytes(request.kv), FormatBytes(request.work), FormatBytes(request.process),
+                FormatBytes(split.smallest - fixed));
+  }
+  const uint64_t room = request.fixed_cache > 0 ? request.fixed_cache : request.budget - fixed;
+  split.slots = LargestThatFits(request.classes, room);
+  split.slot_bytes = BytesOf(request.classes, split.slots);
+  return split;
+}
+
+}  // namespace moestro

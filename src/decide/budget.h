@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: MIT
+// Splits a memory budget: everything that must be resident first, expert slots get the rest. Pure.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "base/result.h"
+
+namespace moestro {
+
+// Layers whose experts take the same bytes share one pool of slots.
+struct SlotClass {
+  uint64_t slot_bytes = 0;  // one expert: three matrices with their read windows
+  uint64_t experts = 0;     // experts of all layers of this class
+  uint64_t minimum = 0;     // slots below which a token cannot run: K
+};
+
+struct BudgetRequest {
+  uint64_t budget = 0;       // bytes for the whole process
+  uint64_t fixed_cache = 0;  // bytes for slots as the user fixed them; 0: whatever is left
+  uint64_t dense = 0;
+  uint64_t kv = 0;
+  uint64_t work = 0;
+  uint64_t process = 0;
+  std::vector<SlotClass> classes;
+};
+
+struct BudgetSplit {
+  std::vector<uint64_t> slots;  // per class
+  uint64_t slot_bytes = 0;      // of all slots
+  uint64_t smallest = 0;        // the smallest budget that works
+};
+
+// Every class gets the same share of its experts, at least its minimum and at most all of them.
+// kInvalidRequest when the budget does not hold the minimum: the message names the smallest budget
+// that works and what takes it.
+Result<BudgetSplit> SplitBudget(const BudgetRequest& request);
+
+}  // namespace moestro

@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: MIT
+#include "decide/budget.h"
+
+#include <gtest/gtest.h>
+
+namespace moestro {
+namespace {
+
+BudgetRequest Typical() {
+  return {.budget = 1000,
+          .dense = 100,
+          .kv = 50,
+          .work = 30,
+          .process = 20,
+          .classes = {{.slot_bytes = 10, .experts = 100, .minimum = 4},
+                      {.slot_bytes = 20, .experts = 50, .minimum = 4}}};
+}
+
+TEST(SplitBudget, GivesEveryClassTheSameShare) {
+  const auto split = SplitBudget(Typical());
+  ASSERT_TRUE(split.has_value());
+  EXPECT_EQ(split->slots[0], 40U);  // 800 bytes for 2000 bytes of experts: 40 % of each
+  EXPECT_EQ(split->slots[1], 20U);
+  EXPECT_EQ(split->slot_bytes, 800U);
+}
+
+TEST(SplitBudget, NeverTakesMoreThanThereAreExperts) {
+  BudgetRequest request = Typical();
+  request.budget = 100000;
+  const auto split = SplitBudget(request);
+  ASSERT_TRUE(split.has_value());
+  EXPECT_EQ(split->slots[0], 100U);
+  EXPECT_EQ(split->slots[1], 50U);
+}
+
+TEST(SplitBudget, NamesTheSmallestThatWorksAndItDoes) {
+  BudgetRequest request = Typical();
+  request.budget = 319;
+  const auto refused = SplitBudget(request);
+  ASSERT_FALSE(refused.has_value());
+  EXPECT_EQ(refused.error().code, Errc::kInvalidRequest);
+  request.budget = 320;  // 200 fixed + 4 * 10 + 4 * 20
+  const auto split = SplitBudget(request);
+  ASSERT_TRUE(split.has_value());
+  EXPECT_EQ(split->smallest, 320U);
+  EXPECT_EQ(split->slots[0], 4U);
+}
+
+TEST(SplitBudget, FixedCacheIsKept) {
+  BudgetRequest request = Typical();
+  request.fixed_cache = 400;
+  const auto split = SplitBudget(request);
+  ASSERT_TRUE(split.has_value());
+  EXPECT_LE(split->slot_bytes, 400U);
+  EXPECT_GT(split->slot_bytes, 380U);
+  request.fixed_cache = 119;
+  EXPECT_FALSE(SplitBudget(request).has_value());
+}
+
+}  // namespace
+}  // namespace moestro

@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: MIT
+#include "decide/policies/lru.h"
+
+#include <gtest/gtest.h>
+
+#include <set>
+
+namespace moestro {
+namespace {
+
+class Pins final : public PinView {
+ public:
+  explicit Pins(std::set<uint32_t> pinned = {}) : pinned_(std::move(pinned)) {}
+  bool is_pinned(SlotId slot) const override { return pinned_.contains(slot.value); }
+
+ private:
+  std::set<uint32_t> pinned_;
+};
+
+ExpertKey Key(uint16_t e) { return {.layer = {0}, .expert = {e}}; }
+
+TEST(Lru, GivesUpTheOldest) {
+  LruPolicy lru;
+  lru.Reset(3);
+  for (uint32_t i = 0; i < 3; ++i) lru.Inserted(SlotId{i}, Key(static_cast<uint16_t>(i)));
+  EXPECT_EQ(lru.Victim(Pins()).value, 0U);
+  lru.Touched(SlotId{0});
+  EXPECT_EQ(lru.Victim(Pins()).value, 1U);
+  EXPECT_EQ(lru.Victim(Pins({1})).value, 2U);
+  lru.Erased(SlotId{1});
+  EXPECT_EQ(lru.Victim(Pins()).value, 2U);
+}
+
+TEST(Lru, ResetForgets) {
+  LruPolicy lru;
+  lru.Reset(2);
+  lru.Inserted(SlotId{1}, Key(1));
+  lru.Reset(2);
+  lru.Inserted(SlotId{0}, Key(0));
+  EXPECT_EQ(lru.Victim(Pins()).value, 0U);
+}
+
+TEST(Registry, KnowsItsNamesAndRefusesOthers) {
+  for (const std::string_view name : PolicyNames()) EXPECT_TRUE(MakePolicy(name).has_value()) << name;
+  const auto unknown = MakePolicy("mru");
+  ASSERT_FALSE(unknown.has_value());
+  EXPECT_EQ(unknown.error().code, Errc::kUsage);
+  EXPECT_NE(unknown.error().message.find("lru"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace moestro

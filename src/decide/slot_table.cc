@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: MIT
+#include "decide/slot_table.h"
+
+#include <utility>
+
+#include "base/check.h"
+
+namespace moestro {
+
+SlotTable::SlotTable(size_t slots, std::unique_ptr<Policy> policy)
+    : policy_(std::move(policy)), entries_(slots) {
+  policy_->Reset(slots);
+  free_.reserve(slots);
+  for (size_t i = slots; i > 0; --i) free_.push_back(SlotId{static_cast<uint32_t>(i - 1)});
+  slot_of_.reserve(slots);
+}
+
+std::optional<Placement> SlotTable::Request(ExpertKey key, Use use) {
+  ++stats_.requests;
+  if (const auto found = slot_of_.find(key); found != slot_of_.end()) {
+    return Reuse(found->second, use);
+  }
+  Placement placement;
+  const std::optional<SlotId> room = FindRoom(use, placement.evicted);
+  if (!room) {
+    --stats_.requests;
+    return std::nullopt;
+  }
+  ++stats_.misses;
+  placement.slot = *room;
+  Occupy(*room, key, use);
+  return placement;
+}
+
+Placement SlotTable::Reuse(SlotId slot, Use use) {
+  Entry& entry = entries_[slot.value];
+  const bool ready = entry.state == State::kReady;
+  ++(ready ? stats_.hits : stats_.late);
+  if (ready && entry.pins == 0) --idle_;
+  ++entry.pins;
+  if (use == Use::kDecode && entry.streamed) {
+    entry.streamed = false;
+    policy_->Inserted(slot, entry.key);
+  } else if (use == Use::kDecode) {
+    policy_->Touched(slot);
+  }
+  return {.slot = slot,
+          .was = ready ? Placement::Was::kReady : Placement::Was::kLoading,
+          .evicted = std::nullopt};
+}
+
+void SlotTable::Occupy(SlotId slot, ExpertKey key, Use use) {
+  Entry& entry = entries_[slot.value];
+  entry.key = key;
+  entry.state = State::kLoading;
+  entry.pins = 1;
+  entry.streamed = use == Use::kPrefill;
+  if (entry.streamed) {
+    streamed_.push_back({slot, ++entry.stamp});
+  } else {
+    policy_->Inserted(slot, key);
+  }
+  slot_of_.emplace(key, slot);
+}
+
+std::optional<SlotId> SlotTable::FindRoom(Use use, std::optional<ExpertKey>& evicted) {
+  if (!free_.empty()) {
+    const SlotId slot = free_.back();
+    free_.pop_back();
+    return slot;
+  }
+  if (idle_ == 0) return std::nullopt;
+  const std::optional<SlotId> streamed = StreamedVictim(use);
+  const SlotId slot = streamed ? *streamed : policy_->Victim(*this);
+  CHECK(!is_pinned(slot));
+  evicted = entries_[slot.value].key;
+  ++stats_.evictions;
+  --idle_;
+  Empty(slot);
+  return slot;
+}
+
+// A prefill gives up what it streamed last (the cyclic sweep over layers comes back to the first
+// layers first), decode what was streamed first.
+std::optional<SlotId> SlotTable::StreamedVictim(Use use) {
+  while (!streamed_.empty() && !is_current(streamed_.front())) streamed_.pop_front();
+  while (!streamed_.empty() && !is_current(streamed_.back())) streamed_.pop_back();
+  const auto usable = [this](const Streamed& s) { return is_current(s) && !is_pinned(s.slot); };
+  if (use == Use::kPrefill) {
+    for (auto it = streamed_.rbegin(); it != streamed_.rend(); ++it) {
+      if (usable(*it)) return it->slot;
+    }
+  } else {
+    for (const Streamed& s : streamed_) {
+      if (usable(s)) return s.slot;
+    }
+  }
+  return std::nullopt;
+}
+
+bool SlotTable::is_current(const Streamed& s) const {
+  const Entry& entry = entries_[s.slot.value];
+  return entry.streamed && entry.stamp == s.stamp;
+}
+
+void SlotTable::Empty(SlotId slot) {
+  Entry& entry = entries_[slot.value];
+  if (!entry.streamed) policy_->Erased(slot);
+  if (entry.state != State::kFailed) slot_of_.erase(entry.key);
+  entry.state = State::kFree;
+  entry.streamed = false;
+}
+
+void SlotTable::Unpin(SlotId slot) {
+  Entry& entry = entries_[slot.value];
+  CHECK(entry.pins > 0);
+  if (--entry.pins > 0) return;
+  if (entry.state == State::kReady) {
+    ++idle_;
+  } else if (entry.state == State::kFailed) {
+    Empty(slot);
+    free_.push_back(slot);
+  }
+}
+
+void SlotTable::Landed(SlotId slot) {
+  Entry& entry = entries_[slot.value];
+  CHECK(entry.state == State::kLoading);
+  entry.state = State::kReady;
+  if (entry.pins == 0) ++idle_;
+}
+
+void SlotTable::Failed(SlotId slot) {
+  Entry& entry = entries_[slot.value];
+  CHECK(entry.state == State::kLoading);
+  slot_of_.erase(entry.key);
+  entry.state = State::kFailed;
+  if (entry.pins > 0) return;
+  Empty(slot);
+  free_.push_back(slot);
+}
+
+bool SlotTable::is_pinned(SlotId slot) const {
+  const Entry& entry = entries_[slot.value];
+  return entry.pins > 0 || entry.state != State::kReady;
+}
+
+}  // namespace moestro

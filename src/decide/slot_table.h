@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: MIT
+// Which expert is in which slot, and who has to leave: the state behind every hit and miss. Pure
+// (see policy.h); the engine and the simulator drive the same table, so their decisions agree.
+//
+// A slot is free, loading or ready. Leases pin it; a pinned or loading slot never leaves.
+// Experts that only a prefill has used are kept apart ("streamed"): they leave before anything decode
+// has touched, newest first while the prefill goes on, so that one long prompt neither washes out
+// decode's history nor flushes its own first layers (facts: a cyclic sweep through an LRU of a third
+// of the size hits nothing).
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <optional>
+#include <unordered_map>
+#include <vector>
+
+#include "core/ids.h"
+#include "decide/policy.h"
+
+namespace moestro {
+
+enum class Use : uint8_t { kDecode, kPrefill };
+
+struct Placement {
+  enum class Was : uint8_t { kReady, kLoading, kAbsent };
+  SlotId slot;
+  Was was = Was::kAbsent;
+  std::optional<ExpertKey> evicted;  // set when an absent expert took an occupied slot
+};
+
+struct TableStats {
+  uint64_t requests = 0;
+  uint64_t hits = 0;    // ready when asked
+  uint64_t late = 0;    // asked while under way
+  uint64_t misses = 0;  // absent when asked
+  uint64_t evictions = 0;
+};
+
+class SlotTable final : private PinView {
+ public:
+  SlotTable(size_t slots, std::unique_ptr<Policy> policy);
+
+  // Finds or makes a place for `key` and pins it once. An absent key's slot is left loading: the
+  // caller fills it and calls Landed() or Failed(). nullopt: every slot is pinned or loading.
+  std::optional<Placement> Request(ExpertKey key, Use use);
+  void Unpin(SlotId slot);
+  void Landed(SlotId slot);
+  // The bytes did not come: the slot is free again once nobody pins it.
+  void Failed(SlotId slot);
+
+  bool contains(ExpertKey key) const { return slot_of_.contains(key); }
+  // True if Request(key) of an absent key would find room now.
+  bool has_room() const { return !free_.empty() || idle_ > 0; }
+  size_t slots() const { return entries_.size(); }
+  const TableStats& stats() const { return stats_; }
+
+ private:
+  enum class State : uint8_t { kFree, kLoading, kReady, kFailed };
+  struct Entry {
+    ExpertKey key{};
+    State state = State::kFree;
+    bool streamed = false;  // listed in streamed_, unknown to the policy
+    uint32_t stamp = 0;     // of the latest entry in streamed_
+    uint32_t pins = 0;
+  };
+  // A place in streamed_; it counts only while its slot is still streamed under the same stamp, so
+  // that leaving the list costs nothing.
+  struct Streamed {
+    SlotId slot;
+    uint32_t stamp = 0;
+  };
+
+  bool is_pinned(SlotId slot) const override;
+  bool is_current(const Streamed& s) const;
+  Placement Reuse(SlotId slot, Use use);
+  std::optional<SlotId> FindRoom(Use use, std::optional<ExpertKey>& evicted);
+  std::optional<SlotId> StreamedVictim(Use use);
+  void Empty(SlotId slot);
+  void Occupy(SlotId slot, ExpertKey key, Use use);
+
+  std::unique_ptr<Policy> policy_;
+  std::vector<Entry> entries_;
+  std::vector<SlotId> free_;
+  std::deque<Streamed> streamed_;  // oldest first
+  std::unordered_map<ExpertKey, SlotId> slot_of_;
+  size_t idle_ = 0;  // ready and not pinned
+  TableStats stats_;
+};
+
+}  // namespace moestro

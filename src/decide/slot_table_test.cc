@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: MIT
+#include "decide/slot_table.h"
+
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <random>
+#include <set>
+
+#include "decide/policies/lru.h"
+
+namespace moestro {
+namespace {
+
+using Was = Placement::Was;
+
+ExpertKey Key(int layer, int expert) {
+  return {.layer = {static_cast<uint16_t>(layer)}, .expert = {static_cast<uint16_t>(expert)}};
+}
+
+SlotTable Table(size_t slots) { return {slots, std::make_unique<LruPolicy>()}; }
+
+// Request, land and let go, as a decode step does with one expert.
+Placement Use1(SlotTable& table, ExpertKey key, Use use = Use::kDecode) {
+  const auto placed = table.Request(key, use);
+  EXPECT_TRUE(placed.has_value());
+  if (placed->was == Was::kAbsent) table.Landed(placed->slot);
+  table.Unpin(placed->slot);
+  return *placed;
+}
+
+TEST(SlotTable, HitsAfterLanding) {
+  SlotTable table = Table(2);
+  const auto first = table.Request(Key(0, 7), Use::kDecode);
+  ASSERT_TRUE(first.has_value());
+  EXPECT_EQ(first->was, Was::kAbsent);
+  EXPECT_EQ(table.Request(Key(0, 7), Use::kDecode)->was, Was::kLoading);
+  table.Landed(first->slot);
+  EXPECT_EQ(table.Request(Key(0, 7), Use::kDecode)->was, Was::kReady);
+  EXPECT_EQ(table.stats().hits, 1U);
+  EXPECT_EQ(table.stats().late, 1U);
+  EXPECT_EQ(table.stats().misses, 1U);
+}
+
+TEST(SlotTable, PinnedAndLoadingSlotsStay) {
+  SlotTable table = Table(2);
+  const auto a = table.Request(Key(0, 0), Use::kDecode);
+  const auto b = table.Request(Key(0, 1), Use::kDecode);
+  table.Landed(a->slot);
+  EXPECT_FALSE(table.Request(Key(0, 2), Use::kDecode).has_value());
+  table.Unpin(b->slot);  // still loading: must not be given away
+  EXPECT_FALSE(table.has_room());
+  EXPECT_FALSE(table.Request(Key(0, 2), Use::kDecode).has_value());
+  EXPECT_EQ(table.stats().requests, 2U);  // refused requests do not count
+  table.Unpin(a->slot);
+  const auto c = table.Request(Key(0, 2), Use::kDecode);
+  ASSERT_TRUE(c.has_value());
+  EXPECT_EQ(c->evicted, Key(0, 0));
+}
+
+TEST(SlotTable, FailedSlotIsFreeAgainWhenNobodyHoldsIt) {
+  SlotTable table = Table(1);
+  const auto a = table.Request(Key(0, 0), Use::kDecode);
+  table.Failed(a->slot);
+  EXPECT_FALSE(table.contains(Key(0, 0)));
+  EXPECT_FALSE(table.has_room());
+  table.Unpin(a->slot);
+  EXPECT_EQ(Use1(table, Key(0, 0)).was, Was::kAbsent);
+}
+
+TEST(SlotTable, PrefillKeepsWhatItReadFirst) {
+  SlotTable table = Table(4);
+  for (int e = 0; e < 8; ++e) Use1(table, Key(0, e), Use::kPrefill);
+  // Slots 0..2 kept experts 0..2, the last slot was recycled.
+  for (const int e : {0, 1, 2, 7}) EXPECT_TRUE(table.contains(Key(0, e))) << e;
+}
+
+TEST(SlotTable, PrefillLeavesDecodeHistoryAlone) {
+  SlotTable table = Table(4);
+  for (int e = 0; e < 3; ++e) Use1(table, Key(0, e));
+  for (int e = 0; e < 20; ++e) Use1(table, Key(1, e), Use::kPrefill);
+  for (int e = 0; e < 3; ++e) EXPECT_TRUE(table.contains(Key(0, e))) << e;
+}
+
+TEST(SlotTable, DecodeTakesStreamedSlotsBeforeItsOwn) {
+  SlotTable table = Table(3);
+  Use1(table, Key(0, 0), Use::kPrefill);
+  Use1(table, Key(0, 1), Use::kPrefill);
+  Use1(table, Key(0, 2));
+  Use1(table, Key(0, 1));  // decode adopts a streamed expert
+  EXPECT_EQ(Use1(table, Key(0, 3)).evicted, Key(0, 0));
+  EXPECT_EQ(Use1(table, Key(0, 4)).evicted, Key(0, 2));
+}
+
+// Whatever the order of calls, no expert is in two slots and no pinned slot changes hands.
+TEST(SlotTable, RandomWalkKeepsItsPromises) {
+  std::mt19937 random(11);
+  SlotTable table = Table(6);
+  std::vector<std::pair<SlotId, ExpertKey>> held;
+  std::set<uint32_t> loading;
+  for (int step = 0; step < 20000; ++step) {
+    const ExpertKey key = Key(static_cast<int>(random() % 3), static_cast<int>(random() % 5));
+    if (random() % 2 == 0) {
+      if (const auto p = table.Request(key, random() % 4 == 0 ? Use::kPrefill : Use::kDecode)) {
+        for (const auto& [slot, other] : held) ASSERT_TRUE((slot == p->slot) == (other == key));
+        if (p->was == Was::kAbsent) {
+          ASSERT_TRUE(loading.insert(p->slot.value).second);
+        }
+        held.emplace_back(p->slot, key);
+      }
+    } else if (!held.empty()) {
+      const size_t i = random() % held.size();
+      const SlotId slot = held[i].first;
+      if (loading.erase(slot.value) > 0) {
+        if (random() % 5 == 0) {
+          table.Failed(slot);
+          std::erase_if(held, [&](const auto& h) {
+            if (h.first == slot) table.Unpin(slot);
+            return h.first == slot;
+          });
+          continue;
+        }
+        table.Landed(slot);
+      }
+      table.Unpin(slot);
+      held.erase(held.begin() + static_cast<std::ptrdiff_t>(i));
+    }
+  }
+  EXPECT_GT(table.stats().evictions, 100U);
+  EXPECT_EQ(table.stats().requests,
+            table.stats().hits + table.stats().late + table.stats().misses);
+}
+
+}  // namespace
+}  // namespace moestro
