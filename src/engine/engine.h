@@ -54,11 +54,17 @@ class Engine {
   // Makes the current or next Append() return kInterrupted at the next layer border. Cleared by it.
   void RequestStop();
 
-  // Counters since Open() or the last ResetStats(); the disk probe runs on first use.
-  RunStats stats() const;
+  // Counters since Open() or the last ResetStats().
+  const RunStats& stats() const;
   void ResetStats();
-  Result<double> ProbeDiskBandwidth();   // bytes per second, same request size and depth as decode
-  void SetProgress(Progress progress);   // for long prefills; empty: none
+  // Bytes per second of reads like decode's (same size, same depth) with nothing else going on.
+  Result<double> ProbeDiskBandwidth();
+  // Seconds a decode step takes when all its experts are resident: repeats the last token a few times
+  // (its experts have just been used) and takes the fastest. Counts in no statistics, changes no state
+  // but recency. nullopt: the sequence is empty, or the slots do not hold one token's experts.
+  Result<std::optional<double>> ProbeComputeSeconds();
+  void SetProgress(Progress progress);  // for long prefills; empty: none
+  std::string description() const;      // processor, threads, reader, kernels: for reports
 
  private:
   struct Impl;

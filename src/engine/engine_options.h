@@ -24,6 +24,7 @@ struct EngineOptions {
   uint32_t ctx = 4096;                 // capped at the model's training context
   uint32_t chunk = 512;                // most tokens per prefill chunk
   std::string reader = "auto";         // auto, uring, pread
+  std::string policy = "lru";          // who leaves a slot (decide/policy.h)
   bool own_kernels = true;             // false: ggml's vec_dot for experts (comparison)
   bool repack = true;                  // dense weights in ggml's repacked layouts where it has them
 };

@@ -37,10 +37,7 @@ struct PhaseStats {
 struct RunStats {
   PhaseStats prefill;
   PhaseStats decode;
-  std::vector<double> decode_ms;   // one entry per decode token
-  // Mean seconds of a decode token whose experts were all resident, measured in this process (see
-  // Engine::stats); 0 while unknown.
-  double compute_seconds_per_token = 0.0;
+  std::vector<double> decode_ms;  // one entry per decode token
 };
 
 }  // namespace moestro

@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: MIT
+#include "compute/host_memory.h"
+
+#include <sys/mman.h>
+
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include "base/bytes.h"
+
+namespace moestro {
+namespace {
+
+constexpr uint64_t kHugePage = 2 * kMiB;
+
+}  // namespace
+
+Result<HostMemory> HostMemory::Allocate(uint64_t bytes) {
+  HostMemory memory;
+  if (bytes == 0) return memory;
+  // A whole number of huge pages would round small buffers up; those do not need them.
+  const uint64_t size = AlignUp(bytes, 4 * kKiB);
+  void* data = mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE,
+                    -1, 0);
+  if (data == MAP_FAILED) {
+    return Fail(Errc::kNoMemory, "cannot allocate {}: {}; lower --ram or --ctx", FormatBytes(bytes),
+                std::strerror(errno));
+  }
+  if (size >= 4 * kHugePage) madvise(data, size, MADV_HUGEPAGE);  // advice: failing costs speed only
+  memory.data_ = static_cast<std::byte*>(data);
+  memory.size_ = size;
+  return memory;
+}
+
+HostMemory::HostMemory(HostMemory&& other) noexcept
+    : data_(std::exchange(other.data_, nullptr)), size_(std::exchange(other.size_, 0)) {}
+
+HostMemory& HostMemory::operator=(HostMemory&& other) noexcept {
+  std::swap(data_, other.data_);
+  std::swap(size_, other.size_);
+  return *this;
+}
+
+HostMemory::~HostMemory() {
+  if (data_ != nullptr) munmap(data_, size_);
+}
+
+}  // namespace moestro

@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: MIT
+// Anonymous, page-aligned memory: slots, caches and buffers live here, never in a file mapping, so
+// that the kernel cannot take it away and a budget means what it says.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "base/result.h"
+
+namespace moestro {
+
+class HostMemory {
+ public:
+  HostMemory() = default;
+  // Zeroed on first touch; asks for huge pages above a few MiB (fewer page-table pages, fewer TLB
+  // misses while streaming weights). kNoMemory when the address space or limit does not allow it.
+  static Result<HostMemory> Allocate(uint64_t bytes);
+  HostMemory(HostMemory&& other) noexcept;
+  HostMemory& operator=(HostMemory&& other) noexcept;
+  HostMemory(const HostMemory&) = delete;
+  HostMemory& operator=(const HostMemory&) = delete;
+  ~HostMemory();
+
+  std::byte* data() const { return data_; }
+  uint64_t size() const { return size_; }
+  std::span<std::byte> bytes() const { return {data_, size_}; }
+
+ private:
+  std::byte* data_ = nullptr;
+  uint64_t size_ = 0;
+};
+
+}  // namespace moestro

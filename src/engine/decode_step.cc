@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: MIT
+// START HERE: one token through all layers.
+#include <vector>
+
+#include "base/result.h"
+#include "core/ids.h"
+#include "core/routing.h"
+#include "decide/router.h"
+#include "engine/expert_jobs.h"
+#include "engine/forward.h"
+#include "graph/layer_graph.h"
+#include "residency/lease_stream.h"
+
+namespace moestro {
+
+Status Forward::Decode(Token token, uint32_t position) {
+  const Batch batch{.first = position, .n_tokens = 1};
+  parts_.graph.Embed({&token, 1});
+  parts_.graph.SetBatch(batch);
+  for (uint16_t l = 0; l < parts_.spec.n_layer; ++l) {
+    const LayerId layer{l};
+    TRY_STATUS(CheckStop());
+    TRY_STATUS(parts_.graph.Attend(layer, batch));                         // dense part, router logits
+    const Routing routing = Route(parts_.spec.router, router_logits(1));   // which experts
+    const ExpertJobs jobs = GroupByExpert(routing, parts_.spec.router.n_expert);
+    LeaseStream leases(parts_.residency, KeysOf(layer, jobs), Use::kDecode, Urgency::kDemand);
+    TRY_STATUS(parts_.experts.Run(parts_.kernels[l], routing, jobs, rows(),  // what is here first,
+                                  leases, nullptr));                         // the rest as it lands
+  }
+  return parts_.graph.Head(0, 1);
+}
+
+}  // namespace moestro

@@ -1,0 +1,302 @@
+// SPDX-License-Identifier: MIT
+// The composition root: the only file that knows every part.
+#include "engine/engine.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cstddef>
+#include <utility>
+
+#include "base/bytes.h"
+#include "compute/device.h"
+#include "compute/team.h"
+#include "core/expert_catalog.h"
+#include "decide/budget.h"
+#include "engine/catalog.h"
+#include "engine/dense_loader.h"
+#include "engine/expert_exec.h"
+#include "engine/forward.h"
+#include "engine/memory_info.h"
+#include "engine/memory_plan.h"
+#include "graph/layer_graph.h"
+#include "model/gguf_file.h"
+#include "model/read_spec.h"
+#include "model/weights.h"
+#include "residency/residency.h"
+#include "store/block_reader.h"
+#include "store/probe.h"
+#include "store/read_queue.h"
+
+namespace moestro {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double SecondsSince(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+// Logits of several rows are computed this many bytes at a time.
+constexpr uint64_t kLogitsBytes = 4 * kMiB;
+
+uint32_t LogitsRows(const ModelSpec& spec, uint32_t chunk) {
+  const uint64_t rows = kLogitsBytes / (uint64_t{spec.n_vocab} * sizeof(float));
+  return static_cast<uint32_t>(std::clamp<uint64_t>(rows, 1, chunk));
+}
+
+}  // namespace
+
+// Members in order of construction: later ones borrow from earlier ones.
+struct Engine::Impl {
+  EngineOptions options;
+  GgufFile file;
+  ModelSpec spec;
+  ModelWeights weights;
+  ExpertCatalog catalog;
+  std::vector<LayerKernels> kernels;
+  std::optional<CpuDevice> device;
+  std::unique_ptr<BlockReader> reader;
+  std::unique_ptr<ReadQueue> queue;
+  DensePlan dense;
+  ModelTensors tensors;
+  StepBuffers buffers;
+  KvCache kv;
+  std::unique_ptr<LayerGraph> graph;
+  std::optional<Team> team;
+  std::unique_ptr<Residency> residency;
+  std::unique_ptr<ExpertExec> experts;
+  std::optional<Forward> forward;
+
+  MemoryPlan memory;
+  uint32_t n_ctx = 0;
+  uint32_t chunk = 0;
+  uint32_t logits_rows = 1;
+  uint32_t position = 0;
+  std::optional<Token> last_token;
+  RunStats stats;
+  Progress progress;
+
+  explicit Impl(GgufFile f) : file(std::move(f)) {}
+
+  Status Prepare(const EngineOptions& requested);
+  Status Allocate();
+  Status Load();
+  Status CheckTokens(std::span<const Token> tokens) const;
+  Status RunChunk(std::span<const Token> tokens, uint32_t first, const char* what);
+  Status Counted(PhaseStats& phase, size_t n_tokens, const std::function<Status()>& work);
+  void Report(const char* what, uint64_t done, uint64_t total) const {
+    if (progress) progress(what, done, total);
+  }
+};
+
+// Everything that can be known before memory is taken.
+Status Engine::Impl::Prepare(const EngineOptions& requested) {
+  options = requested;
+  TRY(spec, ReadSpec(file));
+  TRY(weights, ReadWeights(file, spec));
+  catalog = MakeCatalog(weights);
+  n_ctx = std::min(options.ctx, spec.n_ctx_train);
+  if (n_ctx == 0) return Fail(Errc::kInvalidRequest, "a context of 0 tokens holds no prompt; set --ctx");
+  chunk = std::clamp(options.chunk, 1U, n_ctx);
+  logits_rows = LogitsRows(spec, chunk);
+  TRY(device, CpuDevice::Open(options.threads));
+  TRY(kernels, FindLayerKernels(weights, options.own_kernels));
+  TRY(const ReaderKind kind, ParseReaderKind(options.reader));
+  TRY(reader, OpenReader({.kind = kind}, file.paths()));
+  queue = std::make_unique<ReadQueue>(*reader, file.paths());
+  dense = PlanDense(*device, weights, options.repack);
+  return {};
+}
+
+Status Engine::Impl::Allocate() {
+  TRY(buffers, StepBuffers::Allocate(spec, chunk, n_ctx, logits_rows));
+  TRY(kv, KvCache::Allocate(spec, n_ctx));
+  // The graph's worst case is known only once it has been built, which needs tensors with shapes.
+  tensors = TensorsByRole(dense, weights);
+  graph = std::make_unique<LayerGraph>(*device, spec, tensors, buffers, kv, n_ctx);
+  TRY_STATUS(graph->Reserve(chunk, logits_rows));
+  TRY(team, Team::Create(*device));
+
+  const ExpertExec::Limits limits = ExecLimits(spec, kernels, chunk);
+  const WorkBytes work{.step = StepBuffers::BytesFor(spec, chunk, n_ctx, logits_rows),
+                       .graph = graph->buffer_bytes(),
+                       .experts = ExpertExec::BytesFor(limits),
+                       .staging = dense.staging_bytes};
+  TRY(const PlannedMemory planned,
+      PlanMemory(options, spec, catalog, reader->block(), n_ctx, chunk, dense.set.bytes(), work));
+  memory = planned.plan;
+  TRY(residency,
+      Residency::Create(catalog, planned.slots, options.policy, reader->block(), *queue));
+  TRY(experts, ExpertExec::Create(*team, *residency, limits));
+  forward.emplace(Forward::Parts{.spec = spec,
+                                 .graph = *graph,
+                                 .buffers = buffers,
+                                 .residency = *residency,
+                                 .experts = *experts,
+                                 .kernels = kernels});
+  return {};
+}
+
+Status Engine::Impl::Load() {
+  return LoadDense(dense, *queue, reader->block(), [this](uint64_t done, uint64_t total) {
+    Report("loading", done, total);
+  });
+}
+
+Engine::Engine(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+Engine::~Engine() = default;
+
+Result<std::unique_ptr<Engine>> Engine::Open(const std::string& model_path,
+                                             const EngineOptions& options, Progress progress) {
+  TRY(GgufFile file, GgufFile::Open(model_path));
+  auto impl = std::make_unique<Impl>(std::move(file));
+  impl->progress = std::move(progress);
+  TRY_STATUS(impl->Prepare(options));
+  TRY_STATUS(impl->dense.set.Allocate());
+  TRY_STATUS(impl->Allocate());
+  TRY_STATUS(impl->Load());
+  return std::unique_ptr<Engine>(new Engine(std::move(impl)));
+}
+
+const ModelSpec& Engine::spec() const { return impl_->spec; }
+uint32_t Engine::n_ctx() const { return impl_->n_ctx; }
+const MemoryPlan& Engine::memory() const { return impl_->memory; }
+uint32_t Engine::position() const { return impl_->position; }
+const RunStats& Engine::stats() const { return impl_->stats; }
+void Engine::ResetStats() { impl_->stats = {}; }
+void Engine::SetProgress(Progress progress) { impl_->progress = std::move(progress); }
+void Engine::RequestStop() { impl_->forward->RequestStop(); }
+
+std::string Engine::description() const {
+  return std::format("{}, {}, experts by {}", impl_->device->description(),
+                     impl_->reader->description(), impl_->kernels.front().kernel.front().name);
+}
+
+void Engine::Rewind(uint32_t position) {
+  if (position < impl_->position) impl_->last_token.reset();
+  impl_->position = std::min(position, impl_->position);
+}
+
+Status Engine::Impl::CheckTokens(std::span<const Token> tokens) const {
+  if (tokens.empty()) return Fail(Errc::kInvalidRequest, "there are no tokens to evaluate");
+  if (tokens.size() > n_ctx - position) {
+    return Fail(Errc::kInvalidRequest,
+                "{} tokens after {} do not fit a context of {}; raise --ctx (this model allows {})",
+                tokens.size(), position, n_ctx, spec.n_ctx_train);
+  }
+  for (const Token t : tokens) {
+    if (t >= 0 && static_cast<uint32_t>(t) < spec.n_vocab) continue;
+    return Fail(Errc::kInvalidRequest, "token {} is outside the vocabulary (0 to {})", t,
+                spec.n_vocab - 1);
+  }
+  return {};
+}
+
+Status Engine::Impl::Counted(PhaseStats& phase, size_t n_tokens,
+                             const std::function<Status()>& work) {
+  const ResidencyStats before = residency->stats();
+  const double waited = experts->wait_seconds();
+  const Clock::time_point start = Clock::now();
+  const Status status = work();
+  const ResidencyStats after = residency->stats();
+  phase.seconds += SecondsSince(start);
+  phase.wait_seconds += experts->wait_seconds() - waited;
+  phase.expert_uses += after.requests - before.requests;
+  phase.hits += after.hits - before.hits;
+  phase.misses += after.late + after.misses - before.late - before.misses;
+  phase.evictions += after.evictions - before.evictions;
+  phase.disk_bytes += after.bytes_read - before.bytes_read;
+  if (status) phase.tokens += n_tokens;
+  return status;
+}
+
+Status Engine::Impl::RunChunk(std::span<const Token> tokens, uint32_t first, const char* what) {
+  return forward->Prefill(tokens, first, [&](uint32_t layers_done) {
+    Report(what, layers_done, spec.n_layer);
+  });
+}
+
+Result<std::span<const float>> Engine::Append(std::span<const Token> tokens) {
+  Impl& m = *impl_;
+  TRY_STATUS(m.CheckTokens(tokens));
+  Status status;
+  if (tokens.size() == 1) {
+    const Clock::time_point start = Clock::now();
+    status = m.Counted(m.stats.decode, 1,
+                       [&] { return m.forward->Decode(tokens[0], m.position); });
+    if (status) m.stats.decode_ms.push_back(SecondsSince(start) * 1e3);
+  } else {
+    status = m.Counted(m.stats.prefill, tokens.size(), [&]() -> Status {
+      for (size_t at = 0; at < tokens.size(); at += m.chunk) {
+        const auto part = tokens.subspan(at, std::min<size_t>(m.chunk, tokens.size() - at));
+        TRY_STATUS(m.RunChunk(part, m.position + static_cast<uint32_t>(at), "prefill"));
+        if (at + part.size() == tokens.size()) {
+          TRY_STATUS(m.graph->Head(static_cast<uint32_t>(part.size() - 1), 1));
+        }
+      }
+      return {};
+    });
+  }
+  m.forward->ClearStop();
+  TRY_STATUS(std::move(status));
+  m.position += static_cast<uint32_t>(tokens.size());
+  m.last_token = tokens.back();
+  return std::span<const float>(m.buffers.logits(), m.spec.n_vocab);
+}
+
+Result<std::vector<float>> Engine::AppendAll(std::span<const Token> tokens) {
+  Impl& m = *impl_;
+  TRY_STATUS(m.CheckTokens(tokens));
+  std::vector<float> logits;
+  logits.reserve(tokens.size() * m.spec.n_vocab);
+  Status status = m.Counted(m.stats.prefill, tokens.size(), [&]() -> Status {
+    for (size_t at = 0; at < tokens.size(); at += m.chunk) {
+      const auto part = tokens.subspan(at, std::min<size_t>(m.chunk, tokens.size() - at));
+      TRY_STATUS(m.RunChunk(part, m.position + static_cast<uint32_t>(at), "prefill"));
+      for (uint32_t row = 0; row < part.size(); row += m.logits_rows) {
+        const uint32_t n = std::min(m.logits_rows, static_cast<uint32_t>(part.size()) - row);
+        TRY_STATUS(m.graph->Head(row, n));
+        const float* rows = m.buffers.logits();
+        logits.insert(logits.end(), rows, rows + size_t{n} * m.spec.n_vocab);
+      }
+    }
+    return {};
+  });
+  m.forward->ClearStop();
+  TRY_STATUS(std::move(status));
+  m.position += static_cast<uint32_t>(tokens.size());
+  m.last_token = tokens.back();
+  return logits;
+}
+
+Result<double> Engine::ProbeDiskBandwidth() {
+  std::vector<Extent> regions;
+  uint64_t largest = 0;
+  for (const ExpertCatalog::Layer& layer : impl_->catalog.layers) {
+    for (const std::vector<Extent>& slices : layer.slices) {
+      regions.insert(regions.end(), slices.begin(), slices.end());
+      largest = std::max(largest, slices.front().length);
+    }
+  }
+  const ProbeOptions defaults;
+  TRY(const BandwidthProbe probe,
+      ProbeBandwidth(*impl_->reader, regions,
+                     {.request = std::min(defaults.request,
+                                          AlignUp(largest, impl_->reader->block()))}));
+  return probe.bytes_per_second;
+}
+
+Result<std::optional<double>> Engine::ProbeComputeSeconds() {
+  Impl& m = *impl_;
+  if (!m.last_token || m.position == 0) return std::optional<double>();
+  constexpr int kRepeats = 4;
+  std::optional<double> best;
+  for (int i = 0; i < kRepeats; ++i) {
+    PhaseStats once;
+    TRY_STATUS(m.Counted(once, 1, [&] { return m.forward->Decode(*m.last_token, m.position - 1); }));
+    if (once.misses == 0) best = std::min(best.value_or(once.seconds), once.seconds);
+  }
+  return best;
+}
+
+}  // namespace moestro

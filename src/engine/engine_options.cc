@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: MIT
+#include "engine/engine_options.h"
+
+#include <charconv>
+#include <string_view>
+#include <system_error>
+
+#include "base/bytes.h"
+
+namespace moestro {
+
+Result<CacheSize> ParseCacheSize(const std::string& text) {
+  CacheSize size;
+  if (!text.ends_with('%')) {
+    TRY(size.bytes, ParseBytes(text));
+    if (size.bytes == 0) return Fail(Errc::kUsage, "a cache of 0 bytes cannot hold an expert");
+    return size;
+  }
+  const std::string_view number(text.data(), text.size() - 1);
+  const auto [end, error] =
+      std::from_chars(number.data(), number.data() + number.size(), size.percent);
+  if (error != std::errc{} || end != number.data() + number.size() || !(size.percent > 0.0) ||
+      size.percent > 100.0) {
+    return Fail(Errc::kUsage, "'{}' is not a share of the experts; write for example 25%", text);
+  }
+  return size;
+}
+
+}  // namespace moestro

@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: MIT
+#include "engine/forward.h"
+
+#include <cstddef>
+
+namespace moestro {
+
+Status Forward::CheckStop() const {
+  if (!stop_.load()) return {};
+  return Fail(Errc::kInterrupted, "stopped on request");
+}
+
+std::span<const float> Forward::router_logits(uint32_t n_tokens) const {
+  return {parts_.buffers.router(), size_t{n_tokens} * parts_.spec.router.n_expert};
+}
+
+ExpertRows Forward::rows() const {
+  return {.ffn_in = parts_.buffers.ffn_in(),
+          .residual = parts_.buffers.residual(),
+          .hidden = parts_.buffers.hidden()};
+}
+
+}  // namespace moestro

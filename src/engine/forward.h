@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: MIT
+// The main path: tokens in, logits in StepBuffers out. decode_step.cc is the file to read first.
+//
+// Thread rule: the engine thread; RequestStop() from anywhere.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <vector>
+
+#include "base/result.h"
+#include "core/ids.h"
+#include "core/model_spec.h"
+#include "engine/expert_exec.h"
+#include "graph/layer_graph.h"
+#include "residency/residency.h"
+
+namespace moestro {
+
+class Forward {
+ public:
+  // Everything is borrowed and must outlive this; kernels has one entry per layer.
+  struct Parts {
+    const ModelSpec& spec;
+    LayerGraph& graph;
+    StepBuffers& buffers;
+    Residency& residency;
+    ExpertExec& experts;
+    std::span<const LayerKernels> kernels;
+  };
+  explicit Forward(const Parts& parts) : parts_(parts) {}
+
+  // One token at `position`; its logits are row 0 of buffers.logits(). kIo, kInterrupted: nothing but
+  // the cells at `position` has changed.
+  Status Decode(Token token, uint32_t position);
+  // Consecutive tokens from `first` on, at most a chunk; leaves the last layer's output in
+  // buffers.hidden(). `layer_done` is called after every layer.
+  Status Prefill(std::span<const Token> tokens, uint32_t first,
+                 const std::function<void(uint32_t layers_done)>& layer_done);
+
+  void RequestStop() { stop_.store(true); }
+  // A stop that nobody was running for is forgotten when the next call begins by clearing it.
+  void ClearStop() { stop_.store(false); }
+
+ private:
+  Status CheckStop() const;
+  std::span<const float> router_logits(uint32_t n_tokens) const;
+  ExpertRows rows() const;
+
+  Parts parts_;
+  std::atomic<bool> stop_{false};
+};
+
+}  // namespace moestro

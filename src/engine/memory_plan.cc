@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: MIT
+#include "engine/memory_plan.h"
+
+#include <algorithm>
+#include <cstddef>
+
+#include "base/bytes.h"
+#include "decide/budget.h"
+#include "engine/memory_info.h"
+#include "graph/layer_graph.h"
+
+namespace moestro {
+namespace {
+
+// What comes on top of resident memory when planning: heap growth, thread stacks, the ring, pages of
+// libraries not touched yet, the bandwidth probe's buffers.
+constexpr uint64_t kProcessGrowth = 40 * kMiB;
+// Left alone when the user names no budget.
+constexpr uint64_t kLeastMargin = 256 * kMiB;
+
+// ggml's own scratch for products: the quantised or converted activations of the widest row.
+uint64_t MultiplyScratch(const ModelSpec& spec, uint32_t chunk) {
+  const uint64_t widest = std::max<uint64_t>({spec.n_embd, spec.n_ff_shared,
+                                              uint64_t{spec.n_head} * spec.head_dim_k});
+  return uint64_t{chunk} * widest * sizeof(float) + 4 * kMiB;
+}
+
+uint64_t DefaultBudget() {
+  const uint64_t room = AvailableMemory();
+  const uint64_t margin = std::max(room / 20, kLeastMargin);
+  return ResidentMemory() + room - std::min(room, margin);
+}
+
+std::vector<SlotClass> ClassesOf(const ExpertCatalog& catalog, uint64_t block, uint32_t n_used) {
+  std::vector<SlotClass> classes;
+  for (const PoolShape& pool : catalog.pools) {
+    classes.push_back({.slot_bytes = pool.slot_bytes(block), .experts = pool.experts, .minimum = n_used});
+  }
+  return classes;
+}
+
+uint64_t FixedCache(const EngineOptions& options, const std::vector<SlotClass>& classes) {
+  if (!options.cache) return 0;
+  if (options.cache->bytes > 0) return options.cache->bytes;
+  uint64_t all = 0;
+  for (const SlotClass& c : classes) all += c.slot_bytes * c.experts;
+  const double share = options.cache->percent / 100.0;
+  return std::max<uint64_t>(1, static_cast<uint64_t>(static_cast<double>(all) * share));
+}
+
+}  // namespace
+
+Result<PlannedMemory> PlanMemory(const EngineOptions& options, const ModelSpec& spec,
+                                 const ExpertCatalog& catalog, uint64_t block, uint32_t n_ctx,
+                                 uint32_t chunk, uint64_t dense_bytes, const WorkBytes& work) {
+  BudgetRequest request;
+  request.budget = options.ram_bytes > 0 ? options.ram_bytes : DefaultBudget();
+  request.dense = dense_bytes;
+  request.kv = KvCache::BytesFor(spec, n_ctx);
+  request.work = std::max(work.step + work.graph + work.experts + MultiplyScratch(spec, chunk),
+                          work.staging);
+  // Page tables: 8 bytes per 4 KiB page at worst.
+  request.process = ResidentMemory() + kProcessGrowth + request.budget / 512;
+  request.classes = ClassesOf(catalog, block, spec.router.n_used);
+  request.fixed_cache = FixedCache(options, request.classes);
+  TRY(BudgetSplit split, SplitBudget(request));
+
+  PlannedMemory planned{.plan = {.budget = request.budget,
+                                 .dense = request.dense,
+                                 .kv = request.kv,
+                                 .work = request.work,
+                                 .process = request.process,
+                                 .slots = split.slot_bytes,
+                                 .all_experts = catalog.total_bytes(),
+                                 .smallest = split.smallest},
+                        .slots = split.slots};
+  for (size_t i = 0; i < split.slots.size(); ++i) {
+    planned.plan.n_slots += split.slots[i];
+    planned.plan.n_experts += request.classes[i].experts;
+  }
+  return planned;
+}
+
+}  // namespace moestro

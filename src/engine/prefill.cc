@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: MIT
+// Many tokens through all layers, each expert read at most once per chunk. While a layer computes, the
+// next layer's experts are already on their way.
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "base/result.h"
+#include "core/ids.h"
+#include "core/model_spec.h"
+#include "core/routing.h"
+#include "decide/router.h"
+#include "engine/expert_jobs.h"
+#include "engine/forward.h"
+#include "graph/layer_graph.h"
+#include "residency/lease_stream.h"
+
+namespace moestro {
+namespace {
+
+// Reading a layer's experts before its router has spoken pays only if nearly all will be needed: with
+// T tokens of K from E experts, even routing leaves out (1 - K/E)^T of them.
+bool IsWorthReadingAhead(const RouterSpec& router, size_t n_tokens) {
+  constexpr double kLeastShare = 0.8;
+  const double skipped = 1.0 - static_cast<double>(router.n_used) / router.n_expert;
+  return 1.0 - std::pow(skipped, static_cast<double>(n_tokens)) >= kLeastShare;
+}
+
+std::vector<ExpertKey> AllKeys(LayerId layer, uint32_t n_expert) {
+  std::vector<ExpertKey> keys;
+  for (uint16_t e = 0; e < n_expert; ++e) keys.push_back({.layer = layer, .expert = {e}});
+  return keys;
+}
+
+// What is resident comes first: it keeps the team busy while the others arrive.
+void ResidentFirst(const Residency& residency, LayerId layer, ExpertJobs& jobs) {
+  std::ranges::stable_partition(jobs.jobs, [&](const ExpertJobs::Job& job) {
+    return residency.contains({.layer = layer, .expert = job.expert});
+  });
+}
+
+}  // namespace
+
+Status Forward::Prefill(std::span<const Token> tokens, uint32_t first,
+                        const std::function<void(uint32_t layers_done)>& layer_done) {
+  const Batch batch{.first = first, .n_tokens = static_cast<uint32_t>(tokens.size())};
+  const RouterSpec& router = parts_.spec.router;
+  const bool read_ahead = IsWorthReadingAhead(router, tokens.size());
+  parts_.graph.Embed(tokens);
+  parts_.graph.SetBatch(batch);
+  LeaseStream ahead;  // of the layer about to run
+  for (uint16_t l = 0; l < parts_.spec.n_layer; ++l) {
+    const LayerId layer{l};
+    TRY_STATUS(CheckStop());
+    TRY_STATUS(parts_.graph.Attend(layer, batch));
+    const Routing routing = Route(router, router_logits(batch.n_tokens));
+    ExpertJobs jobs = GroupByExpert(routing, router.n_expert);
+    ResidentFirst(parts_.residency, layer, jobs);
+    LeaseStream leases(parts_.residency, KeysOf(layer, jobs), Use::kPrefill, Urgency::kDemand);
+    leases.Advance();  // pins what was read ahead before the other leases on it go
+    ahead = {};
+    if (read_ahead && l + 1U < parts_.spec.n_layer) {
+      ahead = LeaseStream(parts_.residency,
+                          AllKeys(LayerId{static_cast<uint16_t>(l + 1)}, router.n_expert),
+                          Use::kPrefill, Urgency::kSpeculative);
+    }
+    TRY_STATUS(parts_.experts.Run(parts_.kernels[l], routing, jobs, rows(), leases, &ahead));
+    layer_done(l + 1U);
+  }
+  return {};
+}
+
+}  // namespace moestro

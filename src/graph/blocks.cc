@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: MIT
+#include "graph/blocks.h"
+
+#include <cmath>
+
+namespace moestro {
+namespace {
+
+struct Heads {
+  ggml_tensor* q;  // [head_dim_k, n_head, tokens]
+  ggml_tensor* k;  // [head_dim_k, n_head_kv, tokens]
+  ggml_tensor* v;  // [n_embd_v, tokens]
+};
+
+// Row slice [first, first + n) of a [rows, tokens] projection.
+ggml_tensor* Rows(ggml_context* ctx, ggml_tensor* x, int64_t first, int64_t n) {
+  ggml_tensor* view = ggml_view_2d(ctx, x, n, x->ne[1], x->nb[1],
+                                   static_cast<size_t>(first) * ggml_element_size(x));
+  return ggml_cont(ctx, view);
+}
+
+ggml_tensor* Clamped(ggml_context* ctx, ggml_tensor* x, float limit) {
+  return limit > 0.0F ? ggml_clamp(ctx, x, -limit, limit) : x;
+}
+
+Heads Project(ggml_context* ctx, const ModelSpec& spec, const ArchChoices& arch,
+              const LayerTensors& w, ggml_tensor* x) {
+  const int64_t n_q = int64_t{spec.n_head} * spec.head_dim_k;
+  ggml_tensor* q = nullptr;
+  ggml_tensor* k = nullptr;
+  ggml_tensor* v = nullptr;
+  if (w.attn_qkv != nullptr) {
+    ggml_tensor* qkv = Linear(ctx, w.attn_qkv, x, w.attn_qkv_b);
+    q = Rows(ctx, qkv, 0, n_q);
+    k = Rows(ctx, qkv, n_q, spec.n_embd_k());
+    v = Rows(ctx, qkv, n_q + spec.n_embd_k(), spec.n_embd_v());
+  } else {
+    q = Linear(ctx, w.attn_q, x, w.attn_q_b);
+    k = Linear(ctx, w.attn_k, x, w.attn_k_b);
+    v = Linear(ctx, w.attn_v, x, w.attn_v_b);
+  }
+  q = Clamped(ctx, q, spec.clamp_kqv);
+  k = Clamped(ctx, k, spec.clamp_kqv);
+  v = Clamped(ctx, v, spec.clamp_kqv);
+  if (arch.qk_norm == QkNorm::kWholeVector) {
+    q = RmsNorm(ctx, q, w.attn_q_norm, nullptr, spec.rms_eps);
+    k = RmsNorm(ctx, k, w.attn_k_norm, nullptr, spec.rms_eps);
+  }
+  q = ggml_reshape_3d(ctx, q, spec.head_dim_k, spec.n_head, x->ne[1]);
+  k = ggml_reshape_3d(ctx, k, spec.head_dim_k, spec.n_head_kv, x->ne[1]);
+  if (arch.qk_norm == QkNorm::kPerHead) {
+    q = RmsNorm(ctx, q, w.attn_q_norm, nullptr, spec.rms_eps);
+    k = RmsNorm(ctx, k, w.attn_k_norm, nullptr, spec.rms_eps);
+  }
+  return {.q = q, .k = k, .v = v};
+}
+
+ggml_tensor* Rotate(ggml_context* ctx, const RopeSpec& rope, RopePairs pairs, ggml_tensor* x,
+                    const AttentionInputs& in) {
+  const int mode = pairs == RopePairs::kHalves ? GGML_ROPE_TYPE_NEOX : GGML_ROPE_TYPE_NORMAL;
+  return ggml_rope_ext(ctx, x, in.positions, in.rope_factors, static_cast<int>(rope.n_dims), mode,
+                       static_cast<int>(rope.original_context), rope.freq_base, rope.freq_scale,
+                       rope.ext_factor, rope.attn_factor, rope.beta_fast, rope.beta_slow);
+}
+
+// The first n_kv cells of a cache [n_heads * dim, n_ctx] as [dim, n_kv, n_heads].
+ggml_tensor* CellsByHead(ggml_context* ctx, ggml_tensor* cache, int64_t dim, int64_t n_heads,
+                         int64_t n_kv) {
+  return ggml_view_3d(ctx, cache, dim, n_kv, n_heads, cache->nb[1],
+                      ggml_row_size(cache->type, dim), 0);
+}
+
+}  // namespace
+
+ggml_tensor* RmsNorm(ggml_context* ctx, ggml_tensor* x, ggml_tensor* weight, ggml_tensor* bias,
+                     float eps) {
+  ggml_tensor* y = ggml_mul(ctx, ggml_rms_norm(ctx, x, eps), weight);
+  return bias != nullptr ? ggml_add(ctx, y, bias) : y;
+}
+
+ggml_tensor* Linear(ggml_context* ctx, ggml_tensor* weight, ggml_tensor* x, ggml_tensor* bias) {
+  ggml_tensor* y = ggml_mul_mat(ctx, weight, x);
+  return bias != nullptr ? ggml_add(ctx, y, bias) : y;
+}
+
+ggml_tensor* Attention(ggml_context* ctx, ggml_cgraph* graph, const ModelSpec& spec,
+                       const ArchChoices& arch, const LayerTensors& w, const AttentionInputs& in) {
+  ggml_tensor* normed = RmsNorm(ctx, in.x, w.attn_norm, w.attn_norm_b, spec.rms_eps);
+  Heads h = Project(ctx, spec, arch, w, normed);
+  h.q = Rotate(ctx, spec.rope, arch.rope_pairs, h.q, in);
+  h.k = Rotate(ctx, spec.rope, arch.rope_pairs, h.k, in);
+  const float scale = 1.0F / std::sqrt(static_cast<float>(spec.head_dim_k));
+  if (arch.scale_query) h.q = ggml_scale(ctx, h.q, scale);
+
+  // The cache is written before the views below read it: nodes run in the order they are added.
+  ggml_tensor* k_rows = ggml_reshape_2d(ctx, h.k, spec.n_embd_k(), in.x->ne[1]);
+  ggml_build_forward_expand(graph, ggml_set_rows(ctx, in.k_cache, k_rows, in.cells));
+  ggml_build_forward_expand(graph, ggml_set_rows(ctx, in.v_cache, h.v, in.cells));
+
+  ggml_tensor* k = CellsByHead(ctx, in.k_cache, spec.head_dim_k, spec.n_head_kv, in.n_kv);
+  ggml_tensor* v = CellsByHead(ctx, in.v_cache, spec.head_dim_v, spec.n_head_kv, in.n_kv);
+  ggml_tensor* mixed = ggml_flash_attn_ext(ctx, ggml_permute(ctx, h.q, 0, 2, 1, 3), k, v, in.mask,
+                                           arch.scale_query ? 1.0F : scale, 0.0F, 0.0F);
+  ggml_prec_set_acc(mixed, GGML_PREC_F32);
+  mixed = ggml_reshape_2d(ctx, mixed, int64_t{spec.n_head} * spec.head_dim_v, in.x->ne[1]);
+  return ggml_add(ctx, Linear(ctx, w.attn_out, mixed, w.attn_out_b), in.x);
+}
+
+ggml_tensor* SharedExpert(ggml_context* ctx, const LayerTensors& w, ggml_tensor* x) {
+  ggml_tensor* gate = Linear(ctx, w.shared_gate, x, nullptr);
+  ggml_tensor* up = Linear(ctx, w.shared_up, x, nullptr);
+  ggml_tensor* y = Linear(ctx, w.shared_down, ggml_swiglu_split(ctx, gate, up), nullptr);
+  if (w.shared_router == nullptr) return y;
+  return ggml_mul(ctx, y, ggml_sigmoid(ctx, ggml_mul_mat(ctx, w.shared_router, x)));
+}
+
+}  // namespace moestro

@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: MIT
+// The dense parts of a transformer layer as ggml nodes. Functions add nodes to a context and return
+// the last one; nothing is computed here. Dimensions are written [fastest, ..., slowest].
+#pragma once
+
+#include <ggml.h>
+
+#include <cstdint>
+
+#include "core/model_spec.h"
+#include "graph/arch.h"
+#include "graph/tensors.h"
+
+namespace moestro {
+
+// x / rms(x) * weight (+ bias); x [n, tokens], weight and bias [n].
+ggml_tensor* RmsNorm(ggml_context* ctx, ggml_tensor* x, ggml_tensor* weight, ggml_tensor* bias,
+                     float eps);
+
+// weight^T x (+ bias); weight [n_in, n_out], x [n_in, tokens] -> [n_out, tokens].
+ggml_tensor* Linear(ggml_context* ctx, ggml_tensor* weight, ggml_tensor* x, ggml_tensor* bias);
+
+struct AttentionInputs {
+  ggml_tensor* x = nullptr;          // F32 [n_embd, tokens]
+  ggml_tensor* positions = nullptr;  // I32 [tokens]
+  ggml_tensor* cells = nullptr;      // I64 [tokens]: rows of the KV cache to write
+  ggml_tensor* mask = nullptr;       // F16 [n_kv, tokens]: 0 visible, -inf hidden
+  ggml_tensor* k_cache = nullptr;    // F16 [n_embd_k, n_ctx]
+  ggml_tensor* v_cache = nullptr;    // F16 [n_embd_v, n_ctx]
+  int64_t n_kv = 0;                  // cells to attend to, a multiple of 256 or all of them
+  ggml_tensor* rope_factors = nullptr;  // F32 [n_dims / 2] or null
+};
+
+// Self-attention with its residual: x + attention(norm(x)), [n_embd, tokens].
+ggml_tensor* Attention(ggml_context* ctx, ggml_cgraph* graph, const ModelSpec& spec,
+                       const ArchChoices& arch, const LayerTensors& w, const AttentionInputs& in);
+
+// The expert that every token uses, weighted by its own sigmoid gate: [n_embd, tokens].
+// REQUIRES: w.shared_gate is set.
+ggml_tensor* SharedExpert(ggml_context* ctx, const LayerTensors& w, ggml_tensor* x);
+
+}  // namespace moestro

@@ -1,0 +1,176 @@
+// SPDX-License-Identifier: MIT
+#include "residency/residency.h"
+
+#include <utility>
+
+#include "base/check.h"
+#include "decide/policy.h"
+
+namespace moestro {
+namespace {
+
+constexpr uint8_t kAllLanded = (1U << kMatrices) - 1;
+
+// What a read's tag says about where it lands.
+struct Tag {
+  uint32_t pool;
+  SlotId slot;
+  size_t matrix;
+};
+uint64_t Encode(Tag tag) {
+  return (uint64_t{tag.pool} << 40) | (uint64_t{tag.slot.value} << 2) | tag.matrix;
+}
+Tag Decode(uint64_t tag) {
+  return {.pool = static_cast<uint32_t>(tag >> 40),
+          .slot = SlotId{static_cast<uint32_t>(tag >> 2)},
+          .matrix = static_cast<size_t>(tag & 3)};
+}
+
+}  // namespace
+
+Lease::Lease(Lease&& other) noexcept
+    : owner_(std::exchange(other.owner_, nullptr)),
+      pool_(other.pool_),
+      slot_(other.slot_),
+      key_(other.key_),
+      was_(other.was_) {}
+
+Lease& Lease::operator=(Lease&& other) noexcept {
+  std::swap(owner_, other.owner_);
+  std::swap(pool_, other.pool_);
+  std::swap(slot_, other.slot_);
+  std::swap(key_, other.key_);
+  std::swap(was_, other.was_);
+  return *this;
+}
+
+Lease::~Lease() {
+  if (owner_ != nullptr) owner_->Unpin(pool_, slot_);
+}
+
+const std::byte* Lease::matrix(Matrix m) const {
+  const Residency::Pool& pool = owner_->pools_[pool_];
+  const auto i = static_cast<size_t>(m);
+  return owner_->window(pool, slot_, i) + pool.slots[slot_.value].residue[i];
+}
+
+bool Lease::landed(Matrix m) const {
+  return (owner_->pools_[pool_].slots[slot_.value].landed >> static_cast<unsigned>(m) & 1U) != 0;
+}
+
+Result<std::unique_ptr<Residency>> Residency::Create(const ExpertCatalog& catalog,
+                                                     std::span<const uint64_t> slots,
+                                                     const std::string& policy, uint64_t block,
+                                                     ReadQueue& queue) {
+  CHECK(slots.size() == catalog.pools.size());
+  std::unique_ptr<Residency> residency(new Residency(catalog, block, queue));
+  for (size_t p = 0; p < catalog.pools.size(); ++p) {
+    Pool pool;
+    for (size_t m = 0; m < kMatrices; ++m) {
+      pool.offset[m] = pool.stride;
+      pool.capacity[m] = WindowCapacity(catalog.pools[p].slice_bytes[m], block);
+      pool.stride += pool.capacity[m];
+    }
+    TRY(std::unique_ptr<Policy> chosen, MakePolicy(policy));
+    pool.table = std::make_unique<SlotTable>(slots[p], std::move(chosen));
+    pool.slots.resize(slots[p]);
+    TRY(pool.memory, HostMemory::Allocate(slots[p] * pool.stride));
+    residency->pools_.push_back(std::move(pool));
+  }
+  return residency;
+}
+
+Residency::~Residency() {
+  while (!queue_->idle()) Wait();
+}
+
+std::optional<Lease> Residency::TryAcquire(ExpertKey key, Use use, Urgency urgency) {
+  const uint32_t p = catalog_->layers[key.layer.value].pool;
+  Pool& pool = pools_[p];
+  const std::optional<Placement> placed = pool.table->Request(key, use);
+  if (!placed) return std::nullopt;
+  Slot& slot = pool.slots[placed->slot.value];
+  ++slot.leases;
+  if (placed->was == Placement::Was::kAbsent) {
+    StartReads(p, placed->slot, key, urgency);
+  } else if (placed->was == Placement::Was::kLoading && urgency == Urgency::kDemand) {
+    for (size_t m = 0; m < kMatrices; ++m) {
+      queue_->Promote(Encode({.pool = p, .slot = placed->slot, .matrix = m}));
+    }
+  }
+  return Lease(*this, p, placed->slot, key, placed->was);
+}
+
+bool Residency::contains(ExpertKey key) const {
+  return pools_[catalog_->layers[key.layer.value].pool].table->contains(key);
+}
+
+void Residency::StartReads(uint32_t p, SlotId slot, ExpertKey key, Urgency urgency) {
+  Pool& pool = pools_[p];
+  Slot& state = pool.slots[slot.value];
+  state.landed = 0;
+  state.failed = false;
+  state.outstanding = kMatrices;
+  for (size_t m = 0; m < kMatrices; ++m) {
+    const Extent& from = catalog_->layers[key.layer.value].slices[m][key.expert.value];
+    state.residue[m] = CoveringWindow(from, block_).residue;
+    queue_->Enqueue({.from = from,
+                     .landing = {window(pool, slot, m), pool.capacity[m]},
+                     .tag = Encode({.pool = p, .slot = slot, .matrix = m}),
+                     .urgency = urgency});
+  }
+}
+
+void Residency::Pump() {
+  done_.clear();
+  queue_->Pump(done_);
+  for (const ExtentDone& done : done_) Finish(done);
+}
+
+void Residency::Wait() {
+  done_.clear();
+  queue_->Wait(done_);
+  for (const ExtentDone& done : done_) Finish(done);
+}
+
+void Residency::Finish(const ExtentDone& done) {
+  const Tag tag = Decode(done.tag);
+  Pool& pool = pools_[tag.pool];
+  Slot& slot = pool.slots[tag.slot.value];
+  if (done.error) {
+    slot.failed = true;
+    if (slot.leases > 0 && !error_) error_ = done.error;
+  } else {
+    slot.landed = static_cast<uint8_t>(slot.landed | (1U << tag.matrix));
+  }
+  if (--slot.outstanding > 0) return;
+  if (slot.failed) {
+    pool.table->Failed(tag.slot);
+  } else {
+    CHECK(slot.landed == kAllLanded);
+    pool.table->Landed(tag.slot);
+  }
+}
+
+void Residency::Unpin(uint32_t pool, SlotId slot) {
+  --pools_[pool].slots[slot.value].leases;
+  pools_[pool].table->Unpin(slot);
+}
+
+std::optional<Error> Residency::TakeError() { return std::exchange(error_, std::nullopt); }
+
+ResidencyStats Residency::stats() const {
+  ResidencyStats sum;
+  for (const Pool& pool : pools_) {
+    const TableStats& s = pool.table->stats();
+    sum.requests += s.requests;
+    sum.hits += s.hits;
+    sum.late += s.late;
+    sum.misses += s.misses;
+    sum.evictions += s.evictions;
+  }
+  sum.bytes_read = queue_->stats().bytes;
+  return sum;
+}
+
+}  // namespace moestro

@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: MIT
+// Makes decisions true: owns the slots' memory, reads absent experts into them and hands out leases,
+// the only way to an expert's bytes.
+//
+// Thread rule: engine thread only. Other threads may read the bytes of a lease after the engine
+// thread has seen landed() and told them (with a release store of its own).
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+#include "compute/host_memory.h"
+#include "core/expert_catalog.h"
+#include "core/ids.h"
+#include "decide/slot_table.h"
+#include "store/read_queue.h"
+
+namespace moestro {
+
+class Residency;
+
+// Pins one expert's slot; destruction unpins. Its residency must outlive it.
+class Lease {
+ public:
+  Lease(Lease&& other) noexcept;
+  Lease& operator=(Lease&& other) noexcept;
+  Lease(const Lease&) = delete;
+  Lease& operator=(const Lease&) = delete;
+  ~Lease();
+
+  ExpertKey key() const { return key_; }
+  Placement::Was was() const { return was_; }
+  // The matrix as it stands in the file; its bytes are there once landed(m).
+  const std::byte* matrix(Matrix m) const;
+  bool landed(Matrix m) const;
+
+ private:
+  friend class Residency;
+  Lease(Residency& owner, uint32_t pool, SlotId slot, ExpertKey key, Placement::Was was)
+      : owner_(&owner), pool_(pool), slot_(slot), key_(key), was_(was) {}
+
+  Residency* owner_;
+  uint32_t pool_;
+  SlotId slot_;
+  ExpertKey key_;
+  Placement::Was was_;
+};
+
+struct ResidencyStats {
+  uint64_t requests = 0;
+  uint64_t hits = 0;
+  uint64_t late = 0;
+  uint64_t misses = 0;
+  uint64_t evictions = 0;
+  uint64_t bytes_read = 0;  // by the device, padding included
+};
+
+class Residency {
+ public:
+  // `slots` per pool of the catalog. Allocates all slots (touched as they fill). The catalog and
+  // queue must outlive this. kNoMemory; kUsage for an unknown policy.
+  static Result<std::unique_ptr<Residency>> Create(const ExpertCatalog& catalog,
+                                                   std::span<const uint64_t> slots,
+                                                   const std::string& policy, uint64_t block,
+                                                   ReadQueue& queue);
+  // All leases are gone before this is.
+  ~Residency();
+
+  // Pins an expert and starts reading it if it is absent; never waits. A demand for an expert that
+  // is on its way speculatively makes the rest of it urgent. nullopt: every slot of its pool is
+  // leased or loading: let leases go or Pump() and ask again.
+  std::optional<Lease> TryAcquire(ExpertKey key, Use use, Urgency urgency = Urgency::kDemand);
+  bool contains(ExpertKey key) const;
+
+  // Moves reads forward: cheap, never blocks.
+  void Pump();
+  // Sleeps until a read finishes; returns at once when none is under way.
+  void Wait();
+  // The first failed read of a leased expert since the last call.
+  std::optional<Error> TakeError();
+
+  ResidencyStats stats() const;
+
+ private:
+  friend class Lease;
+  struct Slot {
+    std::array<uint64_t, kMatrices> residue{};
+    uint8_t landed = 0;       // bit per matrix
+    uint8_t outstanding = 0;  // reads not finished
+    uint8_t leases = 0;
+    bool failed = false;
+  };
+  struct Pool {
+    std::array<uint64_t, kMatrices> offset{};  // of each matrix's window in a slot
+    std::array<uint64_t, kMatrices> capacity{};
+    uint64_t stride = 0;
+    HostMemory memory;
+    std::vector<Slot> slots;
+    std::unique_ptr<SlotTable> table;
+  };
+
+  Residency(const ExpertCatalog& catalog, uint64_t block, ReadQueue& queue)
+      : catalog_(&catalog), block_(block), queue_(&queue) {}
+  void StartReads(uint32_t pool, SlotId slot, ExpertKey key, Urgency urgency);
+  void Finish(const ExtentDone& done);
+  void Unpin(uint32_t pool, SlotId slot);
+  std::byte* window(const Pool& pool, SlotId slot, size_t matrix) const {
+    return pool.memory.data() + slot.value * pool.stride + pool.offset[matrix];
+  }
+
+  const ExpertCatalog* catalog_;
+  uint64_t block_;
+  ReadQueue* queue_;
+  std::vector<Pool> pools_;
+  std::vector<ExtentDone> done_;  // scratch of Pump
+  std::optional<Error> error_;
+};
+
+}  // namespace moestro
