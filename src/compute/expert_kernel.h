@@ -8,11 +8,11 @@
 // Kernels are pure functions; any thread may call them.
 #pragma once
 
+#include <ggml-cpu.h>
 #include <ggml.h>
 
 #include <cstddef>
 #include <cstdint>
-#include <span>
 
 #include "base/result.h"
 
@@ -20,12 +20,15 @@ namespace moestro {
 
 struct ExpertKernel {
   ggml_type weight_type = GGML_TYPE_COUNT;
-  ggml_type activation_type = GGML_TYPE_COUNT;  // what Quantise produces
-  const char* name = "";                        // "q4_0 avx512vnni", "q6_K ggml": for bench output
+  ggml_type activation_type = GGML_TYPE_COUNT;  // whose numbers Quantise produces
+  const char* name = "";                        // "avx512vnni", "ggml": for bench output
 
-  // Bytes of one quantised activation vector of n weights, padded to 64.
+  // Bytes of one quantised activation vector of n weights, padded to 64. REQUIRES: n is a multiple
+  // of the block sizes of weight_type and activation_type, as in every ggml matrix of that type.
   size_t activation_bytes(int64_t n) const;
-  // n floats -> activation_bytes(n) bytes at `to` (64-byte aligned).
+  // n floats -> activation_bytes(n) bytes at `to` (64-byte aligned). The bytes are a layout of the
+  // kernel's own: two kernels may share them only if their `quantise` and `activation_type` are the
+  // same.
   void (*quantise)(const ExpertKernel& self, const float* from, std::byte* to, int64_t n) = nullptr;
 
   // out[t][r] = dot(row r of W, activations[t]) for r in [0, n_rows), t in [0, n_tokens).
@@ -33,6 +36,7 @@ struct ExpertKernel {
   // alignment that is a multiple of the type's scalar (GGUF allows 32-byte and smaller alignment).
   // out[t] points to n_rows floats. `ahead` is the number of bytes behind the last row that will
   // be read next by the same thread (0: none): a hint for software prefetch, never dereferenced.
+  // Fastest when n_rows is a multiple of 16.
   struct Call {
     const std::byte* rows;
     size_t row_bytes;
@@ -45,12 +49,16 @@ struct ExpertKernel {
   };
   void (*multiply)(const ExpertKernel& self, const Call& call) = nullptr;
 
-  // ggml's own functions behind the generic kernel; null in the dequantising fallback.
-  const void* traits = nullptr;
+  // For the two functions above; callers have no use for them.
+  int64_t activation_block = 1;        // weights that share a block of a quantised activation
+  size_t activation_block_bytes = 0;   // its size in this kernel's layout
+  ggml_from_float_t from_float = nullptr;  // ggml's quantisation to activation_type
+  ggml_vec_dot_t vec_dot = nullptr;        // ggml's dot product; null: dequantise
 };
 
 // The fastest kernel for this machine. kUnsupported for a type the CPU backend cannot multiply.
 // `allow_own` = false gives the generic kernel (ggml's vec_dot), for tests and comparison.
+// Loads ggml's backends if nobody has done so yet.
 Result<ExpertKernel> FindExpertKernel(ggml_type type, bool allow_own = true);
 
 }  // namespace moestro
