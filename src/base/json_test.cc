@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: MIT
+#include "base/json.h"
+
+#include <gtest/gtest.h>
+
+#include <array>
+#include <cstdint>
+#include <limits>
+#include <string>
+#include <utility>
+
+namespace moestro {
+namespace {
+
+TEST(Json, KeepsTheOrderOfKeysAndTheKindOfValues) {
+  Json object = Json::Object();
+  object.Set("model", "a.gguf").Set("tokens", 12).Set("rate", 0.5).Set("ok", true).Set("none", {});
+  EXPECT_EQ(object.Dump(), R"({"model":"a.gguf","tokens":12,"rate":0.5,"ok":true,"none":null})");
+}
+
+TEST(Json, EscapesQuotesControlCharactersAndBackslashes) {
+  Json object = Json::Object();
+  object.Set("text", "a\"b\\c\n\t\x01");
+  EXPECT_EQ(object.Dump(), R"({"text":"a\"b\\c\n\t\u0001"})");
+}
+
+TEST(Json, ReplacesBytesThatAreNotUtf8) {
+  Json array = Json::Array();
+  array.Push(std::string("a\xff"
+                         "b"));
+  EXPECT_EQ(array.Dump(), "[\"a\xEF\xBF\xBD"
+                          "b\"]");
+}
+
+TEST(Json, NumbersThatAreNotFiniteBecomeNull) {
+  Json array = Json::Array();
+  array.Push(std::numeric_limits<double>::infinity())
+      .Push(std::numeric_limits<double>::quiet_NaN());
+  EXPECT_EQ(array.Dump(), "[null,null]");
+}
+
+TEST(Json, LargeIntegersAreExact) {
+  Json array = Json::Array();
+  array.Push(std::numeric_limits<uint64_t>::max()).Push(std::numeric_limits<int64_t>::min());
+  EXPECT_EQ(array.Dump(), "[18446744073709551615,-9223372036854775808]");
+}
+
+TEST(Json, FloatsSurviveTheWayThroughText) {
+  const std::array<float, 3> numbers = {0.1F, -3.4028235e38F, 1e-45F};
+  const auto parsed = Json::Parse(Json::Array(std::span<const float>(numbers)).Dump());
+  ASSERT_TRUE(parsed);
+  for (size_t i = 0; i < numbers.size(); ++i) {
+    EXPECT_EQ(static_cast<float>(parsed->At(i)->number().value()), numbers[i]);
+  }
+}
+
+TEST(Json, ParsesWhatItPrintsAndSaysWhereAMistakeIs) {
+  const auto parsed = Json::Parse(R"({"a":[1,2],"b":"x"})");
+  ASSERT_TRUE(parsed);
+  EXPECT_EQ(parsed->Find("a")->size(), 2U);
+  EXPECT_EQ(parsed->Find("b")->text(), "x");
+  EXPECT_FALSE(parsed->Find("c"));
+  EXPECT_FALSE(parsed->At(0));
+  EXPECT_EQ(parsed->keys(), (std::vector<std::string>{"a", "b"}));
+  const auto broken = Json::Parse("{\"a\":");
+  ASSERT_FALSE(broken);
+  EXPECT_EQ(broken.error().code, Errc::kInvalidRequest);
+  EXPECT_NE(broken.error().message.find("byte 6"), std::string::npos) << broken.error().message;
+}
+
+}  // namespace
+}  // namespace moestro

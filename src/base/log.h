@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: MIT
+// Messages for the person who started the program, on stderr: warnings always, the rest only when
+// asked for (--verbose). Errors do not go here, they travel as Result. Any thread may log.
+#pragma once
+
+#include <format>
+#include <string_view>
+#include <utility>
+
+namespace moestro {
+
+enum class LogLevel { kDebug, kInfo, kWarning };
+
+// Messages below `level` are dropped. The start value is kWarning.
+void SetLogLevel(LogLevel level);
+void LogLine(LogLevel level, std::string_view line);
+
+template <class... Args>
+void LogInfo(std::format_string<Args...> text, Args&&... args) {
+  LogLine(LogLevel::kInfo, std::format(text, std::forward<Args>(args)...));
+}
+template <class... Args>
+void LogWarning(std::format_string<Args...> text, Args&&... args) {
+  LogLine(LogLevel::kWarning, std::format(text, std::forward<Args>(args)...));
+}
+
+}  // namespace moestro
