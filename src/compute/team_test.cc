@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: MIT
+#include "compute/team.h"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <thread>
+#include <vector>
+
+#include "compute/device.h"
+
+namespace moestro {
+namespace {
+
+TEST(Team, EveryThreadRunsOnceAndTheCallerIsThreadZero) {
+  auto device = CpuDevice::Open(2);
+  ASSERT_TRUE(device.has_value()) << device.error().message;
+  auto team = Team::Create(*device);
+  ASSERT_TRUE(team.has_value());
+  const std::thread::id caller = std::this_thread::get_id();
+  for (int round = 0; round < 3; ++round) {
+    std::vector<std::atomic<int>> runs(2);
+    std::atomic<bool> zero_is_caller{false};
+    ASSERT_TRUE(team->Run([&](int thread, int n_threads) {
+      EXPECT_EQ(n_threads, 2);
+      runs[static_cast<size_t>(thread)].fetch_add(1);
+      if (thread == 0) zero_is_caller = std::this_thread::get_id() == caller;
+    }));
+    EXPECT_EQ(runs[0].load(), 1);
+    EXPECT_EQ(runs[1].load(), 1);
+    EXPECT_TRUE(zero_is_caller.load());
+  }
+}
+
+TEST(PhysicalCores, IsAtLeastOne) { EXPECT_GE(PhysicalCores(), 1U); }
+
+}  // namespace
+}  // namespace moestro

@@ -1,0 +1,218 @@
+// SPDX-License-Identifier: MIT
+#include "residency/residency.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <deque>
+#include <memory>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "residency/lease_stream.h"
+
+namespace moestro {
+namespace {
+
+constexpr uint64_t kBlock = 4096;
+
+// A disk whose reads finish only when the test says so.
+class HeldReader final : public BlockReader {
+ public:
+  explicit HeldReader(std::vector<std::byte> bytes) : bytes_(std::move(bytes)) {}
+
+  uint64_t block() const override { return kBlock; }
+  bool Submit(const BlockRead& read) override {
+    waiting_.push_back(read);
+    return true;
+  }
+  size_t Poll(std::span<BlockDone> out) override {
+    size_t n = 0;
+    while (released_ > 0 && !waiting_.empty() && n < out.size()) {
+      out[n++] = Finish(waiting_.front());
+      waiting_.pop_front();
+      --released_;
+    }
+    return n;
+  }
+  size_t Wait(std::span<BlockDone> out) override {
+    if (!waiting_.empty()) released_ = std::max<size_t>(released_, 1);
+    return Poll(out);
+  }
+  std::string description() const override { return "held"; }
+
+  void Release(size_t n) { released_ += n; }
+  void FailFrom(uint64_t offset) { bad_from_ = offset; }
+  size_t waiting() const { return waiting_.size(); }
+
+ private:
+  BlockDone Finish(const BlockRead& read) {
+    if (read.offset >= bad_from_) return {.tag = read.tag, .error = EIO, .bytes = 0};
+    const uint64_t n = std::min<uint64_t>(read.to.size(), bytes_.size() - read.offset);
+    std::memcpy(read.to.data(), bytes_.data() + read.offset, n);
+    return {.tag = read.tag, .error = 0, .bytes = n};
+  }
+
+  std::vector<std::byte> bytes_;
+  std::deque<BlockRead> waiting_;
+  size_t released_ = 0;
+  uint64_t bad_from_ = ~uint64_t{0};
+};
+
+// Two layers of four experts; slices of 5000, 5000 and 7000 bytes at odd places in one file.
+class ResidencyTest : public ::testing::Test {
+ protected:
+  static constexpr std::array<uint64_t, kMatrices> kSlices = {5000, 5000, 7000};
+
+  void SetUp() override {
+    catalog_.pools = {{.slice_bytes = kSlices, .experts = 8}};
+    uint64_t offset = 96;
+    for (int layer = 0; layer < 2; ++layer) {
+      ExpertCatalog::Layer entry;
+      for (size_t m = 0; m < kMatrices; ++m) {
+        for (int e = 0; e < 4; ++e) {
+          entry.slices[m].push_back({.file = 0, .offset = offset, .length = kSlices[m]});
+          offset += kSlices[m] + 32;
+        }
+      }
+      catalog_.layers.push_back(std::move(entry));
+    }
+    std::vector<std::byte> bytes(offset);
+    for (size_t i = 0; i < bytes.size(); ++i) bytes[i] = static_cast<std::byte>(i * 31 + i / 251);
+    file_ = bytes;
+    reader_ = std::make_unique<HeldReader>(bytes);
+    queue_ = std::make_unique<ReadQueue>(*reader_, std::vector<std::string>{"model.gguf"});
+  }
+
+  void Create(uint64_t slots) {
+    const std::array<uint64_t, 1> per_pool = {slots};
+    auto made = Residency::Create(catalog_, per_pool, "lru", kBlock, *queue_);
+    ASSERT_TRUE(made.has_value());
+    residency_ = *std::move(made);
+  }
+
+  static ExpertKey Key(int layer, int expert) {
+    return {.layer = {static_cast<uint16_t>(layer)}, .expert = {static_cast<uint16_t>(expert)}};
+  }
+  static bool AllLanded(const Lease& lease) {
+    return lease.landed(Matrix::kGate) && lease.landed(Matrix::kUp) && lease.landed(Matrix::kDown);
+  }
+  void ExpectBytes(const Lease& lease) const {
+    for (size_t m = 0; m < kMatrices; ++m) {
+      const Extent& from =
+          catalog_.layers[lease.key().layer.value].slices[m][lease.key().expert.value];
+      EXPECT_EQ(0, std::memcmp(lease.matrix(static_cast<Matrix>(m)), file_.data() + from.offset,
+                               from.length));
+    }
+  }
+
+  ExpertCatalog catalog_;
+  std::vector<std::byte> file_;
+  std::unique_ptr<HeldReader> reader_;
+  std::unique_ptr<ReadQueue> queue_;
+  std::unique_ptr<Residency> residency_;  // goes first
+};
+
+TEST_F(ResidencyTest, EveryExpertArrivesAsItStandsInTheFile) {
+  Create(2);
+  for (int round = 0; round < 2; ++round) {
+    for (int layer = 0; layer < 2; ++layer) {
+      for (int e = 0; e < 4; ++e) {
+        auto lease = residency_->TryAcquire(Key(layer, e), Use::kDecode);
+        ASSERT_TRUE(lease.has_value());
+        while (!AllLanded(*lease)) residency_->Wait();
+        ExpectBytes(*lease);
+      }
+    }
+  }
+  EXPECT_EQ(residency_->stats().misses, 16U);  // a cycle of 8 through 2 slots
+  EXPECT_EQ(residency_->stats().evictions, 14U);
+}
+
+TEST_F(ResidencyTest, NothingLandsBeforeItsReadIsDone) {
+  Create(2);
+  auto lease = residency_->TryAcquire(Key(0, 1), Use::kDecode);
+  ASSERT_TRUE(lease.has_value());
+  residency_->Pump();
+  EXPECT_FALSE(lease->landed(Matrix::kGate));
+  reader_->Release(1);
+  residency_->Pump();
+  EXPECT_TRUE(lease->landed(Matrix::kGate));
+  EXPECT_FALSE(lease->landed(Matrix::kDown));
+  reader_->Release(2);
+  residency_->Pump();
+  EXPECT_TRUE(AllLanded(*lease));
+}
+
+TEST_F(ResidencyTest, ASecondRequestSharesTheReadUnderWay) {
+  Create(2);
+  auto first = residency_->TryAcquire(Key(0, 1), Use::kDecode);
+  auto second = residency_->TryAcquire(Key(0, 1), Use::kDecode);
+  ASSERT_TRUE(second.has_value());
+  EXPECT_EQ(second->was(), Placement::Was::kLoading);
+  residency_->Pump();
+  EXPECT_EQ(reader_->waiting(), 3U);
+  EXPECT_EQ(first->matrix(Matrix::kUp), second->matrix(Matrix::kUp));
+}
+
+TEST_F(ResidencyTest, LeasedSlotsAreNeverGivenAway) {
+  Create(2);
+  auto a = residency_->TryAcquire(Key(0, 0), Use::kDecode);
+  auto b = residency_->TryAcquire(Key(0, 1), Use::kDecode);
+  EXPECT_FALSE(residency_->TryAcquire(Key(0, 2), Use::kDecode).has_value());
+  while (!AllLanded(*a) || !AllLanded(*b)) residency_->Wait();
+  EXPECT_FALSE(residency_->TryAcquire(Key(0, 2), Use::kDecode).has_value());
+  b.reset();
+  auto c = residency_->TryAcquire(Key(0, 2), Use::kDecode);
+  ASSERT_TRUE(c.has_value());
+  while (!AllLanded(*c)) residency_->Wait();
+  ExpectBytes(*a);
+  ExpectBytes(*c);
+}
+
+TEST_F(ResidencyTest, AFailedReadIsReportedAndItsSlotComesBack) {
+  Create(1);
+  reader_->FailFrom(0);
+  {
+    auto lease = residency_->TryAcquire(Key(0, 0), Use::kDecode);
+    ASSERT_TRUE(lease.has_value());
+    std::optional<Error> error;
+    for (int i = 0; i < 20 && !error; ++i) {
+      residency_->Wait();
+      error = residency_->TakeError();
+    }
+    ASSERT_TRUE(error.has_value());
+    EXPECT_EQ(error->code, Errc::kIo);
+    EXPECT_NE(error->message.find("model.gguf"), std::string::npos) << error->message;
+    while (!queue_->idle()) residency_->Wait();
+  }
+  reader_->FailFrom(~uint64_t{0});
+  auto again = residency_->TryAcquire(Key(0, 0), Use::kDecode);
+  ASSERT_TRUE(again.has_value());
+  while (!AllLanded(*again)) residency_->Wait();
+  ExpectBytes(*again);
+}
+
+TEST_F(ResidencyTest, AStreamTakesMoreExpertsThanThereAreSlots) {
+  Create(2);
+  std::vector<ExpertKey> keys = {Key(1, 0), Key(1, 1), Key(1, 2), Key(1, 3)};
+  LeaseStream stream(*residency_, keys, Use::kPrefill, Urgency::kDemand);
+  stream.Advance();
+  EXPECT_NE(stream.lease(1), nullptr);
+  EXPECT_EQ(stream.lease(2), nullptr);
+  for (size_t i = 0; i < keys.size(); ++i) {
+    stream.Advance();
+    ASSERT_NE(stream.lease(i), nullptr);
+    while (!AllLanded(*stream.lease(i))) residency_->Wait();
+    ExpectBytes(*stream.lease(i));
+    stream.LetGo(i);
+  }
+  EXPECT_TRUE(stream.all_taken());
+}
+
+}  // namespace
+}  // namespace moestro
