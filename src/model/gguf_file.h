@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: MIT
 // The directory of a GGUF v3 model, one file or all its shards: metadata and where each tensor's
-// bytes lie. Nothing is trusted: a damaged file gives an error, never a crash (gguf.h aborts on some
-// inputs, so the header is checked before the library sees it).
+// bytes lie. Nothing is trusted: a damaged file gives an error, never a crash. What this accepts is
+// also safe for the readers of gguf.h and libllama, which abort or grow without bound on some
+// input.
 //
 // Immutable after Open(); any thread may read it.
 #pragma once
 
-#include <gguf.h>
+#include <ggml.h>
 
 #include <array>
 #include <cstdint>
-#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -19,13 +19,14 @@
 
 #include "base/result.h"
 #include "core/extent.h"
+#include "model/gguf_header.h"
 
 namespace moestro {
 
 struct TensorInfo {
   std::string name;
   ggml_type type = GGML_TYPE_F32;
-  std::array<int64_t, 4> ne{1, 1, 1, 1};  // ne[0] is the contiguous dimension
+  std::array<int64_t, 4> ne{1, 1, 1, 1};  // ne[0] is the contiguous dimension; all positive
   Extent extent;                          // checked to lie inside its file
 };
 
@@ -35,6 +36,11 @@ class GgufFile {
   // value and the remedy: kIo (unreadable, missing shard), kInvalidFile (damaged), kUnsupported
   // (GGUF v1/v2, big endian).
   static Result<GgufFile> Open(const std::string& path);
+
+  GgufFile(GgufFile&&) noexcept = default;
+  GgufFile& operator=(GgufFile&&) noexcept = default;
+  GgufFile(const GgufFile&) = delete;
+  GgufFile& operator=(const GgufFile&) = delete;
 
   const std::vector<std::string>& paths() const { return paths_; }  // Extent::file indexes this
   const std::vector<TensorInfo>& tensors() const { return tensors_; }
@@ -54,3 +60,17 @@ class GgufFile {
   Result<std::optional<uint64_t>> FindUniformUint(const std::string& key) const;
 
  private:
+  GgufFile() = default;
+  Status AddShard(const std::string& path, GgufHeader header);
+  Status OpenOtherShards(uint64_t count);
+  const MetaValue* Meta(const std::string& key) const;
+
+  std::vector<std::string> paths_;
+  std::vector<TensorInfo> tensors_;
+  // Keys view the names inside tensors_, which do not move once Open() has filled it.
+  std::unordered_map<std::string_view, size_t> index_;
+  std::unordered_map<std::string, MetaValue> metadata_;
+  uint64_t file_bytes_ = 0;
+};
+
+}  // namespace moestro

@@ -9,8 +9,9 @@
 namespace moestro {
 
 // Fails with kUnsupported for an unknown architecture (lists the supported ones) or a dense model,
-// kInvalidFile for missing, contradictory or absurd values. `n_ctx` chooses between phimoe's long
-// and short rope factors (0: the training context).
+// kInvalidFile for missing, contradictory or absurd values. Which of phimoe's long and short rope
+// factors applies depends on the context in use, so it is chosen later: long ones above
+// rope.original_context. Every dimension is checked again against the tensors by ReadWeights().
 Result<ModelSpec> ReadSpec(const GgufFile& file);
 
 }  // namespace moestro

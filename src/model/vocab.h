@@ -30,7 +30,7 @@ class Vocab {
   Vocab& operator=(Vocab&&) noexcept;
   ~Vocab();
 
-  bool has_text() const;      // false: ids only, Tokenize() fails
+  bool has_text() const;  // false: ids only, Tokenize() fails
   uint32_t size() const;
   bool is_end(Token token) const;  // end of sequence / of turn
   // kInvalidRequest for invalid UTF-8 (names the byte offset) or a model without tokenizer.
@@ -40,7 +40,8 @@ class Vocab {
   std::string Piece(Token token) const;
   // The model's own template applied to the turns; ChatML-like fallback is NOT guessed: without a
   // template, or with one libllama does not know, kUnsupported with the remedy.
-  Result<std::string> ApplyChatTemplate(std::span<const ChatMessage> turns, bool add_assistant) const;
+  Result<std::string> ApplyChatTemplate(std::span<const ChatMessage> turns,
+                                        bool add_assistant) const;
   bool has_chat_template() const;
   // For decode/sampler.cc (grammars need it). Never null while this lives, even without text.
   const llama_vocab* raw() const;

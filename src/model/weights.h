@@ -21,14 +21,14 @@ struct ExpertMatrix {
   ggml_type type = GGML_TYPE_F32;
   uint32_t n_in = 0;
   uint32_t n_out = 0;
-  uint64_t slice_bytes = 0;     // one expert's matrix
-  std::vector<Extent> slices;   // [n_expert]
+  uint64_t slice_bytes = 0;    // one expert's matrix
+  std::vector<Extent> slices;  // [n_expert]
 };
 
 struct LayerExperts {
   std::array<ExpertMatrix, kMatrices> matrices;  // indexed by Matrix
   const ExpertMatrix& operator[](Matrix m) const { return matrices[static_cast<size_t>(m)]; }
-  uint64_t expert_bytes() const {                // gate + up + down of one expert
+  uint64_t expert_bytes() const {  // gate + up + down of one expert
     return matrices[0].slice_bytes + matrices[1].slice_bytes + matrices[2].slice_bytes;
   }
 };
@@ -46,17 +46,17 @@ struct LayerWeights {
   const TensorInfo* attn_k_b = nullptr;
   const TensorInfo* attn_v_b = nullptr;
   const TensorInfo* attn_qkv_b = nullptr;
-  const TensorInfo* attn_out = nullptr;     // [n_head * head_dim_v, n_embd]
+  const TensorInfo* attn_out = nullptr;  // [n_head * head_dim_v, n_embd]
   const TensorInfo* attn_out_b = nullptr;
   const TensorInfo* attn_q_norm = nullptr;  // F32 [head_dim_k] qwen3moe, [n_head*head_dim_k] olmoe
   const TensorInfo* attn_k_norm = nullptr;
-  const TensorInfo* ffn_norm = nullptr;     // F32 [n_embd]
+  const TensorInfo* ffn_norm = nullptr;  // F32 [n_embd]
   const TensorInfo* ffn_norm_b = nullptr;
-  const TensorInfo* router = nullptr;       // ffn_gate_inp [n_embd, n_expert]
+  const TensorInfo* router = nullptr;         // ffn_gate_inp [n_embd, n_expert]
   const TensorInfo* shared_router = nullptr;  // ffn_gate_inp_shexp F32 [n_embd], qwen2moe
   const TensorInfo* shared_gate = nullptr;    // [n_embd, n_ff_shared]
   const TensorInfo* shared_up = nullptr;
-  const TensorInfo* shared_down = nullptr;    // [n_ff_shared, n_embd]
+  const TensorInfo* shared_down = nullptr;  // [n_ff_shared, n_embd]
   LayerExperts experts;
 };
 

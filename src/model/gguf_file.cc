@@ -1,0 +1,204 @@
+// SPDX-License-Identifier: MIT
+#include "model/gguf_file.h"
+
+#include <limits>
+#include <utility>
+
+#include "model/printable.h"
+
+namespace moestro {
+namespace {
+
+constexpr uint64_t kMaxShards = 1024;
+
+const char* TypeText(const MetaValue& value) {
+  return value.is_array ? "array" : gguf_type_name(value.type);
+}
+
+Result<uint64_t> HeaderUint(const std::string& path, const GgufHeader& header,
+                            const std::string& key) {
+  const auto found = header.metadata.find(key);
+  if (found == header.metadata.end() || found->second.is_array) {
+    return Fail(Errc::kInvalidFile, "{}: shard without a number '{}'; fetch all shards again", path,
+                key);
+  }
+  if (const auto value = found->second.UintAt(0)) return *value;
+  return Fail(Errc::kInvalidFile, "{}: '{}' is no valid number; fetch all shards again", path, key);
+}
+
+// The ending of shard `index` (from 0) of `count`.
+std::string ShardSuffix(uint64_t index, uint64_t count) {
+  return std::format("-{:05}-of-{:05}.gguf", index + 1, count);
+}
+
+// Checks that a shard says of itself what its place demands.
+Status CheckShardNumbers(const std::string& path, const GgufHeader& header, uint64_t index,
+                         uint64_t count) {
+  TRY(const uint64_t number, HeaderUint(path, header, "split.no"));
+  TRY(const uint64_t of, HeaderUint(path, header, "split.count"));
+  if (number == index && of == count) return {};
+  return Fail(
+      Errc::kInvalidFile,
+      "{}: says it is shard {} of {}, expected {} of {}; shards of different models are mixed",
+      path, number + 1, of, index + 1, count);
+}
+
+}  // namespace
+
+Result<GgufFile> GgufFile::Open(const std::string& path) {
+  GgufFile file;
+  TRY(GgufHeader header, ReadGgufHeader(path));
+  uint64_t shards = 1;
+  uint64_t tensors = header.tensors.size();
+  if (header.metadata.contains("split.count")) {
+    TRY(shards, HeaderUint(path, header, "split.count"));
+    if (shards > kMaxShards) {
+      return Fail(Errc::kInvalidFile, "{}: split.count is {}, at most {} make sense", path, shards,
+                  kMaxShards);
+    }
+  }
+  if (shards > 1) {
+    TRY(const uint64_t number, HeaderUint(path, header, "split.no"));
+    if (number != 0) {
+      return Fail(Errc::kInvalidFile, "{}: this is shard {} of {}; give the first one, ...{}", path,
+                  number + 1, shards, ShardSuffix(0, shards));
+    }
+    TRY(tensors, HeaderUint(path, header, "split.tensors.count"));
+  }
+  file.metadata_ = std::move(header.metadata);
+  header.metadata.clear();
+  TRY_STATUS(file.AddShard(path, std::move(header)));
+  if (shards > 1) TRY_STATUS(file.OpenOtherShards(shards));
+  if (file.tensors_.size() != tensors) {
+    return Fail(Errc::kInvalidFile, "{}: {} tensors in {} shards, split.tensors.count says {}",
+                path, file.tensors_.size(), shards, tensors);
+  }
+  file.index_.reserve(file.tensors_.size());
+  for (size_t i = 0; i < file.tensors_.size(); ++i) {
+    const auto [at, is_new] = file.index_.emplace(file.tensors_[i].name, i);
+    if (!is_new) {
+      return Fail(Errc::kInvalidFile, "{}: tensor '{}' occurs in two shards", path,
+                  Printable(at->first));
+    }
+  }
+  return file;
+}
+
+Status GgufFile::AddShard(const std::string& path, GgufHeader header) {
+  constexpr size_t kMaxTensorsOfAllShards = 65536;
+  if (tensors_.size() + header.tensors.size() > kMaxTensorsOfAllShards) {
+    return Fail(Errc::kInvalidFile, "{}: more than {} tensors in all shards", path,
+                kMaxTensorsOfAllShards);
+  }
+  const auto shard = static_cast<uint32_t>(paths_.size());
+  paths_.push_back(path);
+  file_bytes_ += header.file_bytes;
+  for (TensorRecord& record : header.tensors) {
+    tensors_.push_back(
+        {.name = std::move(record.name),
+         .type = record.type,
+         .ne = record.ne,
+         .extent = {.file = shard, .offset = record.offset, .length = record.bytes}});
+  }
+  return {};
+}
+
+Status GgufFile::OpenOtherShards(uint64_t count) {
+  const std::string first = paths_.front();
+  const std::string suffix = ShardSuffix(0, count);
+  if (!first.ends_with(suffix)) {
+    return Fail(
+        Errc::kInvalidFile,
+        "{}: first of {} shards, but its name does not end in {}; the other shards are found by "
+        "name, so rename them back",
+        first, count, suffix);
+  }
+  const std::string prefix = first.substr(0, first.size() - suffix.size());
+  for (uint64_t i = 1; i < count; ++i) {
+    const std::string path = prefix + ShardSuffix(i, count);
+    auto header = ReadGgufHeader(path);
+    if (!header && header.error().code == Errc::kIo) {
+      return Fail(Errc::kIo, "shard {} of {} of {}: {}; put all shards into one folder", i + 1,
+                  count, first, header.error().message);
+    }
+    if (!header) return std::unexpected(std::move(header).error());
+    TRY_STATUS(CheckShardNumbers(path, *header, i, count));
+    TRY_STATUS(AddShard(path, *std::move(header)));
+  }
+  return {};
+}
+
+const TensorInfo* GgufFile::Find(std::string_view name) const {
+  const auto found = index_.find(name);
+  return found == index_.end() ? nullptr : &tensors_[found->second];
+}
+
+const MetaValue* GgufFile::Meta(const std::string& key) const {
+  const auto found = metadata_.find(key);
+  return found == metadata_.end() ? nullptr : &found->second;
+}
+
+Result<std::optional<uint64_t>> GgufFile::FindUint(const std::string& key) const {
+  const MetaValue* value = Meta(key);
+  if (value == nullptr) return std::nullopt;
+  if (!value->is_array && value->is_integer()) {
+    if (const auto number = value->UintAt(0)) return number;
+    return Fail(Errc::kInvalidFile, "{}: '{}' is negative", paths_.front(), key);
+  }
+  return Fail(Errc::kInvalidFile, "{}: '{}' is of type {}, expected a whole number", paths_.front(),
+              key, TypeText(*value));
+}
+
+Result<std::optional<double>> GgufFile::FindFloat(const std::string& key) const {
+  const MetaValue* value = Meta(key);
+  if (value == nullptr) return std::nullopt;
+  if (!value->is_array) {
+    if (const auto number = value->FloatAt(0)) return number;
+  }
+  return Fail(Errc::kInvalidFile, "{}: '{}' is of type {}, expected a number", paths_.front(), key,
+              TypeText(*value));
+}
+
+Result<std::optional<bool>> GgufFile::FindBool(const std::string& key) const {
+  const MetaValue* value = Meta(key);
+  if (value == nullptr) return std::nullopt;
+  if (!value->is_array && value->type == GGUF_TYPE_BOOL) return value->raw[0] != 0;
+  return Fail(Errc::kInvalidFile, "{}: '{}' is of type {}, expected true or false", paths_.front(),
+              key, TypeText(*value));
+}
+
+Result<std::optional<std::string>> GgufFile::FindString(const std::string& key) const {
+  const MetaValue* value = Meta(key);
+  if (value == nullptr) return std::nullopt;
+  if (!value->is_array && value->type == GGUF_TYPE_STRING) return value->raw;
+  return Fail(Errc::kInvalidFile, "{}: '{}' is of type {}, expected text", paths_.front(), key,
+              TypeText(*value));
+}
+
+Result<std::optional<uint64_t>> GgufFile::FindArrayLength(const std::string& key) const {
+  const MetaValue* value = Meta(key);
+  if (value == nullptr) return std::nullopt;
+  if (value->is_array) return value->count;
+  return Fail(Errc::kInvalidFile, "{}: '{}' is of type {}, expected an array", paths_.front(), key,
+              TypeText(*value));
+}
+
+Result<std::optional<uint64_t>> GgufFile::FindUniformUint(const std::string& key) const {
+  const MetaValue* value = Meta(key);
+  if (value == nullptr || !value->is_array) return FindUint(key);
+  const auto first = value->UintAt(0);
+  if (!first) {
+    return Fail(Errc::kInvalidFile, "{}: '{}' is an array of {} {} values, expected whole numbers",
+                paths_.front(), key, value->count, gguf_type_name(value->type));
+  }
+  for (uint64_t i = 1; i < value->count; ++i) {
+    const auto other = value->UintAt(i);
+    if (other == first) continue;
+    return Fail(Errc::kUnsupported,
+                "{}: '{}' differs between layers (first {}, layer {} another value)",
+                paths_.front(), key, *first, i);
+  }
+  return first;
+}
+
+}  // namespace moestro

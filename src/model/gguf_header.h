@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: MIT
+// The header of one GGUF v3 file: metadata and tensor directory, checked in every number. Memory
+// stays proportional to what is kept; long arrays (vocabularies) are walked over, not stored.
+//
+// Why not gguf.h's reader: it is no defence against hostile files (sizes are trusted up to 1 GiB
+// each, names are compared pairwise, getters abort on a type they did not expect) and keeps every
+// token of a vocabulary in memory. A full check has to come first, and that has seen every value.
+#pragma once
+
+#include <gguf.h>
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "base/result.h"
+
+namespace moestro {
+
+struct MetaValue {
+  gguf_type type = GGUF_TYPE_COUNT;  // of the elements, if an array; never GGUF_TYPE_ARRAY
+  bool is_array = false;
+  uint64_t count = 1;
+  // A string's text, or the little-endian bytes of numbers. Empty for arrays of strings and for
+  // arrays of more than kKeptElements.
+  std::string raw;
+
+  static constexpr uint64_t kKeptElements = 4096;
+
+  bool is_integer() const;
+  // Element `i` of what is kept in raw. nullopt: not an integer, or negative.
+  std::optional<uint64_t> UintAt(uint64_t i) const;
+  // nullopt: neither an integer nor a float.
+  std::optional<double> FloatAt(uint64_t i) const;
+};
+
+struct TensorRecord {
+  std::string name;  // 1 to 63 bytes
+  ggml_type type = GGML_TYPE_F32;
+  std::array<int64_t, 4> ne{1, 1, 1, 1};  // all positive, ne[0] a multiple of the type's block
+  uint64_t offset = 0;                    // in the file
+  uint64_t bytes = 0;                     // offset + bytes lie inside the file
+};
+
+struct GgufHeader {
+  std::unordered_map<std::string, MetaValue> metadata;
+  std::vector<TensorRecord> tensors;  // in file order, names unique
+  uint64_t file_bytes = 0;
+};
+
+// Reads only the header's bytes. Fails with kIo, kInvalidFile (damaged, truncated, absurd) or
+// kUnsupported (GGUF v1/v2, big endian); messages name the file, the place and the value.
+Result<GgufHeader> ReadGgufHeader(const std::string& path);
+
+}  // namespace moestro
