@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: MIT
+// Picks the next token from logits with libllama's samplers, in libllama's default order. Fields,
+// defaults and meanings are those of the llama.cpp options of the same name. The same options, seed
+// and logits give the same tokens. llama.h stays in sampler.cc.
+//
+// Thread rule: one thread.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/result.h"
+#include "core/ids.h"
+#include "model/vocab.h"
+
+namespace moestro {
+
+struct SamplingOptions {
+  float temp = 0.80F;          // <= 0: the likeliest token
+  int32_t top_k = 40;          // <= 0: off
+  float top_p = 0.95F;         // 1: off
+  float min_p = 0.05F;         // 0: off
+  float typical = 1.00F;       // 1: off
+  float top_n_sigma = -1.00F;  // <= 0: off
+  float xtc_probability = 0.00F;  // 0: off
+  float xtc_threshold = 0.10F;
+  float dynatemp_range = 0.00F;  // 0: off
+  float dynatemp_exp = 1.00F;
+
+  int32_t repeat_last_n = 64;       // 0: off, -1: the whole context
+  float repeat_penalty = 1.00F;     // 1: off
+  float presence_penalty = 0.00F;   // 0: off
+  float frequency_penalty = 0.00F;  // 0: off
+  float dry_multiplier = 0.00F;     // 0: off
+  float dry_base = 1.75F;
+  int32_t dry_allowed_length = 2;
+  int32_t dry_penalty_last_n = -1;  // 0: off, -1: the whole context
+  std::vector<std::string> dry_sequence_breakers = {"\n", ":", "\"", "*"};
+
+  int32_t mirostat = 0;  // 0: off, 1, 2; replaces the filters above
+  float mirostat_ent = 5.00F;
+  float mirostat_lr = 0.10F;
+
+  uint32_t seed = 0;
+  bool ignore_eos = false;
+  std::vector<std::pair<Token, float>> logit_bias;
+  std::string grammar;  // GBNF text, start symbol "root"; empty: none
+};
+
+class Sampler {
+ public:
+  // `vocab` must outlive this; n_vocab: logits per call; n_ctx: what "the whole context" means.
+  // kInvalidRequest for values that cannot work and for a grammar that is malformed, too deep or
+  // allows nothing (it is tried out in a child process, since libllama may abort on it). Call it
+  // before the engine starts its threads.
+  static Result<Sampler> Create(const SamplingOptions& options, const Vocab& vocab,
+                                uint32_t n_vocab, uint32_t n_ctx);
+  Sampler(Sampler&&) noexcept;
+  Sampler& operator=(Sampler&&) noexcept;
+  ~Sampler();
+
+  // Tokens that repetition penalties shall know of; a grammar does not see them.
+  void Observe(std::span<const Token> prompt);
+  // REQUIRES: logits.size() == n_vocab. kInvalidFile when one is not a number (a damaged model),
+  // kInvalidRequest when the grammar allows no token.
+  Result<Token> Pick(std::span<const float> logits);
+  // The next token is the first of a new text as far as the grammar is concerned.
+  void RestartGrammar();
+
+ private:
+  struct Impl;
+  explicit Sampler(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace moestro

@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: MIT
+// Joins token pieces into whole UTF-8 characters: a character may be spread over several tokens, and
+// a terminal must never see half of one.
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <string_view>
+
+namespace moestro {
+
+class Utf8Stream {
+ public:
+  // The whole characters that `bytes` completes. Bytes that can never become one (stray
+  // continuation bytes, overlong forms, surrogates) come out as U+FFFD.
+  std::string Push(std::string_view bytes);
+  // What was waiting for its last bytes, as U+FFFD; empty if nothing was.
+  std::string Flush();
+
+ private:
+  std::string pending_;  // the start of one character, at most 3 bytes
+};
+
+// The byte offset of the first byte that is not valid UTF-8, or text.size().
+size_t FindInvalidUtf8(std::string_view text);
+
+}  // namespace moestro
