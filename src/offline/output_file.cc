@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: MIT
+#include "offline/output_file.h"
+
+#include <fcntl.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <filesystem>
+#include <format>
+#include <utility>
+
+#include "base/bytes.h"
+
+namespace moestro {
+namespace {
+
+constexpr uint64_t kWindow = 16 * kMiB;  // at most two of these are dirty
+constexpr mode_t kMode = 0666;           // less the user's umask
+
+std::string FolderOf(const std::string& path) {
+  const std::string folder = std::filesystem::path(path).parent_path().string();
+  return folder.empty() ? "." : folder;
+}
+
+}  // namespace
+
+Result<OutputFile> OutputFile::Create(const std::string& path) {
+  std::string temporary = std::format("{}.{}.partial", path, getpid());
+  const int fd = open(temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, kMode);
+  if (fd < 0) {
+    return Fail(Errc::kIo, "cannot create {}: {}", temporary, std::strerror(errno));
+  }
+  return OutputFile(fd, path, std::move(temporary));
+}
+
+OutputFile::OutputFile(int fd, std::string path, std::string temporary)
+    : fd_(fd), path_(std::move(path)), doomed_(std::move(temporary)) {}
+
+OutputFile::OutputFile(OutputFile&& other) noexcept
+    : fd_(std::exchange(other.fd_, -1)),
+      path_(std::move(other.path_)),
+      doomed_(std::exchange(other.doomed_, {})),
+      size_(other.size_),
+      flushing_(other.flushing_),
+      flushed_(other.flushed_) {}
+
+OutputFile::~OutputFile() {
+  if (fd_ >= 0) close(fd_);
+  if (!doomed_.empty()) unlink(doomed_.c_str());
+}
+
+Status OutputFile::Write(std::span<const std::byte> bytes) {
+  while (!bytes.empty()) {
+    const ssize_t written = write(fd_, bytes.data(), bytes.size());
+    if (written < 0 && errno == EINTR) continue;
+    if (written < 0) return Failed("write");
+    bytes = bytes.subspan(static_cast<size_t>(written));
+    size_ += static_cast<uint64_t>(written);
+  }
+  if (size_ - flushing_ >= kWindow) Flush();
+  return {};
+}
+
+// Both calls are hints: a file system without them costs page cache, not correctness.
+void OutputFile::Flush() {
+  const auto older = static_cast<off_t>(flushed_);
+  const auto newer = static_cast<off_t>(flushing_);
+  const auto end = static_cast<off_t>(size_);
+  sync_file_range(fd_, newer, end - newer, SYNC_FILE_RANGE_WRITE);
+  if (newer > older) {
+    sync_file_range(
+        fd_, older, newer - older,
+        SYNC_FILE_RANGE_WAIT_BEFORE | SYNC_FILE_RANGE_WRITE | SYNC_FILE_RANGE_WAIT_AFTER);
+    posix_fadvise(fd_, older, newer - older, POSIX_FADV_DONTNEED);
+  }
+  flushed_ = flushing_;
+  flushing_ = size_;
+}
+
+Status OutputFile::Publish() {
+  if (fsync(fd_) != 0) return Failed("flush");
+  posix_fadvise(fd_, 0, 0, POSIX_FADV_DONTNEED);
+  if (close(std::exchange(fd_, -1)) != 0) return Failed("close");
+  if (rename(doomed_.c_str(), path_.c_str()) != 0) return Failed("name");
+  doomed_ = path_;
+  return {};
+}
+
+Status OutputFile::Failed(const char* what) const {
+  return Fail(Errc::kIo, "cannot {} {} at {}: {}", what, path_, FormatBytes(size_),
+              std::strerror(errno));
+}
+
+Result<uint64_t> FreeBytesFor(const std::string& path) {
+  const std::string folder = FolderOf(path);
+  struct statvfs info = {};
+  if (statvfs(folder.c_str(), &info) != 0) {
+    return Fail(Errc::kIo, "cannot write into folder {}: {}", folder, std::strerror(errno));
+  }
+  return uint64_t{info.f_bavail} * info.f_frsize;
+}
+
+}  // namespace moestro

@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: MIT
+// A large file that appears under its name only when it is complete. Written front to back; dirty
+// pages are flushed and dropped on the way, so a small memory limit is enough for any size.
+// One thread. Move-only.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+
+#include "base/result.h"
+
+namespace moestro {
+
+class OutputFile {
+ public:
+  // Opens a temporary file in the folder of `path`. Fails with kIo, naming path and reason.
+  static Result<OutputFile> Create(const std::string& path);
+
+  OutputFile(OutputFile&& other) noexcept;
+  OutputFile& operator=(OutputFile&&) = delete;
+  ~OutputFile();  // removes what was not kept
+
+  // Appends. Fails with kIo: disk full, file size limit, device error.
+  Status Write(std::span<const std::byte> bytes);
+
+  // Makes the bytes durable and gives the file its name, replacing what has that name.
+  Status Publish();
+
+  // From now on the file stays. REQUIRES: Publish() succeeded.
+  void Keep() { doomed_.clear(); }
+
+  uint64_t size() const { return size_; }
+
+ private:
+  OutputFile(int fd, std::string path, std::string temporary);
+  void Flush();  // starts writing the newest window back, drops the one before
+  Status Failed(const char* what) const;
+
+  int fd_;
+  std::string path_;    // the name it shall have
+  std::string doomed_;  // the name it has; removed by the destructor, empty: nothing to remove
+  uint64_t size_ = 0;
+  uint64_t flushing_ = 0;  // start of the window that is on its way to the disk
+  uint64_t flushed_ = 0;   // everything below is on the disk and out of the page cache
+};
+
+// Bytes that may be written in the folder of `path`. Fails with kIo if the folder is not there.
+Result<uint64_t> FreeBytesFor(const std::string& path);
+
+}  // namespace moestro

@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: MIT
+#include "offline/output_file.h"
+
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/resource.h>
+
+#include <cstring>
+#include <filesystem>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/bytes.h"
+#include "offline/test_folder.h"
+
+namespace moestro {
+namespace {
+
+std::vector<std::byte> Pattern(size_t size) {
+  std::vector<std::byte> bytes(size);
+  for (size_t i = 0; i < size; ++i) bytes[i] = static_cast<std::byte>((i * 7 + i / 251) & 0xff);
+  return bytes;
+}
+
+// Larger files fail with EFBIG while this lives: a full disk without a disk to fill.
+class FileSizeLimit {
+ public:
+  explicit FileSizeLimit(rlim_t bytes) : handler_(signal(SIGXFSZ, SIG_IGN)) {
+    getrlimit(RLIMIT_FSIZE, &before_);
+    const rlimit limit = {bytes, before_.rlim_max};
+    setrlimit(RLIMIT_FSIZE, &limit);
+  }
+  FileSizeLimit(const FileSizeLimit&) = delete;
+  FileSizeLimit& operator=(const FileSizeLimit&) = delete;
+  ~FileSizeLimit() {
+    setrlimit(RLIMIT_FSIZE, &before_);
+    signal(SIGXFSZ, handler_);
+  }
+
+ private:
+  rlimit before_ = {};
+  sighandler_t handler_;
+};
+
+TEST(OutputFile, AppearsUnderItsNameOnlyWhenPublished) {
+  const TestFolder folder;
+  const std::string path = folder.File("a.bin");
+  {
+    Result<OutputFile> file = OutputFile::Create(path);
+    ASSERT_TRUE(file.has_value()) << file.error().message;
+    ASSERT_TRUE(file->Write(Pattern(1000)).has_value());
+    EXPECT_FALSE(std::filesystem::exists(path));
+    ASSERT_TRUE(file->Publish().has_value());
+    EXPECT_TRUE(std::filesystem::exists(path));
+    file->Keep();
+  }
+  EXPECT_EQ(std::filesystem::file_size(path), 1000U);
+}
+
+TEST(OutputFile, KeepsEveryByteAcrossFlushWindows) {
+  const TestFolder folder;
+  const std::string path = folder.File("large.bin");
+  const std::vector<std::byte> part = Pattern(3 * kMiB + 17);
+  Result<OutputFile> file = OutputFile::Create(path);
+  ASSERT_TRUE(file.has_value());
+  constexpr size_t kParts = 20;  // more than three windows
+  for (size_t i = 0; i < kParts; ++i) ASSERT_TRUE(file->Write(part).has_value());
+  ASSERT_TRUE(file->Publish().has_value());
+  file->Keep();
+  const std::string all = ReadAll(path);
+  ASSERT_EQ(all.size(), kParts * part.size());
+  for (size_t i = 0; i < kParts; ++i) {
+    ASSERT_EQ(std::memcmp(all.data() + i * part.size(), part.data(), part.size()), 0) << i;
+  }
+}
+
+TEST(OutputFile, WithoutKeepNothingStays) {
+  const TestFolder folder;
+  {
+    Result<OutputFile> abandoned = OutputFile::Create(folder.File("a.bin"));
+    Result<OutputFile> published = OutputFile::Create(folder.File("b.bin"));
+    ASSERT_TRUE(abandoned && published);
+    ASSERT_TRUE(abandoned->Write(Pattern(10)).has_value());
+    ASSERT_TRUE(published->Publish().has_value());
+    const OutputFile moved = std::move(*published);
+    EXPECT_FALSE(folder.is_empty());
+  }
+  EXPECT_TRUE(folder.is_empty());
+}
+
+TEST(OutputFile, AFullDiskIsAnErrorThatNamesTheFile) {
+  const TestFolder folder;
+  const std::string path = folder.File("a.bin");
+  {
+    const FileSizeLimit limit(64 * kKiB);
+    Result<OutputFile> file = OutputFile::Create(path);
+    ASSERT_TRUE(file.has_value());
+    const Status written = file->Write(Pattern(65 * kKiB));
+    ASSERT_FALSE(written.has_value());
+    EXPECT_EQ(written.error().code, Errc::kIo);
+    EXPECT_NE(written.error().message.find(path), std::string::npos) << written.error().message;
+  }
+  EXPECT_TRUE(folder.is_empty());
+}
+
+TEST(OutputFile, AMissingFolderIsAnError) {
+  const TestFolder folder;
+  EXPECT_EQ(OutputFile::Create(folder.File("no/a.bin")).error().code, Errc::kIo);
+  EXPECT_EQ(FreeBytesFor(folder.File("no/a.bin")).error().code, Errc::kIo);
+  EXPECT_GT(FreeBytesFor(folder.File("a.bin")).value(), 0U);
+}
+
+}  // namespace
+}  // namespace moestro

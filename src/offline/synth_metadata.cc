@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: MIT
+#include "offline/synth_metadata.h"
+
+#include <cmath>
+#include <format>
+#include <string_view>
+#include <utility>
+
+#include "base/check.h"
+
+namespace moestro {
+namespace {
+
+// Keys of one architecture: "{arch}.{suffix}".
+class ArchKeys {
+ public:
+  ArchKeys(gguf_context* gguf, std::string arch) : gguf_(gguf), arch_(std::move(arch)) {}
+  void Set(std::string_view suffix, uint32_t value) {
+    gguf_set_val_u32(gguf_, std::format("{}.{}", arch_, suffix).c_str(), value);
+  }
+  void Set(std::string_view suffix, float value) {
+    gguf_set_val_f32(gguf_, std::format("{}.{}", arch_, suffix).c_str(), value);
+  }
+
+ private:
+  gguf_context* gguf_;
+  std::string arch_;
+};
+
+// feed_forward_length as the stock converters write it: one expert where that is all there is, the
+// width active per token for the Qwen family.
+uint32_t FeedForwardLength(const SynthShape& shape) {
+  if (shape.arch == "qwen2moe") return shape.shared_ff;
+  return shape.arch == "qwen3moe" ? shape.ff * shape.used : shape.ff;
+}
+
+void SetRopeKeys(ArchKeys& keys, const SynthShape& shape) {
+  keys.Set("rope.freq_base", shape.rope_base);
+  if (shape.arch == "llama" || shape.arch == "phimoe") {
+    keys.Set("rope.dimension_count", shape.head_dim);
+  }
+  if (shape.orig_context == 0) return;
+  keys.Set("rope.scaling.original_context_length", shape.orig_context);
+  const double stretch = static_cast<double>(shape.context) / shape.orig_context;
+  const double factor =
+      stretch > 1 ? std::sqrt(1 + std::log(stretch) / std::log(shape.orig_context)) : 1;
+  keys.Set("rope.scaling.attn_factor", static_cast<float>(factor));
+}
+
+}  // namespace
+
+void SetModelKeys(gguf_context* gguf, const SynthShape& shape, const WeightScheme& scheme,
+                  uint64_t seed) {
+  gguf_set_val_str(gguf, "general.architecture", shape.arch.c_str());
+  gguf_set_val_str(gguf, "general.name",
+                   std::format("synthetic weights, shape of {}", shape.name).c_str());
+  gguf_set_val_u32(gguf, "general.file_type", scheme.file_type);
+  gguf_set_val_u32(gguf, "general.quantization_version", GGML_QNT_VERSION);
+  gguf_set_val_bool(gguf, "moestro.synthetic", true);
+  gguf_set_val_u64(gguf, "moestro.synthetic.seed", seed);
+
+  ArchKeys keys(gguf, shape.arch);
+  keys.Set("block_count", shape.layers);
+  keys.Set("context_length", shape.context);
+  keys.Set("embedding_length", shape.embd);
+  keys.Set("feed_forward_length", FeedForwardLength(shape));
+  keys.Set("attention.head_count", shape.heads);
+  keys.Set("attention.head_count_kv", shape.kv_heads);
+  keys.Set("attention.layer_norm_rms_epsilon", shape.rms_eps);
+  if (shape.arch == "qwen3moe" || shape.q_width() != shape.embd) {
+    keys.Set("attention.key_length", shape.head_dim);
+    keys.Set("attention.value_length", shape.head_dim);
+  }
+  SetRopeKeys(keys, shape);
+  keys.Set("expert_count", shape.experts);
+  keys.Set("expert_used_count", shape.used);
+  if (shape.arch == "qwen2moe" || shape.arch == "qwen3moe") {
+    keys.Set("expert_feed_forward_length", shape.ff);
+  }
+  if (shape.shared_ff > 0) keys.Set("expert_shared_feed_forward_length", shape.shared_ff);
+  keys.Set("vocab_size", shape.vocab);
+}
+
+void SetNoVocabulary(gguf_context* gguf) { gguf_set_val_str(gguf, "tokenizer.ggml.model", "none"); }
+
+Result<Vocabulary> ReadVocabulary(const std::string& path) {
+  gguf_context_ptr file{gguf_init_from_file(path.c_str(), {.no_alloc = true, .ctx = nullptr})};
+  if (!file) return Fail(Errc::kInvalidFile, "cannot read {} as a GGUF file", path);
+  const int64_t tokens = gguf_find_key(file.get(), "tokenizer.ggml.tokens");
+  if (tokens < 0 || gguf_get_kv_type(file.get(), tokens) != GGUF_TYPE_ARRAY) {
+    return Fail(Errc::kInvalidFile, "{} holds no vocabulary (tokenizer.ggml.tokens)", path);
+  }
+  const auto size = static_cast<uint32_t>(gguf_get_arr_n(file.get(), tokens));
+  std::vector<std::string> others;
+  for (int64_t i = 0; i < gguf_get_n_kv(file.get()); ++i) {
+    const std::string key = gguf_get_key(file.get(), i);
+    if (!key.starts_with("tokenizer.")) others.push_back(key);
+  }
+  for (const std::string& key : others) gguf_remove_key(file.get(), key.c_str());
+  return Vocabulary{.keys = std::move(file), .size = size};
+}
+
+void SetSplitKeys(gguf_context* gguf, const SplitPart& part) {
+  if (part.count == 1) return;
+  gguf_set_val_u16(gguf, "split.no", static_cast<uint16_t>(part.index));
+  gguf_set_val_u16(gguf, "split.count", static_cast<uint16_t>(part.count));
+  gguf_set_val_i32(gguf, "split.tensors.count", static_cast<int32_t>(part.all_tensors));
+}
+
+std::vector<std::byte> HeaderBytes(gguf_context* gguf, std::span<const PlannedTensor> tensors) {
+  const ggml_init_params params = {.mem_size = ggml_tensor_overhead() * (tensors.size() + 1),
+                                   .mem_buffer = nullptr,
+                                   .no_alloc = true};
+  const ggml_context_ptr context{ggml_init(params)};
+  CHECK(context);
+  for (const PlannedTensor& planned : tensors) {
+    ggml_tensor* tensor =
+        ggml_new_tensor(context.get(), planned.type, planned.dims, planned.ne.data());
+    ggml_set_name(tensor, planned.name.c_str());
+    gguf_add_tensor(gguf, tensor);
+  }
+  std::vector<std::byte> header(gguf_get_meta_size(gguf));
+  gguf_get_meta_data(gguf, header.data());
+  return header;
+}
+
+}  // namespace moestro

@@ -1,0 +1,159 @@
+// SPDX-License-Identifier: MIT
+#include "offline/synth_plan.h"
+
+#include <cmath>
+#include <format>
+#include <utility>
+
+namespace moestro {
+namespace {
+
+// Deviations of what is not a matrix: large enough that a reader who drops such a tensor gets
+// visibly different logits.
+constexpr float kNormDeviation = 0.1F;
+constexpr float kBiasDeviation = 0.1F;
+
+class Planner {
+ public:
+  Planner(const SynthShape& shape, const WeightScheme& scheme, bool is_tied)
+      : shape_(shape), scheme_(scheme), is_tied_(is_tied) {}
+
+  std::vector<PlannedTensor> Plan() {
+    Head();
+    for (layer_ = 0; layer_ < shape_.layers; ++layer_) {
+      Attention();
+      Experts();
+      if (shape_.shared_ff > 0) SharedExpert();
+    }
+    return std::move(plan_);
+  }
+
+ private:
+  bool has_bias() const { return shape_.arch == "phimoe"; }
+  bool has_qkv_bias() const { return shape_.arch == "qwen2moe" || has_bias(); }
+  std::string Block(std::string_view suffix) const {
+    return std::format("blk.{}.{}", layer_, suffix);
+  }
+
+  // Fan-in decides the deviation, so that a normalised input gives an output of unit variance.
+  void Matrix(std::string name, MatrixRole role, std::array<int64_t, 3> ne) {
+    float deviation = 1.0F / std::sqrt(static_cast<float>(ne[0]));
+    if (role == MatrixRole::kTokenEmbd && !is_tied_) deviation = 1.0F;
+    const MatrixPlace place{.role = role,
+                            .layer = layer_,
+                            .layers = shape_.layers,
+                            .experts = shape_.experts,
+                            .row = ne[0],
+                            .is_tied = is_tied_};
+    plan_.push_back(
+        {.name = std::move(name),
+         .ne = ne,
+         .dims = ne[2] > 1 || role == MatrixRole::kExpertGateUp || role == MatrixRole::kExpertDown
+                     ? 3
+                     : 2,
+         .type = TypeFor(scheme_, place),
+         .fill = Fill::kNormal,
+         .deviation = deviation});
+  }
+
+  void Vector(std::string name, uint64_t size, Fill fill, float deviation) {
+    plan_.push_back({.name = std::move(name),
+                     .ne = {static_cast<int64_t>(size), 1, 1},
+                     .dims = 1,
+                     .type = GGML_TYPE_F32,
+                     .fill = fill,
+                     .deviation = deviation});
+  }
+  void Norm(std::string name, uint64_t size) {
+    Vector(std::move(name), size, Fill::kNearOne, kNormDeviation);
+  }
+  void Bias(std::string name, uint64_t size) {
+    Vector(std::move(name), size, Fill::kNormal, kBiasDeviation);
+  }
+
+  void Head() {
+    const int64_t embd = shape_.embd;
+    const int64_t vocab = shape_.vocab;
+    Matrix("token_embd.weight", MatrixRole::kTokenEmbd, {embd, vocab, 1});
+    if (!is_tied_) Matrix("output.weight", MatrixRole::kOutput, {embd, vocab, 1});
+    Norm("output_norm.weight", shape_.embd);
+    if (has_bias()) {
+      Bias("output_norm.bias", shape_.embd);
+      Bias("output.bias", shape_.vocab);
+    }
+    if (shape_.orig_context > 0) {
+      Vector("rope_factors_long.weight", shape_.head_dim / 2, Fill::kRopeLong, 0);
+      Vector("rope_factors_short.weight", shape_.head_dim / 2, Fill::kRopeShort, 0);
+    }
+  }
+
+  void Attention() {
+    const int64_t embd = shape_.embd;
+    const auto q = static_cast<int64_t>(shape_.q_width());
+    const auto kv = static_cast<int64_t>(shape_.kv_width());
+    Norm(Block("attn_norm.weight"), shape_.embd);
+    Norm(Block("ffn_norm.weight"), shape_.embd);
+    if (has_bias()) {
+      Bias(Block("attn_norm.bias"), shape_.embd);
+      Bias(Block("ffn_norm.bias"), shape_.embd);
+      Bias(Block("attn_output.bias"), shape_.embd);
+    }
+    Matrix(Block("attn_q.weight"), MatrixRole::kAttnQ, {embd, q, 1});
+    Matrix(Block("attn_k.weight"), MatrixRole::kAttnK, {embd, kv, 1});
+    Matrix(Block("attn_v.weight"), MatrixRole::kAttnV, {embd, kv, 1});
+    Matrix(Block("attn_output.weight"), MatrixRole::kAttnOutput, {q, embd, 1});
+    if (has_qkv_bias()) {
+      Bias(Block("attn_q.bias"), shape_.q_width());
+      Bias(Block("attn_k.bias"), shape_.kv_width());
+      Bias(Block("attn_v.bias"), shape_.kv_width());
+    }
+    if (shape_.arch == "qwen3moe") {  // one norm for all heads
+      Norm(Block("attn_q_norm.weight"), shape_.head_dim);
+      Norm(Block("attn_k_norm.weight"), shape_.head_dim);
+    }
+    if (shape_.arch == "olmoe") {  // over the whole vector
+      Norm(Block("attn_q_norm.weight"), shape_.q_width());
+      Norm(Block("attn_k_norm.weight"), shape_.kv_width());
+    }
+  }
+
+  void Experts() {
+    const int64_t embd = shape_.embd;
+    const int64_t ff = shape_.ff;
+    const int64_t experts = shape_.experts;
+    plan_.push_back({.name = Block("ffn_gate_inp.weight"),
+                     .ne = {embd, experts, 1},
+                     .dims = 2,
+                     .type = GGML_TYPE_F32,
+                     .fill = Fill::kRouter,
+                     .deviation = 1.0F / std::sqrt(static_cast<float>(embd))});
+    Matrix(Block("ffn_gate_exps.weight"), MatrixRole::kExpertGateUp, {embd, ff, experts});
+    Matrix(Block("ffn_up_exps.weight"), MatrixRole::kExpertGateUp, {embd, ff, experts});
+    Matrix(Block("ffn_down_exps.weight"), MatrixRole::kExpertDown, {ff, embd, experts});
+  }
+
+  void SharedExpert() {
+    const int64_t embd = shape_.embd;
+    const int64_t ff = shape_.shared_ff;
+    Vector(Block("ffn_gate_inp_shexp.weight"), shape_.embd, Fill::kNormal,
+           1.0F / std::sqrt(static_cast<float>(embd)));
+    Matrix(Block("ffn_gate_shexp.weight"), MatrixRole::kSharedGateUp, {embd, ff, 1});
+    Matrix(Block("ffn_up_shexp.weight"), MatrixRole::kSharedGateUp, {embd, ff, 1});
+    Matrix(Block("ffn_down_shexp.weight"), MatrixRole::kSharedDown, {ff, embd, 1});
+  }
+
+  const SynthShape& shape_;
+  const WeightScheme& scheme_;
+  bool is_tied_;
+  uint32_t layer_ = 0;
+  std::vector<PlannedTensor> plan_;
+};
+
+}  // namespace
+
+std::vector<PlannedTensor> PlanTensors(const SynthShape& shape, const WeightScheme& scheme,
+                                       bool is_tied) {
+  return Planner(shape, scheme, is_tied).Plan();
+}
+
+}  // namespace moestro

@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: MIT
+// The sizes of a Mixture-of-Experts model: those of well-known ones by name, or anybody's own.
+// Plain values; no thread rule.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "base/result.h"
+
+namespace moestro {
+
+struct SynthShape {
+  std::string name;  // as in --shape
+  std::string arch;  // GGUF architecture: llama, phimoe, qwen2moe, olmoe, qwen3moe
+  uint32_t layers = 0;
+  uint32_t experts = 0;
+  uint32_t used = 0;       // experts per token
+  uint32_t embd = 0;       // width of the hidden state
+  uint32_t ff = 0;         // width of one expert
+  uint32_t shared_ff = 0;  // width of the shared expert; qwen2moe only
+  uint32_t heads = 0;
+  uint32_t kv_heads = 0;
+  uint32_t head_dim = 0;
+  uint32_t vocab = 0;
+  uint32_t context = 0;       // trained context
+  uint32_t orig_context = 0;  // context before rope scaling; phimoe only, 0 elsewhere
+  float rope_base = 0;
+  float rms_eps = 0;
+
+  uint64_t q_width() const { return uint64_t{heads} * head_dim; }
+  uint64_t kv_width() const { return uint64_t{kv_heads} * head_dim; }
+};
+
+// mixtral-8x7b, phi-3.5-moe, qwen1.5-moe-a2.7b, olmoe-1b-7b, qwen3-30b-a3b.
+std::span<const SynthShape> KnownShapes();
+
+// Fails with kUsage on an unknown name; the message lists the known ones.
+Result<SynthShape> FindShape(std::string_view name);
+
+// Whether such a model can exist and llama.cpp would load it. Fails with kInvalidRequest, naming
+// the number and its limits.
+Status CheckShape(const SynthShape& shape);
+
+}  // namespace moestro

@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: MIT
+// Which ggml type each matrix of a synthetic model gets: one type throughout, or the mixes that
+// llama-quantize makes. Where a row is no whole number of blocks the next type that fits is taken,
+// as llama-quantize does. Pure functions.
+#pragma once
+
+#include <ggml.h>
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/result.h"
+
+namespace moestro {
+
+enum class MatrixRole {
+  kTokenEmbd,
+  kOutput,
+  kAttnQ,
+  kAttnK,
+  kAttnV,
+  kAttnOutput,
+  kExpertGateUp,
+  kExpertDown,
+  kSharedGateUp,
+  kSharedDown,
+};
+
+// A name for `--type` and what stands behind it.
+struct WeightScheme {
+  std::string name;
+  ggml_type base = GGML_TYPE_F16;
+  uint32_t file_type = 0;        // general.file_type, llama.cpp's numbering
+  bool is_mix = false;           // Q4_K_M: some matrices get more bits
+  bool is_experts_only = false;  // MXFP4: the experts; everything else Q8_0
+};
+
+// Names are matched without case. Fails with kUsage; the message lists the names.
+Result<WeightScheme> FindScheme(std::string_view name);
+std::vector<std::string> SchemeNames();
+
+struct MatrixPlace {
+  MatrixRole role;
+  uint32_t layer = 0;
+  uint32_t layers = 1;
+  uint32_t experts = 1;
+  int64_t row = 0;       // values in a row
+  bool is_tied = false;  // token_embd serves as output too
+};
+
+ggml_type TypeFor(const WeightScheme& scheme, const MatrixPlace& place);
+
+}  // namespace moestro

@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: MIT
+// A folder of its own for one test, removed afterwards.
+#pragma once
+
+#include <unistd.h>
+
+#include <atomic>
+#include <filesystem>
+#include <format>
+#include <string>
+
+namespace moestro {
+
+class TempFolder {
+ public:
+  explicit TempFolder(
+      const std::filesystem::path& parent = std::filesystem::temp_directory_path()) {
+    static std::atomic<int> count{0};
+    path_ = parent / std::format("moestro-test-{}-{}", getpid(), count.fetch_add(1));
+    std::filesystem::create_directories(path_);
+  }
+  ~TempFolder() {
+    std::error_code ignored;
+    std::filesystem::remove_all(path_, ignored);
+  }
+  TempFolder(const TempFolder&) = delete;
+  TempFolder& operator=(const TempFolder&) = delete;
+
+  const std::filesystem::path& path() const { return path_; }
+
+ private:
+  std::filesystem::path path_;
+};
+
+}  // namespace moestro
