@@ -133,13 +133,13 @@ const TensorInfo* GgufFile::Find(std::string_view name) const {
   return found == index_.end() ? nullptr : &tensors_[found->second];
 }
 
-const MetaValue* GgufFile::Meta(const std::string& key) const {
+const MetaValue* GgufFile::FindValue(const std::string& key) const {
   const auto found = metadata_.find(key);
   return found == metadata_.end() ? nullptr : &found->second;
 }
 
 Result<std::optional<uint64_t>> GgufFile::FindUint(const std::string& key) const {
-  const MetaValue* value = Meta(key);
+  const MetaValue* value = FindValue(key);
   if (value == nullptr) return std::nullopt;
   if (!value->is_array && value->is_integer()) {
     if (const auto number = value->UintAt(0)) return number;
@@ -150,7 +150,7 @@ Result<std::optional<uint64_t>> GgufFile::FindUint(const std::string& key) const
 }
 
 Result<std::optional<double>> GgufFile::FindFloat(const std::string& key) const {
-  const MetaValue* value = Meta(key);
+  const MetaValue* value = FindValue(key);
   if (value == nullptr) return std::nullopt;
   if (!value->is_array) {
     if (const auto number = value->FloatAt(0)) return number;
@@ -160,7 +160,7 @@ Result<std::optional<double>> GgufFile::FindFloat(const std::string& key) const 
 }
 
 Result<std::optional<bool>> GgufFile::FindBool(const std::string& key) const {
-  const MetaValue* value = Meta(key);
+  const MetaValue* value = FindValue(key);
   if (value == nullptr) return std::nullopt;
   if (!value->is_array && value->type == GGUF_TYPE_BOOL) return value->raw[0] != 0;
   return Fail(Errc::kInvalidFile, "{}: '{}' is of type {}, expected true or false", paths_.front(),
@@ -168,7 +168,7 @@ Result<std::optional<bool>> GgufFile::FindBool(const std::string& key) const {
 }
 
 Result<std::optional<std::string>> GgufFile::FindString(const std::string& key) const {
-  const MetaValue* value = Meta(key);
+  const MetaValue* value = FindValue(key);
   if (value == nullptr) return std::nullopt;
   if (!value->is_array && value->type == GGUF_TYPE_STRING) return value->raw;
   return Fail(Errc::kInvalidFile, "{}: '{}' is of type {}, expected text", paths_.front(), key,
@@ -176,7 +176,7 @@ Result<std::optional<std::string>> GgufFile::FindString(const std::string& key) 
 }
 
 Result<std::optional<uint64_t>> GgufFile::FindArrayLength(const std::string& key) const {
-  const MetaValue* value = Meta(key);
+  const MetaValue* value = FindValue(key);
   if (value == nullptr) return std::nullopt;
   if (value->is_array) return value->count;
   return Fail(Errc::kInvalidFile, "{}: '{}' is of type {}, expected an array", paths_.front(), key,
@@ -184,7 +184,7 @@ Result<std::optional<uint64_t>> GgufFile::FindArrayLength(const std::string& key
 }
 
 Result<std::optional<uint64_t>> GgufFile::FindUniformUint(const std::string& key) const {
-  const MetaValue* value = Meta(key);
+  const MetaValue* value = FindValue(key);
   if (value == nullptr || !value->is_array) return FindUint(key);
   const auto first = value->UintAt(0);
   if (!first) {

@@ -47,6 +47,9 @@ class GgufFile {
   const TensorInfo* Find(std::string_view name) const;  // nullptr: no such tensor
   uint64_t file_bytes() const { return file_bytes_; }   // all shards
 
+  // A value as it stands in the first shard, for checks of a tokenizer's arrays; nullptr: absent.
+  const MetaValue* FindValue(const std::string& key) const;
+
   // Metadata by key. Integers of any width and sign convert when the value fits. nullopt: absent.
   // A key of the wrong type is kInvalidFile.
   Result<std::optional<uint64_t>> FindUint(const std::string& key) const;
@@ -63,7 +66,6 @@ class GgufFile {
   GgufFile() = default;
   Status AddShard(const std::string& path, GgufHeader header);
   Status OpenOtherShards(uint64_t count);
-  const MetaValue* Meta(const std::string& key) const;
 
   std::vector<std::string> paths_;
   std::vector<TensorInfo> tensors_;

@@ -22,7 +22,7 @@ constexpr uint64_t kMaxKeys = 4096;
 constexpr uint64_t kMaxTensors = 32768;
 constexpr uint64_t kMaxKeyBytes = 65535;
 constexpr uint64_t kMaxStringBytes = 16 * kMiB;
-constexpr uint64_t kMaxArrayLength = uint64_t{1} << 22;
+constexpr uint64_t kMaxArrayLength = uint64_t{1} << 21;
 constexpr uint64_t kMaxHeaderBytes = 256 * kMiB;
 constexpr uint64_t kMinAlignment = 8;
 constexpr uint64_t kMaxAlignment = kMiB;
@@ -65,6 +65,7 @@ Status ReadArray(FileCursor& in, const std::string& key, MetaValue& value) {
   value.is_array = true;
   TRY(value.type, ReadValueType(in, key));
   TRY(value.count, in.Read<uint64_t>("an array length"));
+  value.offset = in.position();
   if (value.type == GGUF_TYPE_ARRAY) {
     return Fail(Errc::kInvalidFile, "{}: metadata '{}' is an array of arrays, which no model uses",
                 in.path(), Printable(key));

@@ -27,6 +27,7 @@ struct MetaValue {
   // A string's text, or the little-endian bytes of numbers. Empty for arrays of strings and for
   // arrays of more than kKeptElements.
   std::string raw;
+  uint64_t offset = 0;  // arrays: of the first element in the file
 
   static constexpr uint64_t kKeptElements = 4096;
 

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: MIT
 // Text <-> tokens and chat templates, by libllama (vocabulary only, no weights). llama.h stays in
-// vocab.cc. Immutable after Load(); any thread may read it.
+// vocab.cc. Immutable after Load(); any thread may read it. Loading silences libllama's log for the
+// whole process: what matters comes back as errors.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <span>
 #include <string>
@@ -12,6 +14,7 @@
 #include "base/result.h"
 #include "core/ids.h"
 
+struct llama_model;
 struct llama_vocab;
 
 namespace moestro {
@@ -23,8 +26,10 @@ struct ChatMessage {
 
 class Vocab {
  public:
-  // `path` is the model file (first shard). Fails with kInvalidFile/kUnsupported as libllama says;
-  // a file without a tokenizer ("none") gives a Vocab with has_text() == false.
+  // `path` is the model file (first shard); only its header is read. Fails as GgufFile::Open()
+  // does, with kUnsupported for a kind of tokenizer that no supported architecture uses, and with
+  // kInvalidFile for a vocabulary that contradicts itself. A file without a tokenizer ("none")
+  // gives a Vocab with has_text() == false.
   static Result<Vocab> Load(const std::string& path);
   Vocab(Vocab&&) noexcept;
   Vocab& operator=(Vocab&&) noexcept;
@@ -36,7 +41,8 @@ class Vocab {
   // kInvalidRequest for invalid UTF-8 (names the byte offset) or a model without tokenizer.
   Result<std::vector<Token>> Tokenize(std::string_view text, bool add_special,
                                       bool parse_special) const;
-  // Bytes of one token; may be part of a UTF-8 sequence. See decode/utf8_stream for joining.
+  // Bytes of one token; may be part of a UTF-8 sequence. See decode/utf8_stream for joining. Empty
+  // for control tokens, ids outside the vocabulary and models without text.
   std::string Piece(Token token) const;
   // The model's own template applied to the turns; ChatML-like fallback is NOT guessed: without a
   // template, or with one libllama does not know, kUnsupported with the remedy.
@@ -47,3 +53,15 @@ class Vocab {
   const llama_vocab* raw() const;
 
  private:
+  struct FreeModel {
+    void operator()(llama_model* model) const;
+  };
+  using Model = std::unique_ptr<llama_model, FreeModel>;
+  Vocab(Model model, std::string path);
+
+  Model model_;
+  const llama_vocab* vocab_;  // part of *model_
+  std::string path_;
+};
+
+}  // namespace moestro

@@ -1,0 +1,222 @@
+// SPDX-License-Identifier: MIT
+#include "model/vocab.h"
+
+#include <llama.h>
+
+#include <algorithm>
+#include <exception>
+#include <limits>
+#include <mutex>
+#include <optional>
+#include <utility>
+
+#include "model/gguf_file.h"
+#include "model/printable.h"
+#include "model/vocab_check.h"
+
+namespace moestro {
+namespace {
+
+void IgnoreLog(ggml_log_level, const char*, void*) {}
+
+void KeepLastError(ggml_log_level level, const char* text, void* user_data) {
+  if (level != GGML_LOG_LEVEL_ERROR) return;
+  std::string& last = *static_cast<std::string*>(user_data);
+  // "function: error loading model: reason": only the reason helps a user. The last line that
+  // libllama writes merely says that it failed.
+  constexpr std::string_view kMarker = "error loading model: ";
+  const std::string_view line(text);
+  const size_t at = line.find(kMarker);
+  if (at != std::string_view::npos) last = line.substr(at + kMarker.size());
+  if (last.empty()) last = line;
+}
+
+// Calls libllama with its log captured; afterwards the log is silent. The log is one per process,
+// so one load runs at a time.
+llama_model* LoadWithLog(const std::string& path, std::string& last_error) {
+  static std::mutex log_mutex;
+  const std::scoped_lock lock(log_mutex);
+  llama_log_set(KeepLastError, &last_error);
+  llama_model_params params = llama_model_default_params();
+  params.vocab_only = true;
+  params.load_mode = LLAMA_LOAD_MODE_NONE;  // no mapping, so no read-ahead into the tensors
+  params.n_gpu_layers = 0;
+  llama_model* model = nullptr;
+  try {
+    model = llama_model_load_from_file(path.c_str(), params);
+  } catch (const std::exception& e) {
+    last_error = e.what();
+  }
+  llama_log_set(IgnoreLog, nullptr);
+  while (!last_error.empty() && last_error.back() == '\n') last_error.pop_back();
+  return model;
+}
+
+// The offset of the first byte that is not part of well-formed UTF-8 (Unicode 15, table 3-7).
+std::optional<size_t> FindInvalidUtf8(std::string_view text) {
+  const auto byte = [&](size_t i) { return static_cast<unsigned char>(text[i]); };
+  for (size_t i = 0; i < text.size();) {
+    const unsigned char lead = byte(i);
+    size_t length = 1;
+    unsigned char low = 0x80;   // of the second byte: tighter bounds exclude overlong forms,
+    unsigned char high = 0xBF;  // surrogates and values above U+10FFFF
+    if (lead >= 0x80) {
+      if (lead < 0xC2 || lead > 0xF4) return i;
+      length = lead < 0xE0 ? 2 : lead < 0xF0 ? 3 : 4;
+      if (lead == 0xE0) low = 0xA0;
+      if (lead == 0xED) high = 0x9F;
+      if (lead == 0xF0) low = 0x90;
+      if (lead == 0xF4) high = 0x8F;
+    }
+    if (text.size() - i < length) return i;
+    for (size_t k = 1; k < length; ++k) {
+      if (byte(i + k) < low || byte(i + k) > high) return i;
+      low = 0x80;
+      high = 0xBF;
+    }
+    i += length;
+  }
+  return std::nullopt;
+}
+
+// libllama asserts these when it tokenizes with special tokens.
+bool SpecialTokensExist(const llama_vocab* vocab) {
+  const int32_t size = llama_vocab_n_tokens(vocab);
+  const auto in_range = [size](llama_token token) { return token >= 0 && token < size; };
+  return (!llama_vocab_get_add_bos(vocab) || in_range(llama_vocab_bos(vocab))) &&
+         (!llama_vocab_get_add_eos(vocab) || in_range(llama_vocab_eos(vocab)));
+}
+
+}  // namespace
+
+void Vocab::FreeModel::operator()(llama_model* model) const { llama_model_free(model); }
+
+Result<Vocab> Vocab::Load(const std::string& path) {
+  {
+    TRY(const GgufFile file, GgufFile::Open(path));
+    TRY_STATUS(CheckTokenizer(file));
+  }
+  std::string reason;
+  Model model(LoadWithLog(path, reason));
+  if (model == nullptr) {
+    return Fail(Errc::kInvalidFile, "{}: libllama cannot read the vocabulary: {}", path,
+                Printable(reason, 300));
+  }
+  Vocab vocab(std::move(model), path);
+  if (vocab.has_text() && !SpecialTokensExist(vocab.vocab_)) {
+    return Fail(
+        Errc::kInvalidFile,
+        "{}: the tokenizer adds a begin or end token that its vocabulary of {} does not have", path,
+        vocab.size());
+  }
+  return vocab;
+}
+
+Vocab::Vocab(Model model, std::string path)
+    : model_(std::move(model)),
+      vocab_(llama_model_get_vocab(model_.get())),
+      path_(std::move(path)) {}
+Vocab::Vocab(Vocab&&) noexcept = default;
+Vocab& Vocab::operator=(Vocab&&) noexcept = default;
+Vocab::~Vocab() = default;
+
+bool Vocab::has_text() const { return llama_vocab_type(vocab_) != LLAMA_VOCAB_TYPE_NONE; }
+uint32_t Vocab::size() const { return static_cast<uint32_t>(llama_vocab_n_tokens(vocab_)); }
+bool Vocab::is_end(Token token) const { return llama_vocab_is_eog(vocab_, token); }
+const llama_vocab* Vocab::raw() const { return vocab_; }
+
+Result<std::vector<Token>> Vocab::Tokenize(std::string_view text, bool add_special,
+                                           bool parse_special) const {
+  if (!has_text()) {
+    return Fail(Errc::kInvalidRequest, "{} has no tokenizer; give token ids instead of text",
+                path_);
+  }
+  if (const auto offset = FindInvalidUtf8(text)) {
+    return Fail(Errc::kInvalidRequest,
+                "the text is not valid UTF-8 at byte {}; convert it to UTF-8", *offset);
+  }
+  // A token per byte and two special ones always fit.
+  constexpr size_t kMaxText = std::numeric_limits<int32_t>::max() / 2;
+  if (text.size() > kMaxText) {
+    return Fail(Errc::kInvalidRequest, "the text has {} bytes, at most {} can be tokenized at once",
+                text.size(), kMaxText);
+  }
+  try {
+    std::vector<Token> tokens(text.size() + 4);
+    int32_t count =
+        llama_tokenize(vocab_, text.data(), static_cast<int32_t>(text.size()), tokens.data(),
+                       static_cast<int32_t>(tokens.size()), add_special, parse_special);
+    if (count < 0) {
+      tokens.resize(static_cast<size_t>(-int64_t{count}));
+      count = llama_tokenize(vocab_, text.data(), static_cast<int32_t>(text.size()), tokens.data(),
+                             static_cast<int32_t>(tokens.size()), add_special, parse_special);
+    }
+    if (count >= 0) {
+      tokens.resize(static_cast<size_t>(count));
+      return tokens;
+    }
+  } catch (const std::exception& e) {
+    return Fail(Errc::kInvalidFile, "the vocabulary of {} cannot express the text ({})", path_,
+                Printable(e.what()));
+  }
+  return Fail(Errc::kInvalidRequest, "the text of {} bytes cannot be tokenized", text.size());
+}
+
+std::string Vocab::Piece(Token token) const {
+  if (!has_text() || token < 0 || std::cmp_greater_equal(token, size())) return {};
+  std::string piece(32, '\0');
+  int32_t length = llama_token_to_piece(vocab_, token, piece.data(),
+                                        static_cast<int32_t>(piece.size()), 0, false);
+  if (length < 0) {
+    piece.resize(static_cast<size_t>(-length));
+    length = llama_token_to_piece(vocab_, token, piece.data(), static_cast<int32_t>(piece.size()),
+                                  0, false);
+  }
+  piece.resize(static_cast<size_t>(std::max(length, 0)));
+  return piece;
+}
+
+bool Vocab::has_chat_template() const {
+  return llama_model_chat_template(model_.get(), nullptr) != nullptr;
+}
+
+Result<std::string> Vocab::ApplyChatTemplate(std::span<const ChatMessage> turns,
+                                             bool add_assistant) const {
+  const char* chat_template = llama_model_chat_template(model_.get(), nullptr);
+  if (chat_template == nullptr) {
+    return Fail(Errc::kUnsupported, "{} has no chat template; give a plain prompt instead", path_);
+  }
+  std::vector<llama_chat_message> messages;
+  size_t bytes = 0;
+  for (const ChatMessage& turn : turns) {
+    if (turn.role.contains('\0') || turn.content.contains('\0')) {
+      return Fail(Errc::kInvalidRequest, "message {} contains a zero byte", messages.size());
+    }
+    messages.push_back({.role = turn.role.c_str(), .content = turn.content.c_str()});
+    bytes += turn.role.size() + turn.content.size();
+  }
+  constexpr size_t kMaxBytes = std::numeric_limits<int32_t>::max() / 8;
+  if (bytes > kMaxBytes) {
+    return Fail(Errc::kInvalidRequest, "the messages have {} bytes, at most {} can be formatted",
+                bytes, kMaxBytes);
+  }
+  std::string text(2 * bytes + 256, '\0');
+  const auto apply = [&] {
+    return llama_chat_apply_template(chat_template, messages.data(), messages.size(), add_assistant,
+                                     text.data(), static_cast<int32_t>(text.size()));
+  };
+  int32_t length = apply();
+  if (std::cmp_greater(length, text.size())) {
+    text.resize(static_cast<size_t>(length));
+    length = apply();
+  }
+  if (length < 0) {
+    return Fail(Errc::kUnsupported,
+                "the chat template of {} is none that libllama knows; give a plain prompt instead",
+                path_);
+  }
+  text.resize(static_cast<size_t>(length));
+  return text;
+}
+
+}  // namespace moestro
