@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 
 #include "base/result.h"
 #include "core/extent.h"
@@ -23,8 +24,10 @@ struct ProbeOptions {
   uint64_t seed = 1;
 };
 
-// Reads blocks of `request` bytes at seeded random aligned offsets, none twice, out of `files`
-// (extents that may be read, for example the expert tensors) and times them.
+// Reads `request` bytes at seeded random aligned offsets, none twice, out of `regions` (for example
+// the expert tensors) and times them. Uses request * depth bytes of memory while it runs.
+// REQUIRES: nothing else is in flight on `reader`.
+// Errors: kIo when a read fails; kInvalidRequest without a region; kNoMemory.
 Result<BandwidthProbe> ProbeBandwidth(BlockReader& reader, std::span<const Extent> regions,
                                       const ProbeOptions& options);
 

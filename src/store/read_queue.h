@@ -9,11 +9,9 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
-#include <memory>
 #include <optional>
 #include <span>
 #include <string>
-#include <unordered_map>
 #include <vector>
 
 #include "base/result.h"
@@ -70,7 +68,8 @@ class ReadQueue {
   ~ReadQueue();
 
   void Enqueue(const ExtentRead& read);
-  // Makes a waiting speculative read a demand read. No effect on others.
+  // Makes a speculative read a demand read: what is left of it goes with the demand reads. No effect
+  // on others, nor on unknown tags.
   void Promote(uint64_t tag);
   // Drops a read of which no part has been handed to the device. False: too late or unknown.
   bool Cancel(uint64_t tag);
@@ -80,4 +79,58 @@ class ReadQueue {
   void Wait(std::vector<ExtentDone>& done);
 
   bool idle() const;  // nothing queued, nothing in flight
-  const ReadStats& stats() const;
+  const ReadStats& stats() const { return stats_; }
+
+ private:
+  using Index = uint32_t;
+
+  // An unfinished extent. A device read of it is a part.
+  struct Read {
+    ExtentRead asked;
+    Window window;              // empty: this entry is not in use
+    uint64_t part_bytes = 0;    // size of its device reads but the last
+    uint64_t handed_out = 0;    // bytes of the window given to parts
+    unsigned open_parts = 0;    // parts in flight or waiting to be tried again
+    std::optional<Error> error = {};  // set: nothing more of it is handed out
+  };
+  struct Part {
+    Index read = 0;
+    uint64_t begin = 0;  // in the window
+    uint64_t length = 0;
+    bool is_retry = false;
+    bool is_speculative = false;  // as it was submitted
+  };
+  // What waits, by urgency.
+  struct Lane {
+    std::vector<Index> again;  // parts to be tried again or continued; they go first
+    std::deque<Index> reads;   // not yet handed out completely
+  };
+
+  Lane& lane(Urgency urgency) { return lanes_[static_cast<size_t>(urgency)]; }
+  bool MaySubmit(Urgency urgency) const;
+  void SubmitWaiting();
+  bool SubmitNext(Urgency urgency);
+  bool SubmitPart(Index part);
+  void Collect(const BlockDone& result, std::vector<ExtentDone>& done);
+  bool NeedsMore(Part& part, const BlockDone& result);
+  void GiveUp(Index read);
+  void Free(Index read);
+  void CloseIfDone(Index read, std::vector<ExtentDone>& done);
+  Error Describe(const Part& part, const BlockDone& result) const;
+
+  BlockReader& reader_;
+  const std::vector<std::string> paths_;
+  const ReadQueueOptions options_;
+  // Tables with free lists: no allocation once they have grown to the usual number of reads.
+  std::vector<Read> reads_;
+  std::vector<Index> free_reads_;
+  std::vector<Part> parts_;
+  std::vector<Index> free_parts_;
+  Lane lanes_[2];
+  unsigned in_flight_ = 0;
+  unsigned speculative_in_flight_ = 0;
+  size_t unfinished_ = 0;  // extents
+  ReadStats stats_;
+};
+
+}  // namespace moestro

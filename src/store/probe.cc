@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: MIT
+#include "store/probe.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cstdlib>
+#include <memory>
+#include <random>
+#include <unordered_set>
+#include <vector>
+
+#include "base/bytes.h"
+#include "store/open_files.h"
+
+namespace moestro {
+namespace {
+
+struct Target {
+  uint32_t file = 0;
+  uint64_t offset = 0;
+  uint64_t length = 0;
+};
+
+// The regions cut into requests, without storing the list: a large model has millions.
+class Cuts {
+ public:
+  Cuts(std::span<const Extent> regions, uint64_t request, uint64_t block) : request_(request) {
+    for (const Extent& region : regions) {
+      if (region.length == 0) continue;
+      const Window window = CoveringWindow(region, block);
+      windows_.push_back({region.file, window.offset, window.length});
+      count_ += (window.length + request - 1) / request;
+      ends_.push_back(count_);
+    }
+  }
+  uint64_t count() const { return count_; }
+  Target at(uint64_t n) const {
+    const auto end = std::ranges::upper_bound(ends_, n);
+    const Target& window = windows_[static_cast<size_t>(end - ends_.begin())];
+    const uint64_t first = end == ends_.begin() ? 0 : *(end - 1);
+    const uint64_t begin = (n - first) * request_;
+    return {window.file, window.offset + begin, std::min(request_, window.length - begin)};
+  }
+
+ private:
+  uint64_t request_;
+  uint64_t count_ = 0;
+  std::vector<Target> windows_;
+  std::vector<uint64_t> ends_;  // of the numbers that belong to each window
+};
+
+// `wanted` different numbers below `count` in random order (Floyd's sampling, then a shuffle).
+std::vector<uint64_t> Sample(uint64_t count, uint64_t wanted, uint64_t seed) {
+  std::mt19937_64 random(seed);
+  std::unordered_set<uint64_t> seen;
+  std::vector<uint64_t> sample;
+  for (uint64_t limit = count - wanted; limit < count; ++limit) {
+    const uint64_t drawn = std::uniform_int_distribution<uint64_t>(0, limit)(random);
+    sample.push_back(seen.insert(drawn).second ? drawn : limit);
+    seen.insert(sample.back());
+  }
+  std::ranges::shuffle(sample, random);
+  return sample;
+}
+
+using Memory = std::unique_ptr<std::byte, decltype(&std::free)>;
+
+// Reads all targets, `depth` at a time; returns the bytes that arrived.
+Result<uint64_t> ReadAll(BlockReader& reader, std::span<const Target> targets, unsigned depth,
+                         std::span<std::byte> memory) {
+  const uint64_t each = memory.size() / depth;
+  std::vector<uint64_t> free;
+  for (uint64_t i = 0; i < depth; ++i) free.push_back(i);
+  std::vector<BlockDone> results(depth);
+  uint64_t bytes = 0;
+  int error = 0;
+  size_t next = 0;
+  for (;;) {
+    while (next < targets.size() && !free.empty() && error == 0) {
+      const Target& t = targets[next];
+      const uint64_t place = free.back();
+      const std::span to = memory.subspan(place * each, t.length);
+      if (!reader.Submit({.file = t.file, .offset = t.offset, .to = to, .tag = place})) break;
+      free.pop_back();
+      ++next;
+    }
+    if (free.size() == depth) break;
+    const size_t n = reader.Wait(results);
+    for (const BlockDone& done : std::span(results).first(n)) {
+      bytes += done.bytes;
+      if (done.error != 0) error = done.error;
+      free.push_back(done.tag);
+    }
+  }
+  if (error != 0) return Fail(Errc::kIo, "disk bandwidth probe: {}", ErrnoText(error));
+  return bytes;
+}
+
+}  // namespace
+
+Result<BandwidthProbe> ProbeBandwidth(BlockReader& reader, std::span<const Extent> regions,
+                                      const ProbeOptions& options) {
+  const uint64_t block = reader.block();
+  const uint64_t request = std::max(AlignUp(options.request, block), block);
+  const unsigned depth = std::max(options.depth, 1U);
+  const Cuts cuts(regions, request, block);
+  if (cuts.count() == 0) {
+    return Fail(Errc::kInvalidRequest, "disk bandwidth probe: there is nothing to read");
+  }
+  const uint64_t wanted = std::clamp<uint64_t>(options.total / request, 1, cuts.count());
+  std::vector<Target> targets;
+  for (const uint64_t n : Sample(cuts.count(), wanted, options.seed)) targets.push_back(cuts.at(n));
+
+  const Memory memory{static_cast<std::byte*>(std::aligned_alloc(block, request * depth)),
+                      &std::free};
+  if (!memory) {
+    return Fail(Errc::kNoMemory, "disk bandwidth probe: no memory for {}",
+                FormatBytes(request * depth));
+  }
+  const std::span<std::byte> landing(memory.get(), request * depth);
+  std::ranges::fill(landing, std::byte{0});  // page faults must not be timed
+
+  const auto start = std::chrono::steady_clock::now();
+  TRY(const uint64_t bytes, ReadAll(reader, targets, depth, landing));
+  const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
+  if (bytes == 0) return Fail(Errc::kIo, "disk bandwidth probe: the file has no bytes there");
+  const double seconds = std::max(took.count(), 1e-9);
+  return BandwidthProbe{
+      .bytes_per_second = static_cast<double>(bytes) / seconds, .bytes = bytes, .seconds = seconds};
+}
+
+}  // namespace moestro

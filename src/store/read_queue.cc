@@ -1,0 +1,265 @@
+// SPDX-License-Identifier: MIT
+#include "store/read_queue.h"
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+#include "base/bytes.h"
+#include "base/check.h"
+#include "store/open_files.h"
+
+namespace moestro {
+namespace {
+
+// Results taken from the reader in one call.
+constexpr size_t kBatch = 16;
+
+// A device read's result is a signed 32-bit number in the kernel.
+constexpr uint64_t kMaxRequest = 1U << 30;
+
+ReadQueueOptions Checked(ReadQueueOptions options, uint64_t block) {
+  options.max_request = std::clamp(AlignDown(options.max_request, block), block, kMaxRequest);
+  options.max_in_flight = std::max(options.max_in_flight, 1U);
+  options.max_speculative = std::clamp(options.max_speculative, 1U, options.max_in_flight);
+  return options;
+}
+
+// An unused index of a table, grown if there is none.
+template <class T>
+uint32_t Allocate(std::vector<T>& table, std::vector<uint32_t>& free) {
+  if (free.empty()) {
+    table.emplace_back();
+    return static_cast<uint32_t>(table.size() - 1);
+  }
+  const uint32_t index = free.back();
+  free.pop_back();
+  return index;
+}
+
+}  // namespace
+
+ReadQueue::ReadQueue(BlockReader& reader, std::vector<std::string> paths, ReadQueueOptions options)
+    : reader_(reader), paths_(std::move(paths)), options_(Checked(options, reader.block())) {}
+
+ReadQueue::~ReadQueue() {
+  std::array<BlockDone, kBatch> results;
+  while (in_flight_ > 0) {
+    const size_t n = reader_.Wait(results);
+    CHECK(n > 0);
+    in_flight_ -= static_cast<unsigned>(n);
+  }
+}
+
+bool ReadQueue::idle() const { return unfinished_ == 0; }
+
+void ReadQueue::Enqueue(const ExtentRead& read) {
+  const uint64_t block = reader_.block();
+  const Window window = CoveringWindow(read.from, block);
+  CHECK(read.from.length > 0);
+  CHECK(read.landing.size() >= window.length);
+  const Index index = Allocate(reads_, free_reads_);
+  // Parts of equal size: none arrives much later than the others.
+  const uint64_t n_parts = (window.length + options_.max_request - 1) / options_.max_request;
+  const uint64_t part_bytes = AlignUp((window.length + n_parts - 1) / n_parts, block);
+  reads_[index] = {.asked = read, .window = window, .part_bytes = part_bytes};
+  lane(read.urgency).reads.push_back(index);
+  ++unfinished_;
+}
+
+void ReadQueue::Promote(uint64_t tag) {
+  const auto is_meant = [tag](const Read& r) {
+    return r.window.length > 0 && r.asked.tag == tag && r.asked.urgency == Urgency::kSpeculative;
+  };
+  const auto found = std::ranges::find_if(reads_, is_meant);
+  if (found == reads_.end()) return;
+  found->asked.urgency = Urgency::kDemand;
+  const auto index = static_cast<Index>(found - reads_.begin());
+  Lane& from = lane(Urgency::kSpeculative);
+  Lane& to = lane(Urgency::kDemand);
+  if (std::erase(from.reads, index) > 0) to.reads.push_back(index);
+  std::erase_if(from.again, [&](Index p) {
+    if (parts_[p].read != index) return false;
+    to.again.push_back(p);
+    return true;
+  });
+}
+
+bool ReadQueue::Cancel(uint64_t tag) {
+  const auto is_untouched = [&](Index i) {
+    return reads_[i].asked.tag == tag && reads_[i].handed_out == 0;
+  };
+  for (Lane& waiting : lanes_) {
+    const auto found = std::ranges::find_if(waiting.reads, is_untouched);
+    if (found == waiting.reads.end()) continue;
+    Free(*found);
+    waiting.reads.erase(found);
+    return true;
+  }
+  return false;
+}
+
+void ReadQueue::Pump(std::vector<ExtentDone>& done) {
+  std::array<BlockDone, kBatch> results;
+  size_t n = 0;
+  do {
+    SubmitWaiting();
+    n = in_flight_ > 0 ? reader_.Poll(results) : 0;
+    for (size_t i = 0; i < n; ++i) Collect(results[i], done);
+  } while (n > 0);
+}
+
+void ReadQueue::Wait(std::vector<ExtentDone>& done) {
+  const size_t before = done.size();
+  std::array<BlockDone, kBatch> results;
+  for (;;) {
+    Pump(done);
+    if (done.size() > before || idle()) return;
+    const size_t n = reader_.Wait(results);
+    CHECK(n > 0);
+    for (size_t i = 0; i < n; ++i) Collect(results[i], done);
+  }
+}
+
+bool ReadQueue::MaySubmit(Urgency urgency) const {
+  if (in_flight_ >= options_.max_in_flight) return false;
+  return urgency == Urgency::kDemand || speculative_in_flight_ < options_.max_speculative;
+}
+
+void ReadQueue::SubmitWaiting() {
+  // A demand read that the reader has no room for keeps speculation out, too.
+  while (MaySubmit(Urgency::kDemand) && SubmitNext(Urgency::kDemand)) {
+  }
+  const Lane& demand = lane(Urgency::kDemand);
+  if (!demand.again.empty() || !demand.reads.empty()) return;
+  while (MaySubmit(Urgency::kSpeculative) && SubmitNext(Urgency::kSpeculative)) {
+  }
+}
+
+// False: nothing waits in this lane, or the reader is full.
+bool ReadQueue::SubmitNext(Urgency urgency) {
+  Lane& waiting = lane(urgency);
+  if (!waiting.again.empty()) {
+    if (!SubmitPart(waiting.again.front())) return false;
+    waiting.again.erase(waiting.again.begin());
+    return true;
+  }
+  if (waiting.reads.empty()) return false;
+  const Index index = waiting.reads.front();
+  Read& read = reads_[index];
+  const uint64_t rest = read.window.length - read.handed_out;
+  const Index part = Allocate(parts_, free_parts_);
+  parts_[part] = {.read = index,
+                  .begin = read.handed_out,
+                  .length = std::min(read.part_bytes, rest)};
+  if (!SubmitPart(part)) {
+    free_parts_.push_back(part);
+    return false;
+  }
+  ++read.open_parts;
+  read.handed_out += parts_[part].length;
+  if (read.handed_out == read.window.length) waiting.reads.pop_front();
+  return true;
+}
+
+bool ReadQueue::SubmitPart(Index index) {
+  Part& part = parts_[index];
+  const Read& read = reads_[part.read];
+  const bool was_taken = reader_.Submit({.file = read.asked.from.file,
+                                         .offset = read.window.offset + part.begin,
+                                         .to = read.asked.landing.subspan(part.begin, part.length),
+                                         .tag = index});
+  if (!was_taken) return false;
+  part.is_speculative = read.asked.urgency == Urgency::kSpeculative;
+  ++in_flight_;
+  if (part.is_speculative) ++speculative_in_flight_;
+  ++stats_.requests;
+  return true;
+}
+
+void ReadQueue::Collect(const BlockDone& result, std::vector<ExtentDone>& done) {
+  const auto index = static_cast<Index>(result.tag);
+  Part& part = parts_[index];
+  const Index owner = part.read;
+  Read& read = reads_[owner];
+  --in_flight_;
+  if (part.is_speculative) --speculative_in_flight_;
+  stats_.bytes += result.bytes;
+  if (!read.error && NeedsMore(part, result)) {
+    lane(read.asked.urgency).again.push_back(index);
+    return;
+  }
+  free_parts_.push_back(index);
+  --read.open_parts;
+  if (read.error) GiveUp(owner);
+  CloseIfDone(owner, done);
+}
+
+// True: `part` now says what is still to be read. False: it is complete, or has failed for good and
+// its read carries the error.
+bool ReadQueue::NeedsMore(Part& part, const BlockDone& result) {
+  Read& read = reads_[part.read];
+  const uint64_t wanted = read.window.residue + read.asked.from.length;
+  const uint64_t end = std::min(part.begin + part.length, wanted);
+  if (result.error == 0 && part.begin + result.bytes >= end) return false;
+  const uint64_t progress = result.error == 0 ? AlignDown(result.bytes, reader_.block()) : 0;
+  if (progress > 0) {  // short, by a fault or a signal: go on where it stopped
+    part.begin += progress;
+    part.length -= progress;
+    return true;
+  }
+  if (part.is_retry) {
+    read.error = Describe(part, result);
+    return false;
+  }
+  part.is_retry = true;
+  ++stats_.retries;
+  return true;
+}
+
+// Withdraws whatever of a failed read has not been handed to the device.
+void ReadQueue::GiveUp(Index index) {
+  Lane& waiting = lane(reads_[index].asked.urgency);
+  std::erase(waiting.reads, index);
+  std::erase_if(waiting.again, [&](Index p) {
+    if (parts_[p].read != index) return false;
+    free_parts_.push_back(p);
+    --reads_[index].open_parts;
+    return true;
+  });
+}
+
+void ReadQueue::Free(Index index) {
+  reads_[index] = {};
+  free_reads_.push_back(index);
+  --unfinished_;
+}
+
+void ReadQueue::CloseIfDone(Index index, std::vector<ExtentDone>& done) {
+  Read& read = reads_[index];
+  if (read.open_parts > 0) return;  // parts of a failed read, too, still write into its memory
+  if (!read.error && read.handed_out < read.window.length) return;
+  if (!read.error) {
+    const bool is_demand = read.asked.urgency == Urgency::kDemand;
+    (is_demand ? stats_.demand_bytes : stats_.speculative_bytes) += read.asked.from.length;
+  }
+  done.push_back({.tag = read.asked.tag, .error = std::move(read.error)});
+  Free(index);
+}
+
+Error ReadQueue::Describe(const Part& part, const BlockDone& result) const {
+  const Read& read = reads_[part.read];
+  const uint32_t file = read.asked.from.file;
+  const std::string name = file < paths_.size() ? paths_[file] : std::format("file {}", file);
+  const uint64_t offset = read.window.offset + part.begin;
+  if (result.error != 0) {
+    return {Errc::kIo, std::format("cannot read {} at offset {}: {} (tried twice)", name, offset,
+                                   ErrnoText(result.error))};
+  }
+  return {Errc::kIo, std::format("{} ends at byte {}, before byte {} that is needed: was it cut off "
+                                 "while in use?",
+                                 name, offset + result.bytes,
+                                 read.asked.from.offset + read.asked.from.length)};
+}
+
+}  // namespace moestro

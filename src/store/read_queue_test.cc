@@ -1,0 +1,337 @@
+// SPDX-License-Identifier: MIT
+#include "store/read_queue.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <map>
+#include <memory>
+
+#include "store/memory_reader.h"
+#include "store/test_files.h"
+
+namespace moestro {
+namespace {
+
+constexpr uint64_t kBlock = 4096;
+using Order = MemoryScript::Order;
+
+// A queue over one file in memory, with landing memory for every read.
+class Fixture {
+ public:
+  explicit Fixture(uint64_t file_bytes, MemoryScript script = {}, ReadQueueOptions options = {})
+      : bytes_(RandomBytes(file_bytes, 7)),
+        reader_({bytes_}, std::move(script)),
+        queue_(std::make_unique<ReadQueue>(reader_, std::vector<std::string>{"model.gguf"},
+                                           options)) {}
+
+  void Ask(uint64_t tag, uint64_t offset, uint64_t length, Urgency urgency = Urgency::kDemand) {
+    const Extent from{.file = 0, .offset = offset, .length = length};
+    landings_.insert_or_assign(tag, AlignedMemory(WindowCapacity(length, kBlock)));
+    extents_[tag] = from;
+    queue_->Enqueue(
+        {.from = from, .landing = landings_.at(tag).span(), .tag = tag, .urgency = urgency});
+  }
+  bool HasRightBytes(uint64_t tag) const {
+    const Extent& e = extents_.at(tag);
+    const auto landed = landings_.at(tag).span().subspan(e.offset % kBlock, e.length);
+    return std::ranges::equal(landed, std::span(bytes_).subspan(e.offset, e.length));
+  }
+  std::vector<ExtentDone> Pump() {
+    std::vector<ExtentDone> done;
+    queue_->Pump(done);
+    return done;
+  }
+  std::vector<ExtentDone> Drain() {
+    std::vector<ExtentDone> done;
+    while (!queue_->idle()) queue_->Wait(done);
+    return done;
+  }
+  // Offsets of the reads that the device holds, in blocks, oldest first.
+  std::vector<uint64_t> AtDevice() const {
+    std::vector<uint64_t> blocks;
+    for (const BlockRead& r : reader_.waiting()) blocks.push_back(r.offset / kBlock);
+    return blocks;
+  }
+  ReadQueue& queue() { return *queue_; }
+  MemoryReader& reader() { return reader_; }
+  void DestroyQueue() { queue_.reset(); }
+
+ private:
+  std::vector<std::byte> bytes_;
+  std::map<uint64_t, AlignedMemory> landings_;
+  std::map<uint64_t, Extent> extents_;
+  MemoryReader reader_;
+  std::unique_ptr<ReadQueue> queue_;
+};
+
+std::vector<uint64_t> Tags(const std::vector<ExtentDone>& done) {
+  std::vector<uint64_t> tags;
+  for (const ExtentDone& d : done) tags.push_back(d.tag);
+  return tags;
+}
+
+using Blocks = std::vector<uint64_t>;
+
+TEST(ReadQueue, RandomExtentsArriveWhateverTheOrder) {
+  for (const Order order : {Order::kSubmitted, Order::kReversed}) {
+    Fixture f(300'000, {.polls = 2, .order = order, .queue_depth = 5},
+              {.max_request = 2 * kBlock, .max_in_flight = 7, .max_speculative = 3});
+    std::mt19937_64 random(3);
+    for (uint64_t tag = 0; tag < 200; ++tag) {
+      const uint64_t offset = random() % 299'999;
+      const uint64_t length = 1 + random() % std::min<uint64_t>(300'000 - offset, 40'000);
+      f.Ask(tag, offset, length, random() % 2 == 0 ? Urgency::kDemand : Urgency::kSpeculative);
+    }
+    const auto done = f.Drain();
+    EXPECT_EQ(done.size(), 200U);
+    for (const ExtentDone& d : done) {
+      EXPECT_FALSE(d.error.has_value());
+      EXPECT_TRUE(f.HasRightBytes(d.tag)) << d.tag;
+    }
+  }
+}
+
+TEST(ReadQueue, SplitsIntoEqualParts) {
+  Fixture f(40 * kBlock, {.order = Order::kByHand}, {.max_request = 8 * kBlock});
+  f.Ask(1, kBlock + 5, 9 * kBlock - 5);  // nine blocks: five and four, not eight and one
+  f.Pump();
+  ASSERT_EQ(f.AtDevice(), (Blocks{1, 6}));
+  EXPECT_EQ(f.reader().waiting()[0].to.size(), 5 * kBlock);
+  EXPECT_EQ(f.reader().waiting()[1].to.size(), 4 * kBlock);
+  f.reader().LetGo(1);
+  EXPECT_TRUE(f.Pump().empty());  // one part alone is not the extent
+  f.reader().LetGo(0);
+  EXPECT_EQ(Tags(f.Pump()), (Blocks{1}));
+  EXPECT_TRUE(f.HasRightBytes(1));
+  EXPECT_EQ(f.queue().stats().requests, 2U);
+  EXPECT_EQ(f.queue().stats().bytes, 9 * kBlock);
+  EXPECT_EQ(f.queue().stats().demand_bytes, 9 * kBlock - 5);
+}
+
+TEST(ReadQueue, BoundsWhatIsInFlight) {
+  Fixture f(40 * kBlock, {.order = Order::kByHand},
+            {.max_request = kBlock, .max_in_flight = 3, .max_speculative = 2});
+  f.Ask(1, 0, 10 * kBlock);
+  f.Pump();
+  EXPECT_EQ(f.AtDevice(), (Blocks{0, 1, 2}));
+  f.reader().LetGo(1);
+  f.Pump();
+  EXPECT_EQ(f.AtDevice(), (Blocks{0, 2, 3}));
+  f.Drain();
+  EXPECT_TRUE(f.HasRightBytes(1));
+}
+
+TEST(ReadQueue, DemandOvertakesTheRestOfASpeculativeRead) {
+  Fixture f(40 * kBlock, {.order = Order::kByHand},
+            {.max_request = kBlock, .max_in_flight = 3, .max_speculative = 2});
+  f.Ask(1, 0, 4 * kBlock, Urgency::kSpeculative);
+  f.Pump();
+  EXPECT_EQ(f.AtDevice(), (Blocks{0, 1}));  // max_speculative
+  f.Ask(2, 20 * kBlock, 3 * kBlock);
+  f.Pump();
+  EXPECT_EQ(f.AtDevice(), (Blocks{0, 1, 20}));
+  f.reader().LetGo(0);
+  f.reader().LetGo(0);
+  f.Pump();
+  EXPECT_EQ(f.AtDevice(), (Blocks{20, 21, 22}));  // no speculation while demand waits
+  f.reader().LetGo(0);
+  f.Pump();
+  EXPECT_EQ(f.AtDevice(), (Blocks{21, 22, 2}));
+  EXPECT_EQ(f.Drain().size(), 2U);
+  EXPECT_TRUE(f.HasRightBytes(1));
+  EXPECT_TRUE(f.HasRightBytes(2));
+  EXPECT_EQ(f.queue().stats().speculative_bytes, 4 * kBlock);
+}
+
+TEST(ReadQueue, NoSpeculationWhileTheReaderHasNoRoomForDemand) {
+  Fixture f(40 * kBlock, {.order = Order::kByHand, .queue_depth = 1}, {.max_request = kBlock});
+  f.Ask(1, 0, kBlock, Urgency::kSpeculative);
+  f.Ask(2, 10 * kBlock, 2 * kBlock);
+  f.Pump();
+  EXPECT_EQ(f.AtDevice(), (Blocks{10}));
+  f.reader().LetGo(0);
+  f.Pump();
+  EXPECT_EQ(f.AtDevice(), (Blocks{11}));
+  f.reader().LetGo(0);
+  f.Pump();
+  EXPECT_EQ(f.AtDevice(), (Blocks{0}));
+  f.Drain();
+}
+
+TEST(ReadQueue, PromoteMovesAWaitingReadAheadOfSpeculation) {
+  Fixture f(40 * kBlock, {.order = Order::kByHand},
+            {.max_request = kBlock, .max_in_flight = 1, .max_speculative = 1});
+  f.Ask(1, 1 * kBlock, kBlock, Urgency::kSpeculative);
+  f.Ask(2, 2 * kBlock, kBlock, Urgency::kSpeculative);
+  f.Ask(3, 3 * kBlock, kBlock, Urgency::kSpeculative);
+  f.Pump();
+  f.queue().Promote(3);
+  f.queue().Promote(77);  // unknown: nothing happens
+  f.reader().LetGo(0);
+  f.Pump();
+  EXPECT_EQ(f.AtDevice(), (Blocks{3}));
+  f.Drain();
+  EXPECT_EQ(f.queue().stats().demand_bytes, kBlock);
+  EXPECT_EQ(f.queue().stats().speculative_bytes, 2 * kBlock);
+}
+
+TEST(ReadQueue, PromotedInFlightIsRetriedAheadOfSpeculation) {
+  Fixture f(40 * kBlock,
+            {.order = Order::kByHand, .faults = FaultPlan().ErrorAt(0, EIO)},
+            {.max_request = kBlock, .max_in_flight = 1, .max_speculative = 1});
+  f.Ask(1, 1 * kBlock, kBlock, Urgency::kSpeculative);
+  f.Pump();
+  f.queue().Promote(1);
+  f.Ask(2, 2 * kBlock, kBlock, Urgency::kDemand);
+  f.reader().LetGo(0);
+  f.Pump();
+  EXPECT_EQ(f.AtDevice(), (Blocks{1}));
+  EXPECT_EQ(Tags(f.Drain()), (Blocks{1, 2}));
+}
+
+TEST(ReadQueue, CancelOnlyBeforeTheDeviceHasAPart) {
+  Fixture f(40 * kBlock, {.order = Order::kByHand},
+            {.max_request = kBlock, .max_in_flight = 1, .max_speculative = 1});
+  f.Ask(1, 1 * kBlock, 2 * kBlock);
+  f.Ask(2, 5 * kBlock, kBlock, Urgency::kSpeculative);
+  f.Ask(3, 6 * kBlock, kBlock);
+  f.Pump();
+  EXPECT_FALSE(f.queue().Cancel(1));
+  EXPECT_TRUE(f.queue().Cancel(2));
+  EXPECT_FALSE(f.queue().Cancel(2));
+  EXPECT_TRUE(f.queue().Cancel(3));
+  EXPECT_EQ(Tags(f.Drain()), (Blocks{1}));
+  EXPECT_TRUE(f.queue().idle());
+  f.Ask(2, 5 * kBlock, kBlock);  // the tag is free again
+  EXPECT_EQ(Tags(f.Drain()), (Blocks{2}));
+  EXPECT_TRUE(f.HasRightBytes(2));
+}
+
+TEST(ReadQueue, RetriesOnce) {
+  Fixture f(40 * kBlock, {.faults = FaultPlan().ErrorAt(1, EIO)}, {.max_request = kBlock});
+  f.Ask(1, 0, 3 * kBlock);
+  const auto done = f.Drain();
+  ASSERT_EQ(done.size(), 1U);
+  EXPECT_FALSE(done[0].error.has_value());
+  EXPECT_TRUE(f.HasRightBytes(1));
+  EXPECT_EQ(f.queue().stats().retries, 1U);
+  EXPECT_EQ(f.queue().stats().requests, 4U);
+}
+
+TEST(ReadQueue, SecondFailureNamesFileOffsetAndCause) {
+  const FaultPlan faults = FaultPlan().ErrorAt(1, EIO).ErrorAt(3, EIO);
+  Fixture f(40 * kBlock, {.faults = faults},
+            {.max_request = kBlock, .max_in_flight = 3, .max_speculative = 1});
+  f.Ask(1, 2 * kBlock, 3 * kBlock);
+  f.Ask(2, 20 * kBlock, kBlock);
+  const auto done = f.Drain();
+  ASSERT_EQ(done.size(), 2U);
+  const auto failed = std::ranges::find(done, 1U, &ExtentDone::tag);
+  ASSERT_TRUE(failed->error.has_value());
+  EXPECT_EQ(failed->error->code, Errc::kIo);
+  EXPECT_EQ(failed->error->message,
+            "cannot read model.gguf at offset 12288: Input/output error (tried twice)");
+  const auto other = std::ranges::find(done, 2U, &ExtentDone::tag);
+  EXPECT_FALSE(other->error.has_value());
+  EXPECT_TRUE(f.HasRightBytes(2));
+  f.Ask(1, 2 * kBlock, 3 * kBlock);  // the queue works on
+  EXPECT_FALSE(f.Drain()[0].error.has_value());
+  EXPECT_TRUE(f.HasRightBytes(1));
+}
+
+TEST(ReadQueue, FailureIsReportedOnlyWhenNoPartIsInFlight) {
+  Fixture f(40 * kBlock, {.order = Order::kByHand, .faults = FaultPlan().ErrorFrom(1, EIO)},
+            {.max_request = kBlock, .max_in_flight = 2, .max_speculative = 1});
+  f.Ask(1, 0, 10 * kBlock);
+  f.Pump();
+  f.reader().LetGo(1);  // fails, goes in again
+  EXPECT_TRUE(f.Pump().empty());
+  ASSERT_EQ(f.AtDevice(), (Blocks{0, 1}));
+  f.reader().LetGo(1);  // fails for good
+  EXPECT_TRUE(f.Pump().empty());
+  EXPECT_EQ(f.AtDevice(), (Blocks{0}));  // nothing more of it is handed out
+  f.reader().LetGo(0);
+  const auto done = f.Pump();
+  ASSERT_EQ(done.size(), 1U);
+  EXPECT_TRUE(done[0].error.has_value());
+  EXPECT_TRUE(f.queue().idle());
+}
+
+TEST(ReadQueue, FailureWithdrawsPartsThatWaitForTheirRetry) {
+  Fixture f(40 * kBlock, {.order = Order::kByHand, .faults = FaultPlan().ErrorFrom(0, EIO)},
+            {.max_request = kBlock, .max_in_flight = 4, .max_speculative = 1});
+  f.Ask(1, 0, 4 * kBlock);
+  const auto done = f.Drain();
+  ASSERT_EQ(done.size(), 1U);
+  EXPECT_TRUE(done[0].error.has_value());
+  EXPECT_TRUE(f.AtDevice().empty());
+}
+
+TEST(ReadQueue, ContinuesAShortReadWhereItStopped) {
+  // Stops inside the third block: goes on at its start. Not a retry.
+  Fixture f(40 * kBlock, {.faults = FaultPlan().ShortAt(0, 2 * kBlock + 100)},
+            {.max_request = 8 * kBlock});
+  f.Ask(1, 10, 5 * kBlock);
+  const auto done = f.Drain();
+  ASSERT_EQ(done.size(), 1U);
+  EXPECT_FALSE(done[0].error.has_value());
+  EXPECT_TRUE(f.HasRightBytes(1));
+  EXPECT_EQ(f.queue().stats().requests, 2U);
+  EXPECT_EQ(f.queue().stats().retries, 0U);
+  EXPECT_EQ(f.queue().stats().bytes, 2 * kBlock + 100 + 4 * kBlock);
+}
+
+TEST(ReadQueue, EndOfFileInsideTheWindowIsComplete) {
+  Fixture f(3 * kBlock + 17);
+  f.Ask(1, 2 * kBlock + 5, kBlock + 12);
+  const auto done = f.Drain();
+  ASSERT_EQ(done.size(), 1U);
+  EXPECT_FALSE(done[0].error.has_value());
+  EXPECT_TRUE(f.HasRightBytes(1));
+  EXPECT_EQ(f.queue().stats().requests, 1U);
+}
+
+TEST(ReadQueue, MissingBytesAreAnErrorNotAHang) {
+  std::vector<std::byte> bytes(3 * kBlock + 17);
+  MemoryReader reader({bytes});
+  ReadQueue queue(reader, {"model.gguf"}, {.max_request = 2 * kBlock});
+  const AlignedMemory memory(6 * kBlock);
+  queue.Enqueue({.from = {.file = 0, .offset = kBlock, .length = 4 * kBlock},
+                 .landing = memory.span(),
+                 .tag = 9});
+  std::vector<ExtentDone> done;
+  while (!queue.idle()) queue.Wait(done);
+  ASSERT_EQ(done.size(), 1U);
+  ASSERT_TRUE(done[0].error.has_value());
+  EXPECT_EQ(done[0].error->message,
+            "model.gguf ends at byte 12305, before byte 20480 that is needed: was it cut off while "
+            "in use?");
+}
+
+TEST(ReadQueue, AlwaysShortByOneBlockStillFinishes) {
+  Fixture f(40 * kBlock, {.faults = FaultPlan().ShortFrom(0, kBlock)}, {.max_request = 8 * kBlock});
+  f.Ask(1, 0, 20 * kBlock);
+  EXPECT_FALSE(f.Drain()[0].error.has_value());
+  EXPECT_TRUE(f.HasRightBytes(1));
+}
+
+TEST(ReadQueue, DestructorWaitsForTheDevice) {
+  Fixture f(40 * kBlock, {.order = Order::kByHand}, {.max_request = kBlock});
+  f.Ask(1, 0, 8 * kBlock);
+  f.Pump();
+  EXPECT_EQ(f.AtDevice().size(), 8U);
+  f.DestroyQueue();
+  EXPECT_TRUE(f.AtDevice().empty());
+}
+
+TEST(ReadQueue, WaitWithNothingToDoReturns) {
+  Fixture f(kBlock);
+  std::vector<ExtentDone> done;
+  f.queue().Wait(done);
+  EXPECT_TRUE(done.empty());
+}
+
+}  // namespace
+}  // namespace moestro

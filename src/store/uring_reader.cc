@@ -1,0 +1,190 @@
+// SPDX-License-Identifier: MIT
+#include "store/uring_reader.h"
+
+#include <liburing.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <chrono>
+#include <thread>
+#include <utility>
+
+#include "base/check.h"
+#include "store/open_files.h"
+
+namespace moestro {
+namespace {
+
+// How often a read that the kernel interrupted is handed in again before the caller hears of it.
+constexpr unsigned kMaxInterrupts = 16;
+
+// Owns a ring. Not movable: the kernel's view and ours are tied by the mapping inside.
+class Ring {
+ public:
+  Ring() = default;
+  Ring(const Ring&) = delete;
+  Ring& operator=(const Ring&) = delete;
+  ~Ring() {
+    if (is_open_) io_uring_queue_exit(&ring_);
+  }
+  io_uring* get() { return &ring_; }
+
+  // Deferred task work first: completions wait in a list until this thread asks for them, so they
+  // neither interrupt computation nor cost a system call each; the kernel raises a flag in shared
+  // memory that Poll() sees. Kernels before 6.1 know less, before 5.19 only plain rings.
+  int Open(unsigned entries) {
+    constexpr unsigned kWays[] = {
+        IORING_SETUP_SINGLE_ISSUER | IORING_SETUP_DEFER_TASKRUN | IORING_SETUP_TASKRUN_FLAG,
+        IORING_SETUP_COOP_TASKRUN | IORING_SETUP_TASKRUN_FLAG, 0};
+    int error = 0;
+    for (const unsigned flags : kWays) {
+      error = -io_uring_queue_init(entries, &ring_, flags);
+      if (error != EINVAL) break;
+    }
+    is_open_ = error == 0;
+    return error;
+  }
+
+ private:
+  io_uring ring_ = {};
+  bool is_open_ = false;
+};
+
+class UringReader final : public BlockReader {
+ public:
+  UringReader(std::unique_ptr<Ring> ring, OpenFiles files, unsigned depth)
+      : ring_(std::move(ring)), files_(std::move(files)), slots_(depth) {
+    for (unsigned i = depth; i > 0; --i) free_.push_back(i - 1);
+    RegisterFiles();
+  }
+  UringReader(const UringReader&) = delete;
+  UringReader& operator=(const UringReader&) = delete;
+  ~UringReader() override {
+    std::array<BlockDone, 16> ignored;
+    while (Wait(ignored) > 0) {
+    }
+  }
+
+  uint64_t block() const override { return files_.block(); }
+  bool Submit(const BlockRead& read) override;
+  size_t Poll(std::span<BlockDone> out) override;
+  size_t Wait(std::span<BlockDone> out) override;
+  std::string description() const override { return "io_uring, " + files_.description(); }
+
+ private:
+  struct Slot {
+    BlockRead read;
+    unsigned interrupts = 0;
+  };
+
+  void RegisterFiles();
+  void Prepare(unsigned slot);
+  size_t Reap(std::span<BlockDone> out);
+  // True if the slot is free again and `done` filled; false if the read was handed in once more.
+  bool Finish(const io_uring_cqe& cqe, BlockDone& done);
+
+  std::unique_ptr<Ring> ring_;
+  OpenFiles files_;
+  std::vector<Slot> slots_;     // reads between Submit() and their result
+  std::vector<unsigned> free_;  // indices of unused slots
+  bool has_fixed_files_ = false;
+};
+
+// Saves the kernel a reference count on each read; refused under tight limits, then we do without.
+void UringReader::RegisterFiles() {
+  std::vector<int> fds;
+  for (size_t i = 0; i < files_.size(); ++i) fds.push_back(files_[i].fd.get());
+  if (fds.empty()) return;
+  has_fixed_files_ =
+      io_uring_register_files(ring_->get(), fds.data(), static_cast<unsigned>(fds.size())) == 0;
+}
+
+void UringReader::Prepare(unsigned slot) {
+  const BlockRead& read = slots_[slot].read;
+  io_uring_sqe* sqe = io_uring_get_sqe(ring_->get());
+  CHECK(sqe != nullptr);  // the ring has as many entries as there are slots
+  const int fd = has_fixed_files_ ? static_cast<int>(read.file) : files_[read.file].fd.get();
+  io_uring_prep_read(sqe, fd, read.to.data(), static_cast<unsigned>(read.to.size()), read.offset);
+  if (has_fixed_files_) sqe->flags |= IOSQE_FIXED_FILE;
+  io_uring_sqe_set_data64(sqe, slot);
+}
+
+bool UringReader::Submit(const BlockRead& read) {
+  CHECK(read.file < files_.size());
+  CHECK(read.to.size() <= (1U << 30));  // a result is a signed 32-bit number
+  if (free_.empty()) return false;
+  const unsigned slot = free_.back();
+  free_.pop_back();
+  slots_[slot] = {.read = read, .interrupts = 0};
+  Prepare(slot);
+  return true;
+}
+
+size_t UringReader::Poll(std::span<BlockDone> out) {
+  if (io_uring_sq_ready(ring_->get()) > 0) {
+    // EAGAIN, EBUSY and EINTR leave the reads prepared: the next call hands them in.
+    const int result = io_uring_submit_and_get_events(ring_->get());
+    CHECK(result >= 0 || result == -EAGAIN || result == -EBUSY || result == -EINTR);
+  }
+  return Reap(out);
+}
+
+size_t UringReader::Wait(std::span<BlockDone> out) {
+  CHECK(!out.empty());
+  while (free_.size() < slots_.size()) {
+    if (const size_t n = Poll(out); n > 0) return n;
+    const int result = io_uring_submit_and_wait(ring_->get(), 1);
+    CHECK(result >= 0 || result == -EAGAIN || result == -EBUSY || result == -EINTR);
+    // The kernel is short of memory for requests; others must get on first.
+    if (result == -EAGAIN) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  return 0;
+}
+
+size_t UringReader::Reap(std::span<BlockDone> out) {
+  std::array<io_uring_cqe*, 32> ready;
+  const auto room = static_cast<unsigned>(std::min(out.size(), ready.size()));
+  // Looks at shared memory; enters the kernel only when that says that completions wait there.
+  const unsigned n = io_uring_peek_batch_cqe(ring_->get(), ready.data(), room);
+  size_t n_out = 0;
+  for (unsigned i = 0; i < n; ++i) {
+    if (Finish(*ready[i], out[n_out])) ++n_out;
+  }
+  if (n > 0) io_uring_cq_advance(ring_->get(), n);
+  return n_out;
+}
+
+bool UringReader::Finish(const io_uring_cqe& cqe, BlockDone& done) {
+  const auto index = static_cast<unsigned>(cqe.user_data);
+  Slot& slot = slots_[index];
+  const bool was_interrupted = cqe.res == -EINTR || cqe.res == -EAGAIN;
+  if (was_interrupted && ++slot.interrupts < kMaxInterrupts) {
+    Prepare(index);
+    return false;
+  }
+  const BlockRead& read = slot.read;
+  files_.DropCache(read.file, read.offset, read.to.size());
+  done = {.tag = read.tag,
+          .error = cqe.res < 0 ? -cqe.res : 0,
+          .bytes = cqe.res > 0 ? static_cast<uint64_t>(cqe.res) : 0};
+  free_.push_back(index);
+  return true;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<BlockReader>> OpenUringReader(const std::vector<std::string>& paths,
+                                                     unsigned queue_depth) {
+  const unsigned depth = std::clamp(queue_depth, 1U, 4096U);
+  auto ring = std::make_unique<Ring>();
+  // ENOSYS: not in this kernel; EPERM, EACCES: forbidden; ENOMEM: locked memory limit, old kernels.
+  if (const int error = ring->Open(depth); error != 0) {
+    return Fail(Errc::kUnsupported, "io_uring is not available here: {} (--reader pread works)",
+                ErrnoText(error));
+  }
+  TRY(OpenFiles files, OpenFiles::Open(paths));
+  return std::make_unique<UringReader>(std::move(ring), std::move(files), depth);
+}
+
+}  // namespace moestro
