@@ -136,11 +136,15 @@ Status CheckShape(const SynthShape& s) {
   if (s.head_dim % 2 != 0) {
     return Fail(Errc::kInvalidRequest, "head dimension {} is odd; rope turns pairs", s.head_dim);
   }
-  if (s.arch == "olmoe" && (s.q_width() != s.embd || s.kv_width() != s.embd)) {
+  const bool is_free = s.arch == "llama" || s.arch == "qwen3moe";
+  if (!is_free && s.q_width() != s.embd) {
     return Fail(Errc::kInvalidRequest,
-                "olmoe normalises q and k over the embedding width {}: heads x head dimension and "
-                "kv heads x head dimension must equal it, not {} and {}",
-                s.embd, s.q_width(), s.kv_width());
+                "{} heads of {} make {}, but {} wants exactly the embedding width {}", s.heads,
+                s.head_dim, s.q_width(), s.arch, s.embd);
+  }
+  if (s.arch == "olmoe" && s.kv_heads != s.heads) {
+    return Fail(Errc::kInvalidRequest, "olmoe shares no kv heads: {} kv heads for {} heads",
+                s.kv_heads, s.heads);
   }
   if ((s.arch == "qwen2moe") != (s.shared_ff > 0) || s.shared_ff > 1048576) {
     return Fail(Errc::kInvalidRequest,

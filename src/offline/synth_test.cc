@@ -253,6 +253,11 @@ TEST(Synth, ImpossibleOptionsAreNamed) {
   EXPECT_PRED2(says, message([](SynthOptions& o) { o.shape.head_dim = 63; }), "odd");
   EXPECT_PRED2(says, message([](SynthOptions& o) { o.shape.shared_ff = 64; }), "shared");
   EXPECT_PRED2(says, message([](SynthOptions& o) { o.shape.arch = "olmoe"; }), "olmoe");
+  EXPECT_PRED2(says, message([](SynthOptions& o) {
+                 o.shape.arch = "phimoe";
+                 o.shape.heads = 8;
+               }),
+               "embedding width 256");
   EXPECT_PRED2(says, message([](SynthOptions& o) { o.skew = -1; }), "skew");
   EXPECT_PRED2(says, message([](SynthOptions& o) {
                  o.skew = 1;

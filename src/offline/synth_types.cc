@@ -74,6 +74,7 @@ ggml_type SmallerBlocks(ggml_type type) {
   switch (type) {
     case GGML_TYPE_Q2_K:
     case GGML_TYPE_Q3_K:
+      return GGML_TYPE_Q4_0;
     case GGML_TYPE_IQ4_XS:
       return GGML_TYPE_IQ4_NL;
     case GGML_TYPE_Q4_K:

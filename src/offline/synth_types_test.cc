@@ -32,8 +32,8 @@ TEST(SynthTypes, RowsThatAreNoMultipleOfABlockFallBack) {
   const auto fallen = [](const char* scheme, int64_t row) {
     return TypeOf(scheme, {.role = MatrixRole::kExpertDown, .row = row});
   };
-  EXPECT_EQ(fallen("Q2_K", 1408), GGML_TYPE_IQ4_NL);
-  EXPECT_EQ(fallen("Q3_K", 1408), GGML_TYPE_IQ4_NL);
+  EXPECT_EQ(fallen("Q2_K", 1408), GGML_TYPE_Q4_0);
+  EXPECT_EQ(fallen("Q3_K", 1408), GGML_TYPE_Q4_0);
   EXPECT_EQ(fallen("IQ4_XS", 1408), GGML_TYPE_IQ4_NL);
   EXPECT_EQ(fallen("Q4_K", 1408), GGML_TYPE_Q5_0);
   EXPECT_EQ(fallen("Q5_K", 1408), GGML_TYPE_Q5_1);

@@ -1,0 +1,272 @@
+// SPDX-License-Identifier: MIT
+// llama.cpp is the judge of the files that offline/synth writes: it loads them, gives
+// usable logits, and its own quantiser chooses the same types.
+#include "tests/support/tiny_model.h"
+
+#include <ggml-cpp.h>
+#include <gtest/gtest.h>
+#include <llama.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <cstring>
+#include <filesystem>
+#include <format>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "offline/synth_types.h"
+
+namespace moestro {
+namespace {
+
+struct ModelDeleter {
+  void operator()(llama_model* model) const { llama_model_free(model); }
+};
+struct ContextDeleter {
+  void operator()(llama_context* context) const { llama_free(context); }
+};
+using Model = std::unique_ptr<llama_model, ModelDeleter>;
+using Context = std::unique_ptr<llama_context, ContextDeleter>;
+
+const std::vector<llama_token> kTokens = {5, 99, 411, 7, 300, 12};
+
+class TinyModel : public testing::TestWithParam<std::string> {
+ protected:
+  static void SetUpTestSuite() {
+    llama_log_set(
+        [](ggml_log_level level, const char* text, void*) {
+          if (level == GGML_LOG_LEVEL_ERROR) fputs(text, stderr);
+        },
+        nullptr);
+    ggml_backend_load_all();
+    llama_backend_init();
+  }
+
+  void SetUp() override {
+    dir_ = std::filesystem::temp_directory_path() /
+           std::format("moestro-tiny-{}-{}", getpid(), static_cast<const void*>(this));
+    std::filesystem::create_directories(dir_);
+  }
+  void TearDown() override { std::filesystem::remove_all(dir_); }
+
+  static Model Load(const std::string& path) {
+    llama_model_params params = llama_model_default_params();
+    params.n_gpu_layers = 0;
+    params.use_extra_bufts = false;
+    return Model(llama_model_load_from_file(path.c_str(), params));
+  }
+
+  // Logits of the last of `tokens`; empty when llama.cpp refuses.
+  static std::vector<float> Logits(llama_model* model, std::vector<llama_token> tokens,
+                                   llama_context_params params = llama_context_default_params()) {
+    params.n_ctx = 512;
+    params.n_threads = 1;
+    params.n_threads_batch = 1;
+    const Context context(llama_init_from_model(model, params));
+    const auto count = static_cast<int32_t>(tokens.size());
+    if (!context || llama_decode(context.get(), llama_batch_get_one(tokens.data(), count)) != 0) {
+      return {};
+    }
+    const float* logits = llama_get_logits_ith(context.get(), -1);
+    return {logits, logits + llama_vocab_n_tokens(llama_model_get_vocab(model))};
+  }
+
+  static double Deviation(const std::vector<float>& values) {
+    double sum = 0;
+    double squares = 0;
+    for (const float value : values) {
+      sum += static_cast<double>(value);
+      squares += static_cast<double>(value) * static_cast<double>(value);
+    }
+    const double n = static_cast<double>(values.size());
+    return std::sqrt(squares / n - sum * sum / n / n);
+  }
+
+  // Logits that are finite, spread like a softmax likes them, and move with the last token.
+  void ExpectUsable(const std::string& path, size_t vocab, const std::string& what) {
+    const Model model = Load(path);
+    ASSERT_TRUE(model) << what;
+    std::vector<llama_token> other = kTokens;
+    other.back() = 200;
+    const std::vector<float> a = Logits(model.get(), kTokens);
+    const std::vector<float> b = Logits(model.get(), other);
+    ASSERT_EQ(a.size(), vocab) << what;
+    ASSERT_EQ(b.size(), vocab) << what;
+    for (const float logit : a) ASSERT_TRUE(std::isfinite(logit)) << what;
+    EXPECT_GT(Deviation(a), 0.5) << what;
+    EXPECT_LT(Deviation(a), 2.0) << what;
+    std::vector<float> change(vocab);
+    std::ranges::transform(a, b, change.begin(), std::minus());
+    EXPECT_GT(Deviation(change), 0.5) << what;
+  }
+
+  std::filesystem::path dir_;
+};
+
+TEST_P(TinyModel, LoadsAndDecodesInEveryType) {
+  for (const std::string& type : SchemeNames()) {
+    const std::string path = WriteTinyModel(dir_, {.arch = GetParam(), .type = type});
+    ExpectUsable(path, 512, GetParam() + " " + type);
+  }
+}
+
+TEST_P(TinyModel, LoadsAsShards) {
+  const Model whole = Load(WriteTinyModel(dir_, {.arch = GetParam(), .type = "F16"}));
+  const Model split = Load(WriteTinyModel(dir_, {.arch = GetParam(), .type = "F16", .shards = 4}));
+  ASSERT_TRUE(whole && split);
+  const std::vector<float> logits = Logits(whole.get(), kTokens);
+  ASSERT_FALSE(logits.empty());
+  EXPECT_EQ(logits, Logits(split.get(), kTokens));
+}
+
+TEST_P(TinyModel, LoadsWithATokenizer) {
+  const std::string path = WriteTinyModel(
+      dir_, {.arch = GetParam(), .vocab_path = MOESTRO_SOURCE_DIR "/models/stories-moe-q8_0.gguf"});
+  ExpectUsable(path, 4096, GetParam());
+  const Model model = Load(path);
+  ASSERT_TRUE(model);
+  std::vector<llama_token> tokens(16);
+  const int32_t count = llama_tokenize(llama_model_get_vocab(model.get()), "Once upon a time", 16,
+                                       tokens.data(), 16, false, false);
+  EXPECT_GE(count, 3);
+  EXPECT_LE(count, 8);
+}
+
+using TypeTable = std::map<std::string, std::string>;
+
+TypeTable TypesOf(const std::string& path) {
+  const gguf_context_ptr gguf{
+      gguf_init_from_file(path.c_str(), {.no_alloc = true, .ctx = nullptr})};
+  TypeTable types;
+  for (int64_t i = 0; gguf && i < gguf_get_n_tensors(gguf.get()); ++i) {
+    types[gguf_get_tensor_name(gguf.get(), i)] =
+        ggml_type_name(gguf_get_tensor_type(gguf.get(), i));
+  }
+  return types;
+}
+
+TEST_P(TinyModel, TypesAreThoseOfLlamasQuantiser) {
+  struct Case {
+    const char* type;
+    llama_ftype ftype;
+    uint32_t experts;
+    bool is_pure;
+  };
+  const std::vector<Case> cases = {{"Q4_K_M", LLAMA_FTYPE_MOSTLY_Q4_K_M, 8, false},
+                                   {"Q4_K_M", LLAMA_FTYPE_MOSTLY_Q4_K_M, 10, false},
+                                   {"Q2_K", LLAMA_FTYPE_MOSTLY_Q2_K, 4, true},
+                                   {"Q3_K", LLAMA_FTYPE_MOSTLY_Q3_K_S, 4, true},
+                                   {"Q4_K", LLAMA_FTYPE_MOSTLY_Q4_K_S, 4, true},
+                                   {"Q5_K", LLAMA_FTYPE_MOSTLY_Q5_K_S, 4, true},
+                                   {"Q6_K", LLAMA_FTYPE_MOSTLY_Q6_K, 4, true},
+                                   {"IQ4_XS", LLAMA_FTYPE_MOSTLY_IQ4_XS, 4, true},
+                                   {"MXFP4", LLAMA_FTYPE_MOSTLY_MXFP4_MOE, 4, false}};
+  for (const Case& c : cases) {
+    // Nine layers tell apart which of them a mix favours; narrow matrices keep it quick.
+    TinySpec spec = {.arch = GetParam(),
+                     .type = "F16",
+                     .layers = c.is_pure ? 1U : 9U,
+                     .experts = c.experts,
+                     .ff = 32,
+                     .shared_ff = 32,
+                     .vocab = 64};
+    const std::string source = WriteTinyModel(dir_, spec);
+    const std::string theirs = (dir_ / "theirs.gguf").string();
+    llama_model_quantize_params params = llama_model_quantize_default_params();
+    params.nthread = 1;
+    params.ftype = c.ftype;
+    params.pure = c.is_pure;
+    ASSERT_EQ(llama_model_quantize(source.c_str(), theirs.c_str(), &params), 0U) << c.type;
+    spec.type = c.type;
+    EXPECT_EQ(TypesOf(WriteTinyModel(dir_, spec)), TypesOf(theirs))
+        << c.type << " with " << c.experts << " experts";
+  }
+}
+
+// Counts, per layer and expert, how often llama.cpp's own routing chooses it.
+struct RoutingCounts {
+  std::map<std::string, std::vector<int>> by_layer;
+
+  static bool Observe(ggml_tensor* tensor, bool ask, void* user) {
+    const std::string name = tensor->name;
+    const bool is_wanted = name.starts_with("ffn_moe_topk-");
+    if (ask || !is_wanted) return is_wanted;
+    if (tensor->ne[1] == 1) return true;  // the last layer: only the token whose logits are wanted
+    std::vector<int>& counts = static_cast<RoutingCounts*>(user)->by_layer[name];
+    counts.resize(64);
+    std::vector<std::byte> bytes(ggml_nbytes(tensor));
+    ggml_backend_tensor_get(tensor, bytes.data(), 0, bytes.size());
+    for (int64_t token = 0; token < tensor->ne[1]; ++token) {
+      for (int64_t k = 0; k < tensor->ne[0]; ++k) {
+        int32_t expert = 0;
+        const size_t at =
+            static_cast<size_t>(token) * tensor->nb[1] + static_cast<size_t>(k) * tensor->nb[0];
+        std::memcpy(&expert, bytes.data() + at, sizeof expert);
+        ++counts.at(static_cast<size_t>(expert));
+      }
+    }
+    return true;
+  }
+
+  // Share of all choices that go to the 8 most popular of 64 experts, averaged over layers.
+  double TopShare() const {
+    double sum = 0;
+    for (auto [name, counts] : by_layer) {
+      std::ranges::sort(counts, std::greater());
+      int all = 0;
+      int top = 0;
+      for (size_t e = 0; e < counts.size(); ++e) {
+        all += counts[e];
+        top += e < 8 ? counts[e] : 0;
+      }
+      sum += static_cast<double>(top) / all;
+    }
+    return sum / static_cast<double>(by_layer.size());
+  }
+};
+
+TEST_P(TinyModel, SkewIsSeenInTheRealRouting) {
+  std::vector<llama_token> tokens;
+  for (int i = 0; i < 500; ++i) tokens.push_back(i * 7 % 512);
+  std::map<double, double> shares;
+  for (const double skew : {0.0, 1.0}) {
+    const Model model = Load(WriteTinyModel(
+        dir_, {.arch = GetParam(), .layers = 4, .experts = 64, .used = 8, .skew = skew}));
+    ASSERT_TRUE(model);
+    RoutingCounts counts;
+    llama_context_params params = llama_context_default_params();
+    params.cb_eval = RoutingCounts::Observe;
+    params.cb_eval_user_data = &counts;
+    ASSERT_FALSE(Logits(model.get(), tokens, params).empty());
+    ASSERT_EQ(counts.by_layer.size(), 3U);
+    shares[skew] = counts.TopShare();
+  }
+  // Perfectly even routing would give the 8 favourites 1/8 of the choices; random rows and 500
+  // tokens spread that to 0.18 to 0.23. A Zipf exponent of 1, capped, gives them 0.42.
+  EXPECT_LT(shares[0.0], 0.25);
+  EXPECT_GT(shares[1.0], 0.33);
+}
+
+INSTANTIATE_TEST_SUITE_P(Architectures, TinyModel, testing::ValuesIn(kTinyArchs),
+                         [](const auto& test) { return test.param; });
+
+using TinyModelFree = TinyModel;
+TEST_P(TinyModelFree, LoadsWithoutAnOutputMatrix) {
+  ExpectUsable(WriteTinyModel(dir_, {.arch = GetParam(), .is_tied = true}), 512, GetParam());
+}
+TEST_P(TinyModelFree, LoadsWithHeadsWiderThanTheEmbedding) {
+  const TinySpec spec = {.arch = GetParam(), .heads = 8, .kv_heads = 2, .head_dim = 64};
+  ExpectUsable(WriteTinyModel(dir_, spec), 512, GetParam());
+}
+
+INSTANTIATE_TEST_SUITE_P(Architectures, TinyModelFree, testing::Values("llama", "qwen3moe"),
+                         [](const auto& test) { return test.param; });
+
+}  // namespace
+}  // namespace moestro
