@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: MIT
 #include "compute/expert_kernel.h"
 
+#include <optional>
+
 #include "base/bytes.h"
 #include "compute/cpu_traits.h"
 #include "compute/kernels/generic.h"
+#include "compute/kernels/own.h"
 
 namespace moestro {
 
@@ -11,15 +14,21 @@ size_t ExpertKernel::activation_bytes(int64_t n) const {
   return AlignUp(static_cast<size_t>(n / activation_block) * activation_block_bytes, 64);
 }
 
-Result<ExpertKernel> FindExpertKernel(ggml_type type, bool) {
+Result<ExpertKernel> FindExpertKernel(ggml_type type, bool allow_own) {
   if (type < 0 || type >= GGML_TYPE_COUNT) {
     return Fail(Errc::kUnsupported, "tensor type {} is unknown to this ggml", static_cast<int>(type));
   }
   TRY(const CpuTraits traits, CpuTraits::Load());
-  const auto kernel = traits.found() ? GenericKernel(type, traits) : DequantisingKernel(type);
+  std::optional<ExpertKernel> kernel =
+      traits.found() ? GenericKernel(type, traits) : DequantisingKernel(type);
   if (!kernel) {
     return Fail(Errc::kUnsupported, "ggml's CPU backend cannot multiply matrices of type {}",
                 ggml_type_name(type));
+  }
+  if (!allow_own) return *kernel;
+  for (const Isa isa : kIsas) {
+    if (!IsaWorksHere(isa)) continue;
+    if (const auto own = OwnKernel(type, isa, traits)) kernel = own;
   }
   return *kernel;
 }

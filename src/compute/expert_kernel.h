@@ -34,8 +34,9 @@ struct ExpertKernel {
   // out[t][r] = dot(row r of W, activations[t]) for r in [0, n_rows), t in [0, n_tokens).
   // `rows` is the first row, rows follow each other at `row_bytes`; its address may have any
   // alignment that is a multiple of the type's scalar (GGUF allows 32-byte and smaller alignment).
-  // out[t] points to n_rows floats. `ahead` is the number of bytes behind the last row that will
-  // be read next by the same thread (0: none): a hint for software prefetch, never dereferenced.
+  // out[t] points to n_rows floats. `next` is what the same thread will read after these rows, another
+  // matrix perhaps (nullptr: nothing known): it is prefetched while the last rows are multiplied and
+  // never dereferenced. On cold weights it is worth a quarter of the speed of short calls.
   // Fastest when n_rows is a multiple of 16.
   struct Call {
     const std::byte* rows;
@@ -45,7 +46,8 @@ struct ExpertKernel {
     const std::byte* const* activations;  // [n_tokens]
     float* const* out;                    // [n_tokens]
     int64_t n_tokens;
-    size_t ahead;
+    const std::byte* next = nullptr;
+    size_t next_bytes = 0;
   };
   void (*multiply)(const ExpertKernel& self, const Call& call) = nullptr;
 

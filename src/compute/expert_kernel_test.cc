@@ -14,6 +14,7 @@
 
 #include "compute/cpu_traits.h"
 #include "compute/kernels/generic.h"
+#include "compute/kernels/own.h"
 
 namespace moestro {
 namespace {
@@ -91,8 +92,7 @@ std::vector<Floats> Multiply(const ExpertKernel& kernel, Matrix& matrix, int64_t
                            .n_rows = n_rows,
                            .activations = quantised.data(),
                            .out = out.data(),
-                           .n_tokens = static_cast<int64_t>(tokens.size()),
-                           .ahead = 0});
+                           .n_tokens = static_cast<int64_t>(tokens.size())});
   for (Floats& result : results) {
     EXPECT_EQ(result.back(), -77.0F) << "written behind the last row";
     result.pop_back();
@@ -181,7 +181,13 @@ std::vector<ggml_type> AllTypes() {
 // Every kernel for `type` that this machine can run.
 std::vector<ExpertKernel> KernelsOf(ggml_type type) {
   const CpuTraits traits = CpuTraits::Load().value();
-  return {GenericKernel(type, traits).value(), DequantisingKernel(type).value()};
+  std::vector<ExpertKernel> kernels = {GenericKernel(type, traits).value(),
+                                       DequantisingKernel(type).value()};
+  for (const Isa isa : kIsas) {
+    const auto own = OwnKernel(type, isa, traits);
+    if (own && IsaWorksHere(isa)) kernels.push_back(*own);
+  }
+  return kernels;
 }
 
 std::string TypeName(const testing::TestParamInfo<ggml_type>& param) {
@@ -240,7 +246,8 @@ TEST_P(KernelOfType, ResultDependsOnItsRowAndTokenAlone) {
         float* out = &value;
         kernel.multiply(kernel, {.rows = matrix.row(r), .row_bytes = matrix.row_bytes(),
                                  .n_in = n_in, .n_rows = 1, .activations = one.data(), .out = &out,
-                                 .n_tokens = 1, .ahead = matrix.row_bytes()});
+                                 .n_tokens = 1, .next = matrix.row(r) + matrix.row_bytes(),
+                                 .next_bytes = matrix.row_bytes()});
         ASSERT_EQ(value, together[t][static_cast<size_t>(r)]) << "row " << r << " token " << t;
       }
     }

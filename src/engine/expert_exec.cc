@@ -299,8 +299,7 @@ void LayerRun::MultiplyHidden(size_t j, uint32_t block, int thread) {
                                .n_rows = n_rows,
                                .activations = x.data(),
                                .out = out.data(),
-                               .n_tokens = n,
-                               .ahead = 0});
+                               .n_tokens = n});
     };
     float* gate = s_.products + size_t{job.first_pair + first} * layer_.n_ff + row;
     multiply(kMatrixGate, gate, layer_.n_ff);
@@ -340,8 +339,7 @@ void LayerRun::MultiplyDown(size_t j, uint32_t block) {
                              .n_rows = n_rows,
                              .activations = x.data(),
                              .out = out.data(),
-                             .n_tokens = n,
-                             .ahead = 0});
+                             .n_tokens = n});
   }
 }
 

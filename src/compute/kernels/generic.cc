@@ -28,12 +28,15 @@ void CopyFloats(const ExpertKernel&, const float* from, std::byte* to, int64_t n
 // distance ahead because ggml's dot products ask for nothing beyond what they read.
 void MultiplyWithGgml(const ExpertKernel& self, const ExpertKernel::Call& call) {
   const std::byte* row = call.rows;
-  const std::byte* const end = row + static_cast<size_t>(call.n_rows) * call.row_bytes + call.ahead;
+  const std::byte* const end = row + static_cast<size_t>(call.n_rows) * call.row_bytes;
   const std::byte* asked = row;
   for (int64_t r = 0; r < call.n_rows; ++r, row += call.row_bytes) {
     const std::byte* ask = std::min(row + call.row_bytes + kPrefetchDistance, end);
     PrefetchRange(asked, ask);
     asked = std::max(asked, ask);
+    if (r + 1 == call.n_rows) {
+      PrefetchRange(call.next, call.next + std::min(call.next_bytes, kPrefetchDistance));
+    }
     for (int64_t t = 0; t < call.n_tokens; ++t) {
       self.vec_dot(static_cast<int>(call.n_in), call.out[t] + r, 0, row, 0, call.activations[t], 0,
                    1);

@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: MIT
+// Sixteen rows in a 512-bit register: what formats.h and tile.h need from AVX-512 with VNNI.
+// Include only in files compiled for it.
+#pragma once
+
+#include <immintrin.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+
+namespace moestro {
+
+struct Avx512Lanes {
+  using Int = __m512i;
+  using Float = __m512;
+  static constexpr int kQuads = 4;      // rows / 4
+  static constexpr int kMaxTokens = 16;  // 16 sums + 8 registers of weights + temporaries <= 32
+  // dpbusd takes unsigned weights: signed ones are shifted by this.
+  static constexpr int32_t kSignedOffset = 128;
+
+  static Float Zero() { return _mm512_setzero_ps(); }
+  static Int Fill8(int value) { return _mm512_set1_epi8(static_cast<char>(value)); }
+  static Int Fill32(int value) { return _mm512_set1_epi32(value); }
+  static Int Broadcast(const void* four_bytes) {
+    int32_t value;
+    std::memcpy(&value, four_bytes, sizeof(value));
+    return _mm512_set1_epi32(value);
+  }
+  static Float Broadcast(float value) { return _mm512_set1_ps(value); }
+
+  // 16 bytes of each quad's row, a quad per 128 bits.
+  static Int Gather16(const std::byte* const (&quad)[kQuads], size_t offset) {
+    const auto load = [&](int q) {
+      return _mm_loadu_si128(reinterpret_cast<const __m128i*>(quad[q] + offset));
+    };
+    __m512i v = _mm512_castsi128_si512(load(0));
+    v = _mm512_inserti32x4(v, load(1), 1);
+    v = _mm512_inserti32x4(v, load(2), 2);
+    return _mm512_inserti32x4(v, load(3), 3);
+  }
+  // Halves -> floats, lane 4q + i from quad q's row i at quad[q] + i * stride.
+  static Float GatherHalves(const std::byte* const (&quad)[kQuads], size_t stride) {
+    return _mm512_cvtph_ps(_mm256_set_m128i(Halves8(quad[2], quad[3], stride),
+                                            Halves8(quad[0], quad[1], stride)));
+  }
+  // The low half of each lane as a float.
+  static Float LowHalf(Int v) { return _mm512_cvtph_ps(_mm512_cvtepi32_epi16(v)); }
+
+  static Int UnpackLow32(Int a, Int b) { return _mm512_unpacklo_epi32(a, b); }
+  static Int UnpackHigh32(Int a, Int b) { return _mm512_unpackhi_epi32(a, b); }
+  static Int UnpackLow64(Int a, Int b) { return _mm512_unpacklo_epi64(a, b); }
+  static Int UnpackHigh64(Int a, Int b) { return _mm512_unpackhi_epi64(a, b); }
+
+  static Int And(Int a, Int b) { return _mm512_and_si512(a, b); }
+  static Int Or(Int a, Int b) { return _mm512_or_si512(a, b); }
+  template <int kBits>
+  static Int ShiftRight(Int v) {
+    return _mm512_srli_epi32(v, kBits);
+  }
+  template <int kBits>
+  static Int ShiftLeft(Int v) {
+    return _mm512_slli_epi32(v, kBits);
+  }
+  static Int ShiftRight(Int v, int bits) { return _mm512_srl_epi32(v, _mm_cvtsi32_si128(bits)); }
+  template <int kBits>
+  static Int ShiftRightSigned(Int v) {
+    return _mm512_srai_epi32(v, kBits);
+  }
+  static Int Add(Int a, Int b) { return _mm512_add_epi32(a, b); }
+  static Int Multiply(Int a, Int b) { return _mm512_mullo_epi32(a, b); }
+  // table[v] for bytes v < 16.
+  static Int Lookup(const int8_t (&table)[16], Int v) {
+    const __m128i t = _mm_loadu_si128(reinterpret_cast<const __m128i*>(table));
+    return _mm512_shuffle_epi8(_mm512_broadcast_i32x4(t), v);
+  }
+
+  // sum + products of weights (bytes <= kMax, four per lane and register) with 4 * kCount values.
+  template <int kMax, int kCount>
+  static Int Dot(Int sum, const Int* weights, const int8_t* values) {
+#pragma GCC unroll 8
+    for (int i = 0; i < kCount; ++i) {
+      sum = _mm512_dpbusd_epi32(sum, weights[i], Broadcast(values + 4 * i));
+    }
+    return sum;
+  }
+  // The same for signed weights that went through PrepareSigned, kSignedOffset times the sum of
+  // the values still to be taken off.
+  static Int PrepareSigned(Int v) { return _mm512_xor_si512(v, Fill8(0x80)); }
+  template <int kCount>
+  static Int DotSigned(Int sum, const Int* weights, const int8_t* values) {
+    return Dot<255, kCount>(sum, weights, values);
+  }
+  // sum + the two products of 16-bit pairs in each lane.
+  static Int DotPairs(Int sum, Int a, Int b) { return _mm512_dpwssd_epi32(sum, a, b); }
+
+  static Float ToFloat(Int v) { return _mm512_cvtepi32_ps(v); }
+  static Float Multiply(Float a, Float b) { return _mm512_mul_ps(a, b); }
+  static Float MultiplyAdd(Float a, Float b, Float c) { return _mm512_fmadd_ps(a, b, c); }
+  static Float SubtractProduct(Float a, Float b, Float c) { return _mm512_fnmadd_ps(a, b, c); }
+
+  template <int kQuad>
+  static void StoreQuad(float* to, Float v) {
+    _mm_storeu_ps(to, _mm512_extractf32x4_ps(v, kQuad));
+  }
+
+ private:
+  static __m128i Halves8(const std::byte* a, const std::byte* b, size_t stride) {
+    const auto half = [stride](const std::byte* quad, size_t i) {
+      uint16_t value;
+      std::memcpy(&value, quad + i * stride, sizeof(value));
+      return value;
+    };
+    __m128i v = _mm_cvtsi32_si128(half(a, 0));
+    v = _mm_insert_epi16(v, half(a, 1), 1);
+    v = _mm_insert_epi16(v, half(a, 2), 2);
+    v = _mm_insert_epi16(v, half(a, 3), 3);
+    v = _mm_insert_epi16(v, half(b, 0), 4);
+    v = _mm_insert_epi16(v, half(b, 1), 5);
+    v = _mm_insert_epi16(v, half(b, 2), 6);
+    return _mm_insert_epi16(v, half(b, 3), 7);
+  }
+};
+
+}  // namespace moestro

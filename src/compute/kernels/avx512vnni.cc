@@ -1,0 +1,13 @@
+// SPDX-License-Identifier: MIT
+// Compiled with AVX-512 F, BW, VL, DQ and VNNI (src/compute/CMakeLists.txt).
+#include "compute/kernels/avx512_lanes.h"
+#include "compute/kernels/isa_tables.h"
+#include "compute/kernels/tile.h"
+
+namespace moestro {
+
+const OwnFunctions* Avx512VnniFunctions(ggml_type type) {
+  return FindFunctions<Avx512Lanes>(type);
+}
+
+}  // namespace moestro

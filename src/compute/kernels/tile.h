@@ -1,0 +1,177 @@
+// SPDX-License-Identifier: MIT
+// The loops of our own kernels: a tile of rows (one per lane) against a tile of tokens. A block of
+// weights is unpacked once per tile of tokens; one token is the same code with a tile of one.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <utility>
+
+#include "compute/expert_kernel.h"
+#include "compute/kernels/formats.h"
+#include "compute/kernels/isa_tables.h"
+
+namespace moestro {
+
+// Asks for memory ahead of the reads, evenly over a tile's work. A tile's rows are read side by side,
+// an order that no hardware prefetcher follows, and whole tiles are asked for, too many bytes for the
+// first-level cache: into the second it goes. (Q4_0, one token, bench/kernel_bench.cc: 7.5 GB/s
+// without prefetch, 11 into the first level, 21 into the second, 33 a plain read loop.)
+template <class V>
+class Prefetcher {
+ public:
+  // Of nothing.
+  Prefetcher() = default;
+  // Of `bytes` bytes, `from` bytes behind the call's first row; what lies behind the last row is
+  // taken from the call's `next`.
+  Prefetcher(const ExpertKernel::Call& call, size_t from, size_t bytes) {
+    const size_t call_bytes = static_cast<size_t>(call.n_rows) * call.row_bytes;
+    const bool inside = from < call_bytes;
+    const std::byte* const base = inside ? call.rows : call.next;
+    const size_t size = inside ? call_bytes : call.next_bytes;
+    const size_t begin = inside ? from : from - call_bytes;
+    if (begin >= size) return;
+    at_ = base + begin;
+    end_ = base + (bytes < size - begin ? begin + bytes : size);
+  }
+  // One step's share: kBytes, rounded up to lines.
+  template <size_t kBytes>
+  void Step() {
+    if (at_ >= end_) return;
+    constexpr size_t kLines = (kBytes + kLine - 1) / kLine;
+#pragma GCC unroll 64
+    for (size_t i = 0; i < kLines; ++i) __builtin_prefetch(at_ + i * kLine, 0, 2);
+    at_ += kLines * kLine;
+  }
+
+ private:
+  static constexpr size_t kLine = 64;
+  const std::byte* at_ = nullptr;
+  const std::byte* end_ = nullptr;
+};
+
+template <class V>
+struct TileRows {
+  Rows<V> rows;
+  int64_t first[V::kQuads];  // where in `out` each quad's four results go
+};
+
+struct TileTokens {
+  const std::byte* const* activations;
+  float* const* out;
+  int64_t n_blocks;
+};
+
+template <class V, int... kQuad>
+inline void StoreQuads(float* out, const int64_t* first, typename V::Float sums,
+                       std::integer_sequence<int, kQuad...>) {
+  (V::template StoreQuad<kQuad>(out + first[kQuad], sums), ...);
+}
+
+// Everything is inlined: the sums live in registers only then.
+template <class V, class Format, int kTokens>
+[[gnu::flatten]] void MultiplyTile(const TileRows<V>& tile, const TileTokens& call, Prefetcher<V>& prefetcher) {
+  using Activation = typename Format::Activation;
+  const Activation* tokens[kTokens];
+  typename V::Float sums[kTokens];
+#pragma GCC unroll 16
+  for (int t = 0; t < kTokens; ++t) {
+    tokens[t] = reinterpret_cast<const Activation*>(call.activations[t]);
+    sums[t] = V::Zero();
+  }
+  Rows<V> rows = tile.rows;
+  for (int64_t b = 0; b < call.n_blocks; ++b) {
+    prefetcher.template Step<4 * V::kQuads * Format::kBytes>();
+    Format::template Block<V, kTokens>(rows, tokens, sums);
+    rows.Advance(Format::kBytes);
+#pragma GCC unroll 16
+    for (int t = 0; t < kTokens; ++t) ++tokens[t];
+  }
+#pragma GCC unroll 16
+  for (int t = 0; t < kTokens; ++t) {
+    StoreQuads<V>(call.out[t], tile.first, sums[t],
+                  std::make_integer_sequence<int, V::kQuads>());
+  }
+}
+
+// All tokens against one tile of rows, in tiles of tokens as equal as possible.
+template <class V, class Format, int... kTokens>
+inline void MultiplyTokens(const TileRows<V>& tile, TileTokens call, int64_t n_tokens,
+                           Prefetcher<V>& prefetcher, std::integer_sequence<int, kTokens...>) {
+  using Multiply = void (*)(const TileRows<V>&, const TileTokens&, Prefetcher<V>&);
+  static constexpr Multiply kMultiply[] = {MultiplyTile<V, Format, kTokens + 1>...};
+  constexpr int64_t kMax = sizeof...(kTokens);
+  const int64_t n_tiles = (n_tokens + kMax - 1) / kMax;
+  for (int64_t i = 0, done = 0; i < n_tiles; ++i) {
+    const int64_t count = (n_tokens - done + n_tiles - i - 1) / (n_tiles - i);
+    kMultiply[count - 1](tile, call, prefetcher);
+    call.activations += count;
+    call.out += count;
+    done += count;
+  }
+}
+
+// Fewer than four rows do not fill a quad: they go one by one, the same row in all lanes.
+template <class V, class Format>
+void MultiplyFewRows(const ExpertKernel::Call& call) {
+  constexpr int64_t kMax = V::kMaxTokens;
+  Prefetcher<V> prefetcher;
+  TileRows<V> tile{};
+  for (int64_t r = 0; r < call.n_rows; ++r) {
+    for (const std::byte*& quad : tile.rows.quad) {
+      quad = call.rows + static_cast<size_t>(r) * call.row_bytes;
+    }
+    for (int64_t t = 0; t < call.n_tokens; t += kMax) {
+      const int64_t count = call.n_tokens - t < kMax ? call.n_tokens - t : kMax;
+      float lanes[kMax][4];
+      float* out[kMax];
+      for (int64_t i = 0; i < count; ++i) out[i] = lanes[i];
+      MultiplyTokens<V, Format>(tile, {call.activations + t, out, call.n_in / Format::kBlock},
+                                count, prefetcher, std::make_integer_sequence<int, kMax>());
+      for (int64_t i = 0; i < count; ++i) call.out[t + i][r] = lanes[i][0];
+    }
+  }
+}
+
+// ExpertKernel::multiply.
+template <class V, class Format>
+void MultiplyRows(const ExpertKernel&, const ExpertKernel::Call& call) {
+  if (call.n_rows < 4) return MultiplyFewRows<V, Format>(call);
+  constexpr int64_t kRows = 4 * V::kQuads;
+  // Whole tiles, at least the bytes that hide the latency of DRAM.
+  constexpr size_t kLookAhead = 12288;
+  const size_t tile_bytes = kRows * call.row_bytes;
+  const size_t distance = (kLookAhead + tile_bytes - 1) / tile_bytes * tile_bytes;
+  TileRows<V> tile;
+  tile.rows.stride = call.row_bytes;
+  for (int64_t r = 0; r < call.n_rows; r += kRows) {
+    // The last quads step back onto rows that are done already and write the same results again.
+    for (int q = 0; q < V::kQuads; ++q) {
+      const int64_t wanted = r + 4 * q;
+      tile.first[q] = wanted < call.n_rows - 4 ? wanted : call.n_rows - 4;
+      tile.rows.quad[q] = call.rows + static_cast<size_t>(tile.first[q]) * call.row_bytes;
+    }
+    Prefetcher<V> prefetcher(call, static_cast<size_t>(r) * call.row_bytes + distance, tile_bytes);
+    MultiplyTokens<V, Format>(
+        tile, {call.activations, call.out, call.n_in / Format::kBlock}, call.n_tokens, prefetcher,
+        std::make_integer_sequence<int, V::kMaxTokens>());
+  }
+}
+
+template <class V, class Format>
+inline constexpr OwnFunctions kFunctions = {Format::template Quantise<V>(), MultiplyRows<V, Format>,
+                                            sizeof(Format::Activation::values),
+                                            sizeof(typename Format::Activation)};
+
+// nullptr for a type without a format.
+template <class V>
+const OwnFunctions* FindFunctions(ggml_type type) {
+  switch (type) {
+    case GGML_TYPE_Q4_0:
+      return &kFunctions<V, FormatQ4_0>;
+    default:
+      return nullptr;
+  }
+}
+
+}  // namespace moestro
