@@ -1,0 +1,214 @@
+// SPDX-License-Identifier: MIT
+// llama.cpp's side of bench/compare.sh: prefill and decode of random tokens through libllama on the
+// CPU, timed apart, one JSON object on stdout. Two variants: weights as they lie in the file (mmap),
+// or repacked into faster layouts (--repack: anonymous memory, must fit).
+//
+// A model that thrashes takes seconds per token, so each phase has a time limit; what was done until
+// then is what is reported, with "stopped_early" set.
+#include <ggml-backend.h>
+#include <llama.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <chrono>
+#include <cstdint>
+#include <cstdio>
+#include <format>
+#include <memory>
+#include <random>
+#include <string>
+#include <vector>
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+struct Options {
+  std::string model;
+  int prompt = 128;
+  int generate = 48;
+  int warmup = 0;
+  int threads = 2;
+  int ctx = 4096;
+  uint32_t seed = 1;
+  double seconds = 120.0;
+  bool is_repacked = false;
+};
+
+struct Phase {
+  int tokens = 0;
+  double seconds = 0.0;
+  bool is_stopped = false;  // by the time limit
+  bool is_failed = false;
+  double tokens_per_second() const { return seconds > 0 ? tokens / seconds : 0.0; }
+};
+
+double SecondsSince(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+struct ModelDeleter {
+  void operator()(llama_model* model) const { llama_model_free(model); }
+};
+struct ContextDeleter {
+  void operator()(llama_context* context) const { llama_free(context); }
+};
+using ModelPtr = std::unique_ptr<llama_model, ModelDeleter>;
+using ContextPtr = std::unique_ptr<llama_context, ContextDeleter>;
+
+ModelPtr LoadModel(const Options& options) {
+  llama_model_params params = llama_model_default_params();
+  std::vector<ggml_backend_dev_t> no_devices{nullptr};
+  params.devices = no_devices.data();
+  params.n_gpu_layers = 0;
+  params.load_mode = LLAMA_LOAD_MODE_MMAP;
+  params.use_extra_bufts = options.is_repacked;
+  return ModelPtr(llama_model_load_from_file(options.model.c_str(), params));
+}
+
+ContextPtr OpenContext(llama_model* model, const Options& options) {
+  llama_context_params params = llama_context_default_params();
+  params.n_ctx = static_cast<uint32_t>(options.ctx);
+  params.n_batch = params.n_ctx;
+  params.n_ubatch = std::min(512U, params.n_ctx);
+  params.n_threads = options.threads;
+  params.n_threads_batch = options.threads;
+  params.op_offload = false;
+  return ContextPtr(llama_init_from_model(model, params));
+}
+
+class Peer {
+ public:
+  Peer(llama_context* context, const Options& options)
+      : context_(context),
+        options_(options),
+        n_vocab_(llama_vocab_n_tokens(llama_model_get_vocab(llama_get_model(context)))),
+        random_(options.seed) {
+    llama_set_abort_callback(
+        context, [](void* self) { return Clock::now() > static_cast<Peer*>(self)->deadline_; }, this);
+  }
+
+  // Touches every expert, so that what follows is measured with all of them in memory.
+  bool WarmUp() {
+    if (options_.warmup == 0) return true;
+    SetDeadline(kNoLimit);
+    const bool is_ok = Evaluate(options_.warmup) == 0;
+    llama_memory_clear(llama_get_memory(context_), false);
+    return is_ok;
+  }
+
+  Phase Prefill() {
+    SetDeadline(options_.seconds);
+    return Measure(options_.prompt > 0 ? 1 : 0, options_.prompt);
+  }
+  Phase Decode() {
+    SetDeadline(options_.seconds);
+    return Measure(options_.generate, 1);
+  }
+
+ private:
+  static constexpr double kNoLimit = 1e6;
+
+  void SetDeadline(double seconds) {
+    deadline_ = Clock::now() + std::chrono::duration_cast<Clock::duration>(
+                                   std::chrono::duration<double>(seconds));
+  }
+
+  int Evaluate(int n_tokens) {
+    std::vector<llama_token> tokens(static_cast<size_t>(n_tokens));
+    for (llama_token& token : tokens) {
+      token = static_cast<llama_token>(random_() % static_cast<uint32_t>(n_vocab_));
+    }
+    const int status = llama_decode(context_, llama_batch_get_one(tokens.data(), n_tokens));
+    llama_synchronize(context_);
+    return status;
+  }
+
+  Phase Measure(int batches, int batch_tokens) {
+    constexpr int kAborted = 2;  // llama_decode: stopped by the callback
+    Phase phase;
+    const Clock::time_point start = Clock::now();
+    for (int i = 0; i < batches; ++i) {
+      const int status = Evaluate(batch_tokens);
+      if (status != 0) {
+        phase.is_stopped = status == kAborted;
+        phase.is_failed = !phase.is_stopped;
+        // Nothing finished: what is left to say is how long it took.
+        if (phase.tokens == 0) phase.seconds = SecondsSince(start);
+        return phase;
+      }
+      phase.tokens += batch_tokens;
+      phase.seconds = SecondsSince(start);
+    }
+    return phase;
+  }
+
+  llama_context* context_;
+  const Options& options_;
+  int n_vocab_;
+  std::mt19937 random_;
+  Clock::time_point deadline_;
+};
+
+std::string PhaseJson(const char* name, const Phase& phase) {
+  return std::format(R"("{0}_tokens":{1},"{0}_seconds":{2:.6f},"{0}_tps":{3:.6f},"{0}_stopped_early":{4})",
+                     name, phase.tokens, phase.seconds, phase.tokens_per_second(), phase.is_stopped);
+}
+
+int Run(const Options& options) {
+  llama_log_set(
+      [](ggml_log_level level, const char* text, void*) {
+        if (level == GGML_LOG_LEVEL_ERROR) std::fputs(text, stderr);
+      },
+      nullptr);
+  ggml_backend_load_all();
+  llama_backend_init();
+  const Clock::time_point start = Clock::now();
+  const ModelPtr model = LoadModel(options);
+  if (!model) {
+    std::fprintf(stderr, "llama.cpp cannot load %s\n", options.model.c_str());
+    return 1;
+  }
+  const ContextPtr context = OpenContext(model.get(), options);
+  if (!context) {
+    std::fprintf(stderr, "llama.cpp cannot make a context of %d tokens\n", options.ctx);
+    return 1;
+  }
+  const double load_seconds = SecondsSince(start);
+  Peer peer(context.get(), options);
+  if (!peer.WarmUp()) {
+    std::fprintf(stderr, "the warm-up of %d tokens failed\n", options.warmup);
+    return 1;
+  }
+  const Phase prefill = peer.Prefill();
+  const Phase decode = prefill.is_stopped ? Phase{} : peer.Decode();
+  if (prefill.is_failed || decode.is_failed) {
+    std::fprintf(stderr, "llama_decode failed\n");
+    return 1;
+  }
+  std::puts(std::format(R"({{"engine":"llama.cpp","version":"{}","ggml":"{}","repacked":{},"threads":{},)"
+                        R"("load_seconds":{:.3f},{},{}}})",
+                        llama_version(), ggml_version(), options.is_repacked, options.threads,
+                        load_seconds, PhaseJson("prefill", prefill), PhaseJson("decode", decode))
+                .c_str());
+  return 0;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  Options options;
+  CLI::App app("llama.cpp's speed with random tokens, as JSON");
+  app.add_option("model", options.model, "GGUF file")->required();
+  app.add_option("-p,--prompt", options.prompt, "tokens of prefill")->check(CLI::NonNegativeNumber);
+  app.add_option("-n,--generate", options.generate, "tokens of decode")->check(CLI::NonNegativeNumber);
+  app.add_option("--warmup", options.warmup, "tokens evaluated and forgotten before the clock starts")
+      ->check(CLI::NonNegativeNumber);
+  app.add_option("-t,--threads", options.threads, "compute threads")->check(CLI::PositiveNumber);
+  app.add_option("-c,--ctx", options.ctx, "tokens of context")->check(CLI::PositiveNumber);
+  app.add_option("--seed", options.seed, "of the random tokens");
+  app.add_option("--seconds", options.seconds, "time limit of each phase")->check(CLI::PositiveNumber);
+  app.add_flag("--repack", options.is_repacked, "weights in llama.cpp's repacked layouts");
+  CLI11_PARSE(app, argc, argv);
+  return Run(options);
+}
