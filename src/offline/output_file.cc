@@ -25,19 +25,31 @@ std::string FolderOf(const std::string& path) {
   return folder.empty() ? "." : folder;
 }
 
+// Where the file is while it has a name but not yet its own.
+std::string TemporaryName(const std::string& path) {
+  return std::format("{}.{}.partial", path, getpid());
+}
+
 }  // namespace
 
 Result<OutputFile> OutputFile::Create(const std::string& path) {
-  std::string temporary = std::format("{}.{}.partial", path, getpid());
-  const int fd = open(temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, kMode);
+  const std::string folder = FolderOf(path);
+  int fd = open(folder.c_str(), O_WRONLY | O_TMPFILE | O_CLOEXEC, kMode);
+  if (fd >= 0) return OutputFile(fd, path, "");
+  // File systems without nameless files say one of these two.
+  if (errno != EOPNOTSUPP && errno != EISDIR) {
+    return Fail(Errc::kIo, "cannot create a file in {}: {}", folder, std::strerror(errno));
+  }
+  const std::string temporary = TemporaryName(path);
+  fd = open(temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, kMode);
   if (fd < 0) {
     return Fail(Errc::kIo, "cannot create {}: {}", temporary, std::strerror(errno));
   }
-  return OutputFile(fd, path, std::move(temporary));
+  return OutputFile(fd, path, temporary);
 }
 
-OutputFile::OutputFile(int fd, std::string path, std::string temporary)
-    : fd_(fd), path_(std::move(path)), doomed_(std::move(temporary)) {}
+OutputFile::OutputFile(int fd, std::string path, std::string doomed)
+    : fd_(fd), path_(std::move(path)), doomed_(std::move(doomed)) {}
 
 OutputFile::OutputFile(OutputFile&& other) noexcept
     : fd_(std::exchange(other.fd_, -1)),
@@ -83,6 +95,15 @@ void OutputFile::Flush() {
 Status OutputFile::Publish() {
   if (fsync(fd_) != 0) return Failed("flush");
   posix_fadvise(fd_, 0, 0, POSIX_FADV_DONTNEED);
+  if (doomed_.empty()) {
+    // A link cannot replace a file, a rename can: hence two steps.
+    const std::string temporary = TemporaryName(path_);
+    const std::string self = std::format("/proc/self/fd/{}", fd_);
+    if (linkat(AT_FDCWD, self.c_str(), AT_FDCWD, temporary.c_str(), AT_SYMLINK_FOLLOW) != 0) {
+      return Failed("name");
+    }
+    doomed_ = temporary;
+  }
   if (close(std::exchange(fd_, -1)) != 0) return Failed("close");
   if (rename(doomed_.c_str(), path_.c_str()) != 0) return Failed("name");
   doomed_ = path_;

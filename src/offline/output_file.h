@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
-// A large file that appears under its name only when it is complete. Written front to back; dirty
-// pages are flushed and dropped on the way, so a small memory limit is enough for any size.
-// One thread. Move-only.
+// A large file that appears under its name only when it is complete. Until then it has no name
+// where the file system allows that, so even a killed process leaves nothing. Written front to
+// back; dirty pages are flushed and dropped on the way: a small memory limit is enough for any
+// size. One thread. Move-only.
 #pragma once
 
 #include <cstddef>
@@ -15,7 +16,7 @@ namespace moestro {
 
 class OutputFile {
  public:
-  // Opens a temporary file in the folder of `path`. Fails with kIo, naming path and reason.
+  // Opens a temporary file in the folder of `path`. Fails with kIo, naming place and reason.
   static Result<OutputFile> Create(const std::string& path);
 
   OutputFile(OutputFile&& other) noexcept;
@@ -34,7 +35,7 @@ class OutputFile {
   uint64_t size() const { return size_; }
 
  private:
-  OutputFile(int fd, std::string path, std::string temporary);
+  OutputFile(int fd, std::string path, std::string doomed);
   void Flush();  // starts writing the newest window back, drops the one before
   Status Failed(const char* what) const;
 

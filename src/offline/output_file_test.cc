@@ -89,6 +89,17 @@ TEST(OutputFile, WithoutKeepNothingStays) {
   EXPECT_TRUE(folder.is_empty());
 }
 
+TEST(OutputFile, ReplacesWhatHasItsName) {
+  const TestFolder folder;
+  const std::string path = folder.File("a.bin");
+  for (const size_t size : {1000U, 300U}) {
+    Result<OutputFile> file = OutputFile::Create(path);
+    ASSERT_TRUE(file && file->Write(Pattern(size)) && file->Publish());
+    file->Keep();
+    EXPECT_EQ(std::filesystem::file_size(path), size);
+  }
+}
+
 TEST(OutputFile, AFullDiskIsAnErrorThatNamesTheFile) {
   const TestFolder folder;
   const std::string path = folder.File("a.bin");

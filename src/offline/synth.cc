@@ -146,7 +146,7 @@ Status CheckDisk(const Job& job, const SynthOptions& options) {
   for (const Shard& shard : job.shards) {
     std::error_code error;
     if (!options.overwrite && std::filesystem::exists(shard.path, error)) {
-      return Fail(Errc::kIo, "{} exists already; remove it, or allow to replace it", shard.path);
+      return Fail(Errc::kIo, "{} exists already; remove it or use --force", shard.path);
     }
     if (std::filesystem::is_directory(shard.path, error)) {
       return Fail(Errc::kIo, "{} is a folder", shard.path);
