@@ -1,0 +1,220 @@
+// SPDX-License-Identifier: MIT
+#include "model/read_spec.h"
+
+#include <gtest/gtest.h>
+
+#include <limits>
+
+#include "model/test_gguf.h"
+#include "tests/support/temp_folder.h"
+
+namespace moestro {
+namespace {
+
+class ReadSpecTest : public testing::Test {
+ protected:
+  Result<ModelSpec> Spec(const GgufBuilder& builder) const {
+    const std::string path = (folder_.path() / "model.gguf").string();
+    builder.Write(path);
+    TRY(const GgufFile file, GgufFile::Open(path));
+    return ReadSpec(file);
+  }
+  void ExpectError(const GgufBuilder& builder, Errc code, const std::string& words) const {
+    const auto spec = Spec(builder);
+    ASSERT_FALSE(spec) << words;
+    EXPECT_EQ(spec.error().code, code) << spec.error().message;
+    EXPECT_NE(spec.error().message.find(words), std::string::npos) << spec.error().message;
+    EXPECT_EQ(spec.error().message.find('\n'), std::string::npos);
+  }
+
+  TempFolder folder_;
+};
+
+TEST_F(ReadSpecTest, ReadsLlama) {
+  const auto spec = Spec(SmallMoe(Arch::kLlama));
+  ASSERT_TRUE(spec) << spec.error().message;
+  EXPECT_EQ(spec->arch, Arch::kLlama);
+  EXPECT_EQ(spec->arch_name, "llama");
+  EXPECT_EQ(spec->name, "small");
+  EXPECT_EQ(spec->n_layer, 2U);
+  EXPECT_EQ(spec->n_embd, 32U);
+  EXPECT_EQ(spec->n_head, 4U);
+  EXPECT_EQ(spec->n_head_kv, 2U);
+  EXPECT_EQ(spec->head_dim_k, 8U);
+  EXPECT_EQ(spec->head_dim_v, 8U);
+  EXPECT_EQ(spec->n_ff_expert, 64U);
+  EXPECT_EQ(spec->n_ff_shared, 0U);
+  EXPECT_EQ(spec->n_vocab, 300U);
+  EXPECT_EQ(spec->n_ctx_train, 128U);
+  EXPECT_FLOAT_EQ(spec->rms_eps, 1e-6F);
+  EXPECT_FALSE(spec->tied_output);
+  const RopeSpec rope{.n_dims = 8, .freq_base = 5000.0F, .original_context = 128};
+  EXPECT_EQ(spec->rope, rope);
+  const RouterSpec router{.n_expert = 4, .n_used = 2, .renormalise = true};
+  EXPECT_EQ(spec->router, router);
+}
+
+TEST_F(ReadSpecTest, ReadsWhatDiffersBetweenArchitectures) {
+  const auto qwen2 = Spec(SmallMoe(Arch::kQwen2Moe));
+  ASSERT_TRUE(qwen2) << qwen2.error().message;
+  EXPECT_FALSE(qwen2->router.renormalise);
+  EXPECT_EQ(qwen2->n_ff_expert, 64U);  // feed_forward_length 128 by 2 used experts
+  EXPECT_EQ(qwen2->n_ff_shared, 96U);
+
+  const auto qwen3 = Spec(SmallMoe(Arch::kQwen3Moe));
+  ASSERT_TRUE(qwen3) << qwen3.error().message;
+  EXPECT_TRUE(qwen3->router.renormalise);
+  EXPECT_EQ(qwen3->n_ff_expert, 64U);
+  EXPECT_EQ(qwen3->head_dim_k, 16U);
+  EXPECT_EQ(qwen3->rope.n_dims, 16U);
+
+  const auto olmoe = Spec(SmallMoe(Arch::kOlmoe).Set("olmoe.attention.clamp_kqv", 8.0F));
+  ASSERT_TRUE(olmoe) << olmoe.error().message;
+  EXPECT_FALSE(olmoe->router.renormalise);
+  EXPECT_EQ(olmoe->clamp_kqv, 8.0F);
+
+  const auto phimoe = Spec(SmallMoe(Arch::kPhimoe)
+                               .Set("phimoe.rope.scaling.original_context_length", 64U)
+                               .Set("phimoe.rope.scaling.attn_factor", 1.19F));
+  ASSERT_TRUE(phimoe) << phimoe.error().message;
+  EXPECT_TRUE(phimoe->router.renormalise);
+  EXPECT_EQ(phimoe->rope.original_context, 64U);
+  EXPECT_FLOAT_EQ(phimoe->rope.attn_factor, 1.19F);
+  EXPECT_EQ(phimoe->rope.freq_scale, 1.0F);
+}
+
+TEST_F(ReadSpecTest, AppliesDefaults) {
+  const auto spec = Spec(SmallMoe(Arch::kOlmoe)
+                             .Remove("olmoe.attention.head_count_kv")
+                             .Remove("olmoe.rope.freq_base")
+                             .Remove("general.name")
+                             .RemoveTensor("output.weight"));
+  ASSERT_TRUE(spec) << spec.error().message;
+  EXPECT_EQ(spec->n_head_kv, 4U);
+  EXPECT_EQ(spec->rope.freq_base, 10000.0F);
+  EXPECT_EQ(spec->name, "");
+  EXPECT_TRUE(spec->tied_output);
+}
+
+TEST_F(ReadSpecTest, ReadsRopeScaling) {
+  const auto scaled = [&](const char* type) {
+    return Spec(SmallMoe(Arch::kQwen3Moe)
+                    .Set("qwen3moe.rope.scaling.type", type)
+                    .Set("qwen3moe.rope.scaling.factor", 4.0F)
+                    .Set("qwen3moe.rope.scaling.original_context_length", 32U));
+  };
+  const auto none = scaled("none");
+  ASSERT_TRUE(none);
+  EXPECT_EQ(none->rope.freq_scale, 1.0F);
+  const auto linear = scaled("linear");
+  ASSERT_TRUE(linear);
+  EXPECT_EQ(linear->rope.freq_scale, 0.25F);
+  EXPECT_EQ(linear->rope.ext_factor, 0.0F);
+  const auto yarn = scaled("yarn");
+  ASSERT_TRUE(yarn);
+  const RopeSpec expected{.n_dims = 16,
+                          .freq_base = 5000.0F,
+                          .freq_scale = 0.25F,
+                          .ext_factor = 1.0F,
+                          .attn_factor = 1.0F,
+                          .beta_fast = 32.0F,
+                          .beta_slow = 1.0F,
+                          .original_context = 32};
+  EXPECT_EQ(yarn->rope, expected);
+  EXPECT_EQ(scaled("su").error().code, Errc::kUnsupported);
+  // The name of old converters, and no type: linear.
+  const auto old = Spec(SmallMoe(Arch::kLlama).Set("llama.rope.scale_linear", 2.0F));
+  ASSERT_TRUE(old);
+  EXPECT_EQ(old->rope.freq_scale, 0.5F);
+}
+
+TEST_F(ReadSpecTest, AcceptsOneValuePerLayer) {
+  const auto spec = Spec(SmallMoe(Arch::kLlama).SetInts("llama.attention.head_count_kv", {2, 2}));
+  ASSERT_TRUE(spec) << spec.error().message;
+  EXPECT_EQ(spec->n_head_kv, 2U);
+  ExpectError(SmallMoe(Arch::kLlama).SetInts("llama.attention.head_count_kv", {2, 4}),
+              Errc::kUnsupported, "differs between layers");
+}
+
+TEST_F(ReadSpecTest, RefusesOtherModels) {
+  ExpectError(SmallMoe(Arch::kLlama).Set("general.architecture", "mamba"), Errc::kUnsupported,
+              "supported are llama, qwen2moe, qwen3moe, olmoe, phimoe");
+  ExpectError(SmallMoe(Arch::kLlama).Remove("general.architecture"), Errc::kInvalidFile,
+              "general.architecture");
+  ExpectError(SmallMoe(Arch::kLlama).Set("llama.expert_count", 0U), Errc::kUnsupported,
+              "dense model");
+  ExpectError(SmallMoe(Arch::kLlama).Remove("llama.expert_count"), Errc::kUnsupported,
+              "dense model");
+  ExpectError(SmallMoe(Arch::kLlama).Set("llama.leading_dense_block_count", 1U), Errc::kUnsupported,
+              "leading_dense_block_count");
+  ExpectError(SmallMoe(Arch::kLlama).Set("llama.expert_gating_func", 2U), Errc::kUnsupported,
+              "expert_gating_func");
+  ExpectError(SmallMoe(Arch::kLlama).Set("llama.expert_shared_feed_forward_length", 8U),
+              Errc::kUnsupported, "shared experts");
+  ExpectError(SmallMoe(Arch::kLlama).Set("llama.attention.value_length", 4U), Errc::kUnsupported,
+              "value_length");
+}
+
+TEST_F(ReadSpecTest, NamesMissingKeys) {
+  for (const char* key : {"llama.block_count", "llama.context_length", "llama.embedding_length",
+                          "llama.feed_forward_length", "llama.attention.head_count",
+                          "llama.expert_used_count", "llama.attention.layer_norm_rms_epsilon"}) {
+    ExpectError(SmallMoe(Arch::kLlama).Remove(key), Errc::kInvalidFile, key);
+  }
+  ExpectError(SmallMoe(Arch::kLlama).RemoveTensor("token_embd.weight"), Errc::kInvalidFile,
+              "token_embd.weight");
+}
+
+TEST_F(ReadSpecTest, RefusesImpossibleNumbers) {
+  struct Case {
+    const char* key;
+    uint32_t value;
+  };
+  constexpr uint32_t kHuge = std::numeric_limits<uint32_t>::max();
+  for (const Case& c : {Case{"llama.block_count", 0},
+                        {"llama.block_count", kHuge},
+                        {"llama.embedding_length", 0},
+                        {"llama.embedding_length", kHuge},
+                        {"llama.embedding_length", 33},  // 4 heads
+                        {"llama.context_length", 0},
+                        {"llama.context_length", kHuge},
+                        {"llama.attention.head_count", 0},
+                        {"llama.attention.head_count", kHuge},
+                        {"llama.attention.head_count_kv", 0},
+                        {"llama.attention.head_count_kv", 3},
+                        {"llama.attention.head_count_kv", 8},
+                        {"llama.attention.key_length", 0},
+                        {"llama.rope.dimension_count", 10},
+                        {"llama.rope.dimension_count", 7},
+                        {"llama.rope.dimension_count", 0},
+                        {"llama.rope.scaling.original_context_length", 0},
+                        {"llama.feed_forward_length", 0},
+                        {"llama.expert_count", kHuge},
+                        {"llama.expert_used_count", 0},
+                        {"llama.expert_used_count", 5},
+                        {"llama.vocab_size", 299}}) {
+    ExpectError(SmallMoe(Arch::kLlama).Set(c.key, c.value), Errc::kInvalidFile,
+                std::string(c.key) == "llama.embedding_length" && c.value == 33
+                    ? "llama.attention.key_length"
+                    : c.key);
+  }
+  constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+  ExpectError(SmallMoe(Arch::kLlama).Set("llama.attention.layer_norm_rms_epsilon", kNan),
+              Errc::kInvalidFile, "epsilon");
+  ExpectError(SmallMoe(Arch::kLlama).Set("llama.rope.freq_base", 0.0F), Errc::kInvalidFile,
+              "freq_base");
+  ExpectError(SmallMoe(Arch::kLlama).Set("llama.rope.scaling.factor", 1e-42F), Errc::kInvalidFile,
+              "scaling.factor");
+  ExpectError(SmallMoe(Arch::kLlama).Set("llama.expert_weights_scale", -1.0F), Errc::kInvalidFile,
+              "expert_weights_scale");
+  ExpectError(SmallMoe(Arch::kLlama).Set("llama.block_count", "two"), Errc::kInvalidFile,
+              "block_count");
+}
+
+TEST_F(ReadSpecTest, ComparesTheVocabularyWithTheEmbedding) {
+  ExpectError(SmallMoe(Arch::kLlama).SetStrings("tokenizer.ggml.tokens", {"a", "b"}),
+              Errc::kInvalidFile, "2 tokens, token_embd.weight has 300 rows");
+}
+
+}  // namespace
+}  // namespace moestro

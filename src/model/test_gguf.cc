@@ -1,0 +1,253 @@
+// SPDX-License-Identifier: MIT
+#include "model/test_gguf.h"
+
+#include <algorithm>
+#include <array>
+#include <format>
+#include <fstream>
+#include <iterator>
+#include <utility>
+
+#include "base/check.h"
+
+namespace moestro {
+
+GgufBuilder::GgufBuilder() : gguf_(gguf_init_empty()) {}
+GgufBuilder::GgufBuilder(GgufBuilder&& other) noexcept
+    : gguf_(std::exchange(other.gguf_, nullptr)), tensors_(std::move(other.tensors_)) {}
+GgufBuilder::~GgufBuilder() {
+  if (gguf_ != nullptr) gguf_free(gguf_);
+}
+
+GgufBuilder& GgufBuilder::Set(const std::string& key, uint32_t value) {
+  gguf_set_val_u32(gguf_, key.c_str(), value);
+  return *this;
+}
+GgufBuilder& GgufBuilder::Set(const std::string& key, float value) {
+  gguf_set_val_f32(gguf_, key.c_str(), value);
+  return *this;
+}
+GgufBuilder& GgufBuilder::Set(const std::string& key, bool value) {
+  gguf_set_val_bool(gguf_, key.c_str(), value);
+  return *this;
+}
+GgufBuilder& GgufBuilder::Set(const std::string& key, const char* value) {
+  gguf_set_val_str(gguf_, key.c_str(), value);
+  return *this;
+}
+GgufBuilder& GgufBuilder::SetStrings(const std::string& key,
+                                     const std::vector<std::string>& values) {
+  std::vector<const char*> texts;
+  for (const std::string& value : values) texts.push_back(value.c_str());
+  gguf_set_arr_str(gguf_, key.c_str(), texts.data(), texts.size());
+  return *this;
+}
+GgufBuilder& GgufBuilder::SetFloats(const std::string& key, const std::vector<float>& values) {
+  gguf_set_arr_data(gguf_, key.c_str(), GGUF_TYPE_FLOAT32, values.data(), values.size());
+  return *this;
+}
+GgufBuilder& GgufBuilder::SetInts(const std::string& key, const std::vector<int32_t>& values) {
+  gguf_set_arr_data(gguf_, key.c_str(), GGUF_TYPE_INT32, values.data(), values.size());
+  return *this;
+}
+GgufBuilder& GgufBuilder::Remove(const std::string& key) {
+  CHECK(gguf_remove_key(gguf_, key.c_str()) >= 0);
+  return *this;
+}
+
+GgufBuilder& GgufBuilder::Tensor(const std::string& name, ggml_type type,
+                                 const std::vector<int64_t>& ne) {
+  const auto known = std::ranges::find(tensors_, name, &TensorDef::name);
+  if (known != tensors_.end()) {
+    *known = {.name = name, .type = type, .ne = ne};
+  } else {
+    tensors_.push_back({.name = name, .type = type, .ne = ne});
+  }
+  return *this;
+}
+
+GgufBuilder& GgufBuilder::RemoveTensor(const std::string& name) {
+  CHECK(std::erase_if(tensors_, [&](const TensorDef& t) { return t.name == name; }) == 1);
+  return *this;
+}
+
+void GgufBuilder::Write(const std::string& path) const {
+  gguf_context* out = gguf_init_empty();
+  gguf_set_kv(out, gguf_);
+  ggml_context* ggml =
+      ggml_init({.mem_size = size_t{16} << 20, .mem_buffer = nullptr, .no_alloc = false});
+  for (const TensorDef& def : tensors_) {
+    ggml_tensor* tensor =
+        ggml_new_tensor(ggml, def.type, static_cast<int>(def.ne.size()), def.ne.data());
+    ggml_set_name(tensor, def.name.c_str());
+    char* data = static_cast<char*>(tensor->data);
+    for (size_t i = 0; i < ggml_nbytes(tensor); ++i) data[i] = static_cast<char>(i % 31);
+    gguf_add_tensor(out, tensor);
+  }
+  CHECK(gguf_write_to_file(out, path.c_str(), false));
+  ggml_free(ggml);
+  gguf_free(out);
+}
+
+namespace {
+
+constexpr int64_t kEmbd = 32;
+constexpr int64_t kVocab = 300;
+constexpr int64_t kExperts = 4;
+constexpr int64_t kFf = 64;
+
+void AddKeys(GgufBuilder& file, const std::string& arch) {
+  file.Set("general.architecture", arch.c_str())
+      .Set("general.name", "small")
+      .Set(arch + ".block_count", 2U)
+      .Set(arch + ".context_length", 128U)
+      .Set(arch + ".embedding_length", uint32_t{kEmbd})
+      .Set(arch + ".feed_forward_length", uint32_t{kFf})
+      .Set(arch + ".attention.head_count", 4U)
+      .Set(arch + ".attention.head_count_kv", 2U)
+      .Set(arch + ".attention.layer_norm_rms_epsilon", 1e-6F)
+      .Set(arch + ".rope.freq_base", 5000.0F)
+      .Set(arch + ".expert_count", uint32_t{kExperts})
+      .Set(arch + ".expert_used_count", 2U)
+      .Set(arch + ".vocab_size", uint32_t{kVocab})
+      .Set("tokenizer.ggml.model", "none");
+}
+
+// `head_dim`: 8, or more where the architecture names it.
+void AddLayer(GgufBuilder& file, const std::string& blk, Arch arch, int64_t head_dim) {
+  const int64_t query = 4 * head_dim;
+  const int64_t keys = 2 * head_dim;
+  file.Tensor(blk + "attn_norm.weight", GGML_TYPE_F32, {kEmbd})
+      .Tensor(blk + "attn_q.weight", GGML_TYPE_F16, {kEmbd, query})
+      .Tensor(blk + "attn_k.weight", GGML_TYPE_F16, {kEmbd, keys})
+      .Tensor(blk + "attn_v.weight", GGML_TYPE_F16, {kEmbd, keys})
+      .Tensor(blk + "attn_output.weight", GGML_TYPE_F16, {query, kEmbd})
+      .Tensor(blk + "ffn_norm.weight", GGML_TYPE_F32, {kEmbd})
+      .Tensor(blk + "ffn_gate_inp.weight", GGML_TYPE_F32, {kEmbd, kExperts})
+      .Tensor(blk + "ffn_gate_exps.weight", GGML_TYPE_Q8_0, {kEmbd, kFf, kExperts})
+      .Tensor(blk + "ffn_up_exps.weight", GGML_TYPE_Q4_0, {kEmbd, kFf, kExperts})
+      .Tensor(blk + "ffn_down_exps.weight", GGML_TYPE_F16, {kFf, kEmbd, kExperts});
+  if (arch == Arch::kQwen2Moe || arch == Arch::kPhimoe) {
+    file.Tensor(blk + "attn_q.bias", GGML_TYPE_F32, {query})
+        .Tensor(blk + "attn_k.bias", GGML_TYPE_F32, {keys})
+        .Tensor(blk + "attn_v.bias", GGML_TYPE_F32, {keys});
+  }
+  if (arch == Arch::kQwen2Moe) {
+    file.Tensor(blk + "ffn_gate_inp_shexp.weight", GGML_TYPE_F32, {kEmbd})
+        .Tensor(blk + "ffn_gate_shexp.weight", GGML_TYPE_F16, {kEmbd, 96})
+        .Tensor(blk + "ffn_up_shexp.weight", GGML_TYPE_F16, {kEmbd, 96})
+        .Tensor(blk + "ffn_down_shexp.weight", GGML_TYPE_F16, {96, kEmbd});
+  }
+  if (arch == Arch::kQwen3Moe || arch == Arch::kOlmoe) {
+    const bool per_head = arch == Arch::kQwen3Moe;
+    file.Tensor(blk + "attn_q_norm.weight", GGML_TYPE_F32, {per_head ? head_dim : query})
+        .Tensor(blk + "attn_k_norm.weight", GGML_TYPE_F32, {per_head ? head_dim : keys});
+  }
+  if (arch == Arch::kPhimoe) {
+    file.Tensor(blk + "attn_norm.bias", GGML_TYPE_F32, {kEmbd})
+        .Tensor(blk + "attn_output.bias", GGML_TYPE_F32, {kEmbd})
+        .Tensor(blk + "ffn_norm.bias", GGML_TYPE_F32, {kEmbd});
+  }
+}
+
+// GPT-2's printable stand-in for each byte, as UTF-8.
+std::string ByteSpelling(unsigned byte) {
+  const auto prints = [](unsigned b) {
+    return (b >= 0x21 && b <= 0x7E) || (b >= 0xA1 && b <= 0xAC) || b >= 0xAE;
+  };
+  unsigned code = byte;
+  if (!prints(byte)) {
+    code = 256;
+    for (unsigned b = 0; b < byte; ++b) code += prints(b) ? 0 : 1;
+  }
+  if (code < 0x80) return std::string(1, static_cast<char>(code));
+  return {static_cast<char>(0xC0 | (code >> 6)), static_cast<char>(0x80 | (code & 0x3F))};
+}
+
+}  // namespace
+
+GgufBuilder SmallMoe(Arch arch) {
+  constexpr std::array kNames{"llama", "qwen2moe", "qwen3moe", "olmoe", "phimoe"};
+  const std::string name = kNames.at(static_cast<size_t>(arch));
+  GgufBuilder file;
+  AddKeys(file, name);
+  if (arch == Arch::kQwen3Moe) {
+    file.Set(name + ".attention.key_length", 16U).Set(name + ".attention.value_length", 16U);
+    file.Set(name + ".expert_feed_forward_length", uint32_t{kFf})
+        .Set(name + ".feed_forward_length", 999U);
+  }
+  if (arch == Arch::kQwen2Moe) {
+    file.Set(name + ".expert_shared_feed_forward_length", 96U)
+        .Set(name + ".feed_forward_length", 128U);
+  }
+  file.Tensor("token_embd.weight", GGML_TYPE_Q8_0, {kEmbd, kVocab})
+      .Tensor("output_norm.weight", GGML_TYPE_F32, {kEmbd})
+      .Tensor("output.weight", GGML_TYPE_Q8_0, {kEmbd, kVocab});
+  if (arch == Arch::kPhimoe) {
+    file.Tensor("output_norm.bias", GGML_TYPE_F32, {kEmbd})
+        .Tensor("output.bias", GGML_TYPE_F32, {kVocab})
+        .Tensor("rope_factors_long.weight", GGML_TYPE_F32, {4})
+        .Tensor("rope_factors_short.weight", GGML_TYPE_F32, {4});
+  }
+  for (const char* blk : {"blk.0.", "blk.1."}) {
+    AddLayer(file, blk, arch, arch == Arch::kQwen3Moe ? 16 : 8);
+  }
+  return file;
+}
+
+void AddByteLevelVocabulary(GgufBuilder& file) {
+  std::vector<std::string> tokens{"<s>", "</s>"};
+  for (unsigned byte = 0; byte < 256; ++byte) tokens.push_back(ByteSpelling(byte));
+  const std::vector<std::string> merges{"h e", "l l", "he ll", "hell o"};
+  for (const char* word : {"he", "ll", "hell", "hello"}) tokens.emplace_back(word);
+  while (tokens.size() < static_cast<size_t>(kVocab))
+    tokens.push_back(std::format("<unused{}>", tokens.size()));
+  std::vector<int32_t> types(tokens.size(), 1);  // normal
+  types[0] = types[1] = 3;                       // control
+  file.Set("tokenizer.ggml.model", "gpt2")
+      .Set("tokenizer.ggml.pre", "gpt-2")
+      .SetStrings("tokenizer.ggml.tokens", tokens)
+      .SetInts("tokenizer.ggml.token_type", types)
+      .SetStrings("tokenizer.ggml.merges", merges)
+      .Set("tokenizer.ggml.bos_token_id", 0U)
+      .Set("tokenizer.ggml.eos_token_id", 1U)
+      .Set("tokenizer.ggml.add_bos_token", true)
+      .Set("tokenizer.chat_template",
+           "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor "
+           "%}");
+}
+
+RawHeader::RawHeader(uint64_t n_tensors, uint64_t n_keys, uint32_t version) : bytes_("GGUF") {
+  Number(version).Number(n_tensors).Number(n_keys);
+}
+
+RawHeader& RawHeader::Text(std::string_view text) {
+  Number(uint64_t{text.size()});
+  bytes_ += text;
+  return *this;
+}
+
+RawHeader& RawHeader::Tensor(std::string_view name, const std::vector<int64_t>& ne, uint32_t type,
+                             uint64_t offset) {
+  Text(name).Number(static_cast<uint32_t>(ne.size()));
+  for (const int64_t n : ne) Number(n);
+  return Number(type).Number(offset);
+}
+
+RawHeader& RawHeader::Zeros(uint64_t count) {
+  bytes_.append(count, '\0');
+  return *this;
+}
+
+void WriteBytes(const std::string& path, std::string_view bytes) {
+  std::ofstream file(path, std::ios::binary | std::ios::trunc);
+  file.write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
+  CHECK(file.good());
+}
+
+std::string ReadBytes(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+}  // namespace moestro

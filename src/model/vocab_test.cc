@@ -1,0 +1,210 @@
+// SPDX-License-Identifier: MIT
+#include "model/vocab.h"
+
+#include <gtest/gtest.h>
+
+#include "model/test_gguf.h"
+#include "tests/support/temp_folder.h"
+
+namespace moestro {
+namespace {
+
+class VocabTest : public testing::Test {
+ protected:
+  Result<Vocab> Load(const GgufBuilder& builder) const {
+    const std::string path = (folder_.path() / "model.gguf").string();
+    builder.Write(path);
+    return Vocab::Load(path);
+  }
+  static GgufBuilder ByteLevel() {
+    GgufBuilder file = SmallMoe(Arch::kLlama);
+    AddByteLevelVocabulary(file);
+    return file;
+  }
+  // <unk>, <s>, </s>, 256 byte tokens and one word.
+  static GgufBuilder SentencePiece() {
+    std::vector<std::string> tokens{"<unk>", "<s>", "</s>"};
+    std::vector<int32_t> types{2, 3, 3};
+    for (int b = 0; b < 256; ++b) {
+      tokens.push_back(std::format("<0x{:02X}>", b));
+      types.push_back(6);
+    }
+    for (const char* piece : {"\xE2\x96\x81", "h", "i", "hi", "\xE2\x96\x81hi"}) {
+      tokens.emplace_back(piece);
+      types.push_back(1);
+    }
+    GgufBuilder file = SmallMoe(Arch::kLlama);
+    file.Set("tokenizer.ggml.model", "llama")
+        .SetStrings("tokenizer.ggml.tokens", tokens)
+        .SetFloats("tokenizer.ggml.scores", std::vector<float>(tokens.size(), 0.0F))
+        .SetInts("tokenizer.ggml.token_type", types);
+    return file;
+  }
+  void ExpectError(const GgufBuilder& builder, Errc code, const std::string& words) const {
+    const auto vocab = Load(builder);
+    ASSERT_FALSE(vocab) << words;
+    EXPECT_EQ(vocab.error().code, code) << vocab.error().message;
+    EXPECT_NE(vocab.error().message.find(words), std::string::npos) << vocab.error().message;
+    EXPECT_EQ(vocab.error().message.find('\n'), std::string::npos) << vocab.error().message;
+  }
+
+  TempFolder folder_;
+};
+
+std::string Join(const Vocab& vocab, const std::vector<Token>& tokens) {
+  std::string text;
+  for (const Token token : tokens) text += vocab.Piece(token);
+  return text;
+}
+
+TEST_F(VocabTest, TokenizesByteLevelVocabularies) {
+  const auto vocab = Load(ByteLevel());
+  ASSERT_TRUE(vocab) << vocab.error().message;
+  EXPECT_TRUE(vocab->has_text());
+  EXPECT_EQ(vocab->size(), 300U);
+  EXPECT_TRUE(vocab->is_end(1));
+  EXPECT_FALSE(vocab->is_end(2));
+  EXPECT_FALSE(vocab->is_end(-1));
+  EXPECT_FALSE(vocab->is_end(1 << 30));
+  EXPECT_NE(vocab->raw(), nullptr);
+  const Token hello = 261;
+  EXPECT_EQ(vocab->Tokenize("hello", true, false).value(), (std::vector<Token>{0, hello}));
+  EXPECT_EQ(vocab->Tokenize("hello", false, false).value(), std::vector<Token>{hello});
+  EXPECT_EQ(vocab->Tokenize("", false, false).value(), std::vector<Token>{});
+  EXPECT_EQ(vocab->Tokenize("</s>", false, true).value(), std::vector<Token>{1});
+  EXPECT_NE(vocab->Tokenize("</s>", false, false).value(), std::vector<Token>{1});
+}
+
+TEST_F(VocabTest, GivesBackWhatItTokenized) {
+  const std::string text = "Hello,\tw\xC3\xB6rld \xE4\xB8\x96\xE7\x95\x8C \xF0\x9F\x99\x82\n\n 42!";
+  for (const GgufBuilder& builder : {ByteLevel(), SentencePiece()}) {
+    const auto vocab = Load(builder);
+    ASSERT_TRUE(vocab) << vocab.error().message;
+    const auto tokens = vocab->Tokenize(text, true, false);
+    ASSERT_TRUE(tokens) << tokens.error().message;
+    // SentencePiece puts a space before the first word.
+    EXPECT_TRUE(Join(*vocab, *tokens).ends_with(text));
+    EXPECT_LE(Join(*vocab, *tokens).size(), text.size() + 1);
+  }
+}
+
+TEST_F(VocabTest, HasNoBytesForControlTokensAndStrangers) {
+  const auto vocab = Load(ByteLevel());
+  ASSERT_TRUE(vocab);
+  for (const Token token : {0, 1, -1, 300, 1 << 30}) EXPECT_EQ(vocab->Piece(token), "") << token;
+}
+
+TEST_F(VocabTest, NamesTheFirstByteThatIsNotUtf8) {
+  const auto vocab = Load(ByteLevel());
+  ASSERT_TRUE(vocab);
+  struct Case {
+    std::string text;
+    int offset;  // -1: valid
+  };
+  for (const Case& c : {Case{"\xFF", 0},
+                        {"ab\x80", 2},
+                        {"a\xC0\xAF", 1},         // overlong
+                        {"\xE0\x9F\xBF", 0},      // overlong
+                        {"\xED\xA0\x80", 0},      // surrogate
+                        {"\xF4\x90\x80\x80", 0},  // above U+10FFFF
+                        {"ok \xE4\xB8", 3},       // cut
+                        {"\xF0\x9F\x99", 0},      // cut
+                        {"\xC3\xA9\xC3", 2},      // cut
+                        {"\xED\x9F\xBF\xEE\x80\x80", -1},
+                        {"\xF4\x8F\xBF\xBF\xF0\x90\x80\x80", -1},
+                        {"\xE0\xA0\x80\xC2\x80\x7F", -1}}) {
+    const auto tokens = vocab->Tokenize(c.text, false, false);
+    EXPECT_EQ(tokens.has_value(), c.offset < 0) << c.text;
+    if (tokens) continue;
+    EXPECT_EQ(tokens.error().code, Errc::kInvalidRequest);
+    EXPECT_NE(tokens.error().message.find(std::format("byte {};", c.offset)), std::string::npos)
+        << tokens.error().message;
+  }
+}
+
+TEST_F(VocabTest, KnowsModelsWithoutText) {
+  const auto vocab = Load(SmallMoe(Arch::kOlmoe));
+  ASSERT_TRUE(vocab) << vocab.error().message;
+  EXPECT_FALSE(vocab->has_text());
+  EXPECT_EQ(vocab->size(), 300U);
+  EXPECT_EQ(vocab->Piece(5), "");
+  EXPECT_NE(vocab->raw(), nullptr);
+  EXPECT_FALSE(vocab->is_end(5));
+  EXPECT_EQ(vocab->Tokenize("hello", true, false).error().code, Errc::kInvalidRequest);
+  EXPECT_FALSE(vocab->has_chat_template());
+  EXPECT_EQ(vocab->ApplyChatTemplate({}, true).error().code, Errc::kUnsupported);
+}
+
+TEST_F(VocabTest, AppliesTheModelsChatTemplate) {
+  const auto vocab = Load(ByteLevel());
+  ASSERT_TRUE(vocab);
+  ASSERT_TRUE(vocab->has_chat_template());
+  const std::string long_text(5000, 'x');
+  const std::vector<ChatMessage> turns{{"system", "Be kind."}, {"user", long_text}};
+  EXPECT_EQ(vocab->ApplyChatTemplate(turns, true).value(),
+            "<|im_start|>system\nBe kind.<|im_end|>\n<|im_start|>user\n" + long_text +
+                "<|im_end|>\n<|im_start|>assistant\n");
+  EXPECT_EQ(
+      vocab->ApplyChatTemplate(std::vector<ChatMessage>{{"user", std::string("a\0b", 3)}}, true)
+          .error()
+          .code,
+      Errc::kInvalidRequest);
+  const auto strange = Load(ByteLevel().Set("tokenizer.chat_template", "{{ unheard of }}"));
+  ASSERT_TRUE(strange);
+  EXPECT_EQ(strange->ApplyChatTemplate(turns, true).error().code, Errc::kUnsupported);
+}
+
+TEST_F(VocabTest, RefusesVocabulariesThatLibllamaWouldAbortOn) {
+  ExpectError(ByteLevel().Set("tokenizer.ggml.model", "rwkv"), Errc::kUnsupported, "rwkv");
+  ExpectError(ByteLevel().Remove("tokenizer.ggml.model"), Errc::kInvalidFile,
+              "tokenizer.ggml.model");
+  ExpectError(ByteLevel().Remove("tokenizer.ggml.tokens"), Errc::kInvalidFile,
+              "tokenizer.ggml.tokens");
+  ExpectError(ByteLevel().SetInts("tokenizer.ggml.tokens", std::vector<int32_t>(300, 0)),
+              Errc::kInvalidFile, "tokenizer.ggml.tokens");
+  ExpectError(ByteLevel().Set("tokenizer.ggml.tokens", "text"), Errc::kInvalidFile,
+              "tokenizer.ggml.tokens");
+  ExpectError(ByteLevel().SetStrings("tokenizer.ggml.tokens", {"a", "b", "a"}), Errc::kInvalidFile,
+              "tokens 0 and 2");
+  ExpectError(ByteLevel().SetStrings("tokenizer.ggml.tokens", {"a", "", "[EMPTY_1]"}),
+              Errc::kInvalidFile, "tokens 1 and 2");
+  ExpectError(ByteLevel().SetInts("tokenizer.ggml.token_type", {1, 1}), Errc::kInvalidFile,
+              "token_type");
+  ExpectError(SentencePiece().SetFloats("tokenizer.ggml.scores", {1, 1}), Errc::kInvalidFile,
+              "scores");
+  ExpectError(SentencePiece().Set("tokenizer.ggml.scores", 1U), Errc::kInvalidFile, "scores");
+  ExpectError(ByteLevel().Set("tokenizer.ggml.merges", 1U), Errc::kInvalidFile, "merges");
+  ExpectError(ByteLevel().SetStrings("tokenizer.ggml.tokens", {std::string(60000, '~')}),
+              Errc::kInvalidFile, "far longer");
+  ExpectError(SmallMoe(Arch::kLlama).Set("llama.vocab_size", 0xFFFFFFFFU), Errc::kInvalidFile,
+              "vocab_size");
+}
+
+TEST_F(VocabTest, PassesOnWhatLibllamaSays) {
+  ExpectError(ByteLevel().Remove("tokenizer.ggml.merges"), Errc::kInvalidFile, "merges");
+  ExpectError(ByteLevel().Set("tokenizer.ggml.pre", "unheard-of"), Errc::kInvalidFile,
+              "unheard-of");
+}
+
+TEST_F(VocabTest, SurvivesAVocabularyWithoutBytes) {
+  const auto vocab = Load(SentencePiece()
+                              .SetStrings("tokenizer.ggml.tokens", {"<unk>", "<s>", "</s>", "a"})
+                              .SetInts("tokenizer.ggml.token_type", {2, 3, 3, 1})
+                              .SetFloats("tokenizer.ggml.scores", {0, 0, 0, 0}));
+  if (!vocab) GTEST_SKIP() << "libllama refuses it itself: " << vocab.error().message;
+  const auto tokens = vocab->Tokenize("xyz", true, false);
+  ASSERT_FALSE(tokens);
+  EXPECT_EQ(tokens.error().code, Errc::kInvalidFile) << tokens.error().message;
+}
+
+TEST_F(VocabTest, RefusesASpecialTokenThatDoesNotExist) {
+  // SentencePiece vocabularies begin with token 1 unless they say otherwise.
+  ExpectError(SentencePiece()
+                  .SetStrings("tokenizer.ggml.tokens", {"a"})
+                  .SetInts("tokenizer.ggml.token_type", {1})
+                  .SetFloats("tokenizer.ggml.scores", {0}),
+              Errc::kInvalidFile, "");
+}
+
+}  // namespace
+}  // namespace moestro

@@ -1,0 +1,187 @@
+// SPDX-License-Identifier: MIT
+#include "model/weights.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "model/read_spec.h"
+#include "model/test_gguf.h"
+#include "tests/support/temp_folder.h"
+
+namespace moestro {
+namespace {
+
+struct Opened {
+  GgufFile file;
+  ModelSpec spec;
+  ModelWeights weights;  // points into file, which keeps its tensors when moved
+};
+
+class WeightsTest : public testing::Test {
+ protected:
+  Result<Opened> Open(const GgufBuilder& builder) const {
+    const std::string path = (folder_.path() / "model.gguf").string();
+    builder.Write(path);
+    TRY(GgufFile file, GgufFile::Open(path));
+    TRY(const ModelSpec spec, ReadSpec(file));
+    TRY(ModelWeights weights, ReadWeights(file, spec));
+    return Opened{std::move(file), spec, std::move(weights)};
+  }
+  void ExpectError(const GgufBuilder& builder, Errc code, const std::string& words) const {
+    const auto opened = Open(builder);
+    ASSERT_FALSE(opened) << words;
+    EXPECT_EQ(opened.error().code, code) << opened.error().message;
+    EXPECT_NE(opened.error().message.find(words), std::string::npos) << opened.error().message;
+  }
+
+  TempFolder folder_;
+};
+
+class EveryArchTest : public WeightsTest, public testing::WithParamInterface<Arch> {};
+
+INSTANTIATE_TEST_SUITE_P(Archs, EveryArchTest,
+                         testing::Values(Arch::kLlama, Arch::kQwen2Moe, Arch::kQwen3Moe,
+                                         Arch::kOlmoe, Arch::kPhimoe));
+
+TEST_P(EveryArchTest, FindsEveryTensorOnce) {
+  const auto opened = Open(SmallMoe(GetParam()));
+  ASSERT_TRUE(opened) << opened.error().message;
+  const auto& [file, spec, weights] = *opened;
+  ASSERT_EQ(weights.layers.size(), 2U);
+  uint64_t expert_bytes = 0;
+  for (size_t l = 0; l < weights.layers.size(); ++l) {
+    for (const Matrix m : {Matrix::kGate, Matrix::kUp, Matrix::kDown}) {
+      const ExpertMatrix& matrix = weights.layers[l].experts[m];
+      EXPECT_EQ(matrix.n_in, m == Matrix::kDown ? 64U : 32U);
+      EXPECT_EQ(matrix.n_out, m == Matrix::kDown ? 32U : 64U);
+      ASSERT_EQ(matrix.slices.size(), 4U);
+      for (const Extent& slice : matrix.slices) expert_bytes += slice.length;
+    }
+    EXPECT_EQ(weights.layers[l].attn_norm,
+              file.Find("blk." + std::to_string(l) + ".attn_norm.weight"));
+  }
+  uint64_t all = 0;
+  for (const TensorInfo& tensor : file.tensors()) all += tensor.extent.length;
+  EXPECT_EQ(weights.dense_bytes() + expert_bytes, all);
+  EXPECT_EQ(weights.dense_tensors().size() + 6, file.tensors().size());
+}
+
+TEST_P(EveryArchTest, NamesAMissingTensor) {
+  for (const char* name : {"output_norm.weight", "blk.1.attn_norm.weight", "blk.0.attn_v.weight",
+                           "blk.1.attn_output.weight", "blk.0.ffn_norm.weight",
+                           "blk.1.ffn_gate_inp.weight", "blk.0.ffn_up_exps.weight"}) {
+    ExpectError(SmallMoe(GetParam()).RemoveTensor(name), Errc::kInvalidFile, name);
+  }
+}
+
+TEST_F(WeightsTest, CutsExpertsOutOfTheMergedTensor) {
+  const auto opened = Open(SmallMoe(Arch::kLlama));
+  ASSERT_TRUE(opened) << opened.error().message;
+  const LayerExperts& experts = opened->weights.layers[1].experts;
+  const TensorInfo* up = opened->file.Find("blk.1.ffn_up_exps.weight");
+  EXPECT_EQ(experts[Matrix::kUp].type, GGML_TYPE_Q4_0);
+  EXPECT_EQ(experts[Matrix::kUp].slice_bytes, up->extent.length / 4);
+  EXPECT_EQ(experts[Matrix::kUp].slices[3].offset, up->extent.offset + 3 * up->extent.length / 4);
+  EXPECT_EQ(experts[Matrix::kGate].type, GGML_TYPE_Q8_0);
+  EXPECT_EQ(experts[Matrix::kDown].type, GGML_TYPE_F16);
+  EXPECT_EQ(experts.expert_bytes(), 64U * 34 + 64U * 18 + 32U * 64 * 2);
+}
+
+TEST_F(WeightsTest, AcceptsOneTensorPerExpert) {
+  GgufBuilder builder = SmallMoe(Arch::kLlama);
+  builder.RemoveTensor("blk.0.ffn_gate_exps.weight");
+  for (const char* e : {"2", "0", "1", "3"}) {
+    builder.Tensor("blk.0.ffn_gate." + std::string(e) + ".weight", GGML_TYPE_Q5_0, {32, 64});
+  }
+  const auto opened = Open(builder);
+  ASSERT_TRUE(opened) << opened.error().message;
+  const ExpertMatrix& gate = opened->weights.layers[0].experts[Matrix::kGate];
+  EXPECT_EQ(gate.type, GGML_TYPE_Q5_0);
+  EXPECT_EQ(gate.slice_bytes, 64U * 22);
+  ASSERT_EQ(gate.slices.size(), 4U);
+  for (size_t e = 0; e < 4; ++e) {
+    EXPECT_EQ(gate.slices[e],
+              opened->file.Find("blk.0.ffn_gate." + std::to_string(e) + ".weight")->extent);
+  }
+  builder.Tensor("blk.0.ffn_gate.3.weight", GGML_TYPE_F16, {32, 64});
+  ExpectError(builder, Errc::kUnsupported, "other experts of the layer have q5_0");
+  builder.RemoveTensor("blk.0.ffn_gate.3.weight");
+  ExpectError(builder, Errc::kInvalidFile, "blk.0.ffn_gate.3.weight");
+}
+
+TEST_F(WeightsTest, AcceptsFusedGateAndUp) {
+  GgufBuilder builder = SmallMoe(Arch::kQwen3Moe);
+  builder.RemoveTensor("blk.1.ffn_gate_exps.weight").RemoveTensor("blk.1.ffn_up_exps.weight");
+  builder.Tensor("blk.1.ffn_gate_up_exps.weight", GGML_TYPE_Q8_0, {32, 128, 4});
+  const auto opened = Open(builder);
+  ASSERT_TRUE(opened) << opened.error().message;
+  const Extent both = opened->file.Find("blk.1.ffn_gate_up_exps.weight")->extent;
+  const ExpertMatrix& gate = opened->weights.layers[1].experts[Matrix::kGate];
+  const ExpertMatrix& up = opened->weights.layers[1].experts[Matrix::kUp];
+  const uint64_t half = 64U * 34;
+  EXPECT_EQ(gate.slice_bytes, half);
+  EXPECT_EQ(gate.n_out, 64U);
+  EXPECT_EQ(gate.slices[0].offset, both.offset);
+  EXPECT_EQ(up.slices[0].offset, both.offset + half);
+  EXPECT_EQ(gate.slices[3].offset, both.offset + 6 * half);
+  EXPECT_EQ(up.slices[3].offset + up.slices[3].length, both.offset + both.length);
+}
+
+TEST_F(WeightsTest, AcceptsFusedAttention) {
+  GgufBuilder builder = SmallMoe(Arch::kQwen2Moe);
+  for (const char* name : {"q", "k", "v"}) {
+    builder.RemoveTensor("blk.0.attn_" + std::string(name) + ".weight");
+    builder.RemoveTensor("blk.0.attn_" + std::string(name) + ".bias");
+  }
+  builder.Tensor("blk.0.attn_qkv.weight", GGML_TYPE_F16, {32, 64});
+  builder.Tensor("blk.0.attn_qkv.bias", GGML_TYPE_F32, {64});
+  const auto opened = Open(builder);
+  ASSERT_TRUE(opened) << opened.error().message;
+  EXPECT_EQ(opened->weights.layers[0].attn_qkv, opened->file.Find("blk.0.attn_qkv.weight"));
+  EXPECT_EQ(opened->weights.layers[0].attn_q, nullptr);
+  EXPECT_NE(opened->weights.layers[1].attn_q, nullptr);
+  builder.Tensor("blk.0.attn_q.weight", GGML_TYPE_F16, {32, 32});
+  ExpectError(builder, Errc::kInvalidFile, "has both");
+  builder.RemoveTensor("blk.0.attn_q.weight").Tensor("blk.0.attn_q.bias", GGML_TYPE_F32, {32});
+  ExpectError(builder, Errc::kInvalidFile, "biases of attention in layer 0");
+}
+
+TEST_F(WeightsTest, TiesTheOutputToTheEmbedding) {
+  const auto opened = Open(SmallMoe(Arch::kOlmoe).RemoveTensor("output.weight"));
+  ASSERT_TRUE(opened) << opened.error().message;
+  EXPECT_EQ(opened->weights.output, opened->weights.token_embd);
+  const auto dense = opened->weights.dense_tensors();
+  EXPECT_EQ(std::ranges::count(dense, opened->weights.token_embd), 1);
+}
+
+TEST_F(WeightsTest, PrintsBothShapes) {
+  ExpectError(
+      SmallMoe(Arch::kLlama).Tensor("blk.1.ffn_down_exps.weight", GGML_TYPE_F16, {64, 32, 3}),
+      Errc::kInvalidFile, "has shape [64, 32, 3], the metadata of this llama demands [64, 32, 4]");
+  ExpectError(SmallMoe(Arch::kLlama).Tensor("blk.0.attn_norm.weight", GGML_TYPE_F32, {31}),
+              Errc::kInvalidFile, "has shape [31], the metadata of this llama demands [32]");
+  ExpectError(SmallMoe(Arch::kLlama).Tensor("token_embd.weight", GGML_TYPE_F16, {64, 300}),
+              Errc::kInvalidFile, "token_embd.weight");
+}
+
+TEST_F(WeightsTest, RefusesTypesThatCannotBeMultiplied) {
+  ExpectError(SmallMoe(Arch::kLlama).Tensor("blk.0.attn_k.weight", GGML_TYPE_F64, {32, 16}),
+              Errc::kUnsupported, "type f64, which cannot be multiplied; supported are f32, f16");
+  ExpectError(SmallMoe(Arch::kLlama).Tensor("blk.0.ffn_up_exps.weight", GGML_TYPE_I8, {32, 64, 4}),
+              Errc::kUnsupported, "blk.0.ffn_up_exps.weight");
+  ExpectError(SmallMoe(Arch::kLlama).Tensor("blk.0.ffn_norm.weight", GGML_TYPE_F16, {32}),
+              Errc::kUnsupported, "norms and biases must be f32");
+}
+
+TEST_F(WeightsTest, RefusesTensorsWithoutARole) {
+  ExpectError(SmallMoe(Arch::kLlama).Tensor("blk.0.attn_sinks.weight", GGML_TYPE_F32, {4}),
+              Errc::kUnsupported, "blk.0.attn_sinks.weight");
+  ExpectError(SmallMoe(Arch::kLlama).Tensor("blk.2.attn_norm.weight", GGML_TYPE_F32, {32}),
+              Errc::kUnsupported, "2 layers");
+  ExpectError(SmallMoe(Arch::kPhimoe).RemoveTensor("rope_factors_long.weight"), Errc::kInvalidFile,
+              "rope_factors");
+}
+
+}  // namespace
+}  // namespace moestro
