@@ -83,7 +83,8 @@ class Peer {
       : context_(context),
         options_(options),
         n_vocab_(llama_vocab_n_tokens(llama_model_get_vocab(llama_get_model(context)))),
-        random_(options.seed) {
+        random_(options.seed),
+        warmup_random_(options.seed + 1) {
     llama_set_abort_callback(
         context, [](void* self) { return Clock::now() > static_cast<Peer*>(self)->deadline_; }, this);
   }
@@ -92,7 +93,7 @@ class Peer {
   bool WarmUp() {
     if (options_.warmup == 0) return true;
     SetDeadline(kNoLimit);
-    const bool is_ok = Evaluate(options_.warmup) == 0;
+    const bool is_ok = Evaluate(options_.warmup, warmup_random_) == 0;
     llama_memory_clear(llama_get_memory(context_), false);
     return is_ok;
   }
@@ -114,10 +115,10 @@ class Peer {
                                    std::chrono::duration<double>(seconds));
   }
 
-  int Evaluate(int n_tokens) {
+  int Evaluate(int n_tokens, std::mt19937_64& random) {
     std::vector<llama_token> tokens(static_cast<size_t>(n_tokens));
     for (llama_token& token : tokens) {
-      token = static_cast<llama_token>(random_() % static_cast<uint32_t>(n_vocab_));
+      token = static_cast<llama_token>(random() % static_cast<uint32_t>(n_vocab_));
     }
     const int status = llama_decode(context_, llama_batch_get_one(tokens.data(), n_tokens));
     llama_synchronize(context_);
@@ -129,7 +130,7 @@ class Peer {
     Phase phase;
     const Clock::time_point start = Clock::now();
     for (int i = 0; i < batches; ++i) {
-      const int status = Evaluate(batch_tokens);
+      const int status = Evaluate(batch_tokens, random_);
       if (status != 0) {
         phase.is_stopped = status == kAborted;
         phase.is_failed = !phase.is_stopped;
@@ -146,7 +147,8 @@ class Peer {
   llama_context* context_;
   const Options& options_;
   int n_vocab_;
-  std::mt19937 random_;
+  std::mt19937_64 random_;
+  std::mt19937_64 warmup_random_;  // apart, so that a warm-up changes no measured token
   Clock::time_point deadline_;
 };
 
