@@ -44,7 +44,8 @@ Status CheckTokenTexts(const GgufFile& file, const MetaValue& tokens) {
   hashes.reserve(tokens.count);
   uint64_t squared_bytes = 0;
   for (uint64_t id = 0; id < tokens.count; ++id) {
-    TRY(const std::string text, in.ReadString(kMaxTokenBytes, "a token"));
+    TRY(std::string text, in.ReadString(kMaxTokenBytes, "a token"));
+    text.resize(std::min(text.find('\0'), text.size()));  // libllama reads C strings
     squared_bytes += text.size() * text.size();
     // libllama gives empty tokens a name with their id.
     const bool empty = text.empty();

@@ -180,6 +180,21 @@ TEST_F(VocabTest, RefusesVocabulariesThatLibllamaWouldAbortOn) {
               "vocab_size");
 }
 
+TEST_F(VocabTest, ReadsTokensAsLibllamaDoes) {
+  const std::string path = (folder_.path() / "zero.gguf").string();
+  ByteLevel()
+      .SetStrings("tokenizer.ggml.tokens", {"a", "twin1", "twin2"})
+      .SetInts("tokenizer.ggml.token_type", {1, 1, 1})
+      .Write(path);
+  std::string bytes = ReadBytes(path);
+  for (const char* token : {"twin1", "twin2"}) bytes[bytes.find(token) + 4] = '\0';
+  WriteBytes(path, bytes);
+  const auto vocab = Vocab::Load(path);
+  ASSERT_FALSE(vocab);
+  EXPECT_NE(vocab.error().message.find("tokens 1 and 2"), std::string::npos)
+      << vocab.error().message;
+}
+
 TEST_F(VocabTest, PassesOnWhatLibllamaSays) {
   ExpectError(ByteLevel().Remove("tokenizer.ggml.merges"), Errc::kInvalidFile, "merges");
   ExpectError(ByteLevel().Set("tokenizer.ggml.pre", "unheard-of"), Errc::kInvalidFile,
