@@ -35,10 +35,26 @@ class Planner {
     return std::format("blk.{}.{}", layer_, suffix);
   }
 
+  // An embedding that serves as output matrix too must not blow up the logits.
+  float EmbeddingDeviation() const {
+    return is_tied_ ? 1.0F / std::sqrt(static_cast<float>(shape_.embd)) : 1.0F;
+  }
+
+  // For what is added to the hidden state: all layers together add about as much as the embedding.
+  // At full scale attention's average over the context takes over with depth, and all tokens are
+  // routed alike.
+  float ResidualScale() const {
+    return EmbeddingDeviation() / std::sqrt(2.0F * static_cast<float>(shape_.layers));
+  }
+
   // Fan-in decides the deviation, so that a normalised input gives an output of unit variance.
   void Matrix(std::string name, MatrixRole role, std::array<int64_t, 3> ne) {
     float deviation = 1.0F / std::sqrt(static_cast<float>(ne[0]));
-    if (role == MatrixRole::kTokenEmbd && !is_tied_) deviation = 1.0F;
+    if (role == MatrixRole::kTokenEmbd) deviation = EmbeddingDeviation();
+    if (role == MatrixRole::kAttnOutput || role == MatrixRole::kExpertDown ||
+        role == MatrixRole::kSharedDown) {
+      deviation *= ResidualScale();
+    }
     const MatrixPlace place{.role = role,
                             .layer = layer_,
                             .layers = shape_.layers,
@@ -67,8 +83,8 @@ class Planner {
   void Norm(std::string name, uint64_t size) {
     Vector(std::move(name), size, Fill::kNearOne, kNormDeviation);
   }
-  void Bias(std::string name, uint64_t size) {
-    Vector(std::move(name), size, Fill::kNormal, kBiasDeviation);
+  void Bias(std::string name, uint64_t size, float scale = 1.0F) {
+    Vector(std::move(name), size, Fill::kNormal, kBiasDeviation * scale);
   }
 
   void Head() {
@@ -96,7 +112,7 @@ class Planner {
     if (has_bias()) {
       Bias(Block("attn_norm.bias"), shape_.embd);
       Bias(Block("ffn_norm.bias"), shape_.embd);
-      Bias(Block("attn_output.bias"), shape_.embd);
+      Bias(Block("attn_output.bias"), shape_.embd, ResidualScale());
     }
     Matrix(Block("attn_q.weight"), MatrixRole::kAttnQ, {embd, q, 1});
     Matrix(Block("attn_k.weight"), MatrixRole::kAttnK, {embd, kv, 1});

@@ -3,8 +3,8 @@
 // seed gives the same bytes on every machine, whatever the number of shards, and the same
 // underlying values in every type.
 //
-// Zero mean and a deviation by fan-in matter: with a mean the hidden states of all tokens fall
-// onto one direction, and then every token is routed to the same experts.
+// Zero means matter: otherwise the hidden states of all tokens fall onto one direction, and then
+// every token is routed to the same experts.
 //
 // A model with few weights is random throughout. In a larger one the big matrices are cut from a
 // block of 4 Mi random weights that is drawn and quantised once per (type, row, deviation) and laid
@@ -44,7 +44,9 @@ class SynthRng {
 // s is set to give rank r the share (r+1)^-skew of the choices; nobody passes 45 % of the tokens,
 // the rest of a capped share goes to the others. Which expert has which rank depends on
 // seed and tensor name. Choices still depend on the token. All ones for skew 0.
-// REQUIRES: skew == 0 or 2 * used < experts.
+// For comparison: in recorded routing of OLMoE-1B-7B (64 experts, 8 used, 299 tokens) the 8
+// favourites of a layer take 29 to 45 % of the choices, 37 % on average. Skew 1 gives them 41 %,
+// skew 0 some 15 %. REQUIRES: skew == 0 or 2 * used < experts.
 std::vector<float> PopularityScales(uint32_t experts, uint32_t used, double skew, SynthRng rng);
 
 class SynthWeights {

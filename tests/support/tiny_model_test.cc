@@ -248,9 +248,25 @@ TEST_P(TinyModel, SkewIsSeenInTheRealRouting) {
     shares[skew] = counts.TopShare();
   }
   // Perfectly even routing would give the 8 favourites 1/8 of the choices; random rows and 500
-  // tokens spread that to 0.18 to 0.23. A Zipf exponent of 1, capped, gives them 0.42.
+  // tokens spread that a little. A Zipf exponent of 1, capped, gives them 0.41.
   EXPECT_LT(shares[0.0], 0.25);
   EXPECT_GT(shares[1.0], 0.33);
+}
+
+// In an earlier version every token went to the same few experts from the tenth layer on.
+TEST_P(TinyModel, RoutingStaysEvenInDeepModels) {
+  std::vector<llama_token> tokens;
+  for (int i = 0; i < 300; ++i) tokens.push_back(i * 7 % 512);
+  const Model model = Load(
+      WriteTinyModel(dir_, {.arch = GetParam(), .layers = 24, .experts = 64, .used = 8, .ff = 32}));
+  ASSERT_TRUE(model);
+  RoutingCounts counts;
+  llama_context_params params = llama_context_default_params();
+  params.cb_eval = RoutingCounts::Observe;
+  params.cb_eval_user_data = &counts;
+  ASSERT_FALSE(Logits(model.get(), tokens, params).empty());
+  ASSERT_EQ(counts.by_layer.size(), 23U);
+  EXPECT_LT(counts.TopShare(), 0.25);
 }
 
 INSTANTIATE_TEST_SUITE_P(Architectures, TinyModel, testing::ValuesIn(kTinyArchs),
