@@ -32,6 +32,7 @@ struct SynthFlags {
   std::string shape;
   Overrides own;
   SynthOptions options;
+  std::string routing = "narrow";
   bool list = false;
 };
 
@@ -82,6 +83,7 @@ Status Run(SynthFlags& flags) {
   Output output(STDOUT_FILENO);
   if (flags.list) return output.Write(ListText());
   TRY(flags.options.shape, ShapeOf(flags));
+  flags.options.is_damped = flags.routing == "even";
   if (flags.options.path.empty()) return Fail(Errc::kUsage, "-o FILE is missing");
   // A file size limit shall be an error of write(), not the end of the process.
   signal(SIGXFSZ, SIG_IGN);
@@ -138,6 +140,12 @@ CLI::App* AddSynth(CLI::App& app, std::function<int()>& action) {
       ->add_option("--skew", options.skew,
                    "Zipf exponent of the experts' popularity; 0: all alike, 1: a few favourites")
       ->type_name("S")
+      ->capture_default_str();
+  command
+      ->add_option("--routing", flags->routing,
+                   "narrow: full-scale layers, deeper ones keep to fewer experts, so that a cache of a "
+                   "fifth serves three quarters; even: every expert alike, the hardest case for a cache")
+      ->check(CLI::IsMember({"narrow", "even"}))
       ->capture_default_str();
   command->add_option("--split", options.shards, "number of files")
       ->type_name("N")

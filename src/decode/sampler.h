@@ -47,8 +47,8 @@ struct SamplingOptions {
 
   uint32_t seed = 0;
   bool ignore_eos = false;
-  std::vector<std::pair<Token, float>> logit_bias;
-  std::string grammar;  // GBNF text, start symbol "root"; empty: none
+  std::vector<std::pair<Token, float>> logit_bias = {};
+  std::string grammar = {};  // GBNF text, start symbol "root"; empty: none
 };
 
 class Sampler {

@@ -1,0 +1,177 @@
+// SPDX-License-Identifier: MIT
+#include "cli/cmd_bench.h"
+
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <format>
+#include <memory>
+#include <random>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/json.h"
+#include "base/log.h"
+#include "base/progress.h"
+#include "base/quantile.h"
+#include "cli/common_flags.h"
+#include "cli/output.h"
+#include "cli/report.h"
+#include "cli/session.h"
+#include "engine/engine.h"
+#include "engine/memory_info.h"
+
+namespace moestro {
+namespace {
+
+struct BenchOptions {
+  CommonOptions common;
+  std::string model;
+  uint32_t prefill = 128;
+  uint32_t decode = 48;
+  uint32_t runs = 1;
+};
+
+constexpr uint32_t kDefaultSeed = 1;
+
+struct Measured {
+  RunReport report;
+  double load_seconds = 0.0;
+  std::string logits_hash;
+  std::string engine;
+  std::string arch;
+};
+
+// The same tokens on every machine: std::uniform_int_distribution would not promise that.
+std::vector<Token> RandomTokens(uint32_t seed, size_t n, uint32_t n_vocab) {
+  std::mt19937_64 random(seed);
+  std::vector<Token> tokens(n);
+  for (Token& token : tokens) token = static_cast<Token>(random() % n_vocab);
+  return tokens;
+}
+
+// One run from cold: a new engine with empty slots, everything from the first token on counted.
+Result<Measured> RunOnce(const BenchOptions& options, ProgressBar& bar) {
+  using Clock = std::chrono::steady_clock;
+  const Clock::time_point start = Clock::now();
+  TRY(const std::unique_ptr<Engine> engine,
+      Engine::Open(options.model, options.common.engine, ShowOn(bar)));
+  Measured run;
+  run.load_seconds = std::chrono::duration<double>(Clock::now() - start).count();
+  run.engine = engine->description();
+  run.arch = engine->spec().arch_name;
+  const std::vector<Token> tokens =
+      RandomTokens(options.common.seed.value_or(kDefaultSeed),
+                   size_t{options.prefill} + options.decode, engine->spec().n_vocab);
+  std::span<const float> logits;
+  PhaseStats prefill;
+  if (options.prefill > 0) {
+    TRY(logits, engine->Append(std::span(tokens).first(options.prefill)));
+    // The engine takes a single token for a decode step.
+    prefill = options.prefill > 1 ? engine->stats().prefill : engine->stats().decode;
+  }
+  engine->ResetStats();
+  for (uint32_t i = 0; i < options.decode; ++i) {
+    bar.Update("decode", i, options.decode);
+    TRY(logits, engine->Append(std::span(tokens).subspan(options.prefill + i, 1)));
+  }
+  bar.Clear();
+  run.logits_hash = HashLogits(logits);
+  run.report.stats = engine->stats();
+  run.report.stats.prefill = prefill;
+  run.report.memory = engine->memory();
+  TRY(run.report.probes, Measure(*engine, true));
+  run.report.peak_rss = PeakResidentMemory();
+  return run;
+}
+
+Json ToJson(const BenchOptions& options, const Measured& run) {
+  Json object = Json::Object();
+  object.Set("model", options.model).Set("architecture", run.arch);
+  AddReport(object, run.report);
+  object.Set("threads", options.common.engine.threads)
+      .Set("ctx", options.common.engine.ctx)
+      .Set("chunk", options.common.engine.chunk)
+      .Set("seed", options.common.seed.value_or(kDefaultSeed))
+      .Set("load_seconds", run.load_seconds)
+      .Set("logits_hash", run.logits_hash)
+      .Set("engine", run.engine);
+  return object;
+}
+
+// Every number becomes the median of the runs; other values are those of the first one.
+Json Medians(const std::vector<Json>& runs) {
+  Json medians = Json::Object();
+  for (const std::string& key : runs.front().keys()) {
+    std::vector<double> values;
+    for (const Json& run : runs) {
+      if (const auto number = run.Find(key)->number()) values.push_back(*number);
+    }
+    const bool is_number = values.size() == runs.size();
+    const auto [low, high] = std::ranges::minmax(values.empty() ? std::vector{0.0} : values);
+    // What all runs agree on keeps its type: counts stay integers.
+    medians.Set(key, is_number && low != high ? Json(Median(values)) : *runs.front().Find(key));
+  }
+  return medians;
+}
+
+std::string Table(const Json& json) {
+  std::string text;
+  for (const std::string& key : json.keys()) {
+    text += std::format("{:28} {}\n", key, json.Find(key)->text().value_or(json.Find(key)->Dump()));
+  }
+  return text;
+}
+
+Status Run(BenchOptions& options) {
+  if (options.common.verbose) SetLogLevel(LogLevel::kInfo);
+  if (options.prefill + options.decode == 0) return Fail(Errc::kUsage, "-p 0 -n 0 measures nothing");
+  options.common.engine.threads = ResolveThreads(options.common.engine.threads);
+  ProgressBar bar(ProgressBar::Stderr());
+  std::vector<Json> runs;
+  std::string summary;
+  for (uint32_t i = 0; i < options.runs; ++i) {
+    TRY(const Measured run, RunOnce(options, bar));
+    runs.push_back(ToJson(options, run));
+    summary = SummaryText(run.report);
+    LogInfo("run {} of {}: {}", i + 1, options.runs, runs.back().Dump());
+  }
+  Json result = Medians(runs);
+  result.Set("runs", options.runs);
+  Output output(STDOUT_FILENO);
+  if (options.common.json) return output.Write(result.Dump() + "\n");
+  return output.Write(options.runs == 1 ? summary : Table(result));
+}
+
+}  // namespace
+
+CLI::App* AddBench(CLI::App& app, std::function<int()>& action) {
+  auto options = std::make_shared<BenchOptions>();
+  CLI::App* bench = app.add_subcommand("bench", "measure prefill and decode speed");
+  bench->footer(
+      "Evaluates random tokens, so that models without a vocabulary work too, and counts everything "
+      "from\nthe first token on with nothing cached. percent_of_bound compares with what the disk and "
+      "the\nprocessor of this machine would allow for the same work.\n"
+      "Example: moestro bench model.gguf --ram 6G -p 128 -n 48 --json");
+  bench->add_option("MODEL", options->model, "GGUF file")->required();
+  bench->add_option("-p,--n-prompt", options->prefill, "tokens to prefill")
+      ->type_name("N")
+      ->capture_default_str();
+  bench->add_option("-n,--n-gen", options->decode, "tokens to decode")
+      ->type_name("N")
+      ->capture_default_str();
+  bench->add_option("-r,--repetitions", options->runs, "runs; medians are reported")
+      ->type_name("RUNS")
+      ->check(CLI::Range(1U, 1000U))
+      ->capture_default_str();
+  AddCommonFlags(*bench, options->common);
+  bench->callback([options, &action] { action = [options] { return ExitCode(Run(*options)); }; });
+  return bench;
+}
+
+}  // namespace moestro

@@ -1,0 +1,214 @@
+// SPDX-License-Identifier: MIT
+#include "cli/cmd_inspect.h"
+
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cstdint>
+#include <format>
+#include <map>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "base/bytes.h"
+#include "base/json.h"
+#include "cli/common_flags.h"
+#include "cli/fit.h"
+#include "cli/output.h"
+#include "cli/report.h"
+#include "core/expert_catalog.h"
+#include "engine/catalog.h"
+#include "model/gguf_file.h"
+#include "model/read_spec.h"
+#include "model/weights.h"
+
+namespace moestro {
+namespace {
+
+struct InspectOptions {
+  CommonOptions common;
+  std::string model;
+};
+
+struct TypeUse {
+  uint64_t tensors = 0;
+  uint64_t bytes = 0;
+};
+
+struct Inspection {
+  ModelSpec spec;
+  std::vector<std::string> files;
+  uint64_t file_bytes = 0;
+  std::map<std::string, TypeUse> types;
+  uint64_t dense_bytes = 0;
+  ExpertCatalog catalog;
+  uint64_t slices = 0;
+  uint64_t aligned_slices = 0;  // start where a direct read may start
+  std::string tokenizer;        // empty: none
+  bool has_chat_template = false;
+  uint32_t ctx = 0;
+  uint64_t kv_bytes = 0;        // for ctx tokens
+  std::vector<Fit> fits;
+};
+
+constexpr uint64_t kDirectBlock = 4096;
+
+Result<Inspection> Inspect(const InspectOptions& options) {
+  TRY(const GgufFile file, GgufFile::Open(options.model));
+  Inspection found;
+  TRY(found.spec, ReadSpec(file));
+  TRY(const ModelWeights weights, ReadWeights(file, found.spec));
+  found.files = file.paths();
+  found.file_bytes = file.file_bytes();
+  for (const TensorInfo& tensor : file.tensors()) {
+    TypeUse& use = found.types[ggml_type_name(tensor.type)];
+    use.tensors += 1;
+    use.bytes += tensor.extent.length;
+  }
+  found.dense_bytes = weights.dense_bytes();
+  found.catalog = MakeCatalog(weights);
+  for (const ExpertCatalog::Layer& layer : found.catalog.layers) {
+    for (const std::vector<Extent>& slices : layer.slices) {
+      found.slices += slices.size();
+      found.aligned_slices += static_cast<uint64_t>(std::ranges::count_if(
+          slices, [](const Extent& e) { return e.offset % kDirectBlock == 0; }));
+    }
+  }
+  TRY(const auto tokenizer, file.FindString("tokenizer.ggml.model"));
+  TRY(const auto chat_template, file.FindString("tokenizer.chat_template"));
+  if (tokenizer && *tokenizer != "none") found.tokenizer = *tokenizer;
+  found.has_chat_template = chat_template.has_value();
+  found.ctx = std::min(options.common.engine.ctx, found.spec.n_ctx_train);
+  const uint32_t chunk = std::min(options.common.engine.chunk, found.ctx);
+  const FixedMemory fixed = EstimateFixed(found.spec, found.dense_bytes, found.ctx, chunk);
+  found.kv_bytes = fixed.kv;
+  found.fits = WhatFits(found.catalog, found.spec.router.n_used, fixed, kDirectBlock);
+  return found;
+}
+
+std::string Title(const Inspection& i) {
+  return i.spec.name.empty() ? i.spec.arch_name : i.spec.name + " (" + i.spec.arch_name + ")";
+}
+
+std::string ShapeText(const Inspection& i) {
+  const ModelSpec& s = i.spec;
+  std::string text = std::format("model      {}, {} in {} file{}\n", Title(i),
+                                 FormatBytes(i.file_bytes), i.files.size(),
+                                 i.files.size() == 1 ? "" : "s");
+  text += std::format("layers     {}, width {}, {} heads, {} for keys and values, of {}\n", s.n_layer,
+                      s.n_embd, s.n_head, s.n_head_kv, s.head_dim_k);
+  text += std::format("experts    {} per layer, {} used, hidden width {}", s.router.n_expert,
+                      s.router.n_used, s.n_ff_expert);
+  if (s.n_ff_shared > 0) text += std::format("; shared expert of {}", s.n_ff_shared);
+  text += std::format("\ncontext    {} trained; keys and values of {} tokens take {}\n",
+                      s.n_ctx_train, i.ctx, FormatBytes(i.kv_bytes));
+  text += std::format("vocabulary {} tokens, tokenizer {}, chat template {}{}\n", s.n_vocab,
+                      i.tokenizer.empty() ? "none" : i.tokenizer, i.has_chat_template ? "yes" : "no",
+                      s.tied_output ? ", output tied to embeddings" : "");
+  return text;
+}
+
+std::string SizesText(const Inspection& i) {
+  std::string text = std::format("\nalways in memory  {}\nexperts           {}\n",
+                                 FormatBytes(i.dense_bytes), FormatBytes(i.catalog.total_bytes()));
+  for (const PoolShape& pool : i.catalog.pools) {
+    text += std::format("  {:6} experts of {} (gate {}, up {}, down {})\n", pool.experts,
+                        FormatBytes(pool.expert_bytes()), FormatBytes(pool.slice_bytes[0]),
+                        FormatBytes(pool.slice_bytes[1]), FormatBytes(pool.slice_bytes[2]));
+  }
+  text += std::format("  {} of {} slices start at a multiple of {} bytes\n", i.aligned_slices,
+                      i.slices, kDirectBlock);
+  text += "\ntensor types\n";
+  for (const auto& [type, use] : i.types) {
+    text += std::format("  {:8} {:5} tensors  {}\n", type, use.tensors, FormatBytes(use.bytes));
+  }
+  return text;
+}
+
+std::string FitsText(const Inspection& i) {
+  std::string text = "\n--ram (about)   experts in memory\n";
+  for (const Fit& fit : i.fits) {
+    text += std::format("  {:>10}    {:5.1f} %  ({} of {})\n", FormatBytes(fit.ram),
+                        100.0 * fit.share(), fit.slots, fit.experts);
+  }
+  return text;
+}
+
+Json ToJson(const InspectOptions& options, const Inspection& i) {
+  const ModelSpec& s = i.spec;
+  Json types = Json::Object();
+  for (const auto& [type, use] : i.types) {
+    Json entry = Json::Object();
+    entry.Set("tensors", use.tensors).Set("bytes", use.bytes);
+    types.Set(type, std::move(entry));
+  }
+  Json pools = Json::Array();
+  for (const PoolShape& pool : i.catalog.pools) {
+    Json entry = Json::Object();
+    entry.Set("experts", pool.experts).Set("expert_bytes", pool.expert_bytes());
+    pools.Push(std::move(entry));
+  }
+  Json fits = Json::Array();
+  for (const Fit& fit : i.fits) {
+    Json entry = Json::Object();
+    entry.Set("ram", fit.ram).Set("slots", fit.slots).Set("expert_share", fit.share());
+    fits.Push(std::move(entry));
+  }
+  Json files = Json::Array();
+  for (const std::string& path : i.files) files.Push(path);
+  Json object = Json::Object();
+  object.Set("model", options.model)
+      .Set("files", std::move(files))
+      .Set("file_bytes", i.file_bytes)
+      .Set("architecture", s.arch_name)
+      .Set("name", s.name)
+      .Set("layers", s.n_layer)
+      .Set("width", s.n_embd)
+      .Set("heads", s.n_head)
+      .Set("heads_kv", s.n_head_kv)
+      .Set("head_dim", s.head_dim_k)
+      .Set("experts_per_layer", s.router.n_expert)
+      .Set("experts_used", s.router.n_used)
+      .Set("expert_width", s.n_ff_expert)
+      .Set("shared_expert_width", s.n_ff_shared)
+      .Set("vocabulary", s.n_vocab)
+      .Set("tied_output", s.tied_output)
+      .Set("ctx_trained", s.n_ctx_train)
+      .Set("ctx", i.ctx)
+      .Set("kv_bytes", i.kv_bytes)
+      .Set("dense_bytes", i.dense_bytes)
+      .Set("expert_bytes", i.catalog.total_bytes())
+      .Set("pools", std::move(pools))
+      .Set("slices", i.slices)
+      .Set("aligned_slices", i.aligned_slices)
+      .Set("tensor_types", std::move(types))
+      .Set("tokenizer", i.tokenizer)
+      .Set("chat_template", i.has_chat_template)
+      .Set("fits", std::move(fits));
+  return object;
+}
+
+Status Run(const InspectOptions& options) {
+  TRY(const Inspection found, Inspect(options));
+  Output output(STDOUT_FILENO);
+  if (options.common.json) return output.Write(ToJson(options, found).Dump() + "\n");
+  return output.Write(ShapeText(found) + SizesText(found) + FitsText(found));
+}
+
+}  // namespace
+
+CLI::App* AddInspect(CLI::App& app, std::function<int()>& action) {
+  auto options = std::make_shared<InspectOptions>();
+  CLI::App* inspect = app.add_subcommand("inspect", "what a model holds and what fits in memory");
+  inspect->footer("Reads the file's directory only. Example: moestro inspect model.gguf --ctx 8192");
+  inspect->add_option("MODEL", options->model, "GGUF file")->required();
+  AddCommonFlags(*inspect, options->common);
+  inspect->callback([options, &action] { action = [options] { return ExitCode(Run(*options)); }; });
+  return inspect;
+}
+
+}  // namespace moestro

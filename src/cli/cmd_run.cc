@@ -1,0 +1,186 @@
+// SPDX-License-Identifier: MIT
+#include "cli/cmd_run.h"
+
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <memory>
+#include <optional>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "base/json.h"
+#include "base/log.h"
+#include "cli/chat.h"
+#include "cli/common_flags.h"
+#include "cli/demo_model.h"
+#include "cli/output.h"
+#include "cli/report.h"
+#include "cli/sampling_flags.h"
+#include "cli/session.h"
+#include "cli/text_input.h"
+#include "engine/memory_info.h"
+
+namespace moestro {
+namespace {
+
+struct RunOptions {
+  CommonOptions common;
+  SamplingOptions sampling;
+  std::string model;  // empty: the demo model
+  std::optional<std::string> prompt;
+  std::optional<std::string> file;
+  std::optional<std::string> system;
+  int64_t n_predict = -1;
+  std::vector<std::string> stops;
+  bool conversation = false;
+  bool single_turn = false;
+  bool escapes = true;
+  bool shows_prompt = true;
+  bool shows_summary = true;
+
+  bool is_demo() const { return model.empty(); }
+};
+
+// The text to continue: -p, -f, or a pipe; nullopt when a person at a terminal is to be asked.
+Result<std::optional<std::string>> FindPrompt(const RunOptions& options) {
+  if (options.prompt) return options.escapes ? ProcessEscapes(*options.prompt) : *options.prompt;
+  if (options.file) {
+    TRY(std::string text, ReadTextFile(*options.file));
+    return text;
+  }
+  if (isatty(STDIN_FILENO) == 1) return std::nullopt;
+  TRY(std::string text, ReadStdin());
+  if (text.empty() && options.is_demo()) return kDemoPrompt;
+  return text;
+}
+
+Result<RunReport> MakeReport(Engine& engine) {
+  TRY(const Probes probes, Measure(engine, false));
+  return RunReport{.stats = engine.stats(),
+                   .probes = probes,
+                   .memory = engine.memory(),
+                   .peak_rss = PeakResidentMemory()};
+}
+
+Status PrintJson(const RunOptions& options, const std::string& prompt, const Generated& made,
+                 Engine& engine, Output& output) {
+  TRY(const RunReport report, MakeReport(engine));
+  Json object = Json::Object();
+  object.Set("model", options.is_demo() ? "demo" : options.model)
+      .Set("prompt", prompt)
+      .Set("text", made.text)
+      .Set("stop", ToString(made.reason))
+      .Set("seed", options.sampling.seed)
+      .Set("threads", options.common.engine.threads);
+  AddReport(object, report);
+  return output.Write(object.Dump() + "\n");
+}
+
+// A plain continuation of `prompt`.
+Status Complete(const RunOptions& options, const std::string& prompt, Session& session,
+                Output& output) {
+  TRY(const std::vector<Token> tokens, session.vocab().Tokenize(prompt, true, true));
+  const bool streams = !options.common.json;
+  if (streams && options.shows_prompt) TRY_STATUS(output.Write(prompt));
+  Status written;
+  const GenerateOptions generate{.max_tokens = options.n_predict, .stops = options.stops};
+  Result<Generated> made = session.Continue(tokens, generate, [&](std::string_view text) {
+    if (streams) written = output.Write(text);
+    return written.has_value() && !output.closed();
+  });
+  TRY_STATUS(std::move(written));
+  if (streams) TRY_STATUS(output.Write("\n"));
+  if (!made) return std::unexpected(std::move(made).error());
+  return streams ? Status() : PrintJson(options, prompt, *made, session.engine(), output);
+}
+
+Status Converse(const RunOptions& options, const std::optional<std::string>& prompt,
+                Session& session, Output& output) {
+  const GenerateOptions generate{.max_tokens = options.n_predict, .stops = options.stops};
+  const bool asks_on = isatty(STDIN_FILENO) == 1 && !options.single_turn;
+  if (session.vocab().has_chat_template()) {
+    return RunChat(session,
+                   {.system = options.system,
+                    .first = prompt,
+                    .asks_on = asks_on,
+                    .generate = generate},
+                   output);
+  }
+  if (options.conversation || options.system) {
+    return Fail(Errc::kUnsupported,
+                "this model has no chat template, so it cannot hold a conversation; leave out -cnv "
+                "and -sys to have it continue the text of -p");
+  }
+  return RunLines(session, generate, output);
+}
+
+Status Run(RunOptions& options) {
+  if (options.common.verbose) SetLogLevel(LogLevel::kInfo);
+  TRY(const std::optional<std::string> prompt, FindPrompt(options));
+  const bool converses = options.conversation || options.system || !prompt;
+  if (converses && options.common.json) {
+    return Fail(Errc::kUsage, "--json needs a prompt to continue (-p, -f or a pipe), no conversation");
+  }
+  options.sampling.seed = options.common.seed ? *options.common.seed : std::random_device()();
+  options.common.engine.threads = ResolveThreads(options.common.engine.threads);
+  if (options.escapes) {
+    for (std::string& stop : options.stops) stop = ProcessEscapes(stop);
+  }
+  std::string path = options.model;
+  if (options.is_demo()) {
+    TRY(path, DemoModelPath());
+  }
+  TRY(const std::unique_ptr<Session> session,
+      Session::Open(path, options.common.engine, options.sampling));
+  Output output(STDOUT_FILENO);
+  TRY_STATUS(converses ? Converse(options, prompt, *session, output)
+                       : Complete(options, *prompt, *session, output));
+  if (options.common.json || !options.shows_summary) return {};
+  TRY(const RunReport report, MakeReport(session->engine()));
+  std::fprintf(stderr, "\n%sseed     %u\n", SummaryText(report).c_str(), options.sampling.seed);
+  return {};
+}
+
+void AddPromptFlags(CLI::App& run, RunOptions& o) {
+  run.option_defaults()->group("Prompt and length");
+  CLI::Option* prompt =
+      run.add_option("-p,--prompt", o.prompt, "text to continue, or the first message of a chat");
+  run.add_option("-f,--file", o.file, "the prompt from a file")->type_name("FILE")->excludes(prompt);
+  run.add_option("-n,--predict,--n-predict", o.n_predict,
+                 "tokens to generate; -1: until the text ends or the context is full")
+      ->type_name("N")
+      ->capture_default_str();
+  run.add_option("-r,--reverse-prompt", o.stops, "end the text before this string (repeatable)")
+      ->type_name("TEXT")
+      ->allow_extra_args(false);
+  run.add_flag("--escape,!--no-escape", o.escapes, "read \\n, \\t, \\xHH in -p and -r (default: yes)");
+  run.add_flag("--display-prompt,!--no-display-prompt", o.shows_prompt,
+               "print the prompt before its continuation (default: yes)");
+  run.add_flag("--perf,!--no-perf", o.shows_summary, "summary on standard error (default: yes)");
+  run.option_defaults()->group("Conversation");
+  run.add_flag("--conversation", o.conversation, "-cnv: chat by the model's own template");
+  run.add_option("--system-prompt", o.system, "-sys: the system message of the chat")
+      ->type_name("TEXT");
+  run.add_flag("--single-turn", o.single_turn, "-st: end after one answer");
+}
+
+}  // namespace
+
+CLI::App* AddRun(CLI::App& app, std::function<int()>& action) {
+  auto options = std::make_shared<RunOptions>();
+  CLI::App* run = app.add_subcommand("run", "generate text");
+  run->footer(
+      "Without MODEL a small story model that is part of the program. Without a prompt on a terminal: "
+      "a conversation.\nExample: moestro run model.gguf --ram 6G -p \"Once upon a time\" -n 200");
+  run->add_option("MODEL", options->model, "GGUF file (of a split model the first)");
+  AddPromptFlags(*run, *options);
+  AddSamplingFlags(*run, options->sampling);
+  AddCommonFlags(*run, options->common);
+  run->callback([options, &action] { action = [options] { return ExitCode(Run(*options)); }; });
+  return run;
+}
+
+}  // namespace moestro

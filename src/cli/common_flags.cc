@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: MIT
+#include "cli/common_flags.h"
+
+#include <CLI/CLI.hpp>
+#include <utility>
+
+#include "base/bytes.h"
+#include "decide/policy.h"
+#include "store/block_reader.h"
+
+namespace moestro {
+
+void AddParsedFlag(CLI::App& app, const std::string& names, const std::string& type,
+                   const std::string& help, std::function<Status(const std::string&)> parse) {
+  app.add_option_function<std::string>(
+         names,
+         [parse = std::move(parse), names](const std::string& text) {
+           const Status status = parse(text);
+           if (!status) throw CLI::ValidationError(names, status.error().message);
+         },
+         help)
+      ->type_name(type);
+}
+
+void AddCommonFlags(CLI::App& app, CommonOptions& options) {
+  EngineOptions& engine = options.engine;
+  app.option_defaults()->group("Memory, disk and threads");
+  AddParsedFlag(app, "--ram", "SIZE",
+                "peak memory of the whole process, for example 6G (default: what is free, cgroup "
+                "limits respected, less a margin)",
+                [&engine](const std::string& text) -> Status {
+                  TRY(engine.ram_bytes, ParseBytes(text));
+                  if (engine.ram_bytes > 0) return {};
+                  return Fail(Errc::kUsage, "a budget of 0 bytes holds nothing");
+                });
+  AddParsedFlag(app, "--cache", "SIZE|PERCENT%",
+                "memory for experts alone, for example 2G or 25% of all experts",
+                [&engine](const std::string& text) -> Status {
+                  TRY(engine.cache, ParseCacheSize(text));
+                  return {};
+                });
+  app.add_option("-t,--threads", engine.threads, "compute threads (default: physical cores)")
+      ->type_name("N");
+  app.add_option("-c,--ctx,--ctx-size", engine.ctx,
+                 "tokens of context, at most what the model was trained with")
+      ->type_name("N")
+      ->capture_default_str();
+  app.add_option("--chunk", engine.chunk, "most prompt tokens evaluated at once")
+      ->type_name("N")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  AddParsedFlag(app, "--reader", "uring|pread|auto", "how experts are read (default: auto)",
+                [&engine](const std::string& text) -> Status {
+                  TRY([[maybe_unused]] const ReaderKind kind, ParseReaderKind(text));
+                  engine.reader = text;
+                  return {};
+                });
+  AddParsedFlag(app, "--policy", "NAME", "which expert leaves when a slot is needed (default: lru)",
+                [&engine](const std::string& text) -> Status {
+                  TRY([[maybe_unused]] const auto policy, MakePolicy(text));
+                  engine.policy = text;
+                  return {};
+                });
+  AddParsedFlag(app, "-s,--seed", "N", "seed of all random choices; the same seed gives the same output",
+                [&options](const std::string& text) -> Status {
+                  int64_t value = 0;
+                  if (!CLI::detail::lexical_cast(text, value) || value < -1 || value > UINT32_MAX) {
+                    return Fail(Errc::kUsage, "'{}' is not a seed; write 0 to {}, or -1 for a random one",
+                                text, UINT32_MAX);
+                  }
+                  if (value >= 0) options.seed = static_cast<uint32_t>(value);
+                  return {};
+                });
+  app.option_defaults()->group("Output");
+  app.add_flag("--json", options.json, "machine-readable output: one JSON object");
+  app.add_flag("-v,--verbose", options.verbose, "say more on standard error");
+}
+
+}  // namespace moestro

@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: MIT
+#include "cli/common_flags.h"
+
+#include <gtest/gtest.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "base/bytes.h"
+#include "cli/sampling_flags.h"
+
+namespace moestro {
+namespace {
+
+struct Parsed {
+  CommonOptions common;
+  SamplingOptions sampling;
+  std::string error;  // empty: parsed
+};
+
+Parsed Parse(std::vector<std::string> arguments) {
+  Parsed parsed;
+  CLI::App app;
+  AddSamplingFlags(app, parsed.sampling);
+  AddCommonFlags(app, parsed.common);
+  std::ranges::reverse(arguments);
+  try {
+    app.parse(arguments);
+  } catch (const CLI::ParseError& error) {
+    parsed.error = error.what();
+  }
+  return parsed;
+}
+
+TEST(CommonFlags, SizesAndShares) {
+  const Parsed parsed = Parse({"--ram", "6G", "--cache", "25%", "-t", "2", "-c", "512"});
+  EXPECT_EQ(parsed.error, "");
+  EXPECT_EQ(parsed.common.engine.ram_bytes, 6 * kGiB);
+  ASSERT_TRUE(parsed.common.engine.cache);
+  EXPECT_EQ(parsed.common.engine.cache->bytes, 0U);
+  EXPECT_EQ(parsed.common.engine.cache->percent, 25.0);
+  EXPECT_EQ(parsed.common.engine.threads, 2U);
+  EXPECT_EQ(parsed.common.engine.ctx, 512U);
+  EXPECT_EQ(Parse({"--cache", "512M"}).common.engine.cache->bytes, 512 * kMiB);
+}
+
+TEST(CommonFlags, SeedsAreNumbersAndMinusOneIsNone) {
+  EXPECT_EQ(Parse({"--seed", "4294967295"}).common.seed, 4294967295U);
+  EXPECT_EQ(Parse({"-s", "0"}).common.seed, 0U);
+  EXPECT_EQ(Parse({"--seed", "-1"}).common.seed, std::nullopt);
+  EXPECT_EQ(Parse({}).common.seed, std::nullopt);
+}
+
+TEST(CommonFlags, MistakesNameTheFlagAndTheValue) {
+  const auto expect = [](std::vector<std::string> arguments) {
+    const std::string flag = arguments[0];
+    const std::string value = arguments.back();
+    const std::string error = Parse(std::move(arguments)).error;
+    EXPECT_NE(error.find(flag), std::string::npos) << flag << ": " << error;
+    EXPECT_NE(error.find(value), std::string::npos) << value << ": " << error;
+  };
+  expect({"--ram", "lots"});
+  expect({"--cache", "0%"});
+  expect({"--cache", "101%"});
+  expect({"--threads", "many"});
+  expect({"--ctx", "x"});
+  expect({"--seed", "4294967296"});
+  expect({"--seed", "-2"});
+  expect({"--reader", "mmap"});
+  expect({"--policy", "fortune"});
+  expect({"--chunk", "0"});
+  expect({"--logit-bias", "12"});
+  expect({"--top-k", "few"});
+  EXPECT_NE(Parse({"--ram", "0"}).error, "");
+  EXPECT_NE(Parse({"--threads", "-1"}).error, "");
+}
+
+TEST(SamplingFlags, CarryLlamaCppsNamesAndDefaults) {
+  const SamplingOptions defaults = Parse({}).sampling;
+  EXPECT_EQ(defaults.temp, 0.8F);
+  EXPECT_EQ(defaults.top_k, 40);
+  EXPECT_EQ(defaults.top_p, 0.95F);
+  EXPECT_EQ(defaults.min_p, 0.05F);
+  EXPECT_EQ(defaults.repeat_last_n, 64);
+  EXPECT_EQ(defaults.repeat_penalty, 1.0F);
+  const Parsed parsed =
+      Parse({"--temp", "0", "--top-k", "5", "--min-p", "0.1", "--repeat-penalty", "1.1",
+             "--logit-bias", "7+1.5", "--logit-bias", "8-2", "--ignore-eos"});
+  EXPECT_EQ(parsed.error, "");
+  EXPECT_EQ(parsed.sampling.temp, 0.0F);
+  EXPECT_EQ(parsed.sampling.top_k, 5);
+  EXPECT_EQ(parsed.sampling.min_p, 0.1F);
+  EXPECT_EQ(parsed.sampling.repeat_penalty, 1.1F);
+  EXPECT_TRUE(parsed.sampling.ignore_eos);
+  EXPECT_EQ(parsed.sampling.logit_bias,
+            (std::vector<std::pair<Token, float>>{{7, 1.5F}, {8, -2.0F}}));
+}
+
+TEST(SamplingFlags, AMissingGrammarFileIsAUsageError) {
+  EXPECT_NE(Parse({"--grammar-file", "/nowhere/x.gbnf"}).error.find("/nowhere/x.gbnf"),
+            std::string::npos);
+}
+
+}  // namespace
+}  // namespace moestro

@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: MIT
+#include "cli/demo_model.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <format>
+#include <string_view>
+#include <system_error>
+#include <utility>
+#include <vector>
+
+#include "base/bytes.h"
+#include "base/log.h"
+
+// Defined by cmake/Embed.cmake.
+extern "C" {
+extern const char moestro_demo_model[];
+extern const unsigned long moestro_demo_model_size;
+}
+extern const char moestro_demo_model_sha256[];
+
+namespace moestro {
+namespace {
+
+std::string_view Embedded() { return {moestro_demo_model, moestro_demo_model_size}; }
+
+class Descriptor {
+ public:
+  explicit Descriptor(int fd) : fd_(fd) {}
+  Descriptor(const Descriptor&) = delete;
+  Descriptor& operator=(const Descriptor&) = delete;
+  ~Descriptor() {
+    if (fd_ >= 0) close(fd_);
+  }
+  int get() const { return fd_; }
+  bool is_open() const { return fd_ >= 0; }
+
+ private:
+  int fd_;
+};
+
+bool WriteAll(int fd, std::string_view bytes) {
+  while (!bytes.empty()) {
+    const ssize_t n = write(fd, bytes.data(), bytes.size());
+    if (n < 0 && errno == EINTR) continue;
+    if (n <= 0) return false;
+    bytes.remove_prefix(static_cast<size_t>(n));
+  }
+  return true;
+}
+
+bool HasEmbeddedBytes(const std::string& path) {
+  const Descriptor file(open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  struct stat info{};
+  if (!file.is_open() || fstat(file.get(), &info) != 0) return false;
+  if (!S_ISREG(info.st_mode) || std::cmp_not_equal(info.st_size, Embedded().size())) return false;
+  std::vector<char> buffer(kMiB);
+  std::string_view rest = Embedded();
+  while (!rest.empty()) {
+    const ssize_t n = read(file.get(), buffer.data(), std::min(buffer.size(), rest.size()));
+    if (n <= 0) return false;
+    const auto got = static_cast<size_t>(n);
+    if (rest.substr(0, got) != std::string_view(buffer.data(), got)) return false;
+    rest.remove_prefix(got);
+  }
+  return true;
+}
+
+// Written under another name first, so that nobody ever sees half a model under the right one.
+bool Install(const std::string& folder, const std::string& path) {
+  std::error_code error;
+  std::filesystem::create_directories(folder, error);
+  if (error) return false;
+  std::string temporary = path + ".XXXXXX";
+  const Descriptor file(mkostemp(temporary.data(), O_CLOEXEC));
+  if (!file.is_open()) return false;
+  const bool written = WriteAll(file.get(), Embedded()) && fchmod(file.get(), 0644) == 0 &&
+                       rename(temporary.c_str(), path.c_str()) == 0;
+  if (!written) unlink(temporary.c_str());
+  return written;
+}
+
+// The descriptor stays open for the rest of the process: it is the file.
+Result<std::string> InMemory() {
+  const int fd = memfd_create("moestro-demo-model", MFD_CLOEXEC);
+  if (fd < 0 || !WriteAll(fd, Embedded())) {
+    return Fail(Errc::kIo, "cannot unpack the demo model ({} MiB): {}", Embedded().size() / kMiB,
+                std::strerror(errno));
+  }
+  return std::format("/proc/self/fd/{}", fd);
+}
+
+std::string CacheFolder() {
+  const char* cache = std::getenv("XDG_CACHE_HOME");
+  if (cache != nullptr && cache[0] == '/') return std::string(cache) + "/moestro";
+  const char* home = std::getenv("HOME");
+  if (home != nullptr && home[0] == '/') return std::string(home) + "/.cache/moestro";
+  return {};
+}
+
+}  // namespace
+
+Result<std::string> DemoModelPathIn(const std::string& folder) {
+  if (folder.empty()) return InMemory();
+  // The hash in the name keeps versions of the program out of each other's way.
+  const std::string path = std::format("{}/stories-moe-{:.16}.gguf", folder,
+                                       std::string_view(moestro_demo_model_sha256));
+  if (HasEmbeddedBytes(path) || Install(folder, path)) return path;
+  LogInfo("cannot write the demo model to {}, keeping it in memory", folder);
+  return InMemory();
+}
+
+Result<std::string> DemoModelPath() { return DemoModelPathIn(CacheFolder()); }
+
+}  // namespace moestro

@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: MIT
+// Standard output, unbuffered, with its errors seen.
+#pragma once
+
+#include <string_view>
+
+#include "base/result.h"
+
+namespace moestro {
+
+// REQUIRES: SIGPIPE is ignored. One thread.
+class Output {
+ public:
+  explicit Output(int fd) : fd_(fd) {}
+
+  // Writes all of `text`. When the reader has gone (a closed pipe) that is no error: closed() becomes
+  // true and further text is dropped. kIo for anything else, for example a full disk.
+  Status Write(std::string_view text);
+  bool closed() const { return closed_; }
+
+ private:
+  int fd_;
+  bool closed_ = false;
+};
+
+}  // namespace moestro

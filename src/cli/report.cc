@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: MIT
+#include "cli/report.h"
+
+#include <bit>
+#include <cstdio>
+#include <format>
+#include <string_view>
+
+#include "base/bytes.h"
+#include "base/quantile.h"
+#include "engine/engine.h"
+
+namespace moestro {
+
+int PrintError(const Error& error) {
+  std::fprintf(stderr, "moestro: %s\n", error.message.c_str());
+  return error.code == Errc::kUsage ? 2 : 1;
+}
+
+int ExitCode(const Status& status) { return status ? 0 : PrintError(status.error()); }
+
+double Bound::tokens_per_second(uint64_t tokens) const {
+  return seconds() > 0.0 ? static_cast<double>(tokens) / seconds() : 0.0;
+}
+
+double Bound::percent(double actual) const {
+  return actual > 0.0 ? 100.0 * seconds() / actual : 0.0;
+}
+
+Result<Probes> Measure(Engine& engine, bool always) {
+  const RunStats& stats = engine.stats();
+  Probes probes;
+  TRY(probes.compute_seconds_per_token, engine.ProbeComputeSeconds());
+  if (always || stats.prefill.disk_bytes + stats.decode.disk_bytes > 0) {
+    TRY(probes.disk_bandwidth, engine.ProbeDiskBandwidth());
+  }
+  return probes;
+}
+
+Bound MakeBound(const PhaseStats& phase, double disk_bandwidth,
+                std::optional<double> compute_seconds_per_token) {
+  Bound bound;
+  if (disk_bandwidth > 0.0) {
+    bound.disk_seconds = static_cast<double>(phase.disk_bytes) / disk_bandwidth;
+  }
+  bound.compute_seconds =
+      compute_seconds_per_token.value_or(0.0) * static_cast<double>(phase.tokens);
+  return bound;
+}
+
+std::string SummaryText(const RunReport& report) {
+  const PhaseStats& prefill = report.stats.prefill;
+  const PhaseStats& decode = report.stats.decode;
+  std::string text;
+  text += std::format("prefill  {:6} tokens  {:9.1f} tok/s\n", prefill.tokens,
+                      prefill.tokens_per_second());
+  text += std::format("decode   {:6} tokens  {:9.1f} tok/s  ({:.1f} ms p50, {:.1f} ms p95)\n",
+                      decode.tokens, decode.tokens_per_second(),
+                      Quantile(report.stats.decode_ms, 0.5), Quantile(report.stats.decode_ms, 0.95));
+  const uint64_t uses = prefill.expert_uses + decode.expert_uses;
+  const uint64_t hits = prefill.hits + decode.hits;
+  const double hit_rate = uses > 0 ? static_cast<double>(hits) / static_cast<double>(uses) : 0.0;
+  text += std::format("experts  {:5.1f} % hits in decode, {:.1f} % in all; {} read, {:.2f} s waited\n",
+                      100.0 * decode.hit_rate(), 100.0 * hit_rate,
+                      FormatBytes(prefill.disk_bytes + decode.disk_bytes),
+                      prefill.wait_seconds + decode.wait_seconds);
+  const Bound bound =
+      MakeBound(decode, report.probes.disk_bandwidth, report.probes.compute_seconds_per_token);
+  if (bound.seconds() > 0.0) {
+    const bool by_disk = bound.disk_seconds > bound.compute_seconds;
+    text += std::format("bound    {:.1f} tok/s in decode, set by the {}; {:.1f} % reached\n",
+                        bound.tokens_per_second(decode.tokens), by_disk ? "disk" : "processor",
+                        bound.percent(decode.seconds));
+  }
+  text += std::format("memory   {} peak of a budget of {}; {} of {} experts had a place\n",
+                      FormatBytes(report.peak_rss), FormatBytes(report.memory.budget),
+                      report.memory.n_slots, report.memory.n_experts);
+  return text;
+}
+
+void AddReport(Json& object, const RunReport& report) {
+  const PhaseStats& prefill = report.stats.prefill;
+  const PhaseStats& decode = report.stats.decode;
+  const double bandwidth = report.probes.disk_bandwidth;
+  const Bound bound = MakeBound(decode, bandwidth, report.probes.compute_seconds_per_token);
+  const Bound prefill_bound = MakeBound(prefill, bandwidth, std::nullopt);
+  object.Set("ram_budget", report.memory.budget)
+      .Set("peak_rss", report.peak_rss)
+      .Set("slots", report.memory.n_slots)
+      .Set("slot_bytes", report.memory.slots)
+      .Set("experts", report.memory.n_experts)
+      .Set("prefill_tokens", prefill.tokens)
+      .Set("prefill_seconds", prefill.seconds)
+      .Set("prefill_tps", prefill.tokens_per_second())
+      .Set("disk_bytes_prefill", prefill.disk_bytes)
+      .Set("prefill_wait_seconds", prefill.wait_seconds)
+      .Set("prefill_disk_bound_seconds", prefill_bound.disk_seconds)
+      .Set("decode_tokens", decode.tokens)
+      .Set("decode_seconds", decode.seconds)
+      .Set("decode_tps", decode.tokens_per_second())
+      .Set("decode_ms_p50", Quantile(report.stats.decode_ms, 0.5))
+      .Set("decode_ms_p95", Quantile(report.stats.decode_ms, 0.95))
+      .Set("hit_rate", decode.hit_rate())
+      .Set("evictions", decode.evictions)
+      .Set("disk_bytes_decode", decode.disk_bytes)
+      .Set("decode_wait_seconds", decode.wait_seconds)
+      .Set("disk_bandwidth_probe", bandwidth)
+      .Set("compute_seconds_per_token", report.probes.compute_seconds_per_token.value_or(0.0))
+      .Set("bound_tps", bound.tokens_per_second(decode.tokens))
+      .Set("percent_of_bound", bound.percent(decode.seconds));
+}
+
+std::string HashLogits(std::span<const float> logits) {
+  uint64_t hash = 0xcbf29ce484222325;
+  for (const float logit : logits) {
+    const auto bits = std::bit_cast<uint32_t>(logit);
+    for (int shift = 0; shift < 32; shift += 8) {
+      hash ^= (bits >> shift) & 0xFF;
+      hash *= 0x100000001b3;
+    }
+  }
+  return std::format("{:016x}", hash);
+}
+
+}  // namespace moestro

@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: MIT
+// What a run tells the user: errors, the summary on stderr, the numbers of --json.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+
+#include "base/json.h"
+#include "base/result.h"
+#include "engine/engine_options.h"
+#include "engine/run_stats.h"
+
+namespace moestro {
+
+class Engine;
+
+// Prints "moestro: <message>" to stderr and gives the exit code: 2 for kUsage, else 1.
+int PrintError(const Error& error);
+// 0, or what PrintError gives.
+int ExitCode(const Status& status);
+
+// What the hardware would allow for the work of one phase. It cannot be faster than its bytes come
+// from the disk, nor than it computes with every expert at hand.
+struct Bound {
+  double disk_seconds = 0.0;
+  double compute_seconds = 0.0;  // 0: unknown
+  double seconds() const { return disk_seconds > compute_seconds ? disk_seconds : compute_seconds; }
+  // Of `tokens`, and of the bound that `actual` seconds reached; 0 when there is no bound.
+  double tokens_per_second(uint64_t tokens) const;
+  double percent(double actual) const;
+};
+
+// What the machine gives, measured in this process after the work.
+struct Probes {
+  double disk_bandwidth = 0.0;                      // bytes per second; 0: not measured
+  std::optional<double> compute_seconds_per_token;  // nullopt: one token's experts do not fit
+};
+// `always`: probe the disk even if nothing was read.
+Result<Probes> Measure(Engine& engine, bool always);
+
+// compute_seconds_per_token holds for decode; pass nullopt for prefill.
+Bound MakeBound(const PhaseStats& phase, double disk_bandwidth,
+                std::optional<double> compute_seconds_per_token);
+
+struct RunReport {
+  RunStats stats;
+  Probes probes;
+  MemoryPlan memory;
+  uint64_t peak_rss = 0;  // bytes
+};
+
+// Several lines for people, with a final newline.
+std::string SummaryText(const RunReport& report);
+// The same numbers under the names of `bench --json`, added to `object`.
+void AddReport(Json& object, const RunReport& report);
+
+// FNV-1a of the bits, as 16 hex digits: equal hashes mean bit-identical logits.
+std::string HashLogits(std::span<const float> logits);
+
+}  // namespace moestro

@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: MIT
+#include "cli/report.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "base/bytes.h"
+
+namespace moestro {
+namespace {
+
+RunReport Example() {
+  RunReport report;
+  report.stats.prefill = {.tokens = 128, .seconds = 8.0, .expert_uses = 600, .hits = 100,
+                          .misses = 500, .disk_bytes = 8 * kGiB};
+  report.stats.decode = {.tokens = 10, .seconds = 2.0, .wait_seconds = 0.5, .expert_uses = 400,
+                         .hits = 300, .misses = 100, .disk_bytes = 3 * kGiB};
+  report.stats.decode_ms = {200, 200, 200, 200, 200, 200, 200, 200, 200, 200};
+  report.probes = {.disk_bandwidth = 2.0 * static_cast<double>(kGiB),
+                   .compute_seconds_per_token = 0.1};
+  report.memory.budget = 4 * kGiB;
+  report.peak_rss = 3 * kGiB;
+  return report;
+}
+
+TEST(Bound, IsTheSlowerOfDiskAndProcessor) {
+  const RunReport report = Example();
+  const Bound bound = MakeBound(report.stats.decode, report.probes.disk_bandwidth,
+                                report.probes.compute_seconds_per_token);
+  EXPECT_DOUBLE_EQ(bound.disk_seconds, 1.5);
+  EXPECT_DOUBLE_EQ(bound.compute_seconds, 1.0);
+  EXPECT_DOUBLE_EQ(bound.seconds(), 1.5);
+  EXPECT_DOUBLE_EQ(bound.percent(2.0), 75.0);
+  EXPECT_DOUBLE_EQ(bound.tokens_per_second(10), 10.0 / 1.5);
+  EXPECT_DOUBLE_EQ(MakeBound(report.stats.decode, 0.0, 0.1).seconds(), 1.0);
+}
+
+TEST(Bound, NothingKnownIsZeroNotNonsense) {
+  const Bound bound = MakeBound({}, 0.0, std::nullopt);
+  EXPECT_EQ(bound.seconds(), 0.0);
+  EXPECT_EQ(bound.tokens_per_second(10), 0.0);
+  EXPECT_EQ(bound.percent(0.0), 0.0);
+}
+
+TEST(Report, JsonHasTheNamesThatScriptsReadAndTheirValues) {
+  Json object = Json::Object();
+  AddReport(object, Example());
+  const auto number = [&](const char* key) {
+    const auto value = object.Find(key);
+    EXPECT_TRUE(value) << key;
+    return value ? value->number().value_or(-1.0) : -1.0;
+  };
+  EXPECT_EQ(number("ram_budget"), static_cast<double>(4 * kGiB));
+  EXPECT_EQ(number("peak_rss"), static_cast<double>(3 * kGiB));
+  EXPECT_EQ(number("prefill_tokens"), 128.0);
+  EXPECT_EQ(number("prefill_tps"), 16.0);
+  EXPECT_EQ(number("prefill_disk_bound_seconds"), 4.0);
+  EXPECT_EQ(number("decode_tokens"), 10.0);
+  EXPECT_EQ(number("decode_tps"), 5.0);
+  EXPECT_EQ(number("decode_ms_p50"), 200.0);
+  EXPECT_EQ(number("decode_ms_p95"), 200.0);
+  EXPECT_EQ(number("hit_rate"), 0.75);
+  EXPECT_EQ(number("disk_bytes_decode"), static_cast<double>(3 * kGiB));
+  EXPECT_EQ(number("disk_bandwidth_probe"), static_cast<double>(2 * kGiB));
+  EXPECT_DOUBLE_EQ(number("bound_tps"), 10.0 / 1.5);
+  EXPECT_DOUBLE_EQ(number("percent_of_bound"), 75.0);
+}
+
+TEST(Report, SummarySaysWhatMattersInAFewLines) {
+  const std::string text = SummaryText(Example());
+  for (const char* part : {"16.0 tok/s", "5.0 tok/s", "75.0 % hits", "11.0 GiB read",
+                           "set by the disk; 75.0 % reached", "3.0 GiB peak of a budget of 4.0 GiB"}) {
+    EXPECT_NE(text.find(part), std::string::npos) << part << "\n" << text;
+  }
+  EXPECT_EQ(std::ranges::count(text, '\n'), 5);
+}
+
+TEST(HashLogits, DependsOnEveryBit) {
+  const std::vector<float> a = {1.0F, 2.0F};
+  EXPECT_EQ(HashLogits(a), HashLogits(std::vector<float>{1.0F, 2.0F}));
+  EXPECT_NE(HashLogits(a), HashLogits(std::vector<float>{2.0F, 1.0F}));
+  EXPECT_NE(HashLogits(std::vector<float>{0.0F}), HashLogits(std::vector<float>{-0.0F}));
+  EXPECT_EQ(HashLogits({}), "cbf29ce484222325");
+}
+
+TEST(PrintError, UsageIsTwoAnythingElseOne) {
+  EXPECT_EQ(ExitCode({}), 0);
+  EXPECT_EQ(ExitCode(Fail(Errc::kUsage, "u")), 2);
+  EXPECT_EQ(ExitCode(Fail(Errc::kIo, "i")), 1);
+  EXPECT_EQ(ExitCode(Fail(Errc::kInvalidFile, "f")), 1);
+}
+
+}  // namespace
+}  // namespace moestro

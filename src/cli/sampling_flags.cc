@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: MIT
+#include "cli/sampling_flags.h"
+
+#include <CLI/CLI.hpp>
+#include <charconv>
+#include <string>
+#include <string_view>
+#include <system_error>
+
+#include "cli/common_flags.h"
+#include "cli/text_input.h"
+
+namespace moestro {
+namespace {
+
+// "15043+1.5", "15043-1": token and bias.
+Status AddLogitBias(const std::string& text, SamplingOptions& options) {
+  const char* end = text.data() + text.size();
+  Token token = 0;
+  float bias = 0.0F;
+  const auto [after, error] = std::from_chars(text.data(), end, token);
+  if (error == std::errc{} && after != end && (*after == '+' || *after == '-')) {
+    const char* number = *after == '+' ? after + 1 : after;
+    const auto [stop, bias_error] = std::from_chars(number, end, bias);
+    if (bias_error == std::errc{} && stop == end) {
+      options.logit_bias.emplace_back(token, bias);
+      return {};
+    }
+  }
+  return Fail(Errc::kUsage, "'{}' is not a logit bias; write for example 15043+1 or 15043-1.5", text);
+}
+
+}  // namespace
+
+void AddSamplingFlags(CLI::App& app, SamplingOptions& options) {
+  SamplingOptions& o = options;
+  app.option_defaults()->group("Sampling (names and defaults of llama.cpp)");
+  const auto add = [&app](const std::string& names, auto& value, const std::string& help) {
+    app.add_option(names, value, help)->capture_default_str();
+  };
+  add("--temp", o.temp, "temperature; 0 takes the likeliest token");
+  add("--top-k", o.top_k, "keep the k likeliest tokens; 0 is off");
+  add("--top-p", o.top_p, "keep the likeliest tokens up to this probability; 1 is off");
+  add("--min-p", o.min_p, "drop tokens below this share of the best probability; 0 is off");
+  add("--typical,--typical-p", o.typical, "locally typical sampling; 1 is off");
+  add("--top-nsigma", o.top_n_sigma, "keep tokens within n sigma of the best logit; -1 is off");
+  add("--xtc-probability", o.xtc_probability, "chance to exclude top choices; 0 is off");
+  add("--xtc-threshold", o.xtc_threshold, "what counts as a top choice");
+  add("--dynatemp-range", o.dynatemp_range, "dynamic temperature: temp +- this; 0 is off");
+  add("--dynatemp-exp", o.dynatemp_exp, "exponent of the dynamic temperature");
+  add("--repeat-last-n", o.repeat_last_n, "tokens looked at for repetition; 0 is off, -1 context");
+  add("--repeat-penalty", o.repeat_penalty, "divides repeated tokens' logits; 1 is off");
+  add("--presence-penalty", o.presence_penalty, "subtracted from tokens seen before; 0 is off");
+  add("--frequency-penalty", o.frequency_penalty, "the same for each time seen; 0 is off");
+  add("--dry-multiplier", o.dry_multiplier, "strength of DRY repetition control; 0 is off");
+  add("--dry-base", o.dry_base, "growth of DRY's penalty with the length of a repetition");
+  add("--dry-allowed-length", o.dry_allowed_length, "longest repetition DRY leaves alone");
+  add("--dry-penalty-last-n", o.dry_penalty_last_n, "tokens DRY looks at; 0 is off, -1 context");
+  add("--mirostat", o.mirostat, "0 off, 1 Mirostat, 2 Mirostat 2.0");
+  add("--mirostat-ent", o.mirostat_ent, "Mirostat's target entropy, tau");
+  add("--mirostat-lr", o.mirostat_lr, "Mirostat's learning rate, eta");
+  app.add_flag("--ignore-eos", o.ignore_eos, "never end the text by an end token");
+  AddParsedFlag(app, "--logit-bias", "TOKEN(+/-)BIAS", "adds to the logit of one token",
+                [&o](const std::string& text) { return AddLogitBias(text, o); });
+  CLI::Option* grammar = app.add_option("--grammar", o.grammar, "GBNF grammar the text must follow");
+  app.add_option_function<std::string>(
+         "--grammar-file",
+         [&o](const std::string& path) {
+           auto text = ReadTextFile(path);
+           if (!text) throw CLI::ValidationError("--grammar-file", text.error().message);
+           o.grammar = *std::move(text);
+         },
+         "the grammar from a file")
+      ->type_name("FILE")
+      ->excludes(grammar);
+}
+
+}  // namespace moestro

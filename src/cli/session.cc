@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: MIT
+#include "cli/session.h"
+
+#include <algorithm>
+
+#include "base/log.h"
+#include "compute/device.h"
+#include "model/gguf_file.h"
+#include "model/read_spec.h"
+
+namespace moestro {
+
+uint32_t ResolveThreads(uint32_t threads) { return threads > 0 ? threads : PhysicalCores(); }
+
+Progress ShowOn(ProgressBar& bar) {
+  return [&bar](const char* what, uint64_t done, uint64_t total) { bar.Update(what, done, total); };
+}
+
+Result<std::unique_ptr<Session>> Session::Open(const std::string& path,
+                                               const EngineOptions& engine,
+                                               const SamplingOptions& sampling) {
+  // Our own reader goes first: it survives damaged files, libllama's need not.
+  TRY(const GgufFile file, GgufFile::Open(path));
+  TRY(const ModelSpec spec, ReadSpec(file));
+  TRY(Vocab vocab, Vocab::Load(path));
+  if (!vocab.has_text()) {
+    return Fail(Errc::kInvalidRequest,
+                "{} has no tokenizer, so it can neither read nor write text; 'moestro bench' and "
+                "'moestro logits --tokens' work on it",
+                path);
+  }
+  const uint32_t n_ctx = std::min(engine.ctx, spec.n_ctx_train);
+  TRY(Sampler sampler, Sampler::Create(sampling, vocab, spec.n_vocab, n_ctx));
+  std::unique_ptr<Session> session(new Session(std::move(vocab), std::move(sampler)));
+  TRY(session->engine_, Engine::Open(path, engine, ShowOn(session->bar_)));
+  session->interrupt_ = std::make_unique<InterruptGuard>(*session->engine_);
+  LogInfo("{}", session->engine_->description());
+  return session;
+}
+
+Result<Generated> Session::Continue(std::span<const Token> tokens, const GenerateOptions& options,
+                                    const std::function<bool(std::string_view)>& emit) {
+  EngineStepper stepper(*engine_);
+  const TextParts parts{.pick = [this](std::span<const float> l) { return sampler_.Pick(l); },
+                        .piece = [this](Token token) { return vocab_.Piece(token); },
+                        .is_end = [this](Token token) { return vocab_.is_end(token); },
+                        .emit = [this, &emit](std::string_view text) {
+                          bar_.Clear();
+                          return emit(text);
+                        }};
+  // At least one token must be evaluated again: its logits are gone.
+  const size_t longest = tokens.empty() ? 0 : tokens.size() - 1;
+  const size_t kept = std::min(CommonPrefix(sequence_, tokens), longest);
+  sampler_.RestartGrammar();
+  sampler_.Observe(tokens.subspan(kept));
+  interrupt_->BeginWork();
+  Result<Generated> result = Fail(Errc::kInterrupted, "");
+  do {
+    engine_->Rewind(static_cast<uint32_t>(kept));
+    result = Generate(stepper, parts, tokens.subspan(kept), options);
+    // A Ctrl-C that came too late for the text before this one stops the engine only now.
+  } while (result && result->reason == StopReason::kInterrupted && !interrupt_->interrupted());
+  interrupt_->EndWork();
+  bar_.Clear();
+  sequence_.assign(tokens.begin(), tokens.end());
+  if (result) sequence_.insert(sequence_.end(), result->tokens.begin(), result->tokens.end());
+  sequence_.resize(std::min<size_t>(sequence_.size(), engine_->position()));
+  return result;
+}
+
+}  // namespace moestro

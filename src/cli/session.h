@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: MIT
+// A model ready to write: vocabulary, sampler and engine around one text.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "base/progress.h"
+#include "base/result.h"
+#include "cli/interrupt.h"
+#include "decode/engine_stepper.h"
+#include "decode/generate.h"
+#include "decode/sampler.h"
+#include "engine/engine.h"
+#include "model/vocab.h"
+
+namespace moestro {
+
+// The flag --threads resolved: 0 becomes the physical cores.
+uint32_t ResolveThreads(uint32_t threads);
+
+// A Progress that draws on `bar`, which must outlive it.
+Progress ShowOn(ProgressBar& bar);
+
+class Session {
+ public:
+  // Loads the vocabulary and checks the sampling options before it opens the engine, so that cheap
+  // mistakes are reported at once. kInvalidRequest for a model without a tokenizer.
+  static Result<std::unique_ptr<Session>> Open(const std::string& path, const EngineOptions& engine,
+                                               const SamplingOptions& sampling);
+
+  const Vocab& vocab() const { return vocab_; }
+  Engine& engine() { return *engine_; }
+
+  // Makes the text be `tokens`, reusing what it already has in common with them, and continues it.
+  // `emit` as in TextParts. Ctrl-C ends it with StopReason::kInterrupted.
+  Result<Generated> Continue(std::span<const Token> tokens, const GenerateOptions& options,
+                             const std::function<bool(std::string_view)>& emit);
+
+ private:
+  Session(Vocab vocab, Sampler sampler) : vocab_(std::move(vocab)), sampler_(std::move(sampler)) {}
+
+  Vocab vocab_;
+  Sampler sampler_;  // borrows vocab_'s data
+  ProgressBar bar_{ProgressBar::Stderr()};
+  std::unique_ptr<Engine> engine_;
+  std::unique_ptr<InterruptGuard> interrupt_;
+  std::vector<Token> sequence_;  // what the engine holds
+};
+
+}  // namespace moestro
