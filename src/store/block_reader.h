@@ -17,16 +17,17 @@
 namespace moestro {
 
 struct BlockRead {
-  uint32_t file = 0;             // index into the files the reader was opened with
-  uint64_t offset = 0;           // REQUIRES: a multiple of block()
-  std::span<std::byte> to;       // REQUIRES: address and size multiples of block()
-  uint64_t tag = 0;              // comes back with the result
+  uint32_t file = 0;    // index into the files the reader was opened with
+  uint64_t offset = 0;  // REQUIRES: a multiple of block()
+  // REQUIRES: address and size multiples of block(). Fastest in huge pages, see ReadQueueOptions.
+  std::span<std::byte> to;
+  uint64_t tag = 0;  // comes back with the result
 };
 
 struct BlockDone {
   uint64_t tag = 0;
-  int error = 0;        // 0 or an errno value
-  uint64_t bytes = 0;   // what arrived; fewer than asked at the end of the file or by a fault
+  int error = 0;       // 0 or an errno value
+  uint64_t bytes = 0;  // what arrived; fewer than asked at the end of the file or by a fault
 };
 
 class BlockReader {

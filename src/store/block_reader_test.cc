@@ -3,13 +3,20 @@
 #include "store/block_reader.h"
 
 #include <gtest/gtest.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
 
 #include <algorithm>
 #include <array>
+#include <cerrno>
+#include <cstddef>
 #include <filesystem>
 #include <map>
 #include <random>
 #include <set>
+#include <thread>
 
 #include "store/read_queue.h"
 #include "store/test_files.h"
@@ -51,7 +58,7 @@ class Readers : public testing::TestWithParam<Place> {
   std::unique_ptr<TempDir> dir_;
 };
 
-#define OPEN_OR_SKIP(name, ...)   \
+#define OPEN_OR_SKIP(name, ...)    \
   const auto name = (__VA_ARGS__); \
   if (!name) GTEST_SKIP() << "io_uring is not available here"
 
@@ -97,8 +104,8 @@ TEST_P(Readers, ReadsPastTheEndAreShort) {
   const auto path = Write("short", RandomBytes(kBlock + 100, 1));
   OPEN_OR_SKIP(reader, Open({path}));
   const AlignedMemory memory(8 * kBlock);
-  ASSERT_TRUE(reader->Submit(
-      {.file = 0, .offset = 0, .to = memory.span().first(4 * kBlock), .tag = 1}));
+  ASSERT_TRUE(
+      reader->Submit({.file = 0, .offset = 0, .to = memory.span().first(4 * kBlock), .tag = 1}));
   ASSERT_TRUE(reader->Submit(
       {.file = 0, .offset = 2 * kBlock, .to = memory.span().subspan(4 * kBlock), .tag = 2}));
   std::map<uint64_t, BlockDone> results;
@@ -116,10 +123,11 @@ TEST_P(Readers, ReadsPastTheEndAreShort) {
 TEST_P(Readers, FullQueueRefusesAndPollAloneMakesProgress) {
   const auto path = Write("file", RandomBytes(64 * kBlock, 1));
   OPEN_OR_SKIP(reader, Open({path}, 2));
-  const AlignedMemory memory(kBlock);
-  const BlockRead read{.file = 0, .offset = 0, .to = memory.span(), .tag = 5};
+  const AlignedMemory memory(2 * kBlock);
+  const BlockRead read{.file = 0, .offset = 0, .to = memory.span().first(kBlock), .tag = 5};
+  const BlockRead other{.file = 0, .offset = kBlock, .to = memory.span().subspan(kBlock), .tag = 6};
   EXPECT_TRUE(reader->Submit(read));
-  EXPECT_TRUE(reader->Submit(read));
+  EXPECT_TRUE(reader->Submit(other));
   EXPECT_FALSE(reader->Submit(read));
   std::array<BlockDone, 1> done;  // smaller than what is ready: the rest stays
   size_t n = 0;
@@ -145,7 +153,8 @@ TEST_P(Readers, TruncatedWhileOpenIsACleanError) {
   ASSERT_EQ(done.size(), 1U);
   ASSERT_TRUE(done[0].error.has_value());
   EXPECT_EQ(done[0].error->code, Errc::kIo);
-  EXPECT_TRUE(done[0].error->message.starts_with(path + " ends at byte ")) << done[0].error->message;
+  EXPECT_TRUE(done[0].error->message.starts_with(path + " ends at byte "))
+      << done[0].error->message;
 }
 
 TEST_P(Readers, DestroyedWithReadsInFlight) {
@@ -191,6 +200,37 @@ TEST(OpenReader, AutoAlwaysFindsOne) {
   ASSERT_TRUE(reader.has_value()) << reader.error().message;
   EXPECT_TRUE((*reader)->description().starts_with("io_uring, ") ||
               (*reader)->description().starts_with("pread x4, "));
+}
+
+// Refuses io_uring to the calling thread and its children for good, as container runtimes do.
+bool ForbidUring() {
+  std::array<sock_filter, 4> program{
+      sock_filter{BPF_LD | BPF_W | BPF_ABS, 0, 0, offsetof(seccomp_data, nr)},
+      sock_filter{BPF_JMP | BPF_JEQ | BPF_K, 0, 1, __NR_io_uring_setup},
+      sock_filter{BPF_RET | BPF_K, 0, 0, SECCOMP_RET_ERRNO | EPERM},
+      sock_filter{BPF_RET | BPF_K, 0, 0, SECCOMP_RET_ALLOW}};
+  const sock_fprog filter{.len = program.size(), .filter = program.data()};
+  return ::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 &&
+         ::prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter, 0, 0) == 0;
+}
+
+TEST(OpenReader, FallsBackWhereUringIsForbidden) {
+  const TempDir dir;
+  const auto path = dir.Write("file", RandomBytes(100, 1));
+  std::thread([&] {
+    if (!ForbidUring()) GTEST_SKIP() << "this kernel has no seccomp filters";
+    const auto found = OpenReader({}, {path});
+    ASSERT_TRUE(found.has_value()) << found.error().message;
+    EXPECT_TRUE((*found)->description().starts_with("pread x4, ")) << (*found)->description();
+    const auto forced = OpenReader({.kind = ReaderKind::kUring}, {path});
+    ASSERT_FALSE(forced.has_value());
+    EXPECT_EQ(forced.error().code, Errc::kUnsupported);
+    EXPECT_EQ(forced.error().message,
+              "io_uring is not available here: Operation not permitted (--reader pread works)");
+    const auto missing = OpenReader({}, {"/no/such/file.gguf"});
+    ASSERT_FALSE(missing.has_value());
+    EXPECT_EQ(missing.error().code, Errc::kIo);
+  }).join();
 }
 
 TEST(ParseReaderKind, NamesAndErrors) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// A disk that fails on purpose: wraps any reader, so that tests can inject faults into a real engine.
+// A disk that fails on purpose: wraps any reader, so that tests inject faults into a real engine.
 #pragma once
 
 #include <cstdint>
@@ -17,8 +17,8 @@ namespace moestro {
 class FaultPlan {
  public:
   struct Fault {
-    int error = 0;                       // an errno value; 0: no error
-    std::optional<uint64_t> at_most;     // bytes that may arrive; empty: all
+    int error = 0;                    // an errno value; 0: no error
+    std::optional<uint64_t> at_most;  // bytes that may arrive; empty: all
   };
 
   FaultPlan& ErrorAt(uint64_t nth, int error) { return Add({nth, false, {error, {}}}); }
@@ -26,7 +26,7 @@ class FaultPlan {
   FaultPlan& ShortAt(uint64_t nth, uint64_t bytes) { return Add({nth, false, {0, bytes}}); }
   FaultPlan& ShortFrom(uint64_t nth, uint64_t bytes) { return Add({nth, true, {0, bytes}}); }
 
-  Fault At(uint64_t nth) const;                         // the first rule that fits
+  Fault At(uint64_t nth) const;                            // the first rule that fits
   static void Apply(const Fault& fault, BlockDone& done);  // rewrites a result accordingly
 
  private:

@@ -16,8 +16,8 @@ namespace moestro {
 
 struct MemoryScript {
   enum class Order : uint8_t { kSubmitted, kReversed, kByHand };
-  unsigned polls = 0;                // calls of Poll() that come back empty before a read finishes
-  Order order = Order::kSubmitted;   // of reads that may finish in one call
+  unsigned polls = 0;               // calls of Poll() that come back empty before a read finishes
+  Order order = Order::kSubmitted;  // of reads that may finish in one call
   unsigned queue_depth = 32;
   FaultPlan faults = {};
 };

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Files opened for reading past the page cache where the file system allows it. Shared by the readers.
+// Files opened for reading past the page cache where the file system allows it, for all readers.
 #pragma once
 
 #include <cstdint>

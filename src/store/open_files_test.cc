@@ -17,7 +17,8 @@ namespace {
 
 TEST(OpenFiles, EmptyFileAndBlock) {
   const TempDir dir;
-  const auto files = OpenFiles::Open({dir.Write("empty", {}), dir.Write("full", RandomBytes(5, 1))});
+  const auto files =
+      OpenFiles::Open({dir.Write("empty", {}), dir.Write("full", RandomBytes(5, 1))});
   ASSERT_TRUE(files.has_value()) << files.error().message;
   EXPECT_EQ(files->size(), 2U);
   EXPECT_GE(files->block(), OpenFiles::kMinBlock);

@@ -49,9 +49,9 @@ class PreadReader final : public BlockReader {
   std::mutex mutex_;
   std::condition_variable has_work_;
   std::condition_variable has_finished_;
-  std::deque<BlockRead> waiting_;     // guarded by mutex_
-  std::vector<BlockDone> finished_;   // guarded by mutex_
-  bool is_stopping_ = false;          // guarded by mutex_
+  std::deque<BlockRead> waiting_;    // guarded by mutex_
+  std::vector<BlockDone> finished_;  // guarded by mutex_
+  bool is_stopping_ = false;         // guarded by mutex_
   // Size of finished_, readable without the lock: keeps Poll() cheap when nothing happened.
   std::atomic<size_t> n_finished_ = 0;
 

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT
 #include "store/probe.h"
 
+#include <sys/mman.h>
+
 #include <algorithm>
 #include <chrono>
 #include <cstdlib>
@@ -65,6 +67,19 @@ std::vector<uint64_t> Sample(uint64_t count, uint64_t wanted, uint64_t seed) {
 
 using Memory = std::unique_ptr<std::byte, decltype(&std::free)>;
 
+// Huge pages, like the memory that real reads land in: with small ones the same disk gives half.
+Memory AllocateLanding(uint64_t size, uint64_t block) {
+  constexpr uint64_t kHugePage = 2 * kMiB;
+  const uint64_t alignment = size >= kHugePage ? std::max(kHugePage, block) : block;
+  const uint64_t capacity = AlignUp(size, alignment);
+  Memory memory{static_cast<std::byte*>(std::aligned_alloc(alignment, capacity)), &std::free};
+  if (!memory) return memory;
+  // Advice: failing costs speed only.
+  if (alignment >= kHugePage) ::madvise(memory.get(), capacity, MADV_HUGEPAGE);
+  std::fill_n(memory.get(), size, std::byte{0});  // page faults must not be timed
+  return memory;
+}
+
 // Reads all targets, `depth` at a time; returns the bytes that arrived.
 Result<uint64_t> ReadAll(BlockReader& reader, std::span<const Target> targets, unsigned depth,
                          std::span<std::byte> memory) {
@@ -111,14 +126,12 @@ Result<BandwidthProbe> ProbeBandwidth(BlockReader& reader, std::span<const Exten
   std::vector<Target> targets;
   for (const uint64_t n : Sample(cuts.count(), wanted, options.seed)) targets.push_back(cuts.at(n));
 
-  const Memory memory{static_cast<std::byte*>(std::aligned_alloc(block, request * depth)),
-                      &std::free};
+  const Memory memory = AllocateLanding(request * depth, block);
   if (!memory) {
     return Fail(Errc::kNoMemory, "disk bandwidth probe: no memory for {}",
                 FormatBytes(request * depth));
   }
   const std::span<std::byte> landing(memory.get(), request * depth);
-  std::ranges::fill(landing, std::byte{0});  // page faults must not be timed
 
   const auto start = std::chrono::steady_clock::now();
   TRY(const uint64_t bytes, ReadAll(reader, targets, depth, landing));

@@ -13,7 +13,7 @@ namespace moestro {
 
 struct BandwidthProbe {
   double bytes_per_second = 0.0;
-  uint64_t bytes = 0;   // read by the probe
+  uint64_t bytes = 0;  // read by the probe
   double seconds = 0.0;
 };
 

@@ -149,9 +149,8 @@ bool ReadQueue::SubmitNext(Urgency urgency) {
   Read& read = reads_[index];
   const uint64_t rest = read.window.length - read.handed_out;
   const Index part = Allocate(parts_, free_parts_);
-  parts_[part] = {.read = index,
-                  .begin = read.handed_out,
-                  .length = std::min(read.part_bytes, rest)};
+  parts_[part] = {
+      .read = index, .begin = read.handed_out, .length = std::min(read.part_bytes, rest)};
   if (!SubmitPart(part)) {
     free_parts_.push_back(part);
     return false;
@@ -256,10 +255,11 @@ Error ReadQueue::Describe(const Part& part, const BlockDone& result) const {
     return {Errc::kIo, std::format("cannot read {} at offset {}: {} (tried twice)", name, offset,
                                    ErrnoText(result.error))};
   }
-  return {Errc::kIo, std::format("{} ends at byte {}, before byte {} that is needed: was it cut off "
-                                 "while in use?",
-                                 name, offset + result.bytes,
-                                 read.asked.from.offset + read.asked.from.length)};
+  return {
+      Errc::kIo,
+      std::format("{} ends at byte {}, before byte {} that is needed: was it cut off "
+                  "while in use?",
+                  name, offset + result.bytes, read.asked.from.offset + read.asked.from.length)};
 }
 
 }  // namespace moestro

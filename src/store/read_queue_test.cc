@@ -178,8 +178,7 @@ TEST(ReadQueue, PromoteMovesAWaitingReadAheadOfSpeculation) {
 }
 
 TEST(ReadQueue, PromotedInFlightIsRetriedAheadOfSpeculation) {
-  Fixture f(40 * kBlock,
-            {.order = Order::kByHand, .faults = FaultPlan().ErrorAt(0, EIO)},
+  Fixture f(40 * kBlock, {.order = Order::kByHand, .faults = FaultPlan().ErrorAt(0, EIO)},
             {.max_request = kBlock, .max_in_flight = 1, .max_speculative = 1});
   f.Ask(1, 1 * kBlock, kBlock, Urgency::kSpeculative);
   f.Pump();

@@ -3,7 +3,8 @@
 // the same few cores compute.
 //
 // Submit() only prepares a read; the next Poll() or Wait() hands all prepared ones to the kernel in
-// one system call. Poll() makes no system call when nothing is prepared and nothing has finished.
+// one system call, so a read starts no earlier than that. Poll() makes no system call when
+// nothing is prepared and nothing has finished.
 //
 // Thread rule: the thread that opens the reader calls every method (the kernel enforces it).
 #pragma once

@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: MIT
+// Disk bandwidth and its cost in CPU time, by reader, request size and depth.
+//
+//   store_bench FILE [MIB_PER_RUN [busy] [small-pages]]
+//
+// Reads random aligned places of FILE through a ReadQueue, as the engine does, one line per
+// setting:
+//   reader request depth MiB/s cpu_s_per_GiB own_s_per_GiB
+// cpu counts all threads of the process, own the calling thread alone: that is what computation on
+// the same cores loses. With "busy" the calling thread polls every 50 us between pieces of
+// arithmetic instead of sleeping; own then is how much longer the arithmetic took. Reads land in
+// huge pages, as the engine's do, unless "small-pages" is given.
+#include <sys/mman.h>
+#include <sys/resource.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <memory>
+#include <random>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/bytes.h"
+#include "store/read_queue.h"
+
+namespace moestro {
+namespace {
+
+struct Setting {
+  ReaderKind kind = ReaderKind::kUring;
+  uint64_t request = kMiB;
+  unsigned depth = 8;
+  bool is_busy = false;
+  bool has_small_pages = false;
+};
+
+double CpuSeconds(int who) {
+  rusage usage = {};
+  ::getrusage(who, &usage);
+  const auto seconds = [](const timeval& t) {
+    return static_cast<double>(t.tv_sec) + static_cast<double>(t.tv_usec) * 1e-6;
+  };
+  return seconds(usage.ru_utime) + seconds(usage.ru_stime);
+}
+
+double Now() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+// About 50 us of arithmetic that the compiler cannot drop.
+double Arithmetic() {
+  double x = 1.0;
+  for (int i = 0; i < 10'000; ++i) x = x * 1.0000001 + 1e-9;
+  volatile double sink = x;
+  return sink;
+}
+
+// CPU seconds that one call takes when nothing is read.
+double ArithmeticSeconds() {
+  const double start = CpuSeconds(RUSAGE_THREAD);
+  for (int i = 0; i < 5000; ++i) Arithmetic();
+  return (CpuSeconds(RUSAGE_THREAD) - start) / 5000;
+}
+
+using Memory = std::unique_ptr<std::byte, decltype(&std::free)>;
+
+Status Run(const Setting& setting, const std::string& path, uint64_t total) {
+  TRY(const std::unique_ptr<BlockReader> reader,
+      OpenReader({.kind = setting.kind, .queue_depth = setting.depth, .threads = setting.depth},
+                 {path}));
+  // The queue gets two extents for each device read, so that it never runs dry.
+  const unsigned n_landings = setting.depth * 2;
+  const uint64_t capacity = AlignUp(setting.request * n_landings, 2 * kMiB);
+  const Memory memory{static_cast<std::byte*>(std::aligned_alloc(2 * kMiB, capacity)), &std::free};
+  if (!memory) return Fail(Errc::kNoMemory, "no memory for {} reads", n_landings);
+  ::madvise(memory.get(), capacity, setting.has_small_pages ? MADV_NOHUGEPAGE : MADV_HUGEPAGE);
+  std::fill_n(memory.get(), capacity, std::byte{0});
+
+  ReadQueue queue(*reader, {path},
+                  {.max_request = setting.request,
+                   .max_in_flight = setting.depth,
+                   .max_speculative = setting.depth});
+  const uint64_t n_places = std::filesystem::file_size(path) / setting.request;
+  std::mt19937_64 random(1);
+  uint64_t left = std::max<uint64_t>(total / setting.request, 1);
+  const uint64_t n_reads = left;
+  const auto ask = [&](uint64_t landing) {
+    const uint64_t offset = AlignDown(random() % n_places * setting.request, reader->block());
+    queue.Enqueue({.from = {.file = 0, .offset = offset, .length = setting.request},
+                   .landing = {memory.get() + landing * setting.request, setting.request},
+                   .tag = landing});
+    --left;
+  };
+  const double piece = setting.is_busy ? ArithmeticSeconds() : 0.0;
+  const double start = Now();
+  const double cpu = CpuSeconds(RUSAGE_SELF);
+  const double own = CpuSeconds(RUSAGE_THREAD);
+  uint64_t pieces = 0;
+  for (uint64_t i = 0; i < n_landings && left > 0; ++i) ask(i);
+  std::vector<ExtentDone> done;
+  while (!queue.idle()) {
+    done.clear();
+    if (setting.is_busy) {
+      Arithmetic();
+      ++pieces;
+      queue.Pump(done);
+    } else {
+      queue.Wait(done);
+    }
+    for (const ExtentDone& d : done) {
+      if (d.error) return std::unexpected(*d.error);
+      if (left > 0) ask(d.tag);
+    }
+  }
+  const double seconds = Now() - start;
+  const double useful = static_cast<double>(pieces) * piece;
+  const double gib = static_cast<double>(n_reads * setting.request) / static_cast<double>(kGiB);
+  std::printf("%-24s %8llu %5u %8.0f %8.3f %8.3f\n", reader->description().c_str(),
+              static_cast<unsigned long long>(setting.request), setting.depth, gib * 1024 / seconds,
+              (CpuSeconds(RUSAGE_SELF) - cpu - useful) / gib,
+              (CpuSeconds(RUSAGE_THREAD) - own - useful) / gib);
+  return {};
+}
+
+int Main(const std::string& path, uint64_t total, bool is_busy, bool has_small_pages) {
+  std::printf("%-24s %8s %5s %8s %8s %8s\n", "reader", "request", "depth", "MiB/s", "cpu_s/GiB",
+              "own_s/GiB");
+  for (const ReaderKind kind : {ReaderKind::kUring, ReaderKind::kPread}) {
+    for (const uint64_t request : {256 * kKiB, uint64_t{884'736}, kMiB, 4 * kMiB}) {
+      for (const unsigned depth : {1U, 2U, 4U, 8U, 16U, 32U}) {
+        const Status status = Run({kind, request, depth, is_busy, has_small_pages}, path, total);
+        if (status) continue;
+        std::fprintf(stderr, "%s\n", status.error().message.c_str());
+        return 1;
+      }
+    }
+  }
+  return 0;
+}
+
+}  // namespace
+}  // namespace moestro
+
+int main(int argc, char** argv) {
+  if (argc < 2) {
+    std::fprintf(stderr, "usage: store_bench FILE [MIB_PER_RUN [busy] [small-pages]]\n");
+    return 2;
+  }
+  const uint64_t mib = argc > 2 ? std::strtoull(argv[2], nullptr, 10) : 512;
+  const auto has = [&](std::string_view word) {
+    return std::any_of(argv + 1, argv + argc, [=](const char* arg) { return word == arg; });
+  };
+  return moestro::Main(argv[1], mib * moestro::kMiB, has("busy"), has("small-pages"));
+}
