@@ -52,9 +52,9 @@ void Quantise256(const ExpertKernel& self, const float* from, std::byte* to, int
     BlockQ8_K block;
     self.from_float(from + b * 256, &block, 256);
     std::memcpy(out->values, block.values, sizeof(out->values));
-    for (int i = 0; i < 16; ++i) out->bias[i] = -32 * block.sums[i];
+    std::memcpy(out->sums16, block.sums, sizeof(out->sums16));
     for (int i = 0; i < 8; ++i) {
-      out->sums[i] = static_cast<int16_t>(block.sums[2 * i] + block.sums[2 * i + 1]);
+      out->sums32[i] = static_cast<int16_t>(block.sums[2 * i] + block.sums[2 * i + 1]);
     }
     out->scale = block.scale;
   }

@@ -23,12 +23,12 @@ struct Activation32 {
 // 256 values of Q8_K.
 struct Activation256 {
   int8_t values[256];
-  int32_t bias[16];  // -32 * sum of 16 values: Q6_K's offset
-  int16_t sums[8];   // of 32 values
+  int16_t sums16[16];  // of 16 values each
+  int16_t sums32[8];   // of 32 values each
   float scale;
 };
 
-// For ExpertKernel::quantise; kOffset as in Activation32::bias.
+// For ExpertKernel::quantise. Nothing reads -kOffset * sum but the kernels of types with that offset.
 template <int32_t kOffset>
 void Quantise32(const ExpertKernel& self, const float* from, std::byte* to, int64_t n);
 void Quantise256(const ExpertKernel& self, const float* from, std::byte* to, int64_t n);

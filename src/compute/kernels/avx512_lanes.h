@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Sixteen rows in a 512-bit register: what formats.h and tile.h need from AVX-512 with VNNI.
+// Sixteen rows in a 512-bit register: what the formats and tile.h need from AVX-512 with VNNI.
 // Include only in files compiled for it.
 #pragma once
 
@@ -16,6 +16,7 @@ struct Avx512Lanes {
   using Float = __m512;
   static constexpr int kQuads = 4;      // rows / 4
   static constexpr int kMaxTokens = 16;  // 16 sums + 8 registers of weights + temporaries <= 32
+  static constexpr int kMaxTokens256 = 8;
   // dpbusd takes unsigned weights: signed ones are shifted by this.
   static constexpr int32_t kSignedOffset = 128;
 
@@ -34,15 +35,19 @@ struct Avx512Lanes {
     const auto load = [&](int q) {
       return _mm_loadu_si128(reinterpret_cast<const __m128i*>(quad[q] + offset));
     };
-    __m512i v = _mm512_castsi128_si512(load(0));
-    v = _mm512_inserti32x4(v, load(1), 1);
-    v = _mm512_inserti32x4(v, load(2), 2);
-    return _mm512_inserti32x4(v, load(3), 3);
+    const __m256i low = _mm256_inserti128_si256(_mm256_castsi128_si256(load(0)), load(1), 1);
+    const __m256i high = _mm256_inserti128_si256(_mm256_castsi128_si256(load(2)), load(3), 1);
+    return _mm512_inserti64x4(_mm512_castsi256_si512(low), high, 1);
   }
   // Halves -> floats, lane 4q + i from quad q's row i at quad[q] + i * stride.
   static Float GatherHalves(const std::byte* const (&quad)[kQuads], size_t stride) {
     return _mm512_cvtph_ps(_mm256_set_m128i(Halves8(quad[2], quad[3], stride),
                                             Halves8(quad[0], quad[1], stride)));
+  }
+  // Two bytes instead, as an unsigned number.
+  static Int Gather2(const std::byte* const (&quad)[kQuads], size_t stride) {
+    return _mm512_cvtepu16_epi32(_mm256_set_m128i(Halves8(quad[2], quad[3], stride),
+                                                  Halves8(quad[0], quad[1], stride)));
   }
   // The low half of each lane as a float.
   static Float LowHalf(Int v) { return _mm512_cvtph_ps(_mm512_cvtepi32_epi16(v)); }
@@ -62,13 +67,15 @@ struct Avx512Lanes {
   static Int ShiftLeft(Int v) {
     return _mm512_slli_epi32(v, kBits);
   }
-  static Int ShiftRight(Int v, int bits) { return _mm512_srl_epi32(v, _mm_cvtsi32_si128(bits)); }
-  template <int kBits>
-  static Int ShiftRightSigned(Int v) {
-    return _mm512_srai_epi32(v, kBits);
+  static Int ShiftLeftEach(Int v, Int bits) { return _mm512_sllv_epi32(v, bits); }
+  // Of 16-bit halves of lanes: the low byte, sign-extended.
+  static Int SignExtendBytes(Int v) {
+    return _mm512_srai_epi16(_mm512_slli_epi16(v, 8), 8);
   }
   static Int Add(Int a, Int b) { return _mm512_add_epi32(a, b); }
-  static Int Multiply(Int a, Int b) { return _mm512_mullo_epi32(a, b); }
+  static Int Negate(Int v) { return _mm512_sub_epi32(_mm512_setzero_si512(), v); }
+  static Int Min(Int a, Int b) { return _mm512_min_epi32(a, b); }
+  static Int Max(Int a, Int b) { return _mm512_max_epi32(a, b); }
   // table[v] for bytes v < 16.
   static Int Lookup(const int8_t (&table)[16], Int v) {
     const __m128i t = _mm_loadu_si128(reinterpret_cast<const __m128i*>(table));
@@ -94,6 +101,17 @@ struct Avx512Lanes {
   // sum + the two products of 16-bit pairs in each lane.
   static Int DotPairs(Int sum, Int a, Int b) { return _mm512_dpwssd_epi32(sum, a, b); }
 
+  // A factor from the low or the high half of each lane, for ScaledDot.
+  static Int LowScale(Int pair) { return _mm512_srai_epi32(_mm512_slli_epi32(pair, 16), 16); }
+  static Int HighScale(Int pair) { return _mm512_srai_epi32(pair, 16); }
+  // sum + scale * Dot of zero.
+  template <int kMax, int kCount>
+  static Int ScaledDot(Int sum, Int scale, const Int* weights, const int8_t* values) {
+    const Int dot = Dot<kMax, kCount>(_mm512_setzero_si512(), weights, values);
+    return _mm512_add_epi32(sum, _mm512_mullo_epi32(dot, scale));
+  }
+
+  static Float BitsAsFloat(Int v) { return _mm512_castsi512_ps(v); }
   static Float ToFloat(Int v) { return _mm512_cvtepi32_ps(v); }
   static Float Multiply(Float a, Float b) { return _mm512_mul_ps(a, b); }
   static Float MultiplyAdd(Float a, Float b, Float c) { return _mm512_fmadd_ps(a, b, c); }

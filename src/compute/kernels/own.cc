@@ -10,9 +10,9 @@ const OwnFunctions* Functions(ggml_type type, Isa isa) {
 #if defined(__x86_64__)
   switch (isa) {
     case Isa::kAvx2:
-      return nullptr;
+      return Avx2Functions(type);
     case Isa::kAvxVnni:
-      return nullptr;
+      return AvxVnniFunctions(type);
     case Isa::kAvx512Vnni:
       return Avx512VnniFunctions(type);
   }

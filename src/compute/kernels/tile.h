@@ -8,47 +8,15 @@
 #include <utility>
 
 #include "compute/expert_kernel.h"
-#include "compute/kernels/formats.h"
+#include "compute/kernels/formats256.h"
+#include "compute/kernels/formats32.h"
 #include "compute/kernels/isa_tables.h"
 
 namespace moestro {
 
-// Asks for memory ahead of the reads, evenly over a tile's work. A tile's rows are read side by side,
-// an order that no hardware prefetcher follows, and whole tiles are asked for, too many bytes for the
-// first-level cache: into the second it goes. (Q4_0, one token, bench/kernel_bench.cc: 7.5 GB/s
-// without prefetch, 11 into the first level, 21 into the second, 33 a plain read loop.)
-template <class V>
-class Prefetcher {
- public:
-  // Of nothing.
-  Prefetcher() = default;
-  // Of `bytes` bytes, `from` bytes behind the call's first row; what lies behind the last row is
-  // taken from the call's `next`.
-  Prefetcher(const ExpertKernel::Call& call, size_t from, size_t bytes) {
-    const size_t call_bytes = static_cast<size_t>(call.n_rows) * call.row_bytes;
-    const bool inside = from < call_bytes;
-    const std::byte* const base = inside ? call.rows : call.next;
-    const size_t size = inside ? call_bytes : call.next_bytes;
-    const size_t begin = inside ? from : from - call_bytes;
-    if (begin >= size) return;
-    at_ = base + begin;
-    end_ = base + (bytes < size - begin ? begin + bytes : size);
-  }
-  // One step's share: kBytes, rounded up to lines.
-  template <size_t kBytes>
-  void Step() {
-    if (at_ >= end_) return;
-    constexpr size_t kLines = (kBytes + kLine - 1) / kLine;
-#pragma GCC unroll 64
-    for (size_t i = 0; i < kLines; ++i) __builtin_prefetch(at_ + i * kLine, 0, 2);
-    at_ += kLines * kLine;
-  }
-
- private:
-  static constexpr size_t kLine = 64;
-  const std::byte* at_ = nullptr;
-  const std::byte* end_ = nullptr;
-};
+// Weights in a block.
+template <class Format>
+inline constexpr int64_t kBlock = sizeof(Format::Activation::values);
 
 template <class V>
 struct TileRows {
@@ -80,8 +48,8 @@ template <class V, class Format, int kTokens>
     sums[t] = V::Zero();
   }
   Rows<V> rows = tile.rows;
+  rows.prefetcher = &prefetcher;
   for (int64_t b = 0; b < call.n_blocks; ++b) {
-    prefetcher.template Step<4 * V::kQuads * Format::kBytes>();
     Format::template Block<V, kTokens>(rows, tokens, sums);
     rows.Advance(Format::kBytes);
 #pragma GCC unroll 16
@@ -114,7 +82,7 @@ inline void MultiplyTokens(const TileRows<V>& tile, TileTokens call, int64_t n_t
 // Fewer than four rows do not fill a quad: they go one by one, the same row in all lanes.
 template <class V, class Format>
 void MultiplyFewRows(const ExpertKernel::Call& call) {
-  constexpr int64_t kMax = V::kMaxTokens;
+  constexpr int kMax = Format::template kMaxTokens<V>;
   Prefetcher<V> prefetcher;
   TileRows<V> tile{};
   for (int64_t r = 0; r < call.n_rows; ++r) {
@@ -126,7 +94,7 @@ void MultiplyFewRows(const ExpertKernel::Call& call) {
       float lanes[kMax][4];
       float* out[kMax];
       for (int64_t i = 0; i < count; ++i) out[i] = lanes[i];
-      MultiplyTokens<V, Format>(tile, {call.activations + t, out, call.n_in / Format::kBlock},
+      MultiplyTokens<V, Format>(tile, {call.activations + t, out, call.n_in / kBlock<Format>},
                                 count, prefetcher, std::make_integer_sequence<int, kMax>());
       for (int64_t i = 0; i < count; ++i) call.out[t + i][r] = lanes[i][0];
     }
@@ -153,15 +121,14 @@ void MultiplyRows(const ExpertKernel&, const ExpertKernel::Call& call) {
     }
     Prefetcher<V> prefetcher(call, static_cast<size_t>(r) * call.row_bytes + distance, tile_bytes);
     MultiplyTokens<V, Format>(
-        tile, {call.activations, call.out, call.n_in / Format::kBlock}, call.n_tokens, prefetcher,
-        std::make_integer_sequence<int, V::kMaxTokens>());
+        tile, {call.activations, call.out, call.n_in / kBlock<Format>}, call.n_tokens, prefetcher,
+        std::make_integer_sequence<int, Format::template kMaxTokens<V>>());
   }
 }
 
 template <class V, class Format>
-inline constexpr OwnFunctions kFunctions = {Format::template Quantise<V>(), MultiplyRows<V, Format>,
-                                            sizeof(Format::Activation::values),
-                                            sizeof(typename Format::Activation)};
+inline constexpr OwnFunctions kFunctions = {Format::template kQuantise<V>, MultiplyRows<V, Format>,
+                                            kBlock<Format>, sizeof(typename Format::Activation)};
 
 // nullptr for a type without a format.
 template <class V>
@@ -169,6 +136,18 @@ const OwnFunctions* FindFunctions(ggml_type type) {
   switch (type) {
     case GGML_TYPE_Q4_0:
       return &kFunctions<V, FormatQ4_0>;
+    case GGML_TYPE_Q8_0:
+      return &kFunctions<V, FormatQ8_0>;
+    case GGML_TYPE_IQ4_NL:
+      return &kFunctions<V, FormatIQ4_NL>;
+    case GGML_TYPE_MXFP4:
+      return &kFunctions<V, FormatMXFP4>;
+    case GGML_TYPE_Q4_K:
+      return &kFunctions<V, FormatQ4_K>;
+    case GGML_TYPE_Q5_K:
+      return &kFunctions<V, FormatQ5_K>;
+    case GGML_TYPE_Q6_K:
+      return &kFunctions<V, FormatQ6_K>;
     default:
       return nullptr;
   }

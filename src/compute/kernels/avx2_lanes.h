@@ -1,0 +1,203 @@
+// SPDX-License-Identifier: MIT
+// Eight rows in a 256-bit register: what the formats and tile.h need from AVX2, FMA and F16C, with
+// or without the 256-bit form of VNNI. Include only in files compiled for it.
+#pragma once
+
+#include <immintrin.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+
+namespace moestro {
+
+template <bool kVnni>
+struct Avx2Lanes {
+  using Int = __m256i;
+  using Float = __m256;
+  static constexpr int kQuads = 2;         // rows / 4
+  static constexpr int kMaxTokens = 4;     // 4 sums + 8 registers of weights + temporaries <= 16
+  static constexpr int kMaxTokens256 = 4;
+  // dpbusd takes unsigned weights: signed ones are shifted by this. Without it signs change sides.
+  static constexpr int32_t kSignedOffset = kVnni ? 128 : 0;
+
+  static Float Zero() { return _mm256_setzero_ps(); }
+  static Int Fill8(int value) { return _mm256_set1_epi8(static_cast<char>(value)); }
+  static Int Fill32(int value) { return _mm256_set1_epi32(value); }
+  static Int Broadcast(const void* four_bytes) {
+    int32_t value;
+    std::memcpy(&value, four_bytes, sizeof(value));
+    return _mm256_set1_epi32(value);
+  }
+  static Float Broadcast(float value) { return _mm256_set1_ps(value); }
+
+  // 16 bytes of each quad's row, a quad per 128 bits.
+  static Int Gather16(const std::byte* const (&quad)[kQuads], size_t offset) {
+    const auto load = [&](int q) {
+      return _mm_loadu_si128(reinterpret_cast<const __m128i*>(quad[q] + offset));
+    };
+    return _mm256_inserti128_si256(_mm256_castsi128_si256(load(0)), load(1), 1);
+  }
+  // Halves -> floats, lane 4q + i from quad q's row i at quad[q] + i * stride.
+  static Float GatherHalves(const std::byte* const (&quad)[kQuads], size_t stride) {
+    return _mm256_cvtph_ps(Halves8(quad, stride));
+  }
+  // Two bytes instead, as an unsigned number.
+  static Int Gather2(const std::byte* const (&quad)[kQuads], size_t stride) {
+    return _mm256_cvtepu16_epi32(Halves8(quad, stride));
+  }
+  // The low half of each lane as a float.
+  static Float LowHalf(Int v) {
+    const __m256i low = _mm256_and_si256(v, _mm256_set1_epi32(0xffff));
+    const __m128i halves =
+        _mm_packus_epi32(_mm256_castsi256_si128(low), _mm256_extracti128_si256(low, 1));
+    return _mm256_cvtph_ps(halves);
+  }
+
+  static Int UnpackLow32(Int a, Int b) { return _mm256_unpacklo_epi32(a, b); }
+  static Int UnpackHigh32(Int a, Int b) { return _mm256_unpackhi_epi32(a, b); }
+  static Int UnpackLow64(Int a, Int b) { return _mm256_unpacklo_epi64(a, b); }
+  static Int UnpackHigh64(Int a, Int b) { return _mm256_unpackhi_epi64(a, b); }
+
+  static Int And(Int a, Int b) { return _mm256_and_si256(a, b); }
+  static Int Or(Int a, Int b) { return _mm256_or_si256(a, b); }
+  template <int kBits>
+  static Int ShiftRight(Int v) {
+    return _mm256_srli_epi32(v, kBits);
+  }
+  template <int kBits>
+  static Int ShiftLeft(Int v) {
+    return _mm256_slli_epi32(v, kBits);
+  }
+  static Int ShiftLeftEach(Int v, Int bits) { return _mm256_sllv_epi32(v, bits); }
+  // Of 16-bit halves of lanes: the low byte, sign-extended.
+  static Int SignExtendBytes(Int v) { return _mm256_srai_epi16(_mm256_slli_epi16(v, 8), 8); }
+  static Int Add(Int a, Int b) { return _mm256_add_epi32(a, b); }
+  static Int Negate(Int v) { return _mm256_sub_epi32(_mm256_setzero_si256(), v); }
+  static Int Min(Int a, Int b) { return _mm256_min_epi32(a, b); }
+  static Int Max(Int a, Int b) { return _mm256_max_epi32(a, b); }
+  // table[v] for bytes v < 16.
+  static Int Lookup(const int8_t (&table)[16], Int v) {
+    const __m128i t = _mm_loadu_si128(reinterpret_cast<const __m128i*>(table));
+    return _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(t), v);
+  }
+
+  // sum + products of weights (bytes <= kMax, four per lane and register) with 4 * kCount values.
+  template <int kMax, int kCount>
+  static Int Dot(Int sum, const Int* weights, const int8_t* values) {
+    if constexpr (kVnni) {
+#pragma GCC unroll 8
+      for (int i = 0; i < kCount; ++i) {
+        sum = DotBytes(sum, weights[i], Broadcast(values + 4 * i));
+      }
+      return sum;
+    } else {
+      return AddPairs<kMax, kCount>(sum, _mm256_set1_epi16(1), weights, values);
+    }
+  }
+  // The same for signed weights that went through PrepareSigned, kSignedOffset times the sum of
+  // the values still to be taken off.
+  static Int PrepareSigned(Int v) {
+    if constexpr (kVnni) return _mm256_xor_si256(v, Fill8(0x80));
+    return v;
+  }
+  template <int kCount>
+  static Int DotSigned(Int sum, const Int* weights, const int8_t* values) {
+    if constexpr (kVnni) {
+      return Dot<255, kCount>(sum, weights, values);
+    } else {
+      const __m256i ones = _mm256_set1_epi16(1);
+#pragma GCC unroll 8
+      for (int i = 0; i < kCount; ++i) {
+        // |w| <= 128 and |v| <= 127: two products fit 16 bits.
+        const __m256i v = _mm256_sign_epi8(Broadcast(values + 4 * i), weights[i]);
+        const __m256i pairs = _mm256_maddubs_epi16(_mm256_abs_epi8(weights[i]), v);
+        sum = _mm256_add_epi32(sum, _mm256_madd_epi16(pairs, ones));
+      }
+      return sum;
+    }
+  }
+  // sum + the two products of 16-bit pairs in each lane.
+  static Int DotPairs(Int sum, Int a, Int b) {
+    return _mm256_add_epi32(sum, _mm256_madd_epi16(a, b));
+  }
+
+  // A factor from the low or the high half of each lane, for ScaledDot.
+  static Int LowScale(Int pair) {
+    if constexpr (kVnni) return _mm256_srai_epi32(_mm256_slli_epi32(pair, 16), 16);
+    return _mm256_blend_epi16(pair, _mm256_slli_epi32(pair, 16), 0xaa);
+  }
+  static Int HighScale(Int pair) {
+    if constexpr (kVnni) return _mm256_srai_epi32(pair, 16);
+    return _mm256_blend_epi16(pair, _mm256_srli_epi32(pair, 16), 0x55);
+  }
+  // sum + scale * Dot of zero.
+  template <int kMax, int kCount>
+  static Int ScaledDot(Int sum, Int scale, const Int* weights, const int8_t* values) {
+    if constexpr (kVnni) {
+      const Int dot = Dot<kMax, kCount>(_mm256_setzero_si256(), weights, values);
+      return _mm256_add_epi32(sum, _mm256_mullo_epi32(dot, scale));
+    } else {
+      return AddPairs<kMax, kCount>(sum, scale, weights, values);
+    }
+  }
+
+  static Float BitsAsFloat(Int v) { return _mm256_castsi256_ps(v); }
+  static Float ToFloat(Int v) { return _mm256_cvtepi32_ps(v); }
+  static Float Multiply(Float a, Float b) { return _mm256_mul_ps(a, b); }
+  static Float MultiplyAdd(Float a, Float b, Float c) { return _mm256_fmadd_ps(a, b, c); }
+  static Float SubtractProduct(Float a, Float b, Float c) { return _mm256_fnmadd_ps(a, b, c); }
+
+  template <int kQuad>
+  static void StoreQuad(float* to, Float v) {
+    _mm_storeu_ps(to, _mm256_extractf128_ps(v, kQuad));
+  }
+
+ private:
+  static Int DotBytes(Int sum, Int weights, Int values) {
+#if defined(__AVXVNNI__)
+    return _mm256_dpbusd_avx_epi32(sum, weights, values);
+#else
+    static_assert(!kVnni, "compile with -mavxvnni");
+    (void)weights;
+    (void)values;
+    return sum;
+#endif
+  }
+  // sum + factor * products, the factor in both halves of each lane. Products of pairs are added in
+  // 16 bits as long as they fit whatever the values are.
+  template <int kMax, int kCount>
+  static Int AddPairs(Int sum, Int factor, const Int* weights, const int8_t* values) {
+    constexpr int kFit = 32767 / (kMax * 2 * 128);
+    constexpr int kStep = kFit < kCount ? kFit : kCount;
+    static_assert(kStep > 0);
+#pragma GCC unroll 8
+    for (int i = 0; i < kCount; i += kStep) {
+      __m256i pairs = _mm256_maddubs_epi16(weights[i], Broadcast(values + 4 * i));
+#pragma GCC unroll 8
+      for (int k = i + 1; k < kCount && k < i + kStep; ++k) {
+        pairs = _mm256_add_epi16(pairs,
+                                 _mm256_maddubs_epi16(weights[k], Broadcast(values + 4 * k)));
+      }
+      sum = _mm256_add_epi32(sum, _mm256_madd_epi16(pairs, factor));
+    }
+    return sum;
+  }
+  static __m128i Halves8(const std::byte* const (&quad)[kQuads], size_t stride) {
+    const auto half = [&](size_t q, size_t i) {
+      uint16_t value;
+      std::memcpy(&value, quad[q] + i * stride, sizeof(value));
+      return value;
+    };
+    __m128i v = _mm_cvtsi32_si128(half(0, 0));
+    v = _mm_insert_epi16(v, half(0, 1), 1);
+    v = _mm_insert_epi16(v, half(0, 2), 2);
+    v = _mm_insert_epi16(v, half(0, 3), 3);
+    v = _mm_insert_epi16(v, half(1, 0), 4);
+    v = _mm_insert_epi16(v, half(1, 1), 5);
+    v = _mm_insert_epi16(v, half(1, 2), 6);
+    return _mm_insert_epi16(v, half(1, 3), 7);
+  }
+};
+
+}  // namespace moestro

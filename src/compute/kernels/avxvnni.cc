@@ -1,0 +1,11 @@
+// SPDX-License-Identifier: MIT
+// Compiled with AVX2, FMA, F16C and AVX-VNNI (src/compute/CMakeLists.txt).
+#include "compute/kernels/avx2_lanes.h"
+#include "compute/kernels/isa_tables.h"
+#include "compute/kernels/tile.h"
+
+namespace moestro {
+
+const OwnFunctions* AvxVnniFunctions(ggml_type type) { return FindFunctions<Avx2Lanes<true>>(type); }
+
+}  // namespace moestro
