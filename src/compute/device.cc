@@ -5,6 +5,7 @@
 #include <sched.h>
 
 #include <algorithm>
+#include <cstdio>
 #include <format>
 #include <fstream>
 #include <set>
@@ -52,6 +53,12 @@ uint32_t PhysicalCores() {
 }
 
 Result<CpuDevice> CpuDevice::Open(uint32_t threads) {
+  // ggml tells which plug-in it loads and which tensor it repacks; only trouble is worth a line.
+  ggml_log_set(
+      [](ggml_log_level level, const char* text, void*) {
+        if (level == GGML_LOG_LEVEL_ERROR) std::fputs(text, stderr);
+      },
+      nullptr);
   if (ggml_backend_dev_by_type(GGML_BACKEND_DEVICE_TYPE_CPU) == nullptr) ggml_backend_load_all();
   ggml_backend_dev_t device = ggml_backend_dev_by_type(GGML_BACKEND_DEVICE_TYPE_CPU);
   if (device == nullptr) {

@@ -357,6 +357,10 @@ void LayerRun::SumUp(int thread, int n_threads) const {
       const float* y = s_.results + size_t{jobs_.pair_of[size_t{t} * routing_.n_used + k]} * width;
       for (uint32_t c = begin; c < end; ++c) out[c] += weight * y[c];
     }
+    if (rows_.shared != nullptr) {
+      const float* shared = rows_.shared + size_t{t} * width;
+      for (uint32_t c = begin; c < end; ++c) out[c] += shared[c];
+    }
     for (uint32_t c = begin; c < end; ++c) out[c] += residual[c];
   }
 }

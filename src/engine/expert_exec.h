@@ -36,7 +36,8 @@ struct LayerKernels {
 // Rows are tokens.
 struct ExpertRows {
   const float* ffn_in = nullptr;    // [tokens][n_embd]
-  const float* residual = nullptr;  // [tokens][n_embd], added to the sum
+  const float* shared = nullptr;    // [tokens][n_embd], added to the sum; null: no shared expert
+  const float* residual = nullptr;  // [tokens][n_embd], added last
   float* hidden = nullptr;          // [tokens][n_embd], the result
 };
 
@@ -59,7 +60,7 @@ class ExpertExec {
                                                     const Limits& limits);
   ~ExpertExec();
 
-  // hidden = residual + sum of weight * expert(ffn_in). `leases` holds the experts of jobs.jobs in
+  // hidden = sum of weight * expert(ffn_in) + shared + residual. `leases` holds the experts of jobs.jobs in
   // the same order; each is let go after use. `ahead`, if any, is advanced once all of `leases` are
   // taken. Fails with the error of a read that failed; hidden is then undefined.
   Status Run(const LayerKernels& layer, const Routing& routing, const ExpertJobs& jobs,

@@ -16,6 +16,7 @@ std::span<const float> Forward::router_logits(uint32_t n_tokens) const {
 
 ExpertRows Forward::rows() const {
   return {.ffn_in = parts_.buffers.ffn_in(),
+          .shared = parts_.spec.n_ff_shared > 0 ? parts_.buffers.shared() : nullptr,
           .residual = parts_.buffers.residual(),
           .hidden = parts_.buffers.hidden()};
 }

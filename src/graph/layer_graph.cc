@@ -32,6 +32,7 @@ StepBuffers::Offsets StepBuffers::Layout(const ModelSpec& spec, uint32_t chunk, 
   const std::array<uint64_t, kRegions> sizes = {
       rows * spec.n_embd * sizeof(float),
       rows * spec.n_embd * sizeof(float),
+      spec.n_ff_shared > 0 ? rows * spec.n_embd * sizeof(float) : 0,
       rows * spec.n_embd * sizeof(float),
       rows * spec.router.n_expert * sizeof(float),
       uint64_t{logits_rows} * spec.n_vocab * sizeof(float),
@@ -173,7 +174,7 @@ void LayerGraph::BuildLayer(LayerId layer, const Batch& batch) {
   ggml_tensor* ffn_in = RmsNorm(ctx, attended, w.ffn_norm, w.ffn_norm_b, spec_->rms_eps);
   Output(ffn_in, StepBuffers::kFfnIn);
   Output(ggml_mul_mat(ctx, w.router, ffn_in), StepBuffers::kRouter);
-  if (w.shared_gate != nullptr) attended = ggml_add(ctx, attended, SharedExpert(ctx, w, ffn_in));
+  if (w.shared_gate != nullptr) Output(SharedExpert(ctx, w, ffn_in), StepBuffers::kShared);
   Output(attended, StepBuffers::kResidual);
 }
 

@@ -30,6 +30,7 @@ class StepBuffers {
 
   float* hidden() const { return At<float>(kHidden); }      // [tokens][n_embd] enters a layer
   float* residual() const { return At<float>(kResidual); }  // [tokens][n_embd] after attention
+  float* shared() const { return At<float>(kShared); }      // [tokens][n_embd] of the shared expert
   float* ffn_in() const { return At<float>(kFfnIn); }       // [tokens][n_embd] what experts see
   float* router() const { return At<float>(kRouter); }      // [tokens][n_expert] logits
   float* logits() const { return At<float>(kLogits); }      // [logits_rows][n_vocab]
@@ -40,7 +41,7 @@ class StepBuffers {
  private:
   friend class LayerGraph;
   enum Region : uint8_t {
-    kHidden, kResidual, kFfnIn, kRouter, kLogits, kPositions, kCells, kMask, kRegions
+    kHidden, kResidual, kShared, kFfnIn, kRouter, kLogits, kPositions, kCells, kMask, kRegions
   };
   using Offsets = std::array<uint64_t, kRegions + 1>;
   static Offsets Layout(const ModelSpec& spec, uint32_t chunk, uint32_t n_ctx, uint32_t logits_rows);
@@ -86,7 +87,8 @@ class LayerGraph {
   void Embed(std::span<const Token> tokens);
   // Positions, cache cells and causal mask of a batch; once per batch, before the first layer.
   void SetBatch(const Batch& batch);
-  // hidden -> residual (shared expert included), ffn_in, router logits; writes the KV cache.
+  // hidden -> residual, shared (where the model has a shared expert), ffn_in, router logits; writes the
+  // KV cache.
   Status Attend(LayerId layer, const Batch& batch);
   // Rows [first_row, first_row + n_rows) of hidden -> logits. REQUIRES: n_rows <= logits_rows.
   Status Head(uint32_t first_row, uint32_t n_rows);

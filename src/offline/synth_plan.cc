@@ -15,8 +15,8 @@ constexpr float kBiasDeviation = 0.1F;
 
 class Planner {
  public:
-  Planner(const SynthShape& shape, const WeightScheme& scheme, bool is_tied)
-      : shape_(shape), scheme_(scheme), is_tied_(is_tied) {}
+  Planner(const SynthShape& shape, const WeightScheme& scheme, const PlanChoices& choices)
+      : shape_(shape), scheme_(scheme), choices_(choices) {}
 
   std::vector<PlannedTensor> Plan() {
     Head();
@@ -37,13 +37,13 @@ class Planner {
 
   // An embedding that serves as output matrix too must not blow up the logits.
   float EmbeddingDeviation() const {
-    return is_tied_ ? 1.0F / std::sqrt(static_cast<float>(shape_.embd)) : 1.0F;
+    return choices_.is_tied ? 1.0F / std::sqrt(static_cast<float>(shape_.embd)) : 1.0F;
   }
 
-  // For what is added to the hidden state: all layers together add about as much as the embedding.
-  // At full scale attention's average over the context takes over with depth, and all tokens are
-  // routed alike.
+  // For what is added to the hidden state: damped, all layers together add about as much as the
+  // embedding.
   float ResidualScale() const {
+    if (!choices_.is_damped) return EmbeddingDeviation();
     return EmbeddingDeviation() / std::sqrt(2.0F * static_cast<float>(shape_.layers));
   }
 
@@ -60,7 +60,7 @@ class Planner {
                             .layers = shape_.layers,
                             .experts = shape_.experts,
                             .row = ne[0],
-                            .is_tied = is_tied_};
+                            .is_tied = choices_.is_tied};
     plan_.push_back(
         {.name = std::move(name),
          .ne = ne,
@@ -91,7 +91,7 @@ class Planner {
     const int64_t embd = shape_.embd;
     const int64_t vocab = shape_.vocab;
     Matrix("token_embd.weight", MatrixRole::kTokenEmbd, {embd, vocab, 1});
-    if (!is_tied_) Matrix("output.weight", MatrixRole::kOutput, {embd, vocab, 1});
+    if (!choices_.is_tied) Matrix("output.weight", MatrixRole::kOutput, {embd, vocab, 1});
     Norm("output_norm.weight", shape_.embd);
     if (has_bias()) {
       Bias("output_norm.bias", shape_.embd);
@@ -160,7 +160,7 @@ class Planner {
 
   const SynthShape& shape_;
   const WeightScheme& scheme_;
-  bool is_tied_;
+  PlanChoices choices_;
   uint32_t layer_ = 0;
   std::vector<PlannedTensor> plan_;
 };
@@ -168,8 +168,8 @@ class Planner {
 }  // namespace
 
 std::vector<PlannedTensor> PlanTensors(const SynthShape& shape, const WeightScheme& scheme,
-                                       bool is_tied) {
-  return Planner(shape, scheme, is_tied).Plan();
+                                       const PlanChoices& choices) {
+  return Planner(shape, scheme, choices).Plan();
 }
 
 }  // namespace moestro

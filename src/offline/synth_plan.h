@@ -37,8 +37,16 @@ struct PlannedTensor {
   uint64_t bytes() const { return ggml_row_size(type, ne[0]) * static_cast<uint64_t>(rows()); }
 };
 
+struct PlanChoices {
+  bool is_tied = false;
+  // What layers add is scaled by 1/sqrt(2 layers), which keeps routing even at every depth. At full
+  // scale attention's average over the context takes over with depth and narrows it: in a 48-layer
+  // model the 8 favourites of 128 experts take 10 % of the choices in layer 0, 73 % in layer 24.
+  bool is_damped = true;
+};
+
 // REQUIRES: CheckShape(shape) succeeded.
 std::vector<PlannedTensor> PlanTensors(const SynthShape& shape, const WeightScheme& scheme,
-                                       bool is_tied);
+                                       const PlanChoices& choices);
 
 }  // namespace moestro
