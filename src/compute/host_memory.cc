@@ -42,6 +42,16 @@ HostMemory& HostMemory::operator=(HostMemory&& other) noexcept {
   return *this;
 }
 
+void HostMemory::Populate(uint64_t offset, uint64_t length) const {
+#ifdef MADV_POPULATE_WRITE
+  if (madvise(data_ + offset, length, MADV_POPULATE_WRITE) == 0) return;
+#endif
+  // Kernels before 5.14: write a byte of every page; zero is what they hold already.
+  for (uint64_t at = offset; at < offset + length; at += 4 * kKiB) {
+    *const_cast<volatile std::byte*>(data_ + at) = std::byte{0};
+  }
+}
+
 HostMemory::~HostMemory() {
   if (data_ != nullptr) munmap(data_, size_);
 }

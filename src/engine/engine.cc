@@ -138,6 +138,15 @@ Status Engine::Impl::Allocate() {
 }
 
 Status Engine::Impl::Load() {
+  // In steps, so that a progress bar moves: each thread of the team takes its part of every step.
+  constexpr size_t kSteps = 16;
+  for (size_t step = 0; step < kSteps; ++step) {
+    Report("reserving memory", step, kSteps);
+    TRY_STATUS(team->Run([&](int thread, int n_threads) {
+      const auto part = step * static_cast<size_t>(n_threads) + static_cast<size_t>(thread);
+      residency->Populate(part, kSteps * static_cast<size_t>(n_threads));
+    }));
+  }
   return LoadDense(dense, *queue, reader->block(), [this](uint64_t done, uint64_t total) {
     Report("loading", done, total);
   });

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: MIT
 #include "residency/residency.h"
 
+#include <algorithm>
 #include <utility>
 
+#include "base/bytes.h"
 #include "base/check.h"
 #include "decide/policy.h"
 
@@ -78,6 +80,15 @@ Result<std::unique_ptr<Residency>> Residency::Create(const ExpertCatalog& catalo
     residency->pools_.push_back(std::move(pool));
   }
   return residency;
+}
+
+void Residency::Populate(size_t part, size_t parts) const {
+  for (const Pool& pool : pools_) {
+    const uint64_t step = AlignUp(pool.memory.size() / parts + 1, 2 * kMiB);
+    const uint64_t begin = std::min(part * step, pool.memory.size());
+    const uint64_t end = std::min(begin + step, pool.memory.size());
+    if (end > begin) pool.memory.Populate(begin, end - begin);
+  }
 }
 
 Residency::~Residency() {

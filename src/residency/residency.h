@@ -70,6 +70,9 @@ class Residency {
                                                    std::span<const uint64_t> slots,
                                                    const std::string& policy, uint64_t block,
                                                    ReadQueue& queue);
+  // Makes all slots resident, part `part` of `parts` of the work; threads may each do a part. REQUIRES:
+  // nothing has been acquired yet.
+  void Populate(size_t part, size_t parts) const;
   // All leases are gone before this is.
   ~Residency();
 
