@@ -106,6 +106,8 @@ class LayerRun {
   void QuantiseProduct(size_t job, uint32_t i);
   void MultiplyDown(size_t job, uint32_t block);
   void SumUp(int thread, int n_threads) const;
+  const std::byte* Following(size_t job, size_t matrix, uint32_t row, uint32_t block_rows,
+                             uint32_t all_rows) const;
   const std::byte* input_of(size_t matrix, uint32_t token) const;
 
   ExpertScratch& s_;
@@ -277,6 +279,13 @@ void LayerRun::QuantiseInputs(int thread, int n_threads) {
 // Tokens of a job are taken in groups that fit arrays on the stack.
 constexpr uint32_t kGroup = 64;
 
+// Threads take blocks in turn, so the block this thread gets next is probably one team further.
+const std::byte* LayerRun::Following(size_t j, size_t m, uint32_t row, uint32_t block_rows,
+                                     uint32_t all_rows) const {
+  const uint32_t next = row + block_rows * s_.team->threads();
+  return next < all_rows ? s_.jobs[j].matrix[m] + next * layer_.row_bytes[m] : nullptr;
+}
+
 void LayerRun::MultiplyHidden(size_t j, uint32_t block, int thread) {
   const ExpertJobs::Job& job = jobs_.jobs[j];
   const uint32_t row = block * hidden_rows_;
@@ -287,7 +296,7 @@ void LayerRun::MultiplyHidden(size_t j, uint32_t block, int thread) {
   if (up_rows.size() < size_t{kGroup} * n_rows) up_rows.resize(size_t{kGroup} * n_rows);
   for (uint32_t first = 0; first < job.n_pairs; first += kGroup) {
     const uint32_t n = std::min(kGroup, job.n_pairs - first);
-    const auto multiply = [&](size_t m, float* base, size_t stride) {
+    const auto multiply = [&](size_t m, float* base, size_t stride, const std::byte* next) {
       for (uint32_t i = 0; i < n; ++i) {
         x[i] = input_of(m, jobs_.token_of[job.first_pair + first + i]);
         out[i] = base + i * stride;
@@ -299,11 +308,15 @@ void LayerRun::MultiplyHidden(size_t j, uint32_t block, int thread) {
                                .n_rows = n_rows,
                                .activations = x.data(),
                                .out = out.data(),
-                               .n_tokens = n});
+                               .n_tokens = n,
+                               .next = next,
+                               .next_bytes = next != nullptr ? layer_.row_bytes[m] * 16 : 0});
     };
     float* gate = s_.products + size_t{job.first_pair + first} * layer_.n_ff + row;
-    multiply(kMatrixGate, gate, layer_.n_ff);
-    multiply(kMatrixUp, up_rows.data(), n_rows);
+    multiply(kMatrixGate, gate, layer_.n_ff,
+             s_.jobs[j].matrix[kMatrixUp] + row * layer_.row_bytes[kMatrixUp]);
+    multiply(kMatrixUp, up_rows.data(), n_rows,
+             Following(j, kMatrixGate, row, hidden_rows_, layer_.n_ff));
     for (uint32_t i = 0; i < n; ++i) {
       float* g = gate + size_t{i} * layer_.n_ff;
       const float* u = up_rows.data() + size_t{i} * n_rows;
@@ -324,6 +337,7 @@ void LayerRun::MultiplyDown(size_t j, uint32_t block) {
   const uint32_t row = block * down_rows_;
   const uint32_t n_rows = std::min(down_rows_, layer_.n_embd - row);
   const ExpertKernel& kernel = layer_.kernel[kMatrixDown];
+  const std::byte* next = Following(j, kMatrixDown, row, down_rows_, layer_.n_embd);
   std::array<const std::byte*, kGroup> x{};
   std::array<float*, kGroup> out{};
   for (uint32_t first = 0; first < job.n_pairs; first += kGroup) {
@@ -339,7 +353,9 @@ void LayerRun::MultiplyDown(size_t j, uint32_t block) {
                              .n_rows = n_rows,
                              .activations = x.data(),
                              .out = out.data(),
-                             .n_tokens = n});
+                             .n_tokens = n,
+                             .next = next,
+                             .next_bytes = next != nullptr ? layer_.row_bytes[kMatrixDown] * 16 : 0});
   }
 }
 
