@@ -88,6 +88,10 @@ Status CheckTokenizer(const GgufFile& file) {
                 "{}: tokenizer '{}' is not supported; supported are llama, gpt2, none", path,
                 Printable(*model));
   }
+  TRY(const auto pre, file.FindString("tokenizer.ggml.pre"));
+  if (pre == "whitespace") {  // keeps spaces in its pieces, on which libllama's merging asserts
+    return Fail(Errc::kUnsupported, "{}: pre-tokenizer 'whitespace' is not supported", path);
+  }
   const MetaValue* tokens = file.FindValue(kTokens);
   if (tokens == nullptr || tokens->count == 0 || tokens->count > kMaxTokens) {
     return Fail(Errc::kInvalidFile, "{}: '{}' has {} tokens, expected 1 to {}", path, kTokens,

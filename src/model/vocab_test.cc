@@ -156,6 +156,8 @@ TEST_F(VocabTest, AppliesTheModelsChatTemplate) {
 
 TEST_F(VocabTest, RefusesVocabulariesThatLibllamaWouldAbortOn) {
   ExpectError(ByteLevel().Set("tokenizer.ggml.model", "rwkv"), Errc::kUnsupported, "rwkv");
+  ExpectError(ByteLevel().Set("tokenizer.ggml.pre", "whitespace"), Errc::kUnsupported,
+              "whitespace");
   ExpectError(ByteLevel().Remove("tokenizer.ggml.model"), Errc::kInvalidFile,
               "tokenizer.ggml.model");
   ExpectError(ByteLevel().Remove("tokenizer.ggml.tokens"), Errc::kInvalidFile,

@@ -30,6 +30,9 @@ class MemoryFile {
       CHECK(wrote > 0);
       done += static_cast<size_t>(wrote);
     }
+    constexpr size_t kDataBytes = size_t{1} << 20;
+    const bool cut_off = size > 0 && data[size - 1] == 0xFF;
+    if (!cut_off) CHECK(ftruncate(fd_, static_cast<off_t>(size + kDataBytes)) == 0);
     return std::format("/proc/self/fd/{}", fd_);
   }
 

@@ -1,12 +1,26 @@
 // SPDX-License-Identifier: MIT
-// Writes small valid models, one per architecture with and without a vocabulary, as a corpus to
-// begin from: moestro_gguf_seeds FOLDER.
+// Writes the headers of small valid models, one per architecture with and without a vocabulary, as
+// a corpus to begin from: moestro_gguf_seeds FOLDER.
 #include <array>
 #include <cstdio>
 #include <filesystem>
 #include <format>
+#include <string>
 
+#include "base/check.h"
+#include "model/gguf_file.h"
 #include "model/test_gguf.h"
+
+namespace {
+
+void WriteHeader(const moestro::GgufBuilder& model, const std::string& path) {
+  model.Write(path);
+  const auto file = moestro::GgufFile::Open(path);
+  CHECK(file.has_value());
+  std::filesystem::resize_file(path, file->tensors().front().extent.offset);
+}
+
+}  // namespace
 
 int main(int argc, char** argv) {
   if (argc != 2) {
@@ -19,9 +33,9 @@ int main(int argc, char** argv) {
                               moestro::Arch::kPhimoe};
   for (size_t i = 0; i < kArchs.size(); ++i) {
     moestro::GgufBuilder model = moestro::SmallMoe(kArchs[i]);
-    model.Write(std::format("{}/ids_{}.gguf", argv[1], i));
+    WriteHeader(model, std::format("{}/ids_{}.gguf", argv[1], i));
     moestro::AddByteLevelVocabulary(model);
-    model.Write(std::format("{}/text_{}.gguf", argv[1], i));
+    WriteHeader(model, std::format("{}/text_{}.gguf", argv[1], i));
   }
   return 0;
 }
