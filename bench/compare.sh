@@ -207,8 +207,8 @@ run_one() {
 hard_limit=$((2 * seconds + 900))
 
 # What makes every expert resident: with this many random tokens the chance that one of 128 experts
-# of which 8 are used is never asked for is below 1e-14.
-warmup=512
+# of which 8 are used is never asked for is below 1e-14. A short context takes what it can.
+warmup=$((context < 512 ? context : 512))
 
 tokens_of() {
   if [ "$1" = decode ]; then echo "-p 0 -n $n_decode"; else echo "-p $n_prefill -n 0"; fi

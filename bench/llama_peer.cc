@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT
 // llama.cpp's side of bench/compare.sh: prefill and decode of random tokens through libllama on the
-// CPU, timed apart, one JSON object on stdout. Two variants: weights as they lie in the file (mmap),
-// or repacked into faster layouts (--repack: anonymous memory, must fit).
+// CPU, timed apart, one JSON object on stdout. Two variants: weights as they lie in the file
+// (mmap), or repacked into faster layouts (--repack: anonymous memory, must fit).
 //
-// A model that thrashes takes seconds per token, so each phase has a time limit; what was done until
-// then is what is reported, with "stopped_early" set.
+// A model that thrashes takes seconds per token, so each phase has a time limit; what was done
+// until then is what is reported, with "stopped_early" set.
 #include <ggml-backend.h>
 #include <llama.h>
 
@@ -86,7 +86,8 @@ class Peer {
         random_(options.seed),
         warmup_random_(options.seed + 1) {
     llama_set_abort_callback(
-        context, [](void* self) { return Clock::now() > static_cast<Peer*>(self)->deadline_; }, this);
+        context, [](void* self) { return Clock::now() > static_cast<Peer*>(self)->deadline_; },
+        this);
   }
 
   // Touches every expert, so that what follows is measured with all of them in memory.
@@ -111,8 +112,8 @@ class Peer {
   static constexpr double kNoLimit = 1e6;
 
   void SetDeadline(double seconds) {
-    deadline_ = Clock::now() + std::chrono::duration_cast<Clock::duration>(
-                                   std::chrono::duration<double>(seconds));
+    deadline_ = Clock::now() +
+                std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds));
   }
 
   int Evaluate(int n_tokens, std::mt19937_64& random) {
@@ -153,8 +154,9 @@ class Peer {
 };
 
 std::string PhaseJson(const char* name, const Phase& phase) {
-  return std::format(R"("{0}_tokens":{1},"{0}_seconds":{2:.6f},"{0}_tps":{3:.6f},"{0}_stopped_early":{4})",
-                     name, phase.tokens, phase.seconds, phase.tokens_per_second(), phase.is_stopped);
+  return std::format(
+      R"("{0}_tokens":{1},"{0}_seconds":{2:.6f},"{0}_tps":{3:.6f},"{0}_stopped_early":{4})", name,
+      phase.tokens, phase.seconds, phase.tokens_per_second(), phase.is_stopped);
 }
 
 int Run(const Options& options) {
@@ -188,11 +190,12 @@ int Run(const Options& options) {
     std::fprintf(stderr, "llama_decode failed\n");
     return 1;
   }
-  std::puts(std::format(R"({{"engine":"llama.cpp","version":"{}","ggml":"{}","repacked":{},"threads":{},)"
-                        R"("load_seconds":{:.3f},{},{}}})",
-                        llama_version(), ggml_version(), options.is_repacked, options.threads,
-                        load_seconds, PhaseJson("prefill", prefill), PhaseJson("decode", decode))
-                .c_str());
+  std::puts(
+      std::format(R"({{"engine":"llama.cpp","version":"{}","ggml":"{}","repacked":{},"threads":{},)"
+                  R"("load_seconds":{:.3f},{},{}}})",
+                  llama_version(), ggml_version(), options.is_repacked, options.threads,
+                  load_seconds, PhaseJson("prefill", prefill), PhaseJson("decode", decode))
+          .c_str());
   return 0;
 }
 
@@ -203,13 +206,16 @@ int main(int argc, char** argv) {
   CLI::App app("llama.cpp's speed with random tokens, as JSON");
   app.add_option("model", options.model, "GGUF file")->required();
   app.add_option("-p,--prompt", options.prompt, "tokens of prefill")->check(CLI::NonNegativeNumber);
-  app.add_option("-n,--generate", options.generate, "tokens of decode")->check(CLI::NonNegativeNumber);
-  app.add_option("--warmup", options.warmup, "tokens evaluated and forgotten before the clock starts")
+  app.add_option("-n,--generate", options.generate, "tokens of decode")
+      ->check(CLI::NonNegativeNumber);
+  app.add_option("--warmup", options.warmup,
+                 "tokens evaluated and forgotten before the clock starts")
       ->check(CLI::NonNegativeNumber);
   app.add_option("-t,--threads", options.threads, "compute threads")->check(CLI::PositiveNumber);
   app.add_option("-c,--ctx", options.ctx, "tokens of context")->check(CLI::PositiveNumber);
   app.add_option("--seed", options.seed, "of the random tokens");
-  app.add_option("--seconds", options.seconds, "time limit of each phase")->check(CLI::PositiveNumber);
+  app.add_option("--seconds", options.seconds, "time limit of each phase")
+      ->check(CLI::PositiveNumber);
   app.add_flag("--repack", options.is_repacked, "weights in llama.cpp's repacked layouts");
   CLI11_PARSE(app, argc, argv);
   return Run(options);

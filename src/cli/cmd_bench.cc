@@ -34,6 +34,7 @@ struct BenchOptions {
   std::string model;
   uint32_t prefill = 128;
   uint32_t decode = 48;
+  uint32_t warmup = 0;
   uint32_t runs = 1;
 };
 
@@ -55,7 +56,18 @@ std::vector<Token> RandomTokens(uint32_t seed, size_t n, uint32_t n_vocab) {
   return tokens;
 }
 
-// One run from cold: a new engine with empty slots, everything from the first token on counted.
+// Fills the slots by evaluating and forgetting other tokens than those that are measured.
+Status WarmUp(const BenchOptions& options, Engine& engine) {
+  if (options.warmup == 0) return {};
+  TRY_STATUS(engine.Append(RandomTokens(options.common.seed.value_or(kDefaultSeed) + 1,
+                                        options.warmup, engine.spec().n_vocab)));
+  engine.Reset();
+  engine.ResetStats();
+  return {};
+}
+
+// One run with a new engine. Without a warm-up it is cold: its slots are empty and everything from
+// the first token on is counted.
 Result<Measured> RunOnce(const BenchOptions& options, ProgressBar& bar) {
   using Clock = std::chrono::steady_clock;
   const Clock::time_point start = Clock::now();
@@ -65,6 +77,7 @@ Result<Measured> RunOnce(const BenchOptions& options, ProgressBar& bar) {
   run.load_seconds = std::chrono::duration<double>(Clock::now() - start).count();
   run.engine = engine->description();
   run.arch = engine->spec().arch_name;
+  TRY_STATUS(WarmUp(options, *engine));
   const std::vector<Token> tokens =
       RandomTokens(options.common.seed.value_or(kDefaultSeed),
                    size_t{options.prefill} + options.decode, engine->spec().n_vocab);
@@ -98,6 +111,7 @@ Json ToJson(const BenchOptions& options, const Measured& run) {
       .Set("ctx", options.common.engine.ctx)
       .Set("chunk", options.common.engine.chunk)
       .Set("seed", options.common.seed.value_or(kDefaultSeed))
+      .Set("warmup_tokens", options.warmup)
       .Set("load_seconds", run.load_seconds)
       .Set("logits_hash", run.logits_hash)
       .Set("engine", run.engine);
@@ -130,7 +144,8 @@ std::string Table(const Json& json) {
 
 Status Run(BenchOptions& options) {
   if (options.common.verbose) SetLogLevel(LogLevel::kInfo);
-  if (options.prefill + options.decode == 0) return Fail(Errc::kUsage, "-p 0 -n 0 measures nothing");
+  if (options.prefill + options.decode == 0)
+    return Fail(Errc::kUsage, "-p 0 -n 0 measures nothing");
   options.common.engine.threads = ResolveThreads(options.common.engine.threads);
   ProgressBar bar(ProgressBar::Stderr());
   std::vector<Json> runs;
@@ -154,8 +169,10 @@ CLI::App* AddBench(CLI::App& app, std::function<int()>& action) {
   auto options = std::make_shared<BenchOptions>();
   CLI::App* bench = app.add_subcommand("bench", "measure prefill and decode speed");
   bench->footer(
-      "Evaluates random tokens, so that models without a vocabulary work too, and counts everything "
-      "from\nthe first token on with nothing cached. percent_of_bound compares with what the disk and "
+      "Evaluates random tokens, so that models without a vocabulary work too, and counts "
+      "everything "
+      "from\nthe first token on with nothing cached. percent_of_bound compares with what the disk "
+      "and "
       "the\nprocessor of this machine would allow for the same work.\n"
       "Example: moestro bench model.gguf --ram 6G -p 128 -n 48 --json");
   bench->add_option("MODEL", options->model, "GGUF file")->required();
@@ -163,6 +180,9 @@ CLI::App* AddBench(CLI::App& app, std::function<int()>& action) {
       ->type_name("N")
       ->capture_default_str();
   bench->add_option("-n,--n-gen", options->decode, "tokens to decode")
+      ->type_name("N")
+      ->capture_default_str();
+  bench->add_option("--warmup", options->warmup, "other tokens evaluated before the clock starts")
       ->type_name("N")
       ->capture_default_str();
   bench->add_option("-r,--repetitions", options->runs, "runs; medians are reported")
