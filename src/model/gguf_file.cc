@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
 #include "model/gguf_file.h"
 
-#include <limits>
 #include <utility>
 
 #include "model/printable.h"

@@ -7,7 +7,6 @@
 #include <cmath>
 #include <optional>
 #include <string_view>
-#include <utility>
 
 #include "model/printable.h"
 
