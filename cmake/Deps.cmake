@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 # Everything comes from the system; scripts/setup.sh installs it. Nothing is downloaded here.
 find_package(Threads REQUIRED)
 find_package(ggml 0.27 REQUIRED)
@@ -9,4 +10,7 @@ find_package(nlohmann_json 3.11 REQUIRED)
 find_package(spdlog 1.10 REQUIRED)
 if(MOESTRO_TESTS)
   find_package(GTest REQUIRED)
+endif()
+if(MOESTRO_BENCH)
+  find_package(benchmark REQUIRED)
 endif()

@@ -1,3 +1,15 @@
+# SPDX-License-Identifier: MIT
+# moestro_flags (INTERFACE): language level, warnings and sanitizers of our own code.
+
+if(NOT CMAKE_BUILD_TYPE AND NOT CMAKE_CONFIGURATION_TYPES)
+  set(CMAKE_BUILD_TYPE RelWithDebInfo CACHE STRING "Debug, Release, RelWithDebInfo" FORCE)
+endif()
+
+find_program(CCACHE_PROGRAM ccache)
+if(CCACHE_PROGRAM AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${CCACHE_PROGRAM})
+endif()
+
 add_library(moestro_flags INTERFACE)
 target_compile_features(moestro_flags INTERFACE cxx_std_23)
 target_compile_options(moestro_flags INTERFACE
@@ -5,11 +17,25 @@ target_compile_options(moestro_flags INTERFACE
   -Wnon-virtual-dtor -Woverloaded-virtual
   $<$<CXX_COMPILER_ID:GNU>:-Wsuggest-override>
   $<$<CXX_COMPILER_ID:Clang>:-Wthread-safety>)
+
 if(MOESTRO_SANITIZE)
   if("thread" IN_LIST MOESTRO_SANITIZE AND "address" IN_LIST MOESTRO_SANITIZE)
     message(FATAL_ERROR "MOESTRO_SANITIZE: address and thread exclude each other")
   endif()
   string(REPLACE ";" "," _list "${MOESTRO_SANITIZE}")
-  target_compile_options(moestro_flags INTERFACE -fsanitize=${_list} -fno-omit-frame-pointer)
+  # An undefined operation must fail its test, not print a line and go on.
+  target_compile_options(moestro_flags INTERFACE -fsanitize=${_list} -fno-sanitize-recover=all
+                         -fno-omit-frame-pointer)
   target_link_options(moestro_flags INTERFACE -fsanitize=${_list})
+endif()
+
+if("thread" IN_LIST MOESTRO_SANITIZE)
+  # Shared and always linked, so that ggml's plug-ins find it before libgomp.
+  add_library(moestro_tsan_openmp SHARED ${PROJECT_SOURCE_DIR}/tests/support/tsan_openmp.cc)
+  target_compile_features(moestro_tsan_openmp PRIVATE cxx_std_23)
+  target_compile_options(moestro_tsan_openmp PRIVATE -fsanitize=thread)
+  target_link_options(moestro_tsan_openmp PRIVATE -fsanitize=thread)
+  target_link_libraries(moestro_tsan_openmp PRIVATE ${CMAKE_DL_LIBS})
+  target_link_libraries(moestro_flags INTERFACE
+    -Wl,--push-state,--no-as-needed moestro_tsan_openmp -Wl,--pop-state)
 endif()

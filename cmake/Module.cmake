@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 # moestro_module(<name> SOURCES <cc...> [DEPENDS <module...>] [LINK <target...>] [TESTS <cc...>])
 # A static library moestro_<name> and, with TESTS, an executable moestro_<name>_test known to ctest.
 # DEPENDS are modules seen through this one's headers; LINK are foreign targets (SYSTEM includes).
@@ -22,6 +23,7 @@ function(moestro_test name)
   list(TRANSFORM T_DEPENDS PREPEND moestro_)
   target_link_libraries(moestro_${name}_test PRIVATE ${T_DEPENDS} moestro_flags GTest::gtest_main)
   include(GoogleTest)
-  gtest_discover_tests(moestro_${name}_test DISCOVERY_TIMEOUT 60
+  # Listed when ctest runs: under its environment, which the sanitizers need.
+  gtest_discover_tests(moestro_${name}_test DISCOVERY_MODE PRE_TEST DISCOVERY_TIMEOUT 60
                        PROPERTIES LABELS ${name} TIMEOUT ${T_TIMEOUT})
 endfunction()

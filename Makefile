@@ -1,0 +1,89 @@
+# SPDX-License-Identifier: MIT
+# The front door. Each target is a command a person could type; CI calls the same ones.
+#
+#   PRESET=dev   build settings from CMakePresets.json: dev, release, ci (warnings are errors)
+#   JOBS=N       parallel jobs; default: all cores
+#   SETUP=       skip the installation of packages
+.DEFAULT_GOAL := help
+PRESET ?= dev
+JOBS ?= $(shell nproc)
+SETUP ?= scripts/setup.sh
+STORY ?= -p "Once upon a time" -n 200 --cache 25% --seed 1
+FUZZ_SECONDS ?= 60
+
+# configure,<preset>: quiet unless it fails.
+define configure
+@mkdir -p build && cmake --preset $(1) >build/configure-$(1).log 2>&1 \
+  || { cat build/configure-$(1).log; exit 1; }
+endef
+
+.PHONY: help
+help: ## this list
+	@awk -F':.*## ' '/^[a-z%-]+:.*## /{printf "  make %-11s %s\n",$$1,$$2}' $(MAKEFILE_LIST)
+
+.PHONY: setup
+setup: ## install missing packages (Debian; asks for nothing, quick when nothing is missing)
+	@$(SETUP)
+
+.PHONY: build
+build: setup ## compile the program; leaves build/moestro
+	$(call configure,$(PRESET))
+	@cmake --build --preset $(PRESET) -j $(JOBS) --target moestro
+	@ln -sfn $(PRESET)/moestro build/moestro
+
+.PHONY: run
+run: build ## a story from the built-in demo model, a quarter of its experts in memory
+	@build/moestro run $(STORY)
+
+.PHONY: test
+test: setup ## compile everything and run every test
+	$(call configure,$(PRESET))
+	@cmake --build --preset $(PRESET) -j $(JOBS)
+	@ln -sfn $(PRESET)/moestro build/moestro
+	@ctest --preset $(PRESET) -j $(JOBS)
+
+# gcc's ThreadSanitizer starts the program again without address randomisation where the kernel's
+# setting is too wide for it; setarch does the same for those that cannot.
+.PHONY: check-asan check-tsan
+check-asan: ## every test under the address and undefined-behaviour sanitizers
+check-tsan: ## every test under the thread sanitizer
+check-asan check-tsan: check-%: setup
+	$(call configure,$*)
+	@cmake --build --preset $* -j $(JOBS)
+	@if setarch -R true 2>/dev/null; then setarch -R ctest --preset $* -j $(JOBS); \
+	 else ctest --preset $* -j $(JOBS); fi
+
+.PHONY: fuzz
+fuzz: setup ## a minute of fuzzing the GGUF reader (needs clang)
+	@command -v clang++ >/dev/null \
+	  || { echo "make fuzz needs clang with libFuzzer (Debian: clang, libclang-rt-dev)"; exit 1; }
+	$(call configure,fuzz)
+	@cmake --build --preset fuzz -j $(JOBS) --target moestro_gguf_fuzz moestro_gguf_seeds
+	@mkdir -p build/fuzz/corpus && build/fuzz/tests/fuzz/moestro_gguf_seeds build/fuzz/corpus
+	@build/fuzz/tests/fuzz/moestro_gguf_fuzz -max_total_time=$(FUZZ_SECONDS) -max_len=200000 \
+	  -artifact_prefix=build/fuzz/ -verbosity=0 -print_final_stats=1 build/fuzz/corpus
+
+.PHONY: lint
+lint: setup ## format, layers, budgets, text rules and clang-tidy; changes nothing
+	@scripts/format.py --check
+	@scripts/layers.py
+	@scripts/file_budget.py
+	@scripts/check_text.py
+	$(call configure,lint)
+	@scripts/tidy.py --build build/lint -j $(JOBS)
+
+.PHONY: format
+format: setup ## rewrite our sources with clang-format
+	@scripts/format.py
+
+.PHONY: bench
+bench: setup ## micro-benchmarks of kernels and disk reads (whole runs: bench/compare.sh)
+	$(call configure,bench)
+	@cmake --build --preset bench -j $(JOBS)
+	@build/bench/bench/kernel_bench --benchmark_min_time=0.1s
+	@test -e build/bench/store.bin || head -c 1G /dev/urandom >build/bench/store.bin
+	@build/bench/bench/store_bench build/bench/store.bin
+
+.PHONY: clean
+clean: ## remove build/
+	@rm -rf build
