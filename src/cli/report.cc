@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "cli/report.h"
 
+#include <algorithm>
 #include <bit>
 #include <cstdio>
 #include <format>
@@ -37,15 +38,21 @@ Result<Probes> Measure(Engine& engine, bool always) {
   return probes;
 }
 
-Bound MakeBound(const PhaseStats& phase, double disk_bandwidth,
-                std::optional<double> compute_seconds_per_token) {
+Bound DecodeBound(const RunStats& stats, const Probes& probes) {
+  const double compute = probes.compute_seconds_per_token.value_or(0.0);
   Bound bound;
-  if (disk_bandwidth > 0.0) {
-    bound.disk_seconds = static_cast<double>(phase.disk_bytes) / disk_bandwidth;
+  bound.compute_seconds = compute * static_cast<double>(stats.decode.tokens);
+  if (probes.disk_bandwidth <= 0.0) return bound;
+  bound.disk_seconds = static_cast<double>(stats.decode.disk_bytes) / probes.disk_bandwidth;
+  for (const uint64_t bytes : stats.decode_bytes) {
+    bound.stepwise_seconds += std::max(compute, static_cast<double>(bytes) / probes.disk_bandwidth);
   }
-  bound.compute_seconds =
-      compute_seconds_per_token.value_or(0.0) * static_cast<double>(phase.tokens);
   return bound;
+}
+
+Bound PrefillBound(const RunStats& stats, const Probes& probes) {
+  if (probes.disk_bandwidth <= 0.0) return {};
+  return {.disk_seconds = static_cast<double>(stats.prefill.disk_bytes) / probes.disk_bandwidth};
 }
 
 std::string SummaryText(const RunReport& report) {
@@ -64,8 +71,7 @@ std::string SummaryText(const RunReport& report) {
                       100.0 * decode.hit_rate(), 100.0 * hit_rate,
                       FormatBytes(prefill.disk_bytes + decode.disk_bytes),
                       prefill.wait_seconds + decode.wait_seconds);
-  const Bound bound =
-      MakeBound(decode, report.probes.disk_bandwidth, report.probes.compute_seconds_per_token);
+  const Bound bound = DecodeBound(report.stats, report.probes);
   if (bound.seconds() > 0.0) {
     const bool by_disk = bound.disk_seconds > bound.compute_seconds;
     text += std::format("bound    {:.1f} tok/s in decode, set by the {}; {:.1f} % reached\n",
@@ -81,9 +87,9 @@ std::string SummaryText(const RunReport& report) {
 void AddReport(Json& object, const RunReport& report) {
   const PhaseStats& prefill = report.stats.prefill;
   const PhaseStats& decode = report.stats.decode;
-  const double bandwidth = report.probes.disk_bandwidth;
-  const Bound bound = MakeBound(decode, bandwidth, report.probes.compute_seconds_per_token);
-  const Bound prefill_bound = MakeBound(prefill, bandwidth, std::nullopt);
+  const Bound bound = DecodeBound(report.stats, report.probes);
+  const Bound prefill_bound = PrefillBound(report.stats, report.probes);
+  const double of_sums = decode.seconds > 0.0 ? 100.0 * bound.of_sums() / decode.seconds : 0.0;
   object.Set("ram_budget", report.memory.budget)
       .Set("peak_rss", report.peak_rss)
       .Set("slots", report.memory.n_slots)
@@ -104,10 +110,11 @@ void AddReport(Json& object, const RunReport& report) {
       .Set("evictions", decode.evictions)
       .Set("disk_bytes_decode", decode.disk_bytes)
       .Set("decode_wait_seconds", decode.wait_seconds)
-      .Set("disk_bandwidth_probe", bandwidth)
+      .Set("disk_bandwidth_probe", report.probes.disk_bandwidth)
       .Set("compute_seconds_per_token", report.probes.compute_seconds_per_token.value_or(0.0))
       .Set("bound_tps", bound.tokens_per_second(decode.tokens))
-      .Set("percent_of_bound", bound.percent(decode.seconds));
+      .Set("percent_of_bound", bound.percent(decode.seconds))
+      .Set("percent_of_bound_of_sums", of_sums);
 }
 
 std::string HashLogits(std::span<const float> logits) {

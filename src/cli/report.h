@@ -2,6 +2,7 @@
 // What a run tells the user: errors, the summary on stderr, the numbers of --json.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -22,11 +23,16 @@ int PrintError(const Error& error);
 int ExitCode(const Status& status);
 
 // What the hardware would allow for the work of one phase. It cannot be faster than its bytes come
-// from the disk, nor than it computes with every expert at hand.
+// from the disk, nor than it computes with every expert at hand. Both hold for every token by itself,
+// because what a token wants is known only when the one before it is done: the bound of a decode is the
+// sum of its tokens' bounds. (The bound of the sums alone pretends that a cold start's reads could
+// hide behind later tokens' computation; it is reported too.)
 struct Bound {
   double disk_seconds = 0.0;
   double compute_seconds = 0.0;  // 0: unknown
-  double seconds() const { return disk_seconds > compute_seconds ? disk_seconds : compute_seconds; }
+  double stepwise_seconds = 0.0;  // sum over tokens of the larger of the two; 0: not known by token
+  double of_sums() const { return std::max(disk_seconds, compute_seconds); }
+  double seconds() const { return std::max(of_sums(), stepwise_seconds); }
   // Of `tokens`, and of the bound that `actual` seconds reached; 0 when there is no bound.
   double tokens_per_second(uint64_t tokens) const;
   double percent(double actual) const;
@@ -40,9 +46,9 @@ struct Probes {
 // `always`: probe the disk even if nothing was read.
 Result<Probes> Measure(Engine& engine, bool always);
 
-// compute_seconds_per_token holds for decode; pass nullopt for prefill.
-Bound MakeBound(const PhaseStats& phase, double disk_bandwidth,
-                std::optional<double> compute_seconds_per_token);
+Bound DecodeBound(const RunStats& stats, const Probes& probes);
+// By the disk alone: what all-resident prefill takes is measured by a run of its own.
+Bound PrefillBound(const RunStats& stats, const Probes& probes);
 
 struct RunReport {
   RunStats stats;

@@ -28,18 +28,27 @@ RunReport Example() {
 
 TEST(Bound, IsTheSlowerOfDiskAndProcessor) {
   const RunReport report = Example();
-  const Bound bound = MakeBound(report.stats.decode, report.probes.disk_bandwidth,
-                                report.probes.compute_seconds_per_token);
+  const Bound bound = DecodeBound(report.stats, report.probes);
   EXPECT_DOUBLE_EQ(bound.disk_seconds, 1.5);
   EXPECT_DOUBLE_EQ(bound.compute_seconds, 1.0);
   EXPECT_DOUBLE_EQ(bound.seconds(), 1.5);
   EXPECT_DOUBLE_EQ(bound.percent(2.0), 75.0);
   EXPECT_DOUBLE_EQ(bound.tokens_per_second(10), 10.0 / 1.5);
-  EXPECT_DOUBLE_EQ(MakeBound(report.stats.decode, 0.0, 0.1).seconds(), 1.0);
+  EXPECT_DOUBLE_EQ(DecodeBound(report.stats, {.compute_seconds_per_token = 0.1}).seconds(), 1.0);
+}
+
+TEST(Bound, HoldsForEveryTokenByItself) {
+  RunStats stats;
+  stats.decode = {.tokens = 2, .seconds = 2.0, .disk_bytes = 1000};
+  stats.decode_bytes = {1000, 0};  // a cold token, then a warm one
+  const Bound bound =
+      DecodeBound(stats, {.disk_bandwidth = 1000.0, .compute_seconds_per_token = 0.25});
+  EXPECT_DOUBLE_EQ(bound.of_sums(), 1.0);
+  EXPECT_DOUBLE_EQ(bound.seconds(), 1.25);
 }
 
 TEST(Bound, NothingKnownIsZeroNotNonsense) {
-  const Bound bound = MakeBound({}, 0.0, std::nullopt);
+  const Bound bound = DecodeBound({}, {});
   EXPECT_EQ(bound.seconds(), 0.0);
   EXPECT_EQ(bound.tokens_per_second(10), 0.0);
   EXPECT_EQ(bound.percent(0.0), 0.0);

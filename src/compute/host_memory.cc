@@ -16,6 +16,13 @@ constexpr uint64_t kHugePage = 2 * kMiB;
 
 }  // namespace
 
+void AdviseHugePages(void* data, uint64_t size) {
+  const uint64_t begin = AlignUp(reinterpret_cast<uintptr_t>(data), 4 * kKiB);
+  const uint64_t end = AlignDown(reinterpret_cast<uintptr_t>(data) + size, 4 * kKiB);
+  if (end <= begin || end - begin < 4 * kHugePage) return;
+  madvise(reinterpret_cast<void*>(begin), end - begin, MADV_HUGEPAGE);
+}
+
 Result<HostMemory> HostMemory::Allocate(uint64_t bytes) {
   HostMemory memory;
   if (bytes == 0) return memory;
@@ -27,7 +34,7 @@ Result<HostMemory> HostMemory::Allocate(uint64_t bytes) {
     return Fail(Errc::kNoMemory, "cannot allocate {}: {}; lower --ram or --ctx", FormatBytes(bytes),
                 std::strerror(errno));
   }
-  if (size >= 4 * kHugePage) madvise(data, size, MADV_HUGEPAGE);  // advice: failing costs speed only
+  AdviseHugePages(data, size);
   memory.data_ = static_cast<std::byte*>(data);
   memory.size_ = size;
   return memory;

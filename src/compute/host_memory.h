@@ -11,6 +11,9 @@
 
 namespace moestro {
 
+// Asks for huge pages for memory that has not been touched yet; failing costs speed only.
+void AdviseHugePages(void* data, uint64_t size);
+
 class HostMemory {
  public:
   HostMemory() = default;

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "compute/host_memory.h"
 
 namespace moestro {
 
@@ -48,6 +49,8 @@ Status WeightSet::Allocate() {
     ggml_backend_buffer_ptr buffer(
         ggml_backend_alloc_ctx_tensors_from_buft(contexts_[i].get(), types_[i]));
     if (!buffer) return Fail(Errc::kNoMemory, "cannot allocate {} bytes of dense weights", bytes_);
+    AdviseHugePages(ggml_backend_buffer_get_base(buffer.get()),
+                    ggml_backend_buffer_get_size(buffer.get()));
     ggml_backend_buffer_set_usage(buffer.get(), GGML_BACKEND_BUFFER_USAGE_WEIGHTS);
     buffers_.push_back(std::move(buffer));
   }

@@ -230,10 +230,13 @@ Result<std::span<const float>> Engine::Append(std::span<const Token> tokens) {
   TRY_STATUS(m.CheckTokens(tokens));
   Status status;
   if (tokens.size() == 1) {
-    const Clock::time_point start = Clock::now();
-    status = m.Counted(m.stats.decode, 1,
-                       [&] { return m.forward->Decode(tokens[0], m.position); });
-    if (status) m.stats.decode_ms.push_back(SecondsSince(start) * 1e3);
+    PhaseStats& decode = m.stats.decode;
+    const PhaseStats before = decode;
+    status = m.Counted(decode, 1, [&] { return m.forward->Decode(tokens[0], m.position); });
+    if (status) {
+      m.stats.decode_ms.push_back((decode.seconds - before.seconds) * 1e3);
+      m.stats.decode_bytes.push_back(decode.disk_bytes - before.disk_bytes);
+    }
   } else {
     status = m.Counted(m.stats.prefill, tokens.size(), [&]() -> Status {
       for (size_t at = 0; at < tokens.size(); at += m.chunk) {

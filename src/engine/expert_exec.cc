@@ -215,7 +215,7 @@ void LayerRun::ShowLanded(size_t j) {
 // Spinning answers a completed read within a microsecond; after a while the reader sleeps in the
 // kernel instead, so that a slow disk does not burn a core.
 void LayerRun::WaitForBytes() {
-  constexpr uint32_t kSpins = 200;
+  constexpr uint32_t kSpins = 2000;
   const auto start = std::chrono::steady_clock::now();
   if (++idle_rounds_ < kSpins) {
     for (int i = 0; i < 16; ++i) CpuRelax();

@@ -37,7 +37,9 @@ struct PhaseStats {
 struct RunStats {
   PhaseStats prefill;
   PhaseStats decode;
-  std::vector<double> decode_ms;  // one entry per decode token
+  // One entry per decode token.
+  std::vector<double> decode_ms;
+  std::vector<uint64_t> decode_bytes;  // read from disk for it
 };
 
 }  // namespace moestro
