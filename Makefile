@@ -60,7 +60,8 @@ fuzz: setup ## a minute of fuzzing the GGUF reader (needs clang)
 	$(call configure,fuzz)
 	@cmake --build --preset fuzz -j $(JOBS) --target moestro_gguf_fuzz moestro_gguf_seeds
 	@mkdir -p build/fuzz/corpus && build/fuzz/tests/fuzz/moestro_gguf_seeds build/fuzz/corpus
-	@build/fuzz/tests/fuzz/moestro_gguf_fuzz -max_total_time=$(FUZZ_SECONDS) -max_len=200000 \
+	@build/fuzz/tests/fuzz/moestro_gguf_fuzz -max_total_time=$(FUZZ_SECONDS) -max_len=20000 \
+	  -dict=tests/fuzz/gguf.dict \
 	  -artifact_prefix=build/fuzz/ -verbosity=0 -print_final_stats=1 build/fuzz/corpus
 
 .PHONY: lint

@@ -24,8 +24,10 @@ if(MOESTRO_SANITIZE)
   endif()
   string(REPLACE ";" "," _list "${MOESTRO_SANITIZE}")
   # An undefined operation must fail its test, not print a line and go on.
+  # GCC's manual: instrumented code makes -Wmaybe-uninitialized guess wrong.
   target_compile_options(moestro_flags INTERFACE -fsanitize=${_list} -fno-sanitize-recover=all
-                         -fno-omit-frame-pointer)
+                         -fno-omit-frame-pointer $<$<CXX_COMPILER_ID:GNU>:-Wno-maybe-uninitialized>)
+  target_compile_definitions(moestro_flags INTERFACE _GLIBCXX_ASSERTIONS)
   target_link_options(moestro_flags INTERFACE -fsanitize=${_list})
 endif()
 
