@@ -103,6 +103,7 @@ Status Engine::Impl::Prepare(const EngineOptions& requested) {
   TRY(kernels, FindLayerKernels(weights, options.own_kernels));
   TRY(const ReaderKind kind, ParseReaderKind(options.reader));
   TRY(reader, OpenReader({.kind = kind}, file.paths()));
+  if (options.wrap_reader) reader = options.wrap_reader(std::move(reader));
   queue = std::make_unique<ReadQueue>(*reader, file.paths());
   dense = PlanDense(*device, weights, options.repack);
   return {};
@@ -207,6 +208,7 @@ Status Engine::Impl::Counted(PhaseStats& phase, size_t n_tokens,
   const double waited = experts->wait_seconds();
   const Clock::time_point start = Clock::now();
   const Status status = work();
+  if (!status) residency->Settle();
   const ResidencyStats after = residency->stats();
   phase.seconds += SecondsSince(start);
   phase.wait_seconds += experts->wait_seconds() - waited;

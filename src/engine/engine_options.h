@@ -3,10 +3,13 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 
 #include "base/result.h"
+#include "store/block_reader.h"
 
 namespace moestro {
 
@@ -26,6 +29,8 @@ struct EngineOptions {
   std::string reader = "auto";         // auto, uring, pread
   std::string policy = "lru";          // who leaves a slot (decide/policy.h)
   bool own_kernels = true;             // false: ggml's vec_dot for experts (comparison)
+  // Tests put a faulty disk between the engine and its files; empty: none.
+  std::function<std::unique_ptr<BlockReader>(std::unique_ptr<BlockReader>)> wrap_reader = {};
   bool repack = true;                  // dense weights in ggml's repacked layouts where it has them
 };
 

@@ -91,8 +91,11 @@ void Residency::Populate(size_t part, size_t parts) const {
   }
 }
 
-Residency::~Residency() {
+Residency::~Residency() { Settle(); }
+
+void Residency::Settle() {
   while (!queue_->idle()) Wait();
+  error_.reset();
 }
 
 std::optional<Lease> Residency::TryAcquire(ExpertKey key, Use use, Urgency urgency) {

@@ -86,6 +86,9 @@ class Residency {
   void Pump();
   // Sleeps until a read finishes; returns at once when none is under way.
   void Wait();
+  // After a failure: waits until no read is under way and forgets their errors, so that the next request
+  // does not meet the leftovers of the last. REQUIRES: no leases.
+  void Settle();
   // The first failed read of a leased expert since the last call.
   std::optional<Error> TakeError();
 

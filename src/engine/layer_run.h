@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: MIT
+// One layer of experts on the compute team: what its threads share and how they divide the work. Used
+// by expert_exec.cc alone.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "base/result.h"
+#include "compute/host_memory.h"
+#include "compute/team.h"
+#include "core/ids.h"
+#include "core/routing.h"
+#include "engine/expert_exec.h"
+#include "engine/expert_jobs.h"
+#include "residency/lease_stream.h"
+#include "residency/residency.h"
+
+namespace moestro {
+
+// One of the three things to do with a job, cut into tasks that threads claim.
+struct Stage {
+  std::atomic<uint32_t> next{0};
+  std::atomic<uint32_t> done{0};
+  uint32_t tasks = 0;
+
+  void Reset(uint32_t n) {
+    next.store(0, std::memory_order_relaxed);
+    done.store(0, std::memory_order_relaxed);
+    tasks = n;
+  }
+  bool is_done() const { return done.load(std::memory_order_acquire) == tasks; }
+  std::optional<uint32_t> Claim() {
+    if (next.load(std::memory_order_relaxed) >= tasks) return std::nullopt;
+    const uint32_t task = next.fetch_add(1, std::memory_order_relaxed);
+    return task < tasks ? std::optional(task) : std::nullopt;
+  }
+  void Finish() { done.fetch_add(1, std::memory_order_acq_rel); }
+};
+
+// One expert's progress through a layer.
+struct JobState {
+  Stage hidden;    // gate and up rows -> silu(gate) * up
+  Stage quantise;  // the products, for the down matrix
+  Stage down;
+  std::array<const std::byte*, kMatrices> matrix{};  // written before the bit in landed is set
+  std::atomic<uint8_t> landed{0};                    // bit per matrix
+  bool let_go = false;                               // thread 0 only
+
+  bool has(size_t m) const { return (landed.load(std::memory_order_acquire) >> m & 1U) != 0; }
+};
+
+// Buffers that every layer uses again.
+struct ExpertScratch {
+  Team* team = nullptr;
+  Residency* residency = nullptr;
+  ExpertExec::Limits limits;
+  HostMemory memory;
+  std::byte* input = nullptr;     // [2][tokens][activation_bytes_embd]: for gate, for up
+  float* products = nullptr;      // [pairs][n_ff]
+  std::byte* products_q = nullptr;  // [pairs][activation_bytes_ff]
+  float* results = nullptr;       // [pairs][n_embd]
+  std::vector<JobState> jobs;
+  std::vector<std::vector<float>> up_rows;  // [thread]: one block of the up matrix's results
+  double wait_seconds = 0.0;
+};
+
+// One call of Run(): what the threads share. Everything here outlives the parallel part.
+class LayerRun {
+ public:
+  LayerRun(ExpertScratch& scratch, const LayerKernels& layer, const Routing& routing,
+           const ExpertJobs& jobs, const ExpertRows& rows, LeaseStream& leases, LeaseStream* ahead);
+
+  void Work(int thread, int n_threads);
+  std::optional<Error> TakeError() { return std::exchange(error_, std::nullopt); }
+
+ private:
+  // Thread 0: reads forward, new leases, landed matrices to the jobs, finished experts let go.
+  void Pump();
+  void ShowLanded(size_t job);
+  void WaitForBytes();
+  bool TryTask(int thread);
+  bool TryJob(size_t job, int thread);
+  void QuantiseInputs(int thread, int n_threads);
+  void MultiplyHidden(size_t job, uint32_t block, int thread);
+  void QuantiseProduct(size_t job, uint32_t i);
+  void MultiplyDown(size_t job, uint32_t block);
+  void SumUp(int thread, int n_threads) const;
+  const std::byte* Following(size_t job, size_t matrix, uint32_t row, uint32_t block_rows,
+                             uint32_t all_rows) const;
+  const std::byte* input_of(size_t matrix, uint32_t token) const;
+
+  ExpertScratch& s_;
+  const LayerKernels& layer_;
+  const Routing& routing_;
+  const ExpertJobs& jobs_;
+  const ExpertRows& rows_;
+  LeaseStream& leases_;
+  LeaseStream* ahead_;
+  uint32_t hidden_rows_;
+  uint32_t down_rows_;
+  bool shared_input_;  // gate and up take the same quantised input
+  std::atomic<int> inputs_ready_{0};
+  std::atomic<size_t> first_open_{0};  // all jobs before it are done
+  std::atomic<bool> stop_{false};
+  std::optional<Error> error_;
+  size_t first_held_ = 0;     // thread 0: all leases before it are let go
+  uint32_t idle_rounds_ = 0;  // thread 0
+};
+
+}  // namespace moestro
