@@ -52,7 +52,8 @@ std::unique_ptr<Engine> Open(const std::string& path, const Setting& setting) {
   return engine ? *std::move(engine) : nullptr;
 }
 
-void ExpectSameBits(const std::vector<float>& a, const std::vector<float>& b, const std::string& what) {
+void ExpectSameBits(const std::vector<float>& a, const std::vector<float>& b,
+                    const std::string& what) {
   ASSERT_EQ(a.size(), b.size()) << what;
   EXPECT_EQ(0, std::memcmp(a.data(), b.data(), a.size() * sizeof(float))) << what;
 }
@@ -107,7 +108,8 @@ TEST(Readers, SameBitsFromTmpfs) {
   const auto on_disk = Open(WriteTinyModel(disk.path(), spec), {.percent = 40.0});
   const auto expected = Evaluate(*on_disk, spec.vocab);
   for (const char* reader : {"uring", "pread"}) {
-    const auto engine = Open(WriteTinyModel(memory.path(), spec), {.reader = reader, .percent = 40.0});
+    const auto engine =
+        Open(WriteTinyModel(memory.path(), spec), {.reader = reader, .percent = 40.0});
     ASSERT_NE(engine, nullptr);
     ExpectSameBits(Evaluate(*engine, spec.vocab), expected, reader);
   }
@@ -115,7 +117,8 @@ TEST(Readers, SameBitsFromTmpfs) {
 
 TEST(Sequence, RewindingAndRepeatingGivesTheSameBits) {
   const TempFolder folder;
-  const auto engine = Open(WriteTinyModel(folder.path(), {.arch = "qwen3moe", .type = "Q8_0"}), {.percent = 50.0});
+  const auto engine =
+      Open(WriteTinyModel(folder.path(), {.arch = "qwen3moe", .type = "Q8_0"}), {.percent = 50.0});
   ASSERT_NE(engine, nullptr);
   const std::vector<Token> prompt = RandomTokens(kPrompt, 512, 3);
   ASSERT_TRUE(engine->Append(prompt).has_value());

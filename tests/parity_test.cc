@@ -26,16 +26,16 @@ constexpr uint32_t kContext = 256;
 
 // Shares of the largest logit.
 //
-// With dense weights in GGUF layout and without ggml's tiled product (which keeps activations in F32
-// for large batches of K-quants) both sides round activations alike and add in the same order within a
-// row: most cases agree to the last bit. What differs is the router's softmax and silu by a unit in the
-// last place, and where that meets a rounding border of an 8-bit activation, one value of a row moves by
-// a step of 1/127: 1/(127 sqrt(256)) = 5e-4 of a product. Passed through up to four layers of random
-// weights, which damp nothing, that grows to about one percent.
+// With dense weights in GGUF layout and without ggml's tiled product (which keeps activations in
+// F32 for large batches of K-quants) both sides round activations alike and add in the same order
+// within a row: most cases agree to the last bit. What differs is the router's softmax and silu by
+// a unit in the last place, and where that meets a rounding border of an 8-bit activation, one
+// value of a row moves by a step of 1/127: 1/(127 sqrt(256)) = 5e-4 of a product. Passed through up
+// to four layers of random weights, which damp nothing, that grows to about one percent.
 constexpr double kSameRounding = 2e-2;
 // Repacked layouts round all activations otherwise, so that every product is off by about
-// 0.3/127 = 0.25 %: three percent after up to 28 products. A token whose last chosen expert and first
-// rejected one are closer than that may choose another expert; hence the share of tokens.
+// 0.3/127 = 0.25 %: three percent after up to 28 products. A token whose last chosen expert and
+// first rejected one are closer than that may choose another expert; hence the share of tokens.
 constexpr double kOtherRounding = 3e-2;
 constexpr double kShareOfTokens = 0.9;
 // With the same rounding such ties within a unit in the last place are rare: about one token in a
@@ -98,7 +98,8 @@ class Race {
 
   double largest() const { return *std::ranges::max_element(differences_); }
   double share_within(double tolerance) const {
-    const auto within = std::ranges::count_if(differences_, [&](double d) { return d < tolerance; });
+    const auto within =
+        std::ranges::count_if(differences_, [&](double d) { return d < tolerance; });
     return static_cast<double>(within) / static_cast<double>(differences_.size());
   }
   size_t other_choices() const { return other_choices_; }
@@ -146,20 +147,24 @@ std::vector<Case> Cases() {
       cases.push_back({arch, {.arch = arch, .type = type}});
     }
   }
-  for (const char* type : {"BF16", "Q4_K", "Q5_K", "Q6_K", "Q2_K", "Q3_K", "IQ4_NL", "IQ4_XS", "MXFP4"}) {
+  for (const char* type :
+       {"BF16", "Q4_K", "Q5_K", "Q6_K", "Q2_K", "Q3_K", "IQ4_NL", "IQ4_XS", "MXFP4"}) {
     cases.push_back({"types", {.arch = "qwen3moe", .type = type, .ff = 256}});
   }
   cases.push_back({"split", {.arch = "qwen3moe", .type = "Q4_0", .shards = 3}});
   cases.push_back({"tied", {.arch = "llama", .type = "Q8_0", .is_tied = true}});
   cases.push_back({"tied", {.arch = "qwen3moe", .type = "Q4_K_M", .is_tied = true}});
-  cases.push_back({"odd", {.arch = "qwen2moe", .type = "Q4_0", .layers = 4, .experts = 6, .used = 4, .ff = 352}});
+  cases.push_back(
+      {"odd",
+       {.arch = "qwen2moe", .type = "Q4_0", .layers = 4, .experts = 6, .used = 4, .ff = 352}});
   cases.push_back({"longrope", {.arch = "phimoe", .type = "Q8_0", .orig_context = 300}});
   return cases;
 }
 
 INSTANTIATE_TEST_SUITE_P(All, Parity, ::testing::ValuesIn(Cases()), [](const auto& one) {
   const Case& c = one.param;
-  return std::string(c.name) + "_" + c.spec.arch + "_" + c.spec.type + "_" + std::to_string(one.index);
+  return std::string(c.name) + "_" + c.spec.arch + "_" + c.spec.type + "_" +
+         std::to_string(one.index);
 });
 
 // How a prompt is cut into chunks may change the last bits of attention (other tile sizes), nothing
@@ -197,7 +202,8 @@ TEST(Prefill, TokenByTokenGivesTheSameLogitsAsTheWhole) {
   for (size_t i = 0; i < prompt.size(); ++i) {
     const auto logits = steps->Append(std::span(prompt).subspan(i, 1));
     ASSERT_TRUE(logits.has_value());
-    EXPECT_LT(LargestDifference(*logits, std::span(*expected).subspan(i * 512, 512)), kSameRounding);
+    EXPECT_LT(LargestDifference(*logits, std::span(*expected).subspan(i * 512, 512)),
+              kSameRounding);
   }
 }
 

@@ -15,7 +15,8 @@ TEST(ParseBytes, ReadsUnits) {
 }
 
 TEST(ParseBytes, RefusesWhatIsNoSize) {
-  for (const char* text : {"", "G", "4X", "4GiBB", "-1G", "nan", "inf", "1e300", "99999999T", "4 G"}) {
+  for (const char* text :
+       {"", "G", "4X", "4GiBB", "-1G", "nan", "inf", "1e300", "99999999T", "4 G"}) {
     const auto result = ParseBytes(text);
     ASSERT_FALSE(result.has_value()) << text;
     EXPECT_EQ(result.error().code, Errc::kUsage);

@@ -23,8 +23,8 @@ concept JsonInteger = std::integral<T> && !std::same_as<T, bool>;
 class Json {
  public:
   Json();  // null
-  // Values convert implicitly so that object.Set("tokens", 12) reads as what it is. Strings that are
-  // not UTF-8 get U+FFFD in place of the bad bytes; a number that is not finite becomes null.
+  // Values convert implicitly so that object.Set("tokens", 12) reads as what it is. Strings that
+  // are not UTF-8 get U+FFFD in place of the bad bytes; a number that is not finite becomes null.
   Json(bool value);              // NOLINT(google-explicit-constructor)
   Json(double value);            // NOLINT(google-explicit-constructor)
   Json(std::string_view value);  // NOLINT(google-explicit-constructor)
@@ -65,8 +65,10 @@ class Json {
   explicit Json(std::unique_ptr<Impl> impl);
   template <JsonInteger T>
   static Json Integer(T value) {
-    if constexpr (std::signed_integral<T>) return FromSigned(value);
-    else return FromUnsigned(value);
+    if constexpr (std::signed_integral<T>)
+      return FromSigned(value);
+    else
+      return FromUnsigned(value);
   }
   static Json FromSigned(int64_t value);
   static Json FromUnsigned(uint64_t value);

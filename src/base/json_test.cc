@@ -26,10 +26,12 @@ TEST(Json, EscapesQuotesControlCharactersAndBackslashes) {
 
 TEST(Json, ReplacesBytesThatAreNotUtf8) {
   Json array = Json::Array();
-  array.Push(std::string("a\xff"
-                         "b"));
-  EXPECT_EQ(array.Dump(), "[\"a\xEF\xBF\xBD"
-                          "b\"]");
+  array.Push(
+      std::string("a\xff"
+                  "b"));
+  EXPECT_EQ(array.Dump(),
+            "[\"a\xEF\xBF\xBD"
+            "b\"]");
 }
 
 TEST(Json, NumbersThatAreNotFiniteBecomeNull) {

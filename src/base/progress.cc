@@ -12,8 +12,7 @@
 namespace moestro {
 
 std::string RenderProgress(std::string_view what, uint64_t done, uint64_t total, size_t width) {
-  const double share =
-      done >= total ? 1.0 : static_cast<double>(done) / static_cast<double>(total);
+  const double share = done >= total ? 1.0 : static_cast<double>(done) / static_cast<double>(total);
   // Rounded down: 100 % means finished.
   std::string line = std::format("{:3d} %", static_cast<int>(share * 100.0));
   const size_t room = width > line.size() ? width - line.size() : 0;

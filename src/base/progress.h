@@ -17,9 +17,9 @@ std::string RenderProgress(std::string_view what, uint64_t done, uint64_t total,
 class ProgressBar {
  public:
   struct Options {
-    bool enabled = false;      // false: no output at all (not a terminal)
-    double delay = 1.0;        // seconds of work before the bar shows
-    double interval = 0.1;     // seconds between two redraws
+    bool enabled = false;   // false: no output at all (not a terminal)
+    double delay = 1.0;     // seconds of work before the bar shows
+    double interval = 0.1;  // seconds between two redraws
     size_t width = 78;
     std::function<double()> now;                  // seconds; any origin
     std::function<void(std::string_view)> write;  // where the line goes

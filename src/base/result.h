@@ -41,16 +41,18 @@ template <class... Args>
 #define MOESTRO_CONCAT_INNER(a, b) a##b
 #define MOESTRO_CONCAT(a, b) MOESTRO_CONCAT_INNER(a, b)
 
-// TRY(auto value, Compute()): declares `value` or returns the error. The expression may hold commas.
-#define TRY(declaration, ...) TRY_IMPL(MOESTRO_CONCAT(try_result_, __LINE__), declaration, __VA_ARGS__)
-#define TRY_IMPL(result, declaration, ...)                                    \
-  auto result = (__VA_ARGS__);                                                \
-  if (!result) return std::unexpected(std::move(result).error());             \
+// TRY(auto value, Compute()): declares `value` or returns the error. The expression may hold
+// commas.
+#define TRY(declaration, ...) \
+  TRY_IMPL(MOESTRO_CONCAT(try_result_, __LINE__), declaration, __VA_ARGS__)
+#define TRY_IMPL(result, declaration, ...)                        \
+  auto result = (__VA_ARGS__);                                    \
+  if (!result) return std::unexpected(std::move(result).error()); \
   declaration = *std::move(result)
 
 // TRY_STATUS(Write()): returns the error if there is one.
-#define TRY_STATUS(...)                                                                    \
-  do {                                                                                     \
-    if (auto try_status = (__VA_ARGS__); !try_status)                                      \
-      return std::unexpected(std::move(try_status).error());                               \
+#define TRY_STATUS(...)                                      \
+  do {                                                       \
+    if (auto try_status = (__VA_ARGS__); !try_status)        \
+      return std::unexpected(std::move(try_status).error()); \
   } while (false)

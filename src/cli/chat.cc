@@ -61,9 +61,10 @@ class Conversation {
     TRY(const std::vector<Token> tokens, session_.vocab().Tokenize(text, true, true));
     if (tokens.size() >= session_.engine().n_ctx()) {
       turns_.pop_back();
-      Notice(std::format("(this does not fit: {} tokens with all before it, the context holds {}; "
-                         "/clear starts a new conversation)",
-                         tokens.size(), session_.engine().n_ctx()));
+      Notice(
+          std::format("(this does not fit: {} tokens with all before it, the context holds {}; "
+                      "/clear starts a new conversation)",
+                      tokens.size(), session_.engine().n_ctx()));
       return false;
     }
     TRY(Generated made, Show(session_, tokens, options_.generate, output_));

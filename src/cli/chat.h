@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// A conversation on a terminal: with the model's chat template, or, where it has none, text by text.
+// A conversation on a terminal: with the model's chat template, or, where it has none, text by
+// text.
 #pragma once
 
 #include <optional>

@@ -51,7 +51,7 @@ struct Inspection {
   std::string tokenizer;        // empty: none
   bool has_chat_template = false;
   uint32_t ctx = 0;
-  uint64_t kv_bytes = 0;        // for ctx tokens
+  uint64_t kv_bytes = 0;  // for ctx tokens
   std::vector<Fit> fits;
 };
 
@@ -96,19 +96,20 @@ std::string Title(const Inspection& i) {
 
 std::string ShapeText(const Inspection& i) {
   const ModelSpec& s = i.spec;
-  std::string text = std::format("model      {}, {} in {} file{}\n", Title(i),
-                                 FormatBytes(i.file_bytes), i.files.size(),
-                                 i.files.size() == 1 ? "" : "s");
-  text += std::format("layers     {}, width {}, {} heads, {} for keys and values, of {}\n", s.n_layer,
-                      s.n_embd, s.n_head, s.n_head_kv, s.head_dim_k);
+  std::string text =
+      std::format("model      {}, {} in {} file{}\n", Title(i), FormatBytes(i.file_bytes),
+                  i.files.size(), i.files.size() == 1 ? "" : "s");
+  text += std::format("layers     {}, width {}, {} heads, {} for keys and values, of {}\n",
+                      s.n_layer, s.n_embd, s.n_head, s.n_head_kv, s.head_dim_k);
   text += std::format("experts    {} per layer, {} used, hidden width {}", s.router.n_expert,
                       s.router.n_used, s.n_ff_expert);
   if (s.n_ff_shared > 0) text += std::format("; shared expert of {}", s.n_ff_shared);
   text += std::format("\ncontext    {} trained; keys and values of {} tokens take {}\n",
                       s.n_ctx_train, i.ctx, FormatBytes(i.kv_bytes));
-  text += std::format("vocabulary {} tokens, tokenizer {}, chat template {}{}\n", s.n_vocab,
-                      i.tokenizer.empty() ? "none" : i.tokenizer, i.has_chat_template ? "yes" : "no",
-                      s.tied_output ? ", output tied to embeddings" : "");
+  text +=
+      std::format("vocabulary {} tokens, tokenizer {}, chat template {}{}\n", s.n_vocab,
+                  i.tokenizer.empty() ? "none" : i.tokenizer, i.has_chat_template ? "yes" : "no",
+                  s.tied_output ? ", output tied to embeddings" : "");
   return text;
 }
 
@@ -204,7 +205,8 @@ Status Run(const InspectOptions& options) {
 CLI::App* AddInspect(CLI::App& app, std::function<int()>& action) {
   auto options = std::make_shared<InspectOptions>();
   CLI::App* inspect = app.add_subcommand("inspect", "what a model holds and what fits in memory");
-  inspect->footer("Reads the file's directory only. Example: moestro inspect model.gguf --ctx 8192");
+  inspect->footer(
+      "Reads the file's directory only. Example: moestro inspect model.gguf --ctx 8192");
   inspect->add_option("MODEL", options->model, "GGUF file")->required();
   AddCommonFlags(*inspect, options->common);
   inspect->callback([options, &action] { action = [options] { return ExitCode(Run(*options)); }; });

@@ -98,7 +98,8 @@ CLI::App* AddLogits(CLI::App& app, std::function<int()>& action) {
   auto options = std::make_shared<LogitsOptions>();
   CLI::App* logits = app.add_subcommand("logits", "logits after some tokens, as JSON");
   logits->footer(
-      "Prints {\"tokens\":[...],\"logits\":[...]}: with --all the logit of every token id in order, "
+      "Prints {\"tokens\":[...],\"logits\":[...]}: with --all the logit of every token id in "
+      "order, "
       "otherwise\nthe largest ones as {\"token\":ID,\"logit\":VALUE}.\n"
       "Example: moestro logits model.gguf --tokens 1,2,3 --top 5");
   logits->add_option("MODEL", options->model, "GGUF file")->required();

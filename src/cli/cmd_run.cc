@@ -102,12 +102,10 @@ Status Converse(const RunOptions& options, const std::optional<std::string>& pro
   const GenerateOptions generate{.max_tokens = options.n_predict, .stops = options.stops};
   const bool asks_on = isatty(STDIN_FILENO) == 1 && !options.single_turn;
   if (session.vocab().has_chat_template()) {
-    return RunChat(session,
-                   {.system = options.system,
-                    .first = prompt,
-                    .asks_on = asks_on,
-                    .generate = generate},
-                   output);
+    return RunChat(
+        session,
+        {.system = options.system, .first = prompt, .asks_on = asks_on, .generate = generate},
+        output);
   }
   if (options.conversation || options.system) {
     return Fail(Errc::kUnsupported,
@@ -122,7 +120,8 @@ Status Run(RunOptions& options) {
   TRY(const std::optional<std::string> prompt, FindPrompt(options));
   const bool converses = options.conversation || options.system || !prompt;
   if (converses && options.common.json) {
-    return Fail(Errc::kUsage, "--json needs a prompt to continue (-p, -f or a pipe), no conversation");
+    return Fail(Errc::kUsage,
+                "--json needs a prompt to continue (-p, -f or a pipe), no conversation");
   }
   options.sampling.seed = options.common.seed ? *options.common.seed : std::random_device()();
   options.common.engine.threads = ResolveThreads(options.common.engine.threads);
@@ -148,7 +147,9 @@ void AddPromptFlags(CLI::App& run, RunOptions& o) {
   run.option_defaults()->group("Prompt and length");
   CLI::Option* prompt =
       run.add_option("-p,--prompt", o.prompt, "text to continue, or the first message of a chat");
-  run.add_option("-f,--file", o.file, "the prompt from a file")->type_name("FILE")->excludes(prompt);
+  run.add_option("-f,--file", o.file, "the prompt from a file")
+      ->type_name("FILE")
+      ->excludes(prompt);
   run.add_option("-n,--predict,--n-predict", o.n_predict,
                  "tokens to generate; -1: until the text ends or the context is full")
       ->type_name("N")
@@ -156,7 +157,8 @@ void AddPromptFlags(CLI::App& run, RunOptions& o) {
   run.add_option("-r,--reverse-prompt", o.stops, "end the text before this string (repeatable)")
       ->type_name("TEXT")
       ->allow_extra_args(false);
-  run.add_flag("--escape,!--no-escape", o.escapes, "read \\n, \\t, \\xHH in -p and -r (default: yes)");
+  run.add_flag("--escape,!--no-escape", o.escapes,
+               "read \\n, \\t, \\xHH in -p and -r (default: yes)");
   run.add_flag("--display-prompt,!--no-display-prompt", o.shows_prompt,
                "print the prompt before its continuation (default: yes)");
   run.add_flag("--perf,!--no-perf", o.shows_summary, "summary on standard error (default: yes)");
@@ -173,7 +175,8 @@ CLI::App* AddRun(CLI::App& app, std::function<int()>& action) {
   auto options = std::make_shared<RunOptions>();
   CLI::App* run = app.add_subcommand("run", "generate text");
   run->footer(
-      "Without MODEL a small story model that is part of the program. Without a prompt on a terminal: "
+      "Without MODEL a small story model that is part of the program. Without a prompt on a "
+      "terminal: "
       "a conversation.\nExample: moestro run model.gguf --ram 6G -p \"Once upon a time\" -n 200");
   run->add_option("MODEL", options->model, "GGUF file (of a split model the first)");
   AddPromptFlags(*run, *options);

@@ -142,9 +142,10 @@ CLI::App* AddSynth(CLI::App& app, std::function<int()>& action) {
       ->type_name("S")
       ->capture_default_str();
   command
-      ->add_option("--routing", flags->routing,
-                   "narrow: full-scale layers, deeper ones keep to fewer experts, so that a cache of a "
-                   "fifth serves three quarters; even: every expert alike, the hardest case for a cache")
+      ->add_option(
+          "--routing", flags->routing,
+          "narrow: full-scale layers, deeper ones keep to fewer experts, so that a cache of a "
+          "fifth serves three quarters; even: every expert alike, the hardest case for a cache")
       ->check(CLI::IsMember({"narrow", "even"}))
       ->capture_default_str();
   command->add_option("--split", options.shards, "number of files")

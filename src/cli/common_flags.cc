@@ -61,16 +61,17 @@ void AddCommonFlags(CLI::App& app, CommonOptions& options) {
                   engine.policy = text;
                   return {};
                 });
-  AddParsedFlag(app, "-s,--seed", "N", "seed of all random choices; the same seed gives the same output",
-                [&options](const std::string& text) -> Status {
-                  int64_t value = 0;
-                  if (!CLI::detail::lexical_cast(text, value) || value < -1 || value > UINT32_MAX) {
-                    return Fail(Errc::kUsage, "'{}' is not a seed; write 0 to {}, or -1 for a random one",
-                                text, UINT32_MAX);
-                  }
-                  if (value >= 0) options.seed = static_cast<uint32_t>(value);
-                  return {};
-                });
+  AddParsedFlag(
+      app, "-s,--seed", "N", "seed of all random choices; the same seed gives the same output",
+      [&options](const std::string& text) -> Status {
+        int64_t value = 0;
+        if (!CLI::detail::lexical_cast(text, value) || value < -1 || value > UINT32_MAX) {
+          return Fail(Errc::kUsage, "'{}' is not a seed; write 0 to {}, or -1 for a random one",
+                      text, UINT32_MAX);
+        }
+        if (value >= 0) options.seed = static_cast<uint32_t>(value);
+        return {};
+      });
   app.option_defaults()->group("Output");
   app.add_flag("--json", options.json, "machine-readable output: one JSON object");
   app.add_flag("-v,--verbose", options.verbose, "say more on standard error");

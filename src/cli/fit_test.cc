@@ -16,7 +16,8 @@ ExpertCatalog Catalog(uint64_t experts, uint64_t slice) {
 
 TEST(WhatFits, RunsFromTheSmallestBudgetToEverything) {
   constexpr uint64_t kExperts = 6144;
-  const FixedMemory fixed{.dense = kGiB, .kv = 400 * kMiB, .work = 20 * kMiB, .process = 100 * kMiB};
+  const FixedMemory fixed{
+      .dense = kGiB, .kv = 400 * kMiB, .work = 20 * kMiB, .process = 100 * kMiB};
   const auto fits = WhatFits(Catalog(kExperts, 864 * kKiB), 8, fixed, 4096);
   ASSERT_GT(fits.size(), 4U);
   EXPECT_GE(fits.front().slots, 8U);

@@ -26,7 +26,7 @@ void OnInterrupt(int signal_number) {
 }  // namespace
 
 InterruptGuard::InterruptGuard(Engine& engine) : engine_(engine) {
-  struct sigaction action {};
+  struct sigaction action{};
   action.sa_handler = OnInterrupt;  // without SA_RESTART: a blocked read of the terminal returns
   sigaction(SIGINT, &action, nullptr);
 }

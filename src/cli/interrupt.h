@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Ctrl-C: the first stops the engine's work and lets the command end in order, a second one ends the
-// process at once.
+// Ctrl-C: the first stops the engine's work and lets the command end in order, a second one ends
+// the process at once.
 #pragma once
 
 namespace moestro {

@@ -13,8 +13,8 @@ class Output {
  public:
   explicit Output(int fd) : fd_(fd) {}
 
-  // Writes all of `text`. When the reader has gone (a closed pipe) that is no error: closed() becomes
-  // true and further text is dropped. kIo for anything else, for example a full disk.
+  // Writes all of `text`. When the reader has gone (a closed pipe) that is no error: closed()
+  // becomes true and further text is dropped. kIo for anything else, for example a full disk.
   Status Write(std::string_view text);
   bool closed() const { return closed_; }
 

@@ -61,16 +61,18 @@ std::string SummaryText(const RunReport& report) {
   std::string text;
   text += std::format("prefill  {:6} tokens  {:9.1f} tok/s\n", prefill.tokens,
                       prefill.tokens_per_second());
-  text += std::format("decode   {:6} tokens  {:9.1f} tok/s  ({:.1f} ms p50, {:.1f} ms p95)\n",
-                      decode.tokens, decode.tokens_per_second(),
-                      Quantile(report.stats.decode_ms, 0.5), Quantile(report.stats.decode_ms, 0.95));
+  text +=
+      std::format("decode   {:6} tokens  {:9.1f} tok/s  ({:.1f} ms p50, {:.1f} ms p95)\n",
+                  decode.tokens, decode.tokens_per_second(), Quantile(report.stats.decode_ms, 0.5),
+                  Quantile(report.stats.decode_ms, 0.95));
   const uint64_t uses = prefill.expert_uses + decode.expert_uses;
   const uint64_t hits = prefill.hits + decode.hits;
   const double hit_rate = uses > 0 ? static_cast<double>(hits) / static_cast<double>(uses) : 0.0;
-  text += std::format("experts  {:5.1f} % hits in decode, {:.1f} % in all; {} read, {:.2f} s waited\n",
-                      100.0 * decode.hit_rate(), 100.0 * hit_rate,
-                      FormatBytes(prefill.disk_bytes + decode.disk_bytes),
-                      prefill.wait_seconds + decode.wait_seconds);
+  text +=
+      std::format("experts  {:5.1f} % hits in decode, {:.1f} % in all; {} read, {:.2f} s waited\n",
+                  100.0 * decode.hit_rate(), 100.0 * hit_rate,
+                  FormatBytes(prefill.disk_bytes + decode.disk_bytes),
+                  prefill.wait_seconds + decode.wait_seconds);
   const Bound bound = DecodeBound(report.stats, report.probes);
   if (bound.seconds() > 0.0) {
     const bool by_disk = bound.disk_seconds > bound.compute_seconds;

@@ -23,13 +23,13 @@ int PrintError(const Error& error);
 int ExitCode(const Status& status);
 
 // What the hardware would allow for the work of one phase. It cannot be faster than its bytes come
-// from the disk, nor than it computes with every expert at hand. Both hold for every token by itself,
-// because what a token wants is known only when the one before it is done: the bound of a decode is the
-// sum of its tokens' bounds. (The bound of the sums alone pretends that a cold start's reads could
-// hide behind later tokens' computation; it is reported too.)
+// from the disk, nor than it computes with every expert at hand. Both hold for every token by
+// itself, because what a token wants is known only when the one before it is done: the bound of a
+// decode is the sum of its tokens' bounds. (The bound of the sums alone pretends that a cold
+// start's reads could hide behind later tokens' computation; it is reported too.)
 struct Bound {
   double disk_seconds = 0.0;
-  double compute_seconds = 0.0;  // 0: unknown
+  double compute_seconds = 0.0;   // 0: unknown
   double stepwise_seconds = 0.0;  // sum over tokens of the larger of the two; 0: not known by token
   double of_sums() const { return std::max(disk_seconds, compute_seconds); }
   double seconds() const { return std::max(of_sums(), stepwise_seconds); }

@@ -14,10 +14,19 @@ namespace {
 
 RunReport Example() {
   RunReport report;
-  report.stats.prefill = {.tokens = 128, .seconds = 8.0, .expert_uses = 600, .hits = 100,
-                          .misses = 500, .disk_bytes = 8 * kGiB};
-  report.stats.decode = {.tokens = 10, .seconds = 2.0, .wait_seconds = 0.5, .expert_uses = 400,
-                         .hits = 300, .misses = 100, .disk_bytes = 3 * kGiB};
+  report.stats.prefill = {.tokens = 128,
+                          .seconds = 8.0,
+                          .expert_uses = 600,
+                          .hits = 100,
+                          .misses = 500,
+                          .disk_bytes = 8 * kGiB};
+  report.stats.decode = {.tokens = 10,
+                         .seconds = 2.0,
+                         .wait_seconds = 0.5,
+                         .expert_uses = 400,
+                         .hits = 300,
+                         .misses = 100,
+                         .disk_bytes = 3 * kGiB};
   report.stats.decode_ms = {200, 200, 200, 200, 200, 200, 200, 200, 200, 200};
   report.probes = {.disk_bandwidth = 2.0 * static_cast<double>(kGiB),
                    .compute_seconds_per_token = 0.1};
@@ -80,8 +89,9 @@ TEST(Report, JsonHasTheNamesThatScriptsReadAndTheirValues) {
 
 TEST(Report, SummarySaysWhatMattersInAFewLines) {
   const std::string text = SummaryText(Example());
-  for (const char* part : {"16.0 tok/s", "5.0 tok/s", "75.0 % hits", "11.0 GiB read",
-                           "set by the disk; 75.0 % reached", "3.0 GiB peak of a budget of 4.0 GiB"}) {
+  for (const char* part :
+       {"16.0 tok/s", "5.0 tok/s", "75.0 % hits", "11.0 GiB read",
+        "set by the disk; 75.0 % reached", "3.0 GiB peak of a budget of 4.0 GiB"}) {
     EXPECT_NE(text.find(part), std::string::npos) << part << "\n" << text;
   }
   EXPECT_EQ(std::ranges::count(text, '\n'), 5);

@@ -16,8 +16,7 @@ Progress ShowOn(ProgressBar& bar) {
   return [&bar](const char* what, uint64_t done, uint64_t total) { bar.Update(what, done, total); };
 }
 
-Result<std::unique_ptr<Session>> Session::Open(const std::string& path,
-                                               const EngineOptions& engine,
+Result<std::unique_ptr<Session>> Session::Open(const std::string& path, const EngineOptions& engine,
                                                const SamplingOptions& sampling) {
   // Our own reader goes first: it survives damaged files, libllama's need not.
   TRY(const GgufFile file, GgufFile::Open(path));
@@ -44,10 +43,11 @@ Result<Generated> Session::Continue(std::span<const Token> tokens, const Generat
   const TextParts parts{.pick = [this](std::span<const float> l) { return sampler_.Pick(l); },
                         .piece = [this](Token token) { return vocab_.Piece(token); },
                         .is_end = [this](Token token) { return vocab_.is_end(token); },
-                        .emit = [this, &emit](std::string_view text) {
-                          bar_.Clear();
-                          return emit(text);
-                        }};
+                        .emit =
+                            [this, &emit](std::string_view text) {
+                              bar_.Clear();
+                              return emit(text);
+                            }};
   // At least one token must be evaluated again: its logits are gone.
   const size_t longest = tokens.empty() ? 0 : tokens.size() - 1;
   const size_t kept = std::min(CommonPrefix(sequence_, tokens), longest);

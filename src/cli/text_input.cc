@@ -23,13 +23,18 @@ constexpr size_t kLongestText = 64 * kMiB;
 
 std::optional<char> SimpleEscape(char letter) {
   switch (letter) {
-    case 'n': return '\n';
-    case 't': return '\t';
-    case 'r': return '\r';
+    case 'n':
+      return '\n';
+    case 't':
+      return '\t';
+    case 'r':
+      return '\r';
     case '\\':
     case '"':
-    case '\'': return letter;
-    default: return std::nullopt;
+    case '\'':
+      return letter;
+    default:
+      return std::nullopt;
   }
 }
 
@@ -58,7 +63,8 @@ Result<std::string> ReadAll(std::FILE* file, const std::string& name) {
     return Fail(Errc::kIo, "cannot read {}: {}", name, std::strerror(errno));
   }
   if (const size_t bad = FindInvalidUtf8(text); bad < text.size()) {
-    return Fail(Errc::kInvalidRequest, "{}: not UTF-8 text at byte {}; convert it first", name, bad);
+    return Fail(Errc::kInvalidRequest, "{}: not UTF-8 text at byte {}; convert it first", name,
+                bad);
   }
   if (text.ends_with('\n')) text.pop_back();
   if (text.ends_with('\r')) text.pop_back();

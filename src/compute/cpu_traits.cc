@@ -26,8 +26,9 @@ Result<CpuTraits> CpuTraits::Load() {
   if (ggml_backend_dev_by_type(GGML_BACKEND_DEVICE_TYPE_CPU) == nullptr) ggml_backend_load_all();
   ggml_backend_dev_t device = ggml_backend_dev_by_type(GGML_BACKEND_DEVICE_TYPE_CPU);
   if (device == nullptr) {
-    return Fail(Errc::kUnsupported,
-                "ggml found no CPU backend; install ggml's backend package or set GGML_BACKEND_PATH");
+    return Fail(
+        Errc::kUnsupported,
+        "ggml found no CPU backend; install ggml's backend package or set GGML_BACKEND_PATH");
   }
   // Starting a backend fills the lookup tables that the per-type functions read.
   const ggml_backend_ptr backend(ggml_backend_dev_init(device, nullptr));

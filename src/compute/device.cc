@@ -62,14 +62,16 @@ Result<CpuDevice> CpuDevice::Open(uint32_t threads) {
   if (ggml_backend_dev_by_type(GGML_BACKEND_DEVICE_TYPE_CPU) == nullptr) ggml_backend_load_all();
   ggml_backend_dev_t device = ggml_backend_dev_by_type(GGML_BACKEND_DEVICE_TYPE_CPU);
   if (device == nullptr) {
-    return Fail(Errc::kUnsupported,
-                "ggml found no CPU backend; install ggml's backend package or set GGML_BACKEND_PATH");
+    return Fail(
+        Errc::kUnsupported,
+        "ggml found no CPU backend; install ggml's backend package or set GGML_BACKEND_PATH");
   }
   ggml_backend_ptr backend(ggml_backend_dev_init(device, nullptr));
   if (!backend) return Fail(Errc::kUnsupported, "ggml cannot start its CPU backend");
   const uint32_t team = threads > 0 ? threads : PhysicalCores();
-  auto* set_threads = reinterpret_cast<ggml_backend_set_n_threads_t>(ggml_backend_reg_get_proc_address(
-      ggml_backend_dev_backend_reg(device), "ggml_backend_set_n_threads"));
+  auto* set_threads =
+      reinterpret_cast<ggml_backend_set_n_threads_t>(ggml_backend_reg_get_proc_address(
+          ggml_backend_dev_backend_reg(device), "ggml_backend_set_n_threads"));
   if (set_threads == nullptr) {
     return Fail(Errc::kUnsupported, "ggml's CPU backend does not let its threads be set");
   }
@@ -88,11 +90,13 @@ Status CpuDevice::Compute(ggml_cgraph* graph) {
 }
 
 std::vector<ggml_backend_buffer_type_t> CpuDevice::repacking_buffer_types() const {
-  auto* get = reinterpret_cast<ggml_backend_dev_get_extra_bufts_t>(ggml_backend_reg_get_proc_address(
-      ggml_backend_dev_backend_reg(handle()), "ggml_backend_dev_get_extra_bufts"));
+  auto* get =
+      reinterpret_cast<ggml_backend_dev_get_extra_bufts_t>(ggml_backend_reg_get_proc_address(
+          ggml_backend_dev_backend_reg(handle()), "ggml_backend_dev_get_extra_bufts"));
   std::vector<ggml_backend_buffer_type_t> types;
   if (get == nullptr) return types;
-  for (ggml_backend_buffer_type_t* type = get(handle()); type != nullptr && *type != nullptr; ++type) {
+  for (ggml_backend_buffer_type_t* type = get(handle()); type != nullptr && *type != nullptr;
+       ++type) {
     types.push_back(*type);
   }
   return types;
@@ -100,13 +104,12 @@ std::vector<ggml_backend_buffer_type_t> CpuDevice::repacking_buffer_types() cons
 
 bool CpuDevice::CanMultiply(ggml_type type, int64_t n_in, int64_t n_out,
                             ggml_backend_buffer_type_t buffer_type) const {
-  const ggml_init_params params{.mem_size = 8 * ggml_tensor_overhead(),
-                                .mem_buffer = nullptr,
-                                .no_alloc = true};
+  const ggml_init_params params{
+      .mem_size = 8 * ggml_tensor_overhead(), .mem_buffer = nullptr, .no_alloc = true};
   const ggml_context_ptr context(ggml_init(params));
   ggml_tensor* weight = ggml_new_tensor_2d(context.get(), type, n_in, n_out);
-  ggml_tensor* product = ggml_mul_mat(
-      context.get(), weight, ggml_new_tensor_2d(context.get(), GGML_TYPE_F32, n_in, 1));
+  ggml_tensor* product = ggml_mul_mat(context.get(), weight,
+                                      ggml_new_tensor_2d(context.get(), GGML_TYPE_F32, n_in, 1));
   // The backend judges by where the weight lives; an empty buffer is enough to tell it.
   const ggml_backend_buffer_ptr buffer(ggml_backend_buft_alloc_buffer(buffer_type, 0));
   weight->buffer = buffer.get();

@@ -16,7 +16,8 @@ size_t ExpertKernel::activation_bytes(int64_t n) const {
 
 Result<ExpertKernel> FindExpertKernel(ggml_type type, bool allow_own) {
   if (type < 0 || type >= GGML_TYPE_COUNT) {
-    return Fail(Errc::kUnsupported, "tensor type {} is unknown to this ggml", static_cast<int>(type));
+    return Fail(Errc::kUnsupported, "tensor type {} is unknown to this ggml",
+                static_cast<int>(type));
   }
   TRY(const CpuTraits traits, CpuTraits::Load());
   std::optional<ExpertKernel> kernel =

@@ -34,10 +34,10 @@ struct ExpertKernel {
   // out[t][r] = dot(row r of W, activations[t]) for r in [0, n_rows), t in [0, n_tokens).
   // `rows` is the first row, rows follow each other at `row_bytes`; its address may have any
   // alignment that is a multiple of the type's scalar (GGUF allows 32-byte and smaller alignment).
-  // out[t] points to n_rows floats. `next` is what the same thread will read after these rows, another
-  // matrix perhaps (nullptr: nothing known): it is prefetched while the last rows are multiplied and
-  // never dereferenced. On cold weights it is worth a quarter of the speed of short calls.
-  // Fastest when n_rows is a multiple of 16.
+  // out[t] points to n_rows floats. `next` is what the same thread will read after these rows,
+  // another matrix perhaps (nullptr: nothing known): it is prefetched while the last rows are
+  // multiplied and never dereferenced. On cold weights it is worth a quarter of the speed of short
+  // calls. Fastest when n_rows is a multiple of 16.
   struct Call {
     const std::byte* rows;
     size_t row_bytes;
@@ -52,8 +52,8 @@ struct ExpertKernel {
   void (*multiply)(const ExpertKernel& self, const Call& call) = nullptr;
 
   // For the two functions above; callers have no use for them.
-  int64_t activation_block = 1;        // weights that share a block of a quantised activation
-  size_t activation_block_bytes = 0;   // its size in this kernel's layout
+  int64_t activation_block = 1;            // weights that share a block of a quantised activation
+  size_t activation_block_bytes = 0;       // its size in this kernel's layout
   ggml_from_float_t from_float = nullptr;  // ggml's quantisation to activation_type
   ggml_vec_dot_t vec_dot = nullptr;        // ggml's dot product; null: dequantise
 };

@@ -33,7 +33,8 @@ Floats RandomFloats(size_t n, uint32_t seed) {
 class Matrix {
  public:
   Matrix(ggml_type type, int64_t n_in, int64_t n_rows, size_t misalign, const Floats& values)
-      : row_bytes_(ggml_row_size(type, n_in)), misalign_(misalign),
+      : row_bytes_(ggml_row_size(type, n_in)),
+        misalign_(misalign),
         bytes_(misalign + row_bytes_ * static_cast<size_t>(n_rows) + 64) {
     const Floats importance(static_cast<size_t>(n_in), 1.0F);
     std::vector<std::byte> rows(row_bytes_ * static_cast<size_t>(n_rows));
@@ -110,7 +111,8 @@ Floats Dequantise(ggml_type type, const std::byte* from, int64_t n) {
   return values;
 }
 
-// What ggml's activation quantisation makes of x: the two types without a to_float are read by hand.
+// What ggml's activation quantisation makes of x: the two types without a to_float are read by
+// hand.
 Floats ThroughActivationType(ggml_type type, const Floats& x, const CpuTraits& traits) {
   const auto n = static_cast<int64_t>(x.size());
   if (type == GGML_TYPE_F32) return x;
@@ -244,9 +246,14 @@ TEST_P(KernelOfType, ResultDependsOnItsRowAndTokenAlone) {
       for (int64_t r = 0; r < kRows; ++r) {
         float value = 0.0F;
         float* out = &value;
-        kernel.multiply(kernel, {.rows = matrix.row(r), .row_bytes = matrix.row_bytes(),
-                                 .n_in = n_in, .n_rows = 1, .activations = one.data(), .out = &out,
-                                 .n_tokens = 1, .next = matrix.row(r) + matrix.row_bytes(),
+        kernel.multiply(kernel, {.rows = matrix.row(r),
+                                 .row_bytes = matrix.row_bytes(),
+                                 .n_in = n_in,
+                                 .n_rows = 1,
+                                 .activations = one.data(),
+                                 .out = &out,
+                                 .n_tokens = 1,
+                                 .next = matrix.row(r) + matrix.row_bytes(),
                                  .next_bytes = matrix.row_bytes()});
         ASSERT_EQ(value, together[t][static_cast<size_t>(r)]) << "row " << r << " token " << t;
       }

@@ -13,7 +13,8 @@ Result<HostBuffer> HostBuffer::Allocate(uint64_t bytes) {
   HostBuffer buffer;
   TRY(buffer.memory_, HostMemory::Allocate(bytes));
   if (bytes == 0) return buffer;
-  buffer.buffer_.reset(ggml_backend_cpu_buffer_from_ptr(buffer.memory_.data(), buffer.memory_.size()));
+  buffer.buffer_.reset(
+      ggml_backend_cpu_buffer_from_ptr(buffer.memory_.data(), buffer.memory_.size()));
   if (!buffer.buffer_) return Fail(Errc::kNoMemory, "ggml refused a buffer of {} bytes", bytes);
   return buffer;
 }
@@ -32,8 +33,8 @@ GraphArena::GraphArena(CpuDevice& device, size_t max_nodes)
 
 ggml_context* GraphArena::Begin() {
   context_.reset();
-  context_.reset(ggml_init(
-      {.mem_size = metadata_.size(), .mem_buffer = metadata_.data(), .no_alloc = true}));
+  context_.reset(
+      ggml_init({.mem_size = metadata_.size(), .mem_buffer = metadata_.data(), .no_alloc = true}));
   graph_ = ggml_new_graph_custom(context_.get(), max_nodes_, false);
   return context_.get();
 }

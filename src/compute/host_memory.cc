@@ -28,8 +28,8 @@ Result<HostMemory> HostMemory::Allocate(uint64_t bytes) {
   if (bytes == 0) return memory;
   // A whole number of huge pages would round small buffers up; those do not need them.
   const uint64_t size = AlignUp(bytes, 4 * kKiB);
-  void* data = mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE,
-                    -1, 0);
+  void* data = mmap(nullptr, size, PROT_READ | PROT_WRITE,
+                    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (data == MAP_FAILED) {
     return Fail(Errc::kNoMemory, "cannot allocate {}: {}; lower --ram or --ctx", FormatBytes(bytes),
                 std::strerror(errno));

@@ -27,7 +27,8 @@ class HostMemory {
   ~HostMemory();
 
   // Makes bytes [offset, offset + length) resident now. A first touch costs a page of zeroing, in a
-  // virtual machine a page of the host as well; while decoding that took half of all time. Any thread.
+  // virtual machine a page of the host as well; while decoding that took half of all time. Any
+  // thread.
   void Populate(uint64_t offset, uint64_t length) const;
 
   std::byte* data() const { return data_; }

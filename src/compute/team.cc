@@ -22,8 +22,8 @@ Result<Team> Team::Create(CpuDevice& device) {
     const Call& c = *static_cast<Call*>(userdata);
     c.invoke(c.target, thread, n_threads);
   };
-  ggml_tensor* node = ggml_custom_4d(team.context_.get(), GGML_TYPE_F32, 1, 1, 1, 1, nullptr, 0, call,
-                                     GGML_N_TASKS_MAX, team.call_.get());
+  ggml_tensor* node = ggml_custom_4d(team.context_.get(), GGML_TYPE_F32, 1, 1, 1, 1, nullptr, 0,
+                                     call, GGML_N_TASKS_MAX, team.call_.get());
   team.graph_ = ggml_new_graph_custom(team.context_.get(), kNodes, false);
   ggml_build_forward_expand(team.graph_, node);
   team.buffer_.reset(ggml_backend_alloc_ctx_tensors(team.context_.get(), device.backend()));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Our own code on ggml's compute threads: a graph of one custom node. A second pool of threads would
-// fight the first one for its cores (facts: 35x stalls), so there is none.
+// Our own code on ggml's compute threads: a graph of one custom node. A second pool of threads
+// would fight the first one for its cores (facts: 35x stalls), so there is none.
 #pragma once
 
 #include <ggml-cpp.h>

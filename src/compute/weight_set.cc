@@ -18,7 +18,8 @@ WeightSet WeightSet::Plan(const CpuDevice& device, std::vector<WeightRequest> re
   set.requests_ = std::move(requests);
   set.types_.push_back(ggml_backend_get_default_buffer_type(device.backend()));
   if (allow_repack) {
-    for (ggml_backend_buffer_type_t type : device.repacking_buffer_types()) set.types_.push_back(type);
+    for (ggml_backend_buffer_type_t type : device.repacking_buffer_types())
+      set.types_.push_back(type);
   }
   for (size_t i = 0; i < set.types_.size(); ++i) {
     const size_t room = (set.requests_.size() + 1) * ggml_tensor_overhead();

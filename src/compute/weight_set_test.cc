@@ -53,9 +53,9 @@ TEST(WeightSet, RepackedWeightsMultiplyAlike) {
     const std::vector<std::byte> bytes = RandomMatrix(type);
     std::vector<std::vector<float>> products;
     for (const bool repack : {false, true}) {
-      WeightSet set = WeightSet::Plan(*device,
-                                      {{.name = "w", .type = type, .ne = {kIn, kOut, 1, 1}, .only_multiplied = true}},
-                                      repack);
+      WeightSet set = WeightSet::Plan(
+          *device, {{.name = "w", .type = type, .ne = {kIn, kOut, 1, 1}, .only_multiplied = true}},
+          repack);
       EXPECT_GE(set.bytes(), bytes.size());
       ASSERT_TRUE(set.Allocate().has_value());
       set.Store(0, 0, bytes);

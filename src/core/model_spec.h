@@ -11,11 +11,11 @@ namespace moestro {
 enum class Arch : uint8_t { kLlama, kQwen2Moe, kQwen3Moe, kOlmoe, kPhimoe };
 
 struct RopeSpec {
-  uint32_t n_dims = 0;        // rotated dimensions of each head
+  uint32_t n_dims = 0;  // rotated dimensions of each head
   float freq_base = 10000.0F;
-  float freq_scale = 1.0F;    // 1 / linear or YaRN factor
-  float ext_factor = 0.0F;    // 1 with YaRN
-  float attn_factor = 1.0F;   // magnitude; phimoe's long-context factor goes here too
+  float freq_scale = 1.0F;   // 1 / linear or YaRN factor
+  float ext_factor = 0.0F;   // 1 with YaRN
+  float attn_factor = 1.0F;  // magnitude; phimoe's long-context factor goes here too
   float beta_fast = 32.0F;
   float beta_slow = 1.0F;
   uint32_t original_context = 0;  // context the model was trained with before scaling

@@ -59,12 +59,13 @@ Result<BudgetSplit> SplitBudget(const BudgetRequest& request) {
                 FormatBytes(request.fixed_cache), FormatBytes(least), least / kKiB + 1);
   }
   if (request.budget < split.smallest) {
-    return Fail(Errc::kInvalidRequest,
-                "a budget of {} is too small; the smallest that works is --ram {}M: dense weights {}, "
-                "KV cache {}, work buffers {}, process {}, expert slots {}",
-                FormatBytes(request.budget), split.smallest / kMiB + 1, FormatBytes(request.dense),
-                FormatBytes(request.kv), FormatBytes(request.work), FormatBytes(request.process),
-                FormatBytes(split.smallest - fixed));
+    return Fail(
+        Errc::kInvalidRequest,
+        "a budget of {} is too small; the smallest that works is --ram {}M: dense weights {}, "
+        "KV cache {}, work buffers {}, process {}, expert slots {}",
+        FormatBytes(request.budget), split.smallest / kMiB + 1, FormatBytes(request.dense),
+        FormatBytes(request.kv), FormatBytes(request.work), FormatBytes(request.process),
+        FormatBytes(split.smallest - fixed));
   }
   const uint64_t room = request.fixed_cache > 0 ? request.fixed_cache : request.budget - fixed;
   split.slots = LargestThatFits(request.classes, room);

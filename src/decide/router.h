@@ -11,9 +11,9 @@
 
 namespace moestro {
 
-// logits: [n_tokens][n_expert] row-major. Ties go to the lower expert id, NaN counts as the smallest
-// value, so a row never repeats an expert whatever the input.
-// REQUIRES: logits.size() is a multiple of spec.n_expert; 0 < n_used <= n_expert.
+// logits: [n_tokens][n_expert] row-major. Ties go to the lower expert id, NaN counts as the
+// smallest value, so a row never repeats an expert whatever the input. REQUIRES: logits.size() is a
+// multiple of spec.n_expert; 0 < n_used <= n_expert.
 Routing Route(const RouterSpec& spec, std::span<const float> logits);
 
 }  // namespace moestro

@@ -46,9 +46,9 @@ TEST(Route, TiesGoToTheLowerId) {
 TEST(Route, NeverRepeatsAnExpertEvenOnBrokenLogits) {
   const float nan = std::numeric_limits<float>::quiet_NaN();
   const float inf = std::numeric_limits<float>::infinity();
-  for (const std::vector<float>& logits : {std::vector<float>{nan, nan, nan, nan},
-                                           std::vector<float>{inf, inf, -inf, nan},
-                                           std::vector<float>{-inf, -inf, -inf, -inf}}) {
+  for (const std::vector<float>& logits :
+       {std::vector<float>{nan, nan, nan, nan}, std::vector<float>{inf, inf, -inf, nan},
+        std::vector<float>{-inf, -inf, -inf, -inf}}) {
     const Routing r = Route(kPlain, logits);
     EXPECT_NE(r.experts[0].value, r.experts[1].value);
     EXPECT_LT(r.experts[0].value, 4);

@@ -3,10 +3,10 @@
 // (see policy.h); the engine and the simulator drive the same table, so their decisions agree.
 //
 // A slot is free, loading or ready. Leases pin it; a pinned or loading slot never leaves.
-// Experts that only a prefill has used are kept apart ("streamed"): they leave before anything decode
-// has touched, newest first while the prefill goes on, so that one long prompt neither washes out
-// decode's history nor flushes its own first layers (facts: a cyclic sweep through an LRU of a third
-// of the size hits nothing).
+// Experts that only a prefill has used are kept apart ("streamed"): they leave before anything
+// decode has touched, newest first while the prefill goes on, so that one long prompt neither
+// washes out decode's history nor flushes its own first layers (facts: a cyclic sweep through an
+// LRU of a third of the size hits nothing).
 #pragma once
 
 #include <cstddef>

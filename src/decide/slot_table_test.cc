@@ -127,8 +127,7 @@ TEST(SlotTable, RandomWalkKeepsItsPromises) {
     }
   }
   EXPECT_GT(table.stats().evictions, 100U);
-  EXPECT_EQ(table.stats().requests,
-            table.stats().hits + table.stats().late + table.stats().misses);
+  EXPECT_EQ(table.stats().requests, table.stats().hits + table.stats().late + table.stats().misses);
 }
 
 }  // namespace

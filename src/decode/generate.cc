@@ -74,12 +74,18 @@ Result<StopReason> Run(Stepper& stepper, const TextParts& parts, std::span<const
 
 std::string_view ToString(StopReason reason) {
   switch (reason) {
-    case StopReason::kEndToken: return "end";
-    case StopReason::kLimit: return "limit";
-    case StopReason::kStopString: return "stop string";
-    case StopReason::kContextFull: return "context full";
-    case StopReason::kInterrupted: return "interrupted";
-    case StopReason::kOutputClosed: return "output closed";
+    case StopReason::kEndToken:
+      return "end";
+    case StopReason::kLimit:
+      return "limit";
+    case StopReason::kStopString:
+      return "stop string";
+    case StopReason::kContextFull:
+      return "context full";
+    case StopReason::kInterrupted:
+      return "interrupted";
+    case StopReason::kOutputClosed:
+      return "output closed";
   }
   return "";
 }

@@ -62,8 +62,8 @@ std::vector<llama_logit_bias> Biases(const SamplingOptions& o, const llama_vocab
 void AddPenalties(llama_sampler* chain, const SamplingOptions& o, const llama_vocab* vocab,
                   int32_t n_vocab, int32_t n_ctx) {
   const int32_t last_n = o.repeat_last_n < 0 ? n_ctx : o.repeat_last_n;
-  const bool penalises = o.repeat_penalty != 1.0F || o.frequency_penalty != 0.0F ||
-                         o.presence_penalty != 0.0F;
+  const bool penalises =
+      o.repeat_penalty != 1.0F || o.frequency_penalty != 0.0F || o.presence_penalty != 0.0F;
   if (penalises && last_n > 0) {
     llama_sampler_chain_add(
         chain, llama_sampler_init_penalties(n_vocab, last_n, o.repeat_penalty, o.frequency_penalty,
@@ -161,7 +161,8 @@ Status CheckGrammar(const std::string& text, const Vocab& vocab, uint32_t n_toke
       },
       kGrammarTrial);
   switch (trial.outcome) {
-    case Trial::Outcome::kPassed: return {};
+    case Trial::Outcome::kPassed:
+      return {};
     case Trial::Outcome::kRefused:
       return Fail(Errc::kInvalidRequest, "the grammar cannot be used: {}", Reason(trial.output));
     case Trial::Outcome::kCrashed:
@@ -171,7 +172,8 @@ Status CheckGrammar(const std::string& text, const Vocab& vocab, uint32_t n_toke
     case Trial::Outcome::kTimedOut:
       return Fail(Errc::kInvalidRequest, "the grammar cannot be used: trying it took over {} s",
                   kGrammarTrial.count());
-    case Trial::Outcome::kNotRun: break;
+    case Trial::Outcome::kNotRun:
+      break;
   }
   return Fail(Errc::kIo, "cannot start a child process to try out the grammar");
 }
@@ -203,8 +205,8 @@ Result<Sampler> Sampler::Create(const SamplingOptions& options, const Vocab& voc
     TRY_STATUS(CheckGrammar(options.grammar, vocab, impl->n_named));
     impl->grammar = MakeGrammar(vocab.raw(), options.grammar);
   }
-  impl->chain = MakeChain(options, vocab.raw(), static_cast<int32_t>(n_vocab),
-                          static_cast<int32_t>(n_ctx));
+  impl->chain =
+      MakeChain(options, vocab.raw(), static_cast<int32_t>(n_vocab), static_cast<int32_t>(n_ctx));
   return Sampler(std::move(impl));
 }
 

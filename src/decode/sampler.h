@@ -20,12 +20,12 @@
 namespace moestro {
 
 struct SamplingOptions {
-  float temp = 0.80F;          // <= 0: the likeliest token
-  int32_t top_k = 40;          // <= 0: off
-  float top_p = 0.95F;         // 1: off
-  float min_p = 0.05F;         // 0: off
-  float typical = 1.00F;       // 1: off
-  float top_n_sigma = -1.00F;  // <= 0: off
+  float temp = 0.80F;             // <= 0: the likeliest token
+  int32_t top_k = 40;             // <= 0: off
+  float top_p = 0.95F;            // 1: off
+  float min_p = 0.05F;            // 0: off
+  float typical = 1.00F;          // 1: off
+  float top_n_sigma = -1.00F;     // <= 0: off
   float xtc_probability = 0.00F;  // 0: off
   float xtc_threshold = 0.10F;
   float dynatemp_range = 0.00F;  // 0: off

@@ -67,10 +67,14 @@ Trial TryInChild(const std::function<bool()>& work, std::chrono::milliseconds li
     int status = 0;
     while (waitpid(child, &status, 0) < 0 && errno == EINTR) {
     }
-    if (!closed) trial.outcome = Trial::Outcome::kTimedOut;
-    else if (WIFSIGNALED(status)) trial.outcome = Trial::Outcome::kCrashed;
-    else if (WEXITSTATUS(status) == EXIT_SUCCESS) trial.outcome = Trial::Outcome::kPassed;
-    else trial.outcome = Trial::Outcome::kRefused;
+    if (!closed)
+      trial.outcome = Trial::Outcome::kTimedOut;
+    else if (WIFSIGNALED(status))
+      trial.outcome = Trial::Outcome::kCrashed;
+    else if (WEXITSTATUS(status) == EXIT_SUCCESS)
+      trial.outcome = Trial::Outcome::kPassed;
+    else
+      trial.outcome = Trial::Outcome::kRefused;
   }
   close(ends[0]);
   return trial;

@@ -22,10 +22,14 @@ Sequence ReadSequence(std::string_view text) {
   const uint8_t first = byte(0);
   if (first < 0x80) return {.length = 1, .is_valid = true};
   size_t length = 0;
-  if (first >= 0xC2 && first <= 0xDF) length = 2;
-  else if (first >= 0xE0 && first <= 0xEF) length = 3;
-  else if (first >= 0xF0 && first <= 0xF4) length = 4;
-  else return {};
+  if (first >= 0xC2 && first <= 0xDF)
+    length = 2;
+  else if (first >= 0xE0 && first <= 0xEF)
+    length = 3;
+  else if (first >= 0xF0 && first <= 0xF4)
+    length = 4;
+  else
+    return {};
   uint8_t low = 0x80;
   uint8_t high = 0xBF;
   if (first == 0xE0) low = 0xA0;   // overlong

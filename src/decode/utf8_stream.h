@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Joins token pieces into whole UTF-8 characters: a character may be spread over several tokens, and
-// a terminal must never see half of one.
+// Joins token pieces into whole UTF-8 characters: a character may be spread over several tokens,
+// and a terminal must never see half of one.
 #pragma once
 
 #include <cstddef>

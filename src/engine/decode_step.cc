@@ -20,8 +20,8 @@ Status Forward::Decode(Token token, uint32_t position) {
   for (uint16_t l = 0; l < parts_.spec.n_layer; ++l) {
     const LayerId layer{l};
     TRY_STATUS(CheckStop());
-    TRY_STATUS(parts_.graph.Attend(layer, batch));                         // dense part, router logits
-    const Routing routing = Route(parts_.spec.router, router_logits(1));   // which experts
+    TRY_STATUS(parts_.graph.Attend(layer, batch));  // dense part, router logits
+    const Routing routing = Route(parts_.spec.router, router_logits(1));  // which experts
     const ExpertJobs jobs = GroupByExpert(routing, parts_.spec.router.n_expert);
     LeaseStream leases(parts_.residency, KeysOf(layer, jobs), Use::kDecode, Urgency::kDemand);
     TRY_STATUS(parts_.experts.Run(parts_.kernels[l], routing, jobs, rows(),  // what is here first,

@@ -18,8 +18,8 @@ namespace {
 // Weights that keep their layout are read in pieces of this size.
 constexpr uint64_t kPiece = 16 * kMiB;
 
-// A matrix that only ever stands on the left of a product may be stored in another layout. Embedding
-// rows are looked up, vectors and the router (F32) gain nothing.
+// A matrix that only ever stands on the left of a product may be stored in another layout.
+// Embedding rows are looked up, vectors and the router (F32) gain nothing.
 std::unordered_set<const TensorInfo*> OnlyMultiplied(const ModelWeights& weights) {
   std::unordered_set<const TensorInfo*> set;
   if (weights.output != weights.token_embd) set.insert(weights.output);
@@ -60,10 +60,8 @@ DensePlan PlanDense(const CpuDevice& device, const ModelWeights& weights, bool a
   std::vector<WeightRequest> requests;
   uint64_t largest = 0;
   for (const TensorInfo* t : tensors) {
-    requests.push_back({.name = t->name,
-                        .type = t->type,
-                        .ne = t->ne,
-                        .only_multiplied = multiplied.contains(t)});
+    requests.push_back(
+        {.name = t->name, .type = t->type, .ne = t->ne, .only_multiplied = multiplied.contains(t)});
     largest = std::max(largest, std::min(t->extent.length, kPiece));
   }
   DensePlan plan{.set = WeightSet::Plan(device, std::move(requests), allow_repack),

@@ -96,7 +96,8 @@ Status Engine::Impl::Prepare(const EngineOptions& requested) {
   TRY(weights, ReadWeights(file, spec));
   catalog = MakeCatalog(weights);
   n_ctx = std::min(options.ctx, spec.n_ctx_train);
-  if (n_ctx == 0) return Fail(Errc::kInvalidRequest, "a context of 0 tokens holds no prompt; set --ctx");
+  if (n_ctx == 0)
+    return Fail(Errc::kInvalidRequest, "a context of 0 tokens holds no prompt; set --ctx");
   chunk = std::clamp(options.chunk, 1U, n_ctx);
   logits_rows = LogitsRows(spec, chunk);
   TRY(device, CpuDevice::Open(options.threads));
@@ -148,9 +149,8 @@ Status Engine::Impl::Load() {
       residency->Populate(part, kSteps * static_cast<size_t>(n_threads));
     }));
   }
-  return LoadDense(dense, *queue, reader->block(), [this](uint64_t done, uint64_t total) {
-    Report("loading", done, total);
-  });
+  return LoadDense(dense, *queue, reader->block(),
+                   [this](uint64_t done, uint64_t total) { Report("loading", done, total); });
 }
 
 Engine::Engine(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
@@ -222,9 +222,8 @@ Status Engine::Impl::Counted(PhaseStats& phase, size_t n_tokens,
 }
 
 Status Engine::Impl::RunChunk(std::span<const Token> tokens, uint32_t first, const char* what) {
-  return forward->Prefill(tokens, first, [&](uint32_t layers_done) {
-    Report(what, layers_done, spec.n_layer);
-  });
+  return forward->Prefill(tokens, first,
+                          [&](uint32_t layers_done) { Report(what, layers_done, spec.n_layer); });
 }
 
 Result<std::span<const float>> Engine::Append(std::span<const Token> tokens) {
@@ -294,9 +293,9 @@ Result<double> Engine::ProbeDiskBandwidth() {
   }
   const ProbeOptions defaults;
   TRY(const BandwidthProbe probe,
-      ProbeBandwidth(*impl_->reader, regions,
-                     {.request = std::min(defaults.request,
-                                          AlignUp(largest, impl_->reader->block()))}));
+      ProbeBandwidth(
+          *impl_->reader, regions,
+          {.request = std::min(defaults.request, AlignUp(largest, impl_->reader->block()))}));
   return probe.bytes_per_second;
 }
 
@@ -307,7 +306,8 @@ Result<std::optional<double>> Engine::ProbeComputeSeconds() {
   std::optional<double> best;
   for (int i = 0; i < kRepeats; ++i) {
     PhaseStats once;
-    TRY_STATUS(m.Counted(once, 1, [&] { return m.forward->Decode(*m.last_token, m.position - 1); }));
+    TRY_STATUS(
+        m.Counted(once, 1, [&] { return m.forward->Decode(*m.last_token, m.position - 1); }));
     if (once.misses == 0) best = std::min(best.value_or(once.seconds), once.seconds);
   }
   return best;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// A loaded model and one sequence of tokens: the boundary that the command line, tests and later the
-// server see. Opening reads the dense weights and reserves every byte the budget allows.
+// A loaded model and one sequence of tokens: the boundary that the command line, tests and later
+// the server see. Opening reads the dense weights and reserves every byte the budget allows.
 //
 // Thread rule: one thread for the whole life of the process calls Open() and every method (ggml's
 // OpenMP team belongs to it). RequestStop() may be called from a signal handler or any thread.
@@ -38,15 +38,15 @@ class Engine {
   uint32_t n_ctx() const;
   const MemoryPlan& memory() const;
 
-  // Appends tokens to the sequence and returns the logits after the last one, [n_vocab], valid until
-  // the next call. One token is a decode step; more are prefill in chunks.
-  // kInvalidRequest: empty, id out of range, or position past n_ctx. kIo: a read failed twice; the
-  // sequence is then as before the call. kInterrupted after RequestStop().
+  // Appends tokens to the sequence and returns the logits after the last one, [n_vocab], valid
+  // until the next call. One token is a decode step; more are prefill in chunks. kInvalidRequest:
+  // empty, id out of range, or position past n_ctx. kIo: a read failed twice; the sequence is then
+  // as before the call. kInterrupted after RequestStop().
   Result<std::span<const float>> Append(std::span<const Token> tokens);
   // Same, with the logits of every token: [n_tokens][n_vocab] row-major.
   Result<std::vector<float>> AppendAll(std::span<const Token> tokens);
 
-  uint32_t position() const;             // tokens in the sequence
+  uint32_t position() const;  // tokens in the sequence
   // Forgets all tokens from `position` on. REQUIRES: position <= this->position().
   void Rewind(uint32_t position);
   void Reset() { Rewind(0); }
@@ -59,9 +59,10 @@ class Engine {
   void ResetStats();
   // Bytes per second of reads like decode's (same size, same depth) with nothing else going on.
   Result<double> ProbeDiskBandwidth();
-  // Seconds a decode step takes when all its experts are resident: repeats the last token a few times
-  // (its experts have just been used) and takes the fastest. Counts in no statistics, changes no state
-  // but recency. nullopt: the sequence is empty, or the slots do not hold one token's experts.
+  // Seconds a decode step takes when all its experts are resident: repeats the last token a few
+  // times (its experts have just been used) and takes the fastest. Counts in no statistics, changes
+  // no state but recency. nullopt: the sequence is empty, or the slots do not hold one token's
+  // experts.
   Result<std::optional<double>> ProbeComputeSeconds();
   void SetProgress(Progress progress);  // for long prefills; empty: none
   std::string description() const;      // processor, threads, reader, kernels: for reports

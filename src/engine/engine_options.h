@@ -21,31 +21,31 @@ struct CacheSize {
 Result<CacheSize> ParseCacheSize(const std::string& text);  // "2G", "25%"; kUsage otherwise
 
 struct EngineOptions {
-  uint64_t ram_bytes = 0;              // peak of the whole process; 0: what is free, less a margin
-  std::optional<CacheSize> cache;      // fixes the expert slots; then ram_bytes is only a check
-  uint32_t threads = 0;                // 0: physical cores
-  uint32_t ctx = 4096;                 // capped at the model's training context
-  uint32_t chunk = 512;                // most tokens per prefill chunk
-  std::string reader = "auto";         // auto, uring, pread
-  std::string policy = "lru";          // who leaves a slot (decide/policy.h)
-  bool own_kernels = true;             // false: ggml's vec_dot for experts (comparison)
+  uint64_t ram_bytes = 0;          // peak of the whole process; 0: what is free, less a margin
+  std::optional<CacheSize> cache;  // fixes the expert slots; then ram_bytes is only a check
+  uint32_t threads = 0;            // 0: physical cores
+  uint32_t ctx = 4096;             // capped at the model's training context
+  uint32_t chunk = 512;            // most tokens per prefill chunk
+  std::string reader = "auto";     // auto, uring, pread
+  std::string policy = "lru";      // who leaves a slot (decide/policy.h)
+  bool own_kernels = true;         // false: ggml's vec_dot for experts (comparison)
   // Tests put a faulty disk between the engine and its files; empty: none.
   std::function<std::unique_ptr<BlockReader>(std::unique_ptr<BlockReader>)> wrap_reader = {};
-  bool repack = true;                  // dense weights in ggml's repacked layouts where it has them
+  bool repack = true;  // dense weights in ggml's repacked layouts where it has them
 };
 
 // Where the budget goes. Sizes in bytes.
 struct MemoryPlan {
-  uint64_t budget = 0;         // what was asked for or found
-  uint64_t dense = 0;          // resident weights
+  uint64_t budget = 0;  // what was asked for or found
+  uint64_t dense = 0;   // resident weights
   uint64_t kv = 0;
-  uint64_t work = 0;           // graph, activation and staging buffers
-  uint64_t process = 0;        // code, libraries, vocabulary, heap, page tables, margin
-  uint64_t slots = 0;          // expert slots
-  uint64_t all_experts = 0;    // what all experts would take
+  uint64_t work = 0;         // graph, activation and staging buffers
+  uint64_t process = 0;      // code, libraries, vocabulary, heap, page tables, margin
+  uint64_t slots = 0;        // expert slots
+  uint64_t all_experts = 0;  // what all experts would take
   uint64_t n_slots = 0;
-  uint64_t n_experts = 0;      // of all layers
-  uint64_t smallest = 0;       // the smallest budget that works
+  uint64_t n_experts = 0;  // of all layers
+  uint64_t smallest = 0;   // the smallest budget that works
 };
 
 }  // namespace moestro

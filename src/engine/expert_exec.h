@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT
 // Runs the experts of one layer on the compute team while their bytes are still arriving.
 //
-// Work is cut into blocks of rows. Whoever is free takes the next block whose bytes are there: experts
-// that were resident first, each late one as it lands. Thread 0 also moves the reads along between
-// blocks, so there is no separate I/O thread to compete for a core. Results are summed per token in
-// router order at the end, which makes the sum independent of the order of arrival.
+// Work is cut into blocks of rows. Whoever is free takes the next block whose bytes are there:
+// experts that were resident first, each late one as it lands. Thread 0 also moves the reads along
+// between blocks, so there is no separate I/O thread to compete for a core. Results are summed per
+// token in router order at the end, which makes the sum independent of the order of arrival.
 #pragma once
 
 #include <array>
@@ -60,9 +60,9 @@ class ExpertExec {
                                                     const Limits& limits);
   ~ExpertExec();
 
-  // hidden = sum of weight * expert(ffn_in) + shared + residual. `leases` holds the experts of jobs.jobs in
-  // the same order; each is let go after use. `ahead`, if any, is advanced once all of `leases` are
-  // taken. Fails with the error of a read that failed; hidden is then undefined.
+  // hidden = sum of weight * expert(ffn_in) + shared + residual. `leases` holds the experts of
+  // jobs.jobs in the same order; each is let go after use. `ahead`, if any, is advanced once all of
+  // `leases` are taken. Fails with the error of a read that failed; hidden is then undefined.
   Status Run(const LayerKernels& layer, const Routing& routing, const ExpertJobs& jobs,
              const ExpertRows& rows, LeaseStream& leases, LeaseStream* ahead);
 

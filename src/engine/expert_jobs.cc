@@ -36,7 +36,8 @@ ExpertJobs GroupByExpert(const Routing& routing, uint32_t n_expert) {
 std::vector<ExpertKey> KeysOf(LayerId layer, const ExpertJobs& jobs) {
   std::vector<ExpertKey> keys;
   keys.reserve(jobs.jobs.size());
-  for (const ExpertJobs::Job& job : jobs.jobs) keys.push_back({.layer = layer, .expert = job.expert});
+  for (const ExpertJobs::Job& job : jobs.jobs)
+    keys.push_back({.layer = layer, .expert = job.expert});
   return keys;
 }
 

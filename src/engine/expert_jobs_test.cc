@@ -10,7 +10,8 @@ namespace moestro {
 namespace {
 
 TEST(GroupByExpert, OneTokenKeepsRouterOrder) {
-  const Routing routing{.n_tokens = 1, .n_used = 3, .experts = {{5}, {0}, {2}}, .weights = {1, 1, 1}};
+  const Routing routing{
+      .n_tokens = 1, .n_used = 3, .experts = {{5}, {0}, {2}}, .weights = {1, 1, 1}};
   const ExpertJobs jobs = GroupByExpert(routing, 6);
   ASSERT_EQ(jobs.jobs.size(), 3U);
   EXPECT_EQ(jobs.jobs[0].expert.value, 5);
@@ -21,7 +22,8 @@ TEST(GroupByExpert, OneTokenKeepsRouterOrder) {
 TEST(GroupByExpert, EveryPairIsInTheJobOfItsExpert) {
   std::mt19937 random(3);
   constexpr uint32_t kExperts = 7;
-  Routing routing{.n_tokens = 40, .n_used = 3, .experts = {}, .weights = std::vector<float>(120, 1.0F)};
+  Routing routing{
+      .n_tokens = 40, .n_used = 3, .experts = {}, .weights = std::vector<float>(120, 1.0F)};
   for (int t = 0; t < 40; ++t) {
     std::set<uint16_t> chosen;
     while (chosen.size() < 3) chosen.insert(static_cast<uint16_t>(random() % kExperts));

@@ -32,8 +32,8 @@ class Forward {
   };
   explicit Forward(const Parts& parts) : parts_(parts) {}
 
-  // One token at `position`; its logits are row 0 of buffers.logits(). kIo, kInterrupted: nothing but
-  // the cells at `position` has changed.
+  // One token at `position`; its logits are row 0 of buffers.logits(). kIo, kInterrupted: nothing
+  // but the cells at `position` has changed.
   Status Decode(Token token, uint32_t position);
   // Consecutive tokens from `first` on, at most a chunk; leaves the last layer's output in
   // buffers.hidden(). `layer_done` is called after every layer.

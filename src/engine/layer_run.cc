@@ -18,8 +18,8 @@ constexpr size_t kMatrixGate = static_cast<size_t>(Matrix::kGate);
 constexpr size_t kMatrixUp = static_cast<size_t>(Matrix::kUp);
 constexpr size_t kMatrixDown = static_cast<size_t>(Matrix::kDown);
 
-// A block of rows is about this many weight bytes: long enough that claiming it costs nothing, short
-// enough that two cores finish together and reads are moved along every few microseconds.
+// A block of rows is about this many weight bytes: long enough that claiming it costs nothing,
+// short enough that two cores finish together and reads are moved along every few microseconds.
 constexpr size_t kBlockBytes = 48 * kKiB;
 constexpr uint32_t kRowMultiple = 16;  // kernels work on tiles of rows
 
@@ -38,9 +38,15 @@ float SiluTimes(float gate, float up) { return gate / (1.0F + std::exp(-gate)) *
 LayerRun::LayerRun(ExpertScratch& scratch, const LayerKernels& layer, const Routing& routing,
                    const ExpertJobs& jobs, const ExpertRows& rows, LeaseStream& leases,
                    LeaseStream* ahead)
-    : s_(scratch), layer_(layer), routing_(routing), jobs_(jobs), rows_(rows), leases_(leases),
+    : s_(scratch),
+      layer_(layer),
+      routing_(routing),
+      jobs_(jobs),
+      rows_(rows),
+      leases_(leases),
       ahead_(ahead),
-      hidden_rows_(RowsPerBlock(layer.row_bytes[kMatrixGate] + layer.row_bytes[kMatrixUp], layer.n_ff)),
+      hidden_rows_(
+          RowsPerBlock(layer.row_bytes[kMatrixGate] + layer.row_bytes[kMatrixUp], layer.n_ff)),
       down_rows_(RowsPerBlock(layer.row_bytes[kMatrixDown], layer.n_embd)),
       shared_input_(layer.kernel[kMatrixGate].quantise == layer.kernel[kMatrixUp].quantise &&
                     layer.kernel[kMatrixGate].activation_type ==
@@ -254,15 +260,16 @@ void LayerRun::MultiplyDown(size_t j, uint32_t block) {
       x[i] = s_.products_q + pair * s_.limits.activation_bytes_ff;
       out[i] = s_.results + pair * layer_.n_embd + row;
     }
-    kernel.multiply(kernel, {.rows = s_.jobs[j].matrix[kMatrixDown] + row * layer_.row_bytes[kMatrixDown],
-                             .row_bytes = layer_.row_bytes[kMatrixDown],
-                             .n_in = layer_.n_ff,
-                             .n_rows = n_rows,
-                             .activations = x.data(),
-                             .out = out.data(),
-                             .n_tokens = n,
-                             .next = next,
-                             .next_bytes = next != nullptr ? layer_.row_bytes[kMatrixDown] * 16 : 0});
+    kernel.multiply(kernel,
+                    {.rows = s_.jobs[j].matrix[kMatrixDown] + row * layer_.row_bytes[kMatrixDown],
+                     .row_bytes = layer_.row_bytes[kMatrixDown],
+                     .n_in = layer_.n_ff,
+                     .n_rows = n_rows,
+                     .activations = x.data(),
+                     .out = out.data(),
+                     .n_tokens = n,
+                     .next = next,
+                     .next_bytes = next != nullptr ? layer_.row_bytes[kMatrixDown] * 16 : 0});
   }
 }
 

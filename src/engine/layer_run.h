@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// One layer of experts on the compute team: what its threads share and how they divide the work. Used
-// by expert_exec.cc alone.
+// One layer of experts on the compute team: what its threads share and how they divide the work.
+// Used by expert_exec.cc alone.
 #pragma once
 
 #include <array>
@@ -60,10 +60,10 @@ struct ExpertScratch {
   Residency* residency = nullptr;
   ExpertExec::Limits limits;
   HostMemory memory;
-  std::byte* input = nullptr;     // [2][tokens][activation_bytes_embd]: for gate, for up
-  float* products = nullptr;      // [pairs][n_ff]
+  std::byte* input = nullptr;       // [2][tokens][activation_bytes_embd]: for gate, for up
+  float* products = nullptr;        // [pairs][n_ff]
   std::byte* products_q = nullptr;  // [pairs][activation_bytes_ff]
-  float* results = nullptr;       // [pairs][n_embd]
+  float* results = nullptr;         // [pairs][n_embd]
   std::vector<JobState> jobs;
   std::vector<std::vector<float>> up_rows;  // [thread]: one block of the up matrix's results
   double wait_seconds = 0.0;

@@ -12,16 +12,16 @@
 namespace moestro {
 namespace {
 
-// What comes on top of resident memory when planning: heap growth, thread stacks, the ring, pages of
-// libraries not touched yet, the bandwidth probe's buffers.
+// What comes on top of resident memory when planning: heap growth, thread stacks, the ring, pages
+// of libraries not touched yet, the bandwidth probe's buffers.
 constexpr uint64_t kProcessGrowth = 40 * kMiB;
 // Left alone when the user names no budget.
 constexpr uint64_t kLeastMargin = 256 * kMiB;
 
 // ggml's own scratch for products: the quantised or converted activations of the widest row.
 uint64_t MultiplyScratch(const ModelSpec& spec, uint32_t chunk) {
-  const uint64_t widest = std::max<uint64_t>({spec.n_embd, spec.n_ff_shared,
-                                              uint64_t{spec.n_head} * spec.head_dim_k});
+  const uint64_t widest =
+      std::max<uint64_t>({spec.n_embd, spec.n_ff_shared, uint64_t{spec.n_head} * spec.head_dim_k});
   return uint64_t{chunk} * widest * sizeof(float) + 4 * kMiB;
 }
 
@@ -34,7 +34,8 @@ uint64_t DefaultBudget() {
 std::vector<SlotClass> ClassesOf(const ExpertCatalog& catalog, uint64_t block, uint32_t n_used) {
   std::vector<SlotClass> classes;
   for (const PoolShape& pool : catalog.pools) {
-    classes.push_back({.slot_bytes = pool.slot_bytes(block), .experts = pool.experts, .minimum = n_used});
+    classes.push_back(
+        {.slot_bytes = pool.slot_bytes(block), .experts = pool.experts, .minimum = n_used});
   }
   return classes;
 }
@@ -57,8 +58,8 @@ Result<PlannedMemory> PlanMemory(const EngineOptions& options, const ModelSpec& 
   request.budget = options.ram_bytes > 0 ? options.ram_bytes : DefaultBudget();
   request.dense = dense_bytes;
   request.kv = KvCache::BytesFor(spec, n_ctx);
-  request.work = std::max(work.step + work.graph + work.experts + MultiplyScratch(spec, chunk),
-                          work.staging);
+  request.work =
+      std::max(work.step + work.graph + work.experts + MultiplyScratch(spec, chunk), work.staging);
   // Page tables: 8 bytes per 4 KiB page at worst.
   request.process = ResidentMemory() + kProcessGrowth + request.budget / 512;
   request.classes = ClassesOf(catalog, block, spec.router.n_used);

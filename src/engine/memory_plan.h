@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Turns the user's budget into slots: measures what the process already takes, asks decide/budget for
-// the split, and writes down where everything goes.
+// Turns the user's budget into slots: measures what the process already takes, asks decide/budget
+// for the split, and writes down where everything goes.
 #pragma once
 
 #include <cstdint>

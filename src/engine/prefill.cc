@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Many tokens through all layers, each expert read at most once per chunk. While a layer computes, the
-// next layer's experts are already on their way.
+// Many tokens through all layers, each expert read at most once per chunk. While a layer computes,
+// the next layer's experts are already on their way.
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
@@ -21,8 +21,8 @@
 namespace moestro {
 namespace {
 
-// Reading a layer's experts before its router has spoken pays only if nearly all will be needed: with
-// T tokens of K from E experts, even routing leaves out (1 - K/E)^T of them.
+// Reading a layer's experts before its router has spoken pays only if nearly all will be needed:
+// with T tokens of K from E experts, even routing leaves out (1 - K/E)^T of them.
 bool IsWorthReadingAhead(const RouterSpec& router, size_t n_tokens) {
   constexpr double kLeastShare = 0.8;
   const double skipped = 1.0 - static_cast<double>(router.n_used) / router.n_expert;

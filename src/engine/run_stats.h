@@ -10,14 +10,16 @@ namespace moestro {
 struct PhaseStats {
   uint64_t tokens = 0;
   double seconds = 0.0;
-  double wait_seconds = 0.0;      // compute threads had nothing to do but wait for bytes
-  uint64_t expert_uses = 0;       // (layer, expert) requests
-  uint64_t hits = 0;              // resident when asked
+  double wait_seconds = 0.0;  // compute threads had nothing to do but wait for bytes
+  uint64_t expert_uses = 0;   // (layer, expert) requests
+  uint64_t hits = 0;          // resident when asked
   uint64_t misses = 0;
   uint64_t evictions = 0;
-  uint64_t disk_bytes = 0;        // expert bytes read, padding included
+  uint64_t disk_bytes = 0;  // expert bytes read, padding included
 
-  double tokens_per_second() const { return seconds > 0 ? static_cast<double>(tokens) / seconds : 0; }
+  double tokens_per_second() const {
+    return seconds > 0 ? static_cast<double>(tokens) / seconds : 0;
+  }
   double hit_rate() const {
     return expert_uses > 0 ? static_cast<double>(hits) / static_cast<double>(expert_uses) : 0;
   }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Waiting inside the compute team: short waits spin, because waking a sleeping thread costs more than
-// the wait; long ones give the core away.
+// Waiting inside the compute team: short waits spin, because waking a sleeping thread costs more
+// than the wait; long ones give the core away.
 #pragma once
 
 #include <cstdint>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // What tells one family of models from another once the shapes are known: one file of choices per
-// architecture under arch/. Which optional tensors exist (biases, norms, shared experts) is read off
-// the file, not listed here.
+// architecture under arch/. Which optional tensors exist (biases, norms, shared experts) is read
+// off the file, not listed here.
 #pragma once
 
 #include <cstdint>

@@ -66,8 +66,8 @@ ggml_tensor* Rotate(ggml_context* ctx, const RopeSpec& rope, RopePairs pairs, gg
 // The first n_kv cells of a cache [n_heads * dim, n_ctx] as [dim, n_kv, n_heads].
 ggml_tensor* CellsByHead(ggml_context* ctx, ggml_tensor* cache, int64_t dim, int64_t n_heads,
                          int64_t n_kv) {
-  return ggml_view_3d(ctx, cache, dim, n_kv, n_heads, cache->nb[1],
-                      ggml_row_size(cache->type, dim), 0);
+  return ggml_view_3d(ctx, cache, dim, n_kv, n_heads, cache->nb[1], ggml_row_size(cache->type, dim),
+                      0);
 }
 
 }  // namespace

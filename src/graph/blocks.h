@@ -21,13 +21,13 @@ ggml_tensor* RmsNorm(ggml_context* ctx, ggml_tensor* x, ggml_tensor* weight, ggm
 ggml_tensor* Linear(ggml_context* ctx, ggml_tensor* weight, ggml_tensor* x, ggml_tensor* bias);
 
 struct AttentionInputs {
-  ggml_tensor* x = nullptr;          // F32 [n_embd, tokens]
-  ggml_tensor* positions = nullptr;  // I32 [tokens]
-  ggml_tensor* cells = nullptr;      // I64 [tokens]: rows of the KV cache to write
-  ggml_tensor* mask = nullptr;       // F16 [n_kv, tokens]: 0 visible, -inf hidden
-  ggml_tensor* k_cache = nullptr;    // F16 [n_embd_k, n_ctx]
-  ggml_tensor* v_cache = nullptr;    // F16 [n_embd_v, n_ctx]
-  int64_t n_kv = 0;                  // cells to attend to, a multiple of 256 or all of them
+  ggml_tensor* x = nullptr;             // F32 [n_embd, tokens]
+  ggml_tensor* positions = nullptr;     // I32 [tokens]
+  ggml_tensor* cells = nullptr;         // I64 [tokens]: rows of the KV cache to write
+  ggml_tensor* mask = nullptr;          // F16 [n_kv, tokens]: 0 visible, -inf hidden
+  ggml_tensor* k_cache = nullptr;       // F16 [n_embd_k, n_ctx]
+  ggml_tensor* v_cache = nullptr;       // F16 [n_embd_v, n_ctx]
+  int64_t n_kv = 0;                     // cells to attend to, a multiple of 256 or all of them
   ggml_tensor* rope_factors = nullptr;  // F32 [n_dims / 2] or null
 };
 

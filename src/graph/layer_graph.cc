@@ -66,7 +66,8 @@ uint64_t KvCache::BytesFor(const ModelSpec& spec, uint32_t n_ctx) {
 Result<KvCache> KvCache::Allocate(const ModelSpec& spec, uint32_t n_ctx) {
   KvCache kv;
   kv.k_bytes_ = AlignUp(uint64_t{spec.n_embd_k()} * n_ctx * sizeof(uint16_t), kAlignment);
-  const uint64_t v_bytes = AlignUp(uint64_t{spec.n_embd_v()} * n_ctx * sizeof(uint16_t), kAlignment);
+  const uint64_t v_bytes =
+      AlignUp(uint64_t{spec.n_embd_v()} * n_ctx * sizeof(uint16_t), kAlignment);
   kv.layer_stride_ = kv.k_bytes_ + v_bytes;
   TRY(kv.buffer_, HostBuffer::Allocate(kv.layer_stride_ * spec.n_layer));
   return kv;
@@ -134,8 +135,8 @@ Status LayerGraph::Head(uint32_t first_row, uint32_t n_rows) {
 }
 
 int64_t LayerGraph::CellsOf(const Batch& batch) const {
-  return std::min<int64_t>(n_ctx_, static_cast<int64_t>(
-                                       AlignUp(batch.first + batch.n_tokens, kCellStep)));
+  return std::min<int64_t>(n_ctx_,
+                           static_cast<int64_t>(AlignUp(batch.first + batch.n_tokens, kCellStep)));
 }
 
 ggml_tensor* LayerGraph::Input(ggml_type type, std::array<int64_t, 2> ne,

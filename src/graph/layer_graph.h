@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Runs the dense part of a model: everything but the routed experts. Results land in a StepBuffers so
-// that they outlive the graph that made them.
+// Runs the dense part of a model: everything but the routed experts. Results land in a StepBuffers
+// so that they outlive the graph that made them.
 //
 // Thread rule: the engine thread.
 #pragma once
@@ -36,15 +36,25 @@ class StepBuffers {
   float* logits() const { return At<float>(kLogits); }      // [logits_rows][n_vocab]
   int32_t* positions() const { return At<int32_t>(kPositions); }
   int64_t* cells() const { return At<int64_t>(kCells); }
-  uint16_t* mask() const { return At<uint16_t>(kMask); }    // F16 [tokens][n_kv]
+  uint16_t* mask() const { return At<uint16_t>(kMask); }  // F16 [tokens][n_kv]
 
  private:
   friend class LayerGraph;
   enum Region : uint8_t {
-    kHidden, kResidual, kShared, kFfnIn, kRouter, kLogits, kPositions, kCells, kMask, kRegions
+    kHidden,
+    kResidual,
+    kShared,
+    kFfnIn,
+    kRouter,
+    kLogits,
+    kPositions,
+    kCells,
+    kMask,
+    kRegions
   };
   using Offsets = std::array<uint64_t, kRegions + 1>;
-  static Offsets Layout(const ModelSpec& spec, uint32_t chunk, uint32_t n_ctx, uint32_t logits_rows);
+  static Offsets Layout(const ModelSpec& spec, uint32_t chunk, uint32_t n_ctx,
+                        uint32_t logits_rows);
   template <class T>
   T* At(Region region) const {
     return reinterpret_cast<T*>(buffer_.data() + offsets_[region]);
@@ -69,7 +79,7 @@ class KvCache {
 
 // A batch of consecutive tokens of the sequence.
 struct Batch {
-  uint32_t first = 0;     // position of the first token
+  uint32_t first = 0;  // position of the first token
   uint32_t n_tokens = 0;
 };
 
@@ -87,8 +97,8 @@ class LayerGraph {
   void Embed(std::span<const Token> tokens);
   // Positions, cache cells and causal mask of a batch; once per batch, before the first layer.
   void SetBatch(const Batch& batch);
-  // hidden -> residual, shared (where the model has a shared expert), ffn_in, router logits; writes the
-  // KV cache.
+  // hidden -> residual, shared (where the model has a shared expert), ffn_in, router logits; writes
+  // the KV cache.
   Status Attend(LayerId layer, const Batch& batch);
   // Rows [first_row, first_row + n_rows) of hidden -> logits. REQUIRES: n_rows <= logits_rows.
   Status Head(uint32_t first_row, uint32_t n_rows);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The resident weights of a model as ggml tensors, by role; null where a model has none. Shapes as in
-// model/weights.h.
+// The resident weights of a model as ggml tensors, by role; null where a model has none. Shapes as
+// in model/weights.h.
 #pragma once
 
 #include <vector>

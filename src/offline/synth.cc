@@ -127,7 +127,8 @@ Result<Job> Prepare(const SynthOptions& options) {
   SynthOptions checked = options;
   checked.shape = job.shape;
   TRY_STATUS(CheckOptions(checked));
-  job.tensors = PlanTensors(job.shape, scheme, {.is_tied = options.is_tied, .is_damped = options.is_damped});
+  job.tensors =
+      PlanTensors(job.shape, scheme, {.is_tied = options.is_tied, .is_damped = options.is_damped});
   const auto most = std::min(kMaxShards, static_cast<uint32_t>(job.tensors.size()));
   if (options.shards < 1 || options.shards > most) {
     return Fail(Errc::kInvalidRequest, "{} shards are outside 1 to {}", options.shards, most);

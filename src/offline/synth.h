@@ -29,7 +29,7 @@ struct SynthOptions {
   double skew = 0;  // Zipf exponent of expert popularity; 0: even
   uint32_t shards = 1;
   bool is_tied = false;    // no output matrix, token_embd serves twice: llama, qwen3moe
-  bool is_damped = true;        // routing even at every depth, see PlanChoices
+  bool is_damped = true;   // routing even at every depth, see PlanChoices
   bool overwrite = false;  // replace existing files
   uint64_t random_throughout = kRandomThroughout;
   std::function<void(uint64_t done_bytes, uint64_t all_bytes)> progress;  // may be empty

@@ -5,7 +5,8 @@
 
 namespace moestro {
 
-LeaseStream::LeaseStream(Residency& residency, std::vector<ExpertKey> keys, Use use, Urgency urgency)
+LeaseStream::LeaseStream(Residency& residency, std::vector<ExpertKey> keys, Use use,
+                         Urgency urgency)
     : residency_(&residency), keys_(std::move(keys)), use_(use), urgency_(urgency) {
   leases_.resize(keys_.size());
 }

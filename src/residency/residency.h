@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Makes decisions true: owns the slots' memory, reads absent experts into them and hands out leases,
-// the only way to an expert's bytes.
+// Makes decisions true: owns the slots' memory, reads absent experts into them and hands out
+// leases, the only way to an expert's bytes.
 //
 // Thread rule: engine thread only. Other threads may read the bytes of a lease after the engine
 // thread has seen landed() and told them (with a release store of its own).
@@ -70,8 +70,8 @@ class Residency {
                                                    std::span<const uint64_t> slots,
                                                    const std::string& policy, uint64_t block,
                                                    ReadQueue& queue);
-  // Makes all slots resident, part `part` of `parts` of the work; threads may each do a part. REQUIRES:
-  // nothing has been acquired yet.
+  // Makes all slots resident, part `part` of `parts` of the work; threads may each do a part.
+  // REQUIRES: nothing has been acquired yet.
   void Populate(size_t part, size_t parts) const;
   // All leases are gone before this is.
   ~Residency();
@@ -86,8 +86,8 @@ class Residency {
   void Pump();
   // Sleeps until a read finishes; returns at once when none is under way.
   void Wait();
-  // After a failure: waits until no read is under way and forgets their errors, so that the next request
-  // does not meet the leftovers of the last. REQUIRES: no leases.
+  // After a failure: waits until no read is under way and forgets their errors, so that the next
+  // request does not meet the leftovers of the last. REQUIRES: no leases.
   void Settle();
   // The first failed read of a leased expert since the last call.
   std::optional<Error> TakeError();

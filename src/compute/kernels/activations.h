@@ -28,7 +28,8 @@ struct Activation256 {
   float scale;
 };
 
-// For ExpertKernel::quantise. Nothing reads -kOffset * sum but the kernels of types with that offset.
+// For ExpertKernel::quantise. Nothing reads -kOffset * sum but the kernels of types with that
+// offset.
 template <int32_t kOffset>
 void Quantise32(const ExpertKernel& self, const float* from, std::byte* to, int64_t n);
 void Quantise256(const ExpertKernel& self, const float* from, std::byte* to, int64_t n);

@@ -15,8 +15,8 @@ template <bool kVnni>
 struct Avx2Lanes {
   using Int = __m256i;
   using Float = __m256;
-  static constexpr int kQuads = 2;         // rows / 4
-  static constexpr int kMaxTokens = 4;     // 4 sums + 8 registers of weights + temporaries <= 16
+  static constexpr int kQuads = 2;      // rows / 4
+  static constexpr int kMaxTokens = 4;  // 4 sums + 8 registers of weights + temporaries <= 16
   static constexpr int kMaxTokens256 = 4;
   // dpbusd takes unsigned weights: signed ones are shifted by this. Without it signs change sides.
   static constexpr int32_t kSignedOffset = kVnni ? 128 : 0;
@@ -176,8 +176,8 @@ struct Avx2Lanes {
       __m256i pairs = _mm256_maddubs_epi16(weights[i], Broadcast(values + 4 * i));
 #pragma GCC unroll 8
       for (int k = i + 1; k < kCount && k < i + kStep; ++k) {
-        pairs = _mm256_add_epi16(pairs,
-                                 _mm256_maddubs_epi16(weights[k], Broadcast(values + 4 * k)));
+        pairs =
+            _mm256_add_epi16(pairs, _mm256_maddubs_epi16(weights[k], Broadcast(values + 4 * k)));
       }
       sum = _mm256_add_epi32(sum, _mm256_madd_epi16(pairs, factor));
     }

@@ -14,7 +14,7 @@ namespace moestro {
 struct Avx512Lanes {
   using Int = __m512i;
   using Float = __m512;
-  static constexpr int kQuads = 4;      // rows / 4
+  static constexpr int kQuads = 4;       // rows / 4
   static constexpr int kMaxTokens = 16;  // 16 sums + 8 registers of weights + temporaries <= 32
   static constexpr int kMaxTokens256 = 8;
   // dpbusd takes unsigned weights: signed ones are shifted by this.
@@ -41,13 +41,13 @@ struct Avx512Lanes {
   }
   // Halves -> floats, lane 4q + i from quad q's row i at quad[q] + i * stride.
   static Float GatherHalves(const std::byte* const (&quad)[kQuads], size_t stride) {
-    return _mm512_cvtph_ps(_mm256_set_m128i(Halves8(quad[2], quad[3], stride),
-                                            Halves8(quad[0], quad[1], stride)));
+    return _mm512_cvtph_ps(
+        _mm256_set_m128i(Halves8(quad[2], quad[3], stride), Halves8(quad[0], quad[1], stride)));
   }
   // Two bytes instead, as an unsigned number.
   static Int Gather2(const std::byte* const (&quad)[kQuads], size_t stride) {
-    return _mm512_cvtepu16_epi32(_mm256_set_m128i(Halves8(quad[2], quad[3], stride),
-                                                  Halves8(quad[0], quad[1], stride)));
+    return _mm512_cvtepu16_epi32(
+        _mm256_set_m128i(Halves8(quad[2], quad[3], stride), Halves8(quad[0], quad[1], stride)));
   }
   // The low half of each lane as a float.
   static Float LowHalf(Int v) { return _mm512_cvtph_ps(_mm512_cvtepi32_epi16(v)); }
@@ -69,9 +69,7 @@ struct Avx512Lanes {
   }
   static Int ShiftLeftEach(Int v, Int bits) { return _mm512_sllv_epi32(v, bits); }
   // Of 16-bit halves of lanes: the low byte, sign-extended.
-  static Int SignExtendBytes(Int v) {
-    return _mm512_srai_epi16(_mm512_slli_epi16(v, 8), 8);
-  }
+  static Int SignExtendBytes(Int v) { return _mm512_srai_epi16(_mm512_slli_epi16(v, 8), 8); }
   static Int Add(Int a, Int b) { return _mm512_add_epi32(a, b); }
   static Int Negate(Int v) { return _mm512_sub_epi32(_mm512_setzero_si512(), v); }
   static Int Min(Int a, Int b) { return _mm512_min_epi32(a, b); }

@@ -6,8 +6,6 @@
 
 namespace moestro {
 
-const OwnFunctions* Avx512VnniFunctions(ggml_type type) {
-  return FindFunctions<Avx512Lanes>(type);
-}
+const OwnFunctions* Avx512VnniFunctions(ggml_type type) { return FindFunctions<Avx512Lanes>(type); }
 
 }  // namespace moestro

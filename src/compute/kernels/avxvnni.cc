@@ -6,6 +6,8 @@
 
 namespace moestro {
 
-const OwnFunctions* AvxVnniFunctions(ggml_type type) { return FindFunctions<Avx2Lanes<true>>(type); }
+const OwnFunctions* AvxVnniFunctions(ggml_type type) {
+  return FindFunctions<Avx2Lanes<true>>(type);
+}
 
 }  // namespace moestro

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Types with one scale per 32 weights, against Q8_0 tokens: how a block is unpacked and multiplied.
-// Block layouts follow ggml's files; `rows` stands at the block. Written over a Lanes type (rows.h).
+// Block layouts follow ggml's files; `rows` stands at the block. Written over a Lanes type
+// (rows.h).
 #pragma once
 
 #include <ggml.h>
@@ -132,8 +133,7 @@ struct FormatMXFP4 {
   template <class V>
   static typename V::Float Power(V, typename V::Int e) {
     const typename V::Int normal = V::template ShiftLeft<23>(V::Add(e, V::Fill32(-1)));
-    const typename V::Int tiny =
-        V::ShiftLeftEach(V::Fill32(0x00200000), V::Min(e, V::Fill32(2)));
+    const typename V::Int tiny = V::ShiftLeftEach(V::Fill32(0x00200000), V::Min(e, V::Fill32(2)));
     return V::BitsAsFloat(V::Max(normal, tiny));
   }
 };

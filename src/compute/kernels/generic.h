@@ -13,7 +13,8 @@ namespace moestro {
 // nullopt if ggml's CPU backend has no dot product for `type`.
 std::optional<ExpertKernel> GenericKernel(ggml_type type, const CpuTraits& traits);
 
-// Float activations, weights through ggml's to_float. nullopt if ggml-base cannot dequantise `type`.
+// Float activations, weights through ggml's to_float. nullopt if ggml-base cannot dequantise
+// `type`.
 std::optional<ExpertKernel> DequantisingKernel(ggml_type type);
 
 }  // namespace moestro

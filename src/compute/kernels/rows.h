@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// The rows that the lanes of a register work on. A Lanes type V (avx512_lanes.h, avx2_lanes.h) names
-// the registers; a lane is a matrix row, so every row and token has its own sum, added up block
-// after block, whoever its neighbours are.
+// The rows that the lanes of a register work on. A Lanes type V (avx512_lanes.h, avx2_lanes.h)
+// names the registers; a lane is a matrix row, so every row and token has its own sum, added up
+// block after block, whoever its neighbours are.
 #pragma once
 
 #include <cstddef>
@@ -11,10 +11,10 @@
 
 namespace moestro {
 
-// Asks for memory ahead of the reads, evenly over a tile's work. A tile's rows are read side by side,
-// an order that no hardware prefetcher follows, and whole tiles are asked for, too many bytes for the
-// first-level cache: into the second it goes. (Q4_0, one token, bench/kernel_bench.cc: 7.5 GB/s
-// without prefetch, 11 into the first level, 21 into the second, 33 a plain read loop.)
+// Asks for memory ahead of the reads, evenly over a tile's work. A tile's rows are read side by
+// side, an order that no hardware prefetcher follows, and whole tiles are asked for, too many bytes
+// for the first-level cache: into the second it goes. (Q4_0, one token, bench/kernel_bench.cc: 7.5
+// GB/s without prefetch, 11 into the first level, 21 into the second, 33 a plain read loop.)
 template <class V>
 class Prefetcher {
  public:

@@ -38,7 +38,8 @@ inline void StoreQuads(float* out, const int64_t* first, typename V::Float sums,
 
 // Everything is inlined: the sums live in registers only then.
 template <class V, class Format, int kTokens>
-[[gnu::flatten]] void MultiplyTile(const TileRows<V>& tile, const TileTokens& call, Prefetcher<V>& prefetcher) {
+[[gnu::flatten]] void MultiplyTile(const TileRows<V>& tile, const TileTokens& call,
+                                   Prefetcher<V>& prefetcher) {
   using Activation = typename Format::Activation;
   const Activation* tokens[kTokens];
   typename V::Float sums[kTokens];
@@ -57,8 +58,7 @@ template <class V, class Format, int kTokens>
   }
 #pragma GCC unroll 16
   for (int t = 0; t < kTokens; ++t) {
-    StoreQuads<V>(call.out[t], tile.first, sums[t],
-                  std::make_integer_sequence<int, V::kQuads>());
+    StoreQuads<V>(call.out[t], tile.first, sums[t], std::make_integer_sequence<int, V::kQuads>());
   }
 }
 
@@ -120,9 +120,9 @@ void MultiplyRows(const ExpertKernel&, const ExpertKernel::Call& call) {
       tile.rows.quad[q] = call.rows + static_cast<size_t>(tile.first[q]) * call.row_bytes;
     }
     Prefetcher<V> prefetcher(call, static_cast<size_t>(r) * call.row_bytes + distance, tile_bytes);
-    MultiplyTokens<V, Format>(
-        tile, {call.activations, call.out, call.n_in / kBlock<Format>}, call.n_tokens, prefetcher,
-        std::make_integer_sequence<int, Format::template kMaxTokens<V>>());
+    MultiplyTokens<V, Format>(tile, {call.activations, call.out, call.n_in / kBlock<Format>},
+                              call.n_tokens, prefetcher,
+                              std::make_integer_sequence<int, Format::template kMaxTokens<V>>());
   }
 }
 

@@ -41,7 +41,8 @@ TEST(Lru, ResetForgets) {
 }
 
 TEST(Registry, KnowsItsNamesAndRefusesOthers) {
-  for (const std::string_view name : PolicyNames()) EXPECT_TRUE(MakePolicy(name).has_value()) << name;
+  for (const std::string_view name : PolicyNames())
+    EXPECT_TRUE(MakePolicy(name).has_value()) << name;
   const auto unknown = MakePolicy("mru");
   ASSERT_FALSE(unknown.has_value());
   EXPECT_EQ(unknown.error().code, Errc::kUsage);

@@ -4,6 +4,8 @@
 
 namespace moestro {
 
-ArchChoices OlmoeChoices() { return {.rope_pairs = RopePairs::kHalves, .qk_norm = QkNorm::kWholeVector}; }
+ArchChoices OlmoeChoices() {
+  return {.rope_pairs = RopePairs::kHalves, .qk_norm = QkNorm::kWholeVector};
+}
 
 }  // namespace moestro

@@ -4,6 +4,8 @@
 
 namespace moestro {
 
-ArchChoices Qwen3MoeChoices() { return {.rope_pairs = RopePairs::kHalves, .qk_norm = QkNorm::kPerHead}; }
+ArchChoices Qwen3MoeChoices() {
+  return {.rope_pairs = RopePairs::kHalves, .qk_norm = QkNorm::kPerHead};
+}
 
 }  // namespace moestro
