@@ -157,6 +157,21 @@ TEST(Sequence, RefusesWhatCannotBeEvaluated) {
   EXPECT_FALSE(engine->Append({&one, 1}).has_value());
 }
 
+// Reading ahead leaves reads behind that no layer wanted; the probe shares the disk with them.
+TEST(Sequence, TheDiskCanBeProbedRightAfterAPrefill) {
+  const TempFolder folder;
+  const TinySpec spec{.arch = "qwen3moe", .type = "Q8_0", .layers = 6, .ff = 512};
+  const auto engine = Open(WriteTinyModel(folder.path(), spec), {.percent = 40.0});
+  ASSERT_NE(engine, nullptr);
+  for (uint32_t round = 0; round < 10; ++round) {
+    engine->Reset();
+    ASSERT_TRUE(engine->Append(RandomTokens(8, 512, round)).has_value());
+    const auto bandwidth = engine->ProbeDiskBandwidth();
+    ASSERT_TRUE(bandwidth.has_value()) << bandwidth.error().message;
+    EXPECT_GT(*bandwidth, 0.0);
+  }
+}
+
 TEST(Sequence, AStopRequestEndsThePrefillAndNothingElse) {
   const TempFolder folder;
   const auto engine = Open(WriteTinyModel(folder.path(), {}), {});

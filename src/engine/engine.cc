@@ -283,6 +283,8 @@ Result<std::vector<float>> Engine::AppendAll(std::span<const Token> tokens) {
 }
 
 Result<double> Engine::ProbeDiskBandwidth() {
+  // A prefill may leave reads under way that nobody waited for; the probe would meet their results.
+  impl_->residency->Settle();
   std::vector<Extent> regions;
   uint64_t largest = 0;
   for (const ExpertCatalog::Layer& layer : impl_->catalog.layers) {
