@@ -38,6 +38,15 @@ struct Setting {
   bool has_small_pages = false;
 };
 
+constexpr size_t kRounds = 5;
+
+struct Figures {
+  std::string reader;
+  double mib_per_second = 0.0;
+  double cpu_per_gib = 0.0;  // seconds, all threads
+  double own_per_gib = 0.0;  // seconds, calling thread
+};
+
 double CpuSeconds(int who) {
   rusage usage = {};
   ::getrusage(who, &usage);
@@ -68,7 +77,7 @@ double ArithmeticSeconds() {
 
 using Memory = std::unique_ptr<std::byte, decltype(&std::free)>;
 
-Status Run(const Setting& setting, const std::string& path, uint64_t total) {
+Result<Figures> Run(const Setting& setting, const std::string& path, uint64_t total) {
   TRY(const std::unique_ptr<BlockReader> reader,
       OpenReader({.kind = setting.kind, .queue_depth = setting.depth, .threads = setting.depth},
                  {path}));
@@ -119,25 +128,50 @@ Status Run(const Setting& setting, const std::string& path, uint64_t total) {
   const double seconds = Now() - start;
   const double useful = static_cast<double>(pieces) * piece;
   const double gib = static_cast<double>(n_reads * setting.request) / static_cast<double>(kGiB);
-  std::printf("%-24s %8llu %5u %8.0f %8.3f %8.3f\n", reader->description().c_str(),
-              static_cast<unsigned long long>(setting.request), setting.depth, gib * 1024 / seconds,
-              (CpuSeconds(RUSAGE_SELF) - cpu - useful) / gib,
-              (CpuSeconds(RUSAGE_THREAD) - own - useful) / gib);
-  return {};
+  return Figures{.reader = reader->description(),
+                 .mib_per_second = gib * 1024 / seconds,
+                 .cpu_per_gib = (CpuSeconds(RUSAGE_SELF) - cpu - useful) / gib,
+                 .own_per_gib = (CpuSeconds(RUSAGE_THREAD) - own - useful) / gib};
 }
 
-int Main(const std::string& path, uint64_t total, bool is_busy, bool has_small_pages) {
-  std::printf("%-24s %8s %5s %8s %8s %8s\n", "reader", "request", "depth", "MiB/s", "cpu_s/GiB",
-              "own_s/GiB");
+double Median(const std::vector<Figures>& runs, double Figures::* member) {
+  std::vector<double> values;
+  for (const Figures& f : runs) values.push_back(f.*member);
+  std::ranges::sort(values);
+  return values[values.size() / 2];
+}
+
+std::vector<Setting> AllSettings(bool is_busy, bool has_small_pages) {
+  std::vector<Setting> settings;
   for (const ReaderKind kind : {ReaderKind::kUring, ReaderKind::kPread}) {
     for (const uint64_t request : {256 * kKiB, uint64_t{884'736}, kMiB, 4 * kMiB}) {
       for (const unsigned depth : {1U, 2U, 4U, 8U, 16U, 32U}) {
-        const Status status = Run({kind, request, depth, is_busy, has_small_pages}, path, total);
-        if (status) continue;
-        std::fprintf(stderr, "%s\n", status.error().message.c_str());
-        return 1;
+        settings.push_back({kind, request, depth, is_busy, has_small_pages});
       }
     }
+  }
+  return settings;
+}
+
+int Main(const std::string& path, uint64_t total, const std::vector<Setting>& settings) {
+  std::vector<std::vector<Figures>> runs(settings.size());
+  for (size_t round = 0; round < kRounds; ++round) {
+    for (size_t i = 0; i < settings.size(); ++i) {
+      auto figures = Run(settings[i], path, total);
+      if (!figures) {
+        std::fprintf(stderr, "%s\n", figures.error().message.c_str());
+        return 1;
+      }
+      runs[i].push_back(*std::move(figures));
+    }
+  }
+  std::printf("%-24s %8s %5s %8s %9s %9s\n", "reader", "request", "depth", "MiB/s", "cpu_s/GiB",
+              "own_s/GiB");
+  for (size_t i = 0; i < settings.size(); ++i) {
+    std::printf("%-24s %8llu %5u %8.0f %9.3f %9.3f\n", runs[i][0].reader.c_str(),
+                static_cast<unsigned long long>(settings[i].request), settings[i].depth,
+                Median(runs[i], &Figures::mib_per_second), Median(runs[i], &Figures::cpu_per_gib),
+                Median(runs[i], &Figures::own_per_gib));
   }
   return 0;
 }
@@ -150,9 +184,10 @@ int main(int argc, char** argv) {
     std::fprintf(stderr, "usage: store_bench FILE [MIB_PER_RUN [busy] [small-pages]]\n");
     return 2;
   }
-  const uint64_t mib = argc > 2 ? std::strtoull(argv[2], nullptr, 10) : 512;
+  const uint64_t mib = argc > 2 ? std::strtoull(argv[2], nullptr, 10) : 256;
   const auto has = [&](std::string_view word) {
     return std::any_of(argv + 1, argv + argc, [=](const char* arg) { return word == arg; });
   };
-  return moestro::Main(argv[1], mib * moestro::kMiB, has("busy"), has("small-pages"));
+  return moestro::Main(argv[1], mib * moestro::kMiB,
+                       moestro::AllSettings(has("busy"), has("small-pages")));
 }

@@ -36,21 +36,20 @@ struct ExtentDone {
   std::optional<Error> error;  // set after a failed retry; names file, offset and cause
 };
 
-// The defaults come from bench/store_bench on a virtio disk of about 2.5 GiB/s, one run on a busy
-// 2-core machine, io_uring, huge pages. CPU seconds of the calling thread per GiB:
-//   request     depth 4   depth 8   depth 16   depth 32
-//   256 KiB       0.050     0.034      0.027      0.021
-//   864 KiB       0.045     0.034      0.009      0.009
-//     1 MiB       0.056     0.046      0.008      0.009
-//     4 MiB       0.006     0.005      0.004      0.003
-// Above 256 KiB bandwidth differed less than between runs (1.5 to 2.7 GiB/s). At 1 MiB x 16 the
-// cost is 2 % of a core, and a demand read waits for 8 MiB of speculation at most, about 3 ms;
-// larger requests would gain little and wait longer. Landing in small pages costs 0.050 (864 KiB
-// x 16) and, at depth 4 with the machine otherwise the same, 1.1 instead of 2.5 GiB/s.
+// What request size and depth cost: CPU seconds of the calling thread per GiB, and GiB/s. Medians
+// of nine interleaved runs of bench/store_bench's loop; virtio disk, busy 2-core machine, io_uring,
+// landing in huge pages.
+//   request     depth 4       depth 8       depth 16      depth 32
+//   256 KiB     0.046 2.2     0.032 2.1     0.027 2.1     0.023 1.9
+//   864 KiB     0.018 2.4     0.015 2.2     0.014 2.1     0.011 2.2
+//     1 MiB     0.017 2.4     0.014 2.2     0.012 2.2     0.010 2.2
+//     4 MiB     0.008 2.3     0.006 2.3     0.004 2.4     0.003 2.4
+// Four reads already fill the disk, for 4 % of a core. Landing in small pages matters far more:
+// 0.078 and 0.9 at 864 KiB x 4.
 struct ReadQueueOptions {
   uint64_t max_request = 1 << 20;  // bytes per device read; longer extents are split
   unsigned max_in_flight = 4;      // device reads at a time: more land together, late, as one batch
-  unsigned max_speculative = 8;    // of these for speculation, while no demand read waits
+  unsigned max_speculative = 8;    // of these at most for speculation; no more than max_in_flight
 };
 
 struct ReadStats {

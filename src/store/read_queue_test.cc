@@ -317,7 +317,7 @@ TEST(ReadQueue, AlwaysShortByOneBlockStillFinishes) {
 }
 
 TEST(ReadQueue, DestructorWaitsForTheDevice) {
-  Fixture f(40 * kBlock, {.order = Order::kByHand}, {.max_request = kBlock});
+  Fixture f(40 * kBlock, {.order = Order::kByHand}, {.max_request = kBlock, .max_in_flight = 8});
   f.Ask(1, 0, 8 * kBlock);
   f.Pump();
   EXPECT_EQ(f.AtDevice().size(), 8U);
