@@ -84,6 +84,13 @@ Status Complete(const RunOptions& options, const std::string& prompt, Session& s
                 Output& output) {
   TRY(const std::vector<Token> tokens, session.vocab().Tokenize(prompt, true, true));
   const bool streams = !options.common.json;
+  const Engine& engine = session.engine();
+  if (tokens.size() > engine.n_ctx()) {  // said before the prompt is shown, not after
+    return Fail(Errc::kInvalidRequest,
+                "a prompt of {} tokens does not fit a context of {}; raise --ctx (this model allows "
+                "{})",
+                tokens.size(), engine.n_ctx(), engine.spec().n_ctx_train);
+  }
   if (streams && options.shows_prompt) TRY_STATUS(output.Write(prompt));
   Status written;
   const GenerateOptions generate{.max_tokens = options.n_predict, .stops = options.stops};

@@ -65,7 +65,7 @@ TEST_F(DemoModelTest, ReplacesADamagedCopy) {
 
 TEST_F(DemoModelTest, FallsBackToMemoryWhereNothingCanBeWritten) {
   std::ofstream(folder_) << "a file where the folder should be";
-  for (const std::string folder : {folder_.string(), std::string()}) {
+  for (const std::string& folder : {folder_.string(), std::string()}) {
     const auto path = DemoModelPathIn(folder);
     ASSERT_TRUE(path) << path.error().message;
     EXPECT_TRUE(path->starts_with("/proc/self/fd/"));

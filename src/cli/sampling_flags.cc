@@ -6,8 +6,8 @@
 #include <string>
 #include <string_view>
 #include <system_error>
+#include <vector>
 
-#include "cli/common_flags.h"
 #include "cli/text_input.h"
 
 namespace moestro {
@@ -27,7 +27,8 @@ Status AddLogitBias(const std::string& text, SamplingOptions& options) {
       return {};
     }
   }
-  return Fail(Errc::kUsage, "'{}' is not a logit bias; write for example 15043+1 or 15043-1.5", text);
+  return Fail(Errc::kUsage, "'{}' is not a logit bias; write for example 15043+1 or 15043-1.5",
+              text);
 }
 
 }  // namespace
@@ -60,9 +61,19 @@ void AddSamplingFlags(CLI::App& app, SamplingOptions& options) {
   add("--mirostat-ent", o.mirostat_ent, "Mirostat's target entropy, tau");
   add("--mirostat-lr", o.mirostat_lr, "Mirostat's learning rate, eta");
   app.add_flag("--ignore-eos", o.ignore_eos, "never end the text by an end token");
-  AddParsedFlag(app, "--logit-bias", "TOKEN(+/-)BIAS", "adds to the logit of one token",
-                [&o](const std::string& text) { return AddLogitBias(text, o); });
-  CLI::Option* grammar = app.add_option("--grammar", o.grammar, "GBNF grammar the text must follow");
+  app.add_option_function<std::vector<std::string>>(
+         "--logit-bias",
+         [&o](const std::vector<std::string>& texts) {
+           for (const std::string& text : texts) {
+             const Status status = AddLogitBias(text, o);
+             if (!status) throw CLI::ValidationError("--logit-bias", status.error().message);
+           }
+         },
+         "adds to the logit of one token (repeatable)")
+      ->type_name("TOKEN(+/-)BIAS")
+      ->allow_extra_args(false);
+  CLI::Option* grammar =
+      app.add_option("--grammar", o.grammar, "GBNF grammar the text must follow");
   app.add_option_function<std::string>(
          "--grammar-file",
          [&o](const std::string& path) {

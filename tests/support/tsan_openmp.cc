@@ -32,8 +32,8 @@ struct Fork {
 };
 
 void RunBody(void* argument) {
-  const Fork fork = *static_cast<Fork*>(argument);
   __tsan_acquire(&fork_tag);
+  const Fork fork = *static_cast<Fork*>(argument);
   fork.body(fork.data);
   __tsan_release(&join_tag);
 }
