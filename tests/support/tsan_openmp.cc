@@ -24,7 +24,11 @@ Function* Original(const char* name) {
 
 // One tag for all teams: orders a little more than libgomp does when several teams run at once, and
 // Moestro computes with one team at a time.
-char fork_tag, barrier_tag, join_tag;
+char fork_tag, join_tag;
+// Two barriers in turn: a thread that leaves one late must not learn what the others did before they
+// came to the next. They cannot be further ahead than that.
+char barrier_tags[2];
+thread_local unsigned barriers_passed = 0;  // in this parallel region; equal in all its threads
 
 struct Fork {
   Body body;
@@ -34,6 +38,7 @@ struct Fork {
 void RunBody(void* argument) {
   __tsan_acquire(&fork_tag);
   const Fork fork = *static_cast<Fork*>(argument);
+  barriers_passed = 0;
   fork.body(fork.data);
   __tsan_release(&join_tag);
 }
@@ -52,9 +57,10 @@ void GOMP_parallel(Body body, void* data, unsigned threads, unsigned flags) {
 
 void GOMP_barrier() {
   static auto* const original = Original<void()>("GOMP_barrier");
-  __tsan_release(&barrier_tag);
+  char* const tag = &barrier_tags[barriers_passed++ % 2];
+  __tsan_release(tag);
   original();
-  __tsan_acquire(&barrier_tag);
+  __tsan_acquire(tag);
 }
 
 }  // extern "C"
