@@ -9,6 +9,7 @@
 #include <cmath>
 #include <cstring>
 #include <random>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -21,6 +22,9 @@ namespace {
 
 using Floats = std::vector<float>;
 
+// Prime to every number of lanes, so that a mix-up of rows shows.
+constexpr size_t kDifferentRows = 7;
+
 Floats RandomFloats(size_t n, uint32_t seed) {
   std::mt19937 engine(seed);
   std::normal_distribution<float> normal(0.0F, 0.7F);
@@ -29,17 +33,57 @@ Floats RandomFloats(size_t n, uint32_t seed) {
   return values;
 }
 
-// A matrix of `type` whose first byte lies `misalign` bytes behind a 64-byte boundary.
+// Types whose quantiser builds tables for seconds before its first block.
+bool IsSlowToQuantise(ggml_type type) {
+  return type == GGML_TYPE_IQ1_S || type == GGML_TYPE_IQ1_M || type == GGML_TYPE_IQ2_XXS ||
+         type == GGML_TYPE_IQ2_XS || type == GGML_TYPE_IQ2_S;
+}
+
+// Any bytes are weights of those types as long as the scale is a sensible number: a half at the
+// start of a block, or in IQ1_M the top nibbles of the last four words.
+void FillWithRandomBlocks(ggml_type type, std::span<std::byte> rows) {
+  std::mt19937 engine(23);
+  for (std::byte& byte : rows) byte = static_cast<std::byte>(engine());
+  const size_t block = ggml_type_size(type);
+  for (size_t at = 0; at < rows.size(); at += block) {
+    if (type == GGML_TYPE_IQ1_M) {
+      std::byte& top = rows[at + block - 1];
+      top = (top & std::byte{0x0f}) | std::byte{0x20};
+    } else {
+      const ggml_fp16_t scale = ggml_fp32_to_fp16(0.01F);
+      std::memcpy(&rows[at], &scale, sizeof(scale));
+    }
+  }
+}
+
+void Quantise(ggml_type type, const Floats& values, int64_t n_in, int64_t n_rows,
+              std::span<std::byte> rows) {
+  const bool zeros = std::ranges::all_of(values, [](float v) { return v == 0.0F; });
+  if (IsSlowToQuantise(type) && zeros) {
+    std::ranges::fill(rows, std::byte{0});
+  } else if (IsSlowToQuantise(type)) {
+    FillWithRandomBlocks(type, rows);
+  } else {
+    const Floats importance(static_cast<size_t>(n_in), 1.0F);
+    ggml_quantize_chunk(type, values.data(), rows.data(), 0, n_rows, n_in, importance.data());
+  }
+}
+
+// A matrix of `type` made of `values`, repeated if they are too few rows. Its first byte lies
+// `misalign` bytes behind a 64-byte boundary.
 class Matrix {
  public:
   Matrix(ggml_type type, int64_t n_in, int64_t n_rows, size_t misalign, const Floats& values)
       : row_bytes_(ggml_row_size(type, n_in)),
         misalign_(misalign),
         bytes_(misalign + row_bytes_ * static_cast<size_t>(n_rows) + 64) {
-    const Floats importance(static_cast<size_t>(n_in), 1.0F);
-    std::vector<std::byte> rows(row_bytes_ * static_cast<size_t>(n_rows));
-    ggml_quantize_chunk(type, values.data(), rows.data(), 0, n_rows, n_in, importance.data());
-    std::memcpy(data(), rows.data(), rows.size());
+    const int64_t n_different = std::min(n_rows, static_cast<int64_t>(values.size()) / n_in);
+    std::vector<std::byte> rows(row_bytes_ * static_cast<size_t>(n_different));
+    Quantise(type, values, n_in, n_different, rows);
+    for (int64_t r = 0; r < n_rows; ++r) {
+      std::memcpy(data() + static_cast<size_t>(r) * row_bytes_,
+                  rows.data() + static_cast<size_t>(r % n_different) * row_bytes_, row_bytes_);
+    }
   }
   Matrix(const Matrix&) = delete;  // a copy would lie at another alignment
   Matrix& operator=(const Matrix&) = delete;
@@ -203,12 +247,12 @@ TEST_P(KernelOfType, AgreesWithDoublePrecision) {
   const ggml_type type = GetParam();
   const int64_t block = std::max<int64_t>(ggml_blck_size(type), 32);
   size_t misalign = 0;
-  for (const int64_t n_in : {block, 3 * block, 10 * block}) {
+  for (const int64_t n_in : {block, 3 * block, 5 * block}) {
+    const Floats values = RandomFloats(static_cast<size_t>(n_in) * kDifferentRows, 17);
     for (const int64_t n_rows : {1, 3, 17, 36}) {
       misalign = (misalign + 4) % 32;
       const auto n = static_cast<size_t>(n_in);
-      Matrix matrix(type, n_in, n_rows, misalign,
-                    RandomFloats(n * static_cast<size_t>(n_rows), static_cast<uint32_t>(n_rows)));
+      Matrix matrix(type, n_in, n_rows, misalign, values);
       const std::vector<Floats> tokens = {RandomFloats(n, 91), RandomFloats(n, 92),
                                           RandomFloats(n, 93)};
       for (const ExpertKernel& kernel : KernelsOf(type)) {
@@ -234,7 +278,7 @@ TEST_P(KernelOfType, ResultDependsOnItsRowAndTokenAlone) {
   constexpr int64_t kRows = 37;
   constexpr size_t kTokens = 35;
   const auto n = static_cast<size_t>(n_in);
-  Matrix matrix(type, n_in, kRows, 4, RandomFloats(n * kRows, 5));
+  Matrix matrix(type, n_in, kRows, 4, RandomFloats(n * kDifferentRows, 5));
   std::vector<Floats> tokens;
   for (uint32_t t = 0; t < kTokens; ++t) tokens.push_back(RandomFloats(n, 100 + t));
   for (const ExpertKernel& kernel : KernelsOf(type)) {
@@ -310,6 +354,17 @@ TEST(FindExpertKernel, RefusesTypesWithoutDotProduct) {
 
 TEST(FindExpertKernel, WithoutOwnKernelsAnswersGgml) {
   EXPECT_STREQ(FindExpertKernel(GGML_TYPE_Q4_0, false).value().name, "ggml");
+}
+
+TEST(FindExpertKernel, PicksTheLastInstructionSetThatWorks) {
+  std::string best = "ggml";
+  for (const Isa isa : kIsas) {
+    if (IsaWorksHere(isa)) best = IsaName(isa);
+  }
+  for (const ggml_type type : {GGML_TYPE_Q4_0, GGML_TYPE_Q8_0, GGML_TYPE_IQ4_NL, GGML_TYPE_MXFP4,
+                               GGML_TYPE_Q4_K, GGML_TYPE_Q5_K, GGML_TYPE_Q6_K}) {
+    EXPECT_EQ(FindExpertKernel(type).value().name, best) << ggml_type_name(type);
+  }
 }
 
 TEST(GenericKernel, NeedsThePluginsSymbol) {

@@ -6,6 +6,10 @@
 
 namespace moestro {
 
-const OwnFunctions* Avx2Functions(ggml_type type) { return FindFunctions<Avx2Lanes<false>>(type); }
+const OwnFunctions* Avx2Functions(ggml_type type) {
+  using Lanes = Avx2Lanes<false>;
+  const OwnFunctions* found = FindFunctions32<Lanes>(type);
+  return found != nullptr ? found : FindFunctions256<Lanes>(type);
+}
 
 }  // namespace moestro

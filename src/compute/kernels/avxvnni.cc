@@ -7,7 +7,9 @@
 namespace moestro {
 
 const OwnFunctions* AvxVnniFunctions(ggml_type type) {
-  return FindFunctions<Avx2Lanes<true>>(type);
+  using Lanes = Avx2Lanes<true>;
+  const OwnFunctions* found = FindFunctions32<Lanes>(type);
+  return found != nullptr ? found : FindFunctions256<Lanes>(type);
 }
 
 }  // namespace moestro

@@ -22,9 +22,10 @@ struct OwnFunctions {
   size_t activation_block_bytes;
 };
 
-// nullptr for a type without a kernel.
+// nullptr for a type without a kernel. AVX-512 is split by block size to build on two cores.
 const OwnFunctions* Avx2Functions(ggml_type type);
 const OwnFunctions* AvxVnniFunctions(ggml_type type);
-const OwnFunctions* Avx512VnniFunctions(ggml_type type);
+const OwnFunctions* Avx512VnniFunctions32(ggml_type type);
+const OwnFunctions* Avx512VnniFunctions256(ggml_type type);
 
 }  // namespace moestro

@@ -13,8 +13,10 @@ const OwnFunctions* Functions(ggml_type type, Isa isa) {
       return Avx2Functions(type);
     case Isa::kAvxVnni:
       return AvxVnniFunctions(type);
-    case Isa::kAvx512Vnni:
-      return Avx512VnniFunctions(type);
+    case Isa::kAvx512Vnni: {
+      const OwnFunctions* found = Avx512VnniFunctions32(type);
+      return found != nullptr ? found : Avx512VnniFunctions256(type);
+    }
   }
 #endif
   return nullptr;

@@ -132,7 +132,7 @@ inline constexpr OwnFunctions kFunctions = {Format::template kQuantise<V>, Multi
 
 // nullptr for a type without a format.
 template <class V>
-const OwnFunctions* FindFunctions(ggml_type type) {
+const OwnFunctions* FindFunctions32(ggml_type type) {
   switch (type) {
     case GGML_TYPE_Q4_0:
       return &kFunctions<V, FormatQ4_0>;
@@ -142,6 +142,14 @@ const OwnFunctions* FindFunctions(ggml_type type) {
       return &kFunctions<V, FormatIQ4_NL>;
     case GGML_TYPE_MXFP4:
       return &kFunctions<V, FormatMXFP4>;
+    default:
+      return nullptr;
+  }
+}
+
+template <class V>
+const OwnFunctions* FindFunctions256(ggml_type type) {
+  switch (type) {
     case GGML_TYPE_Q4_K:
       return &kFunctions<V, FormatQ4_K>;
     case GGML_TYPE_Q5_K:
