@@ -86,10 +86,11 @@ Status Complete(const RunOptions& options, const std::string& prompt, Session& s
   const bool streams = !options.common.json;
   const Engine& engine = session.engine();
   if (tokens.size() > engine.n_ctx()) {  // said before the prompt is shown, not after
-    return Fail(Errc::kInvalidRequest,
-                "a prompt of {} tokens does not fit a context of {}; raise --ctx (this model allows "
-                "{})",
-                tokens.size(), engine.n_ctx(), engine.spec().n_ctx_train);
+    return Fail(
+        Errc::kInvalidRequest,
+        "a prompt of {} tokens does not fit a context of {}; raise --ctx (this model allows "
+        "{})",
+        tokens.size(), engine.n_ctx(), engine.spec().n_ctx_train);
   }
   if (streams && options.shows_prompt) TRY_STATUS(output.Write(prompt));
   Status written;

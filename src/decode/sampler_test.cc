@@ -126,8 +126,8 @@ TEST_F(SamplerTest, IgnoreEosNeverPicksAnEnd) {
 }
 
 TEST_F(SamplerTest, OutputThatIsNotANumberIsAnError) {
-  for (const float bad : {std::numeric_limits<float>::quiet_NaN(),
-                          std::numeric_limits<float>::infinity()}) {
+  for (const float bad :
+       {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity()}) {
     std::vector<float> logits = Logits(0);
     logits[100] = bad;
     auto sampler = Make({});

@@ -25,8 +25,8 @@ Function* Original(const char* name) {
 // One tag for all teams: orders a little more than libgomp does when several teams run at once, and
 // Moestro computes with one team at a time.
 char fork_tag, join_tag;
-// Two barriers in turn: a thread that leaves one late must not learn what the others did before they
-// came to the next. They cannot be further ahead than that.
+// Two barriers in turn: a thread that leaves one late must not learn what the others did before
+// they came to the next. They cannot be further ahead than that.
 char barrier_tags[2];
 thread_local unsigned barriers_passed = 0;  // in this parallel region; equal in all its threads
 
