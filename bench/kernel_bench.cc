@@ -11,7 +11,6 @@
 #include <ggml.h>
 #include <sys/mman.h>
 
-#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>

@@ -2,7 +2,6 @@
 // The program from outside: what it prints, where, and with which exit code.
 #include <fcntl.h>
 #include <gtest/gtest.h>
-#include <signal.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
 

@@ -7,7 +7,6 @@
 #include <cstdint>
 #include <limits>
 #include <string>
-#include <utility>
 
 namespace moestro {
 namespace {

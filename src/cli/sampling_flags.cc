@@ -4,7 +4,6 @@
 #include <CLI/CLI.hpp>
 #include <charconv>
 #include <string>
-#include <string_view>
 #include <system_error>
 #include <vector>
 

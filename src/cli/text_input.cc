@@ -41,8 +41,8 @@ std::optional<char> SimpleEscape(char letter) {
 std::optional<char> HexEscape(std::string_view digits) {
   if (digits.size() < 2) return std::nullopt;
   unsigned value = 0;
-  const char* end = digits.data() + 2;
-  const auto [stop, error] = std::from_chars(digits.data(), end, value, 16);
+  const char* end = digits.begin() + 2;
+  const auto [stop, error] = std::from_chars(digits.begin(), end, value, 16);
   if (error != std::errc{} || stop != end) return std::nullopt;
   return static_cast<char>(value);
 }

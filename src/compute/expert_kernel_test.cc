@@ -203,7 +203,8 @@ Expected Reference(ggml_type type, const Floats& w, const Floats& x) {
     }
     magnitude += 3.0 * largest * inputs;
   }
-  const double roundings = static_cast<double>(w.size() / block) + 16.0;
+  const size_t blocks = w.size() / block;
+  const double roundings = static_cast<double>(blocks) + 16.0;
   double bound = roundings * epsilon * magnitude;
   // Q8_1 carries the sum of its block as a half.
   if (type == GGML_TYPE_Q4_1 || type == GGML_TYPE_Q5_1) bound += magnitude * std::ldexp(1.0, -11);

@@ -3,8 +3,6 @@
 
 #include <ggml-backend.h>
 
-#include <utility>
-
 #include "base/check.h"
 
 namespace moestro {

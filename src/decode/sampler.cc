@@ -26,7 +26,7 @@ constexpr float kNever = -std::numeric_limits<float>::infinity();
 constexpr size_t kLongestGrammar = size_t{1} << 20;
 constexpr std::chrono::seconds kGrammarTrial{20};
 constexpr const char* kGrammarRoot = "root";
-constexpr std::string_view kAllowsNothing = "it allows no token at the start";
+constexpr const char* kAllowsNothing = "it allows no token at the start";
 
 Status CheckOptions(const SamplingOptions& o, uint32_t n_vocab) {
   if (!(o.repeat_penalty > 0.0F)) {
@@ -156,7 +156,7 @@ Status CheckGrammar(const std::string& text, const Vocab& vocab, uint32_t n_toke
           candidates.push_back({static_cast<Token>(i), 0.0F, 0.0F});
         }
         if (KeepAllowed(grammar.get(), candidates)) return true;
-        std::fprintf(stderr, "%s\n", kAllowsNothing.data());
+        std::fprintf(stderr, "%s\n", kAllowsNothing);
         return false;
       },
       kGrammarTrial);

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT
 // START HERE: one token through all layers.
-#include <vector>
 
 #include "base/result.h"
 #include "core/ids.h"

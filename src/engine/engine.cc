@@ -11,12 +11,10 @@
 #include "compute/device.h"
 #include "compute/team.h"
 #include "core/expert_catalog.h"
-#include "decide/budget.h"
 #include "engine/catalog.h"
 #include "engine/dense_loader.h"
 #include "engine/expert_exec.h"
 #include "engine/forward.h"
-#include "engine/memory_info.h"
 #include "engine/memory_plan.h"
 #include "graph/layer_graph.h"
 #include "model/gguf_file.h"
@@ -120,12 +118,15 @@ Status Engine::Impl::Allocate() {
   TRY(team, Team::Create(*device));
 
   const ExpertExec::Limits limits = ExecLimits(spec, kernels, chunk);
-  const WorkBytes work{.step = StepBuffers::BytesFor(spec, chunk, n_ctx, logits_rows),
-                       .graph = graph->buffer_bytes(),
-                       .experts = ExpertExec::BytesFor(limits),
-                       .staging = dense.staging_bytes};
+  const uint64_t work = StepBuffers::BytesFor(spec, chunk, n_ctx, logits_rows) +
+                        graph->buffer_bytes() + ExpertExec::BytesFor(limits) +
+                        MultiplyScratch(spec, chunk);
+  const FixedBytes fixed{.dense = dense.set.bytes(),
+                         .kv = KvCache::BytesFor(spec, n_ctx),
+                         .work = work,
+                         .staging = dense.staging_bytes};
   TRY(const PlannedMemory planned,
-      PlanMemory(options, spec, catalog, reader->block(), n_ctx, chunk, dense.set.bytes(), work));
+      PlanMemory(options, catalog, reader->block(), spec.router.n_used, fixed));
   memory = planned.plan;
   TRY(residency,
       Residency::Create(catalog, planned.slots, options.policy, reader->block(), *queue));

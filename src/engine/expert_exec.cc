@@ -53,7 +53,7 @@ Result<std::unique_ptr<ExpertExec>> ExpertExec::Create(Team& team, Residency& re
 
 Status ExpertExec::Run(const LayerKernels& layer, const Routing& routing, const ExpertJobs& jobs,
                        const ExpertRows& rows, LeaseStream& leases, LeaseStream* ahead) {
-  LayerRun run(*scratch_, layer, routing, jobs, rows, leases, ahead);
+  LayerRun run(*scratch_, layer, routing, jobs, rows, {leases, ahead});
   TRY_STATUS(
       scratch_->team->Run([&run](int thread, int n_threads) { run.Work(thread, n_threads); }));
   if (auto error = run.TakeError()) return std::unexpected(*std::move(error));

@@ -36,22 +36,21 @@ float SiluTimes(float gate, float up) { return gate / (1.0F + std::exp(-gate)) *
 }  // namespace
 
 LayerRun::LayerRun(ExpertScratch& scratch, const LayerKernels& layer, const Routing& routing,
-                   const ExpertJobs& jobs, const ExpertRows& rows, LeaseStream& leases,
-                   LeaseStream* ahead)
+                   const ExpertJobs& jobs, const ExpertRows& rows, Leases leases)
     : s_(scratch),
       layer_(layer),
       routing_(routing),
       jobs_(jobs),
       rows_(rows),
-      leases_(leases),
-      ahead_(ahead),
+      leases_(leases.now),
+      ahead_(leases.ahead),
       hidden_rows_(
           RowsPerBlock(layer.row_bytes[kMatrixGate] + layer.row_bytes[kMatrixUp], layer.n_ff)),
       down_rows_(RowsPerBlock(layer.row_bytes[kMatrixDown], layer.n_embd)),
       shared_input_(layer.kernel[kMatrixGate].quantise == layer.kernel[kMatrixUp].quantise &&
                     layer.kernel[kMatrixGate].activation_type ==
                         layer.kernel[kMatrixUp].activation_type) {
-  CHECK(jobs.jobs.size() <= s_.jobs.size() && leases.size() == jobs.jobs.size());
+  CHECK(jobs.jobs.size() <= s_.jobs.size() && leases_.size() == jobs.jobs.size());
   CHECK(routing.n_tokens <= s_.limits.tokens);
   for (size_t j = 0; j < jobs.jobs.size(); ++j) {
     JobState& job = s_.jobs[j];

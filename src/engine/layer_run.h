@@ -72,8 +72,12 @@ struct ExpertScratch {
 // One call of Run(): what the threads share. Everything here outlives the parallel part.
 class LayerRun {
  public:
+  struct Leases {
+    LeaseStream& now;    // one lease for each job
+    LeaseStream* ahead;  // the next layer's, taken once all of this layer's are; may be null
+  };
   LayerRun(ExpertScratch& scratch, const LayerKernels& layer, const Routing& routing,
-           const ExpertJobs& jobs, const ExpertRows& rows, LeaseStream& leases, LeaseStream* ahead);
+           const ExpertJobs& jobs, const ExpertRows& rows, Leases leases);
 
   void Work(int thread, int n_threads);
   std::optional<Error> TakeError() { return std::exchange(error_, std::nullopt); }

@@ -7,7 +7,6 @@
 #include "base/bytes.h"
 #include "decide/budget.h"
 #include "engine/memory_info.h"
-#include "graph/layer_graph.h"
 
 namespace moestro {
 namespace {
@@ -17,13 +16,6 @@ namespace {
 constexpr uint64_t kProcessGrowth = 40 * kMiB;
 // Left alone when the user names no budget.
 constexpr uint64_t kLeastMargin = 256 * kMiB;
-
-// ggml's own scratch for products: the quantised or converted activations of the widest row.
-uint64_t MultiplyScratch(const ModelSpec& spec, uint32_t chunk) {
-  const uint64_t widest =
-      std::max<uint64_t>({spec.n_embd, spec.n_ff_shared, uint64_t{spec.n_head} * spec.head_dim_k});
-  return uint64_t{chunk} * widest * sizeof(float) + 4 * kMiB;
-}
 
 uint64_t DefaultBudget() {
   const uint64_t room = AvailableMemory();
@@ -51,18 +43,22 @@ uint64_t FixedCache(const EngineOptions& options, const std::vector<SlotClass>& 
 
 }  // namespace
 
-Result<PlannedMemory> PlanMemory(const EngineOptions& options, const ModelSpec& spec,
-                                 const ExpertCatalog& catalog, uint64_t block, uint32_t n_ctx,
-                                 uint32_t chunk, uint64_t dense_bytes, const WorkBytes& work) {
+uint64_t MultiplyScratch(const ModelSpec& spec, uint32_t chunk) {
+  const uint64_t widest =
+      std::max<uint64_t>({spec.n_embd, spec.n_ff_shared, uint64_t{spec.n_head} * spec.head_dim_k});
+  return uint64_t{chunk} * widest * sizeof(float) + 4 * kMiB;
+}
+
+Result<PlannedMemory> PlanMemory(const EngineOptions& options, const ExpertCatalog& catalog,
+                                 uint64_t block, uint32_t n_used, const FixedBytes& fixed) {
   BudgetRequest request;
   request.budget = options.ram_bytes > 0 ? options.ram_bytes : DefaultBudget();
-  request.dense = dense_bytes;
-  request.kv = KvCache::BytesFor(spec, n_ctx);
-  request.work =
-      std::max(work.step + work.graph + work.experts + MultiplyScratch(spec, chunk), work.staging);
+  request.dense = fixed.dense;
+  request.kv = fixed.kv;
+  request.work = std::max(fixed.work, fixed.staging);
   // Page tables: 8 bytes per 4 KiB page at worst.
   request.process = ResidentMemory() + kProcessGrowth + request.budget / 512;
-  request.classes = ClassesOf(catalog, block, spec.router.n_used);
+  request.classes = ClassesOf(catalog, block, n_used);
   request.fixed_cache = FixedCache(options, request.classes);
   TRY(BudgetSplit split, SplitBudget(request));
 

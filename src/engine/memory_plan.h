@@ -13,21 +13,25 @@
 
 namespace moestro {
 
-struct WorkBytes {
-  uint64_t step = 0;
-  uint64_t graph = 0;
-  uint64_t experts = 0;
+// Bytes that do not depend on the number of slots.
+struct FixedBytes {
+  uint64_t dense = 0;
+  uint64_t kv = 0;
+  uint64_t work = 0;     // for a step: activations, graph, experts, kernel scratch
   uint64_t staging = 0;  // while loading only, when the slots are still empty
 };
+
+// ggml's own scratch for products of `chunk` tokens: the converted activations of the widest row.
+uint64_t MultiplyScratch(const ModelSpec& spec, uint32_t chunk);
 
 struct PlannedMemory {
   MemoryPlan plan;
   std::vector<uint64_t> slots;  // per pool of the catalog
 };
 
+// `block` is the reader's alignment in bytes, `n_used` the router's top-k.
 // kInvalidRequest when the budget does not hold one token's work.
-Result<PlannedMemory> PlanMemory(const EngineOptions& options, const ModelSpec& spec,
-                                 const ExpertCatalog& catalog, uint64_t block, uint32_t n_ctx,
-                                 uint32_t chunk, uint64_t dense_bytes, const WorkBytes& work);
+Result<PlannedMemory> PlanMemory(const EngineOptions& options, const ExpertCatalog& catalog,
+                                 uint64_t block, uint32_t n_used, const FixedBytes& fixed);
 
 }  // namespace moestro

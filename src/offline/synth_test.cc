@@ -6,7 +6,6 @@
 #include <signal.h>
 #include <sys/resource.h>
 
-#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <string>
@@ -14,7 +13,6 @@
 #include <vector>
 
 #include "base/bytes.h"
-#include "offline/synth_types.h"
 #include "offline/test_folder.h"
 
 namespace moestro {

@@ -9,7 +9,6 @@
 #include <cstring>
 #include <deque>
 #include <memory>
-#include <set>
 #include <string>
 #include <vector>
 

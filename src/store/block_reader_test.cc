@@ -2,7 +2,6 @@
 // The production readers on real files, disk and tmpfs: same bytes as an ordinary stream.
 #include "store/block_reader.h"
 
-#include <asm/unistd.h>
 #include <gtest/gtest.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
