@@ -77,6 +77,10 @@ lint: setup ## format, layers, budgets, text rules and clang-tidy; changes nothi
 format: setup ## rewrite our sources with clang-format
 	@scripts/format.py
 
+.PHONY: policies
+policies: build ## hit rates of all policies on bench/traces, into docs/policies.md
+	@bench/policies.py build/moestro docs/policies.md
+
 .PHONY: bench
 bench: setup ## micro-benchmarks of kernels and disk reads (whole runs: bench/compare.sh)
 	$(call configure,bench)

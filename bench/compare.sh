@@ -164,6 +164,7 @@ stamp=$(date +%Y-%m-%d)
 raw=$root/build/compare/$machine-$stamp-$$
 mkdir -p "$raw" "$results"
 
+cached_file=  # read into the page cache before the next run
 drop_cache() {
   [ $keep_cache = 0 ] || return 0
   sync
@@ -178,6 +179,8 @@ run_one() {
   name=$case-$budget-$engine-$round
   [ "$budget" = all ] || limit=$(bytes_of "$budget")
   drop_cache
+  [ -z "$cached_file" ] || cat "$cached_file" >/dev/null
+  cached_file=
   make_group "$limit"
   # The braces swallow the shell's own remark about a killed process.
   {
@@ -206,9 +209,8 @@ run_one() {
 # Loading and warming up come on top of the two phases.
 hard_limit=$((2 * seconds + 900))
 
-# What makes every expert resident: with this many random tokens the chance that one of 128 experts
-# of which 8 are used is never asked for is below 1e-7. A short context takes what it can.
-warmup=$((context < 256 ? context : 256))
+# For `all`, Moestro preloads and llama.cpp finds its file in the page cache; then both warm up.
+warmup=$((context < 64 ? context : 64))
 
 tokens_of() {
   if [ "$1" = decode ]; then echo "-p 0 -n $n_decode"; else echo "-p $n_prefill -n 0"; fi
@@ -218,7 +220,7 @@ run_moestro() {
   local case=$1 budget=$2 round=$3 tokens
   local args=(bench "$model" -t "$threads" -c "$context" -r 1 --json)
   if [ "$budget" = all ]; then
-    args+=(--warmup "$warmup")
+    args+=(--preload --warmup "$warmup")
   else
     args+=(--ram "$(bytes_of "$budget")")
   fi
@@ -234,6 +236,7 @@ run_llama() {
   [ "$variant" = plain ] || args+=(--repack)
   read -ra tokens <<<"$(tokens_of "$case")"
   args+=("${tokens[@]}")
+  [ "$budget" != all ] || cached_file=$model
   run_one "$case" "$budget" "llama-$variant" "$round" "$peer" "${args[@]}"
 }
 

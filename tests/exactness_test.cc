@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "decide/policy.h"
 #include "engine/engine.h"
 #include "tests/support/prompts.h"
 #include "tests/support/temp_folder.h"
@@ -22,6 +23,7 @@ constexpr size_t kSteps = 16;
 
 struct Setting {
   std::string reader = "auto";
+  std::string policy = "next-use";
   double percent = 100.0;  // of all experts; too little for one token is raised by the caller
   uint32_t chunk = 16;     // part of what is computed, so the same everywhere
 };
@@ -46,6 +48,7 @@ std::unique_ptr<Engine> Open(const std::string& path, const Setting& setting) {
   options.threads = 2;
   options.chunk = setting.chunk;
   options.reader = setting.reader;
+  options.policy = {.name = setting.policy};
   options.cache = CacheSize{.percent = setting.percent};
   auto engine = Engine::Open(path, options);
   EXPECT_TRUE(engine.has_value()) << engine.error().message;
@@ -87,6 +90,12 @@ TEST_P(Exactness, SameBitsForEveryBudgetAndReader) {
       engine->Reset();
       ExpectSameBits(Evaluate(*engine, n_vocab), reference, what + " warm");
     }
+  }
+  for (const PolicyInfo& policy : KnownPolicies()) {
+    const std::string name(policy.name);
+    const auto engine = Open(path, {.policy = name, .percent = layer / 2});
+    ASSERT_NE(engine, nullptr) << name;
+    ExpectSameBits(Evaluate(*engine, n_vocab), reference, name);
   }
 }
 

@@ -34,6 +34,7 @@ struct BenchOptions {
   uint32_t prefill = 128;
   uint32_t decode = 48;
   uint32_t warmup = 0;
+  bool preload = false;
   uint32_t runs = 1;
 };
 
@@ -55,8 +56,9 @@ std::vector<Token> RandomTokens(uint32_t seed, size_t n, uint32_t n_vocab) {
   return tokens;
 }
 
-// Fills the slots by evaluating and forgetting other tokens than those that are measured.
+// Fills the slots, by reading or by evaluating and forgetting other tokens than those measured.
 Status WarmUp(const BenchOptions& options, Engine& engine) {
+  if (options.preload) TRY_STATUS(engine.Preload());
   if (options.warmup == 0) return {};
   TRY_STATUS(engine.Append(RandomTokens(options.common.seed.value_or(kDefaultSeed) + 1,
                                         options.warmup, engine.spec().n_vocab)));
@@ -181,6 +183,8 @@ CLI::App* AddBench(CLI::App& app, std::function<int()>& action) {
   bench->add_option("-n,--n-gen", options->decode, "tokens to decode")
       ->type_name("N")
       ->capture_default_str();
+  bench->add_flag("--preload", options->preload,
+                  "every expert in memory before the clock starts; needs a budget for all of them");
   bench->add_option("--warmup", options->warmup, "other tokens evaluated before the clock starts")
       ->type_name("N")
       ->capture_default_str();

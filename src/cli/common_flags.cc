@@ -2,6 +2,8 @@
 #include "cli/common_flags.h"
 
 #include <CLI/CLI.hpp>
+#include <format>
+#include <string>
 #include <utility>
 
 #include "base/bytes.h"
@@ -20,6 +22,18 @@ void AddParsedFlag(CLI::App& app, const std::string& names, const std::string& t
          },
          help)
       ->type_name(type);
+}
+
+std::string PolicyHelp() {
+  std::string help = "which expert leaves when a slot is needed (default: next-use):";
+  for (const PolicyInfo& policy : KnownPolicies()) {
+    help += std::format("\n{}: {}", policy.name, policy.summary);
+    for (const PolicyParameter& p : policy.parameters) {
+      help +=
+          std::format("{}{}={}", &p == policy.parameters.data() ? "; " : ", ", p.name, p.standard);
+    }
+  }
+  return help;
 }
 
 void AddCommonFlags(CLI::App& app, CommonOptions& options) {
@@ -55,10 +69,9 @@ void AddCommonFlags(CLI::App& app, CommonOptions& options) {
                   engine.reader = text;
                   return {};
                 });
-  AddParsedFlag(app, "--policy", "NAME", "which expert leaves when a slot is needed (default: lru)",
+  AddParsedFlag(app, "--policy", "NAME[:KEY=VALUE,...]", PolicyHelp(),
                 [&engine](const std::string& text) -> Status {
-                  TRY([[maybe_unused]] const auto policy, MakePolicy(text));
-                  engine.policy = text;
+                  TRY(engine.policy, ParsePolicyChoice(text));
                   return {};
                 });
   AddParsedFlag(

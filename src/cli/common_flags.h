@@ -26,6 +26,9 @@ struct CommonOptions {
 // `options` must outlive the parsing. A value that does not parse ends it with exit code 2.
 void AddCommonFlags(CLI::App& app, CommonOptions& options);
 
+// Names, ideas and parameters of all policies, for --policy.
+std::string PolicyHelp();
+
 // A flag whose text `parse` takes; its error becomes a usage error.
 void AddParsedFlag(CLI::App& app, const std::string& names, const std::string& type,
                    const std::string& help, std::function<Status(const std::string&)> parse);

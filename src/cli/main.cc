@@ -19,7 +19,9 @@
 #include "cli/cmd_inspect.h"
 #include "cli/cmd_logits.h"
 #include "cli/cmd_run.h"
+#include "cli/cmd_sim.h"
 #include "cli/cmd_synth.h"
+#include "cli/cmd_trace.h"
 
 namespace moestro {
 namespace {
@@ -79,6 +81,8 @@ int Main(std::span<char*> argv) {
   AddInspect(app, action);
   AddLogits(app, action);
   AddSynth(app, action);
+  AddTrace(app, action);
+  AddSim(app, action);
   std::vector<std::string> arguments = Arguments(argv);
   std::ranges::reverse(arguments);  // the order in which the parser takes them
   try {

@@ -4,7 +4,10 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
+#include <map>
 #include <memory>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -22,11 +25,21 @@ class PinView {
   ~PinView() = default;
 };
 
+// What a policy decides about. Keys stay below these counts.
+struct PolicyShape {
+  size_t slots = 0;
+  uint32_t layers = 1;
+  uint32_t experts = 1;  // per layer
+};
+
 class Policy {
  public:
   virtual ~Policy() = default;
   // Forgets everything; slots are numbered 0 .. slots-1 and all empty.
-  virtual void Reset(size_t slots) = 0;
+  virtual void Reset(const PolicyShape& shape) = 0;
+  // The decode's clock. A new sequence; the next layer's requests (layer 0 begins a token).
+  virtual void SequenceBegun() {}
+  virtual void LayerBegun(LayerId /*layer*/) {}
   // `slot` now belongs to `key` and has just been used. REQUIRES: the slot was empty.
   virtual void Inserted(SlotId slot, ExpertKey key) = 0;
   virtual void Touched(SlotId slot) = 0;
@@ -36,9 +49,32 @@ class Policy {
   virtual SlotId Victim(const PinView& pins) const = 0;
 };
 
-// Names for --policy and --help.
-std::vector<std::string_view> PolicyNames();
-// kUsage for an unknown name; the message lists the known ones.
-Result<std::unique_ptr<Policy>> MakePolicy(std::string_view name);
+// A policy by name with what it can be tuned by; parameters that are not set keep their defaults.
+struct PolicyChoice {
+  std::string name = "next-use";
+  std::map<std::string, double> parameters = {};
+};
+
+// "hobbit", or "hobbit:w_lru=0.4,w_fld=0.2". kUsage for what MakePolicy() would refuse.
+Result<PolicyChoice> ParsePolicyChoice(std::string_view text);
+
+struct PolicyParameter {
+  std::string_view name;
+  double standard = 0.0;
+  double least = 0.0;
+  double most = 1.0;
+};
+
+struct PolicyInfo {
+  std::string_view name;
+  std::string_view summary;  // one line for --help
+  std::vector<PolicyParameter> parameters;
+};
+
+// In the order in which --help lists them.
+std::vector<PolicyInfo> KnownPolicies();
+// kUsage for an unknown name or parameter, or a value outside its range; the message lists the
+// known ones.
+Result<std::unique_ptr<Policy>> MakePolicy(const PolicyChoice& choice);
 
 }  // namespace moestro

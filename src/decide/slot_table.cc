@@ -7,15 +7,21 @@
 
 namespace moestro {
 
-SlotTable::SlotTable(size_t slots, std::unique_ptr<Policy> policy)
-    : policy_(std::move(policy)), entries_(slots) {
-  policy_->Reset(slots);
-  free_.reserve(slots);
-  for (size_t i = slots; i > 0; --i) free_.push_back(SlotId{static_cast<uint32_t>(i - 1)});
-  slot_of_.reserve(slots);
+SlotTable::SlotTable(const PolicyShape& shape, std::unique_ptr<Policy> policy)
+    : policy_(std::move(policy)), entries_(shape.slots) {
+  policy_->Reset(shape);
+  free_.reserve(shape.slots);
+  for (size_t i = shape.slots; i > 0; --i) free_.push_back(SlotId{static_cast<uint32_t>(i - 1)});
+  slot_of_.reserve(shape.slots);
 }
 
 std::optional<Placement> SlotTable::Request(ExpertKey key, Use use) {
+  const std::optional<Placement> placed = Place(key, use);
+  if (placed && observer_) observer_(key, use, *placed);
+  return placed;
+}
+
+std::optional<Placement> SlotTable::Place(ExpertKey key, Use use) {
   ++stats_.requests;
   if (const auto found = slot_of_.find(key); found != slot_of_.end()) {
     return Reuse(found->second, use);

@@ -12,9 +12,11 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "core/ids.h"
@@ -41,7 +43,15 @@ struct TableStats {
 
 class SlotTable final : private PinView {
  public:
-  SlotTable(size_t slots, std::unique_ptr<Policy> policy);
+  SlotTable(const PolicyShape& shape, std::unique_ptr<Policy> policy);
+
+  // Told of every request that found or made a place, in order.
+  using Observer = std::function<void(ExpertKey, Use, const Placement&)>;
+  void SetObserver(Observer observer) { observer_ = std::move(observer); }
+
+  // The decode's clock, for the policy (see policy.h).
+  void BeginSequence() { policy_->SequenceBegun(); }
+  void BeginLayer(LayerId layer) { policy_->LayerBegun(layer); }
 
   // Finds or makes a place for `key` and pins it once. An absent key's slot is left loading: the
   // caller fills it and calls Landed() or Failed(). nullopt: every slot is pinned or loading.
@@ -75,6 +85,7 @@ class SlotTable final : private PinView {
 
   bool is_pinned(SlotId slot) const override;
   bool is_current(const Streamed& s) const;
+  std::optional<Placement> Place(ExpertKey key, Use use);
   Placement Reuse(SlotId slot, Use use);
   std::optional<SlotId> FindRoom(Use use, std::optional<ExpertKey>& evicted);
   std::optional<SlotId> StreamedVictim(Use use);
@@ -88,6 +99,7 @@ class SlotTable final : private PinView {
   std::unordered_map<ExpertKey, SlotId> slot_of_;
   size_t idle_ = 0;  // ready and not pinned
   TableStats stats_;
+  Observer observer_;
 };
 
 }  // namespace moestro

@@ -5,7 +5,6 @@
 #include "core/ids.h"
 #include "core/routing.h"
 #include "decide/router.h"
-#include "engine/expert_jobs.h"
 #include "engine/forward.h"
 #include "graph/layer_graph.h"
 #include "residency/lease_stream.h"
@@ -21,7 +20,10 @@ Status Forward::Decode(Token token, uint32_t position) {
     TRY_STATUS(CheckStop());
     TRY_STATUS(parts_.graph.Attend(layer, batch));  // dense part, router logits
     const Routing routing = Route(parts_.spec.router, router_logits(1));  // which experts
-    const ExpertJobs jobs = GroupByExpert(routing, parts_.spec.router.n_expert);
+    Observe(layer, routing, Use::kDecode);
+    ExpertJobs jobs = GroupByExpert(routing, parts_.spec.router.n_expert);
+    ResidentFirst(layer, jobs);  // so that none of them evicts another
+    parts_.residency.BeginLayer(layer);
     LeaseStream leases(parts_.residency, KeysOf(layer, jobs), Use::kDecode, Urgency::kDemand);
     TRY_STATUS(parts_.experts.Run(parts_.kernels[l], routing, jobs, rows(),  // what is here first,
                                   leases, nullptr));                         // the rest as it lands

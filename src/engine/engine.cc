@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "base/bytes.h"
+#include "base/check.h"
 #include "compute/device.h"
 #include "compute/team.h"
 #include "core/expert_catalog.h"
@@ -20,6 +21,7 @@
 #include "model/gguf_file.h"
 #include "model/read_spec.h"
 #include "model/weights.h"
+#include "residency/lease_stream.h"
 #include "residency/residency.h"
 #include "store/block_reader.h"
 #include "store/probe.h"
@@ -176,6 +178,12 @@ uint32_t Engine::position() const { return impl_->position; }
 const RunStats& Engine::stats() const { return impl_->stats; }
 void Engine::ResetStats() { impl_->stats = {}; }
 void Engine::SetProgress(Progress progress) { impl_->progress = std::move(progress); }
+void Engine::SetRouteObserver(RouteObserver observer) {
+  impl_->forward->SetRouteObserver(std::move(observer));
+}
+void Engine::SetRequestObserver(const SlotTable::Observer& observer) {
+  impl_->residency->SetObserver(observer);
+}
 void Engine::RequestStop() { impl_->forward->RequestStop(); }
 
 std::string Engine::description() const {
@@ -230,6 +238,7 @@ Status Engine::Impl::RunChunk(std::span<const Token> tokens, uint32_t first, con
 Result<std::span<const float>> Engine::Append(std::span<const Token> tokens) {
   Impl& m = *impl_;
   TRY_STATUS(m.CheckTokens(tokens));
+  if (m.position == 0) m.residency->BeginSequence();
   Status status;
   if (tokens.size() == 1) {
     PhaseStats& decode = m.stats.decode;
@@ -261,6 +270,7 @@ Result<std::span<const float>> Engine::Append(std::span<const Token> tokens) {
 Result<std::vector<float>> Engine::AppendAll(std::span<const Token> tokens) {
   Impl& m = *impl_;
   TRY_STATUS(m.CheckTokens(tokens));
+  if (m.position == 0) m.residency->BeginSequence();
   std::vector<float> logits;
   logits.reserve(tokens.size() * m.spec.n_vocab);
   Status status = m.Counted(m.stats.prefill, tokens.size(), [&]() -> Status {
@@ -281,6 +291,27 @@ Result<std::vector<float>> Engine::AppendAll(std::span<const Token> tokens) {
   m.position += static_cast<uint32_t>(tokens.size());
   m.last_token = tokens.back();
   return logits;
+}
+
+Status Engine::Preload() {
+  Impl& m = *impl_;
+  if (m.memory.n_slots < m.memory.n_experts) {
+    return Fail(Errc::kInvalidRequest, "{} slots do not hold all {} experts; raise --ram",
+                m.memory.n_slots, m.memory.n_experts);
+  }
+  for (uint16_t l = 0; l < m.spec.n_layer; ++l) {
+    std::vector<ExpertKey> keys;
+    for (uint16_t e = 0; e < m.spec.router.n_expert; ++e) {
+      keys.push_back({.layer = LayerId{l}, .expert = {e}});
+    }
+    LeaseStream leases(*m.residency, std::move(keys), Use::kPrefill, Urgency::kDemand);
+    leases.Advance();
+    CHECK(leases.all_taken());
+    m.residency->Drain();
+    if (auto error = m.residency->TakeError()) return std::unexpected(*std::move(error));
+    m.Report("loading experts", l + 1U, m.spec.n_layer);
+  }
+  return {};
 }
 
 Result<double> Engine::ProbeDiskBandwidth() {

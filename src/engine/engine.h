@@ -18,7 +18,10 @@
 #include "base/result.h"
 #include "core/ids.h"
 #include "core/model_spec.h"
+#include "core/routing.h"
+#include "decide/slot_table.h"
 #include "engine/engine_options.h"
+#include "engine/observers.h"
 #include "engine/run_stats.h"
 
 namespace moestro {
@@ -54,6 +57,10 @@ class Engine {
   // Makes the current or next Append() return kInterrupted at the next layer border. Cleared by it.
   void RequestStop();
 
+  // Reads every expert into its place, so that nothing is missing from then on. kInvalidRequest
+  // when the slots do not hold them all.
+  Status Preload();
+
   // Counters since Open() or the last ResetStats().
   const RunStats& stats() const;
   void ResetStats();
@@ -64,6 +71,10 @@ class Engine {
   // no state but recency. nullopt: the sequence is empty, or the slots do not hold one token's
   // experts.
   Result<std::optional<double>> ProbeComputeSeconds();
+  // Sees every layer's routing, in the engine thread; empty: nobody. For traces.
+  void SetRouteObserver(RouteObserver observer);
+  // Sees every request for an expert; for tests that compare with the simulator.
+  void SetRequestObserver(const SlotTable::Observer& observer);
   void SetProgress(Progress progress);  // for long prefills; empty: none
   std::string description() const;      // processor, threads, reader, kernels: for reports
 

@@ -9,6 +9,7 @@
 #include <string>
 
 #include "base/result.h"
+#include "decide/policy.h"
 #include "store/block_reader.h"
 
 namespace moestro {
@@ -27,7 +28,7 @@ struct EngineOptions {
   uint32_t ctx = 4096;             // capped at the model's training context
   uint32_t chunk = 512;            // most tokens per prefill chunk
   std::string reader = "auto";     // auto, uring, pread
-  std::string policy = "lru";      // who leaves a slot (decide/policy.h)
+  PolicyChoice policy = {};        // who leaves a slot
   bool own_kernels = true;         // false: ggml's vec_dot for experts (comparison)
   // Tests put a faulty disk between the engine and its files; empty: none.
   std::function<std::unique_ptr<BlockReader>(std::unique_ptr<BlockReader>)> wrap_reader = {};

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "engine/forward.h"
 
+#include <algorithm>
 #include <cstddef>
 
 namespace moestro {
@@ -12,6 +13,12 @@ Status Forward::CheckStop() const {
 
 std::span<const float> Forward::router_logits(uint32_t n_tokens) const {
   return {parts_.buffers.router(), size_t{n_tokens} * parts_.spec.router.n_expert};
+}
+
+void Forward::ResidentFirst(LayerId layer, ExpertJobs& jobs) const {
+  std::ranges::stable_partition(jobs.jobs, [&](const ExpertJobs::Job& job) {
+    return parts_.residency.contains({.layer = layer, .expert = job.expert});
+  });
 }
 
 ExpertRows Forward::rows() const {

@@ -8,12 +8,16 @@
 #include <cstdint>
 #include <functional>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "base/result.h"
 #include "core/ids.h"
 #include "core/model_spec.h"
+#include "core/routing.h"
 #include "engine/expert_exec.h"
+#include "engine/expert_jobs.h"
+#include "engine/observers.h"
 #include "graph/layer_graph.h"
 #include "residency/residency.h"
 
@@ -40,6 +44,9 @@ class Forward {
   Status Prefill(std::span<const Token> tokens, uint32_t first,
                  const std::function<void(uint32_t layers_done)>& layer_done);
 
+  // Called with every layer's routing as soon as it is known; empty: nobody.
+  void SetRouteObserver(RouteObserver observer) { observer_ = std::move(observer); }
+
   void RequestStop() { stop_.store(true); }
   // A stop that nobody was running for is forgotten when the next call begins by clearing it.
   void ClearStop() { stop_.store(false); }
@@ -48,8 +55,15 @@ class Forward {
   Status CheckStop() const;
   std::span<const float> router_logits(uint32_t n_tokens) const;
   ExpertRows rows() const;
+  void Observe(LayerId layer, const Routing& routing, Use use) const {
+    if (observer_) observer_(layer, routing, use);
+  }
+  // Requests of one layer are made in the order of its jobs: what is there is pinned before what
+  // is absent needs slots, and keeps the team busy while that arrives.
+  void ResidentFirst(LayerId layer, ExpertJobs& jobs) const;
 
   Parts parts_;
+  RouteObserver observer_;
   std::atomic<bool> stop_{false};
 };
 

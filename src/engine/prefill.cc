@@ -34,13 +34,6 @@ std::vector<ExpertKey> AllKeys(LayerId layer, uint32_t n_expert) {
   return keys;
 }
 
-// What is resident comes first: it keeps the team busy while the others arrive.
-void ResidentFirst(const Residency& residency, LayerId layer, ExpertJobs& jobs) {
-  std::ranges::stable_partition(jobs.jobs, [&](const ExpertJobs::Job& job) {
-    return residency.contains({.layer = layer, .expert = job.expert});
-  });
-}
-
 }  // namespace
 
 Status Forward::Prefill(std::span<const Token> tokens, uint32_t first,
@@ -57,7 +50,8 @@ Status Forward::Prefill(std::span<const Token> tokens, uint32_t first,
     TRY_STATUS(parts_.graph.Attend(layer, batch));
     const Routing routing = Route(router, router_logits(batch.n_tokens));
     ExpertJobs jobs = GroupByExpert(routing, router.n_expert);
-    ResidentFirst(parts_.residency, layer, jobs);
+    Observe(layer, routing, Use::kPrefill);
+    ResidentFirst(layer, jobs);
     LeaseStream leases(parts_.residency, KeysOf(layer, jobs), Use::kPrefill, Urgency::kDemand);
     leases.Advance();  // pins what was read ahead before the other leases on it go
     ahead = {};

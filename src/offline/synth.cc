@@ -10,7 +10,7 @@
 #include <utility>
 
 #include "base/bytes.h"
-#include "offline/output_file.h"
+#include "base/output_file.h"
 #include "offline/synth_metadata.h"
 #include "offline/synth_plan.h"
 #include "offline/synth_weights.h"

@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "base/bytes.h"
-#include "offline/test_folder.h"
+#include "tests/support/temp_folder.h"
 
 namespace moestro {
 namespace {
@@ -44,7 +44,7 @@ uint32_t U32(const gguf_context_ptr& gguf, const char* key) {
 }
 
 TEST(Synth, TheSameSeedGivesTheSameBytes) {
-  const TestFolder folder;
+  const TempFolder folder;
   SynthOptions options = Small(folder.File("a.gguf"));
   ASSERT_TRUE(WriteSynthetic(options).has_value());
   options.path = folder.File("b.gguf");
@@ -57,7 +57,7 @@ TEST(Synth, TheSameSeedGivesTheSameBytes) {
 }
 
 TEST(Synth, ThePlanTellsTheSizeOfTheFile) {
-  const TestFolder folder;
+  const TempFolder folder;
   for (const uint64_t random_throughout : {kRandomThroughout, uint64_t{0}}) {
     SynthOptions options = Small(folder.File("a.gguf"));
     options.overwrite = true;
@@ -80,7 +80,7 @@ TEST(Synth, ThePlanTellsTheSizeOfTheFile) {
 }
 
 TEST(Synth, TheFileSaysThatItIsSynthetic) {
-  const TestFolder folder;
+  const TempFolder folder;
   ASSERT_TRUE(WriteSynthetic(Small(folder.File("a.gguf"))).has_value());
   const gguf_context_ptr gguf = Open(folder.File("a.gguf"));
   ASSERT_TRUE(gguf);
@@ -111,7 +111,7 @@ TEST(Synth, KnownShapesHaveTheSizesOfTheRealModels) {
 }
 
 TEST(Synth, ShardsHoldTheSameTensorsAsOneFile) {
-  const TestFolder folder;
+  const TempFolder folder;
   SynthOptions options = Small(folder.File("m.gguf"));
   ASSERT_TRUE(WriteSynthetic(options).has_value());
   options.shards = 3;
@@ -140,7 +140,7 @@ TEST(Synth, ShardsHoldTheSameTensorsAsOneFile) {
 }
 
 TEST(Synth, EvenOneTensorPerShardWorks) {
-  const TestFolder folder;
+  const TempFolder folder;
   SynthOptions options = Small(folder.File("m.gguf"));
   options.shape.layers = 1;
   options.shards = 15;
@@ -152,7 +152,7 @@ TEST(Synth, EvenOneTensorPerShardWorks) {
 }
 
 TEST(Synth, AVocabularyIsCopiedAndSetsTheSize) {
-  const TestFolder folder;
+  const TempFolder folder;
   const std::vector<const char*> words = {"<s>", "a", "b", "ab", "c"};
   {
     const gguf_context_ptr vocab{gguf_init_empty()};
@@ -179,7 +179,7 @@ TEST(Synth, AVocabularyIsCopiedAndSetsTheSize) {
 }
 
 TEST(Synth, BadVocabulariesAreErrors) {
-  const TestFolder folder;
+  const TempFolder folder;
   SynthOptions options = Small(folder.File("m.gguf"));
   options.vocab_path = folder.File("missing.gguf");
   EXPECT_EQ(WriteSynthetic(options).error().code, Errc::kInvalidFile);
@@ -190,7 +190,7 @@ TEST(Synth, BadVocabulariesAreErrors) {
 }
 
 TEST(Synth, AnExistingFileIsLeftAloneUnlessAllowed) {
-  const TestFolder folder;
+  const TempFolder folder;
   SynthOptions options = Small(folder.File("m.gguf"));
   std::ofstream(options.path) << "precious";
   const Result<SynthReport> refused = WriteSynthetic(options);
@@ -203,7 +203,7 @@ TEST(Synth, AnExistingFileIsLeftAloneUnlessAllowed) {
 }
 
 TEST(Synth, AFailingDiskLeavesNothingBehind) {
-  const TestFolder folder;
+  const TempFolder folder;
   rlimit before = {};
   getrlimit(RLIMIT_FSIZE, &before);
   const auto handler = signal(SIGXFSZ, SIG_IGN);
@@ -221,7 +221,7 @@ TEST(Synth, AFailingDiskLeavesNothingBehind) {
 }
 
 TEST(Synth, TooLittleSpaceIsSaidBeforeTheWorkStarts) {
-  const TestFolder folder;
+  const TempFolder folder;
   SynthOptions options = Small(folder.File("m.gguf"));
   options.shape = FindShape("mixtral-8x7b").value();
   options.shape.layers = 512;

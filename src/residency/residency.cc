@@ -62,9 +62,13 @@ bool Lease::landed(Matrix m) const {
 
 Result<std::unique_ptr<Residency>> Residency::Create(const ExpertCatalog& catalog,
                                                      std::span<const uint64_t> slots,
-                                                     const std::string& policy, uint64_t block,
+                                                     const PolicyChoice& policy, uint64_t block,
                                                      ReadQueue& queue) {
   CHECK(slots.size() == catalog.pools.size());
+  PolicyShape shape{.layers = static_cast<uint32_t>(catalog.layers.size())};
+  for (const ExpertCatalog::Layer& layer : catalog.layers) {
+    shape.experts = std::max(shape.experts, static_cast<uint32_t>(layer.slices.front().size()));
+  }
   std::unique_ptr<Residency> residency(new Residency(catalog, block, queue));
   for (size_t p = 0; p < catalog.pools.size(); ++p) {
     Pool pool;
@@ -73,8 +77,9 @@ Result<std::unique_ptr<Residency>> Residency::Create(const ExpertCatalog& catalo
       pool.capacity[m] = WindowCapacity(catalog.pools[p].slice_bytes[m], block);
       pool.stride += pool.capacity[m];
     }
+    shape.slots = slots[p];
     TRY(std::unique_ptr<Policy> chosen, MakePolicy(policy));
-    pool.table = std::make_unique<SlotTable>(slots[p], std::move(chosen));
+    pool.table = std::make_unique<SlotTable>(shape, std::move(chosen));
     pool.slots.resize(slots[p]);
     TRY(pool.memory, HostMemory::Allocate(slots[p] * pool.stride));
     residency->pools_.push_back(std::move(pool));
@@ -91,10 +96,14 @@ void Residency::Populate(size_t part, size_t parts) const {
   }
 }
 
-Residency::~Residency() { Settle(); }
+Residency::~Residency() { Drain(); }
+
+void Residency::Drain() {
+  while (!queue_->idle()) Wait();
+}
 
 void Residency::Settle() {
-  while (!queue_->idle()) Wait();
+  Drain();
   error_.reset();
 }
 
@@ -117,6 +126,18 @@ std::optional<Lease> Residency::TryAcquire(ExpertKey key, Use use, Urgency urgen
 
 bool Residency::contains(ExpertKey key) const {
   return pools_[catalog_->layers[key.layer.value].pool].table->contains(key);
+}
+
+void Residency::SetObserver(const SlotTable::Observer& observer) {
+  for (Pool& pool : pools_) pool.table->SetObserver(observer);
+}
+
+void Residency::BeginSequence() {
+  for (Pool& pool : pools_) pool.table->BeginSequence();
+}
+
+void Residency::BeginLayer(LayerId layer) {
+  for (Pool& pool : pools_) pool.table->BeginLayer(layer);
 }
 
 void Residency::StartReads(uint32_t p, SlotId slot, ExpertKey key, Urgency urgency) {

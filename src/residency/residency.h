@@ -12,13 +12,13 @@
 #include <memory>
 #include <optional>
 #include <span>
-#include <string>
 #include <vector>
 
 #include "base/result.h"
 #include "compute/host_memory.h"
 #include "core/expert_catalog.h"
 #include "core/ids.h"
+#include "decide/policy.h"
 #include "decide/slot_table.h"
 #include "store/read_queue.h"
 
@@ -68,7 +68,7 @@ class Residency {
   // queue must outlive this. kNoMemory; kUsage for an unknown policy.
   static Result<std::unique_ptr<Residency>> Create(const ExpertCatalog& catalog,
                                                    std::span<const uint64_t> slots,
-                                                   const std::string& policy, uint64_t block,
+                                                   const PolicyChoice& policy, uint64_t block,
                                                    ReadQueue& queue);
   // Makes all slots resident, part `part` of `parts` of the work; threads may each do a part.
   // REQUIRES: nothing has been acquired yet.
@@ -81,11 +81,18 @@ class Residency {
   // leased or loading: let leases go or Pump() and ask again.
   std::optional<Lease> TryAcquire(ExpertKey key, Use use, Urgency urgency = Urgency::kDemand);
   bool contains(ExpertKey key) const;
+  // Told of every request; for tests that compare with the simulator.
+  void SetObserver(const SlotTable::Observer& observer);
+  // The decode's clock, for the policies.
+  void BeginSequence();
+  void BeginLayer(LayerId layer);
 
   // Moves reads forward: cheap, never blocks.
   void Pump();
   // Sleeps until a read finishes; returns at once when none is under way.
   void Wait();
+  // Waits until no read is under way.
+  void Drain();
   // After a failure: waits until no read is under way and forgets their errors, so that the next
   // request does not meet the leftovers of the last. REQUIRES: no leases.
   void Settle();

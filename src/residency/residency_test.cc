@@ -89,7 +89,7 @@ class ResidencyTest : public ::testing::Test {
 
   void Create(uint64_t slots) {
     const std::array<uint64_t, 1> per_pool = {slots};
-    auto made = Residency::Create(catalog_, per_pool, "lru", kBlock, *queue_);
+    auto made = Residency::Create(catalog_, per_pool, PolicyChoice{}, kBlock, *queue_);
     ASSERT_TRUE(made.has_value());
     residency_ = *std::move(made);
   }

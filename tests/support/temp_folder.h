@@ -7,6 +7,8 @@
 #include <atomic>
 #include <filesystem>
 #include <format>
+#include <fstream>
+#include <iterator>
 #include <string>
 
 namespace moestro {
@@ -27,9 +29,17 @@ class TempFolder {
   TempFolder& operator=(const TempFolder&) = delete;
 
   const std::filesystem::path& path() const { return path_; }
+  std::string File(const std::string& name) const { return (path_ / name).string(); }
+  bool is_empty() const { return std::filesystem::is_empty(path_); }
 
  private:
   std::filesystem::path path_;
 };
+
+// The bytes of a file; empty when it cannot be read.
+inline std::string ReadAll(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
 
 }  // namespace moestro

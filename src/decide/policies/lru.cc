@@ -2,12 +2,13 @@
 #include "decide/policies/lru.h"
 
 #include "base/check.h"
+#include "decide/policies/policies.h"
 
 namespace moestro {
 
-void LruPolicy::Reset(size_t slots) {
-  links_.assign(slots + 1, Link{});
-  links_[slots] = {.previous = sentinel(), .next = sentinel()};
+void LruPolicy::Reset(const PolicyShape& shape) {
+  links_.assign(shape.slots + 1, Link{});
+  links_[shape.slots] = {.previous = sentinel(), .next = sentinel()};
 }
 
 void LruPolicy::Inserted(SlotId slot, ExpertKey /*key*/) { LinkFirst(slot.value); }
@@ -36,6 +37,10 @@ void LruPolicy::LinkFirst(uint32_t i) {
   links_[i] = {.previous = head, .next = links_[head].next};
   links_[links_[head].next].previous = i;
   links_[head].next = i;
+}
+
+std::unique_ptr<Policy> MakeLru(const PolicyValues& /*values*/) {
+  return std::make_unique<LruPolicy>();
 }
 
 }  // namespace moestro

@@ -13,7 +13,7 @@ namespace moestro {
 
 class LruPolicy final : public Policy {
  public:
-  void Reset(size_t slots) override;
+  void Reset(const PolicyShape& shape) override;
   void Inserted(SlotId slot, ExpertKey key) override;
   void Touched(SlotId slot) override;
   void Erased(SlotId slot) override;

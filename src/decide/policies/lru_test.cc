@@ -21,7 +21,7 @@ ExpertKey Key(uint16_t e) { return {.layer = {0}, .expert = {e}}; }
 
 TEST(Lru, GivesUpTheOldest) {
   LruPolicy lru;
-  lru.Reset(3);
+  lru.Reset({.slots = 3});
   for (uint32_t i = 0; i < 3; ++i) lru.Inserted(SlotId{i}, Key(static_cast<uint16_t>(i)));
   EXPECT_EQ(lru.Victim(Pins()).value, 0U);
   lru.Touched(SlotId{0});
@@ -33,17 +33,17 @@ TEST(Lru, GivesUpTheOldest) {
 
 TEST(Lru, ResetForgets) {
   LruPolicy lru;
-  lru.Reset(2);
+  lru.Reset({.slots = 2});
   lru.Inserted(SlotId{1}, Key(1));
-  lru.Reset(2);
+  lru.Reset({.slots = 2});
   lru.Inserted(SlotId{0}, Key(0));
   EXPECT_EQ(lru.Victim(Pins()).value, 0U);
 }
 
 TEST(Registry, KnowsItsNamesAndRefusesOthers) {
-  for (const std::string_view name : PolicyNames())
-    EXPECT_TRUE(MakePolicy(name).has_value()) << name;
-  const auto unknown = MakePolicy("mru");
+  for (const PolicyInfo& info : KnownPolicies())
+    EXPECT_TRUE(MakePolicy({.name = std::string(info.name)}).has_value()) << info.name;
+  const auto unknown = MakePolicy({.name = "mru"});
   ASSERT_FALSE(unknown.has_value());
   EXPECT_EQ(unknown.error().code, Errc::kUsage);
   EXPECT_NE(unknown.error().message.find("lru"), std::string::npos);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include "offline/output_file.h"
+#include "base/output_file.h"
 
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "base/bytes.h"
-#include "offline/test_folder.h"
+#include "tests/support/temp_folder.h"
 
 namespace moestro {
 namespace {
@@ -44,7 +44,7 @@ class FileSizeLimit {
 };
 
 TEST(OutputFile, AppearsUnderItsNameOnlyWhenPublished) {
-  const TestFolder folder;
+  const TempFolder folder;
   const std::string path = folder.File("a.bin");
   {
     Result<OutputFile> file = OutputFile::Create(path);
@@ -59,7 +59,7 @@ TEST(OutputFile, AppearsUnderItsNameOnlyWhenPublished) {
 }
 
 TEST(OutputFile, KeepsEveryByteAcrossFlushWindows) {
-  const TestFolder folder;
+  const TempFolder folder;
   const std::string path = folder.File("large.bin");
   const std::vector<std::byte> part = Pattern(3 * kMiB + 17);
   Result<OutputFile> file = OutputFile::Create(path);
@@ -76,7 +76,7 @@ TEST(OutputFile, KeepsEveryByteAcrossFlushWindows) {
 }
 
 TEST(OutputFile, WithoutKeepNothingStays) {
-  const TestFolder folder;
+  const TempFolder folder;
   {
     Result<OutputFile> abandoned = OutputFile::Create(folder.File("a.bin"));
     Result<OutputFile> published = OutputFile::Create(folder.File("b.bin"));
@@ -90,7 +90,7 @@ TEST(OutputFile, WithoutKeepNothingStays) {
 }
 
 TEST(OutputFile, ReplacesWhatHasItsName) {
-  const TestFolder folder;
+  const TempFolder folder;
   const std::string path = folder.File("a.bin");
   for (const size_t size : {1000U, 300U}) {
     Result<OutputFile> file = OutputFile::Create(path);
@@ -101,7 +101,7 @@ TEST(OutputFile, ReplacesWhatHasItsName) {
 }
 
 TEST(OutputFile, AFullDiskIsAnErrorThatNamesTheFile) {
-  const TestFolder folder;
+  const TempFolder folder;
   const std::string path = folder.File("a.bin");
   {
     const FileSizeLimit limit(64 * kKiB);
@@ -116,7 +116,7 @@ TEST(OutputFile, AFullDiskIsAnErrorThatNamesTheFile) {
 }
 
 TEST(OutputFile, AMissingFolderIsAnError) {
-  const TestFolder folder;
+  const TempFolder folder;
   EXPECT_EQ(OutputFile::Create(folder.File("no/a.bin")).error().code, Errc::kIo);
   EXPECT_EQ(FreeBytesFor(folder.File("no/a.bin")).error().code, Errc::kIo);
   EXPECT_GT(FreeBytesFor(folder.File("a.bin")).value(), 0U);

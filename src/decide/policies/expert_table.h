@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: MIT
+// A value for every expert of every layer, resident or not: what policies remember about use.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "core/ids.h"
+
+namespace moestro {
+
+template <class Value>
+class ExpertTable {
+ public:
+  void Reset(uint32_t layers, uint32_t experts) {
+    experts_ = experts;
+    values_.assign(size_t{layers} * experts, Value{});
+  }
+  Value& operator[](ExpertKey key) {
+    return values_[size_t{key.layer.value} * experts_ + key.expert.value];
+  }
+  std::span<Value> of(LayerId layer) {
+    return std::span(values_).subspan(size_t{layer.value} * experts_, experts_);
+  }
+  std::span<Value> all() { return values_; }
+
+ private:
+  uint32_t experts_ = 0;
+  std::vector<Value> values_;
+};
+
+}  // namespace moestro

@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: MIT
+// A policy over a LayerRanking: what its kinds share is bookkeeping, what they differ in is the
+// rank of an expert and the score that a layer gives to it.
+#pragma once
+
+#include "core/ids.h"
+#include "decide/policies/expert_table.h"
+#include "decide/policies/layer_ranking.h"
+#include "decide/policy.h"
+
+namespace moestro {
+
+class RankedPolicy : public Policy {
+ public:
+  void Reset(const PolicyShape& shape) override {
+    keys_.assign(shape.slots, ExpertKey{});
+    ranking_.Reset(shape.slots, shape.layers);
+    now_ = LayerId{};
+    Forget(shape);
+  }
+  void LayerBegun(LayerId layer) override { now_ = layer; }
+  void Inserted(SlotId slot, ExpertKey key) override {
+    keys_[slot.value] = key;
+    ranking_.Add(slot, key.layer, Used(key));
+  }
+  void Touched(SlotId slot) override { ranking_.Set(slot, Used(keys_[slot.value])); }
+  void Erased(SlotId slot) override { ranking_.Remove(slot); }
+
+ protected:
+  // Empty history for this shape.
+  virtual void Forget(const PolicyShape& shape) = 0;
+  // Notes a use and returns the expert's rank: the higher, the longer it stays.
+  virtual double Used(ExpertKey key) = 0;
+
+  // Layers until `layer` runs again: 1 .. layers; the one that is running has had its turn.
+  uint32_t LayersUntil(LayerId layer) const {
+    const uint32_t n = ranking_.layers();
+    const uint32_t ahead = (layer.value + n - now_.value) % n;
+    return ahead == 0 ? n : ahead;
+  }
+  LayerId now() const { return now_; }
+  const ExpertKey& key_of(SlotId slot) const { return keys_[slot.value]; }
+
+  LayerRanking ranking_;  // NOLINT: shared with the kinds on purpose
+
+ private:
+  std::vector<ExpertKey> keys_;
+  LayerId now_{};
+};
+
+}  // namespace moestro

@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: MIT
+#include "engine/route_recorder.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/check.h"
+
+namespace moestro {
+
+RouteRecorder::RouteRecorder(Engine& engine, Trace trace)
+    : engine_(engine), trace_(std::move(trace)) {
+  engine_.SetRouteObserver([this](LayerId layer, const Routing& routing, Use use) {
+    CHECK(layer.value == seen_.size() % trace_.info().n_layer);
+    seen_.push_back({.use = use, .routing = routing});
+  });
+}
+
+RouteRecorder::~RouteRecorder() { engine_.SetRouteObserver({}); }
+
+Status RouteRecorder::Record(std::span<const Token> tokens, size_t prefill) {
+  engine_.Reset();
+  prefill = std::min(prefill, tokens.size());
+  bool starts = true;
+  for (size_t at = 0; at < tokens.size();) {
+    const size_t n = at < prefill ? prefill - at : 1;
+    seen_.clear();
+    TRY_STATUS(engine_.Append(tokens.subspan(at, n)));
+    TRY_STATUS(Keep(starts));
+    starts = false;
+    at += n;
+  }
+  return {};
+}
+
+Status RouteRecorder::Keep(bool starts_sequence) {
+  const size_t layers = trace_.info().n_layer;
+  std::vector<ExpertId> experts;
+  std::vector<float> weights;
+  for (size_t first = 0; first < seen_.size(); first += layers) {
+    const uint32_t n_tokens = seen_[first].routing.n_tokens;
+    for (uint32_t t = 0; t < n_tokens; ++t) {
+      experts.clear();
+      weights.clear();
+      for (size_t l = 0; l < layers; ++l) {
+        const Routing& routing = seen_[first + l].routing;
+        experts.append_range(routing.experts_of(t));
+        if (trace_.info().has_weights) weights.append_range(routing.weights_of(t));
+      }
+      const Phase phase = seen_[first].use == Use::kPrefill ? Phase::kPrefill : Phase::kDecode;
+      TRY_STATUS(trace_.Add({.phase = phase,
+                             .starts_sequence = std::exchange(starts_sequence, false),
+                             .experts = experts,
+                             .weights = weights}));
+    }
+  }
+  return {};
+}
+
+}  // namespace moestro

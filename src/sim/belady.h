@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: MIT
+// Belady's rule: evict what is needed again last. It knows the trace, so it is the limit that
+// policies are measured against, and lives in the simulator only.
+// Source: L. A. Belady, "A study of replacement algorithms for a virtual-storage computer", 1966.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <set>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "core/ids.h"
+#include "decide/policy.h"
+#include "trace/trace.h"
+
+namespace moestro {
+
+// The decode tokens of a trace, in order, are what LayerBegun() steps through. The trace must
+// outlive this.
+class BeladyPolicy final : public Policy {
+ public:
+  explicit BeladyPolicy(const Trace& trace);
+
+  void Reset(const PolicyShape& shape) override;
+  void LayerBegun(LayerId layer) override;
+  void Inserted(SlotId slot, ExpertKey key) override;
+  void Touched(SlotId slot) override;
+  void Erased(SlotId slot) override;
+  SlotId Victim(const PinView& pins) const override;
+
+ private:
+  static constexpr uint32_t kNever = ~0U;
+  using Need = std::pair<uint32_t, uint32_t>;  // group of the next use, slot
+
+  uint32_t NextUse(ExpertKey key) const;
+
+  const Trace& trace_;
+  std::vector<size_t> tokens_;          // of the trace: those that decode
+  std::vector<uint32_t> next_use_;      // [group][K]: group of the same expert's next use
+  std::vector<ExpertKey> keys_;         // [slot]
+  std::vector<uint32_t> needed_again_;  // [slot]
+  std::set<Need> needs_;
+  size_t group_ = 0;  // decode token * layers + layer
+  bool has_begun_ = false;
+};
+
+}  // namespace moestro

@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: MIT
+// Replays a routing trace through the same SlotTable and policies that the engine runs, against a
+// pretend disk and processor with a virtual clock. With the same trace, slots and policy, hits,
+// misses and evictions are the engine's, in the same order.
+//
+// Thread rule: none; calls on different traces or from different threads do not meet.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+
+#include "base/result.h"
+#include "decide/policy.h"
+#include "decide/slot_table.h"
+#include "trace/trace.h"
+
+namespace moestro {
+
+struct ReplayOptions {
+  uint64_t slots = 0;
+  PolicyChoice policy = {};           // "belady" too
+  uint64_t expert_bytes = 0;          // 0: as the trace says
+  double bandwidth = 0.0;             // bytes/s of the disk; 0: no clock
+  double compute_seconds = 0.0;       // one token with all experts resident
+  double expert_share = 0.6;          // of compute_seconds
+  size_t prefill_chunk = 512;         // tokens whose experts are read once
+  size_t count_from = 0;              // tokens before this one warm up and are not counted
+  SlotTable::Observer observer = {};  // sees every request
+};
+
+struct ReplayResult {
+  uint64_t tokens = 0;  // decode tokens counted
+  uint64_t requests = 0;
+  uint64_t hits = 0;
+  uint64_t misses = 0;
+  uint64_t evictions = 0;
+  uint64_t bytes = 0;          // read by decode
+  double seconds = 0.0;        // of decode, virtual
+  double stall_seconds = 0.0;  // of these, waiting for the disk
+
+  double hit_rate() const {
+    return requests > 0 ? static_cast<double>(hits) / static_cast<double>(requests) : 0.0;
+  }
+  double tokens_per_second() const {
+    return seconds > 0.0 ? static_cast<double>(tokens) / seconds : 0.0;
+  }
+};
+
+// kUsage: an unknown policy, fewer slots than one layer of a token needs.
+Result<ReplayResult> Replay(const Trace& trace, const ReplayOptions& options);
+
+}  // namespace moestro

@@ -1,0 +1,156 @@
+// SPDX-License-Identifier: MIT
+#include "sim/replay.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "trace/trace.h"
+
+namespace moestro {
+namespace {
+
+Trace Empty(const TraceInfo& info) {
+  auto trace = Trace::Create(info);
+  EXPECT_TRUE(trace) << trace.error().message;
+  return *std::move(trace);
+}
+
+void Add(Trace& trace, Phase phase, bool starts_sequence, const std::vector<ExpertId>& experts) {
+  const Status status =
+      trace.Add({.phase = phase, .starts_sequence = starts_sequence, .experts = experts});
+  ASSERT_TRUE(status) << status.error().message;
+}
+
+// Experts by a skewed random choice that changes slowly.
+Trace RandomTrace(uint32_t seed, size_t tokens) {
+  constexpr uint32_t kLayers = 4;
+  constexpr uint32_t kExperts = 16;
+  constexpr uint32_t kUsed = 3;
+  Trace trace = Empty({.model = "random",
+                       .expert_bytes = 1000,
+                       .n_layer = kLayers,
+                       .n_expert = kExperts,
+                       .n_used = kUsed});
+  std::mt19937 random(seed);
+  for (size_t t = 0; t < tokens; ++t) {
+    std::vector<ExpertId> row;
+    for (uint32_t l = 0; l < kLayers; ++l) {
+      std::vector<uint16_t> chosen;
+      while (chosen.size() < kUsed) {
+        const double u = static_cast<double>(random() % 1000) / 1000.0;
+        const auto e = static_cast<uint16_t>(
+            (static_cast<uint32_t>(u * u * kExperts) + t / 50 + l) % kExperts);
+        if (std::ranges::find(chosen, e) == chosen.end()) chosen.push_back(e);
+      }
+      for (const uint16_t e : chosen) row.push_back({e});
+    }
+    Add(trace, Phase::kDecode, t == 0, row);
+  }
+  return trace;
+}
+
+ReplayResult PlayWith(const Trace& trace, const std::string& policy, uint64_t slots) {
+  const auto result = Replay(trace, {.slots = slots, .policy = {.name = policy}});
+  EXPECT_TRUE(result) << result.error().message;
+  return result.value_or(ReplayResult{});
+}
+
+TEST(Replay, NobodyBeatsBelady) {
+  const Trace trace = RandomTrace(1, 400);
+  for (const uint64_t slots : {4U, 8U, 16U, 32U}) {
+    const ReplayResult limit = PlayWith(trace, "belady", slots);
+    EXPECT_EQ(limit.requests, 400U * 12);
+    EXPECT_EQ(limit.hits + limit.misses, limit.requests);
+    for (const PolicyInfo& info : KnownPolicies()) {
+      const ReplayResult result = PlayWith(trace, std::string(info.name), slots);
+      EXPECT_LE(result.hits, limit.hits) << info.name << " with " << slots;
+      EXPECT_EQ(result.evictions, result.misses - std::min(result.misses, slots));
+    }
+  }
+}
+
+TEST(Replay, EverythingResidentMissesEachExpertOnce) {
+  const Trace trace = RandomTrace(2, 300);
+  for (const PolicyInfo& info : KnownPolicies()) {
+    EXPECT_EQ(PlayWith(trace, std::string(info.name), 64).misses, 64U) << info.name;
+  }
+}
+
+// A textbook LRU over the same requests: present ones first, then absent ones.
+TEST(Replay, LruIsLru) {
+  const Trace trace = RandomTrace(3, 300);
+  constexpr size_t kSlots = 20;
+  std::vector<uint32_t> recent;  // oldest first
+  uint64_t hits = 0;
+  for (size_t t = 0; t < trace.tokens(); ++t) {
+    for (uint32_t l = 0; l < 4; ++l) {
+      std::vector<uint32_t> present;
+      std::vector<uint32_t> absent;
+      for (const ExpertId e : trace.experts(t, l)) {
+        const uint32_t key = l * 16 + e.value;
+        (std::ranges::find(recent, key) != recent.end() ? present : absent).push_back(key);
+      }
+      hits += present.size();
+      for (const uint32_t key : present) std::erase(recent, key);
+      recent.insert(recent.end(), present.begin(), present.end());
+      recent.insert(recent.end(), absent.begin(), absent.end());
+      while (recent.size() > kSlots) recent.erase(recent.begin());
+    }
+  }
+  EXPECT_EQ(PlayWith(trace, "lru", kSlots).hits, hits);
+}
+
+TEST(Replay, ClockOverlapsReadsWithCompute) {
+  Trace trace = Empty({.expert_bytes = 1000, .n_layer = 1, .n_expert = 8, .n_used = 2});
+  const std::vector<ExpertId> row = {ExpertId{0}, ExpertId{1}};
+  Add(trace, Phase::kDecode, true, row);
+  Add(trace, Phase::kDecode, false, row);
+  const auto result =
+      Replay(trace, {.slots = 2, .bandwidth = 1000.0, .compute_seconds = 1.0, .expert_share = 0.5});
+  ASSERT_TRUE(result);
+  // Cold: 0.5 dense, reads end at 1.5 and 2.5, 0.25 of compute after each. Then all is resident.
+  EXPECT_DOUBLE_EQ(result->seconds, 2.75 + 1.0);
+  EXPECT_DOUBLE_EQ(result->stall_seconds, 1.0 + 0.75);
+  EXPECT_EQ(result->bytes, 2000U);
+}
+
+TEST(Replay, CountsOnlyFromWhereItIsTold) {
+  const Trace trace = RandomTrace(4, 200);
+  for (const size_t from : {0U, 150U}) {
+    const auto result = Replay(trace, {.slots = 30, .count_from = from});
+    ASSERT_TRUE(result);
+    EXPECT_EQ(result->tokens, 200 - from);
+    EXPECT_EQ(result->requests, (200 - from) * 12);
+  }
+}
+
+TEST(Replay, PrefillReadsOnceAndKeepsOutOfTheHistory) {
+  Trace trace = Empty({.expert_bytes = 1, .n_layer = 1, .n_expert = 8, .n_used = 2});
+  const auto add = [&](Phase phase, uint16_t a, uint16_t b) {
+    const std::vector<ExpertId> row = {ExpertId{a}, ExpertId{b}};
+    Add(trace, phase, false, row);
+  };
+  add(Phase::kDecode, 0, 1);
+  for (int t = 0; t < 10; ++t) add(Phase::kPrefill, 2, 3);
+  add(Phase::kDecode, 0, 1);
+  std::vector<Use> uses;
+  const auto result = Replay(
+      trace,
+      {.slots = 4, .observer = [&](ExpertKey, Use use, const Placement&) { uses.push_back(use); }});
+  ASSERT_TRUE(result);
+  EXPECT_EQ(result->hits, 2U);
+  EXPECT_EQ(std::ranges::count(uses, Use::kPrefill), 2);
+}
+
+TEST(Replay, TooFewSlotsAndUnknownPoliciesAreRefused) {
+  const Trace trace = RandomTrace(5, 10);
+  EXPECT_FALSE(Replay(trace, {.slots = 2}));
+  EXPECT_FALSE(Replay(trace, {.slots = 8, .policy = {.name = "best"}}));
+}
+
+}  // namespace
+}  // namespace moestro

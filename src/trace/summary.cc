@@ -1,0 +1,225 @@
+// SPDX-License-Identifier: MIT
+#include "trace/summary.h"
+
+#include <algorithm>
+#include <cmath>
+#include <format>
+#include <functional>
+#include <numeric>
+#include <vector>
+
+#include "base/quantile.h"
+
+namespace moestro {
+namespace {
+
+constexpr size_t kWindow = 100;
+
+double Share(double part, double whole) { return whole > 0.0 ? part / whole : 0.0; }
+
+// Uses of every expert, [layer][expert].
+std::vector<double> Counts(const Trace& trace, size_t first, size_t last) {
+  const TraceInfo& info = trace.info();
+  std::vector<double> counts(size_t{info.n_layer} * info.n_expert);
+  for (size_t t = first; t < last; ++t) {
+    for (size_t l = 0; l < info.n_layer; ++l) {
+      for (const ExpertId e : trace.experts(t, l)) counts[l * info.n_expert + e.value] += 1.0;
+    }
+  }
+  return counts;
+}
+
+double PopularShare(const Trace& trace) {
+  const TraceInfo& info = trace.info();
+  std::vector<double> counts = Counts(trace, 0, trace.tokens());
+  const size_t eighth = std::max<size_t>(1, info.n_expert / 8);
+  double popular = 0.0;
+  for (size_t l = 0; l < info.n_layer; ++l) {
+    const auto row = std::span(counts).subspan(l * info.n_expert, info.n_expert);
+    std::ranges::sort(row, std::greater<>());
+    popular += std::accumulate(row.begin(), row.begin() + static_cast<ptrdiff_t>(eighth), 0.0);
+  }
+  return Share(popular, static_cast<double>(trace.tokens() * info.n_layer * info.n_used));
+}
+
+double MeanEntropy(const Trace& trace) {
+  const TraceInfo& info = trace.info();
+  if (trace.tokens() == 0 || info.n_expert < 2) return 0.0;
+  const auto requests = static_cast<double>(trace.tokens() * info.n_used);
+  double entropy = 0.0;
+  for (const double count : Counts(trace, 0, trace.tokens())) {
+    if (count > 0.0) entropy -= count / requests * std::log(count / requests);
+  }
+  return entropy / info.n_layer / std::log(static_cast<double>(info.n_expert));
+}
+
+double DistinctPerWindow(const Trace& trace) {
+  double distinct = 0.0;
+  size_t windows = 0;
+  for (size_t first = 0; first + kWindow <= trace.tokens(); first += kWindow, ++windows) {
+    for (const double count : Counts(trace, first, first + kWindow)) distinct += count > 0.0;
+  }
+  return Share(distinct, static_cast<double>(windows));
+}
+
+void MeasureReuse(const Trace& trace, TraceSummary& summary) {
+  const TraceInfo& info = trace.info();
+  std::vector<size_t> last(size_t{info.n_layer} * info.n_expert, 0);  // token + 1; 0: never
+  std::vector<double> distances;
+  double at_once = 0.0;
+  for (size_t t = 0; t < trace.tokens(); ++t) {
+    for (size_t l = 0; l < info.n_layer; ++l) {
+      for (const ExpertId e : trace.experts(t, l)) {
+        size_t& before = last[l * info.n_expert + e.value];
+        if (before > 0) distances.push_back(static_cast<double>(t + 1 - before));
+        at_once += before > 0 && before == t;
+        before = t + 1;
+      }
+    }
+  }
+  summary.reused_next =
+      Share(at_once, static_cast<double>(trace.tokens() * info.n_layer * info.n_used));
+  if (distances.empty()) return;
+  summary.reuse_p50 = Quantile(distances, 0.5);
+  summary.reuse_p90 = Quantile(distances, 0.9);
+}
+
+// How many of `chosen` are among the K experts with the highest scores.
+size_t Guessed(std::span<const double> scores, std::span<const ExpertId> chosen) {
+  std::vector<uint16_t> order(scores.size());
+  std::iota(order.begin(), order.end(), uint16_t{0});
+  const auto k = static_cast<ptrdiff_t>(chosen.size());
+  std::partial_sort(order.begin(), order.begin() + k, order.end(), [&](uint16_t a, uint16_t b) {
+    return scores[a] != scores[b] ? scores[a] > scores[b] : a < b;
+  });
+  return static_cast<size_t>(std::ranges::count_if(chosen, [&](ExpertId e) {
+    return std::find(order.begin(), order.begin() + k, e.value) != order.begin() + k;
+  }));
+}
+
+size_t InBoth(std::span<const ExpertId> guesses, std::span<const ExpertId> chosen) {
+  return static_cast<size_t>(std::ranges::count_if(
+      chosen, [&](ExpertId e) { return std::ranges::find(guesses, e) != guesses.end(); }));
+}
+
+// How often an expert of `layer` came after one of the layer before, [before][after].
+std::vector<double> Follows(const Trace& trace, size_t layer, size_t tokens) {
+  const size_t n = trace.info().n_expert;
+  std::vector<double> follows(n * n);
+  for (size_t t = 0; t < tokens; ++t) {
+    for (const ExpertId a : trace.experts(t, layer - 1)) {
+      for (const ExpertId b : trace.experts(t, layer)) follows[a.value * n + b.value] += 1.0;
+    }
+  }
+  return follows;
+}
+
+void MeasureAhead(const Trace& trace, TraceSummary& summary) {
+  const TraceInfo& info = trace.info();
+  for (size_t distance = 1; distance <= info.depth; ++distance) {
+    size_t right = 0;
+    size_t asked = 0;
+    for (size_t t = 0; t < trace.tokens(); ++t) {
+      for (size_t l = 0; l + distance < info.n_layer; ++l) {
+        right += InBoth(trace.predicted(t, l, distance), trace.experts(t, l + distance));
+        asked += info.n_used;
+      }
+    }
+    summary.recall_ahead.push_back(Share(static_cast<double>(right), static_cast<double>(asked)));
+  }
+}
+
+void MeasurePrediction(const Trace& trace, TraceSummary& summary) {
+  const TraceInfo& info = trace.info();
+  const size_t half = trace.tokens() / 2;
+  if (half == 0 || info.n_layer < 2) return;
+  const size_t n = info.n_expert;
+  const std::vector<double> counts = Counts(trace, 0, half);
+  size_t popular = 0;
+  size_t paths = 0;
+  size_t repeated = 0;
+  size_t asked = 0;
+  std::vector<double> scores(n);
+  for (size_t l = 1; l < info.n_layer; ++l) {
+    // One layer's table at a time: with many experts all of them would be large.
+    const std::vector<double> follows = Follows(trace, l, half);
+    for (size_t t = half; t < trace.tokens(); ++t) {
+      const auto chosen = trace.experts(t, l);
+      std::ranges::fill(scores, 0.0);
+      for (const ExpertId a : trace.experts(t, l - 1)) {
+        const double* row = &follows[a.value * n];
+        for (size_t e = 0; e < n; ++e) scores[e] += row[e];
+      }
+      paths += Guessed(scores, chosen);
+      popular += Guessed(std::span(counts).subspan(l * n, n), chosen);
+      repeated += InBoth(trace.experts(t - 1, l), chosen);
+      asked += chosen.size();
+    }
+  }
+  summary.recall_repeat = Share(static_cast<double>(repeated), static_cast<double>(asked));
+  summary.recall_paths = Share(static_cast<double>(paths), static_cast<double>(asked));
+  summary.recall_popular = Share(static_cast<double>(popular), static_cast<double>(asked));
+}
+
+// A name from a file, fit for a terminal.
+std::string Printable(std::string name) {
+  std::ranges::replace_if(name, [](char c) { return (c >= 0 && c < ' ') || c == 0x7f; }, '?');
+  return name;
+}
+
+}  // namespace
+
+TraceSummary Summarise(const Trace& trace) {
+  TraceSummary summary;
+  for (size_t t = 0; t < trace.tokens(); ++t) {
+    ++(trace.phase(t) == Phase::kDecode ? summary.decode_tokens : summary.prefill_tokens);
+    summary.sequences += t == 0 || trace.starts_sequence(t);
+  }
+  summary.popular_share = PopularShare(trace);
+  summary.entropy = MeanEntropy(trace);
+  summary.distinct_per_100 = DistinctPerWindow(trace);
+  MeasureReuse(trace, summary);
+  MeasurePrediction(trace, summary);
+  MeasureAhead(trace, summary);
+  return summary;
+}
+
+std::string Describe(const TraceInfo& info, const TraceSummary& s) {
+  const uint32_t all = info.n_layer * info.n_expert;
+  const uint32_t per_token = info.n_layer * info.n_used;
+  std::string text =
+      std::format("model        {}: {} layers, {} of {} experts used{}\n",
+                  info.model.empty() ? "unnamed" : Printable(info.model), info.n_layer, info.n_used,
+                  info.n_expert, info.has_weights ? ", with router weights" : "");
+  if (info.experts_guessed) {
+    text += "             the number of experts is only the highest id seen plus one\n";
+  }
+  text += std::format("tokens       {} decode, {} prefill, in {} sequences\n", s.decode_tokens,
+                      s.prefill_tokens, s.sequences);
+  text += std::format(
+      "popularity   {:.1f} % of requests go to the most popular eighth of experts; entropy {:.2f} "
+      "of "
+      "uniform\n",
+      100.0 * s.popular_share, s.entropy);
+  text += std::format("working set  {} experts per token ({:.1f} % of {})", per_token,
+                      100.0 * per_token / all, all);
+  if (s.distinct_per_100 > 0.0) {
+    text += std::format(", {:.0f} per 100 tokens ({:.1f} %)", s.distinct_per_100,
+                        100.0 * s.distinct_per_100 / all);
+  }
+  text += std::format(
+      "\nreuse        {:.1f} % by the next token; distance {:.0f} tokens at the median, {:.0f} at "
+      "90 %\n",
+      100.0 * s.reused_next, s.reuse_p50, s.reuse_p90);
+  text += std::format(
+      "predictable  {:.1f} % from the layer before, {:.1f} % from popularity (learned on the first "
+      "half), {:.1f} % by repeating the last token\n",
+      100.0 * s.recall_paths, 100.0 * s.recall_popular, 100.0 * s.recall_repeat);
+  for (size_t i = 0; i < s.recall_ahead.size(); ++i) {
+    text += std::format("predicted    {:.1f} % {} layer{} ahead by that layer's own router\n",
+                        100.0 * s.recall_ahead[i], i + 1, i == 0 ? "" : "s");
+  }
+  return text;
+}
+
+}  // namespace moestro

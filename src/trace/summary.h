@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: MIT
+// What a trace says about caching and prediction before any simulation.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "trace/trace.h"
+
+namespace moestro {
+
+struct TraceSummary {
+  uint64_t decode_tokens = 0;
+  uint64_t prefill_tokens = 0;
+  uint64_t sequences = 0;
+  double popular_share = 0.0;  // of requests that go to each layer's most popular eighth
+  double entropy = 0.0;        // of their popularity, mean over layers; 1: all alike, 0: always one
+  double distinct_per_100 = 0.0;  // experts used in 100 tokens, mean over such windows; 0: shorter
+  double reused_next = 0.0;       // share of requests that the token before made too
+  double reuse_p50 = 0.0;         // tokens between two uses of an expert
+  double reuse_p90 = 0.0;
+  // Share of a layer's experts among K guessed from the first half of the trace, on the second:
+  double recall_popular = 0.0;            // the most popular ones
+  double recall_paths = 0.0;              // those that followed the experts of the layer before
+  double recall_repeat = 0.0;             // those of the token before
+  std::vector<double> recall_ahead = {};  // [distance - 1]: share that recorded predictions name
+};
+
+// Prefill and decode tokens alike.
+TraceSummary Summarise(const Trace& trace);
+std::string Describe(const TraceInfo& info, const TraceSummary& summary);  // several lines
+
+}  // namespace moestro

@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: MIT
+#include "trace/trace.h"
+
+#include <format>
+#include <utility>
+
+namespace moestro {
+namespace {
+
+// Of layers and of experts: beyond any model, and tables of [layer][expert] stay small.
+constexpr uint32_t kMaxCount = 4096;
+constexpr size_t kMaxNameBytes = 4096;
+
+Status CheckRow(std::span<const ExpertId> row, uint32_t n_expert, std::vector<ExpertId>& sorted) {
+  sorted.assign(row.begin(), row.end());
+  std::ranges::sort(sorted);
+  if (sorted.back().value >= n_expert) {
+    return Fail(Errc::kInvalidRequest, "expert {} is out of range, there are 0 to {}",
+                sorted.back().value, n_expert - 1);
+  }
+  const auto twice = std::ranges::adjacent_find(sorted);
+  if (twice == sorted.end()) return {};
+  return Fail(Errc::kInvalidRequest, "expert {} twice for one token", twice->value);
+}
+
+}  // namespace
+
+Result<Trace> Trace::Create(TraceInfo info) {
+  const auto wrong = [](const char* what, uint64_t value, uint64_t least, uint64_t most) {
+    return Fail(Errc::kInvalidRequest, "a trace cannot have {} = {}, only {} to {}", what, value,
+                least, most);
+  };
+  if (info.n_layer < 1 || info.n_layer > kMaxCount) {
+    return wrong("layers", info.n_layer, 1, kMaxCount);
+  }
+  if (info.n_expert < 1 || info.n_expert > kMaxCount) {
+    return wrong("experts", info.n_expert, 1, kMaxCount);
+  }
+  if (info.n_used < 1 || info.n_used > info.n_expert) {
+    return wrong("experts of a token", info.n_used, 1, info.n_expert);
+  }
+  if (info.depth >= info.n_layer) {
+    return wrong("prediction depth", info.depth, 0, info.n_layer - 1);
+  }
+  if (info.model.size() > kMaxNameBytes) {
+    return wrong("bytes of the model's name", info.model.size(), 0, kMaxNameBytes);
+  }
+  return Trace(std::move(info));
+}
+
+Trace::Trace(TraceInfo info) : info_(std::move(info)) {}
+
+Status Trace::Add(const TraceToken& token) {
+  TRY_STATUS(CheckToken(token));
+  kinds_.push_back({.phase = token.phase, .starts_sequence = token.starts_sequence});
+  experts_.insert(experts_.end(), token.experts.begin(), token.experts.end());
+  weights_.insert(weights_.end(), token.weights.begin(), token.weights.end());
+  predicted_.insert(predicted_.end(), token.predicted.begin(), token.predicted.end());
+  return {};
+}
+
+Status Trace::CheckToken(const TraceToken& token) const {
+  const size_t n_used = info_.n_used;
+  const size_t n_experts = info_.n_layer * n_used;
+  const size_t n_weights = info_.has_weights ? n_experts : 0;
+  const size_t n_predicted = info_.predicted_rows() * n_used;
+  if (token.experts.size() != n_experts || token.weights.size() != n_weights ||
+      token.predicted.size() != n_predicted) {
+    return Fail(Errc::kInvalidRequest,
+                "{} experts, {} weights and {} predicted experts; a token of this trace has {}, "
+                "{} and {}",
+                token.experts.size(), token.weights.size(), token.predicted.size(), n_experts,
+                n_weights, n_predicted);
+  }
+  std::vector<ExpertId> sorted;
+  size_t predicted = 0;
+  for (size_t layer = 0; layer < info_.n_layer; ++layer) {
+    const Status row =
+        CheckRow(token.experts.subspan(layer * n_used, n_used), info_.n_expert, sorted);
+    if (!row) return Fail(row.error().code, "layer {}: {}", layer, row.error().message);
+    for (size_t end = info_.predicted_rows_before(layer + 1); predicted < end; ++predicted) {
+      const Status ahead =
+          CheckRow(token.predicted.subspan(predicted * n_used, n_used), info_.n_expert, sorted);
+      if (!ahead) {
+        return Fail(ahead.error().code, "layer {}'s predictions: {}", layer, ahead.error().message);
+      }
+    }
+  }
+  return {};
+}
+
+std::span<const ExpertId> Trace::predicted(size_t t, size_t layer, size_t distance) const {
+  if (distance < 1 || distance > info_.depth || layer + distance >= info_.n_layer) return {};
+  const size_t row = t * info_.predicted_rows() + info_.predicted_rows_before(layer) + distance - 1;
+  return std::span(predicted_).subspan(row * info_.n_used, info_.n_used);
+}
+
+}  // namespace moestro

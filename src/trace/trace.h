@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: MIT
+// Recorded routing: which experts each token of a run went to, layer by layer; if recorded, with
+// the router's weights and with what later layers' routers would have chosen ahead of time.
+// The simulator replays it, trace_file.h keeps it.
+//
+// A value: it owns all it holds, and tokens are only ever added at the end. Thread rule: none of
+// its own; const calls may come from several threads while nobody adds.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+#include "core/ids.h"
+
+namespace moestro {
+
+struct TraceInfo {
+  std::string model = {};        // its name, at most 4096 bytes; empty: unknown
+  uint64_t model_id = 0;         // fingerprint; 0: unknown
+  uint64_t expert_bytes = 0;     // of one expert; 0: unknown
+  uint32_t n_layer = 0;          // 1 to 4096
+  uint32_t n_expert = 0;         // of a layer; 1 to 4096
+  uint32_t n_used = 0;           // K: of a token in a layer; 1 to n_expert
+  uint32_t depth = 0;            // layers that predictions reach ahead, below n_layer; 0: none
+  bool has_weights = false;      // every token carries router weights
+  bool experts_guessed = false;  // n_expert is the highest id seen plus one: perhaps too low
+  bool operator==(const TraceInfo&) const = default;
+
+  // Rows of K predicted experts in one token: for each layer one for each distance from 1 to
+  // `depth` that still meets a layer. REQUIRES: the counts are in range.
+  size_t predicted_rows() const { return predicted_rows_before(n_layer); }
+  // Of these, the rows of layers below `layer`.
+  size_t predicted_rows_before(size_t layer) const {
+    // All layers but the last `depth` have `depth` rows; those have depth-1, ... 1, 0.
+    const size_t full = n_layer - depth;
+    const size_t left = n_layer - std::max(layer, full);
+    return std::min(layer, full) * depth + (size_t{depth} * (depth - 1) - left * (left - 1)) / 2;
+  }
+};
+
+enum class Phase : uint8_t { kDecode, kPrefill };
+
+// One token on its way into a trace, which copies it.
+struct TraceToken {
+  Phase phase = Phase::kDecode;
+  bool starts_sequence = false;
+  std::span<const ExpertId> experts = {};    // [n_layer][K], in router order where that is known
+  std::span<const float> weights = {};       // [n_layer][K]; empty without has_weights
+  std::span<const ExpertId> predicted = {};  // [predicted_rows()][K]: by layer, then by distance
+};
+
+class Trace {
+ public:
+  // An empty trace. kInvalidRequest, naming the value, if a count is out of range.
+  static Result<Trace> Create(TraceInfo info);
+
+  // Appends a token. kInvalidRequest, naming layer and value, and nothing is added: a span of the
+  // wrong length, an id that is not below n_expert, an id twice in a row of K.
+  Status Add(const TraceToken& token);
+
+  const TraceInfo& info() const { return info_; }
+  size_t tokens() const { return kinds_.size(); }
+
+  // For all of these REQUIRES: t < tokens(), layer < n_layer. Spans live until the next Add().
+  Phase phase(size_t t) const { return kinds_[t].phase; }
+  bool starts_sequence(size_t t) const { return kinds_[t].starts_sequence; }
+  // The K experts.
+  std::span<const ExpertId> experts(size_t t, size_t layer) const {
+    return std::span(experts_).subspan((t * info_.n_layer + layer) * info_.n_used, info_.n_used);
+  }
+  // Their K weights in the same order; empty without has_weights.
+  std::span<const float> weights(size_t t, size_t layer) const {
+    if (!info_.has_weights) return {};
+    return std::span(weights_).subspan((t * info_.n_layer + layer) * info_.n_used, info_.n_used);
+  }
+  // The K experts that the router of layer + distance would choose on the router input of `layer`.
+  // Empty where none are recorded: a distance outside 1 to depth, or past the last layer.
+  std::span<const ExpertId> predicted(size_t t, size_t layer, size_t distance) const;
+
+  bool operator==(const Trace&) const = default;
+
+ private:
+  struct Kind {
+    Phase phase = Phase::kDecode;
+    bool starts_sequence = false;
+    bool operator==(const Kind&) const = default;
+  };
+
+  explicit Trace(TraceInfo info);
+  Status CheckToken(const TraceToken& token) const;
+
+  TraceInfo info_;
+  std::vector<Kind> kinds_;          // [token]
+  std::vector<ExpertId> experts_;    // [token][layer][K]
+  std::vector<float> weights_;       // the same, or empty
+  std::vector<ExpertId> predicted_;  // [token][predicted_rows][K]
+};
+
+}  // namespace moestro

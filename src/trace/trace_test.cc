@@ -1,0 +1,268 @@
+// SPDX-License-Identifier: MIT
+#include "trace/trace.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <limits>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "tests/support/temp_folder.h"
+#include "trace/import_jsonl.h"
+#include "trace/summary.h"
+#include "trace/trace_file.h"
+
+namespace moestro {
+namespace {
+
+class TraceTest : public testing::Test {
+ protected:
+  std::string Path(const std::string& name) const { return (folder_.path() / name).string(); }
+  std::string Bytes(const std::string& name) const {
+    std::ifstream file(Path(name), std::ios::binary);
+    std::stringstream bytes;
+    bytes << file.rdbuf();
+    return bytes.str();
+  }
+  std::string Put(const std::string& name, const std::string& bytes) const {
+    std::ofstream(Path(name), std::ios::binary) << bytes;
+    return Path(name);
+  }
+  std::string ImportError(const std::string& text) const {
+    const auto trace = ImportJsonl(Put("bad.jsonl", text), 8);
+    EXPECT_FALSE(trace) << text;
+    return trace ? "" : trace.error().message;
+  }
+  TempFolder folder_;
+};
+
+std::vector<ExpertId> Ids(const std::vector<uint16_t>& values) {
+  std::vector<ExpertId> ids;
+  for (const uint16_t value : values) ids.push_back({value});
+  return ids;
+}
+
+// With `depth` 1, layer 0 predicts layer 1.
+Trace Small(bool has_weights, uint32_t experts, uint32_t depth = 0) {
+  Trace trace = *Trace::Create({.model = "small",
+                                .model_id = 0x1234567890abcdef,
+                                .expert_bytes = 12345,
+                                .n_layer = 2,
+                                .n_expert = experts,
+                                .n_used = 2,
+                                .depth = depth,
+                                .has_weights = has_weights});
+  const std::vector<float> weights = {0.75F, 0.25F, 1.0F, 0.0F};
+  const auto add = [&](Phase phase, bool starts, const std::vector<uint16_t>& ids) {
+    const std::vector<ExpertId> chosen = Ids(ids);
+    const std::vector<ExpertId> predicted = Ids({ids[3], 2});
+    TraceToken token{.phase = phase, .starts_sequence = starts, .experts = chosen};
+    if (has_weights) token.weights = weights;
+    if (depth > 0) token.predicted = predicted;
+    const Status status = trace.Add(token);
+    EXPECT_TRUE(status) << status.error().message;
+  };
+  add(Phase::kPrefill, true, {0, 1, 2, 3});
+  add(Phase::kDecode, false, {1, 0, 3, 1});
+  add(Phase::kDecode, true, {4, 2, 0, static_cast<uint16_t>(experts - 1)});
+  return trace;
+}
+
+TEST_F(TraceTest, ComesBackFromDiskAsItWas) {
+  for (const uint32_t experts : {5U, 256U, 300U}) {
+    for (const bool has_weights : {false, true}) {
+      const Trace trace = Small(has_weights, experts, has_weights ? 1 : 0);
+      ASSERT_TRUE(WriteTrace(Path("t"), trace));
+      const auto read = ReadTrace(Path("t"));
+      ASSERT_TRUE(read) << read.error().message;
+      EXPECT_EQ(read->info(), trace.info());
+      ASSERT_EQ(read->tokens(), trace.tokens());
+      for (size_t t = 0; t < trace.tokens(); ++t) {
+        EXPECT_EQ(read->phase(t), trace.phase(t));
+        EXPECT_EQ(read->starts_sequence(t), trace.starts_sequence(t));
+        for (size_t l = 0; l < 2; ++l) {
+          EXPECT_TRUE(std::ranges::equal(read->experts(t, l), trace.experts(t, l)));
+          EXPECT_TRUE(std::ranges::equal(read->predicted(t, l, 1), trace.predicted(t, l, 1)));
+          ASSERT_EQ(read->weights(t, l).size(), has_weights ? 2U : 0U);
+          for (size_t k = 0; k < read->weights(t, l).size(); ++k) {
+            EXPECT_NEAR(read->weights(t, l)[k], trace.weights(t, l)[k], 0.5 / 65535);
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST_F(TraceTest, EveryTruncationAndEveryFlippedByteIsRefused) {
+  ASSERT_TRUE(WriteTrace(Path("t"), Small(true, 5, 1)));
+  const std::string whole = Bytes("t");
+  for (size_t n = 0; n < whole.size(); ++n) {
+    const auto read = ReadTrace(Put("cut", whole.substr(0, n)));
+    ASSERT_FALSE(read) << n;
+    EXPECT_EQ(read.error().code, Errc::kInvalidFile);
+    EXPECT_NE(read.error().message.find("cut"), std::string::npos);
+  }
+  for (size_t n = 0; n < whole.size(); ++n) {
+    for (const int mask : {0x01, 0x02, 0x04, 0x08, 0x10, 0x20, 0x40, 0x80, 0xff}) {
+      std::string flipped = whole;
+      flipped[n] = static_cast<char>(flipped[n] ^ mask);
+      const auto read = ReadTrace(Put("flipped", flipped));
+      ASSERT_FALSE(read) << n;
+      EXPECT_FALSE(read.error().message.contains('\n')) << read.error().message;
+    }
+  }
+  EXPECT_FALSE(ReadTrace(Put("longer", whole + "x")));
+}
+
+// A correct checksum does not make wrong content right.
+TEST_F(TraceTest, WrongContentIsRefusedWhateverItsChecksum) {
+  ASSERT_TRUE(WriteTrace(Path("t"), Small(false, 5)));
+  const std::string whole = Bytes("t");
+  const size_t first_token = 60 + std::string("small").size();
+  const auto with = [&](size_t at, char value) {
+    std::string bytes = whole.substr(0, whole.size() - 8);
+    bytes[at] = value;
+    uint64_t sum = 0xcbf29ce484222325;
+    for (const char c : bytes) sum = (sum ^ static_cast<uint8_t>(c)) * 0x100000001b3;
+    for (int shift = 0; shift < 64; shift += 8) bytes += static_cast<char>(sum >> shift);
+    const auto read = ReadTrace(Put("wrong", bytes));
+    return read ? std::string() : read.error().message;
+  };
+  EXPECT_EQ(with(first_token + 1, 0), "");
+  EXPECT_TRUE(with(8, 2).contains("update")) << with(8, 2);
+  EXPECT_TRUE(with(12, 64).contains("flags")) << with(12, 64);
+  EXPECT_TRUE(with(19, 127).contains("layers")) << with(19, 127);
+  EXPECT_TRUE(with(55, 127).contains("bytes")) << with(55, 127);  // 2^62 tokens and more
+  EXPECT_TRUE(with(first_token, 4).contains("kind 4")) << with(first_token, 4);
+  EXPECT_TRUE(with(first_token + 1, 5).contains("token 0: layer 0: expert 5 is out of range"));
+  EXPECT_TRUE(with(first_token + 1, 1).contains("twice")) << with(first_token + 1, 1);
+}
+
+TEST_F(TraceTest, WeightsAreClampedToWhatTheFileHolds) {
+  Trace trace = *Trace::Create({.n_layer = 1, .n_expert = 4, .n_used = 3, .has_weights = true});
+  const std::vector<ExpertId> experts = Ids({0, 1, 2});
+  const std::vector<float> weights = {2.5F, -1.0F, std::numeric_limits<float>::quiet_NaN()};
+  ASSERT_TRUE(trace.Add({.experts = experts, .weights = weights}));
+  ASSERT_TRUE(WriteTrace(Path("t"), trace));
+  const auto read = ReadTrace(Path("t"));
+  ASSERT_TRUE(read) << read.error().message;
+  EXPECT_TRUE(std::ranges::equal(read->weights(0, 0), std::vector<float>{1.0F, 0.0F, 0.0F}));
+}
+
+TEST_F(TraceTest, NeverReplacesWhatIsNotAFile) {
+  const Status folder = WriteTrace(folder_.path().string(), Small(false, 5));
+  ASSERT_FALSE(folder);
+  EXPECT_EQ(folder.error().code, Errc::kIo);
+  EXPECT_TRUE(folder.error().message.contains("not a file")) << folder.error().message;
+  EXPECT_FALSE(WriteTrace(Path("no/t"), Small(false, 5)));
+  EXPECT_TRUE(std::filesystem::is_empty(folder_.path()));
+}
+
+TEST_F(TraceTest, ForeignAndMissingFilesAreNamed) {
+  const auto foreign = ReadTrace(Put("foreign", "GGUF and more of the like"));
+  ASSERT_FALSE(foreign);
+  EXPECT_NE(foreign.error().message.find("not a trace"), std::string::npos);
+  const auto missing = ReadTrace(Path("nowhere"));
+  ASSERT_FALSE(missing);
+  EXPECT_EQ(missing.error().code, Errc::kIo);
+}
+
+TEST_F(TraceTest, AddRefusesWhatNoRouterChooses) {
+  Trace trace = *Trace::Create({.n_layer = 1, .n_expert = 4, .n_used = 2});
+  for (const std::vector<uint16_t>& ids : {std::vector<uint16_t>{0}, {0, 0}, {0, 4}}) {
+    const std::vector<ExpertId> experts = Ids(ids);
+    EXPECT_FALSE(trace.Add({.experts = experts}));
+  }
+  EXPECT_EQ(trace.tokens(), 0U);
+}
+
+TEST_F(TraceTest, CreateRefusesShapesThatCannotBe) {
+  EXPECT_FALSE(Trace::Create({.n_layer = 0, .n_expert = 4, .n_used = 2}));
+  EXPECT_FALSE(Trace::Create({.n_layer = 1, .n_expert = 4, .n_used = 5}));
+  EXPECT_FALSE(Trace::Create({.n_layer = 1, .n_expert = 1U << 17, .n_used = 2}));
+  EXPECT_FALSE(Trace::Create({.n_layer = 2, .n_expert = 4, .n_used = 2, .depth = 2}));
+}
+
+// 4 layers, 2 ahead: layers 0 and 1 predict two layers each, layer 2 one, layer 3 none.
+TEST_F(TraceTest, PredictionsEndAtTheLastLayer) {
+  const TraceInfo info{.n_layer = 4, .n_expert = 9, .n_used = 1, .depth = 2};
+  ASSERT_EQ(info.predicted_rows(), 5U);
+  Trace trace = *Trace::Create(info);
+  const std::vector<ExpertId> experts = Ids({0, 1, 2, 3});
+  const std::vector<ExpertId> predicted = Ids({4, 5, 6, 7, 8});
+  for (int t = 0; t < 2; ++t) {
+    ASSERT_TRUE(trace.Add({.experts = experts, .predicted = predicted}));
+  }
+  const auto at = [&](size_t layer, size_t distance) {
+    const auto row = trace.predicted(1, layer, distance);
+    return row.empty() ? -1 : int{row[0].value};
+  };
+  EXPECT_EQ(at(0, 1), 4);
+  EXPECT_EQ(at(0, 2), 5);
+  EXPECT_EQ(at(1, 1), 6);
+  EXPECT_EQ(at(1, 2), 7);
+  EXPECT_EQ(at(2, 1), 8);
+  EXPECT_EQ(at(2, 2), -1);
+  EXPECT_EQ(at(3, 1), -1);
+  EXPECT_EQ(at(0, 0), -1);
+  EXPECT_EQ(at(0, 3), -1);
+}
+
+TEST_F(TraceTest, ImportsJsonLines) {
+  const auto trace = ImportJsonl(
+      Put("a.jsonl", "{\"tok\":1,\"layers\":[[0,2],[1,3]]}\n\n{\"layers\":[[2,1],[0,1]]}\n"), {});
+  ASSERT_TRUE(trace) << trace.error().message;
+  EXPECT_EQ(trace->tokens(), 2U);
+  EXPECT_EQ(trace->info().n_expert, 4U);
+  EXPECT_TRUE(trace->info().experts_guessed);
+  EXPECT_EQ(trace->info().n_layer, 2U);
+  EXPECT_TRUE(trace->starts_sequence(0));
+  EXPECT_FALSE(trace->starts_sequence(1));
+  EXPECT_EQ(trace->experts(1, 0)[0].value, 2);
+}
+
+TEST_F(TraceTest, ImportNamesTheLine) {
+  const std::string good = "{\"layers\":[[0,2],[1,3]]}\n";
+  EXPECT_NE(ImportError(good + "{").find("line 2"), std::string::npos);
+  EXPECT_NE(ImportError(good + "{\"layers\":[[0,2]]}").find("line 2"), std::string::npos);
+  EXPECT_NE(ImportError("{\"layers\":[[0,2],[1]]}").find("layer 1"), std::string::npos);
+  EXPECT_NE(ImportError("{\"layers\":[[0,-2]]}").find("line 1"), std::string::npos);
+  EXPECT_NE(ImportError("{\"layers\":[[0,9]]}").find("out of range"), std::string::npos);
+  EXPECT_NE(ImportError("{\"layers\":[[1,1]]}").find("twice"), std::string::npos);
+  EXPECT_NE(ImportError("").find("no line"), std::string::npos);
+  EXPECT_NE(ImportError(std::string(100000, '[')).find("line 1"), std::string::npos);
+  EXPECT_NE(ImportError("{\"layers\":" + std::string(100000, '[') + std::string(100000, ']') + "}")
+                .find("nested"),
+            std::string::npos);
+}
+
+// Two layers, one of 8 experts used: layer 0 goes 0 1 0 1 ..., layer 1 follows with 2 3 2 3 ...
+TEST_F(TraceTest, SummaryOfAKnownTrace) {
+  Trace trace = *Trace::Create({.n_layer = 2, .n_expert = 8, .n_used = 1, .depth = 1});
+  for (uint16_t t = 0; t < 200; ++t) {
+    const auto odd = static_cast<uint16_t>(t % 2);
+    const std::vector<ExpertId> experts = Ids({odd, static_cast<uint16_t>(2 + odd)});
+    const std::vector<ExpertId> predicted = Ids({2});  // right every other time
+    ASSERT_TRUE(trace.Add({.starts_sequence = t == 0, .experts = experts, .predicted = predicted}));
+  }
+  const TraceSummary s = Summarise(trace);
+  EXPECT_EQ(s.decode_tokens, 200U);
+  EXPECT_EQ(s.sequences, 1U);
+  EXPECT_DOUBLE_EQ(s.popular_share, 0.5);
+  EXPECT_DOUBLE_EQ(s.distinct_per_100, 4.0);
+  EXPECT_DOUBLE_EQ(s.reused_next, 0.0);
+  EXPECT_DOUBLE_EQ(s.reuse_p50, 2.0);
+  EXPECT_DOUBLE_EQ(s.recall_paths, 1.0);
+  EXPECT_DOUBLE_EQ(s.recall_popular, 0.5);
+  EXPECT_DOUBLE_EQ(s.recall_repeat, 0.0);
+  EXPECT_DOUBLE_EQ(s.entropy, 1.0 / 3.0);  // two of eight, equally often
+  EXPECT_EQ(s.recall_ahead, std::vector<double>{0.5});
+  EXPECT_TRUE(Describe(trace.info(), s).contains("50.0 % 1 layer ahead"));
+}
+
+}  // namespace
+}  // namespace moestro
