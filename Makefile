@@ -82,10 +82,11 @@ policies: build ## hit rates of all policies on bench/traces, into docs/policies
 	@bench/policies.py build/moestro docs/policies.md
 
 .PHONY: bench
-bench: setup ## micro-benchmarks of kernels and disk reads (whole runs: bench/compare.sh)
+bench: setup ## micro-benchmarks of kernels, policies and disk reads (whole runs: bench/compare.sh)
 	$(call configure,bench)
 	@cmake --build --preset bench -j $(JOBS)
 	@build/bench/bench/kernel_bench --benchmark_min_time=0.1s
+	@build/bench/bench/policy_bench --benchmark_min_time=0.1s
 	@test -e build/bench/store.bin || head -c 1G /dev/urandom >build/bench/store.bin
 	@build/bench/bench/store_bench build/bench/store.bin
 

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Many tokens through all layers, each expert read at most once per chunk. While a layer computes,
 // the next layer's experts are already on their way.
-#include <algorithm>
 #include <cmath>
 #include <cstddef>
 #include <span>

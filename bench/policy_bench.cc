@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: MIT
+// What choosing a victim costs: a full table of `slots`, one miss after the other.
+#include <benchmark/benchmark.h>
+
+#include <memory>
+#include <random>
+#include <string>
+#include <utility>
+
+#include "decide/policy.h"
+#include "decide/slot_table.h"
+
+namespace moestro {
+namespace {
+
+constexpr uint32_t kLayers = 48;
+constexpr uint32_t kExperts = 512;
+constexpr uint32_t kUsed = 8;
+
+// One layer of one token: its experts requested, landed and let go; about half of them miss.
+void DecodeLayer(benchmark::State& state, const std::string& name) {
+  auto policy = MakePolicy({.name = name});
+  if (!policy) {
+    state.SkipWithError(policy.error().message.c_str());
+    return;
+  }
+  const PolicyShape shape{
+      .slots = static_cast<size_t>(state.range(0)), .layers = kLayers, .experts = kExperts};
+  SlotTable table(shape, std::move(*policy));
+  std::mt19937 random(1);
+  uint16_t layer = 0;
+  const auto step = [&] {
+    table.BeginLayer(LayerId{layer});
+    for (uint32_t k = 0; k < kUsed; ++k) {
+      const auto expert = static_cast<uint16_t>(random() % (kExperts / kUsed) * kUsed + k);
+      const auto placed = table.Request({.layer = {layer}, .expert = {expert}}, Use::kDecode);
+      if (placed->was == Placement::Was::kAbsent) table.Landed(placed->slot);
+      table.Unpin(placed->slot);
+    }
+    layer = static_cast<uint16_t>((layer + 1) % kLayers);
+  };
+  for (uint32_t i = 0; i < 100 * kLayers; ++i) step();  // full, with a history
+  const TableStats before = table.stats();
+  for (auto _ : state) step();
+  const auto misses = static_cast<double>(table.stats().misses - before.misses);
+  state.counters["miss_share"] =
+      misses / static_cast<double>(table.stats().requests - before.requests);
+  state.counters["s_per_request"] =
+      benchmark::Counter(static_cast<double>(kUsed), benchmark::Counter::kIsIterationInvariantRate |
+                                                         benchmark::Counter::kInvert);
+}
+
+}  // namespace
+}  // namespace moestro
+
+int main(int argc, char** argv) {
+  for (const moestro::PolicyInfo& info : moestro::KnownPolicies()) {
+    const std::string name(info.name);
+    benchmark::RegisterBenchmark(("layer/" + name).c_str(), moestro::DecodeLayer, name)
+        ->Arg(1000)
+        ->Arg(8000);
+  }
+  benchmark::Initialize(&argc, argv);
+  benchmark::RunSpecifiedBenchmarks();
+  return 0;
+}
