@@ -41,7 +41,7 @@ void DecodeLayer(benchmark::State& state, const std::string& name) {
   };
   for (uint32_t i = 0; i < 100 * kLayers; ++i) step();  // full, with a history
   const TableStats before = table.stats();
-  for (auto _ : state) step();
+  while (state.KeepRunning()) step();
   const auto misses = static_cast<double>(table.stats().misses - before.misses);
   state.counters["miss_share"] =
       misses / static_cast<double>(table.stats().requests - before.requests);
