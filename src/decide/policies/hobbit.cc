@@ -26,11 +26,7 @@ class HobbitPolicy final : public RankedPolicy {
   void SequenceBegun() override {
     token_ = 0;
     for (History& history : history_.all()) history = {};
-    for (uint32_t l = 0; l < ranking_.layers(); ++l) {
-      for (const SlotId slot : ranking_.slots_of(LayerId{static_cast<uint16_t>(l)})) {
-        ranking_.Set(slot, 0.0);
-      }
-    }
+    ClearRanks();
   }
   void LayerBegun(LayerId layer) override {
     RankedPolicy::LayerBegun(layer);

@@ -14,11 +14,7 @@ class LfuPolicy final : public RankedPolicy {
   void SequenceBegun() override {
     if (!is_per_sequence_) return;
     for (uint64_t& uses : uses_.all()) uses = 0;
-    for (uint32_t l = 0; l < ranking_.layers(); ++l) {
-      for (const SlotId slot : ranking_.slots_of(LayerId{static_cast<uint16_t>(l)})) {
-        ranking_.Set(slot, 0.0);
-      }
-    }
+    ClearRanks();
   }
   SlotId Victim(const PinView& pins) const override {
     return ranking_.Lowest(pins, [](LayerId, double uses) { return uses; });

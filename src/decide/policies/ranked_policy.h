@@ -32,6 +32,14 @@ class RankedPolicy : public Policy {
   // Notes a use and returns the expert's rank: the higher, the longer it stays.
   virtual double Used(ExpertKey key) = 0;
 
+  // All residents rank 0 again: their history is forgotten.
+  void ClearRanks() {
+    for (uint32_t l = 0; l < ranking_.layers(); ++l) {
+      for (const SlotId slot : ranking_.slots_of(LayerId{static_cast<uint16_t>(l)})) {
+        ranking_.Set(slot, 0.0);
+      }
+    }
+  }
   // Layers until `layer` runs again: 1 .. layers; the one that is running has had its turn.
   uint32_t LayersUntil(LayerId layer) const {
     const uint32_t n = ranking_.layers();
