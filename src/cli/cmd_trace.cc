@@ -68,6 +68,7 @@ Result<Trace> RecordAll(const TraceOptions& options) {
   const MemoryPlan& memory = engine->memory();
   TRY(Trace empty,
       Trace::Create({.model = std::filesystem::path(options.input).filename().string(),
+                     .model_id = engine->model_id(),
                      .expert_bytes = memory.all_experts / std::max<uint64_t>(memory.n_experts, 1),
                      .n_layer = engine->spec().n_layer,
                      .n_expert = engine->spec().router.n_expert,

@@ -18,6 +18,7 @@
 #include "engine/forward.h"
 #include "engine/memory_plan.h"
 #include "graph/layer_graph.h"
+#include "model/fingerprint.h"
 #include "model/gguf_file.h"
 #include "model/read_spec.h"
 #include "model/weights.h"
@@ -174,6 +175,7 @@ Result<std::unique_ptr<Engine>> Engine::Open(const std::string& model_path,
 const ModelSpec& Engine::spec() const { return impl_->spec; }
 uint32_t Engine::n_ctx() const { return impl_->n_ctx; }
 const MemoryPlan& Engine::memory() const { return impl_->memory; }
+uint64_t Engine::model_id() const { return Fingerprint(impl_->file); }
 uint32_t Engine::position() const { return impl_->position; }
 const RunStats& Engine::stats() const { return impl_->stats; }
 void Engine::ResetStats() { impl_->stats = {}; }

@@ -137,6 +137,12 @@ const MetaValue* GgufFile::FindValue(const std::string& key) const {
   return found == metadata_.end() ? nullptr : &found->second;
 }
 
+std::vector<std::string> GgufFile::metadata_keys() const {
+  std::vector<std::string> keys;
+  for (const auto& [key, value] : metadata_) keys.push_back(key);
+  return keys;
+}
+
 Result<std::optional<uint64_t>> GgufFile::FindUint(const std::string& key) const {
   const MetaValue* value = FindValue(key);
   if (value == nullptr) return std::nullopt;

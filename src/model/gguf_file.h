@@ -49,6 +49,7 @@ class GgufFile {
 
   // A value as it stands in the first shard, for checks of a tokenizer's arrays; nullptr: absent.
   const MetaValue* FindValue(const std::string& key) const;
+  std::vector<std::string> metadata_keys() const;  // in no order
 
   // Metadata by key. Integers of any width and sign convert when the value fits. nullopt: absent.
   // A key of the wrong type is kInvalidFile.

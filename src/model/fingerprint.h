@@ -1,0 +1,16 @@
+// SPDX-License-Identifier: MIT
+// A number by which files about a model (traces, tunings, paths) tell that they belong to it.
+#pragma once
+
+#include <cstdint>
+
+#include "model/gguf_file.h"
+
+namespace moestro {
+
+// Depends on the metadata and on every tensor's name, type and shape, not on where the tensors lie:
+// a model and its split copy have the same. Weights are not looked at, so two trainings that share
+// all of their metadata do, too. Never 0.
+uint64_t Fingerprint(const GgufFile& file);
+
+}  // namespace moestro
