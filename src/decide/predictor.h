@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: MIT
+// Which experts the next layers of a token will ask for, guessed before their routers have spoken.
+// Pure, like policy.h, and for the same reason; one idea per file under predictors/.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/result.h"
+#include "core/ids.h"
+
+namespace moestro {
+
+// What a predictor guesses about.
+struct PredictorShape {
+  uint32_t layers = 1;
+  uint32_t experts = 1;  // per layer
+  uint32_t used = 1;     // K
+  uint32_t depth = 1;    // layers looked ahead at most
+};
+
+class Predictor {
+ public:
+  // What a layer's router has just said about a token.
+  struct Seen {
+    LayerId layer;
+    std::span<const ExpertId> chosen;  // K, in router order
+    // Rows of K: row d-1 holds the experts that the router of layer + d chooses on this layer's
+    // input, best first. As many rows as were evaluated; often none.
+    std::span<const ExpertId> ahead = {};
+  };
+
+  virtual ~Predictor() = default;
+  // Forgets what it has seen (not what a profile has taught it).
+  virtual void Reset(const PredictorShape& shape) = 0;
+  virtual void SequenceBegun() {}
+  // Layers of a token in order; layer 0 begins a token.
+  virtual void Observe(const Seen& seen) = 0;
+  // The experts that the layer `distance` after the last one observed will ask for: likeliest
+  // first, at most K, none twice; none when it has no idea. REQUIRES: 1 <= distance <= depth, and
+  // such a layer exists. The span lives until the next call.
+  virtual std::span<const ExpertId> Predict(uint32_t distance) = 0;
+  // True: Observe() is of use only with Seen::ahead, which costs a product per layer.
+  virtual bool wants_ahead() const { return false; }
+};
+
+struct PredictorInfo {
+  std::string_view name;
+  std::string_view summary;  // one line for --help
+};
+
+// In the order in which --help lists them; "none" is the last.
+std::vector<PredictorInfo> KnownPredictors();
+
+}  // namespace moestro
