@@ -96,11 +96,8 @@ Result<Measured> RunOnce(const BenchOptions& options, ProgressBar& bar) {
   }
   bar.Clear();
   run.logits_hash = HashLogits(logits);
-  run.report.stats = engine->stats();
+  TRY(run.report, MakeReport(*engine, true));
   run.report.stats.prefill = prefill;
-  run.report.memory = engine->memory();
-  TRY(run.report.probes, Measure(*engine, true));
-  run.report.peak_rss = PeakResidentMemory();
   return run;
 }
 

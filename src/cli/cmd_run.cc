@@ -57,17 +57,9 @@ Result<std::optional<std::string>> FindPrompt(const RunOptions& options) {
   return text;
 }
 
-Result<RunReport> MakeReport(Engine& engine) {
-  TRY(const Probes probes, Measure(engine, false));
-  return RunReport{.stats = engine.stats(),
-                   .probes = probes,
-                   .memory = engine.memory(),
-                   .peak_rss = PeakResidentMemory()};
-}
-
 Status PrintJson(const RunOptions& options, const std::string& prompt, const Generated& made,
                  Engine& engine, Output& output) {
-  TRY(const RunReport report, MakeReport(engine));
+  TRY(const RunReport report, MakeReport(engine, false));
   Json object = Json::Object();
   object.Set("model", options.is_demo() ? "demo" : options.model)
       .Set("prompt", prompt)
@@ -146,7 +138,7 @@ Status Run(RunOptions& options) {
   TRY_STATUS(converses ? Converse(options, prompt, *session, output)
                        : Complete(options, *prompt, *session, output));
   if (options.common.json || !options.shows_summary) return {};
-  TRY(const RunReport report, MakeReport(session->engine()));
+  TRY(const RunReport report, MakeReport(session->engine(), false));
   std::fprintf(stderr, "\n%sseed     %u\n", SummaryText(report).c_str(), options.sampling.seed);
   return {};
 }

@@ -73,6 +73,7 @@ Result<Trace> RecordAll(const TraceOptions& options) {
                      .n_layer = engine->spec().n_layer,
                      .n_expert = engine->spec().router.n_expert,
                      .n_used = engine->spec().router.n_used,
+                     .depth = engine->max_look_ahead(),
                      .has_weights = true}));
   RouteRecorder recorder(*engine, std::move(empty));
   for (const std::string& path : options.texts) {

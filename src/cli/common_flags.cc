@@ -8,6 +8,7 @@
 
 #include "base/bytes.h"
 #include "decide/policy.h"
+#include "decide/predictor.h"
 #include "store/block_reader.h"
 
 namespace moestro {
@@ -32,6 +33,14 @@ std::string PolicyHelp() {
       help +=
           std::format("{}{}={}", &p == policy.parameters.data() ? "; " : ", ", p.name, p.standard);
     }
+  }
+  return help;
+}
+
+std::string PredictorHelp() {
+  std::string help = "what guesses which experts the next layers need (default: stacked):";
+  for (const PredictorInfo& predictor : KnownPredictors()) {
+    help += std::format("\n{}: {}", predictor.name, predictor.summary);
   }
   return help;
 }
@@ -74,6 +83,16 @@ void AddCommonFlags(CLI::App& app, CommonOptions& options) {
                   TRY(engine.policy, ParsePolicyChoice(text));
                   return {};
                 });
+  AddParsedFlag(app, "--predictor", "NAME", PredictorHelp(),
+                [&engine](const std::string& text) -> Status {
+                  TRY([[maybe_unused]] const auto predictor, MakePredictor(text));
+                  engine.predictor = text;
+                  return {};
+                });
+  app.add_option("--prefetch", engine.prefetch, "layers looked ahead; 0: no prefetch")
+      ->type_name("N")
+      ->check(CLI::Range(0U, 8U))
+      ->capture_default_str();
   AddParsedFlag(
       app, "-s,--seed", "N", "seed of all random choices; the same seed gives the same output",
       [&options](const std::string& text) -> Status {

@@ -28,6 +28,8 @@ void AddCommonFlags(CLI::App& app, CommonOptions& options);
 
 // Names, ideas and parameters of all policies, for --policy.
 std::string PolicyHelp();
+// The same for --predictor.
+std::string PredictorHelp();
 
 // A flag whose text `parse` takes; its error becomes a usage error.
 void AddParsedFlag(CLI::App& app, const std::string& names, const std::string& type,

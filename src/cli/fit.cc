@@ -20,7 +20,7 @@ FixedMemory EstimateFixed(const ModelSpec& spec, uint64_t dense_bytes, uint32_t 
                           uint32_t chunk) {
   return {.dense = dense_bytes,
           .kv = KvCache::BytesFor(spec, n_ctx),
-          .work = StepBuffers::BytesFor(spec, chunk, n_ctx, 1),
+          .work = StepBuffers::BytesFor(spec, {.chunk = chunk, .n_ctx = n_ctx}),
           .process = kProcessEstimate};
 }
 

@@ -10,6 +10,7 @@
 #include "base/bytes.h"
 #include "base/quantile.h"
 #include "engine/engine.h"
+#include "engine/memory_info.h"
 
 namespace moestro {
 
@@ -28,14 +29,19 @@ double Bound::percent(double actual) const {
   return actual > 0.0 ? 100.0 * seconds() / actual : 0.0;
 }
 
-Result<Probes> Measure(Engine& engine, bool always) {
+Result<RunReport> MakeReport(Engine& engine, bool probe_disk) {
   const RunStats& stats = engine.stats();
-  Probes probes;
-  TRY(probes.compute_seconds_per_token, engine.ProbeComputeSeconds());
-  if (always || stats.prefill.disk_bytes + stats.decode.disk_bytes > 0) {
-    TRY(probes.disk_bandwidth, engine.ProbeDiskBandwidth());
+  const std::span<const PredictionScore> scores = engine.prediction_scores();
+  RunReport report{.stats = stats,
+                   .predictions = {scores.begin(), scores.end()},
+                   .probes = {},
+                   .memory = engine.memory()};
+  TRY(report.probes.compute_seconds_per_token, engine.ProbeComputeSeconds());
+  if (probe_disk || stats.prefill.disk_bytes + stats.decode.disk_bytes > 0) {
+    TRY(report.probes.disk_bandwidth, engine.ProbeDiskBandwidth());
   }
-  return probes;
+  report.peak_rss = PeakResidentMemory();
+  return report;
 }
 
 Bound DecodeBound(const RunStats& stats, const Probes& probes) {
@@ -73,6 +79,18 @@ std::string SummaryText(const RunReport& report) {
                   100.0 * decode.hit_rate(), 100.0 * hit_rate,
                   FormatBytes(prefill.disk_bytes + decode.disk_bytes),
                   prefill.wait_seconds + decode.wait_seconds);
+  if (decode.guesses > 0) {
+    text += std::format(
+        "prefetch {} experts ahead of need, {} of them needed, {} given up; {} came late\n",
+        decode.guesses, decode.good_guesses, decode.dropped_guesses, decode.late);
+  }
+  for (size_t i = 0; i < report.predictions.size(); ++i) {
+    const PredictionScore& score = report.predictions[i];
+    if (score.predicted == 0) continue;
+    text += std::format(
+        "guesses  {} ahead: {:.1f} % recall, {:.1f} % precision, {:.1f} % of absent experts\n",
+        i + 1, 100.0 * score.recall(), 100.0 * score.precision(), 100.0 * score.absent_precision());
+  }
   const Bound bound = DecodeBound(report.stats, report.probes);
   if (bound.seconds() > 0.0) {
     const bool by_disk = bound.disk_seconds > bound.compute_seconds;
@@ -110,6 +128,10 @@ void AddReport(Json& object, const RunReport& report) {
       .Set("decode_ms_p95", Quantile(report.stats.decode_ms, 0.95))
       .Set("hit_rate", decode.hit_rate())
       .Set("evictions", decode.evictions)
+      .Set("late", decode.late)
+      .Set("guesses", decode.guesses)
+      .Set("good_guesses", decode.good_guesses)
+      .Set("dropped_guesses", decode.dropped_guesses)
       .Set("disk_bytes_decode", decode.disk_bytes)
       .Set("decode_wait_seconds", decode.wait_seconds)
       .Set("disk_bandwidth_probe", report.probes.disk_bandwidth)

@@ -7,9 +7,11 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "base/json.h"
 #include "base/result.h"
+#include "decide/prefetch_planner.h"
 #include "engine/engine_options.h"
 #include "engine/run_stats.h"
 
@@ -43,8 +45,6 @@ struct Probes {
   double disk_bandwidth = 0.0;                      // bytes per second; 0: not measured
   std::optional<double> compute_seconds_per_token;  // nullopt: one token's experts do not fit
 };
-// `always`: probe the disk even if nothing was read.
-Result<Probes> Measure(Engine& engine, bool always);
 
 Bound DecodeBound(const RunStats& stats, const Probes& probes);
 // By the disk alone: what all-resident prefill takes is measured by a run of its own.
@@ -52,11 +52,15 @@ Bound PrefillBound(const RunStats& stats, const Probes& probes);
 
 struct RunReport {
   RunStats stats;
+  std::vector<PredictionScore> predictions = {};  // by layer distance
   Probes probes;
   MemoryPlan memory;
   uint64_t peak_rss = 0;  // bytes
 };
 
+// What the engine has done since its statistics were reset, and what the machine gives.
+// `probe_disk`: also if nothing was read.
+Result<RunReport> MakeReport(Engine& engine, bool probe_disk);
 // Several lines for people, with a final newline.
 std::string SummaryText(const RunReport& report);
 // The same numbers under the names of `bench --json`, added to `object`.

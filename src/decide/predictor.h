@@ -55,5 +55,7 @@ struct PredictorInfo {
 
 // In the order in which --help lists them; "none" is the last.
 std::vector<PredictorInfo> KnownPredictors();
+// kUsage for an unknown name; the message lists the known ones.
+Result<std::unique_ptr<Predictor>> MakePredictor(std::string_view name);
 
 }  // namespace moestro

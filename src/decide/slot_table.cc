@@ -22,17 +22,18 @@ std::optional<Placement> SlotTable::Request(ExpertKey key, Use use) {
 }
 
 std::optional<Placement> SlotTable::Place(ExpertKey key, Use use) {
-  ++stats_.requests;
   if (const auto found = slot_of_.find(key); found != slot_of_.end()) {
     return Reuse(found->second, use);
   }
   Placement placement;
   const std::optional<SlotId> room = FindRoom(use, placement.evicted);
-  if (!room) {
-    --stats_.requests;
-    return std::nullopt;
+  if (!room) return std::nullopt;
+  if (use == Use::kGuess) {
+    ++stats_.guesses;
+  } else {
+    ++stats_.requests;
+    ++stats_.misses;
   }
-  ++stats_.misses;
   placement.slot = *room;
   Occupy(*room, key, use);
   return placement;
@@ -41,7 +42,11 @@ std::optional<Placement> SlotTable::Place(ExpertKey key, Use use) {
 Placement SlotTable::Reuse(SlotId slot, Use use) {
   Entry& entry = entries_[slot.value];
   const bool ready = entry.state == State::kReady;
-  ++(ready ? stats_.hits : stats_.late);
+  if (use != Use::kGuess) {
+    ++stats_.requests;
+    ++(ready ? stats_.hits : stats_.late);
+    stats_.good_guesses += std::exchange(entry.guessed, false);
+  }
   if (ready && entry.pins == 0) --idle_;
   ++entry.pins;
   if (use == Use::kDecode && entry.streamed) {
@@ -60,7 +65,8 @@ void SlotTable::Occupy(SlotId slot, ExpertKey key, Use use) {
   entry.key = key;
   entry.state = State::kLoading;
   entry.pins = 1;
-  entry.streamed = use == Use::kPrefill;
+  entry.streamed = use != Use::kDecode;
+  entry.guessed = use == Use::kGuess;
   if (entry.streamed) {
     streamed_.push_back({slot, ++entry.stamp});
   } else {

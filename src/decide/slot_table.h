@@ -7,6 +7,9 @@
 // decode has touched, newest first while the prefill goes on, so that one long prompt neither
 // washes out decode's history nor flushes its own first layers (facts: a cyclic sweep through an
 // LRU of a third of the size hits nothing).
+// Guesses (kGuess: an expert that a later layer may ask for) are kept apart in the same way until
+// decode uses them, so a wrong one is the first to leave. A guess about a resident expert only pins
+// it; neither kind of guess is a request, a hit or a miss.
 #pragma once
 
 #include <cstddef>
@@ -24,7 +27,7 @@
 
 namespace moestro {
 
-enum class Use : uint8_t { kDecode, kPrefill };
+enum class Use : uint8_t { kDecode, kPrefill, kGuess };
 
 struct Placement {
   enum class Was : uint8_t { kReady, kLoading, kAbsent };
@@ -39,6 +42,8 @@ struct TableStats {
   uint64_t late = 0;    // asked while under way
   uint64_t misses = 0;  // absent when asked
   uint64_t evictions = 0;
+  uint64_t guesses = 0;       // absent experts that a guess brought in
+  uint64_t good_guesses = 0;  // of these, asked for by decode before they left
 };
 
 class SlotTable final : private PinView {
@@ -73,6 +78,7 @@ class SlotTable final : private PinView {
     ExpertKey key{};
     State state = State::kFree;
     bool streamed = false;  // listed in streamed_, unknown to the policy
+    bool guessed = false;   // brought in by a guess, not used yet
     uint32_t stamp = 0;     // of the latest entry in streamed_
     uint32_t pins = 0;
   };

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: MIT
 // START HERE: one token through all layers.
 
+#include <algorithm>
+#include <vector>
+
 #include "base/result.h"
 #include "core/ids.h"
 #include "core/routing.h"
@@ -15,16 +18,21 @@ Status Forward::Decode(Token token, uint32_t position) {
   const Batch batch{.first = position, .n_tokens = 1};
   parts_.graph.Embed({&token, 1});
   parts_.graph.SetBatch(batch);
+  const uint32_t look_ahead = std::max(parts_.prefetcher.look_ahead(), observed_ahead_);
   for (uint16_t l = 0; l < parts_.spec.n_layer; ++l) {
     const LayerId layer{l};
     TRY_STATUS(CheckStop());
-    TRY_STATUS(parts_.graph.Attend(layer, batch));  // dense part, router logits
+    TRY_STATUS(parts_.graph.Attend(layer, batch, look_ahead));  // dense part, router logits
     const Routing routing = Route(parts_.spec.router, router_logits(1));  // which experts
-    Observe(layer, routing, Use::kDecode);
+    const std::vector<ExpertId> ahead = RouteAhead(layer, 1, look_ahead);  // and perhaps which next
+    Observe({layer, routing, Use::kDecode, ahead});
+    parts_.prefetcher.RouterSpoke({.layer = layer, .chosen = routing.experts, .ahead = ahead});
     ExpertJobs jobs = GroupByExpert(routing, parts_.spec.router.n_expert);
     ResidentFirst(layer, jobs);  // so that none of them evicts another
     parts_.residency.BeginLayer(layer);
     LeaseStream leases(parts_.residency, KeysOf(layer, jobs), Use::kDecode, Urgency::kDemand);
+    leases.Advance();
+    parts_.prefetcher.LookAhead();  // reads for later layers, behind this layer's own
     TRY_STATUS(parts_.experts.Run(parts_.kernels[l], routing, jobs, rows(),  // what is here first,
                                   leases, nullptr));                         // the rest as it lands
   }

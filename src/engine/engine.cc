@@ -12,6 +12,8 @@
 #include "compute/device.h"
 #include "compute/team.h"
 #include "core/expert_catalog.h"
+#include "decide/predictor.h"
+#include "decide/prefetch_planner.h"
 #include "engine/catalog.h"
 #include "engine/dense_loader.h"
 #include "engine/expert_exec.h"
@@ -23,6 +25,7 @@
 #include "model/read_spec.h"
 #include "model/weights.h"
 #include "residency/lease_stream.h"
+#include "residency/prefetcher.h"
 #include "residency/residency.h"
 #include "store/block_reader.h"
 #include "store/probe.h"
@@ -65,6 +68,8 @@ struct Engine::Impl {
   std::unique_ptr<LayerGraph> graph;
   std::optional<Team> team;
   std::unique_ptr<Residency> residency;
+  std::optional<PrefetchPlanner> planner;
+  std::optional<Prefetcher> prefetcher;
   std::unique_ptr<ExpertExec> experts;
   std::optional<Forward> forward;
 
@@ -72,6 +77,7 @@ struct Engine::Impl {
   uint32_t n_ctx = 0;
   uint32_t chunk = 0;
   uint32_t logits_rows = 1;
+  uint32_t look_ahead = 0;
   uint32_t position = 0;
   std::optional<Token> last_token;
   RunStats stats;
@@ -81,10 +87,15 @@ struct Engine::Impl {
 
   Status Prepare(const EngineOptions& requested);
   Status Allocate();
+  Status PreparePrefetch(const PlannedMemory& planned);
   Status Load();
   Status CheckTokens(std::span<const Token> tokens) const;
   Status RunChunk(std::span<const Token> tokens, uint32_t first, const char* what);
   Status Counted(PhaseStats& phase, size_t n_tokens, const std::function<Status()>& work);
+  void BeginSequence() {
+    residency->BeginSequence();
+    planner->BeginSequence();
+  }
   void Report(const char* what, uint64_t done, uint64_t total) const {
     if (progress) progress(what, done, total);
   }
@@ -101,6 +112,7 @@ Status Engine::Impl::Prepare(const EngineOptions& requested) {
     return Fail(Errc::kInvalidRequest, "a context of 0 tokens holds no prompt; set --ctx");
   chunk = std::clamp(options.chunk, 1U, n_ctx);
   logits_rows = LogitsRows(spec, chunk);
+  look_ahead = std::min(options.prefetch, std::max(spec.n_layer, 1U) - 1);
   TRY(device, CpuDevice::Open(options.threads));
   TRY(kernels, FindLayerKernels(weights, options.own_kernels));
   TRY(const ReaderKind kind, ParseReaderKind(options.reader));
@@ -112,7 +124,11 @@ Status Engine::Impl::Prepare(const EngineOptions& requested) {
 }
 
 Status Engine::Impl::Allocate() {
-  TRY(buffers, StepBuffers::Allocate(spec, chunk, n_ctx, logits_rows));
+  const StepLimits step{.chunk = chunk,
+                        .n_ctx = n_ctx,
+                        .logits_rows = logits_rows,
+                        .look_ahead = look_ahead};
+  TRY(buffers, StepBuffers::Allocate(spec, step));
   TRY(kv, KvCache::Allocate(spec, n_ctx));
   // The graph's worst case is known only once it has been built, which needs tensors with shapes.
   tensors = TensorsByRole(dense, weights);
@@ -121,7 +137,7 @@ Status Engine::Impl::Allocate() {
   TRY(team, Team::Create(*device));
 
   const ExpertExec::Limits limits = ExecLimits(spec, kernels, chunk);
-  const uint64_t work = StepBuffers::BytesFor(spec, chunk, n_ctx, logits_rows) +
+  const uint64_t work = StepBuffers::BytesFor(spec, step) +
                         graph->buffer_bytes() + ExpertExec::BytesFor(limits) +
                         MultiplyScratch(spec, chunk);
   const FixedBytes fixed{.dense = dense.set.bytes(),
@@ -133,13 +149,33 @@ Status Engine::Impl::Allocate() {
   memory = planned.plan;
   TRY(residency,
       Residency::Create(catalog, planned.slots, options.policy, reader->block(), *queue));
+  TRY_STATUS(PreparePrefetch(planned));
   TRY(experts, ExpertExec::Create(*team, *residency, limits));
   forward.emplace(Forward::Parts{.spec = spec,
                                  .graph = *graph,
                                  .buffers = buffers,
                                  .residency = *residency,
+                                 .prefetcher = *prefetcher,
                                  .experts = *experts,
                                  .kernels = kernels});
+  return {};
+}
+
+Status Engine::Impl::PreparePrefetch(const PlannedMemory& planned) {
+  TRY(std::unique_ptr<Predictor> predictor,
+      MakePredictor(look_ahead > 0 ? std::string_view(options.predictor) : "none"));
+  const PredictorShape shape{.layers = spec.n_layer,
+                             .experts = spec.router.n_expert,
+                             .used = spec.router.n_used,
+                             .depth = std::max(look_ahead, 1U)};
+  planner.emplace(std::move(predictor), shape, PrefetchLimits{},
+                  [this](ExpertKey key) { return residency->contains(key); });
+  // A layer's own experts must find room, and what they replace is chosen from enough.
+  const uint64_t fewest = *std::ranges::min_element(planned.slots);
+  const uint64_t own = 2ULL * spec.router.n_used;
+  prefetcher.emplace(*planner, *residency, spec.n_layer,
+                     Prefetcher::Limits{.most_held = fewest > own ? (fewest - own) / 2 : 0,
+                                        .most_fetched = 2});
   return {};
 }
 
@@ -180,8 +216,13 @@ uint32_t Engine::position() const { return impl_->position; }
 const RunStats& Engine::stats() const { return impl_->stats; }
 void Engine::ResetStats() { impl_->stats = {}; }
 void Engine::SetProgress(Progress progress) { impl_->progress = std::move(progress); }
-void Engine::SetRouteObserver(RouteObserver observer) {
-  impl_->forward->SetRouteObserver(std::move(observer));
+void Engine::SetRouteObserver(RouteObserver observer, uint32_t look_ahead) {
+  CHECK(look_ahead <= max_look_ahead());
+  impl_->forward->SetRouteObserver(std::move(observer), look_ahead);
+}
+uint32_t Engine::max_look_ahead() const { return impl_->look_ahead; }
+std::span<const PredictionScore> Engine::prediction_scores() const {
+  return impl_->look_ahead > 0 ? impl_->planner->scores() : std::span<const PredictionScore>();
 }
 void Engine::SetRequestObserver(const SlotTable::Observer& observer) {
   impl_->residency->SetObserver(observer);
@@ -219,7 +260,10 @@ Status Engine::Impl::Counted(PhaseStats& phase, size_t n_tokens,
   const double waited = experts->wait_seconds();
   const Clock::time_point start = Clock::now();
   const Status status = work();
-  if (!status) residency->Settle();
+  if (!status) {
+    prefetcher->Clear();
+    residency->Settle();
+  }
   const ResidencyStats after = residency->stats();
   phase.seconds += SecondsSince(start);
   phase.wait_seconds += experts->wait_seconds() - waited;
@@ -227,6 +271,10 @@ Status Engine::Impl::Counted(PhaseStats& phase, size_t n_tokens,
   phase.hits += after.hits - before.hits;
   phase.misses += after.late + after.misses - before.late - before.misses;
   phase.evictions += after.evictions - before.evictions;
+  phase.guesses += after.guesses - before.guesses;
+  phase.good_guesses += after.good_guesses - before.good_guesses;
+  phase.dropped_guesses += after.dropped - before.dropped;
+  phase.late += after.late - before.late;
   phase.disk_bytes += after.bytes_read - before.bytes_read;
   if (status) phase.tokens += n_tokens;
   return status;
@@ -240,7 +288,7 @@ Status Engine::Impl::RunChunk(std::span<const Token> tokens, uint32_t first, con
 Result<std::span<const float>> Engine::Append(std::span<const Token> tokens) {
   Impl& m = *impl_;
   TRY_STATUS(m.CheckTokens(tokens));
-  if (m.position == 0) m.residency->BeginSequence();
+  if (m.position == 0) m.BeginSequence();
   Status status;
   if (tokens.size() == 1) {
     PhaseStats& decode = m.stats.decode;
@@ -272,7 +320,7 @@ Result<std::span<const float>> Engine::Append(std::span<const Token> tokens) {
 Result<std::vector<float>> Engine::AppendAll(std::span<const Token> tokens) {
   Impl& m = *impl_;
   TRY_STATUS(m.CheckTokens(tokens));
-  if (m.position == 0) m.residency->BeginSequence();
+  if (m.position == 0) m.BeginSequence();
   std::vector<float> logits;
   logits.reserve(tokens.size() * m.spec.n_vocab);
   Status status = m.Counted(m.stats.prefill, tokens.size(), [&]() -> Status {

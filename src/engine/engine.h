@@ -19,6 +19,7 @@
 #include "core/ids.h"
 #include "core/model_spec.h"
 #include "core/routing.h"
+#include "decide/prefetch_planner.h"
 #include "decide/slot_table.h"
 #include "engine/engine_options.h"
 #include "engine/observers.h"
@@ -72,8 +73,12 @@ class Engine {
   // no state but recency. nullopt: the sequence is empty, or the slots do not hold one token's
   // experts.
   Result<std::optional<double>> ProbeComputeSeconds();
-  // Sees every layer's routing, in the engine thread; empty: nobody. For traces.
-  void SetRouteObserver(RouteObserver observer);
+  // Sees every layer's routing, in the engine thread, and what the next `look_ahead` layers'
+  // routers would say; empty: nobody. For traces. REQUIRES: look_ahead <= max_look_ahead().
+  void SetRouteObserver(RouteObserver observer, uint32_t look_ahead = 0);
+  uint32_t max_look_ahead() const;  // as many layers as options.prefetch says, or as there are
+  // By distance, see PredictionScore; empty without prefetch.
+  std::span<const PredictionScore> prediction_scores() const;
   // Sees every request for an expert; for tests that compare with the simulator.
   void SetRequestObserver(const SlotTable::Observer& observer);
   void SetProgress(Progress progress);  // for long prefills; empty: none

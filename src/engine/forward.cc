@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <cstddef>
 
+#include "decide/router.h"
+
 namespace moestro {
 
 Status Forward::CheckStop() const {
@@ -13,6 +15,15 @@ Status Forward::CheckStop() const {
 
 std::span<const float> Forward::router_logits(uint32_t n_tokens) const {
   return {parts_.buffers.router(), size_t{n_tokens} * parts_.spec.router.n_expert};
+}
+
+std::vector<ExpertId> Forward::RouteAhead(LayerId layer, uint32_t n_tokens,
+                                          uint32_t look_ahead) const {
+  const uint32_t layers = std::min(look_ahead, parts_.spec.n_layer - 1 - layer.value);
+  if (layers == 0) return {};
+  const RouterSpec& router = parts_.spec.router;
+  return Route(router, {parts_.buffers.ahead(), size_t{layers} * n_tokens * router.n_expert})
+      .experts;
 }
 
 void Forward::ResidentFirst(LayerId layer, ExpertJobs& jobs) const {

@@ -19,6 +19,7 @@
 #include "engine/expert_jobs.h"
 #include "engine/observers.h"
 #include "graph/layer_graph.h"
+#include "residency/prefetcher.h"
 #include "residency/residency.h"
 
 namespace moestro {
@@ -31,6 +32,7 @@ class Forward {
     LayerGraph& graph;
     StepBuffers& buffers;
     Residency& residency;
+    Prefetcher& prefetcher;
     ExpertExec& experts;
     std::span<const LayerKernels> kernels;
   };
@@ -44,8 +46,12 @@ class Forward {
   Status Prefill(std::span<const Token> tokens, uint32_t first,
                  const std::function<void(uint32_t layers_done)>& layer_done);
 
-  // Called with every layer's routing as soon as it is known; empty: nobody.
-  void SetRouteObserver(RouteObserver observer) { observer_ = std::move(observer); }
+  // Called with every layer's routing as soon as it is known, with what `look_ahead` later routers
+  // would say; empty: nobody. REQUIRES: look_ahead is within the limit of the buffers.
+  void SetRouteObserver(RouteObserver observer, uint32_t look_ahead) {
+    observer_ = std::move(observer);
+    observed_ahead_ = observer_ ? look_ahead : 0;
+  }
 
   void RequestStop() { stop_.store(true); }
   // A stop that nobody was running for is forgotten when the next call begins by clearing it.
@@ -55,8 +61,10 @@ class Forward {
   Status CheckStop() const;
   std::span<const float> router_logits(uint32_t n_tokens) const;
   ExpertRows rows() const;
-  void Observe(LayerId layer, const Routing& routing, Use use) const {
-    if (observer_) observer_(layer, routing, use);
+  // What the routers of the `look_ahead` layers after `layer` choose: [distance - 1][token][K].
+  std::vector<ExpertId> RouteAhead(LayerId layer, uint32_t n_tokens, uint32_t look_ahead) const;
+  void Observe(const SeenRouting& seen) const {
+    if (observer_) observer_(seen);
   }
   // Requests of one layer are made in the order of its jobs: what is there is pinned before what
   // is absent needs slots, and keeps the team busy while that arrives.
@@ -64,6 +72,7 @@ class Forward {
 
   Parts parts_;
   RouteObserver observer_;
+  uint32_t observed_ahead_ = 0;
   std::atomic<bool> stop_{false};
 };
 

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <functional>
+#include <span>
 
 #include "core/ids.h"
 #include "core/routing.h"
@@ -10,7 +11,16 @@
 
 namespace moestro {
 
-// A layer's routing, as soon as it is known; layers in order, a batch of tokens at a time.
-using RouteObserver = std::function<void(LayerId, const Routing&, Use)>;
+// A layer's routing of a batch of tokens.
+struct SeenRouting {
+  LayerId layer;
+  const Routing& routing;
+  Use use;
+  // [distance - 1][token][K]: what the routers of the next layers choose on this layer's input, as
+  // far as the observer asked for it and there are layers.
+  std::span<const ExpertId> ahead;
+};
+// As soon as it is known; layers in order.
+using RouteObserver = std::function<void(const SeenRouting&)>;
 
 }  // namespace moestro

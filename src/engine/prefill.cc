@@ -46,10 +46,11 @@ Status Forward::Prefill(std::span<const Token> tokens, uint32_t first,
   for (uint16_t l = 0; l < parts_.spec.n_layer; ++l) {
     const LayerId layer{l};
     TRY_STATUS(CheckStop());
-    TRY_STATUS(parts_.graph.Attend(layer, batch));
+    TRY_STATUS(parts_.graph.Attend(layer, batch, observed_ahead_));
     const Routing routing = Route(router, router_logits(batch.n_tokens));
     ExpertJobs jobs = GroupByExpert(routing, router.n_expert);
-    Observe(layer, routing, Use::kPrefill);
+    Observe(
+        {layer, routing, Use::kPrefill, RouteAhead(layer, batch.n_tokens, observed_ahead_)});
     ResidentFirst(layer, jobs);
     LeaseStream leases(parts_.residency, KeysOf(layer, jobs), Use::kPrefill, Urgency::kDemand);
     leases.Advance();  // pins what was read ahead before the other leases on it go

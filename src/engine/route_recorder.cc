@@ -10,10 +10,14 @@ namespace moestro {
 
 RouteRecorder::RouteRecorder(Engine& engine, Trace trace)
     : engine_(engine), trace_(std::move(trace)) {
-  engine_.SetRouteObserver([this](LayerId layer, const Routing& routing, Use use) {
-    CHECK(layer.value == seen_.size() % trace_.info().n_layer);
-    seen_.push_back({.use = use, .routing = routing});
-  });
+  engine_.SetRouteObserver(
+      [this](const SeenRouting& seen) {
+        CHECK(seen.layer.value == seen_.size() % trace_.info().n_layer);
+        seen_.push_back({.use = seen.use,
+                         .routing = seen.routing,
+                         .ahead = {seen.ahead.begin(), seen.ahead.end()}});
+      },
+      trace_.info().depth);
 }
 
 RouteRecorder::~RouteRecorder() { engine_.SetRouteObserver({}); }
@@ -37,21 +41,28 @@ Status RouteRecorder::Keep(bool starts_sequence) {
   const size_t layers = trace_.info().n_layer;
   std::vector<ExpertId> experts;
   std::vector<float> weights;
+  std::vector<ExpertId> predicted;
   for (size_t first = 0; first < seen_.size(); first += layers) {
     const uint32_t n_tokens = seen_[first].routing.n_tokens;
     for (uint32_t t = 0; t < n_tokens; ++t) {
       experts.clear();
       weights.clear();
+      predicted.clear();
       for (size_t l = 0; l < layers; ++l) {
         const Routing& routing = seen_[first + l].routing;
         experts.append_range(routing.experts_of(t));
+        const std::span<const ExpertId> ahead = seen_[first + l].ahead;
+        for (size_t at = t; at * routing.n_used < ahead.size(); at += n_tokens) {
+          predicted.append_range(ahead.subspan(at * routing.n_used, routing.n_used));
+        }
         if (trace_.info().has_weights) weights.append_range(routing.weights_of(t));
       }
       const Phase phase = seen_[first].use == Use::kPrefill ? Phase::kPrefill : Phase::kDecode;
       TRY_STATUS(trace_.Add({.phase = phase,
                              .starts_sequence = std::exchange(starts_sequence, false),
                              .experts = experts,
-                             .weights = weights}));
+                             .weights = weights,
+                             .predicted = predicted}));
     }
   }
   return {};

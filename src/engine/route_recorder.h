@@ -17,8 +17,8 @@ namespace moestro {
 
 class RouteRecorder {
  public:
-  // Watches `engine` until it goes, and adds to `trace`, which has the model's shape. The engine
-  // must outlive it.
+  // Watches `engine` until it goes, and adds to `trace`, which has the model's shape and at most
+  // the engine's look-ahead as its depth. The engine must outlive it.
   RouteRecorder(Engine& engine, Trace trace);
   ~RouteRecorder();
   RouteRecorder(const RouteRecorder&) = delete;
@@ -35,6 +35,7 @@ class RouteRecorder {
   struct Seen {
     Use use;
     Routing routing;
+    std::vector<ExpertId> ahead;  // [distance - 1][token][K]
   };
   Status Keep(bool starts_sequence);
 

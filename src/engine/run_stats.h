@@ -13,8 +13,12 @@ struct PhaseStats {
   double wait_seconds = 0.0;  // compute threads had nothing to do but wait for bytes
   uint64_t expert_uses = 0;   // (layer, expert) requests
   uint64_t hits = 0;          // resident when asked
-  uint64_t misses = 0;
+  uint64_t misses = 0;        // not there when asked: absent or still on their way
+  uint64_t late = 0;          // of these, on their way
   uint64_t evictions = 0;
+  uint64_t guesses = 0;          // experts fetched before their router asked
+  uint64_t good_guesses = 0;     // of these, asked for in the end
+  uint64_t dropped_guesses = 0;  // of these, given up before they were read completely
   uint64_t disk_bytes = 0;  // expert bytes read, padding included
 
   double tokens_per_second() const {
@@ -32,6 +36,10 @@ struct PhaseStats {
     v("hits", hits);
     v("misses", misses);
     v("evictions", evictions);
+    v("late", late);
+    v("guesses", guesses);
+    v("good_guesses", good_guesses);
+    v("dropped_guesses", dropped_guesses);
     v("disk_bytes", disk_bytes);
   }
 };

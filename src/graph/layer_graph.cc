@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "graph/layer_graph.h"
 
+#include <ggml-backend.h>
 #include <ggml.h>
 
 #include <algorithm>
@@ -26,34 +27,32 @@ ggml_tensor* RopeFactors(const ModelSpec& spec, const ArchChoices& arch, const M
 
 }  // namespace
 
-StepBuffers::Offsets StepBuffers::Layout(const ModelSpec& spec, uint32_t chunk, uint32_t n_ctx,
-                                         uint32_t logits_rows) {
-  const uint64_t rows = chunk;
+StepBuffers::Offsets StepBuffers::Layout(const ModelSpec& spec, const StepLimits& limits) {
+  const uint64_t rows = limits.chunk;
   const std::array<uint64_t, kRegions> sizes = {
       rows * spec.n_embd * sizeof(float),
       rows * spec.n_embd * sizeof(float),
       spec.n_ff_shared > 0 ? rows * spec.n_embd * sizeof(float) : 0,
       rows * spec.n_embd * sizeof(float),
       rows * spec.router.n_expert * sizeof(float),
-      uint64_t{logits_rows} * spec.n_vocab * sizeof(float),
+      rows * limits.look_ahead * spec.router.n_expert * sizeof(float),
+      uint64_t{limits.logits_rows} * spec.n_vocab * sizeof(float),
       rows * sizeof(int32_t),
       rows * sizeof(int64_t),
-      rows * AlignUp(n_ctx, kCellStep) * sizeof(uint16_t),
+      rows * AlignUp(limits.n_ctx, kCellStep) * sizeof(uint16_t),
   };
   Offsets offsets{};
   for (size_t i = 0; i < kRegions; ++i) offsets[i + 1] = offsets[i] + AlignUp(sizes[i], kAlignment);
   return offsets;
 }
 
-uint64_t StepBuffers::BytesFor(const ModelSpec& spec, uint32_t chunk, uint32_t n_ctx,
-                               uint32_t logits_rows) {
-  return Layout(spec, chunk, n_ctx, logits_rows).back();
+uint64_t StepBuffers::BytesFor(const ModelSpec& spec, const StepLimits& limits) {
+  return Layout(spec, limits).back();
 }
 
-Result<StepBuffers> StepBuffers::Allocate(const ModelSpec& spec, uint32_t chunk, uint32_t n_ctx,
-                                          uint32_t logits_rows) {
+Result<StepBuffers> StepBuffers::Allocate(const ModelSpec& spec, const StepLimits& limits) {
   StepBuffers buffers;
-  buffers.offsets_ = Layout(spec, chunk, n_ctx, logits_rows);
+  buffers.offsets_ = Layout(spec, limits);
   TRY(buffers.buffer_, HostBuffer::Allocate(buffers.offsets_.back()));
   return buffers;
 }
@@ -90,7 +89,7 @@ Status LayerGraph::Reserve(uint32_t chunk, uint32_t logits_rows) {
   TRY_STATUS(arena_.Reserve());
   const uint64_t head = arena_.buffer_bytes();
   const Batch whole{.first = n_ctx_ - std::min(chunk, n_ctx_), .n_tokens = std::min(chunk, n_ctx_)};
-  BuildLayer(LayerId{0}, whole);
+  BuildLayer(LayerId{0}, whole, 0);
   TRY_STATUS(arena_.Reserve());
   CHECK(arena_.buffer_bytes() >= head);  // gallocr never shrinks
   return {};
@@ -124,8 +123,8 @@ void LayerGraph::SetBatch(const Batch& batch) {
   }
 }
 
-Status LayerGraph::Attend(LayerId layer, const Batch& batch) {
-  BuildLayer(layer, batch);
+Status LayerGraph::Attend(LayerId layer, const Batch& batch, uint32_t look_ahead) {
+  BuildLayer(layer, batch, look_ahead);
   return arena_.Run();
 }
 
@@ -146,12 +145,43 @@ ggml_tensor* LayerGraph::Input(ggml_type type, std::array<int64_t, 2> ne,
   return tensor;
 }
 
-void LayerGraph::Output(ggml_tensor* result, StepBuffers::Region region) {
-  buffers_->buffer_.Place(result, buffers_->offsets_[region]);
+void LayerGraph::Output(ggml_tensor* result, StepBuffers::Region region, uint64_t skip_bytes) {
+  buffers_->buffer_.Place(result, buffers_->offsets_[region] + skip_bytes);
   ggml_build_forward_expand(arena_.graph(), result);
 }
 
-void LayerGraph::BuildLayer(LayerId layer, const Batch& batch) {
+// Routers that the loader put next to each other are one matrix.
+bool LayerGraph::is_one_matrix(size_t first, uint32_t layers) const {
+  const ggml_tensor* router = tensors_->layers[first].router;
+  for (size_t i = 1; i < layers; ++i) {
+    const ggml_tensor* next = tensors_->layers[first + i].router;
+    const auto* expected = static_cast<const std::byte*>(router->data) + i * ggml_nbytes(router);
+    if (next->type != router->type || next->data != expected) return false;
+  }
+  return true;
+}
+
+void LayerGraph::BuildLookAhead(LayerId layer, ggml_tensor* ffn_in, uint32_t look_ahead) {
+  const size_t first = layer.value + 1U;
+  const auto layers =
+      static_cast<uint32_t>(std::min<size_t>(look_ahead, tensors_->layers.size() - first));
+  if (layers == 0) return;
+  ggml_context* ctx = arena_.context();
+  ggml_tensor* router = tensors_->layers[first].router;
+  if (ffn_in->ne[1] == 1 && is_one_matrix(first, layers)) {
+    ggml_tensor* stacked =
+        ggml_new_tensor_2d(ctx, router->type, router->ne[0], router->ne[1] * layers);
+    CHECK(ggml_backend_tensor_alloc(router->buffer, stacked, router->data) == GGML_STATUS_SUCCESS);
+    Output(ggml_mul_mat(ctx, stacked, ffn_in), StepBuffers::kAhead);
+    return;
+  }
+  for (uint32_t i = 0; i < layers; ++i) {
+    ggml_tensor* logits = ggml_mul_mat(ctx, tensors_->layers[first + i].router, ffn_in);
+    Output(logits, StepBuffers::kAhead, i * ggml_nbytes(logits));
+  }
+}
+
+void LayerGraph::BuildLayer(LayerId layer, const Batch& batch, uint32_t look_ahead) {
   ggml_context* ctx = arena_.Begin();
   const LayerTensors& w = tensors_->layers[layer.value];
   const int64_t n_tokens = batch.n_tokens;
@@ -175,6 +205,7 @@ void LayerGraph::BuildLayer(LayerId layer, const Batch& batch) {
   ggml_tensor* ffn_in = RmsNorm(ctx, attended, w.ffn_norm, w.ffn_norm_b, spec_->rms_eps);
   Output(ffn_in, StepBuffers::kFfnIn);
   Output(ggml_mul_mat(ctx, w.router, ffn_in), StepBuffers::kRouter);
+  BuildLookAhead(layer, ffn_in, look_ahead);
   if (w.shared_gate != nullptr) Output(SharedExpert(ctx, w, ffn_in), StepBuffers::kShared);
   Output(attended, StepBuffers::kResidual);
 }

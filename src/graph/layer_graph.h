@@ -20,19 +20,26 @@
 
 namespace moestro {
 
+struct StepLimits {
+  uint32_t chunk = 1;        // tokens at once
+  uint32_t n_ctx = 1;        // cells of the KV cache
+  uint32_t logits_rows = 1;  // rows of logits at once
+  uint32_t look_ahead = 0;   // layers whose routers are evaluated ahead of time
+};
+
 // What crosses the border between graphs, for up to `chunk` tokens; rows are tokens.
 class StepBuffers {
  public:
-  static Result<StepBuffers> Allocate(const ModelSpec& spec, uint32_t chunk, uint32_t n_ctx,
-                                      uint32_t logits_rows);
-  static uint64_t BytesFor(const ModelSpec& spec, uint32_t chunk, uint32_t n_ctx,
-                           uint32_t logits_rows);
+  static Result<StepBuffers> Allocate(const ModelSpec& spec, const StepLimits& limits);
+  static uint64_t BytesFor(const ModelSpec& spec, const StepLimits& limits);
 
   float* hidden() const { return At<float>(kHidden); }      // [tokens][n_embd] enters a layer
   float* residual() const { return At<float>(kResidual); }  // [tokens][n_embd] after attention
   float* shared() const { return At<float>(kShared); }      // [tokens][n_embd] of the shared expert
   float* ffn_in() const { return At<float>(kFfnIn); }       // [tokens][n_embd] what experts see
   float* router() const { return At<float>(kRouter); }      // [tokens][n_expert] logits
+  // [look_ahead][tokens][n_expert] logits of the following layers' routers on this layer's input
+  float* ahead() const { return At<float>(kAhead); }
   float* logits() const { return At<float>(kLogits); }      // [logits_rows][n_vocab]
   int32_t* positions() const { return At<int32_t>(kPositions); }
   int64_t* cells() const { return At<int64_t>(kCells); }
@@ -46,6 +53,7 @@ class StepBuffers {
     kShared,
     kFfnIn,
     kRouter,
+    kAhead,
     kLogits,
     kPositions,
     kCells,
@@ -53,8 +61,7 @@ class StepBuffers {
     kRegions
   };
   using Offsets = std::array<uint64_t, kRegions + 1>;
-  static Offsets Layout(const ModelSpec& spec, uint32_t chunk, uint32_t n_ctx,
-                        uint32_t logits_rows);
+  static Offsets Layout(const ModelSpec& spec, const StepLimits& limits);
   template <class T>
   T* At(Region region) const {
     return reinterpret_cast<T*>(buffer_.data() + offsets_[region]);
@@ -98,16 +105,19 @@ class LayerGraph {
   // Positions, cache cells and causal mask of a batch; once per batch, before the first layer.
   void SetBatch(const Batch& batch);
   // hidden -> residual, shared (where the model has a shared expert), ffn_in, router logits; writes
-  // the KV cache.
-  Status Attend(LayerId layer, const Batch& batch);
+  // the KV cache. Also the router logits of the `look_ahead` layers after this one, or of as many
+  // as there are, on this layer's input. REQUIRES: look_ahead is within the buffers' limit.
+  Status Attend(LayerId layer, const Batch& batch, uint32_t look_ahead = 0);
   // Rows [first_row, first_row + n_rows) of hidden -> logits. REQUIRES: n_rows <= logits_rows.
   Status Head(uint32_t first_row, uint32_t n_rows);
 
  private:
   ggml_tensor* Input(ggml_type type, std::array<int64_t, 2> ne, StepBuffers::Region region,
                      uint64_t skip_bytes = 0);
-  void Output(ggml_tensor* result, StepBuffers::Region region);
-  void BuildLayer(LayerId layer, const Batch& batch);
+  void Output(ggml_tensor* result, StepBuffers::Region region, uint64_t skip_bytes = 0);
+  void BuildLayer(LayerId layer, const Batch& batch, uint32_t look_ahead);
+  void BuildLookAhead(LayerId layer, ggml_tensor* ffn_in, uint32_t look_ahead);
+  bool is_one_matrix(size_t first, uint32_t layers) const;
   void BuildHead(uint32_t first_row, uint32_t n_rows);
   int64_t CellsOf(const Batch& batch) const;
 

@@ -35,7 +35,8 @@ Lease::Lease(Lease&& other) noexcept
       pool_(other.pool_),
       slot_(other.slot_),
       key_(other.key_),
-      was_(other.was_) {}
+      was_(other.was_),
+      use_(other.use_) {}
 
 Lease& Lease::operator=(Lease&& other) noexcept {
   std::swap(owner_, other.owner_);
@@ -43,11 +44,12 @@ Lease& Lease::operator=(Lease&& other) noexcept {
   std::swap(slot_, other.slot_);
   std::swap(key_, other.key_);
   std::swap(was_, other.was_);
+  std::swap(use_, other.use_);
   return *this;
 }
 
 Lease::~Lease() {
-  if (owner_ != nullptr) owner_->Unpin(pool_, slot_);
+  if (owner_ != nullptr) owner_->Unpin(*this);
 }
 
 const std::byte* Lease::matrix(Matrix m) const {
@@ -58,6 +60,10 @@ const std::byte* Lease::matrix(Matrix m) const {
 
 bool Lease::landed(Matrix m) const {
   return (owner_->pools_[pool_].slots[slot_.value].landed >> static_cast<unsigned>(m) & 1U) != 0;
+}
+
+bool Lease::is_complete() const {
+  return owner_->pools_[pool_].slots[slot_.value].landed == kAllLanded;
 }
 
 Result<std::unique_ptr<Residency>> Residency::Create(const ExpertCatalog& catalog,
@@ -113,15 +119,28 @@ std::optional<Lease> Residency::TryAcquire(ExpertKey key, Use use, Urgency urgen
   const std::optional<Placement> placed = pool.table->Request(key, use);
   if (!placed) return std::nullopt;
   Slot& slot = pool.slots[placed->slot.value];
-  ++slot.leases;
+  if (use != Use::kGuess) ++slot.wanted;
   if (placed->was == Placement::Was::kAbsent) {
     StartReads(p, placed->slot, key, urgency);
   } else if (placed->was == Placement::Was::kLoading && urgency == Urgency::kDemand) {
-    for (size_t m = 0; m < kMatrices; ++m) {
-      queue_->Promote(Encode({.pool = p, .slot = placed->slot, .matrix = m}));
-    }
+    MakeUrgent(p, placed->slot, key);
   }
-  return Lease(*this, p, placed->slot, key, placed->was);
+  return Lease(*this, p, *placed, key, use);
+}
+
+void Residency::Withdraw(Lease guess) {
+  CHECK(guess.use_ == Use::kGuess);
+  Pool& pool = pools_[guess.pool_];
+  Slot& slot = pool.slots[guess.slot_.value];
+  if (slot.outstanding == 0 || slot.wanted > 0) return;
+  for (size_t m = 0; m < kMatrices; ++m) {
+    if (!queue_->Cancel(Encode({.pool = guess.pool_, .slot = guess.slot_, .matrix = m}))) continue;
+    slot.missing = static_cast<uint8_t>(slot.missing | (1U << m));
+    --slot.outstanding;
+  }
+  if (slot.missing == 0) return;
+  ++dropped_;
+  if (slot.outstanding == 0) Close(pool, guess.slot_);
 }
 
 bool Residency::contains(ExpertKey key) const {
@@ -145,15 +164,33 @@ void Residency::StartReads(uint32_t p, SlotId slot, ExpertKey key, Urgency urgen
   Slot& state = pool.slots[slot.value];
   state.landed = 0;
   state.failed = false;
+  state.missing = 0;
   state.outstanding = kMatrices;
+  for (size_t m = 0; m < kMatrices; ++m) StartRead(p, slot, key, m, urgency);
+}
+
+void Residency::StartRead(uint32_t p, SlotId slot, ExpertKey key, size_t m, Urgency urgency) {
+  Pool& pool = pools_[p];
+  const Extent& from = catalog_->layers[key.layer.value].slices[m][key.expert.value];
+  pool.slots[slot.value].residue[m] = CoveringWindow(from, block_).residue;
+  queue_->Enqueue({.from = from,
+                   .landing = {window(pool, slot, m), pool.capacity[m]},
+                   .tag = Encode({.pool = p, .slot = slot, .matrix = m}),
+                   .urgency = urgency});
+}
+
+// What is under way speculatively goes with the demand reads; what is missing is read after all.
+void Residency::MakeUrgent(uint32_t p, SlotId slot, ExpertKey key) {
+  Slot& state = pools_[p].slots[slot.value];
   for (size_t m = 0; m < kMatrices; ++m) {
-    const Extent& from = catalog_->layers[key.layer.value].slices[m][key.expert.value];
-    state.residue[m] = CoveringWindow(from, block_).residue;
-    queue_->Enqueue({.from = from,
-                     .landing = {window(pool, slot, m), pool.capacity[m]},
-                     .tag = Encode({.pool = p, .slot = slot, .matrix = m}),
-                     .urgency = urgency});
+    if ((state.missing >> m & 1U) != 0) {
+      ++state.outstanding;
+      StartRead(p, slot, key, m, Urgency::kDemand);
+    } else {
+      queue_->Promote(Encode({.pool = p, .slot = slot, .matrix = m}));
+    }
   }
+  state.missing = 0;
 }
 
 void Residency::Pump() {
@@ -173,23 +210,34 @@ void Residency::Finish(const ExtentDone& done) {
   Pool& pool = pools_[tag.pool];
   Slot& slot = pool.slots[tag.slot.value];
   if (done.error) {
-    slot.failed = true;
-    if (slot.leases > 0 && !error_) error_ = done.error;
+    // A guess may fail: whoever wants the expert later reads it again.
+    if (slot.wanted > 0) {
+      slot.failed = true;
+      if (!error_) error_ = done.error;
+    } else {
+      slot.missing = static_cast<uint8_t>(slot.missing | (1U << tag.matrix));
+    }
   } else {
     slot.landed = static_cast<uint8_t>(slot.landed | (1U << tag.matrix));
   }
-  if (--slot.outstanding > 0) return;
-  if (slot.failed) {
-    pool.table->Failed(tag.slot);
+  if (--slot.outstanding == 0) Close(pool, tag.slot);
+}
+
+// Nothing of the slot is under way any more.
+void Residency::Close(Pool& pool, SlotId id) {
+  const Slot& slot = pool.slots[id.value];
+  if (slot.failed || slot.missing != 0) {
+    pool.table->Failed(id);
   } else {
     CHECK(slot.landed == kAllLanded);
-    pool.table->Landed(tag.slot);
+    pool.table->Landed(id);
   }
 }
 
-void Residency::Unpin(uint32_t pool, SlotId slot) {
-  --pools_[pool].slots[slot.value].leases;
-  pools_[pool].table->Unpin(slot);
+void Residency::Unpin(const Lease& lease) {
+  Pool& pool = pools_[lease.pool_];
+  if (lease.use_ != Use::kGuess) --pool.slots[lease.slot_.value].wanted;
+  pool.table->Unpin(lease.slot_);
 }
 
 std::optional<Error> Residency::TakeError() { return std::exchange(error_, std::nullopt); }
@@ -203,7 +251,10 @@ ResidencyStats Residency::stats() const {
     sum.late += s.late;
     sum.misses += s.misses;
     sum.evictions += s.evictions;
+    sum.guesses += s.guesses;
+    sum.good_guesses += s.good_guesses;
   }
+  sum.dropped = dropped_;
   sum.bytes_read = queue_->stats().bytes;
   return sum;
 }

@@ -40,17 +40,24 @@ class Lease {
   // The matrix as it stands in the file; its bytes are there once landed(m).
   const std::byte* matrix(Matrix m) const;
   bool landed(Matrix m) const;
+  bool is_complete() const;  // all matrices have landed
 
  private:
   friend class Residency;
-  Lease(Residency& owner, uint32_t pool, SlotId slot, ExpertKey key, Placement::Was was)
-      : owner_(&owner), pool_(pool), slot_(slot), key_(key), was_(was) {}
+  Lease(Residency& owner, uint32_t pool, const Placement& placed, ExpertKey key, Use use)
+      : owner_(&owner),
+        pool_(pool),
+        slot_(placed.slot),
+        key_(key),
+        was_(placed.was),
+        use_(use) {}
 
   Residency* owner_;
   uint32_t pool_;
   SlotId slot_;
   ExpertKey key_;
   Placement::Was was_;
+  Use use_;
 };
 
 struct ResidencyStats {
@@ -59,6 +66,9 @@ struct ResidencyStats {
   uint64_t late = 0;
   uint64_t misses = 0;
   uint64_t evictions = 0;
+  uint64_t guesses = 0;       // absent experts that guesses asked for
+  uint64_t good_guesses = 0;  // of these, used by decode later on
+  uint64_t dropped = 0;       // of these, given up before they were read completely
   uint64_t bytes_read = 0;  // by the device, padding included
 };
 
@@ -80,6 +90,9 @@ class Residency {
   // is on its way speculatively makes the rest of it urgent. nullopt: every slot of its pool is
   // leased or loading: let leases go or Pump() and ask again.
   std::optional<Lease> TryAcquire(ExpertKey key, Use use, Urgency urgency = Urgency::kDemand);
+  // Gives up a guess (an expert acquired with Use::kGuess) that nobody will use: what the device
+  // has not been asked for yet is not read.
+  void Withdraw(Lease guess);
   bool contains(ExpertKey key) const;
   // Told of every request; for tests that compare with the simulator.
   void SetObserver(const SlotTable::Observer& observer);
@@ -107,7 +120,8 @@ class Residency {
     std::array<uint64_t, kMatrices> residue{};
     uint8_t landed = 0;       // bit per matrix
     uint8_t outstanding = 0;  // reads not finished
-    uint8_t leases = 0;
+    uint8_t wanted = 0;       // leases other than guesses
+    uint8_t missing = 0;      // bit per matrix that nobody reads any more
     bool failed = false;
   };
   struct Pool {
@@ -122,8 +136,11 @@ class Residency {
   Residency(const ExpertCatalog& catalog, uint64_t block, ReadQueue& queue)
       : catalog_(&catalog), block_(block), queue_(&queue) {}
   void StartReads(uint32_t pool, SlotId slot, ExpertKey key, Urgency urgency);
+  void StartRead(uint32_t pool, SlotId slot, ExpertKey key, size_t matrix, Urgency urgency);
+  void MakeUrgent(uint32_t pool, SlotId slot, ExpertKey key);
+  void Close(Pool& pool, SlotId slot);
   void Finish(const ExtentDone& done);
-  void Unpin(uint32_t pool, SlotId slot);
+  void Unpin(const Lease& lease);
   std::byte* window(const Pool& pool, SlotId slot, size_t matrix) const {
     return pool.memory.data() + slot.value * pool.stride + pool.offset[matrix];
   }
@@ -134,6 +151,7 @@ class Residency {
   std::vector<Pool> pools_;
   std::vector<ExtentDone> done_;  // scratch of Pump
   std::optional<Error> error_;
+  uint64_t dropped_ = 0;
 };
 
 }  // namespace moestro

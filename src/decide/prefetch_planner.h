@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: MIT
+// Which experts to fetch before their router has asked for them. Pure; the engine and the simulator
+// drive it alike.
+//
+// It keeps score: of every guess about an absent expert it learns whether the router chose that
+// expert, by distance and by rank (the router's first guess is better than its eighth), whether or
+// not the expert was fetched. Fetching pays only for guesses that are right often enough.
+// Source: HOBBIT's adaptive prefetch (walk on while everything predicted is there).
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "core/ids.h"
+#include "decide/predictor.h"
+
+namespace moestro {
+
+struct PrefetchWish {
+  ExpertKey key;
+  bool is_present = false;  // or under way: it only has to be kept
+};
+
+// How good the predictions of one distance were. An absent expert is one that was not in memory
+// when it was predicted.
+struct PredictionScore {
+  uint64_t asked = 0;      // experts that routers chose
+  uint64_t predicted = 0;  // experts that were predicted for them
+  uint64_t right = 0;      // of these, chosen
+  uint64_t absent = 0;     // predicted and absent
+  uint64_t absent_right = 0;
+
+  double recall() const { return Share(right, asked); }
+  double precision() const { return Share(right, predicted); }
+  double absent_precision() const { return Share(absent_right, absent); }
+
+ private:
+  static double Share(uint64_t part, uint64_t whole) {
+    return whole > 0 ? static_cast<double>(part) / static_cast<double>(whole) : 0.0;
+  }
+};
+
+struct PrefetchLimits {
+  double least_precision = 0.5;  // of guesses that are fetched
+};
+
+class PrefetchPlanner {
+ public:
+  using Presence = std::function<bool(ExpertKey)>;
+  // `is_present`: in memory or on its way there.
+  PrefetchPlanner(std::unique_ptr<Predictor> predictor, const PredictorShape& shape,
+                  PrefetchLimits limits, Presence is_present);
+
+  void BeginSequence() { predictor_->SequenceBegun(); }
+  // For how many layers ahead routers should be evaluated in the token that begins.
+  uint32_t look_ahead() const { return predictor_->wants_ahead() ? shape_.depth : 0; }
+  // A layer's router has chosen. Scores what was predicted of it and predicts later layers.
+  void Observe(const Predictor::Seen& seen);
+  // After Observe(): what the next layers will need, the nearest first. Ends with the first layer
+  // of which something is to be fetched. The span lives until the next call.
+  std::span<const PrefetchWish> Wishes();
+
+  // By distance: [0] is the next layer.
+  std::span<const PredictionScore> scores() const { return scores_; }
+
+ private:
+  struct Guess {
+    ExpertId expert;
+    bool is_present = false;
+  };
+  // Experience with absent experts, decayed.
+  struct Cell {
+    double seen = 2.0;
+    double right = 1.0;
+    double precision() const { return right / seen; }
+    void Learn(bool was_right);
+  };
+
+  std::vector<Guess>& guesses(size_t layer, uint32_t distance) {
+    return guesses_[layer * shape_.depth + distance - 1];
+  }
+  Cell& cell(uint32_t distance, size_t rank) {
+    return cells_[(distance - 1) * shape_.used + rank];
+  }
+  void Score(const Predictor::Seen& seen);
+
+  std::unique_ptr<Predictor> predictor_;
+  PredictorShape shape_;
+  PrefetchLimits limits_;
+  Presence is_present_;
+  std::vector<std::vector<Guess>> guesses_;  // [layer][distance - 1], best first
+  std::vector<Cell> cells_;                  // [distance - 1][rank]
+  std::vector<PredictionScore> scores_;      // [distance - 1]
+  std::vector<PrefetchWish> wishes_;
+  size_t layer_ = 0;  // the last observed
+};
+
+}  // namespace moestro

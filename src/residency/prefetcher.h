@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: MIT
+// Makes a PrefetchPlanner's wishes true: asks for absent experts at low priority, keeps those that
+// are there, and lets go of both when their layer's router has spoken.
+//
+// Thread rule: engine thread only.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "core/ids.h"
+#include "decide/prefetch_planner.h"
+#include "residency/residency.h"
+
+namespace moestro {
+
+class Prefetcher {
+ public:
+  // Both must outlive this. `most_held`: experts kept or on their way at a time, so that a layer's
+  // own experts always find room; `most_fetched`: of these, not there yet.
+  struct Limits {
+    size_t most_held = 0;
+    size_t most_fetched = 0;
+  };
+  Prefetcher(PrefetchPlanner& planner, Residency& residency, uint32_t layers, Limits limits);
+
+  uint32_t look_ahead() const { return planner_->look_ahead(); }
+  // The router of a layer has spoken: what was wrongly expected of this layer is given up, so that
+  // its slots are free for what is wanted. The rest stays pinned until LookAhead().
+  void RouterSpoke(const Predictor::Seen& seen);
+  // After the layer's own experts have been asked for.
+  void LookAhead();
+  // Gives up everything: a token ended early.
+  void Clear();
+
+ private:
+  bool is_held(ExpertKey key) const;
+
+  PrefetchPlanner* planner_;
+  Residency* residency_;
+  Limits limits_;
+  std::vector<std::vector<Lease>> held_;  // [layer]
+  size_t n_held_ = 0;
+  size_t layer_ = 0;
+};
+
+}  // namespace moestro
