@@ -9,7 +9,6 @@
 #include <cstdio>
 #include <format>
 #include <memory>
-#include <random>
 #include <span>
 #include <string>
 #include <vector>
@@ -20,6 +19,7 @@
 #include "base/quantile.h"
 #include "cli/common_flags.h"
 #include "cli/output.h"
+#include "cli/random_tokens.h"
 #include "cli/report.h"
 #include "cli/session.h"
 #include "engine/engine.h"
@@ -38,8 +38,6 @@ struct BenchOptions {
   uint32_t runs = 1;
 };
 
-constexpr uint32_t kDefaultSeed = 1;
-
 struct Measured {
   RunReport report;
   double load_seconds = 0.0;
@@ -47,14 +45,6 @@ struct Measured {
   std::string engine;
   std::string arch;
 };
-
-// The same tokens on every machine: std::uniform_int_distribution would not promise that.
-std::vector<Token> RandomTokens(uint32_t seed, size_t n, uint32_t n_vocab) {
-  std::mt19937_64 random(seed);
-  std::vector<Token> tokens(n);
-  for (Token& token : tokens) token = static_cast<Token>(random() % n_vocab);
-  return tokens;
-}
 
 // Fills the slots, by reading or by evaluating and forgetting other tokens than those measured.
 Status WarmUp(const BenchOptions& options, Engine& engine) {

@@ -9,6 +9,7 @@
 #include <cmath>
 #include <format>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -20,6 +21,7 @@
 #include "cli/output.h"
 #include "cli/report.h"
 #include "decide/policy.h"
+#include "decide/predictor.h"
 #include "sim/replay.h"
 #include "trace/trace_file.h"
 
@@ -47,6 +49,8 @@ struct SimOptions {
   uint64_t bandwidth = 0;
   double compute_ms = 0.0;
   double held_out = 0.0;
+  std::string predictor = "none";
+  std::optional<uint32_t> prefetch;  // 0: predictions inform the policy only
 };
 
 Result<SlotCount> ParseSlotCount(std::string_view text) {
@@ -110,6 +114,9 @@ Result<std::vector<Line>> Measure(const SimOptions& options, const Trace& trace)
                   .expert_bytes = options.expert_bytes,
                   .bandwidth = static_cast<double>(options.bandwidth),
                   .compute_seconds = options.compute_ms / 1e3,
+                  .predictor = options.predictor,
+                  .depth = options.prefetch.value_or(0),
+                  .fetches = options.prefetch != 0U,
                   .count_from = static_cast<size_t>(tokens * (1.0 - options.held_out / 100.0)) *
                                 (options.held_out > 0.0 ? 1U : 0U)}));
       lines.push_back({.policy = policy.name,
@@ -140,10 +147,14 @@ std::string Describe(const Line& line) {
   std::string text = std::format(
       "{:10} {:6} slots ({:.4g} %)  {:6.2f} % hits, {} misses, {} evictions", line.policy,
       line.slots, line.percent, 100.0 * r.hit_rate(), r.misses, r.evictions);
+  if (r.guesses > 0) {
+    text += std::format(", {} guesses, {} good, {} late", r.guesses, r.good_guesses, r.late);
+  }
   if (r.bytes > 0) text += ", " + FormatBytes(r.bytes) + " read";
   if (r.seconds > 0.0) {
-    text += std::format(", {:.2f} tok/s, {:.1f} % of the time waiting", r.tokens_per_second(),
-                        100.0 * r.stall_seconds / r.seconds);
+    text += std::format(", {:.2f} tok/s, {:.1f} % of the time waiting, {:.1f} % of the bound",
+                        r.tokens_per_second(), 100.0 * r.stall_seconds / r.seconds,
+                        100.0 * r.bound_seconds / r.seconds);
   }
   return text + "\n";
 }
@@ -223,6 +234,17 @@ CLI::App* AddSim(CLI::App& app, std::function<int()>& action) {
   sim->add_option("--held-out", options->held_out,
                   "count only this last percentage of the tokens; what is before warms up")
       ->check(CLI::Range(0.0, 99.0));
+  AddParsedFlag(*sim, "--predictor", "NAME", PredictorHelp("none"),
+                [options](const std::string& text) -> Status {
+                  TRY([[maybe_unused]] const auto predictor, MakePredictor(text));
+                  options->predictor = text;
+                  return {};
+                });
+  sim->add_option("--prefetch", options->prefetch,
+                  "layers looked ahead; 0: predictions only inform the policy (default: as many as "
+                  "the trace predicts)")
+      ->type_name("N")
+      ->check(CLI::Range(0U, 8U));
   AddClockFlags(*sim, options);
   sim->add_flag("--json", options->json, "a JSON array");
   sim->callback([options, &action] { action = [options] { return ExitCode(Run(*options)); }; });

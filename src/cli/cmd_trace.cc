@@ -17,6 +17,7 @@
 #include "base/progress.h"
 #include "cli/common_flags.h"
 #include "cli/output.h"
+#include "cli/random_tokens.h"
 #include "cli/report.h"
 #include "cli/session.h"
 #include "cli/text_input.h"
@@ -39,6 +40,7 @@ struct TraceOptions {
   std::string output;
   uint32_t tokens = 0;   // of each text; 0: all
   uint32_t prefill = 0;  // of each sequence
+  uint32_t random = 0;   // tokens to record instead of a text's
   bool summary = false;
 };
 
@@ -64,7 +66,6 @@ Result<Trace> RecordAll(const TraceOptions& options) {
   ProgressBar bar(ProgressBar::Stderr());
   TRY(const std::unique_ptr<Engine> engine,
       Engine::Open(options.input, options.common.engine, ShowOn(bar)));
-  TRY(const Vocab vocab, Vocab::Load(options.input));
   const MemoryPlan& memory = engine->memory();
   TRY(Trace empty,
       Trace::Create({.model = std::filesystem::path(options.input).filename().string(),
@@ -76,6 +77,14 @@ Result<Trace> RecordAll(const TraceOptions& options) {
                      .depth = engine->max_look_ahead(),
                      .has_weights = true}));
   RouteRecorder recorder(*engine, std::move(empty));
+  if (options.random > 0) {
+    const uint32_t n = std::min(options.random, engine->n_ctx());
+    TRY_STATUS(recorder.Record(
+        RandomTokens(options.common.seed.value_or(kDefaultSeed), n, engine->spec().n_vocab),
+        options.prefill));
+  }
+  if (options.texts.empty()) return recorder.trace();
+  TRY(const Vocab vocab, Vocab::Load(options.input));
   for (const std::string& path : options.texts) {
     TRY_STATUS(RecordText(options, path, vocab, *engine, recorder, bar));
   }
@@ -91,7 +100,7 @@ Result<Trace> FindTrace(const TraceOptions& options) {
     return ImportJsonl(*options.jsonl, options.experts);
   }
   if (options.input.empty()) return Fail(Errc::kUsage, "name a model, or a trace for --summary");
-  if (options.texts.empty()) {
+  if (options.texts.empty() && options.random == 0) {
     if (options.summary && options.output.empty()) return ReadTrace(options.input);
     return Fail(Errc::kUsage, "give a text to record: --text FILE");
   }
@@ -129,6 +138,9 @@ CLI::App* AddTrace(CLI::App& app, std::function<int()>& action) {
   trace->add_option("-o,--output", options->output, "the trace")->type_name("FILE");
   trace->add_option("-n,--tokens", options->tokens, "at most this many tokens of each text")
       ->check(CLI::PositiveNumber);
+  trace->add_option("--random", options->random,
+                    "record this many random tokens, for models without a vocabulary")
+      ->type_name("N");
   trace->add_option("--prefill", options->prefill,
                     "tokens at the start of each sequence evaluated at once, as a prompt");
   trace->add_flag("--summary", options->summary,

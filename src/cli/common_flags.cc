@@ -37,8 +37,9 @@ std::string PolicyHelp() {
   return help;
 }
 
-std::string PredictorHelp() {
-  std::string help = "what guesses which experts the next layers need (default: stacked):";
+std::string PredictorHelp(std::string_view standard) {
+  std::string help =
+      std::format("what guesses which experts the next layers need (default: {}):", standard);
   for (const PredictorInfo& predictor : KnownPredictors()) {
     help += std::format("\n{}: {}", predictor.name, predictor.summary);
   }
@@ -83,7 +84,7 @@ void AddCommonFlags(CLI::App& app, CommonOptions& options) {
                   TRY(engine.policy, ParsePolicyChoice(text));
                   return {};
                 });
-  AddParsedFlag(app, "--predictor", "NAME", PredictorHelp(),
+  AddParsedFlag(app, "--predictor", "NAME", PredictorHelp(options.engine.predictor),
                 [&engine](const std::string& text) -> Status {
                   TRY([[maybe_unused]] const auto predictor, MakePredictor(text));
                   engine.predictor = text;

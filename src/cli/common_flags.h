@@ -6,6 +6,7 @@
 #include <functional>
 #include <optional>
 #include <string>
+#include <string_view>
 
 #include "base/result.h"
 #include "engine/engine_options.h"
@@ -29,7 +30,7 @@ void AddCommonFlags(CLI::App& app, CommonOptions& options);
 // Names, ideas and parameters of all policies, for --policy.
 std::string PolicyHelp();
 // The same for --predictor.
-std::string PredictorHelp();
+std::string PredictorHelp(std::string_view standard);
 
 // A flag whose text `parse` takes; its error becomes a usage error.
 void AddParsedFlag(CLI::App& app, const std::string& names, const std::string& type,

@@ -6,6 +6,18 @@
 
 namespace moestro {
 
+namespace {
+
+// Two reads of a matrix are under way for guesses at a time, see ReadQueueOptions.
+constexpr double kCommitted = 2.0 / kMatrices;
+
+}  // namespace
+
+PrefetchLimits LimitsFor(uint64_t slots, uint32_t used) {
+  const uint64_t own = 2 * uint64_t{used};
+  return {.most_held = slots > own ? static_cast<size_t>(slots - own) / 2 : 0};
+}
+
 void PrefetchPlanner::Cell::Learn(bool was_right) {
   constexpr double kKeep = 0.995;  // half of the experience is from the last 140 guesses
   seen = seen * kKeep + 1.0;
@@ -17,10 +29,12 @@ PrefetchPlanner::PrefetchPlanner(std::unique_ptr<Predictor> predictor, const Pre
     : predictor_(std::move(predictor)),
       shape_(shape),
       limits_(limits),
+      control_(shape.layers, kCommitted),
       is_present_(std::move(is_present)),
       guesses_(size_t{shape.layers} * shape.depth),
       cells_(size_t{shape.depth} * shape.used),
-      scores_(shape.depth) {
+      scores_(shape.depth),
+      held_(shape.layers) {
   predictor_->Reset(shape_);
 }
 
@@ -28,6 +42,8 @@ void PrefetchPlanner::Observe(const Predictor::Seen& seen) {
   Score(seen);
   predictor_->Observe(seen);
   layer_ = seen.layer.value;
+  n_held_ -= held_[layer_].size();
+  held_[layer_].clear();
   for (uint32_t d = 1; d <= shape_.depth && layer_ + d < shape_.layers; ++d) {
     std::vector<Guess>& about = guesses(layer_ + d, d);
     about.clear();
@@ -53,27 +69,65 @@ void PrefetchPlanner::Score(const Predictor::Seen& seen) {
       if (about[rank].is_present) continue;
       ++score.absent;
       score.absent_right += was_right;
+      right_ += was_right && is_worth_fetching(d, rank);
       cell(d, rank).Learn(was_right);
     }
     about.clear();
   }
 }
 
-std::span<const PrefetchWish> PrefetchPlanner::Wishes() {
+void PrefetchPlanner::TokenDone(const TokenCost& cost) {
+  control_.TokenDone(cost, static_cast<double>(std::exchange(right_, 0)));
+}
+
+bool PrefetchPlanner::is_worth_fetching(uint32_t distance, size_t rank) {
+  return cell(distance, rank).precision() >= control_.least_precision();
+}
+
+std::span<const ExpertId> PrefetchPlanner::Predicted(uint32_t distance) {
+  predicted_.clear();
+  for (const Guess& guess : guesses(layer_ + distance, distance)) {
+    predicted_.push_back(guess.expert);
+  }
+  return predicted_;
+}
+
+std::span<const PrefetchWish> PrefetchPlanner::Wishes(size_t unfinished) {
   wishes_.clear();
-  bool fetches = false;
-  for (uint32_t d = 1; d <= shape_.depth && layer_ + d < shape_.layers && !fetches; ++d) {
-    const LayerId target{static_cast<uint16_t>(layer_ + d)};
-    const std::vector<Guess>& about = guesses(layer_ + d, d);
-    for (size_t rank = 0; rank < about.size(); ++rank) {
-      const bool is_worth_it = cell(d, rank).precision() >= limits_.least_precision;
-      if (!about[rank].is_present && !is_worth_it) continue;
-      fetches = fetches || !about[rank].is_present;
-      wishes_.push_back({.key = {.layer = target, .expert = about[rank].expert},
-                         .is_present = about[rank].is_present});
-    }
+  const size_t before = unfinished;
+  for (uint32_t d = 1; d <= shape_.depth && layer_ + d < shape_.layers; ++d) {
+    WishFor(d, unfinished);
+    if (unfinished > before) break;
   }
   return wishes_;
+}
+
+void PrefetchPlanner::WishFor(uint32_t distance, size_t& unfinished) {
+  const size_t target = layer_ + distance;
+  const std::vector<Guess>& about = guesses(target, distance);
+  for (size_t rank = 0; rank < about.size() && n_held_ < limits_.most_held; ++rank) {
+    const Guess& guess = about[rank];
+    if (is_held(target, guess.expert)) continue;
+    if (!guess.is_present) {
+      const bool is_worth_it = is_worth_fetching(distance, rank);
+      if (!is_worth_it || unfinished >= limits_.most_unfinished) continue;
+      ++unfinished;
+    }
+    const LayerId layer{static_cast<uint16_t>(target)};
+    wishes_.push_back(
+        {.key = {.layer = layer, .expert = guess.expert}, .is_present = guess.is_present});
+    held_[target].push_back(guess.expert);
+    ++n_held_;
+  }
+}
+
+bool PrefetchPlanner::is_held(size_t layer, ExpertId expert) const {
+  return std::ranges::find(held_[layer], expert) != held_[layer].end();
+}
+
+void PrefetchPlanner::Clear() {
+  for (std::vector<ExpertId>& layer : held_) layer.clear();
+  n_held_ = 0;
 }
 
 }  // namespace moestro

@@ -4,7 +4,8 @@
 //
 // It keeps score: of every guess about an absent expert it learns whether the router chose that
 // expert, by distance and by rank (the router's first guess is better than its eighth), whether or
-// not the expert was fetched. Fetching pays only for guesses that are right often enough.
+// not the expert was fetched. Only guesses that are right often enough are fetched; how often that
+// is depends on the disk (PrefetchControl).
 // Source: HOBBIT's adaptive prefetch (walk on while everything predicted is there).
 #pragma once
 
@@ -16,6 +17,7 @@
 
 #include "core/ids.h"
 #include "decide/predictor.h"
+#include "decide/prefetch_control.h"
 
 namespace moestro {
 
@@ -44,8 +46,13 @@ struct PredictionScore {
 };
 
 struct PrefetchLimits {
-  double least_precision = 0.5;  // of guesses that are fetched
+  size_t most_held = 0;          // experts kept or on their way at a time; a layer's own need room
+  size_t most_unfinished = 2;    // guesses on their way at a time
 };
+
+// With `slots` for experts of which a layer takes `used` at a time: its own always find room, and
+// what they replace is chosen from at least half of the slots.
+PrefetchLimits LimitsFor(uint64_t slots, uint32_t used);
 
 class PrefetchPlanner {
  public:
@@ -56,12 +63,22 @@ class PrefetchPlanner {
 
   void BeginSequence() { predictor_->SequenceBegun(); }
   // For how many layers ahead routers should be evaluated in the token that begins.
-  uint32_t look_ahead() const { return predictor_->wants_ahead() ? shape_.depth : 0; }
-  // A layer's router has chosen. Scores what was predicted of it and predicts later layers.
+  uint32_t look_ahead() const {
+    return predictor_->wants_ahead() && control_.is_on() ? shape_.depth : 0;
+  }
+  // After a token's last layer.
+  void TokenDone(const TokenCost& cost);
+  // A layer's router has chosen. Scores what was predicted of it and predicts later layers. All
+  // wishes about the layer end: right ones have become its own requests, wrong ones are dropped.
   void Observe(const Predictor::Seen& seen);
-  // After Observe(): what the next layers will need, the nearest first. Ends with the first layer
-  // of which something is to be fetched. The span lives until the next call.
-  std::span<const PrefetchWish> Wishes();
+  // What was predicted of the layer `distance` after the one observed.
+  std::span<const ExpertId> Predicted(uint32_t distance);
+  // After Observe(): what the next layers will need and what was not wished for before, the nearest
+  // layer first, ending with the first of which something is to be fetched. `unfinished`: earlier
+  // wishes that are not there yet. The span lives until the next call.
+  std::span<const PrefetchWish> Wishes(size_t unfinished);
+  // Ends all wishes: the token ended early.
+  void Clear();
 
   // By distance: [0] is the next layer.
   std::span<const PredictionScore> scores() const { return scores_; }
@@ -85,17 +102,25 @@ class PrefetchPlanner {
   Cell& cell(uint32_t distance, size_t rank) {
     return cells_[(distance - 1) * shape_.used + rank];
   }
+  bool is_worth_fetching(uint32_t distance, size_t rank);
   void Score(const Predictor::Seen& seen);
+  void WishFor(uint32_t distance, size_t& unfinished);
+  bool is_held(size_t layer, ExpertId expert) const;
 
   std::unique_ptr<Predictor> predictor_;
   PredictorShape shape_;
   PrefetchLimits limits_;
+  PrefetchControl control_;
   Presence is_present_;
   std::vector<std::vector<Guess>> guesses_;  // [layer][distance - 1], best first
   std::vector<Cell> cells_;                  // [distance - 1][rank]
   std::vector<PredictionScore> scores_;      // [distance - 1]
+  std::vector<std::vector<ExpertId>> held_;  // [layer]: wished for
+  size_t n_held_ = 0;
   std::vector<PrefetchWish> wishes_;
-  size_t layer_ = 0;  // the last observed
+  std::vector<ExpertId> predicted_;  // scratch of Predicted()
+  size_t layer_ = 0;      // the last observed
+  uint64_t right_ = 0;    // of this token's guesses about absent experts that were good enough
 };
 
 }  // namespace moestro

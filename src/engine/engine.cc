@@ -168,14 +168,10 @@ Status Engine::Impl::PreparePrefetch(const PlannedMemory& planned) {
                              .experts = spec.router.n_expert,
                              .used = spec.router.n_used,
                              .depth = std::max(look_ahead, 1U)};
-  planner.emplace(std::move(predictor), shape, PrefetchLimits{},
+  planner.emplace(std::move(predictor), shape,
+                  LimitsFor(*std::ranges::min_element(planned.slots), spec.router.n_used),
                   [this](ExpertKey key) { return residency->contains(key); });
-  // A layer's own experts must find room, and what they replace is chosen from enough.
-  const uint64_t fewest = *std::ranges::min_element(planned.slots);
-  const uint64_t own = 2ULL * spec.router.n_used;
-  prefetcher.emplace(*planner, *residency, spec.n_layer,
-                     Prefetcher::Limits{.most_held = fewest > own ? (fewest - own) / 2 : 0,
-                                        .most_fetched = 2});
+  prefetcher.emplace(*planner, *residency, spec.n_layer);
   return {};
 }
 

@@ -6,9 +6,8 @@
 
 namespace moestro {
 
-Prefetcher::Prefetcher(PrefetchPlanner& planner, Residency& residency, uint32_t layers,
-                       Limits limits)
-    : planner_(&planner), residency_(&residency), limits_(limits), held_(layers) {}
+Prefetcher::Prefetcher(PrefetchPlanner& planner, Residency& residency, uint32_t layers)
+    : planner_(&planner), residency_(&residency), held_(layers) {}
 
 void Prefetcher::RouterSpoke(const Predictor::Seen& seen) {
   layer_ = seen.layer.value;
@@ -17,35 +16,22 @@ void Prefetcher::RouterSpoke(const Predictor::Seen& seen) {
     return std::ranges::find(seen.chosen, lease.key().expert) != seen.chosen.end();
   });
   for (Lease& lease : wrong) residency_->Withdraw(std::move(lease));
-  n_held_ -= wrong.size();
   held.erase(wrong.begin(), wrong.end());
   planner_->Observe(seen);
 }
 
 void Prefetcher::LookAhead() {
-  n_held_ -= held_[layer_].size();
   held_[layer_].clear();
-  size_t fetched = 0;
+  size_t unfinished = 0;
   for (const std::vector<Lease>& layer : held_) {
-    fetched += static_cast<size_t>(
+    unfinished += static_cast<size_t>(
         std::ranges::count_if(layer, [](const Lease& lease) { return !lease.is_complete(); }));
   }
-  for (const PrefetchWish& wish : planner_->Wishes()) {
-    if (n_held_ >= limits_.most_held) return;
-    if (is_held(wish.key)) continue;
-    if (!wish.is_present && fetched >= limits_.most_fetched) continue;
+  for (const PrefetchWish& wish : planner_->Wishes(unfinished)) {
     std::optional<Lease> lease =
         residency_->TryAcquire(wish.key, Use::kGuess, Urgency::kSpeculative);
-    if (!lease) return;
-    fetched += wish.is_present ? 0 : 1;
-    held_[wish.key.layer.value].push_back(*std::move(lease));
-    ++n_held_;
+    if (lease) held_[wish.key.layer.value].push_back(*std::move(lease));
   }
-}
-
-bool Prefetcher::is_held(ExpertKey key) const {
-  const std::vector<Lease>& layer = held_[key.layer.value];
-  return std::ranges::any_of(layer, [&](const Lease& lease) { return lease.key() == key; });
 }
 
 void Prefetcher::Clear() {
@@ -53,7 +39,7 @@ void Prefetcher::Clear() {
     for (Lease& lease : layer) residency_->Withdraw(std::move(lease));
     layer.clear();
   }
-  n_held_ = 0;
+  planner_->Clear();
 }
 
 }  // namespace moestro

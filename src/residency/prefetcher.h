@@ -17,13 +17,8 @@ namespace moestro {
 
 class Prefetcher {
  public:
-  // Both must outlive this. `most_held`: experts kept or on their way at a time, so that a layer's
-  // own experts always find room; `most_fetched`: of these, not there yet.
-  struct Limits {
-    size_t most_held = 0;
-    size_t most_fetched = 0;
-  };
-  Prefetcher(PrefetchPlanner& planner, Residency& residency, uint32_t layers, Limits limits);
+  // Both must outlive this.
+  Prefetcher(PrefetchPlanner& planner, Residency& residency, uint32_t layers);
 
   uint32_t look_ahead() const { return planner_->look_ahead(); }
   // The router of a layer has spoken: what was wrongly expected of this layer is given up, so that
@@ -35,13 +30,9 @@ class Prefetcher {
   void Clear();
 
  private:
-  bool is_held(ExpertKey key) const;
-
   PrefetchPlanner* planner_;
   Residency* residency_;
-  Limits limits_;
   std::vector<std::vector<Lease>> held_;  // [layer]
-  size_t n_held_ = 0;
   size_t layer_ = 0;
 };
 
