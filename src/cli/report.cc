@@ -49,7 +49,7 @@ Bound DecodeBound(const RunStats& stats, const Probes& probes) {
   Bound bound;
   bound.compute_seconds = compute * static_cast<double>(stats.decode.tokens);
   if (probes.disk_bandwidth <= 0.0) return bound;
-  bound.disk_seconds = static_cast<double>(stats.decode.disk_bytes) / probes.disk_bandwidth;
+  bound.disk_seconds = static_cast<double>(stats.decode.needed_bytes) / probes.disk_bandwidth;
   for (const uint64_t bytes : stats.decode_bytes) {
     bound.stepwise_seconds += std::max(compute, static_cast<double>(bytes) / probes.disk_bandwidth);
   }
@@ -133,6 +133,7 @@ void AddReport(Json& object, const RunReport& report) {
       .Set("good_guesses", decode.good_guesses)
       .Set("dropped_guesses", decode.dropped_guesses)
       .Set("disk_bytes_decode", decode.disk_bytes)
+      .Set("needed_bytes_decode", decode.needed_bytes)
       .Set("decode_wait_seconds", decode.wait_seconds)
       .Set("disk_bandwidth_probe", report.probes.disk_bandwidth)
       .Set("compute_seconds_per_token", report.probes.compute_seconds_per_token.value_or(0.0))

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -40,6 +41,9 @@ class Policy {
   // The decode's clock. A new sequence; the next layer's requests (layer 0 begins a token).
   virtual void SequenceBegun() {}
   virtual void LayerBegun(LayerId /*layer*/) {}
+  // The experts that `layer`, of those ahead in this token, will probably ask for; after
+  // LayerBegun(). A hint that may be wrong, and that need not come.
+  virtual void Predicted(LayerId /*layer*/, std::span<const ExpertId> /*experts*/) {}
   // `slot` now belongs to `key` and has just been used. REQUIRES: the slot was empty.
   virtual void Inserted(SlotId slot, ExpertKey key) = 0;
   virtual void Touched(SlotId slot) = 0;

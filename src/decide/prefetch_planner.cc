@@ -84,14 +84,6 @@ bool PrefetchPlanner::is_worth_fetching(uint32_t distance, size_t rank) {
   return cell(distance, rank).precision() >= control_.least_precision();
 }
 
-std::span<const ExpertId> PrefetchPlanner::Predicted(uint32_t distance) {
-  predicted_.clear();
-  for (const Guess& guess : guesses(layer_ + distance, distance)) {
-    predicted_.push_back(guess.expert);
-  }
-  return predicted_;
-}
-
 std::span<const PrefetchWish> PrefetchPlanner::Wishes(size_t unfinished) {
   wishes_.clear();
   const size_t before = unfinished;

@@ -71,8 +71,15 @@ class PrefetchPlanner {
   // A layer's router has chosen. Scores what was predicted of it and predicts later layers. All
   // wishes about the layer end: right ones have become its own requests, wrong ones are dropped.
   void Observe(const Predictor::Seen& seen);
-  // What was predicted of the layer `distance` after the one observed.
-  std::span<const ExpertId> Predicted(uint32_t distance);
+  // After Observe(): visit(layer, experts) for what it predicted of each later layer.
+  template <class Visit>
+  void ForEachPrediction(Visit visit) {
+    for (uint32_t d = 1; d <= shape_.depth && layer_ + d < shape_.layers; ++d) {
+      predicted_.clear();
+      for (const Guess& guess : guesses(layer_ + d, d)) predicted_.push_back(guess.expert);
+      if (!predicted_.empty()) visit(LayerId{static_cast<uint16_t>(layer_ + d)}, predicted_);
+    }
+  }
   // After Observe(): what the next layers will need and what was not wished for before, the nearest
   // layer first, ending with the first of which something is to be fetched. `unfinished`: earlier
   // wishes that are not there yet. The span lives until the next call.
@@ -118,7 +125,7 @@ class PrefetchPlanner {
   std::vector<std::vector<ExpertId>> held_;  // [layer]: wished for
   size_t n_held_ = 0;
   std::vector<PrefetchWish> wishes_;
-  std::vector<ExpertId> predicted_;  // scratch of Predicted()
+  std::vector<ExpertId> predicted_;  // scratch
   size_t layer_ = 0;      // the last observed
   uint64_t right_ = 0;    // of this token's guesses about absent experts that were good enough
 };

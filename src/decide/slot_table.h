@@ -18,6 +18,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <span>
 #include <unordered_map>
 #include <utility>
 #include <vector>
@@ -57,6 +58,9 @@ class SlotTable final : private PinView {
   // The decode's clock, for the policy (see policy.h).
   void BeginSequence() { policy_->SequenceBegun(); }
   void BeginLayer(LayerId layer) { policy_->LayerBegun(layer); }
+  void Predict(LayerId layer, std::span<const ExpertId> experts) {
+    policy_->Predicted(layer, experts);
+  }
 
   // Finds or makes a place for `key` and pins it once. An absent key's slot is left loading: the
   // caller fills it and calls Landed() or Failed(). nullopt: every slot is pinned or loading.

@@ -22,14 +22,14 @@ Status Forward::Decode(Token token, uint32_t position) {
   for (uint16_t l = 0; l < parts_.spec.n_layer; ++l) {
     const LayerId layer{l};
     TRY_STATUS(CheckStop());
-    TRY_STATUS(parts_.graph.Attend(layer, batch, look_ahead));  // dense part, router logits
+    TRY_STATUS(Attend(layer, batch, look_ahead));  // dense part, router logits
     const Routing routing = Route(parts_.spec.router, router_logits(1));  // which experts
     const std::vector<ExpertId> ahead = RouteAhead(layer, 1, look_ahead);  // and perhaps which next
     Observe({layer, routing, Use::kDecode, ahead});
+    parts_.residency.BeginLayer(layer);
     parts_.prefetcher.RouterSpoke({.layer = layer, .chosen = routing.experts, .ahead = ahead});
     ExpertJobs jobs = GroupByExpert(routing, parts_.spec.router.n_expert);
     ResidentFirst(layer, jobs);  // so that none of them evicts another
-    parts_.residency.BeginLayer(layer);
     LeaseStream leases(parts_.residency, KeysOf(layer, jobs), Use::kDecode, Urgency::kDemand);
     leases.Advance();
     parts_.prefetcher.LookAhead();  // reads for later layers, behind this layer's own

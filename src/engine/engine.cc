@@ -78,6 +78,7 @@ struct Engine::Impl {
   uint32_t chunk = 0;
   uint32_t logits_rows = 1;
   uint32_t look_ahead = 0;
+  double look_ahead_share = 0.0;  // of the dense part's time that looking ahead takes
   uint32_t position = 0;
   std::optional<Token> last_token;
   RunStats stats;
@@ -90,6 +91,7 @@ struct Engine::Impl {
   Status PreparePrefetch(const PlannedMemory& planned);
   Status Load();
   Status CheckTokens(std::span<const Token> tokens) const;
+  Status Decode(Token token, uint32_t at);
   Status RunChunk(std::span<const Token> tokens, uint32_t first, const char* what);
   Status Counted(PhaseStats& phase, size_t n_tokens, const std::function<Status()>& work);
   void BeginSequence() {
@@ -171,6 +173,10 @@ Status Engine::Impl::PreparePrefetch(const PlannedMemory& planned) {
   planner.emplace(std::move(predictor), shape,
                   LimitsFor(*std::ranges::min_element(planned.slots), spec.router.n_used),
                   [this](ExpertKey key) { return residency->contains(key); });
+  // Both are bound by memory bandwidth, so bytes tell.
+  const double routers = static_cast<double>(look_ahead) * spec.n_layer *
+                         static_cast<double>(weights.layers.front().router->extent.length);
+  look_ahead_share = routers / (routers + static_cast<double>(weights.dense_bytes()));
   prefetcher.emplace(*planner, *residency, spec.n_layer);
   return {};
 }
@@ -272,8 +278,25 @@ Status Engine::Impl::Counted(PhaseStats& phase, size_t n_tokens,
   phase.dropped_guesses += after.dropped - before.dropped;
   phase.late += after.late - before.late;
   phase.disk_bytes += after.bytes_read - before.bytes_read;
+  phase.needed_bytes += after.needed_bytes - before.needed_bytes;
   if (status) phase.tokens += n_tokens;
   return status;
+}
+
+// A decode step, and what it cost for those who decide about prefetch.
+Status Engine::Impl::Decode(Token token, uint32_t at) {
+  const ResidencyStats before = residency->stats();
+  const double dense = forward->dense_seconds();
+  const bool looks_ahead = planner->look_ahead() > 0;
+  const Clock::time_point start = Clock::now();
+  TRY_STATUS(forward->Decode(token, at));
+  const ResidencyStats after = residency->stats();
+  planner->TokenDone({.seconds = SecondsSince(start),
+                      .demand_seconds = after.demand_seconds - before.demand_seconds,
+                      .demand_reads = after.misses + after.late - before.misses - before.late,
+                      .look_ahead_seconds =
+                          looks_ahead ? (forward->dense_seconds() - dense) * look_ahead_share : 0});
+  return {};
 }
 
 Status Engine::Impl::RunChunk(std::span<const Token> tokens, uint32_t first, const char* what) {
@@ -289,10 +312,10 @@ Result<std::span<const float>> Engine::Append(std::span<const Token> tokens) {
   if (tokens.size() == 1) {
     PhaseStats& decode = m.stats.decode;
     const PhaseStats before = decode;
-    status = m.Counted(decode, 1, [&] { return m.forward->Decode(tokens[0], m.position); });
+    status = m.Counted(decode, 1, [&] { return m.Decode(tokens[0], m.position); });
     if (status) {
       m.stats.decode_ms.push_back((decode.seconds - before.seconds) * 1e3);
-      m.stats.decode_bytes.push_back(decode.disk_bytes - before.disk_bytes);
+      m.stats.decode_bytes.push_back(decode.needed_bytes - before.needed_bytes);
     }
   } else {
     status = m.Counted(m.stats.prefill, tokens.size(), [&]() -> Status {
@@ -387,7 +410,7 @@ Result<std::optional<double>> Engine::ProbeComputeSeconds() {
   for (int i = 0; i < kRepeats; ++i) {
     PhaseStats once;
     TRY_STATUS(
-        m.Counted(once, 1, [&] { return m.forward->Decode(*m.last_token, m.position - 1); }));
+        m.Counted(once, 1, [&] { return m.Decode(*m.last_token, m.position - 1); }));
     if (once.misses == 0) best = std::min(best.value_or(once.seconds), once.seconds);
   }
   return best;

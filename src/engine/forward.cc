@@ -2,6 +2,7 @@
 #include "engine/forward.h"
 
 #include <algorithm>
+#include <chrono>
 #include <cstddef>
 
 #include "decide/router.h"
@@ -11,6 +12,14 @@ namespace moestro {
 Status Forward::CheckStop() const {
   if (!stop_.load()) return {};
   return Fail(Errc::kInterrupted, "stopped on request");
+}
+
+Status Forward::Attend(LayerId layer, const Batch& batch, uint32_t look_ahead) {
+  const auto start = std::chrono::steady_clock::now();
+  TRY_STATUS(parts_.graph.Attend(layer, batch, look_ahead));
+  dense_seconds_ +=
+      std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  return {};
 }
 
 std::span<const float> Forward::router_logits(uint32_t n_tokens) const {

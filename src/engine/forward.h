@@ -46,6 +46,9 @@ class Forward {
   Status Prefill(std::span<const Token> tokens, uint32_t first,
                  const std::function<void(uint32_t layers_done)>& layer_done);
 
+  // Seconds of evaluating the layers' dense parts, since creation.
+  double dense_seconds() const { return dense_seconds_; }
+
   // Called with every layer's routing as soon as it is known, with what `look_ahead` later routers
   // would say; empty: nobody. REQUIRES: look_ahead is within the limit of the buffers.
   void SetRouteObserver(RouteObserver observer, uint32_t look_ahead) {
@@ -59,6 +62,7 @@ class Forward {
 
  private:
   Status CheckStop() const;
+  Status Attend(LayerId layer, const Batch& batch, uint32_t look_ahead);
   std::span<const float> router_logits(uint32_t n_tokens) const;
   ExpertRows rows() const;
   // What the routers of the `look_ahead` layers after `layer` choose: [distance - 1][token][K].
@@ -73,6 +77,7 @@ class Forward {
   Parts parts_;
   RouteObserver observer_;
   uint32_t observed_ahead_ = 0;
+  double dense_seconds_ = 0.0;
   std::atomic<bool> stop_{false};
 };
 

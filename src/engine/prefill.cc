@@ -46,7 +46,7 @@ Status Forward::Prefill(std::span<const Token> tokens, uint32_t first,
   for (uint16_t l = 0; l < parts_.spec.n_layer; ++l) {
     const LayerId layer{l};
     TRY_STATUS(CheckStop());
-    TRY_STATUS(parts_.graph.Attend(layer, batch, observed_ahead_));
+    TRY_STATUS(Attend(layer, batch, observed_ahead_));
     const Routing routing = Route(router, router_logits(batch.n_tokens));
     ExpertJobs jobs = GroupByExpert(routing, router.n_expert);
     Observe(

@@ -18,6 +18,9 @@ void Prefetcher::RouterSpoke(const Predictor::Seen& seen) {
   for (Lease& lease : wrong) residency_->Withdraw(std::move(lease));
   held.erase(wrong.begin(), wrong.end());
   planner_->Observe(seen);
+  planner_->ForEachPrediction([this](LayerId layer, std::span<const ExpertId> experts) {
+    residency_->Predict(layer, experts);
+  });
 }
 
 void Prefetcher::LookAhead() {

@@ -119,7 +119,9 @@ std::optional<Lease> Residency::TryAcquire(ExpertKey key, Use use, Urgency urgen
   const std::optional<Placement> placed = pool.table->Request(key, use);
   if (!placed) return std::nullopt;
   Slot& slot = pool.slots[placed->slot.value];
-  if (use != Use::kGuess) ++slot.wanted;
+  if (use != Use::kGuess && slot.wanted++ == 0 && placed->was != Placement::Was::kReady) {
+    BeginDemand();
+  }
   if (placed->was == Placement::Was::kAbsent) {
     StartReads(p, placed->slot, key, urgency);
   } else if (placed->was == Placement::Was::kLoading && urgency == Urgency::kDemand) {
@@ -157,6 +159,10 @@ void Residency::BeginSequence() {
 
 void Residency::BeginLayer(LayerId layer) {
   for (Pool& pool : pools_) pool.table->BeginLayer(layer);
+}
+
+void Residency::Predict(LayerId layer, std::span<const ExpertId> experts) {
+  pools_[catalog_->layers[layer.value].pool].table->Predict(layer, experts);
 }
 
 void Residency::StartReads(uint32_t p, SlotId slot, ExpertKey key, Urgency urgency) {
@@ -220,7 +226,19 @@ void Residency::Finish(const ExtentDone& done) {
   } else {
     slot.landed = static_cast<uint8_t>(slot.landed | (1U << tag.matrix));
   }
-  if (--slot.outstanding == 0) Close(pool, tag.slot);
+  if (--slot.outstanding > 0) return;
+  if (slot.wanted > 0) EndDemand();
+  Close(pool, tag.slot);
+}
+
+void Residency::BeginDemand() {
+  if (demands_++ == 0) demand_since_ = std::chrono::steady_clock::now();
+}
+
+void Residency::EndDemand() {
+  if (--demands_ > 0) return;
+  demand_seconds_ +=
+      std::chrono::duration<double>(std::chrono::steady_clock::now() - demand_since_).count();
 }
 
 // Nothing of the slot is under way any more.
@@ -236,7 +254,8 @@ void Residency::Close(Pool& pool, SlotId id) {
 
 void Residency::Unpin(const Lease& lease) {
   Pool& pool = pools_[lease.pool_];
-  if (lease.use_ != Use::kGuess) --pool.slots[lease.slot_.value].wanted;
+  Slot& slot = pool.slots[lease.slot_.value];
+  if (lease.use_ != Use::kGuess && --slot.wanted == 0 && slot.outstanding > 0) EndDemand();
   pool.table->Unpin(lease.slot_);
 }
 
@@ -244,8 +263,9 @@ std::optional<Error> Residency::TakeError() { return std::exchange(error_, std::
 
 ResidencyStats Residency::stats() const {
   ResidencyStats sum;
-  for (const Pool& pool : pools_) {
-    const TableStats& s = pool.table->stats();
+  for (size_t p = 0; p < pools_.size(); ++p) {
+    const TableStats& s = pools_[p].table->stats();
+    sum.needed_bytes += (s.misses + s.good_guesses) * catalog_->pools[p].expert_bytes();
     sum.requests += s.requests;
     sum.hits += s.hits;
     sum.late += s.late;
@@ -255,6 +275,7 @@ ResidencyStats Residency::stats() const {
     sum.good_guesses += s.good_guesses;
   }
   sum.dropped = dropped_;
+  sum.demand_seconds = demand_seconds_;
   sum.bytes_read = queue_->stats().bytes;
   return sum;
 }

@@ -7,6 +7,7 @@
 #pragma once
 
 #include <array>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -69,6 +70,8 @@ struct ResidencyStats {
   uint64_t guesses = 0;       // absent experts that guesses asked for
   uint64_t good_guesses = 0;  // of these, used by decode later on
   uint64_t dropped = 0;       // of these, given up before they were read completely
+  double demand_seconds = 0.0;  // a read that somebody waited for was under way
+  uint64_t needed_bytes = 0;    // of experts that were wanted and had to be read, wrong guesses not
   uint64_t bytes_read = 0;  // by the device, padding included
 };
 
@@ -99,6 +102,7 @@ class Residency {
   // The decode's clock, for the policies.
   void BeginSequence();
   void BeginLayer(LayerId layer);
+  void Predict(LayerId layer, std::span<const ExpertId> experts);
 
   // Moves reads forward: cheap, never blocks.
   void Pump();
@@ -139,6 +143,8 @@ class Residency {
   void StartRead(uint32_t pool, SlotId slot, ExpertKey key, size_t matrix, Urgency urgency);
   void MakeUrgent(uint32_t pool, SlotId slot, ExpertKey key);
   void Close(Pool& pool, SlotId slot);
+  void BeginDemand();
+  void EndDemand();
   void Finish(const ExtentDone& done);
   void Unpin(const Lease& lease);
   std::byte* window(const Pool& pool, SlotId slot, size_t matrix) const {
@@ -152,6 +158,10 @@ class Residency {
   std::vector<ExtentDone> done_;  // scratch of Pump
   std::optional<Error> error_;
   uint64_t dropped_ = 0;
+  // Slots with reads under way that somebody other than a guess wants, and since when there are.
+  size_t demands_ = 0;
+  std::chrono::steady_clock::time_point demand_since_;
+  double demand_seconds_ = 0.0;
 };
 
 }  // namespace moestro

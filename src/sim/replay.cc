@@ -174,6 +174,9 @@ class Player {
     for (uint32_t d = 1; d <= look_ahead_; ++d) ahead.append_range(trace_.predicted(t, layer, d));
     planner_->Observe(
         {.layer = LayerId{static_cast<uint16_t>(layer)}, .chosen = chosen, .ahead = ahead});
+    planner_->ForEachPrediction([this](LayerId later, std::span<const ExpertId> experts) {
+      table_.Predict(later, experts);
+    });
   }
 
   // When an expert that has just been asked for is there.

@@ -22,6 +22,7 @@ namespace {
 constexpr uint32_t kAges = 10;      // passes since the last use: 0, 1, 2-3, 4-7, ..., never
 constexpr uint32_t kIntervals = 4;  // passes between the last two uses: 1, 2-3, 4-7, more
 constexpr uint32_t kFrequencies = 8;
+constexpr uint32_t kForesight = 4;  // layers ahead of which predictions are taken
 
 class NextUsePolicy final : public RankedPolicy {
  public:
@@ -32,6 +33,26 @@ class NextUsePolicy final : public RankedPolicy {
     if (has_begun_) EndPass(now());
     RankedPolicy::LayerBegun(layer);
     has_begun_ = true;
+    // Whatever is not asked for from now on waits for the next pass, one pass older.
+    RankAsUnused(layer);
+  }
+  void Predicted(LayerId layer, std::span<const ExpertId> experts) override {
+    const uint32_t distance = LayersUntil(layer);
+    if (distance > kForesight) return;
+    Foreseen& foreseen = foreseen_[layer.value];
+    foreseen.distance = distance;
+    foreseen.is_predicted[distance - 1].assign(history_.of(layer).size(), false);
+    for (const ExpertId e : experts) foreseen.is_predicted[distance - 1][e.value] = true;
+    const double mean = Mean(layer);
+    for (const SlotId slot : ranking_.slots_of(layer)) {
+      const ExpertKey key = key_of(slot);
+      const double chance = Chance(history_[key], mean, passes_[layer.value]);
+      const double now =
+          trust_[distance - 1].Update(chance, foreseen.is_predicted[distance - 1][key.expert.value]);
+      // If not now, perhaps in the pass after this one.
+      const double later = chance * distance / (distance + ranking_.layers());
+      ranking_.Set(slot, std::min(chance, now + (1.0 - now) * later));
+    }
   }
   SlotId Victim(const PinView& pins) const override {
     return ranking_.Lowest(
@@ -46,6 +67,38 @@ class NextUsePolicy final : public RankedPolicy {
     bool was_used = false;  // ever
     bool is_used_now = false;
   };
+  // What was said of a layer's next pass, by distance.
+  struct Foreseen {
+    uint32_t distance = 0;  // of the latest word; 0: none
+    std::array<std::vector<bool>, kForesight> is_predicted;
+  };
+  // How far to trust predictions of one distance: experts used and not used, and how many of each
+  // had been predicted. Begins with a weak belief that they are worth something.
+  struct Trust {
+    double used = 20.0;
+    double used_predicted = 10.0;
+    double unused = 20.0;
+    double unused_predicted = 4.0;
+
+    void Learn(bool was_predicted, bool was_used) {
+      double& all = was_used ? used : unused;
+      double& predicted = was_used ? used_predicted : unused_predicted;
+      all += 1.0;
+      predicted += was_predicted ? 1.0 : 0.0;
+      if (all < 4000.0) return;
+      all /= 2.0;
+      predicted /= 2.0;
+    }
+    // Bayes: the chance of a use, given that it was predicted or not.
+    double Update(double chance, bool is_predicted) const {
+      const double hit = used_predicted / used;
+      const double miss = unused_predicted / unused;
+      const double if_used = chance * (is_predicted ? hit : 1.0 - hit);
+      const double if_unused = (1.0 - chance) * (is_predicted ? miss : 1.0 - miss);
+      const double sum = if_used + if_unused;
+      return sum > 0.0 ? if_used / sum : chance;
+    }
+  };
   struct Cell {
     double passes = 0.0;
     double uses = 0.0;
@@ -55,6 +108,8 @@ class NextUsePolicy final : public RankedPolicy {
     history_.Reset(shape.layers, shape.experts);
     passes_.assign(shape.layers, 0.0);
     cells_.fill(Cell{});
+    foreseen_.assign(shape.layers, Foreseen{});
+    trust_.fill(Trust{});
     has_begun_ = false;
   }
   double Used(ExpertKey key) override {
@@ -66,6 +121,7 @@ class NextUsePolicy final : public RankedPolicy {
   void EndPass(LayerId layer) {
     // A table sees only the layers of its pool being used.
     if (!std::ranges::any_of(history_.of(layer), &History::is_used_now)) return;
+    LearnTrust(layer);
     double& passes = passes_[layer.value];
     const double mean_before = Mean(layer);
     passes = passes * keep_ + 1.0;
@@ -84,10 +140,38 @@ class NextUsePolicy final : public RankedPolicy {
       }
       h.is_used_now = false;
     }
+    RankByChance(layer);
+  }
+
+  void RankAsUnused(LayerId layer) {
+    const double mean = Mean(layer) * keep_;
+    const double passes = passes_[layer.value] * keep_ + 1.0;
+    for (const SlotId slot : ranking_.slots_of(layer)) {
+      History history = history_[key_of(slot)];
+      history.weight *= keep_;
+      ++history.age;
+      ranking_.Set(slot, Chance(history, mean, passes));
+    }
+  }
+
+  void RankByChance(LayerId layer) {
     const double mean = Mean(layer);
     for (const SlotId slot : ranking_.slots_of(layer)) {
-      ranking_.Set(slot, Chance(history_[key_of(slot)], mean, passes));
+      ranking_.Set(slot, Chance(history_[key_of(slot)], mean, passes_[layer.value]));
     }
+  }
+
+  void LearnTrust(LayerId layer) {
+    Foreseen& foreseen = foreseen_[layer.value];
+    const auto history = history_.of(layer);
+    for (uint32_t d = 1; d <= kForesight && foreseen.distance > 0; ++d) {
+      std::vector<bool>& is_predicted = foreseen.is_predicted[d - 1];
+      for (size_t e = 0; e < is_predicted.size(); ++e) {
+        trust_[d - 1].Learn(is_predicted[e], history[e].is_used_now);
+      }
+      is_predicted.clear();
+    }
+    foreseen.distance = 0;
   }
 
   double Mean(LayerId layer) {
@@ -118,6 +202,8 @@ class NextUsePolicy final : public RankedPolicy {
   double prior_;  // passes of experience that the frequency counts for
   ExpertTable<History> history_;
   std::vector<double> passes_;  // per layer, decayed like the counts
+  std::vector<Foreseen> foreseen_;  // [layer]
+  std::array<Trust, kForesight> trust_{};
   std::array<Cell, kAges * kIntervals * kFrequencies> cells_{};
   bool has_begun_ = false;
 };
