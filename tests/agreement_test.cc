@@ -39,6 +39,7 @@ TEST_P(Agreement, EngineAndSimulatorDoTheSame) {
   options.ctx = 128;
   options.threads = 2;
   options.policy = {.name = GetParam()};
+  options.predictor = "none";  // what is fetched ahead in time depends on the disk
   options.cache = CacheSize{.percent = 30.0};
   const auto engine = Engine::Open(kDemo, options);
   ASSERT_TRUE(engine) << engine.error().message;

@@ -2,6 +2,7 @@
 // Exact means exact: the same bits whatever the budget, the reader, and what happened to be cached.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstring>
 #include <filesystem>
 #include <memory>
@@ -9,6 +10,7 @@
 #include <vector>
 
 #include "decide/policy.h"
+#include "decide/predictor.h"
 #include "engine/engine.h"
 #include "tests/support/prompts.h"
 #include "tests/support/temp_folder.h"
@@ -24,6 +26,8 @@ constexpr size_t kSteps = 16;
 struct Setting {
   std::string reader = "auto";
   std::string policy = "next-use";
+  std::string predictor = "none";
+  uint32_t prefetch = 0;
   double percent = 100.0;  // of all experts; too little for one token is raised by the caller
   uint32_t chunk = 16;     // part of what is computed, so the same everywhere
 };
@@ -49,6 +53,8 @@ std::unique_ptr<Engine> Open(const std::string& path, const Setting& setting) {
   options.chunk = setting.chunk;
   options.reader = setting.reader;
   options.policy = {.name = setting.policy};
+  options.predictor = setting.predictor;
+  options.prefetch = setting.prefetch;
   options.cache = CacheSize{.percent = setting.percent};
   auto engine = Engine::Open(path, options);
   EXPECT_TRUE(engine.has_value()) << engine.error().message;
@@ -96,6 +102,20 @@ TEST_P(Exactness, SameBitsForEveryBudgetAndReader) {
     const auto engine = Open(path, {.policy = name, .percent = layer / 2});
     ASSERT_NE(engine, nullptr) << name;
     ExpectSameBits(Evaluate(*engine, n_vocab), reference, name);
+  }
+  for (const PredictorInfo& predictor : KnownPredictors()) {
+    for (const uint32_t layers : {1U, 8U}) {
+      const std::string name(predictor.name);
+      const auto engine = Open(
+          path, {.predictor = name, .prefetch = layers, .percent = std::max(layer, 3 * token)});
+      ASSERT_NE(engine, nullptr) << name;
+      ExpectSameBits(Evaluate(*engine, n_vocab), reference, name);
+      engine->Reset();
+      ExpectSameBits(Evaluate(*engine, n_vocab), reference, name + " warm");
+      if (name == "stacked") {
+        EXPECT_GT(engine->stats().decode.guesses, 0U);
+      }
+    }
   }
 }
 

@@ -27,6 +27,8 @@ class Faults : public ::testing::Test {
     options.ctx = 128;
     options.threads = 2;
     options.cache = CacheSize{.percent = 10.0};
+    options.predictor = predictor();
+    options.prefetch = 2;
     options.wrap_reader = [this](std::unique_ptr<BlockReader> inner) {
       auto faulty = std::make_unique<FaultReader>(std::move(inner));
       disk_ = faulty.get();
@@ -38,6 +40,7 @@ class Faults : public ::testing::Test {
     ASSERT_TRUE(engine_->Append(RandomTokens(8, 512, 1)).has_value());
   }
 
+  virtual std::string predictor() const { return "none"; }
   std::vector<float> Step(Token token) {
     const auto logits = engine_->Append({&token, 1});
     if (!logits) return {};

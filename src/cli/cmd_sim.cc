@@ -236,7 +236,9 @@ CLI::App* AddSim(CLI::App& app, std::function<int()>& action) {
       ->check(CLI::Range(0.0, 99.0));
   AddParsedFlag(*sim, "--predictor", "NAME", PredictorHelp("none"),
                 [options](const std::string& text) -> Status {
-                  TRY([[maybe_unused]] const auto predictor, MakePredictor(text));
+                  if (text != "oracle") {
+                    TRY([[maybe_unused]] const auto predictor, MakePredictor(text));
+                  }
                   options->predictor = text;
                   return {};
                 });

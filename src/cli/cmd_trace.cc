@@ -138,8 +138,9 @@ CLI::App* AddTrace(CLI::App& app, std::function<int()>& action) {
   trace->add_option("-o,--output", options->output, "the trace")->type_name("FILE");
   trace->add_option("-n,--tokens", options->tokens, "at most this many tokens of each text")
       ->check(CLI::PositiveNumber);
-  trace->add_option("--random", options->random,
-                    "record this many random tokens, for models without a vocabulary")
+  trace
+      ->add_option("--random", options->random,
+                   "record this many random tokens, for models without a vocabulary")
       ->type_name("N");
   trace->add_option("--prefill", options->prefill,
                     "tokens at the start of each sequence evaluated at once, as a prompt");

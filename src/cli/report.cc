@@ -104,6 +104,23 @@ std::string SummaryText(const RunReport& report) {
   return text;
 }
 
+namespace {
+
+Json AsJson(const std::vector<PredictionScore>& scores) {
+  Json array = Json::Array();
+  for (size_t i = 0; i < scores.size(); ++i) {
+    Json score = Json::Object();
+    score.Set("distance", i + 1)
+        .Set("recall", scores[i].recall())
+        .Set("precision", scores[i].precision())
+        .Set("absent_precision", scores[i].absent_precision());
+    array.Push(std::move(score));
+  }
+  return array;
+}
+
+}  // namespace
+
 void AddReport(Json& object, const RunReport& report) {
   const PhaseStats& prefill = report.stats.prefill;
   const PhaseStats& decode = report.stats.decode;
@@ -132,6 +149,7 @@ void AddReport(Json& object, const RunReport& report) {
       .Set("guesses", decode.guesses)
       .Set("good_guesses", decode.good_guesses)
       .Set("dropped_guesses", decode.dropped_guesses)
+      .Set("predictions", AsJson(report.predictions))
       .Set("disk_bytes_decode", decode.disk_bytes)
       .Set("needed_bytes_decode", decode.needed_bytes)
       .Set("decode_wait_seconds", decode.wait_seconds)

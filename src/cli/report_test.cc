@@ -26,7 +26,14 @@ RunReport Example() {
                          .expert_uses = 400,
                          .hits = 300,
                          .misses = 100,
-                         .disk_bytes = 3 * kGiB};
+                         .late = 12,
+                         .guesses = 40,
+                         .good_guesses = 30,
+                         .dropped_guesses = 6,
+                         .disk_bytes = 3 * kGiB + 500 * kMiB,  // some for nothing
+                         .needed_bytes = 3 * kGiB};
+  report.predictions = {
+      {.asked = 80, .predicted = 80, .right = 60, .absent = 50, .absent_right = 30}};
   report.stats.decode_ms = {200, 200, 200, 200, 200, 200, 200, 200, 200, 200};
   report.probes = {.disk_bandwidth = 2.0 * static_cast<double>(kGiB),
                    .compute_seconds_per_token = 0.1};
@@ -48,7 +55,7 @@ TEST(Bound, IsTheSlowerOfDiskAndProcessor) {
 
 TEST(Bound, HoldsForEveryTokenByItself) {
   RunStats stats;
-  stats.decode = {.tokens = 2, .seconds = 2.0, .disk_bytes = 1000};
+  stats.decode = {.tokens = 2, .seconds = 2.0, .needed_bytes = 1000};
   stats.decode_bytes = {1000, 0};  // a cold token, then a warm one
   const Bound bound =
       DecodeBound(stats, {.disk_bandwidth = 1000.0, .compute_seconds_per_token = 0.25});
@@ -81,7 +88,17 @@ TEST(Report, JsonHasTheNamesThatScriptsReadAndTheirValues) {
   EXPECT_EQ(number("decode_ms_p50"), 200.0);
   EXPECT_EQ(number("decode_ms_p95"), 200.0);
   EXPECT_EQ(number("hit_rate"), 0.75);
-  EXPECT_EQ(number("disk_bytes_decode"), static_cast<double>(3 * kGiB));
+  EXPECT_EQ(number("disk_bytes_decode"), static_cast<double>(3 * kGiB + 500 * kMiB));
+  EXPECT_EQ(number("needed_bytes_decode"), static_cast<double>(3 * kGiB));
+  EXPECT_EQ(number("late"), 12.0);
+  EXPECT_EQ(number("guesses"), 40.0);
+  EXPECT_EQ(number("good_guesses"), 30.0);
+  EXPECT_EQ(number("dropped_guesses"), 6.0);
+  const auto predictions = object.Find("predictions");
+  ASSERT_TRUE(predictions);
+  ASSERT_EQ(predictions->size(), 1U);
+  EXPECT_EQ(predictions->At(0)->Find("recall")->number(), 0.75);
+  EXPECT_EQ(predictions->At(0)->Find("absent_precision")->number(), 0.6);
   EXPECT_EQ(number("disk_bandwidth_probe"), static_cast<double>(2 * kGiB));
   EXPECT_DOUBLE_EQ(number("bound_tps"), 10.0 / 1.5);
   EXPECT_DOUBLE_EQ(number("percent_of_bound"), 75.0);
@@ -90,11 +107,13 @@ TEST(Report, JsonHasTheNamesThatScriptsReadAndTheirValues) {
 TEST(Report, SummarySaysWhatMattersInAFewLines) {
   const std::string text = SummaryText(Example());
   for (const char* part :
-       {"16.0 tok/s", "5.0 tok/s", "75.0 % hits", "11.0 GiB read",
+       {"16.0 tok/s", "5.0 tok/s", "75.0 % hits", "11.5 GiB read",
+        "40 experts ahead of need, 30 of them needed, 6 given up; 12 came late",
+        "1 ahead: 75.0 % recall, 75.0 % precision, 60.0 % of absent experts",
         "set by the disk; 75.0 % reached", "3.0 GiB peak of a budget of 4.0 GiB"}) {
     EXPECT_NE(text.find(part), std::string::npos) << part << "\n" << text;
   }
-  EXPECT_EQ(std::ranges::count(text, '\n'), 5);
+  EXPECT_EQ(std::ranges::count(text, '\n'), 7);
 }
 
 TEST(HashLogits, DependsOnEveryBit) {

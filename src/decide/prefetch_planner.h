@@ -46,8 +46,8 @@ struct PredictionScore {
 };
 
 struct PrefetchLimits {
-  size_t most_held = 0;          // experts kept or on their way at a time; a layer's own need room
-  size_t most_unfinished = 2;    // guesses on their way at a time
+  size_t most_held = 0;        // experts kept or on their way at a time; a layer's own need room
+  size_t most_unfinished = 2;  // guesses on their way at a time
 };
 
 // With `slots` for experts of which a layer takes `used` at a time: its own always find room, and
@@ -106,9 +106,7 @@ class PrefetchPlanner {
   std::vector<Guess>& guesses(size_t layer, uint32_t distance) {
     return guesses_[layer * shape_.depth + distance - 1];
   }
-  Cell& cell(uint32_t distance, size_t rank) {
-    return cells_[(distance - 1) * shape_.used + rank];
-  }
+  Cell& cell(uint32_t distance, size_t rank) { return cells_[(distance - 1) * shape_.used + rank]; }
   bool is_worth_fetching(uint32_t distance, size_t rank);
   void Score(const Predictor::Seen& seen);
   void WishFor(uint32_t distance, size_t& unfinished);
@@ -126,8 +124,8 @@ class PrefetchPlanner {
   size_t n_held_ = 0;
   std::vector<PrefetchWish> wishes_;
   std::vector<ExpertId> predicted_;  // scratch
-  size_t layer_ = 0;      // the last observed
-  uint64_t right_ = 0;    // of this token's guesses about absent experts that were good enough
+  size_t layer_ = 0;                 // the last observed
+  uint64_t right_ = 0;  // of this token's guesses about absent experts that were good enough
 };
 
 }  // namespace moestro

@@ -23,7 +23,7 @@ Status Forward::Decode(Token token, uint32_t position) {
     const LayerId layer{l};
     TRY_STATUS(CheckStop());
     TRY_STATUS(Attend(layer, batch, look_ahead));  // dense part, router logits
-    const Routing routing = Route(parts_.spec.router, router_logits(1));  // which experts
+    const Routing routing = Route(parts_.spec.router, router_logits(1));   // which experts
     const std::vector<ExpertId> ahead = RouteAhead(layer, 1, look_ahead);  // and perhaps which next
     Observe({layer, routing, Use::kDecode, ahead});
     parts_.residency.BeginLayer(layer);

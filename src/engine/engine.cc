@@ -126,10 +126,8 @@ Status Engine::Impl::Prepare(const EngineOptions& requested) {
 }
 
 Status Engine::Impl::Allocate() {
-  const StepLimits step{.chunk = chunk,
-                        .n_ctx = n_ctx,
-                        .logits_rows = logits_rows,
-                        .look_ahead = look_ahead};
+  const StepLimits step{
+      .chunk = chunk, .n_ctx = n_ctx, .logits_rows = logits_rows, .look_ahead = look_ahead};
   TRY(buffers, StepBuffers::Allocate(spec, step));
   TRY(kv, KvCache::Allocate(spec, n_ctx));
   // The graph's worst case is known only once it has been built, which needs tensors with shapes.
@@ -139,9 +137,8 @@ Status Engine::Impl::Allocate() {
   TRY(team, Team::Create(*device));
 
   const ExpertExec::Limits limits = ExecLimits(spec, kernels, chunk);
-  const uint64_t work = StepBuffers::BytesFor(spec, step) +
-                        graph->buffer_bytes() + ExpertExec::BytesFor(limits) +
-                        MultiplyScratch(spec, chunk);
+  const uint64_t work = StepBuffers::BytesFor(spec, step) + graph->buffer_bytes() +
+                        ExpertExec::BytesFor(limits) + MultiplyScratch(spec, chunk);
   const FixedBytes fixed{.dense = dense.set.bytes(),
                          .kv = KvCache::BytesFor(spec, n_ctx),
                          .work = work,
@@ -409,8 +406,7 @@ Result<std::optional<double>> Engine::ProbeComputeSeconds() {
   std::optional<double> best;
   for (int i = 0; i < kRepeats; ++i) {
     PhaseStats once;
-    TRY_STATUS(
-        m.Counted(once, 1, [&] { return m.Decode(*m.last_token, m.position - 1); }));
+    TRY_STATUS(m.Counted(once, 1, [&] { return m.Decode(*m.last_token, m.position - 1); }));
     if (once.misses == 0) best = std::min(best.value_or(once.seconds), once.seconds);
   }
   return best;

@@ -22,16 +22,16 @@ struct CacheSize {
 Result<CacheSize> ParseCacheSize(const std::string& text);  // "2G", "25%"; kUsage otherwise
 
 struct EngineOptions {
-  uint64_t ram_bytes = 0;          // peak of the whole process; 0: what is free, less a margin
-  std::optional<CacheSize> cache;  // fixes the expert slots; then ram_bytes is only a check
-  uint32_t threads = 0;            // 0: physical cores
-  uint32_t ctx = 4096;             // capped at the model's training context
-  uint32_t chunk = 512;            // most tokens per prefill chunk
-  std::string reader = "auto";     // auto, uring, pread
-  PolicyChoice policy = {};        // who leaves a slot
+  uint64_t ram_bytes = 0;             // peak of the whole process; 0: what is free, less a margin
+  std::optional<CacheSize> cache;     // fixes the expert slots; then ram_bytes is only a check
+  uint32_t threads = 0;               // 0: physical cores
+  uint32_t ctx = 4096;                // capped at the model's training context
+  uint32_t chunk = 512;               // most tokens per prefill chunk
+  std::string reader = "auto";        // auto, uring, pread
+  PolicyChoice policy = {};           // who leaves a slot
   std::string predictor = "stacked";  // what later layers will need, see KnownPredictors()
   uint32_t prefetch = 1;              // layers looked ahead; 0: no prefetch
-  bool own_kernels = true;         // false: ggml's vec_dot for experts (comparison)
+  bool own_kernels = true;            // false: ggml's vec_dot for experts (comparison)
   // Tests put a faulty disk between the engine and its files; empty: none.
   std::function<std::unique_ptr<BlockReader>(std::unique_ptr<BlockReader>)> wrap_reader = {};
   bool repack = true;  // dense weights in ggml's repacked layouts where it has them

@@ -17,8 +17,7 @@ Status Forward::CheckStop() const {
 Status Forward::Attend(LayerId layer, const Batch& batch, uint32_t look_ahead) {
   const auto start = std::chrono::steady_clock::now();
   TRY_STATUS(parts_.graph.Attend(layer, batch, look_ahead));
-  dense_seconds_ +=
-      std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  dense_seconds_ += std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   return {};
 }
 

@@ -49,8 +49,7 @@ Status Forward::Prefill(std::span<const Token> tokens, uint32_t first,
     TRY_STATUS(Attend(layer, batch, observed_ahead_));
     const Routing routing = Route(router, router_logits(batch.n_tokens));
     ExpertJobs jobs = GroupByExpert(routing, router.n_expert);
-    Observe(
-        {layer, routing, Use::kPrefill, RouteAhead(layer, batch.n_tokens, observed_ahead_)});
+    Observe({layer, routing, Use::kPrefill, RouteAhead(layer, batch.n_tokens, observed_ahead_)});
     ResidentFirst(layer, jobs);
     LeaseStream leases(parts_.residency, KeysOf(layer, jobs), Use::kPrefill, Urgency::kDemand);
     leases.Advance();  // pins what was read ahead before the other leases on it go

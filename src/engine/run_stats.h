@@ -19,8 +19,8 @@ struct PhaseStats {
   uint64_t guesses = 0;          // experts fetched before their router asked
   uint64_t good_guesses = 0;     // of these, asked for in the end
   uint64_t dropped_guesses = 0;  // of these, given up before they were read completely
-  uint64_t disk_bytes = 0;    // expert bytes read, padding included
-  uint64_t needed_bytes = 0;  // of experts that were used and had to be read
+  uint64_t disk_bytes = 0;       // expert bytes read, padding included
+  uint64_t needed_bytes = 0;     // of experts that were used and had to be read
 
   double tokens_per_second() const {
     return seconds > 0 ? static_cast<double>(tokens) / seconds : 0;

@@ -40,7 +40,7 @@ class StepBuffers {
   float* router() const { return At<float>(kRouter); }      // [tokens][n_expert] logits
   // [look_ahead][tokens][n_expert] logits of the following layers' routers on this layer's input
   float* ahead() const { return At<float>(kAhead); }
-  float* logits() const { return At<float>(kLogits); }      // [logits_rows][n_vocab]
+  float* logits() const { return At<float>(kLogits); }  // [logits_rows][n_vocab]
   int32_t* positions() const { return At<int32_t>(kPositions); }
   int64_t* cells() const { return At<int64_t>(kCells); }
   uint16_t* mask() const { return At<uint16_t>(kMask); }  // F16 [tokens][n_kv]

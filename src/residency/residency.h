@@ -46,12 +46,7 @@ class Lease {
  private:
   friend class Residency;
   Lease(Residency& owner, uint32_t pool, const Placement& placed, ExpertKey key, Use use)
-      : owner_(&owner),
-        pool_(pool),
-        slot_(placed.slot),
-        key_(key),
-        was_(placed.was),
-        use_(use) {}
+      : owner_(&owner), pool_(pool), slot_(placed.slot), key_(key), was_(placed.was), use_(use) {}
 
   Residency* owner_;
   uint32_t pool_;
@@ -67,12 +62,12 @@ struct ResidencyStats {
   uint64_t late = 0;
   uint64_t misses = 0;
   uint64_t evictions = 0;
-  uint64_t guesses = 0;       // absent experts that guesses asked for
-  uint64_t good_guesses = 0;  // of these, used by decode later on
-  uint64_t dropped = 0;       // of these, given up before they were read completely
+  uint64_t guesses = 0;         // absent experts that guesses asked for
+  uint64_t good_guesses = 0;    // of these, used by decode later on
+  uint64_t dropped = 0;         // of these, given up before they were read completely
   double demand_seconds = 0.0;  // a read that somebody waited for was under way
   uint64_t needed_bytes = 0;    // of experts that were wanted and had to be read, wrong guesses not
-  uint64_t bytes_read = 0;  // by the device, padding included
+  uint64_t bytes_read = 0;      // by the device, padding included
 };
 
 class Residency {

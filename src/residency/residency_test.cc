@@ -213,5 +213,78 @@ TEST_F(ResidencyTest, AStreamTakesMoreExpertsThanThereAreSlots) {
   EXPECT_TRUE(stream.all_taken());
 }
 
+TEST_F(ResidencyTest, AWithdrawnGuessIsNotReadAndItsSlotIsFree) {
+  Create(1);
+  auto guess = residency_->TryAcquire(Key(1, 0), Use::kGuess, Urgency::kSpeculative);
+  ASSERT_TRUE(guess.has_value());
+  residency_->Withdraw(*std::move(guess));
+  EXPECT_EQ(residency_->stats().dropped, 1U);
+  EXPECT_FALSE(residency_->contains(Key(1, 0)));
+  EXPECT_EQ(reader_->waiting(), 0U);
+  EXPECT_TRUE(residency_->TryAcquire(Key(0, 0), Use::kDecode).has_value());
+}
+
+// The device has its first reads already: they go on, the slot waits for them, and whoever wants
+// the expert after all gets all of its bytes.
+TEST_F(ResidencyTest, AGuessGivenUpHalfwayIsReadToItsEndOnDemand) {
+  Create(1);
+  auto guess = residency_->TryAcquire(Key(1, 0), Use::kGuess, Urgency::kSpeculative);
+  residency_->Pump();
+  EXPECT_EQ(reader_->waiting(), 2U);  // no more than max_speculative
+  residency_->Withdraw(*std::move(guess));
+  EXPECT_FALSE(residency_->TryAcquire(Key(0, 0), Use::kDecode).has_value());
+  const auto wanted = residency_->TryAcquire(Key(1, 0), Use::kDecode);
+  ASSERT_TRUE(wanted.has_value());
+  residency_->Drain();
+  EXPECT_TRUE(AllLanded(*wanted));
+  ExpectBytes(*wanted);
+  EXPECT_EQ(residency_->stats().good_guesses, 1U);
+}
+
+TEST_F(ResidencyTest, AGuessGivenUpHalfwayFreesItsSlotWhenItsReadsAreDone) {
+  Create(1);
+  auto guess = residency_->TryAcquire(Key(1, 0), Use::kGuess, Urgency::kSpeculative);
+  residency_->Pump();
+  residency_->Withdraw(*std::move(guess));
+  residency_->Drain();
+  EXPECT_FALSE(residency_->contains(Key(1, 0)));
+  const auto other = residency_->TryAcquire(Key(0, 0), Use::kDecode);
+  ASSERT_TRUE(other.has_value());
+  residency_->Drain();
+  ExpectBytes(*other);
+}
+
+TEST_F(ResidencyTest, AFailedGuessIsNobodysErrorUntilTheExpertIsWanted) {
+  Create(2);
+  reader_->FailFrom(0);
+  const auto guess = residency_->TryAcquire(Key(1, 0), Use::kGuess, Urgency::kSpeculative);
+  residency_->Drain();
+  EXPECT_FALSE(residency_->TakeError().has_value());
+  const auto wanted = residency_->TryAcquire(Key(1, 0), Use::kDecode);
+  ASSERT_TRUE(wanted.has_value());
+  EXPECT_EQ(wanted->was(), Placement::Was::kAbsent);
+  residency_->Drain();
+  EXPECT_TRUE(residency_->TakeError().has_value());
+}
+
+// Some of its reads have failed while others are under way when the expert is wanted.
+TEST_F(ResidencyTest, AGuessThatFailedInPartIsReadAgainOnDemand) {
+  Create(1);
+  const auto guess = residency_->TryAcquire(Key(1, 0), Use::kGuess, Urgency::kSpeculative);
+  residency_->Pump();
+  reader_->FailFrom(0);
+  reader_->Release(1);
+  residency_->Pump();  // fails, and is tried again
+  reader_->Release(2);
+  residency_->Pump();  // fails for good
+  reader_->FailFrom(~uint64_t{0});
+  const auto wanted = residency_->TryAcquire(Key(1, 0), Use::kDecode);
+  ASSERT_TRUE(wanted.has_value());
+  residency_->Drain();
+  EXPECT_FALSE(residency_->TakeError().has_value());
+  EXPECT_TRUE(AllLanded(*wanted));
+  ExpectBytes(*wanted);
+}
+
 }  // namespace
 }  // namespace moestro

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // A pretend disk and processor with a virtual clock. The disk reads one part (a matrix of an
-// expert) after another; the processor hands out up to kInFlight parts of what is not urgent, but none while it
-// computes the dense part of a layer, as the engine does.
+// expert) after another; the processor hands out up to kInFlight parts of what is not urgent, but
+// none while it computes the dense part of a layer, as the engine does.
 #pragma once
 
 #include <algorithm>

@@ -12,13 +12,15 @@
 #include "decide/predictor.h"
 #include "sim/belady.h"
 #include "sim/machine.h"
+#include "sim/oracle.h"
 
 namespace moestro {
 namespace {
 
 Machine::Speeds SpeedsOf(const ReplayOptions& options, const TraceInfo& info, uint64_t bytes) {
   const double expert_seconds = options.compute_seconds * options.expert_share;
-  const double read = options.bandwidth > 0.0 ? static_cast<double>(bytes) / options.bandwidth : 0.0;
+  const double read =
+      options.bandwidth > 0.0 ? static_cast<double>(bytes) / options.bandwidth : 0.0;
   return {.dense = (options.compute_seconds - expert_seconds) / info.n_layer,
           .expert = expert_seconds / info.n_layer / info.n_used,
           .part = read / kMatrices};
@@ -48,10 +50,8 @@ class Player {
   }
 
   ReplayResult Play(std::unique_ptr<Predictor> predictor) {
-    const PredictorShape shape{.layers = info_.n_layer,
-                               .experts = info_.n_expert,
-                               .used = info_.n_used,
-                               .depth = depth()};
+    const PredictorShape shape{
+        .layers = info_.n_layer, .experts = info_.n_expert, .used = info_.n_used, .depth = depth()};
     PrefetchPlanner planner(std::move(predictor), shape, LimitsFor(table_.slots(), info_.n_used),
                             [this](ExpertKey key) { return table_.contains(key); });
     planner_ = &planner;
@@ -205,8 +205,9 @@ class Player {
 
   void LookAhead() {
     if (!options_.fetches) return;
-    const auto unfinished = std::ranges::count_if(
-        guesses_, [this](const Guess& g) { return g.parts_left > 0 || g.arrives > machine_.now(); });
+    const auto unfinished = std::ranges::count_if(guesses_, [this](const Guess& g) {
+      return g.parts_left > 0 || g.arrives > machine_.now();
+    });
     for (const PrefetchWish& wish : planner_->Wishes(static_cast<size_t>(unfinished))) {
       const std::optional<Placement> placed = table_.Request(wish.key, Use::kGuess);
       if (!placed) continue;
@@ -270,7 +271,12 @@ Result<ReplayResult> Replay(const Trace& trace, const ReplayOptions& options) {
   } else {
     TRY(policy, MakePolicy(options.policy));
   }
-  TRY(std::unique_ptr<Predictor> predictor, MakePredictor(options.predictor));
+  std::unique_ptr<Predictor> predictor;
+  if (options.predictor == "oracle") {
+    predictor = std::make_unique<OraclePredictor>(trace);
+  } else {
+    TRY(predictor, MakePredictor(options.predictor));
+  }
   const bool needs_more = options.depth > info.depth || info.depth == 0;
   if (predictor->wants_ahead() && needs_more) {
     return Fail(Errc::kUsage,

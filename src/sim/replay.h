@@ -28,7 +28,7 @@ struct ReplayOptions {
   double compute_seconds = 0.0;       // one token with all experts resident
   double expert_share = 0.6;          // of compute_seconds
   size_t prefill_chunk = 512;         // tokens whose experts are read once
-  std::string predictor = "none";     // see KnownPredictors(); "stacked" needs a trace with depth
+  std::string predictor = "none";     // or "oracle", which is always right; "stacked" needs depth
   uint32_t depth = 0;                 // layers looked ahead; 0: as many as the trace predicts, or 1
   bool fetches = true;                // false: predictions inform the policy only
   size_t count_from = 0;              // tokens before this one warm up and are not counted
@@ -41,13 +41,13 @@ struct ReplayResult {
   uint64_t hits = 0;
   uint64_t misses = 0;
   uint64_t evictions = 0;
-  uint64_t late = 0;            // of the misses, on their way when asked for
-  uint64_t guesses = 0;         // absent experts asked for before their router did
-  uint64_t good_guesses = 0;    // of these, used
+  uint64_t late = 0;          // of the misses, on their way when asked for
+  uint64_t guesses = 0;       // absent experts asked for before their router did
+  uint64_t good_guesses = 0;  // of these, used
   std::vector<PredictionScore> predictions = {};  // by distance, over the whole trace
-  uint64_t bytes = 0;          // read by decode
-  double seconds = 0.0;        // of decode, virtual
-  double stall_seconds = 0.0;  // of these, waiting for the disk
+  uint64_t bytes = 0;                             // read by decode
+  double seconds = 0.0;                           // of decode, virtual
+  double stall_seconds = 0.0;                     // of these, waiting for the disk
   // No token is faster than the reading of what it needed and did not find, nor than its
   // computation; the sum over tokens.
   double bound_seconds = 0.0;

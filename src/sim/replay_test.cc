@@ -152,5 +152,84 @@ TEST(Replay, TooFewSlotsAndUnknownPoliciesAreRefused) {
   EXPECT_FALSE(Replay(trace, {.slots = 8, .policy = {.name = "best"}}));
 }
 
+// A trace whose routers, asked one or two layers ahead, are right about two of three experts.
+Trace PredictedTrace(size_t tokens) {
+  const Trace plain = RandomTrace(5, tokens);
+  TraceInfo info = plain.info();
+  info.depth = 2;
+  Trace trace = Empty(info);
+  for (size_t t = 0; t < tokens; ++t) {
+    std::vector<ExpertId> experts;
+    std::vector<ExpertId> predicted;
+    for (size_t l = 0; l < info.n_layer; ++l) {
+      experts.append_range(plain.experts(t, l));
+      for (size_t d = 1; d <= info.depth && l + d < info.n_layer; ++d) {
+        std::vector<ExpertId> row(plain.experts(t, l + d).begin(), plain.experts(t, l + d).end());
+        ExpertId& wrong = row[(t + l) % row.size()];
+        while (std::ranges::contains(plain.experts(t, l + d), wrong)) {
+          wrong.value = static_cast<uint16_t>((wrong.value + 1) % info.n_expert);
+        }
+        predicted.append_range(row);
+      }
+    }
+    EXPECT_TRUE(trace.Add({.phase = Phase::kDecode,
+                           .starts_sequence = t == 0,
+                           .experts = experts,
+                           .predicted = predicted}));
+  }
+  return trace;
+}
+
+ReplayResult Predict(const Trace& trace, const std::string& predictor, double bandwidth) {
+  const auto result = Replay(
+      trace,
+      {.slots = 30, .bandwidth = bandwidth, .compute_seconds = 0.040, .predictor = predictor});
+  EXPECT_TRUE(result) << result.error().message;
+  return result.value_or(ReplayResult{});
+}
+
+TEST(Replay, PredictionsShortenTheWaitAndTheOracleMost) {
+  const Trace trace = PredictedTrace(300);
+  constexpr double kBandwidth = 1e6;  // an expert in 1 ms, a layer in 10 ms
+  const ReplayResult none = Predict(trace, "none", kBandwidth);
+  const ReplayResult stacked = Predict(trace, "stacked", kBandwidth);
+  const ReplayResult oracle = Predict(trace, "oracle", kBandwidth);
+  EXPECT_EQ(none.guesses, 0U);
+  EXPECT_LT(stacked.seconds, none.seconds);
+  EXPECT_LT(oracle.seconds, stacked.seconds);
+  EXPECT_GE(oracle.seconds, oracle.bound_seconds);
+  EXPECT_EQ(oracle.guesses, oracle.good_guesses);
+  EXPECT_GT(stacked.guesses, stacked.good_guesses);
+  // Two of three, at both distances.
+  ASSERT_EQ(stacked.predictions.size(), 2U);
+  for (const PredictionScore& score : stacked.predictions) {
+    EXPECT_NEAR(score.recall(), 2.0 / 3.0, 1e-9);
+  }
+  // Same work: what was asked for was the same, wrong guesses cost bytes.
+  EXPECT_EQ(stacked.requests, none.requests);
+  EXPECT_EQ(stacked.hits + stacked.misses, stacked.requests);
+  EXPECT_GT(stacked.bytes, none.bytes);
+}
+
+// On a disk that is never idle guesses can only do harm, so hardly any are made.
+TEST(Replay, PrefetchHoldsBackWhereTheDiskIsTheLimit) {
+  const Trace trace = PredictedTrace(300);
+  constexpr double kBandwidth = 2e4;  // 50 ms an expert
+  const ReplayResult none = Predict(trace, "none", kBandwidth);
+  const ReplayResult stacked = Predict(trace, "stacked", kBandwidth);
+  EXPECT_LT(stacked.seconds, 1.01 * none.seconds);
+  EXPECT_LT(stacked.guesses, stacked.requests / 20);
+}
+
+TEST(Replay, RefusesToPredictWhatTheTraceDoesNotHold) {
+  const auto without = Replay(RandomTrace(5, 20), {.slots = 30, .predictor = "stacked"});
+  ASSERT_FALSE(without);
+  EXPECT_EQ(without.error().code, Errc::kUsage);
+  EXPECT_NE(without.error().message.find("--prefetch"), std::string::npos);
+  EXPECT_FALSE(Replay(PredictedTrace(20), {.slots = 30, .predictor = "stacked", .depth = 3}));
+  EXPECT_FALSE(Replay(PredictedTrace(20), {.slots = 30, .predictor = "crystal"}));
+  EXPECT_TRUE(Replay(PredictedTrace(20), {.slots = 30, .predictor = "frequency", .depth = 3}));
+}
+
 }  // namespace
 }  // namespace moestro

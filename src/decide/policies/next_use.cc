@@ -47,8 +47,8 @@ class NextUsePolicy final : public RankedPolicy {
     for (const SlotId slot : ranking_.slots_of(layer)) {
       const ExpertKey key = key_of(slot);
       const double chance = Chance(history_[key], mean, passes_[layer.value]);
-      const double now =
-          trust_[distance - 1].Update(chance, foreseen.is_predicted[distance - 1][key.expert.value]);
+      const double now = trust_[distance - 1].Update(
+          chance, foreseen.is_predicted[distance - 1][key.expert.value]);
       // If not now, perhaps in the pass after this one.
       const double later = chance * distance / (distance + ranking_.layers());
       ranking_.Set(slot, std::min(chance, now + (1.0 - now) * later));
@@ -201,7 +201,7 @@ class NextUsePolicy final : public RankedPolicy {
   double keep_;   // share of a count that is left after a pass
   double prior_;  // passes of experience that the frequency counts for
   ExpertTable<History> history_;
-  std::vector<double> passes_;  // per layer, decayed like the counts
+  std::vector<double> passes_;      // per layer, decayed like the counts
   std::vector<Foreseen> foreseen_;  // [layer]
   std::array<Trust, kForesight> trust_{};
   std::array<Cell, kAges * kIntervals * kFrequencies> cells_{};

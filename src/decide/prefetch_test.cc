@@ -1,0 +1,214 @@
+// SPDX-License-Identifier: MIT
+// Predictors, the planner that acts on them, and the control that says whether to.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <memory>
+#include <set>
+#include <vector>
+
+#include "decide/predictor.h"
+#include "decide/prefetch_control.h"
+#include "decide/prefetch_planner.h"
+
+namespace moestro {
+namespace {
+
+constexpr PredictorShape kShape{.layers = 4, .experts = 8, .used = 2, .depth = 2};
+
+std::vector<ExpertId> Ids(std::vector<uint16_t> numbers) {
+  std::vector<ExpertId> ids;
+  for (const uint16_t n : numbers) ids.push_back({n});
+  return ids;
+}
+
+Predictor::Seen Layer(uint16_t layer, const std::vector<ExpertId>& chosen,
+                      const std::vector<ExpertId>& ahead = {}) {
+  return {.layer = {layer}, .chosen = chosen, .ahead = ahead};
+}
+
+std::vector<ExpertId> Copy(std::span<const ExpertId> ids) { return {ids.begin(), ids.end()}; }
+
+TEST(Predictors, UnknownNamesAreRefusedWithTheKnownOnes) {
+  const auto made = MakePredictor("crystal");
+  ASSERT_FALSE(made.has_value());
+  EXPECT_EQ(made.error().code, Errc::kUsage);
+  for (const PredictorInfo& known : KnownPredictors()) {
+    EXPECT_NE(made.error().message.find(known.name), std::string::npos);
+  }
+}
+
+TEST(Predictors, StackedRepeatsWhatTheRoutersSaidByDistance) {
+  const auto stacked = *MakePredictor("stacked");
+  stacked->Reset(kShape);
+  EXPECT_TRUE(stacked->wants_ahead());
+  const auto chosen = Ids({0, 1});
+  const auto ahead = Ids({2, 3, 4, 5});
+  stacked->Observe(Layer(0, chosen, ahead));
+  EXPECT_EQ(Copy(stacked->Predict(1)), Ids({2, 3}));
+  EXPECT_EQ(Copy(stacked->Predict(2)), Ids({4, 5}));
+  stacked->Observe(Layer(1, chosen));  // nothing was evaluated
+  EXPECT_TRUE(stacked->Predict(1).empty());
+}
+
+TEST(Predictors, FrequencyNamesWhatALayerAskedForMost) {
+  const auto frequency = *MakePredictor("frequency");
+  frequency->Reset(kShape);
+  for (int i = 0; i < 3; ++i) {
+    const auto first = Ids({0, 1});
+    const auto second = i == 0 ? Ids({7, 5}) : Ids({7, 6});
+    frequency->Observe(Layer(0, first));
+    EXPECT_EQ(frequency->Predict(1).empty(), i == 0);
+    frequency->Observe(Layer(1, second));
+  }
+  const auto again = Ids({0, 1});
+  frequency->Observe(Layer(0, again));
+  EXPECT_EQ(Copy(frequency->Predict(1)), Ids({7, 6}));
+}
+
+// A planner over a set of present experts, fed by "stacked".
+class PlannerTest : public testing::Test {
+ protected:
+  PrefetchPlanner Planner(PrefetchLimits limits) {
+    return {*MakePredictor("stacked"), kShape, limits,
+            [this](ExpertKey key) { return present_.contains(key); }};
+  }
+  static ExpertKey Key(uint16_t layer, uint16_t expert) {
+    return {.layer = {layer}, .expert = {expert}};
+  }
+  static std::vector<ExpertKey> Keys(std::span<const PrefetchWish> wishes, bool is_present) {
+    std::vector<ExpertKey> keys;
+    for (const PrefetchWish& wish : wishes) {
+      if (wish.is_present == is_present) keys.push_back(wish.key);
+    }
+    return keys;
+  }
+  std::set<ExpertKey> present_;
+};
+
+TEST_F(PlannerTest, KeepsWhatIsThereAndStopsAtTheFirstLayerThatMissesSomething) {
+  PrefetchPlanner planner = Planner({.most_held = 8});
+  const auto chosen = Ids({0, 1});
+  const auto ahead = Ids({2, 3, 4, 5});
+  present_ = {Key(1, 2), Key(1, 3)};
+  planner.Observe(Layer(0, chosen, ahead));
+  auto wishes = planner.Wishes(0);
+  EXPECT_EQ(Keys(wishes, true), (std::vector{Key(1, 2), Key(1, 3)}));
+  EXPECT_EQ(Keys(wishes, false), (std::vector{Key(2, 4), Key(2, 5)}));
+
+  PrefetchPlanner other = Planner({.most_held = 8});
+  present_ = {Key(1, 2)};
+  other.Observe(Layer(0, chosen, ahead));
+  wishes = other.Wishes(0);
+  EXPECT_EQ(Keys(wishes, true), std::vector{Key(1, 2)});
+  EXPECT_EQ(Keys(wishes, false), std::vector{Key(1, 3)});
+}
+
+TEST_F(PlannerTest, WishesForNothingTwiceAndStaysWithinItsLimits) {
+  PrefetchPlanner planner = Planner({.most_held = 3, .most_unfinished = 1});
+  const auto chosen = Ids({0, 1});
+  const auto ahead = Ids({2, 3, 4, 5});
+  planner.Observe(Layer(0, chosen, ahead));
+  EXPECT_EQ(planner.Wishes(0).size(), 1U);
+  EXPECT_TRUE(planner.Wishes(1).empty());   // one is on its way
+  EXPECT_EQ(planner.Wishes(0).size(), 1U);  // it has landed; the other one
+  EXPECT_EQ(planner.Wishes(0).size(), 1U);  // the next layer
+  EXPECT_TRUE(planner.Wishes(0).empty());   // three are held
+  planner.Observe(Layer(1, chosen));        // their layer has run
+  EXPECT_TRUE(planner.Wishes(0).empty());   // and nothing is predicted
+  planner.Clear();
+  planner.Observe(Layer(0, chosen, ahead));
+  EXPECT_EQ(planner.Wishes(0).size(), 1U);
+}
+
+TEST_F(PlannerTest, KeepsScoreByDistance) {
+  PrefetchPlanner planner = Planner({.most_held = 8});
+  const auto first = Ids({0, 1});
+  const auto ahead = Ids({2, 3, 4, 5});
+  present_ = {Key(1, 2)};
+  planner.Observe(Layer(0, first, ahead));
+  const auto second = Ids({2, 7});
+  planner.Observe(Layer(1, second));
+  const auto third = Ids({5, 4});
+  planner.Observe(Layer(2, third));
+  const auto scores = planner.scores();
+  ASSERT_EQ(scores.size(), 2U);
+  EXPECT_EQ(scores[0].asked, 2U);
+  EXPECT_EQ(scores[0].right, 1U);
+  EXPECT_EQ(scores[0].absent, 1U);
+  EXPECT_EQ(scores[0].absent_right, 0U);
+  EXPECT_EQ(scores[1].right, 2U);
+  EXPECT_DOUBLE_EQ(scores[1].recall(), 1.0);
+  EXPECT_DOUBLE_EQ(scores[1].absent_precision(), 1.0);
+}
+
+TEST_F(PlannerTest, StopsFetchingWhatIsWrongTooOften) {
+  PrefetchPlanner planner = Planner({.most_held = 8});
+  const auto chosen = Ids({0, 1});
+  const auto ahead = Ids({2, 3});
+  for (int token = 0; token < 40; ++token) {
+    planner.Observe(Layer(0, chosen, ahead));
+    planner.Observe(Layer(1, chosen));  // never 2 or 3
+  }
+  planner.Observe(Layer(0, chosen, ahead));
+  EXPECT_TRUE(planner.Wishes(0).empty());
+}
+
+TEST(Limits, LeaveALayersOwnExpertsTheirRoom) {
+  EXPECT_EQ(LimitsFor(2, 2).most_held, 0U);
+  EXPECT_EQ(LimitsFor(4, 2).most_held, 0U);
+  EXPECT_EQ(LimitsFor(104, 2).most_held, 50U);
+}
+
+// Ten layers of 1 ms; half of the time is idle unless said otherwise.
+TokenCost Cost(double demand_seconds, uint64_t reads) {
+  return {.seconds = 0.010,
+          .demand_seconds = demand_seconds,
+          .demand_reads = reads,
+          .look_ahead_seconds = 0.0002};
+}
+
+TEST(PrefetchControl, AsksForMorePrecisionWhereTheDiskIsSlow) {
+  PrefetchControl fast(10, 2.0 / 3.0);
+  PrefetchControl slow(10, 2.0 / 3.0);
+  PrefetchControl busy(10, 2.0 / 3.0);
+  for (int i = 0; i < 50; ++i) {
+    fast.TokenDone(Cost(0.005, 20), 5.0);  // 0.25 ms an expert fits into 0.5 ms of idle time
+    slow.TokenDone(Cost(0.008, 2), 1.0);   // 4 ms an expert, 0.2 ms idle
+    busy.TokenDone(Cost(0.010, 10), 1.0);  // never idle
+  }
+  EXPECT_LT(fast.least_precision(), 0.4);
+  EXPECT_GT(slow.least_precision(), 0.85);
+  EXPECT_GT(busy.least_precision(), 1.0);
+  EXPECT_TRUE(fast.is_on());
+}
+
+TEST(PrefetchControl, StopsLookingAheadWhenItGainsNothingButTriesAgain) {
+  PrefetchControl control(10, 2.0 / 3.0);
+  int looks = 0;
+  constexpr int kTokens = 320;
+  for (int i = 0; i < kTokens; ++i) {
+    const bool is_on = control.is_on();
+    looks += is_on;
+    TokenCost cost = Cost(0.0, 0);
+    if (!is_on) cost.look_ahead_seconds = 0.0;
+    control.TokenDone(cost, 0.0);
+  }
+  EXPECT_LT(looks, kTokens / 8);
+  EXPECT_GT(looks, kTokens / 20);
+  // The text changes and guesses begin to help.
+  for (int i = 0; i < 200; ++i) {
+    TokenCost cost = Cost(0.005, 20);
+    if (!control.is_on()) cost.look_ahead_seconds = 0.0;
+    control.TokenDone(cost, 5.0);
+  }
+  int looks_now = 0;
+  for (int i = 0; i < 16; ++i) {
+    looks_now += control.is_on();
+    control.TokenDone(Cost(0.005, 20), 5.0);
+  }
+  EXPECT_EQ(looks_now, 16);
+}
+
+}  // namespace
+}  // namespace moestro
