@@ -12,9 +12,12 @@
 #include "decide/policy.h"
 #include "decide/predictor.h"
 #include "engine/engine.h"
+#include "engine/route_recorder.h"
 #include "tests/support/prompts.h"
 #include "tests/support/temp_folder.h"
 #include "tests/support/tiny_model.h"
+#include "trace/learn_paths.h"
+#include "trace/path_file.h"
 
 namespace moestro {
 namespace {
@@ -67,6 +70,22 @@ void ExpectSameBits(const std::vector<float>& a, const std::vector<float>& b,
   EXPECT_EQ(0, std::memcmp(a.data(), b.data(), a.size() * sizeof(float))) << what;
 }
 
+// Learns what follows what from a run of the model and leaves it beside the file.
+void LearnPathsOf(Engine& engine, const std::string& path) {
+  const ModelSpec& spec = engine.spec();
+  auto empty = Trace::Create(
+      {.n_layer = spec.n_layer, .n_expert = spec.router.n_expert, .n_used = spec.router.n_used});
+  ASSERT_TRUE(empty) << empty.error().message;
+  RouteRecorder recorder(engine, *std::move(empty));
+  ASSERT_TRUE(recorder.Record(RandomTokens(60, spec.n_vocab, 9), 0));
+  const Trace& trace = recorder.trace();
+  const auto written =
+      WritePaths(PathsNameOf(path), {.model_id = engine.model_id(),
+                                     .tokens = 60,
+                                     .table = LearnPaths(trace, {0, trace.tokens()})});
+  ASSERT_TRUE(written) << written.error().message;
+}
+
 class Exactness : public ::testing::TestWithParam<TinySpec> {};
 
 TEST_P(Exactness, SameBitsForEveryBudgetAndReader) {
@@ -103,6 +122,7 @@ TEST_P(Exactness, SameBitsForEveryBudgetAndReader) {
     ASSERT_NE(engine, nullptr) << name;
     ExpectSameBits(Evaluate(*engine, n_vocab), reference, name);
   }
+  LearnPathsOf(*reference_engine, path);
   for (const PredictorInfo& predictor : KnownPredictors()) {
     for (const uint32_t layers : {1U, 8U}) {
       const std::string name(predictor.name);
@@ -112,7 +132,7 @@ TEST_P(Exactness, SameBitsForEveryBudgetAndReader) {
       ExpectSameBits(Evaluate(*engine, n_vocab), reference, name);
       engine->Reset();
       ExpectSameBits(Evaluate(*engine, n_vocab), reference, name + " warm");
-      if (name == "stacked") {
+      if (name == "stacked" || name == "paths") {
         EXPECT_GT(engine->stats().decode.guesses, 0U);
       }
     }

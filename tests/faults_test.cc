@@ -26,7 +26,7 @@ class Faults : public ::testing::Test {
     EngineOptions options;
     options.ctx = 128;
     options.threads = 2;
-    options.cache = CacheSize{.percent = 10.0};
+    options.cache = CacheSize{.percent = predictor() == "none" ? 10.0 : 40.0};
     options.predictor = predictor();
     options.prefetch = 2;
     options.wrap_reader = [this](std::unique_ptr<BlockReader> inner) {
@@ -107,6 +107,33 @@ TEST_F(Faults, ALastingErrorInAPrefillLeavesTheSequenceAsItWas) {
   EXPECT_EQ(engine_->position(), 8U);
   disk_->SetPlan({});
   EXPECT_TRUE(engine_->Append(RandomTokens(40, 512, 2)).has_value());
+}
+
+class FaultsWithPrefetch : public Faults {
+ protected:
+  std::string predictor() const override { return "stacked"; }
+};
+
+// Reads for guesses are under way when the step ends early.
+TEST_F(FaultsWithPrefetch, EveryFailingReadEndsTheStepOrNothing) {
+  const std::vector<float> expected = Step(5);
+  ASSERT_FALSE(expected.empty());
+  ASSERT_GT(engine_->stats().decode.guesses, 0U);
+  int failed = 0;
+  for (uint64_t nth = 0; nth < 30; ++nth) {
+    engine_->Rewind(8);
+    Step(9);
+    engine_->Rewind(8);
+    // From the nth read on all fail: it may have been a guess's.
+    disk_->SetPlan(FaultPlan().ErrorFrom(disk_->submitted() + nth, EIO));
+    failed += Step(5).empty();
+    disk_->SetPlan({});
+    engine_->Rewind(8);
+    const std::vector<float> again = Step(5);
+    ASSERT_EQ(again.size(), expected.size()) << nth;
+    EXPECT_EQ(0, std::memcmp(again.data(), expected.data(), again.size() * sizeof(float))) << nth;
+  }
+  EXPECT_GT(failed, 5);
 }
 
 // The file shrinks while it is in use: reads come back short for ever.

@@ -23,6 +23,7 @@
 #include "decide/policy.h"
 #include "decide/predictor.h"
 #include "sim/replay.h"
+#include "trace/path_file.h"
 #include "trace/trace_file.h"
 
 namespace moestro {
@@ -50,6 +51,7 @@ struct SimOptions {
   double compute_ms = 0.0;
   double held_out = 0.0;
   std::string predictor = "none";
+  std::string paths;                 // for "paths"
   std::optional<uint32_t> prefetch;  // 0: predictions inform the policy only
 };
 
@@ -91,6 +93,22 @@ struct Line {
   ReplayResult result;
 };
 
+Result<PredictorChoice> ChoosePredictor(const SimOptions& options, const TraceInfo& info) {
+  PredictorChoice choice{.name = options.predictor};
+  if (choice.name != "paths") return choice;
+  if (options.paths.empty()) {
+    return Fail(Errc::kUsage, "--predictor paths needs --paths FILE, made by 'moestro profile'");
+  }
+  TRY(PathFile paths, ReadPaths(options.paths));
+  TRY_STATUS(CheckPathsFit(
+      paths, options.paths,
+      {.name = info.model,
+       .id = info.model_id,
+       .shape = {.layers = info.n_layer, .experts = info.n_expert, .used = info.n_used}}));
+  choice.paths = std::make_shared<const PathTable>(std::move(paths.table));
+  return choice;
+}
+
 Result<std::vector<Line>> Measure(const SimOptions& options, const Trace& trace) {
   const TraceInfo& info = trace.info();
   const uint64_t experts = uint64_t{info.n_layer} * info.n_expert;
@@ -103,6 +121,7 @@ Result<std::vector<Line>> Measure(const SimOptions& options, const Trace& trace)
     policies.push_back({.name = "belady"});
   }
   const auto tokens = static_cast<double>(trace.tokens());
+  TRY(const PredictorChoice predictor, ChoosePredictor(options, info));
   std::vector<Line> lines;
   for (const PolicyChoice& policy : policies) {
     for (const SlotCount& count : options.slots) {
@@ -114,7 +133,7 @@ Result<std::vector<Line>> Measure(const SimOptions& options, const Trace& trace)
                   .expert_bytes = options.expert_bytes,
                   .bandwidth = static_cast<double>(options.bandwidth),
                   .compute_seconds = options.compute_ms / 1e3,
-                  .predictor = options.predictor,
+                  .predictor = predictor,
                   .depth = options.prefetch.value_or(0),
                   .fetches = options.prefetch != 0U,
                   .count_from = static_cast<size_t>(tokens * (1.0 - options.held_out / 100.0)) *
@@ -236,12 +255,11 @@ CLI::App* AddSim(CLI::App& app, std::function<int()>& action) {
       ->check(CLI::Range(0.0, 99.0));
   AddParsedFlag(*sim, "--predictor", "NAME", PredictorHelp("none"),
                 [options](const std::string& text) -> Status {
-                  if (text != "oracle") {
-                    TRY([[maybe_unused]] const auto predictor, MakePredictor(text));
-                  }
+                  if (text != "oracle") TRY_STATUS(CheckPredictorName(text));
                   options->predictor = text;
                   return {};
                 });
+  sim->add_option("--paths", options->paths, "what 'moestro profile' learned")->type_name("FILE");
   sim->add_option("--prefetch", options->prefetch,
                   "layers looked ahead; 0: predictions only inform the policy (default: as many as "
                   "the trace predicts)")

@@ -4,26 +4,16 @@
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
-#include <algorithm>
-#include <filesystem>
-#include <format>
 #include <memory>
 #include <optional>
-#include <span>
 #include <string>
-#include <utility>
 #include <vector>
 
-#include "base/progress.h"
 #include "cli/common_flags.h"
 #include "cli/output.h"
 #include "cli/random_tokens.h"
+#include "cli/record_texts.h"
 #include "cli/report.h"
-#include "cli/session.h"
-#include "cli/text_input.h"
-#include "engine/engine.h"
-#include "engine/route_recorder.h"
-#include "model/vocab.h"
 #include "trace/import_jsonl.h"
 #include "trace/summary.h"
 #include "trace/trace_file.h"
@@ -44,54 +34,6 @@ struct TraceOptions {
   bool summary = false;
 };
 
-// A text longer than the context becomes several sequences.
-Status RecordText(const TraceOptions& options, const std::string& path, const Vocab& vocab,
-                  Engine& engine, RouteRecorder& recorder, ProgressBar& bar) {
-  TRY(const std::string text, ReadTextFile(path));
-  TRY(std::vector<Token> tokens, vocab.Tokenize(text, true, false));
-  if (options.tokens > 0 && tokens.size() > options.tokens) tokens.resize(options.tokens);
-  std::span<const Token> rest = tokens;
-  while (!rest.empty()) {
-    const auto part = rest.first(std::min<size_t>(rest.size(), engine.n_ctx()));
-    // In steps, so that a progress bar moves.
-    TRY_STATUS(recorder.Record(part, options.prefill));
-    rest = rest.subspan(part.size());
-    bar.Update(std::filesystem::path(path).filename().string(), tokens.size() - rest.size(),
-               tokens.size());
-  }
-  return {};
-}
-
-Result<Trace> RecordAll(const TraceOptions& options) {
-  ProgressBar bar(ProgressBar::Stderr());
-  TRY(const std::unique_ptr<Engine> engine,
-      Engine::Open(options.input, options.common.engine, ShowOn(bar)));
-  const MemoryPlan& memory = engine->memory();
-  TRY(Trace empty,
-      Trace::Create({.model = std::filesystem::path(options.input).filename().string(),
-                     .model_id = engine->model_id(),
-                     .expert_bytes = memory.all_experts / std::max<uint64_t>(memory.n_experts, 1),
-                     .n_layer = engine->spec().n_layer,
-                     .n_expert = engine->spec().router.n_expert,
-                     .n_used = engine->spec().router.n_used,
-                     .depth = engine->max_look_ahead(),
-                     .has_weights = true}));
-  RouteRecorder recorder(*engine, std::move(empty));
-  if (options.random > 0) {
-    const uint32_t n = std::min(options.random, engine->n_ctx());
-    TRY_STATUS(recorder.Record(
-        RandomTokens(options.common.seed.value_or(kDefaultSeed), n, engine->spec().n_vocab),
-        options.prefill));
-  }
-  if (options.texts.empty()) return recorder.trace();
-  TRY(const Vocab vocab, Vocab::Load(options.input));
-  for (const std::string& path : options.texts) {
-    TRY_STATUS(RecordText(options, path, vocab, *engine, recorder, bar));
-  }
-  bar.Clear();
-  return recorder.trace();
-}
-
 Result<Trace> FindTrace(const TraceOptions& options) {
   if (options.jsonl) {
     if (!options.input.empty()) {
@@ -104,7 +46,14 @@ Result<Trace> FindTrace(const TraceOptions& options) {
     if (options.summary && options.output.empty()) return ReadTrace(options.input);
     return Fail(Errc::kUsage, "give a text to record: --text FILE");
   }
-  return RecordAll(options);
+  return RecordTexts({.model = options.input,
+                      .engine = options.common.engine,
+                      .texts = options.texts,
+                      .random = options.random,
+                      .seed = options.common.seed.value_or(kDefaultSeed),
+                      .tokens = options.tokens,
+                      .predictions = true,
+                      .prefill = options.prefill});
 }
 
 Status Run(const TraceOptions& options) {

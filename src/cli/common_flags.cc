@@ -86,10 +86,13 @@ void AddCommonFlags(CLI::App& app, CommonOptions& options) {
                 });
   AddParsedFlag(app, "--predictor", "NAME", PredictorHelp(options.engine.predictor),
                 [&engine](const std::string& text) -> Status {
-                  TRY([[maybe_unused]] const auto predictor, MakePredictor(text));
+                  TRY_STATUS(CheckPredictorName(text));
                   engine.predictor = text;
                   return {};
                 });
+  app.add_option("--paths", engine.paths,
+                 "what 'moestro profile' learned, for --predictor paths (default: MODEL.paths)")
+      ->type_name("FILE");
   app.add_option("--prefetch", engine.prefetch, "layers looked ahead; 0: no prefetch")
       ->type_name("N")
       ->check(CLI::Range(0U, 8U))

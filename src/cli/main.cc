@@ -18,6 +18,7 @@
 #include "cli/cmd_bench.h"
 #include "cli/cmd_inspect.h"
 #include "cli/cmd_logits.h"
+#include "cli/cmd_profile.h"
 #include "cli/cmd_run.h"
 #include "cli/cmd_sim.h"
 #include "cli/cmd_synth.h"
@@ -83,6 +84,7 @@ int Main(std::span<char*> argv) {
   AddSynth(app, action);
   AddTrace(app, action);
   AddSim(app, action);
+  AddProfile(app, action);
   std::vector<std::string> arguments = Arguments(argv);
   std::ranges::reverse(arguments);  // the order in which the parser takes them
   try {

@@ -53,9 +53,19 @@ struct PredictorInfo {
   std::string_view summary;  // one line for --help
 };
 
+class PathTable;
+
+struct PredictorChoice {
+  std::string name = "stacked";
+  std::shared_ptr<const PathTable> paths = {};  // what "paths" has learned, of the model's shape
+};
+
 // In the order in which --help lists them; "none" is the last.
 std::vector<PredictorInfo> KnownPredictors();
-// kUsage for an unknown name; the message lists the known ones.
-Result<std::unique_ptr<Predictor>> MakePredictor(std::string_view name);
+// kUsage for an unknown name; the message lists the known ones. REQUIRES: "paths" come with a
+// table.
+Result<std::unique_ptr<Predictor>> MakePredictor(const PredictorChoice& choice);
+// The same check without making one.
+Status CheckPredictorName(std::string_view name);
 
 }  // namespace moestro

@@ -4,6 +4,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/check.h"
 #include "decide/predictor.h"
 #include "decide/predictors/predictors.h"
 
@@ -12,6 +13,7 @@ namespace moestro {
 std::vector<PredictorInfo> KnownPredictors() {
   return {
       {"stacked", "the next layers' routers, evaluated on this layer's input"},
+      {"paths", "what followed the experts of the last two layers, learned by 'moestro profile'"},
       {"frequency", "the experts that a layer has asked for most, lately"},
       {"none", "no prediction, no prefetch"},
   };
@@ -28,15 +30,22 @@ class NoPredictor final : public Predictor {
 
 }  // namespace
 
-Result<std::unique_ptr<Predictor>> MakePredictor(std::string_view name) {
-  if (name == "stacked") return MakeStacked();
-  if (name == "frequency") return MakeFrequency();
-  if (name == "none") return std::make_unique<NoPredictor>();
+Status CheckPredictorName(std::string_view name) {
   std::string known;
   for (const PredictorInfo& info : KnownPredictors()) {
+    if (info.name == name) return {};
     known += (known.empty() ? "" : ", ") + std::string(info.name);
   }
   return Fail(Errc::kUsage, "unknown predictor '{}'; known: {}", name, known);
+}
+
+Result<std::unique_ptr<Predictor>> MakePredictor(const PredictorChoice& choice) {
+  TRY_STATUS(CheckPredictorName(choice.name));
+  if (choice.name == "stacked") return MakeStacked();
+  if (choice.name == "frequency") return MakeFrequency();
+  if (choice.name == "none") return std::make_unique<NoPredictor>();
+  CHECK(choice.paths != nullptr);
+  return MakePaths(choice.paths);
 }
 
 }  // namespace moestro

@@ -30,7 +30,7 @@ Predictor::Seen Layer(uint16_t layer, const std::vector<ExpertId>& chosen,
 std::vector<ExpertId> Copy(std::span<const ExpertId> ids) { return {ids.begin(), ids.end()}; }
 
 TEST(Predictors, UnknownNamesAreRefusedWithTheKnownOnes) {
-  const auto made = MakePredictor("crystal");
+  const auto made = MakePredictor({"crystal"});
   ASSERT_FALSE(made.has_value());
   EXPECT_EQ(made.error().code, Errc::kUsage);
   for (const PredictorInfo& known : KnownPredictors()) {
@@ -39,7 +39,7 @@ TEST(Predictors, UnknownNamesAreRefusedWithTheKnownOnes) {
 }
 
 TEST(Predictors, StackedRepeatsWhatTheRoutersSaidByDistance) {
-  const auto stacked = *MakePredictor("stacked");
+  const auto stacked = *MakePredictor({"stacked"});
   stacked->Reset(kShape);
   EXPECT_TRUE(stacked->wants_ahead());
   const auto chosen = Ids({0, 1});
@@ -52,7 +52,7 @@ TEST(Predictors, StackedRepeatsWhatTheRoutersSaidByDistance) {
 }
 
 TEST(Predictors, FrequencyNamesWhatALayerAskedForMost) {
-  const auto frequency = *MakePredictor("frequency");
+  const auto frequency = *MakePredictor({"frequency"});
   frequency->Reset(kShape);
   for (int i = 0; i < 3; ++i) {
     const auto first = Ids({0, 1});
@@ -70,7 +70,7 @@ TEST(Predictors, FrequencyNamesWhatALayerAskedForMost) {
 class PlannerTest : public testing::Test {
  protected:
   PrefetchPlanner Planner(PrefetchLimits limits) {
-    return {*MakePredictor("stacked"), kShape, limits,
+    return {*MakePredictor({"stacked"}), kShape, limits,
             [this](ExpertKey key) { return present_.contains(key); }};
   }
   static ExpertKey Key(uint16_t layer, uint16_t expert) {

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstddef>
+#include <filesystem>
 #include <utility>
 
 #include "base/bytes.h"
@@ -30,6 +31,7 @@
 #include "store/block_reader.h"
 #include "store/probe.h"
 #include "store/read_queue.h"
+#include "trace/path_file.h"
 
 namespace moestro {
 namespace {
@@ -77,6 +79,7 @@ struct Engine::Impl {
   uint32_t n_ctx = 0;
   uint32_t chunk = 0;
   uint32_t logits_rows = 1;
+  PredictorChoice predictor_choice;
   uint32_t look_ahead = 0;
   double look_ahead_share = 0.0;  // of the dense part's time that looking ahead takes
   uint32_t position = 0;
@@ -88,6 +91,7 @@ struct Engine::Impl {
 
   Status Prepare(const EngineOptions& requested);
   Status Allocate();
+  Result<PredictorChoice> ChoosePredictor() const;
   Status PreparePrefetch(const PlannedMemory& planned);
   Status Load();
   Status CheckTokens(std::span<const Token> tokens) const;
@@ -115,6 +119,7 @@ Status Engine::Impl::Prepare(const EngineOptions& requested) {
   chunk = std::clamp(options.chunk, 1U, n_ctx);
   logits_rows = LogitsRows(spec, chunk);
   look_ahead = std::min(options.prefetch, std::max(spec.n_layer, 1U) - 1);
+  TRY(predictor_choice, ChoosePredictor());
   TRY(device, CpuDevice::Open(options.threads));
   TRY(kernels, FindLayerKernels(weights, options.own_kernels));
   TRY(const ReaderKind kind, ParseReaderKind(options.reader));
@@ -160,9 +165,31 @@ Status Engine::Impl::Allocate() {
   return {};
 }
 
+Result<PredictorChoice> Engine::Impl::ChoosePredictor() const {
+  TRY_STATUS(CheckPredictorName(options.predictor));
+  if (look_ahead == 0) return PredictorChoice{.name = "none"};
+  PredictorChoice choice{.name = options.predictor};
+  if (choice.name != "paths") return choice;
+  const std::string& model = file.paths().front();
+  const std::string path = options.paths.empty() ? PathsNameOf(model) : options.paths;
+  auto paths = ReadPaths(path);
+  if (!paths && paths.error().code == Errc::kIo) {
+    return Fail(Errc::kIo, "{}; learn them with 'moestro profile {} --text FILE'",
+                paths.error().message, model);
+  }
+  if (!paths) return std::unexpected(std::move(paths).error());
+  TRY_STATUS(CheckPathsFit(
+      *paths, path,
+      {.name = std::filesystem::path(model).filename().string(),
+       .id = Fingerprint(file),
+       .shape = {
+           .layers = spec.n_layer, .experts = spec.router.n_expert, .used = spec.router.n_used}}));
+  choice.paths = std::make_shared<const PathTable>(std::move(paths->table));
+  return choice;
+}
+
 Status Engine::Impl::PreparePrefetch(const PlannedMemory& planned) {
-  TRY(std::unique_ptr<Predictor> predictor,
-      MakePredictor(look_ahead > 0 ? std::string_view(options.predictor) : "none"));
+  TRY(std::unique_ptr<Predictor> predictor, MakePredictor(predictor_choice));
   const PredictorShape shape{.layers = spec.n_layer,
                              .experts = spec.router.n_expert,
                              .used = spec.router.n_used,

@@ -30,6 +30,7 @@ struct EngineOptions {
   std::string reader = "auto";        // auto, uring, pread
   PolicyChoice policy = {};           // who leaves a slot
   std::string predictor = "stacked";  // what later layers will need, see KnownPredictors()
+  std::string paths;                  // of the predictor "paths"; empty: MODEL.paths
   uint32_t prefetch = 1;              // layers looked ahead; 0: no prefetch
   bool own_kernels = true;            // false: ggml's vec_dot for experts (comparison)
   // Tests put a faulty disk between the engine and its files; empty: none.

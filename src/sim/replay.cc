@@ -272,7 +272,7 @@ Result<ReplayResult> Replay(const Trace& trace, const ReplayOptions& options) {
     TRY(policy, MakePolicy(options.policy));
   }
   std::unique_ptr<Predictor> predictor;
-  if (options.predictor == "oracle") {
+  if (options.predictor.name == "oracle") {
     predictor = std::make_unique<OraclePredictor>(trace);
   } else {
     TRY(predictor, MakePredictor(options.predictor));
@@ -282,7 +282,7 @@ Result<ReplayResult> Replay(const Trace& trace, const ReplayOptions& options) {
     return Fail(Errc::kUsage,
                 "the trace predicts {} layers ahead, '{}' needs {}: record it with 'moestro trace "
                 "--prefetch {}'",
-                info.depth, options.predictor, std::max(options.depth, 1U),
+                info.depth, options.predictor.name, std::max(options.depth, 1U),
                 std::max(options.depth, 1U));
   }
   const PolicyShape shape{.slots = options.slots, .layers = info.n_layer, .experts = info.n_expert};

@@ -183,7 +183,7 @@ Trace PredictedTrace(size_t tokens) {
 ReplayResult Predict(const Trace& trace, const std::string& predictor, double bandwidth) {
   const auto result = Replay(
       trace,
-      {.slots = 30, .bandwidth = bandwidth, .compute_seconds = 0.040, .predictor = predictor});
+      {.slots = 30, .bandwidth = bandwidth, .compute_seconds = 0.040, .predictor = {predictor}});
   EXPECT_TRUE(result) << result.error().message;
   return result.value_or(ReplayResult{});
 }
@@ -222,13 +222,13 @@ TEST(Replay, PrefetchHoldsBackWhereTheDiskIsTheLimit) {
 }
 
 TEST(Replay, RefusesToPredictWhatTheTraceDoesNotHold) {
-  const auto without = Replay(RandomTrace(5, 20), {.slots = 30, .predictor = "stacked"});
+  const auto without = Replay(RandomTrace(5, 20), {.slots = 30, .predictor = {"stacked"}});
   ASSERT_FALSE(without);
   EXPECT_EQ(without.error().code, Errc::kUsage);
   EXPECT_NE(without.error().message.find("--prefetch"), std::string::npos);
-  EXPECT_FALSE(Replay(PredictedTrace(20), {.slots = 30, .predictor = "stacked", .depth = 3}));
-  EXPECT_FALSE(Replay(PredictedTrace(20), {.slots = 30, .predictor = "crystal"}));
-  EXPECT_TRUE(Replay(PredictedTrace(20), {.slots = 30, .predictor = "frequency", .depth = 3}));
+  EXPECT_FALSE(Replay(PredictedTrace(20), {.slots = 30, .predictor = {"stacked"}, .depth = 3}));
+  EXPECT_FALSE(Replay(PredictedTrace(20), {.slots = 30, .predictor = {"crystal"}}));
+  EXPECT_TRUE(Replay(PredictedTrace(20), {.slots = 30, .predictor = {"frequency"}, .depth = 3}));
 }
 
 }  // namespace

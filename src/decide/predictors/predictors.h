@@ -4,11 +4,15 @@
 
 #include <memory>
 
+#include "decide/path_table.h"
 #include "decide/predictor.h"
 
 namespace moestro {
 
 std::unique_ptr<Predictor> MakeStacked();
 std::unique_ptr<Predictor> MakeFrequency();
+// What followed the experts of the two layers before, in routing that `table` was learned from.
+// REQUIRES: Reset() gets the table's shape.
+std::unique_ptr<Predictor> MakePaths(std::shared_ptr<const PathTable> table);
 
 }  // namespace moestro

@@ -1,0 +1,217 @@
+// SPDX-License-Identifier: MIT
+#include "cli/cmd_profile.h"
+
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cstdint>
+#include <filesystem>
+#include <format>
+#include <limits>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/bytes.h"
+#include "base/json.h"
+#include "cli/common_flags.h"
+#include "cli/output.h"
+#include "cli/record_texts.h"
+#include "cli/report.h"
+#include "model/fingerprint.h"
+#include "model/gguf_file.h"
+#include "model/read_spec.h"
+#include "trace/learn_paths.h"
+#include "trace/path_file.h"
+#include "trace/trace_file.h"
+
+namespace moestro {
+namespace {
+
+struct ProfileOptions {
+  CommonOptions common;
+  std::string model;
+  std::vector<std::string> texts;
+  std::vector<std::string> traces;
+  std::string output;
+  uint32_t tokens = 0;  // of each text or trace; 0: all
+};
+
+struct Profile {
+  PathFile paths;
+  std::string output;
+  uint64_t file_bytes = 0;
+  size_t held_out = 0;  // tokens
+  PathRecall recall;
+};
+
+ModelMark MarkOf(const TraceInfo& info) {
+  return {.name = info.model,
+          .id = info.model_id,
+          .shape = {.layers = info.n_layer, .experts = info.n_expert, .used = info.n_used}};
+}
+
+Status CheckAlike(const ModelMark& first, const ModelMark& mark, const std::string& path) {
+  if (mark.matches(first)) return {};
+  return Fail(Errc::kInvalidRequest,
+              "{}: recorded from {}, the traces before it from {}; give traces of one model", path,
+              mark.text(), first.text());
+}
+
+// The experts of several traces as one.
+Result<Trace> JoinTraces(const ProfileOptions& options) {
+  std::optional<Trace> all;
+  std::vector<ExpertId> experts;
+  for (const std::string& path : options.traces) {
+    TRY(const Trace part, ReadTrace(path));
+    const TraceInfo& info = part.info();
+    if (!all) {
+      TRY(all, Trace::Create({.model = info.model,
+                              .model_id = info.model_id,
+                              .n_layer = info.n_layer,
+                              .n_expert = info.n_expert,
+                              .n_used = info.n_used}));
+    }
+    TRY_STATUS(CheckAlike(MarkOf(all->info()), MarkOf(info), path));
+    const size_t most = options.tokens > 0 ? options.tokens : part.tokens();
+    for (size_t t = 0; t < std::min(part.tokens(), most); ++t) {
+      experts.clear();
+      for (size_t l = 0; l < info.n_layer; ++l) experts.append_range(part.experts(t, l));
+      TRY_STATUS(all->Add({.experts = experts}));
+    }
+  }
+  return *std::move(all);
+}
+
+Result<Trace> FindRouting(const ProfileOptions& options) {
+  if (options.traces.empty()) {
+    // Experts are the same whether tokens come one by one or together, which is faster.
+    return RecordTexts({.model = options.model,
+                        .engine = options.common.engine,
+                        .texts = options.texts,
+                        .tokens = options.tokens,
+                        .prefill = std::numeric_limits<uint32_t>::max()});
+  }
+  return JoinTraces(options);
+}
+
+Status CheckUsage(const ProfileOptions& options) {
+  if (options.texts.empty() == options.traces.empty()) {
+    return Fail(Errc::kUsage,
+                "give either texts to learn from (--text FILE) or traces (--trace FILE)");
+  }
+  if (!options.model.empty()) return {};
+  if (!options.texts.empty()) return Fail(Errc::kUsage, "name the model that --text is for");
+  if (options.output.empty()) {
+    return Fail(Errc::kUsage, "name the model, or say where its paths go (-o FILE)");
+  }
+  return {};
+}
+
+// What the recorded routing is from: of traces the model that was named, which they must fit.
+Result<ModelMark> FindModel(const ProfileOptions& options, const TraceInfo& info) {
+  const ModelMark recorded = MarkOf(info);
+  if (options.model.empty() || options.traces.empty()) return recorded;
+  TRY(const GgufFile file, GgufFile::Open(options.model));
+  TRY(const ModelSpec spec, ReadSpec(file));
+  ModelMark model{
+      .name = std::filesystem::path(options.model).filename().string(),
+      .id = Fingerprint(file),
+      .shape = {
+          .layers = spec.n_layer, .experts = spec.router.n_expert, .used = spec.router.n_used}};
+  if (model.matches(recorded)) return model;
+  return Fail(Errc::kInvalidRequest,
+              "{}: recorded from {}, not from {}; record one with 'moestro trace {}'",
+              options.traces.front(), recorded.text(), model.text(), options.model);
+}
+
+Result<Profile> Learn(const ProfileOptions& options) {
+  TRY(const Trace trace, FindRouting(options));
+  const size_t tokens = trace.tokens();
+  if (tokens == 0) {
+    return Fail(Errc::kInvalidRequest, "no token to learn from; give a longer text or trace");
+  }
+  TRY(ModelMark model, FindModel(options, trace.info()));
+  const size_t held_out = tokens / 5;
+  PathRecall recall;
+  if (held_out > 0) {
+    const size_t begin = tokens - held_out;
+    recall = MeasurePaths(LearnPaths(trace, {0, begin}), trace, {begin, tokens});
+  }
+  Profile profile{.paths = {.model = std::move(model.name),
+                            .model_id = model.id,
+                            .tokens = tokens,
+                            .table = LearnPaths(trace, {0, tokens})},
+                  .output = options.output.empty() ? PathsNameOf(options.model) : options.output,
+                  .held_out = held_out,
+                  .recall = recall};
+  TRY(profile.file_bytes, WritePaths(profile.output, profile.paths));
+  return profile;
+}
+
+std::string Describe(const Profile& p) {
+  const PathShape& shape = p.paths.table.shape();
+  std::string text = std::format(
+      "learned  {} tokens, {} layers of {} experts, {} used\n"
+      "paths    {} keys, {} in {}\n",
+      p.paths.tokens, shape.layers, shape.experts, shape.used, p.paths.table.keys(),
+      FormatBytes(p.file_bytes), p.output);
+  if (p.held_out == 0) return text + "recall   not measured: fewer than five tokens\n";
+  return text + std::format(
+                    "recall   {:.1f} % on the last {} tokens, learned from those before; {:.1f} % "
+                    "by popularity, {:.1f} % by repeating the last token\n",
+                    100.0 * p.recall.paths, p.held_out, 100.0 * p.recall.popular,
+                    100.0 * p.recall.repeat);
+}
+
+Json ToJson(const Profile& p) {
+  Json object = Json::Object();
+  object.Set("paths", p.output)
+      .Set("model", p.paths.model)
+      .Set("tokens", p.paths.tokens)
+      .Set("keys", p.paths.table.keys())
+      .Set("file_bytes", p.file_bytes)
+      .Set("held_out_tokens", p.held_out);
+  if (p.held_out == 0) return object;
+  object.Set("recall_paths", p.recall.paths)
+      .Set("recall_popular", p.recall.popular)
+      .Set("recall_repeat", p.recall.repeat);
+  return object;
+}
+
+Status Run(const ProfileOptions& options) {
+  TRY_STATUS(CheckUsage(options));
+  TRY(const Profile profile, Learn(options));
+  Output output(STDOUT_FILENO);
+  if (options.common.json) return output.Write(ToJson(profile).Dump() + "\n");
+  return output.Write(Describe(profile));
+}
+
+}  // namespace
+
+CLI::App* AddProfile(CLI::App& app, std::function<int()>& action) {
+  auto options = std::make_shared<ProfileOptions>();
+  CLI::App* profile = app.add_subcommand("profile", "learn from text which experts follow which");
+  profile->footer(
+      "Writes MODEL.paths, from which the predictor 'paths' guesses the next layers' experts. "
+      "docs/paths-format.md describes the file.\n"
+      "Examples: moestro profile model.gguf --text story.txt --text code.txt\n"
+      "          moestro profile --trace story.trace -o model.gguf.paths");
+  profile->add_option("MODEL", options->model, "GGUF file; may be left out with --trace and -o");
+  profile->add_option("--text", options->texts, "text to learn from; several are learned together")
+      ->type_name("FILE");
+  profile->add_option("--trace", options->traces, "routing recorded by 'moestro trace' instead")
+      ->type_name("FILE");
+  profile->add_option("-n,--tokens", options->tokens, "at most this many tokens of each of them")
+      ->check(CLI::PositiveNumber);
+  profile->add_option("-o,--output", options->output, "the paths (default: MODEL.paths)")
+      ->type_name("FILE");
+  AddCommonFlags(*profile, options->common);
+  profile->callback([options, &action] { action = [options] { return ExitCode(Run(*options)); }; });
+  return profile;
+}
+
+}  // namespace moestro
