@@ -26,7 +26,7 @@ class Faults : public ::testing::Test {
     EngineOptions options;
     options.ctx = 128;
     options.threads = 2;
-    options.cache = CacheSize{.percent = predictor() == "none" ? 10.0 : 40.0};
+    options.cache = CacheSize{.percent = predictor() == "none" ? 10.0 : 25.0};
     options.predictor = predictor();
     options.prefetch = 2;
     options.wrap_reader = [this](std::unique_ptr<BlockReader> inner) {
