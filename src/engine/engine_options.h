@@ -28,8 +28,10 @@ struct EngineOptions {
   uint32_t ctx = 4096;             // capped at the model's training context
   uint32_t chunk = 512;            // most tokens per prefill chunk
   std::string reader = "auto";     // auto, uring, pread
-  PolicyChoice policy = {};        // who leaves a slot
-  bool own_kernels = true;         // false: ggml's vec_dot for experts (comparison)
+  // Who leaves a slot; nullopt: what policy_source.h finds for this model and number of slots.
+  std::optional<PolicyChoice> policy = {};
+  std::string policy_file = {};  // a tuning to follow; read only without `policy`
+  bool own_kernels = true;       // false: ggml's vec_dot for experts (comparison)
   // Tests put a faulty disk between the engine and its files; empty: none.
   std::function<std::unique_ptr<BlockReader>(std::unique_ptr<BlockReader>)> wrap_reader = {};
   bool repack = true;  // dense weights in ggml's repacked layouts where it has them
