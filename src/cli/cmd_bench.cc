@@ -99,6 +99,7 @@ Result<Measured> RunOnce(const BenchOptions& options, ProgressBar& bar) {
   run.report.stats = engine->stats();
   run.report.stats.prefill = prefill;
   run.report.memory = engine->memory();
+  run.report.policy = engine->policy();
   TRY(run.report.probes, Measure(*engine, true));
   run.report.peak_rss = PeakResidentMemory();
   return run;

@@ -62,6 +62,7 @@ Result<RunReport> MakeReport(Engine& engine) {
   return RunReport{.stats = engine.stats(),
                    .probes = probes,
                    .memory = engine.memory(),
+                   .policy = engine.policy(),
                    .peak_rss = PeakResidentMemory()};
 }
 

@@ -83,6 +83,7 @@ std::string SummaryText(const RunReport& report) {
   text += std::format("memory   {} peak of a budget of {}; {} of {} experts had a place\n",
                       FormatBytes(report.peak_rss), FormatBytes(report.memory.budget),
                       report.memory.n_slots, report.memory.n_experts);
+  text += std::format("policy   {}\n", ToText(report.policy));
   return text;
 }
 
@@ -97,6 +98,7 @@ void AddReport(Json& object, const RunReport& report) {
       .Set("slots", report.memory.n_slots)
       .Set("slot_bytes", report.memory.slots)
       .Set("experts", report.memory.n_experts)
+      .Set("policy", ToText(report.policy))
       .Set("prefill_tokens", prefill.tokens)
       .Set("prefill_seconds", prefill.seconds)
       .Set("prefill_tps", prefill.tokens_per_second())

@@ -54,6 +54,7 @@ struct RunReport {
   RunStats stats;
   Probes probes;
   MemoryPlan memory;
+  PolicyChoice policy;
   uint64_t peak_rss = 0;  // bytes
 };
 
