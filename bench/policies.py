@@ -1,15 +1,19 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""Hit rates of every policy on the traces of bench/traces -> the tables in docs/policies.md.
+"""Hit rates of every policy on the traces of bench/traces -> the tables in docs/policies.md and a
+drawing of each sweep in the folder policies/ beside it.
 
 usage: policies.py MOESTRO DOCUMENT
 """
 import csv
+import json
 import pathlib
 import subprocess
 import sys
 
 FRACTIONS = ["6.25%", "12.5%", "25%", "50%"]
+DRAWN = "6.25%,8.84%,12.5%,17.7%,25%,35.4%,50%,70.7%,100%"
+TUNED = ["hobbit", "next-use", "all"]
 BEGIN, END = "<!-- tables -->", "<!-- end of tables -->"
 TRACES = pathlib.Path(__file__).parent / "traces"
 
@@ -23,6 +27,31 @@ def sweep(moestro, trace, held_out):
     for row in csv.DictReader(text.splitlines()):
         rates.setdefault(row["policy"], []).append(100 * float(row["hit_rate"]))
     return rates
+
+
+def draw(moestro, trace, path):
+    command = [moestro, "sim", str(trace), "--sweep", "--slots", DRAWN, "--plot", str(path)]
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+
+
+def tuned_table(moestro, trace):
+    """Held-out hit rates of what was tuned on the first half, beside what needs no tuning."""
+    rates, choices = {}, []
+    for policy in TUNED:
+        command = [moestro, "sim", str(trace), "--slots", ",".join(FRACTIONS), "--tune", policy,
+                   "--json"]
+        sizes = json.loads(subprocess.run(command, check=True, capture_output=True).stdout)
+        best = [size["tuned"][0] for size in sizes]
+        for name in ("lru", "lfu", "lfru"):
+            rates[name] = [100 * size["plain_hit_rates"][name] for size in sizes]
+        if policy != "all":
+            rates[policy] = [100 * size["standard_hit_rate"] for size in best]
+        name = "the best of all, tuned" if policy == "all" else f"{policy}, tuned"
+        rates[name] = [100 * size["hit_rate"] for size in best]
+        choices += [f"{name}: " + "; ".join(f"`{size['choice']}`" for size in best), ""]
+        limit = [100 * size["plain_hit_rates"]["belady"] for size in sizes]
+    rates["belady"] = limit
+    return table(rates) + [""] + choices[:-1]
 
 
 def table(rates):
@@ -40,9 +69,15 @@ def table(rates):
 def main():
     moestro, document = sys.argv[1], pathlib.Path(sys.argv[2])
     lines = []
+    pictures = document.parent / "policies"
+    pictures.mkdir(exist_ok=True)
     for trace in sorted(TRACES.glob("*.trace")):
         for held_out, what in ((0, "all tokens"), (50, "second half, the first warms up")):
             lines += ["", f"### {trace.stem}, {what}", "", *table(sweep(moestro, trace, held_out))]
+        draw(moestro, trace, pictures / f"{trace.stem}.svg")
+        lines += ["", f"![hits over slots, {trace.stem}, all tokens](policies/{trace.stem}.svg)"]
+        lines += ["", f"### {trace.stem}, tuned on the first half, counted on the second", "",
+                  *tuned_table(moestro, trace)]
     text = document.read_text()
     before, after = text.split(BEGIN)[0], text.split(END)[1]
     document.write_text(before + BEGIN + "\n" + "\n".join(lines[1:]) + "\n\n" + END + after)

@@ -18,6 +18,7 @@ SYSTEM_FOLDERS = "usr|etc|proc|sys|dev|bin|sbin|lib|lib64|var|run|tmp|no|nowhere
 FOREIGN_PATH = re.compile(rf"(?<![\w$)}}\]>*.:/~-])(?<![A-Z] \")/(?!(?:{SYSTEM_FOLDERS})\b)[a-z]+/[\w.-]")
 TEMP_PATH = re.compile(r"/tmp/[a-z]")
 HOST = re.compile(r"\b(?:[a-z0-9-]+\.)+(?:org|com|io|net)\b")
+SVG_NAMESPACE = "www.w3." + "org/2000/svg"  # a name, not a place to go to
 MIRROR = re.compile(r"\b(?:deb|ftp|mirrors?|snapshot|security|registry|proxy|pypi|files|packages)\."
                     r"(?:[a-z0-9-]+\.)+[a-z]{2,}\b")
 NOTE = re.compile(r"\b(?:TO" r"DO|FIX" r"ME|X" r"XX)\b")
@@ -36,7 +37,8 @@ def line_faults(name, suffix, line):
         yield "a fixed name under the temporary folder; ask the system for one"
     if MIRROR.search(line):
         yield "a package mirror's name"
-    elif suffix not in (".md", ".svg") and name != "LICENSE" and HOST.search(line):
+    elif (suffix not in (".md", ".svg") and name != "LICENSE"
+          and HOST.search(line.replace(SVG_NAMESPACE, ""))):
         yield "a host name"
 
 

@@ -75,7 +75,7 @@ double Number(const Json& object, std::string_view key) {
 }
 
 TEST_F(CliTest, HelpAndVersionAreNoErrors) {
-  for (const char* command : {"run", "bench", "inspect", "logits", "synth"}) {
+  for (const char* command : {"run", "bench", "inspect", "logits", "sim", "synth", "trace"}) {
     const Finished run = Run({command, "--help"});
     EXPECT_EQ(run.exit_code, 0) << command;
     EXPECT_NE(run.out.find("--help"), std::string::npos) << command;
@@ -235,6 +235,81 @@ TEST_F(CliTest, InspectDescribesTheModel) {
   for (const char* part : {"olmoe", "16 per layer, 4 used", "4096 tokens", "q8_0", "--ram"}) {
     EXPECT_NE(text.out.find(part), std::string::npos) << part << "\n" << text.out;
   }
+}
+
+const std::string kTrace = MOESTRO_SOURCE_DIR "/bench/traces/demo-maths.trace";
+
+TEST_F(CliTest, ATunedPolicyIsUsedByEveryCommand) {
+  const std::string settings = folder_ / "maths.json";
+  const Json tuned = ParseOne(
+      Run({"sim", kTrace, "--tune", "hobbit", "--slots", "24,48", "--json", "-o", settings}));
+  ASSERT_EQ(tuned.size(), 2U);
+  const Json first = *tuned.At(0)->Find("tuned")->At(0);
+  const auto choice = first.Find("choice")->text();
+  ASSERT_TRUE(choice && choice->starts_with("hobbit:"));
+  // What was promised for the held-out tokens is what a replay of them gives.
+  const Json replayed = ParseOne(Run(
+      {"sim", kTrace, "--policy-file", settings, "--slots", "24", "--held-out", "50", "--json"}));
+  EXPECT_NEAR(Number(*replayed.At(0), "hit_rate"), Number(first, "hit_rate"), 1e-9);
+  const std::vector<std::string> bench = {"bench",   kDemo, "-p", "4", "-n",    "4",
+                                          "--cache", "25%", "-t", "1", "--json"};
+  const auto with = [&](std::vector<std::string> more) {
+    more.insert(more.begin(), bench.begin(), bench.end());
+    return Run(std::move(more));
+  };
+  EXPECT_EQ(ParseOne(with({"--policy-file", settings})).Find("policy")->text(), choice);
+  EXPECT_EQ(ParseOne(with({"--policy", "lru"})).Find("policy")->text(), "lru");
+  EXPECT_EQ(ParseOne(with({})).Find("policy")->text(), "next-use");
+  EXPECT_EQ(with({"--policy-file", settings, "--policy", "lru"}).exit_code, 2);
+}
+
+TEST_F(CliTest, TheTuningBesideTheModelIsFound) {
+  const std::string model = folder_ / "m.gguf";
+  fs::copy_file(kDemo, model);
+  const auto bench = [&](std::vector<std::string> more) {
+    more.insert(more.begin(), {"bench", model, "-p", "4", "-n", "2", "-t", "1", "--json"});
+    return Run(std::move(more));
+  };
+  const std::string beside = model + ".policy.json";
+  EXPECT_EQ(Run({"sim", kTrace, "--tune", "lfru", "--slots", "50%", "-o", beside}).exit_code, 0);
+  EXPECT_TRUE(ParseOne(bench({})).Find("policy")->text()->starts_with("lfru:half_life="));
+  EXPECT_TRUE(ParseOne(bench({"--policy", "auto"})).Find("policy")->text()->starts_with("lfru:"));
+  // One of another model, and one that is no settings file.
+  const std::string olmoe = MOESTRO_SOURCE_DIR "/bench/traces/olmoe-299.trace";
+  EXPECT_EQ(Run({"sim", olmoe, "--tune", "lru", "--slots", "50%", "-o", beside}).exit_code, 0);
+  for (int i = 0; i < 2; ++i) {
+    const Finished refused = bench({});
+    EXPECT_EQ(refused.exit_code, 1);
+    EXPECT_NE(refused.err.find(beside), std::string::npos) << refused.err;
+    EXPECT_NE(refused.err.find("delete it"), std::string::npos) << refused.err;
+    Write("m.gguf.policy.json", "{\"format\"");
+  }
+  EXPECT_EQ(ParseOne(bench({"--policy", "fld"})).Find("policy")->text(), "fld");
+}
+
+TEST_F(CliTest, SimSaysWhatCannotWork) {
+  ExpectError({"sim", kTrace, "--tune", "best"}, 2, "unknown policy 'best'");
+  ExpectError({"sim", kTrace, "--tune", "hobbit", "--slots", "3"}, 2, "3 slots do not hold the 4");
+  ExpectError({"sim", kTrace, "--tune", "hobbit", "--sweep"}, 2, "--sweep");
+  ExpectError({"sim", kTrace, "--tune", "hobbit", "--train", "100"}, 2, "--train");
+  ExpectError({"sim", kTrace, "--tune", "lru", "--slots", "25%", "-o", folder_ / "no" / "x"}, 1,
+              "no");
+  ExpectError({"sim", kTrace, "-o", "x"}, 2, "--tune");
+  ExpectError({"sim", kTrace, "--plot", "x.svg"}, 2, "--sweep");
+  ExpectError({"sim", kTrace, "--policy", "auto"}, 2, "--policy-file");
+  ExpectError({"sim", kTrace, "--policy-file", folder_ / "none.json"}, 1, "none.json");
+}
+
+TEST_F(CliTest, ASweepIsATableAndADrawing) {
+  const std::string plot = folder_ / "sweep.svg";
+  const Finished run = Run({"sim", kTrace, "--sweep", "--slots", "25%,50%", "--plot", plot});
+  ASSERT_EQ(run.exit_code, 0) << run.err;
+  const auto rows = std::ranges::count(run.out, '\n');
+  EXPECT_GT(rows, 10);
+  std::ifstream file(plot);
+  size_t lines = 0;
+  for (std::string line; std::getline(file, line);) lines += line.starts_with("<polyline") ? 1 : 0;
+  EXPECT_EQ(lines * 2 + 1, static_cast<size_t>(rows));  // two sizes each, and the table's head
 }
 
 TEST_F(CliTest, AReaderThatLeavesEndsTheRunInPeace) {

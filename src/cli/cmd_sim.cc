@@ -7,23 +7,29 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
-#include <format>
+#include <filesystem>
 #include <memory>
-#include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
 
 #include "base/bytes.h"
-#include "base/json.h"
+#include "base/output_file.h"
+#include "base/progress.h"
 #include "cli/common_flags.h"
 #include "cli/output.h"
 #include "cli/report.h"
+#include "cli/sim_predictor.h"
+#include "cli/sim_report.h"
+#include "cli/sim_tune.h"
+#include "cli/sweep_plot.h"
 #include "decide/policy.h"
-#include "decide/predictor.h"
+#include "decide/policy_tuning.h"
+#include "engine/tuning_file.h"
 #include "sim/replay.h"
-#include "trace/path_file.h"
+#include "sim/tune.h"
 #include "trace/trace_file.h"
 
 namespace moestro {
@@ -40,19 +46,25 @@ struct SlotCount {
   }
 };
 
+// Of one search: the bar's end is a guess.
+constexpr size_t kUsualCandidates = 100;
+
 struct SimOptions {
   std::string trace;
-  std::vector<SlotCount> slots = {{.percent = 25.0}};
+  std::vector<SlotCount> slots;  // empty: not given
   PolicyChoice policy;
+  std::string policy_file;
   bool sweep = false;
+  std::string plot;  // where a drawing of the sweep goes
+  std::string tune;  // a policy or "all"; empty: no tuning
+  double train = 50.0;
+  std::string output;  // where the tuning goes
   bool json = false;
   uint64_t expert_bytes = 0;
   uint64_t bandwidth = 0;
   double compute_ms = 0.0;
   double held_out = 0.0;
-  std::string predictor = "none";
-  std::string paths;                 // for "paths"
-  std::optional<uint32_t> prefetch;  // 0: predictions inform the policy only
+  SimPredictor predictor;
 };
 
 Result<SlotCount> ParseSlotCount(std::string_view text) {
@@ -83,135 +95,120 @@ Status ParseSlotCounts(std::string_view text, std::vector<SlotCount>& counts) {
 // "belady" replays too, although no engine can run it.
 Result<PolicyChoice> ParseSimPolicy(const std::string& text) {
   if (text == "belady") return PolicyChoice{.name = text};
+  if (text == "auto") {
+    return Fail(
+        Errc::kUsage,
+        "'auto' looks beside a model, and a trace has none; name a policy, or the file with "
+        "--policy-file");
+  }
   return ParsePolicyChoice(text);
 }
 
-struct Line {
-  std::string policy;
-  uint64_t slots = 0;
-  double percent = 0.0;
-  ReplayResult result;
-};
-
-Result<PredictorChoice> ChoosePredictor(const SimOptions& options, const TraceInfo& info) {
-  PredictorChoice choice{.name = options.predictor};
-  if (choice.name != "paths") return choice;
-  if (options.paths.empty()) {
-    return Fail(Errc::kUsage, "--predictor paths needs --paths FILE, made by 'moestro profile'");
-  }
-  TRY(PathFile paths, ReadPaths(options.paths));
-  TRY_STATUS(CheckPathsFit(
-      paths, options.paths,
-      {.name = info.model,
-       .id = info.model_id,
-       .shape = {.layers = info.n_layer, .experts = info.n_expert, .used = info.n_used}}));
-  choice.paths = std::make_shared<const PathTable>(std::move(paths.table));
-  return choice;
+uint64_t Experts(const Trace& trace) {
+  return uint64_t{trace.info().n_layer} * trace.info().n_expert;
 }
 
-Result<std::vector<Line>> Measure(const SimOptions& options, const Trace& trace) {
-  const TraceInfo& info = trace.info();
-  const uint64_t experts = uint64_t{info.n_layer} * info.n_expert;
-  std::vector<PolicyChoice> policies = {options.policy};
-  if (options.sweep) {
-    policies.clear();
-    for (const PolicyInfo& known : KnownPolicies()) {
-      policies.push_back({.name = std::string(known.name)});
-    }
-    policies.push_back({.name = "belady"});
+std::vector<PolicyChoice> SweptPolicies() {
+  std::vector<PolicyChoice> policies;
+  for (const PolicyInfo& known : KnownPolicies()) {
+    policies.push_back({.name = std::string(known.name)});
   }
-  const auto tokens = static_cast<double>(trace.tokens());
-  TRY(const PredictorChoice predictor, ChoosePredictor(options, info));
-  std::vector<Line> lines;
-  for (const PolicyChoice& policy : policies) {
+  policies.push_back({.name = "belady"});
+  return policies;
+}
+
+Result<SimLine> MeasureOne(const SimOptions& options, const Trace& trace,
+                           const PolicyChoice& policy, uint64_t slots) {
+  TRY(const PredictorChoice predictor, ChoosePredictor(options.predictor, trace.info()));
+  TRY(const ReplayResult result,
+      Replay(trace,
+             {.slots = slots,
+              .policy = policy,
+              .expert_bytes = options.expert_bytes,
+              .bandwidth = static_cast<double>(options.bandwidth),
+              .compute_seconds = options.compute_ms / 1e3,
+              .predictor = predictor,
+              .depth = options.predictor.prefetch.value_or(0),
+              .fetches = options.predictor.prefetch != 0U,
+              .count_from =
+                  options.held_out > 0.0 ? TrainingTokens(trace, 100.0 - options.held_out) : 0}));
+  return SimLine{
+      .policy = policy.name,
+      .slots = slots,
+      .percent = 100.0 * static_cast<double>(slots) / static_cast<double>(Experts(trace)),
+      .result = result};
+}
+
+// The tuning's choice for each size.
+Result<std::vector<SimLine>> MeasureTuned(const SimOptions& options, const Trace& trace) {
+  TRY(const PolicyTuning tuning, ReadTuning(options.policy_file));
+  std::vector<SimLine> lines;
+  for (const SlotCount& count : options.slots) {
+    const uint64_t slots = count.of(Experts(trace));
+    const auto choice = ChoiceFor(tuning, ModelOf(trace.info()), std::max<uint64_t>(slots, 1));
+    if (!choice) {
+      return Fail(choice.error().code, "{}: {}; tune on a trace of this model", options.policy_file,
+                  choice.error().message);
+    }
+    TRY(SimLine line, MeasureOne(options, trace, *choice, slots));
+    lines.push_back(std::move(line));
+  }
+  return lines;
+}
+
+Result<std::vector<SimLine>> Measure(const SimOptions& options, const Trace& trace) {
+  if (!options.policy_file.empty()) return MeasureTuned(options, trace);
+  std::vector<SimLine> lines;
+  for (const PolicyChoice& policy : options.sweep ? SweptPolicies() : std::vector{options.policy}) {
     for (const SlotCount& count : options.slots) {
-      const uint64_t slots = count.of(experts);
-      TRY(const ReplayResult result,
-          Replay(trace,
-                 {.slots = slots,
-                  .policy = policy,
-                  .expert_bytes = options.expert_bytes,
-                  .bandwidth = static_cast<double>(options.bandwidth),
-                  .compute_seconds = options.compute_ms / 1e3,
-                  .predictor = predictor,
-                  .depth = options.prefetch.value_or(0),
-                  .fetches = options.prefetch != 0U,
-                  .count_from = static_cast<size_t>(tokens * (1.0 - options.held_out / 100.0)) *
-                                (options.held_out > 0.0 ? 1U : 0U)}));
-      lines.push_back({.policy = policy.name,
-                       .slots = slots,
-                       .percent = 100.0 * static_cast<double>(slots) / static_cast<double>(experts),
-                       .result = result});
+      TRY(SimLine line, MeasureOne(options, trace, policy, count.of(Experts(trace))));
+      lines.push_back(std::move(line));
     }
   }
   return lines;
 }
 
-std::string Csv(const std::vector<Line>& lines) {
-  std::string text =
-      "policy,slots,percent,tokens,requests,hits,misses,evictions,hit_rate,bytes,seconds,"
-      "stall_seconds,tokens_per_second\n";
-  for (const Line& line : lines) {
-    const ReplayResult& r = line.result;
-    text +=
-        std::format("{},{},{:.4g},{},{},{},{},{},{:.6f},{},{:.6f},{:.6f},{:.4f}\n", line.policy,
-                    line.slots, line.percent, r.tokens, r.requests, r.hits, r.misses, r.evictions,
-                    r.hit_rate(), r.bytes, r.seconds, r.stall_seconds, r.tokens_per_second());
-  }
-  return text;
+Status WriteFile(const std::string& path, std::string_view text) {
+  TRY(OutputFile file, OutputFile::Create(path));
+  TRY_STATUS(file.Write(std::as_bytes(std::span(text))));
+  TRY_STATUS(file.Publish());
+  file.Keep();
+  return {};
 }
 
-std::string Describe(const Line& line) {
-  const ReplayResult& r = line.result;
-  std::string text = std::format(
-      "{:10} {:6} slots ({:.4g} %)  {:6.2f} % hits, {} misses, {} evictions", line.policy,
-      line.slots, line.percent, 100.0 * r.hit_rate(), r.misses, r.evictions);
-  if (r.guesses > 0) {
-    text += std::format(", {} guesses, {} good, {} late", r.guesses, r.good_guesses, r.late);
+Status RunTune(const SimOptions& options, const Trace& trace) {
+  TuneRequest request{.policy = options.tune, .train_percent = options.train};
+  for (const SlotCount& count : options.slots) request.slots.push_back(count.of(Experts(trace)));
+  ProgressBar bar(ProgressBar::Stderr());
+  TRY(const std::vector<TunedAtSize> sizes,
+      TuneSizes(trace, request, [&bar](const std::string& what, size_t tried) {
+        bar.Update(what, tried, std::max(kUsualCandidates, tried + 1));
+      }));
+  bar.Clear();
+  if (!options.output.empty()) {
+    TRY_STATUS(WriteTuning(options.output, ToTuning(trace.info(), sizes)));
   }
-  if (r.bytes > 0) text += ", " + FormatBytes(r.bytes) + " read";
-  if (r.seconds > 0.0) {
-    text += std::format(", {:.2f} tok/s, {:.1f} % of the time waiting, {:.1f} % of the bound",
-                        r.tokens_per_second(), 100.0 * r.stall_seconds / r.seconds,
-                        100.0 * r.bound_seconds / r.seconds);
-  }
-  return text + "\n";
+  return Output(STDOUT_FILENO).Write(options.json ? TuningAsJson(sizes) : DescribeTuning(sizes));
 }
 
-std::string AsJson(const std::vector<Line>& lines) {
-  Json array = Json::Array();
-  for (const Line& line : lines) {
-    const ReplayResult& r = line.result;
-    Json object = Json::Object();
-    object.Set("policy", line.policy)
-        .Set("slots", line.slots)
-        .Set("tokens", r.tokens)
-        .Set("requests", r.requests)
-        .Set("hits", r.hits)
-        .Set("misses", r.misses)
-        .Set("evictions", r.evictions)
-        .Set("hit_rate", r.hit_rate())
-        .Set("disk_bytes", r.bytes)
-        .Set("seconds", r.seconds)
-        .Set("stall_seconds", r.stall_seconds)
-        .Set("decode_tps", r.tokens_per_second());
-    array.Push(std::move(object));
+Status Run(SimOptions& options) {
+  if (options.slots.empty()) {
+    options.slots = {{.percent = 25.0}};
+    if (!options.tune.empty()) {
+      options.slots = {{.percent = 6.25}, {.percent = 12.5}, {.percent = 25.0}, {.percent = 50.0}};
+    }
   }
-  return array.Dump() + "\n";
-}
-
-Status Run(const SimOptions& options) {
   TRY(const Trace trace, ReadTrace(options.trace));
-  TRY(const std::vector<Line> lines, Measure(options, trace));
-  std::string text;
-  if (options.json) {
-    text = AsJson(lines);
-  } else if (options.sweep) {
-    text = Csv(lines);
-  } else {
-    for (const Line& line : lines) text += Describe(line);
+  if (!options.tune.empty()) return RunTune(options, trace);
+  TRY(const std::vector<SimLine> lines, Measure(options, trace));
+  if (!options.plot.empty()) {
+    const std::string title = std::filesystem::path(options.trace).stem().string();
+    TRY_STATUS(WriteFile(options.plot, SweepPlot(title, lines)));
   }
-  return Output(STDOUT_FILENO).Write(text);
+  return Output(STDOUT_FILENO)
+      .Write(options.json    ? LinesAsJson(lines)
+             : options.sweep ? LinesAsCsv(lines)
+                             : DescribeLines(lines));
 }
 
 void AddClockFlags(CLI::App& sim, const std::shared_ptr<SimOptions>& options) {
@@ -231,6 +228,30 @@ void AddClockFlags(CLI::App& sim, const std::shared_ptr<SimOptions>& options) {
                 });
 }
 
+void AddTuneFlags(CLI::App& sim, const std::shared_ptr<SimOptions>& options) {
+  CLI::Option* tune =
+      AddParsedFlag(sim, "--tune", "NAME|all",
+                    "search a policy's parameters (all: every policy's, the best wins) on the "
+                    "first tokens and report on the rest",
+                    [options](const std::string& text) -> Status {
+                      TRY(options->tune, ParseTunedPolicy(text));
+                      return {};
+                    });
+  for (const char* other : {"--policy", "--policy-file", "--sweep", "--held-out", "--bandwidth",
+                            "--compute", "--predictor"}) {
+    tune->excludes(other);
+  }
+  sim.add_option("--train", options->train, "percentage of the tokens to search on")
+      ->check(CLI::Range(1.0, 99.0))
+      ->capture_default_str()
+      ->needs(tune);
+  sim.add_option("-o,--output", options->output,
+                 "settings for --policy-file; as MODEL.policy.json beside the model they are found "
+                 "by themselves")
+      ->type_name("FILE")
+      ->needs(tune);
+}
+
 }  // namespace
 
 CLI::App* AddSim(CLI::App& app, std::function<int()>& action) {
@@ -238,34 +259,35 @@ CLI::App* AddSim(CLI::App& app, std::function<int()>& action) {
   CLI::App* sim = app.add_subcommand("sim", "replay a trace against policies and cache sizes");
   sim->footer(
       "Runs the engine's own decisions on recorded routing. --policy belady knows the future: the "
-      "limit.\nExample: moestro sim olmoe.trace --sweep --slots 6.25%,12.5%,25%,50%");
+      "limit.\nExamples: moestro sim olmoe.trace --sweep --slots 6.25%,12.5%,25%,50% --plot "
+      "olmoe.svg\n"
+      "          moestro sim olmoe.trace --tune all -o olmoe.gguf.policy.json");
   sim->add_option("TRACE", options->trace, "file made by 'moestro trace'")->required();
-  AddParsedFlag(*sim, "--slots", "N|PERCENT%,...", "experts that memory holds (default: 25%)",
+  AddParsedFlag(*sim, "--slots", "N|PERCENT%,...",
+                "experts that memory holds (default: 25%, to tune for 6.25%,12.5%,25%,50%)",
                 [options](const std::string& text) -> Status {
                   return ParseSlotCounts(text, options->slots);
                 });
-  AddParsedFlag(*sim, "--policy", "NAME[:KEY=VALUE,...]", PolicyHelp(),
-                [options](const std::string& text) -> Status {
-                  TRY(options->policy, ParseSimPolicy(text));
-                  return {};
-                });
-  sim->add_flag("--sweep", options->sweep, "every policy and Belady's limit, as CSV");
+  AddPolicyFlags(
+      *sim, options->policy.name,
+      [options](const std::string& text) -> Status {
+        TRY(options->policy, ParseSimPolicy(text));
+        return {};
+      },
+      options->policy_file);
+  CLI::Option* sweep =
+      sim->add_flag("--sweep", options->sweep, "every policy and Belady's limit, as CSV")
+          ->excludes("--policy")
+          ->excludes("--policy-file");
+  sim->add_option("--plot", options->plot, "draw the sweep, too: an SVG")
+      ->type_name("FILE")
+      ->needs(sweep);
   sim->add_option("--held-out", options->held_out,
                   "count only this last percentage of the tokens; what is before warms up")
       ->check(CLI::Range(0.0, 99.0));
-  AddParsedFlag(*sim, "--predictor", "NAME", PredictorHelp("none"),
-                [options](const std::string& text) -> Status {
-                  if (text != "oracle") TRY_STATUS(CheckPredictorName(text));
-                  options->predictor = text;
-                  return {};
-                });
-  sim->add_option("--paths", options->paths, "what 'moestro profile' learned")->type_name("FILE");
-  sim->add_option("--prefetch", options->prefetch,
-                  "layers looked ahead; 0: predictions only inform the policy (default: as many as "
-                  "the trace predicts)")
-      ->type_name("N")
-      ->check(CLI::Range(0U, 8U));
+  AddPredictorFlags(*sim, options->predictor);
   AddClockFlags(*sim, options);
+  AddTuneFlags(*sim, options);
   sim->add_flag("--json", options->json, "a JSON array");
   sim->callback([options, &action] { action = [options] { return ExitCode(Run(*options)); }; });
   return sim;

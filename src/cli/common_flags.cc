@@ -13,20 +13,26 @@
 
 namespace moestro {
 
-void AddParsedFlag(CLI::App& app, const std::string& names, const std::string& type,
-                   const std::string& help, std::function<Status(const std::string&)> parse) {
-  app.add_option_function<std::string>(
-         names,
-         [parse = std::move(parse), names](const std::string& text) {
-           const Status status = parse(text);
-           if (!status) throw CLI::ValidationError(names, status.error().message);
-         },
-         help)
+CLI::Option* AddParsedFlag(CLI::App& app, const std::string& names, const std::string& type,
+                           const std::string& help,
+                           std::function<Status(const std::string&)> parse) {
+  return app
+      .add_option_function<std::string>(
+          names,
+          [parse = std::move(parse), names](const std::string& text) {
+            const Status status = parse(text);
+            if (!status) throw CLI::ValidationError(names, status.error().message);
+          },
+          help)
       ->type_name(type);
 }
 
-std::string PolicyHelp() {
-  std::string help = "which expert leaves when a slot is needed (default: next-use):";
+namespace {
+
+// Names, ideas and parameters of all policies.
+std::string PolicyHelp(const std::string& standard) {
+  std::string help =
+      std::format("which expert leaves when a slot is needed (default: {}):", standard);
   for (const PolicyInfo& policy : KnownPolicies()) {
     help += std::format("\n{}: {}", policy.name, policy.summary);
     for (const PolicyParameter& p : policy.parameters) {
@@ -37,6 +43,8 @@ std::string PolicyHelp() {
   return help;
 }
 
+}  // namespace
+
 std::string PredictorHelp(std::string_view standard) {
   std::string help =
       std::format("what guesses which experts the next layers need (default: {}):", standard);
@@ -44,6 +52,17 @@ std::string PredictorHelp(std::string_view standard) {
     help += std::format("\n{}: {}", predictor.name, predictor.summary);
   }
   return help;
+}
+
+void AddPolicyFlags(CLI::App& app, const std::string& standard,
+                    std::function<Status(const std::string&)> parse, std::string& policy_file) {
+  CLI::Option* policy =
+      AddParsedFlag(app, "--policy", "NAME[:KEY=VALUE,...]", PolicyHelp(standard),
+                    [parse = std::move(parse)](const std::string& text) { return parse(text); });
+  app.add_option("--policy-file", policy_file,
+                 "policies tuned for this model by 'moestro sim --tune ... -o FILE'")
+      ->type_name("FILE")
+      ->excludes(policy);
 }
 
 void AddCommonFlags(CLI::App& app, CommonOptions& options) {
@@ -79,11 +98,16 @@ void AddCommonFlags(CLI::App& app, CommonOptions& options) {
                   engine.reader = text;
                   return {};
                 });
-  AddParsedFlag(app, "--policy", "NAME[:KEY=VALUE,...]", PolicyHelp(),
-                [&engine](const std::string& text) -> Status {
-                  TRY(engine.policy, ParsePolicyChoice(text));
-                  return {};
-                });
+  AddPolicyFlags(
+      app,
+      std::format("auto, the file MODEL.policy.json if there is one, else {}", PolicyChoice{}.name),
+      [&engine](const std::string& text) -> Status {
+        engine.policy.reset();
+        if (text == "auto") return {};
+        TRY(engine.policy, ParsePolicyChoice(text));
+        return {};
+      },
+      engine.policy_file);
   AddParsedFlag(app, "--predictor", "NAME", PredictorHelp(options.engine.predictor),
                 [&engine](const std::string& text) -> Status {
                   TRY_STATUS(CheckPredictorName(text));

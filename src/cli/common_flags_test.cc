@@ -77,6 +77,14 @@ TEST(CommonFlags, MistakesNameTheFlagAndTheValue) {
   EXPECT_NE(Parse({"--threads", "-1"}).error, "");
 }
 
+TEST(CommonFlags, ThePolicyIsNamedOrReadOrFound) {
+  EXPECT_FALSE(Parse({}).common.engine.policy);
+  EXPECT_FALSE(Parse({"--policy", "auto"}).common.engine.policy);
+  EXPECT_EQ(Parse({"--policy", "lru"}).common.engine.policy->name, "lru");
+  EXPECT_EQ(Parse({"--policy-file", "x.json"}).common.engine.policy_file, "x.json");
+  EXPECT_NE(Parse({"--policy", "lru", "--policy-file", "x.json"}).error, "");
+}
+
 TEST(SamplingFlags, CarryLlamaCppsNamesAndDefaults) {
   const SamplingOptions defaults = Parse({}).sampling;
   EXPECT_EQ(defaults.temp, 0.8F);

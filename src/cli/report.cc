@@ -35,7 +35,8 @@ Result<RunReport> MakeReport(Engine& engine, bool probe_disk) {
   RunReport report{.stats = stats,
                    .predictions = {scores.begin(), scores.end()},
                    .probes = {},
-                   .memory = engine.memory()};
+                   .memory = engine.memory(),
+                   .policy = engine.policy()};
   TRY(report.probes.compute_seconds_per_token, engine.ProbeComputeSeconds());
   if (probe_disk || stats.prefill.disk_bytes + stats.decode.disk_bytes > 0) {
     TRY(report.probes.disk_bandwidth, engine.ProbeDiskBandwidth());
@@ -101,12 +102,11 @@ std::string SummaryText(const RunReport& report) {
   text += std::format("memory   {} peak of a budget of {}; {} of {} experts had a place\n",
                       FormatBytes(report.peak_rss), FormatBytes(report.memory.budget),
                       report.memory.n_slots, report.memory.n_experts);
+  text += std::format("policy   {}\n", ToText(report.policy));
   return text;
 }
 
-namespace {
-
-Json AsJson(const std::vector<PredictionScore>& scores) {
+Json ScoresAsJson(const std::vector<PredictionScore>& scores) {
   Json array = Json::Array();
   for (size_t i = 0; i < scores.size(); ++i) {
     Json score = Json::Object();
@@ -119,8 +119,6 @@ Json AsJson(const std::vector<PredictionScore>& scores) {
   return array;
 }
 
-}  // namespace
-
 void AddReport(Json& object, const RunReport& report) {
   const PhaseStats& prefill = report.stats.prefill;
   const PhaseStats& decode = report.stats.decode;
@@ -132,6 +130,7 @@ void AddReport(Json& object, const RunReport& report) {
       .Set("slots", report.memory.n_slots)
       .Set("slot_bytes", report.memory.slots)
       .Set("experts", report.memory.n_experts)
+      .Set("policy", ToText(report.policy))
       .Set("prefill_tokens", prefill.tokens)
       .Set("prefill_seconds", prefill.seconds)
       .Set("prefill_tps", prefill.tokens_per_second())
@@ -149,7 +148,7 @@ void AddReport(Json& object, const RunReport& report) {
       .Set("guesses", decode.guesses)
       .Set("good_guesses", decode.good_guesses)
       .Set("dropped_guesses", decode.dropped_guesses)
-      .Set("predictions", AsJson(report.predictions))
+      .Set("predictions", ScoresAsJson(report.predictions))
       .Set("disk_bytes_decode", decode.disk_bytes)
       .Set("needed_bytes_decode", decode.needed_bytes)
       .Set("decode_wait_seconds", decode.wait_seconds)

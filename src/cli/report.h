@@ -55,6 +55,7 @@ struct RunReport {
   std::vector<PredictionScore> predictions = {};  // by layer distance
   Probes probes;
   MemoryPlan memory;
+  PolicyChoice policy;
   uint64_t peak_rss = 0;  // bytes
 };
 
@@ -65,6 +66,9 @@ Result<RunReport> MakeReport(Engine& engine, bool probe_disk);
 std::string SummaryText(const RunReport& report);
 // The same numbers under the names of `bench --json`, added to `object`.
 void AddReport(Json& object, const RunReport& report);
+
+// An array, the nearest distance first.
+Json ScoresAsJson(const std::vector<PredictionScore>& scores);
 
 // FNV-1a of the bits, as 16 hex digits: equal hashes mean bit-identical logits.
 std::string HashLogits(std::span<const float> logits);

@@ -38,6 +38,7 @@ RunReport Example() {
   report.probes = {.disk_bandwidth = 2.0 * static_cast<double>(kGiB),
                    .compute_seconds_per_token = 0.1};
   report.memory.budget = 4 * kGiB;
+  report.policy = {.name = "lfru", .parameters = {{"half_life", 8.0}}};
   report.peak_rss = 3 * kGiB;
   return report;
 }
@@ -106,14 +107,14 @@ TEST(Report, JsonHasTheNamesThatScriptsReadAndTheirValues) {
 
 TEST(Report, SummarySaysWhatMattersInAFewLines) {
   const std::string text = SummaryText(Example());
-  for (const char* part :
-       {"16.0 tok/s", "5.0 tok/s", "75.0 % hits", "11.5 GiB read",
-        "40 experts ahead of need, 30 of them needed, 6 given up; 12 came late",
-        "1 ahead: 75.0 % recall, 75.0 % precision, 60.0 % of absent experts",
-        "set by the disk; 75.0 % reached", "3.0 GiB peak of a budget of 4.0 GiB"}) {
+  for (const char* part : {"16.0 tok/s", "5.0 tok/s", "75.0 % hits", "11.5 GiB read",
+                           "40 experts ahead of need, 30 of them needed, 6 given up; 12 came late",
+                           "1 ahead: 75.0 % recall, 75.0 % precision, 60.0 % of absent experts",
+                           "set by the disk; 75.0 % reached", "3.0 GiB peak of a budget of 4.0 GiB",
+                           "lfru:half_life=8"}) {
     EXPECT_NE(text.find(part), std::string::npos) << part << "\n" << text;
   }
-  EXPECT_EQ(std::ranges::count(text, '\n'), 7);
+  EXPECT_EQ(std::ranges::count(text, '\n'), 8);
 }
 
 TEST(HashLogits, DependsOnEveryBit) {

@@ -61,12 +61,18 @@ struct PolicyChoice {
 
 // "hobbit", or "hobbit:w_lru=0.4,w_fld=0.2". kUsage for what MakePolicy() would refuse.
 Result<PolicyChoice> ParsePolicyChoice(std::string_view text);
+// The same way round: what ParsePolicyChoice() reads.
+std::string ToText(const PolicyChoice& choice);
 
 struct PolicyParameter {
   std::string_view name;
   double standard = 0.0;
   double least = 0.0;
   double most = 1.0;
+  // Only its share of the sum over all of the policy's shares counts.
+  bool is_share = false;
+  // Changes nothing that another one does not while all experts have one precision.
+  bool is_idle = false;
 };
 
 struct PolicyInfo {

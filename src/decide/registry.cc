@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
 #include <charconv>
+#include <format>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -28,7 +29,10 @@ std::vector<Entry> Entries() {
       {{"fld", "farthest layer distance", {}}, MakeFld},
       {{"hobbit",
         "weighted recency, frequency, high-precision use and layer distance in this sequence",
-        {{"w_lru", 0.3}, {"w_lfu", 0.5}, {"w_lhu", 0.0}, {"w_fld", 0.2}}},
+        {{.name = "w_lru", .standard = 0.3, .is_share = true},
+         {.name = "w_lfu", .standard = 0.5, .is_share = true},
+         {.name = "w_lhu", .standard = 0.0, .is_share = true, .is_idle = true},
+         {.name = "w_fld", .standard = 0.2, .is_share = true}}},
        MakeHobbit},
       {{"edgemoe", "frequency times layers since the last turn", {}}, MakeEdgeMoe},
       {{"next-use",
@@ -89,6 +93,14 @@ Result<PolicyChoice> ParsePolicyChoice(std::string_view text) {
   }
   TRY([[maybe_unused]] const auto policy, MakePolicy(choice));
   return choice;
+}
+
+std::string ToText(const PolicyChoice& choice) {
+  std::string text = choice.name;
+  for (const auto& [name, value] : choice.parameters) {
+    text += std::format("{}{}={}", text.size() == choice.name.size() ? ":" : ",", name, value);
+  }
+  return text;
 }
 
 std::vector<PolicyInfo> KnownPolicies() {

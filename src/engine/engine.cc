@@ -20,6 +20,7 @@
 #include "engine/expert_exec.h"
 #include "engine/forward.h"
 #include "engine/memory_plan.h"
+#include "engine/policy_source.h"
 #include "graph/layer_graph.h"
 #include "model/fingerprint.h"
 #include "model/gguf_file.h"
@@ -55,6 +56,8 @@ uint32_t LogitsRows(const ModelSpec& spec, uint32_t chunk) {
 // Members in order of construction: later ones borrow from earlier ones.
 struct Engine::Impl {
   EngineOptions options;
+  PolicySource policy_source;
+  PolicyChoice policy;  // in use
   GgufFile file;
   ModelSpec spec;
   ModelWeights weights;
@@ -110,6 +113,7 @@ struct Engine::Impl {
 // Everything that can be known before memory is taken.
 Status Engine::Impl::Prepare(const EngineOptions& requested) {
   options = requested;
+  TRY(policy_source, PolicySource::Find(options, file.paths().front()));
   TRY(spec, ReadSpec(file));
   TRY(weights, ReadWeights(file, spec));
   catalog = MakeCatalog(weights);
@@ -151,8 +155,13 @@ Status Engine::Impl::Allocate() {
   TRY(const PlannedMemory planned,
       PlanMemory(options, catalog, reader->block(), spec.router.n_used, fixed));
   memory = planned.plan;
-  TRY(residency,
-      Residency::Create(catalog, planned.slots, options.policy, reader->block(), *queue));
+  TRY(policy, policy_source.Choose({.name = file.paths().front(),
+                                    .id = Fingerprint(file),
+                                    .n_layer = spec.n_layer,
+                                    .n_expert = spec.router.n_expert,
+                                    .n_used = spec.router.n_used},
+                                   memory.n_slots));
+  TRY(residency, Residency::Create(catalog, planned.slots, policy, reader->block(), *queue));
   TRY_STATUS(PreparePrefetch(planned));
   TRY(experts, ExpertExec::Create(*team, *residency, limits));
   forward.emplace(Forward::Parts{.spec = spec,
@@ -237,6 +246,7 @@ Result<std::unique_ptr<Engine>> Engine::Open(const std::string& model_path,
 const ModelSpec& Engine::spec() const { return impl_->spec; }
 uint32_t Engine::n_ctx() const { return impl_->n_ctx; }
 const MemoryPlan& Engine::memory() const { return impl_->memory; }
+const PolicyChoice& Engine::policy() const { return impl_->policy; }
 uint64_t Engine::model_id() const { return Fingerprint(impl_->file); }
 uint32_t Engine::position() const { return impl_->position; }
 const RunStats& Engine::stats() const { return impl_->stats; }

@@ -41,7 +41,8 @@ class Engine {
   const ModelSpec& spec() const;
   uint32_t n_ctx() const;
   const MemoryPlan& memory() const;
-  uint64_t model_id() const;  // see Fingerprint()
+  const PolicyChoice& policy() const;  // that is really used
+  uint64_t model_id() const;           // see Fingerprint()
 
   // Appends tokens to the sequence and returns the logits after the last one, [n_vocab], valid
   // until the next call. One token is a decode step; more are prefill in chunks. kInvalidRequest:

@@ -22,15 +22,17 @@ struct CacheSize {
 Result<CacheSize> ParseCacheSize(const std::string& text);  // "2G", "25%"; kUsage otherwise
 
 struct EngineOptions {
-  uint64_t ram_bytes = 0;             // peak of the whole process; 0: what is free, less a margin
-  std::optional<CacheSize> cache;     // fixes the expert slots; then ram_bytes is only a check
-  uint32_t threads = 0;               // 0: physical cores
-  uint32_t ctx = 4096;                // capped at the model's training context
-  uint32_t chunk = 512;               // most tokens per prefill chunk
-  std::string reader = "auto";        // auto, uring, pread
-  PolicyChoice policy = {};           // who leaves a slot
+  uint64_t ram_bytes = 0;          // peak of the whole process; 0: what is free, less a margin
+  std::optional<CacheSize> cache;  // fixes the expert slots; then ram_bytes is only a check
+  uint32_t threads = 0;            // 0: physical cores
+  uint32_t ctx = 4096;             // capped at the model's training context
+  uint32_t chunk = 512;            // most tokens per prefill chunk
+  std::string reader = "auto";     // auto, uring, pread
+  // Who leaves a slot; nullopt: what policy_source.h finds for this model and number of slots.
+  std::optional<PolicyChoice> policy = {};
+  std::string policy_file = {};       // a tuning to follow; read only without `policy`
   std::string predictor = "stacked";  // what later layers will need, see KnownPredictors()
-  std::string paths;                  // of the predictor "paths"; empty: MODEL.paths
+  std::string paths = {};             // of the predictor "paths"; empty: MODEL.paths
   uint32_t prefetch = 1;              // layers looked ahead; 0: no prefetch
   bool own_kernels = true;            // false: ggml's vec_dot for experts (comparison)
   // Tests put a faulty disk between the engine and its files; empty: none.

@@ -55,6 +55,7 @@ struct ReplayResult {
   double hit_rate() const {
     return requests > 0 ? static_cast<double>(hits) / static_cast<double>(requests) : 0.0;
   }
+  double percent_of_bound() const { return seconds > 0.0 ? 100.0 * bound_seconds / seconds : 0.0; }
   double tokens_per_second() const {
     return seconds > 0.0 ? static_cast<double>(tokens) / seconds : 0.0;
   }

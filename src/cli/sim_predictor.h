@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: MIT
+// Which predictor `moestro sim` replays with.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "base/result.h"
+#include "decide/predictor.h"
+#include "trace/trace.h"
+
+namespace CLI {
+class App;
+}
+
+namespace moestro {
+
+struct SimPredictor {
+  std::string name = "none";
+  std::string paths = {};                 // file of what "paths" has learned
+  std::optional<uint32_t> prefetch = {};  // layers; 0: predictions inform the policy only
+};
+
+// --predictor, --paths and --prefetch. `predictor` must outlive the parsing.
+void AddPredictorFlags(CLI::App& sim, SimPredictor& predictor);
+
+// Reads the paths if they are needed. kUsage: they are not named; else what ReadPaths() and
+// CheckPathsFit() say.
+Result<PredictorChoice> ChoosePredictor(const SimPredictor& predictor, const TraceInfo& info);
+
+}  // namespace moestro

@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: MIT
+#include "cli/sim_tune.h"
+
+#include <algorithm>
+#include <format>
+
+#include "base/json.h"
+#include "sim/replay.h"
+
+namespace moestro {
+namespace {
+
+constexpr const char* kAll = "all";
+constexpr const char* kPlain[] = {"lru", "lfu", "lfru", "belady"};
+
+std::vector<std::string> PoliciesOf(const TuneRequest& request) {
+  if (request.policy != kAll) return {request.policy};
+  std::vector<std::string> names;
+  for (const PolicyInfo& info : KnownPolicies()) names.emplace_back(info.name);
+  return names;
+}
+
+Result<TunedAtSize> TuneSize(
+    const Trace& trace, const TuneRequest& request, uint64_t slots,
+    const std::function<void(const std::string& what, size_t tried)>& progress) {
+  const uint64_t experts = uint64_t{trace.info().n_layer} * trace.info().n_expert;
+  TunedAtSize size{.slots = slots,
+                   .percent = 100.0 * static_cast<double>(slots) / static_cast<double>(experts)};
+  for (const std::string& policy : PoliciesOf(request)) {
+    const std::string what = std::format("tuning {} for {} slots", policy, slots);
+    TRY(TunedPolicy tuned, Tune(trace, {.policy = policy,
+                                        .slots = slots,
+                                        .train_percent = request.train_percent,
+                                        .progress = [&](size_t tried) { progress(what, tried); }}));
+    size.tuned.push_back(std::move(tuned));
+  }
+  // Of equals the one that is listed first stays first.
+  std::ranges::stable_sort(size.tuned, {},
+                           [](const TunedPolicy& tuned) { return tuned.training.misses; });
+  for (const char* name : kPlain) {
+    TRY(const ReplayResult result,
+        Replay(trace, {.slots = slots,
+                       .policy = {.name = name},
+                       .count_from = TrainingTokens(trace, request.train_percent)}));
+    size.plain.emplace_back(name, result.hit_rate());
+  }
+  return size;
+}
+
+}  // namespace
+
+Result<std::string> ParseTunedPolicy(const std::string& text) {
+  if (text == kAll) return text;
+  const auto policy = MakePolicy({.name = text});
+  if (policy) return text;
+  return Fail(Errc::kUsage, "{}; or {}", policy.error().message, kAll);
+}
+
+Result<std::vector<TunedAtSize>> TuneSizes(
+    const Trace& trace, const TuneRequest& request,
+    const std::function<void(const std::string& what, size_t tried)>& progress) {
+  std::vector<TunedAtSize> sizes;
+  for (const uint64_t slots : request.slots) {
+    TRY(TunedAtSize size, TuneSize(trace, request, slots, progress));
+    sizes.push_back(std::move(size));
+  }
+  return sizes;
+}
+
+TunedModel ModelOf(const TraceInfo& info) {
+  return {.name = info.model,
+          .id = info.model_id,
+          .n_layer = info.n_layer,
+          .n_expert = info.n_expert,
+          .n_used = info.n_used};
+}
+
+PolicyTuning ToTuning(const TraceInfo& info, const std::vector<TunedAtSize>& sizes) {
+  PolicyTuning tuning{.model = ModelOf(info)};
+  for (const TunedAtSize& size : sizes) {
+    const TunedPolicy& winner = size.tuned.front();
+    tuning.sizes.push_back({.slots = size.slots,
+                            .choice = winner.choice,
+                            .hit_rate = winner.held_out.hit_rate(),
+                            .standard_hit_rate = winner.held_out_standard.hit_rate()});
+  }
+  return tuning;
+}
+
+std::string DescribeTuning(const std::vector<TunedAtSize>& sizes) {
+  std::string text;
+  for (const TunedAtSize& size : sizes) {
+    text += std::format("{} slots ({:.4g} %), hits on held-out tokens:", size.slots, size.percent);
+    for (const auto& [name, rate] : size.plain)
+      text += std::format(" {} {:.2f} %", name, 100 * rate);
+    text += '\n';
+    for (const TunedPolicy& tuned : size.tuned) {
+      text += std::format("  {:6.2f} % ({:.2f} % in training, {:.2f} % untuned)  {}\n",
+                          100.0 * tuned.held_out.hit_rate(), 100.0 * tuned.training.hit_rate(),
+                          100.0 * tuned.held_out_standard.hit_rate(), ToText(tuned.choice));
+    }
+  }
+  return text;
+}
+
+std::string TuningAsJson(const std::vector<TunedAtSize>& sizes) {
+  Json array = Json::Array();
+  for (const TunedAtSize& size : sizes) {
+    Json tuned = Json::Array();
+    for (const TunedPolicy& policy : size.tuned) {
+      Json object = Json::Object();
+      object.Set("policy", policy.choice.name)
+          .Set("choice", ToText(policy.choice))
+          .Set("training_misses", policy.training.misses)
+          .Set("training_hit_rate", policy.training.hit_rate())
+          .Set("hit_rate", policy.held_out.hit_rate())
+          .Set("standard_hit_rate", policy.held_out_standard.hit_rate());
+      tuned.Push(std::move(object));
+    }
+    Json plain = Json::Object();
+    for (const auto& [name, rate] : size.plain) plain.Set(name, rate);
+    Json object = Json::Object();
+    object.Set("slots", size.slots)
+        .Set("percent", size.percent)
+        .Set("tuned", std::move(tuned))
+        .Set("plain_hit_rates", std::move(plain));
+    array.Push(std::move(object));
+  }
+  return array.Dump() + "\n";
+}
+
+}  // namespace moestro

@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: MIT
+// Hit rates of policies over the number of slots as a drawing.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "cli/sim_report.h"
+
+namespace moestro {
+
+// An SVG of its own: a line per policy over the slots' share of all experts (logarithmic), Belady's
+// dashed, with axes and a legend. `title` may hold any text. REQUIRES: lines are not empty and
+// their percentages are above 0.
+std::string SweepPlot(const std::string& title, const std::vector<SimLine>& lines);
+
+}  // namespace moestro

@@ -1,0 +1,229 @@
+// SPDX-License-Identifier: MIT
+#include "sim/tune.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <map>
+#include <utility>
+#include <vector>
+
+namespace moestro {
+namespace {
+
+// Shares are whole parts of this, so that a mixture has one way to be written.
+constexpr int kParts = 1000;
+constexpr int kGrid = 100;
+constexpr std::array kShareSteps = {50, 20, 10, 5};
+// Factors between neighbours on a logarithmic axis.
+constexpr std::array kLogSteps = {4.0, 2.0, 1.41421356237, 1.18920711500};
+// Parts of a linear axis.
+constexpr std::array kLinearSteps = {0.1, 0.05, 0.02};
+constexpr int kMostRounds = 4;
+// Saved misses below this many square roots of their number are luck, and the standard values stay:
+// on the traces of bench/ such a gain is as often a loss on held-out tokens.
+constexpr double kLuck = 0.5;
+
+using Values = std::map<std::string, double>;
+
+bool is_logarithmic(const PolicyParameter& p) { return p.least > 0.0 && p.most / p.least >= 100.0; }
+
+// How far apart two values lie, as a part of the whole range.
+double Apart(const PolicyParameter& p, double a, double b) {
+  if (is_logarithmic(p)) return std::abs(std::log(a / b)) / std::log(p.most / p.least);
+  return p.most > p.least ? std::abs(a - b) / (p.most - p.least) : 0.0;
+}
+
+// The first half of the training tokens only warms up. Counting it, too, finds what fills an empty
+// cache best, which is something else (docs/policies.md has the figures).
+Result<ReplayResult> ReplayTraining(const Trace& training, uint64_t slots,
+                                    const PolicyChoice& policy) {
+  return Replay(training, {.slots = slots, .policy = policy, .count_from = training.tokens() / 2});
+}
+
+// More digits would claim to know more than the search does.
+double ThreeDigits(double value) {
+  if (value == 0.0) return value;
+  const double unit = std::pow(10.0, 2.0 - std::floor(std::log10(std::abs(value))));
+  return std::round(value * unit) / unit;
+}
+
+class Search {
+ public:
+  Search(const Trace& training, const PolicyInfo& info, const TuneOptions& options)
+      : training_(training), info_(info), options_(options) {
+    for (const PolicyParameter& p : info.parameters) {
+      standard_.emplace(p.name, p.standard);
+      if (p.is_share && !p.is_idle) shares_.emplace_back(p.name);
+    }
+  }
+
+  Result<PolicyChoice> Run() {
+    best_ = standard_;
+    TRY(const uint64_t standard_misses, Misses(standard_));
+    best_misses_ = standard_misses;
+    if (!shares_.empty()) TRY_STATUS(TryMixtures(0, kParts, standard_));
+    for (const int step : kShareSteps) TRY_STATUS(MoveShares(step));
+    for (size_t fineness = 0; fineness < kLogSteps.size(); ++fineness) {
+      for (int round = 0; round < kMostRounds; ++round) {
+        const Values before = best_;
+        for (const PolicyParameter& p : info_.parameters) {
+          if (!p.is_share && !p.is_idle) TRY_STATUS(TryAxis(p, fineness));
+        }
+        if (best_ == before) break;
+      }
+    }
+    const double gain = static_cast<double>(standard_misses - best_misses_);
+    const double luck = kLuck * std::sqrt(static_cast<double>(standard_misses));
+    return Choice(gain > luck ? best_ : standard_);
+  }
+
+ private:
+  PolicyChoice Choice(const Values& values) const {
+    return {.name = std::string(info_.name), .parameters = values};
+  }
+
+  Result<uint64_t> Misses(const Values& values) {
+    const auto [found, is_new] = misses_.try_emplace(values, 0);
+    if (!is_new) return found->second;
+    TRY(const ReplayResult result, ReplayTraining(training_, options_.slots, Choice(values)));
+    found->second = result.misses;
+    if (options_.progress) options_.progress(misses_.size());
+    return found->second;
+  }
+
+  Status Try(const Values& values) {
+    TRY(const uint64_t misses, Misses(values));
+    if (misses < best_misses_ ||
+        (misses == best_misses_ && FromStandard(values) < FromStandard(best_))) {
+      best_ = values;
+      best_misses_ = misses;
+    }
+    return {};
+  }
+
+  double FromStandard(const Values& values) const {
+    double sum = 0.0;
+    for (const PolicyParameter& p : info_.parameters) {
+      sum += Apart(p, values.find(std::string(p.name))->second, p.standard);
+    }
+    return sum;
+  }
+
+  // Every mixture of the shares from `index` on that uses up `left` parts. REQUIRES: there are
+  // some.
+  Status TryMixtures(size_t index, int left, Values values) {
+    if (index + 1 == shares_.size()) {
+      values[shares_[index]] = static_cast<double>(left) / kParts;
+      return Try(values);
+    }
+    for (int parts = 0; parts <= left; parts += kGrid) {
+      values[shares_[index]] = static_cast<double>(parts) / kParts;
+      TRY_STATUS(TryMixtures(index + 1, left - parts, values));
+    }
+    return {};
+  }
+
+  // Moves `step` parts from one share to another for as long as that helps.
+  Status MoveShares(int step) {
+    for (Values before; before != best_;) {
+      before = best_;
+      for (const std::string& from : shares_) {
+        for (const std::string& to : shares_) {
+          Values moved = before;
+          const auto parts = static_cast<int>(std::lround(moved[from] * kParts)) - step;
+          if (from == to || parts < 0) continue;
+          moved[from] = static_cast<double>(parts) / kParts;
+          moved[to] = (std::round(moved[to] * kParts) + step) / kParts;
+          TRY_STATUS(Try(moved));
+        }
+      }
+    }
+    return {};
+  }
+
+  // The whole axis at first, then the two neighbours of the best at ever smaller distances.
+  Status TryAxis(const PolicyParameter& p, size_t fineness) {
+    const std::string name(p.name);
+    const bool is_log = is_logarithmic(p);
+    const double linear = kLinearSteps[std::min(fineness, kLinearSteps.size() - 1)];
+    const double step = is_log ? kLogSteps[fineness] : linear * (p.most - p.least);
+    const auto next = [&](double value, double sign) {
+      return ThreeDigits(is_log ? value * std::pow(step, sign) : value + sign * step);
+    };
+    for (const double sign : {-1.0, 1.0}) {
+      Values moved = best_;
+      double value = next(moved[name], sign);
+      while (value >= p.least && value <= p.most) {
+        moved[name] = value;
+        TRY_STATUS(Try(moved));
+        if (fineness > 0) break;
+        value = next(value, sign);
+      }
+    }
+    return {};
+  }
+
+  const Trace& training_;
+  const PolicyInfo& info_;
+  const TuneOptions& options_;
+  std::vector<std::string> shares_;  // those that are searched
+  Values standard_;
+  Values best_;
+  uint64_t best_misses_ = 0;
+  std::map<Values, uint64_t> misses_;  // of every candidate so far
+};
+
+Result<Trace> FirstTokens(const Trace& trace, size_t count) {
+  TraceInfo info = trace.info();
+  info.depth = 0;
+  info.has_weights = false;
+  TRY(Trace first, Trace::Create(std::move(info)));
+  for (size_t t = 0; t < count; ++t) {
+    std::vector<ExpertId> experts;
+    for (uint32_t l = 0; l < trace.info().n_layer; ++l) {
+      experts.insert_range(experts.end(), trace.experts(t, l));
+    }
+    TRY_STATUS(first.Add({.phase = trace.phase(t),
+                          .starts_sequence = trace.starts_sequence(t),
+                          .experts = experts}));
+  }
+  return first;
+}
+
+}  // namespace
+
+size_t TrainingTokens(const Trace& trace, double percent) {
+  return static_cast<size_t>(static_cast<double>(trace.tokens()) * percent / 100.0);
+}
+
+Result<TunedPolicy> Tune(const Trace& trace, const TuneOptions& options) {
+  if (!(options.train_percent > 0.0 && options.train_percent < 100.0)) {
+    return Fail(Errc::kUsage, "{} % of the tokens cannot be trained on; give 1 to 99",
+                options.train_percent);
+  }
+  // The name first: Replay() would call it unknown for every candidate.
+  TRY([[maybe_unused]] const auto policy, MakePolicy({.name = options.policy}));
+  const std::vector<PolicyInfo> known = KnownPolicies();
+  const auto info = std::ranges::find(known, options.policy, &PolicyInfo::name);
+  const size_t count = TrainingTokens(trace, options.train_percent);
+  TRY(const Trace training, FirstTokens(trace, count));
+  Search search(training, *info, options);
+  TunedPolicy tuned;
+  TRY(tuned.choice, search.Run());
+  TRY(tuned.training, ReplayTraining(training, options.slots, tuned.choice));
+  TRY(tuned.held_out,
+      Replay(trace, {.slots = options.slots, .policy = tuned.choice, .count_from = count}));
+  TRY(tuned.held_out_standard,
+      Replay(trace,
+             {.slots = options.slots, .policy = {.name = options.policy}, .count_from = count}));
+  if (tuned.training.tokens == 0 || tuned.held_out.tokens == 0) {
+    return Fail(Errc::kInvalidRequest,
+                "{} decode tokens to train on and {} to report on: both need some; record a "
+                "longer trace or change the training share",
+                tuned.training.tokens, tuned.held_out.tokens);
+  }
+  return tuned;
+}
+
+}  // namespace moestro
