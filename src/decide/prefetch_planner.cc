@@ -8,8 +8,8 @@ namespace moestro {
 
 namespace {
 
-// Two reads of a matrix are under way for guesses at a time, see ReadQueueOptions.
-constexpr double kCommitted = 2.0 / kMatrices;
+// As many reads of a matrix as may be under way for guesses, see ReadQueueOptions.
+constexpr double kCommitted = 4.0 / kMatrices;
 
 }  // namespace
 

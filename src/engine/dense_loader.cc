@@ -57,11 +57,6 @@ Status LoadTensor(DensePlan& plan, size_t i, ReadQueue& queue, const HostMemory&
 DensePlan PlanDense(const CpuDevice& device, const ModelWeights& weights, bool allow_repack) {
   const std::unordered_set<const TensorInfo*> multiplied = OnlyMultiplied(weights);
   std::vector<const TensorInfo*> tensors = weights.dense_tensors();
-  // Routers in the order of their layers, next to each other: the next layers' routers are then one
-  // matrix, see LayerGraph.
-  std::unordered_set<const TensorInfo*> routers;
-  for (const LayerWeights& l : weights.layers) routers.insert(l.router);
-  std::ranges::stable_partition(tensors, [&](const TensorInfo* t) { return routers.contains(t); });
   std::vector<WeightRequest> requests;
   uint64_t largest = 0;
   for (const TensorInfo* t : tensors) {

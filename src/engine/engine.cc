@@ -70,6 +70,7 @@ struct Engine::Impl {
   ModelTensors tensors;
   StepBuffers buffers;
   KvCache kv;
+  LookAheadRouters look_ahead_routers;
   std::unique_ptr<LayerGraph> graph;
   std::optional<Team> team;
   std::unique_ptr<Residency> residency;
@@ -142,11 +143,16 @@ Status Engine::Impl::Allocate() {
   // The graph's worst case is known only once it has been built, which needs tensors with shapes.
   tensors = TensorsByRole(dense, weights);
   graph = std::make_unique<LayerGraph>(*device, spec, tensors, buffers, kv, n_ctx);
+  if (look_ahead > 0) {
+    TRY(look_ahead_routers, LookAheadRouters::Allocate(spec));
+    graph->SetLookAhead(look_ahead_routers);
+  }
   TRY_STATUS(graph->Reserve(chunk, logits_rows));
   TRY(team, Team::Create(*device));
 
   const ExpertExec::Limits limits = ExecLimits(spec, kernels, chunk);
-  const uint64_t work = StepBuffers::BytesFor(spec, step) + graph->buffer_bytes() +
+  const uint64_t routers = look_ahead > 0 ? LookAheadRouters::BytesFor(spec) : 0;
+  const uint64_t work = routers + StepBuffers::BytesFor(spec, step) + graph->buffer_bytes() +
                         ExpertExec::BytesFor(limits) + MultiplyScratch(spec, chunk);
   const FixedBytes fixed{.dense = dense.set.bytes(),
                          .kv = KvCache::BytesFor(spec, n_ctx),
@@ -207,8 +213,7 @@ Status Engine::Impl::PreparePrefetch(const PlannedMemory& planned) {
                   LimitsFor(*std::ranges::min_element(planned.slots), spec.router.n_used),
                   [this](ExpertKey key) { return residency->contains(key); });
   // Both are bound by memory bandwidth, so bytes tell.
-  const double routers = static_cast<double>(look_ahead) * spec.n_layer *
-                         static_cast<double>(weights.layers.front().router->extent.length);
+  const double routers = look_ahead * static_cast<double>(LookAheadRouters::BytesFor(spec));
   look_ahead_share = routers / (routers + static_cast<double>(weights.dense_bytes()));
   prefetcher.emplace(*planner, *residency, spec.n_layer);
   return {};
@@ -224,8 +229,11 @@ Status Engine::Impl::Load() {
       residency->Populate(part, kSteps * static_cast<size_t>(n_threads));
     }));
   }
-  return LoadDense(dense, *queue, reader->block(),
-                   [this](uint64_t done, uint64_t total) { Report("loading", done, total); });
+  TRY_STATUS(LoadDense(dense, *queue, reader->block(), [this](uint64_t done, uint64_t total) {
+    Report("loading", done, total);
+  }));
+  if (look_ahead > 0) look_ahead_routers.Fill(tensors);
+  return {};
 }
 
 Engine::Engine(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
 #include "graph/layer_graph.h"
 
-#include <ggml-backend.h>
 #include <ggml.h>
 
 #include <algorithm>
@@ -150,33 +149,19 @@ void LayerGraph::Output(ggml_tensor* result, StepBuffers::Region region, uint64_
   ggml_build_forward_expand(arena_.graph(), result);
 }
 
-// Routers that the loader put next to each other are one matrix.
-bool LayerGraph::is_one_matrix(size_t first, uint32_t layers) const {
-  const ggml_tensor* router = tensors_->layers[first].router;
-  for (size_t i = 1; i < layers; ++i) {
-    const ggml_tensor* next = tensors_->layers[first + i].router;
-    const auto* expected = static_cast<const std::byte*>(router->data) + i * ggml_nbytes(router);
-    if (next->type != router->type || next->data != expected) return false;
-  }
-  return true;
-}
-
 void LayerGraph::BuildLookAhead(LayerId layer, ggml_tensor* ffn_in, uint32_t look_ahead) {
-  const size_t first = layer.value + 1U;
-  const auto layers =
-      static_cast<uint32_t>(std::min<size_t>(look_ahead, tensors_->layers.size() - first));
+  const uint32_t first = layer.value + 1U;
+  const uint32_t layers = std::min(look_ahead, spec_->n_layer - first);
   if (layers == 0) return;
+  CHECK(look_ahead_ != nullptr);
   ggml_context* ctx = arena_.context();
-  ggml_tensor* router = tensors_->layers[first].router;
-  if (ffn_in->ne[1] == 1 && is_one_matrix(first, layers)) {
-    ggml_tensor* stacked =
-        ggml_new_tensor_2d(ctx, router->type, router->ne[0], router->ne[1] * layers);
-    CHECK(ggml_backend_tensor_alloc(router->buffer, stacked, router->data) == GGML_STATUS_SUCCESS);
-    Output(ggml_mul_mat(ctx, stacked, ffn_in), StepBuffers::kAhead);
+  if (ffn_in->ne[1] == 1) {
+    Output(ggml_mul_mat(ctx, look_ahead_->Stack(ctx, first, layers), ffn_in),
+           StepBuffers::kAhead);
     return;
   }
-  for (uint32_t i = 0; i < layers; ++i) {
-    ggml_tensor* logits = ggml_mul_mat(ctx, tensors_->layers[first + i].router, ffn_in);
+  for (uint32_t i = 0; i < layers; ++i) {  // of several tokens, so that a layer's rows are together
+    ggml_tensor* logits = ggml_mul_mat(ctx, look_ahead_->Stack(ctx, first + i, 1), ffn_in);
     Output(logits, StepBuffers::kAhead, i * ggml_nbytes(logits));
   }
 }

@@ -16,6 +16,7 @@
 #include "core/ids.h"
 #include "core/model_spec.h"
 #include "graph/arch.h"
+#include "graph/look_ahead.h"
 #include "graph/tensors.h"
 
 namespace moestro {
@@ -96,6 +97,9 @@ class LayerGraph {
   LayerGraph(CpuDevice& device, const ModelSpec& spec, const ModelTensors& tensors,
              StepBuffers& buffers, KvCache& kv, uint32_t n_ctx);
 
+  // For Attend() with look_ahead > 0; borrowed.
+  void SetLookAhead(const LookAheadRouters& routers) { look_ahead_ = &routers; }
+
   // Sizes the intermediate buffer for `chunk` tokens over a full context.
   Status Reserve(uint32_t chunk, uint32_t logits_rows);
   uint64_t buffer_bytes() const { return arena_.buffer_bytes(); }
@@ -106,7 +110,8 @@ class LayerGraph {
   void SetBatch(const Batch& batch);
   // hidden -> residual, shared (where the model has a shared expert), ffn_in, router logits; writes
   // the KV cache. Also the router logits of the `look_ahead` layers after this one, or of as many
-  // as there are, on this layer's input. REQUIRES: look_ahead is within the buffers' limit.
+  // as there are, on this layer's input. REQUIRES: look_ahead is within the buffers' limit, and
+  // SetLookAhead() was called if it is not 0.
   Status Attend(LayerId layer, const Batch& batch, uint32_t look_ahead = 0);
   // Rows [first_row, first_row + n_rows) of hidden -> logits. REQUIRES: n_rows <= logits_rows.
   Status Head(uint32_t first_row, uint32_t n_rows);
@@ -117,7 +122,6 @@ class LayerGraph {
   void Output(ggml_tensor* result, StepBuffers::Region region, uint64_t skip_bytes = 0);
   void BuildLayer(LayerId layer, const Batch& batch, uint32_t look_ahead);
   void BuildLookAhead(LayerId layer, ggml_tensor* ffn_in, uint32_t look_ahead);
-  bool is_one_matrix(size_t first, uint32_t layers) const;
   void BuildHead(uint32_t first_row, uint32_t n_rows);
   int64_t CellsOf(const Batch& batch) const;
 
@@ -127,6 +131,7 @@ class LayerGraph {
   KvCache* kv_;
   ArchChoices arch_;
   ggml_tensor* rope_factors_ = nullptr;
+  const LookAheadRouters* look_ahead_ = nullptr;
   uint32_t n_ctx_;
   GraphArena arena_;
 };

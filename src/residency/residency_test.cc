@@ -84,7 +84,8 @@ class ResidencyTest : public ::testing::Test {
     for (size_t i = 0; i < bytes.size(); ++i) bytes[i] = static_cast<std::byte>(i * 31 + i / 251);
     file_ = bytes;
     reader_ = std::make_unique<HeldReader>(bytes);
-    queue_ = std::make_unique<ReadQueue>(*reader_, std::vector<std::string>{"model.gguf"});
+    queue_ = std::make_unique<ReadQueue>(*reader_, std::vector<std::string>{"model.gguf"},
+                                         ReadQueueOptions{.max_speculative = 2});
   }
 
   void Create(uint64_t slots) {

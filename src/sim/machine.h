@@ -12,7 +12,7 @@ namespace moestro {
 
 class Machine {
  public:
-  static constexpr size_t kInFlight = 2;
+  static constexpr size_t kInFlight = 4;
 
   struct Speeds {
     double dense = 0.0;   // seconds of a layer's dense part

@@ -49,7 +49,7 @@ struct ExtentDone {
 struct ReadQueueOptions {
   uint64_t max_request = 1 << 20;  // bytes per device read; longer extents are split
   unsigned max_in_flight = 4;      // device reads at a time: more land together, late, as one batch
-  unsigned max_speculative = 2;    // of these at most for speculation: what delays a demand read
+  unsigned max_speculative = 4;    // of these at most for speculation; no more than max_in_flight
 };
 
 struct ReadStats {

@@ -1,0 +1,75 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+"""Decode with prefetch off and on, in turn, for several budgets -> a Markdown table.
+
+usage: prefetch.py [-r RUNS] [-n TOKENS] [--limit PREFIX] [--predictor NAME]... MOESTRO MODEL BUDGET...
+
+RUNS (5) times for every budget: one run without prefetch and one with each predictor, page cache
+dropped before each, so that whatever else the machine does falls on all of them. Medians; "paired"
+is the median over the rounds of on/off, which a slow disk or neighbour in one round disturbs least.
+--limit: a command that runs another within the budget's memory, "memlimit 4G", without the size.
+"""
+import argparse
+import json
+import pathlib
+import shlex
+import statistics
+import subprocess
+
+
+def measure(args, budget, predictor):
+    drop = pathlib.Path("/proc/sys/vm/drop_caches")
+    if drop.exists():
+        subprocess.run(["sync"], check=True)
+        try:
+            drop.write_text("3")
+        except PermissionError:
+            pass
+    limit = [*shlex.split(args.limit), budget] if args.limit else []
+    command = [*limit, args.moestro, "bench", args.model, "--ram", budget, "-p", "0", "-n",
+               str(args.tokens), "-c", "1024", "--predictor", predictor, "--json"]
+    if args.cache:
+        command += ["--cache", args.cache]
+    output = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    return json.loads(output)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("-r", "--runs", type=int, default=5)
+    parser.add_argument("-n", "--tokens", type=int, default=48)
+    parser.add_argument("--limit", default="")
+    parser.add_argument("--cache", default="", help="fixes the slots instead, for small models")
+    parser.add_argument("--predictor", action="append")
+    parser.add_argument("moestro")
+    parser.add_argument("model")
+    parser.add_argument("budgets", nargs="+")
+    args = parser.parse_args()
+    predictors = args.predictor or ["stacked"]
+    print("| budget | predictor | tok/s off | tok/s on | on/off | paired | % of bound off | on | "
+          "needed / fetched ahead | late |")
+    print("| --- |" + " --- |" * 9, flush=True)
+    for budget in args.budgets:
+        runs = {name: [] for name in ["none", *predictors]}
+        for _ in range(args.runs):
+            for name, results in runs.items():
+                results.append(measure(args, budget, name))
+
+        def median(name, key):
+            return statistics.median(run[key] for run in runs[name])
+
+        off = median("none", "decode_tps")
+        for name in predictors:
+            on = median(name, "decode_tps")
+            paired = statistics.median(a["decode_tps"] / b["decode_tps"]
+                                       for a, b in zip(runs[name], runs["none"]))
+            hashes = {run["logits_hash"] for results in runs.values() for run in results}
+            assert len(hashes) == 1, "prefetch changed the logits"
+            print(f"| {args.cache or budget} | {name} | {off:.2f} | {on:.2f} | {on / off:.3f} | {paired:.3f} | "
+                  f"{median('none', 'percent_of_bound'):.0f} | "
+                  f"{median(name, 'percent_of_bound'):.0f} | {median(name, 'good_guesses'):.0f} / "
+                  f"{median(name, 'guesses'):.0f} | {median(name, 'late'):.0f} |", flush=True)
+
+
+if __name__ == "__main__":
+    main()
