@@ -8,8 +8,11 @@ usage: policies.py MOESTRO DOCUMENT
 import csv
 import json
 import pathlib
+import re
+import shutil
 import subprocess
 import sys
+import tempfile
 
 FRACTIONS = ["6.25%", "12.5%", "25%", "50%"]
 DRAWN = "6.25%,8.84%,12.5%,17.7%,25%,35.4%,50%,70.7%,100%"
@@ -54,6 +57,40 @@ def tuned_table(moestro, trace):
     return table(rates) + [""] + choices[:-1]
 
 
+def replay(moestro, trace, *flags):
+    command = [moestro, "sim", str(trace), "--slots", ",".join(FRACTIONS), "--held-out", "50",
+               "--json", *flags]
+    return json.loads(subprocess.run(command, check=True, capture_output=True).stdout)
+
+
+def predictor_table(moestro, trace, folder):
+    """Recall by distance; held-out hits of next-use with predictions as hints, and with prefetch."""
+    summary = subprocess.run([moestro, "trace", "--summary", str(trace)], check=True,
+                             capture_output=True, text=True).stdout
+    tokens = int(re.search(r"(\d+) decode", summary)[1])
+    paths = f"{folder}/{trace.stem}.paths"
+    subprocess.run([moestro, "profile", "--trace", str(trace), "-n", str(tokens // 2), "-o", paths],
+                   check=True, capture_output=True)
+    predictors = ["frequency", "paths", "oracle"]
+    if "ahead" in summary:
+        predictors.insert(0, "stacked")
+
+    def rates(rows):
+        return " / ".join(f"{100 * row['hit_rate']:.1f}" for row in rows)
+
+    sizes = " / ".join(f.removesuffix("%") for f in FRACTIONS)
+    lines = [f"| predictor | recall 1 / 2 / 3 layers ahead | hits with hints alone, {sizes} % | "
+             "hits with prefetch that is always in time |", "| --- | --- | --- | --- |",
+             f"| none | | {rates(replay(moestro, trace))} | |"]
+    for name in predictors:
+        flags = ["--predictor", name, *(["--paths", paths] if name == "paths" else [])]
+        hints = replay(moestro, trace, *flags, "--prefetch", "0")
+        fetched = replay(moestro, trace, *flags, "--prefetch", "3")
+        recall = " / ".join(f"{100 * p['recall']:.1f}" for p in fetched[0]["predictions"])
+        lines.append(f"| {name} | {recall} | {rates(hints)} | {rates(fetched)} |")
+    return lines
+
+
 def table(rates):
     engine = {name: row for name, row in rates.items() if name != "belady"}
     best = [max(row[i] for row in engine.values()) for i in range(len(FRACTIONS))]
@@ -71,6 +108,7 @@ def main():
     lines = []
     pictures = document.parent / "policies"
     pictures.mkdir(exist_ok=True)
+    folder = tempfile.mkdtemp()
     for trace in sorted(TRACES.glob("*.trace")):
         for held_out, what in ((0, "all tokens"), (50, "second half, the first warms up")):
             lines += ["", f"### {trace.stem}, {what}", "", *table(sweep(moestro, trace, held_out))]
@@ -78,6 +116,9 @@ def main():
         lines += ["", f"![hits over slots, {trace.stem}, all tokens](policies/{trace.stem}.svg)"]
         lines += ["", f"### {trace.stem}, tuned on the first half, counted on the second", "",
                   *tuned_table(moestro, trace)]
+        lines += ["", f"### {trace.stem}, predictors, second half, the first warms up (and teaches "
+                  "`paths`)", "", *predictor_table(moestro, trace, folder)]
+    shutil.rmtree(folder)
     text = document.read_text()
     before, after = text.split(BEGIN)[0], text.split(END)[1]
     document.write_text(before + BEGIN + "\n" + "\n".join(lines[1:]) + "\n\n" + END + after)

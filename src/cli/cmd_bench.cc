@@ -23,7 +23,6 @@
 #include "cli/report.h"
 #include "cli/session.h"
 #include "engine/engine.h"
-#include "engine/memory_info.h"
 
 namespace moestro {
 namespace {

@@ -21,7 +21,6 @@
 #include "cli/sampling_flags.h"
 #include "cli/session.h"
 #include "cli/text_input.h"
-#include "engine/memory_info.h"
 
 namespace moestro {
 namespace {

@@ -35,6 +35,15 @@ struct PredictionScore {
   uint64_t absent = 0;     // predicted and absent
   uint64_t absent_right = 0;
 
+  // Since `earlier`.
+  PredictionScore operator-(const PredictionScore& earlier) const {
+    return {.asked = asked - earlier.asked,
+            .predicted = predicted - earlier.predicted,
+            .right = right - earlier.right,
+            .absent = absent - earlier.absent,
+            .absent_right = absent_right - earlier.absent_right};
+  }
+
   double recall() const { return Share(right, asked); }
   double precision() const { return Share(right, predicted); }
   double absent_precision() const { return Share(absent_right, absent); }

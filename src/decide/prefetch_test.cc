@@ -2,7 +2,6 @@
 // Predictors, the planner that acts on them, and the control that says whether to.
 #include <gtest/gtest.h>
 
-#include <algorithm>
 #include <memory>
 #include <set>
 #include <vector>
@@ -16,7 +15,7 @@ namespace {
 
 constexpr PredictorShape kShape{.layers = 4, .experts = 8, .used = 2, .depth = 2};
 
-std::vector<ExpertId> Ids(std::vector<uint16_t> numbers) {
+std::vector<ExpertId> Ids(const std::vector<uint16_t>& numbers) {
   std::vector<ExpertId> ids;
   for (const uint16_t n : numbers) ids.push_back({n});
   return ids;

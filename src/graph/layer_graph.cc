@@ -156,8 +156,7 @@ void LayerGraph::BuildLookAhead(LayerId layer, ggml_tensor* ffn_in, uint32_t loo
   CHECK(look_ahead_ != nullptr);
   ggml_context* ctx = arena_.context();
   if (ffn_in->ne[1] == 1) {
-    Output(ggml_mul_mat(ctx, look_ahead_->Stack(ctx, first, layers), ffn_in),
-           StepBuffers::kAhead);
+    Output(ggml_mul_mat(ctx, look_ahead_->Stack(ctx, first, layers), ffn_in), StepBuffers::kAhead);
     return;
   }
   for (uint32_t i = 0; i < layers; ++i) {  // of several tokens, so that a layer's rows are together

@@ -4,7 +4,6 @@
 #include <ggml.h>
 
 #include <cstddef>
-#include <span>
 #include <vector>
 
 #include "base/check.h"

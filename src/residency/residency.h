@@ -137,7 +137,7 @@ class Residency {
   void StartReads(uint32_t pool, SlotId slot, ExpertKey key, Urgency urgency);
   void StartRead(uint32_t pool, SlotId slot, ExpertKey key, size_t matrix, Urgency urgency);
   void MakeUrgent(uint32_t pool, SlotId slot, ExpertKey key);
-  void Close(Pool& pool, SlotId slot);
+  void Close(Pool& pool, SlotId id);
   void BeginDemand();
   void EndDemand();
   void Finish(const ExtentDone& done);

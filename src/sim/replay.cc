@@ -65,6 +65,9 @@ class Player {
       }
     }
     result_.predictions.assign(planner.scores().begin(), planner.scores().end());
+    for (size_t i = 0; i < uncounted_.size(); ++i) {
+      result_.predictions[i] = result_.predictions[i] - uncounted_[i];
+    }
     return result_;
   }
 
@@ -110,7 +113,10 @@ class Player {
     const TableStats& now = table_.stats();
     cost.seconds = machine_.now() - before;
     planner_->TokenDone(cost);
-    if (t < options_.count_from) return;
+    if (t < options_.count_from) {
+      uncounted_.assign(planner_->scores().begin(), planner_->scores().end());
+      return;
+    }
     ++result_.tokens;
     result_.requests += now.requests - stats.requests;
     result_.hits += now.hits - stats.hits;
@@ -252,6 +258,7 @@ class Player {
   size_t chunk_;
   PrefetchPlanner* planner_ = nullptr;
   std::vector<Guess> guesses_;  // oldest first
+  std::vector<PredictionScore> uncounted_;
   uint64_t parts_read_ = 0;
   uint32_t look_ahead_ = 0;  // layers whose routers are evaluated in this token
   ReplayResult result_;

@@ -44,7 +44,7 @@ struct ReplayResult {
   uint64_t late = 0;          // of the misses, on their way when asked for
   uint64_t guesses = 0;       // absent experts asked for before their router did
   uint64_t good_guesses = 0;  // of these, used
-  std::vector<PredictionScore> predictions = {};  // by distance, over the whole trace
+  std::vector<PredictionScore> predictions = {};  // by distance
   uint64_t bytes = 0;                             // read by decode
   double seconds = 0.0;                           // of decode, virtual
   double stall_seconds = 0.0;                     // of these, waiting for the disk

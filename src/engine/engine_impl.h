@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: MIT
+// What an Engine is made of. engine.cc puts it together, engine_run.cc runs it; nobody else may
+// include this.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "base/result.h"
+#include "compute/device.h"
+#include "compute/team.h"
+#include "core/expert_catalog.h"
+#include "decide/predictor.h"
+#include "decide/prefetch_planner.h"
+#include "engine/dense_loader.h"
+#include "engine/engine.h"
+#include "engine/expert_exec.h"
+#include "engine/forward.h"
+#include "engine/memory_plan.h"
+#include "engine/policy_source.h"
+#include "graph/layer_graph.h"
+#include "graph/look_ahead.h"
+#include "model/gguf_file.h"
+#include "model/weights.h"
+#include "residency/prefetcher.h"
+#include "residency/residency.h"
+#include "store/block_reader.h"
+#include "store/read_queue.h"
+
+namespace moestro {
+
+inline double SecondsSince(std::chrono::steady_clock::time_point start) {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
+// Members in order of construction: later ones borrow from earlier ones.
+struct Engine::Impl {
+  EngineOptions options;
+  PolicySource policy_source;
+  PolicyChoice policy;  // in use
+  GgufFile file;
+  ModelSpec spec;
+  ModelWeights weights;
+  ExpertCatalog catalog;
+  std::vector<LayerKernels> kernels;
+  std::optional<CpuDevice> device;
+  std::unique_ptr<BlockReader> reader;
+  std::unique_ptr<ReadQueue> queue;
+  DensePlan dense;
+  ModelTensors tensors;
+  StepBuffers buffers;
+  KvCache kv;
+  LookAheadRouters look_ahead_routers;
+  std::unique_ptr<LayerGraph> graph;
+  std::optional<Team> team;
+  std::unique_ptr<Residency> residency;
+  std::optional<PrefetchPlanner> planner;
+  std::optional<Prefetcher> prefetcher;
+  std::unique_ptr<ExpertExec> experts;
+  std::optional<Forward> forward;
+
+  MemoryPlan memory;
+  uint32_t n_ctx = 0;
+  uint32_t chunk = 0;
+  uint32_t logits_rows = 1;
+  PredictorChoice predictor_choice;
+  uint32_t look_ahead = 0;
+  double look_ahead_share = 0.0;  // of the dense part's time that looking ahead takes
+  uint32_t position = 0;
+  std::optional<Token> last_token;
+  RunStats stats;
+  Progress progress;
+
+  explicit Impl(GgufFile f) : file(std::move(f)) {}
+
+  Status Prepare(const EngineOptions& requested);
+  Status Allocate();
+  Result<PredictorChoice> ChoosePredictor() const;
+  Status PreparePrefetch(const PlannedMemory& planned);
+  Status Load();
+  Status CheckTokens(std::span<const Token> tokens) const;
+  Status Decode(Token token, uint32_t at);
+  Status RunChunk(std::span<const Token> tokens, uint32_t first, const char* what);
+  Status Counted(PhaseStats& phase, size_t n_tokens, const std::function<Status()>& work);
+  void BeginSequence() {
+    residency->BeginSequence();
+    planner->BeginSequence();
+  }
+  void Report(const char* what, uint64_t done, uint64_t total) const {
+    if (progress) progress(what, done, total);
+  }
+};
+
+}  // namespace moestro
