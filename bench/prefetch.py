@@ -15,6 +15,7 @@ import pathlib
 import shlex
 import statistics
 import subprocess
+import sys
 
 
 def measure(args, budget, predictor):
@@ -30,8 +31,10 @@ def measure(args, budget, predictor):
                str(args.tokens), "-c", "1024", "--predictor", predictor, "--json"]
     if args.cache:
         command += ["--cache", args.cache]
-    output = subprocess.run(command, check=True, capture_output=True, text=True).stdout
-    return json.loads(output)
+    done = subprocess.run(command, capture_output=True, text=True)
+    if done.returncode != 0:
+        sys.exit(f"{shlex.join(command)}\n{done.stderr.strip()}")
+    return json.loads(done.stdout)
 
 
 def main():
@@ -65,10 +68,11 @@ def main():
                                        for a, b in zip(runs[name], runs["none"]))
             hashes = {run["logits_hash"] for results in runs.values() for run in results}
             assert len(hashes) == 1, "prefetch changed the logits"
-            print(f"| {args.cache or budget} | {name} | {off:.2f} | {on:.2f} | {on / off:.3f} | {paired:.3f} | "
-                  f"{median('none', 'percent_of_bound'):.0f} | "
-                  f"{median(name, 'percent_of_bound'):.0f} | {median(name, 'good_guesses'):.0f} / "
-                  f"{median(name, 'guesses'):.0f} | {median(name, 'late'):.0f} |", flush=True)
+            print(f"| {args.cache or budget} | {name} | {off:.2f} | {on:.2f} | {on / off:.3f} | "
+                  f"{paired:.3f} | {median('none', 'percent_of_bound'):.0f} | "
+                  f"{median(name, 'percent_of_bound'):.0f} | "
+                  f"{median(name, 'good_guesses'):.0f} / {median(name, 'guesses'):.0f} | "
+                  f"{median(name, 'late'):.0f} |", flush=True)
 
 
 if __name__ == "__main__":
