@@ -65,16 +65,17 @@ Status Engine::Impl::Counted(PhaseStats& phase, size_t n_tokens,
 // A decode step, and what it cost for those who decide about prefetch.
 Status Engine::Impl::Decode(Token token, uint32_t at) {
   const ResidencyStats before = residency->stats();
-  const double dense = forward->dense_seconds();
+  const double dense_before = forward->dense_seconds();
   const bool looks_ahead = planner->look_ahead() > 0;
   const Clock::time_point start = Clock::now();
   TRY_STATUS(forward->Decode(token, at));
   const ResidencyStats after = residency->stats();
-  planner->TokenDone({.seconds = SecondsSince(start),
-                      .demand_seconds = after.demand_seconds - before.demand_seconds,
-                      .demand_reads = after.misses + after.late - before.misses - before.late,
-                      .look_ahead_seconds =
-                          looks_ahead ? (forward->dense_seconds() - dense) * look_ahead_share : 0});
+  planner->TokenDone(
+      {.seconds = SecondsSince(start),
+       .demand_seconds = after.demand_seconds - before.demand_seconds,
+       .demand_reads = after.misses + after.late - before.misses - before.late,
+       .look_ahead_seconds =
+           looks_ahead ? (forward->dense_seconds() - dense_before) * look_ahead_share : 0});
   return {};
 }
 
