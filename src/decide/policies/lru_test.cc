@@ -3,19 +3,10 @@
 
 #include <gtest/gtest.h>
 
-#include <set>
+#include "decide/policies/test_pins.h"
 
 namespace moestro {
 namespace {
-
-class Pins final : public PinView {
- public:
-  explicit Pins(std::set<uint32_t> pinned = {}) : pinned_(std::move(pinned)) {}
-  bool is_pinned(SlotId slot) const override { return pinned_.contains(slot.value); }
-
- private:
-  std::set<uint32_t> pinned_;
-};
 
 ExpertKey Key(uint16_t e) { return {.layer = {0}, .expert = {e}}; }
 

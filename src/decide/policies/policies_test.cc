@@ -9,20 +9,12 @@
 #include <vector>
 
 #include "decide/policies/layer_ranking.h"
+#include "decide/policies/test_pins.h"
 #include "decide/policy.h"
 #include "decide/slot_table.h"
 
 namespace moestro {
 namespace {
-
-class Pins final : public PinView {
- public:
-  explicit Pins(std::set<uint32_t> pinned = {}) : pinned_(std::move(pinned)) {}
-  bool is_pinned(SlotId slot) const override { return pinned_.contains(slot.value); }
-
- private:
-  std::set<uint32_t> pinned_;
-};
 
 ExpertKey Key(uint16_t layer, uint16_t expert) { return {.layer = {layer}, .expert = {expert}}; }
 
