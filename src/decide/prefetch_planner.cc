@@ -6,16 +6,10 @@
 
 namespace moestro {
 
-namespace {
-
-// As many reads of a matrix as may be under way for guesses, see ReadQueueOptions.
-constexpr double kCommitted = 4.0 / kMatrices;
-
-}  // namespace
-
-PrefetchLimits LimitsFor(uint64_t slots, uint32_t used) {
+PrefetchLimits LimitsFor(uint64_t slots, uint32_t used, unsigned reads_at_disk) {
   const uint64_t own = 2 * uint64_t{used};
-  return {.most_held = slots > own ? static_cast<size_t>(slots - own) / 2 : 0};
+  return {.most_held = slots > own ? static_cast<size_t>(slots - own) / 2 : 0,
+          .reads_at_disk = reads_at_disk};
 }
 
 void PrefetchPlanner::Cell::Learn(bool was_right) {
@@ -29,7 +23,7 @@ PrefetchPlanner::PrefetchPlanner(std::unique_ptr<Predictor> predictor, const Pre
     : predictor_(std::move(predictor)),
       shape_(shape),
       limits_(limits),
-      control_(shape.layers, kCommitted),
+      control_(shape.layers, static_cast<double>(limits.reads_at_disk) / kMatrices),
       is_present_(std::move(is_present)),
       guesses_(size_t{shape.layers} * shape.depth),
       cells_(size_t{shape.depth} * shape.used),

@@ -57,11 +57,12 @@ struct PredictionScore {
 struct PrefetchLimits {
   size_t most_held = 0;        // experts kept or on their way at a time; a layer's own need room
   size_t most_unfinished = 2;  // guesses on their way at a time
+  unsigned reads_at_disk = 4;  // of a matrix each, for guesses: these cannot be called back
 };
 
 // With `slots` for experts of which a layer takes `used` at a time: its own always find room, and
 // what they replace is chosen from at least half of the slots.
-PrefetchLimits LimitsFor(uint64_t slots, uint32_t used);
+PrefetchLimits LimitsFor(uint64_t slots, uint32_t used, unsigned reads_at_disk);
 
 class PrefetchPlanner {
  public:

@@ -154,9 +154,9 @@ TEST_F(PlannerTest, StopsFetchingWhatIsWrongTooOften) {
 }
 
 TEST(Limits, LeaveALayersOwnExpertsTheirRoom) {
-  EXPECT_EQ(LimitsFor(2, 2).most_held, 0U);
-  EXPECT_EQ(LimitsFor(4, 2).most_held, 0U);
-  EXPECT_EQ(LimitsFor(104, 2).most_held, 50U);
+  EXPECT_EQ(LimitsFor(2, 2, 4).most_held, 0U);
+  EXPECT_EQ(LimitsFor(4, 2, 4).most_held, 0U);
+  EXPECT_EQ(LimitsFor(104, 2, 4).most_held, 50U);
 }
 
 // Ten layers of 1 ms; half of the time is idle unless said otherwise.

@@ -125,7 +125,8 @@ Status Engine::Impl::PreparePrefetch(const PlannedMemory& planned) {
                              .used = spec.router.n_used,
                              .depth = std::max(look_ahead, 1U)};
   planner.emplace(std::move(predictor), shape,
-                  LimitsFor(*std::ranges::min_element(planned.slots), spec.router.n_used),
+                  LimitsFor(*std::ranges::min_element(planned.slots), spec.router.n_used,
+                            ReadQueueOptions{}.max_speculative),
                   [this](ExpertKey key) { return residency->contains(key); });
   // Both are bound by memory bandwidth, so bytes tell.
   const double routers = look_ahead * static_cast<double>(LookAheadRouters::BytesFor(spec));

@@ -5,14 +5,13 @@
 #pragma once
 
 #include <algorithm>
-#include <cstddef>
 #include <cstdint>
 
 namespace moestro {
 
 class Machine {
  public:
-  static constexpr size_t kInFlight = 4;
+  static constexpr unsigned kInFlight = 4;
 
   struct Speeds {
     double dense = 0.0;   // seconds of a layer's dense part
@@ -23,6 +22,7 @@ class Machine {
 
   double now() const { return now_; }
   double waited() const { return waited_; }
+  uint64_t parts_read() const { return parts_read_; }
 
   void ComputeDense() { now_ += speeds_.dense; }
   // One expert that is there at the moment `arrives`.
@@ -31,10 +31,7 @@ class Machine {
     now_ = std::max(now_, arrives) + speeds_.expert;
   }
   // Reads one part; gives the moment at which it is there.
-  double Read() {
-    disk_free_ = std::max(disk_free_, now_) + speeds_.part;
-    return disk_free_;
-  }
+  double Read() { return ReadWaiting(now_); }
   double SecondsToRead(uint64_t parts) const { return static_cast<double>(parts) * speeds_.part; }
   // True while a part that is not urgent would be handed out.
   bool has_room() const {
@@ -44,6 +41,7 @@ class Machine {
   // Like Read(), for a part that was waiting while the clock went on: the disk took it as soon as
   // it was free, but not before `since`.
   double ReadWaiting(double since) {
+    ++parts_read_;
     disk_free_ = std::max(disk_free_, since) + speeds_.part;
     return disk_free_;
   }
@@ -53,6 +51,7 @@ class Machine {
   double now_ = 0.0;
   double waited_ = 0.0;
   double disk_free_ = 0.0;
+  uint64_t parts_read_ = 0;
 };
 
 }  // namespace moestro

@@ -52,7 +52,8 @@ class Player {
   ReplayResult Play(std::unique_ptr<Predictor> predictor) {
     const PredictorShape shape{
         .layers = info_.n_layer, .experts = info_.n_expert, .used = info_.n_used, .depth = depth()};
-    PrefetchPlanner planner(std::move(predictor), shape, LimitsFor(table_.slots(), info_.n_used),
+    PrefetchPlanner planner(std::move(predictor), shape,
+                            LimitsFor(table_.slots(), info_.n_used, Machine::kInFlight),
                             [this](ExpertKey key) { return table_.contains(key); });
     planner_ = &planner;
     for (size_t t = 0; t < trace_.tokens();) {
@@ -105,7 +106,7 @@ class Player {
     const double before = machine_.now();
     const double waited = machine_.waited();
     const TableStats stats = table_.stats();
-    const uint64_t parts = parts_read_;
+    const uint64_t parts = machine_.parts_read();
     look_ahead_ = planner_->look_ahead();
     TokenCost cost;
     for (uint32_t l = 0; l < info_.n_layer; ++l) DecodeLayer(t, l, cost);
@@ -125,7 +126,7 @@ class Player {
     result_.evictions += now.evictions - stats.evictions;
     result_.guesses += now.guesses - stats.guesses;
     result_.good_guesses += now.good_guesses - stats.good_guesses;
-    result_.bytes += (parts_read_ - parts) * expert_bytes_ / kMatrices;
+    result_.bytes += (machine_.parts_read() - parts) * expert_bytes_ / kMatrices;
     result_.seconds += machine_.now() - before;
     const uint64_t needed = now.misses + now.good_guesses - stats.misses - stats.good_guesses;
     result_.bound_seconds +=
@@ -196,7 +197,7 @@ class Player {
       parts = std::exchange(guess->parts_left, 0);
       arrives = guess->arrives;
     }
-    for (; parts > 0; --parts) arrives = Read([this] { return machine_.Read(); });
+    for (; parts > 0; --parts) arrives = machine_.Read();
     return arrives;
   }
 
@@ -230,17 +231,12 @@ class Player {
   void ReadGuesses() {
     for (Guess& guess : guesses_) {
       while (guess.parts_left > 0 && machine_.has_room()) {
-        guess.arrives = Read([&] { return machine_.ReadWaiting(guess.since); });
+        guess.arrives = machine_.ReadWaiting(guess.since);
         --guess.parts_left;
       }
     }
   }
 
-  template <class Reading>
-  double Read(Reading reading) {
-    ++parts_read_;
-    return reading();
-  }
   void Finish(const Placement& placed) {
     if (placed.was == Placement::Was::kAbsent) table_.Landed(placed.slot);
     table_.Unpin(placed.slot);
@@ -259,7 +255,6 @@ class Player {
   PrefetchPlanner* planner_ = nullptr;
   std::vector<Guess> guesses_;  // oldest first
   std::vector<PredictionScore> uncounted_;
-  uint64_t parts_read_ = 0;
   uint32_t look_ahead_ = 0;  // layers whose routers are evaluated in this token
   ReplayResult result_;
 };
