@@ -13,11 +13,12 @@
 #include <chrono>
 #include <cstdint>
 #include <cstdio>
-#include <format>
 #include <memory>
 #include <random>
 #include <string>
 #include <vector>
+
+#include "base/format.h"
 
 namespace {
 
@@ -154,7 +155,7 @@ class Peer {
 };
 
 std::string PhaseJson(const char* name, const Phase& phase) {
-  return std::format(
+  return Format(
       R"("{0}_tokens":{1},"{0}_seconds":{2:.6f},"{0}_tps":{3:.6f},"{0}_stopped_early":{4})", name,
       phase.tokens, phase.seconds, phase.tokens_per_second(), phase.is_stopped);
 }
@@ -191,10 +192,10 @@ int Run(const Options& options) {
     return 1;
   }
   std::puts(
-      std::format(R"({{"engine":"llama.cpp","version":"{}","ggml":"{}","repacked":{},"threads":{},)"
-                  R"("load_seconds":{:.3f},{},{}}})",
-                  llama_version(), ggml_version(), options.is_repacked, options.threads,
-                  load_seconds, PhaseJson("prefill", prefill), PhaseJson("decode", decode))
+      Format(R"({{"engine":"llama.cpp","version":"{}","ggml":"{}","repacked":{},"threads":{},)"
+             R"("load_seconds":{:.3f},{},{}}})",
+             llama_version(), ggml_version(), options.is_repacked, options.threads, load_seconds,
+             PhaseJson("prefill", prefill), PhaseJson("decode", decode))
           .c_str());
   return 0;
 }

@@ -3,12 +3,12 @@
 // same experts, in the same order, for every policy.
 #include <gtest/gtest.h>
 
-#include <format>
 #include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "base/format.h"
 #include "decide/policy.h"
 #include "engine/engine.h"
 #include "engine/route_recorder.h"
@@ -23,11 +23,11 @@ constexpr size_t kTokens = 80;
 constexpr int kSequences = 2;
 
 std::string Line(ExpertKey key, Use use, const Placement& placed) {
-  std::string line = std::format("{}.{} {} {}", key.layer.value, key.expert.value,
-                                 use == Use::kDecode ? "decode" : "prefill",
-                                 placed.was == Placement::Was::kAbsent ? "miss" : "hit");
+  std::string line = Format("{}.{} {} {}", key.layer.value, key.expert.value,
+                            use == Use::kDecode ? "decode" : "prefill",
+                            placed.was == Placement::Was::kAbsent ? "miss" : "hit");
   if (placed.evicted) {
-    line += std::format(" evicts {}.{}", placed.evicted->layer.value, placed.evicted->expert.value);
+    line += Format(" evicts {}.{}", placed.evicted->layer.value, placed.evicted->expert.value);
   }
   return line;
 }

@@ -9,7 +9,6 @@
 #include <array>
 #include <chrono>
 #include <filesystem>
-#include <format>
 #include <fstream>
 #include <string>
 #include <string_view>
@@ -17,6 +16,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/format.h"
 #include "base/json.h"
 #include "tests/program.h"
 
@@ -33,8 +33,8 @@ class CliTest : public ::testing::Test {
  protected:
   CliTest()
       : folder_(fs::temp_directory_path() /
-                std::format("moestro_cli_{}_{}", getpid(),
-                            ::testing::UnitTest::GetInstance()->current_test_info()->name())) {
+                Format("moestro_cli_{}_{}", getpid(),
+                       ::testing::UnitTest::GetInstance()->current_test_info()->name())) {
     fs::create_directories(folder_);
   }
   ~CliTest() override { fs::remove_all(folder_); }

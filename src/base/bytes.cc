@@ -7,6 +7,8 @@
 #include <cmath>
 #include <system_error>
 
+#include "base/format.h"
+
 namespace moestro {
 namespace {
 
@@ -41,14 +43,14 @@ Result<uint64_t> ParseBytes(std::string_view text) {
 
 std::string FormatBytes(uint64_t bytes) {
   constexpr std::array<const char*, 4> kUnits = {"KiB", "MiB", "GiB", "TiB"};
-  if (bytes < kKiB) return std::format("{} B", bytes);
+  if (bytes < kKiB) return Format("{} B", bytes);
   double value = static_cast<double>(bytes) / 1024.0;
   size_t unit = 0;
   while (value >= 1024.0 && unit + 1 < kUnits.size()) {
     value /= 1024.0;
     ++unit;
   }
-  return std::format("{:.1f} {}", value, kUnits[unit]);
+  return Format("{:.1f} {}", value, kUnits[unit]);
 }
 
 }  // namespace moestro

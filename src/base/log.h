@@ -3,9 +3,10 @@
 // asked for (--verbose). Errors do not go here, they travel as Result. Any thread may log.
 #pragma once
 
-#include <format>
 #include <string_view>
 #include <utility>
+
+#include "base/format.h"
 
 namespace moestro {
 
@@ -17,11 +18,11 @@ void LogLine(LogLevel level, std::string_view line);
 
 template <class... Args>
 void LogInfo(std::format_string<Args...> text, Args&&... args) {
-  LogLine(LogLevel::kInfo, std::format(text, std::forward<Args>(args)...));
+  LogLine(LogLevel::kInfo, Format(text, std::forward<Args>(args)...));
 }
 template <class... Args>
 void LogWarning(std::format_string<Args...> text, Args&&... args) {
-  LogLine(LogLevel::kWarning, std::format(text, std::forward<Args>(args)...));
+  LogLine(LogLevel::kWarning, Format(text, std::forward<Args>(args)...));
 }
 
 }  // namespace moestro

@@ -9,10 +9,10 @@
 #include <cstdio>
 #include <cstring>
 #include <filesystem>
-#include <format>
 #include <utility>
 
 #include "base/bytes.h"
+#include "base/format.h"
 
 namespace moestro {
 namespace {
@@ -27,7 +27,7 @@ std::string FolderOf(const std::string& path) {
 
 // Where the file is while it has a name but not yet its own.
 std::string TemporaryName(const std::string& path) {
-  return std::format("{}.{}.partial", path, getpid());
+  return Format("{}.{}.partial", path, getpid());
 }
 
 }  // namespace
@@ -98,7 +98,7 @@ Status OutputFile::Publish() {
   if (doomed_.empty()) {
     // A link cannot replace a file, a rename can: hence two steps.
     const std::string temporary = TemporaryName(path_);
-    const std::string self = std::format("/proc/self/fd/{}", fd_);
+    const std::string self = Format("/proc/self/fd/{}", fd_);
     if (linkat(AT_FDCWD, self.c_str(), AT_FDCWD, temporary.c_str(), AT_SYMLINK_FOLLOW) != 0) {
       return Failed("name");
     }

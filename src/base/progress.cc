@@ -6,15 +6,16 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
-#include <format>
 #include <utility>
+
+#include "base/format.h"
 
 namespace moestro {
 
 std::string RenderProgress(std::string_view what, uint64_t done, uint64_t total, size_t width) {
   const double share = done >= total ? 1.0 : static_cast<double>(done) / static_cast<double>(total);
   // Rounded down: 100 % means finished.
-  std::string line = std::format("{:3d} %", static_cast<int>(share * 100.0));
+  std::string line = Format("{:3d} %", static_cast<int>(share * 100.0));
   const size_t room = width > line.size() ? width - line.size() : 0;
   const std::string_view label = what.substr(0, room);
   constexpr size_t kFrame = 4;  // blank, brackets, blank
@@ -22,8 +23,8 @@ std::string RenderProgress(std::string_view what, uint64_t done, uint64_t total,
   if (room > label.size() + kFrame) {
     const size_t bar = std::min(room - label.size() - kFrame, kLongestBar);
     const auto filled = static_cast<size_t>(share * static_cast<double>(bar));
-    return std::format("{} [{}{}] {}", label, std::string(filled, '#'),
-                       std::string(bar - filled, '.'), line);
+    return Format("{} [{}{}] {}", label, std::string(filled, '#'), std::string(bar - filled, '.'),
+                  line);
   }
   return std::string(label) + line.substr(0, width);
 }

@@ -4,9 +4,10 @@
 #pragma once
 
 #include <expected>
-#include <format>
 #include <string>
 #include <utility>
+
+#include "base/format.h"
 
 namespace moestro {
 
@@ -33,7 +34,7 @@ using Status = Result<void>;
 template <class... Args>
 [[nodiscard]] std::unexpected<Error> Fail(Errc code, std::format_string<Args...> text,
                                           Args&&... args) {
-  return std::unexpected(Error{code, std::format(text, std::forward<Args>(args)...)});
+  return std::unexpected(Error{code, Format(text, std::forward<Args>(args)...)});
 }
 
 }  // namespace moestro

@@ -2,10 +2,10 @@
 #include "cli/chat.h"
 
 #include <cstdio>
-#include <format>
 #include <utility>
 #include <vector>
 
+#include "base/format.h"
 #include "cli/text_input.h"
 #include "model/vocab.h"
 
@@ -62,9 +62,9 @@ class Conversation {
     if (tokens.size() >= session_.engine().n_ctx()) {
       turns_.pop_back();
       Notice(
-          std::format("(this does not fit: {} tokens with all before it, the context holds {}; "
-                      "/clear starts a new conversation)",
-                      tokens.size(), session_.engine().n_ctx()));
+          Format("(this does not fit: {} tokens with all before it, the context holds {}; "
+                 "/clear starts a new conversation)",
+                 tokens.size(), session_.engine().n_ctx()));
       return false;
     }
     TRY(Generated made, Show(session_, tokens, options_.generate, output_));
@@ -109,8 +109,8 @@ Status RunLines(Session& session, const GenerateOptions& options, Output& output
     if (!line) break;
     TRY(const std::vector<Token> tokens, session.vocab().Tokenize(*line, true, false));
     if (tokens.size() > session.engine().n_ctx()) {
-      Notice(std::format("(this does not fit: {} tokens, the context holds {})", tokens.size(),
-                         session.engine().n_ctx()));
+      Notice(Format("(this does not fit: {} tokens, the context holds {})", tokens.size(),
+                    session.engine().n_ctx()));
       continue;
     }
     TRY_STATUS(output.Write(*line));

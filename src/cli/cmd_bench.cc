@@ -7,12 +7,12 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
-#include <format>
 #include <memory>
 #include <span>
 #include <string>
 #include <vector>
 
+#include "base/format.h"
 #include "base/json.h"
 #include "base/log.h"
 #include "base/progress.h"
@@ -124,7 +124,7 @@ Json Medians(const std::vector<Json>& runs) {
 std::string Table(const Json& json) {
   std::string text;
   for (const std::string& key : json.keys()) {
-    text += std::format("{:28} {}\n", key, json.Find(key)->text().value_or(json.Find(key)->Dump()));
+    text += Format("{:28} {}\n", key, json.Find(key)->text().value_or(json.Find(key)->Dump()));
   }
   return text;
 }

@@ -6,7 +6,6 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdint>
-#include <format>
 #include <map>
 #include <memory>
 #include <string>
@@ -15,6 +14,7 @@
 #include <vector>
 
 #include "base/bytes.h"
+#include "base/format.h"
 #include "base/json.h"
 #include "cli/common_flags.h"
 #include "cli/fit.h"
@@ -96,36 +96,34 @@ std::string Title(const Inspection& i) {
 
 std::string ShapeText(const Inspection& i) {
   const ModelSpec& s = i.spec;
-  std::string text =
-      std::format("model      {}, {} in {} file{}\n", Title(i), FormatBytes(i.file_bytes),
-                  i.files.size(), i.files.size() == 1 ? "" : "s");
-  text += std::format("layers     {}, width {}, {} heads, {} for keys and values, of {}\n",
-                      s.n_layer, s.n_embd, s.n_head, s.n_head_kv, s.head_dim_k);
-  text += std::format("experts    {} per layer, {} used, hidden width {}", s.router.n_expert,
-                      s.router.n_used, s.n_ff_expert);
-  if (s.n_ff_shared > 0) text += std::format("; shared expert of {}", s.n_ff_shared);
-  text += std::format("\ncontext    {} trained; keys and values of {} tokens take {}\n",
-                      s.n_ctx_train, i.ctx, FormatBytes(i.kv_bytes));
-  text +=
-      std::format("vocabulary {} tokens, tokenizer {}, chat template {}{}\n", s.n_vocab,
-                  i.tokenizer.empty() ? "none" : i.tokenizer, i.has_chat_template ? "yes" : "no",
-                  s.tied_output ? ", output tied to embeddings" : "");
+  std::string text = Format("model      {}, {} in {} file{}\n", Title(i), FormatBytes(i.file_bytes),
+                            i.files.size(), i.files.size() == 1 ? "" : "s");
+  text += Format("layers     {}, width {}, {} heads, {} for keys and values, of {}\n", s.n_layer,
+                 s.n_embd, s.n_head, s.n_head_kv, s.head_dim_k);
+  text += Format("experts    {} per layer, {} used, hidden width {}", s.router.n_expert,
+                 s.router.n_used, s.n_ff_expert);
+  if (s.n_ff_shared > 0) text += Format("; shared expert of {}", s.n_ff_shared);
+  text += Format("\ncontext    {} trained; keys and values of {} tokens take {}\n", s.n_ctx_train,
+                 i.ctx, FormatBytes(i.kv_bytes));
+  text += Format("vocabulary {} tokens, tokenizer {}, chat template {}{}\n", s.n_vocab,
+                 i.tokenizer.empty() ? "none" : i.tokenizer, i.has_chat_template ? "yes" : "no",
+                 s.tied_output ? ", output tied to embeddings" : "");
   return text;
 }
 
 std::string SizesText(const Inspection& i) {
-  std::string text = std::format("\nalways in memory  {}\nexperts           {}\n",
-                                 FormatBytes(i.dense_bytes), FormatBytes(i.catalog.total_bytes()));
+  std::string text = Format("\nalways in memory  {}\nexperts           {}\n",
+                            FormatBytes(i.dense_bytes), FormatBytes(i.catalog.total_bytes()));
   for (const PoolShape& pool : i.catalog.pools) {
-    text += std::format("  {:6} experts of {} (gate {}, up {}, down {})\n", pool.experts,
-                        FormatBytes(pool.expert_bytes()), FormatBytes(pool.slice_bytes[0]),
-                        FormatBytes(pool.slice_bytes[1]), FormatBytes(pool.slice_bytes[2]));
+    text += Format("  {:6} experts of {} (gate {}, up {}, down {})\n", pool.experts,
+                   FormatBytes(pool.expert_bytes()), FormatBytes(pool.slice_bytes[0]),
+                   FormatBytes(pool.slice_bytes[1]), FormatBytes(pool.slice_bytes[2]));
   }
-  text += std::format("  {} of {} slices start at a multiple of {} bytes\n", i.aligned_slices,
-                      i.slices, kDirectBlock);
+  text += Format("  {} of {} slices start at a multiple of {} bytes\n", i.aligned_slices, i.slices,
+                 kDirectBlock);
   text += "\ntensor types\n";
   for (const auto& [type, use] : i.types) {
-    text += std::format("  {:8} {:5} tensors  {}\n", type, use.tensors, FormatBytes(use.bytes));
+    text += Format("  {:8} {:5} tensors  {}\n", type, use.tensors, FormatBytes(use.bytes));
   }
   return text;
 }
@@ -133,8 +131,8 @@ std::string SizesText(const Inspection& i) {
 std::string FitsText(const Inspection& i) {
   std::string text = "\n--ram (about)   experts in memory\n";
   for (const Fit& fit : i.fits) {
-    text += std::format("  {:>10}    {:5.1f} %  ({} of {})\n", FormatBytes(fit.ram),
-                        100.0 * fit.share(), fit.slots, fit.experts);
+    text += Format("  {:>10}    {:5.1f} %  ({} of {})\n", FormatBytes(fit.ram), 100.0 * fit.share(),
+                   fit.slots, fit.experts);
   }
   return text;
 }

@@ -7,7 +7,6 @@
 #include <algorithm>
 #include <cstdint>
 #include <filesystem>
-#include <format>
 #include <limits>
 #include <memory>
 #include <optional>
@@ -16,6 +15,7 @@
 #include <vector>
 
 #include "base/bytes.h"
+#include "base/format.h"
 #include "base/json.h"
 #include "cli/common_flags.h"
 #include "cli/output.h"
@@ -154,13 +154,13 @@ Result<Profile> Learn(const ProfileOptions& options) {
 
 std::string Describe(const Profile& p) {
   const PathShape& shape = p.paths.table.shape();
-  std::string text = std::format(
+  std::string text = Format(
       "learned  {} tokens, {} layers of {} experts, {} used\n"
       "paths    {} keys, {} in {}\n",
       p.paths.tokens, shape.layers, shape.experts, shape.used, p.paths.table.keys(),
       FormatBytes(p.file_bytes), p.output);
   if (p.held_out == 0) return text + "recall   not measured: fewer than five tokens\n";
-  return text + std::format(
+  return text + Format(
                     "recall   {:.1f} % on the last {} tokens, learned from those before; {:.1f} % "
                     "by popularity, {:.1f} % by repeating the last token\n",
                     100.0 * p.recall.paths, p.held_out, 100.0 * p.recall.popular,

@@ -7,12 +7,12 @@
 #include <CLI/CLI.hpp>
 #include <chrono>
 #include <cstdint>
-#include <format>
 #include <memory>
 #include <optional>
 #include <string>
 
 #include "base/bytes.h"
+#include "base/format.h"
 #include "base/progress.h"
 #include "cli/output.h"
 #include "cli/report.h"
@@ -37,11 +37,11 @@ struct SynthFlags {
 };
 
 std::string ListText() {
-  std::string text = std::format("{:18} {:9} {:>6} {:>8} {:>5} {:>6} {:>6} {:>7}\n", "shape",
-                                 "arch", "layers", "experts", "used", "width", "expert", "vocab");
+  std::string text = Format("{:18} {:9} {:>6} {:>8} {:>5} {:>6} {:>6} {:>7}\n", "shape", "arch",
+                            "layers", "experts", "used", "width", "expert", "vocab");
   for (const SynthShape& s : KnownShapes()) {
-    text += std::format("{:18} {:9} {:6} {:8} {:5} {:6} {:6} {:7}\n", s.name, s.arch, s.layers,
-                        s.experts, s.used, s.embd, s.ff, s.vocab);
+    text += Format("{:18} {:9} {:6} {:8} {:5} {:6} {:6} {:7}\n", s.name, s.arch, s.layers,
+                   s.experts, s.used, s.embd, s.ff, s.vocab);
   }
   text += "\ntypes:";
   for (const std::string& name : SchemeNames()) text += " " + name;
@@ -70,8 +70,8 @@ Result<SynthShape> ShapeOf(const SynthFlags& flags) {
 
 std::string DoneText(const SynthReport& report, double seconds) {
   std::string files = report.paths.front();
-  if (report.paths.size() > 1) files += std::format(" and {} more", report.paths.size() - 1);
-  return std::format(
+  if (report.paths.size() > 1) files += Format(" and {} more", report.paths.size() - 1);
+  return Format(
       "{}: {} ({} of it routed experts), {:.2f} billion weights, vocabulary {}, {:.1f} s\n"
       "The weights are synthetic: sizes, reads and arithmetic are real, answers mean nothing, and "
       "routing is that of random weights.\n",

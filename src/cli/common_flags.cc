@@ -2,11 +2,11 @@
 #include "cli/common_flags.h"
 
 #include <CLI/CLI.hpp>
-#include <format>
 #include <string>
 #include <utility>
 
 #include "base/bytes.h"
+#include "base/format.h"
 #include "decide/policy.h"
 #include "decide/predictor.h"
 #include "store/block_reader.h"
@@ -31,13 +31,11 @@ namespace {
 
 // Names, ideas and parameters of all policies.
 std::string PolicyHelp(const std::string& standard) {
-  std::string help =
-      std::format("which expert leaves when a slot is needed (default: {}):", standard);
+  std::string help = Format("which expert leaves when a slot is needed (default: {}):", standard);
   for (const PolicyInfo& policy : KnownPolicies()) {
-    help += std::format("\n{}: {}", policy.name, policy.summary);
+    help += Format("\n{}: {}", policy.name, policy.summary);
     for (const PolicyParameter& p : policy.parameters) {
-      help +=
-          std::format("{}{}={}", &p == policy.parameters.data() ? "; " : ", ", p.name, p.standard);
+      help += Format("{}{}={}", &p == policy.parameters.data() ? "; " : ", ", p.name, p.standard);
     }
   }
   return help;
@@ -47,9 +45,9 @@ std::string PolicyHelp(const std::string& standard) {
 
 std::string PredictorHelp(std::string_view standard) {
   std::string help =
-      std::format("what guesses which experts the next layers need (default: {}):", standard);
+      Format("what guesses which experts the next layers need (default: {}):", standard);
   for (const PredictorInfo& predictor : KnownPredictors()) {
-    help += std::format("\n{}: {}", predictor.name, predictor.summary);
+    help += Format("\n{}: {}", predictor.name, predictor.summary);
   }
   return help;
 }
@@ -99,8 +97,7 @@ void AddCommonFlags(CLI::App& app, CommonOptions& options) {
                   return {};
                 });
   AddPolicyFlags(
-      app,
-      std::format("auto, the file MODEL.policy.json if there is one, else {}", PolicyChoice{}.name),
+      app, Format("auto, the file MODEL.policy.json if there is one, else {}", PolicyChoice{}.name),
       [&engine](const std::string& text) -> Status {
         engine.policy.reset();
         if (text == "auto") return {};

@@ -11,13 +11,13 @@
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
-#include <format>
 #include <string_view>
 #include <system_error>
 #include <utility>
 #include <vector>
 
 #include "base/bytes.h"
+#include "base/format.h"
 #include "base/log.h"
 
 // Defined by cmake/Embed.cmake.
@@ -95,7 +95,7 @@ Result<std::string> InMemory() {
     return Fail(Errc::kIo, "cannot unpack the demo model ({} MiB): {}", Embedded().size() / kMiB,
                 std::strerror(errno));
   }
-  return std::format("/proc/self/fd/{}", fd);
+  return Format("/proc/self/fd/{}", fd);
 }
 
 std::string CacheFolder() {
@@ -111,8 +111,8 @@ std::string CacheFolder() {
 Result<std::string> DemoModelPathIn(const std::string& folder) {
   if (folder.empty()) return InMemory();
   // The hash in the name keeps versions of the program out of each other's way.
-  const std::string path = std::format("{}/stories-moe-{:.16}.gguf", folder,
-                                       std::string_view(moestro_demo_model_sha256));
+  const std::string path =
+      Format("{}/stories-moe-{:.16}.gguf", folder, std::string_view(moestro_demo_model_sha256));
   if (HasEmbeddedBytes(path) || Install(folder, path)) return path;
   LogInfo("cannot write the demo model to {}, keeping it in memory", folder);
   return InMemory();

@@ -5,10 +5,11 @@
 #include <unistd.h>
 
 #include <filesystem>
-#include <format>
 #include <fstream>
 #include <iterator>
 #include <string>
+
+#include "base/format.h"
 
 namespace moestro {
 namespace {
@@ -24,8 +25,8 @@ class DemoModelTest : public testing::Test {
  protected:
   DemoModelTest()
       : folder_(fs::temp_directory_path() /
-                std::format("moestro_demo_{}_{}", getpid(),
-                            testing::UnitTest::GetInstance()->current_test_info()->name())) {}
+                Format("moestro_demo_{}_{}", getpid(),
+                       testing::UnitTest::GetInstance()->current_test_info()->name())) {}
   ~DemoModelTest() override { fs::remove_all(folder_); }
 
   // Compared as one value: a mismatch must not print 24 MB.

@@ -4,10 +4,10 @@
 #include <algorithm>
 #include <bit>
 #include <cstdio>
-#include <format>
 #include <string_view>
 
 #include "base/bytes.h"
+#include "base/format.h"
 #include "base/quantile.h"
 #include "engine/engine.h"
 #include "engine/memory_info.h"
@@ -66,43 +66,41 @@ std::string SummaryText(const RunReport& report) {
   const PhaseStats& prefill = report.stats.prefill;
   const PhaseStats& decode = report.stats.decode;
   std::string text;
-  text += std::format("prefill  {:6} tokens  {:9.1f} tok/s\n", prefill.tokens,
-                      prefill.tokens_per_second());
   text +=
-      std::format("decode   {:6} tokens  {:9.1f} tok/s  ({:.1f} ms p50, {:.1f} ms p95)\n",
-                  decode.tokens, decode.tokens_per_second(), Quantile(report.stats.decode_ms, 0.5),
-                  Quantile(report.stats.decode_ms, 0.95));
+      Format("prefill  {:6} tokens  {:9.1f} tok/s\n", prefill.tokens, prefill.tokens_per_second());
+  text += Format("decode   {:6} tokens  {:9.1f} tok/s  ({:.1f} ms p50, {:.1f} ms p95)\n",
+                 decode.tokens, decode.tokens_per_second(), Quantile(report.stats.decode_ms, 0.5),
+                 Quantile(report.stats.decode_ms, 0.95));
   const uint64_t uses = prefill.expert_uses + decode.expert_uses;
   const uint64_t hits = prefill.hits + decode.hits;
   const double hit_rate = uses > 0 ? static_cast<double>(hits) / static_cast<double>(uses) : 0.0;
-  text +=
-      std::format("experts  {:5.1f} % hits in decode, {:.1f} % in all; {} read, {:.2f} s waited\n",
-                  100.0 * decode.hit_rate(), 100.0 * hit_rate,
-                  FormatBytes(prefill.disk_bytes + decode.disk_bytes),
-                  prefill.wait_seconds + decode.wait_seconds);
+  text += Format("experts  {:5.1f} % hits in decode, {:.1f} % in all; {} read, {:.2f} s waited\n",
+                 100.0 * decode.hit_rate(), 100.0 * hit_rate,
+                 FormatBytes(prefill.disk_bytes + decode.disk_bytes),
+                 prefill.wait_seconds + decode.wait_seconds);
   if (decode.guesses > 0) {
-    text += std::format(
-        "prefetch {} experts ahead of need, {} of them needed, {} given up; {} came late\n",
-        decode.guesses, decode.good_guesses, decode.dropped_guesses, decode.late);
+    text +=
+        Format("prefetch {} experts ahead of need, {} of them needed, {} given up; {} came late\n",
+               decode.guesses, decode.good_guesses, decode.dropped_guesses, decode.late);
   }
   for (size_t i = 0; i < report.predictions.size(); ++i) {
     const PredictionScore& score = report.predictions[i];
     if (score.predicted == 0) continue;
-    text += std::format(
+    text += Format(
         "guesses  {} ahead: {:.1f} % recall, {:.1f} % precision, {:.1f} % of absent experts\n",
         i + 1, 100.0 * score.recall(), 100.0 * score.precision(), 100.0 * score.absent_precision());
   }
   const Bound bound = DecodeBound(report.stats, report.probes);
   if (bound.seconds() > 0.0) {
     const bool by_disk = bound.disk_seconds > bound.compute_seconds;
-    text += std::format("bound    {:.1f} tok/s in decode, set by the {}; {:.1f} % reached\n",
-                        bound.tokens_per_second(decode.tokens), by_disk ? "disk" : "processor",
-                        bound.percent(decode.seconds));
+    text += Format("bound    {:.1f} tok/s in decode, set by the {}; {:.1f} % reached\n",
+                   bound.tokens_per_second(decode.tokens), by_disk ? "disk" : "processor",
+                   bound.percent(decode.seconds));
   }
-  text += std::format("memory   {} peak of a budget of {}; {} of {} experts had a place\n",
-                      FormatBytes(report.peak_rss), FormatBytes(report.memory.budget),
-                      report.memory.n_slots, report.memory.n_experts);
-  text += std::format("policy   {}\n", ToText(report.policy));
+  text += Format("memory   {} peak of a budget of {}; {} of {} experts had a place\n",
+                 FormatBytes(report.peak_rss), FormatBytes(report.memory.budget),
+                 report.memory.n_slots, report.memory.n_experts);
+  text += Format("policy   {}\n", ToText(report.policy));
   return text;
 }
 
@@ -168,7 +166,7 @@ std::string HashLogits(std::span<const float> logits) {
       hash *= 0x100000001b3;
     }
   }
-  return std::format("{:016x}", hash);
+  return Format("{:016x}", hash);
 }
 
 }  // namespace moestro

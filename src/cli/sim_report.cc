@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT
 #include "cli/sim_report.h"
 
-#include <format>
 #include <utility>
 
 #include "base/bytes.h"
+#include "base/format.h"
 #include "base/json.h"
 #include "cli/report.h"
 
@@ -13,23 +13,23 @@ namespace {
 
 std::string Describe(const SimLine& line) {
   const ReplayResult& r = line.result;
-  std::string text = std::format(
-      "{:10} {:6} slots ({:.4g} %)  {:6.2f} % hits, {} misses, {} evictions", line.policy,
-      line.slots, line.percent, 100.0 * r.hit_rate(), r.misses, r.evictions);
+  std::string text =
+      Format("{:10} {:6} slots ({:.4g} %)  {:6.2f} % hits, {} misses, {} evictions", line.policy,
+             line.slots, line.percent, 100.0 * r.hit_rate(), r.misses, r.evictions);
   if (r.guesses > 0) {
-    text += std::format(", {} guesses, {} good, {} late", r.guesses, r.good_guesses, r.late);
+    text += Format(", {} guesses, {} good, {} late", r.guesses, r.good_guesses, r.late);
   }
   if (r.bytes > 0) text += ", " + FormatBytes(r.bytes) + " read";
   if (r.seconds > 0.0) {
-    text += std::format(", {:.2f} tok/s, {:.1f} % of the time waiting, {:.1f} % of the bound",
-                        r.tokens_per_second(), 100.0 * r.stall_seconds / r.seconds,
-                        r.percent_of_bound());
+    text +=
+        Format(", {:.2f} tok/s, {:.1f} % of the time waiting, {:.1f} % of the bound",
+               r.tokens_per_second(), 100.0 * r.stall_seconds / r.seconds, r.percent_of_bound());
   }
   text += "\n";
   for (size_t i = 0; i < r.predictions.size(); ++i) {
     const PredictionScore& score = r.predictions[i];
     if (score.predicted == 0) continue;
-    text += std::format(
+    text += Format(
         "  guesses {} ahead: {:.1f} % recall, {:.1f} % precision, {:.1f} % of absent experts\n",
         i + 1, 100.0 * score.recall(), 100.0 * score.precision(), 100.0 * score.absent_precision());
   }
@@ -51,12 +51,11 @@ std::string LinesAsCsv(const std::vector<SimLine>& lines) {
       "bytes,seconds,stall_seconds,tokens_per_second,percent_of_bound\n";
   for (const SimLine& line : lines) {
     const ReplayResult& r = line.result;
+    text += Format("{},{},{:.4g},{},{},{},{},{},{:.6f},", line.policy, line.slots, line.percent,
+                   r.tokens, r.requests, r.hits, r.misses, r.evictions, r.hit_rate());
     text +=
-        std::format("{},{},{:.4g},{},{},{},{},{},{:.6f},", line.policy, line.slots, line.percent,
-                    r.tokens, r.requests, r.hits, r.misses, r.evictions, r.hit_rate());
-    text += std::format("{},{},{},{},{:.6f},{:.6f},{:.4f},{:.2f}\n", r.late, r.guesses,
-                        r.good_guesses, r.bytes, r.seconds, r.stall_seconds, r.tokens_per_second(),
-                        r.percent_of_bound());
+        Format("{},{},{},{},{:.6f},{:.6f},{:.4f},{:.2f}\n", r.late, r.guesses, r.good_guesses,
+               r.bytes, r.seconds, r.stall_seconds, r.tokens_per_second(), r.percent_of_bound());
   }
   return text;
 }

@@ -2,8 +2,8 @@
 #include "cli/sim_tune.h"
 
 #include <algorithm>
-#include <format>
 
+#include "base/format.h"
 #include "base/json.h"
 #include "sim/replay.h"
 
@@ -27,7 +27,7 @@ Result<TunedAtSize> TuneSize(
   TunedAtSize size{.slots = slots,
                    .percent = 100.0 * static_cast<double>(slots) / static_cast<double>(experts)};
   for (const std::string& policy : PoliciesOf(request)) {
-    const std::string what = std::format("tuning {} for {} slots", policy, slots);
+    const std::string what = Format("tuning {} for {} slots", policy, slots);
     TRY(TunedPolicy tuned, Tune(trace, {.policy = policy,
                                         .slots = slots,
                                         .train_percent = request.train_percent,
@@ -90,14 +90,13 @@ PolicyTuning ToTuning(const TraceInfo& info, const std::vector<TunedAtSize>& siz
 std::string DescribeTuning(const std::vector<TunedAtSize>& sizes) {
   std::string text;
   for (const TunedAtSize& size : sizes) {
-    text += std::format("{} slots ({:.4g} %), hits on held-out tokens:", size.slots, size.percent);
-    for (const auto& [name, rate] : size.plain)
-      text += std::format(" {} {:.2f} %", name, 100 * rate);
+    text += Format("{} slots ({:.4g} %), hits on held-out tokens:", size.slots, size.percent);
+    for (const auto& [name, rate] : size.plain) text += Format(" {} {:.2f} %", name, 100 * rate);
     text += '\n';
     for (const TunedPolicy& tuned : size.tuned) {
-      text += std::format("  {:6.2f} % ({:.2f} % in training, {:.2f} % untuned)  {}\n",
-                          100.0 * tuned.held_out.hit_rate(), 100.0 * tuned.training.hit_rate(),
-                          100.0 * tuned.held_out_standard.hit_rate(), ToText(tuned.choice));
+      text += Format("  {:6.2f} % ({:.2f} % in training, {:.2f} % untuned)  {}\n",
+                     100.0 * tuned.held_out.hit_rate(), 100.0 * tuned.training.hit_rate(),
+                     100.0 * tuned.held_out_standard.hit_rate(), ToText(tuned.choice));
     }
   }
   return text;

@@ -4,9 +4,10 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <format>
 #include <set>
 #include <string_view>
+
+#include "base/format.h"
 
 namespace moestro {
 namespace {
@@ -72,18 +73,18 @@ class Plot {
     std::string svg;
     for (int tenths = 0; tenths <= std::lround(highest_ * 10.0); ++tenths) {
       const double y = Y(tenths / 10.0);
-      svg += std::format("<line x1='{}' y1='{:.1f}' x2='{}' y2='{:.1f}' stroke='#ddd'/>\n", kLeft,
-                         y, kRight, y);
-      svg += Text(kLeft - 8.0, y + 4.0, "end", std::format("{} %", tenths * 10));
+      svg += Format("<line x1='{}' y1='{:.1f}' x2='{}' y2='{:.1f}' stroke='#ddd'/>\n", kLeft, y,
+                    kRight, y);
+      svg += Text(kLeft - 8.0, y + 4.0, "end", Format("{} %", tenths * 10));
     }
     for (const double percent : percents_) {
       const double x = X(percent);
-      svg += std::format("<line x1='{0:.1f}' y1='{1}' x2='{0:.1f}' y2='{2}' stroke='#999'/>\n", x,
-                         kBottom, kBottom + 5.0);
-      svg += Text(x, kBottom + 19.0, "middle", std::format("{:.4g} %", percent));
+      svg += Format("<line x1='{0:.1f}' y1='{1}' x2='{0:.1f}' y2='{2}' stroke='#999'/>\n", x,
+                    kBottom, kBottom + 5.0);
+      svg += Text(x, kBottom + 19.0, "middle", Format("{:.4g} %", percent));
     }
-    svg += std::format("<path d='M {0} {1} V {2} H {3}' fill='none' stroke='#333'/>\n", kLeft, kTop,
-                       kBottom, kRight);
+    svg += Format("<path d='M {0} {1} V {2} H {3}' fill='none' stroke='#333'/>\n", kLeft, kTop,
+                  kBottom, kRight);
     svg += Text((kLeft + kRight) / 2.0, kBottom + 40.0, "middle", "slots, of all experts");
     return svg + Text(kLeft, kTop - 10.0, "middle", "hits");
   }
@@ -99,23 +100,22 @@ class Plot {
     for (const Point& point : points) {
       const double x = X(point.percent);
       const double y = Y(point.rate);
-      places += std::format("{}{:.1f},{:.1f}", places.empty() ? "" : " ", x, y);
-      dots += std::format("<circle cx='{:.1f}' cy='{:.1f}' r='2.5' fill='{}'/>\n", x, y, colour);
+      places += Format("{}{:.1f},{:.1f}", places.empty() ? "" : " ", x, y);
+      dots += Format("<circle cx='{:.1f}' cy='{:.1f}' r='2.5' fill='{}'/>\n", x, y, colour);
     }
     const double y = kTop + kLegendStep * static_cast<double>(index);
-    std::string svg =
-        std::format("<polyline points='{}' fill='none' stroke='{}' stroke-width='2'{}/>\n", places,
-                    colour, dashes);
+    std::string svg = Format("<polyline points='{}' fill='none' stroke='{}' stroke-width='2'{}/>\n",
+                             places, colour, dashes);
     svg += dots;
-    svg += std::format(
-        "<line x1='{}' y1='{:.1f}' x2='{}' y2='{:.1f}' stroke='{}' stroke-width='2'{}/>\n",
-        kRight + 20.0, y, kRight + 44.0, y, colour, dashes);
+    svg +=
+        Format("<line x1='{}' y1='{:.1f}' x2='{}' y2='{:.1f}' stroke='{}' stroke-width='2'{}/>\n",
+               kRight + 20.0, y, kRight + 44.0, y, colour, dashes);
     return svg + Text(kRight + 50.0, y + 4.0, "start", policy);
   }
 
   static std::string Text(double x, double y, std::string_view anchor, std::string_view text) {
-    return std::format("<text x='{:.1f}' y='{:.1f}' text-anchor='{}'>{}</text>\n", x, y, anchor,
-                       Escaped(text));
+    return Format("<text x='{:.1f}' y='{:.1f}' text-anchor='{}'>{}</text>\n", x, y, anchor,
+                  Escaped(text));
   }
 
  private:
@@ -127,7 +127,7 @@ class Plot {
 
 std::string SweepPlot(const std::string& title, const std::vector<SimLine>& lines) {
   const Plot plot(lines);
-  std::string svg = std::format(
+  std::string svg = Format(
       "<svg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 {0} {1}' width='{0}' height='{1}' "
       "font-family='sans-serif' font-size='12'>\n<rect width='100%' height='100%' fill='#fff'/>\n",
       kWidth, kHeight);

@@ -5,10 +5,11 @@
 #include <unistd.h>
 
 #include <filesystem>
-#include <format>
 #include <fstream>
 #include <string>
 #include <string_view>
+
+#include "base/format.h"
 
 namespace moestro {
 namespace {
@@ -25,8 +26,8 @@ class ReadTextFileTest : public testing::Test {
  protected:
   ReadTextFileTest()
       : path_(std::filesystem::temp_directory_path() /
-              std::format("moestro_text_{}_{}", getpid(),
-                          testing::UnitTest::GetInstance()->current_test_info()->name())) {}
+              Format("moestro_text_{}_{}", getpid(),
+                     testing::UnitTest::GetInstance()->current_test_info()->name())) {}
   ~ReadTextFileTest() override { std::filesystem::remove(path_); }
   void Write(std::string_view bytes) { std::ofstream(path_, std::ios::binary) << bytes; }
 

@@ -6,11 +6,12 @@
 
 #include <algorithm>
 #include <cstdio>
-#include <format>
 #include <fstream>
 #include <set>
 #include <string>
 #include <utility>
+
+#include "base/format.h"
 
 namespace moestro {
 namespace {
@@ -18,8 +19,7 @@ namespace {
 // The lowest CPU number that shares a core with `cpu`: one name per core. Without sysfs every CPU
 // counts as a core of its own.
 int CoreOf(int cpu) {
-  std::ifstream file(
-      std::format("/sys/devices/system/cpu/cpu{}/topology/thread_siblings_list", cpu));
+  std::ifstream file(Format("/sys/devices/system/cpu/cpu{}/topology/thread_siblings_list", cpu));
   int first = cpu;
   file >> first;
   return file.fail() ? cpu : first;
@@ -80,7 +80,7 @@ Result<CpuDevice> CpuDevice::Open(uint32_t threads) {
 }
 
 std::string CpuDevice::description() const {
-  return std::format("{}, {} threads", ggml_backend_dev_description(handle()), threads_);
+  return Format("{}, {} threads", ggml_backend_dev_description(handle()), threads_);
 }
 
 Status CpuDevice::Compute(ggml_cgraph* graph) {

@@ -3,16 +3,17 @@
 
 #include <algorithm>
 #include <cmath>
-#include <format>
+
+#include "base/format.h"
 
 namespace moestro {
 namespace {
 
 std::string Describe(const TunedModel& model) {
-  std::string text = std::format("{} ({} layers, {} of {} experts",
-                                 model.name.empty() ? "a model without a name" : model.name,
-                                 model.n_layer, model.n_used, model.n_expert);
-  if (model.id != 0) text += std::format(", fingerprint {:016x}", model.id);
+  std::string text = Format("{} ({} layers, {} of {} experts",
+                            model.name.empty() ? "a model without a name" : model.name,
+                            model.n_layer, model.n_used, model.n_expert);
+  if (model.id != 0) text += Format(", fingerprint {:016x}", model.id);
   return text + ")";
 }
 

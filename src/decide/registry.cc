@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT
 #include <charconv>
-#include <format>
 #include <memory>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
 
+#include "base/format.h"
 #include "base/result.h"
 #include "decide/policies/policies.h"
 #include "decide/policy.h"
@@ -98,7 +98,7 @@ Result<PolicyChoice> ParsePolicyChoice(std::string_view text) {
 std::string ToText(const PolicyChoice& choice) {
   std::string text = choice.name;
   for (const auto& [name, value] : choice.parameters) {
-    text += std::format("{}{}={}", text.size() == choice.name.size() ? ":" : ",", name, value);
+    text += Format("{}{}={}", text.size() == choice.name.size() ? ":" : ",", name, value);
   }
   return text;
 }

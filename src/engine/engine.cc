@@ -7,6 +7,7 @@
 
 #include "base/bytes.h"
 #include "base/check.h"
+#include "base/format.h"
 #include "engine/catalog.h"
 #include "engine/engine_impl.h"
 #include "model/fingerprint.h"
@@ -189,8 +190,8 @@ void Engine::SetRequestObserver(const SlotTable::Observer& observer) {
 void Engine::RequestStop() { impl_->forward->RequestStop(); }
 
 std::string Engine::description() const {
-  return std::format("{}, {}, experts by {}", impl_->device->description(),
-                     impl_->reader->description(), impl_->kernels.front().kernel.front().name);
+  return Format("{}, {}, experts by {}", impl_->device->description(), impl_->reader->description(),
+                impl_->kernels.front().kernel.front().name);
 }
 
 }  // namespace moestro

@@ -5,10 +5,10 @@
 #include <unistd.h>
 
 #include <filesystem>
-#include <format>
 #include <fstream>
 #include <string>
 
+#include "base/format.h"
 #include "engine/tuning_file.h"
 
 namespace moestro {
@@ -22,8 +22,8 @@ class PolicySourceTest : public ::testing::Test {
  protected:
   PolicySourceTest()
       : folder_(fs::temp_directory_path() /
-                std::format("moestro_source_{}_{}", getpid(),
-                            ::testing::UnitTest::GetInstance()->current_test_info()->name())),
+                Format("moestro_source_{}_{}", getpid(),
+                       ::testing::UnitTest::GetInstance()->current_test_info()->name())),
         model_(folder_ / "m.gguf") {
     fs::create_directories(folder_);
   }

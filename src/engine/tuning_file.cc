@@ -6,7 +6,6 @@
 #include <cmath>
 #include <cstring>
 #include <filesystem>
-#include <format>
 #include <fstream>
 #include <optional>
 #include <span>
@@ -14,6 +13,7 @@
 #include <utility>
 
 #include "base/bytes.h"
+#include "base/format.h"
 #include "base/json.h"
 #include "base/output_file.h"
 
@@ -91,7 +91,7 @@ Result<TunedModel> ParseModel(const Json& json) {
 }
 
 Result<TunedSize> ParseSize(const Json& json, size_t index) {
-  const Fields fields(json, std::format("size {}", index));
+  const Fields fields(json, Format("size {}", index));
   TunedSize size;
   TRY(size.slots, fields.Count("slots", kMostSlots));
   TRY(size.choice.name, fields.Text("policy"));
@@ -159,7 +159,7 @@ Status WriteTuning(const std::string& path, const PolicyTuning& tuning) {
   model
       .Set("name", tuning.model.name)
       // A JSON number would lose digits.
-      .Set("fingerprint", std::format("{:016x}", tuning.model.id))
+      .Set("fingerprint", Format("{:016x}", tuning.model.id))
       .Set("layers", tuning.model.n_layer)
       .Set("experts", tuning.model.n_expert)
       .Set("used", tuning.model.n_used);

@@ -5,10 +5,11 @@
 #include <unistd.h>
 
 #include <filesystem>
-#include <format>
 #include <fstream>
 #include <iterator>
 #include <string>
+
+#include "base/format.h"
 
 namespace moestro {
 namespace {
@@ -19,8 +20,8 @@ class TuningFileTest : public ::testing::Test {
  protected:
   TuningFileTest()
       : folder_(fs::temp_directory_path() /
-                std::format("moestro_tuning_{}_{}", getpid(),
-                            ::testing::UnitTest::GetInstance()->current_test_info()->name())),
+                Format("moestro_tuning_{}_{}", getpid(),
+                       ::testing::UnitTest::GetInstance()->current_test_info()->name())),
         path_(folder_ / "m.gguf.policy.json") {
     fs::create_directories(folder_);
   }

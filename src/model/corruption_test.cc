@@ -9,10 +9,10 @@
 
 #include <array>
 #include <cstring>
-#include <format>
 #include <random>
 
 #include "base/bytes.h"
+#include "base/format.h"
 #include "model/gguf_file.h"
 #include "model/read_spec.h"
 #include "model/test_gguf.h"
@@ -81,7 +81,7 @@ class CorruptionTest : public testing::TestWithParam<Arch> {
 
   // A file in memory: thousands of small files on a disk would take a minute.
   int memory_ = memfd_create("corruption", MFD_CLOEXEC);
-  std::string path_ = std::format("/proc/self/fd/{}", memory_);
+  std::string path_ = Format("/proc/self/fd/{}", memory_);
   std::string valid_;
   uint64_t header_bytes_ = 0;
 };

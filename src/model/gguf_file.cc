@@ -3,6 +3,7 @@
 
 #include <utility>
 
+#include "base/format.h"
 #include "model/printable.h"
 
 namespace moestro {
@@ -27,7 +28,7 @@ Result<uint64_t> HeaderUint(const std::string& path, const GgufHeader& header,
 
 // The ending of shard `index` (from 0) of `count`.
 std::string ShardSuffix(uint64_t index, uint64_t count) {
-  return std::format("-{:05}-of-{:05}.gguf", index + 1, count);
+  return Format("-{:05}-of-{:05}.gguf", index + 1, count);
 }
 
 // Checks that a shard says of itself what its place demands.

@@ -7,6 +7,7 @@
 #include <functional>
 #include <limits>
 
+#include "base/format.h"
 #include "model/test_gguf.h"
 #include "tests/support/temp_folder.h"
 
@@ -198,7 +199,7 @@ TEST_F(GgufFileTest, RefusesBadTensors) {
 
 class SplitFileTest : public GgufFileTest {
  protected:
-  static std::string Name(int i, int of) { return std::format("m-{:05}-of-{:05}.gguf", i, of); }
+  static std::string Name(int i, int of) { return Format("m-{:05}-of-{:05}.gguf", i, of); }
   // Shard i holds the tensor t<i> of 8 numbers; `change` may spoil it.
   void WriteShard(int i, int of, const std::function<void(GgufBuilder&)>& change = {}) const {
     GgufBuilder shard;

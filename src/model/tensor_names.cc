@@ -2,7 +2,8 @@
 #include "model/tensor_names.h"
 
 #include <array>
-#include <format>
+
+#include "base/format.h"
 
 namespace moestro {
 namespace {
@@ -113,19 +114,19 @@ std::span<const TensorRole<ModelWeights>> ModelRoles() { return kModelRoles; }
 std::span<const TensorRole<LayerWeights>> LayerRoles() { return kLayerRoles; }
 
 std::string LayerTensorName(uint32_t layer, std::string_view name) {
-  return std::format("blk.{}.{}", layer, name);
+  return Format("blk.{}.{}", layer, name);
 }
 
 std::string MergedExpertsName(uint32_t layer, Matrix matrix) {
-  return std::format("blk.{}.{}_exps.weight", layer, Name(matrix));
+  return Format("blk.{}.{}_exps.weight", layer, Name(matrix));
 }
 
 std::string FusedGateUpName(uint32_t layer) {
-  return std::format("blk.{}.ffn_gate_up_exps.weight", layer);
+  return Format("blk.{}.ffn_gate_up_exps.weight", layer);
 }
 
 std::string SingleExpertName(uint32_t layer, Matrix matrix, uint32_t expert) {
-  return std::format("blk.{}.{}.{}.weight", layer, Name(matrix), expert);
+  return Format("blk.{}.{}.{}.weight", layer, Name(matrix), expert);
 }
 
 }  // namespace moestro

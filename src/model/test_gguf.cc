@@ -3,12 +3,12 @@
 
 #include <algorithm>
 #include <array>
-#include <format>
 #include <fstream>
 #include <iterator>
 #include <utility>
 
 #include "base/check.h"
+#include "base/format.h"
 
 namespace moestro {
 
@@ -201,7 +201,7 @@ void AddByteLevelVocabulary(GgufBuilder& file) {
   const std::vector<std::string> merges{"h e", "l l", "he ll", "hell o"};
   for (const char* word : {"he", "ll", "hell", "hello"}) tokens.emplace_back(word);
   while (tokens.size() < static_cast<size_t>(kVocab))
-    tokens.push_back(std::format("<unused{}>", tokens.size()));
+    tokens.push_back(Format("<unused{}>", tokens.size()));
   std::vector<int32_t> types(tokens.size(), 1);  // normal
   types[0] = types[1] = 3;                       // control
   file.Set("tokenizer.ggml.model", "gpt2")

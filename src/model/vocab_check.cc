@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/bytes.h"
+#include "base/format.h"
 #include "model/file_cursor.h"
 #include "model/printable.h"
 
@@ -49,7 +50,7 @@ Status CheckTokenTexts(const GgufFile& file, const MetaValue& tokens) {
     squared_bytes += text.size() * text.size();
     // libllama gives empty tokens a name with their id.
     const bool empty = text.empty();
-    hashes.emplace_back(std::hash<std::string>{}(empty ? std::format("[EMPTY_{}]", id) : text), id);
+    hashes.emplace_back(std::hash<std::string>{}(empty ? Format("[EMPTY_{}]", id) : text), id);
   }
   if (squared_bytes > kMaxSquaredBytes) {
     return Fail(Errc::kInvalidFile,

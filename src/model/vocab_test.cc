@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include "base/format.h"
 #include "model/test_gguf.h"
 #include "tests/support/temp_folder.h"
 
@@ -26,7 +27,7 @@ class VocabTest : public testing::Test {
     std::vector<std::string> tokens{"<unk>", "<s>", "</s>"};
     std::vector<int32_t> types{2, 3, 3};
     for (int b = 0; b < 256; ++b) {
-      tokens.push_back(std::format("<0x{:02X}>", b));
+      tokens.push_back(Format("<0x{:02X}>", b));
       types.push_back(6);
     }
     for (const char* piece : {"\xE2\x96\x81", "h", "i", "hi", "\xE2\x96\x81hi"}) {
@@ -117,7 +118,7 @@ TEST_F(VocabTest, NamesTheFirstByteThatIsNotUtf8) {
     EXPECT_EQ(tokens.has_value(), c.offset < 0) << c.text;
     if (tokens) continue;
     EXPECT_EQ(tokens.error().code, Errc::kInvalidRequest);
-    EXPECT_NE(tokens.error().message.find(std::format("byte {};", c.offset)), std::string::npos)
+    EXPECT_NE(tokens.error().message.find(Format("byte {};", c.offset)), std::string::npos)
         << tokens.error().message;
   }
 }

@@ -5,6 +5,7 @@
 #include <optional>
 #include <unordered_set>
 
+#include "base/format.h"
 #include "model/printable.h"
 #include "model/tensor_names.h"
 
@@ -34,10 +35,10 @@ std::string MatrixTypeNames() {
 using Shape = std::array<int64_t, 4>;
 
 std::string ShapeText(const Shape& ne) {
-  std::string text = std::format("[{}", ne[0]);
+  std::string text = Format("[{}", ne[0]);
   size_t last = ne.size() - 1;
   while (last > 0 && ne[last] == 1) --last;
-  for (size_t d = 1; d <= last; ++d) text += std::format(", {}", ne[d]);
+  for (size_t d = 1; d <= last; ++d) text += Format(", {}", ne[d]);
   return text + "]";
 }
 

@@ -4,12 +4,12 @@
 #include <algorithm>
 #include <array>
 #include <filesystem>
-#include <format>
 #include <optional>
 #include <span>
 #include <utility>
 
 #include "base/bytes.h"
+#include "base/format.h"
 #include "base/output_file.h"
 #include "offline/synth_metadata.h"
 #include "offline/synth_plan.h"
@@ -45,7 +45,7 @@ std::string ShardPath(const std::string& path, uint32_t index, uint32_t count) {
   constexpr std::string_view kSuffix = ".gguf";
   const std::string stem =
       path.ends_with(kSuffix) ? path.substr(0, path.size() - kSuffix.size()) : path;
-  return std::format("{}-{:05}-of-{:05}{}", stem, index + 1, count, kSuffix);
+  return Format("{}-{:05}-of-{:05}{}", stem, index + 1, count, kSuffix);
 }
 
 Status CheckOptions(const SynthOptions& options) {

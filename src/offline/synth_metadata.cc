@@ -2,11 +2,11 @@
 #include "offline/synth_metadata.h"
 
 #include <cmath>
-#include <format>
 #include <string_view>
 #include <utility>
 
 #include "base/check.h"
+#include "base/format.h"
 
 namespace moestro {
 namespace {
@@ -16,10 +16,10 @@ class ArchKeys {
  public:
   ArchKeys(gguf_context* gguf, std::string arch) : gguf_(gguf), arch_(std::move(arch)) {}
   void Set(std::string_view suffix, uint32_t value) {
-    gguf_set_val_u32(gguf_, std::format("{}.{}", arch_, suffix).c_str(), value);
+    gguf_set_val_u32(gguf_, Format("{}.{}", arch_, suffix).c_str(), value);
   }
   void Set(std::string_view suffix, float value) {
-    gguf_set_val_f32(gguf_, std::format("{}.{}", arch_, suffix).c_str(), value);
+    gguf_set_val_f32(gguf_, Format("{}.{}", arch_, suffix).c_str(), value);
   }
 
  private:
@@ -53,7 +53,7 @@ void SetModelKeys(gguf_context* gguf, const SynthShape& shape, const WeightSchem
                   uint64_t seed) {
   gguf_set_val_str(gguf, "general.architecture", shape.arch.c_str());
   gguf_set_val_str(gguf, "general.name",
-                   std::format("synthetic weights, shape of {}", shape.name).c_str());
+                   Format("synthetic weights, shape of {}", shape.name).c_str());
   gguf_set_val_u32(gguf, "general.file_type", scheme.file_type);
   gguf_set_val_u32(gguf, "general.quantization_version", GGML_QNT_VERSION);
   gguf_set_val_bool(gguf, "moestro.synthetic", true);

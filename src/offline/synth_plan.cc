@@ -2,8 +2,9 @@
 #include "offline/synth_plan.h"
 
 #include <cmath>
-#include <format>
 #include <utility>
+
+#include "base/format.h"
 
 namespace moestro {
 namespace {
@@ -31,9 +32,7 @@ class Planner {
  private:
   bool has_bias() const { return shape_.arch == "phimoe"; }
   bool has_qkv_bias() const { return shape_.arch == "qwen2moe" || has_bias(); }
-  std::string Block(std::string_view suffix) const {
-    return std::format("blk.{}.{}", layer_, suffix);
-  }
+  std::string Block(std::string_view suffix) const { return Format("blk.{}.{}", layer_, suffix); }
 
   // An embedding that serves as output matrix too must not blow up the logits.
   float EmbeddingDeviation() const {

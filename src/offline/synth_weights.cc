@@ -3,9 +3,10 @@
 
 #include <algorithm>
 #include <cmath>
-#include <format>
 #include <numeric>
 #include <utility>
+
+#include "base/format.h"
 
 namespace moestro {
 namespace {
@@ -158,7 +159,7 @@ const std::vector<std::byte>& SynthWeights::BlockFor(const PlannedTensor& tensor
   const auto [slot, is_new] = blocks_.try_emplace(key);
   if (!is_new) return slot->second;
   PlannedTensor block = tensor;
-  block.name = std::format("block/{}", tensor.ne[0]);
+  block.name = Format("block/{}", tensor.ne[0]);
   block.ne = {tensor.ne[0], std::max(int64_t{1}, kBlockWeights / tensor.ne[0]), 1};
   slot->second.reserve(block.bytes());
   const Status drawn = Draw(block, [&](std::span<const std::byte> bytes) -> Status {

@@ -12,6 +12,8 @@
 #include <memory>
 #include <system_error>
 
+#include "base/format.h"
+
 namespace moestro {
 namespace {
 
@@ -100,7 +102,7 @@ std::string OpenFiles::description() const {
   const auto direct = static_cast<size_t>(std::ranges::count_if(files_, &OpenFile::is_direct));
   if (direct == files_.size()) return "O_DIRECT";
   if (direct == 0) return "buffered";
-  return std::format("{} of {} files O_DIRECT", direct, files_.size());
+  return Format("{} of {} files O_DIRECT", direct, files_.size());
 }
 
 void OpenFiles::DropCache(size_t file, uint64_t offset, uint64_t length) const {

@@ -15,6 +15,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "base/format.h"
 #include "store/open_files.h"
 
 namespace moestro {
@@ -33,7 +34,7 @@ class PreadReader final : public BlockReader {
   size_t Poll(std::span<BlockDone> out) override;
   size_t Wait(std::span<BlockDone> out) override;
   std::string description() const override {
-    return std::format("pread x{}, {}", threads_.size(), files_.description());
+    return Format("pread x{}, {}", threads_.size(), files_.description());
   }
 
  private:
@@ -62,7 +63,7 @@ Status PreadReader::StartThreads(unsigned count) {
   try {
     for (unsigned i = 0; i < count; ++i) {
       threads_.emplace_back([this] { Work(); });
-      pthread_setname_np(threads_.back().native_handle(), std::format("moestro-rd-{}", i).c_str());
+      pthread_setname_np(threads_.back().native_handle(), Format("moestro-rd-{}", i).c_str());
     }
   } catch (const std::system_error& e) {
     return Fail(Errc::kNoMemory, "cannot start {} reader threads: {}", count, e.what());

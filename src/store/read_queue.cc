@@ -7,6 +7,7 @@
 
 #include "base/bytes.h"
 #include "base/check.h"
+#include "base/format.h"
 #include "store/open_files.h"
 
 namespace moestro {
@@ -249,17 +250,16 @@ void ReadQueue::CloseIfDone(Index index, std::vector<ExtentDone>& done) {
 Error ReadQueue::Describe(const Part& part, const BlockDone& result) const {
   const Read& read = reads_[part.read];
   const uint32_t file = read.asked.from.file;
-  const std::string name = file < paths_.size() ? paths_[file] : std::format("file {}", file);
+  const std::string name = file < paths_.size() ? paths_[file] : Format("file {}", file);
   const uint64_t offset = read.window.offset + part.begin;
   if (result.error != 0) {
-    return {Errc::kIo, std::format("cannot read {} at offset {}: {} (tried twice)", name, offset,
-                                   ErrnoText(result.error))};
+    return {Errc::kIo, Format("cannot read {} at offset {}: {} (tried twice)", name, offset,
+                              ErrnoText(result.error))};
   }
-  return {
-      Errc::kIo,
-      std::format("{} ends at byte {}, before byte {} that is needed: was it cut off "
-                  "while in use?",
-                  name, offset + result.bytes, read.asked.from.offset + read.asked.from.length)};
+  return {Errc::kIo,
+          Format("{} ends at byte {}, before byte {} that is needed: was it cut off "
+                 "while in use?",
+                 name, offset + result.bytes, read.asked.from.offset + read.asked.from.length)};
 }
 
 }  // namespace moestro

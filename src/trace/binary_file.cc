@@ -8,7 +8,8 @@
 #include <algorithm>
 #include <cerrno>
 #include <filesystem>
-#include <format>
+
+#include "base/format.h"
 
 namespace moestro {
 
@@ -66,7 +67,7 @@ Status InputFile::CheckSum() const {
   const auto stored = Decoder(bytes).Take<uint64_t>();
   if (stored == sum.value()) return {};
   return Damaged(
-      std::format("its checksum is {:016x}, not {:016x} as written down", sum.value(), stored));
+      Format("its checksum is {:016x}, not {:016x} as written down", sum.value(), stored));
 }
 
 std::unexpected<Error> InputFile::CutShort(std::string_view expected) const {

@@ -2,11 +2,11 @@
 #include "trace/path_file.h"
 
 #include <algorithm>
-#include <format>
 #include <string_view>
 #include <utility>
 #include <vector>
 
+#include "base/format.h"
 #include "base/output_file.h"
 #include "trace/binary_file.h"
 
@@ -109,8 +109,7 @@ Result<Header> ReadHeader(const InputFile& source) {
   if (h.name_bytes > kMaxNameBytes || h.keys > rest / kKeyBytes ||
       h.followers > rest / FollowerBytes(h.shape) ||
       source.size() != least + h.keys * kKeyBytes + h.followers * FollowerBytes(h.shape)) {
-    return source.CutShort(
-        std::format("{} and {} keys with {} followers", least, h.keys, h.followers));
+    return source.CutShort(Format("{} and {} keys with {} followers", least, h.keys, h.followers));
   }
   return h;
 }
@@ -202,9 +201,9 @@ Result<PathFile> ReadPaths(const std::string& path) {
 }
 
 std::string ModelMark::text() const {
-  return std::format("{} ({} layers, {} of {} experts, fingerprint {:016x})",
-                     name.empty() ? "an unnamed model" : name, shape.layers, shape.used,
-                     shape.experts, id);
+  return Format("{} ({} layers, {} of {} experts, fingerprint {:016x})",
+                name.empty() ? "an unnamed model" : name, shape.layers, shape.used, shape.experts,
+                id);
 }
 
 Status CheckPathsFit(const PathFile& paths, const std::string& path, const ModelMark& model) {

@@ -3,11 +3,11 @@
 
 #include <algorithm>
 #include <cmath>
-#include <format>
 #include <functional>
 #include <numeric>
 #include <vector>
 
+#include "base/format.h"
 #include "base/quantile.h"
 
 namespace moestro {
@@ -188,36 +188,36 @@ std::string Describe(const TraceInfo& info, const TraceSummary& s) {
   const uint32_t all = info.n_layer * info.n_expert;
   const uint32_t per_token = info.n_layer * info.n_used;
   std::string text =
-      std::format("model        {}: {} layers, {} of {} experts used{}\n",
-                  info.model.empty() ? "unnamed" : Printable(info.model), info.n_layer, info.n_used,
-                  info.n_expert, info.has_weights ? ", with router weights" : "");
+      Format("model        {}: {} layers, {} of {} experts used{}\n",
+             info.model.empty() ? "unnamed" : Printable(info.model), info.n_layer, info.n_used,
+             info.n_expert, info.has_weights ? ", with router weights" : "");
   if (info.experts_guessed) {
     text += "             the number of experts is only the highest id seen plus one\n";
   }
-  text += std::format("tokens       {} decode, {} prefill, in {} sequences\n", s.decode_tokens,
-                      s.prefill_tokens, s.sequences);
-  text += std::format(
+  text += Format("tokens       {} decode, {} prefill, in {} sequences\n", s.decode_tokens,
+                 s.prefill_tokens, s.sequences);
+  text += Format(
       "popularity   {:.1f} % of requests go to the most popular eighth of experts; entropy {:.2f} "
       "of "
       "uniform\n",
       100.0 * s.popular_share, s.entropy);
-  text += std::format("working set  {} experts per token ({:.1f} % of {})", per_token,
-                      100.0 * per_token / all, all);
+  text += Format("working set  {} experts per token ({:.1f} % of {})", per_token,
+                 100.0 * per_token / all, all);
   if (s.distinct_per_100 > 0.0) {
-    text += std::format(", {:.0f} per 100 tokens ({:.1f} %)", s.distinct_per_100,
-                        100.0 * s.distinct_per_100 / all);
+    text += Format(", {:.0f} per 100 tokens ({:.1f} %)", s.distinct_per_100,
+                   100.0 * s.distinct_per_100 / all);
   }
-  text += std::format(
+  text += Format(
       "\nreuse        {:.1f} % by the next token; distance {:.0f} tokens at the median, {:.0f} at "
       "90 %\n",
       100.0 * s.reused_next, s.reuse_p50, s.reuse_p90);
-  text += std::format(
+  text += Format(
       "predictable  {:.1f} % from the layer before, {:.1f} % from popularity (learned on the first "
       "half), {:.1f} % by repeating the last token\n",
       100.0 * s.recall_paths, 100.0 * s.recall_popular, 100.0 * s.recall_repeat);
   for (size_t i = 0; i < s.recall_ahead.size(); ++i) {
-    text += std::format("predicted    {:.1f} % {} layer{} ahead by that layer's own router\n",
-                        100.0 * s.recall_ahead[i], i + 1, i == 0 ? "" : "s");
+    text += Format("predicted    {:.1f} % {} layer{} ahead by that layer's own router\n",
+                   100.0 * s.recall_ahead[i], i + 1, i == 0 ? "" : "s");
   }
   return text;
 }

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT
 #include "trace/trace.h"
 
-#include <format>
 #include <utility>
+
+#include "base/format.h"
 
 namespace moestro {
 namespace {

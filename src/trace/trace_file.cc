@@ -3,10 +3,10 @@
 
 #include <algorithm>
 #include <cmath>
-#include <format>
 #include <string_view>
 #include <utility>
 
+#include "base/format.h"
 #include "base/output_file.h"
 #include "trace/binary_file.h"
 
@@ -92,7 +92,7 @@ Result<Header> ReadHeader(const InputFile& source) {
   if (bytes.size() < kHeaderBytes) return source.CutShort("a longer header");
   const auto flags = decoder.Take<uint32_t>();
   if ((flags & ~(kFlagWeights | kFlagExpertsGuessed)) != 0) {
-    return source.Damaged(std::format("flags {:#x} have no meaning", flags));
+    return source.Damaged(Format("flags {:#x} have no meaning", flags));
   }
   Header header;
   header.info.has_weights = (flags & kFlagWeights) != 0;
@@ -113,9 +113,8 @@ Result<Header> ReadHeader(const InputFile& source) {
   const uint64_t least = header.tokens_begin + kChecksumBytes;
   if (header.tokens > (UINT64_MAX - least) / token_bytes ||
       source.size() != least + header.tokens * token_bytes) {
-    return source.CutShort(std::format("{} tokens of {} bytes after byte {}, and {} more",
-                                       header.tokens, token_bytes, header.tokens_begin,
-                                       kChecksumBytes));
+    return source.CutShort(Format("{} tokens of {} bytes after byte {}, and {} more", header.tokens,
+                                  token_bytes, header.tokens_begin, kChecksumBytes));
   }
   return header;
 }
@@ -198,7 +197,7 @@ Result<Trace> ReadTrace(const std::string& path) {
     Decoder decoder(bytes);
     for (const uint64_t end = t + count; t < end; ++t) {
       const Status added = DecodeToken(decoder, rows, *trace);
-      if (!added) return source.Damaged(std::format("token {}: {}", t, added.error().message));
+      if (!added) return source.Damaged(Format("token {}: {}", t, added.error().message));
     }
   }
   return trace;

@@ -7,10 +7,10 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
-#include <format>
 #include <string>
 
 #include "base/check.h"
+#include "base/format.h"
 #include "model/gguf_file.h"
 #include "model/read_spec.h"
 #include "model/vocab.h"
@@ -33,7 +33,7 @@ class MemoryFile {
     constexpr size_t kDataBytes = size_t{1} << 20;
     const bool cut_off = size > 0 && data[size - 1] == 0xFF;
     if (!cut_off) CHECK(ftruncate(fd_, static_cast<off_t>(size + kDataBytes)) == 0);
-    return std::format("/proc/self/fd/{}", fd_);
+    return Format("/proc/self/fd/{}", fd_);
   }
 
  private:

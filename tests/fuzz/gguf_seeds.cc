@@ -4,10 +4,10 @@
 #include <array>
 #include <cstdio>
 #include <filesystem>
-#include <format>
 #include <string>
 
 #include "base/check.h"
+#include "base/format.h"
 #include "model/gguf_file.h"
 #include "model/test_gguf.h"
 
@@ -33,9 +33,9 @@ int main(int argc, char** argv) {
                               moestro::Arch::kPhimoe};
   for (size_t i = 0; i < kArchs.size(); ++i) {
     moestro::GgufBuilder model = moestro::SmallMoe(kArchs[i]);
-    WriteHeader(model, std::format("{}/ids_{}.gguf", argv[1], i));
+    WriteHeader(model, Format("{}/ids_{}.gguf", argv[1], i));
     moestro::AddByteLevelVocabulary(model);
-    WriteHeader(model, std::format("{}/text_{}.gguf", argv[1], i));
+    WriteHeader(model, Format("{}/text_{}.gguf", argv[1], i));
   }
   return 0;
 }

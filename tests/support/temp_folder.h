@@ -6,10 +6,11 @@
 
 #include <atomic>
 #include <filesystem>
-#include <format>
 #include <fstream>
 #include <iterator>
 #include <string>
+
+#include "base/format.h"
 
 namespace moestro {
 
@@ -18,7 +19,7 @@ class TempFolder {
   explicit TempFolder(
       const std::filesystem::path& parent = std::filesystem::temp_directory_path()) {
     static std::atomic<int> count{0};
-    path_ = parent / std::format("moestro-test-{}-{}", getpid(), count.fetch_add(1));
+    path_ = parent / Format("moestro-test-{}-{}", getpid(), count.fetch_add(1));
     std::filesystem::create_directories(path_);
   }
   ~TempFolder() {

@@ -3,8 +3,8 @@
 
 #include <cstdio>
 #include <cstdlib>
-#include <format>
 
+#include "base/format.h"
 #include "offline/synth.h"
 
 namespace moestro {
@@ -34,10 +34,10 @@ std::string WriteTinyModel(const std::filesystem::path& dir, const TinySpec& spe
   SynthOptions options;
   options.shape = TinyShape(spec);
   options.type = spec.type;
-  options.path = (dir / std::format("tiny-{}-{}-{}x{}x{}-ff{}-seed{}{}.gguf", spec.arch, spec.type,
-                                    spec.layers, spec.experts, spec.used, spec.ff, spec.seed,
-                                    spec.is_tied ? "-tied" : ""))
-                     .string();
+  options.path =
+      (dir / Format("tiny-{}-{}-{}x{}x{}-ff{}-seed{}{}.gguf", spec.arch, spec.type, spec.layers,
+                    spec.experts, spec.used, spec.ff, spec.seed, spec.is_tied ? "-tied" : ""))
+          .string();
   options.vocab_path = spec.vocab_path;
   options.seed = spec.seed;
   options.skew = spec.skew;

@@ -13,13 +13,13 @@
 #include <cstdio>
 #include <cstring>
 #include <filesystem>
-#include <format>
 #include <functional>
 #include <map>
 #include <memory>
 #include <string>
 #include <vector>
 
+#include "base/format.h"
 #include "offline/synth_types.h"
 
 namespace moestro {
@@ -50,7 +50,7 @@ class TinyModel : public testing::TestWithParam<std::string> {
 
   void SetUp() override {
     dir_ = std::filesystem::temp_directory_path() /
-           std::format("moestro-tiny-{}-{}", getpid(), static_cast<const void*>(this));
+           Format("moestro-tiny-{}-{}", getpid(), static_cast<const void*>(this));
     std::filesystem::create_directories(dir_);
   }
   void TearDown() override { std::filesystem::remove_all(dir_); }
