@@ -94,8 +94,8 @@ Result<std::span<const float>> Engine::Append(std::span<const Token> tokens) {
     const PhaseStats before = decode;
     status = m.Counted(decode, 1, [&] { return m.Decode(tokens[0], m.position); });
     if (status) {
-      m.stats.decode_ms.push_back((decode.seconds - before.seconds) * 1e3);
-      m.stats.decode_bytes.push_back(decode.needed_bytes - before.needed_bytes);
+      m.stats.decode_ms.Add((decode.seconds - before.seconds) * 1e3);
+      m.stats.decode_bytes.Add(static_cast<double>(decode.needed_bytes - before.needed_bytes));
     }
   } else {
     status = m.Counted(m.stats.prefill, tokens.size(), [&]() -> Status {
