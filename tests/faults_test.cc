@@ -15,6 +15,7 @@
 #include "engine/engine.h"
 #include "model/read_spec.h"
 #include "store/fault_reader.h"
+#include "tests/support/one_sequence.h"
 #include "tests/support/prompts.h"
 #include "tests/support/temp_folder.h"
 #include "tests/support/tiny_model.h"
@@ -38,7 +39,7 @@ class Faults : public ::testing::Test {
       disk_ = faulty.get();
       return faulty;
     };
-    auto engine = Engine::Open(path_, options);
+    auto engine = OneSequence::Open(path_, options);
     ASSERT_TRUE(engine.has_value()) << engine.error().message;
     engine_ = *std::move(engine);
     ASSERT_TRUE(engine_->Append(RandomTokens(8, 512, 1)).has_value());
@@ -54,7 +55,7 @@ class Faults : public ::testing::Test {
   TempFolder folder_;
   std::string path_;
   FaultReader* disk_ = nullptr;  // owned by the engine
-  std::unique_ptr<Engine> engine_;
+  std::unique_ptr<OneSequence> engine_;
 };
 
 TEST_F(Faults, OneErrorIsRetriedAndChangesNothing) {
@@ -122,7 +123,7 @@ class FaultsWithPrefetch : public Faults {
 TEST_F(FaultsWithPrefetch, EveryFailingReadEndsTheStepOrNothing) {
   const std::vector<float> expected = Step(5);
   ASSERT_FALSE(expected.empty());
-  ASSERT_GT(engine_->stats().decode.guesses, 0U);
+  ASSERT_GT(engine_->stats().decode.prefetches, 0U);
   int failed = 0;
   for (uint64_t nth = 0; nth < 30; ++nth) {
     engine_->Rewind(8);
@@ -200,7 +201,7 @@ TEST(PrefillFaults, WhatOnlyReadAheadWantsMayFail) {
   const std::vector<Token> tokens = RandomTokens(6, 512, 1);
   std::vector<std::set<uint16_t>> needed(3);
   {
-    auto engine = Engine::Open(path, options);
+    auto engine = OneSequence::Open(path, options);
     ASSERT_TRUE(engine.has_value()) << engine.error().message;
     (*engine)->SetRouteObserver(
         [&](const SeenRouting& event) {
@@ -217,13 +218,13 @@ TEST(PrefillFaults, WhatOnlyReadAheadWantsMayFail) {
   }
   ASSERT_FALSE(not_needed.empty());
   for (const ExpertKey key : not_needed) bad.push_back(MiddleOf(path, key));
-  auto engine = Engine::Open(path, options);
+  auto engine = OneSequence::Open(path, options);
   ASSERT_TRUE(engine.has_value()) << engine.error().message;
   const auto logits = (*engine)->Append(tokens);
   EXPECT_TRUE(logits.has_value()) << logits.error().message;
 
   bad.push_back(MiddleOf(path, {.layer = {1}, .expert = {*needed[1].begin()}}));
-  engine = Engine::Open(path, options);
+  engine = OneSequence::Open(path, options);
   ASSERT_TRUE(engine.has_value()) << engine.error().message;
   EXPECT_FALSE((*engine)->Append(tokens).has_value());  // this one is needed
 }

@@ -22,6 +22,7 @@
 #include "cli/random_tokens.h"
 #include "cli/report.h"
 #include "cli/session.h"
+#include "engine/append.h"
 #include "engine/engine.h"
 
 namespace moestro {
@@ -49,9 +50,10 @@ struct Measured {
 Status WarmUp(const BenchOptions& options, Engine& engine) {
   if (options.preload) TRY_STATUS(engine.Preload());
   if (options.warmup == 0) return {};
-  TRY_STATUS(engine.Append(RandomTokens(options.common.seed.value_or(kDefaultSeed) + 1,
-                                        options.warmup, engine.spec().n_vocab)));
-  engine.Reset();
+  Sequence other = engine.NewSequence();
+  TRY_STATUS(Append(engine, other,
+                    RandomTokens(options.common.seed.value_or(kDefaultSeed) + 1, options.warmup,
+                                 engine.spec().n_vocab)));
   engine.ResetStats();
   return {};
 }
@@ -71,21 +73,22 @@ Result<Measured> RunOnce(const BenchOptions& options, ProgressBar& bar) {
   const std::vector<Token> tokens =
       RandomTokens(options.common.seed.value_or(kDefaultSeed),
                    size_t{options.prefill} + options.decode, engine->spec().n_vocab);
+  Sequence sequence = engine->NewSequence();
   std::span<const float> logits;
   PhaseStats prefill;
   if (options.prefill > 0) {
-    TRY(logits, engine->Append(std::span(tokens).first(options.prefill)));
-    // The engine takes a single token for a decode step.
+    TRY(logits, Append(*engine, sequence, std::span(tokens).first(options.prefill)));
+    // A single token is a decode step.
     prefill = options.prefill > 1 ? engine->stats().prefill : engine->stats().decode;
   }
   engine->ResetStats();
   for (uint32_t i = 0; i < options.decode; ++i) {
     bar.Update("decode", i, options.decode);
-    TRY(logits, engine->Append(std::span(tokens).subspan(options.prefill + i, 1)));
+    TRY(logits, Append(*engine, sequence, std::span(tokens).subspan(options.prefill + i, 1)));
   }
   bar.Clear();
   run.logits_hash = HashLogits(logits);
-  TRY(run.report, MakeReport(*engine, true));
+  TRY(run.report, MakeReport(*engine, sequence, true));
   run.report.stats.prefill = prefill;
   return run;
 }

@@ -28,7 +28,7 @@ double Bound::percent(double actual) const {
   return actual > 0.0 ? 100.0 * seconds() / actual : 0.0;
 }
 
-Result<RunReport> MakeReport(Engine& engine, bool probe_disk) {
+Result<RunReport> MakeReport(Engine& engine, Sequence& sequence, bool probe_disk) {
   const RunStats& stats = engine.stats();
   const std::span<const PredictionScore> scores = engine.prediction_scores();
   RunReport report{.stats = stats,
@@ -36,7 +36,7 @@ Result<RunReport> MakeReport(Engine& engine, bool probe_disk) {
                    .probes = {},
                    .memory = engine.memory(),
                    .policy = engine.policy()};
-  TRY(report.probes.compute_seconds_per_token, engine.ProbeComputeSeconds());
+  TRY(report.probes.compute_seconds_per_token, engine.ProbeComputeSeconds(sequence));
   if (probe_disk || stats.prefill.disk_bytes + stats.decode.disk_bytes > 0) {
     TRY(report.probes.disk_bandwidth, engine.ProbeDiskBandwidth());
   }
@@ -76,10 +76,10 @@ std::string SummaryText(const RunReport& report) {
                  100.0 * decode.hit_rate(), 100.0 * hit_rate,
                  FormatBytes(prefill.disk_bytes + decode.disk_bytes),
                  prefill.wait_seconds + decode.wait_seconds);
-  if (decode.guesses > 0) {
+  if (decode.prefetches > 0) {
     text +=
         Format("prefetch {} experts ahead of need, {} of them needed, {} given up; {} came late\n",
-               decode.guesses, decode.good_guesses, decode.dropped_guesses, decode.late);
+               decode.prefetches, decode.used_prefetches, decode.dropped_prefetches, decode.late);
   }
   for (size_t i = 0; i < report.predictions.size(); ++i) {
     const PredictionScore& score = report.predictions[i];
@@ -141,9 +141,9 @@ void AddReport(Json& object, const RunReport& report) {
       .Set("hit_rate", decode.hit_rate())
       .Set("evictions", decode.evictions)
       .Set("late", decode.late)
-      .Set("guesses", decode.guesses)
-      .Set("good_guesses", decode.good_guesses)
-      .Set("dropped_guesses", decode.dropped_guesses)
+      .Set("guesses", decode.prefetches)
+      .Set("good_guesses", decode.used_prefetches)
+      .Set("dropped_guesses", decode.dropped_prefetches)
       .Set("predictions", ScoresAsJson(report.predictions))
       .Set("disk_bytes_decode", decode.disk_bytes)
       .Set("needed_bytes_decode", decode.needed_bytes)

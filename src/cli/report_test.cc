@@ -27,9 +27,9 @@ RunReport Example() {
                          .hits = 300,
                          .misses = 100,
                          .late = 12,
-                         .guesses = 40,
-                         .good_guesses = 30,
-                         .dropped_guesses = 6,
+                         .prefetches = 40,
+                         .used_prefetches = 30,
+                         .dropped_prefetches = 6,
                          .disk_bytes = 3 * kGiB + 500 * kMiB,  // some for nothing
                          .needed_bytes = 3 * kGiB};
   report.predictions = {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Rows of half-precision values: what attention does with cached values. Each element is computed in
-// F32 with one fused multiply-add and rounded to the nearest half, as ggml's CPU backend does it, so
-// that both give the same bits.
+// Rows of half-precision values: what attention does with cached values. Each element is computed
+// in F32 with one fused multiply-add and rounded to the nearest half, as ggml's CPU backend does
+// it, so that both give the same bits.
 #pragma once
 
 #include <cstddef>

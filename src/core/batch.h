@@ -31,8 +31,7 @@ struct Batch {
 
   size_t size() const { return rows.size(); }
   bool has_decode_rows() const {
-    return std::ranges::any_of(rows,
-                               [](const BatchRow& r) { return r.kind == RowKind::kDecode; });
+    return std::ranges::any_of(rows, [](const BatchRow& r) { return r.kind == RowKind::kDecode; });
   }
 };
 

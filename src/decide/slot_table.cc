@@ -16,62 +16,62 @@ SlotTable::SlotTable(const PolicyShape& shape, std::unique_ptr<Policy> policy)
   slot_of_.reserve(shape.slots);
 }
 
-std::optional<Placement> SlotTable::Request(ExpertKey key, Use use) {
-  const std::optional<Placement> placed = Place(key, use);
+std::optional<Placement> SlotTable::Request(ExpertKey key, Use use, uint32_t rows) {
+  const std::optional<Placement> placed = Find(key, use, rows);
   if (placed && observer_) observer_(key, use, *placed);
   return placed;
 }
 
-std::optional<Placement> SlotTable::Place(ExpertKey key, Use use) {
+std::optional<Placement> SlotTable::Find(ExpertKey key, Use use, uint32_t rows) {
   if (const auto found = slot_of_.find(key); found != slot_of_.end()) {
-    return Reuse(found->second, use);
+    return Reuse(found->second, use, rows);
   }
   Placement placement;
   const std::optional<SlotId> room = FindRoom(use, placement.evicted);
   if (!room) return std::nullopt;
-  if (use == Use::kGuess) {
-    ++stats_.guesses;
+  if (use == Use::kPrefetch) {
+    ++stats_.prefetches;
   } else {
     ++stats_.requests;
     ++stats_.misses;
   }
   placement.slot = *room;
-  Occupy(*room, key, use);
+  Occupy(*room, key, use, rows);
   return placement;
 }
 
-Placement SlotTable::Reuse(SlotId slot, Use use) {
+Placement SlotTable::Reuse(SlotId slot, Use use, uint32_t rows) {
   Entry& entry = entries_[slot.value];
   const bool ready = entry.state == State::kReady;
-  if (use != Use::kGuess) {
+  if (use != Use::kPrefetch) {
     ++stats_.requests;
     ++(ready ? stats_.hits : stats_.late);
-    stats_.good_guesses += std::exchange(entry.guessed, false);
+    stats_.used_prefetches += std::exchange(entry.prefetched, false);
   }
   if (ready && entry.pins == 0) --idle_;
   ++entry.pins;
   if (use == Use::kDecode && entry.streamed) {
     Unlist(entry);
-    policy_->Inserted(slot, entry.key);
+    policy_->Inserted(slot, entry.key, rows);
   } else if (use == Use::kDecode) {
-    policy_->Touched(slot);
+    policy_->Touched(slot, rows);
   }
   return {.slot = slot,
           .was = ready ? Placement::Was::kReady : Placement::Was::kLoading,
           .evicted = std::nullopt};
 }
 
-void SlotTable::Occupy(SlotId slot, ExpertKey key, Use use) {
+void SlotTable::Occupy(SlotId slot, ExpertKey key, Use use, uint32_t rows) {
   Entry& entry = entries_[slot.value];
   entry.key = key;
   entry.state = State::kLoading;
   entry.pins = 1;
   entry.streamed = use != Use::kDecode;
-  entry.guessed = use == Use::kGuess;
+  entry.prefetched = use == Use::kPrefetch;
   if (entry.streamed) {
     entry.place = streamed_.insert(streamed_.end(), slot);
   } else {
-    policy_->Inserted(slot, key);
+    policy_->Inserted(slot, key, rows);
   }
   slot_of_.emplace(key, slot);
 }

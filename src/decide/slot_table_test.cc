@@ -149,36 +149,36 @@ TEST(SlotTable, AWrongGuessIsTheFirstToLeave) {
   SlotTable table = Table(3);
   Use1(table, Key(0, 0));
   Use1(table, Key(0, 1));
-  Use1(table, Key(0, 2), Use::kGuess);
+  Use1(table, Key(0, 2), Use::kPrefetch);
   EXPECT_EQ(table.stats().requests, 2U);
-  EXPECT_EQ(table.stats().guesses, 1U);
+  EXPECT_EQ(table.stats().prefetches, 1U);
   EXPECT_EQ(Use1(table, Key(0, 3)).evicted, Key(0, 2));
-  EXPECT_EQ(table.stats().good_guesses, 0U);
+  EXPECT_EQ(table.stats().used_prefetches, 0U);
 }
 
 TEST(SlotTable, ARightGuessIsAHitAndStaysLikeOthers) {
   SlotTable table = Table(2);
   Use1(table, Key(0, 0));
-  Use1(table, Key(0, 1), Use::kGuess);
+  Use1(table, Key(0, 1), Use::kPrefetch);
   EXPECT_EQ(Use1(table, Key(0, 1)).was, Was::kReady);
-  EXPECT_EQ(table.stats().good_guesses, 1U);
+  EXPECT_EQ(table.stats().used_prefetches, 1U);
   EXPECT_EQ(table.stats().hits, 1U);
   EXPECT_EQ(Use1(table, Key(0, 2)).evicted, Key(0, 0));
   Use1(table, Key(0, 1));
-  EXPECT_EQ(table.stats().good_guesses, 1U);  // once
+  EXPECT_EQ(table.stats().used_prefetches, 1U);  // once
 }
 
 TEST(SlotTable, AGuessAboutAResidentPinsItAndTouchesNothing) {
   SlotTable table = Table(2);
   Use1(table, Key(0, 0));
   Use1(table, Key(0, 1));
-  const auto kept = table.Request(Key(0, 0), Use::kGuess);
+  const auto kept = table.Request(Key(0, 0), Use::kPrefetch);
   ASSERT_TRUE(kept.has_value());
   EXPECT_EQ(kept->was, Was::kReady);
   EXPECT_EQ(Use1(table, Key(0, 2)).evicted, Key(0, 1));  // the oldest is kept for now
   table.Unpin(kept->slot);
   EXPECT_EQ(Use1(table, Key(0, 3)).evicted, Key(0, 0));  // and is the oldest still
-  EXPECT_EQ(table.stats().guesses, 0U);
+  EXPECT_EQ(table.stats().prefetches, 0U);
 }
 
 }  // namespace

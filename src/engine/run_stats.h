@@ -17,11 +17,11 @@ struct PhaseStats {
   uint64_t misses = 0;        // not there when asked: absent or still on their way
   uint64_t late = 0;          // of these, on their way
   uint64_t evictions = 0;
-  uint64_t guesses = 0;          // experts fetched before their router asked
-  uint64_t good_guesses = 0;     // of these, asked for in the end
-  uint64_t dropped_guesses = 0;  // of these, given up before they were read completely
-  uint64_t disk_bytes = 0;       // expert bytes read, padding included
-  uint64_t needed_bytes = 0;     // of experts that were used and had to be read
+  uint64_t prefetches = 0;          // experts fetched before their router asked
+  uint64_t used_prefetches = 0;     // of these, asked for in the end
+  uint64_t dropped_prefetches = 0;  // of these, given up before they were read completely
+  uint64_t disk_bytes = 0;          // expert bytes read, padding included
+  uint64_t needed_bytes = 0;        // of experts that were used and had to be read
 
   double tokens_per_second() const {
     return seconds > 0 ? static_cast<double>(tokens) / seconds : 0;
@@ -39,9 +39,9 @@ struct PhaseStats {
     v("misses", misses);
     v("evictions", evictions);
     v("late", late);
-    v("guesses", guesses);
-    v("good_guesses", good_guesses);
-    v("dropped_guesses", dropped_guesses);
+    v("prefetches", prefetches);
+    v("used_prefetches", used_prefetches);
+    v("dropped_prefetches", dropped_prefetches);
     v("disk_bytes", disk_bytes);
     v("needed_bytes", needed_bytes);
   }

@@ -100,7 +100,7 @@ void RowAttention::VisitCell(const Half* k, const Half* v, Scratch& scratch, Sum
     weight = std::exp(score - sum.largest);
   }
   half_.add_scaled(scratch.group.data(), v, weight, shape_.dim_v);
-  sum.weight = sum.weight * shrink + weight;
+  sum.weight = std::fma(sum.weight, shrink, weight);  // as ggml's build for this machine does
 }
 
 // Adds a group to the total and starts the next one.

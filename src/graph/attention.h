@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Attention of rows that belong to different sequences: every row visits the cells of its own
-// sequence, in order of position, and no others. A custom node on ggml's threads; a masked attention
-// over all sequences' cells would read every sequence's keys for every row.
+// sequence, in order of position, and no others. A custom node on ggml's threads; a masked
+// attention over all sequences' cells would read every sequence's keys for every row.
 //
 // A row's result depends on its own query and cells alone: not on the other rows of the batch, not
 // on the number of threads, not on where its cells lie. Arithmetic: scores by ggml's F16 dot
