@@ -64,21 +64,42 @@ void ReadQueue::Enqueue(const ExtentRead& read) {
   const uint64_t n_parts = (window.length + options_.max_request - 1) / options_.max_request;
   const uint64_t part_bytes = AlignUp((window.length + n_parts - 1) / n_parts, block);
   reads_[index] = {.asked = read, .window = window, .part_bytes = part_bytes};
-  lane(read.urgency).reads.push_back(index);
+  CHECK(by_tag_.emplace(read.tag, index).second);
+  Append(lane(read.urgency), index);
   ++unfinished_;
 }
 
+void ReadQueue::Append(Lane& lane, Index index) {
+  Read& read = reads_[index];
+  read.before = lane.last;
+  read.after = kNone;
+  read.is_waiting = true;
+  (lane.last == kNone ? lane.first : reads_[lane.last].after) = index;
+  lane.last = index;
+}
+
+void ReadQueue::Unlink(Lane& lane, Index index) {
+  Read& read = reads_[index];
+  if (!read.is_waiting) return;
+  (read.before == kNone ? lane.first : reads_[read.before].after) = read.after;
+  (read.after == kNone ? lane.last : reads_[read.after].before) = read.before;
+  read.is_waiting = false;
+}
+
 void ReadQueue::Promote(uint64_t tag) {
-  const auto is_meant = [tag](const Read& r) {
-    return r.window.length > 0 && r.asked.tag == tag && r.asked.urgency == Urgency::kSpeculative;
-  };
-  const auto found = std::ranges::find_if(reads_, is_meant);
-  if (found == reads_.end()) return;
-  found->asked.urgency = Urgency::kDemand;
-  const auto index = static_cast<Index>(found - reads_.begin());
+  const auto found = by_tag_.find(tag);
+  if (found == by_tag_.end()) return;
+  const Index index = found->second;
+  Read& read = reads_[index];
+  if (read.asked.urgency == Urgency::kDemand) return;
+  read.asked.urgency = Urgency::kDemand;
   Lane& from = lane(Urgency::kSpeculative);
   Lane& to = lane(Urgency::kDemand);
-  if (std::erase(from.reads, index) > 0) to.reads.push_back(index);
+  if (read.is_waiting) {
+    Unlink(from, index);
+    Append(to, index);
+  }
+  // There are no more of these than reads in flight.
   std::erase_if(from.again, [&](Index p) {
     if (parts_[p].read != index) return false;
     to.again.push_back(p);
@@ -87,17 +108,12 @@ void ReadQueue::Promote(uint64_t tag) {
 }
 
 bool ReadQueue::Cancel(uint64_t tag) {
-  const auto is_untouched = [&](Index i) {
-    return reads_[i].asked.tag == tag && reads_[i].handed_out == 0;
-  };
-  for (Lane& waiting : lanes_) {
-    const auto found = std::ranges::find_if(waiting.reads, is_untouched);
-    if (found == waiting.reads.end()) continue;
-    Free(*found);
-    waiting.reads.erase(found);
-    return true;
-  }
-  return false;
+  const auto found = by_tag_.find(tag);
+  if (found == by_tag_.end() || reads_[found->second].handed_out > 0) return false;
+  const Index index = found->second;
+  Unlink(lane(reads_[index].asked.urgency), index);
+  Free(index);
+  return true;
 }
 
 void ReadQueue::Pump(std::vector<ExtentDone>& done) {
@@ -131,8 +147,7 @@ void ReadQueue::SubmitWaiting() {
   // A demand read that the reader has no room for keeps speculation out, too.
   while (MaySubmit(Urgency::kDemand) && SubmitNext(Urgency::kDemand)) {
   }
-  const Lane& demand = lane(Urgency::kDemand);
-  if (!demand.again.empty() || !demand.reads.empty()) return;
+  if (!lane(Urgency::kDemand).is_empty()) return;
   while (MaySubmit(Urgency::kSpeculative) && SubmitNext(Urgency::kSpeculative)) {
   }
 }
@@ -145,8 +160,8 @@ bool ReadQueue::SubmitNext(Urgency urgency) {
     waiting.again.erase(waiting.again.begin());
     return true;
   }
-  if (waiting.reads.empty()) return false;
-  const Index index = waiting.reads.front();
+  if (waiting.first == kNone) return false;
+  const Index index = waiting.first;
   Read& read = reads_[index];
   const uint64_t rest = read.window.length - read.handed_out;
   const Index part = Allocate(parts_, free_parts_);
@@ -158,7 +173,7 @@ bool ReadQueue::SubmitNext(Urgency urgency) {
   }
   ++read.open_parts;
   read.handed_out += parts_[part].length;
-  if (read.handed_out == read.window.length) waiting.reads.pop_front();
+  if (read.handed_out == read.window.length) Unlink(waiting, index);
   return true;
 }
 
@@ -220,7 +235,7 @@ bool ReadQueue::NeedsMore(Part& part, const BlockDone& result) {
 // Withdraws whatever of a failed read has not been handed to the device.
 void ReadQueue::GiveUp(Index index) {
   Lane& waiting = lane(reads_[index].asked.urgency);
-  std::erase(waiting.reads, index);
+  Unlink(waiting, index);
   std::erase_if(waiting.again, [&](Index p) {
     if (parts_[p].read != index) return false;
     free_parts_.push_back(p);
@@ -230,6 +245,7 @@ void ReadQueue::GiveUp(Index index) {
 }
 
 void ReadQueue::Free(Index index) {
+  by_tag_.erase(reads_[index].asked.tag);
   reads_[index] = {};
   free_reads_.push_back(index);
   --unfinished_;
