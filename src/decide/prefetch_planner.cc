@@ -4,12 +4,19 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/check.h"
+
 namespace moestro {
 
-PrefetchLimits LimitsFor(uint64_t slots, uint32_t used, unsigned reads_at_disk) {
+PrefetchLimits LimitsFor(std::span<const uint64_t> slots, std::vector<uint32_t> pool_of,
+                         uint32_t used, unsigned reads_at_disk) {
+  PrefetchLimits limits{
+      .most_held = {}, .pool_of = std::move(pool_of), .reads_at_disk = reads_at_disk};
   const uint64_t own = 2 * uint64_t{used};
-  return {.most_held = slots > own ? static_cast<size_t>(slots - own) / 2 : 0,
-          .reads_at_disk = reads_at_disk};
+  for (const uint64_t n : slots) {
+    limits.most_held.push_back(n > own ? static_cast<size_t>(n - own) / 2 : 0);
+  }
+  return limits;
 }
 
 void PrefetchPlanner::Cell::Learn(bool was_right) {
@@ -22,13 +29,15 @@ PrefetchPlanner::PrefetchPlanner(std::unique_ptr<Predictor> predictor, const Pre
                                  PrefetchLimits limits, Presence is_present)
     : predictor_(std::move(predictor)),
       shape_(shape),
-      limits_(limits),
-      control_(shape.layers, static_cast<double>(limits.reads_at_disk) / kMatrices),
+      limits_(std::move(limits)),
+      control_(shape.layers, static_cast<double>(limits_.reads_at_disk) / kMatrices),
       is_present_(std::move(is_present)),
       guesses_(size_t{shape.layers} * shape.depth),
       cells_(size_t{shape.depth} * shape.used),
       scores_(shape.depth),
-      held_(shape.layers) {
+      held_(shape.layers),
+      n_held_(limits_.most_held.size()) {
+  CHECK(limits_.pool_of.empty() || limits_.pool_of.size() == shape.layers);
   predictor_->Reset(shape_);
 }
 
@@ -36,7 +45,7 @@ void PrefetchPlanner::Observe(const Predictor::Seen& seen) {
   Score(seen);
   predictor_->Observe(seen);
   layer_ = seen.layer.value;
-  n_held_ -= held_[layer_].size();
+  n_held_[pool_of(layer_)] -= held_[layer_].size();
   held_[layer_].clear();
   for (uint32_t d = 1; d <= shape_.depth && layer_ + d < shape_.layers; ++d) {
     std::vector<Guess>& about = guesses(layer_ + d, d);
@@ -91,7 +100,9 @@ std::span<const PrefetchWish> PrefetchPlanner::Wishes(size_t unfinished) {
 void PrefetchPlanner::WishFor(uint32_t distance, size_t& unfinished) {
   const size_t target = layer_ + distance;
   const std::vector<Guess>& about = guesses(target, distance);
-  for (size_t rank = 0; rank < about.size() && n_held_ < limits_.most_held; ++rank) {
+  const size_t most = limits_.most_held[pool_of(target)];
+  size_t& n_held = n_held_[pool_of(target)];
+  for (size_t rank = 0; rank < about.size() && n_held < most; ++rank) {
     const Guess& guess = about[rank];
     if (is_held(target, guess.expert)) continue;
     if (!guess.is_present) {
@@ -103,7 +114,7 @@ void PrefetchPlanner::WishFor(uint32_t distance, size_t& unfinished) {
     wishes_.push_back(
         {.key = {.layer = layer, .expert = guess.expert}, .is_present = guess.is_present});
     held_[target].push_back(guess.expert);
-    ++n_held_;
+    ++n_held;
   }
 }
 
@@ -113,7 +124,7 @@ bool PrefetchPlanner::is_held(size_t layer, ExpertId expert) const {
 
 void PrefetchPlanner::Clear() {
   for (std::vector<ExpertId>& layer : held_) layer.clear();
-  n_held_ = 0;
+  std::ranges::fill(n_held_, 0);
 }
 
 }  // namespace moestro

@@ -55,14 +55,17 @@ struct PredictionScore {
 };
 
 struct PrefetchLimits {
-  size_t most_held = 0;        // experts kept or on their way at a time; a layer's own need room
-  size_t most_unfinished = 2;  // guesses on their way at a time
-  unsigned reads_at_disk = 4;  // of a matrix each, for guesses: these cannot be called back
+  // By pool of slots: experts kept or on their way at a time; a layer's own need room.
+  std::vector<size_t> most_held = {0};
+  std::vector<uint32_t> pool_of = {};  // [layer]; empty: one pool for all
+  size_t most_unfinished = 2;          // guesses on their way at a time
+  unsigned reads_at_disk = 4;          // of a matrix each, for guesses: these cannot be called back
 };
 
-// With `slots` for experts of which a layer takes `used` at a time: its own always find room, and
-// what they replace is chosen from at least half of the slots.
-PrefetchLimits LimitsFor(uint64_t slots, uint32_t used, unsigned reads_at_disk);
+// With `slots` by pool for experts of which a layer takes `used` at a time: its own always find
+// room, and what they replace is chosen from at least half of the pool.
+PrefetchLimits LimitsFor(std::span<const uint64_t> slots, std::vector<uint32_t> pool_of,
+                         uint32_t used, unsigned reads_at_disk);
 
 class PrefetchPlanner {
  public:
@@ -121,6 +124,9 @@ class PrefetchPlanner {
   void Score(const Predictor::Seen& seen);
   void WishFor(uint32_t distance, size_t& unfinished);
   bool is_held(size_t layer, ExpertId expert) const;
+  size_t pool_of(size_t layer) const {
+    return limits_.pool_of.empty() ? 0 : limits_.pool_of[layer];
+  }
 
   std::unique_ptr<Predictor> predictor_;
   PredictorShape shape_;
@@ -131,7 +137,7 @@ class PrefetchPlanner {
   std::vector<Cell> cells_;                  // [distance - 1][rank]
   std::vector<PredictionScore> scores_;      // [distance - 1]
   std::vector<std::vector<ExpertId>> held_;  // [layer]: wished for
-  size_t n_held_ = 0;
+  std::vector<size_t> n_held_;               // [pool]
   std::vector<PrefetchWish> wishes_;
   std::vector<ExpertId> predicted_;  // scratch
   size_t layer_ = 0;                 // the last observed

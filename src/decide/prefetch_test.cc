@@ -86,7 +86,7 @@ class PlannerTest : public testing::Test {
 };
 
 TEST_F(PlannerTest, KeepsWhatIsThereAndStopsAtTheFirstLayerThatMissesSomething) {
-  PrefetchPlanner planner = Planner({.most_held = 8});
+  PrefetchPlanner planner = Planner({.most_held = {8}});
   const auto chosen = Ids({0, 1});
   const auto ahead = Ids({2, 3, 4, 5});
   present_ = {Key(1, 2), Key(1, 3)};
@@ -95,7 +95,7 @@ TEST_F(PlannerTest, KeepsWhatIsThereAndStopsAtTheFirstLayerThatMissesSomething) 
   EXPECT_EQ(Keys(wishes, true), (std::vector{Key(1, 2), Key(1, 3)}));
   EXPECT_EQ(Keys(wishes, false), (std::vector{Key(2, 4), Key(2, 5)}));
 
-  PrefetchPlanner other = Planner({.most_held = 8});
+  PrefetchPlanner other = Planner({.most_held = {8}});
   present_ = {Key(1, 2)};
   other.Observe(Layer(0, chosen, ahead));
   wishes = other.Wishes(0);
@@ -104,7 +104,7 @@ TEST_F(PlannerTest, KeepsWhatIsThereAndStopsAtTheFirstLayerThatMissesSomething) 
 }
 
 TEST_F(PlannerTest, WishesForNothingTwiceAndStaysWithinItsLimits) {
-  PrefetchPlanner planner = Planner({.most_held = 3, .most_unfinished = 1});
+  PrefetchPlanner planner = Planner({.most_held = {3}, .most_unfinished = 1});
   const auto chosen = Ids({0, 1});
   const auto ahead = Ids({2, 3, 4, 5});
   planner.Observe(Layer(0, chosen, ahead));
@@ -120,8 +120,24 @@ TEST_F(PlannerTest, WishesForNothingTwiceAndStaysWithinItsLimits) {
   EXPECT_EQ(planner.Wishes(0).size(), 1U);
 }
 
+// A stock file gives a few layers larger experts and so a pool of their own, perhaps of one layer.
+TEST_F(PlannerTest, AFullPoolStopsNobodyElse) {
+  PrefetchPlanner planner = Planner({.most_held = {2, 0}, .pool_of = {0, 1, 0, 0}});
+  const auto chosen = Ids({0, 1});
+  const auto ahead = Ids({2, 3, 4, 5});
+  present_ = {Key(1, 2), Key(1, 3), Key(2, 4)};
+  planner.Observe(Layer(0, chosen, ahead));
+  const auto wishes = planner.Wishes(0);
+  EXPECT_EQ(Keys(wishes, true), std::vector{Key(2, 4)});  // layer 1 has no room for guesses
+  EXPECT_EQ(Keys(wishes, false), std::vector{Key(2, 5)});
+  EXPECT_TRUE(planner.Wishes(1).empty());  // now pool 0 is full as well
+  planner.Observe(Layer(1, chosen));
+  planner.Observe(Layer(2, chosen, ahead));  // its two are given up
+  EXPECT_EQ(planner.Wishes(0).size(), 2U);
+}
+
 TEST_F(PlannerTest, KeepsScoreByDistance) {
-  PrefetchPlanner planner = Planner({.most_held = 8});
+  PrefetchPlanner planner = Planner({.most_held = {8}});
   const auto first = Ids({0, 1});
   const auto ahead = Ids({2, 3, 4, 5});
   present_ = {Key(1, 2)};
@@ -142,7 +158,7 @@ TEST_F(PlannerTest, KeepsScoreByDistance) {
 }
 
 TEST_F(PlannerTest, StopsFetchingWhatIsWrongTooOften) {
-  PrefetchPlanner planner = Planner({.most_held = 8});
+  PrefetchPlanner planner = Planner({.most_held = {8}});
   const auto chosen = Ids({0, 1});
   const auto ahead = Ids({2, 3});
   for (int token = 0; token < 40; ++token) {
@@ -154,9 +170,10 @@ TEST_F(PlannerTest, StopsFetchingWhatIsWrongTooOften) {
 }
 
 TEST(Limits, LeaveALayersOwnExpertsTheirRoom) {
-  EXPECT_EQ(LimitsFor(2, 2, 4).most_held, 0U);
-  EXPECT_EQ(LimitsFor(4, 2, 4).most_held, 0U);
-  EXPECT_EQ(LimitsFor(104, 2, 4).most_held, 50U);
+  const std::vector<uint64_t> slots = {2, 4, 104};
+  const PrefetchLimits limits = LimitsFor(slots, {0, 2, 1}, 2, 4);
+  EXPECT_EQ(limits.most_held, (std::vector<size_t>{0, 0, 50}));  // each pool has its own
+  EXPECT_EQ(limits.pool_of, (std::vector<uint32_t>{0, 2, 1}));
 }
 
 // Ten layers of 1 ms; half of the time is idle unless said otherwise.

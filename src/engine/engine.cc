@@ -125,9 +125,11 @@ Status Engine::Impl::PreparePrefetch(const PlannedMemory& planned) {
                              .experts = spec.router.n_expert,
                              .used = spec.router.n_used,
                              .depth = std::max(look_ahead, 1U)};
+  std::vector<uint32_t> pool_of;
+  for (const ExpertCatalog::Layer& layer : catalog.layers) pool_of.push_back(layer.pool);
   planner.emplace(std::move(predictor), shape,
-                  LimitsFor(*std::ranges::min_element(planned.slots), spec.router.n_used,
-                            ReadQueueOptions{}.max_speculative),
+                  LimitsFor(planned.slots, std::move(pool_of), spec.router.n_used,
+                            queue->options().max_speculative),
                   [this](ExpertKey key) { return residency->contains(key); });
   // Both are bound by memory bandwidth, so bytes tell.
   const double routers = look_ahead * static_cast<double>(LookAheadRouters::BytesFor(spec));

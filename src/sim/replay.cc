@@ -2,6 +2,7 @@
 #include "sim/replay.h"
 
 #include <algorithm>
+#include <array>
 #include <memory>
 #include <optional>
 #include <utility>
@@ -52,8 +53,9 @@ class Player {
   ReplayResult Play(std::unique_ptr<Predictor> predictor) {
     const PredictorShape shape{
         .layers = info_.n_layer, .experts = info_.n_expert, .used = info_.n_used, .depth = depth()};
+    const std::array<uint64_t, 1> slots = {table_.slots()};
     PrefetchPlanner planner(std::move(predictor), shape,
-                            LimitsFor(table_.slots(), info_.n_used, Machine::kInFlight),
+                            LimitsFor(slots, {}, info_.n_used, Machine::kInFlight),
                             [this](ExpertKey key) { return table_.contains(key); });
     planner_ = &planner;
     for (size_t t = 0; t < trace_.tokens();) {

@@ -90,6 +90,7 @@ class ReadQueue {
   void Wait(std::vector<ExtentDone>& done);
 
   bool idle() const;  // nothing queued, nothing in flight
+  const ReadQueueOptions& options() const { return options_; }  // as adjusted to the reader
   const ReadStats& stats() const { return stats_; }
 
  private:
