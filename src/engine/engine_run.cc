@@ -5,7 +5,6 @@
 #include <cstddef>
 #include <utility>
 
-#include "base/bytes.h"
 #include "base/check.h"
 #include "engine/engine_impl.h"
 #include "residency/lease_stream.h"
@@ -167,18 +166,13 @@ Result<double> Engine::ProbeDiskBandwidth() {
   // A prefill may leave reads under way that nobody waited for; the probe would meet their results.
   impl_->residency->Settle();
   std::vector<Extent> regions;
-  uint64_t largest = 0;
   for (const ExpertCatalog::Layer& layer : impl_->catalog.layers) {
     for (const std::vector<Extent>& slices : layer.slices) {
       regions.insert(regions.end(), slices.begin(), slices.end());
-      largest = std::max(largest, slices.front().length);
     }
   }
-  const ProbeOptions defaults;
   TRY(const BandwidthProbe probe,
-      ProbeBandwidth(
-          *impl_->reader, regions,
-          {.request = std::min(defaults.request, AlignUp(largest, impl_->reader->block()))}));
+      ProbeBandwidth(*impl_->reader, regions, {.reads = impl_->queue->options()}));
   return probe.bytes_per_second;
 }
 

@@ -19,13 +19,6 @@ constexpr size_t kBatch = 16;
 // A device read's result is a signed 32-bit number in the kernel.
 constexpr uint64_t kMaxRequest = 1U << 30;
 
-ReadQueueOptions Checked(ReadQueueOptions options, uint64_t block) {
-  options.max_request = std::clamp(AlignDown(options.max_request, block), block, kMaxRequest);
-  options.max_in_flight = std::max(options.max_in_flight, 1U);
-  options.max_speculative = std::clamp(options.max_speculative, 1U, options.max_in_flight);
-  return options;
-}
-
 // An unused index of a table, grown if there is none.
 template <class T>
 uint32_t Allocate(std::vector<T>& table, std::vector<uint32_t>& free) {
@@ -40,8 +33,20 @@ uint32_t Allocate(std::vector<T>& table, std::vector<uint32_t>& free) {
 
 }  // namespace
 
+ReadQueueOptions ForReader(ReadQueueOptions options, uint64_t block) {
+  options.max_request = std::clamp(AlignDown(options.max_request, block), block, kMaxRequest);
+  options.max_in_flight = std::max(options.max_in_flight, 1U);
+  options.max_speculative = std::clamp(options.max_speculative, 1U, options.max_in_flight);
+  return options;
+}
+
+uint64_t PartBytes(uint64_t window_bytes, uint64_t max_request, uint64_t block) {
+  const uint64_t parts = (window_bytes + max_request - 1) / max_request;
+  return AlignUp((window_bytes + parts - 1) / parts, block);
+}
+
 ReadQueue::ReadQueue(BlockReader& reader, std::vector<std::string> paths, ReadQueueOptions options)
-    : reader_(reader), paths_(std::move(paths)), options_(Checked(options, reader.block())) {}
+    : reader_(reader), paths_(std::move(paths)), options_(ForReader(options, reader.block())) {}
 
 ReadQueue::~ReadQueue() {
   std::array<BlockDone, kBatch> results;
@@ -60,10 +65,9 @@ void ReadQueue::Enqueue(const ExtentRead& read) {
   CHECK(read.from.length > 0);
   CHECK(read.landing.size() >= window.length);
   const Index index = Allocate(reads_, free_reads_);
-  // Parts of equal size: none arrives much later than the others.
-  const uint64_t n_parts = (window.length + options_.max_request - 1) / options_.max_request;
-  const uint64_t part_bytes = AlignUp((window.length + n_parts - 1) / n_parts, block);
-  reads_[index] = {.asked = read, .window = window, .part_bytes = part_bytes};
+  reads_[index] = {.asked = read,
+                   .window = window,
+                   .part_bytes = PartBytes(window.length, options_.max_request, block)};
   CHECK(by_tag_.emplace(read.tag, index).second);
   Append(lane(read.urgency), index);
   ++unfinished_;

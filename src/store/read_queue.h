@@ -52,6 +52,12 @@ struct ReadQueueOptions {
   unsigned max_speculative = 4;    // of these at most for speculation; no more than max_in_flight
 };
 
+// `options` as a queue on a reader of this block size keeps to them.
+ReadQueueOptions ForReader(ReadQueueOptions options, uint64_t block);
+// Bytes of the reads that a window is split into, all but the last: parts of equal size, so that
+// none arrives much later than the others. REQUIRES: window_bytes > 0.
+uint64_t PartBytes(uint64_t window_bytes, uint64_t max_request, uint64_t block);
+
 struct ReadStats {
   uint64_t requests = 0;      // device reads
   uint64_t bytes = 0;         // bytes of device reads, padding included
@@ -89,7 +95,7 @@ class ReadQueue {
   // Like Pump, but returns only when something finished or nothing is left to wait for.
   void Wait(std::vector<ExtentDone>& done);
 
-  bool idle() const;  // nothing queued, nothing in flight
+  bool idle() const;                                            // nothing queued, nothing in flight
   const ReadQueueOptions& options() const { return options_; }  // as adjusted to the reader
   const ReadStats& stats() const { return stats_; }
 
