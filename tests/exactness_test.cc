@@ -13,6 +13,7 @@
 #include "decide/predictor.h"
 #include "engine/engine.h"
 #include "engine/route_recorder.h"
+#include "tests/support/one_sequence.h"
 #include "tests/support/prompts.h"
 #include "tests/support/temp_folder.h"
 #include "tests/support/tiny_model.h"
@@ -36,7 +37,7 @@ struct Setting {
 };
 
 // Logits of a prompt and of some decode steps, one after the other.
-std::vector<float> Evaluate(Engine& engine, uint32_t n_vocab) {
+std::vector<float> Evaluate(OneSequence& engine, uint32_t n_vocab) {
   std::vector<float> all;
   const auto prompt = engine.AppendAll(RandomTokens(kPrompt, n_vocab, 3));
   EXPECT_TRUE(prompt.has_value()) << prompt.error().message;
@@ -49,7 +50,7 @@ std::vector<float> Evaluate(Engine& engine, uint32_t n_vocab) {
   return all;
 }
 
-std::unique_ptr<Engine> Open(const std::string& path, const Setting& setting) {
+std::unique_ptr<OneSequence> Open(const std::string& path, const Setting& setting) {
   EngineOptions options;
   options.ctx = kContext;
   options.threads = 2;
@@ -59,7 +60,7 @@ std::unique_ptr<Engine> Open(const std::string& path, const Setting& setting) {
   options.predictor = setting.predictor;
   options.prefetch = setting.prefetch;
   options.cache = CacheSize{.percent = setting.percent};
-  auto engine = Engine::Open(path, options);
+  auto engine = OneSequence::Open(path, options);
   EXPECT_TRUE(engine.has_value()) << engine.error().message;
   return engine ? *std::move(engine) : nullptr;
 }
@@ -71,16 +72,16 @@ void ExpectSameBits(const std::vector<float>& a, const std::vector<float>& b,
 }
 
 // Learns what follows what from a run of the model and leaves it beside the file.
-void LearnPathsOf(Engine& engine, const std::string& path) {
+void LearnPathsOf(OneSequence& engine, const std::string& path) {
   const ModelSpec& spec = engine.spec();
   auto empty = Trace::Create(
       {.n_layer = spec.n_layer, .n_expert = spec.router.n_expert, .n_used = spec.router.n_used});
   ASSERT_TRUE(empty) << empty.error().message;
-  RouteRecorder recorder(engine, *std::move(empty));
+  RouteRecorder recorder(engine.engine(), *std::move(empty));
   ASSERT_TRUE(recorder.Record(RandomTokens(60, spec.n_vocab, 9), 0));
   const Trace& trace = recorder.trace();
   const auto written =
-      WritePaths(PathsNameOf(path), {.model_id = engine.model_id(),
+      WritePaths(PathsNameOf(path), {.model_id = engine.engine().model_id(),
                                      .tokens = 60,
                                      .table = LearnPaths(trace, {0, trace.tokens()})});
   ASSERT_TRUE(written) << written.error().message;
@@ -133,7 +134,7 @@ TEST_P(Exactness, SameBitsForEveryBudgetAndReader) {
       engine->Reset();
       ExpectSameBits(Evaluate(*engine, n_vocab), reference, name + " warm");
       if (name == "stacked" || name == "paths") {
-        EXPECT_GT(engine->stats().decode.guesses, 0U);
+        EXPECT_GT(engine->stats().decode.prefetches, 0U);
       }
     }
   }
@@ -182,7 +183,7 @@ TEST(Sequence, RewindingAndRepeatingGivesTheSameBits) {
   ASSERT_TRUE(again.has_value());
   ExpectSameBits({again->begin(), again->end()}, kept, "rewound");
   const RunStats before = engine->stats();
-  ASSERT_TRUE(engine->ProbeComputeSeconds().has_value());
+  ASSERT_TRUE(engine->engine().ProbeComputeSeconds(engine->sequence()).has_value());
   EXPECT_EQ(engine->stats().decode.tokens, before.decode.tokens);
   EXPECT_EQ(engine->position(), kPrompt + 1);
 }
@@ -215,7 +216,7 @@ TEST(Sequence, TheDiskCanBeProbedRightAfterAPrefill) {
   for (uint32_t round = 0; round < 10; ++round) {
     engine->Reset();
     ASSERT_TRUE(engine->Append(RandomTokens(8, 512, round)).has_value());
-    const auto bandwidth = engine->ProbeDiskBandwidth();
+    const auto bandwidth = engine->engine().ProbeDiskBandwidth();
     ASSERT_TRUE(bandwidth.has_value()) << bandwidth.error().message;
     EXPECT_GT(*bandwidth, 0.0);
   }
@@ -239,7 +240,7 @@ TEST(Budget, TooSmallNamesTheSmallestThatWorksAndThatWorks) {
   EngineOptions options;
   options.ctx = kContext;
   options.ram_bytes = 1 << 20;
-  const auto refused = Engine::Open(path, options);
+  const auto refused = OneSequence::Open(path, options);
   ASSERT_FALSE(refused.has_value());
   EXPECT_EQ(refused.error().code, Errc::kInvalidRequest);
   const std::string& message = refused.error().message;
@@ -247,7 +248,7 @@ TEST(Budget, TooSmallNamesTheSmallestThatWorksAndThatWorks) {
   ASSERT_NE(at, std::string::npos) << message;
   // The process itself grows a little between two calls, so a little is added.
   options.ram_bytes = (std::stoull(message.substr(at + 6)) + 8) << 20;
-  const auto engine = Engine::Open(path, options);
+  const auto engine = OneSequence::Open(path, options);
   ASSERT_TRUE(engine.has_value()) << engine.error().message;
   EXPECT_LE((*engine)->memory().smallest, options.ram_bytes);
 }

@@ -13,6 +13,7 @@
 #include "base/result.h"
 #include "engine/engine.h"
 #include "tests/support/llama_reference.h"
+#include "tests/support/one_sequence.h"
 #include "tests/support/prompts.h"
 #include "tests/support/temp_folder.h"
 #include "tests/support/tiny_model.h"
@@ -52,10 +53,10 @@ double LargestDifference(std::span<const float> a, std::span<const float> b) {
   return difference / size;
 }
 
-std::unique_ptr<Engine> OpenEngine(const std::string& path, EngineOptions options = {}) {
+std::unique_ptr<OneSequence> OpenEngine(const std::string& path, EngineOptions options = {}) {
   options.ctx = kContext;
   options.threads = 2;
-  auto engine = Engine::Open(path, options);
+  auto engine = OneSequence::Open(path, options);
   if (!engine) {
     ADD_FAILURE() << engine.error().message;
     return nullptr;
@@ -111,7 +112,7 @@ class Race {
   }
 
   TempFolder folder_;
-  std::unique_ptr<Engine> engine_;
+  std::unique_ptr<OneSequence> engine_;
   std::unique_ptr<LlamaReference> reference_;
   std::vector<double> differences_;  // per token
   size_t other_choices_ = 0;         // tokens where the largest logit is another one

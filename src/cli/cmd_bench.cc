@@ -21,6 +21,7 @@
 #include "cli/random_tokens.h"
 #include "cli/report.h"
 #include "cli/session.h"
+#include "engine/append.h"
 #include "engine/engine.h"
 
 namespace moestro {
@@ -48,9 +49,10 @@ struct Measured {
 Status WarmUp(const BenchOptions& options, Engine& engine) {
   if (options.preload) TRY_STATUS(engine.Preload());
   if (options.warmup == 0) return {};
-  TRY_STATUS(engine.Append(RandomTokens(options.common.seed.value_or(kDefaultSeed) + 1,
-                                        options.warmup, engine.spec().n_vocab)));
-  engine.Reset();
+  Sequence other = engine.NewSequence();
+  TRY_STATUS(Append(engine, other,
+                    RandomTokens(options.common.seed.value_or(kDefaultSeed) + 1, options.warmup,
+                                 engine.spec().n_vocab)));
   engine.ResetStats();
   return {};
 }
@@ -70,21 +72,22 @@ Result<Measured> RunOnce(const BenchOptions& options, ProgressBar& bar) {
   const std::vector<Token> tokens =
       RandomTokens(options.common.seed.value_or(kDefaultSeed),
                    size_t{options.prefill} + options.decode, engine->spec().n_vocab);
+  Sequence sequence = engine->NewSequence();
   std::span<const float> logits;
   PhaseStats prefill;
   if (options.prefill > 0) {
-    TRY(logits, engine->Append(std::span(tokens).first(options.prefill)));
-    // The engine takes a single token for a decode step.
+    TRY(logits, Append(*engine, sequence, std::span(tokens).first(options.prefill)));
+    // A single token is a decode step.
     prefill = options.prefill > 1 ? engine->stats().prefill : engine->stats().decode;
   }
   engine->ResetStats();
   for (uint32_t i = 0; i < options.decode; ++i) {
     bar.Update("decode", i, options.decode);
-    TRY(logits, engine->Append(std::span(tokens).subspan(options.prefill + i, 1)));
+    TRY(logits, Append(*engine, sequence, std::span(tokens).subspan(options.prefill + i, 1)));
   }
   bar.Clear();
   run.logits_hash = HashLogits(logits);
-  TRY(run.report, MakeReport(*engine, true));
+  TRY(run.report, MakeReport(*engine, sequence, true));
   run.report.stats.prefill = prefill;
   return run;
 }
@@ -115,7 +118,8 @@ Json Medians(const std::vector<Json>& runs) {
     const bool is_number = values.size() == runs.size();
     const auto [low, high] = std::ranges::minmax(values.empty() ? std::vector{0.0} : values);
     // What all runs agree on keeps its type: counts stay integers.
-    medians.Set(key, is_number && low != high ? Json(Median(values)) : *runs.front().Find(key));
+    medians.Set(key,
+                is_number && low != high ? Json(Median(values)) : runs.front().Find(key)->Copy());
   }
   return medians;
 }

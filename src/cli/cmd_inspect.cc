@@ -71,7 +71,8 @@ Result<Inspection> Inspect(const InspectOptions& options) {
   found.dense_bytes = weights.dense_bytes();
   found.catalog = MakeCatalog(weights);
   for (const ExpertCatalog::Layer& layer : found.catalog.layers) {
-    for (const std::vector<Extent>& slices : layer.slices) {
+    for (const std::vector<ExpertCopy>& copies : layer.experts) {
+      const auto& slices = copies.front().slices;
       found.slices += slices.size();
       found.aligned_slices += static_cast<uint64_t>(std::ranges::count_if(
           slices, [](const Extent& e) { return e.offset % kDirectBlock == 0; }));

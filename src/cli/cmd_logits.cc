@@ -21,6 +21,7 @@
 #include "cli/output.h"
 #include "cli/report.h"
 #include "cli/session.h"
+#include "engine/append.h"
 #include "engine/engine.h"
 #include "model/vocab.h"
 
@@ -83,7 +84,8 @@ Status Run(LogitsOptions& options) {
     TRY(const Vocab vocab, Vocab::Load(options.model));
     TRY(options.tokens, vocab.Tokenize(*options.prompt, true, true));
   }
-  TRY(const std::span<const float> logits, engine->Append(options.tokens));
+  Sequence sequence = engine->NewSequence();
+  TRY(const std::span<const float> logits, Append(*engine, sequence, options.tokens));
   bar.Clear();
   Json object = Json::Object();
   object.Set("tokens", Json::Array(std::span<const int32_t>(options.tokens)));

@@ -56,8 +56,8 @@ Result<std::optional<std::string>> FindPrompt(const RunOptions& options) {
 }
 
 Status PrintJson(const RunOptions& options, const std::string& prompt, const Generated& made,
-                 Engine& engine, Output& output) {
-  TRY(const RunReport report, MakeReport(engine, false));
+                 Session& session, Output& output) {
+  TRY(const RunReport report, MakeReport(session.engine(), session.sequence(), false));
   Json object = Json::Object();
   object.Set("model", options.is_demo() ? "demo" : options.model)
       .Set("prompt", prompt)
@@ -92,7 +92,7 @@ Status Complete(const RunOptions& options, const std::string& prompt, Session& s
   TRY_STATUS(std::move(written));
   if (streams) TRY_STATUS(output.Write("\n"));
   if (!made) return std::unexpected(std::move(made).error());
-  return streams ? Status() : PrintJson(options, prompt, *made, session.engine(), output);
+  return streams ? Status() : PrintJson(options, prompt, *made, session, output);
 }
 
 Status Converse(const RunOptions& options, const std::optional<std::string>& prompt,
@@ -136,7 +136,7 @@ Status Run(RunOptions& options) {
   TRY_STATUS(converses ? Converse(options, prompt, *session, output)
                        : Complete(options, *prompt, *session, output));
   if (options.common.json || !options.shows_summary) return {};
-  TRY(const RunReport report, MakeReport(session->engine(), false));
+  TRY(const RunReport report, MakeReport(session->engine(), session->sequence(), false));
   std::fprintf(stderr, "\n%sseed     %u\n", SummaryText(report).c_str(), options.sampling.seed);
   return {};
 }

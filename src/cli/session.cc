@@ -32,6 +32,7 @@ Result<std::unique_ptr<Session>> Session::Open(const std::string& path, const En
   TRY(Sampler sampler, Sampler::Create(sampling, vocab, spec.n_vocab, n_ctx));
   std::unique_ptr<Session> session(new Session(std::move(vocab), std::move(sampler)));
   TRY(session->engine_, Engine::Open(path, engine, ShowOn(session->bar_)));
+  session->sequence_.emplace(session->engine_->NewSequence());
   session->interrupt_ = std::make_unique<InterruptGuard>(*session->engine_);
   LogInfo("{}", session->engine_->description());
   return session;
@@ -39,7 +40,7 @@ Result<std::unique_ptr<Session>> Session::Open(const std::string& path, const En
 
 Result<Generated> Session::Continue(std::span<const Token> tokens, const GenerateOptions& options,
                                     const std::function<bool(std::string_view)>& emit) {
-  EngineStepper stepper(*engine_);
+  EngineStepper stepper(*engine_, *sequence_);
   const TextParts parts{.pick = [this](std::span<const float> l) { return sampler_.Pick(l); },
                         .piece = [this](Token token) { return vocab_.Piece(token); },
                         .is_end = [this](Token token) { return vocab_.is_end(token); },
@@ -50,21 +51,18 @@ Result<Generated> Session::Continue(std::span<const Token> tokens, const Generat
                             }};
   // At least one token must be evaluated again: its logits are gone.
   const size_t longest = tokens.empty() ? 0 : tokens.size() - 1;
-  const size_t kept = std::min(CommonPrefix(sequence_, tokens), longest);
+  const size_t kept = std::min(CommonPrefix(sequence_->tokens(), tokens), longest);
   sampler_.RestartGrammar();
   sampler_.Observe(tokens.subspan(kept));
   interrupt_->BeginWork();
   Result<Generated> result = Fail(Errc::kInterrupted, "");
   do {
-    engine_->Rewind(static_cast<uint32_t>(kept));
+    sequence_->CutBack(static_cast<uint32_t>(kept));
     result = Generate(stepper, parts, tokens.subspan(kept), options);
     // A Ctrl-C that came too late for the text before this one stops the engine only now.
   } while (result && result->reason == StopReason::kInterrupted && !interrupt_->interrupted());
   interrupt_->EndWork();
   bar_.Clear();
-  sequence_.assign(tokens.begin(), tokens.end());
-  if (result) sequence_.insert(sequence_.end(), result->tokens.begin(), result->tokens.end());
-  sequence_.resize(std::min<size_t>(sequence_.size(), engine_->position()));
   return result;
 }
 

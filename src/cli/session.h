@@ -36,6 +36,7 @@ class Session {
 
   const Vocab& vocab() const { return vocab_; }
   Engine& engine() { return *engine_; }
+  Sequence& sequence() { return *sequence_; }
 
   // Makes the text be `tokens`, reusing what it already has in common with them, and continues it.
   // `emit` as in TextParts. Ctrl-C ends it with StopReason::kInterrupted.
@@ -50,7 +51,7 @@ class Session {
   ProgressBar bar_{ProgressBar::Stderr()};
   std::unique_ptr<Engine> engine_;
   std::unique_ptr<InterruptGuard> interrupt_;
-  std::vector<Token> sequence_;  // what the engine holds
+  std::optional<Sequence> sequence_;
 };
 
 }  // namespace moestro

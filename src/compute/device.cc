@@ -59,13 +59,8 @@ Result<CpuDevice> CpuDevice::Open(uint32_t threads) {
         if (level == GGML_LOG_LEVEL_ERROR) std::fputs(text, stderr);
       },
       nullptr);
-  if (ggml_backend_dev_by_type(GGML_BACKEND_DEVICE_TYPE_CPU) == nullptr) ggml_backend_load_all();
+  TRY(const CpuTraits traits, CpuTraits::Load());
   ggml_backend_dev_t device = ggml_backend_dev_by_type(GGML_BACKEND_DEVICE_TYPE_CPU);
-  if (device == nullptr) {
-    return Fail(
-        Errc::kUnsupported,
-        "ggml found no CPU backend; install ggml's backend package or set GGML_BACKEND_PATH");
-  }
   ggml_backend_ptr backend(ggml_backend_dev_init(device, nullptr));
   if (!backend) return Fail(Errc::kUnsupported, "ggml cannot start its CPU backend");
   const uint32_t team = threads > 0 ? threads : PhysicalCores();
@@ -76,7 +71,7 @@ Result<CpuDevice> CpuDevice::Open(uint32_t threads) {
     return Fail(Errc::kUnsupported, "ggml's CPU backend does not let its threads be set");
   }
   set_threads(backend.get(), static_cast<int>(team));
-  return CpuDevice(std::move(backend), team);
+  return CpuDevice(std::move(backend), traits, team);
 }
 
 std::string CpuDevice::description() const {

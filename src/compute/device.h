@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "base/result.h"
+#include "compute/cpu_traits.h"
 
 namespace moestro {
 
@@ -24,6 +25,7 @@ class CpuDevice {
 
   uint32_t threads() const { return threads_; }
   ggml_backend_t backend() const { return backend_.get(); }
+  const CpuTraits& traits() const { return traits_; }
   ggml_backend_dev_t handle() const { return ggml_backend_get_device(backend_.get()); }
   std::string description() const;  // "AMD EPYC ..., 2 threads"
 
@@ -37,10 +39,11 @@ class CpuDevice {
                    ggml_backend_buffer_type_t buffer_type) const;
 
  private:
-  CpuDevice(ggml_backend_ptr backend, uint32_t threads)
-      : backend_(std::move(backend)), threads_(threads) {}
+  CpuDevice(ggml_backend_ptr backend, CpuTraits traits, uint32_t threads)
+      : backend_(std::move(backend)), traits_(traits), threads_(threads) {}
 
   ggml_backend_ptr backend_;
+  CpuTraits traits_;
   uint32_t threads_ = 1;
 };
 

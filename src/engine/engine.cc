@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <filesystem>
+#include <limits>
 #include <utility>
 
 #include "base/bytes.h"
@@ -20,9 +21,10 @@ namespace {
 // Logits of several rows are computed this many bytes at a time.
 constexpr uint64_t kLogitsBytes = 4 * kMiB;
 
-uint32_t LogitsRows(const ModelSpec& spec, uint32_t chunk) {
+uint32_t LogitsRows(const ModelSpec& spec, uint32_t sequences, uint32_t chunk) {
   const uint64_t rows = kLogitsBytes / (uint64_t{spec.n_vocab} * sizeof(float));
-  return static_cast<uint32_t>(std::clamp<uint64_t>(rows, 1, chunk));
+  // A decode step of all sequences takes one product.
+  return static_cast<uint32_t>(std::clamp<uint64_t>(std::max<uint64_t>(rows, sequences), 1, chunk));
 }
 
 }  // namespace
@@ -38,11 +40,15 @@ Status Engine::Impl::Prepare(const EngineOptions& requested) {
   if (n_ctx == 0)
     return Fail(Errc::kInvalidRequest, "a context of 0 tokens holds no prompt; set --ctx");
   chunk = std::clamp(options.chunk, 1U, n_ctx);
-  logits_rows = LogitsRows(spec, chunk);
+  if (options.sequences == 0) {
+    return Fail(Errc::kInvalidRequest,
+                "room for 0 sequences holds no prompt; ask for at least one");
+  }
+  logits_rows = LogitsRows(spec, options.sequences, chunk);
   look_ahead = std::min(options.prefetch, std::max(spec.n_layer, 1U) - 1);
   TRY(predictor_choice, ChoosePredictor());
   TRY(device, CpuDevice::Open(options.threads));
-  TRY(kernels, FindLayerKernels(weights, options.own_kernels));
+  TRY(kernels, FindFormKernels(catalog, options.own_kernels));
   TRY(const ReaderKind kind, ParseReaderKind(options.reader));
   TRY(reader, OpenReader({.kind = kind}, file.paths()));
   if (options.wrap_reader) reader = options.wrap_reader(std::move(reader));
@@ -52,10 +58,17 @@ Status Engine::Impl::Prepare(const EngineOptions& requested) {
 }
 
 Status Engine::Impl::Allocate() {
-  const StepLimits step{
-      .chunk = chunk, .n_ctx = n_ctx, .logits_rows = logits_rows, .look_ahead = look_ahead};
+  const StepLimits step{.chunk = chunk, .logits_rows = logits_rows, .look_ahead = look_ahead};
+  const uint64_t n_blocks = uint64_t{KvBlocks::BlocksFor(n_ctx)} * options.sequences;
+  if (n_blocks * KvBlocks::kPositions > std::numeric_limits<int32_t>::max()) {
+    return Fail(Errc::kInvalidRequest,
+                "{} sequences of {} tokens are more than a KV cache can hold", options.sequences,
+                n_ctx);
+  }
+  const auto n_cells = static_cast<uint32_t>(n_blocks * KvBlocks::kPositions);
   TRY(buffers, StepBuffers::Allocate(spec, step));
-  TRY(kv, KvCache::Allocate(spec, n_ctx));
+  sequences.emplace(static_cast<uint32_t>(n_blocks));
+  TRY(kv, KvCache::Allocate(spec, n_cells));
   // The graph's worst case is known only once it has been built, which needs tensors with shapes.
   tensors = TensorsByRole(dense, weights);
   graph = std::make_unique<LayerGraph>(*device, spec, tensors, buffers, kv, n_ctx);
@@ -66,12 +79,12 @@ Status Engine::Impl::Allocate() {
   TRY_STATUS(graph->Reserve(chunk, logits_rows));
   TRY(team, Team::Create(*device));
 
-  const ExpertExec::Limits limits = ExecLimits(spec, kernels, chunk);
+  const ExpertExec::Limits limits = ExpertExec::LimitsFor(kernels, spec.router, chunk);
   const uint64_t routers = look_ahead > 0 ? LookAheadRouters::BytesFor(spec) : 0;
   const uint64_t work = routers + StepBuffers::BytesFor(spec, step) + graph->buffer_bytes() +
                         ExpertExec::BytesFor(limits) + MultiplyScratch(spec, chunk);
   const FixedBytes fixed{.dense = dense.set.bytes(),
-                         .kv = KvCache::BytesFor(spec, n_ctx),
+                         .kv = KvCache::BytesFor(spec, n_cells),
                          .work = work,
                          .staging = dense.staging_bytes};
   TRY(const PlannedMemory planned,
@@ -83,16 +96,20 @@ Status Engine::Impl::Allocate() {
                                     .n_expert = spec.router.n_expert,
                                     .n_used = spec.router.n_used},
                                    memory.n_slots));
-  TRY(residency, Residency::Create(catalog, planned.slots, policy, reader->block(), *queue));
+  TRY(residency,
+      Residency::Create(catalog, planned.slots, policy, reader->block(), *queue, options.clock));
   TRY_STATUS(PreparePrefetch(planned));
-  TRY(experts, ExpertExec::Create(*team, *residency, limits));
+  TRY(experts, ExpertExec::Create(
+                   {.team = *team, .residency = *residency, .catalog = catalog, .kernels = kernels},
+                   limits));
   forward.emplace(Forward::Parts{.spec = spec,
                                  .graph = *graph,
                                  .buffers = buffers,
                                  .residency = *residency,
-                                 .prefetcher = *prefetcher,
+                                 .protocol = *protocol,
+                                 .planner = *planner,
                                  .experts = *experts,
-                                 .kernels = kernels});
+                                 .clock = options.clock});
   return {};
 }
 
@@ -126,13 +143,14 @@ Status Engine::Impl::PreparePrefetch(const PlannedMemory& planned) {
                              .used = spec.router.n_used,
                              .depth = std::max(look_ahead, 1U)};
   planner.emplace(std::move(predictor), shape,
-                  LimitsFor(*std::ranges::min_element(planned.slots), spec.router.n_used,
-                            ReadQueueOptions{}.max_speculative),
+                  PrefetchLimits{.slots = *std::ranges::min_element(planned.slots),
+                                 .reads_at_device = ReadQueueOptions{}.max_speculative},
                   [this](ExpertKey key) { return residency->contains(key); });
   // Both are bound by memory bandwidth, so bytes tell.
   const double routers = look_ahead * static_cast<double>(LookAheadRouters::BytesFor(spec));
   look_ahead_share = routers / (routers + static_cast<double>(weights.dense_bytes()));
-  prefetcher.emplace(*planner, *residency, spec.n_layer);
+  prefetched.emplace(*residency);
+  protocol.emplace(*planner, *prefetched, spec.n_layer);
   return {};
 }
 
@@ -172,7 +190,6 @@ uint32_t Engine::n_ctx() const { return impl_->n_ctx; }
 const MemoryPlan& Engine::memory() const { return impl_->memory; }
 const PolicyChoice& Engine::policy() const { return impl_->policy; }
 uint64_t Engine::model_id() const { return Fingerprint(impl_->file); }
-uint32_t Engine::position() const { return impl_->position; }
 const RunStats& Engine::stats() const { return impl_->stats; }
 void Engine::ResetStats() { impl_->stats = {}; }
 void Engine::SetProgress(Progress progress) { impl_->progress = std::move(progress); }
@@ -187,6 +204,11 @@ std::span<const PredictionScore> Engine::prediction_scores() const {
 void Engine::SetRequestObserver(const SlotTable::Observer& observer) {
   impl_->residency->SetObserver(observer);
 }
+void Engine::SetPlanObserver(PlanObserver observer) {
+  impl_->forward->SetPlanObserver(std::move(observer));
+}
+void Engine::FinishReads() { impl_->residency->Drain(); }
+Sequence Engine::NewSequence() { return {*impl_->sequences, impl_->sequences->New()}; }
 void Engine::RequestStop() { impl_->forward->RequestStop(); }
 
 std::string Engine::description() const {

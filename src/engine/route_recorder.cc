@@ -5,17 +5,19 @@
 #include <utility>
 
 #include "base/check.h"
+#include "engine/append.h"
 
 namespace moestro {
 
 RouteRecorder::RouteRecorder(Engine& engine, Trace trace)
-    : engine_(engine), trace_(std::move(trace)) {
+    : engine_(engine), sequence_(engine.NewSequence()), trace_(std::move(trace)) {
   engine_.SetRouteObserver(
       [this](const SeenRouting& seen) {
         CHECK(seen.layer.value == seen_.size() % trace_.info().n_layer);
-        seen_.push_back({.use = seen.use,
-                         .routing = seen.routing,
-                         .ahead = {seen.ahead.begin(), seen.ahead.end()}});
+        seen_.push_back(
+            {.phase = seen.kinds.front() == RowKind::kPrompt ? Phase::kPrefill : Phase::kDecode,
+             .routing = seen.routing,
+             .ahead = {seen.ahead.begin(), seen.ahead.end()}});
       },
       trace_.info().depth);
 }
@@ -23,13 +25,13 @@ RouteRecorder::RouteRecorder(Engine& engine, Trace trace)
 RouteRecorder::~RouteRecorder() { engine_.SetRouteObserver({}); }
 
 Status RouteRecorder::Record(std::span<const Token> tokens, size_t prefill) {
-  engine_.Reset();
+  sequence_.CutBack(0);
   prefill = std::min(prefill, tokens.size());
   bool starts = true;
   for (size_t at = 0; at < tokens.size();) {
     const size_t n = at < prefill ? prefill - at : 1;
     seen_.clear();
-    TRY_STATUS(engine_.Append(tokens.subspan(at, n)));
+    TRY_STATUS(Append(engine_, sequence_, tokens.subspan(at, n)));
     TRY_STATUS(Keep(starts));
     starts = false;
     at += n;
@@ -57,8 +59,7 @@ Status RouteRecorder::Keep(bool starts_sequence) {
         }
         if (trace_.info().has_weights) weights.append_range(routing.weights_of(t));
       }
-      const Phase phase = seen_[first].use == Use::kPrefill ? Phase::kPrefill : Phase::kDecode;
-      TRY_STATUS(trace_.Add({.phase = phase,
+      TRY_STATUS(trace_.Add({.phase = seen_[first].phase,
                              .starts_sequence = std::exchange(starts_sequence, false),
                              .experts = experts,
                              .weights = weights,

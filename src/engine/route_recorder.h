@@ -33,13 +33,14 @@ class RouteRecorder {
 
  private:
   struct Seen {
-    Use use;
+    Phase phase;
     Routing routing;
     std::vector<ExpertId> ahead;  // [distance - 1][token][K]
   };
   Status Keep(bool starts_sequence);
 
   Engine& engine_;
+  Sequence sequence_;
   Trace trace_;
   std::vector<Seen> seen_;  // layer after layer, chunk after chunk
 };

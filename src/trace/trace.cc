@@ -53,7 +53,9 @@ Trace::Trace(TraceInfo info) : info_(std::move(info)) {}
 
 Status Trace::Add(const TraceToken& token) {
   TRY_STATUS(CheckToken(token));
-  kinds_.push_back({.phase = token.phase, .starts_sequence = token.starts_sequence});
+  kinds_.push_back({.phase = token.phase,
+                    .starts_sequence = token.starts_sequence,
+                    .joins_step = token.joins_step});
   experts_.insert(experts_.end(), token.experts.begin(), token.experts.end());
   weights_.insert(weights_.end(), token.weights.begin(), token.weights.end());
   predicted_.insert(predicted_.end(), token.predicted.begin(), token.predicted.end());
