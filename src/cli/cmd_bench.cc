@@ -1,9 +1,6 @@
 // SPDX-License-Identifier: MIT
-#include "cli/cmd_bench.h"
-
 #include <unistd.h>
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -17,7 +14,9 @@
 #include "base/log.h"
 #include "base/progress.h"
 #include "base/quantile.h"
+#include "cli/commands.h"
 #include "cli/common_flags.h"
+#include "cli/flags.h"
 #include "cli/output.h"
 #include "cli/random_tokens.h"
 #include "cli/report.h"
@@ -156,35 +155,30 @@ Status Run(BenchOptions& options) {
 
 }  // namespace
 
-CLI::App* AddBench(CLI::App& app, std::function<int()>& action) {
+void AddBench(CommandLine& line) {
   auto options = std::make_shared<BenchOptions>();
-  CLI::App* bench = app.add_subcommand("bench", "measure prefill and decode speed");
-  bench->footer(
+  Flags bench = line.AddCommand("bench", "measure prefill and decode speed",
+                                [options] { return ExitCode(Run(*options)); });
+  bench.Footer(
       "Evaluates random tokens, so that models without a vocabulary work too, and counts "
       "everything "
       "from\nthe first token on with nothing cached. percent_of_bound compares with what the disk "
       "and "
       "the\nprocessor of this machine would allow for the same work.\n"
       "Example: moestro bench model.gguf --ram 6G -p 128 -n 48 --json");
-  bench->add_option("MODEL", options->model, "GGUF file")->required();
-  bench->add_option("-p,--n-prompt", options->prefill, "tokens to prefill")
-      ->type_name("N")
-      ->capture_default_str();
-  bench->add_option("-n,--n-gen", options->decode, "tokens to decode")
-      ->type_name("N")
-      ->capture_default_str();
-  bench->add_flag("--preload", options->preload,
+  bench.Add("MODEL", options->model, "GGUF file").Required();
+  bench.Add("-p,--n-prompt", options->prefill, "tokens to prefill").Type("N").ShowDefault();
+  bench.Add("-n,--n-gen", options->decode, "tokens to decode").Type("N").ShowDefault();
+  bench.AddSwitch("--preload", options->preload,
                   "every expert in memory before the clock starts; needs a budget for all of them");
-  bench->add_option("--warmup", options->warmup, "other tokens evaluated before the clock starts")
-      ->type_name("N")
-      ->capture_default_str();
-  bench->add_option("-r,--repetitions", options->runs, "runs; medians are reported")
-      ->type_name("RUNS")
-      ->check(CLI::Range(1U, 1000U))
-      ->capture_default_str();
-  AddCommonFlags(*bench, options->common);
-  bench->callback([options, &action] { action = [options] { return ExitCode(Run(*options)); }; });
-  return bench;
+  bench.Add("--warmup", options->warmup, "other tokens evaluated before the clock starts")
+      .Type("N")
+      .ShowDefault();
+  bench.Add("-r,--repetitions", options->runs, "runs; medians are reported")
+      .Type("RUNS")
+      .Between(1U, 1000U)
+      .ShowDefault();
+  AddCommonFlags(bench, options->common);
 }
 
 }  // namespace moestro

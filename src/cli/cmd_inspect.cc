@@ -1,9 +1,6 @@
 // SPDX-License-Identifier: MIT
-#include "cli/cmd_inspect.h"
-
 #include <unistd.h>
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdint>
 #include <map>
@@ -16,8 +13,10 @@
 #include "base/bytes.h"
 #include "base/format.h"
 #include "base/json.h"
+#include "cli/commands.h"
 #include "cli/common_flags.h"
 #include "cli/fit.h"
+#include "cli/flags.h"
 #include "cli/output.h"
 #include "cli/report.h"
 #include "core/expert_catalog.h"
@@ -201,15 +200,13 @@ Status Run(const InspectOptions& options) {
 
 }  // namespace
 
-CLI::App* AddInspect(CLI::App& app, std::function<int()>& action) {
+void AddInspect(CommandLine& line) {
   auto options = std::make_shared<InspectOptions>();
-  CLI::App* inspect = app.add_subcommand("inspect", "what a model holds and what fits in memory");
-  inspect->footer(
-      "Reads the file's directory only. Example: moestro inspect model.gguf --ctx 8192");
-  inspect->add_option("MODEL", options->model, "GGUF file")->required();
-  AddCommonFlags(*inspect, options->common);
-  inspect->callback([options, &action] { action = [options] { return ExitCode(Run(*options)); }; });
-  return inspect;
+  Flags inspect = line.AddCommand("inspect", "what a model holds and what fits in memory",
+                                  [options] { return ExitCode(Run(*options)); });
+  inspect.Footer("Reads the file's directory only. Example: moestro inspect model.gguf --ctx 8192");
+  inspect.Add("MODEL", options->model, "GGUF file").Required();
+  AddCommonFlags(inspect, options->common);
 }
 
 }  // namespace moestro

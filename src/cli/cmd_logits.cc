@@ -1,9 +1,6 @@
 // SPDX-License-Identifier: MIT
-#include "cli/cmd_logits.h"
-
 #include <unistd.h>
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <charconv>
 #include <memory>
@@ -18,7 +15,9 @@
 
 #include "base/json.h"
 #include "base/progress.h"
+#include "cli/commands.h"
 #include "cli/common_flags.h"
+#include "cli/flags.h"
 #include "cli/output.h"
 #include "cli/report.h"
 #include "cli/session.h"
@@ -96,29 +95,28 @@ Status Run(LogitsOptions& options) {
 
 }  // namespace
 
-CLI::App* AddLogits(CLI::App& app, std::function<int()>& action) {
+void AddLogits(CommandLine& line) {
   auto options = std::make_shared<LogitsOptions>();
-  CLI::App* logits = app.add_subcommand("logits", "logits after some tokens, as JSON");
-  logits->footer(
+  Flags logits = line.AddCommand("logits", "logits after some tokens, as JSON",
+                                 [options] { return ExitCode(Run(*options)); });
+  logits.Footer(
       "Prints {\"tokens\":[...],\"logits\":[...]}: with --all the logit of every token id in "
       "order, "
       "otherwise\nthe largest ones as {\"token\":ID,\"logit\":VALUE}.\n"
       "Example: moestro logits model.gguf --tokens 1,2,3 --top 5");
-  logits->add_option("MODEL", options->model, "GGUF file")->required();
-  AddParsedFlag(*logits, "--tokens", "ID,ID,...", "the tokens to evaluate",
-                [options](const std::string& text) -> Status {
-                  TRY(options->tokens, ParseTokens(text));
-                  return {};
-                });
-  logits->add_option("-p,--prompt", options->prompt, "text to evaluate instead of --tokens");
-  CLI::Option* all = logits->add_flag("--all", options->all, "all logits of the last position");
-  logits->add_option("--top,--top-k", options->top, "how many of the largest logits")
-      ->check(CLI::PositiveNumber)
-      ->excludes(all)
-      ->capture_default_str();
-  AddCommonFlags(*logits, options->common);
-  logits->callback([options, &action] { action = [options] { return ExitCode(Run(*options)); }; });
-  return logits;
+  logits.Add("MODEL", options->model, "GGUF file").Required();
+  logits.AddParsed("--tokens", "ID,ID,...", "the tokens to evaluate",
+                   [options](const std::string& text) -> Status {
+                     TRY(options->tokens, ParseTokens(text));
+                     return {};
+                   });
+  logits.Add("-p,--prompt", options->prompt, "text to evaluate instead of --tokens");
+  const Flag all = logits.AddSwitch("--all", options->all, "all logits of the last position");
+  logits.Add("--top,--top-k", options->top, "how many of the largest logits")
+      .Positive()
+      .Excludes(all)
+      .ShowDefault();
+  AddCommonFlags(logits, options->common);
 }
 
 }  // namespace moestro
