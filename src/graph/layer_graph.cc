@@ -77,7 +77,7 @@ LayerGraph::LayerGraph(CpuDevice& device, const ModelSpec& spec, const ModelTens
       tensors_(&tensors),
       buffers_(&buffers),
       kv_(&kv),
-      arch_(ChoicesFor(spec.arch)),
+      arch_(spec.attention),
       rope_factors_(RopeFactors(spec, arch_, tensors, n_ctx)),
       n_ctx_(n_ctx),
       arena_(device, kMaxNodes) {}

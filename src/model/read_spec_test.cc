@@ -31,9 +31,8 @@ class ReadSpecTest : public testing::Test {
 };
 
 TEST_F(ReadSpecTest, ReadsLlama) {
-  const auto spec = Spec(SmallMoe(Arch::kLlama));
+  const auto spec = Spec(SmallMoe("llama"));
   ASSERT_TRUE(spec) << spec.error().message;
-  EXPECT_EQ(spec->arch, Arch::kLlama);
   EXPECT_EQ(spec->arch_name, "llama");
   EXPECT_EQ(spec->name, "small");
   EXPECT_EQ(spec->n_layer, 2U);
@@ -55,25 +54,25 @@ TEST_F(ReadSpecTest, ReadsLlama) {
 }
 
 TEST_F(ReadSpecTest, ReadsWhatDiffersBetweenArchitectures) {
-  const auto qwen2 = Spec(SmallMoe(Arch::kQwen2Moe));
+  const auto qwen2 = Spec(SmallMoe("qwen2moe"));
   ASSERT_TRUE(qwen2) << qwen2.error().message;
   EXPECT_FALSE(qwen2->router.renormalise);
   EXPECT_EQ(qwen2->n_ff_expert, 64U);  // feed_forward_length 128 by 2 used experts
   EXPECT_EQ(qwen2->n_ff_shared, 96U);
 
-  const auto qwen3 = Spec(SmallMoe(Arch::kQwen3Moe));
+  const auto qwen3 = Spec(SmallMoe("qwen3moe"));
   ASSERT_TRUE(qwen3) << qwen3.error().message;
   EXPECT_TRUE(qwen3->router.renormalise);
   EXPECT_EQ(qwen3->n_ff_expert, 64U);
   EXPECT_EQ(qwen3->head_dim_k, 16U);
   EXPECT_EQ(qwen3->rope.n_dims, 16U);
 
-  const auto olmoe = Spec(SmallMoe(Arch::kOlmoe).Set("olmoe.attention.clamp_kqv", 8.0F));
+  const auto olmoe = Spec(SmallMoe("olmoe").Set("olmoe.attention.clamp_kqv", 8.0F));
   ASSERT_TRUE(olmoe) << olmoe.error().message;
   EXPECT_FALSE(olmoe->router.renormalise);
   EXPECT_EQ(olmoe->clamp_kqv, 8.0F);
 
-  const auto phimoe = Spec(SmallMoe(Arch::kPhimoe)
+  const auto phimoe = Spec(SmallMoe("phimoe")
                                .Set("phimoe.rope.scaling.original_context_length", 64U)
                                .Set("phimoe.rope.scaling.attn_factor", 1.19F));
   ASSERT_TRUE(phimoe) << phimoe.error().message;
@@ -84,7 +83,7 @@ TEST_F(ReadSpecTest, ReadsWhatDiffersBetweenArchitectures) {
 }
 
 TEST_F(ReadSpecTest, AppliesDefaults) {
-  const auto spec = Spec(SmallMoe(Arch::kOlmoe)
+  const auto spec = Spec(SmallMoe("olmoe")
                              .Remove("olmoe.attention.head_count_kv")
                              .Remove("olmoe.rope.freq_base")
                              .Remove("general.name")
@@ -98,7 +97,7 @@ TEST_F(ReadSpecTest, AppliesDefaults) {
 
 TEST_F(ReadSpecTest, ReadsRopeScaling) {
   const auto scaled = [&](const char* type) {
-    return Spec(SmallMoe(Arch::kQwen3Moe)
+    return Spec(SmallMoe("qwen3moe")
                     .Set("qwen3moe.rope.scaling.type", type)
                     .Set("qwen3moe.rope.scaling.factor", 4.0F)
                     .Set("qwen3moe.rope.scaling.original_context_length", 32U));
@@ -123,35 +122,33 @@ TEST_F(ReadSpecTest, ReadsRopeScaling) {
   EXPECT_EQ(yarn->rope, expected);
   EXPECT_EQ(scaled("su").error().code, Errc::kUnsupported);
   // The name of old converters, and no type: linear.
-  const auto old = Spec(SmallMoe(Arch::kLlama).Set("llama.rope.scale_linear", 2.0F));
+  const auto old = Spec(SmallMoe("llama").Set("llama.rope.scale_linear", 2.0F));
   ASSERT_TRUE(old);
   EXPECT_EQ(old->rope.freq_scale, 0.5F);
 }
 
 TEST_F(ReadSpecTest, AcceptsOneValuePerLayer) {
-  const auto spec = Spec(SmallMoe(Arch::kLlama).SetInts("llama.attention.head_count_kv", {2, 2}));
+  const auto spec = Spec(SmallMoe("llama").SetInts("llama.attention.head_count_kv", {2, 2}));
   ASSERT_TRUE(spec) << spec.error().message;
   EXPECT_EQ(spec->n_head_kv, 2U);
-  ExpectError(SmallMoe(Arch::kLlama).SetInts("llama.attention.head_count_kv", {2, 4}),
+  ExpectError(SmallMoe("llama").SetInts("llama.attention.head_count_kv", {2, 4}),
               Errc::kUnsupported, "differs between layers");
 }
 
 TEST_F(ReadSpecTest, RefusesOtherModels) {
-  ExpectError(SmallMoe(Arch::kLlama).Set("general.architecture", "mamba"), Errc::kUnsupported,
+  ExpectError(SmallMoe("llama").Set("general.architecture", "mamba"), Errc::kUnsupported,
               "supported are llama, qwen2moe, qwen3moe, olmoe, phimoe");
-  ExpectError(SmallMoe(Arch::kLlama).Remove("general.architecture"), Errc::kInvalidFile,
+  ExpectError(SmallMoe("llama").Remove("general.architecture"), Errc::kInvalidFile,
               "general.architecture");
-  ExpectError(SmallMoe(Arch::kLlama).Set("llama.expert_count", 0U), Errc::kUnsupported,
-              "dense model");
-  ExpectError(SmallMoe(Arch::kLlama).Remove("llama.expert_count"), Errc::kUnsupported,
-              "dense model");
-  ExpectError(SmallMoe(Arch::kLlama).Set("llama.leading_dense_block_count", 1U), Errc::kUnsupported,
+  ExpectError(SmallMoe("llama").Set("llama.expert_count", 0U), Errc::kUnsupported, "dense model");
+  ExpectError(SmallMoe("llama").Remove("llama.expert_count"), Errc::kUnsupported, "dense model");
+  ExpectError(SmallMoe("llama").Set("llama.leading_dense_block_count", 1U), Errc::kUnsupported,
               "leading_dense_block_count");
-  ExpectError(SmallMoe(Arch::kLlama).Set("llama.expert_gating_func", 2U), Errc::kUnsupported,
+  ExpectError(SmallMoe("llama").Set("llama.expert_gating_func", 2U), Errc::kUnsupported,
               "expert_gating_func");
-  ExpectError(SmallMoe(Arch::kLlama).Set("llama.expert_shared_feed_forward_length", 8U),
+  ExpectError(SmallMoe("llama").Set("llama.expert_shared_feed_forward_length", 8U),
               Errc::kUnsupported, "shared experts");
-  ExpectError(SmallMoe(Arch::kLlama).Set("llama.attention.value_length", 4U), Errc::kUnsupported,
+  ExpectError(SmallMoe("llama").Set("llama.attention.value_length", 4U), Errc::kUnsupported,
               "value_length");
 }
 
@@ -159,9 +156,9 @@ TEST_F(ReadSpecTest, NamesMissingKeys) {
   for (const char* key : {"llama.block_count", "llama.context_length", "llama.embedding_length",
                           "llama.feed_forward_length", "llama.attention.head_count",
                           "llama.expert_used_count", "llama.attention.layer_norm_rms_epsilon"}) {
-    ExpectError(SmallMoe(Arch::kLlama).Remove(key), Errc::kInvalidFile, key);
+    ExpectError(SmallMoe("llama").Remove(key), Errc::kInvalidFile, key);
   }
-  ExpectError(SmallMoe(Arch::kLlama).RemoveTensor("token_embd.weight"), Errc::kInvalidFile,
+  ExpectError(SmallMoe("llama").RemoveTensor("token_embd.weight"), Errc::kInvalidFile,
               "token_embd.weight");
 }
 
@@ -193,27 +190,25 @@ TEST_F(ReadSpecTest, RefusesImpossibleNumbers) {
                         {"llama.expert_used_count", 0},
                         {"llama.expert_used_count", 5},
                         {"llama.vocab_size", 299}}) {
-    ExpectError(SmallMoe(Arch::kLlama).Set(c.key, c.value), Errc::kInvalidFile,
+    ExpectError(SmallMoe("llama").Set(c.key, c.value), Errc::kInvalidFile,
                 std::string(c.key) == "llama.embedding_length" && c.value == 33
                     ? "llama.attention.key_length"
                     : c.key);
   }
   constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
-  ExpectError(SmallMoe(Arch::kLlama).Set("llama.attention.layer_norm_rms_epsilon", kNan),
+  ExpectError(SmallMoe("llama").Set("llama.attention.layer_norm_rms_epsilon", kNan),
               Errc::kInvalidFile, "epsilon");
-  ExpectError(SmallMoe(Arch::kLlama).Set("llama.rope.freq_base", 0.0F), Errc::kInvalidFile,
-              "freq_base");
-  ExpectError(SmallMoe(Arch::kLlama).Set("llama.rope.scaling.factor", 1e-42F), Errc::kInvalidFile,
+  ExpectError(SmallMoe("llama").Set("llama.rope.freq_base", 0.0F), Errc::kInvalidFile, "freq_base");
+  ExpectError(SmallMoe("llama").Set("llama.rope.scaling.factor", 1e-42F), Errc::kInvalidFile,
               "scaling.factor");
-  ExpectError(SmallMoe(Arch::kLlama).Set("llama.expert_weights_scale", -1.0F), Errc::kInvalidFile,
+  ExpectError(SmallMoe("llama").Set("llama.expert_weights_scale", -1.0F), Errc::kInvalidFile,
               "expert_weights_scale");
-  ExpectError(SmallMoe(Arch::kLlama).Set("llama.block_count", "two"), Errc::kInvalidFile,
-              "block_count");
+  ExpectError(SmallMoe("llama").Set("llama.block_count", "two"), Errc::kInvalidFile, "block_count");
 }
 
 TEST_F(ReadSpecTest, ComparesTheVocabularyWithTheEmbedding) {
-  ExpectError(SmallMoe(Arch::kLlama).SetStrings("tokenizer.ggml.tokens", {"a", "b"}),
-              Errc::kInvalidFile, "2 tokens, token_embd.weight has 300 rows");
+  ExpectError(SmallMoe("llama").SetStrings("tokenizer.ggml.tokens", {"a", "b"}), Errc::kInvalidFile,
+              "2 tokens, token_embd.weight has 300 rows");
 }
 
 }  // namespace

@@ -28,9 +28,7 @@ int main(int argc, char** argv) {
     return 2;
   }
   std::filesystem::create_directories(argv[1]);
-  constexpr std::array kArchs{moestro::Arch::kLlama, moestro::Arch::kQwen2Moe,
-                              moestro::Arch::kQwen3Moe, moestro::Arch::kOlmoe,
-                              moestro::Arch::kPhimoe};
+  constexpr std::array kArchs{"llama", "qwen2moe", "qwen3moe", "olmoe", "phimoe"};
   for (size_t i = 0; i < kArchs.size(); ++i) {
     moestro::GgufBuilder model = moestro::SmallMoe(kArchs[i]);
     WriteHeader(model, Format("{}/ids_{}.gguf", argv[1], i));
