@@ -47,7 +47,7 @@ Result<Trace> RecordTexts(const RecordOptions& options) {
       Trace::Create({.model = std::filesystem::path(options.model).filename().string(),
                      .model_id = engine->model_id(),
                      .expert_bytes = memory.all_experts / std::max<uint64_t>(memory.n_experts, 1),
-                     .n_layer = engine->spec().n_layer,
+                     .n_layer = engine->spec().n_expert_layers(),
                      .n_expert = engine->spec().router.n_expert,
                      .n_used = engine->spec().router.n_used,
                      .depth = options.predictions ? engine->max_look_ahead() : 0,

@@ -3,6 +3,7 @@
 // family, and has checked every value: all counts are positive, products fit, heads divide evenly.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -105,12 +106,13 @@ struct ModelSpec {
   uint32_t n_embd_k() const { return n_head_kv * head_dim_k; }
   uint32_t n_embd_v() const { return n_head_kv * head_dim_v; }
   bool has_experts(size_t layer) const { return layers[layer] == LayerKind::kExperts; }
-  // Residency, policies and traces know these layers only and count them from 0.
-  uint32_t n_expert_layers() const {
-    uint32_t count = 0;
-    for (const LayerKind kind : layers) count += kind == LayerKind::kExperts ? 1U : 0U;
-    return count;
+  // Layers with experts before `layer`. Whoever deals with experts (catalog, residency, policies,
+  // predictors, traces) knows these layers only: this is the LayerId of a layer there.
+  uint32_t expert_layers_before(size_t layer) const {
+    return static_cast<uint32_t>(std::count(
+        layers.begin(), layers.begin() + static_cast<ptrdiff_t>(layer), LayerKind::kExperts));
   }
+  uint32_t n_expert_layers() const { return expert_layers_before(layers.size()); }
 };
 
 }  // namespace moestro

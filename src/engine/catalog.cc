@@ -15,6 +15,7 @@ namespace moestro {
 ExpertCatalog MakeCatalog(const ModelWeights& weights) {
   ExpertCatalog catalog;
   for (const LayerWeights& layer : weights.layers) {
+    if (layer.experts.is_empty()) continue;
     PoolShape shape;
     ExpertCatalog::Layer entry;
     for (size_t m = 0; m < kMatrices; ++m) {
@@ -35,6 +36,7 @@ Result<std::vector<LayerKernels>> FindLayerKernels(const ModelWeights& weights, 
   std::vector<LayerKernels> layers;
   std::map<ggml_type, ExpertKernel> known;
   for (const LayerWeights& layer : weights.layers) {
+    if (layer.experts.is_empty()) continue;
     LayerKernels kernels;
     for (size_t m = 0; m < kMatrices; ++m) {
       const ExpertMatrix& matrix = layer.experts.matrices[m];
@@ -50,6 +52,22 @@ Result<std::vector<LayerKernels>> FindLayerKernels(const ModelWeights& weights, 
     layers.push_back(kernels);
   }
   return layers;
+}
+
+void AddForm(const ModelSpec& spec, const ModelTensors& tensors, std::span<LayerKernels> kernels) {
+  const auto values = [](const ggml_tensor* t) {
+    return t != nullptr ? static_cast<const float*>(t->data) : nullptr;
+  };
+  for (size_t l = 0; l < tensors.layers.size(); ++l) {
+    if (!spec.has_experts(l)) continue;
+    const LayerTensors& tensor = tensors.layers[l];
+    LayerKernels& layer = kernels[spec.expert_layers_before(l)];
+    layer.activation = spec.experts.activation;
+    layer.bias = {values(tensor.gate_b), values(tensor.up_b), values(tensor.down_b)};
+    if (tensor.selection_b != nullptr) {
+      layer.selection_bias = {values(tensor.selection_b), spec.router.n_expert};
+    }
+  }
 }
 
 ExpertExec::Limits ExecLimits(const ModelSpec& spec, std::span<const LayerKernels> kernels,

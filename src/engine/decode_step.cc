@@ -20,10 +20,13 @@ Status Forward::Decode(Token token, uint32_t position) {
   parts_.graph.SetBatch(batch);
   const uint32_t look_ahead = std::max(parts_.prefetcher.look_ahead(), observed_ahead_);
   for (uint16_t l = 0; l < parts_.spec.n_layer; ++l) {
-    const LayerId layer{l};
     TRY_STATUS(CheckStop());
-    TRY_STATUS(Attend(layer, batch, look_ahead));  // dense part, router logits
-    const Routing routing = Route(parts_.spec.router, router_logits(1));   // which experts
+    TRY_STATUS(Attend(LayerId{l}, batch, look_ahead));  // dense part, router logits
+    if (!parts_.spec.has_experts(l)) continue;
+    const LayerId layer{static_cast<uint16_t>(parts_.spec.expert_layers_before(l))};
+    const LayerKernels& kernels = parts_.kernels[layer.value];
+    const Routing routing =  // which experts
+        Route(parts_.spec.router, router_logits(1), kernels.selection_bias);
     const std::vector<ExpertId> ahead = RouteAhead(layer, 1, look_ahead);  // and perhaps which next
     Observe({layer, routing, Use::kDecode, ahead});
     parts_.residency.BeginLayer(layer);
@@ -33,8 +36,8 @@ Status Forward::Decode(Token token, uint32_t position) {
     LeaseStream leases(parts_.residency, KeysOf(layer, jobs), Use::kDecode, Urgency::kDemand);
     leases.Advance();
     parts_.prefetcher.LookAhead();  // reads for later layers, behind this layer's own
-    TRY_STATUS(parts_.experts.Run(parts_.kernels[l], routing, jobs, rows(),  // what is here first,
-                                  leases, nullptr));                         // the rest as it lands
+    TRY_STATUS(parts_.experts.Run(kernels, routing, jobs, rows(),  // what is here first,
+                                  leases, nullptr));               // the rest as it lands
   }
   return parts_.graph.Head(0, 1);
 }

@@ -39,7 +39,7 @@ Status Engine::Impl::Prepare(const EngineOptions& requested) {
     return Fail(Errc::kInvalidRequest, "a context of 0 tokens holds no prompt; set --ctx");
   chunk = std::clamp(options.chunk, 1U, n_ctx);
   logits_rows = LogitsRows(spec, chunk);
-  look_ahead = std::min(options.prefetch, std::max(spec.n_layer, 1U) - 1);
+  look_ahead = std::min(options.prefetch, spec.n_expert_layers() - 1);
   TRY(predictor_choice, ChoosePredictor());
   TRY(device, CpuDevice::Open(options.threads));
   TRY(kernels, FindLayerKernels(weights, options.own_kernels));
@@ -58,6 +58,7 @@ Status Engine::Impl::Allocate() {
   TRY(kv, KvCache::Allocate(spec, n_ctx));
   // The graph's worst case is known only once it has been built, which needs tensors with shapes.
   tensors = TensorsByRole(dense, weights);
+  AddForm(spec, tensors, kernels);
   graph = std::make_unique<LayerGraph>(*device, spec, tensors, buffers, kv, n_ctx);
   if (look_ahead > 0) {
     TRY(look_ahead_routers, LookAheadRouters::Allocate(spec));
@@ -79,7 +80,7 @@ Status Engine::Impl::Allocate() {
   memory = planned.plan;
   TRY(policy, policy_source.Choose({.name = file.paths().front(),
                                     .id = Fingerprint(file),
-                                    .n_layer = spec.n_layer,
+                                    .n_layer = spec.n_expert_layers(),
                                     .n_expert = spec.router.n_expert,
                                     .n_used = spec.router.n_used},
                                    memory.n_slots));
@@ -109,19 +110,19 @@ Result<PredictorChoice> Engine::Impl::ChoosePredictor() const {
                 paths.error().message, model);
   }
   if (!paths) return std::unexpected(std::move(paths).error());
-  TRY_STATUS(CheckPathsFit(
-      *paths, path,
-      {.name = std::filesystem::path(model).filename().string(),
-       .id = Fingerprint(file),
-       .shape = {
-           .layers = spec.n_layer, .experts = spec.router.n_expert, .used = spec.router.n_used}}));
+  TRY_STATUS(CheckPathsFit(*paths, path,
+                           {.name = std::filesystem::path(model).filename().string(),
+                            .id = Fingerprint(file),
+                            .shape = {.layers = spec.n_expert_layers(),
+                                      .experts = spec.router.n_expert,
+                                      .used = spec.router.n_used}}));
   choice.paths = std::make_shared<const PathTable>(std::move(paths->table));
   return choice;
 }
 
 Status Engine::Impl::PreparePrefetch(const PlannedMemory& planned) {
   TRY(std::unique_ptr<Predictor> predictor, MakePredictor(predictor_choice));
-  const PredictorShape shape{.layers = spec.n_layer,
+  const PredictorShape shape{.layers = spec.n_expert_layers(),
                              .experts = spec.router.n_expert,
                              .used = spec.router.n_used,
                              .depth = std::max(look_ahead, 1U)};
@@ -132,7 +133,7 @@ Status Engine::Impl::PreparePrefetch(const PlannedMemory& planned) {
   // Both are bound by memory bandwidth, so bytes tell.
   const double routers = look_ahead * static_cast<double>(LookAheadRouters::BytesFor(spec));
   look_ahead_share = routers / (routers + static_cast<double>(weights.dense_bytes()));
-  prefetcher.emplace(*planner, *residency, spec.n_layer);
+  prefetcher.emplace(*planner, *residency, spec.n_expert_layers());
   return {};
 }
 

@@ -11,6 +11,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "base/result.h"
@@ -18,6 +19,7 @@
 #include "compute/host_memory.h"
 #include "compute/team.h"
 #include "core/ids.h"
+#include "core/model_spec.h"
 #include "core/routing.h"
 #include "engine/expert_jobs.h"
 #include "residency/lease_stream.h"
@@ -25,12 +27,16 @@
 
 namespace moestro {
 
-// How one layer's expert matrices are multiplied.
+// One layer of experts: how they are chosen, multiplied and joined.
 struct LayerKernels {
   std::array<ExpertKernel, kMatrices> kernel;
   std::array<size_t, kMatrices> row_bytes{};
   uint32_t n_embd = 0;
   uint32_t n_ff = 0;
+  Activation activation = Activation::kSwiglu;
+  // Added to what each matrix gives, [expert][n_ff] and for down [expert][n_embd]; null: nothing.
+  std::array<const float*, kMatrices> bias{};
+  std::span<const float> selection_bias;  // [expert], for Route(); empty: none
 };
 
 // Rows are tokens.

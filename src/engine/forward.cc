@@ -27,11 +27,16 @@ std::span<const float> Forward::router_logits(uint32_t n_tokens) const {
 
 std::vector<ExpertId> Forward::RouteAhead(LayerId layer, uint32_t n_tokens,
                                           uint32_t look_ahead) const {
-  const uint32_t layers = std::min(look_ahead, parts_.spec.n_layer - 1 - layer.value);
-  if (layers == 0) return {};
+  const uint32_t layers = std::min(look_ahead, parts_.spec.n_expert_layers() - 1 - layer.value);
   const RouterSpec& router = parts_.spec.router;
-  return Route(router, {parts_.buffers.ahead(), size_t{layers} * n_tokens * router.n_expert})
-      .experts;
+  const size_t logits = size_t{n_tokens} * router.n_expert;  // of one layer
+  std::vector<ExpertId> experts;
+  for (uint32_t i = 0; i < layers; ++i) {
+    experts.append_range(Route(router, {parts_.buffers.ahead() + i * logits, logits},
+                               parts_.kernels[layer.value + 1 + i].selection_bias)
+                             .experts);
+  }
+  return experts;
 }
 
 void Forward::ResidentFirst(LayerId layer, ExpertJobs& jobs) const {

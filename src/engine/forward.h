@@ -26,7 +26,7 @@ namespace moestro {
 
 class Forward {
  public:
-  // Everything is borrowed and must outlive this; kernels has one entry per layer.
+  // Everything is borrowed and must outlive this; kernels has one entry per layer with experts.
   struct Parts {
     const ModelSpec& spec;
     LayerGraph& graph;

@@ -3,11 +3,11 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cmath>
 #include <utility>
 
 #include "base/bytes.h"
 #include "base/check.h"
+#include "compute/activation.h"
 #include "compute/expert_kernel.h"
 #include "engine/spin.h"
 
@@ -30,8 +30,6 @@ uint32_t RowsPerBlock(size_t row_bytes, uint32_t rows) {
 }
 
 constexpr uint32_t CeilDivide(uint32_t a, uint32_t b) { return (a + b - 1) / b; }
-
-float SiluTimes(float gate, float up) { return gate / (1.0F + std::exp(-gate)) * up; }
 
 }  // namespace
 
@@ -198,6 +196,13 @@ const std::byte* LayerRun::Following(size_t j, size_t m, uint32_t row, uint32_t 
   return next < all_rows ? s_.jobs[j].matrix[m] + next * layer_.row_bytes[m] : nullptr;
 }
 
+void LayerRun::AddBias(size_t m, size_t j, uint32_t row, std::span<float> rows) const {
+  if (layer_.bias[m] == nullptr) return;
+  const uint32_t width = m == kMatrixDown ? layer_.n_embd : layer_.n_ff;
+  const float* bias = layer_.bias[m] + size_t{jobs_.jobs[j].expert.value} * width + row;
+  for (size_t r = 0; r < rows.size(); ++r) rows[r] += bias[r];
+}
+
 void LayerRun::MultiplyHidden(size_t j, uint32_t block, int thread) {
   const ExpertJobs::Job& job = jobs_.jobs[j];
   const uint32_t row = block * hidden_rows_;
@@ -231,8 +236,10 @@ void LayerRun::MultiplyHidden(size_t j, uint32_t block, int thread) {
              Following(j, kMatrixGate, row, hidden_rows_, layer_.n_ff));
     for (uint32_t i = 0; i < n; ++i) {
       float* g = gate + size_t{i} * layer_.n_ff;
-      const float* u = up_rows.data() + size_t{i} * n_rows;
-      for (uint32_t r = 0; r < n_rows; ++r) g[r] = SiluTimes(g[r], u[r]);
+      float* u = up_rows.data() + size_t{i} * n_rows;
+      AddBias(kMatrixGate, j, row, {g, n_rows});
+      AddBias(kMatrixUp, j, row, {u, n_rows});
+      Join(layer_.activation, {u, n_rows}, {g, n_rows});
     }
   }
 }
@@ -269,6 +276,7 @@ void LayerRun::MultiplyDown(size_t j, uint32_t block) {
                      .n_tokens = n,
                      .next = next,
                      .next_bytes = next != nullptr ? layer_.row_bytes[kMatrixDown] * 16 : 0});
+    for (uint32_t i = 0; i < n; ++i) AddBias(kMatrixDown, j, row, {out[i], n_rows});
   }
 }
 

@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "base/result.h"
@@ -44,7 +45,7 @@ struct Stage {
 
 // One expert's progress through a layer.
 struct JobState {
-  Stage hidden;    // gate and up rows -> silu(gate) * up
+  Stage hidden;    // gate and up rows -> activation(gate, up)
   Stage quantise;  // the products, for the down matrix
   Stage down;
   std::array<const std::byte*, kMatrices> matrix{};  // written before the bit in landed is set
@@ -94,6 +95,8 @@ class LayerRun {
   void QuantiseProduct(size_t job, uint32_t i);
   void MultiplyDown(size_t job, uint32_t block);
   void SumUp(int thread, int n_threads) const;
+  // Rows [row, row + rows.size()) of the matrix's result for one token of the job.
+  void AddBias(size_t matrix, size_t job, uint32_t row, std::span<float> rows) const;
   const std::byte* Following(size_t job, size_t matrix, uint32_t row, uint32_t block_rows,
                              uint32_t all_rows) const;
   const std::byte* input_of(size_t matrix, uint32_t token) const;

@@ -44,22 +44,27 @@ Status Forward::Prefill(std::span<const Token> tokens, uint32_t first,
   parts_.graph.SetBatch(batch);
   LeaseStream ahead;  // of the layer about to run
   for (uint16_t l = 0; l < parts_.spec.n_layer; ++l) {
-    const LayerId layer{l};
     TRY_STATUS(CheckStop());
-    TRY_STATUS(Attend(layer, batch, observed_ahead_));
-    const Routing routing = Route(router, router_logits(batch.n_tokens));
+    TRY_STATUS(Attend(LayerId{l}, batch, observed_ahead_));
+    if (!parts_.spec.has_experts(l)) {
+      layer_done(l + 1U);
+      continue;
+    }
+    const LayerId layer{static_cast<uint16_t>(parts_.spec.expert_layers_before(l))};
+    const LayerKernels& kernels = parts_.kernels[layer.value];
+    const Routing routing = Route(router, router_logits(batch.n_tokens), kernels.selection_bias);
     ExpertJobs jobs = GroupByExpert(routing, router.n_expert);
     Observe({layer, routing, Use::kPrefill, RouteAhead(layer, batch.n_tokens, observed_ahead_)});
     ResidentFirst(layer, jobs);
     LeaseStream leases(parts_.residency, KeysOf(layer, jobs), Use::kPrefill, Urgency::kDemand);
     leases.Advance();  // pins what was read ahead before the other leases on it go
     ahead = {};
-    if (read_ahead && l + 1U < parts_.spec.n_layer) {
+    if (read_ahead && layer.value + 1U < parts_.spec.n_expert_layers()) {
       ahead = LeaseStream(parts_.residency,
-                          AllKeys(LayerId{static_cast<uint16_t>(l + 1)}, router.n_expert),
+                          AllKeys(LayerId{static_cast<uint16_t>(layer.value + 1)}, router.n_expert),
                           Use::kPrefill, Urgency::kSpeculative);
     }
-    TRY_STATUS(parts_.experts.Run(parts_.kernels[l], routing, jobs, rows(), leases, &ahead));
+    TRY_STATUS(parts_.experts.Run(kernels, routing, jobs, rows(), leases, &ahead));
     layer_done(l + 1U);
   }
   return {};

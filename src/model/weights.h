@@ -30,6 +30,7 @@ struct ExpertMatrix {
 struct LayerExperts {
   std::array<ExpertMatrix, kMatrices> matrices;  // indexed by Matrix
   const ExpertMatrix& operator[](Matrix m) const { return matrices[static_cast<size_t>(m)]; }
+  bool is_empty() const { return matrices[0].slices.empty(); }
   uint64_t expert_bytes() const {  // gate + up + down of one expert
     return matrices[0].slice_bytes + matrices[1].slice_bytes + matrices[2].slice_bytes;
   }
