@@ -11,7 +11,6 @@
 #include "engine/catalog.h"
 #include "engine/engine_impl.h"
 #include "model/fingerprint.h"
-#include "model/read_spec.h"
 #include "trace/path_file.h"
 
 namespace moestro {
@@ -31,8 +30,6 @@ uint32_t LogitsRows(const ModelSpec& spec, uint32_t chunk) {
 Status Engine::Impl::Prepare(const EngineOptions& requested) {
   options = requested;
   TRY(policy_source, PolicySource::Find(options, file.paths().front()));
-  TRY(spec, ReadSpec(file));
-  TRY(weights, ReadWeights(file, spec));
   catalog = MakeCatalog(weights);
   n_ctx = std::min(options.ctx, spec.n_ctx_train);
   if (n_ctx == 0)
@@ -158,8 +155,13 @@ Engine::~Engine() = default;
 
 Result<std::unique_ptr<Engine>> Engine::Open(const std::string& model_path,
                                              const EngineOptions& options, Progress progress) {
-  TRY(GgufFile file, GgufFile::Open(model_path));
-  auto impl = std::make_unique<Impl>(std::move(file));
+  TRY(ModelFile model, ModelFile::Open(model_path));
+  return Open(std::move(model), options, std::move(progress));
+}
+
+Result<std::unique_ptr<Engine>> Engine::Open(ModelFile model, const EngineOptions& options,
+                                             Progress progress) {
+  auto impl = std::make_unique<Impl>(std::move(model));
   impl->progress = std::move(progress);
   TRY_STATUS(impl->Prepare(options));
   TRY_STATUS(impl->dense.set.Allocate());

@@ -26,6 +26,7 @@
 #include "graph/layer_graph.h"
 #include "graph/look_ahead.h"
 #include "model/gguf_file.h"
+#include "model/model_file.h"
 #include "model/weights.h"
 #include "residency/prefetcher.h"
 #include "residency/residency.h"
@@ -76,7 +77,10 @@ struct Engine::Impl {
   RunStats stats;
   Progress progress;
 
-  explicit Impl(GgufFile f) : file(std::move(f)) {}
+  explicit Impl(ModelFile model)
+      : file(std::move(model.gguf)),
+        spec(std::move(model.spec)),
+        weights(std::move(model.weights)) {}
 
   Status Prepare(const EngineOptions& requested);
   Status Allocate();

@@ -13,14 +13,16 @@ namespace {
 
 class ReadSpecTest : public testing::Test {
  protected:
-  Result<ModelSpec> Spec(const GgufBuilder& builder) const {
+  Result<ModelSpec> Spec(const GgufBuilder& builder,
+                         std::span<const Family> families = Families()) const {
     const std::string path = (folder_.path() / "model.gguf").string();
     builder.Write(path);
     TRY(const GgufFile file, GgufFile::Open(path));
-    return ReadSpec(file);
+    return ReadSpec(file, families);
   }
-  void ExpectError(const GgufBuilder& builder, Errc code, const std::string& words) const {
-    const auto spec = Spec(builder);
+  void ExpectError(const GgufBuilder& builder, Errc code, const std::string& words,
+                   std::span<const Family> families = Families()) const {
+    const auto spec = Spec(builder, families);
     ASSERT_FALSE(spec) << words;
     EXPECT_EQ(spec.error().code, code) << spec.error().message;
     EXPECT_NE(spec.error().message.find(words), std::string::npos) << spec.error().message;
@@ -150,6 +152,81 @@ TEST_F(ReadSpecTest, RefusesOtherModels) {
               Errc::kUnsupported, "shared experts");
   ExpectError(SmallMoe("llama").Set("llama.attention.value_length", 4U), Errc::kUnsupported,
               "value_length");
+}
+
+// A family under the name of a real one, so that SmallMoe() can write it.
+Family Liberal() {
+  return {.name = "llama",
+          .router = {.gating_by_key = true, .renormalise_by_key = true, .has_groups = true},
+          .feed_forward_length = FeedForwardLength::kDenseLayer,
+          .shared_expert = SharedExpert::kCounted,
+          .has_dense_layers = true,
+          .has_value_heads_of_own = true,
+          .model_tensors = CommonModelTensors(),
+          .layer_tensors = CommonLayerTensors()};
+}
+
+GgufBuilder LiberalMoe() {
+  GgufBuilder file = SmallMoe("llama");
+  file.Set("llama.expert_feed_forward_length", 64U).Set("llama.feed_forward_length", 96U);
+  file.Set("llama.expert_shared_count", 2U);
+  return file;
+}
+
+TEST_F(ReadSpecTest, ReadsWhatAFamilyDeclares) {
+  const Family family = Liberal();
+  GgufBuilder file = LiberalMoe();
+  file.Set("llama.expert_gating_func", 2U).Set("llama.expert_weights_norm", true);
+  file.Set("llama.expert_group_count", 2U).Set("llama.expert_group_used_count", 1U);
+  file.Set("llama.attention.key_length", 8U).Set("llama.attention.value_length", 4U);
+  file.RemoveTensor("blk.0.ffn_gate_inp.weight");
+  const auto spec = Spec(file, {&family, 1});
+  ASSERT_TRUE(spec) << spec.error().message;
+  const RouterSpec router{.n_expert = 4,
+                          .n_used = 2,
+                          .gating = Gating::kSigmoid,
+                          .n_group = 2,
+                          .n_group_used = 1,
+                          .renormalise = true};
+  EXPECT_EQ(spec->router, router);
+  EXPECT_EQ(spec->layers, (std::vector{LayerKind::kDense, LayerKind::kExperts}));
+  EXPECT_EQ(spec->n_expert_layers(), 1U);
+  EXPECT_EQ(spec->expert_layers_before(1), 0U);
+  EXPECT_EQ(spec->n_ff_expert, 64U);
+  EXPECT_EQ(spec->n_ff_dense, 96U);
+  EXPECT_EQ(spec->n_ff_shared, 128U);
+  EXPECT_EQ(spec->head_dim_k, 8U);
+  EXPECT_EQ(spec->head_dim_v, 4U);
+  EXPECT_EQ(Spec(LiberalMoe().Set("llama.expert_gating_func", 3U), {&family, 1})->router.gating,
+            Gating::kSoftmaxOfChosen);
+}
+
+TEST_F(ReadSpecTest, RefusesWhatAFamilyCannotBe) {
+  const Family liberal = Liberal();
+  const std::span<const Family> family(&liberal, 1);
+  ExpectError(LiberalMoe().Set("llama.expert_gating_func", 4U), Errc::kUnsupported,
+              "expert_gating_func is 4: routers of that kind", family);
+  ExpectError(LiberalMoe().Set("llama.expert_group_count", 3U), Errc::kInvalidFile,
+              "4 experts cannot form 3 groups", family);
+  ExpectError(LiberalMoe().Set("llama.expert_group_count", 4U), Errc::kInvalidFile,
+              "groups of at least two", family);
+  ExpectError(LiberalMoe().Set("llama.expert_group_count", 2U), Errc::kInvalidFile,
+              "expert_group_used_count", family);
+  ExpectError(LiberalMoe()
+                  .Set("llama.expert_group_count", 2U)
+                  .Set("llama.expert_group_used_count", 1U)
+                  .Set("llama.expert_used_count", 3U),
+              Errc::kInvalidFile, "1 groups of 2 experts hold fewer than the 3 used", family);
+  ExpectError(LiberalMoe().Remove("llama.expert_shared_count"), Errc::kInvalidFile,
+              "expert_shared_count", family);
+  ExpectError(LiberalMoe()
+                  .RemoveTensor("blk.0.ffn_gate_inp.weight")
+                  .RemoveTensor("blk.1.ffn_gate_inp.weight"),
+              Errc::kUnsupported, "no layer has a router", family);
+  ExpectError(SmallMoe("olmoe").Set("olmoe.expert_gating_func", 2U), Errc::kUnsupported,
+              "expert_gating_func is 2: a router other than softmax");
+  ExpectError(SmallMoe("olmoe").Set("olmoe.expert_group_count", 2U), Errc::kUnsupported,
+              "expert_group_count is 2: expert groups");
 }
 
 TEST_F(ReadSpecTest, NamesMissingKeys) {

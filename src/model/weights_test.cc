@@ -174,6 +174,12 @@ TEST_F(WeightsTest, RefusesTypesThatCannotBeMultiplied) {
 }
 
 TEST_F(WeightsTest, RefusesTensorsWithoutARole) {
+  ExpectError(SmallMoe("olmoe").Tensor("blk.0.exp_probs_b.bias", GGML_TYPE_F32, {4}),
+              Errc::kUnsupported, "blk.0.exp_probs_b.bias");
+  ExpectError(SmallMoe("olmoe").Tensor("blk.0.ffn_up_exps.bias", GGML_TYPE_F32, {64, 4}),
+              Errc::kUnsupported, "blk.0.ffn_up_exps.bias");
+  ExpectError(SmallMoe("qwen3moe").Tensor("blk.0.ffn_gate.weight", GGML_TYPE_F16, {32, 64}),
+              Errc::kUnsupported, "blk.0.ffn_gate.weight");
   ExpectError(SmallMoe("llama").Tensor("blk.0.attn_sinks.weight", GGML_TYPE_F32, {4}),
               Errc::kUnsupported, "blk.0.attn_sinks.weight");
   ExpectError(SmallMoe("llama").Tensor("blk.2.attn_norm.weight", GGML_TYPE_F32, {32}),
