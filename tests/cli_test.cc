@@ -68,11 +68,13 @@ Json ParseOne(const Finished& run) {
   return json ? *std::move(json) : Json::Object();
 }
 
-double Number(const Json& object, std::string_view key) {
+double Number(JsonView object, std::string_view key) {
   const auto value = object.Find(key);
   EXPECT_TRUE(value && value->number()) << key;
   return value ? value->number().value_or(-1.0) : -1.0;
 }
+
+double Number(const Json& object, std::string_view key) { return Number(object.view(), key); }
 
 TEST_F(CliTest, HelpAndVersionAreNoErrors) {
   for (const char* command : {"run", "bench", "inspect", "logits", "sim", "synth", "trace"}) {
@@ -214,11 +216,11 @@ TEST_F(CliTest, LogitsAreAllOrTheLargest) {
   ASSERT_EQ(all.Find("logits")->size(), 4096U);
   EXPECT_EQ(all.Find("tokens")->size(), 3U);
   std::vector<double> values;
-  const Json logits = *all.Find("logits");
+  const JsonView logits = *all.Find("logits");
   for (size_t i = 0; i < logits.size(); ++i) values.push_back(logits.At(i)->number().value());
   const Json top = ParseOne(Run({"logits", kDemo, "--tokens", "5,6,7", "--top", "3", "-t", "1"}));
   ASSERT_EQ(top.Find("logits")->size(), 3U);
-  const Json best = *top.Find("logits")->At(0);
+  const JsonView best = *top.Find("logits")->At(0);
   EXPECT_EQ(Number(best, "logit"), std::ranges::max(values));
   EXPECT_EQ(values[static_cast<size_t>(Number(best, "token"))], std::ranges::max(values));
   EXPECT_GE(Number(best, "logit"), Number(*top.Find("logits")->At(1), "logit"));
@@ -244,7 +246,7 @@ TEST_F(CliTest, ATunedPolicyIsUsedByEveryCommand) {
   const Json tuned = ParseOne(
       Run({"sim", kTrace, "--tune", "hobbit", "--slots", "24,48", "--json", "-o", settings}));
   ASSERT_EQ(tuned.size(), 2U);
-  const Json first = *tuned.At(0)->Find("tuned")->At(0);
+  const JsonView first = *tuned.At(0)->Find("tuned")->At(0);
   const auto choice = first.Find("choice")->text();
   ASSERT_TRUE(choice && choice->starts_with("hobbit:"));
   // What was promised for the held-out tokens is what a replay of them gives.

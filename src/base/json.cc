@@ -7,9 +7,19 @@
 #include "base/check.h"
 
 namespace moestro {
+namespace {
+
+using Value = nlohmann::ordered_json;
+
+const Value& ValueOf(const void* value) { return *static_cast<const Value*>(value); }
+
+// Ends a parse from inside the library.
+struct TooDeep {};
+
+}  // namespace
 
 struct Json::Impl {
-  nlohmann::ordered_json value;
+  Value value;
 };
 
 Json::Json(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
@@ -23,8 +33,8 @@ Json::~Json() = default;
 
 Json Json::FromSigned(int64_t value) { return Json(std::make_unique<Impl>(value)); }
 Json Json::FromUnsigned(uint64_t value) { return Json(std::make_unique<Impl>(value)); }
-Json Json::Object() { return Json(std::make_unique<Impl>(nlohmann::ordered_json::object())); }
-Json Json::Array() { return Json(std::make_unique<Impl>(nlohmann::ordered_json::array())); }
+Json Json::Object() { return Json(std::make_unique<Impl>(Value::object())); }
+Json Json::Array() { return Json(std::make_unique<Impl>(Value::array())); }
 
 Json Json::Array(std::span<const float> numbers) {
   Json array = Array();
@@ -39,10 +49,19 @@ Json Json::Array(std::span<const int32_t> numbers) {
 }
 
 Result<Json> Json::Parse(std::string_view text) {
+  // The library copies, prints and compares by recursion, so depth is stack.
+  const auto check = [](int depth, Value::parse_event_t event, const Value&) {
+    const bool opens =
+        event == Value::parse_event_t::object_start || event == Value::parse_event_t::array_start;
+    if (opens && depth >= kMaxDepth) throw TooDeep();
+    return true;
+  };
   try {
-    return Json(std::make_unique<Impl>(nlohmann::ordered_json::parse(text)));
-  } catch (const nlohmann::json::parse_error& error) {
+    return Json(std::make_unique<Impl>(Value::parse(text, check)));
+  } catch (const Value::parse_error& error) {
     return Fail(Errc::kInvalidRequest, "not JSON: mistake at byte {}", error.byte);
+  } catch (const TooDeep&) {
+    return Fail(Errc::kInvalidRequest, "JSON nested deeper than {} levels", kMaxDepth);
   }
 }
 
@@ -58,39 +77,52 @@ Json& Json::Push(Json value) {
   return *this;
 }
 
-std::optional<Json> Json::Find(std::string_view key) const {
-  const auto found = impl_->value.find(std::string(key));
-  if (!impl_->value.is_object() || found == impl_->value.end()) return std::nullopt;
-  return Json(std::make_unique<Impl>(*found));
+JsonView Json::view() const { return JsonView(&impl_->value); }
+
+std::optional<JsonView> JsonView::Find(std::string_view key) const {
+  const Value& value = ValueOf(value_);
+  if (!value.is_object()) return std::nullopt;
+  const auto found = value.find(std::string(key));
+  if (found == value.end()) return std::nullopt;
+  return JsonView(&*found);
 }
 
-std::optional<Json> Json::At(size_t index) const {
-  if (!impl_->value.is_array() || index >= impl_->value.size()) return std::nullopt;
-  return Json(std::make_unique<Impl>(impl_->value[index]));
+std::optional<JsonView> JsonView::At(size_t index) const {
+  const Value& value = ValueOf(value_);
+  if (!value.is_array() || index >= value.size()) return std::nullopt;
+  return JsonView(&value[index]);
 }
 
-std::optional<double> Json::number() const {
-  if (!impl_->value.is_number()) return std::nullopt;
-  return impl_->value.get<double>();
+std::optional<double> JsonView::number() const {
+  const Value& value = ValueOf(value_);
+  if (!value.is_number()) return std::nullopt;
+  return value.get<double>();
 }
 
-std::optional<std::string> Json::text() const {
-  if (!impl_->value.is_string()) return std::nullopt;
-  return impl_->value.get<std::string>();
+std::optional<std::string> JsonView::text() const {
+  const Value& value = ValueOf(value_);
+  if (!value.is_string()) return std::nullopt;
+  return value.get<std::string>();
 }
 
-std::vector<std::string> Json::keys() const {
+std::vector<std::string> JsonView::keys() const {
   std::vector<std::string> keys;
-  if (!impl_->value.is_object()) return keys;
-  for (const auto& [key, value] : impl_->value.items()) keys.push_back(key);
+  const Value& value = ValueOf(value_);
+  if (!value.is_object()) return keys;
+  for (const auto& [key, member] : value.items()) keys.push_back(key);
   return keys;
 }
 
-size_t Json::size() const { return impl_->value.is_structured() ? impl_->value.size() : 0; }
-
-std::string Json::Dump(int indent) const {
-  return impl_->value.dump(indent > 0 ? indent : -1, ' ', false,
-                           nlohmann::ordered_json::error_handler_t::replace);
+size_t JsonView::size() const {
+  const Value& value = ValueOf(value_);
+  return value.is_structured() ? value.size() : 0;
 }
+
+std::string JsonView::Dump(int indent) const {
+  return ValueOf(value_).dump(indent > 0 ? indent : -1, ' ', false,
+                              Value::error_handler_t::replace);
+}
+
+Json JsonView::Copy() const { return Json(std::make_unique<Json::Impl>(ValueOf(value_))); }
 
 }  // namespace moestro

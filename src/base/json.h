@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// JSON values for reports and machine-readable output. The JSON library stays in json.cc.
-// A value owns what is in it; moving is cheap, copying is not offered. Not shared between threads.
+// JSON values for reports, machine-readable output and small files. The JSON library stays in
+// json.cc. Not shared between threads.
 #pragma once
 
 #include <concepts>
@@ -20,6 +20,32 @@ namespace moestro {
 template <class T>
 concept JsonInteger = std::integral<T> && !std::same_as<T, bool>;
 
+class Json;
+
+// A value inside a Json, for reading; valid as long as that Json lives and is not changed. Cheap to
+// copy.
+class JsonView {
+ public:
+  // Each gives nullopt when this is not of that kind, or has no such key or index.
+  std::optional<JsonView> Find(std::string_view key) const;
+  std::optional<JsonView> At(size_t index) const;
+  std::optional<double> number() const;
+  std::optional<std::string> text() const;
+  std::vector<std::string> keys() const;  // of an object, in order
+  size_t size() const;                    // elements or keys, 0 for anything else
+
+  // One line without blanks; with `indent` > 0 one value a line.
+  std::string Dump(int indent = 0) const;
+  Json Copy() const;
+
+ private:
+  friend class Json;
+  explicit JsonView(const void* value) : value_(value) {}
+
+  const void* value_;  // the library's
+};
+
+// Owns what is in it; moving is cheap.
 class Json {
  public:
   Json();  // null
@@ -37,7 +63,9 @@ class Json {
   static Json Array();
   static Json Array(std::span<const float> numbers);
   static Json Array(std::span<const int32_t> numbers);
-  // kInvalidRequest with the byte position of the first mistake.
+  // The levels of arrays and objects in each other that Parse() takes.
+  static constexpr int kMaxDepth = 64;
+  // kInvalidRequest with the byte position of the first mistake, or if it is nested deeper.
   static Result<Json> Parse(std::string_view text);
 
   Json(Json&& other) noexcept;
@@ -49,18 +77,18 @@ class Json {
   // REQUIRES: this is an array.
   Json& Push(Json value);
 
-  // Reading. Each gives nullopt when this is not of that kind, or has no such key or index.
-  std::optional<Json> Find(std::string_view key) const;  // a copy of the value
-  std::optional<Json> At(size_t index) const;            // a copy of the element
-  std::optional<double> number() const;
-  std::optional<std::string> text() const;
-  std::vector<std::string> keys() const;  // of an object, in order
-  size_t size() const;                    // elements or keys, 0 for anything else
-
-  // One line without blanks; with `indent` > 0 one value a line.
-  std::string Dump(int indent = 0) const;
+  // Reading, as JsonView does.
+  JsonView view() const;
+  std::optional<JsonView> Find(std::string_view key) const { return view().Find(key); }
+  std::optional<JsonView> At(size_t index) const { return view().At(index); }
+  std::optional<double> number() const { return view().number(); }
+  std::optional<std::string> text() const { return view().text(); }
+  std::vector<std::string> keys() const { return view().keys(); }
+  size_t size() const { return view().size(); }
+  std::string Dump(int indent = 0) const { return view().Dump(indent); }
 
  private:
+  friend class JsonView;
   struct Impl;
   explicit Json(std::unique_ptr<Impl> impl);
   template <JsonInteger T>

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <limits>
 #include <string>
+#include <utility>
 
 namespace moestro {
 namespace {
@@ -67,6 +68,38 @@ TEST(Json, ParsesWhatItPrintsAndSaysWhereAMistakeIs) {
   ASSERT_FALSE(broken);
   EXPECT_EQ(broken.error().code, Errc::kInvalidRequest);
   EXPECT_NE(broken.error().message.find("byte 6"), std::string::npos) << broken.error().message;
+}
+
+// A parser or a copy that recurses would run out of stack on these.
+TEST(Json, RefusesWhatIsNestedTooDeeply) {
+  const std::string open(size_t{1} << 20, '[');
+  const std::string close(open.size(), ']');
+  for (const std::string& text :
+       {open, open + close, R"({"a":)" + open + close + "}", std::string(65, '[')}) {
+    const auto deep = Json::Parse(text);
+    ASSERT_FALSE(deep);
+    EXPECT_EQ(deep.error().code, Errc::kInvalidRequest);
+    EXPECT_NE(deep.error().message.find("nested deeper than 64"), std::string::npos)
+        << deep.error().message;
+  }
+  EXPECT_TRUE(Json::Parse(std::string(64, '[') + std::string(64, ']')));
+  EXPECT_TRUE(Json::Parse("\"" + open + "\"")) << "brackets of a string nest nothing";
+  EXPECT_TRUE(Json::Parse("[" + std::string(R"([{"a":[]}],)") + "[[]]]"));
+}
+
+// A view shows the value where it lies; a copy of it is a value of its own.
+TEST(Json, ViewsShowAndCopiesOwn) {
+  Json object = Json::Object();
+  Json list = Json::Array();
+  list.Push("x").Push(2);
+  object.Set("list", std::move(list));
+  const Json copy = object.Find("list")->Copy();
+  object.Set("list", 0);
+  EXPECT_EQ(copy.Dump(), R"(["x",2])");
+  EXPECT_EQ(copy.At(1)->number(), 2.0);
+  EXPECT_EQ(object.Find("list")->number(), 0.0);
+  EXPECT_FALSE(object.Find("list")->At(0));
+  EXPECT_FALSE(copy.At(2));
 }
 
 }  // namespace

@@ -116,7 +116,8 @@ Json Medians(const std::vector<Json>& runs) {
     const bool is_number = values.size() == runs.size();
     const auto [low, high] = std::ranges::minmax(values.empty() ? std::vector{0.0} : values);
     // What all runs agree on keeps its type: counts stay integers.
-    medians.Set(key, is_number && low != high ? Json(Median(values)) : *runs.front().Find(key));
+    medians.Set(key,
+                is_number && low != high ? Json(Median(values)) : runs.front().Find(key)->Copy());
   }
   return medians;
 }

@@ -39,6 +39,7 @@ InterruptGuard::~InterruptGuard() {
 void InterruptGuard::BeginWork() {
   interrupts = 0;
   working_engine = &engine_;
+  if (interrupts > 0) engine_.RequestStop();  // it came between these two lines
 }
 
 void InterruptGuard::EndWork() {

@@ -8,7 +8,6 @@
 
 #include "base/bytes.h"
 #include "base/format.h"
-#include "base/quantile.h"
 #include "engine/engine.h"
 #include "engine/memory_info.h"
 
@@ -51,9 +50,8 @@ Bound DecodeBound(const RunStats& stats, const Probes& probes) {
   bound.compute_seconds = compute * static_cast<double>(stats.decode.tokens);
   if (probes.disk_bandwidth <= 0.0) return bound;
   bound.disk_seconds = static_cast<double>(stats.decode.needed_bytes) / probes.disk_bandwidth;
-  for (const uint64_t bytes : stats.decode_bytes) {
-    bound.stepwise_seconds += std::max(compute, static_cast<double>(bytes) / probes.disk_bandwidth);
-  }
+  bound.stepwise_seconds =
+      stats.decode_bytes.SumOfAtLeast(compute * probes.disk_bandwidth) / probes.disk_bandwidth;
   return bound;
 }
 
@@ -69,8 +67,8 @@ std::string SummaryText(const RunReport& report) {
   text +=
       Format("prefill  {:6} tokens  {:9.1f} tok/s\n", prefill.tokens, prefill.tokens_per_second());
   text += Format("decode   {:6} tokens  {:9.1f} tok/s  ({:.1f} ms p50, {:.1f} ms p95)\n",
-                 decode.tokens, decode.tokens_per_second(), Quantile(report.stats.decode_ms, 0.5),
-                 Quantile(report.stats.decode_ms, 0.95));
+                 decode.tokens, decode.tokens_per_second(), report.stats.decode_ms.Quantile(0.5),
+                 report.stats.decode_ms.Quantile(0.95));
   const uint64_t uses = prefill.expert_uses + decode.expert_uses;
   const uint64_t hits = prefill.hits + decode.hits;
   const double hit_rate = uses > 0 ? static_cast<double>(hits) / static_cast<double>(uses) : 0.0;
@@ -138,8 +136,8 @@ void AddReport(Json& object, const RunReport& report) {
       .Set("decode_tokens", decode.tokens)
       .Set("decode_seconds", decode.seconds)
       .Set("decode_tps", decode.tokens_per_second())
-      .Set("decode_ms_p50", Quantile(report.stats.decode_ms, 0.5))
-      .Set("decode_ms_p95", Quantile(report.stats.decode_ms, 0.95))
+      .Set("decode_ms_p50", report.stats.decode_ms.Quantile(0.5))
+      .Set("decode_ms_p95", report.stats.decode_ms.Quantile(0.95))
       .Set("hit_rate", decode.hit_rate())
       .Set("evictions", decode.evictions)
       .Set("late", decode.late)

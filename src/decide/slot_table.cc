@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "decide/slot_table.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "base/check.h"
@@ -50,7 +51,7 @@ Placement SlotTable::Reuse(SlotId slot, Use use) {
   if (ready && entry.pins == 0) --idle_;
   ++entry.pins;
   if (use == Use::kDecode && entry.streamed) {
-    entry.streamed = false;
+    Unlist(entry);
     policy_->Inserted(slot, entry.key);
   } else if (use == Use::kDecode) {
     policy_->Touched(slot);
@@ -68,7 +69,7 @@ void SlotTable::Occupy(SlotId slot, ExpertKey key, Use use) {
   entry.streamed = use != Use::kDecode;
   entry.guessed = use == Use::kGuess;
   if (entry.streamed) {
-    streamed_.push_back({slot, ++entry.stamp});
+    entry.place = streamed_.insert(streamed_.end(), slot);
   } else {
     policy_->Inserted(slot, key);
   }
@@ -94,33 +95,30 @@ std::optional<SlotId> SlotTable::FindRoom(Use use, std::optional<ExpertKey>& evi
 
 // A prefill gives up what it streamed last (the cyclic sweep over layers comes back to the first
 // layers first), decode what was streamed first.
-std::optional<SlotId> SlotTable::StreamedVictim(Use use) {
-  while (!streamed_.empty() && !is_current(streamed_.front())) streamed_.pop_front();
-  while (!streamed_.empty() && !is_current(streamed_.back())) streamed_.pop_back();
-  const auto usable = [this](const Streamed& s) { return is_current(s) && !is_pinned(s.slot); };
+std::optional<SlotId> SlotTable::StreamedVictim(Use use) const {
+  const auto usable = [this](SlotId slot) { return !is_pinned(slot); };
   if (use == Use::kPrefill) {
-    for (auto it = streamed_.rbegin(); it != streamed_.rend(); ++it) {
-      if (usable(*it)) return it->slot;
-    }
-  } else {
-    for (const Streamed& s : streamed_) {
-      if (usable(s)) return s.slot;
-    }
+    const auto newest = std::find_if(streamed_.rbegin(), streamed_.rend(), usable);
+    return newest != streamed_.rend() ? std::optional(*newest) : std::nullopt;
   }
-  return std::nullopt;
+  const auto oldest = std::ranges::find_if(streamed_, usable);
+  return oldest != streamed_.end() ? std::optional(*oldest) : std::nullopt;
 }
 
-bool SlotTable::is_current(const Streamed& s) const {
-  const Entry& entry = entries_[s.slot.value];
-  return entry.streamed && entry.stamp == s.stamp;
+void SlotTable::Unlist(Entry& entry) {
+  streamed_.erase(entry.place);
+  entry.streamed = false;
 }
 
 void SlotTable::Empty(SlotId slot) {
   Entry& entry = entries_[slot.value];
-  if (!entry.streamed) policy_->Erased(slot);
+  if (entry.streamed) {
+    Unlist(entry);
+  } else {
+    policy_->Erased(slot);
+  }
   if (entry.state != State::kFailed) slot_of_.erase(entry.key);
   entry.state = State::kFree;
-  entry.streamed = false;
 }
 
 void SlotTable::Unpin(SlotId slot) {

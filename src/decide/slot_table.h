@@ -14,8 +14,8 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <deque>
 #include <functional>
+#include <list>
 #include <memory>
 #include <optional>
 #include <span>
@@ -81,31 +81,25 @@ class SlotTable final : private PinView {
   struct Entry {
     ExpertKey key{};
     State state = State::kFree;
-    bool streamed = false;  // listed in streamed_, unknown to the policy
-    bool guessed = false;   // brought in by a guess, not used yet
-    uint32_t stamp = 0;     // of the latest entry in streamed_
+    bool streamed = false;              // listed in streamed_, unknown to the policy
+    bool guessed = false;               // brought in by a guess, not used yet
+    std::list<SlotId>::iterator place;  // in streamed_, if listed
     uint32_t pins = 0;
-  };
-  // A place in streamed_; it counts only while its slot is still streamed under the same stamp, so
-  // that leaving the list costs nothing.
-  struct Streamed {
-    SlotId slot;
-    uint32_t stamp = 0;
   };
 
   bool is_pinned(SlotId slot) const override;
-  bool is_current(const Streamed& s) const;
   std::optional<Placement> Place(ExpertKey key, Use use);
   Placement Reuse(SlotId slot, Use use);
   std::optional<SlotId> FindRoom(Use use, std::optional<ExpertKey>& evicted);
-  std::optional<SlotId> StreamedVictim(Use use);
+  std::optional<SlotId> StreamedVictim(Use use) const;
+  void Unlist(Entry& entry);
   void Empty(SlotId slot);
   void Occupy(SlotId slot, ExpertKey key, Use use);
 
   std::unique_ptr<Policy> policy_;
   std::vector<Entry> entries_;
   std::vector<SlotId> free_;
-  std::deque<Streamed> streamed_;  // oldest first
+  std::list<SlotId> streamed_;  // oldest first
   std::unordered_map<ExpertKey, SlotId> slot_of_;
   size_t idle_ = 0;  // ready and not pinned
   TableStats stats_;

@@ -61,7 +61,8 @@ class Engine {
   void Rewind(uint32_t position);
   void Reset() { Rewind(0); }
 
-  // Makes the current or next Append() return kInterrupted at the next layer border. Cleared by it.
+  // Makes the current Append() return kInterrupted at the next layer border, or if it has passed
+  // its last one, the next Append(). ProbeComputeSeconds() takes such a request back.
   void RequestStop();
 
   // Reads every expert into its place, so that nothing is missing from then on. kInvalidRequest

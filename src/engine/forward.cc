@@ -9,8 +9,8 @@
 
 namespace moestro {
 
-Status Forward::CheckStop() const {
-  if (!stop_.load()) return {};
+Status Forward::CheckStop() {
+  if (!stop_.exchange(false)) return {};
   return Fail(Errc::kInterrupted, "stopped on request");
 }
 

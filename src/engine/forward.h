@@ -56,12 +56,12 @@ class Forward {
     observed_ahead_ = observer_ ? look_ahead : 0;
   }
 
+  // The next layer, of this call or of a later one, fails with kInterrupted and takes the request
+  // back: every request ends one call.
   void RequestStop() { stop_.store(true); }
-  // A stop that nobody was running for is forgotten when the next call begins by clearing it.
-  void ClearStop() { stop_.store(false); }
 
  private:
-  Status CheckStop() const;
+  Status CheckStop();
   Status Attend(LayerId layer, const Batch& batch, uint32_t look_ahead);
   std::span<const float> router_logits(uint32_t n_tokens) const;
   ExpertRows rows() const;

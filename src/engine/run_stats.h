@@ -3,7 +3,8 @@
 #pragma once
 
 #include <cstdint>
-#include <vector>
+
+#include "base/histogram.h"
 
 namespace moestro {
 
@@ -49,9 +50,9 @@ struct PhaseStats {
 struct RunStats {
   PhaseStats prefill;
   PhaseStats decode;
-  // One entry per decode token.
-  std::vector<double> decode_ms;
-  std::vector<uint64_t> decode_bytes;  // needed_bytes of it
+  // Over decode's tokens.
+  Histogram decode_ms;
+  Histogram decode_bytes;  // needed_bytes
 };
 
 }  // namespace moestro

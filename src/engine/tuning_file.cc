@@ -41,7 +41,7 @@ Json ToJson(const TunedSize& size) {
 // One object of the file. Its errors say what is missing where.
 class Fields {
  public:
-  Fields(const Json& object, std::string where) : object_(object), where_(std::move(where)) {}
+  Fields(JsonView object, std::string where) : object_(object), where_(std::move(where)) {}
 
   Result<std::string> Text(std::string_view key) const {
     const auto value = object_.Find(key);
@@ -63,7 +63,7 @@ class Fields {
   }
 
  private:
-  const Json& object_;
+  JsonView object_;
   std::string where_;
 };
 
@@ -75,7 +75,7 @@ Result<uint64_t> ParseFingerprint(const std::string& text) {
   return Fail(Errc::kInvalidFile, "the model's fingerprint '{}' is no hexadecimal number", text);
 }
 
-Result<TunedModel> ParseModel(const Json& json) {
+Result<TunedModel> ParseModel(JsonView json) {
   const Fields fields(json, "the model");
   TunedModel model;
   TRY(model.name, fields.Text("name"));
@@ -90,7 +90,7 @@ Result<TunedModel> ParseModel(const Json& json) {
   return model;
 }
 
-Result<TunedSize> ParseSize(const Json& json, size_t index) {
+Result<TunedSize> ParseSize(JsonView json, size_t index) {
   const Fields fields(json, Format("size {}", index));
   TunedSize size;
   TRY(size.slots, fields.Count("slots", kMostSlots));
@@ -110,8 +110,10 @@ Result<TunedSize> ParseSize(const Json& json, size_t index) {
 }
 
 Result<PolicyTuning> Parse(const std::string& text) {
-  TRY(const Json json, Json::Parse(text));
-  const Fields fields(json, "the file");
+  Result<Json> parsed = Json::Parse(text);
+  if (!parsed) return Fail(Errc::kInvalidFile, "{}", parsed.error().message);
+  const Json json = *std::move(parsed);
+  const Fields fields(json.view(), "the file");
   const Result<std::string> format = fields.Text("format");
   if (!format || *format != kFormat) {
     return Fail(Errc::kInvalidFile, "its 'format' is not '{}'", kFormat);

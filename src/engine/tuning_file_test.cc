@@ -120,5 +120,16 @@ TEST_F(TuningFileTest, AFolderThatIsNotThereIsNamed) {
   EXPECT_NE(written.error().message.find("none"), std::string::npos);
 }
 
+// 1 MB of brackets beside a model ended every command by a stack overflow.
+TEST_F(TuningFileTest, BracketsAreRefusedHoweverMany) {
+  const std::string open((size_t{1} << 19) - 100, '[');
+  const std::string close(open.size(), ']');
+  for (const std::string& text :
+       {open + open, open + close, R"({"format":)" + open + close + "}"}) {
+    Put(text);
+    ExpectRefused("nested deeper than 64");
+  }
+}
+
 }  // namespace
 }  // namespace moestro

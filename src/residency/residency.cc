@@ -36,7 +36,7 @@ Lease::Lease(Lease&& other) noexcept
       slot_(other.slot_),
       key_(other.key_),
       was_(other.was_),
-      use_(other.use_) {}
+      is_wanted_(other.is_wanted_) {}
 
 Lease& Lease::operator=(Lease&& other) noexcept {
   std::swap(owner_, other.owner_);
@@ -44,7 +44,7 @@ Lease& Lease::operator=(Lease&& other) noexcept {
   std::swap(slot_, other.slot_);
   std::swap(key_, other.key_);
   std::swap(was_, other.was_);
-  std::swap(use_, other.use_);
+  std::swap(is_wanted_, other.is_wanted_);
   return *this;
 }
 
@@ -119,19 +119,18 @@ std::optional<Lease> Residency::TryAcquire(ExpertKey key, Use use, Urgency urgen
   const std::optional<Placement> placed = pool.table->Request(key, use);
   if (!placed) return std::nullopt;
   Slot& slot = pool.slots[placed->slot.value];
-  if (use != Use::kGuess && slot.wanted++ == 0 && placed->was != Placement::Was::kReady) {
-    BeginDemand();
-  }
+  const bool is_wanted = urgency == Urgency::kDemand;
+  if (is_wanted && slot.wanted++ == 0 && placed->was != Placement::Was::kReady) BeginDemand();
   if (placed->was == Placement::Was::kAbsent) {
     StartReads(p, placed->slot, key, urgency);
-  } else if (placed->was == Placement::Was::kLoading && urgency == Urgency::kDemand) {
+  } else if (placed->was == Placement::Was::kLoading && is_wanted) {
     MakeUrgent(p, placed->slot, key);
   }
-  return Lease(*this, p, *placed, key, use);
+  return Lease(*this, p, *placed, key, is_wanted);
 }
 
 void Residency::Withdraw(Lease guess) {
-  CHECK(guess.use_ == Use::kGuess);
+  CHECK(!guess.is_wanted_);
   Pool& pool = pools_[guess.pool_];
   Slot& slot = pool.slots[guess.slot_.value];
   if (slot.outstanding == 0 || slot.wanted > 0) return;
@@ -216,7 +215,7 @@ void Residency::Finish(const ExtentDone& done) {
   Pool& pool = pools_[tag.pool];
   Slot& slot = pool.slots[tag.slot.value];
   if (done.error) {
-    // A guess may fail: whoever wants the expert later reads it again.
+    // What nobody waits for may fail: whoever wants the expert later reads it again.
     if (slot.wanted > 0) {
       slot.failed = true;
       if (!error_) error_ = done.error;
@@ -255,7 +254,7 @@ void Residency::Close(Pool& pool, SlotId id) {
 void Residency::Unpin(const Lease& lease) {
   Pool& pool = pools_[lease.pool_];
   Slot& slot = pool.slots[lease.slot_.value];
-  if (lease.use_ != Use::kGuess && --slot.wanted == 0 && slot.outstanding > 0) EndDemand();
+  if (lease.is_wanted_ && --slot.wanted == 0 && slot.outstanding > 0) EndDemand();
   pool.table->Unpin(lease.slot_);
 }
 

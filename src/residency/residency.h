@@ -45,15 +45,20 @@ class Lease {
 
  private:
   friend class Residency;
-  Lease(Residency& owner, uint32_t pool, const Placement& placed, ExpertKey key, Use use)
-      : owner_(&owner), pool_(pool), slot_(placed.slot), key_(key), was_(placed.was), use_(use) {}
+  Lease(Residency& owner, uint32_t pool, const Placement& placed, ExpertKey key, bool is_wanted)
+      : owner_(&owner),
+        pool_(pool),
+        slot_(placed.slot),
+        key_(key),
+        was_(placed.was),
+        is_wanted_(is_wanted) {}
 
   Residency* owner_;
   uint32_t pool_;
   SlotId slot_;
   ExpertKey key_;
   Placement::Was was_;
-  Use use_;
+  bool is_wanted_;  // on demand: somebody waits for it
 };
 
 struct ResidencyStats {
@@ -85,11 +90,12 @@ class Residency {
   ~Residency();
 
   // Pins an expert and starts reading it if it is absent; never waits. A demand for an expert that
-  // is on its way speculatively makes the rest of it urgent. nullopt: every slot of its pool is
-  // leased or loading: let leases go or Pump() and ask again.
+  // is on its way speculatively makes the rest of it urgent. A speculative read may fail: that is
+  // no error, and the next request reads again. nullopt: every slot of its pool is leased or
+  // loading: let leases go or Pump() and ask again.
   std::optional<Lease> TryAcquire(ExpertKey key, Use use, Urgency urgency = Urgency::kDemand);
-  // Gives up a guess (an expert acquired with Use::kGuess) that nobody will use: what the device
-  // has not been asked for yet is not read.
+  // Gives up a guess (an expert acquired speculatively) that nobody will use: what the device has
+  // not been asked for yet is not read.
   void Withdraw(Lease guess);
   bool contains(ExpertKey key) const;
   // Told of every request; for tests that compare with the simulator.
@@ -108,7 +114,7 @@ class Residency {
   // After a failure: waits until no read is under way and forgets their errors, so that the next
   // request does not meet the leftovers of the last. REQUIRES: no leases.
   void Settle();
-  // The first failed read of a leased expert since the last call.
+  // The first failed read of an expert leased on demand since the last call.
   std::optional<Error> TakeError();
 
   ResidencyStats stats() const;
@@ -119,7 +125,7 @@ class Residency {
     std::array<uint64_t, kMatrices> residue{};
     uint8_t landed = 0;       // bit per matrix
     uint8_t outstanding = 0;  // reads not finished
-    uint8_t wanted = 0;       // leases other than guesses
+    uint8_t wanted = 0;       // leases on demand
     uint8_t missing = 0;      // bit per matrix that nobody reads any more
     bool failed = false;
   };
@@ -153,7 +159,7 @@ class Residency {
   std::vector<ExtentDone> done_;  // scratch of Pump
   std::optional<Error> error_;
   uint64_t dropped_ = 0;
-  // Slots with reads under way that somebody other than a guess wants, and since when there are.
+  // Slots with reads under way that are leased on demand, and since when there are such.
   size_t demands_ = 0;
   std::chrono::steady_clock::time_point demand_since_;
   double demand_seconds_ = 0.0;

@@ -268,6 +268,23 @@ TEST_F(ResidencyTest, AFailedGuessIsNobodysErrorUntilTheExpertIsWanted) {
   EXPECT_TRUE(residency_->TakeError().has_value());
 }
 
+// A prefill reads a layer's experts before it knows which of them it needs.
+TEST_F(ResidencyTest, AFailedReadAheadIsNobodysErrorUntilTheExpertIsWanted) {
+  Create(2);
+  reader_->FailFrom(0);
+  LeaseStream ahead(*residency_, {Key(1, 0)}, Use::kPrefill, Urgency::kSpeculative);
+  ahead.Advance();
+  ASSERT_TRUE(ahead.all_taken());
+  residency_->Drain();
+  EXPECT_FALSE(residency_->TakeError().has_value());
+  reader_->FailFrom(~uint64_t{0});
+  const auto wanted = residency_->TryAcquire(Key(1, 0), Use::kPrefill);
+  ASSERT_TRUE(wanted.has_value());
+  residency_->Drain();
+  EXPECT_FALSE(residency_->TakeError().has_value());
+  ExpectBytes(*wanted);
+}
+
 // Some of its reads have failed while others are under way when the expert is wanted.
 TEST_F(ResidencyTest, AGuessThatFailedInPartIsReadAgainOnDemand) {
   Create(1);

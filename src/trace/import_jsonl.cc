@@ -14,8 +14,6 @@
 namespace moestro {
 namespace {
 
-constexpr int kMaxDepth = 64;
-
 struct Row {
   size_t line = 0;
   size_t layers = 0;
@@ -23,7 +21,7 @@ struct Row {
   std::vector<ExpertId> experts = {};
 };
 
-Result<ExpertId> ParseId(const std::optional<Json>& value) {
+Result<ExpertId> ParseId(std::optional<JsonView> value) {
   const std::optional<double> number = value ? value->number() : std::nullopt;
   if (!number || *number < 0 || *number > UINT16_MAX || *number != std::floor(*number)) {
     return Fail(Errc::kInvalidFile, "an expert is not a number from 0 to {}", UINT16_MAX);
@@ -31,25 +29,13 @@ Result<ExpertId> ParseId(const std::optional<Json>& value) {
   return ExpertId{static_cast<uint16_t>(*number)};
 }
 
-// Reading a value copies it, and copying recurses: depth would be stack.
-bool IsDeep(const std::string& text) {
-  int depth = 0;
-  for (const char c : text) {
-    if (c == '[' || c == '{') ++depth;
-    if (c == ']' || c == '}') --depth;
-    if (depth > kMaxDepth) return true;
-  }
-  return false;
-}
-
 Result<Row> ParseRow(const std::string& text) {
-  if (IsDeep(text)) return Fail(Errc::kInvalidFile, "nested deeper than {}", kMaxDepth);
   TRY(const Json object, Json::Parse(text));
-  const std::optional<Json> layers = object.Find("layers");
+  const std::optional<JsonView> layers = object.Find("layers");
   if (!layers || layers->size() == 0) return Fail(Errc::kInvalidFile, "no list \"layers\"");
   Row row{.layers = layers->size()};
   for (size_t l = 0; l < row.layers; ++l) {
-    const std::optional<Json> ids = layers->At(l);
+    const std::optional<JsonView> ids = layers->At(l);
     const size_t n = ids ? ids->size() : 0;
     if (n == 0 || (row.used != 0 && n != row.used)) {
       return Fail(Errc::kInvalidFile, "layer {} has {} experts, the ones before have {}", l, n,
