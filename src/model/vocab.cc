@@ -92,10 +92,13 @@ bool SpecialTokensExist(const llama_vocab* vocab) {
 void Vocab::FreeModel::operator()(llama_model* model) const { llama_model_free(model); }
 
 Result<Vocab> Vocab::Load(const std::string& path) {
-  {
-    TRY(const GgufFile file, GgufFile::Open(path));
-    TRY_STATUS(CheckTokenizer(file));
-  }
+  TRY(const GgufFile file, GgufFile::Open(path));
+  return Load(file);
+}
+
+Result<Vocab> Vocab::Load(const GgufFile& file) {
+  TRY_STATUS(CheckTokenizer(file));
+  const std::string& path = file.paths().front();
   std::string reason;
   Model model(LoadWithLog(path, reason));
   if (model == nullptr) {
