@@ -114,7 +114,7 @@ void AddKeys(GgufBuilder& file, const std::string& arch) {
 }
 
 // `head_dim`: 8, or more where the architecture names it.
-void AddLayer(GgufBuilder& file, const std::string& blk, Arch arch, int64_t head_dim) {
+void AddLayer(GgufBuilder& file, const std::string& blk, std::string_view arch, int64_t head_dim) {
   const int64_t query = 4 * head_dim;
   const int64_t keys = 2 * head_dim;
   file.Tensor(blk + "attn_norm.weight", GGML_TYPE_F32, {kEmbd})
@@ -127,23 +127,23 @@ void AddLayer(GgufBuilder& file, const std::string& blk, Arch arch, int64_t head
       .Tensor(blk + "ffn_gate_exps.weight", GGML_TYPE_Q8_0, {kEmbd, kFf, kExperts})
       .Tensor(blk + "ffn_up_exps.weight", GGML_TYPE_Q4_0, {kEmbd, kFf, kExperts})
       .Tensor(blk + "ffn_down_exps.weight", GGML_TYPE_F16, {kFf, kEmbd, kExperts});
-  if (arch == Arch::kQwen2Moe || arch == Arch::kPhimoe) {
+  if (arch == "qwen2moe" || arch == "phimoe") {
     file.Tensor(blk + "attn_q.bias", GGML_TYPE_F32, {query})
         .Tensor(blk + "attn_k.bias", GGML_TYPE_F32, {keys})
         .Tensor(blk + "attn_v.bias", GGML_TYPE_F32, {keys});
   }
-  if (arch == Arch::kQwen2Moe) {
+  if (arch == "qwen2moe") {
     file.Tensor(blk + "ffn_gate_inp_shexp.weight", GGML_TYPE_F32, {kEmbd})
         .Tensor(blk + "ffn_gate_shexp.weight", GGML_TYPE_F16, {kEmbd, 96})
         .Tensor(blk + "ffn_up_shexp.weight", GGML_TYPE_F16, {kEmbd, 96})
         .Tensor(blk + "ffn_down_shexp.weight", GGML_TYPE_F16, {96, kEmbd});
   }
-  if (arch == Arch::kQwen3Moe || arch == Arch::kOlmoe) {
-    const bool per_head = arch == Arch::kQwen3Moe;
+  if (arch == "qwen3moe" || arch == "olmoe") {
+    const bool per_head = arch == "qwen3moe";
     file.Tensor(blk + "attn_q_norm.weight", GGML_TYPE_F32, {per_head ? head_dim : query})
         .Tensor(blk + "attn_k_norm.weight", GGML_TYPE_F32, {per_head ? head_dim : keys});
   }
-  if (arch == Arch::kPhimoe) {
+  if (arch == "phimoe") {
     file.Tensor(blk + "attn_norm.bias", GGML_TYPE_F32, {kEmbd})
         .Tensor(blk + "attn_output.bias", GGML_TYPE_F32, {kEmbd})
         .Tensor(blk + "ffn_norm.bias", GGML_TYPE_F32, {kEmbd});
@@ -166,31 +166,30 @@ std::string ByteSpelling(unsigned byte) {
 
 }  // namespace
 
-GgufBuilder SmallMoe(Arch arch) {
-  constexpr std::array kNames{"llama", "qwen2moe", "qwen3moe", "olmoe", "phimoe"};
-  const std::string name = kNames.at(static_cast<size_t>(arch));
+GgufBuilder SmallMoe(std::string_view arch) {
+  const std::string name(arch);
   GgufBuilder file;
   AddKeys(file, name);
-  if (arch == Arch::kQwen3Moe) {
+  if (arch == "qwen3moe") {
     file.Set(name + ".attention.key_length", 16U).Set(name + ".attention.value_length", 16U);
     file.Set(name + ".expert_feed_forward_length", uint32_t{kFf})
         .Set(name + ".feed_forward_length", 999U);
   }
-  if (arch == Arch::kQwen2Moe) {
+  if (arch == "qwen2moe") {
     file.Set(name + ".expert_shared_feed_forward_length", 96U)
         .Set(name + ".feed_forward_length", 128U);
   }
   file.Tensor("token_embd.weight", GGML_TYPE_Q8_0, {kEmbd, kVocab})
       .Tensor("output_norm.weight", GGML_TYPE_F32, {kEmbd})
       .Tensor("output.weight", GGML_TYPE_Q8_0, {kEmbd, kVocab});
-  if (arch == Arch::kPhimoe) {
+  if (arch == "phimoe") {
     file.Tensor("output_norm.bias", GGML_TYPE_F32, {kEmbd})
         .Tensor("output.bias", GGML_TYPE_F32, {kVocab})
         .Tensor("rope_factors_long.weight", GGML_TYPE_F32, {4})
         .Tensor("rope_factors_short.weight", GGML_TYPE_F32, {4});
   }
   for (const char* blk : {"blk.0.", "blk.1."}) {
-    AddLayer(file, blk, arch, arch == Arch::kQwen3Moe ? 16 : 8);
+    AddLayer(file, blk, arch, arch == "qwen3moe" ? 16 : 8);
   }
   return file;
 }
