@@ -23,6 +23,7 @@ ExpertCatalog MakeCatalog(const ModelWeights& weights) {
       for (size_t m = 0; m < kMatrices; ++m) slices[m] = experts.matrices[m].slices[e];
       catalog.Add(LayerId{l}, ExpertId{e}, form, slices);
     }
+    ++l;
   }
   return catalog;
 }

@@ -7,9 +7,9 @@
 #include <optional>
 #include <string>
 
-#include "base/format.h"
 #include "model/meta_keys.h"
 #include "model/printable.h"
+#include "model/tensor_names.h"
 
 namespace moestro {
 namespace {
@@ -179,9 +179,13 @@ Status ReadLayerKinds(const MetaKeys& keys, const Family& family, ModelSpec& spe
     return Refuse(keys, "leading_dense_block_count", *dense, "layers without experts");
   }
   for (uint32_t l = 0; l < spec.n_layer; ++l) {
-    if (keys.file().Find(Format("blk.{}.ffn_gate_inp.weight", l)) == nullptr) {
-      spec.layers[l] = LayerKind::kDense;
+    if (keys.file().Find(LayerTensorName(l, "ffn_gate_inp.weight")) != nullptr) continue;
+    if (keys.file().Find(LayerTensorName(l, "ffn_gate.weight")) == nullptr) {
+      return Fail(Errc::kInvalidFile, "{}: layer {} has neither '{}' nor '{}'; convert it again",
+                  keys.path(), l, LayerTensorName(l, "ffn_gate_inp.weight"),
+                  LayerTensorName(l, "ffn_gate.weight"));
     }
+    spec.layers[l] = LayerKind::kDense;
   }
   if (spec.n_expert_layers() > 0) return {};
   return Fail(Errc::kUnsupported,

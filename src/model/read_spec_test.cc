@@ -139,7 +139,7 @@ TEST_F(ReadSpecTest, AcceptsOneValuePerLayer) {
 
 TEST_F(ReadSpecTest, RefusesOtherModels) {
   ExpectError(SmallMoe("llama").Set("general.architecture", "mamba"), Errc::kUnsupported,
-              "supported are llama, qwen2moe, qwen3moe, olmoe, phimoe");
+              "supported are llama, qwen2moe, qwen3moe, olmoe, phimoe, dots1");
   ExpectError(SmallMoe("llama").Remove("general.architecture"), Errc::kInvalidFile,
               "general.architecture");
   ExpectError(SmallMoe("llama").Set("llama.expert_count", 0U), Errc::kUnsupported, "dense model");
@@ -180,6 +180,7 @@ TEST_F(ReadSpecTest, ReadsWhatAFamilyDeclares) {
   file.Set("llama.expert_group_count", 2U).Set("llama.expert_group_used_count", 1U);
   file.Set("llama.attention.key_length", 8U).Set("llama.attention.value_length", 4U);
   file.RemoveTensor("blk.0.ffn_gate_inp.weight");
+  file.Tensor("blk.0.ffn_gate.weight", GGML_TYPE_F16, {32, 96});
   const auto spec = Spec(file, {&family, 1});
   ASSERT_TRUE(spec) << spec.error().message;
   const RouterSpec router{.n_expert = 4,
@@ -219,10 +220,15 @@ TEST_F(ReadSpecTest, RefusesWhatAFamilyCannotBe) {
               Errc::kInvalidFile, "1 groups of 2 experts hold fewer than the 3 used", family);
   ExpectError(LiberalMoe().Remove("llama.expert_shared_count"), Errc::kInvalidFile,
               "expert_shared_count", family);
-  ExpectError(LiberalMoe()
-                  .RemoveTensor("blk.0.ffn_gate_inp.weight")
-                  .RemoveTensor("blk.1.ffn_gate_inp.weight"),
-              Errc::kUnsupported, "no layer has a router", family);
+  ExpectError(LiberalMoe().RemoveTensor("blk.1.ffn_gate_inp.weight"), Errc::kInvalidFile,
+              "layer 1 has neither 'blk.1.ffn_gate_inp.weight' nor 'blk.1.ffn_gate.weight'",
+              family);
+  GgufBuilder dense = LiberalMoe();
+  for (const char* blk : {"blk.0.", "blk.1."}) {
+    dense.RemoveTensor(std::string(blk) + "ffn_gate_inp.weight");
+    dense.Tensor(std::string(blk) + "ffn_gate.weight", GGML_TYPE_F16, {32, 96});
+  }
+  ExpectError(dense, Errc::kUnsupported, "no layer has a router", family);
   ExpectError(SmallMoe("olmoe").Set("olmoe.expert_gating_func", 2U), Errc::kUnsupported,
               "expert_gating_func is 2: a router other than softmax");
   ExpectError(SmallMoe("olmoe").Set("olmoe.expert_group_count", 2U), Errc::kUnsupported,

@@ -38,10 +38,13 @@ class WeightsTest : public testing::Test {
   TempFolder folder_;
 };
 
-class EveryArchTest : public WeightsTest, public testing::WithParamInterface<const char*> {};
+class EveryArchTest : public WeightsTest, public testing::WithParamInterface<std::string_view> {};
 
-INSTANTIATE_TEST_SUITE_P(Archs, EveryArchTest,
-                         testing::Values("llama", "qwen2moe", "qwen3moe", "olmoe", "phimoe"));
+INSTANTIATE_TEST_SUITE_P(Archs, EveryArchTest, testing::ValuesIn([] {
+                           std::vector<std::string_view> names;
+                           for (const Family& family : Families()) names.push_back(family.name);
+                           return names;
+                         }()));
 
 TEST_P(EveryArchTest, FindsEveryTensorOnce) {
   const auto opened = Open(SmallMoe(GetParam()));

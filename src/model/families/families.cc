@@ -7,7 +7,7 @@
 namespace moestro {
 
 std::span<const Family> Families() {
-  static const std::array kFamilies{Llama(), Qwen2Moe(), Qwen3Moe(), Olmoe(), Phimoe()};
+  static const std::array kFamilies{Llama(), Qwen2Moe(), Qwen3Moe(), Olmoe(), Phimoe(), Dots1()};
   return kFamilies;
 }
 

@@ -10,6 +10,7 @@
 
 namespace moestro {
 
+Family Dots1();
 Family Llama();
 Family Olmoe();
 Family Phimoe();
