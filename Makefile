@@ -53,16 +53,24 @@ check-asan check-tsan: check-%: setup
 	@if setarch -R true 2>/dev/null; then setarch -R ctest --preset $* -j $(JOBS); \
 	 else ctest --preset $* -j $(JOBS); fi
 
+# Kinds of files that are read; each has a target, seeds and perhaps a dictionary in tests/fuzz.
+FUZZ_TARGETS ?= gguf policy trace paths
+
 .PHONY: fuzz
-fuzz: setup ## a minute of fuzzing the GGUF reader (needs clang)
+fuzz: setup ## a minute of fuzzing each reader of files (needs clang)
 	@command -v clang++ >/dev/null \
 	  || { echo "make fuzz needs clang with libFuzzer (Debian: clang, libclang-rt-dev)"; exit 1; }
 	$(call configure,fuzz)
-	@cmake --build --preset fuzz -j $(JOBS) --target moestro_gguf_fuzz moestro_gguf_seeds
-	@mkdir -p build/fuzz/corpus && build/fuzz/tests/fuzz/moestro_gguf_seeds build/fuzz/corpus
-	@build/fuzz/tests/fuzz/moestro_gguf_fuzz -max_total_time=$(FUZZ_SECONDS) -max_len=20000 \
-	  -dict=tests/fuzz/gguf.dict \
-	  -artifact_prefix=build/fuzz/ -verbosity=0 -print_final_stats=1 build/fuzz/corpus
+	@cmake --build --preset fuzz -j $(JOBS) \
+	  --target moestro_fuzz_seeds $(FUZZ_TARGETS:%=moestro_%_fuzz)
+	@build/fuzz/tests/fuzz/moestro_fuzz_seeds build/fuzz/corpus
+	@for target in $(FUZZ_TARGETS); do \
+	  echo "fuzz: $$target"; \
+	  dict=tests/fuzz/$$target.dict; \
+	  build/fuzz/tests/fuzz/moestro_$${target}_fuzz -max_total_time=$(FUZZ_SECONDS) \
+	    -max_len=20000 $$(test -e $$dict && echo -dict=$$dict) -artifact_prefix=build/fuzz/ \
+	    -verbosity=0 -print_final_stats=1 build/fuzz/corpus/$$target || exit 1; \
+	done
 
 .PHONY: lint
 lint: setup ## format, layers, budgets, text rules and clang-tidy; changes nothing

@@ -8,8 +8,8 @@
 
 #include "base/bytes.h"
 #include "base/format.h"
+#include "base/system_limits.h"
 #include "engine/engine.h"
-#include "engine/memory_info.h"
 
 namespace moestro {
 

@@ -14,7 +14,7 @@
 #include <system_error>
 
 #include "base/bytes.h"
-#include "decode/utf8_stream.h"
+#include "base/utf8.h"
 
 namespace moestro {
 namespace {

@@ -12,44 +12,33 @@
 #include <utility>
 
 #include "base/format.h"
+#include "base/system_limits.h"
 
 namespace moestro {
 namespace {
 
 // The lowest CPU number that shares a core with `cpu`: one name per core. Without sysfs every CPU
 // counts as a core of its own.
-int CoreOf(int cpu) {
-  std::ifstream file(Format("/sys/devices/system/cpu/cpu{}/topology/thread_siblings_list", cpu));
+int CoreOf(const std::string& root, int cpu) {
+  std::ifstream file(
+      Format("{}/sys/devices/system/cpu/cpu{}/topology/thread_siblings_list", root, cpu));
   int first = cpu;
   file >> first;
   return file.fail() ? cpu : first;
 }
 
-// Whole CPUs that a cgroup v2 or v1 quota grants; `fallback` without a quota.
-uint32_t QuotaCores(uint32_t fallback) {
-  double quota = -1.0;
-  double period = 100000.0;
-  std::string word;
-  if (std::ifstream v2("/sys/fs/cgroup/cpu.max"); v2 >> word >> period && word != "max") {
-    quota = std::stod(word);
-  } else if (std::ifstream v1("/sys/fs/cgroup/cpu/cpu.cfs_quota_us"); v1 >> quota) {
-    std::ifstream("/sys/fs/cgroup/cpu/cpu.cfs_period_us") >> period;
-  }
-  if (quota <= 0.0 || period <= 0.0) return fallback;
-  return std::clamp(static_cast<uint32_t>(quota / period + 0.5), 1U, fallback);
-}
-
 }  // namespace
 
-uint32_t PhysicalCores() {
+uint32_t PhysicalCores(const std::string& root) {
   cpu_set_t mask;
   CPU_ZERO(&mask);
   if (sched_getaffinity(0, sizeof(mask), &mask) != 0) return 1;
   std::set<int> cores;
   for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu) {
-    if (CPU_ISSET(cpu, &mask)) cores.insert(CoreOf(cpu));
+    if (CPU_ISSET(cpu, &mask)) cores.insert(CoreOf(root, cpu));
   }
-  return QuotaCores(std::max<uint32_t>(1, static_cast<uint32_t>(cores.size())));
+  const double most = std::min(static_cast<double>(cores.size()), ProcessorQuota(root));
+  return std::max(static_cast<uint32_t>(most + 0.5), 1U);
 }
 
 Result<CpuDevice> CpuDevice::Open(uint32_t threads) {

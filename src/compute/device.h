@@ -20,7 +20,7 @@ namespace moestro {
 class CpuDevice {
  public:
   // threads: of the team, including the caller's; 0: the physical cores this process may use.
-  // kNoMemory/kUnsupported when ggml finds no CPU backend to load.
+  // kUsage for more threads than ggml takes, kUnsupported when it finds no CPU backend to load.
   static Result<CpuDevice> Open(uint32_t threads);
 
   uint32_t threads() const { return threads_; }
@@ -47,7 +47,8 @@ class CpuDevice {
   uint32_t threads_ = 1;
 };
 
-// Cores, not hyper-threads, within this process's affinity mask and CPU quota.
-uint32_t PhysicalCores();
+// Cores, not hyper-threads, within this process's affinity mask and processor quota. `root`: see
+// base/system_limits.h.
+uint32_t PhysicalCores(const std::string& root = "");
 
 }  // namespace moestro

@@ -4,10 +4,13 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <filesystem>
+#include <fstream>
 #include <thread>
 #include <vector>
 
 #include "compute/device.h"
+#include "tests/support/temp_folder.h"
 
 namespace moestro {
 namespace {
@@ -33,6 +36,16 @@ TEST(Team, EveryThreadRunsOnceAndTheCallerIsThreadZero) {
 }
 
 TEST(PhysicalCores, IsAtLeastOne) { EXPECT_GE(PhysicalCores(), 1U); }
+
+// The quota is that of the process's own group, not of the tree's root.
+TEST(PhysicalCores, KeepsToTheQuotaOfItsGroup) {
+  const TempFolder root;
+  std::filesystem::create_directories(root.path() / "proc/self");
+  std::filesystem::create_directories(root.path() / "sys/fs/cgroup/job");
+  std::ofstream(root.path() / "proc/self/cgroup") << "0::/job\n";
+  std::ofstream(root.path() / "sys/fs/cgroup/job/cpu.max") << "100000 100000\n";
+  EXPECT_EQ(PhysicalCores(root.path().string()), 1U);
+}
 
 }  // namespace
 }  // namespace moestro

@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/check.h"
+
 namespace moestro {
 
 void PrefetchPlanner::Cell::Learn(bool was_right) {
@@ -16,13 +18,15 @@ PrefetchPlanner::PrefetchPlanner(std::unique_ptr<Predictor> predictor, const Pre
                                  PrefetchLimits limits, Presence is_present)
     : predictor_(std::move(predictor)),
       shape_(shape),
-      limits_(limits),
-      control_(shape.layers, static_cast<double>(limits.reads_at_device) / kMatrices),
+      limits_(std::move(limits)),
+      control_(shape.layers, static_cast<double>(limits_.reads_at_device) / kMatrices),
       is_present_(std::move(is_present)),
       predictions_(size_t{shape.layers} * shape.depth),
       cells_(size_t{shape.depth} * shape.used),
       scores_(shape.depth),
-      held_(shape.layers) {
+      held_(shape.layers),
+      n_held_(limits_.slots.size()) {
+  CHECK(limits_.pool_of.empty() || limits_.pool_of.size() == shape.layers);
   predictor_->Reset(shape_);
 }
 
@@ -31,7 +35,7 @@ void PrefetchPlanner::Observe(const Predictor::Seen& seen) {
   Score(seen);
   predictor_->Observe(seen);
   layer_ = seen.layer.value;
-  n_held_ -= held_[layer_].size();
+  n_held_[pool_of(layer_)] -= held_[layer_].size();
   held_[layer_].clear();
   for (uint32_t d = 1; d <= shape_.depth && layer_ + d < shape_.layers; ++d) {
     std::vector<Prediction>& about = predictions(layer_ + d, d);
@@ -94,8 +98,9 @@ void PrefetchPlanner::RequestFor(uint32_t distance, size_t& unfinished) {
   const size_t target = layer_ + distance;
   const std::vector<Prediction>& about = predictions(target, distance);
   const uint64_t own = std::min<uint64_t>(shape_.experts, uint64_t{shape_.used} * rows_);
-  const size_t most_held = limits_.most_held(own);
-  for (size_t i = 0; i < about.size() && n_held_ < most_held; ++i) {
+  const size_t most_held = limits_.most_held(pool_of(target), own);
+  size_t& n_held = n_held_[pool_of(target)];
+  for (size_t i = 0; i < about.size() && n_held < most_held; ++i) {
     const Prediction& one = about[i];
     if (is_held(target, one.expert)) continue;
     if (!one.is_present) {
@@ -107,7 +112,7 @@ void PrefetchPlanner::RequestFor(uint32_t distance, size_t& unfinished) {
     requests_.push_back(
         {.key = {.layer = layer, .expert = one.expert}, .is_present = one.is_present});
     held_[target].push_back(one.expert);
-    ++n_held_;
+    ++n_held;
   }
 }
 
@@ -117,7 +122,7 @@ bool PrefetchPlanner::is_held(size_t layer, ExpertId expert) const {
 
 void PrefetchPlanner::Clear() {
   for (std::vector<ExpertId>& layer : held_) layer.clear();
-  n_held_ = 0;
+  std::ranges::fill(n_held_, 0);
 }
 
 }  // namespace moestro

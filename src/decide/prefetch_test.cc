@@ -86,7 +86,7 @@ class PlannerTest : public testing::Test {
 };
 
 TEST_F(PlannerTest, KeepsWhatIsThereAndStopsAtTheFirstLayerThatMissesSomething) {
-  PrefetchPlanner planner = Planner({.slots = 20});
+  PrefetchPlanner planner = Planner({.slots = {20}});
   const auto chosen = Ids({0, 1});
   const auto ahead = Ids({2, 3, 4, 5});
   present_ = {Key(1, 2), Key(1, 3)};
@@ -95,7 +95,7 @@ TEST_F(PlannerTest, KeepsWhatIsThereAndStopsAtTheFirstLayerThatMissesSomething) 
   EXPECT_EQ(Keys(requests, true), (std::vector{Key(1, 2), Key(1, 3)}));
   EXPECT_EQ(Keys(requests, false), (std::vector{Key(2, 4), Key(2, 5)}));
 
-  PrefetchPlanner other = Planner({.slots = 20});
+  PrefetchPlanner other = Planner({.slots = {20}});
   present_ = {Key(1, 2)};
   other.Observe(Layer(0, chosen, ahead));
   requests = other.Requests(0);
@@ -104,7 +104,7 @@ TEST_F(PlannerTest, KeepsWhatIsThereAndStopsAtTheFirstLayerThatMissesSomething) 
 }
 
 TEST_F(PlannerTest, RequestsNothingTwiceAndStaysWithinItsLimits) {
-  PrefetchPlanner planner = Planner({.slots = 10, .most_unfinished = 1});
+  PrefetchPlanner planner = Planner({.slots = {10}, .most_unfinished = 1});
   const auto chosen = Ids({0, 1});
   const auto ahead = Ids({2, 3, 4, 5});
   planner.Observe(Layer(0, chosen, ahead));
@@ -121,7 +121,7 @@ TEST_F(PlannerTest, RequestsNothingTwiceAndStaysWithinItsLimits) {
 }
 
 TEST_F(PlannerTest, KeepsScoreByDistance) {
-  PrefetchPlanner planner = Planner({.slots = 20});
+  PrefetchPlanner planner = Planner({.slots = {20}});
   const auto first = Ids({0, 1});
   const auto ahead = Ids({2, 3, 4, 5});
   present_ = {Key(1, 2)};
@@ -142,7 +142,7 @@ TEST_F(PlannerTest, KeepsScoreByDistance) {
 }
 
 TEST_F(PlannerTest, StopsFetchingWhatIsWrongTooOften) {
-  PrefetchPlanner planner = Planner({.slots = 20});
+  PrefetchPlanner planner = Planner({.slots = {20}});
   const auto chosen = Ids({0, 1});
   const auto ahead = Ids({2, 3});
   for (int token = 0; token < 40; ++token) {
@@ -154,14 +154,31 @@ TEST_F(PlannerTest, StopsFetchingWhatIsWrongTooOften) {
 }
 
 TEST(Limits, LeaveALayersOwnExpertsTheirRoom) {
-  EXPECT_EQ(PrefetchLimits{.slots = 2}.most_held(2), 0U);
-  EXPECT_EQ(PrefetchLimits{.slots = 4}.most_held(2), 0U);
-  EXPECT_EQ(PrefetchLimits{.slots = 104}.most_held(2), 50U);
+  const PrefetchLimits limits{.slots = {2, 4, 104}};
+  EXPECT_EQ(limits.most_held(0, 2), 0U);
+  EXPECT_EQ(limits.most_held(1, 2), 0U);
+  EXPECT_EQ(limits.most_held(2, 2), 50U);
+}
+
+// A stock file gives a few layers larger experts and so a pool of their own, perhaps of one layer.
+TEST_F(PlannerTest, AFullPoolStopsNobodyElse) {
+  PrefetchPlanner planner = Planner({.slots = {8, 2}, .pool_of = {0, 1, 0, 0}});
+  const auto chosen = Ids({0, 1});
+  const auto ahead = Ids({2, 3, 4, 5});
+  present_ = {Key(1, 2), Key(1, 3), Key(2, 4)};
+  planner.Observe(Layer(0, chosen, ahead));
+  const auto requests = planner.Requests(0);
+  EXPECT_EQ(Keys(requests, true), std::vector{Key(2, 4)});  // layer 1 has no room for prefetches
+  EXPECT_EQ(Keys(requests, false), std::vector{Key(2, 5)});
+  EXPECT_TRUE(planner.Requests(1).empty());  // now pool 0 is full as well
+  planner.Observe(Layer(1, chosen));
+  planner.Observe(Layer(2, chosen, ahead));  // its two are given up
+  EXPECT_EQ(planner.Requests(0).size(), 2U);
 }
 
 // Two rows predict first choices 2 and 4, second choices 3 and 2.
 TEST_F(PlannerTest, RowsOfOneStepAreOneUnionByRank) {
-  PrefetchPlanner planner = Planner({.slots = 20, .most_unfinished = 8});
+  PrefetchPlanner planner = Planner({.slots = {20}, .most_unfinished = 8});
   const auto chosen = Ids({0, 1, 1, 5});
   const auto ahead = Ids({2, 3, 4, 2});
   planner.Observe({.layer = LayerId{0}, .rows = 2, .chosen = chosen, .ahead = ahead});

@@ -11,8 +11,8 @@
 #include <limits>
 #include <string_view>
 
+#include "base/utf8.h"
 #include "decode/trial.h"
-#include "decode/utf8_stream.h"
 
 namespace moestro {
 namespace {

@@ -1,49 +1,12 @@
 // SPDX-License-Identifier: MIT
 #include "decode/utf8_stream.h"
 
-#include <cstdint>
+#include "base/utf8.h"
 
 namespace moestro {
 namespace {
 
 constexpr std::string_view kReplacement = "\xEF\xBF\xBD";
-
-// How the start of a text reads as one character.
-struct Sequence {
-  size_t length = 1;      // bytes to take
-  bool is_valid = false;  // they are a character
-  bool is_open = false;   // valid so far, but the text ends before the character does
-};
-
-// The table of well-formed sequences of the Unicode standard (table 3-7): the first byte fixes the
-// length and the range of the second byte, later bytes are 80..BF.
-Sequence ReadSequence(std::string_view text) {
-  const auto byte = [&](size_t i) { return static_cast<uint8_t>(text[i]); };
-  const uint8_t first = byte(0);
-  if (first < 0x80) return {.length = 1, .is_valid = true};
-  size_t length = 0;
-  if (first >= 0xC2 && first <= 0xDF)
-    length = 2;
-  else if (first >= 0xE0 && first <= 0xEF)
-    length = 3;
-  else if (first >= 0xF0 && first <= 0xF4)
-    length = 4;
-  else
-    return {};
-  uint8_t low = 0x80;
-  uint8_t high = 0xBF;
-  if (first == 0xE0) low = 0xA0;   // overlong
-  if (first == 0xED) high = 0x9F;  // surrogates
-  if (first == 0xF0) low = 0x90;   // overlong
-  if (first == 0xF4) high = 0x8F;  // past U+10FFFF
-  for (size_t i = 1; i < length; ++i) {
-    if (i == text.size()) return {.length = i, .is_open = true};
-    if (byte(i) < low || byte(i) > high) return {.length = i};
-    low = 0x80;
-    high = 0xBF;
-  }
-  return {.length = length, .is_valid = true};
-}
 
 }  // namespace
 
@@ -52,7 +15,7 @@ std::string Utf8Stream::Push(std::string_view bytes) {
   std::string whole;
   std::string_view rest = pending_;
   while (!rest.empty()) {
-    const Sequence sequence = ReadSequence(rest);
+    const Utf8Sequence sequence = ReadUtf8(rest);
     if (sequence.is_open) break;
     whole += sequence.is_valid ? rest.substr(0, sequence.length) : kReplacement;
     rest.remove_prefix(sequence.length);
@@ -65,16 +28,6 @@ std::string Utf8Stream::Flush() {
   if (pending_.empty()) return {};
   pending_.clear();
   return std::string(kReplacement);
-}
-
-size_t FindInvalidUtf8(std::string_view text) {
-  size_t at = 0;
-  while (at < text.size()) {
-    const Sequence sequence = ReadSequence(text.substr(at));
-    if (!sequence.is_valid) return at;
-    at += sequence.length;
-  }
-  return at;
 }
 
 }  // namespace moestro

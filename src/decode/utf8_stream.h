@@ -3,7 +3,6 @@
 // and a terminal must never see half of one.
 #pragma once
 
-#include <cstddef>
 #include <string>
 #include <string_view>
 
@@ -20,8 +19,5 @@ class Utf8Stream {
  private:
   std::string pending_;  // the start of one character, at most 3 bytes
 };
-
-// The byte offset of the first byte that is not valid UTF-8, or text.size().
-size_t FindInvalidUtf8(std::string_view text);
 
 }  // namespace moestro

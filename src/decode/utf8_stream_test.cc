@@ -6,6 +6,8 @@
 #include <string>
 #include <string_view>
 
+#include "base/utf8.h"
+
 namespace moestro {
 namespace {
 
@@ -55,15 +57,6 @@ TEST(Utf8Stream, ReplacesWhatCanNeverBecomeACharacter) {
   }
   Utf8Stream cut;  // a new character begins where a continuation was due
   EXPECT_EQ(cut.Push("\xE2\x82z"), std::string(kReplacement) + "z");
-}
-
-TEST(FindInvalidUtf8, NamesTheOffset) {
-  EXPECT_EQ(FindInvalidUtf8(""), 0U);
-  EXPECT_EQ(FindInvalidUtf8("ab\xC3\xA4"), 4U);
-  EXPECT_EQ(FindInvalidUtf8("ab\xC3"), 2U);         // cut short
-  EXPECT_EQ(FindInvalidUtf8("\xC0\xAF"), 0U);       // overlong
-  EXPECT_EQ(FindInvalidUtf8("a\xED\xA0\x80"), 1U);  // surrogate
-  EXPECT_EQ(FindInvalidUtf8("\xF4\x90\x80\x80"), 0U);
 }
 
 }  // namespace

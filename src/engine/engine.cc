@@ -142,9 +142,12 @@ Status Engine::Impl::PreparePrefetch(const PlannedMemory& planned) {
                              .experts = spec.router.n_expert,
                              .used = spec.router.n_used,
                              .depth = std::max(look_ahead, 1U)};
+  std::vector<uint32_t> pool_of;  // of each layer's own copies
+  for (const ExpertCatalog::Layer& layer : catalog.layers) pool_of.push_back(layer.pools.front());
   planner.emplace(std::move(predictor), shape,
-                  PrefetchLimits{.slots = *std::ranges::min_element(planned.slots),
-                                 .reads_at_device = ReadQueueOptions{}.max_speculative},
+                  PrefetchLimits{.slots = planned.slots,
+                                 .pool_of = std::move(pool_of),
+                                 .reads_at_device = queue->options().max_speculative},
                   [this](ExpertKey key) { return residency->contains(key); });
   // Both are bound by memory bandwidth, so bytes tell.
   const double routers = look_ahead * static_cast<double>(LookAheadRouters::BytesFor(spec));

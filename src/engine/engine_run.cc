@@ -7,7 +7,6 @@
 #include <ranges>
 #include <utility>
 
-#include "base/bytes.h"
 #include "base/check.h"
 #include "engine/engine_impl.h"
 #include "residency/lease_stream.h"
@@ -197,20 +196,14 @@ Result<double> Engine::ProbeDiskBandwidth() {
   // A prefill may leave reads under way that nobody waited for; the probe would meet their results.
   impl_->residency->Settle();
   std::vector<Extent> regions;
-  uint64_t largest = 0;
   for (const ExpertCatalog::Layer& layer : impl_->catalog.layers) {
     for (const std::vector<ExpertCopy>& copies : layer.experts) {
-      for (const Extent& slice : copies.front().slices) {
-        regions.push_back(slice);
-        largest = std::max(largest, slice.length);
-      }
+      const auto& slices = copies.front().slices;
+      regions.insert(regions.end(), slices.begin(), slices.end());
     }
   }
-  const ProbeOptions defaults;
   TRY(const BandwidthProbe probe,
-      ProbeBandwidth(
-          *impl_->reader, regions,
-          {.request = std::min(defaults.request, AlignUp(largest, impl_->reader->block()))}));
+      ProbeBandwidth(*impl_->reader, regions, {.reads = impl_->queue->options()}));
   return probe.bytes_per_second;
 }
 

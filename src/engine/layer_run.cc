@@ -142,9 +142,19 @@ void LayerRun::ShowLanded(size_t j) {
   job.landed.store(landed, std::memory_order_release);
 }
 
+// Thread 0 has nothing to compute. If no read is under way and none of the leases taken so far is
+// still held, nobody will ever make room for the next one.
+void LayerRun::CheckForRoom() {
+  const size_t taken = leases_.taken();
+  if (leases_.all_taken() || first_held_ < taken || !s_.parts.residency.idle()) return;
+  leases_.Advance();  // something may have become free since Pump() tried
+  CHECK(leases_.taken() > taken && "no slot for an expert: leases outside this layer hold them");
+}
+
 // Spinning answers a completed read within a microsecond; after a while the reader sleeps in the
 // kernel instead, so that a slow disk does not burn a core.
 void LayerRun::WaitForBytes() {
+  CheckForRoom();
   constexpr uint32_t kSpins = 2000;
   const auto start = std::chrono::steady_clock::now();
   if (++idle_rounds_ < kSpins) {

@@ -103,6 +103,7 @@ class LayerRun {
   void Pump();
   void ShowLanded(size_t job);
   void WaitForBytes();
+  void CheckForRoom();
   bool TryTask(int thread);
   bool TryJob(size_t job, int thread);
   void QuantiseInputs(int thread, int n_threads);

@@ -5,8 +5,8 @@
 #include <cstddef>
 
 #include "base/bytes.h"
+#include "base/system_limits.h"
 #include "decide/budget.h"
-#include "engine/memory_info.h"
 
 namespace moestro {
 namespace {

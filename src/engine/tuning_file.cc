@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "engine/tuning_file.h"
 
+#include <algorithm>
 #include <cerrno>
 #include <charconv>
 #include <cmath>
@@ -144,7 +145,8 @@ Result<std::string> ReadSmallFile(const std::string& path) {
                 error ? error.message() : "it is not a file");
   }
   std::ifstream file(path, std::ios::binary);
-  std::string text(kMostBytes + 1, '\0');
+  const uint64_t size = std::filesystem::file_size(path, error);
+  std::string text(error ? 0 : std::min(size, kMostBytes) + 1, '\0');
   if (!file) return Fail(Errc::kIo, "cannot open {}: {}", path, std::strerror(errno));
   file.read(text.data(), static_cast<std::streamsize>(text.size()));
   if (file.bad()) return Fail(Errc::kIo, "cannot read {}: {}", path, std::strerror(errno));

@@ -10,6 +10,7 @@
 #include <optional>
 #include <utility>
 
+#include "base/utf8.h"
 #include "model/gguf_file.h"
 #include "model/printable.h"
 #include "model/vocab_check.h"
@@ -52,33 +53,6 @@ llama_model* LoadWithLog(const std::string& path, std::string& last_error) {
   return model;
 }
 
-// The offset of the first byte that is not part of well-formed UTF-8 (Unicode 15, table 3-7).
-std::optional<size_t> FindInvalidUtf8(std::string_view text) {
-  const auto byte = [&](size_t i) { return static_cast<unsigned char>(text[i]); };
-  for (size_t i = 0; i < text.size();) {
-    const unsigned char lead = byte(i);
-    size_t length = 1;
-    unsigned char low = 0x80;   // of the second byte: tighter bounds exclude overlong forms,
-    unsigned char high = 0xBF;  // surrogates and values above U+10FFFF
-    if (lead >= 0x80) {
-      if (lead < 0xC2 || lead > 0xF4) return i;
-      length = lead < 0xE0 ? 2 : lead < 0xF0 ? 3 : 4;
-      if (lead == 0xE0) low = 0xA0;
-      if (lead == 0xED) high = 0x9F;
-      if (lead == 0xF0) low = 0x90;
-      if (lead == 0xF4) high = 0x8F;
-    }
-    if (text.size() - i < length) return i;
-    for (size_t k = 1; k < length; ++k) {
-      if (byte(i + k) < low || byte(i + k) > high) return i;
-      low = 0x80;
-      high = 0xBF;
-    }
-    i += length;
-  }
-  return std::nullopt;
-}
-
 // libllama asserts these when it tokenizes with special tokens.
 bool SpecialTokensExist(const llama_vocab* vocab) {
   const int32_t size = llama_vocab_n_tokens(vocab);
@@ -87,14 +61,32 @@ bool SpecialTokensExist(const llama_vocab* vocab) {
          (!llama_vocab_get_add_eos(vocab) || in_range(llama_vocab_eos(vocab)));
 }
 
+TextCutter MakeCutter(const llama_vocab* vocab, const std::string& pre_tokenizer) {
+  const bool is_sentence_piece = llama_vocab_type(vocab) == LLAMA_VOCAB_TYPE_SPM;
+  TextCutter cutter(is_sentence_piece ? TextCutter::Kind::kSentencePiece
+                    : llama_vocab_type(vocab) == LLAMA_VOCAB_TYPE_BPE
+                        ? TextCutter::KindOfPreTokenizer(pre_tokenizer)
+                        : TextCutter::Kind::kNowhere);
+  constexpr int kSearched =
+      LLAMA_TOKEN_ATTR_CONTROL | LLAMA_TOKEN_ATTR_USER_DEFINED | LLAMA_TOKEN_ATTR_UNKNOWN;
+  for (llama_token token = 0; token < llama_vocab_n_tokens(vocab); ++token) {
+    const std::string_view text = llama_vocab_get_text(vocab, token);
+    cutter.AddToken(text);
+    if ((llama_vocab_get_attr(vocab, token) & kSearched) != 0) cutter.AddSpecial(text);
+  }
+  return cutter;
+}
+
 }  // namespace
 
 void Vocab::FreeModel::operator()(llama_model* model) const { llama_model_free(model); }
 
 Result<Vocab> Vocab::Load(const std::string& path) {
+  std::optional<std::string> pre_tokenizer;
   {
     TRY(const GgufFile file, GgufFile::Open(path));
     TRY_STATUS(CheckTokenizer(file));
+    TRY(pre_tokenizer, file.FindString("tokenizer.ggml.pre"));
   }
   std::string reason;
   Model model(LoadWithLog(path, reason));
@@ -109,6 +101,7 @@ Result<Vocab> Vocab::Load(const std::string& path) {
         "{}: the tokenizer adds a begin or end token that its vocabulary of {} does not have", path,
         vocab.size());
   }
+  if (vocab.has_text()) vocab.cutter_ = MakeCutter(vocab.vocab_, pre_tokenizer.value_or(""));
   return vocab;
 }
 
@@ -125,15 +118,27 @@ uint32_t Vocab::size() const { return static_cast<uint32_t>(llama_vocab_n_tokens
 bool Vocab::is_end(Token token) const { return llama_vocab_is_eog(vocab_, token); }
 const llama_vocab* Vocab::raw() const { return vocab_; }
 
+bool Vocab::spaces_before_text() const { return llama_vocab_type(vocab_) == LLAMA_VOCAB_TYPE_SPM; }
+
+std::vector<Token> Vocab::begin_tokens() const {
+  if (!has_text() || !llama_vocab_get_add_bos(vocab_)) return {};
+  return {llama_vocab_bos(vocab_)};
+}
+
+std::vector<Token> Vocab::end_tokens() const {
+  if (!has_text() || !llama_vocab_get_add_eos(vocab_)) return {};
+  return {llama_vocab_eos(vocab_)};
+}
+
 Result<std::vector<Token>> Vocab::Tokenize(std::string_view text, bool add_special,
                                            bool parse_special) const {
   if (!has_text()) {
     return Fail(Errc::kInvalidRequest, "{} has no tokenizer; give token ids instead of text",
                 path_);
   }
-  if (const auto offset = FindInvalidUtf8(text)) {
+  if (const size_t offset = FindInvalidUtf8(text); offset < text.size()) {
     return Fail(Errc::kInvalidRequest,
-                "the text is not valid UTF-8 at byte {}; convert it to UTF-8", *offset);
+                "the text is not valid UTF-8 at byte {}; convert it to UTF-8", offset);
   }
   // A token per byte and two special ones always fit.
   constexpr size_t kMaxText = std::numeric_limits<int32_t>::max() / 2;

@@ -13,6 +13,7 @@
 
 #include "base/result.h"
 #include "core/ids.h"
+#include "model/text_cut.h"
 
 struct llama_model;
 struct llama_vocab;
@@ -49,6 +50,12 @@ class Vocab {
   Result<std::string> ApplyChatTemplate(std::span<const ChatMessage> turns,
                                         bool add_assistant) const;
   bool has_chat_template() const;
+  // For TokenStream: what Tokenize() adds when asked for special tokens; where a text may be cut;
+  // whether it may put a space before a text, as SentencePiece does.
+  std::vector<Token> begin_tokens() const;
+  std::vector<Token> end_tokens() const;
+  const TextCutter& cutter() const { return cutter_; }
+  bool spaces_before_text() const;
   // For decode/sampler.cc (grammars need it). Never null while this lives, even without text.
   const llama_vocab* raw() const;
 
@@ -62,6 +69,7 @@ class Vocab {
   Model model_;
   const llama_vocab* vocab_;  // part of *model_
   std::string path_;
+  TextCutter cutter_{TextCutter::Kind::kNowhere};
 };
 
 }  // namespace moestro

@@ -28,6 +28,7 @@ class LeaseStream {
   // Takes leases in order until there is no room or none is left to take.
   void Advance();
   bool all_taken() const { return next_ == wanted_.size(); }
+  size_t taken() const { return next_; }  // so far, those let go included
   size_t size() const { return wanted_.size(); }
   // Of the i-th expert; nullptr while it is not taken yet or already let go.
   const Lease* lease(size_t i) const { return leases_[i] ? &*leases_[i] : nullptr; }

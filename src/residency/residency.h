@@ -111,6 +111,7 @@ class Residency {
   void Pump();
   // Sleeps until a read finishes; returns at once when none is under way.
   void Wait();
+  bool idle() const { return queue_->idle(); }  // no read is under way
   // Waits until no read is under way.
   void Drain();
   // After a failure: waits until no read is under way and forgets their errors, so that the next

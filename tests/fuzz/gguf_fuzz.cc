@@ -1,44 +1,19 @@
 // SPDX-License-Identifier: MIT
 // Any bytes as a model file: GgufFile, ReadSpec, ReadWeights and Vocab must return, whatever they
-// are given. The file lives in memory under one name for the whole run.
-#include <sys/mman.h>
-#include <unistd.h>
-
+// are given.
 #include <cstddef>
 #include <cstdint>
-#include <cstdlib>
 #include <string>
 
 #include "base/check.h"
-#include "base/format.h"
 #include "model/gguf_file.h"
 #include "model/read_spec.h"
 #include "model/vocab.h"
 #include "model/weights.h"
+#include "tests/fuzz/memory_file.h"
 
 namespace moestro {
 namespace {
-
-class MemoryFile {
- public:
-  MemoryFile() : fd_(memfd_create("fuzz", MFD_CLOEXEC)) { CHECK(fd_ >= 0); }
-  // Open for the whole run: libFuzzer leaves through exit().
-  std::string Fill(const uint8_t* data, size_t size) const {
-    CHECK(ftruncate(fd_, 0) == 0);
-    for (size_t done = 0; done < size;) {
-      const ssize_t wrote = pwrite(fd_, data + done, size - done, static_cast<off_t>(done));
-      CHECK(wrote > 0);
-      done += static_cast<size_t>(wrote);
-    }
-    constexpr size_t kDataBytes = size_t{1} << 20;
-    const bool cut_off = size > 0 && data[size - 1] == 0xFF;
-    if (!cut_off) CHECK(ftruncate(fd_, static_cast<off_t>(size + kDataBytes)) == 0);
-    return Format("/proc/self/fd/{}", fd_);
-  }
-
- private:
-  int fd_;
-};
 
 void ReadModel(const std::string& path) {
   const auto file = GgufFile::Open(path);
@@ -83,7 +58,10 @@ void ReadText(const std::string& path) {
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   static const moestro::MemoryFile memory;
-  const std::string path = memory.Fill(data, size);
+  const std::string path = memory.Fill(moestro::AsText(data, size));
+  constexpr size_t kDataBytes = size_t{1} << 20;  // of tensors, so that a header may name some
+  const bool cut_off = size > 0 && data[size - 1] == 0xFF;
+  if (!cut_off) memory.Grow(size + kDataBytes);
   moestro::ReadModel(path);
   moestro::ReadText(path);
   return 0;

@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: MIT
+// The tokens of a long text, piece by piece, in the memory of a piece. They are the tokens that
+// Vocab::Tokenize() gives of the whole text: it is cut only where text_cut.h proves that. What
+// cannot be cut is tokenized at once, up to a limit.
+//
+// Thread rule: one thread.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/result.h"
+#include "core/ids.h"
+#include "model/vocab.h"
+
+namespace moestro {
+
+// Gives the next bytes of a text, at most `most`; none: that was all.
+using TextSource = std::function<Result<std::string>(size_t most)>;
+TextSource FromText(std::string_view text);  // which must outlive it
+
+// Memory that tokenizing takes per byte of a piece, at most: libllama keeps several words per
+// character, and merges that it queued. Real vocabularies took 24 to 215 (tests/memory_test.cc).
+inline constexpr uint64_t kTokenizeBytesPerByte = 384;
+
+class TokenStream {
+ public:
+  struct Options {
+    bool add_special = true;     // tokens that begin and end a text
+    bool parse_special = false;  // control tokens spelled in the text are those tokens
+    size_t piece_bytes = 16 * 1024;
+    // A stretch without a place to cut may be as long as this.
+    size_t longest_piece_bytes = 1024 * 1024;
+  };
+  // `vocab` must outlive this.
+  TokenStream(const Vocab& vocab, TextSource source, const Options& options);
+
+  // The tokens of the next piece; none: that was all. kInvalidRequest: not UTF-8, or a stretch that
+  // is too long; both name the byte. And what Vocab::Tokenize() and the source say.
+  Result<std::vector<Token>> Next();
+
+  uint64_t bytes_done() const { return done_; }  // of the text
+
+ private:
+  Status Fill(size_t bytes);
+  Result<size_t> FindPieceEnd();
+  Result<std::vector<Token>> Take(size_t bytes);
+
+  const Vocab& vocab_;
+  TextSource source_;
+  Options options_;
+  std::string text_;    // what has been read and not been tokenized
+  std::string before_;  // a character before text_ if the vocabulary wants to see one
+  size_t drop_ = 0;     // tokens that it has on its own
+  uint64_t done_ = 0;
+  bool began_ = false;
+  bool ended_ = false;  // the source has
+  bool finished_ = false;
+};
+
+// All tokens of a stream, or the first `most` of them.
+Result<std::vector<Token>> Collect(TokenStream& stream, uint64_t most);
+
+}  // namespace moestro

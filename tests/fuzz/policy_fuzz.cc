@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: MIT
+// Any bytes as a file of tuned policies: ReadTuning() must return, and what it accepts must name
+// policies that exist.
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+#include "base/check.h"
+#include "decide/policy.h"
+#include "engine/tuning_file.h"
+#include "tests/fuzz/memory_file.h"
+
+namespace moestro {
+namespace {
+
+void ReadPolicies(const std::string& path) {
+  const auto tuning = ReadTuning(path);
+  if (!tuning) {
+    CHECK(!tuning.error().message.contains('\n'));
+    return;
+  }
+  CHECK(!tuning->sizes.empty());
+  for (const TunedSize& size : tuning->sizes) {
+    CHECK(size.slots > 0);
+    CHECK(MakePolicy(size.choice).has_value());
+  }
+}
+
+}  // namespace
+}  // namespace moestro
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  static const moestro::MemoryFile memory;
+  moestro::ReadPolicies(memory.Fill(moestro::AsText(data, size)));
+  return 0;
+}

@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: MIT
+// Writes a corpus to begin from, small valid files for each target: moestro_fuzz_seeds FOLDER.
+#include <array>
+#include <cstdint>
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <string>
+#include <vector>
+
+#include "base/check.h"
+#include "base/format.h"
+#include "engine/tuning_file.h"
+#include "model/gguf_file.h"
+#include "model/test_gguf.h"
+#include "trace/binary_file.h"
+#include "trace/learn_paths.h"
+#include "trace/path_file.h"
+#include "trace/trace_file.h"
+
+namespace moestro {
+namespace {
+
+void WriteHeader(const GgufBuilder& model, const std::string& path) {
+  model.Write(path);
+  const auto file = GgufFile::Open(path);
+  CHECK(file.has_value());
+  std::filesystem::resize_file(path, file->tensors().front().extent.offset);
+}
+
+// One model per architecture, with and without a vocabulary.
+void WriteModels(const std::string& folder) {
+  constexpr std::array kArchs{Arch::kLlama, Arch::kQwen2Moe, Arch::kQwen3Moe, Arch::kOlmoe,
+                              Arch::kPhimoe};
+  for (size_t i = 0; i < kArchs.size(); ++i) {
+    GgufBuilder model = SmallMoe(kArchs[i]);
+    WriteHeader(model, Format("{}/ids_{}.gguf", folder, i));
+    AddByteLevelVocabulary(model);
+    WriteHeader(model, Format("{}/text_{}.gguf", folder, i));
+  }
+}
+
+void WritePolicies(const std::string& folder) {
+  const PolicyTuning tuning{
+      .model = {.name = "m.gguf", .id = 0xfedcba98, .n_layer = 6, .n_expert = 16, .n_used = 4},
+      .sizes = {{.slots = 24,
+                 .choice = {.name = "hobbit", .parameters = {{"w_lru", 0.1}, {"w_fld", 0.9}}},
+                 .hit_rate = 0.5,
+                 .standard_hit_rate = 0.4},
+                {.slots = 48, .choice = {.name = "lru"}, .hit_rate = 1.0}}};
+  CHECK(WriteTuning(folder + "/two_sizes.json", tuning).has_value());
+}
+
+Trace SmallTrace(uint32_t experts, bool has_weights, uint32_t depth) {
+  auto trace = Trace::Create({.model = "m",
+                              .model_id = 7,
+                              .n_layer = 3,
+                              .n_expert = experts,
+                              .n_used = 2,
+                              .depth = depth,
+                              .has_weights = has_weights});
+  CHECK(trace.has_value());
+  const size_t rows = trace->info().predicted_rows();
+  for (uint16_t t = 0; t < 8; ++t) {
+    const ExpertId first{static_cast<uint16_t>(t % 4)};
+    const ExpertId second{static_cast<uint16_t>(experts - 1)};
+    std::vector<ExpertId> ids;
+    std::vector<ExpertId> predicted;
+    for (int layer = 0; layer < 3; ++layer) ids.insert(ids.end(), {first, second});
+    for (size_t row = 0; row < rows; ++row) predicted.insert(predicted.end(), {second, first});
+    const std::vector<float> weights(has_weights ? ids.size() : 0, 0.5F);
+    CHECK(trace
+              ->Add({.phase = t < 3 ? Phase::kPrefill : Phase::kDecode,
+                     .starts_sequence = t % 5 == 0,
+                     .experts = ids,
+                     .weights = weights,
+                     .predicted = predicted})
+              .has_value());
+  }
+  return *std::move(trace);
+}
+
+// The target adds the checksum itself.
+void DropChecksum(const std::string& path) {
+  std::filesystem::resize_file(path, std::filesystem::file_size(path) - kChecksumBytes);
+}
+
+void WriteTraces(const std::string& folder) {
+  std::ofstream(folder + "/lines.jsonl")
+      << "{\"layers\":[[0,1],[2,3]]}\n{\"layers\":[[1,0],[2,15]]}";
+  int n = 0;
+  for (const Trace& trace :
+       {SmallTrace(8, false, 0), SmallTrace(8, true, 2), SmallTrace(300, true, 1)}) {
+    const std::string path = Format("{}/small_{}.trace", folder, n++);
+    CHECK(WriteTrace(path, trace).has_value());
+    DropChecksum(path);
+  }
+}
+
+void WritePathTables(const std::string& folder) {
+  for (const uint32_t experts : {8U, 300U}) {
+    const Trace trace = SmallTrace(experts, false, 0);
+    const std::string path = Format("{}/small_{}.paths", folder, experts);
+    const PathFile file{
+        .model = "m", .model_id = 7, .tokens = 8, .table = LearnPaths(trace, {0, trace.tokens()})};
+    CHECK(WritePaths(path, file).has_value());
+    DropChecksum(path);
+  }
+}
+
+}  // namespace
+}  // namespace moestro
+
+int main(int argc, char** argv) {
+  if (argc != 2) {
+    std::fprintf(stderr, "usage: moestro_fuzz_seeds FOLDER\n");
+    return 2;
+  }
+  const std::string folder = argv[1];
+  for (const char* target : {"/gguf", "/policy", "/trace", "/paths"}) {
+    std::filesystem::create_directories(folder + target);
+  }
+  moestro::WriteModels(folder + "/gguf");
+  moestro::WritePolicies(folder + "/policy");
+  moestro::WriteTraces(folder + "/trace");
+  moestro::WritePathTables(folder + "/paths");
+  return 0;
+}

@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: MIT
+// Any bytes as a trace and as JSON lines of routing: reading and summarising must return.
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "base/check.h"
+#include "tests/fuzz/memory_file.h"
+#include "trace/import_jsonl.h"
+#include "trace/summary.h"
+#include "trace/trace_file.h"
+
+namespace moestro {
+namespace {
+
+void Examine(const Result<Trace>& trace) {
+  if (!trace) {
+    CHECK(!trace.error().message.contains('\n'));
+    return;
+  }
+  const TraceInfo& info = trace->info();
+  for (size_t t = 0; t < trace->tokens(); ++t) {
+    for (size_t l = 0; l < info.n_layer; ++l) {
+      for (const ExpertId e : trace->experts(t, l)) CHECK(e.value < info.n_expert);
+    }
+  }
+  // Its tables are of [expert][expert]: large ones would only be slow.
+  if (info.n_expert <= 64 && info.n_layer <= 64) Describe(info, Summarise(*trace));
+}
+
+}  // namespace
+}  // namespace moestro
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  static const moestro::MemoryFile memory;
+  moestro::Examine(moestro::ReadTrace(memory.FillSummed(data, size)));
+  const std::string path = memory.Fill(moestro::AsText(data, size));
+  moestro::Examine(moestro::ImportJsonl(path, std::nullopt));
+  moestro::Examine(moestro::ImportJsonl(path, 16));
+  return 0;
+}
