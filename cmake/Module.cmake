@@ -2,6 +2,7 @@
 # moestro_module(<name> [COLD] SOURCES <cc...> [DEPENDS <module...>] [LINK <target...>]
 #                [TESTS <cc...>])
 # A static library moestro_<name> and, with TESTS, an executable moestro_<name>_test known to ctest.
+# Its sources are compiled in groups of MOESTRO_UNITY (the option says why).
 # COLD: nothing of it runs per token. DEPENDS are modules seen through this one's headers; LINK are
 # foreign targets (SYSTEM includes).
 function(moestro_module name)
@@ -10,6 +11,10 @@ function(moestro_module name)
   target_include_directories(moestro_${name} PUBLIC ${PROJECT_SOURCE_DIR}/src)
   list(TRANSFORM M_DEPENDS PREPEND moestro_)
   target_link_libraries(moestro_${name} PUBLIC ${M_DEPENDS} PRIVATE moestro_flags PUBLIC ${M_LINK})
+  if(MOESTRO_UNITY GREATER 1)
+    set_target_properties(moestro_${name} PROPERTIES
+      UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE ${MOESTRO_UNITY})
+  endif()
   if(M_COLD)
     target_compile_options(moestro_${name} PRIVATE ${MOESTRO_COLD_OPTIONS})
   endif()
