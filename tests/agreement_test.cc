@@ -47,7 +47,8 @@ TEST_P(Agreement, EngineAndSimulatorDoTheSame) {
                               .n_expert = (*engine)->spec().router.n_expert,
                               .n_used = (*engine)->spec().router.n_used});
   ASSERT_TRUE(empty) << empty.error().message;
-  RouteRecorder recorder(**engine, *std::move(empty));
+  Trace trace = *std::move(empty);
+  RouteRecorder recorder(**engine, trace.info(), [&](const TraceToken& t) { return trace.Add(t); });
   std::vector<std::string> did;
   (*engine)->SetRequestObserver([&](ExpertKey key, Use use, const Placement& placed) {
     did.push_back(Line(key, use, placed));
@@ -59,11 +60,11 @@ TEST_P(Agreement, EngineAndSimulatorDoTheSame) {
   }
   std::vector<std::string> simulated;
   const auto result =
-      Replay(recorder.trace(), {.slots = (*engine)->memory().n_slots,
-                                .policy = {.name = GetParam()},
-                                .observer = [&](ExpertKey key, Use use, const Placement& placed) {
-                                  simulated.push_back(Line(key, use, placed));
-                                }});
+      Replay(trace, {.slots = (*engine)->memory().n_slots,
+                     .policy = {.name = GetParam()},
+                     .observer = [&](ExpertKey key, Use use, const Placement& placed) {
+                       simulated.push_back(Line(key, use, placed));
+                     }});
   ASSERT_TRUE(result) << result.error().message;
   EXPECT_EQ(did, simulated);
   EXPECT_EQ(result->hits, (*engine)->stats().decode.hits);

@@ -22,7 +22,10 @@
 #include "cli/output.h"
 #include "cli/report.h"
 #include "cli/session.h"
+#include "cli/text_tokens.h"
 #include "engine/engine.h"
+#include "model/gguf_file.h"
+#include "model/read_spec.h"
 #include "model/vocab.h"
 
 namespace moestro {
@@ -72,18 +75,30 @@ Json TopLogits(std::span<const float> logits, size_t count) {
   return top;
 }
 
+// The vocabulary is gone again when the engine takes its memory.
+Result<std::vector<Token>> TokenizePrompt(const LogitsOptions& options) {
+  const EngineOptions& engine = options.common.engine;
+  // Our own reader goes first: it survives damaged files, libllama's need not.
+  TRY(const GgufFile file, GgufFile::Open(options.model));
+  TRY(const ModelSpec spec, ReadSpec(file));
+  TRY(const Vocab vocab, Vocab::Load(options.model));
+  TRY(Prompt prompt,
+      ReadPrompt(vocab, FromText(*options.prompt),
+                 {.n_ctx = std::min(engine.ctx, spec.n_ctx_train), .n_ctx_train = spec.n_ctx_train},
+                 engine));
+  return std::move(prompt.tokens);
+}
+
 Status Run(LogitsOptions& options) {
   if (options.prompt.has_value() == !options.tokens.empty()) {
     return Fail(Errc::kUsage, "give either --tokens or -p");
   }
-  // The engine's reader judges the file before libllama opens it for its vocabulary.
+  if (options.prompt) {
+    TRY(options.tokens, TokenizePrompt(options));
+  }
   ProgressBar bar(ProgressBar::Stderr());
   TRY(const std::unique_ptr<Engine> engine,
       Engine::Open(options.model, options.common.engine, ShowOn(bar)));
-  if (options.prompt) {
-    TRY(const Vocab vocab, Vocab::Load(options.model));
-    TRY(options.tokens, vocab.Tokenize(*options.prompt, true, true));
-  }
   TRY(const std::span<const float> logits, engine->Append(options.tokens));
   bar.Clear();
   Json object = Json::Object();

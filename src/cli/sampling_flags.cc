@@ -76,7 +76,7 @@ void AddSamplingFlags(CLI::App& app, SamplingOptions& options) {
   app.add_option_function<std::string>(
          "--grammar-file",
          [&o](const std::string& path) {
-           auto text = ReadTextFile(path);
+           auto text = ReadSmallText(path);
            if (!text) throw CLI::ValidationError("--grammar-file", text.error().message);
            o.grammar = *std::move(text);
          },

@@ -13,6 +13,7 @@
 #include "base/progress.h"
 #include "base/result.h"
 #include "cli/interrupt.h"
+#include "cli/text_tokens.h"
 #include "decode/engine_stepper.h"
 #include "decode/generate.h"
 #include "decode/sampler.h"
@@ -29,13 +30,20 @@ Progress ShowOn(ProgressBar& bar);
 
 class Session {
  public:
-  // Loads the vocabulary and checks the sampling options before it opens the engine, so that cheap
-  // mistakes are reported at once. kInvalidRequest for a model without a tokenizer.
-  static Result<std::unique_ptr<Session>> Open(const std::string& path, const EngineOptions& engine,
+  // Loads the vocabulary and checks the sampling options, so that cheap mistakes are reported at
+  // once and texts can be tokenized while there is memory. kInvalidRequest for a model without a
+  // tokenizer.
+  static Result<std::unique_ptr<Session>> Load(const std::string& path, const EngineOptions& engine,
                                                const SamplingOptions& sampling);
+  // Opens the engine, which takes the memory that is left. What follows needs it.
+  Status Start();
 
   const Vocab& vocab() const { return vocab_; }
+  const ContextLimit& limit() const { return limit_; }
   Engine& engine() { return *engine_; }
+
+  // The tokens of a text with all its special ones, at most one more than the context holds.
+  Result<std::vector<Token>> Tokenize(std::string_view text, bool parse_special) const;
 
   // Makes the text be `tokens`, reusing what it already has in common with them, and continues it.
   // `emit` as in TextParts. Ctrl-C ends it with StopReason::kInterrupted.
@@ -45,6 +53,9 @@ class Session {
  private:
   Session(Vocab vocab, Sampler sampler) : vocab_(std::move(vocab)), sampler_(std::move(sampler)) {}
 
+  std::string path_;
+  EngineOptions options_;
+  ContextLimit limit_;
   Vocab vocab_;
   Sampler sampler_;  // borrows vocab_'s data
   ProgressBar bar_{ProgressBar::Stderr()};

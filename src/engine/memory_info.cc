@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT
 #include "engine/memory_info.h"
 
+#include <malloc.h>
+
 #include <algorithm>
 #include <cstddef>
 #include <fstream>
@@ -91,6 +93,8 @@ uint64_t RoomInGroups() {
 uint64_t AvailableMemory() {
   return std::min(KibField("/proc/meminfo", "MemAvailable:"), RoomInGroups());
 }
+
+void ReturnFreedMemory() { malloc_trim(0); }
 
 uint64_t ResidentMemory() { return KibField("/proc/self/status", "VmRSS:"); }
 

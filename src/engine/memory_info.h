@@ -11,6 +11,9 @@ namespace moestro {
 // not included.
 uint64_t AvailableMemory();
 
+// Gives memory that was freed back to the system, so that ResidentMemory() is what is in use.
+void ReturnFreedMemory();
+
 // Resident bytes now, and the most there ever were (VmRSS, VmHWM); 0 where /proc is missing.
 uint64_t ResidentMemory();
 uint64_t PeakResidentMemory();
