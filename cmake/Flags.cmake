@@ -2,7 +2,7 @@
 # moestro_flags (INTERFACE): language level, warnings and sanitizers of our own code.
 
 if(NOT CMAKE_BUILD_TYPE AND NOT CMAKE_CONFIGURATION_TYPES)
-  set(CMAKE_BUILD_TYPE RelWithDebInfo CACHE STRING "Debug, Release, RelWithDebInfo" FORCE)
+  set(CMAKE_BUILD_TYPE Release CACHE STRING "Debug, Release, RelWithDebInfo" FORCE)
 endif()
 
 find_program(CCACHE_PROGRAM ccache)
@@ -17,6 +17,11 @@ target_compile_options(moestro_flags INTERFACE
   -Wnon-virtual-dtor -Woverloaded-virtual
   $<$<CXX_COMPILER_ID:GNU>:-Wsuggest-override>
   $<$<CXX_COMPILER_ID:Clang>:-Wthread-safety>)
+
+# Optimising costs half of the compile time and is kept for what runs per token. These undo it for
+# the rest, where the build optimises at all: a debug or sanitizer build has its own level.
+set(MOESTRO_COLD_OPTIONS $<$<CONFIG:Release>:-O1>)
+set(MOESTRO_TEST_OPTIONS $<$<CONFIG:Release>:-O0>)
 
 if(MOESTRO_SANITIZE)
   if("thread" IN_LIST MOESTRO_SANITIZE AND "address" IN_LIST MOESTRO_SANITIZE)

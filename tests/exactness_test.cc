@@ -14,6 +14,7 @@
 #include "decide/predictor.h"
 #include "engine/engine.h"
 #include "engine/route_recorder.h"
+#include "tests/support/one_sequence.h"
 #include "tests/support/prompts.h"
 #include "tests/support/temp_folder.h"
 #include "tests/support/tiny_model.h"
@@ -36,7 +37,7 @@ struct Setting {
 };
 
 // Logits of a prompt and of some decode steps, one after the other.
-std::vector<float> Evaluate(Engine& engine, uint32_t n_vocab) {
+std::vector<float> Evaluate(OneSequence& engine, uint32_t n_vocab) {
   std::vector<float> all;
   const auto prompt = engine.AppendAll(RandomTokens(kPrompt, n_vocab, 3));
   EXPECT_TRUE(prompt.has_value()) << prompt.error().message;
@@ -49,7 +50,7 @@ std::vector<float> Evaluate(Engine& engine, uint32_t n_vocab) {
   return all;
 }
 
-std::unique_ptr<Engine> Open(const std::string& path, const Setting& setting) {
+std::unique_ptr<OneSequence> Open(const std::string& path, const Setting& setting) {
   EngineOptions options;
   options.ctx = kContext;
   options.threads = 2;
@@ -59,7 +60,7 @@ std::unique_ptr<Engine> Open(const std::string& path, const Setting& setting) {
   options.predictor = setting.predictor;
   options.prefetch = setting.prefetch;
   options.cache = CacheSize{.percent = setting.percent};
-  auto engine = Engine::Open(path, options);
+  auto engine = OneSequence::Open(path, options);
   EXPECT_TRUE(engine.has_value()) << engine.error().message;
   return engine ? *std::move(engine) : nullptr;
 }
@@ -71,13 +72,13 @@ void ExpectSameBits(const std::vector<float>& a, const std::vector<float>& b,
 }
 
 // Learns what follows what from a run of the model and leaves it beside the file.
-void LearnPathsOf(Engine& engine, const std::string& path) {
+void LearnPathsOf(OneSequence& engine, const std::string& path) {
   const ModelSpec& spec = engine.spec();
   const PathShape shape{
       .layers = spec.n_layer, .experts = spec.router.n_expert, .used = spec.router.n_used};
   PathCounter counter(shape);
   RouteRecorder recorder(
-      engine,
+      engine.engine(),
       {.n_layer = spec.n_layer, .n_expert = spec.router.n_expert, .n_used = spec.router.n_used},
       [&](const TraceToken& token) -> Status {
         counter.Add(token.experts);
@@ -85,7 +86,7 @@ void LearnPathsOf(Engine& engine, const std::string& path) {
       });
   ASSERT_TRUE(recorder.Record(RandomTokens(60, spec.n_vocab, 9), 0));
   const auto written = WritePaths(
-      PathsNameOf(path), {.model_id = engine.model_id(), .tokens = 60, .table = counter.Learn()});
+      PathsNameOf(path), {.model_id = engine.engine().model_id(), .tokens = 60, .table = counter.Learn()});
   ASSERT_TRUE(written) << written.error().message;
 }
 
@@ -104,8 +105,9 @@ TEST_P(Exactness, SameBitsForEveryBudgetAndReader) {
   // One token's experts are the least that runs; one layer's are 1/layers of all.
   // (A mix of types has two pools, each with room for a token's experts.)
   const double pools = spec.type == "Q4_K_M" ? 2 : 1;
-  const double token = 100.0 * pools * (spec.used + 0.5) / (spec.experts * spec.layers);
-  const double layer = 100.0 / spec.layers;
+  const uint32_t layers = reference_engine->spec().n_expert_layers();
+  const double token = 100.0 * pools * (spec.used + 0.5) / (spec.experts * layers);
+  const double layer = 100.0 / layers;
   for (const char* reader : {"uring", "pread"}) {
     for (const double percent : {token, layer / 2, layer, 75.0, 100.0}) {
       const std::string what = std::string(reader) + " " + std::to_string(percent) + " %";
@@ -127,16 +129,16 @@ TEST_P(Exactness, SameBitsForEveryBudgetAndReader) {
   }
   LearnPathsOf(*reference_engine, path);
   for (const PredictorInfo& predictor : KnownPredictors()) {
-    for (const uint32_t layers : {1U, 8U}) {
+    for (const uint32_t ahead : {1U, 8U}) {
       const std::string name(predictor.name);
-      const auto engine = Open(
-          path, {.predictor = name, .prefetch = layers, .percent = std::max(layer, 3 * token)});
+      const auto engine =
+          Open(path, {.predictor = name, .prefetch = ahead, .percent = std::max(layer, 3 * token)});
       ASSERT_NE(engine, nullptr) << name;
       ExpectSameBits(Evaluate(*engine, n_vocab), reference, name);
       engine->Reset();
       ExpectSameBits(Evaluate(*engine, n_vocab), reference, name + " warm");
       if (name == "stacked" || name == "paths") {
-        EXPECT_GT(engine->stats().decode.guesses, 0U);
+        EXPECT_GT(engine->stats().decode.prefetches, 0U);
       }
     }
   }
@@ -147,6 +149,7 @@ INSTANTIATE_TEST_SUITE_P(
     ::testing::Values(TinySpec{.arch = "qwen3moe", .type = "Q4_0", .layers = 3},
                       TinySpec{.arch = "olmoe", .type = "Q4_K_M", .layers = 4},
                       TinySpec{.arch = "qwen2moe", .type = "Q8_0", .layers = 3, .used = 3},
+                      TinySpec{.arch = "dots1", .type = "Q8_0", .layers = 4, .used = 3},
                       TinySpec{.arch = "llama", .type = "F16", .layers = 2, .shards = 2}),
     [](const auto& param) { return param.param.arch + "_" + param.param.type; });
 
@@ -185,7 +188,7 @@ TEST(Sequence, RewindingAndRepeatingGivesTheSameBits) {
   ASSERT_TRUE(again.has_value());
   ExpectSameBits({again->begin(), again->end()}, kept, "rewound");
   const RunStats before = engine->stats();
-  ASSERT_TRUE(engine->ProbeComputeSeconds().has_value());
+  ASSERT_TRUE(engine->engine().ProbeComputeSeconds(engine->sequence()).has_value());
   EXPECT_EQ(engine->stats().decode.tokens, before.decode.tokens);
   EXPECT_EQ(engine->position(), kPrompt + 1);
 }
@@ -218,7 +221,7 @@ TEST(Sequence, TheDiskCanBeProbedRightAfterAPrefill) {
   for (uint32_t round = 0; round < 10; ++round) {
     engine->Reset();
     ASSERT_TRUE(engine->Append(RandomTokens(8, 512, round)).has_value());
-    const auto bandwidth = engine->ProbeDiskBandwidth();
+    const auto bandwidth = engine->engine().ProbeDiskBandwidth();
     ASSERT_TRUE(bandwidth.has_value()) << bandwidth.error().message;
     EXPECT_GT(*bandwidth, 0.0);
   }
@@ -242,7 +245,7 @@ TEST(Budget, TooSmallNamesTheSmallestThatWorksAndThatWorks) {
   EngineOptions options;
   options.ctx = kContext;
   options.ram_bytes = 1 << 20;
-  const auto refused = Engine::Open(path, options);
+  const auto refused = OneSequence::Open(path, options);
   ASSERT_FALSE(refused.has_value());
   EXPECT_EQ(refused.error().code, Errc::kInvalidRequest);
   const std::string& message = refused.error().message;
@@ -250,7 +253,7 @@ TEST(Budget, TooSmallNamesTheSmallestThatWorksAndThatWorks) {
   ASSERT_NE(at, std::string::npos) << message;
   // The process itself grows a little between two calls, so a little is added.
   options.ram_bytes = (std::stoull(message.substr(at + 6)) + 8) << 20;
-  const auto engine = Engine::Open(path, options);
+  const auto engine = OneSequence::Open(path, options);
   ASSERT_TRUE(engine.has_value()) << engine.error().message;
   EXPECT_LE((*engine)->memory().smallest, options.ram_bytes);
 }

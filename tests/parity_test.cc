@@ -13,6 +13,7 @@
 #include "base/result.h"
 #include "engine/engine.h"
 #include "tests/support/llama_reference.h"
+#include "tests/support/one_sequence.h"
 #include "tests/support/prompts.h"
 #include "tests/support/temp_folder.h"
 #include "tests/support/tiny_model.h"
@@ -52,10 +53,10 @@ double LargestDifference(std::span<const float> a, std::span<const float> b) {
   return difference / size;
 }
 
-std::unique_ptr<Engine> OpenEngine(const std::string& path, EngineOptions options = {}) {
+std::unique_ptr<OneSequence> OpenEngine(const std::string& path, EngineOptions options = {}) {
   options.ctx = kContext;
   options.threads = 2;
-  auto engine = Engine::Open(path, options);
+  auto engine = OneSequence::Open(path, options);
   if (!engine) {
     ADD_FAILURE() << engine.error().message;
     return nullptr;
@@ -111,7 +112,7 @@ class Race {
   }
 
   TempFolder folder_;
-  std::unique_ptr<Engine> engine_;
+  std::unique_ptr<OneSequence> engine_;
   std::unique_ptr<LlamaReference> reference_;
   std::vector<double> differences_;  // per token
   size_t other_choices_ = 0;         // tokens where the largest logit is another one
@@ -142,9 +143,9 @@ TEST_P(Parity, RepackedWeightsStayClose) {
 
 std::vector<Case> Cases() {
   std::vector<Case> cases;
-  for (const char* arch : {"llama", "phimoe", "qwen2moe", "olmoe", "qwen3moe"}) {
+  for (const std::string& arch : TinyArchs()) {
     for (const char* type : {"F32", "F16", "Q8_0", "Q4_0", "Q4_K_M"}) {
-      cases.push_back({arch, {.arch = arch, .type = type}});
+      cases.push_back({"families", {.arch = arch, .type = type}});
     }
   }
   for (const char* type :

@@ -1,9 +1,6 @@
 // SPDX-License-Identifier: MIT
-#include "cli/cmd_bench.h"
-
 #include <unistd.h>
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -17,11 +14,14 @@
 #include "base/log.h"
 #include "base/progress.h"
 #include "base/quantile.h"
+#include "cli/commands.h"
 #include "cli/common_flags.h"
+#include "cli/flags.h"
 #include "cli/output.h"
 #include "cli/random_tokens.h"
 #include "cli/report.h"
 #include "cli/session.h"
+#include "engine/append.h"
 #include "engine/engine.h"
 
 namespace moestro {
@@ -49,9 +49,10 @@ struct Measured {
 Status WarmUp(const BenchOptions& options, Engine& engine) {
   if (options.preload) TRY_STATUS(engine.Preload());
   if (options.warmup == 0) return {};
-  TRY_STATUS(engine.Append(RandomTokens(options.common.seed.value_or(kDefaultSeed) + 1,
-                                        options.warmup, engine.spec().n_vocab)));
-  engine.Reset();
+  Sequence other = engine.NewSequence();
+  TRY_STATUS(Append(engine, other,
+                    RandomTokens(options.common.seed.value_or(kDefaultSeed) + 1, options.warmup,
+                                 engine.spec().n_vocab)));
   engine.ResetStats();
   return {};
 }
@@ -82,21 +83,22 @@ Result<Measured> RunOnce(const BenchOptions& options, ProgressBar& bar) {
   const std::vector<Token> tokens =
       RandomTokens(options.common.seed.value_or(kDefaultSeed),
                    size_t{options.prefill} + options.decode, engine->spec().n_vocab);
+  Sequence sequence = engine->NewSequence();
   std::span<const float> logits;
   PhaseStats prefill;
   if (options.prefill > 0) {
-    TRY(logits, engine->Append(std::span(tokens).first(options.prefill)));
-    // The engine takes a single token for a decode step.
+    TRY(logits, Append(*engine, sequence, std::span(tokens).first(options.prefill)));
+    // A single token is a decode step.
     prefill = options.prefill > 1 ? engine->stats().prefill : engine->stats().decode;
   }
   engine->ResetStats();
   for (uint32_t i = 0; i < options.decode; ++i) {
     bar.Update("decode", i, options.decode);
-    TRY(logits, engine->Append(std::span(tokens).subspan(options.prefill + i, 1)));
+    TRY(logits, Append(*engine, sequence, std::span(tokens).subspan(options.prefill + i, 1)));
   }
   bar.Clear();
   run.logits_hash = HashLogits(logits);
-  TRY(run.report, MakeReport(*engine, true));
+  TRY(run.report, MakeReport(*engine, sequence, true));
   run.report.stats.prefill = prefill;
   return run;
 }
@@ -164,35 +166,30 @@ Status Run(BenchOptions& options) {
 
 }  // namespace
 
-CLI::App* AddBench(CLI::App& app, std::function<int()>& action) {
+void AddBench(CommandLine& line) {
   auto options = std::make_shared<BenchOptions>();
-  CLI::App* bench = app.add_subcommand("bench", "measure prefill and decode speed");
-  bench->footer(
+  Flags bench = line.AddCommand("bench", "measure prefill and decode speed",
+                                [options] { return ExitCode(Run(*options)); });
+  bench.Footer(
       "Evaluates random tokens, so that models without a vocabulary work too, and counts "
       "everything "
       "from\nthe first token on with nothing cached. percent_of_bound compares with what the disk "
       "and "
       "the\nprocessor of this machine would allow for the same work.\n"
       "Example: moestro bench model.gguf --ram 6G -p 128 -n 48 --json");
-  bench->add_option("MODEL", options->model, "GGUF file")->required();
-  bench->add_option("-p,--n-prompt", options->prefill, "tokens to prefill")
-      ->type_name("N")
-      ->capture_default_str();
-  bench->add_option("-n,--n-gen", options->decode, "tokens to decode")
-      ->type_name("N")
-      ->capture_default_str();
-  bench->add_flag("--preload", options->preload,
+  bench.Add("MODEL", options->model, "GGUF file").Required();
+  bench.Add("-p,--n-prompt", options->prefill, "tokens to prefill").Type("N").ShowDefault();
+  bench.Add("-n,--n-gen", options->decode, "tokens to decode").Type("N").ShowDefault();
+  bench.AddSwitch("--preload", options->preload,
                   "every expert in memory before the clock starts; needs a budget for all of them");
-  bench->add_option("--warmup", options->warmup, "other tokens evaluated before the clock starts")
-      ->type_name("N")
-      ->capture_default_str();
-  bench->add_option("-r,--repetitions", options->runs, "runs; medians are reported")
-      ->type_name("RUNS")
-      ->check(CLI::Range(1U, 1000U))
-      ->capture_default_str();
-  AddCommonFlags(*bench, options->common);
-  bench->callback([options, &action] { action = [options] { return ExitCode(Run(*options)); }; });
-  return bench;
+  bench.Add("--warmup", options->warmup, "other tokens evaluated before the clock starts")
+      .Type("N")
+      .ShowDefault();
+  bench.Add("-r,--repetitions", options->runs, "runs; medians are reported")
+      .Type("RUNS")
+      .Between(1U, 1000U)
+      .ShowDefault();
+  AddCommonFlags(bench, options->common);
 }
 
 }  // namespace moestro

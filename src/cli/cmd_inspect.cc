@@ -1,9 +1,6 @@
 // SPDX-License-Identifier: MIT
-#include "cli/cmd_inspect.h"
-
 #include <unistd.h>
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdint>
 #include <map>
@@ -16,15 +13,15 @@
 #include "base/bytes.h"
 #include "base/format.h"
 #include "base/json.h"
+#include "cli/commands.h"
 #include "cli/common_flags.h"
 #include "cli/fit.h"
+#include "cli/flags.h"
 #include "cli/output.h"
 #include "cli/report.h"
 #include "core/expert_catalog.h"
 #include "engine/catalog.h"
-#include "model/gguf_file.h"
-#include "model/read_spec.h"
-#include "model/weights.h"
+#include "model/model_file.h"
 
 namespace moestro {
 namespace {
@@ -58,10 +55,11 @@ struct Inspection {
 constexpr uint64_t kDirectBlock = 4096;
 
 Result<Inspection> Inspect(const InspectOptions& options) {
-  TRY(const GgufFile file, GgufFile::Open(options.model));
+  TRY(const ModelFile model, ModelFile::Open(options.model));
+  const GgufFile& file = model.gguf;
+  const ModelWeights& weights = model.weights;
   Inspection found;
-  TRY(found.spec, ReadSpec(file));
-  TRY(const ModelWeights weights, ReadWeights(file, found.spec));
+  found.spec = model.spec;
   found.files = file.paths();
   found.file_bytes = file.file_bytes();
   for (const TensorInfo& tensor : file.tensors()) {
@@ -72,7 +70,8 @@ Result<Inspection> Inspect(const InspectOptions& options) {
   found.dense_bytes = weights.dense_bytes();
   found.catalog = MakeCatalog(weights);
   for (const ExpertCatalog::Layer& layer : found.catalog.layers) {
-    for (const std::vector<Extent>& slices : layer.slices) {
+    for (const std::vector<ExpertCopy>& copies : layer.experts) {
+      const auto& slices = copies.front().slices;
       found.slices += slices.size();
       found.aligned_slices += static_cast<uint64_t>(std::ranges::count_if(
           slices, [](const Extent& e) { return e.offset % kDirectBlock == 0; }));
@@ -200,15 +199,13 @@ Status Run(const InspectOptions& options) {
 
 }  // namespace
 
-CLI::App* AddInspect(CLI::App& app, std::function<int()>& action) {
+void AddInspect(CommandLine& line) {
   auto options = std::make_shared<InspectOptions>();
-  CLI::App* inspect = app.add_subcommand("inspect", "what a model holds and what fits in memory");
-  inspect->footer(
-      "Reads the file's directory only. Example: moestro inspect model.gguf --ctx 8192");
-  inspect->add_option("MODEL", options->model, "GGUF file")->required();
-  AddCommonFlags(*inspect, options->common);
-  inspect->callback([options, &action] { action = [options] { return ExitCode(Run(*options)); }; });
-  return inspect;
+  Flags inspect = line.AddCommand("inspect", "what a model holds and what fits in memory",
+                                  [options] { return ExitCode(Run(*options)); });
+  inspect.Footer("Reads the file's directory only. Example: moestro inspect model.gguf --ctx 8192");
+  inspect.Add("MODEL", options->model, "GGUF file").Required();
+  AddCommonFlags(inspect, options->common);
 }
 
 }  // namespace moestro

@@ -1,9 +1,6 @@
 // SPDX-License-Identifier: MIT
-#include "cli/cmd_logits.h"
-
 #include <unistd.h>
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <charconv>
 #include <memory>
@@ -18,14 +15,16 @@
 
 #include "base/json.h"
 #include "base/progress.h"
+#include "cli/commands.h"
 #include "cli/common_flags.h"
+#include "cli/flags.h"
 #include "cli/output.h"
 #include "cli/report.h"
 #include "cli/session.h"
 #include "cli/text_tokens.h"
+#include "engine/append.h"
 #include "engine/engine.h"
-#include "model/gguf_file.h"
-#include "model/read_spec.h"
+#include "model/model_file.h"
 #include "model/vocab.h"
 
 namespace moestro {
@@ -76,16 +75,13 @@ Json TopLogits(std::span<const float> logits, size_t count) {
 }
 
 // The vocabulary is gone again when the engine takes its memory.
-Result<std::vector<Token>> TokenizePrompt(const LogitsOptions& options) {
+Result<std::vector<Token>> TokenizePrompt(const LogitsOptions& options, const ModelFile& model) {
   const EngineOptions& engine = options.common.engine;
-  // Our own reader goes first: it survives damaged files, libllama's need not.
-  TRY(const GgufFile file, GgufFile::Open(options.model));
-  TRY(const ModelSpec spec, ReadSpec(file));
-  TRY(const Vocab vocab, Vocab::Load(options.model));
+  TRY(const Vocab vocab, Vocab::Load(model.gguf));
+  const uint32_t n_ctx_train = model.spec.n_ctx_train;
   TRY(Prompt prompt,
       ReadPrompt(vocab, FromText(*options.prompt),
-                 {.n_ctx = std::min(engine.ctx, spec.n_ctx_train), .n_ctx_train = spec.n_ctx_train},
-                 engine));
+                 {.n_ctx = std::min(engine.ctx, n_ctx_train), .n_ctx_train = n_ctx_train}, engine));
   return std::move(prompt.tokens);
 }
 
@@ -93,13 +89,15 @@ Status Run(LogitsOptions& options) {
   if (options.prompt.has_value() == !options.tokens.empty()) {
     return Fail(Errc::kUsage, "give either --tokens or -p");
   }
+  TRY(ModelFile model, ModelFile::Open(options.model));
   if (options.prompt) {
-    TRY(options.tokens, TokenizePrompt(options));
+    TRY(options.tokens, TokenizePrompt(options, model));
   }
   ProgressBar bar(ProgressBar::Stderr());
   TRY(const std::unique_ptr<Engine> engine,
-      Engine::Open(options.model, options.common.engine, ShowOn(bar)));
-  TRY(const std::span<const float> logits, engine->Append(options.tokens));
+      Engine::Open(std::move(model), options.common.engine, ShowOn(bar)));
+  Sequence sequence = engine->NewSequence();
+  TRY(const std::span<const float> logits, Append(*engine, sequence, options.tokens));
   bar.Clear();
   Json object = Json::Object();
   object.Set("tokens", Json::Array(std::span<const int32_t>(options.tokens)));
@@ -109,29 +107,28 @@ Status Run(LogitsOptions& options) {
 
 }  // namespace
 
-CLI::App* AddLogits(CLI::App& app, std::function<int()>& action) {
+void AddLogits(CommandLine& line) {
   auto options = std::make_shared<LogitsOptions>();
-  CLI::App* logits = app.add_subcommand("logits", "logits after some tokens, as JSON");
-  logits->footer(
+  Flags logits = line.AddCommand("logits", "logits after some tokens, as JSON",
+                                 [options] { return ExitCode(Run(*options)); });
+  logits.Footer(
       "Prints {\"tokens\":[...],\"logits\":[...]}: with --all the logit of every token id in "
       "order, "
       "otherwise\nthe largest ones as {\"token\":ID,\"logit\":VALUE}.\n"
       "Example: moestro logits model.gguf --tokens 1,2,3 --top 5");
-  logits->add_option("MODEL", options->model, "GGUF file")->required();
-  AddParsedFlag(*logits, "--tokens", "ID,ID,...", "the tokens to evaluate",
-                [options](const std::string& text) -> Status {
-                  TRY(options->tokens, ParseTokens(text));
-                  return {};
-                });
-  logits->add_option("-p,--prompt", options->prompt, "text to evaluate instead of --tokens");
-  CLI::Option* all = logits->add_flag("--all", options->all, "all logits of the last position");
-  logits->add_option("--top,--top-k", options->top, "how many of the largest logits")
-      ->check(CLI::PositiveNumber)
-      ->excludes(all)
-      ->capture_default_str();
-  AddCommonFlags(*logits, options->common);
-  logits->callback([options, &action] { action = [options] { return ExitCode(Run(*options)); }; });
-  return logits;
+  logits.Add("MODEL", options->model, "GGUF file").Required();
+  logits.AddParsed("--tokens", "ID,ID,...", "the tokens to evaluate",
+                   [options](const std::string& text) -> Status {
+                     TRY(options->tokens, ParseTokens(text));
+                     return {};
+                   });
+  logits.Add("-p,--prompt", options->prompt, "text to evaluate instead of --tokens");
+  const Flag all = logits.AddSwitch("--all", options->all, "all logits of the last position");
+  logits.Add("--top,--top-k", options->top, "how many of the largest logits")
+      .Positive()
+      .Excludes(all)
+      .ShowDefault();
+  AddCommonFlags(logits, options->common);
 }
 
 }  // namespace moestro

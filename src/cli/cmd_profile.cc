@@ -1,9 +1,6 @@
 // SPDX-License-Identifier: MIT
-#include "cli/cmd_profile.h"
-
 #include <unistd.h>
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdint>
 #include <filesystem>
@@ -17,7 +14,9 @@
 #include "base/bytes.h"
 #include "base/format.h"
 #include "base/json.h"
+#include "cli/commands.h"
 #include "cli/common_flags.h"
+#include "cli/flags.h"
 #include "cli/output.h"
 #include "cli/record_texts.h"
 #include "cli/report.h"
@@ -124,11 +123,11 @@ Result<ModelMark> FindModel(const ProfileOptions& options, const TraceInfo& info
   if (options.model.empty() || options.traces.empty()) return recorded;
   TRY(const GgufFile file, GgufFile::Open(options.model));
   TRY(const ModelSpec spec, ReadSpec(file));
-  ModelMark model{
-      .name = std::filesystem::path(options.model).filename().string(),
-      .id = Fingerprint(file),
-      .shape = {
-          .layers = spec.n_layer, .experts = spec.router.n_expert, .used = spec.router.n_used}};
+  ModelMark model{.name = std::filesystem::path(options.model).filename().string(),
+                  .id = Fingerprint(file),
+                  .shape = {.layers = spec.n_expert_layers(),
+                            .experts = spec.router.n_expert,
+                            .used = spec.router.n_used}};
   if (model.matches(recorded)) return model;
   return Fail(Errc::kInvalidRequest,
               "{}: recorded from {}, not from {}; record one with 'moestro trace {}'",
@@ -200,26 +199,24 @@ Status Run(const ProfileOptions& options) {
 
 }  // namespace
 
-CLI::App* AddProfile(CLI::App& app, std::function<int()>& action) {
+void AddProfile(CommandLine& line) {
   auto options = std::make_shared<ProfileOptions>();
-  CLI::App* profile = app.add_subcommand("profile", "learn from text which experts follow which");
-  profile->footer(
+  Flags profile = line.AddCommand("profile", "learn from text which experts follow which",
+                                  [options] { return ExitCode(Run(*options)); });
+  profile.Footer(
       "Writes MODEL.paths, from which the predictor 'paths' guesses the next layers' experts. "
       "docs/paths-format.md describes the file.\n"
       "Examples: moestro profile model.gguf --text story.txt --text code.txt\n"
       "          moestro profile --trace story.trace -o model.gguf.paths");
-  profile->add_option("MODEL", options->model, "GGUF file; may be left out with --trace and -o");
-  profile->add_option("--text", options->texts, "text to learn from; several are learned together")
-      ->type_name("FILE");
-  profile->add_option("--trace", options->traces, "routing recorded by 'moestro trace' instead")
-      ->type_name("FILE");
-  profile->add_option("-n,--tokens", options->tokens, "at most this many tokens of each of them")
-      ->check(CLI::PositiveNumber);
-  profile->add_option("-o,--output", options->output, "the paths (default: MODEL.paths)")
-      ->type_name("FILE");
-  AddCommonFlags(*profile, options->common);
-  profile->callback([options, &action] { action = [options] { return ExitCode(Run(*options)); }; });
-  return profile;
+  profile.Add("MODEL", options->model, "GGUF file; may be left out with --trace and -o");
+  profile.Add("--text", options->texts, "text to learn from; several are learned together")
+      .Type("FILE");
+  profile.Add("--trace", options->traces, "routing recorded by 'moestro trace' instead")
+      .Type("FILE");
+  profile.Add("-n,--tokens", options->tokens, "at most this many tokens of each of them")
+      .Positive();
+  profile.Add("-o,--output", options->output, "the paths (default: MODEL.paths)").Type("FILE");
+  AddCommonFlags(profile, options->common);
 }
 
 }  // namespace moestro

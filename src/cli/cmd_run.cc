@@ -1,9 +1,6 @@
 // SPDX-License-Identifier: MIT
-#include "cli/cmd_run.h"
-
 #include <unistd.h>
 
-#include <CLI/CLI.hpp>
 #include <cstdio>
 #include <memory>
 #include <optional>
@@ -14,8 +11,10 @@
 #include "base/json.h"
 #include "base/log.h"
 #include "cli/chat.h"
+#include "cli/commands.h"
 #include "cli/common_flags.h"
 #include "cli/demo_model.h"
+#include "cli/flags.h"
 #include "cli/output.h"
 #include "cli/report.h"
 #include "cli/sampling_flags.h"
@@ -71,8 +70,8 @@ Result<Prompt> ReadWhole(const RunOptions& options, const TextSource& source,
 }
 
 Status PrintJson(const RunOptions& options, const std::string& prompt, const Generated& made,
-                 Engine& engine, Output& output) {
-  TRY(const RunReport report, MakeReport(engine, false));
+                 Session& session, Output& output) {
+  TRY(const RunReport report, MakeReport(session.engine(), session.sequence(), false));
   Json object = Json::Object();
   object.Set("model", options.is_demo() ? "demo" : options.model)
       .Set("prompt", prompt)
@@ -97,7 +96,7 @@ Status Complete(const RunOptions& options, const Prompt& prompt, Session& sessio
   TRY_STATUS(std::move(written));
   if (streams) TRY_STATUS(output.Write("\n"));
   if (!made) return std::unexpected(std::move(made).error());
-  return streams ? Status() : PrintJson(options, prompt.text, *made, session.engine(), output);
+  return streams ? Status() : PrintJson(options, prompt.text, *made, session, output);
 }
 
 Status Converse(const RunOptions& options, const std::optional<std::string>& prompt,
@@ -147,52 +146,48 @@ Status Run(RunOptions& options) {
   TRY_STATUS(converses ? Converse(options, first, *session, output)
                        : Complete(options, prompt, *session, output));
   if (options.common.json || !options.shows_summary) return {};
-  TRY(const RunReport report, MakeReport(session->engine(), false));
+  TRY(const RunReport report, MakeReport(session->engine(), session->sequence(), false));
   std::fprintf(stderr, "\n%sseed     %u\n", SummaryText(report).c_str(), options.sampling.seed);
   return {};
 }
 
-void AddPromptFlags(CLI::App& run, RunOptions& o) {
-  run.option_defaults()->group("Prompt and length");
-  CLI::Option* prompt =
-      run.add_option("-p,--prompt", o.prompt, "text to continue, or the first message of a chat");
-  run.add_option("-f,--file", o.file, "the prompt from a file")
-      ->type_name("FILE")
-      ->excludes(prompt);
-  run.add_option("-n,--predict,--n-predict", o.n_predict,
-                 "tokens to generate; -1: until the text ends or the context is full")
-      ->type_name("N")
-      ->capture_default_str();
-  run.add_option("-r,--reverse-prompt", o.stops, "end the text before this string (repeatable)")
-      ->type_name("TEXT")
-      ->allow_extra_args(false);
-  run.add_flag("--escape,!--no-escape", o.escapes,
-               "read \\n, \\t, \\xHH in -p and -r (default: yes)");
-  run.add_flag("--display-prompt,!--no-display-prompt", o.shows_prompt,
-               "print the prompt before its continuation (default: yes)");
-  run.add_flag("--perf,!--no-perf", o.shows_summary, "summary on standard error (default: yes)");
-  run.option_defaults()->group("Conversation");
-  run.add_flag("--conversation", o.conversation, "-cnv: chat by the model's own template");
-  run.add_option("--system-prompt", o.system, "-sys: the system message of the chat")
-      ->type_name("TEXT");
-  run.add_flag("--single-turn", o.single_turn, "-st: end after one answer");
+void AddPromptFlags(Flags run, RunOptions& o) {
+  run.Group("Prompt and length");
+  const Flag prompt =
+      run.Add("-p,--prompt", o.prompt, "text to continue, or the first message of a chat");
+  run.Add("-f,--file", o.file, "the prompt from a file").Type("FILE").Excludes(prompt);
+  run.Add("-n,--predict,--n-predict", o.n_predict,
+          "tokens to generate; -1: until the text ends or the context is full")
+      .Type("N")
+      .ShowDefault();
+  run.Add("-r,--reverse-prompt", o.stops, "end the text before this string (repeatable)")
+      .Type("TEXT")
+      .Repeatable();
+  run.AddSwitch("--escape,!--no-escape", o.escapes,
+                "read \\n, \\t, \\xHH in -p and -r (default: yes)");
+  run.AddSwitch("--display-prompt,!--no-display-prompt", o.shows_prompt,
+                "print the prompt before its continuation (default: yes)");
+  run.AddSwitch("--perf,!--no-perf", o.shows_summary, "summary on standard error (default: yes)");
+  run.Group("Conversation");
+  run.AddSwitch("--conversation", o.conversation, "-cnv: chat by the model's own template");
+  run.Add("--system-prompt", o.system, "-sys: the system message of the chat").Type("TEXT");
+  run.AddSwitch("--single-turn", o.single_turn, "-st: end after one answer");
 }
 
 }  // namespace
 
-CLI::App* AddRun(CLI::App& app, std::function<int()>& action) {
+void AddRun(CommandLine& line) {
   auto options = std::make_shared<RunOptions>();
-  CLI::App* run = app.add_subcommand("run", "generate text");
-  run->footer(
+  Flags run =
+      line.AddCommand("run", "generate text", [options] { return ExitCode(Run(*options)); });
+  run.Footer(
       "Without MODEL a small story model that is part of the program. Without a prompt on a "
       "terminal: "
       "a conversation.\nExample: moestro run model.gguf --ram 6G -p \"Once upon a time\" -n 200");
-  run->add_option("MODEL", options->model, "GGUF file (of a split model the first)");
-  AddPromptFlags(*run, *options);
-  AddSamplingFlags(*run, options->sampling);
-  AddCommonFlags(*run, options->common);
-  run->callback([options, &action] { action = [options] { return ExitCode(Run(*options)); }; });
-  return run;
+  run.Add("MODEL", options->model, "GGUF file (of a split model the first)");
+  AddPromptFlags(run, *options);
+  AddSamplingFlags(run, options->sampling);
+  AddCommonFlags(run, options->common);
 }
 
 }  // namespace moestro

@@ -1,9 +1,6 @@
 // SPDX-License-Identifier: MIT
-#include "cli/cmd_sim.h"
-
 #include <unistd.h>
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <charconv>
 #include <cmath>
@@ -18,7 +15,9 @@
 #include "base/bytes.h"
 #include "base/output_file.h"
 #include "base/progress.h"
+#include "cli/commands.h"
 #include "cli/common_flags.h"
+#include "cli/flags.h"
 #include "cli/output.h"
 #include "cli/report.h"
 #include "cli/sim_predictor.h"
@@ -211,26 +210,25 @@ Status Run(SimOptions& options) {
                              : DescribeLines(lines));
 }
 
-void AddClockFlags(CLI::App& sim, const std::shared_ptr<SimOptions>& options) {
-  AddParsedFlag(sim, "--bandwidth", "SIZE",
+void AddClockFlags(Flags sim, const std::shared_ptr<SimOptions>& options) {
+  sim.AddParsed("--bandwidth", "SIZE",
                 "bytes per second of the pretend disk, for example 2G; with --compute gives tok/s",
                 [options](const std::string& text) -> Status {
                   TRY(options->bandwidth, ParseBytes(text));
                   return {};
                 });
-  sim.add_option("--compute", options->compute_ms,
-                 "milliseconds of one token with all experts resident")
-      ->check(CLI::NonNegativeNumber);
-  AddParsedFlag(sim, "--expert-bytes", "SIZE", "of one expert (default: as the trace says)",
+  sim.Add("--compute", options->compute_ms, "milliseconds of one token with all experts resident")
+      .NonNegative();
+  sim.AddParsed("--expert-bytes", "SIZE", "of one expert (default: as the trace says)",
                 [options](const std::string& text) -> Status {
                   TRY(options->expert_bytes, ParseBytes(text));
                   return {};
                 });
 }
 
-void AddTuneFlags(CLI::App& sim, const std::shared_ptr<SimOptions>& options) {
-  CLI::Option* tune =
-      AddParsedFlag(sim, "--tune", "NAME|all",
+void AddTuneFlags(Flags sim, const std::shared_ptr<SimOptions>& options) {
+  const Flag tune =
+      sim.AddParsed("--tune", "NAME|all",
                     "search a policy's parameters (all: every policy's, the best wins) on the "
                     "first tokens and report on the rest",
                     [options](const std::string& text) -> Status {
@@ -239,58 +237,55 @@ void AddTuneFlags(CLI::App& sim, const std::shared_ptr<SimOptions>& options) {
                     });
   for (const char* other : {"--policy", "--policy-file", "--sweep", "--held-out", "--bandwidth",
                             "--compute", "--predictor"}) {
-    tune->excludes(other);
+    tune.Excludes(other);
   }
-  sim.add_option("--train", options->train, "percentage of the tokens to search on")
-      ->check(CLI::Range(1.0, 99.0))
-      ->capture_default_str()
-      ->needs(tune);
-  sim.add_option("-o,--output", options->output,
-                 "settings for --policy-file; as MODEL.policy.json beside the model they are found "
-                 "by themselves")
-      ->type_name("FILE")
-      ->needs(tune);
+  sim.Add("--train", options->train, "percentage of the tokens to search on")
+      .Between(1.0, 99.0)
+      .ShowDefault()
+      .Needs(tune);
+  sim.Add("-o,--output", options->output,
+          "settings for --policy-file; as MODEL.policy.json beside the model they are found "
+          "by themselves")
+      .Type("FILE")
+      .Needs(tune);
 }
 
 }  // namespace
 
-CLI::App* AddSim(CLI::App& app, std::function<int()>& action) {
+void AddSim(CommandLine& line) {
   auto options = std::make_shared<SimOptions>();
-  CLI::App* sim = app.add_subcommand("sim", "replay a trace against policies and cache sizes");
-  sim->footer(
+  Flags sim = line.AddCommand("sim", "replay a trace against policies and cache sizes",
+                              [options] { return ExitCode(Run(*options)); });
+  sim.Footer(
       "Runs the engine's own decisions on recorded routing. --policy belady knows the future: the "
       "limit.\nExamples: moestro sim olmoe.trace --sweep --slots 6.25%,12.5%,25%,50% --plot "
       "olmoe.svg\n"
       "          moestro sim olmoe.trace --tune all -o olmoe.gguf.policy.json");
-  sim->add_option("TRACE", options->trace, "file made by 'moestro trace'")->required();
-  AddParsedFlag(*sim, "--slots", "N|PERCENT%,...",
+  sim.Add("TRACE", options->trace, "file made by 'moestro trace'").Required();
+  sim.AddParsed("--slots", "N|PERCENT%,...",
                 "experts that memory holds (default: 25%, to tune for 6.25%,12.5%,25%,50%)",
                 [options](const std::string& text) -> Status {
                   return ParseSlotCounts(text, options->slots);
                 });
   AddPolicyFlags(
-      *sim, options->policy.name,
+      sim, options->policy.name,
       [options](const std::string& text) -> Status {
         TRY(options->policy, ParseSimPolicy(text));
         return {};
       },
       options->policy_file);
-  CLI::Option* sweep =
-      sim->add_flag("--sweep", options->sweep, "every policy and Belady's limit, as CSV")
-          ->excludes("--policy")
-          ->excludes("--policy-file");
-  sim->add_option("--plot", options->plot, "draw the sweep, too: an SVG")
-      ->type_name("FILE")
-      ->needs(sweep);
-  sim->add_option("--held-out", options->held_out,
-                  "count only this last percentage of the tokens; what is before warms up")
-      ->check(CLI::Range(0.0, 99.0));
-  AddPredictorFlags(*sim, options->predictor);
-  AddClockFlags(*sim, options);
-  AddTuneFlags(*sim, options);
-  sim->add_flag("--json", options->json, "a JSON array");
-  sim->callback([options, &action] { action = [options] { return ExitCode(Run(*options)); }; });
-  return sim;
+  const Flag sweep =
+      sim.AddSwitch("--sweep", options->sweep, "every policy and Belady's limit, as CSV")
+          .Excludes("--policy")
+          .Excludes("--policy-file");
+  sim.Add("--plot", options->plot, "draw the sweep, too: an SVG").Type("FILE").Needs(sweep);
+  sim.Add("--held-out", options->held_out,
+          "count only this last percentage of the tokens; what is before warms up")
+      .Between(0.0, 99.0);
+  AddPredictorFlags(sim, options->predictor);
+  AddClockFlags(sim, options);
+  AddTuneFlags(sim, options);
+  sim.AddSwitch("--json", options->json, "a JSON array");
 }
 
 }  // namespace moestro

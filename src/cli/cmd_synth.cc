@@ -1,10 +1,7 @@
 // SPDX-License-Identifier: MIT
-#include "cli/cmd_synth.h"
-
 #include <signal.h>
 #include <unistd.h>
 
-#include <CLI/CLI.hpp>
 #include <chrono>
 #include <cstdint>
 #include <memory>
@@ -14,6 +11,8 @@
 #include "base/bytes.h"
 #include "base/format.h"
 #include "base/progress.h"
+#include "cli/commands.h"
+#include "cli/flags.h"
 #include "cli/output.h"
 #include "cli/report.h"
 #include "offline/synth.h"
@@ -98,11 +97,9 @@ Status Run(SynthFlags& flags) {
   return output.Write(DoneText(report, taken.count()));
 }
 
-void AddShapeFlags(CLI::App& command, Overrides& own) {
+void AddShapeFlags(Flags command, Overrides& own) {
   const auto add = [&](const char* name, std::optional<uint32_t>& value, const char* help) {
-    command.add_option(name, value, help)
-        ->type_name("N")
-        ->group("Own numbers instead of the shape's");
+    command.Add(name, value, help).Type("N").Group("Own numbers instead of the shape's");
   };
   add("--layers", own.layers, "layers");
   add("--experts", own.experts, "experts per layer");
@@ -119,44 +116,33 @@ void AddShapeFlags(CLI::App& command, Overrides& own) {
 
 }  // namespace
 
-CLI::App* AddSynth(CLI::App& app, std::function<int()>& action) {
+void AddSynth(CommandLine& line) {
   const auto flags = std::make_shared<SynthFlags>();
   SynthOptions& options = flags->options;
-  CLI::App* command = app.add_subcommand(
-      "synth",
-      "Write a GGUF of a real model's shape with synthetic weights, to measure a machine.");
-  command->add_option("--shape", flags->shape, "model whose sizes to take; see --list")
-      ->type_name("NAME");
-  command->add_option("--type", options.type, "weight type; see --list")
-      ->type_name("TYPE")
-      ->capture_default_str();
-  command->add_option("-o,--output", options.path, "file to write")->type_name("FILE");
-  command->add_option("--vocab", options.vocab_path, "GGUF whose vocabulary to copy")
-      ->type_name("FILE");
-  command->add_option("--seed", options.seed, "the same seed gives the same bytes")
-      ->type_name("N")
-      ->capture_default_str();
+  Flags command = line.AddCommand(
+      "synth", "Write a GGUF of a real model's shape with synthetic weights, to measure a machine.",
+      [flags] { return ExitCode(Run(*flags)); });
+  command.Add("--shape", flags->shape, "model whose sizes to take; see --list").Type("NAME");
+  command.Add("--type", options.type, "weight type; see --list").Type("TYPE").ShowDefault();
+  command.Add("-o,--output", options.path, "file to write").Type("FILE");
+  command.Add("--vocab", options.vocab_path, "GGUF whose vocabulary to copy").Type("FILE");
+  command.Add("--seed", options.seed, "the same seed gives the same bytes").Type("N").ShowDefault();
   command
-      ->add_option("--skew", options.skew,
-                   "Zipf exponent of the experts' popularity; 0: all alike, 1: a few favourites")
-      ->type_name("S")
-      ->capture_default_str();
+      .Add("--skew", options.skew,
+           "Zipf exponent of the experts' popularity; 0: all alike, 1: a few favourites")
+      .Type("S")
+      .ShowDefault();
   command
-      ->add_option(
-          "--routing", flags->routing,
-          "narrow: full-scale layers, deeper ones keep to fewer experts, so that a cache of a "
-          "fifth serves three quarters; even: every expert alike, the hardest case for a cache")
-      ->check(CLI::IsMember({"narrow", "even"}))
-      ->capture_default_str();
-  command->add_option("--split", options.shards, "number of files")
-      ->type_name("N")
-      ->capture_default_str();
-  command->add_flag("--tied", options.is_tied, "token_embd serves as output matrix too");
-  command->add_flag("--force", options.overwrite, "replace an existing file");
-  command->add_flag("--list", flags->list, "show shapes and types");
-  AddShapeFlags(*command, flags->own);
-  command->callback([flags, &action] { action = [flags] { return ExitCode(Run(*flags)); }; });
-  return command;
+      .Add("--routing", flags->routing,
+           "narrow: full-scale layers, deeper ones keep to fewer experts, so that a cache of a "
+           "fifth serves three quarters; even: every expert alike, the hardest case for a cache")
+      .OneOf({"narrow", "even"})
+      .ShowDefault();
+  command.Add("--split", options.shards, "number of files").Type("N").ShowDefault();
+  command.AddSwitch("--tied", options.is_tied, "token_embd serves as output matrix too");
+  command.AddSwitch("--force", options.overwrite, "replace an existing file");
+  command.AddSwitch("--list", flags->list, "show shapes and types");
+  AddShapeFlags(command, flags->own);
 }
 
 }  // namespace moestro

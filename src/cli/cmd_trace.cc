@@ -1,15 +1,14 @@
 // SPDX-License-Identifier: MIT
-#include "cli/cmd_trace.h"
-
 #include <unistd.h>
 
-#include <CLI/CLI.hpp>
 #include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "cli/commands.h"
 #include "cli/common_flags.h"
+#include "cli/flags.h"
 #include "cli/output.h"
 #include "cli/random_tokens.h"
 #include "cli/record_texts.h"
@@ -100,36 +99,32 @@ Status Run(const TraceOptions& options) {
 
 }  // namespace
 
-CLI::App* AddTrace(CLI::App& app, std::function<int()>& action) {
+void AddTrace(CommandLine& line) {
   auto options = std::make_shared<TraceOptions>();
-  CLI::App* trace = app.add_subcommand("trace", "record which experts a text is routed to");
-  trace->footer(
+  Flags trace = line.AddCommand("trace", "record which experts a text is routed to",
+                                [options] { return ExitCode(Run(*options)); });
+  trace.Footer(
       "The text is evaluated as if the model had written it, token by token. docs/trace-format.md "
       "describes the file.\n"
       "Examples: moestro trace model.gguf --text story.txt -o story.trace\n"
       "          moestro trace --from-jsonl routing.jsonl --experts 64 -o routing.trace\n"
       "          moestro trace --summary story.trace");
-  trace->add_option("INPUT", options->input, "GGUF file; with --summary alone, a trace");
-  trace->add_option("--text", options->texts, "text to evaluate; several make several sequences")
-      ->type_name("FILE");
-  trace->add_option("--from-jsonl", options->jsonl, "import routing, a JSON object per line")
-      ->type_name("FILE");
-  trace->add_option("--experts", options->experts, "experts per layer of --from-jsonl")
-      ->check(CLI::PositiveNumber);
-  trace->add_option("-o,--output", options->output, "the trace")->type_name("FILE");
-  trace->add_option("-n,--tokens", options->tokens, "at most this many tokens of each text")
-      ->check(CLI::PositiveNumber);
+  trace.Add("INPUT", options->input, "GGUF file; with --summary alone, a trace");
+  trace.Add("--text", options->texts, "text to evaluate; several make several sequences")
+      .Type("FILE");
+  trace.Add("--from-jsonl", options->jsonl, "import routing, a JSON object per line").Type("FILE");
+  trace.Add("--experts", options->experts, "experts per layer of --from-jsonl").Positive();
+  trace.Add("-o,--output", options->output, "the trace").Type("FILE");
+  trace.Add("-n,--tokens", options->tokens, "at most this many tokens of each text").Positive();
   trace
-      ->add_option("--random", options->random,
-                   "record this many random tokens, for models without a vocabulary")
-      ->type_name("N");
-  trace->add_option("--prefill", options->prefill,
-                    "tokens at the start of each sequence evaluated at once, as a prompt");
-  trace->add_flag("--summary", options->summary,
+      .Add("--random", options->random,
+           "record this many random tokens, for models without a vocabulary")
+      .Type("N");
+  trace.Add("--prefill", options->prefill,
+            "tokens at the start of each sequence evaluated at once, as a prompt");
+  trace.AddSwitch("--summary", options->summary,
                   "popularity, reuse, working set and predictability");
-  AddCommonFlags(*trace, options->common);
-  trace->callback([options, &action] { action = [options] { return ExitCode(Run(*options)); }; });
-  return trace;
+  AddCommonFlags(trace, options->common);
 }
 
 }  // namespace moestro

@@ -9,12 +9,8 @@
 #include <string_view>
 
 #include "base/result.h"
+#include "cli/flags.h"
 #include "engine/engine_options.h"
-
-namespace CLI {
-class App;
-class Option;
-}  // namespace CLI
 
 namespace moestro {
 
@@ -26,18 +22,13 @@ struct CommonOptions {
 };
 
 // `options` must outlive the parsing. A value that does not parse ends it with exit code 2.
-void AddCommonFlags(CLI::App& app, CommonOptions& options);
+void AddCommonFlags(Flags flags, CommonOptions& options);
 
 // Names and ideas of all predictors, for --predictor.
 std::string PredictorHelp(std::string_view standard);
 // --policy and --policy-file, of which only one may be given. `parse` takes the text of the first;
 // `standard` says in the help what happens without them.
-void AddPolicyFlags(CLI::App& app, const std::string& standard,
+void AddPolicyFlags(Flags flags, const std::string& standard,
                     std::function<Status(const std::string&)> parse, std::string& policy_file);
-
-// A flag whose text `parse` takes; its error becomes a usage error.
-CLI::Option* AddParsedFlag(CLI::App& app, const std::string& names, const std::string& type,
-                           const std::string& help,
-                           std::function<Status(const std::string&)> parse);
 
 }  // namespace moestro

@@ -3,12 +3,11 @@
 
 #include <gtest/gtest.h>
 
-#include <CLI/CLI.hpp>
-#include <algorithm>
 #include <string>
 #include <vector>
 
 #include "base/bytes.h"
+#include "cli/flags.h"
 #include "cli/sampling_flags.h"
 
 namespace moestro {
@@ -22,15 +21,12 @@ struct Parsed {
 
 Parsed Parse(std::vector<std::string> arguments) {
   Parsed parsed;
-  CLI::App app;
-  AddSamplingFlags(app, parsed.sampling);
-  AddCommonFlags(app, parsed.common);
-  std::ranges::reverse(arguments);
-  try {
-    app.parse(arguments);
-  } catch (const CLI::ParseError& error) {
-    parsed.error = error.what();
-  }
+  CommandLine line("program", "", "");
+  Flags flags = line.AddCommand("command", "", [] { return 0; });
+  AddSamplingFlags(flags, parsed.sampling);
+  AddCommonFlags(flags, parsed.common);
+  arguments.insert(arguments.begin(), "command");
+  if (const auto action = line.Parse(arguments); !action) parsed.error = action.error().message;
   return parsed;
 }
 

@@ -5,6 +5,7 @@
 
 #include "base/bytes.h"
 #include "decide/budget.h"
+#include "decide/kv_blocks.h"
 #include "graph/layer_graph.h"
 
 namespace moestro {
@@ -19,8 +20,8 @@ constexpr uint64_t kProcessEstimate = 160 * kMiB;
 FixedMemory EstimateFixed(const ModelSpec& spec, uint64_t dense_bytes, uint32_t n_ctx,
                           uint32_t chunk) {
   return {.dense = dense_bytes,
-          .kv = KvCache::BytesFor(spec, n_ctx),
-          .work = StepBuffers::BytesFor(spec, {.chunk = chunk, .n_ctx = n_ctx}),
+          .kv = KvCache::BytesFor(spec, KvBlocks::BlocksFor(n_ctx) * KvBlocks::kPositions),
+          .work = StepBuffers::BytesFor(spec, {.chunk = chunk}),
           .process = kProcessEstimate};
 }
 

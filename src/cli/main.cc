@@ -3,8 +3,6 @@
 #include <signal.h>
 #include <unistd.h>
 
-#include <CLI/CLI.hpp>
-#include <algorithm>
 #include <array>
 #include <cstdio>
 #include <cstdlib>
@@ -15,14 +13,9 @@
 #include <utility>
 #include <vector>
 
-#include "cli/cmd_bench.h"
-#include "cli/cmd_inspect.h"
-#include "cli/cmd_logits.h"
-#include "cli/cmd_profile.h"
-#include "cli/cmd_run.h"
-#include "cli/cmd_sim.h"
-#include "cli/cmd_synth.h"
-#include "cli/cmd_trace.h"
+#include "cli/commands.h"
+#include "cli/flags.h"
+#include "cli/report.h"
 
 namespace moestro {
 namespace {
@@ -60,39 +53,20 @@ std::vector<std::string> Arguments(std::span<char*> argv) {
   return arguments;
 }
 
-int ReportUsage(const CLI::App& app, const CLI::ParseError& error) {
-  if (error.get_exit_code() == 0) return app.exit(error);  // --help, --version
-  std::string_view message = error.what();
-  message = message.substr(0, message.find('\n'));
-  std::string command = "moestro";
-  for (const CLI::App* used : app.get_subcommands()) command += " " + used->get_name();
-  std::fprintf(stderr, "moestro: %.*s (see %s --help)\n", static_cast<int>(message.size()),
-               message.data(), command.c_str());
-  return 2;
-}
-
 int Main(std::span<char*> argv) {
-  CLI::App app("Runs Mixture-of-Experts models that do not fit into memory.", "moestro");
-  app.set_version_flag("--version", "moestro " MOESTRO_VERSION);
-  app.require_subcommand(1);
-  app.footer("'moestro run' alone tells a story; 'moestro COMMAND --help' explains a command.");
-  std::function<int()> action;
-  AddRun(app, action);
-  AddBench(app, action);
-  AddInspect(app, action);
-  AddLogits(app, action);
-  AddSynth(app, action);
-  AddTrace(app, action);
-  AddSim(app, action);
-  AddProfile(app, action);
-  std::vector<std::string> arguments = Arguments(argv);
-  std::ranges::reverse(arguments);  // the order in which the parser takes them
-  try {
-    app.parse(std::move(arguments));
-  } catch (const CLI::ParseError& error) {
-    return ReportUsage(app, error);
-  }
-  return action();
+  CommandLine line("moestro", "Runs Mixture-of-Experts models that do not fit into memory.",
+                   "moestro " MOESTRO_VERSION);
+  line.Footer("'moestro run' alone tells a story; 'moestro COMMAND --help' explains a command.");
+  AddRun(line);
+  AddBench(line);
+  AddInspect(line);
+  AddLogits(line);
+  AddSynth(line);
+  AddTrace(line);
+  AddSim(line);
+  AddProfile(line);
+  const auto action = line.Parse(Arguments(argv));
+  return action ? (*action)() : ExitCode(std::unexpected(action.error()));
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <span>
 #include <utility>
 
@@ -13,8 +14,7 @@
 #include "cli/text_tokens.h"
 #include "engine/engine.h"
 #include "engine/route_recorder.h"
-#include "model/gguf_file.h"
-#include "model/read_spec.h"
+#include "model/model_file.h"
 #include "model/vocab.h"
 
 namespace moestro {
@@ -26,10 +26,11 @@ struct NamedTokens {
 };
 
 // The vocabulary is gone again when the engine takes its memory.
-Result<std::vector<NamedTokens>> TokenizeTexts(const RecordOptions& options) {
+Result<std::vector<NamedTokens>> TokenizeTexts(const RecordOptions& options,
+                                               const GgufFile& file) {
   std::vector<NamedTokens> all;
   if (options.texts.empty()) return all;
-  TRY(const Vocab vocab, Vocab::Load(options.model));
+  TRY(const Vocab vocab, Vocab::Load(file));
   for (const std::string& path : options.texts) {
     TRY(std::vector<Token> tokens, TokenizeFile(vocab, path, options.tokens, options.engine));
     all.push_back(
@@ -54,10 +55,9 @@ Status RecordText(const NamedTokens& text, size_t n_ctx, size_t prefill, RouteRe
 }  // namespace
 
 Status RecordTexts(const RecordOptions& options, const OpenSink& open) {
-  // Our own reader goes first: it survives damaged files, libllama's need not.
-  TRY(const GgufFile file, GgufFile::Open(options.model));
-  TRY(const ModelSpec spec, ReadSpec(file));
-  TRY(std::vector<NamedTokens> texts, TokenizeTexts(options));
+  TRY(ModelFile model, ModelFile::Open(options.model));
+  const ModelSpec spec = model.spec;
+  TRY(std::vector<NamedTokens> texts, TokenizeTexts(options, model.gguf));
   EngineOptions engine_options = options.engine;
   const uint32_t n_ctx = std::min(engine_options.ctx, spec.n_ctx_train);
   const uint32_t random = std::min(options.random, n_ctx);
@@ -68,16 +68,16 @@ Status RecordTexts(const RecordOptions& options, const OpenSink& open) {
   uint64_t tokens = 0;
   for (const NamedTokens& text : texts) tokens += text.tokens.size();
   engine_options.caller_bytes +=
-      tokens * spec.n_layer * spec.router.n_used * options.bytes_per_expert;
+      tokens * spec.n_expert_layers() * spec.router.n_used * options.bytes_per_expert;
 
   ProgressBar bar(ProgressBar::Stderr());
   TRY(const std::unique_ptr<Engine> engine,
-      Engine::Open(options.model, engine_options, ShowOn(bar)));
+      Engine::Open(std::move(model), engine_options, ShowOn(bar)));
   const MemoryPlan& memory = engine->memory();
   const TraceInfo info{.model = std::filesystem::path(options.model).filename().string(),
                        .model_id = engine->model_id(),
                        .expert_bytes = memory.all_experts / std::max<uint64_t>(memory.n_experts, 1),
-                       .n_layer = spec.n_layer,
+                       .n_layer = spec.n_expert_layers(),
                        .n_expert = spec.router.n_expert,
                        .n_used = spec.router.n_used,
                        .depth = options.details ? engine->max_look_ahead() : 0,

@@ -8,9 +8,8 @@
 
 #include "base/bytes.h"
 #include "base/format.h"
-#include "base/quantile.h"
+#include "base/system_limits.h"
 #include "engine/engine.h"
-#include "engine/memory_info.h"
 
 namespace moestro {
 
@@ -29,7 +28,7 @@ double Bound::percent(double actual) const {
   return actual > 0.0 ? 100.0 * seconds() / actual : 0.0;
 }
 
-Result<RunReport> MakeReport(Engine& engine, bool probe_disk) {
+Result<RunReport> MakeReport(Engine& engine, Sequence& sequence, bool probe_disk) {
   const RunStats& stats = engine.stats();
   const std::span<const PredictionScore> scores = engine.prediction_scores();
   RunReport report{.stats = stats,
@@ -37,7 +36,7 @@ Result<RunReport> MakeReport(Engine& engine, bool probe_disk) {
                    .probes = {},
                    .memory = engine.memory(),
                    .policy = engine.policy()};
-  TRY(report.probes.compute_seconds_per_token, engine.ProbeComputeSeconds());
+  TRY(report.probes.compute_seconds_per_token, engine.ProbeComputeSeconds(sequence));
   if (probe_disk || stats.prefill.disk_bytes + stats.decode.disk_bytes > 0) {
     TRY(report.probes.disk_bandwidth, engine.ProbeDiskBandwidth());
   }
@@ -51,9 +50,8 @@ Bound DecodeBound(const RunStats& stats, const Probes& probes) {
   bound.compute_seconds = compute * static_cast<double>(stats.decode.tokens);
   if (probes.disk_bandwidth <= 0.0) return bound;
   bound.disk_seconds = static_cast<double>(stats.decode.needed_bytes) / probes.disk_bandwidth;
-  for (const uint64_t bytes : stats.decode_bytes) {
-    bound.stepwise_seconds += std::max(compute, static_cast<double>(bytes) / probes.disk_bandwidth);
-  }
+  bound.stepwise_seconds =
+      stats.decode_bytes.SumOfAtLeast(compute * probes.disk_bandwidth) / probes.disk_bandwidth;
   return bound;
 }
 
@@ -69,8 +67,8 @@ std::string SummaryText(const RunReport& report) {
   text +=
       Format("prefill  {:6} tokens  {:9.1f} tok/s\n", prefill.tokens, prefill.tokens_per_second());
   text += Format("decode   {:6} tokens  {:9.1f} tok/s  ({:.1f} ms p50, {:.1f} ms p95)\n",
-                 decode.tokens, decode.tokens_per_second(), Quantile(report.stats.decode_ms, 0.5),
-                 Quantile(report.stats.decode_ms, 0.95));
+                 decode.tokens, decode.tokens_per_second(), report.stats.decode_ms.Quantile(0.5),
+                 report.stats.decode_ms.Quantile(0.95));
   const uint64_t uses = prefill.expert_uses + decode.expert_uses;
   const uint64_t hits = prefill.hits + decode.hits;
   const double hit_rate = uses > 0 ? static_cast<double>(hits) / static_cast<double>(uses) : 0.0;
@@ -78,10 +76,10 @@ std::string SummaryText(const RunReport& report) {
                  100.0 * decode.hit_rate(), 100.0 * hit_rate,
                  FormatBytes(prefill.disk_bytes + decode.disk_bytes),
                  prefill.wait_seconds + decode.wait_seconds);
-  if (decode.guesses > 0) {
+  if (decode.prefetches > 0) {
     text +=
         Format("prefetch {} experts ahead of need, {} of them needed, {} given up; {} came late\n",
-               decode.guesses, decode.good_guesses, decode.dropped_guesses, decode.late);
+               decode.prefetches, decode.used_prefetches, decode.dropped_prefetches, decode.late);
   }
   for (size_t i = 0; i < report.predictions.size(); ++i) {
     const PredictionScore& score = report.predictions[i];
@@ -138,14 +136,14 @@ void AddReport(Json& object, const RunReport& report) {
       .Set("decode_tokens", decode.tokens)
       .Set("decode_seconds", decode.seconds)
       .Set("decode_tps", decode.tokens_per_second())
-      .Set("decode_ms_p50", Quantile(report.stats.decode_ms, 0.5))
-      .Set("decode_ms_p95", Quantile(report.stats.decode_ms, 0.95))
+      .Set("decode_ms_p50", report.stats.decode_ms.Quantile(0.5))
+      .Set("decode_ms_p95", report.stats.decode_ms.Quantile(0.95))
       .Set("hit_rate", decode.hit_rate())
       .Set("evictions", decode.evictions)
       .Set("late", decode.late)
-      .Set("guesses", decode.guesses)
-      .Set("good_guesses", decode.good_guesses)
-      .Set("dropped_guesses", decode.dropped_guesses)
+      .Set("guesses", decode.prefetches)
+      .Set("good_guesses", decode.used_prefetches)
+      .Set("dropped_guesses", decode.dropped_prefetches)
       .Set("predictions", ScoresAsJson(report.predictions))
       .Set("disk_bytes_decode", decode.disk_bytes)
       .Set("needed_bytes_decode", decode.needed_bytes)

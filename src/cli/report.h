@@ -14,6 +14,7 @@
 #include "decide/prefetch_planner.h"
 #include "engine/engine_options.h"
 #include "engine/run_stats.h"
+#include "engine/sequence.h"
 
 namespace moestro {
 
@@ -61,7 +62,7 @@ struct RunReport {
 
 // What the engine has done since its statistics were reset, and what the machine gives.
 // `probe_disk`: also if nothing was read.
-Result<RunReport> MakeReport(Engine& engine, bool probe_disk);
+Result<RunReport> MakeReport(Engine& engine, Sequence& sequence, bool probe_disk);
 // Several lines for people, with a final newline.
 std::string SummaryText(const RunReport& report);
 // The same numbers under the names of `bench --json`, added to `object`.

@@ -27,14 +27,14 @@ RunReport Example() {
                          .hits = 300,
                          .misses = 100,
                          .late = 12,
-                         .guesses = 40,
-                         .good_guesses = 30,
-                         .dropped_guesses = 6,
+                         .prefetches = 40,
+                         .used_prefetches = 30,
+                         .dropped_prefetches = 6,
                          .disk_bytes = 3 * kGiB + 500 * kMiB,  // some for nothing
                          .needed_bytes = 3 * kGiB};
   report.predictions = {
       {.asked = 80, .predicted = 80, .right = 60, .absent = 50, .absent_right = 30}};
-  report.stats.decode_ms = {200, 200, 200, 200, 200, 200, 200, 200, 200, 200};
+  for (int i = 0; i < 10; ++i) report.stats.decode_ms.Add(200);
   report.probes = {.disk_bandwidth = 2.0 * static_cast<double>(kGiB),
                    .compute_seconds_per_token = 0.1};
   report.memory.budget = 4 * kGiB;
@@ -57,7 +57,7 @@ TEST(Bound, IsTheSlowerOfDiskAndProcessor) {
 TEST(Bound, HoldsForEveryTokenByItself) {
   RunStats stats;
   stats.decode = {.tokens = 2, .seconds = 2.0, .needed_bytes = 1000};
-  stats.decode_bytes = {1000, 0};  // a cold token, then a warm one
+  for (const double bytes : {1000.0, 0.0}) stats.decode_bytes.Add(bytes);  // cold, then warm
   const Bound bound =
       DecodeBound(stats, {.disk_bandwidth = 1000.0, .compute_seconds_per_token = 0.25});
   EXPECT_DOUBLE_EQ(bound.of_sums(), 1.0);

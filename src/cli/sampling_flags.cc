@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
 #include "cli/sampling_flags.h"
 
-#include <CLI/CLI.hpp>
 #include <charconv>
 #include <string>
 #include <system_error>
@@ -32,11 +31,11 @@ Status AddLogitBias(const std::string& text, SamplingOptions& options) {
 
 }  // namespace
 
-void AddSamplingFlags(CLI::App& app, SamplingOptions& options) {
+void AddSamplingFlags(Flags flags, SamplingOptions& options) {
   SamplingOptions& o = options;
-  app.option_defaults()->group("Sampling (names and defaults of llama.cpp)");
-  const auto add = [&app](const std::string& names, auto& value, const std::string& help) {
-    app.add_option(names, value, help)->capture_default_str();
+  flags.Group("Sampling (names and defaults of llama.cpp)");
+  const auto add = [&flags](const std::string& names, auto& value, const std::string& help) {
+    flags.Add(names, value, help).ShowDefault();
   };
   add("--temp", o.temp, "temperature; 0 takes the likeliest token");
   add("--top-k", o.top_k, "keep the k likeliest tokens; 0 is off");
@@ -59,30 +58,18 @@ void AddSamplingFlags(CLI::App& app, SamplingOptions& options) {
   add("--mirostat", o.mirostat, "0 off, 1 Mirostat, 2 Mirostat 2.0");
   add("--mirostat-ent", o.mirostat_ent, "Mirostat's target entropy, tau");
   add("--mirostat-lr", o.mirostat_lr, "Mirostat's learning rate, eta");
-  app.add_flag("--ignore-eos", o.ignore_eos, "never end the text by an end token");
-  app.add_option_function<std::vector<std::string>>(
-         "--logit-bias",
-         [&o](const std::vector<std::string>& texts) {
-           for (const std::string& text : texts) {
-             const Status status = AddLogitBias(text, o);
-             if (!status) throw CLI::ValidationError("--logit-bias", status.error().message);
-           }
-         },
-         "adds to the logit of one token (repeatable)")
-      ->type_name("TOKEN(+/-)BIAS")
-      ->allow_extra_args(false);
-  CLI::Option* grammar =
-      app.add_option("--grammar", o.grammar, "GBNF grammar the text must follow");
-  app.add_option_function<std::string>(
-         "--grammar-file",
-         [&o](const std::string& path) {
-           auto text = ReadSmallText(path);
-           if (!text) throw CLI::ValidationError("--grammar-file", text.error().message);
-           o.grammar = *std::move(text);
-         },
-         "the grammar from a file")
-      ->type_name("FILE")
-      ->excludes(grammar);
+  flags.AddSwitch("--ignore-eos", o.ignore_eos, "never end the text by an end token");
+  flags.AddParsedEach("--logit-bias", "TOKEN(+/-)BIAS",
+                      "adds to the logit of one token (repeatable)",
+                      [&o](const std::string& text) { return AddLogitBias(text, o); });
+  const Flag grammar = flags.Add("--grammar", o.grammar, "GBNF grammar the text must follow");
+  flags
+      .AddParsed("--grammar-file", "FILE", "the grammar from a file",
+                 [&o](const std::string& path) -> Status {
+                   TRY(o.grammar, ReadSmallText(path));
+                   return {};
+                 })
+      .Excludes(grammar);
 }
 
 }  // namespace moestro

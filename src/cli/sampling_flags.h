@@ -2,15 +2,12 @@
 // llama.cpp's sampling flags under llama.cpp's names.
 #pragma once
 
+#include "cli/flags.h"
 #include "decode/sampler.h"
-
-namespace CLI {
-class App;
-}
 
 namespace moestro {
 
 // `options` must outlive the parsing. The seed is a common flag, not one of these.
-void AddSamplingFlags(CLI::App& app, SamplingOptions& options);
+void AddSamplingFlags(Flags flags, SamplingOptions& options);
 
 }  // namespace moestro

@@ -2,12 +2,12 @@
 #include "cli/session.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "base/bytes.h"
 #include "base/log.h"
 #include "compute/device.h"
-#include "model/gguf_file.h"
-#include "model/read_spec.h"
+#include "model/model_file.h"
 
 namespace moestro {
 
@@ -20,26 +20,26 @@ Progress ShowOn(ProgressBar& bar) {
 Result<std::unique_ptr<Session>> Session::Load(const std::string& path, const EngineOptions& engine,
                                                const SamplingOptions& sampling) {
   // Our own reader goes first: it survives damaged files, libllama's need not.
-  TRY(const GgufFile file, GgufFile::Open(path));
-  TRY(const ModelSpec spec, ReadSpec(file));
-  TRY(Vocab vocab, Vocab::Load(path));
+  TRY(ModelFile model, ModelFile::Open(path));
+  TRY(Vocab vocab, Vocab::Load(model.gguf));
   if (!vocab.has_text()) {
     return Fail(Errc::kInvalidRequest,
                 "{} has no tokenizer, so it can neither read nor write text; 'moestro bench' and "
                 "'moestro logits --tokens' work on it",
                 path);
   }
-  const uint32_t n_ctx = std::min(engine.ctx, spec.n_ctx_train);
-  TRY(Sampler sampler, Sampler::Create(sampling, vocab, spec.n_vocab, n_ctx));
+  const uint32_t n_ctx = std::min(engine.ctx, model.spec.n_ctx_train);
+  TRY(Sampler sampler, Sampler::Create(sampling, vocab, model.spec.n_vocab, n_ctx));
   std::unique_ptr<Session> session(new Session(std::move(vocab), std::move(sampler)));
-  session->path_ = path;
+  session->limit_ = {.n_ctx = n_ctx, .n_ctx_train = model.spec.n_ctx_train};
   session->options_ = engine;
-  session->limit_ = {.n_ctx = n_ctx, .n_ctx_train = spec.n_ctx_train};
+  session->model_ = std::move(model);
   return session;
 }
 
 Status Session::Start() {
-  TRY(engine_, Engine::Open(path_, options_, ShowOn(bar_)));
+  TRY(engine_, Engine::Open(*std::exchange(model_, std::nullopt), options_, ShowOn(bar_)));
+  sequence_.emplace(engine_->NewSequence());
   interrupt_ = std::make_unique<InterruptGuard>(*engine_);
   LogInfo("{}", engine_->description());
   return {};
@@ -55,7 +55,7 @@ Result<std::vector<Token>> Session::Tokenize(std::string_view text, bool parse_s
 
 Result<Generated> Session::Continue(std::span<const Token> tokens, const GenerateOptions& options,
                                     const std::function<bool(std::string_view)>& emit) {
-  EngineStepper stepper(*engine_);
+  EngineStepper stepper(*engine_, *sequence_);
   const TextParts parts{.pick = [this](std::span<const float> l) { return sampler_.Pick(l); },
                         .piece = [this](Token token) { return vocab_.Piece(token); },
                         .is_end = [this](Token token) { return vocab_.is_end(token); },
@@ -66,21 +66,18 @@ Result<Generated> Session::Continue(std::span<const Token> tokens, const Generat
                             }};
   // At least one token must be evaluated again: its logits are gone.
   const size_t longest = tokens.empty() ? 0 : tokens.size() - 1;
-  const size_t kept = std::min(CommonPrefix(sequence_, tokens), longest);
+  const size_t kept = std::min(CommonPrefix(sequence_->tokens(), tokens), longest);
   sampler_.RestartGrammar();
   sampler_.Observe(tokens.subspan(kept));
   interrupt_->BeginWork();
   Result<Generated> result = Fail(Errc::kInterrupted, "");
   do {
-    engine_->Rewind(static_cast<uint32_t>(kept));
+    sequence_->CutBack(static_cast<uint32_t>(kept));
     result = Generate(stepper, parts, tokens.subspan(kept), options);
     // A Ctrl-C that came too late for the text before this one stops the engine only now.
   } while (result && result->reason == StopReason::kInterrupted && !interrupt_->interrupted());
   interrupt_->EndWork();
   bar_.Clear();
-  sequence_.assign(tokens.begin(), tokens.end());
-  if (result) sequence_.insert(sequence_.end(), result->tokens.begin(), result->tokens.end());
-  sequence_.resize(std::min<size_t>(sequence_.size(), engine_->position()));
   return result;
 }
 

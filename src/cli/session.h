@@ -18,6 +18,7 @@
 #include "decode/generate.h"
 #include "decode/sampler.h"
 #include "engine/engine.h"
+#include "model/model_file.h"
 #include "model/vocab.h"
 
 namespace moestro {
@@ -41,6 +42,7 @@ class Session {
   const Vocab& vocab() const { return vocab_; }
   const ContextLimit& limit() const { return limit_; }
   Engine& engine() { return *engine_; }
+  Sequence& sequence() { return *sequence_; }
 
   // The tokens of a text with all its special ones, at most one more than the context holds.
   Result<std::vector<Token>> Tokenize(std::string_view text, bool parse_special) const;
@@ -53,7 +55,7 @@ class Session {
  private:
   Session(Vocab vocab, Sampler sampler) : vocab_(std::move(vocab)), sampler_(std::move(sampler)) {}
 
-  std::string path_;
+  std::optional<ModelFile> model_;  // until the engine has it
   EngineOptions options_;
   ContextLimit limit_;
   Vocab vocab_;
@@ -61,7 +63,7 @@ class Session {
   ProgressBar bar_{ProgressBar::Stderr()};
   std::unique_ptr<Engine> engine_;
   std::unique_ptr<InterruptGuard> interrupt_;
-  std::vector<Token> sequence_;  // what the engine holds
+  std::optional<Sequence> sequence_;
 };
 
 }  // namespace moestro

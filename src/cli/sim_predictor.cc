@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
 #include "cli/sim_predictor.h"
 
-#include <CLI/CLI.hpp>
 #include <memory>
 #include <utility>
 
@@ -11,21 +10,19 @@
 
 namespace moestro {
 
-void AddPredictorFlags(CLI::App& sim, SimPredictor& predictor) {
-  AddParsedFlag(sim, "--predictor", "NAME",
-                PredictorHelp("none") + "\noracle: always right, the limit",
+void AddPredictorFlags(Flags sim, SimPredictor& predictor) {
+  sim.AddParsed("--predictor", "NAME", PredictorHelp("none") + "\noracle: always right, the limit",
                 [&predictor](const std::string& text) -> Status {
                   if (text != "oracle") TRY_STATUS(CheckPredictorName(text));
                   predictor.name = text;
                   return {};
                 });
-  sim.add_option("--paths", predictor.paths, "what 'moestro profile' learned, for 'paths'")
-      ->type_name("FILE");
-  sim.add_option("--prefetch", predictor.prefetch,
-                 "layers looked ahead; 0: predictions only inform the policy (default: as many as "
-                 "the trace predicts)")
-      ->type_name("N")
-      ->check(CLI::Range(0U, 8U));
+  sim.Add("--paths", predictor.paths, "what 'moestro profile' learned, for 'paths'").Type("FILE");
+  sim.Add("--prefetch", predictor.prefetch,
+          "layers looked ahead; 0: predictions only inform the policy (default: as many as "
+          "the trace predicts)")
+      .Type("N")
+      .Between(0U, 8U);
 }
 
 Result<PredictorChoice> ChoosePredictor(const SimPredictor& predictor, const TraceInfo& info) {

@@ -7,12 +7,9 @@
 #include <string>
 
 #include "base/result.h"
+#include "cli/flags.h"
 #include "decide/predictor.h"
 #include "trace/trace.h"
-
-namespace CLI {
-class App;
-}
 
 namespace moestro {
 
@@ -23,7 +20,7 @@ struct SimPredictor {
 };
 
 // --predictor, --paths and --prefetch. `predictor` must outlive the parsing.
-void AddPredictorFlags(CLI::App& sim, SimPredictor& predictor);
+void AddPredictorFlags(Flags sim, SimPredictor& predictor);
 
 // Reads the paths if they are needed. kUsage: they are not named; else what ReadPaths() and
 // CheckPathsFit() say.

@@ -16,8 +16,8 @@ std::string Describe(const SimLine& line) {
   std::string text =
       Format("{:10} {:6} slots ({:.4g} %)  {:6.2f} % hits, {} misses, {} evictions", line.policy,
              line.slots, line.percent, 100.0 * r.hit_rate(), r.misses, r.evictions);
-  if (r.guesses > 0) {
-    text += Format(", {} guesses, {} good, {} late", r.guesses, r.good_guesses, r.late);
+  if (r.prefetches > 0) {
+    text += Format(", {} guesses, {} good, {} late", r.prefetches, r.used_prefetches, r.late);
   }
   if (r.bytes > 0) text += ", " + FormatBytes(r.bytes) + " read";
   if (r.seconds > 0.0) {
@@ -54,7 +54,7 @@ std::string LinesAsCsv(const std::vector<SimLine>& lines) {
     text += Format("{},{},{:.4g},{},{},{},{},{},{:.6f},", line.policy, line.slots, line.percent,
                    r.tokens, r.requests, r.hits, r.misses, r.evictions, r.hit_rate());
     text +=
-        Format("{},{},{},{},{:.6f},{:.6f},{:.4f},{:.2f}\n", r.late, r.guesses, r.good_guesses,
+        Format("{},{},{},{},{:.6f},{:.6f},{:.4f},{:.2f}\n", r.late, r.prefetches, r.used_prefetches,
                r.bytes, r.seconds, r.stall_seconds, r.tokens_per_second(), r.percent_of_bound());
   }
   return text;
@@ -79,8 +79,8 @@ std::string LinesAsJson(const std::vector<SimLine>& lines) {
         .Set("decode_tps", r.tokens_per_second())
         .Set("percent_of_bound", r.percent_of_bound())
         .Set("late", r.late)
-        .Set("guesses", r.guesses)
-        .Set("good_guesses", r.good_guesses)
+        .Set("guesses", r.prefetches)
+        .Set("good_guesses", r.used_prefetches)
         .Set("predictions", ScoresAsJson(r.predictions));
     array.Push(std::move(object));
   }

@@ -6,8 +6,8 @@
 #include <utility>
 
 #include "base/bytes.h"
+#include "base/system_limits.h"
 #include "cli/text_input.h"
-#include "engine/memory_info.h"
 
 namespace moestro {
 namespace {

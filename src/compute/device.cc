@@ -12,60 +12,50 @@
 #include <utility>
 
 #include "base/format.h"
+#include "base/system_limits.h"
 
 namespace moestro {
 namespace {
 
 // The lowest CPU number that shares a core with `cpu`: one name per core. Without sysfs every CPU
 // counts as a core of its own.
-int CoreOf(int cpu) {
-  std::ifstream file(Format("/sys/devices/system/cpu/cpu{}/topology/thread_siblings_list", cpu));
+int CoreOf(const std::string& root, int cpu) {
+  std::ifstream file(
+      Format("{}/sys/devices/system/cpu/cpu{}/topology/thread_siblings_list", root, cpu));
   int first = cpu;
   file >> first;
   return file.fail() ? cpu : first;
 }
 
-// Whole CPUs that a cgroup v2 or v1 quota grants; `fallback` without a quota.
-uint32_t QuotaCores(uint32_t fallback) {
-  double quota = -1.0;
-  double period = 100000.0;
-  std::string word;
-  if (std::ifstream v2("/sys/fs/cgroup/cpu.max"); v2 >> word >> period && word != "max") {
-    quota = std::stod(word);
-  } else if (std::ifstream v1("/sys/fs/cgroup/cpu/cpu.cfs_quota_us"); v1 >> quota) {
-    std::ifstream("/sys/fs/cgroup/cpu/cpu.cfs_period_us") >> period;
-  }
-  if (quota <= 0.0 || period <= 0.0) return fallback;
-  return std::clamp(static_cast<uint32_t>(quota / period + 0.5), 1U, fallback);
-}
-
 }  // namespace
 
-uint32_t PhysicalCores() {
+uint32_t PhysicalCores(const std::string& root) {
   cpu_set_t mask;
   CPU_ZERO(&mask);
   if (sched_getaffinity(0, sizeof(mask), &mask) != 0) return 1;
   std::set<int> cores;
   for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu) {
-    if (CPU_ISSET(cpu, &mask)) cores.insert(CoreOf(cpu));
+    if (CPU_ISSET(cpu, &mask)) cores.insert(CoreOf(root, cpu));
   }
-  return QuotaCores(std::max<uint32_t>(1, static_cast<uint32_t>(cores.size())));
+  const double most = std::min(static_cast<double>(cores.size()), ProcessorQuota(root));
+  return std::max(static_cast<uint32_t>(most + 0.5), 1U);
 }
 
 Result<CpuDevice> CpuDevice::Open(uint32_t threads) {
+  if (threads > GGML_MAX_N_THREADS) {
+    return Fail(Errc::kUsage,
+                "{} threads are too many: ggml takes at most {}, and more than the {} cores that "
+                "this process may use make it slower; set --threads",
+                threads, GGML_MAX_N_THREADS, PhysicalCores());
+  }
   // ggml tells which plug-in it loads and which tensor it repacks; only trouble is worth a line.
   ggml_log_set(
       [](ggml_log_level level, const char* text, void*) {
         if (level == GGML_LOG_LEVEL_ERROR) std::fputs(text, stderr);
       },
       nullptr);
-  if (ggml_backend_dev_by_type(GGML_BACKEND_DEVICE_TYPE_CPU) == nullptr) ggml_backend_load_all();
+  TRY(const CpuTraits traits, CpuTraits::Load());
   ggml_backend_dev_t device = ggml_backend_dev_by_type(GGML_BACKEND_DEVICE_TYPE_CPU);
-  if (device == nullptr) {
-    return Fail(
-        Errc::kUnsupported,
-        "ggml found no CPU backend; install ggml's backend package or set GGML_BACKEND_PATH");
-  }
   ggml_backend_ptr backend(ggml_backend_dev_init(device, nullptr));
   if (!backend) return Fail(Errc::kUnsupported, "ggml cannot start its CPU backend");
   const uint32_t team = threads > 0 ? threads : PhysicalCores();
@@ -76,7 +66,7 @@ Result<CpuDevice> CpuDevice::Open(uint32_t threads) {
     return Fail(Errc::kUnsupported, "ggml's CPU backend does not let its threads be set");
   }
   set_threads(backend.get(), static_cast<int>(team));
-  return CpuDevice(std::move(backend), team);
+  return CpuDevice(std::move(backend), traits, team);
 }
 
 std::string CpuDevice::description() const {

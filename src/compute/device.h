@@ -13,17 +13,19 @@
 #include <vector>
 
 #include "base/result.h"
+#include "compute/cpu_traits.h"
 
 namespace moestro {
 
 class CpuDevice {
  public:
   // threads: of the team, including the caller's; 0: the physical cores this process may use.
-  // kNoMemory/kUnsupported when ggml finds no CPU backend to load.
+  // kUsage for more threads than ggml takes, kUnsupported when it finds no CPU backend to load.
   static Result<CpuDevice> Open(uint32_t threads);
 
   uint32_t threads() const { return threads_; }
   ggml_backend_t backend() const { return backend_.get(); }
+  const CpuTraits& traits() const { return traits_; }
   ggml_backend_dev_t handle() const { return ggml_backend_get_device(backend_.get()); }
   std::string description() const;  // "AMD EPYC ..., 2 threads"
 
@@ -37,14 +39,16 @@ class CpuDevice {
                    ggml_backend_buffer_type_t buffer_type) const;
 
  private:
-  CpuDevice(ggml_backend_ptr backend, uint32_t threads)
-      : backend_(std::move(backend)), threads_(threads) {}
+  CpuDevice(ggml_backend_ptr backend, CpuTraits traits, uint32_t threads)
+      : backend_(std::move(backend)), traits_(traits), threads_(threads) {}
 
   ggml_backend_ptr backend_;
+  CpuTraits traits_;
   uint32_t threads_ = 1;
 };
 
-// Cores, not hyper-threads, within this process's affinity mask and CPU quota.
-uint32_t PhysicalCores();
+// Cores, not hyper-threads, within this process's affinity mask and processor quota. `root`: see
+// base/system_limits.h.
+uint32_t PhysicalCores(const std::string& root = "");
 
 }  // namespace moestro

@@ -1,13 +1,17 @@
 // SPDX-License-Identifier: MIT
 #include "compute/team.h"
 
+#include <ggml.h>
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <filesystem>
+#include <fstream>
 #include <thread>
 #include <vector>
 
 #include "compute/device.h"
+#include "tests/support/temp_folder.h"
 
 namespace moestro {
 namespace {
@@ -32,7 +36,26 @@ TEST(Team, EveryThreadRunsOnceAndTheCallerIsThreadZero) {
   }
 }
 
+TEST(CpuDevice, RefusesMoreThreadsThanGgmlTakes) {
+  EXPECT_TRUE(CpuDevice::Open(GGML_MAX_N_THREADS).has_value());
+  const auto device = CpuDevice::Open(20000);
+  ASSERT_FALSE(device.has_value());
+  EXPECT_EQ(device.error().code, Errc::kUsage);
+  EXPECT_NE(device.error().message.find("20000 threads"), std::string::npos);
+  EXPECT_NE(device.error().message.find("at most 512"), std::string::npos);
+}
+
 TEST(PhysicalCores, IsAtLeastOne) { EXPECT_GE(PhysicalCores(), 1U); }
+
+// The quota is that of the process's own group, not of the tree's root.
+TEST(PhysicalCores, KeepsToTheQuotaOfItsGroup) {
+  const TempFolder root;
+  std::filesystem::create_directories(root.path() / "proc/self");
+  std::filesystem::create_directories(root.path() / "sys/fs/cgroup/job");
+  std::ofstream(root.path() / "proc/self/cgroup") << "0::/job\n";
+  std::ofstream(root.path() / "sys/fs/cgroup/job/cpu.max") << "100000 100000\n";
+  EXPECT_EQ(PhysicalCores(root.path().string()), 1U);
+}
 
 }  // namespace
 }  // namespace moestro

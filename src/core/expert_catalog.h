@@ -1,21 +1,32 @@
 // SPDX-License-Identifier: MIT
-// Where every expert's matrices lie on disk, and which pool of slots they go to when read.
+// Where every copy of every expert lies on disk, how it is computed, and which pool of slots it
+// goes to when read. Kernels go by form, slots by pool; both belong to a copy, not to a layer.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
 #include <vector>
 
+#include "base/check.h"
 #include "core/extent.h"
 #include "core/ids.h"
 
 namespace moestro {
 
-// Experts whose three matrices take the same bytes can use each other's slots.
+// What a kernel must know of a copy. Types are ggml's.
+struct CopyForm {
+  std::array<int, kMatrices> types{};
+  uint32_t n_embd = 0;
+  uint32_t n_ff = 0;
+  bool operator==(const CopyForm&) const = default;
+};
+
+// Copies whose three matrices take the same bytes can use each other's slots.
 struct PoolShape {
   std::array<uint64_t, kMatrices> slice_bytes{};
-  uint64_t experts = 0;  // of all layers that use this pool
+  uint64_t experts = 0;  // copies of all layers that use this pool
 
   uint64_t expert_bytes() const { return slice_bytes[0] + slice_bytes[1] + slice_bytes[2]; }
   // Memory of one slot when reads cover whole blocks.
@@ -26,18 +37,57 @@ struct PoolShape {
   }
 };
 
+struct ExpertCopy {
+  uint32_t form = 0;  // index into forms
+  uint32_t pool = 0;  // index into pools
+  std::array<Extent, kMatrices> slices;
+};
+
 struct ExpertCatalog {
   struct Layer {
-    uint32_t pool = 0;
-    std::array<std::vector<Extent>, kMatrices> slices;  // [matrix][expert]
+    std::vector<std::vector<ExpertCopy>> experts;  // [expert][copy]; empty: a layer without experts
+    std::vector<uint32_t> pools;                   // that its copies use, each once
   };
   std::vector<Layer> layers;
+  std::vector<CopyForm> forms;
   std::vector<PoolShape> pools;
+
+  // REQUIRES: there is such a copy.
+  const ExpertCopy& copy(ExpertKey key) const {
+    const std::vector<ExpertCopy>& copies = layers[key.layer.value].experts[key.expert.value];
+    CHECK(key.copy < copies.size());
+    return copies[key.copy];
+  }
+
+  // Adds a copy of an expert; its form and pool are found among the known ones or added.
+  void Add(LayerId layer, ExpertId expert, const CopyForm& form,
+           const std::array<Extent, kMatrices>& slices) {
+    const auto form_at = FindOrAdd(forms, [&](const CopyForm& f) { return f == form; }, form);
+    PoolShape shape;
+    for (size_t m = 0; m < kMatrices; ++m) shape.slice_bytes[m] = slices[m].length;
+    const auto same = [&](const PoolShape& p) { return p.slice_bytes == shape.slice_bytes; };
+    const auto pool = FindOrAdd(pools, same, shape);
+    ++pools[pool].experts;
+    if (layers.size() <= layer.value) layers.resize(layer.value + size_t{1});
+    Layer& entry = layers[layer.value];
+    if (entry.experts.size() <= expert.value) entry.experts.resize(expert.value + size_t{1});
+    entry.experts[expert.value].push_back({.form = form_at, .pool = pool, .slices = slices});
+    if (!std::ranges::contains(entry.pools, pool)) entry.pools.push_back(pool);
+  }
 
   uint64_t total_bytes() const {
     uint64_t bytes = 0;
     for (const PoolShape& pool : pools) bytes += pool.experts * pool.expert_bytes();
     return bytes;
+  }
+
+ private:
+  template <class T, class Same>
+  static uint32_t FindOrAdd(std::vector<T>& list, Same same, const T& value) {
+    const auto found = std::ranges::find_if(list, same);
+    const auto at = static_cast<uint32_t>(found - list.begin());
+    if (found == list.end()) list.push_back(value);
+    return at;
   }
 };
 

@@ -20,13 +20,14 @@ using ExpertId = Id<struct ExpertTag, uint16_t>;
 using SlotId = Id<struct SlotTag, uint32_t>;
 using Token = int32_t;  // llama.cpp's llama_token
 
-// Which stored version of an expert. Exact mode knows only kHigh.
-enum class Precision : uint8_t { kHigh, kLow };
+// One stored copy of an expert: an index into its list in ExpertCatalog. Copy 0 is the model's own,
+// the one that exact mode uses.
+using CopyId = uint8_t;
 
 struct ExpertKey {
   LayerId layer;
   ExpertId expert;
-  Precision precision = Precision::kHigh;
+  CopyId copy = 0;
   auto operator<=>(const ExpertKey&) const = default;
 };
 
@@ -40,6 +41,6 @@ template <>
 struct std::hash<moestro::ExpertKey> {
   size_t operator()(const moestro::ExpertKey& key) const noexcept {
     return (static_cast<size_t>(key.layer.value) << 24) ^
-           (static_cast<size_t>(key.expert.value) << 4) ^ static_cast<size_t>(key.precision);
+           (static_cast<size_t>(key.expert.value) << 4) ^ size_t { key.copy };
   }
 };

@@ -38,15 +38,17 @@ class Policy {
   virtual ~Policy() = default;
   // Forgets everything; slots are numbered 0 .. slots-1 and all empty.
   virtual void Reset(const PolicyShape& shape) = 0;
-  // The decode's clock. A new sequence; the next layer's requests (layer 0 begins a token).
+  // The decode's clock. A sequence begins while no other lives; the next layer's requests (layer 0
+  // begins a step).
   virtual void SequenceBegun() {}
   virtual void LayerBegun(LayerId /*layer*/) {}
-  // The experts that `layer`, of those ahead in this token, will probably ask for; after
+  // The experts that `layer`, of those ahead in this step, will probably ask for; after
   // LayerBegun(). A hint that may be wrong, and that need not come.
   virtual void Predicted(LayerId /*layer*/, std::span<const ExpertId> /*experts*/) {}
-  // `slot` now belongs to `key` and has just been used. REQUIRES: the slot was empty.
-  virtual void Inserted(SlotId slot, ExpertKey key) = 0;
-  virtual void Touched(SlotId slot) = 0;
+  // `slot` now belongs to `key` and has just been used, by `rows` of the step: one use as far as
+  // recency goes, that many as far as frequency goes. REQUIRES: the slot was empty.
+  virtual void Inserted(SlotId slot, ExpertKey key, uint32_t rows) = 0;
+  virtual void Touched(SlotId slot, uint32_t rows) = 0;  // used again
   // `slot` is empty again, by eviction or after a failed read.
   virtual void Erased(SlotId slot) = 0;
   // The slot to give up. REQUIRES: some occupied slot is not pinned.

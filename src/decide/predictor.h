@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Which experts the next layers of a token will ask for, guessed before their routers have spoken.
-// Pure, like policy.h, and for the same reason; one idea per file under predictors/.
+// Which experts the next layers of a token will ask for, predicted before their routers are
+// evaluated. Pure, like policy.h, and for the same reason; one idea per file under predictors/.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@
 
 namespace moestro {
 
-// What a predictor guesses about.
+// What a predictor predicts.
 struct PredictorShape {
   uint32_t layers = 1;
   uint32_t experts = 1;  // per layer
@@ -25,12 +25,13 @@ struct PredictorShape {
 
 class Predictor {
  public:
-  // What a layer's router has just said about a token.
+  // What a layer's router has just chosen for the rows of a step.
   struct Seen {
     LayerId layer;
-    std::span<const ExpertId> chosen;  // K, in router order
-    // Rows of K: row d-1 holds the experts that the router of layer + d chooses on this layer's
-    // input, best first. As many rows as were evaluated; often none.
+    uint32_t rows = 1;
+    std::span<const ExpertId> chosen;  // [row][K], in router order
+    // [distance - 1][row][K]: the experts that the router of layer + distance chooses on this
+    // layer's input, best first. As many distances as were evaluated; often none.
     std::span<const ExpertId> ahead = {};
   };
 
@@ -38,11 +39,11 @@ class Predictor {
   // Forgets what it has seen (not what a profile has taught it).
   virtual void Reset(const PredictorShape& shape) = 0;
   virtual void SequenceBegun() {}
-  // Layers of a token in order; layer 0 begins a token.
+  // Layers of a step in order; layer 0 begins a step, whose rows are the same in every layer.
   virtual void Observe(const Seen& seen) = 0;
-  // The experts that the layer `distance` after the last one observed will ask for: likeliest
-  // first, at most K, none twice; none when it has no idea. REQUIRES: 1 <= distance <= depth, and
-  // such a layer exists. The span lives until the next call.
+  // The experts that the layer `distance` after the last one observed will ask for, for all rows
+  // together: likeliest first, at most K for each row, none twice; none when it has no idea.
+  // REQUIRES: 1 <= distance <= depth, and such a layer exists. The span lives until the next call.
   virtual std::span<const ExpertId> Predict(uint32_t distance) = 0;
   // True: Observe() is of use only with Seen::ahead, which costs a product per layer.
   virtual bool wants_ahead() const { return false; }

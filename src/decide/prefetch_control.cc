@@ -6,7 +6,7 @@
 namespace moestro {
 namespace {
 
-// Even where a wrong guess delays nothing it takes a slot, power and memory bandwidth. By
+// Even where a wrong prefetch delays nothing it takes a slot, power and memory bandwidth. By
 // simulation over disks of 0.2 to 7 GiB/s the best limit is between 0.2 and 0.4 where it matters.
 constexpr double kFloor = 0.3;
 
@@ -21,10 +21,10 @@ double PrefetchControl::least_precision() const {
   return std::max(kFloor, lost() / (won() + lost()));
 }
 
-void PrefetchControl::TokenDone(const TokenCost& cost, double right) {
-  ++token_;
+void PrefetchControl::StepDone(const StepCost& cost, double right) {
+  ++step_;
   const auto learn = [this](double& average, double value) {
-    average += (average > 0.0 ? kNews : 1.0) * (value - average);
+    average += (average > 0.0 ? kSmoothing : 1.0) * (value - average);
   };
   learn(idle_, std::max(0.0, cost.seconds - cost.demand_seconds) / layers_);
   if (cost.demand_reads > 0) {
@@ -33,8 +33,8 @@ void PrefetchControl::TokenDone(const TokenCost& cost, double right) {
   if (cost.look_ahead_seconds <= 0.0) return;
   learn(cost_, cost.look_ahead_seconds);
   // An expert that is there in time saves its reading, as far as that fits into idle time.
-  gained_ += kNews * (right * std::min(read_, idle_) - gained_);
-  pays_ = token_ < kTryEvery || gained_ > cost_;
+  gained_ += kSmoothing * (right * std::min(read_, idle_) - gained_);
+  pays_ = step_ < kTryEvery || gained_ > cost_;
 }
 
 }  // namespace moestro

@@ -2,17 +2,17 @@
 // Whether prefetch pays, from what the disk did lately. Pure.
 //
 // The disk is idle for some time between the last read that a layer waits for and the next layer's
-// router. Of what a guess reads, the part that fits into that time is won if the guess is right. A
-// read under way cannot be called back, so whatever does not fit delays the next layer's own reads,
-// and is lost if the guess is wrong. A guess pays if p * won > (1 - p) * lost.
+// router. Of what a prefetch reads, the part that fits into that time is won if the prediction is
+// right. A read under way cannot be called back, so whatever does not fit delays the next layer's
+// own reads, and is lost if the prediction is wrong. A prefetch pays if p * won > (1 - p) * lost.
 #pragma once
 
 #include <cstdint>
 
 namespace moestro {
 
-// What one token of decode cost. Seconds may be measured or simulated.
-struct TokenCost {
+// What a decode step cost. Seconds may be measured or simulated.
+struct StepCost {
   double seconds = 0.0;
   double demand_seconds = 0.0;      // a read that a layer waited for was under way
   uint64_t demand_reads = 0;        // experts read in these
@@ -21,21 +21,21 @@ struct TokenCost {
 
 class PrefetchControl {
  public:
-  // `layers` of a token; `committed`: experts' worth of reads under way that cannot be called back.
+  // `layers` of a step; `committed`: experts' worth of reads under way that cannot be called back.
   PrefetchControl(uint32_t layers, double committed) : layers_(layers), committed_(committed) {}
 
-  // `right`: guesses about absent experts that were right, those that were good enough to fetch.
-  void TokenDone(const TokenCost& cost, double right);
+  // `right`: predictions of absent experts that were right, of those good enough to fetch.
+  void StepDone(const StepCost& cost, double right);
 
-  // Guesses that are right less often than this are not worth fetching; above 1: none is.
+  // Predictions that are right less often than this are not worth fetching; above 1: none is.
   double least_precision() const;
   // False: evaluating routers ahead of time costs more than fetching what they say gains. Once in
   // a while it is true nonetheless, to see whether that has changed.
-  bool is_on() const { return pays_ || token_ % kTryEvery == 0; }
+  bool is_on() const { return pays_ || step_ % kTryEvery == 0; }
 
  private:
   static constexpr uint64_t kTryEvery = 16;
-  static constexpr double kNews = 0.1;  // weight of a token in the averages
+  static constexpr double kSmoothing = 0.1;  // weight of a step in the averages
 
   double won() const;
   double lost() const;
@@ -44,9 +44,9 @@ class PrefetchControl {
   double committed_;
   double idle_ = 0.0;    // seconds of a layer in which no layer waits for the disk
   double read_ = 0.0;    // seconds to read an expert; 0: none was read yet
-  double gained_ = 0.0;  // seconds per token
-  double cost_ = 0.0;    // of looking ahead, seconds per token
-  uint64_t token_ = 0;
+  double gained_ = 0.0;  // seconds per step
+  double cost_ = 0.0;    // of looking ahead, seconds per step
+  uint64_t step_ = 0;
   bool pays_ = true;
 };
 

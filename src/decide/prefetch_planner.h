@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: MIT
-// Which experts to fetch before their router has asked for them. Pure; the engine and the simulator
-// drive it alike.
+// Which experts to read before their router chooses them. Pure; LayerProtocol drives it.
 //
-// It keeps score: of every guess about an absent expert it learns whether the router chose that
-// expert, by distance and by rank (the router's first guess is better than its eighth), whether or
-// not the expert was fetched. Only guesses that are right often enough are fetched; how often that
-// is depends on the disk (PrefetchControl).
-// Source: HOBBIT's adaptive prefetch (walk on while everything predicted is there).
+// It keeps score: of every prediction of an absent expert it learns whether the router chose that
+// expert, by distance and by rank (the first choice is right more often than the eighth), whether
+// or not the expert was fetched. Only predictions that are right often enough are fetched; how
+// often that is depends on the disk (PrefetchControl). Source: HOBBIT's adaptive prefetch (walk on
+// while everything predicted is there).
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -16,14 +16,15 @@
 #include <vector>
 
 #include "core/ids.h"
+#include "decide/layer_planner.h"
 #include "decide/predictor.h"
 #include "decide/prefetch_control.h"
 
 namespace moestro {
 
-struct PrefetchWish {
+struct PrefetchRequest {
   ExpertKey key;
-  bool is_present = false;  // or under way: it only has to be kept
+  bool is_present = false;  // or on its way: it only has to be kept
 };
 
 // How good the predictions of one distance were. An absent expert is one that was not in memory
@@ -55,53 +56,55 @@ struct PredictionScore {
 };
 
 struct PrefetchLimits {
-  size_t most_held = 0;        // experts kept or on their way at a time; a layer's own need room
-  size_t most_unfinished = 2;  // guesses on their way at a time
-  unsigned reads_at_disk = 4;  // of a matrix each, for guesses: these cannot be called back
-};
+  // By pool of slots: slots that prefetched experts share with the layers' own.
+  std::vector<uint64_t> slots = {0};
+  std::vector<uint32_t> pool_of = {};  // [layer]; empty: one pool for all
+  size_t most_unfinished = 2;    // prefetches on their way at a time
+  unsigned reads_at_device = 4;  // of a matrix each, for prefetches: these cannot be called back
 
-// With `slots` for experts of which a layer takes `used` at a time: its own always find room, and
-// what they replace is chosen from at least half of the slots.
-PrefetchLimits LimitsFor(uint64_t slots, uint32_t used, unsigned reads_at_disk);
+  // Experts of a pool held by prefetches at a time, while a layer needs up to `own` itself: its own always
+  // find room, and what they replace is chosen from at least half of the pool.
+  size_t most_held(size_t pool, uint64_t own) const {
+    return slots[pool] > 2 * own ? static_cast<size_t>(slots[pool] - 2 * own) / 2 : 0;
+  }
+};
 
 class PrefetchPlanner {
  public:
-  using Presence = std::function<bool(ExpertKey)>;
-  // `is_present`: in memory or on its way there.
   PrefetchPlanner(std::unique_ptr<Predictor> predictor, const PredictorShape& shape,
-                  PrefetchLimits limits, Presence is_present);
+                  PrefetchLimits limits, ExpertPresence is_present);
 
   void BeginSequence() { predictor_->SequenceBegun(); }
-  // For how many layers ahead routers should be evaluated in the token that begins.
+  // For how many layers ahead routers should be evaluated in the decode step that begins.
   uint32_t look_ahead() const {
     return predictor_->wants_ahead() && control_.is_on() ? shape_.depth : 0;
   }
-  // After a token's last layer.
-  void TokenDone(const TokenCost& cost);
+  // After a decode step's last layer.
+  void StepDone(const StepCost& cost);
   // A layer's router has chosen. Scores what was predicted of it and predicts later layers. All
-  // wishes about the layer end: right ones have become its own requests, wrong ones are dropped.
+  // prefetches for the layer end.
   void Observe(const Predictor::Seen& seen);
   // After Observe(): visit(layer, experts) for what it predicted of each later layer.
   template <class Visit>
   void ForEachPrediction(Visit visit) {
     for (uint32_t d = 1; d <= shape_.depth && layer_ + d < shape_.layers; ++d) {
       predicted_.clear();
-      for (const Guess& guess : guesses(layer_ + d, d)) predicted_.push_back(guess.expert);
+      for (const Prediction& one : predictions(layer_ + d, d)) predicted_.push_back(one.expert);
       if (!predicted_.empty()) visit(LayerId{static_cast<uint16_t>(layer_ + d)}, predicted_);
     }
   }
-  // After Observe(): what the next layers will need and what was not wished for before, the nearest
-  // layer first, ending with the first of which something is to be fetched. `unfinished`: earlier
-  // wishes that are not there yet. The span lives until the next call.
-  std::span<const PrefetchWish> Wishes(size_t unfinished);
-  // Ends all wishes: the token ended early.
+  // After Observe(): what the next layers will need and was not requested before, the nearest layer
+  // first, ending with the first of which something is to be fetched. `unfinished`: earlier
+  // prefetches that are not complete. The span lives until the next call.
+  std::span<const PrefetchRequest> Requests(size_t unfinished);
+  // Ends all prefetches: the step ended early.
   void Clear();
 
   // By distance: [0] is the next layer.
   std::span<const PredictionScore> scores() const { return scores_; }
 
  private:
-  struct Guess {
+  struct Prediction {
     ExpertId expert;
     bool is_present = false;
   };
@@ -113,29 +116,39 @@ class PrefetchPlanner {
     void Learn(bool was_right);
   };
 
-  std::vector<Guess>& guesses(size_t layer, uint32_t distance) {
-    return guesses_[layer * shape_.depth + distance - 1];
+  std::vector<Prediction>& predictions(size_t layer, uint32_t distance) {
+    return predictions_[layer * shape_.depth + distance - 1];
   }
-  Cell& cell(uint32_t distance, size_t rank) { return cells_[(distance - 1) * shape_.used + rank]; }
-  bool is_worth_fetching(uint32_t distance, size_t rank);
+  // Of the i-th prediction; several rows have that many first choices, second choices, and so on.
+  Cell& cell(uint32_t distance, size_t i) {
+    const size_t rank = std::min<size_t>(i / rows_, shape_.used - 1);
+    return cells_[(distance - 1) * shape_.used + rank];
+  }
+  bool is_worth_fetching(uint32_t distance, size_t i);
   void Score(const Predictor::Seen& seen);
-  void WishFor(uint32_t distance, size_t& unfinished);
+  uint64_t CountDistinct(std::span<const ExpertId> experts);
+  size_t pool_of(size_t layer) const {
+    return limits_.pool_of.empty() ? 0 : limits_.pool_of[layer];
+  }
+  void RequestFor(uint32_t distance, size_t& unfinished);
   bool is_held(size_t layer, ExpertId expert) const;
 
   std::unique_ptr<Predictor> predictor_;
   PredictorShape shape_;
   PrefetchLimits limits_;
   PrefetchControl control_;
-  Presence is_present_;
-  std::vector<std::vector<Guess>> guesses_;  // [layer][distance - 1], best first
-  std::vector<Cell> cells_;                  // [distance - 1][rank]
-  std::vector<PredictionScore> scores_;      // [distance - 1]
-  std::vector<std::vector<ExpertId>> held_;  // [layer]: wished for
-  size_t n_held_ = 0;
-  std::vector<PrefetchWish> wishes_;
+  ExpertPresence is_present_;
+  std::vector<std::vector<Prediction>> predictions_;  // [layer][distance - 1], best first
+  std::vector<Cell> cells_;                           // [distance - 1][rank]
+  std::vector<PredictionScore> scores_;               // [distance - 1]
+  std::vector<std::vector<ExpertId>> held_;           // [layer]: requested
+  std::vector<size_t> n_held_;               // [pool]
+  std::vector<PrefetchRequest> requests_;
   std::vector<ExpertId> predicted_;  // scratch
+  std::vector<bool> is_counted_;     // scratch
   size_t layer_ = 0;                 // the last observed
-  uint64_t right_ = 0;  // of this token's guesses about absent experts that were good enough
+  uint32_t rows_ = 1;                // of the step
+  uint64_t right_ = 0;  // of this step's predictions of absent experts that were good enough
 };
 
 }  // namespace moestro

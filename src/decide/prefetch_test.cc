@@ -75,10 +75,10 @@ class PlannerTest : public testing::Test {
   static ExpertKey Key(uint16_t layer, uint16_t expert) {
     return {.layer = {layer}, .expert = {expert}};
   }
-  static std::vector<ExpertKey> Keys(std::span<const PrefetchWish> wishes, bool is_present) {
+  static std::vector<ExpertKey> Keys(std::span<const PrefetchRequest> requests, bool is_present) {
     std::vector<ExpertKey> keys;
-    for (const PrefetchWish& wish : wishes) {
-      if (wish.is_present == is_present) keys.push_back(wish.key);
+    for (const PrefetchRequest& request : requests) {
+      if (request.is_present == is_present) keys.push_back(request.key);
     }
     return keys;
   }
@@ -86,42 +86,42 @@ class PlannerTest : public testing::Test {
 };
 
 TEST_F(PlannerTest, KeepsWhatIsThereAndStopsAtTheFirstLayerThatMissesSomething) {
-  PrefetchPlanner planner = Planner({.most_held = 8});
+  PrefetchPlanner planner = Planner({.slots = {20}});
   const auto chosen = Ids({0, 1});
   const auto ahead = Ids({2, 3, 4, 5});
   present_ = {Key(1, 2), Key(1, 3)};
   planner.Observe(Layer(0, chosen, ahead));
-  auto wishes = planner.Wishes(0);
-  EXPECT_EQ(Keys(wishes, true), (std::vector{Key(1, 2), Key(1, 3)}));
-  EXPECT_EQ(Keys(wishes, false), (std::vector{Key(2, 4), Key(2, 5)}));
+  auto requests = planner.Requests(0);
+  EXPECT_EQ(Keys(requests, true), (std::vector{Key(1, 2), Key(1, 3)}));
+  EXPECT_EQ(Keys(requests, false), (std::vector{Key(2, 4), Key(2, 5)}));
 
-  PrefetchPlanner other = Planner({.most_held = 8});
+  PrefetchPlanner other = Planner({.slots = {20}});
   present_ = {Key(1, 2)};
   other.Observe(Layer(0, chosen, ahead));
-  wishes = other.Wishes(0);
-  EXPECT_EQ(Keys(wishes, true), std::vector{Key(1, 2)});
-  EXPECT_EQ(Keys(wishes, false), std::vector{Key(1, 3)});
+  requests = other.Requests(0);
+  EXPECT_EQ(Keys(requests, true), std::vector{Key(1, 2)});
+  EXPECT_EQ(Keys(requests, false), std::vector{Key(1, 3)});
 }
 
-TEST_F(PlannerTest, WishesForNothingTwiceAndStaysWithinItsLimits) {
-  PrefetchPlanner planner = Planner({.most_held = 3, .most_unfinished = 1});
+TEST_F(PlannerTest, RequestsNothingTwiceAndStaysWithinItsLimits) {
+  PrefetchPlanner planner = Planner({.slots = {10}, .most_unfinished = 1});
   const auto chosen = Ids({0, 1});
   const auto ahead = Ids({2, 3, 4, 5});
   planner.Observe(Layer(0, chosen, ahead));
-  EXPECT_EQ(planner.Wishes(0).size(), 1U);
-  EXPECT_TRUE(planner.Wishes(1).empty());   // one is on its way
-  EXPECT_EQ(planner.Wishes(0).size(), 1U);  // it has landed; the other one
-  EXPECT_EQ(planner.Wishes(0).size(), 1U);  // the next layer
-  EXPECT_TRUE(planner.Wishes(0).empty());   // three are held
-  planner.Observe(Layer(1, chosen));        // their layer has run
-  EXPECT_TRUE(planner.Wishes(0).empty());   // and nothing is predicted
+  EXPECT_EQ(planner.Requests(0).size(), 1U);
+  EXPECT_TRUE(planner.Requests(1).empty());   // one is on its way
+  EXPECT_EQ(planner.Requests(0).size(), 1U);  // it has landed; the other one
+  EXPECT_EQ(planner.Requests(0).size(), 1U);  // the next layer
+  EXPECT_TRUE(planner.Requests(0).empty());   // three are held
+  planner.Observe(Layer(1, chosen));          // their layer has run
+  EXPECT_TRUE(planner.Requests(0).empty());   // and nothing is predicted
   planner.Clear();
   planner.Observe(Layer(0, chosen, ahead));
-  EXPECT_EQ(planner.Wishes(0).size(), 1U);
+  EXPECT_EQ(planner.Requests(0).size(), 1U);
 }
 
 TEST_F(PlannerTest, KeepsScoreByDistance) {
-  PrefetchPlanner planner = Planner({.most_held = 8});
+  PrefetchPlanner planner = Planner({.slots = {20}});
   const auto first = Ids({0, 1});
   const auto ahead = Ids({2, 3, 4, 5});
   present_ = {Key(1, 2)};
@@ -142,7 +142,7 @@ TEST_F(PlannerTest, KeepsScoreByDistance) {
 }
 
 TEST_F(PlannerTest, StopsFetchingWhatIsWrongTooOften) {
-  PrefetchPlanner planner = Planner({.most_held = 8});
+  PrefetchPlanner planner = Planner({.slots = {20}});
   const auto chosen = Ids({0, 1});
   const auto ahead = Ids({2, 3});
   for (int token = 0; token < 40; ++token) {
@@ -150,17 +150,48 @@ TEST_F(PlannerTest, StopsFetchingWhatIsWrongTooOften) {
     planner.Observe(Layer(1, chosen));  // never 2 or 3
   }
   planner.Observe(Layer(0, chosen, ahead));
-  EXPECT_TRUE(planner.Wishes(0).empty());
+  EXPECT_TRUE(planner.Requests(0).empty());
 }
 
 TEST(Limits, LeaveALayersOwnExpertsTheirRoom) {
-  EXPECT_EQ(LimitsFor(2, 2, 4).most_held, 0U);
-  EXPECT_EQ(LimitsFor(4, 2, 4).most_held, 0U);
-  EXPECT_EQ(LimitsFor(104, 2, 4).most_held, 50U);
+  const PrefetchLimits limits{.slots = {2, 4, 104}};
+  EXPECT_EQ(limits.most_held(0, 2), 0U);
+  EXPECT_EQ(limits.most_held(1, 2), 0U);
+  EXPECT_EQ(limits.most_held(2, 2), 50U);
+}
+
+// A stock file gives a few layers larger experts and so a pool of their own, perhaps of one layer.
+TEST_F(PlannerTest, AFullPoolStopsNobodyElse) {
+  PrefetchPlanner planner = Planner({.slots = {8, 2}, .pool_of = {0, 1, 0, 0}});
+  const auto chosen = Ids({0, 1});
+  const auto ahead = Ids({2, 3, 4, 5});
+  present_ = {Key(1, 2), Key(1, 3), Key(2, 4)};
+  planner.Observe(Layer(0, chosen, ahead));
+  const auto requests = planner.Requests(0);
+  EXPECT_EQ(Keys(requests, true), std::vector{Key(2, 4)});  // layer 1 has no room for prefetches
+  EXPECT_EQ(Keys(requests, false), std::vector{Key(2, 5)});
+  EXPECT_TRUE(planner.Requests(1).empty());  // now pool 0 is full as well
+  planner.Observe(Layer(1, chosen));
+  planner.Observe(Layer(2, chosen, ahead));  // its two are given up
+  EXPECT_EQ(planner.Requests(0).size(), 2U);
+}
+
+// Two rows predict first choices 2 and 4, second choices 3 and 2.
+TEST_F(PlannerTest, RowsOfOneStepAreOneUnionByRank) {
+  PrefetchPlanner planner = Planner({.slots = {20}, .most_unfinished = 8});
+  const auto chosen = Ids({0, 1, 1, 5});
+  const auto ahead = Ids({2, 3, 4, 2});
+  planner.Observe({.layer = LayerId{0}, .rows = 2, .chosen = chosen, .ahead = ahead});
+  EXPECT_EQ(Keys(planner.Requests(0), false), (std::vector{Key(1, 2), Key(1, 4), Key(1, 3)}));
+  const auto next = Ids({4, 0, 4, 6});
+  planner.Observe({.layer = LayerId{1}, .rows = 2, .chosen = next});
+  EXPECT_EQ(planner.scores()[0].asked, 3U);  // 0, 4 and 6
+  EXPECT_EQ(planner.scores()[0].predicted, 3U);
+  EXPECT_EQ(planner.scores()[0].right, 1U);
 }
 
 // Ten layers of 1 ms; half of the time is idle unless said otherwise.
-TokenCost Cost(double demand_seconds, uint64_t reads) {
+StepCost Cost(double demand_seconds, uint64_t reads) {
   return {.seconds = 0.010,
           .demand_seconds = demand_seconds,
           .demand_reads = reads,
@@ -172,9 +203,9 @@ TEST(PrefetchControl, AsksForMorePrecisionWhereTheDiskIsSlow) {
   PrefetchControl slow(10, 2.0 / 3.0);
   PrefetchControl busy(10, 2.0 / 3.0);
   for (int i = 0; i < 50; ++i) {
-    fast.TokenDone(Cost(0.005, 20), 5.0);  // 0.25 ms an expert fits into 0.5 ms of idle time
-    slow.TokenDone(Cost(0.008, 2), 1.0);   // 4 ms an expert, 0.2 ms idle
-    busy.TokenDone(Cost(0.010, 10), 1.0);  // never idle
+    fast.StepDone(Cost(0.005, 20), 5.0);  // 0.25 ms an expert fits into 0.5 ms of idle time
+    slow.StepDone(Cost(0.008, 2), 1.0);   // 4 ms an expert, 0.2 ms idle
+    busy.StepDone(Cost(0.010, 10), 1.0);  // never idle
   }
   EXPECT_LT(fast.least_precision(), 0.4);
   EXPECT_GT(slow.least_precision(), 0.85);
@@ -189,22 +220,22 @@ TEST(PrefetchControl, StopsLookingAheadWhenItGainsNothingButTriesAgain) {
   for (int i = 0; i < kTokens; ++i) {
     const bool is_on = control.is_on();
     looks += is_on;
-    TokenCost cost = Cost(0.0, 0);
+    StepCost cost = Cost(0.0, 0);
     if (!is_on) cost.look_ahead_seconds = 0.0;
-    control.TokenDone(cost, 0.0);
+    control.StepDone(cost, 0.0);
   }
   EXPECT_LT(looks, kTokens / 8);
   EXPECT_GT(looks, kTokens / 20);
   // The text changes and guesses begin to help.
   for (int i = 0; i < 200; ++i) {
-    TokenCost cost = Cost(0.005, 20);
+    StepCost cost = Cost(0.005, 20);
     if (!control.is_on()) cost.look_ahead_seconds = 0.0;
-    control.TokenDone(cost, 5.0);
+    control.StepDone(cost, 5.0);
   }
   int looks_now = 0;
   for (int i = 0; i < 16; ++i) {
     looks_now += control.is_on();
-    control.TokenDone(Cost(0.005, 20), 5.0);
+    control.StepDone(Cost(0.005, 20), 5.0);
   }
   EXPECT_EQ(looks_now, 16);
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "decide/slot_table.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "base/check.h"
@@ -15,62 +16,62 @@ SlotTable::SlotTable(const PolicyShape& shape, std::unique_ptr<Policy> policy)
   slot_of_.reserve(shape.slots);
 }
 
-std::optional<Placement> SlotTable::Request(ExpertKey key, Use use) {
-  const std::optional<Placement> placed = Place(key, use);
+std::optional<Placement> SlotTable::Request(ExpertKey key, Use use, uint32_t rows) {
+  const std::optional<Placement> placed = Find(key, use, rows);
   if (placed && observer_) observer_(key, use, *placed);
   return placed;
 }
 
-std::optional<Placement> SlotTable::Place(ExpertKey key, Use use) {
+std::optional<Placement> SlotTable::Find(ExpertKey key, Use use, uint32_t rows) {
   if (const auto found = slot_of_.find(key); found != slot_of_.end()) {
-    return Reuse(found->second, use);
+    return Reuse(found->second, use, rows);
   }
   Placement placement;
   const std::optional<SlotId> room = FindRoom(use, placement.evicted);
   if (!room) return std::nullopt;
-  if (use == Use::kGuess) {
-    ++stats_.guesses;
+  if (use == Use::kPrefetch) {
+    ++stats_.prefetches;
   } else {
     ++stats_.requests;
     ++stats_.misses;
   }
   placement.slot = *room;
-  Occupy(*room, key, use);
+  Occupy(*room, key, use, rows);
   return placement;
 }
 
-Placement SlotTable::Reuse(SlotId slot, Use use) {
+Placement SlotTable::Reuse(SlotId slot, Use use, uint32_t rows) {
   Entry& entry = entries_[slot.value];
   const bool ready = entry.state == State::kReady;
-  if (use != Use::kGuess) {
+  if (use != Use::kPrefetch) {
     ++stats_.requests;
     ++(ready ? stats_.hits : stats_.late);
-    stats_.good_guesses += std::exchange(entry.guessed, false);
+    stats_.used_prefetches += std::exchange(entry.prefetched, false);
   }
   if (ready && entry.pins == 0) --idle_;
   ++entry.pins;
   if (use == Use::kDecode && entry.streamed) {
-    entry.streamed = false;
-    policy_->Inserted(slot, entry.key);
+    Unlist(entry);
+    policy_->Inserted(slot, entry.key, rows);
   } else if (use == Use::kDecode) {
-    policy_->Touched(slot);
+    policy_->Touched(slot, rows);
   }
   return {.slot = slot,
           .was = ready ? Placement::Was::kReady : Placement::Was::kLoading,
           .evicted = std::nullopt};
 }
 
-void SlotTable::Occupy(SlotId slot, ExpertKey key, Use use) {
+void SlotTable::Occupy(SlotId slot, ExpertKey key, Use use, uint32_t rows) {
   Entry& entry = entries_[slot.value];
   entry.key = key;
   entry.state = State::kLoading;
   entry.pins = 1;
   entry.streamed = use != Use::kDecode;
-  entry.guessed = use == Use::kGuess;
+  entry.prefetched = use == Use::kPrefetch;
   if (entry.streamed) {
-    streamed_.push_back({slot, ++entry.stamp});
+    entry.place = streamed_.insert(streamed_.end(), slot);
   } else {
-    policy_->Inserted(slot, key);
+    policy_->Inserted(slot, key, rows);
   }
   slot_of_.emplace(key, slot);
 }
@@ -94,33 +95,30 @@ std::optional<SlotId> SlotTable::FindRoom(Use use, std::optional<ExpertKey>& evi
 
 // A prefill gives up what it streamed last (the cyclic sweep over layers comes back to the first
 // layers first), decode what was streamed first.
-std::optional<SlotId> SlotTable::StreamedVictim(Use use) {
-  while (!streamed_.empty() && !is_current(streamed_.front())) streamed_.pop_front();
-  while (!streamed_.empty() && !is_current(streamed_.back())) streamed_.pop_back();
-  const auto usable = [this](const Streamed& s) { return is_current(s) && !is_pinned(s.slot); };
+std::optional<SlotId> SlotTable::StreamedVictim(Use use) const {
+  const auto usable = [this](SlotId slot) { return !is_pinned(slot); };
   if (use == Use::kPrefill) {
-    for (auto it = streamed_.rbegin(); it != streamed_.rend(); ++it) {
-      if (usable(*it)) return it->slot;
-    }
-  } else {
-    for (const Streamed& s : streamed_) {
-      if (usable(s)) return s.slot;
-    }
+    const auto newest = std::find_if(streamed_.rbegin(), streamed_.rend(), usable);
+    return newest != streamed_.rend() ? std::optional(*newest) : std::nullopt;
   }
-  return std::nullopt;
+  const auto oldest = std::ranges::find_if(streamed_, usable);
+  return oldest != streamed_.end() ? std::optional(*oldest) : std::nullopt;
 }
 
-bool SlotTable::is_current(const Streamed& s) const {
-  const Entry& entry = entries_[s.slot.value];
-  return entry.streamed && entry.stamp == s.stamp;
+void SlotTable::Unlist(Entry& entry) {
+  streamed_.erase(entry.place);
+  entry.streamed = false;
 }
 
 void SlotTable::Empty(SlotId slot) {
   Entry& entry = entries_[slot.value];
-  if (!entry.streamed) policy_->Erased(slot);
+  if (entry.streamed) {
+    Unlist(entry);
+  } else {
+    policy_->Erased(slot);
+  }
   if (entry.state != State::kFailed) slot_of_.erase(entry.key);
   entry.state = State::kFree;
-  entry.streamed = false;
 }
 
 void SlotTable::Unpin(SlotId slot) {

@@ -7,15 +7,15 @@
 // decode has touched, newest first while the prefill goes on, so that one long prompt neither
 // washes out decode's history nor flushes its own first layers (facts: a cyclic sweep through an
 // LRU of a third of the size hits nothing).
-// Guesses (kGuess: an expert that a later layer may ask for) are kept apart in the same way until
-// decode uses them, so a wrong one is the first to leave. A guess about a resident expert only pins
-// it; neither kind of guess is a request, a hit or a miss.
+// Prefetched experts are kept apart in the same way until decode uses them, so a wrong one is the
+// first to leave. Prefetching a resident expert only pins it; no prefetch counts as a request, a
+// hit or a miss.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
-#include <deque>
 #include <functional>
+#include <list>
 #include <memory>
 #include <optional>
 #include <span>
@@ -24,11 +24,10 @@
 #include <vector>
 
 #include "core/ids.h"
+#include "core/layer_plan.h"
 #include "decide/policy.h"
 
 namespace moestro {
-
-enum class Use : uint8_t { kDecode, kPrefill, kGuess };
 
 struct Placement {
   enum class Was : uint8_t { kReady, kLoading, kAbsent };
@@ -43,8 +42,8 @@ struct TableStats {
   uint64_t late = 0;    // asked while under way
   uint64_t misses = 0;  // absent when asked
   uint64_t evictions = 0;
-  uint64_t guesses = 0;       // absent experts that a guess brought in
-  uint64_t good_guesses = 0;  // of these, asked for by decode before they left
+  uint64_t prefetches = 0;       // absent experts that a prefetch brought in
+  uint64_t used_prefetches = 0;  // of these, asked for before they left
 };
 
 class SlotTable final : private PinView {
@@ -64,7 +63,8 @@ class SlotTable final : private PinView {
 
   // Finds or makes a place for `key` and pins it once. An absent key's slot is left loading: the
   // caller fills it and calls Landed() or Failed(). nullopt: every slot is pinned or loading.
-  std::optional<Placement> Request(ExpertKey key, Use use);
+  // `rows` of the step use it.
+  std::optional<Placement> Request(ExpertKey key, Use use, uint32_t rows = 1);
   void Unpin(SlotId slot);
   void Landed(SlotId slot);
   // The bytes did not come: the slot is free again once nobody pins it.
@@ -81,31 +81,25 @@ class SlotTable final : private PinView {
   struct Entry {
     ExpertKey key{};
     State state = State::kFree;
-    bool streamed = false;  // listed in streamed_, unknown to the policy
-    bool guessed = false;   // brought in by a guess, not used yet
-    uint32_t stamp = 0;     // of the latest entry in streamed_
+    bool streamed = false;              // listed in streamed_, unknown to the policy
+    bool prefetched = false;            // and not used yet
+    std::list<SlotId>::iterator place;  // in streamed_, if listed
     uint32_t pins = 0;
-  };
-  // A place in streamed_; it counts only while its slot is still streamed under the same stamp, so
-  // that leaving the list costs nothing.
-  struct Streamed {
-    SlotId slot;
-    uint32_t stamp = 0;
   };
 
   bool is_pinned(SlotId slot) const override;
-  bool is_current(const Streamed& s) const;
-  std::optional<Placement> Place(ExpertKey key, Use use);
-  Placement Reuse(SlotId slot, Use use);
+  std::optional<Placement> Find(ExpertKey key, Use use, uint32_t rows);
+  Placement Reuse(SlotId slot, Use use, uint32_t rows);
   std::optional<SlotId> FindRoom(Use use, std::optional<ExpertKey>& evicted);
-  std::optional<SlotId> StreamedVictim(Use use);
+  std::optional<SlotId> StreamedVictim(Use use) const;
+  void Unlist(Entry& entry);
   void Empty(SlotId slot);
-  void Occupy(SlotId slot, ExpertKey key, Use use);
+  void Occupy(SlotId slot, ExpertKey key, Use use, uint32_t rows);
 
   std::unique_ptr<Policy> policy_;
   std::vector<Entry> entries_;
   std::vector<SlotId> free_;
-  std::deque<Streamed> streamed_;  // oldest first
+  std::list<SlotId> streamed_;  // oldest first
   std::unordered_map<ExpertKey, SlotId> slot_of_;
   size_t idle_ = 0;  // ready and not pinned
   TableStats stats_;

@@ -1,26 +1,28 @@
 // SPDX-License-Identifier: MIT
-// An Engine seen as a Stepper.
+// One sequence of an engine seen as a Stepper.
 #pragma once
 
 #include "decode/stepper.h"
+#include "engine/append.h"
 #include "engine/engine.h"
 
 namespace moestro {
 
 class EngineStepper final : public Stepper {
  public:
-  // `engine` must outlive this.
-  explicit EngineStepper(Engine& engine) : engine_(engine) {}
+  // Both must outlive this.
+  EngineStepper(Engine& engine, Sequence& sequence) : engine_(engine), sequence_(sequence) {}
 
   Result<std::span<const float>> Append(std::span<const Token> tokens) override {
-    return engine_.Append(tokens);
+    return moestro::Append(engine_, sequence_, tokens);
   }
-  uint32_t position() const override { return engine_.position(); }
+  uint32_t position() const override { return sequence_.position(); }
   uint32_t n_ctx() const override { return engine_.n_ctx(); }
-  void Rewind(uint32_t position) override { engine_.Rewind(position); }
+  void Rewind(uint32_t position) override { sequence_.CutBack(position); }
 
  private:
   Engine& engine_;
+  Sequence& sequence_;
 };
 
 }  // namespace moestro

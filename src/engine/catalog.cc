@@ -1,12 +1,10 @@
 // SPDX-License-Identifier: MIT
 #include "engine/catalog.h"
 
-#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
 #include <map>
-#include <utility>
 
 #include "core/ids.h"
 
@@ -14,62 +12,59 @@ namespace moestro {
 
 ExpertCatalog MakeCatalog(const ModelWeights& weights) {
   ExpertCatalog catalog;
+  uint16_t l = 0;  // of the layers with experts
   for (const LayerWeights& layer : weights.layers) {
-    PoolShape shape;
-    ExpertCatalog::Layer entry;
-    for (size_t m = 0; m < kMatrices; ++m) {
-      shape.slice_bytes[m] = layer.experts.matrices[m].slice_bytes;
-      entry.slices[m] = layer.experts.matrices[m].slices;
+    const LayerExperts& experts = layer.experts;
+    if (experts.is_empty()) continue;
+    CopyForm form{.n_embd = experts[Matrix::kGate].n_in, .n_ff = experts[Matrix::kGate].n_out};
+    for (size_t m = 0; m < kMatrices; ++m) form.types[m] = experts.matrices[m].type;
+    for (uint16_t e = 0; e < experts[Matrix::kGate].slices.size(); ++e) {
+      std::array<Extent, kMatrices> slices;
+      for (size_t m = 0; m < kMatrices; ++m) slices[m] = experts.matrices[m].slices[e];
+      catalog.Add(LayerId{l}, ExpertId{e}, form, slices);
     }
-    const auto same = [&](const PoolShape& pool) { return pool.slice_bytes == shape.slice_bytes; };
-    const auto found = std::ranges::find_if(catalog.pools, same);
-    entry.pool = static_cast<uint32_t>(found - catalog.pools.begin());
-    if (found == catalog.pools.end()) catalog.pools.push_back(shape);
-    catalog.pools[entry.pool].experts += entry.slices[0].size();
-    catalog.layers.push_back(std::move(entry));
+    ++l;
   }
   return catalog;
 }
 
-Result<std::vector<LayerKernels>> FindLayerKernels(const ModelWeights& weights, bool own_kernels) {
-  std::vector<LayerKernels> layers;
+Result<std::vector<FormKernels>> FindFormKernels(const ExpertCatalog& catalog, bool own_kernels) {
+  std::vector<FormKernels> forms;
   std::map<ggml_type, ExpertKernel> known;
-  for (const LayerWeights& layer : weights.layers) {
-    LayerKernels kernels;
+  for (const CopyForm& form : catalog.forms) {
+    FormKernels kernels{.kernel = {}, .n_embd = form.n_embd, .n_ff = form.n_ff};
     for (size_t m = 0; m < kMatrices; ++m) {
-      const ExpertMatrix& matrix = layer.experts.matrices[m];
-      if (!known.contains(matrix.type)) {
-        TRY(ExpertKernel kernel, FindExpertKernel(matrix.type, own_kernels));
-        known.emplace(matrix.type, kernel);
+      const auto type = static_cast<ggml_type>(form.types[m]);
+      if (!known.contains(type)) {
+        TRY(ExpertKernel kernel, FindExpertKernel(type, own_kernels));
+        known.emplace(type, kernel);
       }
-      kernels.kernel[m] = known.at(matrix.type);
-      kernels.row_bytes[m] = ggml_row_size(matrix.type, matrix.n_in);
+      kernels.kernel[m] = known.at(type);
+      const bool is_down = static_cast<Matrix>(m) == Matrix::kDown;
+      kernels.row_bytes[m] = ggml_row_size(type, is_down ? form.n_ff : form.n_embd);
     }
-    kernels.n_embd = layer.experts[Matrix::kGate].n_in;
-    kernels.n_ff = layer.experts[Matrix::kGate].n_out;
-    layers.push_back(kernels);
+    forms.push_back(kernels);
   }
-  return layers;
+  return forms;
 }
 
-ExpertExec::Limits ExecLimits(const ModelSpec& spec, std::span<const LayerKernels> kernels,
-                              uint32_t chunk) {
-  ExpertExec::Limits limits{.tokens = chunk,
-                            .n_used = spec.router.n_used,
-                            .n_expert = spec.router.n_expert,
-                            .n_embd = spec.n_embd};
-  for (const LayerKernels& layer : kernels) {
-    limits.n_ff = std::max(limits.n_ff, layer.n_ff);
-    const auto bytes = [&](Matrix m, uint32_t n) {
-      return layer.kernel[static_cast<size_t>(m)].activation_bytes(n);
-    };
-    limits.activation_bytes_embd =
-        std::max({limits.activation_bytes_embd, bytes(Matrix::kGate, layer.n_embd),
-                  bytes(Matrix::kUp, layer.n_embd)});
-    limits.activation_bytes_ff =
-        std::max(limits.activation_bytes_ff, bytes(Matrix::kDown, layer.n_ff));
+std::vector<LayerForm> LayerFormsOf(const ModelSpec& spec, const ModelTensors& tensors) {
+  const auto values = [](const ggml_tensor* t) {
+    return t != nullptr ? static_cast<const float*>(t->data) : nullptr;
+  };
+  std::vector<LayerForm> forms;
+  for (size_t l = 0; l < tensors.layers.size(); ++l) {
+    if (!spec.has_experts(l)) continue;
+    const LayerTensors& tensor = tensors.layers[l];
+    LayerForm form;
+    form.activation = spec.experts.activation;
+    form.bias = {values(tensor.gate_b), values(tensor.up_b), values(tensor.down_b)};
+    if (tensor.selection_b != nullptr) {
+      form.selection_bias = {values(tensor.selection_b), spec.router.n_expert};
+    }
+    forms.push_back(form);
   }
-  return limits;
+  return forms;
 }
 
 }  // namespace moestro

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <filesystem>
+#include <limits>
 #include <utility>
 
 #include "base/bytes.h"
@@ -11,7 +12,6 @@
 #include "engine/catalog.h"
 #include "engine/engine_impl.h"
 #include "model/fingerprint.h"
-#include "model/read_spec.h"
 #include "trace/path_file.h"
 
 namespace moestro {
@@ -20,9 +20,10 @@ namespace {
 // Logits of several rows are computed this many bytes at a time.
 constexpr uint64_t kLogitsBytes = 4 * kMiB;
 
-uint32_t LogitsRows(const ModelSpec& spec, uint32_t chunk) {
+uint32_t LogitsRows(const ModelSpec& spec, uint32_t sequences, uint32_t chunk) {
   const uint64_t rows = kLogitsBytes / (uint64_t{spec.n_vocab} * sizeof(float));
-  return static_cast<uint32_t>(std::clamp<uint64_t>(rows, 1, chunk));
+  // A decode step of all sequences takes one product.
+  return static_cast<uint32_t>(std::clamp<uint64_t>(std::max<uint64_t>(rows, sequences), 1, chunk));
 }
 
 }  // namespace
@@ -31,18 +32,20 @@ uint32_t LogitsRows(const ModelSpec& spec, uint32_t chunk) {
 Status Engine::Impl::Prepare(const EngineOptions& requested) {
   options = requested;
   TRY(policy_source, PolicySource::Find(options, file.paths().front()));
-  TRY(spec, ReadSpec(file));
-  TRY(weights, ReadWeights(file, spec));
   catalog = MakeCatalog(weights);
   n_ctx = std::min(options.ctx, spec.n_ctx_train);
   if (n_ctx == 0)
     return Fail(Errc::kInvalidRequest, "a context of 0 tokens holds no prompt; set --ctx");
   chunk = std::clamp(options.chunk, 1U, n_ctx);
-  logits_rows = LogitsRows(spec, chunk);
-  look_ahead = std::min(options.prefetch, std::max(spec.n_layer, 1U) - 1);
+  if (options.sequences == 0) {
+    return Fail(Errc::kInvalidRequest,
+                "room for 0 sequences holds no prompt; ask for at least one");
+  }
+  logits_rows = LogitsRows(spec, options.sequences, chunk);
+  look_ahead = std::min(options.prefetch, spec.n_expert_layers() - 1);
   TRY(predictor_choice, ChoosePredictor());
   TRY(device, CpuDevice::Open(options.threads));
-  TRY(kernels, FindLayerKernels(weights, options.own_kernels));
+  TRY(kernels, FindFormKernels(catalog, options.own_kernels));
   TRY(const ReaderKind kind, ParseReaderKind(options.reader));
   TRY(reader, OpenReader({.kind = kind}, file.paths()));
   if (options.wrap_reader) reader = options.wrap_reader(std::move(reader));
@@ -52,12 +55,20 @@ Status Engine::Impl::Prepare(const EngineOptions& requested) {
 }
 
 Status Engine::Impl::Allocate() {
-  const StepLimits step{
-      .chunk = chunk, .n_ctx = n_ctx, .logits_rows = logits_rows, .look_ahead = look_ahead};
+  const StepLimits step{.chunk = chunk, .logits_rows = logits_rows, .look_ahead = look_ahead};
+  const uint64_t n_blocks = uint64_t{KvBlocks::BlocksFor(n_ctx)} * options.sequences;
+  if (n_blocks * KvBlocks::kPositions > std::numeric_limits<int32_t>::max()) {
+    return Fail(Errc::kInvalidRequest,
+                "{} sequences of {} tokens are more than a KV cache can hold", options.sequences,
+                n_ctx);
+  }
+  const auto n_cells = static_cast<uint32_t>(n_blocks * KvBlocks::kPositions);
   TRY(buffers, StepBuffers::Allocate(spec, step));
-  TRY(kv, KvCache::Allocate(spec, n_ctx));
+  sequences.emplace(static_cast<uint32_t>(n_blocks));
+  TRY(kv, KvCache::Allocate(spec, n_cells));
   // The graph's worst case is known only once it has been built, which needs tensors with shapes.
   tensors = TensorsByRole(dense, weights);
+  layer_forms = LayerFormsOf(spec, tensors);
   graph = std::make_unique<LayerGraph>(*device, spec, tensors, buffers, kv, n_ctx);
   if (look_ahead > 0) {
     TRY(look_ahead_routers, LookAheadRouters::Allocate(spec));
@@ -66,12 +77,12 @@ Status Engine::Impl::Allocate() {
   TRY_STATUS(graph->Reserve(chunk, logits_rows));
   TRY(team, Team::Create(*device));
 
-  const ExpertExec::Limits limits = ExecLimits(spec, kernels, chunk);
+  const ExpertExec::Limits limits = ExpertExec::LimitsFor(kernels, spec.router, chunk);
   const uint64_t routers = look_ahead > 0 ? LookAheadRouters::BytesFor(spec) : 0;
   const uint64_t work = routers + StepBuffers::BytesFor(spec, step) + graph->buffer_bytes() +
                         ExpertExec::BytesFor(limits) + MultiplyScratch(spec, chunk);
   const FixedBytes fixed{.dense = dense.set.bytes(),
-                         .kv = KvCache::BytesFor(spec, n_ctx),
+                         .kv = KvCache::BytesFor(spec, n_cells),
                          .work = work,
                          .staging = dense.staging_bytes};
   TRY(const PlannedMemory planned,
@@ -79,20 +90,25 @@ Status Engine::Impl::Allocate() {
   memory = planned.plan;
   TRY(policy, policy_source.Choose({.name = file.paths().front(),
                                     .id = Fingerprint(file),
-                                    .n_layer = spec.n_layer,
+                                    .n_layer = spec.n_expert_layers(),
                                     .n_expert = spec.router.n_expert,
                                     .n_used = spec.router.n_used},
                                    memory.n_slots));
-  TRY(residency, Residency::Create(catalog, planned.slots, policy, reader->block(), *queue));
+  TRY(residency,
+      Residency::Create(catalog, planned.slots, policy, reader->block(), *queue, options.clock));
   TRY_STATUS(PreparePrefetch(planned));
-  TRY(experts, ExpertExec::Create(*team, *residency, limits));
+  TRY(experts, ExpertExec::Create(
+                   {.team = *team, .residency = *residency, .catalog = catalog, .kernels = kernels, .layers = layer_forms},
+                   limits));
   forward.emplace(Forward::Parts{.spec = spec,
                                  .graph = *graph,
                                  .buffers = buffers,
                                  .residency = *residency,
-                                 .prefetcher = *prefetcher,
+                                 .protocol = *protocol,
+                                 .planner = *planner,
                                  .experts = *experts,
-                                 .kernels = kernels});
+                                 .layers = layer_forms,
+                                 .clock = options.clock});
   return {};
 }
 
@@ -109,30 +125,34 @@ Result<PredictorChoice> Engine::Impl::ChoosePredictor() const {
                 paths.error().message, model);
   }
   if (!paths) return std::unexpected(std::move(paths).error());
-  TRY_STATUS(CheckPathsFit(
-      *paths, path,
-      {.name = std::filesystem::path(model).filename().string(),
-       .id = Fingerprint(file),
-       .shape = {
-           .layers = spec.n_layer, .experts = spec.router.n_expert, .used = spec.router.n_used}}));
+  TRY_STATUS(CheckPathsFit(*paths, path,
+                           {.name = std::filesystem::path(model).filename().string(),
+                            .id = Fingerprint(file),
+                            .shape = {.layers = spec.n_expert_layers(),
+                                      .experts = spec.router.n_expert,
+                                      .used = spec.router.n_used}}));
   choice.paths = std::make_shared<const PathTable>(std::move(paths->table));
   return choice;
 }
 
 Status Engine::Impl::PreparePrefetch(const PlannedMemory& planned) {
   TRY(std::unique_ptr<Predictor> predictor, MakePredictor(predictor_choice));
-  const PredictorShape shape{.layers = spec.n_layer,
+  const PredictorShape shape{.layers = spec.n_expert_layers(),
                              .experts = spec.router.n_expert,
                              .used = spec.router.n_used,
                              .depth = std::max(look_ahead, 1U)};
+  std::vector<uint32_t> pool_of;  // of each layer's own copies
+  for (const ExpertCatalog::Layer& layer : catalog.layers) pool_of.push_back(layer.pools.front());
   planner.emplace(std::move(predictor), shape,
-                  LimitsFor(*std::ranges::min_element(planned.slots), spec.router.n_used,
-                            ReadQueueOptions{}.max_speculative),
+                  PrefetchLimits{.slots = planned.slots,
+                                 .pool_of = std::move(pool_of),
+                                 .reads_at_device = queue->options().max_speculative},
                   [this](ExpertKey key) { return residency->contains(key); });
   // Both are bound by memory bandwidth, so bytes tell.
   const double routers = look_ahead * static_cast<double>(LookAheadRouters::BytesFor(spec));
   look_ahead_share = routers / (routers + static_cast<double>(weights.dense_bytes()));
-  prefetcher.emplace(*planner, *residency, spec.n_layer);
+  prefetched.emplace(*residency);
+  protocol.emplace(*planner, *prefetched, spec.n_expert_layers());
   return {};
 }
 
@@ -157,8 +177,13 @@ Engine::~Engine() = default;
 
 Result<std::unique_ptr<Engine>> Engine::Open(const std::string& model_path,
                                              const EngineOptions& options, Progress progress) {
-  TRY(GgufFile file, GgufFile::Open(model_path));
-  auto impl = std::make_unique<Impl>(std::move(file));
+  TRY(ModelFile model, ModelFile::Open(model_path));
+  return Open(std::move(model), options, std::move(progress));
+}
+
+Result<std::unique_ptr<Engine>> Engine::Open(ModelFile model, const EngineOptions& options,
+                                             Progress progress) {
+  auto impl = std::make_unique<Impl>(std::move(model));
   impl->progress = std::move(progress);
   TRY_STATUS(impl->Prepare(options));
   TRY_STATUS(impl->dense.set.Allocate());
@@ -172,7 +197,6 @@ uint32_t Engine::n_ctx() const { return impl_->n_ctx; }
 const MemoryPlan& Engine::memory() const { return impl_->memory; }
 const PolicyChoice& Engine::policy() const { return impl_->policy; }
 uint64_t Engine::model_id() const { return Fingerprint(impl_->file); }
-uint32_t Engine::position() const { return impl_->position; }
 const RunStats& Engine::stats() const { return impl_->stats; }
 void Engine::ResetStats() { impl_->stats = {}; }
 void Engine::SetProgress(Progress progress) { impl_->progress = std::move(progress); }
@@ -187,6 +211,11 @@ std::span<const PredictionScore> Engine::prediction_scores() const {
 void Engine::SetRequestObserver(const SlotTable::Observer& observer) {
   impl_->residency->SetObserver(observer);
 }
+void Engine::SetPlanObserver(PlanObserver observer) {
+  impl_->forward->SetPlanObserver(std::move(observer));
+}
+void Engine::FinishReads() { impl_->residency->Drain(); }
+Sequence Engine::NewSequence() { return {*impl_->sequences, impl_->sequences->New()}; }
 void Engine::RequestStop() { impl_->forward->RequestStop(); }
 
 std::string Engine::description() const {

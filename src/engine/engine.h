@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// A loaded model and one sequence of tokens: the boundary that the command line, tests and later
-// the server see. Opening reads the dense weights and reserves every byte the budget allows.
+// A loaded model with its expert slots: the boundary that the command line, tests and later the
+// server see. Opening reads the dense weights and reserves every byte the budget allows. What is
+// being written lives in Sequences; Step() is the only verb that computes.
 //
 // Thread rule: one thread for the whole life of the process calls Open() and every method (ggml's
 // OpenMP team belongs to it). RequestStop() may be called from a signal handler or any thread.
@@ -16,14 +17,16 @@
 #include <vector>
 
 #include "base/result.h"
+#include "core/batch.h"
 #include "core/ids.h"
 #include "core/model_spec.h"
-#include "core/routing.h"
 #include "decide/prefetch_planner.h"
 #include "decide/slot_table.h"
 #include "engine/engine_options.h"
 #include "engine/observers.h"
 #include "engine/run_stats.h"
+#include "engine/sequence.h"
+#include "model/model_file.h"
 
 namespace moestro {
 
@@ -32,10 +35,13 @@ using Progress = std::function<void(const char* what, uint64_t done, uint64_t to
 
 class Engine {
  public:
-  // Errors: what GgufFile/ReadSpec/ReadWeights say; kInvalidRequest when the budget is too small
-  // (names the smallest that works, broken down).
+  // Errors: what ModelFile::Open() says; kInvalidRequest when the budget is too small (names the
+  // smallest that works, broken down).
   static Result<std::unique_ptr<Engine>> Open(const std::string& model_path,
                                               const EngineOptions& options, Progress progress = {});
+  // Of a file that is open already.
+  static Result<std::unique_ptr<Engine>> Open(ModelFile model, const EngineOptions& options,
+                                              Progress progress = {});
   ~Engine();
 
   const ModelSpec& spec() const;
@@ -44,21 +50,23 @@ class Engine {
   const PolicyChoice& policy() const;  // that is really used
   uint64_t model_id() const;           // see Fingerprint()
 
-  // Appends tokens to the sequence and returns the logits after the last one, [n_vocab], valid
-  // until the next call. One token is a decode step; more are prefill in chunks. kInvalidRequest:
-  // empty, id out of range, or position past n_ctx. kIo: a read failed twice; the sequence is then
-  // as before the call. kInterrupted after RequestStop().
-  Result<std::span<const float>> Append(std::span<const Token> tokens);
-  // Same, with the logits of every token: [n_tokens][n_vocab] row-major.
-  Result<std::vector<float>> AppendAll(std::span<const Token> tokens);
+  // An empty sequence. It must not outlive the engine.
+  Sequence NewSequence();
 
-  uint32_t position() const;  // tokens in the sequence
-  // Forgets all tokens from `position` on. REQUIRES: position <= this->position().
-  void Rewind(uint32_t position);
-  void Reset() { Rewind(0); }
+  // Called for a row that wants logits: its index in the batch, and [n_vocab] values that live
+  // until the next call or step.
+  using LogitsSink = std::function<void(size_t row, std::span<const float> logits)>;
+  // Computes the rows and appends their tokens to their sequences. Each sequence's rows follow its
+  // last position without gaps; rows of different sequences may be mixed. More rows than a chunk
+  // are computed chunk by chunk, and so are their logits, in the order of the rows. A step with a
+  // decode row counts as decode in all statistics.
+  // kInvalidRequest: no rows, an unknown sequence, a token out of range, a position that does not
+  // follow or is past n_ctx, no room in the KV cache. kIo: a read failed twice. kInterrupted: after
+  // RequestStop(). After any error the sequences are as before.
+  Status Step(const Batch& batch, const LogitsSink& sink = {});
 
-  // Makes the current Append() return kInterrupted at the next layer border, or if it has passed
-  // its last one, the next Append(). ProbeComputeSeconds() takes such a request back.
+  // Makes the current or next step return kInterrupted at the next layer border. Each request ends
+  // one step.
   void RequestStop();
 
   // Reads every expert into its place, so that nothing is missing from then on. kInvalidRequest
@@ -70,17 +78,21 @@ class Engine {
   void ResetStats();
   // Bytes per second of reads like decode's (same size, same depth) with nothing else going on.
   Result<double> ProbeDiskBandwidth();
-  // Seconds a decode step takes when all its experts are resident: repeats the last token a few
-  // times (its experts have just been used) and takes the fastest. Counts in no statistics, changes
-  // no state but recency. nullopt: the sequence is empty, or the slots do not hold one token's
-  // experts.
-  Result<std::optional<double>> ProbeComputeSeconds();
+  // Seconds a decode step of one row takes when all its experts are resident: repeats the last
+  // token of `sequence` a few times (its experts have just been used) and takes the fastest. Counts
+  // in no statistics, changes no state but recency. nullopt: the sequence is empty, or the slots do
+  // not hold one token's experts. kIo: the sequence has lost its last token.
+  Result<std::optional<double>> ProbeComputeSeconds(Sequence& sequence);
   // Sees every layer's routing, in the engine thread, and what the next `look_ahead` layers'
   // routers would say; empty: nobody. For traces. REQUIRES: look_ahead <= max_look_ahead().
   void SetRouteObserver(RouteObserver observer, uint32_t look_ahead = 0);
   uint32_t max_look_ahead() const;  // as many layers as options.prefetch says, or as there are
   // By distance, see PredictionScore; empty without prefetch.
   std::span<const PredictionScore> prediction_scores() const;
+  // Sees every layer's plan before it is carried out; empty: nobody. For --explain.
+  void SetPlanObserver(PlanObserver observer);
+  // Waits until no read is under way. For tests and probes.
+  void FinishReads();
   // Sees every request for an expert; for tests that compare with the simulator.
   void SetRequestObserver(const SlotTable::Observer& observer);
   void SetProgress(Progress progress);  // for long prefills; empty: none

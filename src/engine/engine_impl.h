@@ -15,6 +15,7 @@
 #include "compute/device.h"
 #include "compute/team.h"
 #include "core/expert_catalog.h"
+#include "decide/layer_protocol.h"
 #include "decide/predictor.h"
 #include "decide/prefetch_planner.h"
 #include "engine/dense_loader.h"
@@ -26,8 +27,9 @@
 #include "graph/layer_graph.h"
 #include "graph/look_ahead.h"
 #include "model/gguf_file.h"
+#include "model/model_file.h"
 #include "model/weights.h"
-#include "residency/prefetcher.h"
+#include "residency/prefetched_experts.h"
 #include "residency/residency.h"
 #include "store/block_reader.h"
 #include "store/read_queue.h"
@@ -47,7 +49,8 @@ struct Engine::Impl {
   ModelSpec spec;
   ModelWeights weights;
   ExpertCatalog catalog;
-  std::vector<LayerKernels> kernels;
+  std::vector<FormKernels> kernels;    // by form
+  std::vector<LayerForm> layer_forms;  // by layer with experts
   std::optional<CpuDevice> device;
   std::unique_ptr<BlockReader> reader;
   std::unique_ptr<ReadQueue> queue;
@@ -60,7 +63,8 @@ struct Engine::Impl {
   std::optional<Team> team;
   std::unique_ptr<Residency> residency;
   std::optional<PrefetchPlanner> planner;
-  std::optional<Prefetcher> prefetcher;
+  std::optional<PrefetchedExperts> prefetched;
+  std::optional<LayerProtocol> protocol;
   std::unique_ptr<ExpertExec> experts;
   std::optional<Forward> forward;
 
@@ -71,21 +75,27 @@ struct Engine::Impl {
   PredictorChoice predictor_choice;
   uint32_t look_ahead = 0;
   double look_ahead_share = 0.0;  // of the dense part's time that looking ahead takes
-  uint32_t position = 0;
-  std::optional<Token> last_token;
+  std::optional<SequenceTable> sequences;
   RunStats stats;
   Progress progress;
 
-  explicit Impl(GgufFile f) : file(std::move(f)) {}
+  explicit Impl(ModelFile model)
+      : file(std::move(model.gguf)),
+        spec(std::move(model.spec)),
+        weights(std::move(model.weights)) {}
 
   Status Prepare(const EngineOptions& requested);
   Status Allocate();
   Result<PredictorChoice> ChoosePredictor() const;
   Status PreparePrefetch(const PlannedMemory& planned);
   Status Load();
-  Status CheckTokens(std::span<const Token> tokens) const;
-  Status Decode(Token token, uint32_t at);
-  Status RunChunk(std::span<const Token> tokens, uint32_t first, const char* what);
+  Status CheckBatch(const Batch& batch) const;
+  Status Extend(const Batch& batch);
+  void CutBack(const Batch& batch);
+  // The rows' embeddings to logits; decode costs are told to prefetch.
+  Status Compute(const Batch& batch, const LogitsSink& sink);
+  Status ComputeChunk(const Batch& batch, size_t first, size_t n, const LogitsSink& sink);
+  Status Heads(const Batch& batch, size_t first, size_t n, const LogitsSink& sink);
   Status Counted(PhaseStats& phase, size_t n_tokens, const std::function<Status()>& work);
   void BeginSequence() {
     residency->BeginSequence();

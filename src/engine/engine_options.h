@@ -8,6 +8,7 @@
 #include <optional>
 #include <string>
 
+#include "base/clock.h"
 #include "base/result.h"
 #include "decide/policy.h"
 #include "store/block_reader.h"
@@ -36,9 +37,13 @@ struct EngineOptions {
   std::string paths = {};             // of the predictor "paths"; empty: MODEL.paths
   uint32_t prefetch = 1;              // layers looked ahead; 0: no prefetch
   bool own_kernels = true;            // false: ggml's vec_dot for experts (comparison)
-  // Tests put a faulty disk between the engine and its files; empty: none.
+  uint32_t sequences = 1;             // of ctx tokens, that the KV cache has room for
+  bool repack = true;                 // dense weights in ggml's repacked layouts where it has them
+
+  // For tests. Puts a faulty disk between the engine and its files; empty: none.
   std::function<std::unique_ptr<BlockReader>(std::unique_ptr<BlockReader>)> wrap_reader = {};
-  bool repack = true;  // dense weights in ggml's repacked layouts where it has them
+  // By which prefetch judges what steps cost.
+  Clock clock = SteadySeconds;
 };
 
 // Where the budget goes. Sizes in bytes.

@@ -3,9 +3,10 @@
 #include <algorithm>
 #include <chrono>
 #include <cstddef>
+#include <map>
+#include <ranges>
 #include <utility>
 
-#include "base/bytes.h"
 #include "base/check.h"
 #include "engine/engine_impl.h"
 #include "residency/lease_stream.h"
@@ -13,36 +14,62 @@
 
 namespace moestro {
 
-using Clock = std::chrono::steady_clock;
-
-void Engine::Rewind(uint32_t position) {
-  if (position < impl_->position) impl_->last_token.reset();
-  impl_->position = std::min(position, impl_->position);
-}
-
-Status Engine::Impl::CheckTokens(std::span<const Token> tokens) const {
-  if (tokens.empty()) return Fail(Errc::kInvalidRequest, "there are no tokens to evaluate");
-  if (tokens.size() > n_ctx - position) {
-    return Fail(Errc::kInvalidRequest,
-                "{} tokens after {} do not fit a context of {}; raise --ctx (this model allows {})",
-                tokens.size(), position, n_ctx, spec.n_ctx_train);
-  }
-  for (const Token t : tokens) {
-    if (t >= 0 && static_cast<uint32_t>(t) < spec.n_vocab) continue;
-    return Fail(Errc::kInvalidRequest, "token {} is outside the vocabulary (0 to {})", t,
-                spec.n_vocab - 1);
+Status Engine::Impl::CheckBatch(const Batch& batch) const {
+  if (batch.rows.empty()) return Fail(Errc::kInvalidRequest, "there are no tokens to evaluate");
+  std::map<SequenceId, uint32_t> lengths;  // with the rows checked so far
+  for (const BatchRow& row : batch.rows) {
+    const Timeline* timeline = sequences->Find(row.sequence);
+    if (timeline == nullptr) {
+      return Fail(Errc::kInvalidRequest, "there is no sequence {}", row.sequence.value);
+    }
+    const auto length =
+        lengths.try_emplace(row.sequence, static_cast<uint32_t>(timeline->tokens.size())).first;
+    if (row.position != length->second) {
+      return Fail(Errc::kInvalidRequest, "position {} does not follow a sequence of {} tokens",
+                  row.position, length->second);
+    }
+    if (++length->second > n_ctx) {
+      return Fail(
+          Errc::kInvalidRequest,
+          "{} tokens after {} do not fit a context of {}; raise --ctx (this model allows {})",
+          std::ranges::count(batch.rows, row.sequence, &BatchRow::sequence),
+          timeline->tokens.size(), n_ctx, spec.n_ctx_train);
+    }
+    if (row.token < 0 || static_cast<uint32_t>(row.token) >= spec.n_vocab) {
+      return Fail(Errc::kInvalidRequest, "token {} is outside the vocabulary (0 to {})", row.token,
+                  spec.n_vocab - 1);
+    }
   }
   return {};
+}
+
+// Cells for all rows, or nothing at all.
+Status Engine::Impl::Extend(const Batch& batch) {
+  for (size_t i = 0; i < batch.size(); ++i) {
+    const BatchRow& row = batch.rows[i];
+    const Status extended = sequences->Append(row.sequence, {&row.token, 1});
+    if (extended) continue;
+    CutBack({.rows = {batch.rows.begin(), batch.rows.begin() + static_cast<std::ptrdiff_t>(i)}});
+    return extended;
+  }
+  return {};
+}
+
+// Every sequence to where it was before the rows.
+void Engine::Impl::CutBack(const Batch& batch) {
+  for (const BatchRow& row : std::views::reverse(batch.rows)) {
+    sequences->CutBack(row.sequence, row.position);
+  }
 }
 
 Status Engine::Impl::Counted(PhaseStats& phase, size_t n_tokens,
                              const std::function<Status()>& work) {
   const ResidencyStats before = residency->stats();
   const double waited = experts->wait_seconds();
-  const Clock::time_point start = Clock::now();
+  const auto start = std::chrono::steady_clock::now();
   const Status status = work();
   if (!status) {
-    prefetcher->Clear();
+    protocol->Clear();
     residency->Settle();
   }
   const ResidencyStats after = residency->stats();
@@ -52,9 +79,9 @@ Status Engine::Impl::Counted(PhaseStats& phase, size_t n_tokens,
   phase.hits += after.hits - before.hits;
   phase.misses += after.late + after.misses - before.late - before.misses;
   phase.evictions += after.evictions - before.evictions;
-  phase.guesses += after.guesses - before.guesses;
-  phase.good_guesses += after.good_guesses - before.good_guesses;
-  phase.dropped_guesses += after.dropped - before.dropped;
+  phase.prefetches += after.prefetches - before.prefetches;
+  phase.used_prefetches += after.used_prefetches - before.used_prefetches;
+  phase.dropped_prefetches += after.dropped_prefetches - before.dropped_prefetches;
   phase.late += after.late - before.late;
   phase.disk_bytes += after.bytes_read - before.bytes_read;
   phase.needed_bytes += after.needed_bytes - before.needed_bytes;
@@ -62,16 +89,18 @@ Status Engine::Impl::Counted(PhaseStats& phase, size_t n_tokens,
   return status;
 }
 
-// A decode step, and what it cost for those who decide about prefetch.
-Status Engine::Impl::Decode(Token token, uint32_t at) {
+Status Engine::Impl::Compute(const Batch& batch, const LogitsSink& sink) {
   const ResidencyStats before = residency->stats();
   const double dense_before = forward->dense_seconds();
   const bool looks_ahead = planner->look_ahead() > 0;
-  const Clock::time_point start = Clock::now();
-  TRY_STATUS(forward->Decode(token, at));
+  const double start = options.clock();
+  for (size_t first = 0; first < batch.size(); first += chunk) {
+    TRY_STATUS(ComputeChunk(batch, first, std::min<size_t>(chunk, batch.size() - first), sink));
+  }
+  if (!batch.has_decode_rows()) return {};
   const ResidencyStats after = residency->stats();
-  planner->TokenDone(
-      {.seconds = SecondsSince(start),
+  planner->StepDone(
+      {.seconds = options.clock() - start,
        .demand_seconds = after.demand_seconds - before.demand_seconds,
        .demand_reads = after.misses + after.late - before.misses - before.late,
        .look_ahead_seconds =
@@ -79,65 +108,67 @@ Status Engine::Impl::Decode(Token token, uint32_t at) {
   return {};
 }
 
-Status Engine::Impl::RunChunk(std::span<const Token> tokens, uint32_t first, const char* what) {
-  return forward->Prefill(tokens, first,
-                          [&](uint32_t layers_done) { Report(what, layers_done, spec.n_layer); });
-}
-
-Result<std::span<const float>> Engine::Append(std::span<const Token> tokens) {
-  Impl& m = *impl_;
-  TRY_STATUS(m.CheckTokens(tokens));
-  if (m.position == 0) m.BeginSequence();
-  Status status;
-  if (tokens.size() == 1) {
-    PhaseStats& decode = m.stats.decode;
-    const PhaseStats before = decode;
-    status = m.Counted(decode, 1, [&] { return m.Decode(tokens[0], m.position); });
-    if (status) {
-      m.stats.decode_ms.push_back((decode.seconds - before.seconds) * 1e3);
-      m.stats.decode_bytes.push_back(decode.needed_bytes - before.needed_bytes);
-    }
-  } else {
-    status = m.Counted(m.stats.prefill, tokens.size(), [&]() -> Status {
-      for (size_t at = 0; at < tokens.size(); at += m.chunk) {
-        const auto part = tokens.subspan(at, std::min<size_t>(m.chunk, tokens.size() - at));
-        TRY_STATUS(m.RunChunk(part, m.position + static_cast<uint32_t>(at), "prefill"));
-        if (at + part.size() == tokens.size()) {
-          TRY_STATUS(m.graph->Head(static_cast<uint32_t>(part.size() - 1), 1));
-        }
-      }
-      return {};
-    });
+Status Engine::Impl::ComputeChunk(const Batch& batch, size_t first, size_t n,
+                                  const LogitsSink& sink) {
+  const auto part = std::span(batch.rows).subspan(first, n);
+  std::map<SequenceId, std::vector<CellRun>> runs;
+  std::vector<StepRow> rows;
+  std::vector<RowKind> kinds;
+  for (const BatchRow& row : part) {
+    const KvTimeline& cells = sequences->Find(row.sequence)->cells;
+    auto visible = runs.find(row.sequence);
+    if (visible == runs.end()) visible = runs.emplace(row.sequence, cells.Runs()).first;
+    rows.push_back({.token = row.token,
+                    .position = row.position,
+                    .cell = cells.cell(row.position),
+                    .visible = {.runs = visible->second, .n_positions = row.position + 1}});
+    kinds.push_back(row.kind);
   }
-  TRY_STATUS(std::move(status));
-  m.position += static_cast<uint32_t>(tokens.size());
-  m.last_token = tokens.back();
-  return std::span<const float>(m.buffers.logits(), m.spec.n_vocab);
+  const bool is_prompt = !std::ranges::contains(kinds, RowKind::kDecode);
+  TRY_STATUS(forward->Step(rows, kinds, [&](uint32_t layers_done) {
+    if (is_prompt) Report("prefill", layers_done, spec.n_layer);
+  }));
+  return Heads(batch, first, n, sink);
 }
 
-Result<std::vector<float>> Engine::AppendAll(std::span<const Token> tokens) {
-  Impl& m = *impl_;
-  TRY_STATUS(m.CheckTokens(tokens));
-  if (m.position == 0) m.BeginSequence();
-  std::vector<float> logits;
-  logits.reserve(tokens.size() * m.spec.n_vocab);
-  Status status = m.Counted(m.stats.prefill, tokens.size(), [&]() -> Status {
-    for (size_t at = 0; at < tokens.size(); at += m.chunk) {
-      const auto part = tokens.subspan(at, std::min<size_t>(m.chunk, tokens.size() - at));
-      TRY_STATUS(m.RunChunk(part, m.position + static_cast<uint32_t>(at), "prefill"));
-      for (uint32_t row = 0; row < part.size(); row += m.logits_rows) {
-        const uint32_t n = std::min(m.logits_rows, static_cast<uint32_t>(part.size()) - row);
-        TRY_STATUS(m.graph->Head(row, n));
-        const float* rows = m.buffers.logits();
-        logits.insert(logits.end(), rows, rows + size_t{n} * m.spec.n_vocab);
-      }
+// Final norm and output matrix for the rows that want logits, neighbours together.
+Status Engine::Impl::Heads(const Batch& batch, size_t first, size_t n, const LogitsSink& sink) {
+  for (size_t at = 0; at < n;) {
+    uint32_t together = 0;
+    while (together < logits_rows && at + together < n &&
+           batch.rows[first + at + together].wants_logits) {
+      ++together;
     }
-    return {};
-  });
-  TRY_STATUS(std::move(status));
-  m.position += static_cast<uint32_t>(tokens.size());
-  m.last_token = tokens.back();
-  return logits;
+    if (together == 0) {
+      ++at;
+      continue;
+    }
+    TRY_STATUS(graph->Head(static_cast<uint32_t>(at), together));
+    for (uint32_t i = 0; i < together && sink; ++i) {
+      sink(first + at + i, {buffers.logits() + size_t{i} * spec.n_vocab, spec.n_vocab});
+    }
+    at += together;
+  }
+  return {};
+}
+
+Status Engine::Step(const Batch& batch, const LogitsSink& sink) {
+  Impl& m = *impl_;
+  TRY_STATUS(m.CheckBatch(batch));
+  if (!m.sequences->any_lives()) m.BeginSequence();
+  TRY_STATUS(m.Extend(batch));
+  PhaseStats& phase = batch.has_decode_rows() ? m.stats.decode : m.stats.prefill;
+  const PhaseStats before = phase;
+  const Status status = m.Counted(phase, batch.size(), [&] { return m.Compute(batch, sink); });
+  if (!status) {
+    m.CutBack(batch);
+    return status;
+  }
+  if (batch.has_decode_rows()) {
+    m.stats.decode_ms.Add((phase.seconds - before.seconds) * 1e3);
+    m.stats.decode_bytes.Add(static_cast<double>(phase.needed_bytes - before.needed_bytes));
+  }
+  return {};
 }
 
 Status Engine::Preload() {
@@ -146,17 +177,18 @@ Status Engine::Preload() {
     return Fail(Errc::kInvalidRequest, "{} slots do not hold all {} experts; raise --ram",
                 m.memory.n_slots, m.memory.n_experts);
   }
-  for (uint16_t l = 0; l < m.spec.n_layer; ++l) {
+  const uint32_t layers = m.spec.n_expert_layers();
+  for (uint16_t l = 0; l < layers; ++l) {
     std::vector<ExpertKey> keys;
     for (uint16_t e = 0; e < m.spec.router.n_expert; ++e) {
       keys.push_back({.layer = LayerId{l}, .expert = {e}});
     }
-    LeaseStream leases(*m.residency, std::move(keys), Use::kPrefill, Urgency::kDemand);
+    LeaseStream leases(*m.residency, keys, Urgency::kDemand);
     leases.Advance();
     CHECK(leases.all_taken());
     m.residency->Drain();
     if (auto error = m.residency->TakeError()) return std::unexpected(*std::move(error));
-    m.Report("loading experts", l + 1U, m.spec.n_layer);
+    m.Report("loading experts", l + 1U, layers);
   }
   return {};
 }
@@ -165,32 +197,35 @@ Result<double> Engine::ProbeDiskBandwidth() {
   // A prefill may leave reads under way that nobody waited for; the probe would meet their results.
   impl_->residency->Settle();
   std::vector<Extent> regions;
-  uint64_t largest = 0;
   for (const ExpertCatalog::Layer& layer : impl_->catalog.layers) {
-    for (const std::vector<Extent>& slices : layer.slices) {
+    for (const std::vector<ExpertCopy>& copies : layer.experts) {
+      const auto& slices = copies.front().slices;
       regions.insert(regions.end(), slices.begin(), slices.end());
-      largest = std::max(largest, slices.front().length);
     }
   }
-  const ProbeOptions defaults;
   TRY(const BandwidthProbe probe,
-      ProbeBandwidth(
-          *impl_->reader, regions,
-          {.request = std::min(defaults.request, AlignUp(largest, impl_->reader->block()))}));
+      ProbeBandwidth(*impl_->reader, regions, {.reads = impl_->queue->options()}));
   return probe.bytes_per_second;
 }
 
-Result<std::optional<double>> Engine::ProbeComputeSeconds() {
+Result<std::optional<double>> Engine::ProbeComputeSeconds(Sequence& sequence) {
   Impl& m = *impl_;
-  if (!m.last_token || m.position == 0) return std::optional<double>();
+  if (sequence.position() == 0) return std::optional<double>();
   constexpr int kRepeats = 4;
+  const uint32_t at = sequence.position() - 1;
+  const Batch again{
+      .rows = {{.sequence = sequence.id(), .position = at, .token = sequence.tokens().back()}}};
   std::optional<double> best;
-  for (int i = 0; i < kRepeats; ++i) {
+  for (int done = 0; done < kRepeats;) {
     PhaseStats once;
-    Status status = m.Counted(once, 1, [&] { return m.Decode(*m.last_token, m.position - 1); });
-    // A stop that came too late for the tokens before is no reason to fail now.
+    sequence.CutBack(at);
+    TRY_STATUS(m.Extend(again));
+    Status status = m.Counted(once, 1, [&] { return m.Compute(again, {}); });
+    // A stop that came too late for the tokens before is no reason to fail now; it ends one try.
     if (!status && status.error().code == Errc::kInterrupted) continue;
+    if (!status) sequence.CutBack(at);  // what its cells hold is not known
     TRY_STATUS(std::move(status));
+    ++done;
     if (once.misses == 0) best = std::min(best.value_or(once.seconds), once.seconds);
   }
   return best;

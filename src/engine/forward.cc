@@ -2,42 +2,52 @@
 #include "engine/forward.h"
 
 #include <algorithm>
-#include <chrono>
 #include <cstddef>
 
+#include "decide/layer_planner.h"
 #include "decide/router.h"
 
 namespace moestro {
 
 Status Forward::CheckStop() {
+  // Taken back only here, where it has an effect: a stop is never lost.
   if (!stop_.exchange(false)) return {};
   return Fail(Errc::kInterrupted, "stopped on request");
 }
 
-Status Forward::Attend(LayerId layer, const Batch& batch, uint32_t look_ahead) {
-  const auto start = std::chrono::steady_clock::now();
-  TRY_STATUS(parts_.graph.Attend(layer, batch, look_ahead));
-  dense_seconds_ += std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+Status Forward::Attend(LayerId layer, uint32_t look_ahead) {
+  const double start = parts_.clock();
+  TRY_STATUS(parts_.graph.Attend(layer, look_ahead));
+  dense_seconds_ += parts_.clock() - start;
   return {};
 }
 
-std::span<const float> Forward::router_logits(uint32_t n_tokens) const {
-  return {parts_.buffers.router(), size_t{n_tokens} * parts_.spec.router.n_expert};
-}
-
-std::vector<ExpertId> Forward::RouteAhead(LayerId layer, uint32_t n_tokens,
-                                          uint32_t look_ahead) const {
-  const uint32_t layers = std::min(look_ahead, parts_.spec.n_layer - 1 - layer.value);
-  if (layers == 0) return {};
+Routing Forward::RouteRows(LayerId layer, size_t n_rows) const {
   const RouterSpec& router = parts_.spec.router;
-  return Route(router, {parts_.buffers.ahead(), size_t{layers} * n_tokens * router.n_expert})
-      .experts;
+  return Route(router, {parts_.buffers.router(), n_rows * router.n_expert},
+               parts_.layers[layer.value].selection_bias);
 }
 
-void Forward::ResidentFirst(LayerId layer, ExpertJobs& jobs) const {
-  std::ranges::stable_partition(jobs.jobs, [&](const ExpertJobs::Job& job) {
-    return parts_.residency.contains({.layer = layer, .expert = job.expert});
-  });
+std::vector<ExpertId> Forward::RouteAhead(LayerId layer, size_t n_rows, uint32_t look_ahead) const {
+  const uint32_t layers = std::min(look_ahead, parts_.spec.n_expert_layers() - 1 - layer.value);
+  const RouterSpec& router = parts_.spec.router;
+  const size_t logits = n_rows * router.n_expert;  // of one layer
+  std::vector<ExpertId> experts;
+  for (uint32_t i = 0; i < layers; ++i) {
+    experts.append_range(Route(router, {parts_.buffers.ahead() + i * logits, logits},
+                               parts_.layers[layer.value + 1 + i].selection_bias)
+                             .experts);
+  }
+  return experts;
+}
+
+LeaseStream Forward::ReadAhead(LayerId layer, std::span<const RowKind> kinds) const {
+  const RouterSpec& router = parts_.spec.router;
+  const auto prompt_rows = static_cast<size_t>(std::ranges::count(kinds, RowKind::kPrompt));
+  const std::vector<ExpertKey> keys =
+      PlanReadAhead(layer, parts_.spec.n_expert_layers(), router.n_expert, router.n_used, prompt_rows);
+  if (keys.empty()) return {};
+  return {parts_.residency, keys, Urgency::kSpeculative};
 }
 
 ExpertRows Forward::rows() const {

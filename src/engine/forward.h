@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// The main path: tokens in, logits in StepBuffers out. decode_step.cc is the file to read first.
+// The main path: rows in, logits in StepBuffers out. step.cc is the file to read first.
 //
 // Thread rule: the engine thread; RequestStop() from anywhere.
 #pragma once
@@ -11,40 +11,42 @@
 #include <utility>
 #include <vector>
 
+#include "base/clock.h"
 #include "base/result.h"
+#include "core/batch.h"
 #include "core/ids.h"
 #include "core/model_spec.h"
 #include "core/routing.h"
+#include "decide/layer_protocol.h"
 #include "engine/expert_exec.h"
-#include "engine/expert_jobs.h"
 #include "engine/observers.h"
 #include "graph/layer_graph.h"
-#include "residency/prefetcher.h"
+#include "residency/lease_stream.h"
 #include "residency/residency.h"
 
 namespace moestro {
 
 class Forward {
  public:
-  // Everything is borrowed and must outlive this; kernels has one entry per layer.
+  // Everything is borrowed and must outlive this; layers: those with experts.
   struct Parts {
     const ModelSpec& spec;
     LayerGraph& graph;
     StepBuffers& buffers;
     Residency& residency;
-    Prefetcher& prefetcher;
+    LayerProtocol& protocol;
+    PrefetchPlanner& planner;
     ExpertExec& experts;
-    std::span<const LayerKernels> kernels;
+    std::span<const LayerForm> layers;
+    const Clock& clock;
   };
   explicit Forward(const Parts& parts) : parts_(parts) {}
 
-  // One token at `position`; its logits are row 0 of buffers.logits(). kIo, kInterrupted: nothing
-  // but the cells at `position` has changed.
-  Status Decode(Token token, uint32_t position);
-  // Consecutive tokens from `first` on, at most a chunk; leaves the last layer's output in
-  // buffers.hidden(). `layer_done` is called after every layer.
-  Status Prefill(std::span<const Token> tokens, uint32_t first,
-                 const std::function<void(uint32_t layers_done)>& layer_done);
+  // Rows through all layers, at most a chunk of them; leaves the last layer's output in
+  // buffers.hidden(). kinds: [rows]. `layer_begins` is called before every layer; may be empty. kIo,
+  // kInterrupted: nothing but the rows' cells has changed.
+  Status Step(std::span<const StepRow> rows, std::span<const RowKind> kinds,
+              const std::function<void(uint32_t layers_done)>& layer_begins);
 
   // Seconds of evaluating the layers' dense parts, since creation.
   double dense_seconds() const { return dense_seconds_; }
@@ -55,27 +57,22 @@ class Forward {
     observer_ = std::move(observer);
     observed_ahead_ = observer_ ? look_ahead : 0;
   }
+  void SetPlanObserver(PlanObserver observer) { plan_observer_ = std::move(observer); }
 
-  // The next layer, of this call or of a later one, fails with kInterrupted and takes the request
-  // back: every request ends one call.
   void RequestStop() { stop_.store(true); }
 
  private:
   Status CheckStop();
-  Status Attend(LayerId layer, const Batch& batch, uint32_t look_ahead);
-  std::span<const float> router_logits(uint32_t n_tokens) const;
+  Status Attend(LayerId layer, uint32_t look_ahead);
+  Routing RouteRows(LayerId layer, size_t n_rows) const;
+  // What the routers of the `look_ahead` layers after `layer` choose: [distance - 1][row][K].
+  std::vector<ExpertId> RouteAhead(LayerId layer, size_t n_rows, uint32_t look_ahead) const;
+  LeaseStream ReadAhead(LayerId layer, std::span<const RowKind> kinds) const;
   ExpertRows rows() const;
-  // What the routers of the `look_ahead` layers after `layer` choose: [distance - 1][token][K].
-  std::vector<ExpertId> RouteAhead(LayerId layer, uint32_t n_tokens, uint32_t look_ahead) const;
-  void Observe(const SeenRouting& seen) const {
-    if (observer_) observer_(seen);
-  }
-  // Requests of one layer are made in the order of its jobs: what is there is pinned before what
-  // is absent needs slots, and keeps the team busy while that arrives.
-  void ResidentFirst(LayerId layer, ExpertJobs& jobs) const;
 
   Parts parts_;
   RouteObserver observer_;
+  PlanObserver plan_observer_;
   uint32_t observed_ahead_ = 0;
   double dense_seconds_ = 0.0;
   std::atomic<bool> stop_{false};

@@ -1,26 +1,31 @@
 // SPDX-License-Identifier: MIT
-// What may look on while tokens pass: traces and tests. Called in the engine thread.
+// Callbacks for traces, --explain and tests. Called in the engine thread while a step runs.
 #pragma once
 
 #include <functional>
 #include <span>
 
+#include "core/batch.h"
 #include "core/ids.h"
+#include "core/layer_plan.h"
 #include "core/routing.h"
 #include "decide/slot_table.h"
 
 namespace moestro {
 
-// A layer's routing of a batch of tokens.
+// A layer's routing of the rows of a step.
 struct SeenRouting {
   LayerId layer;
   const Routing& routing;
-  Use use;
-  // [distance - 1][token][K]: what the routers of the next layers choose on this layer's input, as
+  std::span<const RowKind> kinds;  // [row]
+  // [distance - 1][row][K]: what the routers of the next layers choose on this layer's input, as
   // far as the observer asked for it and there are layers.
   std::span<const ExpertId> ahead;
 };
 // As soon as it is known; layers in order.
 using RouteObserver = std::function<void(const SeenRouting&)>;
+
+// A layer's plan, before its experts are asked for.
+using PlanObserver = std::function<void(const LayerPlan&)>;
 
 }  // namespace moestro

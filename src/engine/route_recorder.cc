@@ -5,11 +5,15 @@
 #include <utility>
 
 #include "base/check.h"
+#include "engine/append.h"
 
 namespace moestro {
 
 RouteRecorder::RouteRecorder(Engine& engine, TraceInfo info, TraceSink sink)
-    : engine_(engine), info_(std::move(info)), sink_(std::move(sink)) {
+    : engine_(engine),
+      sequence_(engine.NewSequence()),
+      info_(std::move(info)),
+      sink_(std::move(sink)) {
   engine_.SetRouteObserver([this](const SeenRouting& seen) { See(seen); }, info_.depth);
 }
 
@@ -18,21 +22,23 @@ RouteRecorder::~RouteRecorder() { engine_.SetRouteObserver({}); }
 void RouteRecorder::See(const SeenRouting& seen) {
   CHECK(seen.layer.value == seen_.size());
   seen_.push_back(
-      {.use = seen.use, .routing = seen.routing, .ahead = {seen.ahead.begin(), seen.ahead.end()}});
+      {.phase = seen.kinds.front() == RowKind::kPrompt ? Phase::kPrefill : Phase::kDecode,
+       .routing = seen.routing,
+       .ahead = {seen.ahead.begin(), seen.ahead.end()}});
   if (seen_.size() < info_.n_layer) return;
   if (status_) status_ = PassOn();
   seen_.clear();
 }
 
 Status RouteRecorder::Record(std::span<const Token> tokens, size_t prefill) {
-  engine_.Reset();
+  sequence_.CutBack(0);
   seen_.clear();
   status_ = {};
   starts_sequence_ = true;
   prefill = std::min(prefill, tokens.size());
   for (size_t at = 0; at < tokens.size();) {
     const size_t n = at < prefill ? prefill - at : 1;
-    TRY_STATUS(engine_.Append(tokens.subspan(at, n)));
+    TRY_STATUS(Append(engine_, sequence_, tokens.subspan(at, n)));
     TRY_STATUS(status_);
     at += n;
   }
@@ -58,8 +64,7 @@ Status RouteRecorder::PassOn() {
       }
       if (info_.has_weights) weights.append_range(routing.weights_of(t));
     }
-    const Phase phase = seen_.front().use == Use::kPrefill ? Phase::kPrefill : Phase::kDecode;
-    TRY_STATUS(sink_({.phase = phase,
+    TRY_STATUS(sink_({.phase = seen_.front().phase,
                       .starts_sequence = std::exchange(starts_sequence_, false),
                       .experts = experts,
                       .weights = weights,

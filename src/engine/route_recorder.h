@@ -32,7 +32,7 @@ class RouteRecorder {
 
  private:
   struct Seen {
-    Use use;
+    Phase phase;
     Routing routing;
     std::vector<ExpertId> ahead;  // [distance - 1][token][K]
   };
@@ -40,6 +40,7 @@ class RouteRecorder {
   Status PassOn();
 
   Engine& engine_;
+  Sequence sequence_;
   TraceInfo info_;
   TraceSink sink_;
   std::vector<Seen> seen_;  // layer after layer, of one chunk

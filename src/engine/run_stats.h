@@ -3,7 +3,8 @@
 #pragma once
 
 #include <cstdint>
-#include <vector>
+
+#include "base/histogram.h"
 
 namespace moestro {
 
@@ -16,11 +17,11 @@ struct PhaseStats {
   uint64_t misses = 0;        // not there when asked: absent or still on their way
   uint64_t late = 0;          // of these, on their way
   uint64_t evictions = 0;
-  uint64_t guesses = 0;          // experts fetched before their router asked
-  uint64_t good_guesses = 0;     // of these, asked for in the end
-  uint64_t dropped_guesses = 0;  // of these, given up before they were read completely
-  uint64_t disk_bytes = 0;       // expert bytes read, padding included
-  uint64_t needed_bytes = 0;     // of experts that were used and had to be read
+  uint64_t prefetches = 0;          // experts fetched before their router asked
+  uint64_t used_prefetches = 0;     // of these, asked for in the end
+  uint64_t dropped_prefetches = 0;  // of these, given up before they were read completely
+  uint64_t disk_bytes = 0;          // expert bytes read, padding included
+  uint64_t needed_bytes = 0;        // of experts that were used and had to be read
 
   double tokens_per_second() const {
     return seconds > 0 ? static_cast<double>(tokens) / seconds : 0;
@@ -38,9 +39,9 @@ struct PhaseStats {
     v("misses", misses);
     v("evictions", evictions);
     v("late", late);
-    v("guesses", guesses);
-    v("good_guesses", good_guesses);
-    v("dropped_guesses", dropped_guesses);
+    v("prefetches", prefetches);
+    v("used_prefetches", used_prefetches);
+    v("dropped_prefetches", dropped_prefetches);
     v("disk_bytes", disk_bytes);
     v("needed_bytes", needed_bytes);
   }
@@ -49,9 +50,9 @@ struct PhaseStats {
 struct RunStats {
   PhaseStats prefill;
   PhaseStats decode;
-  // One entry per decode token.
-  std::vector<double> decode_ms;
-  std::vector<uint64_t> decode_bytes;  // needed_bytes of it
+  // Over decode's tokens.
+  Histogram decode_ms;
+  Histogram decode_bytes;  // needed_bytes
 };
 
 }  // namespace moestro

@@ -2,6 +2,9 @@
 #include "graph/blocks.h"
 
 #include <cmath>
+#include <utility>
+
+#include "compute/activation.h"
 
 namespace moestro {
 namespace {
@@ -63,11 +66,17 @@ ggml_tensor* Rotate(ggml_context* ctx, const RopeSpec& rope, RopePairs pairs, gg
                        rope.ext_factor, rope.attn_factor, rope.beta_fast, rope.beta_slow);
 }
 
-// The first n_kv cells of a cache [n_heads * dim, n_ctx] as [dim, n_kv, n_heads].
-ggml_tensor* CellsByHead(ggml_context* ctx, ggml_tensor* cache, int64_t dim, int64_t n_heads,
-                         int64_t n_kv) {
-  return ggml_view_3d(ctx, cache, dim, n_kv, n_heads, cache->nb[1], ggml_row_size(cache->type, dim),
-                      0);
+// As compute/activation.h joins them in routed experts.
+ggml_tensor* Joined(ggml_context* ctx, Activation activation, ggml_tensor* gate, ggml_tensor* up) {
+  switch (activation) {
+    case Activation::kSwiglu:
+      return ggml_swiglu_split(ctx, gate, up);
+    case Activation::kGeglu:
+      return ggml_geglu_split(ctx, gate, up);
+    case Activation::kSwigluOai:
+      return ggml_swiglu_oai(ctx, gate, up, kOaiAlpha, kOaiLimit);
+  }
+  std::unreachable();
 }
 
 }  // namespace
@@ -92,26 +101,28 @@ ggml_tensor* Attention(ggml_context* ctx, ggml_cgraph* graph, const ModelSpec& s
   const float scale = 1.0F / std::sqrt(static_cast<float>(spec.head_dim_k));
   if (arch.scale_query) h.q = ggml_scale(ctx, h.q, scale);
 
-  // The cache is written before the views below read it: nodes run in the order they are added.
+  // The cache is written before the node below reads it: nodes run in the order they are added.
   ggml_tensor* k_rows = ggml_reshape_2d(ctx, h.k, spec.n_embd_k(), in.x->ne[1]);
   ggml_build_forward_expand(graph, ggml_set_rows(ctx, in.k_cache, k_rows, in.cells));
   ggml_build_forward_expand(graph, ggml_set_rows(ctx, in.v_cache, h.v, in.cells));
-
-  ggml_tensor* k = CellsByHead(ctx, in.k_cache, spec.head_dim_k, spec.n_head_kv, in.n_kv);
-  ggml_tensor* v = CellsByHead(ctx, in.v_cache, spec.head_dim_v, spec.n_head_kv, in.n_kv);
-  ggml_tensor* mixed = ggml_flash_attn_ext(ctx, ggml_permute(ctx, h.q, 0, 2, 1, 3), k, v, in.mask,
-                                           arch.scale_query ? 1.0F : scale, 0.0F, 0.0F);
-  ggml_prec_set_acc(mixed, GGML_PREC_F32);
-  mixed = ggml_reshape_2d(ctx, mixed, int64_t{spec.n_head} * spec.head_dim_v, in.x->ne[1]);
+  ggml_tensor* mixed = in.attend(h.q, arch.scale_query ? 1.0F : scale);
   return ggml_add(ctx, Linear(ctx, w.attn_out, mixed, w.attn_out_b), in.x);
 }
 
-ggml_tensor* SharedExpert(ggml_context* ctx, const LayerTensors& w, ggml_tensor* x) {
+ggml_tensor* SharedExpert(ggml_context* ctx, Activation activation, const LayerTensors& w,
+                          ggml_tensor* x) {
   ggml_tensor* gate = Linear(ctx, w.shared_gate, x, nullptr);
   ggml_tensor* up = Linear(ctx, w.shared_up, x, nullptr);
-  ggml_tensor* y = Linear(ctx, w.shared_down, ggml_swiglu_split(ctx, gate, up), nullptr);
+  ggml_tensor* y = Linear(ctx, w.shared_down, Joined(ctx, activation, gate, up), nullptr);
   if (w.shared_router == nullptr) return y;
   return ggml_mul(ctx, y, ggml_sigmoid(ctx, ggml_mul_mat(ctx, w.shared_router, x)));
+}
+
+ggml_tensor* DenseFfn(ggml_context* ctx, Activation activation, const LayerTensors& w,
+                      ggml_tensor* x) {
+  ggml_tensor* gate = Linear(ctx, w.dense_gate, x, nullptr);
+  ggml_tensor* up = Linear(ctx, w.dense_up, x, nullptr);
+  return Linear(ctx, w.dense_down, Joined(ctx, activation, gate, up), nullptr);
 }
 
 }  // namespace moestro

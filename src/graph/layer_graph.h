@@ -16,35 +16,35 @@
 #include "core/ids.h"
 #include "core/model_spec.h"
 #include "graph/arch.h"
+#include "graph/attention.h"
+#include "graph/kv_cache.h"
 #include "graph/look_ahead.h"
 #include "graph/tensors.h"
 
 namespace moestro {
 
 struct StepLimits {
-  uint32_t chunk = 1;        // tokens at once
-  uint32_t n_ctx = 1;        // cells of the KV cache
+  uint32_t chunk = 1;        // rows at once
   uint32_t logits_rows = 1;  // rows of logits at once
   uint32_t look_ahead = 0;   // layers whose routers are evaluated ahead of time
 };
 
-// What crosses the border between graphs, for up to `chunk` tokens; rows are tokens.
+// What crosses the border between graphs, for up to `chunk` rows.
 class StepBuffers {
  public:
   static Result<StepBuffers> Allocate(const ModelSpec& spec, const StepLimits& limits);
   static uint64_t BytesFor(const ModelSpec& spec, const StepLimits& limits);
 
-  float* hidden() const { return At<float>(kHidden); }      // [tokens][n_embd] enters a layer
-  float* residual() const { return At<float>(kResidual); }  // [tokens][n_embd] after attention
-  float* shared() const { return At<float>(kShared); }      // [tokens][n_embd] of the shared expert
-  float* ffn_in() const { return At<float>(kFfnIn); }       // [tokens][n_embd] what experts see
-  float* router() const { return At<float>(kRouter); }      // [tokens][n_expert] logits
-  // [look_ahead][tokens][n_expert] logits of the following layers' routers on this layer's input
+  float* hidden() const { return At<float>(kHidden); }      // [rows][n_embd] enters a layer
+  float* residual() const { return At<float>(kResidual); }  // [rows][n_embd] after attention
+  float* shared() const { return At<float>(kShared); }      // [rows][n_embd] of the shared expert
+  float* ffn_in() const { return At<float>(kFfnIn); }       // [rows][n_embd] what experts see
+  float* router() const { return At<float>(kRouter); }      // [rows][n_expert] logits
+  // [look_ahead][rows][n_expert] logits of the following layers' routers on this layer's input
   float* ahead() const { return At<float>(kAhead); }
   float* logits() const { return At<float>(kLogits); }  // [logits_rows][n_vocab]
   int32_t* positions() const { return At<int32_t>(kPositions); }
-  int64_t* cells() const { return At<int64_t>(kCells); }
-  uint16_t* mask() const { return At<uint16_t>(kMask); }  // F16 [tokens][n_kv]
+  int64_t* cells() const { return At<int64_t>(kCells); }  // rows of the KV cache to write
 
  private:
   friend class LayerGraph;
@@ -58,7 +58,6 @@ class StepBuffers {
     kLogits,
     kPositions,
     kCells,
-    kMask,
     kRegions
   };
   using Offsets = std::array<uint64_t, kRegions + 1>;
@@ -72,47 +71,35 @@ class StepBuffers {
   Offsets offsets_{};
 };
 
-// Keys and values of every layer, F16, for one sequence. Zeroed: masked cells must be finite.
-class KvCache {
- public:
-  static Result<KvCache> Allocate(const ModelSpec& spec, uint32_t n_ctx);
-  static uint64_t BytesFor(const ModelSpec& spec, uint32_t n_ctx);
-
- private:
-  friend class LayerGraph;
-  HostBuffer buffer_;
-  uint64_t k_bytes_ = 0;  // of one layer
-  uint64_t layer_stride_ = 0;
-};
-
-// A batch of consecutive tokens of the sequence.
-struct Batch {
-  uint32_t first = 0;  // position of the first token
-  uint32_t n_tokens = 0;
+// A row of a step, with the cells that its position and those before it have got.
+struct StepRow {
+  Token token = 0;
+  uint32_t position = 0;
+  uint32_t cell = 0;  // where its key and value go
+  RowCells visible;   // positions 0 .. position of its sequence; the runs outlive the step
 };
 
 class LayerGraph {
  public:
-  // Everything is borrowed and must outlive this. n_ctx: cells of the KV cache.
+  // Everything is borrowed and must outlive this. n_ctx: the longest sequence.
   LayerGraph(CpuDevice& device, const ModelSpec& spec, const ModelTensors& tensors,
              StepBuffers& buffers, KvCache& kv, uint32_t n_ctx);
 
   // For Attend() with look_ahead > 0; borrowed.
   void SetLookAhead(const LookAheadRouters& routers) { look_ahead_ = &routers; }
 
-  // Sizes the intermediate buffer for `chunk` tokens over a full context.
+  // Sizes the intermediate buffer for `chunk` rows.
   Status Reserve(uint32_t chunk, uint32_t logits_rows);
   uint64_t buffer_bytes() const { return arena_.buffer_bytes(); }
 
-  // Token rows of the embedding -> hidden.
-  void Embed(std::span<const Token> tokens);
-  // Positions, cache cells and causal mask of a batch; once per batch, before the first layer.
-  void SetBatch(const Batch& batch);
+  // The rows that the following calls are about: looks up their embeddings -> hidden.
+  void SetRows(std::span<const StepRow> rows);
   // hidden -> residual, shared (where the model has a shared expert), ffn_in, router logits; writes
-  // the KV cache. Also the router logits of the `look_ahead` layers after this one, or of as many
-  // as there are, on this layer's input. REQUIRES: look_ahead is within the buffers' limit, and
+  // the KV cache. Also the router logits of the next `look_ahead` layers that have one, or of as
+  // many as there are, on this layer's input. A layer without experts: hidden -> hidden, nothing
+  // else. REQUIRES: look_ahead is within the buffers' limit, and
   // SetLookAhead() was called if it is not 0.
-  Status Attend(LayerId layer, const Batch& batch, uint32_t look_ahead = 0);
+  Status Attend(LayerId layer, uint32_t look_ahead = 0);
   // Rows [first_row, first_row + n_rows) of hidden -> logits. REQUIRES: n_rows <= logits_rows.
   Status Head(uint32_t first_row, uint32_t n_rows);
 
@@ -120,10 +107,10 @@ class LayerGraph {
   ggml_tensor* Input(ggml_type type, std::array<int64_t, 2> ne, StepBuffers::Region region,
                      uint64_t skip_bytes = 0);
   void Output(ggml_tensor* result, StepBuffers::Region region, uint64_t skip_bytes = 0);
-  void BuildLayer(LayerId layer, const Batch& batch, uint32_t look_ahead);
+  void BuildLayer(LayerId layer, uint32_t look_ahead);
   void BuildLookAhead(LayerId layer, ggml_tensor* ffn_in, uint32_t look_ahead);
   void BuildHead(uint32_t first_row, uint32_t n_rows);
-  int64_t CellsOf(const Batch& batch) const;
+  void Embed(std::span<const StepRow> rows);
 
   const ModelSpec* spec_;
   const ModelTensors* tensors_;
@@ -132,7 +119,8 @@ class LayerGraph {
   ArchChoices arch_;
   ggml_tensor* rope_factors_ = nullptr;
   const LookAheadRouters* look_ahead_ = nullptr;
-  uint32_t n_ctx_;
+  RowAttention attention_;
+  std::vector<RowCells> visible_;  // of the rows
   GraphArena arena_;
 };
 

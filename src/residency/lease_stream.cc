@@ -5,18 +5,26 @@
 
 namespace moestro {
 
-LeaseStream::LeaseStream(Residency& residency, std::vector<ExpertKey> keys, Use use,
-                         Urgency urgency)
-    : residency_(&residency), keys_(std::move(keys)), use_(use), urgency_(urgency) {
-  leases_.resize(keys_.size());
+LeaseStream::LeaseStream(Residency& residency, const LayerPlan& plan)
+    : residency_(&residency), leases_(plan.experts.size()) {
+  wanted_.reserve(plan.experts.size());
+  for (const PlannedExpert& expert : plan.experts) {
+    wanted_.push_back({.key = expert.key, .use = expert.use, .rows = expert.n_pairs});
+  }
+}
+
+LeaseStream::LeaseStream(Residency& residency, std::span<const ExpertKey> keys, Urgency urgency)
+    : residency_(&residency), leases_(keys.size()), urgency_(urgency) {
+  wanted_.reserve(keys.size());
+  for (const ExpertKey key : keys) wanted_.push_back({.key = key});
 }
 
 void LeaseStream::Advance() {
-  while (next_ < keys_.size()) {
-    std::optional<Lease> lease = residency_->TryAcquire(keys_[next_], use_, urgency_);
+  for (; next_ < wanted_.size(); ++next_) {
+    const Wanted& w = wanted_[next_];
+    std::optional<Lease> lease = residency_->TryAcquire(w.key, w.use, urgency_, w.rows);
     if (!lease) return;
     leases_[next_].emplace(*std::move(lease));
-    ++next_;
   }
 }
 

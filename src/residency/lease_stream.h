@@ -6,11 +6,13 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "core/ids.h"
-#include "decide/slot_table.h"
+#include "core/layer_plan.h"
 #include "residency/residency.h"
 
 namespace moestro {
@@ -18,22 +20,31 @@ namespace moestro {
 class LeaseStream {
  public:
   LeaseStream() = default;  // of nothing
-  LeaseStream(Residency& residency, std::vector<ExpertKey> keys, Use use, Urgency urgency);
+  // Of a plan's experts, in its order, on demand.
+  LeaseStream(Residency& residency, const LayerPlan& plan);
+  // Of experts that a prompt will use.
+  LeaseStream(Residency& residency, std::span<const ExpertKey> keys, Urgency urgency);
 
   // Takes leases in order until there is no room or none is left to take.
   void Advance();
-  bool all_taken() const { return next_ == keys_.size(); }
-  size_t size() const { return keys_.size(); }
-  // Of keys[i]; nullptr while it is not taken yet or already let go.
+  bool all_taken() const { return next_ == wanted_.size(); }
+  size_t taken() const { return next_; }  // so far, those let go included
+  size_t size() const { return wanted_.size(); }
+  // Of the i-th expert; nullptr while it is not taken yet or already let go.
   const Lease* lease(size_t i) const { return leases_[i] ? &*leases_[i] : nullptr; }
   void LetGo(size_t i) { leases_[i].reset(); }
 
  private:
+  struct Wanted {
+    ExpertKey key;
+    Use use = Use::kPrefill;
+    uint32_t rows = 1;
+  };
+
   Residency* residency_ = nullptr;
-  std::vector<ExpertKey> keys_;
+  std::vector<Wanted> wanted_;
   std::vector<std::optional<Lease>> leases_;
   size_t next_ = 0;
-  Use use_ = Use::kDecode;
   Urgency urgency_ = Urgency::kDemand;
 };
 

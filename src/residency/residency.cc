@@ -36,7 +36,7 @@ Lease::Lease(Lease&& other) noexcept
       slot_(other.slot_),
       key_(other.key_),
       was_(other.was_),
-      use_(other.use_) {}
+      is_wanted_(other.is_wanted_) {}
 
 Lease& Lease::operator=(Lease&& other) noexcept {
   std::swap(owner_, other.owner_);
@@ -44,7 +44,7 @@ Lease& Lease::operator=(Lease&& other) noexcept {
   std::swap(slot_, other.slot_);
   std::swap(key_, other.key_);
   std::swap(was_, other.was_);
-  std::swap(use_, other.use_);
+  std::swap(is_wanted_, other.is_wanted_);
   return *this;
 }
 
@@ -69,13 +69,13 @@ bool Lease::is_complete() const {
 Result<std::unique_ptr<Residency>> Residency::Create(const ExpertCatalog& catalog,
                                                      std::span<const uint64_t> slots,
                                                      const PolicyChoice& policy, uint64_t block,
-                                                     ReadQueue& queue) {
+                                                     ReadQueue& queue, const Clock& clock) {
   CHECK(slots.size() == catalog.pools.size());
   PolicyShape shape{.layers = static_cast<uint32_t>(catalog.layers.size())};
   for (const ExpertCatalog::Layer& layer : catalog.layers) {
-    shape.experts = std::max(shape.experts, static_cast<uint32_t>(layer.slices.front().size()));
+    shape.experts = std::max(shape.experts, static_cast<uint32_t>(layer.experts.size()));
   }
-  std::unique_ptr<Residency> residency(new Residency(catalog, block, queue));
+  std::unique_ptr<Residency> residency(new Residency(catalog, block, queue, clock));
   for (size_t p = 0; p < catalog.pools.size(); ++p) {
     Pool pool;
     for (size_t m = 0; m < kMatrices; ++m) {
@@ -113,40 +113,40 @@ void Residency::Settle() {
   error_.reset();
 }
 
-std::optional<Lease> Residency::TryAcquire(ExpertKey key, Use use, Urgency urgency) {
-  const uint32_t p = catalog_->layers[key.layer.value].pool;
+std::optional<Lease> Residency::TryAcquire(ExpertKey key, Use use, Urgency urgency, uint32_t rows) {
+  const uint32_t p = catalog_->copy(key).pool;
   Pool& pool = pools_[p];
-  const std::optional<Placement> placed = pool.table->Request(key, use);
+  const std::optional<Placement> placed = pool.table->Request(key, use, rows);
   if (!placed) return std::nullopt;
   Slot& slot = pool.slots[placed->slot.value];
-  if (use != Use::kGuess && slot.wanted++ == 0 && placed->was != Placement::Was::kReady) {
-    BeginDemand();
-  }
+  const bool is_wanted = urgency == Urgency::kDemand;
+  if (is_wanted && slot.wanted++ == 0 && placed->was != Placement::Was::kReady) BeginDemand();
   if (placed->was == Placement::Was::kAbsent) {
     StartReads(p, placed->slot, key, urgency);
-  } else if (placed->was == Placement::Was::kLoading && urgency == Urgency::kDemand) {
+  } else if (placed->was == Placement::Was::kLoading && is_wanted) {
     MakeUrgent(p, placed->slot, key);
   }
-  return Lease(*this, p, *placed, key, use);
+  return Lease(*this, p, *placed, key, is_wanted);
 }
 
-void Residency::Withdraw(Lease guess) {
-  CHECK(guess.use_ == Use::kGuess);
-  Pool& pool = pools_[guess.pool_];
-  Slot& slot = pool.slots[guess.slot_.value];
+void Residency::Withdraw(Lease prefetch) {
+  CHECK(!prefetch.is_wanted_);
+  Pool& pool = pools_[prefetch.pool_];
+  Slot& slot = pool.slots[prefetch.slot_.value];
   if (slot.outstanding == 0 || slot.wanted > 0) return;
   for (size_t m = 0; m < kMatrices; ++m) {
-    if (!queue_->Cancel(Encode({.pool = guess.pool_, .slot = guess.slot_, .matrix = m}))) continue;
+    if (!queue_->Cancel(Encode({.pool = prefetch.pool_, .slot = prefetch.slot_, .matrix = m})))
+      continue;
     slot.missing = static_cast<uint8_t>(slot.missing | (1U << m));
     --slot.outstanding;
   }
   if (slot.missing == 0) return;
-  ++dropped_;
-  if (slot.outstanding == 0) Close(pool, guess.slot_);
+  ++dropped_prefetches_;
+  if (slot.outstanding == 0) Close(pool, prefetch.slot_);
 }
 
 bool Residency::contains(ExpertKey key) const {
-  return pools_[catalog_->layers[key.layer.value].pool].table->contains(key);
+  return pools_[catalog_->copy(key).pool].table->contains(key);
 }
 
 void Residency::SetObserver(const SlotTable::Observer& observer) {
@@ -162,7 +162,9 @@ void Residency::BeginLayer(LayerId layer) {
 }
 
 void Residency::Predict(LayerId layer, std::span<const ExpertId> experts) {
-  pools_[catalog_->layers[layer.value].pool].table->Predict(layer, experts);
+  for (const uint32_t pool : catalog_->layers[layer.value].pools) {
+    pools_[pool].table->Predict(layer, experts);
+  }
 }
 
 void Residency::StartReads(uint32_t p, SlotId slot, ExpertKey key, Urgency urgency) {
@@ -177,7 +179,7 @@ void Residency::StartReads(uint32_t p, SlotId slot, ExpertKey key, Urgency urgen
 
 void Residency::StartRead(uint32_t p, SlotId slot, ExpertKey key, size_t m, Urgency urgency) {
   Pool& pool = pools_[p];
-  const Extent& from = catalog_->layers[key.layer.value].slices[m][key.expert.value];
+  const Extent& from = catalog_->copy(key).slices[m];
   pool.slots[slot.value].residue[m] = CoveringWindow(from, block_).residue;
   queue_->Enqueue({.from = from,
                    .landing = {window(pool, slot, m), pool.capacity[m]},
@@ -216,7 +218,7 @@ void Residency::Finish(const ExtentDone& done) {
   Pool& pool = pools_[tag.pool];
   Slot& slot = pool.slots[tag.slot.value];
   if (done.error) {
-    // A guess may fail: whoever wants the expert later reads it again.
+    // What nobody waits for may fail: whoever asks for the expert later reads it again.
     if (slot.wanted > 0) {
       slot.failed = true;
       if (!error_) error_ = done.error;
@@ -232,13 +234,12 @@ void Residency::Finish(const ExtentDone& done) {
 }
 
 void Residency::BeginDemand() {
-  if (demands_++ == 0) demand_since_ = std::chrono::steady_clock::now();
+  if (demands_++ == 0) demand_since_ = clock_();
 }
 
 void Residency::EndDemand() {
   if (--demands_ > 0) return;
-  demand_seconds_ +=
-      std::chrono::duration<double>(std::chrono::steady_clock::now() - demand_since_).count();
+  demand_seconds_ += clock_() - demand_since_;
 }
 
 // Nothing of the slot is under way any more.
@@ -255,7 +256,7 @@ void Residency::Close(Pool& pool, SlotId id) {
 void Residency::Unpin(const Lease& lease) {
   Pool& pool = pools_[lease.pool_];
   Slot& slot = pool.slots[lease.slot_.value];
-  if (lease.use_ != Use::kGuess && --slot.wanted == 0 && slot.outstanding > 0) EndDemand();
+  if (lease.is_wanted_ && --slot.wanted == 0 && slot.outstanding > 0) EndDemand();
   pool.table->Unpin(lease.slot_);
 }
 
@@ -265,16 +266,16 @@ ResidencyStats Residency::stats() const {
   ResidencyStats sum;
   for (size_t p = 0; p < pools_.size(); ++p) {
     const TableStats& s = pools_[p].table->stats();
-    sum.needed_bytes += (s.misses + s.good_guesses) * catalog_->pools[p].expert_bytes();
+    sum.needed_bytes += (s.misses + s.used_prefetches) * catalog_->pools[p].expert_bytes();
     sum.requests += s.requests;
     sum.hits += s.hits;
     sum.late += s.late;
     sum.misses += s.misses;
     sum.evictions += s.evictions;
-    sum.guesses += s.guesses;
-    sum.good_guesses += s.good_guesses;
+    sum.prefetches += s.prefetches;
+    sum.used_prefetches += s.used_prefetches;
   }
-  sum.dropped = dropped_;
+  sum.dropped_prefetches = dropped_prefetches_;
   sum.demand_seconds = demand_seconds_;
   sum.bytes_read = queue_->stats().bytes;
   return sum;

@@ -7,7 +7,6 @@
 #pragma once
 
 #include <array>
-#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -15,6 +14,7 @@
 #include <span>
 #include <vector>
 
+#include "base/clock.h"
 #include "base/result.h"
 #include "compute/host_memory.h"
 #include "core/expert_catalog.h"
@@ -45,15 +45,20 @@ class Lease {
 
  private:
   friend class Residency;
-  Lease(Residency& owner, uint32_t pool, const Placement& placed, ExpertKey key, Use use)
-      : owner_(&owner), pool_(pool), slot_(placed.slot), key_(key), was_(placed.was), use_(use) {}
+  Lease(Residency& owner, uint32_t pool, const Placement& placed, ExpertKey key, bool is_wanted)
+      : owner_(&owner),
+        pool_(pool),
+        slot_(placed.slot),
+        key_(key),
+        was_(placed.was),
+        is_wanted_(is_wanted) {}
 
   Residency* owner_;
   uint32_t pool_;
   SlotId slot_;
   ExpertKey key_;
   Placement::Was was_;
-  Use use_;
+  bool is_wanted_;  // on demand: somebody waits for it
 };
 
 struct ResidencyStats {
@@ -62,12 +67,12 @@ struct ResidencyStats {
   uint64_t late = 0;
   uint64_t misses = 0;
   uint64_t evictions = 0;
-  uint64_t guesses = 0;         // absent experts that guesses asked for
-  uint64_t good_guesses = 0;    // of these, used by decode later on
-  uint64_t dropped = 0;         // of these, given up before they were read completely
-  double demand_seconds = 0.0;  // a read that somebody waited for was under way
-  uint64_t needed_bytes = 0;    // of experts that were wanted and had to be read, wrong guesses not
-  uint64_t bytes_read = 0;      // by the device, padding included
+  uint64_t prefetches = 0;          // absent experts that prefetches asked for
+  uint64_t used_prefetches = 0;     // of these, asked for in the end
+  uint64_t dropped_prefetches = 0;  // of these, given up before they were read completely
+  double demand_seconds = 0.0;      // a read that somebody waited for was under way
+  uint64_t needed_bytes = 0;        // of experts that were asked for and had to be read
+  uint64_t bytes_read = 0;          // by the device, padding included
 };
 
 class Residency {
@@ -77,7 +82,8 @@ class Residency {
   static Result<std::unique_ptr<Residency>> Create(const ExpertCatalog& catalog,
                                                    std::span<const uint64_t> slots,
                                                    const PolicyChoice& policy, uint64_t block,
-                                                   ReadQueue& queue);
+                                                   ReadQueue& queue,
+                                                   const Clock& clock = SteadySeconds);
   // Makes all slots resident, part `part` of `parts` of the work; threads may each do a part.
   // REQUIRES: nothing has been acquired yet.
   void Populate(size_t part, size_t parts) const;
@@ -85,12 +91,14 @@ class Residency {
   ~Residency();
 
   // Pins an expert and starts reading it if it is absent; never waits. A demand for an expert that
-  // is on its way speculatively makes the rest of it urgent. nullopt: every slot of its pool is
-  // leased or loading: let leases go or Pump() and ask again.
-  std::optional<Lease> TryAcquire(ExpertKey key, Use use, Urgency urgency = Urgency::kDemand);
-  // Gives up a guess (an expert acquired with Use::kGuess) that nobody will use: what the device
-  // has not been asked for yet is not read.
-  void Withdraw(Lease guess);
+  // is on its way speculatively makes the rest of it urgent. A speculative read may fail: that is
+  // no error, and the next request reads again. nullopt: every slot of its pool is leased or
+  // loading: let leases go or Pump() and ask again. `rows` of the step use the expert.
+  std::optional<Lease> TryAcquire(ExpertKey key, Use use, Urgency urgency = Urgency::kDemand,
+                                  uint32_t rows = 1);
+  // Ends a prefetch of an expert that nobody will use: what the device has not been asked for yet
+  // is not read.
+  void Withdraw(Lease prefetch);
   bool contains(ExpertKey key) const;
   // Told of every request; for tests that compare with the simulator.
   void SetObserver(const SlotTable::Observer& observer);
@@ -103,12 +111,13 @@ class Residency {
   void Pump();
   // Sleeps until a read finishes; returns at once when none is under way.
   void Wait();
+  bool idle() const { return queue_->idle(); }  // no read is under way
   // Waits until no read is under way.
   void Drain();
   // After a failure: waits until no read is under way and forgets their errors, so that the next
   // request does not meet the leftovers of the last. REQUIRES: no leases.
   void Settle();
-  // The first failed read of a leased expert since the last call.
+  // The first failed read of an expert leased on demand since the last call.
   std::optional<Error> TakeError();
 
   ResidencyStats stats() const;
@@ -119,7 +128,7 @@ class Residency {
     std::array<uint64_t, kMatrices> residue{};
     uint8_t landed = 0;       // bit per matrix
     uint8_t outstanding = 0;  // reads not finished
-    uint8_t wanted = 0;       // leases other than guesses
+    uint8_t wanted = 0;       // leases on demand
     uint8_t missing = 0;      // bit per matrix that nobody reads any more
     bool failed = false;
   };
@@ -132,8 +141,8 @@ class Residency {
     std::unique_ptr<SlotTable> table;
   };
 
-  Residency(const ExpertCatalog& catalog, uint64_t block, ReadQueue& queue)
-      : catalog_(&catalog), block_(block), queue_(&queue) {}
+  Residency(const ExpertCatalog& catalog, uint64_t block, ReadQueue& queue, Clock clock)
+      : catalog_(&catalog), block_(block), queue_(&queue), clock_(std::move(clock)) {}
   void StartReads(uint32_t pool, SlotId slot, ExpertKey key, Urgency urgency);
   void StartRead(uint32_t pool, SlotId slot, ExpertKey key, size_t matrix, Urgency urgency);
   void MakeUrgent(uint32_t pool, SlotId slot, ExpertKey key);
@@ -149,13 +158,14 @@ class Residency {
   const ExpertCatalog* catalog_;
   uint64_t block_;
   ReadQueue* queue_;
+  Clock clock_;
   std::vector<Pool> pools_;
   std::vector<ExtentDone> done_;  // scratch of Pump
   std::optional<Error> error_;
-  uint64_t dropped_ = 0;
-  // Slots with reads under way that somebody other than a guess wants, and since when there are.
+  uint64_t dropped_prefetches_ = 0;
+  // Slots with reads under way that are leased on demand, and since when there are such.
   size_t demands_ = 0;
-  std::chrono::steady_clock::time_point demand_since_;
+  double demand_since_ = 0.0;
   double demand_seconds_ = 0.0;
 };
 

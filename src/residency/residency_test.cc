@@ -68,17 +68,16 @@ class ResidencyTest : public ::testing::Test {
   static constexpr std::array<uint64_t, kMatrices> kSlices = {5000, 5000, 7000};
 
   void SetUp() override {
-    catalog_.pools = {{.slice_bytes = kSlices, .experts = 8}};
     uint64_t offset = 96;
-    for (int layer = 0; layer < 2; ++layer) {
-      ExpertCatalog::Layer entry;
+    for (uint16_t layer = 0; layer < 2; ++layer) {
+      std::array<std::array<Extent, kMatrices>, 4> slices;
       for (size_t m = 0; m < kMatrices; ++m) {
-        for (int e = 0; e < 4; ++e) {
-          entry.slices[m].push_back({.file = 0, .offset = offset, .length = kSlices[m]});
+        for (auto& expert : slices) {
+          expert[m] = {.file = 0, .offset = offset, .length = kSlices[m]};
           offset += kSlices[m] + 32;
         }
       }
-      catalog_.layers.push_back(std::move(entry));
+      for (uint16_t e = 0; e < 4; ++e) catalog_.Add(LayerId{layer}, ExpertId{e}, {}, slices[e]);
     }
     std::vector<std::byte> bytes(offset);
     for (size_t i = 0; i < bytes.size(); ++i) bytes[i] = static_cast<std::byte>(i * 31 + i / 251);
@@ -103,8 +102,7 @@ class ResidencyTest : public ::testing::Test {
   }
   void ExpectBytes(const Lease& lease) const {
     for (size_t m = 0; m < kMatrices; ++m) {
-      const Extent& from =
-          catalog_.layers[lease.key().layer.value].slices[m][lease.key().expert.value];
+      const Extent& from = catalog_.copy(lease.key()).slices[m];
       EXPECT_EQ(0, std::memcmp(lease.matrix(static_cast<Matrix>(m)), file_.data() + from.offset,
                                from.length));
     }
@@ -200,7 +198,7 @@ TEST_F(ResidencyTest, AFailedReadIsReportedAndItsSlotComesBack) {
 TEST_F(ResidencyTest, AStreamTakesMoreExpertsThanThereAreSlots) {
   Create(2);
   std::vector<ExpertKey> keys = {Key(1, 0), Key(1, 1), Key(1, 2), Key(1, 3)};
-  LeaseStream stream(*residency_, keys, Use::kPrefill, Urgency::kDemand);
+  LeaseStream stream(*residency_, keys, Urgency::kDemand);
   stream.Advance();
   EXPECT_NE(stream.lease(1), nullptr);
   EXPECT_EQ(stream.lease(2), nullptr);
@@ -216,10 +214,10 @@ TEST_F(ResidencyTest, AStreamTakesMoreExpertsThanThereAreSlots) {
 
 TEST_F(ResidencyTest, AWithdrawnGuessIsNotReadAndItsSlotIsFree) {
   Create(1);
-  auto guess = residency_->TryAcquire(Key(1, 0), Use::kGuess, Urgency::kSpeculative);
-  ASSERT_TRUE(guess.has_value());
-  residency_->Withdraw(*std::move(guess));
-  EXPECT_EQ(residency_->stats().dropped, 1U);
+  auto prefetch = residency_->TryAcquire(Key(1, 0), Use::kPrefetch, Urgency::kSpeculative);
+  ASSERT_TRUE(prefetch.has_value());
+  residency_->Withdraw(*std::move(prefetch));
+  EXPECT_EQ(residency_->stats().dropped_prefetches, 1U);
   EXPECT_FALSE(residency_->contains(Key(1, 0)));
   EXPECT_EQ(reader_->waiting(), 0U);
   EXPECT_TRUE(residency_->TryAcquire(Key(0, 0), Use::kDecode).has_value());
@@ -229,24 +227,24 @@ TEST_F(ResidencyTest, AWithdrawnGuessIsNotReadAndItsSlotIsFree) {
 // the expert after all gets all of its bytes.
 TEST_F(ResidencyTest, AGuessGivenUpHalfwayIsReadToItsEndOnDemand) {
   Create(1);
-  auto guess = residency_->TryAcquire(Key(1, 0), Use::kGuess, Urgency::kSpeculative);
+  auto prefetch = residency_->TryAcquire(Key(1, 0), Use::kPrefetch, Urgency::kSpeculative);
   residency_->Pump();
   EXPECT_EQ(reader_->waiting(), 2U);  // no more than max_speculative
-  residency_->Withdraw(*std::move(guess));
+  residency_->Withdraw(*std::move(prefetch));
   EXPECT_FALSE(residency_->TryAcquire(Key(0, 0), Use::kDecode).has_value());
   const auto wanted = residency_->TryAcquire(Key(1, 0), Use::kDecode);
   ASSERT_TRUE(wanted.has_value());
   residency_->Drain();
   EXPECT_TRUE(AllLanded(*wanted));
   ExpectBytes(*wanted);
-  EXPECT_EQ(residency_->stats().good_guesses, 1U);
+  EXPECT_EQ(residency_->stats().used_prefetches, 1U);
 }
 
 TEST_F(ResidencyTest, AGuessGivenUpHalfwayFreesItsSlotWhenItsReadsAreDone) {
   Create(1);
-  auto guess = residency_->TryAcquire(Key(1, 0), Use::kGuess, Urgency::kSpeculative);
+  auto prefetch = residency_->TryAcquire(Key(1, 0), Use::kPrefetch, Urgency::kSpeculative);
   residency_->Pump();
-  residency_->Withdraw(*std::move(guess));
+  residency_->Withdraw(*std::move(prefetch));
   residency_->Drain();
   EXPECT_FALSE(residency_->contains(Key(1, 0)));
   const auto other = residency_->TryAcquire(Key(0, 0), Use::kDecode);
@@ -258,7 +256,7 @@ TEST_F(ResidencyTest, AGuessGivenUpHalfwayFreesItsSlotWhenItsReadsAreDone) {
 TEST_F(ResidencyTest, AFailedGuessIsNobodysErrorUntilTheExpertIsWanted) {
   Create(2);
   reader_->FailFrom(0);
-  const auto guess = residency_->TryAcquire(Key(1, 0), Use::kGuess, Urgency::kSpeculative);
+  const auto prefetch = residency_->TryAcquire(Key(1, 0), Use::kPrefetch, Urgency::kSpeculative);
   residency_->Drain();
   EXPECT_FALSE(residency_->TakeError().has_value());
   const auto wanted = residency_->TryAcquire(Key(1, 0), Use::kDecode);
@@ -268,10 +266,28 @@ TEST_F(ResidencyTest, AFailedGuessIsNobodysErrorUntilTheExpertIsWanted) {
   EXPECT_TRUE(residency_->TakeError().has_value());
 }
 
+// A prefill reads a layer's experts before it knows which of them it needs.
+TEST_F(ResidencyTest, AFailedReadAheadIsNobodysErrorUntilTheExpertIsWanted) {
+  Create(2);
+  reader_->FailFrom(0);
+  const ExpertKey key = Key(1, 0);
+  LeaseStream ahead(*residency_, {&key, 1}, Urgency::kSpeculative);
+  ahead.Advance();
+  ASSERT_TRUE(ahead.all_taken());
+  residency_->Drain();
+  EXPECT_FALSE(residency_->TakeError().has_value());
+  reader_->FailFrom(~uint64_t{0});
+  const auto wanted = residency_->TryAcquire(Key(1, 0), Use::kPrefill);
+  ASSERT_TRUE(wanted.has_value());
+  residency_->Drain();
+  EXPECT_FALSE(residency_->TakeError().has_value());
+  ExpectBytes(*wanted);
+}
+
 // Some of its reads have failed while others are under way when the expert is wanted.
 TEST_F(ResidencyTest, AGuessThatFailedInPartIsReadAgainOnDemand) {
   Create(1);
-  const auto guess = residency_->TryAcquire(Key(1, 0), Use::kGuess, Urgency::kSpeculative);
+  const auto prefetch = residency_->TryAcquire(Key(1, 0), Use::kPrefetch, Urgency::kSpeculative);
   residency_->Pump();
   reader_->FailFrom(0);
   reader_->Release(1);

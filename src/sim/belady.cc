@@ -49,15 +49,15 @@ uint32_t BeladyPolicy::NextUse(ExpertKey key) const {
   return next_use_[group_ * info.n_used + static_cast<size_t>(found - experts.begin())];
 }
 
-void BeladyPolicy::Inserted(SlotId slot, ExpertKey key) {
+void BeladyPolicy::Inserted(SlotId slot, ExpertKey key, uint32_t /*rows*/) {
   keys_[slot.value] = key;
   needed_again_[slot.value] = NextUse(key);
   needs_.emplace(needed_again_[slot.value], slot.value);
 }
 
-void BeladyPolicy::Touched(SlotId slot) {
+void BeladyPolicy::Touched(SlotId slot, uint32_t rows) {
   Erased(slot);
-  Inserted(slot, keys_[slot.value]);
+  Inserted(slot, keys_[slot.value], rows);
 }
 
 void BeladyPolicy::Erased(SlotId slot) { needs_.erase({needed_again_[slot.value], slot.value}); }

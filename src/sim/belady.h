@@ -25,8 +25,8 @@ class BeladyPolicy final : public Policy {
 
   void Reset(const PolicyShape& shape) override;
   void LayerBegun(LayerId layer) override;
-  void Inserted(SlotId slot, ExpertKey key) override;
-  void Touched(SlotId slot) override;
+  void Inserted(SlotId slot, ExpertKey key, uint32_t rows) override;
+  void Touched(SlotId slot, uint32_t rows) override;
   void Erased(SlotId slot) override;
   SlotId Victim(const PinView& pins) const override;
 

@@ -41,9 +41,9 @@ struct ReplayResult {
   uint64_t hits = 0;
   uint64_t misses = 0;
   uint64_t evictions = 0;
-  uint64_t late = 0;          // of the misses, on their way when asked for
-  uint64_t guesses = 0;       // absent experts asked for before their router did
-  uint64_t good_guesses = 0;  // of these, used
+  uint64_t late = 0;             // of the misses, on their way when asked for
+  uint64_t prefetches = 0;       // absent experts asked for before their router did
+  uint64_t used_prefetches = 0;  // of these, asked for in the end
   std::vector<PredictionScore> predictions = {};  // by distance
   uint64_t bytes = 0;                             // read by decode
   double seconds = 0.0;                           // of decode, virtual

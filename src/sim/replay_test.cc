@@ -194,12 +194,12 @@ TEST(Replay, PredictionsShortenTheWaitAndTheOracleMost) {
   const ReplayResult none = Predict(trace, "none", kBandwidth);
   const ReplayResult stacked = Predict(trace, "stacked", kBandwidth);
   const ReplayResult oracle = Predict(trace, "oracle", kBandwidth);
-  EXPECT_EQ(none.guesses, 0U);
+  EXPECT_EQ(none.prefetches, 0U);
   EXPECT_LT(stacked.seconds, none.seconds);
   EXPECT_LT(oracle.seconds, stacked.seconds);
   EXPECT_GE(oracle.seconds, oracle.bound_seconds);
-  EXPECT_EQ(oracle.guesses, oracle.good_guesses);
-  EXPECT_GT(stacked.guesses, stacked.good_guesses);
+  EXPECT_EQ(oracle.prefetches, oracle.used_prefetches);
+  EXPECT_GT(stacked.prefetches, stacked.used_prefetches);
   // Two of three, at both distances.
   ASSERT_EQ(stacked.predictions.size(), 2U);
   for (const PredictionScore& score : stacked.predictions) {
@@ -218,7 +218,7 @@ TEST(Replay, PrefetchHoldsBackWhereTheDiskIsTheLimit) {
   const ReplayResult none = Predict(trace, "none", kBandwidth);
   const ReplayResult stacked = Predict(trace, "stacked", kBandwidth);
   EXPECT_LT(stacked.seconds, 1.01 * none.seconds);
-  EXPECT_LT(stacked.guesses, stacked.requests / 20);
+  EXPECT_LT(stacked.prefetches, stacked.requests / 20);
 }
 
 TEST(Replay, RefusesToPredictWhatTheTraceDoesNotHold) {

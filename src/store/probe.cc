@@ -26,28 +26,38 @@ struct Target {
 // The regions cut into requests, without storing the list: a large model has millions.
 class Cuts {
  public:
-  Cuts(std::span<const Extent> regions, uint64_t request, uint64_t block) : request_(request) {
+  Cuts(std::span<const Extent> regions, uint64_t max_request, uint64_t block) {
     for (const Extent& region : regions) {
       if (region.length == 0) continue;
       const Window window = CoveringWindow(region, block);
-      windows_.push_back({region.file, window.offset, window.length});
-      count_ += (window.length + request - 1) / request;
+      const uint64_t part = PartBytes(window.length, max_request, block);
+      windows_.push_back({{region.file, window.offset, window.length}, part});
+      count_ += (window.length + part - 1) / part;
       ends_.push_back(count_);
+      bytes_ += window.length;
+      largest_ = std::max(largest_, part);
     }
   }
   uint64_t count() const { return count_; }
+  uint64_t bytes() const { return bytes_; }      // of all
+  uint64_t largest() const { return largest_; }  // bytes of one
   Target at(uint64_t n) const {
     const auto end = std::ranges::upper_bound(ends_, n);
-    const Target& window = windows_[static_cast<size_t>(end - ends_.begin())];
+    const auto& [window, part] = windows_[static_cast<size_t>(end - ends_.begin())];
     const uint64_t first = end == ends_.begin() ? 0 : *(end - 1);
-    const uint64_t begin = (n - first) * request_;
-    return {window.file, window.offset + begin, std::min(request_, window.length - begin)};
+    const uint64_t begin = (n - first) * part;
+    return {window.file, window.offset + begin, std::min(part, window.length - begin)};
   }
 
  private:
-  uint64_t request_;
+  struct Whole {
+    Target window;
+    uint64_t part = 0;  // bytes of its requests but the last
+  };
   uint64_t count_ = 0;
-  std::vector<Target> windows_;
+  uint64_t bytes_ = 0;
+  uint64_t largest_ = 0;
+  std::vector<Whole> windows_;
   std::vector<uint64_t> ends_;  // of the numbers that belong to each window
 };
 
@@ -116,22 +126,24 @@ Result<uint64_t> ReadAll(BlockReader& reader, std::span<const Target> targets, u
 Result<BandwidthProbe> ProbeBandwidth(BlockReader& reader, std::span<const Extent> regions,
                                       const ProbeOptions& options) {
   const uint64_t block = reader.block();
-  const uint64_t request = std::max(AlignUp(options.request, block), block);
-  const unsigned depth = std::max(options.depth, 1U);
-  const Cuts cuts(regions, request, block);
+  const ReadQueueOptions reads = ForReader(options.reads, block);
+  const Cuts cuts(regions, reads.max_request, block);
   if (cuts.count() == 0) {
     return Fail(Errc::kInvalidRequest, "disk bandwidth probe: there is nothing to read");
   }
-  const uint64_t wanted = std::clamp<uint64_t>(options.total / request, 1, cuts.count());
+  const uint64_t mean = std::max<uint64_t>(cuts.bytes() / cuts.count(), 1);
+  const uint64_t wanted = std::clamp<uint64_t>(options.total / mean, 1, cuts.count());
   std::vector<Target> targets;
   for (const uint64_t n : Sample(cuts.count(), wanted, options.seed)) targets.push_back(cuts.at(n));
 
-  const Memory memory = AllocateLanding(request * depth, block);
+  const unsigned depth = reads.max_in_flight;
+  const uint64_t bytes_in_flight = cuts.largest() * depth;
+  const Memory memory = AllocateLanding(bytes_in_flight, block);
   if (!memory) {
     return Fail(Errc::kNoMemory, "disk bandwidth probe: no memory for {}",
-                FormatBytes(request * depth));
+                FormatBytes(bytes_in_flight));
   }
-  const std::span<std::byte> landing(memory.get(), request * depth);
+  const std::span<std::byte> landing(memory.get(), bytes_in_flight);
 
   const auto start = std::chrono::steady_clock::now();
   TRY(const uint64_t bytes, ReadAll(reader, targets, depth, landing));

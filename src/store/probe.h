@@ -8,6 +8,7 @@
 #include "base/result.h"
 #include "core/extent.h"
 #include "store/block_reader.h"
+#include "store/read_queue.h"
 
 namespace moestro {
 
@@ -18,14 +19,14 @@ struct BandwidthProbe {
 };
 
 struct ProbeOptions {
-  uint64_t request = 1 << 20;   // bytes; pass the size that real reads have
-  unsigned depth = 8;           // requests in flight
+  ReadQueueOptions reads;       // of the queue whose speed it is: how extents are split, the depth
   uint64_t total = 256u << 20;  // bytes to read, less for small files
   uint64_t seed = 1;
 };
 
-// Reads `request` bytes at seeded random aligned offsets, none twice, out of `regions` (for example
-// the expert tensors) and times them. Uses request * depth bytes of memory while it runs.
+// Reads at seeded random places out of `regions` (the experts' matrices), none twice, and times it.
+// Regions are split as a ReadQueue splits extents and as many reads are in flight, so that the
+// probe measures what the engine does. Uses max_request * max_in_flight bytes of memory at most.
 // REQUIRES: nothing else is in flight on `reader`.
 // Errors: kIo when a read fails; kInvalidRequest without a region; kNoMemory.
 Result<BandwidthProbe> ProbeBandwidth(BlockReader& reader, std::span<const Extent> regions,

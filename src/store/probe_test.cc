@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <set>
 
@@ -22,16 +23,26 @@ class Recorder final : public BlockReader {
   bool Submit(const BlockRead& read) override {
     if (!inner_.Submit(read)) return false;
     offsets.push_back(read.offset);
+    lengths.insert(read.to.size());
+    most_in_flight = std::max(most_in_flight, ++in_flight_);
     return true;
   }
-  size_t Poll(std::span<BlockDone> out) override { return inner_.Poll(out); }
-  size_t Wait(std::span<BlockDone> out) override { return inner_.Wait(out); }
+  size_t Poll(std::span<BlockDone> out) override { return Take(inner_.Poll(out)); }
+  size_t Wait(std::span<BlockDone> out) override { return Take(inner_.Wait(out)); }
   std::string description() const override { return "recorder"; }
 
   std::vector<uint64_t> offsets;
+  std::set<uint64_t> lengths;
+  size_t most_in_flight = 0;
 
  private:
+  size_t Take(size_t n) {
+    in_flight_ -= n;
+    return n;
+  }
+
   MemoryReader inner_;
+  size_t in_flight_ = 0;
 };
 
 Recorder Disk(uint64_t bytes, MemoryScript script = {}) {
@@ -42,9 +53,10 @@ TEST(Probe, ReadsEachPlaceOfTheRegionsOnceAtMost) {
   Recorder disk = Disk(100 * kBlock, {.queue_depth = 3});
   const std::vector<Extent> regions{{0, 10 * kBlock, 20 * kBlock}, {0, 60 * kBlock, 9 * kBlock}};
   const auto probe = ProbeBandwidth(
-      disk, regions, {.request = 2 * kBlock, .depth = 8, .total = 12 * kBlock, .seed = 4});
+      disk, regions,
+      {.reads = {.max_request = 2 * kBlock, .max_in_flight = 8}, .total = 12 * kBlock, .seed = 4});
   ASSERT_TRUE(probe.has_value()) << probe.error().message;
-  ASSERT_EQ(disk.offsets.size(), 6U);
+  ASSERT_EQ(disk.offsets.size(), 6U);  // of 29 blocks in 15 requests
   const std::set<uint64_t> different(disk.offsets.begin(), disk.offsets.end());
   EXPECT_EQ(different.size(), 6U);
   for (const uint64_t offset : different) {
@@ -53,6 +65,35 @@ TEST(Probe, ReadsEachPlaceOfTheRegionsOnceAtMost) {
   }
   EXPECT_GT(probe->bytes_per_second, 0.0);
   EXPECT_GT(probe->seconds, 0.0);
+}
+
+// The bound is worth something only if it is measured as the engine reads: the same requests, as
+// many of them at a time.
+TEST(Probe, ReadsAsTheQueueDoes) {
+  constexpr uint64_t kMatrix = 300 * kBlock - 96;  // 1.17 MiB: two requests of 150 blocks
+  std::vector<Extent> matrices;
+  for (uint64_t i = 0; i < 8; ++i) {
+    matrices.push_back({.file = 0, .offset = 50 + i * 310 * kBlock, .length = kMatrix});
+  }
+  Recorder probed = Disk(8 * 310 * kBlock, {.polls = 3});
+  ASSERT_TRUE(ProbeBandwidth(probed, matrices, {}));
+
+  Recorder read = Disk(8 * 310 * kBlock, {.polls = 3});
+  ReadQueue queue(read, {"model.gguf"});
+  const AlignedMemory memory(8 * 301 * kBlock);
+  for (uint64_t i = 0; i < matrices.size(); ++i) {
+    queue.Enqueue({.from = matrices[i],
+                   .landing = memory.span().subspan(i * 301 * kBlock, 301 * kBlock),
+                   .tag = i});
+  }
+  std::vector<ExtentDone> done;
+  while (!queue.idle()) queue.Wait(done);
+
+  EXPECT_EQ(probed.most_in_flight, read.most_in_flight);
+  EXPECT_EQ(probed.lengths, read.lengths);
+  std::ranges::sort(probed.offsets);
+  std::ranges::sort(read.offsets);
+  EXPECT_EQ(probed.offsets, read.offsets);
 }
 
 TEST(Probe, SmallRegionsAreReadWhole) {
@@ -68,7 +109,8 @@ TEST(Probe, SeedDecidesTheOrder) {
   for (const uint64_t seed : {1U, 1U, 2U}) {
     Recorder disk = Disk(200 * kBlock);
     const std::vector<Extent> regions{{0, 0, 200 * kBlock}};
-    ASSERT_TRUE(ProbeBandwidth(disk, regions, {.request = kBlock, .depth = 1, .seed = seed}));
+    ASSERT_TRUE(ProbeBandwidth(
+        disk, regions, {.reads = {.max_request = kBlock, .max_in_flight = 1}, .seed = seed}));
     EXPECT_EQ(disk.offsets.size(), 200U);
     orders.push_back(disk.offsets);
   }
@@ -79,7 +121,7 @@ TEST(Probe, SeedDecidesTheOrder) {
 TEST(Probe, ErrorsAreReported) {
   Recorder disk = Disk(100 * kBlock, {.faults = FaultPlan().ErrorAt(2, EIO)});
   const std::vector<Extent> regions{{0, 0, 100 * kBlock}};
-  const auto failed = ProbeBandwidth(disk, regions, {.request = kBlock, .depth = 4});
+  const auto failed = ProbeBandwidth(disk, regions, {.reads = {.max_request = kBlock}});
   ASSERT_FALSE(failed.has_value());
   EXPECT_EQ(failed.error().code, Errc::kIo);
   EXPECT_EQ(failed.error().message, "disk bandwidth probe: Input/output error");

@@ -19,13 +19,6 @@ constexpr size_t kBatch = 16;
 // A device read's result is a signed 32-bit number in the kernel.
 constexpr uint64_t kMaxRequest = 1U << 30;
 
-ReadQueueOptions Checked(ReadQueueOptions options, uint64_t block) {
-  options.max_request = std::clamp(AlignDown(options.max_request, block), block, kMaxRequest);
-  options.max_in_flight = std::max(options.max_in_flight, 1U);
-  options.max_speculative = std::clamp(options.max_speculative, 1U, options.max_in_flight);
-  return options;
-}
-
 // An unused index of a table, grown if there is none.
 template <class T>
 uint32_t Allocate(std::vector<T>& table, std::vector<uint32_t>& free) {
@@ -40,8 +33,20 @@ uint32_t Allocate(std::vector<T>& table, std::vector<uint32_t>& free) {
 
 }  // namespace
 
+ReadQueueOptions ForReader(ReadQueueOptions options, uint64_t block) {
+  options.max_request = std::clamp(AlignDown(options.max_request, block), block, kMaxRequest);
+  options.max_in_flight = std::max(options.max_in_flight, 1U);
+  options.max_speculative = std::clamp(options.max_speculative, 1U, options.max_in_flight);
+  return options;
+}
+
+uint64_t PartBytes(uint64_t window_bytes, uint64_t max_request, uint64_t block) {
+  const uint64_t parts = (window_bytes + max_request - 1) / max_request;
+  return AlignUp((window_bytes + parts - 1) / parts, block);
+}
+
 ReadQueue::ReadQueue(BlockReader& reader, std::vector<std::string> paths, ReadQueueOptions options)
-    : reader_(reader), paths_(std::move(paths)), options_(Checked(options, reader.block())) {}
+    : reader_(reader), paths_(std::move(paths)), options_(ForReader(options, reader.block())) {}
 
 ReadQueue::~ReadQueue() {
   std::array<BlockDone, kBatch> results;
@@ -60,25 +65,45 @@ void ReadQueue::Enqueue(const ExtentRead& read) {
   CHECK(read.from.length > 0);
   CHECK(read.landing.size() >= window.length);
   const Index index = Allocate(reads_, free_reads_);
-  // Parts of equal size: none arrives much later than the others.
-  const uint64_t n_parts = (window.length + options_.max_request - 1) / options_.max_request;
-  const uint64_t part_bytes = AlignUp((window.length + n_parts - 1) / n_parts, block);
-  reads_[index] = {.asked = read, .window = window, .part_bytes = part_bytes};
-  lane(read.urgency).reads.push_back(index);
+  reads_[index] = {.asked = read,
+                   .window = window,
+                   .part_bytes = PartBytes(window.length, options_.max_request, block)};
+  CHECK(by_tag_.emplace(read.tag, index).second);
+  Append(lane(read.urgency), index);
   ++unfinished_;
 }
 
+void ReadQueue::Append(Lane& lane, Index index) {
+  Read& read = reads_[index];
+  read.before = lane.last;
+  read.after = kNone;
+  read.is_waiting = true;
+  (lane.last == kNone ? lane.first : reads_[lane.last].after) = index;
+  lane.last = index;
+}
+
+void ReadQueue::Unlink(Lane& lane, Index index) {
+  Read& read = reads_[index];
+  if (!read.is_waiting) return;
+  (read.before == kNone ? lane.first : reads_[read.before].after) = read.after;
+  (read.after == kNone ? lane.last : reads_[read.after].before) = read.before;
+  read.is_waiting = false;
+}
+
 void ReadQueue::Promote(uint64_t tag) {
-  const auto is_meant = [tag](const Read& r) {
-    return r.window.length > 0 && r.asked.tag == tag && r.asked.urgency == Urgency::kSpeculative;
-  };
-  const auto found = std::ranges::find_if(reads_, is_meant);
-  if (found == reads_.end()) return;
-  found->asked.urgency = Urgency::kDemand;
-  const auto index = static_cast<Index>(found - reads_.begin());
+  const auto found = by_tag_.find(tag);
+  if (found == by_tag_.end()) return;
+  const Index index = found->second;
+  Read& read = reads_[index];
+  if (read.asked.urgency == Urgency::kDemand) return;
+  read.asked.urgency = Urgency::kDemand;
   Lane& from = lane(Urgency::kSpeculative);
   Lane& to = lane(Urgency::kDemand);
-  if (std::erase(from.reads, index) > 0) to.reads.push_back(index);
+  if (read.is_waiting) {
+    Unlink(from, index);
+    Append(to, index);
+  }
+  // There are no more of these than reads in flight.
   std::erase_if(from.again, [&](Index p) {
     if (parts_[p].read != index) return false;
     to.again.push_back(p);
@@ -87,17 +112,12 @@ void ReadQueue::Promote(uint64_t tag) {
 }
 
 bool ReadQueue::Cancel(uint64_t tag) {
-  const auto is_untouched = [&](Index i) {
-    return reads_[i].asked.tag == tag && reads_[i].handed_out == 0;
-  };
-  for (Lane& waiting : lanes_) {
-    const auto found = std::ranges::find_if(waiting.reads, is_untouched);
-    if (found == waiting.reads.end()) continue;
-    Free(*found);
-    waiting.reads.erase(found);
-    return true;
-  }
-  return false;
+  const auto found = by_tag_.find(tag);
+  if (found == by_tag_.end() || reads_[found->second].handed_out > 0) return false;
+  const Index index = found->second;
+  Unlink(lane(reads_[index].asked.urgency), index);
+  Free(index);
+  return true;
 }
 
 void ReadQueue::Pump(std::vector<ExtentDone>& done) {
@@ -131,8 +151,7 @@ void ReadQueue::SubmitWaiting() {
   // A demand read that the reader has no room for keeps speculation out, too.
   while (MaySubmit(Urgency::kDemand) && SubmitNext(Urgency::kDemand)) {
   }
-  const Lane& demand = lane(Urgency::kDemand);
-  if (!demand.again.empty() || !demand.reads.empty()) return;
+  if (!lane(Urgency::kDemand).is_empty()) return;
   while (MaySubmit(Urgency::kSpeculative) && SubmitNext(Urgency::kSpeculative)) {
   }
 }
@@ -145,8 +164,8 @@ bool ReadQueue::SubmitNext(Urgency urgency) {
     waiting.again.erase(waiting.again.begin());
     return true;
   }
-  if (waiting.reads.empty()) return false;
-  const Index index = waiting.reads.front();
+  if (waiting.first == kNone) return false;
+  const Index index = waiting.first;
   Read& read = reads_[index];
   const uint64_t rest = read.window.length - read.handed_out;
   const Index part = Allocate(parts_, free_parts_);
@@ -158,7 +177,7 @@ bool ReadQueue::SubmitNext(Urgency urgency) {
   }
   ++read.open_parts;
   read.handed_out += parts_[part].length;
-  if (read.handed_out == read.window.length) waiting.reads.pop_front();
+  if (read.handed_out == read.window.length) Unlink(waiting, index);
   return true;
 }
 
@@ -220,7 +239,7 @@ bool ReadQueue::NeedsMore(Part& part, const BlockDone& result) {
 // Withdraws whatever of a failed read has not been handed to the device.
 void ReadQueue::GiveUp(Index index) {
   Lane& waiting = lane(reads_[index].asked.urgency);
-  std::erase(waiting.reads, index);
+  Unlink(waiting, index);
   std::erase_if(waiting.again, [&](Index p) {
     if (parts_[p].read != index) return false;
     free_parts_.push_back(p);
@@ -230,6 +249,7 @@ void ReadQueue::GiveUp(Index index) {
 }
 
 void ReadQueue::Free(Index index) {
+  by_tag_.erase(reads_[index].asked.tag);
   reads_[index] = {};
   free_reads_.push_back(index);
   --unfinished_;

@@ -8,10 +8,10 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <deque>
 #include <optional>
 #include <span>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 #include "base/result.h"
@@ -52,6 +52,12 @@ struct ReadQueueOptions {
   unsigned max_speculative = 4;    // of these at most for speculation; no more than max_in_flight
 };
 
+// `options` as a queue on a reader of this block size keeps to them.
+ReadQueueOptions ForReader(ReadQueueOptions options, uint64_t block);
+// Bytes of the reads that a window is split into, all but the last: parts of equal size, so that
+// none arrives much later than the others. REQUIRES: window_bytes > 0.
+uint64_t PartBytes(uint64_t window_bytes, uint64_t max_request, uint64_t block);
+
 struct ReadStats {
   uint64_t requests = 0;      // device reads
   uint64_t bytes = 0;         // bytes of device reads, padding included
@@ -79,7 +85,8 @@ class ReadQueue {
 
   void Enqueue(const ExtentRead& read);
   // Makes a speculative read a demand read: what is left of it goes with the demand reads. No
-  // effect on others, nor on unknown tags.
+  // effect on others, nor on unknown tags. Takes the same time however many reads wait; so does
+  // Cancel().
   void Promote(uint64_t tag);
   // Drops a read of which no part has been handed to the device. False: too late or unknown.
   bool Cancel(uint64_t tag);
@@ -88,11 +95,13 @@ class ReadQueue {
   // Like Pump, but returns only when something finished or nothing is left to wait for.
   void Wait(std::vector<ExtentDone>& done);
 
-  bool idle() const;  // nothing queued, nothing in flight
+  bool idle() const;                                            // nothing queued, nothing in flight
+  const ReadQueueOptions& options() const { return options_; }  // as adjusted to the reader
   const ReadStats& stats() const { return stats_; }
 
  private:
   using Index = uint32_t;
+  static constexpr Index kNone = ~Index{0};
 
   // An unfinished extent. A device read of it is a part.
   struct Read {
@@ -102,6 +111,10 @@ class ReadQueue {
     uint64_t handed_out = 0;          // bytes of the window given to parts
     unsigned open_parts = 0;          // parts in flight or waiting to be tried again
     std::optional<Error> error = {};  // set: nothing more of it is handed out
+    // Neighbours in its lane, where it is until it is handed out completely.
+    Index before = kNone;
+    Index after = kNone;
+    bool is_waiting = false;  // it is in a lane
   };
   struct Part {
     Index read = 0;
@@ -113,9 +126,13 @@ class ReadQueue {
   // What waits, by urgency.
   struct Lane {
     std::vector<Index> again;  // parts to be tried again or continued; they go first
-    std::deque<Index> reads;   // not yet handed out completely
+    Index first = kNone;       // reads not yet handed out completely
+    Index last = kNone;
+    bool is_empty() const { return again.empty() && first == kNone; }
   };
 
+  void Append(Lane& lane, Index index);
+  void Unlink(Lane& lane, Index index);
   Lane& lane(Urgency urgency) { return lanes_[static_cast<size_t>(urgency)]; }
   bool MaySubmit(Urgency urgency) const;
   void SubmitWaiting();
@@ -131,12 +148,13 @@ class ReadQueue {
   BlockReader& reader_;
   const std::vector<std::string> paths_;
   const ReadQueueOptions options_;
-  // Tables with free lists: no allocation once they have grown to the usual number of reads.
+  // Tables with free lists: they stop growing at the usual number of reads.
   std::vector<Read> reads_;
   std::vector<Index> free_reads_;
   std::vector<Part> parts_;
   std::vector<Index> free_parts_;
   Lane lanes_[2];
+  std::unordered_map<uint64_t, Index> by_tag_;  // unfinished reads
   unsigned in_flight_ = 0;
   unsigned speculative_in_flight_ = 0;
   size_t unfinished_ = 0;  // extents

@@ -7,6 +7,8 @@
 #include <cerrno>
 #include <map>
 #include <memory>
+#include <numeric>
+#include <random>
 
 #include "store/memory_reader.h"
 #include "store/test_files.h"
@@ -206,6 +208,39 @@ TEST(ReadQueue, CancelOnlyBeforeTheDeviceHasAPart) {
   f.Ask(2, 5 * kBlock, kBlock);  // the tag is free again
   EXPECT_EQ(Tags(f.Drain()), (Blocks{2}));
   EXPECT_TRUE(f.HasRightBytes(2));
+}
+
+// A long prompt's late experts: thousands wait, and each is promoted or given up by its tag.
+TEST(ReadQueue, ThousandsArePromotedAndCancelledInAnyOrder) {
+  constexpr uint64_t kReads = 20'000;
+  MemoryReader reader({RandomBytes(4 * kBlock, 7)}, {.order = Order::kByHand});
+  ReadQueue queue(reader, {"model.gguf"}, {.max_in_flight = 1, .max_speculative = 1});
+  const AlignedMemory memory(2 * kBlock);
+  for (uint64_t tag = 0; tag < kReads; ++tag) {
+    queue.Enqueue({.from = {.file = 0, .offset = 0, .length = kBlock},
+                   .landing = memory.span(),
+                   .tag = tag,
+                   .urgency = Urgency::kSpeculative});
+  }
+  std::vector<uint64_t> tags(kReads);
+  std::iota(tags.begin(), tags.end(), uint64_t{0});
+  std::ranges::shuffle(tags, std::mt19937_64(5));
+  std::vector<uint64_t> promoted;
+  std::vector<uint64_t> rest;  // speculative still, in order of their tags
+  for (const uint64_t tag : tags) {
+    if (tag % 3 == 0) {
+      queue.Promote(tag);
+      promoted.push_back(tag);
+    } else if (tag % 3 == 1) {
+      EXPECT_TRUE(queue.Cancel(tag));
+      EXPECT_FALSE(queue.Cancel(tag));
+    }
+  }
+  for (uint64_t tag = 2; tag < kReads; tag += 3) rest.push_back(tag);
+  std::vector<ExtentDone> done;
+  while (!queue.idle()) queue.Wait(done);
+  promoted.insert(promoted.end(), rest.begin(), rest.end());
+  EXPECT_EQ(Tags(done), promoted);
 }
 
 TEST(ReadQueue, RetriesOnce) {

@@ -53,7 +53,9 @@ Trace::Trace(TraceInfo info) : info_(std::move(info)) {}
 
 Status Trace::Add(const TraceToken& token) {
   TRY_STATUS(Check(token));
-  kinds_.push_back({.phase = token.phase, .starts_sequence = token.starts_sequence});
+  kinds_.push_back({.phase = token.phase,
+                    .starts_sequence = token.starts_sequence,
+                    .joins_step = token.joins_step});
   experts_.insert(experts_.end(), token.experts.begin(), token.experts.end());
   weights_.insert(weights_.end(), token.weights.begin(), token.weights.end());
   predicted_.insert(predicted_.end(), token.predicted.begin(), token.predicted.end());
@@ -109,6 +111,7 @@ TraceToken Trace::token(size_t t) const {
   const size_t n_predicted = info_.predicted_rows() * info_.n_used;
   TraceToken token{.phase = phase(t),
                    .starts_sequence = starts_sequence(t),
+                   .joins_step = joins_step(t),
                    .experts = std::span(experts_).subspan(t * n, n),
                    .predicted = std::span(predicted_).subspan(t * n_predicted, n_predicted)};
   if (info_.has_weights) token.weights = std::span(weights_).subspan(t * n, n);

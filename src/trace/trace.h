@@ -49,7 +49,8 @@ enum class Phase : uint8_t { kDecode, kPrefill };
 // One token on its way into a trace, which copies it.
 struct TraceToken {
   Phase phase = Phase::kDecode;
-  bool starts_sequence = false;
+  bool starts_sequence = false;              // and no other lived then
+  bool joins_step = false;                   // computed in one step with the token before it
   std::span<const ExpertId> experts = {};    // [n_layer][K], in router order where that is known
   std::span<const float> weights = {};       // [n_layer][K]; empty without has_weights
   std::span<const ExpertId> predicted = {};  // [predicted_rows()][K]: by layer, then by distance
@@ -75,6 +76,7 @@ class Trace {
   // For all of these REQUIRES: t < tokens(), layer < n_layer. Spans live until the next Add().
   Phase phase(size_t t) const { return kinds_[t].phase; }
   bool starts_sequence(size_t t) const { return kinds_[t].starts_sequence; }
+  bool joins_step(size_t t) const { return kinds_[t].joins_step; }
   // The K experts.
   std::span<const ExpertId> experts(size_t t, size_t layer) const {
     return std::span(experts_).subspan((t * info_.n_layer + layer) * info_.n_used, info_.n_used);
@@ -96,6 +98,7 @@ class Trace {
   struct Kind {
     Phase phase = Phase::kDecode;
     bool starts_sequence = false;
+    bool joins_step = false;
     bool operator==(const Kind&) const = default;
   };
 

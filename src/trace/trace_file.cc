@@ -18,6 +18,7 @@ constexpr uint32_t kFlagWeights = 1;
 constexpr uint32_t kFlagExpertsGuessed = 2;
 constexpr uint8_t kKindPrefill = 1;
 constexpr uint8_t kKindStartsSequence = 2;
+constexpr uint8_t kKindJoinsStep = 4;
 constexpr size_t kVersionEnd = 12;
 constexpr size_t kHeaderBytes = 60;  // up to the model's name
 constexpr float kWeightSteps = 65535.0F;
@@ -55,7 +56,8 @@ void AppendToken(std::string& bytes, const TraceInfo& info, const TraceToken& to
   const size_t n_used = info.n_used;
   const bool is_prefill = token.phase == Phase::kPrefill;
   Append(bytes, static_cast<uint8_t>((is_prefill ? kKindPrefill : 0) |
-                                     (token.starts_sequence ? kKindStartsSequence : 0)));
+                                     (token.starts_sequence ? kKindStartsSequence : 0) |
+                                     (token.joins_step ? kKindJoinsStep : 0)));
   for (size_t layer = 0; layer < info.n_layer; ++layer) {
     AppendIds(bytes, token.experts.subspan(layer * n_used, n_used), id_bytes);
     if (info.has_weights) {
@@ -138,7 +140,7 @@ Status DecodeToken(Decoder& decoder, TokenRows& rows, Trace& trace) {
   const size_t n_used = info.n_used;
   const size_t id_bytes = IdBytes(info.n_expert);
   const auto kind = decoder.Take<uint8_t>();
-  if ((kind & ~(kKindPrefill | kKindStartsSequence)) != 0) {
+  if ((kind & ~(kKindPrefill | kKindStartsSequence | kKindJoinsStep)) != 0) {
     return Fail(Errc::kInvalidFile, "a token of kind {} does not exist", kind);
   }
   for (size_t layer = 0; layer < info.n_layer; ++layer) {
@@ -153,6 +155,7 @@ Status DecodeToken(Decoder& decoder, TokenRows& rows, Trace& trace) {
   }
   return trace.Add({.phase = (kind & kKindPrefill) != 0 ? Phase::kPrefill : Phase::kDecode,
                     .starts_sequence = (kind & kKindStartsSequence) != 0,
+                    .joins_step = (kind & kKindJoinsStep) != 0,
                     .experts = rows.experts,
                     .weights = rows.weights,
                     .predicted = rows.predicted});

@@ -15,7 +15,9 @@ class FldPolicy final : public RankedPolicy {
 
  private:
   void Forget(const PolicyShape& /*shape*/) override {}
-  double Used(ExpertKey /*key*/) override { return 0.0; }  // ties leave oldest first
+  double Used(ExpertKey /*key*/, uint32_t /*rows*/) override {
+    return 0.0;
+  }  // ties leave oldest first
 };
 
 }  // namespace

@@ -50,10 +50,10 @@ class HobbitPolicy final : public RankedPolicy {
     history_.Reset(shape.layers, shape.experts);
     token_ = 0;
   }
-  double Used(ExpertKey key) override {
+  double Used(ExpertKey key, uint32_t rows) override {
     History& history = history_[key];
-    history.uses += 1.0;
-    if (key.precision == Precision::kHigh) history.high_uses += 1.0;
+    history.uses += rows;
+    if (key.copy == 0) history.high_uses += rows;
     return weights_.lru * static_cast<double>(token_) + weights_.lfu * history.uses +
            weights_.lhu * history.high_uses;
   }

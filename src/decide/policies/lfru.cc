@@ -28,10 +28,10 @@ class LfruPolicy final : public RankedPolicy {
   }
   // All weights decay alike, so their order does not: the sum of 2^(token / half_life) over the
   // uses, as a logarithm because it grows without end.
-  double Used(ExpertKey key) override {
+  double Used(ExpertKey key, uint32_t rows) override {
     double& weight = log_weight_[key];
     const double use = static_cast<double>(token_) / half_life_;
-    weight = weight == -HUGE_VAL ? use : use + std::log2(1.0 + std::exp2(weight - use));
+    weight = use + std::log2(rows + std::exp2(weight - use));
     return weight;
   }
 

@@ -22,7 +22,9 @@ class LfuPolicy final : public RankedPolicy {
 
  private:
   void Forget(const PolicyShape& shape) override { uses_.Reset(shape.layers, shape.experts); }
-  double Used(ExpertKey key) override { return static_cast<double>(++uses_[key]); }
+  double Used(ExpertKey key, uint32_t rows) override {
+    return static_cast<double>(uses_[key] += rows);
+  }
 
   bool is_per_sequence_;
   ExpertTable<uint64_t> uses_;

@@ -11,9 +11,11 @@ void LruPolicy::Reset(const PolicyShape& shape) {
   links_[shape.slots] = {.previous = sentinel(), .next = sentinel()};
 }
 
-void LruPolicy::Inserted(SlotId slot, ExpertKey /*key*/) { LinkFirst(slot.value); }
+void LruPolicy::Inserted(SlotId slot, ExpertKey /*key*/, uint32_t /*rows*/) {
+  LinkFirst(slot.value);
+}
 
-void LruPolicy::Touched(SlotId slot) {
+void LruPolicy::Touched(SlotId slot, uint32_t /*rows*/) {
   Unlink(slot.value);
   LinkFirst(slot.value);
 }

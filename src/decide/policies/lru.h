@@ -14,8 +14,8 @@ namespace moestro {
 class LruPolicy final : public Policy {
  public:
   void Reset(const PolicyShape& shape) override;
-  void Inserted(SlotId slot, ExpertKey key) override;
-  void Touched(SlotId slot) override;
+  void Inserted(SlotId slot, ExpertKey key, uint32_t rows) override;
+  void Touched(SlotId slot, uint32_t rows) override;
   void Erased(SlotId slot) override;
   SlotId Victim(const PinView& pins) const override;
 

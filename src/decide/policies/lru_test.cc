@@ -13,9 +13,9 @@ ExpertKey Key(uint16_t e) { return {.layer = {0}, .expert = {e}}; }
 TEST(Lru, GivesUpTheOldest) {
   LruPolicy lru;
   lru.Reset({.slots = 3});
-  for (uint32_t i = 0; i < 3; ++i) lru.Inserted(SlotId{i}, Key(static_cast<uint16_t>(i)));
+  for (uint32_t i = 0; i < 3; ++i) lru.Inserted(SlotId{i}, Key(static_cast<uint16_t>(i)), 1);
   EXPECT_EQ(lru.Victim(Pins()).value, 0U);
-  lru.Touched(SlotId{0});
+  lru.Touched(SlotId{0}, 1);
   EXPECT_EQ(lru.Victim(Pins()).value, 1U);
   EXPECT_EQ(lru.Victim(Pins({1})).value, 2U);
   lru.Erased(SlotId{1});
@@ -25,9 +25,9 @@ TEST(Lru, GivesUpTheOldest) {
 TEST(Lru, ResetForgets) {
   LruPolicy lru;
   lru.Reset({.slots = 2});
-  lru.Inserted(SlotId{1}, Key(1));
+  lru.Inserted(SlotId{1}, Key(1), 1);
   lru.Reset({.slots = 2});
-  lru.Inserted(SlotId{0}, Key(0));
+  lru.Inserted(SlotId{0}, Key(0), 1);
   EXPECT_EQ(lru.Victim(Pins()).value, 0U);
 }
 

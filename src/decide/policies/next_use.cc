@@ -65,7 +65,8 @@ class NextUsePolicy final : public RankedPolicy {
     uint32_t age = 0;     // passes since the last use
     uint32_t interval = 0;
     bool was_used = false;  // ever
-    bool is_used_now = false;
+    uint32_t rows_now = 0;  // that use it in this pass
+    bool is_used_now() const { return rows_now > 0; }
   };
   // What was said of a layer's next pass, by distance.
   struct Foreseen {
@@ -112,8 +113,8 @@ class NextUsePolicy final : public RankedPolicy {
     trust_.fill(Trust{});
     has_begun_ = false;
   }
-  double Used(ExpertKey key) override {
-    history_[key].is_used_now = true;
+  double Used(ExpertKey key, uint32_t rows) override {
+    history_[key].rows_now = rows;
     return 1.0;  // until the end of this pass tells more
   }
 
@@ -129,16 +130,16 @@ class NextUsePolicy final : public RankedPolicy {
       Cell& cell = CellOf(h, mean_before);
       cell.passes += 1.0;
       h.weight *= keep_;
-      if (h.is_used_now) {
+      if (h.is_used_now()) {
         cell.uses += 1.0;
-        h.weight += 1.0;
+        h.weight += h.rows_now;
         h.interval = h.was_used ? h.age + 1 : 0;
         h.age = 0;
         h.was_used = true;
       } else {
         ++h.age;
       }
-      h.is_used_now = false;
+      h.rows_now = 0;
     }
     RankByChance(layer);
   }
@@ -167,7 +168,7 @@ class NextUsePolicy final : public RankedPolicy {
     for (uint32_t d = 1; d <= kForesight && foreseen.distance > 0; ++d) {
       std::vector<bool>& is_predicted = foreseen.is_predicted[d - 1];
       for (size_t e = 0; e < is_predicted.size(); ++e) {
-        trust_[d - 1].Learn(is_predicted[e], history[e].is_used_now);
+        trust_[d - 1].Learn(is_predicted[e], history[e].is_used_now());
       }
       is_predicted.clear();
     }
@@ -183,7 +184,7 @@ class NextUsePolicy final : public RankedPolicy {
   // That the next pass uses the expert.
   double Chance(const History& h, double mean, double passes) {
     const Cell& cell = CellOf(h, mean);
-    const double frequency = h.weight / std::max(passes, 1.0);
+    const double frequency = std::min(h.weight / std::max(passes, 1.0), 1.0);
     return std::clamp((cell.uses + prior_ * frequency) / (cell.passes + prior_), 1e-4, 1.0);
   }
   Cell& CellOf(const History& h, double mean) {

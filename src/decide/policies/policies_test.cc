@@ -83,13 +83,13 @@ TEST(Policies, LfuKeepsWhatIsUsedOftenAndLfuSeqForgets) {
   const PolicyShape shape{.slots = 2, .layers = 1, .experts = 4};
   for (const bool forgets : {false, true}) {
     const auto policy = Make(forgets ? "lfu-seq" : "lfu", shape);
-    policy->Inserted(SlotId{0}, Key(0, 0));
-    policy->Touched(SlotId{0});
-    policy->Touched(SlotId{0});
-    policy->Inserted(SlotId{1}, Key(0, 1));
+    policy->Inserted(SlotId{0}, Key(0, 0), 1);
+    policy->Touched(SlotId{0}, 1);
+    policy->Touched(SlotId{0}, 1);
+    policy->Inserted(SlotId{1}, Key(0, 1), 1);
     EXPECT_EQ(policy->Victim(Pins()).value, 1U);
     policy->SequenceBegun();
-    policy->Touched(SlotId{1});
+    policy->Touched(SlotId{1}, 1);
     EXPECT_EQ(policy->Victim(Pins()).value, forgets ? 0U : 1U);
   }
 }
@@ -97,14 +97,14 @@ TEST(Policies, LfuKeepsWhatIsUsedOftenAndLfuSeqForgets) {
 TEST(Policies, LfruForgetsOldFrequency) {
   const auto policy = Make("lfru:half_life=2", {.slots = 2, .layers = 1, .experts = 4});
   policy->LayerBegun(LayerId{0});
-  policy->Inserted(SlotId{0}, Key(0, 0));
-  policy->Touched(SlotId{0});
-  policy->Touched(SlotId{0});
+  policy->Inserted(SlotId{0}, Key(0, 0), 1);
+  policy->Touched(SlotId{0}, 1);
+  policy->Touched(SlotId{0}, 1);
   policy->LayerBegun(LayerId{0});
-  policy->Inserted(SlotId{1}, Key(0, 1));
+  policy->Inserted(SlotId{1}, Key(0, 1), 1);
   EXPECT_EQ(policy->Victim(Pins()).value, 1U);
   for (int token = 0; token < 10; ++token) policy->LayerBegun(LayerId{0});
-  policy->Touched(SlotId{1});
+  policy->Touched(SlotId{1}, 1);
   EXPECT_EQ(policy->Victim(Pins()).value, 0U);
 }
 
@@ -113,7 +113,7 @@ TEST(Policies, LayerDistanceDecides) {
   const auto fill = [](Policy& policy) {
     for (uint16_t l = 0; l < 3; ++l) {
       policy.LayerBegun(LayerId{l});
-      policy.Inserted(SlotId{l}, Key(l, 0));
+      policy.Inserted(SlotId{l}, Key(l, 0), 1);
     }
   };
   const auto fld = Make("fld", shape);
@@ -136,10 +136,10 @@ TEST(Policies, HobbitCountsHighPrecisionUseApart) {
       Make("hobbit:w_lru=0,w_lfu=0,w_lhu=1,w_fld=0", {.slots = 2, .layers = 1, .experts = 2});
   policy->LayerBegun(LayerId{0});
   ExpertKey low = Key(0, 0);
-  low.precision = Precision::kLow;
-  policy->Inserted(SlotId{0}, low);
-  policy->Touched(SlotId{0});
-  policy->Inserted(SlotId{1}, Key(0, 1));
+  low.copy = 1;
+  policy->Inserted(SlotId{0}, low, 1);
+  policy->Touched(SlotId{0}, 1);
+  policy->Inserted(SlotId{1}, Key(0, 1), 1);
   EXPECT_EQ(policy->Victim(Pins()).value, 0U);
 }
 

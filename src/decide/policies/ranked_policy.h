@@ -19,18 +19,20 @@ class RankedPolicy : public Policy {
     Forget(shape);
   }
   void LayerBegun(LayerId layer) override { now_ = layer; }
-  void Inserted(SlotId slot, ExpertKey key) override {
+  void Inserted(SlotId slot, ExpertKey key, uint32_t rows) override {
     keys_[slot.value] = key;
-    ranking_.Add(slot, key.layer, Used(key));
+    ranking_.Add(slot, key.layer, Used(key, rows));
   }
-  void Touched(SlotId slot) override { ranking_.Set(slot, Used(keys_[slot.value])); }
+  void Touched(SlotId slot, uint32_t rows) override {
+    ranking_.Set(slot, Used(keys_[slot.value], rows));
+  }
   void Erased(SlotId slot) override { ranking_.Remove(slot); }
 
  protected:
   // Empty history for this shape.
   virtual void Forget(const PolicyShape& shape) = 0;
   // Notes a use and returns the expert's rank: the higher, the longer it stays.
-  virtual double Used(ExpertKey key) = 0;
+  virtual double Used(ExpertKey key, uint32_t rows) = 0;
 
   // All residents rank 0 again: their history is forgotten.
   void ClearRanks() {

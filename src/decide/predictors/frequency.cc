@@ -21,24 +21,26 @@ class FrequencyPredictor final : public Predictor {
   }
   void Observe(const Seen& seen) override {
     layer_ = seen.layer.value;
+    rows_ = seen.rows;
     for (double& count : of(layer_)) count *= kKeep;
     for (const ExpertId expert : seen.chosen) of(layer_)[expert.value] += 1.0;
   }
   std::span<const ExpertId> Predict(uint32_t distance) override {
     const std::span<const double> counts = of(layer_ + distance);
     std::iota(order_.begin(), order_.end(), uint16_t{0});
-    std::ranges::partial_sort(order_, order_.begin() + shape_.used, [&](uint16_t a, uint16_t b) {
+    const uint32_t most = std::min(shape_.experts, shape_.used * rows_);
+    std::ranges::partial_sort(order_, order_.begin() + most, [&](uint16_t a, uint16_t b) {
       return counts[a] != counts[b] ? counts[a] > counts[b] : a < b;
     });
-    guess_.clear();
-    for (size_t i = 0; i < shape_.used && counts[order_[i]] > 0.0; ++i) {
-      guess_.push_back(ExpertId{order_[i]});
+    predicted_.clear();
+    for (size_t i = 0; i < most && counts[order_[i]] > 0.0; ++i) {
+      predicted_.push_back(ExpertId{order_[i]});
     }
-    return guess_;
+    return predicted_;
   }
 
  private:
-  static constexpr double kKeep = 0.96;  // of a count after a token: half of it after 17
+  static constexpr double kKeep = 0.96;  // of a count after a step: half of it after 17
 
   std::span<double> of(size_t layer) {
     return std::span(counts_).subspan(layer * shape_.experts, shape_.experts);
@@ -46,8 +48,9 @@ class FrequencyPredictor final : public Predictor {
   PredictorShape shape_;
   std::vector<double> counts_;  // [layer][expert]
   std::vector<uint16_t> order_;
-  std::vector<ExpertId> guess_;
+  std::vector<ExpertId> predicted_;
   size_t layer_ = 0;
+  uint32_t rows_ = 1;
 };
 
 }  // namespace

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: MIT
-// EdgeMoE's activation paths. Layers further ahead follow from those guessed in between, as if
+// EdgeMoE's activation paths. Layers further ahead follow from those predicted in between, as if
 // their routers had chosen so.
 #include <utility>
 #include <vector>
 
 #include "base/check.h"
+#include "decide/predictors/expert_union.h"
 #include "decide/predictors/predictors.h"
 
 namespace moestro {
@@ -17,13 +18,14 @@ class Paths final : public Predictor {
   void Reset(const PredictorShape& shape) override {
     CHECK((PathShape{.layers = shape.layers, .experts = shape.experts, .used = shape.used} ==
            table_->shape()));
+    union_.Reset(shape.experts);
     known_.clear();
     observed_ = 0;
   }
 
   void Observe(const Seen& seen) override {
     layer_ = seen.layer.value;
-    known_.resize(layer_ == 0 ? 0 : observed_);  // without guesses
+    known_.resize(layer_ == 0 ? 0 : observed_);  // without predictions
     if (known_.size() == 2) known_.erase(known_.begin());
     known_.emplace_back(seen.chosen.begin(), seen.chosen.end());
     observed_ = known_.size();
@@ -31,23 +33,33 @@ class Paths final : public Predictor {
 
   std::span<const ExpertId> Predict(uint32_t distance) override {
     if (observed_ == 0) return {};
-    while (known_.size() < observed_ + distance) {
-      std::vector<ExpertId> best(table_->shape().used);
-      const std::span<const ExpertId> last = known_.back();
-      const std::span<const ExpertId> earlier =
-          known_.size() < 2 ? std::span<const ExpertId>() : known_[known_.size() - 2];
-      table_->Rank(layer_ + 1 + known_.size() - observed_, last, earlier, best, scores_);
-      known_.push_back(std::move(best));
-    }
-    return known_[observed_ + distance - 1];
+    while (known_.size() < observed_ + distance) known_.push_back(NextLayer());
+    return union_.ByRank(known_[observed_ + distance - 1], table_->shape().used);
   }
 
  private:
+  // What follows the last layers of known_: [row][K].
+  std::vector<ExpertId> NextLayer() {
+    const size_t used = table_->shape().used;
+    const std::span<const ExpertId> last = known_.back();
+    const std::span<const ExpertId> earlier =
+        known_.size() < 2 ? std::span<const ExpertId>() : known_[known_.size() - 2];
+    std::vector<ExpertId> best(last.size());
+    for (size_t at = 0; at < last.size(); at += used) {
+      table_->Rank(layer_ + 1 + known_.size() - observed_, last.subspan(at, used),
+                   earlier.empty() ? earlier : earlier.subspan(at, used),
+                   std::span(best).subspan(at, used), scores_);
+    }
+    return best;
+  }
+
   std::shared_ptr<const PathTable> table_;
-  size_t layer_ = 0;                          // the last one observed
-  size_t observed_ = 0;                       // rows of known_ that were observed, at most 2
-  std::vector<std::vector<ExpertId>> known_;  // experts of layers in a row: observed, then guessed
+  size_t layer_ = 0;     // the last one observed
+  size_t observed_ = 0;  // entries of known_ that were observed, at most 2
+  // Experts of layers in a row, [row][K] each: observed, then predicted.
+  std::vector<std::vector<ExpertId>> known_;
   std::vector<float> scores_;
+  ExpertUnion union_;
 };
 
 }  // namespace

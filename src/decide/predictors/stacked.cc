@@ -5,6 +5,7 @@
 #include <span>
 #include <vector>
 
+#include "decide/predictors/expert_union.h"
 #include "decide/predictors/predictors.h"
 
 namespace moestro {
@@ -14,19 +15,25 @@ class StackedPredictor final : public Predictor {
  public:
   void Reset(const PredictorShape& shape) override {
     used_ = shape.used;
-    rows_.clear();
+    union_.Reset(shape.experts);
+    ahead_.clear();
   }
-  void Observe(const Seen& seen) override { rows_.assign(seen.ahead.begin(), seen.ahead.end()); }
+  void Observe(const Seen& seen) override {
+    rows_ = seen.rows;
+    ahead_.assign(seen.ahead.begin(), seen.ahead.end());
+  }
   std::span<const ExpertId> Predict(uint32_t distance) override {
-    const size_t end = size_t{distance} * used_;
-    if (rows_.size() < end) return {};
-    return std::span(rows_).subspan(end - used_, used_);
+    const size_t row_block = size_t{rows_} * used_;
+    if (ahead_.size() < distance * row_block) return {};
+    return union_.ByRank(std::span(ahead_).subspan((distance - 1) * row_block, row_block), used_);
   }
   bool wants_ahead() const override { return true; }
 
  private:
-  size_t used_ = 1;
-  std::vector<ExpertId> rows_;  // [distance - 1][K]
+  uint32_t used_ = 1;
+  uint32_t rows_ = 1;
+  std::vector<ExpertId> ahead_;  // [distance - 1][row][K]
+  ExpertUnion union_;
 };
 
 }  // namespace

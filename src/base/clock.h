@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: MIT
+// Time comes in through the door: code that measures takes a Clock, so that tests can stop it.
+#pragma once
+
+#include <chrono>
+#include <functional>
+
+namespace moestro {
+
+// Seconds since some moment.
+using Clock = std::function<double()>;
+
+inline double SteadySeconds() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+}  // namespace moestro

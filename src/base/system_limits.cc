@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: MIT
+#include "base/system_limits.h"
+
+#include <malloc.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <fstream>
+#include <limits>
+#include <optional>
+#include <ranges>
+#include <sstream>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/bytes.h"
+
+namespace moestro {
+namespace {
+
+constexpr uint64_t kUnlimited = std::numeric_limits<uint64_t>::max();
+
+// The number behind `field` in a file of "Field  123" lines.
+std::optional<uint64_t> Field(const std::string& path, const std::string& field) {
+  std::ifstream file(path);
+  for (std::string line; std::getline(file, line);) {
+    if (!line.starts_with(field)) continue;
+    std::istringstream words(line.substr(field.size()));
+    uint64_t value = 0;
+    if (words >> value) return value;
+  }
+  return std::nullopt;
+}
+
+uint64_t KibField(const std::string& path, const std::string& field) {
+  return Field(path, field).value_or(0) * kKiB;
+}
+
+std::optional<double> NumberIn(const std::string& path) {
+  std::ifstream file(path);
+  double value = 0.0;
+  if (!(file >> value)) return std::nullopt;  // missing, or "max"
+  return value;
+}
+
+// The folders of this process's group and of all above it: each may hold a smaller limit. In a
+// container the names of groups may be the host's; what is missing then holds no limit.
+struct Groups {
+  std::vector<std::string> v1;
+  std::vector<std::string> v2;
+};
+
+void AddUpwards(const std::string& mount, std::string path, std::vector<std::string>& folders) {
+  for (;;) {
+    folders.push_back(mount + path);
+    const size_t slash = path.rfind('/');
+    if (path.empty() || slash == std::string::npos) return;
+    path.resize(slash);
+  }
+}
+
+// `controller` may share its hierarchy with others: "cpu,cpuacct".
+bool IsAmong(std::string_view controller, std::string_view list) {
+  return std::ranges::any_of(std::views::split(list, ','), [&](const auto& name) {
+    return std::string_view(name.begin(), name.end()) == controller;
+  });
+}
+
+Groups GroupsOf(const std::string& root, std::string_view controller) {
+  const std::string mounts = root + "/sys/fs/cgroup";
+  Groups groups;
+  std::ifstream file(root + "/proc/self/cgroup");
+  for (std::string line; std::getline(file, line);) {
+    const size_t first = line.find(':');
+    const size_t second = line.find(':', first + 1);
+    if (second == std::string::npos) continue;
+    const std::string controllers = line.substr(first + 1, second - first - 1);
+    const std::string path = line.substr(second + 1);
+    if (controllers.empty()) {
+      AddUpwards(mounts, path, groups.v2);
+      AddUpwards(mounts + "/unified", path, groups.v2);
+    } else if (IsAmong(controller, controllers)) {
+      AddUpwards(mounts + "/" + controllers, path, groups.v1);
+      if (controllers != controller) {
+        AddUpwards(mounts + "/" + std::string(controller), path, groups.v1);
+      }
+    }
+  }
+  return groups;
+}
+
+// Page cache of the group that the kernel drops before it refuses memory. v1 has both lines, and
+// only the first counts groups below.
+uint64_t Droppable(const std::string& folder) {
+  const std::string stat = folder + "/memory.stat";
+  return Field(stat, "total_inactive_file ")
+      .or_else([&] { return Field(stat, "inactive_file "); })
+      .value_or(0);
+}
+
+uint64_t RoomIn(const std::string& folder, const char* limit_name, const char* usage_name) {
+  const std::optional<double> limit = NumberIn(folder + "/" + limit_name);
+  const std::optional<double> usage = NumberIn(folder + "/" + usage_name);
+  if (!limit || !usage) return kUnlimited;
+  const double used = *usage - std::min(*usage, static_cast<double>(Droppable(folder)));
+  return static_cast<uint64_t>(*limit - std::min(*limit, used));
+}
+
+double Quota(std::optional<double> time, std::optional<double> period) {
+  if (!time || !period || *time <= 0.0 || *period <= 0.0) return kNoQuota;
+  return *time / *period;
+}
+
+double QuotaIn(const std::string& folder) {
+  std::ifstream file(folder + "/cpu.max");
+  double time = 0.0;
+  double period = 0.0;
+  if (!(file >> time >> period)) return kNoQuota;  // missing, or "max 100000"
+  return Quota(time, period);
+}
+
+}  // namespace
+
+uint64_t AvailableMemory(const std::string& root) {
+  uint64_t room = KibField(root + "/proc/meminfo", "MemAvailable:");
+  const Groups groups = GroupsOf(root, "memory");
+  for (const std::string& folder : groups.v1) {
+    room = std::min(room, RoomIn(folder, "memory.limit_in_bytes", "memory.usage_in_bytes"));
+  }
+  for (const std::string& folder : groups.v2) {
+    room = std::min(room, RoomIn(folder, "memory.max", "memory.current"));
+  }
+  return room;
+}
+
+double ProcessorQuota(const std::string& root) {
+  double quota = kNoQuota;
+  const Groups groups = GroupsOf(root, "cpu");
+  for (const std::string& folder : groups.v1) {
+    quota = std::min(quota, Quota(NumberIn(folder + "/cpu.cfs_quota_us"),
+                                  NumberIn(folder + "/cpu.cfs_period_us")));
+  }
+  for (const std::string& folder : groups.v2) quota = std::min(quota, QuotaIn(folder));
+  return quota;
+}
+
+void ReturnFreedMemory() { malloc_trim(0); }
+
+uint64_t ResidentMemory(const std::string& root) {
+  return KibField(root + "/proc/self/status", "VmRSS:");
+}
+
+uint64_t PeakResidentMemory(const std::string& root) {
+  return KibField(root + "/proc/self/status", "VmHWM:");
+}
+
+}  // namespace moestro

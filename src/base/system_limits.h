@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: MIT
+// What the machine and its limits leave to this process. `root` stands before /proc and /sys: a
+// folder of files made up, for tests.
+#pragma once
+
+#include <cstdint>
+#include <limits>
+#include <string>
+
+namespace moestro {
+
+// Bytes this process may still take without swapping or being killed: free memory and what the
+// kernel can drop, within the limit of every cgroup (v1 and v2) on the way up. Its own resident
+// memory is not included.
+uint64_t AvailableMemory(const std::string& root = "");
+
+// Processors' worth of time that cgroups grant: the smallest quota on the way up.
+inline constexpr double kNoQuota = std::numeric_limits<double>::infinity();
+double ProcessorQuota(const std::string& root = "");
+
+// Gives memory that was freed back to the system, so that ResidentMemory() is what is in use.
+void ReturnFreedMemory();
+
+// Resident bytes now, and the most there ever were (VmRSS, VmHWM); 0 where /proc is missing.
+uint64_t ResidentMemory(const std::string& root = "");
+uint64_t PeakResidentMemory(const std::string& root = "");
+
+}  // namespace moestro

@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: MIT
+#include "base/system_limits.h"
+
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <string>
+
+#include "base/bytes.h"
+#include "tests/support/temp_folder.h"
+
+namespace moestro {
+namespace {
+
+// A /proc and a /sys made of files.
+class SystemLimits : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    Put("proc/meminfo", "MemTotal: 16777216 kB\nMemFree: 1 kB\nMemAvailable: 8388608 kB\n");
+  }
+  void Put(const std::string& name, const std::string& text) {
+    const std::filesystem::path path = folder_.path() / name;
+    std::filesystem::create_directories(path.parent_path());
+    std::ofstream(path) << text;
+  }
+  void PutMemoryV2(const std::string& group, const std::string& limit, uint64_t used) {
+    Put("sys/fs/cgroup/" + group + "/memory.max", limit + "\n");
+    Put("sys/fs/cgroup/" + group + "/memory.current", std::to_string(used) + "\n");
+  }
+  std::string root() const { return folder_.path().string(); }
+
+  TempFolder folder_;
+};
+
+TEST_F(SystemLimits, WithoutGroupsTheMachineDecides) {
+  EXPECT_EQ(AvailableMemory(root()), 8 * kGiB);
+  EXPECT_EQ(ProcessorQuota(root()), kNoQuota);
+  EXPECT_EQ(ResidentMemory(root()), 0U);
+}
+
+TEST_F(SystemLimits, WhatTheProcessTookIsInItsStatus) {
+  Put("proc/self/status", "Name:\tx\nVmHWM:\t  2048 kB\nVmRSS:\t  1024 kB\n");
+  EXPECT_EQ(ResidentMemory(root()), 1 * kMiB);
+  EXPECT_EQ(PeakResidentMemory(root()), 2 * kMiB);
+}
+
+TEST_F(SystemLimits, TheSmallestMemoryLimitOnTheWayUpCounts) {
+  Put("proc/self/cgroup", "0::/group/job\n");
+  PutMemoryV2("group/job", "max", 100);
+  PutMemoryV2("group", std::to_string(4 * kGiB), 1 * kGiB);
+  EXPECT_EQ(AvailableMemory(root()), 3 * kGiB);
+  PutMemoryV2("group/job", std::to_string(2 * kGiB), 1 * kGiB);
+  EXPECT_EQ(AvailableMemory(root()), 1 * kGiB);
+  PutMemoryV2("group/job", std::to_string(1 * kGiB), 2 * kGiB);  // the limit was lowered
+  EXPECT_EQ(AvailableMemory(root()), 0U);
+}
+
+TEST_F(SystemLimits, PageCacheThatTheKernelDropsIsNotInUse) {
+  Put("proc/self/cgroup", "4:memory:/job\n3:cpuset:/\n0::/\n");
+  Put("sys/fs/cgroup/memory/job/memory.limit_in_bytes", std::to_string(4 * kGiB));
+  Put("sys/fs/cgroup/memory/job/memory.usage_in_bytes", std::to_string(3 * kGiB));
+  EXPECT_EQ(AvailableMemory(root()), 1 * kGiB);
+  Put("sys/fs/cgroup/memory/job/memory.stat",
+      "inactive_file 4096\ntotal_inactive_file " + std::to_string(1 * kGiB) + "\n");
+  EXPECT_EQ(AvailableMemory(root()), 2 * kGiB);
+}
+
+TEST_F(SystemLimits, TheSmallestProcessorQuotaOnTheWayUpCounts) {
+  Put("proc/self/cgroup", "0::/group/job\n");
+  Put("sys/fs/cgroup/cpu.max", "max 100000\n");
+  Put("sys/fs/cgroup/group/job/cpu.max", "150000 100000\n");
+  EXPECT_DOUBLE_EQ(ProcessorQuota(root()), 1.5);
+  Put("sys/fs/cgroup/group/cpu.max", "100000 200000\n");
+  EXPECT_DOUBLE_EQ(ProcessorQuota(root()), 0.5);
+}
+
+TEST_F(SystemLimits, OldGroupsHaveQuotasToo) {
+  Put("proc/self/cgroup", "2:cpuset:/other\n1:cpu,cpuacct:/job\n");
+  Put("sys/fs/cgroup/cpu,cpuacct/job/cpu.cfs_quota_us", "-1\n");
+  Put("sys/fs/cgroup/cpu,cpuacct/job/cpu.cfs_period_us", "100000\n");
+  EXPECT_EQ(ProcessorQuota(root()), kNoQuota);
+  Put("sys/fs/cgroup/cpu,cpuacct/job/cpu.cfs_quota_us", "300000\n");
+  EXPECT_DOUBLE_EQ(ProcessorQuota(root()), 3.0);
+}
+
+// A container sees its own group as the root of the tree, under the host's name for it.
+TEST_F(SystemLimits, GroupsThatAreNotThereHoldNoLimit) {
+  Put("proc/self/cgroup", "0::/../host/name\n");
+  Put("sys/fs/cgroup/cpu.max", "200000 100000\n");
+  PutMemoryV2("", std::to_string(2 * kGiB), 0);
+  EXPECT_DOUBLE_EQ(ProcessorQuota(root()), 2.0);
+  EXPECT_EQ(AvailableMemory(root()), 2 * kGiB);
+}
+
+TEST_F(SystemLimits, NonsenseIsNoLimit) {
+  Put("proc/self/cgroup", "nonsense\n0::/job\n::\n");
+  Put("sys/fs/cgroup/job/cpu.max", "many\n");
+  Put("sys/fs/cgroup/job/memory.max", "-\n");
+  Put("sys/fs/cgroup/job/memory.current", "");
+  EXPECT_EQ(ProcessorQuota(root()), kNoQuota);
+  EXPECT_EQ(AvailableMemory(root()), 8 * kGiB);
+}
+
+TEST(SystemLimitsOfThisMachine, AreThere) {
+  EXPECT_GT(AvailableMemory(), 0U);
+  EXPECT_GT(ResidentMemory(), 0U);
+  EXPECT_GE(PeakResidentMemory(), ResidentMemory() / 2);
+  EXPECT_GT(ProcessorQuota(), 0.0);
+}
+
+}  // namespace
+}  // namespace moestro

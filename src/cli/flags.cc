@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: MIT
+#include "cli/flags.h"
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cstdio>
+#include <optional>
+#include <sstream>
+#include <utility>
+
+namespace moestro {
+namespace {
+
+void ThrowUnlessOk(const std::string& names, const Status& status) {
+  if (!status) throw CLI::ValidationError(names, status.error().message);
+}
+
+// A sentence without what follows the first line, and with where to look.
+std::string UsageMessage(const CLI::App& app, const CLI::ParseError& error) {
+  const std::string message = error.what();
+  std::string command = app.get_name();
+  for (const CLI::App* used : app.get_subcommands()) command += " " + used->get_name();
+  return Format("{} (see {} --help)", message.substr(0, message.find('\n')), command);
+}
+
+}  // namespace
+
+Flag Flag::Required() const { return Flag(option_->required()); }
+Flag Flag::Type(const std::string& name) const { return Flag(option_->type_name(name)); }
+Flag Flag::Group(const std::string& name) const { return Flag(option_->group(name)); }
+Flag Flag::ShowDefault() const { return Flag(option_->capture_default_str()); }
+Flag Flag::Repeatable() const { return Flag(option_->allow_extra_args(false)); }
+Flag Flag::Positive() const { return Flag(option_->check(CLI::PositiveNumber)); }
+Flag Flag::NonNegative() const { return Flag(option_->check(CLI::NonNegativeNumber)); }
+Flag Flag::Between(uint32_t low, uint32_t high) const {
+  return Flag(option_->check(CLI::Range(low, high)));
+}
+Flag Flag::Between(double low, double high) const {
+  return Flag(option_->check(CLI::Range(low, high)));
+}
+Flag Flag::OneOf(const std::vector<std::string>& values) const {
+  return Flag(option_->check(CLI::IsMember(values)));
+}
+Flag Flag::Needs(Flag other) const { return Flag(option_->needs(other.option_)); }
+Flag Flag::Excludes(Flag other) const { return Flag(option_->excludes(other.option_)); }
+Flag Flag::Excludes(const std::string& other) const { return Flag(option_->excludes(other)); }
+
+void Flags::Footer(const std::string& text) { command_->footer(text); }
+void Flags::Group(const std::string& name) { command_->option_defaults()->group(name); }
+
+template <class T>
+Flag Flags::Add(const std::string& names, T& value, const std::string& help) {
+  return Flag(command_->add_option(names, value, help));
+}
+template Flag Flags::Add(const std::string&, double&, const std::string&);
+template Flag Flags::Add(const std::string&, float&, const std::string&);
+template Flag Flags::Add(const std::string&, int32_t&, const std::string&);
+template Flag Flags::Add(const std::string&, int64_t&, const std::string&);
+template Flag Flags::Add(const std::string&, uint32_t&, const std::string&);
+template Flag Flags::Add(const std::string&, uint64_t&, const std::string&);
+template Flag Flags::Add(const std::string&, std::string&, const std::string&);
+template Flag Flags::Add(const std::string&, std::optional<uint32_t>&, const std::string&);
+template Flag Flags::Add(const std::string&, std::optional<std::string>&, const std::string&);
+template Flag Flags::Add(const std::string&, std::vector<std::string>&, const std::string&);
+
+Flag Flags::AddSwitch(const std::string& names, bool& value, const std::string& help) {
+  return Flag(command_->add_flag(names, value, help));
+}
+
+Flag Flags::AddParsed(const std::string& names, const std::string& type, const std::string& help,
+                      std::function<Status(const std::string&)> parse) {
+  CLI::Option* option = command_->add_option_function<std::string>(
+      names,
+      [parse = std::move(parse), names](const std::string& text) {
+        ThrowUnlessOk(names, parse(text));
+      },
+      help);
+  return Flag(option->type_name(type));
+}
+
+Flag Flags::AddParsedEach(const std::string& names, const std::string& type,
+                          const std::string& help,
+                          std::function<Status(const std::string&)> parse) {
+  CLI::Option* option = command_->add_option_function<std::vector<std::string>>(
+      names,
+      [parse = std::move(parse), names](const std::vector<std::string>& texts) {
+        for (const std::string& text : texts) ThrowUnlessOk(names, parse(text));
+      },
+      help);
+  return Flag(option->type_name(type)->allow_extra_args(false));
+}
+
+CommandLine::CommandLine(const std::string& program, const std::string& summary,
+                         const std::string& version)
+    : app_(std::make_unique<CLI::App>(summary, program)) {
+  app_->set_version_flag("--version", version);
+  app_->require_subcommand(1);
+}
+
+CommandLine::~CommandLine() = default;
+
+void CommandLine::Footer(const std::string& text) { app_->footer(text); }
+
+Flags CommandLine::AddCommand(const std::string& name, const std::string& help,
+                              std::function<int()> run) {
+  CLI::App* command = app_->add_subcommand(name, help);
+  command->callback([this, run = std::move(run)] { chosen_ = run; });
+  return Flags(command);
+}
+
+Result<std::function<int()>> CommandLine::Parse(std::vector<std::string> arguments) {
+  std::ranges::reverse(arguments);  // the order in which CLI11 takes them
+  try {
+    app_->parse(std::move(arguments));
+  } catch (const CLI::ParseError& error) {
+    if (error.get_exit_code() != 0) return Fail(Errc::kUsage, "{}", UsageMessage(*app_, error));
+    std::ostringstream text;  // --help, --version
+    app_->exit(error, text, text);
+    return [text = text.str()] { return std::fputs(text.c_str(), stdout) < 0 ? 1 : 0; };
+  }
+  return chosen_;
+}
+
+}  // namespace moestro

@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: MIT
+// Subcommands and their flags. CLI11 stays in flags.cc: its headers take longer to compile than all
+// the rest of a command.
+//
+// Flag and Flags are handles, valid as long as their CommandLine. Variables that flags write to
+// must outlive CommandLine::Parse().
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+
+namespace CLI {
+class App;
+class Option;
+}  // namespace CLI
+
+namespace moestro {
+
+class Flag {
+ public:
+  explicit Flag(CLI::Option* option) : option_(option) {}
+
+  Flag Required() const;
+  Flag Type(const std::string& name) const;   // what the help calls the value
+  Flag Group(const std::string& name) const;  // heading in the help
+  Flag ShowDefault() const;                   // the help shows what the variable holds now
+  // The flag may come several times with one value each.
+  Flag Repeatable() const;
+  // Other values are usage errors.
+  Flag Positive() const;
+  Flag NonNegative() const;
+  Flag Between(uint32_t low, uint32_t high) const;
+  Flag Between(double low, double high) const;
+  Flag OneOf(const std::vector<std::string>& values) const;
+  // Together with, or without, another flag of the same command; `other` by name: "--policy".
+  Flag Needs(Flag other) const;
+  Flag Excludes(Flag other) const;
+  Flag Excludes(const std::string& other) const;
+
+ private:
+  CLI::Option* option_;
+};
+
+// The flags of one subcommand. `names` is "-p,--prompt"; without dashes a positional argument.
+class Flags {
+ public:
+  explicit Flags(CLI::App* command) : command_(command) {}
+
+  void Footer(const std::string& text);
+  void Group(const std::string& name);  // heading of the flags added from now on
+
+  // T: bool is not a value, see AddSwitch(); flags.cc lists the others.
+  template <class T>
+  Flag Add(const std::string& names, T& value, const std::string& help);
+  // "--perf,!--no-perf": the second one turns it off.
+  Flag AddSwitch(const std::string& names, bool& value, const std::string& help);
+  // `parse` takes the text; its error becomes a usage error.
+  Flag AddParsed(const std::string& names, const std::string& type, const std::string& help,
+                 std::function<Status(const std::string&)> parse);
+  // The same for a flag that is repeatable: one call for each value.
+  Flag AddParsedEach(const std::string& names, const std::string& type, const std::string& help,
+                     std::function<Status(const std::string&)> parse);
+
+ private:
+  CLI::App* command_;
+};
+
+class CommandLine {
+ public:
+  CommandLine(const std::string& program, const std::string& summary, const std::string& version);
+  ~CommandLine();
+  CommandLine(const CommandLine&) = delete;
+  CommandLine& operator=(const CommandLine&) = delete;
+
+  void Footer(const std::string& text);
+  // `run` gives the exit code.
+  Flags AddCommand(const std::string& name, const std::string& help, std::function<int()> run);
+  // What the arguments ask for: a command, or to print help or the version. Else kUsage with a
+  // sentence that names the flag, the value and the command whose --help to read.
+  Result<std::function<int()>> Parse(std::vector<std::string> arguments);
+
+ private:
+  std::unique_ptr<CLI::App> app_;
+  std::function<int()> chosen_;
+};
+
+}  // namespace moestro

@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: MIT
+// A decision about one layer of a step: which experts run, from which copy, where, for which rows.
+// Made by decide/layer_planner.h; the engine makes it true, the simulator prices it.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "core/ids.h"
+
+namespace moestro {
+
+// What an expert is asked for.
+enum class Use : uint8_t {
+  kDecode,
+  kPrefill,
+  kPrefetch,  // a later layer may ask for it
+};
+
+// Where an expert is computed.
+enum class Place : uint8_t { kHost };
+
+struct PlannedExpert {
+  ExpertKey key;  // which expert and which copy of it
+  Place place = Place::kHost;
+  Use use = Use::kDecode;   // kDecode if any of its rows decodes
+  bool is_present = false;  // in memory or on its way there when the plan was made
+  uint32_t first_pair = 0;
+  uint32_t n_pairs = 0;  // rows that are routed to it
+};
+
+// Pair p is one (row, chosen expert). The pairs of an expert are neighbours, so that its results
+// lie together; pair_of maps them back to router order.
+struct LayerPlan {
+  LayerId layer;
+  uint32_t n_rows = 0;
+  uint32_t n_used = 0;                 // K
+  std::vector<PlannedExpert> experts;  // each once, in the order in which they are asked for
+  std::vector<uint32_t> row_of;        // [pair]
+  std::vector<uint32_t> pair_of;       // [row][K] -> pair
+  std::vector<float> weights;          // [row][K], the router's
+
+  size_t n_pairs() const { return row_of.size(); }
+};
+
+}  // namespace moestro

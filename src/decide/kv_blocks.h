@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: MIT
+// Which blocks of the KV cache hold which positions of which sequence. Pure bookkeeping: keys and
+// values lie in graph/kv_cache.h.
+//
+// A block is kPositions cells. Position p of a sequence always lies in cell p % kPositions of some
+// block. Sequences that were forked share blocks; nothing is ever copied: whoever goes on first
+// fills the shared block further, the others take a block of their own from the same position on.
+// So a block may hold the start of an aligned range of positions and another block the rest.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "base/result.h"
+#include "core/ids.h"
+
+namespace moestro {
+
+using BlockId = Id<struct BlockTag, uint32_t>;
+
+// Positions [begin, end) of a sequence, all in one aligned range of kPositions.
+struct KvSpan {
+  BlockId block;
+  uint32_t begin = 0;
+  uint32_t end = 0;
+  bool operator==(const KvSpan&) const = default;
+};
+
+// Consecutive cells that hold consecutive positions.
+struct CellRun {
+  uint32_t first = 0;
+  uint32_t count = 0;
+  bool operator==(const CellRun&) const = default;
+};
+
+// One sequence's spans in order of position, from 0 on without gaps. A plain value whose blocks are
+// counted by KvBlocks: only KvBlocks makes, changes and ends one.
+class KvTimeline {
+ public:
+  uint32_t length() const { return spans_.empty() ? 0 : spans_.back().end; }
+  // REQUIRES: position < length().
+  uint32_t cell(uint32_t position) const;
+  // The cells of all positions in order, neighbours joined.
+  std::vector<CellRun> Runs() const;
+
+ private:
+  friend class KvBlocks;
+  std::vector<KvSpan> spans_;
+};
+
+class KvBlocks {
+ public:
+  static constexpr uint32_t kPositions = 32;
+
+  explicit KvBlocks(uint32_t n_blocks);
+
+  // Blocks that `positions` of one sequence take.
+  static uint32_t BlocksFor(uint32_t positions) {
+    return (positions + kPositions - 1) / kPositions;
+  }
+
+  // Makes the timeline n positions longer. kInvalidRequest when the blocks do not suffice; the
+  // timeline is then as before.
+  Status Extend(KvTimeline& timeline, uint32_t n);
+  // Forgets the positions from `length` on. REQUIRES: length <= timeline.length().
+  void CutBack(KvTimeline& timeline, uint32_t length);
+  KvTimeline Fork(const KvTimeline& timeline);
+
+  uint32_t blocks() const { return static_cast<uint32_t>(blocks_.size()); }
+  uint32_t free_blocks() const { return static_cast<uint32_t>(free_.size()); }
+
+ private:
+  struct Block {
+    uint32_t users = 0;   // spans that refer to it
+    uint32_t filled = 0;  // cells [0, filled) have been handed out
+  };
+
+  bool ExtendInPlace(KvSpan& last, uint32_t n);
+
+  std::vector<Block> blocks_;
+  std::vector<BlockId> free_;  // taken from the end
+};
+
+}  // namespace moestro

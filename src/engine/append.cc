@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: MIT
+#include "engine/append.h"
+
+#include <cstddef>
+
+namespace moestro {
+
+Batch RowsOf(const Sequence& sequence, std::span<const Token> tokens, RowKind kind,
+             bool all_logits) {
+  Batch batch;
+  batch.rows.reserve(tokens.size());
+  for (size_t i = 0; i < tokens.size(); ++i) {
+    batch.rows.push_back({.sequence = sequence.id(),
+                          .position = sequence.position() + static_cast<uint32_t>(i),
+                          .token = tokens[i],
+                          .kind = kind,
+                          .wants_logits = all_logits || i + 1 == tokens.size()});
+  }
+  return batch;
+}
+
+Result<std::span<const float>> Append(Engine& engine, Sequence& sequence,
+                                      std::span<const Token> tokens) {
+  const RowKind kind = tokens.size() == 1 ? RowKind::kDecode : RowKind::kPrompt;
+  std::span<const float> last;
+  TRY_STATUS(engine.Step(RowsOf(sequence, tokens, kind),
+                         [&](size_t, std::span<const float> logits) { last = logits; }));
+  return last;
+}
+
+Result<std::vector<float>> AppendAll(Engine& engine, Sequence& sequence,
+                                     std::span<const Token> tokens) {
+  std::vector<float> all;
+  all.reserve(tokens.size() * engine.spec().n_vocab);
+  TRY_STATUS(engine.Step(RowsOf(sequence, tokens, RowKind::kPrompt, true),
+                         [&](size_t, std::span<const float> logits) {
+                           all.insert(all.end(), logits.begin(), logits.end());
+                         }));
+  return all;
+}
+
+}  // namespace moestro

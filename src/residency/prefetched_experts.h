@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: MIT
+// Residency as LayerProtocol sees it: carries out prefetch requests at low priority and holds their
+// leases until the protocol ends them.
+//
+// Thread rule: engine thread only.
+#pragma once
+
+#include <cstddef>
+#include <span>
+#include <vector>
+
+#include "core/ids.h"
+#include "decide/layer_protocol.h"
+#include "residency/residency.h"
+
+namespace moestro {
+
+class PrefetchedExperts final : public ExpertHolder {
+ public:
+  // `residency` must outlive this.
+  explicit PrefetchedExperts(Residency& residency) : residency_(residency) {}
+
+  bool contains(ExpertKey key) const override { return residency_.contains(key); }
+  void BeginLayer(LayerId layer) override { residency_.BeginLayer(layer); }
+  void Predict(LayerId layer, std::span<const ExpertId> experts) override {
+    residency_.Predict(layer, experts);
+  }
+  bool Prefetch(ExpertKey key) override;
+  void Withdraw(ExpertKey key) override;
+  void Release(ExpertKey key) override;
+  bool is_complete(ExpertKey key) const override;
+
+ private:
+  std::vector<Lease>::iterator Find(ExpertKey key);
+
+  Residency& residency_;
+  std::vector<Lease> leases_;  // a handful
+};
+
+}  // namespace moestro
