@@ -12,6 +12,7 @@
 
 #include "base/bytes.h"
 #include "base/system_limits.h"
+#include "decide/path_counter.h"
 #include "decide/policy.h"
 #include "decide/predictor.h"
 #include "engine/engine.h"
@@ -20,7 +21,6 @@
 #include "tests/support/prompts.h"
 #include "tests/support/temp_folder.h"
 #include "tests/support/tiny_model.h"
-#include "trace/learn_paths.h"
 #include "trace/path_file.h"
 
 namespace moestro {
@@ -78,17 +78,19 @@ void ExpectSameBits(const std::vector<float>& a, const std::vector<float>& b,
 // Learns what follows what from a run of the model and leaves it beside the file.
 void LearnPathsOf(OneSequence& engine, const std::string& path) {
   const ModelSpec& spec = engine.spec();
-  auto empty = Trace::Create({.n_layer = spec.n_expert_layers(),
-                              .n_expert = spec.router.n_expert,
-                              .n_used = spec.router.n_used});
-  ASSERT_TRUE(empty) << empty.error().message;
-  RouteRecorder recorder(engine.engine(), *std::move(empty));
+  const PathShape shape{
+      .layers = spec.n_layer, .experts = spec.router.n_expert, .used = spec.router.n_used};
+  PathCounter counter(shape);
+  RouteRecorder recorder(
+      engine.engine(),
+      {.n_layer = spec.n_layer, .n_expert = spec.router.n_expert, .n_used = spec.router.n_used},
+      [&](const TraceToken& token) -> Status {
+        counter.Add(token.experts);
+        return {};
+      });
   ASSERT_TRUE(recorder.Record(RandomTokens(60, spec.n_vocab, 9), 0));
-  const Trace& trace = recorder.trace();
-  const auto written =
-      WritePaths(PathsNameOf(path), {.model_id = engine.engine().model_id(),
-                                     .tokens = 60,
-                                     .table = LearnPaths(trace, {0, trace.tokens()})});
+  const auto written = WritePaths(
+      PathsNameOf(path), {.model_id = engine.engine().model_id(), .tokens = 60, .table = counter.Learn()});
   ASSERT_TRUE(written) << written.error().message;
 }
 

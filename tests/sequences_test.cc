@@ -146,7 +146,7 @@ TEST_P(Sequences, StepsTogetherGiveTheBitsOfStepsAlone) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Families, Sequences, ::testing::ValuesIn(kTinyArchs),
+INSTANTIATE_TEST_SUITE_P(Families, Sequences, ::testing::ValuesIn(TinyArchs()),
                          [](const auto& arch) { return arch.param; });
 
 // With ggml's repacked layouts, too, a row's product does not depend on its neighbours; with its
