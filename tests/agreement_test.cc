@@ -43,7 +43,7 @@ TEST_P(Agreement, EngineAndSimulatorDoTheSame) {
   options.cache = CacheSize{.percent = 30.0};
   const auto engine = Engine::Open(kDemo, options);
   ASSERT_TRUE(engine) << engine.error().message;
-  auto empty = Trace::Create({.n_layer = (*engine)->spec().n_layer,
+  auto empty = Trace::Create({.n_layer = (*engine)->spec().n_expert_layers(),
                               .n_expert = (*engine)->spec().router.n_expert,
                               .n_used = (*engine)->spec().router.n_used});
   ASSERT_TRUE(empty) << empty.error().message;

@@ -93,6 +93,8 @@ TEST_F(CliTest, UsageMistakesGiveTwo) {
   ExpectError({"run", "--dance"}, 2, "--dance");
   ExpectError({"run", "--ram", "lots"}, 2, "'lots'");
   ExpectError({"run", "--cache", "150%"}, 2, "150%");
+  ExpectError({"run", kDemo, "-p", "a", "--threads", "20000"}, 2, "at most 512");
+  ExpectError({"logits", kDemo, "--tokens", "1", "-t", "513"}, 2, "at most 512");
   ExpectError({"run", "-p", "a", "-f", "b"}, 2, "-f");
   ExpectError({"run", "-n", "few"}, 2, "few");
   ExpectError({"run", "-cnv", "--json"}, 2, "--json");

@@ -74,8 +74,9 @@ void ExpectSameBits(const std::vector<float>& a, const std::vector<float>& b,
 // Learns what follows what from a run of the model and leaves it beside the file.
 void LearnPathsOf(OneSequence& engine, const std::string& path) {
   const ModelSpec& spec = engine.spec();
-  auto empty = Trace::Create(
-      {.n_layer = spec.n_layer, .n_expert = spec.router.n_expert, .n_used = spec.router.n_used});
+  auto empty = Trace::Create({.n_layer = spec.n_expert_layers(),
+                              .n_expert = spec.router.n_expert,
+                              .n_used = spec.router.n_used});
   ASSERT_TRUE(empty) << empty.error().message;
   RouteRecorder recorder(engine.engine(), *std::move(empty));
   ASSERT_TRUE(recorder.Record(RandomTokens(60, spec.n_vocab, 9), 0));
@@ -102,8 +103,9 @@ TEST_P(Exactness, SameBitsForEveryBudgetAndReader) {
   // One token's experts are the least that runs; one layer's are 1/layers of all.
   // (A mix of types has two pools, each with room for a token's experts.)
   const double pools = spec.type == "Q4_K_M" ? 2 : 1;
-  const double token = 100.0 * pools * (spec.used + 0.5) / (spec.experts * spec.layers);
-  const double layer = 100.0 / spec.layers;
+  const uint32_t layers = reference_engine->spec().n_expert_layers();
+  const double token = 100.0 * pools * (spec.used + 0.5) / (spec.experts * layers);
+  const double layer = 100.0 / layers;
   for (const char* reader : {"uring", "pread"}) {
     for (const double percent : {token, layer / 2, layer, 75.0, 100.0}) {
       const std::string what = std::string(reader) + " " + std::to_string(percent) + " %";
@@ -125,10 +127,10 @@ TEST_P(Exactness, SameBitsForEveryBudgetAndReader) {
   }
   LearnPathsOf(*reference_engine, path);
   for (const PredictorInfo& predictor : KnownPredictors()) {
-    for (const uint32_t layers : {1U, 8U}) {
+    for (const uint32_t ahead : {1U, 8U}) {
       const std::string name(predictor.name);
-      const auto engine = Open(
-          path, {.predictor = name, .prefetch = layers, .percent = std::max(layer, 3 * token)});
+      const auto engine =
+          Open(path, {.predictor = name, .prefetch = ahead, .percent = std::max(layer, 3 * token)});
       ASSERT_NE(engine, nullptr) << name;
       ExpectSameBits(Evaluate(*engine, n_vocab), reference, name);
       engine->Reset();
@@ -145,6 +147,7 @@ INSTANTIATE_TEST_SUITE_P(
     ::testing::Values(TinySpec{.arch = "qwen3moe", .type = "Q4_0", .layers = 3},
                       TinySpec{.arch = "olmoe", .type = "Q4_K_M", .layers = 4},
                       TinySpec{.arch = "qwen2moe", .type = "Q8_0", .layers = 3, .used = 3},
+                      TinySpec{.arch = "dots1", .type = "Q8_0", .layers = 4, .used = 3},
                       TinySpec{.arch = "llama", .type = "F16", .layers = 2, .shards = 2}),
     [](const auto& param) { return param.param.arch + "_" + param.param.type; });
 

@@ -21,9 +21,7 @@
 #include "cli/report.h"
 #include "core/expert_catalog.h"
 #include "engine/catalog.h"
-#include "model/gguf_file.h"
-#include "model/read_spec.h"
-#include "model/weights.h"
+#include "model/model_file.h"
 
 namespace moestro {
 namespace {
@@ -57,10 +55,11 @@ struct Inspection {
 constexpr uint64_t kDirectBlock = 4096;
 
 Result<Inspection> Inspect(const InspectOptions& options) {
-  TRY(const GgufFile file, GgufFile::Open(options.model));
+  TRY(const ModelFile model, ModelFile::Open(options.model));
+  const GgufFile& file = model.gguf;
+  const ModelWeights& weights = model.weights;
   Inspection found;
-  TRY(found.spec, ReadSpec(file));
-  TRY(const ModelWeights weights, ReadWeights(file, found.spec));
+  found.spec = model.spec;
   found.files = file.paths();
   found.file_bytes = file.file_bytes();
   for (const TensorInfo& tensor : file.tensors()) {

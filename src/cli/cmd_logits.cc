@@ -23,6 +23,7 @@
 #include "cli/session.h"
 #include "engine/append.h"
 #include "engine/engine.h"
+#include "model/model_file.h"
 #include "model/vocab.h"
 
 namespace moestro {
@@ -76,14 +77,14 @@ Status Run(LogitsOptions& options) {
   if (options.prompt.has_value() == !options.tokens.empty()) {
     return Fail(Errc::kUsage, "give either --tokens or -p");
   }
-  // The engine's reader judges the file before libllama opens it for its vocabulary.
-  ProgressBar bar(ProgressBar::Stderr());
-  TRY(const std::unique_ptr<Engine> engine,
-      Engine::Open(options.model, options.common.engine, ShowOn(bar)));
+  TRY(ModelFile model, ModelFile::Open(options.model));
   if (options.prompt) {
-    TRY(const Vocab vocab, Vocab::Load(options.model));
+    TRY(const Vocab vocab, Vocab::Load(model.gguf));
     TRY(options.tokens, vocab.Tokenize(*options.prompt, true, true));
   }
+  ProgressBar bar(ProgressBar::Stderr());
+  TRY(const std::unique_ptr<Engine> engine,
+      Engine::Open(std::move(model), options.common.engine, ShowOn(bar)));
   Sequence sequence = engine->NewSequence();
   TRY(const std::span<const float> logits, Append(*engine, sequence, options.tokens));
   bar.Clear();

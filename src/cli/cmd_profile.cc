@@ -116,11 +116,11 @@ Result<ModelMark> FindModel(const ProfileOptions& options, const TraceInfo& info
   if (options.model.empty() || options.traces.empty()) return recorded;
   TRY(const GgufFile file, GgufFile::Open(options.model));
   TRY(const ModelSpec spec, ReadSpec(file));
-  ModelMark model{
-      .name = std::filesystem::path(options.model).filename().string(),
-      .id = Fingerprint(file),
-      .shape = {
-          .layers = spec.n_layer, .experts = spec.router.n_expert, .used = spec.router.n_used}};
+  ModelMark model{.name = std::filesystem::path(options.model).filename().string(),
+                  .id = Fingerprint(file),
+                  .shape = {.layers = spec.n_expert_layers(),
+                            .experts = spec.router.n_expert,
+                            .used = spec.router.n_used}};
   if (model.matches(recorded)) return model;
   return Fail(Errc::kInvalidRequest,
               "{}: recorded from {}, not from {}; record one with 'moestro trace {}'",

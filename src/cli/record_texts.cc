@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <span>
 #include <utility>
 
@@ -13,6 +14,7 @@
 #include "cli/text_input.h"
 #include "engine/engine.h"
 #include "engine/route_recorder.h"
+#include "model/model_file.h"
 #include "model/vocab.h"
 
 namespace moestro {
@@ -39,15 +41,20 @@ Status RecordText(const RecordOptions& options, const std::string& path, const V
 }  // namespace
 
 Result<Trace> RecordTexts(const RecordOptions& options) {
+  TRY(ModelFile model, ModelFile::Open(options.model));
+  std::optional<Vocab> vocab;
+  if (!options.texts.empty()) {
+    TRY(vocab, Vocab::Load(model.gguf));
+  }
   ProgressBar bar(ProgressBar::Stderr());
   TRY(const std::unique_ptr<Engine> engine,
-      Engine::Open(options.model, options.engine, ShowOn(bar)));
+      Engine::Open(std::move(model), options.engine, ShowOn(bar)));
   const MemoryPlan& memory = engine->memory();
   TRY(Trace empty,
       Trace::Create({.model = std::filesystem::path(options.model).filename().string(),
                      .model_id = engine->model_id(),
                      .expert_bytes = memory.all_experts / std::max<uint64_t>(memory.n_experts, 1),
-                     .n_layer = engine->spec().n_layer,
+                     .n_layer = engine->spec().n_expert_layers(),
                      .n_expert = engine->spec().router.n_expert,
                      .n_used = engine->spec().router.n_used,
                      .depth = options.predictions ? engine->max_look_ahead() : 0,
@@ -58,10 +65,8 @@ Result<Trace> RecordTexts(const RecordOptions& options) {
     TRY_STATUS(
         recorder.Record(RandomTokens(options.seed, n, engine->spec().n_vocab), options.prefill));
   }
-  if (options.texts.empty()) return recorder.trace();
-  TRY(const Vocab vocab, Vocab::Load(options.model));
   for (const std::string& path : options.texts) {
-    TRY_STATUS(RecordText(options, path, vocab, *engine, recorder, bar));
+    TRY_STATUS(RecordText(options, path, *vocab, *engine, recorder, bar));
   }
   bar.Clear();
   return recorder.trace();

@@ -2,11 +2,11 @@
 #include "cli/session.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "base/log.h"
 #include "compute/device.h"
-#include "model/gguf_file.h"
-#include "model/read_spec.h"
+#include "model/model_file.h"
 
 namespace moestro {
 
@@ -19,19 +19,18 @@ Progress ShowOn(ProgressBar& bar) {
 Result<std::unique_ptr<Session>> Session::Open(const std::string& path, const EngineOptions& engine,
                                                const SamplingOptions& sampling) {
   // Our own reader goes first: it survives damaged files, libllama's need not.
-  TRY(const GgufFile file, GgufFile::Open(path));
-  TRY(const ModelSpec spec, ReadSpec(file));
-  TRY(Vocab vocab, Vocab::Load(path));
+  TRY(ModelFile model, ModelFile::Open(path));
+  TRY(Vocab vocab, Vocab::Load(model.gguf));
   if (!vocab.has_text()) {
     return Fail(Errc::kInvalidRequest,
                 "{} has no tokenizer, so it can neither read nor write text; 'moestro bench' and "
                 "'moestro logits --tokens' work on it",
                 path);
   }
-  const uint32_t n_ctx = std::min(engine.ctx, spec.n_ctx_train);
-  TRY(Sampler sampler, Sampler::Create(sampling, vocab, spec.n_vocab, n_ctx));
+  const uint32_t n_ctx = std::min(engine.ctx, model.spec.n_ctx_train);
+  TRY(Sampler sampler, Sampler::Create(sampling, vocab, model.spec.n_vocab, n_ctx));
   std::unique_ptr<Session> session(new Session(std::move(vocab), std::move(sampler)));
-  TRY(session->engine_, Engine::Open(path, engine, ShowOn(session->bar_)));
+  TRY(session->engine_, Engine::Open(std::move(model), engine, ShowOn(session->bar_)));
   session->sequence_.emplace(session->engine_->NewSequence());
   session->interrupt_ = std::make_unique<InterruptGuard>(*session->engine_);
   LogInfo("{}", session->engine_->description());

@@ -42,6 +42,12 @@ uint32_t PhysicalCores(const std::string& root) {
 }
 
 Result<CpuDevice> CpuDevice::Open(uint32_t threads) {
+  if (threads > GGML_MAX_N_THREADS) {
+    return Fail(Errc::kUsage,
+                "{} threads are too many: ggml takes at most {}, and more than the {} cores that "
+                "this process may use make it slower; set --threads",
+                threads, GGML_MAX_N_THREADS, PhysicalCores());
+  }
   // ggml tells which plug-in it loads and which tensor it repacks; only trouble is worth a line.
   ggml_log_set(
       [](ggml_log_level level, const char* text, void*) {

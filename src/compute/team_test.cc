@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "compute/team.h"
 
+#include <ggml.h>
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -33,6 +34,15 @@ TEST(Team, EveryThreadRunsOnceAndTheCallerIsThreadZero) {
     EXPECT_EQ(runs[1].load(), 1);
     EXPECT_TRUE(zero_is_caller.load());
   }
+}
+
+TEST(CpuDevice, RefusesMoreThreadsThanGgmlTakes) {
+  EXPECT_TRUE(CpuDevice::Open(GGML_MAX_N_THREADS).has_value());
+  const auto device = CpuDevice::Open(20000);
+  ASSERT_FALSE(device.has_value());
+  EXPECT_EQ(device.error().code, Errc::kUsage);
+  EXPECT_NE(device.error().message.find("20000 threads"), std::string::npos);
+  EXPECT_NE(device.error().message.find("at most 512"), std::string::npos);
 }
 
 TEST(PhysicalCores, IsAtLeastOne) { EXPECT_GE(PhysicalCores(), 1U); }

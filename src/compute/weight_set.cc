@@ -12,6 +12,15 @@
 
 namespace moestro {
 
+namespace {
+
+// Layouts differ for quantised types only: docs/decisions/0006.
+bool MayChangeLayout(const WeightRequest& request) {
+  return request.only_multiplied && ggml_is_quantized(request.type);
+}
+
+}  // namespace
+
 WeightSet WeightSet::Plan(const CpuDevice& device, std::vector<WeightRequest> requests,
                           bool allow_repack) {
   WeightSet set;
@@ -28,7 +37,7 @@ WeightSet WeightSet::Plan(const CpuDevice& device, std::vector<WeightRequest> re
   }
   for (const WeightRequest& r : set.requests_) {
     size_t choice = 0;
-    for (size_t i = 1; r.only_multiplied && choice == 0 && i < set.types_.size(); ++i) {
+    for (size_t i = 1; MayChangeLayout(r) && choice == 0 && i < set.types_.size(); ++i) {
       if (device.CanMultiply(r.type, r.ne[0], r.ne[1], set.types_[i])) choice = i;
     }
     ggml_tensor* tensor =

@@ -27,8 +27,8 @@ struct WeightRequest {
 
 class WeightSet {
  public:
-  // Decides each weight's layout and what all of them take; allocates nothing yet. With
-  // allow_repack = false every weight keeps its GGUF layout.
+  // Decides each weight's layout and what all of them take; allocates nothing yet. F32, F16 and
+  // BF16 keep their GGUF layout (docs/decisions/0006); with allow_repack = false every type does.
   static WeightSet Plan(const CpuDevice& device, std::vector<WeightRequest> requests,
                         bool allow_repack);
   uint64_t bytes() const { return bytes_; }

@@ -15,12 +15,12 @@
 
 namespace moestro {
 
-// What a kernel must know of an expert. Types are ggml's.
-struct ExpertForm {
+// What a kernel must know of a copy. Types are ggml's.
+struct CopyForm {
   std::array<int, kMatrices> types{};
   uint32_t n_embd = 0;
   uint32_t n_ff = 0;
-  bool operator==(const ExpertForm&) const = default;
+  bool operator==(const CopyForm&) const = default;
 };
 
 // Copies whose three matrices take the same bytes can use each other's slots.
@@ -49,7 +49,7 @@ struct ExpertCatalog {
     std::vector<uint32_t> pools;                   // that its copies use, each once
   };
   std::vector<Layer> layers;
-  std::vector<ExpertForm> forms;
+  std::vector<CopyForm> forms;
   std::vector<PoolShape> pools;
 
   // REQUIRES: there is such a copy.
@@ -60,9 +60,9 @@ struct ExpertCatalog {
   }
 
   // Adds a copy of an expert; its form and pool are found among the known ones or added.
-  void Add(LayerId layer, ExpertId expert, const ExpertForm& form,
+  void Add(LayerId layer, ExpertId expert, const CopyForm& form,
            const std::array<Extent, kMatrices>& slices) {
-    const auto form_at = FindOrAdd(forms, [&](const ExpertForm& f) { return f == form; }, form);
+    const auto form_at = FindOrAdd(forms, [&](const CopyForm& f) { return f == form; }, form);
     PoolShape shape;
     for (size_t m = 0; m < kMatrices; ++m) shape.slice_bytes[m] = slices[m].length;
     const auto same = [&](const PoolShape& p) { return p.slice_bytes == shape.slice_bytes; };

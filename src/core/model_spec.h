@@ -1,14 +1,61 @@
 // SPDX-License-Identifier: MIT
-// What a model is, as plain numbers. model/read_spec.cc fills it from GGUF metadata and has checked
-// every value: all counts are positive, products fit, heads divide evenly.
+// What a model is, as plain values. model/read_spec.cc fills it from GGUF metadata and the model's
+// family, and has checked every value: all counts are positive, products fit, heads divide evenly.
 #pragma once
 
+#include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <string>
+#include <vector>
 
 namespace moestro {
 
-enum class Arch : uint8_t { kLlama, kQwen2Moe, kQwen3Moe, kOlmoe, kPhimoe };
+enum class RopePairs : uint8_t {
+  kAdjacent,  // dimensions (2i, 2i+1)
+  kHalves,    // dimensions (i, i + n/2)
+};
+
+enum class QkNorm : uint8_t {
+  kNone,
+  kPerHead,     // RMS over each head, before rotation
+  kWholeVector  // RMS over all heads together, before rotation
+};
+
+// What attention does besides its sizes. Biases are seen from the tensors.
+struct AttentionForm {
+  RopePairs rope_pairs = RopePairs::kHalves;
+  QkNorm qk_norm = QkNorm::kNone;
+  // The query is scaled after rotation instead of the attention scores.
+  bool scale_query = false;
+  // Rope factors come in a long and a short set, chosen by the context size.
+  bool long_short_factors = false;
+};
+
+// What joins the gate g and the up projection u of a feed-forward block.
+enum class Activation : uint8_t {
+  kSwiglu,     // silu(g) * u
+  kGeglu,      // gelu(g) * u, gelu by its tanh formula
+  kSwigluOai,  // g' * sigmoid(1.702 g') * (u' + 1), g' = min(g, 7), u' = u within -7 to 7
+};
+
+// What experts compute: down(activation(gate x, up x)). Biases are seen from the tensors.
+struct ExpertForm {
+  Activation activation = Activation::kSwiglu;
+};
+
+// What follows attention in a layer.
+enum class LayerKind : uint8_t {
+  kExperts,  // routed experts, with a shared one where the model has it
+  kDense,    // one feed-forward block for every token
+};
+
+// How router logits become probabilities.
+enum class Gating : uint8_t {
+  kSoftmax,          // over all experts
+  kSigmoid,          // each expert for itself
+  kSoftmaxOfChosen,  // logits choose, the softmax is over the K chosen
+};
 
 struct RopeSpec {
   uint32_t n_dims = 0;  // rotated dimensions of each head
@@ -24,17 +71,20 @@ struct RopeSpec {
 
 struct RouterSpec {
   uint32_t n_expert = 0;
-  uint32_t n_used = 0;        // K: experts per token
+  uint32_t n_used = 0;  // K: experts per token
+  Gating gating = Gating::kSoftmax;
+  uint32_t n_group = 1;       // experts come in groups of consecutive ids; 1: no groups
+  uint32_t n_group_used = 1;  // only the best groups' experts can be chosen
   bool renormalise = false;   // weights of the K chosen divided by their sum
   float weight_scale = 1.0F;  // applied last
   bool operator==(const RouterSpec&) const = default;
 };
 
 struct ModelSpec {
-  Arch arch = Arch::kLlama;
   std::string arch_name;  // as in general.architecture
   std::string name;       // general.name, may be empty
   uint32_t n_layer = 0;
+  std::vector<LayerKind> layers;  // [n_layer], at least one with experts
   uint32_t n_embd = 0;
   uint32_t n_head = 0;
   uint32_t n_head_kv = 0;
@@ -42,16 +92,27 @@ struct ModelSpec {
   uint32_t head_dim_v = 0;
   uint32_t n_ff_expert = 0;
   uint32_t n_ff_shared = 0;  // 0: no shared expert
+  uint32_t n_ff_dense = 0;   // of layers without experts; 0: there are none
   uint32_t n_vocab = 0;
   uint32_t n_ctx_train = 0;
   float rms_eps = 1e-5F;
   float clamp_kqv = 0.0F;    // 0: off (olmoe option)
   bool tied_output = false;  // token_embd serves as output
   RopeSpec rope;
+  AttentionForm attention;
+  ExpertForm experts;
   RouterSpec router;
 
   uint32_t n_embd_k() const { return n_head_kv * head_dim_k; }
   uint32_t n_embd_v() const { return n_head_kv * head_dim_v; }
+  bool has_experts(size_t layer) const { return layers[layer] == LayerKind::kExperts; }
+  // Layers with experts before `layer`. Whoever deals with experts (catalog, residency, policies,
+  // predictors, traces) knows these layers only: this is the LayerId of a layer there.
+  uint32_t expert_layers_before(size_t layer) const {
+    return static_cast<uint32_t>(std::count(
+        layers.begin(), layers.begin() + static_cast<ptrdiff_t>(layer), LayerKind::kExperts));
+  }
+  uint32_t n_expert_layers() const { return expert_layers_before(layers.size()); }
 };
 
 }  // namespace moestro

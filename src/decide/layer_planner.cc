@@ -10,7 +10,7 @@
 namespace moestro {
 
 LayerPlan PlanLayer(LayerId layer, const Routing& routing, std::span<const RowKind> kinds,
-                    const Presence& is_present) {
+                    const ExpertPresence& is_present) {
   CHECK(kinds.size() == routing.n_tokens);
   LayerPlan plan{.layer = layer,
                  .n_rows = routing.n_tokens,

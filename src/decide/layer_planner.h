@@ -16,13 +16,13 @@
 namespace moestro {
 
 // True for an expert that is in memory or on its way there.
-using Presence = std::function<bool(ExpertKey)>;
+using ExpertPresence = std::function<bool(ExpertKey)>;
 
 // Experts that are present come first, so that none of the absent ones evicts them and the team has
 // work while the others arrive; otherwise in order of first appearance in the routing.
 // kinds: [n_rows].
 LayerPlan PlanLayer(LayerId layer, const Routing& routing, std::span<const RowKind> kinds,
-                    const Presence& is_present);
+                    const ExpertPresence& is_present);
 
 // The experts of the layer after `layer` if a prompt of that many rows should read them before it
 // is routed there; empty if not. It pays only if nearly all of them will be needed.

@@ -15,7 +15,7 @@ void PrefetchPlanner::Cell::Learn(bool was_right) {
 }
 
 PrefetchPlanner::PrefetchPlanner(std::unique_ptr<Predictor> predictor, const PredictorShape& shape,
-                                 PrefetchLimits limits, Presence is_present)
+                                 PrefetchLimits limits, ExpertPresence is_present)
     : predictor_(std::move(predictor)),
       shape_(shape),
       limits_(std::move(limits)),

@@ -72,7 +72,7 @@ struct PrefetchLimits {
 class PrefetchPlanner {
  public:
   PrefetchPlanner(std::unique_ptr<Predictor> predictor, const PredictorShape& shape,
-                  PrefetchLimits limits, Presence is_present);
+                  PrefetchLimits limits, ExpertPresence is_present);
 
   void BeginSequence() { predictor_->SequenceBegun(); }
   // For how many layers ahead routers should be evaluated in the decode step that begins.
@@ -137,7 +137,7 @@ class PrefetchPlanner {
   PredictorShape shape_;
   PrefetchLimits limits_;
   PrefetchControl control_;
-  Presence is_present_;
+  ExpertPresence is_present_;
   std::vector<std::vector<Prediction>> predictions_;  // [layer][distance - 1], best first
   std::vector<Cell> cells_;                           // [distance - 1][rank]
   std::vector<PredictionScore> scores_;               // [distance - 1]

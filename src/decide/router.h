@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
 // Router logits -> which experts, with what weight. Pure.
-// The order of steps is the one GGUF models are converted for: probabilities over all experts, the
-// K largest of them, then optional renormalisation and scale.
+// The order of steps is the one GGUF models are converted for: probabilities, the K experts with
+// the largest (bias added and other groups left out, where a model has those), the probabilities of
+// the chosen without the bias, then optional renormalisation and scale.
 #pragma once
 
 #include <span>
@@ -11,9 +12,11 @@
 
 namespace moestro {
 
-// logits: [n_tokens][n_expert] row-major. Ties go to the lower expert id, NaN counts as the
-// smallest value, so a row never repeats an expert whatever the input. REQUIRES: logits.size() is a
-// multiple of spec.n_expert; 0 < n_used <= n_expert.
-Routing Route(const RouterSpec& spec, std::span<const float> logits);
+// logits: [n_tokens][n_expert] row-major; selection_bias: [n_expert] or empty. Ties go to the lower
+// expert id, NaN counts as the smallest value, so a row never repeats an expert whatever the input.
+// REQUIRES: logits.size() is a multiple of spec.n_expert; 0 < n_used <= n_expert; groups are of
+// equal size, at least two, and those in use hold n_used experts.
+Routing Route(const RouterSpec& spec, std::span<const float> logits,
+              std::span<const float> selection_bias = {});
 
 }  // namespace moestro

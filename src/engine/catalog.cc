@@ -12,15 +12,18 @@ namespace moestro {
 
 ExpertCatalog MakeCatalog(const ModelWeights& weights) {
   ExpertCatalog catalog;
-  for (uint16_t l = 0; l < weights.layers.size(); ++l) {
-    const LayerExperts& experts = weights.layers[l].experts;
-    ExpertForm form{.n_embd = experts[Matrix::kGate].n_in, .n_ff = experts[Matrix::kGate].n_out};
+  uint16_t l = 0;  // of the layers with experts
+  for (const LayerWeights& layer : weights.layers) {
+    const LayerExperts& experts = layer.experts;
+    if (experts.is_empty()) continue;
+    CopyForm form{.n_embd = experts[Matrix::kGate].n_in, .n_ff = experts[Matrix::kGate].n_out};
     for (size_t m = 0; m < kMatrices; ++m) form.types[m] = experts.matrices[m].type;
     for (uint16_t e = 0; e < experts[Matrix::kGate].slices.size(); ++e) {
       std::array<Extent, kMatrices> slices;
       for (size_t m = 0; m < kMatrices; ++m) slices[m] = experts.matrices[m].slices[e];
       catalog.Add(LayerId{l}, ExpertId{e}, form, slices);
     }
+    ++l;
   }
   return catalog;
 }
@@ -28,7 +31,7 @@ ExpertCatalog MakeCatalog(const ModelWeights& weights) {
 Result<std::vector<FormKernels>> FindFormKernels(const ExpertCatalog& catalog, bool own_kernels) {
   std::vector<FormKernels> forms;
   std::map<ggml_type, ExpertKernel> known;
-  for (const ExpertForm& form : catalog.forms) {
+  for (const CopyForm& form : catalog.forms) {
     FormKernels kernels{.kernel = {}, .n_embd = form.n_embd, .n_ff = form.n_ff};
     for (size_t m = 0; m < kMatrices; ++m) {
       const auto type = static_cast<ggml_type>(form.types[m]);
@@ -41,6 +44,25 @@ Result<std::vector<FormKernels>> FindFormKernels(const ExpertCatalog& catalog, b
       kernels.row_bytes[m] = ggml_row_size(type, is_down ? form.n_ff : form.n_embd);
     }
     forms.push_back(kernels);
+  }
+  return forms;
+}
+
+std::vector<LayerForm> LayerFormsOf(const ModelSpec& spec, const ModelTensors& tensors) {
+  const auto values = [](const ggml_tensor* t) {
+    return t != nullptr ? static_cast<const float*>(t->data) : nullptr;
+  };
+  std::vector<LayerForm> forms;
+  for (size_t l = 0; l < tensors.layers.size(); ++l) {
+    if (!spec.has_experts(l)) continue;
+    const LayerTensors& tensor = tensors.layers[l];
+    LayerForm form;
+    form.activation = spec.experts.activation;
+    form.bias = {values(tensor.gate_b), values(tensor.up_b), values(tensor.down_b)};
+    if (tensor.selection_b != nullptr) {
+      form.selection_bias = {values(tensor.selection_b), spec.router.n_expert};
+    }
+    forms.push_back(form);
   }
   return forms;
 }

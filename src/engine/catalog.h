@@ -7,14 +7,18 @@
 #include "base/result.h"
 #include "core/expert_catalog.h"
 #include "engine/expert_exec.h"
+#include "graph/tensors.h"
 #include "model/weights.h"
 
 namespace moestro {
 
-// One copy of every expert: the model's own.
+// One copy of every expert: the model's own. Layers with experts only, here and below.
 ExpertCatalog MakeCatalog(const ModelWeights& weights);
 
 // One entry per form of the catalog. kUnsupported for a type without a kernel.
 Result<std::vector<FormKernels>> FindFormKernels(const ExpertCatalog& catalog, bool own_kernels);
+
+// One entry per layer: what the model's family adds to the matrices. `tensors` stay the owner.
+std::vector<LayerForm> LayerFormsOf(const ModelSpec& spec, const ModelTensors& tensors);
 
 }  // namespace moestro

@@ -18,17 +18,18 @@ namespace {
 // Weights that keep their layout are read in pieces of this size.
 constexpr uint64_t kPiece = 16 * kMiB;
 
-// A matrix that only ever stands on the left of a product may be stored in another layout.
-// Embedding rows are looked up, vectors and the router (F32) gain nothing.
+// Tensors that may be stored in another layout: multiplied in every role they have. A tied output
+// is looked up as well.
 std::unordered_set<const TensorInfo*> OnlyMultiplied(const ModelWeights& weights) {
-  std::unordered_set<const TensorInfo*> set;
-  if (weights.output != weights.token_embd) set.insert(weights.output);
-  for (const LayerWeights& l : weights.layers) {
-    set.insert({l.attn_q, l.attn_k, l.attn_v, l.attn_qkv, l.attn_out, l.shared_gate, l.shared_up,
-                l.shared_down});
-  }
-  set.erase(nullptr);
-  return set;
+  std::unordered_set<const TensorInfo*> multiplied;
+  std::unordered_set<const TensorInfo*> otherwise{nullptr};
+  ForEachRole(
+      [&](const TensorRole& role, const TensorInfo* tensor) {
+        (role.use == TensorUse::kOnlyMultiplied ? multiplied : otherwise).insert(tensor);
+      },
+      weights);
+  std::erase_if(multiplied, [&](const TensorInfo* tensor) { return otherwise.contains(tensor); });
+  return multiplied;
 }
 
 Status LoadTensor(DensePlan& plan, size_t i, ReadQueue& queue, const HostMemory& staging,
@@ -87,37 +88,13 @@ Status LoadDense(DensePlan& plan, ReadQueue& queue, uint64_t block,
 ModelTensors TensorsByRole(const DensePlan& plan, const ModelWeights& weights) {
   std::unordered_map<const TensorInfo*, ggml_tensor*> loaded = {{nullptr, nullptr}};
   for (size_t i = 0; i < plan.tensors.size(); ++i) loaded[plan.tensors[i]] = plan.set.tensor(i);
-  ModelTensors tensors{.token_embd = loaded.at(weights.token_embd),
-                       .output = loaded.at(weights.output),
-                       .output_b = loaded.at(weights.output_b),
-                       .output_norm = loaded.at(weights.output_norm),
-                       .output_norm_b = loaded.at(weights.output_norm_b),
-                       .rope_freqs = loaded.at(weights.rope_freqs),
-                       .rope_factors_long = loaded.at(weights.rope_factors_long),
-                       .rope_factors_short = loaded.at(weights.rope_factors_short),
-                       .layers = {}};
-  for (const LayerWeights& l : weights.layers) {
-    tensors.layers.push_back({.attn_norm = loaded.at(l.attn_norm),
-                              .attn_norm_b = loaded.at(l.attn_norm_b),
-                              .attn_q = loaded.at(l.attn_q),
-                              .attn_k = loaded.at(l.attn_k),
-                              .attn_v = loaded.at(l.attn_v),
-                              .attn_qkv = loaded.at(l.attn_qkv),
-                              .attn_q_b = loaded.at(l.attn_q_b),
-                              .attn_k_b = loaded.at(l.attn_k_b),
-                              .attn_v_b = loaded.at(l.attn_v_b),
-                              .attn_qkv_b = loaded.at(l.attn_qkv_b),
-                              .attn_out = loaded.at(l.attn_out),
-                              .attn_out_b = loaded.at(l.attn_out_b),
-                              .attn_q_norm = loaded.at(l.attn_q_norm),
-                              .attn_k_norm = loaded.at(l.attn_k_norm),
-                              .ffn_norm = loaded.at(l.ffn_norm),
-                              .ffn_norm_b = loaded.at(l.ffn_norm_b),
-                              .router = loaded.at(l.router),
-                              .shared_router = loaded.at(l.shared_router),
-                              .shared_gate = loaded.at(l.shared_gate),
-                              .shared_up = loaded.at(l.shared_up),
-                              .shared_down = loaded.at(l.shared_down)});
+  const auto look_up = [&](const TensorRole&, const TensorInfo* from, ggml_tensor*& to) {
+    to = loaded.at(from);
+  };
+  ModelTensors tensors;
+  ForEachModelRole(look_up, weights, tensors);
+  for (const LayerWeights& layer : weights.layers) {
+    ForEachLayerRole(look_up, layer, tensors.layers.emplace_back());
   }
   return tensors;
 }

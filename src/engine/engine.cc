@@ -12,7 +12,6 @@
 #include "engine/catalog.h"
 #include "engine/engine_impl.h"
 #include "model/fingerprint.h"
-#include "model/read_spec.h"
 #include "trace/path_file.h"
 
 namespace moestro {
@@ -33,8 +32,6 @@ uint32_t LogitsRows(const ModelSpec& spec, uint32_t sequences, uint32_t chunk) {
 Status Engine::Impl::Prepare(const EngineOptions& requested) {
   options = requested;
   TRY(policy_source, PolicySource::Find(options, file.paths().front()));
-  TRY(spec, ReadSpec(file));
-  TRY(weights, ReadWeights(file, spec));
   catalog = MakeCatalog(weights);
   n_ctx = std::min(options.ctx, spec.n_ctx_train);
   if (n_ctx == 0)
@@ -45,7 +42,7 @@ Status Engine::Impl::Prepare(const EngineOptions& requested) {
                 "room for 0 sequences holds no prompt; ask for at least one");
   }
   logits_rows = LogitsRows(spec, options.sequences, chunk);
-  look_ahead = std::min(options.prefetch, std::max(spec.n_layer, 1U) - 1);
+  look_ahead = std::min(options.prefetch, spec.n_expert_layers() - 1);
   TRY(predictor_choice, ChoosePredictor());
   TRY(device, CpuDevice::Open(options.threads));
   TRY(kernels, FindFormKernels(catalog, options.own_kernels));
@@ -71,6 +68,7 @@ Status Engine::Impl::Allocate() {
   TRY(kv, KvCache::Allocate(spec, n_cells));
   // The graph's worst case is known only once it has been built, which needs tensors with shapes.
   tensors = TensorsByRole(dense, weights);
+  layer_forms = LayerFormsOf(spec, tensors);
   graph = std::make_unique<LayerGraph>(*device, spec, tensors, buffers, kv, n_ctx);
   if (look_ahead > 0) {
     TRY(look_ahead_routers, LookAheadRouters::Allocate(spec));
@@ -92,7 +90,7 @@ Status Engine::Impl::Allocate() {
   memory = planned.plan;
   TRY(policy, policy_source.Choose({.name = file.paths().front(),
                                     .id = Fingerprint(file),
-                                    .n_layer = spec.n_layer,
+                                    .n_layer = spec.n_expert_layers(),
                                     .n_expert = spec.router.n_expert,
                                     .n_used = spec.router.n_used},
                                    memory.n_slots));
@@ -100,7 +98,7 @@ Status Engine::Impl::Allocate() {
       Residency::Create(catalog, planned.slots, policy, reader->block(), *queue, options.clock));
   TRY_STATUS(PreparePrefetch(planned));
   TRY(experts, ExpertExec::Create(
-                   {.team = *team, .residency = *residency, .catalog = catalog, .kernels = kernels},
+                   {.team = *team, .residency = *residency, .catalog = catalog, .kernels = kernels, .layers = layer_forms},
                    limits));
   forward.emplace(Forward::Parts{.spec = spec,
                                  .graph = *graph,
@@ -109,6 +107,7 @@ Status Engine::Impl::Allocate() {
                                  .protocol = *protocol,
                                  .planner = *planner,
                                  .experts = *experts,
+                                 .layers = layer_forms,
                                  .clock = options.clock});
   return {};
 }
@@ -126,19 +125,19 @@ Result<PredictorChoice> Engine::Impl::ChoosePredictor() const {
                 paths.error().message, model);
   }
   if (!paths) return std::unexpected(std::move(paths).error());
-  TRY_STATUS(CheckPathsFit(
-      *paths, path,
-      {.name = std::filesystem::path(model).filename().string(),
-       .id = Fingerprint(file),
-       .shape = {
-           .layers = spec.n_layer, .experts = spec.router.n_expert, .used = spec.router.n_used}}));
+  TRY_STATUS(CheckPathsFit(*paths, path,
+                           {.name = std::filesystem::path(model).filename().string(),
+                            .id = Fingerprint(file),
+                            .shape = {.layers = spec.n_expert_layers(),
+                                      .experts = spec.router.n_expert,
+                                      .used = spec.router.n_used}}));
   choice.paths = std::make_shared<const PathTable>(std::move(paths->table));
   return choice;
 }
 
 Status Engine::Impl::PreparePrefetch(const PlannedMemory& planned) {
   TRY(std::unique_ptr<Predictor> predictor, MakePredictor(predictor_choice));
-  const PredictorShape shape{.layers = spec.n_layer,
+  const PredictorShape shape{.layers = spec.n_expert_layers(),
                              .experts = spec.router.n_expert,
                              .used = spec.router.n_used,
                              .depth = std::max(look_ahead, 1U)};
@@ -153,7 +152,7 @@ Status Engine::Impl::PreparePrefetch(const PlannedMemory& planned) {
   const double routers = look_ahead * static_cast<double>(LookAheadRouters::BytesFor(spec));
   look_ahead_share = routers / (routers + static_cast<double>(weights.dense_bytes()));
   prefetched.emplace(*residency);
-  protocol.emplace(*planner, *prefetched, spec.n_layer);
+  protocol.emplace(*planner, *prefetched, spec.n_expert_layers());
   return {};
 }
 
@@ -178,8 +177,13 @@ Engine::~Engine() = default;
 
 Result<std::unique_ptr<Engine>> Engine::Open(const std::string& model_path,
                                              const EngineOptions& options, Progress progress) {
-  TRY(GgufFile file, GgufFile::Open(model_path));
-  auto impl = std::make_unique<Impl>(std::move(file));
+  TRY(ModelFile model, ModelFile::Open(model_path));
+  return Open(std::move(model), options, std::move(progress));
+}
+
+Result<std::unique_ptr<Engine>> Engine::Open(ModelFile model, const EngineOptions& options,
+                                             Progress progress) {
+  auto impl = std::make_unique<Impl>(std::move(model));
   impl->progress = std::move(progress);
   TRY_STATUS(impl->Prepare(options));
   TRY_STATUS(impl->dense.set.Allocate());

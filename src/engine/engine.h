@@ -26,6 +26,7 @@
 #include "engine/observers.h"
 #include "engine/run_stats.h"
 #include "engine/sequence.h"
+#include "model/model_file.h"
 
 namespace moestro {
 
@@ -34,10 +35,13 @@ using Progress = std::function<void(const char* what, uint64_t done, uint64_t to
 
 class Engine {
  public:
-  // Errors: what GgufFile/ReadSpec/ReadWeights say; kInvalidRequest when the budget is too small
-  // (names the smallest that works, broken down).
+  // Errors: what ModelFile::Open() says; kInvalidRequest when the budget is too small (names the
+  // smallest that works, broken down).
   static Result<std::unique_ptr<Engine>> Open(const std::string& model_path,
                                               const EngineOptions& options, Progress progress = {});
+  // Of a file that is open already.
+  static Result<std::unique_ptr<Engine>> Open(ModelFile model, const EngineOptions& options,
+                                              Progress progress = {});
   ~Engine();
 
   const ModelSpec& spec() const;

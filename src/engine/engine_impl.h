@@ -27,6 +27,7 @@
 #include "graph/layer_graph.h"
 #include "graph/look_ahead.h"
 #include "model/gguf_file.h"
+#include "model/model_file.h"
 #include "model/weights.h"
 #include "residency/prefetched_experts.h"
 #include "residency/residency.h"
@@ -48,7 +49,8 @@ struct Engine::Impl {
   ModelSpec spec;
   ModelWeights weights;
   ExpertCatalog catalog;
-  std::vector<FormKernels> kernels;  // by form
+  std::vector<FormKernels> kernels;    // by form
+  std::vector<LayerForm> layer_forms;  // by layer with experts
   std::optional<CpuDevice> device;
   std::unique_ptr<BlockReader> reader;
   std::unique_ptr<ReadQueue> queue;
@@ -77,7 +79,10 @@ struct Engine::Impl {
   RunStats stats;
   Progress progress;
 
-  explicit Impl(GgufFile f) : file(std::move(f)) {}
+  explicit Impl(ModelFile model)
+      : file(std::move(model.gguf)),
+        spec(std::move(model.spec)),
+        weights(std::move(model.weights)) {}
 
   Status Prepare(const EngineOptions& requested);
   Status Allocate();

@@ -177,7 +177,8 @@ Status Engine::Preload() {
     return Fail(Errc::kInvalidRequest, "{} slots do not hold all {} experts; raise --ram",
                 m.memory.n_slots, m.memory.n_experts);
   }
-  for (uint16_t l = 0; l < m.spec.n_layer; ++l) {
+  const uint32_t layers = m.spec.n_expert_layers();
+  for (uint16_t l = 0; l < layers; ++l) {
     std::vector<ExpertKey> keys;
     for (uint16_t e = 0; e < m.spec.router.n_expert; ++e) {
       keys.push_back({.layer = LayerId{l}, .expert = {e}});
@@ -187,7 +188,7 @@ Status Engine::Preload() {
     CHECK(leases.all_taken());
     m.residency->Drain();
     if (auto error = m.residency->TakeError()) return std::unexpected(*std::move(error));
-    m.Report("loading experts", l + 1U, m.spec.n_layer);
+    m.Report("loading experts", l + 1U, layers);
   }
   return {};
 }

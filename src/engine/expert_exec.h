@@ -36,6 +36,14 @@ struct FormKernels {
   uint32_t n_ff = 0;
 };
 
+// What a model's family adds to the experts of a layer.
+struct LayerForm {
+  Activation activation = Activation::kSwiglu;
+  // Added to what each matrix gives, [expert][n_ff] and for down [expert][n_embd]; null: nothing.
+  std::array<const float*, kMatrices> bias{};
+  std::span<const float> selection_bias;  // [expert], for Route(); empty: none
+};
+
 struct ExpertRows {
   const float* ffn_in = nullptr;    // [rows][n_embd]
   const float* shared = nullptr;    // [rows][n_embd], added to the sum; null: no shared expert
@@ -53,6 +61,7 @@ class ExpertExec {
     Residency& residency;
     const ExpertCatalog& catalog;
     std::span<const FormKernels> kernels;  // by form
+    std::span<const LayerForm> layers;     // by layer
   };
   // Room for `rows` rows of K experts each; the widths are the largest of any form.
   struct Limits {

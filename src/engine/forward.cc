@@ -22,23 +22,30 @@ Status Forward::Attend(LayerId layer, uint32_t look_ahead) {
   return {};
 }
 
-Routing Forward::RouteRows(size_t n_rows) const {
+Routing Forward::RouteRows(LayerId layer, size_t n_rows) const {
   const RouterSpec& router = parts_.spec.router;
-  return Route(router, {parts_.buffers.router(), n_rows * router.n_expert});
+  return Route(router, {parts_.buffers.router(), n_rows * router.n_expert},
+               parts_.layers[layer.value].selection_bias);
 }
 
 std::vector<ExpertId> Forward::RouteAhead(LayerId layer, size_t n_rows, uint32_t look_ahead) const {
-  const uint32_t layers = std::min(look_ahead, parts_.spec.n_layer - 1 - layer.value);
-  if (layers == 0) return {};
+  const uint32_t layers = std::min(look_ahead, parts_.spec.n_expert_layers() - 1 - layer.value);
   const RouterSpec& router = parts_.spec.router;
-  return Route(router, {parts_.buffers.ahead(), layers * n_rows * router.n_expert}).experts;
+  const size_t logits = n_rows * router.n_expert;  // of one layer
+  std::vector<ExpertId> experts;
+  for (uint32_t i = 0; i < layers; ++i) {
+    experts.append_range(Route(router, {parts_.buffers.ahead() + i * logits, logits},
+                               parts_.layers[layer.value + 1 + i].selection_bias)
+                             .experts);
+  }
+  return experts;
 }
 
 LeaseStream Forward::ReadAhead(LayerId layer, std::span<const RowKind> kinds) const {
   const RouterSpec& router = parts_.spec.router;
   const auto prompt_rows = static_cast<size_t>(std::ranges::count(kinds, RowKind::kPrompt));
   const std::vector<ExpertKey> keys =
-      PlanReadAhead(layer, parts_.spec.n_layer, router.n_expert, router.n_used, prompt_rows);
+      PlanReadAhead(layer, parts_.spec.n_expert_layers(), router.n_expert, router.n_used, prompt_rows);
   if (keys.empty()) return {};
   return {parts_.residency, keys, Urgency::kSpeculative};
 }

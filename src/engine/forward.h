@@ -28,7 +28,7 @@ namespace moestro {
 
 class Forward {
  public:
-  // Everything is borrowed and must outlive this.
+  // Everything is borrowed and must outlive this; layers: those with experts.
   struct Parts {
     const ModelSpec& spec;
     LayerGraph& graph;
@@ -37,15 +37,16 @@ class Forward {
     LayerProtocol& protocol;
     PrefetchPlanner& planner;
     ExpertExec& experts;
+    std::span<const LayerForm> layers;
     const Clock& clock;
   };
   explicit Forward(const Parts& parts) : parts_(parts) {}
 
   // Rows through all layers, at most a chunk of them; leaves the last layer's output in
-  // buffers.hidden(). kinds: [rows]. `layer_done` is called after every layer; may be empty. kIo,
+  // buffers.hidden(). kinds: [rows]. `layer_begins` is called before every layer; may be empty. kIo,
   // kInterrupted: nothing but the rows' cells has changed.
   Status Step(std::span<const StepRow> rows, std::span<const RowKind> kinds,
-              const std::function<void(uint32_t layers_done)>& layer_done);
+              const std::function<void(uint32_t layers_done)>& layer_begins);
 
   // Seconds of evaluating the layers' dense parts, since creation.
   double dense_seconds() const { return dense_seconds_; }
@@ -63,7 +64,7 @@ class Forward {
  private:
   Status CheckStop();
   Status Attend(LayerId layer, uint32_t look_ahead);
-  Routing RouteRows(size_t n_rows) const;
+  Routing RouteRows(LayerId layer, size_t n_rows) const;
   // What the routers of the `look_ahead` layers after `layer` choose: [distance - 1][row][K].
   std::vector<ExpertId> RouteAhead(LayerId layer, size_t n_rows, uint32_t look_ahead) const;
   LeaseStream ReadAhead(LayerId layer, std::span<const RowKind> kinds) const;

@@ -10,11 +10,11 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cmath>
 #include <utility>
 
 #include "base/bytes.h"
 #include "base/check.h"
+#include "compute/activation.h"
 #include "compute/expert_kernel.h"
 #include "engine/spin.h"
 
@@ -38,8 +38,6 @@ uint32_t RowsPerBlock(size_t row_bytes, uint32_t rows) {
 
 constexpr uint32_t CeilDivide(uint32_t a, uint32_t b) { return (a + b - 1) / b; }
 
-float SiluTimes(float gate, float up) { return gate / (1.0F + std::exp(-gate)) * up; }
-
 }  // namespace
 
 RunForm FormOf(const FormKernels& kernels, std::span<const ExpertKernel> inputs,
@@ -60,6 +58,7 @@ LayerRun::LayerRun(ExpertScratch& scratch, const LayerPlan& plan, const ExpertRo
                    Leases leases)
     : s_(scratch),
       plan_(plan),
+      layer_(scratch.parts.layers[plan.layer.value]),
       rows_(rows),
       leases_(leases.now),
       ahead_(leases.ahead),
@@ -229,6 +228,16 @@ const std::byte* LayerRun::Following(size_t j, size_t m, uint32_t row, uint32_t 
   return next < all_rows ? job.matrix[m] + next * job.form->kernels->row_bytes[m] : nullptr;
 }
 
+// Weight rows [row, row + rows.size()) of a matrix's result for one row of the step.
+void LayerRun::AddBias(size_t m, size_t j, uint32_t row, std::span<float> rows) const {
+  const float* biases = layer_.bias[m];
+  if (biases == nullptr) return;
+  const FormKernels& f = *s_.jobs[j].form->kernels;
+  const uint32_t width = m == kMatrixDown ? f.n_embd : f.n_ff;
+  const float* bias = biases + size_t{plan_.experts[j].key.expert.value} * width + row;
+  for (size_t r = 0; r < rows.size(); ++r) rows[r] += bias[r];
+}
+
 // Weight rows [row, row + n_rows) of gate and up, for all rows of the step that the expert has.
 void LayerRun::MultiplyHidden(size_t j, uint32_t block, int thread) {
   const PlannedExpert& expert = plan_.experts[j];
@@ -265,8 +274,10 @@ void LayerRun::MultiplyHidden(size_t j, uint32_t block, int thread) {
              Following(j, kMatrixGate, row, form.hidden_rows, f.n_ff));
     for (uint32_t i = 0; i < n; ++i) {
       float* g = gate + size_t{i} * f.n_ff;
-      const float* u = up_rows.data() + size_t{i} * n_rows;
-      for (uint32_t r = 0; r < n_rows; ++r) g[r] = SiluTimes(g[r], u[r]);
+      float* u = up_rows.data() + size_t{i} * n_rows;
+      AddBias(kMatrixGate, j, row, {g, n_rows});
+      AddBias(kMatrixUp, j, row, {u, n_rows});
+      Join(layer_.activation, {u, n_rows}, {g, n_rows});
     }
   }
 }
@@ -307,6 +318,7 @@ void LayerRun::MultiplyDown(size_t j, uint32_t block) {
                      .n_tokens = n,
                      .next = next,
                      .next_bytes = next != nullptr ? f.row_bytes[kMatrixDown] * 16 : 0});
+    for (uint32_t i = 0; i < n; ++i) AddBias(kMatrixDown, j, row, {out[i], n_rows});
   }
 }
 

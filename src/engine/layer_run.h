@@ -53,7 +53,7 @@ struct RunForm {
 // One expert's progress through a layer.
 struct JobState {
   const RunForm* form = nullptr;
-  Stage hidden;    // gate and up rows -> silu(gate) * up
+  Stage hidden;    // gate and up rows -> activation(gate, up)
   Stage quantise;  // the products, for the down matrix
   Stage down;
   std::array<const std::byte*, kMatrices> matrix{};  // written before the bit in landed is set
@@ -111,12 +111,14 @@ class LayerRun {
   void QuantiseProduct(size_t job, uint32_t i);
   void MultiplyDown(size_t job, uint32_t block);
   void SumUp(int thread, int n_threads) const;
+  void AddBias(size_t matrix, size_t job, uint32_t row, std::span<float> rows) const;
   const std::byte* Following(size_t job, size_t matrix, uint32_t row, uint32_t block_rows,
                              uint32_t all_rows) const;
   std::byte* input_of(uint32_t input, uint32_t row) const;
 
   ExpertScratch& s_;
   const LayerPlan& plan_;
+  const LayerForm& layer_;
   const ExpertRows& rows_;
   LeaseStream& leases_;
   LeaseStream* ahead_;

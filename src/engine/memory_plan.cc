@@ -45,7 +45,8 @@ uint64_t FixedCache(const EngineOptions& options, const std::vector<SlotClass>& 
 
 uint64_t MultiplyScratch(const ModelSpec& spec, uint32_t chunk) {
   const uint64_t widest =
-      std::max<uint64_t>({spec.n_embd, spec.n_ff_shared, uint64_t{spec.n_head} * spec.head_dim_k});
+      std::max<uint64_t>({spec.n_embd, spec.n_ff_shared, spec.n_ff_dense,
+                          uint64_t{spec.n_head} * std::max(spec.head_dim_k, spec.head_dim_v)});
   return uint64_t{chunk} * widest * sizeof(float) + 4 * kMiB;
 }
 

@@ -2,6 +2,9 @@
 #include "graph/blocks.h"
 
 #include <cmath>
+#include <utility>
+
+#include "compute/activation.h"
 
 namespace moestro {
 namespace {
@@ -63,6 +66,19 @@ ggml_tensor* Rotate(ggml_context* ctx, const RopeSpec& rope, RopePairs pairs, gg
                        rope.ext_factor, rope.attn_factor, rope.beta_fast, rope.beta_slow);
 }
 
+// As compute/activation.h joins them in routed experts.
+ggml_tensor* Joined(ggml_context* ctx, Activation activation, ggml_tensor* gate, ggml_tensor* up) {
+  switch (activation) {
+    case Activation::kSwiglu:
+      return ggml_swiglu_split(ctx, gate, up);
+    case Activation::kGeglu:
+      return ggml_geglu_split(ctx, gate, up);
+    case Activation::kSwigluOai:
+      return ggml_swiglu_oai(ctx, gate, up, kOaiAlpha, kOaiLimit);
+  }
+  std::unreachable();
+}
+
 }  // namespace
 
 ggml_tensor* RmsNorm(ggml_context* ctx, ggml_tensor* x, ggml_tensor* weight, ggml_tensor* bias,
@@ -93,12 +109,20 @@ ggml_tensor* Attention(ggml_context* ctx, ggml_cgraph* graph, const ModelSpec& s
   return ggml_add(ctx, Linear(ctx, w.attn_out, mixed, w.attn_out_b), in.x);
 }
 
-ggml_tensor* SharedExpert(ggml_context* ctx, const LayerTensors& w, ggml_tensor* x) {
+ggml_tensor* SharedExpert(ggml_context* ctx, Activation activation, const LayerTensors& w,
+                          ggml_tensor* x) {
   ggml_tensor* gate = Linear(ctx, w.shared_gate, x, nullptr);
   ggml_tensor* up = Linear(ctx, w.shared_up, x, nullptr);
-  ggml_tensor* y = Linear(ctx, w.shared_down, ggml_swiglu_split(ctx, gate, up), nullptr);
+  ggml_tensor* y = Linear(ctx, w.shared_down, Joined(ctx, activation, gate, up), nullptr);
   if (w.shared_router == nullptr) return y;
   return ggml_mul(ctx, y, ggml_sigmoid(ctx, ggml_mul_mat(ctx, w.shared_router, x)));
+}
+
+ggml_tensor* DenseFfn(ggml_context* ctx, Activation activation, const LayerTensors& w,
+                      ggml_tensor* x) {
+  ggml_tensor* gate = Linear(ctx, w.dense_gate, x, nullptr);
+  ggml_tensor* up = Linear(ctx, w.dense_up, x, nullptr);
+  return Linear(ctx, w.dense_down, Joined(ctx, activation, gate, up), nullptr);
 }
 
 }  // namespace moestro

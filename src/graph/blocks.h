@@ -37,8 +37,14 @@ struct AttentionInputs {
 ggml_tensor* Attention(ggml_context* ctx, ggml_cgraph* graph, const ModelSpec& spec,
                        const ArchChoices& arch, const LayerTensors& w, const AttentionInputs& in);
 
-// The expert that every token uses, weighted by its own sigmoid gate: [n_embd, tokens].
-// REQUIRES: w.shared_gate is set.
-ggml_tensor* SharedExpert(ggml_context* ctx, const LayerTensors& w, ggml_tensor* x);
+// The expert that every token uses, weighted by its own sigmoid gate where it has one:
+// [n_embd, tokens]. REQUIRES: w.shared_gate is set.
+ggml_tensor* SharedExpert(ggml_context* ctx, Activation activation, const LayerTensors& w,
+                          ggml_tensor* x);
+
+// The feed-forward block of a layer without experts: [n_embd, tokens]. REQUIRES: w.dense_gate is
+// set.
+ggml_tensor* DenseFfn(ggml_context* ctx, Activation activation, const LayerTensors& w,
+                      ggml_tensor* x);
 
 }  // namespace moestro

@@ -65,7 +65,7 @@ LayerGraph::LayerGraph(CpuDevice& device, const ModelSpec& spec, const ModelTens
       tensors_(&tensors),
       buffers_(&buffers),
       kv_(&kv),
-      arch_(ChoicesFor(spec.arch)),
+      arch_(spec.attention),
       rope_factors_(RopeFactors(spec, arch_, tensors, n_ctx)),
       attention_(device.traits(), ShapeOf(spec), device.threads()),
       arena_(device, kMaxNodes) {}
@@ -76,8 +76,12 @@ Status LayerGraph::Reserve(uint32_t chunk, uint32_t logits_rows) {
   TRY_STATUS(arena_.Reserve());
   const uint64_t head = arena_.buffer_bytes();
   visible_.assign(chunk, {});
-  BuildLayer(LayerId{0}, 0);
-  TRY_STATUS(arena_.Reserve());
+  for (const LayerKind kind : {LayerKind::kExperts, LayerKind::kDense}) {
+    const auto first = std::ranges::find(spec_->layers, kind);
+    if (first == spec_->layers.end()) continue;
+    BuildLayer(LayerId{static_cast<uint16_t>(first - spec_->layers.begin())}, 0);
+    TRY_STATUS(arena_.Reserve());
+  }
   CHECK(arena_.buffer_bytes() >= head);  // gallocr never shrinks
   return {};
 }
@@ -131,8 +135,8 @@ void LayerGraph::Output(ggml_tensor* result, StepBuffers::Region region, uint64_
 }
 
 void LayerGraph::BuildLookAhead(LayerId layer, ggml_tensor* ffn_in, uint32_t look_ahead) {
-  const uint32_t first = layer.value + 1U;
-  const uint32_t layers = std::min(look_ahead, spec_->n_layer - first);
+  const uint32_t first = spec_->expert_layers_before(layer.value + 1U);
+  const uint32_t layers = std::min(look_ahead, spec_->n_expert_layers() - first);
   if (layers == 0) return;
   CHECK(look_ahead_ != nullptr);
   ggml_context* ctx = arena_.context();
@@ -167,10 +171,17 @@ void LayerGraph::BuildLayer(LayerId layer, uint32_t look_ahead) {
 
   ggml_tensor* attended = Attention(ctx, arena_.graph(), *spec_, arch_, w, in);
   ggml_tensor* ffn_in = RmsNorm(ctx, attended, w.ffn_norm, w.ffn_norm_b, spec_->rms_eps);
+  if (!spec_->has_experts(layer.value)) {  // its result is the next layer's input
+    ggml_tensor* ffn = DenseFfn(ctx, spec_->experts.activation, w, ffn_in);
+    Output(ggml_add(ctx, ffn, attended), StepBuffers::kHidden);
+    return;
+  }
   Output(ffn_in, StepBuffers::kFfnIn);
-  Output(ggml_mul_mat(ctx, w.router, ffn_in), StepBuffers::kRouter);
+  Output(Linear(ctx, w.router, ffn_in, w.router_b), StepBuffers::kRouter);
   BuildLookAhead(layer, ffn_in, look_ahead);
-  if (w.shared_gate != nullptr) Output(SharedExpert(ctx, w, ffn_in), StepBuffers::kShared);
+  if (w.shared_gate != nullptr) {
+    Output(SharedExpert(ctx, spec_->experts.activation, w, ffn_in), StepBuffers::kShared);
+  }
   Output(attended, StepBuffers::kResidual);
 }
 

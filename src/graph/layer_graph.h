@@ -95,8 +95,9 @@ class LayerGraph {
   // The rows that the following calls are about: looks up their embeddings -> hidden.
   void SetRows(std::span<const StepRow> rows);
   // hidden -> residual, shared (where the model has a shared expert), ffn_in, router logits; writes
-  // the KV cache. Also the router logits of the `look_ahead` layers after this one, or of as many
-  // as there are, on this layer's input. REQUIRES: look_ahead is within the buffers' limit, and
+  // the KV cache. Also the router logits of the next `look_ahead` layers that have one, or of as
+  // many as there are, on this layer's input. A layer without experts: hidden -> hidden, nothing
+  // else. REQUIRES: look_ahead is within the buffers' limit, and
   // SetLookAhead() was called if it is not 0.
   Status Attend(LayerId layer, uint32_t look_ahead = 0);
   // Rows [first_row, first_row + n_rows) of hidden -> logits. REQUIRES: n_rows <= logits_rows.

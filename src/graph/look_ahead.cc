@@ -22,7 +22,7 @@ uint64_t BytesOfLayer(int64_t n_embd, int64_t n_expert) {
 }  // namespace
 
 uint64_t LookAheadRouters::BytesFor(const ModelSpec& spec) {
-  return BytesOfLayer(spec.n_embd, spec.router.n_expert) * spec.n_layer;
+  return BytesOfLayer(spec.n_embd, spec.router.n_expert) * spec.n_expert_layers();
 }
 
 Result<LookAheadRouters> LookAheadRouters::Allocate(const ModelSpec& spec) {
@@ -39,6 +39,7 @@ void LookAheadRouters::Fill(const ModelTensors& tensors) {
   std::byte* to = buffer_.data();
   for (const LayerTensors& layer : tensors.layers) {
     const ggml_tensor* router = layer.router;
+    if (router == nullptr) continue;  // a dense layer
     CHECK(ggml_nelements(router) == n_embd_ * n_expert_);
     if (router->type == GGML_TYPE_F32) {
       const auto* from = static_cast<const float*>(router->data);

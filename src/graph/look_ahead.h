@@ -2,6 +2,7 @@
 // All layers' routers as one matrix, so that the next layers' logits on this layer's input are one
 // product. A copy in 8 bits: guesses need no more, and the product is bound by memory bandwidth
 // (in F32 it took 4 to 8 % of a token's computation for one layer ahead, Qwen3-30B-A3B's shape).
+// Biases of routers are left out.
 //
 // Thread rule: the engine thread.
 #pragma once
@@ -25,7 +26,8 @@ class LookAheadRouters {
   // Copies what `tensors` hold; once they are loaded.
   void Fill(const ModelTensors& tensors);
 
-  // The routers of `layers` layers from `first` on: [n_embd, layers * n_expert].
+  // The routers of `layers` layers with experts from the `first` such layer on:
+  // [n_embd, layers * n_expert].
   ggml_tensor* Stack(ggml_context* ctx, uint32_t first, uint32_t layers) const;
 
  private:

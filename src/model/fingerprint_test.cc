@@ -24,23 +24,23 @@ class FingerprintTest : public testing::Test {
 };
 
 TEST_F(FingerprintTest, IsTheSameForTheSameModel) {
-  EXPECT_EQ(Of(SmallMoe(Arch::kQwen3Moe)), Of(SmallMoe(Arch::kQwen3Moe)));
-  GgufBuilder annotated = SmallMoe(Arch::kQwen3Moe);
+  EXPECT_EQ(Of(SmallMoe("qwen3moe")), Of(SmallMoe("qwen3moe")));
+  GgufBuilder annotated = SmallMoe("qwen3moe");
   gguf_set_val_u16(annotated.raw(), "split.count", 1);  // a copy in shards has more such keys
-  EXPECT_EQ(Of(SmallMoe(Arch::kQwen3Moe)), Of(annotated));
+  EXPECT_EQ(Of(SmallMoe("qwen3moe")), Of(annotated));
 }
 
 TEST_F(FingerprintTest, DiffersWhenAnythingElseDoes) {
-  const uint64_t plain = Of(SmallMoe(Arch::kQwen3Moe));
+  const uint64_t plain = Of(SmallMoe("qwen3moe"));
   EXPECT_NE(plain, 0U);
-  EXPECT_NE(plain, Of(SmallMoe(Arch::kOlmoe)));
-  GgufBuilder named = SmallMoe(Arch::kQwen3Moe);
+  EXPECT_NE(plain, Of(SmallMoe("olmoe")));
+  GgufBuilder named = SmallMoe("qwen3moe");
   named.Set("general.name", "another");
   EXPECT_NE(plain, Of(named));
-  GgufBuilder wider = SmallMoe(Arch::kQwen3Moe);
+  GgufBuilder wider = SmallMoe("qwen3moe");
   wider.Tensor("extra", GGML_TYPE_F32, {32, 2});
   EXPECT_NE(plain, Of(wider));
-  GgufBuilder other_type = SmallMoe(Arch::kQwen3Moe);
+  GgufBuilder other_type = SmallMoe("qwen3moe");
   other_type.Tensor("extra", GGML_TYPE_F16, {32, 2});
   EXPECT_NE(Of(wider), Of(other_type));
 }

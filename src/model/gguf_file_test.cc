@@ -38,7 +38,7 @@ class GgufFileTest : public testing::Test {
 };
 
 TEST_F(GgufFileTest, AgreesWithGgufAboutEveryTensor) {
-  SmallMoe(Arch::kQwen2Moe).Write(Path());
+  SmallMoe("qwen2moe").Write(Path());
   const auto file = GgufFile::Open(Path());
   ASSERT_TRUE(file) << file.error().message;
   gguf_context* reference = gguf_init_from_file(Path().c_str(), {.no_alloc = true, .ctx = nullptr});
@@ -95,7 +95,7 @@ TEST_F(GgufFileTest, ConvertsMetadata) {
 }
 
 TEST_F(GgufFileTest, StaysValidWhenMoved) {
-  SmallMoe(Arch::kLlama).Write(Path());
+  SmallMoe("llama").Write(Path());
   auto file = GgufFile::Open(Path());
   ASSERT_TRUE(file);
   const TensorInfo* before = file->Find("blk.1.ffn_norm.weight");

@@ -3,12 +3,13 @@
 // model out of one file.
 #include "model/read_spec.h"
 
-#include <array>
 #include <cmath>
 #include <optional>
-#include <string_view>
+#include <string>
 
+#include "model/meta_keys.h"
 #include "model/printable.h"
+#include "model/tensor_names.h"
 
 namespace moestro {
 namespace {
@@ -19,99 +20,24 @@ constexpr uint64_t kMaxLayers = 4096;
 constexpr uint64_t kMaxEmbedding = uint64_t{1} << 17;
 constexpr uint64_t kMaxHeads = 4096;
 constexpr uint64_t kMaxHeadDim = 4096;
-constexpr uint64_t kMaxFeedForward = uint64_t{1} << 20;
 constexpr uint64_t kMaxExperts = 4096;
 constexpr uint64_t kMaxVocabulary = uint64_t{1} << 22;
 constexpr uint64_t kMaxContext = uint64_t{1} << 30;
 
-struct ArchEntry {
-  std::string_view name;
-  Arch arch;
-  bool renormalise;           // the K router weights are divided by their sum
-  bool ff_length_is_experts;  // feed_forward_length is one expert's, else all used ones together
-};
-constexpr std::array kArchs{
-    ArchEntry{"llama", Arch::kLlama, true, true},
-    ArchEntry{"qwen2moe", Arch::kQwen2Moe, false, false},
-    ArchEntry{"qwen3moe", Arch::kQwen3Moe, true, false},
-    ArchEntry{"olmoe", Arch::kOlmoe, false, true},
-    ArchEntry{"phimoe", Arch::kPhimoe, true, true},
-};
+constexpr uint64_t kMaxFeedForward = MetaKeys::kMaxFeedForward;
 
-std::string SupportedArchs() {
-  std::string list;
-  for (const ArchEntry& entry : kArchs) {
-    if (!list.empty()) list += ", ";
-    list += entry.name;
-  }
-  return list;
-}
-
-struct Range {
-  uint64_t min;
-  uint64_t max;
-};
-
-// The keys of one architecture: "<arch>.<key>", each value inside a range.
-class Keys {
- public:
-  Keys(const GgufFile& file, std::string_view arch) : file_(file), prefix_(arch) { prefix_ += '.'; }
-
-  std::string Full(std::string_view key) const { return prefix_ + std::string(key); }
-  const std::string& path() const { return file_.paths().front(); }
-  const GgufFile& file() const { return file_; }
-
-  Result<std::optional<uint32_t>> FindCount(std::string_view key, Range range) const {
-    TRY(const auto value, file_.FindUniformUint(Full(key)));
-    if (!value) return std::nullopt;
-    if (*value < range.min || *value > range.max) {
-      return Fail(Errc::kInvalidFile, "{}: {} is {}, expected {} to {}", path(), Full(key), *value,
-                  range.min, range.max);
-    }
-    return static_cast<uint32_t>(*value);
-  }
-  Result<uint32_t> Count(std::string_view key, Range range) const {
-    TRY(const auto value, FindCount(key, range));
-    if (value) return *value;
-    return Fail(Errc::kInvalidFile, "{}: metadata '{}' is missing; convert the model again", path(),
-                Full(key));
-  }
-  Result<uint32_t> CountOr(std::string_view key, Range range, uint64_t fallback) const {
-    TRY(const auto value, FindCount(key, range));
-    if (value) return *value;
-    if (fallback >= range.min && fallback <= range.max) return static_cast<uint32_t>(fallback);
-    return Fail(Errc::kInvalidFile, "{}: '{}' is missing and its default {} is not within {} to {}",
-                path(), Full(key), fallback, range.min, range.max);
-  }
-  // Finite and at least 0.
-  Result<std::optional<float>> FindFactor(std::string_view key) const {
-    TRY(const auto value, file_.FindFloat(Full(key)));
-    if (!value) return std::nullopt;
-    const auto factor = static_cast<float>(*value);
-    if (std::isfinite(factor) && factor >= 0.0F) return factor;
-    return Fail(Errc::kInvalidFile, "{}: {} is {}, expected a number of at least 0", path(),
-                Full(key), *value);
-  }
-
- private:
-  const GgufFile& file_;
-  std::string prefix_;
-};
-
-Result<ArchEntry> ReadArch(const GgufFile& file) {
+Result<const Family*> ReadFamily(const GgufFile& file, std::span<const Family> families) {
   TRY(const auto name, file.FindString("general.architecture"));
   if (!name) {
     return Fail(Errc::kInvalidFile, "{}: metadata 'general.architecture' is missing",
                 file.paths().front());
   }
-  for (const ArchEntry& entry : kArchs) {
-    if (entry.name == *name) return entry;
-  }
+  if (const Family* family = FindFamily(families, *name)) return family;
   return Fail(Errc::kUnsupported, "{}: architecture '{}' is not supported; supported are {}",
-              file.paths().front(), Printable(*name), SupportedArchs());
+              file.paths().front(), Printable(*name), FamilyNames(families));
 }
 
-Status ReadAttention(const Keys& keys, ModelSpec& spec) {
+Status ReadAttention(const MetaKeys& keys, const Family& family, ModelSpec& spec) {
   TRY(spec.n_head, keys.Count("attention.head_count", {1, kMaxHeads}));
   TRY(spec.n_head_kv, keys.CountOr("attention.head_count_kv", {1, spec.n_head}, spec.n_head));
   if (spec.n_head % spec.n_head_kv != 0) {
@@ -127,7 +53,7 @@ Status ReadAttention(const Keys& keys, ModelSpec& spec) {
   const uint32_t default_dim = spec.n_embd / spec.n_head;
   TRY(spec.head_dim_k, keys.CountOr("attention.key_length", {1, kMaxHeadDim}, default_dim));
   TRY(spec.head_dim_v, keys.CountOr("attention.value_length", {1, kMaxHeadDim}, default_dim));
-  if (spec.head_dim_k != spec.head_dim_v) {
+  if (spec.head_dim_k != spec.head_dim_v && !family.has_value_heads_of_own) {
     return Fail(Errc::kUnsupported, "{}: key length {} and value length {} differ ({})",
                 keys.path(), spec.head_dim_k, spec.head_dim_v, keys.Full("attention.value_length"));
   }
@@ -137,14 +63,10 @@ Status ReadAttention(const Keys& keys, ModelSpec& spec) {
                 keys.path(), keys.Full("attention.layer_norm_rms_epsilon"));
   }
   spec.rms_eps = *eps;
-  if (spec.arch == Arch::kOlmoe) {
-    TRY(const auto clamp, keys.FindFactor("attention.clamp_kqv"));
-    spec.clamp_kqv = clamp.value_or(0.0F);
-  }
   return {};
 }
 
-Status ReadRopeScaling(const Keys& keys, RopeSpec& rope) {
+Status ReadRopeScaling(const MetaKeys& keys, RopeSpec& rope) {
   TRY(const auto type, keys.file().FindString(keys.Full("rope.scaling.type")));
   const std::string scaling = type.value_or("linear");
   if (scaling != "none" && scaling != "linear" && scaling != "yarn" && scaling != "longrope") {
@@ -167,7 +89,7 @@ Status ReadRopeScaling(const Keys& keys, RopeSpec& rope) {
   return {};
 }
 
-Status ReadRope(const Keys& keys, ModelSpec& spec) {
+Status ReadRope(const MetaKeys& keys, ModelSpec& spec) {
   RopeSpec& rope = spec.rope;
   TRY(rope.n_dims, keys.CountOr("rope.dimension_count", {2, spec.head_dim_k}, spec.head_dim_k));
   if (rope.n_dims % 2 != 0) {
@@ -185,47 +107,124 @@ Status ReadRope(const Keys& keys, ModelSpec& spec) {
   return ReadRopeScaling(keys, rope);
 }
 
-Status CheckRouterKind(const Keys& keys) {
-  struct Only {
-    std::string_view key;
-    uint64_t allowed;  // besides 0
-    std::string_view why;
-  };
-  constexpr std::array kOnly{
-      Only{"leading_dense_block_count", 0, "layers without experts"},
-      Only{"expert_gating_func", 1, "a router other than softmax"},
-      Only{"expert_group_count", 1, "expert groups"},
-  };
-  for (const Only& only : kOnly) {
-    TRY(const auto value, keys.file().FindUniformUint(keys.Full(only.key)));
-    if (!value || *value == 0 || *value == only.allowed) continue;
-    return Fail(Errc::kUnsupported, "{}: {} is {}: {} are not supported for this architecture",
-                keys.path(), keys.Full(only.key), *value, only.why);
+std::unexpected<Error> Refuse(const MetaKeys& keys, std::string_view key, uint64_t value,
+                              std::string_view what) {
+  return Fail(Errc::kUnsupported, "{}: {} is {}: {} are not supported for this architecture",
+              keys.path(), keys.Full(key), value, what);
+}
+
+Status ReadGating(const MetaKeys& keys, const RouterRules& rules, RouterSpec& router) {
+  router.gating = rules.gating;
+  TRY(const auto key, keys.file().FindUniformUint(keys.Full("expert_gating_func")));
+  if (key.value_or(0) == 0) return {};
+  std::optional<Gating> named;
+  if (*key == 1) named = Gating::kSoftmax;
+  if (*key == 2) named = Gating::kSigmoid;
+  if (*key == 3) named = Gating::kSoftmaxOfChosen;
+  if (!named || (*named != rules.gating && !rules.gating_by_key)) {
+    return Refuse(keys, "expert_gating_func", *key,
+                  rules.gating == Gating::kSoftmax && !rules.gating_by_key
+                      ? "a router other than softmax"
+                      : "routers of that kind");
   }
+  router.gating = *named;
   return {};
 }
 
-Status ReadExperts(const Keys& keys, const ArchEntry& arch, ModelSpec& spec) {
+// Consecutive experts in groups of equal size; those of the best groups take part.
+Status ReadGroups(const MetaKeys& keys, const RouterRules& rules, RouterSpec& router) {
+  TRY(const auto key, keys.file().FindUniformUint(keys.Full("expert_group_count")));
+  if (key.value_or(0) <= 1) return {};
+  if (!rules.has_groups) return Refuse(keys, "expert_group_count", *key, "expert groups");
+  TRY(router.n_group, keys.Count("expert_group_count", {1, router.n_expert}));
+  const uint32_t size = router.n_expert / router.n_group;
+  // A group is judged by its two best experts.
+  if (router.n_expert % router.n_group != 0 || size < 2) {
+    return Fail(Errc::kInvalidFile, "{}: {} experts cannot form {} groups of at least two ({})",
+                keys.path(), router.n_expert, router.n_group, keys.Full("expert_group_count"));
+  }
+  TRY(router.n_group_used, keys.Count("expert_group_used_count", {1, router.n_group}));
+  if (uint64_t{router.n_group_used} * size >= router.n_used) return {};
+  return Fail(Errc::kInvalidFile, "{}: {} groups of {} experts hold fewer than the {} used ({})",
+              keys.path(), router.n_group_used, size, router.n_used,
+              keys.Full("expert_group_used_count"));
+}
+
+Status ReadRouter(const MetaKeys& keys, const RouterRules& rules, RouterSpec& router) {
   TRY(const auto n_expert, keys.FindCount("expert_count", {0, kMaxExperts}));
   if (n_expert.value_or(0) == 0) {
     return Fail(Errc::kUnsupported,
                 "{}: a dense model ({} is {}); only mixture-of-experts models are supported",
                 keys.path(), keys.Full("expert_count"), n_expert ? "0" : "missing");
   }
-  spec.router.n_expert = *n_expert;
-  TRY(spec.router.n_used, keys.Count("expert_used_count", {1, *n_expert}));
-  spec.router.renormalise = arch.renormalise;
+  router.n_expert = *n_expert;
+  TRY(router.n_used, keys.Count("expert_used_count", {1, *n_expert}));
+  router.renormalise = rules.renormalise;
+  if (rules.renormalise_by_key) {
+    TRY(const auto norm, keys.file().FindBool(keys.Full("expert_weights_norm")));
+    router.renormalise = norm.value_or(rules.renormalise);
+  }
   TRY(const auto scale, keys.FindFactor("expert_weights_scale"));
-  spec.router.weight_scale = scale.value_or(0.0F) == 0.0F ? 1.0F : *scale;
-  TRY_STATUS(CheckRouterKind(keys));
+  router.weight_scale = scale.value_or(0.0F) == 0.0F ? 1.0F : *scale;
+  TRY_STATUS(ReadGating(keys, rules, router));
+  return ReadGroups(keys, rules, router);
+}
 
+// The router decides what a layer is: counting rules differ between converters.
+Status ReadLayerKinds(const MetaKeys& keys, const Family& family, ModelSpec& spec) {
+  spec.layers.assign(spec.n_layer, LayerKind::kExperts);
+  if (!family.has_dense_layers) {
+    TRY(const auto dense, keys.file().FindUniformUint(keys.Full("leading_dense_block_count")));
+    if (dense.value_or(0) == 0) return {};
+    return Refuse(keys, "leading_dense_block_count", *dense, "layers without experts");
+  }
+  for (uint32_t l = 0; l < spec.n_layer; ++l) {
+    if (keys.file().Find(LayerTensorName(l, "ffn_gate_inp.weight")) != nullptr) continue;
+    if (keys.file().Find(LayerTensorName(l, "ffn_gate.weight")) == nullptr) {
+      return Fail(Errc::kInvalidFile, "{}: layer {} has neither '{}' nor '{}'; convert it again",
+                  keys.path(), l, LayerTensorName(l, "ffn_gate_inp.weight"),
+                  LayerTensorName(l, "ffn_gate.weight"));
+    }
+    spec.layers[l] = LayerKind::kDense;
+  }
+  if (spec.n_expert_layers() > 0) return {};
+  return Fail(Errc::kUnsupported,
+              "{}: no layer has a router (blk.N.ffn_gate_inp.weight); only mixture-of-experts "
+              "models are supported",
+              keys.path());
+}
+
+Status ReadSharedExpert(const MetaKeys& keys, const Family& family, ModelSpec& spec) {
+  TRY(const auto width, keys.FindCount("expert_shared_feed_forward_length", {0, kMaxFeedForward}));
+  switch (family.shared_expert) {
+    case SharedExpert::kNone:
+      if (width.value_or(0) == 0) return {};
+      return Refuse(keys, "expert_shared_feed_forward_length", *width, "shared experts");
+    case SharedExpert::kOwnWidth: {
+      TRY(const auto n_ff, keys.FindCount("feed_forward_length", {1, kMaxFeedForward}));
+      spec.n_ff_shared = width.value_or(0) > 0 ? *width : n_ff.value_or(0);
+      if (spec.n_ff_shared > 0) return {};
+      return Fail(Errc::kInvalidFile, "{}: metadata '{}' is missing", keys.path(),
+                  keys.Full("expert_shared_feed_forward_length"));
+    }
+    case SharedExpert::kCounted: {
+      TRY(const uint32_t count,
+          keys.Count("expert_shared_count", {1, kMaxFeedForward / spec.n_ff_expert}));
+      spec.n_ff_shared = count * spec.n_ff_expert;
+      return {};
+    }
+  }
+  return {};
+}
+
+Status ReadWidths(const MetaKeys& keys, const Family& family, ModelSpec& spec) {
   TRY(const auto n_ff, keys.FindCount("feed_forward_length", {1, kMaxFeedForward}));
   TRY(const auto n_ff_expert, keys.FindCount("expert_feed_forward_length", {0, kMaxFeedForward}));
-  if (arch.ff_length_is_experts && n_ff) {
+  if (family.feed_forward_length == FeedForwardLength::kOneExpert && n_ff) {
     spec.n_ff_expert = *n_ff;
   } else if (n_ff_expert.value_or(0) > 0) {
     spec.n_ff_expert = *n_ff_expert;
-  } else if (n_ff) {
+  } else if (family.feed_forward_length != FeedForwardLength::kDenseLayer && n_ff) {
     spec.n_ff_expert = *n_ff / spec.router.n_used;
   }
   if (spec.n_ff_expert == 0) {
@@ -233,22 +232,14 @@ Status ReadExperts(const Keys& keys, const ArchEntry& arch, ModelSpec& spec) {
                 keys.path(), keys.Full("expert_feed_forward_length"),
                 keys.Full("feed_forward_length"));
   }
-  TRY(const auto shared, keys.FindCount("expert_shared_feed_forward_length", {0, kMaxFeedForward}));
-  if (spec.arch == Arch::kQwen2Moe) {
-    spec.n_ff_shared = shared.value_or(0) > 0 ? *shared : n_ff.value_or(0);
-    if (spec.n_ff_shared > 0) return {};
-    return Fail(Errc::kInvalidFile, "{}: metadata '{}' is missing", keys.path(),
-                keys.Full("expert_shared_feed_forward_length"));
+  if (spec.n_expert_layers() < spec.n_layer) {
+    TRY(spec.n_ff_dense, keys.Count("feed_forward_length", {1, kMaxFeedForward}));
   }
-  if (shared.value_or(0) > 0) {
-    return Fail(Errc::kUnsupported, "{}: {} is {}: shared experts are supported in qwen2moe only",
-                keys.path(), keys.Full("expert_shared_feed_forward_length"), *shared);
-  }
-  return {};
+  return ReadSharedExpert(keys, family, spec);
 }
 
 // The embedding table decides; what the metadata says must agree, as it indexes that table.
-Status ReadVocabularySize(const Keys& keys, ModelSpec& spec) {
+Status ReadVocabularySize(const MetaKeys& keys, ModelSpec& spec) {
   const TensorInfo* table = keys.file().Find("token_embd.weight");
   if (table == nullptr) {
     return Fail(Errc::kInvalidFile,
@@ -274,21 +265,25 @@ Status ReadVocabularySize(const Keys& keys, ModelSpec& spec) {
 
 }  // namespace
 
-Result<ModelSpec> ReadSpec(const GgufFile& file) {
-  TRY(const ArchEntry arch, ReadArch(file));
-  const Keys keys(file, arch.name);
+Result<ModelSpec> ReadSpec(const GgufFile& file, std::span<const Family> families) {
+  TRY(const Family* const family, ReadFamily(file, families));
+  const MetaKeys keys(file, family->name);
   ModelSpec spec;
-  spec.arch = arch.arch;
-  spec.arch_name = arch.name;
+  spec.arch_name = family->name;
+  spec.attention = family->attention;
+  spec.experts = family->experts;
   TRY(const auto name, file.FindString("general.name"));
   spec.name = Printable(name.value_or(""));
   TRY(spec.n_layer, keys.Count("block_count", {1, kMaxLayers}));
   TRY(spec.n_embd, keys.Count("embedding_length", {1, kMaxEmbedding}));
   TRY(spec.n_ctx_train, keys.Count("context_length", {1, kMaxContext}));
-  TRY_STATUS(ReadExperts(keys, arch, spec));
-  TRY_STATUS(ReadAttention(keys, spec));
+  TRY_STATUS(ReadRouter(keys, family->router, spec.router));
+  TRY_STATUS(ReadLayerKinds(keys, *family, spec));
+  TRY_STATUS(ReadWidths(keys, *family, spec));
+  TRY_STATUS(ReadAttention(keys, *family, spec));
   TRY_STATUS(ReadRope(keys, spec));
   TRY_STATUS(ReadVocabularySize(keys, spec));
+  if (family->read != nullptr) TRY_STATUS(family->read(keys, spec));
   spec.tied_output = file.Find("output.weight") == nullptr;
   return spec;
 }

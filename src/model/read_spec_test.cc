@@ -13,14 +13,16 @@ namespace {
 
 class ReadSpecTest : public testing::Test {
  protected:
-  Result<ModelSpec> Spec(const GgufBuilder& builder) const {
+  Result<ModelSpec> Spec(const GgufBuilder& builder,
+                         std::span<const Family> families = Families()) const {
     const std::string path = (folder_.path() / "model.gguf").string();
     builder.Write(path);
     TRY(const GgufFile file, GgufFile::Open(path));
-    return ReadSpec(file);
+    return ReadSpec(file, families);
   }
-  void ExpectError(const GgufBuilder& builder, Errc code, const std::string& words) const {
-    const auto spec = Spec(builder);
+  void ExpectError(const GgufBuilder& builder, Errc code, const std::string& words,
+                   std::span<const Family> families = Families()) const {
+    const auto spec = Spec(builder, families);
     ASSERT_FALSE(spec) << words;
     EXPECT_EQ(spec.error().code, code) << spec.error().message;
     EXPECT_NE(spec.error().message.find(words), std::string::npos) << spec.error().message;
@@ -31,9 +33,8 @@ class ReadSpecTest : public testing::Test {
 };
 
 TEST_F(ReadSpecTest, ReadsLlama) {
-  const auto spec = Spec(SmallMoe(Arch::kLlama));
+  const auto spec = Spec(SmallMoe("llama"));
   ASSERT_TRUE(spec) << spec.error().message;
-  EXPECT_EQ(spec->arch, Arch::kLlama);
   EXPECT_EQ(spec->arch_name, "llama");
   EXPECT_EQ(spec->name, "small");
   EXPECT_EQ(spec->n_layer, 2U);
@@ -55,25 +56,25 @@ TEST_F(ReadSpecTest, ReadsLlama) {
 }
 
 TEST_F(ReadSpecTest, ReadsWhatDiffersBetweenArchitectures) {
-  const auto qwen2 = Spec(SmallMoe(Arch::kQwen2Moe));
+  const auto qwen2 = Spec(SmallMoe("qwen2moe"));
   ASSERT_TRUE(qwen2) << qwen2.error().message;
   EXPECT_FALSE(qwen2->router.renormalise);
   EXPECT_EQ(qwen2->n_ff_expert, 64U);  // feed_forward_length 128 by 2 used experts
   EXPECT_EQ(qwen2->n_ff_shared, 96U);
 
-  const auto qwen3 = Spec(SmallMoe(Arch::kQwen3Moe));
+  const auto qwen3 = Spec(SmallMoe("qwen3moe"));
   ASSERT_TRUE(qwen3) << qwen3.error().message;
   EXPECT_TRUE(qwen3->router.renormalise);
   EXPECT_EQ(qwen3->n_ff_expert, 64U);
   EXPECT_EQ(qwen3->head_dim_k, 16U);
   EXPECT_EQ(qwen3->rope.n_dims, 16U);
 
-  const auto olmoe = Spec(SmallMoe(Arch::kOlmoe).Set("olmoe.attention.clamp_kqv", 8.0F));
+  const auto olmoe = Spec(SmallMoe("olmoe").Set("olmoe.attention.clamp_kqv", 8.0F));
   ASSERT_TRUE(olmoe) << olmoe.error().message;
   EXPECT_FALSE(olmoe->router.renormalise);
   EXPECT_EQ(olmoe->clamp_kqv, 8.0F);
 
-  const auto phimoe = Spec(SmallMoe(Arch::kPhimoe)
+  const auto phimoe = Spec(SmallMoe("phimoe")
                                .Set("phimoe.rope.scaling.original_context_length", 64U)
                                .Set("phimoe.rope.scaling.attn_factor", 1.19F));
   ASSERT_TRUE(phimoe) << phimoe.error().message;
@@ -84,7 +85,7 @@ TEST_F(ReadSpecTest, ReadsWhatDiffersBetweenArchitectures) {
 }
 
 TEST_F(ReadSpecTest, AppliesDefaults) {
-  const auto spec = Spec(SmallMoe(Arch::kOlmoe)
+  const auto spec = Spec(SmallMoe("olmoe")
                              .Remove("olmoe.attention.head_count_kv")
                              .Remove("olmoe.rope.freq_base")
                              .Remove("general.name")
@@ -98,7 +99,7 @@ TEST_F(ReadSpecTest, AppliesDefaults) {
 
 TEST_F(ReadSpecTest, ReadsRopeScaling) {
   const auto scaled = [&](const char* type) {
-    return Spec(SmallMoe(Arch::kQwen3Moe)
+    return Spec(SmallMoe("qwen3moe")
                     .Set("qwen3moe.rope.scaling.type", type)
                     .Set("qwen3moe.rope.scaling.factor", 4.0F)
                     .Set("qwen3moe.rope.scaling.original_context_length", 32U));
@@ -123,45 +124,124 @@ TEST_F(ReadSpecTest, ReadsRopeScaling) {
   EXPECT_EQ(yarn->rope, expected);
   EXPECT_EQ(scaled("su").error().code, Errc::kUnsupported);
   // The name of old converters, and no type: linear.
-  const auto old = Spec(SmallMoe(Arch::kLlama).Set("llama.rope.scale_linear", 2.0F));
+  const auto old = Spec(SmallMoe("llama").Set("llama.rope.scale_linear", 2.0F));
   ASSERT_TRUE(old);
   EXPECT_EQ(old->rope.freq_scale, 0.5F);
 }
 
 TEST_F(ReadSpecTest, AcceptsOneValuePerLayer) {
-  const auto spec = Spec(SmallMoe(Arch::kLlama).SetInts("llama.attention.head_count_kv", {2, 2}));
+  const auto spec = Spec(SmallMoe("llama").SetInts("llama.attention.head_count_kv", {2, 2}));
   ASSERT_TRUE(spec) << spec.error().message;
   EXPECT_EQ(spec->n_head_kv, 2U);
-  ExpectError(SmallMoe(Arch::kLlama).SetInts("llama.attention.head_count_kv", {2, 4}),
+  ExpectError(SmallMoe("llama").SetInts("llama.attention.head_count_kv", {2, 4}),
               Errc::kUnsupported, "differs between layers");
 }
 
 TEST_F(ReadSpecTest, RefusesOtherModels) {
-  ExpectError(SmallMoe(Arch::kLlama).Set("general.architecture", "mamba"), Errc::kUnsupported,
-              "supported are llama, qwen2moe, qwen3moe, olmoe, phimoe");
-  ExpectError(SmallMoe(Arch::kLlama).Remove("general.architecture"), Errc::kInvalidFile,
+  ExpectError(SmallMoe("llama").Set("general.architecture", "mamba"), Errc::kUnsupported,
+              "supported are llama, qwen2moe, qwen3moe, olmoe, phimoe, dots1");
+  ExpectError(SmallMoe("llama").Remove("general.architecture"), Errc::kInvalidFile,
               "general.architecture");
-  ExpectError(SmallMoe(Arch::kLlama).Set("llama.expert_count", 0U), Errc::kUnsupported,
-              "dense model");
-  ExpectError(SmallMoe(Arch::kLlama).Remove("llama.expert_count"), Errc::kUnsupported,
-              "dense model");
-  ExpectError(SmallMoe(Arch::kLlama).Set("llama.leading_dense_block_count", 1U), Errc::kUnsupported,
+  ExpectError(SmallMoe("llama").Set("llama.expert_count", 0U), Errc::kUnsupported, "dense model");
+  ExpectError(SmallMoe("llama").Remove("llama.expert_count"), Errc::kUnsupported, "dense model");
+  ExpectError(SmallMoe("llama").Set("llama.leading_dense_block_count", 1U), Errc::kUnsupported,
               "leading_dense_block_count");
-  ExpectError(SmallMoe(Arch::kLlama).Set("llama.expert_gating_func", 2U), Errc::kUnsupported,
+  ExpectError(SmallMoe("llama").Set("llama.expert_gating_func", 2U), Errc::kUnsupported,
               "expert_gating_func");
-  ExpectError(SmallMoe(Arch::kLlama).Set("llama.expert_shared_feed_forward_length", 8U),
+  ExpectError(SmallMoe("llama").Set("llama.expert_shared_feed_forward_length", 8U),
               Errc::kUnsupported, "shared experts");
-  ExpectError(SmallMoe(Arch::kLlama).Set("llama.attention.value_length", 4U), Errc::kUnsupported,
+  ExpectError(SmallMoe("llama").Set("llama.attention.value_length", 4U), Errc::kUnsupported,
               "value_length");
+}
+
+// A family under the name of a real one, so that SmallMoe() can write it.
+Family Liberal() {
+  return {.name = "llama",
+          .router = {.gating_by_key = true, .renormalise_by_key = true, .has_groups = true},
+          .feed_forward_length = FeedForwardLength::kDenseLayer,
+          .shared_expert = SharedExpert::kCounted,
+          .has_dense_layers = true,
+          .has_value_heads_of_own = true,
+          .model_tensors = CommonModelTensors(),
+          .layer_tensors = CommonLayerTensors()};
+}
+
+GgufBuilder LiberalMoe() {
+  GgufBuilder file = SmallMoe("llama");
+  file.Set("llama.expert_feed_forward_length", 64U).Set("llama.feed_forward_length", 96U);
+  file.Set("llama.expert_shared_count", 2U);
+  return file;
+}
+
+TEST_F(ReadSpecTest, ReadsWhatAFamilyDeclares) {
+  const Family family = Liberal();
+  GgufBuilder file = LiberalMoe();
+  file.Set("llama.expert_gating_func", 2U).Set("llama.expert_weights_norm", true);
+  file.Set("llama.expert_group_count", 2U).Set("llama.expert_group_used_count", 1U);
+  file.Set("llama.attention.key_length", 8U).Set("llama.attention.value_length", 4U);
+  file.RemoveTensor("blk.0.ffn_gate_inp.weight");
+  file.Tensor("blk.0.ffn_gate.weight", GGML_TYPE_F16, {32, 96});
+  const auto spec = Spec(file, {&family, 1});
+  ASSERT_TRUE(spec) << spec.error().message;
+  const RouterSpec router{.n_expert = 4,
+                          .n_used = 2,
+                          .gating = Gating::kSigmoid,
+                          .n_group = 2,
+                          .n_group_used = 1,
+                          .renormalise = true};
+  EXPECT_EQ(spec->router, router);
+  EXPECT_EQ(spec->layers, (std::vector{LayerKind::kDense, LayerKind::kExperts}));
+  EXPECT_EQ(spec->n_expert_layers(), 1U);
+  EXPECT_EQ(spec->expert_layers_before(1), 0U);
+  EXPECT_EQ(spec->n_ff_expert, 64U);
+  EXPECT_EQ(spec->n_ff_dense, 96U);
+  EXPECT_EQ(spec->n_ff_shared, 128U);
+  EXPECT_EQ(spec->head_dim_k, 8U);
+  EXPECT_EQ(spec->head_dim_v, 4U);
+  EXPECT_EQ(Spec(LiberalMoe().Set("llama.expert_gating_func", 3U), {&family, 1})->router.gating,
+            Gating::kSoftmaxOfChosen);
+}
+
+TEST_F(ReadSpecTest, RefusesWhatAFamilyCannotBe) {
+  const Family liberal = Liberal();
+  const std::span<const Family> family(&liberal, 1);
+  ExpectError(LiberalMoe().Set("llama.expert_gating_func", 4U), Errc::kUnsupported,
+              "expert_gating_func is 4: routers of that kind", family);
+  ExpectError(LiberalMoe().Set("llama.expert_group_count", 3U), Errc::kInvalidFile,
+              "4 experts cannot form 3 groups", family);
+  ExpectError(LiberalMoe().Set("llama.expert_group_count", 4U), Errc::kInvalidFile,
+              "groups of at least two", family);
+  ExpectError(LiberalMoe().Set("llama.expert_group_count", 2U), Errc::kInvalidFile,
+              "expert_group_used_count", family);
+  ExpectError(LiberalMoe()
+                  .Set("llama.expert_group_count", 2U)
+                  .Set("llama.expert_group_used_count", 1U)
+                  .Set("llama.expert_used_count", 3U),
+              Errc::kInvalidFile, "1 groups of 2 experts hold fewer than the 3 used", family);
+  ExpectError(LiberalMoe().Remove("llama.expert_shared_count"), Errc::kInvalidFile,
+              "expert_shared_count", family);
+  ExpectError(LiberalMoe().RemoveTensor("blk.1.ffn_gate_inp.weight"), Errc::kInvalidFile,
+              "layer 1 has neither 'blk.1.ffn_gate_inp.weight' nor 'blk.1.ffn_gate.weight'",
+              family);
+  GgufBuilder dense = LiberalMoe();
+  for (const char* blk : {"blk.0.", "blk.1."}) {
+    dense.RemoveTensor(std::string(blk) + "ffn_gate_inp.weight");
+    dense.Tensor(std::string(blk) + "ffn_gate.weight", GGML_TYPE_F16, {32, 96});
+  }
+  ExpectError(dense, Errc::kUnsupported, "no layer has a router", family);
+  ExpectError(SmallMoe("olmoe").Set("olmoe.expert_gating_func", 2U), Errc::kUnsupported,
+              "expert_gating_func is 2: a router other than softmax");
+  ExpectError(SmallMoe("olmoe").Set("olmoe.expert_group_count", 2U), Errc::kUnsupported,
+              "expert_group_count is 2: expert groups");
 }
 
 TEST_F(ReadSpecTest, NamesMissingKeys) {
   for (const char* key : {"llama.block_count", "llama.context_length", "llama.embedding_length",
                           "llama.feed_forward_length", "llama.attention.head_count",
                           "llama.expert_used_count", "llama.attention.layer_norm_rms_epsilon"}) {
-    ExpectError(SmallMoe(Arch::kLlama).Remove(key), Errc::kInvalidFile, key);
+    ExpectError(SmallMoe("llama").Remove(key), Errc::kInvalidFile, key);
   }
-  ExpectError(SmallMoe(Arch::kLlama).RemoveTensor("token_embd.weight"), Errc::kInvalidFile,
+  ExpectError(SmallMoe("llama").RemoveTensor("token_embd.weight"), Errc::kInvalidFile,
               "token_embd.weight");
 }
 
@@ -193,27 +273,25 @@ TEST_F(ReadSpecTest, RefusesImpossibleNumbers) {
                         {"llama.expert_used_count", 0},
                         {"llama.expert_used_count", 5},
                         {"llama.vocab_size", 299}}) {
-    ExpectError(SmallMoe(Arch::kLlama).Set(c.key, c.value), Errc::kInvalidFile,
+    ExpectError(SmallMoe("llama").Set(c.key, c.value), Errc::kInvalidFile,
                 std::string(c.key) == "llama.embedding_length" && c.value == 33
                     ? "llama.attention.key_length"
                     : c.key);
   }
   constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
-  ExpectError(SmallMoe(Arch::kLlama).Set("llama.attention.layer_norm_rms_epsilon", kNan),
+  ExpectError(SmallMoe("llama").Set("llama.attention.layer_norm_rms_epsilon", kNan),
               Errc::kInvalidFile, "epsilon");
-  ExpectError(SmallMoe(Arch::kLlama).Set("llama.rope.freq_base", 0.0F), Errc::kInvalidFile,
-              "freq_base");
-  ExpectError(SmallMoe(Arch::kLlama).Set("llama.rope.scaling.factor", 1e-42F), Errc::kInvalidFile,
+  ExpectError(SmallMoe("llama").Set("llama.rope.freq_base", 0.0F), Errc::kInvalidFile, "freq_base");
+  ExpectError(SmallMoe("llama").Set("llama.rope.scaling.factor", 1e-42F), Errc::kInvalidFile,
               "scaling.factor");
-  ExpectError(SmallMoe(Arch::kLlama).Set("llama.expert_weights_scale", -1.0F), Errc::kInvalidFile,
+  ExpectError(SmallMoe("llama").Set("llama.expert_weights_scale", -1.0F), Errc::kInvalidFile,
               "expert_weights_scale");
-  ExpectError(SmallMoe(Arch::kLlama).Set("llama.block_count", "two"), Errc::kInvalidFile,
-              "block_count");
+  ExpectError(SmallMoe("llama").Set("llama.block_count", "two"), Errc::kInvalidFile, "block_count");
 }
 
 TEST_F(ReadSpecTest, ComparesTheVocabularyWithTheEmbedding) {
-  ExpectError(SmallMoe(Arch::kLlama).SetStrings("tokenizer.ggml.tokens", {"a", "b"}),
-              Errc::kInvalidFile, "2 tokens, token_embd.weight has 300 rows");
+  ExpectError(SmallMoe("llama").SetStrings("tokenizer.ggml.tokens", {"a", "b"}), Errc::kInvalidFile,
+              "2 tokens, token_embd.weight has 300 rows");
 }
 
 }  // namespace

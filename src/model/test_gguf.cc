@@ -9,6 +9,8 @@
 
 #include "base/check.h"
 #include "base/format.h"
+#include "model/families/families.h"
+#include "model/tensor_names.h"
 
 namespace moestro {
 
@@ -113,40 +115,63 @@ void AddKeys(GgufBuilder& file, const std::string& arch) {
       .Set("tokenizer.ggml.model", "none");
 }
 
-// `head_dim`: 8, or more where the architecture names it.
-void AddLayer(GgufBuilder& file, const std::string& blk, Arch arch, int64_t head_dim) {
-  const int64_t query = 4 * head_dim;
-  const int64_t keys = 2 * head_dim;
-  file.Tensor(blk + "attn_norm.weight", GGML_TYPE_F32, {kEmbd})
-      .Tensor(blk + "attn_q.weight", GGML_TYPE_F16, {kEmbd, query})
-      .Tensor(blk + "attn_k.weight", GGML_TYPE_F16, {kEmbd, keys})
-      .Tensor(blk + "attn_v.weight", GGML_TYPE_F16, {kEmbd, keys})
-      .Tensor(blk + "attn_output.weight", GGML_TYPE_F16, {query, kEmbd})
-      .Tensor(blk + "ffn_norm.weight", GGML_TYPE_F32, {kEmbd})
-      .Tensor(blk + "ffn_gate_inp.weight", GGML_TYPE_F32, {kEmbd, kExperts})
-      .Tensor(blk + "ffn_gate_exps.weight", GGML_TYPE_Q8_0, {kEmbd, kFf, kExperts})
-      .Tensor(blk + "ffn_up_exps.weight", GGML_TYPE_Q4_0, {kEmbd, kFf, kExperts})
-      .Tensor(blk + "ffn_down_exps.weight", GGML_TYPE_F16, {kFf, kEmbd, kExperts});
-  if (arch == Arch::kQwen2Moe || arch == Arch::kPhimoe) {
-    file.Tensor(blk + "attn_q.bias", GGML_TYPE_F32, {query})
-        .Tensor(blk + "attn_k.bias", GGML_TYPE_F32, {keys})
-        .Tensor(blk + "attn_v.bias", GGML_TYPE_F32, {keys});
+// The sizes of roles.
+ModelSpec SizesOf(const Family& family, uint32_t head_dim) {
+  ModelSpec spec;
+  spec.attention = family.attention;
+  spec.n_embd = kEmbd;
+  spec.n_head = 4;
+  spec.n_head_kv = 2;
+  spec.head_dim_k = spec.head_dim_v = head_dim;
+  spec.n_ff_expert = kFf;
+  spec.n_ff_shared = family.shared_expert == SharedExpert::kOwnWidth ? 96 : 2 * kFf;
+  spec.n_vocab = kVocab;
+  spec.rope.n_dims = head_dim;
+  spec.router.n_expert = kExperts;
+  return spec;
+}
+
+// Where a role's type matters to a test; others are F16 or, if vectors, F32.
+ggml_type TypeOf(const TensorRole& role) {
+  if (role.kind == TensorKind::kVector || role.name == "ffn_gate_inp.weight") return GGML_TYPE_F32;
+  const bool is_table = role.name == "token_embd.weight" || role.name == "output.weight";
+  return is_table ? GGML_TYPE_Q8_0 : GGML_TYPE_F16;
+}
+
+void AddRole(GgufBuilder& file, const std::string& blk, const TensorRole& role,
+             const ModelSpec& spec) {
+  std::vector<int64_t> ne{DimSize(role.ne0, spec)};
+  if (role.ne1 != Dim::kOne) ne.push_back(DimSize(role.ne1, spec));
+  file.Tensor(blk + std::string(role.name), TypeOf(role), ne);
+}
+
+// What the family demands, the output matrix, and attention in three with biases where its name
+// is in kQkvBiases.
+void AddTensors(GgufBuilder& file, const Family& family, const ModelSpec& spec) {
+  constexpr std::array<std::string_view, 2> kQkvBiases{"qwen2moe", "phimoe"};
+  const bool has_biases = std::ranges::contains(kQkvBiases, family.name);
+  ModelRoles<Presence> model = family.model_tensors;
+  model.output = Presence::kRequired;
+  const auto add_model = [&](const TensorRole& role, Presence presence) {
+    if (presence == Presence::kRequired) AddRole(file, "", role, spec);
+  };
+  ForEachModelRole(add_model, model);
+  if (family.attention.long_short_factors) {
+    AddRole(file, "", {"rope_factors_long.weight", TensorKind::kVector, Dim::kHalfRotary}, spec);
+    AddRole(file, "", {"rope_factors_short.weight", TensorKind::kVector, Dim::kHalfRotary}, spec);
   }
-  if (arch == Arch::kQwen2Moe) {
-    file.Tensor(blk + "ffn_gate_inp_shexp.weight", GGML_TYPE_F32, {kEmbd})
-        .Tensor(blk + "ffn_gate_shexp.weight", GGML_TYPE_F16, {kEmbd, 96})
-        .Tensor(blk + "ffn_up_shexp.weight", GGML_TYPE_F16, {kEmbd, 96})
-        .Tensor(blk + "ffn_down_shexp.weight", GGML_TYPE_F16, {96, kEmbd});
-  }
-  if (arch == Arch::kQwen3Moe || arch == Arch::kOlmoe) {
-    const bool per_head = arch == Arch::kQwen3Moe;
-    file.Tensor(blk + "attn_q_norm.weight", GGML_TYPE_F32, {per_head ? head_dim : query})
-        .Tensor(blk + "attn_k_norm.weight", GGML_TYPE_F32, {per_head ? head_dim : keys});
-  }
-  if (arch == Arch::kPhimoe) {
-    file.Tensor(blk + "attn_norm.bias", GGML_TYPE_F32, {kEmbd})
-        .Tensor(blk + "attn_output.bias", GGML_TYPE_F32, {kEmbd})
-        .Tensor(blk + "ffn_norm.bias", GGML_TYPE_F32, {kEmbd});
+  LayerRoles<Presence> layer = family.layer_tensors;
+  layer.attn_q = layer.attn_k = layer.attn_v = Presence::kRequired;
+  if (has_biases) layer.attn_q_b = layer.attn_k_b = layer.attn_v_b = Presence::kRequired;
+  for (const std::string blk : {"blk.0.", "blk.1."}) {
+    const auto add = [&](const TensorRole& role, Presence presence) {
+      if (presence != Presence::kRequired || role.part == LayerPart::kDense) return;
+      AddRole(file, blk, role, spec);
+    };
+    ForEachLayerRole(add, layer);
+    file.Tensor(blk + "ffn_gate_exps.weight", GGML_TYPE_Q8_0, {kEmbd, kFf, kExperts})
+        .Tensor(blk + "ffn_up_exps.weight", GGML_TYPE_Q4_0, {kEmbd, kFf, kExperts})
+        .Tensor(blk + "ffn_down_exps.weight", GGML_TYPE_F16, {kFf, kEmbd, kExperts});
   }
 }
 
@@ -166,32 +191,26 @@ std::string ByteSpelling(unsigned byte) {
 
 }  // namespace
 
-GgufBuilder SmallMoe(Arch arch) {
-  constexpr std::array kNames{"llama", "qwen2moe", "qwen3moe", "olmoe", "phimoe"};
-  const std::string name = kNames.at(static_cast<size_t>(arch));
+GgufBuilder SmallMoe(std::string_view arch) {
+  const Family* family = FindFamily(Families(), arch);
+  CHECK(family != nullptr);
+  const std::string name(arch);
   GgufBuilder file;
   AddKeys(file, name);
-  if (arch == Arch::kQwen3Moe) {
+  if (arch == "qwen3moe") {  // heads that are no quotient
     file.Set(name + ".attention.key_length", 16U).Set(name + ".attention.value_length", 16U);
+  }
+  if (arch == "qwen2moe") {  // feed_forward_length says the width of an expert
+    file.Set(name + ".feed_forward_length", 2 * uint32_t{kFf});
+  } else if (family->feed_forward_length != FeedForwardLength::kOneExpert) {
     file.Set(name + ".expert_feed_forward_length", uint32_t{kFf})
         .Set(name + ".feed_forward_length", 999U);
   }
-  if (arch == Arch::kQwen2Moe) {
-    file.Set(name + ".expert_shared_feed_forward_length", 96U)
-        .Set(name + ".feed_forward_length", 128U);
+  if (family->shared_expert == SharedExpert::kOwnWidth) {
+    file.Set(name + ".expert_shared_feed_forward_length", 96U);
   }
-  file.Tensor("token_embd.weight", GGML_TYPE_Q8_0, {kEmbd, kVocab})
-      .Tensor("output_norm.weight", GGML_TYPE_F32, {kEmbd})
-      .Tensor("output.weight", GGML_TYPE_Q8_0, {kEmbd, kVocab});
-  if (arch == Arch::kPhimoe) {
-    file.Tensor("output_norm.bias", GGML_TYPE_F32, {kEmbd})
-        .Tensor("output.bias", GGML_TYPE_F32, {kVocab})
-        .Tensor("rope_factors_long.weight", GGML_TYPE_F32, {4})
-        .Tensor("rope_factors_short.weight", GGML_TYPE_F32, {4});
-  }
-  for (const char* blk : {"blk.0.", "blk.1."}) {
-    AddLayer(file, blk, arch, arch == Arch::kQwen3Moe ? 16 : 8);
-  }
+  if (family->shared_expert == SharedExpert::kCounted) file.Set(name + ".expert_shared_count", 2U);
+  AddTensors(file, *family, SizesOf(*family, arch == "qwen3moe" ? 16 : 8));
   return file;
 }
 

@@ -10,8 +10,6 @@
 #include <type_traits>
 #include <vector>
 
-#include "core/model_spec.h"
-
 namespace moestro {
 
 class GgufBuilder {
@@ -49,8 +47,9 @@ class GgufBuilder {
   std::vector<TensorDef> tensors_;
 };
 
-// 2 layers, 32 wide, 4 heads (2 of keys and values), 4 experts of 64 (2 used), 300 tokens, no text.
-GgufBuilder SmallMoe(Arch arch);
+// Of a family: 2 layers, 32 wide, 4 heads (2 of keys and values), 4 experts of 64 (2 used), 300
+// tokens, no text.
+GgufBuilder SmallMoe(std::string_view arch);
 // 300 tokens: <s>, </s>, 256 bytes spelled as GPT-2 does, some merged words. For SmallMoe().
 void AddByteLevelVocabulary(GgufBuilder& file);
 

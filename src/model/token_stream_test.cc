@@ -163,7 +163,7 @@ GgufBuilder ByteLevel(const std::string& pre, uint32_t seed) {
     }
   }
   types.resize(tokens.size(), 1);
-  GgufBuilder file = SmallMoe(Arch::kLlama);
+  GgufBuilder file = SmallMoe("llama");
   file.Set("tokenizer.ggml.model", "gpt2")
       .Set("tokenizer.ggml.pre", pre.c_str())
       .SetStrings("tokenizer.ggml.tokens", tokens)
@@ -210,7 +210,7 @@ GgufBuilder SentencePiece(bool space_prefix, uint32_t seed) {
   types.resize(tokens.size(), 1);
   std::vector<float> scores;
   for (size_t i = 0; i < tokens.size(); ++i) scores.push_back(-static_cast<float>(random() % 50));
-  GgufBuilder file = SmallMoe(Arch::kLlama);
+  GgufBuilder file = SmallMoe("llama");
   file.Set("tokenizer.ggml.model", "llama")
       .SetStrings("tokenizer.ggml.tokens", tokens)
       .SetFloats("tokenizer.ggml.scores", scores)

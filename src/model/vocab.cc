@@ -82,12 +82,14 @@ TextCutter MakeCutter(const llama_vocab* vocab, const std::string& pre_tokenizer
 void Vocab::FreeModel::operator()(llama_model* model) const { llama_model_free(model); }
 
 Result<Vocab> Vocab::Load(const std::string& path) {
-  std::optional<std::string> pre_tokenizer;
-  {
-    TRY(const GgufFile file, GgufFile::Open(path));
-    TRY_STATUS(CheckTokenizer(file));
-    TRY(pre_tokenizer, file.FindString("tokenizer.ggml.pre"));
-  }
+  TRY(const GgufFile file, GgufFile::Open(path));
+  return Load(file);
+}
+
+Result<Vocab> Vocab::Load(const GgufFile& file) {
+  TRY_STATUS(CheckTokenizer(file));
+  TRY(std::optional<std::string> pre_tokenizer, file.FindString("tokenizer.ggml.pre"));
+  const std::string& path = file.paths().front();
   std::string reason;
   Model model(LoadWithLog(path, reason));
   if (model == nullptr) {

@@ -13,6 +13,7 @@
 
 #include "base/result.h"
 #include "core/ids.h"
+#include "model/gguf_file.h"
 #include "model/text_cut.h"
 
 struct llama_model;
@@ -27,10 +28,12 @@ struct ChatMessage {
 
 class Vocab {
  public:
-  // `path` is the model file (first shard); only its header is read. Fails as GgufFile::Open()
-  // does, with kUnsupported for a kind of tokenizer that no supported architecture uses, and with
+  // Of an open model; libllama reads the header once more, after our own reader has judged it.
+  // Fails with kUnsupported for a kind of tokenizer that no supported architecture uses, and with
   // kInvalidFile for a vocabulary that contradicts itself. A file without a tokenizer ("none")
   // gives a Vocab with has_text() == false.
+  static Result<Vocab> Load(const GgufFile& file);
+  // Of a file that nobody has open; fails as GgufFile::Open() does, too.
   static Result<Vocab> Load(const std::string& path);
   Vocab(Vocab&&) noexcept;
   Vocab& operator=(Vocab&&) noexcept;

@@ -18,7 +18,7 @@ class VocabTest : public testing::Test {
     return Vocab::Load(path);
   }
   static GgufBuilder ByteLevel() {
-    GgufBuilder file = SmallMoe(Arch::kLlama);
+    GgufBuilder file = SmallMoe("llama");
     AddByteLevelVocabulary(file);
     return file;
   }
@@ -34,7 +34,7 @@ class VocabTest : public testing::Test {
       tokens.emplace_back(piece);
       types.push_back(1);
     }
-    GgufBuilder file = SmallMoe(Arch::kLlama);
+    GgufBuilder file = SmallMoe("llama");
     file.Set("tokenizer.ggml.model", "llama")
         .SetStrings("tokenizer.ggml.tokens", tokens)
         .SetFloats("tokenizer.ggml.scores", std::vector<float>(tokens.size(), 0.0F))
@@ -124,7 +124,7 @@ TEST_F(VocabTest, NamesTheFirstByteThatIsNotUtf8) {
 }
 
 TEST_F(VocabTest, KnowsModelsWithoutText) {
-  const auto vocab = Load(SmallMoe(Arch::kOlmoe));
+  const auto vocab = Load(SmallMoe("olmoe"));
   ASSERT_TRUE(vocab) << vocab.error().message;
   EXPECT_FALSE(vocab->has_text());
   EXPECT_EQ(vocab->size(), 300U);
@@ -179,7 +179,7 @@ TEST_F(VocabTest, RefusesVocabulariesThatLibllamaWouldAbortOn) {
   ExpectError(ByteLevel().Set("tokenizer.ggml.merges", 1U), Errc::kInvalidFile, "merges");
   ExpectError(ByteLevel().SetStrings("tokenizer.ggml.tokens", {std::string(60000, '~')}),
               Errc::kInvalidFile, "far longer");
-  ExpectError(SmallMoe(Arch::kLlama).Set("llama.vocab_size", 0xFFFFFFFFU), Errc::kInvalidFile,
+  ExpectError(SmallMoe("llama").Set("llama.vocab_size", 0xFFFFFFFFU), Errc::kInvalidFile,
               "vocab_size");
 }
 

@@ -2,9 +2,9 @@
 #include "model/weights.h"
 
 #include <algorithm>
-#include <optional>
 #include <unordered_set>
 
+#include "base/check.h"
 #include "base/format.h"
 #include "model/printable.h"
 #include "model/tensor_names.h"
@@ -45,26 +45,11 @@ std::string ShapeText(const Shape& ne) {
 // Looks tensors up, checks them, and remembers which ones have found a role.
 class Reader {
  public:
-  Reader(const GgufFile& file, const ModelSpec& spec) : file_(file), spec_(spec) {}
+  Reader(const GgufFile& file, const ModelSpec& spec, const Family& family)
+      : file_(file), spec_(spec), family_(family) {}
 
-  // Every role of the table for this architecture; `layer` only for layer tensors.
-  template <class Owner>
-  Status ReadRoles(std::span<const TensorRole<Owner>> roles, std::optional<uint32_t> layer,
-                   Owner& owner) {
-    for (const TensorRole<Owner>& role : roles) {
-      const bool required = (role.required & In(spec_.arch)) != 0;
-      if (!required && (role.optional & In(spec_.arch)) == 0) continue;
-      const std::string name = layer ? LayerTensorName(*layer, role.name) : std::string(role.name);
-      const TensorInfo* tensor = file_.Find(name);
-      if (tensor == nullptr && required) return Missing(name);
-      if (tensor == nullptr) continue;
-      const Shape shape{DimSize(role.ne0, spec_), DimSize(role.ne1, spec_), 1, 1};
-      TRY_STATUS(Check(*tensor, role.kind, shape));
-      owner.*role.member = tensor;
-    }
-    return {};
-  }
-
+  Status ReadModelRoles(ModelWeights& weights);
+  Status ReadLayerRoles(uint32_t layer, LayerWeights& weights);
   Status CheckAttentionForm(uint32_t layer, const LayerWeights& w) const;
   Status ReadExperts(uint32_t layer, LayerExperts& experts);
   Status CheckAllUsed() const;
@@ -75,6 +60,8 @@ class Reader {
                 "{}: tensor '{}' is missing for architecture {}; convert the model again",
                 file_.paths().front(), name, spec_.arch_name);
   }
+  Result<const TensorInfo*> ReadRole(const TensorRole& role, Presence presence,
+                                     const std::string& name);
   Status Check(const TensorInfo& tensor, TensorKind kind, const Shape& shape);
   Result<ExpertMatrix> ReadMatrix(uint32_t layer, Matrix matrix);
   Result<ExpertMatrix> ReadSingles(uint32_t layer, Matrix matrix);
@@ -85,8 +72,46 @@ class Reader {
 
   const GgufFile& file_;
   const ModelSpec& spec_;
+  const Family& family_;
   std::unordered_set<const TensorInfo*> used_;
 };
+
+// nullptr: the family does not have it, or the file does not and need not.
+Result<const TensorInfo*> Reader::ReadRole(const TensorRole& role, Presence presence,
+                                           const std::string& name) {
+  if (presence == Presence::kNone) return nullptr;
+  const TensorInfo* tensor = file_.Find(name);
+  if (tensor == nullptr && presence == Presence::kRequired) return Missing(name);
+  if (tensor == nullptr) return nullptr;
+  const Shape shape{DimSize(role.ne0, spec_), DimSize(role.ne1, spec_), 1, 1};
+  TRY_STATUS(Check(*tensor, role.kind, shape));
+  return tensor;
+}
+
+Status Reader::ReadModelRoles(ModelWeights& weights) {
+  Status status;
+  const auto read = [&](const TensorRole& role, Presence presence, const TensorInfo*& tensor) {
+    if (!status) return;
+    auto found = ReadRole(role, presence, std::string(role.name));
+    if (found) tensor = *found;
+    if (!found) status = std::unexpected(std::move(found).error());
+  };
+  ForEachModelRole(read, family_.model_tensors, weights);
+  return status;
+}
+
+Status Reader::ReadLayerRoles(uint32_t layer, LayerWeights& weights) {
+  Status status;
+  const LayerPart other = spec_.has_experts(layer) ? LayerPart::kDense : LayerPart::kExperts;
+  const auto read = [&](const TensorRole& role, Presence presence, const TensorInfo*& tensor) {
+    if (!status || role.part == other) return;
+    auto found = ReadRole(role, presence, LayerTensorName(layer, role.name));
+    if (found) tensor = *found;
+    if (!found) status = std::unexpected(std::move(found).error());
+  };
+  ForEachLayerRole(read, family_.layer_tensors, weights);
+  return status;
+}
 
 Status Reader::Check(const TensorInfo& tensor, TensorKind kind, const Shape& shape) {
   const std::string& path = file_.paths()[tensor.extent.file];
@@ -207,10 +232,13 @@ Status Reader::CheckAllUsed() const {
 
 }  // namespace
 
-Result<ModelWeights> ReadWeights(const GgufFile& file, const ModelSpec& spec) {
-  Reader reader(file, spec);
+Result<ModelWeights> ReadWeights(const GgufFile& file, const ModelSpec& spec,
+                                 std::span<const Family> families) {
+  const Family* family = FindFamily(families, spec.arch_name);
+  CHECK(family != nullptr);
+  Reader reader(file, spec, *family);
   ModelWeights weights;
-  TRY_STATUS(reader.ReadRoles(ModelRoles(), std::nullopt, weights));
+  TRY_STATUS(reader.ReadModelRoles(weights));
   if (weights.output == nullptr) weights.output = weights.token_embd;
   if ((weights.rope_factors_long == nullptr) != (weights.rope_factors_short == nullptr)) {
     return Fail(Errc::kInvalidFile,
@@ -219,9 +247,9 @@ Result<ModelWeights> ReadWeights(const GgufFile& file, const ModelSpec& spec) {
   }
   for (uint32_t layer = 0; layer < spec.n_layer; ++layer) {
     LayerWeights w;
-    TRY_STATUS(reader.ReadRoles(LayerRoles(), layer, w));
+    TRY_STATUS(reader.ReadLayerRoles(layer, w));
     TRY_STATUS(reader.CheckAttentionForm(layer, w));
-    TRY_STATUS(reader.ReadExperts(layer, w.experts));
+    if (spec.has_experts(layer)) TRY_STATUS(reader.ReadExperts(layer, w.experts));
     weights.layers.push_back(std::move(w));
   }
   TRY_STATUS(reader.CheckAllUsed());
@@ -231,14 +259,11 @@ Result<ModelWeights> ReadWeights(const GgufFile& file, const ModelSpec& spec) {
 std::vector<const TensorInfo*> ModelWeights::dense_tensors() const {
   std::vector<const TensorInfo*> tensors;
   std::unordered_set<const TensorInfo*> seen{nullptr};
-  const auto add = [&](const TensorInfo* tensor) {
-    // A tied output is the embedding, and some members have several rows in the table.
-    if (seen.insert(tensor).second) tensors.push_back(tensor);
-  };
-  for (const auto& role : ModelRoles()) add(this->*role.member);
-  for (const LayerWeights& layer : layers) {
-    for (const auto& role : LayerRoles()) add(layer.*role.member);
-  }
+  ForEachRole(
+      [&](const TensorRole&, const TensorInfo* tensor) {
+        if (seen.insert(tensor).second) tensors.push_back(tensor);  // a tied output comes again
+      },
+      *this);
   return tensors;
 }
 

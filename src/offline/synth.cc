@@ -11,6 +11,7 @@
 #include "base/bytes.h"
 #include "base/format.h"
 #include "base/output_file.h"
+#include "offline/synth_family.h"
 #include "offline/synth_metadata.h"
 #include "offline/synth_plan.h"
 #include "offline/synth_weights.h"
@@ -59,11 +60,10 @@ Status CheckOptions(const SynthOptions& options) {
                 options.shape.used, options.shape.experts);
   }
   const std::string& arch = options.shape.arch;
-  if (options.is_tied && arch != "llama" && arch != "qwen3moe") {
-    return Fail(Errc::kInvalidRequest,
-                "{} always has an output matrix of its own; llama and qwen3moe can be tied", arch);
-  }
-  return CheckShape(options.shape);
+  TRY_STATUS(CheckShape(options.shape));
+  if (!options.is_tied || FindSynthFamily(arch)->can_be_tied) return {};
+  return Fail(Errc::kInvalidRequest,
+              "{} always has an output matrix of its own; llama and qwen3moe can be tied", arch);
 }
 
 // Consecutive runs of about equal bytes, none empty.

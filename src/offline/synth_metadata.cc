@@ -7,6 +7,7 @@
 
 #include "base/check.h"
 #include "base/format.h"
+#include "offline/synth_family.h"
 
 namespace moestro {
 namespace {
@@ -18,6 +19,9 @@ class ArchKeys {
   void Set(std::string_view suffix, uint32_t value) {
     gguf_set_val_u32(gguf_, Format("{}.{}", arch_, suffix).c_str(), value);
   }
+  void Set(std::string_view suffix, bool value) {
+    gguf_set_val_bool(gguf_, Format("{}.{}", arch_, suffix).c_str(), value);
+  }
   void Set(std::string_view suffix, float value) {
     gguf_set_val_f32(gguf_, Format("{}.{}", arch_, suffix).c_str(), value);
   }
@@ -27,16 +31,31 @@ class ArchKeys {
   std::string arch_;
 };
 
+const SynthFamily& FamilyOf(const SynthShape& shape) {
+  const SynthFamily* family = FindSynthFamily(shape.arch);
+  CHECK(family != nullptr);
+  return *family;
+}
+
 // feed_forward_length as the stock converters write it: one expert where that is all there is, the
 // width active per token for the Qwen family.
 uint32_t FeedForwardLength(const SynthShape& shape) {
-  if (shape.arch == "qwen2moe") return shape.shared_ff;
-  return shape.arch == "qwen3moe" ? shape.ff * shape.used : shape.ff;
+  switch (FamilyOf(shape).feed_forward_length) {
+    case SynthFamily::FeedForward::kExpert:
+      return shape.ff;
+    case SynthFamily::FeedForward::kUsedExperts:
+      return shape.ff * shape.used;
+    case SynthFamily::FeedForward::kShared:
+      return shape.shared_ff;
+    case SynthFamily::FeedForward::kDense:
+      return shape.dense_ff > 0 ? shape.dense_ff : shape.ff;
+  }
+  std::unreachable();
 }
 
 void SetRopeKeys(ArchKeys& keys, const SynthShape& shape) {
   keys.Set("rope.freq_base", shape.rope_base);
-  if (shape.arch == "llama" || shape.arch == "phimoe") {
+  if (FamilyOf(shape).has_rope_length_key) {
     keys.Set("rope.dimension_count", shape.head_dim);
   }
   if (shape.orig_context == 0) return;
@@ -67,17 +86,27 @@ void SetModelKeys(gguf_context* gguf, const SynthShape& shape, const WeightSchem
   keys.Set("attention.head_count", shape.heads);
   keys.Set("attention.head_count_kv", shape.kv_heads);
   keys.Set("attention.layer_norm_rms_epsilon", shape.rms_eps);
-  if (shape.arch == "qwen3moe" || shape.q_width() != shape.embd) {
+  const SynthFamily& family = FamilyOf(shape);
+  if (family.has_head_length_keys || shape.q_width() != shape.embd) {
     keys.Set("attention.key_length", shape.head_dim);
     keys.Set("attention.value_length", shape.head_dim);
   }
   SetRopeKeys(keys, shape);
   keys.Set("expert_count", shape.experts);
   keys.Set("expert_used_count", shape.used);
-  if (shape.arch == "qwen2moe" || shape.arch == "qwen3moe") {
-    keys.Set("expert_feed_forward_length", shape.ff);
+  if (family.has_expert_length_key) keys.Set("expert_feed_forward_length", shape.ff);
+  if (family.shared == SynthFamily::Shared::kGated) {
+    keys.Set("expert_shared_feed_forward_length", shape.shared_ff);
   }
-  if (shape.shared_ff > 0) keys.Set("expert_shared_feed_forward_length", shape.shared_ff);
+  if (family.shared == SynthFamily::Shared::kCounted) {
+    keys.Set("expert_shared_count", shape.shared_ff / shape.ff);
+  }
+  if (family.has_dense_layers) keys.Set("leading_dense_block_count", shape.dense_layers);
+  if (family.gating_key > 0) keys.Set("expert_gating_func", family.gating_key);
+  if (family.weights_scale > 0) {
+    keys.Set("expert_weights_scale", family.weights_scale);
+    keys.Set("expert_weights_norm", true);
+  }
   keys.Set("vocab_size", shape.vocab);
 }
 

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/format.h"
+#include "offline/synth_family.h"
 
 namespace moestro {
 namespace {
@@ -13,16 +14,23 @@ namespace {
 // visibly different logits.
 constexpr float kNormDeviation = 0.1F;
 constexpr float kBiasDeviation = 0.1F;
+// Of what shifts a router's probabilities: enough to change some choices of every token, too little
+// to make favourites.
+constexpr float kSelectionDeviation = 0.05F;
 
 class Planner {
  public:
   Planner(const SynthShape& shape, const WeightScheme& scheme, const PlanChoices& choices)
-      : shape_(shape), scheme_(scheme), choices_(choices) {}
+      : shape_(shape), family_(*FindSynthFamily(shape.arch)), scheme_(scheme), choices_(choices) {}
 
   std::vector<PlannedTensor> Plan() {
     Head();
     for (layer_ = 0; layer_ < shape_.layers; ++layer_) {
       Attention();
+      if (layer_ < shape_.dense_layers) {
+        DenseBlock();
+        continue;
+      }
       Experts();
       if (shape_.shared_ff > 0) SharedExpert();
     }
@@ -30,8 +38,6 @@ class Planner {
   }
 
  private:
-  bool has_bias() const { return shape_.arch == "phimoe"; }
-  bool has_qkv_bias() const { return shape_.arch == "qwen2moe" || has_bias(); }
   std::string Block(std::string_view suffix) const { return Format("blk.{}.{}", layer_, suffix); }
 
   // An embedding that serves as output matrix too must not blow up the logits.
@@ -51,7 +57,7 @@ class Planner {
     float deviation = 1.0F / std::sqrt(static_cast<float>(ne[0]));
     if (role == MatrixRole::kTokenEmbd) deviation = EmbeddingDeviation();
     if (role == MatrixRole::kAttnOutput || role == MatrixRole::kExpertDown ||
-        role == MatrixRole::kSharedDown) {
+        role == MatrixRole::kSharedDown || role == MatrixRole::kDenseDown) {
       deviation *= ResidualScale();
     }
     const MatrixPlace place{.role = role,
@@ -92,7 +98,7 @@ class Planner {
     Matrix("token_embd.weight", MatrixRole::kTokenEmbd, {embd, vocab, 1});
     if (!choices_.is_tied) Matrix("output.weight", MatrixRole::kOutput, {embd, vocab, 1});
     Norm("output_norm.weight", shape_.embd);
-    if (has_bias()) {
+    if (family_.has_norm_biases) {
       Bias("output_norm.bias", shape_.embd);
       Bias("output.bias", shape_.vocab);
     }
@@ -108,7 +114,7 @@ class Planner {
     const auto kv = static_cast<int64_t>(shape_.kv_width());
     Norm(Block("attn_norm.weight"), shape_.embd);
     Norm(Block("ffn_norm.weight"), shape_.embd);
-    if (has_bias()) {
+    if (family_.has_norm_biases) {
       Bias(Block("attn_norm.bias"), shape_.embd);
       Bias(Block("ffn_norm.bias"), shape_.embd);
       Bias(Block("attn_output.bias"), shape_.embd, ResidualScale());
@@ -117,16 +123,16 @@ class Planner {
     Matrix(Block("attn_k.weight"), MatrixRole::kAttnK, {embd, kv, 1});
     Matrix(Block("attn_v.weight"), MatrixRole::kAttnV, {embd, kv, 1});
     Matrix(Block("attn_output.weight"), MatrixRole::kAttnOutput, {q, embd, 1});
-    if (has_qkv_bias()) {
+    if (family_.has_qkv_biases) {
       Bias(Block("attn_q.bias"), shape_.q_width());
       Bias(Block("attn_k.bias"), shape_.kv_width());
       Bias(Block("attn_v.bias"), shape_.kv_width());
     }
-    if (shape_.arch == "qwen3moe") {  // one norm for all heads
+    if (family_.qk_norm == QkNorm::kPerHead) {  // one norm for all heads
       Norm(Block("attn_q_norm.weight"), shape_.head_dim);
       Norm(Block("attn_k_norm.weight"), shape_.head_dim);
     }
-    if (shape_.arch == "olmoe") {  // over the whole vector
+    if (family_.qk_norm == QkNorm::kWholeVector) {  // over the whole vector
       Norm(Block("attn_q_norm.weight"), shape_.q_width());
       Norm(Block("attn_k_norm.weight"), shape_.kv_width());
     }
@@ -142,22 +148,36 @@ class Planner {
                      .type = GGML_TYPE_F32,
                      .fill = Fill::kRouter,
                      .deviation = 1.0F / std::sqrt(static_cast<float>(embd))});
+    if (family_.has_selection_bias) {
+      Vector(Block("exp_probs_b.bias"), shape_.experts, Fill::kNormal, kSelectionDeviation);
+    }
     Matrix(Block("ffn_gate_exps.weight"), MatrixRole::kExpertGateUp, {embd, ff, experts});
     Matrix(Block("ffn_up_exps.weight"), MatrixRole::kExpertGateUp, {embd, ff, experts});
     Matrix(Block("ffn_down_exps.weight"), MatrixRole::kExpertDown, {ff, embd, experts});
   }
 
+  void DenseBlock() {
+    const int64_t embd = shape_.embd;
+    const int64_t ff = shape_.dense_ff;
+    Matrix(Block("ffn_gate.weight"), MatrixRole::kDenseGateUp, {embd, ff, 1});
+    Matrix(Block("ffn_up.weight"), MatrixRole::kDenseGateUp, {embd, ff, 1});
+    Matrix(Block("ffn_down.weight"), MatrixRole::kDenseDown, {ff, embd, 1});
+  }
+
   void SharedExpert() {
     const int64_t embd = shape_.embd;
     const int64_t ff = shape_.shared_ff;
-    Vector(Block("ffn_gate_inp_shexp.weight"), shape_.embd, Fill::kNormal,
-           1.0F / std::sqrt(static_cast<float>(embd)));
+    if (family_.shared == SynthFamily::Shared::kGated) {
+      Vector(Block("ffn_gate_inp_shexp.weight"), shape_.embd, Fill::kNormal,
+             1.0F / std::sqrt(static_cast<float>(embd)));
+    }
     Matrix(Block("ffn_gate_shexp.weight"), MatrixRole::kSharedGateUp, {embd, ff, 1});
     Matrix(Block("ffn_up_shexp.weight"), MatrixRole::kSharedGateUp, {embd, ff, 1});
     Matrix(Block("ffn_down_shexp.weight"), MatrixRole::kSharedDown, {ff, embd, 1});
   }
 
   const SynthShape& shape_;
+  const SynthFamily& family_;
   const WeightScheme& scheme_;
   PlanChoices choices_;
   uint32_t layer_ = 0;

@@ -3,6 +3,8 @@
 
 #include <array>
 
+#include "offline/synth_family.h"
+
 namespace moestro {
 namespace {
 
@@ -14,7 +16,7 @@ struct Range {
 };
 
 // Hyperparameters as in the published configurations.
-const std::array<SynthShape, 5> kShapes = {{
+const std::array<SynthShape, 6> kShapes = {{
     {.name = "mixtral-8x7b",
      .arch = "llama",
      .layers = 32,
@@ -95,7 +97,49 @@ const std::array<SynthShape, 5> kShapes = {{
      .orig_context = 0,
      .rope_base = 1e6F,
      .rms_eps = 1e-6F},
+    {.name = "dots1-142b-a14b",
+     .arch = "dots1",
+     .layers = 62,
+     .experts = 128,
+     .used = 6,
+     .embd = 4096,
+     .ff = 1408,
+     .shared_ff = 2816,
+     .dense_layers = 1,
+     .dense_ff = 10944,
+     .heads = 32,
+     .kv_heads = 32,
+     .head_dim = 128,
+     .vocab = 152064,
+     .context = 32768,
+     .orig_context = 0,
+     .rope_base = 1e7F,
+     .rms_eps = 1e-5F},
 }};
+
+Status CheckSharedExpert(const SynthShape& s, const SynthFamily& family) {
+  const bool wants_one = family.shared != SynthFamily::Shared::kNone;
+  if (wants_one != (s.shared_ff > 0) || s.shared_ff > 1048576) {
+    return Fail(Errc::kInvalidRequest, "shared expert width {} does not fit {}, which {}",
+                s.shared_ff, s.arch, wants_one ? "needs one of 1 to 1048576" : "has none");
+  }
+  if (family.shared == SynthFamily::Shared::kCounted && s.shared_ff % s.ff != 0) {
+    return Fail(Errc::kInvalidRequest,
+                "shared expert width {} is no multiple of {}, an expert's width, as {} wants it",
+                s.shared_ff, s.ff, s.arch);
+  }
+  return {};
+}
+
+Status CheckDenseLayers(const SynthShape& s, const SynthFamily& family) {
+  if (s.dense_layers == 0) return {};
+  if (!family.has_dense_layers || s.dense_layers >= s.layers) {
+    return Fail(Errc::kInvalidRequest, "{} of {} layers without experts do not fit {}",
+                s.dense_layers, s.layers, s.arch);
+  }
+  if (s.dense_ff >= 32 && s.dense_ff <= 1048576) return {};
+  return Fail(Errc::kInvalidRequest, "dense width of {} is outside 32 to 1048576", s.dense_ff);
+}
 
 }  // namespace
 
@@ -136,23 +180,22 @@ Status CheckShape(const SynthShape& s) {
   if (s.head_dim % 2 != 0) {
     return Fail(Errc::kInvalidRequest, "head dimension {} is odd; rope turns pairs", s.head_dim);
   }
-  const bool is_free = s.arch == "llama" || s.arch == "qwen3moe";
-  if (!is_free && s.q_width() != s.embd) {
+  const SynthFamily* family = FindSynthFamily(s.arch);
+  if (family == nullptr) {
+    return Fail(Errc::kInvalidRequest, "architecture '{}' is unknown; known are {}", s.arch,
+                SynthFamilyNames());
+  }
+  if (!family->has_free_heads && s.q_width() != s.embd) {
     return Fail(Errc::kInvalidRequest,
                 "{} heads of {} make {}, but {} wants exactly the embedding width {}", s.heads,
                 s.head_dim, s.q_width(), s.arch, s.embd);
   }
-  if (s.arch == "olmoe" && s.kv_heads != s.heads) {
-    return Fail(Errc::kInvalidRequest, "olmoe shares no kv heads: {} kv heads for {} heads",
+  if (!family->shares_kv_heads && s.kv_heads != s.heads) {
+    return Fail(Errc::kInvalidRequest, "{} shares no kv heads: {} kv heads for {} heads", s.arch,
                 s.kv_heads, s.heads);
   }
-  if ((s.arch == "qwen2moe") != (s.shared_ff > 0) || s.shared_ff > 1048576) {
-    return Fail(Errc::kInvalidRequest,
-                "shared expert width {} does not fit {}: qwen2moe needs one of at most 1048576, "
-                "the others have none",
-                s.shared_ff, s.arch);
-  }
-  return {};
+  TRY_STATUS(CheckSharedExpert(s, *family));
+  return CheckDenseLayers(s, *family);
 }
 
 }  // namespace moestro

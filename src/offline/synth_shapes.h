@@ -14,19 +14,21 @@ namespace moestro {
 
 struct SynthShape {
   std::string name;  // as in --shape
-  std::string arch;  // GGUF architecture: llama, phimoe, qwen2moe, olmoe, qwen3moe
+  std::string arch;  // GGUF architecture, one of SynthFamilies()
   uint32_t layers = 0;
   uint32_t experts = 0;
-  uint32_t used = 0;       // experts per token
-  uint32_t embd = 0;       // width of the hidden state
-  uint32_t ff = 0;         // width of one expert
-  uint32_t shared_ff = 0;  // width of the shared expert; qwen2moe only
+  uint32_t used = 0;          // experts per token
+  uint32_t embd = 0;          // width of the hidden state
+  uint32_t ff = 0;            // width of one expert
+  uint32_t shared_ff = 0;     // width of the shared expert; 0: none
+  uint32_t dense_layers = 0;  // the first ones have no experts
+  uint32_t dense_ff = 0;      // width of their feed-forward block
   uint32_t heads = 0;
   uint32_t kv_heads = 0;
   uint32_t head_dim = 0;
   uint32_t vocab = 0;
   uint32_t context = 0;       // trained context
-  uint32_t orig_context = 0;  // context before rope scaling; phimoe only, 0 elsewhere
+  uint32_t orig_context = 0;  // context before rope scaling; 0 where it is not scaled
   float rope_base = 0;
   float rms_eps = 0;
 
@@ -34,7 +36,7 @@ struct SynthShape {
   uint64_t kv_width() const { return uint64_t{kv_heads} * head_dim; }
 };
 
-// mixtral-8x7b, phi-3.5-moe, qwen1.5-moe-a2.7b, olmoe-1b-7b, qwen3-30b-a3b.
+// mixtral-8x7b, phi-3.5-moe, qwen1.5-moe-a2.7b, olmoe-1b-7b, qwen3-30b-a3b, dots1-142b-a14b.
 std::span<const SynthShape> KnownShapes();
 
 // Fails with kUsage on an unknown name; the message lists the known ones.

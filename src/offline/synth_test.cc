@@ -94,11 +94,9 @@ TEST(Synth, TheFileSaysThatItIsSynthetic) {
 
 TEST(Synth, KnownShapesHaveTheSizesOfTheRealModels) {
   // Parameter counts as published, in billions.
-  const std::vector<std::pair<std::string, double>> known = {{"mixtral-8x7b", 46.7},
-                                                             {"phi-3.5-moe", 41.9},
-                                                             {"qwen1.5-moe-a2.7b", 14.3},
-                                                             {"olmoe-1b-7b", 6.92},
-                                                             {"qwen3-30b-a3b", 30.5}};
+  const std::vector<std::pair<std::string, double>> known = {
+      {"mixtral-8x7b", 46.7}, {"phi-3.5-moe", 41.9},   {"qwen1.5-moe-a2.7b", 14.3},
+      {"olmoe-1b-7b", 6.92},  {"qwen3-30b-a3b", 30.5}, {"dots1-142b-a14b", 142.8}};
   ASSERT_EQ(known.size(), KnownShapes().size());
   for (const auto& [name, billions] : known) {
     SynthOptions options;
@@ -250,7 +248,10 @@ TEST(Synth, ImpossibleOptionsAreNamed) {
   EXPECT_PRED2(says, message([](SynthOptions& o) { o.shape.kv_heads = 3; }), "kv heads");
   EXPECT_PRED2(says, message([](SynthOptions& o) { o.shape.head_dim = 63; }), "odd");
   EXPECT_PRED2(says, message([](SynthOptions& o) { o.shape.shared_ff = 64; }), "shared");
+  EXPECT_PRED2(says, message([](SynthOptions& o) { o.shape.dense_layers = 1; }), "without experts");
   EXPECT_PRED2(says, message([](SynthOptions& o) { o.shape.arch = "olmoe"; }), "olmoe");
+  EXPECT_PRED2(says, message([](SynthOptions& o) { o.shape.arch = "mamba"; }),
+               "known are llama, phimoe");
   EXPECT_PRED2(says, message([](SynthOptions& o) {
                  o.shape.arch = "phimoe";
                  o.shape.heads = 8;

@@ -63,6 +63,7 @@ ggml_type MixedType(const MatrixPlace& place) {
       return few_experts ? GGML_TYPE_Q5_K : GGML_TYPE_Q4_K;
     case MatrixRole::kExpertDown:
     case MatrixRole::kSharedDown:
+    case MatrixRole::kDenseDown:
       return more_bits ? GGML_TYPE_Q6_K : GGML_TYPE_Q4_K;
     default:
       return GGML_TYPE_Q4_K;

@@ -26,6 +26,8 @@ enum class MatrixRole {
   kExpertDown,
   kSharedGateUp,
   kSharedDown,
+  kDenseGateUp,
+  kDenseDown,
 };
 
 // A name for `--type` and what stands behind it.

@@ -198,7 +198,7 @@ TEST_F(ResidencyTest, AFailedReadIsReportedAndItsSlotComesBack) {
 TEST_F(ResidencyTest, AStreamTakesMoreExpertsThanThereAreSlots) {
   Create(2);
   std::vector<ExpertKey> keys = {Key(1, 0), Key(1, 1), Key(1, 2), Key(1, 3)};
-  LeaseStream stream(*residency_, keys, Use::kPrefill, Urgency::kDemand);
+  LeaseStream stream(*residency_, keys, Urgency::kDemand);
   stream.Advance();
   EXPECT_NE(stream.lease(1), nullptr);
   EXPECT_EQ(stream.lease(2), nullptr);
@@ -270,7 +270,8 @@ TEST_F(ResidencyTest, AFailedGuessIsNobodysErrorUntilTheExpertIsWanted) {
 TEST_F(ResidencyTest, AFailedReadAheadIsNobodysErrorUntilTheExpertIsWanted) {
   Create(2);
   reader_->FailFrom(0);
-  LeaseStream ahead(*residency_, {Key(1, 0)}, Use::kPrefill, Urgency::kSpeculative);
+  const ExpertKey key = Key(1, 0);
+  LeaseStream ahead(*residency_, {&key, 1}, Urgency::kSpeculative);
   ahead.Advance();
   ASSERT_TRUE(ahead.all_taken());
   residency_->Drain();

@@ -4,14 +4,26 @@
 #include <cstdio>
 #include <cstdlib>
 
+#include "base/check.h"
 #include "base/format.h"
 #include "offline/synth.h"
+#include "offline/synth_family.h"
 
 namespace moestro {
 
+std::vector<std::string> TinyArchs() {
+  std::vector<std::string> archs;
+  for (const SynthFamily& family : SynthFamilies()) archs.emplace_back(family.arch);
+  return archs;
+}
+
 SynthShape TinyShape(const TinySpec& spec) {
-  const bool is_olmoe = spec.arch == "olmoe";
-  const bool is_phimoe = spec.arch == "phimoe";
+  const SynthFamily* family = FindSynthFamily(spec.arch);
+  CHECK(family != nullptr);
+  const bool is_dense = family->has_dense_layers && spec.dense_layers < spec.layers;
+  uint32_t shared_ff = 0;
+  if (family->shared == SynthFamily::Shared::kGated) shared_ff = spec.shared_ff;
+  if (family->shared == SynthFamily::Shared::kCounted) shared_ff = 2 * spec.ff;
   return {.name = "tiny-" + spec.arch,
           .arch = spec.arch,
           .layers = spec.layers,
@@ -19,13 +31,15 @@ SynthShape TinyShape(const TinySpec& spec) {
           .used = spec.used,
           .embd = spec.embd,
           .ff = spec.ff,
-          .shared_ff = spec.arch == "qwen2moe" ? spec.shared_ff : 0,
+          .shared_ff = shared_ff,
+          .dense_layers = is_dense ? spec.dense_layers : 0,
+          .dense_ff = is_dense ? spec.dense_ff : 0,
           .heads = spec.heads,
-          .kv_heads = is_olmoe ? spec.heads : spec.kv_heads,
+          .kv_heads = family->shares_kv_heads ? spec.kv_heads : spec.heads,
           .head_dim = spec.head_dim,
           .vocab = spec.vocab,
           .context = spec.context,
-          .orig_context = is_phimoe ? spec.orig_context : 0,
+          .orig_context = family->has_rope_factors ? spec.orig_context : 0,
           .rope_base = 10000,
           .rms_eps = 1e-6F};
 }

@@ -13,16 +13,18 @@
 namespace moestro {
 
 struct TinySpec {
-  std::string arch = "olmoe";  // llama, phimoe, qwen2moe, olmoe, qwen3moe
+  std::string arch = "olmoe";  // one of SynthFamilies()
   std::string type = "Q8_0";   // as `moestro synth --type`
   uint32_t layers = 2;
   uint32_t experts = 8;
   uint32_t used = 2;
-  uint32_t embd = 256;       // K-quants need multiples of 256
-  uint32_t ff = 96;          // no multiple of 256: K-quants fall back in the down matrices
-  uint32_t shared_ff = 160;  // qwen2moe only
+  uint32_t embd = 256;        // K-quants need multiples of 256
+  uint32_t ff = 96;           // no multiple of 256: K-quants fall back in the down matrices
+  uint32_t shared_ff = 160;   // where it has a width of its own (qwen2moe)
+  uint32_t dense_layers = 1;  // where the family has some, and fewer than `layers`
+  uint32_t dense_ff = 224;
   uint32_t heads = 4;
-  uint32_t kv_heads = 2;  // olmoe always gets `heads`
+  uint32_t kv_heads = 2;  // `heads` where a family shares none
   uint32_t head_dim = 64;
   uint32_t vocab = 512;
   uint32_t context = 512;
@@ -34,8 +36,8 @@ struct TinySpec {
   std::string vocab_path{};  // GGUF with a tokenizer to copy; sets `vocab`
 };
 
-inline const std::vector<std::string> kTinyArchs = {"llama", "phimoe", "qwen2moe", "olmoe",
-                                                    "qwen3moe"};
+// Every family.
+std::vector<std::string> TinyArchs();
 
 SynthShape TinyShape(const TinySpec& spec);
 

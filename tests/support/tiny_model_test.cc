@@ -236,8 +236,12 @@ TEST_P(TinyModel, SkewIsSeenInTheRealRouting) {
   for (int i = 0; i < 500; ++i) tokens.push_back(i * 7 % 512);
   std::map<double, double> shares;
   for (const double skew : {0.0, 1.0}) {
-    const Model model = Load(WriteTinyModel(
-        dir_, {.arch = GetParam(), .layers = 4, .experts = 64, .used = 8, .skew = skew}));
+    const Model model = Load(WriteTinyModel(dir_, {.arch = GetParam(),
+                                                   .layers = 4,
+                                                   .experts = 64,
+                                                   .used = 8,
+                                                   .dense_layers = 0,
+                                                   .skew = skew}));
     ASSERT_TRUE(model);
     RoutingCounts counts;
     llama_context_params params = llama_context_default_params();
@@ -257,8 +261,9 @@ TEST_P(TinyModel, SkewIsSeenInTheRealRouting) {
 TEST_P(TinyModel, RoutingStaysEvenInDeepModels) {
   std::vector<llama_token> tokens;
   for (int i = 0; i < 300; ++i) tokens.push_back(i * 7 % 512);
-  const Model model = Load(
-      WriteTinyModel(dir_, {.arch = GetParam(), .layers = 24, .experts = 64, .used = 8, .ff = 32}));
+  const Model model = Load(WriteTinyModel(
+      dir_,
+      {.arch = GetParam(), .layers = 24, .experts = 64, .used = 8, .ff = 32, .dense_layers = 0}));
   ASSERT_TRUE(model);
   RoutingCounts counts;
   llama_context_params params = llama_context_default_params();
@@ -269,7 +274,7 @@ TEST_P(TinyModel, RoutingStaysEvenInDeepModels) {
   EXPECT_LT(counts.TopShare(), 0.25);
 }
 
-INSTANTIATE_TEST_SUITE_P(Architectures, TinyModel, testing::ValuesIn(kTinyArchs),
+INSTANTIATE_TEST_SUITE_P(Architectures, TinyModel, testing::ValuesIn(TinyArchs()),
                          [](const auto& test) { return test.param; });
 
 using TinyModelFree = TinyModel;

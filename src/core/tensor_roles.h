@@ -1,0 +1,189 @@
+// SPDX-License-Identifier: MIT
+// The tensors that stay in memory, each role once: its name in a file, its shape, where it is found
+// and how it is used. The same struct holds whatever somebody keeps for each role: where it lies in
+// the file, the loaded tensor, whether a family has it.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+#include <vector>
+
+namespace moestro {
+
+// One dimension of a shape, in words; DimSize() of model/tensor_names.h gives the number.
+enum class Dim : uint8_t {
+  kOne,
+  kEmbd,
+  kQuery,      // n_head * head_dim_k
+  kKeys,       // n_head_kv * head_dim_k
+  kValues,     // n_head_kv * head_dim_v
+  kQkv,        // the three above together
+  kHeadsOut,   // n_head * head_dim_v
+  kQueryNorm,  // what one norm of queries covers: a head or all of them, as the family has it
+  kKeyNorm,
+  kExperts,
+  kExpertFf,
+  kSharedFf,
+  kDenseFf,
+  kVocab,
+  kHalfRotary,  // rotated dimensions / 2
+};
+
+// A matrix may have any type that ggml's CPU backend multiplies; a vector is F32 (also one per
+// expert, which makes it two-dimensional).
+enum class TensorKind : uint8_t { kMatrix, kVector };
+
+// Which layers have a role.
+enum class LayerPart : uint8_t { kEvery, kExperts, kDense };
+
+// How the graphs use it. What only ever stands on the left of a product may be stored in another
+// layout; routers gain nothing from that.
+enum class TensorUse : uint8_t { kAny, kOnlyMultiplied };
+
+struct TensorRole {
+  std::string_view name;  // layers: without "blk.N."
+  TensorKind kind;
+  Dim ne0;
+  Dim ne1 = Dim::kOne;
+  TensorUse use = TensorUse::kAny;
+  LayerPart part = LayerPart::kEvery;
+};
+
+template <class T>
+struct LayerRoles {
+  T attn_norm{};
+  T attn_norm_b{};
+  T attn_q{};
+  T attn_k{};
+  T attn_v{};
+  T attn_qkv{};  // fused form, instead of the three above
+  T attn_q_b{};
+  T attn_k_b{};
+  T attn_v_b{};
+  T attn_qkv_b{};
+  T attn_out{};
+  T attn_out_b{};
+  T attn_q_norm{};
+  T attn_k_norm{};
+  T ffn_norm{};
+  T ffn_norm_b{};
+  T router{};
+  T router_b{};
+  T selection_b{};  // decides who is chosen, not with what weight
+  T gate_b{};       // of the experts, one row each
+  T up_b{};
+  T down_b{};
+  T shared_router{};  // weighs the shared expert
+  T shared_gate{};
+  T shared_up{};
+  T shared_down{};
+  T dense_gate{};  // of a layer without experts
+  T dense_up{};
+  T dense_down{};
+};
+
+template <class T>
+struct ModelRoles {
+  T token_embd{};
+  T output{};  // the embedding again where a file has none
+  T output_b{};
+  T output_norm{};
+  T output_norm_b{};
+  T rope_freqs{};
+  T rope_factors_long{};
+  T rope_factors_short{};
+};
+
+// Calls visit(role, parts.member...) for every role of a layer, in a fixed order. `parts` are
+// LayerRoles of any types: what is kept side by side for one role is visited together.
+template <class Visit, class... Parts>
+constexpr void ForEachLayerRole(Visit&& visit, Parts&... parts) {
+  using enum Dim;
+  constexpr auto kMat = TensorKind::kMatrix;
+  constexpr auto kVec = TensorKind::kVector;
+  constexpr auto kMul = TensorUse::kOnlyMultiplied;
+  constexpr auto kAny = TensorUse::kAny;
+  constexpr auto kMoe = LayerPart::kExperts;
+  constexpr auto kDense = LayerPart::kDense;
+  using Role = TensorRole;
+  visit(Role{"attn_norm.weight", kVec, kEmbd}, parts.attn_norm...);
+  visit(Role{"attn_norm.bias", kVec, kEmbd}, parts.attn_norm_b...);
+  visit(Role{"attn_q.weight", kMat, kEmbd, kQuery, kMul}, parts.attn_q...);
+  visit(Role{"attn_k.weight", kMat, kEmbd, kKeys, kMul}, parts.attn_k...);
+  visit(Role{"attn_v.weight", kMat, kEmbd, kValues, kMul}, parts.attn_v...);
+  visit(Role{"attn_qkv.weight", kMat, kEmbd, kQkv, kMul}, parts.attn_qkv...);
+  visit(Role{"attn_q.bias", kVec, kQuery}, parts.attn_q_b...);
+  visit(Role{"attn_k.bias", kVec, kKeys}, parts.attn_k_b...);
+  visit(Role{"attn_v.bias", kVec, kValues}, parts.attn_v_b...);
+  visit(Role{"attn_qkv.bias", kVec, kQkv}, parts.attn_qkv_b...);
+  visit(Role{"attn_output.weight", kMat, kHeadsOut, kEmbd, kMul}, parts.attn_out...);
+  visit(Role{"attn_output.bias", kVec, kEmbd}, parts.attn_out_b...);
+  visit(Role{"attn_q_norm.weight", kVec, kQueryNorm}, parts.attn_q_norm...);
+  visit(Role{"attn_k_norm.weight", kVec, kKeyNorm}, parts.attn_k_norm...);
+  visit(Role{"ffn_norm.weight", kVec, kEmbd}, parts.ffn_norm...);
+  visit(Role{"ffn_norm.bias", kVec, kEmbd}, parts.ffn_norm_b...);
+  visit(Role{"ffn_gate_inp.weight", kMat, kEmbd, kExperts, kAny, kMoe}, parts.router...);
+  visit(Role{"ffn_gate_inp.bias", kVec, kExperts, kOne, kAny, kMoe}, parts.router_b...);
+  visit(Role{"exp_probs_b.bias", kVec, kExperts, kOne, kAny, kMoe}, parts.selection_b...);
+  visit(Role{"ffn_gate_exps.bias", kVec, kExpertFf, kExperts, kAny, kMoe}, parts.gate_b...);
+  visit(Role{"ffn_up_exps.bias", kVec, kExpertFf, kExperts, kAny, kMoe}, parts.up_b...);
+  visit(Role{"ffn_down_exps.bias", kVec, kEmbd, kExperts, kAny, kMoe}, parts.down_b...);
+  visit(Role{"ffn_gate_inp_shexp.weight", kVec, kEmbd, kOne, kAny, kMoe}, parts.shared_router...);
+  visit(Role{"ffn_gate_shexp.weight", kMat, kEmbd, kSharedFf, kMul, kMoe}, parts.shared_gate...);
+  visit(Role{"ffn_up_shexp.weight", kMat, kEmbd, kSharedFf, kMul, kMoe}, parts.shared_up...);
+  visit(Role{"ffn_down_shexp.weight", kMat, kSharedFf, kEmbd, kMul, kMoe}, parts.shared_down...);
+  visit(Role{"ffn_gate.weight", kMat, kEmbd, kDenseFf, kMul, kDense}, parts.dense_gate...);
+  visit(Role{"ffn_up.weight", kMat, kEmbd, kDenseFf, kMul, kDense}, parts.dense_up...);
+  visit(Role{"ffn_down.weight", kMat, kDenseFf, kEmbd, kMul, kDense}, parts.dense_down...);
+}
+
+// The same for the roles outside the layers.
+template <class Visit, class... Parts>
+constexpr void ForEachModelRole(Visit&& visit, Parts&... parts) {
+  using enum Dim;
+  constexpr auto kMat = TensorKind::kMatrix;
+  constexpr auto kVec = TensorKind::kVector;
+  constexpr auto kMul = TensorUse::kOnlyMultiplied;
+  using Role = TensorRole;
+  visit(Role{"token_embd.weight", kMat, kEmbd, kVocab}, parts.token_embd...);  // rows looked up
+  visit(Role{"output.weight", kMat, kEmbd, kVocab, kMul}, parts.output...);
+  visit(Role{"output.bias", kVec, kVocab}, parts.output_b...);
+  visit(Role{"output_norm.weight", kVec, kEmbd}, parts.output_norm...);
+  visit(Role{"output_norm.bias", kVec, kEmbd}, parts.output_norm_b...);
+  visit(Role{"rope_freqs.weight", kVec, kHalfRotary}, parts.rope_freqs...);
+  visit(Role{"rope_factors_long.weight", kVec, kHalfRotary}, parts.rope_factors_long...);
+  visit(Role{"rope_factors_short.weight", kVec, kHalfRotary}, parts.rope_factors_short...);
+}
+
+// A member that is not visited would be found in no file and never loaded.
+namespace tensor_roles_internal {
+constexpr size_t CountLayerRoles() {
+  size_t count = 0;
+  LayerRoles<char> roles;
+  ForEachLayerRole([&](const TensorRole&, char&) { ++count; }, roles);
+  return count;
+}
+constexpr size_t CountModelRoles() {
+  size_t count = 0;
+  ModelRoles<char> roles;
+  ForEachModelRole([&](const TensorRole&, char&) { ++count; }, roles);
+  return count;
+}
+static_assert(CountLayerRoles() == sizeof(LayerRoles<char>));
+static_assert(CountModelRoles() == sizeof(ModelRoles<char>));
+}  // namespace tensor_roles_internal
+
+// Everything of a model: its roles outside the layers and those of each layer.
+template <class T, class Layer = LayerRoles<T>>
+struct ModelTree : ModelRoles<T> {
+  std::vector<Layer> layers;
+};
+
+// Calls visit(role, member) for every role of a ModelTree, layer by layer.
+template <class Visit, class Tree>
+void ForEachRole(Visit&& visit, Tree& tree) {
+  ForEachModelRole(visit, tree);
+  for (auto& layer : tree.layers) ForEachLayerRole(visit, layer);
+}
+
+}  // namespace moestro

@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: MIT
+// dots.llm1: a dense layer or more before the experts, a shared expert without a gate, and a router
+// whose sigmoid probabilities are shifted by a bias when it chooses.
+#include "model/families/families.h"
+
+namespace moestro {
+
+Family Dots1() {
+  Family family{
+      .name = "dots1",
+      .attention = {.qk_norm = QkNorm::kPerHead},
+      .router = {.gating = Gating::kSigmoid, .gating_by_key = true, .renormalise_by_key = true},
+      .feed_forward_length = FeedForwardLength::kDenseLayer,
+      .shared_expert = SharedExpert::kCounted,
+      .has_dense_layers = true,
+      .model_tensors = CommonModelTensors(),
+      .layer_tensors = CommonLayerTensors()};
+  LayerRoles<Presence>& layer = family.layer_tensors;
+  layer.attn_q_norm = Presence::kRequired;
+  layer.attn_k_norm = Presence::kRequired;
+  layer.selection_b = Presence::kOptional;
+  layer.shared_gate = Presence::kRequired;
+  layer.shared_up = Presence::kRequired;
+  layer.shared_down = Presence::kRequired;
+  layer.dense_gate = Presence::kRequired;
+  layer.dense_up = Presence::kRequired;
+  layer.dense_down = Presence::kRequired;
+  return family;
+}
+
+}  // namespace moestro

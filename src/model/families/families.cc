@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: MIT
+#include "model/families/families.h"
+
+#include <algorithm>
+#include <array>
+
+namespace moestro {
+
+std::span<const Family> Families() {
+  static const std::array kFamilies{Llama(), Qwen2Moe(), Qwen3Moe(), Olmoe(), Phimoe(), Dots1()};
+  return kFamilies;
+}
+
+const Family* FindFamily(std::span<const Family> families, std::string_view name) {
+  const auto found = std::ranges::find(families, name, &Family::name);
+  return found != families.end() ? &*found : nullptr;
+}
+
+std::string FamilyNames(std::span<const Family> families) {
+  std::string list;
+  for (const Family& family : families) {
+    if (!list.empty()) list += ", ";
+    list += family.name;
+  }
+  return list;
+}
+
+ModelRoles<Presence> CommonModelTensors() {
+  return {.token_embd = Presence::kRequired,
+          .output = Presence::kOptional,
+          .output_norm = Presence::kRequired};
+}
+
+LayerRoles<Presence> CommonLayerTensors() {
+  return {.attn_norm = Presence::kRequired,
+          // The three or the fused form: ReadWeights() demands one of them.
+          .attn_q = Presence::kOptional,
+          .attn_k = Presence::kOptional,
+          .attn_v = Presence::kOptional,
+          .attn_qkv = Presence::kOptional,
+          .attn_q_b = Presence::kOptional,
+          .attn_k_b = Presence::kOptional,
+          .attn_v_b = Presence::kOptional,
+          .attn_qkv_b = Presence::kOptional,
+          .attn_out = Presence::kRequired,
+          .attn_out_b = Presence::kOptional,
+          .ffn_norm = Presence::kRequired,
+          .router = Presence::kRequired};
+}
+
+}  // namespace moestro

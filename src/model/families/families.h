@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: MIT
+// The families that are supported, each made by the file of its name.
+#pragma once
+
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "model/families/family.h"
+
+namespace moestro {
+
+Family Dots1();
+Family Llama();
+Family Olmoe();
+Family Phimoe();
+Family Qwen2Moe();
+Family Qwen3Moe();
+
+std::span<const Family> Families();
+
+const Family* FindFamily(std::span<const Family> families, std::string_view name);  // or nullptr
+std::string FamilyNames(std::span<const Family> families);  // "llama, olmoe"
+
+}  // namespace moestro

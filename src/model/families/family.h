@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: MIT
+// What tells one family of models (a value of general.architecture) from another, as one value:
+// which metadata it has, which tensors, what its layers compute. One file per family beside this
+// one, one line per family in families.cc. What a family does not declare is refused when a file
+// asks for it.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+
+#include "base/result.h"
+#include "core/model_spec.h"
+#include "core/tensor_roles.h"
+#include "model/meta_keys.h"
+
+namespace moestro {
+
+enum class Presence : uint8_t { kNone, kOptional, kRequired };
+
+struct RouterRules {
+  Gating gating = Gating::kSoftmax;
+  bool gating_by_key = false;       // expert_gating_func may name another
+  bool renormalise = false;         // the K weights are divided by their sum
+  bool renormalise_by_key = false;  // expert_weights_norm says so instead
+  bool has_groups = false;          // expert_group_count may be more than 1
+};
+
+// What the key feed_forward_length means.
+enum class FeedForwardLength : uint8_t {
+  kOneExpert,    // an expert's width
+  kUsedExperts,  // all K experts of a token together; expert_feed_forward_length comes first
+  kDenseLayer,   // a layer without experts; expert_feed_forward_length is an expert's width
+};
+
+enum class SharedExpert : uint8_t {
+  kNone,
+  kOwnWidth,  // expert_shared_feed_forward_length, or else feed_forward_length
+  kCounted,   // as wide as expert_shared_count experts
+};
+
+struct Family {
+  std::string_view name;
+  AttentionForm attention{};
+  ExpertForm experts{};
+  RouterRules router{};
+  FeedForwardLength feed_forward_length = FeedForwardLength::kOneExpert;
+  SharedExpert shared_expert = SharedExpert::kNone;
+  bool has_dense_layers = false;         // a layer without a router has a dense block instead
+  bool has_value_heads_of_own = false;   // attention.value_length may differ from key_length
+  ModelRoles<Presence> model_tensors{};  // kNone: refused
+  LayerRoles<Presence> layer_tensors{};
+  // Metadata that no other family has; null: there is none.
+  Status (*read)(const MetaKeys& keys, ModelSpec& spec) = nullptr;
+};
+
+// The tensors that every family has had so far; a file of a family adds its own.
+ModelRoles<Presence> CommonModelTensors();
+LayerRoles<Presence> CommonLayerTensors();
+
+}  // namespace moestro

@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: MIT
+// Mixtral: converters permute q and k so that rotation works on adjacent pairs.
+#include "model/families/families.h"
+
+namespace moestro {
+
+Family Llama() {
+  Family family{.name = "llama",
+                .attention = {.rope_pairs = RopePairs::kAdjacent},
+                .router = {.renormalise = true},
+                .model_tensors = CommonModelTensors(),
+                .layer_tensors = CommonLayerTensors()};
+  family.model_tensors.rope_freqs = Presence::kOptional;
+  return family;
+}
+
+}  // namespace moestro

@@ -1,0 +1,20 @@
+// SPDX-License-Identifier: MIT
+// Qwen1.5-MoE, Qwen2-MoE: biases on q, k, v and a shared expert with a gate of its own.
+#include "model/families/families.h"
+
+namespace moestro {
+
+Family Qwen2Moe() {
+  Family family{.name = "qwen2moe",
+                .feed_forward_length = FeedForwardLength::kUsedExperts,
+                .shared_expert = SharedExpert::kOwnWidth,
+                .model_tensors = CommonModelTensors(),
+                .layer_tensors = CommonLayerTensors()};
+  family.layer_tensors.shared_router = Presence::kRequired;
+  family.layer_tensors.shared_gate = Presence::kRequired;
+  family.layer_tensors.shared_up = Presence::kRequired;
+  family.layer_tensors.shared_down = Presence::kRequired;
+  return family;
+}
+
+}  // namespace moestro

@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: MIT
+// Qwen3 MoE: q and k are normalised per head before rotation.
+#include "model/families/families.h"
+
+namespace moestro {
+
+Family Qwen3Moe() {
+  Family family{.name = "qwen3moe",
+                .attention = {.qk_norm = QkNorm::kPerHead},
+                .router = {.renormalise = true},
+                .feed_forward_length = FeedForwardLength::kUsedExperts,
+                .model_tensors = CommonModelTensors(),
+                .layer_tensors = CommonLayerTensors()};
+  family.layer_tensors.attn_q_norm = Presence::kRequired;
+  family.layer_tensors.attn_k_norm = Presence::kRequired;
+  return family;
+}
+
+}  // namespace moestro

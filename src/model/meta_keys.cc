@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: MIT
+#include "model/meta_keys.h"
+
+#include <cmath>
+
+namespace moestro {
+
+Result<std::optional<uint32_t>> MetaKeys::FindCount(std::string_view key, Range range) const {
+  TRY(const auto value, file_.FindUniformUint(Full(key)));
+  if (!value) return std::nullopt;
+  if (*value < range.min || *value > range.max) {
+    return Fail(Errc::kInvalidFile, "{}: {} is {}, expected {} to {}", path(), Full(key), *value,
+                range.min, range.max);
+  }
+  return static_cast<uint32_t>(*value);
+}
+
+Result<uint32_t> MetaKeys::Count(std::string_view key, Range range) const {
+  TRY(const auto value, FindCount(key, range));
+  if (value) return *value;
+  return Fail(Errc::kInvalidFile, "{}: metadata '{}' is missing; convert the model again", path(),
+              Full(key));
+}
+
+Result<uint32_t> MetaKeys::CountOr(std::string_view key, Range range, uint64_t fallback) const {
+  TRY(const auto value, FindCount(key, range));
+  if (value) return *value;
+  if (fallback >= range.min && fallback <= range.max) return static_cast<uint32_t>(fallback);
+  return Fail(Errc::kInvalidFile, "{}: '{}' is missing and its default {} is not within {} to {}",
+              path(), Full(key), fallback, range.min, range.max);
+}
+
+Result<std::optional<float>> MetaKeys::FindFactor(std::string_view key) const {
+  TRY(const auto value, file_.FindFloat(Full(key)));
+  if (!value) return std::nullopt;
+  const auto factor = static_cast<float>(*value);
+  if (std::isfinite(factor) && factor >= 0.0F) return factor;
+  return Fail(Errc::kInvalidFile, "{}: {} is {}, expected a number of at least 0", path(),
+              Full(key), *value);
+}
+
+}  // namespace moestro

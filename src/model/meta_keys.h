@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: MIT
+// The metadata of one architecture: "<arch>.<key>", each value held to a range. Errors name the
+// file, the key and the value.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "base/result.h"
+#include "model/gguf_file.h"
+
+namespace moestro {
+
+class MetaKeys {
+ public:
+  struct Range {
+    uint64_t min;
+    uint64_t max;
+  };
+  // Widths that no real model comes near. With them every product of two dimensions fits in 64
+  // bits.
+  static constexpr uint64_t kMaxFeedForward = uint64_t{1} << 20;
+
+  // `file` is borrowed.
+  MetaKeys(const GgufFile& file, std::string_view arch) : file_(file), prefix_(arch) {
+    prefix_ += '.';
+  }
+
+  std::string Full(std::string_view key) const { return prefix_ + std::string(key); }
+  const std::string& path() const { return file_.paths().front(); }
+  const GgufFile& file() const { return file_; }
+
+  Result<std::optional<uint32_t>> FindCount(std::string_view key, Range range) const;
+  Result<uint32_t> Count(std::string_view key, Range range) const;  // kInvalidFile when missing
+  Result<uint32_t> CountOr(std::string_view key, Range range, uint64_t fallback) const;
+  // Finite and at least 0.
+  Result<std::optional<float>> FindFactor(std::string_view key) const;
+
+ private:
+  const GgufFile& file_;
+  std::string prefix_;
+};
+
+}  // namespace moestro

@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: MIT
+// A model's file, opened: its directory, what it is, where its tensors lie. Made once by whoever
+// opens a model and handed along, so that the header is parsed once.
+#pragma once
+
+#include <span>
+#include <string>
+
+#include "base/result.h"
+#include "core/model_spec.h"
+#include "model/families/families.h"
+#include "model/gguf_file.h"
+#include "model/weights.h"
+
+namespace moestro {
+
+struct ModelFile {
+  GgufFile gguf;
+  ModelSpec spec;
+  ModelWeights weights;  // points into gguf; still does when both are moved
+
+  // `path` as in GgufFile::Open(). Fails as that, ReadSpec() and ReadWeights() do.
+  static Result<ModelFile> Open(const std::string& path,
+                                std::span<const Family> families = Families());
+};
+
+}  // namespace moestro

@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: MIT
+// A model whose weights are floats in memory: written as a GGUF of F32 tensors, and evaluated by
+// plain loops that share nothing with the engine. For families that no other program knows.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "core/ids.h"
+#include "core/model_spec.h"
+
+namespace moestro {
+
+struct FloatTensor {
+  std::vector<int64_t> ne;  // as in a GGUF: the contiguous dimension first
+  std::vector<float> values;
+};
+
+// What the model computes; the tensors that are there decide about biases and the shared expert.
+struct FloatShape {
+  uint32_t layers = 3;
+  uint32_t dense_layers = 0;  // the first ones
+  uint32_t embd = 64;
+  uint32_t heads = 4;
+  uint32_t kv_heads = 2;
+  uint32_t dim_k = 16;
+  uint32_t dim_v = 16;
+  uint32_t rotated = 8;  // of dim_k, in halves
+  uint32_t ff = 32;
+  uint32_t dense_ff = 96;
+  uint32_t shared_ff = 0;
+  uint32_t experts = 8;
+  uint32_t used = 3;
+  uint32_t groups = 1;
+  uint32_t groups_used = 1;
+  uint32_t vocab = 48;
+  Gating gating = Gating::kSoftmax;
+  bool renormalise = false;
+  float weight_scale = 1.0F;
+  Activation activation = Activation::kSwiglu;
+  bool has_router_bias = false;
+  bool has_selection_bias = false;
+  bool has_expert_biases = false;
+  bool is_fused = false;  // gate and up in one tensor
+};
+
+class FloatModel {
+ public:
+  // Random weights from `seed`.
+  FloatModel(const FloatShape& shape, uint32_t seed);
+
+  // Architecture "synthetic".
+  void Write(const std::string& path) const;
+
+  // Logits after each token, [tokens][vocab], as `shape` says: the model's own or another one, to
+  // see what a switch is worth.
+  std::vector<float> Logits(const std::vector<Token>& tokens, const FloatShape& shape) const;
+  const FloatShape& shape() const { return shape_; }
+
+ private:
+  void Add(const std::string& name, std::vector<int64_t> ne, float mean, float deviation);
+  void AddMatrix(const std::string& name, std::vector<int64_t> ne);
+  void AddLayer(uint32_t layer);
+
+  FloatShape shape_;
+  std::mt19937 random_;
+  std::map<std::string, FloatTensor> tensors_;
+};
+
+}  // namespace moestro
