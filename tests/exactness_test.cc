@@ -89,8 +89,9 @@ void LearnPathsOf(OneSequence& engine, const std::string& path) {
         return {};
       });
   ASSERT_TRUE(recorder.Record(RandomTokens(60, spec.n_vocab, 9), 0));
-  const auto written = WritePaths(
-      PathsNameOf(path), {.model_id = engine.engine().model_id(), .tokens = 60, .table = counter.Learn()});
+  const auto written =
+      WritePaths(PathsNameOf(path),
+                 {.model_id = engine.engine().model_id(), .tokens = 60, .table = counter.Learn()});
   ASSERT_TRUE(written) << written.error().message;
 }
 

@@ -26,8 +26,7 @@ struct NamedTokens {
 };
 
 // The vocabulary is gone again when the engine takes its memory.
-Result<std::vector<NamedTokens>> TokenizeTexts(const RecordOptions& options,
-                                               const GgufFile& file) {
+Result<std::vector<NamedTokens>> TokenizeTexts(const RecordOptions& options, const GgufFile& file) {
   std::vector<NamedTokens> all;
   if (options.texts.empty()) return all;
   TRY(const Vocab vocab, Vocab::Load(file));
