@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: MIT
 # The front door. Each target is a command a person could type; CI calls the same ones.
 #
-#   PRESET=dev   build settings from CMakePresets.json: dev, release, ci (warnings are errors)
+#   PRESET=dev   build settings from CMakePresets.json: dev (optimised, no debug information), debug
+#                (each source on its own, for a debugger), ci (dev, warnings are errors)
 #   JOBS=N       parallel jobs; default: all cores
 #   SETUP=       skip the installation of packages
 .DEFAULT_GOAL := help
@@ -19,7 +20,7 @@ endef
 
 .PHONY: help
 help: ## this list
-	@awk -F':.*## ' '/^[a-z%-]+:.*## /{printf "  make %-11s %s\n",$$1,$$2}' $(MAKEFILE_LIST)
+	@awk -F':.*## ' '/^[a-z%-]+:.*## /{printf "  make %-13s %s\n",$$1,$$2}' $(MAKEFILE_LIST)
 
 .PHONY: setup setup-lint setup-bench setup-fuzz
 setup: ## install missing packages (Debian; asks for nothing, quick when nothing is missing)
@@ -44,6 +45,20 @@ test: setup ## compile everything and run every test
 	@ln -sfn $(PRESET)/moestro build/moestro
 	@ctest --preset $(PRESET) -j $(JOBS)
 
+.PHONY: test-variants
+test-variants: setup ## what computes with ggml, with each of its CPU plug-ins that run here
+	$(call configure,$(PRESET))
+	@cmake --build --preset $(PRESET) -j $(JOBS) --target test_variants
+
+.PHONY: check
+check: ## all there is: lint-all, tests, CPU plug-ins, both sanitizers, fuzzing
+	@$(MAKE) --no-print-directory lint-all
+	@$(MAKE) --no-print-directory test
+	@$(MAKE) --no-print-directory test-variants
+	@$(MAKE) --no-print-directory check-asan
+	@$(MAKE) --no-print-directory check-tsan
+	@$(MAKE) --no-print-directory fuzz
+
 # gcc's ThreadSanitizer starts the program again without address randomisation where the kernel's
 # setting is too wide for it; setarch does the same for those that cannot.
 .PHONY: check-asan check-tsan
@@ -59,9 +74,7 @@ check-asan check-tsan: check-%: setup
 FUZZ_TARGETS ?= gguf policy trace paths
 
 .PHONY: fuzz
-fuzz: setup ## a minute of fuzzing each reader of files (needs clang)
-	@command -v clang++ >/dev/null \
-	  || { echo "make fuzz needs clang with libFuzzer (Debian: clang, libclang-rt-dev)"; exit 1; }
+fuzz: setup-fuzz ## a minute of fuzzing each reader of files (with clang)
 	$(call configure,fuzz)
 	@cmake --build --preset fuzz -j $(JOBS) \
 	  --target moestro_fuzz_seeds $(FUZZ_TARGETS:%=moestro_%_fuzz)
@@ -74,17 +87,24 @@ fuzz: setup ## a minute of fuzzing each reader of files (needs clang)
 	    -verbosity=0 -print_final_stats=1 build/fuzz/corpus/$$target || exit 1; \
 	done
 
-.PHONY: lint
-lint: setup ## format, layers, budgets, text rules and clang-tidy; changes nothing
-	@scripts/format.py --check
-	@scripts/layers.py
-	@scripts/file_budget.py
-	@scripts/check_text.py
-	$(call configure,lint)
-	@scripts/tidy.py --build build/lint -j $(JOBS)
+# Everything but clang-tidy takes seconds and reads everything.
+define lint
+@scripts/format.py --check
+@scripts/layers.py
+@scripts/file_budget.py
+@scripts/check_text.py
+$(call configure,lint)
+@scripts/tidy.py --build build/lint -j $(JOBS) $(1)
+endef
+
+.PHONY: lint lint-all
+lint: setup-lint ## format, layers, budgets, text rules; clang-tidy on what the branch changed
+	$(call lint,--changed)
+lint-all: setup-lint ## the same with clang-tidy on everything (minutes)
+	$(call lint,)
 
 .PHONY: format
-format: setup ## rewrite our sources with clang-format
+format: setup-lint ## rewrite our sources with clang-format
 	@scripts/format.py
 
 .PHONY: policies
@@ -92,7 +112,7 @@ policies: build ## hit rates of all policies on bench/traces, into docs/policies
 	@bench/policies.py build/moestro docs/policies.md
 
 .PHONY: bench
-bench: setup ## micro-benchmarks of kernels, policies and disk reads (whole runs: bench/compare.sh)
+bench: setup-bench ## micro-benchmarks of kernels, policies and disk reads (whole runs: bench/compare.sh)
 	$(call configure,bench)
 	@cmake --build --preset bench -j $(JOBS)
 	@build/bench/bench/kernel_bench --benchmark_min_time=0.1s

@@ -1,6 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""Runs clang-tidy over every translation unit of ours, in parallel, and remembers clean ones.
+"""Runs clang-tidy over our translation units, in parallel, and remembers clean ones.
+
+With --changed only over what this branch touched: sources that changed, and for each header that
+changed three of the units that include it (scripts/changed.py).
 
 A unit is skipped only if nothing that went into it has changed: its compile command, .clang-tidy,
 clang-tidy itself, our files it includes (by content) and the system's (by size and time). The
@@ -15,7 +18,11 @@ import subprocess
 import sys
 import time
 
+import changed
 from sources import ROOT
+
+# A change of these may turn any unit's verdict.
+SETTINGS = {ROOT / ".clang-tidy", ROOT / "scripts/tidy.py"}
 
 
 def digest(data):
@@ -115,10 +122,23 @@ def our_units(build, settings, memory, only):
     return [units[source] for source in sorted(units)]
 
 
+def only_changed(units):
+    """Those of `units` that this branch may have changed, and what that was judged by."""
+    commit = changed.base()
+    if commit is None:
+        return units, "everything, since git does not say what changed"
+    files = changed.changed_files(commit)
+    if files & SETTINGS:
+        return units, "everything, since what it is judged by changed"
+    wanted = changed.affected_units(files, [unit.source for unit in units])
+    return [unit for unit in units if unit.source in wanted], f"changed since {commit[:10]}"
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--build", type=pathlib.Path, required=True)
     parser.add_argument("-j", "--jobs", type=int, default=1)
+    parser.add_argument("--changed", action="store_true", help="only what this branch changed")
     parser.add_argument("--slowest", action="store_true", help="list the ten slowest units")
     parser.add_argument("only", nargs="*", help="path prefixes, such as src/store")
     args = parser.parse_args()
@@ -132,6 +152,9 @@ def main():
     memory.mkdir(exist_ok=True)
     fingerprint = Fingerprints()
     units = our_units(build, settings, memory, args.only)
+    scope = "everything"
+    if args.changed:
+        units, scope = only_changed(units)
     todo = [unit for unit in units if not unit.is_known_clean(fingerprint)]
     bad, seconds = 0, {}
 
@@ -149,7 +172,7 @@ def main():
     if args.slowest:
         for source, spent in sorted(seconds.items(), key=lambda item: -item[1])[:10]:
             print(f"tidy: {spent:5.1f} s  {source.relative_to(ROOT)}")
-    print(f"tidy: {len(units)} units, {len(todo)} checked, {bad} with findings, "
+    print(f"tidy: {scope}: {len(units)} units, {len(todo)} checked, {bad} with findings, "
           f"{time.monotonic() - start:.0f} s")
     return 1 if bad else 0
 
