@@ -21,9 +21,11 @@ endef
 help: ## this list
 	@awk -F':.*## ' '/^[a-z%-]+:.*## /{printf "  make %-11s %s\n",$$1,$$2}' $(MAKEFILE_LIST)
 
-.PHONY: setup
+.PHONY: setup setup-lint setup-bench setup-fuzz
 setup: ## install missing packages (Debian; asks for nothing, quick when nothing is missing)
 	@$(SETUP)
+setup-lint setup-bench setup-fuzz: setup-%:
+	@$(if $(SETUP),$(SETUP) $*)
 
 .PHONY: build
 build: setup ## compile the program; leaves build/moestro

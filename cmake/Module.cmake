@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: MIT
-# moestro_module(<name> [COLD] SOURCES <cc...> [DEPENDS <module...>] [LINK <target...>]
+# moestro_module(<name> [COLD] [GGML_CPU] SOURCES <cc...> [DEPENDS <module...>] [LINK <target...>]
 #                [TESTS <cc...>])
 # A static library moestro_<name> and, with TESTS, an executable moestro_<name>_test known to ctest.
 # Its sources are compiled in groups of MOESTRO_UNITY (the option says why).
-# COLD: nothing of it runs per token. DEPENDS are modules seen through this one's headers; LINK are
-# foreign targets (SYSTEM includes).
+# COLD: nothing of it runs per token. GGML_CPU: its tests are as in moestro_test(). DEPENDS are
+# modules seen through this one's headers; LINK are foreign targets (SYSTEM includes).
 function(moestro_module name)
-  cmake_parse_arguments(M "COLD" "" "SOURCES;DEPENDS;LINK;TESTS" ${ARGN})
+  cmake_parse_arguments(M "COLD;GGML_CPU" "" "SOURCES;DEPENDS;LINK;TESTS" ${ARGN})
   add_library(moestro_${name} STATIC ${M_SOURCES})
   target_include_directories(moestro_${name} PUBLIC ${PROJECT_SOURCE_DIR}/src)
   list(TRANSFORM M_DEPENDS PREPEND moestro_)
@@ -19,19 +19,31 @@ function(moestro_module name)
     target_compile_options(moestro_${name} PRIVATE ${MOESTRO_COLD_OPTIONS})
   endif()
   if(MOESTRO_TESTS AND M_TESTS)
-    moestro_test(${name} SOURCES ${M_TESTS} DEPENDS ${name})
+    if(M_GGML_CPU)
+      set(kind GGML_CPU)
+    endif()
+    moestro_test(${name} ${kind} SOURCES ${M_TESTS} DEPENDS ${name})
   endif()
 endfunction()
 
-# moestro_test(<name> SOURCES <cc...> DEPENDS <module...> [TIMEOUT <s>]): one gtest executable.
+# moestro_test(<name> [GGML_CPU] SOURCES <cc...> DEPENDS <module...> [TIMEOUT <s>]): one gtest
+# executable. GGML_CPU: it computes with ggml, so the target test_variants runs it with each plug-in.
 function(moestro_test name)
-  cmake_parse_arguments(T "" "TIMEOUT" "SOURCES;DEPENDS" ${ARGN})
+  cmake_parse_arguments(T "GGML_CPU" "TIMEOUT" "SOURCES;DEPENDS" ${ARGN})
   if(NOT T_TIMEOUT)
     set(T_TIMEOUT 120)
   endif()
   add_executable(moestro_${name}_test ${T_SOURCES})
   list(TRANSFORM T_DEPENDS PREPEND moestro_)
-  target_link_libraries(moestro_${name}_test PRIVATE ${T_DEPENDS} moestro_flags GTest::gtest_main)
+  target_link_libraries(moestro_${name}_test PRIVATE ${T_DEPENDS} moestro_flags)
+  if(T_GGML_CPU)
+    target_sources(moestro_${name}_test PRIVATE
+                   ${PROJECT_SOURCE_DIR}/tests/support/cpu_variant_main.cc)
+    target_link_libraries(moestro_${name}_test PRIVATE GTest::gtest ggml::ggml)
+    set_property(GLOBAL APPEND PROPERTY MOESTRO_GGML_CPU_TESTS moestro_${name}_test)
+  else()
+    target_link_libraries(moestro_${name}_test PRIVATE GTest::gtest_main)
+  endif()
   target_compile_options(moestro_${name}_test PRIVATE ${MOESTRO_TEST_OPTIONS})
   include(GoogleTest)
   # Listed when ctest runs: under its environment, which the sanitizers need.

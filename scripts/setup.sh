@@ -1,7 +1,8 @@
 #!/bin/bash
 # SPDX-License-Identifier: MIT
-# Installs what Moestro needs to build, test and lint. Safe to call again: quick and silent when
-# nothing is missing; asks no questions.
+# setup.sh [lint] [bench] [fuzz]
+# Installs what Moestro needs to build and test, and what the named tasks need on top. Safe to call
+# again: quick and silent when nothing is missing; asks no questions.
 #
 # A package comes from the machine's own Debian release if that has it new enough. What Debian 12
 # and 13 lack comes from the testing suite, which this adds at a low priority from the mirror and
@@ -12,13 +13,25 @@ set -euo pipefail
 packages=(
   g++:13 binutils:2.43 cmake:3.25 ninja-build: make: ccache: pkg-config: python3:
   libggml-dev:0.27 libllama-dev:0.7 liburing-dev:2.3
-  libcli11-dev:2.3 nlohmann-json3-dev:3.11 libspdlog-dev:1.10 libgtest-dev:1.12 libbenchmark-dev:1.7
-  clang-format:21 clang-tidy:21
+  libcli11-dev:2.3 nlohmann-json3-dev:3.11 libspdlog-dev:1.10 libgtest-dev:1.12
 )
+# Large ones, which nobody should wait for who only wants to see the program run.
+lint_packages=(clang-format:21 clang-tidy:21 libbenchmark-dev:1.7)  # it reads the benchmarks, too
+bench_packages=(libbenchmark-dev:1.7)
+fuzz_packages=(clang:21 libclang-rt-dev:21)
 testing_sources=moestro-testing.sources
 
 say() { printf 'setup: %s\n' "$*"; }
 die() { say "$*" >&2; exit 1; }
+
+for task in "$@"; do
+  case $task in
+    lint) packages+=("${lint_packages[@]}") ;;
+    bench) packages+=("${bench_packages[@]}") ;;
+    fuzz) packages+=("${fuzz_packages[@]}") ;;
+    *) die "'$task' is no task; known: lint, bench, fuzz" ;;
+  esac
+done
 
 # is_new_enough VERSION MINIMUM. The minimum is upstream's, so an epoch ("4:13.2.0") does not count.
 is_new_enough() {
@@ -43,8 +56,9 @@ explain_other_system() {
   say "this script installs packages on Debian 12 or newer; on this system install by its own means:"
   say "  g++ >= 13, cmake >= 3.25, ninja, make, pkg-config, python3; ccache if you like"
   say "  ggml >= 0.27 and libllama >= 0.7 with headers and CMake files, liburing >= 2.3"
-  say "  CLI11, nlohmann-json, spdlog, GoogleTest, Google Benchmark"
-  say "  for 'make lint': clang-format and clang-tidy 21"
+  say "  CLI11, nlohmann-json, spdlog, GoogleTest"
+  say "  for 'make lint': clang-format and clang-tidy 21, Google Benchmark"
+  say "  for 'make bench': Google Benchmark; for 'make fuzz': clang 21 with libFuzzer"
   say "and call make with SETUP= to skip this script, as in 'make run SETUP='"
   exit 1
 }

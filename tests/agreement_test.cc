@@ -4,14 +4,15 @@
 #include <gtest/gtest.h>
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "base/format.h"
 #include "decide/policy.h"
+#include "engine/append.h"
 #include "engine/engine.h"
-#include "engine/route_recorder.h"
 #include "sim/replay.h"
 #include "tests/support/prompts.h"
 
@@ -19,12 +20,13 @@ namespace moestro {
 namespace {
 
 constexpr const char* kDemo = MOESTRO_SOURCE_DIR "/models/stories-moe-q8_0.gguf";
-constexpr size_t kTokens = 80;
-constexpr int kSequences = 2;
+
+const char* NameOf(Use use) {
+  return use == Use::kDecode ? "decode" : use == Use::kPrefill ? "prefill" : "prefetch";
+}
 
 std::string Line(ExpertKey key, Use use, const Placement& placed) {
-  std::string line = Format("{}.{} {} {}", key.layer.value, key.expert.value,
-                            use == Use::kDecode ? "decode" : "prefill",
+  std::string line = Format("{}.{} {} {}", key.layer.value, key.expert.value, NameOf(use),
                             placed.was == Placement::Was::kAbsent ? "miss" : "hit");
   if (placed.evicted) {
     line += Format(" evicts {}.{}", placed.evicted->layer.value, placed.evicted->expert.value);
@@ -32,43 +34,152 @@ std::string Line(ExpertKey key, Use use, const Placement& placed) {
   return line;
 }
 
-class Agreement : public testing::TestWithParam<std::string> {};
+// An engine whose disk is infinitely fast and whose clock stands still, as far as decisions go: all
+// reads are finished before each layer's routing is used. The simulator without a clock is the
+// same.
+class Recorded {
+ public:
+  explicit Recorded(const EngineOptions& options, uint32_t depth) {
+    auto engine = Engine::Open(kDemo, options);
+    EXPECT_TRUE(engine) << engine.error().message;
+    engine_ = *std::move(engine);
+    const ModelSpec& spec = engine_->spec();
+    auto empty = Trace::Create({.n_layer = spec.n_expert_layers(),
+                                .n_expert = spec.router.n_expert,
+                                .n_used = spec.router.n_used,
+                                .depth = depth});
+    EXPECT_TRUE(empty) << empty.error().message;
+    trace_.emplace(*std::move(empty));
+    engine_->SetRouteObserver([this](const SeenRouting& seen) { See(seen); }, depth);
+    engine_->SetRequestObserver([this](ExpertKey key, Use use, const Placement& placed) {
+      did_.push_back(Line(key, use, placed));
+    });
+  }
 
-TEST_P(Agreement, EngineAndSimulatorDoTheSame) {
+  Engine& engine() { return *engine_; }
+  const Trace& trace() const { return *trace_; }
+  const std::vector<std::string>& did() const { return did_; }
+
+  // The next step begins a sequence while no other lives.
+  void BeginSequence() { starts_ = true; }
+
+ private:
+  struct Row {
+    Phase phase = Phase::kDecode;
+    std::vector<ExpertId> experts;
+    std::vector<ExpertId> predicted;
+  };
+
+  void See(const SeenRouting& seen) {
+    engine_->FinishReads();
+    const size_t used = seen.routing.n_used;
+    const size_t n = seen.kinds.size();
+    if (seen.layer.value == 0) rows_.assign(n, {});
+    for (size_t r = 0; r < n; ++r) {
+      rows_[r].phase = seen.kinds[r] == RowKind::kPrompt ? Phase::kPrefill : Phase::kDecode;
+      rows_[r].experts.append_range(seen.routing.experts_of(r));
+      for (size_t at = r; at * used < seen.ahead.size(); at += n) {
+        rows_[r].predicted.append_range(seen.ahead.subspan(at * used, used));
+      }
+    }
+    if (seen.layer.value + 1U < trace_->info().n_layer) return;
+    for (size_t r = 0; r < n; ++r) {
+      const Status added = trace_->Add({.phase = rows_[r].phase,
+                                        .starts_sequence = r == 0 && std::exchange(starts_, false),
+                                        .joins_step = r > 0,
+                                        .experts = rows_[r].experts,
+                                        .predicted = rows_[r].predicted});
+      EXPECT_TRUE(added) << added.error().message;
+    }
+  }
+
+  std::unique_ptr<Engine> engine_;
+  std::optional<Trace> trace_;
+  std::vector<std::string> did_;
+  std::vector<Row> rows_;
+  bool starts_ = true;
+};
+
+EngineOptions OptionsFor(const std::string& policy, const std::string& predictor) {
   EngineOptions options;
   options.ctx = 128;
+  options.sequences = 5;
   options.threads = 2;
-  options.policy = {.name = GetParam()};
-  options.predictor = "none";  // what is fetched ahead in time depends on the disk
+  options.policy = {.name = policy};
+  options.predictor = predictor;
   options.cache = CacheSize{.percent = 30.0};
-  const auto engine = Engine::Open(kDemo, options);
-  ASSERT_TRUE(engine) << engine.error().message;
-  auto empty = Trace::Create({.n_layer = (*engine)->spec().n_expert_layers(),
-                              .n_expert = (*engine)->spec().router.n_expert,
-                              .n_used = (*engine)->spec().router.n_used});
-  ASSERT_TRUE(empty) << empty.error().message;
-  RouteRecorder recorder(**engine, *std::move(empty));
-  std::vector<std::string> did;
-  (*engine)->SetRequestObserver([&](ExpertKey key, Use use, const Placement& placed) {
-    did.push_back(Line(key, use, placed));
-  });
-  for (int s = 0; s < kSequences; ++s) {
-    const Status recorded = recorder.Record(
-        RandomTokens(kTokens, (*engine)->spec().n_vocab, static_cast<uint32_t>(s) + 1), 0);
-    ASSERT_TRUE(recorded) << recorded.error().message;
-  }
+  options.clock = [] { return 0.0; };
+  return options;
+}
+
+void ExpectSame(const Recorded& recorded, const std::string& policy, const std::string& predictor,
+                uint64_t slots) {
   std::vector<std::string> simulated;
   const auto result =
-      Replay(recorder.trace(), {.slots = (*engine)->memory().n_slots,
-                                .policy = {.name = GetParam()},
+      Replay(recorded.trace(), {.slots = slots,
+                                .policy = {.name = policy},
+                                .predictor = {.name = predictor, .paths = {}},
                                 .observer = [&](ExpertKey key, Use use, const Placement& placed) {
                                   simulated.push_back(Line(key, use, placed));
                                 }});
   ASSERT_TRUE(result) << result.error().message;
-  EXPECT_EQ(did, simulated);
-  EXPECT_EQ(result->hits, (*engine)->stats().decode.hits);
-  EXPECT_EQ(result->evictions, (*engine)->stats().decode.evictions);
-  EXPECT_GT(result->evictions, 100U);
+  ASSERT_EQ(recorded.did().size(), simulated.size());
+  for (size_t i = 0; i < simulated.size(); ++i) ASSERT_EQ(recorded.did()[i], simulated[i]) << i;
+}
+
+class Agreement : public testing::TestWithParam<std::string> {};
+
+TEST_P(Agreement, OneSequenceAfterTheOther) {
+  Recorded recorded(OptionsFor(GetParam(), "none"), 0);
+  Engine& engine = recorded.engine();
+  for (uint32_t s = 0; s < 2; ++s) {
+    recorded.BeginSequence();
+    Sequence sequence = engine.NewSequence();
+    for (const Token t : RandomTokens(80, engine.spec().n_vocab, s + 1)) {
+      ASSERT_TRUE(Append(engine, sequence, {&t, 1}));
+    }
+  }
+  EXPECT_GT(engine.stats().decode.evictions, 100U);
+  ExpectSame(recorded, GetParam(), "none", engine.memory().n_slots);
+}
+
+TEST_P(Agreement, FiveSequencesInOneStepWithPrefetch) {
+  for (const char* predictor : {"none", "stacked", "frequency"}) {
+    Recorded recorded(OptionsFor(GetParam(), predictor), 1);
+    Engine& engine = recorded.engine();
+    std::vector<Sequence> sequences;
+    for (int i = 0; i < 5; ++i) sequences.push_back(engine.NewSequence());
+    for (uint32_t step = 0; step < 40; ++step) {
+      Batch batch;
+      const std::vector<Token> tokens = RandomTokens(5, engine.spec().n_vocab, step);
+      for (size_t i = 0; i < 1 + step % 5; ++i) {
+        batch.rows.push_back({.sequence = sequences[i].id(),
+                              .position = sequences[i].position(),
+                              .token = tokens[i]});
+      }
+      ASSERT_TRUE(engine.Step(batch));
+    }
+    ExpectSame(recorded, GetParam(), predictor, engine.memory().n_slots);
+    if (HasFatalFailure()) return;
+    if (std::string(predictor) != "none") {
+      EXPECT_GT(engine.stats().decode.prefetches, 50U) << predictor;
+    }
+  }
+}
+
+// Room for two layers, so that what is read ahead does not depend on what is computed first.
+TEST_P(Agreement, PromptsBetweenDecodeSteps) {
+  Recorded recorded(OptionsFor(GetParam(), "stacked"), 1);
+  Engine& engine = recorded.engine();
+  for (uint32_t s = 0; s < 3; ++s) {
+    recorded.BeginSequence();
+    Sequence sequence = engine.NewSequence();
+    ASSERT_TRUE(Append(engine, sequence, RandomTokens(30, engine.spec().n_vocab, s)));
+    for (const Token t : RandomTokens(15, engine.spec().n_vocab, s + 9)) {
+      ASSERT_TRUE(Append(engine, sequence, {&t, 1}));
+    }
+  }
+  ExpectSame(recorded, GetParam(), "stacked", engine.memory().n_slots);
 }
 
 std::vector<std::string> Names() {

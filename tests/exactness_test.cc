@@ -5,10 +5,14 @@
 #include <algorithm>
 #include <cstring>
 #include <filesystem>
+#include <fstream>
 #include <memory>
 #include <string>
 #include <vector>
 
+#include "base/bytes.h"
+#include "base/system_limits.h"
+#include "decide/path_counter.h"
 #include "decide/policy.h"
 #include "decide/predictor.h"
 #include "engine/engine.h"
@@ -17,7 +21,6 @@
 #include "tests/support/prompts.h"
 #include "tests/support/temp_folder.h"
 #include "tests/support/tiny_model.h"
-#include "trace/learn_paths.h"
 #include "trace/path_file.h"
 
 namespace moestro {
@@ -34,6 +37,7 @@ struct Setting {
   uint32_t prefetch = 0;
   double percent = 100.0;  // of all experts; too little for one token is raised by the caller
   uint32_t chunk = 16;     // part of what is computed, so the same everywhere
+  uint32_t threads = 2;
 };
 
 // Logits of a prompt and of some decode steps, one after the other.
@@ -53,7 +57,7 @@ std::vector<float> Evaluate(OneSequence& engine, uint32_t n_vocab) {
 std::unique_ptr<OneSequence> Open(const std::string& path, const Setting& setting) {
   EngineOptions options;
   options.ctx = kContext;
-  options.threads = 2;
+  options.threads = setting.threads;
   options.chunk = setting.chunk;
   options.reader = setting.reader;
   options.policy = {.name = setting.policy};
@@ -74,17 +78,19 @@ void ExpectSameBits(const std::vector<float>& a, const std::vector<float>& b,
 // Learns what follows what from a run of the model and leaves it beside the file.
 void LearnPathsOf(OneSequence& engine, const std::string& path) {
   const ModelSpec& spec = engine.spec();
-  auto empty = Trace::Create({.n_layer = spec.n_expert_layers(),
-                              .n_expert = spec.router.n_expert,
-                              .n_used = spec.router.n_used});
-  ASSERT_TRUE(empty) << empty.error().message;
-  RouteRecorder recorder(engine.engine(), *std::move(empty));
+  const PathShape shape{
+      .layers = spec.n_layer, .experts = spec.router.n_expert, .used = spec.router.n_used};
+  PathCounter counter(shape);
+  RouteRecorder recorder(
+      engine.engine(),
+      {.n_layer = spec.n_layer, .n_expert = spec.router.n_expert, .n_used = spec.router.n_used},
+      [&](const TraceToken& token) -> Status {
+        counter.Add(token.experts);
+        return {};
+      });
   ASSERT_TRUE(recorder.Record(RandomTokens(60, spec.n_vocab, 9), 0));
-  const Trace& trace = recorder.trace();
-  const auto written =
-      WritePaths(PathsNameOf(path), {.model_id = engine.engine().model_id(),
-                                     .tokens = 60,
-                                     .table = LearnPaths(trace, {0, trace.tokens()})});
+  const auto written = WritePaths(
+      PathsNameOf(path), {.model_id = engine.engine().model_id(), .tokens = 60, .table = counter.Learn()});
   ASSERT_TRUE(written) << written.error().message;
 }
 
@@ -150,6 +156,29 @@ INSTANTIATE_TEST_SUITE_P(
                       TinySpec{.arch = "dots1", .type = "Q8_0", .layers = 4, .used = 3},
                       TinySpec{.arch = "llama", .type = "F16", .layers = 2, .shards = 2}),
     [](const auto& param) { return param.param.arch + "_" + param.param.type; });
+
+// Work is cut into blocks of rows and sums into columns; 3 and 5 divide neither. (A context of 512
+// tokens or more would be another matter: ggml then splits attention by threads.)
+TEST(Threads, SameBitsForEveryNumber) {
+  const TempFolder folder;
+  for (const TinySpec& spec : {TinySpec{.arch = "qwen2moe", .type = "Q8_0", .layers = 3},
+                               TinySpec{.arch = "qwen3moe", .type = "Q4_K_M", .layers = 4}}) {
+    const std::string path = WriteTinyModel(folder.path(), spec);
+    const auto all = Open(path, {.threads = 1});
+    ASSERT_NE(all, nullptr);
+    const std::vector<float> reference = Evaluate(*all, spec.vocab);
+    for (const uint32_t threads : {2U, 3U, 5U}) {
+      const std::string what = spec.arch + ", " + std::to_string(threads) + " threads";
+      const auto engine =
+          Open(path, {.predictor = "stacked", .prefetch = 1, .percent = 40.0, .threads = threads});
+      ASSERT_NE(engine, nullptr) << what;
+      ExpectSameBits(Evaluate(*engine, spec.vocab), reference, what + " cold");
+      engine->Reset();
+      ExpectSameBits(Evaluate(*engine, spec.vocab), reference, what + " warm");
+      EXPECT_GT(engine->stats().decode.evictions, 0U) << what;
+    }
+  }
+}
 
 // tmpfs refuses O_DIRECT; the buffered way must give the same.
 TEST(Readers, SameBitsFromTmpfs) {
@@ -237,20 +266,55 @@ TEST(Sequence, AStopRequestEndsThePrefillAndNothingElse) {
   EXPECT_TRUE(engine->Append(RandomTokens(8, 512, 1)).has_value());
 }
 
+// What a budget that is too small is refused with.
+uint64_t SmallestBudget(const std::string& path, EngineOptions options) {
+  options.ram_bytes = 1 << 20;
+  const auto refused = Engine::Open(path, options);
+  EXPECT_FALSE(refused.has_value());
+  EXPECT_EQ(refused.error().code, Errc::kInvalidRequest);
+  const std::string& message = refused.error().message;
+  const size_t at = message.find("--ram ");
+  EXPECT_NE(at, std::string::npos) << message;
+  // The process itself grows a little between two calls, so a little is added.
+  return (std::stoull(message.substr(at + 6)) + 8) * kMiB;
+}
+
+// The budget is the peak of the process: loading, a long prompt in chunks, decode with prefetch.
+TEST(Budget, IsThePeakOfTheProcess) {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  GTEST_SKIP() << "a sanitizer's own memory counts";
+#endif
+  const TempFolder folder;
+  const std::string path = WriteTinyModel(
+      folder.path(), {.arch = "qwen3moe", .type = "Q8_0", .layers = 6, .experts = 64, .ff = 512});
+  for (const uint64_t extra : {0, 8, 40}) {
+    // From here on VmHWM counts anew: other tests may have run in this process.
+    std::ofstream reset("/proc/self/clear_refs");
+    if (!(reset << "5" << std::flush)) GTEST_SKIP() << "the kernel does not let the peak be reset";
+    EngineOptions options;
+    options.ctx = 512;
+    options.chunk = 64;
+    options.threads = 2;
+    options.ram_bytes = SmallestBudget(path, options) + extra * kMiB;
+    const auto engine = OneSequence::Open(path, options);
+    ASSERT_TRUE(engine.has_value()) << engine.error().message;
+    EXPECT_LT((*engine)->memory().n_slots, (*engine)->memory().n_experts) << extra;
+    ASSERT_TRUE((*engine)->Append(RandomTokens(300, 512, 1)).has_value());
+    for (const Token t : RandomTokens(30, 512, 2)) {
+      ASSERT_TRUE((*engine)->Append({&t, 1}).has_value());
+    }
+    EXPECT_LE(PeakResidentMemory(), options.ram_bytes) << extra;
+    const MemoryPlan& plan = (*engine)->memory();
+    EXPECT_GT(PeakResidentMemory(), plan.slots + plan.dense + plan.kv) << extra;  // used, too
+  }
+}
+
 TEST(Budget, TooSmallNamesTheSmallestThatWorksAndThatWorks) {
   const TempFolder folder;
   const std::string path = WriteTinyModel(folder.path(), {.layers = 4});
   EngineOptions options;
   options.ctx = kContext;
-  options.ram_bytes = 1 << 20;
-  const auto refused = OneSequence::Open(path, options);
-  ASSERT_FALSE(refused.has_value());
-  EXPECT_EQ(refused.error().code, Errc::kInvalidRequest);
-  const std::string& message = refused.error().message;
-  const size_t at = message.find("--ram ");
-  ASSERT_NE(at, std::string::npos) << message;
-  // The process itself grows a little between two calls, so a little is added.
-  options.ram_bytes = (std::stoull(message.substr(at + 6)) + 8) << 20;
+  options.ram_bytes = SmallestBudget(path, options);
   const auto engine = OneSequence::Open(path, options);
   ASSERT_TRUE(engine.has_value()) << engine.error().message;
   EXPECT_LE((*engine)->memory().smallest, options.ram_bytes);

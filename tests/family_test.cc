@@ -14,6 +14,7 @@
 #include <utility>
 #include <vector>
 
+#include "engine/append.h"
 #include "engine/engine.h"
 #include "model/model_file.h"
 #include "tests/support/float_model.h"
@@ -91,11 +92,12 @@ std::unique_ptr<Engine> OpenEngine(const std::string& path, const Family& family
 
 // A prompt at once, then tokens one by one.
 std::vector<float> Evaluate(Engine& engine, const std::vector<Token>& tokens) {
-  const auto prompt = engine.AppendAll(std::span(tokens).first(kPrompt));
+  Sequence sequence = engine.NewSequence();
+  const auto prompt = AppendAll(engine, sequence, std::span(tokens).first(kPrompt));
   EXPECT_TRUE(prompt) << prompt.error().message;
   std::vector<float> all = *prompt;
   for (size_t t = kPrompt; t < tokens.size(); ++t) {
-    const auto logits = engine.Append({&tokens[t], 1});
+    const auto logits = Append(engine, sequence, {&tokens[t], 1});
     EXPECT_TRUE(logits) << logits.error().message;
     all.insert(all.end(), logits->begin(), logits->end());
   }

@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -90,9 +91,11 @@ Finished Program::Wait() {
     if (waiting[1].revents != 0) err_open = ReadSome(err_, finished.err);
   }
   int status = 0;
-  while (waitpid(child_, &status, 0) < 0 && errno == EINTR) {
+  rusage usage{};
+  while (wait4(child_, &status, 0, &usage) < 0 && errno == EINTR) {
   }
   child_ = -1;
+  finished.peak_bytes = static_cast<uint64_t>(usage.ru_maxrss) * 1024;
   if (WIFEXITED(status)) finished.exit_code = WEXITSTATUS(status);
   return finished;
 }

@@ -4,6 +4,7 @@
 
 #include <sys/types.h>
 
+#include <cstdint>
 #include <filesystem>
 #include <string>
 #include <vector>
@@ -11,7 +12,8 @@
 namespace moestro::testing {
 
 struct Finished {
-  int exit_code = -1;  // -1: it was killed by a signal
+  int exit_code = -1;       // -1: it was killed by a signal
+  uint64_t peak_bytes = 0;  // most resident memory, at least what the test itself has
   std::string out;
   std::string err;
 };

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "engine/engine.h"
+#include "tests/support/one_sequence.h"
 #include "tests/support/prompts.h"
 #include "tests/support/temp_folder.h"
 #include "tests/support/tiny_model.h"
@@ -26,17 +27,17 @@ class StopTest : public ::testing::Test {
     options.ctx = 64;
     options.chunk = 8;
     options.threads = 1;
-    auto engine = Engine::Open(path, options);
+    auto engine = OneSequence::Open(path, options);
     ASSERT_TRUE(engine.has_value()) << engine.error().message;
     engine_ = *std::move(engine);
   }
   // The next Append() or AppendAll() is asked to stop when `layer` has been routed.
   void StopIn(uint16_t layer) {
-    engine_->SetRouteObserver([this, layer](const SeenRouting& seen) {
+    engine_->engine().SetRouteObserver([this, layer](const SeenRouting& seen) {
       if (seen.layer.value == layer) engine_->RequestStop();
     });
   }
-  void StopNoMore() { engine_->SetRouteObserver({}); }
+  void StopNoMore() { engine_->engine().SetRouteObserver({}); }
   std::vector<float> Logits(std::span<const Token> tokens) {
     const auto logits = engine_->Append(tokens);
     EXPECT_TRUE(logits) << logits.error().message;
@@ -54,7 +55,7 @@ class StopTest : public ::testing::Test {
   }
 
   TempFolder folder_;
-  std::unique_ptr<Engine> engine_;
+  std::unique_ptr<OneSequence> engine_;
 };
 
 TEST_F(StopTest, AStopBetweenTwoCallsEndsTheSecond) {
@@ -103,7 +104,7 @@ TEST_F(StopTest, AStopInAnEarlierLayerOrChunkEndsTheCallItself) {
 TEST_F(StopTest, AStopAfterTheLastTokenLeavesTheMeasurementAlone) {
   Logits(RandomTokens(20, 512, 1));
   engine_->RequestStop();
-  const auto seconds = engine_->ProbeComputeSeconds();
+  const auto seconds = engine_->engine().ProbeComputeSeconds(engine_->sequence());
   ASSERT_TRUE(seconds) << seconds.error().message;
   EXPECT_TRUE(seconds->has_value());
   const Token token = 3;

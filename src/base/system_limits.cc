@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT
 #include "base/system_limits.h"
 
+#include <malloc.h>
+
 #include <algorithm>
 #include <cstddef>
 #include <fstream>
@@ -142,6 +144,8 @@ double ProcessorQuota(const std::string& root) {
   for (const std::string& folder : groups.v2) quota = std::min(quota, QuotaIn(folder));
   return quota;
 }
+
+void ReturnFreedMemory() { malloc_trim(0); }
 
 uint64_t ResidentMemory(const std::string& root) {
   return KibField(root + "/proc/self/status", "VmRSS:");

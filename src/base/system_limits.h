@@ -18,6 +18,9 @@ uint64_t AvailableMemory(const std::string& root = "");
 inline constexpr double kNoQuota = std::numeric_limits<double>::infinity();
 double ProcessorQuota(const std::string& root = "");
 
+// Gives memory that was freed back to the system, so that ResidentMemory() is what is in use.
+void ReturnFreedMemory();
+
 // Resident bytes now, and the most there ever were (VmRSS, VmHWM); 0 where /proc is missing.
 uint64_t ResidentMemory(const std::string& root = "");
 uint64_t PeakResidentMemory(const std::string& root = "");

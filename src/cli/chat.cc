@@ -58,16 +58,19 @@ class Conversation {
   Result<bool> Say(std::string message) {
     turns_.push_back({"user", std::move(message)});
     TRY(const std::string text, session_.vocab().ApplyChatTemplate(turns_, true));
-    TRY(const std::vector<Token> tokens, session_.vocab().Tokenize(text, true, true));
-    if (tokens.size() >= session_.engine().n_ctx()) {
+    const auto tokens = session_.Tokenize(text, true);
+    if (!tokens && tokens.error().code != Errc::kInvalidRequest) {
+      return std::unexpected(tokens.error());
+    }
+    if (!tokens || tokens->size() >= session_.engine().n_ctx()) {
       turns_.pop_back();
-      Notice(
-          Format("(this does not fit: {} tokens with all before it, the context holds {}; "
-                 "/clear starts a new conversation)",
-                 tokens.size(), session_.engine().n_ctx()));
+      Notice(tokens ? Format("(this does not fit: with all before it, it has more tokens than the "
+                             "context holds, {}; /clear starts a new conversation)",
+                             session_.engine().n_ctx())
+                    : Format("({})", tokens.error().message));
       return false;
     }
-    TRY(Generated made, Show(session_, tokens, options_.generate, output_));
+    TRY(Generated made, Show(session_, *tokens, options_.generate, output_));
     turns_.push_back({"assistant", std::move(made.text)});
     return true;
   }
@@ -107,9 +110,9 @@ Status RunLines(Session& session, const GenerateOptions& options, Output& output
   while (!output.closed()) {
     TRY(const std::optional<std::string> line, Ask(output));
     if (!line) break;
-    TRY(const std::vector<Token> tokens, session.vocab().Tokenize(*line, true, false));
+    TRY(const std::vector<Token> tokens, session.Tokenize(*line, false));
     if (tokens.size() > session.engine().n_ctx()) {
-      Notice(Format("(this does not fit: {} tokens, the context holds {})", tokens.size(),
+      Notice(Format("(this does not fit: it has more tokens than the context holds, {})",
                     session.engine().n_ctx()));
       continue;
     }

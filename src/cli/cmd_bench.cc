@@ -57,6 +57,16 @@ Status WarmUp(const BenchOptions& options, Engine& engine) {
   return {};
 }
 
+// Before so many tokens are made up.
+Status CheckFits(const BenchOptions& options, const Engine& engine) {
+  const uint64_t tokens =
+      std::max(uint64_t{options.prefill} + options.decode, uint64_t{options.warmup});
+  if (tokens <= engine.n_ctx()) return {};
+  return Fail(Errc::kInvalidRequest,
+              "{} tokens do not fit a context of {}; raise --ctx (this model allows {})", tokens,
+              engine.n_ctx(), engine.spec().n_ctx_train);
+}
+
 // One run with a new engine. Without a warm-up it is cold: its slots are empty and everything from
 // the first token on is counted.
 Result<Measured> RunOnce(const BenchOptions& options, ProgressBar& bar) {
@@ -68,6 +78,7 @@ Result<Measured> RunOnce(const BenchOptions& options, ProgressBar& bar) {
   run.load_seconds = std::chrono::duration<double>(Clock::now() - start).count();
   run.engine = engine->description();
   run.arch = engine->spec().arch_name;
+  TRY_STATUS(CheckFits(options, *engine));
   TRY_STATUS(WarmUp(options, *engine));
   const std::vector<Token> tokens =
       RandomTokens(options.common.seed.value_or(kDefaultSeed),

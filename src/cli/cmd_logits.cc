@@ -21,6 +21,7 @@
 #include "cli/output.h"
 #include "cli/report.h"
 #include "cli/session.h"
+#include "cli/text_tokens.h"
 #include "engine/append.h"
 #include "engine/engine.h"
 #include "model/model_file.h"
@@ -73,14 +74,24 @@ Json TopLogits(std::span<const float> logits, size_t count) {
   return top;
 }
 
+// The vocabulary is gone again when the engine takes its memory.
+Result<std::vector<Token>> TokenizePrompt(const LogitsOptions& options, const ModelFile& model) {
+  const EngineOptions& engine = options.common.engine;
+  TRY(const Vocab vocab, Vocab::Load(model.gguf));
+  const uint32_t n_ctx_train = model.spec.n_ctx_train;
+  TRY(Prompt prompt,
+      ReadPrompt(vocab, FromText(*options.prompt),
+                 {.n_ctx = std::min(engine.ctx, n_ctx_train), .n_ctx_train = n_ctx_train}, engine));
+  return std::move(prompt.tokens);
+}
+
 Status Run(LogitsOptions& options) {
   if (options.prompt.has_value() == !options.tokens.empty()) {
     return Fail(Errc::kUsage, "give either --tokens or -p");
   }
   TRY(ModelFile model, ModelFile::Open(options.model));
   if (options.prompt) {
-    TRY(const Vocab vocab, Vocab::Load(model.gguf));
-    TRY(options.tokens, vocab.Tokenize(*options.prompt, true, true));
+    TRY(options.tokens, TokenizePrompt(options, model));
   }
   ProgressBar bar(ProgressBar::Stderr());
   TRY(const std::unique_ptr<Engine> engine,

@@ -60,41 +60,48 @@ Status CheckAlike(const ModelMark& first, const ModelMark& mark, const std::stri
               mark.text(), first.text());
 }
 
-// The experts of several traces as one.
-Result<Trace> JoinTraces(const ProfileOptions& options) {
-  std::optional<Trace> all;
-  std::vector<ExpertId> experts;
+// Routing to learn from, and what it was recorded from. Two bytes per expert of a token.
+struct Recorded {
+  TraceInfo info;
+  PathCounter experts;
+};
+
+PathShape ShapeOf(const TraceInfo& info) {
+  return {.layers = info.n_layer, .experts = info.n_expert, .used = info.n_used};
+}
+
+// The experts of several traces as one, which are read one after the other.
+Result<Recorded> JoinTraces(const ProfileOptions& options) {
+  std::optional<Recorded> all;
   for (const std::string& path : options.traces) {
     TRY(const Trace part, ReadTrace(path));
-    const TraceInfo& info = part.info();
-    if (!all) {
-      TRY(all, Trace::Create({.model = info.model,
-                              .model_id = info.model_id,
-                              .n_layer = info.n_layer,
-                              .n_expert = info.n_expert,
-                              .n_used = info.n_used}));
-    }
-    TRY_STATUS(CheckAlike(MarkOf(all->info()), MarkOf(info), path));
-    const size_t most = options.tokens > 0 ? options.tokens : part.tokens();
-    for (size_t t = 0; t < std::min(part.tokens(), most); ++t) {
-      experts.clear();
-      for (size_t l = 0; l < info.n_layer; ++l) experts.append_range(part.experts(t, l));
-      TRY_STATUS(all->Add({.experts = experts}));
-    }
+    if (!all) all = {.info = part.info(), .experts = PathCounter(ShapeOf(part.info()))};
+    TRY_STATUS(CheckAlike(MarkOf(all->info), MarkOf(part.info()), path));
+    CountTrace(part, options.tokens > 0 ? options.tokens : part.tokens(), all->experts);
   }
   return *std::move(all);
 }
 
-Result<Trace> FindRouting(const ProfileOptions& options) {
-  if (options.traces.empty()) {
-    // Experts are the same whether tokens come one by one or together, which is faster.
-    return RecordTexts({.model = options.model,
-                        .engine = options.common.engine,
-                        .texts = options.texts,
-                        .tokens = options.tokens,
-                        .prefill = std::numeric_limits<uint32_t>::max()});
-  }
-  return JoinTraces(options);
+Result<Recorded> FindRouting(const ProfileOptions& options) {
+  if (!options.traces.empty()) return JoinTraces(options);
+  std::optional<Recorded> all;
+  const auto open = [&](const TraceInfo& info, uint64_t tokens) -> Result<TraceSink> {
+    all = {.info = info, .experts = PathCounter(ShapeOf(info))};
+    all->experts.Reserve(tokens);
+    return [&](const TraceToken& token) -> Status {
+      all->experts.Add(token.experts);
+      return {};
+    };
+  };
+  // Experts are the same whether tokens come one by one or together, which is faster.
+  TRY_STATUS(RecordTexts({.model = options.model,
+                          .engine = options.common.engine,
+                          .texts = options.texts,
+                          .tokens = options.tokens,
+                          .prefill = std::numeric_limits<uint32_t>::max(),
+                          .bytes_per_expert = sizeof(ExpertId)},
+                         open));
+  return *std::move(all);
 }
 
 Status CheckUsage(const ProfileOptions& options) {
@@ -128,22 +135,23 @@ Result<ModelMark> FindModel(const ProfileOptions& options, const TraceInfo& info
 }
 
 Result<Profile> Learn(const ProfileOptions& options) {
-  TRY(const Trace trace, FindRouting(options));
-  const size_t tokens = trace.tokens();
+  TRY(const Recorded routing, FindRouting(options));
+  const PathCounter& experts = routing.experts;
+  const size_t tokens = experts.tokens();
   if (tokens == 0) {
     return Fail(Errc::kInvalidRequest, "no token to learn from; give a longer text or trace");
   }
-  TRY(ModelMark model, FindModel(options, trace.info()));
+  TRY(ModelMark model, FindModel(options, routing.info));
   const size_t held_out = tokens / 5;
   PathRecall recall;
   if (held_out > 0) {
     const size_t begin = tokens - held_out;
-    recall = MeasurePaths(LearnPaths(trace, {0, begin}), trace, {begin, tokens});
+    recall = MeasurePaths(experts.Learn(begin), experts, {begin, tokens});
   }
   Profile profile{.paths = {.model = std::move(model.name),
                             .model_id = model.id,
                             .tokens = tokens,
-                            .table = LearnPaths(trace, {0, tokens})},
+                            .table = experts.Learn()},
                   .output = options.output.empty() ? PathsNameOf(options.model) : options.output,
                   .held_out = held_out,
                   .recall = recall};

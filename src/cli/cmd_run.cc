@@ -20,6 +20,7 @@
 #include "cli/sampling_flags.h"
 #include "cli/session.h"
 #include "cli/text_input.h"
+#include "cli/text_tokens.h"
 
 namespace moestro {
 namespace {
@@ -42,17 +43,30 @@ struct RunOptions {
   bool is_demo() const { return model.empty(); }
 };
 
-// The text to continue: -p, -f, or a pipe; nullopt when a person at a terminal is to be asked.
-Result<std::optional<std::string>> FindPrompt(const RunOptions& options) {
-  if (options.prompt) return options.escapes ? ProcessEscapes(*options.prompt) : *options.prompt;
+// Where the text to continue comes from: -p, -f, or a pipe; nullopt when a person at a terminal is
+// to be asked.
+Result<std::optional<TextSource>> FindPrompt(const RunOptions& options) {
+  if (options.prompt) {
+    auto text = std::make_shared<const std::string>(
+        options.escapes ? ProcessEscapes(*options.prompt) : *options.prompt);
+    return [text, source = FromText(*text)](size_t most) { return source(most); };
+  }
   if (options.file) {
-    TRY(std::string text, ReadTextFile(*options.file));
-    return text;
+    TRY(TextSource source, OpenText(*options.file));
+    return source;
   }
   if (isatty(STDIN_FILENO) == 1) return std::nullopt;
-  TRY(std::string text, ReadStdin());
-  if (text.empty() && options.is_demo()) return kDemoPrompt;
-  return text;
+  return StandardInput();
+}
+
+// The whole of it, while there is memory.
+Result<Prompt> ReadWhole(const RunOptions& options, const TextSource& source,
+                         const Session& session) {
+  const EngineOptions& engine = options.common.engine;
+  TRY(Prompt prompt, ReadPrompt(session.vocab(), source, session.limit(), engine));
+  const bool is_pipe = !options.prompt && !options.file;
+  if (!prompt.text.empty() || !is_pipe || !options.is_demo()) return prompt;
+  return ReadPrompt(session.vocab(), FromText(kDemoPrompt), session.limit(), engine);
 }
 
 Status PrintJson(const RunOptions& options, const std::string& prompt, const Generated& made,
@@ -70,29 +84,19 @@ Status PrintJson(const RunOptions& options, const std::string& prompt, const Gen
 }
 
 // A plain continuation of `prompt`.
-Status Complete(const RunOptions& options, const std::string& prompt, Session& session,
-                Output& output) {
-  TRY(const std::vector<Token> tokens, session.vocab().Tokenize(prompt, true, true));
+Status Complete(const RunOptions& options, const Prompt& prompt, Session& session, Output& output) {
   const bool streams = !options.common.json;
-  const Engine& engine = session.engine();
-  if (tokens.size() > engine.n_ctx()) {  // said before the prompt is shown, not after
-    return Fail(
-        Errc::kInvalidRequest,
-        "a prompt of {} tokens does not fit a context of {}; raise --ctx (this model allows "
-        "{})",
-        tokens.size(), engine.n_ctx(), engine.spec().n_ctx_train);
-  }
-  if (streams && options.shows_prompt) TRY_STATUS(output.Write(prompt));
+  if (streams && options.shows_prompt) TRY_STATUS(output.Write(prompt.text));
   Status written;
   const GenerateOptions generate{.max_tokens = options.n_predict, .stops = options.stops};
-  Result<Generated> made = session.Continue(tokens, generate, [&](std::string_view text) {
+  Result<Generated> made = session.Continue(prompt.tokens, generate, [&](std::string_view text) {
     if (streams) written = output.Write(text);
     return written.has_value() && !output.closed();
   });
   TRY_STATUS(std::move(written));
   if (streams) TRY_STATUS(output.Write("\n"));
   if (!made) return std::unexpected(std::move(made).error());
-  return streams ? Status() : PrintJson(options, prompt, *made, session, output);
+  return streams ? Status() : PrintJson(options, prompt.text, *made, session, output);
 }
 
 Status Converse(const RunOptions& options, const std::optional<std::string>& prompt,
@@ -115,8 +119,8 @@ Status Converse(const RunOptions& options, const std::optional<std::string>& pro
 
 Status Run(RunOptions& options) {
   if (options.common.verbose) SetLogLevel(LogLevel::kInfo);
-  TRY(const std::optional<std::string> prompt, FindPrompt(options));
-  const bool converses = options.conversation || options.system || !prompt;
+  TRY(const std::optional<TextSource> source, FindPrompt(options));
+  const bool converses = options.conversation || options.system || !source;
   if (converses && options.common.json) {
     return Fail(Errc::kUsage,
                 "--json needs a prompt to continue (-p, -f or a pipe), no conversation");
@@ -131,10 +135,16 @@ Status Run(RunOptions& options) {
     TRY(path, DemoModelPath());
   }
   TRY(const std::unique_ptr<Session> session,
-      Session::Open(path, options.common.engine, options.sampling));
+      Session::Load(path, options.common.engine, options.sampling));
+  Prompt prompt;
+  if (source) {
+    TRY(prompt, ReadWhole(options, *source, *session));
+  }
+  TRY_STATUS(session->Start());
   Output output(STDOUT_FILENO);
-  TRY_STATUS(converses ? Converse(options, prompt, *session, output)
-                       : Complete(options, *prompt, *session, output));
+  const auto first = source ? std::optional(prompt.text) : std::nullopt;
+  TRY_STATUS(converses ? Converse(options, first, *session, output)
+                       : Complete(options, prompt, *session, output));
   if (options.common.json || !options.shows_summary) return {};
   TRY(const RunReport report, MakeReport(session->engine(), session->sequence(), false));
   std::fprintf(stderr, "\n%sseed     %u\n", SummaryText(report).c_str(), options.sampling.seed);

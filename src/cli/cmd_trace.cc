@@ -33,7 +33,8 @@ struct TraceOptions {
   bool summary = false;
 };
 
-Result<Trace> FindTrace(const TraceOptions& options) {
+// What is there already: imported, or a trace to summarise; nullopt: a text is to be recorded.
+Result<std::optional<Trace>> FindTrace(const TraceOptions& options) {
   if (options.jsonl) {
     if (!options.input.empty()) {
       return Fail(Errc::kUsage, "--from-jsonl takes no model; leave out '{}'", options.input);
@@ -41,28 +42,59 @@ Result<Trace> FindTrace(const TraceOptions& options) {
     return ImportJsonl(*options.jsonl, options.experts);
   }
   if (options.input.empty()) return Fail(Errc::kUsage, "name a model, or a trace for --summary");
-  if (options.texts.empty() && options.random == 0) {
-    if (options.summary && options.output.empty()) return ReadTrace(options.input);
-    return Fail(Errc::kUsage, "give a text to record: --text FILE");
-  }
-  return RecordTexts({.model = options.input,
-                      .engine = options.common.engine,
-                      .texts = options.texts,
-                      .random = options.random,
-                      .seed = options.common.seed.value_or(kDefaultSeed),
-                      .tokens = options.tokens,
-                      .predictions = true,
-                      .prefill = options.prefill});
+  if (!options.texts.empty() || options.random > 0) return std::nullopt;
+  if (options.summary && options.output.empty()) return ReadTrace(options.input);
+  return Fail(Errc::kUsage, "give a text to record: --text FILE");
+}
+
+// Writes the trace as it is recorded. Gives it back only for a summary, which needs all of it: what
+// that takes is in the plan.
+Result<std::optional<Trace>> Record(const TraceOptions& options) {
+  std::optional<TraceWriter> writer;
+  std::optional<Trace> kept;
+  const auto open = [&](const TraceInfo& info, uint64_t tokens) -> Result<TraceSink> {
+    if (!options.output.empty()) {
+      TRY(TraceWriter created, TraceWriter::Create(options.output, info, tokens));
+      writer.emplace(std::move(created));
+    }
+    if (options.summary) {
+      TRY(kept, Trace::Create(info));
+      kept->Reserve(tokens);
+    }
+    return [&](const TraceToken& token) -> Status {
+      if (kept) TRY_STATUS(kept->Add(token));
+      return writer ? writer->Add(token) : Status();
+    };
+  };
+  // Id, weight and predictions of an expert; its distance to the last use while summing up.
+  const uint64_t bytes =
+      sizeof(ExpertId) * (1 + options.common.engine.prefetch) + sizeof(float) + 3 * sizeof(double);
+  TRY_STATUS(RecordTexts({.model = options.input,
+                          .engine = options.common.engine,
+                          .texts = options.texts,
+                          .random = options.random,
+                          .seed = options.common.seed.value_or(kDefaultSeed),
+                          .tokens = options.tokens,
+                          .details = true,
+                          .prefill = options.prefill,
+                          .bytes_per_expert = options.summary ? bytes : 0},
+                         open));
+  if (writer) TRY_STATUS(writer->Finish());
+  return kept;
 }
 
 Status Run(const TraceOptions& options) {
   if (options.output.empty() && !options.summary) {
     return Fail(Errc::kUsage, "say where the trace goes (-o FILE), or ask for its --summary");
   }
-  TRY(const Trace trace, FindTrace(options));
-  if (!options.output.empty()) TRY_STATUS(WriteTrace(options.output, trace));
+  TRY(std::optional<Trace> trace, FindTrace(options));
+  if (!trace) {
+    TRY(trace, Record(options));
+  } else if (!options.output.empty()) {
+    TRY_STATUS(WriteTrace(options.output, *trace));
+  }
   if (!options.summary) return {};
-  return Output(STDOUT_FILENO).Write(Describe(trace.info(), Summarise(trace)));
+  return Output(STDOUT_FILENO).Write(Describe(trace->info(), Summarise(*trace)));
 }
 
 }  // namespace

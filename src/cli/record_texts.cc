@@ -11,7 +11,7 @@
 #include "base/progress.h"
 #include "cli/random_tokens.h"
 #include "cli/session.h"
-#include "cli/text_input.h"
+#include "cli/text_tokens.h"
 #include "engine/engine.h"
 #include "engine/route_recorder.h"
 #include "model/model_file.h"
@@ -20,56 +20,75 @@
 namespace moestro {
 namespace {
 
+struct NamedTokens {
+  std::string name;
+  std::vector<Token> tokens;
+};
+
+// The vocabulary is gone again when the engine takes its memory.
+Result<std::vector<NamedTokens>> TokenizeTexts(const RecordOptions& options,
+                                               const GgufFile& file) {
+  std::vector<NamedTokens> all;
+  if (options.texts.empty()) return all;
+  TRY(const Vocab vocab, Vocab::Load(file));
+  for (const std::string& path : options.texts) {
+    TRY(std::vector<Token> tokens, TokenizeFile(vocab, path, options.tokens, options.engine));
+    all.push_back(
+        {.name = std::filesystem::path(path).filename().string(), .tokens = std::move(tokens)});
+  }
+  return all;
+}
+
 // A text longer than the context becomes several sequences.
-Status RecordText(const RecordOptions& options, const std::string& path, const Vocab& vocab,
-                  Engine& engine, RouteRecorder& recorder, ProgressBar& bar) {
-  TRY(const std::string text, ReadTextFile(path));
-  TRY(std::vector<Token> tokens, vocab.Tokenize(text, true, false));
-  if (options.tokens > 0 && tokens.size() > options.tokens) tokens.resize(options.tokens);
-  std::span<const Token> rest = tokens;
+Status RecordText(const NamedTokens& text, size_t n_ctx, size_t prefill, RouteRecorder& recorder,
+                  ProgressBar& bar) {
+  std::span<const Token> rest = text.tokens;
   while (!rest.empty()) {
-    const auto part = rest.first(std::min<size_t>(rest.size(), engine.n_ctx()));
-    // In steps, so that a progress bar moves.
-    TRY_STATUS(recorder.Record(part, options.prefill));
+    const auto part = rest.first(std::min(rest.size(), n_ctx));
+    TRY_STATUS(recorder.Record(part, prefill));
     rest = rest.subspan(part.size());
-    bar.Update(std::filesystem::path(path).filename().string(), tokens.size() - rest.size(),
-               tokens.size());
+    bar.Update(text.name, text.tokens.size() - rest.size(), text.tokens.size());
   }
   return {};
 }
 
 }  // namespace
 
-Result<Trace> RecordTexts(const RecordOptions& options) {
+Status RecordTexts(const RecordOptions& options, const OpenSink& open) {
   TRY(ModelFile model, ModelFile::Open(options.model));
-  std::optional<Vocab> vocab;
-  if (!options.texts.empty()) {
-    TRY(vocab, Vocab::Load(model.gguf));
+  const ModelSpec spec = model.spec;
+  TRY(std::vector<NamedTokens> texts, TokenizeTexts(options, model.gguf));
+  EngineOptions engine_options = options.engine;
+  const uint32_t n_ctx = std::min(engine_options.ctx, spec.n_ctx_train);
+  const uint32_t random = std::min(options.random, n_ctx);
+  if (random > 0) {
+    texts.insert(texts.begin(), {.name = "random tokens",
+                                 .tokens = RandomTokens(options.seed, random, spec.n_vocab)});
   }
+  uint64_t tokens = 0;
+  for (const NamedTokens& text : texts) tokens += text.tokens.size();
+  engine_options.caller_bytes +=
+      tokens * spec.n_expert_layers() * spec.router.n_used * options.bytes_per_expert;
+
   ProgressBar bar(ProgressBar::Stderr());
   TRY(const std::unique_ptr<Engine> engine,
-      Engine::Open(std::move(model), options.engine, ShowOn(bar)));
+      Engine::Open(std::move(model), engine_options, ShowOn(bar)));
   const MemoryPlan& memory = engine->memory();
-  TRY(Trace empty,
-      Trace::Create({.model = std::filesystem::path(options.model).filename().string(),
-                     .model_id = engine->model_id(),
-                     .expert_bytes = memory.all_experts / std::max<uint64_t>(memory.n_experts, 1),
-                     .n_layer = engine->spec().n_expert_layers(),
-                     .n_expert = engine->spec().router.n_expert,
-                     .n_used = engine->spec().router.n_used,
-                     .depth = options.predictions ? engine->max_look_ahead() : 0,
-                     .has_weights = true}));
-  RouteRecorder recorder(*engine, std::move(empty));
-  if (options.random > 0) {
-    const uint32_t n = std::min(options.random, engine->n_ctx());
-    TRY_STATUS(
-        recorder.Record(RandomTokens(options.seed, n, engine->spec().n_vocab), options.prefill));
-  }
-  for (const std::string& path : options.texts) {
-    TRY_STATUS(RecordText(options, path, *vocab, *engine, recorder, bar));
+  const TraceInfo info{.model = std::filesystem::path(options.model).filename().string(),
+                       .model_id = engine->model_id(),
+                       .expert_bytes = memory.all_experts / std::max<uint64_t>(memory.n_experts, 1),
+                       .n_layer = spec.n_expert_layers(),
+                       .n_expert = spec.router.n_expert,
+                       .n_used = spec.router.n_used,
+                       .depth = options.details ? engine->max_look_ahead() : 0,
+                       .has_weights = options.details};
+  TRY(TraceSink sink, open(info, tokens));
+  RouteRecorder recorder(*engine, info, std::move(sink));
+  for (const NamedTokens& text : texts) {
+    TRY_STATUS(RecordText(text, engine->n_ctx(), options.prefill, recorder, bar));
   }
   bar.Clear();
-  return recorder.trace();
+  return {};
 }
 
 }  // namespace moestro

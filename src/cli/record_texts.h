@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -19,11 +20,18 @@ struct RecordOptions {
   uint32_t random = 0;             // random tokens, before the texts; at most a context of them
   uint32_t seed = 1;               // of these
   uint32_t tokens = 0;             // of each text; 0: all
-  bool predictions = false;        // what the next engine.prefetch layers' routers would say, too
-  uint32_t prefill = 0;            // at the start of each sequence, evaluated at once
+  bool details = false;  // weights, and what the next engine.prefetch layers' routers would say
+  uint32_t prefill = 0;  // at the start of each sequence, evaluated at once
+  // Memory that whoever takes the tokens keeps for each expert of a token; part of the plan.
+  uint64_t bytes_per_expert = 0;
 };
 
-// Shows a progress bar on a terminal. Errors: those of the engine and of ReadTextFile().
-Result<Trace> RecordTexts(const RecordOptions& options);
+// Called once, before the first token: where `tokens` tokens of `info` go.
+using OpenSink = std::function<Result<TraceSink>(const TraceInfo& info, uint64_t tokens)>;
+
+// Tokenizes all texts, then opens the engine in what memory that leaves, and passes each token on
+// as it is evaluated. Shows a progress bar on a terminal. Errors: those of TokenizeFile(), the
+// engine and the sink.
+Status RecordTexts(const RecordOptions& options, const OpenSink& open);
 
 }  // namespace moestro

@@ -66,7 +66,7 @@ void AddSamplingFlags(Flags flags, SamplingOptions& options) {
   flags
       .AddParsed("--grammar-file", "FILE", "the grammar from a file",
                  [&o](const std::string& path) -> Status {
-                   TRY(o.grammar, ReadTextFile(path));
+                   TRY(o.grammar, ReadSmallText(path));
                    return {};
                  })
       .Excludes(grammar);

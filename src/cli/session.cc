@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/bytes.h"
 #include "base/log.h"
 #include "compute/device.h"
 #include "model/model_file.h"
@@ -16,7 +17,7 @@ Progress ShowOn(ProgressBar& bar) {
   return [&bar](const char* what, uint64_t done, uint64_t total) { bar.Update(what, done, total); };
 }
 
-Result<std::unique_ptr<Session>> Session::Open(const std::string& path, const EngineOptions& engine,
+Result<std::unique_ptr<Session>> Session::Load(const std::string& path, const EngineOptions& engine,
                                                const SamplingOptions& sampling) {
   // Our own reader goes first: it survives damaged files, libllama's need not.
   TRY(ModelFile model, ModelFile::Open(path));
@@ -30,11 +31,26 @@ Result<std::unique_ptr<Session>> Session::Open(const std::string& path, const En
   const uint32_t n_ctx = std::min(engine.ctx, model.spec.n_ctx_train);
   TRY(Sampler sampler, Sampler::Create(sampling, vocab, model.spec.n_vocab, n_ctx));
   std::unique_ptr<Session> session(new Session(std::move(vocab), std::move(sampler)));
-  TRY(session->engine_, Engine::Open(std::move(model), engine, ShowOn(session->bar_)));
-  session->sequence_.emplace(session->engine_->NewSequence());
-  session->interrupt_ = std::make_unique<InterruptGuard>(*session->engine_);
-  LogInfo("{}", session->engine_->description());
+  session->limit_ = {.n_ctx = n_ctx, .n_ctx_train = model.spec.n_ctx_train};
+  session->options_ = engine;
+  session->model_ = std::move(model);
   return session;
+}
+
+Status Session::Start() {
+  TRY(engine_, Engine::Open(*std::exchange(model_, std::nullopt), options_, ShowOn(bar_)));
+  sequence_.emplace(engine_->NewSequence());
+  interrupt_ = std::make_unique<InterruptGuard>(*engine_);
+  LogInfo("{}", engine_->description());
+  return {};
+}
+
+// Beside the engine a stretch without a place to cut may take 12 MiB, which the plan's share for
+// the process covers.
+Result<std::vector<Token>> Session::Tokenize(std::string_view text, bool parse_special) const {
+  TokenStream stream(vocab_, FromText(text),
+                     {.parse_special = parse_special, .longest_piece_bytes = 32 * kKiB});
+  return Collect(stream, uint64_t{limit_.n_ctx} + 1);
 }
 
 Result<Generated> Session::Continue(std::span<const Token> tokens, const GenerateOptions& options,

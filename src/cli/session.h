@@ -13,10 +13,12 @@
 #include "base/progress.h"
 #include "base/result.h"
 #include "cli/interrupt.h"
+#include "cli/text_tokens.h"
 #include "decode/engine_stepper.h"
 #include "decode/generate.h"
 #include "decode/sampler.h"
 #include "engine/engine.h"
+#include "model/model_file.h"
 #include "model/vocab.h"
 
 namespace moestro {
@@ -29,14 +31,21 @@ Progress ShowOn(ProgressBar& bar);
 
 class Session {
  public:
-  // Loads the vocabulary and checks the sampling options before it opens the engine, so that cheap
-  // mistakes are reported at once. kInvalidRequest for a model without a tokenizer.
-  static Result<std::unique_ptr<Session>> Open(const std::string& path, const EngineOptions& engine,
+  // Loads the vocabulary and checks the sampling options, so that cheap mistakes are reported at
+  // once and texts can be tokenized while there is memory. kInvalidRequest for a model without a
+  // tokenizer.
+  static Result<std::unique_ptr<Session>> Load(const std::string& path, const EngineOptions& engine,
                                                const SamplingOptions& sampling);
+  // Opens the engine, which takes the memory that is left. What follows needs it.
+  Status Start();
 
   const Vocab& vocab() const { return vocab_; }
+  const ContextLimit& limit() const { return limit_; }
   Engine& engine() { return *engine_; }
   Sequence& sequence() { return *sequence_; }
+
+  // The tokens of a text with all its special ones, at most one more than the context holds.
+  Result<std::vector<Token>> Tokenize(std::string_view text, bool parse_special) const;
 
   // Makes the text be `tokens`, reusing what it already has in common with them, and continues it.
   // `emit` as in TextParts. Ctrl-C ends it with StopReason::kInterrupted.
@@ -46,6 +55,9 @@ class Session {
  private:
   Session(Vocab vocab, Sampler sampler) : vocab_(std::move(vocab)), sampler_(std::move(sampler)) {}
 
+  std::optional<ModelFile> model_;  // until the engine has it
+  EngineOptions options_;
+  ContextLimit limit_;
   Vocab vocab_;
   Sampler sampler_;  // borrows vocab_'s data
   ProgressBar bar_{ProgressBar::Stderr()};

@@ -46,13 +46,28 @@ std::vector<uint64_t> LargestThatFits(std::span<const SlotClass> classes, uint64
   return slots;
 }
 
+// What the process holds differs by some 100 KiB from run to run.
+constexpr uint64_t kJitter = kMiB;
+
+uint64_t TablesOf(uint64_t budget, uint64_t per) { return per > 0 ? budget / per : 0; }
+
+// The smallest budget that holds `bytes` and its own page tables.
+uint64_t WithTables(uint64_t bytes, uint64_t per) {
+  uint64_t budget = per > 0 ? bytes + bytes / (per - 1) : bytes;
+  while (budget - TablesOf(budget, per) < bytes) ++budget;
+  return budget;
+}
+
 }  // namespace
 
 Result<BudgetSplit> SplitBudget(const BudgetRequest& request) {
-  const uint64_t fixed = request.dense + request.kv + request.work + request.process;
+  const uint64_t parts = request.dense + request.kv + request.work + request.process;
   const uint64_t least = BytesOf(request.classes, Share(request.classes, 0.0));
+  const uint64_t slots = request.fixed_cache > 0 ? std::max(request.fixed_cache, least) : least;
   BudgetSplit split;
-  split.smallest = fixed + (request.fixed_cache > 0 ? std::max(request.fixed_cache, least) : least);
+  split.smallest = WithTables(parts + slots, request.bytes_per_table_byte);
+  const uint64_t budget = std::max(request.budget, split.smallest);
+  const uint64_t fixed = parts + TablesOf(budget, request.bytes_per_table_byte);
   if (request.fixed_cache > 0 && request.fixed_cache < least) {
     return Fail(Errc::kInvalidRequest,
                 "an expert cache of {} is too small; this model needs at least {} (--cache {}K)",
@@ -63,13 +78,14 @@ Result<BudgetSplit> SplitBudget(const BudgetRequest& request) {
         Errc::kInvalidRequest,
         "a budget of {} is too small; the smallest that works is --ram {}M: dense weights {}, "
         "KV cache {}, work buffers {}, process {}, expert slots {}",
-        FormatBytes(request.budget), split.smallest / kMiB + 1, FormatBytes(request.dense),
-        FormatBytes(request.kv), FormatBytes(request.work), FormatBytes(request.process),
-        FormatBytes(split.smallest - fixed));
+        FormatBytes(request.budget), (split.smallest + kJitter) / kMiB + 1,
+        FormatBytes(request.dense), FormatBytes(request.kv), FormatBytes(request.work),
+        FormatBytes(fixed - parts + request.process), FormatBytes(slots));
   }
   const uint64_t room = request.fixed_cache > 0 ? request.fixed_cache : request.budget - fixed;
   split.slots = LargestThatFits(request.classes, room);
   split.slot_bytes = BytesOf(request.classes, split.slots);
+  split.table_bytes = fixed - parts;
   return split;
 }
 

@@ -23,12 +23,14 @@ struct BudgetRequest {
   uint64_t kv = 0;
   uint64_t work = 0;
   uint64_t process = 0;
+  uint64_t bytes_per_table_byte = 0;  // page tables: one byte for so many of the budget; 0: none
   std::vector<SlotClass> classes;
 };
 
 struct BudgetSplit {
   std::vector<uint64_t> slots;  // per class
   uint64_t slot_bytes = 0;      // of all slots
+  uint64_t table_bytes = 0;     // page tables
   uint64_t smallest = 0;        // the smallest budget that works
 };
 

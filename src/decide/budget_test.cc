@@ -46,6 +46,22 @@ TEST(SplitBudget, NamesTheSmallestThatWorksAndItDoes) {
   EXPECT_EQ(split->slots[0], 4U);
 }
 
+// Whether or not the budget that was asked for is enough: its page tables are not those of the
+// smallest.
+TEST(SplitBudget, TheSmallestHasRoomForItsPageTables) {
+  BudgetRequest request = Typical();
+  request.bytes_per_table_byte = 8;
+  for (const uint64_t budget : {1U, 319U, 364U, 365U, 100000U}) {
+    request.budget = budget;
+    EXPECT_EQ(SplitBudget(request).has_value(), budget >= 365) << budget;  // 320 and 45 of tables
+  }
+  request.budget = 365;
+  const auto split = SplitBudget(request);
+  ASSERT_TRUE(split.has_value()) << split.error().message;
+  EXPECT_EQ(split->smallest, 365U);
+  EXPECT_EQ(split->table_bytes, 45U);
+}
+
 TEST(SplitBudget, FixedCacheIsKept) {
   BudgetRequest request = Typical();
   request.fixed_cache = 400;

@@ -57,21 +57,21 @@ void PathCounter::Add(std::span<const ExpertId> experts) {
   experts_.append_range(experts);
 }
 
-PathTable PathCounter::Learn() const {
+PathTable PathCounter::Learn(size_t tokens) const {
   std::vector<PathLayer> layers(1);
-  for (size_t l = 1; l < shape_.layers; ++l) layers.push_back(LearnLayer(l));
+  for (size_t l = 1; l < shape_.layers; ++l) layers.push_back(LearnLayer(l, tokens));
   auto table = PathTable::Create(shape_, std::move(layers));
   CHECK(table.has_value());
   return *std::move(table);
 }
 
 // One layer and one `last` at a time: all counts together would take experts^3 numbers per layer.
-PathLayer PathCounter::LearnLayer(size_t layer) const {
+PathLayer PathCounter::LearnLayer(size_t layer, size_t tokens) const {
   const size_t n = shape_.experts;
   std::vector<uint32_t> popularity(n);
   std::vector<std::vector<uint32_t>> tokens_after(n);   // [last]
   std::vector<uint32_t> pairs(layer >= 2 ? n * n : 0);  // [last][earlier]
-  for (uint32_t t = 0; t < tokens(); ++t) {
+  for (uint32_t t = 0; t < tokens; ++t) {
     for (const ExpertId e : of(t, layer)) ++popularity[e.value];
     for (const ExpertId a : of(t, layer - 1)) {
       tokens_after[a.value].push_back(t);
@@ -86,7 +86,7 @@ PathLayer PathCounter::LearnLayer(size_t layer) const {
 
   PathLayer learned;
   const std::vector<float> alike(n, static_cast<float>(shape_.used) / static_cast<float>(n));
-  const auto popular = Mix(popularity, static_cast<uint32_t>(tokens()), alike, 1.0F);
+  const auto popular = Mix(popularity, static_cast<uint32_t>(tokens), alike, 1.0F);
   for (const float p : popular) learned.popularity.push_back(ShareOf(p));
   std::vector<uint32_t> counts(n * n);  // [earlier][follower]
   for (uint16_t a = 0; a < n; ++a) {

@@ -25,15 +25,19 @@ class PathCounter {
   // none twice in a layer.
   void Add(std::span<const ExpertId> experts);
 
-  size_t tokens() const { return experts_.size() / (size_t{shape_.layers} * shape_.used); }
-  // From the tokens so far; without any, all experts are alike.
-  PathTable Learn() const;
+  void Reserve(size_t tokens) { experts_.reserve(tokens * shape_.layers * shape_.used); }
 
- private:
-  PathLayer LearnLayer(size_t layer) const;
+  const PathShape& shape() const { return shape_; }
+  size_t tokens() const { return experts_.size() / (size_t{shape_.layers} * shape_.used); }
   std::span<const ExpertId> of(size_t token, size_t layer) const {
     return std::span(experts_).subspan((token * shape_.layers + layer) * shape_.used, shape_.used);
   }
+  // From the first `tokens`; without any, all experts are alike. REQUIRES: tokens <= tokens().
+  PathTable Learn(size_t tokens) const;
+  PathTable Learn() const { return Learn(tokens()); }
+
+ private:
+  PathLayer LearnLayer(size_t layer, size_t tokens) const;
 
   PathShape shape_;
   std::vector<ExpertId> experts_;  // [token][layer][K]

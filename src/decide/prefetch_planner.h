@@ -59,11 +59,11 @@ struct PrefetchLimits {
   // By pool of slots: slots that prefetched experts share with the layers' own.
   std::vector<uint64_t> slots = {0};
   std::vector<uint32_t> pool_of = {};  // [layer]; empty: one pool for all
-  size_t most_unfinished = 2;    // prefetches on their way at a time
+  size_t most_unfinished = 2;          // prefetches on their way at a time
   unsigned reads_at_device = 4;  // of a matrix each, for prefetches: these cannot be called back
 
-  // Experts of a pool held by prefetches at a time, while a layer needs up to `own` itself: its own always
-  // find room, and what they replace is chosen from at least half of the pool.
+  // Experts of a pool held by prefetches at a time, while a layer needs up to `own` itself: its own
+  // always find room, and what they replace is chosen from at least half of the pool.
   size_t most_held(size_t pool, uint64_t own) const {
     return slots[pool] > 2 * own ? static_cast<size_t>(slots[pool] - 2 * own) / 2 : 0;
   }
@@ -142,7 +142,7 @@ class PrefetchPlanner {
   std::vector<Cell> cells_;                           // [distance - 1][rank]
   std::vector<PredictionScore> scores_;               // [distance - 1]
   std::vector<std::vector<ExpertId>> held_;           // [layer]: requested
-  std::vector<size_t> n_held_;               // [pool]
+  std::vector<size_t> n_held_;                        // [pool]
   std::vector<PrefetchRequest> requests_;
   std::vector<ExpertId> predicted_;  // scratch
   std::vector<bool> is_counted_;     // scratch

@@ -97,9 +97,12 @@ Status Engine::Impl::Allocate() {
   TRY(residency,
       Residency::Create(catalog, planned.slots, policy, reader->block(), *queue, options.clock));
   TRY_STATUS(PreparePrefetch(planned));
-  TRY(experts, ExpertExec::Create(
-                   {.team = *team, .residency = *residency, .catalog = catalog, .kernels = kernels, .layers = layer_forms},
-                   limits));
+  TRY(experts, ExpertExec::Create({.team = *team,
+                                   .residency = *residency,
+                                   .catalog = catalog,
+                                   .kernels = kernels,
+                                   .layers = layer_forms},
+                                  limits));
   forward.emplace(Forward::Parts{.spec = spec,
                                  .graph = *graph,
                                  .buffers = buffers,

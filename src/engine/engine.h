@@ -33,6 +33,12 @@ namespace moestro {
 // done/total in any unit; called at most about 20 times a second from the engine thread.
 using Progress = std::function<void(const char* what, uint64_t done, uint64_t total)>;
 
+// A sequence that came from a file.
+struct SavedSequence {
+  Sequence sequence;
+  std::string notes;
+};
+
 class Engine {
  public:
   // Errors: what ModelFile::Open() says; kInvalidRequest when the budget is too small (names the
@@ -64,6 +70,14 @@ class Engine {
   // follow or is past n_ctx, no room in the KV cache. kIo: a read failed twice. kInterrupted: after
   // RequestStop(). After any error the sequences are as before.
   Status Step(const Batch& batch, const LogitsSink& sink = {});
+
+  // Writes a sequence with its keys and values to a file, and `notes`, any text of at most 16 MiB,
+  // for whoever restores it. The file appears only when it is complete. kIo.
+  Status SaveSequence(const Sequence& sequence, const std::string& notes,
+                      const std::string& path) const;
+  // Reads it back: it goes on with the same bits. kIo; kInvalidFile for a file that is damaged or
+  // none; kInvalidRequest for another model's, or one that does not fit n_ctx or the KV cache.
+  Result<SavedSequence> RestoreSequence(const std::string& path);
 
   // Makes the current or next step return kInterrupted at the next layer border. Each request ends
   // one step.

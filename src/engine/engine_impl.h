@@ -33,6 +33,7 @@
 #include "residency/residency.h"
 #include "store/block_reader.h"
 #include "store/read_queue.h"
+#include "trace/binary_file.h"
 
 namespace moestro {
 
@@ -97,6 +98,8 @@ struct Engine::Impl {
   Status ComputeChunk(const Batch& batch, size_t first, size_t n, const LogitsSink& sink);
   Status Heads(const Batch& batch, size_t first, size_t n, const LogitsSink& sink);
   Status Counted(PhaseStats& phase, size_t n_tokens, const std::function<Status()>& work);
+  Status ReadCells(const InputFile& saved, uint64_t offset, const KvTimeline& cells, uint32_t first,
+                   uint32_t n) const;
   void BeginSequence() {
     residency->BeginSequence();
     planner->BeginSequence();

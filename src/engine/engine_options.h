@@ -24,6 +24,7 @@ Result<CacheSize> ParseCacheSize(const std::string& text);  // "2G", "25%"; kUsa
 
 struct EngineOptions {
   uint64_t ram_bytes = 0;          // peak of the whole process; 0: what is free, less a margin
+  uint64_t caller_bytes = 0;       // part of it: what the caller will take beside the engine
   std::optional<CacheSize> cache;  // fixes the expert slots; then ram_bytes is only a check
   uint32_t threads = 0;            // 0: physical cores
   uint32_t ctx = 4096;             // capped at the model's training context

@@ -58,9 +58,8 @@ class ExpertExecTest : public ::testing::Test {
     const Routing routing{
         .n_tokens = 1, .n_used = 2, .experts = {ExpertId{0}, ExpertId{1}}, .weights = {1.0F, 2.0F}};
     const RowKind kind = RowKind::kDecode;
-    const LayerPlan plan =
-        PlanLayer(LayerId{0}, routing, {&kind, 1},
-                  [this](ExpertKey key) { return residency_->contains(key); });
+    const LayerPlan plan = PlanLayer(LayerId{0}, routing, {&kind, 1},
+                                     [this](ExpertKey key) { return residency_->contains(key); });
     LeaseStream leases(*residency_, plan);
     return exec_->Run(
         plan, {.ffn_in = input_.data(), .residual = residual_.data(), .hidden = hidden_.data()},

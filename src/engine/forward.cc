@@ -44,8 +44,8 @@ std::vector<ExpertId> Forward::RouteAhead(LayerId layer, size_t n_rows, uint32_t
 LeaseStream Forward::ReadAhead(LayerId layer, std::span<const RowKind> kinds) const {
   const RouterSpec& router = parts_.spec.router;
   const auto prompt_rows = static_cast<size_t>(std::ranges::count(kinds, RowKind::kPrompt));
-  const std::vector<ExpertKey> keys =
-      PlanReadAhead(layer, parts_.spec.n_expert_layers(), router.n_expert, router.n_used, prompt_rows);
+  const std::vector<ExpertKey> keys = PlanReadAhead(layer, parts_.spec.n_expert_layers(),
+                                                    router.n_expert, router.n_used, prompt_rows);
   if (keys.empty()) return {};
   return {parts_.residency, keys, Urgency::kSpeculative};
 }

@@ -43,8 +43,8 @@ class Forward {
   explicit Forward(const Parts& parts) : parts_(parts) {}
 
   // Rows through all layers, at most a chunk of them; leaves the last layer's output in
-  // buffers.hidden(). kinds: [rows]. `layer_begins` is called before every layer; may be empty. kIo,
-  // kInterrupted: nothing but the rows' cells has changed.
+  // buffers.hidden(). kinds: [rows]. `layer_begins` is called before every layer; may be empty.
+  // kIo, kInterrupted: nothing but the rows' cells has changed.
   Status Step(std::span<const StepRow> rows, std::span<const RowKind> kinds,
               const std::function<void(uint32_t layers_done)>& layer_begins);
 

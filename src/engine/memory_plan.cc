@@ -52,13 +52,14 @@ uint64_t MultiplyScratch(const ModelSpec& spec, uint32_t chunk) {
 
 Result<PlannedMemory> PlanMemory(const EngineOptions& options, const ExpertCatalog& catalog,
                                  uint64_t block, uint32_t n_used, const FixedBytes& fixed) {
+  ReturnFreedMemory();
   BudgetRequest request;
   request.budget = options.ram_bytes > 0 ? options.ram_bytes : DefaultBudget();
   request.dense = fixed.dense;
   request.kv = fixed.kv;
   request.work = std::max(fixed.work, fixed.staging);
-  // Page tables: 8 bytes per 4 KiB page at worst.
-  request.process = ResidentMemory() + kProcessGrowth + request.budget / 512;
+  request.process = ResidentMemory() + options.caller_bytes + kProcessGrowth;
+  request.bytes_per_table_byte = 512;  // 8 bytes per 4 KiB page at worst
   request.classes = ClassesOf(catalog, block, n_used);
   request.fixed_cache = FixedCache(options, request.classes);
   TRY(BudgetSplit split, SplitBudget(request));
@@ -67,7 +68,7 @@ Result<PlannedMemory> PlanMemory(const EngineOptions& options, const ExpertCatal
                                  .dense = request.dense,
                                  .kv = request.kv,
                                  .work = request.work,
-                                 .process = request.process,
+                                 .process = request.process + split.table_bytes,
                                  .slots = split.slot_bytes,
                                  .all_experts = catalog.total_bytes(),
                                  .smallest = split.smallest},

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Collects what an engine's router decides into a Trace.
+// Gives away what an engine's router decides, token by token, as it is decided: nothing is kept but
+// a chunk's routing.
 //
 // Thread rule: the engine's thread.
 #pragma once
@@ -17,19 +18,17 @@ namespace moestro {
 
 class RouteRecorder {
  public:
-  // Watches `engine` until it goes, and adds to `trace`, which has the model's shape and at most
-  // the engine's look-ahead as its depth. The engine must outlive it.
-  RouteRecorder(Engine& engine, Trace trace);
+  // Watches `engine` until it goes and passes every token to `sink`. `info` has the model's shape
+  // and at most the engine's look-ahead as its depth. The engine must outlive it.
+  RouteRecorder(Engine& engine, TraceInfo info, TraceSink sink);
   ~RouteRecorder();
   RouteRecorder(const RouteRecorder&) = delete;
   RouteRecorder& operator=(const RouteRecorder&) = delete;
 
   // Evaluates `tokens` as a new sequence, the first `prefill` of them as a prompt and the others
-  // one by one, and records them all. Errors: what Engine::Append() says; what had been recorded
-  // before stays.
+  // one by one. Errors: what Engine::Append() and the sink say; tokens passed on before that stay
+  // passed on.
   Status Record(std::span<const Token> tokens, size_t prefill);
-
-  const Trace& trace() const { return trace_; }
 
  private:
   struct Seen {
@@ -37,12 +36,16 @@ class RouteRecorder {
     Routing routing;
     std::vector<ExpertId> ahead;  // [distance - 1][token][K]
   };
-  Status Keep(bool starts_sequence);
+  void See(const SeenRouting& seen);
+  Status PassOn();
 
   Engine& engine_;
   Sequence sequence_;
-  Trace trace_;
-  std::vector<Seen> seen_;  // layer after layer, chunk after chunk
+  TraceInfo info_;
+  TraceSink sink_;
+  std::vector<Seen> seen_;  // layer after layer, of one chunk
+  bool starts_sequence_ = false;
+  Status status_;  // the sink's first error
 };
 
 }  // namespace moestro

@@ -8,10 +8,10 @@
 namespace moestro {
 namespace {
 
-constexpr uint64_t kAlignment = 64;
+constexpr uint64_t kMatrixAlignment = 64;
 
 uint64_t MatrixBytes(uint32_t width, uint32_t n_cells) {
-  return AlignUp(uint64_t{width} * n_cells * sizeof(Half), kAlignment);
+  return AlignUp(uint64_t{width} * n_cells * sizeof(Half), kMatrixAlignment);
 }
 
 }  // namespace

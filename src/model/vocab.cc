@@ -8,6 +8,7 @@
 #include <limits>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <utility>
 
 #include "base/utf8.h"
@@ -77,6 +78,35 @@ TextCutter MakeCutter(const llama_vocab* vocab, const std::string& pre_tokenizer
   return cutter;
 }
 
+// Whether a byte-level vocabulary has a token for every byte: libllama drops those it has none for.
+// A byte is spelled as itself if it is printable in Latin-1, the other 68 as U+0100 and on.
+bool HasEveryByte(const llama_vocab* vocab) {
+  std::set<std::string_view> bytes;
+  for (llama_token token = 0; token < llama_vocab_n_tokens(vocab); ++token) {
+    const std::string_view text = llama_vocab_get_text(vocab, token);
+    if (text.size() == 1 && text[0] > ' ' && text[0] < '\x7F') bytes.insert(text);
+    if (text.size() != 2 || (static_cast<unsigned char>(text[0]) & 0xE0U) != 0xC0U) continue;
+    const unsigned code = (static_cast<unsigned char>(text[0]) & 0x1FU) << 6U |
+                          (static_cast<unsigned char>(text[1]) & 0x3FU);
+    if ((code >= 0xA1 && code <= 0xFF && code != 0xAD) || (code >= 0x100 && code < 0x144)) {
+      bytes.insert(text);
+    }
+  }
+  return bytes.size() == 256;
+}
+
+uint32_t LongestTokenBytes(const llama_vocab* vocab) {
+  if (llama_vocab_type(vocab) == LLAMA_VOCAB_TYPE_BPE && !HasEveryByte(vocab)) return 0;
+  size_t longest = 1;
+  for (llama_token token = 0; token < llama_vocab_n_tokens(vocab); ++token) {
+    // Such a token takes any number of spaces beside it.
+    constexpr int kStrips = LLAMA_TOKEN_ATTR_LSTRIP | LLAMA_TOKEN_ATTR_RSTRIP;
+    if ((llama_vocab_get_attr(vocab, token) & kStrips) != 0) return 0;
+    longest = std::max(longest, std::string_view(llama_vocab_get_text(vocab, token)).size());
+  }
+  return static_cast<uint32_t>(longest);
+}
+
 }  // namespace
 
 void Vocab::FreeModel::operator()(llama_model* model) const { llama_model_free(model); }
@@ -103,7 +133,10 @@ Result<Vocab> Vocab::Load(const GgufFile& file) {
         "{}: the tokenizer adds a begin or end token that its vocabulary of {} does not have", path,
         vocab.size());
   }
-  if (vocab.has_text()) vocab.cutter_ = MakeCutter(vocab.vocab_, pre_tokenizer.value_or(""));
+  if (vocab.has_text()) {
+    vocab.cutter_ = MakeCutter(vocab.vocab_, pre_tokenizer.value_or(""));
+    vocab.longest_token_bytes_ = LongestTokenBytes(vocab.vocab_);
+  }
   return vocab;
 }
 

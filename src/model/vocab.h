@@ -59,6 +59,8 @@ class Vocab {
   std::vector<Token> end_tokens() const;
   const TextCutter& cutter() const { return cutter_; }
   bool spaces_before_text() const;
+  // No token stands for more bytes of a text than this, and no byte is left out; 0: not known.
+  uint32_t longest_token_bytes() const { return longest_token_bytes_; }
   // For decode/sampler.cc (grammars need it). Never null while this lives, even without text.
   const llama_vocab* raw() const;
 
@@ -73,6 +75,7 @@ class Vocab {
   const llama_vocab* vocab_;  // part of *model_
   std::string path_;
   TextCutter cutter_{TextCutter::Kind::kNowhere};
+  uint32_t longest_token_bytes_ = 0;
 };
 
 }  // namespace moestro

@@ -123,6 +123,19 @@ TEST_F(VocabTest, NamesTheFirstByteThatIsNotUtf8) {
   }
 }
 
+// What makes it certain that a long text has more tokens than a context.
+TEST_F(VocabTest, KnowsHowManyBytesATokenMayStandFor) {
+  EXPECT_EQ(Load(ByteLevel())->longest_token_bytes(), 11U);     // <unused299>
+  EXPECT_EQ(Load(SentencePiece())->longest_token_bytes(), 6U);  // <0x00>
+  EXPECT_EQ(Load(SmallMoe(Arch::kOlmoe))->longest_token_bytes(), 0U);
+  // Bytes without a token vanish from a text.
+  EXPECT_EQ(Load(ByteLevel()
+                     .SetStrings("tokenizer.ggml.tokens", {"<s>", "</s>", "a", "b"})
+                     .SetInts("tokenizer.ggml.token_type", {3, 3, 1, 1}))
+                ->longest_token_bytes(),
+            0U);
+}
+
 TEST_F(VocabTest, KnowsModelsWithoutText) {
   const auto vocab = Load(SmallMoe("olmoe"));
   ASSERT_TRUE(vocab) << vocab.error().message;

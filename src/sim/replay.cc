@@ -60,9 +60,10 @@ class Player final : private ExpertHolder {
   ReplayResult Play(std::unique_ptr<Predictor> predictor) {
     const PredictorShape shape{
         .layers = info_.n_layer, .experts = info_.n_expert, .used = info_.n_used, .depth = depth()};
-    planner_.emplace(std::move(predictor), shape,
-                     PrefetchLimits{.slots = {table_.slots()}, .reads_at_device = Machine::kInFlight},
-                     [this](ExpertKey key) { return table_.contains(key); });
+    planner_.emplace(
+        std::move(predictor), shape,
+        PrefetchLimits{.slots = {table_.slots()}, .reads_at_device = Machine::kInFlight},
+        [this](ExpertKey key) { return table_.contains(key); });
     ExpertHolder& holder = *this;
     protocol_.emplace(*planner_, holder, info_.n_layer);
     for (size_t t = 0; t < trace_.tokens();) {

@@ -5,8 +5,6 @@
 #include <span>
 #include <vector>
 
-#include "decide/path_counter.h"
-
 namespace moestro {
 namespace {
 
@@ -17,35 +15,27 @@ size_t InBoth(std::span<const ExpertId> guesses, std::span<const ExpertId> chose
 
 }  // namespace
 
-PathTable LearnPaths(const Trace& trace, TokenRange range) {
-  const TraceInfo& info = trace.info();
-  PathCounter counter({.layers = info.n_layer, .experts = info.n_expert, .used = info.n_used});
-  std::vector<ExpertId> token;
-  for (size_t t = range.begin; t < range.end; ++t) {
-    token.clear();
-    for (size_t l = 0; l < info.n_layer; ++l) token.append_range(trace.experts(t, l));
-    counter.Add(token);
-  }
-  return counter.Learn();
+void CountTrace(const Trace& trace, size_t most, PathCounter& counter) {
+  for (size_t t = 0; t < std::min(trace.tokens(), most); ++t) counter.Add(trace.token(t).experts);
 }
 
-PathRecall MeasurePaths(const PathTable& table, const Trace& trace, TokenRange range) {
-  const TraceInfo& info = trace.info();
-  std::vector<ExpertId> best(info.n_used);
+PathRecall MeasurePaths(const PathTable& table, const PathCounter& routing, TokenRange range) {
+  const PathShape& shape = routing.shape();
+  std::vector<ExpertId> best(shape.used);
   std::vector<float> scores;
   size_t paths = 0;
   size_t popular = 0;
   size_t repeat = 0;
   size_t asked = 0;
   for (size_t t = range.begin; t < range.end; ++t) {
-    for (size_t l = 1; l < info.n_layer; ++l) {
-      const auto chosen = trace.experts(t, l);
-      const auto earlier = l >= 2 ? trace.experts(t, l - 2) : std::span<const ExpertId>();
-      table.Rank(l, trace.experts(t, l - 1), earlier, best, scores);
+    for (size_t l = 1; l < shape.layers; ++l) {
+      const auto chosen = routing.of(t, l);
+      const auto earlier = l >= 2 ? routing.of(t, l - 2) : std::span<const ExpertId>();
+      table.Rank(l, routing.of(t, l - 1), earlier, best, scores);
       paths += InBoth(best, chosen);
       table.Rank(l, {}, {}, best, scores);
       popular += InBoth(best, chosen);
-      if (t > 0) repeat += InBoth(trace.experts(t - 1, l), chosen);
+      if (t > 0) repeat += InBoth(routing.of(t - 1, l), chosen);
       asked += chosen.size();
     }
   }

@@ -4,20 +4,21 @@
 
 #include <cstddef>
 
-#include "core/ids.h"
+#include "decide/path_counter.h"
 #include "decide/path_table.h"
 #include "trace/trace.h"
 
 namespace moestro {
 
-// A range of a trace's tokens; `end` is not in it. REQUIRES: begin <= end <= trace.tokens().
+// A range of tokens; `end` is not in it. REQUIRES: begin <= end <= how many there are.
 struct TokenRange {
   size_t begin = 0;
   size_t end = 0;
 };
 
-// Prefill and decode tokens alike.
-PathTable LearnPaths(const Trace& trace, TokenRange range);
+// Adds the first `most` tokens of a trace, or all it has; prefill and decode tokens alike.
+// REQUIRES: same shape.
+void CountTrace(const Trace& trace, size_t most, PathCounter& counter);
 
 // Share of a layer's experts among K guessed, over all layers but the first; 0 without any.
 struct PathRecall {
@@ -25,6 +26,6 @@ struct PathRecall {
   double popular = 0.0;  // the table's most popular experts
   double repeat = 0.0;   // those of the token before
 };
-PathRecall MeasurePaths(const PathTable& table, const Trace& trace, TokenRange range);
+PathRecall MeasurePaths(const PathTable& table, const PathCounter& routing, TokenRange range);
 
 }  // namespace moestro

@@ -13,7 +13,7 @@ namespace moestro {
 namespace {
 
 // Two kinds of tokens by turns; in both halves of a layer's experts one is used.
-Trace Alternating(size_t tokens) {
+PathCounter Alternating(size_t tokens) {
   Trace trace = *Trace::Create({.n_layer = 4, .n_expert = 8, .n_used = 2});
   for (size_t t = 0; t < tokens; ++t) {
     std::vector<ExpertId> experts;
@@ -24,26 +24,39 @@ Trace Alternating(size_t tokens) {
     }
     EXPECT_TRUE(trace.Add({.experts = experts}));
   }
-  return trace;
+  PathCounter counter({.layers = 4, .experts = 8, .used = 2});
+  CountTrace(trace, tokens, counter);
+  return counter;
 }
 
 TEST(LearnPaths, FindsWhatAlwaysFollows) {
-  const Trace trace = Alternating(50);
-  const PathTable table = LearnPaths(trace, {0, 40});
-  const PathRecall recall = MeasurePaths(table, trace, {40, 50});
+  const PathCounter routing = Alternating(50);
+  const PathRecall recall = MeasurePaths(routing.Learn(40), routing, {40, 50});
   EXPECT_EQ(recall.paths, 1.0);
   EXPECT_LT(recall.popular, 0.8);
   EXPECT_EQ(recall.repeat, 0.0);
   // Only what was shown is learned.
-  EXPECT_EQ(LearnPaths(trace, {1, 1}).keys(), 0U);
+  EXPECT_EQ(routing.Learn(40), Alternating(40).Learn());
+  EXPECT_EQ(routing.Learn(0).keys(), 0U);
+}
+
+TEST(LearnPaths, TakesAsManyTokensAsItIsTold) {
+  Trace trace = *Trace::Create({.n_layer = 1, .n_expert = 4, .n_used = 1});
+  for (uint16_t t = 0; t < 4; ++t) ASSERT_TRUE(trace.Add({.experts = std::vector<ExpertId>{{t}}}));
+  PathCounter counter({.layers = 1, .experts = 4, .used = 1});
+  CountTrace(trace, 3, counter);
+  EXPECT_EQ(counter.tokens(), 3U);
+  CountTrace(trace, 100, counter);
+  EXPECT_EQ(counter.tokens(), 7U);
+  EXPECT_EQ(counter.of(6, 0)[0].value, 3);
 }
 
 TEST(LearnPaths, WithoutTokensOrFollowingLayersNothingIsRecalled) {
-  const Trace trace = Alternating(4);
-  EXPECT_EQ(MeasurePaths(LearnPaths(trace, {0, 4}), trace, {2, 2}).paths, 0.0);
-  Trace flat = *Trace::Create({.n_layer = 1, .n_expert = 4, .n_used = 1});
-  ASSERT_TRUE(flat.Add({.experts = std::vector<ExpertId>{{2}}}));
-  EXPECT_EQ(MeasurePaths(LearnPaths(flat, {0, 1}), flat, {0, 1}).paths, 0.0);
+  const PathCounter routing = Alternating(4);
+  EXPECT_EQ(MeasurePaths(routing.Learn(), routing, {2, 2}).paths, 0.0);
+  PathCounter flat({.layers = 1, .experts = 4, .used = 1});
+  flat.Add(std::vector<ExpertId>{{2}});
+  EXPECT_EQ(MeasurePaths(flat.Learn(), flat, {0, 1}).paths, 0.0);
 }
 
 }  // namespace

@@ -52,7 +52,7 @@ Result<Trace> Trace::Create(TraceInfo info) {
 Trace::Trace(TraceInfo info) : info_(std::move(info)) {}
 
 Status Trace::Add(const TraceToken& token) {
-  TRY_STATUS(CheckToken(token));
+  TRY_STATUS(Check(token));
   kinds_.push_back({.phase = token.phase,
                     .starts_sequence = token.starts_sequence,
                     .joins_step = token.joins_step});
@@ -62,7 +62,7 @@ Status Trace::Add(const TraceToken& token) {
   return {};
 }
 
-Status Trace::CheckToken(const TraceToken& token) const {
+Status Trace::Check(const TraceToken& token) const {
   const size_t n_used = info_.n_used;
   const size_t n_experts = info_.n_layer * n_used;
   const size_t n_weights = info_.has_weights ? n_experts : 0;
@@ -96,6 +96,26 @@ std::span<const ExpertId> Trace::predicted(size_t t, size_t layer, size_t distan
   if (distance < 1 || distance > info_.depth || layer + distance >= info_.n_layer) return {};
   const size_t row = t * info_.predicted_rows() + info_.predicted_rows_before(layer) + distance - 1;
   return std::span(predicted_).subspan(row * info_.n_used, info_.n_used);
+}
+
+void Trace::Reserve(size_t tokens) {
+  const size_t n = tokens * info_.n_layer * info_.n_used;
+  kinds_.reserve(tokens);
+  experts_.reserve(n);
+  weights_.reserve(info_.has_weights ? n : 0);
+  predicted_.reserve(tokens * info_.predicted_rows() * info_.n_used);
+}
+
+TraceToken Trace::token(size_t t) const {
+  const size_t n = size_t{info_.n_layer} * info_.n_used;
+  const size_t n_predicted = info_.predicted_rows() * info_.n_used;
+  TraceToken token{.phase = phase(t),
+                   .starts_sequence = starts_sequence(t),
+                   .joins_step = joins_step(t),
+                   .experts = std::span(experts_).subspan(t * n, n),
+                   .predicted = std::span(predicted_).subspan(t * n_predicted, n_predicted)};
+  if (info_.has_weights) token.weights = std::span(weights_).subspan(t * n, n);
+  return token;
 }
 
 }  // namespace moestro

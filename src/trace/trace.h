@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <string>
 #include <vector>
@@ -55,6 +56,9 @@ struct TraceToken {
   std::span<const ExpertId> predicted = {};  // [predicted_rows()][K]: by layer, then by distance
 };
 
+// Takes tokens one after the other; its error ends the recording.
+using TraceSink = std::function<Status(const TraceToken&)>;
+
 class Trace {
  public:
   // An empty trace. kInvalidRequest, naming the value, if a count is out of range.
@@ -63,6 +67,8 @@ class Trace {
   // Appends a token. kInvalidRequest, naming layer and value, and nothing is added: a span of the
   // wrong length, an id that is not below n_expert, an id twice in a row of K.
   Status Add(const TraceToken& token);
+  Status Check(const TraceToken& token) const;  // what Add() would say
+  void Reserve(size_t tokens);                  // memory for so many
 
   const TraceInfo& info() const { return info_; }
   size_t tokens() const { return kinds_.size(); }
@@ -84,6 +90,8 @@ class Trace {
   // Empty where none are recorded: a distance outside 1 to depth, or past the last layer.
   std::span<const ExpertId> predicted(size_t t, size_t layer, size_t distance) const;
 
+  TraceToken token(size_t t) const;  // all of it
+
   bool operator==(const Trace&) const = default;
 
  private:
@@ -95,7 +103,6 @@ class Trace {
   };
 
   explicit Trace(TraceInfo info);
-  Status CheckToken(const TraceToken& token) const;
 
   TraceInfo info_;
   std::vector<Kind> kinds_;          // [token]

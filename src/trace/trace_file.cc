@@ -6,9 +6,8 @@
 #include <string_view>
 #include <utility>
 
+#include "base/check.h"
 #include "base/format.h"
-#include "base/output_file.h"
-#include "trace/binary_file.h"
 
 namespace moestro {
 namespace {
@@ -36,8 +35,7 @@ uint16_t FixedPoint(float weight) {
   return static_cast<uint16_t>(std::lround(std::min(weight, 1.0F) * kWeightSteps));
 }
 
-std::string EncodeHeader(const Trace& trace) {
-  const TraceInfo& info = trace.info();
+std::string EncodeHeader(const TraceInfo& info, uint64_t tokens) {
   std::string bytes(kMagic);
   Append(bytes, kVersion);
   Append(bytes,
@@ -48,23 +46,28 @@ std::string EncodeHeader(const Trace& trace) {
   Append(bytes, info.depth);
   Append(bytes, info.model_id);
   Append(bytes, info.expert_bytes);
-  Append(bytes, uint64_t{trace.tokens()});
+  Append(bytes, tokens);
   Append(bytes, static_cast<uint32_t>(info.model.size()));
   return bytes + info.model;
 }
 
-void AppendToken(std::string& bytes, const Trace& trace, size_t t) {
-  const size_t id_bytes = IdBytes(trace.info().n_expert);
-  const bool is_prefill = trace.phase(t) == Phase::kPrefill;
+void AppendToken(std::string& bytes, const TraceInfo& info, const TraceToken& token) {
+  const size_t id_bytes = IdBytes(info.n_expert);
+  const size_t n_used = info.n_used;
+  const bool is_prefill = token.phase == Phase::kPrefill;
   Append(bytes, static_cast<uint8_t>((is_prefill ? kKindPrefill : 0) |
-                                     (trace.starts_sequence(t) ? kKindStartsSequence : 0) |
-                                     (trace.joins_step(t) ? kKindJoinsStep : 0)));
-  for (size_t layer = 0; layer < trace.info().n_layer; ++layer) {
-    AppendIds(bytes, trace.experts(t, layer), id_bytes);
-    for (const float weight : trace.weights(t, layer)) Append(bytes, FixedPoint(weight));
-    for (size_t distance = 1; distance <= trace.info().depth; ++distance) {
-      AppendIds(bytes, trace.predicted(t, layer, distance), id_bytes);
+                                     (token.starts_sequence ? kKindStartsSequence : 0) |
+                                     (token.joins_step ? kKindJoinsStep : 0)));
+  for (size_t layer = 0; layer < info.n_layer; ++layer) {
+    AppendIds(bytes, token.experts.subspan(layer * n_used, n_used), id_bytes);
+    if (info.has_weights) {
+      for (const float weight : token.weights.subspan(layer * n_used, n_used)) {
+        Append(bytes, FixedPoint(weight));
+      }
     }
+    const size_t first = info.predicted_rows_before(layer);
+    const size_t rows = info.predicted_rows_before(layer + 1) - first;
+    AppendIds(bytes, token.predicted.subspan(first * n_used, rows * n_used), id_bytes);
   }
 }
 
@@ -160,24 +163,48 @@ Status DecodeToken(Decoder& decoder, TokenRows& rows, Trace& trace) {
 
 }  // namespace
 
-Status WriteTrace(const std::string& path, const Trace& trace) {
+TraceWriter::TraceWriter(Trace shape, OutputFile file, uint64_t tokens)
+    : shape_(std::move(shape)),
+      file_(std::move(file)),
+      bytes_(EncodeHeader(shape_.info(), tokens)),
+      left_(tokens) {}
+
+Result<TraceWriter> TraceWriter::Create(const std::string& path, TraceInfo info, uint64_t tokens) {
   TRY_STATUS(CheckReplaceable(path));
+  TRY(Trace shape, Trace::Create(std::move(info)));
   TRY(OutputFile file, OutputFile::Create(path));
-  Checksum sum;
-  std::string bytes = EncodeHeader(trace);
-  for (size_t t = 0; t < trace.tokens(); ++t) {
-    AppendToken(bytes, trace, t);
-    if (bytes.size() < kFileWindow) continue;
-    sum.Add(bytes);
-    TRY_STATUS(file.Write(std::as_bytes(std::span(bytes))));
-    bytes.clear();
-  }
-  sum.Add(bytes);
-  Append(bytes, sum.value());
-  TRY_STATUS(file.Write(std::as_bytes(std::span(bytes))));
-  TRY_STATUS(file.Publish());
-  file.Keep();
+  return TraceWriter(std::move(shape), std::move(file), tokens);
+}
+
+Status TraceWriter::Add(const TraceToken& token) {
+  CHECK(left_ > 0);
+  TRY_STATUS(shape_.Check(token));
+  AppendToken(bytes_, shape_.info(), token);
+  --left_;
+  return bytes_.size() < kFileWindow ? Status() : Flush();
+}
+
+Status TraceWriter::Flush() {
+  sum_.Add(bytes_);
+  TRY_STATUS(file_.Write(std::as_bytes(std::span(bytes_))));
+  bytes_.clear();
   return {};
+}
+
+Status TraceWriter::Finish() {
+  CHECK(left_ == 0);
+  TRY_STATUS(Flush());
+  Append(bytes_, sum_.value());
+  TRY_STATUS(file_.Write(std::as_bytes(std::span(bytes_))));
+  TRY_STATUS(file_.Publish());
+  file_.Keep();
+  return {};
+}
+
+Status WriteTrace(const std::string& path, const Trace& trace) {
+  TRY(TraceWriter writer, TraceWriter::Create(path, trace.info(), trace.tokens()));
+  for (size_t t = 0; t < trace.tokens(); ++t) TRY_STATUS(writer.Add(trace.token(t)));
+  return writer.Finish();
 }
 
 Result<Trace> ReadTrace(const std::string& path) {

@@ -3,12 +3,38 @@
 // nothing but the file system.
 #pragma once
 
+#include <cstdint>
 #include <string>
 
+#include "base/output_file.h"
 #include "base/result.h"
+#include "trace/binary_file.h"
 #include "trace/trace.h"
 
 namespace moestro {
+
+// Writes a trace while it is recorded: memory for a window of the file is all it takes. The file
+// has its name only when Finish() has succeeded; without it nothing is left behind.
+class TraceWriter {
+ public:
+  // `tokens` is how many there will be. Errors: those of Trace::Create() and WriteTrace().
+  static Result<TraceWriter> Create(const std::string& path, TraceInfo info, uint64_t tokens);
+
+  // Errors: what Trace::Add() says, kIo. REQUIRES: fewer than `tokens` were added.
+  Status Add(const TraceToken& token);
+  // REQUIRES: all tokens were added.
+  Status Finish();
+
+ private:
+  TraceWriter(Trace shape, OutputFile file, uint64_t tokens);
+  Status Flush();
+
+  Trace shape_;  // without tokens
+  OutputFile file_;
+  Checksum sum_;
+  std::string bytes_;  // not written yet
+  uint64_t left_;      // tokens to come
+};
 
 // `path` holds the old file or the whole new one, never a part. Weights lose precision: they are
 // clamped to 0..1 and kept in steps of 1/65535. kIo, naming the file and the reason (disk full, no

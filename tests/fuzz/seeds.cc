@@ -100,8 +100,9 @@ void WritePathTables(const std::string& folder) {
   for (const uint32_t experts : {8U, 300U}) {
     const Trace trace = SmallTrace(experts, false, 0);
     const std::string path = Format("{}/small_{}.paths", folder, experts);
-    const PathFile file{
-        .model = "m", .model_id = 7, .tokens = 8, .table = LearnPaths(trace, {0, trace.tokens()})};
+    PathCounter counter({.layers = 3, .experts = experts, .used = 2});
+    CountTrace(trace, trace.tokens(), counter);
+    const PathFile file{.model = "m", .model_id = 7, .tokens = 8, .table = counter.Learn()};
     CHECK(WritePaths(path, file).has_value());
     DropChecksum(path);
   }

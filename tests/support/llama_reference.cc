@@ -6,6 +6,8 @@
 
 #include <algorithm>
 #include <array>
+#include <string_view>
+#include <utility>
 
 #include "base/check.h"
 
@@ -30,6 +32,8 @@ LlamaReference::LlamaReference(const std::string& path, uint32_t n_ctx, uint32_t
   params.n_threads_batch = 2;
   params.flash_attn_type = LLAMA_FLASH_ATTN_TYPE_ENABLED;
   params.op_offload = false;
+  params.cb_eval = Look;
+  params.cb_eval_user_data = this;
   context_ = llama_init_from_model(model_, params);
   CHECK(context_ != nullptr);
 }
@@ -43,8 +47,18 @@ uint32_t LlamaReference::n_vocab() const {
   return static_cast<uint32_t>(llama_vocab_n_tokens(llama_model_get_vocab(model_)));
 }
 
+bool LlamaReference::Look(ggml_tensor* tensor, bool ask, void* self) {
+  const bool is_router = std::string_view(tensor->name).starts_with("ffn_moe_logits-");
+  if (ask || !is_router) return is_router;
+  std::vector<float> values(static_cast<size_t>(ggml_nelements(tensor)));
+  ggml_backend_tensor_get(tensor, values.data(), 0, values.size() * sizeof(float));
+  static_cast<LlamaReference*>(self)->router_logits_.push_back(std::move(values));
+  return true;
+}
+
 std::vector<float> LlamaReference::Append(std::span<const Token> tokens) {
   std::vector<float> logits;
+  router_logits_.clear();
   for (size_t at = 0; at < tokens.size(); at += batch_) {
     const auto part = tokens.subspan(at, std::min<size_t>(batch_, tokens.size() - at));
     llama_batch batch = llama_batch_init(static_cast<int32_t>(part.size()), 0, 1);

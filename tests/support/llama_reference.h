@@ -11,6 +11,7 @@
 
 #include "core/ids.h"
 
+struct ggml_tensor;
 struct llama_context;
 struct llama_model;
 
@@ -27,12 +28,18 @@ class LlamaReference {
   // Appends tokens to the sequence: logits of every one, [tokens][n_vocab].
   std::vector<float> Append(std::span<const Token> tokens);
   uint32_t n_vocab() const;
+  // Of the last Append(), if that was one batch: [layer][token][experts], before any softmax.
+  const std::vector<std::vector<float>>& router_logits() const { return router_logits_; }
 
  private:
+  // llama.cpp asks which tensors of its graph to show, then shows them.
+  static bool Look(ggml_tensor* tensor, bool ask, void* self);
+
   llama_model* model_ = nullptr;
   llama_context* context_ = nullptr;
   uint32_t batch_;
   int32_t position_ = 0;
+  std::vector<std::vector<float>> router_logits_;
 };
 
 }  // namespace moestro

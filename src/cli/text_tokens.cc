@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: MIT
+#include "cli/text_tokens.h"
+
+#include <algorithm>
+#include <limits>
+#include <utility>
+
+#include "base/bytes.h"
+#include "base/system_limits.h"
+#include "cli/text_input.h"
+
+namespace moestro {
+namespace {
+
+// For what else grows while a text is read: the tokens themselves, buffers of files.
+constexpr uint64_t kLeftAlone = 8 * kMiB;
+
+std::unexpected<Error> TooLong(const std::string& size, const ContextLimit& limit) {
+  return Fail(Errc::kInvalidRequest,
+              "a prompt of {} does not fit a context of {}; raise --ctx (this model allows {})",
+              size, limit.n_ctx, limit.n_ctx_train);
+}
+
+}  // namespace
+
+size_t LongestPiece(const EngineOptions& options) {
+  const uint64_t used = ResidentMemory();
+  const uint64_t budget = options.ram_bytes > 0 ? options.ram_bytes : used + AvailableMemory() / 2;
+  const uint64_t room = budget - std::min(budget, used + kLeftAlone);
+  return static_cast<size_t>(std::clamp<uint64_t>(room / kTokenizeBytesPerByte,
+                                                  TokenStream::Options{}.piece_bytes,
+                                                  std::numeric_limits<int32_t>::max() / 4));
+}
+
+Result<Prompt> ReadPrompt(const Vocab& vocab, const TextSource& source, const ContextLimit& limit,
+                          const EngineOptions& options) {
+  Prompt prompt;
+  // A text this long has more tokens than the context holds.
+  const uint64_t most_bytes = uint64_t{vocab.longest_token_bytes()} * limit.n_ctx;
+  const TextSource kept = [&](size_t most) -> Result<std::string> {
+    TRY(std::string text, source(most));
+    prompt.text += text;
+    if (vocab.longest_token_bytes() == 0 || prompt.text.size() <= most_bytes) return text;
+    return TooLong(Format("more than {}", FormatBytes(most_bytes)), limit);
+  };
+  TokenStream stream(vocab, kept,
+                     {.parse_special = true, .longest_piece_bytes = LongestPiece(options)});
+  TRY(prompt.tokens, Collect(stream, uint64_t{limit.n_ctx} + 1));
+  if (prompt.tokens.size() <= limit.n_ctx) return prompt;
+  return TooLong(Format("more than {} tokens", limit.n_ctx), limit);
+}
+
+Result<std::vector<Token>> TokenizeFile(const Vocab& vocab, const std::string& path, uint32_t most,
+                                        const EngineOptions& options) {
+  TRY(TextSource source, OpenText(path));
+  TokenStream stream(vocab, std::move(source), {.longest_piece_bytes = LongestPiece(options)});
+  auto tokens = Collect(stream, most > 0 ? most : std::numeric_limits<uint64_t>::max());
+  if (tokens || tokens.error().code != Errc::kInvalidRequest) return tokens;
+  return Fail(tokens.error().code, "{}: {}", path, tokens.error().message);
+}
+
+}  // namespace moestro

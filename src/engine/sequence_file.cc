@@ -1,0 +1,209 @@
+// SPDX-License-Identifier: MIT
+// Sequences as files; docs/sequence-format.md describes the bytes.
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "base/format.h"
+#include "base/output_file.h"
+#include "engine/engine_impl.h"
+#include "model/fingerprint.h"
+#include "trace/binary_file.h"
+
+namespace moestro {
+namespace {
+
+constexpr std::string_view kMagic = "MOESEQKV";
+constexpr uint32_t kVersion = 1;
+constexpr size_t kHeaderBytes = 48;
+constexpr uint32_t kMaxNotes = 16U << 20;
+constexpr uint32_t kMaxBlock = 65536;  // positions; what a reader takes
+
+struct Header {
+  uint32_t block = KvBlocks::kPositions;  // P
+  uint64_t model_id = 0;
+  uint32_t n_layer = 0;
+  uint32_t n_embd_k = 0;
+  uint32_t n_embd_v = 0;
+  uint32_t n_tokens = 0;
+  uint32_t notes_bytes = 0;
+
+  uint64_t cell_bytes() const { return (uint64_t{n_embd_k} + n_embd_v) * sizeof(Half); }
+  uint64_t tokens_begin() const { return kHeaderBytes + uint64_t{notes_bytes}; }
+  uint64_t cells_begin() const { return tokens_begin() + uint64_t{n_tokens} * sizeof(Token); }
+  uint64_t file_bytes() const {
+    return cells_begin() + uint64_t{n_layer} * n_tokens * cell_bytes() + kChecksumBytes;
+  }
+};
+
+std::string Encode(const Header& h) {
+  std::string bytes(kMagic);
+  Append(bytes, kVersion);
+  Append(bytes, h.block);
+  Append(bytes, h.model_id);
+  Append(bytes, h.n_layer);
+  Append(bytes, h.n_embd_k);
+  Append(bytes, h.n_embd_v);
+  Append(bytes, h.n_tokens);
+  Append(bytes, h.notes_bytes);
+  Append(bytes, uint32_t{0});
+  return bytes;
+}
+
+std::string_view BytesOf(const Half* values, size_t n) {
+  return {reinterpret_cast<const char*>(values), n * sizeof(Half)};
+}
+
+// Writes and adds up.
+class Writer {
+ public:
+  explicit Writer(OutputFile& file) : file_(file) {}
+  Status Add(std::string_view bytes) {
+    sum_.Add(bytes);
+    return file_.Write(std::as_bytes(std::span(bytes)));
+  }
+  Status Finish() {
+    std::string bytes;
+    Append(bytes, sum_.value());
+    TRY_STATUS(file_.Write(std::as_bytes(std::span(bytes))));
+    TRY_STATUS(file_.Publish());
+    file_.Keep();
+    return {};
+  }
+
+ private:
+  OutputFile& file_;
+  Checksum sum_;
+};
+
+Result<Header> ReadHeader(const InputFile& file, const Header& ours, uint32_t n_ctx) {
+  if (file.size() < kHeaderBytes + kChecksumBytes) return file.CutShort("a header");
+  TRY(const std::string bytes, file.Read(0, kHeaderBytes));
+  if (!bytes.starts_with(kMagic)) return file.Damaged("it does not begin as a saved sequence does");
+  Decoder in(std::string_view(bytes).substr(kMagic.size()));
+  if (const auto version = in.Take<uint32_t>(); version != kVersion) {
+    return Fail(Errc::kUnsupported, "{}: version {} of saved sequences; this program reads {}",
+                file.path(), version, kVersion);
+  }
+  Header h;
+  h.block = in.Take<uint32_t>();
+  h.model_id = in.Take<uint64_t>();
+  h.n_layer = in.Take<uint32_t>();
+  h.n_embd_k = in.Take<uint32_t>();
+  h.n_embd_v = in.Take<uint32_t>();
+  h.n_tokens = in.Take<uint32_t>();
+  h.notes_bytes = in.Take<uint32_t>();
+  if (h.model_id != ours.model_id) {
+    return Fail(Errc::kInvalidRequest,
+                "{} was saved with another model; name that model, or "
+                "another file",
+                file.path());
+  }
+  if (h.n_layer != ours.n_layer || h.n_embd_k != ours.n_embd_k || h.n_embd_v != ours.n_embd_v ||
+      h.block == 0 || h.block > kMaxBlock || h.notes_bytes > kMaxNotes) {
+    return file.Damaged("its shape is not the model's");
+  }
+  if (h.n_tokens > n_ctx) {
+    return Fail(Errc::kInvalidRequest, "{} holds {} tokens, the context {}; raise --ctx",
+                file.path(), h.n_tokens, n_ctx);
+  }
+  if (file.size() != h.file_bytes()) {
+    return file.CutShort(Format("{} bytes", h.file_bytes()));
+  }
+  TRY_STATUS(file.CheckSum());
+  return h;
+}
+
+}  // namespace
+
+// Positions [first, first + n) of every layer: keys, then values.
+Status Engine::Impl::ReadCells(const InputFile& saved, uint64_t offset, const KvTimeline& cells,
+                               uint32_t first, uint32_t n) const {
+  for (uint32_t l = 0; l < kv.layers(); ++l) {
+    const KvCache::Layer layer = kv.layer(l);
+    for (const auto& [matrix, width] :
+         {std::pair(layer.k, kv.n_embd_k()), std::pair(layer.v, kv.n_embd_v())}) {
+      const size_t row = width * sizeof(Half);
+      TRY(const std::string bytes, saved.Read(offset, row * n));
+      for (uint32_t i = 0; i < n; ++i) {
+        std::copy_n(bytes.data() + i * row, row,
+                    reinterpret_cast<char*>(matrix + size_t{cells.cell(first + i)} * width));
+      }
+      offset += bytes.size();
+    }
+  }
+  return {};
+}
+
+Status Engine::SaveSequence(const Sequence& sequence, const std::string& notes,
+                            const std::string& path) const {
+  const Impl& m = *impl_;
+  if (notes.size() > kMaxNotes) {
+    return Fail(Errc::kInvalidRequest,
+                "{} bytes of notes are more than a saved sequence takes ({})", notes.size(),
+                kMaxNotes);
+  }
+  TRY_STATUS(CheckReplaceable(path));
+  TRY(OutputFile file, OutputFile::Create(path));
+  Writer out(file);
+  const Timeline& timeline = *m.sequences->Find(sequence.id());
+  const auto n_tokens = static_cast<uint32_t>(timeline.tokens.size());
+  TRY_STATUS(out.Add(Encode({.model_id = Fingerprint(m.file),
+                             .n_layer = m.kv.layers(),
+                             .n_embd_k = m.kv.n_embd_k(),
+                             .n_embd_v = m.kv.n_embd_v(),
+                             .n_tokens = n_tokens,
+                             .notes_bytes = static_cast<uint32_t>(notes.size())})));
+  TRY_STATUS(out.Add(notes));
+  TRY_STATUS(out.Add({reinterpret_cast<const char*>(timeline.tokens.data()),
+                      timeline.tokens.size() * sizeof(Token)}));
+  for (uint32_t first = 0; first < n_tokens; first += KvBlocks::kPositions) {
+    const uint32_t end = std::min(first + KvBlocks::kPositions, n_tokens);
+    for (uint32_t l = 0; l < m.kv.layers(); ++l) {
+      const KvCache::Layer layer = m.kv.layer(l);
+      for (const auto& [matrix, width] :
+           {std::pair(layer.k, m.kv.n_embd_k()), std::pair(layer.v, m.kv.n_embd_v())}) {
+        for (uint32_t p = first; p < end; ++p) {
+          TRY_STATUS(out.Add(BytesOf(matrix + size_t{timeline.cells.cell(p)} * width, width)));
+        }
+      }
+    }
+  }
+  return out.Finish();
+}
+
+Result<SavedSequence> Engine::RestoreSequence(const std::string& path) {
+  Impl& m = *impl_;
+  TRY(const InputFile file, InputFile::Open(path, "a saved sequence", "start a new one"));
+  const Header ours{.model_id = Fingerprint(m.file),
+                    .n_layer = m.kv.layers(),
+                    .n_embd_k = m.kv.n_embd_k(),
+                    .n_embd_v = m.kv.n_embd_v()};
+  TRY(const Header h, ReadHeader(file, ours, m.n_ctx));
+  TRY(std::string notes, file.Read(kHeaderBytes, h.notes_bytes));
+  TRY(const std::string bytes, file.Read(h.tokens_begin(), h.n_tokens * sizeof(Token)));
+  std::vector<Token> tokens(h.n_tokens);
+  std::copy_n(bytes.data(), bytes.size(), reinterpret_cast<char*>(tokens.data()));
+  for (const Token t : tokens) {
+    if (t < 0 || static_cast<uint32_t>(t) >= m.spec.n_vocab) {
+      return file.Damaged(Format("token {} is outside the vocabulary", t));
+    }
+  }
+  SavedSequence saved{.sequence = NewSequence(), .notes = std::move(notes)};
+  TRY_STATUS(m.sequences->Append(saved.sequence.id(), tokens));
+  const KvTimeline& cells = m.sequences->Find(saved.sequence.id())->cells;
+  uint64_t offset = h.cells_begin();
+  for (uint32_t first = 0; first < h.n_tokens; first += h.block) {
+    const uint32_t n = std::min(h.block, h.n_tokens - first);
+    TRY_STATUS(m.ReadCells(file, offset, cells, first, n));
+    offset += uint64_t{n} * h.n_layer * h.cell_bytes();
+  }
+  return saved;
+}
+
+}  // namespace moestro

@@ -1,0 +1,198 @@
+// SPDX-License-Identifier: MIT
+// --ram is the peak of the process, for every command that evaluates, whatever the text is like.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <fstream>
+#include <optional>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "base/bytes.h"
+#include "base/format.h"
+#include "base/json.h"
+#include "tests/program.h"
+#include "tests/support/temp_folder.h"
+#include "tests/support/tiny_model.h"
+
+namespace moestro {
+namespace {
+
+using testing::Finished;
+using testing::Program;
+
+const std::string kDemo = MOESTRO_SOURCE_DIR "/models/stories-moe-q8_0.gguf";
+constexpr size_t kTextBytes = 6'000'000;
+constexpr uint64_t kBudget = 90 * kMiB;
+
+// The sanitizers' own memory is in no plan.
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+constexpr bool kIsSanitized = true;
+#else
+constexpr bool kIsSanitized = false;
+#endif
+
+class MemoryTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    if (kIsSanitized) GTEST_SKIP() << "a sanitizer takes memory of its own";
+  }
+  // With a budget of `ram` bytes, which it has to keep.
+  Finished Run(std::vector<std::string> arguments, uint64_t ram = kBudget) const {
+    arguments.insert(arguments.end(), {"--ram", Format("{}M", ram / kMiB), "-t", "1"});
+    std::string shown;
+    for (const std::string& a : arguments) shown += a.substr(0, 100) + " ";
+    Finished run = Program(folder_.path(), {.arguments = std::move(arguments)}).Wait();
+    EXPECT_LE(run.peak_bytes, ram) << shown << "took " << FormatBytes(run.peak_bytes) << "\n"
+                                   << run.err;
+    return run;
+  }
+  void ExpectError(const Finished& run, const std::string& part) const {
+    EXPECT_EQ(run.exit_code, 1) << run.err;
+    EXPECT_NE(run.err.find(part), std::string::npos) << "wanted " << part << "\n" << run.err;
+  }
+  std::string Words() const {
+    return Write("words.txt", [](std::mt19937& random) {
+      return Format("{} {}{}", random() % 2 == 0 ? "the dog" : "a little girl", random() % 100,
+                    random() % 10 == 0 ? ".\n" : " ");
+    });
+  }
+  // One line, no space.
+  std::string Line() const {
+    return Write("line.txt", [](std::mt19937& random) {
+      return std::string(1, static_cast<char>('a' + random() % 26));
+    });
+  }
+  uint64_t Number(const std::string& json, const char* key) const {
+    const auto object = Json::Parse(json);
+    EXPECT_TRUE(object) << json;
+    const auto value = object ? object->Find(key) : std::nullopt;
+    return value ? static_cast<uint64_t>(value->number().value_or(0.0)) : 0;
+  }
+  TempFolder folder_;
+
+ private:
+  template <class Part>
+  std::string Write(const std::string& name, Part part) const {
+    std::mt19937 random(1);
+    std::ofstream file(folder_.File(name), std::ios::binary);
+    for (size_t bytes = 0; bytes < kTextBytes;) {
+      const std::string text = part(random);
+      file << text;
+      bytes += text.size();
+    }
+    return folder_.File(name);
+  }
+};
+
+TEST_F(MemoryTest, RunRefusesATextBeyondTheContext) {
+  ExpectError(Run({"run", kDemo, "-f", Words()}), "context of 256");
+  ExpectError(Run({"run", kDemo, "-f", Line()}), "context of 256");
+}
+
+TEST_F(MemoryTest, RunKeepsTheBudget) {
+  const Finished run = Run({"run", kDemo, "-p", "Once upon a time", "-s", "1"});
+  EXPECT_EQ(run.exit_code, 0) << run.err;
+}
+
+TEST_F(MemoryTest, LogitsRefusesATextBeyondTheContext) {
+  // One argument of a command cannot be longer.
+  ExpectError(Run({"logits", kDemo, "-p", std::string(120'000, 'x')}), "context of 256");
+  std::string words;
+  while (words.size() < 120'000) words += "a little dog ";
+  ExpectError(Run({"logits", kDemo, "-p", words}), "context of 256");
+  EXPECT_EQ(Run({"logits", kDemo, "-p", "a little dog", "--all"}).exit_code, 0);
+}
+
+TEST_F(MemoryTest, TraceGoesOnInNewSequences) {
+  const std::string trace = folder_.File("t.trace");
+  const Finished run = Run({"trace", kDemo, "--text", Words(), "-n", "600", "-o", trace});
+  ASSERT_EQ(run.exit_code, 0) << run.err;
+  const Finished summary =
+      Program(folder_.path(), {.arguments = {"trace", "--summary", trace}}).Wait();
+  EXPECT_NE(summary.out.find("600 decode, 0 prefill, in 3 sequences"), std::string::npos)
+      << summary.out;
+}
+
+TEST_F(MemoryTest, TraceKeepsTheBudgetOnALineWithoutSpaces) {
+  const Finished run =
+      Run({"trace", kDemo, "--text", Line(), "-n", "8", "-o", folder_.File("t.trace")});
+  // Where the vocabulary proves no place to cut, the line does not fit.
+  if (run.exit_code != 0) ExpectError(run, "no place to cut");
+}
+
+TEST_F(MemoryTest, ProfileKeepsTheBudget) {
+  const Finished run = Run(
+      {"profile", kDemo, "--text", Words(), "-n", "600", "-o", folder_.File("p.paths"), "--json"});
+  ASSERT_EQ(run.exit_code, 0) << run.err;
+  EXPECT_EQ(Number(run.out, "tokens"), 600U);
+}
+
+TEST_F(MemoryTest, BenchKeepsTheBudget) {
+  const Finished run = Run({"bench", kDemo, "-p", "200", "-n", "20", "--json"});
+  ASSERT_EQ(run.exit_code, 0) << run.err;
+  EXPECT_GT(Number(run.out, "peak_rss"), 0U);
+  ExpectError(Run({"bench", kDemo, "-p", "4000000000"}), "context of 256");
+  ExpectError(Run({"bench", kDemo, "--warmup", "4000000000"}), "context of 256");
+}
+
+// The smallest budget that a command names when it gets too little.
+std::optional<uint64_t> SmallestBudget(const std::string& err) {
+  const std::string marker = "the smallest that works is --ram ";
+  const size_t at = err.find(marker);
+  if (at == std::string::npos) return std::nullopt;
+  return std::stoull(err.substr(at + marker.size())) * kMiB;
+}
+
+TEST_F(MemoryTest, TwoHundredRandomSettingsKeepTheirBudget) {
+  std::mt19937 random(20261121);
+  const auto pick = [&](auto... values) {
+    const std::vector all{values...};
+    return all[random() % all.size()];
+  };
+  std::vector<std::string> models;
+  for (const std::string& arch : kTinyArchs) {
+    models.push_back(WriteTinyModel(folder_.path(), {.arch = arch,
+                                                     .type = "Q4_0",
+                                                     .layers = 3,
+                                                     .experts = 16,
+                                                     .ff = 256,
+                                                     .context = 8192,
+                                                     .orig_context = 2048}));
+  }
+  int done = 0;
+  for (int i = 0; i < 200; ++i) {
+    const std::vector<std::string> arguments = {
+        "bench",      models[random() % models.size()],
+        "-p",         Format("{}", 1 + random() % 40),
+        "-n",         Format("{}", 1 + random() % 4),
+        "-c",         Format("{}", pick(64, 256, 1024, 4096, 8192)),
+        "--chunk",    Format("{}", pick(1, 8, 64, 512, 2048)),
+        "--prefetch", Format("{}", random() % 3),
+        "--reader",   pick(std::string("uring"), std::string("pread")),
+        "--json"};
+    const Finished refused =
+        Program(folder_.path(), {.arguments =
+                                     [&] {
+                                       std::vector<std::string> with = arguments;
+                                       with.insert(with.end(), {"--ram", "1M"});
+                                       return with;
+                                     }()})
+            .Wait();
+    const auto smallest = SmallestBudget(refused.err);
+    if (!smallest) {
+      // No io_uring here, for example; but never silently all of them.
+      EXPECT_EQ(refused.exit_code, 1) << refused.err;
+      continue;
+    }
+    const Finished run = Run(arguments, *smallest + (random() % 12) * kMiB);
+    EXPECT_EQ(run.exit_code, 0) << run.err;
+    done += run.exit_code == 0 ? 1 : 0;
+  }
+  EXPECT_GT(done, 90);
+}
+
+}  // namespace
+}  // namespace moestro
