@@ -24,7 +24,13 @@ MIRROR = re.compile(r"\b(?:deb|ftp|mirrors?|snapshot|security|registry|proxy|pyp
 NOTE = re.compile(r"\b(?:TO" r"DO|FIX" r"ME|X" r"XX)\b")
 
 
+WIDTH = 100  # of Markdown, tables and measured results excepted; clang-format keeps to it in C++
+
+
 def line_faults(name, suffix, line):
+    is_prose = suffix == ".md" and not name.startswith("bench/results/")
+    if is_prose and len(line) > WIDTH and not line.startswith("|"):
+        yield f"more than {WIDTH} columns"
     if line.rstrip() != line:
         yield "white space at the end"
     if re.match(r" *\t", line) and name != "Makefile":

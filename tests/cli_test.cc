@@ -316,7 +316,7 @@ TEST_F(CliTest, ASweepIsATableAndADrawing) {
   EXPECT_EQ(lines * 2 + 1, static_cast<size_t>(rows));  // two sizes each, and the table's head
 }
 
-TEST_F(CliTest, AReaderThatLeavesEndsTheRunInPeace) {
+TEST_F(CliTest, AClosedOutputEndsTheRunWithoutAnError) {
   std::array<int, 2> ends{};
   ASSERT_EQ(pipe2(ends.data(), O_CLOEXEC), 0);
   close(ends[0]);

@@ -115,6 +115,13 @@ TEST_F(MemoryTest, TraceGoesOnInNewSequences) {
       << summary.out;
 }
 
+// Of 6 MB of words there are 2.3 million tokens, for which this budget has no room.
+TEST_F(MemoryTest, TraceRefusesMoreTokensThanTheBudgetHolds) {
+  const std::string text = Words();
+  ExpectError(Run({"trace", kDemo, "--text", text, "-o", folder_.File("t.trace")}, 24 * kMiB),
+              "words.txt: has more tokens than this budget holds");
+}
+
 TEST_F(MemoryTest, TraceKeepsTheBudgetOnALineWithoutSpaces) {
   const Finished run =
       Run({"trace", kDemo, "--text", Line(), "-n", "8", "-o", folder_.File("t.trace")});

@@ -48,20 +48,20 @@ Result<OutputFile> OutputFile::Create(const std::string& path) {
   return OutputFile(fd, path, temporary);
 }
 
-OutputFile::OutputFile(int fd, std::string path, std::string doomed)
-    : fd_(fd), path_(std::move(path)), doomed_(std::move(doomed)) {}
+OutputFile::OutputFile(int fd, std::string path, std::string unkept_path)
+    : fd_(fd), path_(std::move(path)), unkept_path_(std::move(unkept_path)) {}
 
 OutputFile::OutputFile(OutputFile&& other) noexcept
     : fd_(std::exchange(other.fd_, -1)),
       path_(std::move(other.path_)),
-      doomed_(std::exchange(other.doomed_, {})),
+      unkept_path_(std::exchange(other.unkept_path_, {})),
       size_(other.size_),
       flushing_(other.flushing_),
       flushed_(other.flushed_) {}
 
 OutputFile::~OutputFile() {
   if (fd_ >= 0) close(fd_);
-  if (!doomed_.empty()) unlink(doomed_.c_str());
+  if (!unkept_path_.empty()) unlink(unkept_path_.c_str());
 }
 
 Status OutputFile::Write(std::span<const std::byte> bytes) {
@@ -95,18 +95,18 @@ void OutputFile::Flush() {
 Status OutputFile::Publish() {
   if (fsync(fd_) != 0) return Failed("flush");
   posix_fadvise(fd_, 0, 0, POSIX_FADV_DONTNEED);
-  if (doomed_.empty()) {
+  if (unkept_path_.empty()) {
     // A link cannot replace a file, a rename can: hence two steps.
     const std::string temporary = TemporaryName(path_);
     const std::string self = Format("/proc/self/fd/{}", fd_);
     if (linkat(AT_FDCWD, self.c_str(), AT_FDCWD, temporary.c_str(), AT_SYMLINK_FOLLOW) != 0) {
       return Failed("name");
     }
-    doomed_ = temporary;
+    unkept_path_ = temporary;
   }
   if (close(std::exchange(fd_, -1)) != 0) return Failed("close");
-  if (rename(doomed_.c_str(), path_.c_str()) != 0) return Failed("name");
-  doomed_ = path_;
+  if (rename(unkept_path_.c_str(), path_.c_str()) != 0) return Failed("name");
+  unkept_path_ = path_;
   return {};
 }
 

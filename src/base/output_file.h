@@ -30,18 +30,18 @@ class OutputFile {
   Status Publish();
 
   // From now on the file stays. REQUIRES: Publish() succeeded.
-  void Keep() { doomed_.clear(); }
+  void Keep() { unkept_path_.clear(); }
 
   uint64_t size() const { return size_; }
 
  private:
-  OutputFile(int fd, std::string path, std::string doomed);
+  OutputFile(int fd, std::string path, std::string unkept_path);
   void Flush();  // starts writing the newest window back, drops the one before
   Status Failed(const char* what) const;
 
   int fd_;
-  std::string path_;    // the name it shall have
-  std::string doomed_;  // the name it has; removed by the destructor, empty: nothing to remove
+  std::string path_;         // the name it shall have
+  std::string unkept_path_;  // the name it has; removed by the destructor, empty: nothing to remove
   uint64_t size_ = 0;
   uint64_t flushing_ = 0;  // start of the window that is on its way to the disk
   uint64_t flushed_ = 0;   // everything below is on the disk and out of the page cache

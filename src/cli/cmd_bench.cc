@@ -51,8 +51,8 @@ Status WarmUp(const BenchOptions& options, Engine& engine) {
   if (options.warmup == 0) return {};
   Sequence other = engine.NewSequence();
   TRY_STATUS(Append(engine, other,
-                    RandomTokens(options.common.seed.value_or(kDefaultSeed) + 1, options.warmup,
-                                 engine.spec().n_vocab)));
+                    RandomTokens(options.warmup, engine.spec().n_vocab,
+                                 options.common.seed.value_or(kDefaultSeed) + 1)));
   engine.ResetStats();
   return {};
 }
@@ -81,8 +81,8 @@ Result<Measured> RunOnce(const BenchOptions& options, ProgressBar& bar) {
   TRY_STATUS(CheckFits(options, *engine));
   TRY_STATUS(WarmUp(options, *engine));
   const std::vector<Token> tokens =
-      RandomTokens(options.common.seed.value_or(kDefaultSeed),
-                   size_t{options.prefill} + options.decode, engine->spec().n_vocab);
+      RandomTokens(size_t{options.prefill} + options.decode, engine->spec().n_vocab,
+                   options.common.seed.value_or(kDefaultSeed));
   Sequence sequence = engine->NewSequence();
   std::span<const float> logits;
   PhaseStats prefill;

@@ -203,7 +203,7 @@ void AddProfile(CommandLine& line) {
   Flags profile = line.AddCommand("profile", "learn from text which experts follow which",
                                   [options] { return ExitCode(Run(*options)); });
   profile.Footer(
-      "Writes MODEL.paths, from which the predictor 'paths' guesses the next layers' experts. "
+      "Writes MODEL.paths, from which the predictor 'paths' predicts the next layers' experts. "
       "docs/paths-format.md describes the file.\n"
       "Examples: moestro profile model.gguf --text story.txt --text code.txt\n"
       "          moestro profile --trace story.trace -o model.gguf.paths");

@@ -45,7 +45,7 @@ struct SlotCount {
   }
 };
 
-// Of one search: the bar's end is a guess.
+// Of one search: the bar's end is an estimate.
 constexpr size_t kUsualCandidates = 100;
 
 struct SimOptions {

@@ -17,12 +17,14 @@ namespace moestro {
 namespace {
 
 // Names, ideas and parameters of all policies.
-std::string PolicyHelp(const std::string& standard) {
-  std::string help = Format("which expert leaves when a slot is needed (default: {}):", standard);
+std::string PolicyHelp(const std::string& default_text) {
+  std::string help =
+      Format("which expert leaves when a slot is needed (default: {}):", default_text);
   for (const PolicyInfo& policy : KnownPolicies()) {
     help += Format("\n{}: {}", policy.name, policy.summary);
     for (const PolicyParameter& p : policy.parameters) {
-      help += Format("{}{}={}", &p == policy.parameters.data() ? "; " : ", ", p.name, p.standard);
+      help +=
+          Format("{}{}={}", &p == policy.parameters.data() ? "; " : ", ", p.name, p.default_value);
     }
   }
   return help;
@@ -46,19 +48,19 @@ void AddSeedFlag(Flags flags, CommonOptions& options) {
 
 }  // namespace
 
-std::string PredictorHelp(std::string_view standard) {
+std::string PredictorHelp(std::string_view default_text) {
   std::string help =
-      Format("what guesses which experts the next layers need (default: {}):", standard);
+      Format("what predicts which experts the next layers need (default: {}):", default_text);
   for (const PredictorInfo& predictor : KnownPredictors()) {
     help += Format("\n{}: {}", predictor.name, predictor.summary);
   }
   return help;
 }
 
-void AddPolicyFlags(Flags flags, const std::string& standard,
+void AddPolicyFlags(Flags flags, const std::string& default_text,
                     std::function<Status(const std::string&)> parse, std::string& policy_file) {
   const Flag policy =
-      flags.AddParsed("--policy", "NAME[:KEY=VALUE,...]", PolicyHelp(standard),
+      flags.AddParsed("--policy", "NAME[:KEY=VALUE,...]", PolicyHelp(default_text),
                       [parse = std::move(parse)](const std::string& text) { return parse(text); });
   flags
       .Add("--policy-file", policy_file,

@@ -25,10 +25,10 @@ struct CommonOptions {
 void AddCommonFlags(Flags flags, CommonOptions& options);
 
 // Names and ideas of all predictors, for --predictor.
-std::string PredictorHelp(std::string_view standard);
+std::string PredictorHelp(std::string_view default_text);
 // --policy and --policy-file, of which only one may be given. `parse` takes the text of the first;
-// `standard` says in the help what happens without them.
-void AddPolicyFlags(Flags flags, const std::string& standard,
+// `default_text` says in the help what happens without them.
+void AddPolicyFlags(Flags flags, const std::string& default_text,
                     std::function<Status(const std::string&)> parse, std::string& policy_file);
 
 }  // namespace moestro

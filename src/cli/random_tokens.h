@@ -14,7 +14,7 @@ namespace moestro {
 inline constexpr uint32_t kDefaultSeed = 1;
 
 // The same on every machine: std::uniform_int_distribution would not promise that.
-inline std::vector<Token> RandomTokens(uint32_t seed, size_t n, uint32_t n_vocab) {
+inline std::vector<Token> RandomTokens(size_t n, uint32_t n_vocab, uint32_t seed) {
   std::mt19937_64 random(seed);
   std::vector<Token> tokens(n);
   for (Token& token : tokens) token = static_cast<Token>(random() % n_vocab);

@@ -61,7 +61,7 @@ Status RecordTexts(const RecordOptions& options, const OpenSink& open) {
   const uint32_t random = std::min(options.random, n_ctx);
   if (random > 0) {
     texts.insert(texts.begin(), {.name = "random tokens",
-                                 .tokens = RandomTokens(options.seed, random, spec.n_vocab)});
+                                 .tokens = RandomTokens(random, spec.n_vocab, options.seed)});
   }
   uint64_t tokens = 0;
   for (const NamedTokens& text : texts) tokens += text.tokens.size();

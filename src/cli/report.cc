@@ -7,6 +7,7 @@
 
 #include "base/bytes.h"
 #include "base/format.h"
+#include "base/hash.h"
 #include "base/system_limits.h"
 #include "engine/engine.h"
 
@@ -84,7 +85,7 @@ std::string SummaryText(const RunReport& report) {
     const PredictionScore& score = report.predictions[i];
     if (score.predicted == 0) continue;
     text += Format(
-        "guesses  {} ahead: {:.1f} % recall, {:.1f} % precision, {:.1f} % of absent experts\n",
+        "predict  {} ahead: {:.1f} % recall, {:.1f} % precision, {:.1f} % of absent experts\n",
         i + 1, 100.0 * score.recall(), 100.0 * score.precision(), 100.0 * score.absent_precision());
   }
   const Bound bound = DecodeBound(report.stats, report.probes);
@@ -155,15 +156,9 @@ void AddReport(Json& object, const RunReport& report) {
 }
 
 std::string HashLogits(std::span<const float> logits) {
-  uint64_t hash = 0xcbf29ce484222325;
-  for (const float logit : logits) {
-    const auto bits = std::bit_cast<uint32_t>(logit);
-    for (int shift = 0; shift < 32; shift += 8) {
-      hash ^= (bits >> shift) & 0xFF;
-      hash *= 0x100000001b3;
-    }
-  }
-  return Format("{:016x}", hash);
+  Fnv1a hash;
+  for (const float logit : logits) hash.AddNumber(std::bit_cast<uint32_t>(logit));
+  return Format("{:016x}", hash.value());
 }
 
 }  // namespace moestro

@@ -17,7 +17,8 @@ std::string Describe(const SimLine& line) {
       Format("{:10} {:6} slots ({:.4g} %)  {:6.2f} % hits, {} misses, {} evictions", line.policy,
              line.slots, line.percent, 100.0 * r.hit_rate(), r.misses, r.evictions);
   if (r.prefetches > 0) {
-    text += Format(", {} guesses, {} good, {} late", r.prefetches, r.used_prefetches, r.late);
+    text += Format(", {} prefetched, {} of them needed, {} late", r.prefetches, r.used_prefetches,
+                   r.late);
   }
   if (r.bytes > 0) text += ", " + FormatBytes(r.bytes) + " read";
   if (r.seconds > 0.0) {
@@ -30,7 +31,7 @@ std::string Describe(const SimLine& line) {
     const PredictionScore& score = r.predictions[i];
     if (score.predicted == 0) continue;
     text += Format(
-        "  guesses {} ahead: {:.1f} % recall, {:.1f} % precision, {:.1f} % of absent experts\n",
+        "  predict {} ahead: {:.1f} % recall, {:.1f} % precision, {:.1f} % of absent experts\n",
         i + 1, 100.0 * score.recall(), 100.0 * score.precision(), 100.0 * score.absent_precision());
   }
   return text;

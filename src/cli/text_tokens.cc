@@ -15,6 +15,13 @@ namespace {
 // For what else grows while a text is read: the tokens themselves, buffers of files.
 constexpr uint64_t kLeftAlone = 8 * kMiB;
 
+// What the budget leaves now.
+uint64_t RoomFor(const EngineOptions& options) {
+  const uint64_t used = ResidentMemory();
+  const uint64_t budget = options.ram_bytes > 0 ? options.ram_bytes : used + AvailableMemory() / 2;
+  return budget - std::min(budget, used + kLeftAlone);
+}
+
 std::unexpected<Error> TooLong(const std::string& size, const ContextLimit& limit) {
   return Fail(Errc::kInvalidRequest,
               "a prompt of {} does not fit a context of {}; raise --ctx (this model allows {})",
@@ -24,10 +31,7 @@ std::unexpected<Error> TooLong(const std::string& size, const ContextLimit& limi
 }  // namespace
 
 size_t LongestPiece(const EngineOptions& options) {
-  const uint64_t used = ResidentMemory();
-  const uint64_t budget = options.ram_bytes > 0 ? options.ram_bytes : used + AvailableMemory() / 2;
-  const uint64_t room = budget - std::min(budget, used + kLeftAlone);
-  return static_cast<size_t>(std::clamp<uint64_t>(room / kTokenizeBytesPerByte,
+  return static_cast<size_t>(std::clamp<uint64_t>(RoomFor(options) / kTokenizeBytesPerByte,
                                                   TokenStream::Options{}.piece_bytes,
                                                   std::numeric_limits<int32_t>::max() / 4));
 }
@@ -54,7 +58,15 @@ Result<std::vector<Token>> TokenizeFile(const Vocab& vocab, const std::string& p
                                         const EngineOptions& options) {
   TRY(TextSource source, OpenText(path));
   TokenStream stream(vocab, std::move(source), {.longest_piece_bytes = LongestPiece(options)});
-  auto tokens = Collect(stream, most > 0 ? most : std::numeric_limits<uint64_t>::max());
+  // A list that grows is there twice for a while, the second time with room to grow.
+  const uint64_t holds = RoomFor(options) / (3 * sizeof(Token));
+  auto tokens = Collect(stream, most > 0 ? std::min<uint64_t>(most, holds + 1) : holds + 1);
+  if (tokens && tokens->size() > holds) {
+    return Fail(Errc::kInvalidRequest,
+                "{}: has more tokens than this budget holds, {}; take the first with -n, or raise "
+                "--ram",
+                path, holds);
+  }
   if (tokens || tokens.error().code != Errc::kInvalidRequest) return tokens;
   return Fail(tokens.error().code, "{}: {}", path, tokens.error().message);
 }

@@ -35,7 +35,8 @@ struct ContextLimit {
 Result<Prompt> ReadPrompt(const Vocab& vocab, const TextSource& source, const ContextLimit& limit,
                           const EngineOptions& options);
 
-// The first `most` tokens of a file, or all if that is 0. Its errors name the file.
+// The first `most` tokens of a file, or all if that is 0. kInvalidRequest when the budget does not
+// hold them. Its errors name the file.
 Result<std::vector<Token>> TokenizeFile(const Vocab& vocab, const std::string& path, uint32_t most,
                                         const EngineOptions& options);
 

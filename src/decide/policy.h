@@ -68,9 +68,9 @@ std::string ToText(const PolicyChoice& choice);
 
 struct PolicyParameter {
   std::string_view name;
-  double standard = 0.0;
-  double least = 0.0;
-  double most = 1.0;
+  double default_value = 0.0;
+  double min = 0.0;
+  double max = 1.0;
   // Only its share of the sum over all of the policy's shares counts.
   bool is_share = false;
   // Changes nothing that another one does not while all experts have one precision.

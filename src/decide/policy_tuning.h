@@ -26,7 +26,7 @@ struct TunedSize {
   uint64_t slots = 0;
   PolicyChoice choice = {};
   // On the tokens that the search did not see, 0 to 1: of `choice`, and of the same policy with
-  // its standard parameters.
+  // its default parameters.
   double hit_rate = 0.0;
   double standard_hit_rate = 0.0;
 };

@@ -226,7 +226,7 @@ TEST(PrefetchControl, StopsLookingAheadWhenItGainsNothingButTriesAgain) {
   }
   EXPECT_LT(looks, kTokens / 8);
   EXPECT_GT(looks, kTokens / 20);
-  // The text changes and guesses begin to help.
+  // The text changes and predictions begin to help.
   for (int i = 0; i < 200; ++i) {
     StepCost cost = Cost(0.005, 20);
     if (!control.is_on()) cost.look_ahead_seconds = 0.0;

@@ -29,10 +29,10 @@ std::vector<Entry> Entries() {
       {{"fld", "farthest layer distance", {}}, MakeFld},
       {{"hobbit",
         "weighted recency, frequency, high-precision use and layer distance in this sequence",
-        {{.name = "w_lru", .standard = 0.3, .is_share = true},
-         {.name = "w_lfu", .standard = 0.5, .is_share = true},
-         {.name = "w_lhu", .standard = 0.0, .is_share = true, .is_idle = true},
-         {.name = "w_fld", .standard = 0.2, .is_share = true}}},
+        {{.name = "w_lru", .default_value = 0.3, .is_share = true},
+         {.name = "w_lfu", .default_value = 0.5, .is_share = true},
+         {.name = "w_lhu", .default_value = 0.0, .is_share = true, .is_idle = true},
+         {.name = "w_fld", .default_value = 0.2, .is_share = true}}},
        MakeHobbit},
       {{"edgemoe", "frequency times layers since the last turn", {}}, MakeEdgeMoe},
       {{"next-use",
@@ -46,7 +46,7 @@ Result<PolicyValues> ValuesOf(const PolicyInfo& info, const PolicyChoice& choice
   PolicyValues values;
   std::string known;
   for (const PolicyParameter& parameter : info.parameters) {
-    values.emplace(parameter.name, parameter.standard);
+    values.emplace(parameter.name, parameter.default_value);
     known += (known.empty() ? "" : ", ") + std::string(parameter.name);
   }
   for (const auto& [name, value] : choice.parameters) {
@@ -59,9 +59,9 @@ Result<PolicyValues> ValuesOf(const PolicyInfo& info, const PolicyChoice& choice
   }
   for (const PolicyParameter& p : info.parameters) {
     const double value = values.find(p.name)->second;
-    if (value >= p.least && value <= p.most) continue;
+    if (value >= p.min && value <= p.max) continue;
     return Fail(Errc::kUsage, "policy '{}': {} = {} must be from {} to {}", info.name, p.name,
-                value, p.least, p.most);
+                value, p.min, p.max);
   }
   return values;
 }

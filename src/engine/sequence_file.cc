@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/format.h"
+#include "base/hash.h"
 #include "base/output_file.h"
 #include "engine/engine_impl.h"
 #include "model/fingerprint.h"
@@ -78,7 +79,7 @@ class Writer {
 
  private:
   OutputFile& file_;
-  Checksum sum_;
+  Fnv1a sum_;
 };
 
 Result<SequenceHeader> ReadSequenceHeader(const InputFile& file, const SequenceHeader& ours,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // All layers' routers as one matrix, so that the next layers' logits on this layer's input are one
-// product. A copy in 8 bits: guesses need no more, and the product is bound by memory bandwidth
+// product. A copy in 8 bits: predictions need no more, and the product is bound by memory bandwidth
 // (in F32 it took 4 to 8 % of a token's computation for one layer ahead, Qwen3-30B-A3B's shape).
 // Biases of routers are left out.
 //

@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "base/format.h"
-#include "model/printable.h"
+#include "base/printable.h"
 
 namespace moestro {
 namespace {

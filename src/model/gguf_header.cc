@@ -10,8 +10,8 @@
 #include <utility>
 
 #include "base/bytes.h"
+#include "base/printable.h"
 #include "model/file_cursor.h"
-#include "model/printable.h"
 
 namespace moestro {
 namespace {

@@ -7,8 +7,8 @@
 #include <optional>
 #include <string>
 
+#include "base/printable.h"
 #include "model/meta_keys.h"
-#include "model/printable.h"
 #include "model/tensor_names.h"
 
 namespace moestro {

@@ -11,9 +11,9 @@
 #include <set>
 #include <utility>
 
+#include "base/printable.h"
 #include "base/utf8.h"
 #include "model/gguf_file.h"
-#include "model/printable.h"
 #include "model/vocab_check.h"
 
 namespace moestro {

@@ -9,8 +9,8 @@
 
 #include "base/bytes.h"
 #include "base/format.h"
+#include "base/printable.h"
 #include "model/file_cursor.h"
-#include "model/printable.h"
 
 namespace moestro {
 namespace {

@@ -6,7 +6,7 @@
 
 #include "base/check.h"
 #include "base/format.h"
-#include "model/printable.h"
+#include "base/printable.h"
 #include "model/tensor_names.h"
 
 namespace moestro {

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/format.h"
+#include "base/hash.h"
 
 namespace moestro {
 namespace {
@@ -73,11 +74,10 @@ void FillRows(const PlannedTensor& tensor, SynthRng& rng, std::span<const float>
 
 }  // namespace
 
-SynthRng::SynthRng(uint64_t seed, std::string_view stream) : state_(0xcbf29ce484222325) {
-  for (const char c : stream) {  // FNV-1a tells the streams apart
-    state_ = (state_ ^ static_cast<unsigned char>(c)) * 0x100000001b3;
-  }
-  state_ ^= seed * 0x9e3779b97f4a7c15;
+SynthRng::SynthRng(uint64_t seed, std::string_view stream) {
+  Fnv1a hash;  // tells the streams apart
+  hash.Add(stream);
+  state_ = hash.value() ^ (seed * 0x9e3779b97f4a7c15);
   Next();
 }
 

@@ -205,13 +205,13 @@ TEST(Replay, PredictionsShortenTheWaitAndTheOracleMost) {
   for (const PredictionScore& score : stacked.predictions) {
     EXPECT_NEAR(score.recall(), 2.0 / 3.0, 1e-9);
   }
-  // Same work: what was asked for was the same, wrong guesses cost bytes.
+  // Same work: what was asked for was the same, wrong predictions cost bytes.
   EXPECT_EQ(stacked.requests, none.requests);
   EXPECT_EQ(stacked.hits + stacked.misses, stacked.requests);
   EXPECT_GT(stacked.bytes, none.bytes);
 }
 
-// On a disk that is never idle guesses can only do harm, so hardly any are made.
+// On a disk that is never idle prefetches can only do harm, so hardly any are made.
 TEST(Replay, PrefetchHoldsBackWhereTheDiskIsTheLimit) {
   const Trace trace = PredictedTrace(300);
   constexpr double kBandwidth = 2e4;  // 50 ms an expert

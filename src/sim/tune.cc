@@ -20,18 +20,18 @@ constexpr std::array kLogSteps = {4.0, 2.0, 1.41421356237, 1.18920711500};
 // Parts of a linear axis.
 constexpr std::array kLinearSteps = {0.1, 0.05, 0.02};
 constexpr int kMostRounds = 4;
-// Saved misses below this many square roots of their number are luck, and the standard values stay:
+// Saved misses below this many square roots of their number are luck, and the default values stay:
 // on the traces of bench/ such a gain is as often a loss on held-out tokens.
 constexpr double kLuck = 0.5;
 
 using Values = std::map<std::string, double>;
 
-bool is_logarithmic(const PolicyParameter& p) { return p.least > 0.0 && p.most / p.least >= 100.0; }
+bool is_logarithmic(const PolicyParameter& p) { return p.min > 0.0 && p.max / p.min >= 100.0; }
 
 // How far apart two values lie, as a part of the whole range.
 double Apart(const PolicyParameter& p, double a, double b) {
-  if (is_logarithmic(p)) return std::abs(std::log(a / b)) / std::log(p.most / p.least);
-  return p.most > p.least ? std::abs(a - b) / (p.most - p.least) : 0.0;
+  if (is_logarithmic(p)) return std::abs(std::log(a / b)) / std::log(p.max / p.min);
+  return p.max > p.min ? std::abs(a - b) / (p.max - p.min) : 0.0;
 }
 
 // The first half of the training tokens only warms up. Counting it, too, finds what fills an empty
@@ -53,16 +53,16 @@ class Search {
   Search(const Trace& training, const PolicyInfo& info, const TuneOptions& options)
       : training_(training), info_(info), options_(options) {
     for (const PolicyParameter& p : info.parameters) {
-      standard_.emplace(p.name, p.standard);
+      defaults_.emplace(p.name, p.default_value);
       if (p.is_share && !p.is_idle) shares_.emplace_back(p.name);
     }
   }
 
   Result<PolicyChoice> Run() {
-    best_ = standard_;
-    TRY(const uint64_t standard_misses, Misses(standard_));
-    best_misses_ = standard_misses;
-    if (!shares_.empty()) TRY_STATUS(TryMixtures(0, kParts, standard_));
+    best_ = defaults_;
+    TRY(const uint64_t defaults_misses, Misses(defaults_));
+    best_misses_ = defaults_misses;
+    if (!shares_.empty()) TRY_STATUS(TryMixtures(0, kParts, defaults_));
     for (const int step : kShareSteps) TRY_STATUS(MoveShares(step));
     for (size_t fineness = 0; fineness < kLogSteps.size(); ++fineness) {
       for (int round = 0; round < kMostRounds; ++round) {
@@ -73,9 +73,9 @@ class Search {
         if (best_ == before) break;
       }
     }
-    const double gain = static_cast<double>(standard_misses - best_misses_);
-    const double luck = kLuck * std::sqrt(static_cast<double>(standard_misses));
-    return Choice(gain > luck ? best_ : standard_);
+    const double gain = static_cast<double>(defaults_misses - best_misses_);
+    const double luck = kLuck * std::sqrt(static_cast<double>(defaults_misses));
+    return Choice(gain > luck ? best_ : defaults_);
   }
 
  private:
@@ -105,7 +105,7 @@ class Search {
   double FromStandard(const Values& values) const {
     double sum = 0.0;
     for (const PolicyParameter& p : info_.parameters) {
-      sum += Apart(p, values.find(std::string(p.name))->second, p.standard);
+      sum += Apart(p, values.find(std::string(p.name))->second, p.default_value);
     }
     return sum;
   }
@@ -147,14 +147,14 @@ class Search {
     const std::string name(p.name);
     const bool is_log = is_logarithmic(p);
     const double linear = kLinearSteps[std::min(fineness, kLinearSteps.size() - 1)];
-    const double step = is_log ? kLogSteps[fineness] : linear * (p.most - p.least);
+    const double step = is_log ? kLogSteps[fineness] : linear * (p.max - p.min);
     const auto next = [&](double value, double sign) {
       return ThreeDigits(is_log ? value * std::pow(step, sign) : value + sign * step);
     };
     for (const double sign : {-1.0, 1.0}) {
       Values moved = best_;
       double value = next(moved[name], sign);
-      while (value >= p.least && value <= p.most) {
+      while (value >= p.min && value <= p.max) {
         moved[name] = value;
         TRY_STATUS(Try(moved));
         if (fineness > 0) break;
@@ -168,7 +168,7 @@ class Search {
   const PolicyInfo& info_;
   const TuneOptions& options_;
   std::vector<std::string> shares_;  // those that are searched
-  Values standard_;
+  Values defaults_;
   Values best_;
   uint64_t best_misses_ = 0;
   std::map<Values, uint64_t> misses_;  // of every candidate so far

@@ -6,7 +6,7 @@
 //
 // Shares (see PolicyParameter) are searched together on a grid of their mixtures, every other
 // parameter along its own axis, logarithmic where its range spans decades; then in ever smaller
-// steps from the best. The standard values are always tried and stay where the search gains no more
+// steps from the best. The default values are always tried and stay where the search gains no more
 // than luck could; of equals those nearest to them win.
 //
 // Thread rule: none; calls on different traces or from different threads do not meet.

@@ -76,7 +76,7 @@ TEST(Tune, WhereNothingMattersTheStandardValuesStay) {
   for (const PolicyInfo& info : KnownPolicies()) {
     const TunedPolicy tuned = Tuned(FrequencyPays(100), std::string(info.name), 32);
     for (const PolicyParameter& p : info.parameters) {
-      EXPECT_EQ(tuned.choice.parameters.at(std::string(p.name)), p.standard)
+      EXPECT_EQ(tuned.choice.parameters.at(std::string(p.name)), p.default_value)
           << info.name << " " << p.name;
     }
     EXPECT_EQ(tuned.choice.parameters.size(), info.parameters.size());

@@ -10,6 +10,7 @@
 #include <filesystem>
 
 #include "base/format.h"
+#include "base/hash.h"
 
 namespace moestro {
 
@@ -56,7 +57,7 @@ Result<std::string> InputFile::Read(uint64_t offset, size_t bytes) const {
 }
 
 Status InputFile::CheckSum() const {
-  Checksum sum;
+  Fnv1a sum;
   const uint64_t end = size_ - kChecksumBytes;
   for (uint64_t at = 0; at < end; at += kFileWindow) {
     TRY(const std::string window,

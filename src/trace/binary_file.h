@@ -14,6 +14,7 @@
 #include <utility>
 
 #include "base/bytes.h"
+#include "base/hash.h"
 #include "base/result.h"
 #include "core/ids.h"
 
@@ -23,21 +24,6 @@ static_assert(std::endian::native == std::endian::little);
 
 inline constexpr size_t kChecksumBytes = 8;
 inline constexpr size_t kFileWindow = kMiB;  // bytes written or read at a time
-
-// FNV-1a: a changed byte always changes the result.
-class Checksum {
- public:
-  void Add(std::string_view bytes) {
-    for (const char c : bytes) {
-      value_ ^= static_cast<uint8_t>(c);
-      value_ *= 0x100000001b3;
-    }
-  }
-  uint64_t value() const { return value_; }
-
- private:
-  uint64_t value_ = 0xcbf29ce484222325;
-};
 
 // Of one expert id where there are so many experts.
 inline size_t IdBytes(uint32_t n_expert) { return n_expert <= 256 ? 1 : 2; }

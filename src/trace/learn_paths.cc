@@ -8,9 +8,9 @@
 namespace moestro {
 namespace {
 
-size_t InBoth(std::span<const ExpertId> guesses, std::span<const ExpertId> chosen) {
-  return static_cast<size_t>(
-      std::ranges::count_if(chosen, [&](ExpertId e) { return std::ranges::contains(guesses, e); }));
+size_t InBoth(std::span<const ExpertId> predicted, std::span<const ExpertId> chosen) {
+  return static_cast<size_t>(std::ranges::count_if(
+      chosen, [&](ExpertId e) { return std::ranges::contains(predicted, e); }));
 }
 
 }  // namespace

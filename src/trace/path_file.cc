@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/format.h"
+#include "base/hash.h"
 #include "base/output_file.h"
 #include "trace/binary_file.h"
 
@@ -174,7 +175,7 @@ Result<uint64_t> WritePaths(const std::string& path, const PathFile& paths) {
   TRY_STATUS(CheckReplaceable(path));
   TRY(OutputFile file, OutputFile::Create(path));
   std::string bytes = Encode(paths);
-  Checksum sum;
+  Fnv1a sum;
   sum.Add(bytes);
   Append(bytes, sum.value());
   TRY_STATUS(file.Write(std::as_bytes(std::span(bytes))));

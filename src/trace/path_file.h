@@ -11,7 +11,7 @@
 
 namespace moestro {
 
-// By what files about a model tell that they belong to it.
+// Identifies the model a file was made for.
 struct ModelMark {
   std::string name = {};  // at most 4096 bytes; empty: unknown
   uint64_t id = 0;        // fingerprint; 0: unknown

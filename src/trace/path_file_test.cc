@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "base/hash.h"
 #include "decide/path_counter.h"
 #include "tests/support/temp_folder.h"
 #include "trace/binary_file.h"
@@ -39,7 +40,7 @@ class PathFileTest : public testing::Test {
   // As a file whose checksum is right.
   std::string PutSealed(std::string bytes) const {
     bytes.resize(bytes.size() - kChecksumBytes);
-    Checksum sum;
+    Fnv1a sum;
     sum.Add(bytes);
     Append(bytes, sum.value());
     return Put(bytes);

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/format.h"
+#include "base/printable.h"
 #include "base/quantile.h"
 
 namespace moestro {
@@ -97,9 +98,9 @@ size_t Guessed(std::span<const double> scores, std::span<const ExpertId> chosen)
   }));
 }
 
-size_t InBoth(std::span<const ExpertId> guesses, std::span<const ExpertId> chosen) {
+size_t InBoth(std::span<const ExpertId> predicted, std::span<const ExpertId> chosen) {
   return static_cast<size_t>(std::ranges::count_if(
-      chosen, [&](ExpertId e) { return std::ranges::find(guesses, e) != guesses.end(); }));
+      chosen, [&](ExpertId e) { return std::ranges::find(predicted, e) != predicted.end(); }));
 }
 
 // How often an expert of `layer` came after one of the layer before, [before][after].
@@ -159,12 +160,6 @@ void MeasurePrediction(const Trace& trace, TraceSummary& summary) {
   summary.recall_repeat = Share(static_cast<double>(repeated), static_cast<double>(asked));
   summary.recall_paths = Share(static_cast<double>(paths), static_cast<double>(asked));
   summary.recall_popular = Share(static_cast<double>(popular), static_cast<double>(asked));
-}
-
-// A name from a file, fit for a terminal.
-std::string Printable(std::string name) {
-  std::ranges::replace_if(name, [](char c) { return (c >= 0 && c < ' ') || c == 0x7f; }, '?');
-  return name;
 }
 
 }  // namespace

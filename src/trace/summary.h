@@ -20,7 +20,7 @@ struct TraceSummary {
   double reused_next = 0.0;       // share of requests that the token before made too
   double reuse_p50 = 0.0;         // tokens between two uses of an expert
   double reuse_p90 = 0.0;
-  // Share of a layer's experts among K guessed from the first half of the trace, on the second:
+  // Share of a layer's experts among K predicted from the first half of the trace, on the second:
   double recall_popular = 0.0;            // the most popular ones
   double recall_paths = 0.0;              // those that followed the experts of the layer before
   double recall_repeat = 0.0;             // those of the token before

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <string>
 
+#include "base/hash.h"
 #include "base/output_file.h"
 #include "base/result.h"
 #include "trace/binary_file.h"
@@ -31,7 +32,7 @@ class TraceWriter {
 
   Trace shape_;  // without tokens
   OutputFile file_;
-  Checksum sum_;
+  Fnv1a sum_;
   std::string bytes_;  // not written yet
   uint64_t left_;      // tokens to come
 };

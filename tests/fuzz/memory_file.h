@@ -13,6 +13,7 @@
 
 #include "base/check.h"
 #include "base/format.h"
+#include "base/hash.h"
 #include "trace/binary_file.h"
 
 namespace moestro {
@@ -41,7 +42,7 @@ class MemoryFile {
   std::string FillSummed(const uint8_t* data, size_t size) const {
     std::string bytes(AsText(data, size));
     if (size == 0 || data[size - 1] != 0xFF) {
-      Checksum sum;
+      Fnv1a sum;
       sum.Add(bytes);
       Append(bytes, sum.value());
     }

@@ -22,7 +22,7 @@ namespace {
 constexpr uint32_t kAges = 10;      // passes since the last use: 0, 1, 2-3, 4-7, ..., never
 constexpr uint32_t kIntervals = 4;  // passes between the last two uses: 1, 2-3, 4-7, more
 constexpr uint32_t kFrequencies = 8;
-constexpr uint32_t kForesight = 4;  // layers ahead of which predictions are taken
+constexpr uint32_t kMaxDistance = 4;  // layers ahead of which predictions are taken
 
 class NextUsePolicy final : public RankedPolicy {
  public:
@@ -38,17 +38,17 @@ class NextUsePolicy final : public RankedPolicy {
   }
   void Predicted(LayerId layer, std::span<const ExpertId> experts) override {
     const uint32_t distance = LayersUntil(layer);
-    if (distance > kForesight) return;
-    Foreseen& foreseen = foreseen_[layer.value];
-    foreseen.distance = distance;
-    foreseen.is_predicted[distance - 1].assign(history_.of(layer).size(), false);
-    for (const ExpertId e : experts) foreseen.is_predicted[distance - 1][e.value] = true;
+    if (distance > kMaxDistance) return;
+    Prediction& predicted = predicted_[layer.value];
+    predicted.distance = distance;
+    predicted.is_predicted[distance - 1].assign(history_.of(layer).size(), false);
+    for (const ExpertId e : experts) predicted.is_predicted[distance - 1][e.value] = true;
     const double mean = Mean(layer);
     for (const SlotId slot : ranking_.slots_of(layer)) {
       const ExpertKey key = key_of(slot);
       const double chance = Chance(history_[key], mean, passes_[layer.value]);
       const double now = trust_[distance - 1].Update(
-          chance, foreseen.is_predicted[distance - 1][key.expert.value]);
+          chance, predicted.is_predicted[distance - 1][key.expert.value]);
       // If not now, perhaps in the pass after this one.
       const double later = chance * distance / (distance + ranking_.layers());
       ranking_.Set(slot, std::min(chance, now + (1.0 - now) * later));
@@ -69,9 +69,9 @@ class NextUsePolicy final : public RankedPolicy {
     bool is_used_now() const { return rows_now > 0; }
   };
   // What was said of a layer's next pass, by distance.
-  struct Foreseen {
+  struct Prediction {
     uint32_t distance = 0;  // of the latest word; 0: none
-    std::array<std::vector<bool>, kForesight> is_predicted;
+    std::array<std::vector<bool>, kMaxDistance> is_predicted;
   };
   // How far to trust predictions of one distance: experts used and not used, and how many of each
   // had been predicted. Begins with a weak belief that they are worth something.
@@ -109,7 +109,7 @@ class NextUsePolicy final : public RankedPolicy {
     history_.Reset(shape.layers, shape.experts);
     passes_.assign(shape.layers, 0.0);
     cells_.fill(Cell{});
-    foreseen_.assign(shape.layers, Foreseen{});
+    predicted_.assign(shape.layers, Prediction{});
     trust_.fill(Trust{});
     has_begun_ = false;
   }
@@ -163,16 +163,16 @@ class NextUsePolicy final : public RankedPolicy {
   }
 
   void LearnTrust(LayerId layer) {
-    Foreseen& foreseen = foreseen_[layer.value];
+    Prediction& predicted = predicted_[layer.value];
     const auto history = history_.of(layer);
-    for (uint32_t d = 1; d <= kForesight && foreseen.distance > 0; ++d) {
-      std::vector<bool>& is_predicted = foreseen.is_predicted[d - 1];
+    for (uint32_t d = 1; d <= kMaxDistance && predicted.distance > 0; ++d) {
+      std::vector<bool>& is_predicted = predicted.is_predicted[d - 1];
       for (size_t e = 0; e < is_predicted.size(); ++e) {
         trust_[d - 1].Learn(is_predicted[e], history[e].is_used_now());
       }
       is_predicted.clear();
     }
-    foreseen.distance = 0;
+    predicted.distance = 0;
   }
 
   double Mean(LayerId layer) {
@@ -202,9 +202,9 @@ class NextUsePolicy final : public RankedPolicy {
   double keep_;   // share of a count that is left after a pass
   double prior_;  // passes of experience that the frequency counts for
   ExpertTable<History> history_;
-  std::vector<double> passes_;      // per layer, decayed like the counts
-  std::vector<Foreseen> foreseen_;  // [layer]
-  std::array<Trust, kForesight> trust_{};
+  std::vector<double> passes_;         // per layer, decayed like the counts
+  std::vector<Prediction> predicted_;  // [layer]
+  std::array<Trust, kMaxDistance> trust_{};
   std::array<Cell, kAges * kIntervals * kFrequencies> cells_{};
   bool has_begun_ = false;
 };
