@@ -15,6 +15,8 @@ target_compile_features(moestro_flags INTERFACE cxx_std_23)
 target_compile_options(moestro_flags INTERFACE
   -Wall -Wextra -Wshadow -Wconversion -Wold-style-cast -Wformat=2
   -Wnon-virtual-dtor -Woverloaded-virtual
+  # A type of an anonymous namespace inside another: a group of sources looks like a header to it.
+  $<$<CXX_COMPILER_ID:GNU>:-Wno-subobject-linkage>
   $<$<CXX_COMPILER_ID:GNU>:-Wsuggest-override>
   $<$<CXX_COMPILER_ID:Clang>:-Wthread-safety>)
 

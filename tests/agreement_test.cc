@@ -3,6 +3,7 @@
 // same experts, in the same order, for every policy.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <memory>
 #include <optional>
 #include <string>
@@ -100,14 +101,15 @@ class Recorded {
   bool starts_ = true;
 };
 
-EngineOptions OptionsFor(const std::string& policy, const std::string& predictor) {
+EngineOptions OptionsFor(const std::string& policy, const std::string& predictor,
+                         double percent = 30.0) {
   EngineOptions options;
   options.ctx = 128;
   options.sequences = 5;
   options.threads = 2;
   options.policy = {.name = policy};
   options.predictor = predictor;
-  options.cache = CacheSize{.percent = 30.0};
+  options.cache = CacheSize{.percent = percent};
   options.clock = [] { return 0.0; };
   return options;
 }
@@ -123,8 +125,11 @@ void ExpectSame(const Recorded& recorded, const std::string& policy, const std::
                                   simulated.push_back(Line(key, use, placed));
                                 }});
   ASSERT_TRUE(result) << result.error().message;
-  ASSERT_EQ(recorded.did().size(), simulated.size());
-  for (size_t i = 0; i < simulated.size(); ++i) ASSERT_EQ(recorded.did()[i], simulated[i]) << i;
+  const std::vector<std::string>& did = recorded.did();
+  for (size_t i = 0; i < std::min(did.size(), simulated.size()); ++i) {
+    ASSERT_EQ(did[i], simulated[i]) << "request " << i;
+  }
+  EXPECT_EQ(did.size(), simulated.size());
 }
 
 class Agreement : public testing::TestWithParam<std::string> {};
@@ -169,7 +174,7 @@ TEST_P(Agreement, FiveSequencesInOneStepWithPrefetch) {
 
 // Room for two layers, so that what is read ahead does not depend on what is computed first.
 TEST_P(Agreement, PromptsBetweenDecodeSteps) {
-  Recorded recorded(OptionsFor(GetParam(), "stacked"), 1);
+  Recorded recorded(OptionsFor(GetParam(), "stacked", 50.0), 1);
   Engine& engine = recorded.engine();
   for (uint32_t s = 0; s < 3; ++s) {
     recorded.BeginSequence();

@@ -78,16 +78,18 @@ void ExpectSameBits(const std::vector<float>& a, const std::vector<float>& b,
 // Learns what follows what from a run of the model and leaves it beside the file.
 void LearnPathsOf(OneSequence& engine, const std::string& path) {
   const ModelSpec& spec = engine.spec();
-  const PathShape shape{
-      .layers = spec.n_layer, .experts = spec.router.n_expert, .used = spec.router.n_used};
+  const PathShape shape{.layers = spec.n_expert_layers(),
+                        .experts = spec.router.n_expert,
+                        .used = spec.router.n_used};
   PathCounter counter(shape);
-  RouteRecorder recorder(
-      engine.engine(),
-      {.n_layer = spec.n_layer, .n_expert = spec.router.n_expert, .n_used = spec.router.n_used},
-      [&](const TraceToken& token) -> Status {
-        counter.Add(token.experts);
-        return {};
-      });
+  RouteRecorder recorder(engine.engine(),
+                         {.n_layer = spec.n_expert_layers(),
+                          .n_expert = spec.router.n_expert,
+                          .n_used = spec.router.n_used},
+                         [&](const TraceToken& token) -> Status {
+                           counter.Add(token.experts);
+                           return {};
+                         });
   ASSERT_TRUE(recorder.Record(RandomTokens(60, spec.n_vocab, 9), 0));
   const auto written =
       WritePaths(PathsNameOf(path),

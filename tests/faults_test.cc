@@ -180,7 +180,7 @@ uint64_t MiddleOf(const std::string& path, ExpertKey key) {
   const auto file = GgufFile::Open(path);
   const auto spec = ReadSpec(*file);
   const auto weights = ReadWeights(*file, *spec);
-  const Extent extent = MakeCatalog(*weights).layers[key.layer.value].slices[0][key.expert.value];
+  const Extent extent = MakeCatalog(*weights).copy(key).slices[0];
   EXPECT_GT(extent.length, 4 * 4096U);
   return extent.offset + extent.length / 2;
 }

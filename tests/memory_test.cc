@@ -153,7 +153,7 @@ TEST_F(MemoryTest, TwoHundredRandomSettingsKeepTheirBudget) {
     return all[random() % all.size()];
   };
   std::vector<std::string> models;
-  for (const std::string& arch : kTinyArchs) {
+  for (const std::string& arch : TinyArchs()) {
     models.push_back(WriteTinyModel(folder_.path(), {.arch = arch,
                                                      .type = "Q4_0",
                                                      .layers = 3,

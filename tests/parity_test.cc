@@ -177,7 +177,7 @@ class Race {
   }
 
   void Compare(std::span<const float> ours, std::span<const float> theirs) {
-    const std::vector<std::vector<float>>& routers = reference_->router_logits();
+    const std::vector<std::vector<float>>& routers = reference_->router_scores();
     ASSERT_EQ(routers.size(), routings_.size());  // a layer each
     const uint32_t n_vocab = reference_->n_vocab();
     const size_t n_expert = engine_->spec().router.n_expert;
@@ -275,8 +275,8 @@ std::vector<Case> Cases() {
 }
 
 // Raise it when more of them are.
-TEST(ParityCases, TenAreEqualToTheBit) {
-  EXPECT_EQ(std::ranges::count_if(Cases(), [](const Case& c) { return c.has_equal_bits; }), 10);
+TEST(ParityCases, TwelveAreEqualToTheBit) {
+  EXPECT_EQ(std::ranges::count_if(Cases(), [](const Case& c) { return c.has_equal_bits; }), 12);
 }
 
 INSTANTIATE_TEST_SUITE_P(All, Parity, ::testing::ValuesIn(Cases()), [](const auto& one) {
@@ -324,12 +324,8 @@ TEST(Prefill, TokenByTokenGivesTheSameLogitsAsTheWhole) {
   }
 }
 
+// Read by ggml's CPU backend when main() loads it: see the tolerances.
+[[maybe_unused]] const bool kIsUntiled = setenv("GGML_CPU_TILED_MM", "0", 1) == 0;
+
 }  // namespace
 }  // namespace moestro
-
-int main(int argc, char** argv) {
-  // Read by ggml's CPU backend when it is loaded: see the tolerances.
-  setenv("GGML_CPU_TILED_MM", "0", 1);
-  ::testing::InitGoogleTest(&argc, argv);
-  return RUN_ALL_TESTS();
-}

@@ -33,11 +33,11 @@ class StopTest : public ::testing::Test {
   }
   // The next Append() or AppendAll() is asked to stop when `layer` has been routed.
   void StopIn(uint16_t layer) {
-    engine_->engine().SetRouteObserver([this, layer](const SeenRouting& seen) {
+    engine_->SetRouteObserver([this, layer](const SeenRouting& seen) {
       if (seen.layer.value == layer) engine_->RequestStop();
     });
   }
-  void StopNoMore() { engine_->engine().SetRouteObserver({}); }
+  void StopNoMore() { engine_->SetRouteObserver({}); }
   std::vector<float> Logits(std::span<const Token> tokens) {
     const auto logits = engine_->Append(tokens);
     EXPECT_TRUE(logits) << logits.error().message;

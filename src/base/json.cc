@@ -60,6 +60,8 @@ Result<Json> Json::Parse(std::string_view text) {
     return Json(std::make_unique<Impl>(Value::parse(text, check)));
   } catch (const Value::parse_error& error) {
     return Fail(Errc::kInvalidRequest, "not JSON: mistake at byte {}", error.byte);
+  } catch (const Value::out_of_range&) {
+    return Fail(Errc::kInvalidRequest, "JSON with a number that is too large");
   } catch (const TooDeep&) {
     return Fail(Errc::kInvalidRequest, "JSON nested deeper than {} levels", kMaxDepth);
   }

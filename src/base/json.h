@@ -65,7 +65,8 @@ class Json {
   static Json Array(std::span<const int32_t> numbers);
   // The levels of arrays and objects in each other that Parse() takes.
   static constexpr int kMaxDepth = 64;
-  // kInvalidRequest with the byte position of the first mistake, or if it is nested deeper.
+  // kInvalidRequest with the byte position of the first mistake; if it is nested deeper; if a
+  // number is beyond a double's range.
   static Result<Json> Parse(std::string_view text);
 
   Json(Json&& other) noexcept;

@@ -87,6 +87,17 @@ TEST(Json, RefusesWhatIsNestedTooDeeply) {
   EXPECT_TRUE(Json::Parse("[" + std::string(R"([{"a":[]}],)") + "[[]]]"));
 }
 
+// The library throws something else for these than for other mistakes.
+TEST(Json, RefusesNumbersThatNoDoubleHolds) {
+  for (const char* text : {"1e999", "[-9999e444]", R"({"a":1e400,"b":)"}) {
+    const auto parsed = Json::Parse(text);
+    ASSERT_FALSE(parsed) << text;
+    EXPECT_EQ(parsed.error().code, Errc::kInvalidRequest);
+    EXPECT_NE(parsed.error().message.find("number"), std::string::npos) << parsed.error().message;
+  }
+  EXPECT_EQ(Json::Parse("1e-999")->number(), 0.0);
+}
+
 // A view shows the value where it lies; a copy of it is a value of its own.
 TEST(Json, ViewsShowAndCopiesOwn) {
   Json object = Json::Object();

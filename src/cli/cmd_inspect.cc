@@ -102,6 +102,10 @@ std::string ShapeText(const Inspection& i) {
   text += Format("experts    {} per layer, {} used, hidden width {}", s.router.n_expert,
                  s.router.n_used, s.n_ff_expert);
   if (s.n_ff_shared > 0) text += Format("; shared expert of {}", s.n_ff_shared);
+  if (s.n_ff_dense > 0) {
+    text += Format("; {} layers without experts, width {}", s.n_layer - s.n_expert_layers(),
+                   s.n_ff_dense);
+  }
   text += Format("\ncontext    {} trained; keys and values of {} tokens take {}\n", s.n_ctx_train,
                  i.ctx, FormatBytes(i.kv_bytes));
   text += Format("vocabulary {} tokens, tokenizer {}, chat template {}{}\n", s.n_vocab,
@@ -173,6 +177,8 @@ Json ToJson(const InspectOptions& options, const Inspection& i) {
       .Set("experts_used", s.router.n_used)
       .Set("expert_width", s.n_ff_expert)
       .Set("shared_expert_width", s.n_ff_shared)
+      .Set("dense_layers", s.n_layer - s.n_expert_layers())
+      .Set("dense_width", s.n_ff_dense)
       .Set("vocabulary", s.n_vocab)
       .Set("tied_output", s.tied_output)
       .Set("ctx_trained", s.n_ctx_train)

@@ -48,9 +48,12 @@ class ExpertExecTest : public ::testing::Test {
     kernels.row_bytes.fill(kWidth * sizeof(float));
     kernels.n_embd = kernels.n_ff = kWidth;
     const RouterSpec router{.n_expert = 3, .n_used = 2};
-    exec_ = *ExpertExec::Create(
-        {.team = *team_, .residency = *residency_, .catalog = catalog_, .kernels = kernels_},
-        ExpertExec::LimitsFor(kernels_, router, 1));
+    exec_ = *ExpertExec::Create({.team = *team_,
+                                 .residency = *residency_,
+                                 .catalog = catalog_,
+                                 .kernels = kernels_,
+                                 .layers = layers_},
+                                ExpertExec::LimitsFor(kernels_, router, 1));
   }
 
   // One row through experts 0 and 1 with weights 1 and 2.
@@ -72,6 +75,7 @@ class ExpertExecTest : public ::testing::Test {
   std::unique_ptr<Residency> residency_;
   std::optional<CpuDevice> device_;
   std::optional<Team> team_;
+  std::vector<LayerForm> layers_ = std::vector<LayerForm>(1);
   std::vector<FormKernels> kernels_ = std::vector<FormKernels>(1);
   std::unique_ptr<ExpertExec> exec_;
   std::vector<float> input_ = std::vector<float>(kWidth, 0.0F);

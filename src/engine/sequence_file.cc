@@ -18,13 +18,13 @@
 namespace moestro {
 namespace {
 
-constexpr std::string_view kMagic = "MOESEQKV";
-constexpr uint32_t kVersion = 1;
-constexpr size_t kHeaderBytes = 48;
+constexpr std::string_view kSequenceMagic = "MOESEQKV";
+constexpr uint32_t kSequenceVersion = 1;
+constexpr size_t kSequenceHeaderBytes = 48;
 constexpr uint32_t kMaxNotes = 16U << 20;
 constexpr uint32_t kMaxBlock = 65536;  // positions; what a reader takes
 
-struct Header {
+struct SequenceHeader {
   uint32_t block = KvBlocks::kPositions;  // P
   uint64_t model_id = 0;
   uint32_t n_layer = 0;
@@ -34,16 +34,16 @@ struct Header {
   uint32_t notes_bytes = 0;
 
   uint64_t cell_bytes() const { return (uint64_t{n_embd_k} + n_embd_v) * sizeof(Half); }
-  uint64_t tokens_begin() const { return kHeaderBytes + uint64_t{notes_bytes}; }
+  uint64_t tokens_begin() const { return kSequenceHeaderBytes + uint64_t{notes_bytes}; }
   uint64_t cells_begin() const { return tokens_begin() + uint64_t{n_tokens} * sizeof(Token); }
   uint64_t file_bytes() const {
     return cells_begin() + uint64_t{n_layer} * n_tokens * cell_bytes() + kChecksumBytes;
   }
 };
 
-std::string Encode(const Header& h) {
-  std::string bytes(kMagic);
-  Append(bytes, kVersion);
+std::string Encode(const SequenceHeader& h) {
+  std::string bytes(kSequenceMagic);
+  Append(bytes, kSequenceVersion);
   Append(bytes, h.block);
   Append(bytes, h.model_id);
   Append(bytes, h.n_layer);
@@ -81,16 +81,18 @@ class Writer {
   Checksum sum_;
 };
 
-Result<Header> ReadHeader(const InputFile& file, const Header& ours, uint32_t n_ctx) {
-  if (file.size() < kHeaderBytes + kChecksumBytes) return file.CutShort("a header");
-  TRY(const std::string bytes, file.Read(0, kHeaderBytes));
-  if (!bytes.starts_with(kMagic)) return file.Damaged("it does not begin as a saved sequence does");
-  Decoder in(std::string_view(bytes).substr(kMagic.size()));
-  if (const auto version = in.Take<uint32_t>(); version != kVersion) {
+Result<SequenceHeader> ReadSequenceHeader(const InputFile& file, const SequenceHeader& ours,
+                                          uint32_t n_ctx) {
+  if (file.size() < kSequenceHeaderBytes + kChecksumBytes) return file.CutShort("a header");
+  TRY(const std::string bytes, file.Read(0, kSequenceHeaderBytes));
+  if (!bytes.starts_with(kSequenceMagic))
+    return file.Damaged("it does not begin as a saved sequence does");
+  Decoder in(std::string_view(bytes).substr(kSequenceMagic.size()));
+  if (const auto version = in.Take<uint32_t>(); version != kSequenceVersion) {
     return Fail(Errc::kUnsupported, "{}: version {} of saved sequences; this program reads {}",
-                file.path(), version, kVersion);
+                file.path(), version, kSequenceVersion);
   }
-  Header h;
+  SequenceHeader h;
   h.block = in.Take<uint32_t>();
   h.model_id = in.Take<uint64_t>();
   h.n_layer = in.Take<uint32_t>();
@@ -180,12 +182,12 @@ Status Engine::SaveSequence(const Sequence& sequence, const std::string& notes,
 Result<SavedSequence> Engine::RestoreSequence(const std::string& path) {
   Impl& m = *impl_;
   TRY(const InputFile file, InputFile::Open(path, "a saved sequence", "start a new one"));
-  const Header ours{.model_id = Fingerprint(m.file),
-                    .n_layer = m.kv.layers(),
-                    .n_embd_k = m.kv.n_embd_k(),
-                    .n_embd_v = m.kv.n_embd_v()};
-  TRY(const Header h, ReadHeader(file, ours, m.n_ctx));
-  TRY(std::string notes, file.Read(kHeaderBytes, h.notes_bytes));
+  const SequenceHeader ours{.model_id = Fingerprint(m.file),
+                            .n_layer = m.kv.layers(),
+                            .n_embd_k = m.kv.n_embd_k(),
+                            .n_embd_v = m.kv.n_embd_v()};
+  TRY(const SequenceHeader h, ReadSequenceHeader(file, ours, m.n_ctx));
+  TRY(std::string notes, file.Read(kSequenceHeaderBytes, h.notes_bytes));
   TRY(const std::string bytes, file.Read(h.tokens_begin(), h.n_tokens * sizeof(Token)));
   std::vector<Token> tokens(h.n_tokens);
   std::copy_n(bytes.data(), bytes.size(), reinterpret_cast<char*>(tokens.data()));

@@ -26,8 +26,7 @@ ggml_tensor* Clamped(ggml_context* ctx, ggml_tensor* x, float limit) {
   return limit > 0.0F ? ggml_clamp(ctx, x, -limit, limit) : x;
 }
 
-Heads Project(ggml_context* ctx, const ModelSpec& spec, const ArchChoices& arch,
-              const LayerTensors& w, ggml_tensor* x) {
+Heads Project(ggml_context* ctx, const ModelSpec& spec, const LayerTensors& w, ggml_tensor* x) {
   const int64_t n_q = int64_t{spec.n_head} * spec.head_dim_k;
   ggml_tensor* q = nullptr;
   ggml_tensor* k = nullptr;
@@ -45,13 +44,13 @@ Heads Project(ggml_context* ctx, const ModelSpec& spec, const ArchChoices& arch,
   q = Clamped(ctx, q, spec.clamp_kqv);
   k = Clamped(ctx, k, spec.clamp_kqv);
   v = Clamped(ctx, v, spec.clamp_kqv);
-  if (arch.qk_norm == QkNorm::kWholeVector) {
+  if (spec.attention.qk_norm == QkNorm::kWholeVector) {
     q = RmsNorm(ctx, q, w.attn_q_norm, nullptr, spec.rms_eps);
     k = RmsNorm(ctx, k, w.attn_k_norm, nullptr, spec.rms_eps);
   }
   q = ggml_reshape_3d(ctx, q, spec.head_dim_k, spec.n_head, x->ne[1]);
   k = ggml_reshape_3d(ctx, k, spec.head_dim_k, spec.n_head_kv, x->ne[1]);
-  if (arch.qk_norm == QkNorm::kPerHead) {
+  if (spec.attention.qk_norm == QkNorm::kPerHead) {
     q = RmsNorm(ctx, q, w.attn_q_norm, nullptr, spec.rms_eps);
     k = RmsNorm(ctx, k, w.attn_k_norm, nullptr, spec.rms_eps);
   }
@@ -93,19 +92,19 @@ ggml_tensor* Linear(ggml_context* ctx, ggml_tensor* weight, ggml_tensor* x, ggml
 }
 
 ggml_tensor* Attention(ggml_context* ctx, ggml_cgraph* graph, const ModelSpec& spec,
-                       const ArchChoices& arch, const LayerTensors& w, const AttentionInputs& in) {
+                       const LayerTensors& w, const AttentionInputs& in) {
   ggml_tensor* normed = RmsNorm(ctx, in.x, w.attn_norm, w.attn_norm_b, spec.rms_eps);
-  Heads h = Project(ctx, spec, arch, w, normed);
-  h.q = Rotate(ctx, spec.rope, arch.rope_pairs, h.q, in);
-  h.k = Rotate(ctx, spec.rope, arch.rope_pairs, h.k, in);
+  Heads h = Project(ctx, spec, w, normed);
+  h.q = Rotate(ctx, spec.rope, spec.attention.rope_pairs, h.q, in);
+  h.k = Rotate(ctx, spec.rope, spec.attention.rope_pairs, h.k, in);
   const float scale = 1.0F / std::sqrt(static_cast<float>(spec.head_dim_k));
-  if (arch.scale_query) h.q = ggml_scale(ctx, h.q, scale);
+  if (spec.attention.scale_query) h.q = ggml_scale(ctx, h.q, scale);
 
   // The cache is written before the node below reads it: nodes run in the order they are added.
   ggml_tensor* k_rows = ggml_reshape_2d(ctx, h.k, spec.n_embd_k(), in.x->ne[1]);
   ggml_build_forward_expand(graph, ggml_set_rows(ctx, in.k_cache, k_rows, in.cells));
   ggml_build_forward_expand(graph, ggml_set_rows(ctx, in.v_cache, h.v, in.cells));
-  ggml_tensor* mixed = in.attend(h.q, arch.scale_query ? 1.0F : scale);
+  ggml_tensor* mixed = in.attend(h.q, spec.attention.scale_query ? 1.0F : scale);
   return ggml_add(ctx, Linear(ctx, w.attn_out, mixed, w.attn_out_b), in.x);
 }
 

@@ -9,7 +9,6 @@
 #include <functional>
 
 #include "core/model_spec.h"
-#include "graph/arch.h"
 #include "graph/tensors.h"
 
 namespace moestro {
@@ -35,7 +34,7 @@ struct AttentionInputs {
 
 // Self-attention with its residual: x + attention(norm(x)), [n_embd, tokens].
 ggml_tensor* Attention(ggml_context* ctx, ggml_cgraph* graph, const ModelSpec& spec,
-                       const ArchChoices& arch, const LayerTensors& w, const AttentionInputs& in);
+                       const LayerTensors& w, const AttentionInputs& in);
 
 // The expert that every token uses, weighted by its own sigmoid gate where it has one:
 // [n_embd, tokens]. REQUIRES: w.shared_gate is set.

@@ -15,9 +15,8 @@ namespace {
 constexpr size_t kMaxNodes = 256;
 constexpr uint64_t kAlignment = 64;
 
-ggml_tensor* RopeFactors(const ModelSpec& spec, const ArchChoices& arch, const ModelTensors& t,
-                         uint32_t n_ctx) {
-  if (t.rope_freqs != nullptr || !arch.long_short_factors) return t.rope_freqs;
+ggml_tensor* RopeFactors(const ModelSpec& spec, const ModelTensors& t, uint32_t n_ctx) {
+  if (t.rope_freqs != nullptr || !spec.attention.long_short_factors) return t.rope_freqs;
   return n_ctx > spec.rope.original_context ? t.rope_factors_long : t.rope_factors_short;
 }
 
@@ -65,8 +64,7 @@ LayerGraph::LayerGraph(CpuDevice& device, const ModelSpec& spec, const ModelTens
       tensors_(&tensors),
       buffers_(&buffers),
       kv_(&kv),
-      arch_(spec.attention),
-      rope_factors_(RopeFactors(spec, arch_, tensors, n_ctx)),
+      rope_factors_(RopeFactors(spec, tensors, n_ctx)),
       attention_(device.traits(), ShapeOf(spec), device.threads()),
       arena_(device, kMaxNodes) {}
 
@@ -169,7 +167,7 @@ void LayerGraph::BuildLayer(LayerId layer, uint32_t look_ahead) {
   buffers_->buffer_.Place(in.positions, buffers_->offsets_[StepBuffers::kPositions]);
   buffers_->buffer_.Place(in.cells, buffers_->offsets_[StepBuffers::kCells]);
 
-  ggml_tensor* attended = Attention(ctx, arena_.graph(), *spec_, arch_, w, in);
+  ggml_tensor* attended = Attention(ctx, arena_.graph(), *spec_, w, in);
   ggml_tensor* ffn_in = RmsNorm(ctx, attended, w.ffn_norm, w.ffn_norm_b, spec_->rms_eps);
   if (!spec_->has_experts(layer.value)) {  // its result is the next layer's input
     ggml_tensor* ffn = DenseFfn(ctx, spec_->experts.activation, w, ffn_in);

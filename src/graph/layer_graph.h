@@ -15,7 +15,6 @@
 #include "compute/graph_arena.h"
 #include "core/ids.h"
 #include "core/model_spec.h"
-#include "graph/arch.h"
 #include "graph/attention.h"
 #include "graph/kv_cache.h"
 #include "graph/look_ahead.h"
@@ -116,7 +115,6 @@ class LayerGraph {
   const ModelTensors* tensors_;
   StepBuffers* buffers_;
   KvCache* kv_;
-  ArchChoices arch_;
   ggml_tensor* rope_factors_ = nullptr;
   const LookAheadRouters* look_ahead_ = nullptr;
   RowAttention attention_;

@@ -127,7 +127,7 @@ TEST_F(VocabTest, NamesTheFirstByteThatIsNotUtf8) {
 TEST_F(VocabTest, KnowsHowManyBytesATokenMayStandFor) {
   EXPECT_EQ(Load(ByteLevel())->longest_token_bytes(), 11U);     // <unused299>
   EXPECT_EQ(Load(SentencePiece())->longest_token_bytes(), 6U);  // <0x00>
-  EXPECT_EQ(Load(SmallMoe(Arch::kOlmoe))->longest_token_bytes(), 0U);
+  EXPECT_EQ(Load(SmallMoe("olmoe"))->longest_token_bytes(), 0U);
   // Bytes without a token vanish from a text.
   EXPECT_EQ(Load(ByteLevel()
                      .SetStrings("tokenizer.ggml.tokens", {"<s>", "</s>", "a", "b"})

@@ -137,7 +137,7 @@ TEST_F(TraceTest, WrongContentIsRefusedWhateverItsChecksum) {
   EXPECT_TRUE(with(12, 64).contains("flags")) << with(12, 64);
   EXPECT_TRUE(with(19, 127).contains("layers")) << with(19, 127);
   EXPECT_TRUE(with(55, 127).contains("bytes")) << with(55, 127);  // 2^62 tokens and more
-  EXPECT_TRUE(with(first_token, 4).contains("kind 4")) << with(first_token, 4);
+  EXPECT_TRUE(with(first_token, 8).contains("kind 8")) << with(first_token, 4);
   EXPECT_TRUE(with(first_token + 1, 5).contains("token 0: layer 0: expert 5 is out of range"));
   EXPECT_TRUE(with(first_token + 1, 1).contains("twice")) << with(first_token + 1, 1);
 }

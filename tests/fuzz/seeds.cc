@@ -11,6 +11,7 @@
 #include "base/check.h"
 #include "base/format.h"
 #include "engine/tuning_file.h"
+#include "model/families/families.h"
 #include "model/gguf_file.h"
 #include "model/test_gguf.h"
 #include "trace/binary_file.h"
@@ -28,15 +29,13 @@ void WriteHeader(const GgufBuilder& model, const std::string& path) {
   std::filesystem::resize_file(path, file->tensors().front().extent.offset);
 }
 
-// One model per architecture, with and without a vocabulary.
+// One model per family, with and without a vocabulary.
 void WriteModels(const std::string& folder) {
-  constexpr std::array kArchs{Arch::kLlama, Arch::kQwen2Moe, Arch::kQwen3Moe, Arch::kOlmoe,
-                              Arch::kPhimoe};
-  for (size_t i = 0; i < kArchs.size(); ++i) {
-    GgufBuilder model = SmallMoe(kArchs[i]);
-    WriteHeader(model, Format("{}/ids_{}.gguf", folder, i));
+  for (const Family& family : Families()) {
+    GgufBuilder model = SmallMoe(family.name);
+    WriteHeader(model, Format("{}/ids_{}.gguf", folder, family.name));
     AddByteLevelVocabulary(model);
-    WriteHeader(model, Format("{}/text_{}.gguf", folder, i));
+    WriteHeader(model, Format("{}/text_{}.gguf", folder, family.name));
   }
 }
 

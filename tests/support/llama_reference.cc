@@ -48,17 +48,25 @@ uint32_t LlamaReference::n_vocab() const {
 }
 
 bool LlamaReference::Look(ggml_tensor* tensor, bool ask, void* self) {
-  const bool is_router = std::string_view(tensor->name).starts_with("ffn_moe_logits-");
+  const std::string_view name = tensor->name;
+  const bool is_biased =
+      name.starts_with("ffn_moe_probs_biased-");  // after the logits of its layer
+  const bool is_router = is_biased || name.starts_with("ffn_moe_logits-");
   if (ask || !is_router) return is_router;
   std::vector<float> values(static_cast<size_t>(ggml_nelements(tensor)));
   ggml_backend_tensor_get(tensor, values.data(), 0, values.size() * sizeof(float));
-  static_cast<LlamaReference*>(self)->router_logits_.push_back(std::move(values));
+  auto& scores = static_cast<LlamaReference*>(self)->router_scores_;
+  if (is_biased) {
+    scores.back() = std::move(values);
+  } else {
+    scores.push_back(std::move(values));
+  }
   return true;
 }
 
 std::vector<float> LlamaReference::Append(std::span<const Token> tokens) {
   std::vector<float> logits;
-  router_logits_.clear();
+  router_scores_.clear();
   for (size_t at = 0; at < tokens.size(); at += batch_) {
     const auto part = tokens.subspan(at, std::min<size_t>(batch_, tokens.size() - at));
     llama_batch batch = llama_batch_init(static_cast<int32_t>(part.size()), 0, 1);

@@ -29,7 +29,7 @@ class LlamaReference {
   std::vector<float> Append(std::span<const Token> tokens);
   uint32_t n_vocab() const;
   // Of the last Append(), if that was one batch: [layer][token][experts], before any softmax.
-  const std::vector<std::vector<float>>& router_logits() const { return router_logits_; }
+  const std::vector<std::vector<float>>& router_scores() const { return router_scores_; }
 
  private:
   // llama.cpp asks which tensors of its graph to show, then shows them.
@@ -39,7 +39,7 @@ class LlamaReference {
   llama_context* context_ = nullptr;
   uint32_t batch_;
   int32_t position_ = 0;
-  std::vector<std::vector<float>> router_logits_;
+  std::vector<std::vector<float>> router_scores_;
 };
 
 }  // namespace moestro

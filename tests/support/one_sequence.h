@@ -40,6 +40,9 @@ class OneSequence {
   uint32_t position() const { return sequence_.position(); }
   void Rewind(uint32_t position) { sequence_.CutBack(position); }
   void Reset() { sequence_.CutBack(0); }
+  void SetRouteObserver(RouteObserver observer, uint32_t look_ahead = 0) {
+    engine_->SetRouteObserver(std::move(observer), look_ahead);
+  }
   void RequestStop() { engine_->RequestStop(); }
 
  private:
