@@ -21,8 +21,7 @@ import time
 import changed
 from sources import ROOT
 
-# A change of these may turn any unit's verdict.
-SETTINGS = {ROOT / ".clang-tidy", ROOT / "scripts/tidy.py"}
+SETTINGS = ROOT / ".clang-tidy"  # a change of it may turn any unit's verdict
 
 
 def digest(data):
@@ -130,8 +129,8 @@ def only_changed(units):
     if commit is None:
         return units, "everything, since git does not say what changed"
     files = changed.changed_files(commit)
-    if files & SETTINGS:
-        return units, "everything, since what it is judged by changed"
+    if SETTINGS in files:
+        return units, "everything, since .clang-tidy changed"
     wanted = changed.affected_units(files, [unit.source for unit in units])
     return [unit for unit in units if unit.source in wanted], f"changed since {commit[:10]}"
 
