@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "base/format.h"
+#include "base/json.h"
 #include "cli/text_input.h"
 #include "model/vocab.h"
 
@@ -47,6 +48,7 @@ class Conversation {
   Conversation(Session& session, const ChatOptions& options, Output& output)
       : session_(session), options_(options), output_(output) {
     Clear();
+    Recall();
   }
 
   void Clear() {
@@ -72,10 +74,33 @@ class Conversation {
     }
     TRY(Generated made, Show(session_, *tokens, options_.generate, output_));
     turns_.push_back({"assistant", std::move(made.text)});
+    Remember();
     return true;
   }
 
  private:
+  // The messages of a saved conversation.
+  void Recall() {
+    const Result<Json> notes = Json::Parse(session_.notes());
+    if (!notes) return;  // none, or of a text that was no conversation
+    std::vector<ChatMessage> turns;
+    for (size_t i = 0; i < notes->size(); ++i) {
+      const auto turn = notes->At(i);
+      const auto role = turn->Find("role");
+      const auto content = turn->Find("content");
+      if (!role || !role->text() || !content || !content->text()) return;
+      turns.push_back({*role->text(), *content->text()});
+    }
+    if (!turns.empty()) turns_ = std::move(turns);
+  }
+  void Remember() {
+    Json notes = Json::Array();
+    for (const ChatMessage& turn : turns_) {
+      notes.Push(std::move(Json::Object().Set("role", turn.role).Set("content", turn.content)));
+    }
+    session_.notes() = notes.Dump();
+  }
+
   Session& session_;
   const ChatOptions& options_;
   Output& output_;

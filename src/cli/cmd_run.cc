@@ -1,21 +1,25 @@
 // SPDX-License-Identifier: MIT
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <memory>
 #include <optional>
 #include <random>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "base/json.h"
 #include "base/log.h"
+#include "base/output_file.h"
 #include "cli/chat.h"
 #include "cli/commands.h"
 #include "cli/common_flags.h"
 #include "cli/demo_model.h"
 #include "cli/flags.h"
 #include "cli/output.h"
+#include "cli/plan_log.h"
 #include "cli/report.h"
 #include "cli/sampling_flags.h"
 #include "cli/session.h"
@@ -39,6 +43,8 @@ struct RunOptions {
   bool escapes = true;
   bool shows_prompt = true;
   bool shows_summary = true;
+  bool explains = false;
+  std::string session;  // the file; empty: none
 
   bool is_demo() const { return model.empty(); }
 };
@@ -83,13 +89,26 @@ Status PrintJson(const RunOptions& options, const std::string& prompt, const Gen
   return output.Write(object.Dump() + "\n");
 }
 
+// The text so far, if one was saved, and then the prompt, whose beginning it already has.
+std::vector<Token> AfterSaved(Session& session, std::span<const Token> prompt) {
+  const std::span<const Token> saved = session.sequence().tokens();
+  std::vector<Token> tokens(saved.begin(), saved.end());
+  const std::vector<Token> begin = session.vocab().begin_tokens();
+  if (!tokens.empty() && std::ranges::starts_with(prompt, begin)) {
+    prompt = prompt.subspan(begin.size());
+  }
+  tokens.insert(tokens.end(), prompt.begin(), prompt.end());
+  return tokens;
+}
+
 // A plain continuation of `prompt`.
 Status Complete(const RunOptions& options, const Prompt& prompt, Session& session, Output& output) {
   const bool streams = !options.common.json;
   if (streams && options.shows_prompt) TRY_STATUS(output.Write(prompt.text));
   Status written;
   const GenerateOptions generate{.max_tokens = options.n_predict, .stops = options.stops};
-  Result<Generated> made = session.Continue(prompt.tokens, generate, [&](std::string_view text) {
+  const std::vector<Token> tokens = AfterSaved(session, prompt.tokens);
+  Result<Generated> made = session.Continue(tokens, generate, [&](std::string_view text) {
     if (streams) written = output.Write(text);
     return written.has_value() && !output.closed();
   });
@@ -125,6 +144,8 @@ Status Run(RunOptions& options) {
     return Fail(Errc::kUsage,
                 "--json needs a prompt to continue (-p, -f or a pipe), no conversation");
   }
+  if (!options.session.empty())
+    TRY_STATUS(FreeBytesFor(options.session));  // said before, not after
   options.sampling.seed = options.common.seed ? *options.common.seed : std::random_device()();
   options.common.engine.threads = ResolveThreads(options.common.engine.threads);
   if (options.escapes) {
@@ -141,10 +162,18 @@ Status Run(RunOptions& options) {
     TRY(prompt, ReadWhole(options, *source, *session));
   }
   TRY_STATUS(session->Start());
+  if (!options.session.empty()) TRY_STATUS(session->Resume(options.session));
+  PlanLog plans;
+  if (options.explains) {
+    session->engine().SetPlanObserver([&plans](const LayerPlan& plan) { plans.Note(plan); });
+  }
   Output output(STDOUT_FILENO);
   const auto first = source ? std::optional(prompt.text) : std::nullopt;
   TRY_STATUS(converses ? Converse(options, first, *session, output)
                        : Complete(options, prompt, *session, output));
+  if (!options.session.empty()) TRY_STATUS(session->Save(options.session));
+  session->engine().SetPlanObserver({});
+  if (options.explains) std::fputs(plans.Text().c_str(), stderr);
   if (options.common.json || !options.shows_summary) return {};
   TRY(const RunReport report, MakeReport(session->engine(), session->sequence(), false));
   std::fprintf(stderr, "\n%sseed     %u\n", SummaryText(report).c_str(), options.sampling.seed);
@@ -168,7 +197,13 @@ void AddPromptFlags(Flags run, RunOptions& o) {
   run.AddSwitch("--display-prompt,!--no-display-prompt", o.shows_prompt,
                 "print the prompt before its continuation (default: yes)");
   run.AddSwitch("--perf,!--no-perf", o.shows_summary, "summary on standard error (default: yes)");
+  run.AddSwitch(
+      "--explain", o.explains,
+      "print the plans of the last token: which experts ran, from where, with what weight");
   run.Group("Conversation");
+  run.Add("--session", o.session,
+          "go on with the text or conversation saved there, and save it in the end")
+      .Type("FILE");
   run.AddSwitch("--conversation", o.conversation, "-cnv: chat by the model's own template");
   run.Add("--system-prompt", o.system, "-sys: the system message of the chat").Type("TEXT");
   run.AddSwitch("--single-turn", o.single_turn, "-st: end after one answer");

@@ -2,11 +2,14 @@
 #include "cli/session.h"
 
 #include <algorithm>
+#include <filesystem>
+#include <system_error>
 #include <utility>
 
 #include "base/bytes.h"
 #include "base/log.h"
 #include "compute/device.h"
+#include "engine/append.h"
 #include "model/model_file.h"
 
 namespace moestro {
@@ -45,6 +48,24 @@ Status Session::Start() {
   return {};
 }
 
+Status Session::Resume(const std::string& path) {
+  std::error_code unreadable;  // is no absence: RestoreSequence() says what it is
+  if (!std::filesystem::exists(path, unreadable) && !unreadable) return {};
+  TRY(SavedSequence saved, engine_->RestoreSequence(path));
+  sequence_ = std::move(saved.sequence);
+  notes_ = std::move(saved.notes);
+  return {};
+}
+
+Status Session::Save(const std::string& path) {
+  const bool has_room = sequence_->position() + pending_.size() <= engine_->n_ctx();
+  if (!pending_.empty() && has_room) {
+    TRY_STATUS(Append(*engine_, *sequence_, pending_));
+    pending_.clear();
+  }
+  return engine_->SaveSequence(*sequence_, notes_, path);
+}
+
 // Beside the engine a stretch without a place to cut may take 12 MiB, which the plan's share for
 // the process covers.
 Result<std::vector<Token>> Session::Tokenize(std::string_view text, bool parse_special) const {
@@ -76,6 +97,13 @@ Result<Generated> Session::Continue(std::span<const Token> tokens, const Generat
     result = Generate(stepper, parts, tokens.subspan(kept), options);
     // A Ctrl-C that came too late for the text before this one stops the engine only now.
   } while (result && result->reason == StopReason::kInterrupted && !interrupt_->interrupted());
+  pending_.clear();
+  if (result) {  // the last token is not evaluated if nobody asks what follows it
+    std::vector<Token> all(tokens.begin(), tokens.end());
+    all.insert(all.end(), result->tokens.begin(), result->tokens.end());
+    const size_t evaluated = std::min<size_t>(sequence_->position(), all.size());
+    pending_.assign(all.begin() + static_cast<std::ptrdiff_t>(evaluated), all.end());
+  }
   interrupt_->EndWork();
   bar_.Clear();
   return result;

@@ -39,6 +39,14 @@ class Session {
   // Opens the engine, which takes the memory that is left. What follows needs it.
   Status Start();
 
+  // Takes up the sequence that was saved in a file; without that file the session begins empty.
+  // Errors: what Engine::RestoreSequence() says.
+  Status Resume(const std::string& path);
+  // Saves the sequence with notes(), the last token included.
+  Status Save(const std::string& path);
+  // What is kept with a saved sequence besides its tokens: a conversation's messages, as JSON.
+  std::string& notes() { return notes_; }
+
   const Vocab& vocab() const { return vocab_; }
   const ContextLimit& limit() const { return limit_; }
   Engine& engine() { return *engine_; }
@@ -64,6 +72,8 @@ class Session {
   std::unique_ptr<Engine> engine_;
   std::unique_ptr<InterruptGuard> interrupt_;
   std::optional<Sequence> sequence_;
+  std::string notes_;
+  std::vector<Token> pending_;  // said, but not part of the sequence yet
 };
 
 }  // namespace moestro

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "base/result.h"
+#include "core/cells.h"
 #include "core/ids.h"
 
 namespace moestro {
@@ -25,13 +26,6 @@ struct KvSpan {
   uint32_t begin = 0;
   uint32_t end = 0;
   bool operator==(const KvSpan&) const = default;
-};
-
-// Consecutive cells that hold consecutive positions.
-struct CellRun {
-  uint32_t first = 0;
-  uint32_t count = 0;
-  bool operator==(const CellRun&) const = default;
 };
 
 // One sequence's spans in order of position, from 0 on without gaps. A plain value whose blocks are

@@ -21,7 +21,7 @@
 
 #include "compute/cpu_traits.h"
 #include "compute/half_vector.h"
-#include "decide/kv_blocks.h"
+#include "core/cells.h"
 
 namespace moestro {
 

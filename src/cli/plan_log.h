@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: MIT
+// Keeps the plans of the latest step and prints them: what `run --explain` shows.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "core/layer_plan.h"
+
+namespace moestro {
+
+class PlanLog {
+ public:
+  // Layers come in order; layer 0 begins a step.
+  void Note(const LayerPlan& plan);
+  // A line for each layer: experts in the order in which they were asked for, "memory" for those
+  // that were there or on their way, "disk" for the others, with the router's weight of each row.
+  std::string Text() const;
+
+ private:
+  std::vector<LayerPlan> plans_;
+};
+
+}  // namespace moestro

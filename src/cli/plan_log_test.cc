@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: MIT
+#include "cli/plan_log.h"
+
+#include <gtest/gtest.h>
+
+#include "decide/layer_planner.h"
+
+namespace moestro {
+namespace {
+
+TEST(PlanLog, ShowsTheLatestStepOnly) {
+  const Routing routing{.n_tokens = 2,
+                        .n_used = 2,
+                        .experts = {ExpertId{4}, ExpertId{1}, ExpertId{1}, ExpertId{7}},
+                        .weights = {0.75F, 0.25F, 0.5F, 0.5F}};
+  const std::vector<RowKind> kinds(2, RowKind::kDecode);
+  PlanLog log;
+  for (const bool is_present : {true, false}) {
+    log.Note(PlanLayer(LayerId{0}, routing, kinds, [&](ExpertKey) { return is_present; }));
+  }
+  EXPECT_EQ(log.Text(),
+            "plans of the last step: expert (where from, weight by row)\n"
+            "layer   0:  4 (disk, 0.750)  1 (disk, 0.250 0.500)  7 (disk, 0.500)\n");
+}
+
+}  // namespace
+}  // namespace moestro
