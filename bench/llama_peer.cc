@@ -13,12 +13,11 @@
 #include <chrono>
 #include <cstdint>
 #include <cstdio>
+#include <format>
 #include <memory>
 #include <random>
 #include <string>
 #include <vector>
-
-#include "base/format.h"
 
 namespace {
 
@@ -155,7 +154,7 @@ class Peer {
 };
 
 std::string PhaseJson(const char* name, const Phase& phase) {
-  return Format(
+  return std::format(
       R"("{0}_tokens":{1},"{0}_seconds":{2:.6f},"{0}_tps":{3:.6f},"{0}_stopped_early":{4})", name,
       phase.tokens, phase.seconds, phase.tokens_per_second(), phase.is_stopped);
 }
@@ -192,10 +191,10 @@ int Run(const Options& options) {
     return 1;
   }
   std::puts(
-      Format(R"({{"engine":"llama.cpp","version":"{}","ggml":"{}","repacked":{},"threads":{},)"
-             R"("load_seconds":{:.3f},{},{}}})",
-             llama_version(), ggml_version(), options.is_repacked, options.threads, load_seconds,
-             PhaseJson("prefill", prefill), PhaseJson("decode", decode))
+      std::format(R"({{"engine":"llama.cpp","version":"{}","ggml":"{}","repacked":{},"threads":{},)"
+                  R"("load_seconds":{:.3f},{},{}}})",
+                  llama_version(), ggml_version(), options.is_repacked, options.threads,
+                  load_seconds, PhaseJson("prefill", prefill), PhaseJson("decode", decode))
           .c_str());
   return 0;
 }

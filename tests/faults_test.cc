@@ -12,7 +12,6 @@
 #include <vector>
 
 #include "engine/catalog.h"
-#include "engine/engine.h"
 #include "model/read_spec.h"
 #include "store/fault_reader.h"
 #include "tests/support/one_sequence.h"

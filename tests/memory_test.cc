@@ -2,7 +2,6 @@
 // --ram is the peak of the process, for every command that evaluates, whatever the text is like.
 #include <gtest/gtest.h>
 
-#include <algorithm>
 #include <cstdint>
 #include <fstream>
 #include <optional>
@@ -148,7 +147,7 @@ std::optional<uint64_t> SmallestBudget(const std::string& err) {
 
 TEST_F(MemoryTest, TwoHundredRandomSettingsKeepTheirBudget) {
   std::mt19937 random(20261121);
-  const auto pick = [&](auto... values) {
+  const auto pick = [&](const auto&... values) {
     const std::vector all{values...};
     return all[random() % all.size()];
   };

@@ -17,7 +17,6 @@
 #include <vector>
 
 #include "base/result.h"
-#include "engine/engine.h"
 #include "tests/support/llama_reference.h"
 #include "tests/support/one_sequence.h"
 #include "tests/support/prompts.h"

@@ -4,7 +4,7 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
-#include <sys/resource.h>
+#include <sys/resource.h>  // NOLINT(misc-include-cleaner): rusage, which wait.h only names
 #include <sys/wait.h>
 #include <unistd.h>
 

@@ -11,7 +11,6 @@
 #include <utility>
 #include <vector>
 
-#include "base/format.h"
 #include "decide/policy.h"
 #include "engine/append.h"
 #include "engine/engine.h"

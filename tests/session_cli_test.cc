@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
 // `run --session` and `run --explain` from outside.
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include <filesystem>
 #include <fstream>

@@ -28,6 +28,22 @@ std::string PolicyHelp(const std::string& standard) {
   return help;
 }
 
+void AddSeedFlag(Flags flags, CommonOptions& options) {
+  flags.AddParsed(
+      "-s,--seed", "N", "seed of all random choices; the same seed gives the same output",
+      [&options](const std::string& text) -> Status {
+        int64_t value = 0;
+        const char* end = text.data() + text.size();
+        const auto [stop, error] = std::from_chars(text.data(), end, value);
+        if (error != std::errc{} || stop != end || value < -1 || value > UINT32_MAX) {
+          return Fail(Errc::kUsage, "'{}' is not a seed; write 0 to {}, or -1 for a random one",
+                      text, UINT32_MAX);
+        }
+        if (value >= 0) options.seed = static_cast<uint32_t>(value);
+        return {};
+      });
+}
+
 }  // namespace
 
 std::string PredictorHelp(std::string_view standard) {
@@ -108,19 +124,7 @@ void AddCommonFlags(Flags flags, CommonOptions& options) {
       .Type("N")
       .Between(0U, 8U)
       .ShowDefault();
-  flags.AddParsed(
-      "-s,--seed", "N", "seed of all random choices; the same seed gives the same output",
-      [&options](const std::string& text) -> Status {
-        int64_t value = 0;
-        const char* end = text.data() + text.size();
-        const auto [stop, error] = std::from_chars(text.data(), end, value);
-        if (error != std::errc{} || stop != end || value < -1 || value > UINT32_MAX) {
-          return Fail(Errc::kUsage, "'{}' is not a seed; write 0 to {}, or -1 for a random one",
-                      text, UINT32_MAX);
-        }
-        if (value >= 0) options.seed = static_cast<uint32_t>(value);
-        return {};
-      });
+  AddSeedFlag(flags, options);
   flags.Group("Output");
   flags.AddSwitch("--json", options.json, "machine-readable output: one JSON object");
   flags.AddSwitch("-v,--verbose", options.verbose, "say more on standard error");

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
 #include "cli/report.h"
 
-#include <algorithm>
 #include <bit>
 #include <cstdio>
 #include <string_view>

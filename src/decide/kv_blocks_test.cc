@@ -4,9 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <cstdint>
-#include <map>
 #include <random>
-#include <set>
 #include <vector>
 
 namespace moestro {

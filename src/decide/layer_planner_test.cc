@@ -12,7 +12,7 @@ namespace {
 constexpr RowKind kD = RowKind::kDecode;
 constexpr RowKind kP = RowKind::kPrompt;
 
-Routing RoutingOf(std::vector<uint16_t> experts, uint32_t used) {
+Routing RoutingOf(const std::vector<uint16_t>& experts, uint32_t used) {
   Routing routing{.n_tokens = static_cast<uint32_t>(experts.size()) / used,
                   .n_used = used,
                   .experts = {},

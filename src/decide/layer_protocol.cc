@@ -3,6 +3,8 @@
 
 #include <algorithm>
 
+#include "base/check.h"
+
 namespace moestro {
 
 LayerProtocol::LayerProtocol(PrefetchPlanner& planner, ExpertHolder& holder, uint32_t layers)
@@ -28,6 +30,7 @@ LayerPlan LayerProtocol::AfterRouting(const Routed& routed) {
 void LayerProtocol::Learn(const Routed& routed) {
   const uint32_t used = routed.routing.n_used;
   const size_t rows = routed.kinds.size();
+  CHECK(rows > 0 && used > 0);
   chosen_.clear();
   predicted_.clear();
   const auto take = [&](std::span<const ExpertId> from, size_t row, std::vector<ExpertId>& to) {

@@ -68,7 +68,7 @@ TEST(Predictors, FrequencyNamesWhatALayerAskedForMost) {
 // A planner over a set of present experts, fed by "stacked".
 class PlannerTest : public testing::Test {
  protected:
-  PrefetchPlanner Planner(PrefetchLimits limits) {
+  PrefetchPlanner Planner(const PrefetchLimits& limits) {
     return {*MakePredictor({"stacked"}), kShape, limits,
             [this](ExpertKey key) { return present_.contains(key); }};
   }

@@ -3,8 +3,6 @@
 
 #include <utility>
 
-#include "base/format.h"
-
 namespace moestro {
 namespace {
 

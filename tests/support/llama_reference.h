@@ -3,6 +3,8 @@
 // against. One thread of the test at a time.
 #pragma once
 
+#include <ggml.h>
+
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -11,7 +13,6 @@
 
 #include "core/ids.h"
 
-struct ggml_tensor;
 struct llama_context;
 struct llama_model;
 

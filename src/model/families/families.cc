@@ -7,8 +7,8 @@
 namespace moestro {
 
 std::span<const Family> Families() {
-  static const std::array kFamilies{Llama(), Qwen2Moe(), Qwen3Moe(), Olmoe(), Phimoe(), Dots1()};
-  return kFamilies;
+  static const std::array families{Llama(), Qwen2Moe(), Qwen3Moe(), Olmoe(), Phimoe(), Dots1()};
+  return families;
 }
 
 const Family* FindFamily(std::span<const Family> families, std::string_view name) {
