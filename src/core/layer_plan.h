@@ -3,9 +3,7 @@
 // Made by decide/layer_planner.h; the engine makes it true, the simulator prices it.
 #pragma once
 
-#include <cstddef>
 #include <cstdint>
-#include <span>
 #include <vector>
 
 #include "core/ids.h"
@@ -41,8 +39,6 @@ struct LayerPlan {
   std::vector<uint32_t> row_of;        // [pair]
   std::vector<uint32_t> pair_of;       // [row][K] -> pair
   std::vector<float> weights;          // [row][K], the router's
-
-  size_t n_pairs() const { return row_of.size(); }
 };
 
 }  // namespace moestro

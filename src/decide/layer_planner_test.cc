@@ -45,7 +45,7 @@ TEST(PlanLayer, PairsOfAnExpertAreNeighboursAndLeadBackToRouterOrder) {
   const Routing routing = RoutingOf({5, 3, 3, 9, 5, 1}, 2);
   const std::vector<RowKind> kinds(3, kD);
   const LayerPlan plan = PlanLayer(LayerId{0}, routing, kinds, [](ExpertKey) { return false; });
-  ASSERT_EQ(plan.n_pairs(), 6U);
+  ASSERT_EQ(plan.row_of.size(), 6U);
   for (const PlannedExpert& expert : plan.experts) {
     for (uint32_t i = 0; i < expert.n_pairs; ++i) {
       const uint32_t row = plan.row_of[expert.first_pair + i];

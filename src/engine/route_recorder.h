@@ -26,7 +26,7 @@ class RouteRecorder {
   RouteRecorder& operator=(const RouteRecorder&) = delete;
 
   // Evaluates `tokens` as a new sequence, the first `prefill` of them as a prompt and the others
-  // one by one. Errors: what Engine::Append() and the sink say; tokens passed on before that stay
+  // one by one. Errors: what Engine::Step() and the sink say; tokens passed on before that stay
   // passed on.
   Status Record(std::span<const Token> tokens, size_t prefill);
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// START HERE: the rows of a batch through all layers. One row is a decode step, many rows of one
-// sequence are a prompt; an expert is read once for all rows that need it.
+// START HERE: the rows of a batch through all layers. A row is one token of one sequence; a prompt
+// is many rows of the same one. An expert is read once for all rows that need it.
 
 #include <algorithm>
 #include <vector>

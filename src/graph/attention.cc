@@ -26,11 +26,6 @@ RowAttention::RowAttention(const CpuTraits& traits, const AttentionShape& shape,
   }
 }
 
-uint64_t RowAttention::BytesFor(const AttentionShape& shape, uint32_t threads) {
-  return uint64_t{threads} *
-         (shape.dim_k * sizeof(Half) + shape.dim_v * (sizeof(Half) + sizeof(float)));
-}
-
 ggml_tensor* RowAttention::Node(ggml_context* ctx, ggml_tensor* q, const Cache& cache, float scale,
                                 std::span<const RowCells> rows) {
   CHECK(q->type == GGML_TYPE_F32 && ggml_is_contiguous(q));

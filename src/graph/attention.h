@@ -43,7 +43,6 @@ class RowAttention {
   static constexpr uint32_t kGroup = 256;  // positions summed in F16
 
   RowAttention(const CpuTraits& traits, const AttentionShape& shape, uint32_t threads);
-  static uint64_t BytesFor(const AttentionShape& shape, uint32_t threads);
 
   // One layer's keys and values: F16 [cell][n_head_kv * dim], as ggml_set_rows() writes them.
   struct Cache {

@@ -31,7 +31,6 @@ class KvCache {
   };
   Layer layer(uint32_t layer) const;
   uint32_t layers() const { return n_layer_; }
-  uint32_t cells() const { return n_cells_; }
   uint32_t n_embd_k() const { return n_embd_k_; }
   uint32_t n_embd_v() const { return n_embd_v_; }
 
