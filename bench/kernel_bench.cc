@@ -19,10 +19,10 @@
 #include <vector>
 
 #include "base/check.h"
-#include "compute/cpu_traits.h"
-#include "compute/expert_kernel.h"
-#include "compute/kernels/generic.h"
-#include "compute/kernels/own.h"
+#include "device/cpu_traits.h"
+#include "device/expert_kernel.h"
+#include "device/kernels/generic.h"
+#include "device/kernels/own.h"
 
 namespace moestro {
 namespace {

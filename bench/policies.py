@@ -73,7 +73,7 @@ def predictor_table(moestro, trace, folder):
                    check=True, capture_output=True)
     predictors = ["frequency", "paths", "oracle"]
     if "ahead" in summary:
-        predictors.insert(0, "stacked")
+        predictors.insert(0, "next-router")
 
     def rates(rows):
         return " / ".join(f"{100 * row['hit_rate']:.1f}" for row in rows)

@@ -48,7 +48,7 @@ def main():
     parser.add_argument("model")
     parser.add_argument("budgets", nargs="+")
     args = parser.parse_args()
-    predictors = args.predictor or ["stacked"]
+    predictors = args.predictor or ["next-router"]
     print("| budget | predictor | tok/s off | tok/s on | on/off | paired | % of bound off | on | "
           "needed / fetched ahead | late |")
     print("| --- |" + " --- |" * 9, flush=True)
@@ -71,7 +71,7 @@ def main():
             print(f"| {args.cache or budget} | {name} | {off:.2f} | {on:.2f} | {on / off:.3f} | "
                   f"{paired:.3f} | {median('none', 'percent_of_bound'):.0f} | "
                   f"{median(name, 'percent_of_bound'):.0f} | "
-                  f"{median(name, 'good_guesses'):.0f} / {median(name, 'guesses'):.0f} | "
+                  f"{median(name, 'used_prefetches'):.0f} / {median(name, 'prefetches'):.0f} | "
                   f"{median(name, 'late'):.0f} |", flush=True)
 
 

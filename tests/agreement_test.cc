@@ -44,11 +44,7 @@ class Recorded {
     auto engine = Engine::Open(kDemo, options);
     EXPECT_TRUE(engine) << engine.error().message;
     engine_ = *std::move(engine);
-    const ModelSpec& spec = engine_->spec();
-    auto empty = Trace::Create({.n_layer = spec.n_expert_layers(),
-                                .n_expert = spec.router.n_expert,
-                                .n_used = spec.router.n_used,
-                                .depth = depth});
+    auto empty = Trace::Create({.model = engine_->id(), .depth = depth});
     EXPECT_TRUE(empty) << empty.error().message;
     trace_.emplace(*std::move(empty));
     engine_->SetRouteObserver([this](const SeenRouting& seen) { See(seen); }, depth);
@@ -83,7 +79,7 @@ class Recorded {
         rows_[r].predicted.append_range(seen.ahead.subspan(at * used, used));
       }
     }
-    if (seen.layer.value + 1U < trace_->info().n_layer) return;
+    if (seen.layer.value + 1U < trace_->info().shape().n_layer) return;
     for (size_t r = 0; r < n; ++r) {
       const Status added = trace_->Add({.phase = rows_[r].phase,
                                         .starts_sequence = r == 0 && std::exchange(starts_, false),
@@ -149,7 +145,7 @@ TEST_P(Agreement, OneSequenceAfterTheOther) {
 }
 
 TEST_P(Agreement, FiveSequencesInOneStepWithPrefetch) {
-  for (const char* predictor : {"none", "stacked", "frequency"}) {
+  for (const char* predictor : {"none", "next-router", "frequency"}) {
     Recorded recorded(OptionsFor(GetParam(), predictor), 1);
     Engine& engine = recorded.engine();
     std::vector<Sequence> sequences;
@@ -174,7 +170,7 @@ TEST_P(Agreement, FiveSequencesInOneStepWithPrefetch) {
 
 // Room for two layers, so that what is read ahead does not depend on what is computed first.
 TEST_P(Agreement, PromptsBetweenDecodeSteps) {
-  Recorded recorded(OptionsFor(GetParam(), "stacked", 50.0), 1);
+  Recorded recorded(OptionsFor(GetParam(), "next-router", 50.0), 1);
   Engine& engine = recorded.engine();
   for (uint32_t s = 0; s < 3; ++s) {
     recorded.BeginSequence();
@@ -184,7 +180,7 @@ TEST_P(Agreement, PromptsBetweenDecodeSteps) {
       ASSERT_TRUE(Append(engine, sequence, {&t, 1}));
     }
   }
-  ExpectSame(recorded, GetParam(), "stacked", engine.memory().n_slots);
+  ExpectSame(recorded, GetParam(), "next-router", engine.memory().n_slots);
 }
 
 std::vector<std::string> Names() {

@@ -17,11 +17,12 @@
 #include "decide/predictor.h"
 #include "engine/engine.h"
 #include "engine/route_recorder.h"
+#include "learned/beside_model.h"
+#include "learned/path_file.h"
 #include "tests/support/one_sequence.h"
 #include "tests/support/prompts.h"
 #include "tests/support/temp_folder.h"
 #include "tests/support/tiny_model.h"
-#include "trace/path_file.h"
 
 namespace moestro {
 namespace {
@@ -77,23 +78,15 @@ void ExpectSameBits(const std::vector<float>& a, const std::vector<float>& b,
 
 // Learns what follows what from a run of the model and leaves it beside the file.
 void LearnPathsOf(OneSequence& engine, const std::string& path) {
-  const ModelSpec& spec = engine.spec();
-  const PathShape shape{.layers = spec.n_expert_layers(),
-                        .experts = spec.router.n_expert,
-                        .used = spec.router.n_used};
-  PathCounter counter(shape);
-  RouteRecorder recorder(engine.engine(),
-                         {.n_layer = spec.n_expert_layers(),
-                          .n_expert = spec.router.n_expert,
-                          .n_used = spec.router.n_used},
-                         [&](const TraceToken& token) -> Status {
-                           counter.Add(token.experts);
-                           return {};
-                         });
-  ASSERT_TRUE(recorder.Record(RandomTokens(60, spec.n_vocab, 9), 0));
+  const ModelId& model = engine.engine().id();
+  PathCounter counter(model.shape);
+  RouteRecorder recorder(engine.engine(), {.model = model}, [&](const TraceToken& token) -> Status {
+    counter.Add(token.experts);
+    return {};
+  });
+  ASSERT_TRUE(recorder.Record(RandomTokens(60, engine.spec().n_vocab, 9), 0));
   const auto written =
-      WritePaths(PathsNameOf(path),
-                 {.model_id = engine.engine().model_id(), .tokens = 60, .table = counter.Learn()});
+      WritePaths(PathsBeside(path), {.model = model, .tokens = 60, .table = counter.Learn()});
   ASSERT_TRUE(written) << written.error().message;
 }
 
@@ -144,7 +137,7 @@ TEST_P(Exactness, SameBitsForEveryBudgetAndReader) {
       ExpectSameBits(Evaluate(*engine, n_vocab), reference, name);
       engine->Reset();
       ExpectSameBits(Evaluate(*engine, n_vocab), reference, name + " warm");
-      if (name == "stacked" || name == "paths") {
+      if (name == "next-router" || name == "paths") {
         EXPECT_GT(engine->stats().decode.prefetches, 0U);
       }
     }
@@ -172,8 +165,8 @@ TEST(Threads, SameBitsForEveryNumber) {
     const std::vector<float> reference = Evaluate(*all, spec.vocab);
     for (const uint32_t threads : {2U, 3U, 5U}) {
       const std::string what = spec.arch + ", " + std::to_string(threads) + " threads";
-      const auto engine =
-          Open(path, {.predictor = "stacked", .prefetch = 1, .percent = 40.0, .threads = threads});
+      const auto engine = Open(
+          path, {.predictor = "next-router", .prefetch = 1, .percent = 40.0, .threads = threads});
       ASSERT_NE(engine, nullptr) << what;
       ExpectSameBits(Evaluate(*engine, spec.vocab), reference, what + " cold");
       engine->Reset();

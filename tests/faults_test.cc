@@ -13,7 +13,7 @@
 
 #include "engine/catalog.h"
 #include "model/read_spec.h"
-#include "store/fault_reader.h"
+#include "tests/support/fault_reader.h"
 #include "tests/support/one_sequence.h"
 #include "tests/support/prompts.h"
 #include "tests/support/temp_folder.h"
@@ -115,10 +115,10 @@ TEST_F(Faults, ALastingErrorInAPrefillLeavesTheSequenceAsItWas) {
 
 class FaultsWithPrefetch : public Faults {
  protected:
-  std::string predictor() const override { return "stacked"; }
+  std::string predictor() const override { return "next-router"; }
 };
 
-// Reads for guesses are under way when the step ends early.
+// Reads ahead of need are under way when the step ends early.
 TEST_F(FaultsWithPrefetch, EveryFailingReadEndsTheStepOrNothing) {
   const std::vector<float> expected = Step(5);
   ASSERT_FALSE(expected.empty());
@@ -128,7 +128,7 @@ TEST_F(FaultsWithPrefetch, EveryFailingReadEndsTheStepOrNothing) {
     engine_->Rewind(8);
     Step(9);
     engine_->Rewind(8);
-    // From the nth read on all fail: it may have been a guess's.
+    // From the nth read on all fail: it may have been a prefetch's.
     disk_->SetPlan(FaultPlan().ErrorFrom(disk_->submitted() + nth, EIO));
     failed += Step(5).empty();
     disk_->SetPlan({});

@@ -28,7 +28,7 @@ constexpr uint32_t kMost = 16;  // sequences
 struct Setting {
   std::string reader = "auto";
   std::string policy = "next-use";
-  std::string predictor = "stacked";
+  std::string predictor = "next-router";
   bool repack = false;
   double percent = 25.0;
 };

@@ -8,8 +8,8 @@
 
 #include "base/result.h"
 #include "cli/output.h"
-#include "cli/session.h"
-#include "decode/generate.h"
+#include "cli/terminal_session.h"
+#include "text/generate.h"
 
 namespace moestro {
 
@@ -22,9 +22,9 @@ struct ChatOptions {
 
 // Until the end of the input, /exit, an interrupt while waiting for input, or a closed output.
 // A message that no longer fits is refused with a notice, and the conversation goes on without it.
-Status RunChat(Session& session, const ChatOptions& options, Output& output);
+Status RunChat(TerminalSession& session, const ChatOptions& options, Output& output);
 
 // Each line from standard input begins a text of its own, which the model continues.
-Status RunLines(Session& session, const GenerateOptions& options, Output& output);
+Status RunLines(TerminalSession& session, const GenerateOptions& options, Output& output);
 
 }  // namespace moestro

@@ -18,9 +18,9 @@
 #include "cli/common_flags.h"
 #include "cli/flags.h"
 #include "cli/output.h"
-#include "cli/random_tokens.h"
 #include "cli/report.h"
-#include "cli/session.h"
+#include "cli/terminal_session.h"
+#include "core/random_tokens.h"
 #include "engine/append.h"
 #include "engine/engine.h"
 

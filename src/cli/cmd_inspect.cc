@@ -15,12 +15,12 @@
 #include "base/json.h"
 #include "cli/commands.h"
 #include "cli/common_flags.h"
-#include "cli/fit.h"
 #include "cli/flags.h"
 #include "cli/output.h"
 #include "cli/report.h"
 #include "core/expert_catalog.h"
 #include "engine/catalog.h"
+#include "engine/fit.h"
 #include "model/model_file.h"
 
 namespace moestro {

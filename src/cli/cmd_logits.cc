@@ -20,12 +20,12 @@
 #include "cli/flags.h"
 #include "cli/output.h"
 #include "cli/report.h"
-#include "cli/session.h"
-#include "cli/text_tokens.h"
+#include "cli/terminal_session.h"
 #include "engine/append.h"
 #include "engine/engine.h"
 #include "model/model_file.h"
 #include "model/vocab.h"
+#include "text/text_tokens.h"
 
 namespace moestro {
 namespace {

@@ -2,7 +2,6 @@
 #include <unistd.h>
 
 #include <cstdint>
-#include <filesystem>
 #include <limits>
 #include <memory>
 #include <optional>
@@ -13,17 +12,18 @@
 #include "base/bytes.h"
 #include "base/format.h"
 #include "base/json.h"
+#include "base/progress.h"
 #include "cli/commands.h"
 #include "cli/common_flags.h"
 #include "cli/flags.h"
 #include "cli/output.h"
-#include "cli/record_texts.h"
 #include "cli/report.h"
-#include "model/fingerprint.h"
-#include "model/gguf_file.h"
-#include "model/read_spec.h"
-#include "trace/learn_paths.h"
-#include "trace/path_file.h"
+#include "cli/terminal_session.h"
+#include "learned/beside_model.h"
+#include "learned/learn_paths.h"
+#include "learned/path_file.h"
+#include "model/model_file.h"
+#include "offline/record_texts.h"
 #include "trace/trace_file.h"
 
 namespace moestro {
@@ -46,36 +46,20 @@ struct Profile {
   PathRecall recall;
 };
 
-ModelMark MarkOf(const TraceInfo& info) {
-  return {.name = info.model,
-          .id = info.model_id,
-          .shape = {.layers = info.n_layer, .experts = info.n_expert, .used = info.n_used}};
-}
-
-Status CheckAlike(const ModelMark& first, const ModelMark& mark, const std::string& path) {
-  if (mark.matches(first)) return {};
-  return Fail(Errc::kInvalidRequest,
-              "{}: recorded from {}, the traces before it from {}; give traces of one model", path,
-              mark.text(), first.text());
-}
-
 // Routing to learn from, and what it was recorded from. Two bytes per expert of a token.
 struct Recorded {
-  TraceInfo info;
+  ModelId model;
   PathCounter experts;
 };
-
-PathShape ShapeOf(const TraceInfo& info) {
-  return {.layers = info.n_layer, .experts = info.n_expert, .used = info.n_used};
-}
 
 // The experts of several traces as one, which are read one after the other.
 Result<Recorded> JoinTraces(const ProfileOptions& options) {
   std::optional<Recorded> all;
   for (const std::string& path : options.traces) {
     TRY(const Trace part, ReadTrace(path));
-    if (!all) all = {.info = part.info(), .experts = PathCounter(ShapeOf(part.info()))};
-    TRY_STATUS(CheckAlike(MarkOf(all->info), MarkOf(part.info()), path));
+    const ModelId& model = part.info().model;
+    if (!all) all = {.model = model, .experts = PathCounter(model.shape)};
+    TRY_STATUS(CheckMadeFor(all->model, model, path, "give traces of one model"));
     CountTrace(part, options.tokens > 0 ? options.tokens : part.tokens(), all->experts);
   }
   return *std::move(all);
@@ -85,7 +69,7 @@ Result<Recorded> FindRouting(const ProfileOptions& options) {
   if (!options.traces.empty()) return JoinTraces(options);
   std::optional<Recorded> all;
   const auto open = [&](const TraceInfo& info, uint64_t tokens) -> Result<TraceSink> {
-    all = {.info = info, .experts = PathCounter(ShapeOf(info))};
+    all = {.model = info.model, .experts = PathCounter(info.shape())};
     all->experts.Reserve(tokens);
     return [&](const TraceToken& token) -> Status {
       all->experts.Add(token.experts);
@@ -93,13 +77,16 @@ Result<Recorded> FindRouting(const ProfileOptions& options) {
     };
   };
   // Experts are the same whether tokens come one by one or together, which is faster.
+  ProgressBar bar(ProgressBar::Stderr());
   TRY_STATUS(RecordTexts({.model = options.model,
                           .engine = options.common.engine,
                           .texts = options.texts,
                           .tokens = options.tokens,
                           .prefill = std::numeric_limits<uint32_t>::max(),
-                          .bytes_per_expert = sizeof(ExpertId)},
+                          .bytes_per_expert = sizeof(ExpertId),
+                          .progress = ShowOn(bar)},
                          open));
+  bar.Clear();
   return *std::move(all);
 }
 
@@ -117,20 +104,12 @@ Status CheckUsage(const ProfileOptions& options) {
 }
 
 // What the recorded routing is from: of traces the model that was named, which they must fit.
-Result<ModelMark> FindModel(const ProfileOptions& options, const TraceInfo& info) {
-  const ModelMark recorded = MarkOf(info);
+Result<ModelId> FindModel(const ProfileOptions& options, const ModelId& recorded) {
   if (options.model.empty() || options.traces.empty()) return recorded;
-  TRY(const GgufFile file, GgufFile::Open(options.model));
-  TRY(const ModelSpec spec, ReadSpec(file));
-  ModelMark model{.name = std::filesystem::path(options.model).filename().string(),
-                  .id = Fingerprint(file),
-                  .shape = {.layers = spec.n_expert_layers(),
-                            .experts = spec.router.n_expert,
-                            .used = spec.router.n_used}};
-  if (model.matches(recorded)) return model;
-  return Fail(Errc::kInvalidRequest,
-              "{}: recorded from {}, not from {}; record one with 'moestro trace {}'",
-              options.traces.front(), recorded.text(), model.text(), options.model);
+  TRY(const ModelFile model, ModelFile::Open(options.model));
+  TRY_STATUS(CheckMadeFor(model.id, recorded, options.traces.front(),
+                          Format("record one with 'moestro trace {}'", options.model)));
+  return model.id;
 }
 
 Result<Profile> Learn(const ProfileOptions& options) {
@@ -140,18 +119,15 @@ Result<Profile> Learn(const ProfileOptions& options) {
   if (tokens == 0) {
     return Fail(Errc::kInvalidRequest, "no token to learn from; give a longer text or trace");
   }
-  TRY(ModelMark model, FindModel(options, routing.info));
+  TRY(ModelId model, FindModel(options, routing.model));
   const size_t held_out = tokens / 5;
   PathRecall recall;
   if (held_out > 0) {
     const size_t begin = tokens - held_out;
     recall = MeasurePaths(experts.Learn(begin), experts, {begin, tokens});
   }
-  Profile profile{.paths = {.model = std::move(model.name),
-                            .model_id = model.id,
-                            .tokens = tokens,
-                            .table = experts.Learn()},
-                  .output = options.output.empty() ? PathsNameOf(options.model) : options.output,
+  Profile profile{.paths = {.model = std::move(model), .tokens = tokens, .table = experts.Learn()},
+                  .output = options.output.empty() ? PathsBeside(options.model) : options.output,
                   .held_out = held_out,
                   .recall = recall};
   TRY(profile.file_bytes, WritePaths(profile.output, profile.paths));
@@ -159,11 +135,11 @@ Result<Profile> Learn(const ProfileOptions& options) {
 }
 
 std::string Describe(const Profile& p) {
-  const PathShape& shape = p.paths.table.shape();
+  const MoeShape& shape = p.paths.table.shape();
   std::string text = Format(
       "learned  {} tokens, {} layers of {} experts, {} used\n"
       "paths    {} keys, {} in {}\n",
-      p.paths.tokens, shape.layers, shape.experts, shape.used, p.paths.table.keys(),
+      p.paths.tokens, shape.n_layer, shape.n_expert, shape.n_used, p.paths.table.keys(),
       FormatBytes(p.file_bytes), p.output);
   if (p.held_out == 0) return text + "recall   not measured: fewer than five tokens\n";
   return text + Format(
@@ -176,7 +152,7 @@ std::string Describe(const Profile& p) {
 Json ToJson(const Profile& p) {
   Json object = Json::Object();
   object.Set("paths", p.output)
-      .Set("model", p.paths.model)
+      .Set("model", p.paths.model.name)
       .Set("tokens", p.paths.tokens)
       .Set("keys", p.paths.table.keys())
       .Set("file_bytes", p.file_bytes)

@@ -22,9 +22,9 @@
 #include "cli/plan_log.h"
 #include "cli/report.h"
 #include "cli/sampling_flags.h"
-#include "cli/session.h"
+#include "cli/terminal_session.h"
 #include "cli/text_input.h"
-#include "cli/text_tokens.h"
+#include "text/text_file.h"
 
 namespace moestro {
 namespace {
@@ -102,12 +102,13 @@ std::vector<Token> AfterSaved(Session& session, std::span<const Token> prompt) {
 }
 
 // A plain continuation of `prompt`.
-Status Complete(const RunOptions& options, const Prompt& prompt, Session& session, Output& output) {
+Status Complete(const RunOptions& options, const Prompt& prompt, TerminalSession& session,
+                Output& output) {
   const bool streams = !options.common.json;
   if (streams && options.shows_prompt) TRY_STATUS(output.Write(prompt.text));
   Status written;
   const GenerateOptions generate{.max_tokens = options.n_predict, .stops = options.stops};
-  const std::vector<Token> tokens = AfterSaved(session, prompt.tokens);
+  const std::vector<Token> tokens = AfterSaved(session.session(), prompt.tokens);
   Result<Generated> made = session.Continue(tokens, generate, [&](std::string_view text) {
     if (streams) written = output.Write(text);
     return written.has_value() && !output.closed();
@@ -115,14 +116,14 @@ Status Complete(const RunOptions& options, const Prompt& prompt, Session& sessio
   TRY_STATUS(std::move(written));
   if (streams) TRY_STATUS(output.Write("\n"));
   if (!made) return std::unexpected(std::move(made).error());
-  return streams ? Status() : PrintJson(options, prompt.text, *made, session, output);
+  return streams ? Status() : PrintJson(options, prompt.text, *made, session.session(), output);
 }
 
 Status Converse(const RunOptions& options, const std::optional<std::string>& prompt,
-                Session& session, Output& output) {
+                TerminalSession& session, Output& output) {
   const GenerateOptions generate{.max_tokens = options.n_predict, .stops = options.stops};
   const bool asks_on = isatty(STDIN_FILENO) == 1 && !options.single_turn;
-  if (session.vocab().has_chat_template()) {
+  if (session.session().vocab().has_chat_template()) {
     return RunChat(
         session,
         {.system = options.system, .first = prompt, .asks_on = asks_on, .generate = generate},
@@ -155,27 +156,28 @@ Status Run(RunOptions& options) {
   if (options.is_demo()) {
     TRY(path, DemoModelPath());
   }
-  TRY(const std::unique_ptr<Session> session,
-      Session::Load(path, options.common.engine, options.sampling));
+  TRY(const std::unique_ptr<TerminalSession> terminal,
+      TerminalSession::Load(path, options.common.engine, options.sampling));
+  Session& session = terminal->session();
   Prompt prompt;
   if (source) {
-    TRY(prompt, ReadWhole(options, *source, *session));
+    TRY(prompt, ReadWhole(options, *source, session));
   }
-  TRY_STATUS(session->Start());
-  if (!options.session.empty()) TRY_STATUS(session->Resume(options.session));
+  TRY_STATUS(terminal->Start());
+  if (!options.session.empty()) TRY_STATUS(session.Resume(options.session));
   PlanLog plans;
   if (options.explains) {
-    session->engine().SetPlanObserver([&plans](const LayerPlan& plan) { plans.Note(plan); });
+    session.engine().SetPlanObserver([&plans](const LayerPlan& plan) { plans.Note(plan); });
   }
   Output output(STDOUT_FILENO);
   const auto first = source ? std::optional(prompt.text) : std::nullopt;
-  TRY_STATUS(converses ? Converse(options, first, *session, output)
-                       : Complete(options, prompt, *session, output));
-  if (!options.session.empty()) TRY_STATUS(session->Save(options.session));
-  session->engine().SetPlanObserver({});
+  TRY_STATUS(converses ? Converse(options, first, *terminal, output)
+                       : Complete(options, prompt, *terminal, output));
+  if (!options.session.empty()) TRY_STATUS(session.Save(options.session));
+  session.engine().SetPlanObserver({});
   if (options.explains) std::fputs(plans.Text().c_str(), stderr);
   if (options.common.json || !options.shows_summary) return {};
-  TRY(const RunReport report, MakeReport(session->engine(), session->sequence(), false));
+  TRY(const RunReport report, MakeReport(session.engine(), session.sequence(), false));
   std::fprintf(stderr, "\n%sseed     %u\n", SummaryText(report).c_str(), options.sampling.seed);
   return {};
 }

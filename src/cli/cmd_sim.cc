@@ -22,13 +22,14 @@
 #include "cli/report.h"
 #include "cli/sim_predictor.h"
 #include "cli/sim_report.h"
-#include "cli/sim_tune.h"
 #include "cli/sweep_plot.h"
 #include "decide/policy.h"
 #include "decide/policy_tuning.h"
-#include "engine/tuning_file.h"
+#include "learned/beside_model.h"
+#include "learned/tuning_file.h"
 #include "sim/replay.h"
 #include "sim/tune.h"
+#include "sim/tune_sizes.h"
 #include "trace/trace_file.h"
 
 namespace moestro {
@@ -103,10 +104,6 @@ Result<PolicyChoice> ParseSimPolicy(const std::string& text) {
   return ParsePolicyChoice(text);
 }
 
-uint64_t Experts(const Trace& trace) {
-  return uint64_t{trace.info().n_layer} * trace.info().n_expert;
-}
-
 std::vector<PolicyChoice> SweptPolicies() {
   std::vector<PolicyChoice> policies;
   for (const PolicyInfo& known : KnownPolicies()) {
@@ -131,25 +128,23 @@ Result<SimLine> MeasureOne(const SimOptions& options, const Trace& trace,
               .fetches = options.predictor.prefetch != 0U,
               .count_from =
                   options.held_out > 0.0 ? TrainingTokens(trace, 100.0 - options.held_out) : 0}));
-  return SimLine{
-      .policy = policy.name,
-      .slots = slots,
-      .percent = 100.0 * static_cast<double>(slots) / static_cast<double>(Experts(trace)),
-      .result = result};
+  return SimLine{.policy = policy.name,
+                 .slots = slots,
+                 .percent = 100.0 * static_cast<double>(slots) /
+                            static_cast<double>(trace.info().shape().experts()),
+                 .result = result};
 }
 
 // The tuning's choice for each size.
 Result<std::vector<SimLine>> MeasureTuned(const SimOptions& options, const Trace& trace) {
   TRY(const PolicyTuning tuning, ReadTuning(options.policy_file));
+  TRY_STATUS(CheckMadeFor(trace.info().model, tuning.model, options.policy_file,
+                          "tune on a trace of this model"));
   std::vector<SimLine> lines;
   for (const SlotCount& count : options.slots) {
-    const uint64_t slots = count.of(Experts(trace));
-    const auto choice = ChoiceFor(tuning, ModelOf(trace.info()), std::max<uint64_t>(slots, 1));
-    if (!choice) {
-      return Fail(choice.error().code, "{}: {}; tune on a trace of this model", options.policy_file,
-                  choice.error().message);
-    }
-    TRY(SimLine line, MeasureOne(options, trace, *choice, slots));
+    const uint64_t slots = count.of(trace.info().shape().experts());
+    const PolicyChoice& choice = ChoiceFor(tuning, std::max<uint64_t>(slots, 1));
+    TRY(SimLine line, MeasureOne(options, trace, choice, slots));
     lines.push_back(std::move(line));
   }
   return lines;
@@ -160,7 +155,8 @@ Result<std::vector<SimLine>> Measure(const SimOptions& options, const Trace& tra
   std::vector<SimLine> lines;
   for (const PolicyChoice& policy : options.sweep ? SweptPolicies() : std::vector{options.policy}) {
     for (const SlotCount& count : options.slots) {
-      TRY(SimLine line, MeasureOne(options, trace, policy, count.of(Experts(trace))));
+      TRY(SimLine line,
+          MeasureOne(options, trace, policy, count.of(trace.info().shape().experts())));
       lines.push_back(std::move(line));
     }
   }
@@ -177,7 +173,8 @@ Status WriteFile(const std::string& path, std::string_view text) {
 
 Status RunTune(const SimOptions& options, const Trace& trace) {
   TuneRequest request{.policy = options.tune, .train_percent = options.train};
-  for (const SlotCount& count : options.slots) request.slots.push_back(count.of(Experts(trace)));
+  for (const SlotCount& count : options.slots)
+    request.slots.push_back(count.of(trace.info().shape().experts()));
   ProgressBar bar(ProgressBar::Stderr());
   TRY(const std::vector<TunedAtSize> sizes,
       TuneSizes(trace, request, [&bar](const std::string& what, size_t tried) {

@@ -6,13 +6,15 @@
 #include <string>
 #include <vector>
 
+#include "base/progress.h"
 #include "cli/commands.h"
 #include "cli/common_flags.h"
 #include "cli/flags.h"
 #include "cli/output.h"
-#include "cli/random_tokens.h"
-#include "cli/record_texts.h"
 #include "cli/report.h"
+#include "cli/terminal_session.h"
+#include "core/random_tokens.h"
+#include "offline/record_texts.h"
 #include "trace/import_jsonl.h"
 #include "trace/summary.h"
 #include "trace/trace_file.h"
@@ -69,6 +71,7 @@ Result<std::optional<Trace>> Record(const TraceOptions& options) {
   // Id, weight and predictions of an expert; its distance to the last use while summing up.
   const uint64_t bytes =
       sizeof(ExpertId) * (1 + options.common.engine.prefetch) + sizeof(float) + 3 * sizeof(double);
+  ProgressBar bar(ProgressBar::Stderr());
   TRY_STATUS(RecordTexts({.model = options.input,
                           .engine = options.common.engine,
                           .texts = options.texts,
@@ -77,8 +80,10 @@ Result<std::optional<Trace>> Record(const TraceOptions& options) {
                           .tokens = options.tokens,
                           .details = true,
                           .prefill = options.prefill,
-                          .bytes_per_expert = options.summary ? bytes : 0},
+                          .bytes_per_expert = options.summary ? bytes : 0,
+                          .progress = ShowOn(bar)},
                          open));
+  bar.Clear();
   if (writer) TRY_STATUS(writer->Finish());
   return kept;
 }

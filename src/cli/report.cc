@@ -8,8 +8,6 @@
 #include "base/bytes.h"
 #include "base/format.h"
 #include "base/hash.h"
-#include "base/system_limits.h"
-#include "engine/engine.h"
 
 namespace moestro {
 
@@ -19,46 +17,6 @@ int PrintError(const Error& error) {
 }
 
 int ExitCode(const Status& status) { return status ? 0 : PrintError(status.error()); }
-
-double Bound::tokens_per_second(uint64_t tokens) const {
-  return seconds() > 0.0 ? static_cast<double>(tokens) / seconds() : 0.0;
-}
-
-double Bound::percent(double actual) const {
-  return actual > 0.0 ? 100.0 * seconds() / actual : 0.0;
-}
-
-Result<RunReport> MakeReport(Engine& engine, Sequence& sequence, bool probe_disk) {
-  const RunStats& stats = engine.stats();
-  const std::span<const PredictionScore> scores = engine.prediction_scores();
-  RunReport report{.stats = stats,
-                   .predictions = {scores.begin(), scores.end()},
-                   .probes = {},
-                   .memory = engine.memory(),
-                   .policy = engine.policy()};
-  TRY(report.probes.compute_seconds_per_token, engine.ProbeComputeSeconds(sequence));
-  if (probe_disk || stats.prefill.disk_bytes + stats.decode.disk_bytes > 0) {
-    TRY(report.probes.disk_bandwidth, engine.ProbeDiskBandwidth());
-  }
-  report.peak_rss = PeakResidentMemory();
-  return report;
-}
-
-Bound DecodeBound(const RunStats& stats, const Probes& probes) {
-  const double compute = probes.compute_seconds_per_token.value_or(0.0);
-  Bound bound;
-  bound.compute_seconds = compute * static_cast<double>(stats.decode.tokens);
-  if (probes.disk_bandwidth <= 0.0) return bound;
-  bound.disk_seconds = static_cast<double>(stats.decode.needed_bytes) / probes.disk_bandwidth;
-  bound.stepwise_seconds =
-      stats.decode_bytes.SumOfAtLeast(compute * probes.disk_bandwidth) / probes.disk_bandwidth;
-  return bound;
-}
-
-Bound PrefillBound(const RunStats& stats, const Probes& probes) {
-  if (probes.disk_bandwidth <= 0.0) return {};
-  return {.disk_seconds = static_cast<double>(stats.prefill.disk_bytes) / probes.disk_bandwidth};
-}
 
 std::string SummaryText(const RunReport& report) {
   const PhaseStats& prefill = report.stats.prefill;
@@ -81,13 +39,7 @@ std::string SummaryText(const RunReport& report) {
         Format("prefetch {} experts ahead of need, {} of them needed, {} given up; {} came late\n",
                decode.prefetches, decode.used_prefetches, decode.dropped_prefetches, decode.late);
   }
-  for (size_t i = 0; i < report.predictions.size(); ++i) {
-    const PredictionScore& score = report.predictions[i];
-    if (score.predicted == 0) continue;
-    text += Format(
-        "predict  {} ahead: {:.1f} % recall, {:.1f} % precision, {:.1f} % of absent experts\n",
-        i + 1, 100.0 * score.recall(), 100.0 * score.precision(), 100.0 * score.absent_precision());
-  }
+  text += ScoresText("predict  ", report.predictions);
   const Bound bound = DecodeBound(report.stats, report.probes);
   if (bound.seconds() > 0.0) {
     const bool by_disk = bound.disk_seconds > bound.compute_seconds;
@@ -99,6 +51,18 @@ std::string SummaryText(const RunReport& report) {
                  FormatBytes(report.peak_rss), FormatBytes(report.memory.budget),
                  report.memory.n_slots, report.memory.n_experts);
   text += Format("policy   {}\n", ToText(report.policy));
+  return text;
+}
+
+std::string ScoresText(std::string_view begin, const std::vector<PredictionScore>& scores) {
+  std::string text;
+  for (size_t i = 0; i < scores.size(); ++i) {
+    const PredictionScore& score = scores[i];
+    if (score.predicted == 0) continue;
+    text += Format("{}{} ahead: {:.1f} % recall, {:.1f} % precision, {:.1f} % of absent experts\n",
+                   begin, i + 1, 100.0 * score.recall(), 100.0 * score.precision(),
+                   100.0 * score.absent_precision());
+  }
   return text;
 }
 
@@ -141,9 +105,9 @@ void AddReport(Json& object, const RunReport& report) {
       .Set("hit_rate", decode.hit_rate())
       .Set("evictions", decode.evictions)
       .Set("late", decode.late)
-      .Set("guesses", decode.prefetches)
-      .Set("good_guesses", decode.used_prefetches)
-      .Set("dropped_guesses", decode.dropped_prefetches)
+      .Set("prefetches", decode.prefetches)
+      .Set("used_prefetches", decode.used_prefetches)
+      .Set("dropped_prefetches", decode.dropped_prefetches)
       .Set("predictions", ScoresAsJson(report.predictions))
       .Set("disk_bytes_decode", decode.disk_bytes)
       .Set("needed_bytes_decode", decode.needed_bytes)

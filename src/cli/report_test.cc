@@ -43,34 +43,6 @@ RunReport Example() {
   return report;
 }
 
-TEST(Bound, IsTheSlowerOfDiskAndProcessor) {
-  const RunReport report = Example();
-  const Bound bound = DecodeBound(report.stats, report.probes);
-  EXPECT_DOUBLE_EQ(bound.disk_seconds, 1.5);
-  EXPECT_DOUBLE_EQ(bound.compute_seconds, 1.0);
-  EXPECT_DOUBLE_EQ(bound.seconds(), 1.5);
-  EXPECT_DOUBLE_EQ(bound.percent(2.0), 75.0);
-  EXPECT_DOUBLE_EQ(bound.tokens_per_second(10), 10.0 / 1.5);
-  EXPECT_DOUBLE_EQ(DecodeBound(report.stats, {.compute_seconds_per_token = 0.1}).seconds(), 1.0);
-}
-
-TEST(Bound, HoldsForEveryTokenByItself) {
-  RunStats stats;
-  stats.decode = {.tokens = 2, .seconds = 2.0, .needed_bytes = 1000};
-  for (const double bytes : {1000.0, 0.0}) stats.decode_bytes.Add(bytes);  // cold, then warm
-  const Bound bound =
-      DecodeBound(stats, {.disk_bandwidth = 1000.0, .compute_seconds_per_token = 0.25});
-  EXPECT_DOUBLE_EQ(bound.of_sums(), 1.0);
-  EXPECT_DOUBLE_EQ(bound.seconds(), 1.25);
-}
-
-TEST(Bound, NothingKnownIsZeroNotNonsense) {
-  const Bound bound = DecodeBound({}, {});
-  EXPECT_EQ(bound.seconds(), 0.0);
-  EXPECT_EQ(bound.tokens_per_second(10), 0.0);
-  EXPECT_EQ(bound.percent(0.0), 0.0);
-}
-
 TEST(Report, JsonHasTheNamesThatScriptsReadAndTheirValues) {
   Json object = Json::Object();
   AddReport(object, Example());
@@ -92,9 +64,9 @@ TEST(Report, JsonHasTheNamesThatScriptsReadAndTheirValues) {
   EXPECT_EQ(number("disk_bytes_decode"), static_cast<double>(3 * kGiB + 500 * kMiB));
   EXPECT_EQ(number("needed_bytes_decode"), static_cast<double>(3 * kGiB));
   EXPECT_EQ(number("late"), 12.0);
-  EXPECT_EQ(number("guesses"), 40.0);
-  EXPECT_EQ(number("good_guesses"), 30.0);
-  EXPECT_EQ(number("dropped_guesses"), 6.0);
+  EXPECT_EQ(number("prefetches"), 40.0);
+  EXPECT_EQ(number("used_prefetches"), 30.0);
+  EXPECT_EQ(number("dropped_prefetches"), 6.0);
   const auto predictions = object.Find("predictions");
   ASSERT_TRUE(predictions);
   ASSERT_EQ(predictions->size(), 1U);

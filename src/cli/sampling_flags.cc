@@ -6,7 +6,7 @@
 #include <system_error>
 #include <vector>
 
-#include "cli/text_input.h"
+#include "text/text_file.h"
 
 namespace moestro {
 namespace {

@@ -3,7 +3,7 @@
 #pragma once
 
 #include "cli/flags.h"
-#include "decode/sampler.h"
+#include "text/sampler.h"
 
 namespace moestro {
 

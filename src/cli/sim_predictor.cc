@@ -1,12 +1,8 @@
 // SPDX-License-Identifier: MIT
 #include "cli/sim_predictor.h"
 
-#include <memory>
-#include <utility>
-
 #include "cli/common_flags.h"
-#include "decide/path_table.h"
-#include "trace/path_file.h"
+#include "learned/path_file.h"
 
 namespace moestro {
 
@@ -31,13 +27,7 @@ Result<PredictorChoice> ChoosePredictor(const SimPredictor& predictor, const Tra
   if (predictor.paths.empty()) {
     return Fail(Errc::kUsage, "--predictor paths needs --paths FILE, made by 'moestro profile'");
   }
-  TRY(PathFile paths, ReadPaths(predictor.paths));
-  TRY_STATUS(CheckPathsFit(
-      paths, predictor.paths,
-      {.name = info.model,
-       .id = info.model_id,
-       .shape = {.layers = info.n_layer, .experts = info.n_expert, .used = info.n_used}}));
-  choice.paths = std::make_shared<const PathTable>(std::move(paths.table));
+  TRY(choice.paths, ReadPathsFor(info.model, predictor.paths));
   return choice;
 }
 

@@ -22,8 +22,7 @@ struct SimPredictor {
 // --predictor, --paths and --prefetch. `predictor` must outlive the parsing.
 void AddPredictorFlags(Flags sim, SimPredictor& predictor);
 
-// Reads the paths if they are needed. kUsage: they are not named; else what ReadPaths() and
-// CheckPathsFit() say.
+// Reads the paths if they are needed. kUsage: they are not named; else what ReadPathsFor() says.
 Result<PredictorChoice> ChoosePredictor(const SimPredictor& predictor, const TraceInfo& info);
 
 }  // namespace moestro

@@ -27,13 +27,7 @@ std::string Describe(const SimLine& line) {
                r.tokens_per_second(), 100.0 * r.stall_seconds / r.seconds, r.percent_of_bound());
   }
   text += "\n";
-  for (size_t i = 0; i < r.predictions.size(); ++i) {
-    const PredictionScore& score = r.predictions[i];
-    if (score.predicted == 0) continue;
-    text += Format(
-        "  predict {} ahead: {:.1f} % recall, {:.1f} % precision, {:.1f} % of absent experts\n",
-        i + 1, 100.0 * score.recall(), 100.0 * score.precision(), 100.0 * score.absent_precision());
-  }
+  text += ScoresText("  predict ", r.predictions);
   return text;
 }
 
@@ -47,9 +41,8 @@ std::string DescribeLines(const std::vector<SimLine>& lines) {
 
 std::string LinesAsCsv(const std::vector<SimLine>& lines) {
   std::string text =
-      "policy,slots,percent,tokens,requests,hits,misses,evictions,hit_rate,late,guesses,good_"
-      "guesses,"
-      "bytes,seconds,stall_seconds,tokens_per_second,percent_of_bound\n";
+      "policy,slots,percent,tokens,requests,hits,misses,evictions,hit_rate,late,"
+      "prefetches,used_prefetches,bytes,seconds,stall_seconds,tokens_per_second,percent_of_bound\n";
   for (const SimLine& line : lines) {
     const ReplayResult& r = line.result;
     text += Format("{},{},{:.4g},{},{},{},{},{},{:.6f},", line.policy, line.slots, line.percent,
@@ -80,9 +73,50 @@ std::string LinesAsJson(const std::vector<SimLine>& lines) {
         .Set("decode_tps", r.tokens_per_second())
         .Set("percent_of_bound", r.percent_of_bound())
         .Set("late", r.late)
-        .Set("guesses", r.prefetches)
-        .Set("good_guesses", r.used_prefetches)
+        .Set("prefetches", r.prefetches)
+        .Set("used_prefetches", r.used_prefetches)
         .Set("predictions", ScoresAsJson(r.predictions));
+    array.Push(std::move(object));
+  }
+  return array.Dump() + "\n";
+}
+
+std::string DescribeTuning(const std::vector<TunedAtSize>& sizes) {
+  std::string text;
+  for (const TunedAtSize& size : sizes) {
+    text += Format("{} slots ({:.4g} %), hits on held-out tokens:", size.slots, size.percent);
+    for (const auto& [name, rate] : size.plain) text += Format(" {} {:.2f} %", name, 100 * rate);
+    text += '\n';
+    for (const TunedPolicy& tuned : size.tuned) {
+      text += Format("  {:6.2f} % ({:.2f} % in training, {:.2f} % untuned)  {}\n",
+                     100.0 * tuned.held_out.hit_rate(), 100.0 * tuned.training.hit_rate(),
+                     100.0 * tuned.held_out_standard.hit_rate(), ToText(tuned.choice));
+    }
+  }
+  return text;
+}
+
+std::string TuningAsJson(const std::vector<TunedAtSize>& sizes) {
+  Json array = Json::Array();
+  for (const TunedAtSize& size : sizes) {
+    Json tuned = Json::Array();
+    for (const TunedPolicy& policy : size.tuned) {
+      Json object = Json::Object();
+      object.Set("policy", policy.choice.name)
+          .Set("choice", ToText(policy.choice))
+          .Set("training_misses", policy.training.misses)
+          .Set("training_hit_rate", policy.training.hit_rate())
+          .Set("hit_rate", policy.held_out.hit_rate())
+          .Set("standard_hit_rate", policy.held_out_standard.hit_rate());
+      tuned.Push(std::move(object));
+    }
+    Json plain = Json::Object();
+    for (const auto& [name, rate] : size.plain) plain.Set(name, rate);
+    Json object = Json::Object();
+    object.Set("slots", size.slots)
+        .Set("percent", size.percent)
+        .Set("tuned", std::move(tuned))
+        .Set("plain_hit_rates", std::move(plain));
     array.Push(std::move(object));
   }
   return array.Dump() + "\n";

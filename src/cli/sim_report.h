@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "sim/replay.h"
+#include "sim/tune_sizes.h"
 
 namespace moestro {
 
@@ -21,5 +22,8 @@ struct SimLine {
 std::string DescribeLines(const std::vector<SimLine>& lines);
 std::string LinesAsCsv(const std::vector<SimLine>& lines);
 std::string LinesAsJson(const std::vector<SimLine>& lines);
+
+std::string DescribeTuning(const std::vector<TunedAtSize>& sizes);
+std::string TuningAsJson(const std::vector<TunedAtSize>& sizes);
 
 }  // namespace moestro

@@ -53,13 +53,13 @@ void AppendRow(PathKey key, std::span<const uint32_t> counts, std::span<const fl
 }  // namespace
 
 void PathCounter::Add(std::span<const ExpertId> experts) {
-  CHECK(experts.size() == size_t{shape_.layers} * shape_.used);
+  CHECK(experts.size() == size_t{shape_.n_layer} * shape_.n_used);
   experts_.append_range(experts);
 }
 
 PathTable PathCounter::Learn(size_t tokens) const {
   std::vector<PathLayer> layers(1);
-  for (size_t l = 1; l < shape_.layers; ++l) layers.push_back(LearnLayer(l, tokens));
+  for (size_t l = 1; l < shape_.n_layer; ++l) layers.push_back(LearnLayer(l, tokens));
   auto table = PathTable::Create(shape_, std::move(layers));
   CHECK(table.has_value());
   return *std::move(table);
@@ -67,7 +67,7 @@ PathTable PathCounter::Learn(size_t tokens) const {
 
 // One layer and one `last` at a time: all counts together would take experts^3 numbers per layer.
 PathLayer PathCounter::LearnLayer(size_t layer, size_t tokens) const {
-  const size_t n = shape_.experts;
+  const size_t n = shape_.n_expert;
   std::vector<uint32_t> popularity(n);
   std::vector<std::vector<uint32_t>> tokens_after(n);   // [last]
   std::vector<uint32_t> pairs(layer >= 2 ? n * n : 0);  // [last][earlier]
@@ -85,7 +85,7 @@ PathLayer PathCounter::LearnLayer(size_t layer, size_t tokens) const {
   const uint32_t least = std::max(kLeastSeen, kept < seen.size() ? seen[kept] + 1 : 0);
 
   PathLayer learned;
-  const std::vector<float> alike(n, static_cast<float>(shape_.used) / static_cast<float>(n));
+  const std::vector<float> alike(n, static_cast<float>(shape_.n_used) / static_cast<float>(n));
   const auto popular = Mix(popularity, static_cast<uint32_t>(tokens), alike, 1.0F);
   for (const float p : popular) learned.popularity.push_back(ShareOf(p));
   std::vector<uint32_t> counts(n * n);  // [earlier][follower]

@@ -19,18 +19,19 @@ class PathCounter {
   static constexpr size_t kMaxPairs = 1536;
 
   // REQUIRES: PathTable::CheckShape(shape).
-  explicit PathCounter(PathShape shape) : shape_(shape) {}
+  explicit PathCounter(MoeShape shape) : shape_(shape) {}
 
   // A token's experts, [layers][K]; two bytes each are kept. REQUIRES: ids are below `experts`,
   // none twice in a layer.
   void Add(std::span<const ExpertId> experts);
 
-  void Reserve(size_t tokens) { experts_.reserve(tokens * shape_.layers * shape_.used); }
+  void Reserve(size_t tokens) { experts_.reserve(tokens * shape_.n_layer * shape_.n_used); }
 
-  const PathShape& shape() const { return shape_; }
-  size_t tokens() const { return experts_.size() / (size_t{shape_.layers} * shape_.used); }
+  const MoeShape& shape() const { return shape_; }
+  size_t tokens() const { return experts_.size() / (size_t{shape_.n_layer} * shape_.n_used); }
   std::span<const ExpertId> of(size_t token, size_t layer) const {
-    return std::span(experts_).subspan((token * shape_.layers + layer) * shape_.used, shape_.used);
+    return std::span(experts_).subspan((token * shape_.n_layer + layer) * shape_.n_used,
+                                       shape_.n_used);
   }
   // From the first `tokens`; without any, all experts are alike. REQUIRES: tokens <= tokens().
   PathTable Learn(size_t tokens) const;
@@ -39,7 +40,7 @@ class PathCounter {
  private:
   PathLayer LearnLayer(size_t layer, size_t tokens) const;
 
-  PathShape shape_;
+  MoeShape shape_;
   std::vector<ExpertId> experts_;  // [token][layer][K]
 };
 

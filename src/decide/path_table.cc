@@ -17,7 +17,7 @@ constexpr float kShares = 65535.0F;
 
 float Probability(PathShare share) { return static_cast<float>(share) / kShares; }
 
-Status CheckFollowers(const PathShape& shape, std::span<const PathFollower> row,
+Status CheckFollowers(const MoeShape& shape, std::span<const PathFollower> row,
                       std::vector<bool>& listed) {
   if (row.empty() || row.size() > PathTable::kMaxFollowers) {
     return Fail(Errc::kInvalidFile, "a key with {} followers, not 1 to {}", row.size(),
@@ -26,8 +26,8 @@ Status CheckFollowers(const PathShape& shape, std::span<const PathFollower> row,
   std::ranges::fill(listed, false);
   for (size_t i = 0; i < row.size(); ++i) {
     const uint16_t expert = row[i].expert.value;
-    if (expert >= shape.experts) {
-      return Fail(Errc::kInvalidFile, "follower {} of {} experts", expert, shape.experts);
+    if (expert >= shape.n_expert) {
+      return Fail(Errc::kInvalidFile, "follower {} of {} experts", expert, shape.n_expert);
     }
     if (listed[expert]) return Fail(Errc::kInvalidFile, "follower {} twice", expert);
     listed[expert] = true;
@@ -38,8 +38,8 @@ Status CheckFollowers(const PathShape& shape, std::span<const PathFollower> row,
   return {};
 }
 
-Status CheckLayer(const PathShape& shape, const PathLayer& layer) {
-  if (layer.popularity.size() != shape.experts || std::ranges::contains(layer.popularity, 0)) {
+Status CheckLayer(const MoeShape& shape, const PathLayer& layer) {
+  if (layer.popularity.size() != shape.n_expert || std::ranges::contains(layer.popularity, 0)) {
     return Fail(Errc::kInvalidFile, "popularities that are missing or 0");
   }
   if (layer.ends.size() != layer.keys.size() ||
@@ -47,13 +47,13 @@ Status CheckLayer(const PathShape& shape, const PathLayer& layer) {
     return Fail(Errc::kInvalidFile, "{} followers that do not belong to the keys",
                 layer.followers.size());
   }
-  std::vector<bool> listed(shape.experts);
+  std::vector<bool> listed(shape.n_expert);
   uint32_t begin = 0;
   for (size_t k = 0; k < layer.keys.size(); ++k) {
     const PathKey key = layer.keys[k];
-    if (key.last.value >= shape.experts || key.earlier > shape.experts) {
+    if (key.last.value >= shape.n_expert || key.earlier > shape.n_expert) {
       return Fail(Errc::kInvalidFile, "a key of expert {} after {}, of {} experts", key.last.value,
-                  key.earlier, shape.experts);
+                  key.earlier, shape.n_expert);
     }
     if (k > 0 && !(layer.keys[k - 1] < key)) return Fail(Errc::kInvalidFile, "unordered keys");
     if (layer.ends[k] < begin || layer.ends[k] > layer.followers.size()) {
@@ -68,19 +68,19 @@ Status CheckLayer(const PathShape& shape, const PathLayer& layer) {
 
 }  // namespace
 
-Status PathTable::CheckShape(const PathShape& shape) {
-  if (shape.layers >= 1 && shape.layers <= kMaxCount && shape.experts >= 1 &&
-      shape.experts <= kMaxCount && shape.used >= 1 && shape.used <= shape.experts) {
+Status PathTable::CheckShape(const MoeShape& shape) {
+  if (shape.n_layer >= 1 && shape.n_layer <= kMaxCount && shape.n_expert >= 1 &&
+      shape.n_expert <= kMaxCount && shape.n_used >= 1 && shape.n_used <= shape.n_expert) {
     return {};
   }
-  return Fail(Errc::kInvalidFile, "{} of {} experts in {} layers; each is 1 to {}", shape.used,
-              shape.experts, shape.layers, kMaxCount);
+  return Fail(Errc::kInvalidFile, "{} of {} experts in {} layers; each is 1 to {}", shape.n_used,
+              shape.n_expert, shape.n_layer, kMaxCount);
 }
 
-Result<PathTable> PathTable::Create(PathShape shape, std::vector<PathLayer> layers) {
+Result<PathTable> PathTable::Create(MoeShape shape, std::vector<PathLayer> layers) {
   TRY_STATUS(CheckShape(shape));
-  if (layers.size() != shape.layers) {
-    return Fail(Errc::kInvalidFile, "paths of {} layers, not {}", layers.size(), shape.layers);
+  if (layers.size() != shape.n_layer) {
+    return Fail(Errc::kInvalidFile, "paths of {} layers, not {}", layers.size(), shape.n_layer);
   }
   if (layers[0] != PathLayer{}) return Fail(Errc::kInvalidFile, "paths before the first layer");
   for (size_t l = 1; l < layers.size(); ++l) {
@@ -90,7 +90,7 @@ Result<PathTable> PathTable::Create(PathShape shape, std::vector<PathLayer> laye
   return PathTable(shape, std::move(layers));
 }
 
-PathTable::PathTable(PathShape shape, std::vector<PathLayer> layers)
+PathTable::PathTable(MoeShape shape, std::vector<PathLayer> layers)
     : shape_(shape), layers_(std::move(layers)) {
   for (const PathLayer& layer : layers_) evidence_.push_back(Weigh(layer));
 }
@@ -162,7 +162,7 @@ void PathTable::AddGains(size_t layer, PathKey key, float weight, std::span<floa
 void PathTable::Rank(size_t layer, std::span<const ExpertId> last,
                      std::span<const ExpertId> earlier, std::span<ExpertId> best,
                      std::vector<float>& scores) const {
-  CHECK(layer >= 1 && layer < shape_.layers && best.size() <= shape_.experts);
+  CHECK(layer >= 1 && layer < shape_.n_layer && best.size() <= shape_.n_expert);
   scores = evidence_[layer].popularity;
   const float weight = last.empty() ? 0.0F : 1.0F / std::sqrt(static_cast<float>(last.size()));
   const float pair_weight = weight / static_cast<float>(std::max<size_t>(earlier.size(), 1));

@@ -17,15 +17,9 @@
 
 #include "base/result.h"
 #include "core/ids.h"
+#include "core/model_id.h"
 
 namespace moestro {
-
-struct PathShape {
-  uint32_t layers = 0;   // 1 to 4096
-  uint32_t experts = 0;  // per layer; 1 to 4096
-  uint32_t used = 0;     // K; 1 to experts
-  bool operator==(const PathShape&) const = default;
-};
 
 // A probability in 65535ths, from 1 on.
 using PathShare = uint16_t;
@@ -58,10 +52,10 @@ class PathTable {
 
   // kInvalidFile, naming layer and value, if something does not fit the shape or the promises
   // above.
-  static Result<PathTable> Create(PathShape shape, std::vector<PathLayer> layers);
-  static Status CheckShape(const PathShape& shape);
+  static Result<PathTable> Create(MoeShape shape, std::vector<PathLayer> layers);
+  static Status CheckShape(const MoeShape& shape);
 
-  const PathShape& shape() const { return shape_; }
+  const MoeShape& shape() const { return shape_; }
   std::span<const PathLayer> layers() const { return layers_; }
   size_t keys() const;
   size_t bytes() const;  // of memory, about
@@ -86,11 +80,11 @@ class PathTable {
     std::vector<float> gains;
   };
 
-  PathTable(PathShape shape, std::vector<PathLayer> layers);
+  PathTable(MoeShape shape, std::vector<PathLayer> layers);
   Evidence Weigh(const PathLayer& layer) const;
   void AddGains(size_t layer, PathKey key, float weight, std::span<float> scores) const;
 
-  PathShape shape_;
+  MoeShape shape_;
   std::vector<PathLayer> layers_;
   std::vector<Evidence> evidence_;  // [layer]
 };

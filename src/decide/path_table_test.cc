@@ -28,7 +28,7 @@ std::set<uint16_t> AsSet(std::span<const ExpertId> ids) {
   return set;
 }
 
-constexpr PathShape kShape{.layers = 6, .experts = 16, .used = 2};
+constexpr MoeShape kShape{.n_layer = 6, .n_expert = 16, .n_used = 2};
 
 // The experts of a token of kind 0 to 7 in `layer`. In layer 1 kinds k and k + 4 use the same: only
 // together with layer 0 they tell which kind it is.
@@ -41,7 +41,7 @@ std::vector<ExpertId> Planted(uint32_t kind, uint32_t layer) {
 
 std::vector<ExpertId> PlantedToken(uint32_t kind) {
   std::vector<ExpertId> token;
-  for (uint32_t l = 0; l < kShape.layers; ++l) token.append_range(Planted(kind, l));
+  for (uint32_t l = 0; l < kShape.n_layer; ++l) token.append_range(Planted(kind, l));
   return token;
 }
 
@@ -63,13 +63,13 @@ std::vector<ExpertId> Rank(const PathTable& table, size_t layer, std::span<const
 TEST(PathTable, FollowsPlantedPathsAtEveryDistance) {
   const auto table = std::make_shared<const PathTable>(LearnPlanted());
   const auto paths = MakePaths(table);
-  paths->Reset({.layers = 6, .experts = 16, .used = 2, .depth = 3});
+  paths->Reset({.moe = kShape, .depth = 3});
   EXPECT_TRUE(paths->Predict(1).empty()) << "nothing was observed";
   for (uint32_t kind = 0; kind < 8; ++kind) {
-    for (uint32_t layer = 0; layer + 1 < kShape.layers; ++layer) {
+    for (uint32_t layer = 0; layer + 1 < kShape.n_layer; ++layer) {
       paths->Observe({.layer = {static_cast<uint16_t>(layer)}, .chosen = Planted(kind, layer)});
       for (uint32_t distance = 3; distance >= 1; --distance) {
-        if (layer + distance >= kShape.layers) continue;
+        if (layer + distance >= kShape.n_layer) continue;
         EXPECT_EQ(AsSet(paths->Predict(distance)), AsSet(Planted(kind, layer + distance)))
             << "kind " << kind << " layer " << layer << " distance " << distance;
       }
@@ -104,7 +104,7 @@ TEST(PathTable, NeverNamesAnExpertTwice) {
   EXPECT_EQ(untaught.keys(), 0U);
   for (const PathTable& table : {LearnPlanted(), untaught}) {
     for (uint16_t a = 0; a < 16; ++a) {
-      for (size_t layer = 1; layer < kShape.layers; ++layer) {
+      for (size_t layer = 1; layer < kShape.n_layer; ++layer) {
         const auto last = Ids({a, static_cast<uint16_t>((a + 7) % 16)});
         EXPECT_EQ(AsSet(Rank(table, layer, last, last, 16)).size(), 16U);
       }
@@ -113,25 +113,25 @@ TEST(PathTable, NeverNamesAnExpertTwice) {
 }
 
 TEST(PathTable, ModelsThatUseOneOrAllExpertsWork) {
-  for (const PathShape shape : {PathShape{.layers = 3, .experts = 4, .used = 1},
-                                PathShape{.layers = 3, .experts = 2, .used = 2},
-                                PathShape{.layers = 3, .experts = 1, .used = 1},
-                                PathShape{.layers = 1, .experts = 4, .used = 2}}) {
+  for (const MoeShape shape : {MoeShape{.n_layer = 3, .n_expert = 4, .n_used = 1},
+                               MoeShape{.n_layer = 3, .n_expert = 2, .n_used = 2},
+                               MoeShape{.n_layer = 3, .n_expert = 1, .n_used = 1},
+                               MoeShape{.n_layer = 1, .n_expert = 4, .n_used = 2}}) {
     PathCounter counter(shape);
     for (uint32_t t = 0; t < 20; ++t) {
       std::vector<ExpertId> token;
-      for (uint32_t l = 0; l < shape.layers; ++l) {
-        for (uint32_t k = 0; k < shape.used; ++k) {
-          token.push_back({static_cast<uint16_t>((t + l + k) % shape.experts)});
+      for (uint32_t l = 0; l < shape.n_layer; ++l) {
+        for (uint32_t k = 0; k < shape.n_used; ++k) {
+          token.push_back({static_cast<uint16_t>((t + l + k) % shape.n_expert)});
         }
       }
       counter.Add(token);
     }
     const PathTable table = counter.Learn();
-    if (shape.layers < 3) continue;
-    for (uint16_t e = 0; e < shape.experts && shape.used == 1; ++e) {
-      const auto next = static_cast<uint16_t>((e + 1) % shape.experts);
-      const auto after = static_cast<uint16_t>((e + 2) % shape.experts);
+    if (shape.n_layer < 3) continue;
+    for (uint16_t e = 0; e < shape.n_expert && shape.n_used == 1; ++e) {
+      const auto next = static_cast<uint16_t>((e + 1) % shape.n_expert);
+      const auto after = static_cast<uint16_t>((e + 2) % shape.n_expert);
       EXPECT_EQ(Rank(table, 2, Ids({next}), Ids({e}), 1), Ids({after}));
     }
   }
@@ -139,12 +139,12 @@ TEST(PathTable, ModelsThatUseOneOrAllExpertsWork) {
 
 // So many paths that not all can be kept.
 TEST(PathTable, KeepsAtMostWhatItPromises) {
-  constexpr PathShape kWide{.layers = 3, .experts = 128, .used = 8};
+  constexpr MoeShape kWide{.n_layer = 3, .n_expert = 128, .n_used = 8};
   PathCounter counter(kWide);
   for (uint32_t t = 0; t < 2000; ++t) {
     std::vector<ExpertId> token;
-    for (uint32_t l = 0; l < kWide.layers; ++l) {
-      for (uint32_t k = 0; k < kWide.used; ++k) {
+    for (uint32_t l = 0; l < kWide.n_layer; ++l) {
+      for (uint32_t k = 0; k < kWide.n_used; ++k) {
         token.push_back({static_cast<uint16_t>((t * (l + 3) + k * (17 + t % 5) + l) % 128)});
       }
     }
@@ -152,7 +152,7 @@ TEST(PathTable, KeepsAtMostWhatItPromises) {
   }
   const PathTable table = counter.Learn();
   for (const PathLayer& layer : table.layers()) {
-    EXPECT_LE(layer.keys.size(), PathCounter::kMaxPairs + kWide.experts);
+    EXPECT_LE(layer.keys.size(), PathCounter::kMaxPairs + kWide.n_expert);
   }
   EXPECT_GT(table.layers()[2].keys.size(), 256U);
   EXPECT_LT(table.bytes(), 400'000U);
@@ -183,9 +183,9 @@ TEST(PathTable, RefusesRowsThatBreakThePromises) {
     ASSERT_FALSE(table) << what;
     EXPECT_TRUE(table.error().message.starts_with("layer 2: ")) << table.error().message;
   }
-  EXPECT_FALSE(PathTable::Create({.layers = 5, .experts = 16, .used = 2}, layers));
-  EXPECT_FALSE(PathTable::Create({.layers = 6, .experts = 16, .used = 17}, layers));
-  EXPECT_FALSE(PathTable::Create({.layers = 0, .experts = 16, .used = 1}, {}));
+  EXPECT_FALSE(PathTable::Create({.n_layer = 5, .n_expert = 16, .n_used = 2}, layers));
+  EXPECT_FALSE(PathTable::Create({.n_layer = 6, .n_expert = 16, .n_used = 17}, layers));
+  EXPECT_FALSE(PathTable::Create({.n_layer = 0, .n_expert = 16, .n_used = 1}, {}));
 }
 
 }  // namespace

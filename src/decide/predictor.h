@@ -12,15 +12,14 @@
 
 #include "base/result.h"
 #include "core/ids.h"
+#include "core/model_id.h"
 
 namespace moestro {
 
 // What a predictor predicts.
 struct PredictorShape {
-  uint32_t layers = 1;
-  uint32_t experts = 1;  // per layer
-  uint32_t used = 1;     // K
-  uint32_t depth = 1;    // layers looked ahead at most
+  MoeShape moe;
+  uint32_t depth = 1;  // layers looked ahead at most
 };
 
 class Predictor {
@@ -57,7 +56,7 @@ struct PredictorInfo {
 class PathTable;
 
 struct PredictorChoice {
-  std::string name = "stacked";
+  std::string name = "next-router";
   std::shared_ptr<const PathTable> paths = {};  // what "paths" has learned, of the model's shape
 };
 

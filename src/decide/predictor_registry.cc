@@ -12,7 +12,7 @@ namespace moestro {
 
 std::vector<PredictorInfo> KnownPredictors() {
   return {
-      {"stacked", "the next layers' routers, evaluated on this layer's input"},
+      {"next-router", "the next layers' routers, evaluated on this layer's input"},
       {"paths", "what followed the experts of the last two layers, learned by 'moestro profile'"},
       {"frequency", "the experts that a layer has asked for most, lately"},
       {"none", "no prediction, no prefetch"},
@@ -41,7 +41,7 @@ Status CheckPredictorName(std::string_view name) {
 
 Result<std::unique_ptr<Predictor>> MakePredictor(const PredictorChoice& choice) {
   TRY_STATUS(CheckPredictorName(choice.name));
-  if (choice.name == "stacked") return MakeStacked();
+  if (choice.name == "next-router") return MakeNextRouter();
   if (choice.name == "frequency") return MakeFrequency();
   if (choice.name == "none") return std::make_unique<NoPredictor>();
   CHECK(choice.paths != nullptr);

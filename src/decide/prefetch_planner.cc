@@ -19,14 +19,14 @@ PrefetchPlanner::PrefetchPlanner(std::unique_ptr<Predictor> predictor, const Pre
     : predictor_(std::move(predictor)),
       shape_(shape),
       limits_(std::move(limits)),
-      control_(shape.layers, static_cast<double>(limits_.reads_at_device) / kMatrices),
+      control_(shape.moe.n_layer, static_cast<double>(limits_.reads_at_device) / kMatrices),
       is_present_(std::move(is_present)),
-      predictions_(size_t{shape.layers} * shape.depth),
-      cells_(size_t{shape.depth} * shape.used),
+      predictions_(size_t{shape.moe.n_layer} * shape.depth),
+      cells_(size_t{shape.depth} * shape.moe.n_used),
       scores_(shape.depth),
-      held_(shape.layers),
+      held_(shape.moe.n_layer),
       n_held_(limits_.slots.size()) {
-  CHECK(limits_.pool_of.empty() || limits_.pool_of.size() == shape.layers);
+  CHECK(limits_.pool_of.empty() || limits_.pool_of.size() == shape.moe.n_layer);
   predictor_->Reset(shape_);
 }
 
@@ -37,7 +37,7 @@ void PrefetchPlanner::Observe(const Predictor::Seen& seen) {
   layer_ = seen.layer.value;
   n_held_[pool_of(layer_)] -= held_[layer_].size();
   held_[layer_].clear();
-  for (uint32_t d = 1; d <= shape_.depth && layer_ + d < shape_.layers; ++d) {
+  for (uint32_t d = 1; d <= shape_.depth && layer_ + d < shape_.moe.n_layer; ++d) {
     std::vector<Prediction>& about = predictions(layer_ + d, d);
     about.clear();
     const LayerId target{static_cast<uint16_t>(layer_ + d)};
@@ -70,8 +70,8 @@ void PrefetchPlanner::Score(const Predictor::Seen& seen) {
 }
 
 uint64_t PrefetchPlanner::CountDistinct(std::span<const ExpertId> experts) {
-  if (experts.size() <= shape_.used) return experts.size();  // one row repeats none
-  is_counted_.assign(shape_.experts, false);
+  if (experts.size() <= shape_.moe.n_used) return experts.size();  // one row repeats none
+  is_counted_.assign(shape_.moe.n_expert, false);
   for (const ExpertId expert : experts) is_counted_[expert.value] = true;
   return static_cast<uint64_t>(std::ranges::count(is_counted_, true));
 }
@@ -87,7 +87,7 @@ bool PrefetchPlanner::is_worth_fetching(uint32_t distance, size_t i) {
 std::span<const PrefetchRequest> PrefetchPlanner::Requests(size_t unfinished) {
   requests_.clear();
   const size_t before = unfinished;
-  for (uint32_t d = 1; d <= shape_.depth && layer_ + d < shape_.layers; ++d) {
+  for (uint32_t d = 1; d <= shape_.depth && layer_ + d < shape_.moe.n_layer; ++d) {
     RequestFor(d, unfinished);
     if (unfinished > before) break;
   }
@@ -97,7 +97,7 @@ std::span<const PrefetchRequest> PrefetchPlanner::Requests(size_t unfinished) {
 void PrefetchPlanner::RequestFor(uint32_t distance, size_t& unfinished) {
   const size_t target = layer_ + distance;
   const std::vector<Prediction>& about = predictions(target, distance);
-  const uint64_t own = std::min<uint64_t>(shape_.experts, uint64_t{shape_.used} * rows_);
+  const uint64_t own = std::min<uint64_t>(shape_.moe.n_expert, uint64_t{shape_.moe.n_used} * rows_);
   const size_t most_held = limits_.most_held(pool_of(target), own);
   size_t& n_held = n_held_[pool_of(target)];
   for (size_t i = 0; i < about.size() && n_held < most_held; ++i) {

@@ -87,7 +87,7 @@ class PrefetchPlanner {
   // After Observe(): visit(layer, experts) for what it predicted of each later layer.
   template <class Visit>
   void ForEachPrediction(Visit visit) {
-    for (uint32_t d = 1; d <= shape_.depth && layer_ + d < shape_.layers; ++d) {
+    for (uint32_t d = 1; d <= shape_.depth && layer_ + d < shape_.moe.n_layer; ++d) {
       predicted_.clear();
       for (const Prediction& one : predictions(layer_ + d, d)) predicted_.push_back(one.expert);
       if (!predicted_.empty()) visit(LayerId{static_cast<uint16_t>(layer_ + d)}, predicted_);
@@ -121,8 +121,8 @@ class PrefetchPlanner {
   }
   // Of the i-th prediction; several rows have that many first choices, second choices, and so on.
   Cell& cell(uint32_t distance, size_t i) {
-    const size_t rank = std::min<size_t>(i / rows_, shape_.used - 1);
-    return cells_[(distance - 1) * shape_.used + rank];
+    const size_t rank = std::min<size_t>(i / rows_, shape_.moe.n_used - 1);
+    return cells_[(distance - 1) * shape_.moe.n_used + rank];
   }
   bool is_worth_fetching(uint32_t distance, size_t i);
   void Score(const Predictor::Seen& seen);

@@ -13,7 +13,7 @@
 namespace moestro {
 namespace {
 
-constexpr PredictorShape kShape{.layers = 4, .experts = 8, .used = 2, .depth = 2};
+constexpr PredictorShape kShape{.moe = {.n_layer = 4, .n_expert = 8, .n_used = 2}, .depth = 2};
 
 std::vector<ExpertId> Ids(const std::vector<uint16_t>& numbers) {
   std::vector<ExpertId> ids;
@@ -38,16 +38,16 @@ TEST(Predictors, UnknownNamesAreRefusedWithTheKnownOnes) {
 }
 
 TEST(Predictors, StackedRepeatsWhatTheRoutersSaidByDistance) {
-  const auto stacked = *MakePredictor({"stacked"});
-  stacked->Reset(kShape);
-  EXPECT_TRUE(stacked->wants_ahead());
+  const auto next_router = *MakePredictor({"next-router"});
+  next_router->Reset(kShape);
+  EXPECT_TRUE(next_router->wants_ahead());
   const auto chosen = Ids({0, 1});
   const auto ahead = Ids({2, 3, 4, 5});
-  stacked->Observe(Layer(0, chosen, ahead));
-  EXPECT_EQ(Copy(stacked->Predict(1)), Ids({2, 3}));
-  EXPECT_EQ(Copy(stacked->Predict(2)), Ids({4, 5}));
-  stacked->Observe(Layer(1, chosen));  // nothing was evaluated
-  EXPECT_TRUE(stacked->Predict(1).empty());
+  next_router->Observe(Layer(0, chosen, ahead));
+  EXPECT_EQ(Copy(next_router->Predict(1)), Ids({2, 3}));
+  EXPECT_EQ(Copy(next_router->Predict(2)), Ids({4, 5}));
+  next_router->Observe(Layer(1, chosen));  // nothing was evaluated
+  EXPECT_TRUE(next_router->Predict(1).empty());
 }
 
 TEST(Predictors, FrequencyNamesWhatALayerAskedForMost) {
@@ -65,11 +65,11 @@ TEST(Predictors, FrequencyNamesWhatALayerAskedForMost) {
   EXPECT_EQ(Copy(frequency->Predict(1)), Ids({7, 6}));
 }
 
-// A planner over a set of present experts, fed by "stacked".
+// A planner over a set of present experts, fed by "next-router".
 class PlannerTest : public testing::Test {
  protected:
   PrefetchPlanner Planner(const PrefetchLimits& limits) {
-    return {*MakePredictor({"stacked"}), kShape, limits,
+    return {*MakePredictor({"next-router"}), kShape, limits,
             [this](ExpertKey key) { return present_.contains(key); }};
   }
   static ExpertKey Key(uint16_t layer, uint16_t expert) {

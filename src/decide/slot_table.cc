@@ -50,7 +50,7 @@ Placement SlotTable::Reuse(SlotId slot, Use use, uint32_t rows) {
   }
   if (ready && entry.pins == 0) --idle_;
   ++entry.pins;
-  if (use == Use::kDecode && entry.streamed) {
+  if (use == Use::kDecode && entry.transient) {
     Unlist(entry);
     policy_->Inserted(slot, entry.key, rows);
   } else if (use == Use::kDecode) {
@@ -66,10 +66,10 @@ void SlotTable::Occupy(SlotId slot, ExpertKey key, Use use, uint32_t rows) {
   entry.key = key;
   entry.state = State::kLoading;
   entry.pins = 1;
-  entry.streamed = use != Use::kDecode;
+  entry.transient = use != Use::kDecode;
   entry.prefetched = use == Use::kPrefetch;
-  if (entry.streamed) {
-    entry.place = streamed_.insert(streamed_.end(), slot);
+  if (entry.transient) {
+    entry.place = transient_.insert(transient_.end(), slot);
   } else {
     policy_->Inserted(slot, key, rows);
   }
@@ -83,8 +83,8 @@ std::optional<SlotId> SlotTable::FindRoom(Use use, std::optional<ExpertKey>& evi
     return slot;
   }
   if (idle_ == 0) return std::nullopt;
-  const std::optional<SlotId> streamed = StreamedVictim(use);
-  const SlotId slot = streamed ? *streamed : policy_->Victim(*this);
+  const std::optional<SlotId> transient = TransientVictim(use);
+  const SlotId slot = transient ? *transient : policy_->Victim(*this);
   CHECK(!is_pinned(slot));
   evicted = entries_[slot.value].key;
   ++stats_.evictions;
@@ -93,26 +93,26 @@ std::optional<SlotId> SlotTable::FindRoom(Use use, std::optional<ExpertKey>& evi
   return slot;
 }
 
-// A prefill gives up what it streamed last (the cyclic sweep over layers comes back to the first
-// layers first), decode what was streamed first.
-std::optional<SlotId> SlotTable::StreamedVictim(Use use) const {
+// A prefill gives up the newest one (the cyclic sweep over layers comes back to the first layers
+// first), decode the oldest.
+std::optional<SlotId> SlotTable::TransientVictim(Use use) const {
   const auto usable = [this](SlotId slot) { return !is_pinned(slot); };
   if (use == Use::kPrefill) {
-    const auto newest = std::find_if(streamed_.rbegin(), streamed_.rend(), usable);
-    return newest != streamed_.rend() ? std::optional(*newest) : std::nullopt;
+    const auto newest = std::find_if(transient_.rbegin(), transient_.rend(), usable);
+    return newest != transient_.rend() ? std::optional(*newest) : std::nullopt;
   }
-  const auto oldest = std::ranges::find_if(streamed_, usable);
-  return oldest != streamed_.end() ? std::optional(*oldest) : std::nullopt;
+  const auto oldest = std::ranges::find_if(transient_, usable);
+  return oldest != transient_.end() ? std::optional(*oldest) : std::nullopt;
 }
 
 void SlotTable::Unlist(Entry& entry) {
-  streamed_.erase(entry.place);
-  entry.streamed = false;
+  transient_.erase(entry.place);
+  entry.transient = false;
 }
 
 void SlotTable::Empty(SlotId slot) {
   Entry& entry = entries_[slot.value];
-  if (entry.streamed) {
+  if (entry.transient) {
     Unlist(entry);
   } else {
     policy_->Erased(slot);

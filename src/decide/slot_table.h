@@ -3,13 +3,12 @@
 // (see policy.h); the engine and the simulator drive the same table, so their decisions agree.
 //
 // A slot is free, loading or ready. Leases pin it; a pinned or loading slot never leaves.
-// Experts that only a prefill has used are kept apart ("streamed"): they leave before anything
-// decode has touched, newest first while the prefill goes on, so that one long prompt neither
-// washes out decode's history nor flushes its own first layers (facts: a cyclic sweep through an
-// LRU of a third of the size hits nothing).
-// Prefetched experts are kept apart in the same way until decode uses them, so a wrong one is the
-// first to leave. Prefetching a resident expert only pins it; no prefetch counts as a request, a
-// hit or a miss.
+// Experts that no decode step has used yet are transient: those of a prompt and those prefetched.
+// The policy does not know them, and they leave before anything that decode has used, newest first
+// while a prefill goes on: one long prompt neither washes out decode's history nor flushes its own
+// first layers (a cyclic sweep through an LRU of a third of the size hits nothing), and a wrong
+// prefetch is the first to leave. Prefetching a resident expert only pins it; no prefetch counts as
+// a request, a hit or a miss.
 #pragma once
 
 #include <cstddef>
@@ -71,8 +70,6 @@ class SlotTable final : private PinView {
   void Failed(SlotId slot);
 
   bool contains(ExpertKey key) const { return slot_of_.contains(key); }
-  // True if Request(key) of an absent key would find room now.
-  bool has_room() const { return !free_.empty() || idle_ > 0; }
   size_t slots() const { return entries_.size(); }
   const TableStats& stats() const { return stats_; }
 
@@ -81,9 +78,9 @@ class SlotTable final : private PinView {
   struct Entry {
     ExpertKey key{};
     State state = State::kFree;
-    bool streamed = false;              // listed in streamed_, unknown to the policy
+    bool transient = false;             // listed in transient_, unknown to the policy
     bool prefetched = false;            // and not used yet
-    std::list<SlotId>::iterator place;  // in streamed_, if listed
+    std::list<SlotId>::iterator place;  // in transient_, if listed
     uint32_t pins = 0;
   };
 
@@ -91,7 +88,7 @@ class SlotTable final : private PinView {
   std::optional<Placement> Find(ExpertKey key, Use use, uint32_t rows);
   Placement Reuse(SlotId slot, Use use, uint32_t rows);
   std::optional<SlotId> FindRoom(Use use, std::optional<ExpertKey>& evicted);
-  std::optional<SlotId> StreamedVictim(Use use) const;
+  std::optional<SlotId> TransientVictim(Use use) const;
   void Unlist(Entry& entry);
   void Empty(SlotId slot);
   void Occupy(SlotId slot, ExpertKey key, Use use, uint32_t rows);
@@ -99,7 +96,7 @@ class SlotTable final : private PinView {
   std::unique_ptr<Policy> policy_;
   std::vector<Entry> entries_;
   std::vector<SlotId> free_;
-  std::list<SlotId> streamed_;  // oldest first
+  std::list<SlotId> transient_;  // oldest first
   std::unordered_map<ExpertKey, SlotId> slot_of_;
   size_t idle_ = 0;  // ready and not pinned
   TableStats stats_;

@@ -50,7 +50,6 @@ TEST(SlotTable, PinnedAndLoadingSlotsStay) {
   table.Landed(a->slot);
   EXPECT_FALSE(table.Request(Key(0, 2), Use::kDecode).has_value());
   table.Unpin(b->slot);  // still loading: must not be given away
-  EXPECT_FALSE(table.has_room());
   EXPECT_FALSE(table.Request(Key(0, 2), Use::kDecode).has_value());
   EXPECT_EQ(table.stats().requests, 2U);  // refused requests do not count
   table.Unpin(a->slot);
@@ -64,7 +63,7 @@ TEST(SlotTable, FailedSlotIsFreeAgainWhenNobodyHoldsIt) {
   const auto a = table.Request(Key(0, 0), Use::kDecode);
   table.Failed(a->slot);
   EXPECT_FALSE(table.contains(Key(0, 0)));
-  EXPECT_FALSE(table.has_room());
+  EXPECT_FALSE(table.Request(Key(0, 1), Use::kDecode).has_value());
   table.Unpin(a->slot);
   EXPECT_EQ(Use1(table, Key(0, 0)).was, Was::kAbsent);
 }
@@ -83,17 +82,17 @@ TEST(SlotTable, PrefillLeavesDecodeHistoryAlone) {
   for (int e = 0; e < 3; ++e) EXPECT_TRUE(table.contains(Key(0, e))) << e;
 }
 
-TEST(SlotTable, DecodeTakesStreamedSlotsBeforeItsOwn) {
+TEST(SlotTable, DecodeTakesTransientSlotsBeforeItsOwn) {
   SlotTable table = Table(3);
   Use1(table, Key(0, 0), Use::kPrefill);
   Use1(table, Key(0, 1), Use::kPrefill);
   Use1(table, Key(0, 2));
-  Use1(table, Key(0, 1));  // decode adopts a streamed expert
+  Use1(table, Key(0, 1));  // decode adopts a transient expert
   EXPECT_EQ(Use1(table, Key(0, 3)).evicted, Key(0, 0));
   EXPECT_EQ(Use1(table, Key(0, 4)).evicted, Key(0, 2));
 }
 
-// What it remembers about streamed experts is bounded by its slots, not by the length of the run.
+// What it remembers about transient experts is bounded by its slots, not by the length of the run.
 TEST(SlotTable, ALongPrefillTakesNoMoreMemory) {
   SlotTable table = Table(4);
   const auto sweep = [&table] {

@@ -6,8 +6,8 @@
 
 #include "base/result.h"
 #include "core/expert_catalog.h"
-#include "engine/expert_exec.h"
-#include "graph/tensors.h"
+#include "forward/dense/tensors.h"
+#include "forward/experts/expert_exec.h"
 #include "model/weights.h"
 
 namespace moestro {

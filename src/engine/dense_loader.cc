@@ -9,8 +9,8 @@
 #include <utility>
 
 #include "base/bytes.h"
-#include "compute/host_memory.h"
 #include "core/extent.h"
+#include "device/host_memory.h"
 
 namespace moestro {
 namespace {

@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "base/result.h"
-#include "compute/weight_set.h"
-#include "graph/tensors.h"
+#include "device/weight_set.h"
+#include "forward/dense/tensors.h"
 #include "model/weights.h"
 #include "store/read_queue.h"
 

@@ -11,8 +11,8 @@
 #include "base/format.h"
 #include "engine/catalog.h"
 #include "engine/engine_impl.h"
-#include "model/fingerprint.h"
-#include "trace/path_file.h"
+#include "learned/beside_model.h"
+#include "learned/path_file.h"
 
 namespace moestro {
 namespace {
@@ -31,7 +31,7 @@ uint32_t LogitsRows(const ModelSpec& spec, uint32_t sequences, uint32_t chunk) {
 // Everything that can be known before memory is taken.
 Status Engine::Impl::Prepare(const EngineOptions& requested) {
   options = requested;
-  TRY(policy_source, PolicySource::Find(options, file.paths().front()));
+  TRY(policy_source, PolicySource::Find(options.policy, options.policy_file, file.paths().front()));
   catalog = MakeCatalog(weights);
   n_ctx = std::min(options.ctx, spec.n_ctx_train);
   if (n_ctx == 0)
@@ -88,12 +88,7 @@ Status Engine::Impl::Allocate() {
   TRY(const PlannedMemory planned,
       PlanMemory(options, catalog, reader->block(), spec.router.n_used, fixed));
   memory = planned.plan;
-  TRY(policy, policy_source.Choose({.name = file.paths().front(),
-                                    .id = Fingerprint(file),
-                                    .n_layer = spec.n_expert_layers(),
-                                    .n_expert = spec.router.n_expert,
-                                    .n_used = spec.router.n_used},
-                                   memory.n_slots));
+  TRY(policy, policy_source.Choose(id, memory.n_slots));
   TRY(residency,
       Residency::Create(catalog, planned.slots, policy, reader->block(), *queue, options.clock));
   TRY_STATUS(PreparePrefetch(planned));
@@ -121,29 +116,18 @@ Result<PredictorChoice> Engine::Impl::ChoosePredictor() const {
   PredictorChoice choice{.name = options.predictor};
   if (choice.name != "paths") return choice;
   const std::string& model = file.paths().front();
-  const std::string path = options.paths.empty() ? PathsNameOf(model) : options.paths;
-  auto paths = ReadPaths(path);
+  auto paths = ReadPathsFor(id, options.paths.empty() ? PathsBeside(model) : options.paths);
   if (!paths && paths.error().code == Errc::kIo) {
     return Fail(Errc::kIo, "{}; learn them with 'moestro profile {} --text FILE'",
                 paths.error().message, model);
   }
-  if (!paths) return std::unexpected(std::move(paths).error());
-  TRY_STATUS(CheckPathsFit(*paths, path,
-                           {.name = std::filesystem::path(model).filename().string(),
-                            .id = Fingerprint(file),
-                            .shape = {.layers = spec.n_expert_layers(),
-                                      .experts = spec.router.n_expert,
-                                      .used = spec.router.n_used}}));
-  choice.paths = std::make_shared<const PathTable>(std::move(paths->table));
+  TRY(choice.paths, std::move(paths));
   return choice;
 }
 
 Status Engine::Impl::PreparePrefetch(const PlannedMemory& planned) {
   TRY(std::unique_ptr<Predictor> predictor, MakePredictor(predictor_choice));
-  const PredictorShape shape{.layers = spec.n_expert_layers(),
-                             .experts = spec.router.n_expert,
-                             .used = spec.router.n_used,
-                             .depth = std::max(look_ahead, 1U)};
+  const PredictorShape shape{.moe = id.shape, .depth = std::max(look_ahead, 1U)};
   std::vector<uint32_t> pool_of;  // of each layer's own copies
   for (const ExpertCatalog::Layer& layer : catalog.layers) pool_of.push_back(layer.pools.front());
   planner.emplace(std::move(predictor), shape,
@@ -199,7 +183,7 @@ const ModelSpec& Engine::spec() const { return impl_->spec; }
 uint32_t Engine::n_ctx() const { return impl_->n_ctx; }
 const MemoryPlan& Engine::memory() const { return impl_->memory; }
 const PolicyChoice& Engine::policy() const { return impl_->policy; }
-uint64_t Engine::model_id() const { return Fingerprint(impl_->file); }
+const ModelId& Engine::id() const { return impl_->id; }
 const RunStats& Engine::stats() const { return impl_->stats; }
 void Engine::ResetStats() { impl_->stats = {}; }
 void Engine::SetProgress(Progress progress) { impl_->progress = std::move(progress); }

@@ -19,13 +19,14 @@
 #include "base/result.h"
 #include "core/batch.h"
 #include "core/ids.h"
+#include "core/model_id.h"
 #include "core/model_spec.h"
 #include "decide/prefetch_planner.h"
 #include "decide/slot_table.h"
 #include "engine/engine_options.h"
-#include "engine/observers.h"
 #include "engine/run_stats.h"
 #include "engine/sequence.h"
+#include "forward/observers.h"
 #include "model/model_file.h"
 
 namespace moestro {
@@ -54,7 +55,7 @@ class Engine {
   uint32_t n_ctx() const;
   const MemoryPlan& memory() const;
   const PolicyChoice& policy() const;  // that is really used
-  uint64_t model_id() const;           // see Fingerprint()
+  const ModelId& id() const;           // by which files are known to be for this model
 
   // An empty sequence. It must not outlive the engine.
   Sequence NewSequence();

@@ -11,21 +11,22 @@
 #include <span>
 #include <vector>
 
+#include "base/binary_file.h"
 #include "base/result.h"
-#include "compute/device.h"
-#include "compute/team.h"
 #include "core/expert_catalog.h"
 #include "decide/layer_protocol.h"
 #include "decide/predictor.h"
 #include "decide/prefetch_planner.h"
+#include "device/cpu_device.h"
+#include "device/team.h"
 #include "engine/dense_loader.h"
 #include "engine/engine.h"
-#include "engine/expert_exec.h"
-#include "engine/forward.h"
 #include "engine/memory_plan.h"
-#include "engine/policy_source.h"
-#include "graph/layer_graph.h"
-#include "graph/look_ahead.h"
+#include "forward/dense/layer_graph.h"
+#include "forward/dense/look_ahead.h"
+#include "forward/experts/expert_exec.h"
+#include "forward/forward.h"
+#include "learned/policy_source.h"
 #include "model/gguf_file.h"
 #include "model/model_file.h"
 #include "model/weights.h"
@@ -33,7 +34,6 @@
 #include "residency/residency.h"
 #include "store/block_reader.h"
 #include "store/read_queue.h"
-#include "trace/binary_file.h"
 
 namespace moestro {
 
@@ -48,6 +48,7 @@ struct Engine::Impl {
   PolicyChoice policy;  // in use
   GgufFile file;
   ModelSpec spec;
+  ModelId id;
   ModelWeights weights;
   ExpertCatalog catalog;
   std::vector<FormKernels> kernels;    // by form
@@ -83,6 +84,7 @@ struct Engine::Impl {
   explicit Impl(ModelFile model)
       : file(std::move(model.gguf)),
         spec(std::move(model.spec)),
+        id(std::move(model.id)),
         weights(std::move(model.weights)) {}
 
   Status Prepare(const EngineOptions& requested);

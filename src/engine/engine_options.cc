@@ -6,6 +6,7 @@
 #include <system_error>
 
 #include "base/bytes.h"
+#include "device/cpu_device.h"
 
 namespace moestro {
 
@@ -25,5 +26,7 @@ Result<CacheSize> ParseCacheSize(const std::string& text) {
   }
   return size;
 }
+
+uint32_t ResolveThreads(uint32_t threads) { return threads > 0 ? threads : PhysicalCores(); }
 
 }  // namespace moestro

@@ -22,6 +22,9 @@ struct CacheSize {
 };
 Result<CacheSize> ParseCacheSize(const std::string& text);  // "2G", "25%"; kUsage otherwise
 
+// The flag --threads resolved: 0 becomes the physical cores.
+uint32_t ResolveThreads(uint32_t threads);
+
 struct EngineOptions {
   uint64_t ram_bytes = 0;          // peak of the whole process; 0: what is free, less a margin
   uint64_t caller_bytes = 0;       // part of it: what the caller will take beside the engine
@@ -32,13 +35,13 @@ struct EngineOptions {
   std::string reader = "auto";     // auto, uring, pread
   // Who leaves a slot; nullopt: what policy_source.h finds for this model and number of slots.
   std::optional<PolicyChoice> policy = {};
-  std::string policy_file = {};       // a tuning to follow; read only without `policy`
-  std::string predictor = "stacked";  // what later layers will need, see KnownPredictors()
-  std::string paths = {};             // of the predictor "paths"; empty: MODEL.paths
-  uint32_t prefetch = 1;              // layers looked ahead; 0: no prefetch
-  bool own_kernels = true;            // false: ggml's vec_dot for experts (comparison)
-  uint32_t sequences = 1;             // of ctx tokens, that the KV cache has room for
-  bool repack = true;                 // dense weights in ggml's repacked layouts where it has them
+  std::string policy_file = {};           // a tuning to follow; read only without `policy`
+  std::string predictor = "next-router";  // what later layers will need, see KnownPredictors()
+  std::string paths = {};                 // of the predictor "paths"; empty: MODEL.paths
+  uint32_t prefetch = 1;                  // layers looked ahead; 0: no prefetch
+  bool own_kernels = true;                // false: ggml's vec_dot for experts (comparison)
+  uint32_t sequences = 1;                 // of ctx tokens, that the KV cache has room for
+  bool repack = true;  // dense weights in ggml's repacked layouts where it has them
 
   // For tests. Puts a faulty disk between the engine and its files; empty: none.
   std::function<std::unique_ptr<BlockReader>(std::unique_ptr<BlockReader>)> wrap_reader = {};

@@ -72,19 +72,19 @@ Status Engine::Impl::Counted(PhaseStats& phase, size_t n_tokens,
     protocol->Clear();
     residency->Settle();
   }
-  const ResidencyStats after = residency->stats();
+  const ResidencyStats did = residency->stats().Since(before);
   phase.seconds += SecondsSince(start);
   phase.wait_seconds += experts->wait_seconds() - waited;
-  phase.expert_uses += after.requests - before.requests;
-  phase.hits += after.hits - before.hits;
-  phase.misses += after.late + after.misses - before.late - before.misses;
-  phase.evictions += after.evictions - before.evictions;
-  phase.prefetches += after.prefetches - before.prefetches;
-  phase.used_prefetches += after.used_prefetches - before.used_prefetches;
-  phase.dropped_prefetches += after.dropped_prefetches - before.dropped_prefetches;
-  phase.late += after.late - before.late;
-  phase.disk_bytes += after.bytes_read - before.bytes_read;
-  phase.needed_bytes += after.needed_bytes - before.needed_bytes;
+  phase.expert_uses += did.requests;
+  phase.hits += did.hits;
+  phase.misses += did.late + did.misses;
+  phase.late += did.late;
+  phase.evictions += did.evictions;
+  phase.prefetches += did.prefetches;
+  phase.used_prefetches += did.used_prefetches;
+  phase.dropped_prefetches += did.dropped_prefetches;
+  phase.disk_bytes += did.bytes_read;
+  phase.needed_bytes += did.needed_bytes;
   if (status) phase.tokens += n_tokens;
   return status;
 }
@@ -98,11 +98,11 @@ Status Engine::Impl::Compute(const Batch& batch, const LogitsSink& sink) {
     TRY_STATUS(ComputeChunk(batch, first, std::min<size_t>(chunk, batch.size() - first), sink));
   }
   if (!batch.has_decode_rows()) return {};
-  const ResidencyStats after = residency->stats();
+  const ResidencyStats did = residency->stats().Since(before);
   planner->StepDone(
       {.seconds = options.clock() - start,
-       .demand_seconds = after.demand_seconds - before.demand_seconds,
-       .demand_reads = after.misses + after.late - before.misses - before.late,
+       .demand_seconds = did.demand_seconds,
+       .demand_reads = did.misses + did.late,
        .look_ahead_seconds =
            looks_ahead ? (forward->dense_seconds() - dense_before) * look_ahead_share : 0});
   return {};

@@ -25,7 +25,7 @@ void RouteRecorder::See(const SeenRouting& seen) {
       {.phase = seen.kinds.front() == RowKind::kPrompt ? Phase::kPrefill : Phase::kDecode,
        .routing = seen.routing,
        .ahead = {seen.ahead.begin(), seen.ahead.end()}});
-  if (seen_.size() < info_.n_layer) return;
+  if (seen_.size() < info_.shape().n_layer) return;
   if (status_) status_ = PassOn();
   seen_.clear();
 }

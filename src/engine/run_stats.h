@@ -29,22 +29,6 @@ struct PhaseStats {
   double hit_rate() const {
     return expert_uses > 0 ? static_cast<double>(hits) / static_cast<double>(expert_uses) : 0;
   }
-  template <class V>
-  void Visit(V&& v) const {
-    v("tokens", tokens);
-    v("seconds", seconds);
-    v("wait_seconds", wait_seconds);
-    v("expert_uses", expert_uses);
-    v("hits", hits);
-    v("misses", misses);
-    v("evictions", evictions);
-    v("late", late);
-    v("prefetches", prefetches);
-    v("used_prefetches", used_prefetches);
-    v("dropped_prefetches", dropped_prefetches);
-    v("disk_bytes", disk_bytes);
-    v("needed_bytes", needed_bytes);
-  }
 };
 
 struct RunStats {

@@ -9,19 +9,19 @@
 #include <utility>
 #include <vector>
 
+#include "base/binary_file.h"
 #include "base/format.h"
-#include "base/hash.h"
-#include "base/output_file.h"
 #include "engine/engine_impl.h"
-#include "model/fingerprint.h"
-#include "trace/binary_file.h"
 
 namespace moestro {
 namespace {
 
-constexpr std::string_view kSequenceMagic = "MOESEQKV";
-constexpr uint32_t kSequenceVersion = 1;
-constexpr size_t kSequenceHeaderBytes = 48;
+constexpr FileFormat kSequenceFormat{.magic = "MOESEQKV",
+                                     .version = 1,
+                                     .header_bytes = 48,
+                                     .what = "a saved sequence",
+                                     .origin = "save one with 'moestro run --session'",
+                                     .remedy = "start a new one"};
 constexpr uint32_t kMaxNotes = 16U << 20;
 constexpr uint32_t kMaxBlock = 65536;  // positions; what a reader takes
 
@@ -35,7 +35,7 @@ struct SequenceHeader {
   uint32_t notes_bytes = 0;
 
   uint64_t cell_bytes() const { return (uint64_t{n_embd_k} + n_embd_v) * sizeof(Half); }
-  uint64_t tokens_begin() const { return kSequenceHeaderBytes + uint64_t{notes_bytes}; }
+  uint64_t tokens_begin() const { return kSequenceFormat.header_bytes + uint64_t{notes_bytes}; }
   uint64_t cells_begin() const { return tokens_begin() + uint64_t{n_tokens} * sizeof(Token); }
   uint64_t file_bytes() const {
     return cells_begin() + uint64_t{n_layer} * n_tokens * cell_bytes() + kChecksumBytes;
@@ -43,16 +43,15 @@ struct SequenceHeader {
 };
 
 std::string Encode(const SequenceHeader& h) {
-  std::string bytes(kSequenceMagic);
-  Append(bytes, kSequenceVersion);
-  Append(bytes, h.block);
-  Append(bytes, h.model_id);
-  Append(bytes, h.n_layer);
-  Append(bytes, h.n_embd_k);
-  Append(bytes, h.n_embd_v);
-  Append(bytes, h.n_tokens);
-  Append(bytes, h.notes_bytes);
-  Append(bytes, uint32_t{0});
+  std::string bytes = BeginHeader(kSequenceFormat);
+  AppendNumber(bytes, h.block);
+  AppendNumber(bytes, h.model_id);
+  AppendNumber(bytes, h.n_layer);
+  AppendNumber(bytes, h.n_embd_k);
+  AppendNumber(bytes, h.n_embd_v);
+  AppendNumber(bytes, h.n_tokens);
+  AppendNumber(bytes, h.notes_bytes);
+  AppendNumber(bytes, uint32_t{0});
   return bytes;
 }
 
@@ -60,39 +59,10 @@ std::string_view BytesOf(const Half* values, size_t n) {
   return {reinterpret_cast<const char*>(values), n * sizeof(Half)};
 }
 
-// Writes and adds up.
-class Writer {
- public:
-  explicit Writer(OutputFile& file) : file_(file) {}
-  Status Add(std::string_view bytes) {
-    sum_.Add(bytes);
-    return file_.Write(std::as_bytes(std::span(bytes)));
-  }
-  Status Finish() {
-    std::string bytes;
-    Append(bytes, sum_.value());
-    TRY_STATUS(file_.Write(std::as_bytes(std::span(bytes))));
-    TRY_STATUS(file_.Publish());
-    file_.Keep();
-    return {};
-  }
-
- private:
-  OutputFile& file_;
-  Fnv1a sum_;
-};
-
 Result<SequenceHeader> ReadSequenceHeader(const InputFile& file, const SequenceHeader& ours,
                                           uint32_t n_ctx) {
-  if (file.size() < kSequenceHeaderBytes + kChecksumBytes) return file.CutShort("a header");
-  TRY(const std::string bytes, file.Read(0, kSequenceHeaderBytes));
-  if (!bytes.starts_with(kSequenceMagic))
-    return file.Damaged("it does not begin as a saved sequence does");
-  Decoder in(std::string_view(bytes).substr(kSequenceMagic.size()));
-  if (const auto version = in.Take<uint32_t>(); version != kSequenceVersion) {
-    return Fail(Errc::kUnsupported, "{}: version {} of saved sequences; this program reads {}",
-                file.path(), version, kSequenceVersion);
-  }
+  TRY(const std::string bytes, file.ReadHeader());
+  Decoder in(bytes);
   SequenceHeader h;
   h.block = in.Take<uint32_t>();
   h.model_id = in.Take<uint64_t>();
@@ -151,12 +121,10 @@ Status Engine::SaveSequence(const Sequence& sequence, const std::string& notes,
                 "{} bytes of notes are more than a saved sequence takes ({})", notes.size(),
                 kMaxNotes);
   }
-  TRY_STATUS(CheckReplaceable(path));
-  TRY(OutputFile file, OutputFile::Create(path));
-  Writer out(file);
+  TRY(BinaryWriter out, BinaryWriter::Create(path));
   const Timeline& timeline = *m.sequences->Find(sequence.id());
   const auto n_tokens = static_cast<uint32_t>(timeline.tokens.size());
-  TRY_STATUS(out.Add(Encode({.model_id = Fingerprint(m.file),
+  TRY_STATUS(out.Add(Encode({.model_id = m.id.fingerprint,
                              .n_layer = m.kv.layers(),
                              .n_embd_k = m.kv.n_embd_k(),
                              .n_embd_v = m.kv.n_embd_v(),
@@ -182,13 +150,13 @@ Status Engine::SaveSequence(const Sequence& sequence, const std::string& notes,
 
 Result<SavedSequence> Engine::RestoreSequence(const std::string& path) {
   Impl& m = *impl_;
-  TRY(const InputFile file, InputFile::Open(path, "a saved sequence", "start a new one"));
-  const SequenceHeader ours{.model_id = Fingerprint(m.file),
+  TRY(const InputFile file, InputFile::Open(path, kSequenceFormat));
+  const SequenceHeader ours{.model_id = m.id.fingerprint,
                             .n_layer = m.kv.layers(),
                             .n_embd_k = m.kv.n_embd_k(),
                             .n_embd_v = m.kv.n_embd_v()};
   TRY(const SequenceHeader h, ReadSequenceHeader(file, ours, m.n_ctx));
-  TRY(std::string notes, file.Read(kSequenceHeaderBytes, h.notes_bytes));
+  TRY(std::string notes, file.Read(kSequenceFormat.header_bytes, h.notes_bytes));
   TRY(const std::string bytes, file.Read(h.tokens_begin(), h.n_tokens * sizeof(Token)));
   std::vector<Token> tokens(h.n_tokens);
   std::copy_n(bytes.data(), bytes.size(), reinterpret_cast<char*>(tokens.data()));

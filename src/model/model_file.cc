@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: MIT
 #include "model/model_file.h"
 
+#include <filesystem>
 #include <utility>
 
+#include "model/fingerprint.h"
 #include "model/read_spec.h"
 
 namespace moestro {
@@ -11,7 +13,15 @@ Result<ModelFile> ModelFile::Open(const std::string& path, std::span<const Famil
   TRY(GgufFile gguf, GgufFile::Open(path));
   TRY(ModelSpec spec, ReadSpec(gguf, families));
   TRY(ModelWeights weights, ReadWeights(gguf, spec, families));
-  return ModelFile{.gguf = std::move(gguf), .spec = std::move(spec), .weights = std::move(weights)};
+  ModelId id{.name = std::filesystem::path(path).filename().string(),
+             .fingerprint = Fingerprint(gguf),
+             .shape = {.n_layer = spec.n_expert_layers(),
+                       .n_expert = spec.router.n_expert,
+                       .n_used = spec.router.n_used}};
+  return ModelFile{.gguf = std::move(gguf),
+                   .spec = std::move(spec),
+                   .id = std::move(id),
+                   .weights = std::move(weights)};
 }
 
 }  // namespace moestro

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "base/result.h"
+#include "core/model_id.h"
 #include "core/model_spec.h"
 #include "model/families/families.h"
 #include "model/gguf_file.h"
@@ -17,6 +18,7 @@ namespace moestro {
 struct ModelFile {
   GgufFile gguf;
   ModelSpec spec;
+  ModelId id;            // the name is the file's
   ModelWeights weights;  // points into gguf; still does when both are moved
 
   // `path` as in GgufFile::Open(). Fails as that, ReadSpec() and ReadWeights() do.

@@ -45,7 +45,7 @@ class Vocab {
   // kInvalidRequest for invalid UTF-8 (names the byte offset) or a model without tokenizer.
   Result<std::vector<Token>> Tokenize(std::string_view text, bool add_special,
                                       bool parse_special) const;
-  // Bytes of one token; may be part of a UTF-8 sequence. See decode/utf8_stream for joining. Empty
+  // Bytes of one token; may be part of a UTF-8 sequence. See text/utf8_stream for joining. Empty
   // for control tokens, ids outside the vocabulary and models without text.
   std::string Piece(Token token) const;
   // The model's own template applied to the turns; ChatML-like fallback is NOT guessed: without a
@@ -61,7 +61,7 @@ class Vocab {
   bool spaces_before_text() const;
   // No token stands for more bytes of a text than this, and no byte is left out; 0: not known.
   uint32_t longest_token_bytes() const { return longest_token_bytes_; }
-  // For decode/sampler.cc (grammars need it). Never null while this lives, even without text.
+  // For text/sampler.cc (grammars need it). Never null while this lives, even without text.
   const llama_vocab* raw() const;
 
  private:

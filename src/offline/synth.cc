@@ -161,9 +161,9 @@ Status CheckDisk(const Job& job, const SynthOptions& options) {
   return {};
 }
 
-class Progress {
+class WriteProgress {
  public:
-  Progress(const SynthOptions& options, uint64_t all) : options_(options), all_(all) {}
+  WriteProgress(const SynthOptions& options, uint64_t all) : options_(options), all_(all) {}
   void Add(uint64_t bytes) {
     done_ += bytes;
     if (options_.progress) options_.progress(done_, all_);
@@ -175,7 +175,8 @@ class Progress {
   uint64_t done_ = 0;
 };
 
-Status WriteShard(const Shard& shard, SynthWeights& weights, OutputFile& file, Progress& progress) {
+Status WriteShard(const Shard& shard, SynthWeights& weights, OutputFile& file,
+                  WriteProgress& progress) {
   static constexpr std::array<std::byte, GGUF_DEFAULT_ALIGNMENT> kZeros = {};
   const auto append = [&](std::span<const std::byte> bytes) -> Status {
     TRY_STATUS(file.Write(bytes));
@@ -205,7 +206,7 @@ Result<SynthReport> WriteSynthetic(const SynthOptions& options) {
                         .skew = options.skew,
                         .used = job.shape.used,
                         .tile_above = is_tiled ? kTileAbove : 0});
-  Progress progress(options, job.report.bytes);
+  WriteProgress progress(options, job.report.bytes);
   std::vector<OutputFile> files;
   for (const Shard& shard : job.shards) {
     TRY(OutputFile file, OutputFile::Create(shard.path));

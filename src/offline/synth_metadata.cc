@@ -39,7 +39,7 @@ const SynthFamily& FamilyOf(const SynthShape& shape) {
 
 // feed_forward_length as the stock converters write it: one expert where that is all there is, the
 // width active per token for the Qwen family.
-uint32_t FeedForwardLength(const SynthShape& shape) {
+uint32_t DeclaredFeedForward(const SynthShape& shape) {
   switch (FamilyOf(shape).feed_forward_length) {
     case SynthFamily::FeedForward::kExpert:
       return shape.ff;
@@ -82,7 +82,7 @@ void SetModelKeys(gguf_context* gguf, const SynthShape& shape, const WeightSchem
   keys.Set("block_count", shape.layers);
   keys.Set("context_length", shape.context);
   keys.Set("embedding_length", shape.embd);
-  keys.Set("feed_forward_length", FeedForwardLength(shape));
+  keys.Set("feed_forward_length", DeclaredFeedForward(shape));
   keys.Set("attention.head_count", shape.heads);
   keys.Set("attention.head_count_kv", shape.kv_heads);
   keys.Set("attention.layer_norm_rms_epsilon", shape.rms_eps);

@@ -262,6 +262,20 @@ void Residency::Unpin(const Lease& lease) {
 
 std::optional<Error> Residency::TakeError() { return std::exchange(error_, std::nullopt); }
 
+ResidencyStats ResidencyStats::Since(const ResidencyStats& before) const {
+  return {.requests = requests - before.requests,
+          .hits = hits - before.hits,
+          .late = late - before.late,
+          .misses = misses - before.misses,
+          .evictions = evictions - before.evictions,
+          .prefetches = prefetches - before.prefetches,
+          .used_prefetches = used_prefetches - before.used_prefetches,
+          .dropped_prefetches = dropped_prefetches - before.dropped_prefetches,
+          .demand_seconds = demand_seconds - before.demand_seconds,
+          .needed_bytes = needed_bytes - before.needed_bytes,
+          .bytes_read = bytes_read - before.bytes_read};
+}
+
 ResidencyStats Residency::stats() const {
   ResidencyStats sum;
   for (size_t p = 0; p < pools_.size(); ++p) {

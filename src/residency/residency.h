@@ -16,11 +16,11 @@
 
 #include "base/clock.h"
 #include "base/result.h"
-#include "compute/host_memory.h"
 #include "core/expert_catalog.h"
 #include "core/ids.h"
 #include "decide/policy.h"
 #include "decide/slot_table.h"
+#include "device/host_memory.h"
 #include "store/read_queue.h"
 
 namespace moestro {
@@ -73,6 +73,9 @@ struct ResidencyStats {
   double demand_seconds = 0.0;      // a read that somebody waited for was under way
   uint64_t needed_bytes = 0;        // of experts that were asked for and had to be read
   uint64_t bytes_read = 0;          // by the device, padding included
+
+  // What happened since `before`.
+  ResidencyStats Since(const ResidencyStats& before) const;
 };
 
 class Residency {

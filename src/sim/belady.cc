@@ -13,15 +13,15 @@ BeladyPolicy::BeladyPolicy(const Trace& trace) : trace_(trace) {
   for (size_t t = 0; t < trace.tokens(); ++t) {
     if (trace.phase(t) == Phase::kDecode) tokens_.push_back(t);
   }
-  next_use_.resize(tokens_.size() * info.n_layer * info.n_used);
-  std::vector<uint32_t> next(size_t{info.n_layer} * info.n_expert, kNever);
-  for (size_t group = tokens_.size() * info.n_layer; group > 0;) {
+  next_use_.resize(tokens_.size() * info.shape().n_layer * info.shape().n_used);
+  std::vector<uint32_t> next(size_t{info.shape().n_layer} * info.shape().n_expert, kNever);
+  for (size_t group = tokens_.size() * info.shape().n_layer; group > 0;) {
     --group;
-    const size_t layer = group % info.n_layer;
-    const auto experts = trace.experts(tokens_[group / info.n_layer], layer);
+    const size_t layer = group % info.shape().n_layer;
+    const auto experts = trace.experts(tokens_[group / info.shape().n_layer], layer);
     for (size_t k = 0; k < experts.size(); ++k) {
-      uint32_t& its_next = next[layer * info.n_expert + experts[k].value];
-      next_use_[group * info.n_used + k] = its_next;
+      uint32_t& its_next = next[layer * info.shape().n_expert + experts[k].value];
+      next_use_[group * info.shape().n_used + k] = its_next;
       its_next = static_cast<uint32_t>(group);
     }
   }
@@ -38,15 +38,15 @@ void BeladyPolicy::Reset(const PolicyShape& shape) {
 void BeladyPolicy::LayerBegun(LayerId layer) {
   if (has_begun_) ++group_;
   has_begun_ = true;
-  CHECK(group_ % trace_.info().n_layer == layer.value);
+  CHECK(group_ % trace_.info().shape().n_layer == layer.value);
 }
 
 uint32_t BeladyPolicy::NextUse(ExpertKey key) const {
   const TraceInfo& info = trace_.info();
-  const auto experts = trace_.experts(tokens_[group_ / info.n_layer], key.layer.value);
+  const auto experts = trace_.experts(tokens_[group_ / info.shape().n_layer], key.layer.value);
   const auto found = std::ranges::find(experts, key.expert);
   CHECK(found != experts.end());
-  return next_use_[group_ * info.n_used + static_cast<size_t>(found - experts.begin())];
+  return next_use_[group_ * info.shape().n_used + static_cast<size_t>(found - experts.begin())];
 }
 
 void BeladyPolicy::Inserted(SlotId slot, ExpertKey key, uint32_t /*rows*/) {

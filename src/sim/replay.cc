@@ -27,8 +27,8 @@ Machine::Speeds SpeedsOf(const ReplayOptions& options, const TraceInfo& info, ui
   const double expert_seconds = options.compute_seconds * options.expert_share;
   const double read =
       options.bandwidth > 0.0 ? static_cast<double>(bytes) / options.bandwidth : 0.0;
-  return {.dense = (options.compute_seconds - expert_seconds) / info.n_layer,
-          .expert = expert_seconds / info.n_layer / info.n_used,
+  return {.dense = (options.compute_seconds - expert_seconds) / info.shape().n_layer,
+          .expert = expert_seconds / info.shape().n_layer / info.shape().n_used,
           .part = read / kMatrices};
 }
 
@@ -58,14 +58,13 @@ class Player final : private ExpertHolder {
   }
 
   ReplayResult Play(std::unique_ptr<Predictor> predictor) {
-    const PredictorShape shape{
-        .layers = info_.n_layer, .experts = info_.n_expert, .used = info_.n_used, .depth = depth()};
+    const PredictorShape shape{.moe = info_.shape(), .depth = depth()};
     planner_.emplace(
         std::move(predictor), shape,
         PrefetchLimits{.slots = {table_.slots()}, .reads_at_device = Machine::kInFlight},
         [this](ExpertKey key) { return table_.contains(key); });
     ExpertHolder& holder = *this;
-    protocol_.emplace(*planner_, holder, info_.n_layer);
+    protocol_.emplace(*planner_, holder, info_.shape().n_layer);
     for (size_t t = 0; t < trace_.tokens();) {
       if (t == 0 || trace_.starts_sequence(t)) BeginSequence();
       const size_t rows = RowsOfStep(t);
@@ -73,7 +72,7 @@ class Player final : private ExpertHolder {
       if (std::ranges::any_of(std::views::iota(t, t + rows), is_decode)) {
         Decode(t, rows);
       } else {
-        for (uint32_t l = 0; l < info_.n_layer; ++l) Prefill(t, rows, l);
+        for (uint32_t l = 0; l < info_.shape().n_layer; ++l) Prefill(t, rows, l);
       }
       t += rows;
     }
@@ -87,7 +86,7 @@ class Player final : private ExpertHolder {
  private:
   uint32_t depth() const {
     const uint32_t wanted = options_.depth > 0 ? options_.depth : std::max(info_.depth, 1U);
-    return std::clamp(wanted, 1U, std::max(info_.n_layer - 1, 1U));
+    return std::clamp(wanted, 1U, std::max(info_.shape().n_layer - 1, 1U));
   }
   void BeginSequence() {
     table_.BeginSequence();
@@ -110,7 +109,7 @@ class Player final : private ExpertHolder {
   // What routing the rows of a step did at a layer -> the plan.
   LayerPlan Plan(size_t first, size_t rows, uint32_t layer) {
     Routing routing{.n_tokens = static_cast<uint32_t>(rows),
-                    .n_used = info_.n_used,
+                    .n_used = info_.shape().n_used,
                     .experts = {},
                     .weights = {}};
     std::vector<RowKind> kinds;
@@ -149,8 +148,8 @@ class Player final : private ExpertHolder {
     FinishAll(read_ahead_);
     const LayerId id{static_cast<uint16_t>(layer)};
     protocol_->Prefetch();
-    const std::vector<ExpertKey> next =
-        PlanReadAhead(id, info_.n_layer, info_.n_expert, info_.n_used, rows);
+    const std::vector<ExpertKey> next = PlanReadAhead(
+        id, info_.shape().n_layer, info_.shape().n_expert, info_.shape().n_used, rows);
     size_t asked = 0;
     AskAhead(next, asked);
     FinishAll(held);
@@ -172,7 +171,7 @@ class Player final : private ExpertHolder {
     const uint64_t parts = machine_.parts_read();
     look_ahead_ = planner_->look_ahead();
     StepCost cost;
-    for (uint32_t l = 0; l < info_.n_layer; ++l) DecodeLayer(first, rows, l, cost);
+    for (uint32_t l = 0; l < info_.shape().n_layer; ++l) DecodeLayer(first, rows, l, cost);
     CHECK(prefetched_.empty());
     const TableStats& now = table_.stats();
     cost.seconds = machine_.now() - before;
@@ -326,9 +325,9 @@ class Player final : private ExpertHolder {
 
 Result<ReplayResult> Replay(const Trace& trace, const ReplayOptions& options) {
   const TraceInfo& info = trace.info();
-  if (options.slots < info.n_used) {
+  if (options.slots < info.shape().n_used) {
     return Fail(Errc::kUsage, "{} slots do not hold the {} experts that a token uses in one layer",
-                options.slots, info.n_used);
+                options.slots, info.shape().n_used);
   }
   std::unique_ptr<Policy> policy;
   if (options.policy.name == "belady") {
@@ -350,7 +349,8 @@ Result<ReplayResult> Replay(const Trace& trace, const ReplayOptions& options) {
                 info.depth, options.predictor.name, std::max(options.depth, 1U),
                 std::max(options.depth, 1U));
   }
-  const PolicyShape shape{.slots = options.slots, .layers = info.n_layer, .experts = info.n_expert};
+  const PolicyShape shape{
+      .slots = options.slots, .layers = info.shape().n_layer, .experts = info.shape().n_expert};
   const uint64_t bytes = options.expert_bytes > 0 ? options.expert_bytes : info.expert_bytes;
   return Player(trace, SlotTable(shape, std::move(policy)), options, bytes)
       .Play(std::move(predictor));

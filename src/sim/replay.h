@@ -22,13 +22,14 @@ namespace moestro {
 
 struct ReplayOptions {
   uint64_t slots = 0;
-  PolicyChoice policy = {};              // "belady" too
-  uint64_t expert_bytes = 0;             // 0: as the trace says
-  double bandwidth = 0.0;                // bytes/s of the disk; 0: no clock
-  double compute_seconds = 0.0;          // one token with all experts resident
-  double expert_share = 0.6;             // of compute_seconds
-  size_t prefill_chunk = 512;            // tokens whose experts are read once
-  PredictorChoice predictor = {"none"};  // or "oracle": always right; "stacked" needs predictions
+  PolicyChoice policy = {};      // "belady" too
+  uint64_t expert_bytes = 0;     // 0: as the trace says
+  double bandwidth = 0.0;        // bytes/s of the disk; 0: no clock
+  double compute_seconds = 0.0;  // one token with all experts resident
+  double expert_share = 0.6;     // of compute_seconds
+  size_t prefill_chunk = 512;    // tokens whose experts are read once
+  PredictorChoice predictor = {
+      "none"};                        // or "oracle": always right; "next-router" needs predictions
   uint32_t depth = 0;                 // layers looked ahead; 0: as many as the trace predicts, or 1
   bool fetches = true;                // false: predictions inform the policy only
   size_t count_from = 0;              // tokens before this one warm up and are not counted

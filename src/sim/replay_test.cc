@@ -30,11 +30,8 @@ Trace RandomTrace(uint32_t seed, size_t tokens) {
   constexpr uint32_t kLayers = 4;
   constexpr uint32_t kExperts = 16;
   constexpr uint32_t kUsed = 3;
-  Trace trace = Empty({.model = "random",
-                       .expert_bytes = 1000,
-                       .n_layer = kLayers,
-                       .n_expert = kExperts,
-                       .n_used = kUsed});
+  Trace trace = Empty(
+      {.model = {.name = "random", .shape = {kLayers, kExperts, kUsed}}, .expert_bytes = 1000});
   std::mt19937 random(seed);
   for (size_t t = 0; t < tokens; ++t) {
     std::vector<ExpertId> row;
@@ -105,7 +102,7 @@ TEST(Replay, LruIsLru) {
 }
 
 TEST(Replay, ClockOverlapsReadsWithCompute) {
-  Trace trace = Empty({.expert_bytes = 1000, .n_layer = 1, .n_expert = 8, .n_used = 2});
+  Trace trace = Empty({.model = {.shape = {1, 8, 2}}, .expert_bytes = 1000});
   const std::vector<ExpertId> row = {ExpertId{0}, ExpertId{1}};
   Add(trace, Phase::kDecode, true, row);
   Add(trace, Phase::kDecode, false, row);
@@ -129,7 +126,7 @@ TEST(Replay, CountsOnlyFromWhereItIsTold) {
 }
 
 TEST(Replay, PrefillReadsOnceAndKeepsOutOfTheHistory) {
-  Trace trace = Empty({.expert_bytes = 1, .n_layer = 1, .n_expert = 8, .n_used = 2});
+  Trace trace = Empty({.model = {.shape = {1, 8, 2}}, .expert_bytes = 1});
   const auto add = [&](Phase phase, uint16_t a, uint16_t b) {
     const std::vector<ExpertId> row = {ExpertId{a}, ExpertId{b}};
     Add(trace, phase, false, row);
@@ -161,13 +158,13 @@ Trace PredictedTrace(size_t tokens) {
   for (size_t t = 0; t < tokens; ++t) {
     std::vector<ExpertId> experts;
     std::vector<ExpertId> predicted;
-    for (size_t l = 0; l < info.n_layer; ++l) {
+    for (size_t l = 0; l < info.shape().n_layer; ++l) {
       experts.append_range(plain.experts(t, l));
-      for (size_t d = 1; d <= info.depth && l + d < info.n_layer; ++d) {
+      for (size_t d = 1; d <= info.depth && l + d < info.shape().n_layer; ++d) {
         std::vector<ExpertId> row(plain.experts(t, l + d).begin(), plain.experts(t, l + d).end());
         ExpertId& wrong = row[(t + l) % row.size()];
         while (std::ranges::contains(plain.experts(t, l + d), wrong)) {
-          wrong.value = static_cast<uint16_t>((wrong.value + 1) % info.n_expert);
+          wrong.value = static_cast<uint16_t>((wrong.value + 1) % info.shape().n_expert);
         }
         predicted.append_range(row);
       }
@@ -192,23 +189,23 @@ TEST(Replay, PredictionsShortenTheWaitAndTheOracleMost) {
   const Trace trace = PredictedTrace(300);
   constexpr double kBandwidth = 1e6;  // an expert in 1 ms, a layer in 10 ms
   const ReplayResult none = Predict(trace, "none", kBandwidth);
-  const ReplayResult stacked = Predict(trace, "stacked", kBandwidth);
+  const ReplayResult next_router = Predict(trace, "next-router", kBandwidth);
   const ReplayResult oracle = Predict(trace, "oracle", kBandwidth);
   EXPECT_EQ(none.prefetches, 0U);
-  EXPECT_LT(stacked.seconds, none.seconds);
-  EXPECT_LT(oracle.seconds, stacked.seconds);
+  EXPECT_LT(next_router.seconds, none.seconds);
+  EXPECT_LT(oracle.seconds, next_router.seconds);
   EXPECT_GE(oracle.seconds, oracle.bound_seconds);
   EXPECT_EQ(oracle.prefetches, oracle.used_prefetches);
-  EXPECT_GT(stacked.prefetches, stacked.used_prefetches);
+  EXPECT_GT(next_router.prefetches, next_router.used_prefetches);
   // Two of three, at both distances.
-  ASSERT_EQ(stacked.predictions.size(), 2U);
-  for (const PredictionScore& score : stacked.predictions) {
+  ASSERT_EQ(next_router.predictions.size(), 2U);
+  for (const PredictionScore& score : next_router.predictions) {
     EXPECT_NEAR(score.recall(), 2.0 / 3.0, 1e-9);
   }
   // Same work: what was asked for was the same, wrong predictions cost bytes.
-  EXPECT_EQ(stacked.requests, none.requests);
-  EXPECT_EQ(stacked.hits + stacked.misses, stacked.requests);
-  EXPECT_GT(stacked.bytes, none.bytes);
+  EXPECT_EQ(next_router.requests, none.requests);
+  EXPECT_EQ(next_router.hits + next_router.misses, next_router.requests);
+  EXPECT_GT(next_router.bytes, none.bytes);
 }
 
 // On a disk that is never idle prefetches can only do harm, so hardly any are made.
@@ -216,17 +213,17 @@ TEST(Replay, PrefetchHoldsBackWhereTheDiskIsTheLimit) {
   const Trace trace = PredictedTrace(300);
   constexpr double kBandwidth = 2e4;  // 50 ms an expert
   const ReplayResult none = Predict(trace, "none", kBandwidth);
-  const ReplayResult stacked = Predict(trace, "stacked", kBandwidth);
-  EXPECT_LT(stacked.seconds, 1.01 * none.seconds);
-  EXPECT_LT(stacked.prefetches, stacked.requests / 20);
+  const ReplayResult next_router = Predict(trace, "next-router", kBandwidth);
+  EXPECT_LT(next_router.seconds, 1.01 * none.seconds);
+  EXPECT_LT(next_router.prefetches, next_router.requests / 20);
 }
 
 TEST(Replay, RefusesToPredictWhatTheTraceDoesNotHold) {
-  const auto without = Replay(RandomTrace(5, 20), {.slots = 30, .predictor = {"stacked"}});
+  const auto without = Replay(RandomTrace(5, 20), {.slots = 30, .predictor = {"next-router"}});
   ASSERT_FALSE(without);
   EXPECT_EQ(without.error().code, Errc::kUsage);
   EXPECT_NE(without.error().message.find("--prefetch"), std::string::npos);
-  EXPECT_FALSE(Replay(PredictedTrace(20), {.slots = 30, .predictor = {"stacked"}, .depth = 3}));
+  EXPECT_FALSE(Replay(PredictedTrace(20), {.slots = 30, .predictor = {"next-router"}, .depth = 3}));
   EXPECT_FALSE(Replay(PredictedTrace(20), {.slots = 30, .predictor = {"crystal"}}));
   EXPECT_TRUE(Replay(PredictedTrace(20), {.slots = 30, .predictor = {"frequency"}, .depth = 3}));
 }

@@ -181,7 +181,7 @@ Result<Trace> FirstTokens(const Trace& trace, size_t count) {
   TRY(Trace first, Trace::Create(std::move(info)));
   for (size_t t = 0; t < count; ++t) {
     std::vector<ExpertId> experts;
-    for (uint32_t l = 0; l < trace.info().n_layer; ++l) {
+    for (uint32_t l = 0; l < trace.info().shape().n_layer; ++l) {
       experts.insert_range(experts.end(), trace.experts(t, l));
     }
     TRY_STATUS(first.Add({.phase = trace.phase(t),

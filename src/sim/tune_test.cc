@@ -11,7 +11,7 @@ namespace {
 
 // One layer, one expert a token: easy to reason about.
 Trace Routing(const std::vector<uint16_t>& experts, uint32_t n_expert) {
-  auto trace = Trace::Create({.expert_bytes = 1, .n_layer = 1, .n_expert = n_expert, .n_used = 1});
+  auto trace = Trace::Create({.model = {.shape = {1, n_expert, 1}}, .expert_bytes = 1});
   EXPECT_TRUE(trace) << trace.error().message;
   for (size_t t = 0; t < experts.size(); ++t) {
     const std::vector<ExpertId> row = {ExpertId{experts[t]}};

@@ -7,8 +7,8 @@
 #include <cerrno>
 #include <set>
 
-#include "store/memory_reader.h"
 #include "store/test_files.h"
+#include "tests/support/memory_reader.h"
 
 namespace moestro {
 namespace {

@@ -64,14 +64,6 @@ struct ReadStats {
   uint64_t demand_bytes = 0;  // wanted bytes of finished demand reads
   uint64_t speculative_bytes = 0;
   uint64_t retries = 0;
-  template <class V>
-  void Visit(V&& v) const {
-    v("read_requests", requests);
-    v("read_bytes", bytes);
-    v("read_demand_bytes", demand_bytes);
-    v("read_speculative_bytes", speculative_bytes);
-    v("read_retries", retries);
-  }
 };
 
 class ReadQueue {

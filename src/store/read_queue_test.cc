@@ -10,8 +10,8 @@
 #include <numeric>
 #include <random>
 
-#include "store/memory_reader.h"
 #include "store/test_files.h"
+#include "tests/support/memory_reader.h"
 
 namespace moestro {
 namespace {

@@ -81,11 +81,11 @@ Result<Trace> ImportJsonl(const std::string& path, std::optional<uint32_t> exper
   for (const Row& row : rows) {
     for (const ExpertId expert : row.experts) highest = std::max<uint32_t>(highest, expert.value);
   }
-  const TraceInfo info{.model = std::filesystem::path(path).stem().string(),
+  const TraceInfo info{.model = {.name = std::filesystem::path(path).stem().string(),
+                                 .shape = {.n_layer = static_cast<uint32_t>(rows[0].layers),
+                                           .n_expert = experts.value_or(highest + 1),
+                                           .n_used = static_cast<uint32_t>(rows[0].used)}},
                        .expert_bytes = 0,
-                       .n_layer = static_cast<uint32_t>(rows[0].layers),
-                       .n_expert = experts.value_or(highest + 1),
-                       .n_used = static_cast<uint32_t>(rows[0].used),
                        .has_weights = false,
                        .experts_guessed = !experts.has_value()};
   Result<Trace> trace = Trace::Create(info);

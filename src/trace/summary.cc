@@ -21,10 +21,11 @@ double Share(double part, double whole) { return whole > 0.0 ? part / whole : 0.
 // Uses of every expert, [layer][expert].
 std::vector<double> Counts(const Trace& trace, size_t first, size_t last) {
   const TraceInfo& info = trace.info();
-  std::vector<double> counts(size_t{info.n_layer} * info.n_expert);
+  std::vector<double> counts(size_t{info.shape().n_layer} * info.shape().n_expert);
   for (size_t t = first; t < last; ++t) {
-    for (size_t l = 0; l < info.n_layer; ++l) {
-      for (const ExpertId e : trace.experts(t, l)) counts[l * info.n_expert + e.value] += 1.0;
+    for (size_t l = 0; l < info.shape().n_layer; ++l) {
+      for (const ExpertId e : trace.experts(t, l))
+        counts[l * info.shape().n_expert + e.value] += 1.0;
     }
   }
   return counts;
@@ -33,25 +34,26 @@ std::vector<double> Counts(const Trace& trace, size_t first, size_t last) {
 double PopularShare(const Trace& trace) {
   const TraceInfo& info = trace.info();
   std::vector<double> counts = Counts(trace, 0, trace.tokens());
-  const size_t eighth = std::max<size_t>(1, info.n_expert / 8);
+  const size_t eighth = std::max<size_t>(1, info.shape().n_expert / 8);
   double popular = 0.0;
-  for (size_t l = 0; l < info.n_layer; ++l) {
-    const auto row = std::span(counts).subspan(l * info.n_expert, info.n_expert);
+  for (size_t l = 0; l < info.shape().n_layer; ++l) {
+    const auto row = std::span(counts).subspan(l * info.shape().n_expert, info.shape().n_expert);
     std::ranges::sort(row, std::greater<>());
     popular += std::accumulate(row.begin(), row.begin() + static_cast<ptrdiff_t>(eighth), 0.0);
   }
-  return Share(popular, static_cast<double>(trace.tokens() * info.n_layer * info.n_used));
+  return Share(popular,
+               static_cast<double>(trace.tokens() * info.shape().n_layer * info.shape().n_used));
 }
 
 double MeanEntropy(const Trace& trace) {
   const TraceInfo& info = trace.info();
-  if (trace.tokens() == 0 || info.n_expert < 2) return 0.0;
-  const auto requests = static_cast<double>(trace.tokens() * info.n_used);
+  if (trace.tokens() == 0 || info.shape().n_expert < 2) return 0.0;
+  const auto requests = static_cast<double>(trace.tokens() * info.shape().n_used);
   double entropy = 0.0;
   for (const double count : Counts(trace, 0, trace.tokens())) {
     if (count > 0.0) entropy -= count / requests * std::log(count / requests);
   }
-  return entropy / info.n_layer / std::log(static_cast<double>(info.n_expert));
+  return entropy / info.shape().n_layer / std::log(static_cast<double>(info.shape().n_expert));
 }
 
 double DistinctPerWindow(const Trace& trace) {
@@ -65,21 +67,22 @@ double DistinctPerWindow(const Trace& trace) {
 
 void MeasureReuse(const Trace& trace, TraceSummary& summary) {
   const TraceInfo& info = trace.info();
-  std::vector<size_t> last(size_t{info.n_layer} * info.n_expert, 0);  // token + 1; 0: never
+  std::vector<size_t> last(size_t{info.shape().n_layer} * info.shape().n_expert,
+                           0);  // token + 1; 0: never
   std::vector<double> distances;
   double at_once = 0.0;
   for (size_t t = 0; t < trace.tokens(); ++t) {
-    for (size_t l = 0; l < info.n_layer; ++l) {
+    for (size_t l = 0; l < info.shape().n_layer; ++l) {
       for (const ExpertId e : trace.experts(t, l)) {
-        size_t& before = last[l * info.n_expert + e.value];
+        size_t& before = last[l * info.shape().n_expert + e.value];
         if (before > 0) distances.push_back(static_cast<double>(t + 1 - before));
         at_once += before > 0 && before == t;
         before = t + 1;
       }
     }
   }
-  summary.reused_next =
-      Share(at_once, static_cast<double>(trace.tokens() * info.n_layer * info.n_used));
+  summary.reused_next = Share(
+      at_once, static_cast<double>(trace.tokens() * info.shape().n_layer * info.shape().n_used));
   if (distances.empty()) return;
   summary.reuse_p50 = Quantile(distances, 0.5);
   summary.reuse_p90 = Quantile(distances, 0.9);
@@ -105,7 +108,7 @@ size_t InBoth(std::span<const ExpertId> predicted, std::span<const ExpertId> cho
 
 // How often an expert of `layer` came after one of the layer before, [before][after].
 std::vector<double> Follows(const Trace& trace, size_t layer, size_t tokens) {
-  const size_t n = trace.info().n_expert;
+  const size_t n = trace.info().shape().n_expert;
   std::vector<double> follows(n * n);
   for (size_t t = 0; t < tokens; ++t) {
     for (const ExpertId a : trace.experts(t, layer - 1)) {
@@ -121,9 +124,9 @@ void MeasureAhead(const Trace& trace, TraceSummary& summary) {
     size_t right = 0;
     size_t asked = 0;
     for (size_t t = 0; t < trace.tokens(); ++t) {
-      for (size_t l = 0; l + distance < info.n_layer; ++l) {
+      for (size_t l = 0; l + distance < info.shape().n_layer; ++l) {
         right += InBoth(trace.predicted(t, l, distance), trace.experts(t, l + distance));
-        asked += info.n_used;
+        asked += info.shape().n_used;
       }
     }
     summary.recall_ahead.push_back(Share(static_cast<double>(right), static_cast<double>(asked)));
@@ -133,15 +136,15 @@ void MeasureAhead(const Trace& trace, TraceSummary& summary) {
 void MeasurePrediction(const Trace& trace, TraceSummary& summary) {
   const TraceInfo& info = trace.info();
   const size_t half = trace.tokens() / 2;
-  if (half == 0 || info.n_layer < 2) return;
-  const size_t n = info.n_expert;
+  if (half == 0 || info.shape().n_layer < 2) return;
+  const size_t n = info.shape().n_expert;
   const std::vector<double> counts = Counts(trace, 0, half);
   size_t popular = 0;
   size_t paths = 0;
   size_t repeated = 0;
   size_t asked = 0;
   std::vector<double> scores(n);
-  for (size_t l = 1; l < info.n_layer; ++l) {
+  for (size_t l = 1; l < info.shape().n_layer; ++l) {
     // One layer's table at a time: with many experts all of them would be large.
     const std::vector<double> follows = Follows(trace, l, half);
     for (size_t t = half; t < trace.tokens(); ++t) {
@@ -180,12 +183,12 @@ TraceSummary Summarise(const Trace& trace) {
 }
 
 std::string Describe(const TraceInfo& info, const TraceSummary& s) {
-  const uint32_t all = info.n_layer * info.n_expert;
-  const uint32_t per_token = info.n_layer * info.n_used;
-  std::string text =
-      Format("model        {}: {} layers, {} of {} experts used{}\n",
-             info.model.empty() ? "unnamed" : Printable(info.model), info.n_layer, info.n_used,
-             info.n_expert, info.has_weights ? ", with router weights" : "");
+  const uint32_t all = info.shape().n_layer * info.shape().n_expert;
+  const uint32_t per_token = info.shape().n_layer * info.shape().n_used;
+  std::string text = Format("model        {}: {} layers, {} of {} experts used{}\n",
+                            info.model.name.empty() ? "unnamed" : Printable(info.model.name),
+                            info.shape().n_layer, info.shape().n_used, info.shape().n_expert,
+                            info.has_weights ? ", with router weights" : "");
   if (info.experts_guessed) {
     text += "             the number of experts is only the highest id seen plus one\n";
   }

@@ -29,20 +29,13 @@ Result<Trace> Trace::Create(TraceInfo info) {
     return Fail(Errc::kInvalidRequest, "a trace cannot have {} = {}, only {} to {}", what, value,
                 least, most);
   };
-  if (info.n_layer < 1 || info.n_layer > kMaxCount) {
-    return wrong("layers", info.n_layer, 1, kMaxCount);
-  }
-  if (info.n_expert < 1 || info.n_expert > kMaxCount) {
-    return wrong("experts", info.n_expert, 1, kMaxCount);
-  }
-  if (info.n_used < 1 || info.n_used > info.n_expert) {
-    return wrong("experts of a token", info.n_used, 1, info.n_expert);
-  }
-  if (info.depth >= info.n_layer) {
-    return wrong("prediction depth", info.depth, 0, info.n_layer - 1);
-  }
-  if (info.model.size() > kMaxNameBytes) {
-    return wrong("bytes of the model's name", info.model.size(), 0, kMaxNameBytes);
+  const auto& [n_layer, n_expert, n_used] = info.shape();
+  if (n_layer < 1 || n_layer > kMaxCount) return wrong("layers", n_layer, 1, kMaxCount);
+  if (n_expert < 1 || n_expert > kMaxCount) return wrong("experts", n_expert, 1, kMaxCount);
+  if (n_used < 1 || n_used > n_expert) return wrong("experts of a token", n_used, 1, n_expert);
+  if (info.depth >= n_layer) return wrong("prediction depth", info.depth, 0, n_layer - 1);
+  if (info.model.name.size() > kMaxNameBytes) {
+    return wrong("bytes of the model's name", info.model.name.size(), 0, kMaxNameBytes);
   }
   return Trace(std::move(info));
 }
@@ -61,8 +54,8 @@ Status Trace::Add(const TraceToken& token) {
 }
 
 Status Trace::Check(const TraceToken& token) const {
-  const size_t n_used = info_.n_used;
-  const size_t n_experts = info_.n_layer * n_used;
+  const size_t n_used = info_.shape().n_used;
+  const size_t n_experts = info_.shape().n_layer * n_used;
   const size_t n_weights = info_.has_weights ? n_experts : 0;
   const size_t n_predicted = info_.predicted_rows() * n_used;
   if (token.experts.size() != n_experts || token.weights.size() != n_weights ||
@@ -75,13 +68,13 @@ Status Trace::Check(const TraceToken& token) const {
   }
   std::vector<ExpertId> sorted;
   size_t predicted = 0;
-  for (size_t layer = 0; layer < info_.n_layer; ++layer) {
+  for (size_t layer = 0; layer < info_.shape().n_layer; ++layer) {
     const Status row =
-        CheckRow(token.experts.subspan(layer * n_used, n_used), info_.n_expert, sorted);
+        CheckRow(token.experts.subspan(layer * n_used, n_used), info_.shape().n_expert, sorted);
     if (!row) return Fail(row.error().code, "layer {}: {}", layer, row.error().message);
     for (size_t end = info_.predicted_rows_before(layer + 1); predicted < end; ++predicted) {
-      const Status ahead =
-          CheckRow(token.predicted.subspan(predicted * n_used, n_used), info_.n_expert, sorted);
+      const Status ahead = CheckRow(token.predicted.subspan(predicted * n_used, n_used),
+                                    info_.shape().n_expert, sorted);
       if (!ahead) {
         return Fail(ahead.error().code, "layer {}'s predictions: {}", layer, ahead.error().message);
       }
@@ -91,22 +84,23 @@ Status Trace::Check(const TraceToken& token) const {
 }
 
 std::span<const ExpertId> Trace::predicted(size_t t, size_t layer, size_t distance) const {
-  if (distance < 1 || distance > info_.depth || layer + distance >= info_.n_layer) return {};
+  if (distance < 1 || distance > info_.depth || layer + distance >= info_.shape().n_layer)
+    return {};
   const size_t row = t * info_.predicted_rows() + info_.predicted_rows_before(layer) + distance - 1;
-  return std::span(predicted_).subspan(row * info_.n_used, info_.n_used);
+  return std::span(predicted_).subspan(row * info_.shape().n_used, info_.shape().n_used);
 }
 
 void Trace::Reserve(size_t tokens) {
-  const size_t n = tokens * info_.n_layer * info_.n_used;
+  const size_t n = tokens * info_.shape().n_layer * info_.shape().n_used;
   kinds_.reserve(tokens);
   experts_.reserve(n);
   weights_.reserve(info_.has_weights ? n : 0);
-  predicted_.reserve(tokens * info_.predicted_rows() * info_.n_used);
+  predicted_.reserve(tokens * info_.predicted_rows() * info_.shape().n_used);
 }
 
 TraceToken Trace::token(size_t t) const {
-  const size_t n = size_t{info_.n_layer} * info_.n_used;
-  const size_t n_predicted = info_.predicted_rows() * info_.n_used;
+  const size_t n = size_t{info_.shape().n_layer} * info_.shape().n_used;
+  const size_t n_predicted = info_.predicted_rows() * info_.shape().n_used;
   TraceToken token{.phase = phase(t),
                    .starts_sequence = starts_sequence(t),
                    .joins_step = joins_step(t),

@@ -17,29 +17,28 @@
 
 #include "base/result.h"
 #include "core/ids.h"
+#include "core/model_id.h"
 
 namespace moestro {
 
 struct TraceInfo {
-  std::string model = {};        // its name, at most 4096 bytes; empty: unknown
-  uint64_t model_id = 0;         // fingerprint; 0: unknown
+  ModelId model = {};
   uint64_t expert_bytes = 0;     // of one expert; 0: unknown
-  uint32_t n_layer = 0;          // 1 to 4096
-  uint32_t n_expert = 0;         // of a layer; 1 to 4096
-  uint32_t n_used = 0;           // K: of a token in a layer; 1 to n_expert
   uint32_t depth = 0;            // layers that predictions reach ahead, below n_layer; 0: none
   bool has_weights = false;      // every token carries router weights
   bool experts_guessed = false;  // n_expert is the highest id seen plus one: perhaps too low
   bool operator==(const TraceInfo&) const = default;
 
+  const MoeShape& shape() const { return model.shape; }
+
   // Rows of K predicted experts in one token: for each layer one for each distance from 1 to
   // `depth` that still meets a layer. REQUIRES: the counts are in range.
-  size_t predicted_rows() const { return predicted_rows_before(n_layer); }
+  size_t predicted_rows() const { return predicted_rows_before(shape().n_layer); }
   // Of these, the rows of layers below `layer`.
   size_t predicted_rows_before(size_t layer) const {
     // All layers but the last `depth` have `depth` rows; those have depth-1, ... 1, 0.
-    const size_t full = n_layer - depth;
-    const size_t left = n_layer - std::max(layer, full);
+    const size_t full = shape().n_layer - depth;
+    const size_t left = shape().n_layer - std::max(layer, full);
     return std::min(layer, full) * depth + (size_t{depth} * (depth - 1) - left * (left - 1)) / 2;
   }
 };
@@ -79,12 +78,14 @@ class Trace {
   bool joins_step(size_t t) const { return kinds_[t].joins_step; }
   // The K experts.
   std::span<const ExpertId> experts(size_t t, size_t layer) const {
-    return std::span(experts_).subspan((t * info_.n_layer + layer) * info_.n_used, info_.n_used);
+    return std::span(experts_).subspan((t * info_.shape().n_layer + layer) * info_.shape().n_used,
+                                       info_.shape().n_used);
   }
   // Their K weights in the same order; empty without has_weights.
   std::span<const float> weights(size_t t, size_t layer) const {
     if (!info_.has_weights) return {};
-    return std::span(weights_).subspan((t * info_.n_layer + layer) * info_.n_used, info_.n_used);
+    return std::span(weights_).subspan((t * info_.shape().n_layer + layer) * info_.shape().n_used,
+                                       info_.shape().n_used);
   }
   // The K experts that the router of layer + distance would choose on the router input of `layer`.
   // Empty where none are recorded: a distance outside 1 to depth, or past the last layer.

@@ -6,10 +6,8 @@
 #include <cstdint>
 #include <string>
 
-#include "base/hash.h"
-#include "base/output_file.h"
+#include "base/binary_file.h"
 #include "base/result.h"
-#include "trace/binary_file.h"
 #include "trace/trace.h"
 
 namespace moestro {
@@ -27,12 +25,11 @@ class TraceWriter {
   Status Finish();
 
  private:
-  TraceWriter(Trace shape, OutputFile file, uint64_t tokens);
+  TraceWriter(Trace shape, BinaryWriter file, uint64_t tokens);
   Status Flush();
 
   Trace shape_;  // without tokens
-  OutputFile file_;
-  Fnv1a sum_;
+  BinaryWriter file_;
   std::string bytes_;  // not written yet
   uint64_t left_;      // tokens to come
 };

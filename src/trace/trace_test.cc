@@ -48,14 +48,11 @@ std::vector<ExpertId> Ids(const std::vector<uint16_t>& values) {
 
 // With `depth` 1, layer 0 predicts layer 1.
 Trace Small(bool has_weights, uint32_t experts, uint32_t depth = 0) {
-  Trace trace = *Trace::Create({.model = "small",
-                                .model_id = 0x1234567890abcdef,
-                                .expert_bytes = 12345,
-                                .n_layer = 2,
-                                .n_expert = experts,
-                                .n_used = 2,
-                                .depth = depth,
-                                .has_weights = has_weights});
+  Trace trace = *Trace::Create(
+      {.model = {.name = "small", .fingerprint = 0x1234567890abcdef, .shape = {2, experts, 2}},
+       .expert_bytes = 12345,
+       .depth = depth,
+       .has_weights = has_weights});
   const std::vector<float> weights = {0.75F, 0.25F, 1.0F, 0.0F};
   const auto add = [&](Phase phase, bool starts, const std::vector<uint16_t>& ids) {
     const std::vector<ExpertId> chosen = Ids(ids);
@@ -143,7 +140,7 @@ TEST_F(TraceTest, WrongContentIsRefusedWhateverItsChecksum) {
 }
 
 TEST_F(TraceTest, WeightsAreClampedToWhatTheFileHolds) {
-  Trace trace = *Trace::Create({.n_layer = 1, .n_expert = 4, .n_used = 3, .has_weights = true});
+  Trace trace = *Trace::Create({.model = {.shape = {1, 4, 3}}, .has_weights = true});
   const std::vector<ExpertId> experts = Ids({0, 1, 2});
   const std::vector<float> weights = {2.5F, -1.0F, std::numeric_limits<float>::quiet_NaN()};
   ASSERT_TRUE(trace.Add({.experts = experts, .weights = weights}));
@@ -172,7 +169,7 @@ TEST_F(TraceTest, ForeignAndMissingFilesAreNamed) {
 }
 
 TEST_F(TraceTest, AddRefusesWhatNoRouterChooses) {
-  Trace trace = *Trace::Create({.n_layer = 1, .n_expert = 4, .n_used = 2});
+  Trace trace = *Trace::Create({.model = {.shape = {1, 4, 2}}});
   for (const std::vector<uint16_t>& ids : {std::vector<uint16_t>{0}, {0, 0}, {0, 4}}) {
     const std::vector<ExpertId> experts = Ids(ids);
     EXPECT_FALSE(trace.Add({.experts = experts}));
@@ -181,15 +178,15 @@ TEST_F(TraceTest, AddRefusesWhatNoRouterChooses) {
 }
 
 TEST_F(TraceTest, CreateRefusesShapesThatCannotBe) {
-  EXPECT_FALSE(Trace::Create({.n_layer = 0, .n_expert = 4, .n_used = 2}));
-  EXPECT_FALSE(Trace::Create({.n_layer = 1, .n_expert = 4, .n_used = 5}));
-  EXPECT_FALSE(Trace::Create({.n_layer = 1, .n_expert = 1U << 17, .n_used = 2}));
-  EXPECT_FALSE(Trace::Create({.n_layer = 2, .n_expert = 4, .n_used = 2, .depth = 2}));
+  EXPECT_FALSE(Trace::Create({.model = {.shape = {0, 4, 2}}}));
+  EXPECT_FALSE(Trace::Create({.model = {.shape = {1, 4, 5}}}));
+  EXPECT_FALSE(Trace::Create({.model = {.shape = {1, 1U << 17, 2}}}));
+  EXPECT_FALSE(Trace::Create({.model = {.shape = {2, 4, 2}}, .depth = 2}));
 }
 
 // 4 layers, 2 ahead: layers 0 and 1 predict two layers each, layer 2 one, layer 3 none.
 TEST_F(TraceTest, PredictionsEndAtTheLastLayer) {
-  const TraceInfo info{.n_layer = 4, .n_expert = 9, .n_used = 1, .depth = 2};
+  const TraceInfo info{.model = {.shape = {4, 9, 1}}, .depth = 2};
   ASSERT_EQ(info.predicted_rows(), 5U);
   Trace trace = *Trace::Create(info);
   const std::vector<ExpertId> experts = Ids({0, 1, 2, 3});
@@ -217,9 +214,9 @@ TEST_F(TraceTest, ImportsJsonLines) {
       Put("a.jsonl", "{\"tok\":1,\"layers\":[[0,2],[1,3]]}\n\n{\"layers\":[[2,1],[0,1]]}\n"), {});
   ASSERT_TRUE(trace) << trace.error().message;
   EXPECT_EQ(trace->tokens(), 2U);
-  EXPECT_EQ(trace->info().n_expert, 4U);
+  EXPECT_EQ(trace->info().shape().n_expert, 4U);
   EXPECT_TRUE(trace->info().experts_guessed);
-  EXPECT_EQ(trace->info().n_layer, 2U);
+  EXPECT_EQ(trace->info().shape().n_layer, 2U);
   EXPECT_TRUE(trace->starts_sequence(0));
   EXPECT_FALSE(trace->starts_sequence(1));
   EXPECT_EQ(trace->experts(1, 0)[0].value, 2);
@@ -242,7 +239,7 @@ TEST_F(TraceTest, ImportNamesTheLine) {
 
 // Two layers, one of 8 experts used: layer 0 goes 0 1 0 1 ..., layer 1 follows with 2 3 2 3 ...
 TEST_F(TraceTest, SummaryOfAKnownTrace) {
-  Trace trace = *Trace::Create({.n_layer = 2, .n_expert = 8, .n_used = 1, .depth = 1});
+  Trace trace = *Trace::Create({.model = {.shape = {2, 8, 1}}, .depth = 1});
   for (uint16_t t = 0; t < 200; ++t) {
     const auto odd = static_cast<uint16_t>(t % 2);
     const std::vector<ExpertId> experts = Ids({odd, static_cast<uint16_t>(2 + odd)});

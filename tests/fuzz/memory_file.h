@@ -11,10 +11,10 @@
 #include <string>
 #include <string_view>
 
+#include "base/binary_file.h"
 #include "base/check.h"
 #include "base/format.h"
 #include "base/hash.h"
-#include "trace/binary_file.h"
 
 namespace moestro {
 

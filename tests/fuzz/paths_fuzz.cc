@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "base/check.h"
+#include "learned/path_file.h"
 #include "tests/fuzz/memory_file.h"
-#include "trace/path_file.h"
 
 namespace moestro {
 namespace {
@@ -19,14 +19,14 @@ void RankAll(const std::string& path) {
     CHECK(!paths.error().message.contains('\n'));
     return;
   }
-  const PathShape& shape = paths->table.shape();
-  std::vector<ExpertId> best(shape.used);
+  const MoeShape& shape = paths->table.shape();
+  std::vector<ExpertId> best(shape.n_used);
   std::vector<float> scores;
   const std::vector<ExpertId> before{ExpertId{0}};
-  for (size_t layer = 1; layer < shape.layers; ++layer) {
+  for (size_t layer = 1; layer < shape.n_layer; ++layer) {
     const std::span<const ExpertId> earlier = layer >= 2 ? before : std::span<const ExpertId>();
     paths->table.Rank(layer, before, earlier, best, scores);
-    for (const ExpertId e : best) CHECK(e.value < shape.experts);
+    for (const ExpertId e : best) CHECK(e.value < shape.n_expert);
   }
 }
 

@@ -7,7 +7,7 @@
 
 #include "base/check.h"
 #include "decide/policy.h"
-#include "engine/tuning_file.h"
+#include "learned/tuning_file.h"
 #include "tests/fuzz/memory_file.h"
 
 namespace moestro {

@@ -8,15 +8,15 @@
 #include <string>
 #include <vector>
 
+#include "base/binary_file.h"
 #include "base/check.h"
 #include "base/format.h"
-#include "engine/tuning_file.h"
+#include "learned/learn_paths.h"
+#include "learned/path_file.h"
+#include "learned/tuning_file.h"
 #include "model/families/families.h"
 #include "model/gguf_file.h"
 #include "model/test_gguf.h"
-#include "trace/binary_file.h"
-#include "trace/learn_paths.h"
-#include "trace/path_file.h"
 #include "trace/trace_file.h"
 
 namespace moestro {
@@ -41,7 +41,7 @@ void WriteModels(const std::string& folder) {
 
 void WritePolicies(const std::string& folder) {
   const PolicyTuning tuning{
-      .model = {.name = "m.gguf", .id = 0xfedcba98, .n_layer = 6, .n_expert = 16, .n_used = 4},
+      .model = {.name = "m.gguf", .fingerprint = 0xfedcba98, .shape = {6, 16, 4}},
       .sizes = {{.slots = 24,
                  .choice = {.name = "hobbit", .parameters = {{"w_lru", 0.1}, {"w_fld", 0.9}}},
                  .hit_rate = 0.5,
@@ -51,11 +51,7 @@ void WritePolicies(const std::string& folder) {
 }
 
 Trace SmallTrace(uint32_t experts, bool has_weights, uint32_t depth) {
-  auto trace = Trace::Create({.model = "m",
-                              .model_id = 7,
-                              .n_layer = 3,
-                              .n_expert = experts,
-                              .n_used = 2,
+  auto trace = Trace::Create({.model = {.name = "m", .fingerprint = 7, .shape = {3, experts, 2}},
                               .depth = depth,
                               .has_weights = has_weights});
   CHECK(trace.has_value());
@@ -100,9 +96,9 @@ void WritePathTables(const std::string& folder) {
   for (const uint32_t experts : {8U, 300U}) {
     const Trace trace = SmallTrace(experts, false, 0);
     const std::string path = Format("{}/small_{}.paths", folder, experts);
-    PathCounter counter({.layers = 3, .experts = experts, .used = 2});
+    PathCounter counter({3, experts, 2});
     CountTrace(trace, trace.tokens(), counter);
-    const PathFile file{.model = "m", .model_id = 7, .tokens = 8, .table = counter.Learn()};
+    const PathFile file{.model = trace.info().model, .tokens = 8, .table = counter.Learn()};
     CHECK(WritePaths(path, file).has_value());
     DropChecksum(path);
   }

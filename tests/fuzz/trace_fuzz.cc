@@ -21,12 +21,12 @@ void Examine(const Result<Trace>& trace) {
   }
   const TraceInfo& info = trace->info();
   for (size_t t = 0; t < trace->tokens(); ++t) {
-    for (size_t l = 0; l < info.n_layer; ++l) {
-      for (const ExpertId e : trace->experts(t, l)) CHECK(e.value < info.n_expert);
+    for (size_t l = 0; l < info.shape().n_layer; ++l) {
+      for (const ExpertId e : trace->experts(t, l)) CHECK(e.value < info.shape().n_expert);
     }
   }
   // Its tables are of [expert][expert]: large ones would only be slow.
-  if (info.n_expert <= 64 && info.n_layer <= 64) Describe(info, Summarise(*trace));
+  if (info.shape().n_expert <= 64 && info.shape().n_layer <= 64) Describe(info, Summarise(*trace));
 }
 
 }  // namespace

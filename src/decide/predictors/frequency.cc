@@ -14,9 +14,9 @@ namespace {
 class FrequencyPredictor final : public Predictor {
  public:
   void Reset(const PredictorShape& shape) override {
-    shape_ = shape;
-    counts_.assign(size_t{shape.layers} * shape.experts, 0.0);
-    order_.resize(shape.experts);
+    shape_ = shape.moe;
+    counts_.assign(size_t{shape.moe.n_layer} * shape.moe.n_expert, 0.0);
+    order_.resize(shape.moe.n_expert);
     layer_ = 0;
   }
   void Observe(const Seen& seen) override {
@@ -28,7 +28,7 @@ class FrequencyPredictor final : public Predictor {
   std::span<const ExpertId> Predict(uint32_t distance) override {
     const std::span<const double> counts = of(layer_ + distance);
     std::iota(order_.begin(), order_.end(), uint16_t{0});
-    const uint32_t most = std::min(shape_.experts, shape_.used * rows_);
+    const uint32_t most = std::min(shape_.n_expert, shape_.n_used * rows_);
     std::ranges::partial_sort(order_, order_.begin() + most, [&](uint16_t a, uint16_t b) {
       return counts[a] != counts[b] ? counts[a] > counts[b] : a < b;
     });
@@ -43,9 +43,9 @@ class FrequencyPredictor final : public Predictor {
   static constexpr double kKeep = 0.96;  // of a count after a step: half of it after 17
 
   std::span<double> of(size_t layer) {
-    return std::span(counts_).subspan(layer * shape_.experts, shape_.experts);
+    return std::span(counts_).subspan(layer * shape_.n_expert, shape_.n_expert);
   }
-  PredictorShape shape_;
+  MoeShape shape_;
   std::vector<double> counts_;  // [layer][expert]
   std::vector<uint16_t> order_;
   std::vector<ExpertId> predicted_;

@@ -16,9 +16,8 @@ class Paths final : public Predictor {
   explicit Paths(std::shared_ptr<const PathTable> table) : table_(std::move(table)) {}
 
   void Reset(const PredictorShape& shape) override {
-    CHECK((PathShape{.layers = shape.layers, .experts = shape.experts, .used = shape.used} ==
-           table_->shape()));
-    union_.Reset(shape.experts);
+    CHECK(shape.moe == table_->shape());
+    union_.Reset(shape.moe.n_expert);
     known_.clear();
     observed_ = 0;
   }
@@ -34,13 +33,13 @@ class Paths final : public Predictor {
   std::span<const ExpertId> Predict(uint32_t distance) override {
     if (observed_ == 0) return {};
     while (known_.size() < observed_ + distance) known_.push_back(NextLayer());
-    return union_.ByRank(known_[observed_ + distance - 1], table_->shape().used);
+    return union_.ByRank(known_[observed_ + distance - 1], table_->shape().n_used);
   }
 
  private:
   // What follows the last layers of known_: [row][K].
   std::vector<ExpertId> NextLayer() {
-    const size_t used = table_->shape().used;
+    const size_t used = table_->shape().n_used;
     const std::span<const ExpertId> last = known_.back();
     const std::span<const ExpertId> earlier =
         known_.size() < 2 ? std::span<const ExpertId>() : known_[known_.size() - 2];

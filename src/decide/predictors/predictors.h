@@ -9,7 +9,7 @@
 
 namespace moestro {
 
-std::unique_ptr<Predictor> MakeStacked();
+std::unique_ptr<Predictor> MakeNextRouter();
 std::unique_ptr<Predictor> MakeFrequency();
 // What followed the experts of the two layers before, in routing that `table` was learned from.
 // REQUIRES: Reset() gets the table's shape.

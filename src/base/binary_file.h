@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: MIT
+// What our binary files share: eight letters and a version at the beginning, little-endian numbers
+// one after the other, and a checksum of everything before it at the end.
+#pragma once
+
+#include <array>
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <string>
+#include <string_view>
+
+#include "base/bytes.h"
+#include "base/hash.h"
+#include "base/output_file.h"
+#include "base/result.h"
+
+namespace moestro {
+
+static_assert(std::endian::native == std::endian::little);
+
+inline constexpr size_t kChecksumBytes = 8;
+inline constexpr size_t kFileWindow = kMiB;  // bytes written or read at a time
+
+// A kind of file. The texts go into messages.
+struct FileFormat {
+  std::string_view magic;   // eight letters
+  uint32_t version = 1;     // the newest that is known; from 1 on
+  size_t header_bytes = 0;  // magic and version included
+  std::string_view what;    // "a trace"
+  std::string_view origin;  // what to do for one: "record one with 'moestro trace'"
+  std::string_view remedy;  // for a damaged one: "copy or record it again"
+};
+
+template <class T>
+void AppendNumber(std::string& bytes, T value) {
+  char raw[sizeof(T)];
+  std::memcpy(raw, &value, sizeof(T));
+  bytes.append(raw, sizeof(T));
+}
+
+// Magic and version, with which a file begins.
+inline std::string BeginHeader(const FileFormat& format) {
+  std::string bytes(format.magic);
+  AppendNumber(bytes, format.version);
+  return bytes;
+}
+
+// REQUIRES: what is taken is there.
+class Decoder {
+ public:
+  explicit Decoder(std::string_view bytes) : bytes_(bytes) {}
+
+  template <class T>
+  T Take() {
+    std::array<char, sizeof(T)> raw{};
+    bytes_.copy(raw.data(), raw.size());
+    bytes_.remove_prefix(raw.size());
+    return std::bit_cast<T>(raw);
+  }
+
+ private:
+  std::string_view bytes_;
+};
+
+class InputFile {
+ public:
+  // `format` must outlive it. Errors: kIo.
+  static Result<InputFile> Open(const std::string& path, const FileFormat& format);
+  InputFile(InputFile&& other) noexcept;
+  InputFile& operator=(InputFile&&) = delete;
+  ~InputFile();
+
+  uint64_t size() const { return size_; }
+  const std::string& path() const { return path_; }
+
+  // The header's bytes after magic and version, all of them. kInvalidFile: it is no such file or
+  // too short; kUnsupported: its version is newer than the known one.
+  Result<std::string> ReadHeader() const;
+  // REQUIRES: offset + bytes <= size().
+  Result<std::string> Read(uint64_t offset, size_t bytes) const;
+  // Compares the last 8 bytes with those before. Needs one window of memory. REQUIRES: size() >= 8.
+  Status CheckSum() const;
+
+  // kInvalidFile: it is shorter or longer than `expected` says; it is wrong in another way.
+  std::unexpected<Error> CutShort(std::string_view expected) const;
+  std::unexpected<Error> Damaged(std::string_view what) const;
+
+ private:
+  InputFile(int fd, std::string path, const FileFormat& format)
+      : fd_(fd), path_(std::move(path)), format_(&format) {}
+
+  int fd_;
+  uint64_t size_ = 0;
+  std::string path_;
+  const FileFormat* format_;
+};
+
+// Writes such a file and adds up its checksum. The file has its name only when Finish() has
+// succeeded; without it nothing is left behind. Errors: kIo, naming the file and the reason.
+class BinaryWriter {
+ public:
+  // Refuses a `path` that exists and is no file: renaming a new file to it would replace a device
+  // or a pipe.
+  static Result<BinaryWriter> Create(const std::string& path);
+  Status Add(std::string_view bytes);
+  Status Finish();  // the checksum, and the file's name
+  uint64_t size() const { return file_.size(); }
+
+ private:
+  explicit BinaryWriter(OutputFile file) : file_(std::move(file)) {}
+
+  OutputFile file_;
+  Fnv1a sum_;
+};
+
+}  // namespace moestro

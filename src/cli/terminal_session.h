@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: MIT
+// A session at a terminal: a progress bar while it works, and Ctrl-C ends the text.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "base/progress.h"
+#include "base/result.h"
+#include "cli/interrupt.h"
+#include "engine/engine.h"
+#include "text/session.h"
+
+namespace moestro {
+
+// A Progress that draws on `bar`, which must outlive it.
+Progress ShowOn(ProgressBar& bar);
+
+class TerminalSession {
+ public:
+  // Errors: what Session::Load() says.
+  static Result<std::unique_ptr<TerminalSession>> Load(const std::string& path,
+                                                       const EngineOptions& engine,
+                                                       const SamplingOptions& sampling);
+  Session& session() { return *session_; }
+  // As Session::Start().
+  Status Start();
+  // As Session::Continue(), until Ctrl-C.
+  Result<Generated> Continue(std::span<const Token> tokens, const GenerateOptions& options,
+                             const std::function<bool(std::string_view)>& emit);
+
+ private:
+  explicit TerminalSession(std::unique_ptr<Session> session) : session_(std::move(session)) {}
+
+  ProgressBar bar_{ProgressBar::Stderr()};
+  std::unique_ptr<Session> session_;  // draws on bar_
+  std::optional<InterruptGuard> interrupt_;
+};
+
+}  // namespace moestro

@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: MIT
+// ggml's CPU backend: its threads, what it can multiply, its functions by type.
+//
+// Thread rule: everything is called from one host thread. ggml's OpenMP team belongs to the thread
+// that computes, a second caller would start a second spinning team on the same cores.
+#pragma once
+
+#include <ggml-backend.h>
+#include <ggml-cpp.h>
+#include <ggml-cpu.h>
+#include <ggml.h>
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+
+namespace moestro {
+
+// ggml's per-type functions of the CPU variant that it picked for this machine. They live in a
+// plug-in that is loaded at run time and hands out no address for them, so they are looked up by
+// symbol in the plug-in's own file; ggml-cpu.h declares the symbol, plug-ins do not promise it.
+class CpuTraits {
+ public:
+  // Loads ggml's backends if nobody has. kUnsupported without a CPU backend. A plug-in without the
+  // symbol is no error: every Of() is then nullptr.
+  static Result<CpuTraits> Load();
+  // As if the plug-in lacked the symbol.
+  static CpuTraits Missing() { return CpuTraits(nullptr); }
+
+  bool found() const { return get_ != nullptr; }
+  // Lives as long as the process; nullptr when the symbol is missing. Members may be null.
+  const ggml_type_traits_cpu* Of(ggml_type type) const {
+    return get_ != nullptr ? get_(type) : nullptr;
+  }
+
+ private:
+  using Get = const ggml_type_traits_cpu* (*)(ggml_type);
+  explicit CpuTraits(Get get) : get_(get) {}
+
+  Get get_;
+};
+
+class CpuDevice {
+ public:
+  // threads: of the team, including the caller's; 0: the physical cores this process may use.
+  // kUsage for more threads than ggml takes, kUnsupported when it finds no CPU backend to load.
+  static Result<CpuDevice> Open(uint32_t threads);
+
+  uint32_t threads() const { return threads_; }
+  ggml_backend_t backend() const { return backend_.get(); }
+  const CpuTraits& traits() const { return traits_; }
+  ggml_backend_dev_t handle() const { return ggml_backend_get_device(backend_.get()); }
+  std::string description() const;  // "AMD EPYC ..., 2 threads"
+
+  // Runs an allocated graph to its end.
+  Status Compute(ggml_cgraph* graph);
+
+  // Buffer types that store matrices in another layout and multiply them faster; may be empty.
+  std::vector<ggml_backend_buffer_type_t> repacking_buffer_types() const;
+  // True if ggml multiplies a [n_in, n_out] matrix of `type` stored in `buffer_type` by F32.
+  bool CanMultiply(ggml_type type, int64_t n_in, int64_t n_out,
+                   ggml_backend_buffer_type_t buffer_type) const;
+
+ private:
+  CpuDevice(ggml_backend_ptr backend, CpuTraits traits, uint32_t threads)
+      : backend_(std::move(backend)), traits_(traits), threads_(threads) {}
+
+  ggml_backend_ptr backend_;
+  CpuTraits traits_;
+  uint32_t threads_ = 1;
+};
+
+// Cores, not hyper-threads, within this process's affinity mask and processor quota. `root`: see
+// base/system_limits.h.
+uint32_t PhysicalCores(const std::string& root = "");
+
+}  // namespace moestro

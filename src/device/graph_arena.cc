@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: MIT
+#include "device/graph_arena.h"
+
+#include <ggml-backend.h>
+
+#include "base/check.h"
+
+namespace moestro {
+
+Result<HostBuffer> HostBuffer::Allocate(uint64_t bytes) {
+  HostBuffer buffer;
+  TRY(buffer.memory_, HostMemory::Allocate(bytes));
+  if (bytes == 0) return buffer;
+  buffer.buffer_.reset(
+      ggml_backend_cpu_buffer_from_ptr(buffer.memory_.data(), buffer.memory_.size()));
+  if (!buffer.buffer_) return Fail(Errc::kNoMemory, "ggml refused a buffer of {} bytes", bytes);
+  return buffer;
+}
+
+void HostBuffer::Place(ggml_tensor* tensor, uint64_t offset) const {
+  CHECK(offset % 4 == 0 && offset + ggml_nbytes(tensor) <= memory_.size());
+  CHECK(ggml_backend_tensor_alloc(buffer_.get(), tensor, memory_.data() + offset) ==
+        GGML_STATUS_SUCCESS);
+}
+
+GraphArena::GraphArena(CpuDevice& device, size_t max_nodes)
+    : device_(&device),
+      max_nodes_(max_nodes),
+      metadata_(max_nodes * ggml_tensor_overhead() + ggml_graph_overhead_custom(max_nodes, false)),
+      allocator_(ggml_gallocr_new(ggml_backend_get_default_buffer_type(device.backend()))) {}
+
+ggml_context* GraphArena::Begin() {
+  context_.reset();
+  context_.reset(
+      ggml_init({.mem_size = metadata_.size(), .mem_buffer = metadata_.data(), .no_alloc = true}));
+  graph_ = ggml_new_graph_custom(context_.get(), max_nodes_, false);
+  return context_.get();
+}
+
+Status GraphArena::Reserve() {
+  if (ggml_gallocr_reserve(allocator_.get(), graph_)) return {};
+  return Fail(Errc::kNoMemory, "cannot allocate the graph buffer; lower --chunk or --ctx");
+}
+
+Status GraphArena::Run() {
+  if (!ggml_gallocr_alloc_graph(allocator_.get(), graph_)) {
+    return Fail(Errc::kNoMemory, "cannot place a graph; lower --chunk or --ctx");
+  }
+  return device_->Compute(graph_);
+}
+
+uint64_t GraphArena::buffer_bytes() const {
+  return ggml_gallocr_get_buffer_size(allocator_.get(), 0);
+}
+
+}  // namespace moestro

@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: MIT
+#include "device/host_memory.h"
+
+#include <sys/mman.h>
+
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include "base/bytes.h"
+
+namespace moestro {
+namespace {
+
+constexpr uint64_t kHugePage = 2 * kMiB;
+
+}  // namespace
+
+void AdviseHugePages(void* data, uint64_t size) {
+  const uint64_t begin = AlignUp(reinterpret_cast<uintptr_t>(data), 4 * kKiB);
+  const uint64_t end = AlignDown(reinterpret_cast<uintptr_t>(data) + size, 4 * kKiB);
+  if (end <= begin || end - begin < 4 * kHugePage) return;
+  madvise(reinterpret_cast<void*>(begin), end - begin, MADV_HUGEPAGE);
+}
+
+Result<HostMemory> HostMemory::Allocate(uint64_t bytes) {
+  HostMemory memory;
+  if (bytes == 0) return memory;
+  // A whole number of huge pages would round small buffers up; those do not need them.
+  const uint64_t size = AlignUp(bytes, 4 * kKiB);
+  void* data = mmap(nullptr, size, PROT_READ | PROT_WRITE,
+                    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (data == MAP_FAILED) {
+    return Fail(Errc::kNoMemory, "cannot allocate {}: {}; lower --ram or --ctx", FormatBytes(bytes),
+                std::strerror(errno));
+  }
+  AdviseHugePages(data, size);
+  memory.data_ = static_cast<std::byte*>(data);
+  memory.size_ = size;
+  return memory;
+}
+
+HostMemory::HostMemory(HostMemory&& other) noexcept
+    : data_(std::exchange(other.data_, nullptr)), size_(std::exchange(other.size_, 0)) {}
+
+HostMemory& HostMemory::operator=(HostMemory&& other) noexcept {
+  std::swap(data_, other.data_);
+  std::swap(size_, other.size_);
+  return *this;
+}
+
+void HostMemory::Populate(uint64_t offset, uint64_t length) const {
+#ifdef MADV_POPULATE_WRITE
+  if (madvise(data_ + offset, length, MADV_POPULATE_WRITE) == 0) return;
+#endif
+  // Kernels before 5.14: write a byte of every page; zero is what they hold already.
+  for (uint64_t at = offset; at < offset + length; at += 4 * kKiB) {
+    *const_cast<volatile std::byte*>(data_ + at) = std::byte{0};
+  }
+}
+
+HostMemory::~HostMemory() {
+  if (data_ != nullptr) munmap(data_, size_);
+}
+
+}  // namespace moestro

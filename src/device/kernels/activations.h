@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: MIT
+// Quantised tokens as our own kernels read them: ggml's Q8_0 and Q8_K numbers (its own from_float
+// makes them, so results agree to rounding), laid out for lanes that each hold one matrix row. All
+// rows read the same four values at a time, so the values stay in their natural order, and what
+// does not depend on the row is computed here once.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "device/expert_kernel.h"
+
+namespace moestro {
+
+// 32 values of Q8_0.
+struct Activation32 {
+  int8_t values[32];
+  // -offset * sum of values: kernels multiply weights made unsigned by adding the offset.
+  int32_t bias;
+  float scale;
+};
+
+// 256 values of Q8_K.
+struct Activation256 {
+  int8_t values[256];
+  int16_t sums16[16];  // of 16 values each
+  int16_t sums32[8];   // of 32 values each
+  float scale;
+};
+
+// For ExpertKernel::quantise. Nothing reads -kOffset * sum but the kernels of types with that
+// offset.
+template <int32_t kOffset>
+void Quantise32(const ExpertKernel& self, const float* from, std::byte* to, int64_t n);
+void Quantise256(const ExpertKernel& self, const float* from, std::byte* to, int64_t n);
+
+extern template void Quantise32<0>(const ExpertKernel&, const float*, std::byte*, int64_t);
+extern template void Quantise32<8>(const ExpertKernel&, const float*, std::byte*, int64_t);
+extern template void Quantise32<12>(const ExpertKernel&, const float*, std::byte*, int64_t);
+extern template void Quantise32<128>(const ExpertKernel&, const float*, std::byte*, int64_t);
+
+}  // namespace moestro

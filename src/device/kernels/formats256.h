@@ -1,0 +1,286 @@
+// SPDX-License-Identifier: MIT
+// Types with 256 weights to a block and small integer scales inside it, against Q8_K tokens: how a
+// block is unpacked and multiplied. Block layouts follow ggml's files; `rows` stands at the block.
+// Written over a Lanes type (rows.h). All sums within a block are integers and exact.
+#pragma once
+
+#include <ggml.h>
+
+#include <cstddef>
+#include <cstdint>
+
+#include "device/kernels/activations.h"
+#include "device/kernels/rows.h"
+
+namespace moestro {
+
+// Four signed bytes per lane -> two registers of 16-bit pairs.
+template <class V>
+inline void BytesToPairs(typename V::Int bytes, typename V::Int* pairs) {
+  using Int = typename V::Int;
+  const Int low = V::Fill32(0xff);
+  const Int high = V::Fill32(0xff0000);
+  const Int first = V::Or(V::And(bytes, low), V::And(V::template ShiftLeft<8>(bytes), high));
+  const Int second = V::Or(V::And(V::template ShiftRight<16>(bytes), low),
+                           V::And(V::template ShiftRight<8>(bytes), high));
+  pairs[0] = V::SignExtendBytes(first);
+  pairs[1] = V::SignExtendBytes(second);
+}
+
+// The sum over 2 * kPairs parts of a block of factor times the part's sum of values.
+template <class V, int kPairs>
+inline typename V::Int SumOfParts(const typename V::Int* pairs, const int16_t* sums) {
+  typename V::Int total = V::Fill32(0);
+#pragma GCC unroll 8
+  for (int p = 0; p < kPairs; ++p) {
+    total = V::DotPairs(total, pairs[p], V::Broadcast(sums + 2 * p));
+  }
+  return total;
+}
+
+// totals[t] += scale * dot of 4 * kCount weights with the values at `offset`.
+template <class V, int kMax, int kCount, int kTokens>
+inline void AddPart(const Activation256* const (&tokens)[kTokens], int64_t offset,
+                    typename V::Int scale, const typename V::Int* w,
+                    typename V::Int (&totals)[kTokens]) {
+#pragma GCC unroll 16
+  for (int t = 0; t < kTokens; ++t) {
+    totals[t] =
+        V::template ScaledDot<kMax, kCount>(totals[t], scale, w, tokens[t]->values + offset);
+  }
+}
+
+// sums[t] += scale * activation scale * totals[t].
+template <class V, int kTokens>
+inline void AddTotals(const Activation256* const (&tokens)[kTokens], typename V::Float scale,
+                      const typename V::Int (&totals)[kTokens],
+                      typename V::Float (&sums)[kTokens]) {
+#pragma GCC unroll 16
+  for (int t = 0; t < kTokens; ++t) {
+    const typename V::Float both = V::Multiply(scale, V::Broadcast(tokens[t]->scale));
+    sums[t] = V::MultiplyAdd(V::ToFloat(totals[t]), both, sums[t]);
+  }
+}
+
+// Q4_K and Q5_K: halves d and m, 8 scales s and 8 minima n of six bits in 12 bytes.
+template <class V>
+struct SixBitHead {
+  typename V::Float scale;
+  typename V::Float minimum;
+  typename V::Int scales[4];  // pairs
+  typename V::Int minima[4];
+
+  explicit SixBitHead(const Rows<V>& rows) {
+    using Int = typename V::Int;
+    Int head[4];
+    rows.Load16(0, head);
+    scale = V::LowHalf(head[0]);
+    minimum = V::LowHalf(V::template ShiftRight<16>(head[0]));
+    const Int six = V::Fill8(0x3f);
+    const Int low = V::Fill8(0x0f);
+    const Int top = V::Fill8(0x30);
+    // Bytes 0-3 and 4-7 hold the first four of each, and two more bits of the last four above them.
+    BytesToPairs<V>(V::And(head[1], six), scales);
+    BytesToPairs<V>(V::And(head[2], six), minima);
+    BytesToPairs<V>(V::Or(V::And(head[3], low), V::And(V::template ShiftRight<2>(head[1]), top)),
+                    scales + 2);
+    BytesToPairs<V>(V::Or(V::And(V::template ShiftRight<4>(head[3]), low),
+                          V::And(V::template ShiftRight<2>(head[2]), top)),
+                    minima + 2);
+  }
+
+  template <int kTokens>
+  void SubtractMinima(const Activation256* const (&tokens)[kTokens],
+                      typename V::Float (&sums)[kTokens]) const {
+#pragma GCC unroll 16
+    for (int t = 0; t < kTokens; ++t) {
+      const typename V::Int total = SumOfParts<V, 4>(minima, tokens[t]->sums32);
+      const typename V::Float both = V::Multiply(minimum, V::Broadcast(tokens[t]->scale));
+      sums[t] = V::SubtractProduct(V::ToFloat(total), both, sums[t]);
+    }
+  }
+};
+
+// Six-bit head, 128 bytes of nibbles q: weights d * s * q - m * n. 32 bytes hold 32 weights in
+// their low nibbles and the next 32 in the high ones.
+struct FormatQ4_K {
+  static constexpr size_t kBytes = 144;
+  using Activation = Activation256;
+  template <class V>
+  static constexpr int kMaxTokens = V::kMaxTokens256;
+  template <class V>
+  static constexpr auto kQuantise = Quantise256;
+
+  template <class V, int kTokens>
+  static void Block(const Rows<V>& rows, const Activation256* const (&tokens)[kTokens],
+                    typename V::Float (&sums)[kTokens]) {
+    using Int = typename V::Int;
+    const SixBitHead<V> head(rows);
+    head.SubtractMinima(tokens, sums);
+    Int totals[kTokens];
+#pragma GCC unroll 16
+    for (int t = 0; t < kTokens; ++t) totals[t] = V::Fill32(0);
+    const Int mask = V::Fill8(0x0f);
+#pragma GCC unroll 1
+    for (int c = 0; c < 4; ++c) {
+      Int q[8];
+      Int w[8];
+      rows.Load16(static_cast<size_t>(16 + 32 * c), q);
+      rows.Load16(static_cast<size_t>(32 + 32 * c), q + 4);
+#pragma GCC unroll 8
+      for (int k = 0; k < 8; ++k) w[k] = V::And(q[k], mask);
+      AddPart<V, 15, 8>(tokens, 64 * c, V::LowScale(head.scales[c]), w, totals);
+#pragma GCC unroll 8
+      for (int k = 0; k < 8; ++k) w[k] = V::And(V::template ShiftRight<4>(q[k]), mask);
+      AddPart<V, 15, 8>(tokens, 64 * c + 32, V::HighScale(head.scales[c]), w, totals);
+    }
+    AddTotals<V>(tokens, head.scale, totals, sums);
+  }
+};
+
+// As Q4_K with a fifth bit: bit p of 32 bytes between head and nibbles belongs to the p-th 32
+// weights.
+struct FormatQ5_K {
+  static constexpr size_t kBytes = 176;
+  using Activation = Activation256;
+  template <class V>
+  static constexpr int kMaxTokens = V::kMaxTokens256;
+  template <class V>
+  static constexpr auto kQuantise = Quantise256;
+
+  template <class V, int kTokens>
+  static void Block(const Rows<V>& rows, const Activation256* const (&tokens)[kTokens],
+                    typename V::Float (&sums)[kTokens]) {
+    using Int = typename V::Int;
+    const SixBitHead<V> head(rows);
+    head.SubtractMinima(tokens, sums);
+    Int totals[kTokens];
+#pragma GCC unroll 16
+    for (int t = 0; t < kTokens; ++t) totals[t] = V::Fill32(0);
+    Int fifth[8];
+    rows.Load16(16, fifth);
+    rows.Load16(32, fifth + 4);
+    const Int mask = V::Fill8(0x0f);
+    const Int bit = V::Fill8(0x10);
+#pragma GCC unroll 1
+    for (int c = 0; c < 4; ++c) {
+      Int q[8];
+      Int w[8];
+      rows.Load16(static_cast<size_t>(48 + 32 * c), q);
+      rows.Load16(static_cast<size_t>(64 + 32 * c), q + 4);
+#pragma GCC unroll 8
+      for (int k = 0; k < 8; ++k) {
+        w[k] = V::Or(V::And(q[k], mask), V::And(V::template ShiftLeft<4>(fifth[k]), bit));
+      }
+      AddPart<V, 31, 8>(tokens, 64 * c, V::LowScale(head.scales[c]), w, totals);
+#pragma GCC unroll 8
+      for (int k = 0; k < 8; ++k) {
+        w[k] = V::Or(V::And(V::template ShiftRight<4>(q[k]), mask),
+                     V::And(V::template ShiftLeft<3>(fifth[k]), bit));
+        fifth[k] = V::template ShiftRight<2>(fifth[k]);
+      }
+      AddPart<V, 31, 8>(tokens, 64 * c + 32, V::HighScale(head.scales[c]), w, totals);
+    }
+    AddTotals<V>(tokens, head.scale, totals, sums);
+  }
+};
+
+// The first kChunks * 16 bytes of a block whose parts are used out of order. Wide lanes read them
+// front to back first: sixteen cold rows read out of order come at 18 GB/s, in order at 23. Narrow
+// ones lose more by keeping them on the stack.
+template <class V, int kChunks>
+class InOrder {
+ public:
+  explicit InOrder(const Rows<V>& rows) : rows_(rows) {
+    if constexpr (kKeep) {
+#pragma GCC unroll 1
+      for (int k = 0; k < kChunks; ++k) rows.Load16(static_cast<size_t>(16 * k), kept_[k]);
+    }
+  }
+  // As Rows::Load16 at 16 * chunk.
+  void Get(int chunk, typename V::Int* out) const {
+    if constexpr (kKeep) {
+#pragma GCC unroll 4
+      for (int k = 0; k < 4; ++k) out[k] = kept_[chunk][k];
+    } else {
+      rows_.Load16(static_cast<size_t>(16 * chunk), out);
+    }
+  }
+
+ private:
+  static constexpr bool kKeep = V::kQuads > 2;
+  const Rows<V>& rows_;
+  typename V::Int kept_[kKeep ? kChunks : 1][4];
+};
+
+// 128 bytes of nibbles, 64 bytes of two more bits above each, 16 signed scales s, a half d: weights
+// d * s * (q - 32), a scale for 16 of them. A half of the block takes 64 and 32 of these bytes:
+// 32 weights from each nibble of each 32 bytes.
+struct FormatQ6_K {
+  static constexpr size_t kBytes = 210;
+  using Activation = Activation256;
+  template <class V>
+  static constexpr int kMaxTokens = V::kMaxTokens256;
+  template <class V>
+  static constexpr auto kQuantise = Quantise256;
+
+  template <class V, int kTokens>
+  static void Block(const Rows<V>& rows, const Activation256* const (&tokens)[kTokens],
+                    typename V::Float (&sums)[kTokens]) {
+    using Int = typename V::Int;
+    const InOrder<V, 13> chunks(rows);
+    Int bytes[4];
+    chunks.Get(12, bytes);
+    Int scales[8];
+#pragma GCC unroll 4
+    for (int k = 0; k < 4; ++k) BytesToPairs<V>(bytes[k], scales + 2 * k);
+    Int totals[kTokens];
+#pragma GCC unroll 16
+    for (int t = 0; t < kTokens; ++t) {
+      const Int parts = SumOfParts<V, 8>(scales, tokens[t]->sums16);
+      totals[t] = V::Negate(V::template ShiftLeft<5>(parts));
+    }
+#pragma GCC unroll 1
+    for (int half = 0; half < 2; ++half) {
+      Sixteen<V, 0>(chunks, half, scales + 4 * half, tokens, totals);
+      Sixteen<V, 1>(chunks, half, scales + 4 * half, tokens, totals);
+    }
+    AddTotals<V>(tokens, rows.LoadHalf(208), totals, sums);
+  }
+
+ private:
+  // The kPart-th 16 of each 32 weights.
+  template <class V, int kPart, int kTokens>
+  static void Sixteen(const InOrder<V, 13>& chunks, int half, const typename V::Int* scales,
+                      const Activation256* const (&tokens)[kTokens],
+                      typename V::Int (&totals)[kTokens]) {
+    using Int = typename V::Int;
+    Int a[8];
+    Int b[8];
+    Int top[4];
+    chunks.Get(4 * half + kPart, a);
+    chunks.Get(4 * half + kPart + 2, b);
+    chunks.Get(8 + 2 * half + kPart, top);
+    SplitNibbles<V>(a);
+    SplitNibbles<V>(b);
+    const Int mask = V::Fill8(0x30);
+#pragma GCC unroll 4
+    for (int k = 0; k < 4; ++k) {
+      a[k] = V::Or(a[k], V::And(V::template ShiftLeft<4>(top[k]), mask));
+      b[k] = V::Or(b[k], V::And(V::template ShiftLeft<2>(top[k]), mask));
+      a[k + 4] = V::Or(a[k + 4], V::And(top[k], mask));
+      b[k + 4] = V::Or(b[k + 4], V::And(V::template ShiftRight<2>(top[k]), mask));
+    }
+    const int64_t at = 128 * half + 16 * kPart;
+    AddPart<V, 63, 4>(tokens, at, Scale<V, kPart>(scales[0]), a, totals);
+    AddPart<V, 63, 4>(tokens, at + 32, Scale<V, kPart>(scales[1]), b, totals);
+    AddPart<V, 63, 4>(tokens, at + 64, Scale<V, kPart>(scales[2]), a + 4, totals);
+    AddPart<V, 63, 4>(tokens, at + 96, Scale<V, kPart>(scales[3]), b + 4, totals);
+  }
+  template <class V, int kPart>
+  static typename V::Int Scale(typename V::Int pair) {
+    return kPart == 0 ? V::LowScale(pair) : V::HighScale(pair);
+  }
+};
+
+}  // namespace moestro

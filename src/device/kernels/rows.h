@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: MIT
+// The rows that the lanes of a register work on. A Lanes type V (avx512_lanes.h, avx2_lanes.h)
+// names the registers; a lane is a matrix row, so every row and token has its own sum, added up
+// block after block, whoever its neighbours are.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "device/expert_kernel.h"
+
+namespace moestro {
+
+// Asks for memory ahead of the reads, evenly over a tile's work. A tile's rows are read side by
+// side, an order that no hardware warmer follows, and whole tiles are asked for, too many bytes
+// for the first-level cache: into the second it goes. (Q4_0, one token, bench/kernel_bench.cc: 7.5
+// GB/s without prefetch, 11 into the first level, 21 into the second, 33 a plain read loop.)
+template <class V>
+class CacheWarmer {
+ public:
+  // Of nothing.
+  CacheWarmer() = default;
+  // Of `bytes` bytes, `from` bytes behind the call's first row; what lies behind the last row is
+  // taken from the call's `next`.
+  CacheWarmer(const ExpertKernel::Call& call, size_t from, size_t bytes) {
+    const size_t call_bytes = static_cast<size_t>(call.n_rows) * call.row_bytes;
+    const bool inside = from < call_bytes;
+    const std::byte* const base = inside ? call.rows : call.next;
+    const size_t size = inside ? call_bytes : call.next_bytes;
+    const size_t begin = inside ? from : from - call_bytes;
+    if (begin >= size) return;
+    at_ = base + begin;
+    end_ = base + (bytes < size - begin ? begin + bytes : size);
+  }
+  // A share that keeps ahead of 16 bytes of each row.
+  void Step() {
+    if (at_ >= end_) return;
+    constexpr size_t kLines = V::kQuads + 1;
+#pragma GCC unroll 8
+    for (size_t i = 0; i < kLines; ++i) __builtin_prefetch(at_ + i * kLine, 0, 2);
+    at_ += kLines * kLine;
+  }
+
+ private:
+  static constexpr size_t kLine = 64;
+  const std::byte* at_ = nullptr;
+  const std::byte* end_ = nullptr;
+};
+
+// The block under way in 4 * kQuads rows: row 4q + i at quad[q] + i * stride.
+template <class V>
+struct Rows {
+  const std::byte* quad[V::kQuads];
+  size_t stride;
+  CacheWarmer<V>* warmer;
+
+  void Advance(size_t bytes) {
+#pragma GCC unroll 4
+    for (int q = 0; q < V::kQuads; ++q) quad[q] += bytes;
+  }
+  // 16 bytes of every row, transposed: out[k] holds bytes 4k..4k+3 of each row in its lane.
+  void Load16(size_t offset, typename V::Int* out) const {
+    using Int = typename V::Int;
+    warmer->Step();
+    const Int r0 = V::Gather16(quad, offset);
+    const Int r1 = V::Gather16(quad, offset + stride);
+    const Int r2 = V::Gather16(quad, offset + 2 * stride);
+    const Int r3 = V::Gather16(quad, offset + 3 * stride);
+    const Int low01 = V::UnpackLow32(r0, r1);
+    const Int low23 = V::UnpackLow32(r2, r3);
+    const Int high01 = V::UnpackHigh32(r0, r1);
+    const Int high23 = V::UnpackHigh32(r2, r3);
+    out[0] = V::UnpackLow64(low01, low23);
+    out[1] = V::UnpackHigh64(low01, low23);
+    out[2] = V::UnpackLow64(high01, high23);
+    out[3] = V::UnpackHigh64(high01, high23);
+  }
+  // The half at `offset` of every row.
+  typename V::Float LoadHalf(size_t offset) const {
+    const std::byte* at[V::kQuads];
+#pragma GCC unroll 4
+    for (int q = 0; q < V::kQuads; ++q) at[q] = quad[q] + offset;
+    return V::GatherHalves(at, stride);
+  }
+};
+
+// Low nibbles of four registers in w[0..3], high ones in w[4..7].
+template <class V>
+inline void SplitNibbles(typename V::Int* w) {
+  const typename V::Int mask = V::Fill8(0x0f);
+#pragma GCC unroll 4
+  for (int k = 0; k < 4; ++k) {
+    w[k + 4] = V::And(V::template ShiftRight<4>(w[k]), mask);
+    w[k] = V::And(w[k], mask);
+  }
+}
+
+// The bytes that IQ4_NL and IQ4_XS store as nibbles.
+inline constexpr int8_t kNonLinear[16] = {-127, -104, -83, -65, -49, -35, -22, -10,
+                                          1,    13,   25,  38,  53,  69,  89,  113};
+
+}  // namespace moestro

@@ -1,0 +1,164 @@
+// SPDX-License-Identifier: MIT
+// The loops of our own kernels: a tile of rows (one per lane) against a tile of tokens. A block of
+// weights is unpacked once per tile of tokens; one token is the same code with a tile of one.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <utility>
+
+#include "device/expert_kernel.h"
+#include "device/kernels/formats256.h"
+#include "device/kernels/formats32.h"
+#include "device/kernels/isa_tables.h"
+
+namespace moestro {
+
+// Weights in a block.
+template <class Format>
+inline constexpr int64_t kBlock = sizeof(Format::Activation::values);
+
+template <class V>
+struct TileRows {
+  Rows<V> rows;
+  int64_t first[V::kQuads];  // where in `out` each quad's four results go
+};
+
+struct TileTokens {
+  const std::byte* const* activations;
+  float* const* out;
+  int64_t n_blocks;
+};
+
+template <class V, int... kQuad>
+inline void StoreQuads(float* out, const int64_t* first, typename V::Float sums,
+                       std::integer_sequence<int, kQuad...>) {
+  (V::template StoreQuad<kQuad>(out + first[kQuad], sums), ...);
+}
+
+// Everything is inlined: the sums live in registers only then.
+template <class V, class Format, int kTokens>
+[[gnu::flatten]] void MultiplyTile(const TileRows<V>& tile, const TileTokens& call,
+                                   CacheWarmer<V>& warmer) {
+  using Activation = typename Format::Activation;
+  const Activation* tokens[kTokens];
+  typename V::Float sums[kTokens];
+#pragma GCC unroll 16
+  for (int t = 0; t < kTokens; ++t) {
+    tokens[t] = reinterpret_cast<const Activation*>(call.activations[t]);
+    sums[t] = V::Zero();
+  }
+  Rows<V> rows = tile.rows;
+  rows.warmer = &warmer;
+  for (int64_t b = 0; b < call.n_blocks; ++b) {
+    Format::template Block<V, kTokens>(rows, tokens, sums);
+    rows.Advance(Format::kBytes);
+#pragma GCC unroll 16
+    for (int t = 0; t < kTokens; ++t) ++tokens[t];
+  }
+#pragma GCC unroll 16
+  for (int t = 0; t < kTokens; ++t) {
+    StoreQuads<V>(call.out[t], tile.first, sums[t], std::make_integer_sequence<int, V::kQuads>());
+  }
+}
+
+// All tokens against one tile of rows, in tiles of tokens as equal as possible.
+template <class V, class Format, int... kTokens>
+inline void MultiplyTokens(const TileRows<V>& tile, TileTokens call, int64_t n_tokens,
+                           CacheWarmer<V>& warmer, std::integer_sequence<int, kTokens...>) {
+  using Multiply = void (*)(const TileRows<V>&, const TileTokens&, CacheWarmer<V>&);
+  static constexpr Multiply kMultiply[] = {MultiplyTile<V, Format, kTokens + 1>...};
+  constexpr int64_t kMax = sizeof...(kTokens);
+  const int64_t n_tiles = (n_tokens + kMax - 1) / kMax;
+  for (int64_t i = 0, done = 0; i < n_tiles; ++i) {
+    const int64_t count = (n_tokens - done + n_tiles - i - 1) / (n_tiles - i);
+    kMultiply[count - 1](tile, call, warmer);
+    call.activations += count;
+    call.out += count;
+    done += count;
+  }
+}
+
+// Fewer than four rows do not fill a quad: they go one by one, the same row in all lanes.
+template <class V, class Format>
+void MultiplyFewRows(const ExpertKernel::Call& call) {
+  constexpr int kMax = Format::template kMaxTokens<V>;
+  CacheWarmer<V> warmer;
+  TileRows<V> tile{};
+  for (int64_t r = 0; r < call.n_rows; ++r) {
+    for (const std::byte*& quad : tile.rows.quad) {
+      quad = call.rows + static_cast<size_t>(r) * call.row_bytes;
+    }
+    for (int64_t t = 0; t < call.n_tokens; t += kMax) {
+      const int64_t count = call.n_tokens - t < kMax ? call.n_tokens - t : kMax;
+      float lanes[kMax][4];
+      float* out[kMax];
+      for (int64_t i = 0; i < count; ++i) out[i] = lanes[i];
+      MultiplyTokens<V, Format>(tile, {call.activations + t, out, call.n_in / kBlock<Format>},
+                                count, warmer, std::make_integer_sequence<int, kMax>());
+      for (int64_t i = 0; i < count; ++i) call.out[t + i][r] = lanes[i][0];
+    }
+  }
+}
+
+// ExpertKernel::multiply.
+template <class V, class Format>
+void MultiplyRows(const ExpertKernel&, const ExpertKernel::Call& call) {
+  if (call.n_rows < 4) return MultiplyFewRows<V, Format>(call);
+  constexpr int64_t kRows = 4 * V::kQuads;
+  // Whole tiles, at least the bytes that hide the latency of DRAM.
+  constexpr size_t kLookAhead = 12288;
+  const size_t tile_bytes = kRows * call.row_bytes;
+  const size_t distance = (kLookAhead + tile_bytes - 1) / tile_bytes * tile_bytes;
+  TileRows<V> tile;
+  tile.rows.stride = call.row_bytes;
+  for (int64_t r = 0; r < call.n_rows; r += kRows) {
+    // The last quads step back onto rows that are done already and write the same results again.
+    for (int q = 0; q < V::kQuads; ++q) {
+      const int64_t wanted = r + 4 * q;
+      tile.first[q] = wanted < call.n_rows - 4 ? wanted : call.n_rows - 4;
+      tile.rows.quad[q] = call.rows + static_cast<size_t>(tile.first[q]) * call.row_bytes;
+    }
+    CacheWarmer<V> warmer(call, static_cast<size_t>(r) * call.row_bytes + distance, tile_bytes);
+    MultiplyTokens<V, Format>(tile, {call.activations, call.out, call.n_in / kBlock<Format>},
+                              call.n_tokens, warmer,
+                              std::make_integer_sequence<int, Format::template kMaxTokens<V>>());
+  }
+}
+
+template <class V, class Format>
+inline constexpr OwnFunctions kFunctions = {Format::template kQuantise<V>, MultiplyRows<V, Format>,
+                                            kBlock<Format>, sizeof(typename Format::Activation)};
+
+// nullptr for a type without a format.
+template <class V>
+const OwnFunctions* FindFunctions32(ggml_type type) {
+  switch (type) {
+    case GGML_TYPE_Q4_0:
+      return &kFunctions<V, FormatQ4_0>;
+    case GGML_TYPE_Q8_0:
+      return &kFunctions<V, FormatQ8_0>;
+    case GGML_TYPE_IQ4_NL:
+      return &kFunctions<V, FormatIQ4_NL>;
+    case GGML_TYPE_MXFP4:
+      return &kFunctions<V, FormatMXFP4>;
+    default:
+      return nullptr;
+  }
+}
+
+template <class V>
+const OwnFunctions* FindFunctions256(ggml_type type) {
+  switch (type) {
+    case GGML_TYPE_Q4_K:
+      return &kFunctions<V, FormatQ4_K>;
+    case GGML_TYPE_Q5_K:
+      return &kFunctions<V, FormatQ5_K>;
+    case GGML_TYPE_Q6_K:
+      return &kFunctions<V, FormatQ6_K>;
+    default:
+      return nullptr;
+  }
+}
+
+}  // namespace moestro

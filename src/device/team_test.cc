@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: MIT
+#include "device/team.h"
+
+#include <ggml.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <filesystem>
+#include <fstream>
+#include <thread>
+#include <vector>
+
+#include "device/cpu_device.h"
+#include "tests/support/temp_folder.h"
+
+namespace moestro {
+namespace {
+
+TEST(Team, EveryThreadRunsOnceAndTheCallerIsThreadZero) {
+  auto device = CpuDevice::Open(2);
+  ASSERT_TRUE(device.has_value()) << device.error().message;
+  auto team = Team::Create(*device);
+  ASSERT_TRUE(team.has_value());
+  const std::thread::id caller = std::this_thread::get_id();
+  for (int round = 0; round < 3; ++round) {
+    std::vector<std::atomic<int>> runs(2);
+    std::atomic<bool> zero_is_caller{false};
+    ASSERT_TRUE(team->Run([&](int thread, int n_threads) {
+      EXPECT_EQ(n_threads, 2);
+      runs[static_cast<size_t>(thread)].fetch_add(1);
+      if (thread == 0) zero_is_caller = std::this_thread::get_id() == caller;
+    }));
+    EXPECT_EQ(runs[0].load(), 1);
+    EXPECT_EQ(runs[1].load(), 1);
+    EXPECT_TRUE(zero_is_caller.load());
+  }
+}
+
+TEST(CpuDevice, RefusesMoreThreadsThanGgmlTakes) {
+  EXPECT_TRUE(CpuDevice::Open(GGML_MAX_N_THREADS).has_value());
+  const auto device = CpuDevice::Open(20000);
+  ASSERT_FALSE(device.has_value());
+  EXPECT_EQ(device.error().code, Errc::kUsage);
+  EXPECT_NE(device.error().message.find("20000 threads"), std::string::npos);
+  EXPECT_NE(device.error().message.find("at most 512"), std::string::npos);
+}
+
+TEST(PhysicalCores, IsAtLeastOne) { EXPECT_GE(PhysicalCores(), 1U); }
+
+// The quota is that of the process's own group, not of the tree's root.
+TEST(PhysicalCores, KeepsToTheQuotaOfItsGroup) {
+  const TempFolder root;
+  std::filesystem::create_directories(root.path() / "proc/self");
+  std::filesystem::create_directories(root.path() / "sys/fs/cgroup/job");
+  std::ofstream(root.path() / "proc/self/cgroup") << "0::/job\n";
+  std::ofstream(root.path() / "sys/fs/cgroup/job/cpu.max") << "100000 100000\n";
+  EXPECT_EQ(PhysicalCores(root.path().string()), 1U);
+}
+
+}  // namespace
+}  // namespace moestro

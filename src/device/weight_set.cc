@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: MIT
+#include "device/weight_set.h"
+
+#include <ggml-alloc.h>
+#include <ggml-backend.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "base/check.h"
+#include "device/host_memory.h"
+
+namespace moestro {
+
+namespace {
+
+// Layouts differ for quantised types only: docs/decisions/0006.
+bool MayChangeLayout(const WeightRequest& request) {
+  return request.only_multiplied && ggml_is_quantized(request.type);
+}
+
+}  // namespace
+
+WeightSet WeightSet::Plan(const CpuDevice& device, std::vector<WeightRequest> requests,
+                          bool allow_repack) {
+  WeightSet set;
+  set.requests_ = std::move(requests);
+  set.types_.push_back(ggml_backend_get_default_buffer_type(device.backend()));
+  if (allow_repack) {
+    for (ggml_backend_buffer_type_t type : device.repacking_buffer_types())
+      set.types_.push_back(type);
+  }
+  for (size_t i = 0; i < set.types_.size(); ++i) {
+    const size_t room = (set.requests_.size() + 1) * ggml_tensor_overhead();
+    set.contexts_.emplace_back(
+        ggml_init({.mem_size = room, .mem_buffer = nullptr, .no_alloc = true}));
+  }
+  for (const WeightRequest& r : set.requests_) {
+    size_t choice = 0;
+    for (size_t i = 1; MayChangeLayout(r) && choice == 0 && i < set.types_.size(); ++i) {
+      if (device.CanMultiply(r.type, r.ne[0], r.ne[1], set.types_[i])) choice = i;
+    }
+    ggml_tensor* tensor =
+        ggml_new_tensor(set.contexts_[choice].get(), r.type, GGML_MAX_DIMS, r.ne.data());
+    ggml_set_name(tensor, r.name.c_str());
+    set.buffer_of_.push_back(choice);
+    set.tensors_.push_back(tensor);
+    const uint64_t bytes = ggml_backend_buft_get_alloc_size(set.types_[choice], tensor);
+    const uint64_t alignment = ggml_backend_buft_get_alignment(set.types_[choice]);
+    set.bytes_ += (bytes + alignment - 1) / alignment * alignment;
+    if (choice > 0) set.largest_repacked_ = std::max(set.largest_repacked_, bytes);
+  }
+  return set;
+}
+
+Status WeightSet::Allocate() {
+  for (size_t i = 0; i < types_.size(); ++i) {
+    if (std::ranges::find(buffer_of_, i) == buffer_of_.end()) continue;
+    ggml_backend_buffer_ptr buffer(
+        ggml_backend_alloc_ctx_tensors_from_buft(contexts_[i].get(), types_[i]));
+    if (!buffer) return Fail(Errc::kNoMemory, "cannot allocate {} bytes of dense weights", bytes_);
+    AdviseHugePages(ggml_backend_buffer_get_base(buffer.get()),
+                    ggml_backend_buffer_get_size(buffer.get()));
+    ggml_backend_buffer_set_usage(buffer.get(), GGML_BACKEND_BUFFER_USAGE_WEIGHTS);
+    buffers_.push_back(std::move(buffer));
+  }
+  return {};
+}
+
+void WeightSet::Store(size_t i, uint64_t offset, std::span<const std::byte> bytes) {
+  CHECK(offset + bytes.size() <= ggml_nbytes(tensors_[i]));
+  CHECK(!is_repacked(i) || (offset == 0 && bytes.size() == ggml_nbytes(tensors_[i])));
+  ggml_backend_tensor_set(tensors_[i], bytes.data(), offset, bytes.size());
+}
+
+}  // namespace moestro

@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: MIT
+// Dense weights in anonymous memory, in the layout that multiplies fastest.
+#pragma once
+
+#include <ggml-cpp.h>
+#include <ggml.h>
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+#include "device/cpu_device.h"
+
+namespace moestro {
+
+struct WeightRequest {
+  std::string name;
+  ggml_type type = GGML_TYPE_F32;
+  std::array<int64_t, 4> ne{1, 1, 1, 1};
+  // Only ever multiplied: may be stored in another layout. False for embeddings and vectors.
+  bool only_multiplied = false;
+};
+
+class WeightSet {
+ public:
+  // Decides each weight's layout and what all of them take; allocates nothing yet. F32, F16 and
+  // BF16 keep their GGUF layout (docs/decisions/0006); with allow_repack = false every type does.
+  static WeightSet Plan(const CpuDevice& device, std::vector<WeightRequest> requests,
+                        bool allow_repack);
+  uint64_t bytes() const { return bytes_; }
+  // The largest weight that changes its layout: it must be read whole before it can be stored.
+  uint64_t largest_repacked() const { return largest_repacked_; }
+  bool is_repacked(size_t i) const { return buffer_of_[i] > 0; }
+
+  // kNoMemory. After this tensor(i) is valid until the set is destroyed.
+  Status Allocate();
+  ggml_tensor* tensor(size_t i) const { return tensors_[i]; }
+  // Stores bytes in GGUF layout. A repacked weight takes offset 0 and all of its bytes.
+  void Store(size_t i, uint64_t offset, std::span<const std::byte> bytes);
+  size_t size() const { return requests_.size(); }
+
+ private:
+  std::vector<WeightRequest> requests_;
+  std::vector<ggml_backend_buffer_type_t> types_;  // [0]: plain; then repacking ones
+  std::vector<size_t> buffer_of_;                  // per weight, index into types_
+  std::vector<ggml_context_ptr> contexts_;         // one per buffer type
+  std::vector<ggml_backend_buffer_ptr> buffers_;
+  std::vector<ggml_tensor*> tensors_;
+  uint64_t bytes_ = 0;
+  uint64_t largest_repacked_ = 0;
+};
+
+}  // namespace moestro

@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: MIT
+#include "engine/fit.h"
+
+#include <gtest/gtest.h>
+
+#include "base/bytes.h"
+
+namespace moestro {
+namespace {
+
+ExpertCatalog Catalog(uint64_t experts, uint64_t slice) {
+  ExpertCatalog catalog;
+  catalog.pools.push_back({.slice_bytes = {slice, slice, slice}, .experts = experts});
+  return catalog;
+}
+
+TEST(WhatFits, RunsFromTheSmallestBudgetToEverything) {
+  constexpr uint64_t kExperts = 6144;
+  const FixedMemory fixed{
+      .dense = kGiB, .kv = 400 * kMiB, .work = 20 * kMiB, .process = 100 * kMiB};
+  const auto fits = WhatFits(Catalog(kExperts, 864 * kKiB), 8, fixed, 4096);
+  ASSERT_GT(fits.size(), 4U);
+  EXPECT_GE(fits.front().slots, 8U);
+  EXPECT_LT(fits.front().share(), 0.01);
+  EXPECT_EQ(fits.back().slots, kExperts);
+  EXPECT_EQ(fits.back().share(), 1.0);
+  for (size_t i = 1; i < fits.size(); ++i) {
+    EXPECT_GT(fits[i].ram, fits[i - 1].ram);
+    EXPECT_GE(fits[i].slots, fits[i - 1].slots);
+  }
+  EXPECT_LT(fits[fits.size() - 2].share(), 1.0);
+}
+
+TEST(WhatFits, ATinyModelHasItsSmallestAndItsWhole) {
+  const auto fits = WhatFits(Catalog(96, 64 * kKiB), 4, {.process = 50 * kMiB}, 4096);
+  ASSERT_EQ(fits.size(), 2U);
+  EXPECT_LT(fits[0].share(), 1.0);
+  EXPECT_EQ(fits[1].share(), 1.0);
+}
+
+}  // namespace
+}  // namespace moestro

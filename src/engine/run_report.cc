@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: MIT
+#include "engine/run_report.h"
+
+#include <span>
+
+#include "base/system_limits.h"
+#include "engine/engine.h"
+
+namespace moestro {
+
+double Bound::tokens_per_second(uint64_t tokens) const {
+  return seconds() > 0.0 ? static_cast<double>(tokens) / seconds() : 0.0;
+}
+
+double Bound::percent(double actual) const {
+  return actual > 0.0 ? 100.0 * seconds() / actual : 0.0;
+}
+
+Result<RunReport> MakeReport(Engine& engine, Sequence& sequence, bool probe_disk) {
+  const RunStats& stats = engine.stats();
+  const std::span<const PredictionScore> scores = engine.prediction_scores();
+  RunReport report{.stats = stats,
+                   .predictions = {scores.begin(), scores.end()},
+                   .probes = {},
+                   .memory = engine.memory(),
+                   .policy = engine.policy()};
+  TRY(report.probes.compute_seconds_per_token, engine.ProbeComputeSeconds(sequence));
+  if (probe_disk || stats.prefill.disk_bytes + stats.decode.disk_bytes > 0) {
+    TRY(report.probes.disk_bandwidth, engine.ProbeDiskBandwidth());
+  }
+  report.peak_rss = PeakResidentMemory();
+  return report;
+}
+
+Bound DecodeBound(const RunStats& stats, const Probes& probes) {
+  const double compute = probes.compute_seconds_per_token.value_or(0.0);
+  Bound bound;
+  bound.compute_seconds = compute * static_cast<double>(stats.decode.tokens);
+  if (probes.disk_bandwidth <= 0.0) return bound;
+  bound.disk_seconds = static_cast<double>(stats.decode.needed_bytes) / probes.disk_bandwidth;
+  bound.stepwise_seconds =
+      stats.decode_bytes.SumOfAtLeast(compute * probes.disk_bandwidth) / probes.disk_bandwidth;
+  return bound;
+}
+
+Bound PrefillBound(const RunStats& stats, const Probes& probes) {
+  if (probes.disk_bandwidth <= 0.0) return {};
+  return {.disk_seconds = static_cast<double>(stats.prefill.disk_bytes) / probes.disk_bandwidth};
+}
+
+}  // namespace moestro

@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: MIT
+// What an engine has done and how close that came to what the machine allows.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "base/result.h"
+#include "decide/prefetch_planner.h"
+#include "engine/engine_options.h"
+#include "engine/run_stats.h"
+#include "engine/sequence.h"
+
+namespace moestro {
+
+class Engine;
+
+// What the hardware would allow for the work of one phase. It cannot be faster than its bytes come
+// from the disk, nor than it computes with every expert at hand. Both hold for every token by
+// itself, because what a token wants is known only when the one before it is done: the bound of a
+// decode is the sum of its tokens' bounds. (The bound of the sums alone pretends that a cold
+// start's reads could hide behind later tokens' computation; it is reported too.)
+struct Bound {
+  double disk_seconds = 0.0;
+  double compute_seconds = 0.0;   // 0: unknown
+  double stepwise_seconds = 0.0;  // sum over tokens of the larger of the two; 0: not known by token
+  double of_sums() const { return std::max(disk_seconds, compute_seconds); }
+  double seconds() const { return std::max(of_sums(), stepwise_seconds); }
+  // Of `tokens`, and of the bound that `actual` seconds reached; 0 when there is no bound.
+  double tokens_per_second(uint64_t tokens) const;
+  double percent(double actual) const;
+};
+
+// What the machine gives, measured in this process after the work.
+struct Probes {
+  double disk_bandwidth = 0.0;                      // bytes per second; 0: not measured
+  std::optional<double> compute_seconds_per_token;  // nullopt: one token's experts do not fit
+};
+
+Bound DecodeBound(const RunStats& stats, const Probes& probes);
+// By the disk alone: what all-resident prefill takes is measured by a run of its own.
+Bound PrefillBound(const RunStats& stats, const Probes& probes);
+
+struct RunReport {
+  RunStats stats;
+  std::vector<PredictionScore> predictions = {};  // by layer distance
+  Probes probes;
+  MemoryPlan memory;
+  PolicyChoice policy;
+  uint64_t peak_rss = 0;  // bytes
+};
+
+// What the engine has done since its statistics were reset, and what the machine gives.
+// `probe_disk`: also if nothing was read.
+Result<RunReport> MakeReport(Engine& engine, Sequence& sequence, bool probe_disk);
+
+}  // namespace moestro

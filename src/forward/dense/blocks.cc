@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: MIT
+#include "forward/dense/blocks.h"
+
+#include <cmath>
+#include <utility>
+
+#include "device/activation.h"
+
+namespace moestro {
+namespace {
+
+struct Heads {
+  ggml_tensor* q;  // [head_dim_k, n_head, tokens]
+  ggml_tensor* k;  // [head_dim_k, n_head_kv, tokens]
+  ggml_tensor* v;  // [n_embd_v, tokens]
+};
+
+// Row slice [first, first + n) of a [rows, tokens] projection.
+ggml_tensor* Rows(ggml_context* ctx, ggml_tensor* x, int64_t first, int64_t n) {
+  ggml_tensor* view = ggml_view_2d(ctx, x, n, x->ne[1], x->nb[1],
+                                   static_cast<size_t>(first) * ggml_element_size(x));
+  return ggml_cont(ctx, view);
+}
+
+ggml_tensor* Clamped(ggml_context* ctx, ggml_tensor* x, float limit) {
+  return limit > 0.0F ? ggml_clamp(ctx, x, -limit, limit) : x;
+}
+
+Heads Project(ggml_context* ctx, const ModelSpec& spec, const LayerTensors& w, ggml_tensor* x) {
+  const int64_t n_q = int64_t{spec.n_head} * spec.head_dim_k;
+  ggml_tensor* q = nullptr;
+  ggml_tensor* k = nullptr;
+  ggml_tensor* v = nullptr;
+  if (w.attn_qkv != nullptr) {
+    ggml_tensor* qkv = Linear(ctx, w.attn_qkv, x, w.attn_qkv_b);
+    q = Rows(ctx, qkv, 0, n_q);
+    k = Rows(ctx, qkv, n_q, spec.n_embd_k());
+    v = Rows(ctx, qkv, n_q + spec.n_embd_k(), spec.n_embd_v());
+  } else {
+    q = Linear(ctx, w.attn_q, x, w.attn_q_b);
+    k = Linear(ctx, w.attn_k, x, w.attn_k_b);
+    v = Linear(ctx, w.attn_v, x, w.attn_v_b);
+  }
+  q = Clamped(ctx, q, spec.clamp_kqv);
+  k = Clamped(ctx, k, spec.clamp_kqv);
+  v = Clamped(ctx, v, spec.clamp_kqv);
+  if (spec.attention.qk_norm == QkNorm::kWholeVector) {
+    q = RmsNorm(ctx, q, w.attn_q_norm, nullptr, spec.rms_eps);
+    k = RmsNorm(ctx, k, w.attn_k_norm, nullptr, spec.rms_eps);
+  }
+  q = ggml_reshape_3d(ctx, q, spec.head_dim_k, spec.n_head, x->ne[1]);
+  k = ggml_reshape_3d(ctx, k, spec.head_dim_k, spec.n_head_kv, x->ne[1]);
+  if (spec.attention.qk_norm == QkNorm::kPerHead) {
+    q = RmsNorm(ctx, q, w.attn_q_norm, nullptr, spec.rms_eps);
+    k = RmsNorm(ctx, k, w.attn_k_norm, nullptr, spec.rms_eps);
+  }
+  return {.q = q, .k = k, .v = v};
+}
+
+ggml_tensor* Rotate(ggml_context* ctx, const RopeSpec& rope, RopePairs pairs, ggml_tensor* x,
+                    const AttentionInputs& in) {
+  const int mode = pairs == RopePairs::kHalves ? GGML_ROPE_TYPE_NEOX : GGML_ROPE_TYPE_NORMAL;
+  return ggml_rope_ext(ctx, x, in.positions, in.rope_factors, static_cast<int>(rope.n_dims), mode,
+                       static_cast<int>(rope.original_context), rope.freq_base, rope.freq_scale,
+                       rope.ext_factor, rope.attn_factor, rope.beta_fast, rope.beta_slow);
+}
+
+// As device/activation.h joins them in routed experts.
+ggml_tensor* Joined(ggml_context* ctx, Activation activation, ggml_tensor* gate, ggml_tensor* up) {
+  switch (activation) {
+    case Activation::kSwiglu:
+      return ggml_swiglu_split(ctx, gate, up);
+    case Activation::kGeglu:
+      return ggml_geglu_split(ctx, gate, up);
+    case Activation::kSwigluOai:
+      return ggml_swiglu_oai(ctx, gate, up, kOaiAlpha, kOaiLimit);
+  }
+  std::unreachable();
+}
+
+}  // namespace
+
+ggml_tensor* RmsNorm(ggml_context* ctx, ggml_tensor* x, ggml_tensor* weight, ggml_tensor* bias,
+                     float eps) {
+  ggml_tensor* y = ggml_mul(ctx, ggml_rms_norm(ctx, x, eps), weight);
+  return bias != nullptr ? ggml_add(ctx, y, bias) : y;
+}
+
+ggml_tensor* Linear(ggml_context* ctx, ggml_tensor* weight, ggml_tensor* x, ggml_tensor* bias) {
+  ggml_tensor* y = ggml_mul_mat(ctx, weight, x);
+  return bias != nullptr ? ggml_add(ctx, y, bias) : y;
+}
+
+ggml_tensor* Attention(ggml_context* ctx, ggml_cgraph* graph, const ModelSpec& spec,
+                       const LayerTensors& w, const AttentionInputs& in) {
+  ggml_tensor* normed = RmsNorm(ctx, in.x, w.attn_norm, w.attn_norm_b, spec.rms_eps);
+  Heads h = Project(ctx, spec, w, normed);
+  h.q = Rotate(ctx, spec.rope, spec.attention.rope_pairs, h.q, in);
+  h.k = Rotate(ctx, spec.rope, spec.attention.rope_pairs, h.k, in);
+  const float scale = 1.0F / std::sqrt(static_cast<float>(spec.head_dim_k));
+  if (spec.attention.scale_query) h.q = ggml_scale(ctx, h.q, scale);
+
+  // The cache is written before the node below reads it: nodes run in the order they are added.
+  ggml_tensor* k_rows = ggml_reshape_2d(ctx, h.k, spec.n_embd_k(), in.x->ne[1]);
+  ggml_build_forward_expand(graph, ggml_set_rows(ctx, in.k_cache, k_rows, in.cells));
+  ggml_build_forward_expand(graph, ggml_set_rows(ctx, in.v_cache, h.v, in.cells));
+  ggml_tensor* mixed = in.attend(h.q, spec.attention.scale_query ? 1.0F : scale);
+  return ggml_add(ctx, Linear(ctx, w.attn_out, mixed, w.attn_out_b), in.x);
+}
+
+ggml_tensor* SharedExpert(ggml_context* ctx, Activation activation, const LayerTensors& w,
+                          ggml_tensor* x) {
+  ggml_tensor* gate = Linear(ctx, w.shared_gate, x, nullptr);
+  ggml_tensor* up = Linear(ctx, w.shared_up, x, nullptr);
+  ggml_tensor* y = Linear(ctx, w.shared_down, Joined(ctx, activation, gate, up), nullptr);
+  if (w.shared_router == nullptr) return y;
+  return ggml_mul(ctx, y, ggml_sigmoid(ctx, ggml_mul_mat(ctx, w.shared_router, x)));
+}
+
+ggml_tensor* DenseFfn(ggml_context* ctx, Activation activation, const LayerTensors& w,
+                      ggml_tensor* x) {
+  ggml_tensor* gate = Linear(ctx, w.dense_gate, x, nullptr);
+  ggml_tensor* up = Linear(ctx, w.dense_up, x, nullptr);
+  return Linear(ctx, w.dense_down, Joined(ctx, activation, gate, up), nullptr);
+}
+
+}  // namespace moestro

@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: MIT
+// Keys and values of every layer, F16, for all sequences. A cell holds one position of one sequence
+// in every layer; decide/kv_blocks.h says which. A layer's keys are one matrix with a row for each
+// cell, and so are its values: ggml writes them by index, on any device.
+//
+// Thread rule: the engine thread; threads of the team may read while a graph runs.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "base/result.h"
+#include "core/model_spec.h"
+#include "device/graph_arena.h"
+#include "device/half_vector.h"
+
+struct ggml_context;
+struct ggml_tensor;
+
+namespace moestro {
+
+class KvCache {
+ public:
+  // kNoMemory.
+  static Result<KvCache> Allocate(const ModelSpec& spec, uint32_t n_cells);
+  static uint64_t BytesFor(const ModelSpec& spec, uint32_t n_cells);
+
+  struct Layer {
+    Half* k = nullptr;  // [cell][n_embd_k]
+    Half* v = nullptr;  // [cell][n_embd_v]
+  };
+  Layer layer(uint32_t layer) const;
+  uint32_t layers() const { return n_layer_; }
+  uint32_t n_embd_k() const { return n_embd_k_; }
+  uint32_t n_embd_v() const { return n_embd_v_; }
+
+  // The same as tensors of a graph: F16 [n_embd_k or n_embd_v, cells].
+  ggml_tensor* K(ggml_context* ctx, uint32_t layer) const;
+  ggml_tensor* V(ggml_context* ctx, uint32_t layer) const;
+
+ private:
+  HostBuffer buffer_;
+  uint32_t n_layer_ = 0;
+  uint32_t n_cells_ = 0;
+  uint32_t n_embd_k_ = 0;
+  uint32_t n_embd_v_ = 0;
+  uint64_t k_bytes_ = 0;  // of one layer, aligned
+  uint64_t layer_stride_ = 0;
+};
+
+}  // namespace moestro

@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: MIT
+// Runs the experts of one layer on the compute team while their bytes are still arriving.
+//
+// Work is cut into blocks of weight rows. Whoever is free takes the next block whose bytes are
+// there: experts that were resident first, each late one as it lands. Thread 0 also moves the reads
+// along between blocks, so there is no separate I/O thread to compete for a core. Results are
+// summed per row in router order at the end, which makes the sum independent of the order of
+// arrival.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "base/result.h"
+#include "core/expert_catalog.h"
+#include "core/ids.h"
+#include "core/layer_plan.h"
+#include "core/model_spec.h"
+#include "device/expert_kernel.h"
+#include "device/host_memory.h"
+#include "device/team.h"
+#include "residency/lease_stream.h"
+#include "residency/residency.h"
+
+namespace moestro {
+
+// How experts of one form are multiplied.
+struct FormKernels {
+  std::array<ExpertKernel, kMatrices> kernel;
+  std::array<size_t, kMatrices> row_bytes{};
+  uint32_t n_embd = 0;
+  uint32_t n_ff = 0;
+};
+
+// What a model's family adds to the experts of a layer.
+struct LayerForm {
+  Activation activation = Activation::kSwiglu;
+  // Added to what each matrix gives, [expert][n_ff] and for down [expert][n_embd]; null: nothing.
+  std::array<const float*, kMatrices> bias{};
+  std::span<const float> selection_bias;  // [expert], for Route(); empty: none
+};
+
+struct ExpertRows {
+  const float* ffn_in = nullptr;    // [rows][n_embd]
+  const float* shared = nullptr;    // [rows][n_embd], added to the sum; null: no shared expert
+  const float* residual = nullptr;  // [rows][n_embd], added last
+  float* hidden = nullptr;          // [rows][n_embd], the result
+};
+
+struct ExpertScratch;  // defined in expert_exec.cc
+
+class ExpertExec {
+ public:
+  // What can be computed: the copies of a catalog by the kernels of their forms.
+  struct Parts {
+    Team& team;
+    Residency& residency;
+    const ExpertCatalog& catalog;
+    std::span<const FormKernels> kernels;  // by form
+    std::span<const LayerForm> layers;     // by layer
+  };
+  // Room for `rows` rows of K experts each; the widths are the largest of any form.
+  struct Limits {
+    uint32_t rows = 0;
+    uint32_t n_used = 0;
+    uint32_t n_expert = 0;
+    uint32_t n_embd = 0;
+    uint32_t n_ff = 0;
+    uint32_t inputs = 1;               // ways in which the forms want their input quantised
+    size_t activation_bytes_embd = 0;  // largest quantised row of n_embd values
+    size_t activation_bytes_ff = 0;    // and of n_ff values
+  };
+  static Limits LimitsFor(std::span<const FormKernels> kernels, const RouterSpec& router,
+                          uint32_t rows);
+  static uint64_t BytesFor(const Limits& limits);
+  // Everything in `parts` must outlive this.
+  static Result<std::unique_ptr<ExpertExec>> Create(const Parts& parts, const Limits& limits);
+  ~ExpertExec();
+
+  // hidden = sum of weight * expert(ffn_in) + shared + residual, per row in router order. `leases`
+  // holds the experts of the plan in its order; each is let go after use. `ahead`, if any, is
+  // advanced once all of `leases` are taken. Fails with the error of a read that failed; hidden is
+  // then undefined.
+  Status Run(const LayerPlan& plan, const ExpertRows& rows, LeaseStream& leases,
+             LeaseStream* ahead);
+
+  // Seconds thread 0 had nothing to do but wait for bytes, since creation.
+  double wait_seconds() const;
+
+ private:
+  explicit ExpertExec(std::unique_ptr<ExpertScratch> scratch);
+  std::unique_ptr<ExpertScratch> scratch_;
+};
+
+}  // namespace moestro

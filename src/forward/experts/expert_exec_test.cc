@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: MIT
+#include "forward/experts/expert_exec.h"
+
+#include <gtest/gtest.h>
+
+#include <array>
+#include <cmath>
+#include <cstring>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "decide/layer_planner.h"
+#include "tests/support/memory_reader.h"
+
+namespace moestro {
+namespace {
+
+constexpr uint32_t kWidth = 32;
+constexpr uint64_t kSlice = uint64_t{kWidth} * kWidth * sizeof(float);
+
+// One layer of three experts, all matrices [kWidth, kWidth] of F32 and nothing but ones.
+class ExpertExecTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    uint64_t offset = 0;
+    for (uint16_t e = 0; e < 3; ++e) {
+      std::array<Extent, kMatrices> slices;
+      for (Extent& slice : slices) {
+        slice = {.file = 0, .offset = offset, .length = kSlice};
+        offset += kSlice;
+      }
+      catalog_.Add(LayerId{0}, ExpertId{e}, {}, slices);
+    }
+    const std::vector<float> ones(offset / sizeof(float), 1.0F);
+    std::vector<std::byte> bytes(offset);
+    std::memcpy(bytes.data(), ones.data(), offset);
+    reader_ = std::make_unique<MemoryReader>(std::vector<std::vector<std::byte>>{bytes});
+    queue_ = std::make_unique<ReadQueue>(*reader_, std::vector<std::string>{"model.gguf"});
+    const std::array<uint64_t, 1> slots = {2};
+    residency_ = *Residency::Create(catalog_, slots, {}, reader_->block(), *queue_);
+
+    device_.emplace(*CpuDevice::Open(1));
+    team_.emplace(*Team::Create(*device_));
+    FormKernels& kernels = kernels_.front();
+    kernels.kernel.fill(*FindExpertKernel(GGML_TYPE_F32));
+    kernels.row_bytes.fill(kWidth * sizeof(float));
+    kernels.n_embd = kernels.n_ff = kWidth;
+    const RouterSpec router{.n_expert = 3, .n_used = 2};
+    exec_ = *ExpertExec::Create({.team = *team_,
+                                 .residency = *residency_,
+                                 .catalog = catalog_,
+                                 .kernels = kernels_,
+                                 .layers = layers_},
+                                ExpertExec::LimitsFor(kernels_, router, 1));
+  }
+
+  // One row through experts 0 and 1 with weights 1 and 2.
+  Status Run() {
+    const Routing routing{
+        .n_tokens = 1, .n_used = 2, .experts = {ExpertId{0}, ExpertId{1}}, .weights = {1.0F, 2.0F}};
+    const RowKind kind = RowKind::kDecode;
+    const LayerPlan plan = PlanLayer(LayerId{0}, routing, {&kind, 1},
+                                     [this](ExpertKey key) { return residency_->contains(key); });
+    LeaseStream leases(*residency_, plan);
+    return exec_->Run(
+        plan, {.ffn_in = input_.data(), .residual = residual_.data(), .hidden = hidden_.data()},
+        leases, nullptr);
+  }
+
+  ExpertCatalog catalog_;
+  std::unique_ptr<MemoryReader> reader_;
+  std::unique_ptr<ReadQueue> queue_;
+  std::unique_ptr<Residency> residency_;
+  std::optional<CpuDevice> device_;
+  std::optional<Team> team_;
+  std::vector<LayerForm> layers_ = std::vector<LayerForm>(1);
+  std::vector<FormKernels> kernels_ = std::vector<FormKernels>(1);
+  std::unique_ptr<ExpertExec> exec_;
+  std::vector<float> input_ = std::vector<float>(kWidth, 0.0F);
+  std::vector<float> residual_ = std::vector<float>(kWidth, 7.0F);
+  std::vector<float> hidden_ = std::vector<float>(kWidth, -1.0F);
+};
+
+TEST_F(ExpertExecTest, SumsWeightedExpertsAndTheResidual) {
+  input_[0] = 1.0F;
+  ASSERT_TRUE(Run().has_value());
+  // Every product of the gate and up rows is 1, silu(1) * 1 = 0.731..., 32 of these in a down row.
+  const float expert = kWidth * (1.0F / (1.0F + std::exp(-1.0F)));
+  for (const float value : hidden_) EXPECT_NEAR(value, 7.0F + 3 * expert, 1e-3F);
+}
+
+// Somebody else's lease on a slot that the layer needs is our own mistake. It ends the program with
+// a sentence; it must not look like a slow disk for ever.
+TEST_F(ExpertExecTest, ALayerThatCanNeverGetItsSlotsEndsTheProgram) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  const auto other = residency_->TryAcquire({.layer = {0}, .expert = {2}}, Use::kDecode);
+  ASSERT_TRUE(other.has_value());
+  residency_->Drain();
+  EXPECT_TRUE(Run().has_value());  // one slot is enough for two experts, one after the other
+  const auto another = residency_->TryAcquire({.layer = {0}, .expert = {0}}, Use::kDecode);
+  ASSERT_TRUE(another.has_value());
+  residency_->Drain();
+  EXPECT_DEATH(EXPECT_FALSE(Run().has_value()), "no slot");
+}
+
+}  // namespace
+}  // namespace moestro

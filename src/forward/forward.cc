@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: MIT
+#include "forward/forward.h"
+
+#include <algorithm>
+#include <cstddef>
+
+#include "decide/layer_planner.h"
+#include "decide/router.h"
+
+namespace moestro {
+
+Status Forward::CheckStop() {
+  // Taken back only here, where it has an effect: a stop is never lost.
+  if (!stop_.exchange(false)) return {};
+  return Fail(Errc::kInterrupted, "stopped on request");
+}
+
+Status Forward::Attend(LayerId layer, uint32_t look_ahead) {
+  const double start = parts_.clock();
+  TRY_STATUS(parts_.graph.Attend(layer, look_ahead));
+  dense_seconds_ += parts_.clock() - start;
+  return {};
+}
+
+Routing Forward::RouteRows(LayerId layer, size_t n_rows) const {
+  const RouterSpec& router = parts_.spec.router;
+  return Route(router, {parts_.buffers.router(), n_rows * router.n_expert},
+               parts_.layers[layer.value].selection_bias);
+}
+
+std::vector<ExpertId> Forward::RouteAhead(LayerId layer, size_t n_rows, uint32_t look_ahead) const {
+  const uint32_t layers = std::min(look_ahead, parts_.spec.n_expert_layers() - 1 - layer.value);
+  const RouterSpec& router = parts_.spec.router;
+  const size_t logits = n_rows * router.n_expert;  // of one layer
+  std::vector<ExpertId> experts;
+  for (uint32_t i = 0; i < layers; ++i) {
+    experts.append_range(Route(router, {parts_.buffers.ahead() + i * logits, logits},
+                               parts_.layers[layer.value + 1 + i].selection_bias)
+                             .experts);
+  }
+  return experts;
+}
+
+LeaseStream Forward::ReadAhead(LayerId layer, std::span<const RowKind> kinds) const {
+  const RouterSpec& router = parts_.spec.router;
+  const auto prompt_rows = static_cast<size_t>(std::ranges::count(kinds, RowKind::kPrompt));
+  const std::vector<ExpertKey> keys = PlanReadAhead(layer, parts_.spec.n_expert_layers(),
+                                                    router.n_expert, router.n_used, prompt_rows);
+  if (keys.empty()) return {};
+  return {parts_.residency, keys, Urgency::kSpeculative};
+}
+
+ExpertRows Forward::rows() const {
+  return {.ffn_in = parts_.buffers.ffn_in(),
+          .shared = parts_.spec.n_ff_shared > 0 ? parts_.buffers.shared() : nullptr,
+          .residual = parts_.buffers.residual(),
+          .hidden = parts_.buffers.hidden()};
+}
+
+}  // namespace moestro

@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: MIT
+// The main path: rows in, logits in StepBuffers out. step.cc is the file to read first.
+//
+// Thread rule: the engine thread; RequestStop() from anywhere.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/result.h"
+#include "core/batch.h"
+#include "core/ids.h"
+#include "core/model_spec.h"
+#include "core/routing.h"
+#include "decide/layer_protocol.h"
+#include "forward/dense/layer_graph.h"
+#include "forward/experts/expert_exec.h"
+#include "forward/observers.h"
+#include "residency/lease_stream.h"
+#include "residency/residency.h"
+
+namespace moestro {
+
+class Forward {
+ public:
+  // Everything is borrowed and must outlive this; layers: those with experts.
+  struct Parts {
+    const ModelSpec& spec;
+    LayerGraph& graph;
+    StepBuffers& buffers;
+    Residency& residency;
+    LayerProtocol& protocol;
+    PrefetchPlanner& planner;
+    ExpertExec& experts;
+    std::span<const LayerForm> layers;
+    const Clock& clock;
+  };
+  explicit Forward(const Parts& parts) : parts_(parts) {}
+
+  // Rows through all layers, at most a chunk of them; leaves the last layer's output in
+  // buffers.hidden(). kinds: [rows]. `layer_begins` is called before every layer; may be empty.
+  // kIo, kInterrupted: nothing but the rows' cells has changed.
+  Status Step(std::span<const StepRow> rows, std::span<const RowKind> kinds,
+              const std::function<void(uint32_t layers_done)>& layer_begins);
+
+  // Seconds of evaluating the layers' dense parts, since creation.
+  double dense_seconds() const { return dense_seconds_; }
+
+  // Called with every layer's routing as soon as it is known, with what `look_ahead` later routers
+  // would say; empty: nobody. REQUIRES: look_ahead is within the limit of the buffers.
+  void SetRouteObserver(RouteObserver observer, uint32_t look_ahead) {
+    observer_ = std::move(observer);
+    observed_ahead_ = observer_ ? look_ahead : 0;
+  }
+  void SetPlanObserver(PlanObserver observer) { plan_observer_ = std::move(observer); }
+
+  void RequestStop() { stop_.store(true); }
+
+ private:
+  Status CheckStop();
+  Status Attend(LayerId layer, uint32_t look_ahead);
+  Routing RouteRows(LayerId layer, size_t n_rows) const;
+  // What the routers of the `look_ahead` layers after `layer` choose: [distance - 1][row][K].
+  std::vector<ExpertId> RouteAhead(LayerId layer, size_t n_rows, uint32_t look_ahead) const;
+  LeaseStream ReadAhead(LayerId layer, std::span<const RowKind> kinds) const;
+  ExpertRows rows() const;
+
+  Parts parts_;
+  RouteObserver observer_;
+  PlanObserver plan_observer_;
+  uint32_t observed_ahead_ = 0;
+  double dense_seconds_ = 0.0;
+  std::atomic<bool> stop_{false};
+};
+
+}  // namespace moestro

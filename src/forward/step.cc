@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: MIT
+// START HERE: the rows of a batch through all layers. A row is one token of one sequence; a prompt
+// is many rows of the same one. An expert is read once for all rows that need it.
+
+#include <algorithm>
+#include <vector>
+
+#include "base/result.h"
+#include "core/ids.h"
+#include "core/layer_plan.h"
+#include "core/routing.h"
+#include "forward/dense/layer_graph.h"
+#include "forward/forward.h"
+#include "residency/lease_stream.h"
+
+namespace moestro {
+
+Status Forward::Step(std::span<const StepRow> rows, std::span<const RowKind> kinds,
+                     const std::function<void(uint32_t layers_done)>& layer_begins) {
+  const bool decodes = std::ranges::contains(kinds, RowKind::kDecode);
+  const uint32_t look_ahead = std::max(decodes ? parts_.planner.look_ahead() : 0, observed_ahead_);
+  parts_.graph.SetRows(rows);  // embeddings -> hidden
+  LeaseStream read_ahead;      // a prompt's, of the layer about to run
+  for (uint16_t l = 0; l < parts_.spec.n_layer; ++l) {
+    if (layer_begins) layer_begins(l);
+    TRY_STATUS(CheckStop());
+    TRY_STATUS(Attend(LayerId{l}, look_ahead));  // dense part, router logits
+    if (!parts_.spec.has_experts(l)) continue;
+    const LayerId layer{static_cast<uint16_t>(parts_.spec.expert_layers_before(l))};
+    const Routing routing = RouteRows(layer, rows.size());  // which experts, with what weight
+    const std::vector<ExpertId> predicted = RouteAhead(layer, rows.size(), look_ahead);
+    if (observer_) observer_({layer, routing, kinds, predicted});
+    const LayerPlan plan = parts_.protocol.AfterRouting({layer, routing, kinds, predicted});
+    if (plan_observer_) plan_observer_(plan);
+    LeaseStream leases(parts_.residency, plan);  // present experts are pinned, absent ones start
+    leases.Advance();                            // to be read
+    read_ahead = ReadAhead(layer, kinds);        // lets go of this layer's, takes the next one's
+    parts_.protocol.Prefetch();                  // for later layers, behind this layer's own
+    TRY_STATUS(parts_.experts.Run(plan, this->rows(), leases, &read_ahead));
+  }
+  return {};
+}
+
+}  // namespace moestro

@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: MIT
+// Learned paths as a file; docs/paths-format.md describes every byte. Thread
+// rule: none, calls share nothing but the file system.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "base/result.h"
+#include "core/model_id.h"
+#include "decide/path_table.h"
+
+namespace moestro {
+
+struct PathFile {
+  ModelId model = {};   // its shape is the table's
+  uint64_t tokens = 0;  // that were learned from
+  PathTable table;
+  bool operator==(const PathFile&) const = default;
+};
+
+// `path` holds the old file or the whole new one, never a part. Gives the file's size.
+// kInvalidRequest: the model's name is too long; kIo, naming the file and the reason: nothing is
+// left behind then.
+Result<uint64_t> WritePaths(const std::string& path, const PathFile& paths);
+
+// Nothing in the file is trusted: sizes are checked against the file's before memory is asked for,
+// the checksum before a row is looked at. kIo: cannot be read; kUnsupported: a newer format;
+// kInvalidFile: not paths, cut short, or damaged. The message names the file and the remedy.
+Result<PathFile> ReadPaths(const std::string& path);
+
+// The same for a model: kInvalidRequest, naming both, if they were learned from another one.
+Result<std::shared_ptr<const PathTable>> ReadPathsFor(const ModelId& model,
+                                                      const std::string& path);
+
+}  // namespace moestro

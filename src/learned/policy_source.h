@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: MIT
+// Where the policy comes from: the user's choice, a tuning the user names, a tuning that lies
+// beside the model, or the default, the best that was measured without any (docs/policies.md).
+// The choice waits until the number of slots is known.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "base/result.h"
+#include "decide/policy_tuning.h"
+
+namespace moestro {
+
+class PolicySource {
+ public:
+  // `chosen` is what the user wants; else `file` names a tuning; else, if that is empty, one is
+  // looked for beside the model. Reads the tuning if there is one to read. Errors: what
+  // ReadTuning() says, and the remedy.
+  static Result<PolicySource> Find(std::optional<PolicyChoice> chosen, const std::string& file,
+                                   const std::string& model_path);
+
+  // kInvalidRequest: the tuning was made for another model, see CheckMadeFor().
+  // REQUIRES: slots is above 0.
+  Result<PolicyChoice> Choose(const ModelId& model, uint64_t slots) const;
+
+ private:
+  std::optional<PolicyChoice> chosen_;
+  std::optional<PolicyTuning> tuning_;
+  std::string path_;    // of the tuning
+  std::string remedy_;  // when it is of no use
+};
+
+}  // namespace moestro

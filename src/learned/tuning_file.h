@@ -1,0 +1,21 @@
+// SPDX-License-Identifier: MIT
+// A PolicyTuning as a file: JSON, so that people can read and change it. Thread rule: none, calls
+// share nothing but the file system.
+#pragma once
+
+#include <string>
+
+#include "base/result.h"
+#include "decide/policy_tuning.h"
+
+namespace moestro {
+
+// `path` holds the old file or the whole new one. kIo, naming the file and the reason.
+Status WriteTuning(const std::string& path, const PolicyTuning& tuning);
+
+// Nothing in the file is trusted: what comes back names known policies with values in their
+// ranges, has at least one size and no size of 0 slots. kIo: cannot be read; kUnsupported: a newer
+// format; kInvalidFile: anything else. The message names the file and what is wrong in it.
+Result<PolicyTuning> ReadTuning(const std::string& path);
+
+}  // namespace moestro

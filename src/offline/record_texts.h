@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: MIT
+// Routing of texts, recorded by running a model on them: for `trace` and `profile`.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+#include "engine/engine.h"
+#include "trace/trace.h"
+
+namespace moestro {
+
+struct RecordOptions {
+  std::string model;
+  EngineOptions engine;
+  std::vector<std::string> texts;  // paths; each begins a sequence, and more if it is long
+  uint32_t random = 0;             // random tokens, before the texts; at most a context of them
+  uint32_t seed = 1;               // of these
+  uint32_t tokens = 0;             // of each text; 0: all
+  bool details = false;  // weights, and what the next engine.prefetch layers' routers would say
+  uint32_t prefill = 0;  // at the start of each sequence, evaluated at once
+  // Memory that whoever takes the tokens keeps for each expert of a token; part of the plan.
+  uint64_t bytes_per_expert = 0;
+  Progress progress = {};  // may be empty
+};
+
+// Called once, before the first token: where `tokens` tokens of `info` go.
+using OpenSink = std::function<Result<TraceSink>(const TraceInfo& info, uint64_t tokens)>;
+
+// Tokenizes all texts, then opens the engine in what memory that leaves, and passes each token on
+// as it is evaluated. Errors: those of OpenText(), TokenizeText(), the
+// engine and the sink.
+Status RecordTexts(const RecordOptions& options, const OpenSink& open);
+
+}  // namespace moestro

@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: MIT
+// The search for several policies and numbers of slots, what it found beside the plain policies,
+// and the tuning that follows from it.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/result.h"
+#include "decide/policy_tuning.h"
+#include "sim/tune.h"
+#include "trace/trace.h"
+
+namespace moestro {
+
+struct TuneRequest {
+  std::string policy;                // a name, or "all"
+  std::vector<uint64_t> slots = {};  // sizes to tune for
+  double train_percent = 50.0;
+};
+
+struct TunedAtSize {
+  uint64_t slots = 0;
+  double percent = 0.0;                 // of all experts
+  std::vector<TunedPolicy> tuned = {};  // fewest misses on the training tokens first
+  // Held-out hit rates of lru, lfu, lfru and belady, by name.
+  std::vector<std::pair<std::string, double>> plain = {};
+};
+
+// "all", or a known policy; else kUsage with the known ones.
+Result<std::string> ParseTunedPolicy(const std::string& text);
+
+// `progress`: what is being tuned, the candidates tried so far. Errors: what Tune() says.
+Result<std::vector<TunedAtSize>> TuneSizes(
+    const Trace& trace, const TuneRequest& request,
+    const std::function<void(const std::string& what, size_t tried)>& progress);
+
+// The winners. REQUIRES: each size has one.
+PolicyTuning ToTuning(const TraceInfo& info, const std::vector<TunedAtSize>& sizes);
+
+}  // namespace moestro

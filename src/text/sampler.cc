@@ -1,0 +1,271 @@
+// SPDX-License-Identifier: MIT
+#include "text/sampler.h"
+
+#include <llama.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <cstdio>
+#include <exception>
+#include <limits>
+#include <string_view>
+
+#include "base/utf8.h"
+#include "text/trial.h"
+
+namespace moestro {
+namespace {
+
+struct SamplerFree {
+  void operator()(llama_sampler* sampler) const { llama_sampler_free(sampler); }
+};
+using SamplerPtr = std::unique_ptr<llama_sampler, SamplerFree>;
+
+constexpr float kNever = -std::numeric_limits<float>::infinity();
+constexpr size_t kLongestGrammar = size_t{1} << 20;
+constexpr std::chrono::seconds kGrammarTrial{20};
+constexpr const char* kGrammarRoot = "root";
+constexpr const char* kAllowsNothing = "it allows no token at the start";
+
+Status CheckOptions(const SamplingOptions& o, uint32_t n_vocab) {
+  if (!(o.repeat_penalty > 0.0F)) {
+    return Fail(Errc::kInvalidRequest, "--repeat-penalty {} must be above 0", o.repeat_penalty);
+  }
+  if (o.mirostat < 0 || o.mirostat > 2) {
+    return Fail(Errc::kInvalidRequest, "--mirostat {} must be 0, 1 or 2", o.mirostat);
+  }
+  if (o.ignore_eos && !o.grammar.empty()) {
+    return Fail(Errc::kInvalidRequest,
+                "--ignore-eos and a grammar exclude each other: a finished grammar must be able to "
+                "end the text");
+  }
+  for (const auto& [token, bias] : o.logit_bias) {
+    if (token >= 0 && static_cast<uint32_t>(token) < n_vocab) continue;
+    return Fail(Errc::kInvalidRequest, "--logit-bias: token {} is outside the vocabulary (0 to {})",
+                token, n_vocab - 1);
+  }
+  return {};
+}
+
+std::vector<llama_logit_bias> Biases(const SamplingOptions& o, const llama_vocab* vocab) {
+  std::vector<llama_logit_bias> biases;
+  for (const auto& [token, bias] : o.logit_bias) biases.push_back({token, bias});
+  if (!o.ignore_eos) return biases;
+  for (Token token = 0; token < llama_vocab_n_tokens(vocab); ++token) {
+    if (llama_vocab_is_eog(vocab, token)) biases.push_back({token, kNever});
+  }
+  return biases;
+}
+
+// The samplers that look at earlier tokens.
+void AddPenalties(llama_sampler* chain, const SamplingOptions& o, const llama_vocab* vocab,
+                  int32_t n_vocab, int32_t n_ctx) {
+  const int32_t last_n = o.repeat_last_n < 0 ? n_ctx : o.repeat_last_n;
+  const bool penalises =
+      o.repeat_penalty != 1.0F || o.frequency_penalty != 0.0F || o.presence_penalty != 0.0F;
+  if (penalises && last_n > 0) {
+    llama_sampler_chain_add(
+        chain, llama_sampler_init_penalties(n_vocab, last_n, o.repeat_penalty, o.frequency_penalty,
+                                            o.presence_penalty));
+  }
+  const int32_t dry_last_n = o.dry_penalty_last_n < 0 ? n_ctx : o.dry_penalty_last_n;
+  if (o.dry_multiplier == 0.0F || dry_last_n == 0) return;
+  std::vector<const char*> breakers;
+  for (const std::string& breaker : o.dry_sequence_breakers) breakers.push_back(breaker.c_str());
+  llama_sampler_chain_add(
+      chain, llama_sampler_init_dry(vocab, o.dry_multiplier, o.dry_base, o.dry_allowed_length,
+                                    dry_last_n, breakers.data(), breakers.size()));
+}
+
+SamplerPtr MakeChain(const SamplingOptions& o, const llama_vocab* vocab, int32_t n_vocab,
+                     int32_t n_ctx) {
+  SamplerPtr chain(llama_sampler_chain_init(llama_sampler_chain_default_params()));
+  const auto add = [&](llama_sampler* sampler) { llama_sampler_chain_add(chain.get(), sampler); };
+  const std::vector<llama_logit_bias> biases = Biases(o, vocab);
+  if (!biases.empty()) {
+    add(llama_sampler_init_logit_bias(n_vocab, static_cast<int32_t>(biases.size()), biases.data()));
+  }
+  if (o.mirostat != 0) {
+    add(llama_sampler_init_temp(o.temp));
+    constexpr int32_t kTokensForEstimate = 100;  // as in the paper
+    if (o.mirostat == 1) {
+      add(llama_sampler_init_mirostat(n_vocab, o.seed, o.mirostat_ent, o.mirostat_lr,
+                                      kTokensForEstimate));
+    } else {
+      add(llama_sampler_init_mirostat_v2(o.seed, o.mirostat_ent, o.mirostat_lr));
+    }
+    return chain;
+  }
+  AddPenalties(chain.get(), o, vocab, n_vocab, n_ctx);
+  constexpr size_t kMinKeep = 0;
+  if (o.top_n_sigma > 0.0F) add(llama_sampler_init_top_n_sigma(o.top_n_sigma));
+  add(llama_sampler_init_top_k(o.top_k));
+  add(llama_sampler_init_typical(o.typical, kMinKeep));
+  add(llama_sampler_init_top_p(o.top_p, kMinKeep));
+  add(llama_sampler_init_min_p(o.min_p, kMinKeep));
+  add(llama_sampler_init_xtc(o.xtc_probability, o.xtc_threshold, kMinKeep, o.seed));
+  add(llama_sampler_init_temp_ext(o.temp, o.dynatemp_range, o.dynatemp_exp));
+  add(llama_sampler_init_dist(o.seed));
+  return chain;
+}
+
+SamplerPtr MakeGrammar(const llama_vocab* vocab, const std::string& text) {
+  return SamplerPtr(llama_sampler_init_grammar(vocab, text.c_str(), kGrammarRoot));
+}
+
+// Removes the candidates that the grammar forbids; false: none is left.
+bool KeepAllowed(llama_sampler* grammar, std::vector<llama_token_data>& candidates) {
+  llama_token_data_array array{candidates.data(), candidates.size(), -1, false};
+  llama_sampler_apply(grammar, &array);
+  candidates.resize(array.size);
+  std::erase_if(candidates, [](const llama_token_data& c) { return c.logit == kNever; });
+  return !candidates.empty();
+}
+
+// The reason in what libllama printed: the line about the mistake, or the first one.
+std::string Reason(std::string_view output) {
+  constexpr std::string_view kMark = "error parsing grammar: ";
+  if (const size_t at = output.find(kMark); at != std::string_view::npos) {
+    output.remove_prefix(at + kMark.size());
+  }
+  output = output.substr(0, output.find('\n'));
+  constexpr size_t kLongestReason = 120;
+  return output.empty() ? "no reason given" : std::string(output.substr(0, kLongestReason));
+}
+
+Status CheckGrammar(const std::string& text, const Vocab& vocab, uint32_t n_tokens) {
+  if (!vocab.has_text()) {
+    return Fail(Errc::kInvalidRequest, "a grammar needs a model with a tokenizer");
+  }
+  if (text.size() > kLongestGrammar) {
+    return Fail(Errc::kInvalidRequest, "a grammar of {} bytes is too long (at most {})",
+                text.size(), kLongestGrammar);
+  }
+  const size_t bad = std::min(text.find('\0'), FindInvalidUtf8(text));
+  if (bad < text.size()) {
+    return Fail(Errc::kInvalidRequest, "the grammar is not UTF-8 text: byte {}", bad);
+  }
+  const Trial trial = TryInChild(
+      [&] {
+        llama_log_set(nullptr, nullptr);  // back to stderr, where the parent reads
+        const SamplerPtr grammar = MakeGrammar(vocab.raw(), text);
+        if (!grammar) return false;
+        std::vector<llama_token_data> candidates;
+        for (uint32_t i = 0; i < n_tokens; ++i) {
+          candidates.push_back({static_cast<Token>(i), 0.0F, 0.0F});
+        }
+        if (KeepAllowed(grammar.get(), candidates)) return true;
+        std::fprintf(stderr, "%s\n", kAllowsNothing);
+        return false;
+      },
+      kGrammarTrial);
+  switch (trial.outcome) {
+    case Trial::Outcome::kPassed:
+      return {};
+    case Trial::Outcome::kRefused:
+      return Fail(Errc::kInvalidRequest, "the grammar cannot be used: {}", Reason(trial.output));
+    case Trial::Outcome::kCrashed:
+      return Fail(Errc::kInvalidRequest,
+                  "the grammar cannot be used: libllama's parser does not survive it; make it "
+                  "smaller or less nested");
+    case Trial::Outcome::kTimedOut:
+      return Fail(Errc::kInvalidRequest, "the grammar cannot be used: trying it took over {} s",
+                  kGrammarTrial.count());
+    case Trial::Outcome::kNotRun:
+      break;
+  }
+  return Fail(Errc::kIo, "cannot start a child process to try out the grammar");
+}
+
+}  // namespace
+
+struct Sampler::Impl {
+  SamplerPtr chain;
+  SamplerPtr grammar;    // may be null
+  uint32_t n_named = 0;  // tokens the vocabulary knows; a model may pad its output beyond
+  std::vector<llama_token_data> candidates;
+
+  Status Fill(std::span<const float> logits);
+  Token RunChain();
+  bool Allows(Token token);
+};
+
+Sampler::Sampler(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+Sampler::Sampler(Sampler&&) noexcept = default;
+Sampler& Sampler::operator=(Sampler&&) noexcept = default;
+Sampler::~Sampler() = default;
+
+Result<Sampler> Sampler::Create(const SamplingOptions& options, const Vocab& vocab,
+                                uint32_t n_vocab, uint32_t n_ctx) {
+  TRY_STATUS(CheckOptions(options, n_vocab));
+  auto impl = std::make_unique<Impl>();
+  impl->n_named = vocab.has_text() ? std::min(vocab.size(), n_vocab) : n_vocab;
+  if (!options.grammar.empty()) {
+    TRY_STATUS(CheckGrammar(options.grammar, vocab, impl->n_named));
+    impl->grammar = MakeGrammar(vocab.raw(), options.grammar);
+  }
+  impl->chain =
+      MakeChain(options, vocab.raw(), static_cast<int32_t>(n_vocab), static_cast<int32_t>(n_ctx));
+  return Sampler(std::move(impl));
+}
+
+Status Sampler::Impl::Fill(std::span<const float> logits) {
+  candidates.clear();
+  candidates.reserve(logits.size());
+  for (size_t i = 0; i < std::min<size_t>(logits.size(), n_named); ++i) {
+    if (std::isnan(logits[i]) || logits[i] == -kNever) {
+      return Fail(Errc::kInvalidFile,
+                  "the model's output for token {} is not a number; its file may be damaged", i);
+    }
+    candidates.push_back({static_cast<Token>(i), logits[i], 0.0F});
+  }
+  return {};
+}
+
+Token Sampler::Impl::RunChain() {
+  llama_token_data_array array{candidates.data(), candidates.size(), -1, false};
+  llama_sampler_apply(chain.get(), &array);
+  return array.data[array.selected].id;
+}
+
+bool Sampler::Impl::Allows(Token token) {
+  llama_token_data one{token, 0.0F, 0.0F};
+  llama_token_data_array array{&one, 1, -1, false};
+  llama_sampler_apply(grammar.get(), &array);
+  return one.logit != kNever;
+}
+
+void Sampler::Observe(std::span<const Token> prompt) {
+  for (const Token token : prompt) llama_sampler_accept(impl_->chain.get(), token);
+}
+
+// A grammar check of the whole vocabulary costs much more than one of a single token, and the
+// likeliest token mostly fits: pick first, and only ask about all of them if the pick is forbidden.
+Result<Token> Sampler::Pick(std::span<const float> logits) {
+  Impl& m = *impl_;
+  TRY_STATUS(m.Fill(logits));
+  Token token = m.RunChain();
+  if (m.grammar) {
+    try {
+      if (!m.Allows(token)) {
+        TRY_STATUS(m.Fill(logits));
+        if (!KeepAllowed(m.grammar.get(), m.candidates)) {
+          return Fail(Errc::kInvalidRequest, "the grammar allows no further token");
+        }
+        token = m.RunChain();
+      }
+      llama_sampler_accept(m.grammar.get(), token);
+    } catch (const std::exception& error) {
+      return Fail(Errc::kInvalidRequest, "the grammar cannot go on: {}", error.what());
+    }
+  }
+  llama_sampler_accept(m.chain.get(), token);
+  return token;
+}
+
+void Sampler::RestartGrammar() {
+  if (impl_->grammar) llama_sampler_reset(impl_->grammar.get());
+}
+
+}  // namespace moestro

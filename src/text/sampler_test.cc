@@ -1,0 +1,188 @@
+// SPDX-License-Identifier: MIT
+#include "text/sampler.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <limits>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace moestro {
+namespace {
+
+constexpr uint32_t kContext = 256;
+
+class SamplerTest : public testing::Test {
+ protected:
+  static void SetUpTestSuite() {
+    auto loaded = Vocab::Load(MOESTRO_SOURCE_DIR "/models/stories-moe-q8_0.gguf");
+    ASSERT_TRUE(loaded) << loaded.error().message;
+    vocab_.emplace(std::move(*loaded));
+  }
+  static void TearDownTestSuite() { vocab_.reset(); }
+
+  static Result<Sampler> Make(const SamplingOptions& options) {
+    return Sampler::Create(options, *vocab_, vocab_->size(), kContext);
+  }
+  // Logits from -5 to 5 without ties: a multiple of 37 modulo a prime above the vocabulary's size.
+  // `shift` gives each step another favourite.
+  static std::vector<float> Logits(size_t shift) {
+    constexpr size_t kPrime = 10'007;
+    std::vector<float> logits(vocab_->size());
+    EXPECT_LT(logits.size(), kPrime);
+    for (size_t i = 0; i < logits.size(); ++i) {
+      logits[i] = static_cast<float>((i * 37 + shift * 101) % kPrime) / 1000.0F - 5.0F;
+    }
+    return logits;
+  }
+  static std::vector<Token> Draw(const SamplingOptions& options, size_t n) {
+    auto sampler = Make(options);
+    EXPECT_TRUE(sampler) << sampler.error().message;
+    std::vector<Token> tokens;
+    for (size_t i = 0; sampler && i < n; ++i) tokens.push_back(sampler->Pick(Logits(i)).value());
+    return tokens;
+  }
+  static Token Argmax(std::span<const float> logits) {
+    return static_cast<Token>(std::ranges::max_element(logits) - logits.begin());
+  }
+  static void ExpectRefused(const std::string& grammar, const std::string& reason) {
+    const auto sampler = Make({.grammar = grammar});
+    ASSERT_FALSE(sampler) << grammar.substr(0, 60);
+    EXPECT_EQ(sampler.error().code, Errc::kInvalidRequest);
+    EXPECT_NE(sampler.error().message.find(reason), std::string::npos) << sampler.error().message;
+    EXPECT_EQ(sampler.error().message.find('\n'), std::string::npos);
+    EXPECT_LT(sampler.error().message.size(), 300U);
+  }
+  // The text that a grammar lets through, at most `n` tokens.
+  static std::string Write(const std::string& grammar, size_t n) {
+    auto sampler = Make({.seed = 3, .grammar = grammar});
+    EXPECT_TRUE(sampler) << sampler.error().message;
+    std::string text;
+    for (size_t i = 0; sampler && i < n; ++i) {
+      const auto token = sampler->Pick(Logits(i));
+      EXPECT_TRUE(token) << token.error().message;
+      if (!token || vocab_->is_end(*token)) break;
+      text += vocab_->Piece(*token);
+    }
+    return text;
+  }
+
+  static inline std::optional<Vocab> vocab_;
+};
+
+TEST_F(SamplerTest, SameSeedSameTokensOtherSeedOthers) {
+  const auto first = Draw({.seed = 7}, 50);
+  EXPECT_EQ(first, Draw({.seed = 7}, 50));
+  EXPECT_NE(first, Draw({.seed = 8}, 50));
+}
+
+TEST_F(SamplerTest, TemperatureZeroTakesTheLikeliest) {
+  const auto tokens = Draw({.temp = 0.0F, .seed = 1}, 20);
+  for (size_t i = 0; i < tokens.size(); ++i) EXPECT_EQ(tokens[i], Argmax(Logits(i)));
+}
+
+TEST_F(SamplerTest, TopKOfOneTakesTheLikeliest) {
+  const auto tokens = Draw({.temp = 2.0F, .top_k = 1, .seed = 1}, 20);
+  for (size_t i = 0; i < tokens.size(); ++i) EXPECT_EQ(tokens[i], Argmax(Logits(i)));
+}
+
+TEST_F(SamplerTest, MirostatIsReproducibleToo) {
+  for (const int32_t version : {1, 2}) {
+    const SamplingOptions options{.mirostat = version, .seed = 5};
+    EXPECT_EQ(Draw(options, 30), Draw(options, 30));
+  }
+}
+
+TEST_F(SamplerTest, PenaltiesKeepObservedTokensAway) {
+  const std::vector<float> logits = Logits(0);
+  const Token best = Argmax(logits);
+  auto sampler = Make({.temp = 0.0F, .presence_penalty = 100.0F});
+  ASSERT_TRUE(sampler);
+  EXPECT_EQ(sampler->Pick(logits).value(), best);
+  EXPECT_NE(sampler->Pick(logits).value(), best);
+
+  auto observing = Make({.temp = 0.0F, .presence_penalty = 100.0F});
+  ASSERT_TRUE(observing);
+  observing->Observe(std::vector<Token>{best});
+  EXPECT_NE(observing->Pick(logits).value(), best);
+}
+
+TEST_F(SamplerTest, LogitBiasMovesTheChoice) {
+  EXPECT_EQ(Draw({.temp = 0.0F, .logit_bias = {{17, 1000.0F}}}, 1), std::vector<Token>{17});
+}
+
+TEST_F(SamplerTest, IgnoreEosNeverPicksAnEnd) {
+  Token end = 0;
+  while (!vocab_->is_end(end)) ++end;
+  std::vector<float> logits(vocab_->size(), 0.0F);
+  logits[static_cast<size_t>(end)] = 50.0F;
+  auto ordinary = Make({.temp = 0.0F});
+  auto ignoring = Make({.temp = 0.0F, .ignore_eos = true});
+  ASSERT_TRUE(ordinary && ignoring);
+  EXPECT_EQ(ordinary->Pick(logits).value(), end);
+  EXPECT_FALSE(vocab_->is_end(ignoring->Pick(logits).value()));
+}
+
+TEST_F(SamplerTest, OutputThatIsNotANumberIsAnError) {
+  for (const float bad :
+       {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity()}) {
+    std::vector<float> logits = Logits(0);
+    logits[100] = bad;
+    auto sampler = Make({});
+    ASSERT_TRUE(sampler);
+    const auto token = sampler->Pick(logits);
+    ASSERT_FALSE(token);
+    EXPECT_EQ(token.error().code, Errc::kInvalidFile);
+    EXPECT_NE(token.error().message.find("token 100"), std::string::npos);
+  }
+}
+
+TEST_F(SamplerTest, AGrammarShapesTheText) {
+  EXPECT_EQ(Write("root ::= \"once\"", 20), "once");
+  const std::string digits = Write("root ::= [0-9]{3,5} \".\"", 20);
+  EXPECT_GE(digits.size(), 4U);
+  EXPECT_TRUE(digits.ends_with('.'));
+  EXPECT_EQ(digits.find_first_not_of("0123456789."), std::string::npos) << digits;
+}
+
+TEST_F(SamplerTest, ARestartedGrammarBeginsAgain) {
+  auto sampler = Make({.grammar = "root ::= \"a\""});
+  ASSERT_TRUE(sampler);
+  EXPECT_EQ(vocab_->Piece(sampler->Pick(Logits(0)).value()), "a");
+  EXPECT_TRUE(vocab_->is_end(sampler->Pick(Logits(1)).value()));
+  sampler->RestartGrammar();
+  EXPECT_EQ(vocab_->Piece(sampler->Pick(Logits(2)).value()), "a");
+}
+
+TEST_F(SamplerTest, HostileGrammarsAreRefusedInOneLine) {
+  ExpectRefused("root ::= \"\\x00\"", "allows no token");
+  ExpectRefused("root := \"a\"", "expecting ::=");
+  ExpectRefused("root ::= \"a", "unexpected end of input");
+  ExpectRefused("root ::= missing\n\nmore ::= \"b\"", "missing");
+  ExpectRefused("other ::= \"a\"", "root");
+  ExpectRefused("root ::= root \"a\" | \"b\"", "left recursion");
+  ExpectRefused("root ::= \"a\"{1000000}", "repetitions");
+  ExpectRefused(std::string("root ::= \"a\0b\"", 14), "byte 11");
+  ExpectRefused("root ::= \"\xff\"", "byte 10");
+  ExpectRefused("root ::= " + std::string(900'000, '('), "the grammar cannot be used");
+  ExpectRefused("root ::= \"" + std::string(2'000'000, 'a') + "\"", "too long");
+}
+
+TEST_F(SamplerTest, ValuesThatCannotWorkAreNamed) {
+  const auto expect = [](const SamplingOptions& options, const std::string& name) {
+    const auto sampler = Make(options);
+    ASSERT_FALSE(sampler);
+    EXPECT_EQ(sampler.error().code, Errc::kInvalidRequest);
+    EXPECT_NE(sampler.error().message.find(name), std::string::npos) << sampler.error().message;
+  };
+  expect({.repeat_penalty = 0.0F}, "--repeat-penalty");
+  expect({.mirostat = 3}, "--mirostat");
+  expect({.logit_bias = {{1'000'000, 1.0F}}}, "1000000");
+  expect({.ignore_eos = true, .grammar = "root ::= \"a\""}, "--ignore-eos");
+}
+
+}  // namespace
+}  // namespace moestro

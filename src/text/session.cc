@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: MIT
+#include "text/session.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <system_error>
+#include <utility>
+
+#include "base/bytes.h"
+#include "base/log.h"
+#include "engine/append.h"
+#include "text/engine_stepper.h"
+
+namespace moestro {
+
+Result<std::unique_ptr<Session>> Session::Load(const std::string& path, const EngineOptions& engine,
+                                               const SamplingOptions& sampling) {
+  // Our own reader goes first: it survives damaged files, libllama's need not.
+  TRY(ModelFile model, ModelFile::Open(path));
+  TRY(Vocab vocab, Vocab::Load(model.gguf));
+  if (!vocab.has_text()) {
+    return Fail(Errc::kInvalidRequest,
+                "{} has no tokenizer, so it can neither read nor write text; 'moestro bench' and "
+                "'moestro logits --tokens' work on it",
+                path);
+  }
+  const uint32_t n_ctx = std::min(engine.ctx, model.spec.n_ctx_train);
+  TRY(Sampler sampler, Sampler::Create(sampling, vocab, model.spec.n_vocab, n_ctx));
+  std::unique_ptr<Session> session(new Session(std::move(vocab), std::move(sampler)));
+  session->limit_ = {.n_ctx = n_ctx, .n_ctx_train = model.spec.n_ctx_train};
+  session->options_ = engine;
+  session->model_ = std::move(model);
+  return session;
+}
+
+Status Session::Start(Progress progress) {
+  TRY(engine_, Engine::Open(*std::exchange(model_, std::nullopt), options_, std::move(progress)));
+  sequence_.emplace(engine_->NewSequence());
+  LogInfo("{}", engine_->description());
+  return {};
+}
+
+Status Session::Resume(const std::string& path) {
+  std::error_code unreadable;  // is no absence: RestoreSequence() says what it is
+  if (!std::filesystem::exists(path, unreadable) && !unreadable) return {};
+  TRY(SavedSequence saved, engine_->RestoreSequence(path));
+  sequence_ = std::move(saved.sequence);
+  notes_ = std::move(saved.notes);
+  return {};
+}
+
+Status Session::Save(const std::string& path) {
+  const bool has_room = sequence_->position() + pending_.size() <= engine_->n_ctx();
+  if (!pending_.empty() && has_room) {
+    TRY_STATUS(Append(*engine_, *sequence_, pending_));
+    pending_.clear();
+  }
+  return engine_->SaveSequence(*sequence_, notes_, path);
+}
+
+// Beside the engine a stretch without a place to cut may take 12 MiB, which the plan's share for
+// the process covers.
+Result<std::vector<Token>> Session::Tokenize(std::string_view text, bool parse_special) const {
+  TokenStream stream(vocab_, FromText(text),
+                     {.parse_special = parse_special, .longest_piece_bytes = 32 * kKiB});
+  return Collect(stream, uint64_t{limit_.n_ctx} + 1);
+}
+
+Result<Generated> Session::Continue(std::span<const Token> tokens, const GenerateOptions& options,
+                                    const std::function<bool(std::string_view)>& emit,
+                                    const std::function<bool()>& is_stopped) {
+  EngineStepper stepper(*engine_, *sequence_);
+  const TextParts parts{.pick = [this](std::span<const float> l) { return sampler_.Pick(l); },
+                        .piece = [this](Token token) { return vocab_.Piece(token); },
+                        .is_end = [this](Token token) { return vocab_.is_end(token); },
+                        .emit = emit};
+  // At least one token must be evaluated again: its logits are gone.
+  const size_t longest = tokens.empty() ? 0 : tokens.size() - 1;
+  const size_t kept = std::min(CommonPrefix(sequence_->tokens(), tokens), longest);
+  sampler_.RestartGrammar();
+  sampler_.Observe(tokens.subspan(kept));
+  Result<Generated> result = Fail(Errc::kInterrupted, "");
+  do {
+    sequence_->CutBack(static_cast<uint32_t>(kept));
+    result = Generate(stepper, parts, tokens.subspan(kept), options);
+  } while (result && result->reason == StopReason::kInterrupted && !is_stopped());
+  pending_.clear();
+  if (result) {  // the last token is not evaluated if nobody asks what follows it
+    std::vector<Token> all(tokens.begin(), tokens.end());
+    all.insert(all.end(), result->tokens.begin(), result->tokens.end());
+    const size_t evaluated = std::min<size_t>(sequence_->position(), all.size());
+    pending_.assign(all.begin() + static_cast<std::ptrdiff_t>(evaluated), all.end());
+  }
+  return result;
+}
+
+}  // namespace moestro

@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: MIT
+#include "text/trial.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstdlib>
+#include <exception>
+
+namespace moestro {
+namespace {
+
+constexpr size_t kOutputKept = 4096;
+
+[[noreturn]] void RunChild(const std::function<bool()>& work, int output) {
+  dup2(output, STDERR_FILENO);
+  dup2(output, STDOUT_FILENO);
+  const rlimit no_core = {0, 0};
+  setrlimit(RLIMIT_CORE, &no_core);
+  // ggml's abort would start a debugger to print a backtrace.
+  setenv("GGML_NO_BACKTRACE", "1", 1);
+  bool passed = false;
+  try {
+    passed = work();
+  } catch (const std::exception&) {
+    passed = false;
+  }
+  _exit(passed ? EXIT_SUCCESS : EXIT_FAILURE);
+}
+
+// Reads until the child closes its end or the time is up; true: it closed.
+bool ReadOutput(int fd, std::chrono::milliseconds limit, std::string& output) {
+  const auto end = std::chrono::steady_clock::now() + limit;
+  std::array<char, 1024> buffer{};
+  while (true) {
+    const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(
+        end - std::chrono::steady_clock::now());
+    pollfd waiting = {fd, POLLIN, 0};
+    if (left.count() <= 0 || poll(&waiting, 1, static_cast<int>(left.count())) == 0) return false;
+    const ssize_t n = read(fd, buffer.data(), buffer.size());
+    if (n == 0) return true;
+    if (n < 0) continue;  // a signal; the clock still runs
+    const size_t room = kOutputKept - output.size();
+    output.append(buffer.data(), std::min(room, static_cast<size_t>(n)));
+  }
+}
+
+}  // namespace
+
+Trial TryInChild(const std::function<bool()>& work, std::chrono::milliseconds limit) {
+  Trial trial;
+  std::array<int, 2> ends{};
+  if (pipe2(ends.data(), O_CLOEXEC) != 0) return trial;
+  const pid_t child = fork();
+  if (child == 0) RunChild(work, ends[1]);
+  close(ends[1]);
+  if (child > 0) {
+    const bool closed = ReadOutput(ends[0], limit, trial.output);
+    if (!closed) kill(child, SIGKILL);
+    int status = 0;
+    while (waitpid(child, &status, 0) < 0 && errno == EINTR) {
+    }
+    if (!closed)
+      trial.outcome = Trial::Outcome::kTimedOut;
+    else if (WIFSIGNALED(status))
+      trial.outcome = Trial::Outcome::kCrashed;
+    else if (WEXITSTATUS(status) == EXIT_SUCCESS)
+      trial.outcome = Trial::Outcome::kPassed;
+    else
+      trial.outcome = Trial::Outcome::kRefused;
+  }
+  close(ends[0]);
+  return trial;
+}
+
+}  // namespace moestro

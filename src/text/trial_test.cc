@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: MIT
+#include "text/trial.h"
+
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <stdexcept>
+
+namespace moestro {
+namespace {
+
+using std::chrono_literals::operator""s;
+using std::chrono_literals::operator""ms;
+
+TEST(TryInChild, TellsPassedFromRefused) {
+  EXPECT_EQ(TryInChild([] { return true; }, 30s).outcome, Trial::Outcome::kPassed);
+  EXPECT_EQ(TryInChild([] { return false; }, 30s).outcome, Trial::Outcome::kRefused);
+  EXPECT_EQ(TryInChild([]() -> bool { throw std::runtime_error("x"); }, 30s).outcome,
+            Trial::Outcome::kRefused);
+}
+
+TEST(TryInChild, SurvivesADeathAndKeepsTheLastWords) {
+  const Trial trial = TryInChild(
+      [] {
+        std::fputs("what a pity\n", stderr);
+        return raise(SIGKILL) == 0;
+      },
+      30s);
+  EXPECT_EQ(trial.outcome, Trial::Outcome::kCrashed);
+  EXPECT_EQ(trial.output, "what a pity\n");
+}
+
+TEST(TryInChild, EndsWhatDoesNotReturn) {
+  const Trial trial = TryInChild([] { return pause() == 0; }, 50ms);
+  EXPECT_EQ(trial.outcome, Trial::Outcome::kTimedOut);
+}
+
+TEST(TryInChild, ChangesNothingInThisProcess) {
+  int value = 1;
+  EXPECT_EQ(TryInChild([&] { return ++value == 2; }, 30s).outcome, Trial::Outcome::kPassed);
+  EXPECT_EQ(value, 1);
+}
+
+}  // namespace
+}  // namespace moestro
