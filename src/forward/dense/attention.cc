@@ -66,6 +66,7 @@ void RowAttention::Attend(const float* query, uint32_t head, const RowCells& row
   Sum group{.largest = kMinusInfinity, .weight = 0.0F};
   Sum total = group;
 
+  // Positions in order, in groups of kGroup whose sums are kept in F16 as ggml does.
   uint32_t position = 0;
   for (const CellRun& run : row.runs) {
     const uint32_t count = std::min(run.count, row.n_positions - position);
@@ -79,6 +80,7 @@ void RowAttention::Attend(const float* query, uint32_t head, const RowCells& row
   }
   CHECK(position == row.n_positions);
   CloseGroup(scratch, group, total);
+  // The softmax's denominator last.
   const float scale = total.weight == 0.0F ? 0.0F : 1.0F / total.weight;
   for (uint32_t d = 0; d < shape_.dim_v; ++d) out[d] = scratch.total[d] * scale;
 }

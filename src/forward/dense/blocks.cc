@@ -41,6 +41,7 @@ Heads Project(ggml_context* ctx, const ModelSpec& spec, const LayerTensors& w, g
     k = Linear(ctx, w.attn_k, x, w.attn_k_b);
     v = Linear(ctx, w.attn_v, x, w.attn_v_b);
   }
+  // Limits and norms that some families have.
   q = Clamped(ctx, q, spec.clamp_kqv);
   k = Clamped(ctx, k, spec.clamp_kqv);
   v = Clamped(ctx, v, spec.clamp_kqv);
@@ -93,8 +94,10 @@ ggml_tensor* Linear(ggml_context* ctx, ggml_tensor* weight, ggml_tensor* x, ggml
 
 ggml_tensor* Attention(ggml_context* ctx, ggml_cgraph* graph, const ModelSpec& spec,
                        const LayerTensors& w, const AttentionInputs& in) {
+  // x [n_embd, rows] -> q [head_dim_k, n_head, rows], k [head_dim_k, n_head_kv, rows], v.
   ggml_tensor* normed = RmsNorm(ctx, in.x, w.attn_norm, w.attn_norm_b, spec.rms_eps);
   Heads h = Project(ctx, spec, w, normed);
+  // Each row turned by its position.
   h.q = Rotate(ctx, spec.rope, spec.attention.rope_pairs, h.q, in);
   h.k = Rotate(ctx, spec.rope, spec.attention.rope_pairs, h.k, in);
   const float scale = 1.0F / std::sqrt(static_cast<float>(spec.head_dim_k));
@@ -104,6 +107,8 @@ ggml_tensor* Attention(ggml_context* ctx, ggml_cgraph* graph, const ModelSpec& s
   ggml_tensor* k_rows = ggml_reshape_2d(ctx, h.k, spec.n_embd_k(), in.x->ne[1]);
   ggml_build_forward_expand(graph, ggml_set_rows(ctx, in.k_cache, k_rows, in.cells));
   ggml_build_forward_expand(graph, ggml_set_rows(ctx, in.v_cache, h.v, in.cells));
+  // mixed [n_head * head_dim_v, rows]: what each head found in its sequence's cells; back to
+  // [n_embd, rows], plus the residual.
   ggml_tensor* mixed = in.attend(h.q, spec.attention.scale_query ? 1.0F : scale);
   return ggml_add(ctx, Linear(ctx, w.attn_out, mixed, w.attn_out_b), in.x);
 }

@@ -154,6 +154,7 @@ void LayerGraph::BuildLayer(LayerId layer, uint32_t look_ahead) {
   const auto n_rows = static_cast<int64_t>(visible_.size());
   const KvCache::Layer kv = kv_->layer(layer.value);
 
+  // hidden [rows][n_embd], each row's position, and the cell that its key and value go to.
   const AttentionInputs in{.x = Input(GGML_TYPE_F32, {spec_->n_embd, n_rows}, StepBuffers::kHidden),
                            .positions = ggml_new_tensor_1d(ctx, GGML_TYPE_I32, n_rows),
                            .cells = ggml_new_tensor_1d(ctx, GGML_TYPE_I64, n_rows),
@@ -167,6 +168,7 @@ void LayerGraph::BuildLayer(LayerId layer, uint32_t look_ahead) {
   buffers_->buffer_.Place(in.positions, buffers_->offsets_[StepBuffers::kPositions]);
   buffers_->buffer_.Place(in.cells, buffers_->offsets_[StepBuffers::kCells]);
 
+  // attended = hidden + attention(norm(hidden)) [rows][n_embd]; then the norm before the experts.
   ggml_tensor* attended = Attention(ctx, arena_.graph(), *spec_, w, in);
   ggml_tensor* ffn_in = RmsNorm(ctx, attended, w.ffn_norm, w.ffn_norm_b, spec_->rms_eps);
   if (!spec_->has_experts(layer.value)) {  // its result is the next layer's input
@@ -174,6 +176,8 @@ void LayerGraph::BuildLayer(LayerId layer, uint32_t look_ahead) {
     Output(ggml_add(ctx, ffn, attended), StepBuffers::kHidden);
     return;
   }
+  // What the experts need: their input, the router's logits [rows][n_expert] of this layer and of
+  // those looked ahead, the shared expert's result and the residual, [rows][n_embd] each.
   Output(ffn_in, StepBuffers::kFfnIn);
   Output(Linear(ctx, w.router, ffn_in, w.router_b), StepBuffers::kRouter);
   BuildLookAhead(layer, ffn_in, look_ahead);
@@ -185,6 +189,7 @@ void LayerGraph::BuildLayer(LayerId layer, uint32_t look_ahead) {
 
 void LayerGraph::BuildHead(uint32_t first_row, uint32_t n_rows) {
   ggml_context* ctx = arena_.Begin();
+  // logits [rows][n_vocab] = output * norm(hidden), of `n_rows` rows from `first_row` on.
   const uint64_t skipped = uint64_t{first_row} * spec_->n_embd * sizeof(float);
   ggml_tensor* x = Input(GGML_TYPE_F32, {spec_->n_embd, n_rows}, StepBuffers::kHidden, skipped);
   x = RmsNorm(ctx, x, tensors_->output_norm, tensors_->output_norm_b, spec_->rms_eps);

@@ -83,6 +83,7 @@ std::byte* LayerRun::input_of(uint32_t input, uint32_t row) const {
 }
 
 void LayerRun::Work(int thread, int n_threads) {
+  // x [rows][n_embd] quantised, each thread some rows; nobody multiplies before all are done.
   QuantiseInputs(thread, n_threads);
   SpinUntil([&] { return inputs_ready_.load(std::memory_order_acquire) == n_threads; });
   // Experts in any order, as their bytes come.
@@ -105,6 +106,7 @@ void LayerRun::Work(int thread, int n_threads) {
 }
 
 void LayerRun::Pump() {
+  // Leases for what has room now: this layer's first, then the next one's.
   if (!leases_.all_taken()) leases_.Advance();
   if (ahead_ != nullptr && leases_.all_taken() && !ahead_->all_taken()) ahead_->Advance();
   s_.parts.residency.Pump();
@@ -113,6 +115,7 @@ void LayerRun::Pump() {
     stop_.store(true, std::memory_order_release);
     return;
   }
+  // Matrices that have landed become visible to the team; experts that are done free their slots.
   while (first_held_ < plan_.experts.size() && s_.jobs[first_held_].let_go) ++first_held_;
   for (size_t j = first_held_; j < plan_.experts.size(); ++j) {
     JobState& job = s_.jobs[j];
@@ -181,6 +184,7 @@ bool LayerRun::TryTask(int thread) {
 // The next task of one expert, if its bytes are there and the stage before it is done.
 bool LayerRun::TryJob(size_t j, int thread) {
   JobState& job = s_.jobs[j];
+  // gate and up rows, as soon as both matrices are there
   if (!job.hidden.is_done()) {
     if (!job.has(kMatrixGate) || !job.has(kMatrixUp)) return false;
     const auto block = job.hidden.Claim();
@@ -189,6 +193,7 @@ bool LayerRun::TryJob(size_t j, int thread) {
     job.hidden.Finish();
     return true;
   }
+  // the product of a row, once all of its n_ff values are there
   if (!job.quantise.is_done()) {
     const auto pair = job.quantise.Claim();
     if (!pair) return false;
@@ -196,6 +201,7 @@ bool LayerRun::TryJob(size_t j, int thread) {
     job.quantise.Finish();
     return true;
   }
+  // down rows, once every product is quantised
   if (!job.has(kMatrixDown)) return false;
   const auto block = job.down.Claim();
   if (!block) return false;
