@@ -4,7 +4,7 @@
 
 #include "core/tensor_roles.h"
 
-struct ggml_tensor;
+struct ggml_tensor;  // NOLINT(readability-identifier-naming): the name is ggml's
 
 namespace moestro {
 
