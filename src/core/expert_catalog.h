@@ -23,9 +23,11 @@ struct CopyForm {
   bool operator==(const CopyForm&) const = default;
 };
 
-// Copies whose three matrices take the same bytes can use each other's slots.
+// Copies whose three matrices take the same bytes can use each other's slots; low copies have slots
+// of their own.
 struct PoolShape {
   std::array<uint64_t, kMatrices> slice_bytes{};
+  bool is_low = false;
   uint64_t experts = 0;  // copies of all layers that use this pool
 
   uint64_t expert_bytes() const { return slice_bytes[0] + slice_bytes[1] + slice_bytes[2]; }
@@ -63,23 +65,27 @@ struct ExpertCatalog {
   void Add(LayerId layer, ExpertId expert, const CopyForm& form,
            const std::array<Extent, kMatrices>& slices) {
     const auto form_at = FindOrAdd(forms, [&](const CopyForm& f) { return f == form; }, form);
-    PoolShape shape;
-    for (size_t m = 0; m < kMatrices; ++m) shape.slice_bytes[m] = slices[m].length;
-    const auto same = [&](const PoolShape& p) { return p.slice_bytes == shape.slice_bytes; };
-    const auto pool = FindOrAdd(pools, same, shape);
-    ++pools[pool].experts;
     if (layers.size() <= layer.value) layers.resize(layer.value + size_t{1});
     Layer& entry = layers[layer.value];
     if (entry.experts.size() <= expert.value) entry.experts.resize(expert.value + size_t{1});
+    PoolShape shape{.is_low = !entry.experts[expert.value].empty()};
+    for (size_t m = 0; m < kMatrices; ++m) shape.slice_bytes[m] = slices[m].length;
+    const auto same = [&](const PoolShape& p) {
+      return p.slice_bytes == shape.slice_bytes && p.is_low == shape.is_low;
+    };
+    const auto pool = FindOrAdd(pools, same, shape);
+    ++pools[pool].experts;
     entry.experts[expert.value].push_back({.form = form_at, .pool = pool, .slices = slices});
     if (!std::ranges::contains(entry.pools, pool)) entry.pools.push_back(pool);
   }
 
+  // Of the model's own copies.
   uint64_t total_bytes() const {
     uint64_t bytes = 0;
-    for (const PoolShape& pool : pools) bytes += pool.experts * pool.expert_bytes();
+    for (const PoolShape& pool : pools) bytes += pool.is_low ? 0 : pool.experts * pool.expert_bytes();
     return bytes;
   }
+  bool has_low() const { return std::ranges::contains(pools, true, &PoolShape::is_low); }
 
  private:
   template <class T, class Same>

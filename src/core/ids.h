@@ -23,6 +23,8 @@ using Token = int32_t;  // llama.cpp's llama_token
 // One stored copy of an expert: an index into its list in ExpertCatalog. Copy 0 is the model's own,
 // the one that exact mode uses.
 using CopyId = uint8_t;
+// A copy in a lower precision, if there is one.
+inline constexpr CopyId kLowCopy = 1;
 
 struct ExpertKey {
   LayerId layer;

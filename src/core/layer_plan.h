@@ -20,6 +20,14 @@ enum class Use : uint8_t {
 // Where an expert is computed.
 enum class Place : uint8_t { kHost };
 
+// What a row needs of an expert that is not in memory in the model's own copy; strongest first.
+enum class Need : uint8_t {
+  kOwn,   // the model's own copy
+  kLow,   // a low copy will do
+  kSkip,  // it may be left out (HOBBIT's third class)
+  kDrop,  // the same, because it weighs so little
+};
+
 struct PlannedExpert {
   ExpertKey key;  // which expert and which copy of it
   Place place = Place::kHost;
@@ -29,6 +37,15 @@ struct PlannedExpert {
   uint32_t n_pairs = 0;  // rows that are routed to it
 };
 
+// An expert that its rows asked for and that does not run.
+struct SkippedExpert {
+  ExpertId expert;
+  Need need = Need::kSkip;  // kSkip or kDrop
+};
+
+// In place of a pair: the expert does not run.
+inline constexpr uint32_t kNoPair = ~0U;
+
 // Pair p is one (row, chosen expert). The pairs of an expert are neighbours, so that its results
 // lie together; pair_of maps them back to router order.
 struct LayerPlan {
@@ -37,8 +54,11 @@ struct LayerPlan {
   uint32_t n_used = 0;                 // K
   std::vector<PlannedExpert> experts;  // each once, in the order in which they are asked for
   std::vector<uint32_t> row_of;        // [pair]
-  std::vector<uint32_t> pair_of;       // [row][K] -> pair
+  std::vector<uint32_t> pair_of;       // [row][K] -> pair, or kNoPair
   std::vector<float> weights;          // [row][K], the router's
+  // What is not exact: copies above, and these.
+  std::vector<SkippedExpert> skipped = {};
+  uint32_t n_replaced = 0;  // choices of the router that gave way to a resident expert
 };
 
 }  // namespace moestro

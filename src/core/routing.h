@@ -11,6 +11,19 @@
 
 namespace moestro {
 
+// The best experts of each row by the router's own order, the chosen K first: who else could run.
+// Scores are what the order goes by (logits, or probabilities with the family's bias), raw values
+// what weights are made of (WeighChosen), ranges the largest score of all experts less the
+// smallest.
+struct RoutingCandidates {
+  uint32_t per_row = 0;           // 0: not asked for
+  std::vector<ExpertId> experts;  // [n_tokens][per_row]
+  std::vector<float> scores;      // [n_tokens][per_row], descending
+  std::vector<float> raw;         // [n_tokens][per_row]
+  std::vector<float> ranges;      // [n_tokens]
+  bool operator==(const RoutingCandidates&) const = default;
+};
+
 // Row t holds token t's K experts in router order (largest probability first; ties by lower id).
 // Within a row no expert repeats.
 struct Routing {
@@ -18,6 +31,7 @@ struct Routing {
   uint32_t n_used = 0;            // K
   std::vector<ExpertId> experts;  // [n_tokens][n_used]
   std::vector<float> weights;     // [n_tokens][n_used]
+  RoutingCandidates candidates = {};
 
   std::span<const ExpertId> experts_of(size_t token) const {
     return std::span(experts).subspan(token * n_used, n_used);

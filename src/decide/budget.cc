@@ -46,6 +46,28 @@ std::vector<uint64_t> LargestThatFits(std::span<const SlotClass> classes, uint64
   return slots;
 }
 
+// The low classes' slots first, out of their share of `bytes`; the others take what is left.
+std::vector<uint64_t> SplitSlots(std::span<const SlotClass> classes, uint64_t bytes,
+                                 double low_share) {
+  std::vector<SlotClass> low;
+  std::vector<SlotClass> own;
+  for (const SlotClass& c : classes) (c.is_low ? low : own).push_back(c);
+  if (low.empty()) return LargestThatFits(classes, bytes);
+  const uint64_t least_low = BytesOf(low, Share(low, 0.0));
+  const uint64_t least_own = BytesOf(own, Share(own, 0.0));
+  const auto wanted = static_cast<uint64_t>(static_cast<double>(bytes) * low_share);
+  const std::vector<uint64_t> low_slots =
+      LargestThatFits(low, std::clamp(wanted, least_low, bytes - least_own));
+  const std::vector<uint64_t> own_slots = LargestThatFits(own, bytes - BytesOf(low, low_slots));
+  std::vector<uint64_t> slots;
+  size_t next_low = 0;
+  size_t next_own = 0;
+  for (const SlotClass& c : classes) {
+    slots.push_back(c.is_low ? low_slots[next_low++] : own_slots[next_own++]);
+  }
+  return slots;
+}
+
 // What the process holds differs by some 100 KiB from run to run.
 constexpr uint64_t kJitter = kMiB;
 
@@ -83,7 +105,7 @@ Result<BudgetSplit> SplitBudget(const BudgetRequest& request) {
         FormatBytes(fixed - parts + request.process), FormatBytes(slots));
   }
   const uint64_t room = request.fixed_cache > 0 ? request.fixed_cache : request.budget - fixed;
-  split.slots = LargestThatFits(request.classes, room);
+  split.slots = SplitSlots(request.classes, room, request.low_share);
   split.slot_bytes = BytesOf(request.classes, split.slots);
   split.table_bytes = fixed - parts;
   return split;

@@ -14,6 +14,7 @@ struct SlotClass {
   uint64_t slot_bytes = 0;  // one expert: three matrices with their read windows
   uint64_t experts = 0;     // experts of all layers of this class
   uint64_t minimum = 0;     // slots below which a token cannot run: K
+  bool is_low = false;      // of low copies
 };
 
 struct BudgetRequest {
@@ -23,6 +24,7 @@ struct BudgetRequest {
   uint64_t kv = 0;
   uint64_t work = 0;
   uint64_t process = 0;
+  double low_share = 0.0;   // of the bytes for slots, for low copies
   uint64_t bytes_per_table_byte = 0;  // page tables: one byte for so many of the budget; 0: none
   std::vector<SlotClass> classes;
 };
@@ -34,7 +36,8 @@ struct BudgetSplit {
   uint64_t smallest = 0;        // the smallest budget that works
 };
 
-// Every class gets the same share of its experts, at least its minimum and at most all of them.
+// Every class gets the same share of its experts, at least its minimum and at most all of them: the
+// classes of low copies out of their share of the bytes, the others out of what is left.
 // kInvalidRequest when the budget does not hold the minimum: the message names the smallest budget
 // that works and what takes it.
 Result<BudgetSplit> SplitBudget(const BudgetRequest& request);

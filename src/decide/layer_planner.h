@@ -18,11 +18,21 @@ namespace moestro {
 // True for an expert that is in memory or on its way there.
 using ExpertPresence = std::function<bool(ExpertKey)>;
 
+// What the rows of a step need of their experts, and what becomes of the weights when one is left
+// out. Empty: each its own copy.
+struct RowNeeds {
+  std::vector<Need> needs;  // [row][K]
+  bool rescales = false;    // a row's other weights grow to the row's sum
+};
+
+// An expert gets the strongest need of its rows. If its own copy is present, that runs; else its
+// low copy, if that is needed and present; else the needed copy is read, or the expert is left out.
+//
 // Experts that are present come first, so that none of the absent ones evicts them and the team has
 // work while the others arrive; otherwise in order of first appearance in the routing.
 // kinds: [n_rows].
 LayerPlan PlanLayer(LayerId layer, const Routing& routing, std::span<const RowKind> kinds,
-                    const ExpertPresence& is_present);
+                    const ExpertPresence& is_present, const RowNeeds& needs = {});
 
 // The experts of the layer after `layer` if a prompt of that many rows should read them before it
 // is routed there; empty if not. It pays only if nearly all of them will be needed.

@@ -7,23 +7,61 @@
 
 namespace moestro {
 
-LayerProtocol::LayerProtocol(PrefetchPlanner& planner, ExpertHolder& holder, uint32_t layers)
-    : planner_(planner), holder_(holder), held_(layers) {}
+LayerProtocol::LayerProtocol(PrefetchPlanner& planner, ExpertHolder& holder, uint32_t layers,
+                             Lossy lossy)
+    : planner_(planner), holder_(holder), lossy_(lossy), held_(layers) {}
+
+void LayerProtocol::BeginSequence() {
+  planner_.BeginSequence();
+  if (lossy_.choices != nullptr) lossy_.choices->BeginSequence();
+}
 
 LayerPlan LayerProtocol::AfterRouting(const Routed& routed) {
   layer_ = routed.layer.value;
   decodes_ = std::ranges::contains(routed.kinds, RowKind::kDecode);
   if (decodes_) holder_.BeginLayer(routed.layer);
+  LayerPlan plan = MakePlan(routed);
   // What was prefetched for this layer and is not needed frees its slot before the layer's own
   // requests come.
   std::erase_if(held_[layer_], [&](ExpertKey key) {
-    if (std::ranges::contains(routed.routing.experts, key.expert)) return false;
+    if (std::ranges::contains(plan.experts, key, &PlannedExpert::key)) return false;
     holder_.Withdraw(key);
     return true;
   });
   if (decodes_) Learn(routed);
-  return PlanLayer(routed.layer, routed.routing, routed.kinds,
-                   [this](ExpertKey key) { return holder_.contains(key); });
+  return plan;
+}
+
+LayerPlan LayerProtocol::MakePlan(const Routed& routed) {
+  const ExpertPresence is_present = [this](ExpertKey key) { return IsPresent(key); };
+  if (lossy_.chooser == nullptr) {
+    return PlanLayer(routed.layer, routed.routing, routed.kinds, is_present);
+  }
+  ResidentModel* choices = lossy_.choices;
+  if (choices != nullptr && decodes_) choices->BeginLayer(routed.layer);
+  const uint32_t replaced =
+      lossy_.chooser->Prefer(routed.layer, routed.kinds, is_present, routed.routing);
+  LayerPlan plan =
+      PlanLayer(routed.layer, routed.routing, routed.kinds, is_present,
+                lossy_.chooser->NeedsOf(routed.layer, routed.routing, routed.kinds));
+  plan.n_replaced = replaced;
+  if (choices != nullptr) choices->Run(plan);
+  Count(plan);
+  return plan;
+}
+
+void LayerProtocol::Count(const LayerPlan& plan) {
+  for (const PlannedExpert& expert : plan.experts) {
+    if (expert.use != Use::kDecode) continue;
+    const bool is_low = expert.key.copy != 0;
+    losses_.low += is_low;
+    losses_.missing += is_low || !expert.is_present;
+  }
+  for (const SkippedExpert& expert : plan.skipped) {
+    ++losses_.missing;
+    ++(expert.need == Need::kDrop ? losses_.dropped : losses_.skipped);
+  }
+  losses_.replaced += plan.n_replaced;
 }
 
 // Predictors and policies hear of decode rows only.
@@ -40,13 +78,35 @@ void LayerProtocol::Learn(const Routed& routed) {
   };
   for (size_t r = 0; r < rows; ++r) take(routed.routing.experts, r, chosen_);
   for (size_t r = 0; r * used < routed.predicted.size(); ++r) take(routed.predicted, r, predicted_);
-  planner_.Observe({.layer = routed.layer,
-                    .rows = static_cast<uint32_t>(chosen_.size() / used),
-                    .chosen = chosen_,
-                    .ahead = predicted_});
+  const Predictor::Seen seen{.layer = routed.layer,
+                             .rows = static_cast<uint32_t>(chosen_.size() / used),
+                             .chosen = chosen_,
+                             .ahead = predicted_};
+  if (lossy_.chooser == nullptr) {
+    planner_.Observe(seen);
+  } else {
+    planner_.Observe(seen, [this](LayerId layer, ExpertId expert, uint32_t rank) {
+      return UsualCopy({.layer = layer, .expert = expert}, rank);
+    });
+  }
   planner_.ForEachPrediction([this](LayerId later, std::span<const ExpertId> experts) {
     holder_.Predict(later, experts);
+    if (lossy_.choices != nullptr) lossy_.choices->Predict(later, experts);
   });
+}
+
+// As ChooseCopy() in layer_planner.cc, by what rows usually need of their rank-th expert.
+std::optional<CopyId> LayerProtocol::UsualCopy(ExpertKey own, uint32_t rank) const {
+  const Need need = lossy_.chooser->UsualNeed(own.layer, rank);
+  if (need == Need::kOwn || IsPresent(own)) return own.copy;
+  ExpertKey low = own;
+  low.copy = kLowCopy;
+  if (need == Need::kLow || (lossy_.chooser->has_low() && IsPresent(low))) return kLowCopy;
+  return std::nullopt;
+}
+
+bool LayerProtocol::IsPresent(ExpertKey key) const {
+  return lossy_.choices != nullptr ? lossy_.choices->contains(key) : holder_.contains(key);
 }
 
 void LayerProtocol::Prefetch() {

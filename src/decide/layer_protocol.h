@@ -11,6 +11,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -19,7 +20,9 @@
 #include "core/layer_plan.h"
 #include "core/routing.h"
 #include "decide/layer_planner.h"
+#include "decide/lossy_chooser.h"
 #include "decide/prefetch_planner.h"
+#include "decide/resident_model.h"
 
 namespace moestro {
 
@@ -42,31 +45,69 @@ class ExpertHolder {
   virtual bool is_complete(ExpertKey key) const = 0;
 };
 
+// What lossy plans did, in experts of a layer and step.
+struct LossCounts {
+  uint64_t missing = 0;   // the model's own copy was not in memory
+  uint64_t low = 0;       // of these, a low copy ran
+  uint64_t skipped = 0;   // left out as unimportant
+  uint64_t dropped = 0;   // left out because it weighed so little
+  uint64_t replaced = 0;  // choices of rows that gave way to resident experts
+  uint64_t upgrades = 0;  // own copies read after low ones ran
+
+  LossCounts Since(const LossCounts& before) const {
+    return {.missing = missing - before.missing,
+            .low = low - before.low,
+            .skipped = skipped - before.skipped,
+            .dropped = dropped - before.dropped,
+            .replaced = replaced - before.replaced,
+            .upgrades = upgrades - before.upgrades};
+  }
+};
+
 class LayerProtocol {
  public:
-  // What one layer's routers have said about a step.
+  // What one layer's routers have said about a step. What gives way to resident experts changes the
+  // routing.
   struct Routed {
     LayerId layer;
-    const Routing& routing;
+    Routing& routing;
     std::span<const RowKind> kinds;       // [rows]
     std::span<const ExpertId> predicted;  // [distance - 1][row][K]; empty: not evaluated
   };
 
-  // Both must outlive this.
-  LayerProtocol(PrefetchPlanner& planner, ExpertHolder& holder, uint32_t layers);
+  // What makes plans lossy; both null in exact mode. `choices`: choices are taken against this model
+  // and not against what the holder has at the moment, which depends on timing.
+  struct Lossy {
+    LossyChooser* chooser = nullptr;
+    ResidentModel* choices = nullptr;
+  };
+  // All must outlive this.
+  LayerProtocol(PrefetchPlanner& planner, ExpertHolder& holder, uint32_t layers, Lossy lossy = {});
 
+  void BeginSequence();
+  // How many candidates of each row the routing must hold.
+  uint32_t candidates() const { return lossy_.chooser != nullptr ? lossy_.chooser->candidates() : 0; }
   LayerPlan AfterRouting(const Routed& routed);
   // REQUIRES: every expert of the plan has been asked for.
   void Prefetch();
   // Ends all prefetches: the step ended early.
   void Clear();
 
+  // Of decode, since creation.
+  const LossCounts& losses() const { return losses_; }
+
  private:
+  LayerPlan MakePlan(const Routed& routed);
   void Learn(const Routed& routed);
+  void Count(const LayerPlan& plan);
+  bool IsPresent(ExpertKey key) const;
+  std::optional<CopyId> UsualCopy(ExpertKey own, uint32_t rank) const;
 
   PrefetchPlanner& planner_;
   ExpertHolder& holder_;
+  Lossy lossy_;
   std::vector<std::vector<ExpertKey>> held_;  // [layer]: prefetched and pinned
+  LossCounts losses_;
   size_t layer_ = 0;
   bool decodes_ = false;  // the layer has decode rows
   // Scratch: the routing of the decode rows.

@@ -16,7 +16,7 @@ double PrefetchControl::won() const { return std::min(idle_, committed_ * read_)
 double PrefetchControl::lost() const { return std::max(0.0, committed_ * read_ - idle_); }
 
 double PrefetchControl::least_precision() const {
-  if (read_ <= 0.0) return kFloor;
+  if (is_fixed_ || read_ <= 0.0) return kFloor;
   if (won() <= 0.0) return 2.0;
   return std::max(kFloor, lost() / (won() + lost()));
 }

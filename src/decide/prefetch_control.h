@@ -22,7 +22,10 @@ struct StepCost {
 class PrefetchControl {
  public:
   // `layers` of a step; `committed`: experts' worth of reads under way that cannot be called back.
-  PrefetchControl(uint32_t layers, double committed) : layers_(layers), committed_(committed) {}
+  // `is_fixed`: what steps cost is not looked at, so that what is evaluated ahead depends on tokens
+  // alone.
+  PrefetchControl(uint32_t layers, double committed, bool is_fixed = false)
+      : layers_(layers), committed_(committed), is_fixed_(is_fixed) {}
 
   // `right`: predictions of absent experts that were right, of those good enough to fetch.
   void StepDone(const StepCost& cost, double right);
@@ -31,7 +34,7 @@ class PrefetchControl {
   double least_precision() const;
   // False: evaluating routers ahead of time costs more than fetching what they say gains. Once in
   // a while it is true nonetheless, to see whether that has changed.
-  bool is_on() const { return pays_ || step_ % kTryEvery == 0; }
+  bool is_on() const { return is_fixed_ || pays_ || step_ % kTryEvery == 0; }
 
  private:
   static constexpr uint64_t kTryEvery = 16;
@@ -42,6 +45,7 @@ class PrefetchControl {
 
   uint32_t layers_;
   double committed_;
+  bool is_fixed_;
   double idle_ = 0.0;    // seconds of a layer in which no layer waits for the disk
   double read_ = 0.0;    // seconds to read an expert; 0: none was read yet
   double gained_ = 0.0;  // seconds per step

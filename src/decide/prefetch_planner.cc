@@ -19,31 +19,34 @@ PrefetchPlanner::PrefetchPlanner(std::unique_ptr<Predictor> predictor, const Pre
     : predictor_(std::move(predictor)),
       shape_(shape),
       limits_(std::move(limits)),
-      control_(shape.moe.n_layer, static_cast<double>(limits_.reads_at_device) / kMatrices),
+      control_(shape.moe.n_layer, static_cast<double>(limits_.reads_at_device) / kMatrices,
+               limits_.is_fixed),
       is_present_(std::move(is_present)),
       predictions_(size_t{shape.moe.n_layer} * shape.depth),
       cells_(size_t{shape.depth} * shape.moe.n_used),
       scores_(shape.depth),
       held_(shape.moe.n_layer),
       n_held_(limits_.slots.size()) {
-  CHECK(limits_.pool_of.empty() || limits_.pool_of.size() == shape.moe.n_layer);
   predictor_->Reset(shape_);
 }
 
-void PrefetchPlanner::Observe(const Predictor::Seen& seen) {
+void PrefetchPlanner::Observe(const Predictor::Seen& seen, const CopyChoice& copy_of) {
   rows_ = seen.rows;
   Score(seen);
   predictor_->Observe(seen);
   layer_ = seen.layer.value;
-  n_held_[pool_of(layer_)] -= held_[layer_].size();
+  for (const ExpertKey key : held_[layer_]) --n_held_[limits_.pool_of(key)];
   held_[layer_].clear();
   for (uint32_t d = 1; d <= shape_.depth && layer_ + d < shape_.moe.n_layer; ++d) {
     std::vector<Prediction>& about = predictions(layer_ + d, d);
     about.clear();
     const LayerId target{static_cast<uint16_t>(layer_ + d)};
     for (const ExpertId expert : predictor_->Predict(d)) {
+      const auto rank = std::min<size_t>(about.size() / rows_, shape_.moe.n_used - 1);
+      const std::optional<CopyId> copy = copy_of(target, expert, static_cast<uint32_t>(rank));
+      const ExpertKey key{.layer = target, .expert = expert, .copy = copy.value_or(CopyId{0})};
       about.push_back(
-          {.expert = expert, .is_present = is_present_({.layer = target, .expert = expert})});
+          {.key = key, .is_left_out = !copy.has_value(), .is_present = is_present_(key)});
     }
   }
 }
@@ -56,10 +59,10 @@ void PrefetchPlanner::Score(const Predictor::Seen& seen) {
     PredictionScore& score = scores_[d - 1];
     score.asked += asked;
     for (size_t i = 0; i < about.size(); ++i) {
-      const bool was_right = std::ranges::contains(seen.chosen, about[i].expert);
+      const bool was_right = std::ranges::contains(seen.chosen, about[i].key.expert);
       ++score.predicted;
       score.right += was_right;
-      if (about[i].is_present) continue;
+      if (about[i].is_present || about[i].is_left_out) continue;
       ++score.absent;
       score.absent_right += was_right;
       right_ += was_right && is_worth_fetching(d, i);
@@ -98,30 +101,24 @@ void PrefetchPlanner::RequestFor(uint32_t distance, size_t& unfinished) {
   const size_t target = layer_ + distance;
   const std::vector<Prediction>& about = predictions(target, distance);
   const uint64_t own = std::min<uint64_t>(shape_.moe.n_expert, uint64_t{shape_.moe.n_used} * rows_);
-  const size_t most_held = limits_.most_held(pool_of(target), own);
-  size_t& n_held = n_held_[pool_of(target)];
-  for (size_t i = 0; i < about.size() && n_held < most_held; ++i) {
+  for (size_t i = 0; i < about.size(); ++i) {
     const Prediction& one = about[i];
-    if (is_held(target, one.expert)) continue;
+    const uint32_t pool = limits_.pool_of(one.key);
+    if (n_held_[pool] >= limits_.most_held(pool, own)) continue;
+    if (one.is_left_out || std::ranges::contains(held_[target], one.key)) continue;
     if (!one.is_present) {
       const bool is_worth_it = is_worth_fetching(distance, i);
       if (!is_worth_it || unfinished >= limits_.most_unfinished) continue;
       ++unfinished;
     }
-    const LayerId layer{static_cast<uint16_t>(target)};
-    requests_.push_back(
-        {.key = {.layer = layer, .expert = one.expert}, .is_present = one.is_present});
-    held_[target].push_back(one.expert);
-    ++n_held;
+    requests_.push_back({.key = one.key, .is_present = one.is_present});
+    held_[target].push_back(one.key);
+    ++n_held_[pool];
   }
 }
 
-bool PrefetchPlanner::is_held(size_t layer, ExpertId expert) const {
-  return std::ranges::contains(held_[layer], expert);
-}
-
 void PrefetchPlanner::Clear() {
-  for (std::vector<ExpertId>& layer : held_) layer.clear();
+  for (std::vector<ExpertKey>& layer : held_) layer.clear();
   std::ranges::fill(n_held_, 0);
 }
 

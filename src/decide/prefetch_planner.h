@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -58,9 +59,10 @@ struct PredictionScore {
 struct PrefetchLimits {
   // By pool of slots: slots that prefetched experts share with the layers' own.
   std::vector<uint64_t> slots = {0};
-  std::vector<uint32_t> pool_of = {};  // [layer]; empty: one pool for all
+  std::function<uint32_t(ExpertKey)> pool_of = [](ExpertKey) { return 0U; };
   size_t most_unfinished = 2;          // prefetches on their way at a time
   unsigned reads_at_device = 4;  // of a matrix each, for prefetches: these cannot be called back
+  bool is_fixed = false;         // see PrefetchControl
 
   // Experts of a pool held by prefetches at a time, while a layer needs up to `own` itself: its own
   // always find room, and what they replace is chosen from at least half of the pool.
@@ -68,6 +70,11 @@ struct PrefetchLimits {
     return slots[pool] > 2 * own ? static_cast<size_t>(slots[pool] - 2 * own) / 2 : 0;
   }
 };
+
+// Which copy of an expert a layer will ask for, if its router makes it the rank-th choice of a row;
+// nullopt: it would be left out.
+using CopyChoice =
+    std::function<std::optional<CopyId>(LayerId layer, ExpertId expert, uint32_t rank)>;
 
 class PrefetchPlanner {
  public:
@@ -83,13 +90,13 @@ class PrefetchPlanner {
   void StepDone(const StepCost& cost);
   // A layer's router has chosen. Scores what was predicted of it and predicts later layers. All
   // prefetches for the layer end.
-  void Observe(const Predictor::Seen& seen);
+  void Observe(const Predictor::Seen& seen, const CopyChoice& copy_of = OwnCopy);
   // After Observe(): visit(layer, experts) for what it predicted of each later layer.
   template <class Visit>
   void ForEachPrediction(Visit visit) {
     for (uint32_t d = 1; d <= shape_.depth && layer_ + d < shape_.moe.n_layer; ++d) {
       predicted_.clear();
-      for (const Prediction& one : predictions(layer_ + d, d)) predicted_.push_back(one.expert);
+      for (const Prediction& one : predictions(layer_ + d, d)) predicted_.push_back(one.key.expert);
       if (!predicted_.empty()) visit(LayerId{static_cast<uint16_t>(layer_ + d)}, predicted_);
     }
   }
@@ -105,9 +112,11 @@ class PrefetchPlanner {
 
  private:
   struct Prediction {
-    ExpertId expert;
+    ExpertKey key;
+    bool is_left_out = false;  // if it comes true, nobody will ask for a copy
     bool is_present = false;
   };
+  static std::optional<CopyId> OwnCopy(LayerId, ExpertId, uint32_t) { return CopyId{0}; }
   // Experience with absent experts, decayed.
   struct Cell {
     double seen = 2.0;
@@ -127,11 +136,7 @@ class PrefetchPlanner {
   bool is_worth_fetching(uint32_t distance, size_t i);
   void Score(const Predictor::Seen& seen);
   uint64_t CountDistinct(std::span<const ExpertId> experts);
-  size_t pool_of(size_t layer) const {
-    return limits_.pool_of.empty() ? 0 : limits_.pool_of[layer];
-  }
   void RequestFor(uint32_t distance, size_t& unfinished);
-  bool is_held(size_t layer, ExpertId expert) const;
 
   std::unique_ptr<Predictor> predictor_;
   PredictorShape shape_;
@@ -141,7 +146,7 @@ class PrefetchPlanner {
   std::vector<std::vector<Prediction>> predictions_;  // [layer][distance - 1], best first
   std::vector<Cell> cells_;                           // [distance - 1][rank]
   std::vector<PredictionScore> scores_;               // [distance - 1]
-  std::vector<std::vector<ExpertId>> held_;           // [layer]: requested
+  std::vector<std::vector<ExpertKey>> held_;          // [layer]: requested
   std::vector<size_t> n_held_;                        // [pool]
   std::vector<PrefetchRequest> requests_;
   std::vector<ExpertId> predicted_;  // scratch

@@ -42,9 +42,10 @@ void Sigmoid(std::span<const float> logits, std::span<float> probabilities) {
 // One token after another; the buffers are kept between them.
 class TokenRouter {
  public:
-  TokenRouter(const RouterSpec& spec, std::span<const float> selection_bias)
+  TokenRouter(const RouterSpec& spec, std::span<const float> selection_bias, uint32_t candidates)
       : spec_(spec),
         bias_(selection_bias),
+        n_candidates_(candidates),
         probabilities_(spec.n_expert),
         selection_(spec.n_expert),
         group_scores_(spec.n_group),
@@ -53,15 +54,25 @@ class TokenRouter {
   void Route(std::span<const float> logits, std::span<ExpertId> experts, std::span<float> weights) {
     Judge(logits);
     if (spec_.n_group > 1) KeepBestGroups();
-    TakeLargest(selection_, order_, spec_.n_used);
+    TakeLargest(selection_, order_, std::max(spec_.n_used, n_candidates_));
     for (size_t k = 0; k < spec_.n_used; ++k) {
       experts[k] = ExpertId{order_[k]};
       weights[k] = probabilities_[order_[k]];
     }
-    if (spec_.gating == Gating::kSoftmaxOfChosen) {
-      const std::vector<float> chosen(weights.begin(), weights.end());
-      Softmax(chosen, weights);
+  }
+
+  // The best experts of the row that was routed last.
+  void AddCandidates(std::span<const float> logits, RoutingCandidates& candidates) const {
+    // A logit tells experts apart that have the same probability in F32.
+    const bool by_logit = bias_.empty() && spec_.n_group == 1;
+    const std::span<const float> scores = by_logit ? logits : std::span<const float>(selection_);
+    for (uint32_t i = 0; i < n_candidates_; ++i) {
+      candidates.experts.push_back(ExpertId{order_[i]});
+      candidates.scores.push_back(scores[order_[i]]);
+      candidates.raw.push_back(probabilities_[order_[i]]);
     }
+    const auto [low, high] = std::ranges::minmax(scores);
+    candidates.ranges.push_back(std::isfinite(high - low) ? high - low : 0.0F);
   }
 
  private:
@@ -112,26 +123,31 @@ class TokenRouter {
 
   const RouterSpec& spec_;
   std::span<const float> bias_;
+  uint32_t n_candidates_;
   std::vector<float> probabilities_;
   std::vector<float> selection_;
   std::vector<float> group_scores_;
   std::vector<uint16_t> order_;
 };
 
-void Weigh(const RouterSpec& spec, std::span<float> weights) {
+}  // namespace
+
+void WeighChosen(const RouterSpec& spec, std::span<float> values) {
+  if (spec.gating == Gating::kSoftmaxOfChosen) {
+    const std::vector<float> chosen(values.begin(), values.end());
+    Softmax(chosen, values);
+  }
   if (spec.renormalise) {
-    const float sum = std::max(std::accumulate(weights.begin(), weights.end(), 0.0F), kSmallestSum);
-    for (float& w : weights) w /= sum;
+    const float sum = std::max(std::accumulate(values.begin(), values.end(), 0.0F), kSmallestSum);
+    for (float& w : values) w /= sum;
   }
   if (spec.weight_scale != 0.0F && spec.weight_scale != 1.0F) {
-    for (float& w : weights) w *= spec.weight_scale;
+    for (float& w : values) w *= spec.weight_scale;
   }
 }
 
-}  // namespace
-
 Routing Route(const RouterSpec& spec, std::span<const float> logits,
-              std::span<const float> selection_bias) {
+              std::span<const float> selection_bias, uint32_t candidates) {
   CHECK(spec.n_used > 0 && spec.n_used <= spec.n_expert);
   CHECK(logits.size() % spec.n_expert == 0);
   CHECK(selection_bias.empty() || selection_bias.size() == spec.n_expert);
@@ -140,12 +156,15 @@ Routing Route(const RouterSpec& spec, std::span<const float> logits,
                   .n_used = spec.n_used,
                   .experts = std::vector<ExpertId>(n_tokens * spec.n_used),
                   .weights = std::vector<float>(n_tokens * spec.n_used)};
-  TokenRouter router(spec, selection_bias);
+  CHECK(candidates == 0 || (candidates >= spec.n_used && candidates <= spec.n_expert));
+  routing.candidates.per_row = candidates;
+  TokenRouter router(spec, selection_bias, candidates);
   for (size_t t = 0; t < n_tokens; ++t) {
     const std::span weights = std::span(routing.weights).subspan(t * spec.n_used, spec.n_used);
-    router.Route(logits.subspan(t * spec.n_expert, spec.n_expert),
-                 std::span(routing.experts).subspan(t * spec.n_used, spec.n_used), weights);
-    Weigh(spec, weights);
+    const std::span row = logits.subspan(t * spec.n_expert, spec.n_expert);
+    router.Route(row, std::span(routing.experts).subspan(t * spec.n_used, spec.n_used), weights);
+    WeighChosen(spec, weights);
+    if (candidates > 0) router.AddCandidates(row, routing.candidates);
   }
   return routing;
 }

@@ -16,7 +16,11 @@ namespace moestro {
 // expert id, NaN counts as the smallest value, so a row never repeats an expert whatever the input.
 // REQUIRES: logits.size() is a multiple of spec.n_expert; 0 < n_used <= n_expert; groups are of
 // equal size, at least two, and those in use hold n_used experts.
+// `candidates`: that many of each row are kept besides, K of them the chosen; 0: none.
 Routing Route(const RouterSpec& spec, std::span<const float> logits,
-              std::span<const float> selection_bias = {});
+              std::span<const float> selection_bias = {}, uint32_t candidates = 0);
+
+// The raw values of K chosen experts (RoutingCandidates) -> their weights, in place.
+void WeighChosen(const RouterSpec& spec, std::span<float> values);
 
 }  // namespace moestro

@@ -340,6 +340,7 @@ void LayerRun::SumUp(int thread, int n_threads) const {
     for (uint32_t c = begin; c < end; ++c) out[c] = 0.0F;
     for (uint32_t k = 0; k < plan_.n_used; ++k) {
       const size_t at = size_t{row} * plan_.n_used + k;
+      if (plan_.pair_of[at] == kNoPair) continue;
       const float weight = plan_.weights[at];
       const float* y = s_.results + size_t{plan_.pair_of[at]} * width;
       for (uint32_t c = begin; c < end; ++c) out[c] += weight * y[c];

@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: MIT
+#include "decide/lossy_chooser.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <numeric>
+
+#include "base/check.h"
+#include "decide/router.h"
+
+namespace moestro {
+
+LossyChooser::LossyChooser(const LossyOptions& options, const RouterSpec& router, bool has_low,
+                           std::shared_ptr<const ExpertNorms> norms)
+    : options_(options),
+      router_(&router),
+      has_low_(has_low),
+      importance_(MakeImportance(options.importance, std::move(norms))) {}
+
+uint32_t LossyChooser::candidates() const {
+  // Beyond three times K no router's scores are near enough to matter.
+  return options_.prefer_resident > 0.0 ? std::min(router_->n_expert, 3 * router_->n_used) : 0;
+}
+
+uint32_t LossyChooser::Prefer(LayerId layer, std::span<const RowKind> kinds,
+                              const ExpertPresence& is_present, Routing& routing) const {
+  if (candidates() == 0) return 0;
+  CHECK(routing.candidates.per_row == candidates());
+  uint32_t replaced = 0;
+  for (uint32_t row = 0; row < routing.n_tokens; ++row) {
+    if (kinds[row] == RowKind::kDecode) replaced += PreferRow(layer, row, is_present, routing);
+  }
+  return replaced;
+}
+
+// How many of the row's experts were replaced.
+uint32_t LossyChooser::PreferRow(LayerId layer, uint32_t row, const ExpertPresence& is_present,
+                                 Routing& routing) const {
+  const RoutingCandidates& c = routing.candidates;
+  const size_t first = size_t{row} * c.per_row;
+  const auto bonus = static_cast<float>(options_.prefer_resident * c.ranges[row]);
+  std::vector<float> score(c.per_row);
+  for (uint32_t i = 0; i < c.per_row; ++i) {
+    const ExpertKey own{.layer = layer, .expert = c.experts[first + i]};
+    ExpertKey low = own;
+    low.copy = kLowCopy;
+    const bool is_here = is_present(own) || (has_low_ && is_present(low));
+    score[i] = c.scores[first + i] + (is_here ? bonus : 0.0F);
+  }
+  // The kept ones stay, the others are the best by their new scores; both in the router's order.
+  const uint32_t kept = std::min(options_.keep, routing.n_used);
+  std::vector<uint32_t> order(c.per_row - kept);
+  std::iota(order.begin(), order.end(), kept);
+  std::ranges::stable_sort(order, [&](uint32_t a, uint32_t b) { return score[a] > score[b]; });
+  order.resize(routing.n_used - kept);
+  std::ranges::sort(order);
+  if (order.empty() || order.back() < routing.n_used) return 0;  // the router's own choice
+  const size_t at = size_t{row} * routing.n_used;
+  uint32_t replaced = 0;
+  for (uint32_t k = kept; k < routing.n_used; ++k) {
+    const uint32_t chosen = order[k - kept];
+    replaced += chosen >= routing.n_used ? 1 : 0;
+    routing.experts[at + k] = c.experts[first + chosen];
+    routing.weights[at + k] = c.raw[first + chosen];
+  }
+  for (uint32_t k = 0; k < kept; ++k) routing.weights[at + k] = c.raw[first + k];
+  WeighChosen(*router_, std::span(routing.weights).subspan(at, routing.n_used));
+  return replaced;
+}
+
+Need LossyChooser::NeedAt(double unimportance, double share) const {
+  if (share < options_.drop_below) return Need::kDrop;
+  if (unimportance <= options_.t1) return Need::kOwn;
+  if (unimportance > options_.t2) return Need::kSkip;
+  return has_low_ ? Need::kLow : Need::kOwn;
+}
+
+RowNeeds LossyChooser::NeedsOf(LayerId layer, const Routing& routing,
+                               std::span<const RowKind> kinds) {
+  RowNeeds needs{.needs = std::vector<Need>(routing.experts.size(), Need::kOwn),
+                 .rescales = options_.rescales};
+  const size_t k = routing.n_used;
+  usual_.resize(std::max(usual_.size(), (size_t{layer.value} + 1) * k));
+  std::vector<float> contributions(k);
+  std::vector<float> unimportance(k);
+  for (size_t row = 0; row < kinds.size(); ++row) {
+    if (kinds[row] != RowKind::kDecode) continue;
+    const std::span<const float> weights = routing.weights_of(row);
+    importance_->Contributions(layer, routing.experts_of(row), weights, contributions);
+    Unimportance(contributions, unimportance);
+    const float sum = std::accumulate(weights.begin(), weights.end(), 0.0F);
+    for (size_t i = 0; i < k; ++i) {
+      const double share = sum > 0.0F ? static_cast<double>(weights[i] / sum) : 1.0;
+      const auto s = static_cast<double>(unimportance[i]);
+      needs.needs[row * k + i] = NeedAt(s, share);
+      Usual& usual = usual_[layer.value * k + i];
+      const double part = usual.is_known ? 0.05 : 1.0;  // the last 20 rows or so
+      usual.unimportance += part * (s - usual.unimportance);
+      usual.share += part * (share - usual.share);
+      usual.is_known = true;
+    }
+  }
+  return needs;
+}
+
+Need LossyChooser::UsualNeed(LayerId layer, uint32_t k) const {
+  const size_t at = size_t{layer.value} * router_->n_used + k;
+  if (at >= usual_.size() || !usual_[at].is_known) return Need::kOwn;
+  return NeedAt(usual_[at].unimportance, usual_[at].share);
+}
+
+}  // namespace moestro

@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: MIT
+// What the rows of a step may do without: LossyOptions applied to a layer's routing. Rows of a
+// prompt need everything. Pure.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "core/batch.h"
+#include "core/ids.h"
+#include "core/model_spec.h"
+#include "core/routing.h"
+#include "decide/importance/importance.h"
+#include "decide/layer_planner.h"
+#include "decide/lossy_options.h"
+
+namespace moestro {
+
+class LossyChooser {
+ public:
+  // `router` must outlive this. `has_low`: every expert has a low copy.
+  // REQUIRES: CheckLossy(options); norms as MakeImportance() wants them.
+  LossyChooser(const LossyOptions& options, const RouterSpec& router, bool has_low,
+               std::shared_ptr<const ExpertNorms> norms);
+
+  bool has_low() const { return has_low_; }
+  // How many candidates of each row Prefer() looks at; 0: it changes nothing.
+  uint32_t candidates() const;
+
+  // Lets absent experts of decode rows give way to present ones (cache-aware routing): the router's
+  // order, in which present experts stand lambda times the row's range higher, decides, but for the
+  // best `keep`. Gives how many were replaced. REQUIRES: routing has candidates() of them.
+  uint32_t Prefer(LayerId layer, std::span<const RowKind> kinds, const ExpertPresence& is_present,
+                  Routing& routing) const;
+
+  RowNeeds NeedsOf(LayerId layer, const Routing& routing, std::span<const RowKind> kinds);
+
+  // What a row needs of its k-th expert on average: for prefetches, before the weights are known.
+  Need UsualNeed(LayerId layer, uint32_t k) const;
+
+ private:
+  Need NeedAt(double unimportance, double share) const;
+  uint32_t PreferRow(LayerId layer, uint32_t row, const ExpertPresence& is_present,
+                     Routing& routing) const;
+
+  LossyOptions options_;
+  const RouterSpec* router_;
+  bool has_low_;
+  std::unique_ptr<Importance> importance_;
+  // [layer][k]: averages over the rows seen, of the unimportance and of the share of the weights.
+  struct Usual {
+    double unimportance = 0.0;
+    double share = 1.0;
+    bool is_known = false;
+  };
+  std::vector<Usual> usual_;
+};
+
+}  // namespace moestro

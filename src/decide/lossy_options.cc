@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: MIT
+#include "decide/lossy_options.h"
+
+#include <string_view>
+
+#include "decide/importance/importance.h"
+
+namespace moestro {
+namespace {
+
+Status CheckShare(std::string_view flag, double value) {
+  if (value >= 0.0 && value <= 1.0) return {};
+  return Fail(Errc::kUsage, "{} is {}; it goes from 0 to 1", flag, value);
+}
+
+}  // namespace
+
+Status CheckLossy(const LossyOptions& options) {
+  TRY_STATUS(CheckShare("--t1", options.t1));
+  TRY_STATUS(CheckShare("--t2", options.t2));
+  TRY_STATUS(CheckShare("--drop-below", options.drop_below));
+  TRY_STATUS(CheckShare("--prefer-resident", options.prefer_resident));
+  if (options.t1 > options.t2) {
+    return Fail(Errc::kUsage, "--t1 {} is above --t2 {}: nothing would be read in low precision",
+                options.t1, options.t2);
+  }
+  return CheckImportanceName(options.importance);
+}
+
+}  // namespace moestro

@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: MIT
+// What a user may give up for speed. Values only. The defaults give up nothing.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "base/result.h"
+
+namespace moestro {
+
+struct LossyOptions {
+  // Of missing experts, by their unimportance s (0 for the most important one of a row, below 1 for
+  // the others): s <= t1 reads the model's own copy, s <= t2 the low one, else the expert is
+  // skipped. Source: HOBBIT.
+  double t1 = 1.0;
+  double t2 = 1.0;
+  std::string importance = "score";  // see KnownImportances()
+  // A missing expert that weighs less than this share of its row is not read. 0: off.
+  double drop_below = 0.0;
+  // Lambda: an absent expert gives way to a resident one whose router score is at most this share
+  // of the row's range of scores lower. 0: off. Source: cache-aware routing.
+  double prefer_resident = 0.0;
+  uint32_t keep = 1;  // the best experts of a row, which never give way
+  // Weights of what is left after a skip grow to the row's sum. Otherwise they stay.
+  bool rescales = false;
+  // After low uses, the own copy of an expert is read when nothing else wants the disk.
+  bool upgrades = false;
+  // Choices depend on tokens and numbers of slots alone, never on timing.
+  bool is_reproducible = true;
+
+  bool is_exact() const { return t1 >= 1.0 && drop_below <= 0.0 && prefer_resident <= 0.0; }
+  bool operator==(const LossyOptions&) const = default;
+};
+
+// kUsage, naming the value: outside 0 to 1, t1 above t2, an unknown importance.
+Status CheckLossy(const LossyOptions& options);
+
+}  // namespace moestro
