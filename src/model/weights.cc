@@ -1,46 +1,16 @@
 // SPDX-License-Identifier: MIT
 #include "model/weights.h"
 
-#include <algorithm>
 #include <unordered_set>
 
 #include "base/check.h"
 #include "base/format.h"
 #include "base/printable.h"
+#include "model/tensor_check.h"
 #include "model/tensor_names.h"
 
 namespace moestro {
 namespace {
-
-// Types with a dot product and a row conversion in ggml's CPU backend. NVFP4 is left out: its files
-// carry scales in separate tensors, which no graph here applies.
-constexpr std::array kMatrixTypes{
-    GGML_TYPE_F32,     GGML_TYPE_F16,    GGML_TYPE_BF16,  GGML_TYPE_Q4_0,  GGML_TYPE_Q4_1,
-    GGML_TYPE_Q5_0,    GGML_TYPE_Q5_1,   GGML_TYPE_Q8_0,  GGML_TYPE_Q2_K,  GGML_TYPE_Q3_K,
-    GGML_TYPE_Q4_K,    GGML_TYPE_Q5_K,   GGML_TYPE_Q6_K,  GGML_TYPE_IQ1_S, GGML_TYPE_IQ1_M,
-    GGML_TYPE_IQ2_XXS, GGML_TYPE_IQ2_XS, GGML_TYPE_IQ2_S, GGML_TYPE_IQ3_S, GGML_TYPE_IQ3_XXS,
-    GGML_TYPE_IQ4_NL,  GGML_TYPE_IQ4_XS, GGML_TYPE_MXFP4, GGML_TYPE_TQ1_0, GGML_TYPE_TQ2_0,
-    GGML_TYPE_Q1_0,    GGML_TYPE_Q2_0,
-};
-
-std::string MatrixTypeNames() {
-  std::string list;
-  for (const ggml_type type : kMatrixTypes) {
-    if (!list.empty()) list += ", ";
-    list += ggml_type_name(type);
-  }
-  return list;
-}
-
-using Shape = std::array<int64_t, 4>;
-
-std::string ShapeText(const Shape& ne) {
-  std::string text = Format("[{}", ne[0]);
-  size_t last = ne.size() - 1;
-  while (last > 0 && ne[last] == 1) --last;
-  for (size_t d = 1; d <= last; ++d) text += Format(", {}", ne[d]);
-  return text + "]";
-}
 
 // Looks tensors up, checks them, and remembers which ones have found a role.
 class Reader {
@@ -62,13 +32,7 @@ class Reader {
   }
   Result<const TensorInfo*> ReadRole(const TensorRole& role, Presence presence,
                                      const std::string& name);
-  Status Check(const TensorInfo& tensor, TensorKind kind, const Shape& shape);
-  Result<ExpertMatrix> ReadMatrix(uint32_t layer, Matrix matrix);
-  Result<ExpertMatrix> ReadSingles(uint32_t layer, Matrix matrix);
-  Shape MatrixShape(Matrix matrix) const {
-    if (matrix == Matrix::kDown) return {spec_.n_ff_expert, spec_.n_embd, 1, 1};
-    return {spec_.n_embd, spec_.n_ff_expert, 1, 1};
-  }
+  Status Check(const TensorInfo& tensor, TensorKind kind, const TensorShape& shape);
 
   const GgufFile& file_;
   const ModelSpec& spec_;
@@ -83,7 +47,7 @@ Result<const TensorInfo*> Reader::ReadRole(const TensorRole& role, Presence pres
   const TensorInfo* tensor = file_.Find(name);
   if (tensor == nullptr && presence == Presence::kRequired) return Missing(name);
   if (tensor == nullptr) return nullptr;
-  const Shape shape{DimSize(role.ne0, spec_), DimSize(role.ne1, spec_), 1, 1};
+  const TensorShape shape{DimSize(role.ne0, spec_), DimSize(role.ne1, spec_), 1, 1};
   TRY_STATUS(Check(*tensor, role.kind, shape));
   return tensor;
 }
@@ -113,22 +77,12 @@ Status Reader::ReadLayerRoles(uint32_t layer, LayerWeights& weights) {
   return status;
 }
 
-Status Reader::Check(const TensorInfo& tensor, TensorKind kind, const Shape& shape) {
-  const std::string& path = file_.paths()[tensor.extent.file];
-  if (tensor.ne != shape) {
-    return Fail(Errc::kInvalidFile,
-                "{}: tensor '{}' has shape {}, the metadata of this {} demands {}", path,
-                tensor.name, ShapeText(tensor.ne), spec_.arch_name, ShapeText(shape));
-  }
+Status Reader::Check(const TensorInfo& tensor, TensorKind kind, const TensorShape& shape) {
+  TRY_STATUS(CheckTensorShape(file_, tensor, shape, spec_.arch_name));
+  if (kind == TensorKind::kMatrix) TRY_STATUS(CheckMatrixType(file_, tensor));
   if (kind == TensorKind::kVector && tensor.type != GGML_TYPE_F32) {
     return Fail(Errc::kUnsupported, "{}: tensor '{}' has type {}; norms and biases must be f32",
-                path, tensor.name, ggml_type_name(tensor.type));
-  }
-  if (kind == TensorKind::kMatrix &&
-      std::ranges::find(kMatrixTypes, tensor.type) == kMatrixTypes.end()) {
-    return Fail(Errc::kUnsupported,
-                "{}: tensor '{}' has type {}, which cannot be multiplied; supported are {}", path,
-                tensor.name, ggml_type_name(tensor.type), MatrixTypeNames());
+                file_.paths()[tensor.extent.file], tensor.name, ggml_type_name(tensor.type));
   }
   used_.insert(&tensor);
   return {};
@@ -155,66 +109,10 @@ Status Reader::CheckAttentionForm(uint32_t layer, const LayerWeights& w) const {
   return {};
 }
 
-// The E slices of one tensor: `parts` matrices follow one another in each expert, this is `part`.
-ExpertMatrix Slices(const TensorInfo& tensor, const Shape& shape, uint64_t parts, uint64_t part) {
-  const auto n_expert = static_cast<uint64_t>(tensor.ne[2]);
-  ExpertMatrix matrix{.type = tensor.type,
-                      .n_in = static_cast<uint32_t>(shape[0]),
-                      .n_out = static_cast<uint32_t>(shape[1]),
-                      .slice_bytes = tensor.extent.length / n_expert / parts,
-                      .slices = {}};
-  matrix.slices.reserve(n_expert);
-  for (uint64_t e = 0; e < n_expert; ++e) {
-    matrix.slices.push_back(
-        {.file = tensor.extent.file,
-         .offset = tensor.extent.offset + (e * parts + part) * matrix.slice_bytes,
-         .length = matrix.slice_bytes});
-  }
-  return matrix;
-}
-
-Result<ExpertMatrix> Reader::ReadSingles(uint32_t layer, Matrix matrix) {
-  const Shape shape = MatrixShape(matrix);
-  ExpertMatrix result;
-  for (uint32_t e = 0; e < spec_.router.n_expert; ++e) {
-    const std::string name = SingleExpertName(layer, matrix, e);
-    const TensorInfo* tensor = file_.Find(name);
-    if (tensor == nullptr) return Missing(e == 0 ? MergedExpertsName(layer, matrix) : name);
-    TRY_STATUS(Check(*tensor, TensorKind::kMatrix, shape));
-    if (e > 0 && tensor->type != result.type) {
-      return Fail(Errc::kUnsupported,
-                  "{}: tensor '{}' has type {}, other experts of the layer have {}",
-                  file_.paths()[tensor->extent.file], name, ggml_type_name(tensor->type),
-                  ggml_type_name(result.type));
-    }
-    result.type = tensor->type;
-    result.n_in = static_cast<uint32_t>(shape[0]);
-    result.n_out = static_cast<uint32_t>(shape[1]);
-    result.slice_bytes = tensor->extent.length;
-    result.slices.push_back(tensor->extent);
-  }
-  return result;
-}
-
-Result<ExpertMatrix> Reader::ReadMatrix(uint32_t layer, Matrix matrix) {
-  Shape shape = MatrixShape(matrix);
-  shape[2] = spec_.router.n_expert;
-  if (const TensorInfo* merged = file_.Find(MergedExpertsName(layer, matrix))) {
-    TRY_STATUS(Check(*merged, TensorKind::kMatrix, shape));
-    return Slices(*merged, shape, 1, 0);
-  }
-  const TensorInfo* fused = matrix == Matrix::kDown ? nullptr : file_.Find(FusedGateUpName(layer));
-  if (fused == nullptr) return ReadSingles(layer, matrix);
-  Shape both = shape;
-  both[1] *= 2;
-  TRY_STATUS(Check(*fused, TensorKind::kMatrix, both));
-  return Slices(*fused, shape, 2, matrix == Matrix::kGate ? 0 : 1);
-}
-
 Status Reader::ReadExperts(uint32_t layer, LayerExperts& experts) {
-  for (const Matrix matrix : {Matrix::kGate, Matrix::kUp, Matrix::kDown}) {
-    TRY(experts.matrices[static_cast<size_t>(matrix)], ReadMatrix(layer, matrix));
-  }
+  TRY(const auto tensors, FindExpertTensors(file_, spec_, layer, "convert the model again"));
+  for (const ExpertTensor& tensor : tensors) used_.insert(tensor.info);
+  experts = SliceExperts(tensors);
   return {};
 }
 

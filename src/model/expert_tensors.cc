@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: MIT
+#include "model/expert_tensors.h"
+
+#include <string>
+
+#include "base/format.h"
+#include "model/tensor_check.h"
+#include "model/tensor_names.h"
+
+namespace moestro {
+namespace {
+
+// Collects the tensors of one layer.
+class ExpertFinder {
+ public:
+  ExpertFinder(const GgufFile& file, const ModelSpec& spec, uint32_t layer, std::string_view remedy)
+      : file_(file), spec_(spec), layer_(layer), remedy_(remedy) {}
+
+  Result<std::vector<ExpertTensor>> Find();
+
+ private:
+  Status Add(const TensorInfo& info, Matrix matrix, uint32_t n_experts, bool is_fused = false);
+  Status AddMatrix(Matrix matrix);
+  Status AddSingles(Matrix matrix);
+  const TensorInfo* merged(Matrix matrix) const {
+    return file_.Find(MergedExpertsName(layer_, matrix));
+  }
+
+  const GgufFile& file_;
+  const ModelSpec& spec_;
+  uint32_t layer_;
+  std::string_view remedy_;
+  std::vector<ExpertTensor> found_;
+};
+
+Status ExpertFinder::Add(const TensorInfo& info, Matrix matrix, uint32_t n_experts, bool is_fused) {
+  TensorShape shape{spec_.n_embd, spec_.n_ff_expert, n_experts, 1};
+  if (matrix == Matrix::kDown) shape = {spec_.n_ff_expert, spec_.n_embd, n_experts, 1};
+  if (is_fused) shape[1] *= 2;
+  TRY_STATUS(CheckTensorShape(file_, info, shape, spec_.arch_name));
+  TRY_STATUS(CheckMatrixType(file_, info));
+  found_.push_back({.info = &info, .matrix = matrix, .is_fused = is_fused, .n_experts = n_experts});
+  return {};
+}
+
+Status ExpertFinder::AddSingles(Matrix matrix) {
+  for (uint32_t e = 0; e < spec_.router.n_expert; ++e) {
+    const std::string name = SingleExpertName(layer_, matrix, e);
+    const TensorInfo* info = file_.Find(name);
+    if (info == nullptr) {
+      return Fail(Errc::kInvalidFile, "{}: tensor '{}' is missing for architecture {}; {}",
+                  file_.paths().front(), e == 0 ? MergedExpertsName(layer_, matrix) : name,
+                  spec_.arch_name, remedy_);
+    }
+    TRY_STATUS(Add(*info, matrix, 1));
+    const ggml_type first = found_[found_.size() - 1 - e].info->type;
+    if (info->type != first) {
+      return Fail(Errc::kUnsupported,
+                  "{}: tensor '{}' has type {}, other experts of the layer have {}",
+                  file_.paths()[info->extent.file], name, ggml_type_name(info->type),
+                  ggml_type_name(first));
+    }
+  }
+  return {};
+}
+
+Status ExpertFinder::AddMatrix(Matrix matrix) {
+  const TensorInfo* info = merged(matrix);
+  return info != nullptr ? Add(*info, matrix, spec_.router.n_expert) : AddSingles(matrix);
+}
+
+Result<std::vector<ExpertTensor>> ExpertFinder::Find() {
+  const TensorInfo* fused = file_.Find(FusedGateUpName(layer_));
+  if (fused != nullptr && merged(Matrix::kGate) == nullptr && merged(Matrix::kUp) == nullptr) {
+    TRY_STATUS(Add(*fused, Matrix::kGate, spec_.router.n_expert, true));
+  } else {
+    TRY_STATUS(AddMatrix(Matrix::kGate));
+    TRY_STATUS(AddMatrix(Matrix::kUp));
+  }
+  TRY_STATUS(AddMatrix(Matrix::kDown));
+  return std::move(found_);
+}
+
+}  // namespace
+
+Result<std::vector<ExpertTensor>> FindExpertTensors(const GgufFile& file, const ModelSpec& spec,
+                                                    uint32_t layer, std::string_view remedy) {
+  return ExpertFinder(file, spec, layer, remedy).Find();
+}
+
+LayerExperts SliceExperts(std::span<const ExpertTensor> tensors) {
+  LayerExperts experts;
+  // In each expert `parts` matrices follow one another, `matrix` is number `part`.
+  const auto slice = [&](const ExpertTensor& tensor, Matrix m, uint32_t parts, uint32_t part) {
+    const TensorInfo& info = *tensor.info;
+    ExpertMatrix& matrix = experts.matrices[static_cast<size_t>(m)];
+    matrix.type = info.type;
+    matrix.n_in = static_cast<uint32_t>(info.ne[0]);
+    matrix.n_out = static_cast<uint32_t>(info.ne[1]) / parts;
+    matrix.slice_bytes = info.extent.length / tensor.n_experts / parts;
+    for (uint64_t e = 0; e < tensor.n_experts; ++e) {
+      matrix.slices.push_back(
+          {.file = info.extent.file,
+           .offset = info.extent.offset + (e * parts + part) * matrix.slice_bytes,
+           .length = matrix.slice_bytes});
+    }
+  };
+  for (const ExpertTensor& tensor : tensors) {
+    slice(tensor, tensor.matrix, tensor.is_fused ? 2 : 1, 0);
+    if (tensor.is_fused) slice(tensor, Matrix::kUp, 2, 1);
+  }
+  return experts;
+}
+
+}  // namespace moestro

@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: MIT
+#include "model/low_copies.h"
+
+#include <charconv>
+#include <cstdint>
+#include <optional>
+#include <string_view>
+#include <utility>
+
+#include "base/format.h"
+#include "base/printable.h"
+#include "model/tensor_names.h"
+
+namespace moestro {
+namespace {
+
+constexpr std::string_view kMakeAgain = "make it again with 'moestro quantize'";
+
+// nullopt: not 16 hex digits.
+std::optional<uint64_t> ParseFingerprint(std::string_view text) {
+  uint64_t value = 0;
+  const auto [end, error] = std::from_chars(text.begin(), text.end(), value, 16);
+  if (text.size() != 16 || error != std::errc() || end != text.end()) return std::nullopt;
+  return value;
+}
+
+// What the file says of itself, where it does.
+class LowHeader {
+ public:
+  LowHeader(const GgufFile& file, const ModelFile& model) : file_(file), model_(model) {}
+
+  Status CheckVersion() const;
+  Status CheckFingerprint() const;
+  Status CheckArchitecture() const;
+  // The number under a key of the architecture, if it is there.
+  Status CheckNumber(std::string_view suffix, std::string_view what, uint64_t wanted) const;
+
+ private:
+  const std::string& path() const { return file_.paths().front(); }
+
+  const GgufFile& file_;
+  const ModelFile& model_;
+};
+
+Status LowHeader::CheckVersion() const {
+  TRY(const auto version, file_.FindUint(kLowVersionKey));
+  if (!version || *version <= kLowVersion) return {};
+  return Fail(Errc::kUnsupported,
+              "{}: low copies of version {}, known is {}; use a newer moestro, or {}", path(),
+              *version, kLowVersion, kMakeAgain);
+}
+
+Status LowHeader::CheckFingerprint() const {
+  TRY(const auto text, file_.FindString(kLowFingerprintKey));
+  if (!text) return {};
+  const auto fingerprint = ParseFingerprint(*text);
+  if (!fingerprint) {
+    return Fail(Errc::kInvalidFile, "{}: '{}' is '{}', expected 16 hex digits; {}", path(),
+                kLowFingerprintKey, Printable(*text), kMakeAgain);
+  }
+  if (*fingerprint == model_.id.fingerprint) return {};
+  TRY(const auto name, file_.FindString(kLowNameKey));
+  return Fail(Errc::kInvalidRequest,
+              "{}: made from {} (fingerprint {:016x}), not from {}; {} from this model", path(),
+              name ? Printable(*name) : "another model", *fingerprint, model_.id.text(),
+              kMakeAgain);
+}
+
+Status LowHeader::CheckArchitecture() const {
+  TRY(const auto arch, file_.FindString("general.architecture"));
+  if (arch && *arch == model_.spec.arch_name) return {};
+  return Fail(Errc::kInvalidRequest, "{}: architecture {}, but {} is {}; give copies of this model",
+              path(), arch ? "'" + Printable(*arch) + "'" : "unknown", model_.id.name,
+              model_.spec.arch_name);
+}
+
+Status LowHeader::CheckNumber(std::string_view suffix, std::string_view what,
+                              uint64_t wanted) const {
+  TRY(const auto found, file_.FindUint(Format("{}.{}", model_.spec.arch_name, suffix)));
+  if (!found || *found == wanted) return {};
+  return Fail(Errc::kInvalidRequest, "{}: {} {}, but {} has {}; give copies of this model", path(),
+              *found, what, model_.id.name, wanted);
+}
+
+Status CheckSameModel(const GgufFile& file, const ModelFile& model) {
+  const LowHeader header(file, model);
+  const ModelSpec& spec = model.spec;
+  TRY_STATUS(header.CheckVersion());
+  TRY_STATUS(header.CheckArchitecture());
+  TRY_STATUS(header.CheckNumber("block_count", "layers", spec.n_layer));
+  TRY_STATUS(header.CheckNumber("expert_count", "experts of a layer", spec.router.n_expert));
+  TRY_STATUS(header.CheckNumber("embedding_length", "values wide", spec.n_embd));
+  return header.CheckFingerprint();
+}
+
+// Experts where the model has none would show another model.
+Status CheckNoExperts(const GgufFile& file, const ModelFile& model, uint32_t layer) {
+  const std::string name = MergedExpertsName(layer, Matrix::kDown);
+  if (file.Find(name) == nullptr) return {};
+  return Fail(Errc::kInvalidRequest,
+              "{}: tensor '{}' is there, but layer {} of {} has no experts; give copies of this "
+              "model",
+              file.paths().front(), name, layer, model.id.name);
+}
+
+}  // namespace
+
+uint64_t LowCopies::expert_bytes() const {
+  uint64_t bytes = 0;
+  for (const LayerExperts& layer : layers) {
+    bytes += layer.expert_bytes() * layer.matrices.front().slices.size();
+  }
+  return bytes;
+}
+
+Result<LowCopies> OpenLowCopies(const std::string& path, const ModelFile& model) {
+  TRY(GgufFile file, GgufFile::Open(path));
+  TRY_STATUS(CheckSameModel(file, model));
+  LowCopies copies{.gguf = std::move(file), .layers = {}};
+  for (uint32_t layer = 0; layer < model.spec.n_layer; ++layer) {
+    if (!model.spec.has_experts(layer)) {
+      TRY_STATUS(CheckNoExperts(copies.gguf, model, layer));
+      continue;
+    }
+    TRY(const auto tensors, FindExpertTensors(copies.gguf, model.spec, layer, kMakeAgain));
+    copies.layers.push_back(SliceExperts(tensors));
+  }
+  return copies;
+}
+
+}  // namespace moestro

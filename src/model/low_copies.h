@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: MIT
+// Copies of a model's routed experts at a lower type, in a file of their own: what `moestro
+// quantize` writes (docs/low-format.md), or any other GGUF of the same model. Nothing in it is
+// trusted; what this accepts has the model's own shapes.
+//
+// Immutable after OpenLowCopies(); any thread may read it.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+#include "model/expert_tensors.h"
+#include "model/gguf_file.h"
+#include "model/model_file.h"
+
+namespace moestro {
+
+// Keys by which a file of low copies tells what it was made from.
+inline constexpr const char* kLowVersionKey = "moestro.low.version";  // u32
+inline constexpr const char* kLowFingerprintKey = "moestro.low.source_fingerprint";
+inline constexpr const char* kLowNameKey = "moestro.low.source_name";
+inline constexpr const char* kLowTypesKey = "moestro.low.types";
+inline constexpr const char* kLowImatrixKey = "moestro.low.imatrix";
+inline constexpr uint32_t kLowVersion = 1;  // the newest that is known
+
+struct LowCopies {
+  GgufFile gguf;  // its own directory; Extent::file indexes gguf.paths(), not the model's
+  // [layer with experts], in the order of the model's; none is empty. As in LayerWeights::experts.
+  std::vector<LayerExperts> layers;
+
+  uint64_t expert_bytes() const;  // of all layers and experts
+};
+
+// `path` as in GgufFile::Open(). Fails as that does; kInvalidRequest, naming both sides and the
+// remedy, for copies of another model: another architecture, other numbers of layers or experts,
+// another width, or, if the file says what it was made from, another fingerprint (an ordinary GGUF
+// does not: then shapes decide); kInvalidFile for a missing tensor or a wrong shape; kUnsupported
+// for a newer version and for types that cannot be multiplied.
+Result<LowCopies> OpenLowCopies(const std::string& path, const ModelFile& model);
+
+}  // namespace moestro
