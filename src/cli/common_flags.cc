@@ -8,6 +8,7 @@
 
 #include "base/bytes.h"
 #include "base/format.h"
+#include "cli/lossy_flags.h"
 #include "decide/policy.h"
 #include "decide/predictor.h"
 #include "store/block_reader.h"
@@ -127,6 +128,7 @@ void AddCommonFlags(Flags flags, CommonOptions& options) {
       .Between(0U, 8U)
       .ShowDefault();
   AddSeedFlag(flags, options);
+  AddLossyFlags(flags, engine);
   flags.Group("Output");
   flags.AddSwitch("--json", options.json, "machine-readable output: one JSON object");
   flags.AddSwitch("-v,--verbose", options.verbose, "say more on standard error");

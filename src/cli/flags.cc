@@ -59,6 +59,7 @@ template Flag Flags::Add(const std::string&, uint32_t&, const std::string&);
 template Flag Flags::Add(const std::string&, uint64_t&, const std::string&);
 template Flag Flags::Add(const std::string&, std::string&, const std::string&);
 template Flag Flags::Add(const std::string&, std::optional<uint32_t>&, const std::string&);
+template Flag Flags::Add(const std::string&, std::optional<double>&, const std::string&);
 template Flag Flags::Add(const std::string&, std::optional<std::string>&, const std::string&);
 template Flag Flags::Add(const std::string&, std::vector<std::string>&, const std::string&);
 

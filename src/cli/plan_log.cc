@@ -18,6 +18,11 @@ std::string WeightsOf(const LayerPlan& plan, const PlannedExpert& expert) {
   return text;
 }
 
+std::string WhereFrom(const PlannedExpert& expert) {
+  const std::string place = expert.is_present ? "memory" : "disk";
+  return expert.key.copy == 0 ? place : "low, " + place;
+}
+
 }  // namespace
 
 void PlanLog::Note(const LayerPlan& plan) {
@@ -30,8 +35,12 @@ std::string PlanLog::Text() const {
   for (const LayerPlan& plan : plans_) {
     text += Format("layer {:3}:", plan.layer.value);
     for (const PlannedExpert& expert : plan.experts) {
-      text += Format("  {} ({}, {})", expert.key.expert.value,
-                     expert.is_present ? "memory" : "disk", WeightsOf(plan, expert));
+      text += Format("  {} ({}, {})", expert.key.expert.value, WhereFrom(expert),
+                     WeightsOf(plan, expert));
+    }
+    for (const SkippedExpert& expert : plan.skipped) {
+      text += Format("  {} ({})", expert.expert.value,
+                     expert.need == Need::kDrop ? "dropped" : "skipped");
     }
     text += '\n';
   }

@@ -18,6 +18,26 @@ int PrintError(const Error& error) {
 
 int ExitCode(const Status& status) { return status ? 0 : PrintError(status.error()); }
 
+namespace {
+
+// What of decode was not exact; empty if all was.
+std::string LossText(const PhaseStats& decode) {
+  const LossCounts& lost = decode.losses;
+  if (lost == LossCounts{}) return "";
+  const auto percent = [&](uint64_t part) {
+    return lost.missing > 0 ? 100.0 * static_cast<double>(part) / static_cast<double>(lost.missing)
+                            : 0.0;
+  };
+  std::string text = Format("lossy    of {} experts missing {:.1f} % low, {:.1f} % skipped",
+                            lost.missing, percent(lost.low), percent(lost.skipped));
+  if (lost.dropped > 0) text += Format(", {:.1f} % dropped", percent(lost.dropped));
+  if (lost.replaced > 0) text += Format("; {} gave way to resident ones", lost.replaced);
+  if (lost.upgrades > 0) text += Format("; {} upgraded", lost.upgrades);
+  return text + "\n";
+}
+
+}  // namespace
+
 std::string SummaryText(const RunReport& report) {
   const PhaseStats& prefill = report.stats.prefill;
   const PhaseStats& decode = report.stats.decode;
@@ -39,6 +59,7 @@ std::string SummaryText(const RunReport& report) {
         Format("prefetch {} experts ahead of need, {} of them needed, {} given up; {} came late\n",
                decode.prefetches, decode.used_prefetches, decode.dropped_prefetches, decode.late);
   }
+  text += LossText(decode);
   text += ScoresText("predict  ", report.predictions);
   const Bound bound = DecodeBound(report.stats, report.probes);
   if (bound.seconds() > 0.0) {
@@ -47,9 +68,13 @@ std::string SummaryText(const RunReport& report) {
                    bound.tokens_per_second(decode.tokens), by_disk ? "disk" : "processor",
                    bound.percent(decode.seconds));
   }
-  text += Format("memory   {} peak of a budget of {}; {} of {} experts had a place\n",
+  text += Format("memory   {} peak of a budget of {}; {} of {} experts had a place",
                  FormatBytes(report.peak_rss), FormatBytes(report.memory.budget),
                  report.memory.n_slots, report.memory.n_experts);
+  if (report.memory.n_low_slots > 0) {
+    text += Format(", and {} low copies", report.memory.n_low_slots);
+  }
+  text += "\n";
   text += Format("policy   {}\n", ToText(report.policy));
   return text;
 }
@@ -88,6 +113,7 @@ void AddReport(Json& object, const RunReport& report) {
   object.Set("ram_budget", report.memory.budget)
       .Set("peak_rss", report.peak_rss)
       .Set("slots", report.memory.n_slots)
+      .Set("low_slots", report.memory.n_low_slots)
       .Set("slot_bytes", report.memory.slots)
       .Set("experts", report.memory.n_experts)
       .Set("policy", ToText(report.policy))
@@ -108,6 +134,12 @@ void AddReport(Json& object, const RunReport& report) {
       .Set("prefetches", decode.prefetches)
       .Set("used_prefetches", decode.used_prefetches)
       .Set("dropped_prefetches", decode.dropped_prefetches)
+      .Set("missing", decode.losses.missing)
+      .Set("low", decode.losses.low)
+      .Set("skipped", decode.losses.skipped)
+      .Set("dropped", decode.losses.dropped)
+      .Set("replaced", decode.losses.replaced)
+      .Set("upgrades", decode.losses.upgrades)
       .Set("predictions", ScoresAsJson(report.predictions))
       .Set("disk_bytes_decode", decode.disk_bytes)
       .Set("needed_bytes_decode", decode.needed_bytes)

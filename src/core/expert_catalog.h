@@ -82,7 +82,8 @@ struct ExpertCatalog {
   // Of the model's own copies.
   uint64_t total_bytes() const {
     uint64_t bytes = 0;
-    for (const PoolShape& pool : pools) bytes += pool.is_low ? 0 : pool.experts * pool.expert_bytes();
+    for (const PoolShape& pool : pools)
+      bytes += pool.is_low ? 0 : pool.experts * pool.expert_bytes();
     return bytes;
   }
   bool has_low() const { return std::ranges::contains(pools, true, &PoolShape::is_low); }

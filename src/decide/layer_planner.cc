@@ -30,8 +30,7 @@ std::vector<Needed> Gather(LayerId layer, const Routing& routing, std::span<cons
     uint32_t& place = place_of[e.value];
     if (place == kNone) {
       place = static_cast<uint32_t>(experts.size());
-      experts.push_back(
-          {.planned = {.key = {.layer = layer, .expert = e}, .use = Use::kPrefill}});
+      experts.push_back({.planned = {.key = {.layer = layer, .expert = e}, .use = Use::kPrefill}});
     }
     Needed& expert = experts[place];
     ++expert.planned.n_pairs;
@@ -42,10 +41,11 @@ std::vector<Needed> Gather(LayerId layer, const Routing& routing, std::span<cons
 }
 
 // Which copy runs; false: none.
-bool ChooseCopy(const ExpertPresence& is_present, Needed& expert) {
+bool ChooseCopy(const ExpertPresence& is_present, bool has_low, Needed& expert) {
   ExpertKey& key = expert.planned.key;
   expert.planned.is_present = is_present(key);
   if (expert.planned.is_present || expert.need == Need::kOwn) return true;
+  if (!has_low) return false;
   key.copy = kLowCopy;
   expert.planned.is_present = is_present(key);
   return expert.planned.is_present || expert.need == Need::kLow;
@@ -83,7 +83,7 @@ LayerPlan PlanLayer(LayerId layer, const Routing& routing, std::span<const RowKi
   std::vector<uint32_t> place_of;
   for (Needed& expert : Gather(layer, routing, kinds, needs, place_of)) {
     place_of[expert.planned.key.expert.value] = kNone;
-    if (ChooseCopy(is_present, expert)) {
+    if (ChooseCopy(is_present, needs.has_low, expert)) {
       plan.experts.push_back(expert.planned);
     } else {
       plan.skipped.push_back({.expert = expert.planned.key.expert, .need = expert.need});

@@ -22,6 +22,7 @@ using ExpertPresence = std::function<bool(ExpertKey)>;
 // out. Empty: each its own copy.
 struct RowNeeds {
   std::vector<Need> needs;  // [row][K]
+  bool has_low = false;     // every expert has a low copy
   bool rescales = false;    // a row's other weights grow to the row's sum
 };
 

@@ -8,7 +8,7 @@
 namespace moestro {
 
 LayerProtocol::LayerProtocol(PrefetchPlanner& planner, ExpertHolder& holder, uint32_t layers,
-                             Lossy lossy)
+                             LossyParts lossy)
     : planner_(planner), holder_(holder), lossy_(lossy), held_(layers) {}
 
 void LayerProtocol::BeginSequence() {
@@ -41,9 +41,8 @@ LayerPlan LayerProtocol::MakePlan(const Routed& routed) {
   if (choices != nullptr && decodes_) choices->BeginLayer(routed.layer);
   const uint32_t replaced =
       lossy_.chooser->Prefer(routed.layer, routed.kinds, is_present, routed.routing);
-  LayerPlan plan =
-      PlanLayer(routed.layer, routed.routing, routed.kinds, is_present,
-                lossy_.chooser->NeedsOf(routed.layer, routed.routing, routed.kinds));
+  LayerPlan plan = PlanLayer(routed.layer, routed.routing, routed.kinds, is_present,
+                             lossy_.chooser->NeedsOf(routed.layer, routed.routing, routed.kinds));
   plan.n_replaced = replaced;
   if (choices != nullptr) choices->Run(plan);
   Count(plan);

@@ -54,6 +54,16 @@ struct LossCounts {
   uint64_t replaced = 0;  // choices of rows that gave way to resident experts
   uint64_t upgrades = 0;  // own copies read after low ones ran
 
+  bool operator==(const LossCounts&) const = default;
+  LossCounts& operator+=(const LossCounts& more) {
+    missing += more.missing;
+    low += more.low;
+    skipped += more.skipped;
+    dropped += more.dropped;
+    replaced += more.replaced;
+    upgrades += more.upgrades;
+    return *this;
+  }
   LossCounts Since(const LossCounts& before) const {
     return {.missing = missing - before.missing,
             .low = low - before.low,
@@ -62,6 +72,13 @@ struct LossCounts {
             .replaced = replaced - before.replaced,
             .upgrades = upgrades - before.upgrades};
   }
+};
+
+// What makes plans lossy; both null in exact mode. `choices`: choices are taken against this model
+// and not against what the holder has at the moment, which depends on timing.
+struct LossyParts {
+  LossyChooser* chooser = nullptr;
+  ResidentModel* choices = nullptr;
 };
 
 class LayerProtocol {
@@ -75,18 +92,15 @@ class LayerProtocol {
     std::span<const ExpertId> predicted;  // [distance - 1][row][K]; empty: not evaluated
   };
 
-  // What makes plans lossy; both null in exact mode. `choices`: choices are taken against this model
-  // and not against what the holder has at the moment, which depends on timing.
-  struct Lossy {
-    LossyChooser* chooser = nullptr;
-    ResidentModel* choices = nullptr;
-  };
   // All must outlive this.
-  LayerProtocol(PrefetchPlanner& planner, ExpertHolder& holder, uint32_t layers, Lossy lossy = {});
+  LayerProtocol(PrefetchPlanner& planner, ExpertHolder& holder, uint32_t layers,
+                LossyParts lossy = {});
 
   void BeginSequence();
   // How many candidates of each row the routing must hold.
-  uint32_t candidates() const { return lossy_.chooser != nullptr ? lossy_.chooser->candidates() : 0; }
+  uint32_t candidates() const {
+    return lossy_.chooser != nullptr ? lossy_.chooser->candidates() : 0;
+  }
   LayerPlan AfterRouting(const Routed& routed);
   // REQUIRES: every expert of the plan has been asked for.
   void Prefetch();
@@ -105,7 +119,7 @@ class LayerProtocol {
 
   PrefetchPlanner& planner_;
   ExpertHolder& holder_;
-  Lossy lossy_;
+  LossyParts lossy_;
   std::vector<std::vector<ExpertKey>> held_;  // [layer]: prefetched and pinned
   LossCounts losses_;
   size_t layer_ = 0;

@@ -15,6 +15,8 @@ LossyChooser::LossyChooser(const LossyOptions& options, const RouterSpec& router
     : options_(options),
       router_(&router),
       has_low_(has_low),
+      t1_(options.t1_of(has_low)),
+      t2_(options.t2_of(has_low)),
       importance_(MakeImportance(options.importance, std::move(norms))) {}
 
 uint32_t LossyChooser::candidates() const {
@@ -70,14 +72,15 @@ uint32_t LossyChooser::PreferRow(LayerId layer, uint32_t row, const ExpertPresen
 
 Need LossyChooser::NeedAt(double unimportance, double share) const {
   if (share < options_.drop_below) return Need::kDrop;
-  if (unimportance <= options_.t1) return Need::kOwn;
-  if (unimportance > options_.t2) return Need::kSkip;
+  if (unimportance <= t1_) return Need::kOwn;
+  if (unimportance > t2_) return Need::kSkip;
   return has_low_ ? Need::kLow : Need::kOwn;
 }
 
 RowNeeds LossyChooser::NeedsOf(LayerId layer, const Routing& routing,
                                std::span<const RowKind> kinds) {
   RowNeeds needs{.needs = std::vector<Need>(routing.experts.size(), Need::kOwn),
+                 .has_low = has_low_,
                  .rescales = options_.rescales};
   const size_t k = routing.n_used;
   usual_.resize(std::max(usual_.size(), (size_t{layer.value} + 1) * k));

@@ -21,7 +21,7 @@ namespace moestro {
 class LossyChooser {
  public:
   // `router` must outlive this. `has_low`: every expert has a low copy.
-  // REQUIRES: CheckLossy(options); norms as MakeImportance() wants them.
+  // REQUIRES: CheckLossy(options, has_low); norms as MakeImportance() wants them.
   LossyChooser(const LossyOptions& options, const RouterSpec& router, bool has_low,
                std::shared_ptr<const ExpertNorms> norms);
 
@@ -48,6 +48,8 @@ class LossyChooser {
   LossyOptions options_;
   const RouterSpec* router_;
   bool has_low_;
+  double t1_;
+  double t2_;
   std::unique_ptr<Importance> importance_;
   // [layer][k]: averages over the rows seen, of the unimportance and of the share of the weights.
   struct Usual {

@@ -15,14 +15,21 @@ Status CheckShare(std::string_view flag, double value) {
 
 }  // namespace
 
-Status CheckLossy(const LossyOptions& options) {
-  TRY_STATUS(CheckShare("--t1", options.t1));
-  TRY_STATUS(CheckShare("--t2", options.t2));
+Status CheckLossy(const LossyOptions& options, bool has_low) {
+  const double t1 = options.t1_of(has_low);
+  const double t2 = options.t2_of(has_low);
+  TRY_STATUS(CheckShare("--t1", t1));
+  TRY_STATUS(CheckShare("--t2", t2));
   TRY_STATUS(CheckShare("--drop-below", options.drop_below));
   TRY_STATUS(CheckShare("--prefer-resident", options.prefer_resident));
-  if (options.t1 > options.t2) {
+  if (t1 > t2) {
     return Fail(Errc::kUsage, "--t1 {} is above --t2 {}: nothing would be read in low precision",
-                options.t1, options.t2);
+                t1, t2);
+  }
+  if (!has_low && (options.t1 || options.t2)) {
+    return Fail(Errc::kUsage,
+                "--t1 and --t2 choose between copies; name the low ones with --low FILE, which "
+                "'moestro quantize' makes");
   }
   return CheckImportanceName(options.importance);
 }

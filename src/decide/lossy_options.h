@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 
 #include "base/result.h"
@@ -13,8 +14,9 @@ struct LossyOptions {
   // Of missing experts, by their unimportance s (0 for the most important one of a row, below 1 for
   // the others): s <= t1 reads the model's own copy, s <= t2 the low one, else the expert is
   // skipped. Source: HOBBIT.
-  double t1 = 1.0;
-  double t2 = 1.0;
+  // nullopt: 0.6 and 0.9 where there are low copies, else 1.
+  std::optional<double> t1 = {};
+  std::optional<double> t2 = {};
   std::string importance = "score";  // see KnownImportances()
   // A missing expert that weighs less than this share of its row is not read. 0: off.
   double drop_below = 0.0;
@@ -29,11 +31,16 @@ struct LossyOptions {
   // Choices depend on tokens and numbers of slots alone, never on timing.
   bool is_reproducible = true;
 
-  bool is_exact() const { return t1 >= 1.0 && drop_below <= 0.0 && prefer_resident <= 0.0; }
+  double t1_of(bool has_low) const { return t1.value_or(has_low ? 0.6 : 1.0); }
+  double t2_of(bool has_low) const { return t2.value_or(has_low ? 0.9 : 1.0); }
+  bool is_exact(bool has_low) const {
+    return t1_of(has_low) >= 1.0 && drop_below <= 0.0 && prefer_resident <= 0.0;
+  }
   bool operator==(const LossyOptions&) const = default;
 };
 
-// kUsage, naming the value: outside 0 to 1, t1 above t2, an unknown importance.
-Status CheckLossy(const LossyOptions& options);
+// kUsage, naming the value: outside 0 to 1, t1 above t2, an unknown importance, thresholds without
+// low copies.
+Status CheckLossy(const LossyOptions& options, bool has_low);
 
 }  // namespace moestro

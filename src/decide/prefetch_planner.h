@@ -60,7 +60,7 @@ struct PrefetchLimits {
   // By pool of slots: slots that prefetched experts share with the layers' own.
   std::vector<uint64_t> slots = {0};
   std::function<uint32_t(ExpertKey)> pool_of = [](ExpertKey) { return 0U; };
-  size_t most_unfinished = 2;          // prefetches on their way at a time
+  size_t most_unfinished = 2;    // prefetches on their way at a time
   unsigned reads_at_device = 4;  // of a matrix each, for prefetches: these cannot be called back
   bool is_fixed = false;         // see PrefetchControl
 

@@ -162,7 +162,8 @@ TEST(Limits, LeaveALayersOwnExpertsTheirRoom) {
 
 // A stock file gives a few layers larger experts and so a pool of their own, perhaps of one layer.
 TEST_F(PlannerTest, AFullPoolStopsNobodyElse) {
-  PrefetchPlanner planner = Planner({.slots = {8, 2}, .pool_of = {0, 1, 0, 0}});
+  PrefetchPlanner planner = Planner(
+      {.slots = {8, 2}, .pool_of = [](ExpertKey key) { return key.layer.value == 1 ? 1U : 0U; }});
   const auto chosen = Ids({0, 1});
   const auto ahead = Ids({2, 3, 4, 5});
   present_ = {Key(1, 2), Key(1, 3), Key(2, 4)};

@@ -10,22 +10,38 @@
 
 namespace moestro {
 
+namespace {
+
+// The copies of one layer; their files count from `first_file`.
+void AddLayer(const LayerExperts& experts, LayerId layer, uint32_t first_file,
+              ExpertCatalog& catalog) {
+  CopyForm form{.n_embd = experts[Matrix::kGate].n_in, .n_ff = experts[Matrix::kGate].n_out};
+  for (size_t m = 0; m < kMatrices; ++m) form.types[m] = experts.matrices[m].type;
+  for (uint16_t e = 0; e < experts[Matrix::kGate].slices.size(); ++e) {
+    std::array<Extent, kMatrices> slices;
+    for (size_t m = 0; m < kMatrices; ++m) {
+      slices[m] = experts.matrices[m].slices[e];
+      slices[m].file += first_file;
+    }
+    catalog.Add(layer, ExpertId{e}, form, slices);
+  }
+}
+
+}  // namespace
+
 ExpertCatalog MakeCatalog(const ModelWeights& weights) {
   ExpertCatalog catalog;
   uint16_t l = 0;  // of the layers with experts
   for (const LayerWeights& layer : weights.layers) {
-    const LayerExperts& experts = layer.experts;
-    if (experts.is_empty()) continue;
-    CopyForm form{.n_embd = experts[Matrix::kGate].n_in, .n_ff = experts[Matrix::kGate].n_out};
-    for (size_t m = 0; m < kMatrices; ++m) form.types[m] = experts.matrices[m].type;
-    for (uint16_t e = 0; e < experts[Matrix::kGate].slices.size(); ++e) {
-      std::array<Extent, kMatrices> slices;
-      for (size_t m = 0; m < kMatrices; ++m) slices[m] = experts.matrices[m].slices[e];
-      catalog.Add(LayerId{l}, ExpertId{e}, form, slices);
-    }
-    ++l;
+    if (!layer.experts.is_empty()) AddLayer(layer.experts, LayerId{l++}, 0, catalog);
   }
   return catalog;
+}
+
+void AddLowCopies(const LowCopies& low, uint32_t first_file, ExpertCatalog& catalog) {
+  for (uint16_t l = 0; l < low.layers.size(); ++l) {
+    AddLayer(low.layers[l], LayerId{l}, first_file, catalog);
+  }
 }
 
 Result<std::vector<FormKernels>> FindFormKernels(const ExpertCatalog& catalog, bool own_kernels) {

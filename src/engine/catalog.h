@@ -8,12 +8,17 @@
 #include "core/expert_catalog.h"
 #include "forward/dense/tensors.h"
 #include "forward/experts/expert_exec.h"
+#include "model/low_copies.h"
 #include "model/weights.h"
 
 namespace moestro {
 
 // One copy of every expert: the model's own. Layers with experts only, here and below.
 ExpertCatalog MakeCatalog(const ModelWeights& weights);
+
+// A low copy of every expert. `first_file`: of the low copies, in the reader's list of files.
+// REQUIRES: they were opened for the model of the catalog.
+void AddLowCopies(const LowCopies& low, uint32_t first_file, ExpertCatalog& catalog);
 
 // One entry per form of the catalog. kUnsupported for a type without a kernel.
 Result<std::vector<FormKernels>> FindFormKernels(const ExpertCatalog& catalog, bool own_kernels);

@@ -31,9 +31,11 @@ uint32_t LogitsRows(const ModelSpec& spec, uint32_t sequences, uint32_t chunk) {
 // Everything that can be known before memory is taken.
 Status Engine::Impl::Prepare(const EngineOptions& requested) {
   options = requested;
-  TRY(policy_source, PolicySource::Find(options.policy, options.policy_file, file.paths().front()));
-  catalog = MakeCatalog(weights);
-  n_ctx = std::min(options.ctx, spec.n_ctx_train);
+  TRY(policy_source,
+      PolicySource::Find(options.policy, options.policy_file, model.gguf.paths().front()));
+  catalog = MakeCatalog(model.weights);
+  TRY_STATUS(OpenLow());
+  n_ctx = std::min(options.ctx, model.spec.n_ctx_train);
   if (n_ctx == 0)
     return Fail(Errc::kInvalidRequest, "a context of 0 tokens holds no prompt; set --ctx");
   chunk = std::clamp(options.chunk, 1U, n_ctx);
@@ -41,16 +43,16 @@ Status Engine::Impl::Prepare(const EngineOptions& requested) {
     return Fail(Errc::kInvalidRequest,
                 "room for 0 sequences holds no prompt; ask for at least one");
   }
-  logits_rows = LogitsRows(spec, options.sequences, chunk);
-  look_ahead = std::min(options.prefetch, spec.n_expert_layers() - 1);
+  logits_rows = LogitsRows(model.spec, options.sequences, chunk);
+  look_ahead = std::min(options.prefetch, model.spec.n_expert_layers() - 1);
   TRY(predictor_choice, ChoosePredictor());
   TRY(device, CpuDevice::Open(options.threads));
   TRY(kernels, FindFormKernels(catalog, options.own_kernels));
   TRY(const ReaderKind kind, ParseReaderKind(options.reader));
-  TRY(reader, OpenReader({.kind = kind}, file.paths()));
+  TRY(reader, OpenReader({.kind = kind}, AllPaths()));
   if (options.wrap_reader) reader = options.wrap_reader(std::move(reader));
-  queue = std::make_unique<ReadQueue>(*reader, file.paths());
-  dense = PlanDense(*device, weights, options.repack);
+  queue = std::make_unique<ReadQueue>(*reader, AllPaths());
+  dense = PlanDense(*device, model.weights, options.repack);
   return {};
 }
 
@@ -63,34 +65,35 @@ Status Engine::Impl::Allocate() {
                 n_ctx);
   }
   const auto n_cells = static_cast<uint32_t>(n_blocks * KvBlocks::kPositions);
-  TRY(buffers, StepBuffers::Allocate(spec, step));
+  TRY(buffers, StepBuffers::Allocate(model.spec, step));
   sequences.emplace(static_cast<uint32_t>(n_blocks));
-  TRY(kv, KvCache::Allocate(spec, n_cells));
+  TRY(kv, KvCache::Allocate(model.spec, n_cells));
   // The graph's worst case is known only once it has been built, which needs tensors with shapes.
-  tensors = TensorsByRole(dense, weights);
-  layer_forms = LayerFormsOf(spec, tensors);
-  graph = std::make_unique<LayerGraph>(*device, spec, tensors, buffers, kv, n_ctx);
+  tensors = TensorsByRole(dense, model.weights);
+  layer_forms = LayerFormsOf(model.spec, tensors);
+  graph = std::make_unique<LayerGraph>(*device, model.spec, tensors, buffers, kv, n_ctx);
   if (look_ahead > 0) {
-    TRY(look_ahead_routers, LookAheadRouters::Allocate(spec));
+    TRY(look_ahead_routers, LookAheadRouters::Allocate(model.spec));
     graph->SetLookAhead(look_ahead_routers);
   }
   TRY_STATUS(graph->Reserve(chunk, logits_rows));
   TRY(team, Team::Create(*device));
 
-  const ExpertExec::Limits limits = ExpertExec::LimitsFor(kernels, spec.router, chunk);
-  const uint64_t routers = look_ahead > 0 ? LookAheadRouters::BytesFor(spec) : 0;
-  const uint64_t work = routers + StepBuffers::BytesFor(spec, step) + graph->buffer_bytes() +
-                        ExpertExec::BytesFor(limits) + MultiplyScratch(spec, chunk);
+  const ExpertExec::Limits limits = ExpertExec::LimitsFor(kernels, model.spec.router, chunk);
+  const uint64_t routers = look_ahead > 0 ? LookAheadRouters::BytesFor(model.spec) : 0;
+  const uint64_t work = routers + StepBuffers::BytesFor(model.spec, step) + graph->buffer_bytes() +
+                        ExpertExec::BytesFor(limits) + MultiplyScratch(model.spec, chunk);
   const FixedBytes fixed{.dense = dense.set.bytes(),
-                         .kv = KvCache::BytesFor(spec, n_cells),
+                         .kv = KvCache::BytesFor(model.spec, n_cells),
                          .work = work,
                          .staging = dense.staging_bytes};
   TRY(const PlannedMemory planned,
-      PlanMemory(options, catalog, reader->block(), spec.router.n_used, fixed));
+      PlanMemory(options, catalog, reader->block(), model.spec.router.n_used, fixed));
   memory = planned.plan;
-  TRY(policy, policy_source.Choose(id, memory.n_slots));
+  TRY(policy, policy_source.Choose(model.id, memory.n_slots));
   TRY(residency,
       Residency::Create(catalog, planned.slots, policy, reader->block(), *queue, options.clock));
+  TRY_STATUS(PrepareLossy(planned));
   TRY_STATUS(PreparePrefetch(planned));
   TRY(experts, ExpertExec::Create({.team = *team,
                                    .residency = *residency,
@@ -98,7 +101,7 @@ Status Engine::Impl::Allocate() {
                                    .kernels = kernels,
                                    .layers = layer_forms},
                                   limits));
-  forward.emplace(Forward::Parts{.spec = spec,
+  forward.emplace(Forward::Parts{.spec = model.spec,
                                  .graph = *graph,
                                  .buffers = buffers,
                                  .residency = *residency,
@@ -115,11 +118,11 @@ Result<PredictorChoice> Engine::Impl::ChoosePredictor() const {
   if (look_ahead == 0) return PredictorChoice{.name = "none"};
   PredictorChoice choice{.name = options.predictor};
   if (choice.name != "paths") return choice;
-  const std::string& model = file.paths().front();
-  auto paths = ReadPathsFor(id, options.paths.empty() ? PathsBeside(model) : options.paths);
+  const std::string& path = model.gguf.paths().front();
+  auto paths = ReadPathsFor(model.id, options.paths.empty() ? PathsBeside(path) : options.paths);
   if (!paths && paths.error().code == Errc::kIo) {
     return Fail(Errc::kIo, "{}; learn them with 'moestro profile {} --text FILE'",
-                paths.error().message, model);
+                paths.error().message, path);
   }
   TRY(choice.paths, std::move(paths));
   return choice;
@@ -127,19 +130,21 @@ Result<PredictorChoice> Engine::Impl::ChoosePredictor() const {
 
 Status Engine::Impl::PreparePrefetch(const PlannedMemory& planned) {
   TRY(std::unique_ptr<Predictor> predictor, MakePredictor(predictor_choice));
-  const PredictorShape shape{.moe = id.shape, .depth = std::max(look_ahead, 1U)};
-  std::vector<uint32_t> pool_of;  // of each layer's own copies
-  for (const ExpertCatalog::Layer& layer : catalog.layers) pool_of.push_back(layer.pools.front());
-  planner.emplace(std::move(predictor), shape,
-                  PrefetchLimits{.slots = planned.slots,
-                                 .pool_of = std::move(pool_of),
-                                 .reads_at_device = queue->options().max_speculative},
-                  [this](ExpertKey key) { return residency->contains(key); });
+  const PredictorShape shape{.moe = model.id.shape, .depth = std::max(look_ahead, 1U)};
+  planner.emplace(
+      std::move(predictor), shape,
+      PrefetchLimits{.slots = planned.slots,
+                     .pool_of = [this](ExpertKey key) { return catalog.copy(key).pool; },
+                     .reads_at_device = queue->options().max_speculative,
+                     .is_fixed = choices.has_value()},
+      [this](ExpertKey key) { return residency->contains(key); });
   // Both are bound by memory bandwidth, so bytes tell.
-  const double routers = look_ahead * static_cast<double>(LookAheadRouters::BytesFor(spec));
-  look_ahead_share = routers / (routers + static_cast<double>(weights.dense_bytes()));
+  const double routers = look_ahead * static_cast<double>(LookAheadRouters::BytesFor(model.spec));
+  look_ahead_share = routers / (routers + static_cast<double>(model.weights.dense_bytes()));
   prefetched.emplace(*residency);
-  protocol.emplace(*planner, *prefetched, spec.n_expert_layers());
+  protocol.emplace(*planner, *prefetched, model.spec.n_expert_layers(),
+                   LossyParts{.chooser = chooser ? &*chooser : nullptr,
+                              .choices = choices ? &*choices : nullptr});
   return {};
 }
 
@@ -179,11 +184,11 @@ Result<std::unique_ptr<Engine>> Engine::Open(ModelFile model, const EngineOption
   return std::unique_ptr<Engine>(new Engine(std::move(impl)));
 }
 
-const ModelSpec& Engine::spec() const { return impl_->spec; }
+const ModelSpec& Engine::spec() const { return impl_->model.spec; }
 uint32_t Engine::n_ctx() const { return impl_->n_ctx; }
 const MemoryPlan& Engine::memory() const { return impl_->memory; }
 const PolicyChoice& Engine::policy() const { return impl_->policy; }
-const ModelId& Engine::id() const { return impl_->id; }
+const ModelId& Engine::id() const { return impl_->model.id; }
 const RunStats& Engine::stats() const { return impl_->stats; }
 void Engine::ResetStats() { impl_->stats = {}; }
 void Engine::SetProgress(Progress progress) { impl_->progress = std::move(progress); }

@@ -15,8 +15,10 @@
 #include "base/result.h"
 #include "core/expert_catalog.h"
 #include "decide/layer_protocol.h"
+#include "decide/lossy_chooser.h"
 #include "decide/predictor.h"
 #include "decide/prefetch_planner.h"
+#include "decide/resident_model.h"
 #include "device/cpu_device.h"
 #include "device/team.h"
 #include "engine/dense_loader.h"
@@ -27,9 +29,8 @@
 #include "forward/experts/expert_exec.h"
 #include "forward/forward.h"
 #include "learned/policy_source.h"
-#include "model/gguf_file.h"
+#include "model/low_copies.h"
 #include "model/model_file.h"
-#include "model/weights.h"
 #include "residency/prefetched_experts.h"
 #include "residency/residency.h"
 #include "store/block_reader.h"
@@ -46,10 +47,8 @@ struct Engine::Impl {
   EngineOptions options;
   PolicySource policy_source;
   PolicyChoice policy;  // in use
-  GgufFile file;
-  ModelSpec spec;
-  ModelId id;
-  ModelWeights weights;
+  ModelFile model;
+  std::optional<LowCopies> low;
   ExpertCatalog catalog;
   std::vector<FormKernels> kernels;    // by form
   std::vector<LayerForm> layer_forms;  // by layer with experts
@@ -66,6 +65,8 @@ struct Engine::Impl {
   std::unique_ptr<Residency> residency;
   std::optional<PrefetchPlanner> planner;
   std::optional<PrefetchedExperts> prefetched;
+  std::optional<LossyChooser> chooser;   // of a lossy engine
+  std::optional<ResidentModel> choices;  // of a reproducible one
   std::optional<LayerProtocol> protocol;
   std::unique_ptr<ExpertExec> experts;
   std::optional<Forward> forward;
@@ -81,15 +82,14 @@ struct Engine::Impl {
   RunStats stats;
   Progress progress;
 
-  explicit Impl(ModelFile model)
-      : file(std::move(model.gguf)),
-        spec(std::move(model.spec)),
-        id(std::move(model.id)),
-        weights(std::move(model.weights)) {}
+  explicit Impl(ModelFile opened) : model(std::move(opened)) {}
 
   Status Prepare(const EngineOptions& requested);
   Status Allocate();
   Result<PredictorChoice> ChoosePredictor() const;
+  Status OpenLow();
+  std::vector<std::string> AllPaths() const;  // of the model and its low copies
+  Status PrepareLossy(const PlannedMemory& planned);
   Status PreparePrefetch(const PlannedMemory& planned);
   Status Load();
   Status CheckBatch(const Batch& batch) const;
@@ -104,7 +104,7 @@ struct Engine::Impl {
                    uint32_t n) const;
   void BeginSequence() {
     residency->BeginSequence();
-    planner->BeginSequence();
+    protocol->BeginSequence();
   }
   void Report(const char* what, uint64_t done, uint64_t total) const {
     if (progress) progress(what, done, total);

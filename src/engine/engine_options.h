@@ -10,6 +10,7 @@
 
 #include "base/clock.h"
 #include "base/result.h"
+#include "decide/lossy_options.h"
 #include "decide/policy.h"
 #include "store/block_reader.h"
 
@@ -40,8 +41,13 @@ struct EngineOptions {
   std::string paths = {};                 // of the predictor "paths"; empty: MODEL.paths
   uint32_t prefetch = 1;                  // layers looked ahead; 0: no prefetch
   bool own_kernels = true;                // false: ggml's vec_dot for experts (comparison)
-  uint32_t sequences = 1;                 // of ctx tokens, that the KV cache has room for
-  bool repack = true;  // dense weights in ggml's repacked layouts where it has them
+  // Cheaper misses; the defaults change nothing.
+  std::string low = {};     // GGUF with copies of the experts in a lower type; empty: none
+  double low_share = 0.25;  // of the slots' memory, for low copies
+  LossyOptions lossy = {};  // what may be left out or coarsened
+  std::string norms = {};   // of the importance "score-norm"; empty: MODEL.norms
+  uint32_t sequences = 1;   // of ctx tokens, that the KV cache has room for
+  bool repack = true;       // dense weights in ggml's repacked layouts where it has them
 
   // For tests. Puts a faulty disk between the engine and its files; empty: none.
   std::function<std::unique_ptr<BlockReader>(std::unique_ptr<BlockReader>)> wrap_reader = {};
@@ -58,9 +64,10 @@ struct MemoryPlan {
   uint64_t process = 0;      // code, libraries, vocabulary, heap, page tables, margin
   uint64_t slots = 0;        // expert slots
   uint64_t all_experts = 0;  // what all experts would take
-  uint64_t n_slots = 0;
-  uint64_t n_experts = 0;  // of all layers
-  uint64_t smallest = 0;   // the smallest budget that works
+  uint64_t n_slots = 0;      // for the model's own copies
+  uint64_t n_low_slots = 0;  // for low copies
+  uint64_t n_experts = 0;    // of all layers
+  uint64_t smallest = 0;     // the smallest budget that works
 };
 
 }  // namespace moestro

@@ -33,11 +33,11 @@ Status Engine::Impl::CheckBatch(const Batch& batch) const {
           Errc::kInvalidRequest,
           "{} tokens after {} do not fit a context of {}; raise --ctx (this model allows {})",
           std::ranges::count(batch.rows, row.sequence, &BatchRow::sequence),
-          timeline->tokens.size(), n_ctx, spec.n_ctx_train);
+          timeline->tokens.size(), n_ctx, model.spec.n_ctx_train);
     }
-    if (row.token < 0 || static_cast<uint32_t>(row.token) >= spec.n_vocab) {
+    if (row.token < 0 || static_cast<uint32_t>(row.token) >= model.spec.n_vocab) {
       return Fail(Errc::kInvalidRequest, "token {} is outside the vocabulary (0 to {})", row.token,
-                  spec.n_vocab - 1);
+                  model.spec.n_vocab - 1);
     }
   }
   return {};
@@ -65,6 +65,7 @@ void Engine::Impl::CutBack(const Batch& batch) {
 Status Engine::Impl::Counted(PhaseStats& phase, size_t n_tokens,
                              const std::function<Status()>& work) {
   const ResidencyStats before = residency->stats();
+  const LossCounts lost = protocol->losses();
   const double waited = experts->wait_seconds();
   const auto start = std::chrono::steady_clock::now();
   const Status status = work();
@@ -85,6 +86,7 @@ Status Engine::Impl::Counted(PhaseStats& phase, size_t n_tokens,
   phase.dropped_prefetches += did.dropped_prefetches;
   phase.disk_bytes += did.bytes_read;
   phase.needed_bytes += did.needed_bytes;
+  phase.losses += protocol->losses().Since(lost);
   if (status) phase.tokens += n_tokens;
   return status;
 }
@@ -126,7 +128,7 @@ Status Engine::Impl::ComputeChunk(const Batch& batch, size_t first, size_t n,
   }
   const bool is_prompt = !std::ranges::contains(kinds, RowKind::kDecode);
   TRY_STATUS(forward->Step(rows, kinds, [&](uint32_t layers_done) {
-    if (is_prompt) Report("prefill", layers_done, spec.n_layer);
+    if (is_prompt) Report("prefill", layers_done, model.spec.n_layer);
   }));
   return Heads(batch, first, n, sink);
 }
@@ -145,7 +147,7 @@ Status Engine::Impl::Heads(const Batch& batch, size_t first, size_t n, const Log
     }
     TRY_STATUS(graph->Head(static_cast<uint32_t>(at), together));
     for (uint32_t i = 0; i < together && sink; ++i) {
-      sink(first + at + i, {buffers.logits() + size_t{i} * spec.n_vocab, spec.n_vocab});
+      sink(first + at + i, {buffers.logits() + size_t{i} * model.spec.n_vocab, model.spec.n_vocab});
     }
     at += together;
   }
@@ -177,10 +179,10 @@ Status Engine::Preload() {
     return Fail(Errc::kInvalidRequest, "{} slots do not hold all {} experts; raise --ram",
                 m.memory.n_slots, m.memory.n_experts);
   }
-  const uint32_t layers = m.spec.n_expert_layers();
+  const uint32_t layers = m.model.spec.n_expert_layers();
   for (uint16_t l = 0; l < layers; ++l) {
     std::vector<ExpertKey> keys;
-    for (uint16_t e = 0; e < m.spec.router.n_expert; ++e) {
+    for (uint16_t e = 0; e < m.model.spec.router.n_expert; ++e) {
       keys.push_back({.layer = LayerId{l}, .expert = {e}});
     }
     LeaseStream leases(*m.residency, keys, Urgency::kDemand);

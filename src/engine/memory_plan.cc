@@ -26,8 +26,10 @@ uint64_t DefaultBudget() {
 std::vector<SlotClass> ClassesOf(const ExpertCatalog& catalog, uint64_t block, uint32_t n_used) {
   std::vector<SlotClass> classes;
   for (const PoolShape& pool : catalog.pools) {
-    classes.push_back(
-        {.slot_bytes = pool.slot_bytes(block), .experts = pool.experts, .minimum = n_used});
+    classes.push_back({.slot_bytes = pool.slot_bytes(block),
+                       .experts = pool.experts,
+                       .minimum = n_used,
+                       .is_low = pool.is_low});
   }
   return classes;
 }
@@ -36,7 +38,7 @@ uint64_t FixedCache(const EngineOptions& options, const std::vector<SlotClass>& 
   if (!options.cache) return 0;
   if (options.cache->bytes > 0) return options.cache->bytes;
   uint64_t all = 0;
-  for (const SlotClass& c : classes) all += c.slot_bytes * c.experts;
+  for (const SlotClass& c : classes) all += c.is_low ? 0 : c.slot_bytes * c.experts;
   const double share = options.cache->percent / 100.0;
   return std::max<uint64_t>(1, static_cast<uint64_t>(static_cast<double>(all) * share));
 }
@@ -61,6 +63,7 @@ Result<PlannedMemory> PlanMemory(const EngineOptions& options, const ExpertCatal
   request.process = ResidentMemory() + options.caller_bytes + kProcessGrowth;
   request.bytes_per_table_byte = 512;  // 8 bytes per 4 KiB page at worst
   request.classes = ClassesOf(catalog, block, n_used);
+  request.low_share = options.low_share;
   request.fixed_cache = FixedCache(options, request.classes);
   TRY(BudgetSplit split, SplitBudget(request));
 
@@ -74,6 +77,10 @@ Result<PlannedMemory> PlanMemory(const EngineOptions& options, const ExpertCatal
                                  .smallest = split.smallest},
                         .slots = split.slots};
   for (size_t i = 0; i < split.slots.size(); ++i) {
+    if (request.classes[i].is_low) {
+      planned.plan.n_low_slots += split.slots[i];
+      continue;
+    }
     planned.plan.n_slots += split.slots[i];
     planned.plan.n_experts += request.classes[i].experts;
   }

@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "base/histogram.h"
+#include "decide/layer_protocol.h"
 
 namespace moestro {
 
@@ -22,6 +23,7 @@ struct PhaseStats {
   uint64_t dropped_prefetches = 0;  // of these, given up before they were read completely
   uint64_t disk_bytes = 0;          // expert bytes read, padding included
   uint64_t needed_bytes = 0;        // of experts that were used and had to be read
+  LossCounts losses = {};           // what was not exact
 
   double tokens_per_second() const {
     return seconds > 0 ? static_cast<double>(tokens) / seconds : 0;

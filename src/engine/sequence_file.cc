@@ -124,7 +124,7 @@ Status Engine::SaveSequence(const Sequence& sequence, const std::string& notes,
   TRY(BinaryWriter out, BinaryWriter::Create(path));
   const Timeline& timeline = *m.sequences->Find(sequence.id());
   const auto n_tokens = static_cast<uint32_t>(timeline.tokens.size());
-  TRY_STATUS(out.Add(Encode({.model_id = m.id.fingerprint,
+  TRY_STATUS(out.Add(Encode({.model_id = m.model.id.fingerprint,
                              .n_layer = m.kv.layers(),
                              .n_embd_k = m.kv.n_embd_k(),
                              .n_embd_v = m.kv.n_embd_v(),
@@ -151,7 +151,7 @@ Status Engine::SaveSequence(const Sequence& sequence, const std::string& notes,
 Result<SavedSequence> Engine::RestoreSequence(const std::string& path) {
   Impl& m = *impl_;
   TRY(const InputFile file, InputFile::Open(path, kSequenceFormat));
-  const SequenceHeader ours{.model_id = m.id.fingerprint,
+  const SequenceHeader ours{.model_id = m.model.id.fingerprint,
                             .n_layer = m.kv.layers(),
                             .n_embd_k = m.kv.n_embd_k(),
                             .n_embd_v = m.kv.n_embd_v()};
@@ -161,7 +161,7 @@ Result<SavedSequence> Engine::RestoreSequence(const std::string& path) {
   std::vector<Token> tokens(h.n_tokens);
   std::copy_n(bytes.data(), bytes.size(), reinterpret_cast<char*>(tokens.data()));
   for (const Token t : tokens) {
-    if (t < 0 || static_cast<uint32_t>(t) >= m.spec.n_vocab) {
+    if (t < 0 || static_cast<uint32_t>(t) >= m.model.spec.n_vocab) {
       return file.Damaged(Format("token {} is outside the vocabulary", t));
     }
   }

@@ -27,7 +27,7 @@ Status Forward::Step(std::span<const StepRow> rows, std::span<const RowKind> kin
     TRY_STATUS(Attend(LayerId{l}, look_ahead));  // dense part, router logits
     if (!parts_.spec.has_experts(l)) continue;
     const LayerId layer{static_cast<uint16_t>(parts_.spec.expert_layers_before(l))};
-    const Routing routing = RouteRows(layer, rows.size());  // which experts, with what weight
+    Routing routing = RouteRows(layer, rows.size());  // which experts, with what weight
     const std::vector<ExpertId> predicted = RouteAhead(layer, rows.size(), look_ahead);
     if (observer_) observer_({layer, routing, kinds, predicted});
     const LayerPlan plan = parts_.protocol.AfterRouting({layer, routing, kinds, predicted});

@@ -90,7 +90,7 @@ class Player final : private ExpertHolder {
   }
   void BeginSequence() {
     table_.BeginSequence();
-    planner_->BeginSequence();
+    protocol_->BeginSequence();
   }
 
   // The tokens computed together with `first`: those recorded so, or what is left of this prefill,

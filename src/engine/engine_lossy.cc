@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: MIT
+// What an engine opens and prepares when misses may be cheaper than exact.
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "engine/catalog.h"
+#include "engine/engine_impl.h"
+#include "learned/beside_model.h"
+#include "learned/norms_file.h"
+
+namespace moestro {
+
+Status Engine::Impl::OpenLow() {
+  TRY_STATUS(CheckLossy(options.lossy, !options.low.empty()));
+  if (!(options.low_share > 0.0 && options.low_share < 1.0)) {
+    return Fail(Errc::kUsage, "--low-share is {}; it lies between 0 and 1", options.low_share);
+  }
+  if (options.low.empty()) return {};
+  TRY(low, OpenLowCopies(options.low, model));
+  AddLowCopies(*low, static_cast<uint32_t>(model.gguf.paths().size()), catalog);
+  return {};
+}
+
+std::vector<std::string> Engine::Impl::AllPaths() const {
+  std::vector<std::string> paths = model.gguf.paths();
+  if (low) paths.append_range(low->gguf.paths());
+  return paths;
+}
+
+Status Engine::Impl::PrepareLossy(const PlannedMemory& planned) {
+  if (options.lossy.is_exact(catalog.has_low())) return {};
+  std::shared_ptr<const ExpertNorms> norms;
+  if (options.lossy.importance == "score-norm") {
+    const std::string path =
+        options.norms.empty() ? NormsBeside(model.gguf.paths().front()) : options.norms;
+    auto read = ReadNormsFor(model.id, path);
+    if (!read && read.error().code == Errc::kIo) {
+      return Fail(Errc::kIo, "{}; measure them with 'moestro profile {} --text FILE'",
+                  read.error().message, model.gguf.paths().front());
+    }
+    TRY(norms, std::move(read));
+  }
+  chooser.emplace(options.lossy, model.spec.router, catalog.has_low(), std::move(norms));
+  if (!options.lossy.is_reproducible) return {};
+  std::vector<SlotTable> tables;
+  for (const uint64_t slots : planned.slots) {
+    TRY(std::unique_ptr<Policy> chosen, MakePolicy(policy));
+    const PolicyShape shape{
+        .slots = slots, .layers = model.id.shape.n_layer, .experts = model.id.shape.n_expert};
+    tables.emplace_back(shape, std::move(chosen));
+  }
+  choices.emplace(std::move(tables), [this](ExpertKey key) { return catalog.copy(key).pool; });
+  return {};
+}
+
+}  // namespace moestro

@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: MIT
+// Mean lengths of experts' outputs as a file beside their model; docs/norms-format.md describes
+// every byte. Thread rule: none, calls share nothing but the file system.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "base/result.h"
+#include "core/model_id.h"
+#include "decide/importance/importance.h"
+
+namespace moestro {
+
+struct NormsFile {
+  ModelId model = {};   // its shape is the norms'
+  uint64_t tokens = 0;  // that were measured
+  ExpertNorms norms;
+};
+
+// `path` holds the old file or the whole new one, never a part. kIo, naming the file.
+Status WriteNorms(const std::string& path, const NormsFile& norms);
+
+// Nothing in the file is trusted. kIo: cannot be read; kUnsupported: a newer format; kInvalidFile:
+// no norms, cut short, damaged, or a value that is not a length. The message names the file.
+Result<NormsFile> ReadNorms(const std::string& path);
+
+// The same for a model: kInvalidRequest, naming both, if they were measured on another one.
+Result<std::shared_ptr<const ExpertNorms>> ReadNormsFor(const ModelId& model,
+                                                        const std::string& path);
+
+}  // namespace moestro

@@ -1,0 +1,161 @@
+// SPDX-License-Identifier: MIT
+// Cheaper misses: off they change no bit, on they depend on tokens and slots alone.
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "engine/engine.h"
+#include "tests/support/one_sequence.h"
+#include "tests/support/prompts.h"
+#include "tests/support/slow_reader.h"
+#include "tests/support/temp_folder.h"
+#include "tests/support/tiny_model.h"
+
+namespace moestro {
+namespace {
+
+class LossyTest : public testing::Test {
+ protected:
+  static TinySpec Spec(const std::string& type) {
+    return {.arch = "qwen3moe", .type = type, .layers = 4, .experts = 16, .used = 4};
+  }
+
+  LossyTest() : folder_("lossy") {
+    model_ = WriteTinyModel(folder_.path(), Spec("Q8_0"));
+    low_ = WriteTinyModel(folder_.path(), Spec("Q2_K"));
+  }
+
+  EngineOptions Options(const LossyOptions& lossy = {}, bool has_low = true) const {
+    EngineOptions options;
+    options.ctx = 128;
+    options.threads = 2;
+    options.cache = CacheSize{.percent = 40.0};
+    options.low = has_low ? low_ : "";
+    options.low_share = 0.3;
+    options.lossy = lossy;
+    return options;
+  }
+  static LossyOptions Everything() {
+    return {.t1 = 0.4, .t2 = 0.8, .drop_below = 0.05, .prefer_resident = 0.05};
+  }
+
+  struct Run {
+    std::vector<float> logits;  // [token][n_vocab]
+    LossCounts losses;
+    uint64_t hits = 0;
+  };
+  // A prompt, then tokens one by one.
+  static Run Decode(const std::string& path, const EngineOptions& options, size_t prompt = 9) {
+    auto engine = OneSequence::Open(path, options);
+    EXPECT_TRUE(engine) << engine.error().message;
+    Run run;
+    if (!engine) return run;
+    const uint32_t n_vocab = (*engine)->spec().n_vocab;
+    const auto note = [&](const Result<std::span<const float>>& logits) {
+      EXPECT_TRUE(logits) << logits.error().message;
+      if (logits) run.logits.append_range(*logits);
+    };
+    if (prompt > 0) note((*engine)->Append(RandomTokens(prompt, n_vocab, 3)));
+    for (const Token t : RandomTokens(40, n_vocab, 4)) note((*engine)->Append({&t, 1}));
+    run.losses = (*engine)->stats().decode.losses;
+    run.hits = (*engine)->stats().decode.hits;
+    return run;
+  }
+
+  TempFolder folder_;
+  std::string model_;
+  std::string low_;
+};
+
+TEST_F(LossyTest, OffItChangesNoBit) {
+  const Run exact = Decode(model_, Options({}, false));
+  EXPECT_EQ(exact.losses, LossCounts{});
+  const Run unused = Decode(model_, Options({.t1 = 1.0, .t2 = 1.0}));
+  EXPECT_EQ(unused.logits, exact.logits);
+  EXPECT_EQ(unused.losses, LossCounts{});
+}
+
+TEST_F(LossyTest, EachKnobIsSeenInTheCountsAndInTheLogits) {
+  const Run exact = Decode(model_, Options({}, false));
+  const Run low = Decode(model_, Options({.t1 = 0.2, .t2 = 1.0}));
+  EXPECT_GT(low.losses.low, 0U);
+  EXPECT_EQ(low.losses.skipped + low.losses.dropped + low.losses.replaced, 0U);
+  EXPECT_NE(low.logits, exact.logits);
+  const Run skipped = Decode(model_, Options({.t1 = 0.5, .t2 = 0.5}));
+  EXPECT_GT(skipped.losses.skipped, 0U);
+  EXPECT_EQ(skipped.losses.low, 0U);
+  const Run dropped = Decode(model_, Options({.drop_below = 0.2}, false));
+  EXPECT_GT(dropped.losses.dropped, 0U);
+  EXPECT_EQ(dropped.losses.skipped + dropped.losses.low, 0U);
+  const Run preferred = Decode(model_, Options({.prefer_resident = 0.2}, false));
+  EXPECT_GT(preferred.losses.replaced, 0U);
+  EXPECT_GT(preferred.hits, exact.hits);
+}
+
+TEST_F(LossyTest, APromptHasEverythingInFull) {
+  const auto prompt_logits = [&](const EngineOptions& options) {
+    auto engine = OneSequence::Open(model_, options);
+    EXPECT_TRUE(engine) << engine.error().message;
+    const auto logits = (*engine)->Append(RandomTokens(30, (*engine)->spec().n_vocab, 5));
+    EXPECT_TRUE(logits);
+    return std::vector<float>(logits->begin(), logits->end());
+  };
+  EXPECT_EQ(prompt_logits(Options(Everything())), prompt_logits(Options({}, false)));
+}
+
+// Delays change what is in memory when a layer is routed, and in which order prefetches end.
+TEST_F(LossyTest, ReproducibleChoicesDoNotDependOnTheDisk) {
+  for (const uint32_t prefetch : {0U, 1U, 3U}) {
+    EngineOptions options = Options(Everything());
+    options.prefetch = prefetch;
+    const Run first = Decode(model_, options);
+    EXPECT_GT(first.losses.low, 0U);
+    for (const uint32_t seed : {1U, 2U, 3U}) {
+      options.wrap_reader = [seed](std::unique_ptr<BlockReader> inner) {
+        return std::make_unique<SlowReader>(std::move(inner), seed);
+      };
+      options.threads = 1 + seed % 2;
+      const Run slow = Decode(model_, options);
+      EXPECT_EQ(slow.logits, first.logits) << "prefetch " << prefetch << ", seed " << seed;
+      EXPECT_EQ(slow.losses, first.losses);
+    }
+  }
+}
+
+TEST_F(LossyTest, OpportunisticRunsUseWhatIsThere) {
+  LossyOptions lossy = Everything();
+  lossy.is_reproducible = false;
+  const Run run = Decode(model_, Options(lossy));
+  EXPECT_GT(run.losses.low + run.losses.skipped, 0U);
+}
+
+TEST_F(LossyTest, BadSettingsAreRefusedBeforeAnythingIsLoaded) {
+  const auto refused = [&](const EngineOptions& options, const std::string& part) {
+    const auto engine = Engine::Open(model_, options);
+    ASSERT_FALSE(engine) << part;
+    EXPECT_NE(engine.error().message.find(part), std::string::npos) << engine.error().message;
+  };
+  refused(Options({.t1 = 0.9, .t2 = 0.5}), "above --t2");
+  refused(Options({.t1 = 0.5}, false), "--low");
+  refused(Options({.t1 = -0.5}), "--t1");
+  refused(Options({.drop_below = 2.0}), "--drop-below");
+  refused(Options({.prefer_resident = 1.5}), "--prefer-resident");
+  refused(Options({.importance = "luck"}), "luck");
+  refused(Options({.importance = "score-norm"}), "moestro profile");
+  EngineOptions options = Options();
+  options.low_share = 1.0;
+  refused(options, "--low-share");
+  options = Options();
+  options.low = folder_.File("none.gguf");
+  refused(options, "none.gguf");
+  options.low = WriteTinyModel(folder_.path(), {.arch = "qwen3moe", .layers = 4, .experts = 8});
+  refused(options, "experts");
+}
+
+}  // namespace
+}  // namespace moestro
