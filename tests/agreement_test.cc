@@ -16,6 +16,8 @@
 #include "engine/engine.h"
 #include "sim/replay.h"
 #include "tests/support/prompts.h"
+#include "tests/support/temp_folder.h"
+#include "tests/support/tiny_model.h"
 
 namespace moestro {
 namespace {
@@ -27,12 +29,20 @@ const char* NameOf(Use use) {
 }
 
 std::string Line(ExpertKey key, Use use, const Placement& placed) {
-  std::string line = Format("{}.{} {} {}", key.layer.value, key.expert.value, NameOf(use),
-                            placed.was == Placement::Was::kAbsent ? "miss" : "hit");
+  std::string line = Format("{}.{}.{} {} {}", key.layer.value, key.expert.value, key.copy,
+                            NameOf(use), placed.was == Placement::Was::kAbsent ? "miss" : "hit");
   if (placed.evicted) {
     line += Format(" evicts {}.{}", placed.evicted->layer.value, placed.evicted->expert.value);
   }
   return line;
+}
+
+void AppendCandidates(const RoutingCandidates& from, size_t row, RoutingCandidates& to) {
+  const size_t n = from.per_row;
+  to.experts.append_range(std::span(from.experts).subspan(row * n, n));
+  to.scores.append_range(std::span(from.scores).subspan(row * n, n));
+  to.raw.append_range(std::span(from.raw).subspan(row * n, n));
+  to.ranges.push_back(from.ranges[row]);
 }
 
 // An engine whose disk is infinitely fast and whose clock stands still, as far as decisions go: all
@@ -40,14 +50,16 @@ std::string Line(ExpertKey key, Use use, const Placement& placed) {
 // same.
 class Recorded {
  public:
-  explicit Recorded(const EngineOptions& options, uint32_t depth) {
-    auto engine = Engine::Open(kDemo, options);
+  explicit Recorded(const EngineOptions& options, uint32_t depth,
+                    const std::string& model = kDemo) {
+    auto engine = Engine::Open(model, options);
     EXPECT_TRUE(engine) << engine.error().message;
     engine_ = *std::move(engine);
-    auto empty = Trace::Create({.model = engine_->id(), .depth = depth});
+    auto empty = Trace::Create(
+        {.model = engine_->id(), .depth = depth, .has_weights = true, .has_candidates = true});
     EXPECT_TRUE(empty) << empty.error().message;
     trace_.emplace(*std::move(empty));
-    engine_->SetRouteObserver([this](const SeenRouting& seen) { See(seen); }, depth);
+    engine_->SetRouteObserver([this](const SeenRouting& seen) { See(seen); }, depth, true);
     engine_->SetRequestObserver([this](ExpertKey key, Use use, const Placement& placed) {
       did_.push_back(Line(key, use, placed));
     });
@@ -65,6 +77,8 @@ class Recorded {
     Phase phase = Phase::kDecode;
     std::vector<ExpertId> experts;
     std::vector<ExpertId> predicted;
+    std::vector<float> weights;
+    RoutingCandidates candidates;
   };
 
   void See(const SeenRouting& seen) {
@@ -75,6 +89,8 @@ class Recorded {
     for (size_t r = 0; r < n; ++r) {
       rows_[r].phase = seen.kinds[r] == RowKind::kPrompt ? Phase::kPrefill : Phase::kDecode;
       rows_[r].experts.append_range(seen.routing.experts_of(r));
+      rows_[r].weights.append_range(seen.routing.weights_of(r));
+      AppendCandidates(seen.routing.candidates, r, rows_[r].candidates);
       for (size_t at = r; at * used < seen.ahead.size(); at += n) {
         rows_[r].predicted.append_range(seen.ahead.subspan(at * used, used));
       }
@@ -85,7 +101,12 @@ class Recorded {
                                         .starts_sequence = r == 0 && std::exchange(starts_, false),
                                         .joins_step = r > 0,
                                         .experts = rows_[r].experts,
-                                        .predicted = rows_[r].predicted});
+                                        .weights = rows_[r].weights,
+                                        .predicted = rows_[r].predicted,
+                                        .candidates = {.experts = rows_[r].candidates.experts,
+                                                       .scores = rows_[r].candidates.scores,
+                                                       .raw = rows_[r].candidates.raw,
+                                                       .ranges = rows_[r].candidates.ranges}});
       EXPECT_TRUE(added) << added.error().message;
     }
   }
@@ -110,22 +131,25 @@ EngineOptions OptionsFor(const std::string& policy, const std::string& predictor
   return options;
 }
 
-void ExpectSame(const Recorded& recorded, const std::string& policy, const std::string& predictor,
-                uint64_t slots) {
+void ExpectSame(const Recorded& recorded, ReplayOptions options) {
   std::vector<std::string> simulated;
-  const auto result =
-      Replay(recorded.trace(), {.slots = slots,
-                                .policy = {.name = policy},
-                                .predictor = {.name = predictor, .paths = {}},
-                                .observer = [&](ExpertKey key, Use use, const Placement& placed) {
-                                  simulated.push_back(Line(key, use, placed));
-                                }});
+  options.observer = [&](ExpertKey key, Use use, const Placement& placed) {
+    simulated.push_back(Line(key, use, placed));
+  };
+  const auto result = Replay(recorded.trace(), options);
   ASSERT_TRUE(result) << result.error().message;
   const std::vector<std::string>& did = recorded.did();
   for (size_t i = 0; i < std::min(did.size(), simulated.size()); ++i) {
     ASSERT_EQ(did[i], simulated[i]) << "request " << i;
   }
   EXPECT_EQ(did.size(), simulated.size());
+}
+
+void ExpectSame(const Recorded& recorded, const std::string& policy, const std::string& predictor,
+                uint64_t slots) {
+  ExpectSame(
+      recorded,
+      {.slots = slots, .policy = {.name = policy}, .predictor = {.name = predictor, .paths = {}}});
 }
 
 class Agreement : public testing::TestWithParam<std::string> {};
@@ -181,6 +205,48 @@ TEST_P(Agreement, PromptsBetweenDecodeSteps) {
     }
   }
   ExpectSame(recorded, GetParam(), "next-router", engine.memory().n_slots);
+}
+
+// Two copies, skipping, dropping and giving way to residents, for one sequence and for five.
+TEST_P(Agreement, LossyChoices) {
+  const TempFolder folder("agreement");
+  TinySpec spec{.arch = "qwen3moe", .type = "Q8_0", .layers = 4, .experts = 16, .used = 4};
+  const std::string model = WriteTinyModel(folder.path(), spec);
+  spec.type = "Q2_K";
+  const std::string low = WriteTinyModel(folder.path(), spec);
+  for (const char* predictor : {"none", "next-router"}) {
+    EngineOptions options = OptionsFor(GetParam(), predictor, 40.0);
+    options.low = low;
+    options.low_share = 0.3;
+    options.lossy = {.t1 = 0.4, .t2 = 0.8, .drop_below = 0.05, .prefer_resident = 0.05};
+    Recorded recorded(options, 1, model);
+    Engine& engine = recorded.engine();
+    std::vector<Sequence> sequences;
+    for (int i = 0; i < 5; ++i) sequences.push_back(engine.NewSequence());
+    for (uint32_t step = 0; step < 40; ++step) {
+      Batch batch;
+      const std::vector<Token> tokens = RandomTokens(5, engine.spec().n_vocab, step);
+      // More rows need more experts of a layer than there are slots for either copy.
+      for (size_t i = 0; i < 1 + step % 2; ++i) {
+        batch.rows.push_back({.sequence = sequences[i].id(),
+                              .position = sequences[i].position(),
+                              .token = tokens[i]});
+      }
+      ASSERT_TRUE(engine.Step(batch));
+    }
+    const LossCounts& losses = engine.stats().decode.losses;
+    EXPECT_GT(losses.low, 20U);
+    EXPECT_GT(losses.skipped, 5U);
+    EXPECT_GT(losses.replaced, 5U);
+    ExpectSame(recorded, {.slots = engine.memory().n_slots,
+                          .policy = {.name = GetParam()},
+                          .predictor = {.name = predictor, .paths = {}},
+                          .lossy = options.lossy,
+                          .low_slots = engine.memory().n_low_slots,
+                          .low_bytes = 1,
+                          .router = engine.spec().router});
+    if (HasFatalFailure()) return;
+  }
 }
 
 std::vector<std::string> Names() {

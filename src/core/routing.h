@@ -24,6 +24,11 @@ struct RoutingCandidates {
   bool operator==(const RoutingCandidates&) const = default;
 };
 
+// How many of them are kept where they are asked for: beyond three times K no score is near enough.
+inline uint32_t CandidatesOf(uint32_t n_expert, uint32_t n_used) {
+  return n_expert < 3 * n_used ? n_expert : 3 * n_used;
+}
+
 // Row t holds token t's K experts in router order (largest probability first; ties by lower id).
 // Within a row no expert repeats.
 struct Routing {

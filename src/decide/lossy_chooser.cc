@@ -20,8 +20,8 @@ LossyChooser::LossyChooser(const LossyOptions& options, const RouterSpec& router
       importance_(MakeImportance(options.importance, std::move(norms))) {}
 
 uint32_t LossyChooser::candidates() const {
-  // Beyond three times K no router's scores are near enough to matter.
-  return options_.prefer_resident > 0.0 ? std::min(router_->n_expert, 3 * router_->n_used) : 0;
+  if (options_.prefer_resident <= 0.0) return 0;
+  return CandidatesOf(router_->n_expert, router_->n_used);
 }
 
 uint32_t LossyChooser::Prefer(LayerId layer, std::span<const RowKind> kinds,

@@ -192,9 +192,9 @@ const ModelId& Engine::id() const { return impl_->model.id; }
 const RunStats& Engine::stats() const { return impl_->stats; }
 void Engine::ResetStats() { impl_->stats = {}; }
 void Engine::SetProgress(Progress progress) { impl_->progress = std::move(progress); }
-void Engine::SetRouteObserver(RouteObserver observer, uint32_t look_ahead) {
+void Engine::SetRouteObserver(RouteObserver observer, uint32_t look_ahead, bool candidates) {
   CHECK(look_ahead <= max_look_ahead());
-  impl_->forward->SetRouteObserver(std::move(observer), look_ahead);
+  impl_->forward->SetRouteObserver(std::move(observer), look_ahead, candidates);
 }
 uint32_t Engine::max_look_ahead() const { return impl_->look_ahead; }
 std::span<const PredictionScore> Engine::prediction_scores() const {

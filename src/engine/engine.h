@@ -99,8 +99,9 @@ class Engine {
   // not hold one token's experts. kIo: the sequence has lost its last token.
   Result<std::optional<double>> ProbeComputeSeconds(Sequence& sequence);
   // Sees every layer's routing, in the engine thread, and what the next `look_ahead` layers'
-  // routers would say; empty: nobody. For traces. REQUIRES: look_ahead <= max_look_ahead().
-  void SetRouteObserver(RouteObserver observer, uint32_t look_ahead = 0);
+  // routers would say, and who else could run if `candidates`; empty: nobody. For traces.
+  // REQUIRES: look_ahead <= max_look_ahead().
+  void SetRouteObserver(RouteObserver observer, uint32_t look_ahead = 0, bool candidates = false);
   uint32_t max_look_ahead() const;  // as many layers as options.prefetch says, or as there are
   // By distance, see PredictionScore; empty without prefetch.
   std::span<const PredictionScore> prediction_scores() const;

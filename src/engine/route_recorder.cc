@@ -9,12 +9,26 @@
 
 namespace moestro {
 
+namespace {
+
+// Those of one row.
+void AppendCandidates(const RoutingCandidates& from, size_t row, RoutingCandidates& to) {
+  const size_t n = from.per_row;
+  to.experts.append_range(std::span(from.experts).subspan(row * n, n));
+  to.scores.append_range(std::span(from.scores).subspan(row * n, n));
+  to.raw.append_range(std::span(from.raw).subspan(row * n, n));
+  to.ranges.push_back(from.ranges[row]);
+}
+
+}  // namespace
+
 RouteRecorder::RouteRecorder(Engine& engine, TraceInfo info, TraceSink sink)
     : engine_(engine),
       sequence_(engine.NewSequence()),
       info_(std::move(info)),
       sink_(std::move(sink)) {
-  engine_.SetRouteObserver([this](const SeenRouting& seen) { See(seen); }, info_.depth);
+  engine_.SetRouteObserver([this](const SeenRouting& seen) { See(seen); }, info_.depth,
+                           info_.has_candidates);
 }
 
 RouteRecorder::~RouteRecorder() { engine_.SetRouteObserver({}); }
@@ -50,11 +64,13 @@ Status RouteRecorder::PassOn() {
   std::vector<ExpertId> experts;
   std::vector<float> weights;
   std::vector<ExpertId> predicted;
+  RoutingCandidates candidates;
   const uint32_t n_tokens = seen_.front().routing.n_tokens;
   for (uint32_t t = 0; t < n_tokens; ++t) {
     experts.clear();
     weights.clear();
     predicted.clear();
+    candidates = {};
     for (const Seen& layer : seen_) {
       const Routing& routing = layer.routing;
       experts.append_range(routing.experts_of(t));
@@ -63,12 +79,17 @@ Status RouteRecorder::PassOn() {
         predicted.append_range(ahead.subspan(at * routing.n_used, routing.n_used));
       }
       if (info_.has_weights) weights.append_range(routing.weights_of(t));
+      if (info_.has_candidates) AppendCandidates(routing.candidates, t, candidates);
     }
     TRY_STATUS(sink_({.phase = seen_.front().phase,
                       .starts_sequence = std::exchange(starts_sequence_, false),
                       .experts = experts,
                       .weights = weights,
-                      .predicted = predicted}));
+                      .predicted = predicted,
+                      .candidates = {.experts = candidates.experts,
+                                     .scores = candidates.scores,
+                                     .raw = candidates.raw,
+                                     .ranges = candidates.ranges}}));
   }
   return {};
 }

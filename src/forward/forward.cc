@@ -25,7 +25,9 @@ Status Forward::Attend(LayerId layer, uint32_t look_ahead) {
 Routing Forward::RouteRows(LayerId layer, size_t n_rows) const {
   const RouterSpec& router = parts_.spec.router;
   return Route(router, {parts_.buffers.router(), n_rows * router.n_expert},
-               parts_.layers[layer.value].selection_bias, parts_.protocol.candidates());
+               parts_.layers[layer.value].selection_bias,
+               observes_candidates_ ? CandidatesOf(router.n_expert, router.n_used)
+                                    : parts_.protocol.candidates());
 }
 
 std::vector<ExpertId> Forward::RouteAhead(LayerId layer, size_t n_rows, uint32_t look_ahead) const {

@@ -52,10 +52,12 @@ class Forward {
   double dense_seconds() const { return dense_seconds_; }
 
   // Called with every layer's routing as soon as it is known, with what `look_ahead` later routers
-  // would say; empty: nobody. REQUIRES: look_ahead is within the limit of the buffers.
-  void SetRouteObserver(RouteObserver observer, uint32_t look_ahead) {
+  // would say, and with who else could run if `candidates`; empty: nobody. REQUIRES: look_ahead is
+  // within the limit of the buffers.
+  void SetRouteObserver(RouteObserver observer, uint32_t look_ahead, bool candidates) {
     observer_ = std::move(observer);
     observed_ahead_ = observer_ ? look_ahead : 0;
+    observes_candidates_ = observer_ && candidates;
   }
   void SetPlanObserver(PlanObserver observer) { plan_observer_ = std::move(observer); }
 
@@ -74,6 +76,7 @@ class Forward {
   RouteObserver observer_;
   PlanObserver plan_observer_;
   uint32_t observed_ahead_ = 0;
+  bool observes_candidates_ = false;
   double dense_seconds_ = 0.0;
   std::atomic<bool> stop_{false};
 };

@@ -22,7 +22,7 @@ class Machine {
 
   double now() const { return now_; }
   double waited() const { return waited_; }
-  uint64_t parts_read() const { return parts_read_; }
+  double parts_read() const { return parts_read_; }  // of full size
 
   void ComputeDense() { now_ += speeds_.dense; }
   // One expert that is there at the moment `arrives`.
@@ -30,9 +30,9 @@ class Machine {
     waited_ += std::max(0.0, arrives - now_);
     now_ = std::max(now_, arrives) + speeds_.expert;
   }
-  // Reads one part; gives the moment at which it is there.
-  double Read() { return ReadWaiting(now_); }
-  double SecondsToRead(uint64_t parts) const { return static_cast<double>(parts) * speeds_.part; }
+  // Reads one part, of `size` times the full size; gives the moment at which it is there.
+  double Read(double size = 1.0) { return ReadWaiting(now_, size); }
+  double SecondsToRead(double parts) const { return parts * speeds_.part; }
   // True while a part that is not urgent would be handed out.
   bool has_room() const {
     return disk_free_ < now_ + (static_cast<double>(kInFlight) - 0.5) * speeds_.part ||
@@ -40,9 +40,9 @@ class Machine {
   }
   // Like Read(), for a part that was waiting while the clock went on: the disk took it as soon as
   // it was free, but not before `since`.
-  double ReadWaiting(double since) {
-    ++parts_read_;
-    disk_free_ = std::max(disk_free_, since) + speeds_.part;
+  double ReadWaiting(double since, double size = 1.0) {
+    parts_read_ += size;
+    disk_free_ = std::max(disk_free_, since) + size * speeds_.part;
     return disk_free_;
   }
 
@@ -51,7 +51,7 @@ class Machine {
   double now_ = 0.0;
   double waited_ = 0.0;
   double disk_free_ = 0.0;
-  uint64_t parts_read_ = 0;
+  double parts_read_ = 0.0;
 };
 
 }  // namespace moestro

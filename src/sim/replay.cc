@@ -42,29 +42,48 @@ struct Prefetched {
   double arrives = 0.0;   // the last part handed out
 };
 
+// An expert that was asked for.
+struct Asked {
+  ExpertKey key;
+  Placement placed;
+};
+
 // Runs the steps of a trace through the engine's own LayerProtocol. An expert costs the same time
 // for any number of rows of a step.
 class Player final : private ExpertHolder {
  public:
-  Player(const Trace& trace, SlotTable table, const ReplayOptions& options, uint64_t expert_bytes)
+  // `tables` by copy.
+  Player(const Trace& trace, std::vector<SlotTable> tables, const ReplayOptions& options,
+         uint64_t expert_bytes)
       : trace_(trace),
         info_(trace.info()),
         options_(options),
-        table_(std::move(table)),
+        tables_(std::move(tables)),
         expert_bytes_(expert_bytes),
         machine_(SpeedsOf(options, trace.info(), expert_bytes)),
+        low_size_(static_cast<double>(options.low_bytes) /
+                  static_cast<double>(std::max<uint64_t>(expert_bytes, 1))),
         chunk_(std::max<size_t>(options.prefill_chunk, 1)) {
-    table_.SetObserver(options.observer);
+    for (SlotTable& table : tables_) table.SetObserver(options.observer);
+  }
+
+  // Lossy choices. `choices` may be null: they are taken against what is there.
+  void MakeLossy(LossyChooser* chooser, ResidentModel* choices) {
+    lossy_ = {.chooser = chooser, .choices = choices};
   }
 
   ReplayResult Play(std::unique_ptr<Predictor> predictor) {
     const PredictorShape shape{.moe = info_.shape(), .depth = depth()};
-    planner_.emplace(
-        std::move(predictor), shape,
-        PrefetchLimits{.slots = {table_.slots()}, .reads_at_device = Machine::kInFlight},
-        [this](ExpertKey key) { return table_.contains(key); });
+    std::vector<uint64_t> slots;
+    for (const SlotTable& table : tables_) slots.push_back(table.slots());
+    planner_.emplace(std::move(predictor), shape,
+                     PrefetchLimits{.slots = std::move(slots),
+                                    .pool_of = [](ExpertKey key) { return uint32_t{key.copy}; },
+                                    .reads_at_device = Machine::kInFlight,
+                                    .is_fixed = lossy_.choices != nullptr},
+                     [this](ExpertKey key) { return contains(key); });
     ExpertHolder& holder = *this;
-    protocol_.emplace(*planner_, holder, info_.shape().n_layer);
+    protocol_.emplace(*planner_, holder, info_.shape().n_layer, lossy_);
     for (size_t t = 0; t < trace_.tokens();) {
       if (t == 0 || trace_.starts_sequence(t)) BeginSequence();
       const size_t rows = RowsOfStep(t);
@@ -88,8 +107,11 @@ class Player final : private ExpertHolder {
     const uint32_t wanted = options_.depth > 0 ? options_.depth : std::max(info_.depth, 1U);
     return std::clamp(wanted, 1U, std::max(info_.shape().n_layer - 1, 1U));
   }
+  SlotTable& table(ExpertKey key) { return tables_[key.copy]; }
+  double size_of(ExpertKey key) const { return key.copy == 0 ? 1.0 : low_size_; }
+
   void BeginSequence() {
-    table_.BeginSequence();
+    for (SlotTable& table : tables_) table.BeginSequence();
     protocol_->BeginSequence();
   }
 
@@ -116,6 +138,8 @@ class Player final : private ExpertHolder {
     std::vector<ExpertId> predicted;
     for (size_t t = first; t < first + rows; ++t) {
       routing.experts.append_range(trace_.experts(t, layer));
+      routing.weights.append_range(trace_.weights(t, layer));
+      if (protocol_->candidates() > 0) AddCandidates(trace_.candidates(t, layer), routing);
       kinds.push_back(trace_.phase(t) == Phase::kDecode ? RowKind::kDecode : RowKind::kPrompt);
     }
     for (uint32_t d = 1; d <= look_ahead_; ++d) {
@@ -129,21 +153,30 @@ class Player final : private ExpertHolder {
                                     .predicted = predicted});
   }
 
+  void AddCandidates(const TraceCandidates& of_row, Routing& routing) const {
+    routing.candidates.per_row = info_.candidates();
+    routing.candidates.experts.append_range(of_row.experts);
+    routing.candidates.scores.append_range(of_row.scores);
+    routing.candidates.raw.append_range(of_row.raw);
+    routing.candidates.ranges.append_range(of_row.ranges);
+  }
+
   // A layer of a prompt: as many experts at a time as there is room for, then the next layer's.
   void Prefill(size_t first, size_t rows, uint32_t layer) {
     look_ahead_ = 0;
     const LayerPlan plan = Plan(first, rows, layer);
-    std::deque<Placement> held;
+    std::deque<Asked> held;
     for (const PlannedExpert& expert : plan.experts) {
-      std::optional<Placement> placed = table_.Request(expert.key, expert.use, expert.n_pairs);
+      SlotTable& its = table(expert.key);
+      std::optional<Placement> placed = its.Request(expert.key, expert.use, expert.n_pairs);
       while (!placed) {
         CHECK(!held.empty() || !read_ahead_.empty());
-        std::deque<Placement>& oldest = held.empty() ? read_ahead_ : held;
+        std::deque<Asked>& oldest = held.empty() ? read_ahead_ : held;
         Finish(oldest.front());
         oldest.pop_front();
-        placed = table_.Request(expert.key, expert.use, expert.n_pairs);
+        placed = its.Request(expert.key, expert.use, expert.n_pairs);
       }
-      held.push_back(*placed);
+      held.push_back({expert.key, *placed});
     }
     FinishAll(read_ahead_);
     const LayerId id{static_cast<uint16_t>(layer)};
@@ -158,22 +191,22 @@ class Player final : private ExpertHolder {
 
   void AskAhead(std::span<const ExpertKey> keys, size_t& asked) {
     for (; asked < keys.size(); ++asked) {
-      const std::optional<Placement> placed = table_.Request(keys[asked], Use::kPrefill);
+      const std::optional<Placement> placed = tables_[0].Request(keys[asked], Use::kPrefill);
       if (!placed) return;
-      read_ahead_.push_back(*placed);
+      read_ahead_.push_back({keys[asked], *placed});
     }
   }
 
   void Decode(size_t first, size_t rows) {
     const double before = machine_.now();
     const double waited = machine_.waited();
-    const TableStats stats = table_.stats();
-    const uint64_t parts = machine_.parts_read();
+    const std::vector<TableStats> before_stats = Stats();
+    const LossCounts lost = protocol_->losses();
+    const double parts = machine_.parts_read();
     look_ahead_ = planner_->look_ahead();
     StepCost cost;
     for (uint32_t l = 0; l < info_.shape().n_layer; ++l) DecodeLayer(first, rows, l, cost);
     CHECK(prefetched_.empty());
-    const TableStats& now = table_.stats();
     cost.seconds = machine_.now() - before;
     planner_->StepDone(cost);
     if (first < options_.count_from) {
@@ -181,49 +214,76 @@ class Player final : private ExpertHolder {
       return;
     }
     result_.tokens += rows;
-    result_.requests += now.requests - stats.requests;
-    result_.hits += now.hits - stats.hits;
-    result_.misses += now.misses + now.late - stats.misses - stats.late;
-    result_.late += now.late - stats.late;
-    result_.evictions += now.evictions - stats.evictions;
-    result_.prefetches += now.prefetches - stats.prefetches;
-    result_.used_prefetches += now.used_prefetches - stats.used_prefetches;
-    result_.bytes += (machine_.parts_read() - parts) * expert_bytes_ / kMatrices;
+    const std::vector<TableStats> after = Stats();
+    double needed = 0.0;  // experts' worth of reads
+    for (size_t copy = 0; copy < after.size(); ++copy) {
+      needed += Count(before_stats[copy], after[copy]) * (copy == 0 ? 1.0 : low_size_);
+    }
+    result_.losses += protocol_->losses().Since(lost);
+    result_.bytes += static_cast<uint64_t>((machine_.parts_read() - parts) *
+                                           static_cast<double>(expert_bytes_) / kMatrices);
     result_.seconds += machine_.now() - before;
-    const uint64_t needed = now.misses + now.used_prefetches - stats.misses - stats.used_prefetches;
     result_.bound_seconds +=
         std::max(options_.compute_seconds, machine_.SecondsToRead(needed * kMatrices));
     result_.stall_seconds += machine_.waited() - waited;
+  }
+
+  std::vector<TableStats> Stats() const {
+    std::vector<TableStats> all;
+    for (const SlotTable& table : tables_) all.push_back(table.stats());
+    return all;
+  }
+
+  // Adds what one table did in a step; gives how many of its experts had to be read.
+  double Count(const TableStats& before, const TableStats& now) {
+    result_.requests += now.requests - before.requests;
+    result_.hits += now.hits - before.hits;
+    result_.misses += now.misses + now.late - before.misses - before.late;
+    result_.late += now.late - before.late;
+    result_.evictions += now.evictions - before.evictions;
+    result_.prefetches += now.prefetches - before.prefetches;
+    result_.used_prefetches += now.used_prefetches - before.used_prefetches;
+    return static_cast<double>(now.misses + now.used_prefetches - before.misses -
+                               before.used_prefetches);
   }
 
   void DecodeLayer(size_t first, size_t rows, uint32_t layer, StepCost& cost) {
     machine_.ComputeDense();
     SettlePrefetched(layer);
     const LayerPlan plan = Plan(first, rows, layer);
-    std::vector<Placement> placements;
+    std::vector<Asked> asked;
     std::vector<double> arrivals;
     for (const PlannedExpert& expert : plan.experts) {
       const std::optional<Placement> placed =
-          table_.Request(expert.key, expert.use, expert.n_pairs);
+          table(expert.key).Request(expert.key, expert.use, expert.n_pairs);
       CHECK(placed.has_value());  // Replay() has seen to enough slots
-      placements.push_back(*placed);
+      asked.push_back({expert.key, *placed});
       arrivals.push_back(ArrivalOf(expert.key, *placed));
     }
     if (options_.fetches) protocol_->Prefetch();
     std::ranges::sort(arrivals);
-    cost.demand_seconds += std::max(0.0, arrivals.back() - machine_.now());
+    if (!arrivals.empty()) {
+      cost.demand_seconds += std::max(0.0, arrivals.back() - machine_.now());
+    }
     cost.demand_reads += static_cast<uint64_t>(
         std::ranges::count_if(arrivals, [this](double a) { return a > machine_.now(); }));
     for (const double arrival : arrivals) machine_.ComputeExpert(arrival);
-    for (const Placement& placed : placements) Finish(placed);
+    if (first >= options_.count_from) AddPenalty(asked);
+    for (const Asked& one : asked) Finish(one);
     ReadPrefetched();
+  }
+
+  void AddPenalty(std::span<const Asked> asked) {
+    for (const Asked& one : asked) {
+      if (one.placed.was != Placement::Was::kReady) result_.penalty += size_of(one.key);
+    }
   }
 
   // Of what was prefetched for a layer: complete ones become ready.
   void SettlePrefetched(uint32_t layer) {
     for (Prefetched& p : prefetched_) {
       if (p.key.layer.value != layer || p.is_ready || !is_done(p)) continue;
-      table_.Landed(p.slot);
+      table(p.key).Landed(p.slot);
       p.is_ready = true;
     }
   }
@@ -238,7 +298,7 @@ class Player final : private ExpertHolder {
       parts = std::exchange(p.parts_left, 0);
       arrives = p.arrives;
     }
-    for (; parts > 0; --parts) arrives = machine_.Read();
+    for (; parts > 0; --parts) arrives = machine_.Read(size_of(key));
     return arrives;
   }
 
@@ -246,19 +306,21 @@ class Player final : private ExpertHolder {
   void ReadPrefetched() {
     for (Prefetched& p : prefetched_) {
       while (p.parts_left > 0 && machine_.has_room()) {
-        p.arrives = machine_.ReadWaiting(p.since);
+        p.arrives = machine_.ReadWaiting(p.since, size_of(p.key));
         --p.parts_left;
       }
     }
   }
 
-  bool contains(ExpertKey key) const override { return table_.contains(key); }
-  void BeginLayer(LayerId layer) override { table_.BeginLayer(layer); }
+  bool contains(ExpertKey key) const override { return tables_[key.copy].contains(key); }
+  void BeginLayer(LayerId layer) override {
+    for (SlotTable& table : tables_) table.BeginLayer(layer);
+  }
   void Predict(LayerId layer, std::span<const ExpertId> experts) override {
-    table_.Predict(layer, experts);
+    for (SlotTable& table : tables_) table.Predict(layer, experts);
   }
   bool Prefetch(ExpertKey key) override {
-    const std::optional<Placement> placed = table_.Request(key, Use::kPrefetch);
+    const std::optional<Placement> placed = table(key).Request(key, Use::kPrefetch);
     if (!placed) return false;
     const bool is_absent = placed->was == Placement::Was::kAbsent;
     prefetched_.push_back({.key = key,
@@ -271,17 +333,17 @@ class Player final : private ExpertHolder {
   void Withdraw(ExpertKey key) override {
     const auto p = Find(key);
     if (p->parts_left > 0) {
-      table_.Failed(p->slot);
+      table(key).Failed(p->slot);
     } else if (!p->is_ready) {
-      table_.Landed(p->slot);
+      table(key).Landed(p->slot);
     }
-    table_.Unpin(p->slot);
+    table(key).Unpin(p->slot);
     prefetched_.erase(p);
   }
   void Release(ExpertKey key) override {
     const auto p = Find(key);
-    if (!p->is_ready) table_.Landed(p->slot);
-    table_.Unpin(p->slot);
+    if (!p->is_ready) table(key).Landed(p->slot);
+    table(key).Unpin(p->slot);
     prefetched_.erase(p);
   }
   bool is_complete(ExpertKey key) const override {
@@ -296,26 +358,29 @@ class Player final : private ExpertHolder {
     CHECK(p != prefetched_.end());
     return p;
   }
-  void Finish(const Placement& placed) {
-    if (placed.was == Placement::Was::kAbsent) table_.Landed(placed.slot);
-    table_.Unpin(placed.slot);
+  void Finish(const Asked& asked) {
+    SlotTable& its = table(asked.key);
+    if (asked.placed.was == Placement::Was::kAbsent) its.Landed(asked.placed.slot);
+    its.Unpin(asked.placed.slot);
   }
-  void FinishAll(std::deque<Placement>& placements) {
-    for (const Placement& placed : placements) Finish(placed);
-    placements.clear();
+  void FinishAll(std::deque<Asked>& all) {
+    for (const Asked& one : all) Finish(one);
+    all.clear();
   }
 
   const Trace& trace_;
   const TraceInfo& info_;
   const ReplayOptions& options_;
-  SlotTable table_;
+  std::vector<SlotTable> tables_;  // by copy
   uint64_t expert_bytes_;
   Machine machine_;
+  double low_size_;  // of a low copy, in experts' worth of bytes
   size_t chunk_;
   std::optional<PrefetchPlanner> planner_;
   std::optional<LayerProtocol> protocol_;
   std::vector<Prefetched> prefetched_;  // oldest first
-  std::deque<Placement> read_ahead_;    // a prompt's next layer
+  LossyParts lossy_;
+  std::deque<Asked> read_ahead_;  // a prompt's next layer
   std::vector<PredictionScore> uncounted_;
   uint32_t look_ahead_ = 0;  // layers whose routers are evaluated in this step
   ReplayResult result_;
@@ -323,18 +388,58 @@ class Player final : private ExpertHolder {
 
 }  // namespace
 
+namespace {
+
+// One table for each copy, every one with a policy of its own.
+Result<std::vector<SlotTable>> MakeTables(const Trace& trace, const ReplayOptions& options) {
+  const MoeShape& moe = trace.info().shape();
+  std::vector<uint64_t> slots = {options.slots};
+  if (options.low_bytes > 0) slots.push_back(options.low_slots);
+  std::vector<SlotTable> tables;
+  for (const uint64_t n : slots) {
+    if (n < moe.n_used) {
+      return Fail(Errc::kUsage,
+                  "{} slots do not hold the {} experts that a token uses in one layer", n,
+                  moe.n_used);
+    }
+    std::unique_ptr<Policy> policy;
+    if (options.policy.name == "belady") {
+      policy = std::make_unique<BeladyPolicy>(trace);
+    } else {
+      TRY(policy, MakePolicy(options.policy));
+    }
+    const PolicyShape shape{.slots = n, .layers = moe.n_layer, .experts = moe.n_expert};
+    tables.emplace_back(shape, std::move(policy));
+  }
+  return tables;
+}
+
+Status CheckLossyReplay(const TraceInfo& info, const ReplayOptions& options) {
+  const bool has_low = options.low_bytes > 0;
+  TRY_STATUS(CheckLossy(options.lossy, has_low));
+  if (options.lossy.is_exact(has_low)) return {};
+  if (options.policy.name == "belady") {
+    return Fail(Errc::kUsage, "belady knows which experts come, not which of them are left out");
+  }
+  if (!info.has_weights) {
+    return Fail(Errc::kUsage,
+                "what is unimportant follows from the router's weights, which this trace does not "
+                "hold; record it with 'moestro trace'");
+  }
+  if (options.lossy.prefer_resident > 0.0 && !info.has_candidates) {
+    return Fail(Errc::kUsage,
+                "preferring residents needs to know who else could run; record the trace with "
+                "'moestro trace --candidates'");
+  }
+  return {};
+}
+
+}  // namespace
+
 Result<ReplayResult> Replay(const Trace& trace, const ReplayOptions& options) {
   const TraceInfo& info = trace.info();
-  if (options.slots < info.shape().n_used) {
-    return Fail(Errc::kUsage, "{} slots do not hold the {} experts that a token uses in one layer",
-                options.slots, info.shape().n_used);
-  }
-  std::unique_ptr<Policy> policy;
-  if (options.policy.name == "belady") {
-    policy = std::make_unique<BeladyPolicy>(trace);
-  } else {
-    TRY(policy, MakePolicy(options.policy));
-  }
+  TRY_STATUS(CheckLossyReplay(info, options));
+  TRY(std::vector<SlotTable> tables, MakeTables(trace, options));
   std::unique_ptr<Predictor> predictor;
   if (options.predictor.name == "oracle") {
     predictor = std::make_unique<OraclePredictor>(trace);
@@ -349,11 +454,22 @@ Result<ReplayResult> Replay(const Trace& trace, const ReplayOptions& options) {
                 info.depth, options.predictor.name, std::max(options.depth, 1U),
                 std::max(options.depth, 1U));
   }
-  const PolicyShape shape{
-      .slots = options.slots, .layers = info.shape().n_layer, .experts = info.shape().n_expert};
   const uint64_t bytes = options.expert_bytes > 0 ? options.expert_bytes : info.expert_bytes;
-  return Player(trace, SlotTable(shape, std::move(policy)), options, bytes)
-      .Play(std::move(predictor));
+  const bool has_low = options.low_bytes > 0;
+  Player player(trace, std::move(tables), options, bytes);
+  if (options.lossy.is_exact(has_low)) return player.Play(std::move(predictor));
+
+  RouterSpec router = options.router.value_or(RouterSpec{});
+  router.n_expert = info.shape().n_expert;
+  router.n_used = info.shape().n_used;
+  LossyChooser chooser(options.lossy, router, has_low, options.norms);
+  std::optional<ResidentModel> choices;
+  if (options.lossy.is_reproducible) {
+    TRY(std::vector<SlotTable> models, MakeTables(trace, options));
+    choices.emplace(std::move(models), [](ExpertKey key) { return uint32_t{key.copy}; });
+  }
+  player.MakeLossy(&chooser, choices ? &*choices : nullptr);
+  return player.Play(std::move(predictor));
 }
 
 }  // namespace moestro

@@ -9,10 +9,16 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "base/result.h"
+#include "core/model_spec.h"
+#include "decide/importance/importance.h"
+#include "decide/layer_protocol.h"
+#include "decide/lossy_options.h"
 #include "decide/policy.h"
 #include "decide/prefetch_planner.h"
 #include "decide/slot_table.h"
@@ -29,9 +35,16 @@ struct ReplayOptions {
   double expert_share = 0.6;     // of compute_seconds
   size_t prefill_chunk = 512;    // tokens whose experts are read once
   PredictorChoice predictor = {
-      "none"};                        // or "oracle": always right; "next-router" needs predictions
-  uint32_t depth = 0;                 // layers looked ahead; 0: as many as the trace predicts, or 1
-  bool fetches = true;                // false: predictions inform the policy only
+      "none"};          // or "oracle": always right; "next-router" needs predictions
+  uint32_t depth = 0;   // layers looked ahead; 0: as many as the trace predicts, or 1
+  bool fetches = true;  // false: predictions inform the policy only
+  // Cheaper misses. `low_bytes`: of one low copy; 0: there are none.
+  LossyOptions lossy = {};
+  uint64_t low_slots = 0;
+  uint64_t low_bytes = 0;
+  std::shared_ptr<const ExpertNorms> norms = {};  // of the importance "score-norm"
+  // How the model's router weighs its choices; nullopt: in proportion to the recorded raw values.
+  std::optional<RouterSpec> router = {};
   size_t count_from = 0;              // tokens before this one warm up and are not counted
   SlotTable::Observer observer = {};  // sees every request
 };
@@ -45,6 +58,9 @@ struct ReplayResult {
   uint64_t late = 0;             // of the misses, on their way when asked for
   uint64_t prefetches = 0;       // absent experts asked for before their router did
   uint64_t used_prefetches = 0;  // of these, asked for in the end
+  LossCounts losses = {};        // what was not exact
+  // HOBBIT's miss penalty: 1 for reading an expert in full, the share of its bytes for a low copy.
+  double penalty = 0.0;
   std::vector<PredictionScore> predictions = {};  // by distance
   uint64_t bytes = 0;                             // read by decode
   double seconds = 0.0;                           // of decode, virtual
@@ -63,7 +79,7 @@ struct ReplayResult {
 };
 
 // kUsage: an unknown policy or predictor, fewer slots than one layer of a token needs, predictions
-// that the trace does not hold.
+// that the trace does not hold, weights or candidates that lossy options need and it does not hold.
 Result<ReplayResult> Replay(const Trace& trace, const ReplayOptions& options);
 
 }  // namespace moestro

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "trace/trace.h"
 
+#include <cmath>
 #include <utility>
 
 namespace moestro {
@@ -50,10 +51,35 @@ Status Trace::Add(const TraceToken& token) {
   experts_.insert(experts_.end(), token.experts.begin(), token.experts.end());
   weights_.insert(weights_.end(), token.weights.begin(), token.weights.end());
   predicted_.insert(predicted_.end(), token.predicted.begin(), token.predicted.end());
+  candidates_.append_range(token.candidates.experts);
+  scores_.append_range(token.candidates.scores);
+  raw_.append_range(token.candidates.raw);
+  ranges_.append_range(token.candidates.ranges);
+  return {};
+}
+
+Status Trace::CheckCandidates(const TraceCandidates& all) const {
+  const size_t per_layer = info_.candidates();
+  const size_t n = per_layer * info_.shape().n_layer;
+  if (all.experts.size() != n || all.scores.size() != n || all.raw.size() != n ||
+      all.ranges.size() != (n > 0 ? info_.shape().n_layer : 0)) {
+    return Fail(Errc::kInvalidRequest, "{} candidates; a token of this trace has {}",
+                all.experts.size(), n);
+  }
+  const auto is_number = [](float value) { return std::isfinite(value); };
+  if (!std::ranges::all_of(all.scores, is_number) || !std::ranges::all_of(all.raw, is_number) ||
+      !std::ranges::all_of(all.ranges, is_number)) {
+    return Fail(Errc::kInvalidRequest, "a candidate's score is not a number");
+  }
+  std::vector<ExpertId> sorted;
+  for (size_t at = 0; at < n; at += per_layer) {
+    TRY_STATUS(CheckRow(all.experts.subspan(at, per_layer), info_.shape().n_expert, sorted));
+  }
   return {};
 }
 
 Status Trace::Check(const TraceToken& token) const {
+  TRY_STATUS(CheckCandidates(token.candidates));
   const size_t n_used = info_.shape().n_used;
   const size_t n_experts = info_.shape().n_layer * n_used;
   const size_t n_weights = info_.has_weights ? n_experts : 0;
@@ -90,12 +116,27 @@ std::span<const ExpertId> Trace::predicted(size_t t, size_t layer, size_t distan
   return std::span(predicted_).subspan(row * info_.shape().n_used, info_.shape().n_used);
 }
 
+TraceCandidates Trace::candidates(size_t t, size_t layer) const {
+  const size_t n = info_.candidates();
+  if (n == 0) return {};
+  const size_t row = t * info_.shape().n_layer + layer;
+  return {.experts = std::span(candidates_).subspan(row * n, n),
+          .scores = std::span(scores_).subspan(row * n, n),
+          .raw = std::span(raw_).subspan(row * n, n),
+          .ranges = std::span(ranges_).subspan(row, 1)};
+}
+
 void Trace::Reserve(size_t tokens) {
   const size_t n = tokens * info_.shape().n_layer * info_.shape().n_used;
   kinds_.reserve(tokens);
   experts_.reserve(n);
   weights_.reserve(info_.has_weights ? n : 0);
   predicted_.reserve(tokens * info_.predicted_rows() * info_.shape().n_used);
+  const size_t candidates = tokens * info_.shape().n_layer * info_.candidates();
+  candidates_.reserve(candidates);
+  scores_.reserve(candidates);
+  raw_.reserve(candidates);
+  ranges_.reserve(info_.has_candidates ? tokens * info_.shape().n_layer : 0);
 }
 
 TraceToken Trace::token(size_t t) const {
@@ -107,6 +148,14 @@ TraceToken Trace::token(size_t t) const {
                    .experts = std::span(experts_).subspan(t * n, n),
                    .predicted = std::span(predicted_).subspan(t * n_predicted, n_predicted)};
   if (info_.has_weights) token.weights = std::span(weights_).subspan(t * n, n);
+  if (info_.has_candidates) {
+    const size_t layers = info_.shape().n_layer;
+    const size_t all = layers * info_.candidates();
+    token.candidates = {.experts = std::span(candidates_).subspan(t * all, all),
+                        .scores = std::span(scores_).subspan(t * all, all),
+                        .raw = std::span(raw_).subspan(t * all, all),
+                        .ranges = std::span(ranges_).subspan(t * layers, layers)};
+  }
   return token;
 }
 

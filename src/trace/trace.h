@@ -18,6 +18,7 @@
 #include "base/result.h"
 #include "core/ids.h"
 #include "core/model_id.h"
+#include "core/routing.h"
 
 namespace moestro {
 
@@ -26,10 +27,15 @@ struct TraceInfo {
   uint64_t expert_bytes = 0;     // of one expert; 0: unknown
   uint32_t depth = 0;            // layers that predictions reach ahead, below n_layer; 0: none
   bool has_weights = false;      // every token carries router weights
+  bool has_candidates = false;   // and who else its routers could have chosen
   bool experts_guessed = false;  // n_expert is the highest id seen plus one: perhaps too low
   bool operator==(const TraceInfo&) const = default;
 
   const MoeShape& shape() const { return model.shape; }
+  // Of each layer of a token, the chosen K included; 0 without.
+  uint32_t candidates() const {
+    return has_candidates ? CandidatesOf(shape().n_expert, shape().n_used) : 0;
+  }
 
   // Rows of K predicted experts in one token: for each layer one for each distance from 1 to
   // `depth` that still meets a layer. REQUIRES: the counts are in range.
@@ -45,6 +51,14 @@ struct TraceInfo {
 
 enum class Phase : uint8_t { kDecode, kPrefill };
 
+// RoutingCandidates of one token, layer after layer.
+struct TraceCandidates {
+  std::span<const ExpertId> experts = {};  // [n_layer][candidates]
+  std::span<const float> scores = {};      // [n_layer][candidates]
+  std::span<const float> raw = {};         // [n_layer][candidates]
+  std::span<const float> ranges = {};      // [n_layer]
+};
+
 // One token on its way into a trace, which copies it.
 struct TraceToken {
   Phase phase = Phase::kDecode;
@@ -53,6 +67,7 @@ struct TraceToken {
   std::span<const ExpertId> experts = {};    // [n_layer][K], in router order where that is known
   std::span<const float> weights = {};       // [n_layer][K]; empty without has_weights
   std::span<const ExpertId> predicted = {};  // [predicted_rows()][K]: by layer, then by distance
+  TraceCandidates candidates = {};           // empty without has_candidates
 };
 
 // Takes tokens one after the other; its error ends the recording.
@@ -91,6 +106,9 @@ class Trace {
   // Empty where none are recorded: a distance outside 1 to depth, or past the last layer.
   std::span<const ExpertId> predicted(size_t t, size_t layer, size_t distance) const;
 
+  // Those of one layer; empty without has_candidates.
+  TraceCandidates candidates(size_t t, size_t layer) const;
+
   TraceToken token(size_t t) const;  // all of it
 
   bool operator==(const Trace&) const = default;
@@ -104,12 +122,18 @@ class Trace {
   };
 
   explicit Trace(TraceInfo info);
+  Status CheckCandidates(const TraceCandidates& all) const;
 
   TraceInfo info_;
   std::vector<Kind> kinds_;          // [token]
   std::vector<ExpertId> experts_;    // [token][layer][K]
   std::vector<float> weights_;       // the same, or empty
   std::vector<ExpertId> predicted_;  // [token][predicted_rows][K]
+  // Of has_candidates: [token][layer][candidates], and [token][layer].
+  std::vector<ExpertId> candidates_;
+  std::vector<float> scores_;
+  std::vector<float> raw_;
+  std::vector<float> ranges_;
 };
 
 }  // namespace moestro

@@ -21,16 +21,24 @@ constexpr FileFormat kTraceFormat{.magic = "MOETRACE",
                                   .remedy = "copy or record it again"};
 constexpr uint32_t kFlagWeights = 1;
 constexpr uint32_t kFlagExpertsGuessed = 2;
+constexpr uint32_t kFlagCandidates = 4;
 constexpr uint8_t kKindPrefill = 1;
 constexpr uint8_t kKindStartsSequence = 2;
 constexpr uint8_t kKindJoinsStep = 4;
 constexpr float kWeightSteps = 65535.0F;
 
-// At most 1 + 2^24 * (2 + 2) + 2^23 * 2^12 * 2: no overflow.
+// Of one layer: ids, scores, raw values and the range.
+uint64_t CandidateBytes(const TraceInfo& info) {
+  if (!info.has_candidates) return 0;
+  return info.candidates() * (IdBytes(info.shape().n_expert) + 2 * sizeof(float)) + sizeof(float);
+}
+
+// At most 1 + 2^24 * (2 + 2) + 2^23 * 2^12 * 2 + 2^24 * 10 + 2^14: no overflow.
 uint64_t TokenBytes(const TraceInfo& info) {
   const uint64_t used = uint64_t{info.shape().n_layer} * info.shape().n_used;
   return 1 + used * (IdBytes(info.shape().n_expert) + (info.has_weights ? 2 : 0)) +
-         info.predicted_rows() * info.shape().n_used * IdBytes(info.shape().n_expert);
+         info.predicted_rows() * info.shape().n_used * IdBytes(info.shape().n_expert) +
+         CandidateBytes(info) * info.shape().n_layer;
 }
 
 uint16_t FixedPoint(float weight) {
@@ -70,6 +78,14 @@ void AppendToken(std::string& bytes, const TraceInfo& info, const TraceToken& to
     const size_t first = info.predicted_rows_before(layer);
     const size_t rows = info.predicted_rows_before(layer + 1) - first;
     AppendIds(bytes, token.predicted.subspan(first * n_used, rows * n_used), id_bytes);
+    if (!info.has_candidates) continue;
+    const size_t n = info.candidates();
+    AppendIds(bytes, token.candidates.experts.subspan(layer * n, n), id_bytes);
+    for (const float score : token.candidates.scores.subspan(layer * n, n)) {
+      AppendNumber(bytes, score);
+    }
+    for (const float raw : token.candidates.raw.subspan(layer * n, n)) AppendNumber(bytes, raw);
+    AppendNumber(bytes, token.candidates.ranges[layer]);
   }
 }
 
@@ -83,12 +99,13 @@ Result<Header> ReadHeader(const InputFile& source) {
   TRY(const std::string bytes, source.ReadHeader());
   Decoder decoder(bytes);
   const auto flags = decoder.Take<uint32_t>();
-  if ((flags & ~(kFlagWeights | kFlagExpertsGuessed)) != 0) {
+  if ((flags & ~(kFlagWeights | kFlagExpertsGuessed | kFlagCandidates)) != 0) {
     return source.Damaged(Format("flags {:#x} have no meaning", flags));
   }
   Header header;
   header.info.has_weights = (flags & kFlagWeights) != 0;
   header.info.experts_guessed = (flags & kFlagExpertsGuessed) != 0;
+  header.info.has_candidates = (flags & kFlagCandidates) != 0;
   header.info.model.shape.n_layer = decoder.Take<uint32_t>();
   header.info.model.shape.n_expert = decoder.Take<uint32_t>();
   header.info.model.shape.n_used = decoder.Take<uint32_t>();
@@ -116,11 +133,28 @@ struct TokenRows {
   explicit TokenRows(const TraceInfo& info)
       : experts(size_t{info.shape().n_layer} * info.shape().n_used),
         weights(info.has_weights ? experts.size() : 0),
-        predicted(info.predicted_rows() * info.shape().n_used) {}
+        predicted(info.predicted_rows() * info.shape().n_used),
+        candidates(size_t{info.shape().n_layer} * info.candidates()),
+        scores(candidates.size()),
+        raw(candidates.size()),
+        ranges(info.has_candidates ? info.shape().n_layer : 0) {}
   std::vector<ExpertId> experts;
   std::vector<float> weights;
   std::vector<ExpertId> predicted;
+  std::vector<ExpertId> candidates;
+  std::vector<float> scores;
+  std::vector<float> raw;
+  std::vector<float> ranges;
 };
+
+void DecodeCandidates(Decoder& decoder, const TraceInfo& info, size_t layer, TokenRows& rows) {
+  const size_t n = info.candidates();
+  TakeIds(decoder, std::span(rows.candidates).subspan(layer * n, n),
+          IdBytes(info.shape().n_expert));
+  for (size_t i = layer * n; i < (layer + 1) * n; ++i) rows.scores[i] = decoder.Take<float>();
+  for (size_t i = layer * n; i < (layer + 1) * n; ++i) rows.raw[i] = decoder.Take<float>();
+  rows.ranges[layer] = decoder.Take<float>();
+}
 
 Status DecodeToken(Decoder& decoder, TokenRows& rows, Trace& trace) {
   const TraceInfo& info = trace.info();
@@ -139,13 +173,18 @@ Status DecodeToken(Decoder& decoder, TokenRows& rows, Trace& trace) {
     const size_t first = info.predicted_rows_before(layer);
     const size_t count = info.predicted_rows_before(layer + 1) - first;
     TakeIds(decoder, std::span(rows.predicted).subspan(first * n_used, count * n_used), id_bytes);
+    if (info.has_candidates) DecodeCandidates(decoder, info, layer, rows);
   }
   return trace.Add({.phase = (kind & kKindPrefill) != 0 ? Phase::kPrefill : Phase::kDecode,
                     .starts_sequence = (kind & kKindStartsSequence) != 0,
                     .joins_step = (kind & kKindJoinsStep) != 0,
                     .experts = rows.experts,
                     .weights = rows.weights,
-                    .predicted = rows.predicted});
+                    .predicted = rows.predicted,
+                    .candidates = {.experts = rows.candidates,
+                                   .scores = rows.scores,
+                                   .raw = rows.raw,
+                                   .ranges = rows.ranges}});
 }
 
 }  // namespace
