@@ -18,6 +18,7 @@
 #include "cli/commands.h"
 #include "cli/common_flags.h"
 #include "cli/flags.h"
+#include "cli/lossy_flags.h"
 #include "cli/output.h"
 #include "cli/report.h"
 #include "cli/sim_predictor.h"
@@ -26,6 +27,7 @@
 #include "decide/policy.h"
 #include "decide/policy_tuning.h"
 #include "learned/beside_model.h"
+#include "learned/norms_file.h"
 #include "learned/tuning_file.h"
 #include "sim/replay.h"
 #include "sim/tune.h"
@@ -64,6 +66,10 @@ struct SimOptions {
   uint64_t bandwidth = 0;
   double compute_ms = 0.0;
   double held_out = 0.0;
+  LossyOptions lossy;
+  std::vector<SlotCount> low_slots;  // one; empty: no low copies
+  uint64_t low_bytes = 0;
+  std::string norms;
   SimPredictor predictor;
 };
 
@@ -116,6 +122,10 @@ std::vector<PolicyChoice> SweptPolicies() {
 Result<SimLine> MeasureOne(const SimOptions& options, const Trace& trace,
                            const PolicyChoice& policy, uint64_t slots) {
   TRY(const PredictorChoice predictor, ChoosePredictor(options.predictor, trace.info()));
+  std::shared_ptr<const ExpertNorms> norms;
+  if (options.lossy.importance == "score-norm") {
+    TRY(norms, ReadNormsFor(trace.info().model, options.norms));
+  }
   TRY(const ReplayResult result,
       Replay(trace,
              {.slots = slots,
@@ -126,6 +136,12 @@ Result<SimLine> MeasureOne(const SimOptions& options, const Trace& trace,
               .predictor = predictor,
               .depth = options.predictor.prefetch.value_or(0),
               .fetches = options.predictor.prefetch != 0U,
+              .lossy = options.lossy,
+              .low_slots = options.low_slots.empty()
+                               ? 0
+                               : options.low_slots.front().of(trace.info().shape().experts()),
+              .low_bytes = options.low_bytes,
+              .norms = norms,
               .count_from =
                   options.held_out > 0.0 ? TrainingTokens(trace, 100.0 - options.held_out) : 0}));
   return SimLine{.policy = policy.name,
@@ -223,6 +239,24 @@ void AddClockFlags(Flags sim, const std::shared_ptr<SimOptions>& options) {
                 });
 }
 
+void AddLowFlags(Flags sim, const std::shared_ptr<SimOptions>& options) {
+  const Flag bytes =
+      sim.AddParsed("--low-bytes", "SIZE", "of one low copy; without it there are none",
+                    [options](const std::string& text) -> Status {
+                      TRY(options->low_bytes, ParseBytes(text));
+                      return {};
+                    });
+  const Flag slots = sim.AddParsed("--low-slots", "N|PERCENT%", "low copies that memory holds",
+                                   [options](const std::string& text) -> Status {
+                                     return ParseSlotCounts(text, options->low_slots);
+                                   });
+  slots.Needs(bytes);
+  bytes.Needs(slots);
+  sim.Add("--norms", options->norms, "what 'moestro profile' measured, for --importance score-norm")
+      .Type("FILE");
+  AddLossyFlags(sim, options->lossy);
+}
+
 void AddTuneFlags(Flags sim, const std::shared_ptr<SimOptions>& options) {
   const Flag tune =
       sim.AddParsed("--tune", "NAME|all",
@@ -281,6 +315,7 @@ void AddSim(CommandLine& line) {
       .Between(0.0, 99.0);
   AddPredictorFlags(sim, options->predictor);
   AddClockFlags(sim, options);
+  AddLowFlags(sim, options);
   AddTuneFlags(sim, options);
   sim.AddSwitch("--json", options->json, "a JSON array");
 }

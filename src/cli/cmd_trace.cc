@@ -33,6 +33,7 @@ struct TraceOptions {
   uint32_t prefill = 0;  // of each sequence
   uint32_t random = 0;   // tokens to record instead of a text's
   bool summary = false;
+  bool candidates = false;  // record who else could run
 };
 
 // What is there already: imported, or a trace to summarise; nullopt: a text is to be recorded.
@@ -79,6 +80,7 @@ Result<std::optional<Trace>> Record(const TraceOptions& options) {
                           .seed = options.common.seed.value_or(kDefaultSeed),
                           .tokens = options.tokens,
                           .details = true,
+                          .candidates = options.candidates,
                           .prefill = options.prefill,
                           .bytes_per_expert = options.summary ? bytes : 0,
                           .progress = ShowOn(bar)},
@@ -127,6 +129,8 @@ void AddTrace(CommandLine& line) {
       .Type("N");
   trace.Add("--prefill", options->prefill,
             "tokens at the start of each sequence evaluated at once, as a prompt");
+  trace.AddSwitch("--candidates", options->candidates,
+                  "record also who else could run, for 'moestro sim --prefer-resident'");
   trace.AddSwitch("--summary", options->summary,
                   "popularity, reuse, working set and predictability");
   AddCommonFlags(trace, options->common);

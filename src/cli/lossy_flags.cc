@@ -20,7 +20,6 @@ std::string ImportanceHelp() {
 }  // namespace
 
 void AddLossyFlags(Flags flags, EngineOptions& options) {
-  LossyOptions& lossy = options.lossy;
   flags.Group("Cheaper misses (output is no longer exact; 'moestro eval' measures by how much)");
   flags
       .Add("--low", options.low,
@@ -30,6 +29,14 @@ void AddLossyFlags(Flags flags, EngineOptions& options) {
   flags.Add("--low-share", options.low_share, "share of the experts' memory for low copies")
       .Between(0.0, 1.0)
       .ShowDefault();
+  flags
+      .Add("--norms", options.norms,
+           "what 'moestro profile' measured, for --importance score-norm (default: MODEL.norms)")
+      .Type("FILE");
+  AddLossyFlags(flags, options.lossy);
+}
+
+void AddLossyFlags(Flags flags, LossyOptions& lossy) {
   flags
       .Add("--t1", lossy.t1,
            "a missing expert is read in full up to this unimportance, from 0 to 1 (default with "
@@ -45,10 +52,6 @@ void AddLossyFlags(Flags flags, EngineOptions& options) {
                     lossy.importance = text;
                     return {};
                   });
-  flags
-      .Add("--norms", options.norms,
-           "what 'moestro profile' measured, for --importance score-norm (default: MODEL.norms)")
-      .Type("FILE");
   flags
       .Add("--drop-below", lossy.drop_below,
            "a missing expert with a smaller share of its row's weight is not read")

@@ -7,7 +7,10 @@
 
 namespace moestro {
 
-// `options` must outlive the parsing.
+// Of an engine: where low copies and norms come from, and what they are for. `options` must outlive
+// the parsing.
 void AddLossyFlags(Flags flags, EngineOptions& options);
+// What may be coarsened or left out, alone.
+void AddLossyFlags(Flags flags, LossyOptions& lossy);
 
 }  // namespace moestro

@@ -26,6 +26,11 @@ std::string Describe(const SimLine& line) {
         Format(", {:.2f} tok/s, {:.1f} % of the time waiting, {:.1f} % of the bound",
                r.tokens_per_second(), 100.0 * r.stall_seconds / r.seconds, r.percent_of_bound());
   }
+  if (r.losses != LossCounts{}) {
+    text += Format("; of {} missing {} low, {} skipped, {} dropped, {} replaced; penalty {:.1f}",
+                   r.losses.missing, r.losses.low, r.losses.skipped, r.losses.dropped,
+                   r.losses.replaced, r.penalty);
+  }
   text += "\n";
   text += ScoresText("  predict ", r.predictions);
   return text;
@@ -75,6 +80,12 @@ std::string LinesAsJson(const std::vector<SimLine>& lines) {
         .Set("late", r.late)
         .Set("prefetches", r.prefetches)
         .Set("used_prefetches", r.used_prefetches)
+        .Set("missing", r.losses.missing)
+        .Set("low", r.losses.low)
+        .Set("skipped", r.losses.skipped)
+        .Set("dropped", r.losses.dropped)
+        .Set("replaced", r.losses.replaced)
+        .Set("penalty", r.penalty)
         .Set("predictions", ScoresAsJson(r.predictions));
     array.Push(std::move(object));
   }

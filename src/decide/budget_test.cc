@@ -73,5 +73,25 @@ TEST(SplitBudget, FixedCacheIsKept) {
   EXPECT_FALSE(SplitBudget(request).has_value());
 }
 
+// Of 1000 bytes for slots a quarter goes to low copies, as far as they can use it.
+TEST(SplitBudget, LowCopiesGetTheirShare) {
+  BudgetRequest request{.fixed_cache = 1000, .low_share = 0.25};
+  request.classes = {{.slot_bytes = 50, .experts = 100, .minimum = 2},
+                     {.slot_bytes = 10, .experts = 100, .minimum = 2, .is_low = true}};
+  request.budget = 10000;
+  auto split = SplitBudget(request);
+  ASSERT_TRUE(split) << split.error().message;
+  EXPECT_EQ(split->slots, (std::vector<uint64_t>{15, 25}));
+  request.classes[1].experts = 5;  // all of them fit
+  split = SplitBudget(request);
+  ASSERT_TRUE(split);
+  EXPECT_EQ(split->slots, (std::vector<uint64_t>{19, 5}));
+  request.low_share = 0.999;  // the own copies keep what one token needs
+  request.classes[1].experts = 1000;
+  split = SplitBudget(request);
+  ASSERT_TRUE(split);
+  EXPECT_EQ(split->slots, (std::vector<uint64_t>{2, 90}));
+}
+
 }  // namespace
 }  // namespace moestro

@@ -22,14 +22,14 @@ Status CheckLossy(const LossyOptions& options, bool has_low) {
   TRY_STATUS(CheckShare("--t2", t2));
   TRY_STATUS(CheckShare("--drop-below", options.drop_below));
   TRY_STATUS(CheckShare("--prefer-resident", options.prefer_resident));
-  if (t1 > t2) {
-    return Fail(Errc::kUsage, "--t1 {} is above --t2 {}: nothing would be read in low precision",
-                t1, t2);
-  }
   if (!has_low && (options.t1 || options.t2)) {
     return Fail(Errc::kUsage,
                 "--t1 and --t2 choose between copies; name the low ones with --low FILE, which "
                 "'moestro quantize' makes");
+  }
+  if (t1 > t2) {
+    return Fail(Errc::kUsage, "--t1 {} is above --t2 {}: nothing would be read in low precision",
+                t1, t2);
   }
   return CheckImportanceName(options.importance);
 }

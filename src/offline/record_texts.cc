@@ -77,7 +77,8 @@ Status RecordTexts(const RecordOptions& options, const OpenSink& open) {
   const TraceInfo info{.model = engine->id(),
                        .expert_bytes = memory.all_experts / std::max<uint64_t>(memory.n_experts, 1),
                        .depth = options.details ? engine->max_look_ahead() : 0,
-                       .has_weights = options.details};
+                       .has_weights = options.details,
+                       .has_candidates = options.candidates};
   TRY(TraceSink sink, open(info, tokens));
   RouteRecorder recorder(*engine, info, std::move(sink));
   for (const NamedTokens& text : texts) {

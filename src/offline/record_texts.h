@@ -20,8 +20,9 @@ struct RecordOptions {
   uint32_t random = 0;             // random tokens, before the texts; at most a context of them
   uint32_t seed = 1;               // of these
   uint32_t tokens = 0;             // of each text; 0: all
-  bool details = false;  // weights, and what the next engine.prefetch layers' routers would say
-  uint32_t prefill = 0;  // at the start of each sequence, evaluated at once
+  bool details = false;     // weights, and what the next engine.prefetch layers' routers would say
+  bool candidates = false;  // who else could run
+  uint32_t prefill = 0;     // at the start of each sequence, evaluated at once
   // Memory that whoever takes the tokens keeps for each expert of a token; part of the plan.
   uint64_t bytes_per_expert = 0;
   Progress progress = {};  // may be empty

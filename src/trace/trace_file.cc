@@ -49,7 +49,8 @@ uint16_t FixedPoint(float weight) {
 std::string EncodeHeader(const TraceInfo& info, uint64_t tokens) {
   std::string bytes = BeginHeader(kTraceFormat);
   AppendNumber(bytes, (info.has_weights ? kFlagWeights : 0) |
-                          (info.experts_guessed ? kFlagExpertsGuessed : 0));
+                          (info.experts_guessed ? kFlagExpertsGuessed : 0) |
+                          (info.has_candidates ? kFlagCandidates : 0));
   AppendNumber(bytes, info.shape().n_layer);
   AppendNumber(bytes, info.shape().n_expert);
   AppendNumber(bytes, info.shape().n_used);

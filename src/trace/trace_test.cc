@@ -52,13 +52,24 @@ Trace Small(bool has_weights, uint32_t experts, uint32_t depth = 0) {
       {.model = {.name = "small", .fingerprint = 0x1234567890abcdef, .shape = {2, experts, 2}},
        .expert_bytes = 12345,
        .depth = depth,
-       .has_weights = has_weights});
+       .has_weights = has_weights,
+       .has_candidates = has_weights});
   const std::vector<float> weights = {0.75F, 0.25F, 1.0F, 0.0F};
+  std::vector<ExpertId> candidates;
+  std::vector<float> scores;
+  for (uint16_t i = 0; i < 2 * trace.info().candidates(); ++i) {
+    candidates.push_back({static_cast<uint16_t>(i % trace.info().candidates())});
+    scores.push_back(5.5F - static_cast<float>(i));
+  }
+  const std::vector<float> ranges = {7.25F, 8.5F};
   const auto add = [&](Phase phase, bool starts, const std::vector<uint16_t>& ids) {
     const std::vector<ExpertId> chosen = Ids(ids);
     const std::vector<ExpertId> predicted = Ids({ids[3], 2});
     TraceToken token{.phase = phase, .starts_sequence = starts, .experts = chosen};
-    if (has_weights) token.weights = weights;
+    if (has_weights) {
+      token.weights = weights;
+      token.candidates = {.experts = candidates, .scores = scores, .raw = scores, .ranges = ranges};
+    }
     if (depth > 0) token.predicted = predicted;
     const Status status = trace.Add(token);
     EXPECT_TRUE(status) << status.error().message;
@@ -84,6 +95,13 @@ TEST_F(TraceTest, ComesBackFromDiskAsItWas) {
         for (size_t l = 0; l < 2; ++l) {
           EXPECT_TRUE(std::ranges::equal(read->experts(t, l), trace.experts(t, l)));
           EXPECT_TRUE(std::ranges::equal(read->predicted(t, l, 1), trace.predicted(t, l, 1)));
+          const TraceCandidates got = read->candidates(t, l);
+          const TraceCandidates put = trace.candidates(t, l);
+          EXPECT_EQ(got.experts.size(), has_weights ? std::min(experts, 6U) : 0U);
+          EXPECT_TRUE(std::ranges::equal(got.experts, put.experts));
+          EXPECT_TRUE(std::ranges::equal(got.scores, put.scores));
+          EXPECT_TRUE(std::ranges::equal(got.raw, put.raw));
+          EXPECT_TRUE(std::ranges::equal(got.ranges, put.ranges));
           ASSERT_EQ(read->weights(t, l).size(), has_weights ? 2U : 0U);
           for (size_t k = 0; k < read->weights(t, l).size(); ++k) {
             EXPECT_NEAR(read->weights(t, l)[k], trace.weights(t, l)[k], 0.5 / 65535);
