@@ -6,13 +6,14 @@ namespace moestro {
 
 class CommandLine;
 
-void AddBench(CommandLine& line);    // prefill and decode speed, and how close to the bound it is
-void AddInspect(CommandLine& line);  // what a model holds and what fits in memory
-void AddLogits(CommandLine& line);   // logits after some tokens, as JSON
-void AddProfile(CommandLine& line);  // learns which experts follow which
-void AddRun(CommandLine& line);      // text or a conversation
-void AddSim(CommandLine& line);      // replays a trace against policies and cache sizes
-void AddSynth(CommandLine& line);    // writes a GGUF of a real model's shape
-void AddTrace(CommandLine& line);    // records which experts a text is routed to
+void AddBench(CommandLine& line);     // prefill and decode speed, and how close to the bound it is
+void AddInspect(CommandLine& line);   // what a model holds and what fits in memory
+void AddLogits(CommandLine& line);    // logits after some tokens, as JSON
+void AddProfile(CommandLine& line);   // learns which experts follow which
+void AddQuantize(CommandLine& line);  // writes the experts at a lower type
+void AddRun(CommandLine& line);       // text or a conversation
+void AddSim(CommandLine& line);       // replays a trace against policies and cache sizes
+void AddSynth(CommandLine& line);     // writes a GGUF of a real model's shape
+void AddTrace(CommandLine& line);     // records which experts a text is routed to
 
 }  // namespace moestro

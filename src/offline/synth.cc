@@ -2,8 +2,6 @@
 #include "offline/synth.h"
 
 #include <algorithm>
-#include <array>
-#include <filesystem>
 #include <optional>
 #include <span>
 #include <utility>
@@ -11,6 +9,7 @@
 #include "base/bytes.h"
 #include "base/format.h"
 #include "base/output_file.h"
+#include "offline/gguf_output.h"
 #include "offline/synth_family.h"
 #include "offline/synth_metadata.h"
 #include "offline/synth_plan.h"
@@ -89,7 +88,7 @@ std::vector<std::span<const PlannedTensor>> Distribute(std::span<const PlannedTe
 std::vector<std::byte> ShardHeader(const Job& job, const SynthOptions& options,
                                    const WeightScheme& scheme, const Vocabulary* vocabulary,
                                    uint32_t index) {
-  const gguf_context_ptr gguf{gguf_init_empty()};
+  const gguf_context_ptr gguf = NewGguf();
   if (index == 0) {
     SetModelKeys(gguf.get(), job.shape, scheme, options.seed);
     if (vocabulary != nullptr) {
@@ -100,7 +99,11 @@ std::vector<std::byte> ShardHeader(const Job& job, const SynthOptions& options,
   }
   SetSplitKeys(gguf.get(),
                {.index = index, .count = options.shards, .all_tensors = job.tensors.size()});
-  return HeaderBytes(gguf.get(), job.shards[index].tensors);
+  for (const PlannedTensor& tensor : job.shards[index].tensors) {
+    AddTensor(gguf.get(), tensor.name, tensor.type,
+              std::span(tensor.ne).first(static_cast<size_t>(tensor.dims)));
+  }
+  return HeaderBytes(gguf.get());
 }
 
 void FillReport(Job& job) {
@@ -145,20 +148,9 @@ Result<Job> Prepare(const SynthOptions& options) {
 
 Status CheckDisk(const Job& job, const SynthOptions& options) {
   for (const Shard& shard : job.shards) {
-    std::error_code error;
-    if (!options.overwrite && std::filesystem::exists(shard.path, error)) {
-      return Fail(Errc::kIo, "{} exists already; remove it or use --force", shard.path);
-    }
-    if (std::filesystem::is_directory(shard.path, error)) {
-      return Fail(Errc::kIo, "{} is a folder", shard.path);
-    }
+    TRY_STATUS(CheckMayWrite(shard.path, options.overwrite));
   }
-  TRY(const uint64_t available, FreeBytesFor(options.path));
-  if (available < job.report.bytes) {
-    return Fail(Errc::kIo, "{} would need {}, but its disk has only {} free", options.path,
-                FormatBytes(job.report.bytes), FormatBytes(available));
-  }
-  return {};
+  return CheckRoom(options.path, job.report.bytes);
 }
 
 class WriteProgress {
@@ -177,7 +169,6 @@ class WriteProgress {
 
 Status WriteShard(const Shard& shard, SynthWeights& weights, OutputFile& file,
                   WriteProgress& progress) {
-  static constexpr std::array<std::byte, GGUF_DEFAULT_ALIGNMENT> kZeros = {};
   const auto append = [&](std::span<const std::byte> bytes) -> Status {
     TRY_STATUS(file.Write(bytes));
     progress.Add(bytes.size());
@@ -186,7 +177,8 @@ Status WriteShard(const Shard& shard, SynthWeights& weights, OutputFile& file,
   TRY_STATUS(append(shard.header));
   for (const PlannedTensor& tensor : shard.tensors) {
     TRY_STATUS(weights.Generate(tensor, append));
-    TRY_STATUS(append(std::span(kZeros).first(Padded(tensor.bytes()) - tensor.bytes())));
+    TRY_STATUS(PadTo(file, GGUF_DEFAULT_ALIGNMENT));
+    progress.Add(Padded(tensor.bytes()) - tensor.bytes());
   }
   return {};
 }

@@ -7,6 +7,7 @@
 
 #include "base/check.h"
 #include "base/format.h"
+#include "offline/gguf_output.h"
 #include "offline/synth_family.h"
 
 namespace moestro {
@@ -113,20 +114,14 @@ void SetModelKeys(gguf_context* gguf, const SynthShape& shape, const WeightSchem
 void SetNoVocabulary(gguf_context* gguf) { gguf_set_val_str(gguf, "tokenizer.ggml.model", "none"); }
 
 Result<Vocabulary> ReadVocabulary(const std::string& path) {
-  gguf_context_ptr file{gguf_init_from_file(path.c_str(), {.no_alloc = true, .ctx = nullptr})};
-  if (!file) return Fail(Errc::kInvalidFile, "cannot read {} as a GGUF file", path);
-  const int64_t tokens = gguf_find_key(file.get(), "tokenizer.ggml.tokens");
-  if (tokens < 0 || gguf_get_kv_type(file.get(), tokens) != GGUF_TYPE_ARRAY) {
+  TRY(gguf_context_ptr keys,
+      ReadKeys(path, [](std::string_view key) { return key.starts_with("tokenizer."); }));
+  const int64_t tokens = gguf_find_key(keys.get(), "tokenizer.ggml.tokens");
+  if (tokens < 0 || gguf_get_kv_type(keys.get(), tokens) != GGUF_TYPE_ARRAY) {
     return Fail(Errc::kInvalidFile, "{} holds no vocabulary (tokenizer.ggml.tokens)", path);
   }
-  const auto size = static_cast<uint32_t>(gguf_get_arr_n(file.get(), tokens));
-  std::vector<std::string> others;
-  for (int64_t i = 0; i < gguf_get_n_kv(file.get()); ++i) {
-    const std::string key = gguf_get_key(file.get(), i);
-    if (!key.starts_with("tokenizer.")) others.push_back(key);
-  }
-  for (const std::string& key : others) gguf_remove_key(file.get(), key.c_str());
-  return Vocabulary{.keys = std::move(file), .size = size};
+  const auto size = static_cast<uint32_t>(gguf_get_arr_n(keys.get(), tokens));
+  return Vocabulary{.keys = std::move(keys), .size = size};
 }
 
 void SetSplitKeys(gguf_context* gguf, const SplitPart& part) {
@@ -134,23 +129,6 @@ void SetSplitKeys(gguf_context* gguf, const SplitPart& part) {
   gguf_set_val_u16(gguf, "split.no", static_cast<uint16_t>(part.index));
   gguf_set_val_u16(gguf, "split.count", static_cast<uint16_t>(part.count));
   gguf_set_val_i32(gguf, "split.tensors.count", static_cast<int32_t>(part.all_tensors));
-}
-
-std::vector<std::byte> HeaderBytes(gguf_context* gguf, std::span<const PlannedTensor> tensors) {
-  const ggml_init_params params = {.mem_size = ggml_tensor_overhead() * (tensors.size() + 1),
-                                   .mem_buffer = nullptr,
-                                   .no_alloc = true};
-  const ggml_context_ptr context{ggml_init(params)};
-  CHECK(context);
-  for (const PlannedTensor& planned : tensors) {
-    ggml_tensor* tensor =
-        ggml_new_tensor(context.get(), planned.type, planned.dims, planned.ne.data());
-    ggml_set_name(tensor, planned.name.c_str());
-    gguf_add_tensor(gguf, tensor);
-  }
-  std::vector<std::byte> header(gguf_get_meta_size(gguf));
-  gguf_get_meta_data(gguf, header.data());
-  return header;
 }
 
 }  // namespace moestro

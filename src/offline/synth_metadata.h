@@ -1,14 +1,12 @@
 // SPDX-License-Identifier: MIT
-// The GGUF header of a synthetic model: keys, vocabulary and tensor directory.
+// The keys of a synthetic model's GGUF: what it is, and its vocabulary.
 #pragma once
 
 #include <ggml-cpp.h>
 
 #include <cstddef>
 #include <cstdint>
-#include <span>
 #include <string>
-#include <vector>
 
 #include "base/result.h"
 #include "offline/synth_plan.h"
@@ -36,9 +34,5 @@ struct SplitPart {
   size_t all_tensors = 0;  // of the whole model
 };
 void SetSplitKeys(gguf_context* gguf, const SplitPart& part);
-
-// Adds `tensors` and gives the finished header, padded to where the first tensor begins. In the
-// file every tensor is followed by zeros up to a multiple of GGUF_DEFAULT_ALIGNMENT.
-std::vector<std::byte> HeaderBytes(gguf_context* gguf, std::span<const PlannedTensor> tensors);
 
 }  // namespace moestro

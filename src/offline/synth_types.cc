@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
 #include "offline/synth_types.h"
 
-#include <algorithm>
 #include <array>
-#include <cctype>
+
+#include "offline/weight_types.h"
 
 namespace moestro {
 namespace {
@@ -31,13 +31,6 @@ constexpr std::array<SchemeRow, 17> kSchemes = {{{"F32", GGML_TYPE_F32, 0},
                                                  {"IQ4_XS", GGML_TYPE_IQ4_XS, 30},
                                                  {"MXFP4", GGML_TYPE_MXFP4, 38},
                                                  {"Q4_K_M", GGML_TYPE_Q4_K, 15}}};
-
-std::string Upper(std::string_view text) {
-  std::string upper(text);
-  std::ranges::transform(upper, upper.begin(),
-                         [](unsigned char c) { return static_cast<char>(std::toupper(c)); });
-  return upper;
-}
 
 // The first and last eighth of the layers and every third between them: the half that stock
 // K-quant mixes give more bits to.
@@ -70,29 +63,10 @@ ggml_type MixedType(const MatrixPlace& place) {
   }
 }
 
-// What llama-quantize takes instead of a 256-value block type when a row is no multiple of 256.
-ggml_type SmallerBlocks(ggml_type type) {
-  switch (type) {
-    case GGML_TYPE_Q2_K:
-    case GGML_TYPE_Q3_K:
-      return GGML_TYPE_Q4_0;
-    case GGML_TYPE_IQ4_XS:
-      return GGML_TYPE_IQ4_NL;
-    case GGML_TYPE_Q4_K:
-      return GGML_TYPE_Q5_0;
-    case GGML_TYPE_Q5_K:
-      return GGML_TYPE_Q5_1;
-    case GGML_TYPE_Q6_K:
-      return GGML_TYPE_Q8_0;
-    default:
-      return GGML_TYPE_F16;
-  }
-}
-
 }  // namespace
 
 Result<WeightScheme> FindScheme(std::string_view name) {
-  const std::string wanted = Upper(name);
+  const std::string wanted = Uppercase(name);
   for (const SchemeRow& row : kSchemes) {
     if (row.name != wanted) continue;
     return WeightScheme{.name = wanted,
@@ -119,8 +93,7 @@ ggml_type TypeFor(const WeightScheme& scheme, const MatrixPlace& place) {
       place.role != MatrixRole::kExpertDown) {
     type = GGML_TYPE_Q8_0;
   }
-  while (place.row % ggml_blck_size(type) != 0) type = SmallerBlocks(type);
-  return type;
+  return FittingType(type, place.row);
 }
 
 }  // namespace moestro

@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: MIT
+// Parts of writing a large GGUF front to back with little memory: keys and directory by gguf.h,
+// then each tensor's bytes by whoever makes them, padded to the alignment. One thread.
+#pragma once
+
+#include <ggml-cpp.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/output_file.h"
+#include "base/result.h"
+
+namespace moestro {
+
+// No keys and no tensors; those added will start at multiples of `alignment`, a power of two.
+gguf_context_ptr NewGguf(uint32_t alignment = GGUF_DEFAULT_ALIGNMENT);
+
+// The keys of a GGUF file for which `keep` says so. Fails with kInvalidFile.
+// REQUIRES: nobody gave the file to harm us, or GgufFile::Open() has accepted it.
+Result<gguf_context_ptr> ReadKeys(const std::string& path,
+                                  const std::function<bool(std::string_view key)>& keep);
+
+// The next tensor in the file; ne: one to four sizes, values in a row first.
+void AddTensor(gguf_context* gguf, const std::string& name, ggml_type type,
+               std::span<const int64_t> ne);
+
+// The finished header, padded to where the first tensor begins.
+std::vector<std::byte> HeaderBytes(const gguf_context* gguf);
+
+// Zeros up to the next multiple of `alignment`, at most 4096. Errors: those of Write().
+Status PadTo(OutputFile& file, uint64_t alignment);
+
+// Before anything is written. kIo: `path` exists and may not be replaced, or is a folder; the disk
+// under it has less than `bytes` free.
+Status CheckMayWrite(const std::string& path, bool overwrite);
+Status CheckRoom(const std::string& path, uint64_t bytes);
+
+}  // namespace moestro

@@ -1,0 +1,277 @@
+// SPDX-License-Identifier: MIT
+#include "offline/quantize.h"
+
+#include <ggml.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstring>
+#include <filesystem>
+#include <set>
+#include <span>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "base/bytes.h"
+#include "base/format.h"
+#include "base/output_file.h"
+#include "model/low_copies.h"
+#include "model/model_file.h"
+#include "offline/gguf_output.h"
+#include "offline/in_order.h"
+#include "offline/weight_types.h"
+#include "store/extent_reader.h"
+
+namespace moestro {
+namespace {
+
+constexpr uint32_t kLowAlignment = 4096;               // what direct reads want
+constexpr uint64_t kPieceWeights = uint64_t{1} << 19;  // quantised at a time by a thread: 2 MiB F32
+// What F16 holds. Larger weights are damage, and ggml's searches for a scale would overflow.
+constexpr float kLargestWeight = 65504.0F;
+
+// A tensor of the source and what becomes of it.
+struct LowTensor {
+  ExpertTensor source;
+  ggml_type type = GGML_TYPE_F32;  // it gets
+
+  const TensorInfo& info() const { return *source.info; }
+  int64_t width() const { return info().ne[0]; }
+  uint64_t rows() const { return static_cast<uint64_t>(info().ne[1]); }  // of one expert
+  uint64_t slice_bytes() const { return ggml_row_size(type, width()) * rows(); }
+  uint64_t bytes() const { return slice_bytes() * source.n_experts; }
+};
+
+// Everything that is known before the first byte is written.
+struct LowJob {
+  ModelFile model;
+  std::vector<LowTensor> tensors;  // in file order; lead into the model
+  std::vector<std::byte> header;
+  QuantizeReport report;
+};
+
+Status CheckLowType(const LowTensor& tensor) {
+  const std::string& name = tensor.info().name;
+  const char* type = ggml_type_name(tensor.type);
+  if (tensor.width() % ggml_blck_size(tensor.type) != 0) {
+    return Fail(
+        Errc::kInvalidRequest,
+        "rows of {} values of tensor '{}' are no whole number of {}'s blocks of {}; {} fits "
+        "them",
+        tensor.width(), name, type, ggml_blck_size(tensor.type),
+        ggml_type_name(FittingType(tensor.type, tensor.width())));
+  }
+  if (ggml_quantize_requires_imatrix(tensor.type)) {
+    return Fail(Errc::kInvalidRequest, "{} of tensor '{}' is useless without importances", type,
+                name);
+  }
+  return {};
+}
+
+Result<std::vector<LowTensor>> PlanLowTensors(const ModelFile& model, const LowTypes& types) {
+  std::vector<LowTensor> tensors;
+  for (uint32_t layer = 0; layer < model.spec.n_layer; ++layer) {
+    if (!model.spec.has_experts(layer)) continue;
+    TRY(const auto sources,
+        FindExpertTensors(model.gguf, model.spec, layer, "convert the model again"));
+    for (const ExpertTensor& source : sources) {
+      if (source.is_fused && types[Matrix::kGate] != types[Matrix::kUp]) {
+        return Fail(Errc::kInvalidRequest,
+                    "gate and up lie in one tensor '{}', so they get one type; not {} and {}",
+                    source.info->name, ggml_type_name(types[Matrix::kGate]),
+                    ggml_type_name(types[Matrix::kUp]));
+      }
+      tensors.push_back({.source = source, .type = types[source.matrix]});
+      TRY_STATUS(CheckLowType(tensors.back()));
+    }
+  }
+  return tensors;
+}
+
+// All keys of the source but those that are about its vocabulary, its files and its types.
+bool KeepsKey(std::string_view key) {
+  constexpr std::array<std::string_view, 6> kDropped{
+      "tokenizer.",        "split.",           GGUF_KEY_GENERAL_ALIGNMENT,
+      "general.file_type", "quantize.imatrix", "moestro.low."};
+  return std::ranges::none_of(kDropped, [&](std::string_view d) { return key.starts_with(d); });
+}
+
+Result<std::vector<std::byte>> LowHeaderBytes(const LowJob& job, const QuantizeOptions& options) {
+  const gguf_context_ptr gguf = NewGguf(kLowAlignment);
+  {
+    TRY(const gguf_context_ptr keys, ReadKeys(job.model.gguf.paths().front(), KeepsKey));
+    gguf_set_kv(gguf.get(), keys.get());
+  }
+  const ModelId& id = job.model.id;
+  gguf_set_val_u32(gguf.get(), "general.quantization_version", GGML_QNT_VERSION);
+  gguf_set_val_u32(gguf.get(), kLowVersionKey, kLowVersion);
+  gguf_set_val_str(gguf.get(), kLowFingerprintKey, Format("{:016x}", id.fingerprint).c_str());
+  gguf_set_val_str(gguf.get(), kLowNameKey, id.name.c_str());
+  gguf_set_val_str(gguf.get(), kLowTypesKey, options.types.text().c_str());
+  for (const LowTensor& tensor : job.tensors) {
+    const size_t dims = tensor.info().ne[2] > 1 ? 3 : 2;
+    AddTensor(gguf.get(), tensor.info().name, tensor.type, std::span(tensor.info().ne).first(dims));
+  }
+  return HeaderBytes(gguf.get());
+}
+
+void FillLowReport(LowJob& job) {
+  QuantizeReport& report = job.report;
+  report.bytes = job.header.size();
+  for (const LowTensor& tensor : job.tensors) {
+    const uint64_t parts = tensor.source.is_fused ? 2 : 1;
+    const uint64_t slice = tensor.slice_bytes() / parts;
+    const uint64_t slices = tensor.source.n_experts * parts;
+    report.bytes += AlignUp(tensor.bytes(), kLowAlignment);
+    report.source_bytes += tensor.info().extent.length;
+    report.slices += slices;
+    for (uint64_t s = 0; s < slices; ++s) {
+      report.aligned_slices += s * slice % kLowAlignment == 0 ? 1 : 0;
+    }
+  }
+  report.layers = job.model.spec.n_expert_layers();
+  report.experts = job.model.spec.router.n_expert;
+}
+
+Status CheckIsLower(const LowJob& job, const LowTypes& types) {
+  uint64_t bytes = 0;
+  for (const LowTensor& tensor : job.tensors) bytes += tensor.bytes();
+  if (bytes < job.report.source_bytes) return {};
+  return Fail(Errc::kInvalidRequest,
+              "{} would take {}, the model's own experts take {}; choose lower types", types.text(),
+              FormatBytes(bytes), FormatBytes(job.report.source_bytes));
+}
+
+Status CheckIsNoSource(const LowJob& job, const std::string& path) {
+  for (const std::string& source : job.model.gguf.paths()) {
+    std::error_code error;
+    if (!std::filesystem::equivalent(path, source, error)) continue;
+    return Fail(Errc::kIo, "{} is the model itself; give another name with -o", path);
+  }
+  return {};
+}
+
+Result<LowJob> PrepareLow(const QuantizeOptions& options) {
+  if (options.path.empty()) return Fail(Errc::kUsage, "no output file named");
+  TRY(ModelFile model, ModelFile::Open(options.model));
+  LowJob job{.model = std::move(model), .tensors = {}, .header = {}, .report = {}};
+  TRY_STATUS(CheckIsNoSource(job, options.path));
+  TRY(job.tensors, PlanLowTensors(job.model, options.types));
+  TRY(job.header, LowHeaderBytes(job, options));
+  FillLowReport(job);
+  TRY_STATUS(CheckIsLower(job, options.types));
+  return job;
+}
+
+// Some rows of one expert.
+struct LowPiece {
+  uint64_t expert = 0;
+  uint64_t row = 0;  // of the expert's
+  uint64_t rows = 0;
+};
+
+class LowPieces {
+ public:
+  explicit LowPieces(const LowTensor& tensor)
+      : tensor_(tensor),
+        step_(std::max<uint64_t>(kPieceWeights / static_cast<uint64_t>(tensor.width()), 1)),
+        per_expert_((tensor.rows() + step_ - 1) / step_) {}
+
+  uint64_t size() const { return tensor_.source.n_experts * per_expert_; }
+  LowPiece operator[](uint64_t i) const {
+    const uint64_t row = i % per_expert_ * step_;
+    return {.expert = i / per_expert_, .row = row, .rows = std::min(step_, tensor_.rows() - row)};
+  }
+
+ private:
+  const LowTensor& tensor_;
+  uint64_t step_;
+  uint64_t per_expert_;
+};
+
+Status CheckWeights(const LowTensor& tensor, const LowPiece& piece, std::span<const float> values) {
+  const auto bad = std::ranges::find_if(
+      values, [](float v) { return !(std::abs(v) <= kLargestWeight); });  // NaN too
+  if (bad == values.end()) return {};
+  return Fail(Errc::kInvalidFile,
+              "tensor '{}' holds {} in expert {}, which is no weight; fetch the model again",
+              tensor.info().name, *bad, piece.expert);
+}
+
+Result<std::vector<std::byte>> QuantizePiece(const LowTensor& tensor, const LowPiece& piece,
+                                             const ExtentReader& reader) {
+  const TensorInfo& info = tensor.info();
+  const size_t row_bytes = ggml_row_size(info.type, tensor.width());
+  const uint64_t first = piece.expert * tensor.rows() + piece.row;
+  TRY(ExtentBytes read, reader.Read({.file = info.extent.file,
+                                     .offset = info.extent.offset + first * row_bytes,
+                                     .length = piece.rows * row_bytes}));
+  std::vector<float> values(piece.rows * static_cast<uint64_t>(tensor.width()));
+  if (info.type == GGML_TYPE_F32) {
+    std::memcpy(values.data(), read.bytes.data(), read.bytes.size());
+  } else {
+    ggml_get_type_traits(info.type)->to_float(read.bytes.data(), values.data(),
+                                              static_cast<int64_t>(values.size()));
+  }
+  read.memory.reset();
+  TRY_STATUS(CheckWeights(tensor, piece, values));
+  std::vector<std::byte> bytes(ggml_row_size(tensor.type, tensor.width()) * piece.rows);
+  ggml_quantize_chunk(tensor.type, values.data(), bytes.data(), 0, static_cast<int64_t>(piece.rows),
+                      tensor.width(), nullptr);
+  return bytes;
+}
+
+// Writes the tensors of a job and says how far it is.
+class LowWriter {
+ public:
+  LowWriter(const LowJob& job, const QuantizeOptions& options, const ExtentReader& reader,
+            OutputFile& file)
+      : job_(job), options_(options), reader_(reader), file_(file) {}
+
+  Status WriteAll() {
+    std::set<ggml_type> types(options_.types.types.begin(), options_.types.types.end());
+    for (const ggml_type type : types) ggml_quantize_init(type);  // tables that threads share
+    TRY_STATUS(file_.Write(job_.header));
+    for (const LowTensor& tensor : job_.tensors) TRY_STATUS(WriteOne(tensor));
+    return {};
+  }
+
+ private:
+  Status WriteOne(const LowTensor& tensor) {
+    const LowPieces pieces(tensor);
+    uint64_t taken = 0;
+    const auto make = [&](uint64_t i) { return QuantizePiece(tensor, pieces[i], reader_); };
+    const auto take = [&](std::span<const std::byte> bytes) -> Status {
+      TRY_STATUS(file_.Write(bytes));
+      done_ += pieces[taken++].rows * ggml_row_size(tensor.info().type, tensor.width());
+      if (options_.progress) options_.progress(done_, job_.report.source_bytes);
+      return {};
+    };
+    TRY_STATUS(RunInOrder(pieces.size(), options_.threads, make, take));
+    return PadTo(file_, kLowAlignment);
+  }
+
+  const LowJob& job_;
+  const QuantizeOptions& options_;
+  const ExtentReader& reader_;
+  OutputFile& file_;
+  uint64_t done_ = 0;  // bytes of the source
+};
+
+}  // namespace
+
+Result<QuantizeReport> WriteLowCopies(const QuantizeOptions& options) {
+  TRY(const LowJob job, PrepareLow(options));
+  TRY_STATUS(CheckMayWrite(options.path, options.overwrite));
+  TRY_STATUS(CheckRoom(options.path, job.report.bytes));
+  TRY(const ExtentReader reader, ExtentReader::Open(job.model.gguf.paths()));
+  TRY(OutputFile file, OutputFile::Create(options.path));
+  TRY_STATUS(LowWriter(job, options, reader, file).WriteAll());
+  TRY_STATUS(file.Publish());
+  file.Keep();
+  return job.report;
+}
+
+}  // namespace moestro
