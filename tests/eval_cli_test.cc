@@ -288,6 +288,32 @@ TEST_F(EvalTest, AFolderInMemoryMustBeAskedFor) {
   EXPECT_TRUE(folder->is_empty());
 }
 
+TEST_F(EvalTest, ASweepIsATableAndADrawing) {
+  const std::string plot = folder_.File("sweep.svg");
+  const Finished run = Run({"eval", kDemo, "--text", folder_.File("story.txt"), "--tokens", "20",
+                            "-t", "1", "--sweep", "cache=25%,50%;prefetch=0", "--plot", plot});
+  ASSERT_EQ(run.exit_code, 0) << run.err;
+  EXPECT_EQ(std::ranges::count(run.out, '\n'), 3) << run.out;
+  EXPECT_TRUE(run.out.starts_with("cache,prefetch,tokens,")) << run.out;
+  EXPECT_NE(run.out.find("\n50%,0,20,"), std::string::npos) << run.out;
+  EXPECT_NE(ReadAll(plot).find("cache=25% prefetch=0"), std::string::npos);
+  const auto sweep = [&](const std::string& knobs) {
+    return std::vector<std::string>{"eval",     kDemo, "--text", folder_.File("story.txt"),
+                                    "--tokens", "8",   "-t",     "1",
+                                    "--sweep",  knobs};
+  };
+  ExpectError(sweep("speed=1"), 2, "cache, ram, policy");
+  std::vector<std::string> json = sweep("cache=25%");
+  json.emplace_back("--json");
+  ExpectError(json, 2, "--json");
+  ExpectError({"eval", kDemo, "--text", "x", "--plot", plot}, 2, "--sweep");
+  // What was measured before a setting that cannot work is not lost.
+  const Finished partial = Run(sweep("cache=25%,1"));
+  EXPECT_EQ(partial.exit_code, 1);
+  EXPECT_EQ(std::ranges::count(partial.out, '\n'), 2) << partial.out;
+  EXPECT_NE(partial.err.find("cache=1: "), std::string::npos) << partial.err;
+}
+
 TEST_F(EvalTest, AReferenceIsForOneTextAndModel) {
   const std::string rows = folder_.File("rows");
   const auto arguments = [&](std::vector<std::string> more) {

@@ -7,6 +7,7 @@
 #include <system_error>
 
 #include "base/bytes.h"
+#include "base/format.h"
 #include "decide/policy.h"
 #include "decide/predictor.h"
 
@@ -67,15 +68,16 @@ std::vector<std::string_view> KnownKnobs() {
   return names;
 }
 
+std::string KnobNames() {
+  std::string names;
+  for (const Knob& knob : kKnobs) names += Format("{}{}", names.empty() ? "" : ", ", knob.name);
+  return names;
+}
+
 Status SetKnob(EngineOptions& options, std::string_view name, const std::string& value) {
   const auto* found = std::ranges::find(kKnobs, name, &Knob::name);
   if (found != kKnobs.end()) return found->set(options, value);
-  std::string known;
-  for (const Knob& knob : kKnobs) {
-    if (!known.empty()) known += ", ";
-    known += knob.name;
-  }
-  return Fail(Errc::kUsage, "'{}' is no knob; known are {}", name, known);
+  return Fail(Errc::kUsage, "'{}' is no knob; known are {}", name, KnobNames());
 }
 
 }  // namespace moestro

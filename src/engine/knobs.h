@@ -14,6 +14,7 @@ namespace moestro {
 
 // In the order in which help lists them, without dashes: "cache", "ram", ...
 std::vector<std::string_view> KnownKnobs();
+std::string KnobNames();  // the same in one line, for messages
 // What the flag --name with this value does. kUsage for an unknown name, which lists the known
 // ones, and for a value that the flag would refuse.
 Status SetKnob(EngineOptions& options, std::string_view name, const std::string& value);
