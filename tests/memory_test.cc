@@ -136,6 +136,18 @@ TEST_F(MemoryTest, ProfileKeepsTheBudget) {
   EXPECT_EQ(Number(run.out, "tokens"), 600U);
 }
 
+TEST_F(MemoryTest, EvalKeepsTheBudget) {
+  const std::vector<std::string> arguments = {"eval",     kDemo,   "--text",    Words(),
+                                              "--tokens", "600",   "--against", "exact",
+                                              "--json",   "--ctx", "64"};
+  const Finished run = Run(arguments, 70 * kMiB);
+  ASSERT_EQ(run.exit_code, 0) << run.err;
+  EXPECT_EQ(Number(run.out, "tokens"), 600U);
+  EXPECT_EQ(Number(run.out, "kl_max"), 0U);
+  ExpectError(Run({"eval", kDemo, "--text", Words()}, 24 * kMiB),
+              "words.txt: has more tokens than this budget holds");
+}
+
 TEST_F(MemoryTest, BenchKeepsTheBudget) {
   const Finished run = Run({"bench", kDemo, "-p", "200", "-n", "20", "--json"});
   ASSERT_EQ(run.exit_code, 0) << run.err;

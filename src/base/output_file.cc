@@ -2,6 +2,8 @@
 #include "base/output_file.h"
 
 #include <fcntl.h>
+#include <linux/magic.h>
+#include <sys/statfs.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
 
@@ -122,6 +124,14 @@ Result<uint64_t> FreeBytesFor(const std::string& path) {
     return Fail(Errc::kIo, "cannot write into folder {}: {}", folder, std::strerror(errno));
   }
   return uint64_t{info.f_bavail} * info.f_frsize;
+}
+
+Result<bool> LiesInMemory(const std::string& folder) {
+  struct statfs info = {};
+  if (statfs(folder.c_str(), &info) != 0) {
+    return Fail(Errc::kIo, "cannot examine folder {}: {}", folder, std::strerror(errno));
+  }
+  return info.f_type == TMPFS_MAGIC || info.f_type == RAMFS_MAGIC;
 }
 
 }  // namespace moestro

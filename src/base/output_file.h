@@ -50,4 +50,8 @@ class OutputFile {
 // Bytes that may be written in the folder of `path`. Fails with kIo if the folder is not there.
 Result<uint64_t> FreeBytesFor(const std::string& path);
 
+// True if files in `folder` lie in memory (tmpfs, ramfs). Fails with kIo if the folder is not
+// there.
+Result<bool> LiesInMemory(const std::string& folder);
+
 }  // namespace moestro

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "base/json.h"
+#include "base/output_file.h"
 #include "base/progress.h"
 #include "cli/commands.h"
 #include "cli/common_flags.h"
@@ -37,6 +38,9 @@ struct LogitsOptions {
   std::optional<std::string> prompt;
   bool all = false;
   uint32_t top = 10;
+  bool every = false;   // logits after each token, to `output`
+  bool decode = false;  // one by one
+  std::string output;
 };
 
 Result<std::vector<Token>> ParseTokens(std::string_view text) {
@@ -85,9 +89,77 @@ Result<std::vector<Token>> TokenizePrompt(const LogitsOptions& options, const Mo
   return std::move(prompt.tokens);
 }
 
+// A matrix of F32, row after row.
+class RowFile {
+ public:
+  static Result<RowFile> Create(const std::string& path) {
+    TRY(OutputFile file, OutputFile::Create(path));
+    return RowFile(std::move(file));
+  }
+  // Keeps the first error until Finish().
+  void Add(std::span<const float> row) {
+    if (status_) status_ = file_.Write(std::as_bytes(row));
+  }
+  Status Finish() {
+    TRY_STATUS(std::move(status_));
+    TRY_STATUS(file_.Publish());
+    file_.Keep();
+    return {};
+  }
+
+ private:
+  explicit RowFile(OutputFile file) : file_(std::move(file)) {}
+
+  OutputFile file_;
+  Status status_;
+};
+
+// Evaluates the tokens and gives the logits after each to `sink`.
+Status EvaluateEvery(const LogitsOptions& options, Engine& engine, Sequence& sequence,
+                     const Engine::LogitsSink& sink) {
+  const std::span<const Token> tokens(options.tokens);
+  if (!options.decode) {
+    return engine.Step(RowsOf(sequence, tokens, RowKind::kPrompt, true), sink);
+  }
+  for (size_t i = 0; i < tokens.size(); ++i) {
+    TRY_STATUS(engine.Step(RowsOf(sequence, tokens.subspan(i, 1), RowKind::kDecode), sink));
+  }
+  return {};
+}
+
+// The logits after every token go to the file, how it is to be read to standard output.
+Status RunEvery(const LogitsOptions& options, Engine& engine) {
+  TRY(RowFile file, RowFile::Create(options.output));
+  Sequence sequence = engine.NewSequence();
+  TRY_STATUS(EvaluateEvery(options, engine, sequence,
+                           [&](size_t, std::span<const float> logits) { file.Add(logits); }));
+  TRY_STATUS(file.Finish());
+  Json object = Json::Object();
+  object.Set("tokens", Json::Array(std::span<const int32_t>(options.tokens)))
+      .Set("rows", options.tokens.size())
+      .Set("columns", engine.spec().n_vocab)
+      .Set("output", options.output);
+  return Output(STDOUT_FILENO).Write(object.Dump() + "\n");
+}
+
+// The logits after the last of the tokens, valid until the next step.
+Result<std::span<const float>> EvaluateLast(const LogitsOptions& options, Engine& engine,
+                                            Sequence& sequence) {
+  const std::span<const Token> tokens(options.tokens);
+  if (!options.decode) return Append(engine, sequence, tokens);
+  std::span<const float> logits;
+  for (size_t i = 0; i < tokens.size(); ++i) {
+    TRY(logits, Append(engine, sequence, tokens.subspan(i, 1)));
+  }
+  return logits;
+}
+
 Status Run(LogitsOptions& options) {
   if (options.prompt.has_value() == !options.tokens.empty()) {
     return Fail(Errc::kUsage, "give either --tokens or -p");
+  }
+  if (options.every == options.output.empty()) {
+    return Fail(Errc::kUsage, "--every writes to a file: give both, --every -o FILE");
   }
   TRY(ModelFile model, ModelFile::Open(options.model));
   if (options.prompt) {
@@ -96,8 +168,9 @@ Status Run(LogitsOptions& options) {
   ProgressBar bar(ProgressBar::Stderr());
   TRY(const std::unique_ptr<Engine> engine,
       Engine::Open(std::move(model), options.common.engine, ShowOn(bar)));
+  if (options.every) return RunEvery(options, *engine);
   Sequence sequence = engine->NewSequence();
-  TRY(const std::span<const float> logits, Append(*engine, sequence, options.tokens));
+  TRY(const std::span<const float> logits, EvaluateLast(options, *engine, sequence));
   bar.Clear();
   Json object = Json::Object();
   object.Set("tokens", Json::Array(std::span<const int32_t>(options.tokens)));
@@ -114,8 +187,10 @@ void AddLogits(CommandLine& line) {
   logits.Footer(
       "Prints {\"tokens\":[...],\"logits\":[...]}: with --all the logit of every token id in "
       "order, "
-      "otherwise\nthe largest ones as {\"token\":ID,\"logit\":VALUE}.\n"
-      "Example: moestro logits model.gguf --tokens 1,2,3 --top 5");
+      "otherwise\nthe largest ones as {\"token\":ID,\"logit\":VALUE}. With --every -o FILE the "
+      "logits after each token go to a\nfile of F32, a row of the whole vocabulary per token.\n"
+      "Examples: moestro logits model.gguf --tokens 1,2,3 --top 5\n"
+      "          moestro logits model.gguf -p \"Once upon a time\" --every --decode -o F.f32");
   logits.Add("MODEL", options->model, "GGUF file").Required();
   logits.AddParsed("--tokens", "ID,ID,...", "the tokens to evaluate",
                    [options](const std::string& text) -> Status {
@@ -128,6 +203,11 @@ void AddLogits(CommandLine& line) {
       .Positive()
       .Excludes(all)
       .ShowDefault();
+  logits.AddSwitch("--every", options->every, "the logits after each token, to -o FILE")
+      .Excludes(all);
+  logits.AddSwitch("--decode", options->decode,
+                   "evaluate the tokens one by one, as text that is being written");
+  logits.Add("-o,--output", options->output, "where the logits of --every go").Type("FILE");
   AddCommonFlags(logits, options->common);
 }
 

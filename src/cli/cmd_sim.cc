@@ -6,14 +6,12 @@
 #include <cmath>
 #include <filesystem>
 #include <memory>
-#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
 
 #include "base/bytes.h"
-#include "base/output_file.h"
 #include "base/progress.h"
 #include "cli/commands.h"
 #include "cli/common_flags.h"
@@ -177,14 +175,6 @@ Result<std::vector<SimLine>> Measure(const SimOptions& options, const Trace& tra
     }
   }
   return lines;
-}
-
-Status WriteFile(const std::string& path, std::string_view text) {
-  TRY(OutputFile file, OutputFile::Create(path));
-  TRY_STATUS(file.Write(std::as_bytes(std::span(text))));
-  TRY_STATUS(file.Publish());
-  file.Keep();
-  return {};
 }
 
 Status RunTune(const SimOptions& options, const Trace& trace) {

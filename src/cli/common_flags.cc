@@ -6,11 +6,11 @@
 #include <system_error>
 #include <utility>
 
-#include "base/bytes.h"
 #include "base/format.h"
 #include "cli/lossy_flags.h"
 #include "decide/policy.h"
 #include "decide/predictor.h"
+#include "engine/knobs.h"
 #include "store/block_reader.h"
 
 namespace moestro {
@@ -76,17 +76,10 @@ void AddCommonFlags(Flags flags, CommonOptions& options) {
   flags.AddParsed("--ram", "SIZE",
                   "peak memory of the whole process, for example 6G (default: what is free, cgroup "
                   "limits respected, less a margin)",
-                  [&engine](const std::string& text) -> Status {
-                    TRY(engine.ram_bytes, ParseBytes(text));
-                    if (engine.ram_bytes > 0) return {};
-                    return Fail(Errc::kUsage, "a budget of 0 bytes holds nothing");
-                  });
+                  [&engine](const std::string& text) { return SetKnob(engine, "ram", text); });
   flags.AddParsed("--cache", "SIZE|PERCENT%",
                   "memory for experts alone, for example 2G or 25% of all experts",
-                  [&engine](const std::string& text) -> Status {
-                    TRY(engine.cache, ParseCacheSize(text));
-                    return {};
-                  });
+                  [&engine](const std::string& text) { return SetKnob(engine, "cache", text); });
   flags.Add("-t,--threads", engine.threads, "compute threads (default: physical cores)").Type("N");
   flags
       .Add("-c,--ctx,--ctx-size", engine.ctx,
@@ -106,19 +99,11 @@ void AddCommonFlags(Flags flags, CommonOptions& options) {
   AddPolicyFlags(
       flags,
       Format("auto, the file MODEL.policy.json if there is one, else {}", PolicyChoice{}.name),
-      [&engine](const std::string& text) -> Status {
-        engine.policy.reset();
-        if (text == "auto") return {};
-        TRY(engine.policy, ParsePolicyChoice(text));
-        return {};
-      },
+      [&engine](const std::string& text) { return SetKnob(engine, "policy", text); },
       engine.policy_file);
-  flags.AddParsed("--predictor", "NAME", PredictorHelp(options.engine.predictor),
-                  [&engine](const std::string& text) -> Status {
-                    TRY_STATUS(CheckPredictorName(text));
-                    engine.predictor = text;
-                    return {};
-                  });
+  flags.AddParsed(
+      "--predictor", "NAME", PredictorHelp(options.engine.predictor),
+      [&engine](const std::string& text) { return SetKnob(engine, "predictor", text); });
   flags
       .Add("--paths", engine.paths,
            "what 'moestro profile' learned, for --predictor paths (default: MODEL.paths)")

@@ -5,6 +5,9 @@
 
 #include <cerrno>
 #include <cstring>
+#include <span>
+
+#include "base/output_file.h"
 
 namespace moestro {
 
@@ -19,6 +22,14 @@ Status Output::Write(std::string_view text) {
       return Fail(Errc::kIo, "cannot write to standard output: {}", std::strerror(errno));
     }
   }
+  return {};
+}
+
+Status WriteFile(const std::string& path, std::string_view text) {
+  TRY(OutputFile file, OutputFile::Create(path));
+  TRY_STATUS(file.Write(std::as_bytes(std::span(text))));
+  TRY_STATUS(file.Publish());
+  file.Keep();
   return {};
 }
 

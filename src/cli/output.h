@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
-// Standard output, unbuffered, with its errors seen.
+// Standard output, unbuffered, with its errors seen, and small files.
 #pragma once
 
+#include <string>
 #include <string_view>
 
 #include "base/result.h"
@@ -22,5 +23,8 @@ class Output {
   int fd_;
   bool closed_ = false;
 };
+
+// A file with this text, there only when it is complete. kIo.
+Status WriteFile(const std::string& path, std::string_view text);
 
 }  // namespace moestro

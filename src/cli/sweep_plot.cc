@@ -8,6 +8,7 @@
 #include <string_view>
 
 #include "base/format.h"
+#include "cli/svg.h"
 
 namespace moestro {
 namespace {
@@ -24,26 +25,6 @@ constexpr double kLegendStep = 22.0;
 constexpr std::array<std::string_view, 10> kColours = {"#0072b2", "#e69f00", "#009e73", "#cc79a7",
                                                        "#56b4e9", "#d55e00", "#8c6d1f", "#6a3d9a",
                                                        "#7f7f7f", "#a6761d"};
-
-std::string Escaped(std::string_view text) {
-  std::string out;
-  for (const char c : text) {
-    switch (c) {
-      case '&':
-        out += "&amp;";
-        break;
-      case '<':
-        out += "&lt;";
-        break;
-      case '>':
-        out += "&gt;";
-        break;
-      default:
-        out += c;
-    }
-  }
-  return out;
-}
 
 struct Point {
   double percent = 0.0;
@@ -75,18 +56,18 @@ class Plot {
       const double y = Y(tenths / 10.0);
       svg += Format("<line x1='{}' y1='{:.1f}' x2='{}' y2='{:.1f}' stroke='#ddd'/>\n", kLeft, y,
                     kRight, y);
-      svg += Text(kLeft - 8.0, y + 4.0, "end", Format("{} %", tenths * 10));
+      svg += SvgText(kLeft - 8.0, y + 4.0, "end", Format("{} %", tenths * 10));
     }
     for (const double percent : percents_) {
       const double x = X(percent);
       svg += Format("<line x1='{0:.1f}' y1='{1}' x2='{0:.1f}' y2='{2}' stroke='#999'/>\n", x,
                     kBottom, kBottom + 5.0);
-      svg += Text(x, kBottom + 19.0, "middle", Format("{:.4g} %", percent));
+      svg += SvgText(x, kBottom + 19.0, "middle", Format("{:.4g} %", percent));
     }
     svg += Format("<path d='M {0} {1} V {2} H {3}' fill='none' stroke='#333'/>\n", kLeft, kTop,
                   kBottom, kRight);
-    svg += Text((kLeft + kRight) / 2.0, kBottom + 40.0, "middle", "slots, of all experts");
-    return svg + Text(kLeft, kTop - 10.0, "middle", "hits");
+    svg += SvgText((kLeft + kRight) / 2.0, kBottom + 40.0, "middle", "slots, of all experts");
+    return svg + SvgText(kLeft, kTop - 10.0, "middle", "hits");
   }
 
   // The line of one policy and its entry in the legend.
@@ -110,12 +91,7 @@ class Plot {
     svg +=
         Format("<line x1='{}' y1='{:.1f}' x2='{}' y2='{:.1f}' stroke='{}' stroke-width='2'{}/>\n",
                kRight + 20.0, y, kRight + 44.0, y, colour, dashes);
-    return svg + Text(kRight + 50.0, y + 4.0, "start", policy);
-  }
-
-  static std::string Text(double x, double y, std::string_view anchor, std::string_view text) {
-    return Format("<text x='{:.1f}' y='{:.1f}' text-anchor='{}'>{}</text>\n", x, y, anchor,
-                  Escaped(text));
+    return svg + SvgText(kRight + 50.0, y + 4.0, "start", policy);
   }
 
  private:
@@ -127,12 +103,7 @@ class Plot {
 
 std::string SweepPlot(const std::string& title, const std::vector<SimLine>& lines) {
   const Plot plot(lines);
-  std::string svg = Format(
-      "<svg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 {0} {1}' width='{0}' height='{1}' "
-      "font-family='sans-serif' font-size='12'>\n<rect width='100%' height='100%' fill='#fff'/>\n",
-      kWidth, kHeight);
-  svg += Plot::Text((kLeft + kRight) / 2.0, 18.0, "middle", title);
-  svg += plot.Axes();
+  std::string svg = plot.Axes();
   std::vector<std::string> policies;
   for (const SimLine& line : lines) {
     if (std::ranges::find(policies, line.policy) == policies.end()) {
@@ -147,7 +118,8 @@ std::string SweepPlot(const std::string& title, const std::vector<SimLine>& line
     }
     svg += plot.Line(policies[i], std::move(points), i);
   }
-  return svg + "</svg>\n";
+  return SvgDocument({.width = kWidth, .height = kHeight, .middle = (kLeft + kRight) / 2.0}, title,
+                     svg);
 }
 
 }  // namespace moestro

@@ -189,6 +189,10 @@ uint32_t Engine::n_ctx() const { return impl_->n_ctx; }
 const MemoryPlan& Engine::memory() const { return impl_->memory; }
 const PolicyChoice& Engine::policy() const { return impl_->policy; }
 const ModelId& Engine::id() const { return impl_->model.id; }
+uint64_t Engine::copy_bytes(ExpertKey key) const {
+  const ExpertCatalog& catalog = impl_->catalog;
+  return catalog.pools[catalog.copy(key).pool].expert_bytes();
+}
 const RunStats& Engine::stats() const { return impl_->stats; }
 void Engine::ResetStats() { impl_->stats = {}; }
 void Engine::SetProgress(Progress progress) { impl_->progress = std::move(progress); }

@@ -54,8 +54,9 @@ class Engine {
   const ModelSpec& spec() const;
   uint32_t n_ctx() const;
   const MemoryPlan& memory() const;
-  const PolicyChoice& policy() const;  // that is really used
-  const ModelId& id() const;           // by which files are known to be for this model
+  const PolicyChoice& policy() const;        // that is really used
+  const ModelId& id() const;                 // by which files are known to be for this model
+  uint64_t copy_bytes(ExpertKey key) const;  // of its matrices. REQUIRES: there is such a copy
 
   // An empty sequence. It must not outlive the engine.
   Sequence NewSequence();

@@ -54,12 +54,14 @@ Result<Prompt> ReadPrompt(const Vocab& vocab, const TextSource& source, const Co
 }
 
 Result<std::vector<Token>> TokenizeText(const Vocab& vocab, TextSource source,
-                                        const std::string& name, uint32_t most,
-                                        const EngineOptions& options) {
-  TokenStream stream(vocab, std::move(source), {.longest_piece_bytes = LongestPiece(options)});
+                                        const std::string& name, uint64_t most,
+                                        const EngineOptions& options, bool parse_special) {
+  TokenStream stream(
+      vocab, std::move(source),
+      {.parse_special = parse_special, .longest_piece_bytes = LongestPiece(options)});
   // A list that grows is there twice for a while, the second time with room to grow.
   const uint64_t holds = RoomFor(options) / (3 * sizeof(Token));
-  auto tokens = Collect(stream, most > 0 ? std::min<uint64_t>(most, holds + 1) : holds + 1);
+  auto tokens = Collect(stream, most > 0 ? std::min(most, holds + 1) : holds + 1);
   if (tokens && tokens->size() > holds) {
     return Fail(Errc::kInvalidRequest,
                 "{}: has more tokens than this budget holds, {}; take the first with -n, or raise "

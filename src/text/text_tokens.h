@@ -36,9 +36,10 @@ Result<Prompt> ReadPrompt(const Vocab& vocab, const TextSource& source, const Co
                           const EngineOptions& options);
 
 // The first `most` tokens of a text, or all if that is 0. kInvalidRequest when the budget does not
-// hold them. Errors about the text call it `name`.
+// hold them. Errors about the text call it `name`. `parse_special`: control tokens where it spells
+// them, as ReadPrompt() does.
 Result<std::vector<Token>> TokenizeText(const Vocab& vocab, TextSource source,
-                                        const std::string& name, uint32_t most,
-                                        const EngineOptions& options);
+                                        const std::string& name, uint64_t most,
+                                        const EngineOptions& options, bool parse_special = false);
 
 }  // namespace moestro

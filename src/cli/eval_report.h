@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: MIT
+// What `eval` prints.
+#pragma once
+
+#include <string>
+
+#include "base/json.h"
+#include "offline/eval.h"
+
+namespace moestro {
+
+// Several lines for people, with a final newline.
+std::string DescribeEval(const EvalResult& result);
+// One object: the figures, then what bench reports of a run.
+Json EvalAsJson(const EvalResult& result);
+
+}  // namespace moestro

@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: MIT
+// `eval --sweep`: the same text with every combination of some knobs' values, as a table and as a
+// drawing of speed against error.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/result.h"
+#include "engine/engine_options.h"
+#include "offline/eval.h"
+
+namespace moestro {
+
+struct KnobSetting {
+  std::string knob;
+  std::string value;
+};
+using KnobSettings = std::vector<KnobSetting>;  // one of each swept knob
+
+// "cache=25%,50%;prefetch=0,1": every combination, the last knob changing fastest. kUsage for what
+// SetKnob() refuses, for a knob that comes twice, and for more than 1000 combinations.
+Result<std::vector<KnobSettings>> ParseSweep(std::string_view text);
+// REQUIRES: the settings come from ParseSweep().
+EngineOptions WithSettings(EngineOptions options, const KnobSettings& settings);
+std::string ToText(const KnobSettings& settings);  // "cache=25% prefetch=0"
+
+struct EvalPoint {
+  KnobSettings settings;
+  EvalFigures figures;  // with `against`
+  double bytes_per_token = 0.0;
+  double hit_rate = 0.0;
+  double decode_tps = 0.0;
+  double percent_of_bound = 0.0;
+};
+EvalPoint ToPoint(KnobSettings settings, const EvalResult& result);
+
+// For each point: no other is at least as fast with at most its mean KL, and better in one of them.
+std::vector<bool> ParetoFront(const std::vector<EvalPoint>& points);
+
+// A head line and a line per point: the knobs, the figures under their names in --json, and
+// `pareto` (0 or 1).
+std::string SweepAsCsv(const std::vector<EvalPoint>& points);
+// An SVG: tokens per second over mean KL with its standard error, the front joined by a line.
+// REQUIRES: points are not empty.
+std::string SweepDrawing(const std::string& title, const std::vector<EvalPoint>& points);
+
+}  // namespace moestro

@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: MIT
+// The engine's options by the names of their flags, for whoever gets them as text: the command line
+// and sweeps.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/result.h"
+#include "engine/engine_options.h"
+
+namespace moestro {
+
+// In the order in which help lists them, without dashes: "cache", "ram", ...
+std::vector<std::string_view> KnownKnobs();
+std::string KnobNames();  // the same in one line, for messages
+// What the flag --name with this value does. kUsage for an unknown name, which lists the known
+// ones, and for a value that the flag would refuse.
+Status SetKnob(EngineOptions& options, std::string_view name, const std::string& value);
+
+}  // namespace moestro

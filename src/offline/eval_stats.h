@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: MIT
+// What rows of log-probabilities say: how well a run predicts a text, and how far it is from the
+// exact run. Pure: no engine, no file.
+//
+// Neighbouring tokens are alike (a hard sentence, a cold cache), so standard errors are those of
+// blocks of kBlockTokens neighbours, never of single tokens, which would look too certain. A block
+// lies within one window. With fewer than two blocks an error is not known (NaN).
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "core/ids.h"
+
+namespace moestro {
+
+inline constexpr size_t kBlockTokens = 64;
+
+// log_probs[i] = log of the softmax of `logits` at i, rounded to F32 once; sums are F64.
+// `log_probs` may be `logits`. REQUIRES: equal sizes, not empty.
+void LogSoftmax(std::span<const float> logits, std::span<float> log_probs);
+
+// KL(exact || lossy) in nats, as the sum of p (log p - log q) - p + q. Its terms are not negative,
+// and what p and q miss of 1 after rounding to F32 cancels. Of equal rows it is 0 to the bit.
+double Divergence(std::span<const float> exact, std::span<const float> lossy);
+
+// The index of the largest value, the first of several.
+size_t Largest(std::span<const float> values);
+
+struct Estimate {
+  double value = 0.0;
+  double error = std::numeric_limits<double>::quiet_NaN();  // standard error
+};
+
+struct EvalFigures {
+  uint64_t tokens = 0;
+  Estimate perplexity;
+  // Against the exact run, if there were its rows.
+  struct Against {
+    double exact_perplexity = 0.0;
+    Estimate kl_mean;  // nats per token, as below
+    Estimate kl_p99;
+    Estimate kl_p999;
+    double kl_max = 0.0;      // of these tokens; a maximum has no standard error
+    Estimate delta_p_rms;     // root of the mean square change of the next token's probability
+    Estimate top1_agreement;  // share of tokens for which both would say the same
+  };
+  std::optional<Against> against;
+};
+
+class EvalStats {
+ public:
+  // Takes BytesFor(). REQUIRES: no more tokens, and no more blocks, are added.
+  EvalStats(uint64_t tokens, uint64_t blocks);
+  static uint64_t BytesFor(uint64_t tokens, uint64_t blocks);
+
+  // Tokens from now on do not belong to those before.
+  void BeginWindow() { window_begins_ = true; }
+  // A row of log-probabilities, and the token that the text has there. Either all rows come with
+  // the exact run's, or none does.
+  void Add(std::span<const float> log_probs, Token next);
+  void Add(std::span<const float> log_probs, std::span<const float> exact, Token next);
+
+  EvalFigures Figures();  // sorts what it keeps
+
+ private:
+  // Sums over the tokens of a block.
+  struct Block {
+    double tokens = 0.0;
+    double nll = 0.0;  // of the next token, nats
+    double exact_nll = 0.0;
+    double kl = 0.0;
+    double squared_delta_p = 0.0;
+    double equal_top1 = 0.0;
+  };
+  // A token's KL, for quantiles. F32 as the rows are.
+  struct Divergent {
+    float kl = 0.0F;
+    uint32_t block = 0;
+  };
+
+  Block& BlockOfNext();
+  Estimate Mean(double Block::* sum) const;
+  EvalFigures::Against Compare();
+  double KlQuantile(double share) const;
+  double KlQuantileError(double share) const;
+
+  std::vector<Block> blocks_;
+  std::vector<Divergent> divergent_;
+  double kl_max_ = 0.0;
+  bool window_begins_ = true;
+};
+
+}  // namespace moestro

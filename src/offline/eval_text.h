@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: MIT
+// Texts cut into windows of a context's length, for teacher-forced evaluation.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+#include "core/ids.h"
+#include "engine/engine_options.h"
+#include "model/model_file.h"
+
+namespace moestro {
+
+struct TextRequest {
+  std::vector<std::string> paths;
+  uint64_t tokens = 0;  // to evaluate, of all texts together; 0: all
+  // Only positions from here on in each window are evaluated, and each window begins as the
+  // vocabulary begins a text (llama-perplexity does that with half a context). 0: every position of
+  // the text as it is.
+  uint32_t score_from = 0;
+};
+
+// Each window is a sequence of its own. A position is evaluated if it is not below score_from and
+// its window has a token after it.
+struct EvalText {
+  struct Window {
+    size_t text = 0;
+    size_t begin = 0;
+    size_t length = 0;
+  };
+  std::vector<std::vector<Token>> texts = {};
+  std::vector<Window> windows = {};  // each with a position to evaluate
+  uint32_t n_ctx = 0;
+  uint32_t n_vocab = 0;
+  uint32_t score_from = 0;
+
+  std::span<const Token> tokens_of(const Window& window) const {
+    return std::span(texts[window.text]).subspan(window.begin, window.length);
+  }
+  uint64_t n_evaluated() const;
+  uint64_t n_blocks(size_t block_tokens) const;  // of evaluated tokens, none in two windows
+  uint64_t Hash() const;                         // of all windows' tokens and what is evaluated
+};
+
+// Tokenizes the texts as ReadPrompt() does, each as a whole, then cuts them. The vocabulary is gone
+// again afterwards. kInvalidRequest: the context leaves no position to evaluate, or no text has
+// one; and what OpenText() and TokenizeText() say.
+Result<EvalText> ReadEvalText(const ModelFile& model, const TextRequest& request,
+                              const EngineOptions& options);
+
+}  // namespace moestro
