@@ -2,26 +2,22 @@
 #include "engine/asked_bytes.h"
 
 #include "core/layer_plan.h"
-#include "decide/slot_table.h"
 
 namespace moestro {
 
-AskedBytes::AskedBytes(Engine& engine) : engine_(engine) {
-  engine.SetPlanObserver([this](const LayerPlan& plan) {
-    for (const PlannedExpert& expert : plan.experts) {
-      const bool is_asked = !expert.is_present && expert.use == Use::kDecode;
-      if (is_asked) bytes_ += engine_.copy_bytes(expert.key);
-    }
-  });
-  engine.SetRequestObserver([this](ExpertKey key, Use use, const Placement& placement) {
-    const bool is_asked = use == Use::kPrefetch && placement.was == Placement::Was::kAbsent;
-    if (is_asked) bytes_ += engine_.copy_bytes(key);
-  });
+AskedBytes::AskedBytes(Engine& engine) : engine_(engine), model_(engine.MakeResidentModel()) {
+  engine.SetPlanObserver([this](const LayerPlan& plan) { See(plan); });
 }
 
-AskedBytes::~AskedBytes() {
-  engine_.SetPlanObserver({});
-  engine_.SetRequestObserver({});
+AskedBytes::~AskedBytes() { engine_.SetPlanObserver({}); }
+
+void AskedBytes::See(const LayerPlan& plan) {
+  model_.BeginLayer(plan.layer);
+  for (const PlannedExpert& expert : plan.experts) {
+    const bool is_asked = expert.use == Use::kDecode && !model_.contains(expert.key);
+    if (is_asked) bytes_ += engine_.copy_bytes(expert.key);
+  }
+  model_.Run(plan);
 }
 
 }  // namespace moestro

@@ -90,10 +90,11 @@ Status Engine::Impl::Allocate() {
   TRY(const PlannedMemory planned,
       PlanMemory(options, catalog, reader->block(), model.spec.router.n_used, fixed));
   memory = planned.plan;
+  slots = planned.slots;
   TRY(policy, policy_source.Choose(model.id, memory.n_slots));
   TRY(residency,
       Residency::Create(catalog, planned.slots, policy, reader->block(), *queue, options.clock));
-  TRY_STATUS(PrepareLossy(planned));
+  TRY_STATUS(PrepareLossy());
   TRY_STATUS(PreparePrefetch(planned));
   TRY(experts, ExpertExec::Create({.team = *team,
                                    .residency = *residency,

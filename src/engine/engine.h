@@ -22,6 +22,7 @@
 #include "core/model_id.h"
 #include "core/model_spec.h"
 #include "decide/prefetch_planner.h"
+#include "decide/resident_model.h"
 #include "decide/slot_table.h"
 #include "engine/engine_options.h"
 #include "engine/run_stats.h"
@@ -108,6 +109,9 @@ class Engine {
   std::span<const PredictionScore> prediction_scores() const;
   // Sees every layer's plan before it is carried out; empty: nobody. For --explain.
   void SetPlanObserver(PlanObserver observer);
+  // Who would be in memory if nothing were prefetched, empty: with the engine's slots and policy.
+  // It must not outlive the engine.
+  ResidentModel MakeResidentModel() const;
   // Waits until no read is under way. For tests and probes.
   void FinishReads();
   // Sees every request for an expert; for tests that compare with the simulator.

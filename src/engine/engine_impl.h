@@ -72,6 +72,7 @@ struct Engine::Impl {
   std::optional<Forward> forward;
 
   MemoryPlan memory;
+  std::vector<uint64_t> slots;  // by pool
   uint32_t n_ctx = 0;
   uint32_t chunk = 0;
   uint32_t logits_rows = 1;
@@ -89,7 +90,8 @@ struct Engine::Impl {
   Result<PredictorChoice> ChoosePredictor() const;
   Status OpenLow();
   std::vector<std::string> AllPaths() const;  // of the model and its low copies
-  Status PrepareLossy(const PlannedMemory& planned);
+  Status PrepareLossy();
+  ResidentModel MakeResidentModel() const;
   Status PreparePrefetch(const PlannedMemory& planned);
   Status Load();
   Status CheckBatch(const Batch& batch) const;

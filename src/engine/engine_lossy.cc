@@ -4,6 +4,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/check.h"
 #include "engine/catalog.h"
 #include "engine/engine_impl.h"
 #include "learned/beside_model.h"
@@ -28,7 +29,7 @@ std::vector<std::string> Engine::Impl::AllPaths() const {
   return paths;
 }
 
-Status Engine::Impl::PrepareLossy(const PlannedMemory& planned) {
+Status Engine::Impl::PrepareLossy() {
   if (options.lossy.is_exact(catalog.has_low())) return {};
   std::shared_ptr<const ExpertNorms> norms;
   if (options.lossy.importance == "score-norm") {
@@ -43,15 +44,22 @@ Status Engine::Impl::PrepareLossy(const PlannedMemory& planned) {
   }
   chooser.emplace(options.lossy, model.spec.router, catalog.has_low(), std::move(norms));
   if (!options.lossy.is_reproducible) return {};
-  std::vector<SlotTable> tables;
-  for (const uint64_t slots : planned.slots) {
-    TRY(std::unique_ptr<Policy> chosen, MakePolicy(policy));
-    const PolicyShape shape{
-        .slots = slots, .layers = model.id.shape.n_layer, .experts = model.id.shape.n_expert};
-    tables.emplace_back(shape, std::move(chosen));
-  }
-  choices.emplace(std::move(tables), [this](ExpertKey key) { return catalog.copy(key).pool; });
+  choices.emplace(MakeResidentModel());
   return {};
 }
+
+ResidentModel Engine::Impl::MakeResidentModel() const {
+  std::vector<SlotTable> tables;
+  for (const uint64_t n : slots) {
+    const PolicyShape shape{
+        .slots = n, .layers = model.id.shape.n_layer, .experts = model.id.shape.n_expert};
+    auto chosen = MakePolicy(policy);
+    CHECK(chosen.has_value());  // residency has one
+    tables.emplace_back(shape, *std::move(chosen));
+  }
+  return {std::move(tables), [this](ExpertKey key) { return catalog.copy(key).pool; }};
+}
+
+ResidentModel Engine::MakeResidentModel() const { return impl_->MakeResidentModel(); }
 
 }  // namespace moestro

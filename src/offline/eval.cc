@@ -45,7 +45,11 @@ Status DecodeText(Engine& engine, const EvalText& text, Sequence& sequence, cons
 
 }  // namespace
 
-EngineOptions ExactOf(EngineOptions options) { return options; }
+EngineOptions ExactOf(EngineOptions options) {
+  options.low.clear();
+  options.lossy = {};
+  return options;
+}
 
 double EvalResult::bytes_per_token() const {
   const uint64_t tokens = report.stats.decode.tokens;

@@ -12,7 +12,7 @@
 namespace moestro {
 
 // Asks for memory ahead of the reads, evenly over a tile's work. A tile's rows are read side by
-// side, an order that no hardware warmer follows, and whole tiles are asked for, too many bytes
+// side, an order that no hardware prefetcher follows, and whole tiles are asked for, too many bytes
 // for the first-level cache: into the second it goes. (Q4_0, one token, bench/kernel_bench.cc: 7.5
 // GB/s without prefetch, 11 into the first level, 21 into the second, 33 a plain read loop.)
 template <class V>
