@@ -5,6 +5,7 @@
 #include <chrono>
 #include <cstdio>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -23,6 +24,8 @@
 #include "core/random_tokens.h"
 #include "engine/append.h"
 #include "engine/engine.h"
+#include "offline/trace_routing.h"
+#include "trace/trace_file.h"
 
 namespace moestro {
 namespace {
@@ -35,6 +38,7 @@ struct BenchOptions {
   uint32_t warmup = 0;
   bool preload = false;
   uint32_t runs = 1;
+  std::string routing;  // a trace whose choices replace the routers'; empty: none
 };
 
 struct Measured {
@@ -67,6 +71,28 @@ Status CheckFits(const BenchOptions& options, const Engine& engine) {
               engine.n_ctx(), engine.spec().n_ctx_train);
 }
 
+// Recorded choices instead of the routers'.
+Status UseRouting(const BenchOptions& options, Engine& engine,
+                  std::optional<TraceRouting>& routing) {
+  TRY(Trace trace, ReadTrace(options.routing));
+  if (options.common.engine.lossy.prefer_resident > 0.0 && !trace.info().has_candidates) {
+    return Fail(Errc::kInvalidRequest,
+                "{}: does not say who else could run, which --prefer-resident needs; record it "
+                "with 'moestro trace --candidates'",
+                options.routing);
+  }
+  Result<TraceRouting> created = TraceRouting::Create(std::move(trace), engine.id());
+  if (!created) {
+    return Fail(created.error().code, "{}: {}", options.routing, created.error().message);
+  }
+  routing.emplace(*std::move(created));
+  engine.SetRoutingOverride(
+      [&routing](LayerId layer, Routing& of_layer, std::vector<ExpertId>& ahead) {
+        routing->Apply(layer, of_layer, ahead);
+      });
+  return {};
+}
+
 // One run with a new engine. Without a warm-up it is cold: its slots are empty and everything from
 // the first token on is counted.
 Result<Measured> RunOnce(const BenchOptions& options, ProgressBar& bar) {
@@ -79,6 +105,10 @@ Result<Measured> RunOnce(const BenchOptions& options, ProgressBar& bar) {
   run.engine = engine->description();
   run.arch = engine->spec().arch_name;
   TRY_STATUS(CheckFits(options, *engine));
+  std::optional<TraceRouting> routing;
+  if (!options.routing.empty()) {
+    TRY_STATUS(UseRouting(options, *engine, routing));
+  }
   TRY_STATUS(WarmUp(options, *engine));
   const std::vector<Token> tokens =
       RandomTokens(size_t{options.prefill} + options.decode, engine->spec().n_vocab,
@@ -111,6 +141,7 @@ Json ToJson(const BenchOptions& options, const Measured& run) {
       .Set("ctx", options.common.engine.ctx)
       .Set("chunk", options.common.engine.chunk)
       .Set("seed", options.common.seed.value_or(kDefaultSeed))
+      .Set("routing", options.routing)
       .Set("warmup_tokens", options.warmup)
       .Set("load_seconds", run.load_seconds)
       .Set("logits_hash", run.logits_hash)
@@ -161,6 +192,9 @@ Status Run(BenchOptions& options) {
   result.Set("runs", options.runs);
   Output output(STDOUT_FILENO);
   if (options.common.json) return output.Write(result.Dump() + "\n");
+  if (!options.routing.empty()) {
+    summary += Format("routing  recorded: {}; not the model's own\n", options.routing);
+  }
   return output.Write(options.runs == 1 ? summary : Table(result));
 }
 
@@ -182,6 +216,11 @@ void AddBench(CommandLine& line) {
   bench.Add("-n,--n-gen", options->decode, "tokens to decode").Type("N").ShowDefault();
   bench.AddSwitch("--preload", options->preload,
                   "every expert in memory before the clock starts; needs a budget for all of them");
+  bench
+      .Add("--routing", options->routing,
+           "choices recorded by 'moestro trace' instead of the routers': real routing over "
+           "synthetic weights")
+      .Type("FILE");
   bench.Add("--warmup", options->warmup, "other tokens evaluated before the clock starts")
       .Type("N")
       .ShowDefault();

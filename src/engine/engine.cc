@@ -201,6 +201,9 @@ void Engine::SetRouteObserver(RouteObserver observer, uint32_t look_ahead, bool 
   CHECK(look_ahead <= max_look_ahead());
   impl_->forward->SetRouteObserver(std::move(observer), look_ahead, candidates);
 }
+void Engine::SetRoutingOverride(RoutingOverride routing) {
+  impl_->forward->SetRoutingOverride(std::move(routing));
+}
 uint32_t Engine::max_look_ahead() const { return impl_->look_ahead; }
 std::span<const PredictionScore> Engine::prediction_scores() const {
   return impl_->look_ahead > 0 ? impl_->planner->scores() : std::span<const PredictionScore>();

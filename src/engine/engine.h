@@ -107,6 +107,8 @@ class Engine {
   uint32_t max_look_ahead() const;  // as many layers as options.prefetch says, or as there are
   // By distance, see PredictionScore; empty without prefetch.
   std::span<const PredictionScore> prediction_scores() const;
+  // Choices in place of the routers', for measurements; empty: the routers decide.
+  void SetRoutingOverride(RoutingOverride routing);
   // Sees every layer's plan before it is carried out; empty: nobody. For --explain.
   void SetPlanObserver(PlanObserver observer);
   // Who would be in memory if nothing were prefetched, empty: with the engine's slots and policy.

@@ -59,6 +59,8 @@ class Forward {
     observed_ahead_ = observer_ ? look_ahead : 0;
     observes_candidates_ = observer_ && candidates;
   }
+  // Empty: the routers decide.
+  void SetRoutingOverride(RoutingOverride routing) { override_ = std::move(routing); }
   void SetPlanObserver(PlanObserver observer) { plan_observer_ = std::move(observer); }
 
   void RequestStop() { stop_.store(true); }
@@ -74,6 +76,7 @@ class Forward {
 
   Parts parts_;
   RouteObserver observer_;
+  RoutingOverride override_;
   PlanObserver plan_observer_;
   uint32_t observed_ahead_ = 0;
   bool observes_candidates_ = false;

@@ -4,6 +4,7 @@
 
 #include <functional>
 #include <span>
+#include <vector>
 
 #include "core/batch.h"
 #include "core/ids.h"
@@ -24,6 +25,11 @@ struct SeenRouting {
 };
 // As soon as it is known; layers in order.
 using RouteObserver = std::function<void(const SeenRouting&)>;
+
+// Puts other choices in place of a layer's routing and of what later routers would say, for
+// measurements with recorded routing. Shapes stay.
+using RoutingOverride =
+    std::function<void(LayerId layer, Routing& routing, std::vector<ExpertId>& ahead)>;
 
 // A layer's plan, before its experts are asked for.
 using PlanObserver = std::function<void(const LayerPlan&)>;

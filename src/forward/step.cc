@@ -28,7 +28,8 @@ Status Forward::Step(std::span<const StepRow> rows, std::span<const RowKind> kin
     if (!parts_.spec.has_experts(l)) continue;
     const LayerId layer{static_cast<uint16_t>(parts_.spec.expert_layers_before(l))};
     Routing routing = RouteRows(layer, rows.size());  // which experts, with what weight
-    const std::vector<ExpertId> predicted = RouteAhead(layer, rows.size(), look_ahead);
+    std::vector<ExpertId> predicted = RouteAhead(layer, rows.size(), look_ahead);
+    if (override_) override_(layer, routing, predicted);
     if (observer_) observer_({layer, routing, kinds, predicted});
     const LayerPlan plan = parts_.protocol.AfterRouting({layer, routing, kinds, predicted});
     if (plan_observer_) plan_observer_(plan);

@@ -44,7 +44,7 @@ class MemoryFile {
     if (size == 0 || data[size - 1] != 0xFF) {
       Fnv1a sum;
       sum.Add(bytes);
-      Append(bytes, sum.value());
+      AppendNumber(bytes, sum.value());
     }
     return Fill(bytes);
   }

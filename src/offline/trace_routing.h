@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: MIT
+// Recorded choices in place of a model's routers: real routing over synthetic weights, for speeds
+// that depend on which experts are asked for.
+#pragma once
+
+#include <cstddef>
+#include <vector>
+
+#include "base/result.h"
+#include "core/ids.h"
+#include "core/model_id.h"
+#include "core/routing.h"
+#include "trace/trace.h"
+
+namespace moestro {
+
+class TraceRouting {
+ public:
+  // kInvalidRequest, naming both: the trace has another shape than the model, or no tokens.
+  static Result<TraceRouting> Create(Trace trace, const ModelId& model);
+
+  // The next rows of the trace, from its beginning again after its end; the same ones for all
+  // layers of a step. Recorded weights where the trace has them, else 1/K. What is predicted of
+  // later layers is what was recorded of that; nothing where it was not. For
+  // Engine::SetRoutingOverride().
+  void Apply(LayerId layer, Routing& routing, std::vector<ExpertId>& ahead);
+
+  const Trace& trace() const { return trace_; }
+
+ private:
+  explicit TraceRouting(Trace trace) : trace_(std::move(trace)) {}
+
+  Trace trace_;
+  size_t first_ = 0;  // of the step
+  size_t next_ = 0;   // after it
+};
+
+}  // namespace moestro
