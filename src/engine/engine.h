@@ -106,6 +106,9 @@ class Engine {
   std::span<const PredictionScore> prediction_scores() const;
   // Sees every layer's plan before it is carried out; empty: nobody. For --explain.
   void SetPlanObserver(PlanObserver observer);
+  // Sees what every layer's experts were given, after they have run; empty: nobody. For
+  // importances.
+  void SetExpertObserver(ExpertObserver observer);
   // Waits until no read is under way. For tests and probes.
   void FinishReads();
   // Sees every request for an expert; for tests that compare with the simulator.

@@ -58,6 +58,7 @@ class Forward {
     observed_ahead_ = observer_ ? look_ahead : 0;
   }
   void SetPlanObserver(PlanObserver observer) { plan_observer_ = std::move(observer); }
+  void SetExpertObserver(ExpertObserver observer) { expert_observer_ = std::move(observer); }
 
   void RequestStop() { stop_.store(true); }
 
@@ -69,10 +70,12 @@ class Forward {
   std::vector<ExpertId> RouteAhead(LayerId layer, size_t n_rows, uint32_t look_ahead) const;
   LeaseStream ReadAhead(LayerId layer, std::span<const RowKind> kinds) const;
   ExpertRows rows() const;
+  void ShowExperts(const LayerPlan& plan) const;
 
   Parts parts_;
   RouteObserver observer_;
   PlanObserver plan_observer_;
+  ExpertObserver expert_observer_;
   uint32_t observed_ahead_ = 0;
   double dense_seconds_ = 0.0;
   std::atomic<bool> stop_{false};
