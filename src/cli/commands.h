@@ -7,6 +7,7 @@ namespace moestro {
 class CommandLine;
 
 void AddBench(CommandLine& line);     // prefill and decode speed, and how close to the bound it is
+void AddImatrix(CommandLine& line);   // measures which weights of the experts matter
 void AddInspect(CommandLine& line);   // what a model holds and what fits in memory
 void AddLogits(CommandLine& line);    // logits after some tokens, as JSON
 void AddProfile(CommandLine& line);   // learns which experts follow which
