@@ -112,6 +112,12 @@ Result<std::vector<float>> ImatrixFile::ReadValues(const std::string& name, uint
 Result<Importances> ImatrixFile::Read(const std::string& tensor, uint32_t n_in,
                                       uint32_t n_experts) const {
   TRY(const std::vector<float> counts, ReadValues(CountsName(tensor), 1, n_experts));
+  const auto part = std::ranges::find_if(counts, [](float n) { return n > 0 && n < 1; });
+  if (part != counts.end()) {
+    return Fail(Errc::kInvalidFile,
+                "{}: '{}' holds {}, which is no number of inputs; make it again", path(),
+                CountsName(tensor), *part);
+  }
   Importances found;
   TRY(found.columns, ReadValues(SumsName(tensor), n_in, n_experts));
   const auto row = [&](size_t e) { return std::span(found.columns).subspan(e * n_in, n_in); };

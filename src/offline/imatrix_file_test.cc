@@ -172,6 +172,10 @@ TEST(ImatrixFile, DamagedFilesAreNamed) {
     ASSERT_TRUE(Write(path, sums));
     ExpectError(ReadBack(path), "no sum of squares");
   }
+  Sums sums;
+  sums.counts[2] = 1e-40F;  // a mean without bounds
+  ASSERT_TRUE(Write(path, sums));
+  ExpectError(ReadBack(path), "no number of inputs");
 }
 
 TEST(ImatrixFile, AFailingDiskLeavesNothingBehind) {
