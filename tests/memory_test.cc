@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <cstdint>
+#include <filesystem>
 #include <fstream>
 #include <optional>
 #include <random>
@@ -146,6 +147,27 @@ TEST_F(MemoryTest, EvalKeepsTheBudget) {
   EXPECT_EQ(Number(run.out, "kl_max"), 0U);
   ExpectError(Run({"eval", kDemo, "--text", Words()}, 24 * kMiB),
               "words.txt: has more tokens than this budget holds");
+}
+
+TEST_F(MemoryTest, ImatrixKeepsTheBudget) {
+  const Finished run = Run(
+      {"imatrix", kDemo, "--text", Words(), "-n", "600", "-o", folder_.File("i.gguf"), "--json"});
+  ASSERT_EQ(run.exit_code, 0) << run.err;
+  EXPECT_EQ(Number(run.out, "tokens"), 600U);
+}
+
+// It takes no budget: some MiB for each thread, whatever the model.
+TEST_F(MemoryTest, QuantizeTakesLittle) {
+  const std::string model = WriteTinyModel(
+      folder_.path(),
+      {.type = "F32", .layers = 1, .experts = 64, .embd = 512, .ff = 512, .heads = 8});
+  ASSERT_GT(std::filesystem::file_size(model), 2 * kBudget);
+  const Finished run =
+      Program(folder_.path(), {.arguments = {"quantize", model, "--experts", "q4_0", "-o",
+                                             folder_.File("low.gguf"), "-t", "2"}})
+          .Wait();
+  EXPECT_EQ(run.exit_code, 0) << run.err;
+  EXPECT_LE(run.peak_bytes, kBudget);
 }
 
 TEST_F(MemoryTest, BenchKeepsTheBudget) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// `moestro quantize` from outside.
+// `moestro quantize` and `moestro imatrix` from outside.
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -22,8 +22,8 @@ const std::string kDemo = MOESTRO_SOURCE_DIR "/models/stories-moe-q8_0.gguf";
 
 class QuantizeCliTest : public ::testing::Test {
  protected:
-  Finished Run(std::vector<std::string> arguments) const {
-    arguments.insert(arguments.begin(), {"quantize", "-t", "2"});
+  Finished Run(std::vector<std::string> arguments, const char* command = "quantize") const {
+    arguments.insert(arguments.begin(), {command, "-t", "2"});
     return Program(folder_.path(), {.arguments = std::move(arguments)}).Wait();
   }
   void ExpectError(std::vector<std::string> arguments, int exit_code,
@@ -66,6 +66,29 @@ TEST_F(QuantizeCliTest, MistakesAreNamed) {
   std::ofstream(folder_.File("noise.gguf")) << "this is no model at all";
   ExpectError({folder_.File("noise.gguf"), "--experts", "q2_k", "-o", low}, 1, "noise.gguf");
   EXPECT_FALSE(std::filesystem::exists(low));
+}
+
+TEST_F(QuantizeCliTest, ImportancesOfATextGuideTheBits) {
+  const std::string text = folder_.File("text.txt");
+  std::ofstream(text) << "Once upon a time there was a little dog. The dog had a red ball.\n";
+  const std::string imatrix = folder_.File("i.gguf");
+  const Finished made = Run({kDemo, "--text", text, "--text", text, "-o", imatrix}, "imatrix");
+  ASSERT_EQ(made.exit_code, 0) << made.err;
+  EXPECT_NE(made.out.find("unvisited  "), std::string::npos) << made.out;
+  EXPECT_NE(made.out.find(" of 96 experts"), std::string::npos) << made.out;
+  const Finished json =
+      Run({kDemo, "--text", text, "-n", "4", "-o", imatrix + "2", "--json"}, "imatrix");
+  ASSERT_EQ(json.exit_code, 0) << json.err;
+  EXPECT_NE(json.out.find("\"tokens\":4"), std::string::npos) << json.out;
+  const std::string low = folder_.File("low.gguf");
+  const Finished run = Run({kDemo, "--experts", "iq2_xxs", "--imatrix", imatrix, "-o", low});
+  ASSERT_EQ(run.exit_code, 0) << run.err;
+  EXPECT_EQ(run.out.substr(run.out.find("unvisited")), made.out.substr(made.out.find("unvisited")));
+  ExpectError({kDemo, "--experts", "iq2_xxs", "--imatrix", kDemo, "-o", low, "--force"}, 1,
+              "general.type");
+  ExpectError({kDemo, "--experts", "q2_k", "--imatrix", text, "-o", low, "--force"}, 1, text);
+  ExpectError({kDemo, "--experts", "q2_k", "--imatrix", imatrix, "-o", imatrix, "--force"}, 1,
+              "is read here");
 }
 
 }  // namespace

@@ -14,6 +14,7 @@
 #include "cli/flags.h"
 #include "cli/output.h"
 #include "cli/report.h"
+#include "cli/unvisited.h"
 #include "engine/engine_options.h"
 #include "offline/quantize.h"
 
@@ -34,6 +35,7 @@ std::string LowText(const QuantizeOptions& options, const QuantizeReport& report
     text += Format("{} of {} matrices begin at a multiple of 4 KiB; others are read with more\n",
                    report.aligned_slices, report.slices);
   }
+  if (!report.unvisited.empty()) text += UnvisitedText(report.unvisited, report.experts);
   return text;
 }
 
@@ -61,6 +63,7 @@ void AddQuantize(CommandLine& line) {
       "Writes the routed experts alone, to be used beside the model. docs/low-format.md describes "
       "the file.\n"
       "Examples: moestro quantize model.gguf --experts q2_k -o model.low.gguf\n"
+      "          moestro quantize model.gguf --experts iq2_xxs --imatrix text.imatrix -o low.gguf\n"
       "          moestro quantize model.gguf --experts gate=q2_k,up=q2_k,down=q3_k -o low.gguf");
   command.Add("MODEL", options.model, "GGUF file").Required();
   command
@@ -71,6 +74,10 @@ void AddQuantize(CommandLine& line) {
                    return {};
                  })
       .Required();
+  command
+      .Add("--imatrix", options.imatrix,
+           "importances of the weights' columns, from 'moestro imatrix' or llama-imatrix")
+      .Type("FILE");
   command.Add("-o,--output", options.path, "file to write").Type("FILE").Required();
   command.Add("-t,--threads", flags->threads, "threads (default: physical cores)")
       .Type("N")

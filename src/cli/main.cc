@@ -66,6 +66,7 @@ int Main(std::span<char*> argv) {
   AddTrace(line);
   AddSim(line);
   AddProfile(line);
+  AddImatrix(line);
   AddQuantize(line);
   const auto action = line.Parse(Arguments(argv));
   return action ? (*action)() : ExitCode(std::unexpected(action.error()));

@@ -214,6 +214,9 @@ void Engine::SetRequestObserver(const SlotTable::Observer& observer) {
 void Engine::SetPlanObserver(PlanObserver observer) {
   impl_->forward->SetPlanObserver(std::move(observer));
 }
+void Engine::SetExpertObserver(ExpertObserver observer) {
+  impl_->forward->SetExpertObserver(std::move(observer));
+}
 void Engine::FinishReads() { impl_->residency->Drain(); }
 Sequence Engine::NewSequence() { return {*impl_->sequences, impl_->sequences->New()}; }
 void Engine::RequestStop() { impl_->forward->RequestStop(); }

@@ -114,6 +114,9 @@ class Engine {
   // Who would be in memory if nothing were prefetched, empty: with the engine's slots and policy.
   // It must not outlive the engine.
   ResidentModel MakeResidentModel() const;
+  // Sees what every layer's experts were given, after they have run; empty: nobody. For
+  // importances.
+  void SetExpertObserver(ExpertObserver observer);
   // Waits until no read is under way. For tests and probes.
   void FinishReads();
   // Sees every request for an expert; for tests that compare with the simulator.

@@ -59,4 +59,9 @@ ExpertRows Forward::rows() const {
           .hidden = parts_.buffers.hidden()};
 }
 
+void Forward::ShowExperts(const LayerPlan& plan) const {
+  const std::span inputs(parts_.buffers.ffn_in(), size_t{plan.n_rows} * parts_.spec.n_embd);
+  expert_observer_({plan, inputs, parts_.experts.products(plan)});
+}
+
 }  // namespace moestro

@@ -62,6 +62,7 @@ class Forward {
   // Empty: the routers decide.
   void SetRoutingOverride(RoutingOverride routing) { override_ = std::move(routing); }
   void SetPlanObserver(PlanObserver observer) { plan_observer_ = std::move(observer); }
+  void SetExpertObserver(ExpertObserver observer) { expert_observer_ = std::move(observer); }
 
   void RequestStop() { stop_.store(true); }
 
@@ -73,11 +74,13 @@ class Forward {
   std::vector<ExpertId> RouteAhead(LayerId layer, size_t n_rows, uint32_t look_ahead) const;
   LeaseStream ReadAhead(LayerId layer, std::span<const RowKind> kinds) const;
   ExpertRows rows() const;
+  void ShowExperts(const LayerPlan& plan) const;
 
   Parts parts_;
   RouteObserver observer_;
   RoutingOverride override_;
   PlanObserver plan_observer_;
+  ExpertObserver expert_observer_;
   uint32_t observed_ahead_ = 0;
   bool observes_candidates_ = false;
   double dense_seconds_ = 0.0;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Callbacks for traces, --explain and tests. Called in the engine thread while a step runs.
+// Callbacks for traces, --explain, importances and tests. Called in the engine thread while a step
+// runs.
 #pragma once
 
 #include <functional>
@@ -33,5 +34,15 @@ using RoutingOverride =
 
 // A layer's plan, before its experts are asked for.
 using PlanObserver = std::function<void(const LayerPlan&)>;
+
+// What the matrices of a layer's experts were multiplied with, as values before ggml quantises
+// them. The spans live until the observer returns.
+struct SeenExperts {
+  const LayerPlan& plan;
+  std::span<const float> inputs;    // [row][n_embd]: of gate and up
+  std::span<const float> products;  // [pair of the plan][n_ff], activation(gate, up): of down
+};
+// After the experts of a layer have run; layers in order.
+using ExpertObserver = std::function<void(const SeenExperts&)>;
 
 }  // namespace moestro

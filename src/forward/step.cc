@@ -38,6 +38,7 @@ Status Forward::Step(std::span<const StepRow> rows, std::span<const RowKind> kin
     read_ahead = ReadAhead(layer, kinds);        // lets go of this layer's, takes the next one's
     parts_.protocol.Prefetch();                  // for later layers, behind this layer's own
     TRY_STATUS(parts_.experts.Run(plan, this->rows(), leases, &read_ahead));
+    if (expert_observer_) ShowExperts(plan);
   }
   return {};
 }

@@ -2,6 +2,7 @@
 #include "model/expert_tensors.h"
 
 #include <string>
+#include <utility>
 
 #include "base/format.h"
 #include "model/tensor_check.h"
@@ -19,7 +20,7 @@ class ExpertFinder {
   Result<std::vector<ExpertTensor>> Find();
 
  private:
-  Status Add(const TensorInfo& info, Matrix matrix, uint32_t n_experts, bool is_fused = false);
+  Status Add(const ExpertTensor& tensor);
   Status AddMatrix(Matrix matrix);
   Status AddSingles(Matrix matrix);
   const TensorInfo* merged(Matrix matrix) const {
@@ -33,13 +34,13 @@ class ExpertFinder {
   std::vector<ExpertTensor> found_;
 };
 
-Status ExpertFinder::Add(const TensorInfo& info, Matrix matrix, uint32_t n_experts, bool is_fused) {
-  TensorShape shape{spec_.n_embd, spec_.n_ff_expert, n_experts, 1};
-  if (matrix == Matrix::kDown) shape = {spec_.n_ff_expert, spec_.n_embd, n_experts, 1};
-  if (is_fused) shape[1] *= 2;
-  TRY_STATUS(CheckTensorShape(file_, info, shape, spec_.arch_name));
-  TRY_STATUS(CheckMatrixType(file_, info));
-  found_.push_back({.info = &info, .matrix = matrix, .is_fused = is_fused, .n_experts = n_experts});
+Status ExpertFinder::Add(const ExpertTensor& tensor) {
+  TensorShape shape{spec_.n_embd, spec_.n_ff_expert, tensor.n_experts, 1};
+  if (tensor.matrix == Matrix::kDown) std::swap(shape[0], shape[1]);
+  if (tensor.is_fused) shape[1] *= 2;
+  TRY_STATUS(CheckTensorShape(file_, *tensor.info, shape, spec_.arch_name));
+  TRY_STATUS(CheckMatrixType(file_, *tensor.info));
+  found_.push_back(tensor);
   return {};
 }
 
@@ -52,7 +53,7 @@ Status ExpertFinder::AddSingles(Matrix matrix) {
                   file_.paths().front(), e == 0 ? MergedExpertsName(layer_, matrix) : name,
                   spec_.arch_name, remedy_);
     }
-    TRY_STATUS(Add(*info, matrix, 1));
+    TRY_STATUS(Add({.info = info, .matrix = matrix, .first_expert = e}));
     const ggml_type first = found_[found_.size() - 1 - e].info->type;
     if (info->type != first) {
       return Fail(Errc::kUnsupported,
@@ -66,13 +67,14 @@ Status ExpertFinder::AddSingles(Matrix matrix) {
 
 Status ExpertFinder::AddMatrix(Matrix matrix) {
   const TensorInfo* info = merged(matrix);
-  return info != nullptr ? Add(*info, matrix, spec_.router.n_expert) : AddSingles(matrix);
+  if (info == nullptr) return AddSingles(matrix);
+  return Add({.info = info, .matrix = matrix, .n_experts = spec_.router.n_expert});
 }
 
 Result<std::vector<ExpertTensor>> ExpertFinder::Find() {
   const TensorInfo* fused = file_.Find(FusedGateUpName(layer_));
   if (fused != nullptr && merged(Matrix::kGate) == nullptr && merged(Matrix::kUp) == nullptr) {
-    TRY_STATUS(Add(*fused, Matrix::kGate, spec_.router.n_expert, true));
+    TRY_STATUS(Add({.info = fused, .is_fused = true, .n_experts = spec_.router.n_expert}));
   } else {
     TRY_STATUS(AddMatrix(Matrix::kGate));
     TRY_STATUS(AddMatrix(Matrix::kUp));

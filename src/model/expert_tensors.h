@@ -41,7 +41,8 @@ struct ExpertTensor {
   const TensorInfo* info = nullptr;  // leads into the GgufFile
   Matrix matrix = Matrix::kGate;     // of a fused tensor kGate
   bool is_fused = false;             // gate and up of each expert follow one another
-  uint32_t n_experts = 1;            // 1: a tensor of one expert
+  uint32_t first_expert = 0;
+  uint32_t n_experts = 1;
 };
 
 // Those of `layer` of the file, with the shapes that `spec` demands: gate, up, down, and within

@@ -76,6 +76,15 @@ Status CheckMayWrite(const std::string& path, bool overwrite) {
   return {};
 }
 
+Status CheckIsNoInput(const std::string& path, std::span<const std::string> inputs) {
+  for (const std::string& input : inputs) {
+    std::error_code error;
+    if (!std::filesystem::equivalent(path, input, error)) continue;
+    return Fail(Errc::kIo, "{} is read here and cannot be the output too; give another name", path);
+  }
+  return {};
+}
+
 Status CheckRoom(const std::string& path, uint64_t bytes) {
   TRY(const uint64_t available, FreeBytesFor(path));
   if (available >= bytes) return {};

@@ -39,6 +39,8 @@ Status PadTo(OutputFile& file, uint64_t alignment);
 // Before anything is written. kIo: `path` exists and may not be replaced, or is a folder; the disk
 // under it has less than `bytes` free.
 Status CheckMayWrite(const std::string& path, bool overwrite);
+// kIo: `path` is one of the files that are read for it, by whatever name.
+Status CheckIsNoInput(const std::string& path, std::span<const std::string> inputs);
 Status CheckRoom(const std::string& path, uint64_t bytes);
 
 }  // namespace moestro

@@ -8,6 +8,7 @@
 #include <cmath>
 #include <cstring>
 #include <filesystem>
+#include <optional>
 #include <set>
 #include <span>
 #include <string_view>
@@ -20,6 +21,7 @@
 #include "model/low_copies.h"
 #include "model/model_file.h"
 #include "offline/gguf_output.h"
+#include "offline/imatrix_file.h"
 #include "offline/in_order.h"
 #include "offline/weight_types.h"
 #include "store/extent_reader.h"
@@ -36,6 +38,7 @@ constexpr float kLargestWeight = 65504.0F;
 struct LowTensor {
   ExpertTensor source;
   ggml_type type = GGML_TYPE_F32;  // it gets
+  uint32_t layer = 0;              // of those with experts
 
   const TensorInfo& info() const { return *source.info; }
   int64_t width() const { return info().ne[0]; }
@@ -48,11 +51,12 @@ struct LowTensor {
 struct LowJob {
   ModelFile model;
   std::vector<LowTensor> tensors;  // in file order; lead into the model
+  std::optional<ImatrixFile> imatrix;
   std::vector<std::byte> header;
   QuantizeReport report;
 };
 
-Status CheckLowType(const LowTensor& tensor) {
+Status CheckLowType(const LowTensor& tensor, bool has_imatrix) {
   const std::string& name = tensor.info().name;
   const char* type = ggml_type_name(tensor.type);
   if (tensor.width() % ggml_blck_size(tensor.type) != 0) {
@@ -63,14 +67,17 @@ Status CheckLowType(const LowTensor& tensor) {
         tensor.width(), name, type, ggml_blck_size(tensor.type),
         ggml_type_name(FittingType(tensor.type, tensor.width())));
   }
-  if (ggml_quantize_requires_imatrix(tensor.type)) {
-    return Fail(Errc::kInvalidRequest, "{} of tensor '{}' is useless without importances", type,
-                name);
+  if (!has_imatrix && ggml_quantize_requires_imatrix(tensor.type)) {
+    return Fail(Errc::kInvalidRequest,
+                "{} of tensor '{}' is useless without importances; make them with 'moestro "
+                "imatrix' and give --imatrix FILE",
+                type, name);
   }
   return {};
 }
 
-Result<std::vector<LowTensor>> PlanLowTensors(const ModelFile& model, const LowTypes& types) {
+Result<std::vector<LowTensor>> PlanLowTensors(const ModelFile& model, const LowTypes& types,
+                                              bool has_imatrix) {
   std::vector<LowTensor> tensors;
   for (uint32_t layer = 0; layer < model.spec.n_layer; ++layer) {
     if (!model.spec.has_experts(layer)) continue;
@@ -83,8 +90,10 @@ Result<std::vector<LowTensor>> PlanLowTensors(const ModelFile& model, const LowT
                     source.info->name, ggml_type_name(types[Matrix::kGate]),
                     ggml_type_name(types[Matrix::kUp]));
       }
-      tensors.push_back({.source = source, .type = types[source.matrix]});
-      TRY_STATUS(CheckLowType(tensors.back()));
+      tensors.push_back({.source = source,
+                         .type = types[source.matrix],
+                         .layer = model.spec.expert_layers_before(layer)});
+      TRY_STATUS(CheckLowType(tensors.back(), has_imatrix));
     }
   }
   return tensors;
@@ -110,6 +119,10 @@ Result<std::vector<std::byte>> LowHeaderBytes(const LowJob& job, const QuantizeO
   gguf_set_val_str(gguf.get(), kLowFingerprintKey, Format("{:016x}", id.fingerprint).c_str());
   gguf_set_val_str(gguf.get(), kLowNameKey, id.name.c_str());
   gguf_set_val_str(gguf.get(), kLowTypesKey, options.types.text().c_str());
+  if (job.imatrix) {
+    const std::string name = std::filesystem::path(job.imatrix->path()).filename().string();
+    gguf_set_val_str(gguf.get(), kLowImatrixKey, name.c_str());
+  }
   for (const LowTensor& tensor : job.tensors) {
     const size_t dims = tensor.info().ne[2] > 1 ? 3 : 2;
     AddTensor(gguf.get(), tensor.info().name, tensor.type, std::span(tensor.info().ne).first(dims));
@@ -144,11 +157,19 @@ Status CheckIsLower(const LowJob& job, const LowTypes& types) {
               FormatBytes(bytes), FormatBytes(job.report.source_bytes));
 }
 
-Status CheckIsNoSource(const LowJob& job, const std::string& path) {
-  for (const std::string& source : job.model.gguf.paths()) {
-    std::error_code error;
-    if (!std::filesystem::equivalent(path, source, error)) continue;
-    return Fail(Errc::kIo, "{} is the model itself; give another name with -o", path);
+Result<Importances> ImportancesOf(const ImatrixFile& imatrix, const LowTensor& tensor) {
+  return imatrix.Read(tensor.info().name, static_cast<uint32_t>(tensor.width()),
+                      tensor.source.n_experts);
+}
+
+// Reads all of them once, so that nobody waits for an hour before a bad one is told.
+Status CheckImportances(LowJob& job) {
+  if (!job.imatrix) return {};
+  job.report.unvisited.resize(job.report.layers);
+  for (const LowTensor& tensor : job.tensors) {
+    TRY(const Importances importances, ImportancesOf(*job.imatrix, tensor));
+    if (tensor.source.matrix != Matrix::kDown) continue;  // who is visited, is so in all three
+    job.report.unvisited[tensor.layer] += importances.unvisited;
   }
   return {};
 }
@@ -156,12 +177,18 @@ Status CheckIsNoSource(const LowJob& job, const std::string& path) {
 Result<LowJob> PrepareLow(const QuantizeOptions& options) {
   if (options.path.empty()) return Fail(Errc::kUsage, "no output file named");
   TRY(ModelFile model, ModelFile::Open(options.model));
-  LowJob job{.model = std::move(model), .tensors = {}, .header = {}, .report = {}};
-  TRY_STATUS(CheckIsNoSource(job, options.path));
-  TRY(job.tensors, PlanLowTensors(job.model, options.types));
+  LowJob job{.model = std::move(model), .tensors = {}, .imatrix = {}, .header = {}, .report = {}};
+  if (!options.imatrix.empty()) {
+    TRY(job.imatrix, ImatrixFile::Open(options.imatrix));
+  }
+  std::vector<std::string> inputs = job.model.gguf.paths();
+  if (job.imatrix) inputs.push_back(job.imatrix->path());
+  TRY_STATUS(CheckIsNoInput(options.path, inputs));
+  TRY(job.tensors, PlanLowTensors(job.model, options.types, job.imatrix.has_value()));
   TRY(job.header, LowHeaderBytes(job, options));
   FillLowReport(job);
   TRY_STATUS(CheckIsLower(job, options.types));
+  TRY_STATUS(CheckImportances(job));
   return job;
 }
 
@@ -200,8 +227,9 @@ Status CheckWeights(const LowTensor& tensor, const LowPiece& piece, std::span<co
               tensor.info().name, *bad, piece.expert);
 }
 
+// columns: importances of the expert's columns, [width]; null: all alike.
 Result<std::vector<std::byte>> QuantizePiece(const LowTensor& tensor, const LowPiece& piece,
-                                             const ExtentReader& reader) {
+                                             const ExtentReader& reader, const float* columns) {
   const TensorInfo& info = tensor.info();
   const size_t row_bytes = ggml_row_size(info.type, tensor.width());
   const uint64_t first = piece.expert * tensor.rows() + piece.row;
@@ -219,7 +247,7 @@ Result<std::vector<std::byte>> QuantizePiece(const LowTensor& tensor, const LowP
   TRY_STATUS(CheckWeights(tensor, piece, values));
   std::vector<std::byte> bytes(ggml_row_size(tensor.type, tensor.width()) * piece.rows);
   ggml_quantize_chunk(tensor.type, values.data(), bytes.data(), 0, static_cast<int64_t>(piece.rows),
-                      tensor.width(), nullptr);
+                      tensor.width(), columns);
   return bytes;
 }
 
@@ -241,8 +269,17 @@ class LowWriter {
  private:
   Status WriteOne(const LowTensor& tensor) {
     const LowPieces pieces(tensor);
+    Importances importances;
+    if (job_.imatrix) {
+      TRY(importances, ImportancesOf(*job_.imatrix, tensor));
+    }
+    const auto make = [&](uint64_t i) {
+      const LowPiece piece = pieces[i];
+      const size_t first = piece.expert * static_cast<size_t>(tensor.width());
+      const float* columns = job_.imatrix ? importances.columns.data() + first : nullptr;
+      return QuantizePiece(tensor, piece, reader_, columns);
+    };
     uint64_t taken = 0;
-    const auto make = [&](uint64_t i) { return QuantizePiece(tensor, pieces[i], reader_); };
     const auto take = [&](std::span<const std::byte> bytes) -> Status {
       TRY_STATUS(file_.Write(bytes));
       done_ += pieces[taken++].rows * ggml_row_size(tensor.info().type, tensor.width());

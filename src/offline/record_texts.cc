@@ -2,63 +2,22 @@
 #include "offline/record_texts.h"
 
 #include <algorithm>
-#include <filesystem>
 #include <memory>
-#include <span>
 #include <utility>
 
 #include "core/random_tokens.h"
 #include "engine/engine.h"
 #include "engine/route_recorder.h"
 #include "model/model_file.h"
-#include "model/vocab.h"
-#include "text/text_file.h"
-#include "text/text_tokens.h"
+#include "offline/text_parts.h"
 
 namespace moestro {
-namespace {
-
-struct NamedTokens {
-  std::string name;
-  std::vector<Token> tokens;
-};
-
-// The vocabulary is gone again when the engine takes its memory.
-Result<std::vector<NamedTokens>> TokenizeTexts(const RecordOptions& options, const GgufFile& file) {
-  std::vector<NamedTokens> all;
-  if (options.texts.empty()) return all;
-  TRY(const Vocab vocab, Vocab::Load(file));
-  for (const std::string& path : options.texts) {
-    TRY(TextSource source, OpenText(path));
-    TRY(std::vector<Token> tokens,
-        TokenizeText(vocab, std::move(source), path, options.tokens, options.engine));
-    all.push_back(
-        {.name = std::filesystem::path(path).filename().string(), .tokens = std::move(tokens)});
-  }
-  return all;
-}
-
-// A text longer than the context becomes several sequences.
-Status RecordText(const NamedTokens& text, size_t n_ctx, size_t prefill, RouteRecorder& recorder,
-                  const Progress& progress) {
-  std::span<const Token> rest = text.tokens;
-  while (!rest.empty()) {
-    const auto part = rest.first(std::min(rest.size(), n_ctx));
-    TRY_STATUS(recorder.Record(part, prefill));
-    rest = rest.subspan(part.size());
-    if (progress) {
-      progress(text.name.c_str(), text.tokens.size() - rest.size(), text.tokens.size());
-    }
-  }
-  return {};
-}
-
-}  // namespace
 
 Status RecordTexts(const RecordOptions& options, const OpenSink& open) {
   TRY(ModelFile model, ModelFile::Open(options.model));
   const ModelSpec spec = model.spec;
-  TRY(std::vector<NamedTokens> texts, TokenizeTexts(options, model.gguf));
+  TRY(std::vector<NamedTokens> texts,
+      TokenizeTexts(options.texts, options.tokens, options.engine, model.gguf));
   EngineOptions engine_options = options.engine;
   const uint32_t n_ctx = std::min(engine_options.ctx, spec.n_ctx_train);
   const uint32_t random = std::min(options.random, n_ctx);
@@ -81,10 +40,9 @@ Status RecordTexts(const RecordOptions& options, const OpenSink& open) {
                        .has_candidates = options.candidates};
   TRY(TraceSink sink, open(info, tokens));
   RouteRecorder recorder(*engine, info, std::move(sink));
-  for (const NamedTokens& text : texts) {
-    TRY_STATUS(RecordText(text, engine->n_ctx(), options.prefill, recorder, options.progress));
-  }
-  return {};
+  return ForEachPart(texts, engine->n_ctx(), options.progress, [&](std::span<const Token> part) {
+    return recorder.Record(part, options.prefill);
+  });
 }
 
 }  // namespace moestro

@@ -94,6 +94,10 @@ Status ExpertExec::Run(const LayerPlan& plan, const ExpertRows& rows, LeaseStrea
   return {};
 }
 
+std::span<const float> ExpertExec::products(const LayerPlan& plan) const {
+  return {scratch_->products, plan.row_of.size() * scratch_->limits.n_ff};
+}
+
 double ExpertExec::wait_seconds() const { return scratch_->wait_seconds; }
 
 }  // namespace moestro

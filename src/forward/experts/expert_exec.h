@@ -88,6 +88,10 @@ class ExpertExec {
   Status Run(const LayerPlan& plan, const ExpertRows& rows, LeaseStream& leases,
              LeaseStream* ahead);
 
+  // [pair][n_ff]: what the down matrices of the last Run() were multiplied with, before it was
+  // quantised for them. Valid until the next Run(). REQUIRES: that succeeded, and was for `plan`.
+  std::span<const float> products(const LayerPlan& plan) const;
+
   // Seconds thread 0 had nothing to do but wait for bytes, since creation.
   double wait_seconds() const;
 

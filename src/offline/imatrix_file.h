@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: MIT
+// Importance matrices in llama.cpp's GGUF format: how large the inputs of each weight matrix were
+// on some text, column by column, for quantisers to spend bits where they matter.
+// docs/imatrix.md describes the file. The older .dat format is not read.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+#include "model/gguf_file.h"
+#include "store/extent_reader.h"
+
+namespace moestro {
+
+// What was seen of the inputs of one weight tensor. Views; whoever has the values owns them.
+struct ImatrixEntry {
+  std::string name;               // the weight tensor's
+  uint32_t n_in = 0;              // values of an input
+  std::span<const float> sums;    // [expert][n_in]: of the inputs' squares
+  std::span<const float> counts;  // [expert]: how many inputs
+};
+
+struct ImatrixInfo {
+  std::vector<std::string> datasets;  // names of the texts
+  uint32_t chunk_count = 0;           // sequences that were evaluated
+  uint32_t chunk_size = 0;            // most tokens of one
+};
+
+// The file appears under its name when it is complete, replacing another. Errors: kIo.
+Status WriteImatrix(const std::string& path, const ImatrixInfo& info,
+                    std::span<const ImatrixEntry> entries);
+
+// What a file says about the tensor of some experts.
+struct Importances {
+  std::vector<float> columns;  // [expert][n_in], each above 0
+  uint32_t unvisited = 0;      // experts that no input came to
+};
+
+// Any thread may read from it.
+class ImatrixFile {
+ public:
+  // Errors: those of GgufFile::Open(); kInvalidFile for a GGUF that is something else.
+  static Result<ImatrixFile> Open(const std::string& path);
+
+  const std::string& path() const { return gguf_.paths().front(); }
+
+  // For ggml_quantize_chunk: the mean of an expert's squared inputs, times a power of four that
+  // makes an expert's mean about one, which changes no quantised bit. Columns that were nearly
+  // always zero count a millionth of the mean. An expert that was never visited has the mean of all
+  // inputs of the tensor, or ones where there are none. kInvalidFile: the tensor is not there, has
+  // other sizes (both are in the message: it is another model's) or holds what is no sum; kIo.
+  Result<Importances> Read(const std::string& tensor, uint32_t n_in, uint32_t n_experts) const;
+
+ private:
+  ImatrixFile(GgufFile gguf, ExtentReader reader)
+      : gguf_(std::move(gguf)), reader_(std::move(reader)) {}
+  Result<std::vector<float>> ReadValues(const std::string& name, uint32_t width,
+                                        uint32_t rows) const;
+
+  GgufFile gguf_;
+  ExtentReader reader_;
+};
+
+}  // namespace moestro
