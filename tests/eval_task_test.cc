@@ -13,7 +13,6 @@
 #include <utility>
 #include <vector>
 
-#include "base/format.h"
 #include "base/json.h"
 #include "tests/program.h"
 #include "tests/support/temp_folder.h"
