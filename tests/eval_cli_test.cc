@@ -312,6 +312,10 @@ TEST_F(EvalTest, ASweepIsATableAndADrawing) {
   EXPECT_EQ(partial.exit_code, 1);
   EXPECT_EQ(std::ranges::count(partial.out, '\n'), 2) << partial.out;
   EXPECT_NE(partial.err.find("cache=1: "), std::string::npos) << partial.err;
+  // Nor does the exact run's file stay, which went beside the text.
+  for (const auto& entry : fs::directory_iterator(folder_.path())) {
+    EXPECT_FALSE(entry.path().filename().string().starts_with("moestro-eval")) << entry.path();
+  }
 }
 
 TEST_F(EvalTest, AReferenceIsForOneTextAndModel) {

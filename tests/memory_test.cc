@@ -170,6 +170,19 @@ TEST_F(MemoryTest, QuantizeTakesLittle) {
   EXPECT_LE(run.peak_bytes, kBudget);
 }
 
+TEST_F(MemoryTest, EvalOfQuestionsKeepsTheBudget) {
+  const std::string items = folder_.File("q.csv");
+  std::ofstream file(items);
+  file << "Question,Best Answer,Incorrect Answers\n";
+  for (int i = 0; i < 20'000; ++i) file << "What did the dog do?,It ran.,It ate;It sang\n";
+  file.close();
+  const Finished run = Run({"eval", kDemo, "--task", "truthfulqa", items, "--limit", "50",
+                            "--shots", "5", "--against", "exact", "--json"});
+  ASSERT_EQ(run.exit_code, 0) << run.err;
+  EXPECT_EQ(Number(run.out, "items"), 50U);
+  ExpectError(Run({"eval", kDemo, "--task", "truthfulqa", Words()}), "over 1.0 MiB");
+}
+
 TEST_F(MemoryTest, BenchKeepsTheBudget) {
   const Finished run = Run({"bench", kDemo, "-p", "200", "-n", "20", "--json"});
   ASSERT_EQ(run.exit_code, 0) << run.err;

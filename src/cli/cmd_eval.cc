@@ -3,8 +3,8 @@
 
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "base/format.h"
@@ -19,6 +19,7 @@
 #include "cli/terminal_session.h"
 #include "engine/knobs.h"
 #include "offline/eval.h"
+#include "offline/eval_tasks.h"
 
 namespace moestro {
 namespace {
@@ -34,6 +35,11 @@ struct EvalCommand {
   std::string reference;
   std::vector<KnobSettings> sweep;  // empty: one run with the options as they are
   std::string plot;
+  std::optional<Task> task;  // instead of texts
+  std::string task_file;
+  uint32_t shots = 0;
+  uint32_t limit = 0;
+  uint32_t answer_tokens = 256;
 };
 
 // Every combination after one exact run. A failure costs only what comes after it.
@@ -57,7 +63,30 @@ Status Sweep(const EvalCommand& command, Evaluation& evaluation, ProgressBar& ba
   return status;
 }
 
+Status RunOnTask(const EvalCommand& command) {
+  ProgressBar bar(ProgressBar::Stderr());
+  TRY(const TaskResult result, RunTask({.model = command.model,
+                                        .engine = command.common.engine,
+                                        .task = *command.task,
+                                        .path = command.task_file,
+                                        .shots = command.shots,
+                                        .limit = command.limit,
+                                        .answer_tokens = command.answer_tokens,
+                                        .against_exact = !command.against.empty(),
+                                        .progress = ShowOn(bar)}));
+  bar.Clear();
+  return Output(STDOUT_FILENO)
+      .Write(command.common.json ? TaskAsJson(result).Dump() + "\n" : DescribeTask(result));
+}
+
 Status CheckUsage(const EvalCommand& command) {
+  if (command.texts.empty() && !command.task) {
+    return Fail(Errc::kUsage, "give a text, --text FILE, or questions, --task NAME FILE");
+  }
+  if (command.task.has_value() == command.task_file.empty()) {
+    return Fail(Errc::kUsage, "questions are a name and a file: --task truthfulqa TruthfulQA.csv");
+  }
+  if (command.task) return {};
   const bool is_sweep = !command.sweep.empty();
   if (is_sweep && command.common.json) {
     return Fail(Errc::kUsage, "--sweep prints CSV; leave out --json");
@@ -69,6 +98,7 @@ Status CheckUsage(const EvalCommand& command) {
 
 Status Run(const EvalCommand& command) {
   TRY_STATUS(CheckUsage(command));
+  if (command.task) return RunOnTask(command);
   const bool is_sweep = !command.sweep.empty();
   ProgressBar bar(ProgressBar::Stderr());
   TRY(Evaluation evaluation,
@@ -88,26 +118,9 @@ Status Run(const EvalCommand& command) {
       .Write(command.common.json ? EvalAsJson(result).Dump() + "\n" : DescribeEval(result));
 }
 
-}  // namespace
-
-void AddEval(CommandLine& line) {
-  auto command = std::make_shared<EvalCommand>();
-  Flags eval = line.AddCommand("eval", "perplexity, and how far a run is from the exact one",
-                               [command] { return ExitCode(Run(*command)); });
-  eval.Footer(
-      "Evaluates texts token by token, as text that is being written, in windows of --ctx tokens. "
-      "With --against\nexact an exact run comes first; its log-probabilities (4 bytes per token "
-      "and "
-      "vocabulary entry) wait in a\nscratch file. docs/quality.md says what the figures mean.\n"
-      "Examples: moestro eval model.gguf --text book.txt --tokens 4000 --against exact --cache "
-      "25%\n"
-      "          moestro eval model.gguf --text book.txt --sweep 'cache=12%,25%;prefetch=0,1' "
-      "--plot "
-      "s.svg > s.csv");
-  eval.Add("MODEL", command->model, "GGUF file").Required();
-  eval.Add("--text", command->texts, "text to evaluate; several follow each other")
-      .Type("FILE")
-      .Required();
+void AddTextFlags(Flags eval, const std::shared_ptr<EvalCommand>& command) {
+  eval.Group("Texts");
+  eval.Add("--text", command->texts, "text to evaluate; several follow each other").Type("FILE");
   eval.Add("-n,--tokens", command->tokens, "evaluate at most this many tokens of all texts")
       .Positive();
   eval.Add("--score-from", command->score_from,
@@ -137,6 +150,59 @@ void AddEval(CommandLine& line) {
            "folder for the exact run's log-probabilities (default: that of the first text, or the "
            "current one)")
       .Type("DIR");
+}
+
+void AddTaskFlags(Flags eval, const std::shared_ptr<EvalCommand>& command) {
+  eval.Group("Questions");
+  const Flag task = eval.AddParsed(
+      "--task", "truthfulqa|gsm8k",
+      "score on the questions of FILE: TruthfulQA.csv by the likelier answer, "
+      "GSM8K's JSON lines by the number written",
+      [command](const std::string& text) -> Status {
+        if (text == "truthfulqa") command->task = Task::kTruthfulQa;
+        if (text == "gsm8k") command->task = Task::kGsm8k;
+        if (command->task) return {};
+        return Fail(Errc::kUsage, "'{}' is no task; known are truthfulqa, gsm8k", text);
+      });
+  for (const char* other :
+       {"--text", "--tokens", "--score-from", "--sweep", "--reference", "--scratch"}) {
+    task.Excludes(other);
+  }
+  eval.Add("--shots", command->shots, "the first items stand before each question with answers")
+      .Type("N")
+      .Between(0U, 100U)
+      .ShowDefault()
+      .Needs(task);
+  eval.Add("--limit", command->limit, "at most this many questions").Positive().Needs(task);
+  eval.Add("--answer-tokens", command->answer_tokens, "most tokens of a written answer")
+      .Type("N")
+      .Positive()
+      .ShowDefault()
+      .Needs(task);
+}
+
+}  // namespace
+
+void AddEval(CommandLine& line) {
+  auto command = std::make_shared<EvalCommand>();
+  Flags eval = line.AddCommand("eval", "perplexity, and how far a run is from the exact one",
+                               [command] { return ExitCode(Run(*command)); });
+  eval.Footer(
+      "Evaluates texts token by token, as text that is being written, in windows of --ctx tokens. "
+      "With --against\nexact an exact run comes first; its log-probabilities (4 bytes per token "
+      "and "
+      "vocabulary entry) wait in a\nscratch file. docs/quality.md says what the figures mean.\n"
+      "Examples: moestro eval model.gguf --text book.txt --tokens 4000 --against exact --cache "
+      "25%\n"
+      "          moestro eval model.gguf --text book.txt --sweep 'cache=12%,25%;prefetch=0,1' "
+      "--plot "
+      "s.svg > s.csv\n"
+      "          moestro eval model.gguf --task truthfulqa TruthfulQA.csv --limit 100 --against "
+      "exact");
+  eval.Add("MODEL", command->model, "GGUF file").Required();
+  eval.Add("FILE", command->task_file, "questions for --task");
+  AddTextFlags(eval, command);
+  AddTaskFlags(eval, command);
   AddCommonFlags(eval, command->common);
 }
 

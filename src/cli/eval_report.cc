@@ -3,10 +3,13 @@
 
 #include <cmath>
 #include <string_view>
+#include <utility>
+#include <vector>
 
 #include "base/bytes.h"
 #include "base/format.h"
 #include "cli/report.h"
+#include "offline/task_stats.h"
 
 namespace moestro {
 namespace {
@@ -21,6 +24,27 @@ std::string WithError(const Estimate& estimate, double scale = 1.0) {
 void SetEstimate(Json& object, std::string_view name, std::string_view error_name,
                  const Estimate& estimate) {
   object.Set(name, estimate.value).Set(error_name, estimate.error);
+}
+
+constexpr double kChance = 0.05;  // a split that is less likely than this counts as a difference
+
+double ShareOf(uint64_t right, uint64_t items) {
+  return items > 0 ? static_cast<double>(right) / static_cast<double>(items) : 0.0;
+}
+
+Json ItemsAsJson(const std::vector<ItemOutcome>& items) {
+  Json array = Json::Array();
+  for (const ItemOutcome& item : items) {
+    Json object = Json::Object();
+    object.Set("item", item.item).Set("right", item.is_right).Set("answer", item.answer);
+    if (!item.log_probs.empty()) {
+      Json sums = Json::Array();
+      for (const double sum : item.log_probs) sums.Push(sum);
+      object.Set("log_probs", std::move(sums));
+    }
+    array.Push(std::move(object));
+  }
+  return array;
 }
 
 }  // namespace
@@ -61,6 +85,56 @@ Json EvalAsJson(const EvalResult& result) {
   }
   object.Set("bytes_per_token", result.bytes_per_token());
   AddReport(object, result.report);
+  return object;
+}
+
+std::string DescribeTask(const TaskResult& result) {
+  const uint64_t items = result.run.items.size();
+  const uint64_t right = result.run.right();
+  const Interval interval = ShareInterval(right, items);
+  std::string text = Format(
+      "score    {:.1f} % (95 % of cases: {:.1f} to {:.1f} %), {} of {} items\n",
+      100.0 * ShareOf(right, items), 100.0 * interval.low, 100.0 * interval.high, right, items);
+  if (result.too_long > 0) {
+    text +=
+        Format("too long {} items do not fit the context and were not asked\n", result.too_long);
+  }
+  if (result.against) {
+    const TaskResult::Against& a = *result.against;
+    const double p = McNemar(a.gained, a.lost);
+    text += Format("exact    {:.1f} %, {} of {} items\n", 100.0 * ShareOf(a.right, items), a.right,
+                   items);
+    text += Format(
+        "flips    {} to right, {} to wrong: {} chance (McNemar, p = {:.3g}); {} answers "
+        "differ\n",
+        a.gained, a.lost, p < kChance ? "more than" : "no more than", p, a.changed);
+  }
+  return text + SummaryText(result.run.report);
+}
+
+Json TaskAsJson(const TaskResult& result) {
+  const uint64_t items = result.run.items.size();
+  const uint64_t right = result.run.right();
+  const Interval interval = ShareInterval(right, items);
+  Json object = Json::Object();
+  object.Set("items", items)
+      .Set("too_long", result.too_long)
+      .Set("right", right)
+      .Set("score", ShareOf(right, items))
+      .Set("score_low", interval.low)
+      .Set("score_high", interval.high);
+  if (result.against) {
+    const TaskResult::Against& a = *result.against;
+    const double p = McNemar(a.gained, a.lost);
+    object.Set("exact_score", ShareOf(a.right, items))
+        .Set("changed_answers", a.changed)
+        .Set("flips_to_right", a.gained)
+        .Set("flips_to_wrong", a.lost)
+        .Set("mcnemar_p", p)
+        .Set("differs", p < kChance);
+  }
+  object.Set("outcomes", ItemsAsJson(result.run.items));
+  AddReport(object, result.run.report);
   return object;
 }
 

@@ -6,12 +6,16 @@
 
 #include "base/json.h"
 #include "offline/eval.h"
+#include "offline/eval_tasks.h"
 
 namespace moestro {
 
 // Several lines for people, with a final newline.
 std::string DescribeEval(const EvalResult& result);
+std::string DescribeTask(const TaskResult& result);
 // One object: the figures, then what bench reports of a run.
 Json EvalAsJson(const EvalResult& result);
+// One object: the score, every item's outcome, then what bench reports of a run.
+Json TaskAsJson(const TaskResult& result);
 
 }  // namespace moestro

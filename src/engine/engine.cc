@@ -2,7 +2,6 @@
 // The composition root: puts every part together.
 #include <algorithm>
 #include <cstddef>
-#include <filesystem>
 #include <limits>
 #include <utility>
 

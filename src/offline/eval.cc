@@ -114,12 +114,12 @@ Result<ReferenceReader> Evaluation::RunExact(ModelFile model, const ReferenceInf
   TRY_STATUS(writer.Finish());
   Result<ReferenceReader> reader = ReferenceReader::Open(path, info);
   // The open file stays readable without its name, and however this process ends, it goes with it.
-  if (request_.reference.empty()) std::filesystem::remove(path);
+  std::error_code ignored;
+  if (request_.reference.empty()) std::filesystem::remove(path, ignored);
   return reader;
 }
 
-Result<EvalResult> Evaluation::Run(const EngineOptions& requested) {
-  EngineOptions options = requested;
+Result<EvalResult> Evaluation::Run(EngineOptions options) {
   options.caller_bytes += OwnBytes();
   TRY(const std::unique_ptr<Engine> engine,
       Engine::Open(request_.model, options, request_.progress));

@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <utility>
 
 #include "base/result.h"
 #include "engine/engine.h"
@@ -49,7 +50,7 @@ class Evaluation {
   // of ModelFile::Open(), ScratchFolder(), ReadEvalText(), the engine and the reference's file.
   static Result<Evaluation> Prepare(EvalRequest request);
   // Opens an engine with these options and runs it over the text. Errors: the engine's; kIo.
-  Result<EvalResult> Run(const EngineOptions& options);
+  Result<EvalResult> Run(EngineOptions options);
 
  private:
   Evaluation(EvalRequest request, EvalText text)

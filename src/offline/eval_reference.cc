@@ -7,10 +7,10 @@
 #include <cstring>
 #include <filesystem>
 #include <string_view>
+#include <system_error>
 #include <utility>
 
 #include "base/bytes.h"
-#include "base/check.h"
 #include "base/format.h"
 #include "base/output_file.h"
 
@@ -97,7 +97,8 @@ Result<std::string> ScratchFolder(const std::string& asked, const std::string& t
     if (folder.empty() || access(folder.c_str(), W_OK) != 0) folder = ".";
   }
   TRY(const bool is_in_memory, LiesInMemory(folder));
-  if (!std::filesystem::is_directory(folder)) {
+  std::error_code unreadable;
+  if (!std::filesystem::is_directory(folder, unreadable)) {
     return Fail(Errc::kIo, "{} is no folder; name one for scratch files with --scratch", folder);
   }
   if (access(folder.c_str(), W_OK) != 0) {
