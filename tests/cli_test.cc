@@ -77,9 +77,8 @@ double Number(JsonView object, std::string_view key) {
 double Number(const Json& object, std::string_view key) { return Number(object.view(), key); }
 
 TEST_F(CliTest, HelpAndVersionAreNoErrors) {
-  for (const char* command :
-       {"run", "bench", "eval", "inspect", "logits", "sim", "synth", "trace", "quantize",
-        "imatrix"}) {
+  for (const char* command : {"run", "bench", "eval", "inspect", "logits", "sim", "synth", "trace",
+                              "quantize", "imatrix"}) {
     const Finished run = Run({command, "--help"});
     EXPECT_EQ(run.exit_code, 0) << command;
     EXPECT_NE(run.out.find("--help"), std::string::npos) << command;
