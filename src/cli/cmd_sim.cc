@@ -117,13 +117,22 @@ std::vector<PolicyChoice> SweptPolicies() {
   return policies;
 }
 
+// Copies and what may be left out.
+Result<ReplayOptions> LossyPart(const SimOptions& options, const Trace& trace) {
+  ReplayOptions replay{.lossy = options.lossy, .low_bytes = options.low_bytes};
+  if (!options.low_slots.empty()) {
+    replay.low_slots = options.low_slots.front().of(trace.info().shape().experts());
+  }
+  if (options.lossy.importance == "score-norm") {
+    TRY(replay.norms, ReadNormsFor(trace.info().model, options.norms));
+  }
+  return replay;
+}
+
 Result<SimLine> MeasureOne(const SimOptions& options, const Trace& trace,
                            const PolicyChoice& policy, uint64_t slots) {
   TRY(const PredictorChoice predictor, ChoosePredictor(options.predictor, trace.info()));
-  std::shared_ptr<const ExpertNorms> norms;
-  if (options.lossy.importance == "score-norm") {
-    TRY(norms, ReadNormsFor(trace.info().model, options.norms));
-  }
+  TRY(const ReplayOptions lossy, LossyPart(options, trace));
   TRY(const ReplayResult result,
       Replay(trace,
              {.slots = slots,
@@ -134,12 +143,10 @@ Result<SimLine> MeasureOne(const SimOptions& options, const Trace& trace,
               .predictor = predictor,
               .depth = options.predictor.prefetch.value_or(0),
               .fetches = options.predictor.prefetch != 0U,
-              .lossy = options.lossy,
-              .low_slots = options.low_slots.empty()
-                               ? 0
-                               : options.low_slots.front().of(trace.info().shape().experts()),
-              .low_bytes = options.low_bytes,
-              .norms = norms,
+              .lossy = lossy.lossy,
+              .low_slots = lossy.low_slots,
+              .low_bytes = lossy.low_bytes,
+              .norms = lossy.norms,
               .count_from =
                   options.held_out > 0.0 ? TrainingTokens(trace, 100.0 - options.held_out) : 0}));
   return SimLine{.policy = policy.name,
@@ -181,6 +188,7 @@ Status RunTune(const SimOptions& options, const Trace& trace) {
   TuneRequest request{.policy = options.tune, .train_percent = options.train};
   for (const SlotCount& count : options.slots)
     request.slots.push_back(count.of(trace.info().shape().experts()));
+  TRY(request.lossy, LossyPart(options, trace));
   ProgressBar bar(ProgressBar::Stderr());
   TRY(const std::vector<TunedAtSize> sizes,
       TuneSizes(trace, request, [&bar](const std::string& what, size_t tried) {

@@ -95,13 +95,17 @@ std::string LinesAsJson(const std::vector<SimLine>& lines) {
 std::string DescribeTuning(const std::vector<TunedAtSize>& sizes) {
   std::string text;
   for (const TunedAtSize& size : sizes) {
-    text += Format("{} slots ({:.4g} %), hits on held-out tokens:", size.slots, size.percent);
-    for (const auto& [name, rate] : size.plain) text += Format(" {} {:.2f} %", name, 100 * rate);
+    text += Format("{} slots ({:.4g} %), hits and miss penalty on held-out tokens:", size.slots,
+                   size.percent);
+    for (const TunedAtSize::Plain& plain : size.plain) {
+      text += Format(" {} {:.2f} % {:.1f}", plain.name, 100.0 * plain.hit_rate, plain.penalty);
+    }
     text += '\n';
     for (const TunedPolicy& tuned : size.tuned) {
-      text += Format("  {:6.2f} % ({:.2f} % in training, {:.2f} % untuned)  {}\n",
-                     100.0 * tuned.held_out.hit_rate(), 100.0 * tuned.training.hit_rate(),
-                     100.0 * tuned.held_out_standard.hit_rate(), ToText(tuned.choice));
+      text += Format("  {:6.2f} % {:.1f} ({:.2f} % in training; {:.2f} % {:.1f} untuned)  {}\n",
+                     100.0 * tuned.held_out.hit_rate(), tuned.held_out.penalty,
+                     100.0 * tuned.training.hit_rate(), 100.0 * tuned.held_out_standard.hit_rate(),
+                     tuned.held_out_standard.penalty, ToText(tuned.choice));
     }
   }
   return text;
@@ -117,17 +121,25 @@ std::string TuningAsJson(const std::vector<TunedAtSize>& sizes) {
           .Set("choice", ToText(policy.choice))
           .Set("training_misses", policy.training.misses)
           .Set("training_hit_rate", policy.training.hit_rate())
+          .Set("training_penalty", policy.training.penalty)
           .Set("hit_rate", policy.held_out.hit_rate())
+          .Set("penalty", policy.held_out.penalty)
+          .Set("standard_penalty", policy.held_out_standard.penalty)
           .Set("standard_hit_rate", policy.held_out_standard.hit_rate());
       tuned.Push(std::move(object));
     }
     Json plain = Json::Object();
-    for (const auto& [name, rate] : size.plain) plain.Set(name, rate);
+    Json penalties = Json::Object();
+    for (const TunedAtSize::Plain& one : size.plain) {
+      plain.Set(one.name, one.hit_rate);
+      penalties.Set(one.name, one.penalty);
+    }
     Json object = Json::Object();
     object.Set("slots", size.slots)
         .Set("percent", size.percent)
         .Set("tuned", std::move(tuned))
-        .Set("plain_hit_rates", std::move(plain));
+        .Set("plain_hit_rates", std::move(plain))
+        .Set("plain_penalties", std::move(penalties));
     array.Push(std::move(object));
   }
   return array.Dump() + "\n";

@@ -49,6 +49,8 @@ class Policy {
   // recency goes, that many as far as frequency goes. REQUIRES: the slot was empty.
   virtual void Inserted(SlotId slot, ExpertKey key, uint32_t rows) = 0;
   virtual void Touched(SlotId slot, uint32_t rows) = 0;  // used again
+  // `ran`, a copy of an expert that has its slots elsewhere, has been used by `rows` of the step.
+  virtual void OtherCopyUsed(ExpertKey /*ran*/, uint32_t /*rows*/) {}
   // `slot` is empty again, by eviction or after a failed read.
   virtual void Erased(SlotId slot) = 0;
   // The slot to give up. REQUIRES: some occupied slot is not pinned.

@@ -47,6 +47,11 @@ void ResidentModel::Request(ExpertKey key, Use use, uint32_t rows) {
     held_.erase(oldest);
     placed = tables_[pool].Request(key, use, rows);
   }
+  if (use == Use::kDecode) {
+    for (size_t other = 0; other < tables_.size(); ++other) {
+      if (other != pool) tables_[other].OtherCopyUsed(key, rows);
+    }
+  }
   if (placed->was == Placement::Was::kAbsent) tables_[pool].Landed(placed->slot);
   held_.push_back({.pool = pool, .slot = placed->slot});
 }

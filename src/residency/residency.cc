@@ -118,6 +118,11 @@ std::optional<Lease> Residency::TryAcquire(ExpertKey key, Use use, Urgency urgen
   Pool& pool = pools_[p];
   const std::optional<Placement> placed = pool.table->Request(key, use, rows);
   if (!placed) return std::nullopt;
+  if (use == Use::kDecode) {
+    for (const uint32_t other : catalog_->layers[key.layer.value].pools) {
+      if (other != p) pools_[other].table->OtherCopyUsed(key, rows);
+    }
+  }
   Slot& slot = pool.slots[placed->slot.value];
   const bool is_wanted = urgency == Urgency::kDemand;
   if (is_wanted && slot.wanted++ == 0 && placed->was != Placement::Was::kReady) BeginDemand();

@@ -258,6 +258,11 @@ class Player final : private ExpertHolder {
       const std::optional<Placement> placed =
           table(expert.key).Request(expert.key, expert.use, expert.n_pairs);
       CHECK(placed.has_value());  // Replay() has seen to enough slots
+      for (SlotTable& other : tables_) {
+        if (expert.use == Use::kDecode && &other != &table(expert.key)) {
+          other.OtherCopyUsed(expert.key, expert.n_pairs);
+        }
+      }
       asked.push_back({expert.key, *placed});
       arrivals.push_back(ArrivalOf(expert.key, *placed));
     }

@@ -34,11 +34,21 @@ double Apart(const PolicyParameter& p, double a, double b) {
   return p.max > p.min ? std::abs(a - b) / (p.max - p.min) : 0.0;
 }
 
+ReplayOptions ReplayOf(const TuneOptions& options, const PolicyChoice& policy, size_t count_from) {
+  return {.slots = options.slots,
+          .policy = policy,
+          .lossy = options.lossy.lossy,
+          .low_slots = options.lossy.low_slots,
+          .low_bytes = options.lossy.low_bytes,
+          .norms = options.lossy.norms,
+          .count_from = count_from};
+}
+
 // The first half of the training tokens only warms up. Counting it, too, finds what fills an empty
 // cache best, which is something else (docs/policies.md has the figures).
-Result<ReplayResult> ReplayTraining(const Trace& training, uint64_t slots,
+Result<ReplayResult> ReplayTraining(const Trace& training, const TuneOptions& options,
                                     const PolicyChoice& policy) {
-  return Replay(training, {.slots = slots, .policy = policy, .count_from = training.tokens() / 2});
+  return Replay(training, ReplayOf(options, policy, training.tokens() / 2));
 }
 
 // More digits would claim to know more than the search does.
@@ -54,50 +64,53 @@ class Search {
       : training_(training), info_(info), options_(options) {
     for (const PolicyParameter& p : info.parameters) {
       defaults_.emplace(p.name, p.default_value);
-      if (p.is_share && !p.is_idle) shares_.emplace_back(p.name);
+      if (p.is_share && is_searched(p)) shares_.emplace_back(p.name);
     }
   }
 
   Result<PolicyChoice> Run() {
     best_ = defaults_;
-    TRY(const uint64_t defaults_misses, Misses(defaults_));
-    best_misses_ = defaults_misses;
+    TRY(const double default_penalty, Penalty(defaults_));
+    best_penalty_ = default_penalty;
     if (!shares_.empty()) TRY_STATUS(TryMixtures(0, kParts, defaults_));
     for (const int step : kShareSteps) TRY_STATUS(MoveShares(step));
     for (size_t fineness = 0; fineness < kLogSteps.size(); ++fineness) {
       for (int round = 0; round < kMostRounds; ++round) {
         const Values before = best_;
         for (const PolicyParameter& p : info_.parameters) {
-          if (!p.is_share && !p.is_idle) TRY_STATUS(TryAxis(p, fineness));
+          if (!p.is_share && is_searched(p)) TRY_STATUS(TryAxis(p, fineness));
         }
         if (best_ == before) break;
       }
     }
-    const double gain = static_cast<double>(defaults_misses - best_misses_);
-    const double luck = kLuck * std::sqrt(static_cast<double>(defaults_misses));
+    const double gain = default_penalty - best_penalty_;
+    const double luck = kLuck * std::sqrt(default_penalty);
     return Choice(gain > luck ? best_ : defaults_);
   }
 
  private:
+  bool is_searched(const PolicyParameter& p) const {
+    return !p.is_idle || options_.lossy.low_bytes > 0;
+  }
   PolicyChoice Choice(const Values& values) const {
     return {.name = std::string(info_.name), .parameters = values};
   }
 
-  Result<uint64_t> Misses(const Values& values) {
-    const auto [found, is_new] = misses_.try_emplace(values, 0);
+  Result<double> Penalty(const Values& values) {
+    const auto [found, is_new] = penalties_.try_emplace(values, 0.0);
     if (!is_new) return found->second;
-    TRY(const ReplayResult result, ReplayTraining(training_, options_.slots, Choice(values)));
-    found->second = result.misses;
-    if (options_.progress) options_.progress(misses_.size());
+    TRY(const ReplayResult result, ReplayTraining(training_, options_, Choice(values)));
+    found->second = result.penalty;
+    if (options_.progress) options_.progress(penalties_.size());
     return found->second;
   }
 
   Status Try(const Values& values) {
-    TRY(const uint64_t misses, Misses(values));
-    if (misses < best_misses_ ||
-        (misses == best_misses_ && FromStandard(values) < FromStandard(best_))) {
+    TRY(const double penalty, Penalty(values));
+    if (penalty < best_penalty_ ||
+        (penalty == best_penalty_ && FromStandard(values) < FromStandard(best_))) {
       best_ = values;
-      best_misses_ = misses;
+      best_penalty_ = penalty;
     }
     return {};
   }
@@ -170,23 +183,18 @@ class Search {
   std::vector<std::string> shares_;  // those that are searched
   Values defaults_;
   Values best_;
-  uint64_t best_misses_ = 0;
-  std::map<Values, uint64_t> misses_;  // of every candidate so far
+  double best_penalty_ = 0.0;
+  std::map<Values, double> penalties_;  // of every candidate so far
 };
 
 Result<Trace> FirstTokens(const Trace& trace, size_t count) {
   TraceInfo info = trace.info();
   info.depth = 0;
-  info.has_weights = false;
   TRY(Trace first, Trace::Create(std::move(info)));
   for (size_t t = 0; t < count; ++t) {
-    std::vector<ExpertId> experts;
-    for (uint32_t l = 0; l < trace.info().shape().n_layer; ++l) {
-      experts.insert_range(experts.end(), trace.experts(t, l));
-    }
-    TRY_STATUS(first.Add({.phase = trace.phase(t),
-                          .starts_sequence = trace.starts_sequence(t),
-                          .experts = experts}));
+    TraceToken token = trace.token(t);
+    token.predicted = {};
+    TRY_STATUS(first.Add(token));
   }
   return first;
 }
@@ -211,12 +219,9 @@ Result<TunedPolicy> Tune(const Trace& trace, const TuneOptions& options) {
   Search search(training, *info, options);
   TunedPolicy tuned;
   TRY(tuned.choice, search.Run());
-  TRY(tuned.training, ReplayTraining(training, options.slots, tuned.choice));
-  TRY(tuned.held_out,
-      Replay(trace, {.slots = options.slots, .policy = tuned.choice, .count_from = count}));
-  TRY(tuned.held_out_standard,
-      Replay(trace,
-             {.slots = options.slots, .policy = {.name = options.policy}, .count_from = count}));
+  TRY(tuned.training, ReplayTraining(training, options, tuned.choice));
+  TRY(tuned.held_out, Replay(trace, ReplayOf(options, tuned.choice, count)));
+  TRY(tuned.held_out_standard, Replay(trace, ReplayOf(options, {.name = options.policy}, count)));
   if (tuned.training.tokens == 0 || tuned.held_out.tokens == 0) {
     return Fail(Errc::kInvalidRequest,
                 "{} decode tokens to train on and {} to report on: both need some; record a "

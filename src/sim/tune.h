@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Finds a policy's parameters on the first tokens of a trace and says what they are worth on the
-// rest, which the search never sees. The earlier half of the training tokens only warms up: a cache
+// rest, which the search never sees. What it minimises is the miss penalty (sim/replay.h): misses,
+// where there are no low copies. The earlier half of the training tokens only warms up: a cache
 // is full for most of its life, and what suits an empty one is something else. Pure: the same trace
 // gives the same answer everywhere.
 //
@@ -28,6 +29,8 @@ struct TuneOptions {
   std::string policy = "next-use";
   uint64_t slots = 0;
   double train_percent = 50.0;  // of the tokens, the first ones; above 0 and below 100
+  // Lossy options and low copies to tune for; what else it says is not looked at.
+  ReplayOptions lossy = {};
   // Told of every candidate that was replayed: how many so far.
   std::function<void(size_t tried)> progress = {};
 };
@@ -35,7 +38,7 @@ struct TuneOptions {
 struct TunedPolicy {
   PolicyChoice choice;  // every parameter written out
   ReplayResult
-      training;  // of `choice` on the later half of the training tokens: what was minimised
+      training;  // of `choice` on the later half of the training tokens: its penalty was minimised
   ReplayResult held_out;  // of `choice` on the rest of the trace, the training tokens warming up
   ReplayResult held_out_standard;
 };

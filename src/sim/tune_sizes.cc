@@ -30,18 +30,22 @@ Result<TunedAtSize> TuneSize(
     TRY(TunedPolicy tuned, Tune(trace, {.policy = policy,
                                         .slots = slots,
                                         .train_percent = request.train_percent,
+                                        .lossy = request.lossy,
                                         .progress = [&](size_t tried) { progress(what, tried); }}));
     size.tuned.push_back(std::move(tuned));
   }
   // Of equals the one that is listed first stays first.
   std::ranges::stable_sort(size.tuned, {},
-                           [](const TunedPolicy& tuned) { return tuned.training.misses; });
+                           [](const TunedPolicy& tuned) { return tuned.training.penalty; });
   for (const char* name : kPlain) {
-    TRY(const ReplayResult result,
-        Replay(trace, {.slots = slots,
-                       .policy = {.name = name},
-                       .count_from = TrainingTokens(trace, request.train_percent)}));
-    size.plain.emplace_back(name, result.hit_rate());
+    ReplayOptions replay = request.lossy;
+    replay.slots = slots;
+    replay.policy = {.name = name};
+    replay.count_from = TrainingTokens(trace, request.train_percent);
+    const bool is_exact = replay.lossy.is_exact(replay.low_bytes > 0);
+    if (replay.policy.name == "belady" && !is_exact) continue;  // it knows no copies
+    TRY(const ReplayResult result, Replay(trace, replay));
+    size.plain.push_back({.name = name, .hit_rate = result.hit_rate(), .penalty = result.penalty});
   }
   return size;
 }

@@ -20,14 +20,20 @@ struct TuneRequest {
   std::string policy;                // a name, or "all"
   std::vector<uint64_t> slots = {};  // sizes to tune for
   double train_percent = 50.0;
+  ReplayOptions lossy = {};  // see TuneOptions
 };
 
 struct TunedAtSize {
   uint64_t slots = 0;
   double percent = 0.0;                 // of all experts
-  std::vector<TunedPolicy> tuned = {};  // fewest misses on the training tokens first
-  // Held-out hit rates of lru, lfu, lfru and belady, by name.
-  std::vector<std::pair<std::string, double>> plain = {};
+  std::vector<TunedPolicy> tuned = {};  // least penalty on the training tokens first
+  // Of lru, lfu, lfru and, without low copies, belady, on the held-out tokens.
+  struct Plain {
+    std::string name;
+    double hit_rate = 0.0;
+    double penalty = 0.0;
+  };
+  std::vector<Plain> plain = {};
 };
 
 // "all", or a known policy; else kUsage with the known ones.

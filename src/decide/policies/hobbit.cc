@@ -32,6 +32,7 @@ class HobbitPolicy final : public RankedPolicy {
     RankedPolicy::LayerBegun(layer);
     if (layer.value == 0) ++token_;
   }
+  void OtherCopyUsed(ExpertKey ran, uint32_t rows) override { Note(ran, rows); }
   SlotId Victim(const PinView& pins) const override {
     const double tokens = static_cast<double>(std::max<uint64_t>(token_, 1));
     const uint32_t n = ranking_.layers();
@@ -50,10 +51,14 @@ class HobbitPolicy final : public RankedPolicy {
     history_.Reset(shape.layers, shape.experts);
     token_ = 0;
   }
-  double Used(ExpertKey key, uint32_t rows) override {
+  const History& Note(ExpertKey key, uint32_t rows) {
     History& history = history_[key];
     history.uses += rows;
     if (key.copy == 0) history.high_uses += rows;
+    return history;
+  }
+  double Used(ExpertKey key, uint32_t rows) override {
+    const History& history = Note(key, rows);
     return weights_.lru * static_cast<double>(token_) + weights_.lfu * history.uses +
            weights_.lhu * history.high_uses;
   }
