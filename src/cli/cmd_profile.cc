@@ -21,8 +21,10 @@
 #include "cli/terminal_session.h"
 #include "learned/beside_model.h"
 #include "learned/learn_paths.h"
+#include "learned/norms_file.h"
 #include "learned/path_file.h"
 #include "model/model_file.h"
+#include "offline/output_norms.h"
 #include "offline/record_texts.h"
 #include "trace/trace_file.h"
 
@@ -35,6 +37,7 @@ struct ProfileOptions {
   std::vector<std::string> texts;
   std::vector<std::string> traces;
   std::string output;
+  std::string norms;    // where norms go; empty: MODEL.norms
   uint32_t tokens = 0;  // of each text or trace; 0: all
 };
 
@@ -44,12 +47,14 @@ struct Profile {
   uint64_t file_bytes = 0;
   size_t held_out = 0;  // tokens
   PathRecall recall;
+  std::string norms;  // where they went; empty: none were measured
 };
 
 // Routing to learn from, and what it was recorded from. Two bytes per expert of a token.
 struct Recorded {
   ModelId model;
   PathCounter experts;
+  std::optional<OutputNorms> norms = {};  // of texts
 };
 
 // The experts of several traces as one, which are read one after the other.
@@ -76,6 +81,11 @@ Result<Recorded> FindRouting(const ProfileOptions& options) {
       return {};
     };
   };
+  std::optional<OutputNorms> norms;
+  const auto watch = [&norms](const ModelSpec& spec, const ModelId& id) -> ExpertObserver {
+    norms.emplace(id.shape, spec.n_embd);
+    return [&norms](const SeenExperts& seen) { norms->Add(seen); };
+  };
   // Experts are the same whether tokens come one by one or together, which is faster.
   ProgressBar bar(ProgressBar::Stderr());
   TRY_STATUS(RecordTexts({.model = options.model,
@@ -84,9 +94,11 @@ Result<Recorded> FindRouting(const ProfileOptions& options) {
                           .tokens = options.tokens,
                           .prefill = std::numeric_limits<uint32_t>::max(),
                           .bytes_per_expert = sizeof(ExpertId),
+                          .watch_experts = watch,
                           .progress = ShowOn(bar)},
                          open));
   bar.Clear();
+  all->norms = std::move(norms);
   return *std::move(all);
 }
 
@@ -131,6 +143,12 @@ Result<Profile> Learn(const ProfileOptions& options) {
                   .held_out = held_out,
                   .recall = recall};
   TRY(profile.file_bytes, WritePaths(profile.output, profile.paths));
+  if (routing.norms) {
+    profile.norms = options.norms.empty() ? NormsBeside(options.model) : options.norms;
+    TRY_STATUS(WriteNorms(
+        profile.norms,
+        {.model = profile.paths.model, .tokens = tokens, .norms = routing.norms->Mean()}));
+  }
   return profile;
 }
 
@@ -141,6 +159,7 @@ std::string Describe(const Profile& p) {
       "paths    {} keys, {} in {}\n",
       p.paths.tokens, shape.n_layer, shape.n_expert, shape.n_used, p.paths.table.keys(),
       FormatBytes(p.file_bytes), p.output);
+  if (!p.norms.empty()) text += Format("norms    mean lengths of outputs, in {}\n", p.norms);
   if (p.held_out == 0) return text + "recall   not measured: fewer than five tokens\n";
   return text + Format(
                     "recall   {:.1f} % on the last {} tokens, learned from those before; {:.1f} % "
@@ -156,6 +175,7 @@ Json ToJson(const Profile& p) {
       .Set("tokens", p.paths.tokens)
       .Set("keys", p.paths.table.keys())
       .Set("file_bytes", p.file_bytes)
+      .Set("norms", p.norms)
       .Set("held_out_tokens", p.held_out);
   if (p.held_out == 0) return object;
   object.Set("recall_paths", p.recall.paths)
@@ -179,7 +199,8 @@ void AddProfile(CommandLine& line) {
   Flags profile = line.AddCommand("profile", "learn from text which experts follow which",
                                   [options] { return ExitCode(Run(*options)); });
   profile.Footer(
-      "Writes MODEL.paths, from which the predictor 'paths' predicts the next layers' experts. "
+      "Writes MODEL.paths, from which the predictor 'paths' predicts the next layers' experts, and "
+      "MODEL.norms for --importance score-norm. "
       "docs/paths-format.md describes the file.\n"
       "Examples: moestro profile model.gguf --text story.txt --text code.txt\n"
       "          moestro profile --trace story.trace -o model.gguf.paths");
@@ -190,6 +211,10 @@ void AddProfile(CommandLine& line) {
       .Type("FILE");
   profile.Add("-n,--tokens", options->tokens, "at most this many tokens of each of them")
       .Positive();
+  profile
+      .Add("--norms-output", options->norms,
+           "mean lengths of the experts' outputs, measured with --text (default: MODEL.norms)")
+      .Type("FILE");
   profile.Add("-o,--output", options->output, "the paths (default: MODEL.paths)").Type("FILE");
   AddCommonFlags(profile, options->common);
 }

@@ -61,7 +61,7 @@ ExpertRows Forward::rows() const {
 
 void Forward::ShowExperts(const LayerPlan& plan) const {
   const std::span inputs(parts_.buffers.ffn_in(), size_t{plan.n_rows} * parts_.spec.n_embd);
-  expert_observer_({plan, inputs, parts_.experts.products(plan)});
+  expert_observer_({plan, inputs, parts_.experts.products(plan), parts_.experts.results(plan)});
 }
 
 }  // namespace moestro

@@ -36,11 +36,12 @@ using RoutingOverride =
 using PlanObserver = std::function<void(const LayerPlan&)>;
 
 // What the matrices of a layer's experts were multiplied with, as values before ggml quantises
-// them. The spans live until the observer returns.
+// them, and what came out. The spans live until the observer returns.
 struct SeenExperts {
   const LayerPlan& plan;
   std::span<const float> inputs;    // [row][n_embd]: of gate and up
   std::span<const float> products;  // [pair of the plan][n_ff], activation(gate, up): of down
+  std::span<const float> results;   // [pair of the plan][n_embd], before the router's weight
 };
 // After the experts of a layer have run; layers in order.
 using ExpertObserver = std::function<void(const SeenExperts&)>;

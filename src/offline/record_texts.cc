@@ -39,6 +39,9 @@ Status RecordTexts(const RecordOptions& options, const OpenSink& open) {
                        .has_weights = options.details,
                        .has_candidates = options.candidates};
   TRY(TraceSink sink, open(info, tokens));
+  if (options.watch_experts) {
+    engine->SetExpertObserver(options.watch_experts(spec, engine->id()));
+  }
   RouteRecorder recorder(*engine, info, std::move(sink));
   return ForEachPart(texts, engine->n_ctx(), options.progress, [&](std::span<const Token> part) {
     return recorder.Record(part, options.prefill);

@@ -98,6 +98,10 @@ std::span<const float> ExpertExec::products(const LayerPlan& plan) const {
   return {scratch_->products, plan.row_of.size() * scratch_->limits.n_ff};
 }
 
+std::span<const float> ExpertExec::results(const LayerPlan& plan) const {
+  return {scratch_->results, plan.row_of.size() * scratch_->limits.n_embd};
+}
+
 double ExpertExec::wait_seconds() const { return scratch_->wait_seconds; }
 
 }  // namespace moestro

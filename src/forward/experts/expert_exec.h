@@ -91,6 +91,8 @@ class ExpertExec {
   // [pair][n_ff]: what the down matrices of the last Run() were multiplied with, before it was
   // quantised for them. Valid until the next Run(). REQUIRES: that succeeded, and was for `plan`.
   std::span<const float> products(const LayerPlan& plan) const;
+  // [pair][n_embd]: what the experts gave, under the same conditions.
+  std::span<const float> results(const LayerPlan& plan) const;
 
   // Seconds thread 0 had nothing to do but wait for bytes, since creation.
   double wait_seconds() const;
