@@ -218,7 +218,11 @@ TEST_P(Agreement, LossyChoices) {
     EngineOptions options = OptionsFor(GetParam(), predictor, 40.0);
     options.low = low;
     options.low_share = 0.3;
-    options.lossy = {.t1 = 0.4, .t2 = 0.8, .drop_below = 0.05, .prefer_resident = 0.05};
+    options.lossy = {.t1 = 0.4,
+                     .t2 = 0.8,
+                     .drop_below = 0.05,
+                     .prefer_resident = 0.05,
+                     .upgrades = std::string(predictor) == "none"};
     Recorded recorded(options, 1, model);
     Engine& engine = recorded.engine();
     std::vector<Sequence> sequences;

@@ -41,7 +41,7 @@ class LossyTest : public testing::Test {
     return options;
   }
   static LossyOptions Everything() {
-    return {.t1 = 0.4, .t2 = 0.8, .drop_below = 0.05, .prefer_resident = 0.05};
+    return {.t1 = 0.4, .t2 = 0.8, .drop_below = 0.05, .prefer_resident = 0.05, .upgrades = true};
   }
 
   struct Run {
@@ -115,6 +115,7 @@ TEST_F(LossyTest, ReproducibleChoicesDoNotDependOnTheDisk) {
     options.prefetch = prefetch;
     const Run first = Decode(model_, options);
     EXPECT_GT(first.losses.low, 0U);
+    EXPECT_GT(first.losses.upgrades, 0U);
     for (const uint32_t seed : {1U, 2U, 3U}) {
       options.wrap_reader = [seed](std::unique_ptr<BlockReader> inner) {
         return std::make_unique<SlowReader>(std::move(inner), seed);

@@ -2,6 +2,7 @@
 #include "decide/layer_protocol.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "base/check.h"
 
@@ -19,6 +20,7 @@ void LayerProtocol::BeginSequence() {
 LayerPlan LayerProtocol::AfterRouting(const Routed& routed) {
   layer_ = routed.layer.value;
   decodes_ = std::ranges::contains(routed.kinds, RowKind::kDecode);
+  EndUpgrade();
   if (decodes_) holder_.BeginLayer(routed.layer);
   LayerPlan plan = MakePlan(routed);
   // What was prefetched for this layer and is not needed frees its slot before the layer's own
@@ -45,8 +47,14 @@ LayerPlan LayerProtocol::MakePlan(const Routed& routed) {
                              lossy_.chooser->NeedsOf(routed.layer, routed.routing, routed.kinds));
   plan.n_replaced = replaced;
   if (choices != nullptr) choices->Run(plan);
+  if (lossy_.upgrades != nullptr && decodes_) upgrade_ = lossy_.upgrades->Next(plan);
   Count(plan);
   return plan;
+}
+
+// The slot is not held any longer; what is being read goes on.
+void LayerProtocol::EndUpgrade() {
+  if (upgrading_) holder_.Release(*std::exchange(upgrading_, std::nullopt));
 }
 
 void LayerProtocol::Count(const LayerPlan& plan) {
@@ -120,9 +128,18 @@ void LayerProtocol::Prefetch() {
   for (const PrefetchRequest& request : planner_.Requests(unfinished)) {
     if (holder_.Prefetch(request.key)) held_[request.key.layer.value].push_back(request.key);
   }
+  // Behind all of these; not in the last layer, whose end nobody sees.
+  const std::optional<ExpertKey> upgrade = std::exchange(upgrade_, std::nullopt);
+  if (!upgrade || layer_ + 1 == held_.size()) return;
+  if (holder_.Prefetch(*upgrade)) upgrading_ = upgrade;
+  // Whether there was room for it just now depends on timing, what is chosen later must not.
+  if (lossy_.choices != nullptr) lossy_.choices->Fetch(*upgrade);
+  ++losses_.upgrades;
 }
 
 void LayerProtocol::Clear() {
+  EndUpgrade();
+  upgrade_.reset();
   for (std::vector<ExpertKey>& keys : held_) {
     for (const ExpertKey key : keys) holder_.Withdraw(key);
     keys.clear();

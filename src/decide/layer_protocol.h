@@ -23,6 +23,7 @@
 #include "decide/lossy_chooser.h"
 #include "decide/prefetch_planner.h"
 #include "decide/resident_model.h"
+#include "decide/upgrades.h"
 
 namespace moestro {
 
@@ -74,11 +75,12 @@ struct LossCounts {
   }
 };
 
-// What makes plans lossy; both null in exact mode. `choices`: choices are taken against this model
+// What makes plans lossy; all null in exact mode. `choices`: choices are taken against this model
 // and not against what the holder has at the moment, which depends on timing.
 struct LossyParts {
   LossyChooser* chooser = nullptr;
   ResidentModel* choices = nullptr;
+  Upgrades* upgrades = nullptr;  // null: none are made
 };
 
 class LayerProtocol {
@@ -114,6 +116,7 @@ class LayerProtocol {
   LayerPlan MakePlan(const Routed& routed);
   void Learn(const Routed& routed);
   void Count(const LayerPlan& plan);
+  void EndUpgrade();
   bool IsPresent(ExpertKey key) const;
   std::optional<CopyId> UsualCopy(ExpertKey own, uint32_t rank) const;
 
@@ -121,6 +124,8 @@ class LayerProtocol {
   ExpertHolder& holder_;
   LossyParts lossy_;
   std::vector<std::vector<ExpertKey>> held_;  // [layer]: prefetched and pinned
+  std::optional<ExpertKey> upgrade_;          // the layer's, to be asked for
+  std::optional<ExpertKey> upgrading_;  // asked for at the layer before, its slot is held until now
   LossCounts losses_;
   size_t layer_ = 0;
   bool decodes_ = false;  // the layer has decode rows

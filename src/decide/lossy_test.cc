@@ -14,6 +14,7 @@
 #include "decide/lossy_options.h"
 #include "decide/resident_model.h"
 #include "decide/router.h"
+#include "decide/upgrades.h"
 
 namespace moestro {
 namespace {
@@ -195,6 +196,27 @@ TEST(ResidentModel, KnowsWhatPlansAskedForUntilItLeaves) {
   EXPECT_TRUE(model.contains(Own(6)));
   model.Fetch(Low(7));
   EXPECT_TRUE(model.contains(Low(7)));
+}
+
+TEST(Upgrades, AnExpertThatRunsLowAgainSoonIsNamedTwoPerStepAtMost) {
+  Upgrades upgrades(4, 8);
+  const auto plan = [](uint16_t layer, std::vector<uint16_t> low, CopyId copy = kLowCopy) {
+    LayerPlan made{.layer = LayerId{layer}};
+    for (const uint16_t e : low) {
+      made.experts.push_back(
+          {.key = {.layer = LayerId{layer}, .expert = {e}, .copy = copy}, .n_pairs = 1});
+    }
+    return made;
+  };
+  for (uint16_t layer = 0; layer < 4; ++layer) EXPECT_FALSE(upgrades.Next(plan(layer, {1, 2})));
+  const auto first = upgrades.Next(plan(0, {3, 2, 1}));
+  ASSERT_TRUE(first);
+  EXPECT_EQ(*first, (ExpertKey{.layer = LayerId{0}, .expert = {2}}));
+  EXPECT_TRUE(upgrades.Next(plan(1, {1})));
+  EXPECT_FALSE(upgrades.Next(plan(2, {1}))) << "two in this step already";
+  EXPECT_FALSE(upgrades.Next(plan(0, {5}, 0))) << "an own copy";
+  for (int step = 0; step < 20; ++step) EXPECT_FALSE(upgrades.Next(plan(0, {})));
+  EXPECT_FALSE(upgrades.Next(plan(0, {3}))) << "too long ago";
 }
 
 }  // namespace

@@ -144,7 +144,8 @@ Status Engine::Impl::PreparePrefetch(const PlannedMemory& planned) {
   prefetched.emplace(*residency);
   protocol.emplace(*planner, *prefetched, model.spec.n_expert_layers(),
                    LossyParts{.chooser = chooser ? &*chooser : nullptr,
-                              .choices = choices ? &*choices : nullptr});
+                              .choices = choices ? &*choices : nullptr,
+                              .upgrades = upgrades ? &*upgrades : nullptr});
   return {};
 }
 

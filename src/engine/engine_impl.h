@@ -67,6 +67,7 @@ struct Engine::Impl {
   std::optional<PrefetchedExperts> prefetched;
   std::optional<LossyChooser> chooser;   // of a lossy engine
   std::optional<ResidentModel> choices;  // of a reproducible one
+  std::optional<Upgrades> upgrades;      // if they are wanted
   std::optional<LayerProtocol> protocol;
   std::unique_ptr<ExpertExec> experts;
   std::optional<Forward> forward;

@@ -43,6 +43,9 @@ Status Engine::Impl::PrepareLossy() {
     TRY(norms, std::move(read));
   }
   chooser.emplace(options.lossy, model.spec.router, catalog.has_low(), std::move(norms));
+  if (options.lossy.upgrades && catalog.has_low()) {
+    upgrades.emplace(model.id.shape.n_layer, model.id.shape.n_expert);
+  }
   if (!options.lossy.is_reproducible) return {};
   choices.emplace(MakeResidentModel());
   return {};

@@ -68,10 +68,8 @@ class Player final : private ExpertHolder {
     for (SlotTable& table : tables_) table.SetObserver(options.observer);
   }
 
-  // Lossy choices. `choices` may be null: they are taken against what is there.
-  void MakeLossy(LossyChooser* chooser, ResidentModel* choices) {
-    lossy_ = {.chooser = chooser, .choices = choices};
-  }
+  // Lossy choices; the parts must outlive this.
+  void MakeLossy(const LossyParts& lossy) { lossy_ = lossy; }
 
   ReplayResult Play(std::unique_ptr<Predictor> predictor) {
     const PredictorShape shape{.moe = info_.shape(), .depth = depth()};
@@ -348,6 +346,10 @@ class Player final : private ExpertHolder {
   }
   void Release(ExpertKey key) override {
     const auto p = Find(key);
+    // What nobody took over goes on being read.
+    for (; p->parts_left > 0; --p->parts_left) {
+      p->arrives = machine_.ReadWaiting(p->since, size_of(key));
+    }
     if (!p->is_ready) table(key).Landed(p->slot);
     table(key).Unpin(p->slot);
     prefetched_.erase(p);

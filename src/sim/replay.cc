@@ -95,7 +95,10 @@ Result<ReplayResult> Replay(const Trace& trace, const ReplayOptions& options) {
     TRY(std::vector<SlotTable> models, MakeTables(trace, options));
     choices.emplace(std::move(models), [](ExpertKey key) { return uint32_t{key.copy}; });
   }
-  player.MakeLossy(&chooser, choices ? &*choices : nullptr);
+  Upgrades upgrades(info.shape().n_layer, info.shape().n_expert);
+  player.MakeLossy({.chooser = &chooser,
+                    .choices = choices ? &*choices : nullptr,
+                    .upgrades = options.lossy.upgrades && has_low ? &upgrades : nullptr});
   return player.Play(std::move(predictor));
 }
 
