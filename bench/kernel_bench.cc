@@ -19,7 +19,7 @@
 #include <vector>
 
 #include "base/check.h"
-#include "device/cpu_traits.h"
+#include "device/cpu_device.h"
 #include "device/expert_kernel.h"
 #include "device/kernels/generic.h"
 #include "device/kernels/own.h"

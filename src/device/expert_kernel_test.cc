@@ -11,6 +11,7 @@
 #include <random>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "device/cpu_device.h"
@@ -237,6 +238,23 @@ std::vector<ExpertKernel> KernelsOf(ggml_type type) {
   return kernels;
 }
 
+// With the product of dequantised rows and tokens.
+void ExpectAgreement(const ExpertKernel& kernel, Matrix& matrix, int64_t n_in, int64_t n_rows,
+                     const std::vector<Floats>& tokens, const CpuTraits& traits) {
+  const ggml_type type = kernel.weight_type;
+  SCOPED_TRACE(std::string(ggml_type_name(type)) + " " + kernel.name + " n_in " +
+               std::to_string(n_in) + " n_rows " + std::to_string(n_rows));
+  const auto results = Multiply(kernel, matrix, n_in, n_rows, tokens);
+  for (size_t t = 0; t < tokens.size(); ++t) {
+    const Floats x = ThroughActivationType(kernel.activation_type, tokens[t], traits);
+    for (int64_t r = 0; r < n_rows; ++r) {
+      const Expected expected = Reference(type, Dequantise(type, matrix.row(r), n_in), x);
+      ASSERT_NEAR(results[t][static_cast<size_t>(r)], expected.dot, expected.bound)
+          << "row " << r << " token " << t;
+    }
+  }
+}
+
 std::string TypeName(const testing::TestParamInfo<ggml_type>& param) {
   return ggml_type_name(param.param);
 }
@@ -257,17 +275,7 @@ TEST_P(KernelOfType, AgreesWithDoublePrecision) {
       const std::vector<Floats> tokens = {RandomFloats(n, 91), RandomFloats(n, 92),
                                           RandomFloats(n, 93)};
       for (const ExpertKernel& kernel : KernelsOf(type)) {
-        SCOPED_TRACE(std::string(kernel.name) + " n_in " + std::to_string(n_in) + " n_rows " +
-                     std::to_string(n_rows));
-        const auto results = Multiply(kernel, matrix, n_in, n_rows, tokens);
-        for (size_t t = 0; t < tokens.size(); ++t) {
-          const Floats x = ThroughActivationType(kernel.activation_type, tokens[t], traits);
-          for (int64_t r = 0; r < n_rows; ++r) {
-            const Expected expected = Reference(type, Dequantise(type, matrix.row(r), n_in), x);
-            ASSERT_NEAR(results[t][static_cast<size_t>(r)], expected.dot, expected.bound)
-                << "row " << r << " token " << t;
-          }
-        }
+        ExpectAgreement(kernel, matrix, n_in, n_rows, tokens, traits);
       }
     }
   }
@@ -343,33 +351,34 @@ TEST_P(KernelOfType, ZerosAndTinyNumbersStayFinite) {
 
 INSTANTIATE_TEST_SUITE_P(AllTypes, KernelOfType, testing::ValuesIn(AllTypes()), TypeName);
 
-TEST(FindExpertKernel, RefusesTypesWithoutDotProduct) {
-  for (const ggml_type type : {GGML_TYPE_I32, GGML_TYPE_Q8_K, GGML_TYPE_F64}) {
-    const auto kernel = FindExpertKernel(type);
-    ASSERT_FALSE(kernel.has_value());
-    EXPECT_EQ(kernel.error().code, Errc::kUnsupported);
-    EXPECT_NE(kernel.error().message.find(ggml_type_name(type)), std::string::npos);
+// Bytes that quantisers hardly write, the largest scales and weights among them: sums within a
+// block must hold them, too.
+TEST(OwnKernels, AnyBytesOfKQuantsAreWeights) {
+  constexpr int64_t kIn = 256;
+  const std::vector<Floats> tokens = {Floats(kIn, 1.0F), Floats(kIn, -1.0F), RandomFloats(kIn, 8)};
+  const CpuTraits traits = CpuTraits::Load().value();
+  const ggml_fp16_t half = ggml_fp32_to_fp16(0.01F);
+  const std::vector<std::pair<ggml_type, std::vector<size_t>>> halves = {{GGML_TYPE_Q2_K, {80, 82}},
+                                                                         {GGML_TYPE_Q3_K, {108}},
+                                                                         {GGML_TYPE_Q4_K, {0, 2}},
+                                                                         {GGML_TYPE_Q5_K, {0, 2}},
+                                                                         {GGML_TYPE_Q6_K, {208}}};
+  for (const auto& [type, at] : halves) {
+    Matrix rows(type, kIn, 16, 0, Floats(kIn * 16, 0.0F));
+    std::memset(rows.data(), 0xff, 16 * rows.row_bytes());
+    std::mt19937 engine(29);
+    for (size_t i = 0; i < 12 * rows.row_bytes(); ++i) {
+      rows.data()[i] = static_cast<std::byte>(engine());
+    }
+    for (size_t r = 0; r < 16; ++r) {
+      for (const size_t offset : at) {
+        std::memcpy(rows.data() + r * rows.row_bytes() + offset, &half, sizeof(half));
+      }
+    }
+    for (const ExpertKernel& kernel : KernelsOf(type)) {
+      ExpectAgreement(kernel, rows, kIn, 16, tokens, traits);
+    }
   }
-  EXPECT_FALSE(FindExpertKernel(GGML_TYPE_COUNT).has_value());
-}
-
-TEST(FindExpertKernel, WithoutOwnKernelsAnswersGgml) {
-  EXPECT_STREQ(FindExpertKernel(GGML_TYPE_Q4_0, false).value().name, "ggml");
-}
-
-TEST(FindExpertKernel, PicksTheLastInstructionSetThatWorks) {
-  std::string best = "ggml";
-  for (const Isa isa : kIsas) {
-    if (IsaWorksHere(isa)) best = IsaName(isa);
-  }
-  for (const ggml_type type : {GGML_TYPE_Q4_0, GGML_TYPE_Q8_0, GGML_TYPE_IQ4_NL, GGML_TYPE_MXFP4,
-                               GGML_TYPE_Q4_K, GGML_TYPE_Q5_K, GGML_TYPE_Q6_K}) {
-    EXPECT_EQ(FindExpertKernel(type).value().name, best) << ggml_type_name(type);
-  }
-}
-
-TEST(GenericKernel, NeedsThePluginsSymbol) {
-  EXPECT_FALSE(GenericKernel(GGML_TYPE_Q4_0, CpuTraits::Missing()).has_value());
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstring>
 #include <numeric>
+#include <utility>
 
 namespace moestro {
 namespace {
@@ -53,6 +54,7 @@ void Quantise256(const ExpertKernel& self, const float* from, std::byte* to, int
     self.from_float(from + b * 256, &block, 256);
     std::memcpy(out->values, block.values, sizeof(out->values));
     std::memcpy(out->sums16, block.sums, sizeof(out->sums16));
+    for (int i = 0; i < 16; i += 4) std::swap(out->sums16[i + 1], out->sums16[i + 2]);
     for (int i = 0; i < 8; ++i) {
       out->sums32[i] = static_cast<int16_t>(block.sums[2 * i] + block.sums[2 * i + 1]);
     }

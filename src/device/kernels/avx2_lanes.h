@@ -61,6 +61,7 @@ struct Avx2Lanes {
 
   static Int And(Int a, Int b) { return _mm256_and_si256(a, b); }
   static Int Or(Int a, Int b) { return _mm256_or_si256(a, b); }
+  static Int Xor(Int a, Int b) { return _mm256_xor_si256(a, b); }
   template <int kBits>
   static Int ShiftRight(Int v) {
     return _mm256_srli_epi32(v, kBits);
@@ -139,6 +140,21 @@ struct Avx2Lanes {
       return _mm256_add_epi32(sum, _mm256_mullo_epi32(dot, scale));
     } else {
       return AddPairs<kMax, kCount>(sum, scale, weights, values);
+    }
+  }
+  // sum + the low halves of `scales` times Dot of zero of the first weights + the high halves times
+  // that of the second. Each dot product has to fit 16 bits.
+  template <int kMax, int kCount>
+  static Int ScaledDots(Int sum, Int scales, const Int* first, const int8_t* first_values,
+                        const Int* second, const int8_t* second_values) {
+    if constexpr (kVnni) {
+      static_assert(kMax * kCount * 4 * 128 <= 32767);
+      const Int low = Dot<kMax, kCount>(_mm256_setzero_si256(), first, first_values);
+      const Int high = Dot<kMax, kCount>(_mm256_setzero_si256(), second, second_values);
+      return DotPairs(sum, _mm256_blend_epi16(low, _mm256_slli_epi32(high, 16), 0xaa), scales);
+    } else {
+      sum = AddPairs<kMax, kCount>(sum, LowScale(scales), first, first_values);
+      return AddPairs<kMax, kCount>(sum, HighScale(scales), second, second_values);
     }
   }
 

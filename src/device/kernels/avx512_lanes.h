@@ -59,6 +59,7 @@ struct Avx512Lanes {
 
   static Int And(Int a, Int b) { return _mm512_and_si512(a, b); }
   static Int Or(Int a, Int b) { return _mm512_or_si512(a, b); }
+  static Int Xor(Int a, Int b) { return _mm512_xor_si512(a, b); }
   template <int kBits>
   static Int ShiftRight(Int v) {
     return _mm512_srli_epi32(v, kBits);
@@ -107,6 +108,17 @@ struct Avx512Lanes {
   static Int ScaledDot(Int sum, Int scale, const Int* weights, const int8_t* values) {
     const Int dot = Dot<kMax, kCount>(_mm512_setzero_si512(), weights, values);
     return _mm512_add_epi32(sum, _mm512_mullo_epi32(dot, scale));
+  }
+  // sum + the low halves of `scales` times Dot of zero of the first weights + the high halves times
+  // that of the second. Each dot product has to fit 16 bits.
+  template <int kMax, int kCount>
+  static Int ScaledDots(Int sum, Int scales, const Int* first, const int8_t* first_values,
+                        const Int* second, const int8_t* second_values) {
+    static_assert(kMax * kCount * 4 * 128 <= 32767);
+    const Int low = Dot<kMax, kCount>(_mm512_setzero_si512(), first, first_values);
+    const Int high = Dot<kMax, kCount>(_mm512_setzero_si512(), second, second_values);
+    const Int both = _mm512_mask_blend_epi16(0xaaaaaaaa, low, _mm512_slli_epi32(high, 16));
+    return DotPairs(sum, both, scales);
   }
 
   static Float BitsAsFloat(Int v) { return _mm512_castsi512_ps(v); }

@@ -27,6 +27,13 @@ inline void BytesToPairs(typename V::Int bytes, typename V::Int* pairs) {
   pairs[1] = V::SignExtendBytes(second);
 }
 
+// The same, bytes 0 and 2 in the first register, 1 and 3 in the second: what sums16 pairs up.
+template <class V>
+inline void BytesToPairsApart(typename V::Int bytes, typename V::Int* pairs) {
+  pairs[0] = V::SignExtendBytes(bytes);
+  pairs[1] = V::SignExtendBytes(V::template ShiftRight<8>(bytes));
+}
+
 // The sum over 2 * kPairs parts of a block of factor times the part's sum of values.
 template <class V, int kPairs>
 inline typename V::Int SumOfParts(const typename V::Int* pairs, const int16_t* sums) {
@@ -233,7 +240,7 @@ struct FormatQ6_K {
     chunks.Get(12, bytes);
     Int scales[8];
 #pragma GCC unroll 4
-    for (int k = 0; k < 4; ++k) BytesToPairs<V>(bytes[k], scales + 2 * k);
+    for (int k = 0; k < 4; ++k) BytesToPairsApart<V>(bytes[k], scales + 2 * k);
     Int totals[kTokens];
 #pragma GCC unroll 16
     for (int t = 0; t < kTokens; ++t) {
@@ -272,14 +279,12 @@ struct FormatQ6_K {
       b[k + 4] = V::Or(b[k + 4], V::And(V::template ShiftRight<2>(top[k]), mask));
     }
     const int64_t at = 128 * half + 16 * kPart;
-    AddPart<V, 63, 4>(tokens, at, Scale<V, kPart>(scales[0]), a, totals);
-    AddPart<V, 63, 4>(tokens, at + 32, Scale<V, kPart>(scales[1]), b, totals);
-    AddPart<V, 63, 4>(tokens, at + 64, Scale<V, kPart>(scales[2]), a + 4, totals);
-    AddPart<V, 63, 4>(tokens, at + 96, Scale<V, kPart>(scales[3]), b + 4, totals);
-  }
-  template <class V, int kPart>
-  static typename V::Int Scale(typename V::Int pair) {
-    return kPart == 0 ? V::LowScale(pair) : V::HighScale(pair);
+    const Int near = scales[kPart];
+    const Int far = scales[kPart + 2];
+    AddPart<V, 63, 4>(tokens, at, V::LowScale(near), a, totals);
+    AddPart<V, 63, 4>(tokens, at + 32, V::HighScale(near), b, totals);
+    AddPart<V, 63, 4>(tokens, at + 64, V::LowScale(far), a + 4, totals);
+    AddPart<V, 63, 4>(tokens, at + 96, V::HighScale(far), b + 4, totals);
   }
 };
 

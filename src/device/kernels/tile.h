@@ -9,6 +9,7 @@
 
 #include "device/expert_kernel.h"
 #include "device/kernels/formats256.h"
+#include "device/kernels/formats256_low.h"
 #include "device/kernels/formats32.h"
 #include "device/kernels/isa_tables.h"
 
@@ -150,6 +151,10 @@ const OwnFunctions* FindFunctions32(ggml_type type) {
 template <class V>
 const OwnFunctions* FindFunctions256(ggml_type type) {
   switch (type) {
+    case GGML_TYPE_Q2_K:
+      return &kFunctions<V, FormatQ2_K>;
+    case GGML_TYPE_Q3_K:
+      return &kFunctions<V, FormatQ3_K>;
     case GGML_TYPE_Q4_K:
       return &kFunctions<V, FormatQ4_K>;
     case GGML_TYPE_Q5_K:
