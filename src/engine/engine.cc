@@ -90,6 +90,7 @@ Status Engine::Impl::Allocate() {
       PlanMemory(options, catalog, reader->block(), model.spec.router.n_used, fixed));
   memory = planned.plan;
   slots = planned.slots;
+  if (options.planned) options.planned(memory);
   TRY(policy, policy_source.Choose(model.id, memory.n_slots));
   TRY(residency,
       Residency::Create(catalog, planned.slots, policy, reader->block(), *queue, options.clock));
