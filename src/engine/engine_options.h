@@ -61,8 +61,11 @@ struct EngineOptions {
   double low_share = 0.25;  // of the slots' memory, for low copies
   LossyOptions lossy = {};  // what may be left out or coarsened
   std::string norms = {};   // of the importance "score-norm"; empty: MODEL.norms
-  uint32_t sequences = 1;   // of ctx tokens, that the KV cache has room for
-  bool repack = true;       // dense weights in ggml's repacked layouts where it has them
+  // Of a lossy engine: every so many-th decode step of one row that wants logits is evaluated
+  // exactly, too, and shown to Engine::SetCheckObserver()'s; it takes slots for one layer. 0: none.
+  uint32_t check_every = 0;
+  uint32_t sequences = 1;  // of ctx tokens, that the KV cache has room for
+  bool repack = true;      // dense weights in ggml's repacked layouts where it has them
 
   // Told where the budget goes before anything is read into it; empty: nobody.
   std::function<void(const MemoryPlan&)> planned = {};

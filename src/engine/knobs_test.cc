@@ -14,12 +14,23 @@ namespace {
 TEST(Knobs, EachSetsItsOption) {
   EngineOptions options;
   const std::vector<std::pair<std::string_view, std::string>> values = {
-      {"cache", "25%"},   {"ram", "2G"},          {"policy", "lru"},
-      {"predictor", "none"}, {"prefetch", "3"},      {"low", "l.gguf"},
-      {"low-share", "0.5"},  {"t1", "0.1"},          {"t2", "0.7"},
-      {"importance", "score-norm"}, {"norms", "m.norms"}, {"drop-below", "0.02"},
-      {"prefer-resident", "0.3"},   {"keep", "2"},        {"rescale", "1"},
-      {"upgrade", "1"},      {"lossy-mode", "opportunistic"}};
+      {"cache", "25%"},
+      {"ram", "2G"},
+      {"policy", "lru"},
+      {"predictor", "none"},
+      {"prefetch", "3"},
+      {"low", "l.gguf"},
+      {"low-share", "0.5"},
+      {"t1", "0.1"},
+      {"t2", "0.7"},
+      {"importance", "score-norm"},
+      {"norms", "m.norms"},
+      {"drop-below", "0.02"},
+      {"prefer-resident", "0.3"},
+      {"keep", "2"},
+      {"rescale", "1"},
+      {"upgrade", "1"},
+      {"lossy-mode", "opportunistic"}};
   for (const auto& [name, value] : values) {
     EXPECT_TRUE(SetKnob(options, name, value).has_value()) << name;
   }
