@@ -2,9 +2,11 @@
 // Cheaper misses: off they change no bit, on they depend on tokens and slots alone.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -133,6 +135,81 @@ TEST_F(LossyTest, OpportunisticRunsUseWhatIsThere) {
   lossy.is_reproducible = false;
   const Run run = Decode(model_, Options(lossy));
   EXPECT_GT(run.losses.low + run.losses.skipped, 0U);
+}
+
+// The check reads through slots of its own: tokens, choices and counters are those of a run
+// without.
+TEST_F(LossyTest, ACheckChangesNothingElse) {
+  EngineOptions plain = Options(Everything());
+  plain.prefetch = 0;  // what is prefetched depends on timing, and so do its counters
+  EngineOptions checking = plain;
+  checking.check_every = 8;
+  struct Seen {
+    Run run;
+    uint64_t requests = 0;
+    PhaseStats stats;
+    size_t checks = 0;
+    size_t different = 0;
+  };
+  const auto decode = [&](const EngineOptions& options) {
+    Seen seen;
+    auto engine = OneSequence::Open(model_, options);
+    EXPECT_TRUE(engine) << engine.error().message;
+    if (!engine) return seen;
+    (*engine)->engine().SetRequestObserver(
+        [&](ExpertKey, Use, const Placement&) { ++seen.requests; });
+    (*engine)->engine().SetCheckObserver(
+        [&](std::span<const float> exact, std::span<const float> actual) {
+          ++seen.checks;
+          seen.different += std::ranges::equal(exact, actual) ? 0 : 1;
+        });
+    const uint32_t n_vocab = (*engine)->spec().n_vocab;
+    EXPECT_TRUE((*engine)->Append(RandomTokens(9, n_vocab, 3)));
+    for (const Token t : RandomTokens(40, n_vocab, 4)) {
+      const auto logits = (*engine)->Append({&t, 1});
+      EXPECT_TRUE(logits);
+      if (logits) seen.run.logits.append_range(*logits);
+    }
+    seen.stats = (*engine)->stats().decode;
+    return seen;
+  };
+  const Seen without = decode(plain);
+  const Seen with = decode(checking);
+  EXPECT_EQ(without.checks, 0U);
+  EXPECT_EQ(with.checks, 5U);
+  EXPECT_GT(with.different, 0U);
+  EXPECT_EQ(with.run.logits, without.run.logits);
+  EXPECT_EQ(with.requests, without.requests);
+  EXPECT_EQ(with.stats.losses, without.stats.losses);
+  EXPECT_EQ(with.stats.tokens, without.stats.tokens);
+  EXPECT_EQ(with.stats.expert_uses, without.stats.expert_uses);
+  EXPECT_EQ(with.stats.hits, without.stats.hits);
+  EXPECT_EQ(with.stats.disk_bytes, without.stats.disk_bytes);
+  EXPECT_EQ(with.stats.evictions, without.stats.evictions);
+  EXPECT_EQ(with.stats.needed_bytes, without.stats.needed_bytes);
+}
+
+// After a prompt, which is exact, the first token's check is the exact run's token to the bit.
+TEST_F(LossyTest, ACheckIsExact) {
+  EngineOptions options = Options({.t1 = 0.0, .t2 = 0.0});
+  options.check_every = 1;
+  std::vector<float> checked;
+  const auto first = [&](const EngineOptions& of) {
+    auto engine = OneSequence::Open(model_, of);
+    EXPECT_TRUE(engine) << engine.error().message;
+    (*engine)->engine().SetCheckObserver([&](std::span<const float> exact, std::span<const float>) {
+      checked.assign(exact.begin(), exact.end());
+    });
+    const uint32_t n_vocab = (*engine)->spec().n_vocab;
+    EXPECT_TRUE((*engine)->Append(RandomTokens(9, n_vocab, 3)));
+    const auto logits = (*engine)->Append(RandomTokens(1, n_vocab, 4));
+    EXPECT_TRUE(logits);
+    return std::vector<float>(logits->begin(), logits->end());
+  };
+  const std::vector<float> lossy = first(options);
+  const std::vector<float> exact = first(Options({}, false));
+  EXPECT_NE(lossy, exact);
+  EXPECT_EQ(checked, exact);
 }
 
 TEST_F(LossyTest, BadSettingsAreRefusedBeforeAnythingIsLoaded) {

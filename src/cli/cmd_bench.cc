@@ -179,11 +179,13 @@ Status Run(BenchOptions& options) {
   if (options.prefill + options.decode == 0)
     return Fail(Errc::kUsage, "-p 0 -n 0 measures nothing");
   options.common.engine.threads = ResolveThreads(options.common.engine.threads);
+  TRY_STATUS(ApplyQuality(options.common.quality, options.model, options.common.engine));
   ProgressBar bar(ProgressBar::Stderr());
   std::vector<Json> runs;
   std::string summary;
   for (uint32_t i = 0; i < options.runs; ++i) {
     TRY(const Measured run, RunOnce(options, bar));
+    options.common.engine.planned = {};  // is the same again
     runs.push_back(ToJson(options, run));
     summary = SummaryText(run.report);
     LogInfo("run {} of {}: {}", i + 1, options.runs, runs.back().Dump());
@@ -229,6 +231,7 @@ void AddBench(CommandLine& line) {
       .Between(1U, 1000U)
       .ShowDefault();
   AddCommonFlags(bench, options->common);
+  AddQualityFlags(bench, options->common.quality);
 }
 
 }  // namespace moestro

@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: MIT
 #include <unistd.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "base/bytes.h"
 #include "base/format.h"
 #include "base/progress.h"
 #include "cli/commands.h"
@@ -18,6 +20,7 @@
 #include "cli/report.h"
 #include "cli/terminal_session.h"
 #include "engine/knobs.h"
+#include "learned/sweep_file.h"
 #include "offline/eval.h"
 #include "offline/eval_tasks.h"
 
@@ -35,6 +38,7 @@ struct EvalCommand {
   std::string reference;
   std::vector<KnobSettings> sweep;  // empty: one run with the options as they are
   std::string plot;
+  std::string output;        // the sweep as --quality reads it
   std::optional<Task> task;  // instead of texts
   std::string task_file;
   uint32_t shots = 0;
@@ -42,23 +46,59 @@ struct EvalCommand {
   uint32_t answer_tokens = 256;
 };
 
+// Runs a setting and keeps it for --quality.
+Result<EvalResult> Measure(const EngineOptions& base, const KnobSettings& settings,
+                           Evaluation& evaluation, StoredSweep& stored) {
+  Result<EvalResult> result = evaluation.Run(WithSettings(base, settings));
+  if (!result) {
+    return Fail(result.error().code, "{}: {}", settings.empty() ? "exact run" : ToText(settings),
+                result.error().message);
+  }
+  if (stored.settings.empty()) {
+    stored.ram_bytes = result->report.memory.budget;
+    stored.expert_bytes = result->report.memory.slots;
+  }
+  stored.settings.push_back(ToMeasured(base, settings, *result));
+  return result;
+}
+
+// A stored sweep is of one budget.
+Status CheckBudget(const StoredSweep& stored, const MemoryPlan& memory) {
+  if (!IsAnotherBudget(stored.expert_bytes, memory.slots)) return {};
+  return Fail(Errc::kInvalidRequest,
+              "{} for experts, {} for the setting before; what -o keeps is of one budget, give "
+              "--ram or --cache",
+              FormatBytes(memory.slots), FormatBytes(stored.expert_bytes));
+}
+
 // Every combination after one exact run. A failure costs only what comes after it.
 Status Sweep(const EvalCommand& command, Evaluation& evaluation, ProgressBar& bar) {
+  const EngineOptions& engine = command.common.engine;
   std::vector<EvalPoint> points;
+  StoredSweep stored{.model = evaluation.model(), .settings = {}};
   Status status;
+  if (!command.output.empty()) {  // the speed of giving nothing up, which every wish allows
+    TRY([[maybe_unused]] const EvalResult exact, Measure(ExactOf(engine), {}, evaluation, stored));
+  }
   for (const KnobSettings& settings : command.sweep) {
-    const auto result = evaluation.Run(WithSettings(command.common.engine, settings));
+    const auto result = Measure(engine, settings, evaluation, stored);
     if (!result) {
-      status = Fail(result.error().code, "{}: {}", ToText(settings), result.error().message);
+      status = std::unexpected(result.error());
       break;
     }
     points.push_back(ToPoint(settings, *result));
+    if (command.output.empty()) continue;
+    status = CheckBudget(stored, result->report.memory);
+    if (!status) break;
   }
   bar.Clear();
   TRY_STATUS(Output(STDOUT_FILENO).Write(SweepAsCsv(points)));
   if (!command.plot.empty() && !points.empty()) {
     const std::string title = std::filesystem::path(command.model).stem().string();
     TRY_STATUS(WriteFile(command.plot, SweepDrawing(title, points)));
+  }
+  if (!command.output.empty() && !points.empty()) {
+    TRY_STATUS(WriteSweep(command.output, stored));
   }
   return status;
 }
@@ -90,6 +130,12 @@ Status CheckUsage(const EvalCommand& command) {
   const bool is_sweep = !command.sweep.empty();
   if (is_sweep && command.common.json) {
     return Fail(Errc::kUsage, "--sweep prints CSV; leave out --json");
+  }
+  const auto is_budget = [](const KnobSetting& s) { return IsBudgetKnob(s.knob); };
+  if (is_sweep && !command.output.empty() &&
+      std::ranges::any_of(command.sweep.front(), is_budget)) {
+    return Fail(Errc::kUsage,
+                "-o: a stored sweep is of one budget; give --cache or --ram outside of --sweep");
   }
   const bool is_compared = is_sweep || !command.against.empty();
   if (is_compared || (command.reference.empty() && command.scratch.empty())) return {};
@@ -141,6 +187,10 @@ void AddTextFlags(Flags eval, const std::shared_ptr<EvalCommand>& command) {
                      })
           .Excludes("--against");
   eval.Add("--plot", command->plot, "draw the sweep, too: an SVG of speed against KL")
+      .Type("FILE")
+      .Needs(sweep);
+  eval.Add("-o,--output", command->output,
+           "keep the sweep, and the exact run's speed, for --quality (found as MODEL.sweep.json)")
       .Type("FILE")
       .Needs(sweep);
   eval.Add("--reference", command->reference,
@@ -197,6 +247,8 @@ void AddEval(CommandLine& line) {
       "          moestro eval model.gguf --text book.txt --sweep 'cache=12%,25%;prefetch=0,1' "
       "--plot "
       "s.svg > s.csv\n"
+      "          moestro eval model.gguf --text book.txt --ram 6G --sweep 't1=0.3,0.6,0.9' --low "
+      "low.gguf -o\nmodel.gguf.sweep.json\n"
       "          moestro eval model.gguf --task truthfulqa TruthfulQA.csv --limit 100 --against "
       "exact");
   eval.Add("MODEL", command->model, "GGUF file").Required();

@@ -161,6 +161,7 @@ Status Run(LogitsOptions& options) {
   if (options.every == options.output.empty()) {
     return Fail(Errc::kUsage, "--every writes to a file: give both, --every -o FILE");
   }
+  TRY_STATUS(ApplyQuality(options.common.quality, options.model, options.common.engine));
   TRY(ModelFile model, ModelFile::Open(options.model));
   if (options.prompt) {
     TRY(options.tokens, TokenizePrompt(options, model));
@@ -209,6 +210,7 @@ void AddLogits(CommandLine& line) {
                    "evaluate the tokens one by one, as text that is being written");
   logits.Add("-o,--output", options->output, "where the logits of --every go").Type("FILE");
   AddCommonFlags(logits, options->common);
+  AddQualityFlags(logits, options->common.quality);
 }
 
 }  // namespace moestro

@@ -156,6 +156,7 @@ Status Run(RunOptions& options) {
   if (options.is_demo()) {
     TRY(path, DemoModelPath());
   }
+  TRY_STATUS(ApplyQuality(options.common.quality, path, options.common.engine));
   TRY(const std::unique_ptr<TerminalSession> terminal,
       TerminalSession::Load(path, options.common.engine, options.sampling));
   Session& session = terminal->session();
@@ -225,6 +226,7 @@ void AddRun(CommandLine& line) {
   AddPromptFlags(run, *options);
   AddSamplingFlags(run, options->sampling);
   AddCommonFlags(run, options->common);
+  AddQualityFlags(run, options->common.quality);
 }
 
 }  // namespace moestro

@@ -90,12 +90,13 @@ Result<std::optional<Trace>> Record(const TraceOptions& options) {
   return kept;
 }
 
-Status Run(const TraceOptions& options) {
+Status Run(TraceOptions& options) {
   if (options.output.empty() && !options.summary) {
     return Fail(Errc::kUsage, "say where the trace goes (-o FILE), or ask for its --summary");
   }
   TRY(std::optional<Trace> trace, FindTrace(options));
   if (!trace) {
+    TRY_STATUS(ApplyQuality(options.common.quality, options.input, options.common.engine));
     TRY(trace, Record(options));
   } else if (!options.output.empty()) {
     TRY_STATUS(WriteTrace(options.output, *trace));
@@ -134,6 +135,7 @@ void AddTrace(CommandLine& line) {
   trace.AddSwitch("--summary", options->summary,
                   "popularity, reuse, working set and predictability");
   AddCommonFlags(trace, options->common);
+  AddQualityFlags(trace, options->common.quality);
 }
 
 }  // namespace moestro

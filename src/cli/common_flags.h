@@ -10,12 +10,14 @@
 
 #include "base/result.h"
 #include "cli/flags.h"
+#include "cli/quality_flags.h"
 #include "engine/engine_options.h"
 
 namespace moestro {
 
 struct CommonOptions {
   EngineOptions engine;
+  QualityWish quality;  // of commands with AddQualityFlags()
   std::optional<uint32_t> seed;
   bool json = false;
   bool verbose = false;

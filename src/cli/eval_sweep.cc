@@ -5,6 +5,7 @@
 #include <array>
 #include <cmath>
 #include <cstddef>
+#include <filesystem>
 #include <utility>
 
 #include "base/check.h"
@@ -190,14 +191,6 @@ EngineOptions WithSettings(EngineOptions options, const KnobSettings& settings) 
   return options;
 }
 
-std::string ToText(const KnobSettings& settings) {
-  std::string text;
-  for (const KnobSetting& s : settings) {
-    text += Format("{}{}={}", text.empty() ? "" : " ", s.knob, s.value);
-  }
-  return text;
-}
-
 EvalPoint ToPoint(KnobSettings settings, const EvalResult& result) {
   const PhaseStats& decode = result.report.stats.decode;
   return {.settings = std::move(settings),
@@ -207,6 +200,30 @@ EvalPoint ToPoint(KnobSettings settings, const EvalResult& result) {
           .decode_tps = decode.tokens_per_second(),
           .percent_of_bound =
               DecodeBound(result.report.stats, result.report.probes).percent(decode.seconds)};
+}
+
+MeasuredSetting ToMeasured(const EngineOptions& base, const KnobSettings& settings,
+                           const EvalResult& result) {
+  const EngineOptions options = WithSettings(base, settings);
+  MeasuredSetting measured{.knobs = settings};
+  for (KnobSetting& changed : ChangedKnobs(options)) {
+    if (std::ranges::contains(settings, changed.knob, &KnobSetting::knob)) continue;
+    measured.knobs.push_back(std::move(changed));
+  }
+  for (KnobSetting& s : measured.knobs) {
+    const bool is_file = (s.knob == "low" || s.knob == "norms") && !s.value.empty();
+    if (is_file) s.value = std::filesystem::absolute(s.value).lexically_normal().string();
+  }
+  const EvalFigures::Against& against = *result.figures.against;
+  measured.is_exact = options.lossy.is_exact(!options.low.empty());
+  measured.kl_mean = against.kl_mean.value;
+  if (std::isfinite(against.kl_mean.error)) measured.kl_se = against.kl_mean.error;
+  measured.decode_tps = result.report.stats.decode.tokens_per_second();
+  measured.bytes_per_token = result.bytes_per_token();
+  measured.perplexity = result.figures.perplexity.value;
+  measured.slots = result.report.memory.n_slots;
+  measured.low_slots = result.report.memory.n_low_slots;
+  return measured;
 }
 
 std::vector<bool> ParetoFront(const std::vector<EvalPoint>& points) {

@@ -8,23 +8,18 @@
 #include <vector>
 
 #include "base/result.h"
+#include "core/knob_setting.h"
+#include "decide/quality_choice.h"
 #include "engine/engine_options.h"
 #include "offline/eval.h"
 
 namespace moestro {
-
-struct KnobSetting {
-  std::string knob;
-  std::string value;
-};
-using KnobSettings = std::vector<KnobSetting>;  // one of each swept knob
 
 // "cache=25%,50%;prefetch=0,1": every combination, the last knob changing fastest. kUsage for what
 // SetKnob() refuses, for a knob that comes twice, and for more than 1000 combinations.
 Result<std::vector<KnobSettings>> ParseSweep(std::string_view text);
 // REQUIRES: the settings come from ParseSweep().
 EngineOptions WithSettings(EngineOptions options, const KnobSettings& settings);
-std::string ToText(const KnobSettings& settings);  // "cache=25% prefetch=0"
 
 struct EvalPoint {
   KnobSettings settings;
@@ -35,6 +30,11 @@ struct EvalPoint {
   double percent_of_bound = 0.0;
 };
 EvalPoint ToPoint(KnobSettings settings, const EvalResult& result);
+
+// Of a run with `settings` over `base`, for a file: every knob with which another run does the
+// same, files by their whole paths.
+MeasuredSetting ToMeasured(const EngineOptions& base, const KnobSettings& settings,
+                           const EvalResult& result);
 
 // For each point: no other is at least as fast with at most its mean KL, and better in one of them.
 std::vector<bool> ParetoFront(const std::vector<EvalPoint>& points);

@@ -5,6 +5,7 @@
 
 #include "base/format.h"
 #include "decide/importance/importance.h"
+#include "engine/knobs.h"
 
 namespace moestro {
 namespace {
@@ -71,10 +72,7 @@ void AddLossyFlags(Flags flags, LossyOptions& lossy) {
       "reproducible: choices depend on tokens and slots alone; opportunistic: on what is there "
       "(default: reproducible)",
       [&lossy](const std::string& text) -> Status {
-        if (text != "reproducible" && text != "opportunistic") {
-          return Fail(Errc::kUsage, "'{}' is no mode; write reproducible or opportunistic", text);
-        }
-        lossy.is_reproducible = text == "reproducible";
+        TRY(lossy.is_reproducible, ParseLossyMode(text));
         return {};
       });
 }

@@ -80,8 +80,11 @@ Status Engine::Impl::Allocate() {
 
   const ExpertExec::Limits limits = ExpertExec::LimitsFor(kernels, model.spec.router, chunk);
   const uint64_t routers = look_ahead > 0 ? LookAheadRouters::BytesFor(model.spec) : 0;
-  const uint64_t work = routers + StepBuffers::BytesFor(model.spec, step) + graph->buffer_bytes() +
-                        ExpertExec::BytesFor(limits) + MultiplyScratch(model.spec, chunk);
+  const uint64_t check =
+      checks() ? ExactCheck::BytesFor(model.spec, catalog, kernels, reader->block()) : 0;
+  const uint64_t work = check + routers + StepBuffers::BytesFor(model.spec, step) +
+                        graph->buffer_bytes() + ExpertExec::BytesFor(limits) +
+                        MultiplyScratch(model.spec, chunk);
   const FixedBytes fixed{.dense = dense.set.bytes(),
                          .kv = KvCache::BytesFor(model.spec, n_cells),
                          .work = work,
@@ -90,6 +93,7 @@ Status Engine::Impl::Allocate() {
       PlanMemory(options, catalog, reader->block(), model.spec.router.n_used, fixed));
   memory = planned.plan;
   slots = planned.slots;
+  if (options.planned) options.planned(memory);
   TRY(policy, policy_source.Choose(model.id, memory.n_slots));
   TRY(residency,
       Residency::Create(catalog, planned.slots, policy, reader->block(), *queue, options.clock));
@@ -110,7 +114,7 @@ Status Engine::Impl::Allocate() {
                                  .experts = *experts,
                                  .layers = layer_forms,
                                  .clock = options.clock});
-  return {};
+  return PrepareCheck();
 }
 
 Result<PredictorChoice> Engine::Impl::ChoosePredictor() const {
@@ -210,6 +214,9 @@ std::span<const PredictionScore> Engine::prediction_scores() const {
 }
 void Engine::SetRequestObserver(const SlotTable::Observer& observer) {
   impl_->residency->SetObserver(observer);
+}
+void Engine::SetCheckObserver(CheckObserver observer) {
+  impl_->check_observer = std::move(observer);
 }
 void Engine::SetPlanObserver(PlanObserver observer) {
   impl_->forward->SetPlanObserver(std::move(observer));

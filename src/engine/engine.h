@@ -111,6 +111,12 @@ class Engine {
   void SetRoutingOverride(RoutingOverride routing);
   // Sees every layer's plan before it is carried out; empty: nobody. For --explain.
   void SetPlanObserver(PlanObserver observer);
+  // Called for a step that was also evaluated exactly (EngineOptions::check_every) with the logits
+  // of both: the next token after the same history, which is the lossy run's own. The spans live
+  // until it returns. Empty: nobody, and nothing is checked. It uses the model's own routers.
+  using CheckObserver =
+      std::function<void(std::span<const float> exact, std::span<const float> actual)>;
+  void SetCheckObserver(CheckObserver observer);
   // Who would be in memory if nothing were prefetched, empty: with the engine's slots and policy.
   // It must not outlive the engine.
   ResidentModel MakeResidentModel() const;

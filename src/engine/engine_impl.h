@@ -23,6 +23,7 @@
 #include "device/team.h"
 #include "engine/dense_loader.h"
 #include "engine/engine.h"
+#include "engine/exact_check.h"
 #include "engine/memory_plan.h"
 #include "forward/dense/layer_graph.h"
 #include "forward/dense/look_ahead.h"
@@ -71,6 +72,9 @@ struct Engine::Impl {
   std::optional<LayerProtocol> protocol;
   std::unique_ptr<ExpertExec> experts;
   std::optional<Forward> forward;
+  std::unique_ptr<ExactCheck> exact_check;  // of a lossy engine, if asked for
+  CheckObserver check_observer;
+  uint64_t checkable_steps = 0;
 
   MemoryPlan memory;
   std::vector<uint64_t> slots;  // by pool
@@ -92,6 +96,10 @@ struct Engine::Impl {
   Status OpenLow();
   std::vector<std::string> AllPaths() const;  // of the model and its low copies
   Status PrepareLossy();
+  bool checks() const {
+    return options.check_every > 0 && !options.lossy.is_exact(catalog.has_low());
+  }
+  Status PrepareCheck();
   ResidentModel MakeResidentModel() const;
   Status PreparePrefetch(const PlannedMemory& planned);
   Status Load();
@@ -102,6 +110,8 @@ struct Engine::Impl {
   Status Compute(const Batch& batch, const LogitsSink& sink);
   Status ComputeChunk(const Batch& batch, size_t first, size_t n, const LogitsSink& sink);
   Status Heads(const Batch& batch, size_t first, size_t n, const LogitsSink& sink);
+  // What the rows would have said exactly, if this step is one to be checked; else empty.
+  Result<std::span<const float>> CheckExactly(const Batch& batch);
   Status Counted(PhaseStats& phase, size_t n_tokens, const std::function<Status()>& work);
   Status ReadCells(const InputFile& saved, uint64_t offset, const KvTimeline& cells, uint32_t first,
                    uint32_t n) const;

@@ -51,6 +51,22 @@ Status Engine::Impl::PrepareLossy() {
   return {};
 }
 
+Status Engine::Impl::PrepareCheck() {
+  if (!checks()) return {};
+  TRY(exact_check, ExactCheck::Create({.spec = model.spec,
+                                       .shape = model.id.shape,
+                                       .catalog = catalog,
+                                       .kernels = kernels,
+                                       .layers = layer_forms,
+                                       .graph = *graph,
+                                       .buffers = buffers,
+                                       .team = *team,
+                                       .queue = *queue,
+                                       .block = reader->block(),
+                                       .clock = options.clock}));
+  return {};
+}
+
 ResidentModel Engine::Impl::MakeResidentModel() const {
   std::vector<SlotTable> tables;
   for (const uint64_t n : slots) {

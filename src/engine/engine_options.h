@@ -26,6 +26,21 @@ Result<CacheSize> ParseCacheSize(const std::string& text);  // "2G", "25%"; kUsa
 // The flag --threads resolved: 0 becomes the physical cores.
 uint32_t ResolveThreads(uint32_t threads);
 
+// Where the budget goes. Sizes in bytes.
+struct MemoryPlan {
+  uint64_t budget = 0;  // what was asked for or found
+  uint64_t dense = 0;   // resident weights
+  uint64_t kv = 0;
+  uint64_t work = 0;         // graph, activation and staging buffers
+  uint64_t process = 0;      // code, libraries, vocabulary, heap, page tables, margin
+  uint64_t slots = 0;        // expert slots
+  uint64_t all_experts = 0;  // what all experts would take
+  uint64_t n_slots = 0;      // for the model's own copies
+  uint64_t n_low_slots = 0;  // for low copies
+  uint64_t n_experts = 0;    // of all layers
+  uint64_t smallest = 0;     // the smallest budget that works
+};
+
 struct EngineOptions {
   uint64_t ram_bytes = 0;          // peak of the whole process; 0: what is free, less a margin
   uint64_t caller_bytes = 0;       // part of it: what the caller will take beside the engine
@@ -46,28 +61,19 @@ struct EngineOptions {
   double low_share = 0.25;  // of the slots' memory, for low copies
   LossyOptions lossy = {};  // what may be left out or coarsened
   std::string norms = {};   // of the importance "score-norm"; empty: MODEL.norms
-  uint32_t sequences = 1;   // of ctx tokens, that the KV cache has room for
-  bool repack = true;       // dense weights in ggml's repacked layouts where it has them
+  // Of a lossy engine: every so many-th decode step of one row that wants logits is evaluated
+  // exactly, too, and shown to Engine::SetCheckObserver()'s; it takes slots for one layer. 0: none.
+  uint32_t check_every = 0;
+  uint32_t sequences = 1;  // of ctx tokens, that the KV cache has room for
+  bool repack = true;      // dense weights in ggml's repacked layouts where it has them
+
+  // Told where the budget goes before anything is read into it; empty: nobody.
+  std::function<void(const MemoryPlan&)> planned = {};
 
   // For tests. Puts a faulty disk between the engine and its files; empty: none.
   std::function<std::unique_ptr<BlockReader>(std::unique_ptr<BlockReader>)> wrap_reader = {};
   // By which prefetch judges what steps cost.
   Clock clock = SteadySeconds;
-};
-
-// Where the budget goes. Sizes in bytes.
-struct MemoryPlan {
-  uint64_t budget = 0;  // what was asked for or found
-  uint64_t dense = 0;   // resident weights
-  uint64_t kv = 0;
-  uint64_t work = 0;         // graph, activation and staging buffers
-  uint64_t process = 0;      // code, libraries, vocabulary, heap, page tables, margin
-  uint64_t slots = 0;        // expert slots
-  uint64_t all_experts = 0;  // what all experts would take
-  uint64_t n_slots = 0;      // for the model's own copies
-  uint64_t n_low_slots = 0;  // for low copies
-  uint64_t n_experts = 0;    // of all layers
-  uint64_t smallest = 0;     // the smallest budget that works
 };
 
 }  // namespace moestro

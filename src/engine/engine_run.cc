@@ -154,14 +154,44 @@ Status Engine::Impl::Heads(const Batch& batch, size_t first, size_t n, const Log
   return {};
 }
 
+Result<std::span<const float>> Engine::Impl::CheckExactly(const Batch& batch) {
+  const BatchRow& row = batch.rows.front();
+  const bool is_checkable = exact_check && check_observer && batch.size() == 1 &&
+                            row.kind == RowKind::kDecode && row.wants_logits;
+  if (!is_checkable || ++checkable_steps % options.check_every != 0) {
+    return std::span<const float>();
+  }
+  // What is still being read is the phase's own and counts there.
+  TRY_STATUS(Counted(stats.decode, 0, [this] {
+    residency->Drain();
+    return Status();
+  }));
+  const KvTimeline& cells = sequences->Find(row.sequence)->cells;
+  const std::vector<CellRun> runs = cells.Runs();
+  return exact_check->Evaluate({.token = row.token,
+                                .position = row.position,
+                                .cell = cells.cell(row.position),
+                                .visible = {.runs = runs, .n_positions = row.position + 1}});
+}
+
 Status Engine::Step(const Batch& batch, const LogitsSink& sink) {
   Impl& m = *impl_;
   TRY_STATUS(m.CheckBatch(batch));
   if (!m.sequences->any_lives()) m.BeginSequence();
   TRY_STATUS(m.Extend(batch));
   PhaseStats& phase = batch.has_decode_rows() ? m.stats.decode : m.stats.prefill;
+  const Result<std::span<const float>> exact = m.CheckExactly(batch);
+  if (!exact) {
+    m.CutBack(batch);
+    return std::unexpected(exact.error());
+  }
+  const LogitsSink checked = [&](size_t row, std::span<const float> logits) {
+    m.check_observer(*exact, logits);
+    if (sink) sink(row, logits);
+  };
+  const LogitsSink& sees = exact->empty() ? sink : checked;
   const PhaseStats before = phase;
-  const Status status = m.Counted(phase, batch.size(), [&] { return m.Compute(batch, sink); });
+  const Status status = m.Counted(phase, batch.size(), [&] { return m.Compute(batch, sees); });
   if (!status) {
     m.CutBack(batch);
     return status;

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
+#include <optional>
 #include <system_error>
 
 #include "base/bytes.h"
@@ -81,27 +82,64 @@ Status SetLow(EngineOptions& options, const std::string& value) {
   return {};
 }
 
+Status SetNorms(EngineOptions& options, const std::string& value) {
+  options.norms = value;
+  return {};
+}
+
+Status SetSwitch(bool& is_on, const std::string& value) {
+  if (value != "0" && value != "1") return Fail(Errc::kUsage, "'{}' is neither 0 nor 1", value);
+  is_on = value == "1";
+  return {};
+}
+
+using Text = const std::string&;
+using KnobValue = std::optional<std::string>;  // nullopt: not set
+
+KnobValue TextOf(const std::optional<double>& share) {
+  if (!share) return std::nullopt;
+  return Format("{}", *share);
+}
+
 struct Knob {
   std::string_view name;
   Status (*set)(EngineOptions& options, const std::string& value);
+  KnobValue (*get)(const EngineOptions& options);  // nullptr: it sets the budget
 };
 
-using Text = const std::string&;
-constexpr std::array<Knob, 13> kKnobs = {{
-    {"cache", SetCache},
-    {"ram", SetRam},
-    {"policy", SetPolicy},
-    {"predictor", SetPredictor},
-    {"prefetch", SetPrefetch},
-    {"low", SetLow},
-    {"low-share", [](EngineOptions& o, Text v) { return SetShare(o.low_share, v); }},
-    {"t1", [](EngineOptions& o, Text v) { return SetShare(o.lossy.t1, v); }},
-    {"t2", [](EngineOptions& o, Text v) { return SetShare(o.lossy.t2, v); }},
-    {"importance", SetImportance},
-    {"drop-below", [](EngineOptions& o, Text v) { return SetShare(o.lossy.drop_below, v); }},
+using In = const EngineOptions&;
+constexpr std::array<Knob, 17> kKnobs = {{
+    {"cache", SetCache, nullptr},
+    {"ram", SetRam, nullptr},
+    {"policy", SetPolicy,
+     [](In o) { return KnobValue(o.policy ? ToText(*o.policy) : std::string("auto")); }},
+    {"predictor", SetPredictor, [](In o) { return KnobValue(o.predictor); }},
+    {"prefetch", SetPrefetch, [](In o) { return KnobValue(Format("{}", o.prefetch)); }},
+    {"low", SetLow, [](In o) { return KnobValue(o.low); }},
+    {"low-share", [](EngineOptions& o, Text v) { return SetShare(o.low_share, v); },
+     [](In o) { return TextOf(o.low_share); }},
+    {"t1", [](EngineOptions& o, Text v) { return SetShare(o.lossy.t1, v); },
+     [](In o) { return TextOf(o.lossy.t1); }},
+    {"t2", [](EngineOptions& o, Text v) { return SetShare(o.lossy.t2, v); },
+     [](In o) { return TextOf(o.lossy.t2); }},
+    {"importance", SetImportance, [](In o) { return KnobValue(o.lossy.importance); }},
+    {"norms", SetNorms, [](In o) { return KnobValue(o.norms); }},
+    {"drop-below", [](EngineOptions& o, Text v) { return SetShare(o.lossy.drop_below, v); },
+     [](In o) { return TextOf(o.lossy.drop_below); }},
     {"prefer-resident",
-     [](EngineOptions& o, Text v) { return SetShare(o.lossy.prefer_resident, v); }},
-    {"keep", SetKeep},
+     [](EngineOptions& o, Text v) { return SetShare(o.lossy.prefer_resident, v); },
+     [](In o) { return TextOf(o.lossy.prefer_resident); }},
+    {"keep", SetKeep, [](In o) { return KnobValue(Format("{}", o.lossy.keep)); }},
+    {"rescale", [](EngineOptions& o, Text v) { return SetSwitch(o.lossy.rescales, v); },
+     [](In o) { return KnobValue(o.lossy.rescales ? "1" : "0"); }},
+    {"upgrade", [](EngineOptions& o, Text v) { return SetSwitch(o.lossy.upgrades, v); },
+     [](In o) { return KnobValue(o.lossy.upgrades ? "1" : "0"); }},
+    {"lossy-mode",
+     [](EngineOptions& o, Text v) -> Status {
+       TRY(o.lossy.is_reproducible, ParseLossyMode(v));
+       return {};
+     },
+     [](In o) { return KnobValue(o.lossy.is_reproducible ? "reproducible" : "opportunistic"); }},
 }};
 
 }  // namespace
@@ -122,6 +160,29 @@ Status SetKnob(EngineOptions& options, std::string_view name, const std::string&
   const auto* found = std::ranges::find(kKnobs, name, &Knob::name);
   if (found != kKnobs.end()) return found->set(options, value);
   return Fail(Errc::kUsage, "'{}' is no knob; known are {}", name, KnobNames());
+}
+
+bool IsBudgetKnob(std::string_view name) {
+  const auto* found = std::ranges::find(kKnobs, name, &Knob::name);
+  return found != kKnobs.end() && found->get == nullptr;
+}
+
+KnobSettings ChangedKnobs(const EngineOptions& options) {
+  const EngineOptions defaults;
+  KnobSettings changed;
+  for (const Knob& knob : kKnobs) {
+    if (knob.get == nullptr) continue;
+    const KnobValue value = knob.get(options);
+    if (value && value != knob.get(defaults)) {
+      changed.push_back({.knob = std::string(knob.name), .value = *value});
+    }
+  }
+  return changed;
+}
+
+Result<bool> ParseLossyMode(const std::string& text) {
+  if (text == "reproducible" || text == "opportunistic") return text == "reproducible";
+  return Fail(Errc::kUsage, "'{}' is no mode; write reproducible or opportunistic", text);
 }
 
 }  // namespace moestro

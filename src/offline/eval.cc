@@ -63,7 +63,7 @@ Result<Evaluation> Evaluation::Prepare(EvalRequest request) {
   }
   TRY(ModelFile model, ModelFile::Open(request.model));
   TRY(EvalText text, ReadEvalText(model, request.text, request.engine));
-  Evaluation evaluation(std::move(request), std::move(text));
+  Evaluation evaluation(std::move(request), model.id, std::move(text));
   evaluation.scratch_ = std::move(scratch);
   if (evaluation.request_.against_exact) {
     TRY_STATUS(evaluation.MakeReference(std::move(model)));

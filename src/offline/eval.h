@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "base/result.h"
+#include "core/model_id.h"
 #include "engine/engine.h"
 #include "engine/run_report.h"
 #include "offline/eval_reference.h"
@@ -51,16 +52,18 @@ class Evaluation {
   static Result<Evaluation> Prepare(EvalRequest request);
   // Opens an engine with these options and runs it over the text. Errors: the engine's; kIo.
   Result<EvalResult> Run(EngineOptions options);
+  const ModelId& model() const { return model_; }
 
  private:
-  Evaluation(EvalRequest request, EvalText text)
-      : request_(std::move(request)), text_(std::move(text)) {}
+  Evaluation(EvalRequest request, ModelId model, EvalText text)
+      : request_(std::move(request)), model_(std::move(model)), text_(std::move(text)) {}
 
   Status MakeReference(ModelFile model);
   Result<ReferenceReader> RunExact(ModelFile model, const ReferenceInfo& info);
   uint64_t OwnBytes() const;  // beside an engine
 
   EvalRequest request_;
+  ModelId model_;
   std::string scratch_;
   EvalText text_;
   std::optional<ReferenceReader> reference_;

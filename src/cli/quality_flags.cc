@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: MIT
+#include "cli/quality_flags.h"
+
+#include <charconv>
+#include <cmath>
+#include <cstdio>
+#include <filesystem>
+#include <system_error>
+
+#include "base/bytes.h"
+#include "base/format.h"
+#include "decide/quality_choice.h"
+#include "engine/knobs.h"
+#include "learned/beside_model.h"
+#include "learned/sweep_file.h"
+#include "model/model_file.h"
+
+namespace moestro {
+namespace {
+
+Result<double> ParseKl(const std::string& text) {
+  double kl = 0.0;
+  const char* const end = text.data() + text.size();
+  const auto [stop, error] = std::from_chars(text.data(), end, kl);
+  if (error == std::errc{} && stop == end && std::isfinite(kl) && kl >= 0.0) return kl;
+  return Fail(Errc::kUsage, "'{}' is no KL in nats per token; write for example 0.01", text);
+}
+
+// What would make the sweep that is missing.
+std::string SweepCommand(const std::string& model, const std::string& path,
+                         const EngineOptions& engine) {
+  std::string budget;
+  if (engine.ram_bytes > 0) budget += Format(" --ram {}", engine.ram_bytes);
+  if (engine.cache && engine.cache->bytes > 0) budget += Format(" --cache {}", engine.cache->bytes);
+  if (engine.cache && engine.cache->bytes == 0)
+    budget += Format(" --cache {}%", engine.cache->percent);
+  return Format("moestro eval {} --text FILE{} --low FILE --sweep 't1=0.3,0.6,0.9' -o {}", model,
+                budget, path);
+}
+
+Status UseSetting(const MeasuredSetting& setting, const std::string& path, EngineOptions& engine) {
+  for (const KnobSetting& s : setting.knobs) {
+    const Status set = SetKnob(engine, s.knob, s.value);
+    if (!set) return Fail(Errc::kInvalidFile, "{}: {}", path, set.error().message);
+  }
+  return {};
+}
+
+}  // namespace
+
+void AddQualityFlags(Flags flags, QualityWish& wish) {
+  flags.Group("Cheaper misses (output is no longer exact; 'moestro eval' measures by how much)");
+  const Flag quality = flags.AddParsed(
+      "--quality", "KL",
+      "the fastest setting whose mean KL from the exact run, in nats per token, is at most this; "
+      "in place of the flags above, from what 'moestro eval --sweep ... -o' measured",
+      [&wish](const std::string& text) -> Status {
+        TRY(wish.kl, ParseKl(text));
+        return {};
+      });
+  for (const char* lossy :
+       {"--low", "--low-share", "--norms", "--t1", "--t2", "--importance", "--drop-below",
+        "--prefer-resident", "--keep", "--rescale", "--upgrade", "--lossy-mode"}) {
+    quality.Excludes(lossy);
+  }
+  flags.Add("--sweep-file", wish.sweep_file, "the sweep to choose from (default: MODEL.sweep.json)")
+      .Type("FILE")
+      .Needs(quality);
+}
+
+Status ApplyQuality(const QualityWish& wish, const std::string& model, EngineOptions& engine) {
+  if (!wish.kl) return {};
+  const std::string path = wish.sweep_file.empty() ? SweepBeside(model) : wish.sweep_file;
+  std::error_code unreadable;  // is no absence: reading it says what it is
+  if (!std::filesystem::exists(path, unreadable) && !unreadable) {
+    return Fail(Errc::kIo, "--quality needs a sweep of this model, {}; make one with '{}'", path,
+                SweepCommand(model, path, engine));
+  }
+  TRY(const ModelFile file, ModelFile::Open(model));
+  TRY(const StoredSweep sweep, ReadSweepFor(file.id, path));
+  const Result<QualityChoice> choice = ChooseQuality(sweep.settings, *wish.kl);
+  if (!choice) return Fail(choice.error().code, "{}: {}", path, choice.error().message);
+  TRY_STATUS(UseSetting(sweep.settings[choice->chosen], path, engine));
+  engine.planned = [why = Explain(sweep.settings, *choice, *wish.kl),
+                    measured = sweep.expert_bytes](const MemoryPlan& memory) {
+    std::string line = Format("quality  {}", why);
+    if (IsAnotherBudget(measured, memory.slots)) {
+      line += Format("; an estimate: measured with {} for experts, this run has {}",
+                     FormatBytes(measured), FormatBytes(memory.slots));
+    }
+    std::fprintf(stderr, "%s\n", line.c_str());
+  };
+  return {};
+}
+
+}  // namespace moestro

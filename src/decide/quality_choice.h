@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: MIT
+// Of settings whose speed and loss were measured, the fastest one that loses no more than a user
+// allows. Values only.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+#include "core/knob_setting.h"
+#include "core/model_id.h"
+
+namespace moestro {
+
+struct MeasuredSetting {
+  KnobSettings knobs;
+  bool is_exact = false;             // gives nothing up: its KL is 0 whatever was measured
+  double kl_mean = 0.0;              // from the exact run, nats per token
+  std::optional<double> kl_se = {};  // nullopt: the text was too short to know
+  double decode_tps = 0.0;           // tokens per second
+  double bytes_per_token = 0.0;
+  double perplexity = 0.0;
+  uint64_t slots = 0;  // of the model's own copies
+  uint64_t low_slots = 0;
+};
+
+// Everything that was measured for one model and one budget.
+struct StoredSweep {
+  ModelId model;
+  uint64_t ram_bytes = 0;     // peak of the whole process
+  uint64_t expert_bytes = 0;  // of it, all expert slots
+  std::vector<MeasuredSetting> settings;
+};
+
+// What the mean KL stays below with some certainty: two standard errors above what was measured.
+// Infinite if the error is not known.
+double KlBound(const MeasuredSetting& setting);
+
+// Indices into the settings.
+struct QualityChoice {
+  size_t chosen = 0;
+  std::optional<size_t> runner_up = {};  // the fastest of the others that are within the wish
+  std::optional<size_t> beyond = {};     // the fastest that would be faster but is not
+};
+
+// The most tokens per second of all settings whose KlBound() is at most `wish`; of equally fast
+// ones that with the smaller bound. kInvalidRequest, naming the smallest bound, if there is none.
+Result<QualityChoice> ChooseQuality(std::span<const MeasuredSetting> settings, double wish);
+
+// In one line: what was chosen, what was measured of it, and what it was preferred to.
+std::string Explain(std::span<const MeasuredSetting> settings, const QualityChoice& choice,
+                    double wish);
+
+// True if speed and loss measured with `measured` bytes of slots are no more than an estimate for
+// `bytes` of them: over 2 % apart.
+bool IsAnotherBudget(uint64_t measured, uint64_t bytes);
+
+}  // namespace moestro

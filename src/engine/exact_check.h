@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: MIT
+// What a lossy engine would have said next without its losses: one row again, every expert from its
+// own copy, through slots of its own for the experts of one layer. The engine's slots, choices and
+// counters are not touched; weights, keys and values, buffers and the disk are the engine's.
+//
+// Thread rule: the engine thread.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/result.h"
+#include "core/expert_catalog.h"
+#include "core/model_spec.h"
+#include "decide/layer_protocol.h"
+#include "decide/prefetch_planner.h"
+#include "device/team.h"
+#include "forward/dense/layer_graph.h"
+#include "forward/experts/expert_exec.h"
+#include "forward/forward.h"
+#include "residency/prefetched_experts.h"
+#include "residency/residency.h"
+#include "store/read_queue.h"
+
+namespace moestro {
+
+class ExactCheck {
+ public:
+  // Everything is borrowed and must outlive this.
+  struct Parts {
+    const ModelSpec& spec;
+    const MoeShape& shape;
+    const ExpertCatalog& catalog;
+    std::span<const FormKernels> kernels;  // by form
+    std::span<const LayerForm> layers;
+    LayerGraph& graph;
+    StepBuffers& buffers;
+    Team& team;
+    ReadQueue& queue;
+    uint64_t block;  // of reads, in bytes
+    const Clock& clock;
+  };
+  static uint64_t BytesFor(const ModelSpec& spec, const ExpertCatalog& catalog,
+                           std::span<const FormKernels> kernels, uint64_t block);
+  static Result<std::unique_ptr<ExactCheck>> Create(const Parts& parts);
+
+  // The row's logits, [n_vocab], until the next call. Its cell holds exact keys and values then:
+  // evaluate the row as usual afterwards. REQUIRES: no read of the engine's is under way. kIo.
+  Result<std::span<const float>> Evaluate(const StepRow& row);
+
+ private:
+  ExactCheck(const Parts& parts, std::unique_ptr<Residency> residency,
+             std::unique_ptr<Predictor> nothing, std::vector<uint64_t> slots);
+
+  Parts parts_;
+  std::unique_ptr<Residency> residency_;
+  PrefetchedExperts prefetched_;
+  PrefetchPlanner planner_;  // of nothing
+  LayerProtocol protocol_;
+  std::unique_ptr<ExpertExec> experts_;
+  std::optional<Forward> forward_;
+  std::vector<float> logits_;
+};
+
+}  // namespace moestro

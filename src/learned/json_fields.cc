@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: MIT
+#include "learned/json_fields.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <charconv>
+#include <cmath>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <span>
+#include <system_error>
+
+#include "base/bytes.h"
+#include "base/format.h"
+#include "base/output_file.h"
+
+namespace moestro {
+namespace {
+
+constexpr uint64_t kMostJsonBytes = kMiB;  // a few hundred are usual
+constexpr double kMostVersion = 1e9;
+constexpr double kMostModelCount = 4096;  // as in a trace
+
+Result<uint64_t> ParseFingerprint(const std::string& text) {
+  uint64_t id = 0;
+  const char* const end = text.data() + text.size();
+  const auto [stop, error] = std::from_chars(text.data(), end, id, 16);
+  if (error == std::errc{} && stop == end) return id;
+  return Fail(Errc::kInvalidFile, "the model's fingerprint '{}' is no hexadecimal number", text);
+}
+
+Result<ModelId> ParseModel(JsonView json) {
+  const Fields fields(json, "the model");
+  ModelId model;
+  TRY(model.name, fields.Text("name"));
+  TRY(const std::string id, fields.Text("fingerprint"));
+  TRY(model.fingerprint, ParseFingerprint(id));
+  TRY(const uint64_t layers, fields.Count("layers", 1.0, kMostModelCount));
+  TRY(const uint64_t experts, fields.Count("experts", 1.0, kMostModelCount));
+  TRY(const uint64_t used, fields.Count("used", 1.0, static_cast<double>(experts)));
+  model.shape = {.n_layer = static_cast<uint32_t>(layers),
+                 .n_expert = static_cast<uint32_t>(experts),
+                 .n_used = static_cast<uint32_t>(used)};
+  return model;
+}
+
+Result<ModelId> ParseHead(JsonView json, const JsonFileKind& kind) {
+  const Fields fields(json, "the file");
+  const Result<std::string> format = fields.Text("format");
+  if (!format || *format != kind.format) {
+    return Fail(Errc::kInvalidFile, "its 'format' is not '{}'", kind.format);
+  }
+  TRY(const uint64_t version, fields.Count("version", 1.0, kMostVersion));
+  if (version > kind.version) {
+    return Fail(Errc::kUnsupported, "format {} is newer than the {} that is known here", version,
+                kind.version);
+  }
+  const auto model = json.Find("model");
+  if (!model) return Fail(Errc::kInvalidFile, "it has no 'model'");
+  return ParseModel(*model);
+}
+
+Result<std::string> ReadSmallFile(const std::string& path, std::string_view what) {
+  std::error_code error;
+  // A pipe would wait for a writer, a folder reads as nothing.
+  if (!std::filesystem::is_regular_file(path, error)) {
+    return Fail(Errc::kIo, "cannot read {}: {}", path,
+                error ? error.message() : "it is not a file");
+  }
+  std::ifstream file(path, std::ios::binary);
+  const uint64_t size = std::filesystem::file_size(path, error);
+  std::string text(error ? 0 : std::min(size, kMostJsonBytes) + 1, '\0');
+  if (!file) return Fail(Errc::kIo, "cannot open {}: {}", path, std::strerror(errno));
+  file.read(text.data(), static_cast<std::streamsize>(text.size()));
+  if (file.bad()) return Fail(Errc::kIo, "cannot read {}: {}", path, std::strerror(errno));
+  text.resize(static_cast<size_t>(file.gcount()));
+  if (text.size() <= kMostJsonBytes) return text;
+  return Fail(Errc::kInvalidFile, "{}: more than {} cannot be {}", path,
+              FormatBytes(kMostJsonBytes), what);
+}
+
+}  // namespace
+
+Result<std::string> Fields::Text(std::string_view key) const {
+  const auto value = object_.Find(key);
+  if (const auto text = value ? value->text() : std::nullopt) return *text;
+  return Fail(Errc::kInvalidFile, "{} has no text '{}'", where_, key);
+}
+
+Result<double> Fields::Number(std::string_view key, double least, double most) const {
+  const auto value = object_.Find(key);
+  const auto number = value ? value->number() : std::nullopt;
+  if (!number) return Fail(Errc::kInvalidFile, "{} has no number '{}'", where_, key);
+  if (*number >= least && *number <= most) return *number;
+  return Fail(Errc::kInvalidFile, "{}: '{}' is {}, not from {} to {}", where_, key, *number, least,
+              most);
+}
+
+Result<std::optional<double>> Fields::NumberIfAny(std::string_view key, double least,
+                                                  double most) const {
+  const auto value = object_.Find(key);
+  if (!value || value->Dump() == "null") return std::optional<double>();
+  TRY(const double number, Number(key, least, most));
+  return std::optional(number);
+}
+
+Result<uint64_t> Fields::Count(std::string_view key, double least, double most) const {
+  TRY(const double number, Number(key, least, most));
+  if (number == std::floor(number)) return static_cast<uint64_t>(number);
+  return Fail(Errc::kInvalidFile, "{}: '{}' is {}, not a whole number", where_, key, number);
+}
+
+Json BeginJsonFile(const JsonFileKind& kind, const ModelId& model) {
+  Json of_model = Json::Object();
+  of_model
+      .Set("name", model.name)
+      // A JSON number would lose digits.
+      .Set("fingerprint", Format("{:016x}", model.fingerprint))
+      .Set("layers", model.shape.n_layer)
+      .Set("experts", model.shape.n_expert)
+      .Set("used", model.shape.n_used);
+  Json json = Json::Object();
+  json.Set("format", kind.format).Set("version", kind.version).Set("model", std::move(of_model));
+  return json;
+}
+
+Status WriteJsonFile(const std::string& path, const Json& json) {
+  const std::string text = json.Dump(2) + "\n";
+  TRY(OutputFile file, OutputFile::Create(path));
+  TRY_STATUS(file.Write(std::as_bytes(std::span(text))));
+  TRY_STATUS(file.Publish());
+  file.Keep();
+  return {};
+}
+
+Status ReadJsonFile(const std::string& path, const JsonFileKind& kind,
+                    const std::function<Status(JsonView file, ModelId model)>& parse) {
+  TRY(const std::string text, ReadSmallFile(path, kind.what));
+  const Result<Json> json = Json::Parse(text);
+  if (!json) return Fail(Errc::kInvalidFile, "{}: {}", path, json.error().message);
+  Result<ModelId> model = ParseHead(json->view(), kind);
+  const Status status =
+      model ? parse(json->view(), *std::move(model)) : Status(std::unexpected(model.error()));
+  if (status) return {};
+  return Fail(status.error().code, "{}: {}", path, status.error().message);
+}
+
+}  // namespace moestro

@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: MIT
+// What small JSON files beside a model have in common: a head that says what they are and of which
+// model, and fields that nobody trusts. Errors name what is wrong; the file is named by whoever
+// knows it (ReadJsonFile()).
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "base/json.h"
+#include "base/result.h"
+#include "core/model_id.h"
+
+namespace moestro {
+
+// One object of a file. kInvalidFile for a field that is missing, of another kind or out of range.
+class Fields {
+ public:
+  // `where` begins the messages: "the file", "size 3".
+  Fields(JsonView object, std::string where) : object_(object), where_(std::move(where)) {}
+
+  Result<std::string> Text(std::string_view key) const;
+  Result<double> Number(std::string_view key, double least, double most) const;
+  // nullopt if it is not there or null.
+  Result<std::optional<double>> NumberIfAny(std::string_view key, double least, double most) const;
+  Result<uint64_t> Count(std::string_view key, double least, double most) const;  // a whole number
+
+ private:
+  JsonView object_;
+  std::string where_;
+};
+
+struct JsonFileKind {
+  std::string_view format;  // its "format"
+  uint64_t version = 1;     // the newest that is known
+  std::string_view what;    // "a policy's settings": what a larger file cannot be
+};
+
+// A new object with "format", "version" and "model".
+Json BeginJsonFile(const JsonFileKind& kind, const ModelId& model);
+// `path` holds the old file or the whole new one. kIo, naming the file and the reason.
+Status WriteJsonFile(const std::string& path, const Json& json);
+
+// The file's object, given to `parse` once its head is right, with the model it names. kIo: cannot
+// be read; kUnsupported: a newer format; kInvalidFile: anything else. Every message, that of
+// `parse`, too, names the file.
+Status ReadJsonFile(const std::string& path, const JsonFileKind& kind,
+                    const std::function<Status(JsonView file, ModelId model)>& parse);
+
+}  // namespace moestro
