@@ -38,7 +38,7 @@ struct EvalCommand {
   std::string reference;
   std::vector<KnobSettings> sweep;  // empty: one run with the options as they are
   std::string plot;
-  std::string output;  // the sweep as --quality reads it
+  std::string output;        // the sweep as --quality reads it
   std::optional<Task> task;  // instead of texts
   std::string task_file;
   uint32_t shots = 0;
@@ -78,8 +78,7 @@ Status Sweep(const EvalCommand& command, Evaluation& evaluation, ProgressBar& ba
   StoredSweep stored{.model = evaluation.model(), .settings = {}};
   Status status;
   if (!command.output.empty()) {  // the speed of giving nothing up, which every wish allows
-    TRY([[maybe_unused]] const EvalResult exact,
-        Measure(ExactOf(engine), {}, evaluation, stored));
+    TRY([[maybe_unused]] const EvalResult exact, Measure(ExactOf(engine), {}, evaluation, stored));
   }
   for (const KnobSettings& settings : command.sweep) {
     const auto result = Measure(engine, settings, evaluation, stored);

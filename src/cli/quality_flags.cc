@@ -32,7 +32,8 @@ std::string SweepCommand(const std::string& model, const std::string& path,
   std::string budget;
   if (engine.ram_bytes > 0) budget += Format(" --ram {}", engine.ram_bytes);
   if (engine.cache && engine.cache->bytes > 0) budget += Format(" --cache {}", engine.cache->bytes);
-  if (engine.cache && engine.cache->bytes == 0) budget += Format(" --cache {}%", engine.cache->percent);
+  if (engine.cache && engine.cache->bytes == 0)
+    budget += Format(" --cache {}%", engine.cache->percent);
   return Format("moestro eval {} --text FILE{} --low FILE --sweep 't1=0.3,0.6,0.9' -o {}", model,
                 budget, path);
 }
@@ -62,9 +63,7 @@ void AddQualityFlags(Flags flags, QualityWish& wish) {
         "--prefer-resident", "--keep", "--rescale", "--upgrade", "--lossy-mode"}) {
     quality.Excludes(lossy);
   }
-  flags
-      .Add("--sweep-file", wish.sweep_file,
-           "the sweep to choose from (default: MODEL.sweep.json)")
+  flags.Add("--sweep-file", wish.sweep_file, "the sweep to choose from (default: MODEL.sweep.json)")
       .Type("FILE")
       .Needs(quality);
 }

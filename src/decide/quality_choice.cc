@@ -10,11 +10,13 @@
 namespace moestro {
 namespace {
 
-constexpr double kErrors = 2.0;         // standard errors of safety
-constexpr double kSameBudget = 0.02;    // share
+constexpr double kErrors = 2.0;       // standard errors of safety
+constexpr double kSameBudget = 0.02;  // share
 
 std::string NameOf(const MeasuredSetting& setting) {
-  if (setting.is_exact) return "exact";
+  if (setting.is_exact) {
+    return setting.knobs.empty() ? "exact" : Format("exact with {}", ToText(setting.knobs));
+  }
   return setting.knobs.empty() ? "the defaults" : ToText(setting.knobs);
 }
 
@@ -50,8 +52,8 @@ Result<QualityChoice> ChooseQuality(std::span<const MeasuredSetting> settings, d
   if (!chosen) {
     double least = std::numeric_limits<double>::infinity();
     for (const MeasuredSetting& s : settings) least = std::min(least, KlBound(s));
-    return Fail(Errc::kInvalidRequest,
-                "none of {} settings is within a KL of {}{}", settings.size(), wish,
+    return Fail(Errc::kInvalidRequest, "none of {} settings is within a KL of {}{}",
+                settings.size(), wish,
                 std::isfinite(least) ? Format("; the best is sure to be within {:.2g}", least)
                                      : "; their text was too short to know their errors");
   }
@@ -70,9 +72,9 @@ Result<QualityChoice> ChooseQuality(std::span<const MeasuredSetting> settings, d
 std::string Explain(std::span<const MeasuredSetting> settings, const QualityChoice& choice,
                     double wish) {
   const MeasuredSetting& chosen = settings[choice.chosen];
-  std::string text = Format("{}: {:.1f} tok/s, {} measured, at most {:.2g} of the {} wished",
-                            NameOf(chosen), chosen.decode_tps, KlText(chosen), KlBound(chosen),
-                            wish);
+  std::string text =
+      Format("{}: {:.1f} tok/s, {} measured, at most {:.2g} of the {} wished", NameOf(chosen),
+             chosen.decode_tps, KlText(chosen), KlBound(chosen), wish);
   if (choice.runner_up) {
     const MeasuredSetting& next = settings[*choice.runner_up];
     text += Format("; next within it: {}, {:.1f} tok/s", NameOf(next), next.decode_tps);

@@ -18,8 +18,8 @@ namespace moestro {
 
 struct MeasuredSetting {
   KnobSettings knobs;
-  bool is_exact = false;  // gives nothing up: its KL is 0 whatever was measured
-  double kl_mean = 0.0;   // from the exact run, nats per token
+  bool is_exact = false;             // gives nothing up: its KL is 0 whatever was measured
+  double kl_mean = 0.0;              // from the exact run, nats per token
   std::optional<double> kl_se = {};  // nullopt: the text was too short to know
   double decode_tps = 0.0;           // tokens per second
   double bytes_per_token = 0.0;

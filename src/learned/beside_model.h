@@ -17,9 +17,7 @@ inline std::string NormsBeside(const std::string& model_path) { return model_pat
 inline std::string TuningBeside(const std::string& model_path) {
   return model_path + ".policy.json";
 }
-inline std::string SweepBeside(const std::string& model_path) {
-  return model_path + ".sweep.json";
-}
+inline std::string SweepBeside(const std::string& model_path) { return model_path + ".sweep.json"; }
 
 // kInvalidRequest, naming the file, both models and the remedy, unless `made_for` may be `model`
 // (see ModelId::may_be).

@@ -26,8 +26,7 @@ class Fields {
   Result<std::string> Text(std::string_view key) const;
   Result<double> Number(std::string_view key, double least, double most) const;
   // nullopt if it is not there or null.
-  Result<std::optional<double>> NumberIfAny(std::string_view key, double least,
-                                            double most) const;
+  Result<std::optional<double>> NumberIfAny(std::string_view key, double least, double most) const;
   Result<uint64_t> Count(std::string_view key, double least, double most) const;  // a whole number
 
  private:
