@@ -18,6 +18,7 @@
 #include "cli/common_flags.h"
 #include "cli/demo_model.h"
 #include "cli/flags.h"
+#include "cli/one_step_kl.h"
 #include "cli/output.h"
 #include "cli/plan_log.h"
 #include "cli/report.h"
@@ -76,7 +77,7 @@ Result<Prompt> ReadWhole(const RunOptions& options, const TextSource& source,
 }
 
 Status PrintJson(const RunOptions& options, const std::string& prompt, const Generated& made,
-                 Session& session, Output& output) {
+                 Session& session, const OneStepKl& checked, Output& output) {
   TRY(const RunReport report, MakeReport(session.engine(), session.sequence(), false));
   Json object = Json::Object();
   object.Set("model", options.is_demo() ? "demo" : options.model)
@@ -86,6 +87,7 @@ Status PrintJson(const RunOptions& options, const std::string& prompt, const Gen
       .Set("seed", options.sampling.seed)
       .Set("threads", options.common.engine.threads);
   AddReport(object, report);
+  if (const auto wish = options.common.quality.kl) checked.AddTo(object, *wish);
   return output.Write(object.Dump() + "\n");
 }
 
@@ -103,7 +105,7 @@ std::vector<Token> AfterSaved(Session& session, std::span<const Token> prompt) {
 
 // A plain continuation of `prompt`.
 Status Complete(const RunOptions& options, const Prompt& prompt, TerminalSession& session,
-                Output& output) {
+                const OneStepKl& checked, Output& output) {
   const bool streams = !options.common.json;
   if (streams && options.shows_prompt) TRY_STATUS(output.Write(prompt.text));
   Status written;
@@ -116,7 +118,8 @@ Status Complete(const RunOptions& options, const Prompt& prompt, TerminalSession
   TRY_STATUS(std::move(written));
   if (streams) TRY_STATUS(output.Write("\n"));
   if (!made) return std::unexpected(std::move(made).error());
-  return streams ? Status() : PrintJson(options, prompt.text, *made, session.session(), output);
+  if (streams) return {};
+  return PrintJson(options, prompt.text, *made, session.session(), checked, output);
 }
 
 Status Converse(const RunOptions& options, const std::optional<std::string>& prompt,
@@ -135,6 +138,17 @@ Status Converse(const RunOptions& options, const std::optional<std::string>& pro
                 "and -sys to have it continue the text of -p");
   }
   return RunLines(session, generate, output);
+}
+
+Status PrintSummary(const RunOptions& options, Session& session, const OneStepKl& checked) {
+  TRY(const RunReport report, MakeReport(session.engine(), session.sequence(), false));
+  std::string summary = SummaryText(report);
+  if (const auto wish = options.common.quality.kl) {
+    const EngineOptions& engine = options.common.engine;
+    summary += checked.Text(*wish, engine.lossy.is_exact(!engine.low.empty()));
+  }
+  std::fprintf(stderr, "\n%sseed     %u\n", summary.c_str(), options.sampling.seed);
+  return {};
 }
 
 Status Run(RunOptions& options) {
@@ -157,6 +171,7 @@ Status Run(RunOptions& options) {
     TRY(path, DemoModelPath());
   }
   TRY_STATUS(ApplyQuality(options.common.quality, path, options.common.engine));
+  if (options.common.quality.kl) options.common.engine.check_every = kCheckEvery;
   TRY(const std::unique_ptr<TerminalSession> terminal,
       TerminalSession::Load(path, options.common.engine, options.sampling));
   Session& session = terminal->session();
@@ -170,17 +185,23 @@ Status Run(RunOptions& options) {
   if (options.explains) {
     session.engine().SetPlanObserver([&plans](const LayerPlan& plan) { plans.Note(plan); });
   }
+  OneStepKl checked;
+  if (options.common.quality.kl) {
+    session.engine().SetCheckObserver(
+        [&checked](std::span<const float> exact, std::span<const float> actual) {
+          checked.Add(exact, actual);
+        });
+  }
   Output output(STDOUT_FILENO);
   const auto first = source ? std::optional(prompt.text) : std::nullopt;
   TRY_STATUS(converses ? Converse(options, first, *terminal, output)
-                       : Complete(options, prompt, *terminal, output));
+                       : Complete(options, prompt, *terminal, checked, output));
   if (!options.session.empty()) TRY_STATUS(session.Save(options.session));
   session.engine().SetPlanObserver({});
+  session.engine().SetCheckObserver({});
   if (options.explains) std::fputs(plans.Text().c_str(), stderr);
   if (options.common.json || !options.shows_summary) return {};
-  TRY(const RunReport report, MakeReport(session.engine(), session.sequence(), false));
-  std::fprintf(stderr, "\n%sseed     %u\n", SummaryText(report).c_str(), options.sampling.seed);
-  return {};
+  return PrintSummary(options, session, checked);
 }
 
 void AddPromptFlags(Flags run, RunOptions& o) {

@@ -14,7 +14,9 @@ constexpr double kErrors = 2.0;       // standard errors of safety
 constexpr double kSameBudget = 0.02;  // share
 
 std::string NameOf(const MeasuredSetting& setting) {
-  if (setting.is_exact) return "exact";
+  if (setting.is_exact) {
+    return setting.knobs.empty() ? "exact" : Format("exact with {}", ToText(setting.knobs));
+  }
   return setting.knobs.empty() ? "the defaults" : ToText(setting.knobs);
 }
 

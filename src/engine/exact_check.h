@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
 // What a lossy engine would have said next without its losses: one row again, every expert from its
 // own copy, through slots of its own for the experts of one layer. The engine's slots, choices and
-// counters are not touched; weights, keys and values, buffers and the disk are the engine's.
+// counters are not touched; weights, buffers, the disk and the keys and values of earlier positions
+// are the engine's.
 //
 // Thread rule: the engine thread.
 #pragma once

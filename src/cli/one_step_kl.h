@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: MIT
+// How far single steps of a lossy run were from exact ones on the same history: what --quality
+// checks while it runs. It is not the KL of `moestro eval`, whose exact run has its own history.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/json.h"
+
+namespace moestro {
+
+inline constexpr uint32_t kCheckEvery = 128;  // tokens
+
+class OneStepKl {
+ public:
+  // The logits of one step, both [n_vocab].
+  void Add(std::span<const float> exact, std::span<const float> actual);
+
+  uint64_t tokens() const { return tokens_; }
+  double mean() const;  // nats per token; 0 without tokens
+  // Standard error. Checked tokens are far apart and count as independent. nullopt: fewer than two.
+  std::optional<double> error() const;
+
+  // A line for the summary, with a newline. `wish`: what --quality asked for. `is_exact`: the run
+  // gives nothing up, so nothing is checked.
+  std::string Text(double wish, bool is_exact) const;
+  void AddTo(Json& object, double wish) const;
+
+ private:
+  uint64_t tokens_ = 0;
+  double sum_ = 0.0;
+  double squares_ = 0.0;
+  std::vector<float> exact_;  // log-probabilities
+  std::vector<float> actual_;
+};
+
+}  // namespace moestro
