@@ -137,6 +137,15 @@ TEST(ImatrixFile, ReadsTheirs) {
       .Tensor("experts.in_sum", GGML_TYPE_F32, {kIn, kExperts})
       .Tensor("experts.in_sum2", GGML_TYPE_F32, {kIn, kExperts});
   file.Write(folder.File("i"));
+  // The builder fills tensors with 0, 1, 2, ... as bytes; counts are numbers of inputs.
+  std::string bytes = ReadBytes(folder.File("i"));
+  std::string filled;
+  for (char c = 0; c < 12; ++c) filled += c;
+  const size_t at = bytes.find(filled + std::string(4, '\0'));
+  ASSERT_NE(at, std::string::npos);
+  const std::vector<float> counts = {1.0F, 2.0F, 3.0F};
+  bytes.replace(at, filled.size(), reinterpret_cast<const char*>(counts.data()), filled.size());
+  WriteBytes(folder.File("i"), bytes);
   const auto read = ReadBack(folder.File("i"));
   ASSERT_TRUE(read) << read.error().message;
   EXPECT_EQ(read->unvisited, 0U);
