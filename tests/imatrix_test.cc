@@ -40,10 +40,10 @@ std::string Bytes(const GgufFile& file, const Extent& extent) {
 std::vector<float> Floats(const GgufFile& file, const ExpertMatrix& matrix, size_t expert) {
   const std::string bytes = Bytes(file, matrix.slices[expert]);
   std::vector<float> values(size_t{matrix.n_in} * matrix.n_out);
-  if (matrix.type == GGML_TYPE_F32) {
+  if (matrix.types[expert] == GGML_TYPE_F32) {
     std::memcpy(values.data(), bytes.data(), bytes.size());
   } else {
-    ggml_get_type_traits(matrix.type)
+    ggml_get_type_traits(matrix.types[expert])
         ->to_float(bytes.data(), values.data(), static_cast<int64_t>(values.size()));
   }
   return values;
@@ -184,8 +184,8 @@ TEST_F(MakeImatrixTest, QuantisingWeighsColumnsByTheirMeanSquares) {
       if (count == 0) continue;
       std::vector<float> columns = RowOf(*sums, name + ".in_sum2", e, from.n_in);
       for (float& column : columns) column /= count;
-      std::string wanted(to.slice_bytes, '\0');
-      ggml_quantize_chunk(to.type, Floats(model->gguf, from, e).data(), wanted.data(), 0,
+      std::string wanted(to.slices[e].length, '\0');
+      ggml_quantize_chunk(to.types[e], Floats(model->gguf, from, e).data(), wanted.data(), 0,
                           from.n_out, from.n_in, columns.data());
       EXPECT_EQ(Bytes(low->gguf, to.slices[e]), wanted) << name << " expert " << e;
       ++compared;

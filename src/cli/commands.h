@@ -8,6 +8,7 @@ class CommandLine;
 
 void AddBench(CommandLine& line);     // prefill and decode speed, and how close to the bound it is
 void AddEval(CommandLine& line);      // perplexity, and how far a run is from the exact one
+void AddFit(CommandLine& line);       // a width for each expert, fitted to a tolerance
 void AddImatrix(CommandLine& line);   // measures which weights of the experts matter
 void AddInspect(CommandLine& line);   // what a model holds and what fits in memory
 void AddLogits(CommandLine& line);    // logits after some tokens, as JSON

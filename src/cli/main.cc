@@ -68,6 +68,7 @@ int Main(std::span<char*> argv) {
   AddProfile(line);
   AddImatrix(line);
   AddQuantize(line);
+  AddFit(line);
   const auto action = line.Parse(Arguments(argv));
   return action ? (*action)() : ExitCode(std::unexpected(action.error()));
 }

@@ -16,10 +16,10 @@ namespace {
 void AddLayer(const LayerExperts& experts, LayerId layer, uint32_t first_file,
               ExpertCatalog& catalog) {
   CopyForm form{.n_embd = experts[Matrix::kGate].n_in, .n_ff = experts[Matrix::kGate].n_out};
-  for (size_t m = 0; m < kMatrices; ++m) form.types[m] = experts.matrices[m].type;
   for (uint16_t e = 0; e < experts[Matrix::kGate].slices.size(); ++e) {
     std::array<Extent, kMatrices> slices;
     for (size_t m = 0; m < kMatrices; ++m) {
+      form.types[m] = experts.matrices[m].types[e];
       slices[m] = experts.matrices[m].slices[e];
       slices[m].file += first_file;
     }

@@ -208,6 +208,9 @@ void Engine::SetRouteObserver(RouteObserver observer, uint32_t look_ahead, bool 
 void Engine::SetRoutingOverride(RoutingOverride routing) {
   impl_->forward->SetRoutingOverride(std::move(routing));
 }
+void Engine::SetCopyOverride(CopyOverride copies) {
+  impl_->forward->SetCopyOverride(std::move(copies));
+}
 uint32_t Engine::max_look_ahead() const { return impl_->look_ahead; }
 std::span<const PredictionScore> Engine::prediction_scores() const {
   return impl_->look_ahead > 0 ? impl_->planner->scores() : std::span<const PredictionScore>();

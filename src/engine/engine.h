@@ -109,6 +109,8 @@ class Engine {
   std::span<const PredictionScore> prediction_scores() const;
   // Choices in place of the routers', for measurements; empty: the routers decide.
   void SetRoutingOverride(RoutingOverride routing);
+  // Other copies in place of the planned ones, for measurements; empty: as planned.
+  void SetCopyOverride(CopyOverride copies);
   // Sees every layer's plan before it is carried out; empty: nobody. For --explain.
   void SetPlanObserver(PlanObserver observer);
   // Called for a step that was also evaluated exactly (EngineOptions::check_every) with the logits

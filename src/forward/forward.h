@@ -61,6 +61,8 @@ class Forward {
   }
   // Empty: the routers decide.
   void SetRoutingOverride(RoutingOverride routing) { override_ = std::move(routing); }
+  // Empty: as planned.
+  void SetCopyOverride(CopyOverride copies) { copies_ = std::move(copies); }
   void SetPlanObserver(PlanObserver observer) { plan_observer_ = std::move(observer); }
   void SetExpertObserver(ExpertObserver observer) { expert_observer_ = std::move(observer); }
 
@@ -79,6 +81,7 @@ class Forward {
   Parts parts_;
   RouteObserver observer_;
   RoutingOverride override_;
+  CopyOverride copies_;
   PlanObserver plan_observer_;
   ExpertObserver expert_observer_;
   uint32_t observed_ahead_ = 0;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "model/expert_tensors.h"
 
+#include <algorithm>
 #include <string>
 #include <utility>
 
@@ -85,6 +86,14 @@ Result<std::vector<ExpertTensor>> ExpertFinder::Find() {
 
 }  // namespace
 
+uint64_t LayerExperts::bytes() const {
+  uint64_t bytes = 0;
+  for (const ExpertMatrix& matrix : matrices) {
+    for (const Extent& slice : matrix.slices) bytes += slice.length;
+  }
+  return bytes;
+}
+
 Result<std::vector<ExpertTensor>> FindExpertTensors(const GgufFile& file, const ModelSpec& spec,
                                                     uint32_t layer, std::string_view remedy) {
   return ExpertFinder(file, spec, layer, remedy).Find();
@@ -96,15 +105,17 @@ LayerExperts SliceExperts(std::span<const ExpertTensor> tensors) {
   const auto slice = [&](const ExpertTensor& tensor, Matrix m, uint32_t parts, uint32_t part) {
     const TensorInfo& info = *tensor.info;
     ExpertMatrix& matrix = experts.matrices[static_cast<size_t>(m)];
-    matrix.type = info.type;
+    const uint64_t slice_bytes = info.extent.length / tensor.n_experts / parts;
     matrix.n_in = static_cast<uint32_t>(info.ne[0]);
     matrix.n_out = static_cast<uint32_t>(info.ne[1]) / parts;
-    matrix.slice_bytes = info.extent.length / tensor.n_experts / parts;
     for (uint64_t e = 0; e < tensor.n_experts; ++e) {
-      matrix.slices.push_back(
-          {.file = info.extent.file,
-           .offset = info.extent.offset + (e * parts + part) * matrix.slice_bytes,
-           .length = matrix.slice_bytes});
+      const size_t id = tensor.ids.empty() ? tensor.first_expert + e : tensor.ids[e];
+      matrix.types.resize(std::max(matrix.types.size(), id + 1));
+      matrix.slices.resize(matrix.types.size());
+      matrix.types[id] = info.type;
+      matrix.slices[id] = {.file = info.extent.file,
+                           .offset = info.extent.offset + (e * parts + part) * slice_bytes,
+                           .length = slice_bytes};
     }
   };
   for (const ExpertTensor& tensor : tensors) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Where the routed experts of a layer lie in a file, in whichever of three forms it has them: one
-// tensor for each matrix of all experts, gate and up of all experts in one, or a tensor for each
-// matrix of each expert. Plain values; any thread.
+// Where the routed experts of a layer lie in a file, in whichever form it has them: one tensor for
+// each matrix of all experts, gate and up of all experts in one, a tensor for each matrix of each
+// expert, or as a fitted model has them (fitted.h). Plain values; any thread.
 #pragma once
 
 #include <array>
@@ -18,22 +18,19 @@
 
 namespace moestro {
 
-// One kind of expert matrix of one layer: E slices of equal size, rows of n_in weights.
+// One kind of expert matrix of one layer: a slice for each expert, n_out rows of n_in weights.
 struct ExpertMatrix {
-  ggml_type type = GGML_TYPE_F32;
   uint32_t n_in = 0;
   uint32_t n_out = 0;
-  uint64_t slice_bytes = 0;    // one expert's matrix
-  std::vector<Extent> slices;  // [n_expert]
+  std::vector<ggml_type> types;  // [n_expert]: all the same but in a fitted model
+  std::vector<Extent> slices;    // [n_expert]
 };
 
 struct LayerExperts {
   std::array<ExpertMatrix, kMatrices> matrices;  // indexed by Matrix
   const ExpertMatrix& operator[](Matrix m) const { return matrices[static_cast<size_t>(m)]; }
   bool is_empty() const { return matrices[0].slices.empty(); }
-  uint64_t expert_bytes() const {  // gate + up + down of one expert
-    return matrices[0].slice_bytes + matrices[1].slice_bytes + matrices[2].slice_bytes;
-  }
+  uint64_t bytes() const;  // of all matrices of all experts
 };
 
 // A tensor of experts' matrices, one after the other.
@@ -43,6 +40,7 @@ struct ExpertTensor {
   bool is_fused = false;             // gate and up of each expert follow one another
   uint32_t first_expert = 0;
   uint32_t n_experts = 1;
+  std::vector<uint32_t> ids = {};  // of its experts; empty: they follow first_expert
 };
 
 // Those of `layer` of the file, with the shapes that `spec` demands: gate, up, down, and within

@@ -2,9 +2,11 @@
 #include "model/fingerprint.h"
 
 #include <algorithm>
+#include <charconv>
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <system_error>
 #include <vector>
 
 #include "base/hash.h"
@@ -40,6 +42,13 @@ uint64_t Fingerprint(const GgufFile& file) {
     for (const int64_t n : tensor->ne) hash.AddNumber(static_cast<uint64_t>(n));
   }
   return hash.value() != 0 ? hash.value() : 1;
+}
+
+std::optional<uint64_t> ParseFingerprint(std::string_view text) {
+  uint64_t value = 0;
+  const auto [end, error] = std::from_chars(text.begin(), text.end(), value, 16);
+  if (text.size() != 16 || error != std::errc() || end != text.end()) return std::nullopt;
+  return value;
 }
 
 }  // namespace moestro

@@ -3,6 +3,8 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
+#include <string_view>
 
 #include "model/gguf_file.h"
 
@@ -12,5 +14,8 @@ namespace moestro {
 // a model and its split copy have the same. Weights are not looked at, so two trainings that share
 // all of their metadata do, too. Never 0.
 uint64_t Fingerprint(const GgufFile& file);
+
+// As it stands in keys of our files. nullopt: not 16 hex digits.
+std::optional<uint64_t> ParseFingerprint(std::string_view text);
 
 }  // namespace moestro

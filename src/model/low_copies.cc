@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
 #include "model/low_copies.h"
 
-#include <charconv>
 #include <cstdint>
 #include <optional>
 #include <string_view>
@@ -9,20 +8,13 @@
 
 #include "base/format.h"
 #include "base/printable.h"
+#include "model/fingerprint.h"
 #include "model/tensor_names.h"
 
 namespace moestro {
 namespace {
 
 constexpr std::string_view kMakeAgain = "make it again with 'moestro quantize'";
-
-// nullopt: not 16 hex digits.
-std::optional<uint64_t> ParseFingerprint(std::string_view text) {
-  uint64_t value = 0;
-  const auto [end, error] = std::from_chars(text.begin(), text.end(), value, 16);
-  if (text.size() != 16 || error != std::errc() || end != text.end()) return std::nullopt;
-  return value;
-}
 
 // What the file says of itself, where it does.
 class LowHeader {
@@ -59,6 +51,9 @@ Status LowHeader::CheckFingerprint() const {
                 kLowFingerprintKey, Printable(*text), kMakeAgain);
   }
   if (*fingerprint == model_.id.fingerprint) return {};
+  // What is good for the source is good for a model that was fitted from it.
+  const auto& fit = model_.weights.fit;
+  if (fit && *fingerprint == fit->source_fingerprint) return {};
   TRY(const auto name, file_.FindString(kLowNameKey));
   return Fail(Errc::kInvalidRequest,
               "{}: made from {} (fingerprint {:016x}), not from {}; {} from this model", path(),
@@ -107,9 +102,7 @@ Status CheckNoExperts(const GgufFile& file, const ModelFile& model, uint32_t lay
 
 uint64_t LowCopies::expert_bytes() const {
   uint64_t bytes = 0;
-  for (const LayerExperts& layer : layers) {
-    bytes += layer.expert_bytes() * layer.matrices.front().slices.size();
-  }
+  for (const LayerExperts& layer : layers) bytes += layer.bytes();
   return bytes;
 }
 

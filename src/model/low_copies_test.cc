@@ -61,22 +61,22 @@ TEST_F(LowCopiesTest, GivesEachExpertItsPlaceInTheFile) {
   EXPECT_EQ(low->gguf.paths().front(), folder_.File("low.gguf"));
   ASSERT_EQ(low->layers.size(), kLayers);
   const ExpertMatrix& down = low->layers[1][Matrix::kDown];
-  EXPECT_EQ(down.type, GGML_TYPE_Q4_0);
+  EXPECT_EQ(down.types[0], GGML_TYPE_Q4_0);
   EXPECT_EQ(down.n_in, 64U);
   EXPECT_EQ(down.n_out, 32U);
-  EXPECT_EQ(down.slice_bytes, 64U * 32 / 32 * 18);
+  EXPECT_EQ(down.slices[0].length, 64U * 32 / 32 * 18);
   ASSERT_EQ(down.slices.size(), kExperts);
   const TensorInfo* tensor = low->gguf.Find("blk.1.ffn_down_exps.weight");
   EXPECT_EQ(down.slices[3], (Extent{.file = 0,
-                                    .offset = tensor->extent.offset + 3 * down.slice_bytes,
-                                    .length = down.slice_bytes}));
+                                    .offset = tensor->extent.offset + 3 * down.slices[0].length,
+                                    .length = down.slices[0].length}));
   EXPECT_EQ(low->expert_bytes(), kLayers * kExperts * 3 * 64 * 32 / 32 * 18);
 }
 
 TEST_F(LowCopiesTest, TakesAnOrdinaryFileOfTheSameShape) {
   const auto low = Open(SmallMoe("llama"));
   ASSERT_TRUE(low) << low.error().message;
-  EXPECT_EQ(low->layers[0].expert_bytes(), model_.weights.layers[0].experts.expert_bytes());
+  EXPECT_EQ(low->layers[0].bytes(), model_.weights.layers[0].experts.bytes());
 }
 
 // The form need not be the model's.
@@ -92,7 +92,7 @@ TEST_F(LowCopiesTest, TakesFusedAndSingleTensors) {
   ASSERT_TRUE(low) << low.error().message;
   const LayerExperts& fused = low->layers[0];
   EXPECT_EQ(fused[Matrix::kUp].slices[2].offset,
-            fused[Matrix::kGate].slices[2].offset + fused[Matrix::kGate].slice_bytes);
+            fused[Matrix::kGate].slices[2].offset + fused[Matrix::kGate].slices[2].length);
   EXPECT_EQ(low->layers[1][Matrix::kDown].slices[3],
             low->gguf.Find("blk.1.ffn_down.3.weight")->extent);
 }

@@ -62,6 +62,10 @@ std::string MergedExpertsName(uint32_t layer, Matrix matrix) {
   return Format("blk.{}.{}_exps.weight", layer, Name(matrix));
 }
 
+std::string LowExpertsName(uint32_t layer, Matrix matrix) {
+  return Format("blk.{}.{}_exps_low.weight", layer, Name(matrix));
+}
+
 std::string FusedGateUpName(uint32_t layer) {
   return Format("blk.{}.ffn_gate_up_exps.weight", layer);
 }

@@ -21,7 +21,7 @@ class Reader {
   Status ReadModelRoles(ModelWeights& weights);
   Status ReadLayerRoles(uint32_t layer, LayerWeights& weights);
   Status CheckAttentionForm(uint32_t layer, const LayerWeights& w) const;
-  Status ReadExperts(uint32_t layer, LayerExperts& experts);
+  Status ReadExperts(uint32_t layer, const std::optional<FitHeader>& fit, LayerExperts& experts);
   Status CheckAllUsed() const;
 
  private:
@@ -109,8 +109,11 @@ Status Reader::CheckAttentionForm(uint32_t layer, const LayerWeights& w) const {
   return {};
 }
 
-Status Reader::ReadExperts(uint32_t layer, LayerExperts& experts) {
-  TRY(const auto tensors, FindExpertTensors(file_, spec_, layer, "convert the model again"));
+Status Reader::ReadExperts(uint32_t layer, const std::optional<FitHeader>& fit,
+                           LayerExperts& experts) {
+  TRY(const auto tensors,
+      fit ? FindFittedTensors(file_, spec_, layer, *fit)
+          : FindExpertTensors(file_, spec_, layer, "convert the model again"));
   for (const ExpertTensor& tensor : tensors) used_.insert(tensor.info);
   experts = SliceExperts(tensors);
   return {};
@@ -136,6 +139,7 @@ Result<ModelWeights> ReadWeights(const GgufFile& file, const ModelSpec& spec,
   CHECK(family != nullptr);
   Reader reader(file, spec, *family);
   ModelWeights weights;
+  TRY(weights.fit, ReadFitHeader(file, spec));
   TRY_STATUS(reader.ReadModelRoles(weights));
   if (weights.output == nullptr) weights.output = weights.token_embd;
   if ((weights.rope_factors_long == nullptr) != (weights.rope_factors_short == nullptr)) {
@@ -147,7 +151,7 @@ Result<ModelWeights> ReadWeights(const GgufFile& file, const ModelSpec& spec,
     LayerWeights w;
     TRY_STATUS(reader.ReadLayerRoles(layer, w));
     TRY_STATUS(reader.CheckAttentionForm(layer, w));
-    if (spec.has_experts(layer)) TRY_STATUS(reader.ReadExperts(layer, w.experts));
+    if (spec.has_experts(layer)) TRY_STATUS(reader.ReadExperts(layer, weights.fit, w.experts));
     weights.layers.push_back(std::move(w));
   }
   TRY_STATUS(reader.CheckAllUsed());

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -12,6 +13,7 @@
 #include "core/tensor_roles.h"
 #include "model/expert_tensors.h"
 #include "model/families/families.h"
+#include "model/fitted.h"
 #include "model/gguf_file.h"
 
 namespace moestro {
@@ -23,6 +25,8 @@ struct LayerWeights : LayerRoles<const TensorInfo*> {
 };
 
 struct ModelWeights : ModelTree<const TensorInfo*, LayerWeights> {
+  std::optional<FitHeader> fit;  // of a fitted model
+
   // Bytes of all dense tensors, each counted once.
   uint64_t dense_bytes() const;
   // Every dense tensor once.

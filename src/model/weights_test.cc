@@ -82,12 +82,12 @@ TEST_F(WeightsTest, CutsExpertsOutOfTheMergedTensor) {
   ASSERT_TRUE(opened) << opened.error().message;
   const LayerExperts& experts = opened->weights.layers[1].experts;
   const TensorInfo* up = opened->file.Find("blk.1.ffn_up_exps.weight");
-  EXPECT_EQ(experts[Matrix::kUp].type, GGML_TYPE_Q4_0);
-  EXPECT_EQ(experts[Matrix::kUp].slice_bytes, up->extent.length / 4);
+  EXPECT_EQ(experts[Matrix::kUp].types[0], GGML_TYPE_Q4_0);
+  EXPECT_EQ(experts[Matrix::kUp].slices[0].length, up->extent.length / 4);
   EXPECT_EQ(experts[Matrix::kUp].slices[3].offset, up->extent.offset + 3 * up->extent.length / 4);
-  EXPECT_EQ(experts[Matrix::kGate].type, GGML_TYPE_Q8_0);
-  EXPECT_EQ(experts[Matrix::kDown].type, GGML_TYPE_F16);
-  EXPECT_EQ(experts.expert_bytes(), 64U * 34 + 64U * 18 + 32U * 64 * 2);
+  EXPECT_EQ(experts[Matrix::kGate].types[0], GGML_TYPE_Q8_0);
+  EXPECT_EQ(experts[Matrix::kDown].types[0], GGML_TYPE_F16);
+  EXPECT_EQ(experts.bytes(), 4 * (64U * 34 + 64U * 18 + 32U * 64 * 2));
 }
 
 TEST_F(WeightsTest, AcceptsOneTensorPerExpert) {
@@ -99,8 +99,8 @@ TEST_F(WeightsTest, AcceptsOneTensorPerExpert) {
   const auto opened = Open(builder);
   ASSERT_TRUE(opened) << opened.error().message;
   const ExpertMatrix& gate = opened->weights.layers[0].experts[Matrix::kGate];
-  EXPECT_EQ(gate.type, GGML_TYPE_Q5_0);
-  EXPECT_EQ(gate.slice_bytes, 64U * 22);
+  EXPECT_EQ(gate.types[0], GGML_TYPE_Q5_0);
+  EXPECT_EQ(gate.slices[0].length, 64U * 22);
   ASSERT_EQ(gate.slices.size(), 4U);
   for (size_t e = 0; e < 4; ++e) {
     EXPECT_EQ(gate.slices[e],
@@ -122,7 +122,7 @@ TEST_F(WeightsTest, AcceptsFusedGateAndUp) {
   const ExpertMatrix& gate = opened->weights.layers[1].experts[Matrix::kGate];
   const ExpertMatrix& up = opened->weights.layers[1].experts[Matrix::kUp];
   const uint64_t half = 64U * 34;
-  EXPECT_EQ(gate.slice_bytes, half);
+  EXPECT_EQ(gate.slices[0].length, half);
   EXPECT_EQ(gate.n_out, 64U);
   EXPECT_EQ(gate.slices[0].offset, both.offset);
   EXPECT_EQ(up.slices[0].offset, both.offset + half);

@@ -43,6 +43,27 @@ size_t Largest(std::span<const float> values) {
   return static_cast<size_t>(std::ranges::max_element(values) - values.begin());
 }
 
+Estimate MeanOver(std::span<const BlockSum> blocks) {
+  double tokens = 0.0;
+  double total = 0.0;
+  for (const BlockSum& block : blocks) {
+    tokens += block.tokens;
+    total += block.sum;
+  }
+  Estimate mean;
+  if (tokens == 0.0) return mean;
+  mean.value = total / tokens;
+  const auto n = static_cast<double>(blocks.size());
+  if (n < 2.0) return mean;
+  double squares = 0.0;
+  for (const BlockSum& block : blocks) {
+    const double off = block.sum - mean.value * block.tokens;
+    squares += off * off;
+  }
+  mean.error = std::sqrt(squares * n / (n - 1.0)) / tokens;
+  return mean;
+}
+
 EvalStats::EvalStats(uint64_t tokens, uint64_t blocks) {
   blocks_.reserve(blocks);
   divergent_.reserve(tokens);
@@ -82,27 +103,10 @@ void EvalStats::Add(std::span<const float> log_probs, std::span<const float> exa
   kl_max_ = std::max(kl_max_, kl);
 }
 
-// The mean over tokens. Blocks differ in length, so its error is that of a ratio of two sums over
-// blocks.
 Estimate EvalStats::Mean(double Block::* sum) const {
-  double tokens = 0.0;
-  double total = 0.0;
-  for (const Block& block : blocks_) {
-    tokens += block.tokens;
-    total += block.*sum;
-  }
-  Estimate mean;
-  if (tokens == 0.0) return mean;
-  mean.value = total / tokens;
-  const auto n = static_cast<double>(blocks_.size());
-  if (n < 2.0) return mean;
-  double squares = 0.0;
-  for (const Block& block : blocks_) {
-    const double off = block.*sum - mean.value * block.tokens;
-    squares += off * off;
-  }
-  mean.error = std::sqrt(squares * n / (n - 1.0)) / tokens;
-  return mean;
+  std::vector<BlockSum> blocks;
+  for (const Block& block : blocks_) blocks.push_back({.tokens = block.tokens, .sum = block.*sum});
+  return MeanOver(blocks);
 }
 
 // Interpolated as Quantile() of base/quantile.h does. REQUIRES: divergent_ is sorted, not empty.

@@ -36,6 +36,15 @@ struct Estimate {
   double error = std::numeric_limits<double>::quiet_NaN();  // standard error
 };
 
+// A block's tokens, and the sum of some figure over them.
+struct BlockSum {
+  double tokens = 0.0;
+  double sum = 0.0;
+};
+// The mean over tokens. Blocks differ in length, so its error is that of a ratio of two sums over
+// blocks.
+Estimate MeanOver(std::span<const BlockSum> blocks);
+
 struct EvalFigures {
   uint64_t tokens = 0;
   Estimate perplexity;

@@ -122,6 +122,7 @@ bool ImatrixSums::is_finite() const {
 
 Result<ImatrixReport> MakeImatrix(const ImatrixOptions& options) {
   TRY(ModelFile model, ModelFile::Open(options.model));
+  TRY_STATUS(CheckIsNotFitted(model.weights.fit, options.model, "measure"));
   const ModelSpec spec = model.spec;
   TRY_STATUS(CheckIsNoInput(options.path, model.gguf.paths()));
   TRY_STATUS(CheckMayWrite(options.path, true));

@@ -5,8 +5,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cmath>
-#include <cstring>
 #include <filesystem>
 #include <optional>
 #include <set>
@@ -23,7 +21,7 @@
 #include "offline/gguf_output.h"
 #include "offline/imatrix_file.h"
 #include "offline/in_order.h"
-#include "offline/weight_types.h"
+#include "offline/requantize.h"
 #include "store/extent_reader.h"
 
 namespace moestro {
@@ -31,8 +29,6 @@ namespace {
 
 constexpr uint32_t kLowAlignment = 4096;               // what direct reads want
 constexpr uint64_t kPieceWeights = uint64_t{1} << 19;  // quantised at a time by a thread: 2 MiB F32
-// What F16 holds. Larger weights are damage, and ggml's searches for a scale would overflow.
-constexpr float kLargestWeight = 65504.0F;
 
 // A tensor of the source and what becomes of it.
 struct LowTensor {
@@ -56,26 +52,6 @@ struct LowJob {
   QuantizeReport report;
 };
 
-Status CheckLowType(const LowTensor& tensor, bool has_imatrix) {
-  const std::string& name = tensor.info().name;
-  const char* type = ggml_type_name(tensor.type);
-  if (tensor.width() % ggml_blck_size(tensor.type) != 0) {
-    return Fail(
-        Errc::kInvalidRequest,
-        "rows of {} values of tensor '{}' are no whole number of {}'s blocks of {}; {} fits "
-        "them",
-        tensor.width(), name, type, ggml_blck_size(tensor.type),
-        ggml_type_name(FittingType(tensor.type, tensor.width())));
-  }
-  if (!has_imatrix && ggml_quantize_requires_imatrix(tensor.type)) {
-    return Fail(Errc::kInvalidRequest,
-                "{} of tensor '{}' is useless without importances; make them with 'moestro "
-                "imatrix' and give --imatrix FILE",
-                type, name);
-  }
-  return {};
-}
-
 Result<std::vector<LowTensor>> PlanLowTensors(const ModelFile& model, const LowTypes& types,
                                               bool has_imatrix) {
   std::vector<LowTensor> tensors;
@@ -93,7 +69,8 @@ Result<std::vector<LowTensor>> PlanLowTensors(const ModelFile& model, const LowT
       tensors.push_back({.source = source,
                          .type = types[source.matrix],
                          .layer = model.spec.expert_layers_before(layer)});
-      TRY_STATUS(CheckLowType(tensors.back(), has_imatrix));
+      TRY_STATUS(CheckFits(tensors.back().type, tensors.back().width(), source.info->name,
+                           has_imatrix));
     }
   }
   return tensors;
@@ -177,6 +154,7 @@ Status CheckImportances(LowJob& job) {
 Result<LowJob> PrepareLow(const QuantizeOptions& options) {
   if (options.path.empty()) return Fail(Errc::kUsage, "no output file named");
   TRY(ModelFile model, ModelFile::Open(options.model));
+  TRY_STATUS(CheckIsNotFitted(model.weights.fit, options.model, "quantise"));
   LowJob job{.model = std::move(model), .tensors = {}, .imatrix = {}, .header = {}, .report = {}};
   if (!options.imatrix.empty()) {
     TRY(job.imatrix, ImatrixFile::Open(options.imatrix));
@@ -218,37 +196,20 @@ class LowPieces {
   uint64_t per_expert_;
 };
 
-Status CheckWeights(const LowTensor& tensor, const LowPiece& piece, std::span<const float> values) {
-  const auto bad = std::ranges::find_if(
-      values, [](float v) { return !(std::abs(v) <= kLargestWeight); });  // NaN too
-  if (bad == values.end()) return {};
-  return Fail(Errc::kInvalidFile,
-              "tensor '{}' holds {} in expert {}, which is no weight; fetch the model again",
-              tensor.info().name, *bad, piece.expert);
-}
-
 // columns: importances of the expert's columns, [width]; null: all alike.
 Result<std::vector<std::byte>> QuantizePiece(const LowTensor& tensor, const LowPiece& piece,
                                              const ExtentReader& reader, const float* columns) {
   const TensorInfo& info = tensor.info();
-  const size_t row_bytes = ggml_row_size(info.type, tensor.width());
+  const uint64_t row_bytes = ggml_row_size(info.type, tensor.width());
   const uint64_t first = piece.expert * tensor.rows() + piece.row;
-  TRY(ExtentBytes read, reader.Read({.file = info.extent.file,
-                                     .offset = info.extent.offset + first * row_bytes,
-                                     .length = piece.rows * row_bytes}));
-  std::vector<float> values(piece.rows * static_cast<uint64_t>(tensor.width()));
-  if (info.type == GGML_TYPE_F32) {
-    std::memcpy(values.data(), read.bytes.data(), read.bytes.size());
-  } else {
-    ggml_get_type_traits(info.type)->to_float(read.bytes.data(), values.data(),
-                                              static_cast<int64_t>(values.size()));
-  }
-  read.memory.reset();
-  TRY_STATUS(CheckWeights(tensor, piece, values));
-  std::vector<std::byte> bytes(ggml_row_size(tensor.type, tensor.width()) * piece.rows);
-  ggml_quantize_chunk(tensor.type, values.data(), bytes.data(), 0, static_cast<int64_t>(piece.rows),
-                      tensor.width(), columns);
-  return bytes;
+  const WeightRows rows{.where = {.file = info.extent.file,
+                                  .offset = info.extent.offset + first * row_bytes,
+                                  .length = piece.rows * row_bytes},
+                        .type = info.type,
+                        .width = tensor.width(),
+                        .tensor = info.name,
+                        .expert = piece.expert};
+  return Requantize(reader, rows, tensor.type, columns);
 }
 
 // Writes the tensors of a job and says how far it is.

@@ -60,10 +60,10 @@ std::string Slice(const GgufFile& file, const Extent& extent) {
 // What a slice should hold: all of it at once by ggml.
 std::string Quantised(const ExpertMatrix& from, const std::string& bytes, ggml_type type) {
   std::vector<float> values(size_t{from.n_in} * from.n_out);
-  if (from.type == GGML_TYPE_F32) {
+  if (from.types[0] == GGML_TYPE_F32) {
     std::memcpy(values.data(), bytes.data(), bytes.size());
   } else {
-    ggml_get_type_traits(from.type)->to_float(bytes.data(), values.data(),
+    ggml_get_type_traits(from.types[0])->to_float(bytes.data(), values.data(),
                                               static_cast<int64_t>(values.size()));
   }
   std::string low(ggml_row_size(type, from.n_in) * from.n_out, '\0');
@@ -86,11 +86,11 @@ void ExpectRightBytes(const QuantizeOptions& options) {
     for (const Matrix m : {Matrix::kGate, Matrix::kUp, Matrix::kDown}) {
       const ExpertMatrix& from = layer.experts[m];
       const ExpertMatrix& to = low->layers[l][m];
-      ASSERT_EQ(to.type, options.types[m]);
+      ASSERT_EQ(to.types[0], options.types[m]);
       ASSERT_EQ(to.slices.size(), from.slices.size());
       for (size_t e = 0; e < from.slices.size(); ++e) {
         EXPECT_EQ(Slice(low->gguf, to.slices[e]),
-                  Quantised(from, Slice(model->gguf, from.slices[e]), to.type))
+                  Quantised(from, Slice(model->gguf, from.slices[e]), to.types[0]))
             << "layer " << l << " expert " << e;
       }
     }

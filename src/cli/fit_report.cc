@@ -1,0 +1,198 @@
+// SPDX-License-Identifier: MIT
+#include "cli/fit_report.h"
+
+#include <algorithm>
+#include <cmath>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "base/bytes.h"
+#include "base/format.h"
+#include "cli/svg.h"
+
+namespace moestro {
+namespace {
+
+constexpr double kCell = 14.0;
+constexpr double kMapLeft = 60.0;
+constexpr double kMapTop = 50.0;
+
+struct Spread {
+  double least = 0.0;
+  double most = 0.0;
+  double error = 0.0;  // the median one
+};
+
+Spread SpreadOf(const FitReport& report) {
+  std::vector<double> values;
+  std::vector<double> errors;
+  for (const auto& importance : report.importance) {
+    if (!importance) continue;
+    values.push_back(importance->value);
+    if (std::isfinite(importance->error)) errors.push_back(importance->error);
+  }
+  Spread spread;
+  if (values.empty()) return spread;
+  spread.least = std::ranges::min(values);
+  spread.most = std::ranges::max(values);
+  std::ranges::sort(errors);
+  if (!errors.empty()) spread.error = errors[errors.size() / 2];
+  return spread;
+}
+
+std::string_view RankingName(FitRanking ranking) {
+  switch (ranking) {
+    case FitRanking::kNone:
+      return "none";
+    case FitRanking::kMeasured:
+      return "measured";
+    case FitRanking::kUse:
+      return "popularity x norm";
+    case FitRanking::kEstimated:
+      return "popularity x norm x error of the weights";
+  }
+  return "";
+}
+
+std::string RankingText(const FitReport& report) {
+  if (report.ranking == FitRanking::kNone) return "";
+  const Spread spread = SpreadOf(report);
+  std::string text = Format(
+      "importance: KL {:.3g} to {:.3g} when an expert alone goes lower, median standard error "
+      "{:.2g}\n",
+      spread.least, spread.most, spread.error);
+  switch (report.ranking) {
+    case FitRanking::kMeasured:
+      text += Format("ranked by it; errors make {:.0f} % of the scatter\n",
+                     100.0 * report.noise_share);
+      break;
+    case FitRanking::kUse:
+      text += "the differences are within the error, so experts are ranked by popularity x norm\n";
+      break;
+    default:
+      text += Format(
+          "ranked by popularity x norm x error of the weights; rank correlation with what was "
+          "measured of a sample: {:.2f}{}\n",
+          report.rank_correlation.value_or(0.0),
+          report.noise_share > 0.5 ? " (whose differences are within the error)" : "");
+  }
+  return text;
+}
+
+// White to dark blue.
+std::string Shade(double share) {
+  const auto mix = [&](double from, double to) {
+    return static_cast<int>(std::lround(from + (to - from) * share));
+  };
+  return Format("#{:02x}{:02x}{:02x}", mix(247, 8), mix(251, 48), mix(255, 107));
+}
+
+Json LossJson(const Estimate& loss) {
+  Json json = Json::Object();
+  json.Set("value", loss.value).Set("error", loss.error);
+  return json;
+}
+
+}  // namespace
+
+std::string DescribeFit(const FitRequest& request, const FitReport& report) {
+  const FitTolerance& tolerance = request.tolerance;
+  std::string text;
+  for (const FitReport::Uniform& uniform : report.uniform) {
+    text += Format("all at {}: {}, {}\n", WidthText(uniform.width.width),
+                   FormatBytes(uniform.width.bytes),
+                   uniform.loss ? tolerance.Text(uniform.loss->value) : "not measured");
+  }
+  text += RankingText(report);
+  const uint64_t all = uint64_t{report.layers} * report.experts;
+  text += Format("{} of {} experts at {}, the others at {}: {} instead of {}\n", report.moved, all,
+                 WidthText(report.low), WidthText(report.high), FormatBytes(report.expert_bytes),
+                 FormatBytes(report.source_bytes));
+  text += Format("{} with standard error {} on {} held-out tokens, asked for {}\n",
+                 tolerance.Text(report.loss.value), tolerance.Text(report.loss.error),
+                 report.held_out_tokens, tolerance.Text(tolerance.most));
+  return text + Format("{}: {}\n", request.path, FormatBytes(report.file_bytes));
+}
+
+Json FitAsJson(const FitRequest& request, const FitReport& report) {
+  Json uniform = Json::Array();
+  for (const FitReport::Uniform& each : report.uniform) {
+    Json entry = Json::Object();
+    entry.Set("width", WidthText(each.width.width)).Set("expert_bytes", each.width.bytes);
+    entry.Set("loss", each.loss ? LossJson(*each.loss) : Json());
+    uniform.Push(std::move(entry));
+  }
+  Json importance = Json::Array();
+  for (const auto& each : report.importance) importance.Push(each ? LossJson(*each) : Json());
+  Json use = Json::Array();
+  for (const double each : report.popularity_norm) use.Push(each);
+  const bool is_kl = request.tolerance.kind == FitTolerance::Kind::kKl;
+  Json json = Json::Object();
+  json.Set("model", request.model)
+      .Set("output", request.path)
+      .Set("figure", is_kl ? "kl" : "perplexity")
+      .Set("tolerance", request.tolerance.most)
+      .Set("loss", LossJson(report.loss))
+      .Set("high", WidthText(report.high))
+      .Set("low", WidthText(report.low))
+      .Set("moved", report.moved)
+      .Set("layers", report.layers)
+      .Set("experts_per_layer", report.experts)
+      .Set("widths", report.widths)
+      .Set("uniform", std::move(uniform))
+      .Set("ranking", RankingName(report.ranking))
+      .Set("noise_share", report.noise_share)
+      .Set("rank_correlation",
+           report.rank_correlation ? Json(*report.rank_correlation) : Json())
+      .Set("importance", std::move(importance))
+      .Set("popularity_norm", std::move(use))
+      .Set("calibration_tokens", report.calibration_tokens)
+      .Set("held_out_tokens", report.held_out_tokens)
+      .Set("evaluated_tokens", report.evaluated)
+      .Set("source_expert_bytes", report.source_bytes)
+      .Set("expert_bytes", report.expert_bytes)
+      .Set("file_bytes", report.file_bytes);
+  return json;
+}
+
+std::string FitDrawing(const std::string& title, const FitReport& report) {
+  const Spread spread = SpreadOf(report);
+  const double range = spread.most > spread.least ? spread.most - spread.least : 1.0;
+  std::string body;
+  for (uint32_t l = 0; l < report.layers; ++l) {
+    const double y = kMapTop + kCell * l;
+    body += SvgText(kMapLeft - 6.0, y + kCell - 3.0, "end", Format("{}", l));
+    for (uint32_t e = 0; e < report.experts; ++e) {
+      const size_t at = size_t{l} * report.experts + e;
+      const auto& importance = report.importance[at];
+      const double x = kMapLeft + kCell * e;
+      const std::string fill =
+          importance ? Shade((importance->value - spread.least) / range) : std::string("none");
+      const std::string tip =
+          importance ? Format("layer {} expert {}: KL {:.3g}, standard error {:.2g}", l, e,
+                              importance->value, importance->error)
+                     : Format("layer {} expert {}: not measured", l, e);
+      body += Format(
+          "<rect x='{:.1f}' y='{:.1f}' width='{}' height='{}' fill='{}' stroke='#ddd'>"
+          "<title>{}</title></rect>\n",
+          x, y, kCell, kCell, fill, tip);
+      if (report.widths[at] != '1') continue;
+      body += Format("<circle cx='{:.1f}' cy='{:.1f}' r='2.5' fill='#e69f00'/>\n", x + kCell / 2.0,
+                     y + kCell / 2.0);
+    }
+  }
+  const double width = std::max(kMapLeft + kCell * report.experts + 20.0, 640.0);
+  const double bottom = kMapTop + kCell * report.layers;
+  body += SvgText(kMapLeft - 6.0, kMapTop - 8.0, "end", "layer");
+  body += SvgText(kMapLeft, kMapTop - 8.0, "start", "experts");
+  body += SvgText(kMapLeft, bottom + 20.0, "start",
+                  Format("KL {:.3g} (light) to {:.3g} (dark), median standard error {:.2g}; errors "
+                         "make {:.0f} % of the scatter",
+                         spread.least, spread.most, spread.error, 100.0 * report.noise_share));
+  body += SvgText(kMapLeft, bottom + 38.0, "start",
+                  Format("dot: at the lower width; ranked by: {}", RankingName(report.ranking)));
+  return SvgDocument({.width = width, .height = bottom + 50.0, .middle = width / 2.0}, title, body);
+}
+
+}  // namespace moestro

@@ -1,0 +1,415 @@
+// SPDX-License-Identifier: MIT
+#include "offline/fit_search.h"
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <filesystem>
+#include <random>
+#include <span>
+#include <utility>
+
+#include "base/format.h"
+#include "model/fitted.h"
+#include "model/low_copies.h"
+#include "offline/fit_bench.h"
+#include "offline/fit_order.h"
+#include "offline/fit_state.h"
+#include "offline/gguf_output.h"
+#include "offline/quantize.h"
+
+namespace moestro {
+namespace {
+
+constexpr size_t kSample = 32;  // measured to check an estimate
+
+class FitSearch {
+ public:
+  explicit FitSearch(const FitRequest& request) : request_(request) {}
+
+  Result<FitReport> Run();
+
+ private:
+  Status Prepare();
+  Status PrepareScratch(const ModelFile& model);
+  Status MeasureUniform();
+  Status Rank();
+  Status MeasureImportances(std::span<const uint32_t> experts);
+  Status OrderAll();
+  Status OrderByEstimate();
+  Status SearchMoved();
+  Result<Estimate> LossWith(uint64_t moved);
+  Status Write();
+  void RemoveScratch() const;
+
+  std::string Scratch(std::string_view what) const { return base_ + std::string(what); }
+  Result<std::string> ModelAt(const Width& width);
+  Result<std::string> CopiesAt(const LowTypes& types);
+  Result<FitBench*> BenchOf(const SizedWidth& high, const SizedWidth& low);
+  void CloseBench();
+  Status OpenReference();  // the exact run's rows, from an earlier search if they are there
+  void NoteTime(double tokens_per_second);
+  void Note(const std::string& text) const {
+    if (request_.note) request_.note(text);
+  }
+  size_t n_experts() const { return size_t{report_.layers} * report_.experts; }
+  Estimate LossOf(std::span<const BlockLoss> blocks) const;
+  std::string WidthsWith(uint64_t moved) const;
+
+  const FitRequest& request_;
+  FitReport report_;
+  FitText text_;
+  ReferenceInfo info_;
+  std::string base_;  // what the names of scratch files begin with
+  std::vector<std::string> files_;  // scratch
+  std::optional<FitState> state_;
+  std::optional<ReferenceReader> reference_;
+  std::optional<FitBench> bench_;
+  std::string bench_is_;
+  bool is_time_told_ = false;
+  SizedWidth high_;
+  SizedWidth low_;
+  ExpertUse use_;
+  std::vector<uint32_t> order_;  // the least important first
+};
+
+Status FitSearch::Prepare() {
+  if (request_.path.empty()) return Fail(Errc::kUsage, "no output file named");
+  TRY_STATUS(CheckMayWrite(request_.path, request_.overwrite));
+  TRY(const ModelFile model, ModelFile::Open(request_.model));
+  TRY_STATUS(CheckIsNotFitted(model.weights.fit, request_.model, "fit"));
+  TRY_STATUS(CheckIsNoInput(request_.path, model.gguf.paths()));
+  report_.layers = model.spec.n_expert_layers();
+  report_.experts = model.spec.router.n_expert;
+  TRY(const auto widths, PlanWidths(model, request_.widths));
+  for (const SizedWidth& width : widths) report_.uniform.push_back({.width = width, .loss = {}});
+  report_.uniform.front().loss = Estimate{.value = 0.0, .error = 0.0};
+  report_.source_bytes = widths.front().bytes;
+  TRY(text_, ReadFitText(model, request_.text, request_.engine));
+  report_.calibration_tokens = text_.tokens_of(text_.calibration);
+  report_.held_out_tokens = text_.tokens_of(text_.held_out);
+  return PrepareScratch(model);
+}
+
+Status FitSearch::PrepareScratch(const ModelFile& model) {
+  TRY(const std::string folder, ScratchFolder(request_.scratch, request_.text.paths.front()));
+  info_ = {.fingerprint = model.id.fingerprint,
+           .token_hash = text_.text.Hash(),
+           .rows = text_.text.n_evaluated(),
+           .n_vocab = text_.text.n_vocab,
+           .n_ctx = text_.text.n_ctx};
+  const std::string key = Format("{:016x}-{:016x}", info_.fingerprint, info_.token_hash);
+  base_ = Format("{}/moestro-fit-{}.", folder, key);
+  TRY(state_, FitState::Open(Scratch("json"), key));
+  files_.push_back(Scratch("json"));
+  return {};
+}
+
+// The model with all experts at a width.
+Result<std::string> FitSearch::ModelAt(const Width& width) {
+  if (!width) return request_.model;
+  const std::string path = Scratch(width->text() + ".model");
+  files_.push_back(path);
+  if (ModelFile::Open(path)) return path;  // of an earlier run
+  TRY_STATUS(WriteFitted({.model = request_.model,
+                          .high = width,
+                          .low = {},
+                          .widths = std::string(n_experts(), FitHeader::kHigh),
+                          .path = path,
+                          .threads = ResolveThreads(request_.engine.threads),
+                          .overwrite = true}));
+  return path;
+}
+
+Result<std::string> FitSearch::CopiesAt(const LowTypes& types) {
+  const std::string path = Scratch(types.text() + ".low");
+  files_.push_back(path);
+  TRY(const ModelFile model, ModelFile::Open(request_.model));
+  if (OpenLowCopies(path, model)) return path;  // of an earlier run
+  const auto progress = [&](uint64_t done, uint64_t all) {
+    if (request_.progress) request_.progress("quantising", done, all);
+  };
+  TRY_STATUS(WriteLowCopies({.model = request_.model,
+                             .types = types,
+                             .path = path,
+                             .threads = ResolveThreads(request_.engine.threads),
+                             .overwrite = true,
+                             .progress = progress}));
+  return path;
+}
+
+void FitSearch::CloseBench() {
+  if (bench_) report_.evaluated += bench_->evaluated();
+  bench_.reset();
+}
+
+// One is open at a time, and stays open while the widths are the same.
+Result<FitBench*> FitSearch::BenchOf(const SizedWidth& high, const SizedWidth& low) {
+  const std::string is = WidthText(high.width) + " " + WidthText(low.width);
+  if (bench_ && bench_is_ == is) return &*bench_;
+  CloseBench();
+  TRY(const std::string model, ModelAt(high.width));
+  TRY(const std::string copies, CopiesAt(*low.width));
+  TRY(bench_, FitBench::Open({.model = model,
+                              .low = copies,
+                              .low_share = static_cast<double>(low.bytes) /
+                                           static_cast<double>(high.bytes + low.bytes),
+                              .engine = request_.engine,
+                              .progress = request_.progress,
+                              .first_window = [this](double rate) { NoteTime(rate); }},
+                             text_));
+  bench_is_ = is;
+  return &*bench_;
+}
+
+Status FitSearch::OpenReference() {
+  const std::string path = Scratch("exact");
+  files_.push_back(path);
+  std::error_code unreadable;  // opening it says what it is
+  if (!std::filesystem::exists(path, unreadable) && !unreadable) {
+    TRY(FitBench* const bench, BenchOf(report_.uniform[0].width, report_.uniform[1].width));
+    TRY_STATUS(bench->WriteReference(info_, path));
+  }
+  TRY(ReferenceReader reader, ReferenceReader::Open(path, info_));
+  reference_.emplace(std::move(reader));
+  return {};
+}
+
+void FitSearch::NoteTime(double tokens_per_second) {
+  if (std::exchange(is_time_told_, true)) return;
+  const bool is_direct = n_experts() <= request_.measure_most;
+  const double measured = static_cast<double>(is_direct ? n_experts() : kSample) + 1.0;
+  const double held_out = static_cast<double>(report_.uniform.size()) +
+                          std::ceil(std::log2(static_cast<double>(n_experts())));
+  const double tokens = static_cast<double>(text_.text.n_evaluated()) +
+                        measured * static_cast<double>(report_.calibration_tokens) +
+                        held_out * static_cast<double>(report_.held_out_tokens);
+  Note(Format("at most {:.1f} min: {:.0f} tokens at {:.0f} a second, {} of {} experts measured",
+              tokens / tokens_per_second / 60.0, tokens, tokens_per_second,
+              is_direct ? n_experts() : kSample, n_experts()));
+}
+
+Estimate FitSearch::LossOf(std::span<const BlockLoss> blocks) const {
+  const bool is_kl = request_.tolerance.kind == FitTolerance::Kind::kKl;
+  std::vector<BlockSum> sums;
+  for (const BlockLoss& b : blocks) sums.push_back({b.tokens, is_kl ? b.kl : b.nll});
+  Estimate loss = MeanOver(sums);
+  if (is_kl) return loss;
+  const double ratio = std::exp(loss.value);
+  return {.value = ratio - 1.0, .error = ratio * loss.error};
+}
+
+// From the largest width down, until one loses too much.
+Status FitSearch::MeasureUniform() {
+  high_ = report_.uniform.front().width;
+  const std::string kind = request_.tolerance.Text(0.0);
+  for (FitReport::Uniform& uniform : std::span(report_.uniform).subspan(1)) {
+    const std::string name = Format("all {} {}", WidthText(uniform.width.width), kind);
+    uniform.loss = state_->Find(name);
+    if (!uniform.loss) {
+      TRY(FitBench* const bench, BenchOf(report_.uniform.front().width, uniform.width));
+      TRY(const auto blocks, bench->Measure(text_.held_out, std::vector<bool>(n_experts(), true),
+                                            *reference_));
+      uniform.loss = LossOf(blocks);
+      TRY_STATUS(state_->Add(name, *uniform.loss));
+    }
+    low_ = uniform.width;
+    Note(Format("all experts at {}: {}", WidthText(low_.width),
+                request_.tolerance.Text(uniform.loss->value)));
+    if (uniform.loss->value > request_.tolerance.most) return {};
+    report_.moved = n_experts();
+    report_.loss = *uniform.loss;
+    if (&uniform != &report_.uniform.back()) high_ = uniform.width;
+  }
+  return {};
+}
+
+Status FitSearch::MeasureImportances(std::span<const uint32_t> experts) {
+  TRY(FitBench* const bench, BenchOf(high_, low_));
+  TRY(const auto base, bench->Observe(*reference_, use_));
+  report_.popularity_norm = use_.popularity_norm;
+  report_.importance.resize(n_experts());
+  const std::string pair = bench_is_;
+  for (size_t done = 0; done < experts.size(); ++done) {
+    const uint32_t e = experts[done];
+    const std::string name = Format("expert {} {}", e, pair);
+    report_.importance[e] = state_->Find(name);
+    if (report_.importance[e]) continue;
+    if (request_.progress) request_.progress("experts", done, experts.size());
+    // In a window that never came to it, it changes nothing.
+    std::vector<BlockSum> sums;
+    auto block = base.begin();
+    std::vector<bool> is_low(n_experts());
+    is_low[e] = true;
+    for (size_t w = 0; w < text_.calibration.size(); ++w) {
+      const std::span<const uint32_t> window(&text_.calibration[w], 1);
+      std::vector<BlockLoss> lossy;
+      if (use_.in_window[w][e]) {
+        TRY(lossy, bench->Measure(window, is_low, *reference_));
+      }
+      const uint64_t tokens = text_.tokens_of(window);
+      const size_t blocks = (tokens + kBlockTokens - 1) / kBlockTokens;
+      for (size_t b = 0; b < blocks; ++b, ++block) {
+        sums.push_back({block->tokens, lossy.empty() ? 0.0 : lossy[b].kl - block->kl});
+      }
+    }
+    report_.importance[e] = MeanOver(sums);
+    TRY_STATUS(state_->Add(name, *report_.importance[e]));
+  }
+  return {};
+}
+
+Status FitSearch::OrderAll() {
+  std::vector<uint32_t> all;
+  for (uint32_t e = 0; e < n_experts(); ++e) all.push_back(e);
+  TRY_STATUS(MeasureImportances(all));
+  std::vector<Estimate> measured;
+  std::vector<double> values;
+  for (const auto& importance : report_.importance) {
+    measured.push_back(*importance);
+    values.push_back(importance->value);
+  }
+  report_.noise_share = NoiseShare(measured);
+  const bool is_noise = report_.noise_share > kMostNoise;
+  report_.ranking = is_noise ? FitRanking::kUse : FitRanking::kMeasured;
+  order_ = RisingOrder(is_noise ? use_.popularity_norm : values, use_.popularity_norm);
+  return {};
+}
+
+Status FitSearch::OrderByEstimate() {
+  std::vector<uint32_t> sample;
+  for (uint32_t e = 0; e < n_experts(); ++e) sample.push_back(e);
+  std::mt19937_64 random(1);  // the same ones when the search goes on
+  std::ranges::shuffle(sample, random);
+  sample.resize(std::min(sample.size(), kSample));
+  TRY_STATUS(MeasureImportances(sample));
+  TRY(const std::string high, ModelAt(high_.width));
+  TRY(const std::string low, CopiesAt(*low_.width));
+  TRY(const auto errors, WidthErrors(high, low));
+  std::vector<double> estimates = use_.popularity_norm;
+  for (size_t e = 0; e < estimates.size(); ++e) estimates[e] *= errors[e];
+  std::vector<Estimate> measured;
+  std::vector<double> values;
+  std::vector<double> guesses;
+  for (const uint32_t e : sample) {
+    measured.push_back(*report_.importance[e]);
+    values.push_back(measured.back().value);
+    guesses.push_back(estimates[e]);
+  }
+  report_.noise_share = NoiseShare(measured);
+  report_.rank_correlation = RankCorrelation(values, guesses);
+  report_.ranking = FitRanking::kEstimated;
+  order_ = RisingOrder(estimates, use_.popularity_norm);
+  return {};
+}
+
+Status FitSearch::Rank() {
+  return n_experts() <= request_.measure_most ? OrderAll() : OrderByEstimate();
+}
+
+std::string FitSearch::WidthsWith(uint64_t moved) const {
+  if (moved == n_experts()) return std::string(n_experts(), FitHeader::kLow);
+  std::string widths(n_experts(), FitHeader::kHigh);
+  for (uint64_t i = 0; i < moved; ++i) widths[order_[i]] = FitHeader::kLow;
+  return widths;
+}
+
+Result<Estimate> FitSearch::LossWith(uint64_t moved) {
+  const std::string widths = WidthsWith(moved);
+  TRY(FitBench* const bench, BenchOf(high_, low_));
+  std::vector<bool> is_low;
+  for (const char width : widths) is_low.push_back(width == FitHeader::kLow);
+  TRY(const auto blocks, bench->Measure(text_.held_out, is_low, *reference_));
+  const Estimate loss = LossOf(blocks);
+  Note(Format("{} of {} experts at {}: {}", moved, n_experts(), WidthText(low_.width),
+              request_.tolerance.Text(loss.value)));
+  return loss;
+}
+
+// The largest number of experts that can go lower; one more has been measured to lose too much.
+Status FitSearch::SearchMoved() {
+  uint64_t meets = 0;
+  uint64_t fails = n_experts();
+  const auto high = std::ranges::find(report_.uniform, high_.bytes,
+                                      [](const FitReport::Uniform& u) { return u.width.bytes; });
+  report_.loss = *high->loss;
+  Estimate nearest = *report_.uniform.front().loss;
+  while (fails - meets > 1) {
+    const uint64_t moved = meets + (fails - meets) / 2;
+    TRY(const Estimate loss, LossWith(moved));
+    const bool is_met = loss.value <= request_.tolerance.most;
+    (is_met ? meets : fails) = moved;
+    (is_met ? report_.loss : nearest) = loss;
+  }
+  report_.moved = meets;
+  if (meets > 0 || high_.width) return {};
+  return Fail(Errc::kInvalidRequest,
+              "{} is not met with a single expert at {}; the nearest that can be is {}",
+              request_.tolerance.Text(request_.tolerance.most), WidthText(low_.width),
+              request_.tolerance.Text(nearest.value));
+}
+
+Status FitSearch::Write() {
+  CloseBench();  // writing needs no engine
+  report_.high = high_.width;
+  report_.low = low_.width;
+  report_.widths = WidthsWith(report_.moved);
+  const auto n = static_cast<uint64_t>(n_experts());
+  report_.expert_bytes = (high_.bytes / n) * (n - report_.moved) + (low_.bytes / n) * report_.moved;
+  const auto progress = [&](uint64_t done, uint64_t all) {
+    if (request_.progress) request_.progress("writing", done, all);
+  };
+  TRY(report_.file_bytes, WriteFitted({.model = request_.model,
+                                       .high = high_.width,
+                                       .low = low_.width,
+                                       .widths = report_.widths,
+                                       .path = request_.path,
+                                       .threads = ResolveThreads(request_.engine.threads),
+                                       .overwrite = request_.overwrite,
+                                       .progress = progress}));
+  return {};
+}
+
+void FitSearch::RemoveScratch() const {
+  std::error_code ignored;
+  for (const std::string& path : files_) std::filesystem::remove(path, ignored);
+}
+
+Result<FitReport> FitSearch::Run() {
+  TRY_STATUS(Prepare());
+  TRY_STATUS(OpenReference());
+  TRY_STATUS(MeasureUniform());
+  const auto& lowest = report_.uniform.back().loss;
+  if (!lowest || lowest->value > request_.tolerance.most) {
+    TRY_STATUS(Rank());
+    TRY_STATUS(SearchMoved());
+  }
+  TRY_STATUS(Write());
+  RemoveScratch();
+  return std::move(report_);
+}
+
+}  // namespace
+
+std::string FitTolerance::Text(double loss) const {
+  return kind == Kind::kKl ? Format("KL={:.4g}", loss) : Format("ppl={:.4g}%", loss * 100.0);
+}
+
+Result<FitTolerance> ParseTolerance(std::string_view text) {
+  const bool is_kl = text.starts_with("KL=");
+  const bool is_ppl = text.starts_with("ppl=") && text.ends_with('%');
+  std::string_view number = text.substr(is_kl ? 3 : std::min<size_t>(4, text.size()));
+  if (is_ppl) number.remove_suffix(1);
+  double value = 0.0;
+  const auto [end, error] = std::from_chars(number.begin(), number.end(), value);
+  if ((!is_kl && !is_ppl) || error != std::errc() || end != number.end() || !(value > 0.0) ||
+      !std::isfinite(value)) {
+    return Fail(Errc::kUsage, "'{}' is no tolerance; give KL=0.01 or ppl=1%", text);
+  }
+  return FitTolerance{.kind = is_kl ? FitTolerance::Kind::kKl : FitTolerance::Kind::kPerplexity,
+                      .most = is_kl ? value : value / 100.0};
+}
+
+Result<FitReport> FitWidths(const FitRequest& request) { return FitSearch(request).Run(); }
+
+}  // namespace moestro

@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: MIT
+// A width for each expert of a model, fitted to what a text may lose by it (EdgeMoE): all experts
+// at each width, the importance of each, then the least important ones lower until the tolerance is
+// met. docs/fitted-format.md describes what is written, docs/fit.md the search.
+#pragma once
+
+#include <ggml.h>
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/result.h"
+#include "engine/engine.h"
+#include "offline/eval_stats.h"
+#include "offline/eval_text.h"
+#include "offline/fit_width.h"
+
+namespace moestro {
+
+// What the experts' widths may cost against the model as it is.
+struct FitTolerance {
+  enum class Kind : uint8_t { kKl, kPerplexity };
+  Kind kind = Kind::kKl;
+  double most = 0.0;  // nats per token; or how much higher perplexity may be, as a share of it
+
+  std::string Text(double loss) const;  // "KL=0.01", "ppl=1%"
+};
+// "KL=0.01" or "ppl=1%". kUsage.
+Result<FitTolerance> ParseTolerance(std::string_view text);
+
+// How the experts were ranked.
+enum class FitRanking : uint8_t {
+  kNone,         // nothing to rank: all experts have one width
+  kMeasured,     // loss when the expert alone goes lower
+  kUse,          // measured, but within the error; so popularity x norm
+  kEstimated,    // popularity x norm x error of the weights
+};
+
+struct FitRequest {
+  std::string model;
+  EngineOptions engine;  // ctx is the window
+  TextRequest text;
+  FitTolerance tolerance;
+  std::vector<ggml_type> widths;
+  std::string scratch = {};      // folder; empty: see ScratchFolder()
+  std::string path;              // of the fitted model
+  bool overwrite = false;        // replace an existing one
+  uint32_t measure_most = 1000;  // experts that are all measured; of more only a sample is
+  Progress progress = {};        // may be empty
+  std::function<void(const std::string&)> note = {};  // a line for the user; may be empty
+};
+
+struct FitReport {
+  struct Uniform {
+    SizedWidth width;
+    std::optional<Estimate> loss;  // empty: not measured, a larger one lost too much already
+  };
+  std::vector<Uniform> uniform;  // largest first
+  Width high;
+  Width low;
+  uint32_t layers = 0;
+  uint32_t experts = 0;  // of a layer
+  FitRanking ranking = FitRanking::kNone;
+  std::vector<std::optional<Estimate>> importance;  // KL, [layer][expert]; empty: not measured
+  std::vector<double> popularity_norm;              // [layer][expert]
+  double noise_share = 0.0;                         // see NoiseShare()
+  std::optional<double> rank_correlation;           // of the estimate with what was measured
+  uint64_t moved = 0;                               // experts at the lower width
+  std::string widths;                               // as FitHeader::widths
+  Estimate loss;                                    // of the result, on what was held out
+  uint64_t calibration_tokens = 0;
+  uint64_t held_out_tokens = 0;
+  uint64_t evaluated = 0;     // tokens, in this run
+  uint64_t source_bytes = 0;  // of the experts
+  uint64_t expert_bytes = 0;  // of the result's
+  uint64_t file_bytes = 0;
+};
+
+// Searches, then writes the file. What it measures and the copies it makes stay in the scratch
+// folder until it is done; the same request goes on from there. Errors: those of the engine, the
+// text and the writers; kInvalidRequest when not one expert can go lower (names what can be met);
+// kIo before anything is measured if the output may not be written.
+Result<FitReport> FitWidths(const FitRequest& request);
+
+}  // namespace moestro
