@@ -25,8 +25,6 @@ LowTypes Types(const char* text) { return ParseLowTypes(text).value(); }
 
 class FitTest : public testing::Test {
  protected:
-  FitTest() : folder_("fit") {}
-
   static EngineOptions Options(double percent = 60.0) {
     EngineOptions options;
     options.ctx = 64;
