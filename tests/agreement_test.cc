@@ -209,7 +209,7 @@ TEST_P(Agreement, PromptsBetweenDecodeSteps) {
 
 // Two copies, skipping, dropping and giving way to residents, for one sequence and for five.
 TEST_P(Agreement, LossyChoices) {
-  const TempFolder folder("agreement");
+  const TempFolder folder;
   TinySpec spec{.arch = "qwen3moe", .type = "Q8_0", .layers = 4, .experts = 16, .used = 4};
   const std::string model = WriteTinyModel(folder.path(), spec);
   spec.type = "Q2_K";

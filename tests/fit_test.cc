@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: MIT
 // A width for each expert: what is written computes what was meant, and the search meets its
 // tolerance.
-#include "offline/fit_search.h"
-
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -12,6 +10,7 @@
 #include <vector>
 
 #include "core/random_tokens.h"
+#include "offline/fit_search.h"
 #include "offline/quantize.h"
 #include "tests/support/one_sequence.h"
 #include "tests/support/temp_folder.h"
@@ -26,8 +25,6 @@ LowTypes Types(const char* text) { return ParseLowTypes(text).value(); }
 
 class FitTest : public testing::Test {
  protected:
-  FitTest() : folder_("fit") {}
-
   static EngineOptions Options(double percent = 60.0) {
     EngineOptions options;
     options.ctx = 64;
@@ -158,6 +155,23 @@ TEST_F(FitTest, ChoosesExpertsWithinTheTolerance) {
   for (const auto& entry : std::filesystem::directory_iterator(folder_.path())) {
     EXPECT_FALSE(entry.path().filename().string().starts_with("moestro-fit-")) << entry.path();
   }
+}
+
+TEST_F(FitTest, MeasuresEachExpertOnceAndGoesOnWhereItWas) {
+  FitRequest request = Request(1e-12);
+  request.engine.ctx = 32;
+  request.text.tokens = 120;
+  request.widths = {GGML_TYPE_Q2_K};
+  ASSERT_FALSE(FitWidths(request));  // after everything has been measured
+  request.tolerance.most = 0.005;
+  const auto fitted = FitWidths(request);
+  ASSERT_TRUE(fitted) << fitted.error().message;
+  EXPECT_TRUE(std::ranges::all_of(fitted->importance, [](const auto& i) { return i.has_value(); }));
+  EXPECT_EQ(fitted->ranking, fitted->noise_share > 0.5 ? FitRanking::kUse : FitRanking::kMeasured);
+  EXPECT_LE(fitted->loss.value, 0.005);
+  EXPECT_GT(fitted->moved, 0U);
+  // Not one expert was measured again: the base run, and the steps of the bisection.
+  EXPECT_LE(fitted->evaluated, fitted->calibration_tokens + 8 * fitted->held_out_tokens);
 }
 
 TEST_F(FitTest, SaysWhatCanBeMet) {

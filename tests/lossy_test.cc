@@ -27,7 +27,7 @@ class LossyTest : public testing::Test {
     return {.arch = "qwen3moe", .type = type, .layers = 4, .experts = 16, .used = 4};
   }
 
-  LossyTest() : folder_("lossy") {
+  LossyTest() {
     model_ = WriteTinyModel(folder_.path(), Spec("Q8_0"));
     low_ = WriteTinyModel(folder_.path(), Spec("Q2_K"));
   }
@@ -166,7 +166,8 @@ TEST_F(LossyTest, ACheckChangesNothingElse) {
           seen.different += std::ranges::equal(exact, actual) ? 0 : 1;
         });
     const uint32_t n_vocab = (*engine)->spec().n_vocab;
-    EXPECT_TRUE((*engine)->Append(RandomTokens(9, n_vocab, 3)));
+    // No prompt: it needs more experts than there are slots, and which of them stay depends on when
+    // they are let go.
     for (const Token t : RandomTokens(40, n_vocab, 4)) {
       const auto logits = (*engine)->Append({&t, 1});
       EXPECT_TRUE(logits);

@@ -65,8 +65,8 @@ Status Run(FitCommand& command) {
   TRY(const FitReport report, FitWidths(request));
   bar.Clear();
   if (!command.plot.empty() && report.ranking == FitRanking::kNone) {
-    request.note(Format("{} is not written: all experts have one width, nothing was ranked",
-                        command.plot));
+    request.note(
+        Format("{} is not written: all experts have one width, nothing was ranked", command.plot));
   } else if (!command.plot.empty()) {
     const std::string title = std::filesystem::path(request.model).stem().string();
     TRY_STATUS(WriteFile(command.plot, FitDrawing(title, report)));

@@ -64,8 +64,8 @@ std::string RankingText(const FitReport& report) {
       spread.least, spread.most, spread.error);
   switch (report.ranking) {
     case FitRanking::kMeasured:
-      text += Format("ranked by it; errors make {:.0f} % of the scatter\n",
-                     100.0 * report.noise_share);
+      text +=
+          Format("ranked by it; errors make {:.0f} % of the scatter\n", 100.0 * report.noise_share);
       break;
     case FitRanking::kUse:
       text += "the differences are within the error, so experts are ranked by popularity x norm\n";
@@ -143,8 +143,7 @@ Json FitAsJson(const FitRequest& request, const FitReport& report) {
       .Set("uniform", std::move(uniform))
       .Set("ranking", RankingName(report.ranking))
       .Set("noise_share", report.noise_share)
-      .Set("rank_correlation",
-           report.rank_correlation ? Json(*report.rank_correlation) : Json())
+      .Set("rank_correlation", report.rank_correlation ? Json(*report.rank_correlation) : Json())
       .Set("importance", std::move(importance))
       .Set("popularity_norm", std::move(use))
       .Set("calibration_tokens", report.calibration_tokens)
@@ -169,10 +168,10 @@ std::string FitDrawing(const std::string& title, const FitReport& report) {
       const double x = kMapLeft + kCell * e;
       const std::string fill =
           importance ? Shade((importance->value - spread.least) / range) : std::string("none");
-      const std::string tip =
-          importance ? Format("layer {} expert {}: KL {:.3g}, standard error {:.2g}", l, e,
-                              importance->value, importance->error)
-                     : Format("layer {} expert {}: not measured", l, e);
+      const std::string tip = importance
+                                  ? Format("layer {} expert {}: KL {:.3g}, standard error {:.2g}",
+                                           l, e, importance->value, importance->error)
+                                  : Format("layer {} expert {}: not measured", l, e);
       body += Format(
           "<rect x='{:.1f}' y='{:.1f}' width='{}' height='{}' fill='{}' stroke='#ddd'>"
           "<title>{}</title></rect>\n",

@@ -32,8 +32,8 @@ using RouteObserver = std::function<void(const SeenRouting&)>;
 using RoutingOverride =
     std::function<void(LayerId layer, Routing& routing, std::vector<ExpertId>& ahead)>;
 
-// Which copy of an expert of a plan runs, for measurements; the plan is exact before. REQUIRES: there
-// is such a copy.
+// Which copy of an expert of a plan runs, for measurements; the plan is exact before. REQUIRES:
+// there is such a copy.
 using CopyOverride = std::function<CopyId(ExpertKey own)>;
 
 // A layer's plan, before its experts are asked for.

@@ -15,8 +15,6 @@ namespace {
 
 class NormsFileTest : public ::testing::Test {
  protected:
-  NormsFileTest() : folder_("norms") {}
-
   static NormsFile Small() {
     const MoeShape shape{.n_layer = 2, .n_expert = 3, .n_used = 2};
     return {.model = {.name = "m.gguf", .fingerprint = 7, .shape = shape},

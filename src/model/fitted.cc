@@ -76,7 +76,8 @@ Result<std::vector<ExpertTensor>> FindFittedTensors(const GgufFile& file, const 
           w == 0 ? MergedExpertsName(layer, matrix) : LowExpertsName(layer, matrix);
       const TensorInfo* info = file.Find(name);
       if (info == nullptr) {
-        return Fail(Errc::kInvalidFile, "{}: '{}' has experts for tensor '{}', which is missing; {}",
+        return Fail(Errc::kInvalidFile,
+                    "{}: '{}' has experts for tensor '{}', which is missing; {}",
                     file.paths().front(), kFitWidthKey, name, kFitAgain);
       }
       const auto in_tensor = static_cast<uint32_t>(ids[w].size());

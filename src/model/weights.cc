@@ -111,9 +111,8 @@ Status Reader::CheckAttentionForm(uint32_t layer, const LayerWeights& w) const {
 
 Status Reader::ReadExperts(uint32_t layer, const std::optional<FitHeader>& fit,
                            LayerExperts& experts) {
-  TRY(const auto tensors,
-      fit ? FindFittedTensors(file_, spec_, layer, *fit)
-          : FindExpertTensors(file_, spec_, layer, "convert the model again"));
+  TRY(const auto tensors, fit ? FindFittedTensors(file_, spec_, layer, *fit)
+                              : FindExpertTensors(file_, spec_, layer, "convert the model again"));
   for (const ExpertTensor& tensor : tensors) used_.insert(tensor.info);
   experts = SliceExperts(tensors);
   return {};

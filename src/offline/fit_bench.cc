@@ -78,7 +78,8 @@ Result<FitBench> FitBench::Open(const FitBenchOptions& options, const FitText& t
   engine_options.lossy = {.t1 = 1.0, .t2 = 1.0};  // only the bench decides which copy runs
   engine_options.prefetch = 0;                    // it would fetch the planned copy
   engine_options.caller_bytes += 3 * uint64_t{text.text.n_vocab} * sizeof(float);
-  TRY(std::unique_ptr<Engine> engine, Engine::Open(options.model, engine_options, options.progress));
+  TRY(std::unique_ptr<Engine> engine,
+      Engine::Open(options.model, engine_options, options.progress));
   FitBench bench(std::move(engine), text, options.progress);
   bench.first_window_ = options.first_window;
   return bench;
@@ -106,8 +107,8 @@ Status FitBench::Read(std::span<const uint32_t> windows, const char* what,
     evaluated_ += tokens.size() - 1;
     if (progress_) progress_(what, w + 1, windows.size());
     if (w > 0 || !first_window_) continue;
-    std::exchange(first_window_, {})(static_cast<double>(tokens.size() - 1) /
-                                     (SteadySeconds() - start));
+    std::exchange(first_window_,
+                  {})(static_cast<double>(tokens.size() - 1) / (SteadySeconds() - start));
   }
   return {};
 }

@@ -48,9 +48,8 @@ TEST(FitTolerance, IsKlOrPerplexity) {
   ASSERT_TRUE(ppl);
   EXPECT_DOUBLE_EQ(ppl->most, 0.025);
   EXPECT_EQ(ppl->Text(0.01), "ppl=1%");
-  for (const char* bad :
-       {"", "KL", "KL=", "KL=x", "KL=0", "KL=-1", "KL=nan", "KL=inf", "KL=1%", "ppl=1", "ppl=%",
-        "0.01", "ppl", "KL=0.1x"}) {
+  for (const char* bad : {"", "KL", "KL=", "KL=x", "KL=0", "KL=-1", "KL=nan", "KL=inf", "KL=1%",
+                          "ppl=1", "ppl=%", "0.01", "ppl", "KL=0.1x"}) {
     EXPECT_FALSE(ParseTolerance(bad)) << bad;
   }
 }

@@ -2,7 +2,6 @@
 #include "offline/fit_search.h"
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 #include <filesystem>
 #include <random>
@@ -60,7 +59,7 @@ class FitSearch {
   FitReport report_;
   FitText text_;
   ReferenceInfo info_;
-  std::string base_;  // what the names of scratch files begin with
+  std::string base_;                // what the names of scratch files begin with
   std::vector<std::string> files_;  // scratch
   std::optional<FitState> state_;
   std::optional<ReferenceReader> reference_;
@@ -208,8 +207,8 @@ Status FitSearch::MeasureUniform() {
     uniform.loss = state_->Find(name);
     if (!uniform.loss) {
       TRY(FitBench* const bench, BenchOf(report_.uniform.front().width, uniform.width));
-      TRY(const auto blocks, bench->Measure(text_.held_out, std::vector<bool>(n_experts(), true),
-                                            *reference_));
+      TRY(const auto blocks,
+          bench->Measure(text_.held_out, std::vector<bool>(n_experts(), true), *reference_));
       uniform.loss = LossOf(blocks);
       TRY_STATUS(state_->Add(name, *uniform.loss));
     }
@@ -390,25 +389,6 @@ Result<FitReport> FitSearch::Run() {
 }
 
 }  // namespace
-
-std::string FitTolerance::Text(double loss) const {
-  return kind == Kind::kKl ? Format("KL={:.4g}", loss) : Format("ppl={:.4g}%", loss * 100.0);
-}
-
-Result<FitTolerance> ParseTolerance(std::string_view text) {
-  const bool is_kl = text.starts_with("KL=");
-  const bool is_ppl = text.starts_with("ppl=") && text.ends_with('%');
-  std::string_view number = text.substr(is_kl ? 3 : std::min<size_t>(4, text.size()));
-  if (is_ppl) number.remove_suffix(1);
-  double value = 0.0;
-  const auto [end, error] = std::from_chars(number.begin(), number.end(), value);
-  if ((!is_kl && !is_ppl) || error != std::errc() || end != number.end() || !(value > 0.0) ||
-      !std::isfinite(value)) {
-    return Fail(Errc::kUsage, "'{}' is no tolerance; give KL=0.01 or ppl=1%", text);
-  }
-  return FitTolerance{.kind = is_kl ? FitTolerance::Kind::kKl : FitTolerance::Kind::kPerplexity,
-                      .most = is_kl ? value : value / 100.0};
-}
 
 Result<FitReport> FitWidths(const FitRequest& request) { return FitSearch(request).Run(); }
 

@@ -10,34 +10,23 @@
 #include <functional>
 #include <optional>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "base/result.h"
 #include "engine/engine.h"
 #include "offline/eval_stats.h"
 #include "offline/eval_text.h"
+#include "offline/fit_tolerance.h"
 #include "offline/fit_width.h"
 
 namespace moestro {
 
-// What the experts' widths may cost against the model as it is.
-struct FitTolerance {
-  enum class Kind : uint8_t { kKl, kPerplexity };
-  Kind kind = Kind::kKl;
-  double most = 0.0;  // nats per token; or how much higher perplexity may be, as a share of it
-
-  std::string Text(double loss) const;  // "KL=0.01", "ppl=1%"
-};
-// "KL=0.01" or "ppl=1%". kUsage.
-Result<FitTolerance> ParseTolerance(std::string_view text);
-
 // How the experts were ranked.
 enum class FitRanking : uint8_t {
-  kNone,         // nothing to rank: all experts have one width
-  kMeasured,     // loss when the expert alone goes lower
-  kUse,          // measured, but within the error; so popularity x norm
-  kEstimated,    // popularity x norm x error of the weights
+  kNone,       // nothing to rank: all experts have one width
+  kMeasured,   // loss when the expert alone goes lower
+  kUse,        // measured, but within the error; so popularity x norm
+  kEstimated,  // popularity x norm x error of the weights
 };
 
 struct FitRequest {

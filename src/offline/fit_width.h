@@ -22,7 +22,8 @@ struct SizedWidth {
 
 // The source's own width and those of `types` that take less, largest first; where rows do not fit
 // a type, the next one that does. kInvalidRequest when none takes less.
-Result<std::vector<SizedWidth>> PlanWidths(const ModelFile& model, std::span<const ggml_type> types);
+Result<std::vector<SizedWidth>> PlanWidths(const ModelFile& model,
+                                           std::span<const ggml_type> types);
 
 // Of each expert ([layer][expert]): the length of the difference of its weights in two files, as a
 // share of their length. Reads all of both. Errors: those of reading.

@@ -69,8 +69,8 @@ Result<std::vector<LowTensor>> PlanLowTensors(const ModelFile& model, const LowT
       tensors.push_back({.source = source,
                          .type = types[source.matrix],
                          .layer = model.spec.expert_layers_before(layer)});
-      TRY_STATUS(CheckFits(tensors.back().type, tensors.back().width(), source.info->name,
-                           has_imatrix));
+      TRY_STATUS(
+          CheckFits(tensors.back().type, tensors.back().width(), source.info->name, has_imatrix));
     }
   }
   return tensors;

@@ -63,8 +63,8 @@ std::string Quantised(const ExpertMatrix& from, const std::string& bytes, ggml_t
   if (from.types[0] == GGML_TYPE_F32) {
     std::memcpy(values.data(), bytes.data(), bytes.size());
   } else {
-    ggml_get_type_traits(from.types[0])->to_float(bytes.data(), values.data(),
-                                              static_cast<int64_t>(values.size()));
+    ggml_get_type_traits(from.types[0])
+        ->to_float(bytes.data(), values.data(), static_cast<int64_t>(values.size()));
   }
   std::string low(ggml_row_size(type, from.n_in) * from.n_out, '\0');
   ggml_quantize_chunk(type, values.data(), low.data(), 0, from.n_out, from.n_in, nullptr);

@@ -33,8 +33,8 @@ Result<std::vector<float>> ReadWeightRows(const ExtentReader& reader, const Weig
   if (rows.type == GGML_TYPE_F32) {
     std::memcpy(values.data(), read.bytes.data(), read.bytes.size());
   } else {
-    ggml_get_type_traits(rows.type)
-        ->to_float(read.bytes.data(), values.data(), static_cast<int64_t>(values.size()));
+    ggml_get_type_traits(rows.type)->to_float(read.bytes.data(), values.data(),
+                                              static_cast<int64_t>(values.size()));
   }
   TRY_STATUS(CheckWeights(rows, values));
   return values;

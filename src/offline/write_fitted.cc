@@ -25,7 +25,7 @@
 namespace moestro {
 namespace {
 
-constexpr uint32_t kFittedAlignment = 4096;        // what direct reads want
+constexpr uint32_t kFittedAlignment = 4096;         // what direct reads want
 constexpr uint64_t kCopyBytes = uint64_t{2} << 20;  // copied at a time
 constexpr uint64_t kFittedPieceWeights = uint64_t{1} << 19;
 
@@ -72,11 +72,8 @@ FittedTensor CopyOf(const TensorInfo& info) {
   size_t dims = info.ne.size();
   while (dims > 1 && info.ne[dims - 1] == 1) --dims;
   tensor.ne.assign(info.ne.begin(), info.ne.begin() + static_cast<ptrdiff_t>(dims));
-  const WeightRows all{.where = info.extent,
-                       .type = info.type,
-                       .width = info.ne[0],
-                       .tensor = {},
-                       .expert = 0};
+  const WeightRows all{
+      .where = info.extent, .type = info.type, .width = info.ne[0], .tensor = {}, .expert = 0};
   AddParts(all, true, kCopyBytes, tensor);
   return tensor;
 }
@@ -116,8 +113,8 @@ Status AddExperts(const FittedOptions& options, uint32_t layer, FittedJob& job) 
            .type = GGML_TYPE_F32,
            .ne = {},
            .parts = {}});
-      TRY_STATUS(AddMatrixAt(job, layer, m, is_low ? options.low : options.high, ids,
-                             job.tensors.back()));
+      TRY_STATUS(
+          AddMatrixAt(job, layer, m, is_low ? options.low : options.high, ids, job.tensors.back()));
     }
   }
   return {};

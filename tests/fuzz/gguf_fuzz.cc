@@ -29,8 +29,10 @@ void ReadModel(const std::string& path) {
   for (const LayerWeights& layer : weights->layers) {
     for (const ExpertMatrix& matrix : layer.experts.matrices) {
       CHECK(matrix.slices.size() == spec->router.n_expert);
-      for (const Extent& slice : matrix.slices) {
-        CHECK(slice.length == matrix.slice_bytes);
+      CHECK(matrix.types.size() == matrix.slices.size());
+      for (size_t e = 0; e < matrix.slices.size(); ++e) {
+        const Extent& slice = matrix.slices[e];
+        CHECK(slice.length == ggml_row_size(matrix.types[e], matrix.n_in) * matrix.n_out);
         CHECK(slice.offset + slice.length <= file->file_bytes());
       }
     }
