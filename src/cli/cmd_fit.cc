@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <cstdio>
 #include <filesystem>
 #include <memory>
 #include <string>
@@ -57,10 +58,9 @@ Status Run(FitCommand& command) {
   }
   ProgressBar bar(ProgressBar::Stderr());
   request.progress = ShowOn(bar);
-  Output notes(STDERR_FILENO);
   request.note = [&](const std::string& text) {
     bar.Clear();
-    (void)notes.Write(text + "\n");  // who cannot be told goes on
+    std::fprintf(stderr, "%s\n", text.c_str());
   };
   TRY(const FitReport report, FitWidths(request));
   bar.Clear();

@@ -180,7 +180,7 @@ TEST(ResidentModel, KnowsWhatPlansAskedForUntilItLeaves) {
                         *MakePolicy({.name = "lru"}));
   }
   ResidentModel model(std::move(tables), [](ExpertKey key) { return uint32_t{key.copy}; });
-  const auto run = [&](std::vector<ExpertKey> keys, Use use) {
+  const auto run = [&](const std::vector<ExpertKey>& keys, Use use) {
     LayerPlan plan;
     for (const ExpertKey key : keys) plan.experts.push_back({.key = key, .use = use, .n_pairs = 1});
     model.BeginLayer(kLayer);
@@ -200,7 +200,7 @@ TEST(ResidentModel, KnowsWhatPlansAskedForUntilItLeaves) {
 
 TEST(Upgrades, AnExpertThatRunsLowAgainSoonIsNamedTwoPerStepAtMost) {
   Upgrades upgrades(4, 8);
-  const auto plan = [](uint16_t layer, std::vector<uint16_t> low, CopyId copy = kLowCopy) {
+  const auto plan = [](uint16_t layer, const std::vector<uint16_t>& low, CopyId copy = kLowCopy) {
     LayerPlan made{.layer = LayerId{layer}};
     for (const uint16_t e : low) {
       made.experts.push_back(

@@ -4,8 +4,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "base/check.h"
-
 namespace moestro {
 
 void PrefetchPlanner::Cell::Learn(bool was_right) {

@@ -5,7 +5,6 @@
 #include <string>
 #include <utility>
 
-#include "base/format.h"
 #include "model/tensor_check.h"
 #include "model/tensor_names.h"
 

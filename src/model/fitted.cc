@@ -5,7 +5,6 @@
 #include <array>
 #include <utility>
 
-#include "base/format.h"
 #include "base/printable.h"
 #include "model/fingerprint.h"
 #include "model/tensor_check.h"

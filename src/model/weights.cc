@@ -4,7 +4,6 @@
 #include <unordered_set>
 
 #include "base/check.h"
-#include "base/format.h"
 #include "base/printable.h"
 #include "model/tensor_check.h"
 #include "model/tensor_names.h"

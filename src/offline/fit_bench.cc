@@ -5,7 +5,6 @@
 #include <utility>
 
 #include "base/clock.h"
-#include "base/format.h"
 #include "engine/append.h"
 #include "offline/eval.h"
 
@@ -165,8 +164,10 @@ Result<std::vector<BlockLoss>> FitBench::Observe(ReferenceReader& reference, Exp
       AddUse(seen, per_layer_, n_ff, use.in_window.back(), use);
     });
     auto measured = Measure({&window, 1}, std::vector<bool>(n_experts_), reference);
-    if (!measured) status = std::unexpected(std::move(measured).error());
-    if (!measured) break;
+    if (!measured) {
+      status = std::unexpected(measured.error());
+      break;
+    }
     blocks.append_range(*measured);
   }
   engine_->SetExpertObserver({});

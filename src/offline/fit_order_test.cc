@@ -7,7 +7,6 @@
 #include <string>
 #include <vector>
 
-#include "offline/fit_search.h"
 #include "offline/fit_state.h"
 #include "tests/support/temp_folder.h"
 

@@ -4,9 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <functional>
-#include <utility>
 
-#include "base/format.h"
 #include "model/low_copies.h"
 #include "offline/requantize.h"
 #include "offline/weight_types.h"

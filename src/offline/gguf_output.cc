@@ -7,7 +7,6 @@
 #include "base/binary_file.h"
 #include "base/bytes.h"
 #include "base/check.h"
-#include "base/format.h"
 
 namespace moestro {
 

@@ -7,7 +7,6 @@
 #include <span>
 #include <utility>
 
-#include "base/format.h"
 #include "engine/append.h"
 #include "model/expert_tensors.h"
 #include "model/model_file.h"

@@ -7,13 +7,11 @@
 #include <sys/resource.h>
 
 #include <cmath>
-#include <filesystem>
 #include <limits>
 #include <numeric>
 #include <string>
 #include <vector>
 
-#include "base/bytes.h"
 #include "model/test_gguf.h"
 #include "tests/support/temp_folder.h"
 

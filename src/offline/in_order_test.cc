@@ -5,8 +5,6 @@
 
 #include <atomic>
 
-#include "base/format.h"
-
 namespace moestro {
 namespace {
 

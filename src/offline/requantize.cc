@@ -6,7 +6,6 @@
 #include <cstring>
 #include <span>
 
-#include "base/format.h"
 #include "offline/weight_types.h"
 
 namespace moestro {

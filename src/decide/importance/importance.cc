@@ -2,7 +2,6 @@
 #include "decide/importance/importance.h"
 
 #include <algorithm>
-#include <cstddef>
 #include <cstdint>
 #include <numeric>
 #include <string>
