@@ -17,7 +17,6 @@
 
 #include "core/random_tokens.h"
 #include "model/low_copies.h"
-#include "offline/imatrix_file.h"
 #include "offline/quantize.h"
 #include "tests/support/one_sequence.h"
 #include "tests/support/temp_folder.h"

@@ -8,7 +8,6 @@
 #include <vector>
 
 #include "core/ids.h"
-#include "decide/layer_protocol.h"
 #include "decide/predictor.h"
 #include "sim/belady.h"
 #include "sim/oracle.h"

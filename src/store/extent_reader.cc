@@ -7,7 +7,6 @@
 #include <utility>
 
 #include "base/check.h"
-#include "base/format.h"
 
 namespace moestro {
 
