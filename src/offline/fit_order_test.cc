@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "offline/fit_state.h"
+#include "offline/fit_tolerance.h"
 #include "tests/support/temp_folder.h"
 
 namespace moestro {
