@@ -47,7 +47,7 @@ struct Profile {
   uint64_t file_bytes = 0;
   size_t held_out = 0;  // tokens
   PathRecall recall;
-  std::string norms;  // where they went; empty: none were measured
+  std::string norms = {};  // where they went; empty: none were measured
 };
 
 // Routing to learn from, and what it was recorded from. Two bytes per expert of a token.

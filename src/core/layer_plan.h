@@ -51,11 +51,11 @@ inline constexpr uint32_t kNoPair = ~0U;
 struct LayerPlan {
   LayerId layer;
   uint32_t n_rows = 0;
-  uint32_t n_used = 0;                 // K
-  std::vector<PlannedExpert> experts;  // each once, in the order in which they are asked for
-  std::vector<uint32_t> row_of;        // [pair]
-  std::vector<uint32_t> pair_of;       // [row][K] -> pair, or kNoPair
-  std::vector<float> weights;          // [row][K], the router's
+  uint32_t n_used = 0;                      // K
+  std::vector<PlannedExpert> experts = {};  // each once, in the order in which they are asked for
+  std::vector<uint32_t> row_of = {};        // [pair]
+  std::vector<uint32_t> pair_of = {};       // [row][K] -> pair, or kNoPair
+  std::vector<float> weights = {};          // [row][K], the router's
   // What is not exact: copies above, and these.
   std::vector<SkippedExpert> skipped = {};
   uint32_t n_replaced = 0;  // choices of the router that gave way to a resident expert

@@ -26,7 +26,7 @@ struct BudgetRequest {
   uint64_t process = 0;
   double low_share = 0.0;             // of the bytes for slots, for low copies
   uint64_t bytes_per_table_byte = 0;  // page tables: one byte for so many of the budget; 0: none
-  std::vector<SlotClass> classes;
+  std::vector<SlotClass> classes = {};
 };
 
 struct BudgetSplit {

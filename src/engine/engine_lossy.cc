@@ -40,7 +40,8 @@ Status Engine::Impl::PrepareLossy() {
       return Fail(Errc::kIo, "{}; measure them with 'moestro profile {} --text FILE'",
                   read.error().message, model.gguf.paths().front());
     }
-    TRY(norms, std::move(read));
+    if (!read) return std::unexpected(read.error());
+    norms = *read;
   }
   chooser.emplace(options.lossy, model.spec.router, catalog.has_low(), std::move(norms));
   if (options.lossy.upgrades && catalog.has_low()) {

@@ -280,7 +280,7 @@ Status FitSearch::OrderByEstimate() {
   for (uint32_t e = 0; e < n_experts(); ++e) sample.push_back(e);
   std::mt19937_64 random(1);  // the same ones when the search goes on
   std::ranges::shuffle(sample, random);
-  sample.resize(std::min(sample.size(), kSample));
+  if (sample.size() > kSample) sample.erase(sample.begin() + kSample, sample.end());
   TRY_STATUS(MeasureImportances(sample));
   TRY(const std::string high, ModelAt(high_.width));
   TRY(const std::string low, CopiesAt(*low_.width));
