@@ -63,6 +63,24 @@ double Number(const Json& object, std::string_view key) {
   return value ? value->number().value_or(-1.0) : -1.0;
 }
 
+// A folder that nobody named is not written to.
+TEST_F(ProfileTest, NormsLieBesideTheModelOnlyIfThePathsDo) {
+  const std::string model = folder_.File("m.gguf");
+  std::filesystem::copy_file(kDemo, model);
+  RunJson({model, "--text", Story(), "-o", folder_.File("p.paths")});
+  EXPECT_FALSE(std::filesystem::exists(model + ".norms"));
+  RunJson({model, "--text", Story(), "-o", folder_.File("p.paths"), "--norms-output",
+           folder_.File("n.norms")});
+  EXPECT_TRUE(std::filesystem::exists(folder_.File("n.norms")));
+  EXPECT_FALSE(std::filesystem::exists(model + ".norms"));
+  const Json json = RunJson({model, "--text", Story()});
+  EXPECT_TRUE(std::filesystem::exists(model + ".norms"));
+  EXPECT_EQ(json.Find("norms")->text(), model + ".norms");
+  ExpectError({"--trace", kTraces + "demo-stories.trace", "-o", folder_.File("p"), "--norms-output",
+               folder_.File("q")},
+              2, {"--norms-output needs --text"});
+}
+
 TEST_F(ProfileTest, LearnsATextAndWritesBesideTheModel) {
   const std::string model = folder_.File("model.gguf");
   fs::create_symlink(kDemo, model);

@@ -37,7 +37,7 @@ struct ProfileOptions {
   std::vector<std::string> texts;
   std::vector<std::string> traces;
   std::string output;
-  std::string norms;    // where norms go; empty: MODEL.norms
+  std::string norms;    // where norms go; empty: see NormsPath()
   uint32_t tokens = 0;  // of each text or trace; 0: all
 };
 
@@ -107,6 +107,9 @@ Status CheckUsage(const ProfileOptions& options) {
     return Fail(Errc::kUsage,
                 "give either texts to learn from (--text FILE) or traces (--trace FILE)");
   }
+  if (!options.norms.empty() && options.texts.empty()) {
+    return Fail(Errc::kUsage, "traces hold no outputs to measure; --norms-output needs --text");
+  }
   if (!options.model.empty()) return {};
   if (!options.texts.empty()) return Fail(Errc::kUsage, "name the model that --text is for");
   if (options.output.empty()) {
@@ -122,6 +125,14 @@ Result<ModelId> FindModel(const ProfileOptions& options, const ModelId& recorded
   TRY_STATUS(CheckMadeFor(model.id, recorded, options.traces.front(),
                           Format("record one with 'moestro trace {}'", options.model)));
   return model.id;
+}
+
+// Beside the model, as the paths; nothing is put there when those go elsewhere.
+std::string NormsPath(const ProfileOptions& options) {
+  if (!options.norms.empty() || options.texts.empty() || !options.output.empty()) {
+    return options.norms;
+  }
+  return NormsBeside(options.model);
 }
 
 Result<Profile> Learn(const ProfileOptions& options) {
@@ -143,8 +154,8 @@ Result<Profile> Learn(const ProfileOptions& options) {
                   .held_out = held_out,
                   .recall = recall};
   TRY(profile.file_bytes, WritePaths(profile.output, profile.paths));
-  if (routing.norms) {
-    profile.norms = options.norms.empty() ? NormsBeside(options.model) : options.norms;
+  profile.norms = NormsPath(options);
+  if (routing.norms && !profile.norms.empty()) {
     TRY_STATUS(WriteNorms(
         profile.norms,
         {.model = profile.paths.model, .tokens = tokens, .norms = routing.norms->Mean()}));
@@ -213,7 +224,8 @@ void AddProfile(CommandLine& line) {
       .Positive();
   profile
       .Add("--norms-output", options->norms,
-           "mean lengths of the experts' outputs, measured with --text (default: MODEL.norms)")
+           "mean lengths of the experts' outputs, measured with --text (default: MODEL.norms, none "
+           "with -o)")
       .Type("FILE");
   profile.Add("-o,--output", options->output, "the paths (default: MODEL.paths)").Type("FILE");
   AddCommonFlags(profile, options->common);
