@@ -37,14 +37,6 @@ std::string Line(ExpertKey key, Use use, const Placement& placed) {
   return line;
 }
 
-void AppendCandidates(const RoutingCandidates& from, size_t row, RoutingCandidates& to) {
-  const size_t n = from.per_row;
-  to.experts.append_range(std::span(from.experts).subspan(row * n, n));
-  to.scores.append_range(std::span(from.scores).subspan(row * n, n));
-  to.raw.append_range(std::span(from.raw).subspan(row * n, n));
-  to.ranges.push_back(from.ranges[row]);
-}
-
 // An engine whose disk is infinitely fast and whose clock stands still, as far as decisions go: all
 // reads are finished before each layer's routing is used. The simulator without a clock is the
 // same.
@@ -90,7 +82,7 @@ class Recorded {
       rows_[r].phase = seen.kinds[r] == RowKind::kPrompt ? Phase::kPrefill : Phase::kDecode;
       rows_[r].experts.append_range(seen.routing.experts_of(r));
       rows_[r].weights.append_range(seen.routing.weights_of(r));
-      AppendCandidates(seen.routing.candidates, r, rows_[r].candidates);
+      rows_[r].candidates.Append(seen.routing.candidates.row(r));
       for (size_t at = r; at * used < seen.ahead.size(); at += n) {
         rows_[r].predicted.append_range(seen.ahead.subspan(at * used, used));
       }
@@ -103,10 +95,7 @@ class Recorded {
                                         .experts = rows_[r].experts,
                                         .weights = rows_[r].weights,
                                         .predicted = rows_[r].predicted,
-                                        .candidates = {.experts = rows_[r].candidates.experts,
-                                                       .scores = rows_[r].candidates.scores,
-                                                       .raw = rows_[r].candidates.raw,
-                                                       .ranges = rows_[r].candidates.ranges}});
+                                        .candidates = rows_[r].candidates.all()});
       EXPECT_TRUE(added) << added.error().message;
     }
   }
@@ -152,6 +141,22 @@ void ExpectSame(const Recorded& recorded, const std::string& policy, const std::
       {.slots = slots, .policy = {.name = policy}, .predictor = {.name = predictor, .paths = {}}});
 }
 
+// 40 steps of 1, 2, ..., `most`, 1, ... sequences.
+void DecodeTogether(Engine& engine, size_t most) {
+  std::vector<Sequence> sequences;
+  for (size_t i = 0; i < most; ++i) sequences.push_back(engine.NewSequence());
+  for (uint32_t step = 0; step < 40; ++step) {
+    Batch batch;
+    const std::vector<Token> tokens = RandomTokens(most, engine.spec().n_vocab, step);
+    for (size_t i = 0; i < 1 + step % most; ++i) {
+      batch.rows.push_back(
+          {.sequence = sequences[i].id(), .position = sequences[i].position(), .token = tokens[i]});
+    }
+    const auto done = engine.Step(batch);
+    ASSERT_TRUE(done) << done.error().message;
+  }
+}
+
 class Agreement : public testing::TestWithParam<std::string> {};
 
 TEST_P(Agreement, OneSequenceAfterTheOther) {
@@ -172,18 +177,8 @@ TEST_P(Agreement, FiveSequencesInOneStepWithPrefetch) {
   for (const char* predictor : {"none", "next-router", "frequency"}) {
     Recorded recorded(OptionsFor(GetParam(), predictor), 1);
     Engine& engine = recorded.engine();
-    std::vector<Sequence> sequences;
-    for (int i = 0; i < 5; ++i) sequences.push_back(engine.NewSequence());
-    for (uint32_t step = 0; step < 40; ++step) {
-      Batch batch;
-      const std::vector<Token> tokens = RandomTokens(5, engine.spec().n_vocab, step);
-      for (size_t i = 0; i < 1 + step % 5; ++i) {
-        batch.rows.push_back({.sequence = sequences[i].id(),
-                              .position = sequences[i].position(),
-                              .token = tokens[i]});
-      }
-      ASSERT_TRUE(engine.Step(batch));
-    }
+    DecodeTogether(engine, 5);
+    if (HasFatalFailure()) return;
     ExpectSame(recorded, GetParam(), predictor, engine.memory().n_slots);
     if (HasFatalFailure()) return;
     if (std::string(predictor) != "none") {
@@ -207,7 +202,7 @@ TEST_P(Agreement, PromptsBetweenDecodeSteps) {
   ExpectSame(recorded, GetParam(), "next-router", engine.memory().n_slots);
 }
 
-// Two copies, skipping, dropping and giving way to residents, for one sequence and for five.
+// Two copies, skipping, dropping and giving way to residents, for one row in a step and for two.
 TEST_P(Agreement, LossyChoices) {
   const TempFolder folder;
   TinySpec spec{.arch = "qwen3moe", .type = "Q8_0", .layers = 4, .experts = 16, .used = 4};
@@ -225,19 +220,9 @@ TEST_P(Agreement, LossyChoices) {
                      .upgrades = std::string(predictor) == "none"};
     Recorded recorded(options, 1, model);
     Engine& engine = recorded.engine();
-    std::vector<Sequence> sequences;
-    for (int i = 0; i < 5; ++i) sequences.push_back(engine.NewSequence());
-    for (uint32_t step = 0; step < 40; ++step) {
-      Batch batch;
-      const std::vector<Token> tokens = RandomTokens(5, engine.spec().n_vocab, step);
-      // More rows need more experts of a layer than there are slots for either copy.
-      for (size_t i = 0; i < 1 + step % 2; ++i) {
-        batch.rows.push_back({.sequence = sequences[i].id(),
-                              .position = sequences[i].position(),
-                              .token = tokens[i]});
-      }
-      ASSERT_TRUE(engine.Step(batch));
-    }
+    // Three rows may need more experts of a layer than there are slots for either copy.
+    DecodeTogether(engine, 2);
+    if (HasFatalFailure()) return;
     const LossCounts& losses = engine.stats().decode.losses;
     EXPECT_GT(losses.low, 20U);
     EXPECT_GT(losses.skipped, 5U);

@@ -15,12 +15,36 @@ namespace moestro {
 // Scores are what the order goes by (logits, or probabilities with the family's bias), raw values
 // what weights are made of (WeighChosen), ranges the largest score of all experts less the
 // smallest.
+struct CandidateSpans {
+  std::span<const ExpertId> experts = {};  // [n_tokens][per_row]
+  std::span<const float> scores = {};      // [n_tokens][per_row], descending
+  std::span<const float> raw = {};         // [n_tokens][per_row]
+  std::span<const float> ranges = {};      // [n_tokens]
+};
+
 struct RoutingCandidates {
   uint32_t per_row = 0;           // 0: not asked for
   std::vector<ExpertId> experts;  // [n_tokens][per_row]
   std::vector<float> scores;      // [n_tokens][per_row], descending
   std::vector<float> raw;         // [n_tokens][per_row]
   std::vector<float> ranges;      // [n_tokens]
+
+  CandidateSpans all() const {
+    return {.experts = experts, .scores = scores, .raw = raw, .ranges = ranges};
+  }
+  CandidateSpans row(size_t token) const {
+    const size_t first = token * per_row;
+    return {.experts = all().experts.subspan(first, per_row),
+            .scores = all().scores.subspan(first, per_row),
+            .raw = all().raw.subspan(first, per_row),
+            .ranges = all().ranges.subspan(token, 1)};
+  }
+  void Append(const CandidateSpans& more) {
+    experts.append_range(more.experts);
+    scores.append_range(more.scores);
+    raw.append_range(more.raw);
+    ranges.append_range(more.ranges);
+  }
   bool operator==(const RoutingCandidates&) const = default;
 };
 

@@ -25,7 +25,7 @@ uint32_t LossyChooser::candidates() const {
 }
 
 uint32_t LossyChooser::Prefer(LayerId layer, std::span<const RowKind> kinds,
-                              const ExpertPresence& is_present, Routing& routing) const {
+                              const ExpertPresence& is_present, Routing& routing) {
   if (candidates() == 0) return 0;
   CHECK(routing.candidates.per_row == candidates());
   uint32_t replaced = 0;
@@ -37,30 +37,32 @@ uint32_t LossyChooser::Prefer(LayerId layer, std::span<const RowKind> kinds,
 
 // How many of the row's experts were replaced.
 uint32_t LossyChooser::PreferRow(LayerId layer, uint32_t row, const ExpertPresence& is_present,
-                                 Routing& routing) const {
+                                 Routing& routing) {
   const RoutingCandidates& c = routing.candidates;
   const size_t first = size_t{row} * c.per_row;
   const auto bonus = static_cast<float>(options_.prefer_resident * c.ranges[row]);
-  std::vector<float> score(c.per_row);
+  scores_.resize(c.per_row);
   for (uint32_t i = 0; i < c.per_row; ++i) {
     const ExpertKey own{.layer = layer, .expert = c.experts[first + i]};
     ExpertKey low = own;
     low.copy = kLowCopy;
     const bool is_here = is_present(own) || (has_low_ && is_present(low));
-    score[i] = c.scores[first + i] + (is_here ? bonus : 0.0F);
+    scores_[i] = c.scores[first + i] + (is_here ? bonus : 0.0F);
   }
   // The kept ones stay, the others are the best by their new scores; both in the router's order.
   const uint32_t kept = std::min(options_.keep, routing.n_used);
-  std::vector<uint32_t> order(c.per_row - kept);
-  std::iota(order.begin(), order.end(), kept);
-  std::ranges::stable_sort(order, [&](uint32_t a, uint32_t b) { return score[a] > score[b]; });
-  order.resize(routing.n_used - kept);
-  std::ranges::sort(order);
-  if (order.empty() || order.back() < routing.n_used) return 0;  // the router's own choice
+  order_.resize(c.per_row - kept);
+  std::iota(order_.begin(), order_.end(), kept);
+  std::ranges::sort(order_, [this](uint32_t a, uint32_t b) {
+    return scores_[a] > scores_[b] || (scores_[a] == scores_[b] && a < b);
+  });
+  order_.resize(routing.n_used - kept);
+  std::ranges::sort(order_);
+  if (order_.empty() || order_.back() < routing.n_used) return 0;  // the router's own choice
   const size_t at = size_t{row} * routing.n_used;
   uint32_t replaced = 0;
   for (uint32_t k = kept; k < routing.n_used; ++k) {
-    const uint32_t chosen = order[k - kept];
+    const uint32_t chosen = order_[k - kept];
     replaced += chosen >= routing.n_used ? 1 : 0;
     routing.experts[at + k] = c.experts[first + chosen];
     routing.weights[at + k] = c.raw[first + chosen];
@@ -84,17 +86,17 @@ RowNeeds LossyChooser::NeedsOf(LayerId layer, const Routing& routing,
                  .rescales = options_.rescales};
   const size_t k = routing.n_used;
   usual_.resize(std::max(usual_.size(), (size_t{layer.value} + 1) * k));
-  std::vector<float> contributions(k);
-  std::vector<float> unimportance(k);
+  contributions_.resize(k);
+  unimportance_.resize(k);
   for (size_t row = 0; row < kinds.size(); ++row) {
     if (kinds[row] != RowKind::kDecode) continue;
     const std::span<const float> weights = routing.weights_of(row);
-    importance_->Contributions(layer, routing.experts_of(row), weights, contributions);
-    Unimportance(contributions, unimportance);
+    importance_->Contributions(layer, routing.experts_of(row), weights, contributions_);
+    Unimportance(contributions_, unimportance_);
     const float sum = std::accumulate(weights.begin(), weights.end(), 0.0F);
     for (size_t i = 0; i < k; ++i) {
       const double share = sum > 0.0F ? static_cast<double>(weights[i] / sum) : 1.0;
-      const auto s = static_cast<double>(unimportance[i]);
+      const auto s = static_cast<double>(unimportance_[i]);
       needs.needs[row * k + i] = NeedAt(s, share);
       Usual& usual = usual_[layer.value * k + i];
       const double part = usual.is_known ? 0.05 : 1.0;  // the last 20 rows or so

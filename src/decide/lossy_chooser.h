@@ -33,7 +33,7 @@ class LossyChooser {
   // order, in which present experts stand lambda times the row's range higher, decides, but for the
   // best `keep`. Gives how many were replaced. REQUIRES: routing has candidates() of them.
   uint32_t Prefer(LayerId layer, std::span<const RowKind> kinds, const ExpertPresence& is_present,
-                  Routing& routing) const;
+                  Routing& routing);
 
   RowNeeds NeedsOf(LayerId layer, const Routing& routing, std::span<const RowKind> kinds);
 
@@ -43,7 +43,7 @@ class LossyChooser {
  private:
   Need NeedAt(double unimportance, double share) const;
   uint32_t PreferRow(LayerId layer, uint32_t row, const ExpertPresence& is_present,
-                     Routing& routing) const;
+                     Routing& routing);
 
   LossyOptions options_;
   const RouterSpec* router_;
@@ -58,6 +58,11 @@ class LossyChooser {
     bool is_known = false;
   };
   std::vector<Usual> usual_;
+  // Scratch, of a row.
+  std::vector<float> scores_;         // [candidates]
+  std::vector<uint32_t> order_;       // candidates, best first
+  std::vector<float> contributions_;  // [K]
+  std::vector<float> unimportance_;   // [K]
 };
 
 }  // namespace moestro

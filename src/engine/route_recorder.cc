@@ -9,19 +9,6 @@
 
 namespace moestro {
 
-namespace {
-
-// Those of one row.
-void AppendCandidates(const RoutingCandidates& from, size_t row, RoutingCandidates& to) {
-  const size_t n = from.per_row;
-  to.experts.append_range(std::span(from.experts).subspan(row * n, n));
-  to.scores.append_range(std::span(from.scores).subspan(row * n, n));
-  to.raw.append_range(std::span(from.raw).subspan(row * n, n));
-  to.ranges.push_back(from.ranges[row]);
-}
-
-}  // namespace
-
 RouteRecorder::RouteRecorder(Engine& engine, TraceInfo info, TraceSink sink)
     : engine_(engine),
       sequence_(engine.NewSequence()),
@@ -79,17 +66,14 @@ Status RouteRecorder::PassOn() {
         predicted.append_range(ahead.subspan(at * routing.n_used, routing.n_used));
       }
       if (info_.has_weights) weights.append_range(routing.weights_of(t));
-      if (info_.has_candidates) AppendCandidates(routing.candidates, t, candidates);
+      if (info_.has_candidates) candidates.Append(routing.candidates.row(t));
     }
     TRY_STATUS(sink_({.phase = seen_.front().phase,
                       .starts_sequence = std::exchange(starts_sequence_, false),
                       .experts = experts,
                       .weights = weights,
                       .predicted = predicted,
-                      .candidates = {.experts = candidates.experts,
-                                     .scores = candidates.scores,
-                                     .raw = candidates.raw,
-                                     .ranges = candidates.ranges}}));
+                      .candidates = candidates.all()}));
   }
   return {};
 }

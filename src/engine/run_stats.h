@@ -5,7 +5,7 @@
 #include <cstdint>
 
 #include "base/histogram.h"
-#include "decide/layer_protocol.h"
+#include "decide/loss_counts.h"
 
 namespace moestro {
 

@@ -59,6 +59,10 @@ ExpertRows Forward::rows() const {
           .hidden = parts_.buffers.hidden()};
 }
 
+void Forward::OverrideCopies(LayerPlan& plan) const {
+  for (PlannedExpert& expert : plan.experts) expert.key.copy = copies_(expert.key);
+}
+
 void Forward::ShowExperts(const LayerPlan& plan) const {
   const std::span inputs(parts_.buffers.ffn_in(), size_t{plan.n_rows} * parts_.spec.n_embd);
   expert_observer_({plan, inputs, parts_.experts.products(plan), parts_.experts.results(plan)});

@@ -76,6 +76,7 @@ class Forward {
   std::vector<ExpertId> RouteAhead(LayerId layer, size_t n_rows, uint32_t look_ahead) const;
   LeaseStream ReadAhead(LayerId layer, std::span<const RowKind> kinds) const;
   ExpertRows rows() const;
+  void OverrideCopies(LayerPlan& plan) const;
   void ShowExperts(const LayerPlan& plan) const;
 
   Parts parts_;

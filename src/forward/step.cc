@@ -32,7 +32,7 @@ Status Forward::Step(std::span<const StepRow> rows, std::span<const RowKind> kin
     if (override_) override_(layer, routing, predicted);
     if (observer_) observer_({layer, routing, kinds, predicted});
     LayerPlan plan = parts_.protocol.AfterRouting({layer, routing, kinds, predicted});
-    for (PlannedExpert& e : plan.experts) e.key.copy = copies_ ? copies_(e.key) : e.key.copy;
+    if (copies_) OverrideCopies(plan);
     if (plan_observer_) plan_observer_(plan);
     LeaseStream leases(parts_.residency, plan);  // present experts are pinned, absent ones start
     leases.Advance();                            // to be read

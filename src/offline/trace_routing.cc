@@ -40,7 +40,7 @@ void TraceRouting::Apply(LayerId layer, Routing& routing, std::vector<ExpertId>&
                         ahead.begin() + static_cast<ptrdiff_t>((d * rows + row) * used));
     }
     if (!trace_.info().has_candidates || candidates.per_row == 0) continue;
-    const TraceCandidates recorded = trace_.candidates(t, layer.value);
+    const CandidateSpans recorded = trace_.candidates(t, layer.value);
     const auto at = static_cast<ptrdiff_t>(row * candidates.per_row);
     std::ranges::copy(recorded.experts, candidates.experts.begin() + at);
     std::ranges::copy(recorded.scores, candidates.scores.begin() + at);

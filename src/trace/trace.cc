@@ -58,7 +58,7 @@ Status Trace::Add(const TraceToken& token) {
   return {};
 }
 
-Status Trace::CheckCandidates(const TraceCandidates& all) const {
+Status Trace::CheckCandidates(const CandidateSpans& all) const {
   const size_t per_layer = info_.candidates();
   const size_t n = per_layer * info_.shape().n_layer;
   if (all.experts.size() != n || all.scores.size() != n || all.raw.size() != n ||
@@ -116,7 +116,7 @@ std::span<const ExpertId> Trace::predicted(size_t t, size_t layer, size_t distan
   return std::span(predicted_).subspan(row * info_.shape().n_used, info_.shape().n_used);
 }
 
-TraceCandidates Trace::candidates(size_t t, size_t layer) const {
+CandidateSpans Trace::candidates(size_t t, size_t layer) const {
   const size_t n = info_.candidates();
   if (n == 0) return {};
   const size_t row = t * info_.shape().n_layer + layer;

@@ -51,14 +51,6 @@ struct TraceInfo {
 
 enum class Phase : uint8_t { kDecode, kPrefill };
 
-// RoutingCandidates of one token, layer after layer.
-struct TraceCandidates {
-  std::span<const ExpertId> experts = {};  // [n_layer][candidates]
-  std::span<const float> scores = {};      // [n_layer][candidates]
-  std::span<const float> raw = {};         // [n_layer][candidates]
-  std::span<const float> ranges = {};      // [n_layer]
-};
-
 // One token on its way into a trace, which copies it.
 struct TraceToken {
   Phase phase = Phase::kDecode;
@@ -67,7 +59,7 @@ struct TraceToken {
   std::span<const ExpertId> experts = {};    // [n_layer][K], in router order where that is known
   std::span<const float> weights = {};       // [n_layer][K]; empty without has_weights
   std::span<const ExpertId> predicted = {};  // [predicted_rows()][K]: by layer, then by distance
-  TraceCandidates candidates = {};           // empty without has_candidates
+  CandidateSpans candidates = {};            // [n_layer]; empty without has_candidates
 };
 
 // Takes tokens one after the other; its error ends the recording.
@@ -107,7 +99,7 @@ class Trace {
   std::span<const ExpertId> predicted(size_t t, size_t layer, size_t distance) const;
 
   // Those of one layer; empty without has_candidates.
-  TraceCandidates candidates(size_t t, size_t layer) const;
+  CandidateSpans candidates(size_t t, size_t layer) const;
 
   TraceToken token(size_t t) const;  // all of it
 
@@ -122,7 +114,7 @@ class Trace {
   };
 
   explicit Trace(TraceInfo info);
-  Status CheckCandidates(const TraceCandidates& all) const;
+  Status CheckCandidates(const CandidateSpans& all) const;
 
   TraceInfo info_;
   std::vector<Kind> kinds_;          // [token]

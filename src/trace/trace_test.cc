@@ -95,8 +95,8 @@ TEST_F(TraceTest, ComesBackFromDiskAsItWas) {
         for (size_t l = 0; l < 2; ++l) {
           EXPECT_TRUE(std::ranges::equal(read->experts(t, l), trace.experts(t, l)));
           EXPECT_TRUE(std::ranges::equal(read->predicted(t, l, 1), trace.predicted(t, l, 1)));
-          const TraceCandidates got = read->candidates(t, l);
-          const TraceCandidates put = trace.candidates(t, l);
+          const CandidateSpans got = read->candidates(t, l);
+          const CandidateSpans put = trace.candidates(t, l);
           EXPECT_EQ(got.experts.size(), has_weights ? std::min(experts, 6U) : 0U);
           EXPECT_TRUE(std::ranges::equal(got.experts, put.experts));
           EXPECT_TRUE(std::ranges::equal(got.scores, put.scores));
