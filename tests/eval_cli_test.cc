@@ -250,7 +250,7 @@ TEST_F(EvalTest, TokensAndPositionsCanBeLimited) {
 TEST_F(EvalTest, WhatCannotWorkSaysWhy) {
   const std::string story = folder_.File("story.txt");
   ExpectError({"eval", kDemo}, 2, "--text");
-  ExpectError({"eval", kDemo, "--text", story, "--against", "fast"}, 2, "--against");
+  ExpectError({"eval", kDemo, "--text", story, "--against", "fast"}, 1, "fast");
   ExpectError({"eval", kDemo, "--text", story, "--scratch", "/tmp"}, 2, "--against");
   ExpectError({"eval", kDemo, "--text", story, "--tokens", "0"}, 2, "--tokens");
   ExpectError({"eval", folder_.File("none.gguf"), "--text", story}, 1, "none.gguf");

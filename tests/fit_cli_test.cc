@@ -58,6 +58,14 @@ TEST_F(FitCliTest, WhatItWritesIsAModelForEveryCommand) {
   EXPECT_NE(inspect.out.find("q2_K"), std::string::npos) << inspect.out;
   EXPECT_EQ(Run({out_, "-p", "Once", "-n", "4"}, "run").exit_code, 0);
   EXPECT_EQ(Run({out_, "--text", text_, "--tokens", "40"}, "eval").exit_code, 0);
+  const auto against = [&](const std::string& other) {
+    return Run({out_, "--text", text_, "--tokens", "40", "--against", other, "--json"}, "eval");
+  };
+  EXPECT_NE(against("exact").out.find("\"kl_mean\":0.0,"), std::string::npos);
+  const Finished source = against(kDemo);
+  EXPECT_EQ(source.exit_code, 0) << source.err;
+  EXPECT_NE(source.out.find("\"kl_mean\":0.0"), std::string::npos) << source.out;
+  EXPECT_EQ(source.out.find("\"kl_mean\":0.0,"), std::string::npos) << source.out;
   ExpectError({out_, "--text", text_, "--tolerance", "KL=1", "-o", folder_.File("again.gguf")}, 1,
               "is a fitted model");
 }
@@ -73,6 +81,8 @@ TEST_F(FitCliTest, MistakesAreNamed) {
   ExpectError({kDemo, "--text", text_, "--tolerance", "KL=1", "-o", text_}, 1, "--force");
   ExpectError({kDemo, "--text", folder_.File("none"), "--tolerance", "KL=1", "-o", out_}, 1,
               "none");
+  ExpectError({kDemo, "--text", text_, "--tolerance", "KL=1", "-o", out_, "--imatrix", text_}, 1,
+              text_);
   ExpectError({kDemo, "--text", text_, "--tolerance", "KL=1", "-o", out_, "--window", "2000"}, 1,
               "--window");
   EXPECT_FALSE(std::filesystem::exists(out_));

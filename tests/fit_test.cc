@@ -4,13 +4,17 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <deque>
 #include <filesystem>
 #include <fstream>
+#include <random>
 #include <string>
 #include <vector>
 
 #include "core/random_tokens.h"
+#include "model/tensor_names.h"
 #include "offline/fit_search.h"
+#include "offline/imatrix_file.h"
 #include "offline/quantize.h"
 #include "tests/support/one_sequence.h"
 #include "tests/support/temp_folder.h"
@@ -56,16 +60,39 @@ class FitTest : public testing::Test {
     return all;
   }
   void Write(const std::string& model, const Width& high, const Width& low,
-             const std::string& widths) const {
+             const std::string& widths, const std::string& imatrix = {}) const {
     const auto written = WriteFitted({.model = model,
                                       .high = high,
                                       .low = low,
                                       .widths = widths,
+                                      .imatrix = imatrix,
                                       .path = folder_.File("fitted.gguf"),
                                       .threads = 2,
                                       .overwrite = true});
     ASSERT_TRUE(written) << written.error().message;
     EXPECT_EQ(*written, std::filesystem::file_size(folder_.File("fitted.gguf")));
+  }
+  // Importances at random, all columns of every expert's matrix.
+  std::string WriteImportances(const std::string& model) const {
+    const auto opened = ModelFile::Open(model);
+    EXPECT_TRUE(opened);
+    std::mt19937 random(5);
+    std::deque<std::vector<float>> values;
+    std::vector<ImatrixEntry> entries;
+    for (uint32_t l = 0; l < opened->spec.n_layer; ++l) {
+      for (const Matrix m : {Matrix::kGate, Matrix::kUp, Matrix::kDown}) {
+        const ExpertMatrix& matrix = opened->weights.layers[l].experts[m];
+        auto& counts = values.emplace_back(matrix.slices.size(), 7.0F);
+        auto& sums = values.emplace_back(matrix.slices.size() * matrix.n_in);
+        for (float& sum : sums) sum = static_cast<float>(random() % 1000) + 1.0F;
+        entries.push_back(
+            {.name = MergedExpertsName(l, m), .n_in = matrix.n_in, .sums = sums, .counts = counts});
+      }
+    }
+    std::string path = folder_.File("imatrix.gguf");
+    EXPECT_TRUE(
+        WriteImatrix(path, {.datasets = {"none"}, .chunk_count = 1, .chunk_size = 7}, entries));
+    return path;
   }
   FitRequest Request(double most) const {
     std::ofstream text(folder_.File("text.txt"));
@@ -118,6 +145,32 @@ TEST_F(FitTest, LowerExpertsComputeAsTheirLowCopies) {
   EXPECT_EQ(fitted, Logits(folder_.File("fitted.gguf"), options));
 }
 
+TEST_F(FitTest, ImportancesCountAsInLowCopies) {
+  const std::string model = WriteTinyModel(folder_.path(), {.arch = "qwen3moe", .type = "Q8_0"});
+  const std::string imatrix = WriteImportances(model);
+  const LowTypes types = Types("q2_k,down=q4_0");
+  const std::string low = folder_.File("low.gguf");
+  ASSERT_TRUE(WriteLowCopies({.model = model, .types = types, .imatrix = imatrix, .path = low}));
+  const std::string widths = "0110111100000000";
+  EngineOptions options = Options();
+  options.low = low;
+  options.lossy = {.t1 = 1.0, .t2 = 1.0};
+  Write(model, {}, types, widths);
+  const auto plain = Logits(folder_.File("fitted.gguf"), Options());
+  Write(model, {}, types, widths, imatrix);
+  const auto judged = Logits(folder_.File("fitted.gguf"), Options());
+  EXPECT_EQ(judged, Logits(model, options, widths));
+  EXPECT_NE(judged, plain);
+  const auto other = WriteFitted({.model = kDemo,
+                                  .high = {},
+                                  .low = types,
+                                  .widths = std::string(size_t{6} * 16, '1'),
+                                  .imatrix = imatrix,
+                                  .path = folder_.File("other.gguf")});
+  ASSERT_FALSE(other);
+  EXPECT_NE(other.error().message.find("another"), std::string::npos) << other.error().message;
+}
+
 TEST_F(FitTest, AFittedModelIsNoSource) {
   const std::string model = WriteTinyModel(folder_.path(), {.type = "Q8_0"});
   Write(model, {}, Types("q4_0"), "0110111100000000");
@@ -145,6 +198,7 @@ TEST_F(FitTest, ChoosesExpertsWithinTheTolerance) {
   EXPECT_GT(some->moved, 0U);
   EXPECT_LT(some->moved, 6U * 16);
   EXPECT_LE(some->loss.value, request.tolerance.most);
+  EXPECT_FALSE(some->checked);  // four windows are too few
   EXPECT_EQ(static_cast<uint64_t>(std::ranges::count(some->widths, '1')), some->moved);
   EXPECT_EQ(std::ranges::count_if(some->importance, [](const auto& i) { return i.has_value(); }),
             32);
@@ -172,6 +226,18 @@ TEST_F(FitTest, MeasuresEachExpertOnceAndGoesOnWhereItWas) {
   EXPECT_GT(fitted->moved, 0U);
   // Not one expert was measured again: the base run, and the steps of the bisection.
   EXPECT_LE(fitted->evaluated, fitted->calibration_tokens + 8 * fitted->held_out_tokens);
+}
+
+TEST_F(FitTest, ChecksTheResultOnWhatChoseNothing) {
+  FitRequest request = Request(1.0);
+  request.text.tokens = 504;
+  const auto all = FitWidths(request);
+  ASSERT_TRUE(all) << all.error().message;
+  ASSERT_TRUE(all->checked);
+  EXPECT_EQ(all->checked_tokens, 2U * 63);
+  EXPECT_EQ(all->held_out_tokens, 2U * 63);
+  EXPECT_GT(all->checked->value, 0.0);
+  EXPECT_NE(all->checked->value, all->loss.value);
 }
 
 TEST_F(FitTest, SaysWhatCanBeMet) {

@@ -126,6 +126,9 @@ Status CheckUsage(const EvalCommand& command) {
   if (command.task.has_value() == command.task_file.empty()) {
     return Fail(Errc::kUsage, "questions are a name and a file: --task truthfulqa TruthfulQA.csv");
   }
+  if (command.task && !command.against.empty() && command.against != "exact") {
+    return Fail(Errc::kUsage, "--task is answered by one model; write --against exact");
+  }
   if (command.task) return {};
   const bool is_sweep = !command.sweep.empty();
   if (is_sweep && command.common.json) {
@@ -154,6 +157,7 @@ Status Run(const EvalCommand& command) {
                                     .tokens = command.tokens,
                                     .score_from = command.score_from},
                            .against_exact = is_sweep || !command.against.empty(),
+                           .exact_model = command.against == "exact" ? "" : command.against,
                            .scratch = command.scratch,
                            .reference = command.reference,
                            .progress = ShowOn(bar)}));
@@ -174,8 +178,10 @@ void AddTextFlags(Flags eval, const std::shared_ptr<EvalCommand>& command) {
            "a context is what llama-perplexity does")
       .Type("P")
       .Positive();
-  eval.Add("--against", command->against, "compare with the exact run of the same engine")
-      .OneOf({"exact"});
+  eval.Add("--against", command->against,
+           "compare with the exact run of the same engine; or with that of another model of the "
+           "same vocabulary, as of the one that a fitted model comes from")
+      .Type("exact|MODEL");
   const Flag sweep =
       eval.AddParsed("--sweep", "KNOB=A,B,...[;KNOB=...]",
                      Format("every combination of these values against the exact run, as CSV. "

@@ -108,10 +108,14 @@ void AddFit(CommandLine& line) {
                   TRY(command->request.widths, ParseWidths(text));
                   return {};
                 });
+  fit.Add("--imatrix", request.imatrix,
+          "importances of the weights' columns, from 'moestro imatrix' or llama-imatrix")
+      .Type("FILE");
   fit.Add("-o,--output", request.path, "fitted model to write").Type("FILE").Required();
   fit.Add("--plot", command->plot, "draw the importances, too: an SVG").Type("FILE");
   fit.Add("-n,--tokens", command->tokens,
-          "of the text, half to rank experts and half to meet the tolerance on")
+          "of the text: half ranks experts, a quarter chooses how many go lower, a quarter checks "
+          "it")
       .Positive()
       .ShowDefault();
   fit.Add("--window", command->window, "tokens of a window, in place of --ctx")

@@ -112,6 +112,11 @@ std::string DescribeFit(const FitRequest& request, const FitReport& report) {
   text += Format("{} with standard error {} on {} held-out tokens, asked for {}\n",
                  tolerance.Text(report.loss.value), tolerance.Text(report.loss.error),
                  report.held_out_tokens, tolerance.Text(tolerance.most));
+  if (report.checked) {
+    text += Format("{} with standard error {} on {} tokens that nothing was chosen by\n",
+                   tolerance.Text(report.checked->value), tolerance.Text(report.checked->error),
+                   report.checked_tokens);
+  }
   return text + Format("{}: {}\n", request.path, FormatBytes(report.file_bytes));
 }
 
@@ -134,6 +139,7 @@ Json FitAsJson(const FitRequest& request, const FitReport& report) {
       .Set("figure", is_kl ? "kl" : "perplexity")
       .Set("tolerance", request.tolerance.most)
       .Set("loss", LossJson(report.loss))
+      .Set("checked_loss", report.checked ? LossJson(*report.checked) : Json())
       .Set("high", WidthText(report.high))
       .Set("low", WidthText(report.low))
       .Set("moved", report.moved)
@@ -148,6 +154,7 @@ Json FitAsJson(const FitRequest& request, const FitReport& report) {
       .Set("popularity_norm", std::move(use))
       .Set("calibration_tokens", report.calibration_tokens)
       .Set("held_out_tokens", report.held_out_tokens)
+      .Set("checked_tokens", report.checked_tokens)
       .Set("evaluated_tokens", report.evaluated)
       .Set("source_expert_bytes", report.source_bytes)
       .Set("expert_bytes", report.expert_bytes)

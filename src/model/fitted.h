@@ -22,6 +22,7 @@ inline constexpr const char* kFitFingerprintKey = "moestro.fit.source_fingerprin
 inline constexpr const char* kFitNameKey = "moestro.fit.source_name";
 inline constexpr const char* kFitHighKey = "moestro.fit.high";
 inline constexpr const char* kFitLowKey = "moestro.fit.low";
+inline constexpr const char* kFitImatrixKey = "moestro.fit.imatrix";
 inline constexpr const char* kFitWidthKey = "moestro.fit.width";
 inline constexpr uint32_t kFitVersion = 1;  // the newest that is known
 

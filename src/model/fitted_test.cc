@@ -13,23 +13,6 @@
 namespace moestro {
 namespace {
 
-// Experts 1 and 2 of the first layer are lower; all of the second are high.
-GgufBuilder SmallFitted() {
-  GgufBuilder file = SmallMoe("olmoe");
-  file.Set(kFitVersionKey, kFitVersion)
-      .Set(kFitNameKey, "source.gguf")
-      .Set(kFitFingerprintKey, "0123456789abcdef")
-      .Set(kFitWidthKey, "01100000");
-  for (const std::string matrix : {"gate", "up"}) {
-    const std::string name = "blk.0.ffn_" + matrix + "_exps";
-    file.Tensor(name + ".weight", GGML_TYPE_Q8_0, {32, 64, 2});
-    file.Tensor(name + "_low.weight", GGML_TYPE_Q4_0, {32, 64, 2});
-  }
-  file.Tensor("blk.0.ffn_down_exps.weight", GGML_TYPE_Q8_0, {64, 32, 2});
-  file.Tensor("blk.0.ffn_down_exps_low.weight", GGML_TYPE_Q4_0, {64, 32, 2});
-  return file;
-}
-
 class FittedTest : public testing::Test {
  protected:
   Result<ModelFile> Open(const GgufBuilder& builder) const {

@@ -10,6 +10,7 @@
 #include "base/check.h"
 #include "base/format.h"
 #include "model/families/families.h"
+#include "model/fitted.h"
 #include "model/tensor_names.h"
 
 namespace moestro {
@@ -211,6 +212,22 @@ GgufBuilder SmallMoe(std::string_view arch) {
   }
   if (family->shared_expert == SharedExpert::kCounted) file.Set(name + ".expert_shared_count", 2U);
   AddTensors(file, *family, SizesOf(*family, arch == "qwen3moe" ? 16 : 8));
+  return file;
+}
+
+GgufBuilder SmallFitted() {
+  GgufBuilder file = SmallMoe("olmoe");
+  file.Set(kFitVersionKey, kFitVersion)
+      .Set(kFitNameKey, "source.gguf")
+      .Set(kFitFingerprintKey, "0123456789abcdef")
+      .Set(kFitWidthKey, "01100000");
+  for (const std::string matrix : {"gate", "up"}) {
+    const std::string name = "blk.0.ffn_" + matrix + "_exps";
+    file.Tensor(name + ".weight", GGML_TYPE_Q8_0, {32, 64, 2});
+    file.Tensor(name + "_low.weight", GGML_TYPE_Q4_0, {32, 64, 2});
+  }
+  file.Tensor("blk.0.ffn_down_exps.weight", GGML_TYPE_Q8_0, {64, 32, 2});
+  file.Tensor("blk.0.ffn_down_exps_low.weight", GGML_TYPE_Q4_0, {64, 32, 2});
   return file;
 }
 

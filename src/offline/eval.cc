@@ -65,10 +65,23 @@ Result<Evaluation> Evaluation::Prepare(EvalRequest request) {
   TRY(EvalText text, ReadEvalText(model, request.text, request.engine));
   Evaluation evaluation(std::move(request), model.id, std::move(text));
   evaluation.scratch_ = std::move(scratch);
-  if (evaluation.request_.against_exact) {
-    TRY_STATUS(evaluation.MakeReference(std::move(model)));
+  const EvalRequest& asked = evaluation.request_;
+  if (!asked.against_exact) return evaluation;
+  if (!asked.exact_model.empty()) {
+    TRY(model, ModelFile::Open(asked.exact_model));
+    TRY_STATUS(evaluation.CheckReadsAlike(model));
   }
+  TRY_STATUS(evaluation.MakeReference(std::move(model)));
   return evaluation;
+}
+
+Status Evaluation::CheckReadsAlike(const ModelFile& other) const {
+  TRY(const EvalText text, ReadEvalText(other, request_.text, request_.engine));
+  if (text.n_vocab == text_.n_vocab && text.Hash() == text_.Hash()) return {};
+  return Fail(Errc::kInvalidRequest,
+              "{} and {} read the text as different tokens; only models of one vocabulary can be "
+              "compared",
+              request_.model, request_.exact_model);
 }
 
 // Rows of both runs and of the file, and what the statistics keep.

@@ -29,9 +29,10 @@ struct EvalRequest {
   EngineOptions engine;
   TextRequest text;
   bool against_exact = false;
-  std::string scratch = {};    // folder for the exact run's rows; empty: see ScratchFolder()
-  std::string reference = {};  // a file that keeps them: used if it is there, else written
-  Progress progress = {};      // may be empty
+  std::string exact_model = {};  // runs exactly, in place of the model: what a fitted one is of
+  std::string scratch = {};      // folder for the exact run's rows; empty: see ScratchFolder()
+  std::string reference = {};    // a file that keeps them: used if it is there, else written
+  Progress progress = {};        // may be empty
 };
 
 struct EvalResult {
@@ -48,7 +49,8 @@ struct EvalResult {
 class Evaluation {
  public:
   // Checks the request, tokenizes, and makes the exact run if the request wants one. Errors: those
-  // of ModelFile::Open(), ScratchFolder(), ReadEvalText(), the engine and the reference's file.
+  // of ModelFile::Open(), ScratchFolder(), ReadEvalText(), the engine and the reference's file;
+  // kInvalidRequest if the two models read the text as other tokens.
   static Result<Evaluation> Prepare(EvalRequest request);
   // Opens an engine with these options and runs it over the text. Errors: the engine's; kIo.
   Result<EvalResult> Run(EngineOptions options);
@@ -58,8 +60,9 @@ class Evaluation {
   Evaluation(EvalRequest request, ModelId model, EvalText text)
       : request_(std::move(request)), model_(std::move(model)), text_(std::move(text)) {}
 
-  Status MakeReference(ModelFile model);
+  Status MakeReference(ModelFile model);  // the one that runs exactly
   Result<ReferenceReader> RunExact(ModelFile model, const ReferenceInfo& info);
+  Status CheckReadsAlike(const ModelFile& other) const;
   uint64_t OwnBytes() const;  // beside an engine
 
   EvalRequest request_;

@@ -12,6 +12,7 @@ namespace moestro {
 namespace {
 
 constexpr size_t kFewestWindows = 4;  // two of each kind, so that there is an error to speak of
+constexpr size_t kFewestToCheck = 8;
 
 // Adds a step of the base run to what the experts did.
 void AddUse(const SeenExperts& seen, size_t per_layer, size_t n_ff, std::vector<bool>& in_window,
@@ -57,8 +58,10 @@ Result<FitText> ReadFitText(const ModelFile& model, const TextRequest& request,
                 "--tokens or a smaller --window",
                 request.paths.front(), fit.text.windows.size(), fit.text.n_ctx, kFewestWindows);
   }
+  const bool has_check = fit.text.windows.size() >= kFewestToCheck;
   for (uint32_t w = 0; w < fit.text.windows.size(); ++w) {
-    (w % 2 == 0 ? fit.calibration : fit.held_out).push_back(w);
+    auto& part = w % 2 == 0 ? fit.calibration : has_check && w % 4 == 3 ? fit.check : fit.held_out;
+    part.push_back(w);
   }
   return fit;
 }

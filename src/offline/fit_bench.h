@@ -19,11 +19,13 @@
 
 namespace moestro {
 
-// The windows of a text: every second one is held out from what ranks the experts.
+// The windows of a text: every second one ranks the experts, the others say what is lost. Of eight
+// or more, every fourth one does nothing but check the result.
 struct FitText {
   EvalText text;
   std::vector<uint32_t> calibration;  // indices of windows
   std::vector<uint32_t> held_out;
+  std::vector<uint32_t> check;
 
   uint64_t tokens_of(std::span<const uint32_t> windows) const;
   uint64_t first_row(uint32_t window) const;  // of the reference

@@ -15,6 +15,7 @@
 #include "offline/fit_order.h"
 #include "offline/fit_state.h"
 #include "offline/gguf_output.h"
+#include "offline/imatrix_file.h"
 #include "offline/quantize.h"
 
 namespace moestro {
@@ -37,7 +38,8 @@ class FitSearch {
   Status OrderAll();
   Status OrderByEstimate();
   Status SearchMoved();
-  Result<Estimate> LossWith(uint64_t moved);
+  Result<Estimate> LossWith(uint64_t moved, std::span<const uint32_t> windows);
+  Status Check();
   Status Write();
   void RemoveScratch() const;
 
@@ -87,6 +89,7 @@ Status FitSearch::Prepare() {
   TRY(text_, ReadFitText(model, request_.text, request_.engine));
   report_.calibration_tokens = text_.tokens_of(text_.calibration);
   report_.held_out_tokens = text_.tokens_of(text_.held_out);
+  report_.checked_tokens = text_.tokens_of(text_.check);
   return PrepareScratch(model);
 }
 
@@ -97,7 +100,12 @@ Status FitSearch::PrepareScratch(const ModelFile& model) {
            .rows = text_.text.n_evaluated(),
            .n_vocab = text_.text.n_vocab,
            .n_ctx = text_.text.n_ctx};
-  const std::string key = Format("{:016x}-{:016x}", info_.fingerprint, info_.token_hash);
+  std::string key = Format("{:016x}-{:016x}", info_.fingerprint, info_.token_hash);
+  if (!request_.imatrix.empty()) {
+    TRY(const ImatrixFile imatrix, ImatrixFile::Open(request_.imatrix));
+    TRY(const uint64_t hash, imatrix.Hash());
+    key += Format("-{:016x}", hash);
+  }
   base_ = Format("{}/moestro-fit-{}.", folder, key);
   TRY(state_, FitState::Open(Scratch("json"), key));
   files_.push_back(Scratch("json"));
@@ -114,6 +122,7 @@ Result<std::string> FitSearch::ModelAt(const Width& width) {
                           .high = width,
                           .low = {},
                           .widths = std::string(n_experts(), FitHeader::kHigh),
+                          .imatrix = request_.imatrix,
                           .path = path,
                           .threads = ResolveThreads(request_.engine.threads),
                           .overwrite = true}));
@@ -130,6 +139,7 @@ Result<std::string> FitSearch::CopiesAt(const LowTypes& types) {
   };
   TRY_STATUS(WriteLowCopies({.model = request_.model,
                              .types = types,
+                             .imatrix = request_.imatrix,
                              .path = path,
                              .threads = ResolveThreads(request_.engine.threads),
                              .overwrite = true,
@@ -313,16 +323,13 @@ std::string FitSearch::WidthsWith(uint64_t moved) const {
   return widths;
 }
 
-Result<Estimate> FitSearch::LossWith(uint64_t moved) {
+Result<Estimate> FitSearch::LossWith(uint64_t moved, std::span<const uint32_t> windows) {
   const std::string widths = WidthsWith(moved);
   TRY(FitBench* const bench, BenchOf(high_, low_));
   std::vector<bool> is_low;
   for (const char width : widths) is_low.push_back(width == FitHeader::kLow);
-  TRY(const auto blocks, bench->Measure(text_.held_out, is_low, *reference_));
-  const Estimate loss = LossOf(blocks);
-  Note(Format("{} of {} experts at {}: {}", moved, n_experts(), WidthText(low_.width),
-              request_.tolerance.Text(loss.value)));
-  return loss;
+  TRY(const auto blocks, bench->Measure(windows, is_low, *reference_));
+  return LossOf(blocks);
 }
 
 // The largest number of experts that can go lower; one more has been measured to lose too much.
@@ -335,7 +342,9 @@ Status FitSearch::SearchMoved() {
   Estimate nearest = *report_.uniform.front().loss;
   while (fails - meets > 1) {
     const uint64_t moved = meets + (fails - meets) / 2;
-    TRY(const Estimate loss, LossWith(moved));
+    TRY(const Estimate loss, LossWith(moved, text_.held_out));
+    Note(Format("{} of {} experts at {}: {}", moved, n_experts(), WidthText(low_.width),
+                request_.tolerance.Text(loss.value)));
     const bool is_met = loss.value <= request_.tolerance.most;
     (is_met ? meets : fails) = moved;
     (is_met ? report_.loss : nearest) = loss;
@@ -346,6 +355,13 @@ Status FitSearch::SearchMoved() {
               "{} is not met with a single expert at {}; the nearest that can be is {}",
               request_.tolerance.Text(request_.tolerance.most), WidthText(low_.width),
               request_.tolerance.Text(nearest.value));
+}
+
+// The search took the k that looked best on what was held out, so that figure flatters a little.
+Status FitSearch::Check() {
+  if (text_.check.empty()) return {};
+  TRY(report_.checked, LossWith(report_.moved, text_.check));
+  return {};
 }
 
 Status FitSearch::Write() {
@@ -362,6 +378,7 @@ Status FitSearch::Write() {
                                        .high = high_.width,
                                        .low = low_.width,
                                        .widths = report_.widths,
+                                       .imatrix = request_.imatrix,
                                        .path = request_.path,
                                        .threads = ResolveThreads(request_.engine.threads),
                                        .overwrite = request_.overwrite,
@@ -383,6 +400,7 @@ Result<FitReport> FitSearch::Run() {
     TRY_STATUS(Rank());
     TRY_STATUS(SearchMoved());
   }
+  TRY_STATUS(Check());
   TRY_STATUS(Write());
   RemoveScratch();
   return std::move(report_);

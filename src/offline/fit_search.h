@@ -35,6 +35,7 @@ struct FitRequest {
   TextRequest text;
   FitTolerance tolerance;
   std::vector<ggml_type> widths;
+  std::string imatrix = {};      // importances of the columns (imatrix_file.h); empty: all alike
   std::string scratch = {};      // folder; empty: see ScratchFolder()
   std::string path;              // of the fitted model
   bool overwrite = false;        // replace an existing one
@@ -60,9 +61,11 @@ struct FitReport {
   std::optional<double> rank_correlation;           // of the estimate with what was measured
   uint64_t moved = 0;                               // experts at the lower width
   std::string widths;                               // as FitHeader::widths
-  Estimate loss;                                    // of the result, on what was held out
+  Estimate loss;                    // of the result, on what was held out to choose `moved` by
+  std::optional<Estimate> checked;  // of the result, on what chose nothing; empty: too short a text
   uint64_t calibration_tokens = 0;
   uint64_t held_out_tokens = 0;
+  uint64_t checked_tokens = 0;
   uint64_t evaluated = 0;     // tokens, in this run
   uint64_t source_bytes = 0;  // of the experts
   uint64_t expert_bytes = 0;  // of the result's

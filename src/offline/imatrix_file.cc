@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "base/format.h"
+#include "base/hash.h"
 #include "base/output_file.h"
 #include "base/printable.h"
 #include "offline/gguf_output.h"
@@ -137,6 +138,16 @@ Result<Importances> ImatrixFile::Read(const std::string& tensor, uint32_t n_in,
     Normalise(row(e));
   }
   return found;
+}
+
+Result<uint64_t> ImatrixFile::Hash() const {
+  Fnv1a hash;
+  for (const TensorInfo& tensor : gguf_.tensors()) {
+    hash.Add(tensor.name);
+    TRY(const ExtentBytes read, reader_.Read(tensor.extent));
+    hash.Add({reinterpret_cast<const char*>(read.bytes.data()), read.bytes.size()});
+  }
+  return hash.value();
 }
 
 }  // namespace moestro

@@ -54,6 +54,9 @@ class ImatrixFile {
   // other sizes (both are in the message: it is another model's) or holds what is no sum; kIo.
   Result<Importances> Read(const std::string& tensor, uint32_t n_in, uint32_t n_experts) const;
 
+  // Of all it says about any tensor. kIo.
+  Result<uint64_t> Hash() const;
+
  private:
   ImatrixFile(GgufFile gguf, ExtentReader reader)
       : gguf_(std::move(gguf)), reader_(std::move(reader)) {}

@@ -5,6 +5,8 @@
 
 #include <algorithm>
 #include <array>
+#include <filesystem>
+#include <optional>
 #include <span>
 #include <string_view>
 #include <utility>
@@ -14,10 +16,12 @@
 #include "base/check.h"
 #include "base/format.h"
 #include "base/output_file.h"
+#include "model/expert_tensors.h"
 #include "model/fitted.h"
 #include "model/model_file.h"
 #include "model/tensor_names.h"
 #include "offline/gguf_output.h"
+#include "offline/imatrix_file.h"
 #include "offline/in_order.h"
 #include "offline/requantize.h"
 #include "store/extent_reader.h"
@@ -35,11 +39,18 @@ struct FittedPart {
   bool is_copied = false;  // its bytes stay
 };
 
+// One kind of matrix of a layer.
+struct FittedMatrix {
+  uint32_t layer = 0;
+  Matrix matrix = Matrix::kGate;
+};
+
 struct FittedTensor {
   std::string name;
   ggml_type type = GGML_TYPE_F32;
   std::vector<int64_t> ne;
-  std::vector<FittedPart> parts;  // in the order of the output
+  std::vector<FittedPart> parts;            // in the order of the output
+  std::optional<FittedMatrix> judged = {};  // by importances; empty: every column counts the same
   uint64_t bytes() const {
     uint64_t rows = 1;
     for (const int64_t n : std::span(ne).subspan(1)) rows *= static_cast<uint64_t>(n);
@@ -50,6 +61,7 @@ struct FittedTensor {
 // Everything that is known before the first byte is written.
 struct FittedJob {
   ModelFile model;
+  std::optional<ImatrixFile> imatrix;
   std::vector<FittedTensor> tensors;  // in file order
   std::vector<std::byte> header;
   uint64_t bytes = 0;  // of the file
@@ -78,13 +90,36 @@ FittedTensor CopyOf(const TensorInfo& info) {
   return tensor;
 }
 
+// Of all experts of a layer: [expert][n_in]. A source may have gate and up in one tensor, or a
+// tensor for each expert.
+Result<std::vector<float>> ImportancesOf(const FittedJob& job, const FittedMatrix& of) {
+  TRY(const auto tensors,
+      FindExpertTensors(job.model.gguf, job.model.spec, of.layer, "convert the model again"));
+  const size_t n_in = job.model.weights.layers[of.layer].experts[of.matrix].n_in;
+  std::vector<float> columns(n_in * job.model.spec.router.n_expert);
+  for (const ExpertTensor& tensor : tensors) {
+    if (tensor.matrix != of.matrix && !(tensor.is_fused && of.matrix == Matrix::kUp)) continue;
+    TRY(const Importances read,
+        job.imatrix->Read(tensor.info->name, static_cast<uint32_t>(n_in), tensor.n_experts));
+    std::ranges::copy(read.columns,
+                      columns.begin() + static_cast<ptrdiff_t>(tensor.first_expert * n_in));
+  }
+  return columns;
+}
+
 // One matrix of those experts of a layer that have `width`.
 Status AddMatrixAt(const FittedJob& job, uint32_t layer, Matrix m, const Width& width,
                    std::span<const uint32_t> ids, FittedTensor& tensor) {
   const ExpertMatrix& matrix = job.model.weights.layers[layer].experts[m];
   tensor.type = width ? (*width)[m] : matrix.types[ids.front()];
   tensor.ne = {matrix.n_in, matrix.n_out, static_cast<int64_t>(ids.size())};
-  if (width) TRY_STATUS(CheckFits(tensor.type, matrix.n_in, tensor.name, false));
+  const bool has_imatrix = job.imatrix.has_value();
+  if (width) TRY_STATUS(CheckFits(tensor.type, matrix.n_in, tensor.name, has_imatrix));
+  if (width && has_imatrix) {
+    tensor.judged = {.layer = layer, .matrix = m};
+    // Read once now, so that nobody waits for an hour before a bad one is told.
+    TRY([[maybe_unused]] const std::vector<float> readable, ImportancesOf(job, *tensor.judged));
+  }
   for (const uint32_t e : ids) {
     const WeightRows all{.where = matrix.slices[e],
                          .type = matrix.types[e],
@@ -141,6 +176,10 @@ Result<std::vector<std::byte>> FittedHeaderBytes(const FittedJob& job,
   gguf_set_val_str(gguf.get(), kFitHighKey, WidthText(options.high).c_str());
   gguf_set_val_str(gguf.get(), kFitLowKey, WidthText(options.low).c_str());
   gguf_set_val_str(gguf.get(), kFitWidthKey, options.widths.c_str());
+  if (job.imatrix) {
+    const std::string name = std::filesystem::path(job.imatrix->path()).filename().string();
+    gguf_set_val_str(gguf.get(), kFitImatrixKey, name.c_str());
+  }
   for (const FittedTensor& tensor : job.tensors) {
     AddTensor(gguf.get(), tensor.name, tensor.type, tensor.ne);
   }
@@ -153,7 +192,11 @@ Result<FittedJob> PrepareFitted(const FittedOptions& options) {
   TRY_STATUS(CheckIsNoInput(options.path, model.gguf.paths()));
   const ModelSpec& spec = model.spec;
   CHECK(options.widths.size() == size_t{spec.n_expert_layers()} * spec.router.n_expert);
-  FittedJob job{.model = std::move(model), .tensors = {}, .header = {}, .bytes = 0};
+  FittedJob job{.model = std::move(model), .imatrix = {}, .tensors = {}, .header = {}, .bytes = 0};
+  if (!options.imatrix.empty()) {
+    TRY(job.imatrix, ImatrixFile::Open(options.imatrix));
+    TRY_STATUS(CheckIsNoInput(options.path, {{options.imatrix}}));
+  }
   for (const TensorInfo* tensor : job.model.weights.dense_tensors()) {
     job.tensors.push_back(CopyOf(*tensor));
   }
@@ -169,10 +212,13 @@ Result<FittedJob> PrepareFitted(const FittedOptions& options) {
 }
 
 Result<std::vector<std::byte>> MakePart(const ExtentReader& reader, const FittedTensor& tensor,
-                                        const FittedPart& part) {
+                                        const FittedPart& part, std::span<const float> columns) {
   WeightRows rows = part.rows;
   rows.tensor = tensor.name;
-  if (!part.is_copied) return Requantize(reader, rows, tensor.type, nullptr);
+  if (!part.is_copied) {
+    const size_t first = rows.expert * static_cast<size_t>(rows.width);
+    return Requantize(reader, rows, tensor.type, columns.empty() ? nullptr : &columns[first]);
+  }
   TRY(const ExtentBytes read, reader.Read(rows.where));
   return std::vector<std::byte>(read.bytes.begin(), read.bytes.end());
 }
@@ -190,7 +236,13 @@ Result<uint64_t> WriteFitted(const FittedOptions& options) {
   TRY_STATUS(file.Write(job.header));
   for (const FittedTensor& tensor : job.tensors) {
     ggml_quantize_init(tensor.type);  // tables that threads share
-    const auto make = [&](uint64_t i) { return MakePart(reader, tensor, tensor.parts[i]); };
+    std::vector<float> columns;
+    if (tensor.judged) {
+      TRY(columns, ImportancesOf(job, *tensor.judged));
+    }
+    const auto make = [&](uint64_t i) {
+      return MakePart(reader, tensor, tensor.parts[i], columns);
+    };
     const auto take = [&](std::span<const std::byte> bytes) -> Status {
       TRY_STATUS(file.Write(bytes));
       if (options.progress) options.progress(file.size(), job.bytes);

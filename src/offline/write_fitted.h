@@ -24,18 +24,19 @@ struct FittedOptions {
   std::string model;  // the source: GGUF file, or the first shard
   Width high;
   Width low;
-  std::string widths;      // as FitHeader::widths
-  std::string path;        // of the file to write
-  uint32_t threads = 1;    // that quantise; from 1 on
-  bool overwrite = false;  // replace an existing file
+  std::string widths;        // as FitHeader::widths
+  std::string imatrix = {};  // importances (imatrix_file.h); empty: every column counts the same
+  std::string path;          // of the file to write
+  uint32_t threads = 1;      // that quantise; from 1 on
+  bool overwrite = false;    // replace an existing file
   // Of the file's bytes, from the calling thread; may be empty.
   std::function<void(uint64_t done_bytes, uint64_t all_bytes)> progress = {};
 };
 
 // The file's bytes. The file is there under its name when this returns, or no file is. Errors:
-// those of ModelFile::Open() and of CheckFits(); kInvalidRequest for a source that is a fitted
-// model; kInvalidFile for weights that are no numbers; kIo: the output is the model, exists, does
-// not fit the disk, or the disk fails. REQUIRES: threads > 0; a width for each expert.
+// those of ModelFile::Open(), of CheckFits() and of ImatrixFile; kInvalidRequest for a source that
+// is a fitted model; kInvalidFile for weights that are no numbers; kIo: the output is the model,
+// exists, does not fit the disk, or the disk fails. REQUIRES: threads > 0; a width for each expert.
 Result<uint64_t> WriteFitted(const FittedOptions& options);
 
 }  // namespace moestro

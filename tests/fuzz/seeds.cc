@@ -12,11 +12,15 @@
 #include "base/check.h"
 #include "base/format.h"
 #include "learned/learn_paths.h"
+#include "learned/norms_file.h"
 #include "learned/path_file.h"
+#include "learned/sweep_file.h"
 #include "learned/tuning_file.h"
 #include "model/families/families.h"
 #include "model/gguf_file.h"
+#include "model/low_copies.h"
 #include "model/test_gguf.h"
+#include "offline/imatrix_file.h"
 #include "trace/trace_file.h"
 
 namespace moestro {
@@ -37,6 +41,50 @@ void WriteModels(const std::string& folder) {
     AddByteLevelVocabulary(model);
     WriteHeader(model, Format("{}/text_{}.gguf", folder, family.name));
   }
+  WriteHeader(SmallFitted(), folder + "/fitted.gguf");
+}
+
+// The target adds the checksum itself.
+void DropChecksum(const std::string& path) {
+  std::filesystem::resize_file(path, std::filesystem::file_size(path) - kChecksumBytes);
+}
+
+// An ordinary model of fewer bits, and a file that says what it was made from.
+void WriteLow(const std::string& folder) {
+  GgufBuilder low = SmallMoe("olmoe");
+  WriteHeader(low, folder + "/ordinary.gguf");
+  low.Set(kLowVersionKey, kLowVersion).Set(kLowFingerprintKey, "0123456789abcdef");
+  WriteHeader(low, folder + "/low.gguf");
+}
+
+void WriteBeside(const std::string& folder) {
+  const ModelId model{.name = "m.gguf", .fingerprint = 0xfedcba98, .shape = {2, 4, 2}};
+  const std::string norms = folder + "/small.norms";
+  CHECK(WriteNorms(norms, {.model = model,
+                           .tokens = 9,
+                           .norms = {.shape = model.shape, .values = std::vector<float>(8, 0.5F)}})
+            .has_value());
+  DropChecksum(norms);
+  CHECK(WriteSweep(folder + "/sweep.json",
+                   {.model = model,
+                    .ram_bytes = 100,
+                    .expert_bytes = 50,
+                    .settings = {{.knobs = {}, .is_exact = true, .decode_tps = 2.0},
+                                 {.knobs = {{.knob = "t1", .value = "0.5"}},
+                                  .kl_mean = 0.01,
+                                  .kl_se = 0.001,
+                                  .decode_tps = 3.0}}})
+            .has_value());
+}
+
+void WriteImportances(const std::string& folder) {
+  const std::vector<float> sums(size_t{32} * 4, 2.0F);
+  const std::vector<float> counts{3.0F, 0.0F, 1.0F, 9.0F};
+  const ImatrixEntry entry{
+      .name = "blk.0.ffn_up_exps.weight", .n_in = 32, .sums = sums, .counts = counts};
+  CHECK(WriteImatrix(folder + "/small.gguf",
+                     {.datasets = {"text"}, .chunk_count = 1, .chunk_size = 13}, {&entry, 1})
+            .has_value());
 }
 
 void WritePolicies(const std::string& folder) {
@@ -75,11 +123,6 @@ Trace SmallTrace(uint32_t experts, bool has_weights, uint32_t depth) {
   return *std::move(trace);
 }
 
-// The target adds the checksum itself.
-void DropChecksum(const std::string& path) {
-  std::filesystem::resize_file(path, std::filesystem::file_size(path) - kChecksumBytes);
-}
-
 void WriteTraces(const std::string& folder) {
   std::ofstream(folder + "/lines.jsonl")
       << "{\"layers\":[[0,1],[2,3]]}\n{\"layers\":[[1,0],[2,15]]}";
@@ -113,12 +156,16 @@ int main(int argc, char** argv) {
     return 2;
   }
   const std::string folder = argv[1];
-  for (const char* target : {"/gguf", "/policy", "/trace", "/paths"}) {
+  for (const char* target :
+       {"/gguf", "/policy", "/trace", "/paths", "/beside", "/low", "/imatrix"}) {
     std::filesystem::create_directories(folder + target);
   }
   moestro::WriteModels(folder + "/gguf");
   moestro::WritePolicies(folder + "/policy");
   moestro::WriteTraces(folder + "/trace");
   moestro::WritePathTables(folder + "/paths");
+  moestro::WriteBeside(folder + "/beside");
+  moestro::WriteLow(folder + "/low");
+  moestro::WriteImportances(folder + "/imatrix");
   return 0;
 }
