@@ -51,7 +51,7 @@ def settings(low, has_norms):
 def measure(args, text, reference, flags):
     run = subprocess.run(
         [args.moestro, "eval", args.model, "--text", text, "--tokens", args.tokens, "--cache",
-         args.cache, "--against", "exact", "--scratch", args.scratch, "--reference", reference,
+         args.cache, "-t", args.threads, "--against", "exact", "--scratch", args.scratch, "--reference", reference,
          "--json", *map(str, flags)], capture_output=True, text=True)
     if run.returncode:
         sys.exit(f"quality.py: {' '.join(map(str, flags))}: {run.stderr.strip()}")
@@ -111,6 +111,7 @@ def main():
     parser.add_argument("--text", action="append", required=True)
     parser.add_argument("--tokens", default="2000")
     parser.add_argument("--cache", default="30%")
+    parser.add_argument("--threads", default="2")
     parser.add_argument("--scratch", default=".")
     parser.add_argument("-o", "--output", type=pathlib.Path, required=True)
     args = parser.parse_args()

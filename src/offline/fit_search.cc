@@ -10,13 +10,12 @@
 
 #include "base/format.h"
 #include "model/fitted.h"
-#include "model/low_copies.h"
 #include "offline/fit_bench.h"
 #include "offline/fit_order.h"
+#include "offline/fit_scratch.h"
 #include "offline/fit_state.h"
 #include "offline/gguf_output.h"
 #include "offline/imatrix_file.h"
-#include "offline/quantize.h"
 
 namespace moestro {
 namespace {
@@ -41,11 +40,7 @@ class FitSearch {
   Result<Estimate> LossWith(uint64_t moved, std::span<const uint32_t> windows);
   Status Check();
   Status Write();
-  void RemoveScratch() const;
 
-  std::string Scratch(std::string_view what) const { return base_ + std::string(what); }
-  Result<std::string> ModelAt(const Width& width);
-  Result<std::string> CopiesAt(const LowTypes& types);
   Result<FitBench*> BenchOf(const SizedWidth& high, const SizedWidth& low);
   void CloseBench();
   Status OpenReference();  // the exact run's rows, from an earlier search if they are there
@@ -61,8 +56,7 @@ class FitSearch {
   FitReport report_;
   FitText text_;
   ReferenceInfo info_;
-  std::string base_;                // what the names of scratch files begin with
-  std::vector<std::string> files_;  // scratch
+  std::optional<FitScratch> scratch_;
   std::optional<FitState> state_;
   std::optional<ReferenceReader> reference_;
   std::optional<FitBench> bench_;
@@ -106,45 +100,9 @@ Status FitSearch::PrepareScratch(const ModelFile& model) {
     TRY(const uint64_t hash, imatrix.Hash());
     key += Format("-{:016x}", hash);
   }
-  base_ = Format("{}/moestro-fit-{}.", folder, key);
-  TRY(state_, FitState::Open(Scratch("json"), key));
-  files_.push_back(Scratch("json"));
+  scratch_.emplace(request_, Format("{}/moestro-fit-{}.", folder, key));
+  TRY(state_, FitState::Open(scratch_->File("json"), key));
   return {};
-}
-
-// The model with all experts at a width.
-Result<std::string> FitSearch::ModelAt(const Width& width) {
-  if (!width) return request_.model;
-  const std::string path = Scratch(width->text() + ".model");
-  files_.push_back(path);
-  if (ModelFile::Open(path)) return path;  // of an earlier run
-  TRY_STATUS(WriteFitted({.model = request_.model,
-                          .high = width,
-                          .low = {},
-                          .widths = std::string(n_experts(), FitHeader::kHigh),
-                          .imatrix = request_.imatrix,
-                          .path = path,
-                          .threads = ResolveThreads(request_.engine.threads),
-                          .overwrite = true}));
-  return path;
-}
-
-Result<std::string> FitSearch::CopiesAt(const LowTypes& types) {
-  const std::string path = Scratch(types.text() + ".low");
-  files_.push_back(path);
-  TRY(const ModelFile model, ModelFile::Open(request_.model));
-  if (OpenLowCopies(path, model)) return path;  // of an earlier run
-  const auto progress = [&](uint64_t done, uint64_t all) {
-    if (request_.progress) request_.progress("quantising", done, all);
-  };
-  TRY_STATUS(WriteLowCopies({.model = request_.model,
-                             .types = types,
-                             .imatrix = request_.imatrix,
-                             .path = path,
-                             .threads = ResolveThreads(request_.engine.threads),
-                             .overwrite = true,
-                             .progress = progress}));
-  return path;
 }
 
 void FitSearch::CloseBench() {
@@ -157,8 +115,8 @@ Result<FitBench*> FitSearch::BenchOf(const SizedWidth& high, const SizedWidth& l
   const std::string is = WidthText(high.width) + " " + WidthText(low.width);
   if (bench_ && bench_is_ == is) return &*bench_;
   CloseBench();
-  TRY(const std::string model, ModelAt(high.width));
-  TRY(const std::string copies, CopiesAt(*low.width));
+  TRY(const std::string model, scratch_->ModelAt(high.width, n_experts()));
+  TRY(const std::string copies, scratch_->CopiesAt(*low.width));
   TRY(bench_, FitBench::Open({.model = model,
                               .low = copies,
                               .low_share = static_cast<double>(low.bytes) /
@@ -172,8 +130,7 @@ Result<FitBench*> FitSearch::BenchOf(const SizedWidth& high, const SizedWidth& l
 }
 
 Status FitSearch::OpenReference() {
-  const std::string path = Scratch("exact");
-  files_.push_back(path);
+  const std::string path = scratch_->File("exact");
   std::error_code unreadable;  // opening it says what it is
   if (!std::filesystem::exists(path, unreadable) && !unreadable) {
     TRY(FitBench* const bench, BenchOf(report_.uniform[0].width, report_.uniform[1].width));
@@ -292,8 +249,8 @@ Status FitSearch::OrderByEstimate() {
   std::ranges::shuffle(sample, random);
   if (sample.size() > kSample) sample.erase(sample.begin() + kSample, sample.end());
   TRY_STATUS(MeasureImportances(sample));
-  TRY(const std::string high, ModelAt(high_.width));
-  TRY(const std::string low, CopiesAt(*low_.width));
+  TRY(const std::string high, scratch_->ModelAt(high_.width, n_experts()));
+  TRY(const std::string low, scratch_->CopiesAt(*low_.width));
   TRY(const auto errors, WidthErrors(high, low));
   std::vector<double> estimates = use_.popularity_norm;
   for (size_t e = 0; e < estimates.size(); ++e) estimates[e] *= errors[e];
@@ -386,11 +343,6 @@ Status FitSearch::Write() {
   return {};
 }
 
-void FitSearch::RemoveScratch() const {
-  std::error_code ignored;
-  for (const std::string& path : files_) std::filesystem::remove(path, ignored);
-}
-
 Result<FitReport> FitSearch::Run() {
   TRY_STATUS(Prepare());
   TRY_STATUS(OpenReference());
@@ -402,7 +354,7 @@ Result<FitReport> FitSearch::Run() {
   }
   TRY_STATUS(Check());
   TRY_STATUS(Write());
-  RemoveScratch();
+  scratch_->Remove();
   return std::move(report_);
 }
 

@@ -6,6 +6,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <filesystem>
 #include <string>
 
 #include "base/check.h"
@@ -18,7 +19,7 @@ namespace moestro {
 namespace {
 
 ModelFile SmallModel() {
-  std::string path = "/tmp/moestro-fuzz-XXXXXX";
+  std::string path = std::filesystem::temp_directory_path() / "moestro-fuzz-XXXXXX";
   const int fd = mkstemp(path.data());
   CHECK(fd >= 0);
   close(fd);
