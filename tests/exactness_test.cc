@@ -211,7 +211,7 @@ TEST(Sequence, RewindingAndRepeatingGivesTheSameBits) {
   ASSERT_TRUE(again.has_value());
   ExpectSameBits({again->begin(), again->end()}, kept, "rewound");
   const RunStats before = engine->stats();
-  ASSERT_TRUE(engine->engine().ProbeComputeSeconds(engine->sequence()).has_value());
+  ASSERT_TRUE(engine->engine().ProbeComputeSeconds({{&engine->sequence()}}).has_value());
   EXPECT_EQ(engine->stats().decode.tokens, before.decode.tokens);
   EXPECT_EQ(engine->position(), kPrompt + 1);
 }

@@ -104,7 +104,7 @@ TEST_F(StopTest, AStopInAnEarlierLayerOrChunkEndsTheCallItself) {
 TEST_F(StopTest, AStopAfterTheLastTokenLeavesTheMeasurementAlone) {
   Logits(RandomTokens(20, 512, 1));
   engine_->RequestStop();
-  const auto seconds = engine_->engine().ProbeComputeSeconds(engine_->sequence());
+  const auto seconds = engine_->engine().ProbeComputeSeconds({{&engine_->sequence()}});
   ASSERT_TRUE(seconds) << seconds.error().message;
   EXPECT_TRUE(seconds->has_value());
   const Token token = 3;

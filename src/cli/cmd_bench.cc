@@ -21,6 +21,7 @@
 #include "cli/output.h"
 #include "cli/report.h"
 #include "cli/terminal_session.h"
+#include "core/batch.h"
 #include "core/random_tokens.h"
 #include "engine/append.h"
 #include "engine/engine.h"
@@ -36,6 +37,7 @@ struct BenchOptions {
   uint32_t prefill = 128;
   uint32_t decode = 48;
   uint32_t warmup = 0;
+  uint32_t sequences = 1;
   bool preload = false;
   uint32_t runs = 1;
   std::string routing;  // a trace whose choices replace the routers'; empty: none
@@ -93,6 +95,55 @@ Status UseRouting(const BenchOptions& options, Engine& engine,
   return {};
 }
 
+// Sequences of random tokens, each with its own. A decode step is one row of each.
+class SideBySide {
+ public:
+  SideBySide(const BenchOptions& options, Engine& engine) : options_(options), engine_(engine) {
+    const uint32_t seed = options.common.seed.value_or(kDefaultSeed);
+    for (uint32_t i = 0; i < options.sequences; ++i) {
+      // The first one's are those of a run of one sequence; seed + 1 is the warm-up's.
+      tokens_.push_back(RandomTokens(size_t{options.prefill} + options.decode,
+                                     engine.spec().n_vocab, i == 0 ? seed : seed + 1 + i));
+      sequences_.push_back(engine.NewSequence());
+    }
+    for (Sequence& sequence : sequences_) pointers_.push_back(&sequence);
+  }
+
+  Status Prefill() {
+    for (size_t i = 0; i < sequences_.size(); ++i) {
+      TRY(const std::span<const float> logits,
+          Append(engine_, sequences_[i], std::span(tokens_[i]).first(options_.prefill)));
+      hash_ = HashLogits(logits);
+    }
+    return {};
+  }
+  Status Decode() {
+    Batch batch;
+    for (size_t i = 0; i < sequences_.size(); ++i) {
+      const uint32_t at = sequences_[i].position();
+      batch.rows.push_back({.sequence = sequences_[i].id(),
+                            .position = at,
+                            .token = tokens_[i][at],
+                            .wants_logits = true});
+    }
+    const bool is_last = batch.rows.front().position + 1 == tokens_.front().size();
+    return engine_.Step(batch, [&](size_t, std::span<const float> logits) {
+      if (is_last) hash_ = HashLogits(logits);
+    });
+  }
+
+  std::span<Sequence* const> sequences() const { return pointers_; }
+  const std::string& hash() const { return hash_; }  // of the last row's last logits
+
+ private:
+  const BenchOptions& options_;
+  Engine& engine_;
+  std::vector<std::vector<Token>> tokens_;
+  std::vector<Sequence> sequences_;
+  std::vector<Sequence*> pointers_;
+  std::string hash_;
+};
+
 // One run with a new engine. Without a warm-up it is cold: its slots are empty and everything from
 // the first token on is counted.
 Result<Measured> RunOnce(const BenchOptions& options, ProgressBar& bar) {
@@ -110,27 +161,29 @@ Result<Measured> RunOnce(const BenchOptions& options, ProgressBar& bar) {
     TRY_STATUS(UseRouting(options, *engine, routing));
   }
   TRY_STATUS(WarmUp(options, *engine));
-  const std::vector<Token> tokens =
-      RandomTokens(size_t{options.prefill} + options.decode, engine->spec().n_vocab,
-                   options.common.seed.value_or(kDefaultSeed));
-  Sequence sequence = engine->NewSequence();
-  std::span<const float> logits;
+  SideBySide rows(options, *engine);
   PhaseStats prefill;
   if (options.prefill > 0) {
-    TRY(logits, Append(*engine, sequence, std::span(tokens).first(options.prefill)));
+    TRY_STATUS(rows.Prefill());
     // A single token is a decode step.
     prefill = options.prefill > 1 ? engine->stats().prefill : engine->stats().decode;
   }
   engine->ResetStats();
   for (uint32_t i = 0; i < options.decode; ++i) {
     bar.Update("decode", i, options.decode);
-    TRY(logits, Append(*engine, sequence, std::span(tokens).subspan(options.prefill + i, 1)));
+    TRY_STATUS(rows.Decode());
   }
   bar.Clear();
-  run.logits_hash = HashLogits(logits);
-  TRY(run.report, MakeReport(*engine, sequence, true));
+  run.logits_hash = rows.hash();
+  TRY(run.report, MakeReport(*engine, rows.sequences(), true));
   run.report.stats.prefill = prefill;
   return run;
+}
+
+// Expert bytes read for a row of a decode step.
+double BytesPerRow(const PhaseStats& decode) {
+  if (decode.tokens == 0) return 0.0;
+  return static_cast<double>(decode.disk_bytes) / static_cast<double>(decode.tokens);
 }
 
 Json ToJson(const BenchOptions& options, const Measured& run) {
@@ -142,6 +195,8 @@ Json ToJson(const BenchOptions& options, const Measured& run) {
       .Set("chunk", options.common.engine.chunk)
       .Set("seed", options.common.seed.value_or(kDefaultSeed))
       .Set("routing", options.routing)
+      .Set("sequences", options.sequences)
+      .Set("bytes_per_row", BytesPerRow(run.report.stats.decode))
       .Set("warmup_tokens", options.warmup)
       .Set("load_seconds", run.load_seconds)
       .Set("logits_hash", run.logits_hash)
@@ -179,6 +234,7 @@ Status Run(BenchOptions& options) {
   if (options.prefill + options.decode == 0)
     return Fail(Errc::kUsage, "-p 0 -n 0 measures nothing");
   options.common.engine.threads = ResolveThreads(options.common.engine.threads);
+  options.common.engine.sequences = options.sequences;
   TRY_STATUS(ApplyQuality(options.common.quality, options.model, options.common.engine));
   ProgressBar bar(ProgressBar::Stderr());
   std::vector<Json> runs;
@@ -216,6 +272,12 @@ void AddBench(CommandLine& line) {
   bench.Add("MODEL", options->model, "GGUF file").Required();
   bench.Add("-p,--n-prompt", options->prefill, "tokens to prefill").Type("N").ShowDefault();
   bench.Add("-n,--n-gen", options->decode, "tokens to decode").Type("N").ShowDefault();
+  bench
+      .Add("--sequences", options->sequences,
+           "independent sequences that are decoded together, one row of each in a step")
+      .Type("N")
+      .Between(1U, 64U)
+      .ShowDefault();
   bench.AddSwitch("--preload", options->preload,
                   "every expert in memory before the clock starts; needs a budget for all of them");
   bench

@@ -13,6 +13,7 @@
 #include "base/json.h"
 #include "base/log.h"
 #include "base/output_file.h"
+#include "cli/beam_run.h"
 #include "cli/chat.h"
 #include "cli/commands.h"
 #include "cli/common_flags.h"
@@ -46,6 +47,7 @@ struct RunOptions {
   bool shows_summary = true;
   bool explains = false;
   std::string session;  // the file; empty: none
+  BeamFlags beams;
 
   bool is_demo() const { return model.empty(); }
 };
@@ -151,6 +153,31 @@ Status PrintSummary(const RunOptions& options, Session& session, const OneStepKl
   return {};
 }
 
+Status CheckBeams(const RunOptions& options, bool converses) {
+  if (!options.beams.beams) return {};
+  if (converses) {
+    return Fail(Errc::kUsage, "--beams continues a prompt (-p, -f or a pipe), no conversation");
+  }
+  if (options.sampling.temp != SamplingOptions{}.temp && options.sampling.temp > 0.0F) {
+    return Fail(Errc::kUsage, "--beams takes the likeliest beams; --temp above 0 is for sampling");
+  }
+  return {};
+}
+
+Status FollowBeams(const RunOptions& options, const std::string& path, const Prompt& prompt,
+                   TerminalSession& terminal, Output& output) {
+  TRY_STATUS(RunBeams({.flags = options.beams,
+                       .prompt = prompt,
+                       .model = path,
+                       .engine = options.common.engine,
+                       .n_predict = options.n_predict,
+                       .json = options.common.json,
+                       .shows_prompt = options.shows_prompt},
+                      terminal, output));
+  if (options.common.json || !options.shows_summary) return {};
+  return PrintSummary(options, terminal.session(), {});
+}
+
 Status Run(RunOptions& options) {
   if (options.common.verbose) SetLogLevel(LogLevel::kInfo);
   TRY(const std::optional<TextSource> source, FindPrompt(options));
@@ -159,6 +186,7 @@ Status Run(RunOptions& options) {
     return Fail(Errc::kUsage,
                 "--json needs a prompt to continue (-p, -f or a pipe), no conversation");
   }
+  TRY_STATUS(CheckBeams(options, converses));
   if (!options.session.empty())
     TRY_STATUS(FreeBytesFor(options.session));  // said before, not after
   options.sampling.seed = options.common.seed ? *options.common.seed : std::random_device()();
@@ -179,6 +207,8 @@ Status Run(RunOptions& options) {
   if (source) {
     TRY(prompt, ReadWhole(options, *source, session));
   }
+  Output output(STDOUT_FILENO);
+  if (options.beams.beams) return FollowBeams(options, path, prompt, *terminal, output);
   TRY_STATUS(terminal->Start());
   if (!options.session.empty()) TRY_STATUS(session.Resume(options.session));
   PlanLog plans;
@@ -192,7 +222,6 @@ Status Run(RunOptions& options) {
           checked.Add(exact, actual);
         });
   }
-  Output output(STDOUT_FILENO);
   const auto first = source ? std::optional(prompt.text) : std::nullopt;
   TRY_STATUS(converses ? Converse(options, first, *terminal, output)
                        : Complete(options, prompt, *terminal, checked, output));
@@ -248,6 +277,7 @@ void AddRun(CommandLine& line) {
   AddSamplingFlags(run, options->sampling);
   AddCommonFlags(run, options->common);
   AddQualityFlags(run, options->common.quality);
+  AddBeamFlags(run, options->beams);
 }
 
 }  // namespace moestro

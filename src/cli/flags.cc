@@ -3,7 +3,9 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <cmath>
 #include <cstdio>
+#include <cstdlib>
 #include <sstream>
 #include <utility>
 
@@ -35,7 +37,12 @@ Flag Flag::Between(uint32_t low, uint32_t high) const {
   return Flag(option_->check(CLI::Range(low, high)));
 }
 Flag Flag::Between(double low, double high) const {
-  return Flag(option_->check(CLI::Range(low, high)));
+  // A range lets pass what is no number.
+  const auto is_number = [](const std::string& text) {
+    const bool is_nan = std::isnan(std::strtod(text.c_str(), nullptr));
+    return is_nan ? Format("'{}' is no number", text) : std::string();
+  };
+  return Flag(option_->check(CLI::Range(low, high))->check(is_number));
 }
 Flag Flag::OneOf(const std::vector<std::string>& values) const {
   return Flag(option_->check(CLI::IsMember(values)));

@@ -32,6 +32,15 @@ class TerminalSession {
   // As Session::Continue(), until Ctrl-C.
   Result<Generated> Continue(std::span<const Token> tokens, const GenerateOptions& options,
                              const std::function<bool(std::string_view)>& emit);
+  // Any other work of the engine, until Ctrl-C: it then fails with kInterrupted.
+  template <class Work>
+  auto Interruptible(const Work& work) {
+    interrupt_->BeginWork();
+    auto made = work();
+    interrupt_->EndWork();
+    bar_.Clear();
+    return made;
+  }
 
  private:
   explicit TerminalSession(std::unique_ptr<Session> session) : session_(std::move(session)) {}

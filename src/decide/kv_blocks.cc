@@ -2,6 +2,7 @@
 #include "decide/kv_blocks.h"
 
 #include <algorithm>
+#include <span>
 
 #include "base/check.h"
 
@@ -36,41 +37,65 @@ std::vector<CellRun> KvTimeline::Runs() const {
   return runs;
 }
 
-KvBlocks::KvBlocks(uint32_t n_blocks) : blocks_(n_blocks) {
+KvBlocks::KvBlocks(uint32_t n_blocks) : users_(size_t{n_blocks} * kPositions), used_(n_blocks) {
   free_.reserve(n_blocks);
   for (uint32_t i = n_blocks; i > 0; --i) free_.push_back(BlockId{i - 1});
 }
 
-// Cells behind the last position are free for the sequence if nobody has been given them, or nobody
-// else looks at the block.
-bool KvBlocks::ExtendInPlace(KvSpan& last, uint32_t n) {
-  Block& block = blocks_[last.block.value];
-  const uint32_t used = last.end % kPositions;
-  if (used == 0 || (block.filled != used && block.users > 1)) return false;
-  last.end += n;
-  block.filled = used + n;
-  return true;
+void KvBlocks::Take(BlockId block, uint32_t cell) {
+  if (users_[size_t{block.value} * kPositions + cell]++ == 0) ++used_[block.value];
+}
+
+void KvBlocks::GiveBack(BlockId block, uint32_t cell) {
+  uint32_t& users = users_[size_t{block.value} * kPositions + cell];
+  CHECK(users > 0);
+  if (--users == 0 && --used_[block.value] == 0) free_.push_back(block);
+}
+
+uint32_t KvBlocks::FreeCells(BlockId block, uint32_t first, uint32_t most) const {
+  const auto users = std::span(users_).subspan(size_t{block.value} * kPositions + first, most);
+  return static_cast<uint32_t>(std::ranges::find_if(users, [](uint32_t n) { return n > 0; }) -
+                               users.begin());
+}
+
+// The timeline's own block first, so that its cells stay together; then a whole one.
+KvSpan KvBlocks::FindCells(const KvTimeline& timeline, uint32_t at, uint32_t most) const {
+  const uint32_t first = at % kPositions;
+  if (first > 0) {
+    const BlockId last = timeline.spans_.back().block;
+    const uint32_t n = FreeCells(last, first, most);
+    if (n > 0) return {.block = last, .begin = at, .end = at + n};
+  }
+  if (!free_.empty()) return {.block = free_.back(), .begin = at, .end = at + most};
+  for (uint32_t b = 0; b < blocks(); ++b) {
+    const uint32_t n = FreeCells(BlockId{b}, first, most);
+    if (n > 0) return {.block = BlockId{b}, .begin = at, .end = at + n};
+  }
+  return {.block = {}, .begin = at, .end = at};
 }
 
 Status KvBlocks::Extend(KvTimeline& timeline, uint32_t n) {
   const uint32_t before = timeline.length();
+  std::vector<KvSpan>& spans = timeline.spans_;
   for (uint32_t left = n; left > 0;) {
     const uint32_t at = timeline.length();
-    const uint32_t part = std::min(left, kPositions - at % kPositions);
-    if (timeline.spans_.empty() || !ExtendInPlace(timeline.spans_.back(), part)) {
-      if (free_.empty()) {
-        CutBack(timeline, before);
-        return Fail(Errc::kInvalidRequest,
-                    "all {} blocks of the KV cache are in use; drop a sequence, or open the model "
-                    "for more sequences or a longer context",
-                    blocks());
-      }
-      const BlockId block = free_.back();
-      free_.pop_back();
-      blocks_[block.value] = {.users = 1, .filled = at % kPositions + part};
-      timeline.spans_.push_back({.block = block, .begin = at, .end = at + part});
+    const KvSpan found = FindCells(timeline, at, std::min(left, kPositions - at % kPositions));
+    if (found.begin == found.end) {
+      CutBack(timeline, before);
+      return Fail(Errc::kInvalidRequest,
+                  "all {} blocks of the KV cache are in use; drop a sequence, or open the model "
+                  "for more sequences or a longer context",
+                  blocks());
     }
-    left -= part;
+    if (!free_.empty() && free_.back() == found.block) free_.pop_back();
+    for (uint32_t p = found.begin; p < found.end; ++p) Take(found.block, p % kPositions);
+    const bool goes_on = at % kPositions > 0 && spans.back().block == found.block;
+    if (goes_on) {
+      spans.back().end = found.end;
+    } else {
+      spans.push_back(found);
+    }
+    left -= found.end - found.begin;
   }
   return {};
 }
@@ -78,17 +103,19 @@ Status KvBlocks::Extend(KvTimeline& timeline, uint32_t n) {
 void KvBlocks::CutBack(KvTimeline& timeline, uint32_t length) {
   CHECK(length <= timeline.length());
   std::vector<KvSpan>& spans = timeline.spans_;
-  while (!spans.empty() && spans.back().begin >= length) {
-    Block& block = blocks_[spans.back().block.value];
-    CHECK(block.users > 0);
-    if (--block.users == 0) free_.push_back(spans.back().block);
-    spans.pop_back();
+  while (timeline.length() > length) {
+    KvSpan& last = spans.back();
+    const uint32_t end = std::max(length, last.begin);
+    for (uint32_t p = end; p < last.end; ++p) GiveBack(last.block, p % kPositions);
+    last.end = end;
+    if (last.begin == last.end) spans.pop_back();
   }
-  if (!spans.empty()) spans.back().end = std::min(spans.back().end, length);
 }
 
 KvTimeline KvBlocks::Fork(const KvTimeline& timeline) {
-  for (const KvSpan& span : timeline.spans_) ++blocks_[span.block.value].users;
+  for (const KvSpan& span : timeline.spans_) {
+    for (uint32_t p = span.begin; p < span.end; ++p) Take(span.block, p % kPositions);
+  }
   return timeline;
 }
 

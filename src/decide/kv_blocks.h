@@ -3,9 +3,10 @@
 // values lie in forward/dense/kv_cache.h.
 //
 // A block is kPositions cells. Position p of a sequence always lies in cell p % kPositions of some
-// block. Sequences that were forked share blocks; nothing is ever copied: whoever goes on first
-// fills the shared block further, the others take a block of their own from the same position on.
-// So a block may hold the start of an aligned range of positions and another block the rest.
+// block. Sequences that were forked share cells; nothing is ever copied: whoever goes on first
+// fills the block further, the others go on in a block that is free or, if there is none, in free
+// cells of one that others use. So S sequences of n positions never need more than S times
+// BlocksFor(n) blocks, whatever they share and however they were forked.
 #pragma once
 
 #include <cstddef>
@@ -61,19 +62,20 @@ class KvBlocks {
   void CutBack(KvTimeline& timeline, uint32_t length);
   KvTimeline Fork(const KvTimeline& timeline);
 
-  uint32_t blocks() const { return static_cast<uint32_t>(blocks_.size()); }
+  uint32_t blocks() const { return static_cast<uint32_t>(used_.size()); }
   uint32_t free_blocks() const { return static_cast<uint32_t>(free_.size()); }
 
  private:
-  struct Block {
-    uint32_t users = 0;   // spans that refer to it
-    uint32_t filled = 0;  // cells [0, filled) have been handed out
-  };
+  // Up to `most` free cells of a block from `first` on.
+  uint32_t FreeCells(BlockId block, uint32_t first, uint32_t most) const;
+  // Where positions from `at` on can lie, up to `most` of them, all in one block; empty: nowhere.
+  KvSpan FindCells(const KvTimeline& timeline, uint32_t at, uint32_t most) const;
+  void Take(BlockId block, uint32_t cell);
+  void GiveBack(BlockId block, uint32_t cell);
 
-  bool ExtendInPlace(KvSpan& last, uint32_t n);
-
-  std::vector<Block> blocks_;
-  std::vector<BlockId> free_;  // taken from the end
+  std::vector<uint32_t> users_;  // [block][cell]: timelines that hold it
+  std::vector<uint32_t> used_;   // [block]: cells that some timeline holds
+  std::vector<BlockId> free_;    // no cell is used; taken from the end
 };
 
 }  // namespace moestro

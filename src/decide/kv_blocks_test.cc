@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <random>
+#include <utility>
 #include <vector>
 
 namespace moestro {
@@ -67,6 +68,28 @@ TEST(KvBlocks, ALoneSequenceOverwritesWhatItHasCutOff) {
   EXPECT_EQ(a.cell(2), 2U);
   blocks.CutBack(a, 0);
   EXPECT_EQ(blocks.free_blocks(), 1U);
+}
+
+// As in a beam search: the best go on from any of the others, and those that nobody goes on from
+// are gone. What few of them share is used again, so that there is room for the rest.
+TEST(KvBlocks, ForkedSequencesNeverNeedMoreThanTheirLengths) {
+  std::mt19937 random(3);
+  for (const uint32_t beams : {1U, 2U, 5U, 16U}) {
+    constexpr uint32_t kLength = 5 * kP - 3;
+    KvBlocks blocks(beams * KvBlocks::BlocksFor(kLength));
+    std::vector<KvTimeline> live(1);
+    ASSERT_TRUE(blocks.Extend(live[0], 7));
+    while (live[0].length() < kLength) {
+      std::vector<KvTimeline> next;
+      for (uint32_t i = 0; i < beams; ++i)
+        next.push_back(blocks.Fork(live[random() % live.size()]));
+      for (KvTimeline& old : live) blocks.CutBack(old, 0);
+      live = std::move(next);
+      for (KvTimeline& one : live) ASSERT_TRUE(blocks.Extend(one, 1)) << beams;
+    }
+    for (KvTimeline& old : live) blocks.CutBack(old, 0);
+    EXPECT_EQ(blocks.free_blocks(), blocks.blocks());
+  }
 }
 
 // Cells hold the value that was written through the timeline that got them. Whatever happens to

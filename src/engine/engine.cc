@@ -37,7 +37,8 @@ Status Engine::Impl::Prepare(const EngineOptions& requested) {
   n_ctx = std::min(options.ctx, model.spec.n_ctx_train);
   if (n_ctx == 0)
     return Fail(Errc::kInvalidRequest, "a context of 0 tokens holds no prompt; set --ctx");
-  chunk = std::clamp(options.chunk, 1U, n_ctx);
+  // A decode step of all sequences is computed at once.
+  chunk = std::clamp(options.chunk, 1U, std::max(n_ctx, options.sequences));
   if (options.sequences == 0) {
     return Fail(Errc::kInvalidRequest,
                 "room for 0 sequences holds no prompt; ask for at least one");
@@ -57,7 +58,9 @@ Status Engine::Impl::Prepare(const EngineOptions& requested) {
 
 Status Engine::Impl::Allocate() {
   const StepLimits step{.chunk = chunk, .logits_rows = logits_rows, .look_ahead = look_ahead};
-  const uint64_t n_blocks = uint64_t{KvBlocks::BlocksFor(n_ctx)} * options.sequences;
+  const uint32_t common = std::min(options.common_positions, n_ctx);
+  const uint64_t n_blocks = KvBlocks::BlocksFor(common) +
+                            uint64_t{KvBlocks::BlocksFor(n_ctx - common)} * options.sequences;
   if (n_blocks * KvBlocks::kPositions > std::numeric_limits<int32_t>::max()) {
     return Fail(Errc::kInvalidRequest,
                 "{} sequences of {} tokens are more than a KV cache can hold", options.sequences,
@@ -187,6 +190,15 @@ Result<std::unique_ptr<Engine>> Engine::Open(ModelFile model, const EngineOption
   TRY_STATUS(impl->Allocate());
   TRY_STATUS(impl->Load());
   return std::unique_ptr<Engine>(new Engine(std::move(impl)));
+}
+
+Result<MemoryPlan> Engine::Plan(const std::string& model_path, const EngineOptions& options) {
+  TRY(ModelFile model, ModelFile::Open(model_path));
+  Impl impl(std::move(model));
+  TRY_STATUS(impl.Prepare(options));
+  TRY_STATUS(impl.dense.set.Allocate());
+  TRY_STATUS(impl.Allocate());
+  return impl.memory;
 }
 
 const ModelSpec& Engine::spec() const { return impl_->model.spec; }

@@ -51,6 +51,9 @@ class Engine {
   static Result<std::unique_ptr<Engine>> Open(ModelFile model, const EngineOptions& options,
                                               Progress progress = {});
   ~Engine();
+  // Where the budget would go, without reading a weight. Errors: those of Open() but for kIo while
+  // reading.
+  static Result<MemoryPlan> Plan(const std::string& model_path, const EngineOptions& options);
 
   const ModelSpec& spec() const;
   uint32_t n_ctx() const;
@@ -95,11 +98,12 @@ class Engine {
   void ResetStats();
   // Bytes per second of reads like decode's (same size, same depth) with nothing else going on.
   Result<double> ProbeDiskBandwidth();
-  // Seconds a decode step of one row takes when all its experts are resident: repeats the last
-  // token of `sequence` a few times (its experts have just been used) and takes the fastest. Counts
-  // in no statistics, changes no state but recency. nullopt: the sequence is empty, or the slots do
-  // not hold one token's experts. kIo: the sequence has lost its last token.
-  Result<std::optional<double>> ProbeComputeSeconds(Sequence& sequence);
+  // Seconds a decode step of one row of each sequence takes when all its experts are resident:
+  // repeats their last tokens a few times (their experts have just been used) and takes the
+  // fastest. Counts in no statistics, changes no state but recency. nullopt: a sequence is empty or
+  // there is none, or the slots do not hold the step's experts. kIo: the sequences have lost their
+  // last tokens.
+  Result<std::optional<double>> ProbeComputeSeconds(std::span<Sequence* const> sequences);
   // Sees every layer's routing, in the engine thread, and what the next `look_ahead` layers'
   // routers would say, and who else could run if `candidates`; empty: nobody. For traces.
   // REQUIRES: look_ahead <= max_look_ahead().

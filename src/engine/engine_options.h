@@ -65,7 +65,9 @@ struct EngineOptions {
   // exactly, too, and shown to Engine::SetCheckObserver()'s; it takes slots for one layer. 0: none.
   uint32_t check_every = 0;
   uint32_t sequences = 1;  // of ctx tokens, that the KV cache has room for
-  bool repack = true;      // dense weights in ggml's repacked layouts where it has them
+  // Positions that the sequences have in common (they are forks): there is room for these once.
+  uint32_t common_positions = 0;
+  bool repack = true;  // dense weights in ggml's repacked layouts where it has them
 
   // Told where the budget goes before anything is read into it; empty: nobody.
   std::function<void(const MemoryPlan&)> planned = {};

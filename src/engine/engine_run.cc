@@ -240,22 +240,26 @@ Result<double> Engine::ProbeDiskBandwidth() {
   return probe.bytes_per_second;
 }
 
-Result<std::optional<double>> Engine::ProbeComputeSeconds(Sequence& sequence) {
+Result<std::optional<double>> Engine::ProbeComputeSeconds(std::span<Sequence* const> sequences) {
   Impl& m = *impl_;
-  if (sequence.position() == 0) return std::optional<double>();
   constexpr int kRepeats = 4;
-  const uint32_t at = sequence.position() - 1;
-  const Batch again{
-      .rows = {{.sequence = sequence.id(), .position = at, .token = sequence.tokens().back()}}};
+  Batch again;
+  for (const Sequence* sequence : sequences) {
+    if (sequence->position() == 0) return std::optional<double>();
+    again.rows.push_back({.sequence = sequence->id(),
+                          .position = sequence->position() - 1,
+                          .token = sequence->tokens().back()});
+  }
+  if (again.rows.empty()) return std::optional<double>();
   std::optional<double> best;
   for (int done = 0; done < kRepeats;) {
     PhaseStats once;
-    sequence.CutBack(at);
+    m.CutBack(again);
     TRY_STATUS(m.Extend(again));
-    Status status = m.Counted(once, 1, [&] { return m.Compute(again, {}); });
+    Status status = m.Counted(once, again.size(), [&] { return m.Compute(again, {}); });
     // A stop that came too late for the tokens before is no reason to fail now; it ends one try.
     if (!status && status.error().code == Errc::kInterrupted) continue;
-    if (!status) sequence.CutBack(at);  // what its cells hold is not known
+    if (!status) m.CutBack(again);  // what their cells hold is not known
     TRY_STATUS(std::move(status));
     ++done;
     if (once.misses == 0) best = std::min(best.value_or(once.seconds), once.seconds);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "engine/run_report.h"
 
+#include <algorithm>
 #include <span>
 
 #include "base/system_limits.h"
@@ -17,6 +18,12 @@ double Bound::percent(double actual) const {
 }
 
 Result<RunReport> MakeReport(Engine& engine, Sequence& sequence, bool probe_disk) {
+  Sequence* const only = &sequence;
+  return MakeReport(engine, std::span(&only, 1), probe_disk);
+}
+
+Result<RunReport> MakeReport(Engine& engine, std::span<Sequence* const> sequences,
+                             bool probe_disk) {
   const RunStats& stats = engine.stats();
   const std::span<const PredictionScore> scores = engine.prediction_scores();
   RunReport report{.stats = stats,
@@ -24,7 +31,12 @@ Result<RunReport> MakeReport(Engine& engine, Sequence& sequence, bool probe_disk
                    .probes = {},
                    .memory = engine.memory(),
                    .policy = engine.policy()};
-  TRY(report.probes.compute_seconds_per_token, engine.ProbeComputeSeconds(sequence));
+  report.probes.rows_per_step = std::max<uint64_t>(sequences.size(), 1);
+  TRY(const std::optional<double> step, engine.ProbeComputeSeconds(sequences));
+  if (step) {
+    report.probes.compute_seconds_per_token =
+        *step / static_cast<double>(report.probes.rows_per_step);
+  }
   if (probe_disk || stats.prefill.disk_bytes + stats.decode.disk_bytes > 0) {
     TRY(report.probes.disk_bandwidth, engine.ProbeDiskBandwidth());
   }
@@ -39,7 +51,9 @@ Bound DecodeBound(const RunStats& stats, const Probes& probes) {
   if (probes.disk_bandwidth <= 0.0) return bound;
   bound.disk_seconds = static_cast<double>(stats.decode.needed_bytes) / probes.disk_bandwidth;
   bound.stepwise_seconds =
-      stats.decode_bytes.SumOfAtLeast(compute * probes.disk_bandwidth) / probes.disk_bandwidth;
+      stats.decode_bytes.SumOfAtLeast(compute * static_cast<double>(probes.rows_per_step) *
+                                      probes.disk_bandwidth) /
+      probes.disk_bandwidth;
   return bound;
 }
 

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "base/result.h"
@@ -36,7 +37,8 @@ struct Bound {
 // What the machine gives, measured in this process after the work.
 struct Probes {
   double disk_bandwidth = 0.0;                      // bytes per second; 0: not measured
-  std::optional<double> compute_seconds_per_token;  // nullopt: one token's experts do not fit
+  std::optional<double> compute_seconds_per_token;  // nullopt: one step's experts do not fit
+  uint64_t rows_per_step = 1;                       // tokens that are computed together
 };
 
 Bound DecodeBound(const RunStats& stats, const Probes& probes);
@@ -53,7 +55,8 @@ struct RunReport {
 };
 
 // What the engine has done since its statistics were reset, and what the machine gives.
-// `probe_disk`: also if nothing was read.
+// `sequences`: one row of each was a step. `probe_disk`: also if nothing was read.
+Result<RunReport> MakeReport(Engine& engine, std::span<Sequence* const> sequences, bool probe_disk);
 Result<RunReport> MakeReport(Engine& engine, Sequence& sequence, bool probe_disk);
 
 }  // namespace moestro

@@ -33,6 +33,12 @@ Result<std::unique_ptr<Session>> Session::Load(const std::string& path, const En
   return session;
 }
 
+void Session::MakeRoom(uint32_t n, uint32_t common, uint32_t n_ctx) {
+  options_.sequences = n;
+  options_.common_positions = common;
+  options_.ctx = n_ctx;
+}
+
 Status Session::Start(Progress progress) {
   TRY(engine_, Engine::Open(*std::exchange(model_, std::nullopt), options_, std::move(progress)));
   sequence_.emplace(engine_->NewSequence());

@@ -31,6 +31,9 @@ class Session {
   // tokenizer.
   static Result<std::unique_ptr<Session>> Load(const std::string& path, const EngineOptions& engine,
                                                const SamplingOptions& sampling);
+  // Instead of one sequence of any length there is to be room for `n` forks of one, of at most
+  // `n_ctx` tokens, the first `common` of which are the same. Before Start().
+  void MakeRoom(uint32_t n, uint32_t common, uint32_t n_ctx);
   // Opens the engine, which takes the memory that is left. What follows needs it. `progress` lives
   // as long as the engine.
   Status Start(Progress progress = {});

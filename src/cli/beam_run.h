@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: MIT
+// `moestro run --beams B`: the likeliest continuations of a prompt.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "base/result.h"
+#include "cli/flags.h"
+#include "cli/output.h"
+#include "cli/terminal_session.h"
+#include "engine/engine_options.h"
+#include "text/text_tokens.h"
+
+namespace moestro {
+
+struct BeamFlags {
+  std::optional<uint32_t> beams;  // empty: no beam search
+  double length_penalty = 1.0;
+  uint32_t n_best = 1;
+};
+
+// After all other flags of the command. `flags` must outlive the parsing.
+void AddBeamFlags(Flags command, BeamFlags& flags);
+
+struct BeamRequest {
+  const BeamFlags& flags;
+  const Prompt& prompt;
+  std::string model;            // path
+  const EngineOptions& engine;  // as the session was loaded with
+  int64_t n_predict = -1;       // negative: as many as the context holds
+  bool json = false;            // instead of text
+  bool shows_prompt = true;     // before the text
+};
+
+// Makes room, starts the session, searches, prints. With one beam to print, its text streams as far
+// as all beams agree. Errors: those of the engine; kInvalidRequest for a prompt that does not fit,
+// and for beams that the memory has no room for (says how many would fit).
+Status RunBeams(const BeamRequest& request, TerminalSession& session, Output& output);
+
+}  // namespace moestro
