@@ -149,12 +149,15 @@ INSTANTIATE_TEST_SUITE_P(Families, Sequences, ::testing::ValuesIn(TinyArchs()),
                          [](const auto& arch) { return arch.param; });
 
 // With ggml's repacked layouts, too, a row's product does not depend on its neighbours; with its
-// tiled product (K-quants, from eight rows on) activations stay in F32 instead of 8 bits, which
-// moves a product by about 0.3/127 (docs/decisions/0007-rows-of-many-sequences.md). Over the seven
-// products of each of three layers that is sqrt(21) * 0.24 % = 1.1 % of the largest logit; of 16
-// sequences with 11 tokens each the worst may be a few times that.
+// tiled product (K-quants, from eight rows on) activations stay in F32 instead of 8 bits
+// (docs/decisions/0007-rows-of-many-sequences.md). 8 bits are steps of 1/127 of the largest of a
+// block of 256, which for normal values is 3.0 of their deviations, so a product errs by 3.0 *
+// 0.29 / 127 = 0.69 % of its deviation, and after seven products in each of three layers by
+// sqrt(21) times that, 3.1 %. The worst of 16 * 11 * 512 logits is 4.4 deviations off, and the
+// largest logit of a sequence, by which it is divided, 3.9: 3.5 %. (Measured: 1.1 % with AVX-512,
+// 3.3 % with AVX.)
 TEST(BatchInvariance, OnlyTheTiledProductOfKQuantsSeesItsNeighbours) {
-  constexpr double kEightBits = 3e-2;
+  constexpr double kEightBits = 3.5e-2;
   const TempFolder folder;
   for (const std::string type :
        {"F32", "F16", "BF16", "Q8_0", "Q4_0", "IQ4_NL", "MXFP4", "Q4_K_M"}) {
