@@ -11,10 +11,7 @@
 
 namespace moestro {
 
-// The best experts of each row by the router's own order, the chosen K first: who else could run.
-// Scores are what the order goes by (logits, or probabilities with the family's bias), raw values
-// what weights are made of (WeighChosen), ranges the largest score of all experts less the
-// smallest.
+// Views of RoutingCandidates: of some rows, or of one row in all layers.
 struct CandidateSpans {
   std::span<const ExpertId> experts = {};  // [n_tokens][per_row]
   std::span<const float> scores = {};      // [n_tokens][per_row], descending
@@ -22,6 +19,10 @@ struct CandidateSpans {
   std::span<const float> ranges = {};      // [n_tokens]
 };
 
+// The best experts of each row by the router's own order, the chosen K first: who else could run.
+// Scores are what the order goes by (logits, or probabilities with the family's bias), raw values
+// what weights are made of (WeighChosen), ranges the largest score of all experts less the
+// smallest.
 struct RoutingCandidates {
   uint32_t per_row = 0;           // 0: not asked for
   std::vector<ExpertId> experts;  // [n_tokens][per_row]
