@@ -79,11 +79,15 @@ TEST_F(BeamCliTest, PrintsTheBestInEveryForm) {
 
 TEST_F(BeamCliTest, TheEndTokenCountsButIsNotText) {
   // A story that is over: the likeliest continuation is its end.
-  const Finished run = Run({"--beams", "2", "-n", "120", "--json"}, "The end. They lived happily");
+  const std::string story = "One day a dog ran home. They lived happily ever after. The end.";
+  const Finished run = Run({"--beams", "2", "-n", "4", "--json"}, story);
   const auto object = Json::Parse(run.out);
   ASSERT_TRUE(object) << run.out << run.err;
   const auto best = object->Find("beams")->At(0);
-  EXPECT_GT(best->Find("tokens")->size(), 0U);
+  EXPECT_EQ(best->Find("tokens")->size(), 1U) << run.out;
+  EXPECT_EQ(best->Find("text")->text(), "");
+  EXPECT_EQ(best->Find("score")->number(), best->Find("log_prob")->number());
+  EXPECT_EQ(Run({"--beams", "2", "-n", "4"}, story).out, story + "\n");
 }
 
 TEST_F(BeamCliTest, TheBudgetHoldsAndWhatFitsIsSaid) {
