@@ -147,7 +147,7 @@ Status PrintSummary(const RunOptions& options, Session& session, const OneStepKl
   std::string summary = SummaryText(report);
   if (const auto wish = options.common.quality.kl) {
     const EngineOptions& engine = options.common.engine;
-    summary += checked.Text(*wish, engine.lossy.is_exact(!engine.low.empty()));
+    summary += checked.Text(*wish, engine.is_exact());
   }
   std::fprintf(stderr, "\n%sseed     %u\n", summary.c_str(), options.sampling.seed);
   return {};

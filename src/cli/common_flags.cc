@@ -114,6 +114,7 @@ void AddCommonFlags(Flags flags, CommonOptions& options) {
       .ShowDefault();
   AddSeedFlag(flags, options);
   AddLossyFlags(flags, engine);
+  AddLittleFlags(flags, engine.little);
   flags.Group("Output");
   flags.AddSwitch("--json", options.json, "machine-readable output: one JSON object");
   flags.AddSwitch("-v,--verbose", options.verbose, "say more on standard error");

@@ -215,7 +215,7 @@ MeasuredSetting ToMeasured(const EngineOptions& base, const KnobSettings& settin
     if (is_file) s.value = std::filesystem::absolute(s.value).lexically_normal().string();
   }
   const EvalFigures::Against& against = *result.figures.against;
-  measured.is_exact = options.lossy.is_exact(!options.low.empty());
+  measured.is_exact = options.is_exact();
   measured.kl_mean = against.kl_mean.value;
   if (std::isfinite(against.kl_mean.error)) measured.kl_se = against.kl_mean.error;
   measured.decode_tps = result.report.stats.decode.tokens_per_second();

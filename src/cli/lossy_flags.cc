@@ -20,6 +20,28 @@ std::string ImportanceHelp() {
 
 }  // namespace
 
+void AddLittleFlags(Flags flags, LittleOptions& little) {
+  flags.Group("Fewer experts where the model is sure (output is no longer exact)");
+  const Flag first = flags.AddParsed(
+      "--little", "N|half",
+      "decode each token with N experts first, and with all of them if it is not sure of the next",
+      [&little](const std::string& text) { return SetLittleUsed(little, text); });
+  flags
+      .Add("--gamma", little.gamma,
+           "it is sure if its largest probability is above this; 0: always, 1: never")
+      .Between(0.0, 1.0)
+      .ShowDefault()
+      .Needs(first);
+  flags
+      .AddParsed("--little-misses", "read|low|drop",
+                 "what the first pass does about an expert that is not in memory (default: read)",
+                 [&little](const std::string& text) -> Status {
+                   TRY(little.misses, ParseMisses(text));
+                   return {};
+                 })
+      .Needs(first);
+}
+
 void AddLossyFlags(Flags flags, EngineOptions& options) {
   flags.Group("Cheaper misses (output is no longer exact; 'moestro eval' measures by how much)");
   flags

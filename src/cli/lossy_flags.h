@@ -3,6 +3,7 @@
 #pragma once
 
 #include "cli/flags.h"
+#include "decide/little_options.h"
 #include "engine/engine_options.h"
 
 namespace moestro {
@@ -12,5 +13,7 @@ namespace moestro {
 void AddLossyFlags(Flags flags, EngineOptions& options);
 // What may be coarsened or left out, alone.
 void AddLossyFlags(Flags flags, LossyOptions& lossy);
+// Fewer experts in a first pass. `little` must outlive the parsing.
+void AddLittleFlags(Flags flags, LittleOptions& little);
 
 }  // namespace moestro

@@ -60,7 +60,7 @@ void AddQualityFlags(Flags flags, QualityWish& wish) {
       });
   for (const char* lossy :
        {"--low", "--low-share", "--norms", "--t1", "--t2", "--importance", "--drop-below",
-        "--prefer-resident", "--keep", "--rescale", "--upgrade", "--lossy-mode"}) {
+        "--prefer-resident", "--keep", "--rescale", "--upgrade", "--lossy-mode", "--little"}) {
     quality.Excludes(lossy);
   }
   flags.Add("--sweep-file", wish.sweep_file, "the sweep to choose from (default: MODEL.sweep.json)")

@@ -36,6 +36,36 @@ std::string LossText(const PhaseStats& decode) {
   return text + "\n";
 }
 
+// What passes with fewer experts did; empty if there were none.
+std::string LittleText(const LittleStats& little) {
+  if (little.tokens == 0) return "";
+  std::string text = Format("little   {} of {} tokens decoded again ({:.1f} %)", little.again,
+                            little.tokens, 100.0 * little.fallback_ratio());
+  if (little.foreseen.predicted > 0) {
+    text += Format(
+        "; {:.1f} % of what they asked for was foreseen, {} experts read ahead, {} of "
+        "them needed",
+        100.0 * little.foreseen.recall(), little.prefetches, little.used_prefetches);
+  }
+  return text + "\n";
+}
+
+void AddLittle(Json& object, const LittleStats& little) {
+  const auto per_step = [](double seconds, uint64_t steps) {
+    return steps > 0 ? seconds / static_cast<double>(steps) : 0.0;
+  };
+  object.Set("little_tokens", little.tokens)
+      .Set("little_again", little.again)
+      .Set("fallback_ratio", little.fallback_ratio())
+      .Set("little_step_seconds", per_step(little.little_seconds, little.steps))
+      .Set("again_step_seconds", per_step(little.again_seconds, little.steps_again))
+      .Set("foreseen_recall", little.foreseen.recall())
+      .Set("foreseen_precision", little.foreseen.precision())
+      .Set("foreseen_absent_precision", little.foreseen.absent_precision())
+      .Set("foreseen_prefetches", little.prefetches)
+      .Set("foreseen_used_prefetches", little.used_prefetches);
+}
+
 }  // namespace
 
 std::string SummaryText(const RunReport& report) {
@@ -60,6 +90,7 @@ std::string SummaryText(const RunReport& report) {
                decode.prefetches, decode.used_prefetches, decode.dropped_prefetches, decode.late);
   }
   text += LossText(decode);
+  text += LittleText(report.stats.little);
   text += ScoresText("predict  ", report.predictions);
   const Bound bound = DecodeBound(report.stats, report.probes);
   if (bound.seconds() > 0.0) {
@@ -105,6 +136,7 @@ Json ScoresAsJson(const std::vector<PredictionScore>& scores) {
 }
 
 void AddReport(Json& object, const RunReport& report) {
+  AddLittle(object, report.stats.little);
   const PhaseStats& prefill = report.stats.prefill;
   const PhaseStats& decode = report.stats.decode;
   const Bound bound = DecodeBound(report.stats, report.probes);

@@ -26,8 +26,21 @@ struct BatchRow {
   bool wants_logits = false;
 };
 
+// What a row does about an expert that is not in memory.
+enum class Misses : uint8_t { kRead, kLow, kDrop };
+
+// A little step: its rows use fewer experts than the model's K, so it costs less.
+struct LittleStep {
+  uint32_t n_used = 0;  // experts of a row, below K; 0: the step is not a little one
+  Misses misses = Misses::kRead;
+  bool prefers_resident = false;  // the best ones in memory run, as far as there are n_used
+
+  bool is_on() const { return n_used > 0; }
+};
+
 struct Batch {
   std::vector<BatchRow> rows;
+  LittleStep little = {};  // REQUIRES: all rows decode, if it is on
 
   size_t size() const { return rows.size(); }
   bool has_decode_rows() const {

@@ -17,6 +17,17 @@ void LayerProtocol::BeginSequence() {
   if (lossy_.choices != nullptr) lossy_.choices->BeginSequence();
 }
 
+void LayerProtocol::BeginStep(const LittleStep& little) {
+  CHECK(lossy_.chooser != nullptr || (little.misses == Misses::kRead && !little.prefers_resident));
+  if (lossy_.chooser != nullptr) lossy_.chooser->BeginStep(little);
+}
+
+void LayerProtocol::Foresee(std::span<const std::vector<ExpertId>> by_layer, uint32_t rows) {
+  CHECK(by_layer.size() == held_.size());
+  planner_.Foresee(by_layer, rows, UsualCopies());
+  RequestPredicted();
+}
+
 LayerPlan LayerProtocol::AfterRouting(const Routed& routed) {
   layer_ = routed.layer.value;
   decodes_ = std::ranges::contains(routed.kinds, RowKind::kDecode);
@@ -36,7 +47,9 @@ LayerPlan LayerProtocol::AfterRouting(const Routed& routed) {
 
 LayerPlan LayerProtocol::MakePlan(const Routed& routed) {
   const ExpertPresence is_present = [this](ExpertKey key) { return IsPresent(key); };
-  if (lossy_.chooser == nullptr) {
+  const bool is_lossy =
+      lossy_.choices != nullptr || (lossy_.chooser != nullptr && !lossy_.chooser->is_exact());
+  if (!is_lossy) {
     return PlanLayer(routed.layer, routed.routing, routed.kinds, is_present);
   }
   ResidentModel* choices = lossy_.choices;
@@ -89,17 +102,18 @@ void LayerProtocol::Learn(const Routed& routed) {
                              .rows = static_cast<uint32_t>(chosen_.size() / used),
                              .chosen = chosen_,
                              .ahead = predicted_};
-  if (lossy_.chooser == nullptr) {
-    planner_.Observe(seen);
-  } else {
-    planner_.Observe(seen, [this](LayerId layer, ExpertId expert, uint32_t rank) {
-      return UsualCopy({.layer = layer, .expert = expert}, rank);
-    });
-  }
+  planner_.Observe(seen, UsualCopies());
   planner_.ForEachPrediction([this](LayerId later, std::span<const ExpertId> experts) {
     holder_.Predict(later, experts);
     if (lossy_.choices != nullptr) lossy_.choices->Predict(later, experts);
   });
+}
+
+CopyChoice LayerProtocol::UsualCopies() const {
+  return [this](LayerId layer, ExpertId expert, uint32_t rank) -> std::optional<CopyId> {
+    if (lossy_.chooser == nullptr) return CopyId{0};
+    return UsualCopy({.layer = layer, .expert = expert}, rank);
+  };
 }
 
 // As ChooseCopy() in layer_planner.cc, by what rows usually need of their rank-th expert.
@@ -120,6 +134,17 @@ void LayerProtocol::Prefetch() {
   for (const ExpertKey key : held_[layer_]) holder_.Release(key);
   held_[layer_].clear();
   if (!decodes_) return;
+  RequestPredicted();
+  // Behind all of these; not in the last layer, whose end nobody sees.
+  const std::optional<ExpertKey> upgrade = std::exchange(upgrade_, std::nullopt);
+  if (!upgrade || layer_ + 1 == held_.size()) return;
+  if (holder_.Prefetch(*upgrade)) upgrading_ = upgrade;
+  // Whether there was room for it just now depends on timing, what is chosen later must not.
+  if (lossy_.choices != nullptr) lossy_.choices->Fetch(*upgrade);
+  ++losses_.upgrades;
+}
+
+void LayerProtocol::RequestPredicted() {
   size_t unfinished = 0;
   for (const std::vector<ExpertKey>& keys : held_) {
     unfinished += static_cast<size_t>(
@@ -128,13 +153,6 @@ void LayerProtocol::Prefetch() {
   for (const PrefetchRequest& request : planner_.Requests(unfinished)) {
     if (holder_.Prefetch(request.key)) held_[request.key.layer.value].push_back(request.key);
   }
-  // Behind all of these; not in the last layer, whose end nobody sees.
-  const std::optional<ExpertKey> upgrade = std::exchange(upgrade_, std::nullopt);
-  if (!upgrade || layer_ + 1 == held_.size()) return;
-  if (holder_.Prefetch(*upgrade)) upgrading_ = upgrade;
-  // Whether there was room for it just now depends on timing, what is chosen later must not.
-  if (lossy_.choices != nullptr) lossy_.choices->Fetch(*upgrade);
-  ++losses_.upgrades;
 }
 
 void LayerProtocol::Clear() {

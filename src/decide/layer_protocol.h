@@ -47,12 +47,12 @@ class ExpertHolder {
   virtual bool is_complete(ExpertKey key) const = 0;
 };
 
-// What makes plans lossy; all null in exact mode. `choices`: choices are taken against this model
-// and not against what the holder has at the moment, which depends on timing.
+// What makes plans lossy; without a chooser none is. `choices`: choices are taken against this
+// model and not against what the holder has at the moment, which depends on timing.
 struct LossyParts {
   LossyChooser* chooser = nullptr;
-  ResidentModel* choices = nullptr;
-  Upgrades* upgrades = nullptr;  // null: none are made
+  ResidentModel* choices = nullptr;  // only with a chooser
+  Upgrades* upgrades = nullptr;      // null: none are made
 };
 
 class LayerProtocol {
@@ -63,7 +63,7 @@ class LayerProtocol {
     LayerId layer;
     Routing& routing;
     std::span<const RowKind> kinds;       // [rows]
-    std::span<const ExpertId> predicted;  // [distance - 1][row][K]; empty: not evaluated
+    std::span<const ExpertId> predicted;  // [distance - 1][row][K or K']; empty: not evaluated
   };
 
   // All must outlive this.
@@ -71,6 +71,11 @@ class LayerProtocol {
                 LossyParts lossy = {});
 
   void BeginSequence();
+  // Before a step's first layer. REQUIRES: a chooser, if a little step does not read every miss.
+  void BeginStep(const LittleStep& little);
+  // After that. What every layer of the step will probably ask for: [layer][row][K], in router
+  // order. It is read ahead from now on. REQUIRES: all rows decode.
+  void Foresee(std::span<const std::vector<ExpertId>> by_layer, uint32_t rows);
   // How many candidates of each row the routing must hold.
   uint32_t candidates() const {
     return lossy_.chooser != nullptr ? lossy_.chooser->candidates() : 0;
@@ -89,6 +94,8 @@ class LayerProtocol {
   void Learn(const Routed& routed);
   void Count(const LayerPlan& plan);
   void EndUpgrade();
+  void RequestPredicted();
+  CopyChoice UsualCopies() const;
   bool IsPresent(ExpertKey key) const;
   std::optional<CopyId> UsualCopy(ExpertKey own, uint32_t rank) const;
 

@@ -20,7 +20,7 @@ LossyChooser::LossyChooser(const LossyOptions& options, const RouterSpec& router
       importance_(MakeImportance(options.importance, std::move(norms))) {}
 
 uint32_t LossyChooser::candidates() const {
-  if (options_.prefer_resident <= 0.0) return 0;
+  if (options_.prefer_resident <= 0.0 && !little_.prefers_resident) return 0;
   return CandidatesOf(router_->n_expert, router_->n_used);
 }
 
@@ -40,7 +40,9 @@ uint32_t LossyChooser::PreferRow(LayerId layer, uint32_t row, const ExpertPresen
                                  Routing& routing) {
   const RoutingCandidates& c = routing.candidates;
   const size_t first = size_t{row} * c.per_row;
-  const auto bonus = static_cast<float>(options_.prefer_resident * c.ranges[row]);
+  // Twice the range lifts a present expert above every absent one.
+  const double lambda = little_.prefers_resident ? 2.0 : options_.prefer_resident;
+  const auto bonus = static_cast<float>(lambda * c.ranges[row]);
   scores_.resize(c.per_row);
   for (uint32_t i = 0; i < c.per_row; ++i) {
     const ExpertKey own{.layer = layer, .expert = c.experts[first + i]};
@@ -50,7 +52,7 @@ uint32_t LossyChooser::PreferRow(LayerId layer, uint32_t row, const ExpertPresen
     scores_[i] = c.scores[first + i] + (is_here ? bonus : 0.0F);
   }
   // The kept ones stay, the others are the best by their new scores; both in the router's order.
-  const uint32_t kept = std::min(options_.keep, routing.n_used);
+  const uint32_t kept = little_.prefers_resident ? 0 : std::min(options_.keep, routing.n_used);
   order_.resize(c.per_row - kept);
   std::iota(order_.begin(), order_.end(), kept);
   std::ranges::sort(order_, [this](uint32_t a, uint32_t b) {
@@ -72,6 +74,18 @@ uint32_t LossyChooser::PreferRow(LayerId layer, uint32_t row, const ExpertPresen
   return replaced;
 }
 
+Need LossyChooser::NeedOfMisses() const {
+  switch (little_.misses) {
+    case Misses::kRead:
+      return Need::kOwn;
+    case Misses::kLow:
+      return Need::kLow;
+    case Misses::kDrop:
+      return Need::kDrop;
+  }
+  return Need::kOwn;
+}
+
 Need LossyChooser::NeedAt(double unimportance, double share) const {
   if (share < options_.drop_below) return Need::kDrop;
   if (unimportance <= t1_) return Need::kOwn;
@@ -85,7 +99,9 @@ RowNeeds LossyChooser::NeedsOf(LayerId layer, const Routing& routing,
                  .has_low = has_low_,
                  .rescales = options_.rescales};
   const size_t k = routing.n_used;
-  usual_.resize(std::max(usual_.size(), (size_t{layer.value} + 1) * k));
+  const bool is_usual = !little_.is_on();
+  const Need least = NeedOfMisses();
+  usual_.resize(std::max(usual_.size(), (size_t{layer.value} + 1) * router_->n_used));
   contributions_.resize(k);
   unimportance_.resize(k);
   for (size_t row = 0; row < kinds.size(); ++row) {
@@ -97,7 +113,8 @@ RowNeeds LossyChooser::NeedsOf(LayerId layer, const Routing& routing,
     for (size_t i = 0; i < k; ++i) {
       const double share = sum > 0.0F ? static_cast<double>(weights[i] / sum) : 1.0;
       const auto s = static_cast<double>(unimportance_[i]);
-      needs.needs[row * k + i] = NeedAt(s, share);
+      needs.needs[row * k + i] = std::max(NeedAt(s, share), least);
+      if (!is_usual) continue;
       Usual& usual = usual_[layer.value * k + i];
       const double part = usual.is_known ? 0.05 : 1.0;  // the last 20 rows or so
       usual.unimportance += part * (s - usual.unimportance);
@@ -110,8 +127,9 @@ RowNeeds LossyChooser::NeedsOf(LayerId layer, const Routing& routing,
 
 Need LossyChooser::UsualNeed(LayerId layer, uint32_t k) const {
   const size_t at = size_t{layer.value} * router_->n_used + k;
-  if (at >= usual_.size() || !usual_[at].is_known) return Need::kOwn;
-  return NeedAt(usual_[at].unimportance, usual_[at].share);
+  const Need least = NeedOfMisses();
+  if (at >= usual_.size() || !usual_[at].is_known) return least;
+  return std::max(NeedAt(usual_[at].unimportance, usual_[at].share), least);
 }
 
 }  // namespace moestro

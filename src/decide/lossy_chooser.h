@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// What the rows of a step may do without: LossyOptions applied to a layer's routing. Rows of a
-// prompt need everything. Pure.
+// What the rows of a step may do without: LossyOptions, and what a little step adds to them,
+// applied to a layer's routing. Rows of a prompt need everything. Pure.
 #pragma once
 
 #include <cstdint>
@@ -25,8 +25,16 @@ class LossyChooser {
   LossyChooser(const LossyOptions& options, const RouterSpec& router, bool has_low,
                std::shared_ptr<const ExpertNorms> norms);
 
+  // Before every step; not on: none is a little one. REQUIRES: kLow only with low copies.
+  void BeginStep(const LittleStep& little) { little_ = little; }
+
+  // In this step nothing may be left out, coarsened or replaced.
+  bool is_exact() const {
+    return options_.is_exact(has_low_) && little_.misses == Misses::kRead &&
+           !little_.prefers_resident;
+  }
   bool has_low() const { return has_low_; }
-  // How many candidates of each row Prefer() looks at; 0: it changes nothing.
+  // How many candidates of each row of the step Prefer() looks at; 0: it changes nothing.
   uint32_t candidates() const;
 
   // Lets absent experts of decode rows give way to present ones (cache-aware routing): the router's
@@ -42,16 +50,19 @@ class LossyChooser {
 
  private:
   Need NeedAt(double unimportance, double share) const;
+  Need NeedOfMisses() const;
   uint32_t PreferRow(LayerId layer, uint32_t row, const ExpertPresence& is_present,
                      Routing& routing);
 
   LossyOptions options_;
+  LittleStep little_;
   const RouterSpec* router_;
   bool has_low_;
   double t1_;
   double t2_;
   std::unique_ptr<Importance> importance_;
-  // [layer][k]: averages over the rows seen, of the unimportance and of the share of the weights.
+  // [layer][k]: averages over the rows seen that used all K, of the unimportance and of the share
+  // of the weights.
   struct Usual {
     double unimportance = 0.0;
     double share = 1.0;

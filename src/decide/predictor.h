@@ -28,7 +28,7 @@ class Predictor {
   struct Seen {
     LayerId layer;
     uint32_t rows = 1;
-    std::span<const ExpertId> chosen;  // [row][K], in router order
+    std::span<const ExpertId> chosen;  // [row][K], in router order; K' of a little step
     // [distance - 1][row][K]: the experts that the router of layer + distance chooses on this
     // layer's input, best first. As many distances as were evaluated; often none.
     std::span<const ExpertId> ahead = {};
@@ -41,7 +41,8 @@ class Predictor {
   // Layers of a step in order; layer 0 begins a step, whose rows are the same in every layer.
   virtual void Observe(const Seen& seen) = 0;
   // The experts that the layer `distance` after the last one observed will ask for, for all rows
-  // together: likeliest first, at most K for each row, none twice; none when it has no idea.
+  // together: likeliest first, at most the model's K for each row, none twice; none when it has no
+  // idea.
   // REQUIRES: 1 <= distance <= depth, and such a layer exists. The span lives until the next call.
   virtual std::span<const ExpertId> Predict(uint32_t distance) = 0;
   // True: Observe() is of use only with Seen::ahead, which costs a product per layer.

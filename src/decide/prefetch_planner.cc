@@ -23,30 +23,66 @@ PrefetchPlanner::PrefetchPlanner(std::unique_ptr<Predictor> predictor, const Pre
       predictions_(size_t{shape.moe.n_layer} * shape.depth),
       cells_(size_t{shape.depth} * shape.moe.n_used),
       scores_(shape.depth),
+      foreseen_cells_(shape.moe.n_used),
       held_(shape.moe.n_layer),
       n_held_(limits_.slots.size()) {
   predictor_->Reset(shape_);
+  union_.Reset(shape_.moe.n_expert);
+}
+
+void PrefetchPlanner::Foresee(std::span<const std::vector<ExpertId>> by_layer, uint32_t rows,
+                              const CopyChoice& copy_of) {
+  rows_ = rows;
+  foreseen_.assign(by_layer.size(), {});
+  for (size_t l = 0; l < by_layer.size(); ++l) {
+    const LayerId layer{static_cast<uint16_t>(l)};
+    for (const ExpertId expert : union_.ByRank(by_layer[l], shape_.moe.n_used)) {
+      foreseen_[l].push_back(Predicted(layer, expert, foreseen_[l].size(), copy_of));
+    }
+  }
+  asking_layer_ = 0;
+  asking_at_ = 0;
 }
 
 void PrefetchPlanner::Observe(const Predictor::Seen& seen, const CopyChoice& copy_of) {
   rows_ = seen.rows;
-  Score(seen);
+  if (is_foreseen()) {
+    ScoreForeseen(seen);
+  } else {
+    Score(seen);
+  }
   predictor_->Observe(seen);
   layer_ = seen.layer.value;
   for (const ExpertKey key : held_[layer_]) --n_held_[limits_.pool_of(key)];
   held_[layer_].clear();
+  if (!is_foreseen()) {
+    Predict(seen.chosen.size(), copy_of);
+  } else if (layer_ + 1 == foreseen_.size()) {
+    foreseen_.clear();
+  } else if (asking_layer_ <= layer_) {
+    asking_layer_ = layer_ + 1;
+    asking_at_ = 0;
+  }
+}
+
+// At most as many as the layer's own routers chose.
+void PrefetchPlanner::Predict(size_t most, const CopyChoice& copy_of) {
   for (uint32_t d = 1; d <= shape_.depth && layer_ + d < shape_.moe.n_layer; ++d) {
     std::vector<Prediction>& about = predictions(layer_ + d, d);
     about.clear();
     const LayerId target{static_cast<uint16_t>(layer_ + d)};
     for (const ExpertId expert : predictor_->Predict(d)) {
-      const auto rank = std::min<size_t>(about.size() / rows_, shape_.moe.n_used - 1);
-      const std::optional<CopyId> copy = copy_of(target, expert, static_cast<uint32_t>(rank));
-      const ExpertKey key{.layer = target, .expert = expert, .copy = copy.value_or(CopyId{0})};
-      about.push_back(
-          {.key = key, .is_left_out = !copy.has_value(), .is_present = is_present_(key)});
+      if (about.size() == most) break;
+      about.push_back(Predicted(target, expert, about.size(), copy_of));
     }
   }
+}
+
+PrefetchPlanner::Prediction PrefetchPlanner::Predicted(LayerId layer, ExpertId expert, size_t i,
+                                                       const CopyChoice& copy_of) const {
+  const std::optional<CopyId> copy = copy_of(layer, expert, static_cast<uint32_t>(rank_of(i)));
+  const ExpertKey key{.layer = layer, .expert = expert, .copy = copy.value_or(CopyId{0})};
+  return {.key = key, .is_left_out = !copy.has_value(), .is_present = is_present_(key)};
 }
 
 void PrefetchPlanner::Score(const Predictor::Seen& seen) {
@@ -63,10 +99,24 @@ void PrefetchPlanner::Score(const Predictor::Seen& seen) {
       if (about[i].is_present || about[i].is_left_out) continue;
       ++score.absent;
       score.absent_right += was_right;
-      right_ += was_right && is_worth_fetching(d, i);
+      right_ += was_right && is_worth_fetching(cell(d, i));
       cell(d, i).Learn(was_right);
     }
     about.clear();
+  }
+}
+
+void PrefetchPlanner::ScoreForeseen(const Predictor::Seen& seen) {
+  foreseen_score_.asked += CountDistinct(seen.chosen);
+  const std::vector<Prediction>& about = foreseen_[seen.layer.value];
+  for (size_t i = 0; i < about.size(); ++i) {
+    const bool was_right = std::ranges::contains(seen.chosen, about[i].key.expert);
+    ++foreseen_score_.predicted;
+    foreseen_score_.right += was_right;
+    if (about[i].is_present || about[i].is_left_out) continue;
+    ++foreseen_score_.absent;
+    foreseen_score_.absent_right += was_right;
+    foreseen_cells_[rank_of(i)].Learn(was_right);
   }
 }
 
@@ -81,12 +131,12 @@ void PrefetchPlanner::StepDone(const StepCost& cost) {
   control_.StepDone(cost, static_cast<double>(std::exchange(right_, 0)));
 }
 
-bool PrefetchPlanner::is_worth_fetching(uint32_t distance, size_t i) {
-  return cell(distance, i).precision() >= control_.least_precision();
-}
-
 std::span<const PrefetchRequest> PrefetchPlanner::Requests(size_t unfinished) {
   requests_.clear();
+  if (is_foreseen()) {
+    RequestForeseen(unfinished);
+    return requests_;
+  }
   const size_t before = unfinished;
   for (uint32_t d = 1; d <= shape_.depth && layer_ + d < shape_.moe.n_layer; ++d) {
     RequestFor(d, unfinished);
@@ -95,27 +145,56 @@ std::span<const PrefetchRequest> PrefetchPlanner::Requests(size_t unfinished) {
   return requests_;
 }
 
+size_t PrefetchPlanner::most_held(uint32_t pool) const {
+  return limits_.most_held(
+      pool, std::min<uint64_t>(shape_.moe.n_expert, uint64_t{shape_.moe.n_used} * rows_));
+}
+
 void PrefetchPlanner::RequestFor(uint32_t distance, size_t& unfinished) {
   const size_t target = layer_ + distance;
   const std::vector<Prediction>& about = predictions(target, distance);
-  const uint64_t own = std::min<uint64_t>(shape_.moe.n_expert, uint64_t{shape_.moe.n_used} * rows_);
   for (size_t i = 0; i < about.size(); ++i) {
     const Prediction& one = about[i];
     const uint32_t pool = limits_.pool_of(one.key);
-    if (n_held_[pool] >= limits_.most_held(pool, own)) continue;
+    if (n_held_[pool] >= most_held(pool)) continue;
     if (one.is_left_out || std::ranges::contains(held_[target], one.key)) continue;
     if (!one.is_present) {
-      const bool is_worth_it = is_worth_fetching(distance, i);
+      const bool is_worth_it = is_worth_fetching(cell(distance, i));
       if (!is_worth_it || unfinished >= limits_.most_unfinished) continue;
       ++unfinished;
     }
-    requests_.push_back({.key = one.key, .is_present = one.is_present});
-    held_[target].push_back(one.key);
-    ++n_held_[pool];
+    Request(one);
   }
 }
 
+// Goes on where it stopped: at a pool without room, or because enough is on its way.
+void PrefetchPlanner::RequestForeseen(size_t unfinished) {
+  for (; asking_layer_ < foreseen_.size(); ++asking_layer_, asking_at_ = 0) {
+    const std::vector<Prediction>& about = foreseen_[asking_layer_];
+    for (; asking_at_ < about.size(); ++asking_at_) {
+      Prediction one = about[asking_at_];
+      if (one.is_left_out) continue;
+      const uint32_t pool = limits_.pool_of(one.key);
+      if (n_held_[pool] >= most_held(pool)) return;
+      one.is_present = is_present_(one.key);
+      if (!one.is_present) {
+        if (!is_worth_fetching(foreseen_cells_[rank_of(asking_at_)])) continue;
+        if (unfinished >= limits_.most_foreseen) return;
+        ++unfinished;
+      }
+      Request(one);
+    }
+  }
+}
+
+void PrefetchPlanner::Request(const Prediction& one) {
+  requests_.push_back({.key = one.key, .is_present = one.is_present});
+  held_[one.key.layer.value].push_back(one.key);
+  ++n_held_[limits_.pool_of(one.key)];
+}
+
 void PrefetchPlanner::Clear() {
+  foreseen_.clear();
   for (std::vector<ExpertKey>& layer : held_) layer.clear();
   std::ranges::fill(n_held_, 0);
 }

@@ -19,6 +19,7 @@
 #include "core/ids.h"
 #include "decide/layer_planner.h"
 #include "decide/predictor.h"
+#include "decide/predictors/expert_union.h"
 #include "decide/prefetch_control.h"
 
 namespace moestro {
@@ -46,6 +47,14 @@ struct PredictionScore {
             .absent_right = absent_right - earlier.absent_right};
   }
 
+  PredictionScore operator+(const PredictionScore& more) const {
+    return {.asked = asked + more.asked,
+            .predicted = predicted + more.predicted,
+            .right = right + more.right,
+            .absent = absent + more.absent,
+            .absent_right = absent_right + more.absent_right};
+  }
+
   double recall() const { return Share(right, asked); }
   double precision() const { return Share(right, predicted); }
   double absent_precision() const { return Share(absent_right, absent); }
@@ -61,6 +70,7 @@ struct PrefetchLimits {
   std::vector<uint64_t> slots = {0};
   std::function<uint32_t(ExpertKey)> pool_of = [](ExpertKey) { return 0U; };
   size_t most_unfinished = 2;    // prefetches on their way at a time
+  size_t most_foreseen = 4;      // the same in a step that was foreseen
   unsigned reads_at_device = 4;  // of a matrix each, for prefetches: these cannot be called back
   bool is_fixed = false;         // see PrefetchControl
 
@@ -84,31 +94,42 @@ class PrefetchPlanner {
   void BeginSequence() { predictor_->SequenceBegun(); }
   // For how many layers ahead routers should be evaluated in the decode step that begins.
   uint32_t look_ahead() const {
-    return predictor_->wants_ahead() && control_.is_on() ? shape_.depth : 0;
+    const bool is_wanted = predictor_->wants_ahead() && control_.is_on() && !is_foreseen();
+    return is_wanted ? shape_.depth : 0;
   }
+  // What every layer of the next step will probably ask for: [layer][row][K], in router order. In
+  // that step it takes the place of the predictor, whose reach is `depth` layers. Requests() may
+  // be called at once.
+  void Foresee(std::span<const std::vector<ExpertId>> by_layer, uint32_t rows,
+               const CopyChoice& copy_of);
   // After a decode step's last layer.
   void StepDone(const StepCost& cost);
   // A layer's router has chosen. Scores what was predicted of it and predicts later layers. All
   // prefetches for the layer end.
   void Observe(const Predictor::Seen& seen, const CopyChoice& copy_of = OwnCopy);
-  // After Observe(): visit(layer, experts) for what it predicted of each later layer.
+  // After Observe(): visit(layer, experts) for what it predicted of each layer within `depth`.
   template <class Visit>
   void ForEachPrediction(Visit visit) {
     for (uint32_t d = 1; d <= shape_.depth && layer_ + d < shape_.moe.n_layer; ++d) {
       predicted_.clear();
-      for (const Prediction& one : predictions(layer_ + d, d)) predicted_.push_back(one.key.expert);
+      const std::vector<Prediction>& about =
+          is_foreseen() ? foreseen_[layer_ + d] : predictions(layer_ + d, d);
+      for (const Prediction& one : about) predicted_.push_back(one.key.expert);
       if (!predicted_.empty()) visit(LayerId{static_cast<uint16_t>(layer_ + d)}, predicted_);
     }
   }
   // After Observe(): what the next layers will need and was not requested before, the nearest layer
-  // first, ending with the first of which something is to be fetched. `unfinished`: earlier
-  // prefetches that are not complete. The span lives until the next call.
+  // first, ending with the first of which something is to be fetched; in a step that was foreseen,
+  // as many layers as there is room for. `unfinished`: earlier prefetches that are not complete.
+  // The span lives until the next call.
   std::span<const PrefetchRequest> Requests(size_t unfinished);
   // Ends all prefetches: the step ended early.
   void Clear();
 
   // By distance: [0] is the next layer.
   std::span<const PredictionScore> scores() const { return scores_; }
+  // Of what was foreseen.
+  const PredictionScore& foreseen_score() const { return foreseen_score_; }
 
  private:
   struct Prediction {
@@ -117,6 +138,7 @@ class PrefetchPlanner {
     bool is_present = false;
   };
   static std::optional<CopyId> OwnCopy(LayerId, ExpertId, uint32_t) { return CopyId{0}; }
+  bool is_foreseen() const { return !foreseen_.empty(); }
   // Experience with absent experts, decayed.
   struct Cell {
     double seen = 2.0;
@@ -129,14 +151,23 @@ class PrefetchPlanner {
     return predictions_[layer * shape_.depth + distance - 1];
   }
   // Of the i-th prediction; several rows have that many first choices, second choices, and so on.
+  size_t rank_of(size_t i) const { return std::min<size_t>(i / rows_, shape_.moe.n_used - 1); }
   Cell& cell(uint32_t distance, size_t i) {
-    const size_t rank = std::min<size_t>(i / rows_, shape_.moe.n_used - 1);
-    return cells_[(distance - 1) * shape_.moe.n_used + rank];
+    return cells_[(distance - 1) * shape_.moe.n_used + rank_of(i)];
   }
-  bool is_worth_fetching(uint32_t distance, size_t i);
+  bool is_worth_fetching(const Cell& cell) const {
+    return cell.precision() >= control_.least_precision();
+  }
+  void Predict(size_t most, const CopyChoice& copy_of);
+  Prediction Predicted(LayerId layer, ExpertId expert, size_t i, const CopyChoice& copy_of) const;
   void Score(const Predictor::Seen& seen);
+  void ScoreForeseen(const Predictor::Seen& seen);
   uint64_t CountDistinct(std::span<const ExpertId> experts);
+  // Most prefetches for a layer's experts that a pool holds beside the layer's own.
+  size_t most_held(uint32_t pool) const;
   void RequestFor(uint32_t distance, size_t& unfinished);
+  void RequestForeseen(size_t unfinished);
+  void Request(const Prediction& one);
 
   std::unique_ptr<Predictor> predictor_;
   PredictorShape shape_;
@@ -146,8 +177,15 @@ class PrefetchPlanner {
   std::vector<std::vector<Prediction>> predictions_;  // [layer][distance - 1], best first
   std::vector<Cell> cells_;                           // [distance - 1][rank]
   std::vector<PredictionScore> scores_;               // [distance - 1]
-  std::vector<std::vector<ExpertKey>> held_;          // [layer]: requested
-  std::vector<size_t> n_held_;                        // [pool]
+  // Of a step that was foreseen; else empty.
+  std::vector<std::vector<Prediction>> foreseen_;  // [layer], best first
+  size_t asking_layer_ = 0;                        // the next one to be requested, and
+  size_t asking_at_ = 0;                           // where in its list
+  std::vector<Cell> foreseen_cells_;               // [rank]
+  PredictionScore foreseen_score_;
+  ExpertUnion union_;                         // scratch
+  std::vector<std::vector<ExpertKey>> held_;  // [layer]: requested
+  std::vector<size_t> n_held_;                // [pool]
   std::vector<PrefetchRequest> requests_;
   std::vector<ExpertId> predicted_;  // scratch
   std::vector<bool> is_counted_;     // scratch

@@ -34,6 +34,7 @@ Status Engine::Impl::Prepare(const EngineOptions& requested) {
       PolicySource::Find(options.policy, options.policy_file, model.gguf.paths().front()));
   catalog = MakeCatalog(model.weights);
   TRY_STATUS(OpenLow());
+  TRY_STATUS(PrepareLittle());
   n_ctx = std::min(options.ctx, model.spec.n_ctx_train);
   if (n_ctx == 0)
     return Fail(Errc::kInvalidRequest, "a context of 0 tokens holds no prompt; set --ctx");

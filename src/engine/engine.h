@@ -71,10 +71,13 @@ class Engine {
   // Computes the rows and appends their tokens to their sequences. Each sequence's rows follow its
   // last position without gaps; rows of different sequences may be mixed. More rows than a chunk
   // are computed chunk by chunk, and so are their logits, in the order of the rows. A step with a
-  // decode row counts as decode in all statistics.
-  // kInvalidRequest: no rows, an unknown sequence, a token out of range, a position that does not
-  // follow or is past n_ctx, no room in the KV cache. kIo: a read failed twice. kInterrupted: after
-  // RequestStop(). After any error the sequences are as before.
+  // decode row counts as decode in all statistics. With EngineOptions::little, decode rows of
+  // different sequences that all want logits are computed with fewer experts first, and the logits
+  // of those computed again come last.
+  // kInvalidRequest: no rows, a little step that this model cannot take, an unknown sequence, a
+  // token out of range, a position that does not follow or is past n_ctx, no room in the KV cache.
+  // kIo: a read failed twice. kInterrupted: after RequestStop(). After any error the sequences are
+  // as before.
   Status Step(const Batch& batch, const LogitsSink& sink = {});
 
   // Writes a sequence with its keys and values to a file, and `notes`, any text of at most 16 MiB,
@@ -100,9 +103,10 @@ class Engine {
   Result<double> ProbeDiskBandwidth();
   // Seconds a decode step of one row of each sequence takes when all its experts are resident:
   // repeats their last tokens a few times (their experts have just been used) and takes the
-  // fastest. Counts in no statistics, changes no state but recency. nullopt: a sequence is empty or
-  // there is none, or the slots do not hold the step's experts. kIo: the sequences have lost their
-  // last tokens.
+  // fastest; with EngineOptions::little, of the first pass and, in its measured share, of the
+  // second. Counts in no statistics; changes no state but recency, and what a first pass left of
+  // the last tokens is a second one's then. nullopt: a sequence is empty or there is none, or the
+  // slots do not hold the step's experts. kIo: the sequences have lost their last tokens.
   Result<std::optional<double>> ProbeComputeSeconds(std::span<Sequence* const> sequences);
   // Sees every layer's routing, in the engine thread, and what the next `look_ahead` layers'
   // routers would say, and who else could run if `candidates`; empty: nobody. For traces.

@@ -15,6 +15,7 @@
 #include "base/result.h"
 #include "core/expert_catalog.h"
 #include "decide/layer_protocol.h"
+#include "decide/little_judge.h"
 #include "decide/lossy_chooser.h"
 #include "decide/predictor.h"
 #include "decide/prefetch_planner.h"
@@ -66,12 +67,14 @@ struct Engine::Impl {
   std::unique_ptr<Residency> residency;
   std::optional<PrefetchPlanner> planner;
   std::optional<PrefetchedExperts> prefetched;
-  std::optional<LossyChooser> chooser;   // of a lossy engine
-  std::optional<ResidentModel> choices;  // of a reproducible one
+  std::optional<LossyChooser> chooser;
+  std::optional<ResidentModel> choices;  // of a lossy engine that is reproducible
   std::optional<Upgrades> upgrades;      // if they are wanted
   std::optional<LayerProtocol> protocol;
   std::unique_ptr<ExpertExec> experts;
   std::optional<Forward> forward;
+  LittleStep little;                        // the first pass; off: there is none
+  std::optional<LittleJudge> judge;         // of what it leaves
   std::unique_ptr<ExactCheck> exact_check;  // of a lossy engine, if asked for
   CheckObserver check_observer;
   uint64_t checkable_steps = 0;
@@ -96,23 +99,31 @@ struct Engine::Impl {
   Status OpenLow();
   std::vector<std::string> AllPaths() const;  // of the model and its low copies
   Status PrepareLossy();
-  bool checks() const {
-    return options.check_every > 0 && !options.lossy.is_exact(catalog.has_low());
-  }
+  bool checks() const { return options.check_every > 0 && !options.is_exact(); }
+  Status PrepareLittle();
   Status PrepareCheck();
   ResidentModel MakeResidentModel() const;
   Status PreparePrefetch(const PlannedMemory& planned);
   Status Load();
   Status CheckBatch(const Batch& batch) const;
+  Status CheckLittleStep(const Batch& batch) const;
   Status Extend(const Batch& batch);
   void CutBack(const Batch& batch);
   // The rows' embeddings to logits; decode costs are told to prefetch.
   Status Compute(const Batch& batch, const LogitsSink& sink);
   Status ComputeChunk(const Batch& batch, size_t first, size_t n, const LogitsSink& sink);
   Status Heads(const Batch& batch, size_t first, size_t n, const LogitsSink& sink);
+  // True for a step that is to be computed with fewer experts first.
+  bool is_for_little(const Batch& batch) const;
+  // Rows of which the little pass is not sure are computed again, with all experts; their logits
+  // come after the others'.
+  Status ComputeLittleFirst(const Batch& batch, const LogitsSink& sink);
+  Status ComputeAgain(const Batch& batch, std::span<const size_t> rows, const LogitsSink& sink);
+  // The fastest of a few times; nullopt: something was missing each time. kIo: the rows are gone.
+  Result<std::optional<double>> FastestStep(const Batch& again);
   // What the rows would have said exactly, if this step is one to be checked; else empty.
   Result<std::span<const float>> CheckExactly(const Batch& batch);
-  Status Counted(PhaseStats& phase, size_t n_tokens, const std::function<Status()>& work);
+  Status Counted(PhaseStats& phase, const std::function<Status()>& work);
   Status ReadCells(const InputFile& saved, uint64_t offset, const KvTimeline& cells, uint32_t first,
                    uint32_t n) const;
   void BeginSequence() {

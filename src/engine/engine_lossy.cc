@@ -30,9 +30,11 @@ std::vector<std::string> Engine::Impl::AllPaths() const {
 }
 
 Status Engine::Impl::PrepareLossy() {
-  if (options.lossy.is_exact(catalog.has_low())) return {};
+  const bool is_exact = options.lossy.is_exact(catalog.has_low());
+  LossyOptions lossy = options.lossy;
+  if (is_exact) lossy.importance = LossyOptions().importance;  // is not asked for
   std::shared_ptr<const ExpertNorms> norms;
-  if (options.lossy.importance == "score-norm") {
+  if (lossy.importance == "score-norm") {
     const std::string path =
         options.norms.empty() ? NormsBeside(model.gguf.paths().front()) : options.norms;
     auto read = ReadNormsFor(model.id, path);
@@ -43,7 +45,8 @@ Status Engine::Impl::PrepareLossy() {
     if (!read) return std::unexpected(read.error());
     norms = *read;
   }
-  chooser.emplace(options.lossy, model.spec.router, catalog.has_low(), std::move(norms));
+  chooser.emplace(lossy, model.spec.router, catalog.has_low(), std::move(norms));
+  if (is_exact && little.misses == Misses::kRead) return {};
   if (options.lossy.upgrades && catalog.has_low()) {
     upgrades.emplace(model.id.shape.n_layer, model.id.shape.n_expert);
   }

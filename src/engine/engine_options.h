@@ -10,6 +10,7 @@
 
 #include "base/clock.h"
 #include "base/result.h"
+#include "decide/little_options.h"
 #include "decide/lossy_options.h"
 #include "decide/policy.h"
 #include "store/block_reader.h"
@@ -57,10 +58,11 @@ struct EngineOptions {
   uint32_t prefetch = 1;                  // layers looked ahead; 0: no prefetch
   bool own_kernels = true;                // false: ggml's vec_dot for experts (comparison)
   // Cheaper misses; the defaults change nothing.
-  std::string low = {};     // GGUF with copies of the experts in a lower type; empty: none
-  double low_share = 0.25;  // of the slots' memory, for low copies
-  LossyOptions lossy = {};  // what may be left out or coarsened
-  std::string norms = {};   // of the importance "score-norm"; empty: MODEL.norms
+  std::string low = {};       // GGUF with copies of the experts in a lower type; empty: none
+  double low_share = 0.25;    // of the slots' memory, for low copies
+  LossyOptions lossy = {};    // what may be left out or coarsened
+  std::string norms = {};     // of the importance "score-norm"; empty: MODEL.norms
+  LittleOptions little = {};  // decode steps with fewer experts first
   // Of a lossy engine: every so many-th decode step of one row that wants logits is evaluated
   // exactly, too, and shown to Engine::SetCheckObserver()'s; it takes slots for one layer. 0: none.
   uint32_t check_every = 0;
@@ -71,6 +73,9 @@ struct EngineOptions {
 
   // Told where the budget goes before anything is read into it; empty: nobody.
   std::function<void(const MemoryPlan&)> planned = {};
+
+  // The output is the model's own.
+  bool is_exact() const { return lossy.is_exact(!low.empty()) && !little.is_on(); }
 
   // For tests. Puts a faulty disk between the engine and its files; empty: none.
   std::function<std::unique_ptr<BlockReader>(std::unique_ptr<BlockReader>)> wrap_reader = {};

@@ -16,6 +16,7 @@ namespace moestro {
 
 Status Engine::Impl::CheckBatch(const Batch& batch) const {
   if (batch.rows.empty()) return Fail(Errc::kInvalidRequest, "there are no tokens to evaluate");
+  TRY_STATUS(CheckLittleStep(batch));
   std::map<SequenceId, uint32_t> lengths;  // with the rows checked so far
   for (const BatchRow& row : batch.rows) {
     const Timeline* timeline = sequences->Find(row.sequence);
@@ -62,8 +63,7 @@ void Engine::Impl::CutBack(const Batch& batch) {
   }
 }
 
-Status Engine::Impl::Counted(PhaseStats& phase, size_t n_tokens,
-                             const std::function<Status()>& work) {
+Status Engine::Impl::Counted(PhaseStats& phase, const std::function<Status()>& work) {
   const ResidencyStats before = residency->stats();
   const LossCounts lost = protocol->losses();
   const double waited = experts->wait_seconds();
@@ -87,7 +87,6 @@ Status Engine::Impl::Counted(PhaseStats& phase, size_t n_tokens,
   phase.disk_bytes += did.bytes_read;
   phase.needed_bytes += did.needed_bytes;
   phase.losses += protocol->losses().Since(lost);
-  if (status) phase.tokens += n_tokens;
   return status;
 }
 
@@ -96,6 +95,7 @@ Status Engine::Impl::Compute(const Batch& batch, const LogitsSink& sink) {
   const double dense_before = forward->dense_seconds();
   const bool looks_ahead = planner->look_ahead() > 0;
   const double start = options.clock();
+  protocol->BeginStep(batch.little);
   for (size_t first = 0; first < batch.size(); first += chunk) {
     TRY_STATUS(ComputeChunk(batch, first, std::min<size_t>(chunk, batch.size() - first), sink));
   }
@@ -127,7 +127,7 @@ Status Engine::Impl::ComputeChunk(const Batch& batch, size_t first, size_t n,
     kinds.push_back(row.kind);
   }
   const bool is_prompt = !std::ranges::contains(kinds, RowKind::kDecode);
-  TRY_STATUS(forward->Step(rows, kinds, [&](uint32_t layers_done) {
+  TRY_STATUS(forward->Step(rows, kinds, batch.little, [&](uint32_t layers_done) {
     if (is_prompt) Report("prefill", layers_done, model.spec.n_layer);
   }));
   return Heads(batch, first, n, sink);
@@ -162,7 +162,7 @@ Result<std::span<const float>> Engine::Impl::CheckExactly(const Batch& batch) {
     return std::span<const float>();
   }
   // What is still being read is the phase's own and counts there.
-  TRY_STATUS(Counted(stats.decode, 0, [this] {
+  TRY_STATUS(Counted(stats.decode, [this] {
     residency->Drain();
     return Status();
   }));
@@ -191,11 +191,14 @@ Status Engine::Step(const Batch& batch, const LogitsSink& sink) {
   };
   const LogitsSink& sees = exact->empty() ? sink : checked;
   const PhaseStats before = phase;
-  const Status status = m.Counted(phase, batch.size(), [&] { return m.Compute(batch, sees); });
+  const Status status = m.Counted(phase, [&] {
+    return m.is_for_little(batch) ? m.ComputeLittleFirst(batch, sees) : m.Compute(batch, sees);
+  });
   if (!status) {
     m.CutBack(batch);
     return status;
   }
+  phase.tokens += batch.size();
   if (batch.has_decode_rows()) {
     m.stats.decode_ms.Add((phase.seconds - before.seconds) * 1e3);
     m.stats.decode_bytes.Add(static_cast<double>(phase.needed_bytes - before.needed_bytes));
@@ -240,9 +243,26 @@ Result<double> Engine::ProbeDiskBandwidth() {
   return probe.bytes_per_second;
 }
 
+Result<std::optional<double>> Engine::Impl::FastestStep(const Batch& again) {
+  constexpr int kRepeats = 4;
+  std::optional<double> best;
+  for (int done = 0; done < kRepeats;) {
+    PhaseStats once;
+    CutBack(again);
+    TRY_STATUS(Extend(again));
+    Status status = Counted(once, [&] { return Compute(again, {}); });
+    // A stop that came too late for the tokens before is no reason to fail now; it ends one try.
+    if (!status && status.error().code == Errc::kInterrupted) continue;
+    if (!status) CutBack(again);  // what their cells hold is not known
+    TRY_STATUS(std::move(status));
+    ++done;
+    if (once.misses == 0) best = std::min(best.value_or(once.seconds), once.seconds);
+  }
+  return best;
+}
+
 Result<std::optional<double>> Engine::ProbeComputeSeconds(std::span<Sequence* const> sequences) {
   Impl& m = *impl_;
-  constexpr int kRepeats = 4;
   Batch again;
   for (const Sequence* sequence : sequences) {
     if (sequence->position() == 0) return std::optional<double>();
@@ -251,20 +271,17 @@ Result<std::optional<double>> Engine::ProbeComputeSeconds(std::span<Sequence* co
                           .token = sequence->tokens().back()});
   }
   if (again.rows.empty()) return std::optional<double>();
-  std::optional<double> best;
-  for (int done = 0; done < kRepeats;) {
-    PhaseStats once;
-    m.CutBack(again);
-    TRY_STATUS(m.Extend(again));
-    Status status = m.Counted(once, again.size(), [&] { return m.Compute(again, {}); });
-    // A stop that came too late for the tokens before is no reason to fail now; it ends one try.
-    if (!status && status.error().code == Errc::kInterrupted) continue;
-    if (!status) m.CutBack(again);  // what their cells hold is not known
-    TRY_STATUS(std::move(status));
-    ++done;
-    if (once.misses == 0) best = std::min(best.value_or(once.seconds), once.seconds);
+  std::optional<double> little = 0.0;
+  double share = 1.0;  // of the steps, with all experts
+  if (m.little.is_on()) {
+    again.little = m.little;
+    TRY(little, m.FastestStep(again));
+    again.little = {};
+    share = m.stats.little.fallback_share();
   }
-  return best;
+  TRY(const std::optional<double> big, m.FastestStep(again));
+  if (!little || !big) return std::optional<double>();
+  return *little + share * *big;
 }
 
 }  // namespace moestro

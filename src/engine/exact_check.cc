@@ -74,7 +74,7 @@ Result<std::unique_ptr<ExactCheck>> ExactCheck::Create(const Parts& parts) {
 
 Result<std::span<const float>> ExactCheck::Evaluate(const StepRow& row) {
   constexpr std::array kKinds = {RowKind::kDecode};
-  const Status status = forward_->Step({&row, 1}, kKinds, {});
+  const Status status = forward_->Step({&row, 1}, kKinds, {}, {});
   // Nothing of this may be met by the engine's own reads.
   protocol_.Clear();
   residency_->Settle();

@@ -87,6 +87,10 @@ Status SetNorms(EngineOptions& options, const std::string& value) {
   return {};
 }
 
+Status SetLittle(EngineOptions& options, const std::string& value) {
+  return SetLittleUsed(options.little, value);
+}
+
 Status SetSwitch(bool& is_on, const std::string& value) {
   if (value != "0" && value != "1") return Fail(Errc::kUsage, "'{}' is neither 0 nor 1", value);
   is_on = value == "1";
@@ -108,7 +112,7 @@ struct Knob {
 };
 
 using In = const EngineOptions&;
-constexpr std::array<Knob, 17> kKnobs = {{
+constexpr std::array<Knob, 20> kKnobs = {{
     {"cache", SetCache, nullptr},
     {"ram", SetRam, nullptr},
     {"policy", SetPolicy,
@@ -140,6 +144,16 @@ constexpr std::array<Knob, 17> kKnobs = {{
        return {};
      },
      [](In o) { return KnobValue(o.lossy.is_reproducible ? "reproducible" : "opportunistic"); }},
+    {"little", SetLittle,
+     [](In o) { return o.little.is_on() ? KnobValue(ToText(o.little)) : std::nullopt; }},
+    {"gamma", [](EngineOptions& o, Text v) { return SetShare(o.little.gamma, v); },
+     [](In o) { return TextOf(o.little.gamma); }},
+    {"little-misses",
+     [](EngineOptions& o, Text v) -> Status {
+       TRY(o.little.misses, ParseMisses(v));
+       return {};
+     },
+     [](In o) { return KnobValue(ToString(o.little.misses)); }},
 }};
 
 }  // namespace

@@ -30,7 +30,10 @@ TEST(Knobs, EachSetsItsOption) {
       {"keep", "2"},
       {"rescale", "1"},
       {"upgrade", "1"},
-      {"lossy-mode", "opportunistic"}};
+      {"lossy-mode", "opportunistic"},
+      {"little", "half"},
+      {"gamma", "0.9"},
+      {"little-misses", "drop"}};
   for (const auto& [name, value] : values) {
     EXPECT_TRUE(SetKnob(options, name, value).has_value()) << name;
   }
@@ -44,6 +47,8 @@ TEST(Knobs, EachSetsItsOption) {
   EXPECT_EQ(options.norms, "m.norms");
   EXPECT_EQ(options.lossy.t1, 0.1);
   EXPECT_FALSE(options.lossy.is_reproducible);
+  EXPECT_EQ(options.little,
+            (LittleOptions{.is_half = true, .gamma = 0.9, .misses = Misses::kDrop}));
   EXPECT_TRUE(SetKnob(options, "policy", "auto").has_value());
   EXPECT_FALSE(options.policy.has_value());
 }

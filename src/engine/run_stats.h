@@ -6,6 +6,7 @@
 
 #include "base/histogram.h"
 #include "decide/loss_counts.h"
+#include "decide/prefetch_planner.h"
 
 namespace moestro {
 
@@ -33,9 +34,33 @@ struct PhaseStats {
   }
 };
 
+// Decode steps that were computed with fewer experts first (EngineOptions::little).
+struct LittleStats {
+  uint64_t tokens = 0;  // computed so
+  uint64_t again = 0;   // of these, with all experts afterwards
+  uint64_t steps = 0;
+  uint64_t steps_again = 0;  // with at least one such token
+  double little_seconds = 0.0;
+  double again_seconds = 0.0;
+  // What the discarded passes said about the second ones' routing, and what was read of it before
+  // its layer asked.
+  PredictionScore foreseen = {};
+  uint64_t prefetches = 0;
+  uint64_t used_prefetches = 0;
+
+  double fallback_ratio() const { return Share(again, tokens); }
+  double fallback_share() const { return Share(steps_again, steps); }
+
+ private:
+  static double Share(uint64_t part, uint64_t whole) {
+    return whole > 0 ? static_cast<double>(part) / static_cast<double>(whole) : 0.0;
+  }
+};
+
 struct RunStats {
   PhaseStats prefill;
   PhaseStats decode;
+  LittleStats little;  // part of decode
   // Over decode's tokens.
   Histogram decode_ms;
   Histogram decode_bytes;  // needed_bytes

@@ -46,7 +46,12 @@ class Forward {
   // buffers.hidden(). kinds: [rows]. `layer_begins` is called before every layer; may be empty.
   // kIo, kInterrupted: nothing but the rows' cells has changed.
   Status Step(std::span<const StepRow> rows, std::span<const RowKind> kinds,
+              const LittleStep& little,
               const std::function<void(uint32_t layers_done)>& layer_begins);
+
+  // Of the last little step: the K experts of each row, of which it used the first: [layer][row][K]
+  // in router order.
+  std::span<const std::vector<ExpertId>> widened() const { return widened_; }
 
   // Seconds of evaluating the layers' dense parts, since creation.
   double dense_seconds() const { return dense_seconds_; }
@@ -71,9 +76,12 @@ class Forward {
  private:
   Status CheckStop();
   Status Attend(LayerId layer, uint32_t look_ahead);
-  Routing RouteRows(LayerId layer, size_t n_rows) const;
-  // What the routers of the `look_ahead` layers after `layer` choose: [distance - 1][row][K].
-  std::vector<ExpertId> RouteAhead(LayerId layer, size_t n_rows, uint32_t look_ahead) const;
+  // K experts of each row; K' in a little step.
+  Routing RouteRows(LayerId layer, size_t n_rows, const LittleStep& little) const;
+  // What the routers of the `look_ahead` layers after `layer` choose: [distance - 1][row][K or K'].
+  std::vector<ExpertId> RouteAhead(LayerId layer, size_t n_rows, uint32_t look_ahead,
+                                   const LittleStep& little) const;
+  void Widen(LayerId layer, Routing& routing);
   LeaseStream ReadAhead(LayerId layer, std::span<const RowKind> kinds) const;
   ExpertRows rows() const;
   void OverrideCopies(LayerPlan& plan) const;
@@ -88,6 +96,7 @@ class Forward {
   uint32_t observed_ahead_ = 0;
   bool observes_candidates_ = false;
   double dense_seconds_ = 0.0;
+  std::vector<std::vector<ExpertId>> widened_;
   std::atomic<bool> stop_{false};
 };
 

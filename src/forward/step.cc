@@ -16,6 +16,7 @@
 namespace moestro {
 
 Status Forward::Step(std::span<const StepRow> rows, std::span<const RowKind> kinds,
+                     const LittleStep& little,
                      const std::function<void(uint32_t layers_done)>& layer_begins) {
   const bool decodes = std::ranges::contains(kinds, RowKind::kDecode);
   const uint32_t look_ahead = std::max(decodes ? parts_.planner.look_ahead() : 0, observed_ahead_);
@@ -27,10 +28,11 @@ Status Forward::Step(std::span<const StepRow> rows, std::span<const RowKind> kin
     TRY_STATUS(Attend(LayerId{l}, look_ahead));  // dense part, router logits
     if (!parts_.spec.has_experts(l)) continue;
     const LayerId layer{static_cast<uint16_t>(parts_.spec.expert_layers_before(l))};
-    Routing routing = RouteRows(layer, rows.size());  // which experts, with what weight
-    std::vector<ExpertId> predicted = RouteAhead(layer, rows.size(), look_ahead);
+    Routing routing = RouteRows(layer, rows.size(), little);  // which experts, with what weight
+    std::vector<ExpertId> predicted = RouteAhead(layer, rows.size(), look_ahead, little);
     if (override_) override_(layer, routing, predicted);
     if (observer_) observer_({layer, routing, kinds, predicted});
+    if (little.is_on()) Widen(layer, routing);
     LayerPlan plan = parts_.protocol.AfterRouting({layer, routing, kinds, predicted});
     if (copies_) OverrideCopies(plan);
     if (plan_observer_) plan_observer_(plan);

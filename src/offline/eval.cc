@@ -48,6 +48,7 @@ Status DecodeText(Engine& engine, const EvalText& text, Sequence& sequence, cons
 EngineOptions ExactOf(EngineOptions options) {
   options.low.clear();
   options.lossy = {};
+  options.little = {};
   return options;
 }
 

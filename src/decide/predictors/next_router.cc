@@ -14,12 +14,12 @@ namespace {
 class NextRouterPredictor final : public Predictor {
  public:
   void Reset(const PredictorShape& shape) override {
-    used_ = shape.moe.n_used;
     union_.Reset(shape.moe.n_expert);
     ahead_.clear();
   }
   void Observe(const Seen& seen) override {
     rows_ = seen.rows;
+    used_ = static_cast<uint32_t>(seen.chosen.size()) / rows_;
     ahead_.assign(seen.ahead.begin(), seen.ahead.end());
   }
   std::span<const ExpertId> Predict(uint32_t distance) override {
@@ -30,7 +30,7 @@ class NextRouterPredictor final : public Predictor {
   bool wants_ahead() const override { return true; }
 
  private:
-  uint32_t used_ = 1;
+  uint32_t used_ = 1;  // experts of a row of the step
   uint32_t rows_ = 1;
   std::vector<ExpertId> ahead_;  // [distance - 1][row][K]
   ExpertUnion union_;
