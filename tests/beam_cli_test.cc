@@ -11,6 +11,7 @@
 #include "base/format.h"
 #include "base/json.h"
 #include "tests/program.h"
+#include "tests/support/sanitized.h"
 #include "tests/support/temp_folder.h"
 
 namespace moestro {
@@ -20,13 +21,6 @@ using testing::Finished;
 using testing::Program;
 
 const std::string kDemo = MOESTRO_SOURCE_DIR "/models/stories-moe-q8_0.gguf";
-
-// The sanitizers' own memory is in no plan.
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr bool kIsSanitized = true;
-#else
-constexpr bool kIsSanitized = false;
-#endif
 
 class BeamCliTest : public ::testing::Test {
  protected:

@@ -14,6 +14,7 @@
 #include "base/format.h"
 #include "base/json.h"
 #include "tests/program.h"
+#include "tests/support/sanitized.h"
 #include "tests/support/temp_folder.h"
 #include "tests/support/tiny_model.h"
 
@@ -26,13 +27,6 @@ using testing::Program;
 const std::string kDemo = MOESTRO_SOURCE_DIR "/models/stories-moe-q8_0.gguf";
 constexpr size_t kTextBytes = 6'000'000;
 constexpr uint64_t kBudget = 90 * kMiB;
-
-// The sanitizers' own memory is in no plan.
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr bool kIsSanitized = true;
-#else
-constexpr bool kIsSanitized = false;
-#endif
 
 class MemoryTest : public ::testing::Test {
  protected:
