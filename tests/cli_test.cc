@@ -234,8 +234,19 @@ TEST_F(CliTest, InspectDescribesTheModel) {
   EXPECT_EQ(json.Find("architecture")->text(), "olmoe");
   EXPECT_EQ(Number(json, "layers"), 6.0);
   EXPECT_EQ(Number(json, "experts_per_layer"), 16.0);
+  EXPECT_EQ(Number(json, "experts_used"), 4.0);
   EXPECT_EQ(Number(json, "file_bytes"), static_cast<double>(fs::file_size(kDemo)));
   EXPECT_EQ(Number(json, "slices"), 6.0 * 16.0 * 3.0);
+  ASSERT_EQ(json.Find("pools")->size(), 1U);
+  const JsonView pool = *json.Find("pools")->At(0);
+  EXPECT_EQ(Number(pool, "experts"), 96.0);
+  EXPECT_EQ(Number(pool, "gate_bytes") + Number(pool, "up_bytes") + Number(pool, "down_bytes"),
+            Number(pool, "expert_bytes"));
+  EXPECT_EQ(96.0 * Number(pool, "expert_bytes"), Number(json, "expert_bytes"));
+  const JsonView fits = *json.Find("fits");
+  const JsonView all = *fits.At(fits.size() - 1);
+  EXPECT_EQ(Number(all, "slots"), 96.0);
+  EXPECT_EQ(Number(all, "experts"), 96.0);
   const Finished text = Run({"inspect", kDemo});
   for (const char* part : {"olmoe", "16 per layer, 4 used", "4096 tokens", "q8_0", "--ram"}) {
     EXPECT_NE(text.out.find(part), std::string::npos) << part << "\n" << text.out;
