@@ -214,6 +214,20 @@ TEST_F(CliTest, BenchReportsEveryNumber) {
   EXPECT_EQ(ParseOne(Run(roomy)).Find("logits_hash")->text(), json.Find("logits_hash")->text());
 }
 
+TEST_F(CliTest, BenchOfSeveralSequencesReportsByRow) {
+  std::vector<std::string> arguments = {"bench",   kDemo, "-p", "4", "-n",          "6",
+                                        "--cache", "30%", "-t", "1", "--sequences", "8"};
+  const Finished text = Run(arguments);
+  EXPECT_NE(text.out.find("rows     8 in a step, "), std::string::npos) << text.out;
+  arguments.emplace_back("--json");
+  const Json json = ParseOne(Run(arguments));
+  EXPECT_EQ(Number(json, "decode_tokens"), 48.0);
+  EXPECT_EQ(Number(json, "row_uses"), 48.0 * 6.0 * 4.0);
+  EXPECT_LE(Number(json, "expert_uses"), 6.0 * 6.0 * 16.0);  // steps, layers, experts
+  EXPECT_GT(Number(json, "row_hit_rate"), 0.0);
+  EXPECT_DOUBLE_EQ(Number(json, "bytes_per_row"), Number(json, "disk_bytes_decode") / 48.0);
+}
+
 TEST_F(CliTest, LogitsAreAllOrTheLargest) {
   const Json all = ParseOne(Run({"logits", kDemo, "--tokens", "5,6,7", "--all", "-t", "1"}));
   ASSERT_EQ(all.Find("logits")->size(), 4096U);
