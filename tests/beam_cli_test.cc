@@ -84,6 +84,16 @@ TEST_F(BeamCliTest, TheEndTokenCountsButIsNotText) {
   EXPECT_EQ(Run({"--beams", "2", "-n", "4"}, story).out, story + "\n");
 }
 
+// Four beams are four rows of a step, which share its experts.
+TEST_F(BeamCliTest, ExplainShowsTheRowsOfTheLastStep) {
+  const Finished run = Run({"-n", "6", "--beams", "4", "--explain"});
+  ASSERT_EQ(run.exit_code, 0) << run.err;
+  EXPECT_NE(run.err.find("layer   5:"), std::string::npos) << run.err;
+  EXPECT_NE(run.err.find(" 3:0."), std::string::npos) << run.err;
+  EXPECT_EQ(run.err.find(" 4:0."), std::string::npos) << run.err;
+  EXPECT_EQ(run.out, Run({"-n", "6", "--beams", "4"}).out);
+}
+
 TEST_F(BeamCliTest, TheBudgetHoldsAndWhatFitsIsSaid) {
   ExpectError({"--beams", "0"}, 2, "--beams");
   ExpectError({"--beams", "17"}, 2, "--beams");
