@@ -166,14 +166,19 @@ Status CheckBeams(const RunOptions& options, bool converses) {
 
 Status FollowBeams(const RunOptions& options, const std::string& path, const Prompt& prompt,
                    TerminalSession& terminal, Output& output) {
+  PlanLog plans;
+  PlanObserver notes;
+  if (options.explains) notes = [&plans](const LayerPlan& plan) { plans.Note(plan); };
   TRY_STATUS(RunBeams({.flags = options.beams,
                        .prompt = prompt,
                        .model = path,
                        .engine = options.common.engine,
                        .n_predict = options.n_predict,
                        .json = options.common.json,
-                       .shows_prompt = options.shows_prompt},
+                       .shows_prompt = options.shows_prompt,
+                       .plans = notes},
                       terminal, output));
+  if (options.explains) std::fputs(plans.Text().c_str(), stderr);
   if (options.common.json || !options.shows_summary) return {};
   return PrintSummary(options, terminal.session(), {});
 }

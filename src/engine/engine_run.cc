@@ -81,6 +81,8 @@ Status Engine::Impl::Counted(PhaseStats& phase, const std::function<Status()>& w
   phase.misses += did.late + did.misses;
   phase.late += did.late;
   phase.evictions += did.evictions;
+  phase.row_uses += did.row_requests;
+  phase.row_hits += did.row_hits;
   phase.prefetches += did.prefetches;
   phase.used_prefetches += did.used_prefetches;
   phase.dropped_prefetches += did.dropped_prefetches;
