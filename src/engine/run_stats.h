@@ -70,10 +70,22 @@ struct LittleStats {
   }
 };
 
+// Tokens that were drafted and then checked by a step of several rows.
+struct DraftStats {
+  uint64_t rounds = 0;
+  uint64_t proposed = 0;
+  uint64_t accepted = 0;
+
+  double acceptance() const {
+    return proposed > 0 ? static_cast<double>(accepted) / static_cast<double>(proposed) : 0.0;
+  }
+};
+
 struct RunStats {
   PhaseStats prefill;
   PhaseStats decode;
   LittleStats little;  // part of decode
+  DraftStats drafts;   // the same
   // Over decode's tokens.
   Histogram decode_ms;
   Histogram decode_bytes;  // needed_bytes
