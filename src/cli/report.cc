@@ -50,6 +50,13 @@ std::string LittleText(const LittleStats& little) {
   return text + "\n";
 }
 
+// What drafts did; empty if there were none.
+std::string DraftText(const DraftStats& drafts) {
+  if (drafts.proposed == 0) return "";
+  return Format("drafts   {} of {} drafted tokens taken ({:.1f} %), in {} steps\n", drafts.accepted,
+                drafts.proposed, 100.0 * drafts.acceptance(), drafts.rounds);
+}
+
 void AddLittle(Json& object, const LittleStats& little) {
   const auto per_step = [](double seconds, uint64_t steps) {
     return steps > 0 ? seconds / static_cast<double>(steps) : 0.0;
@@ -102,6 +109,7 @@ std::string SummaryText(const RunReport& report) {
   }
   text += LossText(decode);
   text += LittleText(report.stats.little);
+  text += DraftText(report.stats.drafts);
   text += ScoresText("predict  ", report.predictions);
   const Bound bound = DecodeBound(report.stats, report.probes);
   if (bound.seconds() > 0.0) {
@@ -148,6 +156,10 @@ Json ScoresAsJson(const std::vector<PredictionScore>& scores) {
 
 void AddReport(Json& object, const RunReport& report) {
   AddLittle(object, report.stats.little);
+  const DraftStats& drafts = report.stats.drafts;
+  object.Set("drafted_tokens", drafts.proposed)
+      .Set("accepted_tokens", drafts.accepted)
+      .Set("draft_steps", drafts.rounds);
   const PhaseStats& prefill = report.stats.prefill;
   const PhaseStats& decode = report.stats.decode;
   const Bound bound = DecodeBound(report.stats, report.probes);
