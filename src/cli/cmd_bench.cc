@@ -87,6 +87,14 @@ Status UseRouting(const BenchOptions& options, Engine& engine,
   if (!created) {
     return Fail(created.error().code, "{}: {}", options.routing, created.error().message);
   }
+  const LittleOptions& little = options.common.engine.little;
+  if (little.is_on()) {
+    TRY(const uint32_t used,
+        CheckLittle(little, engine.spec().router.n_used, !options.common.engine.low.empty()));
+    const Status has_it = created->CheckLittle(used);
+    if (!has_it)
+      return Fail(has_it.error().code, "{}: {}", options.routing, has_it.error().message);
+  }
   routing.emplace(*std::move(created));
   engine.SetRoutingOverride(
       [&routing](LayerId layer, Routing& of_layer, std::vector<ExpertId>& ahead) {
@@ -229,13 +237,29 @@ std::string Table(const Json& json) {
   return text;
 }
 
-Status Run(BenchOptions& options) {
-  if (options.common.verbose) SetLogLevel(LogLevel::kInfo);
+Status CheckUsage(const BenchOptions& options) {
   if (options.prefill + options.decode == 0)
     return Fail(Errc::kUsage, "-p 0 -n 0 measures nothing");
+  if (options.routing.empty() || !options.common.engine.little.is_on()) return {};
+  if (options.sequences > 1) {
+    return Fail(Errc::kUsage,
+                "which of several rows is decoded again, recorded routing cannot tell; leave out "
+                "one of --sequences, --little and --routing");
+  }
+  if (options.common.engine.lossy.prefer_resident > 0.0) {
+    return Fail(Errc::kUsage,
+                "a recorded little pass does not say who else could run; leave out one of "
+                "--prefer-resident, --little and --routing");
+  }
+  return {};
+}
+
+Status Run(BenchOptions& options) {
+  if (options.common.verbose) SetLogLevel(LogLevel::kInfo);
   options.common.engine.threads = ResolveThreads(options.common.engine.threads);
   options.common.engine.sequences = options.sequences;
   TRY_STATUS(ApplyQuality(options.common.quality, options.model, options.common.engine));
+  TRY_STATUS(CheckUsage(options));
   ProgressBar bar(ProgressBar::Stderr());
   std::vector<Json> runs;
   std::string summary;
