@@ -176,7 +176,7 @@ TEST_F(TraceTest, LittlePassesThatCannotBeAreRefused) {
 }
 
 TEST_F(TraceTest, EveryTruncationAndEveryFlippedByteIsRefused) {
-  for (const uint32_t little : {0U, 1U}) ExpectEveryDamageRefused(Small(true, 5, 1, little));
+  for (const uint32_t little : {0U, 1U}) ExpectEveryDamageRefused(Small(little == 0, 5, 1, little));
 }
 
 void TraceTest::ExpectEveryDamageRefused(const Trace& trace) const {
