@@ -17,9 +17,11 @@
 #include "base/quantile.h"
 #include "cli/commands.h"
 #include "cli/common_flags.h"
+#include "cli/features.h"
 #include "cli/flags.h"
 #include "cli/output.h"
 #include "cli/report.h"
+#include "cli/side_by_side.h"
 #include "cli/terminal_session.h"
 #include "core/batch.h"
 #include "core/random_tokens.h"
@@ -41,7 +43,16 @@ struct BenchOptions {
   bool preload = false;
   uint32_t runs = 1;
   std::string routing;  // a trace whose choices replace the routers'; empty: none
+  DraftOptions draft;
+  std::optional<double> acceptance;  // of drafts, forced
 };
+
+Features FeaturesOf(const BenchOptions& options) {
+  Features features = FeaturesOf(options.common.engine);
+  features.draft = options.draft.is_on();
+  features.sequences = options.sequences > 1;
+  return features;
+}
 
 struct Measured {
   RunReport report;
@@ -87,6 +98,14 @@ Status UseRouting(const BenchOptions& options, Engine& engine,
   if (!created) {
     return Fail(created.error().code, "{}: {}", options.routing, created.error().message);
   }
+  const LittleOptions& little = options.common.engine.little;
+  if (little.is_on()) {
+    TRY(const uint32_t used,
+        CheckLittle(little, engine.spec().router.n_used, !options.common.engine.low.empty()));
+    const Status has_it = created->CheckLittle(used);
+    if (!has_it)
+      return Fail(has_it.error().code, "{}: {}", options.routing, has_it.error().message);
+  }
   routing.emplace(*std::move(created));
   engine.SetRoutingOverride(
       [&routing](LayerId layer, Routing& of_layer, std::vector<ExpertId>& ahead) {
@@ -95,62 +114,17 @@ Status UseRouting(const BenchOptions& options, Engine& engine,
   return {};
 }
 
-// Sequences of random tokens, each with its own. A decode step is one row of each.
-class SideBySide {
- public:
-  SideBySide(const BenchOptions& options, Engine& engine) : options_(options), engine_(engine) {
-    const uint32_t seed = options.common.seed.value_or(kDefaultSeed);
-    for (uint32_t i = 0; i < options.sequences; ++i) {
-      // The first one's are those of a run of one sequence; seed + 1 is the warm-up's.
-      tokens_.push_back(RandomTokens(size_t{options.prefill} + options.decode,
-                                     engine.spec().n_vocab, i == 0 ? seed : seed + 1 + i));
-      sequences_.push_back(engine.NewSequence());
-    }
-    for (Sequence& sequence : sequences_) pointers_.push_back(&sequence);
-  }
-
-  Status Prefill() {
-    for (size_t i = 0; i < sequences_.size(); ++i) {
-      TRY(const std::span<const float> logits,
-          Append(engine_, sequences_[i], std::span(tokens_[i]).first(options_.prefill)));
-      hash_ = HashLogits(logits);
-    }
-    return {};
-  }
-  Status Decode() {
-    Batch batch;
-    for (size_t i = 0; i < sequences_.size(); ++i) {
-      const uint32_t at = sequences_[i].position();
-      batch.rows.push_back({.sequence = sequences_[i].id(),
-                            .position = at,
-                            .token = tokens_[i][at],
-                            .wants_logits = true});
-    }
-    const bool is_last = batch.rows.front().position + 1 == tokens_.front().size();
-    return engine_.Step(batch, [&](size_t, std::span<const float> logits) {
-      if (is_last) hash_ = HashLogits(logits);
-    });
-  }
-
-  std::span<Sequence* const> sequences() const { return pointers_; }
-  const std::string& hash() const { return hash_; }  // of the last row's last logits
-
- private:
-  const BenchOptions& options_;
-  Engine& engine_;
-  std::vector<std::vector<Token>> tokens_;
-  std::vector<Sequence> sequences_;
-  std::vector<Sequence*> pointers_;
-  std::string hash_;
-};
-
 // One run with a new engine. Without a warm-up it is cold: its slots are empty and everything from
 // the first token on is counted.
 Result<Measured> RunOnce(const BenchOptions& options, ProgressBar& bar) {
   using Clock = std::chrono::steady_clock;
   const Clock::time_point start = Clock::now();
+  TRY(ModelFile model, ModelFile::Open(options.model));
+  TRY_STATUS(CheckDraft(options.draft, options.common.engine, model.spec));
+  EngineOptions engine_options = options.common.engine;
+  engine_options.caller_bytes += DraftBytes(options.draft, model.spec);
   TRY(const std::unique_ptr<Engine> engine,
-      Engine::Open(options.model, options.common.engine, ShowOn(bar)));
+      Engine::Open(std::move(model), engine_options, ShowOn(bar)));
   Measured run;
   run.load_seconds = std::chrono::duration<double>(Clock::now() - start).count();
   run.engine = engine->description();
@@ -161,7 +135,12 @@ Result<Measured> RunOnce(const BenchOptions& options, ProgressBar& bar) {
     TRY_STATUS(UseRouting(options, *engine, routing));
   }
   TRY_STATUS(WarmUp(options, *engine));
-  SideBySide rows(options, *engine);
+  SideBySide rows(*engine, {.sequences = options.sequences,
+                            .prefill = options.prefill,
+                            .decode = options.decode,
+                            .seed = options.common.seed.value_or(kDefaultSeed),
+                            .draft = options.draft,
+                            .acceptance = options.acceptance});
   PhaseStats prefill;
   if (options.prefill > 0) {
     TRY_STATUS(rows.Prefill());
@@ -173,6 +152,7 @@ Result<Measured> RunOnce(const BenchOptions& options, ProgressBar& bar) {
     bar.Update("decode", i, options.decode);
     TRY_STATUS(rows.Decode());
   }
+  rows.Finish();
   bar.Clear();
   run.logits_hash = rows.hash();
   TRY(run.report, MakeReport(*engine, rows.sequences(), true));
@@ -222,13 +202,37 @@ std::string Table(const Json& json) {
   return text;
 }
 
-Status Run(BenchOptions& options) {
-  if (options.common.verbose) SetLogLevel(LogLevel::kInfo);
+Status CheckUsage(const BenchOptions& options) {
   if (options.prefill + options.decode == 0)
     return Fail(Errc::kUsage, "-p 0 -n 0 measures nothing");
+  if (options.routing.empty() || !options.common.engine.little.is_on()) return {};
+  if (options.sequences > 1) {
+    return Fail(Errc::kUsage,
+                "which of several rows is decoded again, recorded routing cannot tell; leave out "
+                "one of --sequences, --little and --routing");
+  }
+  if (options.common.engine.lossy.prefer_resident > 0.0) {
+    return Fail(Errc::kUsage,
+                "a recorded little pass does not say who else could run; leave out one of "
+                "--prefer-resident, --little and --routing");
+  }
+  return {};
+}
+
+Status Run(BenchOptions& options) {
+  if (options.common.verbose) SetLogLevel(LogLevel::kInfo);
   options.common.engine.threads = ResolveThreads(options.common.engine.threads);
+  TRY_STATUS(CheckTogether(FeaturesOf(options)));
+  if (options.draft.is_on() && !options.routing.empty()) {
+    return Fail(Errc::kUsage,
+                "--routing gives every row the next token's experts; leave out --draft");
+  }
+  if (options.common.engine.little.fallback_share && !options.common.engine.little.is_on()) {
+    return Fail(Errc::kUsage, "--gamma-quantile is for --little");
+  }
   options.common.engine.sequences = options.sequences;
   TRY_STATUS(ApplyQuality(options.common.quality, options.model, options.common.engine));
+  TRY_STATUS(CheckUsage(options));
   ProgressBar bar(ProgressBar::Stderr());
   std::vector<Json> runs;
   std::string summary;
@@ -278,6 +282,19 @@ void AddBench(CommandLine& line) {
            "choices recorded by 'moestro trace' instead of the routers': real routing over "
            "synthetic weights")
       .Type("FILE");
+  const Flag draft = bench.AddParsed(
+      "--draft", "little[:N]|ngram[:N]",
+      "guess up to N tokens and check them in one step, as 'moestro run' does; of one sequence",
+      [options](const std::string& text) -> Status {
+        TRY(options->draft, ParseDraft(text));
+        return {};
+      });
+  bench
+      .Add("--draft-acceptance", options->acceptance,
+           "each guess is replaced by the token to come with this probability, else by another "
+           "one: random tokens cannot be guessed")
+      .Between(0.0, 1.0)
+      .Needs(draft);
   bench.Add("--warmup", options->warmup, "other tokens evaluated before the clock starts")
       .Type("N")
       .ShowDefault();
@@ -287,6 +304,12 @@ void AddBench(CommandLine& line) {
       .ShowDefault();
   AddCommonFlags(bench, options->common);
   AddQualityFlags(bench, options->common.quality);
+  bench
+      .Add("--gamma-quantile", options->common.engine.little.fallback_share,
+           "in place of --gamma: this share of the tokens, the least sure ones, is decoded again; "
+           "random weights are never sure")
+      .Between(0.0, 1.0)
+      .Excludes("--gamma");
 }
 
 }  // namespace moestro

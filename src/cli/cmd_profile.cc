@@ -107,6 +107,9 @@ Status CheckUsage(const ProfileOptions& options) {
     return Fail(Errc::kUsage,
                 "give either texts to learn from (--text FILE) or traces (--trace FILE)");
   }
+  if (options.common.engine.little.is_on()) {
+    return Fail(Errc::kUsage, "'profile' measures all experts of a token; leave out --little");
+  }
   if (!options.norms.empty() && options.texts.empty()) {
     return Fail(Errc::kUsage, "traces hold no outputs to measure; --norms-output needs --text");
   }

@@ -18,6 +18,7 @@
 #include "cli/commands.h"
 #include "cli/common_flags.h"
 #include "cli/demo_model.h"
+#include "cli/features.h"
 #include "cli/flags.h"
 #include "cli/one_step_kl.h"
 #include "cli/output.h"
@@ -193,6 +194,10 @@ Status Run(RunOptions& options) {
     return Fail(Errc::kUsage,
                 "--json needs a prompt to continue (-p, -f or a pipe), no conversation");
   }
+  Features features = FeaturesOf(options.common.engine);
+  features.draft = options.draft.is_on();
+  features.beams = options.beams.beams.has_value();
+  TRY_STATUS(CheckTogether(features));
   TRY_STATUS(CheckBeams(options, converses));
   if (!options.session.empty())
     TRY_STATUS(FreeBytesFor(options.session));  // said before, not after

@@ -22,6 +22,7 @@
 #include "cli/sim_predictor.h"
 #include "cli/sim_report.h"
 #include "cli/sweep_plot.h"
+#include "decide/little_options.h"
 #include "decide/policy.h"
 #include "decide/policy_tuning.h"
 #include "learned/beside_model.h"
@@ -65,6 +66,7 @@ struct SimOptions {
   double compute_ms = 0.0;
   double held_out = 0.0;
   LossyOptions lossy;
+  LittleOptions little;
   std::vector<SlotCount> low_slots;  // one; empty: no low copies
   uint64_t low_bytes = 0;
   std::string norms;
@@ -108,12 +110,13 @@ Result<PolicyChoice> ParseSimPolicy(const std::string& text) {
   return ParsePolicyChoice(text);
 }
 
-std::vector<PolicyChoice> SweptPolicies() {
+// The limit only where it knows what comes.
+std::vector<PolicyChoice> SweptPolicies(const LittleOptions& little) {
   std::vector<PolicyChoice> policies;
   for (const PolicyInfo& known : KnownPolicies()) {
     policies.push_back({.name = std::string(known.name)});
   }
-  policies.push_back({.name = "belady"});
+  if (!little.is_on()) policies.push_back({.name = "belady"});
   return policies;
 }
 
@@ -147,6 +150,7 @@ Result<SimLine> MeasureOne(const SimOptions& options, const Trace& trace,
               .low_slots = lossy.low_slots,
               .low_bytes = lossy.low_bytes,
               .norms = lossy.norms,
+              .little = options.little,
               .count_from =
                   options.held_out > 0.0 ? TrainingTokens(trace, 100.0 - options.held_out) : 0}));
   return SimLine{.policy = policy.name,
@@ -174,7 +178,8 @@ Result<std::vector<SimLine>> MeasureTuned(const SimOptions& options, const Trace
 Result<std::vector<SimLine>> Measure(const SimOptions& options, const Trace& trace) {
   if (!options.policy_file.empty()) return MeasureTuned(options, trace);
   std::vector<SimLine> lines;
-  for (const PolicyChoice& policy : options.sweep ? SweptPolicies() : std::vector{options.policy}) {
+  for (const PolicyChoice& policy :
+       options.sweep ? SweptPolicies(options.little) : std::vector{options.policy}) {
     for (const SlotCount& count : options.slots) {
       TRY(SimLine line,
           MeasureOne(options, trace, policy, count.of(trace.info().shape().experts())));
@@ -253,6 +258,7 @@ void AddLowFlags(Flags sim, const std::shared_ptr<SimOptions>& options) {
   sim.Add("--norms", options->norms, "what 'moestro profile' measured, for --importance score-norm")
       .Type("FILE");
   AddLossyFlags(sim, options->lossy);
+  AddLittleFlags(sim, options->little);
 }
 
 void AddTuneFlags(Flags sim, const std::shared_ptr<SimOptions>& options) {
@@ -265,7 +271,7 @@ void AddTuneFlags(Flags sim, const std::shared_ptr<SimOptions>& options) {
                       return {};
                     });
   for (const char* other : {"--policy", "--policy-file", "--sweep", "--held-out", "--bandwidth",
-                            "--compute", "--predictor"}) {
+                            "--compute", "--predictor", "--little"}) {
     tune.Excludes(other);
   }
   sim.Add("--train", options->train, "percentage of the tokens to search on")

@@ -70,8 +70,8 @@ Result<std::optional<Trace>> Record(const TraceOptions& options) {
     };
   };
   // Id, weight and predictions of an expert; its distance to the last use while summing up.
-  const uint64_t bytes =
-      sizeof(ExpertId) * (1 + options.common.engine.prefetch) + sizeof(float) + 3 * sizeof(double);
+  const uint64_t pass = sizeof(ExpertId) * (1 + options.common.engine.prefetch) + sizeof(float);
+  const uint64_t bytes = pass * (options.common.engine.little.is_on() ? 2 : 1) + 3 * sizeof(double);
   ProgressBar bar(ProgressBar::Stderr());
   TRY_STATUS(RecordTexts({.model = options.input,
                           .engine = options.common.engine,
@@ -94,6 +94,12 @@ Status Run(TraceOptions& options) {
   if (options.output.empty() && !options.summary) {
     return Fail(Errc::kUsage, "say where the trace goes (-o FILE), or ask for its --summary");
   }
+  const LittleOptions& little = options.common.engine.little;
+  if (little != LittleOptions{.n_used = little.n_used, .is_half = little.is_half}) {
+    return Fail(Errc::kUsage,
+                "a trace holds both passes of every token, so --gamma and --little-misses decide "
+                "nothing here; give them to 'moestro sim'");
+  }
   TRY(std::optional<Trace> trace, FindTrace(options));
   if (!trace) {
     TRY_STATUS(ApplyQuality(options.common.quality, options.input, options.common.engine));
@@ -112,9 +118,11 @@ void AddTrace(CommandLine& line) {
   Flags trace = line.AddCommand("trace", "record which experts a text is routed to",
                                 [options] { return ExitCode(Run(*options)); });
   trace.Footer(
-      "The text is evaluated as if the model had written it, token by token. docs/trace-format.md "
+      "The text is evaluated as if the model had written it, token by token; with --little first "
+      "with N\nexperts, then with all of them, and both are recorded. docs/trace-format.md "
       "describes the file.\n"
       "Examples: moestro trace model.gguf --text story.txt -o story.trace\n"
+      "          moestro trace model.gguf --text story.txt --little half -o story.trace\n"
       "          moestro trace --from-jsonl routing.jsonl --experts 64 -o routing.trace\n"
       "          moestro trace --summary story.trace");
   trace.Add("INPUT", options->input, "GGUF file; with --summary alone, a trace");

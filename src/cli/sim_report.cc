@@ -20,6 +20,10 @@ std::string Describe(const SimLine& line) {
     text += Format(", {} prefetched, {} of them needed, {} late", r.prefetches, r.used_prefetches,
                    r.late);
   }
+  if (r.kept + r.again > 0) {
+    text += Format(", {} of {} tokens decoded again ({:.1f} %)", r.again, r.kept + r.again,
+                   100.0 * r.fallback_ratio());
+  }
   if (r.bytes > 0) text += ", " + FormatBytes(r.bytes) + " read";
   if (r.seconds > 0.0) {
     text +=
@@ -86,6 +90,10 @@ std::string LinesAsJson(const std::vector<SimLine>& lines) {
         .Set("dropped", r.losses.dropped)
         .Set("replaced", r.losses.replaced)
         .Set("penalty", r.penalty)
+        .Set("little_kept", r.kept)
+        .Set("little_again", r.again)
+        .Set("fallback_ratio", r.fallback_ratio())
+        .Set("foreseen_recall", r.foreseen.recall())
         .Set("predictions", ScoresAsJson(r.predictions));
     array.Push(std::move(object));
   }

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "decide/little_judge.h"
 #include "engine/append.h"
 
 namespace moestro {
@@ -27,7 +28,11 @@ void RouteRecorder::See(const SeenRouting& seen) {
        .routing = seen.routing,
        .ahead = {seen.ahead.begin(), seen.ahead.end()}});
   if (seen_.size() < info_.shape().n_layer) return;
-  if (status_) status_ = PassOn();
+  if (seen.is_little) {
+    TakeLittle();
+  } else if (status_) {
+    status_ = PassOn();
+  }
   seen_.clear();
 }
 
@@ -39,6 +44,7 @@ Status RouteRecorder::Record(std::span<const Token> tokens, size_t prefill) {
   prefill = std::min(prefill, tokens.size());
   for (size_t at = 0; at < tokens.size();) {
     const size_t n = at < prefill ? prefill - at : 1;
+    if (info_.little > 0 && n == 1) TRY_STATUS(EvaluateLittle(tokens[at]));
     TRY_STATUS(Append(engine_, sequence_, tokens.subspan(at, n)));
     TRY_STATUS(status_);
     at += n;
@@ -46,34 +52,75 @@ Status RouteRecorder::Record(std::span<const Token> tokens, size_t prefill) {
   return {};
 }
 
+// Leaves the sequence as it was.
+Status RouteRecorder::EvaluateLittle(Token token) {
+  Batch batch = RowsOf(sequence_, {&token, 1}, RowKind::kDecode);
+  batch.little.n_used = info_.little;
+  TRY_STATUS(engine_.Step(batch, [this](size_t, std::span<const float> logits) {
+    const double confidence = Confidence(logits);
+    confidence_ = confidence > 0.0 ? static_cast<float>(confidence) : 0.0F;  // not for NaN
+  }));
+  sequence_.CutBack(sequence_.position() - 1);
+  return {};
+}
+
+void RouteRecorder::TakeLittle() {
+  little_ = RowsOfToken(0);
+  little_.experts.clear();
+  for (const Seen& layer : seen_) {
+    const RoutingCandidates& candidates = layer.routing.candidates;
+    little_.experts.append_range(candidates.row(0).experts.first(info_.shape().n_used));
+  }
+}
+
+RouteRecorder::Rows RouteRecorder::RowsOfToken(uint32_t token) const {
+  Rows rows;
+  for (const Seen& layer : seen_) {
+    const Routing& routing = layer.routing;
+    rows.experts.append_range(routing.experts_of(token));
+    const std::span<const ExpertId> ahead = layer.ahead;
+    for (size_t at = token; at * routing.n_used < ahead.size(); at += routing.n_tokens) {
+      rows.predicted.append_range(ahead.subspan(at * routing.n_used, routing.n_used));
+    }
+    if (info_.has_weights) rows.weights.append_range(routing.weights_of(token));
+    if (info_.has_candidates) rows.candidates.Append(routing.candidates.row(token));
+  }
+  return rows;
+}
+
+// A token of a prompt has no little pass; the first of its own stand there.
+RouteRecorder::Rows RouteRecorder::LittleOfPrompt(const Rows& own) const {
+  const size_t n_used = info_.shape().n_used;
+  Rows rows{.experts = own.experts, .weights = {}, .predicted = {}, .candidates = {}};
+  for (size_t at = 0; at < own.weights.size(); at += n_used) {
+    rows.weights.append_range(std::span(own.weights).subspan(at, info_.little));
+  }
+  for (size_t at = 0; at < own.predicted.size(); at += n_used) {
+    rows.predicted.append_range(std::span(own.predicted).subspan(at, info_.little));
+  }
+  return rows;
+}
+
 // The tokens of a chunk, each with all its layers.
 Status RouteRecorder::PassOn() {
-  std::vector<ExpertId> experts;
-  std::vector<float> weights;
-  std::vector<ExpertId> predicted;
-  RoutingCandidates candidates;
+  const Phase phase = seen_.front().phase;
   const uint32_t n_tokens = seen_.front().routing.n_tokens;
   for (uint32_t t = 0; t < n_tokens; ++t) {
-    experts.clear();
-    weights.clear();
-    predicted.clear();
-    candidates = {};
-    for (const Seen& layer : seen_) {
-      const Routing& routing = layer.routing;
-      experts.append_range(routing.experts_of(t));
-      const std::span<const ExpertId> ahead = layer.ahead;
-      for (size_t at = t; at * routing.n_used < ahead.size(); at += n_tokens) {
-        predicted.append_range(ahead.subspan(at * routing.n_used, routing.n_used));
-      }
-      if (info_.has_weights) weights.append_range(routing.weights_of(t));
-      if (info_.has_candidates) candidates.Append(routing.candidates.row(t));
+    const Rows rows = RowsOfToken(t);
+    TraceToken token{.phase = phase,
+                     .starts_sequence = std::exchange(starts_sequence_, false),
+                     .experts = rows.experts,
+                     .weights = rows.weights,
+                     .predicted = rows.predicted,
+                     .candidates = rows.candidates.all()};
+    if (info_.little > 0) {
+      if (phase == Phase::kPrefill) little_ = LittleOfPrompt(rows);
+      token.little = {.experts = little_.experts,
+                      .weights = little_.weights,
+                      .predicted = little_.predicted,
+                      .confidence = phase == Phase::kPrefill ? 1.0F : confidence_};
     }
-    TRY_STATUS(sink_({.phase = seen_.front().phase,
-                      .starts_sequence = std::exchange(starts_sequence_, false),
-                      .experts = experts,
-                      .weights = weights,
-                      .predicted = predicted,
-                      .candidates = candidates.all()}));
+    TRY_STATUS(sink_(token));
   }
   return {};
 }

@@ -19,7 +19,9 @@ namespace moestro {
 class RouteRecorder {
  public:
   // Watches `engine` until it goes and passes every token to `sink`. `info` has the model's shape
-  // and at most the engine's look-ahead as its depth. The engine must outlive it.
+  // and at most the engine's look-ahead as its depth; with TraceInfo::little, tokens that are not
+  // of a prompt are evaluated twice, first with so many experts. The engine must outlive it.
+  // REQUIRES: the engine has no little pass of its own.
   RouteRecorder(Engine& engine, TraceInfo info, TraceSink sink);
   ~RouteRecorder();
   RouteRecorder(const RouteRecorder&) = delete;
@@ -34,9 +36,20 @@ class RouteRecorder {
   struct Seen {
     Phase phase;
     Routing routing;
-    std::vector<ExpertId> ahead;  // [distance - 1][token][K]
+    std::vector<ExpertId> ahead;  // [distance - 1][token][K or K']
+  };
+  // One token's rows, as a TraceToken wants them.
+  struct Rows {
+    std::vector<ExpertId> experts;
+    std::vector<float> weights;
+    std::vector<ExpertId> predicted;
+    RoutingCandidates candidates;
   };
   void See(const SeenRouting& seen);
+  Status EvaluateLittle(Token token);
+  void TakeLittle();
+  Rows RowsOfToken(uint32_t token) const;
+  Rows LittleOfPrompt(const Rows& own) const;
   Status PassOn();
 
   Engine& engine_;
@@ -44,6 +57,8 @@ class RouteRecorder {
   TraceInfo info_;
   TraceSink sink_;
   std::vector<Seen> seen_;  // layer after layer, of one chunk
+  Rows little_;             // of the next token's little pass
+  float confidence_ = 1.0F;
   bool starts_sequence_ = false;
   Status status_;  // the sink's first error
 };

@@ -23,6 +23,9 @@ struct SeenRouting {
   // [distance - 1][row][K]: what the routers of the next layers choose on this layer's input, as
   // far as the observer asked for it and there are layers.
   std::span<const ExpertId> ahead;
+  // Of a little step: the routing has K' experts of each row and at least K candidates, and ahead
+  // K' in place of K.
+  bool is_little = false;
 };
 // As soon as it is known; layers in order.
 using RouteObserver = std::function<void(const SeenRouting&)>;

@@ -31,7 +31,7 @@ Status Forward::Step(std::span<const StepRow> rows, std::span<const RowKind> kin
     Routing routing = RouteRows(layer, rows.size(), little);  // which experts, with what weight
     std::vector<ExpertId> predicted = RouteAhead(layer, rows.size(), look_ahead, little);
     if (override_) override_(layer, routing, predicted);
-    if (observer_) observer_({layer, routing, kinds, predicted});
+    if (observer_) observer_({layer, routing, kinds, predicted, little.is_on()});
     if (little.is_on()) Widen(layer, routing);
     LayerPlan plan = parts_.protocol.AfterRouting({layer, routing, kinds, predicted});
     if (copies_) OverrideCopies(plan);

@@ -19,6 +19,12 @@ Status RecordTexts(const RecordOptions& options, const OpenSink& open) {
   TRY(std::vector<NamedTokens> texts,
       TokenizeTexts(options.texts, options.tokens, options.engine, model.gguf));
   EngineOptions engine_options = options.engine;
+  uint32_t little = 0;
+  if (engine_options.little.is_on()) {
+    TRY(little,
+        CheckLittle(engine_options.little, spec.router.n_used, !options.engine.low.empty()));
+    engine_options.little = {};
+  }
   const uint32_t n_ctx = std::min(engine_options.ctx, spec.n_ctx_train);
   const uint32_t random = std::min(options.random, n_ctx);
   if (random > 0) {
@@ -36,6 +42,7 @@ Status RecordTexts(const RecordOptions& options, const OpenSink& open) {
   const TraceInfo info{.model = engine->id(),
                        .expert_bytes = memory.all_experts / std::max<uint64_t>(memory.n_experts, 1),
                        .depth = options.details ? engine->max_look_ahead() : 0,
+                       .little = little,
                        .has_weights = options.details,
                        .has_candidates = options.candidates};
   TRY(TraceSink sink, open(info, tokens));

@@ -15,7 +15,7 @@ namespace moestro {
 
 struct RecordOptions {
   std::string model;
-  EngineOptions engine;
+  EngineOptions engine;            // with `little`, every token is recorded with fewer experts, too
   std::vector<std::string> texts;  // paths; each begins a sequence, and more if it is long
   uint32_t random = 0;             // random tokens, before the texts; at most a context of them
   uint32_t seed = 1;               // of these

@@ -4,6 +4,8 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
+#include <span>
 #include <vector>
 
 #include "base/result.h"
@@ -19,10 +21,15 @@ class TraceRouting {
   // kInvalidRequest, naming both: the trace has another shape than the model, or no tokens.
   static Result<TraceRouting> Create(Trace trace, const ModelId& model);
 
+  // kInvalidRequest: the trace has no little passes, or of another number of experts.
+  Status CheckLittle(uint32_t n_used) const;
+
   // The next rows of the trace, from its beginning again after its end; the same ones for all
   // layers of a step. Recorded weights where the trace has them, else 1/K. What is predicted of
-  // later layers is what was recorded of that; nothing where it was not. For
-  // Engine::SetRoutingOverride().
+  // later layers is what was recorded of that; nothing where it was not. A routing of fewer than K
+  // experts is of a little step and gets that pass's; the step with all K right after it is of the
+  // same row. For Engine::SetRoutingOverride(). REQUIRES: little steps as CheckLittle() allows
+  // them, of one row.
   void Apply(LayerId layer, Routing& routing, std::vector<ExpertId>& ahead);
 
   const Trace& trace() const { return trace_; }
@@ -30,9 +37,15 @@ class TraceRouting {
  private:
   explicit TraceRouting(Trace trace) : trace_(std::move(trace)) {}
 
+  void Begin(size_t rows, bool is_little);
+  void ApplyRow(size_t t, size_t row, size_t layer, Routing& routing) const;
+  std::span<const ExpertId> Predicted(size_t t, size_t layer, size_t distance,
+                                      bool is_little) const;
+
   Trace trace_;
   size_t first_ = 0;  // of the step
   size_t next_ = 0;   // after it
+  bool was_little_ = false;
 };
 
 }  // namespace moestro

@@ -34,8 +34,12 @@ Player::Player(const Trace& trace, std::vector<SlotTable> tables, const ReplayOp
       machine_(SpeedsOf(options, trace.info(), expert_bytes)),
       low_size_(static_cast<double>(options.low_bytes) /
                 static_cast<double>(std::max<uint64_t>(expert_bytes, 1))),
-      chunk_(std::max<size_t>(options.prefill_chunk, 1)) {
+      chunk_(std::max<size_t>(options.prefill_chunk, 1)),
+      judge_(options.little) {
   for (SlotTable& table : tables_) table.SetObserver(options.observer);
+  if (options.has_little_pass()) {
+    little_ = {.n_used = info_.little, .misses = options.little.misses};
+  }
 }
 
 ReplayResult Player::Play(std::unique_ptr<Predictor> predictor) {
@@ -52,19 +56,21 @@ ReplayResult Player::Play(std::unique_ptr<Predictor> predictor) {
   protocol_.emplace(*planner_, holder, info_.shape().n_layer, lossy_);
   for (size_t t = 0; t < trace_.tokens();) {
     if (t == 0 || trace_.starts_sequence(t)) BeginSequence();
-    const size_t rows = RowsOfStep(t);
+    const auto tokens = std::views::iota(t, t + RowsOfStep(t));
+    const Pass step{.tokens = {tokens.begin(), tokens.end()}};
     const auto is_decode = [this](size_t row) { return trace_.phase(row) == Phase::kDecode; };
-    if (std::ranges::any_of(std::views::iota(t, t + rows), is_decode)) {
-      Decode(t, rows);
+    if (std::ranges::any_of(tokens, is_decode)) {
+      Decode(step);
     } else {
-      for (uint32_t l = 0; l < info_.shape().n_layer; ++l) Prefill(t, rows, l);
+      Prefill(step);
     }
-    t += rows;
+    t += tokens.size();
   }
   result_.predictions.assign(planner_->scores().begin(), planner_->scores().end());
   for (size_t i = 0; i < uncounted_.size(); ++i) {
     result_.predictions[i] = result_.predictions[i] - uncounted_[i];
   }
+  result_.foreseen = planner_->foreseen_score() - uncounted_foreseen_;
   return result_;
 }
 
@@ -89,16 +95,21 @@ size_t Player::RowsOfStep(size_t first) const {
   return n;
 }
 
-LayerPlan Player::Plan(size_t first, size_t rows, uint32_t layer) {
-  Routing routing{.n_tokens = static_cast<uint32_t>(rows),
-                  .n_used = info_.shape().n_used,
+LayerPlan Player::Plan(const Pass& pass, uint32_t layer) {
+  Routing routing{.n_tokens = static_cast<uint32_t>(pass.tokens.size()),
+                  .n_used = pass.is_little ? info_.little : info_.shape().n_used,
                   .experts = {},
                   .weights = {}};
   std::vector<RowKind> kinds;
   std::vector<ExpertId> predicted;
-  for (size_t t = first; t < first + rows; ++t) {
-    routing.experts.append_range(trace_.experts(t, layer));
-    routing.weights.append_range(trace_.weights(t, layer));
+  for (const size_t t : pass.tokens) {
+    if (pass.is_little) {
+      routing.experts.append_range(trace_.little_experts(t, layer).first(routing.n_used));
+      routing.weights.append_range(trace_.little_weights(t, layer));
+    } else {
+      routing.experts.append_range(trace_.experts(t, layer));
+      routing.weights.append_range(trace_.weights(t, layer));
+    }
     if (protocol_->candidates() > 0) {
       routing.candidates.per_row = info_.candidates();
       routing.candidates.Append(trace_.candidates(t, layer));
@@ -106,8 +117,9 @@ LayerPlan Player::Plan(size_t first, size_t rows, uint32_t layer) {
     kinds.push_back(trace_.phase(t) == Phase::kDecode ? RowKind::kDecode : RowKind::kPrompt);
   }
   for (uint32_t d = 1; d <= look_ahead_; ++d) {
-    for (size_t t = first; t < first + rows; ++t) {
-      predicted.append_range(trace_.predicted(t, layer, d));
+    for (const size_t t : pass.tokens) {
+      predicted.append_range(pass.is_little ? trace_.little_predicted(t, layer, d)
+                                            : trace_.predicted(t, layer, d));
     }
   }
   return protocol_->AfterRouting({.layer = LayerId{static_cast<uint16_t>(layer)},
@@ -116,9 +128,14 @@ LayerPlan Player::Plan(size_t first, size_t rows, uint32_t layer) {
                                   .predicted = predicted});
 }
 
-void Player::Prefill(size_t first, size_t rows, uint32_t layer) {
+void Player::Prefill(const Pass& pass) {
   look_ahead_ = 0;
-  const LayerPlan plan = Plan(first, rows, layer);
+  protocol_->BeginStep({});
+  for (uint32_t l = 0; l < info_.shape().n_layer; ++l) PrefillLayer(pass, l);
+}
+
+void Player::PrefillLayer(const Pass& pass, uint32_t layer) {
+  const LayerPlan plan = Plan(pass, layer);
   std::deque<Asked> held;
   for (const PlannedExpert& expert : plan.experts) {
     SlotTable& its = table(expert.key);
@@ -135,8 +152,8 @@ void Player::Prefill(size_t first, size_t rows, uint32_t layer) {
   FinishAll(read_ahead_);
   const LayerId id{static_cast<uint16_t>(layer)};
   protocol_->Prefetch();
-  const std::vector<ExpertKey> next =
-      PlanReadAhead(id, info_.shape().n_layer, info_.shape().n_expert, info_.shape().n_used, rows);
+  const std::vector<ExpertKey> next = PlanReadAhead(
+      id, info_.shape().n_layer, info_.shape().n_expert, info_.shape().n_used, pass.tokens.size());
   size_t asked = 0;
   AskAhead(next, asked);
   FinishAll(held);
@@ -151,23 +168,26 @@ void Player::AskAhead(std::span<const ExpertKey> keys, size_t& asked) {
   }
 }
 
-void Player::Decode(size_t first, size_t rows) {
+void Player::Decode(const Pass& step) {
+  counts_ = step.tokens.front() >= options_.count_from;
   const double before = machine_.now();
   const double waited = machine_.waited();
   const std::vector<TableStats> before_stats = Stats();
   const LossCounts lost = protocol_->losses();
   const double parts = machine_.parts_read();
-  look_ahead_ = planner_->look_ahead();
-  StepCost cost;
-  for (uint32_t l = 0; l < info_.shape().n_layer; ++l) DecodeLayer(first, rows, l, cost);
-  CHECK(prefetched_.empty());
-  cost.seconds = machine_.now() - before;
-  planner_->StepDone(cost);
-  if (first < options_.count_from) {
+  double compute_seconds = options_.compute_seconds;
+  if (is_for_little(step)) {
+    compute_seconds = DecodeLittleFirst(step);
+  } else {
+    protocol_->BeginStep({});
+    DecodePass(step);
+  }
+  if (!counts_) {
     uncounted_.assign(planner_->scores().begin(), planner_->scores().end());
+    uncounted_foreseen_ = planner_->foreseen_score();
     return;
   }
-  result_.tokens += rows;
+  result_.tokens += step.tokens.size();
   const std::vector<TableStats> after = Stats();
   double needed = 0.0;  // experts' worth of reads
   for (size_t copy = 0; copy < after.size(); ++copy) {
@@ -177,9 +197,18 @@ void Player::Decode(size_t first, size_t rows) {
   result_.bytes += static_cast<uint64_t>((machine_.parts_read() - parts) *
                                          static_cast<double>(expert_bytes_) / kMatrices);
   result_.seconds += machine_.now() - before;
-  result_.bound_seconds +=
-      std::max(options_.compute_seconds, machine_.SecondsToRead(needed * kMatrices));
+  result_.bound_seconds += std::max(compute_seconds, machine_.SecondsToRead(needed * kMatrices));
   result_.stall_seconds += machine_.waited() - waited;
+}
+
+void Player::DecodePass(const Pass& pass) {
+  const double before = machine_.now();
+  look_ahead_ = planner_->look_ahead();
+  StepCost cost;
+  for (uint32_t l = 0; l < info_.shape().n_layer; ++l) DecodeLayer(pass, l, cost);
+  CHECK(prefetched_.empty());
+  cost.seconds = machine_.now() - before;
+  planner_->StepDone(cost);
 }
 
 std::vector<TableStats> Player::Stats() const {
@@ -200,10 +229,10 @@ double Player::Count(const TableStats& before, const TableStats& now) {
                              before.used_prefetches);
 }
 
-void Player::DecodeLayer(size_t first, size_t rows, uint32_t layer, StepCost& cost) {
+void Player::DecodeLayer(const Pass& pass, uint32_t layer, StepCost& cost) {
   machine_.ComputeDense();
   SettlePrefetched(layer);
-  const LayerPlan plan = Plan(first, rows, layer);
+  const LayerPlan plan = Plan(pass, layer);
   std::vector<Asked> asked;
   std::vector<double> arrivals;
   for (const PlannedExpert& expert : plan.experts) {
@@ -226,7 +255,7 @@ void Player::DecodeLayer(size_t first, size_t rows, uint32_t layer, StepCost& co
   cost.demand_reads += static_cast<uint64_t>(
       std::ranges::count_if(arrivals, [this](double a) { return a > machine_.now(); }));
   for (const double arrival : arrivals) machine_.ComputeExpert(arrival);
-  if (first >= options_.count_from) AddPenalty(asked);
+  if (counts_) AddPenalty(asked);
   for (const Asked& one : asked) Finish(one);
   ReadPrefetched();
 }
@@ -235,92 +264,6 @@ void Player::AddPenalty(std::span<const Asked> asked) {
   for (const Asked& one : asked) {
     if (one.placed.was != Placement::Was::kReady) result_.penalty += size_of(one.key);
   }
-}
-
-void Player::SettlePrefetched(uint32_t layer) {
-  for (Prefetched& p : prefetched_) {
-    if (p.key.layer.value != layer || p.is_ready || !is_done(p)) continue;
-    table(p.key).Landed(p.slot);
-    p.is_ready = true;
-  }
-}
-
-double Player::ArrivalOf(const ExpertKey& key, const Placement& placed) {
-  if (placed.was == Placement::Was::kReady) return 0.0;
-  size_t parts = kMatrices;
-  double arrives = 0.0;
-  if (placed.was == Placement::Was::kLoading) {
-    Prefetched& p = *Find(key);
-    parts = std::exchange(p.parts_left, 0);
-    arrives = p.arrives;
-  }
-  for (; parts > 0; --parts) arrives = machine_.Read(size_of(key));
-  return arrives;
-}
-
-void Player::ReadPrefetched() {
-  for (Prefetched& p : prefetched_) {
-    while (p.parts_left > 0 && machine_.has_room()) {
-      p.arrives = machine_.ReadWaiting(p.since, size_of(p.key));
-      --p.parts_left;
-    }
-  }
-}
-
-void Player::BeginLayer(LayerId layer) {
-  for (SlotTable& table : tables_) table.BeginLayer(layer);
-}
-
-void Player::Predict(LayerId layer, std::span<const ExpertId> experts) {
-  for (SlotTable& table : tables_) table.Predict(layer, experts);
-}
-
-bool Player::Prefetch(ExpertKey key) {
-  const std::optional<Placement> placed = table(key).Request(key, Use::kPrefetch);
-  if (!placed) return false;
-  const bool is_absent = placed->was == Placement::Was::kAbsent;
-  prefetched_.push_back({.key = key,
-                         .slot = placed->slot,
-                         .is_ready = !is_absent,
-                         .parts_left = is_absent ? kMatrices : 0,
-                         .since = machine_.now()});
-  return true;
-}
-
-void Player::Withdraw(ExpertKey key) {
-  const auto p = Find(key);
-  if (p->parts_left > 0) {
-    table(key).Failed(p->slot);
-  } else if (!p->is_ready) {
-    table(key).Landed(p->slot);
-  }
-  table(key).Unpin(p->slot);
-  prefetched_.erase(p);
-}
-
-void Player::Release(ExpertKey key) {
-  const auto p = Find(key);
-  // What nobody took over goes on being read.
-  for (; p->parts_left > 0; --p->parts_left) {
-    p->arrives = machine_.ReadWaiting(p->since, size_of(key));
-  }
-  if (!p->is_ready) table(key).Landed(p->slot);
-  table(key).Unpin(p->slot);
-  prefetched_.erase(p);
-}
-
-bool Player::is_complete(ExpertKey key) const {
-  return is_done(*std::ranges::find(prefetched_, key, &Prefetched::key));
-}
-
-bool Player::is_done(const Prefetched& p) const {
-  return p.parts_left == 0 && p.arrives <= machine_.now();
-}
-
-std::vector<Prefetched>::iterator Player::Find(ExpertKey key) {
-  const auto p = std::ranges::find(prefetched_, key, &Prefetched::key);
-  CHECK(p != prefetched_.end());
-  return p;
 }
 
 void Player::Finish(const Asked& asked) {

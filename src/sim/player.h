@@ -11,9 +11,11 @@
 #include <span>
 #include <vector>
 
+#include "core/batch.h"
 #include "core/ids.h"
 #include "core/layer_plan.h"
 #include "decide/layer_protocol.h"
+#include "decide/little_judge.h"
 #include "decide/predictor.h"
 #include "sim/machine.h"
 #include "sim/replay.h"
@@ -34,6 +36,12 @@ struct Prefetched {
 struct Asked {
   ExpertKey key;
   Placement placed;
+};
+
+// Tokens of a trace that are computed together, with all their experts or with the first K'.
+struct Pass {
+  std::vector<size_t> tokens;
+  bool is_little = false;
 };
 
 // Runs the steps of a trace through the engine's own LayerProtocol. An expert costs the same time
@@ -60,18 +68,27 @@ class Player final : private ExpertHolder {
   // at most chunk_.
   size_t RowsOfStep(size_t first) const;
 
-  // What routing the rows of a step did at a layer -> the plan.
-  LayerPlan Plan(size_t first, size_t rows, uint32_t layer);
+  // What routing the rows of a pass did at a layer -> the plan.
+  LayerPlan Plan(const Pass& pass, uint32_t layer);
 
   // A layer of a prompt: as many experts at a time as there is room for, then the next layer's.
-  void Prefill(size_t first, size_t rows, uint32_t layer);
+  void Prefill(const Pass& pass);
+  void PrefillLayer(const Pass& pass, uint32_t layer);
   void AskAhead(std::span<const ExpertKey> keys, size_t& asked);
-  void Decode(size_t first, size_t rows);
+  void Decode(const Pass& step);
+  // All layers.
+  void DecodePass(const Pass& pass);
+  bool is_for_little(const Pass& step) const;
+  // As Engine::Impl::ComputeLittleFirst(). Gives the seconds of computation.
+  double DecodeLittleFirst(const Pass& step);
+  void DecodeAgain(const Pass& again);
+  // Of one token whose experts are resident.
+  double ComputeSeconds(uint32_t n_used) const;
   std::vector<TableStats> Stats() const;
 
   // Adds what one table did in a step; gives how many of its experts had to be read.
   double Count(const TableStats& before, const TableStats& now);
-  void DecodeLayer(size_t first, size_t rows, uint32_t layer, StepCost& cost);
+  void DecodeLayer(const Pass& pass, uint32_t layer, StepCost& cost);
   void AddPenalty(std::span<const Asked> asked);
 
   // Of what was prefetched for a layer: complete ones become ready.
@@ -110,7 +127,11 @@ class Player final : private ExpertHolder {
   std::vector<Prefetched> prefetched_;  // oldest first
   LossyParts lossy_;
   std::deque<Asked> read_ahead_;  // a prompt's next layer
+  LittleStep little_;             // the first pass; off: there is none
+  LittleJudge judge_;
+  bool counts_ = false;  // the step is not one that warms up
   std::vector<PredictionScore> uncounted_;
+  PredictionScore uncounted_foreseen_;
   uint32_t look_ahead_ = 0;  // layers whose routers are evaluated in this step
   ReplayResult result_;
 };

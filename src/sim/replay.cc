@@ -4,9 +4,11 @@
 #include <algorithm>
 #include <memory>
 #include <optional>
+#include <string>
 #include <utility>
 #include <vector>
 
+#include "base/format.h"
 #include "core/ids.h"
 #include "decide/predictor.h"
 #include "sim/belady.h"
@@ -40,10 +42,38 @@ Result<std::vector<SlotTable>> MakeTables(const Trace& trace, const ReplayOption
   return tables;
 }
 
+// Nothing that a layer of a pass asks for is coarsened or left out.
+bool is_exact(const ReplayOptions& options) {
+  const bool reads_all = !options.has_little_pass() || options.little.misses == Misses::kRead;
+  return options.lossy.is_exact(options.low_bytes > 0) && reads_all;
+}
+
+Status CheckLittleReplay(const TraceInfo& info, const ReplayOptions& options) {
+  if (!options.little.is_on()) return {};
+  TRY(const uint32_t used, CheckLittle(options.little, info.shape().n_used, options.low_bytes > 0));
+  if (info.little != used) {
+    return Fail(Errc::kUsage, "{}; record {} with 'moestro trace --little {}'",
+                info.little == 0 ? std::string("the trace holds no little pass")
+                                 : Format("the trace's little pass is of {} experts, not of {}",
+                                          info.little, used),
+                info.little == 0 ? "one" : "another", used);
+  }
+  for (const std::string& name : {options.policy.name, options.predictor.name}) {
+    if (name == "belady" || name == "oracle") {
+      return Fail(Errc::kUsage, "{} knows which experts come, not which passes need them", name);
+    }
+  }
+  if (options.lossy.prefer_resident > 0.0) {
+    return Fail(Errc::kUsage,
+                "preferring residents needs to know who else could run, which a trace does not say "
+                "of a little pass");
+  }
+  return {};
+}
+
 Status CheckLossyReplay(const TraceInfo& info, const ReplayOptions& options) {
-  const bool has_low = options.low_bytes > 0;
-  TRY_STATUS(CheckLossy(options.lossy, has_low));
-  if (options.lossy.is_exact(has_low)) return {};
+  TRY_STATUS(CheckLossy(options.lossy, options.low_bytes > 0));
+  if (is_exact(options)) return {};
   if (options.policy.name == "belady") {
     return Fail(Errc::kUsage, "belady knows which experts come, not which of them are left out");
   }
@@ -64,6 +94,7 @@ Status CheckLossyReplay(const TraceInfo& info, const ReplayOptions& options) {
 
 Result<ReplayResult> Replay(const Trace& trace, const ReplayOptions& options) {
   const TraceInfo& info = trace.info();
+  TRY_STATUS(CheckLittleReplay(info, options));
   TRY_STATUS(CheckLossyReplay(info, options));
   TRY(std::vector<SlotTable> tables, MakeTables(trace, options));
   std::unique_ptr<Predictor> predictor;
@@ -83,12 +114,14 @@ Result<ReplayResult> Replay(const Trace& trace, const ReplayOptions& options) {
   const uint64_t bytes = options.expert_bytes > 0 ? options.expert_bytes : info.expert_bytes;
   const bool has_low = options.low_bytes > 0;
   Player player(trace, std::move(tables), options, bytes);
-  if (options.lossy.is_exact(has_low)) return player.Play(std::move(predictor));
+  if (is_exact(options)) return player.Play(std::move(predictor));
 
   RouterSpec router = options.router.value_or(RouterSpec{});
   router.n_expert = info.shape().n_expert;
   router.n_used = info.shape().n_used;
-  LossyChooser chooser(options.lossy, router, has_low, options.norms);
+  LossyOptions lossy = options.lossy;
+  if (lossy.is_exact(has_low)) lossy.importance = LossyOptions().importance;  // is not asked for
+  LossyChooser chooser(lossy, router, has_low, options.norms);
   std::optional<ResidentModel> choices;
   if (options.lossy.is_reproducible) {
     TRY(std::vector<SlotTable> models, MakeTables(trace, options));

@@ -18,6 +18,7 @@
 #include "core/model_spec.h"
 #include "decide/importance/importance.h"
 #include "decide/layer_protocol.h"
+#include "decide/little_options.h"
 #include "decide/lossy_options.h"
 #include "decide/policy.h"
 #include "decide/prefetch_planner.h"
@@ -45,8 +46,15 @@ struct ReplayOptions {
   std::shared_ptr<const ExpertNorms> norms = {};  // of the importance "score-norm"
   // How the model's router weighs its choices; nullopt: in proportion to the recorded raw values.
   std::optional<RouterSpec> router = {};
+  // Fewer experts first, as the trace recorded them; what stays follows from its confidences.
+  LittleOptions little = {};
   size_t count_from = 0;              // tokens before this one warm up and are not counted
   SlotTable::Observer observer = {};  // sees every request
+
+  // False too where the first pass would keep nothing: it is left out.
+  bool has_little_pass() const {
+    return little.is_on() && (little.fallback_share || little.gamma < 1.0);
+  }
 };
 
 struct ReplayResult {
@@ -59,6 +67,11 @@ struct ReplayResult {
   uint64_t prefetches = 0;       // absent experts asked for before their router did
   uint64_t used_prefetches = 0;  // of these, asked for in the end
   LossCounts losses = {};        // what was not exact
+  // With ReplayOptions::little: tokens that stayed as their little pass left them, and those that
+  // got all experts afterwards; and what the little passes of these said about the second ones.
+  uint64_t kept = 0;
+  uint64_t again = 0;
+  PredictionScore foreseen = {};
   // HOBBIT's miss penalty: 1 for reading an expert in full, the share of its bytes for a low copy.
   double penalty = 0.0;
   std::vector<PredictionScore> predictions = {};  // by distance
@@ -72,6 +85,9 @@ struct ReplayResult {
   double hit_rate() const {
     return requests > 0 ? static_cast<double>(hits) / static_cast<double>(requests) : 0.0;
   }
+  double fallback_ratio() const {
+    return kept + again > 0 ? static_cast<double>(again) / static_cast<double>(kept + again) : 0.0;
+  }
   double percent_of_bound() const { return seconds > 0.0 ? 100.0 * bound_seconds / seconds : 0.0; }
   double tokens_per_second() const {
     return seconds > 0.0 ? static_cast<double>(tokens) / seconds : 0.0;
@@ -79,7 +95,8 @@ struct ReplayResult {
 };
 
 // kUsage: an unknown policy or predictor, fewer slots than one layer of a token needs, predictions
-// that the trace does not hold, weights or candidates that lossy options need and it does not hold.
+// that the trace does not hold, weights or candidates that lossy options need and it does not hold,
+// a little pass that it does not hold or that belady or the oracle would have to know of.
 Result<ReplayResult> Replay(const Trace& trace, const ReplayOptions& options);
 
 }  // namespace moestro

@@ -30,4 +30,23 @@ Result<DraftOptions> ParseDraft(std::string_view text) {
   return Fail(Errc::kUsage, "'{}' is no number of tokens from 1 to {}", number, kMostDrafted);
 }
 
+Status CheckDraft(const DraftOptions& draft, const EngineOptions& engine, const ModelSpec& spec) {
+  if (!draft.is_on()) return {};
+  if (!engine.is_exact()) {
+    return Fail(Errc::kUsage,
+                "--draft keeps the text exact; leave out what makes it less so (--low, --t1, "
+                "--drop-below, --prefer-resident, --little, --quality)");
+  }
+  if (draft.kind == DraftKind::kLittle && spec.router.n_used < 2) {
+    return Fail(Errc::kUsage,
+                "--draft little needs a model that uses several experts for a token; this one "
+                "uses 1");
+  }
+  return {};
+}
+
+uint64_t DraftBytes(const DraftOptions& draft, const ModelSpec& spec) {
+  return draft.is_on() ? (uint64_t{draft.most} + 1) * spec.n_vocab * sizeof(float) : 0;
+}
+
 }  // namespace moestro

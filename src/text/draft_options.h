@@ -6,6 +6,8 @@
 #include <string_view>
 
 #include "base/result.h"
+#include "core/model_spec.h"
+#include "engine/engine_options.h"
 
 namespace moestro {
 
@@ -20,5 +22,9 @@ struct DraftOptions {
 
 // "little", "ngram:12". kUsage otherwise.
 Result<DraftOptions> ParseDraft(std::string_view text);
+// kUsage: the model has no fewer experts to draft with, or the engine's output is not exact.
+Status CheckDraft(const DraftOptions& draft, const EngineOptions& engine, const ModelSpec& spec);
+// What keeping the logits of a draft's rows takes beside the engine.
+uint64_t DraftBytes(const DraftOptions& draft, const ModelSpec& spec);
 
 }  // namespace moestro

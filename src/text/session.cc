@@ -43,21 +43,10 @@ void Session::MakeRoom(uint32_t n, uint32_t common, uint32_t n_ctx) {
 }
 
 Status Session::DraftWith(const DraftOptions& draft) {
-  if (!draft.is_on()) return {};
-  if (!options_.is_exact()) {
-    return Fail(Errc::kUsage,
-                "--draft keeps the text exact; leave out what makes it less so (--low, --t1, "
-                "--drop-below, --prefer-resident, --little)");
-  }
-  const ModelSpec& spec = model_->spec;
-  if (draft.kind == DraftKind::kLittle && spec.router.n_used < 2) {
-    return Fail(Errc::kUsage,
-                "--draft little needs a model that uses several experts for a token; this one "
-                "uses 1");
-  }
+  TRY_STATUS(CheckDraft(draft, options_, model_->spec));
   draft_ = draft;
-  draft_control_.emplace(draft.most);
-  options_.caller_bytes += (uint64_t{draft.most} + 1) * spec.n_vocab * sizeof(float);
+  if (draft.is_on()) draft_control_.emplace(draft.most);
+  options_.caller_bytes += DraftBytes(draft, model_->spec);
   return {};
 }
 

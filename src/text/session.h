@@ -38,7 +38,7 @@ class Session {
   // `n_ctx` tokens, the first `common` of which are the same. Before Start().
   void MakeRoom(uint32_t n, uint32_t common, uint32_t n_ctx);
   // Texts are continued with drafts that are checked: faster where that pays, the same tokens.
-  // kUsage: the model or the engine's options do not allow it. Before Start().
+  // Errors: what CheckDraft() says. Before Start().
   Status DraftWith(const DraftOptions& draft);
   // Opens the engine, which takes the memory that is left. What follows needs it. `progress` lives
   // as long as the engine.

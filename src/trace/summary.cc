@@ -10,11 +10,13 @@
 #include "base/format.h"
 #include "base/printable.h"
 #include "base/quantile.h"
+#include "decide/little_options.h"
 
 namespace moestro {
 namespace {
 
 constexpr size_t kWindow = 100;
+constexpr double kSure = LittleOptions().gamma;
 
 double Share(double part, double whole) { return whole > 0.0 ? part / whole : 0.0; }
 
@@ -133,6 +135,24 @@ void MeasureAhead(const Trace& trace, TraceSummary& summary) {
   }
 }
 
+void MeasureLittle(const Trace& trace, TraceSummary& summary) {
+  const TraceInfo& info = trace.info();
+  if (info.little == 0) return;
+  size_t right = 0;
+  size_t confident = 0;
+  for (size_t t = 0; t < trace.tokens(); ++t) {
+    if (trace.phase(t) != Phase::kDecode) continue;
+    confident += trace.confidence(t) > kSure;
+    for (size_t l = 0; l < info.shape().n_layer; ++l) {
+      right += InBoth(trace.little_experts(t, l), trace.experts(t, l));
+    }
+  }
+  const auto tokens = static_cast<double>(summary.decode_tokens);
+  summary.confident = Share(static_cast<double>(confident), tokens);
+  summary.little_recall =
+      Share(static_cast<double>(right), tokens * info.shape().n_layer * info.shape().n_used);
+}
+
 void MeasurePrediction(const Trace& trace, TraceSummary& summary) {
   const TraceInfo& info = trace.info();
   const size_t half = trace.tokens() / 2;
@@ -179,6 +199,7 @@ TraceSummary Summarise(const Trace& trace) {
   MeasureReuse(trace, summary);
   MeasurePrediction(trace, summary);
   MeasureAhead(trace, summary);
+  MeasureLittle(trace, summary);
   return summary;
 }
 
@@ -216,6 +237,13 @@ std::string Describe(const TraceInfo& info, const TraceSummary& s) {
   for (size_t i = 0; i < s.recall_ahead.size(); ++i) {
     text += Format("predicted    {:.1f} % {} layer{} ahead by that layer's own router\n",
                    100.0 * s.recall_ahead[i], i + 1, i == 0 ? "" : "s");
+  }
+  if (info.little > 0) {
+    text += Format(
+        "little       a pass with {} experts names {:.1f} % of the {} by their routers; it is "
+        "surer "
+        "than {} of the next token {:.1f} % of the time\n",
+        info.little, 100.0 * s.little_recall, info.shape().n_used, kSure, 100.0 * s.confident);
   }
   return text;
 }

@@ -21,9 +21,12 @@ struct TraceSummary {
   double reuse_p50 = 0.0;         // tokens between two uses of an expert
   double reuse_p90 = 0.0;
   // Share of a layer's experts among K predicted from the first half of the trace, on the second:
-  double recall_popular = 0.0;            // the most popular ones
-  double recall_paths = 0.0;              // those that followed the experts of the layer before
-  double recall_repeat = 0.0;             // those of the token before
+  double recall_popular = 0.0;  // the most popular ones
+  double recall_paths = 0.0;    // those that followed the experts of the layer before
+  double recall_repeat = 0.0;   // those of the token before
+  // Of decode tokens in a trace with a little pass:
+  double little_recall = 0.0;  // share of the chosen experts among the K best of the little pass
+  double confident = 0.0;      // tokens whose little pass was surer than LittleOptions().gamma
   std::vector<double> recall_ahead = {};  // [distance - 1]: share that recorded predictions name
 };
 

@@ -35,6 +35,7 @@ Result<Trace> Trace::Create(TraceInfo info) {
   if (n_expert < 1 || n_expert > kMaxCount) return wrong("experts", n_expert, 1, kMaxCount);
   if (n_used < 1 || n_used > n_expert) return wrong("experts of a token", n_used, 1, n_expert);
   if (info.depth >= n_layer) return wrong("prediction depth", info.depth, 0, n_layer - 1);
+  if (info.little >= n_used) return wrong("experts of a little pass", info.little, 0, n_used - 1);
   if (info.model.name.size() > kMaxNameBytes) {
     return wrong("bytes of the model's name", info.model.name.size(), 0, kMaxNameBytes);
   }
@@ -55,6 +56,10 @@ Status Trace::Add(const TraceToken& token) {
   scores_.append_range(token.candidates.scores);
   raw_.append_range(token.candidates.raw);
   ranges_.append_range(token.candidates.ranges);
+  little_experts_.append_range(token.little.experts);
+  little_weights_.append_range(token.little.weights);
+  little_predicted_.append_range(token.little.predicted);
+  if (info_.little > 0) confidences_.push_back(token.little.confidence);
   return {};
 }
 
@@ -78,12 +83,10 @@ Status Trace::CheckCandidates(const CandidateSpans& all) const {
   return {};
 }
 
-Status Trace::Check(const TraceToken& token) const {
-  TRY_STATUS(CheckCandidates(token.candidates));
-  const size_t n_used = info_.shape().n_used;
-  const size_t n_experts = info_.shape().n_layer * n_used;
+Status Trace::CheckSizes(const TraceToken& token) const {
+  const size_t n_experts = info_.shape().n_layer * size_t{info_.shape().n_used};
   const size_t n_weights = info_.has_weights ? n_experts : 0;
-  const size_t n_predicted = info_.predicted_rows() * n_used;
+  const size_t n_predicted = info_.predicted_rows() * info_.shape().n_used;
   if (token.experts.size() != n_experts || token.weights.size() != n_weights ||
       token.predicted.size() != n_predicted) {
     return Fail(Errc::kInvalidRequest,
@@ -92,14 +95,34 @@ Status Trace::Check(const TraceToken& token) const {
                 token.experts.size(), token.weights.size(), token.predicted.size(), n_experts,
                 n_weights, n_predicted);
   }
+  const LittlePass& little = token.little;
+  const size_t n_little = info_.little > 0 ? n_experts : 0;
+  const size_t n_little_weights =
+      info_.has_weights ? size_t{info_.shape().n_layer} * info_.little : 0;
+  const size_t n_ahead = info_.predicted_rows() * info_.little;
+  if (little.experts.size() != n_little || little.weights.size() != n_little_weights ||
+      little.predicted.size() != n_ahead) {
+    return Fail(Errc::kInvalidRequest,
+                "{} experts, {} weights and {} predicted experts of a little pass; a token of this "
+                "trace has {}, {} and {}",
+                little.experts.size(), little.weights.size(), little.predicted.size(), n_little,
+                n_little_weights, n_ahead);
+  }
+  return {};
+}
+
+// experts: [n_layer][K]; predicted: [predicted_rows()][n_predicted].
+Status Trace::CheckExperts(std::span<const ExpertId> experts, std::span<const ExpertId> predicted,
+                           size_t n_predicted) const {
+  const size_t n_used = info_.shape().n_used;
   std::vector<ExpertId> sorted;
-  size_t predicted = 0;
+  size_t at = 0;
   for (size_t layer = 0; layer < info_.shape().n_layer; ++layer) {
     const Status row =
-        CheckRow(token.experts.subspan(layer * n_used, n_used), info_.shape().n_expert, sorted);
+        CheckRow(experts.subspan(layer * n_used, n_used), info_.shape().n_expert, sorted);
     if (!row) return Fail(row.error().code, "layer {}: {}", layer, row.error().message);
-    for (size_t end = info_.predicted_rows_before(layer + 1); predicted < end; ++predicted) {
-      const Status ahead = CheckRow(token.predicted.subspan(predicted * n_used, n_used),
+    for (size_t end = info_.predicted_rows_before(layer + 1); at < end; ++at) {
+      const Status ahead = CheckRow(predicted.subspan(at * n_predicted, n_predicted),
                                     info_.shape().n_expert, sorted);
       if (!ahead) {
         return Fail(ahead.error().code, "layer {}'s predictions: {}", layer, ahead.error().message);
@@ -109,11 +132,44 @@ Status Trace::Check(const TraceToken& token) const {
   return {};
 }
 
+Status Trace::CheckLittle(const LittlePass& little) const {
+  if (info_.little == 0) return {};
+  if (!(little.confidence >= 0.0F && little.confidence <= 1.0F)) {
+    return Fail(Errc::kInvalidRequest, "a confidence of {} is no probability", little.confidence);
+  }
+  const Status experts = CheckExperts(little.experts, little.predicted, info_.little);
+  if (experts) return {};
+  return Fail(experts.error().code, "little pass, {}", experts.error().message);
+}
+
+Status Trace::Check(const TraceToken& token) const {
+  TRY_STATUS(CheckCandidates(token.candidates));
+  TRY_STATUS(CheckSizes(token));
+  TRY_STATUS(CheckExperts(token.experts, token.predicted, info_.shape().n_used));
+  return CheckLittle(token.little);
+}
+
 std::span<const ExpertId> Trace::predicted(size_t t, size_t layer, size_t distance) const {
-  if (distance < 1 || distance > info_.depth || layer + distance >= info_.shape().n_layer)
-    return {};
+  if (!is_predicted(layer, distance)) return {};
   const size_t row = t * info_.predicted_rows() + info_.predicted_rows_before(layer) + distance - 1;
   return std::span(predicted_).subspan(row * info_.shape().n_used, info_.shape().n_used);
+}
+
+std::span<const ExpertId> Trace::little_experts(size_t t, size_t layer) const {
+  const size_t n_used = info_.shape().n_used;
+  return std::span(little_experts_).subspan((t * info_.shape().n_layer + layer) * n_used, n_used);
+}
+
+std::span<const float> Trace::little_weights(size_t t, size_t layer) const {
+  if (!info_.has_weights) return {};
+  return std::span(little_weights_)
+      .subspan((t * info_.shape().n_layer + layer) * info_.little, info_.little);
+}
+
+std::span<const ExpertId> Trace::little_predicted(size_t t, size_t layer, size_t distance) const {
+  if (!is_predicted(layer, distance)) return {};
+  const size_t row = t * info_.predicted_rows() + info_.predicted_rows_before(layer) + distance - 1;
+  return std::span(little_predicted_).subspan(row * info_.little, info_.little);
 }
 
 CandidateSpans Trace::candidates(size_t t, size_t layer) const {
@@ -137,6 +193,11 @@ void Trace::Reserve(size_t tokens) {
   scores_.reserve(candidates);
   raw_.reserve(candidates);
   ranges_.reserve(info_.has_candidates ? tokens * info_.shape().n_layer : 0);
+  if (info_.little == 0) return;
+  little_experts_.reserve(n);
+  little_weights_.reserve(info_.has_weights ? tokens * info_.shape().n_layer * info_.little : 0);
+  little_predicted_.reserve(tokens * info_.predicted_rows() * info_.little);
+  confidences_.reserve(tokens);
 }
 
 TraceToken Trace::token(size_t t) const {
@@ -155,6 +216,15 @@ TraceToken Trace::token(size_t t) const {
                         .scores = std::span(scores_).subspan(t * all, all),
                         .raw = std::span(raw_).subspan(t * all, all),
                         .ranges = std::span(ranges_).subspan(t * layers, layers)};
+  }
+  if (info_.little == 0) return token;
+  const size_t n_weights = size_t{info_.shape().n_layer} * info_.little;
+  const size_t n_ahead = info_.predicted_rows() * info_.little;
+  token.little = {.experts = std::span(little_experts_).subspan(t * n, n),
+                  .predicted = std::span(little_predicted_).subspan(t * n_ahead, n_ahead),
+                  .confidence = confidences_[t]};
+  if (info_.has_weights) {
+    token.little.weights = std::span(little_weights_).subspan(t * n_weights, n_weights);
   }
   return token;
 }

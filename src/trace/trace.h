@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Recorded routing: which experts each token of a run went to, layer by layer; if recorded, with
-// the router's weights and with what later layers' routers would have chosen ahead of time.
+// the router's weights and with what later layers' routers would have chosen ahead of time; and
+// the same of a little pass, in which every token had fewer experts.
 // The simulator replays it, trace_file.h keeps it.
 //
 // A value: it owns all it holds, and tokens are only ever added at the end. Thread rule: none of
@@ -26,6 +27,7 @@ struct TraceInfo {
   ModelId model = {};
   uint64_t expert_bytes = 0;     // of one expert; 0: unknown
   uint32_t depth = 0;            // layers that predictions reach ahead, below n_layer; 0: none
+  uint32_t little = 0;           // K', experts of a token's little pass, below K; 0: none is stored
   bool has_weights = false;      // every token carries router weights
   bool has_candidates = false;   // and who else its routers could have chosen
   bool experts_guessed = false;  // n_expert is the highest id seen plus one: perhaps too low
@@ -51,6 +53,14 @@ struct TraceInfo {
 
 enum class Phase : uint8_t { kDecode, kPrefill };
 
+// A token with its first K' experts only. It saw the keys and values of a run with all K.
+struct LittlePass {
+  std::span<const ExpertId> experts = {};    // [n_layer][K], of which the first K' ran
+  std::span<const float> weights = {};       // [n_layer][K']; empty without has_weights
+  std::span<const ExpertId> predicted = {};  // [predicted_rows()][K']
+  float confidence = 1.0F;                   // the largest probability of what comes next
+};
+
 // One token on its way into a trace, which copies it.
 struct TraceToken {
   Phase phase = Phase::kDecode;
@@ -60,6 +70,7 @@ struct TraceToken {
   std::span<const float> weights = {};       // [n_layer][K]; empty without has_weights
   std::span<const ExpertId> predicted = {};  // [predicted_rows()][K]: by layer, then by distance
   CandidateSpans candidates = {};            // [n_layer]; empty without has_candidates
+  LittlePass little = {};                    // empty if TraceInfo::little is 0
 };
 
 // Takes tokens one after the other; its error ends the recording.
@@ -71,7 +82,8 @@ class Trace {
   static Result<Trace> Create(TraceInfo info);
 
   // Appends a token. kInvalidRequest, naming layer and value, and nothing is added: a span of the
-  // wrong length, an id that is not below n_expert, an id twice in a row of K.
+  // wrong length, an id that is not below n_expert, an id twice in a row of K, a confidence that is
+  // no probability.
   Status Add(const TraceToken& token);
   Status Check(const TraceToken& token) const;  // what Add() would say
   void Reserve(size_t tokens);                  // memory for so many
@@ -101,6 +113,13 @@ class Trace {
   // Those of one layer; empty without has_candidates.
   CandidateSpans candidates(size_t t, size_t layer) const;
 
+  // Of the little pass; REQUIRES: there is one. The K experts, of which the first K' ran, the K'
+  // weights, and K' predicted experts as above.
+  std::span<const ExpertId> little_experts(size_t t, size_t layer) const;
+  std::span<const float> little_weights(size_t t, size_t layer) const;
+  std::span<const ExpertId> little_predicted(size_t t, size_t layer, size_t distance) const;
+  float confidence(size_t t) const { return confidences_[t]; }
+
   TraceToken token(size_t t) const;  // all of it
 
   bool operator==(const Trace&) const = default;
@@ -114,7 +133,14 @@ class Trace {
   };
 
   explicit Trace(TraceInfo info);
+  Status CheckSizes(const TraceToken& token) const;
+  Status CheckExperts(std::span<const ExpertId> experts, std::span<const ExpertId> predicted,
+                      size_t n_predicted) const;
   Status CheckCandidates(const CandidateSpans& all) const;
+  Status CheckLittle(const LittlePass& little) const;
+  bool is_predicted(size_t layer, size_t distance) const {
+    return distance >= 1 && distance <= info_.depth && layer + distance < info_.shape().n_layer;
+  }
 
   TraceInfo info_;
   std::vector<Kind> kinds_;          // [token]
@@ -126,6 +152,11 @@ class Trace {
   std::vector<float> scores_;
   std::vector<float> raw_;
   std::vector<float> ranges_;
+  // Of a little pass.
+  std::vector<ExpertId> little_experts_;    // [token][layer][K]
+  std::vector<float> little_weights_;       // [token][layer][K'], or empty
+  std::vector<ExpertId> little_predicted_;  // [token][predicted_rows][K']
+  std::vector<float> confidences_;          // [token]
 };
 
 }  // namespace moestro

@@ -21,6 +21,7 @@ constexpr FileFormat kTraceFormat{.magic = "MOETRACE",
 constexpr uint32_t kFlagWeights = 1;
 constexpr uint32_t kFlagExpertsGuessed = 2;
 constexpr uint32_t kFlagCandidates = 4;
+constexpr uint32_t kFlagLittle = 8;
 constexpr uint8_t kKindPrefill = 1;
 constexpr uint8_t kKindStartsSequence = 2;
 constexpr uint8_t kKindJoinsStep = 4;
@@ -32,10 +33,20 @@ uint64_t CandidateBytes(const TraceInfo& info) {
   return info.candidates() * (IdBytes(info.shape().n_expert) + 2 * sizeof(float)) + sizeof(float);
 }
 
-// At most 1 + 2^24 * (2 + 2) + 2^23 * 2^12 * 2 + 2^24 * 10 + 2^14: no overflow.
+// Of one token.
+uint64_t LittleBytes(const TraceInfo& info) {
+  if (info.little == 0) return 0;
+  const uint64_t layers = info.shape().n_layer;
+  const uint64_t ids = layers * info.shape().n_used + info.predicted_rows() * uint64_t{info.little};
+  return ids * IdBytes(info.shape().n_expert) + (info.has_weights ? 2 : 0) * layers * info.little +
+         sizeof(float);
+}
+
+// At most 1 + 2 * (2^24 * (2 + 2) + 2^23 * 2^12 * 2) + 2^24 * 10 + 2^15: no overflow.
 uint64_t TokenBytes(const TraceInfo& info) {
   const uint64_t used = uint64_t{info.shape().n_layer} * info.shape().n_used;
-  return 1 + used * (IdBytes(info.shape().n_expert) + (info.has_weights ? 2 : 0)) +
+  return 1 + LittleBytes(info) +
+         used * (IdBytes(info.shape().n_expert) + (info.has_weights ? 2 : 0)) +
          info.predicted_rows() * info.shape().n_used * IdBytes(info.shape().n_expert) +
          CandidateBytes(info) * info.shape().n_layer;
 }
@@ -49,16 +60,43 @@ std::string EncodeHeader(const TraceInfo& info, uint64_t tokens) {
   std::string bytes = BeginHeader(kTraceFormat);
   AppendNumber(bytes, (info.has_weights ? kFlagWeights : 0) |
                           (info.experts_guessed ? kFlagExpertsGuessed : 0) |
-                          (info.has_candidates ? kFlagCandidates : 0));
+                          (info.has_candidates ? kFlagCandidates : 0) |
+                          (info.little > 0 ? kFlagLittle : 0));
   AppendNumber(bytes, info.shape().n_layer);
   AppendNumber(bytes, info.shape().n_expert);
   AppendNumber(bytes, info.shape().n_used);
   AppendNumber(bytes, info.depth);
+  if (info.little > 0) AppendNumber(bytes, info.little);
   AppendNumber(bytes, info.model.fingerprint);
   AppendNumber(bytes, info.expert_bytes);
   AppendNumber(bytes, tokens);
   AppendNumber(bytes, static_cast<uint32_t>(info.model.name.size()));
   return bytes + info.model.name;
+}
+
+void AppendWeights(std::string& bytes, std::span<const float> weights) {
+  for (const float weight : weights) AppendNumber(bytes, FixedPoint(weight));
+}
+
+void AppendLittle(std::string& bytes, const TraceInfo& info, const LittlePass& pass, size_t layer) {
+  const size_t id_bytes = IdBytes(info.shape().n_expert);
+  const size_t n_used = info.shape().n_used;
+  AppendIds(bytes, pass.experts.subspan(layer * n_used, n_used), id_bytes);
+  if (info.has_weights) {
+    AppendWeights(bytes, pass.weights.subspan(layer * info.little, info.little));
+  }
+  const size_t first = info.predicted_rows_before(layer);
+  const size_t rows = info.predicted_rows_before(layer + 1) - first;
+  AppendIds(bytes, pass.predicted.subspan(first * info.little, rows * info.little), id_bytes);
+}
+
+void AppendCandidates(std::string& bytes, const TraceInfo& info, const CandidateSpans& all,
+                      size_t layer) {
+  const size_t n = info.candidates();
+  AppendIds(bytes, all.experts.subspan(layer * n, n), IdBytes(info.shape().n_expert));
+  for (const float score : all.scores.subspan(layer * n, n)) AppendNumber(bytes, score);
+  for (const float raw : all.raw.subspan(layer * n, n)) AppendNumber(bytes, raw);
+  AppendNumber(bytes, all.ranges[layer]);
 }
 
 void AppendToken(std::string& bytes, const TraceInfo& info, const TraceToken& token) {
@@ -70,38 +108,42 @@ void AppendToken(std::string& bytes, const TraceInfo& info, const TraceToken& to
                                            (token.joins_step ? kKindJoinsStep : 0)));
   for (size_t layer = 0; layer < info.shape().n_layer; ++layer) {
     AppendIds(bytes, token.experts.subspan(layer * n_used, n_used), id_bytes);
-    if (info.has_weights) {
-      for (const float weight : token.weights.subspan(layer * n_used, n_used)) {
-        AppendNumber(bytes, FixedPoint(weight));
-      }
-    }
+    if (info.has_weights) AppendWeights(bytes, token.weights.subspan(layer * n_used, n_used));
     const size_t first = info.predicted_rows_before(layer);
     const size_t rows = info.predicted_rows_before(layer + 1) - first;
     AppendIds(bytes, token.predicted.subspan(first * n_used, rows * n_used), id_bytes);
-    if (!info.has_candidates) continue;
-    const size_t n = info.candidates();
-    AppendIds(bytes, token.candidates.experts.subspan(layer * n, n), id_bytes);
-    for (const float score : token.candidates.scores.subspan(layer * n, n)) {
-      AppendNumber(bytes, score);
-    }
-    for (const float raw : token.candidates.raw.subspan(layer * n, n)) AppendNumber(bytes, raw);
-    AppendNumber(bytes, token.candidates.ranges[layer]);
+    if (info.has_candidates) AppendCandidates(bytes, info, token.candidates, layer);
+    if (info.little > 0) AppendLittle(bytes, info, token.little, layer);
   }
+  if (info.little > 0) AppendNumber(bytes, token.little.confidence);
 }
 
 struct Header {
   TraceInfo info;
   uint64_t tokens = 0;
-  uint64_t tokens_begin = 0;  // byte of the first token
+  uint64_t name_begin = 0;    // byte of the model's name
+  uint64_t tokens_begin = 0;  // of the first token
 };
 
-Result<Header> ReadHeader(const InputFile& source) {
-  TRY(const std::string bytes, source.ReadHeader());
-  Decoder decoder(bytes);
-  const auto flags = decoder.Take<uint32_t>();
-  if ((flags & ~(kFlagWeights | kFlagExpertsGuessed | kFlagCandidates)) != 0) {
+// The header up to the model's name, without magic and version. With a little pass it is longer.
+Result<std::string> ReadHeaderBytes(const InputFile& source) {
+  TRY(std::string bytes, source.ReadHeader());
+  const auto flags = Decoder(bytes).Take<uint32_t>();
+  if ((flags & ~(kFlagWeights | kFlagExpertsGuessed | kFlagCandidates | kFlagLittle)) != 0) {
     return source.Damaged(Format("flags {:#x} have no meaning", flags));
   }
+  if ((flags & kFlagLittle) == 0) return bytes;
+  if (source.size() < kTraceFormat.header_bytes + sizeof(uint32_t)) {
+    return source.CutShort("a longer header");
+  }
+  TRY(const std::string more, source.Read(kTraceFormat.header_bytes, sizeof(uint32_t)));
+  return bytes + more;
+}
+
+Result<Header> ReadHeader(const InputFile& source) {
+  TRY(const std::string bytes, ReadHeaderBytes(source));
+  Decoder decoder(bytes);
+  const auto flags = decoder.Take<uint32_t>();
   Header header;
   header.info.has_weights = (flags & kFlagWeights) != 0;
   header.info.experts_guessed = (flags & kFlagExpertsGuessed) != 0;
@@ -110,10 +152,15 @@ Result<Header> ReadHeader(const InputFile& source) {
   header.info.model.shape.n_expert = decoder.Take<uint32_t>();
   header.info.model.shape.n_used = decoder.Take<uint32_t>();
   header.info.depth = decoder.Take<uint32_t>();
+  if ((flags & kFlagLittle) != 0) {
+    header.info.little = decoder.Take<uint32_t>();
+    if (header.info.little == 0) return source.Damaged("a little pass of 0 experts is none");
+  }
   header.info.model.fingerprint = decoder.Take<uint64_t>();
   header.info.expert_bytes = decoder.Take<uint64_t>();
   header.tokens = decoder.Take<uint64_t>();
-  header.tokens_begin = kTraceFormat.header_bytes + decoder.Take<uint32_t>();
+  header.name_begin = kTraceFormat.header_bytes + (header.info.little > 0 ? sizeof(uint32_t) : 0);
+  header.tokens_begin = header.name_begin + decoder.Take<uint32_t>();
   // The counts; before they are multiplied below.
   if (const auto counts = Trace::Create(header.info); !counts) {
     return source.Damaged(counts.error().message);
@@ -137,7 +184,10 @@ struct TokenRows {
         candidates(size_t{info.shape().n_layer} * info.candidates()),
         scores(candidates.size()),
         raw(candidates.size()),
-        ranges(info.has_candidates ? info.shape().n_layer : 0) {}
+        ranges(info.has_candidates ? info.shape().n_layer : 0),
+        little_experts(info.little > 0 ? experts.size() : 0),
+        little_weights(info.has_weights ? size_t{info.shape().n_layer} * info.little : 0),
+        little_predicted(info.predicted_rows() * info.little) {}
   std::vector<ExpertId> experts;
   std::vector<float> weights;
   std::vector<ExpertId> predicted;
@@ -145,7 +195,30 @@ struct TokenRows {
   std::vector<float> scores;
   std::vector<float> raw;
   std::vector<float> ranges;
+  std::vector<ExpertId> little_experts;
+  std::vector<float> little_weights;
+  std::vector<ExpertId> little_predicted;
 };
+
+void TakeWeights(Decoder& decoder, std::span<float> weights) {
+  for (float& weight : weights) {
+    weight = static_cast<float>(decoder.Take<uint16_t>()) / kWeightSteps;
+  }
+}
+
+void DecodeLittle(Decoder& decoder, const TraceInfo& info, size_t layer, TokenRows& rows) {
+  const size_t id_bytes = IdBytes(info.shape().n_expert);
+  const size_t n_used = info.shape().n_used;
+  TakeIds(decoder, std::span(rows.little_experts).subspan(layer * n_used, n_used), id_bytes);
+  if (info.has_weights) {
+    TakeWeights(decoder, std::span(rows.little_weights).subspan(layer * info.little, info.little));
+  }
+  const size_t first = info.predicted_rows_before(layer);
+  const size_t count = info.predicted_rows_before(layer + 1) - first;
+  TakeIds(decoder,
+          std::span(rows.little_predicted).subspan(first * info.little, count * info.little),
+          id_bytes);
+}
 
 void DecodeCandidates(Decoder& decoder, const TraceInfo& info, size_t layer, TokenRows& rows) {
   const size_t n = info.candidates();
@@ -166,15 +239,16 @@ Status DecodeToken(Decoder& decoder, TokenRows& rows, Trace& trace) {
   }
   for (size_t layer = 0; layer < info.shape().n_layer; ++layer) {
     TakeIds(decoder, std::span(rows.experts).subspan(layer * n_used, n_used), id_bytes);
-    for (size_t k = 0; info.has_weights && k < n_used; ++k) {
-      rows.weights[layer * n_used + k] =
-          static_cast<float>(decoder.Take<uint16_t>()) / kWeightSteps;
+    if (info.has_weights) {
+      TakeWeights(decoder, std::span(rows.weights).subspan(layer * n_used, n_used));
     }
     const size_t first = info.predicted_rows_before(layer);
     const size_t count = info.predicted_rows_before(layer + 1) - first;
     TakeIds(decoder, std::span(rows.predicted).subspan(first * n_used, count * n_used), id_bytes);
     if (info.has_candidates) DecodeCandidates(decoder, info, layer, rows);
+    if (info.little > 0) DecodeLittle(decoder, info, layer, rows);
   }
+  const float confidence = info.little > 0 ? decoder.Take<float>() : 1.0F;
   return trace.Add({.phase = (kind & kKindPrefill) != 0 ? Phase::kPrefill : Phase::kDecode,
                     .starts_sequence = (kind & kKindStartsSequence) != 0,
                     .joins_step = (kind & kKindJoinsStep) != 0,
@@ -184,7 +258,11 @@ Status DecodeToken(Decoder& decoder, TokenRows& rows, Trace& trace) {
                     .candidates = {.experts = rows.candidates,
                                    .scores = rows.scores,
                                    .raw = rows.raw,
-                                   .ranges = rows.ranges}});
+                                   .ranges = rows.ranges},
+                    .little = {.experts = rows.little_experts,
+                               .weights = rows.little_weights,
+                               .predicted = rows.little_predicted,
+                               .confidence = confidence}});
 }
 
 }  // namespace
@@ -232,8 +310,7 @@ Result<Trace> ReadTrace(const std::string& path) {
   TRY(Header header, ReadHeader(source));
   TRY_STATUS(source.CheckSum());
   TRY(header.info.model.name,
-      source.Read(kTraceFormat.header_bytes,
-                  static_cast<size_t>(header.tokens_begin - kTraceFormat.header_bytes)));
+      source.Read(header.name_begin, static_cast<size_t>(header.tokens_begin - header.name_begin)));
   Result<Trace> trace = Trace::Create(std::move(header.info));
   if (!trace) return source.Damaged(trace.error().message);
   if (header.tokens == 0) return trace;  // only a token proves that the counts fit the file

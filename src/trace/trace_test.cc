@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <fstream>
 #include <limits>
+#include <span>
 #include <sstream>
 #include <string>
 #include <vector>
@@ -32,11 +33,22 @@ class TraceTest : public testing::Test {
     std::ofstream(Path(name), std::ios::binary) << bytes;
     return Path(name);
   }
+  // What the reader says of a file in which one byte is another and the checksum right.
+  std::string ErrorWith(const std::string& whole, size_t at, char value) const {
+    std::string bytes = whole.substr(0, whole.size() - 8);
+    bytes[at] = value;
+    uint64_t sum = 0xcbf29ce484222325;
+    for (const char c : bytes) sum = (sum ^ static_cast<uint8_t>(c)) * 0x100000001b3;
+    for (int shift = 0; shift < 64; shift += 8) bytes += static_cast<char>(sum >> shift);
+    const auto read = ReadTrace(Put("wrong", bytes));
+    return read ? std::string() : read.error().message;
+  }
   std::string ImportError(const std::string& text) const {
     const auto trace = ImportJsonl(Put("bad.jsonl", text), 8);
     EXPECT_FALSE(trace) << text;
     return trace ? "" : trace.error().message;
   }
+  void ExpectEveryDamageRefused(const Trace& trace) const;
   TempFolder folder_;
 };
 
@@ -47,11 +59,12 @@ std::vector<ExpertId> Ids(const std::vector<uint16_t>& values) {
 }
 
 // With `depth` 1, layer 0 predicts layer 1.
-Trace Small(bool has_weights, uint32_t experts, uint32_t depth = 0) {
+Trace Small(bool has_weights, uint32_t experts, uint32_t depth = 0, uint32_t little = 0) {
   Trace trace = *Trace::Create(
       {.model = {.name = "small", .fingerprint = 0x1234567890abcdef, .shape = {2, experts, 2}},
        .expert_bytes = 12345,
        .depth = depth,
+       .little = little,
        .has_weights = has_weights,
        .has_candidates = has_weights});
   const std::vector<float> weights = {0.75F, 0.25F, 1.0F, 0.0F};
@@ -71,6 +84,13 @@ Trace Small(bool has_weights, uint32_t experts, uint32_t depth = 0) {
       token.candidates = {.experts = candidates, .scores = scores, .raw = scores, .ranges = ranges};
     }
     if (depth > 0) token.predicted = predicted;
+    const std::vector<ExpertId> widened = Ids({ids[1], ids[0], ids[3], ids[2]});
+    if (little > 0) {
+      token.little.experts = widened;
+      token.little.confidence = phase == Phase::kPrefill ? 1.0F : 0.25F;
+      if (has_weights) token.little.weights = std::span(weights).first(2);
+      if (depth > 0) token.little.predicted = std::span(predicted).last(1);
+    }
     const Status status = trace.Add(token);
     EXPECT_TRUE(status) << status.error().message;
   };
@@ -112,8 +132,56 @@ TEST_F(TraceTest, ComesBackFromDiskAsItWas) {
   }
 }
 
+TEST_F(TraceTest, LittlePassesComeBackFromDisk) {
+  for (const bool has_weights : {false, true}) {
+    const Trace trace = Small(has_weights, 5, 1, 1);
+    ASSERT_TRUE(WriteTrace(Path("t"), trace));
+    const auto read = ReadTrace(Path("t"));
+    ASSERT_TRUE(read) << read.error().message;
+    EXPECT_EQ(read->info(), trace.info());
+    ASSERT_EQ(read->tokens(), trace.tokens());
+    for (size_t t = 0; t < trace.tokens(); ++t) {
+      EXPECT_EQ(read->confidence(t), t == 0 ? 1.0F : 0.25F);
+      for (size_t l = 0; l < 2; ++l) {
+        ASSERT_EQ(read->little_experts(t, l).size(), 2U);
+        EXPECT_EQ(read->little_experts(t, l)[0], trace.experts(t, l)[1]);
+        EXPECT_EQ(read->little_experts(t, l)[1], trace.experts(t, l)[0]);
+        ASSERT_EQ(read->little_weights(t, l).size(), has_weights ? 1U : 0U);
+        if (!has_weights) continue;
+        EXPECT_NEAR(read->little_weights(t, l)[0], l == 0 ? 0.75 : 0.25, 1e-4);
+      }
+      ASSERT_EQ(read->little_predicted(t, 0, 1).size(), 1U);
+      EXPECT_EQ(read->little_predicted(t, 0, 1)[0], ExpertId{2});
+      EXPECT_TRUE(read->little_predicted(t, 1, 1).empty());
+      EXPECT_TRUE(read->experts(t, 1)[0] == trace.experts(t, 1)[0]);
+    }
+    const TraceSummary s = Summarise(*read);
+    EXPECT_DOUBLE_EQ(s.little_recall, 1.0);
+    EXPECT_DOUBLE_EQ(s.confident, 0.0);
+    EXPECT_TRUE(Describe(read->info(), s).contains("little       a pass with 1 experts"));
+  }
+}
+
+TEST_F(TraceTest, LittlePassesThatCannotBeAreRefused) {
+  EXPECT_FALSE(Trace::Create({.model = {.shape = {1, 4, 2}}, .little = 2}));
+  Trace trace = *Trace::Create({.model = {.shape = {1, 4, 2}}, .little = 1});
+  const std::vector<ExpertId> experts = Ids({0, 1});
+  const std::vector<ExpertId> twice = Ids({1, 1});
+  EXPECT_FALSE(trace.Add({.experts = experts}));
+  EXPECT_FALSE(trace.Add({.experts = experts, .little = {.experts = twice}}));
+  for (const float confidence : {-0.5F, 1.5F, std::numeric_limits<float>::quiet_NaN()}) {
+    EXPECT_FALSE(
+        trace.Add({.experts = experts, .little = {.experts = experts, .confidence = confidence}}));
+  }
+  EXPECT_TRUE(trace.Add({.experts = experts, .little = {.experts = experts, .confidence = 0.5F}}));
+}
+
 TEST_F(TraceTest, EveryTruncationAndEveryFlippedByteIsRefused) {
-  ASSERT_TRUE(WriteTrace(Path("t"), Small(true, 5, 1)));
+  for (const uint32_t little : {0U, 1U}) ExpectEveryDamageRefused(Small(little == 0, 5, 1, little));
+}
+
+void TraceTest::ExpectEveryDamageRefused(const Trace& trace) const {
+  ASSERT_TRUE(WriteTrace(Path("t"), trace));
   const std::string whole = Bytes("t");
   for (size_t n = 0; n < whole.size(); ++n) {
     const auto read = ReadTrace(Put("cut", whole.substr(0, n)));
@@ -138,15 +206,7 @@ TEST_F(TraceTest, WrongContentIsRefusedWhateverItsChecksum) {
   ASSERT_TRUE(WriteTrace(Path("t"), Small(false, 5)));
   const std::string whole = Bytes("t");
   const size_t first_token = 60 + std::string("small").size();
-  const auto with = [&](size_t at, char value) {
-    std::string bytes = whole.substr(0, whole.size() - 8);
-    bytes[at] = value;
-    uint64_t sum = 0xcbf29ce484222325;
-    for (const char c : bytes) sum = (sum ^ static_cast<uint8_t>(c)) * 0x100000001b3;
-    for (int shift = 0; shift < 64; shift += 8) bytes += static_cast<char>(sum >> shift);
-    const auto read = ReadTrace(Put("wrong", bytes));
-    return read ? std::string() : read.error().message;
-  };
+  const auto with = [&](size_t at, char value) { return ErrorWith(whole, at, value); };
   EXPECT_EQ(with(first_token + 1, 0), "");
   EXPECT_TRUE(with(8, 2).contains("update")) << with(8, 2);
   EXPECT_TRUE(with(12, 64).contains("flags")) << with(12, 64);
@@ -155,6 +215,21 @@ TEST_F(TraceTest, WrongContentIsRefusedWhateverItsChecksum) {
   EXPECT_TRUE(with(first_token, 8).contains("kind 8")) << with(first_token, 4);
   EXPECT_TRUE(with(first_token + 1, 5).contains("token 0: layer 0: expert 5 is out of range"));
   EXPECT_TRUE(with(first_token + 1, 1).contains("twice")) << with(first_token + 1, 1);
+}
+
+TEST_F(TraceTest, WrongLittlePassesAreRefusedWhateverTheChecksum) {
+  ASSERT_TRUE(WriteTrace(Path("t"), Small(false, 5, 0, 1)));
+  const std::string whole = Bytes("t");
+  const size_t first_token = 64 + std::string("small").size();
+  const auto with = [&](size_t at, char value) { return ErrorWith(whole, at, value); };
+  EXPECT_EQ(with(first_token + 1, 0), "");
+  EXPECT_TRUE(with(12, 0).contains("bytes")) << with(12, 0);  // without the flag
+  EXPECT_TRUE(with(32, 0).contains("0 experts")) << with(32, 0);
+  EXPECT_TRUE(with(32, 2).contains("little pass = 2")) << with(32, 2);
+  // Of each layer 2 experts and 2 of the little pass.
+  EXPECT_TRUE(with(first_token + 3, 5).contains("token 0: little pass, layer 0: expert 5"));
+  EXPECT_TRUE(with(first_token + 4, 1).contains("twice")) << with(first_token + 4, 1);
+  EXPECT_TRUE(with(first_token + 12, 0x7f).contains("probability"));
 }
 
 TEST_F(TraceTest, WeightsAreClampedToWhatTheFileHolds) {

@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -98,9 +99,10 @@ void WritePolicies(const std::string& folder) {
   CHECK(WriteTuning(folder + "/two_sizes.json", tuning).has_value());
 }
 
-Trace SmallTrace(uint32_t experts, bool has_weights, uint32_t depth) {
+Trace SmallTrace(uint32_t experts, bool has_weights, uint32_t depth, uint32_t little = 0) {
   auto trace = Trace::Create({.model = {.name = "m", .fingerprint = 7, .shape = {3, experts, 2}},
                               .depth = depth,
+                              .little = little,
                               .has_weights = has_weights});
   CHECK(trace.has_value());
   const size_t rows = trace->info().predicted_rows();
@@ -112,12 +114,17 @@ Trace SmallTrace(uint32_t experts, bool has_weights, uint32_t depth) {
     for (int layer = 0; layer < 3; ++layer) ids.insert(ids.end(), {first, second});
     for (size_t row = 0; row < rows; ++row) predicted.insert(predicted.end(), {second, first});
     const std::vector<float> weights(has_weights ? ids.size() : 0, 0.5F);
+    const LittlePass pass{.experts = ids,
+                          .weights = std::span(weights).first(size_t{3} * little),
+                          .predicted = std::span(predicted).first(rows * little),
+                          .confidence = 0.5F};
     CHECK(trace
               ->Add({.phase = t < 3 ? Phase::kPrefill : Phase::kDecode,
                      .starts_sequence = t % 5 == 0,
                      .experts = ids,
                      .weights = weights,
-                     .predicted = predicted})
+                     .predicted = predicted,
+                     .little = little > 0 ? pass : LittlePass{}})
               .has_value());
   }
   return *std::move(trace);
@@ -127,8 +134,8 @@ void WriteTraces(const std::string& folder) {
   std::ofstream(folder + "/lines.jsonl")
       << "{\"layers\":[[0,1],[2,3]]}\n{\"layers\":[[1,0],[2,15]]}";
   int n = 0;
-  for (const Trace& trace :
-       {SmallTrace(8, false, 0), SmallTrace(8, true, 2), SmallTrace(300, true, 1)}) {
+  for (const Trace& trace : {SmallTrace(8, false, 0), SmallTrace(8, true, 2),
+                             SmallTrace(300, true, 1), SmallTrace(8, true, 1, 1)}) {
     const std::string path = Format("{}/small_{}.trace", folder, n++);
     CHECK(WriteTrace(path, trace).has_value());
     DropChecksum(path);

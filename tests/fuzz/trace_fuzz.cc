@@ -23,6 +23,8 @@ void Examine(const Result<Trace>& trace) {
   for (size_t t = 0; t < trace->tokens(); ++t) {
     for (size_t l = 0; l < info.shape().n_layer; ++l) {
       for (const ExpertId e : trace->experts(t, l)) CHECK(e.value < info.shape().n_expert);
+      if (info.little == 0) continue;
+      for (const ExpertId e : trace->little_experts(t, l)) CHECK(e.value < info.shape().n_expert);
     }
   }
   // Its tables are of [expert][expert]: large ones would only be slow.

@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: MIT
+// What `bench` decodes: sequences of random tokens, one row of each in a step; or one sequence with
+// drafts.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+#include "decide/draft_control.h"
+#include "engine/engine.h"
+#include "text/draft_options.h"
+#include "text/drafter.h"
+#include "text/drafting_stepper.h"
+#include "text/engine_stepper.h"
+
+namespace moestro {
+
+struct SideBySideOptions {
+  uint32_t sequences = 1;
+  uint32_t prefill = 0;  // tokens of each
+  uint32_t decode = 0;   // the same
+  uint32_t seed = 0;
+  DraftOptions draft = {};                // with one sequence only
+  std::optional<double> acceptance = {};  // each draft is right with this probability
+};
+
+class SideBySide {
+ public:
+  // The engine must outlive this.
+  SideBySide(Engine& engine, const SideBySideOptions& options);
+
+  // Errors of all: what Engine::Step() says.
+  Status Prefill();
+  Status Decode();  // the next token of each sequence
+  void Finish();    // after the last one
+
+  std::span<Sequence* const> sequences() const { return pointers_; }
+  const std::string& hash() const { return hash_; }  // of the last row's last logits
+
+ private:
+  Status DecodeDrafted();
+  void PrepareDrafts();
+
+  SideBySideOptions options_;
+  Engine& engine_;
+  std::vector<std::vector<Token>> tokens_;
+  std::vector<Sequence> sequences_;
+  std::vector<Sequence*> pointers_;
+  std::string hash_;
+  // With drafts.
+  std::optional<EngineStepper> plain_;
+  std::unique_ptr<Drafter> drafter_;
+  std::optional<DraftControl> control_;
+  std::optional<DraftingStepper> drafting_;
+};
+
+}  // namespace moestro

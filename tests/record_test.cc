@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: MIT
+// Traces of a running engine that hold two passes of every token.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "decide/little_judge.h"
+#include "engine/append.h"
+#include "engine/engine.h"
+#include "engine/route_recorder.h"
+#include "tests/support/prompts.h"
+#include "tests/support/temp_folder.h"
+#include "tests/support/tiny_model.h"
+
+namespace moestro {
+namespace {
+
+constexpr uint32_t kLittle = 2;
+constexpr size_t kPrompt = 5;
+constexpr size_t kTokens = 20;
+
+class RecordTest : public testing::Test {
+ protected:
+  RecordTest() {
+    EngineOptions options;
+    options.ctx = 64;
+    options.threads = 2;
+    options.cache = CacheSize{.percent = 50.0};
+    auto engine = Engine::Open(path_, options);
+    EXPECT_TRUE(engine) << engine.error().message;
+    engine_ = *std::move(engine);
+    tokens_ = RandomTokens(kTokens, engine_->spec().n_vocab, 7);
+  }
+
+  Trace Record(uint32_t little) {
+    const TraceInfo info{.model = engine_->id(),
+                         .depth = 1,
+                         .little = little,
+                         .has_weights = true,
+                         .has_candidates = true};
+    Trace trace = *Trace::Create(info);
+    RouteRecorder recorder(*engine_, info,
+                           [&](const TraceToken& token) { return trace.Add(token); });
+    const Status done = recorder.Record(tokens_, kPrompt);
+    EXPECT_TRUE(done) << done.error().message;
+    EXPECT_EQ(trace.tokens(), kTokens);
+    return trace;
+  }
+
+  TempFolder folder_;
+  std::string path_ = WriteTinyModel(
+      folder_.path(), {.arch = "qwen3moe", .type = "Q8_0", .layers = 4, .experts = 16, .used = 4});
+  std::unique_ptr<Engine> engine_;
+  std::vector<Token> tokens_;
+};
+
+TEST_F(RecordTest, ALittlePassChangesNothingOfTheFullOne) {
+  const Trace plain = Record(0);
+  const Trace both = Record(kLittle);
+  for (size_t t = 0; t < kTokens; ++t) {
+    EXPECT_EQ(both.phase(t), plain.phase(t));
+    for (size_t l = 0; l < 4; ++l) {
+      EXPECT_TRUE(std::ranges::equal(both.experts(t, l), plain.experts(t, l)));
+      EXPECT_TRUE(std::ranges::equal(both.weights(t, l), plain.weights(t, l)));
+      EXPECT_TRUE(std::ranges::equal(both.predicted(t, l, 1), plain.predicted(t, l, 1)));
+      EXPECT_TRUE(std::ranges::equal(both.candidates(t, l).scores, plain.candidates(t, l).scores));
+    }
+  }
+}
+
+TEST_F(RecordTest, APromptsTokensRepeatTheirOwn) {
+  const Trace trace = Record(kLittle);
+  for (size_t t = 0; t < kPrompt; ++t) {
+    EXPECT_EQ(trace.confidence(t), 1.0F);
+    for (size_t l = 0; l < 4; ++l) {
+      EXPECT_TRUE(std::ranges::equal(trace.little_experts(t, l), trace.experts(t, l)));
+      EXPECT_TRUE(
+          std::ranges::equal(trace.little_weights(t, l), trace.weights(t, l).first(kLittle)));
+    }
+  }
+}
+
+TEST_F(RecordTest, TheLittlePassIsWhatALittleStepDoes) {
+  const Trace trace = Record(kLittle);
+  Sequence sequence = engine_->NewSequence();
+  ASSERT_TRUE(Append(*engine_, sequence, std::span(tokens_).first(kPrompt)));
+  size_t others = 0;
+  for (size_t t = kPrompt; t < kTokens; ++t) {
+    // The first layer sees no other experts before it.
+    EXPECT_TRUE(std::ranges::equal(trace.little_experts(t, 0), trace.experts(t, 0)));
+    for (size_t l = 0; l < 4; ++l) {
+      others += !std::ranges::equal(trace.little_experts(t, l), trace.experts(t, l));
+      float sum = 0.0F;
+      for (const float weight : trace.little_weights(t, l)) sum += weight;
+      EXPECT_NEAR(sum, 1.0F, 1e-5F);
+    }
+    Batch batch = RowsOf(sequence, {&tokens_[t], 1}, RowKind::kDecode);
+    batch.little.n_used = kLittle;
+    double confidence = 0.0;
+    ASSERT_TRUE(engine_->Step(
+        batch, [&](size_t, std::span<const float> logits) { confidence = Confidence(logits); }));
+    EXPECT_EQ(trace.confidence(t), static_cast<float>(confidence)) << t;
+    sequence.CutBack(sequence.position() - 1);
+    ASSERT_TRUE(Append(*engine_, sequence, {&tokens_[t], 1}));
+  }
+  EXPECT_GT(others, 0U);
+}
+
+}  // namespace
+}  // namespace moestro
