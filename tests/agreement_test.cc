@@ -166,7 +166,7 @@ EngineOptions OptionsFor(const std::string& policy, const std::string& predictor
                          double percent = 30.0) {
   EngineOptions options;
   options.ctx = 128;
-  options.sequences = 5;
+  options.sequences = 32;
   options.threads = 2;
   options.policy = {.name = policy};
   options.predictor = predictor;
@@ -241,6 +241,16 @@ TEST_P(Agreement, FiveSequencesInOneStepWithPrefetch) {
       EXPECT_GT(engine.stats().decode.prefetches, 50U) << predictor;
     }
   }
+}
+
+// From 1 row in a step to 32, which need all the experts of a layer.
+TEST_P(Agreement, ThirtyTwoSequencesInOneStep) {
+  Recorded recorded(OptionsFor(GetParam(), "next-router"), 1);
+  Engine& engine = recorded.engine();
+  DecodeTogether(engine, 32);
+  if (HasFatalFailure()) return;
+  EXPECT_GT(engine.stats().decode.evictions, 500U);
+  ExpectSame(recorded, GetParam(), "next-router", engine.memory().n_slots);
 }
 
 // Room for two layers, so that what is read ahead does not depend on what is computed first.

@@ -11,6 +11,7 @@
 #include "base/format.h"
 #include "base/json.h"
 #include "tests/program.h"
+#include "tests/support/sanitized.h"
 #include "tests/support/temp_folder.h"
 
 namespace moestro {
@@ -20,13 +21,6 @@ using testing::Finished;
 using testing::Program;
 
 const std::string kDemo = MOESTRO_SOURCE_DIR "/models/stories-moe-q8_0.gguf";
-
-// The sanitizers' own memory is in no plan.
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr bool kIsSanitized = true;
-#else
-constexpr bool kIsSanitized = false;
-#endif
 
 class BeamCliTest : public ::testing::Test {
  protected:
@@ -88,6 +82,16 @@ TEST_F(BeamCliTest, TheEndTokenCountsButIsNotText) {
   EXPECT_EQ(best->Find("text")->text(), "");
   EXPECT_EQ(best->Find("score")->number(), best->Find("log_prob")->number());
   EXPECT_EQ(Run({"--beams", "2", "-n", "4"}, story).out, story + "\n");
+}
+
+// Four beams are four rows of a step, which share its experts.
+TEST_F(BeamCliTest, ExplainShowsTheRowsOfTheLastStep) {
+  const Finished run = Run({"-n", "6", "--beams", "4", "--explain"});
+  ASSERT_EQ(run.exit_code, 0) << run.err;
+  EXPECT_NE(run.err.find("layer   5:"), std::string::npos) << run.err;
+  EXPECT_NE(run.err.find(" 3:0."), std::string::npos) << run.err;
+  EXPECT_EQ(run.err.find(" 4:0."), std::string::npos) << run.err;
+  EXPECT_EQ(run.out, Run({"-n", "6", "--beams", "4"}).out);
 }
 
 TEST_F(BeamCliTest, TheBudgetHoldsAndWhatFitsIsSaid) {

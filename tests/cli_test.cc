@@ -214,6 +214,20 @@ TEST_F(CliTest, BenchReportsEveryNumber) {
   EXPECT_EQ(ParseOne(Run(roomy)).Find("logits_hash")->text(), json.Find("logits_hash")->text());
 }
 
+TEST_F(CliTest, BenchOfSeveralSequencesReportsByRow) {
+  std::vector<std::string> arguments = {"bench",   kDemo, "-p", "4", "-n",          "6",
+                                        "--cache", "30%", "-t", "1", "--sequences", "8"};
+  const Finished text = Run(arguments);
+  EXPECT_NE(text.out.find("rows     8 in a step, "), std::string::npos) << text.out;
+  arguments.emplace_back("--json");
+  const Json json = ParseOne(Run(arguments));
+  EXPECT_EQ(Number(json, "decode_tokens"), 48.0);
+  EXPECT_EQ(Number(json, "row_uses"), 48.0 * 6.0 * 4.0);
+  EXPECT_LE(Number(json, "expert_uses"), 6.0 * 6.0 * 16.0);  // steps, layers, experts
+  EXPECT_GT(Number(json, "row_hit_rate"), 0.0);
+  EXPECT_DOUBLE_EQ(Number(json, "bytes_per_row"), Number(json, "disk_bytes_decode") / 48.0);
+}
+
 TEST_F(CliTest, LogitsAreAllOrTheLargest) {
   const Json all = ParseOne(Run({"logits", kDemo, "--tokens", "5,6,7", "--all", "-t", "1"}));
   ASSERT_EQ(all.Find("logits")->size(), 4096U);
@@ -234,8 +248,19 @@ TEST_F(CliTest, InspectDescribesTheModel) {
   EXPECT_EQ(json.Find("architecture")->text(), "olmoe");
   EXPECT_EQ(Number(json, "layers"), 6.0);
   EXPECT_EQ(Number(json, "experts_per_layer"), 16.0);
+  EXPECT_EQ(Number(json, "experts_used"), 4.0);
   EXPECT_EQ(Number(json, "file_bytes"), static_cast<double>(fs::file_size(kDemo)));
   EXPECT_EQ(Number(json, "slices"), 6.0 * 16.0 * 3.0);
+  ASSERT_EQ(json.Find("pools")->size(), 1U);
+  const JsonView pool = *json.Find("pools")->At(0);
+  EXPECT_EQ(Number(pool, "experts"), 96.0);
+  EXPECT_EQ(Number(pool, "gate_bytes") + Number(pool, "up_bytes") + Number(pool, "down_bytes"),
+            Number(pool, "expert_bytes"));
+  EXPECT_EQ(96.0 * Number(pool, "expert_bytes"), Number(json, "expert_bytes"));
+  const JsonView fits = *json.Find("fits");
+  const JsonView all = *fits.At(fits.size() - 1);
+  EXPECT_EQ(Number(all, "slots"), 96.0);
+  EXPECT_EQ(Number(all, "experts"), 96.0);
   const Finished text = Run({"inspect", kDemo});
   for (const char* part : {"olmoe", "16 per layer, 4 used", "4096 tokens", "q8_0", "--ram"}) {
     EXPECT_NE(text.out.find(part), std::string::npos) << part << "\n" << text.out;

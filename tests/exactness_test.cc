@@ -21,6 +21,7 @@
 #include "learned/path_file.h"
 #include "tests/support/one_sequence.h"
 #include "tests/support/prompts.h"
+#include "tests/support/sanitized.h"
 #include "tests/support/temp_folder.h"
 #include "tests/support/tiny_model.h"
 
@@ -277,9 +278,7 @@ uint64_t SmallestBudget(const std::string& path, EngineOptions options) {
 
 // The budget is the peak of the process: loading, a long prompt in chunks, decode with prefetch.
 TEST(Budget, IsThePeakOfTheProcess) {
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-  GTEST_SKIP() << "a sanitizer's own memory counts";
-#endif
+  if (kIsSanitized) GTEST_SKIP() << "a sanitizer's own memory counts";
   const TempFolder folder;
   const std::string path = WriteTinyModel(
       folder.path(), {.arch = "qwen3moe", .type = "Q8_0", .layers = 6, .experts = 64, .ff = 512});

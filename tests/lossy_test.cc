@@ -5,13 +5,16 @@
 #include <algorithm>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <span>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "decide/lossy_chooser.h"
 #include "engine/engine.h"
+#include "offline/quantize.h"
 #include "tests/support/one_sequence.h"
 #include "tests/support/prompts.h"
 #include "tests/support/slow_reader.h"
@@ -20,6 +23,8 @@
 
 namespace moestro {
 namespace {
+
+const std::string kDemo = MOESTRO_SOURCE_DIR "/models/stories-moe-q8_0.gguf";
 
 class LossyTest : public testing::Test {
  protected:
@@ -213,6 +218,129 @@ TEST_F(LossyTest, ACheckIsExact) {
   const std::vector<float> exact = first(Options({}, false));
   EXPECT_NE(lossy, exact);
   EXPECT_EQ(checked, exact);
+}
+
+// The demo model, eight rows in a step.
+class LossyRows : public LossyTest {
+ protected:
+  static constexpr size_t kRows = 8;
+  static constexpr size_t kSteps = 12;
+
+  void SetUp() override {
+    const auto types = ParseLowTypes("q2_k");
+    ASSERT_TRUE(types) << types.error().message;
+    low_ = folder_.File("demo-low.gguf");
+    const auto written = WriteLowCopies({.model = kDemo, .types = *types, .path = low_});
+    ASSERT_TRUE(written) << written.error().message;
+  }
+  std::unique_ptr<Engine> OpenDemo(const LossyOptions& lossy, double percent) const {
+    EngineOptions options = Options(lossy);
+    options.cache = CacheSize{.percent = percent};
+    options.sequences = kRows;
+    auto engine = Engine::Open(kDemo, options);
+    EXPECT_TRUE(engine) << engine.error().message;
+    return engine ? *std::move(engine) : nullptr;
+  }
+  // The logits of all rows and steps; a token for each row is said by the step.
+  static std::vector<float> Decode(Engine& engine) {
+    std::vector<Sequence> sequences;
+    for (size_t i = 0; i < kRows; ++i) sequences.push_back(engine.NewSequence());
+    std::vector<float> all;
+    for (uint32_t step = 0; step < kSteps; ++step) {
+      const std::vector<Token> tokens = RandomTokens(kRows, engine.spec().n_vocab, 50 + step);
+      Batch batch;
+      for (size_t i = 0; i < kRows; ++i) {
+        batch.rows.push_back({.sequence = sequences[i].id(),
+                              .position = sequences[i].position(),
+                              .token = tokens[i],
+                              .wants_logits = true});
+      }
+      const Status stepped = engine.Step(
+          batch, [&](size_t, std::span<const float> logits) { all.append_range(logits); });
+      EXPECT_TRUE(stepped) << stepped.error().message;
+    }
+    return all;
+  }
+};
+
+TEST_F(LossyRows, TheMostDemandingRowDecidesForAll) {
+  const LossyOptions lossy{.t1 = 0.4, .t2 = 0.8};
+  const auto engine = OpenDemo(lossy, 40.0);
+  ASSERT_NE(engine, nullptr);
+  LossyChooser chooser(lossy, engine->spec().router, true, nullptr);
+  std::vector<Need> needs;  // [row][K]
+  Routing routing;
+  engine->SetRouteObserver([&](const SeenRouting& seen) {
+    routing = seen.routing;
+    needs = chooser.NeedsOf(seen.layer, seen.routing, seen.kinds).needs;
+  });
+  size_t disputed = 0;  // experts of which rows want different things, and that were absent
+  size_t skipped = 0;
+  engine->SetPlanObserver([&](const LayerPlan& plan) {
+    const auto strongest = [&](ExpertId expert) {
+      Need most = Need::kDrop;
+      Need least = Need::kOwn;
+      for (size_t i = 0; i < needs.size(); ++i) {
+        if (routing.experts[i] != expert) continue;
+        most = std::min(most, needs[i]);
+        least = std::max(least, needs[i]);
+      }
+      return std::pair(most, most != least);
+    };
+    for (const PlannedExpert& expert : plan.experts) {
+      const auto [need, differs] = strongest(expert.key.expert);
+      const bool is_low = expert.key.copy == kLowCopy;
+      EXPECT_FALSE(is_low && need == Need::kOwn);
+      if (!expert.is_present) {
+        EXPECT_EQ(need, is_low ? Need::kLow : Need::kOwn);
+        disputed += differs ? 1 : 0;
+      }
+      // All its rows, and with this copy.
+      size_t rows = 0;
+      for (size_t i = 0; i < needs.size(); ++i) {
+        if (routing.experts[i] != expert.key.expert) continue;
+        EXPECT_GE(plan.pair_of[i], expert.first_pair);
+        EXPECT_LT(plan.pair_of[i], expert.first_pair + expert.n_pairs);
+        ++rows;
+      }
+      EXPECT_EQ(rows, expert.n_pairs);
+    }
+    for (const SkippedExpert& expert : plan.skipped) {
+      EXPECT_EQ(strongest(expert.expert).first, Need::kSkip);
+      for (size_t i = 0; i < needs.size(); ++i) {
+        if (routing.experts[i] == expert.expert) {
+          EXPECT_EQ(plan.pair_of[i], kNoPair);
+        }
+      }
+      ++skipped;
+    }
+  });
+  Decode(*engine);
+  EXPECT_GT(disputed, 20U);
+  EXPECT_GT(skipped, 0U);
+  EXPECT_GT(engine->stats().decode.losses.low, 20U);
+}
+
+// The copies that were planned, put into an engine that has both of every expert in memory.
+TEST_F(LossyRows, EveryRowIsComputedWithThePlannedCopy) {
+  const auto lossy = OpenDemo({.t1 = 0.4, .t2 = 1.0}, 40.0);
+  ASSERT_NE(lossy, nullptr);
+  std::vector<std::map<ExpertId, CopyId>> planned;  // [step * layers + layer]
+  lossy->SetPlanObserver([&](const LayerPlan& plan) {
+    planned.emplace_back();
+    for (const PlannedExpert& e : plan.experts) planned.back()[e.key.expert] = e.key.copy;
+  });
+  const std::vector<float> logits = Decode(*lossy);
+  EXPECT_GT(lossy->stats().decode.losses.low, 20U);
+
+  const auto forced = OpenDemo({.t1 = 1.0, .t2 = 1.0}, 200.0);
+  ASSERT_NE(forced, nullptr);
+  size_t at = 0;
+  forced->SetPlanObserver([&](const LayerPlan&) { ++at; });
+  forced->SetCopyOverride([&](ExpertKey own) { return planned.at(at).at(own.expert); });
+  EXPECT_EQ(Decode(*forced), logits);
+  forced->SetCopyOverride({});
+  EXPECT_NE(Decode(*forced), logits);
 }
 
 TEST_F(LossyTest, BadSettingsAreRefusedBeforeAnythingIsLoaded) {

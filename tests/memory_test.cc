@@ -14,6 +14,7 @@
 #include "base/format.h"
 #include "base/json.h"
 #include "tests/program.h"
+#include "tests/support/sanitized.h"
 #include "tests/support/temp_folder.h"
 #include "tests/support/tiny_model.h"
 
@@ -26,13 +27,6 @@ using testing::Program;
 const std::string kDemo = MOESTRO_SOURCE_DIR "/models/stories-moe-q8_0.gguf";
 constexpr size_t kTextBytes = 6'000'000;
 constexpr uint64_t kBudget = 90 * kMiB;
-
-// The sanitizers' own memory is in no plan.
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr bool kIsSanitized = true;
-#else
-constexpr bool kIsSanitized = false;
-#endif
 
 class MemoryTest : public ::testing::Test {
  protected:
@@ -199,6 +193,25 @@ std::optional<uint64_t> SmallestBudget(const std::string& err) {
   return std::stoull(err.substr(at + marker.size())) * kMiB;
 }
 
+// A row of each sequence in a step, in no more than is needed for them and in a little more.
+TEST_F(MemoryTest, BenchOfManySequencesKeepsTheBudget) {
+  for (const std::string sequences : {"2", "8", "32"}) {
+    const std::vector<std::string> arguments = {"bench",  kDemo,         "-p",     "40",      "-n",
+                                                "10",     "-c",          "64",     "--chunk", "64",
+                                                "--json", "--sequences", sequences};
+    std::vector<std::string> with = arguments;
+    with.insert(with.end(), {"--ram", "1M", "-t", "1"});
+    const Finished refused = Program(folder_.path(), {.arguments = with}).Wait();
+    const auto smallest = SmallestBudget(refused.err);
+    ASSERT_TRUE(smallest) << refused.err;
+    for (const uint64_t more : {0, 5}) {
+      const Finished run = Run(arguments, *smallest + more * kMiB);
+      ASSERT_EQ(run.exit_code, 0) << run.err;
+      EXPECT_EQ(Number(run.out, "decode_tokens"), 10 * std::stoull(sequences));
+    }
+  }
+}
+
 TEST_F(MemoryTest, TwoHundredRandomSettingsKeepTheirBudget) {
   std::mt19937 random(20261121);
   const auto pick = [&](const auto&... values) {
@@ -218,13 +231,14 @@ TEST_F(MemoryTest, TwoHundredRandomSettingsKeepTheirBudget) {
   int done = 0;
   for (int i = 0; i < 200; ++i) {
     const std::vector<std::string> arguments = {
-        "bench",      models[random() % models.size()],
-        "-p",         Format("{}", 1 + random() % 40),
-        "-n",         Format("{}", 1 + random() % 4),
-        "-c",         Format("{}", pick(64, 256, 1024, 4096, 8192)),
-        "--chunk",    Format("{}", pick(1, 8, 64, 512, 2048)),
-        "--prefetch", Format("{}", random() % 3),
-        "--reader",   pick(std::string("uring"), std::string("pread")),
+        "bench",       models[random() % models.size()],
+        "-p",          Format("{}", 1 + random() % 40),
+        "-n",          Format("{}", 1 + random() % 4),
+        "-c",          Format("{}", pick(64, 256, 1024, 4096, 8192)),
+        "--chunk",     Format("{}", pick(1, 8, 64, 512, 2048)),
+        "--prefetch",  Format("{}", random() % 3),
+        "--sequences", Format("{}", pick(1, 1, 2, 5)),
+        "--reader",    pick(std::string("uring"), std::string("pread")),
         "--json"};
     const Finished refused =
         Program(folder_.path(), {.arguments =

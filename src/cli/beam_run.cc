@@ -8,7 +8,6 @@
 
 #include "base/format.h"
 #include "base/json.h"
-#include "engine/engine.h"
 #include "text/beam_search.h"
 #include "text/engine_beams.h"
 #include "text/session.h"
@@ -173,12 +172,14 @@ Status RunBeams(const BeamRequest& request, TerminalSession& session, Output& ou
       if (written) written = output.Write(text);
     };
   }
+  work.engine().SetPlanObserver(request.plans);
   EngineBeams rows(work.engine());
   Result<std::vector<Beam>> found = session.Interruptible([&] {
     return SearchBeams(
         rows, parts, request.prompt.tokens,
         {.beams = beams, .length_penalty = request.flags.length_penalty, .max_tokens = most});
   });
+  work.engine().SetPlanObserver({});
   TRY_STATUS(std::move(written));
   if (streams) TRY_STATUS(output.Write(utf8.Flush() + "\n"));
   if (!found) return std::unexpected(std::move(found).error());

@@ -10,6 +10,7 @@
 #include "cli/flags.h"
 #include "cli/output.h"
 #include "cli/terminal_session.h"
+#include "engine/engine.h"
 #include "engine/engine_options.h"
 #include "text/text_tokens.h"
 
@@ -32,6 +33,7 @@ struct BeamRequest {
   int64_t n_predict = -1;       // negative: as many as the context holds
   bool json = false;            // instead of text
   bool shows_prompt = true;     // before the text
+  PlanObserver plans = {};      // of --explain; empty: nobody
 };
 
 // Makes room, starts the session, searches, prints. With one beam to print, its text streams as far

@@ -188,12 +188,6 @@ Result<Measured> RunOnce(const BenchOptions& options, ProgressBar& bar) {
   return run;
 }
 
-// Expert bytes read for a row of a decode step.
-double BytesPerRow(const PhaseStats& decode) {
-  if (decode.tokens == 0) return 0.0;
-  return static_cast<double>(decode.disk_bytes) / static_cast<double>(decode.tokens);
-}
-
 Json ToJson(const BenchOptions& options, const Measured& run) {
   Json object = Json::Object();
   object.Set("model", options.model).Set("architecture", run.arch);
@@ -204,7 +198,6 @@ Json ToJson(const BenchOptions& options, const Measured& run) {
       .Set("seed", options.common.seed.value_or(kDefaultSeed))
       .Set("routing", options.routing)
       .Set("sequences", options.sequences)
-      .Set("bytes_per_row", BytesPerRow(run.report.stats.decode))
       .Set("warmup_tokens", options.warmup)
       .Set("load_seconds", run.load_seconds)
       .Set("logits_hash", run.logits_hash)

@@ -151,13 +151,20 @@ Json ToJson(const InspectOptions& options, const Inspection& i) {
   Json pools = Json::Array();
   for (const PoolShape& pool : i.catalog.pools) {
     Json entry = Json::Object();
-    entry.Set("experts", pool.experts).Set("expert_bytes", pool.expert_bytes());
+    entry.Set("experts", pool.experts)
+        .Set("expert_bytes", pool.expert_bytes())
+        .Set("gate_bytes", pool.slice_bytes[0])
+        .Set("up_bytes", pool.slice_bytes[1])
+        .Set("down_bytes", pool.slice_bytes[2]);
     pools.Push(std::move(entry));
   }
   Json fits = Json::Array();
   for (const Fit& fit : i.fits) {
     Json entry = Json::Object();
-    entry.Set("ram", fit.ram).Set("slots", fit.slots).Set("expert_share", fit.share());
+    entry.Set("ram", fit.ram)
+        .Set("slots", fit.slots)
+        .Set("experts", fit.experts)
+        .Set("expert_share", fit.share());
     fits.Push(std::move(entry));
   }
   Json files = Json::Array();
@@ -209,7 +216,9 @@ void AddInspect(CommandLine& line) {
   auto options = std::make_shared<InspectOptions>();
   Flags inspect = line.AddCommand("inspect", "what a model holds and what fits in memory",
                                   [options] { return ExitCode(Run(*options)); });
-  inspect.Footer("Reads the file's directory only. Example: moestro inspect model.gguf --ctx 8192");
+  inspect.Footer(
+      "Reads the file's directory only. --json gives the same facts as one object. Example: "
+      "moestro inspect model.gguf --ctx 8192");
   inspect.Add("MODEL", options->model, "GGUF file").Required();
   AddCommonFlags(inspect, options->common);
 }

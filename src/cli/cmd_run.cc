@@ -26,6 +26,7 @@
 #include "cli/sampling_flags.h"
 #include "cli/terminal_session.h"
 #include "cli/text_input.h"
+#include "text/draft_options.h"
 #include "text/text_file.h"
 
 namespace moestro {
@@ -48,6 +49,7 @@ struct RunOptions {
   bool explains = false;
   std::string session;  // the file; empty: none
   BeamFlags beams;
+  DraftOptions draft;
 
   bool is_demo() const { return model.empty(); }
 };
@@ -166,14 +168,19 @@ Status CheckBeams(const RunOptions& options, bool converses) {
 
 Status FollowBeams(const RunOptions& options, const std::string& path, const Prompt& prompt,
                    TerminalSession& terminal, Output& output) {
+  PlanLog plans;
+  PlanObserver notes;
+  if (options.explains) notes = [&plans](const LayerPlan& plan) { plans.Note(plan); };
   TRY_STATUS(RunBeams({.flags = options.beams,
                        .prompt = prompt,
                        .model = path,
                        .engine = options.common.engine,
                        .n_predict = options.n_predict,
                        .json = options.common.json,
-                       .shows_prompt = options.shows_prompt},
+                       .shows_prompt = options.shows_prompt,
+                       .plans = notes},
                       terminal, output));
+  if (options.explains) std::fputs(plans.Text().c_str(), stderr);
   if (options.common.json || !options.shows_summary) return {};
   return PrintSummary(options, terminal.session(), {});
 }
@@ -209,6 +216,7 @@ Status Run(RunOptions& options) {
   }
   Output output(STDOUT_FILENO);
   if (options.beams.beams) return FollowBeams(options, path, prompt, *terminal, output);
+  TRY_STATUS(session.DraftWith(options.draft));
   TRY_STATUS(terminal->Start());
   if (!options.session.empty()) TRY_STATUS(session.Resume(options.session));
   PlanLog plans;
@@ -245,6 +253,14 @@ void AddPromptFlags(Flags run, RunOptions& o) {
   run.Add("-r,--reverse-prompt", o.stops, "end the text before this string (repeatable)")
       .Type("TEXT")
       .Repeatable();
+  run.AddParsed("--draft", "little[:N]|ngram[:N]",
+                "guess up to N tokens and check them in one step, as long as that pays; the text "
+                "stays the same. little: the model with fewer experts guesses; ngram: the text so "
+                "far",
+                [&o](const std::string& text) -> Status {
+                  TRY(o.draft, ParseDraft(text));
+                  return {};
+                });
   run.AddSwitch("--escape,!--no-escape", o.escapes,
                 "read \\n, \\t, \\xHH in -p and -r (default: yes)");
   run.AddSwitch("--display-prompt,!--no-display-prompt", o.shows_prompt,

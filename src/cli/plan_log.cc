@@ -13,7 +13,9 @@ std::string WeightsOf(const LayerPlan& plan, const PlannedExpert& expert) {
   for (size_t i = 0; i < plan.pair_of.size(); ++i) {
     const uint32_t pair = plan.pair_of[i];
     if (pair < expert.first_pair || pair >= expert.first_pair + expert.n_pairs) continue;
-    text += Format("{}{:.3f}", text.empty() ? "" : " ", plan.weights[i]);
+    if (!text.empty()) text += ' ';
+    if (plan.n_rows > 1) text += Format("{}:", i / plan.n_used);
+    text += Format("{:.3f}", plan.weights[i]);
   }
   return text;
 }

@@ -20,7 +20,19 @@ TEST(PlanLog, ShowsTheLatestStepOnly) {
   }
   EXPECT_EQ(log.Text(),
             "plans of the last step: expert (where from, weight by row)\n"
-            "layer   0:  4 (disk, 0.750)  1 (disk, 0.250 0.500)  7 (disk, 0.500)\n");
+            "layer   0:  4 (disk, 0:0.750)  1 (disk, 0:0.250 1:0.500)  7 (disk, 1:0.500)\n");
+}
+
+TEST(PlanLog, OneRowNeedsNoNumber) {
+  const Routing routing{
+      .n_tokens = 1, .n_used = 2, .experts = {ExpertId{4}, ExpertId{1}}, .weights = {0.75F, 0.25F}};
+  const RowKind kind = RowKind::kDecode;
+  PlanLog log;
+  log.Note(PlanLayer(LayerId{0}, routing, {&kind, 1},
+                     [](ExpertKey key) { return key.expert.value == 1; }));
+  EXPECT_EQ(log.Text(),
+            "plans of the last step: expert (where from, weight by row)\n"
+            "layer   0:  1 (memory, 0.250)  4 (disk, 0.750)\n");
 }
 
 }  // namespace

@@ -50,6 +50,13 @@ std::string LittleText(const LittleStats& little) {
   return text + "\n";
 }
 
+// What drafts did; empty if there were none.
+std::string DraftText(const DraftStats& drafts) {
+  if (drafts.proposed == 0) return "";
+  return Format("drafts   {} of {} drafted tokens taken ({:.1f} %), in {} steps\n", drafts.accepted,
+                drafts.proposed, 100.0 * drafts.acceptance(), drafts.rounds);
+}
+
 void AddLittle(Json& object, const LittleStats& little) {
   const auto per_step = [](double seconds, uint64_t steps) {
     return steps > 0 ? seconds / static_cast<double>(steps) : 0.0;
@@ -64,6 +71,16 @@ void AddLittle(Json& object, const LittleStats& little) {
       .Set("foreseen_absent_precision", little.foreseen.absent_precision())
       .Set("foreseen_prefetches", little.prefetches)
       .Set("foreseen_used_prefetches", little.used_prefetches);
+}
+
+// What the rows of decode shared; empty if there was one in a step.
+std::string RowsText(const RunReport& report) {
+  const PhaseStats& decode = report.stats.decode;
+  if (report.probes.rows_per_step < 2 || decode.expert_uses == 0) return "";
+  return Format(
+      "rows     {} in a step, {:.2f} to an expert; {:.1f} % of their uses hit, {} read for each\n",
+      report.probes.rows_per_step, decode.rows_per_use(), 100.0 * decode.row_hit_rate(),
+      FormatBytes(static_cast<uint64_t>(decode.bytes_per_row())));
 }
 
 }  // namespace
@@ -84,6 +101,7 @@ std::string SummaryText(const RunReport& report) {
                  100.0 * decode.hit_rate(), 100.0 * hit_rate,
                  FormatBytes(prefill.disk_bytes + decode.disk_bytes),
                  prefill.wait_seconds + decode.wait_seconds);
+  text += RowsText(report);
   if (decode.prefetches > 0) {
     text +=
         Format("prefetch {} experts ahead of need, {} of them needed, {} given up; {} came late\n",
@@ -91,6 +109,7 @@ std::string SummaryText(const RunReport& report) {
   }
   text += LossText(decode);
   text += LittleText(report.stats.little);
+  text += DraftText(report.stats.drafts);
   text += ScoresText("predict  ", report.predictions);
   const Bound bound = DecodeBound(report.stats, report.probes);
   if (bound.seconds() > 0.0) {
@@ -137,6 +156,10 @@ Json ScoresAsJson(const std::vector<PredictionScore>& scores) {
 
 void AddReport(Json& object, const RunReport& report) {
   AddLittle(object, report.stats.little);
+  const DraftStats& drafts = report.stats.drafts;
+  object.Set("drafted_tokens", drafts.proposed)
+      .Set("accepted_tokens", drafts.accepted)
+      .Set("draft_steps", drafts.rounds);
   const PhaseStats& prefill = report.stats.prefill;
   const PhaseStats& decode = report.stats.decode;
   const Bound bound = DecodeBound(report.stats, report.probes);
@@ -160,7 +183,11 @@ void AddReport(Json& object, const RunReport& report) {
       .Set("decode_tps", decode.tokens_per_second())
       .Set("decode_ms_p50", report.stats.decode_ms.Quantile(0.5))
       .Set("decode_ms_p95", report.stats.decode_ms.Quantile(0.95))
+      .Set("expert_uses", decode.expert_uses)
       .Set("hit_rate", decode.hit_rate())
+      .Set("row_uses", decode.row_uses)
+      .Set("row_hit_rate", decode.row_hit_rate())
+      .Set("bytes_per_row", decode.bytes_per_row())
       .Set("evictions", decode.evictions)
       .Set("late", decode.late)
       .Set("prefetches", decode.prefetches)

@@ -27,6 +27,8 @@ RunReport Example() {
                          .hits = 300,
                          .misses = 100,
                          .late = 12,
+                         .row_uses = 1000,
+                         .row_hits = 900,
                          .prefetches = 40,
                          .used_prefetches = 30,
                          .dropped_prefetches = 6,
@@ -60,7 +62,11 @@ TEST(Report, JsonHasTheNamesThatScriptsReadAndTheirValues) {
   EXPECT_EQ(number("decode_tps"), 5.0);
   EXPECT_EQ(number("decode_ms_p50"), 200.0);
   EXPECT_EQ(number("decode_ms_p95"), 200.0);
+  EXPECT_EQ(number("expert_uses"), 400.0);
   EXPECT_EQ(number("hit_rate"), 0.75);
+  EXPECT_EQ(number("row_uses"), 1000.0);
+  EXPECT_EQ(number("row_hit_rate"), 0.9);
+  EXPECT_EQ(number("bytes_per_row"), static_cast<double>(3 * kGiB + 500 * kMiB) / 10.0);
   EXPECT_EQ(number("disk_bytes_decode"), static_cast<double>(3 * kGiB + 500 * kMiB));
   EXPECT_EQ(number("needed_bytes_decode"), static_cast<double>(3 * kGiB));
   EXPECT_EQ(number("late"), 12.0);
@@ -87,6 +93,18 @@ TEST(Report, SummarySaysWhatMattersInAFewLines) {
     EXPECT_NE(text.find(part), std::string::npos) << part << "\n" << text;
   }
   EXPECT_EQ(std::ranges::count(text, '\n'), 8);
+}
+
+TEST(Report, SummaryOfSeveralRowsSaysWhatTheyShared) {
+  RunReport report = Example();
+  EXPECT_EQ(SummaryText(report).find("rows "), std::string::npos);
+  report.probes.rows_per_step = 5;
+  const std::string text = SummaryText(report);
+  EXPECT_NE(
+      text.find("rows     5 in a step, 2.50 to an expert; 90.0 % of their uses hit, 357.2 MiB "
+                "read for each\n"),
+      std::string::npos)
+      << text;
 }
 
 TEST(HashLogits, DependsOnEveryBit) {

@@ -41,6 +41,10 @@ struct LittleStep {
 struct Batch {
   std::vector<BatchRow> rows;
   LittleStep little = {};  // REQUIRES: all rows decode, if it is on
+  // What the layers will probably ask for: [layer][row][K] in router order, of as many rows as are
+  // known; it is read ahead. Empty: nothing is known. REQUIRES: all rows decode, if it is not
+  // empty.
+  std::vector<std::vector<ExpertId>> foreseen = {};
 
   size_t size() const { return rows.size(); }
   bool has_decode_rows() const {

@@ -40,8 +40,7 @@ void PrefetchPlanner::Foresee(std::span<const std::vector<ExpertId>> by_layer, u
       foreseen_[l].push_back(Predicted(layer, expert, foreseen_[l].size(), copy_of));
     }
   }
-  asking_layer_ = 0;
-  asking_at_ = 0;
+  next_layer_ = 0;
 }
 
 void PrefetchPlanner::Observe(const Predictor::Seen& seen, const CopyChoice& copy_of) {
@@ -57,11 +56,9 @@ void PrefetchPlanner::Observe(const Predictor::Seen& seen, const CopyChoice& cop
   held_[layer_].clear();
   if (!is_foreseen()) {
     Predict(seen.chosen.size(), copy_of);
-  } else if (layer_ + 1 == foreseen_.size()) {
-    foreseen_.clear();
-  } else if (asking_layer_ <= layer_) {
-    asking_layer_ = layer_ + 1;
-    asking_at_ = 0;
+  } else {
+    next_layer_ = layer_ + 1;
+    if (next_layer_ == foreseen_.size()) foreseen_.clear();
   }
 }
 
@@ -167,22 +164,22 @@ void PrefetchPlanner::RequestFor(uint32_t distance, size_t& unfinished) {
   }
 }
 
-// Goes on where it stopped: at a pool without room, or because enough is on its way.
+// What finds no room in its pool is tried again in the next layer.
 void PrefetchPlanner::RequestForeseen(size_t unfinished) {
-  for (; asking_layer_ < foreseen_.size(); ++asking_layer_, asking_at_ = 0) {
-    const std::vector<Prediction>& about = foreseen_[asking_layer_];
-    for (; asking_at_ < about.size(); ++asking_at_) {
-      Prediction one = about[asking_at_];
-      if (one.is_left_out) continue;
+  for (size_t layer = next_layer_; layer < foreseen_.size(); ++layer) {
+    std::vector<Prediction>& about = foreseen_[layer];
+    for (size_t i = 0; i < about.size(); ++i) {
+      Prediction& one = about[i];
       const uint32_t pool = limits_.pool_of(one.key);
-      if (n_held_[pool] >= most_held(pool)) return;
+      if (one.is_settled || one.is_left_out || n_held_[pool] >= most_held(pool)) continue;
       one.is_present = is_present_(one.key);
-      if (!one.is_present) {
-        if (!is_worth_fetching(foreseen_cells_[rank_of(asking_at_)])) continue;
+      const bool is_worth_it = one.is_present || is_worth_fetching(foreseen_cells_[rank_of(i)]);
+      if (is_worth_it && !one.is_present) {
         if (unfinished >= limits_.most_foreseen) return;
         ++unfinished;
       }
-      Request(one);
+      one.is_settled = true;
+      if (is_worth_it) Request(one);
     }
   }
 }

@@ -136,6 +136,7 @@ class PrefetchPlanner {
     ExpertKey key;
     bool is_left_out = false;  // if it comes true, nobody will ask for a copy
     bool is_present = false;
+    bool is_settled = false;  // of what was foreseen: requested, or not worth it
   };
   static std::optional<CopyId> OwnCopy(LayerId, ExpertId, uint32_t) { return CopyId{0}; }
   bool is_foreseen() const { return !foreseen_.empty(); }
@@ -179,8 +180,7 @@ class PrefetchPlanner {
   std::vector<PredictionScore> scores_;               // [distance - 1]
   // Of a step that was foreseen; else empty.
   std::vector<std::vector<Prediction>> foreseen_;  // [layer], best first
-  size_t asking_layer_ = 0;                        // the next one to be requested, and
-  size_t asking_at_ = 0;                           // where in its list
+  size_t next_layer_ = 0;                          // of them, the first that has not been observed
   std::vector<Cell> foreseen_cells_;               // [rank]
   PredictionScore foreseen_score_;
   ExpertUnion union_;                         // scratch

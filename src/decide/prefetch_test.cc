@@ -191,6 +191,60 @@ TEST_F(PlannerTest, RowsOfOneStepAreOneUnionByRank) {
   EXPECT_EQ(planner.scores()[0].right, 1U);
 }
 
+std::vector<std::vector<ExpertId>> EveryLayer(const std::vector<ExpertId>& experts) {
+  return std::vector<std::vector<ExpertId>>(kShape.moe.n_layer, experts);
+}
+std::optional<CopyId> Own(LayerId, ExpertId, uint32_t) { return CopyId{0}; }
+
+TEST_F(PlannerTest, AForeseenStepIsRequestedFromItsFirstLayerOn) {
+  PrefetchPlanner planner = Planner({.slots = {40}, .most_unfinished = 1, .most_foreseen = 3});
+  present_ = {Key(0, 3)};
+  planner.Foresee(EveryLayer(Ids({2, 3})), 1, Own);
+  EXPECT_EQ(planner.look_ahead(), 0U);
+  auto requests = planner.Requests(0);
+  EXPECT_EQ(Keys(requests, true), std::vector{Key(0, 3)});
+  EXPECT_EQ(Keys(requests, false), (std::vector{Key(0, 2), Key(1, 2), Key(1, 3)}));
+  EXPECT_TRUE(planner.Requests(3).empty());
+  const auto chosen = Ids({2, 5});
+  planner.Observe(Layer(0, chosen));
+  EXPECT_EQ(Keys(planner.Requests(2), false), std::vector{Key(2, 2)});
+  for (const uint16_t layer : std::vector<uint16_t>{1, 2, 3}) planner.Observe(Layer(layer, chosen));
+  EXPECT_TRUE(planner.Requests(0).empty());
+  EXPECT_EQ(planner.look_ahead(), kShape.depth);  // the step has ended
+  EXPECT_EQ(planner.foreseen_score().asked, 8U);
+  EXPECT_EQ(planner.foreseen_score().right, 4U);
+  EXPECT_EQ(planner.foreseen_score().absent, 7U);
+  EXPECT_EQ(planner.foreseen_score().absent_right, 4U);
+  EXPECT_EQ(planner.scores()[0].predicted, 0U);  // predictors have said nothing
+}
+
+TEST_F(PlannerTest, WhatIsForeseenWaitsForRoomInItsPoolAlone) {
+  PrefetchPlanner planner =
+      Planner({.slots = {8, 2},
+               .pool_of = [](ExpertKey key) { return key.layer.value == 1 ? 1U : 0U; },
+               .most_foreseen = 8});
+  planner.Foresee(EveryLayer(Ids({2, 3})), 1, Own);
+  EXPECT_EQ(Keys(planner.Requests(0), false), (std::vector{Key(0, 2), Key(0, 3)}));
+  EXPECT_TRUE(planner.Requests(0).empty());
+  const auto chosen = Ids({2, 3});
+  planner.Observe(Layer(0, chosen));
+  EXPECT_EQ(Keys(planner.Requests(0), false), (std::vector{Key(2, 2), Key(2, 3)}));
+  planner.Clear();  // the step ended early
+  EXPECT_EQ(planner.look_ahead(), kShape.depth);
+}
+
+TEST_F(PlannerTest, AForeseenStepNamesTheNearLayersForThePolicies) {
+  PrefetchPlanner planner = Planner({.slots = {40}});
+  planner.Foresee(EveryLayer(Ids({2, 3, 3, 7})), 2, Own);
+  planner.Observe({.layer = LayerId{0}, .rows = 2, .chosen = Ids({1, 2, 3, 4})});
+  std::vector<uint16_t> layers;
+  planner.ForEachPrediction([&](LayerId layer, std::span<const ExpertId> experts) {
+    layers.push_back(layer.value);
+    EXPECT_EQ(Copy(experts), Ids({2, 3, 7}));
+  });
+  EXPECT_EQ(layers, (std::vector<uint16_t>{1, 2}));
+}
+
 // Ten layers of 1 ms; half of the time is idle unless said otherwise.
 StepCost Cost(double demand_seconds, uint64_t reads) {
   return {.seconds = 0.010,

@@ -34,6 +34,7 @@ std::optional<Placement> SlotTable::Find(ExpertKey key, Use use, uint32_t rows) 
   } else {
     ++stats_.requests;
     ++stats_.misses;
+    stats_.row_requests += rows;
   }
   placement.slot = *room;
   Occupy(*room, key, use, rows);
@@ -46,6 +47,8 @@ Placement SlotTable::Reuse(SlotId slot, Use use, uint32_t rows) {
   if (use != Use::kPrefetch) {
     ++stats_.requests;
     ++(ready ? stats_.hits : stats_.late);
+    stats_.row_requests += rows;
+    stats_.row_hits += ready ? rows : 0;
     stats_.used_prefetches += std::exchange(entry.prefetched, false);
   }
   if (ready && entry.pins == 0) --idle_;

@@ -41,6 +41,8 @@ struct TableStats {
   uint64_t late = 0;    // asked while under way
   uint64_t misses = 0;  // absent when asked
   uint64_t evictions = 0;
+  uint64_t row_requests = 0;     // each as often as it has rows
+  uint64_t row_hits = 0;         // of these, ready when asked
   uint64_t prefetches = 0;       // absent experts that a prefetch brought in
   uint64_t used_prefetches = 0;  // of these, asked for before they left
 };

@@ -43,6 +43,22 @@ TEST(SlotTable, HitsAfterLanding) {
   EXPECT_EQ(table.stats().misses, 1U);
 }
 
+// One request for all rows of a step, which still are so many uses.
+TEST(SlotTable, RowsOfOneRequestAreCountedEach) {
+  SlotTable table = Table(2);
+  const auto first = table.Request(Key(0, 7), Use::kDecode, 3);
+  table.Request(Key(0, 7), Use::kDecode, 4);  // still on its way
+  table.Landed(first->slot);
+  table.Request(Key(0, 7), Use::kDecode, 5);
+  table.Request(Key(0, 7), Use::kPrefetch, 6);
+  table.Request(Key(0, 8), Use::kPrefetch, 6);
+  EXPECT_FALSE(table.Request(Key(0, 9), Use::kDecode, 7));  // refused: it will ask again
+  EXPECT_EQ(table.stats().requests, 3U);
+  EXPECT_EQ(table.stats().hits, 1U);
+  EXPECT_EQ(table.stats().row_requests, 12U);
+  EXPECT_EQ(table.stats().row_hits, 5U);
+}
+
 TEST(SlotTable, PinnedAndLoadingSlotsStay) {
   SlotTable table = Table(2);
   const auto a = table.Request(Key(0, 0), Use::kDecode);

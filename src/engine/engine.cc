@@ -240,6 +240,13 @@ void Engine::SetPlanObserver(PlanObserver observer) {
 void Engine::SetExpertObserver(ExpertObserver observer) {
   impl_->forward->SetExpertObserver(std::move(observer));
 }
+std::span<const std::vector<ExpertId>> Engine::widened() const { return impl_->forward->widened(); }
+void Engine::NoteDrafts(uint64_t proposed, uint64_t accepted) {
+  impl_->stats.decode.tokens -= proposed - accepted;
+  impl_->stats.drafts.proposed += proposed;
+  impl_->stats.drafts.accepted += accepted;
+  ++impl_->stats.drafts.rounds;
+}
 void Engine::FinishReads() { impl_->residency->Drain(); }
 Sequence Engine::NewSequence() { return {*impl_->sequences, impl_->sequences->New()}; }
 void Engine::RequestStop() { impl_->forward->RequestStop(); }

@@ -71,14 +71,20 @@ class Engine {
   // Computes the rows and appends their tokens to their sequences. Each sequence's rows follow its
   // last position without gaps; rows of different sequences may be mixed. More rows than a chunk
   // are computed chunk by chunk, and so are their logits, in the order of the rows. A step with a
-  // decode row counts as decode in all statistics. With EngineOptions::little, decode rows of
-  // different sequences that all want logits are computed with fewer experts first, and the logits
-  // of those computed again come last.
-  // kInvalidRequest: no rows, a little step that this model cannot take, an unknown sequence, a
-  // token out of range, a position that does not follow or is past n_ctx, no room in the KV cache.
-  // kIo: a read failed twice. kInterrupted: after RequestStop(). After any error the sequences are
-  // as before.
+  // decode row counts as decode in all statistics, a little step without tokens. With
+  // EngineOptions::little, decode rows of different sequences that all want logits are computed
+  // with fewer experts first, and the logits of those computed again come last. kInvalidRequest: no
+  // rows, a little step that this model cannot take, an unknown sequence, a token out of range, a
+  // position that does not follow or is past n_ctx, no room in the KV cache. kIo: a read failed
+  // twice. kInterrupted: after RequestStop(). After any error the sequences are as before.
   Status Step(const Batch& batch, const LogitsSink& sink = {});
+
+  // Of the last little step: the K experts that each layer's router ranked best for each row, of
+  // which the row used the first: [layer][row][K], for Batch::foreseen. Until the next little step.
+  std::span<const std::vector<ExpertId>> widened() const;
+  // Of the rows of decode steps since the last call, `proposed` were drafts of tokens to come, of
+  // which the text took `accepted`; the others are no tokens in the statistics.
+  void NoteDrafts(uint64_t proposed, uint64_t accepted);
 
   // Writes a sequence with its keys and values to a file, and `notes`, any text of at most 16 MiB,
   // for whoever restores it. The file appears only when it is complete. kIo.

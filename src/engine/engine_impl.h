@@ -107,6 +107,7 @@ struct Engine::Impl {
   Status Load();
   Status CheckBatch(const Batch& batch) const;
   Status CheckLittleStep(const Batch& batch) const;
+  Status CheckForeseen(const Batch& batch) const;
   Status Extend(const Batch& batch);
   void CutBack(const Batch& batch);
   // The rows' embeddings to logits; decode costs are told to prefetch.

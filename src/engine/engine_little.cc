@@ -24,6 +24,11 @@ Status Engine::Impl::PrepareLittle() {
 }
 
 Status Engine::Impl::CheckLittleStep(const Batch& batch) const {
+  const bool has_prompt = std::ranges::contains(batch.rows, RowKind::kPrompt, &BatchRow::kind);
+  if (has_prompt && !batch.foreseen.empty()) {
+    return Fail(Errc::kInvalidRequest, "rows of a prompt are not foreseen");
+  }
+  TRY_STATUS(CheckForeseen(batch));
   if (!batch.little.is_on()) return {};
   if (batch.little.n_used >= model.spec.router.n_used) {
     return Fail(Errc::kInvalidRequest, "a little step uses fewer than {} experts, not {}",
@@ -32,10 +37,23 @@ Status Engine::Impl::CheckLittleStep(const Batch& batch) const {
   if (batch.little.misses == Misses::kLow && !catalog.has_low()) {
     return Fail(Errc::kInvalidRequest, "there are no low copies for a little step's misses");
   }
-  if (std::ranges::contains(batch.rows, RowKind::kPrompt, &BatchRow::kind)) {
-    return Fail(Errc::kInvalidRequest, "rows of a prompt use all experts");
-  }
+  if (has_prompt) return Fail(Errc::kInvalidRequest, "rows of a prompt use all experts");
   return {};
+}
+
+Status Engine::Impl::CheckForeseen(const Batch& batch) const {
+  if (batch.foreseen.empty()) return {};
+  const MoeShape& shape = model.id.shape;
+  const size_t n = batch.foreseen.front().size();
+  bool is_whole = batch.foreseen.size() == shape.n_layer && n > 0 && n % shape.n_used == 0 &&
+                  n / shape.n_used <= batch.size();
+  for (const std::vector<ExpertId>& of_layer : batch.foreseen) {
+    is_whole = is_whole && of_layer.size() == n &&
+               std::ranges::all_of(of_layer, [&](ExpertId e) { return e.value < shape.n_expert; });
+  }
+  if (is_whole) return {};
+  return Fail(Errc::kInvalidRequest,
+              "what is foreseen has not the shape of the model and the rows");
 }
 
 // A row whose sequence has an earlier one in the step would see keys and values that may go.
@@ -80,9 +98,8 @@ Status Engine::Impl::ComputeAgain(const Batch& batch, std::span<const size_t> ro
   Batch big;
   for (const size_t row : rows) big.rows.push_back(batch.rows[row]);
   const size_t k = model.spec.router.n_used;
-  std::vector<std::vector<ExpertId>> foreseen;  // [layer][row][K]
   for (const std::vector<ExpertId>& of_layer : forward->widened()) {
-    std::vector<ExpertId>& in_layer = foreseen.emplace_back();
+    std::vector<ExpertId>& in_layer = big.foreseen.emplace_back();
     for (const size_t row : rows) {
       in_layer.append_range(std::span(of_layer).subspan(row * k, k));
     }
@@ -90,8 +107,6 @@ Status Engine::Impl::ComputeAgain(const Batch& batch, std::span<const size_t> ro
   const ResidencyStats before = residency->stats();
   const PredictionScore score = planner->foreseen_score();
   const double start = options.clock();
-  protocol->BeginStep({});
-  if (look_ahead > 0) protocol->Foresee(foreseen, static_cast<uint32_t>(rows.size()));
   TRY_STATUS(Compute(big, [&](size_t i, std::span<const float> logits) { sink(rows[i], logits); }));
   const ResidencyStats did = residency->stats().Since(before);
   LittleStats& counts = stats.little;

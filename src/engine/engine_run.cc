@@ -81,6 +81,8 @@ Status Engine::Impl::Counted(PhaseStats& phase, const std::function<Status()>& w
   phase.misses += did.late + did.misses;
   phase.late += did.late;
   phase.evictions += did.evictions;
+  phase.row_uses += did.row_requests;
+  phase.row_hits += did.row_hits;
   phase.prefetches += did.prefetches;
   phase.used_prefetches += did.used_prefetches;
   phase.dropped_prefetches += did.dropped_prefetches;
@@ -96,6 +98,11 @@ Status Engine::Impl::Compute(const Batch& batch, const LogitsSink& sink) {
   const bool looks_ahead = planner->look_ahead() > 0;
   const double start = options.clock();
   protocol->BeginStep(batch.little);
+  if (!batch.foreseen.empty() && look_ahead > 0) {
+    const size_t experts_of_rows = batch.foreseen.front().size();
+    protocol->Foresee(batch.foreseen,
+                      static_cast<uint32_t>(experts_of_rows / model.spec.router.n_used));
+  }
   for (size_t first = 0; first < batch.size(); first += chunk) {
     TRY_STATUS(ComputeChunk(batch, first, std::min<size_t>(chunk, batch.size() - first), sink));
   }
@@ -198,6 +205,7 @@ Status Engine::Step(const Batch& batch, const LogitsSink& sink) {
     m.CutBack(batch);
     return status;
   }
+  if (batch.little.is_on()) return {};  // a pass, no tokens
   phase.tokens += batch.size();
   if (batch.has_decode_rows()) {
     m.stats.decode_ms.Add((phase.seconds - before.seconds) * 1e3);

@@ -14,11 +14,13 @@ struct PhaseStats {
   uint64_t tokens = 0;
   double seconds = 0.0;
   double wait_seconds = 0.0;  // compute threads had nothing to do but wait for bytes
-  uint64_t expert_uses = 0;   // (layer, expert) requests
+  uint64_t expert_uses = 0;   // (layer, expert) requests, once for all rows of a step
   uint64_t hits = 0;          // resident when asked
   uint64_t misses = 0;        // not there when asked: absent or still on their way
   uint64_t late = 0;          // of these, on their way
   uint64_t evictions = 0;
+  uint64_t row_uses = 0;            // (row, layer, expert)
+  uint64_t row_hits = 0;            // of these, resident when asked
   uint64_t prefetches = 0;          // experts fetched before their router asked
   uint64_t used_prefetches = 0;     // of these, asked for in the end
   uint64_t dropped_prefetches = 0;  // of these, given up before they were read completely
@@ -31,6 +33,17 @@ struct PhaseStats {
   }
   double hit_rate() const {
     return expert_uses > 0 ? static_cast<double>(hits) / static_cast<double>(expert_uses) : 0;
+  }
+  double row_hit_rate() const {
+    return row_uses > 0 ? static_cast<double>(row_hits) / static_cast<double>(row_uses) : 0;
+  }
+  // Rows that share an expert of a step.
+  double rows_per_use() const {
+    return expert_uses > 0 ? static_cast<double>(row_uses) / static_cast<double>(expert_uses) : 0;
+  }
+  // Expert bytes read for a row.
+  double bytes_per_row() const {
+    return tokens > 0 ? static_cast<double>(disk_bytes) / static_cast<double>(tokens) : 0;
   }
 };
 
@@ -57,10 +70,22 @@ struct LittleStats {
   }
 };
 
+// Tokens that were drafted and then checked by a step of several rows.
+struct DraftStats {
+  uint64_t rounds = 0;
+  uint64_t proposed = 0;
+  uint64_t accepted = 0;
+
+  double acceptance() const {
+    return proposed > 0 ? static_cast<double>(accepted) / static_cast<double>(proposed) : 0.0;
+  }
+};
+
 struct RunStats {
   PhaseStats prefill;
   PhaseStats decode;
   LittleStats little;  // part of decode
+  DraftStats drafts;   // the same
   // Over decode's tokens.
   Histogram decode_ms;
   Histogram decode_bytes;  // needed_bytes

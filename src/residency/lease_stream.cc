@@ -16,7 +16,7 @@ LeaseStream::LeaseStream(Residency& residency, const LayerPlan& plan)
 LeaseStream::LeaseStream(Residency& residency, std::span<const ExpertKey> keys, Urgency urgency)
     : residency_(&residency), leases_(keys.size()), urgency_(urgency) {
   wanted_.reserve(keys.size());
-  for (const ExpertKey key : keys) wanted_.push_back({.key = key});
+  for (const ExpertKey key : keys) wanted_.push_back({.key = key, .rows = 0});
 }
 
 void LeaseStream::Advance() {

@@ -22,7 +22,7 @@ class LeaseStream {
   LeaseStream() = default;  // of nothing
   // Of a plan's experts, in its order, on demand.
   LeaseStream(Residency& residency, const LayerPlan& plan);
-  // Of experts that a prompt will use.
+  // Of experts that a prompt will use; which rows do is not known yet.
   LeaseStream(Residency& residency, std::span<const ExpertKey> keys, Urgency urgency);
 
   // Takes leases in order until there is no room or none is left to take.

@@ -273,6 +273,8 @@ ResidencyStats ResidencyStats::Since(const ResidencyStats& before) const {
           .late = late - before.late,
           .misses = misses - before.misses,
           .evictions = evictions - before.evictions,
+          .row_requests = row_requests - before.row_requests,
+          .row_hits = row_hits - before.row_hits,
           .prefetches = prefetches - before.prefetches,
           .used_prefetches = used_prefetches - before.used_prefetches,
           .dropped_prefetches = dropped_prefetches - before.dropped_prefetches,
@@ -291,6 +293,8 @@ ResidencyStats Residency::stats() const {
     sum.late += s.late;
     sum.misses += s.misses;
     sum.evictions += s.evictions;
+    sum.row_requests += s.row_requests;
+    sum.row_hits += s.row_hits;
     sum.prefetches += s.prefetches;
     sum.used_prefetches += s.used_prefetches;
   }

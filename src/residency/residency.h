@@ -67,6 +67,8 @@ struct ResidencyStats {
   uint64_t late = 0;
   uint64_t misses = 0;
   uint64_t evictions = 0;
+  uint64_t row_requests = 0;        // each as often as it has rows
+  uint64_t row_hits = 0;            // of these, hits
   uint64_t prefetches = 0;          // absent experts that prefetches asked for
   uint64_t used_prefetches = 0;     // of these, asked for in the end
   uint64_t dropped_prefetches = 0;  // of these, given up before they were read completely

@@ -2,13 +2,18 @@
 // One sequence of an engine seen as a Stepper.
 #pragma once
 
+#include <cstdint>
+#include <span>
+#include <utility>
+#include <vector>
+
 #include "engine/append.h"
 #include "engine/engine.h"
 #include "text/stepper.h"
 
 namespace moestro {
 
-class EngineStepper final : public Stepper {
+class EngineStepper final : public RowStepper {
  public:
   // Both must outlive this.
   EngineStepper(Engine& engine, Sequence& sequence) : engine_(engine), sequence_(sequence) {}
@@ -16,6 +21,17 @@ class EngineStepper final : public Stepper {
   Result<std::span<const float>> Append(std::span<const Token> tokens) override {
     return moestro::Append(engine_, sequence_, tokens);
   }
+  Result<std::span<const float>> AppendRows(std::span<const Token> tokens,
+                                            std::vector<std::vector<ExpertId>> foreseen) override {
+    rows_.clear();
+    Batch batch = RowsOf(sequence_, tokens, RowKind::kDecode, true);
+    batch.foreseen = std::move(foreseen);
+    TRY_STATUS(engine_.Step(batch, [this](size_t, std::span<const float> logits) {
+      rows_.insert(rows_.end(), logits.begin(), logits.end());
+    }));
+    return rows_;
+  }
+  std::span<const Token> tokens() const override { return sequence_.tokens(); }
   uint32_t position() const override { return sequence_.position(); }
   uint32_t n_ctx() const override { return engine_.n_ctx(); }
   void Rewind(uint32_t position) override { sequence_.CutBack(position); }
@@ -23,6 +39,7 @@ class EngineStepper final : public Stepper {
  private:
   Engine& engine_;
   Sequence& sequence_;
+  std::vector<float> rows_;
 };
 
 }  // namespace moestro

@@ -9,7 +9,10 @@
 #include "base/bytes.h"
 #include "base/log.h"
 #include "engine/append.h"
+#include "text/drafting_stepper.h"
 #include "text/engine_stepper.h"
+#include "text/little_drafter.h"
+#include "text/ngram_drafter.h"
 
 namespace moestro {
 
@@ -37,6 +40,25 @@ void Session::MakeRoom(uint32_t n, uint32_t common, uint32_t n_ctx) {
   options_.sequences = n;
   options_.common_positions = common;
   options_.ctx = n_ctx;
+}
+
+Status Session::DraftWith(const DraftOptions& draft) {
+  if (!draft.is_on()) return {};
+  if (!options_.is_exact()) {
+    return Fail(Errc::kUsage,
+                "--draft keeps the text exact; leave out what makes it less so (--low, --t1, "
+                "--drop-below, --prefer-resident, --little)");
+  }
+  const ModelSpec& spec = model_->spec;
+  if (draft.kind == DraftKind::kLittle && spec.router.n_used < 2) {
+    return Fail(Errc::kUsage,
+                "--draft little needs a model that uses several experts for a token; this one "
+                "uses 1");
+  }
+  draft_ = draft;
+  draft_control_.emplace(draft.most);
+  options_.caller_bytes += (uint64_t{draft.most} + 1) * spec.n_vocab * sizeof(float);
+  return {};
 }
 
 Status Session::Start(Progress progress) {
@@ -72,10 +94,30 @@ Result<std::vector<Token>> Session::Tokenize(std::string_view text, bool parse_s
   return Collect(stream, uint64_t{limit_.n_ctx} + 1);
 }
 
+std::unique_ptr<Drafter> Session::MakeDrafter() {
+  switch (draft_.kind) {
+    case DraftKind::kNone:
+      return nullptr;
+    case DraftKind::kLittle:
+      return std::make_unique<LittleDrafter>(*engine_, *sequence_);
+    case DraftKind::kNgram:
+      return std::make_unique<NgramDrafter>();
+  }
+  return nullptr;
+}
+
 Result<Generated> Session::Continue(std::span<const Token> tokens, const GenerateOptions& options,
                                     const std::function<bool(std::string_view)>& emit,
                                     const std::function<bool()>& is_stopped) {
-  EngineStepper stepper(*engine_, *sequence_);
+  EngineStepper plain(*engine_, *sequence_);
+  const std::unique_ptr<Drafter> drafter = MakeDrafter();
+  std::optional<DraftingStepper> drafting;
+  if (drafter) {
+    drafting.emplace(
+        plain, *drafter, *draft_control_, SteadySeconds,
+        [this](uint32_t proposed, uint32_t accepted) { engine_->NoteDrafts(proposed, accepted); });
+  }
+  Stepper& stepper = drafting ? static_cast<Stepper&>(*drafting) : plain;
   const TextParts parts{.pick = [this](std::span<const float> l) { return sampler_.Pick(l); },
                         .piece = [this](Token token) { return vocab_.Piece(token); },
                         .is_end = [this](Token token) { return vocab_.is_end(token); },
@@ -89,6 +131,7 @@ Result<Generated> Session::Continue(std::span<const Token> tokens, const Generat
   do {
     sequence_->CutBack(static_cast<uint32_t>(kept));
     result = Generate(stepper, parts, tokens.subspan(kept), options);
+    if (drafting) drafting->Finish();
   } while (result && result->reason == StopReason::kInterrupted && !is_stopped());
   pending_.clear();
   if (result) {  // the last token is not evaluated if nobody asks what follows it

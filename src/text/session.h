@@ -15,9 +15,12 @@
 #include <vector>
 
 #include "base/result.h"
+#include "decide/draft_control.h"
 #include "engine/engine.h"
 #include "model/model_file.h"
 #include "model/vocab.h"
+#include "text/draft_options.h"
+#include "text/drafter.h"
 #include "text/generate.h"
 #include "text/sampler.h"
 #include "text/text_tokens.h"
@@ -34,6 +37,9 @@ class Session {
   // Instead of one sequence of any length there is to be room for `n` forks of one, of at most
   // `n_ctx` tokens, the first `common` of which are the same. Before Start().
   void MakeRoom(uint32_t n, uint32_t common, uint32_t n_ctx);
+  // Texts are continued with drafts that are checked: faster where that pays, the same tokens.
+  // kUsage: the model or the engine's options do not allow it. Before Start().
+  Status DraftWith(const DraftOptions& draft);
   // Opens the engine, which takes the memory that is left. What follows needs it. `progress` lives
   // as long as the engine.
   Status Start(Progress progress = {});
@@ -64,10 +70,13 @@ class Session {
       const std::function<bool()>& is_stopped = [] { return true; });
 
  private:
+  std::unique_ptr<Drafter> MakeDrafter();  // nullptr: without drafts
   Session(Vocab vocab, Sampler sampler) : vocab_(std::move(vocab)), sampler_(std::move(sampler)) {}
 
   std::optional<ModelFile> model_;  // until the engine has it
   EngineOptions options_;
+  DraftOptions draft_;
+  std::optional<DraftControl> draft_control_;  // with drafts
   ContextLimit limit_;
   Vocab vocab_;
   Sampler sampler_;  // borrows vocab_'s data

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: MIT
 // The seam between text generation and whatever turns tokens into logits. Sides: EngineStepper
-// (production), a scripted one in tests.
+// (production), a scripted one in tests, and DraftingStepper in front of either.
 #pragma once
 
 #include <cstdint>
 #include <span>
+#include <vector>
 
 #include "base/result.h"
 #include "core/ids.h"
@@ -22,6 +23,16 @@ class Stepper {
   virtual uint32_t n_ctx() const = 0;     // the most it can hold
   // Forgets all tokens from `position` on. REQUIRES: position <= this->position().
   virtual void Rewind(uint32_t position) = 0;
+};
+
+// One that gives the logits of several tokens at once.
+class RowStepper : public Stepper {
+ public:
+  // Appends tokens as one decode step: [n_tokens][n_vocab], valid until the next call. `foreseen`:
+  // see Batch::foreseen. Errors as Append().
+  virtual Result<std::span<const float>> AppendRows(
+      std::span<const Token> tokens, std::vector<std::vector<ExpertId>> foreseen) = 0;
+  virtual std::span<const Token> tokens() const = 0;  // of the sequence
 };
 
 }  // namespace moestro

@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: MIT
+// Drafts as long as they pay, and a bounded loss where they do not.
+#include "decide/draft_control.h"
+
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <random>
+
+namespace moestro {
+namespace {
+
+// A machine on which a row more costs `row` plain steps, drafting a token `draft`, and drafts are
+// right with probability p.
+struct Pretended {
+  double row = 0.5;
+  double draft = 0.0;
+  double p = 0.5;
+};
+
+struct Outcome {
+  double seconds = 0.0;
+  uint32_t tokens = 0;
+  uint32_t drafted = 0;
+};
+
+Outcome Play(const Pretended& machine, uint32_t most, uint32_t tokens, uint32_t seed = 1,
+             double noise = 0.0) {
+  std::mt19937 random(seed);
+  std::uniform_real_distribution<double> uniform;
+  DraftControl control(most);
+  Outcome outcome;
+  while (outcome.tokens < tokens) {
+    const double factor = 1.0 + noise * (uniform(random) - 0.5);
+    const uint32_t n = control.Next();
+    EXPECT_LE(n, most);
+    if (n == 0) {
+      control.Plain(factor);
+      outcome.seconds += factor;
+      ++outcome.tokens;
+      continue;
+    }
+    DraftRound round{.draft_seconds = n * machine.draft * factor,
+                     .step_seconds = (1.0 + n * machine.row) * factor,
+                     .drafted = n};
+    while (round.accepted < n && uniform(random) < machine.p) ++round.accepted;
+    control.Round(round);
+    outcome.seconds += round.draft_seconds + round.step_seconds;
+    outcome.tokens += round.accepted + 1;
+    outcome.drafted += n;
+  }
+  return outcome;
+}
+
+TEST(DraftControl, UselessDraftsCostThreePercentAtMost) {
+  for (const double row : {0.05, 0.3, 0.6, 0.9, 1.0}) {
+    for (const double draft : {0.0, 0.1, 0.5}) {
+      for (const double noise : {0.0, 0.5}) {
+        for (uint32_t seed = 1; seed <= 5; ++seed) {
+          const Outcome outcome = Play({.row = row, .draft = draft, .p = 0.0}, 8, 512, seed, noise);
+          EXPECT_LE(outcome.seconds, 1.03 * outcome.tokens) << row << " " << draft;
+          EXPECT_LE(outcome.drafted, 24U) << row << " " << draft;
+          EXPECT_GT(outcome.drafted, 0U);
+        }
+      }
+    }
+  }
+}
+
+TEST(DraftControl, WhatHardlyPaysCostsNoMoreEither) {
+  for (double p = 0.1; p < 1.0; p += 0.1) {
+    for (const double row : {0.1, 0.4, 0.8}) {
+      const Outcome outcome = Play({.row = row, .draft = 0.2, .p = p}, 8, 512, 3, 0.2);
+      EXPECT_LE(outcome.seconds, 1.03 * outcome.tokens) << p << " " << row;
+    }
+  }
+}
+
+TEST(DraftControl, LongDraftsWhereTheyAreCheapAndRight) {
+  const Outcome outcome = Play({.row = 0.2, .draft = 0.05, .p = 0.9}, 8, 512);
+  // With eight drafts a round makes 6.1 tokens for 3 steps' time.
+  EXPECT_LT(outcome.seconds, 0.6 * outcome.tokens);
+}
+
+TEST(DraftControl, ShortDraftsWhereRowsAreDear) {
+  const Outcome outcome = Play({.row = 0.7, .draft = 0.0, .p = 0.85}, 8, 512);
+  EXPECT_LT(outcome.seconds, 1.0 * outcome.tokens);
+}
+
+TEST(DraftControl, TriesAgainAfterAWhile) {
+  DraftControl control(4);
+  for (int i = 0; i < 8; ++i) control.Plain(1.0);
+  int tries = 0;
+  while (control.Next() > 0) {
+    const uint32_t n = control.Next();
+    control.Round({.step_seconds = 1.0 + 0.6 * n, .drafted = n});
+    ++tries;
+  }
+  EXPECT_GT(tries, 1);
+  int plain = 0;
+  while (control.Next() == 0 && plain < 1000) {
+    control.Plain(1.0);
+    ++plain;
+  }
+  EXPECT_GT(plain, 20);
+  EXPECT_LT(plain, 400);
+}
+
+}  // namespace
+}  // namespace moestro

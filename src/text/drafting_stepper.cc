@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: MIT
+#include "text/drafting_stepper.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace moestro {
+
+Result<std::span<const float>> DraftingStepper::Append(std::span<const Token> tokens) {
+  if (tokens.size() == 1 && taken_ < tokens_.size() && tokens_[taken_] == tokens.front()) {
+    return Row(taken_++);
+  }
+  Finish();
+  if (tokens.size() == 1) return Begin(tokens.front());
+  return rows_.Append(tokens);
+}
+
+// The token, with a draft of the next ones behind it if that is expected to pay.
+Result<std::span<const float>> DraftingStepper::Begin(Token token) {
+  const double start = clock_();
+  const uint32_t room = rows_.n_ctx() - std::min(rows_.n_ctx(), rows_.position() + 1);
+  const uint32_t most = std::min(control_.Next(), room);
+  Draft draft;
+  if (most > 0) {
+    text_.assign_range(rows_.tokens());
+    text_.push_back(token);
+    TRY(draft, drafter_.Propose(text_, most));
+  }
+  const double drafted = clock_();
+  if (draft.tokens.empty()) {
+    Result<std::span<const float>> logits = rows_.Append({&token, 1});
+    if (logits) control_.Plain(clock_() - start);
+    return logits;
+  }
+  std::vector<Token> all = {token};
+  all.append_range(draft.tokens);
+  const uint32_t position = rows_.position();
+  TRY(logits_, rows_.AppendRows(all, std::move(draft.foreseen)));
+  first_ = position;
+  round_ = {.draft_seconds = drafted - start,
+            .step_seconds = clock_() - drafted,
+            .drafted = static_cast<uint32_t>(draft.tokens.size())};
+  tokens_ = std::move(all);
+  taken_ = 1;
+  return Row(0);
+}
+
+std::span<const float> DraftingStepper::Row(size_t row) const {
+  const size_t n_vocab = logits_.size() / tokens_.size();
+  return logits_.subspan(row * n_vocab, n_vocab);
+}
+
+uint32_t DraftingStepper::position() const {
+  return tokens_.empty() ? rows_.position() : first_ + static_cast<uint32_t>(taken_);
+}
+
+void DraftingStepper::Rewind(uint32_t position) {
+  Finish();
+  rows_.Rewind(position);
+}
+
+void DraftingStepper::Finish() {
+  if (tokens_.empty()) return;
+  rows_.Rewind(position());
+  round_.accepted = static_cast<uint32_t>(taken_ - 1);
+  control_.Round(round_);
+  if (told_) told_(round_.drafted, round_.accepted);
+  tokens_.clear();
+  taken_ = 0;
+}
+
+}  // namespace moestro

@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: MIT
+// A Stepper that computes ahead: it drafts tokens and evaluates them in one step with the token
+// that was asked for; as long as the next tokens are the drafted ones, their logits are there.
+// Whoever picks tokens sees the same logits one after the other as without drafts (to rounding, see
+// docs/decisions/0004-bits-and-tolerances.md), so a sampler's state needs no care, and the text is
+// the same.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/result.h"
+#include "decide/draft_control.h"
+#include "text/drafter.h"
+#include "text/stepper.h"
+
+namespace moestro {
+
+class DraftingStepper final : public Stepper {
+ public:
+  // How many tokens of a draft there were and how many of them the text took.
+  using Told = std::function<void(uint32_t proposed, uint32_t accepted)>;
+
+  // `rows`, `drafter` and `control` must outlive this; `told` may be empty.
+  DraftingStepper(RowStepper& rows, Drafter& drafter, DraftControl& control, Clock clock, Told told)
+      : rows_(rows),
+        drafter_(drafter),
+        control_(control),
+        clock_(std::move(clock)),
+        told_(std::move(told)) {}
+
+  Result<std::span<const float>> Append(std::span<const Token> tokens) override;
+  uint32_t position() const override;
+  uint32_t n_ctx() const override { return rows_.n_ctx(); }
+  void Rewind(uint32_t position) override;
+
+  // Forgets drafts that were not taken: the sequence behind is that of the text again. Before
+  // anybody else uses it.
+  void Finish();
+
+ private:
+  Result<std::span<const float>> Begin(Token token);
+  std::span<const float> Row(size_t row) const;
+
+  RowStepper& rows_;
+  Drafter& drafter_;
+  DraftControl& control_;
+  Clock clock_;
+  Told told_;
+  // The step of the last draft: its tokens, of which the first `taken_` are part of the text.
+  std::vector<Token> tokens_;
+  size_t taken_ = 0;
+  uint32_t first_ = 0;             // position of the first
+  std::span<const float> logits_;  // [tokens][n_vocab]
+  DraftRound round_;
+  std::vector<Token> text_;  // scratch
+};
+
+}  // namespace moestro

@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: MIT
+#include "text/little_drafter.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <utility>
+
+namespace moestro {
+
+LittleDrafter::LittleDrafter(Engine& engine, Sequence& sequence)
+    : engine_(engine),
+      sequence_(sequence),
+      little_({.n_used = engine.spec().router.n_used / 2,
+               .misses = Misses::kDrop,
+               .prefers_resident = true}) {}
+
+Result<Draft> LittleDrafter::Propose(std::span<const Token> text, uint32_t most) {
+  Draft draft;
+  const uint32_t position = sequence_.position();
+  Status status;
+  while (status && draft.tokens.size() < most) {
+    status = Add(draft.tokens.empty() ? text.back() : draft.tokens.back(), draft);
+  }
+  sequence_.CutBack(position);  // the step that checks them fills these cells
+  if (!status) return std::unexpected(std::move(status).error());
+  return draft;
+}
+
+// Evaluates a token and drafts the likeliest one after it.
+Status LittleDrafter::Add(Token token, Draft& draft) {
+  const Batch batch{.rows = {{.sequence = sequence_.id(),
+                              .position = sequence_.position(),
+                              .token = token,
+                              .wants_logits = true}},
+                    .little = little_};
+  TRY_STATUS(engine_.Step(batch, [&](size_t, std::span<const float> logits) {
+    draft.tokens.push_back(static_cast<Token>(std::ranges::max_element(logits) - logits.begin()));
+  }));
+  const auto widened = engine_.widened();
+  draft.foreseen.resize(widened.size());
+  for (size_t layer = 0; layer < widened.size(); ++layer) {
+    draft.foreseen[layer].append_range(widened[layer]);
+  }
+  return {};
+}
+
+}  // namespace moestro
