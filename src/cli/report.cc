@@ -128,6 +128,7 @@ void AddReport(Json& object, const RunReport& report) {
       .Set("decode_tps", decode.tokens_per_second())
       .Set("decode_ms_p50", report.stats.decode_ms.Quantile(0.5))
       .Set("decode_ms_p95", report.stats.decode_ms.Quantile(0.95))
+      .Set("expert_uses_decode", decode.expert_uses)
       .Set("hit_rate", decode.hit_rate())
       .Set("evictions", decode.evictions)
       .Set("late", decode.late)

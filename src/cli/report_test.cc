@@ -60,6 +60,7 @@ TEST(Report, JsonHasTheNamesThatScriptsReadAndTheirValues) {
   EXPECT_EQ(number("decode_tps"), 5.0);
   EXPECT_EQ(number("decode_ms_p50"), 200.0);
   EXPECT_EQ(number("decode_ms_p95"), 200.0);
+  EXPECT_EQ(number("expert_uses_decode"), 400.0);
   EXPECT_EQ(number("hit_rate"), 0.75);
   EXPECT_EQ(number("disk_bytes_decode"), static_cast<double>(3 * kGiB + 500 * kMiB));
   EXPECT_EQ(number("needed_bytes_decode"), static_cast<double>(3 * kGiB));
