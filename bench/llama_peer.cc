@@ -21,6 +21,8 @@
 #include <string>
 #include <vector>
 
+#include "base/quantile.h"
+
 namespace {
 
 using Clock = std::chrono::steady_clock;
@@ -44,6 +46,7 @@ struct Phase {
   double seconds = 0.0;
   bool is_stopped = false;  // by the time limit
   bool is_failed = false;
+  std::vector<double> batch_ms;
   double tokens_per_second() const { return seconds > 0 ? tokens / seconds : 0.0; }
 };
 
@@ -172,6 +175,7 @@ class Peer {
                                                 std::chrono::duration<double>(options_.seconds));
     for (int i = 0; i < batches; ++i) {
       deadline_ = i == 0 && options_.finishes_first ? Clock::time_point::max() : limit;
+      const Clock::time_point before = Clock::now();
       const int status = evaluate(i);
       if (status != 0) {
         phase.is_stopped = status == kAborted;
@@ -180,6 +184,7 @@ class Peer {
         if (phase.tokens == 0) phase.seconds = SecondsSince(start);
         return phase;
       }
+      phase.batch_ms.push_back(1000.0 * SecondsSince(before));
       phase.tokens += batch_tokens;
       phase.seconds = SecondsSince(start);
     }
@@ -195,8 +200,10 @@ class Peer {
 
 std::string PhaseJson(const char* name, const Phase& phase) {
   return std::format(
-      R"("{0}_tokens":{1},"{0}_seconds":{2:.6f},"{0}_tps":{3:.6f},"{0}_stopped_early":{4})", name,
-      phase.tokens, phase.seconds, phase.tokens_per_second(), phase.is_stopped);
+      R"("{0}_tokens":{1},"{0}_seconds":{2:.6f},"{0}_tps":{3:.6f},"{0}_stopped_early":{4},)"
+      R"("{0}_ms_p10":{5:.3f},"{0}_ms_p50":{6:.3f})",
+      name, phase.tokens, phase.seconds, phase.tokens_per_second(), phase.is_stopped,
+      moestro::Quantile(phase.batch_ms, 0.1), moestro::Quantile(phase.batch_ms, 0.5));
 }
 
 int Run(const Options& options) {

@@ -3,7 +3,7 @@
 """Steps of several rows beside llama.cpp -> OUT.json and OUT.md.
 
 usage: rows.py [-r RUNS] [-p TOKENS] [-n STEPS] [--sequences 1,4,8] [--limit PREFIX] [--seconds S]
-               [--patience S] [--llama-peer PROGRAM] -o OUT MOESTRO MODEL BUDGET...
+               [--patience S] [--llama-peer PROGRAM] [--common FLAGS] -o OUT MOESTRO MODEL BUDGET...
 
 Decode of independent sequences of random tokens, one row of each in a step, for every budget ("4G",
 "all") and number of sequences: RUNS (3) times Moestro and llama.cpp in turn, page cache dropped
@@ -14,23 +14,29 @@ llama.cpp stops after S (60) seconds, but not before its first step is through; 
 stopped it, one run is enough.
 "read" and "union" per row are compared with those of one row at a time: what a row reads should
 fall at least as much as the experts that a step needs for it do.
+--common: flags of all of Moestro's runs ("--routing T.trace").
 --patience: how long a run may wait for other programs to be quiet (0).
 --limit: a command that runs another within the budget's memory, "memlimit 4G", without the size.
+"at its quickest": the quickest tenth of steps, all alike where every expert is in memory.
 "others": processors that other programs kept busy in the worst of a cell's runs.
 Cells that OUT.json has are not measured again; OUT.md shows all it has.
 """
 import argparse
 import json
 import pathlib
+import shlex
 import statistics
 import sys
 
 import measure
 
 WARM = ["--warmup", 64]
-HEAD = ["budget", "rows per step", "Moestro rows/s", "llama.cpp", "llama.cpp repacked",
-        "against the better", "read per row", "read, of one row's", "union, of one row's",
-        "union of experts per row", "of the bound", "hits", "peak GiB", "others"]
+HEAD = ["budget", "rows per step", "Moestro rows/s", "llama.cpp", "ratio", "read per row",
+        "of one row's", "union of experts per row", "of one row's", "of the bound", "hits",
+        "peak GiB", "others"]
+RESIDENT_HEAD = ["rows per step", "Moestro rows/s", "llama.cpp", "repacked", "ratio",
+                 "Moestro at its quickest", "llama.cpp", "repacked", "ratio", "of the bound",
+                 "others"]
 
 
 def bench(args, budget, sequences):
@@ -39,7 +45,7 @@ def bench(args, budget, sequences):
     measure.drop_page_cache()
     return measure.run([*measure.limited(limit, budget), args.moestro, "bench", args.model, *memory,
                         "-t", args.threads, "-c", args.ctx, "-p", args.prompt, "-n", args.steps,
-                        "--sequences", sequences, "--json"])
+                        "--sequences", sequences, "--json", *shlex.split(args.common)])
 
 
 def bench_llama(args, budget, sequences, variant):
@@ -86,14 +92,21 @@ def median(runs, key):
     return statistics.median(run[key] for run in runs)
 
 
-def speed(runs):
-    """"0.16 ×3": the median of three runs' rows per second, and how many they were."""
-    runs = [run for run in runs if run]
-    if not runs:
-        return None, "–"
-    rate = median(runs, "decode_tps")
-    stopped = f", {runs[0]['decode_tokens']} rows" if runs[0]["decode_stopped_early"] else ""
-    return rate, f"{rate:.2f} ({len(runs)}×{stopped})"
+def quickest(runs):
+    """Rows per second of the quickest tenth of steps, which other programs disturbed least."""
+    return 1000 * runs[0]["sequences"] / min(run["decode_ms_p10"] for run in runs)
+
+
+def speeds(found, rate):
+    """[each engine's, and the ratio against the better of llama.cpp's]; "–" for what there is not"""
+    of = {name: rate(done) for name, runs in found["runs"].items() if (done := [r for r in runs if r])}
+    others = [speed for name, speed in of.items() if name != "moestro"]
+    cells = [f"{of[name]:.2f}" if name in of else "–" for name in ("moestro", "plain", "repacked")]
+    return [*cells, f"{of['moestro'] / max(others):.2f}×" if others else "–"]
+
+
+def rate(runs):
+    return median(runs, "decode_tps")
 
 
 def uses_per_row(found):
@@ -103,28 +116,38 @@ def uses_per_row(found):
 
 def row(found, one, choices):
     ours = found["runs"]["moestro"]
-    rate = median(ours, "decode_tps")
-    plain, plain_text = speed(found["runs"].get("plain", []))
-    repacked, repacked_text = speed(found["runs"].get("repacked", []))
-    best = max(plain or 0, repacked or 0)
-    read = median(ours, "bytes_per_row")
-    uses = uses_per_row(found)
+    moestro, plain, _, ratio = speeds(found, rate)
+    read, uses = median(ours, "bytes_per_row"), uses_per_row(found)
     alone = median(one["runs"]["moestro"], "bytes_per_row") if one else 0
-    return [found["budget"], found["sequences"], f"{rate:.2f} ({len(ours)}×)", plain_text,
-            repacked_text, f"{rate / best:.2f}×" if best else "–", f"{read / 2**20:.1f} MiB",
-            f"{100 * read / alone:.0f} %" if alone else "–",
+    return [found["budget"], found["sequences"], moestro, plain, ratio, f"{read / 2**20:.1f} MiB",
+            f"{100 * read / alone:.0f} %" if alone else "–", f"{100 * uses / choices:.0f} %",
             f"{100 * uses / uses_per_row(one):.0f} %" if one else "–",
-            f"{100 * uses / choices:.0f} %",
             f"{median(ours, 'percent_of_bound'):.0f} %", f"{100 * median(ours, 'hit_rate'):.1f} %",
             f"{median(ours, 'peak_rss') / 2**30:.2f}", f"{max(found['disturbed']):.2f}"]
 
 
+def resident_row(found):
+    return [found["sequences"], *speeds(found, rate), *speeds(found, quickest),
+            f"{median(found['runs']['moestro'], 'percent_of_bound'):.0f} %",
+            f"{max(found['disturbed']):.2f}"]
+
+
+def markdown(head, rows):
+    yield "| " + " | ".join(head) + " |"
+    yield "| --- |" + " --- |" * (len(head) - 1)
+    for cells in rows:
+        yield "| " + " | ".join(map(str, cells)) + " |"
+
+
 def table(cells, choices):
-    yield "| " + " | ".join(HEAD) + " |"
-    yield "| --- |" + " --- |" * (len(HEAD) - 1)
     ones = {found["budget"]: found for found in cells if found["sequences"] == 1}
-    for found in cells:
-        yield "| " + " | ".join(map(str, row(found, ones.get(found["budget"]), choices))) + " |"
+    limited = [found for found in cells if found["budget"] != "all"]
+    if limited:
+        yield from markdown(HEAD, (row(f, ones.get(f["budget"]), choices) for f in limited))
+    resident = [found for found in cells if found["budget"] == "all"]
+    if resident:
+        yield from ["", "All experts in memory:", "",
+                    *markdown(RESIDENT_HEAD, map(resident_row, resident))]
 
 
 def order(found):
@@ -140,6 +163,7 @@ def main():
     parser.add_argument("-n", "--steps", type=int, default=24)
     parser.add_argument("--sequences", default="1,2,4,8,12")
     parser.add_argument("--limit", default="")
+    parser.add_argument("--common", default="")
     parser.add_argument("--seconds", type=float, default=60)
     parser.add_argument("-t", "--threads", type=int, default=2)
     parser.add_argument("-c", "--ctx", type=int, default=256)
