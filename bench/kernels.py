@@ -2,27 +2,28 @@
 # SPDX-License-Identifier: MIT
 """Weights per second by rows that share them -> a Markdown table.
 
-usage: kernels.py KERNEL_BENCH [TYPE...]
+usage: kernels.py [--kernels ggml,avx512vnni] [--threads 1,2] KERNEL_BENCH [TYPE...]
 
-The best of five runs of kernel_bench: GB/s of weights that no cache holds, with 1, 2, 4, 8 and 16
+The best of three runs of kernel_bench: GB/s of weights that no cache holds, with 1, 2, 4, 8 and 16
 rows. As long as memory sets the pace a row more costs nothing and a line stays level; where the
 processor does, twice the rows halve it. "Gflop/s" is what that limit comes to at 16 rows, two for
 each weight and row.
 """
+import argparse
 import json
 import subprocess
-import sys
 
 ROWS = (1, 2, 4, 8, 16)
 
 
-def measured(program, types):
+def measured(args):
     """{(type, kernel, threads): {rows: run}} and {threads: bytes per second of a plain read}"""
-    names = "|".join(types)
-    rows = "|".join(map(str, ROWS))
+    types, names = "|".join(args.types), args.kernels.replace(",", "|")
+    rows, threads = "|".join(map(str, ROWS)), args.threads.replace(",", "|")
     done = subprocess.run(
-        [program, f"--benchmark_filter=^Stream|^({names})/[a-z0-9]+/tokens:({rows})/",
-         "--benchmark_format=json", "--benchmark_repetitions=5", "--benchmark_min_time=0.1s",
+        [args.program, f"--benchmark_filter=^(Stream|({types})/({names})/tokens:({rows}))/"
+         f"real_time/threads:({threads})$",
+         "--benchmark_format=json", "--benchmark_repetitions=3", "--benchmark_min_time=0.1s",
          "--benchmark_enable_random_interleaving=true"],
         check=True, capture_output=True, text=True)
     kernels, stream = {}, {}
@@ -44,16 +45,24 @@ def best(runs, key):
 
 
 def main():
-    program, *types = sys.argv[1:]
-    types = types or ["q4_0", "q8_0", "q4_K", "q6_K"]
-    kernels, stream = measured(program, types)
+    parser = argparse.ArgumentParser(description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--kernels", default="ggml,avx2,avx512vnni")
+    parser.add_argument("--threads", default="1,2")
+    parser.add_argument("program")
+    parser.add_argument("types", nargs="*", default=["q4_0", "q8_0", "q4_K", "q6_K"])
+    args = parser.parse_args()
+    kernels, stream = measured(args)
     print("| type | kernel | threads | " + " | ".join(f"{n} rows" for n in ROWS) +
           " | Gflop/s |")
     print("| --- |" + " --- |" * (len(ROWS) + 3))
     for threads, runs in sorted(stream.items()):
         print(f"| plain read | | {threads} | {best(runs, 'weights/s'):.1f} |" + " |" * 5)
-    for (kind, name, threads), by_rows in sorted(kernels.items(),
-                                                 key=lambda k: (types.index(k[0][0]), k[0][2])):
+    def place(found):
+        (kind, _, threads), _ = found
+        return args.types.index(kind), threads
+
+    for (kind, name, threads), by_rows in sorted(kernels.items(), key=place):
         rates = " | ".join(f"{best(by_rows[n], 'weights/s'):.1f}" for n in ROWS)
         print(f"| {kind} | {name} | {threads} | {rates} | {best(by_rows[16], 'flops'):.0f} |")
 

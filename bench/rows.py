@@ -2,14 +2,16 @@
 # SPDX-License-Identifier: MIT
 """Steps of several rows beside llama.cpp -> OUT.json and OUT.md.
 
-usage: rows.py [-r RUNS] [-p TOKENS] [-n STEPS] [--sequences 1,4,8] [--limit PREFIX] [--seconds S]
-               [--patience S] [--llama-peer PROGRAM] [--common FLAGS] -o OUT MOESTRO MODEL BUDGET...
+usage: rows.py [-r RUNS] [-p TOKENS] [-n STEPS | --rows ROWS] [--sequences 1,4,8]
+               [--limit PREFIX] [--seconds S] [--patience S] [--llama-peer PROGRAM]
+               [--common FLAGS] -o OUT MOESTRO MODEL BUDGET...
 
 Decode of independent sequences of random tokens, one row of each in a step, for every budget ("4G",
 "all") and number of sequences: RUNS (3) times Moestro and llama.cpp in turn, page cache dropped
 before each. STEPS (24) from cold, or after TOKENS (0) of prefill for each sequence. "all": every
 expert in memory before the clock starts, and llama.cpp with repacked weights, too; the ratio is
-against its better variant. Without --llama-peer it is Moestro alone.
+against its better variant. Without --llama-peer it is Moestro alone. --rows: as many steps as make
+ROWS rows, however many go together, so that filling the memory weighs the same in all.
 llama.cpp stops after S (60) seconds, but not before its first step is through; where that limit
 stopped it, one run is enough.
 "read" and "union" per row are compared with those of one row at a time: what a row reads should
@@ -39,13 +41,18 @@ RESIDENT_HEAD = ["rows per step", "Moestro rows/s", "llama.cpp", "repacked", "ra
                  "others"]
 
 
+def work(args, sequences):
+    steps = max(args.rows // sequences, 1) if args.rows else args.steps
+    return ["-t", args.threads, "-c", args.ctx, "-p", args.prompt, "-n", steps, "--sequences",
+            sequences]
+
+
 def bench(args, budget, sequences):
     memory = ["--preload", *WARM] if budget == "all" else ["--ram", budget]
     limit = "" if budget == "all" else args.limit
     measure.drop_page_cache()
     return measure.run([*measure.limited(limit, budget), args.moestro, "bench", args.model, *memory,
-                        "-t", args.threads, "-c", args.ctx, "-p", args.prompt, "-n", args.steps,
-                        "--sequences", sequences, "--json", *shlex.split(args.common)])
+                        *work(args, sequences), "--json", *shlex.split(args.common)])
 
 
 def bench_llama(args, budget, sequences, variant):
@@ -57,9 +64,8 @@ def bench_llama(args, budget, sequences, variant):
         limit = ""
         measure.read_into_page_cache(args.model)
     result, why = measure.attempt(
-        [*measure.limited(limit, budget), args.llama_peer, args.model, "-t", args.threads, "-c",
-         args.ctx, "-p", args.prompt, "-n", args.steps, "--sequences", sequences, "--seconds",
-         args.seconds, "--finish-first", *flags])
+        [*measure.limited(limit, budget), args.llama_peer, args.model, *work(args, sequences),
+         "--seconds", args.seconds, "--finish-first", *flags])
     if result is None:
         print(f"rows.py: llama.cpp, {budget}, {sequences} rows: {why}", file=sys.stderr)
     return result
@@ -75,7 +81,7 @@ def cell(args, budget, sequences):
     disturbed = []
     for _ in range(args.runs):
         for name, done in runs.items():
-            if name != "moestro" and done and (done[-1] is None or done[-1]["decode_stopped_early"]):
+            if done and (done[-1] is None or done[-1].get("decode_stopped_early")):
                 continue
             measure.wait_for_quiet(args.patience)
             with measure.Disturbance() as others:
@@ -99,7 +105,7 @@ def quickest(runs):
 
 def speeds(found, rate):
     """[each engine's, and the ratio against the better of llama.cpp's]; "–" for what there is not"""
-    of = {name: rate(done) for name, runs in found["runs"].items() if (done := [r for r in runs if r])}
+    of = {name: rate(list(filter(None, runs))) for name, runs in found["runs"].items() if any(runs)}
     others = [speed for name, speed in of.items() if name != "moestro"]
     cells = [f"{of[name]:.2f}" if name in of else "–" for name in ("moestro", "plain", "repacked")]
     return [*cells, f"{of['moestro'] / max(others):.2f}×" if others else "–"]
@@ -161,6 +167,7 @@ def main():
     parser.add_argument("-r", "--runs", type=int, default=3)
     parser.add_argument("-p", "--prompt", type=int, default=0)
     parser.add_argument("-n", "--steps", type=int, default=24)
+    parser.add_argument("--rows", type=int, default=0)
     parser.add_argument("--sequences", default="1,2,4,8,12")
     parser.add_argument("--limit", default="")
     parser.add_argument("--common", default="")
