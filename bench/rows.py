@@ -51,8 +51,10 @@ def bench(args, budget, sequences):
     memory = ["--preload", *WARM] if budget == "all" else ["--ram", budget]
     limit = "" if budget == "all" else args.limit
     measure.drop_page_cache()
-    return measure.run([*measure.limited(limit, budget), args.moestro, "bench", args.model, *memory,
-                        *work(args, sequences), "--json", *shlex.split(args.common)])
+    run = measure.run([*measure.limited(limit, budget), args.moestro, "bench", args.model, *memory,
+                       *work(args, sequences), "--json", *shlex.split(args.common)])
+    run["model"] = pathlib.Path(run["model"]).name
+    return run
 
 
 def bench_llama(args, budget, sequences, variant):
