@@ -3,6 +3,8 @@
 // CPU, timed apart, one JSON object on stdout. Two variants: weights as they lie in the file
 // (mmap), or repacked into faster layouts (--repack: anonymous memory, must fit).
 //
+// Several sequences decode together: one row of each is a step, one batch for llama.cpp.
+//
 // A model that thrashes takes seconds per token, so each phase has a time limit; what was done
 // until then is what is reported, with "stopped_early" set.
 #include <ggml-backend.h>
@@ -19,6 +21,8 @@
 #include <string>
 #include <vector>
 
+#include "base/quantile.h"
+
 namespace {
 
 using Clock = std::chrono::steady_clock;
@@ -29,9 +33,11 @@ struct Options {
   int generate = 48;
   int warmup = 0;
   int threads = 2;
-  int ctx = 4096;
+  int ctx = 4096;  // of each sequence
+  int sequences = 1;
   uint32_t seed = 1;
   double seconds = 120.0;
+  bool finishes_first = false;
   bool is_repacked = false;
 };
 
@@ -40,6 +46,7 @@ struct Phase {
   double seconds = 0.0;
   bool is_stopped = false;  // by the time limit
   bool is_failed = false;
+  std::vector<double> batch_ms;
   double tokens_per_second() const { return seconds > 0 ? tokens / seconds : 0.0; }
 };
 
@@ -52,6 +59,21 @@ struct ModelDeleter {
 };
 struct ContextDeleter {
   void operator()(llama_context* context) const { llama_free(context); }
+};
+struct BatchOwner {
+  explicit BatchOwner(int rows) : batch(llama_batch_init(rows, 0, 1)) {}
+  BatchOwner(const BatchOwner&) = delete;
+  BatchOwner& operator=(const BatchOwner&) = delete;
+  ~BatchOwner() { llama_batch_free(batch); }
+  void Add(llama_token token, int position, int sequence) {
+    const int row = batch.n_tokens++;
+    batch.token[row] = token;
+    batch.pos[row] = position;
+    batch.n_seq_id[row] = 1;
+    batch.seq_id[row][0] = sequence;
+    batch.logits[row] = false;
+  }
+  llama_batch batch;
 };
 using ModelPtr = std::unique_ptr<llama_model, ModelDeleter>;
 using ContextPtr = std::unique_ptr<llama_context, ContextDeleter>;
@@ -68,9 +90,13 @@ ModelPtr LoadModel(const Options& options) {
 
 ContextPtr OpenContext(llama_model* model, const Options& options) {
   llama_context_params params = llama_context_default_params();
-  params.n_ctx = static_cast<uint32_t>(options.ctx);
+  const auto sequences = static_cast<uint32_t>(options.sequences);
+  params.n_seq_max = sequences;
+  params.n_ctx = static_cast<uint32_t>(options.ctx) * sequences;
   params.n_batch = params.n_ctx;
-  params.n_ubatch = std::min(512U, params.n_ctx);
+  // A step's rows are one graph: a part of fewer would read the experts again.
+  params.n_ubatch = std::max(std::min(512U, params.n_ctx), sequences);
+  params.kv_unified = false;  // as llama.h recommends where sequences have nothing in common
   params.n_threads = options.threads;
   params.n_threads_batch = options.threads;
   params.op_offload = false;
@@ -82,9 +108,13 @@ class Peer {
   Peer(llama_context* context, const Options& options)
       : context_(context),
         options_(options),
-        n_vocab_(llama_vocab_n_tokens(llama_model_get_vocab(llama_get_model(context)))),
-        random_(options.seed),
-        warmup_random_(options.seed + 1) {
+        n_vocab_(llama_vocab_n_tokens(llama_model_get_vocab(llama_get_model(context)))) {
+    // As `moestro bench` seeds them: the first one's are those of a run of one sequence, and
+    // seed + 1 is the warm-up's.
+    for (int i = 0; i < options.sequences; ++i) {
+      const auto nth = static_cast<uint32_t>(i);
+      randoms_.emplace_back(i == 0 ? options.seed : options.seed + 1 + nth);
+    }
     llama_set_abort_callback(
         context, [](void* self) { return Clock::now() > static_cast<Peer*>(self)->deadline_; },
         this);
@@ -93,45 +123,60 @@ class Peer {
   // Touches every expert, so that what follows is measured with all of them in memory.
   bool WarmUp() {
     if (options_.warmup == 0) return true;
-    SetDeadline(kNoLimit);
-    const bool is_ok = Evaluate(options_.warmup, warmup_random_) == 0;
+    deadline_ = Clock::time_point::max();
+    std::mt19937_64 random(options_.seed + 1);
+    BatchOwner rows(options_.warmup);
+    for (int i = 0; i < options_.warmup; ++i) rows.Add(RandomToken(random), i, 0);
+    const bool is_ok = Evaluate(rows) == 0;
     llama_memory_clear(llama_get_memory(context_), false);
     return is_ok;
   }
 
+  // One sequence after the other.
   Phase Prefill() {
-    SetDeadline(options_.seconds);
-    return Measure(options_.prompt > 0 ? 1 : 0, options_.prompt);
+    return Measure(options_.prompt > 0 ? options_.sequences : 0, options_.prompt, [&](int i) {
+      BatchOwner rows(options_.prompt);
+      for (int at = 0; at < options_.prompt; ++at) {
+        rows.Add(RandomToken(randoms_[static_cast<size_t>(i)]), at, i);
+      }
+      return Evaluate(rows);
+    });
   }
+  // All of them side by side.
   Phase Decode() {
-    SetDeadline(options_.seconds);
-    return Measure(options_.generate, 1);
+    return Measure(options_.generate, options_.sequences, [&](int step) {
+      BatchOwner rows(options_.sequences);
+      for (int i = 0; i < options_.sequences; ++i) {
+        rows.Add(RandomToken(randoms_[static_cast<size_t>(i)]), options_.prompt + step, i);
+        rows.batch.logits[i] = true;
+      }
+      return Evaluate(rows);
+    });
   }
 
  private:
-  static constexpr double kNoLimit = 1e6;
-
-  void SetDeadline(double seconds) {
-    deadline_ = Clock::now() +
-                std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds));
+  llama_token RandomToken(std::mt19937_64& random) const {
+    return static_cast<llama_token>(random() % static_cast<uint32_t>(n_vocab_));
   }
 
-  int Evaluate(int n_tokens, std::mt19937_64& random) {
-    std::vector<llama_token> tokens(static_cast<size_t>(n_tokens));
-    for (llama_token& token : tokens) {
-      token = static_cast<llama_token>(random() % static_cast<uint32_t>(n_vocab_));
-    }
-    const int status = llama_decode(context_, llama_batch_get_one(tokens.data(), n_tokens));
+  int Evaluate(BatchOwner& rows) {
+    rows.batch.logits[rows.batch.n_tokens - 1] = true;
+    const int status = llama_decode(context_, rows.batch);
     llama_synchronize(context_);
     return status;
   }
 
-  Phase Measure(int batches, int batch_tokens) {
+  template <typename EvaluateNth>
+  Phase Measure(int batches, int batch_tokens, EvaluateNth&& evaluate) {
     constexpr int kAborted = 2;  // llama_decode: stopped by the callback
     Phase phase;
     const Clock::time_point start = Clock::now();
+    const Clock::time_point limit = start + std::chrono::duration_cast<Clock::duration>(
+                                                std::chrono::duration<double>(options_.seconds));
     for (int i = 0; i < batches; ++i) {
-      const int status = Evaluate(batch_tokens, random_);
+      deadline_ = i == 0 && options_.finishes_first ? Clock::time_point::max() : limit;
+      const Clock::time_point before = Clock::now();
+      const int status = evaluate(i);
       if (status != 0) {
         phase.is_stopped = status == kAborted;
         phase.is_failed = !phase.is_stopped;
@@ -139,6 +184,7 @@ class Peer {
         if (phase.tokens == 0) phase.seconds = SecondsSince(start);
         return phase;
       }
+      phase.batch_ms.push_back(1000.0 * SecondsSince(before));
       phase.tokens += batch_tokens;
       phase.seconds = SecondsSince(start);
     }
@@ -148,15 +194,16 @@ class Peer {
   llama_context* context_;
   const Options& options_;
   int n_vocab_;
-  std::mt19937_64 random_;
-  std::mt19937_64 warmup_random_;  // apart, so that a warm-up changes no measured token
+  std::vector<std::mt19937_64> randoms_;  // of each sequence
   Clock::time_point deadline_;
 };
 
 std::string PhaseJson(const char* name, const Phase& phase) {
   return std::format(
-      R"("{0}_tokens":{1},"{0}_seconds":{2:.6f},"{0}_tps":{3:.6f},"{0}_stopped_early":{4})", name,
-      phase.tokens, phase.seconds, phase.tokens_per_second(), phase.is_stopped);
+      R"("{0}_tokens":{1},"{0}_seconds":{2:.6f},"{0}_tps":{3:.6f},"{0}_stopped_early":{4},)"
+      R"("{0}_ms_p10":{5:.3f},"{0}_ms_p50":{6:.3f})",
+      name, phase.tokens, phase.seconds, phase.tokens_per_second(), phase.is_stopped,
+      moestro::Quantile(phase.batch_ms, 0.1), moestro::Quantile(phase.batch_ms, 0.5));
 }
 
 int Run(const Options& options) {
@@ -190,12 +237,12 @@ int Run(const Options& options) {
     std::fprintf(stderr, "llama_decode failed\n");
     return 1;
   }
-  std::puts(
-      std::format(R"({{"engine":"llama.cpp","version":"{}","ggml":"{}","repacked":{},"threads":{},)"
-                  R"("load_seconds":{:.3f},{},{}}})",
-                  llama_version(), ggml_version(), options.is_repacked, options.threads,
-                  load_seconds, PhaseJson("prefill", prefill), PhaseJson("decode", decode))
-          .c_str());
+  std::puts(std::format(R"({{"engine":"llama.cpp","version":"{}","ggml":"{}","repacked":{},)"
+                        R"("threads":{},"sequences":{},"load_seconds":{:.3f},{},{}}})",
+                        llama_version(), ggml_version(), options.is_repacked, options.threads,
+                        options.sequences, load_seconds, PhaseJson("prefill", prefill),
+                        PhaseJson("decode", decode))
+                .c_str());
   return 0;
 }
 
@@ -212,10 +259,16 @@ int main(int argc, char** argv) {
                  "tokens evaluated and forgotten before the clock starts")
       ->check(CLI::NonNegativeNumber);
   app.add_option("-t,--threads", options.threads, "compute threads")->check(CLI::PositiveNumber);
-  app.add_option("-c,--ctx", options.ctx, "tokens of context")->check(CLI::PositiveNumber);
+  app.add_option("-c,--ctx", options.ctx, "tokens of context of each sequence")
+      ->check(CLI::PositiveNumber);
+  app.add_option("--sequences", options.sequences,
+                 "independent sequences that are decoded together, one row of each in a step")
+      ->check(CLI::Range(1, 64));
   app.add_option("--seed", options.seed, "of the random tokens");
   app.add_option("--seconds", options.seconds, "time limit of each phase")
       ->check(CLI::PositiveNumber);
+  app.add_flag("--finish-first", options.finishes_first,
+               "the time limit spares the first batch of a phase, so that there is a rate");
   app.add_flag("--repack", options.is_repacked, "weights in llama.cpp's repacked layouts");
   CLI11_PARSE(app, argc, argv);
   return Run(options);

@@ -14,31 +14,19 @@ with all experts in memory, without a limit.
 --limit: a command that runs another within the budget's memory, "memlimit 4G", without the size.
 """
 import argparse
-import json
-import pathlib
 import shlex
 import statistics
-import subprocess
 import sys
 
+import measure
 
-def measure(args, budget, flags):
-    drop = pathlib.Path("/proc/sys/vm/drop_caches")
-    if drop.exists():
-        subprocess.run(["sync"], check=True)
-        try:
-            drop.write_text("3")
-        except PermissionError:
-            pass
-    limit = [*shlex.split(args.limit), budget] if args.limit and budget else []
+
+def bench(args, budget, flags):
     memory = ["--ram", budget] if budget else ["--preload", "--warmup", "16"]
-    command = [*limit, args.moestro, "bench", args.model, *memory, "-p", "0", "-n",
-               str(args.tokens), "-c", "1024", "--json", *shlex.split(args.common),
-               *shlex.split(flags)]
-    done = subprocess.run(command, capture_output=True, text=True)
-    if done.returncode != 0:
-        sys.exit(f"{shlex.join(command)}\n{done.stderr.strip()}")
-    return json.loads(done.stdout)
+    measure.drop_page_cache()
+    return measure.run([*measure.limited(args.limit, budget), args.moestro, "bench", args.model,
+                        *memory, "-p", "0", "-n", args.tokens, "-c", "1024", "--json",
+                        *shlex.split(args.common), *shlex.split(flags)])
 
 
 def per_token(run):
@@ -90,11 +78,11 @@ def main():
         runs = {name: [] for name in settings}
         for _ in range(args.runs):
             for name, flags in settings.items():
-                runs[name].append(measure(args, budget, flags))
+                runs[name].append(bench(args, budget, flags))
         for name in settings:
             row(budget, name, runs[name], runs["exact"])
     if args.resident:
-        run = measure(args, "", "")
+        run = bench(args, "", "")
         print(f"\nAll experts in memory: {run['decode_tps']:.2f} tok/s")
 
 

@@ -10,31 +10,17 @@ is the median over the rounds of on/off, which a slow disk or neighbour in one r
 --limit: a command that runs another within the budget's memory, "memlimit 4G", without the size.
 """
 import argparse
-import json
-import pathlib
-import shlex
 import statistics
-import subprocess
-import sys
+
+import measure
 
 
-def measure(args, budget, predictor):
-    drop = pathlib.Path("/proc/sys/vm/drop_caches")
-    if drop.exists():
-        subprocess.run(["sync"], check=True)
-        try:
-            drop.write_text("3")
-        except PermissionError:
-            pass
-    limit = [*shlex.split(args.limit), budget] if args.limit else []
-    command = [*limit, args.moestro, "bench", args.model, "--ram", budget, "-p", "0", "-n",
-               str(args.tokens), "-c", "1024", "--predictor", predictor, "--json"]
-    if args.cache:
-        command += ["--cache", args.cache]
-    done = subprocess.run(command, capture_output=True, text=True)
-    if done.returncode != 0:
-        sys.exit(f"{shlex.join(command)}\n{done.stderr.strip()}")
-    return json.loads(done.stdout)
+def bench(args, budget, predictor):
+    cache = ["--cache", args.cache] if args.cache else []
+    measure.drop_page_cache()
+    return measure.run([*measure.limited(args.limit, budget), args.moestro, "bench", args.model,
+                        "--ram", budget, "-p", "0", "-n", args.tokens, "-c", "1024",
+                        "--predictor", predictor, "--json", *cache])
 
 
 def main():
@@ -56,7 +42,7 @@ def main():
         runs = {name: [] for name in ["none", *predictors]}
         for _ in range(args.runs):
             for name, results in runs.items():
-                results.append(measure(args, budget, name))
+                results.append(bench(args, budget, name))
 
         def median(name, key):
             return statistics.median(run[key] for run in runs[name])

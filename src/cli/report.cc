@@ -181,6 +181,7 @@ void AddReport(Json& object, const RunReport& report) {
       .Set("decode_tokens", decode.tokens)
       .Set("decode_seconds", decode.seconds)
       .Set("decode_tps", decode.tokens_per_second())
+      .Set("decode_ms_p10", report.stats.decode_ms.Quantile(0.1))
       .Set("decode_ms_p50", report.stats.decode_ms.Quantile(0.5))
       .Set("decode_ms_p95", report.stats.decode_ms.Quantile(0.95))
       .Set("expert_uses", decode.expert_uses)

@@ -60,6 +60,7 @@ TEST(Report, JsonHasTheNamesThatScriptsReadAndTheirValues) {
   EXPECT_EQ(number("prefill_disk_bound_seconds"), 4.0);
   EXPECT_EQ(number("decode_tokens"), 10.0);
   EXPECT_EQ(number("decode_tps"), 5.0);
+  EXPECT_EQ(number("decode_ms_p10"), 200.0);
   EXPECT_EQ(number("decode_ms_p50"), 200.0);
   EXPECT_EQ(number("decode_ms_p95"), 200.0);
   EXPECT_EQ(number("expert_uses"), 400.0);

@@ -95,7 +95,6 @@ Status Engine::Impl::Counted(PhaseStats& phase, const std::function<Status()>& w
 Status Engine::Impl::Compute(const Batch& batch, const LogitsSink& sink) {
   const ResidencyStats before = residency->stats();
   const double dense_before = forward->dense_seconds();
-  const bool looks_ahead = planner->look_ahead() > 0;
   const double start = options.clock();
   protocol->BeginStep(batch.little);
   if (!batch.foreseen.empty() && look_ahead > 0) {
@@ -103,6 +102,7 @@ Status Engine::Impl::Compute(const Batch& batch, const LogitsSink& sink) {
     protocol->Foresee(batch.foreseen,
                       static_cast<uint32_t>(experts_of_rows / model.spec.router.n_used));
   }
+  const bool looks_ahead = planner->look_ahead() > 0;
   for (size_t first = 0; first < batch.size(); first += chunk) {
     TRY_STATUS(ComputeChunk(batch, first, std::min<size_t>(chunk, batch.size() - first), sink));
   }
