@@ -306,8 +306,8 @@ void AddBench(CommandLine& line) {
   AddQualityFlags(bench, options->common.quality);
   bench
       .Add("--gamma-quantile", options->common.engine.little.fallback_share,
-           "in place of --gamma: this share of the tokens, the least sure ones, is decoded again; "
-           "random weights are never sure")
+           "in place of --gamma: about this share of the tokens, the least sure ones, is decoded "
+           "again; random weights are never sure")
       .Between(0.0, 1.0)
       .Excludes("--gamma");
 }

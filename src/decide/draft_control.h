@@ -28,17 +28,29 @@ class DraftControl {
   void Round(const DraftRound& round);
 
  private:
+  // What a plain step takes changes with what is in memory: it is long at first, and drafts crowd
+  // out experts for a while. So it is measured in blocks, whose first steps do not count.
+  static constexpr uint32_t kPlainFirst = 16;
+  static constexpr uint32_t kSkippedFirst = 8;
+  static constexpr uint32_t kPlainBlock = 6;
+  static constexpr uint32_t kSkippedInBlock = 3;
+
   // Of a round with n drafts, in plain steps' time.
   double Price(uint32_t n) const { return 1.0 + n * (row_price_ + draft_price_); }
   // Tokens that it makes on average: those accepted and the one that is sampled after them.
   double Tokens(uint32_t n) const;
   uint32_t Best() const;
+  bool is_trial() const { return Best() == 0 || gained_ <= 0.0; }
+  // In plain steps, what was lost and what may be.
+  double LostSteps() const;
   double Allowed() const;
 
   uint32_t most_;
-  double plain_seconds_ = 0.0;  // of a step, average
-  uint32_t plain_steps_ = 0;
-  uint32_t rounds_since_plain_ = 0;
+  double plain_seconds_ = 0.0;  // of a step, average of those that counted
+  uint32_t counted_ = 0;
+  uint32_t plain_left_ = kPlainFirst;  // of the block of plain steps that is due
+  uint32_t to_skip_ = kSkippedFirst;   // of these, at its beginning
+  uint32_t rounds_ = 0;                // since the last block
   // A row more in a step, and drafting a token, in plain steps' time; guesses until measured.
   double row_price_ = 0.6;
   double draft_price_ = 0.0;
@@ -46,7 +58,8 @@ class DraftControl {
   double tried_ = 2.0;
   double right_ = 1.0;
   double tokens_ = 0.0;  // made so far
-  double lost_ = 0.0;    // by rounds that cost more than their tokens, in plain steps' time
+  double lost_ = 0.0;    // seconds, by rounds that cost more than their tokens
+  double gained_ = 0.0;  // seconds, by the latest rounds
   double trials_ = 0.0;  // tokens drafted while it was not known to pay
 };
 

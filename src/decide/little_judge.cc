@@ -21,8 +21,13 @@ bool LittleJudge::Keeps(double confidence) {
   const auto place = std::ranges::lower_bound(seen_, confidence);
   const auto smaller = static_cast<double>(place - seen_.begin());
   const double rank = (smaller + 0.5) / static_cast<double>(seen_.size() + 1);
+  // Confidences drift; what is missing of the share is made up for within some tokens.
+  constexpr double kTokens = 4.0;
+  const double owed = *options_.fallback_share * static_cast<double>(seen_.size() + 1) - again_;
   seen_.insert(place, confidence);
-  return rank >= *options_.fallback_share;
+  const bool keeps = rank >= *options_.fallback_share + owed / kTokens;
+  again_ += keeps ? 0.0 : 1.0;
+  return keeps;
 }
 
 }  // namespace moestro

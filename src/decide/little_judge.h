@@ -21,7 +21,9 @@ class LittleJudge {
 
  private:
   LittleOptions options_;
-  std::vector<double> seen_;  // with fallback_share: all confidences so far, ascending
+  // With fallback_share: all confidences so far, ascending, and how many tokens did not stay.
+  std::vector<double> seen_;
+  double again_ = 0.0;
 };
 
 }  // namespace moestro

@@ -75,7 +75,7 @@ class FixedDrafter final : public Drafter {
 class DraftingTest : public testing::Test {
  protected:
   DraftingTest() {
-    for (int i = 0; i < 8; ++i) control_.Plain(1.0);  // from now on it tries
+    for (int i = 0; i < 16; ++i) control_.Plain(1.0);  // from now on it tries
   }
   static std::pair<float, float> Pair(const Result<std::span<const float>>& logits) {
     EXPECT_TRUE(logits && logits->size() == 2);
