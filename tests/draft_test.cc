@@ -86,9 +86,9 @@ class DraftTest : public testing::Test {
     DraftControl control(5);
     std::optional<DraftingStepper> drafting;
     if (drafter) {
-      // A clock that stands still: what is drafted depends on what was right alone.
+      // Every step takes as long as any other, so drafts that are right pay.
       drafting.emplace(
-          plain, *drafter, control, [] { return 0.0; },
+          plain, *drafter, control, [now = 0.0]() mutable { return now += 1.0; },
           [&](uint32_t proposed, uint32_t accepted) { (*engine)->NoteDrafts(proposed, accepted); });
     }
     const TextParts parts{
