@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cstdio>
 #include <memory>
 #include <optional>
 #include <span>
@@ -23,7 +22,6 @@
 #include "cli/report.h"
 #include "cli/side_by_side.h"
 #include "cli/terminal_session.h"
-#include "core/batch.h"
 #include "core/random_tokens.h"
 #include "engine/append.h"
 #include "engine/engine.h"

@@ -24,7 +24,7 @@ Result<uint32_t> CheckLittle(const LittleOptions& options, uint32_t n_used, bool
   return little;
 }
 
-Status SetLittleUsed(LittleOptions& options, std::string_view text) {
+Status SetLittleUsed(LittleOptions& options, const std::string& text) {
   options.n_used.reset();
   options.is_half = text == "half";
   if (options.is_half || text == "off") return {};

@@ -35,7 +35,7 @@ struct LittleOptions {
 Result<uint32_t> CheckLittle(const LittleOptions& options, uint32_t n_used, bool has_low);
 
 // K' as text: a number, "half", or "off"; kUsage otherwise.
-Status SetLittleUsed(LittleOptions& options, std::string_view text);
+Status SetLittleUsed(LittleOptions& options, const std::string& text);
 std::string ToText(const LittleOptions& options);
 
 // "read", "low", "drop"; kUsage otherwise.

@@ -2,7 +2,6 @@
 // Options of passes with fewer experts, and who stays after them.
 #include <gtest/gtest.h>
 
-#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <random>

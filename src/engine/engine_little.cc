@@ -4,10 +4,8 @@
 // said is read ahead for it. Source: MoBiLE.
 #include <algorithm>
 #include <cstddef>
-#include <utility>
 #include <vector>
 
-#include "base/check.h"
 #include "engine/engine_impl.h"
 
 namespace moestro {

@@ -3,7 +3,7 @@
 #pragma once
 
 #include <cstdint>
-#include <string_view>
+#include <string>
 
 #include "base/result.h"
 #include "core/model_spec.h"
@@ -21,7 +21,7 @@ struct DraftOptions {
 };
 
 // "little", "ngram:12". kUsage otherwise.
-Result<DraftOptions> ParseDraft(std::string_view text);
+Result<DraftOptions> ParseDraft(const std::string& text);
 // kUsage: the model has no fewer experts to draft with, or the engine's output is not exact.
 Status CheckDraft(const DraftOptions& draft, const EngineOptions& engine, const ModelSpec& spec);
 // What keeping the logits of a draft's rows takes beside the engine.
