@@ -10,7 +10,6 @@
 #include <utility>
 #include <vector>
 
-#include "decide/little_judge.h"
 #include "engine/engine.h"
 #include "tests/support/fault_reader.h"
 #include "tests/support/one_sequence.h"
