@@ -226,6 +226,34 @@ TEST_F(LittleTest, AFailedReadInEitherPassLeavesTheSequenceAsItWas) {
   EXPECT_EQ(logits, fine.logits);
 }
 
+TEST_F(LittleTest, AStopInEitherPassLeavesTheSequenceAsItWas) {
+  const std::string model = Model();
+  const LittleOptions little{.n_used = 2, .fallback_share = 1.0};
+  const Run fine = Decode(model, Options(30.0, little), 0);
+  auto engine = OneSequence::Open(model, Options(30.0, little));
+  ASSERT_TRUE(engine);
+  uint32_t stop_at = 0;  // experts of a row in the pass to be stopped; 0: none
+  (*engine)->SetRouteObserver([&](const SeenRouting& seen) {
+    if (seen.layer.value == 1 && seen.routing.n_used == stop_at) (*engine)->RequestStop();
+  });
+  std::vector<float> logits;
+  for (const Token t : RandomTokens(40, (*engine)->spec().n_vocab, 4)) {
+    const uint32_t before = (*engine)->position();
+    for (const uint32_t used : {2U, 4U}) {
+      stop_at = used;
+      const auto stopped = (*engine)->Append({&t, 1});
+      ASSERT_FALSE(stopped);
+      EXPECT_EQ(stopped.error().code, Errc::kInterrupted);
+      EXPECT_EQ((*engine)->position(), before);
+    }
+    stop_at = 0;
+    const auto good = (*engine)->Append({&t, 1});
+    ASSERT_TRUE(good) << good.error().message;
+    logits.append_range(*good);
+  }
+  EXPECT_EQ(logits, fine.logits);
+}
+
 TEST_F(LittleTest, WhatIsNoLittleStepIsRefused) {
   const std::string model = Model();
   for (const LittleOptions& wrong : {LittleOptions{.n_used = 4}, LittleOptions{.n_used = 0},

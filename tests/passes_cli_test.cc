@@ -2,6 +2,7 @@
 // --little, --draft and what they work with, from outside.
 #include <gtest/gtest.h>
 
+#include <filesystem>
 #include <string>
 #include <vector>
 
@@ -136,6 +137,21 @@ TEST_F(PassesTest, WhatDoesNotWorkTogetherIsAUsageError) {
   const Finished bench = RunProgram({"bench", kDemo, "--sequences", "2", "--draft", "ngram"});
   EXPECT_EQ(bench.exit_code, 2);
   EXPECT_NE(bench.err.find("do not work together"), std::string::npos);
+}
+
+TEST_F(PassesTest, WhatMeasuresAllExpertsRefusesFewer) {
+  const std::string out = (folder_.path() / "out").string();
+  const std::vector<Arguments> commands = {
+      {"profile", kDemo, "--text", "x.txt"},
+      {"imatrix", kDemo, "--text", "x.txt", "-o", out},
+      {"fit", kDemo, "--text", "x.txt", "--tolerance", "KL=0.1", "-o", out},
+  };
+  for (const Arguments& command : commands) {
+    const Finished refused = RunProgram(With(command, {"--little", "half"}));
+    EXPECT_EQ(refused.exit_code, 2) << command.front();
+    EXPECT_NE(refused.err.find("leave out --little"), std::string::npos) << refused.err;
+    EXPECT_FALSE(std::filesystem::exists(out));
+  }
 }
 
 TEST_F(PassesTest, BadValuesAreNamed) {

@@ -15,6 +15,7 @@
 #include "base/progress.h"
 #include "cli/commands.h"
 #include "cli/common_flags.h"
+#include "cli/features.h"
 #include "cli/fit_report.h"
 #include "cli/flags.h"
 #include "cli/output.h"
@@ -50,6 +51,7 @@ Status Run(FitCommand& command) {
   // A file size limit shall be an error of write(), not the end of the process.
   signal(SIGXFSZ, SIG_IGN);
   FitRequest& request = command.request;
+  TRY_STATUS(CheckAllExperts("fit", command.common.engine));
   request.engine = command.common.engine;
   request.engine.ctx = command.window;
   request.text.tokens = command.tokens;

@@ -11,6 +11,7 @@
 #include "base/progress.h"
 #include "cli/commands.h"
 #include "cli/common_flags.h"
+#include "cli/features.h"
 #include "cli/flags.h"
 #include "cli/output.h"
 #include "cli/report.h"
@@ -44,6 +45,7 @@ Json ImatrixAsJson(const ImatrixOptions& options, const ImatrixReport& report) {
 
 Status Run(ImatrixFlags& flags) {
   ImatrixOptions& options = flags.options;
+  TRY_STATUS(CheckAllExperts("imatrix", flags.common.engine));
   ProgressBar bar(ProgressBar::Stderr());
   options.engine = flags.common.engine;
   options.progress = ShowOn(bar);

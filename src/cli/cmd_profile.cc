@@ -15,6 +15,7 @@
 #include "base/progress.h"
 #include "cli/commands.h"
 #include "cli/common_flags.h"
+#include "cli/features.h"
 #include "cli/flags.h"
 #include "cli/output.h"
 #include "cli/report.h"
@@ -107,9 +108,7 @@ Status CheckUsage(const ProfileOptions& options) {
     return Fail(Errc::kUsage,
                 "give either texts to learn from (--text FILE) or traces (--trace FILE)");
   }
-  if (options.common.engine.little.is_on()) {
-    return Fail(Errc::kUsage, "'profile' measures all experts of a token; leave out --little");
-  }
+  TRY_STATUS(CheckAllExperts("profile", options.common.engine));
   if (!options.norms.empty() && options.texts.empty()) {
     return Fail(Errc::kUsage, "traces hold no outputs to measure; --norms-output needs --text");
   }

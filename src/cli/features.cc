@@ -61,6 +61,11 @@ Features FeaturesOf(const EngineOptions& engine) {
           .prefer_resident = engine.lossy.prefer_resident > 0.0};
 }
 
+Status CheckAllExperts(const char* command, const EngineOptions& engine) {
+  if (!engine.little.is_on()) return {};
+  return Fail(Errc::kUsage, "'{}' measures all experts of a token; leave out --little", command);
+}
+
 Status CheckTogether(const Features& features) {
   for (size_t i = 0; i < kAll.size(); ++i) {
     for (size_t j = i + 1; j < kAll.size(); ++j) {

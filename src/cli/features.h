@@ -22,4 +22,7 @@ Features FeaturesOf(const EngineOptions& engine);
 // kUsage: two of them do not work together; names them and what the first one works with.
 Status CheckTogether(const Features& features);
 
+// kUsage: `command` measures what all experts of a token do, and --little is on.
+Status CheckAllExperts(const char* command, const EngineOptions& engine);
+
 }  // namespace moestro
