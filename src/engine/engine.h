@@ -73,10 +73,11 @@ class Engine {
   // are computed chunk by chunk, and so are their logits, in the order of the rows. A step with a
   // decode row counts as decode in all statistics, a little step without tokens. With
   // EngineOptions::little, decode rows of different sequences that all want logits are computed
-  // with fewer experts first, and the logits of those computed again come last. kInvalidRequest: no
-  // rows, a little step that this model cannot take, an unknown sequence, a token out of range, a
-  // position that does not follow or is past n_ctx, no room in the KV cache. kIo: a read failed
-  // twice. kInterrupted: after RequestStop(). After any error the sequences are as before.
+  // with fewer experts first, and the logits of those computed again come last.
+  // kInvalidRequest: no rows, a little step that this model cannot take, an unknown sequence, a
+  // token out of range, a position that does not follow or is past n_ctx, no room in the KV cache.
+  // kIo: a read failed twice. kInterrupted: after RequestStop(). After any error the sequences are
+  // as before.
   Status Step(const Batch& batch, const LogitsSink& sink = {});
 
   // Of the last little step: the K experts that each layer's router ranked best for each row, of

@@ -8,6 +8,15 @@
 #include "decide/router.h"
 
 namespace moestro {
+namespace {
+
+RouterSpec RouterOf(const ModelSpec& spec, const LittleStep& little) {
+  RouterSpec router = spec.router;
+  if (little.is_on()) router.n_used = little.n_used;
+  return router;
+}
+
+}  // namespace
 
 Status Forward::CheckStop() {
   // Taken back only here, where it has an effect: a stop is never lost.
@@ -21,16 +30,6 @@ Status Forward::Attend(LayerId layer, uint32_t look_ahead) {
   dense_seconds_ += parts_.clock() - start;
   return {};
 }
-
-namespace {
-
-RouterSpec RouterOf(const ModelSpec& spec, const LittleStep& little) {
-  RouterSpec router = spec.router;
-  if (little.is_on()) router.n_used = little.n_used;
-  return router;
-}
-
-}  // namespace
 
 Routing Forward::RouteRows(LayerId layer, size_t n_rows, const LittleStep& little) const {
   const RouterSpec& router = parts_.spec.router;
