@@ -27,7 +27,7 @@ constexpr size_t kMatrixDown = static_cast<size_t>(Matrix::kDown);
 
 // A block of weight rows is about this many bytes: long enough that claiming it costs nothing,
 // short enough that two cores finish together and reads are moved along every few microseconds.
-constexpr size_t kBlockBytes = 48 * kKiB;
+constexpr size_t kBlockBytes = 96 * kKiB;
 constexpr uint32_t kRowMultiple = 16;  // kernels work on tiles of rows
 
 uint32_t RowsPerBlock(size_t row_bytes, uint32_t rows) {
