@@ -108,7 +108,8 @@ def quickest(runs):
 def speeds(found, rate):
     """[each engine's, and the ratio against the better of llama.cpp's]; "–" for what there is not"""
     of = {name: rate(list(filter(None, runs))) for name, runs in found["runs"].items() if any(runs)}
-    others = [speed for name, speed in of.items() if name != "moestro"]
+    # 0: stopped before it decoded anything.
+    others = [speed for name, speed in of.items() if name != "moestro" and speed > 0]
     cells = [f"{of[name]:.2f}" if name in of else "–" for name in ("moestro", "plain", "repacked")]
     return [*cells, f"{of['moestro'] / max(others):.2f}×" if others else "–"]
 

@@ -18,7 +18,11 @@ enum class Use : uint8_t {
 };
 
 // Where an expert is computed.
-enum class Place : uint8_t { kHost };
+enum class Place : uint8_t {
+  kHost,    // on the CPU, from memory
+  kDevice,  // on the device, from a slot there
+  kCopied,  // on the device, once it has been copied to a slot there
+};
 
 // What a row needs of an expert that is not in memory in the model's own copy; strongest first.
 enum class Need : uint8_t {
