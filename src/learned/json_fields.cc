@@ -45,17 +45,19 @@ Result<ModelId> ParseModel(JsonView json) {
   return model;
 }
 
-Result<ModelId> ParseHead(JsonView json, const JsonFileKind& kind) {
+Status CheckHead(JsonView json, const JsonFileKind& kind) {
   const Fields fields(json, "the file");
   const Result<std::string> format = fields.Text("format");
   if (!format || *format != kind.format) {
     return Fail(Errc::kInvalidFile, "its 'format' is not '{}'", kind.format);
   }
   TRY(const uint64_t version, fields.Count("version", 1.0, kMostVersion));
-  if (version > kind.version) {
-    return Fail(Errc::kUnsupported, "format {} is newer than the {} that is known here", version,
-                kind.version);
-  }
+  if (version <= kind.version) return {};
+  return Fail(Errc::kUnsupported, "format {} is newer than the {} that is known here", version,
+              kind.version);
+}
+
+Result<ModelId> FindModel(JsonView json) {
   const auto model = json.Find("model");
   if (!model) return Fail(Errc::kInvalidFile, "it has no 'model'");
   return ParseModel(*model);
@@ -111,6 +113,12 @@ Result<uint64_t> Fields::Count(std::string_view key, double least, double most) 
   return Fail(Errc::kInvalidFile, "{}: '{}' is {}, not a whole number", where_, key, number);
 }
 
+Json BeginJsonFile(const JsonFileKind& kind) {
+  Json json = Json::Object();
+  json.Set("format", kind.format).Set("version", kind.version);
+  return json;
+}
+
 Json BeginJsonFile(const JsonFileKind& kind, const ModelId& model) {
   Json of_model = Json::Object();
   of_model
@@ -120,8 +128,8 @@ Json BeginJsonFile(const JsonFileKind& kind, const ModelId& model) {
       .Set("layers", model.shape.n_layer)
       .Set("experts", model.shape.n_expert)
       .Set("used", model.shape.n_used);
-  Json json = Json::Object();
-  json.Set("format", kind.format).Set("version", kind.version).Set("model", std::move(of_model));
+  Json json = BeginJsonFile(kind);
+  json.Set("model", std::move(of_model));
   return json;
 }
 
@@ -135,15 +143,22 @@ Status WriteJsonFile(const std::string& path, const Json& json) {
 }
 
 Status ReadJsonFile(const std::string& path, const JsonFileKind& kind,
-                    const std::function<Status(JsonView file, ModelId model)>& parse) {
+                    const std::function<Status(JsonView file)>& parse) {
   TRY(const std::string text, ReadSmallFile(path, kind.what));
   const Result<Json> json = Json::Parse(text);
   if (!json) return Fail(Errc::kInvalidFile, "{}: {}", path, json.error().message);
-  Result<ModelId> model = ParseHead(json->view(), kind);
-  const Status status =
-      model ? parse(json->view(), *std::move(model)) : Status(std::unexpected(model.error()));
+  Status status = CheckHead(json->view(), kind);
+  if (status) status = parse(json->view());
   if (status) return {};
   return Fail(status.error().code, "{}: {}", path, status.error().message);
+}
+
+Status ReadJsonFile(const std::string& path, const JsonFileKind& kind,
+                    const std::function<Status(JsonView file, ModelId model)>& parse) {
+  return ReadJsonFile(path, kind, [&parse](JsonView file) -> Status {
+    TRY(ModelId model, FindModel(file));
+    return parse(file, std::move(model));
+  });
 }
 
 }  // namespace moestro

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// What small JSON files beside a model have in common: a head that says what they are and of which
-// model, and fields that nobody trusts. Errors name what is wrong; the file is named by whoever
+// What small JSON files have in common: a head that says what they are and, beside a model, of
+// which one, and fields that nobody trusts. Errors name what is wrong; the file is named by whoever
 // knows it (ReadJsonFile()).
 #pragma once
 
@@ -40,14 +40,17 @@ struct JsonFileKind {
   std::string_view what;    // "a policy's settings": what a larger file cannot be
 };
 
-// A new object with "format", "version" and "model".
+// A new object with "format" and "version"; with "model", too.
+Json BeginJsonFile(const JsonFileKind& kind);
 Json BeginJsonFile(const JsonFileKind& kind, const ModelId& model);
 // `path` holds the old file or the whole new one. kIo, naming the file and the reason.
 Status WriteJsonFile(const std::string& path, const Json& json);
 
-// The file's object, given to `parse` once its head is right, with the model it names. kIo: cannot
-// be read; kUnsupported: a newer format; kInvalidFile: anything else. Every message, that of
-// `parse`, too, names the file.
+// The file's object, given to `parse` once its head is right, with the model it names if `parse`
+// takes one. kIo: cannot be read; kUnsupported: a newer format; kInvalidFile: anything else. Every
+// message, that of `parse`, too, names the file.
+Status ReadJsonFile(const std::string& path, const JsonFileKind& kind,
+                    const std::function<Status(JsonView file)>& parse);
 Status ReadJsonFile(const std::string& path, const JsonFileKind& kind,
                     const std::function<Status(JsonView file, ModelId model)>& parse);
 

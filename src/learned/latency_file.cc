@@ -1,0 +1,194 @@
+// SPDX-License-Identifier: MIT
+#include "learned/latency_file.h"
+
+#include <algorithm>
+#include <charconv>
+#include <initializer_list>
+#include <optional>
+#include <span>
+#include <string_view>
+
+#include "base/format.h"
+#include "base/json.h"
+#include "learned/json_fields.h"
+
+namespace moestro {
+namespace {
+
+constexpr JsonFileKind kLatencyKind{
+    .format = "moestro latency", .version = 1, .what = "a machine's latency model"};
+constexpr double kMicro = 1e-6;
+constexpr double kPerGiga = 1e-9;
+// Far beyond any machine; beyond these a value has the wrong unit.
+constexpr double kMostMicros = 1e9;
+constexpr double kLeastRate = 1e-6;
+constexpr double kMostRate = 1e9;
+constexpr double kMostShare = 1e6;
+constexpr double kMostFactor = 1e3;
+
+double Rounded(double value) {
+  const std::string text = Format("{:.6g}", value);
+  double rounded = value;
+  std::from_chars(text.data(), text.data() + text.size(), rounded);
+  return rounded;
+}
+
+// "gb_per_s" of null: bytes cost nothing.
+Json ToJson(const Cost& cost) {
+  Json json = Json::Object();
+  json.Set("base_us", Rounded(cost.base / kMicro))
+      .Set("gb_per_s", cost.per_byte > 0.0 ? Json(Rounded(kPerGiga / cost.per_byte)) : Json());
+  if (cost.per_row > 0.0 && cost.per_byte > 0.0) {
+    json.Set("row_share", Rounded(cost.per_row / cost.per_byte));
+  } else if (cost.per_row > 0.0) {
+    json.Set("row_gb_per_s", Rounded(kPerGiga / cost.per_row));
+  }
+  if (cost.error > 0.0) json.Set("error", Rounded(cost.error));
+  return json;
+}
+
+Status CheckKeys(JsonView json, const std::string& where, std::span<const std::string_view> known) {
+  for (const std::string& key : json.keys()) {
+    if (!std::ranges::contains(known, key)) {
+      return Fail(Errc::kInvalidFile, "{} has '{}', which nobody knows", where, key);
+    }
+  }
+  return {};
+}
+
+// One object of the file; what `more` names belongs to it, too.
+class CostFields {
+ public:
+  CostFields(JsonView json, std::string name)
+      : json_(json), name_(std::move(name)), fields_(json, "'" + name_ + "'") {}
+
+  Status Check(std::initializer_list<std::string_view> more) const {
+    std::vector<std::string_view> known = {"base_us", "gb_per_s", "row_share", "row_gb_per_s",
+                                           "error"};
+    known.insert(known.end(), more.begin(), more.end());
+    return CheckKeys(json_, "'" + name_ + "'", known);
+  }
+  Result<Cost> Parse() const {
+    Cost cost;
+    TRY(const double micros, fields_.Number("base_us", 0.0, kMostMicros));
+    cost.base = micros * kMicro;
+    if (!json_.Find("gb_per_s")) {
+      return Fail(Errc::kInvalidFile, "'{}' has no 'gb_per_s'; null if bytes cost nothing", name_);
+    }
+    TRY(const auto rate, fields_.NumberIfAny("gb_per_s", kLeastRate, kMostRate));
+    if (rate) cost.per_byte = kPerGiga / *rate;
+    TRY(const auto share, fields_.NumberIfAny("row_share", 0.0, kMostShare));
+    TRY(const auto row_rate, fields_.NumberIfAny("row_gb_per_s", kLeastRate, kMostRate));
+    if (share && (row_rate || !rate)) {
+      return Fail(Errc::kInvalidFile, "'{}' has a 'row_share' {}", name_,
+                  rate ? "and a 'row_gb_per_s'; one is enough" : "of no 'gb_per_s'");
+    }
+    if (share) cost.per_row = *share * cost.per_byte;
+    if (row_rate) cost.per_row = kPerGiga / *row_rate;
+    TRY(const auto error, fields_.NumberIfAny("error", 0.0, kMostShare));
+    cost.error = error.value_or(0.0);
+    return cost;
+  }
+  Result<double> Beside() const {
+    TRY(const auto factor, fields_.NumberIfAny("beside", 1.0, kMostFactor));
+    return factor.value_or(1.0);
+  }
+  const Fields& fields() const { return fields_; }
+
+ private:
+  JsonView json_;
+  std::string name_;
+  Fields fields_;
+};
+
+Result<CostFields> FindCost(JsonView json, const std::string& name) {
+  if (const auto found = json.Find(name)) return CostFields(*found, name);
+  return Fail(Errc::kInvalidFile, "it has no '{}'", name);
+}
+
+Status ParseHost(JsonView json, LatencyModel& model) {
+  TRY(const CostFields host, FindCost(json, "host"));
+  TRY_STATUS(host.Check({"beside"}));
+  TRY(model.host_beside, host.Beside());
+  TRY(model.host, host.Parse());
+  return {};
+}
+
+Status ParseDevice(JsonView json, LatencyFile& file) {
+  LatencyModel& model = file.model;
+  TRY(const CostFields device, FindCost(json, "device"));
+  TRY_STATUS(device.Check({"name", "launch_us"}));
+  TRY(file.device, device.fields().Text("name"));
+  if (file.device.empty()) return Fail(Errc::kInvalidFile, "the 'name' of 'device' is empty");
+  TRY(const double launch, device.fields().Number("launch_us", 0.0, kMostMicros));
+  model.launch = launch * kMicro;
+  TRY(model.device, device.Parse());
+  TRY(const CostFields copy, FindCost(json, "copy"));
+  TRY_STATUS(copy.Check({"beside"}));
+  TRY(model.copy_beside, copy.Beside());
+  TRY(model.copy, copy.Parse());
+  return {};
+}
+
+Result<Cost> ParsePlain(JsonView json, const std::string& name) {
+  TRY(const CostFields cost, FindCost(json, name));
+  TRY_STATUS(cost.Check({}));
+  return cost.Parse();
+}
+
+Status ParseSources(JsonView json, LatencyFile& file) {
+  for (const std::string& key : json.keys()) {
+    const auto text = json.Find(key)->text();
+    if (!text) return Fail(Errc::kInvalidFile, "the source of '{}' is no text", key);
+    file.sources.emplace_back(key, *text);
+  }
+  return {};
+}
+
+Status Parse(JsonView json, LatencyFile& file) {
+  static constexpr std::string_view kKeys[] = {"format", "version", "machine", "host",   "disk",
+                                               "device", "copy",    "dense",   "sources"};
+  TRY_STATUS(CheckKeys(json, "the file", kKeys));
+  TRY(file.machine, Fields(json, "the file").Text("machine"));
+  TRY_STATUS(ParseHost(json, file.model));
+  TRY(file.model.disk, ParsePlain(json, "disk"));
+  if (json.Find("device") || json.Find("copy")) TRY_STATUS(ParseDevice(json, file));
+  if (json.Find("dense")) {
+    TRY(file.dense, ParsePlain(json, "dense"));
+  }
+  if (const auto sources = json.Find("sources")) TRY_STATUS(ParseSources(*sources, file));
+  return CheckLatency(file.model);
+}
+
+}  // namespace
+
+Status WriteLatency(const std::string& path, const LatencyFile& file) {
+  TRY_STATUS(CheckLatency(file.model));
+  Json json = BeginJsonFile(kLatencyKind);
+  Json host = ToJson(file.model.host);
+  host.Set("beside", Rounded(file.model.host_beside));
+  json.Set("machine", file.machine)
+      .Set("host", std::move(host))
+      .Set("disk", ToJson(file.model.disk));
+  if (file.has_device()) {
+    Json device = ToJson(file.model.device);
+    device.Set("name", file.device).Set("launch_us", Rounded(file.model.launch / kMicro));
+    Json copy = ToJson(file.model.copy);
+    copy.Set("beside", Rounded(file.model.copy_beside));
+    json.Set("device", std::move(device)).Set("copy", std::move(copy));
+  }
+  json.Set("dense", ToJson(file.dense));
+  Json sources = Json::Object();
+  for (const auto& [value, source] : file.sources) sources.Set(value, source);
+  json.Set("sources", std::move(sources));
+  return WriteJsonFile(path, json);
+}
+
+Result<LatencyFile> ReadLatency(const std::string& path) {
+  LatencyFile file;
+  TRY_STATUS(
+      ReadJsonFile(path, kLatencyKind, [&file](JsonView json) { return Parse(json, file); }));
+  return file;
+}
+
+}  // namespace moestro
