@@ -26,10 +26,11 @@ function(moestro_module name)
   endif()
 endfunction()
 
-# moestro_test(<name> [GGML_CPU] SOURCES <cc...> DEPENDS <module...> [TIMEOUT <s>]): one gtest
-# executable. GGML_CPU: it computes with ggml, so the target test_variants runs it with each plug-in.
+# moestro_test(<name> [GGML_CPU] SOURCES <cc...> DEPENDS <module...> [TIMEOUT <s>]
+#              [ENVIRONMENT <NAME=VALUE...>]): one gtest executable.
+# GGML_CPU: it computes with ggml, so the target test_variants runs it with each plug-in.
 function(moestro_test name)
-  cmake_parse_arguments(T "GGML_CPU" "TIMEOUT" "SOURCES;DEPENDS" ${ARGN})
+  cmake_parse_arguments(T "GGML_CPU" "TIMEOUT" "SOURCES;DEPENDS;ENVIRONMENT" ${ARGN})
   if(NOT T_TIMEOUT)
     set(T_TIMEOUT 120)
   endif()
@@ -48,5 +49,6 @@ function(moestro_test name)
   include(GoogleTest)
   # Listed when ctest runs: under its environment, which the sanitizers need.
   gtest_discover_tests(moestro_${name}_test DISCOVERY_MODE PRE_TEST DISCOVERY_TIMEOUT 60
-                       PROPERTIES LABELS ${name} TIMEOUT ${T_TIMEOUT})
+                       PROPERTIES LABELS ${name} TIMEOUT ${T_TIMEOUT}
+                                  ENVIRONMENT "${T_ENVIRONMENT}")
 endfunction()

@@ -1,6 +1,6 @@
 #!/bin/bash
 # SPDX-License-Identifier: MIT
-# setup.sh [lint] [bench] [fuzz]
+# setup.sh [lint] [bench] [fuzz] [device]
 # Installs what Moestro needs to build and test, and what the named tasks need on top. Safe to call
 # again: quick and silent when nothing is missing; asks no questions.
 #
@@ -19,6 +19,7 @@ packages=(
 lint_packages=(clang-format:21 clang-tidy:21 libbenchmark-dev:1.7)  # it reads the benchmarks, too
 bench_packages=(libbenchmark-dev:1.7)
 fuzz_packages=(clang:21 libclang-rt-dev:21)
+device_packages=(libggml0-backend-vulkan:0.27 mesa-vulkan-drivers:25)  # a GPU in software, for tests
 testing_sources=moestro-testing.sources
 
 say() { printf 'setup: %s\n' "$*"; }
@@ -29,7 +30,8 @@ for task in "$@"; do
     lint) packages+=("${lint_packages[@]}") ;;
     bench) packages+=("${bench_packages[@]}") ;;
     fuzz) packages+=("${fuzz_packages[@]}") ;;
-    *) die "'$task' is no task; known: lint, bench, fuzz" ;;
+    device) packages+=("${device_packages[@]}") ;;
+    *) die "'$task' is no task; known: lint, bench, fuzz, device" ;;
   esac
 done
 
@@ -59,6 +61,7 @@ explain_other_system() {
   say "  CLI11, nlohmann-json, spdlog, GoogleTest"
   say "  for 'make lint': clang-format and clang-tidy 21, Google Benchmark"
   say "  for 'make bench': Google Benchmark; for 'make fuzz': clang 21 with libFuzzer"
+  say "  for 'make test': ggml's Vulkan backend and Mesa's lavapipe, or any GPU that ggml knows"
   say "and call make with SETUP= to skip this script, as in 'make run SETUP='"
   exit 1
 }

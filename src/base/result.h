@@ -19,6 +19,7 @@ enum class Errc {
   kIo,              // the operating system refused or a device failed
   kNoMemory,        // the machine does not have what the plan needs
   kInterrupted,     // the user asked to stop
+  kDevice,          // a GPU or the like failed or is gone
 };
 
 struct Error {

@@ -7,6 +7,7 @@ namespace moestro {
 class CommandLine;
 
 void AddBench(CommandLine& line);     // prefill and decode speed, and how close to the bound it is
+void AddDevices(CommandLine& line);   // what can compute, and how fast
 void AddEval(CommandLine& line);      // perplexity, and how far a run is from the exact one
 void AddFit(CommandLine& line);       // a width for each expert, fitted to a tolerance
 void AddImatrix(CommandLine& line);   // measures which weights of the experts matter

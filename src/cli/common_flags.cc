@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/format.h"
+#include "cli/device_flags.h"
 #include "cli/lossy_flags.h"
 #include "decide/policy.h"
 #include "decide/predictor.h"
@@ -113,6 +114,7 @@ void AddCommonFlags(Flags flags, CommonOptions& options) {
       .Between(0U, 8U)
       .ShowDefault();
   AddSeedFlag(flags, options);
+  AddDeviceFlags(flags, engine.device);
   AddLossyFlags(flags, engine);
   AddLittleFlags(flags, engine.little);
   flags.Group("Output");

@@ -60,6 +60,7 @@ int Main(std::span<char*> argv) {
   AddRun(line);
   AddBench(line);
   AddInspect(line);
+  AddDevices(line);
   AddEval(line);
   AddLogits(line);
   AddSynth(line);

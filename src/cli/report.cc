@@ -83,6 +83,39 @@ std::string RowsText(const RunReport& report) {
       FormatBytes(static_cast<uint64_t>(decode.bytes_per_row())));
 }
 
+void AddDevice(Json& object, const RunReport& report) {
+  if (!report.memory.device) return;
+  const DevicePlan& plan = *report.memory.device;
+  object.Set("device", plan.info.name)
+      .Set("device_bytes", plan.bytes)
+      .Set("device_slots", plan.slots)
+      .Set("device_difference", plan.difference)
+      .Set("device_planned", report.device.experts)
+      .Set("device_computed", report.device.on_device + report.device.copied)
+      .Set("device_copied", report.device.copied)
+      .Set("device_promotions", report.device.promotions)
+      .Set("device_copied_bytes", report.device.copied_bytes)
+      .Set("device_failures", report.device.failures);
+}
+
+// What a device did; empty if there was none.
+std::string DeviceText(const RunReport& report) {
+  if (!report.memory.device) return "";
+  const DevicePlan& plan = *report.memory.device;
+  const DeviceStats& did = report.device;
+  const auto percent = [&](uint64_t part) {
+    return did.experts > 0 ? 100.0 * static_cast<double>(part) / static_cast<double>(did.experts)
+                           : 0.0;
+  };
+  std::string text = Format(
+      "device   {}, {} expert slots in {}; {:.1f} % of experts computed there, {:.1f} % copied "
+      "first, {} moved for later, {} copied in all\n",
+      plan.info.name, plan.slots, FormatBytes(plan.bytes), percent(did.on_device + did.copied),
+      percent(did.copied), did.promotions, FormatBytes(did.copied_bytes));
+  if (did.failures > 0) text += Format("         {} layers failed there\n", did.failures);
+  return text + "         dense weights, keys and values, attention and head on the CPU\n";
+}
+
 }  // namespace
 
 std::string SummaryText(const RunReport& report) {
@@ -125,6 +158,7 @@ std::string SummaryText(const RunReport& report) {
     text += Format(", and {} low copies", report.memory.n_low_slots);
   }
   text += "\n";
+  text += DeviceText(report);
   text += Format("policy   {}\n", ToText(report.policy));
   return text;
 }
@@ -165,6 +199,7 @@ void AddReport(Json& object, const RunReport& report) {
   const Bound bound = DecodeBound(report.stats, report.probes);
   const Bound prefill_bound = PrefillBound(report.stats, report.probes);
   const double of_sums = decode.seconds > 0.0 ? 100.0 * bound.of_sums() / decode.seconds : 0.0;
+  AddDevice(object, report);
   object.Set("ram_budget", report.memory.budget)
       .Set("peak_rss", report.peak_rss)
       .Set("slots", report.memory.n_slots)

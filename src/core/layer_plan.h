@@ -35,6 +35,7 @@ enum class Need : uint8_t {
 struct PlannedExpert {
   ExpertKey key;  // which expert and which copy of it
   Place place = Place::kHost;
+  SlotId slot = {};         // of the device, unless place is kHost
   Use use = Use::kDecode;   // kDecode if any of its rows decodes
   bool is_present = false;  // in memory or on its way there when the plan was made
   uint32_t first_pair = 0;
@@ -55,11 +56,13 @@ inline constexpr uint32_t kNoPair = ~0U;
 struct LayerPlan {
   LayerId layer;
   uint32_t n_rows = 0;
-  uint32_t n_used = 0;                      // K
-  std::vector<PlannedExpert> experts = {};  // each once, in the order in which they are asked for
-  std::vector<uint32_t> row_of = {};        // [pair]
-  std::vector<uint32_t> pair_of = {};       // [row][K] -> pair, or kNoPair
-  std::vector<float> weights = {};          // [row][K], the router's
+  uint32_t n_used = 0;  // K
+  // Each once: those of the CPU in the order in which they are asked for, then those that are
+  // copied to the device, then those it has.
+  std::vector<PlannedExpert> experts = {};
+  std::vector<uint32_t> row_of = {};   // [pair]
+  std::vector<uint32_t> pair_of = {};  // [row][K] -> pair, or kNoPair
+  std::vector<float> weights = {};     // [row][K], the router's
   // What is not exact: copies above, and these.
   std::vector<SkippedExpert> skipped = {};
   uint32_t n_replaced = 0;  // choices of the router that gave way to a resident expert

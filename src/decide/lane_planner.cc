@@ -20,9 +20,9 @@ constexpr std::array kModes = {
     NamedMode{PlaceMode::kCooperative, "cooperative"}, NamedMode{PlaceMode::kCpu, "cpu"}};
 
 // A gain below this share of a layer's time is none: rounding decides nothing.
-constexpr double kLeastGain = 1e-9;
+constexpr double kLeastShare = 1e-9;
 
-bool is_better(double seconds, double than) { return seconds < than * (1.0 - kLeastGain); }
+bool is_better(double seconds, double than) { return seconds < than * (1.0 - kLeastShare); }
 
 // Slots left for copies while places are chosen.
 class Room {

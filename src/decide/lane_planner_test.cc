@@ -167,7 +167,7 @@ TEST_P(AutoRows, IsNeverPredictedSlowerThanAFixedMode) {
     std::vector<LaneJob> jobs(n);
     for (LaneJob& job : jobs) {
       job.bytes = kMillion * pick(1U, 3U, 20U);
-      job.rows = 1 + random() % GetParam();
+      job.rows = 1 + static_cast<uint32_t>(random() % GetParam());
       job.in_memory = random() % 3 > 0;
       job.on_device = random() % 3 == 0;
       job.pool = random() % 2;

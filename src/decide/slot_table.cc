@@ -86,14 +86,25 @@ std::optional<SlotId> SlotTable::FindRoom(Use use, std::optional<ExpertKey>& evi
     return slot;
   }
   if (idle_ == 0) return std::nullopt;
-  const std::optional<SlotId> transient = TransientVictim(use);
-  const SlotId slot = transient ? *transient : policy_->Victim(*this);
+  const SlotId slot = VictimFor(use);
   CHECK(!is_pinned(slot));
   evicted = entries_[slot.value].key;
   ++stats_.evictions;
   --idle_;
   Empty(slot);
   return slot;
+}
+
+std::optional<SlotTable::Room> SlotTable::RoomFor(Use use) const {
+  if (!free_.empty()) return Room{};
+  if (idle_ == 0) return std::nullopt;
+  return Room{.evicts = entries_[VictimFor(use).value].key};
+}
+
+// REQUIRES: no slot is free, some slot is idle.
+SlotId SlotTable::VictimFor(Use use) const {
+  const std::optional<SlotId> transient = TransientVictim(use);
+  return transient ? *transient : policy_->Victim(*this);
 }
 
 // A prefill gives up the newest one (the cyclic sweep over layers comes back to the first layers
@@ -151,6 +162,11 @@ void SlotTable::Failed(SlotId slot) {
   if (entry.pins > 0) return;
   Empty(slot);
   free_.push_back(slot);
+}
+
+bool SlotTable::is_ready(ExpertKey key) const {
+  const auto found = slot_of_.find(key);
+  return found != slot_of_.end() && entries_[found->second.value].state == State::kReady;
 }
 
 bool SlotTable::is_pinned(SlotId slot) const {

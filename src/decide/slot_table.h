@@ -68,13 +68,22 @@ class SlotTable final : private PinView {
   // caller fills it and calls Landed() or Failed(). nullopt: every slot is pinned or loading.
   // `rows` of the step use it.
   std::optional<Placement> Request(ExpertKey key, Use use, uint32_t rows = 1);
+  // What an absent expert's request would do; it takes a free slot if `evicts` is empty.
+  // nullopt: it would find no room.
+  struct Room {
+    std::optional<ExpertKey> evicts;
+  };
+  std::optional<Room> RoomFor(Use use) const;
   void Unpin(SlotId slot);
   void Landed(SlotId slot);
   // The bytes did not come: the slot is free again once nobody pins it.
   void Failed(SlotId slot);
 
   bool contains(ExpertKey key) const { return slot_of_.contains(key); }
+  bool is_ready(ExpertKey key) const;
   size_t slots() const { return entries_.size(); }
+  // That absent experts' requests could take.
+  size_t room() const { return idle_ + free_.size(); }
   const TableStats& stats() const { return stats_; }
 
  private:
@@ -92,6 +101,7 @@ class SlotTable final : private PinView {
   std::optional<Placement> Find(ExpertKey key, Use use, uint32_t rows);
   Placement Reuse(SlotId slot, Use use, uint32_t rows);
   std::optional<SlotId> FindRoom(Use use, std::optional<ExpertKey>& evicted);
+  SlotId VictimFor(Use use) const;
   std::optional<SlotId> TransientVictim(Use use) const;
   void Unlist(Entry& entry);
   void Empty(SlotId slot);

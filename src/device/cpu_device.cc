@@ -5,7 +5,6 @@
 #include <sched.h>
 
 #include <algorithm>
-#include <cstdio>
 #include <fstream>
 #include <set>
 #include <string>
@@ -13,6 +12,7 @@
 
 #include "base/format.h"
 #include "base/system_limits.h"
+#include "device/backends.h"
 
 namespace moestro {
 namespace {
@@ -54,7 +54,7 @@ uint32_t PhysicalCores(const std::string& root) {
 }
 
 Result<CpuTraits> CpuTraits::Load() {
-  if (ggml_backend_dev_by_type(GGML_BACKEND_DEVICE_TYPE_CPU) == nullptr) ggml_backend_load_all();
+  LoadCpuBackend();
   ggml_backend_dev_t device = ggml_backend_dev_by_type(GGML_BACKEND_DEVICE_TYPE_CPU);
   if (device == nullptr) {
     return Fail(
@@ -78,12 +78,6 @@ Result<CpuDevice> CpuDevice::Open(uint32_t threads) {
                 "this process may use make it slower; set --threads",
                 threads, GGML_MAX_N_THREADS, PhysicalCores());
   }
-  // ggml tells which plug-in it loads and which tensor it repacks; only trouble is worth a line.
-  ggml_log_set(
-      [](ggml_log_level level, const char* text, void*) {
-        if (level == GGML_LOG_LEVEL_ERROR) std::fputs(text, stderr);
-      },
-      nullptr);
   TRY(const CpuTraits traits, CpuTraits::Load());
   ggml_backend_dev_t device = ggml_backend_dev_by_type(GGML_BACKEND_DEVICE_TYPE_CPU);
   ggml_backend_ptr backend(ggml_backend_dev_init(device, nullptr));
@@ -103,8 +97,8 @@ std::string CpuDevice::description() const {
   return Format("{}, {} threads", ggml_backend_dev_description(handle()), threads_);
 }
 
-Status CpuDevice::Compute(ggml_cgraph* graph) {
-  const ggml_status status = ggml_backend_graph_compute(backend_.get(), graph);
+Status ComputeOn(ggml_backend_t backend, ggml_cgraph* graph) {
+  const ggml_status status = ggml_backend_graph_compute(backend, graph);
   if (status == GGML_STATUS_SUCCESS) return {};
   return Fail(Errc::kNoMemory, "ggml could not run a graph: {}", ggml_status_to_string(status));
 }

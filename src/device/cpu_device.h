@@ -42,6 +42,9 @@ class CpuTraits {
   Get get_;
 };
 
+// Runs an allocated graph to its end.
+Status ComputeOn(ggml_backend_t backend, ggml_cgraph* graph);
+
 class CpuDevice {
  public:
   // threads: of the team, including the caller's; 0: the physical cores this process may use.
@@ -54,8 +57,7 @@ class CpuDevice {
   ggml_backend_dev_t handle() const { return ggml_backend_get_device(backend_.get()); }
   std::string description() const;  // "AMD EPYC ..., 2 threads"
 
-  // Runs an allocated graph to its end.
-  Status Compute(ggml_cgraph* graph);
+  Status Compute(ggml_cgraph* graph) { return ComputeOn(backend(), graph); }
 
   // Buffer types that store matrices in another layout and multiply them faster; may be empty.
   std::vector<ggml_backend_buffer_type_t> repacking_buffer_types() const;

@@ -3,7 +3,10 @@
 
 #include <ggml-backend.h>
 
+#include <exception>
+
 #include "base/check.h"
+#include "device/cpu_device.h"
 
 namespace moestro {
 
@@ -23,11 +26,11 @@ void HostBuffer::Place(ggml_tensor* tensor, uint64_t offset) const {
         GGML_STATUS_SUCCESS);
 }
 
-GraphArena::GraphArena(CpuDevice& device, size_t max_nodes)
-    : device_(&device),
+GraphArena::GraphArena(ggml_backend_t backend, size_t max_nodes)
+    : backend_(backend),
       max_nodes_(max_nodes),
       metadata_(max_nodes * ggml_tensor_overhead() + ggml_graph_overhead_custom(max_nodes, false)),
-      allocator_(ggml_gallocr_new(ggml_backend_get_default_buffer_type(device.backend()))) {}
+      allocator_(ggml_gallocr_new(ggml_backend_get_default_buffer_type(backend))) {}
 
 ggml_context* GraphArena::Begin() {
   context_.reset();
@@ -42,11 +45,25 @@ Status GraphArena::Reserve() {
   return Fail(Errc::kNoMemory, "cannot allocate the graph buffer; lower --chunk or --ctx");
 }
 
+Status GraphArena::Place() {
+  if (ggml_gallocr_alloc_graph(allocator_.get(), graph_)) return {};
+  return Fail(Errc::kNoMemory, "cannot place a graph; lower --chunk or --ctx");
+}
+
 Status GraphArena::Run() {
-  if (!ggml_gallocr_alloc_graph(allocator_.get(), graph_)) {
-    return Fail(Errc::kNoMemory, "cannot place a graph; lower --chunk or --ctx");
+  TRY_STATUS(Place());
+  return ComputeOn(backend_, graph_);
+}
+
+Status GraphArena::Launch() {
+  // A lost Vulkan device throws.
+  try {
+    const ggml_status status = ggml_backend_graph_compute_async(backend_, graph_);
+    if (status == GGML_STATUS_SUCCESS) return {};
+    return Fail(Errc::kDevice, "a launch failed: {}", ggml_status_to_string(status));
+  } catch (const std::exception& e) {
+    return Fail(Errc::kDevice, "a launch failed: {}", e.what());
   }
-  return device_->Compute(graph_);
 }
 
 uint64_t GraphArena::buffer_bytes() const {

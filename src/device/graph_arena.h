@@ -4,6 +4,7 @@
 #pragma once
 
 #include <ggml-alloc.h>
+#include <ggml-backend.h>
 #include <ggml-cpp.h>
 #include <ggml.h>
 
@@ -12,7 +13,6 @@
 #include <vector>
 
 #include "base/result.h"
-#include "device/cpu_device.h"
 #include "device/host_memory.h"
 
 namespace moestro {
@@ -34,8 +34,8 @@ class HostBuffer {
 
 class GraphArena {
  public:
-  // max_nodes: of the largest graph, inputs and views included.
-  GraphArena(CpuDevice& device, size_t max_nodes);
+  // max_nodes: of the largest graph, inputs and views included. `backend` must outlive this.
+  GraphArena(ggml_backend_t backend, size_t max_nodes);
 
   // Forgets the previous graph and starts an empty one.
   ggml_context* Begin();
@@ -44,12 +44,16 @@ class GraphArena {
 
   // Sizes the memory for the graph just built, the largest that will come. kNoMemory.
   Status Reserve();
-  // Places intermediates and computes.
+  // Places inputs and intermediates; kNoMemory.
+  Status Place();
+  // Place() and computes.
   Status Run();
+  // Computes what is placed, and returns while a device does; kDevice.
+  Status Launch();
   uint64_t buffer_bytes() const;
 
  private:
-  CpuDevice* device_;
+  ggml_backend_t backend_;
   size_t max_nodes_;
   std::vector<std::byte> metadata_;
   ggml_context_ptr context_;

@@ -28,7 +28,7 @@ std::vector<std::byte> RandomMatrix(ggml_type type) {
 }
 
 std::vector<float> Multiply(CpuDevice& device, ggml_tensor* weight) {
-  GraphArena arena(device, 16);
+  GraphArena arena(device.backend(), 16);
   ggml_context* ctx = arena.Begin();
   auto buffer = HostBuffer::Allocate(64 * 1024);
   EXPECT_TRUE(buffer.has_value());

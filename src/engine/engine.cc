@@ -81,6 +81,8 @@ Status Engine::Impl::Allocate() {
   }
   TRY_STATUS(graph->Reserve(chunk, logits_rows));
   TRY(team, Team::Create(*device));
+  // Before memory is planned: a driver takes some, too.
+  TRY_STATUS(PrepareDevice(&Impl::OpenDevice));
 
   const ExpertExec::Limits limits = ExpertExec::LimitsFor(kernels, model.spec.router, chunk);
   const uint64_t routers = look_ahead > 0 ? LookAheadRouters::BytesFor(model.spec) : 0;
@@ -89,25 +91,31 @@ Status Engine::Impl::Allocate() {
   const uint64_t work = check + routers + StepBuffers::BytesFor(model.spec, step) +
                         graph->buffer_bytes() + ExpertExec::BytesFor(limits) +
                         MultiplyScratch(model.spec, chunk);
+  // An integrated GPU's memory is the machine's own. A software one's is in use by now.
+  const bool is_shared = memory.device && memory.device->info.kind == DeviceKind::kIntegrated;
   const FixedBytes fixed{.dense = dense.set.bytes(),
                          .kv = KvCache::BytesFor(model.spec, n_cells),
-                         .work = work,
+                         .work = work + (is_shared ? memory.device->bytes : 0),
                          .staging = dense.staging_bytes};
   TRY(const PlannedMemory planned,
       PlanMemory(options, catalog, reader->block(), model.spec.router.n_used, fixed));
+  const std::optional<DevicePlan> on_device = memory.device;
   memory = planned.plan;
+  memory.device = on_device;
   slots = planned.slots;
-  if (options.planned) options.planned(memory);
   TRY(policy, policy_source.Choose(model.id, memory.n_slots));
   TRY(residency,
       Residency::Create(catalog, planned.slots, policy, reader->block(), *queue, options.clock));
+  TRY_STATUS(PrepareDevice(&Impl::TryDevice));
+  if (options.planned) options.planned(memory);
   TRY_STATUS(PrepareLossy());
   TRY_STATUS(PreparePrefetch(planned));
   TRY(experts, ExpertExec::Create({.team = *team,
                                    .residency = *residency,
                                    .catalog = catalog,
                                    .kernels = kernels,
-                                   .layers = layer_forms},
+                                   .layers = layer_forms,
+                                   .device = device_experts.get()},
                                   limits));
   forward.emplace(Forward::Parts{.spec = model.spec,
                                  .graph = *graph,
@@ -117,7 +125,8 @@ Status Engine::Impl::Allocate() {
                                  .planner = *planner,
                                  .experts = *experts,
                                  .layers = layer_forms,
-                                 .clock = options.clock});
+                                 .clock = options.clock,
+                                 .device = device_side.get()});
   return PrepareCheck();
 }
 
@@ -145,11 +154,11 @@ Status Engine::Impl::PreparePrefetch(const PlannedMemory& planned) {
                      .pool_of = [this](ExpertKey key) { return catalog.copy(key).pool; },
                      .reads_at_device = queue->options().max_speculative,
                      .is_fixed = choices.has_value()},
-      [this](ExpertKey key) { return residency->contains(key); });
+      [this](ExpertKey key) { return prefetched->contains(key); });
   // Both are bound by memory bandwidth, so bytes tell.
   const double routers = look_ahead * static_cast<double>(LookAheadRouters::BytesFor(model.spec));
   look_ahead_share = routers / (routers + static_cast<double>(model.weights.dense_bytes()));
-  prefetched.emplace(*residency);
+  prefetched.emplace(*residency, device_tier.get());
   protocol.emplace(*planner, *prefetched, model.spec.n_expert_layers(),
                    LossyParts{.chooser = chooser ? &*chooser : nullptr,
                               .choices = choices ? &*choices : nullptr,
@@ -205,6 +214,9 @@ Result<MemoryPlan> Engine::Plan(const std::string& model_path, const EngineOptio
 const ModelSpec& Engine::spec() const { return impl_->model.spec; }
 uint32_t Engine::n_ctx() const { return impl_->n_ctx; }
 const MemoryPlan& Engine::memory() const { return impl_->memory; }
+DeviceStats Engine::device_stats() const {
+  return impl_->device_tier ? impl_->device_tier->stats() : DeviceStats{};
+}
 const PolicyChoice& Engine::policy() const { return impl_->policy; }
 const ModelId& Engine::id() const { return impl_->model.id; }
 uint64_t Engine::copy_bytes(ExpertKey key) const {

@@ -21,6 +21,7 @@
 #include "core/ids.h"
 #include "core/model_id.h"
 #include "core/model_spec.h"
+#include "decide/device_tier.h"
 #include "decide/prefetch_planner.h"
 #include "decide/resident_model.h"
 #include "decide/slot_table.h"
@@ -58,6 +59,8 @@ class Engine {
   const ModelSpec& spec() const;
   uint32_t n_ctx() const;
   const MemoryPlan& memory() const;
+  // What a device did beside the CPU since the engine was opened; zeros: there is none.
+  DeviceStats device_stats() const;
   const PolicyChoice& policy() const;        // that is really used
   const ModelId& id() const;                 // by which files are known to be for this model
   uint64_t copy_bytes(ExpertKey key) const;  // of its matrices. REQUIRES: there is such a copy

@@ -14,6 +14,7 @@
 #include "base/binary_file.h"
 #include "base/result.h"
 #include "core/expert_catalog.h"
+#include "decide/device_tier.h"
 #include "decide/layer_protocol.h"
 #include "decide/little_judge.h"
 #include "decide/lossy_chooser.h"
@@ -21,6 +22,7 @@
 #include "decide/prefetch_planner.h"
 #include "decide/resident_model.h"
 #include "device/cpu_device.h"
+#include "device/devices.h"
 #include "device/team.h"
 #include "engine/dense_loader.h"
 #include "engine/engine.h"
@@ -28,6 +30,8 @@
 #include "engine/memory_plan.h"
 #include "forward/dense/layer_graph.h"
 #include "forward/dense/look_ahead.h"
+#include "forward/experts/device_experts.h"
+#include "forward/experts/device_side.h"
 #include "forward/experts/expert_exec.h"
 #include "forward/forward.h"
 #include "learned/policy_source.h"
@@ -65,6 +69,12 @@ struct Engine::Impl {
   std::unique_ptr<LayerGraph> graph;
   std::optional<Team> team;
   std::unique_ptr<Residency> residency;
+  // A device beside the CPU; null: there is none.
+  std::optional<ComputeDevice> gpu;
+  std::vector<uint64_t> device_slots;  // by form
+  std::unique_ptr<DeviceExperts> device_experts;
+  std::unique_ptr<DeviceTier> device_tier;
+  std::unique_ptr<DeviceSide> device_side;
   std::optional<PrefetchPlanner> planner;
   std::optional<PrefetchedExperts> prefetched;
   std::optional<LossyChooser> chooser;
@@ -104,6 +114,15 @@ struct Engine::Impl {
   Status PrepareCheck();
   ResidentModel MakeResidentModel() const;
   Status PreparePrefetch(const PlannedMemory& planned);
+  Status PrepareDevice(Status (Impl::*prepare)());
+  Status OpenDevice();
+  Status TryDevice();
+  void DropDevice();
+  DeviceExperts::Shape DeviceShape() const;
+  Result<ExpertKey> AnyExpertOf(uint32_t form) const;
+  uint64_t BytesOf(ExpertKey key) const;
+  // Bytes per second of the disk, by reading `total` bytes of experts.
+  Result<double> ProbeReads(uint64_t total);
   Status Load();
   Status CheckBatch(const Batch& batch) const;
   Status CheckLittleStep(const Batch& batch) const;
@@ -129,6 +148,7 @@ struct Engine::Impl {
                    uint32_t n) const;
   void BeginSequence() {
     residency->BeginSequence();
+    if (device_tier) device_tier->BeginSequence();
     protocol->BeginSequence();
   }
   void Report(const char* what, uint64_t done, uint64_t total) const {

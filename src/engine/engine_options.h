@@ -13,6 +13,7 @@
 #include "decide/little_options.h"
 #include "decide/lossy_options.h"
 #include "decide/policy.h"
+#include "engine/device_options.h"
 #include "store/block_reader.h"
 
 namespace moestro {
@@ -32,14 +33,15 @@ struct MemoryPlan {
   uint64_t budget = 0;  // what was asked for or found
   uint64_t dense = 0;   // resident weights
   uint64_t kv = 0;
-  uint64_t work = 0;         // graph, activation and staging buffers
-  uint64_t process = 0;      // code, libraries, vocabulary, heap, page tables, margin
-  uint64_t slots = 0;        // expert slots
-  uint64_t all_experts = 0;  // what all experts would take
-  uint64_t n_slots = 0;      // for the model's own copies
-  uint64_t n_low_slots = 0;  // for low copies
-  uint64_t n_experts = 0;    // of all layers
-  uint64_t smallest = 0;     // the smallest budget that works
+  uint64_t work = 0;                      // graph, activation and staging buffers
+  uint64_t process = 0;                   // code, libraries, vocabulary, heap, page tables, margin
+  uint64_t slots = 0;                     // expert slots
+  uint64_t all_experts = 0;               // what all experts would take
+  uint64_t n_slots = 0;                   // for the model's own copies
+  uint64_t n_low_slots = 0;               // for low copies
+  uint64_t n_experts = 0;                 // of all layers
+  uint64_t smallest = 0;                  // the smallest budget that works
+  std::optional<DevicePlan> device = {};  // what computes experts beside the CPU
 };
 
 struct EngineOptions {
@@ -69,7 +71,8 @@ struct EngineOptions {
   uint32_t sequences = 1;  // of ctx tokens, that the KV cache has room for
   // Positions that the sequences have in common (they are forks): there is room for these once.
   uint32_t common_positions = 0;
-  bool repack = true;  // dense weights in ggml's repacked layouts where it has them
+  DeviceOptions device = {};  // what computes experts beside the CPU
+  bool repack = true;         // dense weights in ggml's repacked layouts where it has them
 
   // Told where the budget goes before anything is read into it; empty: nobody.
   std::function<void(const MemoryPlan&)> planned = {};

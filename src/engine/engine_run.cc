@@ -236,18 +236,20 @@ Status Engine::Preload() {
   return {};
 }
 
-Result<double> Engine::ProbeDiskBandwidth() {
+Result<double> Engine::ProbeDiskBandwidth() { return impl_->ProbeReads(ProbeOptions().total); }
+
+Result<double> Engine::Impl::ProbeReads(uint64_t total) {
   // A prefill may leave reads under way that nobody waited for; the probe would meet their results.
-  impl_->residency->Settle();
+  residency->Settle();
   std::vector<Extent> regions;
-  for (const ExpertCatalog::Layer& layer : impl_->catalog.layers) {
+  for (const ExpertCatalog::Layer& layer : catalog.layers) {
     for (const std::vector<ExpertCopy>& copies : layer.experts) {
       const auto& slices = copies.front().slices;
       regions.insert(regions.end(), slices.begin(), slices.end());
     }
   }
   TRY(const BandwidthProbe probe,
-      ProbeBandwidth(*impl_->reader, regions, {.reads = impl_->queue->options()}));
+      ProbeBandwidth(*reader, regions, {.reads = queue->options(), .total = total}));
   return probe.bytes_per_second;
 }
 

@@ -36,7 +36,7 @@ ExactCheck::ExactCheck(const Parts& parts, std::unique_ptr<Residency> residency,
                        std::unique_ptr<Predictor> nothing, std::vector<uint64_t> slots)
     : parts_(parts),
       residency_(std::move(residency)),
-      prefetched_(*residency_),
+      prefetched_(*residency_, nullptr),
       planner_(std::move(nothing), PredictorShape{.moe = parts.shape},
                PrefetchLimits{.slots = std::move(slots),
                               .pool_of = [&catalog = parts.catalog](

@@ -30,6 +30,7 @@ Result<RunReport> MakeReport(Engine& engine, std::span<Sequence* const> sequence
                    .predictions = {scores.begin(), scores.end()},
                    .probes = {},
                    .memory = engine.memory(),
+                   .device = engine.device_stats(),
                    .policy = engine.policy()};
   report.probes.rows_per_step = std::max<uint64_t>(sequences.size(), 1);
   TRY(const std::optional<double> step, engine.ProbeComputeSeconds(sequences));

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/result.h"
+#include "decide/device_tier.h"
 #include "decide/prefetch_planner.h"
 #include "engine/engine_options.h"
 #include "engine/run_stats.h"
@@ -50,6 +51,7 @@ struct RunReport {
   std::vector<PredictionScore> predictions = {};  // by layer distance
   Probes probes;
   MemoryPlan memory;
+  DeviceStats device = {};  // where memory.device is
   PolicyChoice policy;
   uint64_t peak_rss = 0;  // bytes
 };

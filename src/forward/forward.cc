@@ -83,6 +83,26 @@ ExpertRows Forward::rows() const {
           .hidden = parts_.buffers.hidden()};
 }
 
+void Forward::PlaceExperts(LayerPlan& plan) {
+  // Whoever watches experts wants what the CPU has in between, too.
+  if (parts_.device != nullptr && !expert_observer_) parts_.device->Assign(plan);
+}
+
+Status Forward::RunExperts(LayerPlan& plan, LeaseStream& leases, LeaseStream& read_ahead) {
+  Status ran = parts_.experts.Run(plan, rows(), leases, &read_ahead);
+  if (parts_.device == nullptr || expert_observer_) return ran;
+  if (ran) {
+    parts_.device->Done(plan, parts_.experts.lane_seconds());
+    return ran;
+  }
+  TRY_STATUS(parts_.device->Failed(plan, ran.error()));
+  if (ran.error().code != Errc::kDevice) return ran;
+  leases = {};  // their slots are free for all of the plan
+  leases = LeaseStream(parts_.residency, plan);
+  leases.Advance();
+  return parts_.experts.Run(plan, rows(), leases, &read_ahead);
+}
+
 void Forward::OverrideCopies(LayerPlan& plan) const {
   for (PlannedExpert& expert : plan.experts) expert.key.copy = copies_(expert.key);
 }

@@ -19,6 +19,7 @@
 #include "core/routing.h"
 #include "decide/layer_protocol.h"
 #include "forward/dense/layer_graph.h"
+#include "forward/experts/device_side.h"
 #include "forward/experts/expert_exec.h"
 #include "forward/observers.h"
 #include "residency/lease_stream.h"
@@ -39,6 +40,7 @@ class Forward {
     ExpertExec& experts;
     std::span<const LayerForm> layers;
     const Clock& clock;
+    DeviceSide* device = nullptr;  // null: the CPU computes everything
   };
   explicit Forward(const Parts& parts) : parts_(parts) {}
 
@@ -84,6 +86,9 @@ class Forward {
   void Widen(LayerId layer, Routing& routing);
   LeaseStream ReadAhead(LayerId layer, std::span<const RowKind> kinds) const;
   ExpertRows rows() const;
+  void PlaceExperts(LayerPlan& plan);
+  // The experts of a layer, where the plan says; by the CPU if the device fails.
+  Status RunExperts(LayerPlan& plan, LeaseStream& leases, LeaseStream& read_ahead);
   void OverrideCopies(LayerPlan& plan) const;
   void ShowExperts(const LayerPlan& plan) const;
 

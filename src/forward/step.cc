@@ -20,6 +20,7 @@ Status Forward::Step(std::span<const StepRow> rows, std::span<const RowKind> kin
                      const std::function<void(uint32_t layers_done)>& layer_begins) {
   const bool decodes = std::ranges::contains(kinds, RowKind::kDecode);
   const uint32_t look_ahead = std::max(decodes ? parts_.planner.look_ahead() : 0, observed_ahead_);
+  if (parts_.device != nullptr) parts_.device->BeginStep();
   parts_.graph.SetRows(rows);  // embeddings -> hidden
   LeaseStream read_ahead;      // a prompt's, of the layer about to run
   for (uint16_t l = 0; l < parts_.spec.n_layer; ++l) {
@@ -35,12 +36,13 @@ Status Forward::Step(std::span<const StepRow> rows, std::span<const RowKind> kin
     if (little.is_on()) Widen(layer, routing);
     LayerPlan plan = parts_.protocol.AfterRouting({layer, routing, kinds, predicted});
     if (copies_) OverrideCopies(plan);
+    PlaceExperts(plan);  // on the CPU or on a device
     if (plan_observer_) plan_observer_(plan);
     LeaseStream leases(parts_.residency, plan);  // present experts are pinned, absent ones start
     leases.Advance();                            // to be read
     read_ahead = ReadAhead(layer, kinds);        // lets go of this layer's, takes the next one's
     parts_.protocol.Prefetch();                  // for later layers, behind this layer's own
-    TRY_STATUS(parts_.experts.Run(plan, this->rows(), leases, &read_ahead));
+    TRY_STATUS(RunExperts(plan, leases, read_ahead));
     if (expert_observer_) ShowExperts(plan);
   }
   return {};

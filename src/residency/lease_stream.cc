@@ -5,12 +5,13 @@
 
 namespace moestro {
 
-LeaseStream::LeaseStream(Residency& residency, const LayerPlan& plan)
-    : residency_(&residency), leases_(plan.experts.size()) {
+LeaseStream::LeaseStream(Residency& residency, const LayerPlan& plan) : residency_(&residency) {
   wanted_.reserve(plan.experts.size());
   for (const PlannedExpert& expert : plan.experts) {
+    if (expert.place == Place::kDevice) break;  // they come last
     wanted_.push_back({.key = expert.key, .use = expert.use, .rows = expert.n_pairs});
   }
+  leases_.resize(wanted_.size());
 }
 
 LeaseStream::LeaseStream(Residency& residency, std::span<const ExpertKey> keys, Urgency urgency)

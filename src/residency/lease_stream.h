@@ -20,7 +20,7 @@ namespace moestro {
 class LeaseStream {
  public:
   LeaseStream() = default;  // of nothing
-  // Of a plan's experts, in its order, on demand.
+  // Of a plan's experts, in its order, on demand; not of those that the device has.
   LeaseStream(Residency& residency, const LayerPlan& plan);
   // Of experts that a prompt will use; which rows do is not known yet.
   LeaseStream(Residency& residency, std::span<const ExpertKey> keys, Urgency urgency);

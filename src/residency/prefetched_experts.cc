@@ -10,6 +10,8 @@
 namespace moestro {
 
 bool PrefetchedExperts::Prefetch(ExpertKey key) {
+  // Memory need not have what the device has.
+  if (device_ != nullptr && device_->contains(key) && !residency_.contains(key)) return false;
   std::optional<Lease> lease = residency_.TryAcquire(key, Use::kPrefetch, Urgency::kSpeculative);
   if (!lease) return false;
   leases_.push_back(*std::move(lease));

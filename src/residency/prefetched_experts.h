@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Residency as LayerProtocol sees it: carries out prefetch requests at low priority and holds their
-// leases until the protocol ends them.
+// leases until the protocol ends them. What a device holds counts as present: nobody reads it
+// ahead.
 //
 // Thread rule: engine thread only.
 #pragma once
@@ -10,6 +11,7 @@
 #include <vector>
 
 #include "core/ids.h"
+#include "decide/device_tier.h"
 #include "decide/layer_protocol.h"
 #include "residency/residency.h"
 
@@ -17,13 +19,20 @@ namespace moestro {
 
 class PrefetchedExperts final : public ExpertHolder {
  public:
-  // `residency` must outlive this.
-  explicit PrefetchedExperts(Residency& residency) : residency_(residency) {}
+  // Both must outlive this; `device` may be null.
+  PrefetchedExperts(Residency& residency, DeviceTier* device)
+      : residency_(residency), device_(device) {}
 
-  bool contains(ExpertKey key) const override { return residency_.contains(key); }
-  void BeginLayer(LayerId layer) override { residency_.BeginLayer(layer); }
+  bool contains(ExpertKey key) const override {
+    return residency_.contains(key) || (device_ != nullptr && device_->contains(key));
+  }
+  void BeginLayer(LayerId layer) override {
+    residency_.BeginLayer(layer);
+    if (device_ != nullptr) device_->BeginLayer(layer);
+  }
   void Predict(LayerId layer, std::span<const ExpertId> experts) override {
     residency_.Predict(layer, experts);
+    if (device_ != nullptr) device_->Predict(layer, experts);
   }
   bool Prefetch(ExpertKey key) override;
   void Withdraw(ExpertKey key) override;
@@ -34,6 +43,7 @@ class PrefetchedExperts final : public ExpertHolder {
   std::vector<Lease>::iterator Find(ExpertKey key);
 
   Residency& residency_;
+  DeviceTier* device_;
   std::vector<Lease> leases_;  // a handful
 };
 

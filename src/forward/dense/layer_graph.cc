@@ -66,7 +66,7 @@ LayerGraph::LayerGraph(CpuDevice& device, const ModelSpec& spec, const ModelTens
       kv_(&kv),
       rope_factors_(RopeFactors(spec, tensors, n_ctx)),
       attention_(device.traits(), ShapeOf(spec), device.threads()),
-      arena_(device, kMaxNodes) {}
+      arena_(device.backend(), kMaxNodes) {}
 
 Status LayerGraph::Reserve(uint32_t chunk, uint32_t logits_rows) {
   // A later, larger graph would move the buffer; the largest of each kind comes first.

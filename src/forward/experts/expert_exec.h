@@ -51,6 +51,7 @@ struct ExpertRows {
   float* hidden = nullptr;          // [rows][n_embd], the result
 };
 
+class DeviceExperts;
 struct ExpertScratch;  // defined in expert_exec.cc
 
 class ExpertExec {
@@ -62,6 +63,7 @@ class ExpertExec {
     const ExpertCatalog& catalog;
     std::span<const FormKernels> kernels;  // by form
     std::span<const LayerForm> layers;     // by layer
+    DeviceExperts* device = nullptr;       // null: plans are for the CPU alone
   };
   // Room for `rows` rows of K experts each; the widths are the largest of any form.
   struct Limits {
@@ -82,9 +84,9 @@ class ExpertExec {
   ~ExpertExec();
 
   // hidden = sum of weight * expert(ffn_in) + shared + residual, per row in router order. `leases`
-  // holds the experts of the plan in its order; each is let go after use. `ahead`, if any, is
-  // advanced once all of `leases` are taken. Fails with the error of a read that failed; hidden is
-  // then undefined.
+  // holds the experts of the plan that do not run from the device's slots, in its order; each is
+  // let go after use. `ahead`, if any, is advanced once all of `leases` are taken. Fails with the
+  // error of a read that failed, or kDevice; hidden is then undefined.
   Status Run(const LayerPlan& plan, const ExpertRows& rows, LeaseStream& leases,
              LeaseStream* ahead);
 
@@ -93,6 +95,13 @@ class ExpertExec {
   std::span<const float> products(const LayerPlan& plan) const;
   // [pair][n_embd]: what the experts gave, under the same conditions.
   std::span<const float> results(const LayerPlan& plan) const;
+
+  // The last Run(): when the CPU and the device had done their parts, in seconds since it began.
+  struct LaneSeconds {
+    double host = 0.0;
+    double device = 0.0;
+  };
+  LaneSeconds lane_seconds() const;
 
   // Seconds thread 0 had nothing to do but wait for bytes, since creation.
   double wait_seconds() const;

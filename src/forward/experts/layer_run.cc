@@ -16,6 +16,7 @@
 #include "base/check.h"
 #include "device/activation.h"
 #include "device/expert_kernel.h"
+#include "forward/experts/device_experts.h"
 #include "forward/experts/spin.h"
 
 namespace moestro {
@@ -37,6 +38,12 @@ uint32_t RowsPerBlock(size_t row_bytes, uint32_t rows) {
 }
 
 constexpr uint32_t CeilDivide(uint32_t a, uint32_t b) { return (a + b - 1) / b; }
+
+double SteadyNow() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+bool is_host(const PlannedExpert& expert) { return expert.place == Place::kHost; }
 
 }  // namespace
 
@@ -62,21 +69,37 @@ LayerRun::LayerRun(ExpertScratch& scratch, const LayerPlan& plan, const ExpertRo
       rows_(rows),
       leases_(leases.now),
       ahead_(leases.ahead),
+      device_(std::ranges::all_of(plan.experts, is_host) ? nullptr : scratch.parts.device),
+      n_host_(static_cast<size_t>(std::ranges::count_if(plan.experts, is_host))),
+      begun_(SteadyNow()),
       is_input_used_(scratch.input_kernels.size()) {
-  CHECK(plan.experts.size() <= s_.jobs.size() && leases_.size() == plan.experts.size());
+  CHECK(plan.experts.size() <= s_.jobs.size() && leases_.size() <= plan.experts.size());
   CHECK(plan.n_rows <= s_.limits.rows);
-  for (size_t j = 0; j < plan.experts.size(); ++j) {
+  CHECK(n_host_ == plan.experts.size() || device_ != nullptr);
+  for (size_t j = 0; j < leases_.size(); ++j) s_.jobs[j].let_go = false;
+  for (size_t j = 0; j < n_host_; ++j) {
     JobState& job = s_.jobs[j];
     job.form = &s_.forms[s_.parts.catalog.copy(plan.experts[j].key).form];
     job.hidden.Reset(CeilDivide(job.form->kernels->n_ff, job.form->hidden_rows));
     job.quantise.Reset(plan.experts[j].n_pairs);
     job.down.Reset(CeilDivide(job.form->kernels->n_embd, job.form->down_rows));
     job.landed.store(0, std::memory_order_relaxed);
-    job.let_go = false;
     for (const uint32_t input : job.form->input) is_input_used_[input] = true;
   }
+  BeginDevice();
   Pump();
 }
+
+// What the device has is launched before the CPU begins: both compute at once.
+void LayerRun::BeginDevice() {
+  if (device_ == nullptr) return;
+  is_device_done_.store(false, std::memory_order_relaxed);
+  if (auto begun = device_->Begin(plan_, rows_.ffn_in, s_.results); !begun) {
+    Fail(std::move(begun).error());
+  }
+}
+
+double LayerRun::seconds() const { return SteadyNow() - begun_; }
 
 std::byte* LayerRun::input_of(uint32_t input, uint32_t row) const {
   return s_.input + (size_t{input} * s_.limits.rows + row) * s_.limits.activation_bytes_embd;
@@ -94,13 +117,19 @@ void LayerRun::Work(int thread, int n_threads) {
       idle.Reset();
       continue;
     }
-    if (first_open_.load(std::memory_order_acquire) == plan_.experts.size()) break;
+    if (first_open_.load(std::memory_order_acquire) == n_host_) break;
     if (thread == 0) {
       WaitForBytes();
     } else {
       idle.Pause();
     }
   }
+  if (thread == 0) s_.lane_seconds = {.host = n_host_ > 0 ? seconds() : 0.0};
+  // The device's results.
+  if (thread == 0) FinishDevice();
+  SpinUntil([&] {
+    return is_device_done_.load(std::memory_order_acquire) || stop_.load(std::memory_order_acquire);
+  });
   // All results are there: sum in router order.
   if (!stop_.load(std::memory_order_acquire)) SumUp(thread, n_threads);
 }
@@ -110,24 +139,43 @@ void LayerRun::Pump() {
   if (!leases_.all_taken()) leases_.Advance();
   if (ahead_ != nullptr && leases_.all_taken() && !ahead_->all_taken()) ahead_->Advance();
   s_.parts.residency.Pump();
-  if (auto error = s_.parts.residency.TakeError()) {
-    error_ = std::move(error);
-    stop_.store(true, std::memory_order_release);
-    return;
-  }
+  if (auto error = s_.parts.residency.TakeError()) return Fail(*std::move(error));
   // Matrices that have landed become visible to the team; experts that are done free their slots.
-  while (first_held_ < plan_.experts.size() && s_.jobs[first_held_].let_go) ++first_held_;
-  for (size_t j = first_held_; j < plan_.experts.size(); ++j) {
+  while (first_held_ < leases_.size() && s_.jobs[first_held_].let_go) ++first_held_;
+  for (size_t j = first_held_; j < leases_.size(); ++j) {
     JobState& job = s_.jobs[j];
     if (job.let_go) continue;
     if (leases_.lease(j) == nullptr) break;  // leases are taken in order
-    if (job.down.is_done()) {
+    const bool is_over = j < n_host_ ? job.down.is_done() : device_->Bring(j, *leases_.lease(j));
+    if (is_over) {
       job.let_go = true;
       leases_.LetGo(j);
-    } else {
+    } else if (j < n_host_) {
       ShowLanded(j);
     }
   }
+  if (device_ == nullptr || is_device_done_.load(std::memory_order_relaxed)) return;
+  if (auto advanced = device_->Advance(); !advanced) Fail(std::move(advanced).error());
+}
+
+void LayerRun::Fail(Error error) {
+  if (!error_) error_ = std::move(error);
+  stop_.store(true, std::memory_order_release);
+}
+
+// Thread 0 has nothing left to compute: copies and launches to their end.
+void LayerRun::FinishDevice() {
+  if (device_ == nullptr) return;
+  while (!stop_.load(std::memory_order_relaxed) && !device_->all_launched()) {
+    Pump();
+    if (!device_->all_launched()) WaitForBytes();
+  }
+  if (!stop_.load(std::memory_order_relaxed)) {
+    if (auto finished = device_->Finish(); !finished) Fail(std::move(finished).error());
+    s_.lane_seconds.device = seconds();
+  }
+  if (stop_.load(std::memory_order_relaxed)) device_->Abandon();
+  is_device_done_.store(true, std::memory_order_release);
 }
 
 // Tells the other threads which matrices are there.
@@ -171,11 +219,11 @@ void LayerRun::WaitForBytes() {
 
 bool LayerRun::TryTask(int thread) {
   size_t first = first_open_.load(std::memory_order_acquire);
-  while (first < plan_.experts.size() && s_.jobs[first].down.is_done()) {
+  while (first < n_host_ && s_.jobs[first].down.is_done()) {
     // Losing this race only means that another thread has moved the mark further.
     if (first_open_.compare_exchange_strong(first, first + 1, std::memory_order_acq_rel)) ++first;
   }
-  for (size_t j = first; j < plan_.experts.size(); ++j) {
+  for (size_t j = first; j < n_host_; ++j) {
     if (TryJob(j, thread)) return true;
   }
   return false;

@@ -80,6 +80,7 @@ struct ExpertScratch {
   std::vector<JobState> jobs;
   std::vector<std::vector<float>> up_rows;  // [thread]: one block of the up matrix's results
   double wait_seconds = 0.0;
+  ExpertExec::LaneSeconds lane_seconds;  // of the last run
 };
 
 // Sizes of tasks, and which of `inputs` the form's gate and up matrices take.
@@ -90,7 +91,7 @@ RunForm FormOf(const FormKernels& kernels, std::span<const ExpertKernel> inputs,
 class LayerRun {
  public:
   struct Leases {
-    LeaseStream& now;    // one lease for each expert of the plan
+    LeaseStream& now;    // one lease for each expert of the plan but those the device has
     LeaseStream* ahead;  // the next layer's, taken once all of this layer's are; may be null
   };
   LayerRun(ExpertScratch& scratch, const LayerPlan& plan, const ExpertRows& rows, Leases leases);
@@ -104,6 +105,10 @@ class LayerRun {
   void ShowLanded(size_t job);
   void WaitForBytes();
   void CheckForRoom();
+  void Fail(Error error);
+  void BeginDevice();
+  void FinishDevice();
+  double seconds() const;
   bool TryTask(int thread);
   bool TryJob(size_t job, int thread);
   void QuantiseInputs(int thread, int n_threads);
@@ -122,10 +127,14 @@ class LayerRun {
   const ExpertRows& rows_;
   LeaseStream& leases_;
   LeaseStream* ahead_;
+  DeviceExperts* device_;            // null: nothing of the plan is for it
+  size_t n_host_ = 0;                // experts of the plan that the CPU computes, its first ones
+  double begun_;                     // by the steady clock, in seconds
   std::vector<bool> is_input_used_;  // [input]
   std::atomic<int> inputs_ready_{0};
   std::atomic<size_t> first_open_{0};  // all jobs before it are done
   std::atomic<bool> stop_{false};
+  std::atomic<bool> is_device_done_{true};
   std::optional<Error> error_;
   size_t first_held_ = 0;     // thread 0: all leases before it are let go
   uint32_t idle_rounds_ = 0;  // thread 0

@@ -1,0 +1,156 @@
+// SPDX-License-Identifier: MIT
+#include <unistd.h>
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/bytes.h"
+#include "base/format.h"
+#include "base/json.h"
+#include "cli/commands.h"
+#include "cli/flags.h"
+#include "cli/output.h"
+#include "cli/report.h"
+#include "engine/device_list.h"
+#include "learned/latency_file.h"
+
+namespace moestro {
+namespace {
+
+struct DevicesOptions {
+  bool profile = false;
+  bool json = false;
+  uint32_t threads = 0;
+  std::string output;  // empty: no file
+};
+
+struct Line {
+  DeviceInfo info;
+  std::optional<DeviceProfile> profile = {};
+  std::string why_not = {};  // empty: it was profiled, or nobody asked for it
+};
+
+std::string CostText(const Cost& cost) {
+  std::string text = Format("{:.0f} us", cost.base * 1e6);
+  if (cost.per_byte > 0.0) text += Format(" + bytes at {:.1f} GB/s", 1e-9 / cost.per_byte);
+  if (cost.per_row > 0.0 && cost.per_byte > 0.0) {
+    text += Format(" + {:.1f} % for each row more", 100.0 * cost.per_row / cost.per_byte);
+  }
+  if (cost.error > 0.0) text += Format(" (missed by {:.0f} %)", 100.0 * cost.error);
+  return text;
+}
+
+std::string TextOf(const Line& line) {
+  const DeviceInfo& d = line.info;
+  std::string text = Format("{:<10} {:<11} {:>9} of {:<9} free  {}\n", d.name, KindName(d.kind),
+                            FormatBytes(d.memory_free), FormatBytes(d.memory_total), d.description);
+  if (!line.why_not.empty()) text += Format("  {}\n", line.why_not);
+  if (!line.profile) return text;
+  const LatencyModel& m = line.profile->latency;
+  text += Format("  differs from the CPU by {:.1e} (mean squares)\n", line.profile->difference);
+  text += Format("  launch  {:.0f} us\n", m.launch * 1e6);
+  text += Format("  expert  {}\n", CostText(m.device));
+  text += Format("  on CPU  {}; {:.2f} times as long beside the device\n", CostText(m.host),
+                 m.host_beside);
+  text += Format("  copy    {}; {:.2f} times as long beside the CPU\n", CostText(m.copy),
+                 m.copy_beside);
+  return text;
+}
+
+Json JsonOf(const Cost& cost) {
+  Json json = Json::Object();
+  json.Set("base_seconds", cost.base)
+      .Set("seconds_per_byte", cost.per_byte)
+      .Set("seconds_per_byte_and_row", cost.per_row)
+      .Set("error", cost.error);
+  return json;
+}
+
+Json JsonOf(const Line& line) {
+  const DeviceInfo& d = line.info;
+  Json json = Json::Object();
+  json.Set("name", d.name)
+      .Set("description", d.description)
+      .Set("backend", d.backend)
+      .Set("type", std::string(KindName(d.kind)))
+      .Set("memory_free", d.memory_free)
+      .Set("memory_total", d.memory_total);
+  if (!line.why_not.empty()) json.Set("error", line.why_not);
+  if (!line.profile) return json;
+  const LatencyModel& m = line.profile->latency;
+  json.Set("difference", line.profile->difference)
+      .Set("launch_seconds", m.launch)
+      .Set("device", JsonOf(m.device))
+      .Set("host", JsonOf(m.host))
+      .Set("copy", JsonOf(m.copy))
+      .Set("host_beside", m.host_beside)
+      .Set("copy_beside", m.copy_beside);
+  return json;
+}
+
+Status WriteProfile(const DevicesOptions& options, const std::vector<Line>& lines) {
+  std::string machine;
+  for (const Line& line : lines) {
+    if (line.info.kind == DeviceKind::kCpu) machine = line.info.description;
+  }
+  for (const Line& line : lines) {
+    if (!line.profile) continue;
+    return WriteLatency(options.output, {.machine = machine,
+                                         .device = line.info.name,
+                                         .model = line.profile->latency,
+                                         .sources = {{"all", "measured"}}});
+  }
+  return Fail(Errc::kDevice, "no device could be measured: {} is not written", options.output);
+}
+
+Status Run(const DevicesOptions& options) {
+  std::vector<Line> lines;
+  for (DeviceInfo& info : ListDevices()) lines.push_back({.info = std::move(info)});
+  for (Line& line : lines) {
+    if (!options.profile || line.info.kind == DeviceKind::kCpu) continue;
+    Result<DeviceProfile> profile = ProfileDevice(line.info, options.threads);
+    if (profile) {
+      line.profile = *profile;
+    } else {
+      line.why_not = profile.error().message;
+    }
+  }
+  if (!options.output.empty()) TRY_STATUS(WriteProfile(options, lines));
+  Output output(STDOUT_FILENO);
+  if (options.json) {
+    Json array = Json::Array();
+    for (const Line& line : lines) array.Push(JsonOf(line));
+    Json object = Json::Object();
+    object.Set("devices", std::move(array));
+    return output.Write(object.Dump() + "\n");
+  }
+  std::string text;
+  for (const Line& line : lines) text += TextOf(line);
+  return output.Write(text);
+}
+
+}  // namespace
+
+void AddDevices(CommandLine& line) {
+  auto options = std::make_shared<DevicesOptions>();
+  Flags flags = line.AddCommand("devices", "list what can compute, and how fast",
+                                [options] { return ExitCode(Run(*options)); });
+  const Flag profile =
+      flags.AddSwitch("--profile", options->profile,
+                      "measure what experts and their copies cost, on the device and on the CPU");
+  flags.Add("-t,--threads", options->threads, "compute threads (default: physical cores)")
+      .Type("N");
+  flags
+      .Add("-o,--output", options->output,
+           "write the first device's costs, for --latency-model and 'moestro sim --machine'")
+      .Type("FILE")
+      .Needs(profile);
+  flags.AddSwitch("--json", options->json, "machine-readable output: one JSON object");
+  flags.Footer("A software device computes on the CPU: --device auto never takes it.");
+}
+
+}  // namespace moestro

@@ -1,0 +1,211 @@
+// SPDX-License-Identifier: MIT
+#include "decide/device_tier.h"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "base/check.h"
+
+namespace moestro {
+namespace {
+
+// Steps after which a use counts half: an expert's uses are roughly those of the next steps, too.
+constexpr double kHalfLife = 64.0;
+
+}  // namespace
+
+DeviceTier::DeviceTier(DeviceTierParts parts, const LatencyModel& model, PlaceMode mode)
+    : parts_(std::move(parts)), model_(model), mode_(mode) {}
+
+SlotTable* DeviceTier::table(ExpertKey key) {
+  std::optional<SlotTable>& found = parts_.tables[parts_.form_of(key)];
+  return found ? &*found : nullptr;
+}
+
+bool DeviceTier::contains(ExpertKey key) const {
+  const std::optional<SlotTable>& found = parts_.tables[parts_.form_of(key)];
+  return is_on_ && found && found->contains(key);
+}
+
+bool DeviceTier::is_ready(ExpertKey key) const {
+  const std::optional<SlotTable>& found = parts_.tables[parts_.form_of(key)];
+  return found && found->is_ready(key);
+}
+
+bool DeviceTier::is_in_memory(ExpertKey key) const {
+  return parts_.memory ? parts_.memory->contains(key) : parts_.in_memory(key);
+}
+
+// What does not run from the device's slots is asked for in memory.
+void DeviceTier::RunInMemory(const LayerPlan& plan) {
+  if (!parts_.memory) return;
+  LayerPlan asked{.layer = plan.layer};
+  for (const PlannedExpert& expert : plan.experts) {
+    if (expert.place != Place::kDevice) asked.experts.push_back(expert);
+  }
+  parts_.memory->Run(asked);
+}
+
+void DeviceTier::BeginSequence() {
+  for (std::optional<SlotTable>& t : parts_.tables) {
+    if (t) t->BeginSequence();
+  }
+  if (parts_.memory) parts_.memory->BeginSequence();
+}
+
+void DeviceTier::BeginLayer(LayerId layer) {
+  if (layer.value == 0) ++step_;
+  for (std::optional<SlotTable>& t : parts_.tables) {
+    if (t) t->BeginLayer(layer);
+  }
+  if (parts_.memory) parts_.memory->BeginLayer(layer);
+}
+
+void DeviceTier::Predict(LayerId layer, std::span<const ExpertId> experts) {
+  for (std::optional<SlotTable>& t : parts_.tables) {
+    if (t) t->Predict(layer, experts);
+  }
+  if (parts_.memory) parts_.memory->Predict(layer, experts);
+}
+
+std::vector<LaneJob> DeviceTier::JobsOf(const LayerPlan& plan) {
+  std::vector<LaneJob> jobs;
+  for (const PlannedExpert& expert : plan.experts) {
+    LaneJob job{.bytes = parts_.bytes_of(expert.key),
+                .rows = expert.n_pairs,
+                .in_memory = is_in_memory(expert.key),
+                .on_device = is_ready(expert.key)};
+    if (table(expert.key) == nullptr) {
+      job.pool.reset();
+    } else {
+      job.pool = parts_.form_of(expert.key);
+    }
+    jobs.push_back(job);
+  }
+  return jobs;
+}
+
+// Slots of each form that copies may take: not those of the layer's own experts.
+std::vector<uint32_t> DeviceTier::RoomFor(const LayerPlan& plan) const {
+  std::vector<uint32_t> room;
+  for (const std::optional<SlotTable>& t : parts_.tables) {
+    room.push_back(t ? static_cast<uint32_t>(t->room()) : 0);
+  }
+  for (const PlannedExpert& expert : plan.experts) {
+    if (is_ready(expert.key)) --room[parts_.form_of(expert.key)];
+  }
+  return room;
+}
+
+// What memory really holds has decided the order so far; equals are planned in order.
+void DeviceTier::SortByModel(LayerPlan& plan) const {
+  std::ranges::sort(plan.experts, {}, [this](const PlannedExpert& e) {
+    return std::pair(!parts_.memory->contains(e.key), e.key);
+  });
+}
+
+LaneTimes DeviceTier::Assign(LayerPlan& plan) {
+  for (PlannedExpert& expert : plan.experts) expert.place = Place::kHost;
+  if (!is_on_) return {};
+  if (parts_.memory) SortByModel(plan);
+  const LanePlan lanes = PlanLanes(JobsOf(plan), model_, mode_, RoomFor(plan));
+  for (size_t i = 0; i < plan.experts.size(); ++i) plan.experts[i].place = lanes.places[i];
+  // What the device has is pinned before copies look for victims.
+  for (const Place place : {Place::kDevice, Place::kCopied}) {
+    for (PlannedExpert& expert : plan.experts) {
+      if (expert.place != place) continue;
+      const std::optional<Placement> placed =
+          table(expert.key)->Request(expert.key, expert.use, expert.n_pairs);
+      CHECK(placed.has_value());
+      expert.slot = placed->slot;
+    }
+  }
+  const auto rank = [](Place p) { return p == Place::kHost ? 0 : p == Place::kCopied ? 1 : 2; };
+  std::ranges::stable_sort(plan.experts, {}, [&](const PlannedExpert& e) { return rank(e.place); });
+  RunInMemory(plan);
+  CountUses(plan);
+  return lanes.times;
+}
+
+void DeviceTier::CountUses(const LayerPlan& plan) {
+  for (const PlannedExpert& expert : plan.experts) {
+    ++stats_.experts;
+    stats_.on_device += expert.place == Place::kDevice;
+    stats_.copied += expert.place == Place::kCopied;
+    if (expert.place == Place::kCopied) stats_.copied_bytes += parts_.bytes_of(expert.key);
+    if (expert.use != Use::kDecode) continue;
+    uses_[expert.key] = {.count = UsesOf(expert.key) + 1.0, .step = step_};
+  }
+}
+
+double DeviceTier::UsesOf(ExpertKey key) const {
+  const auto found = uses_.find(key);
+  if (found == uses_.end()) return 0.0;
+  const auto age = static_cast<double>(step_ - found->second.step);
+  return found->second.count * std::exp2(-age / kHalfLife);
+}
+
+void DeviceTier::Done(const LayerPlan& plan) {
+  for (const PlannedExpert& expert : plan.experts) {
+    if (expert.place == Place::kHost) continue;
+    SlotTable& its = *table(expert.key);
+    if (expert.place == Place::kCopied) its.Landed(expert.slot);
+    its.Unpin(expert.slot);
+  }
+}
+
+void DeviceTier::Failed(LayerPlan& plan) {
+  ++stats_.failures;
+  for (PlannedExpert& expert : plan.experts) {
+    if (expert.place == Place::kHost) continue;
+    SlotTable& its = *table(expert.key);
+    if (expert.place == Place::kCopied) its.Failed(expert.slot);
+    its.Unpin(expert.slot);
+    expert.place = Place::kHost;
+  }
+}
+
+// Seconds that a use on the device saves.
+double DeviceTier::GainOf(ExpertKey key) const {
+  const uint64_t bytes = parts_.bytes_of(key);
+  return std::max(0.0, model_.host.Seconds(bytes) - model_.device.Seconds(bytes));
+}
+
+std::optional<DeviceTier::Promotion> DeviceTier::Promote(const LayerPlan& plan) {
+  if (!is_on_ || mode_ != PlaceMode::kAuto) return std::nullopt;
+  const PlannedExpert* best = nullptr;
+  double most = 0.0;
+  for (const PlannedExpert& expert : plan.experts) {
+    if (expert.place != Place::kHost || expert.use != Use::kDecode) continue;
+    if (table(expert.key) == nullptr || contains(expert.key)) continue;
+    const double saves = UsesOf(expert.key) * GainOf(expert.key);
+    if (saves <= most) continue;
+    best = &expert;
+    most = saves;
+  }
+  if (best == nullptr) return std::nullopt;
+  SlotTable& its = *table(best->key);
+  const std::optional<SlotTable::Room> room = its.RoomFor(Use::kDecode);
+  if (!room) return std::nullopt;
+  double price = model_.copy.Seconds(parts_.bytes_of(best->key));
+  if (room->evicts) price += UsesOf(*room->evicts) * GainOf(*room->evicts);
+  if (most <= price) return std::nullopt;
+  const std::optional<Placement> placed = its.Request(best->key, Use::kDecode);
+  CHECK(placed.has_value());
+  ++stats_.promotions;
+  stats_.copied_bytes += parts_.bytes_of(best->key);
+  return Promotion{.key = best->key, .slot = placed->slot};
+}
+
+void DeviceTier::Promoted(const Promotion& promotion, bool has_landed) {
+  SlotTable& its = *table(promotion.key);
+  if (has_landed) {
+    its.Landed(promotion.slot);
+  } else {
+    its.Failed(promotion.slot);
+  }
+  its.Unpin(promotion.slot);
+}
+
+}  // namespace moestro

@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: MIT
+// What the slots of a device hold, and which experts of a layer are computed there. Pure: the
+// caller copies and launches, and says what came of it.
+//
+//   tier.Assign(plan)       before a layer: CPU or device for each expert, slots for the copies
+//   ... copies and launches ...
+//   tier.Done(plan)         the copies are there, the launches over
+//   tier.Promote(plan)      an expert that should move to the device while later layers run
+//
+// What is on the device may be in memory too (an inclusive cache): memory does not hear of uses
+// there, so it gives such experts up first.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <span>
+#include <unordered_map>
+#include <vector>
+
+#include "core/ids.h"
+#include "core/layer_plan.h"
+#include "decide/lane_planner.h"
+#include "decide/latency_model.h"
+#include "decide/resident_model.h"
+#include "decide/slot_table.h"
+
+namespace moestro {
+
+struct DeviceTierParts {
+  // By form (core/expert_catalog.h), since a slot is a place in a tensor of one type; nullopt: the
+  // device does not compute that form.
+  std::vector<std::optional<SlotTable>> tables;
+  std::function<uint32_t(ExpertKey)> form_of;
+  std::function<uint64_t(ExpertKey)> bytes_of;
+  std::function<bool(ExpertKey)> in_memory;  // or on its way there
+  // In place of `in_memory` where plans must not depend on timing, which decides what reads ahead
+  // have brought: what memory would hold if every read were done at once.
+  std::optional<ResidentModel> memory = {};
+};
+
+struct DeviceStats {
+  uint64_t experts = 0;     // planned, once for all rows of a step
+  uint64_t on_device = 0;   // of these, computed there from a slot
+  uint64_t copied = 0;      // of these, copied there first
+  uint64_t promotions = 0;  // moved there for later
+  uint64_t copied_bytes = 0;
+  uint64_t failures = 0;  // layers that the CPU computed after all
+};
+
+class DeviceTier {
+ public:
+  DeviceTier(DeviceTierParts parts, const LatencyModel& model, PlaceMode mode);
+
+  void BeginSequence();
+  void BeginLayer(LayerId layer);
+  void Predict(LayerId layer, std::span<const ExpertId> experts);
+  // There, or on its way there.
+  bool contains(ExpertKey key) const;
+
+  // Gives every expert its place and those of the device their slots, pinned until Done() or
+  // Failed(); orders them as a plan says. Off: all on the CPU.
+  LaneTimes Assign(LayerPlan& plan);
+  // The copies have landed and the launches have ended.
+  void Done(const LayerPlan& plan);
+  // They have not: copied experts are not there. Afterwards all of the plan is for the CPU.
+  void Failed(LayerPlan& plan);
+
+  struct Promotion {
+    ExpertKey key;
+    SlotId slot;  // loading and pinned until Promoted()
+  };
+  // After Done(). At most one for a layer of decode: an expert that the CPU computed from memory,
+  // if what its later uses will save pays for the copy, and for what the one that leaves would have
+  // saved. Only in PlaceMode::kAuto.
+  std::optional<Promotion> Promote(const LayerPlan& plan);
+  void Promoted(const Promotion& promotion, bool has_landed);
+
+  // Nothing runs on the device any more.
+  void TurnOff() { is_on_ = false; }
+  bool is_on() const { return is_on_; }
+  // Follows what the machine really does.
+  void SetModel(const LatencyModel& model) { model_ = model; }
+  const LatencyModel& model() const { return model_; }
+  const DeviceStats& stats() const { return stats_; }
+
+ private:
+  SlotTable* table(ExpertKey key);
+  bool is_ready(ExpertKey key) const;
+  bool is_in_memory(ExpertKey key) const;
+  void SortByModel(LayerPlan& plan) const;
+  void RunInMemory(const LayerPlan& plan);
+  std::vector<LaneJob> JobsOf(const LayerPlan& plan);
+  std::vector<uint32_t> RoomFor(const LayerPlan& plan) const;
+  void CountUses(const LayerPlan& plan);
+  double UsesOf(ExpertKey key) const;
+  double GainOf(ExpertKey key) const;
+
+  DeviceTierParts parts_;
+  LatencyModel model_;
+  PlaceMode mode_;
+  bool is_on_ = true;
+  DeviceStats stats_;
+  // Uses by decode, of which half are forgotten every kHalfLife steps.
+  struct Uses {
+    double count = 0.0;
+    uint64_t step = 0;  // when `count` was right
+  };
+  std::unordered_map<ExpertKey, Uses> uses_;
+  uint64_t step_ = 0;
+};
+
+}  // namespace moestro

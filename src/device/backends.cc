@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: MIT
+#include "device/backends.h"
+
+#include <dlfcn.h>
+#include <ggml-backend.h>
+#include <ggml.h>
+
+#include <array>
+#include <cctype>
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <string>
+#include <system_error>
+
+namespace moestro {
+namespace {
+
+namespace fs = std::filesystem;
+
+void BeQuiet() {
+  ggml_log_set(
+      [](ggml_log_level level, const char* text, void*) {
+        if (level == GGML_LOG_LEVEL_ERROR) std::fputs(text, stderr);
+      },
+      nullptr);
+}
+
+bool has_cpu() { return ggml_backend_dev_by_type(GGML_BACKEND_DEVICE_TYPE_CPU) != nullptr; }
+
+// What a plug-in for one level of instruction sets is worth here, by its own account; 0: nothing.
+int ScoreOf(const fs::path& plug_in) {
+  void* object = dlopen(plug_in.c_str(), RTLD_NOW | RTLD_LOCAL);
+  if (object == nullptr) return 0;
+  auto* score = reinterpret_cast<int (*)()>(dlsym(object, "ggml_backend_score"));
+  const int worth = score != nullptr ? score() : 0;
+  dlclose(object);
+  return worth;
+}
+
+}  // namespace
+
+void LoadCpuBackend() {
+  BeQuiet();
+  if (has_cpu()) return;
+  fs::path best;
+  int most = 0;
+  std::error_code ignored;
+  for (const fs::directory_entry& entry : fs::directory_iterator(MOESTRO_GGML_BACKENDS, ignored)) {
+    if (!entry.path().filename().string().starts_with("libggml-cpu-")) continue;
+    const int worth = ScoreOf(entry.path());
+    if (worth <= most) continue;
+    most = worth;
+    best = entry.path();
+  }
+  if (!best.empty()) ggml_backend_load(best.c_str());
+  if (!has_cpu()) ggml_backend_load_all();
+}
+
+void LoadDeviceBackends() {
+  LoadCpuBackend();
+  constexpr std::array kNames = {"CUDA", "HIP", "ROCm", "MUSA", "SYCL", "Vulkan", "OpenCL"};
+  for (const std::string name : kNames) {
+    if (ggml_backend_reg_by_name(name.c_str()) != nullptr) continue;
+    std::string file = "libggml-" + name + ".so";
+    for (char& c : file) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+    const fs::path path = fs::path(MOESTRO_GGML_BACKENDS) / file;
+    std::error_code ignored;
+    if (fs::exists(path, ignored)) ggml_backend_load(path.c_str());
+  }
+  // One that is not of ggml's own, as ggml reads it.
+  if (const char* other = std::getenv("GGML_BACKEND_PATH"); other != nullptr) {
+    ggml_backend_load(other);
+  }
+}
+
+}  // namespace moestro

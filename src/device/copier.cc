@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: MIT
+#include "device/copier.h"
+
+#include <ggml-backend.h>
+
+#include <chrono>
+#include <utility>
+
+namespace moestro {
+
+Copier::Copier(std::function<bool()> fails)
+    : fails_(std::move(fails)), thread_([this] { Run(); }) {}
+
+Copier::~Copier() {
+  {
+    const std::lock_guard lock(mutex_);
+    ends_ = true;
+  }
+  asked_.notify_one();
+  thread_.join();
+}
+
+uint64_t Copier::Ask(const Copy& copy) {
+  uint64_t number = 0;
+  {
+    const std::lock_guard lock(mutex_);
+    copies_.push_back(copy);
+    number = ++n_asked_;
+  }
+  asked_.notify_one();
+  return number;
+}
+
+bool Copier::is_done(uint64_t number) const {
+  const std::lock_guard lock(mutex_);
+  return n_done_ >= number;
+}
+
+bool Copier::Wait(uint64_t first, uint64_t last) {
+  std::unique_lock lock(mutex_);
+  done_.wait(lock, [&] { return n_done_ >= last; });
+  return std::erase_if(failed_, [&](uint64_t n) { return n >= first && n <= last; }) == 0;
+}
+
+double Copier::busy_seconds() const {
+  const std::lock_guard lock(mutex_);
+  return busy_seconds_;
+}
+
+void Copier::Run() {
+  std::unique_lock lock(mutex_);
+  for (;;) {
+    asked_.wait(lock, [&] { return ends_ || !copies_.empty(); });
+    if (copies_.empty()) return;
+    const Copy copy = copies_.front();
+    copies_.pop_front();
+    lock.unlock();
+    const auto start = std::chrono::steady_clock::now();
+    const bool fails = fails_ && fails_();
+    if (!fails) ggml_backend_tensor_set(copy.to, copy.from, copy.offset, copy.bytes);
+    const double seconds =
+        std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+    lock.lock();
+    busy_seconds_ += seconds;
+    ++n_done_;
+    if (fails) failed_.push_back(n_done_);
+    done_.notify_all();
+  }
+}
+
+}  // namespace moestro

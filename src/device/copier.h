@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: MIT
+// Copies bytes of memory to a device on a thread of its own, beside what the device computes:
+// ggml's synchronous copies of different threads to different bytes do not meet (facts: CUDA and
+// Vulkan put them on a stream or queue of their own). One after another, in order.
+//
+// Thread rule: one thread asks, the copier's copies.
+#pragma once
+
+#include <ggml.h>
+
+#include <condition_variable>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+namespace moestro {
+
+class Copier {
+ public:
+  // `fails`: for tests, asked before each copy; true: it is not made and counts as failed.
+  explicit Copier(std::function<bool()> fails = {});
+  ~Copier();  // all copies asked for are made first
+  Copier(const Copier&) = delete;
+  Copier& operator=(const Copier&) = delete;
+
+  struct Copy {
+    const std::byte* from = nullptr;  // stays until the copy is done
+    ggml_tensor* to = nullptr;
+    size_t offset = 0;  // in `to`
+    size_t bytes = 0;
+  };
+  // Copies are numbered from 1 in the order in which they are asked for.
+  uint64_t Ask(const Copy& copy);
+  bool is_done(uint64_t number) const;
+  // Waits for the copies `first` to `last`; false if one of them failed.
+  bool Wait(uint64_t first, uint64_t last);
+  // Seconds that copies took, since creation.
+  double busy_seconds() const;
+
+ private:
+  void Run();
+
+  std::function<bool()> fails_;
+  mutable std::mutex mutex_;
+  std::condition_variable asked_;
+  std::condition_variable done_;
+  std::deque<Copy> copies_;
+  uint64_t n_asked_ = 0;
+  uint64_t n_done_ = 0;
+  std::vector<uint64_t> failed_;  // that nobody has waited for yet
+  bool ends_ = false;
+  double busy_seconds_ = 0.0;
+  std::thread thread_;  // last: it uses all of the above
+};
+
+}  // namespace moestro

@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: MIT
+#include "device/devices.h"
+
+#include <algorithm>
+#include <cctype>
+#include <cstddef>
+#include <filesystem>
+#include <system_error>
+#include <utility>
+
+#include "base/format.h"
+#include "device/backends.h"
+
+namespace moestro {
+namespace {
+
+std::string Lower(std::string_view text) {
+  std::string lower(text);
+  for (char& c : lower) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  return lower;
+}
+
+// ggml calls a software Vulkan device a GPU like any other; what it is shows in its name alone.
+bool is_software(const std::string& description) {
+  const std::string lower = Lower(description);
+  return lower.contains("llvmpipe") || lower.contains("swiftshader") ||
+         lower.contains("software rasterizer");
+}
+
+DeviceKind KindOf(enum ggml_backend_dev_type type, const DeviceInfo& info) {
+  if (type == GGML_BACKEND_DEVICE_TYPE_CPU) return DeviceKind::kCpu;
+  if (Lower(info.backend) == "rpc") return DeviceKind::kRemote;
+  if (is_software(info.description)) return DeviceKind::kSoftware;
+  return type == GGML_BACKEND_DEVICE_TYPE_IGPU ? DeviceKind::kIntegrated : DeviceKind::kDiscrete;
+}
+
+// Those that compute whole graphs: no BLAS, no bundles of other devices.
+bool is_for_us(enum ggml_backend_dev_type type) {
+  return type == GGML_BACKEND_DEVICE_TYPE_CPU || type == GGML_BACKEND_DEVICE_TYPE_GPU ||
+         type == GGML_BACKEND_DEVICE_TYPE_IGPU;
+}
+
+}  // namespace
+
+std::vector<DeviceInfo> FindDevices() {
+  LoadDeviceBackends();
+  std::vector<DeviceInfo> found;
+  for (size_t i = 0; i < ggml_backend_dev_count(); ++i) {
+    ggml_backend_dev_t device = ggml_backend_dev_get(i);
+    const enum ggml_backend_dev_type type = ggml_backend_dev_type(device);
+    if (!is_for_us(type)) continue;
+    DeviceInfo info{.name = ggml_backend_dev_name(device),
+                    .description = ggml_backend_dev_description(device),
+                    .backend = ggml_backend_reg_name(ggml_backend_dev_backend_reg(device))};
+    size_t total = 0;
+    size_t available = 0;
+    ggml_backend_dev_memory(device, &available, &total);
+    info.memory_total = total;
+    info.memory_free = available;
+    info.kind = KindOf(type, info);
+    found.push_back(std::move(info));
+  }
+  return found;
+}
+
+std::string_view NameOf(DeviceKind kind) {
+  switch (kind) {
+    case DeviceKind::kCpu:
+      return "cpu";
+    case DeviceKind::kDiscrete:
+      return "discrete";
+    case DeviceKind::kIntegrated:
+      return "integrated";
+    case DeviceKind::kSoftware:
+      return "software";
+    case DeviceKind::kRemote:
+      return "remote";
+  }
+  return "";
+}
+
+bool MayHaveGpu(const std::string& root) {
+  namespace fs = std::filesystem;
+  std::error_code ignored;
+  for (const char* node : {"/dev/nvidia0", "/dev/kfd", "/dev/dxg"}) {
+    if (fs::exists(root + node, ignored)) return true;
+  }
+  for (const fs::directory_entry& entry : fs::directory_iterator(root + "/dev/dri", ignored)) {
+    if (entry.path().filename().string().starts_with("renderD")) return true;
+  }
+  return false;
+}
+
+Result<size_t> ChooseDevice(std::span<const DeviceInfo> devices, std::string_view name) {
+  const std::string wanted = Lower(name);
+  if (wanted == "cpu") return devices.size();
+  const auto first = [&](auto&& is_it) {
+    return static_cast<size_t>(std::ranges::find_if(devices, is_it) - devices.begin());
+  };
+  if (wanted == "auto") {
+    for (const DeviceKind kind : {DeviceKind::kDiscrete, DeviceKind::kIntegrated}) {
+      const size_t i = first([&](const DeviceInfo& d) { return d.kind == kind; });
+      if (i < devices.size()) return i;
+    }
+    return devices.size();
+  }
+  const auto is_gpu = [](const DeviceInfo& d) { return d.kind != DeviceKind::kCpu; };
+  size_t i = first([&](const DeviceInfo& d) { return is_gpu(d) && Lower(d.name) == wanted; });
+  if (i == devices.size()) {
+    i = first([&](const DeviceInfo& d) { return is_gpu(d) && Lower(d.backend) == wanted; });
+  }
+  if (i < devices.size()) return i;
+  std::string known = "auto, cpu";
+  for (const DeviceInfo& d : devices) {
+    if (is_gpu(d)) known += Format(", {}", d.name);
+  }
+  return Fail(Errc::kUsage, "there is no device '{}'; known: {}", name, known);
+}
+
+Result<ComputeDevice> ComputeDevice::Open(const DeviceInfo& info) {
+  ComputeDevice device;
+  device.info_ = info;
+  device.backend_.reset(ggml_backend_init_by_name(info.name.c_str(), nullptr));
+  if (device.backend_) return device;
+  return Fail(Errc::kDevice, "the device {} ({}) does not start", info.name, info.description);
+}
+
+uint64_t ComputeDevice::FreeMemory() const {
+  size_t total = 0;
+  size_t available = 0;
+  ggml_backend_dev_memory(handle(), &available, &total);
+  return available;
+}
+
+}  // namespace moestro

@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: MIT
+// What ggml's plug-ins find on this machine.
+//
+// Thread rule: one thread at a time.
+#pragma once
+
+#include <ggml-backend.h>
+#include <ggml-cpp.h>
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/result.h"
+#include "core/device_info.h"
+
+namespace moestro {
+
+// All of them in ggml's order, the CPU among them. Loads ggml's plug-ins if nobody has.
+std::vector<DeviceInfo> FindDevices();
+
+// False if the system has no node of a GPU: then nobody needs to load drivers, which take a hundred
+// megabytes of memory, to find none. `root`: in place of "/", for tests.
+bool MayHaveGpu(const std::string& root = "");
+
+// "discrete", "integrated", "software", "remote", "cpu".
+std::string_view NameOf(DeviceKind kind);
+
+// Index of the device that `name` means: ggml's name, or its backend's for the first of that
+// backend, whatever the case; "auto": the first discrete GPU, else the first integrated one, never
+// a software or remote one. The size of `devices` for "cpu", and for "auto" if there is none.
+// kUsage, listing what there is, for a name that none has.
+Result<size_t> ChooseDevice(std::span<const DeviceInfo> devices, std::string_view name);
+
+// A device that computes graphs, opened.
+class ComputeDevice {
+ public:
+  // kDevice if it does not start.
+  static Result<ComputeDevice> Open(const DeviceInfo& info);
+
+  const DeviceInfo& info() const { return info_; }
+  ggml_backend_t backend() const { return backend_.get(); }
+  ggml_backend_dev_t handle() const { return ggml_backend_get_device(backend_.get()); }
+  // Bytes that nobody uses at the moment.
+  uint64_t FreeMemory() const;
+  // Waits for all launches.
+  void Synchronize() const { ggml_backend_synchronize(backend_.get()); }
+
+ private:
+  DeviceInfo info_;
+  ggml_backend_ptr backend_;
+};
+
+}  // namespace moestro

@@ -1,0 +1,221 @@
+// SPDX-License-Identifier: MIT
+// A device beside the CPU: found, tried, measured, given slots. With the device "auto" whatever is
+// wrong with it is said, and the CPU computes; a device that was asked for by name fails then.
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <utility>
+
+#include "base/bytes.h"
+#include "base/check.h"
+#include "base/log.h"
+#include "decide/policy.h"
+#include "engine/engine_impl.h"
+#include "forward/experts/device_probe.h"
+#include "learned/latency_file.h"
+#include "store/probe.h"
+
+namespace moestro {
+namespace {
+
+// Left alone when the user names no size.
+constexpr uint64_t kLeastMargin = 256 * kMiB;
+// Read to know what the disk gives.
+constexpr uint64_t kDeviceProbeBytes = 64 * kMiB;
+
+bool has_bias(std::span<const LayerForm> layers) {
+  return std::ranges::any_of(layers, [](const LayerForm& layer) {
+    return std::ranges::any_of(layer.bias, [](const float* b) { return b != nullptr; });
+  });
+}
+
+// A device's budget over forms, in proportion to the bytes of their experts.
+std::vector<uint64_t> SplitSlots(const ExpertCatalog& catalog, const std::vector<bool>& computes,
+                                 const ComputeDevice& device, uint64_t bytes) {
+  std::vector<uint64_t> experts(catalog.forms.size());
+  for (const ExpertCatalog::Layer& layer : catalog.layers) {
+    for (const std::vector<ExpertCopy>& copies : layer.experts) {
+      for (const ExpertCopy& copy : copies) ++experts[copy.form];
+    }
+  }
+  uint64_t all = 0;
+  for (size_t f = 0; f < experts.size(); ++f) {
+    if (computes[f]) all += DevicePools::BytesFor(catalog.forms[f], experts[f]);
+  }
+  std::vector<uint64_t> slots(experts.size());
+  for (size_t f = 0; f < experts.size(); ++f) {
+    if (!computes[f]) continue;
+    const uint64_t one = DevicePools::BytesFor(catalog.forms[f], 1) / 2;  // the spare one aside
+    const double share = static_cast<double>(DevicePools::BytesFor(catalog.forms[f], experts[f])) /
+                         static_cast<double>(all);
+    const auto its = static_cast<uint64_t>(static_cast<double>(bytes) * share);
+    slots[f] = std::min({experts[f], its / one > 0 ? its / one - 1 : 0,
+                         DevicePools::MostSlots(device, catalog.forms[f])});
+  }
+  return slots;
+}
+
+}  // namespace
+
+// Everything about the device that needs no expert's bytes: found, opened, slots allocated.
+Status Engine::Impl::OpenDevice() {
+  if (options.device.name == "cpu" || (options.device.name == "auto" && !MayHaveGpu())) return {};
+  const std::vector<DeviceInfo> found = FindDevices();
+  TRY(const size_t chosen, ChooseDevice(found, options.device.name));
+  if (chosen == found.size()) return {};
+  TRY(gpu, ComputeDevice::Open(found[chosen]));
+  const DeviceExperts::Shape shape = DeviceShape();
+  std::vector<bool> computes;
+  for (const CopyForm& form : catalog.forms) {
+    computes.push_back(!has_bias(layer_forms) && DeviceExperts::Supports(*gpu, form, shape));
+  }
+  if (!std::ranges::contains(computes, true)) {
+    return Fail(Errc::kDevice, "the device {} computes no expert of this model", gpu->info().name);
+  }
+  const uint64_t available = gpu->FreeMemory();
+  if (options.device.vram_bytes > available) {
+    return Fail(Errc::kInvalidRequest, "--vram {} is more than the {} that are free on {}",
+                FormatBytes(options.device.vram_bytes), FormatBytes(available), gpu->info().name);
+  }
+  const uint64_t margin = std::max(kLeastMargin, available / 20);
+  uint64_t bytes = options.device.vram_bytes > 0 ? options.device.vram_bytes
+                                                 : available - std::min(available, margin);
+  const uint64_t work = DeviceExperts::WorkBytes(shape);
+  for (;; bytes = work + (bytes - work) / 2) {
+    const std::vector<uint64_t> wanted =
+        SplitSlots(catalog, computes, *gpu, bytes - std::min(bytes, work));
+    if (std::ranges::none_of(wanted, [](uint64_t n) { return n > 0; })) {
+      return Fail(Errc::kInvalidRequest,
+                  "{} on {} hold no expert beside the {} that computing them takes; raise --vram",
+                  FormatBytes(bytes), gpu->info().name, FormatBytes(work));
+    }
+    Result<DevicePools> pools = DevicePools::Allocate(*gpu, catalog.forms, wanted);
+    if (!pools) {
+      LogWarning("{}; trying half of it", pools.error().message);
+      continue;
+    }
+    device_slots = wanted;
+    device_experts = std::make_unique<DeviceExperts>(*gpu, catalog, *std::move(pools), shape,
+                                                     options.device.faults);
+    break;
+  }
+  memory.device = DevicePlan{.info = gpu->info(), .bytes = work};
+  for (size_t f = 0; f < device_slots.size(); ++f) {
+    memory.device->slots += device_slots[f];
+    memory.device->bytes += DevicePools::BytesFor(catalog.forms[f], device_slots[f]);
+  }
+  return {};
+}
+
+DeviceExperts::Shape Engine::Impl::DeviceShape() const {
+  DeviceExperts::Shape shape{.n_embd = model.spec.n_embd,
+                             .activation = model.spec.experts.activation};
+  for (const CopyForm& form : catalog.forms) shape.n_ff = std::max(shape.n_ff, form.n_ff);
+  return shape;
+}
+
+// With "auto" a device that is of no use is left out.
+Status Engine::Impl::PrepareDevice(Status (Impl::*prepare)()) {
+  Status prepared = (this->*prepare)();
+  if (prepared || options.device.name != "auto") return prepared;
+  LogWarning("{}; the CPU computes all experts", prepared.error().message);
+  DropDevice();
+  return {};
+}
+
+void Engine::Impl::DropDevice() {
+  device_side.reset();
+  device_tier.reset();
+  device_experts.reset();
+  gpu.reset();
+  memory.device.reset();
+}
+
+// An expert of each form is read and computed on both; forms that differ too much are the CPU's.
+Status Engine::Impl::TryDevice() {
+  if (device_experts == nullptr) return {};
+  std::vector<std::optional<SlotTable>> tables(catalog.forms.size());
+  std::optional<LatencyModel> latency;
+  if (!options.device.latency_model.empty()) {
+    TRY(const LatencyFile file, ReadLatency(options.device.latency_model));
+    latency = file.model;
+  }
+  for (uint32_t form = 0; form < catalog.forms.size(); ++form) {
+    if (device_slots[form] == 0) continue;
+    TRY(const ExpertKey key, AnyExpertOf(form));
+    std::optional<Lease> lease = residency->TryAcquire(key, Use::kPrefetch, Urgency::kDemand);
+    CHECK(lease.has_value());
+    residency->Drain();
+    if (auto error = residency->TakeError()) return std::unexpected(*std::move(error));
+    DeviceProbe probe(*device_experts, *team,
+                      {.key = key,
+                       .matrices = MatricesOf(*lease),
+                       .bytes = BytesOf(key),
+                       .kernels = kernels[form],
+                       .activation = model.spec.experts.activation,
+                       .slots = static_cast<uint32_t>(device_slots[form])});
+    double worst = 0.0;
+    for (const uint32_t rows : {1U, 4U, 32U}) {
+      TRY(const double difference, probe.Difference(rows));
+      worst = std::max(worst, difference);
+    }
+    memory.device->difference = std::max(memory.device->difference, worst);
+    if (!(worst <= DeviceProbe::kMostDifference)) {
+      LogWarning(
+          "{} computes {} experts with an error of {:.1e} (mean squares; {:.0e} is allowed): "
+          "they stay on the CPU",
+          gpu->info().name, ggml_type_name(static_cast<ggml_type>(catalog.forms[form].types[0])),
+          worst, DeviceProbe::kMostDifference);
+      continue;
+    }
+    if (!latency) {
+      TRY(const double bandwidth, ProbeReads(kDeviceProbeBytes));
+      TRY(latency, probe.Measure({.per_byte = 1.0 / bandwidth}));
+    }
+    TRY(std::unique_ptr<Policy> its, MakePolicy(policy));
+    const PolicyShape shape{.slots = device_slots[form],
+                            .layers = model.id.shape.n_layer,
+                            .experts = model.id.shape.n_expert};
+    tables[form].emplace(shape, std::move(its));
+  }
+  if (!latency || std::ranges::none_of(tables, [](const auto& t) { return t.has_value(); })) {
+    return Fail(Errc::kDevice, "the device {} computes no expert of this model as the CPU does",
+                gpu->info().name);
+  }
+  memory.device->latency = *latency;
+  const bool is_fixed = !options.device.latency_model.empty();
+  std::optional<ResidentModel> in_memory;
+  if (is_fixed) in_memory = MakeResidentModel();
+  device_tier = std::make_unique<DeviceTier>(
+      DeviceTierParts{.tables = std::move(tables),
+                      .form_of = [this](ExpertKey key) { return catalog.copy(key).form; },
+                      .bytes_of = [this](ExpertKey key) { return BytesOf(key); },
+                      .in_memory = [this](ExpertKey key) { return residency->contains(key); },
+                      .memory = std::move(in_memory)},
+      *latency, options.device.place);
+  device_side = std::make_unique<DeviceSide>(
+      *device_tier, *device_experts, *residency,
+      DeviceSide::Options{.is_fixed = is_fixed,
+                          .ends_if_lost = options.device.name != "auto",
+                          .lost = [](const std::string& why) { LogWarning("{}", why); }});
+  return {};
+}
+
+Result<ExpertKey> Engine::Impl::AnyExpertOf(uint32_t form) const {
+  for (uint16_t l = 0; l < catalog.layers.size(); ++l) {
+    for (uint16_t e = 0; e < catalog.layers[l].experts.size(); ++e) {
+      for (CopyId c = 0; c < catalog.layers[l].experts[e].size(); ++c) {
+        if (catalog.layers[l].experts[e][c].form == form) return ExpertKey{{l}, {e}, c};
+      }
+    }
+  }
+  return Fail(Errc::kUnsupported, "no expert has form {}", form);
+}
+
+uint64_t Engine::Impl::BytesOf(ExpertKey key) const {
+  uint64_t bytes = 0;
+  for (const Extent& slice : catalog.copy(key).slices) bytes += slice.length;
+  return bytes;
+}
+
+}  // namespace moestro

@@ -1,0 +1,268 @@
+// SPDX-License-Identifier: MIT
+#include "forward/experts/device_experts.h"
+
+#include <ggml-backend.h>
+#include <ggml.h>
+
+#include <algorithm>
+#include <cstring>
+#include <exception>
+#include <utility>
+
+#include "base/bytes.h"
+#include "base/check.h"
+#include "device/activation.h"
+
+namespace moestro {
+namespace {
+
+constexpr size_t kNodes = 16;
+
+// ggml reports what a device refuses by an exception where the driver does.
+template <class Work>
+Status OnDevice(const char* what, Work&& work) {
+  try {
+    work();
+    return {};
+  } catch (const std::exception& e) {
+    return Fail(Errc::kDevice, "{} failed: {}", what, e.what());
+  }
+}
+
+ggml_tensor* GatedProduct(ggml_context* context, Activation activation, ggml_tensor* gate,
+                          ggml_tensor* up) {
+  switch (activation) {
+    case Activation::kSwiglu:
+      return ggml_swiglu_split(context, gate, up);
+    case Activation::kGeglu:
+      return ggml_geglu_split(context, gate, up);
+    case Activation::kSwigluOai:
+      return ggml_swiglu_oai(context, gate, up, kOaiAlpha, kOaiLimit);
+  }
+  return nullptr;
+}
+
+struct LaunchGraph {
+  ggml_tensor* x = nullptr;    // [n_embd, 1, P], or [n_embd, 1, 1] for one row
+  ggml_tensor* ids = nullptr;  // [1, P], or [P, 1]: no slot twice within one of ggml's rows
+  ggml_tensor* y = nullptr;    // [n_embd] for each pair
+
+  // `matrix`: of the pool. One row's experts differ, so they may be one row of ids.
+  LaunchGraph(ggml_context* context, ggml_cgraph* graph, const std::array<ggml_tensor*, 3>& matrix,
+              Activation activation, int64_t pairs, bool is_one_row) {
+    const int64_t n_embd = matrix[0]->ne[0];
+    x = ggml_new_tensor_3d(context, GGML_TYPE_F32, n_embd, 1, is_one_row ? 1 : pairs);
+    ids = is_one_row ? ggml_new_tensor_2d(context, GGML_TYPE_I32, pairs, 1)
+                     : ggml_new_tensor_2d(context, GGML_TYPE_I32, 1, pairs);
+    ggml_set_input(x);
+    ggml_set_input(ids);
+    // Up before gate before what joins them: CUDA makes one kernel of the three then.
+    ggml_tensor* up = ggml_mul_mat_id(context, matrix[static_cast<size_t>(Matrix::kUp)], x, ids);
+    ggml_tensor* gate =
+        ggml_mul_mat_id(context, matrix[static_cast<size_t>(Matrix::kGate)], x, ids);
+    ggml_tensor* joined = GatedProduct(context, activation, gate, up);
+    y = ggml_mul_mat_id(context, matrix[static_cast<size_t>(Matrix::kDown)], joined, ids);
+    ggml_set_output(y);
+    ggml_build_forward_expand(graph, up);
+    ggml_build_forward_expand(graph, y);
+  }
+};
+
+}  // namespace
+
+bool DeviceExperts::Supports(const ComputeDevice& device, const CopyForm& form,
+                             const Shape& shape) {
+  const ggml_init_params params{
+      .mem_size = kNodes * ggml_tensor_overhead() + 2 * ggml_graph_overhead_custom(kNodes, false),
+      .mem_buffer = nullptr,
+      .no_alloc = true};
+  const ggml_context_ptr context(ggml_init(params));
+  // The backend judges by where the weights live; an empty buffer is enough to tell it.
+  const ggml_backend_buffer_ptr buffer(ggml_backend_alloc_buffer(device.backend(), 0));
+  std::array<ggml_tensor*, kMatrices> matrix{};
+  for (size_t m = 0; m < kMatrices; ++m) {
+    const bool is_down = static_cast<Matrix>(m) == Matrix::kDown;
+    matrix[m] =
+        ggml_new_tensor_3d(context.get(), static_cast<ggml_type>(form.types[m]),
+                           is_down ? form.n_ff : form.n_embd, is_down ? form.n_embd : form.n_ff, 2);
+    matrix[m]->buffer = buffer.get();
+  }
+  for (const bool is_one_row : {true, false}) {
+    ggml_cgraph* graph = ggml_new_graph_custom(context.get(), kNodes, false);
+    const LaunchGraph launch(context.get(), graph, matrix, shape.activation, 1, is_one_row);
+    for (int i = 0; i < ggml_graph_n_nodes(graph); ++i) {
+      if (!ggml_backend_dev_supports_op(device.handle(), ggml_graph_node(graph, i))) return false;
+    }
+  }
+  return true;
+}
+
+uint64_t DeviceExperts::WorkBytes(const Shape& shape) {
+  const uint64_t floats = 2 * uint64_t{shape.n_embd} + 3 * uint64_t{shape.n_ff} + 1;
+  return kFlights * shape.most_pairs * floats * sizeof(float) + 16 * kMiB;
+}
+
+DeviceExperts::DeviceExperts(const ComputeDevice& device, const ExpertCatalog& catalog,
+                             DevicePools pools, const Shape& shape, DeviceFaults faults)
+    : device_(device),
+      catalog_(catalog),
+      pools_(std::move(pools)),
+      shape_(shape),
+      faults_(std::move(faults)),
+      copier_(faults_.fails_copy) {
+  for (Flight& flight : flights_) {
+    flight.arena = std::make_unique<GraphArena>(device.backend(), kNodes);
+  }
+}
+
+DeviceExperts::~DeviceExperts() { Abandon(); }
+
+Status DeviceExperts::Begin(const LayerPlan& plan, const float* ffn_in, float* results) {
+  plan_ = &plan;
+  ffn_in_ = ffn_in;
+  results_ = results;
+  n_copied_ =
+      static_cast<size_t>(std::ranges::count(plan.experts, Place::kCopied, &PlannedExpert::place));
+  n_brought_ = 0;
+  has_launched_copied_ = n_copied_ == 0;
+  has_failed_ = false;
+  tickets_.assign(plan.experts.size(), {});
+  return LaunchAll(Place::kDevice);
+}
+
+bool DeviceExperts::Bring(size_t index, const Lease& lease) {
+  if (!lease.is_complete()) return false;
+  Ticket& ticket = tickets_[index];
+  if (ticket.last == 0) {
+    ticket = Fill(plan_->experts[index].key, plan_->experts[index].slot, MatricesOf(lease));
+    return false;
+  }
+  if (!copier_.is_done(ticket.last)) return false;
+  has_failed_ |= !copier_.Wait(ticket.first, ticket.last);
+  ++n_brought_;
+  return true;
+}
+
+DeviceExperts::Matrices MatricesOf(const Lease& lease) {
+  return {lease.matrix(Matrix::kGate), lease.matrix(Matrix::kUp), lease.matrix(Matrix::kDown)};
+}
+
+DeviceExperts::Ticket DeviceExperts::Fill(ExpertKey key, SlotId slot, const Matrices& matrices) {
+  Ticket ticket;
+  const uint32_t form = catalog_.copy(key).form;
+  for (const Matrix m : {Matrix::kGate, Matrix::kUp, Matrix::kDown}) {
+    ggml_tensor* to = pools_.tensor(form, m);
+    const size_t bytes = DevicePools::SliceBytes(to);
+    ticket.last = copier_.Ask({.from = matrices[static_cast<size_t>(m)],
+                               .to = to,
+                               .offset = slot.value * bytes,
+                               .bytes = bytes});
+    if (ticket.first == 0) ticket.first = ticket.last;
+  }
+  return ticket;
+}
+
+Status DeviceExperts::Advance() {
+  if (has_launched_copied_ || n_brought_ < n_copied_) return {};
+  if (has_failed_)
+    return Fail(Errc::kDevice, "a copy to the device {} failed", device_.info().name);
+  has_launched_copied_ = true;
+  return LaunchAll(Place::kCopied);
+}
+
+// The experts of one place, form by form.
+Status DeviceExperts::LaunchAll(Place place) {
+  std::vector<std::vector<Pair>> by_form(catalog_.forms.size());
+  for (const PlannedExpert& expert : plan_->experts) {
+    if (expert.place != place) continue;
+    std::vector<Pair>& pairs = by_form[catalog_.copy(expert.key).form];
+    for (uint32_t p = expert.first_pair; p < expert.first_pair + expert.n_pairs; ++p) {
+      pairs.push_back({.pair = p, .row = plan_->row_of[p], .slot = expert.slot});
+    }
+  }
+  for (uint32_t form = 0; form < by_form.size(); ++form) {
+    std::span<const Pair> left = by_form[form];
+    while (!left.empty()) {
+      const size_t n = std::min<size_t>(left.size(), shape_.most_pairs);
+      TRY_STATUS(Launch(form, left.first(n)));
+      left = left.subspan(n);
+    }
+  }
+  return {};
+}
+
+Status DeviceExperts::Launch(uint32_t form, std::span<const Pair> pairs) {
+  Flight& flight = flights_[next_flight_++ % kFlights];
+  TRY_STATUS(Collect(flight));
+  if (faults_.fails_launch && faults_.fails_launch()) {
+    return Fail(Errc::kDevice, "a launch failed on purpose");
+  }
+  const bool is_one_row = plan_->n_rows == 1;
+  const size_t width = shape_.n_embd;
+  slots_.clear();
+  flight.pairs.clear();
+  x_.resize((is_one_row ? 1 : pairs.size()) * width);
+  for (size_t i = 0; i < pairs.size(); ++i) {
+    slots_.push_back(static_cast<int32_t>(pairs[i].slot.value));
+    flight.pairs.push_back(pairs[i].pair);
+    if (i > 0 && is_one_row) continue;
+    std::memcpy(x_.data() + i * width, ffn_in_ + pairs[i].row * width, width * sizeof(float));
+  }
+  ggml_context* context = flight.arena->Begin();
+  const LaunchGraph graph(context, flight.arena->graph(),
+                          {pools_.tensor(form, Matrix::kGate), pools_.tensor(form, Matrix::kUp),
+                           pools_.tensor(form, Matrix::kDown)},
+                          shape_.activation, static_cast<int64_t>(pairs.size()), is_one_row);
+  const Status placed = flight.arena->Place();
+  if (!placed)
+    return Fail(Errc::kDevice, "the device {} has no room for a launch", device_.info().name);
+  TRY_STATUS(OnDevice("sending rows to the device", [&] {
+    ggml_backend_tensor_set(graph.x, x_.data(), 0, x_.size() * sizeof(float));
+    ggml_backend_tensor_set(graph.ids, slots_.data(), 0, slots_.size() * sizeof(int32_t));
+  }));
+  TRY_STATUS(flight.arena->Launch());
+  flight.y = graph.y;
+  return {};
+}
+
+// Waits for a launch and puts its results where they belong.
+Status DeviceExperts::Collect(Flight& flight) {
+  ggml_tensor* y = std::exchange(flight.y, nullptr);
+  if (y == nullptr) return {};
+  const size_t width = shape_.n_embd;
+  x_.resize(flight.pairs.size() * width);
+  TRY_STATUS(OnDevice("a launch", [&] {
+    device_.Synchronize();
+    ggml_backend_tensor_get(y, x_.data(), 0, x_.size() * sizeof(float));
+  }));
+  if (faults_.spoils_results) {
+    for (float& value : x_) value *= 1.1F;
+  }
+  for (size_t i = 0; i < flight.pairs.size(); ++i) {
+    std::memcpy(results_ + flight.pairs[i] * width, x_.data() + i * width, width * sizeof(float));
+  }
+  return {};
+}
+
+Status DeviceExperts::Finish() {
+  CHECK(all_launched());
+  for (Flight& flight : flights_) TRY_STATUS(Collect(flight));
+  plan_ = nullptr;
+  return {};
+}
+
+void DeviceExperts::Abandon() {
+  if (plan_ == nullptr) return;
+  for (const Ticket& ticket : tickets_) {
+    if (ticket.last > 0) copier_.Wait(ticket.first, ticket.last);
+  }
+  // Whatever it says: nothing of it is used.
+  [[maybe_unused]] const Status ended =
+      OnDevice("waiting for the device", [this] { device_.Synchronize(); });
+  for (Flight& flight : flights_) flight.y = nullptr;
+  has_launched_copied_ = true;
+  n_copied_ = n_brought_ = 0;
+  plan_ = nullptr;
+}
+
+}  // namespace moestro

@@ -1,0 +1,247 @@
+// SPDX-License-Identifier: MIT
+#include "forward/experts/device_probe.h"
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <cstring>
+#include <random>
+#include <utility>
+
+#include "base/bytes.h"
+#include "base/quantile.h"
+#include "device/activation.h"
+#include "device/expert_kernel.h"
+#include "device/host_memory.h"
+
+namespace moestro {
+namespace {
+
+using SteadyClock = std::chrono::steady_clock;
+
+constexpr uint64_t kCopiesBytes = 96 * kMiB;  // more than the caches of small machines
+constexpr size_t kRepeats = 5;
+constexpr uint32_t kMostRows = 64;
+// More rows are not measured on what takes longer for fewer.
+constexpr double kLongRun = 0.1;
+
+double SecondsSince(SteadyClock::time_point start) {
+  return std::chrono::duration<double>(SteadyClock::now() - start).count();
+}
+
+// The median of a few times after one that warms up; of fewer if they take long. `once` gives a
+// Result<double>.
+template <class Once>
+Result<double> MedianOf(Once&& once) {
+  constexpr double kLong = 0.05;
+  std::vector<double> seconds;
+  TRY(double took, once());
+  double all = took;
+  do {
+    TRY(took, once());
+    seconds.push_back(took);
+    all += took;
+  } while (seconds.size() < kRepeats && all < kLong);
+  return Median(std::move(seconds));
+}
+
+// One row of a step for each pair, expert by expert, all on the device.
+LayerPlan PlanOf(ExpertKey key, uint32_t experts, uint32_t rows, uint32_t slots) {
+  LayerPlan plan{.layer = key.layer, .n_rows = rows, .n_used = experts};
+  for (uint32_t e = 0; e < experts; ++e) {
+    plan.experts.push_back({.key = key,
+                            .place = Place::kDevice,
+                            .slot = SlotId{e % slots},
+                            .first_pair = e * rows,
+                            .n_pairs = rows});
+    for (uint32_t r = 0; r < rows; ++r) plan.row_of.push_back(r);
+  }
+  return plan;
+}
+
+}  // namespace
+
+std::vector<float> DeviceProbe::RandomRows(uint32_t rows) const {
+  std::mt19937 random(rows);
+  std::normal_distribution<float> normal;
+  std::vector<float> x(size_t{rows} * expert_.kernels.n_embd);
+  for (float& value : x) value = normal(random);
+  return x;
+}
+
+Status DeviceProbe::RunOnDevice(std::span<const float> x, uint32_t experts, uint32_t rows,
+                                std::span<float> y) {
+  const LayerPlan plan = PlanOf(expert_.key, experts, rows, expert_.slots);
+  Status ran = device_.Begin(plan, x.data(), y.data());
+  if (ran) ran = device_.Finish();
+  if (!ran) device_.Abandon();
+  return ran;
+}
+
+// As forward/experts/layer_run.h does it, with blocks of rows dealt out in turn.
+Status DeviceProbe::RunOnHost(std::span<const float> x, uint32_t rows,
+                              const DeviceExperts::Matrices& matrices, std::span<float> y) {
+  const FormKernels& k = expert_.kernels;
+  const auto quantised = [&](Matrix m, const float* from, uint32_t width,
+                             std::vector<const std::byte*>& each) -> Status {
+    const ExpertKernel& kernel = k.kernel[static_cast<size_t>(m)];
+    const size_t bytes = kernel.activation_bytes(width);
+    HostMemory& memory = quantised_[static_cast<size_t>(m)];
+    if (memory.size() < rows * bytes) {
+      TRY(memory, HostMemory::Allocate(kMostRows * bytes));
+    }
+    for (uint32_t r = 0; r < rows; ++r) {
+      std::byte* to = memory.data() + r * bytes;
+      kernel.quantise(kernel, from + size_t{r} * width, to, width);
+      each.push_back(to);
+    }
+    return {};
+  };
+  const auto multiply = [&](Matrix m, uint32_t n_in, uint32_t n_out,
+                            const std::vector<const std::byte*>& in, float* out) {
+    const auto at = static_cast<size_t>(m);
+    constexpr uint32_t kBlock = 32;
+    return team_.Run([&](int thread, int n_threads) {
+      for (uint32_t row = kBlock * static_cast<uint32_t>(thread); row < n_out;
+           row += kBlock * static_cast<uint32_t>(n_threads)) {
+        std::vector<float*> to;
+        for (uint32_t r = 0; r < rows; ++r) to.push_back(out + size_t{r} * n_out + row);
+        k.kernel[at].multiply(k.kernel[at], {.rows = matrices[at] + row * k.row_bytes[at],
+                                             .row_bytes = k.row_bytes[at],
+                                             .n_in = n_in,
+                                             .n_rows = std::min(kBlock, n_out - row),
+                                             .activations = in.data(),
+                                             .out = to.data(),
+                                             .n_tokens = rows});
+      }
+    });
+  };
+  std::array<std::vector<const std::byte*>, kMatrices> in;
+  std::vector<float> gate(size_t{rows} * k.n_ff);
+  std::vector<float> up(gate.size());
+  TRY_STATUS(quantised(Matrix::kGate, x.data(), k.n_embd, in[0]));
+  TRY_STATUS(quantised(Matrix::kUp, x.data(), k.n_embd, in[1]));
+  TRY_STATUS(multiply(Matrix::kGate, k.n_embd, k.n_ff, in[0], gate.data()));
+  TRY_STATUS(multiply(Matrix::kUp, k.n_embd, k.n_ff, in[1], up.data()));
+  Join(expert_.activation, up, gate);
+  TRY_STATUS(quantised(Matrix::kDown, gate.data(), k.n_ff, in[2]));
+  return multiply(Matrix::kDown, k.n_ff, k.n_embd, in[2], y.data());
+}
+
+Result<double> DeviceProbe::Difference(uint32_t rows) {
+  const DeviceExperts::Ticket ticket = device_.Fill(expert_.key, SlotId{0}, expert_.matrices);
+  if (!device_.Wait(ticket)) return Fail(Errc::kDevice, "a copy to the device failed");
+  const std::vector<float> x = RandomRows(rows);
+  std::vector<float> there(x.size());
+  std::vector<float> here(x.size());
+  TRY_STATUS(RunOnDevice(x, 1, rows, there));
+  TRY_STATUS(RunOnHost(x, rows, expert_.matrices, here));
+  double missed = 0.0;
+  double all = 0.0;
+  for (size_t i = 0; i < here.size(); ++i) {
+    const double d = static_cast<double>(there[i]) - static_cast<double>(here[i]);
+    missed += d * d;
+    all += static_cast<double>(here[i]) * static_cast<double>(here[i]);
+  }
+  // Weights that are all zero say nothing; they agree if both say nothing.
+  return all > 0.0 ? missed / all : missed;
+}
+
+Result<double> DeviceProbe::DeviceSeconds(uint32_t experts, uint32_t rows) {
+  const std::vector<float> x = RandomRows(rows);
+  std::vector<float> y(size_t{experts} * rows * expert_.kernels.n_embd);
+  return MedianOf([&]() -> Result<double> {
+    const auto start = SteadyClock::now();
+    TRY_STATUS(RunOnDevice(x, experts, rows, y));
+    return SecondsSince(start);
+  });
+}
+
+// Each time another copy of the expert, so that its weights come from memory.
+double DeviceProbe::HostSeconds(uint32_t rows) {
+  const std::vector<float> x = RandomRows(rows);
+  std::vector<float> y(x.size());
+  const auto measured = MedianOf([&]() -> Result<double> {
+    DeviceExperts::Matrices at{};
+    const std::byte* copy = copies_.data() + next_copy_++ % n_copies_ * expert_.bytes;
+    for (size_t m = 0; m < kMatrices; ++m) {
+      at[m] = copy;
+      const bool is_down = static_cast<Matrix>(m) == Matrix::kDown;
+      copy +=
+          expert_.kernels.row_bytes[m] * (is_down ? expert_.kernels.n_embd : expert_.kernels.n_ff);
+    }
+    const auto start = SteadyClock::now();
+    TRY_STATUS(RunOnHost(x, rows, at, y));
+    return SecondsSince(start);
+  });
+  return measured.value_or(0.0);
+}
+
+double DeviceProbe::CopySeconds() {
+  const auto start = SteadyClock::now();
+  DeviceExperts::Ticket last;
+  for (size_t i = 0; i < kRepeats; ++i) {
+    last = device_.Fill(expert_.key, SlotId{static_cast<uint32_t>(i) % expert_.slots},
+                        expert_.matrices);
+  }
+  device_.Wait(last);
+  return SecondsSince(start) / kRepeats;
+}
+
+Result<LatencyModel> DeviceProbe::Measure(const Cost& disk) {
+  n_copies_ = std::max<size_t>(1, kCopiesBytes / expert_.bytes);
+  TRY(copies_, HostMemory::Allocate(n_copies_ * expert_.bytes));
+  for (size_t i = 0; i < n_copies_; ++i) {
+    std::byte* to = copies_.data() + i * expert_.bytes;
+    for (size_t m = 0; m < kMatrices; ++m) {
+      const bool is_down = static_cast<Matrix>(m) == Matrix::kDown;
+      const size_t bytes =
+          expert_.kernels.row_bytes[m] * (is_down ? expert_.kernels.n_embd : expert_.kernels.n_ff);
+      std::memcpy(to, expert_.matrices[m], bytes);
+      to += bytes;
+    }
+  }
+  LatencyModel model;
+  model.disk = disk;
+  CopySeconds();  // every slot holds the expert from here on
+  // What more experts of one launch cost, and what is left of a launch of one.
+  const uint32_t many = std::min(expert_.slots, 8U);
+  TRY(const double one, DeviceSeconds(1, 1));
+  double each = one;
+  if (many > 1) {
+    TRY(const double all, DeviceSeconds(many, 1));
+    each = std::max(all - one, 0.05 * one) / (many - 1);
+  }
+  each = std::min(each, one);
+  model.launch = one - each;
+  std::vector<CostSample> host;
+  std::vector<CostSample> device{{expert_.bytes, 1, each}};
+  for (const uint32_t rows : {1U, 4U, 16U, kMostRows}) {
+    host.push_back({expert_.bytes, rows, std::max(HostSeconds(rows), 1e-9)});
+    if (rows == 1 || device.back().seconds * 4 > kLongRun) continue;
+    TRY(const double took, DeviceSeconds(1, rows));
+    device.push_back({expert_.bytes, rows, std::max(took - model.launch, each)});
+  }
+  model.host = FitCost(host);
+  model.device = FitCost(device);
+  const double copy = std::max(CopySeconds(), 1e-9);
+  const CostSample copies[] = {{expert_.bytes, 1, copy}};
+  model.copy = FitCost(copies);
+  // Each while the other runs.
+  DeviceExperts::Ticket last;
+  const auto start = SteadyClock::now();
+  constexpr size_t kMany = 8 * kRepeats;
+  for (size_t i = 0; i < kMany; ++i) {
+    last = device_.Fill(expert_.key, SlotId{static_cast<uint32_t>(i) % expert_.slots},
+                        expert_.matrices);
+  }
+  const double beside = HostSeconds(1);
+  device_.Wait(last);
+  const double copies_beside = SecondsSince(start) / kMany;
+  model.host_beside = std::max(1.0, beside / host.front().seconds);
+  model.copy_beside = std::max(1.0, copies_beside / copy);
+  TRY_STATUS(CheckLatency(model));
+  return model;
+}
+
+}  // namespace moestro

@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: MIT
+// What a device is worth, found out with one real expert: whether it computes as the CPU does, and
+// how long experts and their copies take, each alone and beside the other.
+//
+// Thread rule: the engine thread, before any step.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "base/result.h"
+#include "core/expert_catalog.h"
+#include "core/ids.h"
+#include "core/model_spec.h"
+#include "decide/latency_model.h"
+#include "device/host_memory.h"
+#include "device/team.h"
+#include "forward/experts/device_experts.h"
+#include "forward/experts/expert_exec.h"
+
+namespace moestro {
+
+class DeviceProbe {
+ public:
+  // An expert whose bytes are in memory. Everything must outlive the probe, the kernels those of
+  // its form; `slots` of that form are free to be overwritten.
+  struct Expert {
+    ExpertKey key;
+    DeviceExperts::Matrices matrices;
+    uint64_t bytes = 0;
+    const FormKernels& kernels;
+    Activation activation = Activation::kSwiglu;
+    uint32_t slots = 1;
+  };
+  DeviceProbe(DeviceExperts& device, Team& team, const Expert& expert)
+      : device_(device), team_(team), expert_(expert) {}
+
+  // The mean squared difference between the device's results and the CPU's, as a share of these,
+  // for `rows` random rows of the expert, at most 64. kDevice.
+  Result<double> Difference(uint32_t rows);
+  // What two products in a row may differ by: ggml holds its backends to 5e-4 for each.
+  static constexpr double kMostDifference = 1e-3;
+
+  // Costs by measurement, in about a second; `disk` is taken as it is. kDevice, kNoMemory.
+  Result<LatencyModel> Measure(const Cost& disk);
+
+ private:
+  // Seconds for `experts` experts with `rows` rows each.
+  Result<double> DeviceSeconds(uint32_t experts, uint32_t rows);
+  double HostSeconds(uint32_t rows);
+  double CopySeconds();
+  Status RunOnHost(std::span<const float> x, uint32_t rows, const DeviceExperts::Matrices& matrices,
+                   std::span<float> y);
+  Status RunOnDevice(std::span<const float> x, uint32_t experts, uint32_t rows, std::span<float> y);
+  std::vector<float> RandomRows(uint32_t rows) const;
+
+  DeviceExperts& device_;
+  Team& team_;
+  Expert expert_;
+  HostMemory copies_;  // of the expert, so many that no cache holds them
+  size_t n_copies_ = 0;
+  size_t next_copy_ = 0;
+  std::array<HostMemory, kMatrices> quantised_;  // scratch of the host's run
+};
+
+}  // namespace moestro

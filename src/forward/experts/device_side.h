@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: MIT
+// A device beside the CPU: what it computes of every layer, what moves to it, what happens when it
+// fails. decide/device_tier.h decides, device_experts.h does.
+//
+// Thread rule: the engine thread.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+#include "core/layer_plan.h"
+#include "decide/device_tier.h"
+#include "decide/latency_model.h"
+#include "forward/experts/device_experts.h"
+#include "forward/experts/expert_exec.h"
+#include "residency/residency.h"
+
+namespace moestro {
+
+class DeviceSide {
+ public:
+  struct Options {
+    bool is_fixed = false;      // the latency model stays as it is
+    bool ends_if_lost = false;  // a lost device ends the step; else the CPU goes on alone
+    // Told, in a sentence, when the device is given up; empty: nobody.
+    std::function<void(const std::string&)> lost = {};
+  };
+  // All must outlive this.
+  DeviceSide(DeviceTier& tier, DeviceExperts& experts, Residency& residency, Options options);
+  // No copy is under way any more.
+  ~DeviceSide();
+
+  // Before a step: what was promoted in the last one is there now.
+  void BeginStep();
+  // Which experts the device computes.
+  void Assign(LayerPlan& plan);
+  // The layer has run.
+  void Done(const LayerPlan& plan, const ExpertExec::LaneSeconds& took);
+  // It has not: the plan is for the CPU now. An error of another kind than kDevice is nobody's
+  // fault here. kDevice: the device is lost and the CPU must not go on alone.
+  Status Failed(LayerPlan& plan, const Error& why);
+
+  const DeviceTier& tier() const { return tier_; }
+  const LatencyTracker& tracker() const { return tracker_; }
+
+ private:
+  struct UnderWay {
+    DeviceTier::Promotion promotion;
+    DeviceExperts::Ticket ticket;
+    Lease lease;
+  };
+  void Promote(const LayerPlan& plan);
+  void Observe(const ExpertExec::LaneSeconds& took);
+
+  DeviceTier& tier_;
+  DeviceExperts& experts_;
+  Residency& residency_;
+  Options options_;
+  LatencyModel measured_;  // before any refit
+  LatencyTracker tracker_;
+  double host_ratio_ = 1.0;  // of the model in use to the measured one
+  double device_ratio_ = 1.0;
+  LaneTimes predicted_;  // of the layer under way
+  std::vector<UnderWay> promotions_;
+  uint32_t failures_ = 0;  // of layers one after another
+};
+
+}  // namespace moestro

@@ -1,0 +1,385 @@
+// SPDX-License-Identifier: MIT
+// Experts on a device: the same logits as on the CPU within what rounding may do, the same bits
+// for the same plans, and no harm when the device fails. Runs on whatever ggml finds; a software
+// Vulkan device will do (scripts/setup.sh device).
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cmath>
+#include <cstdlib>
+#include <memory>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/bytes.h"
+#include "engine/device_list.h"
+#include "engine/engine.h"
+#include "learned/latency_file.h"
+#include "tests/support/prompts.h"
+#include "tests/support/slow_reader.h"
+#include "tests/support/temp_folder.h"
+#include "tests/support/tiny_model.h"
+
+namespace moestro {
+namespace {
+
+// As shares of the standard deviation of a row's logits (parity_test.cc derives the first: every
+// product of a quantised model rounded otherwise). F16 and F32 weights: activations rounded to 11
+// bits instead of 8, or not at all.
+constexpr double kEightBits = 6e-2;
+constexpr double kElevenBits = 1e-2;
+// A tie between experts that falls the other way changes its row, and through keys and values all
+// rows after it.
+constexpr double kShareOfRows = 0.9;
+
+double Deviation(std::span<const float> values) {
+  double mean = 0.0;
+  for (const float v : values) mean += static_cast<double>(v);
+  mean /= static_cast<double>(values.size());
+  double sum = 0.0;
+  for (const float v : values)
+    sum += (static_cast<double>(v) - mean) * (static_cast<double>(v) - mean);
+  return std::sqrt(sum / static_cast<double>(values.size()));
+}
+
+// Every so many-th answer is true; from several threads.
+std::function<bool()> EveryNth(int n) {
+  auto count = std::make_shared<std::atomic<int>>(0);
+  return [count, n] { return count->fetch_add(1) % n == n - 1; };
+}
+
+class DeviceTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    for (const DeviceInfo& info : ListDevices()) {
+      if (info.kind != DeviceKind::kCpu && info.kind != DeviceKind::kRemote) name_ = info.name;
+    }
+    if (!name_.empty()) return;
+    // Where there must be one, its absence is a failure.
+    if (std::getenv("MOESTRO_TEST_DEVICE") != nullptr) {
+      FAIL() << "ggml finds no device; see 'scripts/setup.sh device'";
+    }
+    GTEST_SKIP() << "ggml finds no device; 'scripts/setup.sh device' installs a software one";
+  }
+
+  static TinySpec Spec(const std::string& arch, const std::string& type) {
+    return {.arch = arch, .type = type, .layers = 3, .experts = 12, .used = 3, .ff = 256};
+  }
+
+  // A model of costs by which copying is dear and the CPU is slow: something is on every lane.
+  std::string CostsFile(const LatencyModel& model) {
+    const std::string path = folder_.path() / "costs.json";
+    const Status written = WriteLatency(path, {.machine = "test", .device = name_, .model = model});
+    EXPECT_TRUE(written) << written.error().message;
+    return path;
+  }
+  static LatencyModel MixedCosts() {
+    return {.host = {.base = 20e-6, .per_byte = 1e-10, .per_row = 0.5e-10},
+            .device = {.base = 5e-6, .per_byte = 0.2e-10, .per_row = 0.1e-10},
+            .copy = {.base = 10e-6, .per_byte = 0.5e-10},
+            .disk = {.base = 50e-6, .per_byte = 5e-10},
+            .launch = 10e-6};
+  }
+
+  EngineOptions OnCpu() const {
+    EngineOptions options;
+    options.ctx = 128;
+    options.threads = 2;
+    options.sequences = 12;
+    options.cache = CacheSize{.percent = 60.0};
+    options.device.name = "cpu";
+    return options;
+  }
+  // `slots`: about so many experts of 12 * 3 fit.
+  EngineOptions OnDevice(const TinySpec& spec, PlaceMode place, uint64_t slots = 100) {
+    EngineOptions options = OnCpu();
+    options.device.name = name_;
+    options.device.place = place;
+    options.device.latency_model = CostsFile(MixedCosts());
+    const DeviceExperts::Shape shape{.n_embd = spec.embd, .n_ff = spec.ff};
+    const auto type = static_cast<uint64_t>(spec.type == "F16" ? 2 : 1);
+    options.device.vram_bytes =
+        DeviceExperts::WorkBytes(shape) + slots * 3 * type * spec.embd * spec.ff;
+    return options;
+  }
+
+  struct Run {
+    std::vector<float> logits;  // [step][row][n_vocab]
+    uint32_t n_vocab = 0;
+    DeviceStats device;
+    Status status;
+  };
+  static uint32_t PromptOf(uint32_t sequence) { return 2 + sequence % 4; }  // tokens
+  // A prompt for each of `rows` sequences, then `steps` steps of a row of each, tokens given.
+  static Run Decode(const std::string& path, const EngineOptions& options, uint32_t rows,
+                    uint32_t steps = 6) {
+    Run run;
+    auto opened = Engine::Open(path, options);
+    if (!opened) {
+      run.status = std::unexpected(opened.error());
+      return run;
+    }
+    Engine& engine = **opened;
+    run.n_vocab = engine.spec().n_vocab;
+    const Engine::LogitsSink sink = [&](size_t, std::span<const float> logits) {
+      run.logits.append_range(logits);
+    };
+    std::vector<Sequence> sequences;
+    for (uint32_t s = 0; s < rows && run.status; ++s) {
+      sequences.push_back(engine.NewSequence());
+      const std::vector<Token> prompt = RandomTokens(PromptOf(s), run.n_vocab, 50 + s);
+      Batch batch;
+      for (uint32_t i = 0; i < prompt.size(); ++i) {
+        batch.rows.push_back({.sequence = sequences[s].id(),
+                              .position = i,
+                              .token = prompt[i],
+                              .kind = RowKind::kPrompt,
+                              .wants_logits = i + 1 == prompt.size()});
+      }
+      run.status = engine.Step(batch, sink);
+    }
+    const std::vector<Token> tokens = RandomTokens(size_t{steps} * rows, run.n_vocab, 9);
+    for (uint32_t step = 0; step < steps && run.status; ++step) {
+      Batch batch;
+      for (uint32_t s = 0; s < rows; ++s) {
+        batch.rows.push_back({.sequence = sequences[s].id(),
+                              .position = PromptOf(s) + step,
+                              .token = tokens[size_t{step} * rows + s],
+                              .kind = RowKind::kDecode,
+                              .wants_logits = true});
+      }
+      run.status = engine.Step(batch, sink);
+    }
+    run.device = engine.device_stats();
+    return run;
+  }
+
+  static void ExpectNear(const Run& a, const Run& b, double tolerance, const std::string& what) {
+    ASSERT_TRUE(a.status) << what << ": " << a.status.error().message;
+    ASSERT_TRUE(b.status) << what << ": " << b.status.error().message;
+    ASSERT_EQ(a.logits.size(), b.logits.size()) << what;
+    const size_t rows = a.logits.size() / a.n_vocab;
+    size_t near = 0;
+    double largest = 0.0;
+    for (size_t r = 0; r < rows; ++r) {
+      const std::span one(a.logits.data() + r * a.n_vocab, a.n_vocab);
+      const std::span other(b.logits.data() + r * a.n_vocab, a.n_vocab);
+      double difference = 0.0;
+      for (size_t i = 0; i < one.size(); ++i) {
+        difference = std::max(difference, std::abs(static_cast<double>(one[i]) - other[i]));
+      }
+      near += difference <= tolerance * Deviation(other);
+      largest = std::max(largest, difference / Deviation(other));
+    }
+    EXPECT_GE(static_cast<double>(near), kShareOfRows * static_cast<double>(rows))
+        << what << ": largest difference " << largest;
+  }
+
+  TempFolder folder_;
+  std::string name_;
+};
+
+TEST_F(DeviceTest, EveryFamilyIsAsOnTheCpu) {
+  for (const std::string& arch : TinyArchs()) {
+    const TinySpec spec = Spec(arch, "Q8_0");
+    const std::string model = WriteTinyModel(folder_.path(), spec);
+    const Run cpu = Decode(model, OnCpu(), 4);
+    const Run device = Decode(model, OnDevice(spec, PlaceMode::kGpuCentric), 4);
+    ExpectNear(device, cpu, kEightBits, arch);
+    EXPECT_GT(device.device.on_device, 0U) << arch;
+    EXPECT_EQ(device.device.failures, 0U) << arch;
+  }
+}
+
+TEST_F(DeviceTest, EveryTypeIsAsOnTheCpuWithOneRowAndWithMany) {
+  for (const std::string type : {"Q4_0", "Q4_K", "Q6_K", "Q8_0", "F16"}) {
+    const TinySpec spec = Spec("qwen3moe", type);
+    const std::string model = WriteTinyModel(folder_.path(), spec);
+    for (const uint32_t rows : {1U, 4U, 12U}) {
+      const uint32_t steps = 12 / rows + 1;
+      const Run cpu = Decode(model, OnCpu(), rows, steps);
+      const Run device = Decode(model, OnDevice(spec, PlaceMode::kGpuCentric), rows, steps);
+      ExpectNear(device, cpu, type == "F16" ? kElevenBits : kEightBits,
+                 type + ", rows " + std::to_string(rows));
+      EXPECT_GT(device.device.on_device, device.device.experts / 2) << type;
+    }
+  }
+}
+
+TEST_F(DeviceTest, EveryModeIsAsOnTheCpuWithPoolsTooSmallForTheModel) {
+  const TinySpec spec = Spec("olmoe", "Q8_0");
+  const std::string model = WriteTinyModel(folder_.path(), spec);
+  const Run cpu = Decode(model, OnCpu(), 4);
+  for (const PlaceMode mode :
+       {PlaceMode::kAuto, PlaceMode::kGpuCentric, PlaceMode::kCooperative, PlaceMode::kCpu}) {
+    const Run device = Decode(model, OnDevice(spec, mode, 12), 4);
+    ExpectNear(device, cpu, kEightBits, std::string(NameOf(mode)));
+    const DeviceStats& did = device.device;
+    if (mode == PlaceMode::kCpu || mode == PlaceMode::kCooperative) {
+      // Nothing ever comes there, so the CPU computes everything: to the bit.
+      EXPECT_EQ(did.on_device + did.copied, 0U);
+      EXPECT_EQ(device.logits, cpu.logits);
+    } else {
+      EXPECT_GT(did.copied, 0U) << NameOf(mode);
+      EXPECT_LT(did.copied, did.experts) << NameOf(mode);
+    }
+  }
+}
+
+TEST_F(DeviceTest, AutoMovesExpertsThereThatAreUsedAgain) {
+  const TinySpec spec = Spec("olmoe", "Q8_0");
+  const std::string model = WriteTinyModel(folder_.path(), spec);
+  EngineOptions options = OnDevice(spec, PlaceMode::kAuto, 14);
+  // A copy never pays within a layer, but over many uses.
+  LatencyModel costs = MixedCosts();
+  costs.copy.base = 100e-6;
+  options.device.latency_model = CostsFile(costs);
+  const Run device = Decode(model, options, 1, 60);
+  ASSERT_TRUE(device.status) << device.status.error().message;
+  EXPECT_GT(device.device.promotions, 5U);
+  EXPECT_GT(device.device.on_device, 60U);
+  ExpectNear(device, Decode(model, OnCpu(), 1, 60), kEightBits, "promotions");
+}
+
+// Delays change the order of arrivals, not what is planned.
+TEST_F(DeviceTest, EqualPlansGiveEqualBitsWhateverTheTiming) {
+  const TinySpec spec = Spec("qwen2moe", "Q4_0");
+  const std::string model = WriteTinyModel(folder_.path(), spec);
+  EngineOptions options = OnDevice(spec, PlaceMode::kAuto, 14);
+  const Run first = Decode(model, options, 4);
+  ASSERT_TRUE(first.status) << first.status.error().message;
+  EXPECT_GT(first.device.on_device, 0U);
+  EXPECT_LT(first.device.on_device + first.device.copied, first.device.experts);
+  for (const uint32_t seed : {1U, 2U, 3U}) {
+    options.wrap_reader = [seed](std::unique_ptr<BlockReader> inner) {
+      return std::make_unique<SlowReader>(std::move(inner), seed);
+    };
+    options.threads = 1 + seed % 2;
+    const Run slow = Decode(model, options, 4);
+    EXPECT_EQ(slow.logits, first.logits) << seed;
+  }
+}
+
+TEST_F(DeviceTest, LowCopiesAreComputedThereToo) {
+  const TinySpec spec = Spec("qwen3moe", "Q8_0");
+  const std::string model = WriteTinyModel(folder_.path(), spec);
+  const std::string low = WriteTinyModel(folder_.path(), Spec("qwen3moe", "Q4_0"));
+  EngineOptions options = OnDevice(spec, PlaceMode::kGpuCentric, 30);
+  options.low = low;
+  options.lossy.t1 = 0.3;
+  options.lossy.t2 = 1.0;
+  const Run first = Decode(model, options, 1);
+  ASSERT_TRUE(first.status) << first.status.error().message;
+  EXPECT_GT(first.device.on_device + first.device.copied, first.device.experts / 2);
+  EngineOptions cpu = OnCpu();
+  cpu.low = low;
+  cpu.lossy = options.lossy;
+  EXPECT_TRUE(Decode(model, cpu, 1).status);
+}
+
+TEST_F(DeviceTest, FailedCopiesAndLaunchesAreComputedByTheCpu) {
+  const TinySpec spec = Spec("olmoe", "Q8_0");
+  const std::string model = WriteTinyModel(folder_.path(), spec);
+  const Run cpu = Decode(model, OnCpu(), 4);
+  for (const bool is_copy : {true, false}) {
+    EngineOptions options = OnDevice(spec, PlaceMode::kGpuCentric, 12);
+    (is_copy ? options.device.faults.fails_copy : options.device.faults.fails_launch) =
+        EveryNth(is_copy ? 301 : 23);
+    const Run device = Decode(model, options, 4);
+    ExpectNear(device, cpu, kEightBits, is_copy ? "copies" : "launches");
+    EXPECT_GT(device.device.failures, 0U);
+    EXPECT_GT(device.device.on_device, 0U);
+  }
+}
+
+// Slots for little more than one layer's experts of a step, so that nearly all of them move in
+// every step, while every n-th copy fails.
+TEST_F(DeviceTest, AHundredStepsOfMovingExpertsWithFaults) {
+  const TinySpec spec = Spec("qwen3moe", "Q8_0");
+  const std::string model = WriteTinyModel(folder_.path(), spec);
+  EngineOptions options = OnDevice(spec, PlaceMode::kGpuCentric, 9);
+  options.device.faults.fails_copy = EveryNth(97);
+  const Run device = Decode(model, options, 4, 100);
+  ExpectNear(device, Decode(model, OnCpu(), 4, 100), kEightBits, "moving");
+  EXPECT_GT(device.device.failures, 5U);
+  EXPECT_GT(device.device.copied, 500U);
+}
+
+TEST_F(DeviceTest, ADeviceThatIsLostEndsTheRunOrLeavesItToTheCpu) {
+  const TinySpec spec = Spec("olmoe", "Q8_0");
+  const std::string model = WriteTinyModel(folder_.path(), spec);
+  EngineOptions options = OnDevice(spec, PlaceMode::kGpuCentric);
+  const auto launches = std::make_shared<int>(0);
+  options.device.faults.fails_launch = [launches] { return ++*launches > 25; };
+  const Run named = Decode(model, options, 1);
+  ASSERT_FALSE(named.status);
+  EXPECT_EQ(named.status.error().code, Errc::kDevice);
+}
+
+TEST_F(DeviceTest, ADeviceThatComputesWronglyIsNotUsed) {
+  const TinySpec spec = Spec("olmoe", "Q8_0");
+  const std::string model = WriteTinyModel(folder_.path(), spec);
+  EngineOptions options = OnDevice(spec, PlaceMode::kGpuCentric);
+  options.device.faults.spoils_results = true;
+  const Run device = Decode(model, options, 1);
+  ASSERT_FALSE(device.status);
+  EXPECT_NE(device.status.error().message.find("as the CPU does"), std::string::npos)
+      << device.status.error().message;
+}
+
+TEST_F(DeviceTest, BadSettingsAreNamed) {
+  const TinySpec spec = Spec("olmoe", "Q8_0");
+  const std::string model = WriteTinyModel(folder_.path(), spec);
+  EngineOptions options = OnDevice(spec, PlaceMode::kAuto);
+  options.device.name = "nosuch7";
+  const Run unknown = Decode(model, options, 1);
+  ASSERT_FALSE(unknown.status);
+  EXPECT_EQ(unknown.status.error().code, Errc::kUsage);
+  EXPECT_NE(unknown.status.error().message.find(name_), std::string::npos);
+
+  options.device.name = name_;
+  options.device.vram_bytes = uint64_t{1} << 50;
+  const Run large = Decode(model, options, 1);
+  ASSERT_FALSE(large.status);
+  EXPECT_EQ(large.status.error().code, Errc::kInvalidRequest);
+  EXPECT_NE(large.status.error().message.find("free on"), std::string::npos);
+
+  options.device.vram_bytes = 1 * kMiB;
+  const Run small = Decode(model, options, 1);
+  ASSERT_FALSE(small.status);
+  EXPECT_NE(small.status.error().message.find("raise --vram"), std::string::npos);
+
+  options = OnDevice(spec, PlaceMode::kAuto);
+  options.device.latency_model = folder_.path() / "nosuch.json";
+  const Run missing = Decode(model, options, 1);
+  ASSERT_FALSE(missing.status);
+  EXPECT_EQ(missing.status.error().code, Errc::kIo);
+}
+
+// The name decides whatever its case; a bare backend means its first device.
+TEST_F(DeviceTest, NamesMayBeShortAndInAnyCase) {
+  const TinySpec spec = Spec("olmoe", "Q8_0");
+  const std::string model = WriteTinyModel(folder_.path(), spec);
+  EngineOptions options = OnDevice(spec, PlaceMode::kAuto);
+  options.device.name = "vUlKaN";
+  EXPECT_TRUE(Decode(model, options, 1, 2).status);
+}
+
+TEST_F(DeviceTest, ItsCostsAreMeasuredInALittleTime) {
+  for (const DeviceInfo& info : ListDevices()) {
+    if (info.name != name_) continue;
+    const Result<DeviceProfile> profile = ProfileDevice(info, 2);
+    ASSERT_TRUE(profile) << profile.error().message;
+    EXPECT_LT(profile->difference, 1e-3);
+    EXPECT_GT(profile->latency.host.Seconds(1 << 20), 0.0);
+    EXPECT_GT(profile->latency.device.Seconds(1 << 20), 0.0);
+    EXPECT_GT(profile->latency.copy.Seconds(1 << 20), 0.0);
+    EXPECT_TRUE(CheckLatency(profile->latency));
+  }
+}
+
+}  // namespace
+}  // namespace moestro
