@@ -2,8 +2,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <charconv>
-#include <cmath>
 #include <filesystem>
 #include <memory>
 #include <string>
@@ -19,8 +17,10 @@
 #include "cli/lossy_flags.h"
 #include "cli/output.h"
 #include "cli/report.h"
+#include "cli/sim_lanes.h"
 #include "cli/sim_predictor.h"
 #include "cli/sim_report.h"
+#include "cli/slot_count.h"
 #include "cli/sweep_plot.h"
 #include "decide/little_options.h"
 #include "decide/policy.h"
@@ -35,17 +35,6 @@
 
 namespace moestro {
 namespace {
-
-// A number of slots, or a share of all experts.
-struct SlotCount {
-  uint64_t slots = 0;
-  double percent = 0.0;  // used when slots == 0
-
-  uint64_t of(uint64_t experts) const {
-    if (slots > 0) return std::min(slots, experts);
-    return static_cast<uint64_t>(std::llround(percent / 100.0 * static_cast<double>(experts)));
-  }
-};
 
 // Of one search: the bar's end is an estimate.
 constexpr size_t kUsualCandidates = 100;
@@ -71,32 +60,8 @@ struct SimOptions {
   uint64_t low_bytes = 0;
   std::string norms;
   SimPredictor predictor;
+  SimLanes lanes;
 };
-
-Result<SlotCount> ParseSlotCount(std::string_view text) {
-  const bool is_percent = text.ends_with('%');
-  const std::string_view digits = is_percent ? text.substr(0, text.size() - 1) : text;
-  double value = 0.0;
-  const auto [stop, error] = std::from_chars(digits.begin(), digits.end(), value);
-  const bool is_number = error == std::errc{} && stop == digits.end() && !digits.empty();
-  if (!is_number || !(value > 0.0) || (is_percent ? value > 100.0 : value > 1e9)) {
-    return Fail(Errc::kUsage, "'{}' is no number of slots; write 512 or 12.5%", text);
-  }
-  if (is_percent) return SlotCount{.percent = value};
-  if (value != std::floor(value)) return Fail(Errc::kUsage, "'{}' is not a whole number", text);
-  return SlotCount{.slots = static_cast<uint64_t>(value)};
-}
-
-Status ParseSlotCounts(std::string_view text, std::vector<SlotCount>& counts) {
-  counts.clear();
-  while (true) {
-    const size_t comma = text.find(',');
-    TRY(const SlotCount count, ParseSlotCount(text.substr(0, comma)));
-    counts.push_back(count);
-    if (comma == std::string_view::npos) return {};
-    text.remove_prefix(comma + 1);
-  }
-}
 
 // "belady" replays too, although no engine can run it.
 Result<PolicyChoice> ParseSimPolicy(const std::string& text) {
@@ -132,27 +97,29 @@ Result<ReplayOptions> LossyPart(const SimOptions& options, const Trace& trace) {
   return replay;
 }
 
+// Tokens that are not counted.
+size_t WarmUp(const SimOptions& options, const Trace& trace) {
+  return options.held_out > 0.0 ? TrainingTokens(trace, 100.0 - options.held_out) : 0;
+}
+
 Result<SimLine> MeasureOne(const SimOptions& options, const Trace& trace,
                            const PolicyChoice& policy, uint64_t slots) {
   TRY(const PredictorChoice predictor, ChoosePredictor(options.predictor, trace.info()));
   TRY(const ReplayOptions lossy, LossyPart(options, trace));
-  TRY(const ReplayResult result,
-      Replay(trace,
-             {.slots = slots,
-              .policy = policy,
-              .expert_bytes = options.expert_bytes,
-              .bandwidth = static_cast<double>(options.bandwidth),
-              .compute_seconds = options.compute_ms / 1e3,
-              .predictor = predictor,
-              .depth = options.predictor.prefetch.value_or(0),
-              .fetches = options.predictor.prefetch != 0U,
-              .lossy = lossy.lossy,
-              .low_slots = lossy.low_slots,
-              .low_bytes = lossy.low_bytes,
-              .norms = lossy.norms,
-              .little = options.little,
-              .count_from =
-                  options.held_out > 0.0 ? TrainingTokens(trace, 100.0 - options.held_out) : 0}));
+  TRY(const ReplayResult result, Replay(trace, {.slots = slots,
+                                                .policy = policy,
+                                                .expert_bytes = options.expert_bytes,
+                                                .bandwidth = static_cast<double>(options.bandwidth),
+                                                .compute_seconds = options.compute_ms / 1e3,
+                                                .predictor = predictor,
+                                                .depth = options.predictor.prefetch.value_or(0),
+                                                .fetches = options.predictor.prefetch != 0U,
+                                                .lossy = lossy.lossy,
+                                                .low_slots = lossy.low_slots,
+                                                .low_bytes = lossy.low_bytes,
+                                                .norms = lossy.norms,
+                                                .little = options.little,
+                                                .count_from = WarmUp(options, trace)}));
   return SimLine{.policy = policy.name,
                  .slots = slots,
                  .percent = 100.0 * static_cast<double>(slots) /
@@ -206,6 +173,17 @@ Status RunTune(const SimOptions& options, const Trace& trace) {
   return Output(STDOUT_FILENO).Write(options.json ? TuningAsJson(sizes) : DescribeTuning(sizes));
 }
 
+Status RunOnLanes(const SimOptions& options, const Trace& trace) {
+  TRY(const std::string text, ReplayOnLanes(options.lanes, trace,
+                                            {.slots = options.slots,
+                                             .policy = options.policy,
+                                             .expert_bytes = options.expert_bytes,
+                                             .paths = options.predictor.paths,
+                                             .warm_up = WarmUp(options, trace),
+                                             .json = options.json}));
+  return Output(STDOUT_FILENO).Write(text);
+}
+
 Status Run(SimOptions& options) {
   if (options.slots.empty()) {
     options.slots = {{.percent = 25.0}};
@@ -215,6 +193,7 @@ Status Run(SimOptions& options) {
   }
   TRY(const Trace trace, ReadTrace(options.trace));
   if (!options.tune.empty()) return RunTune(options, trace);
+  if (!options.lanes.machine.empty()) return RunOnLanes(options, trace);
   TRY(const std::vector<SimLine> lines, Measure(options, trace));
   if (!options.plot.empty()) {
     const std::string title = std::filesystem::path(options.trace).stem().string();
@@ -295,7 +274,9 @@ void AddSim(CommandLine& line) {
       "Runs the engine's own decisions on recorded routing. --policy belady knows the future: the "
       "limit.\nExamples: moestro sim olmoe.trace --sweep --slots 6.25%,12.5%,25%,50% --plot "
       "olmoe.svg\n"
-      "          moestro sim olmoe.trace --tune all -o olmoe.gguf.policy.json");
+      "          moestro sim olmoe.trace --tune all -o olmoe.gguf.policy.json\n"
+      "          moestro sim olmoe.trace --machine bench/machines/rtx-4090-pcie4.json --place all "
+      "--preload");
   sim.Add("TRACE", options->trace, "file made by 'moestro trace'").Required();
   sim.AddParsed("--slots", "N|PERCENT%,...",
                 "experts that memory holds (default: 25%, to tune for 6.25%,12.5%,25%,50%)",
@@ -321,6 +302,7 @@ void AddSim(CommandLine& line) {
   AddClockFlags(sim, options);
   AddLowFlags(sim, options);
   AddTuneFlags(sim, options);
+  AddLaneFlags(sim, options->lanes);
   sim.AddSwitch("--json", options->json, "a JSON array");
 }
 

@@ -13,7 +13,8 @@ void AddPredictorFlags(Flags sim, SimPredictor& predictor) {
                   predictor.name = text;
                   return {};
                 });
-  sim.Add("--paths", predictor.paths, "what 'moestro profile' learned, for 'paths'").Type("FILE");
+  sim.Add("--paths", predictor.paths, "what 'moestro profile' learned, for 'paths' and --first")
+      .Type("FILE");
   sim.Add("--prefetch", predictor.prefetch,
           "layers looked ahead; 0: predictions only inform the policy (default: as many as "
           "the trace predicts)")

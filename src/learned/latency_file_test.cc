@@ -116,7 +116,9 @@ TEST_F(LatencyFileTest, WhatHasBeenThroughAFileStaysAsItIs) {
 }
 
 TEST_F(LatencyFileTest, AMachineNeedsNoDevice) {
-  ASSERT_TRUE(WriteLatency(path_, {.machine = "plain", .model = {.host = {.per_byte = 5e-11}}}));
+  LatencyFile plain{.machine = "plain"};
+  plain.model.host.per_byte = 5e-11;
+  ASSERT_TRUE(WriteLatency(path_, plain));
   const auto file = ReadLatency(path_);
   ASSERT_TRUE(file) << file.error().message;
   EXPECT_FALSE(file->has_device());

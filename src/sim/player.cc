@@ -34,7 +34,7 @@ Player::Player(const Trace& trace, std::vector<SlotTable> tables, const ReplayOp
       machine_(SpeedsOf(options, trace.info(), expert_bytes)),
       low_size_(static_cast<double>(options.low_bytes) /
                 static_cast<double>(std::max<uint64_t>(expert_bytes, 1))),
-      chunk_(std::max<size_t>(options.prefill_chunk, 1)),
+      step_size_{.prefill_chunk = std::max<size_t>(options.prefill_chunk, 1)},
       judge_(options.little) {
   for (SlotTable& table : tables_) table.SetObserver(options.observer);
   if (options.has_little_pass()) {
@@ -56,7 +56,7 @@ ReplayResult Player::Play(std::unique_ptr<Predictor> predictor) {
   protocol_.emplace(*planner_, holder, info_.shape().n_layer, lossy_);
   for (size_t t = 0; t < trace_.tokens();) {
     if (t == 0 || trace_.starts_sequence(t)) BeginSequence();
-    const auto tokens = std::views::iota(t, t + RowsOfStep(t));
+    const auto tokens = std::views::iota(t, t + TokensOfStep(trace_, t, step_size_));
     const Pass step{.tokens = {tokens.begin(), tokens.end()}};
     const auto is_decode = [this](size_t row) { return trace_.phase(row) == Phase::kDecode; };
     if (std::ranges::any_of(tokens, is_decode)) {
@@ -82,17 +82,6 @@ uint32_t Player::depth() const {
 void Player::BeginSequence() {
   for (SlotTable& table : tables_) table.BeginSequence();
   protocol_->BeginSequence();
-}
-
-size_t Player::RowsOfStep(size_t first) const {
-  size_t n = 1;
-  while (first + n < trace_.tokens() && trace_.joins_step(first + n)) ++n;
-  if (n > 1 || trace_.phase(first) != Phase::kPrefill) return n;
-  while (n < chunk_ && first + n < trace_.tokens() && !trace_.starts_sequence(first + n) &&
-         trace_.phase(first + n) == Phase::kPrefill) {
-    ++n;
-  }
-  return n;
 }
 
 LayerPlan Player::Plan(const Pass& pass, uint32_t layer) {

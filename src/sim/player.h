@@ -19,6 +19,7 @@
 #include "decide/predictor.h"
 #include "sim/machine.h"
 #include "sim/replay.h"
+#include "sim/trace_steps.h"
 
 namespace moestro {
 
@@ -63,10 +64,6 @@ class Player final : private ExpertHolder {
   double size_of(ExpertKey key) const { return key.copy == 0 ? 1.0 : low_size_; }
 
   void BeginSequence();
-
-  // The tokens computed together with `first`: those recorded so, or what is left of this prefill,
-  // at most chunk_.
-  size_t RowsOfStep(size_t first) const;
 
   // What routing the rows of a pass did at a layer -> the plan.
   LayerPlan Plan(const Pass& pass, uint32_t layer);
@@ -121,7 +118,7 @@ class Player final : private ExpertHolder {
   uint64_t expert_bytes_;
   Machine machine_;
   double low_size_;  // of a low copy, in experts' worth of bytes
-  size_t chunk_;
+  StepSize step_size_;
   std::optional<PrefetchPlanner> planner_;
   std::optional<LayerProtocol> protocol_;
   std::vector<Prefetched> prefetched_;  // oldest first

@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: MIT
+#include "cli/lanes_report.h"
+
+#include <string_view>
+#include <utility>
+
+#include "base/bytes.h"
+#include "base/format.h"
+#include "base/json.h"
+
+namespace moestro {
+namespace {
+
+double Percent(uint64_t part, uint64_t whole) {
+  return whole > 0 ? 100.0 * static_cast<double>(part) / static_cast<double>(whole) : 0.0;
+}
+
+std::string Describe(std::string_view what, const LanePhase& p) {
+  if (p.tokens == 0) return {};
+  std::string text = Format(
+      "  {:8} {:.2f} tok/s; experts {:.1f} % on the device, {:.1f} % in memory, {:.1f} % on the "
+      "disk; ran {:.1f} % there, {:.1f} % copied, {:.1f} % on the CPU\n",
+      what, p.tokens_per_second(), Percent(p.in_device, p.experts), Percent(p.in_memory, p.experts),
+      Percent(p.on_disk, p.experts), Percent(p.ran_there, p.experts), Percent(p.copied, p.experts),
+      Percent(p.on_host, p.experts));
+  if (p.seconds <= 0.0) return text;
+  const auto lane = [&](std::string_view name, double seconds, uint64_t bytes) {
+    return Format("{} {:.1f} % {}", name, 100.0 * seconds / p.seconds, FormatBytes(bytes));
+  };
+  text +=
+      Format("  {:8} of the time until a lane was done: dense {:.1f} %, {}, {}, {}, {}\n", "",
+             100.0 * p.dense_seconds / p.seconds, lane("device", p.lanes.device, p.device_bytes),
+             lane("CPU", p.lanes.host, p.host_bytes), lane("copies", p.lanes.copy, p.copy_bytes),
+             lane("disk", p.lanes.disk, p.disk_bytes));
+  return text;
+}
+
+Json ToJson(const LanePhase& p) {
+  Json json = Json::Object();
+  json.Set("tokens", p.tokens)
+      .Set("steps", p.steps)
+      .Set("experts", p.experts)
+      .Set("in_device", p.in_device)
+      .Set("in_memory", p.in_memory)
+      .Set("on_disk", p.on_disk)
+      .Set("ran_there", p.ran_there)
+      .Set("copied", p.copied)
+      .Set("on_host", p.on_host)
+      .Set("device_bytes", p.device_bytes)
+      .Set("copy_bytes", p.copy_bytes)
+      .Set("host_bytes", p.host_bytes)
+      .Set("disk_bytes", p.disk_bytes)
+      .Set("seconds", p.seconds)
+      .Set("dense_seconds", p.dense_seconds)
+      .Set("device_seconds", p.lanes.device)
+      .Set("copy_seconds", p.lanes.copy)
+      .Set("host_seconds", p.lanes.host)
+      .Set("disk_seconds", p.lanes.disk)
+      .Set("tps", p.tokens_per_second());
+  return json;
+}
+
+}  // namespace
+
+std::string DescribeLanes(const std::vector<LanesLine>& lines) {
+  std::string text;
+  if (!lines.empty()) text += lines.front().machine + "\n";
+  for (const LanesLine& line : lines) {
+    text += Format("{:11} {} rows, {} slots on the device ({:.4g} %), {} in memory ({:.4g} %)\n",
+                   NameOf(line.mode), line.rows, line.device_slots,
+                   Percent(line.device_slots, line.experts), line.slots,
+                   Percent(line.slots, line.experts));
+    text += Describe("decode", line.result.decode);
+    text += Describe("prefill", line.result.prefill);
+  }
+  return text;
+}
+
+std::string LanesAsJson(const std::vector<LanesLine>& lines) {
+  Json array = Json::Array();
+  for (const LanesLine& line : lines) {
+    Json object = Json::Object();
+    object.Set("machine", line.machine)
+        .Set("place", NameOf(line.mode))
+        .Set("rows", line.rows)
+        .Set("device_slots", line.device_slots)
+        .Set("slots", line.slots)
+        .Set("decode", ToJson(line.result.decode))
+        .Set("prefill", ToJson(line.result.prefill));
+    array.Push(std::move(object));
+  }
+  return array.Dump() + "\n";
+}
+
+}  // namespace moestro

@@ -1,0 +1,157 @@
+// SPDX-License-Identifier: MIT
+#include "cli/sim_lanes.h"
+
+#include <charconv>
+#include <memory>
+#include <string_view>
+#include <system_error>
+#include <utility>
+
+#include "base/bytes.h"
+#include "cli/lanes_report.h"
+#include "decide/path_table.h"
+#include "learned/latency_file.h"
+#include "learned/path_file.h"
+#include "sim/lanes_replay.h"
+
+namespace moestro {
+namespace {
+
+constexpr uint32_t kMostRows = 4096;
+
+Status ParseModes(const std::string& text, std::vector<PlaceMode>& modes) {
+  if (text == "all") {
+    modes = {PlaceMode::kAuto, PlaceMode::kGpuCentric, PlaceMode::kCooperative, PlaceMode::kCpu};
+    return {};
+  }
+  TRY(const PlaceMode mode, ParsePlaceMode(text));
+  modes = {mode};
+  return {};
+}
+
+Status ParseRows(std::string_view text, std::vector<uint32_t>& rows) {
+  rows.clear();
+  while (true) {
+    const size_t comma = text.find(',');
+    const std::string_view part = text.substr(0, comma);
+    uint32_t value = 0;
+    const auto [stop, error] = std::from_chars(part.begin(), part.end(), value);
+    if (error != std::errc{} || stop != part.end() || value == 0 || value > kMostRows) {
+      return Fail(Errc::kUsage, "'{}' rows: a step has 1 to {}", part, kMostRows);
+    }
+    rows.push_back(value);
+    if (comma == std::string_view::npos) return {};
+    text.remove_prefix(comma + 1);
+  }
+}
+
+// Who is on the device at the start.
+Result<std::vector<ExpertKey>> ChooseFirst(const SimLanes& lanes, const Trace& trace,
+                                           const SimShared& shared) {
+  if (lanes.first == "layers") return ByLayer(trace.info().shape());
+  if (lanes.first == "none") return std::vector<ExpertKey>();
+  if (!shared.paths.empty()) {
+    TRY(const std::shared_ptr<const PathTable> paths,
+        ReadPathsFor(trace.info().model, shared.paths));
+    return ByPopularity(*paths);
+  }
+  if (shared.warm_up == 0) return std::vector<ExpertKey>();
+  return ByPopularity(trace, shared.warm_up);
+}
+
+Result<std::vector<SlotCount>> DeviceSizes(const SimLanes& lanes, const LatencyFile& machine) {
+  if (!machine.has_device() && lanes.vram.empty()) return std::vector<SlotCount>(1);
+  if (!machine.has_device()) {
+    return Fail(Errc::kUsage, "--vram: '{}' in {} has no device", machine.machine, lanes.machine);
+  }
+  return lanes.vram.empty() ? std::vector<SlotCount>{{.percent = 25.0}} : lanes.vram;
+}
+
+}  // namespace
+
+void AddLaneFlags(Flags sim, SimLanes& lanes) {
+  sim.Group("A machine with a device");
+  const Flag machine =
+      sim.Add("--machine", lanes.machine,
+              "what its lanes cost (docs/devices.md; bench/machines has some): experts then lie in "
+              "device slots, memory and on the disk, and run where a layer is done first")
+          .Type("FILE");
+  for (const char* other :
+       {"--policy-file", "--sweep", "--tune", "--bandwidth", "--compute", "--predictor",
+        "--prefetch", "--low-bytes", "--little", "--drop-below", "--prefer-resident"}) {
+    machine.Excludes(other);
+  }
+  sim.AddParsed("--place", "MODE|all",
+                "auto, gpu-centric (copies what the device lacks), cooperative (the CPU computes "
+                "that), cpu",
+                [&lanes](const std::string& text) { return ParseModes(text, lanes.modes); })
+      .Needs(machine);
+  sim.AddParsed("--vram", "N|PERCENT%,...", "experts that the device holds (default: 25%)",
+                [&lanes](const std::string& text) { return ParseSlotCounts(text, lanes.vram); })
+      .Needs(machine);
+  sim.AddParsed("--rows", "N,...",
+                "consecutive decode tokens that make one step, where each was recorded alone "
+                "(default: 1)",
+                [&lanes](const std::string& text) { return ParseRows(text, lanes.rows); })
+      .Needs(machine);
+  sim.AddParsed("--dense-bytes", "SIZE",
+                "weights of a layer beside its experts; the machine's file says what they cost",
+                [&lanes](const std::string& text) -> Status {
+                  TRY(lanes.dense_bytes, ParseBytes(text));
+                  return {};
+                })
+      .Needs(machine);
+  sim.Add("--first", lanes.first,
+          "who is on the device at the start; popular: by --paths, else by the tokens before "
+          "--held-out, else nobody; layers: the last layers whole")
+      .OneOf({"popular", "layers", "none"})
+      .ShowDefault()
+      .Needs(machine);
+  sim.AddSwitch("--preload", lanes.preload,
+                "memory is full at the start, too, the same experts first")
+      .Needs(machine);
+}
+
+Result<std::string> ReplayOnLanes(const SimLanes& lanes, const Trace& trace,
+                                  const SimShared& shared) {
+  TRY(const LatencyFile machine, ReadLatency(lanes.machine));
+  if (shared.expert_bytes == 0 && trace.info().expert_bytes == 0) {
+    return Fail(Errc::kUsage, "the trace does not say how large an expert is; give --expert-bytes");
+  }
+  TRY(const std::vector<SlotCount> device_sizes, DeviceSizes(lanes, machine));
+  TRY(const std::vector<ExpertKey> first, ChooseFirst(lanes, trace, shared));
+  const uint64_t experts = trace.info().shape().experts();
+  std::vector<LanesLine> lines;
+  for (const uint32_t rows : lanes.rows) {
+    for (const SlotCount& on_device : device_sizes) {
+      for (const SlotCount& in_memory : shared.slots) {
+        for (const PlaceMode mode : lanes.modes) {
+          const LanesOptions options{.model = machine.model,
+                                     .has_device = machine.has_device(),
+                                     .dense = machine.dense,
+                                     .dense_bytes = lanes.dense_bytes,
+                                     .mode = mode,
+                                     .slots = in_memory.of(experts),
+                                     .device_slots = on_device.of(experts),
+                                     .policy = shared.policy,
+                                     .expert_bytes = shared.expert_bytes,
+                                     .first = first,
+                                     .fills_memory = lanes.preload,
+                                     .step = {.rows = rows},
+                                     .count_from = shared.warm_up};
+          TRY(const LanesResult result, ReplayLanes(trace, options));
+          lines.push_back({.machine = machine.machine,
+                           .mode = mode,
+                           .rows = rows,
+                           .slots = options.slots,
+                           .device_slots = options.device_slots,
+                           .experts = experts,
+                           .result = result});
+        }
+      }
+    }
+  }
+  return shared.json ? LanesAsJson(lines) : DescribeLanes(lines);
+}
+
+}  // namespace moestro

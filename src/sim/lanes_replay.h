@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: MIT
+// Replays a routing trace on a machine with a device: expert slots there, slots in memory behind
+// them, the disk behind those. The same SlotTable, policies and PlanLanes() as the engine's decide
+// who is where and who computes; PriceLanes() says what a layer takes.
+//
+// What it leaves out: layers do not overlap (nothing is copied or read for a layer before its
+// router has spoken, no prefetch), and the head and what is outside the layers cost nothing.
+// Memory and device hold experts apart: what runs from a device slot is not asked for in memory,
+// and what the disk brings for the device takes no slot of memory.
+//
+// Pure. Thread rule: none; calls on different traces or from different threads do not meet.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "base/result.h"
+#include "core/ids.h"
+#include "decide/lane_planner.h"
+#include "decide/latency_model.h"
+#include "decide/path_table.h"
+#include "decide/policy.h"
+#include "decide/slot_table.h"
+#include "sim/trace_steps.h"
+#include "trace/trace.h"
+
+namespace moestro {
+
+struct LanesOptions {
+  LatencyModel model = {};
+  bool has_device = true;    // false: everything runs on the CPU
+  Cost dense = {};           // what a layer computes beside its experts
+  uint64_t dense_bytes = 0;  // of one layer
+  PlaceMode mode = PlaceMode::kAuto;
+  uint64_t slots = 0;         // experts that memory holds
+  uint64_t device_slots = 0;  // experts that the device holds
+  PolicyChoice policy = {};   // of both, each with a state of its own
+  uint64_t expert_bytes = 0;  // 0: as the trace says
+  // Who has a device slot at the start; the first ones, as far as there are slots. They leave in
+  // the reverse order, and before anybody that decode has used there.
+  std::vector<ExpertKey> first = {};
+  // Memory is full at the start, too: with who comes next in `first`, then the others by layer.
+  bool fills_memory = false;
+  StepSize step = {};
+  size_t count_from = 0;              // tokens before this one warm up and are not counted
+  SlotTable::Observer observer = {};  // sees every request for memory
+};
+
+// Steps of one kind. Experts count once in each layer of a step, however many rows they have.
+struct LanePhase {
+  uint64_t tokens = 0;
+  uint64_t steps = 0;
+  uint64_t experts = 0;
+  // Where they were, the nearest place first.
+  uint64_t in_device = 0;
+  uint64_t in_memory = 0;
+  uint64_t on_disk = 0;
+  // Where they ran: on the device from the start, there after a copy, on the CPU.
+  uint64_t ran_there = 0;
+  uint64_t copied = 0;
+  uint64_t on_host = 0;
+  // Bytes of weights that went through each lane.
+  uint64_t device_bytes = 0;
+  uint64_t copy_bytes = 0;
+  uint64_t host_bytes = 0;
+  uint64_t disk_bytes = 0;
+  double seconds = 0.0;        // of all, virtual
+  double dense_seconds = 0.0;  // of these, beside the experts
+  LaneTimes lanes = {};        // when each had done its part, summed over layers
+
+  double tokens_per_second() const {
+    return seconds > 0.0 ? static_cast<double>(tokens) / seconds : 0.0;
+  }
+};
+
+struct LanesResult {
+  LanePhase decode;   // steps with a decode row
+  LanePhase prefill;  // the others
+};
+
+// kUsage: an unknown policy, fewer slots of memory than a layer of a token needs, device slots
+// without a device, several rows for a trace that has such steps of its own.
+Result<LanesResult> ReplayLanes(const Trace& trace, const LanesOptions& options);
+
+// All experts, the most asked for in the first `tokens` first; of equals the earlier layer.
+std::vector<ExpertKey> ByPopularity(const Trace& trace, size_t tokens);
+// The same from what was learned; nothing is known of the first layer's, which count as K of E.
+std::vector<ExpertKey> ByPopularity(const PathTable& paths);
+// Layer by layer from the last one: whole layers on the device, as programs do that place layers
+// and not experts.
+std::vector<ExpertKey> ByLayer(const MoeShape& shape);
+
+}  // namespace moestro

@@ -1,0 +1,381 @@
+// SPDX-License-Identifier: MIT
+#include "sim/lanes_replay.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <random>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "sim/replay.h"
+#include "trace/trace.h"
+
+namespace moestro {
+namespace {
+
+constexpr uint64_t kBytes = 1'000'000;
+
+// Of an expert of 1 MB: 100 us on the CPU and a quarter more for each row more, 10 us on the device
+// and 1 more, 40 us to copy, 1000 us to read; 20 us for a launch.
+LatencyModel Simple() {
+  LatencyModel model;
+  model.host = {.per_byte = 100e-12, .per_row = 25e-12};
+  model.device = {.per_byte = 10e-12, .per_row = 1e-12};
+  model.copy = {.per_byte = 40e-12};
+  model.disk = {.per_byte = 1000e-12};
+  model.launch = 20e-6;
+  return model;
+}
+
+struct Row {
+  std::vector<uint16_t> experts;  // [layer][K]
+  Phase phase = Phase::kDecode;
+  bool starts_sequence = false;
+  bool joins_step = false;
+};
+
+Trace Make(const MoeShape& shape, const std::vector<Row>& rows) {
+  auto trace = Trace::Create({.model = {.shape = shape}, .expert_bytes = kBytes});
+  EXPECT_TRUE(trace) << trace.error().message;
+  for (const Row& row : rows) {
+    std::vector<ExpertId> experts;
+    for (const uint16_t e : row.experts) experts.push_back({e});
+    const Status status = trace->Add({.phase = row.phase,
+                                      .starts_sequence = row.starts_sequence,
+                                      .joins_step = row.joins_step,
+                                      .experts = experts});
+    EXPECT_TRUE(status) << status.error().message;
+  }
+  return *std::move(trace);
+}
+
+ExpertKey Key(uint16_t layer, uint16_t expert) { return {.layer = {layer}, .expert = {expert}}; }
+
+LanesResult Play(const Trace& trace, const LanesOptions& options) {
+  const auto result = ReplayLanes(trace, options);
+  EXPECT_TRUE(result) << result.error().message;
+  return result.value_or(LanesResult{});
+}
+
+// Two layers of four experts, two for a token; the device begins with experts 0 and 1 of layer 0,
+// memory with all.
+LanesOptions TwoLayers(PlaceMode mode) {
+  return {.model = Simple(),
+          .mode = mode,
+          .slots = 8,
+          .device_slots = 2,
+          .policy = {.name = "lru"},
+          .first = {Key(0, 0), Key(0, 1)},
+          .fills_memory = true};
+}
+const MoeShape kTwoLayers{.n_layer = 2, .n_expert = 4, .n_used = 2};
+
+// Layer 0: both on the device: a launch and 2 x 10. Layer 1: both on the CPU.
+TEST(Lanes, CooperativeRunsWhatIsThereThere) {
+  const Trace trace = Make(kTwoLayers, {{.experts = {0, 1, 2, 3}}, {.experts = {0, 2, 0, 1}}});
+  LanesOptions options = TwoLayers(PlaceMode::kCooperative);
+  options.dense = {.base = 5e-6, .per_byte = 1e-12, .per_row = 1e-12};
+  options.dense_bytes = 3'000'000;
+  const LanePhase p = Play(trace, options).decode;
+  EXPECT_EQ(p.tokens, 2U);
+  EXPECT_EQ(p.steps, 2U);
+  EXPECT_EQ(p.experts, 8U);
+  EXPECT_EQ(p.ran_there, 3U);
+  EXPECT_EQ(p.on_host, 5U);
+  EXPECT_EQ(p.copied, 0U);
+  EXPECT_EQ(p.in_device, 3U);
+  EXPECT_EQ(p.in_memory, 5U);
+  EXPECT_EQ(p.on_disk, 0U);
+  EXPECT_EQ(p.device_bytes, 3 * kBytes);
+  EXPECT_EQ(p.host_bytes, 5 * kBytes);
+  EXPECT_DOUBLE_EQ(p.dense_seconds, 4 * 8e-6);
+  // 40 and 200 us, then the CPU's 100 beside the device's 30, and 200 again.
+  EXPECT_DOUBLE_EQ(p.seconds, 4 * 8e-6 + (40 + 200 + 100 + 200) * 1e-6);
+  EXPECT_DOUBLE_EQ(p.lanes.device, (40 + 30) * 1e-6);
+  EXPECT_DOUBLE_EQ(p.lanes.host, (200 + 100 + 200) * 1e-6);
+}
+
+// What is copied takes the slots of what was there, and is there the next time.
+TEST(Lanes, GpuCentricCopiesAndEvicts) {
+  const Trace trace =
+      Make(kTwoLayers,
+           {{.experts = {0, 2, 2, 3}}, {.experts = {0, 2, 2, 3}}, {.experts = {1, 3, 2, 3}}});
+  const LanePhase p = Play(trace, TwoLayers(PlaceMode::kGpuCentric)).decode;
+  // Token 1, layer 0: 0 is there; 2 takes the slot of 1, which nobody has used. Layer 1: copies
+  // take both slots. Token 2 and 3 find none of theirs.
+  EXPECT_EQ(p.ran_there, 1U);
+  EXPECT_EQ(p.copied, 11U);
+  EXPECT_EQ(p.on_host, 0U);
+  EXPECT_EQ(p.copy_bytes, 11 * kBytes);
+  EXPECT_EQ(p.disk_bytes, 0U);
+  // Layer 0 of token 1: the launch of what is there (30) is over when the copy has landed (40):
+  // 40 + 20 + 10. All others: 80 + 20 + 20.
+  EXPECT_DOUBLE_EQ(p.seconds, (70 + 5 * 120) * 1e-6);
+  EXPECT_DOUBLE_EQ(p.lanes.copy, (40 + 5 * 80) * 1e-6);
+}
+
+TEST(Lanes, WhatWasCopiedIsFoundThere) {
+  const Trace trace = Make(kTwoLayers, {{.experts = {2, 3, 0, 1}}, {.experts = {2, 3, 0, 1}}});
+  LanesOptions options = TwoLayers(PlaceMode::kGpuCentric);
+  options.device_slots = 4;
+  options.first.clear();
+  const LanePhase p = Play(trace, options).decode;
+  EXPECT_EQ(p.copied, 4U);
+  EXPECT_EQ(p.ran_there, 4U);
+  EXPECT_DOUBLE_EQ(p.seconds, (2 * 120 + 2 * 40) * 1e-6);
+}
+
+// Memory begins empty: experts come from the disk to wherever they run. What came for the device
+// takes no slot of memory.
+TEST(Lanes, TheDiskBringsWhatNobodyHas) {
+  const Trace trace = Make(kTwoLayers, {{.experts = {0, 2, 0, 1}}, {.experts = {0, 2, 0, 1}}});
+  LanesOptions options = TwoLayers(PlaceMode::kCooperative);
+  options.fills_memory = false;
+  const LanePhase host = Play(trace, options).decode;
+  EXPECT_EQ(host.on_disk, 3U);
+  EXPECT_EQ(host.in_memory, 3U);
+  EXPECT_EQ(host.disk_bytes, 3 * kBytes);
+  // A read and 100 us; two reads, the first computed beside the second; then all in memory.
+  EXPECT_DOUBLE_EQ(host.seconds, (1100 + 2100 + 100 + 200) * 1e-6);
+
+  options.mode = PlaceMode::kGpuCentric;
+  const LanePhase device = Play(trace, options).decode;
+  EXPECT_EQ(device.in_memory, 0U);
+  // Two slots: layer 1 drives out what layer 0 has.
+  EXPECT_EQ(device.on_disk, 7U);
+  EXPECT_EQ(device.disk_bytes, 7 * kBytes);
+  // 1000 + 40, then launch and one expert; reads of two, the second's copy follows its read.
+  EXPECT_DOUBLE_EQ(device.seconds, (1070 + 3 * 2080) * 1e-6);
+}
+
+TEST(Lanes, AutoLeavesToTheCpuWhatACopyWouldNotPayBack) {
+  const Trace trace = Make(kTwoLayers, {{.experts = {0, 1, 2, 3}}});
+  LanesOptions options = TwoLayers(PlaceMode::kAuto);
+  // Layer 1: one copied (40 + 20 + 10) beside one on the CPU (100) beats two on either side.
+  LanePhase p = Play(trace, options).decode;
+  EXPECT_EQ(p.copied, 1U);
+  EXPECT_EQ(p.on_host, 1U);
+  EXPECT_DOUBLE_EQ(p.seconds, (40 + 100) * 1e-6);
+  options.model.copy.per_byte = 1e-9;  // 1000 us
+  p = Play(trace, options).decode;
+  EXPECT_EQ(p.copied, 0U);
+  EXPECT_DOUBLE_EQ(p.seconds, (40 + 200) * 1e-6);
+}
+
+TEST(Lanes, RowsShareAnExpert) {
+  const std::vector<Row> rows = {{.experts = {2, 3, 0, 1}}, {.experts = {2, 0, 0, 1}}};
+  LanesOptions options = TwoLayers(PlaceMode::kCpu);
+  options.step.rows = 2;
+  const LanePhase p = Play(Make(kTwoLayers, rows), options).decode;
+  EXPECT_EQ(p.tokens, 2U);
+  EXPECT_EQ(p.steps, 1U);
+  EXPECT_EQ(p.experts, 5U);
+  // 2 with two rows, 3 and 0 with one; 0 and 1 with two.
+  EXPECT_DOUBLE_EQ(p.seconds, (125 + 100 + 100 + 2 * 125) * 1e-6);
+
+  // The same rows recorded together need no flag, and refuse one.
+  std::vector<Row> together = rows;
+  together[1].joins_step = true;
+  options.step.rows = 1;
+  EXPECT_DOUBLE_EQ(Play(Make(kTwoLayers, together), options).decode.seconds, p.seconds);
+  options.step.rows = 2;
+  const auto refused = ReplayLanes(Make(kTwoLayers, together), options);
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code, Errc::kUsage);
+
+  // Rows of a step are of one sequence.
+  std::vector<Row> apart = rows;
+  apart[1].starts_sequence = true;
+  EXPECT_EQ(Play(Make(kTwoLayers, apart), options).decode.steps, 2U);
+}
+
+TEST(Lanes, PromptsAreCountedApart) {
+  std::vector<Row> rows(3, {.experts = {2, 3, 0, 1}, .phase = Phase::kPrefill});
+  rows.push_back({.experts = {2, 3, 0, 1}});
+  LanesOptions options = TwoLayers(PlaceMode::kCpu);
+  options.step.prefill_chunk = 2;
+  const LanesResult result = Play(Make(kTwoLayers, rows), options);
+  EXPECT_EQ(result.prefill.tokens, 3U);
+  EXPECT_EQ(result.prefill.steps, 2U);
+  EXPECT_DOUBLE_EQ(result.prefill.seconds, (4 * 125 + 4 * 100) * 1e-6);
+  EXPECT_EQ(result.decode.tokens, 1U);
+  EXPECT_DOUBLE_EQ(result.decode.seconds, 4 * 100e-6);
+}
+
+TEST(Lanes, WarmUpIsNotCounted) {
+  const Trace trace = Make(kTwoLayers, {{.experts = {0, 1, 2, 3}}, {.experts = {0, 1, 2, 3}}});
+  LanesOptions options = TwoLayers(PlaceMode::kCpu);
+  options.fills_memory = false;
+  options.count_from = 1;
+  const LanePhase p = Play(trace, options).decode;
+  EXPECT_EQ(p.tokens, 1U);
+  EXPECT_EQ(p.on_disk, 0U);
+  EXPECT_DOUBLE_EQ(p.seconds, 4 * 100e-6);
+}
+
+// Experts by a skewed random choice.
+Trace RandomTrace(uint32_t seed, size_t tokens, uint32_t layers, size_t rows = 1) {
+  const MoeShape shape{.n_layer = layers, .n_expert = 16, .n_used = 3};
+  std::mt19937 random(seed);
+  std::vector<Row> made;
+  for (size_t t = 0; t < tokens; ++t) {
+    Row row{.experts = {}, .starts_sequence = t % 100 == 0, .joins_step = t % rows != 0};
+    for (uint32_t l = 0; l < layers; ++l) {
+      const size_t begin = row.experts.size();
+      while (row.experts.size() < begin + 3) {
+        const double u = static_cast<double>(random() % 1000) / 1000.0;
+        const auto e = static_cast<uint16_t>((static_cast<uint32_t>(u * u * 16) + l) % 16);
+        if (std::find(row.experts.begin() + static_cast<ptrdiff_t>(begin), row.experts.end(), e) ==
+            row.experts.end()) {
+          row.experts.push_back(e);
+        }
+      }
+    }
+    made.push_back(row);
+  }
+  return Make(shape, made);
+}
+
+using Request = std::tuple<ExpertKey, Use, Placement::Was, uint32_t>;
+
+SlotTable::Observer Into(std::vector<Request>& log) {
+  return [&log](ExpertKey key, Use use, const Placement& p) {
+    log.emplace_back(key, use, p.was, p.slot.value);
+  };
+}
+
+// On the CPU alone the lanes ask memory for what Replay() asks it for, in the same order, whatever
+// the device has.
+TEST(Lanes, CpuAsksMemoryAsReplayDoes) {
+  for (const std::string policy : {"next-use", "lru", "hobbit"}) {
+    for (const size_t rows : {1U, 4U}) {
+      const Trace trace = RandomTrace(7, 200, 4, rows);
+      std::vector<Request> wanted;
+      const auto replayed =
+          Replay(trace, {.slots = 24, .policy = {.name = policy}, .observer = Into(wanted)});
+      ASSERT_TRUE(replayed) << replayed.error().message;
+      std::vector<Request> seen;
+      const LanesResult result = Play(trace, {.model = Simple(),
+                                              .mode = PlaceMode::kCpu,
+                                              .slots = 24,
+                                              .device_slots = 16,
+                                              .policy = {.name = policy},
+                                              .first = ByPopularity(trace, 50),
+                                              .observer = Into(seen)});
+      EXPECT_EQ(seen, wanted) << policy << ", " << rows;
+      EXPECT_EQ(result.decode.in_memory, replayed->hits);
+      EXPECT_EQ(result.decode.on_disk, replayed->misses);
+      EXPECT_EQ(result.decode.tokens, replayed->tokens);
+    }
+  }
+}
+
+// From the same places, a layer planned by kAuto is never slower than one of the fixed modes.
+TEST(Lanes, AutoIsTheFastestOfALayer) {
+  std::mt19937 random(3);
+  for (uint32_t seed = 0; seed < 200; ++seed) {
+    const size_t rows = 1 + random() % 5;
+    const Trace trace = RandomTrace(seed, rows, 1, rows);
+    LanesOptions options{.model = Simple(),
+                         .slots = 4 + random() % 13,
+                         .device_slots = 1 + random() % 12,
+                         .first = ByPopularity(trace, random() % 3),
+                         .fills_memory = random() % 2 == 0};
+    std::ranges::shuffle(options.first, random);
+    options.model.copy.per_byte *= 0.1 + random() % 40;
+    options.model.host.per_byte *= 0.1 + random() % 4;
+    options.model.host_beside = 1.0 + 0.1 * (random() % 5);
+    options.model.copy_beside = 1.0 + 0.1 * (random() % 5);
+    const double best = Play(trace, options).decode.seconds;
+    for (const PlaceMode mode :
+         {PlaceMode::kGpuCentric, PlaceMode::kCooperative, PlaceMode::kCpu}) {
+      options.mode = mode;
+      EXPECT_LE(best, Play(trace, options).decode.seconds * (1 + 1e-9)) << seed << NameOf(mode);
+    }
+  }
+}
+
+// And over a whole trace, if nobody can change places: the device and memory hold all.
+TEST(Lanes, AutoIsTheFastestOfATraceWhereNobodyMoves) {
+  const Trace trace = RandomTrace(5, 150, 4);
+  LanesOptions options{.model = Simple(),
+                       .slots = 64,
+                       .device_slots = 64,
+                       .first = ByLayer(trace.info().shape()),
+                       .fills_memory = true};
+  options.model.device.per_byte = 90e-12;  // so that neither side should have all
+  const LanePhase best = Play(trace, options).decode;
+  EXPECT_GT(best.ran_there, 0U);
+  EXPECT_GT(best.on_host, 0U);
+  EXPECT_EQ(best.copied, 0U);
+  for (const PlaceMode mode : {PlaceMode::kGpuCentric, PlaceMode::kCooperative, PlaceMode::kCpu}) {
+    options.mode = mode;
+    EXPECT_LT(best.seconds, Play(trace, options).decode.seconds) << NameOf(mode);
+  }
+}
+
+// Bytes go through as many lanes as their experts do.
+TEST(Lanes, BytesAddUp) {
+  const Trace trace = RandomTrace(9, 150, 4);
+  for (const PlaceMode mode : {PlaceMode::kAuto, PlaceMode::kGpuCentric, PlaceMode::kCooperative}) {
+    const LanePhase p = Play(trace, {.model = Simple(),
+                                     .mode = mode,
+                                     .slots = 20,
+                                     .device_slots = 20,
+                                     .first = ByPopularity(trace, 40)})
+                            .decode;
+    EXPECT_EQ(p.experts, 150U * 12);
+    EXPECT_EQ(p.in_device + p.in_memory + p.on_disk, p.experts);
+    EXPECT_EQ(p.ran_there + p.copied + p.on_host, p.experts);
+    EXPECT_EQ(p.device_bytes, (p.ran_there + p.copied) * kBytes);
+    EXPECT_EQ(p.host_bytes, p.on_host * kBytes);
+    EXPECT_EQ(p.copy_bytes, p.copied * kBytes);
+    EXPECT_LE(p.on_disk * kBytes, p.disk_bytes);
+  }
+}
+
+TEST(Lanes, AMachineWithoutADeviceUsesItsCpu) {
+  const Trace trace = RandomTrace(2, 60, 4);
+  LanesOptions options{.model = Simple(), .has_device = false, .slots = 30};
+  const LanePhase p = Play(trace, options).decode;
+  EXPECT_EQ(p.on_host, p.experts);
+  options.mode = PlaceMode::kCpu;
+  EXPECT_DOUBLE_EQ(Play(trace, options).decode.seconds, p.seconds);
+  options.device_slots = 4;
+  EXPECT_EQ(ReplayLanes(trace, options).error().code, Errc::kUsage);
+}
+
+TEST(Lanes, RefusesWhatCannotWork) {
+  const Trace trace = RandomTrace(2, 10, 4);
+  EXPECT_EQ(ReplayLanes(trace, {.slots = 2}).error().code, Errc::kUsage);
+  EXPECT_EQ(ReplayLanes(trace, {.slots = 8, .policy = {.name = "best"}}).error().code,
+            Errc::kUsage);
+  EXPECT_EQ(ReplayLanes(trace, {.slots = 8, .policy = {.name = "belady"}}).error().code,
+            Errc::kUsage);
+}
+
+TEST(FirstOnTheDevice, ByPopularityAndByLayer) {
+  const Trace trace = Make(kTwoLayers, {{.experts = {0, 3, 1, 2}}, {.experts = {3, 1, 2, 3}}});
+  const std::vector<ExpertKey> popular = ByPopularity(trace, 2);
+  ASSERT_EQ(popular.size(), 8U);
+  EXPECT_EQ(popular[0], Key(0, 3));
+  EXPECT_EQ(popular[1], Key(1, 2));
+  EXPECT_EQ(popular[2], Key(0, 0));
+  EXPECT_EQ(popular.back(), Key(1, 0));
+  EXPECT_EQ(ByPopularity(trace, 1)[0], Key(0, 0));
+  EXPECT_EQ(ByLayer(kTwoLayers).front(), Key(1, 0));
+  EXPECT_EQ(ByLayer(kTwoLayers).back(), Key(0, 3));
+
+  const auto paths = PathTable::Create(kTwoLayers, {{}, {.popularity = {1, 65535, 40000, 25534}}});
+  ASSERT_TRUE(paths) << paths.error().message;
+  const std::vector<ExpertKey> learned = ByPopularity(*paths);
+  EXPECT_EQ(learned[0], Key(1, 1));
+  EXPECT_EQ(learned[1], Key(1, 2));
+  EXPECT_EQ(learned[2], Key(0, 0));  // half, as far as anybody knows
+  EXPECT_EQ(learned.back(), Key(1, 0));
+}
+
+}  // namespace
+}  // namespace moestro

@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: MIT
+#include "sim/trace_steps.h"
+
+namespace moestro {
+
+size_t TokensOfStep(const Trace& trace, size_t first, const StepSize& size) {
+  size_t n = 1;
+  while (first + n < trace.tokens() && trace.joins_step(first + n)) ++n;
+  if (n > 1) return n;
+  const Phase phase = trace.phase(first);
+  const size_t most = phase == Phase::kPrefill ? size.prefill_chunk : size.rows;
+  const auto follows = [&](size_t t) {
+    return t < trace.tokens() && !trace.starts_sequence(t) && trace.phase(t) == phase;
+  };
+  while (n < most && follows(first + n)) ++n;
+  return n;
+}
+
+bool HasStepsOfRows(const Trace& trace) {
+  for (size_t t = 0; t < trace.tokens(); ++t) {
+    if (trace.joins_step(t) && trace.phase(t) == Phase::kDecode) return true;
+  }
+  return false;
+}
+
+RoutedRows RowsOf(const Trace& trace, size_t first, size_t n, uint32_t layer) {
+  RoutedRows rows{.routing = {.n_tokens = static_cast<uint32_t>(n),
+                              .n_used = trace.info().shape().n_used,
+                              .experts = {},
+                              .weights = {}},
+                  .kinds = {}};
+  for (size_t t = first; t < first + n; ++t) {
+    rows.routing.experts.append_range(trace.experts(t, layer));
+    rows.routing.weights.append_range(trace.weights(t, layer));
+    rows.kinds.push_back(trace.phase(t) == Phase::kDecode ? RowKind::kDecode : RowKind::kPrompt);
+  }
+  return rows;
+}
+
+}  // namespace moestro
