@@ -111,6 +111,10 @@ format: setup-lint ## rewrite our sources with clang-format
 policies: build ## hit rates of all policies on bench/traces, into docs/policies.md
 	@bench/policies.py build/moestro docs/policies.md
 
+.PHONY: lanes
+lanes: build ## what devices would be worth on the machines of bench/machines, into docs/devices.md
+	@bench/lanes.py build/moestro docs/devices.md
+
 .PHONY: bench
 bench: setup-bench ## micro-benchmarks of kernels, policies and disk reads (whole runs: bench/compare.sh)
 	$(call configure,bench)

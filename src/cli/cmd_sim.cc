@@ -302,8 +302,8 @@ void AddSim(CommandLine& line) {
   AddClockFlags(sim, options);
   AddLowFlags(sim, options);
   AddTuneFlags(sim, options);
-  AddLaneFlags(sim, options->lanes);
   sim.AddSwitch("--json", options->json, "a JSON array");
+  AddLaneFlags(sim, options->lanes);
 }
 
 }  // namespace moestro
