@@ -275,19 +275,20 @@ TEST(Lanes, CpuAsksMemoryAsReplayDoes) {
 // From the same places, a layer planned by kAuto is never slower than one of the fixed modes.
 TEST(Lanes, AutoIsTheFastestOfALayer) {
   std::mt19937 random(3);
+  const auto draw = [&random](int n) { return static_cast<int>(random() % 1000) % n; };
   for (uint32_t seed = 0; seed < 200; ++seed) {
-    const size_t rows = 1 + random() % 5;
+    const auto rows = static_cast<size_t>(1 + draw(5));
     const Trace trace = RandomTrace(seed, rows, 1, rows);
     LanesOptions options{.model = Simple(),
-                         .slots = 4 + random() % 13,
-                         .device_slots = 1 + random() % 12,
-                         .first = ByPopularity(trace, random() % 3),
-                         .fills_memory = random() % 2 == 0};
+                         .slots = 16,
+                         .device_slots = static_cast<uint64_t>(1 + draw(12)),
+                         .first = ByPopularity(trace, static_cast<size_t>(draw(3))),
+                         .fills_memory = draw(2) == 0};  // else it is empty
     std::ranges::shuffle(options.first, random);
-    options.model.copy.per_byte *= 0.1 + random() % 40;
-    options.model.host.per_byte *= 0.1 + random() % 4;
-    options.model.host_beside = 1.0 + 0.1 * (random() % 5);
-    options.model.copy_beside = 1.0 + 0.1 * (random() % 5);
+    options.model.copy.per_byte *= 0.1 + draw(40);
+    options.model.host.per_byte *= 0.1 + draw(4);
+    options.model.host_beside = 1.0 + 0.1 * draw(5);
+    options.model.copy_beside = 1.0 + 0.1 * draw(5);
     const double best = Play(trace, options).decode.seconds;
     for (const PlaceMode mode :
          {PlaceMode::kGpuCentric, PlaceMode::kCooperative, PlaceMode::kCpu}) {
