@@ -8,6 +8,7 @@ Nothing is measured here: `moestro sim --machine` prices steps by the costs in t
 is recorded where bench/traces has it, else that of a small model with synthetic weights and the
 real one's layers and experts, on random tokens.
 """
+import csv
 import json
 import pathlib
 import subprocess
@@ -17,6 +18,7 @@ import tempfile
 BEGIN, END = "<!-- tables -->", "<!-- end of tables -->"
 HERE = pathlib.Path(__file__).parent
 Q4_0, Q8_0, BF16 = 4.5 / 8, 8.5 / 8, 2.0  # bytes of a weight
+MEASURED = "epyc-genoa-2core-24g-2026-11-22"
 VRAM, ROWS = [25, 50, 75], [1, 4, 8, 12]
 PROMPT = 1024
 SMALL = ["--embd", 128, "--ff", 32, "--heads", 4, "--kv-heads", 2, "--head-dim", 32,
@@ -29,7 +31,7 @@ class Shape:
     def __init__(self, name, embd, ff, attention, shape=None, skew=0.0, trace=None):
         self.name, self.shape, self.skew, self.trace = name, shape, skew, trace
         self.expert_weights = 3 * embd * ff
-        self.dense_bytes = int(attention * Q8_0)
+        self.dense_weights = attention
 
     def expert_bytes(self, weight=Q4_0):
         return int(self.expert_weights * weight)
@@ -37,8 +39,8 @@ class Shape:
 
 # attention: weights of a layer's projections and router.
 SHAPES = [
-    Shape("Mixtral-8x7B", 4096, 14336, 4096 * (2 * 4096 + 2 * 1024 + 8), "mixtral-8x7b", 0.3),
-    Shape("Phi-3.5-MoE", 4096, 6400, 4096 * (2 * 4096 + 2 * 1024 + 16), "phi-3.5-moe", 0.3),
+    Shape("Mixtral-8x7B", 4096, 14336, 4096 * (2 * 4096 + 2 * 1024 + 8), "mixtral-8x7b", 0.2),
+    Shape("Phi-3.5-MoE", 4096, 6400, 4096 * (2 * 4096 + 2 * 1024 + 16), "phi-3.5-moe", 0.2),
     Shape("OLMoE", 2048, 1024, 2048 * (4 * 2048 + 64), trace=HERE / "traces/olmoe-299.trace"),
     Shape("Qwen3-30B-A3B", 2048, 768, 2048 * (2 * 4096 + 2 * 512 + 128), "qwen3-30b-a3b", 0.6),
 ]
@@ -65,12 +67,12 @@ def record(moestro, shape, folder):
          "-o", shape.prompt)
 
 
-def simulate(moestro, machine, shape, *flags, weight=Q4_0, held_out=50, trace=None):
+def simulate(moestro, machine, shape, *flags, weight=Q4_0, dense=Q8_0, held_out=50, trace=None):
     """{(place, rows, device slots): line}"""
     lines = json.loads(call(
         moestro, "sim", trace or shape.trace, "--machine", machine, "--expert-bytes",
-        shape.expert_bytes(weight), "--dense-bytes", shape.dense_bytes, "--held-out", held_out,
-        "--json", *flags))
+        shape.expert_bytes(weight), "--dense-bytes", int(shape.dense_weights * dense),
+        "--held-out", held_out, "--json", *flags))
     return {(line["place"], line["rows"], line["device_slots"]): line for line in lines}
 
 
@@ -90,7 +92,7 @@ def rate(line):
 
 
 def number(value):
-    return f"{value:.1f}" if value < 100 else f"{value:.0f}"
+    return f"{value:.{2 if value < 10 else 1 if value < 100 else 0}f}"
 
 
 def mode_rows(moestro, machine, memory):
@@ -177,6 +179,34 @@ def cpu_rows(moestro):
         yield [shape.name, *cells]
 
 
+def check_rows(moestro, folder):
+    """What an engine measured on the machine without a device, against the price at its hits."""
+    qwen = SHAPES[3]
+    model, trace = folder / "narrow.gguf", folder / "narrow.trace"
+    narrow = [flag if flag != "even" else "narrow" for flag in SMALL]
+    call(moestro, "synth", "--shape", qwen.shape, *narrow, "-o", model)
+    call(moestro, "trace", model, "--random", 480, "-o", trace)
+    priced = []  # (hits, tok/s)
+    for share in range(8, 41):
+        (line,) = simulate(moestro, machine_file("epyc-2core"), qwen, "--slots", f"{share}%",
+                           dense=Q4_0, trace=trace).values()
+        priced.append((line["decode"]["in_memory"] / line["decode"]["experts"], rate(line)))
+    (line,) = simulate(moestro, machine_file("epyc-2core"), qwen, "--slots", "100%", "--preload",
+                       dense=Q4_0, trace=trace).values()
+    priced.append((1.0, rate(line)))
+    with open(HERE / "results" / f"{MEASURED}.csv", newline="") as file:
+        runs = [row for row in csv.DictReader(file)
+                if row["case"] == "decode" and row["engine"] == "moestro"]
+    for run in runs:
+        hits = float(run["hit_rate"])
+        (low, slow), (high, fast) = next(pair for pair in zip(priced, priced[1:])
+                                         if pair[0][0] <= hits <= pair[1][0])
+        price = slow + (fast - slow) * (hits - low) / (high - low)
+        measured = float(run["tps"])
+        yield [run["budget"], f"{100 * hits:.1f} %", f"{measured:.2f}", f"{price:.2f}",
+               f"{measured / price:.2f}"]
+
+
 def tables(moestro, folder):
     head = ["shape", "rows", *(f"{v} % of the experts on the device" for v in VRAM)]
     for machine, memory in MACHINES.items():
@@ -187,12 +217,16 @@ def tables(moestro, folder):
     yield from ["", "### AMD EPYC, 2 cores, no device: memory and disk", ""]
     yield from markdown(["shape", *(f"{v} % of the experts in memory (hits)" for v in VRAM)],
                         cpu_rows(moestro))
+    yield from ["", "### The same machine, Qwen3-30B-A3B with narrow routing: measured and priced",
+                ""]
+    yield from markdown(["budget", "hits, measured", "tok/s, measured", "priced at those hits",
+                         "measured / priced"], check_rows(moestro, folder))
     yield from ["", "### Beside the published ratios: decode", ""]
     yield from markdown(["published", "over llama.cpp", "`auto`, rows/s", "whole layers, rows/s",
                          "ratio", "over whole layers, a row at a time", "over `cooperative`",
                          "over `gpu-centric`"], seed_rows(moestro, folder))
-    yield from ["", f"### Beside the published ratio: a prompt of {PROMPT} tokens, Mixtral in BF16,"
-                " 56 of 256 experts on the device", ""]
+    yield from ["", f"### Beside the published ratio: a prompt of {PROMPT} tokens", "",
+                "Mixtral in BF16, 56 of 256 experts on the device, the last layers.", ""]
     yield from markdown(["machine", "`auto`, tok/s", "`gpu-centric`", "`cooperative`", "`cpu`",
                          "`auto` over the best of them"], prompt_rows(moestro, folder))
 
