@@ -50,6 +50,7 @@ struct Inspection {
   uint32_t ctx = 0;
   uint64_t kv_bytes = 0;  // for ctx tokens
   std::vector<Fit> fits;
+  std::vector<DeviceFit> device_fits;
 };
 
 constexpr uint64_t kDirectBlock = 4096;
@@ -85,6 +86,7 @@ Result<Inspection> Inspect(const InspectOptions& options) {
   const uint32_t chunk = std::min(options.common.engine.chunk, found.ctx);
   const FixedMemory fixed = EstimateFixed(found.spec, found.dense_bytes, found.ctx, chunk);
   found.kv_bytes = fixed.kv;
+  found.device_fits = WhatFitsOnDevice(found.catalog, found.spec);
   found.fits = WhatFits(found.catalog, found.spec.router.n_used, fixed, kDirectBlock);
   return found;
 }
@@ -137,6 +139,12 @@ std::string FitsText(const Inspection& i) {
     text += Format("  {:>10}    {:5.1f} %  ({} of {})\n", FormatBytes(fit.ram), 100.0 * fit.share(),
                    fit.slots, fit.experts);
   }
+  text += "\n--vram (about)  experts on a device\n";
+  for (const DeviceFit& fit : i.device_fits) {
+    text += Format("  {:>10}    {:5.1f} %  ({} of {})\n", FormatBytes(fit.vram),
+                   100.0 * static_cast<double>(fit.slots) / static_cast<double>(fit.experts),
+                   fit.slots, fit.experts);
+  }
   return text;
 }
 
@@ -166,6 +174,12 @@ Json ToJson(const InspectOptions& options, const Inspection& i) {
         .Set("experts", fit.experts)
         .Set("expert_share", fit.share());
     fits.Push(std::move(entry));
+  }
+  Json device_fits = Json::Array();
+  for (const DeviceFit& fit : i.device_fits) {
+    Json entry = Json::Object();
+    entry.Set("vram", fit.vram).Set("slots", fit.slots).Set("experts", fit.experts);
+    device_fits.Push(std::move(entry));
   }
   Json files = Json::Array();
   for (const std::string& path : i.files) files.Push(path);
@@ -199,7 +213,8 @@ Json ToJson(const InspectOptions& options, const Inspection& i) {
       .Set("tensor_types", std::move(types))
       .Set("tokenizer", i.tokenizer)
       .Set("chat_template", i.has_chat_template)
-      .Set("fits", std::move(fits));
+      .Set("fits", std::move(fits))
+      .Set("device_fits", std::move(device_fits));
   return object;
 }
 

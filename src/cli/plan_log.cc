@@ -21,8 +21,21 @@ std::string WeightsOf(const LayerPlan& plan, const PlannedExpert& expert) {
 }
 
 std::string WhereFrom(const PlannedExpert& expert) {
-  const std::string place = expert.is_present ? "memory" : "disk";
+  std::string place = expert.is_present ? "memory" : "disk";
+  if (expert.place == Place::kDevice) place = "device";
+  if (expert.place == Place::kCopied) place += " to device";
   return expert.key.copy == 0 ? place : "low, " + place;
+}
+
+// What the lanes were predicted to take, and took; empty without a device.
+std::string LanesText(const LayerPlan& plan) {
+  const LaneTimes& p = plan.predicted;
+  if (p.seconds() <= 0.0) return "";
+  const auto us = [](double seconds) { return seconds * 1e6; };
+  return Format(
+      "\n           predicted us: CPU {:.0f}, device {:.0f}, copies {:.0f}, disk {:.0f}; took: CPU "
+      "{:.0f}, device {:.0f}",
+      us(p.host), us(p.device), us(p.copy), us(p.disk), us(plan.took.host), us(plan.took.device));
 }
 
 }  // namespace
@@ -44,7 +57,7 @@ std::string PlanLog::Text() const {
       text += Format("  {} ({})", expert.expert.value,
                      expert.need == Need::kDrop ? "dropped" : "skipped");
     }
-    text += '\n';
+    text += LanesText(plan) + '\n';
   }
   return text;
 }

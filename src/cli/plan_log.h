@@ -14,7 +14,8 @@ class PlanLog {
   // Layers come in order; layer 0 begins a step.
   void Note(const LayerPlan& plan);
   // A line for each layer: experts in the order in which they were asked for, "memory" for those
-  // that were there or on their way, "disk" for the others, with the router's weight; where a step
+  // that were there or on their way, "disk" for the others, "device" for what ran from a slot there
+  // and "... to device" for what was copied first, with the router's weight; where a step
   // has several rows, of each row that uses the expert, behind its number.
   std::string Text() const;
 

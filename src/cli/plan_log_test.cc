@@ -23,6 +23,26 @@ TEST(PlanLog, ShowsTheLatestStepOnly) {
             "layer   0:  4 (disk, 0:0.750)  1 (disk, 0:0.250 1:0.500)  7 (disk, 1:0.500)\n");
 }
 
+TEST(PlanLog, SaysWhatADeviceComputesAndWhatTheLanesTook) {
+  const Routing routing{.n_tokens = 1,
+                        .n_used = 3,
+                        .experts = {ExpertId{4}, ExpertId{1}, ExpertId{2}},
+                        .weights = {0.5F, 0.25F, 0.25F}};
+  const RowKind kind = RowKind::kDecode;
+  LayerPlan plan = PlanLayer(LayerId{0}, routing, {&kind, 1}, [](ExpertKey) { return true; });
+  plan.experts[1].place = Place::kCopied;
+  plan.experts[2].place = Place::kDevice;
+  plan.predicted = {.host = 100e-6, .device = 90e-6, .copy = 60e-6, .disk = 0.0};
+  plan.took = {.host = 110e-6, .device = 95e-6};
+  PlanLog log;
+  log.Note(plan);
+  EXPECT_EQ(log.Text(),
+            "plans of the last step: expert (where from, weight by row)\n"
+            "layer   0:  4 (memory, 0.500)  1 (memory to device, 0.250)  2 (device, 0.250)\n"
+            "           predicted us: CPU 100, device 90, copies 60, disk 0; took: CPU 110, device "
+            "95\n");
+}
+
 TEST(PlanLog, OneRowNeedsNoNumber) {
   const Routing routing{
       .n_tokens = 1, .n_used = 2, .experts = {ExpertId{4}, ExpertId{1}}, .weights = {0.75F, 0.25F}};

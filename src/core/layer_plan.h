@@ -48,6 +48,16 @@ struct SkippedExpert {
   Need need = Need::kSkip;  // kSkip or kDrop
 };
 
+// When a lane has done its part of the layer, in seconds since the layer began; 0: it has none.
+struct LaneTimes {
+  double host = 0.0;
+  double device = 0.0;
+  double copy = 0.0;
+  double disk = 0.0;
+
+  double seconds() const { return host > device ? host : device; }
+};
+
 // In place of a pair: the expert does not run.
 inline constexpr uint32_t kNoPair = ~0U;
 
@@ -66,6 +76,9 @@ struct LayerPlan {
   // What is not exact: copies above, and these.
   std::vector<SkippedExpert> skipped = {};
   uint32_t n_replaced = 0;  // choices of the router that gave way to a resident expert
+  // With a device beside the CPU: what was predicted, and of CPU and device what it took.
+  LaneTimes predicted = {};
+  LaneTimes took = {};
 };
 
 }  // namespace moestro

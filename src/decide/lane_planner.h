@@ -39,16 +39,6 @@ struct LaneJob {
   std::optional<uint32_t> pool = 0;
 };
 
-// When a lane has done its part of the layer, in seconds since the layer began; 0: it has none.
-struct LaneTimes {
-  double host = 0.0;
-  double device = 0.0;
-  double copy = 0.0;
-  double disk = 0.0;
-
-  double seconds() const { return host > device ? host : device; }
-};
-
 struct LanePlan {
   std::vector<Place> places;  // [job]
   LaneTimes times;            // as predicted

@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: MIT
 #include "engine/fit.h"
 
+#include <algorithm>
 #include <numeric>
 
 #include "base/bytes.h"
 #include "decide/budget.h"
 #include "decide/kv_blocks.h"
 #include "forward/dense/layer_graph.h"
+#include "forward/experts/device_experts.h"
 
 namespace moestro {
 namespace {
@@ -58,6 +60,33 @@ std::vector<Fit> WhatFits(const ExpertCatalog& catalog, uint32_t n_used, const F
     if (!split) continue;
     const uint64_t slots = std::accumulate(split->slots.begin(), split->slots.end(), uint64_t{0});
     fits.push_back({.ram = budget, .slots = slots, .experts = experts});
+  }
+  return fits;
+}
+
+std::vector<DeviceFit> WhatFitsOnDevice(const ExpertCatalog& catalog, const ModelSpec& spec) {
+  uint64_t experts = 0;
+  for (const PoolShape& pool : catalog.pools) experts += pool.is_low ? 0 : pool.experts;
+  DeviceExperts::Shape shape{.n_embd = spec.n_embd};
+  for (const CopyForm& form : catalog.forms) shape.n_ff = std::max(shape.n_ff, form.n_ff);
+  const uint64_t work = DeviceExperts::WorkBytes(shape);
+  const uint64_t bytes = catalog.total_bytes();
+  const uint64_t everything = work + bytes;
+  std::vector<uint64_t> sizes;
+  for (uint64_t size = 256 * kMiB; size < everything; size *= 2) {
+    for (const uint64_t vram : {size, size + size / 2}) {
+      if (vram > work && vram < everything) sizes.push_back(vram);
+    }
+  }
+  sizes.push_back(AlignUp(everything, kMiB));
+  std::vector<DeviceFit> fits;
+  for (const uint64_t vram : sizes) {
+    // Experts of an average size: which types a device takes is not known here.
+    const double share = static_cast<double>(vram - work) / static_cast<double>(bytes);
+    fits.push_back(
+        {.vram = vram,
+         .slots = std::min(experts, static_cast<uint64_t>(share * static_cast<double>(experts))),
+         .experts = experts});
   }
   return fits;
 }

@@ -29,6 +29,15 @@ struct Fit {
   }
 };
 
+// Experts that a device's memory holds beside what computing them takes.
+struct DeviceFit {
+  uint64_t vram = 0;
+  uint64_t slots = 0;
+  uint64_t experts = 0;
+};
+// Over the usual sizes of memory to one that holds everything.
+std::vector<DeviceFit> WhatFitsOnDevice(const ExpertCatalog& catalog, const ModelSpec& spec);
+
 // From the smallest budget that works over the usual sizes of memory to one that holds everything.
 // `block`: the granularity of reads.
 std::vector<Fit> WhatFits(const ExpertCatalog& catalog, uint32_t n_used, const FixedMemory& fixed,

@@ -3,6 +3,9 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <vector>
+
 #include "base/bytes.h"
 
 namespace moestro {
@@ -29,6 +32,25 @@ TEST(WhatFits, RunsFromTheSmallestBudgetToEverything) {
     EXPECT_GE(fits[i].slots, fits[i - 1].slots);
   }
   EXPECT_LT(fits[fits.size() - 2].share(), 1.0);
+}
+
+TEST(WhatFitsOnDevice, RunsOverUsualSizesToEverything) {
+  ExpertCatalog catalog = Catalog(6144, 864 * kKiB);
+  catalog.forms.push_back({.n_embd = 2048, .n_ff = 768});
+  ModelSpec spec;
+  spec.n_embd = 2048;
+  const std::vector<DeviceFit> fits = WhatFitsOnDevice(catalog, spec);
+  ASSERT_GT(fits.size(), 8U);
+  EXPECT_EQ(fits.front().vram, 256 * kMiB);
+  EXPECT_EQ(fits.back().slots, 6144U);
+  for (size_t i = 1; i < fits.size(); ++i) {
+    EXPECT_GT(fits[i].vram, fits[i - 1].vram);
+    EXPECT_GT(fits[i].slots, fits[i - 1].slots);
+  }
+  // 8 GiB less what launches take, in experts of 2.53 MiB.
+  const auto eight = std::ranges::find(fits, 8 * kGiB, &DeviceFit::vram);
+  ASSERT_NE(eight, fits.end());
+  EXPECT_NEAR(static_cast<double>(eight->slots), 8.0 * 1024 / 2.53, 60.0);
 }
 
 TEST(WhatFits, ATinyModelHasItsSmallestAndItsWhole) {

@@ -36,13 +36,13 @@ Status Forward::Step(std::span<const StepRow> rows, std::span<const RowKind> kin
     if (little.is_on()) Widen(layer, routing);
     LayerPlan plan = parts_.protocol.AfterRouting({layer, routing, kinds, predicted});
     if (copies_) OverrideCopies(plan);
-    PlaceExperts(plan);  // on the CPU or on a device
-    if (plan_observer_) plan_observer_(plan);
+    PlaceExperts(plan);                          // on the CPU or on a device
     LeaseStream leases(parts_.residency, plan);  // present experts are pinned, absent ones start
     leases.Advance();                            // to be read
     read_ahead = ReadAhead(layer, kinds);        // lets go of this layer's, takes the next one's
     parts_.protocol.Prefetch();                  // for later layers, behind this layer's own
     TRY_STATUS(RunExperts(plan, leases, read_ahead));
+    if (plan_observer_) plan_observer_(plan);
     if (expert_observer_) ShowExperts(plan);
   }
   return {};

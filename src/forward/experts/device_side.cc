@@ -38,9 +38,10 @@ void DeviceSide::BeginStep() {
   device_ratio_ = tracker_.Ratio(Lane::kDevice);
 }
 
-void DeviceSide::Assign(LayerPlan& plan) { predicted_ = tier_.Assign(plan); }
+void DeviceSide::Assign(LayerPlan& plan) { plan.predicted = predicted_ = tier_.Assign(plan); }
 
-void DeviceSide::Done(const LayerPlan& plan, const ExpertExec::LaneSeconds& took) {
+void DeviceSide::Done(LayerPlan& plan, const ExpertExec::LaneSeconds& took) {
+  plan.took = {.host = took.host, .device = took.device};
   failures_ = 0;
   tier_.Done(plan);
   Observe(took);

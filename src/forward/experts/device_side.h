@@ -38,8 +38,8 @@ class DeviceSide {
   void BeginStep();
   // Which experts the device computes.
   void Assign(LayerPlan& plan);
-  // The layer has run.
-  void Done(const LayerPlan& plan, const ExpertExec::LaneSeconds& took);
+  // The layer has run; notes in the plan what it took.
+  void Done(LayerPlan& plan, const ExpertExec::LaneSeconds& took);
   // It has not: the plan is for the CPU now. An error of another kind than kDevice is nobody's
   // fault here. kDevice: the device is lost and the CPU must not go on alone.
   Status Failed(LayerPlan& plan, const Error& why);

@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: MIT
+// Devices from outside. Those that need one run on whatever ggml finds, a software one too.
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "base/json.h"
+#include "tests/program.h"
+#include "tests/support/temp_folder.h"
+
+namespace moestro {
+namespace {
+
+constexpr const char* kDemo = MOESTRO_SOURCE_DIR "/models/stories-moe-q8_0.gguf";
+using Arguments = std::vector<std::string>;
+using testing::Finished;
+using testing::Program;
+
+class DeviceCliTest : public ::testing::Test {
+ protected:
+  DeviceCliTest() { setenv("GGML_VK_VISIBLE_DEVICES", "0", 1); }
+  ~DeviceCliTest() override { unsetenv("GGML_VK_VISIBLE_DEVICES"); }
+
+  Finished RunProgram(const Arguments& arguments) const {
+    return Program(folder_.path(), {.arguments = arguments}).Wait();
+  }
+  Finished Write(const std::string& device, const Arguments& more = {}) const {
+    Arguments all = {"run",    kDemo, "-p",       "Once upon a time",
+                     "-n",     "12",  "--cache",  "50%",
+                     "--temp", "0",   "--ctx",    "128",
+                     "-t",     "2",   "--device", device};
+    all.insert(all.end(), more.begin(), more.end());
+    return RunProgram(all);
+  }
+  // ggml's name of a device beside the CPU; empty: there is none.
+  std::string Device() const {
+    const Finished listed = RunProgram({"devices", "--json"});
+    EXPECT_EQ(listed.exit_code, 0) << listed.err;
+    const Result<Json> json = Json::Parse(listed.out);
+    if (!json) return "";
+    const std::optional<JsonView> devices = json->Find("devices");
+    for (size_t i = 0; devices && i < devices->size(); ++i) {
+      const std::optional<JsonView> device = devices->At(i);
+      if (device->Find("type")->text() == "cpu") continue;
+      return device->Find("name")->text().value_or("");
+    }
+    return "";
+  }
+
+  TempFolder folder_;
+};
+
+TEST_F(DeviceCliTest, TheCpuIsAlwaysListed) {
+  const Finished listed = RunProgram({"devices"});
+  EXPECT_EQ(listed.exit_code, 0) << listed.err;
+  EXPECT_NE(listed.out.find("CPU"), std::string::npos) << listed.out;
+}
+
+TEST_F(DeviceCliTest, BadValuesAreUsageErrorsThatSayWhatIsKnown) {
+  const Finished unknown = Write("nosuch7");
+  EXPECT_EQ(unknown.exit_code, 2);
+  EXPECT_NE(unknown.err.find("there is no device 'nosuch7'; known: auto, cpu"), std::string::npos)
+      << unknown.err;
+  EXPECT_EQ(Write("cpu", {"--vram", "0"}).exit_code, 2);
+  EXPECT_EQ(Write("cpu", {"--vram", "much"}).exit_code, 2);
+  const Finished place = Write("cpu", {"--place", "fast"});
+  EXPECT_EQ(place.exit_code, 2);
+  EXPECT_NE(place.err.find("cooperative"), std::string::npos) << place.err;
+  EXPECT_EQ(RunProgram({"devices", "-o", (folder_.path() / "x.json").string()}).exit_code, 2);
+}
+
+TEST_F(DeviceCliTest, AutoTakesNoSoftwareDevice) {
+  const Finished cpu = Write("cpu");
+  const Finished found = Write("auto");
+  EXPECT_EQ(found.exit_code, 0) << found.err;
+  if (!std::filesystem::exists("/dev/dri") && !std::filesystem::exists("/dev/nvidia0")) {
+    EXPECT_EQ(found.out, cpu.out);
+    EXPECT_EQ(found.err.find("device "), std::string::npos) << found.err;
+  }
+}
+
+TEST_F(DeviceCliTest, ARunSaysWhatTheDeviceDid) {
+  const std::string device = Device();
+  if (device.empty()) GTEST_SKIP() << "ggml finds no device";
+  const Finished run = Write(device, {"--place", "gpu-centric", "--vram", "64M", "--explain"});
+  EXPECT_EQ(run.exit_code, 0) << run.err;
+  EXPECT_NE(run.err.find("device   " + device), std::string::npos) << run.err;
+  EXPECT_NE(run.err.find("keys and values, attention and head on the CPU"), std::string::npos);
+  EXPECT_NE(run.err.find("(device, "), std::string::npos) << run.err;
+  EXPECT_NE(run.err.find("predicted us: CPU"), std::string::npos) << run.err;
+
+  const Finished large = Write(device, {"--vram", "100T"});
+  EXPECT_EQ(large.exit_code, 1);
+  EXPECT_NE(large.err.find("free on " + device), std::string::npos) << large.err;
+}
+
+TEST_F(DeviceCliTest, AProfileBecomesAFileThatARunTakes) {
+  const std::string device = Device();
+  if (device.empty()) GTEST_SKIP() << "ggml finds no device";
+  const std::string file = (folder_.path() / "costs.json").string();
+  const Finished profiled = RunProgram({"devices", "--profile", "-o", file, "-t", "2"});
+  EXPECT_EQ(profiled.exit_code, 0) << profiled.err;
+  EXPECT_NE(profiled.out.find("launch"), std::string::npos) << profiled.out;
+  const Finished first = Write(device, {"--latency-model", file, "--vram", "64M"});
+  EXPECT_EQ(first.exit_code, 0) << first.err;
+  EXPECT_EQ(Write(device, {"--latency-model", file, "--vram", "64M"}).out, first.out);
+  EXPECT_EQ(Write(device, {"--latency-model", file + ".nosuch"}).exit_code, 1);
+}
+
+TEST_F(DeviceCliTest, InspectSaysWhatFitsThere) {
+  const Finished text = RunProgram({"inspect", kDemo});
+  EXPECT_NE(text.out.find("--vram (about)"), std::string::npos) << text.out;
+  const Result<Json> json = Json::Parse(RunProgram({"inspect", kDemo, "--json"}).out);
+  ASSERT_TRUE(json);
+  ASSERT_TRUE(json->Find("device_fits"));
+  EXPECT_GT(json->Find("device_fits")->size(), 0U);
+}
+
+}  // namespace
+}  // namespace moestro
