@@ -84,7 +84,7 @@ Result<DeviceProfile> ProfileDevice(const DeviceInfo& info, uint32_t threads) {
     TRY(const double difference, probe.Difference(rows));
     profile.difference = std::max(profile.difference, difference);
   }
-  TRY(profile.latency, probe.Measure({}));
+  TRY(profile.latency, probe.Measure());
   return profile;
 }
 

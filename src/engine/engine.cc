@@ -83,6 +83,7 @@ Status Engine::Impl::Allocate() {
   TRY(team, Team::Create(*device));
   // Before memory is planned: a driver takes some, too.
   TRY_STATUS(PrepareDevice(&Impl::OpenDevice));
+  TRY_STATUS(PrepareDevice(&Impl::TryDevice));
 
   const ExpertExec::Limits limits = ExpertExec::LimitsFor(kernels, model.spec.router, chunk);
   const uint64_t routers = look_ahead > 0 ? LookAheadRouters::BytesFor(model.spec) : 0;
@@ -106,7 +107,7 @@ Status Engine::Impl::Allocate() {
   TRY(policy, policy_source.Choose(model.id, memory.n_slots));
   TRY(residency,
       Residency::Create(catalog, planned.slots, policy, reader->block(), *queue, options.clock));
-  TRY_STATUS(PrepareDevice(&Impl::TryDevice));
+  TRY_STATUS(PrepareDevice(&Impl::JoinDevice));
   if (options.planned) options.planned(memory);
   TRY_STATUS(PrepareLossy());
   TRY_STATUS(PreparePrefetch(planned));

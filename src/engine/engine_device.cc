@@ -9,10 +9,12 @@
 #include "base/bytes.h"
 #include "base/check.h"
 #include "base/log.h"
+#include "base/system_limits.h"
 #include "decide/policy.h"
 #include "engine/engine_impl.h"
 #include "forward/experts/device_probe.h"
 #include "learned/latency_file.h"
+#include "store/extent_reader.h"
 #include "store/probe.h"
 
 namespace moestro {
@@ -27,6 +29,13 @@ bool has_bias(std::span<const LayerForm> layers) {
   return std::ranges::any_of(layers, [](const LayerForm& layer) {
     return std::ranges::any_of(layer.bias, [](const float* b) { return b != nullptr; });
   });
+}
+
+// Memory that may be taken while slots are still empty: half of what a budget leaves.
+uint64_t ScratchFor(const EngineOptions& options) {
+  if (options.ram_bytes == 0) return DeviceProbe::kScratch;
+  const uint64_t taken = ResidentMemory();
+  return options.ram_bytes > taken ? (options.ram_bytes - taken) / 2 : 0;
 }
 
 // A device's budget over forms, in proportion to the bytes of their experts.
@@ -132,24 +141,27 @@ void Engine::Impl::DropDevice() {
 }
 
 // An expert of each form is read and computed on both; forms that differ too much are the CPU's.
+// Before memory is planned: a driver compiles what it launches, and keeps that in memory.
 Status Engine::Impl::TryDevice() {
   if (device_experts == nullptr) return {};
-  std::vector<std::optional<SlotTable>> tables(catalog.forms.size());
+  TRY(const ExtentReader file, ExtentReader::Open(AllPaths()));
   std::optional<LatencyModel> latency;
   if (!options.device.latency_model.empty()) {
-    TRY(const LatencyFile file, ReadLatency(options.device.latency_model));
-    latency = file.model;
+    TRY(const LatencyFile costs, ReadLatency(options.device.latency_model));
+    latency = costs.model;
   }
   for (uint32_t form = 0; form < catalog.forms.size(); ++form) {
     if (device_slots[form] == 0) continue;
     TRY(const ExpertKey key, AnyExpertOf(form));
-    std::optional<Lease> lease = residency->TryAcquire(key, Use::kPrefetch, Urgency::kDemand);
-    CHECK(lease.has_value());
-    residency->Drain();
-    if (auto error = residency->TakeError()) return std::unexpected(*std::move(error));
+    std::array<ExtentBytes, kMatrices> bytes;
+    DeviceExperts::Matrices matrices{};
+    for (size_t m = 0; m < kMatrices; ++m) {
+      TRY(bytes[m], file.Read(catalog.copy(key).slices[m]));
+      matrices[m] = bytes[m].bytes.data();
+    }
     DeviceProbe probe(*device_experts, *team,
                       {.key = key,
-                       .matrices = MatricesOf(*lease),
+                       .matrices = matrices,
                        .bytes = BytesOf(key),
                        .kernels = kernels[form],
                        .activation = model.spec.experts.activation,
@@ -166,24 +178,39 @@ Status Engine::Impl::TryDevice() {
           "they stay on the CPU",
           gpu->info().name, ggml_type_name(static_cast<ggml_type>(catalog.forms[form].types[0])),
           worst, DeviceProbe::kMostDifference);
+      device_slots[form] = 0;
       continue;
     }
     if (!latency) {
-      TRY(const double bandwidth, ProbeReads(kDeviceProbeBytes));
-      TRY(latency, probe.Measure({.per_byte = 1.0 / bandwidth}));
+      TRY(latency, probe.Measure(ScratchFor(options)));
     }
+  }
+  if (!latency || std::ranges::none_of(device_slots, [](uint64_t n) { return n > 0; })) {
+    return Fail(Errc::kDevice, "the device {} computes no expert of this model as the CPU does",
+                gpu->info().name);
+  }
+  memory.device->latency = *latency;
+  return {};
+}
+
+// Who decides what the device computes, beside memory and its policy.
+Status Engine::Impl::JoinDevice() {
+  if (device_experts == nullptr) return {};
+  const bool is_fixed = !options.device.latency_model.empty();
+  LatencyModel& latency = memory.device->latency;
+  if (!is_fixed) {
+    TRY(const double bandwidth, ProbeReads(kDeviceProbeBytes));
+    latency.disk = {.per_byte = 1.0 / bandwidth};
+  }
+  std::vector<std::optional<SlotTable>> tables(catalog.forms.size());
+  for (uint32_t form = 0; form < catalog.forms.size(); ++form) {
+    if (device_slots[form] == 0) continue;
     TRY(std::unique_ptr<Policy> its, MakePolicy(policy));
     const PolicyShape shape{.slots = device_slots[form],
                             .layers = model.id.shape.n_layer,
                             .experts = model.id.shape.n_expert};
     tables[form].emplace(shape, std::move(its));
   }
-  if (!latency || std::ranges::none_of(tables, [](const auto& t) { return t.has_value(); })) {
-    return Fail(Errc::kDevice, "the device {} computes no expert of this model as the CPU does",
-                gpu->info().name);
-  }
-  memory.device->latency = *latency;
-  const bool is_fixed = !options.device.latency_model.empty();
   std::optional<ResidentModel> in_memory;
   if (is_fixed) in_memory = MakeResidentModel();
   device_tier = std::make_unique<DeviceTier>(
@@ -192,7 +219,7 @@ Status Engine::Impl::TryDevice() {
                       .bytes_of = [this](ExpertKey key) { return BytesOf(key); },
                       .in_memory = [this](ExpertKey key) { return residency->contains(key); },
                       .memory = std::move(in_memory)},
-      *latency, options.device.place);
+      latency, options.device.place);
   device_side = std::make_unique<DeviceSide>(
       *device_tier, *device_experts, *residency,
       DeviceSide::Options{.is_fixed = is_fixed,

@@ -117,6 +117,7 @@ struct Engine::Impl {
   Status PrepareDevice(Status (Impl::*prepare)());
   Status OpenDevice();
   Status TryDevice();
+  Status JoinDevice();
   void DropDevice();
   DeviceExperts::Shape DeviceShape() const;
   Result<ExpertKey> AnyExpertOf(uint32_t form) const;

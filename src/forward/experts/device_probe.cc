@@ -19,7 +19,6 @@ namespace {
 
 using SteadyClock = std::chrono::steady_clock;
 
-constexpr uint64_t kCopiesBytes = 96 * kMiB;  // more than the caches of small machines
 constexpr size_t kRepeats = 5;
 constexpr uint32_t kMostRows = 64;
 // More rows are not measured on what takes longer for fewer.
@@ -188,8 +187,8 @@ double DeviceProbe::CopySeconds() {
   return SecondsSince(start) / kRepeats;
 }
 
-Result<LatencyModel> DeviceProbe::Measure(const Cost& disk) {
-  n_copies_ = std::max<size_t>(1, kCopiesBytes / expert_.bytes);
+Result<LatencyModel> DeviceProbe::Measure(uint64_t scratch) {
+  n_copies_ = std::max<size_t>(1, std::min(scratch, kScratch) / expert_.bytes);
   TRY(copies_, HostMemory::Allocate(n_copies_ * expert_.bytes));
   for (size_t i = 0; i < n_copies_; ++i) {
     std::byte* to = copies_.data() + i * expert_.bytes;
@@ -202,7 +201,6 @@ Result<LatencyModel> DeviceProbe::Measure(const Cost& disk) {
     }
   }
   LatencyModel model;
-  model.disk = disk;
   CopySeconds();  // every slot holds the expert from here on
   // What more experts of one launch cost, and what is left of a launch of one.
   const uint32_t many = std::min(expert_.slots, 8U);

@@ -44,8 +44,10 @@ class DeviceProbe {
   // What two products in a row may differ by: ggml holds its backends to 5e-4 for each.
   static constexpr double kMostDifference = 1e-3;
 
-  // Costs by measurement, in about a second; `disk` is taken as it is. kDevice, kNoMemory.
-  Result<LatencyModel> Measure(const Cost& disk);
+  // Costs by measurement, in about a second, the disk's aside. Takes up to `scratch` bytes of
+  // memory meanwhile, for weights that no cache holds. kDevice, kNoMemory.
+  Result<LatencyModel> Measure(uint64_t scratch = kScratch);
+  static constexpr uint64_t kScratch = uint64_t{96} << 20;  // more than caches of small machines
 
  private:
   // Seconds for `experts` experts with `rows` rows each.
