@@ -7,7 +7,6 @@
 #include <random>
 #include <utility>
 
-#include "base/bytes.h"
 #include "core/expert_catalog.h"
 #include "device/cpu_device.h"
 #include "device/device_pools.h"

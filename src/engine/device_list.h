@@ -26,6 +26,6 @@ struct DeviceProfile {
 // Costs of an expert as large models have them (2048 wide, 768 hidden, Q4_K, random weights) on the
 // device and on `threads` (0: physical cores) of the CPU; under two seconds. kDevice: it does not
 // start, lacks the memory or does not compute such experts.
-Result<DeviceProfile> ProfileDevice(const DeviceInfo& device, uint32_t threads);
+Result<DeviceProfile> ProfileDevice(const DeviceInfo& info, uint32_t threads);
 
 }  // namespace moestro

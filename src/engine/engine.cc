@@ -86,18 +86,7 @@ Status Engine::Impl::Allocate() {
   TRY_STATUS(PrepareDevice(&Impl::TryDevice));
 
   const ExpertExec::Limits limits = ExpertExec::LimitsFor(kernels, model.spec.router, chunk);
-  const uint64_t routers = look_ahead > 0 ? LookAheadRouters::BytesFor(model.spec) : 0;
-  const uint64_t check =
-      checks() ? ExactCheck::BytesFor(model.spec, catalog, kernels, reader->block()) : 0;
-  const uint64_t work = check + routers + StepBuffers::BytesFor(model.spec, step) +
-                        graph->buffer_bytes() + ExpertExec::BytesFor(limits) +
-                        MultiplyScratch(model.spec, chunk);
-  // An integrated GPU's memory is the machine's own. A software one's is in use by now.
-  const bool is_shared = memory.device && memory.device->info.kind == DeviceKind::kIntegrated;
-  const FixedBytes fixed{.dense = dense.set.bytes(),
-                         .kv = KvCache::BytesFor(model.spec, n_cells),
-                         .work = work + (is_shared ? memory.device->bytes : 0),
-                         .staging = dense.staging_bytes};
+  const FixedBytes fixed = FixedFor(step, n_cells, limits);
   TRY(const PlannedMemory planned,
       PlanMemory(options, catalog, reader->block(), model.spec.router.n_used, fixed));
   const std::optional<DevicePlan> on_device = memory.device;
@@ -129,6 +118,23 @@ Status Engine::Impl::Allocate() {
                                  .clock = options.clock,
                                  .device = device_side.get()});
   return PrepareCheck();
+}
+
+// What is taken whatever the number of slots.
+FixedBytes Engine::Impl::FixedFor(const StepLimits& step, uint32_t n_cells,
+                                  const ExpertExec::Limits& limits) const {
+  const uint64_t routers = look_ahead > 0 ? LookAheadRouters::BytesFor(model.spec) : 0;
+  const uint64_t check =
+      checks() ? ExactCheck::BytesFor(model.spec, catalog, kernels, reader->block()) : 0;
+  const uint64_t work = check + routers + StepBuffers::BytesFor(model.spec, step) +
+                        graph->buffer_bytes() + ExpertExec::BytesFor(limits) +
+                        MultiplyScratch(model.spec, chunk);
+  // An integrated GPU's memory is the machine's own. A software one's is in use by now.
+  const bool is_shared = memory.device && memory.device->info.kind == DeviceKind::kIntegrated;
+  return {.dense = dense.set.bytes(),
+          .kv = KvCache::BytesFor(model.spec, n_cells),
+          .work = work + (is_shared ? memory.device->bytes : 0),
+          .staging = dense.staging_bytes};
 }
 
 Result<PredictorChoice> Engine::Impl::ChoosePredictor() const {

@@ -7,7 +7,6 @@
 #include <utility>
 
 #include "base/bytes.h"
-#include "base/check.h"
 #include "base/log.h"
 #include "base/system_limits.h"
 #include "decide/policy.h"
@@ -15,7 +14,6 @@
 #include "forward/experts/device_probe.h"
 #include "learned/latency_file.h"
 #include "store/extent_reader.h"
-#include "store/probe.h"
 
 namespace moestro {
 namespace {

@@ -105,6 +105,8 @@ struct Engine::Impl {
 
   Status Prepare(const EngineOptions& requested);
   Status Allocate();
+  FixedBytes FixedFor(const StepLimits& step, uint32_t n_cells,
+                      const ExpertExec::Limits& limits) const;
   Result<PredictorChoice> ChoosePredictor() const;
   Status OpenLow();
   std::vector<std::string> AllPaths() const;  // of the model and its low copies

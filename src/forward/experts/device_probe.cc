@@ -8,7 +8,6 @@
 #include <random>
 #include <utility>
 
-#include "base/bytes.h"
 #include "base/quantile.h"
 #include "device/activation.h"
 #include "device/expert_kernel.h"

@@ -39,10 +39,6 @@ uint32_t RowsPerBlock(size_t row_bytes, uint32_t rows) {
 
 constexpr uint32_t CeilDivide(uint32_t a, uint32_t b) { return (a + b - 1) / b; }
 
-double SteadyNow() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
-
 bool is_host(const PlannedExpert& expert) { return expert.place == Place::kHost; }
 
 }  // namespace
@@ -71,7 +67,7 @@ LayerRun::LayerRun(ExpertScratch& scratch, const LayerPlan& plan, const ExpertRo
       ahead_(leases.ahead),
       device_(std::ranges::all_of(plan.experts, is_host) ? nullptr : scratch.parts.device),
       n_host_(static_cast<size_t>(std::ranges::count_if(plan.experts, is_host))),
-      begun_(SteadyNow()),
+      begun_(std::chrono::steady_clock::now()),
       is_input_used_(scratch.input_kernels.size()) {
   CHECK(plan.experts.size() <= s_.jobs.size() && leases_.size() <= plan.experts.size());
   CHECK(plan.n_rows <= s_.limits.rows);
@@ -94,12 +90,13 @@ LayerRun::LayerRun(ExpertScratch& scratch, const LayerPlan& plan, const ExpertRo
 void LayerRun::BeginDevice() {
   if (device_ == nullptr) return;
   is_device_done_.store(false, std::memory_order_relaxed);
-  if (auto begun = device_->Begin(plan_, rows_.ffn_in, s_.results); !begun) {
-    Fail(std::move(begun).error());
-  }
+  auto begun = device_->Begin(plan_, rows_.ffn_in, s_.results);
+  if (!begun) Fail(std::move(begun).error());
 }
 
-double LayerRun::seconds() const { return SteadyNow() - begun_; }
+double LayerRun::seconds() const {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - begun_).count();
+}
 
 std::byte* LayerRun::input_of(uint32_t input, uint32_t row) const {
   return s_.input + (size_t{input} * s_.limits.rows + row) * s_.limits.activation_bytes_embd;
@@ -125,8 +122,7 @@ void LayerRun::Work(int thread, int n_threads) {
     }
   }
   if (thread == 0) s_.lane_seconds = {.host = n_host_ > 0 ? seconds() : 0.0};
-  // The device's results.
-  if (thread == 0) FinishDevice();
+  if (thread == 0) FinishDevice();  // the device's results
   SpinUntil([&] {
     return is_device_done_.load(std::memory_order_acquire) || stop_.load(std::memory_order_acquire);
   });

@@ -5,6 +5,7 @@
 
 #include <array>
 #include <atomic>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -127,9 +128,9 @@ class LayerRun {
   const ExpertRows& rows_;
   LeaseStream& leases_;
   LeaseStream* ahead_;
-  DeviceExperts* device_;            // null: nothing of the plan is for it
-  size_t n_host_ = 0;                // experts of the plan that the CPU computes, its first ones
-  double begun_;                     // by the steady clock, in seconds
+  DeviceExperts* device_;  // null: nothing of the plan is for it
+  size_t n_host_ = 0;      // experts of the plan that the CPU computes, its first ones
+  std::chrono::steady_clock::time_point begun_;
   std::vector<bool> is_input_used_;  // [input]
   std::atomic<int> inputs_ready_{0};
   std::atomic<size_t> first_open_{0};  // all jobs before it are done
