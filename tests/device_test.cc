@@ -308,7 +308,7 @@ TEST_F(DeviceTest, AHundredStepsOfMovingExpertsWithFaults) {
   EXPECT_GT(device.device.copied, 500U);
 }
 
-TEST_F(DeviceTest, ADeviceThatIsLostEndsTheRunOrLeavesItToTheCpu) {
+TEST_F(DeviceTest, ADeviceThatWasAskedForByNameEndsTheRunWhenItIsLost) {
   const TinySpec spec = Spec("olmoe", "Q8_0");
   const std::string model = WriteTinyModel(folder_.path(), spec);
   EngineOptions options = OnDevice(spec, PlaceMode::kGpuCentric);

@@ -3,7 +3,6 @@
 
 #include <ggml-backend.h>
 
-#include <chrono>
 #include <utility>
 
 namespace moestro {
@@ -42,11 +41,6 @@ bool Copier::Wait(uint64_t first, uint64_t last) {
   return std::erase_if(failed_, [&](uint64_t n) { return n >= first && n <= last; }) == 0;
 }
 
-double Copier::busy_seconds() const {
-  const std::lock_guard lock(mutex_);
-  return busy_seconds_;
-}
-
 void Copier::Run() {
   std::unique_lock lock(mutex_);
   for (;;) {
@@ -55,13 +49,9 @@ void Copier::Run() {
     const Copy copy = copies_.front();
     copies_.pop_front();
     lock.unlock();
-    const auto start = std::chrono::steady_clock::now();
     const bool fails = fails_ && fails_();
     if (!fails) ggml_backend_tensor_set(copy.to, copy.from, copy.offset, copy.bytes);
-    const double seconds =
-        std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
     lock.lock();
-    busy_seconds_ += seconds;
     ++n_done_;
     if (fails) failed_.push_back(n_done_);
     done_.notify_all();

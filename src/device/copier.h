@@ -38,8 +38,6 @@ class Copier {
   bool is_done(uint64_t number) const;
   // Waits for the copies `first` to `last`; false if one of them failed.
   bool Wait(uint64_t first, uint64_t last);
-  // Seconds that copies took, since creation.
-  double busy_seconds() const;
 
  private:
   void Run();
@@ -53,7 +51,6 @@ class Copier {
   uint64_t n_done_ = 0;
   std::vector<uint64_t> failed_;  // that nobody has waited for yet
   bool ends_ = false;
-  double busy_seconds_ = 0.0;
   std::thread thread_;  // last: it uses all of the above
 };
 

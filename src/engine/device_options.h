@@ -30,7 +30,6 @@ struct DevicePlan {
   DeviceInfo info;
   uint64_t bytes = 0;  // on the device, of slots and of what launches take
   uint64_t slots = 0;
-  uint64_t n_experts = 0;  // that it could hold, were there room: copies of forms that it computes
   LatencyModel latency = {};
   double difference = 0.0;  // of the self-test, a share (mean squares)
 };

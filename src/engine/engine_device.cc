@@ -176,7 +176,7 @@ Status Engine::Impl::TryDevice() {
           "they stay on the CPU",
           gpu->info().name, ggml_type_name(static_cast<ggml_type>(catalog.forms[form].types[0])),
           worst, DeviceProbe::kMostDifference);
-      device_slots[form] = 0;
+      memory.device->slots -= std::exchange(device_slots[form], 0);
       continue;
     }
     if (!latency) {

@@ -86,8 +86,6 @@ class DeviceExperts {
   Ticket Fill(ExpertKey key, SlotId slot, const Matrices& matrices);
   bool Wait(const Ticket& ticket) { return copier_.Wait(ticket.first, ticket.last); }
 
-  double copy_seconds() const { return copier_.busy_seconds(); }
-
  private:
   struct Pair {
     uint32_t pair;  // index of its result

@@ -44,9 +44,6 @@ class DeviceSide {
   // fault here. kDevice: the device is lost and the CPU must not go on alone.
   Status Failed(LayerPlan& plan, const Error& why);
 
-  const DeviceTier& tier() const { return tier_; }
-  const LatencyTracker& tracker() const { return tracker_; }
-
  private:
   struct UnderWay {
     DeviceTier::Promotion promotion;
