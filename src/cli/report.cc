@@ -88,6 +88,8 @@ void AddDevice(Json& object, const RunReport& report) {
   const DevicePlan& plan = *report.memory.device;
   object.Set("device", plan.info.name)
       .Set("device_bytes", plan.bytes)
+      .Set("device_dense_bytes", plan.dense)
+      .Set("device_kv_bytes", plan.kv)
       .Set("device_slots", plan.slots)
       .Set("device_difference", plan.difference)
       .Set("device_planned", report.device.experts)
@@ -95,6 +97,7 @@ void AddDevice(Json& object, const RunReport& report) {
       .Set("device_copied", report.device.copied)
       .Set("device_promotions", report.device.promotions)
       .Set("device_copied_bytes", report.device.copied_bytes)
+      .Set("device_layers_there", report.device.layers_there)
       .Set("device_failures", report.device.failures);
 }
 
@@ -113,7 +116,13 @@ std::string DeviceText(const RunReport& report) {
       plan.info.name, plan.slots, FormatBytes(plan.bytes), percent(did.on_device + did.copied),
       percent(did.copied), did.promotions, FormatBytes(did.copied_bytes));
   if (did.failures > 0) text += Format("         {} layers failed there\n", did.failures);
-  return text + "         dense weights, keys and values, attention and head on the CPU\n";
+  if (plan.dense == 0) {
+    return text + "         dense weights, keys and values, attention and head on the CPU\n";
+  }
+  return text + Format(
+                    "         dense weights ({}), keys and values ({}), attention and head there; "
+                    "rows of {} layers did not come back\n",
+                    FormatBytes(plan.dense), FormatBytes(plan.kv), did.layers_there);
 }
 
 }  // namespace

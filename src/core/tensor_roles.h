@@ -36,9 +36,13 @@ enum class TensorKind : uint8_t { kMatrix, kVector };
 // Which layers have a role.
 enum class LayerPart : uint8_t { kEvery, kExperts, kDense };
 
-// How the graphs use it. What only ever stands on the left of a product may be stored in another
+// Who uses it, and how. What only ever stands on the left of a product may be stored in another
 // layout; routers gain nothing from that.
-enum class TensorUse : uint8_t { kAny, kOnlyMultiplied };
+enum class TensorUse : uint8_t {
+  kAny,
+  kOnlyMultiplied,
+  kByHost,  // looked up or added by code outside the graphs: always in memory
+};
 
 struct TensorRole {
   std::string_view name;  // layers: without "blk.N."
@@ -103,6 +107,7 @@ constexpr void ForEachLayerRole(Visit&& visit, Parts&... parts) {
   constexpr auto kVec = TensorKind::kVector;
   constexpr auto kMul = TensorUse::kOnlyMultiplied;
   constexpr auto kAny = TensorUse::kAny;
+  constexpr auto kHost = TensorUse::kByHost;
   constexpr auto kMoe = LayerPart::kExperts;
   constexpr auto kDense = LayerPart::kDense;
   using Role = TensorRole;
@@ -124,10 +129,10 @@ constexpr void ForEachLayerRole(Visit&& visit, Parts&... parts) {
   visit(Role{"ffn_norm.bias", kVec, kEmbd}, parts.ffn_norm_b...);
   visit(Role{"ffn_gate_inp.weight", kMat, kEmbd, kExperts, kAny, kMoe}, parts.router...);
   visit(Role{"ffn_gate_inp.bias", kVec, kExperts, kOne, kAny, kMoe}, parts.router_b...);
-  visit(Role{"exp_probs_b.bias", kVec, kExperts, kOne, kAny, kMoe}, parts.selection_b...);
-  visit(Role{"ffn_gate_exps.bias", kVec, kExpertFf, kExperts, kAny, kMoe}, parts.gate_b...);
-  visit(Role{"ffn_up_exps.bias", kVec, kExpertFf, kExperts, kAny, kMoe}, parts.up_b...);
-  visit(Role{"ffn_down_exps.bias", kVec, kEmbd, kExperts, kAny, kMoe}, parts.down_b...);
+  visit(Role{"exp_probs_b.bias", kVec, kExperts, kOne, kHost, kMoe}, parts.selection_b...);
+  visit(Role{"ffn_gate_exps.bias", kVec, kExpertFf, kExperts, kHost, kMoe}, parts.gate_b...);
+  visit(Role{"ffn_up_exps.bias", kVec, kExpertFf, kExperts, kHost, kMoe}, parts.up_b...);
+  visit(Role{"ffn_down_exps.bias", kVec, kEmbd, kExperts, kHost, kMoe}, parts.down_b...);
   visit(Role{"ffn_gate_inp_shexp.weight", kVec, kEmbd, kOne, kAny, kMoe}, parts.shared_router...);
   visit(Role{"ffn_gate_shexp.weight", kMat, kEmbd, kSharedFf, kMul, kMoe}, parts.shared_gate...);
   visit(Role{"ffn_up_shexp.weight", kMat, kEmbd, kSharedFf, kMul, kMoe}, parts.shared_up...);
@@ -144,8 +149,9 @@ constexpr void ForEachModelRole(Visit&& visit, Parts&... parts) {
   constexpr auto kMat = TensorKind::kMatrix;
   constexpr auto kVec = TensorKind::kVector;
   constexpr auto kMul = TensorUse::kOnlyMultiplied;
+  constexpr auto kHost = TensorUse::kByHost;
   using Role = TensorRole;
-  visit(Role{"token_embd.weight", kMat, kEmbd, kVocab}, parts.token_embd...);  // rows looked up
+  visit(Role{"token_embd.weight", kMat, kEmbd, kVocab, kHost}, parts.token_embd...);
   visit(Role{"output.weight", kMat, kEmbd, kVocab, kMul}, parts.output...);
   visit(Role{"output.bias", kVec, kVocab}, parts.output_b...);
   visit(Role{"output_norm.weight", kVec, kEmbd}, parts.output_norm...);

@@ -46,7 +46,8 @@ struct DeviceStats {
   uint64_t copied = 0;      // of these, copied there first
   uint64_t promotions = 0;  // moved there for later
   uint64_t copied_bytes = 0;
-  uint64_t failures = 0;  // layers that the CPU computed after all
+  uint64_t failures = 0;      // layers that the CPU computed after all
+  uint64_t layers_there = 0;  // whose rows did not come back from the device
 };
 
 class DeviceTier {

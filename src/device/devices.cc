@@ -125,6 +125,15 @@ Result<ComputeDevice> ComputeDevice::Open(const DeviceInfo& info) {
   return Fail(Errc::kDevice, "the device {} ({}) does not start", info.name, info.description);
 }
 
+Status ComputeDevice::Finish() const {
+  try {  // a lost Vulkan device throws
+    ggml_backend_synchronize(backend_.get());
+    return {};
+  } catch (const std::exception& e) {
+    return Fail(Errc::kDevice, "a launch on {} failed: {}", info_.name, e.what());
+  }
+}
+
 uint64_t ComputeDevice::FreeMemory() const {
   size_t total = 0;
   size_t available = 0;

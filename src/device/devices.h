@@ -45,8 +45,8 @@ class ComputeDevice {
   ggml_backend_dev_t handle() const { return ggml_backend_get_device(backend_.get()); }
   // Bytes that nobody uses at the moment.
   uint64_t FreeMemory() const;
-  // Waits for all launches.
-  void Synchronize() const { ggml_backend_synchronize(backend_.get()); }
+  // Waits for all launches. kDevice if they, or the device, came to grief.
+  Status Finish() const;
 
  private:
   DeviceInfo info_;

@@ -5,26 +5,9 @@
 
 #include <exception>
 
-#include "base/check.h"
 #include "device/cpu_device.h"
 
 namespace moestro {
-
-Result<HostBuffer> HostBuffer::Allocate(uint64_t bytes) {
-  HostBuffer buffer;
-  TRY(buffer.memory_, HostMemory::Allocate(bytes));
-  if (bytes == 0) return buffer;
-  buffer.buffer_.reset(
-      ggml_backend_cpu_buffer_from_ptr(buffer.memory_.data(), buffer.memory_.size()));
-  if (!buffer.buffer_) return Fail(Errc::kNoMemory, "ggml refused a buffer of {} bytes", bytes);
-  return buffer;
-}
-
-void HostBuffer::Place(ggml_tensor* tensor, uint64_t offset) const {
-  CHECK(offset % 4 == 0 && offset + ggml_nbytes(tensor) <= memory_.size());
-  CHECK(ggml_backend_tensor_alloc(buffer_.get(), tensor, memory_.data() + offset) ==
-        GGML_STATUS_SUCCESS);
-}
 
 GraphArena::GraphArena(ggml_backend_t backend, size_t max_nodes)
     : backend_(backend),

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Room for one ggml graph at a time: node metadata and intermediate results. What must outlive the
-// graph is placed by the caller in a HostBuffer before Run().
+// graph is placed by the caller in a BackendBuffer before Run().
 #pragma once
 
 #include <ggml-alloc.h>
@@ -13,24 +13,8 @@
 #include <vector>
 
 #include "base/result.h"
-#include "device/host_memory.h"
 
 namespace moestro {
-
-// Our own memory under a name that ggml tensors can live at.
-class HostBuffer {
- public:
-  static Result<HostBuffer> Allocate(uint64_t bytes);
-  std::byte* data() const { return memory_.data(); }
-  uint64_t size() const { return memory_.size(); }
-  // Gives a tensor without data a place at `offset`. REQUIRES: it fits, offset is a multiple of 4
-  // (ggml reads floats unaligned).
-  void Place(ggml_tensor* tensor, uint64_t offset) const;
-
- private:
-  HostMemory memory_;
-  ggml_backend_buffer_ptr buffer_;
-};
 
 class GraphArena {
  public:

@@ -23,27 +23,46 @@ bool MayChangeLayout(const WeightRequest& request) {
 
 WeightSet WeightSet::Plan(const CpuDevice& device, std::vector<WeightRequest> requests,
                           bool allow_repack) {
+  std::vector<ggml_backend_buffer_type_t> types = {
+      ggml_backend_get_default_buffer_type(device.backend())};
+  if (allow_repack) types.append_range(device.repacking_buffer_types());
+  std::vector<size_t> buffer_of;
+  for (const WeightRequest& r : requests) {
+    size_t choice = 0;
+    for (size_t i = 1; MayChangeLayout(r) && choice == 0 && i < types.size(); ++i) {
+      if (device.CanMultiply(r.type, r.ne[0], r.ne[1], types[i])) choice = i;
+    }
+    buffer_of.push_back(choice);
+  }
+  return Plan(std::move(requests), std::move(types), std::move(buffer_of));
+}
+
+WeightSet WeightSet::PlanOn(ggml_backend_t backend, std::vector<WeightRequest> requests) {
+  std::vector<size_t> buffer_of(requests.size(), 0);
+  WeightSet set = Plan(std::move(requests), {ggml_backend_get_default_buffer_type(backend)},
+                       std::move(buffer_of));
+  set.is_on_device_ = true;
+  return set;
+}
+
+WeightSet WeightSet::Plan(std::vector<WeightRequest> requests,
+                          std::vector<ggml_backend_buffer_type_t> types,
+                          std::vector<size_t> buffer_of) {
   WeightSet set;
   set.requests_ = std::move(requests);
-  set.types_.push_back(ggml_backend_get_default_buffer_type(device.backend()));
-  if (allow_repack) {
-    for (ggml_backend_buffer_type_t type : device.repacking_buffer_types())
-      set.types_.push_back(type);
-  }
+  set.types_ = std::move(types);
+  set.buffer_of_ = std::move(buffer_of);
   for (size_t i = 0; i < set.types_.size(); ++i) {
     const size_t room = (set.requests_.size() + 1) * ggml_tensor_overhead();
     set.contexts_.emplace_back(
         ggml_init({.mem_size = room, .mem_buffer = nullptr, .no_alloc = true}));
   }
-  for (const WeightRequest& r : set.requests_) {
-    size_t choice = 0;
-    for (size_t i = 1; MayChangeLayout(r) && choice == 0 && i < set.types_.size(); ++i) {
-      if (device.CanMultiply(r.type, r.ne[0], r.ne[1], set.types_[i])) choice = i;
-    }
+  for (size_t i = 0; i < set.requests_.size(); ++i) {
+    const WeightRequest& r = set.requests_[i];
+    const size_t choice = set.buffer_of_[i];
     ggml_tensor* tensor =
         ggml_new_tensor(set.contexts_[choice].get(), r.type, GGML_MAX_DIMS, r.ne.data());
     ggml_set_name(tensor, r.name.c_str());
-    set.buffer_of_.push_back(choice);
     set.tensors_.push_back(tensor);
     const uint64_t bytes = ggml_backend_buft_get_alloc_size(set.types_[choice], tensor);
     const uint64_t alignment = ggml_backend_buft_get_alignment(set.types_[choice]);
@@ -59,8 +78,10 @@ Status WeightSet::Allocate() {
     ggml_backend_buffer_ptr buffer(
         ggml_backend_alloc_ctx_tensors_from_buft(contexts_[i].get(), types_[i]));
     if (!buffer) return Fail(Errc::kNoMemory, "cannot allocate {} bytes of dense weights", bytes_);
-    AdviseHugePages(ggml_backend_buffer_get_base(buffer.get()),
-                    ggml_backend_buffer_get_size(buffer.get()));
+    if (!is_on_device_) {
+      AdviseHugePages(ggml_backend_buffer_get_base(buffer.get()),
+                      ggml_backend_buffer_get_size(buffer.get()));
+    }
     ggml_backend_buffer_set_usage(buffer.get(), GGML_BACKEND_BUFFER_USAGE_WEIGHTS);
     buffers_.push_back(std::move(buffer));
   }

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: MIT
-// Dense weights in anonymous memory, in the layout that multiplies fastest.
+// Dense weights in anonymous memory, in the layout that multiplies fastest; or on a device, as they
+// are in the file.
 #pragma once
 
+#include <ggml-backend.h>
 #include <ggml-cpp.h>
 #include <ggml.h>
 
@@ -31,6 +33,7 @@ class WeightSet {
   // BF16 keep their GGUF layout (docs/decisions/0006); with allow_repack = false every type does.
   static WeightSet Plan(const CpuDevice& device, std::vector<WeightRequest> requests,
                         bool allow_repack);
+  static WeightSet PlanOn(ggml_backend_t backend, std::vector<WeightRequest> requests);
   uint64_t bytes() const { return bytes_; }
   // The largest weight that changes its layout: it must be read whole before it can be stored.
   uint64_t largest_repacked() const { return largest_repacked_; }
@@ -44,6 +47,11 @@ class WeightSet {
   size_t size() const { return requests_.size(); }
 
  private:
+  // [request]: which of `types` holds it.
+  static WeightSet Plan(std::vector<WeightRequest> requests,
+                        std::vector<ggml_backend_buffer_type_t> types,
+                        std::vector<size_t> buffer_of);
+
   std::vector<WeightRequest> requests_;
   std::vector<ggml_backend_buffer_type_t> types_;  // [0]: plain; then repacking ones
   std::vector<size_t> buffer_of_;                  // per weight, index into types_
@@ -52,6 +60,7 @@ class WeightSet {
   std::vector<ggml_tensor*> tensors_;
   uint64_t bytes_ = 0;
   uint64_t largest_repacked_ = 0;
+  bool is_on_device_ = false;
 };
 
 }  // namespace moestro

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "device/cpu_device.h"
+#include "device/backend_buffer.h"
 #include "device/graph_arena.h"
 
 namespace moestro {
@@ -30,7 +31,7 @@ std::vector<std::byte> RandomMatrix(ggml_type type) {
 std::vector<float> Multiply(CpuDevice& device, ggml_tensor* weight) {
   GraphArena arena(device.backend(), 16);
   ggml_context* ctx = arena.Begin();
-  auto buffer = HostBuffer::Allocate(64 * 1024);
+  auto buffer = BackendBuffer::OnHost(64 * 1024);
   EXPECT_TRUE(buffer.has_value());
   ggml_tensor* x = ggml_new_tensor_2d(ctx, GGML_TYPE_F32, kIn, 1);
   buffer->Place(x, 0);

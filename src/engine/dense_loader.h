@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Dense weights from the file into a WeightSet.
+// Dense weights from the file to where they are used: all in memory, or what graphs use on a device
+// and the rest in memory.
 #pragma once
 
 #include <cstdint>
@@ -15,12 +16,21 @@
 namespace moestro {
 
 struct DensePlan {
-  WeightSet set;
-  std::vector<const TensorInfo*> tensors;  // in the order of the set
-  uint64_t staging_bytes = 0;              // needed while loading, given back afterwards
+  struct Part {
+    WeightSet set;
+    std::vector<const TensorInfo*> tensors;  // in the order of the set
+  };
+  Part host;
+  Part device;                 // empty without a device
+  uint64_t staging_bytes = 0;  // needed while loading, given back afterwards
+
+  Status Allocate();
 };
 
+// allow_repack: of what is in memory.
 DensePlan PlanDense(const CpuDevice& device, const ModelWeights& weights, bool allow_repack);
+// Graphs run on `backend`. An output that is the embedding again is there and in memory.
+DensePlan PlanDenseOn(ggml_backend_t backend, const CpuDevice& device, const ModelWeights& weights);
 
 // Reads every dense tensor; `progress` gets bytes done and in all. kIo, kNoMemory.
 Status LoadDense(DensePlan& plan, ReadQueue& queue, uint64_t block,

@@ -20,15 +20,19 @@ struct DeviceOptions {
                             // a margin
   PlaceMode place = PlaceMode::kAuto;
   std::string latency_model = {};  // a file, whose costs are taken as they are; empty: measured
+  // The dense part, keys and values stay in memory even if the device has room for them.
+  bool dense_on_cpu = false;
 
   // For tests: what goes wrong there.
   DeviceFaults faults = {};
 };
 
-// Where experts can be computed beside the CPU.
+// What is computed beside the CPU, and what it takes there.
 struct DevicePlan {
   DeviceInfo info;
-  uint64_t bytes = 0;  // on the device, of slots and of what launches take
+  uint64_t bytes = 0;  // on the device, of everything
+  uint64_t dense = 0;  // of these: dense weights; 0: the CPU computes the dense part
+  uint64_t kv = 0;     // of these
   uint64_t slots = 0;
   LatencyModel latency = {};
   double difference = 0.0;  // of the self-test, a share (mean squares)

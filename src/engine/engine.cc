@@ -53,12 +53,10 @@ Status Engine::Impl::Prepare(const EngineOptions& requested) {
   TRY(reader, OpenReader({.kind = kind}, AllPaths()));
   if (options.wrap_reader) reader = options.wrap_reader(std::move(reader));
   queue = std::make_unique<ReadQueue>(*reader, AllPaths());
-  dense = PlanDense(*device, model.weights, options.repack);
   return {};
 }
 
 Status Engine::Impl::Allocate() {
-  const StepLimits step{.chunk = chunk, .logits_rows = logits_rows, .look_ahead = look_ahead};
   const uint32_t common = std::min(options.common_positions, n_ctx);
   const uint64_t n_blocks = KvBlocks::BlocksFor(common) +
                             uint64_t{KvBlocks::BlocksFor(n_ctx - common)} * options.sequences;
@@ -67,26 +65,17 @@ Status Engine::Impl::Allocate() {
                 "{} sequences of {} tokens are more than a KV cache can hold", options.sequences,
                 n_ctx);
   }
-  const auto n_cells = static_cast<uint32_t>(n_blocks * KvBlocks::kPositions);
-  TRY(buffers, StepBuffers::Allocate(model.spec, step));
+  n_cells = static_cast<uint32_t>(n_blocks * KvBlocks::kPositions);
   sequences.emplace(static_cast<uint32_t>(n_blocks));
-  TRY(kv, KvCache::Allocate(model.spec, n_cells));
-  // The graph's worst case is known only once it has been built, which needs tensors with shapes.
-  tensors = TensorsByRole(dense, model.weights);
-  layer_forms = LayerFormsOf(model.spec, tensors);
-  graph = std::make_unique<LayerGraph>(*device, model.spec, tensors, buffers, kv, n_ctx);
-  if (look_ahead > 0) {
-    TRY(look_ahead_routers, LookAheadRouters::Allocate(model.spec));
-    graph->SetLookAhead(look_ahead_routers);
-  }
-  TRY_STATUS(graph->Reserve(chunk, logits_rows));
   TRY(team, Team::Create(*device));
   // Before memory is planned: a driver takes some, too.
   TRY_STATUS(PrepareDevice(&Impl::OpenDevice));
+  TRY_STATUS(PrepareDense());
+  TRY_STATUS(PrepareDevice(&Impl::AllocateSlots));
   TRY_STATUS(PrepareDevice(&Impl::TryDevice));
 
   const ExpertExec::Limits limits = ExpertExec::LimitsFor(kernels, model.spec.router, chunk);
-  const FixedBytes fixed = FixedFor(step, n_cells, limits);
+  const FixedBytes fixed = FixedFor(limits);
   TRY(const PlannedMemory planned,
       PlanMemory(options, catalog, reader->block(), model.spec.router.n_used, fixed));
   const std::optional<DevicePlan> on_device = memory.device;
@@ -96,7 +85,7 @@ Status Engine::Impl::Allocate() {
   TRY(policy, policy_source.Choose(model.id, memory.n_slots));
   TRY(residency,
       Residency::Create(catalog, planned.slots, policy, reader->block(), *queue, options.clock));
-  TRY_STATUS(PrepareDevice(&Impl::JoinDevice));
+  TRY_STATUS(JoinDevice());
   if (options.planned) options.planned(memory);
   TRY_STATUS(PrepareLossy());
   TRY_STATUS(PreparePrefetch(planned));
@@ -120,19 +109,19 @@ Status Engine::Impl::Allocate() {
   return PrepareCheck();
 }
 
-// What is taken whatever the number of slots.
-FixedBytes Engine::Impl::FixedFor(const StepLimits& step, uint32_t n_cells,
-                                  const ExpertExec::Limits& limits) const {
-  const uint64_t routers = look_ahead > 0 ? LookAheadRouters::BytesFor(model.spec) : 0;
+// What is taken in memory whatever the number of slots.
+FixedBytes Engine::Impl::FixedFor(const ExpertExec::Limits& limits) const {
+  const bool is_there = graph->is_on_device();
   const uint64_t check =
       checks() ? ExactCheck::BytesFor(model.spec, catalog, kernels, reader->block()) : 0;
-  const uint64_t work = check + routers + StepBuffers::BytesFor(model.spec, step) +
-                        graph->buffer_bytes() + ExpertExec::BytesFor(limits) +
+  const uint64_t routers = look_ahead > 0 && !is_there ? LookAheadRouters::BytesFor(model.spec) : 0;
+  const uint64_t work = check + routers + StepBuffers::BytesFor(model.spec, step_limits()) +
+                        (is_there ? 0 : graph->work_bytes()) + ExpertExec::BytesFor(limits) +
                         MultiplyScratch(model.spec, chunk);
   // An integrated GPU's memory is the machine's own. A software one's is in use by now.
   const bool is_shared = memory.device && memory.device->info.kind == DeviceKind::kIntegrated;
-  return {.dense = dense.set.bytes(),
-          .kv = KvCache::BytesFor(model.spec, n_cells),
+  return {.dense = dense.host.set.bytes(),
+          .kv = is_there ? 0 : KvCache::BytesFor(model.spec, n_cells),
           .work = work + (is_shared ? memory.device->bytes : 0),
           .staging = dense.staging_bytes};
 }
@@ -185,8 +174,7 @@ Status Engine::Impl::Load() {
   }
   TRY_STATUS(LoadDense(dense, *queue, reader->block(),
                        [this](uint64_t done, uint64_t total) { Report("loading", done, total); }));
-  if (look_ahead > 0) look_ahead_routers.Fill(tensors);
-  return {};
+  return look_ahead > 0 ? look_ahead_routers.Fill(tensors) : Status();
 }
 
 Engine::Engine(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
@@ -203,7 +191,6 @@ Result<std::unique_ptr<Engine>> Engine::Open(ModelFile model, const EngineOption
   auto impl = std::make_unique<Impl>(std::move(model));
   impl->progress = std::move(progress);
   TRY_STATUS(impl->Prepare(options));
-  TRY_STATUS(impl->dense.set.Allocate());
   TRY_STATUS(impl->Allocate());
   TRY_STATUS(impl->Load());
   return std::unique_ptr<Engine>(new Engine(std::move(impl)));
@@ -213,7 +200,6 @@ Result<MemoryPlan> Engine::Plan(const std::string& model_path, const EngineOptio
   TRY(ModelFile model, ModelFile::Open(model_path));
   Impl impl(std::move(model));
   TRY_STATUS(impl.Prepare(options));
-  TRY_STATUS(impl.dense.set.Allocate());
   TRY_STATUS(impl.Allocate());
   return impl.memory;
 }
@@ -222,7 +208,10 @@ const ModelSpec& Engine::spec() const { return impl_->model.spec; }
 uint32_t Engine::n_ctx() const { return impl_->n_ctx; }
 const MemoryPlan& Engine::memory() const { return impl_->memory; }
 DeviceStats Engine::device_stats() const {
-  return impl_->device_tier ? impl_->device_tier->stats() : DeviceStats{};
+  if (!impl_->device_tier) return {};
+  DeviceStats stats = impl_->device_tier->stats();
+  stats.layers_there = impl_->forward->layers_there();
+  return stats;
 }
 const PolicyChoice& Engine::policy() const { return impl_->policy; }
 const ModelId& Engine::id() const { return impl_->model.id; }

@@ -23,9 +23,9 @@ constexpr uint64_t kLeastMargin = 256 * kMiB;
 // Read to know what the disk gives.
 constexpr uint64_t kDeviceProbeBytes = 64 * kMiB;
 
-bool has_bias(std::span<const LayerForm> layers) {
-  return std::ranges::any_of(layers, [](const LayerForm& layer) {
-    return std::ranges::any_of(layer.bias, [](const float* b) { return b != nullptr; });
+bool has_bias(const ModelWeights& weights) {
+  return std::ranges::any_of(weights.layers, [](const LayerWeights& layer) {
+    return layer.gate_b != nullptr || layer.up_b != nullptr || layer.down_b != nullptr;
   });
 }
 
@@ -64,7 +64,7 @@ std::vector<uint64_t> SplitSlots(const ExpertCatalog& catalog, const std::vector
 
 }  // namespace
 
-// Everything about the device that needs no expert's bytes: found, opened, slots allocated.
+// Found and opened; what it computes, and how much memory may be taken there.
 Status Engine::Impl::OpenDevice() {
   if (options.device.name == "cpu" || (options.device.name == "auto" && !MayHaveGpu())) return {};
   const std::vector<DeviceInfo> found = FindDevices();
@@ -72,11 +72,11 @@ Status Engine::Impl::OpenDevice() {
   if (chosen == found.size()) return {};
   TRY(gpu, ComputeDevice::Open(found[chosen]));
   const DeviceExperts::Shape shape = DeviceShape();
-  std::vector<bool> computes;
   for (const CopyForm& form : catalog.forms) {
-    computes.push_back(!has_bias(layer_forms) && DeviceExperts::Supports(*gpu, form, shape));
+    device_computes.push_back(!has_bias(model.weights) &&
+                              DeviceExperts::Supports(*gpu, form, shape));
   }
-  if (!std::ranges::contains(computes, true)) {
+  if (!std::ranges::contains(device_computes, true)) {
     return Fail(Errc::kDevice, "the device {} computes no expert of this model", gpu->info().name);
   }
   const uint64_t available = gpu->FreeMemory();
@@ -85,12 +85,21 @@ Status Engine::Impl::OpenDevice() {
                 FormatBytes(options.device.vram_bytes), FormatBytes(available), gpu->info().name);
   }
   const uint64_t margin = std::max(kLeastMargin, available / 20);
-  uint64_t bytes = options.device.vram_bytes > 0 ? options.device.vram_bytes
-                                                 : available - std::min(available, margin);
+  vram = options.device.vram_bytes > 0 ? options.device.vram_bytes
+                                       : available - std::min(available, margin);
+  memory.device = DevicePlan{.info = gpu->info()};
+  return {};
+}
+
+// Slots take what the dense part leaves.
+Status Engine::Impl::AllocateSlots() {
+  if (!gpu) return {};
+  const DeviceExperts::Shape shape = DeviceShape();
   const uint64_t work = DeviceExperts::WorkBytes(shape);
+  uint64_t bytes = vram - std::min(vram, memory.device->bytes);
   for (;; bytes = work + (bytes - work) / 2) {
     const std::vector<uint64_t> wanted =
-        SplitSlots(catalog, computes, *gpu, bytes - std::min(bytes, work));
+        SplitSlots(catalog, device_computes, *gpu, bytes - std::min(bytes, work));
     if (std::ranges::none_of(wanted, [](uint64_t n) { return n > 0; })) {
       return Fail(Errc::kInvalidRequest,
                   "{} on {} hold no expert beside the {} that computing them takes; raise --vram",
@@ -106,7 +115,10 @@ Status Engine::Impl::OpenDevice() {
                                                      options.device.faults);
     break;
   }
-  memory.device = DevicePlan{.info = gpu->info(), .bytes = work};
+  if (graph->is_on_device()) {
+    TRY_STATUS(device_experts->ReserveThere(uint64_t{chunk} * model.spec.router.n_used));
+  }
+  memory.device->bytes += work;
   for (size_t f = 0; f < device_slots.size(); ++f) {
     memory.device->slots += device_slots[f];
     memory.device->bytes += DevicePools::BytesFor(catalog.forms[f], device_slots[f]);
@@ -116,7 +128,9 @@ Status Engine::Impl::OpenDevice() {
 
 DeviceExperts::Shape Engine::Impl::DeviceShape() const {
   DeviceExperts::Shape shape{.n_embd = model.spec.n_embd,
-                             .activation = model.spec.experts.activation};
+                             .activation = model.spec.experts.activation,
+                             .n_used = model.spec.router.n_used,
+                             .has_shared = model.spec.n_ff_shared > 0};
   for (const CopyForm& form : catalog.forms) shape.n_ff = std::max(shape.n_ff, form.n_ff);
   return shape;
 }
@@ -125,17 +139,17 @@ DeviceExperts::Shape Engine::Impl::DeviceShape() const {
 Status Engine::Impl::PrepareDevice(Status (Impl::*prepare)()) {
   Status prepared = (this->*prepare)();
   if (prepared || options.device.name != "auto") return prepared;
-  LogWarning("{}; the CPU computes all experts", prepared.error().message);
-  DropDevice();
-  return {};
+  LogWarning("{}; the CPU computes everything", prepared.error().message);
+  return DropDevice();
 }
 
-void Engine::Impl::DropDevice() {
-  device_side.reset();
-  device_tier.reset();
+Status Engine::Impl::DropDevice() {
+  const bool had_dense = graph != nullptr && graph->is_on_device();
   device_experts.reset();
+  if (had_dense) TRY_STATUS(BuildDense(nullptr));  // lets go of what is there
   gpu.reset();
   memory.device.reset();
+  return {};
 }
 
 // An expert of each form is read and computed on both; forms that differ too much are the CPU's.

@@ -61,6 +61,11 @@ struct Engine::Impl {
   std::optional<CpuDevice> device;
   std::unique_ptr<BlockReader> reader;
   std::unique_ptr<ReadQueue> queue;
+  // A device beside the CPU; nullopt: there is none.
+  std::optional<ComputeDevice> gpu;
+  std::vector<bool> device_computes;   // by form
+  std::vector<uint64_t> device_slots;  // by form
+  uint64_t vram = 0;                   // bytes that may be taken there
   DensePlan dense;
   ModelTensors tensors;
   StepBuffers buffers;
@@ -69,9 +74,6 @@ struct Engine::Impl {
   std::unique_ptr<LayerGraph> graph;
   std::optional<Team> team;
   std::unique_ptr<Residency> residency;
-  // A device beside the CPU; null: there is none.
-  std::optional<ComputeDevice> gpu;
-  std::vector<uint64_t> device_slots;  // by form
   std::unique_ptr<DeviceExperts> device_experts;
   std::unique_ptr<DeviceTier> device_tier;
   std::unique_ptr<DeviceSide> device_side;
@@ -92,6 +94,7 @@ struct Engine::Impl {
   MemoryPlan memory;
   std::vector<uint64_t> slots;  // by pool
   uint32_t n_ctx = 0;
+  uint32_t n_cells = 0;  // of the KV cache
   uint32_t chunk = 0;
   uint32_t logits_rows = 1;
   PredictorChoice predictor_choice;
@@ -105,8 +108,7 @@ struct Engine::Impl {
 
   Status Prepare(const EngineOptions& requested);
   Status Allocate();
-  FixedBytes FixedFor(const StepLimits& step, uint32_t n_cells,
-                      const ExpertExec::Limits& limits) const;
+  FixedBytes FixedFor(const ExpertExec::Limits& limits) const;
   Result<PredictorChoice> ChoosePredictor() const;
   Status OpenLow();
   std::vector<std::string> AllPaths() const;  // of the model and its low copies
@@ -116,11 +118,20 @@ struct Engine::Impl {
   Status PrepareCheck();
   ResidentModel MakeResidentModel() const;
   Status PreparePrefetch(const PlannedMemory& planned);
+  Status PrepareDense();
+  Status BuildDense(const ComputeDevice* there);
+  Status CheckDenseRoom(const ComputeDevice& there) const;
+  Status TryDense(const ComputeDevice& there) const;
+  uint64_t DenseBytesOn(ggml_backend_t backend) const;
+  StepLimits step_limits() const {
+    return {.chunk = chunk, .logits_rows = logits_rows, .look_ahead = look_ahead};
+  }
   Status PrepareDevice(Status (Impl::*prepare)());
   Status OpenDevice();
+  Status AllocateSlots();
   Status TryDevice();
   Status JoinDevice();
-  void DropDevice();
+  Status DropDevice();
   DeviceExperts::Shape DeviceShape() const;
   Result<ExpertKey> AnyExpertOf(uint32_t form) const;
   uint64_t BytesOf(ExpertKey key) const;

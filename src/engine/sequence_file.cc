@@ -5,7 +5,6 @@
 #include <cstdint>
 #include <span>
 #include <string>
-#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -55,10 +54,6 @@ std::string Encode(const SequenceHeader& h) {
   return bytes;
 }
 
-std::string_view BytesOf(const Half* values, size_t n) {
-  return {reinterpret_cast<const char*>(values), n * sizeof(Half)};
-}
-
 Result<SequenceHeader> ReadSequenceHeader(const InputFile& file, const SequenceHeader& ours,
                                           uint32_t n_ctx) {
   TRY(const std::string bytes, file.ReadHeader());
@@ -92,20 +87,27 @@ Result<SequenceHeader> ReadSequenceHeader(const InputFile& file, const SequenceH
   return h;
 }
 
+// Positions from `first` on, before `end`, whose cells are neighbours.
+uint32_t NeighboursFrom(const KvTimeline& cells, uint32_t first, uint32_t end) {
+  uint32_t n = 1;
+  while (first + n < end && cells.cell(first + n) == cells.cell(first) + n) ++n;
+  return n;
+}
+
 }  // namespace
 
 // Positions [first, first + n) of every layer: keys, then values.
 Status Engine::Impl::ReadCells(const InputFile& saved, uint64_t offset, const KvTimeline& cells,
                                uint32_t first, uint32_t n) const {
   for (uint32_t l = 0; l < kv.layers(); ++l) {
-    const KvCache::Layer layer = kv.layer(l);
-    for (const auto& [matrix, width] :
-         {std::pair(layer.k, kv.n_embd_k()), std::pair(layer.v, kv.n_embd_v())}) {
-      const size_t row = width * sizeof(Half);
+    for (const KvCache::Part part : {KvCache::Part::kKeys, KvCache::Part::kValues}) {
+      const size_t row = kv.cell_bytes(part);
       TRY(const std::string bytes, saved.Read(offset, row * n));
-      for (uint32_t i = 0; i < n; ++i) {
-        std::copy_n(bytes.data() + i * row, row,
-                    reinterpret_cast<char*>(matrix + size_t{cells.cell(first + i)} * width));
+      for (uint32_t i = 0; i < n;) {
+        const uint32_t run = NeighboursFrom(cells, first + i, first + n);
+        TRY_STATUS(kv.Write(l, part, cells.cell(first + i),
+                            std::as_bytes(std::span(bytes).subspan(i * row, run * row))));
+        i += run;
       }
       offset += bytes.size();
     }
@@ -136,11 +138,14 @@ Status Engine::SaveSequence(const Sequence& sequence, const std::string& notes,
   for (uint32_t first = 0; first < n_tokens; first += KvBlocks::kPositions) {
     const uint32_t end = std::min(first + KvBlocks::kPositions, n_tokens);
     for (uint32_t l = 0; l < m.kv.layers(); ++l) {
-      const KvCache::Layer layer = m.kv.layer(l);
-      for (const auto& [matrix, width] :
-           {std::pair(layer.k, m.kv.n_embd_k()), std::pair(layer.v, m.kv.n_embd_v())}) {
-        for (uint32_t p = first; p < end; ++p) {
-          TRY_STATUS(out.Add(BytesOf(matrix + size_t{timeline.cells.cell(p)} * width, width)));
+      for (const KvCache::Part part : {KvCache::Part::kKeys, KvCache::Part::kValues}) {
+        for (uint32_t p = first; p < end;) {
+          const uint32_t run = NeighboursFrom(timeline.cells, p, end);
+          std::string bytes(run * m.kv.cell_bytes(part), '\0');
+          TRY_STATUS(m.kv.Read(l, part, timeline.cells.cell(p),
+                               std::as_writable_bytes(std::span(bytes))));
+          TRY_STATUS(out.Add(bytes));
+          p += run;
         }
       }
     }

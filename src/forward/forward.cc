@@ -88,8 +88,25 @@ void Forward::PlaceExperts(LayerPlan& plan) {
   if (parts_.device != nullptr && !expert_observer_) parts_.device->Assign(plan);
 }
 
+bool Forward::StaysThere(const LayerPlan& plan) const {
+  const auto is_host = [](const PlannedExpert& e) { return e.place == Place::kHost; };
+  return parts_.graph.is_on_device() && std::ranges::none_of(plan.experts, is_host) &&
+         !std::ranges::contains(plan.pair_of, kNoPair);
+}
+
 Status Forward::RunExperts(LayerPlan& plan, LeaseStream& leases, LeaseStream& read_ahead) {
-  Status ran = parts_.experts.Run(plan, rows(), leases, &read_ahead);
+  ExpertRows its_rows = rows();
+  const bool stays = StaysThere(plan);
+  if (stays) {
+    its_rows.there = &parts_.buffers;
+  } else {
+    TRY_STATUS(parts_.graph.FetchRows());
+  }
+  Status ran = parts_.experts.Run(plan, its_rows, leases, &read_ahead);
+  if (ran && stays) {
+    parts_.graph.HiddenIsThere();
+    ++layers_there_;
+  }
   if (parts_.device == nullptr || expert_observer_) return ran;
   if (ran) {
     parts_.device->Done(plan, parts_.experts.lane_seconds());
@@ -100,6 +117,7 @@ Status Forward::RunExperts(LayerPlan& plan, LeaseStream& leases, LeaseStream& re
   leases = {};  // their slots are free for all of the plan
   leases = LeaseStream(parts_.residency, plan);
   leases.Advance();
+  TRY_STATUS(parts_.graph.FetchRows());
   return parts_.experts.Run(plan, rows(), leases, &read_ahead);
 }
 

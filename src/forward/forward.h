@@ -57,6 +57,8 @@ class Forward {
 
   // Seconds of evaluating the layers' dense parts, since creation.
   double dense_seconds() const { return dense_seconds_; }
+  // Layers whose rows stayed on the device, since creation.
+  uint64_t layers_there() const { return layers_there_; }
 
   // Called with every layer's routing as soon as it is known, with what `look_ahead` later routers
   // would say, and with who else could run if `candidates`; empty: nobody. REQUIRES: look_ahead is
@@ -86,6 +88,8 @@ class Forward {
   void Widen(LayerId layer, Routing& routing);
   LeaseStream ReadAhead(LayerId layer, std::span<const RowKind> kinds) const;
   ExpertRows rows() const;
+  // Whether a layer's rows may stay on the device.
+  bool StaysThere(const LayerPlan& plan) const;
   void PlaceExperts(LayerPlan& plan);
   // The experts of a layer, where the plan says; by the CPU if the device fails.
   Status RunExperts(LayerPlan& plan, LeaseStream& leases, LeaseStream& read_ahead);
@@ -101,6 +105,7 @@ class Forward {
   uint32_t observed_ahead_ = 0;
   bool observes_candidates_ = false;
   double dense_seconds_ = 0.0;
+  uint64_t layers_there_ = 0;
   std::vector<std::vector<ExpertId>> widened_;
   std::atomic<bool> stop_{false};
 };

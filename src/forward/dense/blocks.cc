@@ -89,6 +89,8 @@ ggml_tensor* RmsNorm(ggml_context* ctx, ggml_tensor* x, ggml_tensor* weight, ggm
 
 ggml_tensor* Linear(ggml_context* ctx, ggml_tensor* weight, ggml_tensor* x, ggml_tensor* bias) {
   ggml_tensor* y = ggml_mul_mat(ctx, weight, x);
+  // A device would add up halves in halves.
+  if (!ggml_is_quantized(weight->type)) ggml_prec_set_acc(y, GGML_PREC_F32);
   return bias != nullptr ? ggml_add(ctx, y, bias) : y;
 }
 

@@ -1,36 +1,52 @@
 // SPDX-License-Identifier: MIT
 // Keys and values of every layer, F16, for all sequences. A cell holds one position of one sequence
 // in every layer; decide/kv_blocks.h says which. A layer's keys are one matrix with a row for each
-// cell, and so are its values: ggml writes them by index, on any device.
+// cell, and so are its values: ggml writes them by index, on any device. In memory, or where the
+// graphs run.
 //
 // Thread rule: the engine thread; threads of the team may read while a graph runs.
 #pragma once
 
+#include <ggml-backend.h>
+#include <ggml.h>
+
+#include <cstddef>
 #include <cstdint>
 #include <span>
 
 #include "base/result.h"
 #include "core/model_spec.h"
-#include "device/graph_arena.h"
+#include "device/backend_buffer.h"
 #include "device/half_vector.h"
-
-struct ggml_context;
-struct ggml_tensor;
 
 namespace moestro {
 
 class KvCache {
  public:
-  // kNoMemory.
-  static Result<KvCache> Allocate(const ModelSpec& spec, uint32_t n_cells);
-  static uint64_t BytesFor(const ModelSpec& spec, uint32_t n_cells);
+  // kNoMemory. On the device of `backend`; null: in memory.
+  static Result<KvCache> Allocate(const ModelSpec& spec, uint32_t n_cells,
+                                  ggml_backend_t backend = nullptr);
+  static uint64_t BytesFor(const ModelSpec& spec, uint32_t n_cells,
+                           ggml_backend_t backend = nullptr);
 
+  // REQUIRES: in memory.
   struct Layer {
     Half* k = nullptr;  // [cell][n_embd_k]
     Half* v = nullptr;  // [cell][n_embd_v]
   };
   Layer layer(uint32_t layer) const;
+
+  // Keys or values of neighbouring cells, wherever they are: as many as there are bytes for.
+  // kDevice.
+  enum class Part : uint8_t { kKeys, kValues };
+  size_t cell_bytes(Part part) const {
+    return size_t{part == Part::kKeys ? n_embd_k_ : n_embd_v_} * sizeof(Half);
+  }
+  Status Read(uint32_t layer, Part part, uint32_t first_cell, std::span<std::byte> to) const;
+  Status Write(uint32_t layer, Part part, uint32_t first_cell,
+               std::span<const std::byte> from) const;
   uint32_t layers() const { return n_layer_; }
+  uint32_t cells() const { return n_cells_; }
   uint32_t n_embd_k() const { return n_embd_k_; }
   uint32_t n_embd_v() const { return n_embd_v_; }
 
@@ -39,7 +55,11 @@ class KvCache {
   ggml_tensor* V(ggml_context* ctx, uint32_t layer) const;
 
  private:
-  HostBuffer buffer_;
+  uint64_t OffsetOf(uint32_t layer, Part part) const {
+    return layer * layer_stride_ + (part == Part::kKeys ? 0 : k_bytes_);
+  }
+
+  BackendBuffer buffer_;
   uint32_t n_layer_ = 0;
   uint32_t n_cells_ = 0;
   uint32_t n_embd_k_ = 0;

@@ -13,7 +13,6 @@ namespace moestro {
 namespace {
 
 constexpr size_t kMaxNodes = 256;
-constexpr uint64_t kAlignment = 64;
 
 ggml_tensor* RopeFactors(const ModelSpec& spec, const ModelTensors& t, uint32_t n_ctx) {
   if (t.rope_freqs != nullptr || !spec.attention.long_short_factors) return t.rope_freqs;
@@ -29,69 +28,85 @@ AttentionShape ShapeOf(const ModelSpec& spec) {
 
 }  // namespace
 
-StepBuffers::Offsets StepBuffers::Layout(const ModelSpec& spec, const StepLimits& limits) {
-  const uint64_t rows = limits.chunk;
-  const std::array<uint64_t, kRegions> sizes = {
-      rows * spec.n_embd * sizeof(float),
-      rows * spec.n_embd * sizeof(float),
-      spec.n_ff_shared > 0 ? rows * spec.n_embd * sizeof(float) : 0,
-      rows * spec.n_embd * sizeof(float),
-      rows * spec.router.n_expert * sizeof(float),
-      rows * limits.look_ahead * spec.router.n_expert * sizeof(float),
-      uint64_t{limits.logits_rows} * spec.n_vocab * sizeof(float),
-      rows * sizeof(int32_t),
-      rows * sizeof(int64_t),
-  };
-  Offsets offsets{};
-  for (size_t i = 0; i < kRegions; ++i) offsets[i + 1] = offsets[i] + AlignUp(sizes[i], kAlignment);
-  return offsets;
+uint32_t LayerGraph::CellsFor(uint32_t n_cells, bool is_on_device) {
+  return is_on_device ? static_cast<uint32_t>(AlignUp(n_cells, MaskedAttention::kCells)) : n_cells;
 }
 
-uint64_t StepBuffers::BytesFor(const ModelSpec& spec, const StepLimits& limits) {
-  return Layout(spec, limits).back();
-}
+LayerGraph::LayerGraph(const Parts& parts, uint32_t n_ctx)
+    : spec_(&parts.spec),
+      tensors_(&parts.tensors),
+      buffers_(&parts.buffers),
+      kv_(&parts.kv),
+      look_ahead_(parts.look_ahead),
+      device_(parts.device),
+      rope_factors_(RopeFactors(parts.spec, parts.tensors, n_ctx)),
+      attention_(parts.cpu.traits(), ShapeOf(parts.spec), parts.cpu.threads()),
+      arena_(parts.device != nullptr ? parts.device->backend() : parts.cpu.backend(), kMaxNodes) {}
 
-Result<StepBuffers> StepBuffers::Allocate(const ModelSpec& spec, const StepLimits& limits) {
-  StepBuffers buffers;
-  buffers.offsets_ = Layout(spec, limits);
-  TRY(buffers.buffer_, HostBuffer::Allocate(buffers.offsets_.back()));
-  return buffers;
+Result<std::unique_ptr<LayerGraph>> LayerGraph::Create(const Parts& parts, uint32_t n_ctx,
+                                                       uint32_t chunk, uint32_t logits_rows) {
+  std::unique_ptr<LayerGraph> graph(new LayerGraph(parts, n_ctx));
+  if (parts.device != nullptr) {
+    ggml_backend_t backend = parts.device->backend();
+    // Rows of hidden are places for tensors.
+    if (parts.spec.n_embd * sizeof(float) % BackendBuffer::AlignmentOf(backend) != 0) {
+      return Fail(Errc::kDevice, "rows of {} values do not lie where {} wants them",
+                  parts.spec.n_embd, parts.device->info().name);
+    }
+    TRY(graph->masked_,
+        MaskedAttention::Allocate(backend, ShapeOf(parts.spec), chunk, parts.kv.cells()));
+  }
+  TRY_STATUS(graph->Reserve(chunk, logits_rows));
+  graph->work_bytes_ =
+      graph->arena_.buffer_bytes() +
+      (graph->masked_ ? MaskedAttention::BytesFor(chunk, parts.kv.cells()) : 0);
+  return graph;
 }
-
-LayerGraph::LayerGraph(CpuDevice& device, const ModelSpec& spec, const ModelTensors& tensors,
-                       StepBuffers& buffers, KvCache& kv, uint32_t n_ctx)
-    : spec_(&spec),
-      tensors_(&tensors),
-      buffers_(&buffers),
-      kv_(&kv),
-      rope_factors_(RopeFactors(spec, tensors, n_ctx)),
-      attention_(device.traits(), ShapeOf(spec), device.threads()),
-      arena_(device.backend(), kMaxNodes) {}
 
 Status LayerGraph::Reserve(uint32_t chunk, uint32_t logits_rows) {
   // A later, larger graph would move the buffer; the largest of each kind comes first.
+  visible_.assign(chunk, {});
+  if (masked_) masked_->Assume(chunk);
   BuildHead(0, std::min(chunk, logits_rows));
+  TRY_STATUS(CheckSupport());
   TRY_STATUS(arena_.Reserve());
   const uint64_t head = arena_.buffer_bytes();
-  visible_.assign(chunk, {});
   for (const LayerKind kind : {LayerKind::kExperts, LayerKind::kDense}) {
     const auto first = std::ranges::find(spec_->layers, kind);
     if (first == spec_->layers.end()) continue;
     BuildLayer(LayerId{static_cast<uint16_t>(first - spec_->layers.begin())}, 0);
+    TRY_STATUS(CheckSupport());
     TRY_STATUS(arena_.Reserve());
   }
   CHECK(arena_.buffer_bytes() >= head);  // gallocr never shrinks
   return {};
 }
 
-void LayerGraph::SetRows(std::span<const StepRow> rows) {
+Status LayerGraph::CheckSupport() const {
+  if (device_ == nullptr) return {};
+  for (int i = 0; i < ggml_graph_n_nodes(arena_.graph()); ++i) {
+    const ggml_tensor* node = ggml_graph_node(arena_.graph(), i);
+    if (ggml_backend_dev_supports_op(device_->handle(), node)) continue;
+    return Fail(Errc::kDevice, "{} does not compute {} of this model", device_->info().name,
+                ggml_op_name(node->op));
+  }
+  return {};
+}
+
+Status LayerGraph::SetRows(std::span<const StepRow> rows) {
   Embed(rows);
+  is_hidden_there_ = false;
   visible_.clear();
   for (size_t r = 0; r < rows.size(); ++r) {
     buffers_->positions()[r] = static_cast<int32_t>(rows[r].position);
     buffers_->cells()[r] = rows[r].cell;
     visible_.push_back(rows[r].visible);
   }
+  if (device_ == nullptr) return {};
+  TRY_STATUS(device_->Finish());  // a step that failed may have left a launch behind
+  TRY_STATUS(buffers_->Send(StepBuffers::kPositions, rows.size() * sizeof(int32_t)));
+  TRY_STATUS(buffers_->Send(StepBuffers::kCells, rows.size() * sizeof(int64_t)));
+  return masked_->SetRows(visible_);
 }
 
 void LayerGraph::Embed(std::span<const StepRow> rows) {
@@ -111,34 +126,88 @@ void LayerGraph::Embed(std::span<const StepRow> rows) {
 }
 
 Status LayerGraph::Attend(LayerId layer, uint32_t look_ahead) {
+  TRY_STATUS(SendHidden());
   BuildLayer(layer, look_ahead);
-  return arena_.Run();
+  TRY_STATUS(Run());
+  if (device_ == nullptr) return {};
+  is_hidden_there_ = !spec_->has_experts(layer.value);
+  return is_hidden_there_ ? Status() : FetchLogits(layer, look_ahead);
 }
 
 Status LayerGraph::Head(uint32_t first_row, uint32_t n_rows) {
+  TRY_STATUS(SendHidden());
   BuildHead(first_row, n_rows);
-  return arena_.Run();
+  TRY_STATUS(Run());
+  if (device_ == nullptr) return {};
+  TRY_STATUS(device_->Finish());
+  return buffers_->Fetch(StepBuffers::kLogits, uint64_t{n_rows} * spec_->n_vocab * sizeof(float));
+}
+
+// What was computed in memory goes back.
+Status LayerGraph::SendHidden() {
+  if (device_ == nullptr || is_hidden_there_) return {};
+  is_hidden_there_ = true;
+  return buffers_->Send(StepBuffers::kHidden, row_bytes());
+}
+
+// A device computes while this returns; it waits for it whoever fetches something.
+Status LayerGraph::Run() {
+  if (device_ == nullptr) return arena_.Run();
+  TRY_STATUS(arena_.Place());
+  return arena_.Launch();
+}
+
+Status LayerGraph::FetchLogits(LayerId layer, uint32_t look_ahead) {
+  TRY_STATUS(device_->Finish());
+  const size_t n_expert = spec_->router.n_expert;
+  const size_t n_rows = visible_.size();
+  TRY_STATUS(buffers_->Fetch(StepBuffers::kRouter, n_rows * n_expert * sizeof(float)));
+  const uint32_t layers = LayersAhead(layer, look_ahead);
+  const size_t logits = n_rows * n_expert * layers;
+  TRY_STATUS(buffers_->Fetch(StepBuffers::kAhead, logits * sizeof(float)));
+  if (n_rows == 1 || layers <= 1) return {};
+  // [rows][layers][n_expert] -> [layers][rows][n_expert]
+  ahead_.assign(buffers_->ahead(), buffers_->ahead() + logits);
+  for (size_t r = 0; r < n_rows; ++r) {
+    for (size_t l = 0; l < layers; ++l) {
+      std::copy_n(ahead_.data() + (r * layers + l) * n_expert, n_expert,
+                  buffers_->ahead() + (l * n_rows + r) * n_expert);
+    }
+  }
+  return {};
+}
+
+Status LayerGraph::FetchRows() {
+  if (device_ == nullptr) return {};
+  TRY_STATUS(buffers_->Fetch(StepBuffers::kResidual, row_bytes()));
+  if (spec_->n_ff_shared > 0) TRY_STATUS(buffers_->Fetch(StepBuffers::kShared, row_bytes()));
+  return buffers_->Fetch(StepBuffers::kFfnIn, row_bytes());
+}
+
+uint32_t LayerGraph::LayersAhead(LayerId layer, uint32_t look_ahead) const {
+  const uint32_t first = spec_->expert_layers_before(layer.value + 1U);
+  return std::min(look_ahead, spec_->n_expert_layers() - first);
 }
 
 ggml_tensor* LayerGraph::Input(ggml_type type, std::array<int64_t, 2> ne,
                                StepBuffers::Region region, uint64_t skip_bytes) {
   ggml_tensor* tensor = ggml_new_tensor_2d(arena_.context(), type, ne[0], ne[1]);
-  buffers_->buffer_.Place(tensor, buffers_->offsets_[region] + skip_bytes);
+  buffers_->Place(tensor, region, skip_bytes);
   return tensor;
 }
 
 void LayerGraph::Output(ggml_tensor* result, StepBuffers::Region region, uint64_t skip_bytes) {
-  buffers_->buffer_.Place(result, buffers_->offsets_[region] + skip_bytes);
+  buffers_->Place(result, region, skip_bytes);
   ggml_build_forward_expand(arena_.graph(), result);
 }
 
 void LayerGraph::BuildLookAhead(LayerId layer, ggml_tensor* ffn_in, uint32_t look_ahead) {
   const uint32_t first = spec_->expert_layers_before(layer.value + 1U);
-  const uint32_t layers = std::min(look_ahead, spec_->n_expert_layers() - first);
+  const uint32_t layers = LayersAhead(layer, look_ahead);
   if (layers == 0) return;
   CHECK(look_ahead_ != nullptr);
   ggml_context* ctx = arena_.context();
-  if (ffn_in->ne[1] == 1) {
+  if (ffn_in->ne[1] == 1 || device_ != nullptr) {  // a device's are sorted once they are fetched
     Output(ggml_mul_mat(ctx, look_ahead_->Stack(ctx, first, layers), ffn_in), StepBuffers::kAhead);
     return;
   }
@@ -152,21 +221,24 @@ void LayerGraph::BuildLayer(LayerId layer, uint32_t look_ahead) {
   ggml_context* ctx = arena_.Begin();
   const LayerTensors& w = tensors_->layers[layer.value];
   const auto n_rows = static_cast<int64_t>(visible_.size());
-  const KvCache::Layer kv = kv_->layer(layer.value);
+  ggml_tensor* k_cache = kv_->K(ctx, layer.value);
+  ggml_tensor* v_cache = kv_->V(ctx, layer.value);
+  const auto attend = [&](ggml_tensor* q, float scale) {
+    if (masked_) return masked_->Node(ctx, q, k_cache, v_cache, scale);
+    const KvCache::Layer kv = kv_->layer(layer.value);
+    return attention_.Node(ctx, q, {.k = kv.k, .v = kv.v}, scale, visible_);
+  };
 
   // hidden [rows][n_embd], each row's position, and the cell that its key and value go to.
   const AttentionInputs in{.x = Input(GGML_TYPE_F32, {spec_->n_embd, n_rows}, StepBuffers::kHidden),
                            .positions = ggml_new_tensor_1d(ctx, GGML_TYPE_I32, n_rows),
                            .cells = ggml_new_tensor_1d(ctx, GGML_TYPE_I64, n_rows),
-                           .k_cache = kv_->K(ctx, layer.value),
-                           .v_cache = kv_->V(ctx, layer.value),
+                           .k_cache = k_cache,
+                           .v_cache = v_cache,
                            .rope_factors = rope_factors_,
-                           .attend = [&](ggml_tensor* q, float scale) {
-                             return attention_.Node(ctx, q, {.k = kv.k, .v = kv.v}, scale,
-                                                    visible_);
-                           }};
-  buffers_->buffer_.Place(in.positions, buffers_->offsets_[StepBuffers::kPositions]);
-  buffers_->buffer_.Place(in.cells, buffers_->offsets_[StepBuffers::kCells]);
+                           .attend = attend};
+  buffers_->Place(in.positions, StepBuffers::kPositions);
+  buffers_->Place(in.cells, StepBuffers::kCells);
 
   // attended = hidden + attention(norm(hidden)) [rows][n_embd]; then the norm before the experts.
   ggml_tensor* attended = Attention(ctx, arena_.graph(), *spec_, w, in);

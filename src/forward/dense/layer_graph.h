@@ -1,12 +1,17 @@
 // SPDX-License-Identifier: MIT
-// Runs the dense part of a model: everything but the routed experts. Results land in a StepBuffers
-// so that they outlive the graph that made them.
+// Runs the dense part of a model: everything but the routed experts. On the CPU, or on a device that
+// has the weights, the KV cache and the StepBuffers; then only what somebody asks for comes back.
+// Results land in StepBuffers so that they outlive the graph that made them.
 //
 // Thread rule: the engine thread.
 #pragma once
 
+#include <ggml.h>
+
 #include <array>
 #include <cstdint>
+#include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -14,61 +19,16 @@
 #include "core/ids.h"
 #include "core/model_spec.h"
 #include "device/cpu_device.h"
+#include "device/devices.h"
 #include "device/graph_arena.h"
 #include "forward/dense/attention.h"
 #include "forward/dense/kv_cache.h"
 #include "forward/dense/look_ahead.h"
+#include "forward/dense/masked_attention.h"
+#include "forward/dense/step_buffers.h"
 #include "forward/dense/tensors.h"
 
 namespace moestro {
-
-struct StepLimits {
-  uint32_t chunk = 1;        // rows at once
-  uint32_t logits_rows = 1;  // rows of logits at once
-  uint32_t look_ahead = 0;   // layers whose routers are evaluated ahead of time
-};
-
-// What crosses the border between graphs, for up to `chunk` rows.
-class StepBuffers {
- public:
-  static Result<StepBuffers> Allocate(const ModelSpec& spec, const StepLimits& limits);
-  static uint64_t BytesFor(const ModelSpec& spec, const StepLimits& limits);
-
-  float* hidden() const { return At<float>(kHidden); }      // [rows][n_embd] enters a layer
-  float* residual() const { return At<float>(kResidual); }  // [rows][n_embd] after attention
-  float* shared() const { return At<float>(kShared); }      // [rows][n_embd] of the shared expert
-  float* ffn_in() const { return At<float>(kFfnIn); }       // [rows][n_embd] what experts see
-  float* router() const { return At<float>(kRouter); }      // [rows][n_expert] logits
-  // [look_ahead][rows][n_expert] logits of the following layers' routers on this layer's input
-  float* ahead() const { return At<float>(kAhead); }
-  float* logits() const { return At<float>(kLogits); }  // [logits_rows][n_vocab]
-  int32_t* positions() const { return At<int32_t>(kPositions); }
-  int64_t* cells() const { return At<int64_t>(kCells); }  // rows of the KV cache to write
-
- private:
-  friend class LayerGraph;
-  enum Region : uint8_t {
-    kHidden,
-    kResidual,
-    kShared,
-    kFfnIn,
-    kRouter,
-    kAhead,
-    kLogits,
-    kPositions,
-    kCells,
-    kRegions
-  };
-  using Offsets = std::array<uint64_t, kRegions + 1>;
-  static Offsets Layout(const ModelSpec& spec, const StepLimits& limits);
-  template <class T>
-  T* At(Region region) const {
-    return reinterpret_cast<T*>(buffer_.data() + offsets_[region]);
-  }
-
-  HostBuffer buffer_;
-  Offsets offsets_{};
-};
 
 // A row of a step, with the cells that its position and those before it have got.
 struct StepRow {
@@ -80,29 +40,48 @@ struct StepRow {
 
 class LayerGraph {
  public:
-  // Everything is borrowed and must outlive this. n_ctx: the longest sequence.
-  LayerGraph(CpuDevice& device, const ModelSpec& spec, const ModelTensors& tensors,
-             StepBuffers& buffers, KvCache& kv, uint32_t n_ctx);
+  // Everything is borrowed and must outlive this.
+  struct Parts {
+    CpuDevice& cpu;
+    const ModelSpec& spec;
+    const ModelTensors& tensors;
+    StepBuffers& buffers;
+    KvCache& kv;
+    const LookAheadRouters* look_ahead = nullptr;  // for Attend() with look_ahead > 0
+    // Where graphs run; buffers, cache and routers are there, too. Null: on the CPU.
+    const ComputeDevice* device = nullptr;
+  };
+  // n_ctx: the longest sequence. Sizes what graphs of `chunk` rows take. kNoMemory; kDevice if the
+  // device does not compute some part.
+  static Result<std::unique_ptr<LayerGraph>> Create(const Parts& parts, uint32_t n_ctx,
+                                                    uint32_t chunk, uint32_t logits_rows);
+  // Cells that a cache must have for `n_cells` to be of use.
+  static uint32_t CellsFor(uint32_t n_cells, bool is_on_device);
+  // Intermediate results and masks, wherever graphs run.
+  uint64_t work_bytes() const { return work_bytes_; }
+  bool is_on_device() const { return device_ != nullptr; }
 
-  // For Attend() with look_ahead > 0; borrowed.
-  void SetLookAhead(const LookAheadRouters& routers) { look_ahead_ = &routers; }
-
-  // Sizes the intermediate buffer for `chunk` rows.
-  Status Reserve(uint32_t chunk, uint32_t logits_rows);
-  uint64_t buffer_bytes() const { return arena_.buffer_bytes(); }
-
-  // The rows that the following calls are about: looks up their embeddings -> hidden.
-  void SetRows(std::span<const StepRow> rows);
+  // The rows that the following calls are about: looks up their embeddings -> hidden. kDevice.
+  Status SetRows(std::span<const StepRow> rows);
   // hidden -> residual, shared (where the model has a shared expert), ffn_in, router logits; writes
   // the KV cache. Also the router logits of the next `look_ahead` layers that have one, or of as
   // many as there are, on this layer's input. A layer without experts: hidden -> hidden, nothing
-  // else. REQUIRES: look_ahead is within the buffers' limit, and
-  // SetLookAhead() was called if it is not 0.
+  // else. On a device router logits are in memory afterwards, all else is there; whoever computes
+  // experts in memory asks for it with FetchRows(). No launch is under way on the device then.
+  // REQUIRES: look_ahead is within the buffers' limit, and there are routers if it is not 0.
   Status Attend(LayerId layer, uint32_t look_ahead = 0);
-  // Rows [first_row, first_row + n_rows) of hidden -> logits. REQUIRES: n_rows <= logits_rows.
+  // residual, shared and ffn_in to memory; nothing to do on the CPU. kDevice.
+  Status FetchRows();
+  // The experts' results, hidden, are on the device and not in memory. REQUIRES: is_on_device().
+  void HiddenIsThere() { is_hidden_there_ = true; }
+  // Rows [first_row, first_row + n_rows) of hidden -> logits, in memory. REQUIRES: n_rows <=
+  // logits_rows.
   Status Head(uint32_t first_row, uint32_t n_rows);
 
  private:
+  LayerGraph(const Parts& parts, uint32_t n_ctx);
+  Status Reserve(uint32_t chunk, uint32_t logits_rows);
+  Status CheckSupport() const;
   ggml_tensor* Input(ggml_type type, std::array<int64_t, 2> ne, StepBuffers::Region region,
                      uint64_t skip_bytes = 0);
   void Output(ggml_tensor* result, StepBuffers::Region region, uint64_t skip_bytes = 0);
@@ -110,15 +89,25 @@ class LayerGraph {
   void BuildLookAhead(LayerId layer, ggml_tensor* ffn_in, uint32_t look_ahead);
   void BuildHead(uint32_t first_row, uint32_t n_rows);
   void Embed(std::span<const StepRow> rows);
+  Status Run();
+  Status SendHidden();
+  Status FetchLogits(LayerId layer, uint32_t look_ahead);
+  uint32_t LayersAhead(LayerId layer, uint32_t look_ahead) const;
+  uint64_t row_bytes() const { return visible_.size() * spec_->n_embd * sizeof(float); }
 
   const ModelSpec* spec_;
   const ModelTensors* tensors_;
   StepBuffers* buffers_;
   KvCache* kv_;
-  ggml_tensor* rope_factors_ = nullptr;
-  const LookAheadRouters* look_ahead_ = nullptr;
-  RowAttention attention_;
-  std::vector<RowCells> visible_;  // of the rows
+  const LookAheadRouters* look_ahead_;
+  const ComputeDevice* device_;
+  ggml_tensor* rope_factors_;
+  RowAttention attention_;                 // on the CPU
+  std::optional<MaskedAttention> masked_;  // on a device
+  std::vector<RowCells> visible_;          // of the rows
+  bool is_hidden_there_ = false;
+  uint64_t work_bytes_ = 0;
+  std::vector<float> ahead_;  // scratch
   GraphArena arena_;
 };
 

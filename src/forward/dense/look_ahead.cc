@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: MIT
 #include "forward/dense/look_ahead.h"
 
-#include <ggml.h>
-
 #include <cstddef>
+#include <cstring>
 #include <vector>
 
 #include "base/check.h"
@@ -25,38 +24,54 @@ uint64_t LookAheadRouters::BytesFor(const ModelSpec& spec) {
   return BytesOfLayer(spec.n_embd, spec.router.n_expert) * spec.n_expert_layers();
 }
 
-Result<LookAheadRouters> LookAheadRouters::Allocate(const ModelSpec& spec) {
+Result<LookAheadRouters> LookAheadRouters::Allocate(const ModelSpec& spec,
+                                                    ggml_backend_t backend) {
   LookAheadRouters routers;
   routers.n_embd_ = spec.n_embd;
   routers.n_expert_ = spec.router.n_expert;
-  TRY(routers.buffer_, HostBuffer::Allocate(BytesFor(spec)));
+  routers.context_.reset(ggml_init(
+      {.mem_size = 2 * ggml_tensor_overhead(), .mem_buffer = nullptr, .no_alloc = true}));
+  routers.all_ = ggml_new_tensor_2d(routers.context_.get(), TypeFor(routers.n_embd_),
+                                    routers.n_embd_, routers.n_expert_ * spec.n_expert_layers());
+  // A device may want more than the bytes of the tensor.
+  const uint64_t bytes =
+      backend == nullptr
+          ? BytesFor(spec)
+          : ggml_backend_buft_get_alloc_size(ggml_backend_get_default_buffer_type(backend),
+                                             routers.all_);
+  TRY(routers.buffer_, BackendBuffer::Where(backend, bytes));
+  routers.buffer_.Place(routers.all_, 0);
   return routers;
 }
 
-void LookAheadRouters::Fill(const ModelTensors& tensors) {
+Status LookAheadRouters::Fill(const ModelTensors& tensors) {
   const auto values = static_cast<size_t>(n_embd_ * n_expert_);
   std::vector<float> floats(values);
-  std::byte* to = buffer_.data();
+  std::vector<std::byte> bytes(BytesOfLayer(n_embd_, n_expert_));
+  uint64_t offset = 0;
   for (const LayerTensors& layer : tensors.layers) {
     const ggml_tensor* router = layer.router;
     if (router == nullptr) continue;  // a dense layer
     CHECK(ggml_nelements(router) == n_embd_ * n_expert_);
+    std::vector<std::byte> given(ggml_nbytes(router));
+    ggml_backend_tensor_get(router, given.data(), 0, given.size());
     if (router->type == GGML_TYPE_F32) {
-      const auto* from = static_cast<const float*>(router->data);
-      floats.assign(from, from + values);
+      std::memcpy(floats.data(), given.data(), given.size());
     } else {
       ggml_get_type_traits(router->type)
-          ->to_float(router->data, floats.data(), static_cast<int64_t>(values));
+          ->to_float(given.data(), floats.data(), static_cast<int64_t>(values));
     }
-    to += ggml_quantize_chunk(TypeFor(n_embd_), floats.data(), to, 0, n_expert_, n_embd_, nullptr);
+    ggml_quantize_chunk(TypeFor(n_embd_), floats.data(), bytes.data(), 0, n_expert_, n_embd_,
+                        nullptr);
+    TRY_STATUS(buffer_.Write(offset, bytes));
+    offset += bytes.size();
   }
+  return {};
 }
 
 ggml_tensor* LookAheadRouters::Stack(ggml_context* ctx, uint32_t first, uint32_t layers) const {
-  ggml_tensor* routers =
-      ggml_new_tensor_2d(ctx, TypeFor(n_embd_), n_embd_, n_expert_ * int64_t{layers});
-  buffer_.Place(routers, first * BytesOfLayer(n_embd_, n_expert_));
-  return routers;
+  return ggml_view_2d(ctx, all_, n_embd_, n_expert_ * int64_t{layers}, all_->nb[1],
+                      first * BytesOfLayer(n_embd_, n_expert_));
 }
 
 }  // namespace moestro

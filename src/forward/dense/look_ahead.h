@@ -7,31 +7,36 @@
 // Thread rule: the engine thread.
 #pragma once
 
+#include <ggml-backend.h>
+#include <ggml-cpp.h>
+#include <ggml.h>
+
 #include <cstdint>
 
 #include "base/result.h"
 #include "core/model_spec.h"
-#include "device/graph_arena.h"
+#include "device/backend_buffer.h"
 #include "forward/dense/tensors.h"
-
-struct ggml_context;
 
 namespace moestro {
 
 class LookAheadRouters {
  public:
   static uint64_t BytesFor(const ModelSpec& spec);
-  // kNoMemory. REQUIRES: routers are [n_embd, n_expert] in every layer.
-  static Result<LookAheadRouters> Allocate(const ModelSpec& spec);
-  // Copies what `tensors` hold; once they are loaded.
-  void Fill(const ModelTensors& tensors);
+  // On the device of `backend`; null: in memory. kNoMemory. REQUIRES: routers are [n_embd, n_expert]
+  // in every layer.
+  static Result<LookAheadRouters> Allocate(const ModelSpec& spec, ggml_backend_t backend = nullptr);
+  // Copies what `tensors` hold; once they are loaded. kDevice.
+  Status Fill(const ModelTensors& tensors);
 
   // The routers of `layers` layers with experts from the `first` such layer on:
   // [n_embd, layers * n_expert].
   ggml_tensor* Stack(ggml_context* ctx, uint32_t first, uint32_t layers) const;
 
  private:
-  HostBuffer buffer_;
+  BackendBuffer buffer_;
+  ggml_context_ptr context_;
+  ggml_tensor* all_ = nullptr;  // [n_embd, layers * n_expert]
   int64_t n_embd_ = 0;
   int64_t n_expert_ = 0;
 };

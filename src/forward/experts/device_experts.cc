@@ -6,65 +6,28 @@
 
 #include <algorithm>
 #include <cstring>
-#include <exception>
 #include <utility>
 
 #include "base/bytes.h"
 #include "base/check.h"
-#include "device/activation.h"
+#include "forward/experts/device_products.h"
 
 namespace moestro {
 namespace {
 
-constexpr size_t kNodes = 16;
+constexpr size_t kNodes = 24;
+constexpr size_t kCombineNodes = 16;  // and some for each of K
 
-// ggml reports what a device refuses by an exception where the driver does.
-template <class Work>
-Status OnDevice(const char* what, Work&& work) {
-  try {
-    work();
-    return {};
-  } catch (const std::exception& e) {
-    return Fail(Errc::kDevice, "{} failed: {}", what, e.what());
-  }
-}
+struct LaunchInputs {
+  ggml_tensor* x;
+  ggml_tensor* ids;
 
-ggml_tensor* GatedProduct(ggml_context* context, Activation activation, ggml_tensor* gate,
-                          ggml_tensor* up) {
-  switch (activation) {
-    case Activation::kSwiglu:
-      return ggml_swiglu_split(context, gate, up);
-    case Activation::kGeglu:
-      return ggml_geglu_split(context, gate, up);
-    case Activation::kSwigluOai:
-      return ggml_swiglu_oai(context, gate, up, kOaiAlpha, kOaiLimit);
-  }
-  return nullptr;
-}
-
-struct LaunchGraph {
-  ggml_tensor* x = nullptr;    // [n_embd, 1, P], or [n_embd, 1, 1] for one row
-  ggml_tensor* ids = nullptr;  // [1, P], or [P, 1]: no slot twice within one of ggml's rows
-  ggml_tensor* y = nullptr;    // [n_embd] for each pair
-
-  // `matrix`: of the pool. One row's experts differ, so they may be one row of ids.
-  LaunchGraph(ggml_context* context, ggml_cgraph* graph, const std::array<ggml_tensor*, 3>& matrix,
-              Activation activation, int64_t pairs, bool is_one_row) {
-    const int64_t n_embd = matrix[0]->ne[0];
-    x = ggml_new_tensor_3d(context, GGML_TYPE_F32, n_embd, 1, is_one_row ? 1 : pairs);
-    ids = is_one_row ? ggml_new_tensor_2d(context, GGML_TYPE_I32, pairs, 1)
-                     : ggml_new_tensor_2d(context, GGML_TYPE_I32, 1, pairs);
+  LaunchInputs(ggml_context* context, int64_t n_embd, int64_t pairs, bool is_one_row)
+      : x(ggml_new_tensor_3d(context, GGML_TYPE_F32, n_embd, 1, is_one_row ? 1 : pairs)),
+        ids(is_one_row ? ggml_new_tensor_2d(context, GGML_TYPE_I32, pairs, 1)
+                       : ggml_new_tensor_2d(context, GGML_TYPE_I32, 1, pairs)) {
     ggml_set_input(x);
     ggml_set_input(ids);
-    // Up before gate before what joins them: CUDA makes one kernel of the three then.
-    ggml_tensor* up = ggml_mul_mat_id(context, matrix[static_cast<size_t>(Matrix::kUp)], x, ids);
-    ggml_tensor* gate =
-        ggml_mul_mat_id(context, matrix[static_cast<size_t>(Matrix::kGate)], x, ids);
-    ggml_tensor* joined = GatedProduct(context, activation, gate, up);
-    y = ggml_mul_mat_id(context, matrix[static_cast<size_t>(Matrix::kDown)], joined, ids);
-    ggml_set_output(y);
-    ggml_build_forward_expand(graph, up);
-    ggml_build_forward_expand(graph, y);
   }
 };
 
@@ -89,7 +52,8 @@ bool DeviceExperts::Supports(const ComputeDevice& device, const CopyForm& form,
   }
   for (const bool is_one_row : {true, false}) {
     ggml_cgraph* graph = ggml_new_graph_custom(context.get(), kNodes, false);
-    const LaunchGraph launch(context.get(), graph, matrix, shape.activation, 1, is_one_row);
+    const LaunchInputs in(context.get(), form.n_embd, 1, is_one_row);
+    AddProducts(context.get(), graph, matrix, shape.activation, in.x, in.ids);
     for (int i = 0; i < ggml_graph_n_nodes(graph); ++i) {
       if (!ggml_backend_dev_supports_op(device.handle(), ggml_graph_node(graph, i))) return false;
     }
@@ -109,7 +73,8 @@ DeviceExperts::DeviceExperts(const ComputeDevice& device, const ExpertCatalog& c
       pools_(std::move(pools)),
       shape_(shape),
       faults_(std::move(faults)),
-      copier_(faults_.fails_copy) {
+      copier_(faults_.fails_copy),
+      combine_(device.backend(), kCombineNodes + 3 * size_t{shape.n_used}) {
   for (Flight& flight : flights_) {
     flight.arena = std::make_unique<GraphArena>(device.backend(), kNodes);
   }
@@ -117,16 +82,21 @@ DeviceExperts::DeviceExperts(const ComputeDevice& device, const ExpertCatalog& c
 
 DeviceExperts::~DeviceExperts() { Abandon(); }
 
-Status DeviceExperts::Begin(const LayerPlan& plan, const float* ffn_in, float* results) {
+void DeviceExperts::BeginPlan(const LayerPlan& plan) {
   plan_ = &plan;
-  ffn_in_ = ffn_in;
-  results_ = results;
   n_copied_ =
       static_cast<size_t>(std::ranges::count(plan.experts, Place::kCopied, &PlannedExpert::place));
   n_brought_ = 0;
   has_launched_copied_ = n_copied_ == 0;
   has_failed_ = false;
   tickets_.assign(plan.experts.size(), {});
+}
+
+Status DeviceExperts::Begin(const LayerPlan& plan, const float* ffn_in, float* results) {
+  BeginPlan(plan);
+  there_ = nullptr;
+  ffn_in_ = ffn_in;
+  results_ = results;
   return LaunchAll(Place::kDevice);
 }
 
@@ -191,37 +161,45 @@ Status DeviceExperts::LaunchAll(Place place) {
   return {};
 }
 
+std::array<ggml_tensor*, kMatrices> DeviceExperts::matrices(uint32_t form) const {
+  return {pools_.tensor(form, Matrix::kGate), pools_.tensor(form, Matrix::kUp),
+          pools_.tensor(form, Matrix::kDown)};
+}
+
 Status DeviceExperts::Launch(uint32_t form, std::span<const Pair> pairs) {
   Flight& flight = flights_[next_flight_++ % kFlights];
   TRY_STATUS(Collect(flight));
   if (faults_.fails_launch && faults_.fails_launch()) {
     return Fail(Errc::kDevice, "a launch failed on purpose");
   }
+  slots_.clear();
+  for (const Pair& pair : pairs) slots_.push_back(static_cast<int32_t>(pair.slot.value));
+  return there_ != nullptr ? LaunchThere(flight, form, pairs) : LaunchHere(flight, form, pairs);
+}
+
+// x and the slots go there, y comes back when it is collected.
+Status DeviceExperts::LaunchHere(Flight& flight, uint32_t form, std::span<const Pair> pairs) {
   const bool is_one_row = plan_->n_rows == 1;
   const size_t width = shape_.n_embd;
-  slots_.clear();
   flight.pairs.clear();
   x_.resize((is_one_row ? 1 : pairs.size()) * width);
   for (size_t i = 0; i < pairs.size(); ++i) {
-    slots_.push_back(static_cast<int32_t>(pairs[i].slot.value));
     flight.pairs.push_back(pairs[i].pair);
     if (i > 0 && is_one_row) continue;
     std::memcpy(x_.data() + i * width, ffn_in_ + pairs[i].row * width, width * sizeof(float));
   }
   ggml_context* context = flight.arena->Begin();
-  const LaunchGraph graph(context, flight.arena->graph(),
-                          {pools_.tensor(form, Matrix::kGate), pools_.tensor(form, Matrix::kUp),
-                           pools_.tensor(form, Matrix::kDown)},
-                          shape_.activation, static_cast<int64_t>(pairs.size()), is_one_row);
-  const Status placed = flight.arena->Place();
-  if (!placed)
-    return Fail(Errc::kDevice, "the device {} has no room for a launch", device_.info().name);
+  const LaunchInputs in(context, shape_.n_embd, static_cast<int64_t>(pairs.size()), is_one_row);
+  ggml_tensor* y = AddProducts(context, flight.arena->graph(), matrices(form), shape_.activation, in.x,
+                            in.ids);
+  ggml_set_output(y);
+  TRY_STATUS(PlaceOn(device_, *flight.arena));
   TRY_STATUS(OnDevice("sending rows to the device", [&] {
-    ggml_backend_tensor_set(graph.x, x_.data(), 0, x_.size() * sizeof(float));
-    ggml_backend_tensor_set(graph.ids, slots_.data(), 0, slots_.size() * sizeof(int32_t));
+    ggml_backend_tensor_set(in.x, x_.data(), 0, x_.size() * sizeof(float));
+    ggml_backend_tensor_set(in.ids, slots_.data(), 0, slots_.size() * sizeof(int32_t));
   }));
   TRY_STATUS(flight.arena->Launch());
-  flight.y = graph.y;
+  flight.y = y;
   return {};
 }
 
@@ -229,10 +207,11 @@ Status DeviceExperts::Launch(uint32_t form, std::span<const Pair> pairs) {
 Status DeviceExperts::Collect(Flight& flight) {
   ggml_tensor* y = std::exchange(flight.y, nullptr);
   if (y == nullptr) return {};
+  TRY_STATUS(device_.Finish());
+  if (there_ != nullptr) return {};  // they are there
   const size_t width = shape_.n_embd;
   x_.resize(flight.pairs.size() * width);
-  TRY_STATUS(OnDevice("a launch", [&] {
-    device_.Synchronize();
+  TRY_STATUS(OnDevice("fetching results", [&] {
     ggml_backend_tensor_get(y, x_.data(), 0, x_.size() * sizeof(float));
   }));
   if (faults_.spoils_results) {
@@ -246,6 +225,12 @@ Status DeviceExperts::Collect(Flight& flight) {
 
 Status DeviceExperts::Finish() {
   CHECK(all_launched());
+  if (there_ != nullptr) {
+    TRY_STATUS(Combine());
+    for (Flight& flight : flights_) flight.y = nullptr;  // nobody waits for them
+    plan_ = nullptr;
+    return {};
+  }
   for (Flight& flight : flights_) TRY_STATUS(Collect(flight));
   plan_ = nullptr;
   return {};
@@ -257,8 +242,7 @@ void DeviceExperts::Abandon() {
     if (ticket.last > 0) copier_.Wait(ticket.first, ticket.last);
   }
   // Whatever it says: nothing of it is used.
-  [[maybe_unused]] const Status ended =
-      OnDevice("waiting for the device", [this] { device_.Synchronize(); });
+  [[maybe_unused]] const Status ended = device_.Finish();
   for (Flight& flight : flights_) flight.y = nullptr;
   has_launched_copied_ = true;
   n_copied_ = n_brought_ = 0;

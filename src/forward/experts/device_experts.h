@@ -6,6 +6,12 @@
 //   Advance()      once the last copy has landed, those are launched, too
 //   Finish()       results back: [pair][n_embd]
 //
+// Where the dense part is on the device, too, and all experts of a layer are, rows need not come
+// back: BeginThere() takes x from the StepBuffers there, and Finish() launches what adds it all up,
+// without waiting:
+//
+//   hidden [rows][n_embd] = sum over K of weight * y, in router order, then shared, then residual
+//
 // Experts of one form are one launch: for P pairs of a row and an expert
 //
 //   up, gate   [n_embd][n_ff][slots] by slot times x [P][n_embd]  -> [P][n_ff]
@@ -31,10 +37,12 @@
 #include "core/ids.h"
 #include "core/layer_plan.h"
 #include "core/model_spec.h"
+#include "device/backend_buffer.h"
 #include "device/copier.h"
 #include "device/device_pools.h"
 #include "device/devices.h"
 #include "device/graph_arena.h"
+#include "forward/dense/step_buffers.h"
 #include "residency/residency.h"  // Lease
 
 namespace moestro {
@@ -53,6 +61,8 @@ class DeviceExperts {
     uint32_t n_ff = 0;  // the largest
     Activation activation = Activation::kSwiglu;
     uint32_t most_pairs = 512;  // of a launch
+    uint32_t n_used = 0;        // K
+    bool has_shared = false;    // a shared expert
   };
   // True if the device multiplies such experts and joins them with that activation.
   static bool Supports(const ComputeDevice& device, const CopyForm& form, const Shape& shape);
@@ -64,15 +74,22 @@ class DeviceExperts {
                 const Shape& shape, DeviceFaults faults = {});
   ~DeviceExperts();
 
+  // For BeginThere() with so many pairs. kNoMemory.
+  Status ReserveThere(uint64_t pairs);
+  static uint64_t BytesThere(const Shape& shape, uint64_t pairs);
+
   // ffn_in: [rows][n_embd]; results: [pair][n_embd], of which the device's pairs are written.
   // Both stay until Finish() or Abandon(). kDevice: then Abandon().
   Status Begin(const LayerPlan& plan, const float* ffn_in, float* results);
+  // From the ffn_in, shared and residual of `rows` on the device to its hidden. REQUIRES: all
+  // experts and all K of each row are for the device, no launch is under way. kDevice: Abandon().
+  Status BeginThere(const LayerPlan& plan, const StepBuffers& rows);
   // Of a copied expert of the plan: true once its bytes are on the device and its lease may go.
   bool Bring(size_t index, const Lease& lease);
   // Launches what was copied when all of it is there. kDevice: then Abandon().
   Status Advance();
   bool all_launched() const { return n_brought_ == n_copied_ && has_launched_copied_; }
-  // Waits. REQUIRES: all_launched(). kDevice: then Abandon().
+  // Waits, but after BeginThere(). REQUIRES: all_launched(). kDevice: then Abandon().
   Status Finish();
   // Waits until nothing of the layer is under way any more; its results are lost.
   void Abandon();
@@ -98,9 +115,14 @@ class DeviceExperts {
     ggml_tensor* y = nullptr;
     std::vector<uint32_t> pairs;
   };
+  void BeginPlan(const LayerPlan& plan);
   Status LaunchAll(Place place);
   Status Launch(uint32_t form, std::span<const Pair> pairs);
+  Status LaunchHere(Flight& flight, uint32_t form, std::span<const Pair> pairs);
+  Status LaunchThere(Flight& flight, uint32_t form, std::span<const Pair> pairs);
   Status Collect(Flight& flight);
+  Status Combine();
+  std::array<ggml_tensor*, kMatrices> matrices(uint32_t form) const;
 
   const ComputeDevice& device_;
   const ExpertCatalog& catalog_;
@@ -118,6 +140,12 @@ class DeviceExperts {
   bool has_launched_copied_ = true;
   bool has_failed_ = false;      // a copy
   std::vector<Ticket> tickets_;  // [expert of the plan]: its copies; 0: not asked for
+
+  const StepBuffers* there_ = nullptr;  // null: rows are in memory
+  BackendBuffer results_there_;         // [launched pair][n_embd]
+  uint32_t n_launched_ = 0;             // pairs
+  std::vector<int32_t> launched_as_;    // [pair]: its place in results_there_
+  GraphArena combine_;
 
   static constexpr size_t kFlights = 4;
   std::array<Flight, kFlights> flights_;

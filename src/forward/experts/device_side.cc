@@ -58,7 +58,7 @@ void DeviceSide::Observe(const ExpertExec::LaneSeconds& took) {
   if (predicted_.copy > 0.0 || predicted_.device <= 0.0) return;
   // Its results are fetched when the CPU is done; only a device that ends later shows how long it
   // took.
-  if (took.device < 1.05 * took.host) return;
+  if (took.device <= 0.0 || took.device < 1.05 * took.host) return;
   tracker_.Observe(Lane::kDevice, predicted_.device / device_ratio_, took.device);
 }
 

@@ -88,8 +88,12 @@ Result<std::unique_ptr<ExpertExec>> ExpertExec::Create(const Parts& parts, const
 Status ExpertExec::Run(const LayerPlan& plan, const ExpertRows& rows, LeaseStream& leases,
                        LeaseStream* ahead) {
   LayerRun run(*scratch_, plan, rows, {leases, ahead});
-  TRY_STATUS(
-      scratch_->parts.team.Run([&run](int thread, int n_threads) { run.Work(thread, n_threads); }));
+  if (rows.there != nullptr) {
+    run.Work(0, 1);  // nothing for a team to compute
+  } else {
+    TRY_STATUS(scratch_->parts.team.Run(
+        [&run](int thread, int n_threads) { run.Work(thread, n_threads); }));
+  }
   if (auto error = run.TakeError()) return std::unexpected(*std::move(error));
   return {};
 }

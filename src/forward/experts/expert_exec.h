@@ -44,11 +44,16 @@ struct LayerForm {
   std::span<const float> selection_bias;  // [expert], for Route(); empty: none
 };
 
+class StepBuffers;
+
 struct ExpertRows {
   const float* ffn_in = nullptr;    // [rows][n_embd]
   const float* shared = nullptr;    // [rows][n_embd], added to the sum; null: no shared expert
   const float* residual = nullptr;  // [rows][n_embd], added last
   float* hidden = nullptr;          // [rows][n_embd], the result
+  // Not null: all experts are for the device, where these rows are and where the result stays; the
+  // others above are not looked at.
+  const StepBuffers* there = nullptr;
 };
 
 class DeviceExperts;

@@ -90,7 +90,8 @@ LayerRun::LayerRun(ExpertScratch& scratch, const LayerPlan& plan, const ExpertRo
 void LayerRun::BeginDevice() {
   if (device_ == nullptr) return;
   is_device_done_.store(false, std::memory_order_relaxed);
-  auto begun = device_->Begin(plan_, rows_.ffn_in, s_.results);
+  auto begun = rows_.there != nullptr ? device_->BeginThere(plan_, *rows_.there)
+                                      : device_->Begin(plan_, rows_.ffn_in, s_.results);
   if (!begun) Fail(std::move(begun).error());
 }
 
@@ -127,7 +128,7 @@ void LayerRun::Work(int thread, int n_threads) {
     return is_device_done_.load(std::memory_order_acquire) || stop_.load(std::memory_order_acquire);
   });
   // All results are there: sum in router order.
-  if (!stop_.load(std::memory_order_acquire)) SumUp(thread, n_threads);
+  if (!stop_.load(std::memory_order_acquire) && rows_.there == nullptr) SumUp(thread, n_threads);
 }
 
 void LayerRun::Pump() {
@@ -168,7 +169,7 @@ void LayerRun::FinishDevice() {
   }
   if (!stop_.load(std::memory_order_relaxed)) {
     if (auto finished = device_->Finish(); !finished) Fail(std::move(finished).error());
-    s_.lane_seconds.device = seconds();
+    if (rows_.there == nullptr) s_.lane_seconds.device = seconds();  // else nobody has waited
   }
   if (stop_.load(std::memory_order_relaxed)) device_->Abandon();
   is_device_done_.store(true, std::memory_order_release);

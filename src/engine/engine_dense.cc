@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: MIT
+// Where the dense part runs, with its weights, keys and values: on the device if it has room and
+// computes as exactly as the CPU, else on the CPU, and that is said.
+#include <algorithm>
+#include <cstddef>
+#include <set>
+#include <utility>
+
+#include "base/bytes.h"
+#include "base/log.h"
+#include "engine/engine_impl.h"
+#include "forward/dense/dense_probe.h"
+
+namespace moestro {
+
+Status Engine::Impl::PrepareDense() {
+  if (gpu && !options.device.dense_on_cpu) {
+    Status there = BuildDense(&*gpu);
+    if (there) there = TryDense(*gpu);
+    if (there) return {};
+    LogInfo("{}; the CPU computes the dense part", there.error().message);
+    graph.reset();
+    look_ahead_routers = {};
+    kv = {};
+    buffers = {};
+    memory.device = DevicePlan{.info = gpu->info()};
+  }
+  return BuildDense(nullptr);
+}
+
+// there: the device; null: the CPU.
+Status Engine::Impl::BuildDense(const ComputeDevice* there) {
+  ggml_backend_t backend = there != nullptr ? there->backend() : nullptr;
+  dense = backend != nullptr ? PlanDenseOn(backend, *device, model.weights)
+                             : PlanDense(*device, model.weights, options.repack);
+  if (there != nullptr) TRY_STATUS(CheckDenseRoom(*there));
+  TRY_STATUS(dense.Allocate());
+  TRY(buffers, StepBuffers::Allocate(model.spec, step_limits(), backend));
+  TRY(kv, KvCache::Allocate(model.spec, LayerGraph::CellsFor(n_cells, there != nullptr), backend));
+  if (look_ahead > 0) {
+    TRY(look_ahead_routers, LookAheadRouters::Allocate(model.spec, backend));
+  }
+  tensors = TensorsByRole(dense, model.weights);
+  layer_forms = LayerFormsOf(model.spec, tensors);
+  TRY(graph, LayerGraph::Create({.cpu = *device,
+                                 .spec = model.spec,
+                                 .tensors = tensors,
+                                 .buffers = buffers,
+                                 .kv = kv,
+                                 .look_ahead = look_ahead > 0 ? &look_ahead_routers : nullptr,
+                                 .device = there},
+                                n_ctx, chunk, logits_rows));
+  if (there == nullptr) return {};
+  memory.device->dense = dense.device.set.bytes();
+  memory.device->kv = KvCache::BytesFor(model.spec, kv.cells(), backend);
+  memory.device->bytes = DenseBytesOn(backend) + graph->work_bytes();
+  return {};
+}
+
+// Weights, keys and values, and what crosses the border between graphs.
+uint64_t Engine::Impl::DenseBytesOn(ggml_backend_t backend) const {
+  const uint64_t routers = look_ahead > 0 ? LookAheadRouters::BytesFor(model.spec) : 0;
+  const uint32_t cells = LayerGraph::CellsFor(n_cells, true);
+  const uint64_t pairs = uint64_t{chunk} * model.spec.router.n_used;
+  return dense.device.set.bytes() + KvCache::BytesFor(model.spec, cells, backend) + routers +
+         StepBuffers::BytesFor(model.spec, step_limits(), backend) +
+         DeviceExperts::BytesThere(DeviceShape(), pairs);
+}
+
+// There must be room for the experts of a token beside it.
+Status Engine::Impl::CheckDenseRoom(const ComputeDevice& there) const {
+  uint64_t slots = 0;
+  for (size_t f = 0; f < catalog.forms.size(); ++f) {
+    if (!device_computes[f]) continue;
+    slots = std::max(slots, DevicePools::BytesFor(catalog.forms[f], model.spec.router.n_used));
+  }
+  const uint64_t needed = DenseBytesOn(there.backend()) +
+                          MaskedAttention::BytesFor(chunk, LayerGraph::CellsFor(n_cells, true)) +
+                          DeviceExperts::WorkBytes(DeviceShape()) + slots;
+  if (needed <= vram) return {};
+  return Fail(Errc::kDevice,
+              "the dense part and a token's experts take {}, of which {} may be used on {}",
+              FormatBytes(needed), FormatBytes(vram), there.info().name);
+}
+
+// Each type of matrix, multiplied there and by the CPU.
+Status Engine::Impl::TryDense(const ComputeDevice& there) const {
+  std::set<ggml_type> types;
+  for (const TensorInfo* t : dense.device.tensors) {
+    if (t->ne[1] > 1) types.insert(t->type);
+  }
+  for (const ggml_type type : types) {
+    for (const uint32_t rows : {1U, 4U, 32U}) {
+      TRY(const double difference, DenseDifference(there, *device, type, rows));
+      const double most = MostDenseDifference(type);
+      if (difference <= most) continue;
+      return Fail(Errc::kDevice,
+                  "{} multiplies {} with an error of {:.1e} (mean squares; {:.0e} is allowed)",
+                  there.info().name, ggml_type_name(type), difference, most);
+    }
+  }
+  return {};
+}
+
+}  // namespace moestro

@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: MIT
+#include "forward/dense/dense_probe.h"
+
+#include <ggml-backend.h>
+#include <ggml-cpp.h>
+
+#include <cmath>
+#include <cstddef>
+#include <random>
+#include <span>
+#include <vector>
+
+#include "device/graph_arena.h"
+#include "device/weight_set.h"
+#include "forward/dense/blocks.h"
+
+namespace moestro {
+namespace {
+
+constexpr int64_t kIn = 1024;
+constexpr int64_t kOut = 64;
+
+std::vector<float> RandomValues(size_t n, uint32_t seed) {
+  std::mt19937 random(seed);
+  std::normal_distribution<float> normal;
+  std::vector<float> values(n);
+  for (float& value : values) value = normal(random);
+  return values;
+}
+
+std::vector<std::byte> RandomMatrix(ggml_type type) {
+  const std::vector<float> values = RandomValues(size_t{kIn} * kOut, 1);
+  std::vector<std::byte> bytes(ggml_row_size(type, kIn) * kOut);
+  const std::vector<float> equal(kIn, 1.0F);  // some types ask how important a weight is
+  ggml_quantize_chunk(type, values.data(), bytes.data(), 0, kOut, kIn, equal.data());
+  return bytes;
+}
+
+Result<std::vector<float>> Multiply(ggml_backend_t backend, WeightSet set,
+                                    std::span<const std::byte> matrix, uint32_t rows) {
+  TRY_STATUS(set.Allocate());
+  set.Store(0, 0, matrix);
+  GraphArena arena(backend, 8);
+  ggml_context* context = arena.Begin();
+  ggml_tensor* x = ggml_new_tensor_2d(context, GGML_TYPE_F32, kIn, rows);
+  ggml_set_input(x);
+  ggml_tensor* y = Linear(context, set.tensor(0), x, nullptr);
+  ggml_set_output(y);
+  ggml_build_forward_expand(arena.graph(), y);
+  TRY_STATUS(arena.Place());
+  const std::vector<float> values = RandomValues(size_t{kIn} * rows, 2);
+  ggml_backend_tensor_set(x, values.data(), 0, values.size() * sizeof(float));
+  TRY_STATUS(arena.Launch());
+  ggml_backend_synchronize(backend);
+  std::vector<float> out(size_t{kOut} * rows);
+  ggml_backend_tensor_get(y, out.data(), 0, out.size() * sizeof(float));
+  return out;
+}
+
+}  // namespace
+
+Result<double> DenseDifference(const ComputeDevice& device, const CpuDevice& cpu, ggml_type type,
+                               uint32_t rows) {
+  const std::vector<std::byte> matrix = RandomMatrix(type);
+  const std::vector<WeightRequest> request = {
+      {.name = "matrix", .type = type, .ne = {kIn, kOut, 1, 1}}};
+  TRY(const std::vector<float> here,
+      Multiply(cpu.backend(), WeightSet::Plan(cpu, request, false), matrix, rows));
+  TRY(const std::vector<float> there,
+      Multiply(device.backend(), WeightSet::PlanOn(device.backend(), request), matrix, rows));
+  double difference = 0.0;
+  double size = 0.0;
+  for (size_t i = 0; i < here.size(); ++i) {
+    difference += std::pow(double{there[i]} - here[i], 2);
+    size += std::pow(double{here[i]}, 2);
+  }
+  return difference / size;
+}
+
+double MostDenseDifference(ggml_type type) {
+  switch (type) {
+    case GGML_TYPE_F32:
+      return 1e-9;  // half precision gives 1e-7
+    case GGML_TYPE_F16:
+      return 1e-6;
+    case GGML_TYPE_BF16:
+      return 1e-5;
+    default:
+      return 5e-4;
+  }
+}
+
+}  // namespace moestro

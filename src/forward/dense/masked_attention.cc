@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: MIT
+#include "forward/dense/masked_attention.h"
+
+#include <algorithm>
+#include <limits>
+
+#include "base/bytes.h"
+#include "base/check.h"
+
+namespace moestro {
+
+uint64_t MaskedAttention::BytesFor(uint32_t rows, uint32_t n_cells) {
+  return uint64_t{rows} * n_cells * sizeof(ggml_fp16_t);
+}
+
+Result<MaskedAttention> MaskedAttention::Allocate(ggml_backend_t backend,
+                                                  const AttentionShape& shape, uint32_t rows,
+                                                  uint32_t n_cells) {
+  CHECK(n_cells % kCells == 0);
+  MaskedAttention attention;
+  attention.shape_ = shape;
+  attention.n_cells_ = n_cells;
+  TRY(attention.buffer_, BackendBuffer::On(backend, BytesFor(rows, n_cells)));
+  return attention;
+}
+
+void MaskedAttention::Assume(uint32_t rows) {
+  n_rows_ = rows;
+  n_visited_ = n_cells_;
+}
+
+Status MaskedAttention::SetRows(std::span<const RowCells> rows) {
+  // Calls visit(first cell, count) for each run of a row.
+  const auto each_run = [](const RowCells& row, auto&& visit) {
+    uint32_t left = row.n_positions;
+    for (const CellRun& run : row.runs) {
+      if (left == 0) break;
+      const uint32_t count = std::min(run.count, left);
+      visit(run.first, count);
+      left -= count;
+    }
+  };
+  uint32_t last = 0;
+  for (const RowCells& row : rows) {
+    each_run(row, [&](uint32_t first, uint32_t count) { last = std::max(last, first + count); });
+  }
+  n_rows_ = static_cast<uint32_t>(rows.size());
+  n_visited_ = static_cast<uint32_t>(AlignUp(std::max(last, 1U), kCells));
+  CHECK(n_visited_ <= n_cells_);
+  const ggml_fp16_t hidden = ggml_fp32_to_fp16(-std::numeric_limits<float>::infinity());
+  mask_.assign(size_t{n_rows_} * n_visited_, hidden);
+  for (size_t r = 0; r < rows.size(); ++r) {
+    each_run(rows[r], [&](uint32_t first, uint32_t count) {
+      std::fill_n(mask_.begin() + static_cast<std::ptrdiff_t>(r * n_visited_ + first), count,
+                  ggml_fp16_t{0});
+    });
+  }
+  return buffer_.Write(0, std::as_bytes(std::span(mask_)));
+}
+
+ggml_tensor* MaskedAttention::Node(ggml_context* ctx, ggml_tensor* q, ggml_tensor* k_cache,
+                                   ggml_tensor* v_cache, float scale) const {
+  // Of a cache [n_head_kv * dim, cells]: [dim, visited, n_head_kv].
+  const auto visited = [&](ggml_tensor* cache, uint32_t dim) {
+    return ggml_view_3d(ctx, cache, dim, n_visited_, shape_.n_head_kv, cache->nb[1],
+                        ggml_row_size(cache->type, dim), 0);
+  };
+  ggml_tensor* mask = ggml_new_tensor_2d(ctx, GGML_TYPE_F16, n_visited_, n_rows_);
+  buffer_.Place(mask, 0);
+  ggml_tensor* mixed = ggml_flash_attn_ext(
+      ctx, ggml_permute(ctx, q, 0, 2, 1, 3), visited(k_cache, shape_.dim_k),
+      visited(v_cache, shape_.dim_v), mask, scale, 0.0F, 0.0F);  // [dim_v, n_head, rows]
+  ggml_prec_set_acc(mixed, GGML_PREC_F32);
+  return ggml_reshape_2d(ctx, mixed, int64_t{shape_.n_head} * shape_.dim_v, n_rows_);
+}
+
+}  // namespace moestro

@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: MIT
+// Attention on a device: one fused product (ggml's flash attention) of all rows with the cells that
+// any of them may see, and a mask that leaves each row those of its own sequence up to its own
+// position. Rows of other sequences cost their cells' reads; one sequence costs nothing more.
+//
+// Keys and values are F16, sums F32 where the device has them.
+//
+// Thread rule: the engine thread.
+#pragma once
+
+#include <ggml-backend.h>
+#include <ggml.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "base/result.h"
+#include "device/backend_buffer.h"
+#include "forward/dense/attention.h"
+
+namespace moestro {
+
+class MaskedAttention {
+ public:
+  // Cells are visited in steps of so many: kernels are fastest then. A cache has a multiple of it.
+  static constexpr uint32_t kCells = 256;
+
+  // Room for `rows` rows over `n_cells` cells. kNoMemory.
+  static Result<MaskedAttention> Allocate(ggml_backend_t backend, const AttentionShape& shape,
+                                          uint32_t rows, uint32_t n_cells);
+  static uint64_t BytesFor(uint32_t rows, uint32_t n_cells);
+
+  // The rows of the following nodes. kDevice.
+  Status SetRows(std::span<const RowCells> rows);
+  // As SetRows() with rows that see everything, but nothing is sent: for sizes.
+  void Assume(uint32_t rows);
+
+  // q F32 [dim_k, n_head, rows], the layer's caches F16 [n_head_kv * dim, cells]
+  // -> [n_head * dim_v, rows]. REQUIRES: the graph writes the rows' cells before this node.
+  ggml_tensor* Node(ggml_context* ctx, ggml_tensor* q, ggml_tensor* k_cache, ggml_tensor* v_cache,
+                    float scale) const;
+
+ private:
+  AttentionShape shape_;
+  uint32_t n_cells_ = 0;  // of the cache
+  uint32_t n_rows_ = 0;
+  uint32_t n_visited_ = 0;  // cells from the first on that some row may see
+  BackendBuffer buffer_;    // the mask, F16 [rows][visited cells]
+  std::vector<ggml_fp16_t> mask_;
+};
+
+}  // namespace moestro

@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: MIT
+// What crosses the border between graphs, for up to a chunk of rows: always in memory, and where
+// graphs run on a device, there too. Nothing is copied between the two unless somebody asks.
+//
+// Thread rule: the engine thread.
+#pragma once
+
+#include <ggml-backend.h>
+#include <ggml.h>
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+
+#include "base/result.h"
+#include "core/model_spec.h"
+#include "device/backend_buffer.h"
+
+namespace moestro {
+
+struct StepLimits {
+  uint32_t chunk = 1;        // rows at once
+  uint32_t logits_rows = 1;  // rows of logits at once
+  uint32_t look_ahead = 0;   // layers whose routers are evaluated ahead of time
+};
+
+class StepBuffers {
+ public:
+  enum Region : uint8_t {
+    kHidden,
+    kResidual,
+    kShared,
+    kFfnIn,
+    kRouter,
+    kAhead,
+    kLogits,
+    kPositions,
+    kCells,
+    kRegions
+  };
+
+  // kNoMemory. `backend`: the device where graphs run; null: they run in memory.
+  static Result<StepBuffers> Allocate(const ModelSpec& spec, const StepLimits& limits,
+                                      ggml_backend_t backend = nullptr);
+  static uint64_t BytesFor(const ModelSpec& spec, const StepLimits& limits,
+                           ggml_backend_t backend = nullptr);
+
+  float* hidden() const { return At<float>(kHidden); }      // [rows][n_embd] enters a layer
+  float* residual() const { return At<float>(kResidual); }  // [rows][n_embd] after attention
+  float* shared() const { return At<float>(kShared); }      // [rows][n_embd] of the shared expert
+  float* ffn_in() const { return At<float>(kFfnIn); }       // [rows][n_embd] what experts see
+  float* router() const { return At<float>(kRouter); }      // [rows][n_expert] logits
+  // [look_ahead][rows][n_expert] logits of the following layers' routers on this layer's input
+  float* ahead() const { return At<float>(kAhead); }
+  float* logits() const { return At<float>(kLogits); }  // [logits_rows][n_vocab]
+  int32_t* positions() const { return At<int32_t>(kPositions); }
+  int64_t* cells() const { return At<int64_t>(kCells); }  // rows of the KV cache to write
+
+  // Gives a tensor of a graph its place in a region, where graphs run.
+  void Place(ggml_tensor* tensor, Region region, uint64_t skip_bytes = 0) const;
+  bool is_on_device() const { return device_.has_value(); }
+  // The first `bytes` of a region from memory to the device, or back. REQUIRES: is_on_device().
+  // kDevice.
+  Status Send(Region region, uint64_t bytes) const;
+  Status Fetch(Region region, uint64_t bytes) const;
+
+ private:
+  using Offsets = std::array<uint64_t, kRegions + 1>;
+  static Offsets Layout(const ModelSpec& spec, const StepLimits& limits, ggml_backend_t backend);
+  template <class T>
+  T* At(Region region) const {
+    return reinterpret_cast<T*>(host_.data() + offsets_[region]);
+  }
+
+  BackendBuffer host_;
+  std::optional<BackendBuffer> device_;
+  Offsets offsets_{};  // in both
+};
+
+}  // namespace moestro
