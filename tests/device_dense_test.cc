@@ -61,8 +61,7 @@ TEST_F(DeviceDenseTest, EveryTypeIsAsOnTheCpuWithOneRowAndWithMany) {
       const uint32_t steps = 12 / rows + 1;
       const Run device = Decode(model, Whole(spec), rows, steps);
       ExpectNear(device, Decode(model, OnCpu(), rows, steps),
-                 type == "F16" ? kElevenBits : kEightBits,
-                 type + ", rows " + std::to_string(rows));
+                 type == "F16" ? kElevenBits : kEightBits, type + ", rows " + std::to_string(rows));
       EXPECT_GT(device.plan->dense, 0U) << type;
     }
   }
@@ -192,8 +191,8 @@ TEST_F(DeviceDenseTest, RoutersAheadAreAsOnTheCpu) {
     EXPECT_TRUE(opened) << opened.error().message;
     Engine& engine = **opened;
     std::vector<ExpertId> predicted;
-    engine.SetRouteObserver(
-        [&](const SeenRouting& seen) { predicted.append_range(seen.ahead); }, 2, false);
+    engine.SetRouteObserver([&](const SeenRouting& seen) { predicted.append_range(seen.ahead); }, 2,
+                            false);
     std::vector<Sequence> sequences;
     const std::vector<Token> tokens = RandomTokens(rows, engine.spec().n_vocab, 7);
     Batch batch;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// What tests of devices have in common: whatever device ggml finds, a software Vulkan device will do
-// (scripts/setup.sh device); tiny models on it and on the CPU.
+// What tests of devices have in common: whatever device ggml finds, a software Vulkan device will
+// do (scripts/setup.sh device); tiny models on it and on the CPU.
 #pragma once
 
 #include <gtest/gtest.h>

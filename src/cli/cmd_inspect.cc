@@ -86,7 +86,7 @@ Result<Inspection> Inspect(const InspectOptions& options) {
   const uint32_t chunk = std::min(options.common.engine.chunk, found.ctx);
   const FixedMemory fixed = EstimateFixed(found.spec, found.dense_bytes, found.ctx, chunk);
   found.kv_bytes = fixed.kv;
-  found.device_fits = WhatFitsOnDevice(found.catalog, found.spec);
+  found.device_fits = WhatFitsOnDevice(found.catalog, found.spec, fixed, chunk);
   found.fits = WhatFits(found.catalog, found.spec.router.n_used, fixed, kDirectBlock);
   return found;
 }
@@ -141,9 +141,9 @@ std::string FitsText(const Inspection& i) {
   }
   text += "\n--vram (about)  experts on a device\n";
   for (const DeviceFit& fit : i.device_fits) {
-    text += Format("  {:>10}    {:5.1f} %  ({} of {})\n", FormatBytes(fit.vram),
+    text += Format("  {:>10}    {:5.1f} %  ({} of {}){}\n", FormatBytes(fit.vram),
                    100.0 * static_cast<double>(fit.slots) / static_cast<double>(fit.experts),
-                   fit.slots, fit.experts);
+                   fit.slots, fit.experts, fit.has_dense ? ", and the dense part" : "");
   }
   return text;
 }
@@ -178,7 +178,10 @@ Json ToJson(const InspectOptions& options, const Inspection& i) {
   Json device_fits = Json::Array();
   for (const DeviceFit& fit : i.device_fits) {
     Json entry = Json::Object();
-    entry.Set("vram", fit.vram).Set("slots", fit.slots).Set("experts", fit.experts);
+    entry.Set("vram", fit.vram)
+        .Set("slots", fit.slots)
+        .Set("experts", fit.experts)
+        .Set("dense", fit.has_dense);
     device_fits.Push(std::move(entry));
   }
   Json files = Json::Array();

@@ -33,16 +33,15 @@ void AddDeviceFlags(Flags flags, DeviceOptions& options) {
         TRY(options.place, ParsePlaceMode(text));
         return {};
       });
-  flags
-      .AddParsed("--dense", "auto|cpu",
-                 "where the dense part, keys and values are (default: auto)\nauto: on the device "
-                 "if it has room\ncpu: in memory",
-                 [&options](const std::string& text) -> Status {
-                   options.dense_on_cpu = text == "cpu";
-                   if (text == "cpu" || text == "auto") return {};
-                   return Fail(Errc::kUsage, "'{}' is no place for the dense part: auto, cpu",
-                               text);
-                 });
+  flags.AddParsed("--dense", "auto|cpu",
+                  "where the dense part, keys and values are (default: auto)\nauto: on the device "
+                  "if it has room\ncpu: in memory",
+                  [&options](const std::string& text) -> Status {
+                    options.dense_on_cpu = text == "cpu";
+                    if (text == "cpu" || text == "auto") return {};
+                    return Fail(Errc::kUsage, "'{}' is no place for the dense part: auto, cpu",
+                                text);
+                  });
   flags
       .Add("--latency-model", options.latency_model,
            "costs to place by, as 'moestro devices --profile -o FILE' writes them (default: "

@@ -47,10 +47,10 @@ Result<BackendBuffer> BackendBuffer::On(ggml_backend_t backend, uint64_t bytes) 
                 FormatBytes(buffer.size_));
   }
   ggml_backend_buffer_clear(buffer.buffer_.get(), 0);
-  buffer.context_.reset(ggml_init(
-      {.mem_size = 2 * ggml_tensor_overhead(), .mem_buffer = nullptr, .no_alloc = true}));
-  buffer.bytes_ = ggml_new_tensor_1d(buffer.context_.get(), GGML_TYPE_I8,
-                                     static_cast<int64_t>(buffer.size_));
+  buffer.context_.reset(
+      ggml_init({.mem_size = 2 * ggml_tensor_overhead(), .mem_buffer = nullptr, .no_alloc = true}));
+  buffer.bytes_ =
+      ggml_new_tensor_1d(buffer.context_.get(), GGML_TYPE_I8, static_cast<int64_t>(buffer.size_));
   buffer.Place(buffer.bytes_, 0);
   return buffer;
 }

@@ -31,11 +31,12 @@ class BackendBuffer {
   // Null on a device.
   std::byte* data() const { return memory_.data(); }
   uint64_t size() const { return size_; }
-  // Gives a tensor without data a place at `offset`. REQUIRES: it fits; offset is a multiple of 4 on
-  // the host (ggml reads floats unaligned), of the alignment on a device.
+  // Gives a tensor without data a place at `offset`. REQUIRES: it fits; offset is a multiple of 4
+  // on the host (ggml reads floats unaligned), of the alignment on a device.
   void Place(ggml_tensor* tensor, uint64_t offset) const;
 
-  // Copies between here and other memory; no launch may be under way that uses these bytes. kDevice.
+  // Copies between here and other memory; no launch may be under way that uses these bytes.
+  // kDevice.
   Status Write(uint64_t offset, std::span<const std::byte> bytes) const;
   Status Read(uint64_t offset, std::span<std::byte> bytes) const;
 
@@ -43,7 +44,7 @@ class BackendBuffer {
   HostMemory memory_;  // of the host's
   uint64_t size_ = 0;
   ggml_backend_buffer_ptr buffer_;
-  ggml_context_ptr context_;     // of the device's
+  ggml_context_ptr context_;      // of the device's
   ggml_tensor* bytes_ = nullptr;  // all of it, as bytes
 };
 

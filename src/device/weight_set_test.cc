@@ -8,8 +8,8 @@
 #include <random>
 #include <vector>
 
-#include "device/cpu_device.h"
 #include "device/backend_buffer.h"
+#include "device/cpu_device.h"
 #include "device/graph_arena.h"
 
 namespace moestro {

@@ -95,8 +95,8 @@ Status DensePlan::Allocate() {
 DensePlan PlanDense(const CpuDevice& device, const ModelWeights& weights, bool allow_repack) {
   DensePlan plan;
   plan.host.tensors = weights.dense_tensors();
-  plan.host.set = WeightSet::Plan(
-      device, RequestsFor(plan.host.tensors, OnlyMultiplied(weights)), allow_repack);
+  plan.host.set = WeightSet::Plan(device, RequestsFor(plan.host.tensors, OnlyMultiplied(weights)),
+                                  allow_repack);
   plan.staging_bytes = StagingFor(plan);
   return plan;
 }

@@ -64,14 +64,17 @@ std::vector<Fit> WhatFits(const ExpertCatalog& catalog, uint32_t n_used, const F
   return fits;
 }
 
-std::vector<DeviceFit> WhatFitsOnDevice(const ExpertCatalog& catalog, const ModelSpec& spec) {
+std::vector<DeviceFit> WhatFitsOnDevice(const ExpertCatalog& catalog, const ModelSpec& spec,
+                                        const FixedMemory& fixed, uint32_t chunk) {
   uint64_t experts = 0;
   for (const PoolShape& pool : catalog.pools) experts += pool.is_low ? 0 : pool.experts;
   DeviceExperts::Shape shape{.n_embd = spec.n_embd};
   for (const CopyForm& form : catalog.forms) shape.n_ff = std::max(shape.n_ff, form.n_ff);
   const uint64_t work = DeviceExperts::WorkBytes(shape);
+  const uint64_t dense = fixed.dense + fixed.kv + fixed.work +
+                         DeviceExperts::BytesThere(shape, uint64_t{chunk} * spec.router.n_used);
   const uint64_t bytes = catalog.total_bytes();
-  const uint64_t everything = work + bytes;
+  const uint64_t everything = work + dense + bytes;
   std::vector<uint64_t> sizes;
   for (uint64_t size = 256 * kMiB; size < everything; size *= 2) {
     for (const uint64_t vram : {size, size + size / 2}) {
@@ -82,11 +85,15 @@ std::vector<DeviceFit> WhatFitsOnDevice(const ExpertCatalog& catalog, const Mode
   std::vector<DeviceFit> fits;
   for (const uint64_t vram : sizes) {
     // Experts of an average size: which types a device takes is not known here.
-    const double share = static_cast<double>(vram - work) / static_cast<double>(bytes);
+    const uint64_t token = bytes / experts * spec.router.n_used;
+    const bool has_dense = vram >= work + dense + token;
+    const uint64_t left = vram - work - (has_dense ? dense : 0);
+    const double share = static_cast<double>(left) / static_cast<double>(bytes);
     fits.push_back(
         {.vram = vram,
          .slots = std::min(experts, static_cast<uint64_t>(share * static_cast<double>(experts))),
-         .experts = experts});
+         .experts = experts,
+         .has_dense = has_dense});
   }
   return fits;
 }

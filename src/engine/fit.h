@@ -29,14 +29,18 @@ struct Fit {
   }
 };
 
-// Experts that a device's memory holds beside what computing them takes.
+// Experts that a device's memory holds beside what computing them takes, and beside the dense part
+// where there is room for it.
 struct DeviceFit {
   uint64_t vram = 0;
   uint64_t slots = 0;
   uint64_t experts = 0;
+  bool has_dense = false;
 };
-// Over the usual sizes of memory to one that holds everything.
-std::vector<DeviceFit> WhatFitsOnDevice(const ExpertCatalog& catalog, const ModelSpec& spec);
+// Over the usual sizes of memory to one that holds everything. fixed: what the dense part takes in
+// memory; `process` is not looked at.
+std::vector<DeviceFit> WhatFitsOnDevice(const ExpertCatalog& catalog, const ModelSpec& spec,
+                                        const FixedMemory& fixed, uint32_t chunk);
 
 // From the smallest budget that works over the usual sizes of memory to one that holds everything.
 // `block`: the granularity of reads.

@@ -39,7 +39,7 @@ TEST(WhatFitsOnDevice, RunsOverUsualSizesToEverything) {
   catalog.forms.push_back({.n_embd = 2048, .n_ff = 768});
   ModelSpec spec;
   spec.n_embd = 2048;
-  const std::vector<DeviceFit> fits = WhatFitsOnDevice(catalog, spec);
+  const std::vector<DeviceFit> fits = WhatFitsOnDevice(catalog, spec, {}, 0);
   ASSERT_GT(fits.size(), 8U);
   EXPECT_EQ(fits.front().vram, 256 * kMiB);
   EXPECT_EQ(fits.back().slots, 6144U);
@@ -51,6 +51,25 @@ TEST(WhatFitsOnDevice, RunsOverUsualSizesToEverything) {
   const auto eight = std::ranges::find(fits, 8 * kGiB, &DeviceFit::vram);
   ASSERT_NE(eight, fits.end());
   EXPECT_NEAR(static_cast<double>(eight->slots), 8.0 * 1024 / 2.53, 60.0);
+}
+
+TEST(WhatFitsOnDevice, TheDensePartComesFirstWhereThereIsRoom) {
+  ExpertCatalog catalog = Catalog(6144, 864 * kKiB);
+  catalog.forms.push_back({.n_embd = 2048, .n_ff = 768});
+  ModelSpec spec;
+  spec.n_embd = 2048;
+  spec.router.n_used = 8;
+  const std::vector<DeviceFit> fits =
+      WhatFitsOnDevice(catalog, spec, {.dense = kGiB, .kv = 512 * kMiB}, 512);
+  EXPECT_FALSE(fits.front().has_dense);
+  EXPECT_TRUE(fits.back().has_dense);
+  EXPECT_EQ(fits.back().slots, 6144U);
+  // 1.5 GiB are too little for it and a token's experts; 2 GiB hold it and 80 to 160 of them.
+  const auto at = [&](uint64_t vram) { return *std::ranges::find(fits, vram, &DeviceFit::vram); };
+  EXPECT_FALSE(at(3 * kGiB / 2).has_dense);
+  EXPECT_TRUE(at(2 * kGiB).has_dense);
+  EXPECT_GT(at(2 * kGiB).slots, 80U);
+  EXPECT_LT(at(2 * kGiB).slots, 160U);
 }
 
 TEST(WhatFits, ATinyModelHasItsSmallestAndItsWhole) {

@@ -142,8 +142,8 @@ Status Engine::SaveSequence(const Sequence& sequence, const std::string& notes,
         for (uint32_t p = first; p < end;) {
           const uint32_t run = NeighboursFrom(timeline.cells, p, end);
           std::string bytes(run * m.kv.cell_bytes(part), '\0');
-          TRY_STATUS(m.kv.Read(l, part, timeline.cells.cell(p),
-                               std::as_writable_bytes(std::span(bytes))));
+          TRY_STATUS(
+              m.kv.Read(l, part, timeline.cells.cell(p), std::as_writable_bytes(std::span(bytes))));
           TRY_STATUS(out.Add(bytes));
           p += run;
         }

@@ -22,7 +22,7 @@ Status Forward::Step(std::span<const StepRow> rows, std::span<const RowKind> kin
   const uint32_t look_ahead = std::max(decodes ? parts_.planner.look_ahead() : 0, observed_ahead_);
   if (parts_.device != nullptr) parts_.device->BeginStep();
   TRY_STATUS(parts_.graph.SetRows(rows));  // embeddings -> hidden
-  LeaseStream read_ahead;  // a prompt's, of the layer about to run
+  LeaseStream read_ahead;                  // a prompt's, of the layer about to run
   for (uint16_t l = 0; l < parts_.spec.n_layer; ++l) {
     if (layer_begins) layer_begins(l);
     TRY_STATUS(CheckStop());

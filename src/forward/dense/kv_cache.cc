@@ -21,8 +21,7 @@ uint64_t KvCache::BytesFor(const ModelSpec& spec, uint32_t n_cells, ggml_backend
                                    MatrixBytes(spec.n_embd_v(), n_cells, backend));
 }
 
-Result<KvCache> KvCache::Allocate(const ModelSpec& spec, uint32_t n_cells,
-                                  ggml_backend_t backend) {
+Result<KvCache> KvCache::Allocate(const ModelSpec& spec, uint32_t n_cells, ggml_backend_t backend) {
   KvCache kv;
   kv.n_layer_ = spec.n_layer;
   kv.n_cells_ = n_cells;

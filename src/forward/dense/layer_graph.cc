@@ -57,9 +57,8 @@ Result<std::unique_ptr<LayerGraph>> LayerGraph::Create(const Parts& parts, uint3
         MaskedAttention::Allocate(backend, ShapeOf(parts.spec), chunk, parts.kv.cells()));
   }
   TRY_STATUS(graph->Reserve(chunk, logits_rows));
-  graph->work_bytes_ =
-      graph->arena_.buffer_bytes() +
-      (graph->masked_ ? MaskedAttention::BytesFor(chunk, parts.kv.cells()) : 0);
+  graph->work_bytes_ = graph->arena_.buffer_bytes() +
+                       (graph->masked_ ? MaskedAttention::BytesFor(chunk, parts.kv.cells()) : 0);
   return graph;
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Runs the dense part of a model: everything but the routed experts. On the CPU, or on a device that
-// has the weights, the KV cache and the StepBuffers; then only what somebody asks for comes back.
-// Results land in StepBuffers so that they outlive the graph that made them.
+// Runs the dense part of a model: everything but the routed experts. On the CPU, or on a device
+// that has the weights, the KV cache and the StepBuffers; then only what somebody asks for comes
+// back. Results land in StepBuffers so that they outlive the graph that made them.
 //
 // Thread rule: the engine thread.
 #pragma once

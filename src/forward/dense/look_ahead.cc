@@ -24,21 +24,19 @@ uint64_t LookAheadRouters::BytesFor(const ModelSpec& spec) {
   return BytesOfLayer(spec.n_embd, spec.router.n_expert) * spec.n_expert_layers();
 }
 
-Result<LookAheadRouters> LookAheadRouters::Allocate(const ModelSpec& spec,
-                                                    ggml_backend_t backend) {
+Result<LookAheadRouters> LookAheadRouters::Allocate(const ModelSpec& spec, ggml_backend_t backend) {
   LookAheadRouters routers;
   routers.n_embd_ = spec.n_embd;
   routers.n_expert_ = spec.router.n_expert;
-  routers.context_.reset(ggml_init(
-      {.mem_size = 2 * ggml_tensor_overhead(), .mem_buffer = nullptr, .no_alloc = true}));
+  routers.context_.reset(
+      ggml_init({.mem_size = 2 * ggml_tensor_overhead(), .mem_buffer = nullptr, .no_alloc = true}));
   routers.all_ = ggml_new_tensor_2d(routers.context_.get(), TypeFor(routers.n_embd_),
                                     routers.n_embd_, routers.n_expert_ * spec.n_expert_layers());
   // A device may want more than the bytes of the tensor.
-  const uint64_t bytes =
-      backend == nullptr
-          ? BytesFor(spec)
-          : ggml_backend_buft_get_alloc_size(ggml_backend_get_default_buffer_type(backend),
-                                             routers.all_);
+  const uint64_t bytes = backend == nullptr
+                             ? BytesFor(spec)
+                             : ggml_backend_buft_get_alloc_size(
+                                   ggml_backend_get_default_buffer_type(backend), routers.all_);
   TRY(routers.buffer_, BackendBuffer::Where(backend, bytes));
   routers.buffer_.Place(routers.all_, 0);
   return routers;

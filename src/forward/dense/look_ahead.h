@@ -23,8 +23,8 @@ namespace moestro {
 class LookAheadRouters {
  public:
   static uint64_t BytesFor(const ModelSpec& spec);
-  // On the device of `backend`; null: in memory. kNoMemory. REQUIRES: routers are [n_embd, n_expert]
-  // in every layer.
+  // On the device of `backend`; null: in memory. kNoMemory. REQUIRES: routers are [n_embd,
+  // n_expert] in every layer.
   static Result<LookAheadRouters> Allocate(const ModelSpec& spec, ggml_backend_t backend = nullptr);
   // Copies what `tensors` hold; once they are loaded. kDevice.
   Status Fill(const ModelTensors& tensors);

@@ -26,8 +26,7 @@ StepBuffers::Offsets StepBuffers::Layout(const ModelSpec& spec, const StepLimits
       rows * sizeof(int32_t),
       rows * sizeof(int64_t),
   };
-  const uint64_t alignment =
-      backend == nullptr ? kAlignment : BackendBuffer::AlignmentOf(backend);
+  const uint64_t alignment = backend == nullptr ? kAlignment : BackendBuffer::AlignmentOf(backend);
   Offsets offsets{};
   for (size_t i = 0; i < kRegions; ++i) offsets[i + 1] = offsets[i] + AlignUp(sizes[i], alignment);
   return offsets;

@@ -190,8 +190,8 @@ Status DeviceExperts::LaunchHere(Flight& flight, uint32_t form, std::span<const 
   }
   ggml_context* context = flight.arena->Begin();
   const LaunchInputs in(context, shape_.n_embd, static_cast<int64_t>(pairs.size()), is_one_row);
-  ggml_tensor* y = AddProducts(context, flight.arena->graph(), matrices(form), shape_.activation, in.x,
-                            in.ids);
+  ggml_tensor* y =
+      AddProducts(context, flight.arena->graph(), matrices(form), shape_.activation, in.x, in.ids);
   ggml_set_output(y);
   TRY_STATUS(PlaceOn(device_, *flight.arena));
   TRY_STATUS(OnDevice("sending rows to the device", [&] {

@@ -27,8 +27,7 @@ uint64_t DeviceExperts::BytesThere(const Shape& shape, uint64_t pairs) {
 }
 
 Status DeviceExperts::ReserveThere(uint64_t pairs) {
-  TRY(results_there_,
-      BackendBuffer::On(device_.backend(), pairs * shape_.n_embd * sizeof(float)));
+  TRY(results_there_, BackendBuffer::On(device_.backend(), pairs * shape_.n_embd * sizeof(float)));
   return {};
 }
 
@@ -56,12 +55,13 @@ Status DeviceExperts::LaunchThere(Flight& flight, uint32_t form, std::span<const
                                 : ggml_view_2d(context, lists, 1, n, sizeof(int32_t), 0);
   ggml_tensor* x = rows;
   if (!is_one_row) {
-    x = ggml_get_rows(context, rows,
-                      ggml_view_1d(context, lists, n, static_cast<size_t>(second) * sizeof(int32_t)));
+    x = ggml_get_rows(
+        context, rows,
+        ggml_view_1d(context, lists, n, static_cast<size_t>(second) * sizeof(int32_t)));
   }
   x = ggml_reshape_3d(context, x, shape_.n_embd, 1, is_one_row ? 1 : n);
-  ggml_tensor* y = AddProducts(context, flight.arena->graph(), matrices(form), shape_.activation, x,
-                               ids);
+  ggml_tensor* y =
+      AddProducts(context, flight.arena->graph(), matrices(form), shape_.activation, x, ids);
   results_there_.Place(y, (n_launched_ - pairs.size()) * shape_.n_embd * sizeof(float));
   TRY_STATUS(PlaceOn(device_, *flight.arena));
   slots_.resize(static_cast<size_t>(second));
