@@ -17,6 +17,9 @@ namespace {
 
 constexpr size_t kNodes = 24;
 constexpr size_t kCombineNodes = 16;  // and some for each of K
+// Copied experts with so many pairs are launched together: a launch costs as much as copying a part
+// of an expert.
+constexpr uint32_t kGroupPairs = 128;
 
 struct LaunchInputs {
   ggml_tensor* x;
@@ -82,14 +85,31 @@ DeviceExperts::DeviceExperts(const ComputeDevice& device, const ExpertCatalog& c
 
 DeviceExperts::~DeviceExperts() { Abandon(); }
 
+// Who is launched together follows from the plan alone.
 void DeviceExperts::BeginPlan(const LayerPlan& plan) {
   plan_ = &plan;
-  n_copied_ =
-      static_cast<size_t>(std::ranges::count(plan.experts, Place::kCopied, &PlannedExpert::place));
-  n_brought_ = 0;
-  has_launched_copied_ = n_copied_ == 0;
+  groups_.clear();
+  next_group_ = 0;
+  uint32_t pairs = kGroupPairs;
+  for (size_t i = 0; i < plan.experts.size(); ++i) {
+    if (plan.experts[i].place != Place::kCopied) continue;
+    if (pairs >= kGroupPairs) {
+      groups_.push_back({.first = i, .last = i});
+      pairs = 0;
+    }
+    groups_.back().last = i + 1;
+    pairs += plan.experts[i].n_pairs;
+  }
   has_failed_ = false;
   tickets_.assign(plan.experts.size(), {});
+  is_there_.assign(plan.experts.size(), false);
+}
+
+// What the device has from the start: the last experts of the plan.
+Status DeviceExperts::LaunchHeld() {
+  const auto first = std::ranges::find(plan_->experts, Place::kDevice, &PlannedExpert::place);
+  return LaunchGroup({.first = static_cast<size_t>(first - plan_->experts.begin()),
+                      .last = plan_->experts.size()});
 }
 
 Status DeviceExperts::Begin(const LayerPlan& plan, const float* ffn_in, float* results) {
@@ -97,7 +117,7 @@ Status DeviceExperts::Begin(const LayerPlan& plan, const float* ffn_in, float* r
   there_ = nullptr;
   ffn_in_ = ffn_in;
   results_ = results;
-  return LaunchAll(Place::kDevice);
+  return LaunchHeld();
 }
 
 bool DeviceExperts::Bring(size_t index, const Lease& lease) {
@@ -109,7 +129,7 @@ bool DeviceExperts::Bring(size_t index, const Lease& lease) {
   }
   if (!copier_.is_done(ticket.last)) return false;
   has_failed_ |= !copier_.Wait(ticket.first, ticket.last);
-  ++n_brought_;
+  is_there_[index] = true;
   return true;
 }
 
@@ -133,18 +153,25 @@ DeviceExperts::Ticket DeviceExperts::Fill(ExpertKey key, SlotId slot, const Matr
 }
 
 Status DeviceExperts::Advance() {
-  if (has_launched_copied_ || n_brought_ < n_copied_) return {};
-  if (has_failed_)
+  if (has_failed_) {
     return Fail(Errc::kDevice, "a copy to the device {} failed", device_.info().name);
-  has_launched_copied_ = true;
-  return LaunchAll(Place::kCopied);
+  }
+  while (!all_launched()) {
+    const Group& next = groups_[next_group_];
+    for (size_t i = next.first; i < next.last; ++i) {
+      if (!is_there_[i]) return {};
+    }
+    ++next_group_;
+    TRY_STATUS(LaunchGroup(next));
+  }
+  return {};
 }
 
-// The experts of one place, form by form.
-Status DeviceExperts::LaunchAll(Place place) {
+// Neighbours in the plan, form by form.
+Status DeviceExperts::LaunchGroup(const Group& group) {
   std::vector<std::vector<Pair>> by_form(catalog_.forms.size());
-  for (const PlannedExpert& expert : plan_->experts) {
-    if (expert.place != place) continue;
+  for (size_t i = group.first; i < group.last; ++i) {
+    const PlannedExpert& expert = plan_->experts[i];
     std::vector<Pair>& pairs = by_form[catalog_.copy(expert.key).form];
     for (uint32_t p = expert.first_pair; p < expert.first_pair + expert.n_pairs; ++p) {
       pairs.push_back({.pair = p, .row = plan_->row_of[p], .slot = expert.slot});
@@ -244,8 +271,8 @@ void DeviceExperts::Abandon() {
   // Whatever it says: nothing of it is used.
   [[maybe_unused]] const Status ended = device_.Finish();
   for (Flight& flight : flights_) flight.y = nullptr;
-  has_launched_copied_ = true;
-  n_copied_ = n_brought_ = 0;
+  groups_.clear();
+  next_group_ = 0;
   plan_ = nullptr;
 }
 

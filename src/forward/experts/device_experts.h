@@ -3,7 +3,7 @@
 //
 //   Begin(plan)    x of the rows there, experts that the device has launched
 //   Bring(lease)   an expert that must be copied first: its bytes go there beside all that
-//   Advance()      once the last copy has landed, those are launched, too
+//   Advance()      launches what was copied, group by group, while the next group is copied
 //   Finish()       results back: [pair][n_embd]
 //
 // Where the dense part is on the device, too, and all experts of a layer are, rows need not come
@@ -86,9 +86,10 @@ class DeviceExperts {
   Status BeginThere(const LayerPlan& plan, const StepBuffers& rows);
   // Of a copied expert of the plan: true once its bytes are on the device and its lease may go.
   bool Bring(size_t index, const Lease& lease);
-  // Launches what was copied when all of it is there. kDevice: then Abandon().
+  // Launches the groups of copied experts of which all are there, in the plan's order. kDevice:
+  // then Abandon().
   Status Advance();
-  bool all_launched() const { return n_brought_ == n_copied_ && has_launched_copied_; }
+  bool all_launched() const { return next_group_ == groups_.size(); }
   // Waits, but after BeginThere(). REQUIRES: all_launched(). kDevice: then Abandon().
   Status Finish();
   // Waits until nothing of the layer is under way any more; its results are lost.
@@ -115,8 +116,14 @@ class DeviceExperts {
     ggml_tensor* y = nullptr;
     std::vector<uint32_t> pairs;
   };
+  // Copied experts [first, last) of the plan that are launched together.
+  struct Group {
+    size_t first = 0;
+    size_t last = 0;
+  };
   void BeginPlan(const LayerPlan& plan);
-  Status LaunchAll(Place place);
+  Status LaunchHeld();
+  Status LaunchGroup(const Group& group);
   Status Launch(uint32_t form, std::span<const Pair> pairs);
   Status LaunchHere(Flight& flight, uint32_t form, std::span<const Pair> pairs);
   Status LaunchThere(Flight& flight, uint32_t form, std::span<const Pair> pairs);
@@ -135,11 +142,11 @@ class DeviceExperts {
   const LayerPlan* plan_ = nullptr;
   const float* ffn_in_ = nullptr;
   float* results_ = nullptr;
-  size_t n_copied_ = 0;
-  size_t n_brought_ = 0;
-  bool has_launched_copied_ = true;
+  std::vector<Group> groups_;
+  size_t next_group_ = 0;        // to be launched
   bool has_failed_ = false;      // a copy
   std::vector<Ticket> tickets_;  // [expert of the plan]: its copies; 0: not asked for
+  std::vector<bool> is_there_;   // [expert of the plan]: copied
 
   const StepBuffers* there_ = nullptr;  // null: rows are in memory
   BackendBuffer results_there_;         // [launched pair][n_embd]

@@ -37,7 +37,7 @@ Status DeviceExperts::BeginThere(const LayerPlan& plan, const StepBuffers& rows)
   there_ = &rows;
   n_launched_ = 0;
   launched_as_.assign(plan.row_of.size(), 0);
-  return LaunchAll(Place::kDevice);
+  return LaunchHeld();
 }
 
 // Slots and rows of the pairs go there; x is there, y stays.
