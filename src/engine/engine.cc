@@ -66,7 +66,7 @@ Status Engine::Impl::Allocate() {
                 n_ctx);
   }
   n_cells = static_cast<uint32_t>(n_blocks * KvBlocks::kPositions);
-  sequences.emplace(static_cast<uint32_t>(n_blocks));
+  if (!sequences) sequences.emplace(static_cast<uint32_t>(n_blocks));
   TRY(team, Team::Create(*device));
   // Before memory is planned: a driver takes some, too.
   TRY_STATUS(PrepareDevice(&Impl::OpenDevice));
@@ -105,6 +105,7 @@ Status Engine::Impl::Allocate() {
                                  .experts = *experts,
                                  .layers = layer_forms,
                                  .clock = options.clock,
+                                 .stop = stop,
                                  .device = device_side.get()});
   return PrepareCheck();
 }
@@ -224,40 +225,48 @@ void Engine::ResetStats() { impl_->stats = {}; }
 void Engine::SetProgress(Progress progress) { impl_->progress = std::move(progress); }
 void Engine::SetRouteObserver(RouteObserver observer, uint32_t look_ahead, bool candidates) {
   CHECK(look_ahead <= max_look_ahead());
-  impl_->forward->SetRouteObserver(std::move(observer), look_ahead, candidates);
+  Watchers& watchers = impl_->watchers();
+  watchers.look_ahead = observer ? look_ahead : 0;
+  watchers.wants_candidates = observer && candidates;
+  watchers.route = std::move(observer);
 }
 void Engine::SetRoutingOverride(RoutingOverride routing) {
-  impl_->forward->SetRoutingOverride(std::move(routing));
+  impl_->watchers().routing = std::move(routing);
 }
-void Engine::SetCopyOverride(CopyOverride copies) {
-  impl_->forward->SetCopyOverride(std::move(copies));
-}
+void Engine::SetCopyOverride(CopyOverride copies) { impl_->watchers().copies = std::move(copies); }
 uint32_t Engine::max_look_ahead() const { return impl_->look_ahead; }
 std::span<const PredictionScore> Engine::prediction_scores() const {
-  return impl_->look_ahead > 0 ? impl_->planner->scores() : std::span<const PredictionScore>();
+  if (impl_->look_ahead == 0 || !impl_->planner) return {};
+  return impl_->planner->scores();
 }
 void Engine::SetRequestObserver(const SlotTable::Observer& observer) {
-  impl_->residency->SetObserver(observer);
+  impl_->request_observer = observer;
+  if (impl_->residency) impl_->residency->SetObserver(observer);
 }
 void Engine::SetCheckObserver(CheckObserver observer) {
   impl_->check_observer = std::move(observer);
 }
 void Engine::SetPlanObserver(PlanObserver observer) {
-  impl_->forward->SetPlanObserver(std::move(observer));
+  impl_->watchers().plan = std::move(observer);
 }
 void Engine::SetExpertObserver(ExpertObserver observer) {
-  impl_->forward->SetExpertObserver(std::move(observer));
+  impl_->watchers().experts = std::move(observer);
 }
-std::span<const std::vector<ExpertId>> Engine::widened() const { return impl_->forward->widened(); }
+std::span<const std::vector<ExpertId>> Engine::widened() const {
+  if (!impl_->forward) return {};
+  return impl_->forward->widened();
+}
 void Engine::NoteDrafts(uint64_t proposed, uint64_t accepted) {
   impl_->stats.decode.tokens -= proposed - accepted;
   impl_->stats.drafts.proposed += proposed;
   impl_->stats.drafts.accepted += accepted;
   ++impl_->stats.drafts.rounds;
 }
-void Engine::FinishReads() { impl_->residency->Drain(); }
+void Engine::FinishReads() {
+  if (impl_->residency) impl_->residency->Drain();
+}
 Sequence Engine::NewSequence() { return {*impl_->sequences, impl_->sequences->New()}; }
-void Engine::RequestStop() { impl_->forward->RequestStop(); }
+void Engine::RequestStop() { impl_->stop.store(true); }
 
 std::string Engine::description() const {
   return Format("{}, {}, experts by {}", impl_->device->description(), impl_->reader->description(),

@@ -235,7 +235,8 @@ Status Engine::Impl::JoinDevice() {
   device_side = std::make_unique<DeviceSide>(
       *device_tier, *device_experts, *residency,
       DeviceSide::Options{.is_fixed = is_fixed,
-                          .ends_if_lost = options.device.name != "auto",
+                          // Keys and values are lost with it.
+                          .ends_if_lost = options.device.name != "auto" || graph->is_on_device(),
                           .lost = [](const std::string& why) { LogWarning("{}", why); }});
   return {};
 }

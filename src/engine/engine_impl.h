@@ -3,6 +3,7 @@
 // include this.
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <functional>
@@ -91,6 +92,11 @@ struct Engine::Impl {
   CheckObserver check_observer;
   uint64_t checkable_steps = 0;
 
+  std::atomic<bool> stop{false};
+  std::optional<Error> closed;  // why no step can be computed any more; parts are missing then
+  Watchers nobody;
+  SlotTable::Observer request_observer;
+
   MemoryPlan memory;
   std::vector<uint64_t> slots;  // by pool
   uint32_t n_ctx = 0;
@@ -127,6 +133,11 @@ struct Engine::Impl {
     return {.chunk = chunk, .logits_rows = logits_rows, .look_ahead = look_ahead};
   }
   Status PrepareDevice(Status (Impl::*prepare)());
+  // After kDevice: whether the CPU goes on with everything, and that.
+  bool may_leave_device() const { return options.device.name == "auto" && gpu.has_value(); }
+  Status LeaveDevice(const Error& why);
+  Status StartAgain();
+  Result<size_t> ComputeSequencesAgain();
   Status OpenDevice();
   Status AllocateSlots();
   Status TryDevice();
@@ -158,8 +169,10 @@ struct Engine::Impl {
   // What the rows would have said exactly, if this step is one to be checked; else empty.
   Result<std::span<const float>> CheckExactly(const Batch& batch);
   Status Counted(PhaseStats& phase, const std::function<Status()>& work);
+  Status RunStep(const Batch& batch, PhaseStats& phase, const LogitsSink& sink);
   Status ReadCells(const InputFile& saved, uint64_t offset, const KvTimeline& cells, uint32_t first,
                    uint32_t n) const;
+  Watchers& watchers() { return forward ? forward->watchers() : nobody; }
   void BeginSequence() {
     residency->BeginSequence();
     if (device_tier) device_tier->BeginSequence();

@@ -181,8 +181,17 @@ Result<std::span<const float>> Engine::Impl::CheckExactly(const Batch& batch) {
                                 .visible = {.runs = runs, .n_positions = row.position + 1}});
 }
 
+Status Engine::Impl::RunStep(const Batch& batch, PhaseStats& phase, const LogitsSink& sink) {
+  const Status status = Counted(phase, [&] {
+    return is_for_little(batch) ? ComputeLittleFirst(batch, sink) : Compute(batch, sink);
+  });
+  if (!status) CutBack(batch);
+  return status;
+}
+
 Status Engine::Step(const Batch& batch, const LogitsSink& sink) {
   Impl& m = *impl_;
+  if (m.closed) return std::unexpected(*m.closed);
   TRY_STATUS(m.CheckBatch(batch));
   if (!m.sequences->any_lives()) m.BeginSequence();
   TRY_STATUS(m.Extend(batch));
@@ -192,19 +201,29 @@ Status Engine::Step(const Batch& batch, const LogitsSink& sink) {
     m.CutBack(batch);
     return std::unexpected(exact.error());
   }
-  const LogitsSink checked = [&](size_t row, std::span<const float> logits) {
-    m.check_observer(*exact, logits);
+  // Logits are told once, even if the step is computed again.
+  size_t told = 0;
+  size_t known = 0;
+  bool is_checked = !exact->empty();
+  const LogitsSink sees = [&](size_t row, std::span<const float> logits) {
+    if (known > 0) {
+      --known;
+      return;
+    }
+    ++told;
+    if (is_checked) m.check_observer(*exact, logits);
     if (sink) sink(row, logits);
   };
-  const LogitsSink& sees = exact->empty() ? sink : checked;
   const PhaseStats before = phase;
-  const Status status = m.Counted(phase, [&] {
-    return m.is_for_little(batch) ? m.ComputeLittleFirst(batch, sees) : m.Compute(batch, sees);
-  });
-  if (!status) {
-    m.CutBack(batch);
-    return status;
+  Status status = m.RunStep(batch, phase, sees);
+  if (!status && status.error().code == Errc::kDevice && m.may_leave_device()) {
+    TRY_STATUS(m.LeaveDevice(status.error()));
+    TRY_STATUS(m.Extend(batch));
+    known = told;
+    is_checked = false;  // what was exact is gone
+    status = m.RunStep(batch, phase, sees);
   }
+  TRY_STATUS(std::move(status));
   if (batch.little.is_on()) return {};  // a pass, no tokens
   phase.tokens += batch.size();
   if (batch.has_decode_rows()) {

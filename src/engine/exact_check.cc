@@ -68,7 +68,8 @@ Result<std::unique_ptr<ExactCheck>> ExactCheck::Create(const Parts& parts) {
                                          .planner = check->planner_,
                                          .experts = *check->experts_,
                                          .layers = parts.layers,
-                                         .clock = check->parts_.clock});
+                                         .clock = check->parts_.clock,
+                                         .stop = check->never_});
   return check;
 }
 

@@ -7,6 +7,7 @@
 // Thread rule: the engine thread.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -63,6 +64,7 @@ class ExactCheck {
   PrefetchPlanner planner_;  // of nothing
   LayerProtocol protocol_;
   std::unique_ptr<ExpertExec> experts_;
+  std::atomic<bool> never_{false};  // a check is not stopped
   std::optional<Forward> forward_;
   std::vector<float> logits_;
 };

@@ -32,6 +32,12 @@ const Timeline* SequenceTable::Find(SequenceId id) const {
   return found == timelines_.end() ? nullptr : &found->second;
 }
 
+std::vector<SequenceId> SequenceTable::ids() const {
+  std::vector<SequenceId> ids;
+  for (const auto& [id, timeline] : timelines_) ids.push_back(id);
+  return ids;
+}
+
 bool SequenceTable::any_lives() const {
   return std::ranges::any_of(timelines_, [](const auto& t) { return !t.second.tokens.empty(); });
 }

@@ -32,6 +32,7 @@ class SequenceTable {
   void Drop(SequenceId id);
   // nullptr: there is no such sequence.
   const Timeline* Find(SequenceId id) const;
+  std::vector<SequenceId> ids() const;
   // True if some sequence has a position.
   bool any_lives() const;
 

@@ -20,7 +20,7 @@ RouterSpec RouterOf(const ModelSpec& spec, const LittleStep& little) {
 
 Status Forward::CheckStop() {
   // Taken back only here, where it has an effect: a stop is never lost.
-  if (!stop_.exchange(false)) return {};
+  if (!parts_.stop.exchange(false)) return {};
   return Fail(Errc::kInterrupted, "stopped on request");
 }
 
@@ -34,7 +34,7 @@ Status Forward::Attend(LayerId layer, uint32_t look_ahead) {
 Routing Forward::RouteRows(LayerId layer, size_t n_rows, const LittleStep& little) const {
   const RouterSpec& router = parts_.spec.router;
   uint32_t candidates = parts_.protocol.candidates();
-  if (observes_candidates_) candidates = CandidatesOf(router.n_expert, router.n_used);
+  if (watchers_.wants_candidates) candidates = CandidatesOf(router.n_expert, router.n_used);
   if (little.is_on()) candidates = std::max(candidates, router.n_used);
   return Route(RouterOf(parts_.spec, little), {parts_.buffers.router(), n_rows * router.n_expert},
                parts_.layers[layer.value].selection_bias, candidates);
@@ -85,7 +85,7 @@ ExpertRows Forward::rows() const {
 
 void Forward::PlaceExperts(LayerPlan& plan) {
   // Whoever watches experts wants what the CPU has in between, too.
-  if (parts_.device != nullptr && !expert_observer_) parts_.device->Assign(plan);
+  if (parts_.device != nullptr && !watchers_.experts) parts_.device->Assign(plan);
 }
 
 bool Forward::StaysThere(const LayerPlan& plan) const {
@@ -107,7 +107,7 @@ Status Forward::RunExperts(LayerPlan& plan, LeaseStream& leases, LeaseStream& re
     parts_.graph.HiddenIsThere();
     ++layers_there_;
   }
-  if (parts_.device == nullptr || expert_observer_) return ran;
+  if (parts_.device == nullptr || watchers_.experts) return ran;
   if (ran) {
     parts_.device->Done(plan, parts_.experts.lane_seconds());
     return ran;
@@ -122,12 +122,12 @@ Status Forward::RunExperts(LayerPlan& plan, LeaseStream& leases, LeaseStream& re
 }
 
 void Forward::OverrideCopies(LayerPlan& plan) const {
-  for (PlannedExpert& expert : plan.experts) expert.key.copy = copies_(expert.key);
+  for (PlannedExpert& expert : plan.experts) expert.key.copy = watchers_.copies(expert.key);
 }
 
 void Forward::ShowExperts(const LayerPlan& plan) const {
   const std::span inputs(parts_.buffers.ffn_in(), size_t{plan.n_rows} * parts_.spec.n_embd);
-  expert_observer_({plan, inputs, parts_.experts.products(plan), parts_.experts.results(plan)});
+  watchers_.experts({plan, inputs, parts_.experts.products(plan), parts_.experts.results(plan)});
 }
 
 }  // namespace moestro

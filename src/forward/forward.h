@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // The main path: rows in, logits in StepBuffers out. step.cc is the file to read first.
 //
-// Thread rule: the engine thread; RequestStop() from anywhere.
+// Thread rule: the engine thread.
 #pragma once
 
 #include <atomic>
@@ -40,9 +40,11 @@ class Forward {
     ExpertExec& experts;
     std::span<const LayerForm> layers;
     const Clock& clock;
+    std::atomic<bool>& stop;       // set from any thread: the step ends at the next layer
     DeviceSide* device = nullptr;  // null: the CPU computes everything
   };
-  explicit Forward(const Parts& parts) : parts_(parts) {}
+  explicit Forward(const Parts& parts, Watchers watchers = {})
+      : parts_(parts), watchers_(std::move(watchers)) {}
 
   // Rows through all layers, at most a chunk of them; leaves the last layer's output in
   // buffers.hidden(). kinds: [rows]. `layer_begins` is called before every layer; may be empty.
@@ -60,22 +62,8 @@ class Forward {
   // Layers whose rows stayed on the device, since creation.
   uint64_t layers_there() const { return layers_there_; }
 
-  // Called with every layer's routing as soon as it is known, with what `look_ahead` later routers
-  // would say, and with who else could run if `candidates`; empty: nobody. REQUIRES: look_ahead is
-  // within the limit of the buffers.
-  void SetRouteObserver(RouteObserver observer, uint32_t look_ahead, bool candidates) {
-    observer_ = std::move(observer);
-    observed_ahead_ = observer_ ? look_ahead : 0;
-    observes_candidates_ = observer_ && candidates;
-  }
-  // Empty: the routers decide.
-  void SetRoutingOverride(RoutingOverride routing) { override_ = std::move(routing); }
-  // Empty: as planned.
-  void SetCopyOverride(CopyOverride copies) { copies_ = std::move(copies); }
-  void SetPlanObserver(PlanObserver observer) { plan_observer_ = std::move(observer); }
-  void SetExpertObserver(ExpertObserver observer) { expert_observer_ = std::move(observer); }
-
-  void RequestStop() { stop_.store(true); }
+  // REQUIRES: the look-ahead is within the limit of the buffers.
+  Watchers& watchers() { return watchers_; }
 
  private:
   Status CheckStop();
@@ -97,17 +85,10 @@ class Forward {
   void ShowExperts(const LayerPlan& plan) const;
 
   Parts parts_;
-  RouteObserver observer_;
-  RoutingOverride override_;
-  CopyOverride copies_;
-  PlanObserver plan_observer_;
-  ExpertObserver expert_observer_;
-  uint32_t observed_ahead_ = 0;
-  bool observes_candidates_ = false;
+  Watchers watchers_;
   double dense_seconds_ = 0.0;
   uint64_t layers_there_ = 0;
   std::vector<std::vector<ExpertId>> widened_;
-  std::atomic<bool> stop_{false};
 };
 
 }  // namespace moestro

@@ -3,6 +3,7 @@
 // runs.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <span>
 #include <vector>
@@ -52,5 +53,18 @@ struct SeenExperts {
 };
 // After the experts of a layer have run; layers in order.
 using ExpertObserver = std::function<void(const SeenExperts&)>;
+
+// All of them; empty: nobody watches, the routers and plans decide.
+struct Watchers {
+  RouteObserver route;
+  // Layers whose routers are evaluated ahead of time for it, at least, and whether it wants to know
+  // who else could run.
+  uint32_t look_ahead = 0;
+  bool wants_candidates = false;
+  RoutingOverride routing;
+  CopyOverride copies;
+  PlanObserver plan;
+  ExpertObserver experts;
+};
 
 }  // namespace moestro

@@ -19,7 +19,8 @@ Status Forward::Step(std::span<const StepRow> rows, std::span<const RowKind> kin
                      const LittleStep& little,
                      const std::function<void(uint32_t layers_done)>& layer_begins) {
   const bool decodes = std::ranges::contains(kinds, RowKind::kDecode);
-  const uint32_t look_ahead = std::max(decodes ? parts_.planner.look_ahead() : 0, observed_ahead_);
+  const uint32_t look_ahead =
+      std::max(decodes ? parts_.planner.look_ahead() : 0, watchers_.look_ahead);
   if (parts_.device != nullptr) parts_.device->BeginStep();
   TRY_STATUS(parts_.graph.SetRows(rows));  // embeddings -> hidden
   LeaseStream read_ahead;                  // a prompt's, of the layer about to run
@@ -31,19 +32,19 @@ Status Forward::Step(std::span<const StepRow> rows, std::span<const RowKind> kin
     const LayerId layer{static_cast<uint16_t>(parts_.spec.expert_layers_before(l))};
     Routing routing = RouteRows(layer, rows.size(), little);  // which experts, with what weight
     std::vector<ExpertId> predicted = RouteAhead(layer, rows.size(), look_ahead, little);
-    if (override_) override_(layer, routing, predicted);
-    if (observer_) observer_({layer, routing, kinds, predicted, little.is_on()});
+    if (watchers_.routing) watchers_.routing(layer, routing, predicted);
+    if (watchers_.route) watchers_.route({layer, routing, kinds, predicted, little.is_on()});
     if (little.is_on()) Widen(layer, routing);
     LayerPlan plan = parts_.protocol.AfterRouting({layer, routing, kinds, predicted});
-    if (copies_) OverrideCopies(plan);
+    if (watchers_.copies) OverrideCopies(plan);
     PlaceExperts(plan);                          // on the CPU or on a device
     LeaseStream leases(parts_.residency, plan);  // present experts are pinned, absent ones start
     leases.Advance();                            // to be read
     read_ahead = ReadAhead(layer, kinds);        // lets go of this layer's, takes the next one's
     parts_.protocol.Prefetch();                  // for later layers, behind this layer's own
     TRY_STATUS(RunExperts(plan, leases, read_ahead));
-    if (plan_observer_) plan_observer_(plan);
-    if (expert_observer_) ShowExperts(plan);
+    if (watchers_.plan) watchers_.plan(plan);
+    if (watchers_.experts) ShowExperts(plan);
   }
   return {};
 }
