@@ -91,7 +91,7 @@ TEST_F(DeviceDenseTest, EqualRunsGiveEqualBits) {
 
 // A row sees its own sequence alone: the same text alone and among others.
 TEST_F(DeviceDenseTest, RowsOfOtherSequencesAreNotSeen) {
-  const TinySpec spec = Spec("mixtral", "Q8_0");
+  const TinySpec spec = Spec("llama", "Q8_0");
   const std::string model = WriteTinyModel(folder_.path(), spec);
   auto opened = Engine::Open(model, Whole(spec));
   ASSERT_TRUE(opened) << opened.error().message;
@@ -125,7 +125,7 @@ TEST_F(DeviceDenseTest, RowsOfOtherSequencesAreNotSeen) {
 TEST_F(DeviceDenseTest, SequencesMoveBetweenProcessors) {
   const TinySpec spec = Spec("qwen3moe", "F16");
   const std::string model = WriteTinyModel(folder_.path(), spec);
-  const std::string saved = folder_.path() + "/saved";
+  const std::string saved = folder_.path() / "saved";
   // Saves 50 tokens there, goes on here; the logits of the next one.
   const auto move = [&](const EngineOptions& from, const EngineOptions& to) {
     Run run;

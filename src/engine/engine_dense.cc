@@ -18,7 +18,7 @@ Status Engine::Impl::PrepareDense() {
     Status there = BuildDense(&*gpu);
     if (there) there = TryDense(*gpu);
     if (there) return {};
-    LogInfo("{}; the CPU computes the dense part", there.error().message);
+    LogWarning("{}; the CPU computes the dense part", there.error().message);
     graph.reset();
     look_ahead_routers = {};
     kv = {};

@@ -46,7 +46,7 @@ Status Forward::Step(std::span<const StepRow> rows, std::span<const RowKind> kin
     if (watchers_.plan) watchers_.plan(plan);
     if (watchers_.experts) ShowExperts(plan);
   }
-  return {};
+  return parts_.graph.Finish();  // a device may still compute
 }
 
 }  // namespace moestro

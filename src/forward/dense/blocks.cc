@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT
 #include "forward/dense/blocks.h"
 
+#include <ggml-backend.h>
+
 #include <cmath>
 #include <utility>
 
@@ -88,7 +90,13 @@ ggml_tensor* RmsNorm(ggml_context* ctx, ggml_tensor* x, ggml_tensor* weight, ggm
 }
 
 ggml_tensor* Linear(ggml_context* ctx, ggml_tensor* weight, ggml_tensor* x, ggml_tensor* bias) {
+  // Devices multiply many rows with F32 matrices in half precision, but not one row at a time;
+  // routers are F32.
+  const bool is_row_by_row = weight->type == GGML_TYPE_F32 && x->ne[1] > 1 &&
+                             !ggml_backend_buffer_is_host(weight->buffer);
+  if (is_row_by_row) x = ggml_reshape_3d(ctx, x, x->ne[0], 1, x->ne[1]);
   ggml_tensor* y = ggml_mul_mat(ctx, weight, x);
+  if (is_row_by_row) y = ggml_reshape_2d(ctx, y, y->ne[0], y->ne[2]);
   // A device would add up halves in halves.
   if (!ggml_is_quantized(weight->type)) ggml_prec_set_acc(y, GGML_PREC_F32);
   return bias != nullptr ? ggml_add(ctx, y, bias) : y;
@@ -121,7 +129,7 @@ ggml_tensor* SharedExpert(ggml_context* ctx, Activation activation, const LayerT
   ggml_tensor* up = Linear(ctx, w.shared_up, x, nullptr);
   ggml_tensor* y = Linear(ctx, w.shared_down, Joined(ctx, activation, gate, up), nullptr);
   if (w.shared_router == nullptr) return y;
-  return ggml_mul(ctx, y, ggml_sigmoid(ctx, ggml_mul_mat(ctx, w.shared_router, x)));
+  return ggml_mul(ctx, y, ggml_sigmoid(ctx, Linear(ctx, w.shared_router, x, nullptr)));
 }
 
 ggml_tensor* DenseFfn(ggml_context* ctx, Activation activation, const LayerTensors& w,

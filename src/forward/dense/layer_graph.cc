@@ -62,6 +62,11 @@ Result<std::unique_ptr<LayerGraph>> LayerGraph::Create(const Parts& parts, uint3
   return graph;
 }
 
+LayerGraph::~LayerGraph() {
+  // Whatever it says: nobody asks for results.
+  [[maybe_unused]] const Status ended = Finish();
+}
+
 Status LayerGraph::Reserve(uint32_t chunk, uint32_t logits_rows) {
   // A later, larger graph would move the buffer; the largest of each kind comes first.
   visible_.assign(chunk, {});
@@ -196,7 +201,8 @@ ggml_tensor* LayerGraph::Input(ggml_type type, std::array<int64_t, 2> ne,
 }
 
 void LayerGraph::Output(ggml_tensor* result, StepBuffers::Region region, uint64_t skip_bytes) {
-  buffers_->Place(result, region, skip_bytes);
+  // What was only given another shape has its place where it was computed.
+  buffers_->Place(result->view_src != nullptr ? result->view_src : result, region, skip_bytes);
   ggml_build_forward_expand(arena_.graph(), result);
 }
 

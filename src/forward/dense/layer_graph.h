@@ -57,6 +57,8 @@ class LayerGraph {
                                                     uint32_t chunk, uint32_t logits_rows);
   // Cells that a cache must have for `n_cells` to be of use.
   static uint32_t CellsFor(uint32_t n_cells, bool is_on_device);
+  // No launch uses its memory any more.
+  ~LayerGraph();
   // Intermediate results and masks, wherever graphs run.
   uint64_t work_bytes() const { return work_bytes_; }
   bool is_on_device() const { return device_ != nullptr; }
@@ -74,6 +76,8 @@ class LayerGraph {
   Status FetchRows();
   // The experts' results, hidden, are on the device and not in memory. REQUIRES: is_on_device().
   void HiddenIsThere() { is_hidden_there_ = true; }
+  // Waits until no launch is under way on the device; kDevice.
+  Status Finish() const { return device_ != nullptr ? device_->Finish() : Status(); }
   // Rows [first_row, first_row + n_rows) of hidden -> logits, in memory. REQUIRES: n_rows <=
   // logits_rows.
   Status Head(uint32_t first_row, uint32_t n_rows);

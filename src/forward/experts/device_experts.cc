@@ -83,7 +83,11 @@ DeviceExperts::DeviceExperts(const ComputeDevice& device, const ExpertCatalog& c
   }
 }
 
-DeviceExperts::~DeviceExperts() { Abandon(); }
+DeviceExperts::~DeviceExperts() {
+  Abandon();
+  // Rows that stayed there were not waited for.
+  [[maybe_unused]] const Status ended = device_.Finish();
+}
 
 // Who is launched together follows from the plan alone.
 void DeviceExperts::BeginPlan(const LayerPlan& plan) {
