@@ -4,183 +4,18 @@
 // Vulkan device will do (scripts/setup.sh device).
 #include <gtest/gtest.h>
 
-#include <algorithm>
-#include <atomic>
-#include <cmath>
-#include <cstdlib>
 #include <memory>
-#include <span>
 #include <string>
 #include <utility>
-#include <vector>
 
 #include "base/bytes.h"
-#include "engine/device_list.h"
 #include "engine/engine.h"
-#include "learned/latency_file.h"
-#include "tests/support/prompts.h"
+#include "tests/device_fixture.h"
 #include "tests/support/slow_reader.h"
-#include "tests/support/temp_folder.h"
 #include "tests/support/tiny_model.h"
 
 namespace moestro {
 namespace {
-
-// As shares of the standard deviation of a row's logits (parity_test.cc derives the first: every
-// product of a quantised model rounded otherwise). F16 and F32 weights: activations rounded to 11
-// bits instead of 8, or not at all.
-constexpr double kEightBits = 6e-2;
-constexpr double kElevenBits = 1e-2;
-// A tie between experts that falls the other way changes its row, and through keys and values all
-// rows after it.
-constexpr double kShareOfRows = 0.9;
-
-double Deviation(std::span<const float> values) {
-  double mean = 0.0;
-  for (const float v : values) mean += static_cast<double>(v);
-  mean /= static_cast<double>(values.size());
-  double sum = 0.0;
-  for (const float v : values)
-    sum += (static_cast<double>(v) - mean) * (static_cast<double>(v) - mean);
-  return std::sqrt(sum / static_cast<double>(values.size()));
-}
-
-// Every so many-th answer is true; from several threads.
-std::function<bool()> EveryNth(int n) {
-  auto count = std::make_shared<std::atomic<int>>(0);
-  return [count, n] { return count->fetch_add(1) % n == n - 1; };
-}
-
-class DeviceTest : public testing::Test {
- protected:
-  void SetUp() override {
-    for (const DeviceInfo& info : ListDevices()) {
-      if (info.kind != DeviceKind::kCpu && info.kind != DeviceKind::kRemote) name_ = info.name;
-    }
-    if (!name_.empty()) return;
-    // Where there must be one, its absence is a failure.
-    if (std::getenv("MOESTRO_TEST_DEVICE") != nullptr) {
-      FAIL() << "ggml finds no device; see 'scripts/setup.sh device'";
-    }
-    GTEST_SKIP() << "ggml finds no device; 'scripts/setup.sh device' installs a software one";
-  }
-
-  static TinySpec Spec(const std::string& arch, const std::string& type) {
-    return {.arch = arch, .type = type, .layers = 3, .experts = 12, .used = 3, .ff = 256};
-  }
-
-  // A model of costs by which copying is dear and the CPU is slow: something is on every lane.
-  std::string CostsFile(const LatencyModel& model) {
-    const std::string path = folder_.path() / "costs.json";
-    const Status written = WriteLatency(path, {.machine = "test", .device = name_, .model = model});
-    EXPECT_TRUE(written) << written.error().message;
-    return path;
-  }
-  static LatencyModel MixedCosts() {
-    return {.host = {.base = 20e-6, .per_byte = 1e-10, .per_row = 0.5e-10},
-            .device = {.base = 5e-6, .per_byte = 0.2e-10, .per_row = 0.1e-10},
-            .copy = {.base = 10e-6, .per_byte = 0.5e-10},
-            .disk = {.base = 50e-6, .per_byte = 5e-10},
-            .launch = 10e-6};
-  }
-
-  EngineOptions OnCpu() const {
-    EngineOptions options;
-    options.ctx = 128;
-    options.threads = 2;
-    options.sequences = 12;
-    options.cache = CacheSize{.percent = 60.0};
-    options.device.name = "cpu";
-    return options;
-  }
-  // `slots`: about so many experts of 12 * 3 fit.
-  EngineOptions OnDevice(const TinySpec& spec, PlaceMode place, uint64_t slots = 100) {
-    EngineOptions options = OnCpu();
-    options.device.name = name_;
-    options.device.place = place;
-    options.device.latency_model = CostsFile(MixedCosts());
-    const DeviceExperts::Shape shape{.n_embd = spec.embd, .n_ff = spec.ff};
-    const auto type = static_cast<uint64_t>(spec.type == "F16" ? 2 : 1);
-    options.device.vram_bytes =
-        DeviceExperts::WorkBytes(shape) + slots * 3 * type * spec.embd * spec.ff;
-    return options;
-  }
-
-  struct Run {
-    std::vector<float> logits;  // [step][row][n_vocab]
-    uint32_t n_vocab = 0;
-    DeviceStats device;
-    Status status;
-  };
-  static uint32_t PromptOf(uint32_t sequence) { return 2 + sequence % 4; }  // tokens
-  // A prompt for each of `rows` sequences, then `steps` steps of a row of each, tokens given.
-  static Run Decode(const std::string& path, const EngineOptions& options, uint32_t rows,
-                    uint32_t steps = 6) {
-    Run run;
-    auto opened = Engine::Open(path, options);
-    if (!opened) {
-      run.status = std::unexpected(opened.error());
-      return run;
-    }
-    Engine& engine = **opened;
-    run.n_vocab = engine.spec().n_vocab;
-    const Engine::LogitsSink sink = [&](size_t, std::span<const float> logits) {
-      run.logits.append_range(logits);
-    };
-    std::vector<Sequence> sequences;
-    for (uint32_t s = 0; s < rows && run.status; ++s) {
-      sequences.push_back(engine.NewSequence());
-      const std::vector<Token> prompt = RandomTokens(PromptOf(s), run.n_vocab, 50 + s);
-      Batch batch;
-      for (uint32_t i = 0; i < prompt.size(); ++i) {
-        batch.rows.push_back({.sequence = sequences[s].id(),
-                              .position = i,
-                              .token = prompt[i],
-                              .kind = RowKind::kPrompt,
-                              .wants_logits = i + 1 == prompt.size()});
-      }
-      run.status = engine.Step(batch, sink);
-    }
-    const std::vector<Token> tokens = RandomTokens(size_t{steps} * rows, run.n_vocab, 9);
-    for (uint32_t step = 0; step < steps && run.status; ++step) {
-      Batch batch;
-      for (uint32_t s = 0; s < rows; ++s) {
-        batch.rows.push_back({.sequence = sequences[s].id(),
-                              .position = PromptOf(s) + step,
-                              .token = tokens[size_t{step} * rows + s],
-                              .kind = RowKind::kDecode,
-                              .wants_logits = true});
-      }
-      run.status = engine.Step(batch, sink);
-    }
-    run.device = engine.device_stats();
-    return run;
-  }
-
-  static void ExpectNear(const Run& a, const Run& b, double tolerance, const std::string& what) {
-    ASSERT_TRUE(a.status) << what << ": " << a.status.error().message;
-    ASSERT_TRUE(b.status) << what << ": " << b.status.error().message;
-    ASSERT_EQ(a.logits.size(), b.logits.size()) << what;
-    const size_t rows = a.logits.size() / a.n_vocab;
-    size_t near = 0;
-    double largest = 0.0;
-    for (size_t r = 0; r < rows; ++r) {
-      const std::span one(a.logits.data() + r * a.n_vocab, a.n_vocab);
-      const std::span other(b.logits.data() + r * a.n_vocab, a.n_vocab);
-      double difference = 0.0;
-      for (size_t i = 0; i < one.size(); ++i) {
-        difference = std::max(difference, std::abs(static_cast<double>(one[i]) - other[i]));
-      }
-      near += difference <= tolerance * Deviation(other);
-      largest = std::max(largest, difference / Deviation(other));
-    }
-    EXPECT_GE(static_cast<double>(near), kShareOfRows * static_cast<double>(rows))
-        << what << ": largest difference " << largest;
-  }
-
-  TempFolder folder_;
-  std::string name_;
-};
 
 TEST_F(DeviceTest, EveryFamilyIsAsOnTheCpu) {
   for (const std::string& arch : TinyArchs()) {
@@ -366,19 +201,6 @@ TEST_F(DeviceTest, NamesMayBeShortAndInAnyCase) {
   EngineOptions options = OnDevice(spec, PlaceMode::kAuto);
   options.device.name = "vUlKaN";
   EXPECT_TRUE(Decode(model, options, 1, 2).status);
-}
-
-TEST_F(DeviceTest, ItsCostsAreMeasuredInALittleTime) {
-  for (const DeviceInfo& info : ListDevices()) {
-    if (info.name != name_) continue;
-    const Result<DeviceProfile> profile = ProfileDevice(info, 2);
-    ASSERT_TRUE(profile) << profile.error().message;
-    EXPECT_LT(profile->difference, 1e-3);
-    EXPECT_GT(profile->latency.host.Seconds(1 << 20), 0.0);
-    EXPECT_GT(profile->latency.device.Seconds(1 << 20), 0.0);
-    EXPECT_GT(profile->latency.copy.Seconds(1 << 20), 0.0);
-    EXPECT_TRUE(CheckLatency(profile->latency));
-  }
 }
 
 }  // namespace

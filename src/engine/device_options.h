@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 
 #include "core/device_info.h"
 #include "decide/lane_planner.h"
@@ -20,10 +21,18 @@ struct DeviceOptions {
                             // a margin
   PlaceMode place = PlaceMode::kAuto;
   std::string latency_model = {};  // a file, whose costs are taken as they are; empty: measured
+  std::string cost_folder = {};    // where what was measured is kept for later; empty: nowhere
 
-  // For tests: what goes wrong there.
+  // For tests: what goes wrong there; "auto" takes a software device if there is no GPU; memory's
+  // slots are pinned even if reads into them are slow.
   DeviceFaults faults = {};
+  bool auto_takes_software = false;
+  bool pins_slow_memory = false;
 };
+
+enum class CostSource : uint8_t { kMeasured, kKept, kFile };
+// "measured", "kept" (from an earlier start), "file".
+std::string_view NameOf(CostSource source);
 
 // Where experts can be computed beside the CPU.
 struct DevicePlan {
@@ -31,7 +40,9 @@ struct DevicePlan {
   uint64_t bytes = 0;  // on the device, of slots and of what launches take
   uint64_t slots = 0;
   LatencyModel latency = {};
-  double difference = 0.0;  // of the self-test, a share (mean squares)
+  CostSource costs = CostSource::kMeasured;
+  double difference = 0.0;   // of the self-test, a share (mean squares)
+  bool from_pinned = false;  // memory's slots are pinned: copies need no detour
 };
 
 }  // namespace moestro

@@ -94,8 +94,7 @@ Status Engine::Impl::Allocate() {
   memory.device = on_device;
   slots = planned.slots;
   TRY(policy, policy_source.Choose(model.id, memory.n_slots));
-  TRY(residency,
-      Residency::Create(catalog, planned.slots, policy, reader->block(), *queue, options.clock));
+  TRY_STATUS(AllocateSlots());
   TRY_STATUS(PrepareDevice(&Impl::JoinDevice));
   if (options.planned) options.planned(memory);
   TRY_STATUS(PrepareLossy());
