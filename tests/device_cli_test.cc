@@ -121,8 +121,30 @@ TEST_F(DeviceCliTest, AProfileBecomesAFileThatARunTakes) {
   EXPECT_NE(profiled.out.find("launch"), std::string::npos) << profiled.out;
   const Finished first = Write(device, {"--latency-model", file, "--vram", "64M"});
   EXPECT_EQ(first.exit_code, 0) << first.err;
+  EXPECT_NE(first.err.find("has no costs of the disk"), std::string::npos) << first.err;
   EXPECT_EQ(Write(device, {"--latency-model", file, "--vram", "64M"}).out, first.out);
   EXPECT_EQ(Write(device, {"--latency-model", file + ".nosuch"}).exit_code, 1);
+}
+
+// With a model its experts and its disk are measured, and what a run measures is there already.
+TEST_F(DeviceCliTest, AProfileOfAModelIsWhatARunMeasures) {
+  const std::string device = Device();
+  if (device.empty()) GTEST_SKIP() << "ggml finds no device";
+  const Finished measured = Write(device, {"--vram", "64M"});
+  EXPECT_NE(measured.err.find("costs measured"), std::string::npos) << measured.err;
+  const Finished again = Write(device, {"--vram", "64M"});
+  EXPECT_NE(again.err.find("costs from an earlier start"), std::string::npos) << again.err;
+
+  const std::string file = (folder_.path() / "costs.json").string();
+  const Finished profiled = RunProgram({"devices", kDemo, "--profile", "-o", file, "-t", "2"});
+  EXPECT_EQ(profiled.exit_code, 0) << profiled.err;
+  EXPECT_NE(profiled.out.find("disk"), std::string::npos) << profiled.out;
+  const Finished fixed = Write(device, {"--vram", "64M", "--latency-model", file});
+  EXPECT_EQ(fixed.err.find("has no costs of the disk"), std::string::npos) << fixed.err;
+  EXPECT_NE(fixed.err.find("costs from a file"), std::string::npos) << fixed.err;
+  const Finished kept = Write(device, {"--vram", "64M"});
+  EXPECT_NE(kept.err.find("costs from an earlier start"), std::string::npos) << kept.err;
+  EXPECT_EQ(RunProgram({"devices", kDemo}).exit_code, 2);
 }
 
 TEST_F(DeviceCliTest, InspectSaysWhatFitsThere) {

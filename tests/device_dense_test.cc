@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <cstddef>
+#include <memory>
 #include <span>
 #include <string>
 #include <vector>
@@ -45,9 +46,9 @@ TEST_F(DeviceDenseTest, EveryFamilyIsAsOnTheCpu) {
     const std::string model = WriteTinyModel(folder_.path(), spec);
     const Run device = Decode(model, Whole(spec), 4);
     ExpectNear(device, Decode(model, OnCpu(), 4), kEightBits, arch);
-    ASSERT_TRUE(device.plan) << arch;
-    EXPECT_GT(device.plan->dense, 0U) << arch;
-    EXPECT_GT(device.plan->kv, 0U) << arch;
+    ASSERT_TRUE(device.memory.device) << arch;
+    EXPECT_GT(device.memory.device->dense, 0U) << arch;
+    EXPECT_GT(device.memory.device->kv, 0U) << arch;
     EXPECT_GT(device.device.layers_there, 0U) << arch;
     EXPECT_EQ(device.device.failures, 0U) << arch;
   }
@@ -62,7 +63,7 @@ TEST_F(DeviceDenseTest, EveryTypeIsAsOnTheCpuWithOneRowAndWithMany) {
       const Run device = Decode(model, Whole(spec), rows, steps);
       ExpectNear(device, Decode(model, OnCpu(), rows, steps),
                  type == "F16" ? kElevenBits : kEightBits, type + ", rows " + std::to_string(rows));
-      EXPECT_GT(device.plan->dense, 0U) << type;
+      EXPECT_GT(device.memory.device->dense, 0U) << type;
     }
   }
 }
@@ -75,8 +76,8 @@ TEST_F(DeviceDenseTest, EveryModeIsAsOnTheCpuWithPoolsTooSmallForTheModel) {
        {PlaceMode::kAuto, PlaceMode::kGpuCentric, PlaceMode::kCooperative, PlaceMode::kCpu}) {
     const Run device = Decode(model, Small(model, spec, mode, 5), 4);
     ExpectNear(device, cpu, kEightBits, std::string(NameOf(mode)));
-    EXPECT_GT(device.plan->dense, 0U);
-    EXPECT_LT(device.plan->slots, 12U);
+    EXPECT_GT(device.memory.device->dense, 0U);
+    EXPECT_LT(device.memory.device->slots, 12U);
     EXPECT_LT(device.device.layers_there, 3U * 10U) << NameOf(mode);
   }
 }
@@ -116,7 +117,7 @@ TEST_F(DeviceDenseTest, RowsOfOtherSequencesAreNotSeen) {
       });
       EXPECT_TRUE(step) << step.error().message;
     }
-    return Run{.logits = logits, .n_vocab = engine.spec().n_vocab};
+    return Run{.n_vocab = engine.spec().n_vocab, .logits = logits};
   };
   const Run alone = last(0);
   ExpectNear(last(5), alone, kEightBits, "among others");
@@ -170,6 +171,26 @@ TEST_F(DeviceDenseTest, FailedLaunchesOfExpertsAreComputedByTheCpu) {
   EXPECT_GT(device.device.layers_there, 0U);
 }
 
+// Keys and values are lost with the device: sequences are computed again, forks among them.
+TEST_F(DeviceDenseTest, ALostDeviceCostsTimeAndNothingElse) {
+  const TinySpec spec = Spec("qwen3moe", "Q8_0");
+  const std::string model = WriteTinyModel(folder_.path(), spec);
+  EngineOptions options = Whole(spec);
+  options.device.name = "auto";
+  options.device.auto_takes_software = true;
+  const auto launches = std::make_shared<int>(0);
+  options.device.faults.fails_launch = [launches] { return ++*launches > 40; };
+  const Run device = Decode(model, options, 4, 20);
+  EXPECT_GT(*launches, 40);
+  EXPECT_FALSE(device.memory.device);  // it is there no more
+  ExpectNear(device, Decode(model, OnCpu(), 4, 20), kEightBits, "lost");
+  options.device.name = name_;
+  *launches = 0;
+  const Run named = Decode(model, options, 4, 20);
+  ASSERT_FALSE(named.status);
+  EXPECT_EQ(named.status.error().code, Errc::kDevice);
+}
+
 TEST_F(DeviceDenseTest, WithoutRoomItStaysOnTheCpu) {
   const TinySpec spec = Spec("olmoe", "Q8_0");
   const std::string model = WriteTinyModel(folder_.path(), spec);
@@ -177,7 +198,7 @@ TEST_F(DeviceDenseTest, WithoutRoomItStaysOnTheCpu) {
   options.device.dense_on_cpu = false;
   const Run device = Decode(model, options, 4);
   ExpectNear(device, Decode(model, OnCpu(), 4), kEightBits, "no room");
-  EXPECT_EQ(device.plan->dense, 0U);
+  EXPECT_EQ(device.memory.device->dense, 0U);
   EXPECT_EQ(device.device.layers_there, 0U);
 }
 

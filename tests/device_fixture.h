@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// What tests of devices have in common: whatever device ggml finds, a software Vulkan device will
-// do (scripts/setup.sh device); tiny models on it and on the CPU.
+// Tests of engines that compute on whatever device ggml finds beside the CPU; a software Vulkan
+// device will do (scripts/setup.sh device).
 #pragma once
 
 #include <gtest/gtest.h>
@@ -11,15 +11,14 @@
 #include <cstdlib>
 #include <functional>
 #include <memory>
-#include <optional>
 #include <span>
 #include <string>
-#include <vector>
 
+#include "core/device_info.h"
 #include "engine/device_list.h"
 #include "engine/engine.h"
 #include "learned/latency_file.h"
-#include "tests/support/prompts.h"
+#include "tests/support/decode.h"
 #include "tests/support/temp_folder.h"
 #include "tests/support/tiny_model.h"
 
@@ -54,7 +53,9 @@ class DeviceTest : public testing::Test {
  protected:
   void SetUp() override {
     for (const DeviceInfo& info : ListDevices()) {
-      if (info.kind != DeviceKind::kCpu && info.kind != DeviceKind::kRemote) name_ = info.name;
+      if (info.kind == DeviceKind::kCpu || info.kind == DeviceKind::kRemote) continue;
+      info_ = info;
+      name_ = info.name;
     }
     if (!name_.empty()) return;
     // Where there must be one, its absence is a failure.
@@ -106,57 +107,22 @@ class DeviceTest : public testing::Test {
     return options;
   }
 
-  struct Run {
-    std::vector<float> logits;  // [step][row][n_vocab]
-    uint32_t n_vocab = 0;
-    DeviceStats device;
-    std::optional<DevicePlan> plan;
-    Status status;
-  };
-  static uint32_t PromptOf(uint32_t sequence) { return 2 + sequence % 4; }  // tokens
-  // A prompt for each of `rows` sequences, then `steps` steps of a row of each, tokens given.
+  // The same with costs that are measured or found in `folder`.
+  EngineOptions Measuring(const TinySpec& spec, PlaceMode place, uint64_t slots,
+                          const std::string& folder = "") {
+    EngineOptions options = OnDevice(spec, place, slots);
+    options.device.latency_model = "";
+    options.device.cost_folder = folder;
+    return options;
+  }
+
+  using Run = Decoded;
+  // A prompt for each of `rows` sequences, then `steps` steps of a row of each.
   static Run Decode(const std::string& path, const EngineOptions& options, uint32_t rows,
                     uint32_t steps = 6) {
-    Run run;
-    auto opened = Engine::Open(path, options);
-    if (!opened) {
-      run.status = std::unexpected(opened.error());
-      return run;
-    }
-    Engine& engine = **opened;
-    run.n_vocab = engine.spec().n_vocab;
-    run.plan = engine.memory().device;
-    const Engine::LogitsSink sink = [&](size_t, std::span<const float> logits) {
-      run.logits.append_range(logits);
-    };
-    std::vector<Sequence> sequences;
-    for (uint32_t s = 0; s < rows && run.status; ++s) {
-      sequences.push_back(engine.NewSequence());
-      const std::vector<Token> prompt = RandomTokens(PromptOf(s), run.n_vocab, 50 + s);
-      Batch batch;
-      for (uint32_t i = 0; i < prompt.size(); ++i) {
-        batch.rows.push_back({.sequence = sequences[s].id(),
-                              .position = i,
-                              .token = prompt[i],
-                              .kind = RowKind::kPrompt,
-                              .wants_logits = i + 1 == prompt.size()});
-      }
-      run.status = engine.Step(batch, sink);
-    }
-    const std::vector<Token> tokens = RandomTokens(size_t{steps} * rows, run.n_vocab, 9);
-    for (uint32_t step = 0; step < steps && run.status; ++step) {
-      Batch batch;
-      for (uint32_t s = 0; s < rows; ++s) {
-        batch.rows.push_back({.sequence = sequences[s].id(),
-                              .position = PromptOf(s) + step,
-                              .token = tokens[size_t{step} * rows + s],
-                              .kind = RowKind::kDecode,
-                              .wants_logits = true});
-      }
-      run.status = engine.Step(batch, sink);
-    }
-    run.device = engine.device_stats();
-    return run;
+    GivenTokens given{.prompts = {}, .steps = steps, .prompt_seed = 50, .seed = 9};
+    for (uint32_t s = 0; s < rows; ++s) given.prompts.push_back(2 + s % 4);
+    return DecodeGiven(path, options, given);
   }
 
   static void ExpectNear(const Run& a, const Run& b, double tolerance, const std::string& what) {
@@ -181,7 +147,8 @@ class DeviceTest : public testing::Test {
   }
 
   TempFolder folder_;
-  std::string name_;
+  DeviceInfo info_;
+  std::string name_;  // its
 };
 
 }  // namespace moestro

@@ -6,14 +6,10 @@
 #include <memory>
 #include <string>
 #include <utility>
-#include <vector>
 
 #include "base/bytes.h"
-#include "engine/device_list.h"
 #include "engine/engine.h"
-#include "learned/latency_file.h"
 #include "tests/device_fixture.h"
-#include "tests/support/prompts.h"
 #include "tests/support/slow_reader.h"
 #include "tests/support/tiny_model.h"
 
@@ -204,19 +200,6 @@ TEST_F(DeviceTest, NamesMayBeShortAndInAnyCase) {
   EngineOptions options = OnDevice(spec, PlaceMode::kAuto);
   options.device.name = "vUlKaN";
   EXPECT_TRUE(Decode(model, options, 1, 2).status);
-}
-
-TEST_F(DeviceTest, ItsCostsAreMeasuredInALittleTime) {
-  for (const DeviceInfo& info : ListDevices()) {
-    if (info.name != name_) continue;
-    const Result<DeviceProfile> profile = ProfileDevice(info, 2);
-    ASSERT_TRUE(profile) << profile.error().message;
-    EXPECT_LT(profile->difference, 1e-3);
-    EXPECT_GT(profile->latency.host.Seconds(1 << 20), 0.0);
-    EXPECT_GT(profile->latency.device.Seconds(1 << 20), 0.0);
-    EXPECT_GT(profile->latency.copy.Seconds(1 << 20), 0.0);
-    EXPECT_TRUE(CheckLatency(profile->latency));
-  }
 }
 
 }  // namespace

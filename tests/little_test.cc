@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "engine/engine.h"
+#include "tests/support/decode.h"
 #include "tests/support/fault_reader.h"
 #include "tests/support/one_sequence.h"
 #include "tests/support/prompts.h"
@@ -44,22 +45,11 @@ class LittleTest : public testing::Test {
     LossCounts losses;
   };
   // A prompt, if wanted, then tokens one by one.
-  static Run Decode(const std::string& path, const EngineOptions& options, size_t prompt = 9) {
-    auto engine = OneSequence::Open(path, options);
-    EXPECT_TRUE(engine) << engine.error().message;
-    Run run;
-    if (!engine) return run;
-    const uint32_t n_vocab = (*engine)->spec().n_vocab;
-    const auto note = [&](const Result<std::span<const float>>& logits) {
-      EXPECT_TRUE(logits) << logits.error().message;
-      if (logits) run.logits.append_range(*logits);
-    };
-    if (prompt > 0) note((*engine)->Append(RandomTokens(prompt, n_vocab, 3)));
-    for (const Token t : RandomTokens(40, n_vocab, 4)) note((*engine)->Append({&t, 1}));
-    EXPECT_EQ((*engine)->stats().decode.tokens, 40U);
-    run.little = (*engine)->stats().little;
-    run.losses = (*engine)->stats().decode.losses;
-    return run;
+  static Run Decode(const std::string& path, const EngineOptions& options, uint32_t prompt = 9) {
+    Decoded run = DecodeGiven(path, options, {.prompts = {prompt}});
+    EXPECT_TRUE(run.status) << run.status.error().message;
+    EXPECT_EQ(run.stats.decode.tokens, 40U);
+    return {std::move(run.logits), run.stats.little, run.stats.decode.losses};
   }
 
   TempFolder folder_;

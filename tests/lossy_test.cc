@@ -15,6 +15,7 @@
 #include "decide/lossy_chooser.h"
 #include "engine/engine.h"
 #include "offline/quantize.h"
+#include "tests/support/decode.h"
 #include "tests/support/one_sequence.h"
 #include "tests/support/prompts.h"
 #include "tests/support/slow_reader.h"
@@ -57,21 +58,11 @@ class LossyTest : public testing::Test {
     uint64_t hits = 0;
   };
   // A prompt, then tokens one by one.
-  static Run Decode(const std::string& path, const EngineOptions& options, size_t prompt = 9) {
-    auto engine = OneSequence::Open(path, options);
-    EXPECT_TRUE(engine) << engine.error().message;
-    Run run;
-    if (!engine) return run;
-    const uint32_t n_vocab = (*engine)->spec().n_vocab;
-    const auto note = [&](const Result<std::span<const float>>& logits) {
-      EXPECT_TRUE(logits) << logits.error().message;
-      if (logits) run.logits.append_range(*logits);
-    };
-    if (prompt > 0) note((*engine)->Append(RandomTokens(prompt, n_vocab, 3)));
-    for (const Token t : RandomTokens(40, n_vocab, 4)) note((*engine)->Append({&t, 1}));
-    run.losses = (*engine)->stats().decode.losses;
-    run.hits = (*engine)->stats().decode.hits;
-    return run;
+  static Run Decode(const std::string& path, const EngineOptions& options, uint32_t prompt = 9) {
+    Decoded run = DecodeGiven(path, options, {.prompts = {prompt}});
+    EXPECT_TRUE(run.status) << run.status.error().message;
+    EXPECT_EQ(run.stats.decode.tokens, 40U);
+    return {std::move(run.logits), run.stats.decode.losses, run.stats.decode.hits};
   }
 
   TempFolder folder_;

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/bytes.h"
+#include "base/cache_folder.h"
 #include "base/format.h"
 #include "base/json.h"
 #include "cli/commands.h"
@@ -25,6 +26,7 @@ struct DevicesOptions {
   bool profile = false;
   bool json = false;
   uint32_t threads = 0;
+  std::string model;   // empty: random weights, and no disk
   std::string output;  // empty: no file
 };
 
@@ -56,8 +58,9 @@ std::string TextOf(const Line& line) {
   text += Format("  expert  {}\n", CostText(m.device));
   text += Format("  on CPU  {}; {:.2f} times as long beside the device\n", CostText(m.host),
                  m.host_beside);
-  text += Format("  copy    {}; {:.2f} times as long beside the CPU\n", CostText(m.copy),
-                 m.copy_beside);
+  text += Format("  copy    {}; {:.2f} times as long beside the CPU; from {} memory\n",
+                 CostText(m.copy), m.copy_beside, line.profile->from_pinned ? "pinned" : "plain");
+  if (m.disk != Cost{}) text += Format("  disk    {}\n", CostText(m.disk));
   return text;
 }
 
@@ -87,6 +90,8 @@ Json JsonOf(const Line& line) {
       .Set("device", JsonOf(m.device))
       .Set("host", JsonOf(m.host))
       .Set("copy", JsonOf(m.copy))
+      .Set("disk", m.disk != Cost{} ? JsonOf(m.disk) : Json())
+      .Set("copies_from_pinned_memory", line.profile->from_pinned)
       .Set("host_beside", m.host_beside)
       .Set("copy_beside", m.copy_beside);
   return json;
@@ -112,7 +117,9 @@ Status Run(const DevicesOptions& options) {
   for (DeviceInfo& info : ListDevices()) lines.push_back({.info = std::move(info)});
   for (Line& line : lines) {
     if (!options.profile || line.info.kind == DeviceKind::kCpu) continue;
-    Result<DeviceProfile> profile = ProfileDevice(line.info, options.threads);
+    Result<DeviceProfile> profile = ProfileDevice(
+        line.info,
+        {.threads = options.threads, .model = options.model, .cost_folder = CacheFolder()});
     if (profile) {
       line.profile = *profile;
     } else {
@@ -142,6 +149,10 @@ void AddDevices(CommandLine& line) {
   const Flag profile =
       flags.AddSwitch("--profile", options->profile,
                       "measure what experts and their copies cost, on the device and on the CPU");
+  flags
+      .Add("MODEL", options->model,
+           "GGUF file whose experts and whose disk are measured (default: random weights, no disk)")
+      .Needs(profile);
   flags.Add("-t,--threads", options->threads, "compute threads (default: physical cores)")
       .Type("N");
   flags

@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "base/bytes.h"
+#include "base/cache_folder.h"
 #include "base/format.h"
 #include "base/log.h"
 
@@ -96,14 +97,6 @@ Result<std::string> InMemory() {
                 std::strerror(errno));
   }
   return Format("/proc/self/fd/{}", fd);
-}
-
-std::string CacheFolder() {
-  const char* cache = std::getenv("XDG_CACHE_HOME");
-  if (cache != nullptr && cache[0] == '/') return std::string(cache) + "/moestro";
-  const char* home = std::getenv("HOME");
-  if (home != nullptr && home[0] == '/') return std::string(home) + "/.cache/moestro";
-  return {};
 }
 
 }  // namespace

@@ -4,10 +4,12 @@
 #include <string>
 
 #include "base/bytes.h"
+#include "base/cache_folder.h"
 
 namespace moestro {
 
 void AddDeviceFlags(Flags flags, DeviceOptions& options) {
+  options.cost_folder = CacheFolder();
   flags.Group("Device");
   flags
       .Add(
@@ -44,8 +46,8 @@ void AddDeviceFlags(Flags flags, DeviceOptions& options) {
                   });
   flags
       .Add("--latency-model", options.latency_model,
-           "costs to place by, as 'moestro devices --profile -o FILE' writes them (default: "
-           "measured at the start and followed); with a file, equal runs give equal bits")
+           "costs to place by, as 'moestro devices MODEL --profile -o FILE' writes them (default: "
+           "measured at the first start and followed); with a file, equal runs give equal bits")
       .Type("FILE");
 }
 

@@ -98,7 +98,27 @@ void AddDevice(Json& object, const RunReport& report) {
       .Set("device_promotions", report.device.promotions)
       .Set("device_copied_bytes", report.device.copied_bytes)
       .Set("device_layers_there", report.device.layers_there)
-      .Set("device_failures", report.device.failures);
+            .Set("device_failures", report.device.failures)
+      .Set("device_copies_from_pinned_memory", plan.from_pinned)
+      .Set("device_costs", std::string(NameOf(plan.costs)));
+  Json ratios = Json::Object();
+  for (size_t lane = 0; lane < kLanes; ++lane) {
+    ratios.Set(NameOf(static_cast<Lane>(lane)), report.lane_ratios[lane]);
+  }
+  object.Set("device_lane_ratios", std::move(ratios));
+}
+
+// Where costs are from, and how far they are from what the lanes take by now.
+std::string CostsText(const RunReport& report) {
+  const CostSource costs = report.memory.device->costs;
+  if (costs == CostSource::kFile) return "costs from a file";
+  std::string text =
+      costs == CostSource::kKept ? "costs from an earlier start; by now" : "costs measured; by now";
+  for (size_t lane = 0; lane < kLanes; ++lane) {
+    text += Format("{} {} {:.2f}", lane > 0 ? "," : "", NameOf(static_cast<Lane>(lane)),
+                   report.lane_ratios[lane]);
+  }
+  return text + " times as much";
 }
 
 // What a device did; empty if there was none.
@@ -116,6 +136,8 @@ std::string DeviceText(const RunReport& report) {
       plan.info.name, plan.slots, FormatBytes(plan.bytes), percent(did.on_device + did.copied),
       percent(did.copied), did.promotions, FormatBytes(did.copied_bytes));
   if (did.failures > 0) text += Format("         {} layers failed there\n", did.failures);
+  text += Format("         {}; copies from {} memory\n", CostsText(report),
+                 plan.from_pinned ? "pinned" : "plain");
   if (plan.dense == 0) {
     return text + "         dense weights, keys and values, attention and head on the CPU\n";
   }

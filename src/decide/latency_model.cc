@@ -117,14 +117,14 @@ Cost FitCost(std::span<const CostSample> samples) {
 }
 
 Status CheckLatency(const LatencyModel& model) {
-  const std::pair<const char*, const Cost*> costs[] = {{"host", &model.host},
-                                                       {"device", &model.device},
-                                                       {"copy", &model.copy},
-                                                       {"disk", &model.disk}};
-  for (const auto& [name, cost] : costs) {
+  const std::pair<Lane, const Cost*> costs[] = {{Lane::kHost, &model.host},
+                                                {Lane::kDevice, &model.device},
+                                                {Lane::kCopy, &model.copy},
+                                                {Lane::kDisk, &model.disk}};
+  for (const auto& [lane, cost] : costs) {
     if (is_sound(*cost)) continue;
     return Fail(Errc::kInvalidRequest, "the cost '{}' has a part that is negative or no number",
-                name);
+                NameOf(lane));
   }
   if (!std::isfinite(model.launch) || model.launch < 0.0) {
     return Fail(Errc::kInvalidRequest, "a launch of {} s is no time", model.launch);
@@ -163,6 +163,10 @@ double LatencyTracker::Ratio(Lane lane) const {
   const size_t n = std::min(history.seen, kWindow);
   if (n < kWindow / 2) return 1.0;
   return Median({history.ratios, history.ratios + n});
+}
+
+std::array<double, kLanes> LatencyTracker::ratios() const {
+  return {Ratio(Lane::kHost), Ratio(Lane::kDevice), Ratio(Lane::kCopy), Ratio(Lane::kDisk)};
 }
 
 LatencyModel LatencyTracker::Refitted(const LatencyModel& model) const {

@@ -4,6 +4,8 @@
 // Pure values.
 #pragma once
 
+#include <array>
+#include <cstddef>
 #include <cstdint>
 #include <span>
 
@@ -69,6 +71,7 @@ class LatencyTracker {
   size_t observed(Lane lane) const { return lanes_[static_cast<size_t>(lane)].seen; }
   // 1 until half a window has been seen.
   double Ratio(Lane lane) const;
+  std::array<double, kLanes> ratios() const;  // by lane
   // `model` with every lane's costs times its ratio.
   LatencyModel Refitted(const LatencyModel& model) const;
 

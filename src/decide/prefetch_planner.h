@@ -16,6 +16,7 @@
 #include <span>
 #include <vector>
 
+#include "base/share.h"
 #include "core/ids.h"
 #include "decide/layer_planner.h"
 #include "decide/predictor.h"
@@ -58,11 +59,6 @@ struct PredictionScore {
   double recall() const { return Share(right, asked); }
   double precision() const { return Share(right, predicted); }
   double absent_precision() const { return Share(absent_right, absent); }
-
- private:
-  static double Share(uint64_t part, uint64_t whole) {
-    return whole > 0 ? static_cast<double>(part) / static_cast<double>(whole) : 0.0;
-  }
 };
 
 struct PrefetchLimits {

@@ -7,8 +7,8 @@
 
 namespace moestro {
 
-Copier::Copier(std::function<bool()> fails)
-    : fails_(std::move(fails)), thread_([this] { Run(); }) {}
+Copier::Copier(std::function<bool()> fails, Clock clock)
+    : fails_(std::move(fails)), clock_(std::move(clock)), thread_([this] { Run(); }) {}
 
 Copier::~Copier() {
   {
@@ -41,6 +41,11 @@ bool Copier::Wait(uint64_t first, uint64_t last) {
   return std::erase_if(failed_, [&](uint64_t n) { return n >= first && n <= last; }) == 0;
 }
 
+Copier::Made Copier::made() const {
+  const std::lock_guard lock(mutex_);
+  return made_;
+}
+
 void Copier::Run() {
   std::unique_lock lock(mutex_);
   for (;;) {
@@ -50,10 +55,18 @@ void Copier::Run() {
     copies_.pop_front();
     lock.unlock();
     const bool fails = fails_ && fails_();
+    const double start = clock_();
     if (!fails) ggml_backend_tensor_set(copy.to, copy.from, copy.offset, copy.bytes);
+    const double seconds = clock_() - start;
     lock.lock();
     ++n_done_;
-    if (fails) failed_.push_back(n_done_);
+    if (fails) {
+      failed_.push_back(n_done_);
+    } else {
+      made_ = {.copies = made_.copies + 1,
+               .bytes = made_.bytes + copy.bytes,
+               .seconds = made_.seconds + seconds};
+    }
     done_.notify_all();
   }
 }

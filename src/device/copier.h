@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Copies bytes of memory to a device on a thread of its own, beside what the device computes:
 // ggml's synchronous copies of different threads to different bytes do not meet (facts: CUDA and
-// Vulkan put them on a stream or queue of their own). One after another, in order.
+// Vulkan put them on a stream or queue of their own). One after another, in order, and timed.
 //
 // Thread rule: one thread asks, the copier's copies.
 #pragma once
@@ -17,12 +17,14 @@
 #include <thread>
 #include <vector>
 
+#include "base/clock.h"
+
 namespace moestro {
 
 class Copier {
  public:
   // `fails`: for tests, asked before each copy; true: it is not made and counts as failed.
-  explicit Copier(std::function<bool()> fails = {});
+  explicit Copier(std::function<bool()> fails = {}, Clock clock = SteadySeconds);
   ~Copier();  // all copies asked for are made first
   Copier(const Copier&) = delete;
   Copier& operator=(const Copier&) = delete;
@@ -39,16 +41,32 @@ class Copier {
   // Waits for the copies `first` to `last`; false if one of them failed.
   bool Wait(uint64_t first, uint64_t last);
 
+  // Copies that were made, since the beginning or since `before`.
+  struct Made {
+    uint64_t copies = 0;
+    uint64_t bytes = 0;
+    double seconds = 0.0;  // in which they were under way, one after another
+
+    Made Since(const Made& before) const {
+      return {.copies = copies - before.copies,
+              .bytes = bytes - before.bytes,
+              .seconds = seconds - before.seconds};
+    }
+  };
+  Made made() const;
+
  private:
   void Run();
 
   std::function<bool()> fails_;
+  Clock clock_;
   mutable std::mutex mutex_;
   std::condition_variable asked_;
   std::condition_variable done_;
   std::deque<Copy> copies_;
   uint64_t n_asked_ = 0;
   uint64_t n_done_ = 0;
+  Made made_;
   std::vector<uint64_t> failed_;  // that nobody has waited for yet
   bool ends_ = false;
   std::thread thread_;  // last: it uses all of the above

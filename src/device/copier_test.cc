@@ -64,6 +64,24 @@ TEST_F(CopierTest, AFailedCopyIsToldToWhoeverWaitsForItAlone) {
   EXPECT_EQ(At(5), std::byte{6});
 }
 
+// A clock that ticks when it is looked at: a copy takes a second.
+TEST_F(CopierTest, KnowsHowLongItsCopiesTook) {
+  const auto now = std::make_shared<std::atomic<int>>(0);
+  const auto count = std::make_shared<std::atomic<int>>(0);
+  Copier copier([count] { return count->fetch_add(1) == 1; },
+                [now] { return static_cast<double>(now->fetch_add(1)); });
+  for (size_t i = 0; i < 3; ++i) copier.Ask(CopyOf(i));
+  EXPECT_FALSE(copier.Wait(1, 3));
+  const Copier::Made first = copier.made();
+  EXPECT_EQ(first.copies, 2U);  // one has failed
+  EXPECT_EQ(first.bytes, 2 * kBytes);
+  EXPECT_DOUBLE_EQ(first.seconds, 2.0);
+  copier.Ask(CopyOf(5));
+  EXPECT_TRUE(copier.Wait(4, 4));
+  EXPECT_EQ(copier.made().Since(first).copies, 1U);
+  EXPECT_DOUBLE_EQ(copier.made().Since(first).seconds, 1.0);
+}
+
 TEST_F(CopierTest, EndsWithAllThatWasAskedFor) {
   {
     Copier copier;

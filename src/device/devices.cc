@@ -91,14 +91,17 @@ bool MayHaveGpu(const std::string& root) {
   return false;
 }
 
-Result<size_t> ChooseDevice(std::span<const DeviceInfo> devices, std::string_view name) {
+Result<size_t> ChooseDevice(std::span<const DeviceInfo> devices, std::string_view name,
+                            bool auto_takes_software) {
   const std::string wanted = Lower(name);
   if (wanted == "cpu") return devices.size();
   const auto first = [&](auto&& is_it) {
     return static_cast<size_t>(std::ranges::find_if(devices, is_it) - devices.begin());
   };
   if (wanted == "auto") {
-    for (const DeviceKind kind : {DeviceKind::kDiscrete, DeviceKind::kIntegrated}) {
+    for (const DeviceKind kind :
+         {DeviceKind::kDiscrete, DeviceKind::kIntegrated, DeviceKind::kSoftware}) {
+      if (kind == DeviceKind::kSoftware && !auto_takes_software) continue;
       const size_t i = first([&](const DeviceInfo& d) { return d.kind == kind; });
       if (i < devices.size()) return i;
     }

@@ -30,9 +30,10 @@ std::string_view NameOf(DeviceKind kind);
 
 // Index of the device that `name` means: ggml's name, or its backend's for the first of that
 // backend, whatever the case; "auto": the first discrete GPU, else the first integrated one, never
-// a software or remote one. The size of `devices` for "cpu", and for "auto" if there is none.
-// kUsage, listing what there is, for a name that none has.
-Result<size_t> ChooseDevice(std::span<const DeviceInfo> devices, std::string_view name);
+// a remote one, and a software one only if `auto_takes_software`. The size of `devices` for "cpu",
+// and for "auto" if there is none. kUsage, listing what there is, for a name that none has.
+Result<size_t> ChooseDevice(std::span<const DeviceInfo> devices, std::string_view name,
+                            bool auto_takes_software = false);
 
 // A device that computes graphs, opened.
 class ComputeDevice {

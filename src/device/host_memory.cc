@@ -40,12 +40,23 @@ Result<HostMemory> HostMemory::Allocate(uint64_t bytes) {
   return memory;
 }
 
+HostMemory HostMemory::Of(std::shared_ptr<void> owner, std::span<std::byte> bytes) {
+  HostMemory memory;
+  memory.data_ = bytes.data();
+  memory.size_ = bytes.size();
+  memory.owner_ = std::move(owner);
+  return memory;
+}
+
 HostMemory::HostMemory(HostMemory&& other) noexcept
-    : data_(std::exchange(other.data_, nullptr)), size_(std::exchange(other.size_, 0)) {}
+    : data_(std::exchange(other.data_, nullptr)),
+      size_(std::exchange(other.size_, 0)),
+      owner_(std::move(other.owner_)) {}
 
 HostMemory& HostMemory::operator=(HostMemory&& other) noexcept {
   std::swap(data_, other.data_);
   std::swap(size_, other.size_);
+  std::swap(owner_, other.owner_);
   return *this;
 }
 
@@ -60,7 +71,7 @@ void HostMemory::Populate(uint64_t offset, uint64_t length) const {
 }
 
 HostMemory::~HostMemory() {
-  if (data_ != nullptr) munmap(data_, size_);
+  if (data_ != nullptr && owner_ == nullptr) munmap(data_, size_);
 }
 
 }  // namespace moestro

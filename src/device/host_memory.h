@@ -5,6 +5,9 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
+#include <limits>
+#include <memory>
 #include <span>
 
 #include "base/result.h"
@@ -20,6 +23,8 @@ class HostMemory {
   // Zeroed on first touch; asks for huge pages above a few MiB (fewer page-table pages, fewer TLB
   // misses while streaming weights). kNoMemory when the address space or limit does not allow it.
   static Result<HostMemory> Allocate(uint64_t bytes);
+  // Somebody else's: it lives as long as `owner`.
+  static HostMemory Of(std::shared_ptr<void> owner, std::span<std::byte> bytes);
   HostMemory(HostMemory&& other) noexcept;
   HostMemory& operator=(HostMemory&& other) noexcept;
   HostMemory(const HostMemory&) = delete;
@@ -38,6 +43,13 @@ class HostMemory {
  private:
   std::byte* data_ = nullptr;
   uint64_t size_ = 0;
+  std::shared_ptr<void> owner_;  // null: our own mapping
+};
+
+// Where large memory comes from.
+struct HostMemorySource {
+  std::function<Result<HostMemory>(uint64_t bytes)> allocate = HostMemory::Allocate;
+  uint64_t most_bytes = std::numeric_limits<uint64_t>::max();  // of one piece
 };
 
 }  // namespace moestro

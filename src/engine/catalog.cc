@@ -38,6 +38,16 @@ ExpertCatalog MakeCatalog(const ModelWeights& weights) {
   return catalog;
 }
 
+std::vector<Extent> OwnSlices(const ExpertCatalog& catalog) {
+  std::vector<Extent> all;
+  for (const ExpertCatalog::Layer& layer : catalog.layers) {
+    for (const std::vector<ExpertCopy>& copies : layer.experts) {
+      all.append_range(copies.front().slices);
+    }
+  }
+  return all;
+}
+
 void AddLowCopies(const LowCopies& low, uint32_t first_file, ExpertCatalog& catalog) {
   for (uint16_t l = 0; l < low.layers.size(); ++l) {
     AddLayer(low.layers[l], LayerId{l}, first_file, catalog);

@@ -6,6 +6,7 @@
 
 #include "base/result.h"
 #include "core/expert_catalog.h"
+#include "core/extent.h"
 #include "forward/dense/tensors.h"
 #include "forward/experts/expert_exec.h"
 #include "model/low_copies.h"
@@ -15,6 +16,9 @@ namespace moestro {
 
 // One copy of every expert: the model's own. Layers with experts only, here and below.
 ExpertCatalog MakeCatalog(const ModelWeights& weights);
+
+// Where the model's own copies lie.
+std::vector<Extent> OwnSlices(const ExpertCatalog& catalog);
 
 // A low copy of every expert. `first_file`: of the low copies, in the reader's list of files.
 // REQUIRES: they were opened for the model of the catalog.

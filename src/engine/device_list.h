@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// What computes on this machine, and how fast; for whoever has no model at hand.
+// What computes on this machine, and how fast; for whoever has no engine at hand.
 //
 // Thread rule: one thread at a time, and no engine in the same process.
 #pragma once
@@ -18,14 +18,23 @@ namespace moestro {
 std::vector<DeviceInfo> ListDevices();
 std::string_view KindName(DeviceKind kind);
 
-struct DeviceProfile {
-  LatencyModel latency;     // without a disk
-  double difference = 0.0;  // from the CPU's results, a share (mean squares)
+struct ProfileRequest {
+  uint32_t threads = 0;  // of the CPU; 0: physical cores
+  // Whose experts are measured, and the disk that it lies on; empty: an expert as large models have
+  // them (2048 wide, 768 hidden, Q4_K, random weights), and no disk.
+  std::string model = {};
+  // What is kept there of the device (learned/cost_cache.h) gives way; empty: nowhere.
+  std::string cost_folder = {};
 };
 
-// Costs of an expert as large models have them (2048 wide, 768 hidden, Q4_K, random weights) on the
-// device and on `threads` (0: physical cores) of the CPU; under two seconds. kDevice: it does not
-// start, lacks the memory or does not compute such experts.
-Result<DeviceProfile> ProfileDevice(const DeviceInfo& info, uint32_t threads);
+struct DeviceProfile {
+  LatencyModel latency;
+  double difference = 0.0;   // from the CPU's results, a share (mean squares)
+  bool from_pinned = false;  // the copies
+};
+
+// Costs of an expert on the device and on the CPU; under two seconds. kDevice: it does not start,
+// lacks the memory or does not compute such experts; what reading a model says.
+Result<DeviceProfile> ProfileDevice(const DeviceInfo& info, const ProfileRequest& request);
 
 }  // namespace moestro

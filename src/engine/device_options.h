@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 
 #include "core/device_info.h"
 #include "decide/lane_planner.h"
@@ -22,10 +23,18 @@ struct DeviceOptions {
   std::string latency_model = {};  // a file, whose costs are taken as they are; empty: measured
   // The dense part, keys and values stay in memory even if the device has room for them.
   bool dense_on_cpu = false;
+  std::string cost_folder = {};    // where what was measured is kept for later; empty: nowhere
 
-  // For tests: what goes wrong there.
+  // For tests: what goes wrong there; "auto" takes a software device if there is no GPU; memory's
+  // slots are pinned even if reads into them are slow.
   DeviceFaults faults = {};
+  bool auto_takes_software = false;
+  bool pins_slow_memory = false;
 };
+
+enum class CostSource : uint8_t { kMeasured, kKept, kFile };
+// "measured", "kept" (from an earlier start), "file".
+std::string_view NameOf(CostSource source);
 
 // What is computed beside the CPU, and what it takes there.
 struct DevicePlan {
@@ -35,7 +44,9 @@ struct DevicePlan {
   uint64_t kv = 0;     // of these
   uint64_t slots = 0;
   LatencyModel latency = {};
-  double difference = 0.0;  // of the self-test, a share (mean squares)
+  CostSource costs = CostSource::kMeasured;
+  double difference = 0.0;   // of the self-test, a share (mean squares)
+  bool from_pinned = false;  // memory's slots are pinned: copies need no detour
 };
 
 }  // namespace moestro

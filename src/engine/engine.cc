@@ -83,8 +83,7 @@ Status Engine::Impl::Allocate() {
   memory.device = on_device;
   slots = planned.slots;
   TRY(policy, policy_source.Choose(model.id, memory.n_slots));
-  TRY(residency,
-      Residency::Create(catalog, planned.slots, policy, reader->block(), *queue, options.clock));
+  TRY_STATUS(AllocateMemory());
   TRY_STATUS(JoinDevice());
   if (options.planned) options.planned(memory);
   TRY_STATUS(PrepareLossy());

@@ -7,6 +7,7 @@
 // OpenMP team belongs to it). RequestStop() may be called from a signal handler or any thread.
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <cstdint>
 #include <functional>
@@ -22,6 +23,7 @@
 #include "core/model_id.h"
 #include "core/model_spec.h"
 #include "decide/device_tier.h"
+#include "decide/latency_model.h"
 #include "decide/prefetch_planner.h"
 #include "decide/resident_model.h"
 #include "decide/slot_table.h"
@@ -61,6 +63,9 @@ class Engine {
   const MemoryPlan& memory() const;
   // What a device did beside the CPU since the engine was opened; zeros: there is none.
   DeviceStats device_stats() const;
+  // By lane, how many times as long as was measured at the start it takes by now; 1: as yet
+  // unknown, fixed by a file, or there is no device.
+  std::array<double, kLanes> lane_ratios() const;
   const PolicyChoice& policy() const;        // that is really used
   const ModelId& id() const;                 // by which files are known to be for this model
   uint64_t copy_bytes(ExpertKey key) const;  // of its matrices. REQUIRES: there is such a copy

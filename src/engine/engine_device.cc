@@ -3,7 +3,9 @@
 // wrong with it is said, and the CPU computes; a device that was asked for by name fails then.
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <cstddef>
+#include <limits>
 #include <utility>
 
 #include "base/bytes.h"
@@ -11,7 +13,9 @@
 #include "base/system_limits.h"
 #include "decide/policy.h"
 #include "engine/engine_impl.h"
+#include "engine/pinned_source.h"
 #include "forward/experts/device_probe.h"
+#include "learned/cost_cache.h"
 #include "learned/latency_file.h"
 #include "store/extent_reader.h"
 
@@ -64,11 +68,30 @@ std::vector<uint64_t> SplitSlots(const ExpertCatalog& catalog, const std::vector
 
 }  // namespace
 
+std::string_view NameOf(CostSource source) {
+  switch (source) {
+    case CostSource::kMeasured:
+      return "measured";
+    case CostSource::kKept:
+      return "kept";
+    case CostSource::kFile:
+      return "file";
+  }
+  return "";
+}
+
+std::array<double, kLanes> Engine::lane_ratios() const {
+  if (impl_->device_side) return impl_->device_side->ratios();
+  return {1.0, 1.0, 1.0, 1.0};
+}
+
 // Found and opened; what it computes, and how much memory may be taken there.
 Status Engine::Impl::OpenDevice() {
-  if (options.device.name == "cpu" || (options.device.name == "auto" && !MayHaveGpu())) return {};
+  const bool takes_software = options.device.auto_takes_software;
+  const bool has_none = options.device.name == "auto" && !takes_software && !MayHaveGpu();
+  if (options.device.name == "cpu" || has_none) return {};
   const std::vector<DeviceInfo> found = FindDevices();
-  TRY(const size_t chosen, ChooseDevice(found, options.device.name));
+  TRY(const size_t chosen, ChooseDevice(found, options.device.name, takes_software));
   if (chosen == found.size()) return {};
   TRY(gpu, ComputeDevice::Open(found[chosen]));
   const DeviceExperts::Shape shape = DeviceShape();
@@ -146,6 +169,7 @@ Status Engine::Impl::PrepareDevice(Status (Impl::*prepare)()) {
 Status Engine::Impl::DropDevice() {
   const bool had_dense = graph != nullptr && graph->is_on_device();
   device_experts.reset();
+  slot_memory.reset();
   if (had_dense) TRY_STATUS(BuildDense(nullptr));  // lets go of what is there
   gpu.reset();
   memory.device.reset();
@@ -156,52 +180,97 @@ Status Engine::Impl::DropDevice() {
 // Before memory is planned: a driver compiles what it launches, and keeps that in memory.
 Status Engine::Impl::TryDevice() {
   if (device_experts == nullptr) return {};
+  DevicePlan& plan = *memory.device;
+  slot_memory = PinnedSource(*gpu, reader.get(), options.device.pins_slow_memory);
+  plan.from_pinned = slot_memory.has_value();
   TRY(const ExtentReader file, ExtentReader::Open(AllPaths()));
-  std::optional<LatencyModel> latency;
+  bool has_costs = false;
   if (!options.device.latency_model.empty()) {
     TRY(const LatencyFile costs, ReadLatency(options.device.latency_model));
-    latency = costs.model;
+    plan.latency = costs.model;
+    plan.costs = CostSource::kFile;
+    has_costs = true;
   }
   for (uint32_t form = 0; form < catalog.forms.size(); ++form) {
     if (device_slots[form] == 0) continue;
-    TRY(const ExpertKey key, AnyExpertOf(form));
-    std::array<ExtentBytes, kMatrices> bytes;
-    DeviceExperts::Matrices matrices{};
-    for (size_t m = 0; m < kMatrices; ++m) {
-      TRY(bytes[m], file.Read(catalog.copy(key).slices[m]));
-      matrices[m] = bytes[m].bytes.data();
-    }
-    DeviceProbe probe(*device_experts, *team,
-                      {.key = key,
-                       .matrices = matrices,
-                       .bytes = BytesOf(key),
-                       .kernels = kernels[form],
-                       .activation = model.spec.experts.activation,
-                       .slots = static_cast<uint32_t>(device_slots[form])});
-    double worst = 0.0;
-    for (const uint32_t rows : {1U, 4U, 32U}) {
-      TRY(const double difference, probe.Difference(rows));
-      worst = std::max(worst, difference);
-    }
-    memory.device->difference = std::max(memory.device->difference, worst);
-    if (!(worst <= DeviceProbe::kMostDifference)) {
-      LogWarning(
-          "{} computes {} experts with an error of {:.1e} (mean squares; {:.0e} is allowed): "
-          "they stay on the CPU",
-          gpu->info().name, ggml_type_name(static_cast<ggml_type>(catalog.forms[form].types[0])),
-          worst, DeviceProbe::kMostDifference);
-      memory.device->slots -= std::exchange(device_slots[form], 0);
+    TRY(const double worst, TryForm(form, file, has_costs));
+    plan.difference = std::max(plan.difference, worst);
+    if (worst <= DeviceProbe::kMostDifference) {
+      has_costs = true;
       continue;
     }
-    if (!latency) {
-      TRY(latency, probe.Measure(ScratchFor(options)));
+    LogWarning(
+        "{} computes {} experts with an error of {:.1e} (mean squares; {:.0e} is allowed): "
+        "they stay on the CPU",
+        gpu->info().name, ggml_type_name(static_cast<ggml_type>(catalog.forms[form].types[0])),
+        worst, DeviceProbe::kMostDifference);
+    plan.slots -= std::exchange(device_slots[form], 0);
+  }
+  if (std::ranges::any_of(device_slots, [](uint64_t n) { return n > 0; })) return {};
+  return Fail(Errc::kDevice, "the device {} computes no expert of this model as the CPU does",
+              gpu->info().name);
+}
+
+// How far the device's results are from the CPU's. The first form that it computes well is
+// measured, if costs are not known yet.
+Result<double> Engine::Impl::TryForm(uint32_t form, const ExtentReader& file, bool has_costs) {
+  TRY(const ExpertKey key, AnyExpertOf(form));
+  std::array<ExtentBytes, kMatrices> bytes;
+  DeviceExperts::Matrices matrices{};
+  for (size_t m = 0; m < kMatrices; ++m) {
+    TRY(bytes[m], file.Read(catalog.copy(key).slices[m]));
+    matrices[m] = bytes[m].bytes.data();
+  }
+  DeviceProbe probe(*device_experts, *team,
+                    {.key = key,
+                     .matrices = matrices,
+                     .bytes = BytesOf(key),
+                     .kernels = kernels[form],
+                     .activation = model.spec.experts.activation,
+                     .slots = static_cast<uint32_t>(device_slots[form]),
+                     .memory = slot_memory.value_or(HostMemorySource())});
+  double worst = 0.0;
+  for (const uint32_t rows : {1U, 4U, 32U}) {
+    TRY(const double difference, probe.Difference(rows));
+    if (std::isnan(difference)) return std::numeric_limits<double>::infinity();
+    worst = std::max(worst, difference);
+  }
+  if (!has_costs && worst <= DeviceProbe::kMostDifference) TRY_STATUS(FindCosts(form, probe));
+  return worst;
+}
+
+Status Engine::Impl::FindCosts(uint32_t form, DeviceProbe& probe) {
+  const CostKey key{.cpu = device->description(),
+                    .kernel = kernels[form].kernel.front().name,
+                    .device = gpu->info(),
+                    .from_pinned = memory.device->from_pinned,
+                    .expert = catalog.forms[form]};
+  if (const auto kept = KeptCosts(options.device.cost_folder, key)) {
+    memory.device->latency = *kept;
+    memory.device->costs = CostSource::kKept;
+    return {};
+  }
+  TRY(memory.device->latency, probe.Measure(ScratchFor(options)));
+  KeepCosts(options.device.cost_folder, key, memory.device->latency);
+  return {};
+}
+
+// In memory that the device copies from directly, as far as its driver has so much of it.
+Status Engine::Impl::AllocateMemory() {
+  const auto create = [this](const HostMemorySource& source) {
+    return Residency::Create(catalog, slots, policy, reader->block(), *queue, options.clock,
+                             source);
+  };
+  if (slot_memory) {
+    Result<std::unique_ptr<Residency>> pinned = create(*slot_memory);
+    if (pinned || pinned.error().code != Errc::kNoMemory) {
+      TRY(residency, std::move(pinned));
+      return {};
     }
+    LogInfo("{}: experts lie in plain memory", pinned.error().message);
+    memory.device->from_pinned = false;
   }
-  if (!latency || std::ranges::none_of(device_slots, [](uint64_t n) { return n > 0; })) {
-    return Fail(Errc::kDevice, "the device {} computes no expert of this model as the CPU does",
-                gpu->info().name);
-  }
-  memory.device->latency = *latency;
+  TRY(residency, create({}));
   return {};
 }
 
@@ -210,6 +279,12 @@ Status Engine::Impl::JoinDevice() {
   if (device_experts == nullptr) return {};
   const bool is_fixed = !options.device.latency_model.empty();
   LatencyModel& latency = memory.device->latency;
+  if (is_fixed && latency.disk == Cost{} && memory.n_slots < memory.n_experts) {
+    LogWarning(
+        "{} has no costs of the disk: plans take reads for free; 'moestro devices MODEL --profile "
+        "-o FILE' measures them",
+        options.device.latency_model);
+  }
   if (!is_fixed) {
     TRY(const double bandwidth, ProbeReads(kDeviceProbeBytes));
     latency.disk = {.per_byte = 1.0 / bandwidth};

@@ -24,6 +24,7 @@
 #include "decide/resident_model.h"
 #include "device/cpu_device.h"
 #include "device/devices.h"
+#include "device/host_memory.h"
 #include "device/team.h"
 #include "engine/dense_loader.h"
 #include "engine/engine.h"
@@ -32,6 +33,7 @@
 #include "forward/dense/layer_graph.h"
 #include "forward/dense/look_ahead.h"
 #include "forward/experts/device_experts.h"
+#include "forward/experts/device_probe.h"
 #include "forward/experts/device_side.h"
 #include "forward/experts/expert_exec.h"
 #include "forward/forward.h"
@@ -41,6 +43,7 @@
 #include "residency/prefetched_experts.h"
 #include "residency/residency.h"
 #include "store/block_reader.h"
+#include "store/extent_reader.h"
 #include "store/read_queue.h"
 
 namespace moestro {
@@ -78,6 +81,7 @@ struct Engine::Impl {
   std::unique_ptr<DeviceExperts> device_experts;
   std::unique_ptr<DeviceTier> device_tier;
   std::unique_ptr<DeviceSide> device_side;
+  std::optional<HostMemorySource> slot_memory;  // of memory's slots; nullopt: plain
   std::optional<PrefetchPlanner> planner;
   std::optional<PrefetchedExperts> prefetched;
   std::optional<LossyChooser> chooser;
@@ -141,6 +145,9 @@ struct Engine::Impl {
   Status OpenDevice();
   Status AllocateSlots();
   Status TryDevice();
+  Result<double> TryForm(uint32_t form, const ExtentReader& file, bool has_costs);
+  Status FindCosts(uint32_t form, DeviceProbe& probe);
+  Status AllocateMemory();
   Status JoinDevice();
   Status DropDevice();
   DeviceExperts::Shape DeviceShape() const;

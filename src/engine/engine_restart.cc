@@ -42,6 +42,7 @@ Status Engine::Impl::StartAgain() {
   device_side.reset();
   device_tier.reset();
   residency.reset();
+  slot_memory.reset();
   device_experts.reset();
   graph.reset();
   look_ahead_routers = {};

@@ -260,15 +260,8 @@ Result<double> Engine::ProbeDiskBandwidth() { return impl_->ProbeReads(ProbeOpti
 Result<double> Engine::Impl::ProbeReads(uint64_t total) {
   // A prefill may leave reads under way that nobody waited for; the probe would meet their results.
   residency->Settle();
-  std::vector<Extent> regions;
-  for (const ExpertCatalog::Layer& layer : catalog.layers) {
-    for (const std::vector<ExpertCopy>& copies : layer.experts) {
-      const auto& slices = copies.front().slices;
-      regions.insert(regions.end(), slices.begin(), slices.end());
-    }
-  }
   TRY(const BandwidthProbe probe,
-      ProbeBandwidth(*reader, regions, {.reads = queue->options(), .total = total}));
+      ProbeBandwidth(*reader, OwnSlices(catalog), {.reads = queue->options(), .total = total}));
   return probe.bytes_per_second;
 }
 

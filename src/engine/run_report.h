@@ -3,6 +3,7 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -10,6 +11,7 @@
 
 #include "base/result.h"
 #include "decide/device_tier.h"
+#include "decide/latency_model.h"
 #include "decide/prefetch_planner.h"
 #include "engine/engine_options.h"
 #include "engine/run_stats.h"
@@ -51,7 +53,8 @@ struct RunReport {
   std::vector<PredictionScore> predictions = {};  // by layer distance
   Probes probes;
   MemoryPlan memory;
-  DeviceStats device = {};  // where memory.device is
+  DeviceStats device = {};                      // where memory.device is
+  std::array<double, kLanes> lane_ratios = {};  // see Engine::lane_ratios()
   PolicyChoice policy;
   uint64_t peak_rss = 0;  // bytes
 };

@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "base/histogram.h"
+#include "base/share.h"
 #include "decide/loss_counts.h"
 #include "decide/prefetch_planner.h"
 
@@ -31,12 +32,8 @@ struct PhaseStats {
   double tokens_per_second() const {
     return seconds > 0 ? static_cast<double>(tokens) / seconds : 0;
   }
-  double hit_rate() const {
-    return expert_uses > 0 ? static_cast<double>(hits) / static_cast<double>(expert_uses) : 0;
-  }
-  double row_hit_rate() const {
-    return row_uses > 0 ? static_cast<double>(row_hits) / static_cast<double>(row_uses) : 0;
-  }
+  double hit_rate() const { return Share(hits, expert_uses); }
+  double row_hit_rate() const { return Share(row_hits, row_uses); }
   // Rows that share an expert of a step.
   double rows_per_use() const {
     return expert_uses > 0 ? static_cast<double>(row_uses) / static_cast<double>(expert_uses) : 0;
@@ -63,11 +60,6 @@ struct LittleStats {
 
   double fallback_ratio() const { return Share(again, tokens); }
   double fallback_share() const { return Share(steps_again, steps); }
-
- private:
-  static double Share(uint64_t part, uint64_t whole) {
-    return whole > 0 ? static_cast<double>(part) / static_cast<double>(whole) : 0.0;
-  }
 };
 
 // Tokens that were drafted and then checked by a step of several rows.
@@ -76,9 +68,7 @@ struct DraftStats {
   uint64_t proposed = 0;
   uint64_t accepted = 0;
 
-  double acceptance() const {
-    return proposed > 0 ? static_cast<double>(accepted) / static_cast<double>(proposed) : 0.0;
-  }
+  double acceptance() const { return Share(accepted, proposed); }
 };
 
 struct RunStats {

@@ -69,7 +69,8 @@ bool Lease::is_complete() const {
 Result<std::unique_ptr<Residency>> Residency::Create(const ExpertCatalog& catalog,
                                                      std::span<const uint64_t> slots,
                                                      const PolicyChoice& policy, uint64_t block,
-                                                     ReadQueue& queue, const Clock& clock) {
+                                                     ReadQueue& queue, const Clock& clock,
+                                                     const HostMemorySource& memory) {
   CHECK(slots.size() == catalog.pools.size());
   PolicyShape shape{.layers = static_cast<uint32_t>(catalog.layers.size())};
   for (const ExpertCatalog::Layer& layer : catalog.layers) {
@@ -87,18 +88,32 @@ Result<std::unique_ptr<Residency>> Residency::Create(const ExpertCatalog& catalo
     TRY(std::unique_ptr<Policy> chosen, MakePolicy(policy));
     pool.table = std::make_unique<SlotTable>(shape, std::move(chosen));
     pool.slots.resize(slots[p]);
-    TRY(pool.memory, HostMemory::Allocate(slots[p] * pool.stride));
+    TRY_STATUS(Allocate(pool, slots[p], memory));
     residency->pools_.push_back(std::move(pool));
   }
   return residency;
 }
 
+Status Residency::Allocate(Pool& pool, uint64_t slots, const HostMemorySource& source) {
+  const uint64_t most = source.most_bytes / pool.stride;
+  if (most == 0) return Fail(Errc::kNoMemory, "a slot takes {} bytes in one piece", pool.stride);
+  pool.slots_per_piece = std::clamp<uint64_t>(slots, 1, most);
+  for (uint64_t begin = 0; begin < slots; begin += pool.slots_per_piece) {
+    const uint64_t n = std::min(pool.slots_per_piece, slots - begin);
+    TRY(HostMemory piece, source.allocate(n * pool.stride));
+    pool.memory.push_back(std::move(piece));
+  }
+  return {};
+}
+
 void Residency::Populate(size_t part, size_t parts) const {
   for (const Pool& pool : pools_) {
-    const uint64_t step = AlignUp(pool.memory.size() / parts + 1, 2 * kMiB);
-    const uint64_t begin = std::min(part * step, pool.memory.size());
-    const uint64_t end = std::min(begin + step, pool.memory.size());
-    if (end > begin) pool.memory.Populate(begin, end - begin);
+    for (const HostMemory& memory : pool.memory) {
+      const uint64_t step = AlignUp(memory.size() / parts + 1, 2 * kMiB);
+      const uint64_t begin = std::min(part * step, memory.size());
+      const uint64_t end = std::min(begin + step, memory.size());
+      if (end > begin) memory.Populate(begin, end - begin);
+    }
   }
 }
 

@@ -82,13 +82,14 @@ struct ResidencyStats {
 
 class Residency {
  public:
-  // `slots` per pool of the catalog. Allocates all slots (touched as they fill). The catalog and
-  // queue must outlive this. kNoMemory; kUsage for an unknown policy.
+  // `slots` per pool of the catalog. Allocates all slots (touched as they fill) from `memory`. The
+  // catalog and queue must outlive this. kNoMemory; kUsage for an unknown policy.
   static Result<std::unique_ptr<Residency>> Create(const ExpertCatalog& catalog,
                                                    std::span<const uint64_t> slots,
                                                    const PolicyChoice& policy, uint64_t block,
                                                    ReadQueue& queue,
-                                                   const Clock& clock = SteadySeconds);
+                                                   const Clock& clock = SteadySeconds,
+                                                   const HostMemorySource& memory = {});
   // Makes all slots resident, part `part` of `parts` of the work; threads may each do a part.
   // REQUIRES: nothing has been acquired yet.
   void Populate(size_t part, size_t parts) const;
@@ -141,13 +142,15 @@ class Residency {
     std::array<uint64_t, kMatrices> offset{};  // of each matrix's window in a slot
     std::array<uint64_t, kMatrices> capacity{};
     uint64_t stride = 0;
-    HostMemory memory;
+    std::vector<HostMemory> memory;  // pieces of `slots_per_piece` slots
+    uint64_t slots_per_piece = 1;
     std::vector<Slot> slots;
     std::unique_ptr<SlotTable> table;
   };
 
   Residency(const ExpertCatalog& catalog, uint64_t block, ReadQueue& queue, Clock clock)
       : catalog_(&catalog), block_(block), queue_(&queue), clock_(std::move(clock)) {}
+  static Status Allocate(Pool& pool, uint64_t slots, const HostMemorySource& source);
   void StartReads(uint32_t pool, SlotId slot, ExpertKey key, Urgency urgency);
   void StartRead(uint32_t pool, SlotId slot, ExpertKey key, size_t matrix, Urgency urgency);
   void MakeUrgent(uint32_t pool, SlotId slot, ExpertKey key);
@@ -157,7 +160,8 @@ class Residency {
   void Finish(const ExtentDone& done);
   void Unpin(const Lease& lease);
   std::byte* window(const Pool& pool, SlotId slot, size_t matrix) const {
-    return pool.memory.data() + slot.value * pool.stride + pool.offset[matrix];
+    return pool.memory[slot.value / pool.slots_per_piece].data() +
+           slot.value % pool.slots_per_piece * pool.stride + pool.offset[matrix];
   }
 
   const ExpertCatalog* catalog_;

@@ -87,9 +87,10 @@ class ResidencyTest : public ::testing::Test {
                                          ReadQueueOptions{.max_speculative = 2});
   }
 
-  void Create(uint64_t slots) {
+  void Create(uint64_t slots, const HostMemorySource& memory = {}) {
     const std::array<uint64_t, 1> per_pool = {slots};
-    auto made = Residency::Create(catalog_, per_pool, PolicyChoice{}, kBlock, *queue_);
+    auto made = Residency::Create(catalog_, per_pool, PolicyChoice{}, kBlock, *queue_,
+                                  SteadySeconds, memory);
     ASSERT_TRUE(made.has_value());
     residency_ = *std::move(made);
   }
@@ -301,6 +302,40 @@ TEST_F(ResidencyTest, AGuessThatFailedInPartIsReadAgainOnDemand) {
   EXPECT_FALSE(residency_->TakeError().has_value());
   EXPECT_TRUE(AllLanded(*wanted));
   ExpectBytes(*wanted);
+}
+
+// Memory of which the largest piece holds two slots and a half.
+TEST_F(ResidencyTest, SlotsLieInPiecesWhereMemoryComesSo) {
+  const uint64_t slot = catalog_.pools[0].slot_bytes(kBlock);
+  std::vector<uint64_t> pieces;
+  Create(5, {.allocate =
+                 [&](uint64_t bytes) {
+                   pieces.push_back(bytes);
+                   return HostMemory::Allocate(bytes);
+                 },
+             .most_bytes = 2 * slot + slot / 2});
+  EXPECT_EQ(pieces, (std::vector<uint64_t>{2 * slot, 2 * slot, slot}));
+  for (size_t part = 0; part < 3; ++part) residency_->Populate(part, 3);
+  std::vector<Lease> leases;
+  for (int e = 0; e < 4; ++e) leases.push_back(*residency_->TryAcquire(Key(0, e), Use::kDecode));
+  leases.push_back(*residency_->TryAcquire(Key(1, 0), Use::kDecode));
+  reader_->Release(100);
+  while (!residency_->idle()) residency_->Pump();
+  for (const Lease& lease : leases) ExpectBytes(lease);
+}
+
+TEST_F(ResidencyTest, MemoryThatIsRefusedOrTooSmallForASlotIsAnError) {
+  const std::array<uint64_t, 1> per_pool = {2};
+  const HostMemorySource none{.allocate = [](uint64_t) -> Result<HostMemory> {
+    return Fail(Errc::kNoMemory, "none left");
+  }};
+  const HostMemorySource small{.most_bytes = 4096};
+  for (const HostMemorySource& memory : {none, small}) {
+    const auto made = Residency::Create(catalog_, per_pool, PolicyChoice{}, kBlock, *queue_,
+                                        SteadySeconds, memory);
+    ASSERT_FALSE(made);
+    EXPECT_EQ(made.error().code, Errc::kNoMemory);
+  }
 }
 
 }  // namespace

@@ -103,6 +103,8 @@ class DeviceExperts {
   using Matrices = std::array<const std::byte*, kMatrices>;
   Ticket Fill(ExpertKey key, SlotId slot, const Matrices& matrices);
   bool Wait(const Ticket& ticket) { return copier_.Wait(ticket.first, ticket.last); }
+  // One for each matrix.
+  Copier::Made copies_made() const { return copier_.made(); }
 
  private:
   struct Pair {

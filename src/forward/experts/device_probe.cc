@@ -20,11 +20,16 @@ using SteadyClock = std::chrono::steady_clock;
 
 constexpr size_t kRepeats = 5;
 constexpr uint32_t kMostRows = 64;
+constexpr uint32_t kMostAtOnce = 8;  // experts of a launch
 // More rows are not measured on what takes longer for fewer.
 constexpr double kLongRun = 0.1;
 
 double SecondsSince(SteadyClock::time_point start) {
   return std::chrono::duration<double>(SteadyClock::now() - start).count();
+}
+
+size_t MatrixBytes(const FormKernels& k, size_t m) {
+  return k.row_bytes[m] * (static_cast<Matrix>(m) == Matrix::kDown ? k.n_embd : k.n_ff);
 }
 
 // The median of a few times after one that warms up; of fewer if they take long. `once` gives a
@@ -155,54 +160,105 @@ Result<double> DeviceProbe::DeviceSeconds(uint32_t experts, uint32_t rows) {
   });
 }
 
-// Each time another copy of the expert, so that its weights come from memory.
-double DeviceProbe::HostSeconds(uint32_t rows) {
-  const std::vector<float> x = RandomRows(rows);
-  std::vector<float> y(x.size());
-  const auto measured = MedianOf([&]() -> Result<double> {
-    DeviceExperts::Matrices at{};
-    const std::byte* copy = copies_.data() + next_copy_++ % n_copies_ * expert_.bytes;
-    for (size_t m = 0; m < kMatrices; ++m) {
-      at[m] = copy;
-      const bool is_down = static_cast<Matrix>(m) == Matrix::kDown;
-      copy +=
-          expert_.kernels.row_bytes[m] * (is_down ? expert_.kernels.n_embd : expert_.kernels.n_ff);
-    }
-    const auto start = SteadyClock::now();
-    TRY_STATUS(RunOnHost(x, rows, at, y));
-    return SecondsSince(start);
-  });
-  return measured.value_or(0.0);
-}
-
-double DeviceProbe::CopySeconds() {
-  const auto start = SteadyClock::now();
-  DeviceExperts::Ticket last;
-  for (size_t i = 0; i < kRepeats; ++i) {
-    last = device_.Fill(expert_.key, SlotId{static_cast<uint32_t>(i) % expert_.slots},
-                        expert_.matrices);
-  }
-  device_.Wait(last);
-  return SecondsSince(start) / kRepeats;
-}
-
-Result<LatencyModel> DeviceProbe::Measure(uint64_t scratch) {
+Status DeviceProbe::MakeCopies(uint64_t scratch) {
   n_copies_ = std::max<size_t>(1, std::min(scratch, kScratch) / expert_.bytes);
-  TRY(copies_, HostMemory::Allocate(n_copies_ * expert_.bytes));
+  TRY(copies_, expert_.memory.allocate(n_copies_ * expert_.bytes));
+  std::byte* to = copies_.data();
   for (size_t i = 0; i < n_copies_; ++i) {
-    std::byte* to = copies_.data() + i * expert_.bytes;
     for (size_t m = 0; m < kMatrices; ++m) {
-      const bool is_down = static_cast<Matrix>(m) == Matrix::kDown;
-      const size_t bytes =
-          expert_.kernels.row_bytes[m] * (is_down ? expert_.kernels.n_embd : expert_.kernels.n_ff);
+      const size_t bytes = MatrixBytes(expert_.kernels, m);
       std::memcpy(to, expert_.matrices[m], bytes);
       to += bytes;
     }
   }
+  return {};
+}
+
+// Each time another copy of the expert, so that its weights come from memory.
+DeviceExperts::Matrices DeviceProbe::NextCopy() {
+  DeviceExperts::Matrices at{};
+  const std::byte* copy = copies_.data() + next_copy_++ % n_copies_ * expert_.bytes;
+  for (size_t m = 0; m < kMatrices; ++m) {
+    at[m] = copy;
+    copy += MatrixBytes(expert_.kernels, m);
+  }
+  return at;
+}
+
+DeviceExperts::Ticket DeviceProbe::FillNext() {
+  return device_.Fill(expert_.key, SlotId{next_slot_++ % expert_.slots}, NextCopy());
+}
+
+Result<double> DeviceProbe::HostOnce(std::span<const float> x, uint32_t rows, std::span<float> y) {
+  const DeviceExperts::Matrices at = NextCopy();
+  const auto start = SteadyClock::now();
+  TRY_STATUS(RunOnHost(x, rows, at, y));
+  return SecondsSince(start);
+}
+
+Result<double> DeviceProbe::HostSeconds(uint32_t rows, const LayerPlan* launched) {
+  const std::vector<float> x = RandomRows(rows);
+  std::vector<float> y(x.size());
+  if (launched == nullptr) return MedianOf([&] { return HostOnce(x, rows, y); });
+  std::vector<float> there(launched->row_of.size() * expert_.kernels.n_embd);
+  return MedianOf([&]() -> Result<double> {
+    Status ran = device_.Begin(*launched, x.data(), there.data());
+    const Result<double> took = HostOnce(x, rows, y);
+    if (ran) ran = device_.Finish();
+    if (!ran) device_.Abandon();
+    TRY_STATUS(ran);
+    return took;
+  });
+}
+
+double DeviceProbe::CopySeconds() {
+  const Copier::Made before = device_.copies_made();
+  DeviceExperts::Ticket last;
+  for (size_t i = 0; i < kRepeats; ++i) last = FillNext();
+  device_.Wait(last);
+  return std::max(device_.copies_made().Since(before).seconds / kRepeats, 1e-9);
+}
+
+// So many copies are asked for ahead that the copier never runs dry while the CPU computes.
+Result<DeviceProbe::Pair> DeviceProbe::Together(const Pair& alone) {
+  constexpr double kLongest = 0.2;
+  constexpr double kMostAhead = 500.0;
+  const auto ahead = static_cast<uint64_t>(std::min(2.0 * alone.host / alone.copy, kMostAhead)) + 2;
+  const std::vector<float> x = RandomRows(1);
+  std::vector<float> y(x.size());
+  const Copier::Made before = device_.copies_made();
+  uint64_t asked = 0;
+  DeviceExperts::Ticket last;
+  Copier::Made made;
+  std::vector<double> seconds;
+  const auto start = SteadyClock::now();
+  do {
+    while (asked < made.copies / kMatrices + ahead) {
+      last = FillNext();
+      ++asked;
+    }
+    const Result<double> took = HostOnce(x, 1, y);
+    if (!took) device_.Wait(last);
+    if (!took) return std::unexpected(took.error());
+    seconds.push_back(*took);
+    made = device_.copies_made().Since(before);
+  } while ((seconds.size() < kRepeats || made.copies < kMatrices) &&
+           SecondsSince(start) < kLongest);
+  device_.Wait(last);
+  Pair together{.host = Median(std::move(seconds)), .copy = alone.copy};
+  if (made.copies > 0) {
+    together.copy =
+        made.seconds / static_cast<double>(made.bytes) * static_cast<double>(expert_.bytes);
+  }
+  return together;
+}
+
+Result<LatencyModel> DeviceProbe::Measure(uint64_t scratch) {
+  TRY_STATUS(MakeCopies(scratch));
   LatencyModel model;
-  CopySeconds();  // every slot holds the expert from here on
+  for (uint32_t i = 0; i < expert_.slots && i < kMostAtOnce; ++i) device_.Wait(FillNext());
   // What more experts of one launch cost, and what is left of a launch of one.
-  const uint32_t many = std::min(expert_.slots, 8U);
+  const uint32_t many = std::min(expert_.slots, kMostAtOnce);
   TRY(const double one, DeviceSeconds(1, 1));
   double each = one;
   if (many > 1) {
@@ -214,29 +270,23 @@ Result<LatencyModel> DeviceProbe::Measure(uint64_t scratch) {
   std::vector<CostSample> host;
   std::vector<CostSample> device{{expert_.bytes, 1, each}};
   for (const uint32_t rows : {1U, 4U, 16U, kMostRows}) {
-    host.push_back({expert_.bytes, rows, std::max(HostSeconds(rows), 1e-9)});
+    TRY(const double here, HostSeconds(rows));
+    host.push_back({expert_.bytes, rows, std::max(here, 1e-9)});
     if (rows == 1 || device.back().seconds * 4 > kLongRun) continue;
-    TRY(const double took, DeviceSeconds(1, rows));
-    device.push_back({expert_.bytes, rows, std::max(took - model.launch, each)});
+    TRY(const double there, DeviceSeconds(1, rows));
+    device.push_back({expert_.bytes, rows, std::max(there - model.launch, each)});
   }
   model.host = FitCost(host);
   model.device = FitCost(device);
-  const double copy = std::max(CopySeconds(), 1e-9);
-  const CostSample copies[] = {{expert_.bytes, 1, copy}};
+  const Pair alone{.host = host.front().seconds, .copy = CopySeconds()};
+  const CostSample copies[] = {{expert_.bytes, 1, alone.copy}};
   model.copy = FitCost(copies);
-  // Each while the other runs.
-  DeviceExperts::Ticket last;
-  const auto start = SteadyClock::now();
-  constexpr size_t kMany = 8 * kRepeats;
-  for (size_t i = 0; i < kMany; ++i) {
-    last = device_.Fill(expert_.key, SlotId{static_cast<uint32_t>(i) % expert_.slots},
-                        expert_.matrices);
-  }
-  const double beside = HostSeconds(1);
-  device_.Wait(last);
-  const double copies_beside = SecondsSince(start) / kMany;
-  model.host_beside = std::max(1.0, beside / host.front().seconds);
-  model.copy_beside = std::max(1.0, copies_beside / copy);
+  TRY(const Pair together, Together(alone));
+  const LayerPlan launched =
+      PlanOf(expert_.key, many * each < kLongRun ? many : 1, 1, expert_.slots);
+  TRY(const double beside_launch, HostSeconds(1, &launched));
+  model.host_beside = std::max({1.0, together.host / alone.host, beside_launch / alone.host});
+  model.copy_beside = std::max(1.0, together.copy / alone.copy);
   TRY_STATUS(CheckLatency(model));
   return model;
 }

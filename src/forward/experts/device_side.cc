@@ -34,32 +34,62 @@ void DeviceSide::BeginStep() {
   promotions_.clear();
   if (options_.is_fixed) return;
   tier_.SetModel(tracker_.Refitted(measured_));
-  host_ratio_ = tracker_.Ratio(Lane::kHost);
-  device_ratio_ = tracker_.Ratio(Lane::kDevice);
+  in_use_ = tracker_.ratios();
 }
 
-void DeviceSide::Assign(LayerPlan& plan) { plan.predicted = predicted_ = tier_.Assign(plan); }
+void DeviceSide::Assign(LayerPlan& plan) {
+  plan.predicted = predicted_ = tier_.Assign(plan);
+  if (options_.is_fixed) return;
+  copied_before_ = experts_.copies_made();
+  read_before_ = residency_.stats();
+}
 
 void DeviceSide::Done(LayerPlan& plan, const ExpertExec::LaneSeconds& took) {
   plan.took = {.host = took.host, .device = took.device};
   failures_ = 0;
   tier_.Done(plan);
-  Observe(took);
+  if (!options_.is_fixed) Observe(took);
   Promote(plan);
 }
 
 // What the lanes took against what their costs said before any refit. A layer that waited for the
 // disk or for copies says nothing about computing.
 void DeviceSide::Observe(const ExpertExec::LaneSeconds& took) {
+  ObserveCopies(took.host > 0.0);
+  ObserveReads();
+  const auto at_first = [this](double predicted, Lane lane) {
+    return predicted / in_use_[static_cast<size_t>(lane)];
+  };
   if (predicted_.disk > 0.0) return;
   if (predicted_.host > 0.0) {
-    tracker_.Observe(Lane::kHost, predicted_.host / host_ratio_, took.host);
+    tracker_.Observe(Lane::kHost, at_first(predicted_.host, Lane::kHost), took.host);
   }
   if (predicted_.copy > 0.0 || predicted_.device <= 0.0) return;
   // Its results are fetched when the CPU is done; only a device that ends later shows how long it
   // took.
   if (took.device <= 0.0 || took.device < 1.05 * took.host) return;
-  tracker_.Observe(Lane::kDevice, predicted_.device / device_ratio_, took.device);
+  tracker_.Observe(Lane::kDevice, at_first(predicted_.device, Lane::kDevice), took.device);
+}
+
+// By the copier's own clock, and so without what the layer waited for; those for later are copies
+// like others.
+void DeviceSide::ObserveCopies(bool beside_host) {
+  const Copier::Made made = experts_.copies_made().Since(copied_before_);
+  if (made.copies == 0) return;
+  const double factor = beside_host ? measured_.copy_beside : 1.0;
+  const double experts = static_cast<double>(made.copies) / kMatrices;
+  const double predicted =
+      experts * measured_.copy.base + static_cast<double>(made.bytes) * measured_.copy.per_byte;
+  tracker_.Observe(Lane::kCopy, factor * predicted, made.seconds);
+}
+
+// A layer whose reads all began with it: then somebody waited for one from the first to the last.
+void DeviceSide::ObserveReads() {
+  if (predicted_.disk <= 0.0) return;
+  const ResidencyStats did = residency_.stats().Since(read_before_);
+  if (did.misses == 0 || did.late > 0) return;
+  tracker_.Observe(Lane::kDisk, predicted_.disk / in_use_[static_cast<size_t>(Lane::kDisk)],
+                   did.demand_seconds);
 }
 
 void DeviceSide::Promote(const LayerPlan& plan) {

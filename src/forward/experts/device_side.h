@@ -5,6 +5,7 @@
 // Thread rule: the engine thread.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <functional>
 #include <optional>
@@ -15,6 +16,7 @@
 #include "core/layer_plan.h"
 #include "decide/device_tier.h"
 #include "decide/latency_model.h"
+#include "device/copier.h"
 #include "forward/experts/device_experts.h"
 #include "forward/experts/expert_exec.h"
 #include "residency/residency.h"
@@ -44,6 +46,10 @@ class DeviceSide {
   // fault here. kDevice: the device is lost and the CPU must not go on alone.
   Status Failed(LayerPlan& plan, const Error& why);
 
+  // How many times as long as was measured at the start the lanes take; 1: as yet unknown, or the
+  // model is fixed.
+  std::array<double, kLanes> ratios() const { return tracker_.ratios(); }
+
  private:
   struct UnderWay {
     DeviceTier::Promotion promotion;
@@ -52,6 +58,8 @@ class DeviceSide {
   };
   void Promote(const LayerPlan& plan);
   void Observe(const ExpertExec::LaneSeconds& took);
+  void ObserveCopies(bool beside_host);
+  void ObserveReads();
 
   DeviceTier& tier_;
   DeviceExperts& experts_;
@@ -59,9 +67,12 @@ class DeviceSide {
   Options options_;
   LatencyModel measured_;  // before any refit
   LatencyTracker tracker_;
-  double host_ratio_ = 1.0;  // of the model in use to the measured one
-  double device_ratio_ = 1.0;
-  LaneTimes predicted_;  // of the layer under way
+  // Of the model in use to the measured one.
+  std::array<double, kLanes> in_use_ = {1.0, 1.0, 1.0, 1.0};
+  // Of the layer under way: what was predicted, what had been copied and read before it.
+  LaneTimes predicted_;
+  Copier::Made copied_before_;
+  ResidencyStats read_before_;
   std::vector<UnderWay> promotions_;
   uint32_t failures_ = 0;  // of layers one after another
 };
