@@ -98,7 +98,7 @@ void AddDevice(Json& object, const RunReport& report) {
       .Set("device_promotions", report.device.promotions)
       .Set("device_copied_bytes", report.device.copied_bytes)
       .Set("device_layers_there", report.device.layers_there)
-            .Set("device_failures", report.device.failures)
+      .Set("device_failures", report.device.failures)
       .Set("device_copies_from_pinned_memory", plan.from_pinned)
       .Set("device_costs", std::string(NameOf(plan.costs)));
   Json ratios = Json::Object();

@@ -23,7 +23,7 @@ struct DeviceOptions {
   std::string latency_model = {};  // a file, whose costs are taken as they are; empty: measured
   // The dense part, keys and values stay in memory even if the device has room for them.
   bool dense_on_cpu = false;
-  std::string cost_folder = {};    // where what was measured is kept for later; empty: nowhere
+  std::string cost_folder = {};  // where what was measured is kept for later; empty: nowhere
 
   // For tests: what goes wrong there; "auto" takes a software device if there is no GPU; memory's
   // slots are pinned even if reads into them are slow.

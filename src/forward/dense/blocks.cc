@@ -92,8 +92,8 @@ ggml_tensor* RmsNorm(ggml_context* ctx, ggml_tensor* x, ggml_tensor* weight, ggm
 ggml_tensor* Linear(ggml_context* ctx, ggml_tensor* weight, ggml_tensor* x, ggml_tensor* bias) {
   // Devices multiply many rows with F32 matrices in half precision, but not one row at a time;
   // routers are F32.
-  const bool is_row_by_row = weight->type == GGML_TYPE_F32 && x->ne[1] > 1 &&
-                             !ggml_backend_buffer_is_host(weight->buffer);
+  const bool is_row_by_row =
+      weight->type == GGML_TYPE_F32 && x->ne[1] > 1 && !ggml_backend_buffer_is_host(weight->buffer);
   if (is_row_by_row) x = ggml_reshape_3d(ctx, x, x->ne[0], 1, x->ne[1]);
   ggml_tensor* y = ggml_mul_mat(ctx, weight, x);
   if (is_row_by_row) y = ggml_reshape_2d(ctx, y, y->ne[0], y->ne[2]);

@@ -43,6 +43,7 @@
 #include "device/devices.h"
 #include "device/graph_arena.h"
 #include "forward/dense/step_buffers.h"
+#include "forward/experts/expert_exec.h"
 #include "residency/residency.h"  // Lease
 
 namespace moestro {
@@ -78,6 +79,11 @@ class DeviceExperts {
   Status ReserveThere(uint64_t pairs);
   static uint64_t BytesThere(const Shape& shape, uint64_t pairs);
 
+  // BeginThere() if the rows are there, else Begin().
+  Status Begin(const LayerPlan& plan, const ExpertRows& rows, float* results) {
+    return rows.there != nullptr ? BeginThere(plan, *rows.there)
+                                 : Begin(plan, rows.ffn_in, results);
+  }
   // ffn_in: [rows][n_embd]; results: [pair][n_embd], of which the device's pairs are written.
   // Both stay until Finish() or Abandon(). kDevice: then Abandon().
   Status Begin(const LayerPlan& plan, const float* ffn_in, float* results);

@@ -90,8 +90,7 @@ LayerRun::LayerRun(ExpertScratch& scratch, const LayerPlan& plan, const ExpertRo
 void LayerRun::BeginDevice() {
   if (device_ == nullptr) return;
   is_device_done_.store(false, std::memory_order_relaxed);
-  auto begun = rows_.there != nullptr ? device_->BeginThere(plan_, *rows_.there)
-                                      : device_->Begin(plan_, rows_.ffn_in, s_.results);
+  auto begun = device_->Begin(plan_, rows_, s_.results);
   if (!begun) Fail(std::move(begun).error());
 }
 
