@@ -98,10 +98,15 @@ std::vector<uint32_t> DeviceTier::RoomFor(const LayerPlan& plan) const {
   return room;
 }
 
-// What memory really holds has decided the order so far; equals are planned in order.
+// What memory really holds has decided the order so far. As PlanLayer() would have it with the
+// model: what is there first, and in each part the order of the routing.
 void DeviceTier::SortByModel(LayerPlan& plan) const {
-  std::ranges::sort(plan.experts, {}, [this](const PlannedExpert& e) {
-    return std::pair(!parts_.memory->contains(e.key), e.key);
+  std::vector<size_t> choice_of(plan.row_of.size());  // [pair]
+  for (size_t i = 0; i < plan.pair_of.size(); ++i) {
+    if (plan.pair_of[i] != kNoPair) choice_of[plan.pair_of[i]] = i;
+  }
+  std::ranges::sort(plan.experts, {}, [&](const PlannedExpert& e) {
+    return std::pair(!parts_.memory->contains(e.key), choice_of[e.first_pair]);
   });
 }
 
@@ -166,6 +171,28 @@ void DeviceTier::Failed(LayerPlan& plan) {
   }
 }
 
+std::vector<DeviceTier::Promotion> DeviceTier::Fill(std::span<const ExpertKey> first) {
+  if (mode_ == PlaceMode::kCpu) return {};
+  std::vector<size_t> room;
+  for (const std::optional<SlotTable>& t : parts_.tables) room.push_back(t ? t->room() : 0);
+  std::vector<Promotion> filled;
+  for (const ExpertKey key : first) {
+    size_t& left = room[parts_.form_of(key)];
+    if (left == 0 || contains(key)) continue;
+    --left;
+    filled.push_back({.key = key, .slot = {}});
+  }
+  // As if prefetched: the policy does not know them yet, and the oldest of them leaves first.
+  std::ranges::reverse(filled);
+  for (Promotion& one : filled) {
+    const std::optional<Placement> placed = table(one.key)->Request(one.key, Use::kPrefetch);
+    CHECK(placed.has_value());
+    one.slot = placed->slot;
+  }
+  n_promotions_ += filled.size();
+  return filled;
+}
+
 // Seconds that a use on the device saves.
 double DeviceTier::GainOf(ExpertKey key) const {
   const uint64_t bytes = parts_.bytes_of(key);
@@ -174,6 +201,7 @@ double DeviceTier::GainOf(ExpertKey key) const {
 
 std::optional<DeviceTier::Promotion> DeviceTier::Promote(const LayerPlan& plan) {
   if (!is_on_ || mode_ != PlaceMode::kAuto) return std::nullopt;
+  if (n_promotions_ >= kMostPromotions) return std::nullopt;
   const PlannedExpert* best = nullptr;
   double most = 0.0;
   for (const PlannedExpert& expert : plan.experts) {
@@ -194,12 +222,14 @@ std::optional<DeviceTier::Promotion> DeviceTier::Promote(const LayerPlan& plan) 
   const std::optional<Placement> placed = its.Request(best->key, Use::kDecode);
   CHECK(placed.has_value());
   ++stats_.promotions;
+  ++n_promotions_;
   stats_.copied_bytes += parts_.bytes_of(best->key);
   return Promotion{.key = best->key, .slot = placed->slot};
 }
 
 void DeviceTier::Promoted(const Promotion& promotion, bool has_landed) {
   SlotTable& its = *table(promotion.key);
+  --n_promotions_;
   if (has_landed) {
     its.Landed(promotion.slot);
   } else {

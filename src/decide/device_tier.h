@@ -58,6 +58,8 @@ class DeviceTier {
   void Predict(LayerId layer, std::span<const ExpertId> experts);
   // There, or on its way there.
   bool contains(ExpertKey key) const;
+  // As plans see it.
+  bool is_in_memory(ExpertKey key) const;
 
   // Gives every expert its place and those of the device their slots, pinned until Done() or
   // Failed(); orders them as a plan says. Off: all on the CPU.
@@ -71,6 +73,11 @@ class DeviceTier {
     ExpertKey key;
     SlotId slot;  // loading and pinned until Promoted()
   };
+  // Before the first step: free slots for those of `first`, as far as there are any. They leave in
+  // the reverse order, and before anybody that decode has used there. None in PlaceMode::kCpu.
+  std::vector<Promotion> Fill(std::span<const ExpertKey> first);
+  // Copies for later that may be under way: their bytes compete with the step's own.
+  static constexpr size_t kMostPromotions = 8;
   // After Done(). At most one for a layer of decode: an expert that the CPU computed from memory,
   // if what its later uses will save pays for the copy, and for what the one that leaves would have
   // saved. Only in PlaceMode::kAuto.
@@ -88,7 +95,6 @@ class DeviceTier {
  private:
   SlotTable* table(ExpertKey key);
   bool is_ready(ExpertKey key) const;
-  bool is_in_memory(ExpertKey key) const;
   void SortByModel(LayerPlan& plan) const;
   void RunInMemory(const LayerPlan& plan);
   std::vector<LaneJob> JobsOf(const LayerPlan& plan);
@@ -109,6 +115,7 @@ class DeviceTier {
   };
   std::unordered_map<ExpertKey, Uses> uses_;
   uint64_t step_ = 0;
+  size_t n_promotions_ = 0;  // under way
 };
 
 }  // namespace moestro

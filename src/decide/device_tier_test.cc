@@ -9,6 +9,9 @@
 #include <utility>
 #include <vector>
 
+#include "core/batch.h"
+#include "core/routing.h"
+#include "decide/layer_planner.h"
 #include "decide/policy.h"
 
 namespace moestro {
@@ -28,8 +31,9 @@ LatencyModel Costs() {
 
 class Tier {
  public:
-  Tier(uint64_t slots, PlaceMode mode, const LatencyModel& costs = Costs())
-      : tier_(PartsOf(slots), costs, mode) {}
+  // `memory`: slots of a model of it; 0: it holds all.
+  Tier(uint64_t slots, PlaceMode mode, const LatencyModel& costs = Costs(), uint64_t memory = 0)
+      : tier_(PartsOf(slots, memory), costs, mode) {}
 
   LayerPlan Plan(const std::vector<uint16_t>& experts, Use use = Use::kDecode) {
     LayerPlan plan{
@@ -50,14 +54,24 @@ class Tier {
   DeviceTier* operator->() { return &tier_; }
 
  private:
-  DeviceTierParts PartsOf(uint64_t slots) {
+  static SlotTable Table(uint64_t slots) {
     auto policy = MakePolicy({.name = "lru"});
+    return {PolicyShape{.slots = slots, .layers = 1, .experts = 64}, *std::move(policy)};
+  }
+  static DeviceTierParts PartsOf(uint64_t slots, uint64_t memory) {
     std::vector<std::optional<SlotTable>> tables(2);
-    tables[0].emplace(PolicyShape{.slots = slots, .layers = 1, .experts = 64}, *std::move(policy));
-    return {.tables = std::move(tables),
-            .form_of = [](ExpertKey key) { return key.expert.value >= 50 ? 1U : 0U; },
-            .bytes_of = [](ExpertKey) { return kBytes; },
-            .in_memory = [](ExpertKey) { return true; }};
+    tables[0].emplace(Table(slots));
+    DeviceTierParts parts{
+        .tables = std::move(tables),
+        .form_of = [](ExpertKey key) { return key.expert.value >= 50 ? 1U : 0U; },
+        .bytes_of = [](ExpertKey) { return kBytes; },
+        .in_memory = [](ExpertKey) { return true; }};
+    if (memory > 0) {
+      std::vector<SlotTable> behind;
+      behind.push_back(Table(memory));
+      parts.memory.emplace(std::move(behind), [](ExpertKey) { return 0U; });
+    }
+    return parts;
   }
   DeviceTier tier_;
 };
@@ -168,6 +182,34 @@ TEST(DeviceTier, WhatFailedToMoveIsNotThere) {
   EXPECT_TRUE(tier->Promote(tier.Run({7})));  // another try
 }
 
+TEST(DeviceTier, TheFirstOfAListFillItAndTheLastOfThemLeavesFirst) {
+  Tier tier(3, PlaceMode::kGpuCentric);
+  const std::vector<ExpertKey> first = {Key(9), Key(60), Key(4), Key(5), Key(6)};
+  const std::vector<DeviceTier::Promotion> filled = tier->Fill(first);
+  ASSERT_EQ(filled.size(), 3U);  // 60's form is none of the device's
+  for (const DeviceTier::Promotion& one : filled) tier->Promoted(one, one.key != Key(4));
+  EXPECT_FALSE(tier->contains(Key(4)));
+  EXPECT_EQ(Text(tier.Run({9, 5})), "9D 5D");
+  EXPECT_EQ(tier->stats().promotions, 0U);
+
+  Tier other(2, PlaceMode::kGpuCentric);
+  for (const auto& one : other->Fill(first)) other->Promoted(one, true);
+  EXPECT_EQ(Text(other.Run({1})), "1c");
+  EXPECT_TRUE(other->contains(Key(9)));
+  EXPECT_FALSE(other->contains(Key(4)));
+  Tier none(2, PlaceMode::kCpu);
+  EXPECT_TRUE(none->Fill(first).empty());
+}
+
+TEST(DeviceTier, SoManyMoveAtATime) {
+  Tier tier(64, PlaceMode::kAuto);
+  size_t moving = 0;
+  for (int i = 0; i < 60; ++i) {
+    moving += tier->Promote(tier.Run({1, 2, 3, 4, 5, 6, 7, 8, 9, 10})).has_value();
+  }
+  EXPECT_EQ(moving, DeviceTier::kMostPromotions);
+}
+
 TEST(DeviceTier, FixedModesMoveNothingBeside) {
   for (const PlaceMode mode : {PlaceMode::kCooperative, PlaceMode::kCpu}) {
     Tier tier(4, mode);
@@ -176,6 +218,28 @@ TEST(DeviceTier, FixedModesMoveNothingBeside) {
       EXPECT_EQ(Text(plan), "1h 2h");
       EXPECT_FALSE(tier->Promote(plan));
     }
+  }
+}
+
+// With a model of memory the order is as if PlanLayer() had asked that, whatever memory holds.
+TEST(DeviceTier, TheOrderDoesNotDependOnWhatMemoryReallyHolds) {
+  const Routing routing{.n_tokens = 2,
+                        .n_used = 3,
+                        .experts = {{7}, {2}, {5}, {2}, {9}, {7}},
+                        .weights = {}};
+  const std::vector<RowKind> kinds(2, RowKind::kDecode);
+  for (const uint32_t held : {0U, 1U << 7, 1U << 2 | 1U << 9, ~0U}) {
+    Tier tier(8, PlaceMode::kGpuCentric, Costs(), 8);
+    LayerPlan warm = PlanLayer(LayerId{0}, {.n_tokens = 1, .n_used = 2, .experts = {{5}, {9}}, .weights = {}},
+                               std::vector(1, RowKind::kDecode), [](ExpertKey) { return true; });
+    tier->Assign(warm);
+    tier->Done(warm);
+    LayerPlan plan = PlanLayer(LayerId{0}, routing, kinds,
+                               [&](ExpertKey key) { return (held >> key.expert.value & 1U) != 0; });
+    tier->Assign(plan);
+    EXPECT_EQ(Text(plan), "7c 2c 5D 9D") << held;
+    tier->Done(plan);
+    EXPECT_TRUE(tier->is_in_memory(Key(2)));
   }
 }
 

@@ -160,7 +160,7 @@ Status Engine::Impl::PreparePrefetch(const PlannedMemory& planned) {
       PrefetchLimits{.slots = planned.slots,
                      .pool_of = [this](ExpertKey key) { return catalog.copy(key).pool; },
                      .reads_at_device = queue->options().max_speculative,
-                     .is_fixed = choices.has_value()},
+                     .is_fixed = is_repeatable()},
       [this](ExpertKey key) { return prefetched->contains(key); });
   // Both are bound by memory bandwidth, so bytes tell.
   const double routers = look_ahead * static_cast<double>(LookAheadRouters::BytesFor(model.spec));

@@ -111,6 +111,10 @@ struct Engine::Impl {
   Status OpenLow();
   std::vector<std::string> AllPaths() const;  // of the model and its low copies
   Status PrepareLossy();
+  // What is decided must not depend on timing.
+  bool is_repeatable() const {
+    return choices || (device_tier && !options.device.latency_model.empty());
+  }
   bool checks() const { return options.check_every > 0 && !options.is_exact(); }
   Status PrepareLittle();
   Status PrepareCheck();

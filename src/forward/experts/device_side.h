@@ -51,6 +51,7 @@ class DeviceSide {
     Lease lease;
   };
   void Promote(const LayerPlan& plan);
+  std::optional<Lease> LeaseFor(ExpertKey key);
   void Observe(const ExpertExec::LaneSeconds& took);
 
   DeviceTier& tier_;
