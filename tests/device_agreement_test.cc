@@ -14,6 +14,7 @@
 #include "core/batch.h"
 #include "decide/lane_planner.h"
 #include "decide/latency_model.h"
+#include "decide/popularity.h"
 #include "engine/engine.h"
 #include "learned/latency_file.h"
 #include "sim/lanes_replay.h"
@@ -111,7 +112,7 @@ class RecordedPlans {
 class DeviceAgreement : public DeviceFixture {
  protected:
   static LanesResult ExpectSame(RecordedPlans& recorded, const EngineOptions& options,
-                                const std::string& what) {
+                                const std::string& what, std::vector<ExpertKey> first = {}) {
     const Engine& engine = recorded.engine();
     const auto costs = ReadLatency(options.device.latency_model);
     EXPECT_TRUE(costs) << costs.error().message;
@@ -124,6 +125,7 @@ class DeviceAgreement : public DeviceFixture {
          .device_slots = engine.memory().device->slots,
          .policy = engine.policy(),
          .expert_bytes = engine.copy_bytes(ExpertKey{}),
+         .first = std::move(first),
          .plan_observer = [&](const LayerPlan& plan) { simulated.push_back(Line(plan)); }});
     EXPECT_TRUE(result) << result.error().message;
     const std::vector<std::string>& did = recorded.plans();
@@ -163,6 +165,31 @@ TEST_F(DeviceAgreement, EveryModeWithOneRowAndWithFour) {
         EXPECT_GT(result.decode.copied, 20U) << what;
       }
       EXPECT_GT(result.decode.on_disk, 20U) << what;
+    }
+  }
+}
+
+TEST_F(DeviceAgreement, WhoIsThereFirst) {
+  TinySpec spec = Spec("olmoe", "Q8_0");
+  spec.skew = 0.6;
+  const std::string model = WriteTinyModel(folder_.path(), spec);
+  const std::vector<ExpertKey> first = ByPopularity(LearnPaths(model).table);
+  for (const PlaceMode mode :
+       {PlaceMode::kAuto, PlaceMode::kGpuCentric, PlaceMode::kCooperative, PlaceMode::kCpu}) {
+    for (const uint32_t rows : {1U, 4U}) {
+      EngineOptions options = OnDevice(spec, mode, 14);
+      options.prefetch = 0;
+      RecordedPlans recorded(model, options);
+      recorded.Decode(rows, 40);
+      if (HasFatalFailure()) return;
+      const std::string what = Format("{}, {} rows", NameOf(mode), rows);
+      const LanesResult result = ExpectSame(recorded, options, what, first);
+      const DeviceStats& did = recorded.engine().device_stats();
+      ExpectSameCounts(result, did);
+      EXPECT_EQ(did.filled, mode == PlaceMode::kCpu ? 0 : recorded.engine().memory().device->slots);
+      if (mode == PlaceMode::kCooperative) {
+        EXPECT_GT(result.decode.ran_there, result.decode.experts / 3) << what;
+      }
     }
   }
 }

@@ -188,7 +188,9 @@ std::vector<DeviceTier::Promotion> DeviceTier::Fill(std::span<const ExpertKey> f
     const std::optional<Placement> placed = table(one.key)->Request(one.key, Use::kPrefetch);
     CHECK(placed.has_value());
     one.slot = placed->slot;
+    stats_.copied_bytes += parts_.bytes_of(one.key);
   }
+  stats_.filled += filled.size();
   n_promotions_ += filled.size();
   return filled;
 }

@@ -44,6 +44,7 @@ struct DeviceStats {
   uint64_t experts = 0;     // planned, once for all rows of a step
   uint64_t on_device = 0;   // of these, computed there from a slot
   uint64_t copied = 0;      // of these, copied there first
+  uint64_t filled = 0;      // given slots before the first step
   uint64_t promotions = 0;  // moved there for later
   uint64_t copied_bytes = 0;
   uint64_t failures = 0;  // layers that the CPU computed after all

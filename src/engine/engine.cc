@@ -186,7 +186,7 @@ Status Engine::Impl::Load() {
   TRY_STATUS(LoadDense(dense, *queue, reader->block(),
                        [this](uint64_t done, uint64_t total) { Report("loading", done, total); }));
   if (look_ahead > 0) look_ahead_routers.Fill(tensors);
-  return {};
+  return FillDevice();
 }
 
 Engine::Engine(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}

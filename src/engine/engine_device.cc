@@ -188,7 +188,7 @@ Status Engine::Impl::TryDevice() {
                 gpu->info().name);
   }
   memory.device->latency = *latency;
-  return {};
+  return ChooseFirstOnDevice();
 }
 
 // Who decides what the device computes, beside memory and its policy.

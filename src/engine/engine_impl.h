@@ -71,7 +71,8 @@ struct Engine::Impl {
   std::unique_ptr<Residency> residency;
   // A device beside the CPU; null: there is none.
   std::optional<ComputeDevice> gpu;
-  std::vector<uint64_t> device_slots;  // by form
+  std::vector<uint64_t> device_slots;   // by form
+  std::vector<ExpertKey> device_first;  // who gets slots there before the first token
   std::unique_ptr<DeviceExperts> device_experts;
   std::unique_ptr<DeviceTier> device_tier;
   std::unique_ptr<DeviceSide> device_side;
@@ -125,6 +126,8 @@ struct Engine::Impl {
   Status TryDevice();
   Status JoinDevice();
   void DropDevice();
+  Status ChooseFirstOnDevice();
+  Status FillDevice();
   DeviceExperts::Shape DeviceShape() const;
   Result<ExpertKey> AnyExpertOf(uint32_t form) const;
   uint64_t BytesOf(ExpertKey key) const;

@@ -12,30 +12,11 @@
 #include "base/check.h"
 #include "decide/device_tier.h"
 #include "decide/layer_planner.h"
+#include "decide/popularity.h"
 #include "decide/resident_model.h"
 
 namespace moestro {
 namespace {
-
-std::vector<ExpertKey> AllExperts(const MoeShape& shape) {
-  std::vector<ExpertKey> keys;
-  keys.reserve(shape.experts());
-  for (uint16_t l = 0; l < shape.n_layer; ++l) {
-    for (uint16_t e = 0; e < shape.n_expert; ++e) {
-      keys.push_back({.layer = LayerId{l}, .expert = {e}});
-    }
-  }
-  return keys;
-}
-
-// counts: [layer][expert].
-std::vector<ExpertKey> MostFirst(const MoeShape& shape, const std::vector<uint64_t>& counts) {
-  std::vector<ExpertKey> keys = AllExperts(shape);
-  std::ranges::stable_sort(keys, std::greater(), [&](ExpertKey key) {
-    return counts[size_t{key.layer.value} * shape.n_expert + key.expert.value];
-  });
-  return keys;
-}
 
 void Fill(SlotTable& table, std::span<const ExpertKey> keys) {
   const size_t n = std::min(keys.size(), table.slots());
@@ -230,17 +211,6 @@ std::vector<ExpertKey> ByPopularity(const Trace& trace, size_t tokens) {
     for (size_t l = 0; l < shape.n_layer; ++l) {
       for (const ExpertId e : trace.experts(t, l)) ++counts[l * shape.n_expert + e.value];
     }
-  }
-  return MostFirst(shape, counts);
-}
-
-std::vector<ExpertKey> ByPopularity(const PathTable& paths) {
-  const MoeShape& shape = paths.shape();
-  constexpr uint64_t kAlways = 65535;
-  std::vector<uint64_t> counts(shape.experts(), kAlways * shape.n_used / shape.n_expert);
-  for (size_t l = 0; l < paths.layers().size(); ++l) {
-    const std::vector<PathShare>& popularity = paths.layers()[l].popularity;
-    std::ranges::copy(popularity, counts.begin() + static_cast<ptrdiff_t>(l * shape.n_expert));
   }
   return MostFirst(shape, counts);
 }

@@ -22,7 +22,6 @@
 #include "core/layer_plan.h"
 #include "decide/lane_planner.h"
 #include "decide/latency_model.h"
-#include "decide/path_table.h"
 #include "decide/policy.h"
 #include "decide/slot_table.h"
 #include "sim/trace_steps.h"
@@ -89,10 +88,9 @@ struct LanesResult {
 // without a device, several rows for a trace that has such steps of its own.
 Result<LanesResult> ReplayLanes(const Trace& trace, const LanesOptions& options);
 
-// All experts, the most asked for in the first `tokens` first; of equals the earlier layer.
+// All experts, the most asked for in the first `tokens` first; of equals the earlier layer. By what
+// was learned: decide/popularity.h.
 std::vector<ExpertKey> ByPopularity(const Trace& trace, size_t tokens);
-// The same from what was learned; nothing is known of the first layer's, which count as K of E.
-std::vector<ExpertKey> ByPopularity(const PathTable& paths);
 // Layer by layer from the last one: whole layers on the device, as programs do that place layers
 // and not experts.
 std::vector<ExpertKey> ByLayer(const MoeShape& shape);

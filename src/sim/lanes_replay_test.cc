@@ -393,14 +393,6 @@ TEST(FirstOnTheDevice, ByPopularityAndByLayer) {
   EXPECT_EQ(ByPopularity(trace, 1)[0], Key(0, 0));
   EXPECT_EQ(ByLayer(kTwoLayers).front(), Key(1, 0));
   EXPECT_EQ(ByLayer(kTwoLayers).back(), Key(0, 3));
-
-  const auto paths = PathTable::Create(kTwoLayers, {{}, {.popularity = {1, 65535, 40000, 25534}}});
-  ASSERT_TRUE(paths) << paths.error().message;
-  const std::vector<ExpertKey> learned = ByPopularity(*paths);
-  EXPECT_EQ(learned[0], Key(1, 1));
-  EXPECT_EQ(learned[1], Key(1, 2));
-  EXPECT_EQ(learned[2], Key(0, 0));  // half, as far as anybody knows
-  EXPECT_EQ(learned.back(), Key(1, 0));
 }
 
 }  // namespace

@@ -9,9 +9,15 @@
 #include <string>
 
 #include "decide/latency_model.h"
+#include "decide/path_counter.h"
 #include "engine/device_list.h"
+#include "engine/engine.h"
 #include "engine/engine_options.h"
+#include "engine/route_recorder.h"
+#include "learned/beside_model.h"
 #include "learned/latency_file.h"
+#include "learned/path_file.h"
+#include "tests/support/prompts.h"
 #include "tests/support/temp_folder.h"
 #include "tests/support/tiny_model.h"
 
@@ -70,6 +76,22 @@ class DeviceFixture : public testing::Test {
     options.device.vram_bytes =
         DeviceExperts::WorkBytes(shape) + slots * 3 * type * spec.embd * spec.ff;
     return options;
+  }
+
+  // What 'moestro profile' would leave beside the model.
+  PathFile LearnPaths(const std::string& model) const {
+    const auto engine = Engine::Open(model, OnCpu());
+    EXPECT_TRUE(engine) << engine.error().message;
+    const ModelId& id = (*engine)->id();
+    PathCounter counter(id.shape);
+    RouteRecorder recorder(**engine, {.model = id}, [&](const TraceToken& token) -> Status {
+      counter.Add(token.experts);
+      return {};
+    });
+    EXPECT_TRUE(recorder.Record(RandomTokens(100, (*engine)->spec().n_vocab, 9), 0));
+    PathFile paths{.model = id, .tokens = 100, .table = counter.Learn()};
+    EXPECT_TRUE(WritePaths(PathsBeside(model), paths));
+    return paths;
   }
 
   TempFolder folder_;
