@@ -121,6 +121,7 @@ class DeviceAgreement : public DeviceFixture {
         recorded.trace(),
         {.model = costs->model,
          .mode = options.device.place,
+         .tiers = options.device.tiers,
          .slots = engine.memory().n_slots,
          .device_slots = engine.memory().device->slots,
          .policy = engine.policy(),
@@ -190,6 +191,24 @@ TEST_F(DeviceAgreement, WhoIsThereFirst) {
       if (mode == PlaceMode::kCooperative) {
         EXPECT_GT(result.decode.ran_there, result.decode.experts / 3) << what;
       }
+    }
+  }
+}
+
+TEST_F(DeviceAgreement, ExclusiveTiers) {
+  const TinySpec spec = Spec("olmoe", "Q8_0");
+  const std::string model = WriteTinyModel(folder_.path(), spec);
+  for (const PlaceMode mode : {PlaceMode::kAuto, PlaceMode::kGpuCentric}) {
+    for (const uint32_t rows : {1U, 4U}) {
+      EngineOptions options = OnDevice(spec, mode, 14);
+      options.prefetch = 0;
+      options.device.tiers = Tiers::kExclusive;
+      RecordedPlans recorded(model, options);
+      recorded.Decode(rows, 40);
+      if (HasFatalFailure()) return;
+      const std::string what = Format("{}, {} rows", NameOf(mode), rows);
+      const LanesResult result = ExpectSame(recorded, options, what);
+      ExpectSameCounts(result, recorded.engine().device_stats());
     }
   }
 }

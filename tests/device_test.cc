@@ -55,6 +55,7 @@ class DeviceTest : public DeviceFixture {
     std::vector<float> logits;  // [step][row][n_vocab]
     uint32_t n_vocab = 0;
     DeviceStats device;
+    uint64_t disk_bytes = 0;
     Status status;
   };
   static uint32_t PromptOf(uint32_t sequence) { return 2 + sequence % 4; }  // tokens
@@ -99,6 +100,7 @@ class DeviceTest : public DeviceFixture {
       run.status = engine.Step(batch, sink);
     }
     run.device = engine.device_stats();
+    run.disk_bytes = engine.stats().decode.disk_bytes + engine.stats().prefill.disk_bytes;
     return run;
   }
 
@@ -203,6 +205,20 @@ TEST_F(DeviceTest, EqualPlansGiveEqualBitsWhateverTheTiming) {
     const Run slow = Decode(model, options, 4);
     EXPECT_EQ(slow.logits, first.logits) << seed;
   }
+}
+
+// Where experts come from changes no bit; what memory gives up comes from the disk again.
+TEST_F(DeviceTest, ExclusiveTiersGiveTheSameBits) {
+  const TinySpec spec = Spec("olmoe", "Q8_0");
+  const std::string model = WriteTinyModel(folder_.path(), spec);
+  EngineOptions options = OnDevice(spec, PlaceMode::kGpuCentric, 14);
+  options.cache = CacheSize{.percent = 100.0};
+  const Run both = Decode(model, options, 4);
+  options.device.tiers = Tiers::kExclusive;
+  const Run once = Decode(model, options, 4);
+  ASSERT_TRUE(both.status && once.status);
+  EXPECT_EQ(once.logits, both.logits);
+  EXPECT_GT(once.disk_bytes, 2 * both.disk_bytes);
 }
 
 TEST_F(DeviceTest, LowCopiesAreComputedThereToo) {

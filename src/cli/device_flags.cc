@@ -33,6 +33,12 @@ void AddDeviceFlags(Flags flags, DeviceOptions& options) {
         TRY(options.place, ParsePlaceMode(text));
         return {};
       });
+  flags.AddParsed("--tiers", "inclusive|exclusive",
+                  "whether memory keeps experts that have come to the device (default: inclusive)",
+                  [&options](const std::string& text) -> Status {
+                    TRY(options.tiers, ParseTiers(text));
+                    return {};
+                  });
   flags
       .Add("--latency-model", options.latency_model,
            "costs to place by, as 'moestro devices --profile -o FILE' writes them (default: "

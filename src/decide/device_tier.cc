@@ -2,6 +2,7 @@
 #include "decide/device_tier.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <utility>
 
@@ -13,7 +14,25 @@ namespace {
 // Steps after which a use counts half: an expert's uses are roughly those of the next steps, too.
 constexpr double kHalfLife = 64.0;
 
+struct NamedTiers {
+  Tiers tiers;
+  std::string_view name;
+};
+constexpr std::array kTiers = {NamedTiers{Tiers::kInclusive, "inclusive"},
+                               NamedTiers{Tiers::kExclusive, "exclusive"}};
+
 }  // namespace
+
+Result<Tiers> ParseTiers(std::string_view name) {
+  for (const NamedTiers& known : kTiers) {
+    if (known.name == name) return known.tiers;
+  }
+  return Fail(Errc::kUsage, "'{}' says nothing about tiers; known: inclusive, exclusive", name);
+}
+
+std::string_view NameOf(Tiers tiers) {
+  return std::ranges::find(kTiers, tiers, &NamedTiers::tiers)->name;
+}
 
 DeviceTier::DeviceTier(DeviceTierParts parts, const LatencyModel& model, PlaceMode mode)
     : parts_(std::move(parts)), model_(model), mode_(mode) {}
@@ -157,7 +176,15 @@ void DeviceTier::Done(const LayerPlan& plan) {
     SlotTable& its = *table(expert.key);
     if (expert.place == Place::kCopied) its.Landed(expert.slot);
     its.Unpin(expert.slot);
+    if (expert.place == Place::kCopied) LeaveMemory(expert.key);
   }
+}
+
+// It is there now.
+void DeviceTier::LeaveMemory(ExpertKey key) {
+  if (parts_.tiers == Tiers::kInclusive) return;
+  if (parts_.memory) parts_.memory->Drop(key);
+  if (parts_.drop) parts_.drop(key);
 }
 
 void DeviceTier::Failed(LayerPlan& plan) {
@@ -238,6 +265,7 @@ void DeviceTier::Promoted(const Promotion& promotion, bool has_landed) {
     its.Failed(promotion.slot);
   }
   its.Unpin(promotion.slot);
+  if (has_landed) LeaveMemory(promotion.key);
 }
 
 }  // namespace moestro

@@ -7,8 +7,7 @@
 //   tier.Done(plan)         the copies are there, the launches over
 //   tier.Promote(plan)      an expert that should move to the device while later layers run
 //
-// What is on the device may be in memory too (an inclusive cache): memory does not hear of uses
-// there, so it gives such experts up first.
+// What runs from a slot there is not asked for in memory; see Tiers.
 #pragma once
 
 #include <cstddef>
@@ -16,9 +15,11 @@
 #include <functional>
 #include <optional>
 #include <span>
+#include <string_view>
 #include <unordered_map>
 #include <vector>
 
+#include "base/result.h"
 #include "core/ids.h"
 #include "core/layer_plan.h"
 #include "decide/lane_planner.h"
@@ -27,6 +28,15 @@
 #include "decide/slot_table.h"
 
 namespace moestro {
+
+// Whether memory may have what the device has.
+enum class Tiers : uint8_t {
+  kInclusive,  // yes: it does not hear of uses there, so it gives such experts up first
+  kExclusive,  // no: what has landed there leaves memory
+};
+// kUsage for an unknown name; the message lists the known ones.
+Result<Tiers> ParseTiers(std::string_view name);
+std::string_view NameOf(Tiers tiers);
 
 struct DeviceTierParts {
   // By form (core/expert_catalog.h), since a slot is a place in a tensor of one type; nullopt: the
@@ -38,6 +48,8 @@ struct DeviceTierParts {
   // In place of `in_memory` where plans must not depend on timing, which decides what reads ahead
   // have brought: what memory would hold if every read were done at once.
   std::optional<ResidentModel> memory = {};
+  Tiers tiers = Tiers::kInclusive;
+  std::function<void(ExpertKey)> drop = {};  // memory lets go of an expert, if it can
 };
 
 struct DeviceStats {
@@ -96,6 +108,7 @@ class DeviceTier {
  private:
   SlotTable* table(ExpertKey key);
   bool is_ready(ExpertKey key) const;
+  void LeaveMemory(ExpertKey key);
   void SortByModel(LayerPlan& plan) const;
   void RunInMemory(const LayerPlan& plan);
   std::vector<LaneJob> JobsOf(const LayerPlan& plan);

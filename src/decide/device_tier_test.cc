@@ -32,15 +32,20 @@ LatencyModel Costs() {
 class Tier {
  public:
   // `memory`: slots of a model of it; 0: it holds all.
-  Tier(uint64_t slots, PlaceMode mode, const LatencyModel& costs = Costs(), uint64_t memory = 0)
-      : tier_(PartsOf(slots, memory), costs, mode) {}
+  Tier(uint64_t slots, PlaceMode mode, const LatencyModel& costs = Costs(), uint64_t memory = 0,
+       Tiers tiers = Tiers::kInclusive)
+      : tier_(PartsOf(slots, memory, tiers), costs, mode) {}
+  Tier(const Tier&) = delete;  // it is told what to drop
+  Tier& operator=(const Tier&) = delete;
 
   LayerPlan Plan(const std::vector<uint16_t>& experts, Use use = Use::kDecode) {
     LayerPlan plan{
         .layer = LayerId{0}, .n_rows = 1, .n_used = static_cast<uint32_t>(experts.size())};
-    for (const uint16_t e : experts) {
-      plan.experts.push_back({.key = Key(e), .use = use, .n_pairs = 1});
+    for (uint32_t i = 0; i < experts.size(); ++i) {
+      plan.experts.push_back({.key = Key(experts[i]), .use = use, .first_pair = i, .n_pairs = 1});
+      plan.pair_of.push_back(i);
     }
+    plan.row_of.assign(experts.size(), 0);
     tier_.BeginLayer(LayerId{0});
     tier_.Assign(plan);
     return plan;
@@ -52,20 +57,24 @@ class Tier {
     return plan;
   }
   DeviceTier* operator->() { return &tier_; }
+  const std::vector<ExpertKey>& dropped() const { return dropped_; }
 
  private:
   static SlotTable Table(uint64_t slots) {
     auto policy = MakePolicy({.name = "lru"});
     return {PolicyShape{.slots = slots, .layers = 1, .experts = 64}, *std::move(policy)};
   }
-  static DeviceTierParts PartsOf(uint64_t slots, uint64_t memory) {
+  DeviceTierParts PartsOf(uint64_t slots, uint64_t memory, Tiers tiers) {
     std::vector<std::optional<SlotTable>> tables(2);
     tables[0].emplace(Table(slots));
     DeviceTierParts parts{
         .tables = std::move(tables),
         .form_of = [](ExpertKey key) { return key.expert.value >= 50 ? 1U : 0U; },
         .bytes_of = [](ExpertKey) { return kBytes; },
-        .in_memory = [](ExpertKey) { return true; }};
+        .in_memory = [](ExpertKey) { return true; },
+        .memory = {},
+        .tiers = tiers,
+        .drop = [this](ExpertKey key) { dropped_.push_back(key); }};
     if (memory > 0) {
       std::vector<SlotTable> behind;
       behind.push_back(Table(memory));
@@ -73,6 +82,7 @@ class Tier {
     }
     return parts;
   }
+  std::vector<ExpertKey> dropped_;  // from memory
   DeviceTier tier_;
 };
 
@@ -219,6 +229,37 @@ TEST(DeviceTier, FixedModesMoveNothingBeside) {
       EXPECT_FALSE(tier->Promote(plan));
     }
   }
+}
+
+// What a copy or a move has brought there leaves memory; what runs on the CPU stays.
+TEST(DeviceTier, ExclusiveTiersHaveAnExpertOnce) {
+  Tier tier(2, PlaceMode::kGpuCentric, Costs(), 8, Tiers::kExclusive);
+  tier.Run({1, 60, 2});
+  EXPECT_FALSE(tier->is_in_memory(Key(1)));
+  EXPECT_FALSE(tier->is_in_memory(Key(2)));
+  EXPECT_TRUE(tier->is_in_memory(Key(60)));
+  LayerPlan failed = tier.Plan({1, 3});
+  tier->Failed(failed);
+  EXPECT_TRUE(tier->is_in_memory(Key(3)));
+  EXPECT_EQ(tier.dropped(), (std::vector{Key(1), Key(2)}));
+
+  Tier moves(1, PlaceMode::kAuto, Costs(), 8, Tiers::kExclusive);
+  std::optional<DeviceTier::Promotion> promotion;
+  while (!promotion) promotion = moves->Promote(moves.Run({7}));
+  EXPECT_TRUE(moves->is_in_memory(Key(7)));
+  moves->Promoted(*promotion, true);
+  EXPECT_FALSE(moves->is_in_memory(Key(7)));
+
+  Tier both(2, PlaceMode::kGpuCentric, Costs(), 8);
+  both.Run({1, 60, 2});
+  EXPECT_TRUE(both->is_in_memory(Key(1)));
+  EXPECT_TRUE(both.dropped().empty());
+}
+
+TEST(DeviceTier, TiersHaveNames) {
+  EXPECT_EQ(ParseTiers("exclusive"), Tiers::kExclusive);
+  EXPECT_EQ(NameOf(Tiers::kInclusive), "inclusive");
+  EXPECT_EQ(ParseTiers("both").error().code, Errc::kUsage);
 }
 
 // With a model of memory the order is as if PlanLayer() had asked that, whatever memory holds.

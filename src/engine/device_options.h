@@ -6,6 +6,7 @@
 #include <string>
 
 #include "core/device_info.h"
+#include "decide/device_tier.h"
 #include "decide/lane_planner.h"
 #include "decide/latency_model.h"
 #include "forward/experts/device_experts.h"
@@ -19,6 +20,7 @@ struct DeviceOptions {
   uint64_t vram_bytes = 0;  // for expert slots and what computing them takes; 0: what is free, less
                             // a margin
   PlaceMode place = PlaceMode::kAuto;
+  Tiers tiers = Tiers::kInclusive;
   std::string latency_model = {};  // a file, whose costs are taken as they are; empty: measured
 
   // For tests: what goes wrong there.

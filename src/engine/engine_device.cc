@@ -216,7 +216,9 @@ Status Engine::Impl::JoinDevice() {
                       .form_of = [this](ExpertKey key) { return catalog.copy(key).form; },
                       .bytes_of = [this](ExpertKey key) { return BytesOf(key); },
                       .in_memory = [this](ExpertKey key) { return residency->contains(key); },
-                      .memory = std::move(in_memory)},
+                      .memory = std::move(in_memory),
+                      .tiers = options.device.tiers,
+                      .drop = [this](ExpertKey key) { residency->Drop(key); }},
       latency, options.device.place);
   device_side = std::make_unique<DeviceSide>(
       *device_tier, *device_experts, *residency,

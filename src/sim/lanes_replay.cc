@@ -10,7 +10,6 @@
 #include <utility>
 
 #include "base/check.h"
-#include "decide/device_tier.h"
 #include "decide/layer_planner.h"
 #include "decide/popularity.h"
 #include "decide/resident_model.h"
@@ -31,14 +30,14 @@ void Fill(SlotTable& table, std::span<const ExpertKey> keys) {
 
 // Who is in memory at the start: those that the device lacks come first.
 std::vector<ExpertKey> MemoryFirst(const MoeShape& shape, std::span<const ExpertKey> first,
-                                   size_t on_device) {
+                                   size_t on_device, Tiers tiers) {
   const std::span<const ExpertKey> there = first.first(std::min(on_device, first.size()));
   std::vector<ExpertKey> keys(first.begin() + static_cast<ptrdiff_t>(there.size()), first.end());
   std::unordered_set<ExpertKey> listed(first.begin(), first.end());
   for (const ExpertKey key : AllExperts(shape)) {
     if (listed.insert(key).second) keys.push_back(key);
   }
-  keys.append_range(there);
+  if (tiers == Tiers::kInclusive) keys.append_range(there);
   return keys;
 }
 
@@ -55,7 +54,7 @@ DeviceTier MakeTier(const Trace& trace, const LanesOptions& options, SlotTable m
                     SlotTable device) {
   if (options.fills_memory) {
     const size_t on_device = uses_device(options) ? options.device_slots : 0;
-    Fill(memory, MemoryFirst(trace.info().shape(), options.first, on_device));
+    Fill(memory, MemoryFirst(trace.info().shape(), options.first, on_device, options.tiers));
   }
   memory.SetObserver(options.observer);
   std::vector<SlotTable> behind;
@@ -66,7 +65,8 @@ DeviceTier MakeTier(const Trace& trace, const LanesOptions& options, SlotTable m
                    .form_of = [](ExpertKey) { return 0U; },
                    .bytes_of = [bytes = ExpertBytes(trace, options)](ExpertKey) { return bytes; },
                    .in_memory = {},
-                   .memory = ResidentModel(std::move(behind), [](ExpertKey) { return 0U; })},
+                   .memory = ResidentModel(std::move(behind), [](ExpertKey) { return 0U; }),
+                   .tiers = options.tiers},
                   options.model, options.mode);
   for (const DeviceTier::Promotion& one : tier.Fill(options.first)) tier.Promoted(one, true);
   return tier;

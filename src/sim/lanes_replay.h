@@ -20,6 +20,7 @@
 #include "base/result.h"
 #include "core/ids.h"
 #include "core/layer_plan.h"
+#include "decide/device_tier.h"
 #include "decide/lane_planner.h"
 #include "decide/latency_model.h"
 #include "decide/policy.h"
@@ -35,6 +36,7 @@ struct LanesOptions {
   Cost dense = {};           // what a layer computes beside its experts
   uint64_t dense_bytes = 0;  // of one layer
   PlaceMode mode = PlaceMode::kAuto;
+  Tiers tiers = Tiers::kInclusive;
   uint64_t slots = 0;         // experts that memory holds
   uint64_t device_slots = 0;  // experts that the device holds
   PolicyChoice policy = {};   // of both, each with a state of its own
@@ -42,7 +44,8 @@ struct LanesOptions {
   // Who has a device slot at the start; the first ones, as far as there are slots. They leave in
   // the reverse order, and before anybody that decode has used there.
   std::vector<ExpertKey> first = {};
-  // Memory is full at the start, too: with who comes next in `first`, then the others by layer.
+  // Memory is full at the start, too: with who comes next in `first`, then the others by layer,
+  // then, in inclusive tiers, with who is on the device.
   bool fills_memory = false;
   StepSize step = {};
   size_t count_from = 0;              // tokens before this one warm up and are not counted

@@ -150,6 +150,23 @@ TEST(Lanes, TheDiskBringsWhatNobodyHas) {
   EXPECT_DOUBLE_EQ(device.seconds, (1070 + 2080 + 1080 + 120) * 1e-6);
 }
 
+// The same, but what has been copied leaves memory: it comes from the disk again.
+TEST(Lanes, ExclusiveTiersHaveAnExpertOnce) {
+  const Trace trace = Make(kTwoLayers, {{.experts = {0, 2, 0, 1}}, {.experts = {0, 2, 0, 1}}});
+  LanesOptions options = TwoLayers(PlaceMode::kGpuCentric);
+  options.tiers = Tiers::kExclusive;
+  options.fills_memory = false;
+  LanePhase p = Play(trace, options).decode;
+  EXPECT_EQ(p.on_disk, 7U);
+  EXPECT_EQ(p.in_memory, 0U);
+  // Full at the start, but for what the device has.
+  options.fills_memory = true;
+  p = Play(trace, options).decode;
+  EXPECT_EQ(p.in_device, 1U);
+  EXPECT_EQ(p.in_memory, 3U);
+  EXPECT_EQ(p.on_disk, 4U);
+}
+
 TEST(Lanes, AutoLeavesToTheCpuWhatACopyWouldNotPayBack) {
   const Trace trace = Make(kTwoLayers, {{.experts = {0, 1, 2, 3}}});
   LanesOptions options = TwoLayers(PlaceMode::kAuto);

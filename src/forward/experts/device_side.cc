@@ -26,8 +26,10 @@ DeviceSide::~DeviceSide() { BeginStep(); }
 // They land here and nowhere else, however quick the copies were: what the next step plans must not
 // depend on timing.
 void DeviceSide::BeginStep() {
-  for (const UnderWay& one : promotions_) {
-    tier_.Promoted(one.promotion, experts_.Wait(one.ticket));
+  for (UnderWay& one : promotions_) {
+    const bool has_landed = experts_.Wait(one.ticket);
+    one.lease.reset();
+    tier_.Promoted(one.promotion, has_landed);
   }
   promotions_.clear();
   if (options_.is_fixed) return;
