@@ -112,6 +112,27 @@ TEST_F(DeviceCliTest, TheBudgetHoldsWithADriverInTheProcess) {
   EXPECT_LE(run.peak_bytes, 260U << 20);
 }
 
+// Experts pass through memory on their way there.
+TEST_F(DeviceCliTest, TheBudgetHoldsWhileTheDeviceIsFilled) {
+  if (kIsSanitized) GTEST_SKIP() << "sanitizers take memory of their own";
+  const std::string device = Device();
+  if (device.empty()) GTEST_SKIP() << "ggml finds no device";
+  const std::string paths = folder_.File("demo.paths");
+  const Finished learned = RunProgram(
+      {"profile", "--trace", MOESTRO_SOURCE_DIR "/bench/traces/demo-maths.trace", "-o", paths});
+  ASSERT_EQ(learned.exit_code, 0) << learned.err;
+  const Arguments bench = {"bench", kDemo,     "--ram", "260M", "--device", device, "--vram",
+                           "40M",   "--paths", paths,   "-p",   "24",       "-n",   "24",
+                           "-c",    "256",     "-t",    "2",    "--json"};
+  EXPECT_EQ(RunProgram(bench).exit_code, 0);  // compiles shaders
+  const Finished run = RunProgram(bench);
+  EXPECT_EQ(run.exit_code, 0) << run.err;
+  EXPECT_LE(run.peak_bytes, 260U << 20);
+  const Result<Json> json = Json::Parse(run.out);
+  ASSERT_TRUE(json) << run.out;
+  EXPECT_GT(json->Find("device_filled")->number().value_or(0), 20.0) << run.out;
+}
+
 TEST_F(DeviceCliTest, AProfileBecomesAFileThatARunTakes) {
   const std::string device = Device();
   if (device.empty()) GTEST_SKIP() << "ggml finds no device";

@@ -8,18 +8,15 @@
 #include <algorithm>
 #include <atomic>
 #include <cmath>
-#include <cstdlib>
 #include <functional>
 #include <memory>
 #include <span>
 #include <string>
 
-#include "core/device_info.h"
-#include "engine/device_list.h"
-#include "engine/engine.h"
-#include "learned/latency_file.h"
+#include "decide/lane_planner.h"
+#include "engine/engine_options.h"
 #include "tests/support/decode.h"
-#include "tests/support/temp_folder.h"
+#include "tests/support/device_fixture.h"
 #include "tests/support/tiny_model.h"
 
 namespace moestro {
@@ -49,64 +46,8 @@ inline std::function<bool()> EveryNth(int n) {
   return [count, n] { return count->fetch_add(1) % n == n - 1; };
 }
 
-class DeviceTest : public testing::Test {
+class DeviceTest : public DeviceFixture {
  protected:
-  void SetUp() override {
-    for (const DeviceInfo& info : ListDevices()) {
-      if (info.kind == DeviceKind::kCpu || info.kind == DeviceKind::kRemote) continue;
-      info_ = info;
-      name_ = info.name;
-    }
-    if (!name_.empty()) return;
-    // Where there must be one, its absence is a failure.
-    if (std::getenv("MOESTRO_TEST_DEVICE") != nullptr) {
-      FAIL() << "ggml finds no device; see 'scripts/setup.sh device'";
-    }
-    GTEST_SKIP() << "ggml finds no device; 'scripts/setup.sh device' installs a software one";
-  }
-
-  static TinySpec Spec(const std::string& arch, const std::string& type) {
-    return {.arch = arch, .type = type, .layers = 3, .experts = 12, .used = 3, .ff = 256};
-  }
-
-  // A model of costs by which copying is dear and the CPU is slow: something is on every lane.
-  std::string CostsFile(const LatencyModel& model) {
-    const std::string path = folder_.path() / "costs.json";
-    const Status written = WriteLatency(path, {.machine = "test", .device = name_, .model = model});
-    EXPECT_TRUE(written) << written.error().message;
-    return path;
-  }
-  static LatencyModel MixedCosts() {
-    return {.host = {.base = 20e-6, .per_byte = 1e-10, .per_row = 0.5e-10},
-            .device = {.base = 5e-6, .per_byte = 0.2e-10, .per_row = 0.1e-10},
-            .copy = {.base = 10e-6, .per_byte = 0.5e-10},
-            .disk = {.base = 50e-6, .per_byte = 5e-10},
-            .launch = 10e-6};
-  }
-
-  EngineOptions OnCpu() const {
-    EngineOptions options;
-    options.ctx = 128;
-    options.threads = 2;
-    options.sequences = 12;
-    options.cache = CacheSize{.percent = 60.0};
-    options.device.name = "cpu";
-    return options;
-  }
-  // Experts alone; `slots`: about so many experts of 12 * 3 fit.
-  EngineOptions OnDevice(const TinySpec& spec, PlaceMode place, uint64_t slots = 100) {
-    EngineOptions options = OnCpu();
-    options.device.name = name_;
-    options.device.place = place;
-    options.device.dense_on_cpu = true;
-    options.device.latency_model = CostsFile(MixedCosts());
-    const DeviceExperts::Shape shape{.n_embd = spec.embd, .n_ff = spec.ff};
-    const auto type = static_cast<uint64_t>(spec.type == "F16" ? 2 : 1);
-    options.device.vram_bytes =
-        DeviceExperts::WorkBytes(shape) + slots * 3 * type * spec.embd * spec.ff;
-    return options;
-  }
-
   // The same with costs that are measured or found in `folder`.
   EngineOptions Measuring(const TinySpec& spec, PlaceMode place, uint64_t slots,
                           const std::string& folder = "") {
@@ -145,10 +86,6 @@ class DeviceTest : public testing::Test {
     EXPECT_GE(static_cast<double>(near), kShareOfRows * static_cast<double>(rows))
         << what << ": largest difference " << largest;
   }
-
-  TempFolder folder_;
-  DeviceInfo info_;
-  std::string name_;  // its
 };
 
 }  // namespace moestro

@@ -97,6 +97,23 @@ TEST_F(DeviceTest, EqualPlansGiveEqualBitsWhateverTheTiming) {
   }
 }
 
+// Where experts come from changes no bit; what memory gives up comes from the disk again.
+TEST_F(DeviceTest, ExclusiveTiersGiveTheSameBits) {
+  const TinySpec spec = Spec("olmoe", "Q8_0");
+  const std::string model = WriteTinyModel(folder_.path(), spec);
+  EngineOptions options = OnDevice(spec, PlaceMode::kGpuCentric, 14);
+  options.cache = CacheSize{.percent = 100.0};
+  const Run both = Decode(model, options, 4);
+  options.device.tiers = Tiers::kExclusive;
+  const Run once = Decode(model, options, 4);
+  ASSERT_TRUE(both.status && once.status);
+  EXPECT_EQ(once.logits, both.logits);
+  const auto read = [](const Run& run) {
+    return run.stats.decode.disk_bytes + run.stats.prefill.disk_bytes;
+  };
+  EXPECT_GT(read(once), 2 * read(both));
+}
+
 TEST_F(DeviceTest, LowCopiesAreComputedThereToo) {
   const TinySpec spec = Spec("qwen3moe", "Q8_0");
   const std::string model = WriteTinyModel(folder_.path(), spec);

@@ -107,7 +107,8 @@ void AddCommonFlags(Flags flags, CommonOptions& options) {
       [&engine](const std::string& text) { return SetKnob(engine, "predictor", text); });
   flags
       .Add("--paths", engine.paths,
-           "what 'moestro profile' learned, for --predictor paths (default: MODEL.paths)")
+           "what 'moestro profile' learned, for --predictor paths and for who is on a device first "
+           "(default: MODEL.paths)")
       .Type("FILE");
   flags.Add("--prefetch", engine.prefetch, "layers looked ahead; 0: no prefetch")
       .Type("N")

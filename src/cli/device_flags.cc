@@ -44,6 +44,12 @@ void AddDeviceFlags(Flags flags, DeviceOptions& options) {
                     return Fail(Errc::kUsage, "'{}' is no place for the dense part: auto, cpu",
                                 text);
                   });
+  flags.AddParsed("--tiers", "inclusive|exclusive",
+                  "whether memory keeps experts that have come to the device (default: inclusive)",
+                  [&options](const std::string& text) -> Status {
+                    TRY(options.tiers, ParseTiers(text));
+                    return {};
+                  });
   flags
       .Add("--latency-model", options.latency_model,
            "costs to place by, as 'moestro devices MODEL --profile -o FILE' writes them (default: "

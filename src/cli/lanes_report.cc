@@ -19,10 +19,10 @@ std::string Describe(std::string_view what, const LanePhase& p) {
   if (p.tokens == 0) return {};
   std::string text = Format(
       "  {:8} {:.2f} tok/s; experts {:.1f} % on the device, {:.1f} % in memory, {:.1f} % on the "
-      "disk; ran {:.1f} % there, {:.1f} % copied, {:.1f} % on the CPU\n",
+      "disk; ran {:.1f} % there, {:.1f} % copied, {:.1f} % on the CPU; {} moved for later\n",
       what, p.tokens_per_second(), Percent(p.in_device, p.experts), Percent(p.in_memory, p.experts),
       Percent(p.on_disk, p.experts), Percent(p.ran_there, p.experts), Percent(p.copied, p.experts),
-      Percent(p.on_host, p.experts));
+      Percent(p.on_host, p.experts), p.promoted);
   if (p.seconds <= 0.0) return text;
   const auto lane = [&](std::string_view name, double seconds, uint64_t bytes) {
     return Format("{} {:.1f} % {}", name, 100.0 * seconds / p.seconds, FormatBytes(bytes));
@@ -46,6 +46,7 @@ Json ToJson(const LanePhase& p) {
       .Set("ran_there", p.ran_there)
       .Set("copied", p.copied)
       .Set("on_host", p.on_host)
+      .Set("promoted", p.promoted)
       .Set("device_bytes", p.device_bytes)
       .Set("copy_bytes", p.copy_bytes)
       .Set("host_bytes", p.host_bytes)

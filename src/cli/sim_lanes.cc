@@ -9,6 +9,7 @@
 #include "base/bytes.h"
 #include "cli/lanes_report.h"
 #include "decide/path_table.h"
+#include "decide/popularity.h"
 #include "learned/latency_file.h"
 #include "learned/path_file.h"
 #include "sim/lanes_replay.h"
@@ -85,6 +86,13 @@ void AddLaneFlags(Flags sim, SimLanes& lanes) {
                 "that), cpu",
                 [&lanes](const std::string& text) { return ParseModes(text, lanes.modes); })
       .Needs(machine);
+  sim.AddParsed("--tiers", "inclusive|exclusive",
+                "whether memory keeps experts that have come to the device (default: inclusive)",
+                [&lanes](const std::string& text) -> Status {
+                  TRY(lanes.tiers, ParseTiers(text));
+                  return {};
+                })
+      .Needs(machine);
   sim.AddParsed("--vram", "N|PERCENT%,...", "experts that the device holds (default: 25%)",
                 [&lanes](const std::string& text) { return ParseSlotCounts(text, lanes.vram); })
       .Needs(machine);
@@ -130,6 +138,7 @@ Result<std::string> ReplayOnLanes(const SimLanes& lanes, const Trace& trace,
                                      .dense = machine.dense,
                                      .dense_bytes = lanes.dense_bytes,
                                      .mode = mode,
+                                     .tiers = lanes.tiers,
                                      .slots = in_memory.of(experts),
                                      .device_slots = on_device.of(experts),
                                      .policy = shared.policy,

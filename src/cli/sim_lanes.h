@@ -10,6 +10,7 @@
 #include "base/result.h"
 #include "cli/flags.h"
 #include "cli/slot_count.h"
+#include "decide/device_tier.h"
 #include "decide/lane_planner.h"
 #include "decide/policy.h"
 #include "trace/trace.h"
@@ -19,6 +20,7 @@ namespace moestro {
 struct SimLanes {
   std::string machine = {};  // file; empty: no lanes
   std::vector<PlaceMode> modes = {PlaceMode::kAuto};
+  Tiers tiers = Tiers::kInclusive;
   std::vector<SlotCount> vram = {};  // empty: not given
   std::vector<uint32_t> rows = {1};
   uint64_t dense_bytes = 0;

@@ -2,6 +2,7 @@
 #include "decide/device_tier.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <utility>
 
@@ -13,7 +14,25 @@ namespace {
 // Steps after which a use counts half: an expert's uses are roughly those of the next steps, too.
 constexpr double kHalfLife = 64.0;
 
+struct NamedTiers {
+  Tiers tiers;
+  std::string_view name;
+};
+constexpr std::array kTiers = {NamedTiers{Tiers::kInclusive, "inclusive"},
+                               NamedTiers{Tiers::kExclusive, "exclusive"}};
+
 }  // namespace
+
+Result<Tiers> ParseTiers(std::string_view name) {
+  for (const NamedTiers& known : kTiers) {
+    if (known.name == name) return known.tiers;
+  }
+  return Fail(Errc::kUsage, "'{}' says nothing about tiers; known: inclusive, exclusive", name);
+}
+
+std::string_view NameOf(Tiers tiers) {
+  return std::ranges::find(kTiers, tiers, &NamedTiers::tiers)->name;
+}
 
 DeviceTier::DeviceTier(DeviceTierParts parts, const LatencyModel& model, PlaceMode mode)
     : parts_(std::move(parts)), model_(model), mode_(mode) {}
@@ -98,10 +117,15 @@ std::vector<uint32_t> DeviceTier::RoomFor(const LayerPlan& plan) const {
   return room;
 }
 
-// What memory really holds has decided the order so far; equals are planned in order.
+// What memory really holds has decided the order so far. As PlanLayer() would have it with the
+// model: what is there first, and in each part the order of the routing.
 void DeviceTier::SortByModel(LayerPlan& plan) const {
-  std::ranges::sort(plan.experts, {}, [this](const PlannedExpert& e) {
-    return std::pair(!parts_.memory->contains(e.key), e.key);
+  std::vector<size_t> choice_of(plan.row_of.size());  // [pair]
+  for (size_t i = 0; i < plan.pair_of.size(); ++i) {
+    if (plan.pair_of[i] != kNoPair) choice_of[plan.pair_of[i]] = i;
+  }
+  std::ranges::sort(plan.experts, {}, [&](const PlannedExpert& e) {
+    return std::pair(!parts_.memory->contains(e.key), choice_of[e.first_pair]);
   });
 }
 
@@ -152,7 +176,15 @@ void DeviceTier::Done(const LayerPlan& plan) {
     SlotTable& its = *table(expert.key);
     if (expert.place == Place::kCopied) its.Landed(expert.slot);
     its.Unpin(expert.slot);
+    if (expert.place == Place::kCopied) LeaveMemory(expert.key);
   }
+}
+
+// It is there now.
+void DeviceTier::LeaveMemory(ExpertKey key) {
+  if (parts_.tiers == Tiers::kInclusive) return;
+  if (parts_.memory) parts_.memory->Drop(key);
+  if (parts_.drop) parts_.drop(key);
 }
 
 void DeviceTier::Failed(LayerPlan& plan) {
@@ -166,6 +198,30 @@ void DeviceTier::Failed(LayerPlan& plan) {
   }
 }
 
+std::vector<DeviceTier::Promotion> DeviceTier::Fill(std::span<const ExpertKey> first) {
+  if (mode_ == PlaceMode::kCpu) return {};
+  std::vector<size_t> room;
+  for (const std::optional<SlotTable>& t : parts_.tables) room.push_back(t ? t->room() : 0);
+  std::vector<Promotion> filled;
+  for (const ExpertKey key : first) {
+    size_t& left = room[parts_.form_of(key)];
+    if (left == 0 || contains(key)) continue;
+    --left;
+    filled.push_back({.key = key, .slot = {}});
+  }
+  // As if prefetched: the policy does not know them yet, and the oldest of them leaves first.
+  std::ranges::reverse(filled);
+  for (Promotion& one : filled) {
+    const std::optional<Placement> placed = table(one.key)->Request(one.key, Use::kPrefetch);
+    CHECK(placed.has_value());
+    one.slot = placed->slot;
+    stats_.copied_bytes += parts_.bytes_of(one.key);
+  }
+  stats_.filled += filled.size();
+  n_promotions_ += filled.size();
+  return filled;
+}
+
 // Seconds that a use on the device saves.
 double DeviceTier::GainOf(ExpertKey key) const {
   const uint64_t bytes = parts_.bytes_of(key);
@@ -174,6 +230,7 @@ double DeviceTier::GainOf(ExpertKey key) const {
 
 std::optional<DeviceTier::Promotion> DeviceTier::Promote(const LayerPlan& plan) {
   if (!is_on_ || mode_ != PlaceMode::kAuto) return std::nullopt;
+  if (n_promotions_ >= kMostPromotions) return std::nullopt;
   const PlannedExpert* best = nullptr;
   double most = 0.0;
   for (const PlannedExpert& expert : plan.experts) {
@@ -194,18 +251,21 @@ std::optional<DeviceTier::Promotion> DeviceTier::Promote(const LayerPlan& plan) 
   const std::optional<Placement> placed = its.Request(best->key, Use::kDecode);
   CHECK(placed.has_value());
   ++stats_.promotions;
+  ++n_promotions_;
   stats_.copied_bytes += parts_.bytes_of(best->key);
   return Promotion{.key = best->key, .slot = placed->slot};
 }
 
 void DeviceTier::Promoted(const Promotion& promotion, bool has_landed) {
   SlotTable& its = *table(promotion.key);
+  --n_promotions_;
   if (has_landed) {
     its.Landed(promotion.slot);
   } else {
     its.Failed(promotion.slot);
   }
   its.Unpin(promotion.slot);
+  if (has_landed) LeaveMemory(promotion.key);
 }
 
 }  // namespace moestro

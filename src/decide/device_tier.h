@@ -7,8 +7,7 @@
 //   tier.Done(plan)         the copies are there, the launches over
 //   tier.Promote(plan)      an expert that should move to the device while later layers run
 //
-// What is on the device may be in memory too (an inclusive cache): memory does not hear of uses
-// there, so it gives such experts up first.
+// What runs from a slot there is not asked for in memory; see Tiers.
 #pragma once
 
 #include <cstddef>
@@ -16,9 +15,11 @@
 #include <functional>
 #include <optional>
 #include <span>
+#include <string_view>
 #include <unordered_map>
 #include <vector>
 
+#include "base/result.h"
 #include "core/ids.h"
 #include "core/layer_plan.h"
 #include "decide/lane_planner.h"
@@ -27,6 +28,15 @@
 #include "decide/slot_table.h"
 
 namespace moestro {
+
+// Whether memory may have what the device has.
+enum class Tiers : uint8_t {
+  kInclusive,  // yes: it does not hear of uses there, so it gives such experts up first
+  kExclusive,  // no: what has landed there leaves memory
+};
+// kUsage for an unknown name; the message lists the known ones.
+Result<Tiers> ParseTiers(std::string_view name);
+std::string_view NameOf(Tiers tiers);
 
 struct DeviceTierParts {
   // By form (core/expert_catalog.h), since a slot is a place in a tensor of one type; nullopt: the
@@ -38,12 +48,15 @@ struct DeviceTierParts {
   // In place of `in_memory` where plans must not depend on timing, which decides what reads ahead
   // have brought: what memory would hold if every read were done at once.
   std::optional<ResidentModel> memory = {};
+  Tiers tiers = Tiers::kInclusive;
+  std::function<void(ExpertKey)> drop = {};  // memory lets go of an expert, if it can
 };
 
 struct DeviceStats {
   uint64_t experts = 0;     // planned, once for all rows of a step
   uint64_t on_device = 0;   // of these, computed there from a slot
   uint64_t copied = 0;      // of these, copied there first
+  uint64_t filled = 0;      // given slots before the first step
   uint64_t promotions = 0;  // moved there for later
   uint64_t copied_bytes = 0;
   uint64_t failures = 0;      // layers that the CPU computed after all
@@ -59,6 +72,8 @@ class DeviceTier {
   void Predict(LayerId layer, std::span<const ExpertId> experts);
   // There, or on its way there.
   bool contains(ExpertKey key) const;
+  // As plans see it.
+  bool is_in_memory(ExpertKey key) const;
 
   // Gives every expert its place and those of the device their slots, pinned until Done() or
   // Failed(); orders them as a plan says. Off: all on the CPU.
@@ -72,6 +87,11 @@ class DeviceTier {
     ExpertKey key;
     SlotId slot;  // loading and pinned until Promoted()
   };
+  // Before the first step: free slots for those of `first`, as far as there are any. They leave in
+  // the reverse order, and before anybody that decode has used there. None in PlaceMode::kCpu.
+  std::vector<Promotion> Fill(std::span<const ExpertKey> first);
+  // Copies for later that may be under way: their bytes compete with the step's own.
+  static constexpr size_t kMostPromotions = 8;
   // After Done(). At most one for a layer of decode: an expert that the CPU computed from memory,
   // if what its later uses will save pays for the copy, and for what the one that leaves would have
   // saved. Only in PlaceMode::kAuto.
@@ -89,7 +109,7 @@ class DeviceTier {
  private:
   SlotTable* table(ExpertKey key);
   bool is_ready(ExpertKey key) const;
-  bool is_in_memory(ExpertKey key) const;
+  void LeaveMemory(ExpertKey key);
   void SortByModel(LayerPlan& plan) const;
   void RunInMemory(const LayerPlan& plan);
   std::vector<LaneJob> JobsOf(const LayerPlan& plan);
@@ -110,6 +130,7 @@ class DeviceTier {
   };
   std::unordered_map<ExpertKey, Uses> uses_;
   uint64_t step_ = 0;
+  size_t n_promotions_ = 0;  // under way
 };
 
 }  // namespace moestro

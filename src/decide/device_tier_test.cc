@@ -9,6 +9,9 @@
 #include <utility>
 #include <vector>
 
+#include "core/batch.h"
+#include "core/routing.h"
+#include "decide/layer_planner.h"
 #include "decide/policy.h"
 
 namespace moestro {
@@ -28,15 +31,21 @@ LatencyModel Costs() {
 
 class Tier {
  public:
-  Tier(uint64_t slots, PlaceMode mode, const LatencyModel& costs = Costs())
-      : tier_(PartsOf(slots), costs, mode) {}
+  // `memory`: slots of a model of it; 0: it holds all.
+  Tier(uint64_t slots, PlaceMode mode, const LatencyModel& costs = Costs(), uint64_t memory = 0,
+       Tiers tiers = Tiers::kInclusive)
+      : tier_(PartsOf(slots, memory, tiers), costs, mode) {}
+  Tier(const Tier&) = delete;  // it is told what to drop
+  Tier& operator=(const Tier&) = delete;
 
   LayerPlan Plan(const std::vector<uint16_t>& experts, Use use = Use::kDecode) {
     LayerPlan plan{
         .layer = LayerId{0}, .n_rows = 1, .n_used = static_cast<uint32_t>(experts.size())};
-    for (const uint16_t e : experts) {
-      plan.experts.push_back({.key = Key(e), .use = use, .n_pairs = 1});
+    for (uint32_t i = 0; i < experts.size(); ++i) {
+      plan.experts.push_back({.key = Key(experts[i]), .use = use, .first_pair = i, .n_pairs = 1});
+      plan.pair_of.push_back(i);
     }
+    plan.row_of.assign(experts.size(), 0);
     tier_.BeginLayer(LayerId{0});
     tier_.Assign(plan);
     return plan;
@@ -48,17 +57,31 @@ class Tier {
     return plan;
   }
   DeviceTier* operator->() { return &tier_; }
+  const std::vector<ExpertKey>& dropped() const { return dropped_; }
 
  private:
-  DeviceTierParts PartsOf(uint64_t slots) {
+  static SlotTable Table(uint64_t slots) {
     auto policy = MakePolicy({.name = "lru"});
-    std::vector<std::optional<SlotTable>> tables(2);
-    tables[0].emplace(PolicyShape{.slots = slots, .layers = 1, .experts = 64}, *std::move(policy));
-    return {.tables = std::move(tables),
-            .form_of = [](ExpertKey key) { return key.expert.value >= 50 ? 1U : 0U; },
-            .bytes_of = [](ExpertKey) { return kBytes; },
-            .in_memory = [](ExpertKey) { return true; }};
+    return {PolicyShape{.slots = slots, .layers = 1, .experts = 64}, *std::move(policy)};
   }
+  DeviceTierParts PartsOf(uint64_t slots, uint64_t memory, Tiers tiers) {
+    std::vector<std::optional<SlotTable>> tables(2);
+    tables[0].emplace(Table(slots));
+    DeviceTierParts parts{.tables = std::move(tables),
+                          .form_of = [](ExpertKey key) { return key.expert.value >= 50 ? 1U : 0U; },
+                          .bytes_of = [](ExpertKey) { return kBytes; },
+                          .in_memory = [](ExpertKey) { return true; },
+                          .memory = {},
+                          .tiers = tiers,
+                          .drop = [this](ExpertKey key) { dropped_.push_back(key); }};
+    if (memory > 0) {
+      std::vector<SlotTable> behind;
+      behind.push_back(Table(memory));
+      parts.memory.emplace(std::move(behind), [](ExpertKey) { return 0U; });
+    }
+    return parts;
+  }
+  std::vector<ExpertKey> dropped_;  // from memory
   DeviceTier tier_;
 };
 
@@ -168,6 +191,34 @@ TEST(DeviceTier, WhatFailedToMoveIsNotThere) {
   EXPECT_TRUE(tier->Promote(tier.Run({7})));  // another try
 }
 
+TEST(DeviceTier, TheFirstOfAListFillItAndTheLastOfThemLeavesFirst) {
+  Tier tier(3, PlaceMode::kGpuCentric);
+  const std::vector<ExpertKey> first = {Key(9), Key(60), Key(4), Key(5), Key(6)};
+  const std::vector<DeviceTier::Promotion> filled = tier->Fill(first);
+  ASSERT_EQ(filled.size(), 3U);  // 60's form is none of the device's
+  for (const DeviceTier::Promotion& one : filled) tier->Promoted(one, one.key != Key(4));
+  EXPECT_FALSE(tier->contains(Key(4)));
+  EXPECT_EQ(Text(tier.Run({9, 5})), "9D 5D");
+  EXPECT_EQ(tier->stats().promotions, 0U);
+
+  Tier other(2, PlaceMode::kGpuCentric);
+  for (const auto& one : other->Fill(first)) other->Promoted(one, true);
+  EXPECT_EQ(Text(other.Run({1})), "1c");
+  EXPECT_TRUE(other->contains(Key(9)));
+  EXPECT_FALSE(other->contains(Key(4)));
+  Tier none(2, PlaceMode::kCpu);
+  EXPECT_TRUE(none->Fill(first).empty());
+}
+
+TEST(DeviceTier, SoManyMoveAtATime) {
+  Tier tier(64, PlaceMode::kAuto);
+  size_t moving = 0;
+  for (int i = 0; i < 60; ++i) {
+    moving += tier->Promote(tier.Run({1, 2, 3, 4, 5, 6, 7, 8, 9, 10})).has_value();
+  }
+  EXPECT_EQ(moving, DeviceTier::kMostPromotions);
+}
+
 TEST(DeviceTier, FixedModesMoveNothingBeside) {
   for (const PlaceMode mode : {PlaceMode::kCooperative, PlaceMode::kCpu}) {
     Tier tier(4, mode);
@@ -176,6 +227,58 @@ TEST(DeviceTier, FixedModesMoveNothingBeside) {
       EXPECT_EQ(Text(plan), "1h 2h");
       EXPECT_FALSE(tier->Promote(plan));
     }
+  }
+}
+
+// What a copy or a move has brought there leaves memory; what runs on the CPU stays.
+TEST(DeviceTier, ExclusiveTiersHaveAnExpertOnce) {
+  Tier tier(2, PlaceMode::kGpuCentric, Costs(), 8, Tiers::kExclusive);
+  tier.Run({1, 60, 2});
+  EXPECT_FALSE(tier->is_in_memory(Key(1)));
+  EXPECT_FALSE(tier->is_in_memory(Key(2)));
+  EXPECT_TRUE(tier->is_in_memory(Key(60)));
+  LayerPlan failed = tier.Plan({1, 3});
+  tier->Failed(failed);
+  EXPECT_TRUE(tier->is_in_memory(Key(3)));
+  EXPECT_EQ(tier.dropped(), (std::vector{Key(1), Key(2)}));
+
+  Tier moves(1, PlaceMode::kAuto, Costs(), 8, Tiers::kExclusive);
+  std::optional<DeviceTier::Promotion> promotion;
+  while (!promotion) promotion = moves->Promote(moves.Run({7}));
+  EXPECT_TRUE(moves->is_in_memory(Key(7)));
+  moves->Promoted(*promotion, true);
+  EXPECT_FALSE(moves->is_in_memory(Key(7)));
+
+  Tier both(2, PlaceMode::kGpuCentric, Costs(), 8);
+  both.Run({1, 60, 2});
+  EXPECT_TRUE(both->is_in_memory(Key(1)));
+  EXPECT_TRUE(both.dropped().empty());
+}
+
+TEST(DeviceTier, TiersHaveNames) {
+  EXPECT_EQ(ParseTiers("exclusive"), Tiers::kExclusive);
+  EXPECT_EQ(NameOf(Tiers::kInclusive), "inclusive");
+  EXPECT_EQ(ParseTiers("both").error().code, Errc::kUsage);
+}
+
+// With a model of memory the order is as if PlanLayer() had asked that, whatever memory holds.
+TEST(DeviceTier, TheOrderDoesNotDependOnWhatMemoryReallyHolds) {
+  const Routing routing{
+      .n_tokens = 2, .n_used = 3, .experts = {{7}, {2}, {5}, {2}, {9}, {7}}, .weights = {}};
+  const std::vector<RowKind> kinds(2, RowKind::kDecode);
+  for (const uint32_t held : {0U, 1U << 7, 1U << 2 | 1U << 9, ~0U}) {
+    Tier tier(8, PlaceMode::kGpuCentric, Costs(), 8);
+    LayerPlan warm =
+        PlanLayer(LayerId{0}, {.n_tokens = 1, .n_used = 2, .experts = {{5}, {9}}, .weights = {}},
+                  std::vector(1, RowKind::kDecode), [](ExpertKey) { return true; });
+    tier->Assign(warm);
+    tier->Done(warm);
+    LayerPlan plan = PlanLayer(LayerId{0}, routing, kinds,
+                               [&](ExpertKey key) { return (held >> key.expert.value & 1U) != 0; });
+    tier->Assign(plan);
+    EXPECT_EQ(Text(plan), "7c 2c 5D 9D") << held;
+    tier->Done(plan);
+    EXPECT_TRUE(tier->is_in_memory(Key(2)));
   }
 }
 

@@ -29,6 +29,8 @@ class ResidentModel {
   void Run(const LayerPlan& plan);
   // An expert that is fetched for later tokens: present from now on.
   void Fetch(ExpertKey key);
+  // Somebody else has it: absent from now on.
+  void Drop(ExpertKey key) { tables_[pool_of_(key)].Drop(key); }
 
  private:
   void Request(ExpertKey key, Use use, uint32_t rows);

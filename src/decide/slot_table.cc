@@ -164,6 +164,16 @@ void SlotTable::Failed(SlotId slot) {
   free_.push_back(slot);
 }
 
+void SlotTable::Drop(ExpertKey key) {
+  const auto found = slot_of_.find(key);
+  if (found == slot_of_.end()) return;
+  const SlotId slot = found->second;
+  if (is_pinned(slot)) return;
+  --idle_;
+  Empty(slot);
+  free_.push_back(slot);
+}
+
 bool SlotTable::is_ready(ExpertKey key) const {
   const auto found = slot_of_.find(key);
   return found != slot_of_.end() && entries_[found->second.value].state == State::kReady;

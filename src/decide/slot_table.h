@@ -78,6 +78,8 @@ class SlotTable final : private PinView {
   void Landed(SlotId slot);
   // The bytes did not come: the slot is free again once nobody pins it.
   void Failed(SlotId slot);
+  // Somebody else has the expert now: it leaves, if it is ready and nobody pins it, else it stays.
+  void Drop(ExpertKey key);
 
   bool contains(ExpertKey key) const { return slot_of_.contains(key); }
   bool is_ready(ExpertKey key) const;

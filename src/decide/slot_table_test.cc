@@ -4,9 +4,13 @@
 #include <gtest/gtest.h>
 #include <malloc.h>
 
+#include <algorithm>
 #include <memory>
+#include <optional>
 #include <random>
 #include <set>
+#include <utility>
+#include <vector>
 
 #include "decide/policies/lru.h"
 
@@ -108,6 +112,33 @@ TEST(SlotTable, DecodeTakesTransientSlotsBeforeItsOwn) {
   EXPECT_EQ(Use1(table, Key(0, 4)).evicted, Key(0, 2));
 }
 
+TEST(SlotTable, DroppedSlotsAreFreeAndThePolicyForgetsThem) {
+  SlotTable table = Table(3);
+  for (int e = 0; e < 3; ++e) Use1(table, Key(0, e));
+  table.Drop(Key(0, 1));
+  table.Drop(Key(0, 7));  // is not there
+  EXPECT_FALSE(table.contains(Key(0, 1)));
+  EXPECT_EQ(table.room(), 3U);
+  EXPECT_EQ(Use1(table, Key(0, 3)).evicted, std::nullopt);
+  EXPECT_EQ(Use1(table, Key(0, 4)).evicted, Key(0, 0));  // the oldest of those left
+  EXPECT_EQ(table.stats().evictions, 1U);
+  Use1(table, Key(0, 5), Use::kPrefetch);
+  table.Drop(Key(0, 5));  // one that the policy never knew
+  EXPECT_EQ(table.room(), 3U);
+}
+
+TEST(SlotTable, WhatIsInUseOrOnItsWayIsNotDropped) {
+  SlotTable table = Table(2);
+  const auto loading = table.Request(Key(0, 0), Use::kDecode);
+  table.Drop(Key(0, 0));
+  table.Landed(loading->slot);
+  table.Drop(Key(0, 0));
+  EXPECT_TRUE(table.is_ready(Key(0, 0)));
+  table.Unpin(loading->slot);
+  table.Drop(Key(0, 0));
+  EXPECT_FALSE(table.contains(Key(0, 0)));
+}
+
 // What it remembers about transient experts is bounded by its slots, not by the length of the run.
 TEST(SlotTable, ALongPrefillTakesNoMoreMemory) {
   SlotTable table = Table(4);
@@ -129,6 +160,11 @@ TEST(SlotTable, RandomWalkKeepsItsPromises) {
   std::set<uint32_t> loading;
   for (int step = 0; step < 20000; ++step) {
     const ExpertKey key = Key(static_cast<int>(random() % 3), static_cast<int>(random() % 5));
+    if (random() % 8 == 0) {
+      table.Drop(key);
+      const bool is_held = std::ranges::contains(held, key, &std::pair<SlotId, ExpertKey>::second);
+      ASSERT_EQ(table.contains(key), is_held);
+    }
     if (random() % 2 == 0) {
       if (const auto p = table.Request(key, random() % 4 == 0 ? Use::kPrefill : Use::kDecode)) {
         for (const auto& [slot, other] : held) ASSERT_TRUE((slot == p->slot) == (other == key));

@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "core/device_info.h"
+#include "decide/device_tier.h"
 #include "decide/lane_planner.h"
 #include "decide/latency_model.h"
 #include "forward/experts/device_experts.h"
@@ -20,6 +21,7 @@ struct DeviceOptions {
   uint64_t vram_bytes = 0;  // for expert slots and what computing them takes; 0: what is free, less
                             // a margin
   PlaceMode place = PlaceMode::kAuto;
+  Tiers tiers = Tiers::kInclusive;
   std::string latency_model = {};  // a file, whose costs are taken as they are; empty: measured
   // The dense part, keys and values stay in memory even if the device has room for them.
   bool dense_on_cpu = false;

@@ -149,7 +149,7 @@ Status Engine::Impl::PreparePrefetch(const PlannedMemory& planned) {
       PrefetchLimits{.slots = planned.slots,
                      .pool_of = [this](ExpertKey key) { return catalog.copy(key).pool; },
                      .reads_at_device = queue->options().max_speculative,
-                     .is_fixed = choices.has_value()},
+                     .is_fixed = is_repeatable()},
       [this](ExpertKey key) { return prefetched->contains(key); });
   // Both are bound by memory bandwidth, so bytes tell.
   const double routers = look_ahead * static_cast<double>(LookAheadRouters::BytesFor(model.spec));
@@ -174,7 +174,8 @@ Status Engine::Impl::Load() {
   }
   TRY_STATUS(LoadDense(dense, *queue, reader->block(),
                        [this](uint64_t done, uint64_t total) { Report("loading", done, total); }));
-  return look_ahead > 0 ? look_ahead_routers.Fill(tensors) : Status();
+  if (look_ahead > 0) TRY_STATUS(look_ahead_routers.Fill(tensors));
+  return FillDevice();
 }
 
 Engine::Engine(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}

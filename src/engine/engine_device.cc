@@ -206,9 +206,11 @@ Status Engine::Impl::TryDevice() {
         worst, DeviceProbe::kMostDifference);
     plan.slots -= std::exchange(device_slots[form], 0);
   }
-  if (std::ranges::any_of(device_slots, [](uint64_t n) { return n > 0; })) return {};
-  return Fail(Errc::kDevice, "the device {} computes no expert of this model as the CPU does",
-              gpu->info().name);
+  if (std::ranges::none_of(device_slots, [](uint64_t n) { return n > 0; })) {
+    return Fail(Errc::kDevice, "the device {} computes no expert of this model as the CPU does",
+                gpu->info().name);
+  }
+  return ChooseFirstOnDevice();
 }
 
 // How far the device's results are from the CPU's. The first form that it computes well is
@@ -305,7 +307,9 @@ Status Engine::Impl::JoinDevice() {
                       .form_of = [this](ExpertKey key) { return catalog.copy(key).form; },
                       .bytes_of = [this](ExpertKey key) { return BytesOf(key); },
                       .in_memory = [this](ExpertKey key) { return residency->contains(key); },
-                      .memory = std::move(in_memory)},
+                      .memory = std::move(in_memory),
+                      .tiers = options.device.tiers,
+                      .drop = [this](ExpertKey key) { residency->Drop(key); }},
       latency, options.device.place);
   device_side = std::make_unique<DeviceSide>(
       *device_tier, *device_experts, *residency,

@@ -67,9 +67,10 @@ struct Engine::Impl {
   std::unique_ptr<ReadQueue> queue;
   // A device beside the CPU; nullopt: there is none.
   std::optional<ComputeDevice> gpu;
-  std::vector<bool> device_computes;   // by form
-  std::vector<uint64_t> device_slots;  // by form
-  uint64_t vram = 0;                   // bytes that may be taken there
+  std::vector<bool> device_computes;    // by form
+  std::vector<uint64_t> device_slots;   // by form
+  std::vector<ExpertKey> device_first;  // who gets slots there before the first token
+  uint64_t vram = 0;                    // bytes that may be taken there
   DensePlan dense;
   ModelTensors tensors;
   StepBuffers buffers;
@@ -123,6 +124,10 @@ struct Engine::Impl {
   Status OpenLow();
   std::vector<std::string> AllPaths() const;  // of the model and its low copies
   Status PrepareLossy();
+  // What is decided must not depend on timing.
+  bool is_repeatable() const {
+    return choices || (device_tier && !options.device.latency_model.empty());
+  }
   bool checks() const { return options.check_every > 0 && !options.is_exact(); }
   Status PrepareLittle();
   Status PrepareCheck();
@@ -150,6 +155,8 @@ struct Engine::Impl {
   Status AllocateMemory();
   Status JoinDevice();
   Status DropDevice();
+  Status ChooseFirstOnDevice();
+  Status FillDevice();
   DeviceExperts::Shape DeviceShape() const;
   Result<ExpertKey> AnyExpertOf(uint32_t form) const;
   uint64_t BytesOf(ExpertKey key) const;

@@ -41,6 +41,7 @@ Status Engine::Impl::StartAgain() {
   planner.reset();
   device_side.reset();
   device_tier.reset();
+  device_first.clear();
   residency.reset();
   slot_memory.reset();
   device_experts.reset();

@@ -169,6 +169,8 @@ bool Residency::contains(ExpertKey key) const {
   return pools_[catalog_->copy(key).pool].table->contains(key);
 }
 
+void Residency::Drop(ExpertKey key) { pools_[catalog_->copy(key).pool].table->Drop(key); }
+
 void Residency::SetObserver(const SlotTable::Observer& observer) {
   for (Pool& pool : pools_) pool.table->SetObserver(observer);
 }

@@ -106,6 +106,8 @@ class Residency {
   // is not read.
   void Withdraw(Lease prefetch);
   bool contains(ExpertKey key) const;
+  // A device has the expert: its slot is free again, unless it is leased or on its way.
+  void Drop(ExpertKey key);
   // Told of every request; for tests that compare with the simulator.
   void SetObserver(const SlotTable::Observer& observer);
   // The decode's clock, for the policies.

@@ -9,6 +9,7 @@
 #include <cstring>
 #include <deque>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -115,6 +116,22 @@ class ResidencyTest : public ::testing::Test {
   std::unique_ptr<ReadQueue> queue_;
   std::unique_ptr<Residency> residency_;  // goes first
 };
+
+TEST_F(ResidencyTest, WhatADeviceHasFreesItsSlot) {
+  Create(1);
+  std::optional<Lease> lease = residency_->TryAcquire(Key(0, 1), Use::kDecode);
+  residency_->Drain();
+  residency_->Drop(Key(0, 1));
+  EXPECT_TRUE(residency_->contains(Key(0, 1)));  // leased
+  lease.reset();
+  residency_->Drop(Key(0, 1));
+  EXPECT_FALSE(residency_->contains(Key(0, 1)));
+  lease = residency_->TryAcquire(Key(1, 2), Use::kDecode);
+  ASSERT_TRUE(lease);
+  EXPECT_EQ(residency_->stats().evictions, 0U);
+  residency_->Drain();
+  ExpectBytes(*lease);
+}
 
 TEST_F(ResidencyTest, EveryExpertArrivesAsItStandsInTheFile) {
   Create(2);

@@ -2,8 +2,6 @@
 #include "sim/lanes_replay.h"
 
 #include <algorithm>
-#include <array>
-#include <deque>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -13,29 +11,11 @@
 
 #include "base/check.h"
 #include "decide/layer_planner.h"
+#include "decide/popularity.h"
+#include "decide/resident_model.h"
 
 namespace moestro {
 namespace {
-
-std::vector<ExpertKey> AllExperts(const MoeShape& shape) {
-  std::vector<ExpertKey> keys;
-  keys.reserve(shape.experts());
-  for (uint16_t l = 0; l < shape.n_layer; ++l) {
-    for (uint16_t e = 0; e < shape.n_expert; ++e) {
-      keys.push_back({.layer = LayerId{l}, .expert = {e}});
-    }
-  }
-  return keys;
-}
-
-// counts: [layer][expert].
-std::vector<ExpertKey> MostFirst(const MoeShape& shape, const std::vector<uint64_t>& counts) {
-  std::vector<ExpertKey> keys = AllExperts(shape);
-  std::ranges::stable_sort(keys, std::greater(), [&](ExpertKey key) {
-    return counts[size_t{key.layer.value} * shape.n_expert + key.expert.value];
-  });
-  return keys;
-}
 
 void Fill(SlotTable& table, std::span<const ExpertKey> keys) {
   const size_t n = std::min(keys.size(), table.slots());
@@ -48,26 +28,61 @@ void Fill(SlotTable& table, std::span<const ExpertKey> keys) {
   }
 }
 
+// Who is in memory at the start: those that the device lacks come first.
+std::vector<ExpertKey> MemoryFirst(const MoeShape& shape, std::span<const ExpertKey> first,
+                                   size_t on_device, Tiers tiers) {
+  const std::span<const ExpertKey> there = first.first(std::min(on_device, first.size()));
+  std::vector<ExpertKey> keys(first.begin() + static_cast<ptrdiff_t>(there.size()), first.end());
+  std::unordered_set<ExpertKey> listed(first.begin(), first.end());
+  for (const ExpertKey key : AllExperts(shape)) {
+    if (listed.insert(key).second) keys.push_back(key);
+  }
+  if (tiers == Tiers::kInclusive) keys.append_range(there);
+  return keys;
+}
+
+bool uses_device(const LanesOptions& options) {
+  return options.has_device && options.device_slots > 0 && options.mode != PlaceMode::kCpu;
+}
+
+uint64_t ExpertBytes(const Trace& trace, const LanesOptions& options) {
+  return options.expert_bytes > 0 ? options.expert_bytes : trace.info().expert_bytes;
+}
+
+// Both with whom they have at the start. All experts are of one form, in one pool.
+DeviceTier MakeTier(const Trace& trace, const LanesOptions& options, SlotTable memory,
+                    SlotTable device) {
+  if (options.fills_memory) {
+    const size_t on_device = uses_device(options) ? options.device_slots : 0;
+    Fill(memory, MemoryFirst(trace.info().shape(), options.first, on_device, options.tiers));
+  }
+  memory.SetObserver(options.observer);
+  std::vector<SlotTable> behind;
+  behind.push_back(std::move(memory));
+  std::vector<std::optional<SlotTable>> tables(1);
+  if (uses_device(options)) tables.front().emplace(std::move(device));
+  DeviceTier tier({.tables = std::move(tables),
+                   .form_of = [](ExpertKey) { return 0U; },
+                   .bytes_of = [bytes = ExpertBytes(trace, options)](ExpertKey) { return bytes; },
+                   .in_memory = {},
+                   .memory = ResidentModel(std::move(behind), [](ExpertKey) { return 0U; }),
+                   .tiers = options.tiers},
+                  options.model, options.mode);
+  for (const DeviceTier::Promotion& one : tier.Fill(options.first)) tier.Promoted(one, true);
+  return tier;
+}
+
 class LanesPlayer {
  public:
-  LanesPlayer(const Trace& trace, const LanesOptions& options, SlotTable memory, SlotTable device)
+  LanesPlayer(const Trace& trace, const LanesOptions& options, DeviceTier tier)
       : trace_(trace),
         options_(options),
-        memory_(std::move(memory)),
-        device_(std::move(device)),
-        expert_bytes_(options.expert_bytes > 0 ? options.expert_bytes : trace.info().expert_bytes),
-        uses_device_(options.has_device && options.device_slots > 0 &&
-                     options.mode != PlaceMode::kCpu) {
-    FillSlots();
-    memory_.SetObserver(options.observer);
-  }
+        tier_(std::move(tier)),
+        expert_bytes_(ExpertBytes(trace, options)) {}
 
   LanesResult Play() {
     for (size_t t = 0; t < trace_.tokens();) {
-      if (t == 0 || trace_.starts_sequence(t)) {
-        memory_.BeginSequence();
-        device_.BeginSequence();
-      }
+      if (t == 0 || trace_.starts_sequence(t)) tier_.BeginSequence();
       const size_t n = TokensOfStep(trace_, t, options_.step);
       RunStep(t, n);
       t += n;
@@ -76,24 +91,6 @@ class LanesPlayer {
   }
 
  private:
-  struct Held {
-    SlotTable* table;
-    Placement placed;
-  };
-
-  void FillSlots() {
-    if (uses_device_) Fill(device_, options_.first);
-    if (!options_.fills_memory) return;
-    std::vector<ExpertKey> keys = options_.first;
-    std::unordered_set<ExpertKey> listed(keys.begin(), keys.end());
-    for (const ExpertKey key : AllExperts(trace_.info().shape())) {
-      if (listed.insert(key).second) keys.push_back(key);
-    }
-    // What the device has is worth least in memory.
-    std::ranges::stable_partition(keys, [this](ExpertKey key) { return !device_.contains(key); });
-    Fill(memory_, keys);
-  }
-
   void RunStep(size_t first, size_t n) {
     bool decodes = false;
     for (size_t t = first; t < first + n; ++t) decodes |= trace_.phase(t) == Phase::kDecode;
@@ -103,104 +100,79 @@ class LanesPlayer {
                                                    : result_.prefill;
     phase.tokens += n;
     ++phase.steps;
+    // What moves for later lands before the next step: whatever the link has left of it.
+    phase.seconds += std::exchange(backlog_, 0.0);
+    for (const DeviceTier::Promotion& one : promotions_) tier_.Promoted(one, true);
+    promotions_.clear();
     for (uint32_t l = 0; l < trace_.info().shape().n_layer; ++l) RunLayer(first, n, l, phase);
   }
 
   void RunLayer(size_t first, size_t n, uint32_t layer, LanePhase& phase) {
     const LayerId id{static_cast<uint16_t>(layer)};
     const RoutedRows rows = RowsOf(trace_, first, n, layer);
-    if (std::ranges::contains(rows.kinds, RowKind::kDecode)) {
-      memory_.BeginLayer(id);
-      device_.BeginLayer(id);
-    }
-    // Ahead of the others comes what some lane can begin with at once.
-    LayerPlan plan = PlanLayer(id, rows.routing, rows.kinds, [&](ExpertKey key) {
-      return memory_.contains(key) || is_on_device(key);
-    });
-    std::vector<LaneJob> jobs;
-    for (const PlannedExpert& expert : plan.experts) jobs.push_back(JobOf(expert));
-    const auto held = static_cast<size_t>(std::ranges::count_if(jobs, &LaneJob::on_device));
-    const std::array room = {static_cast<uint32_t>(device_.slots() - held)};
-    const LanePlan lanes = PlanLanes(jobs, options_.model, options_.mode, room);
-    for (size_t i = 0; i < jobs.size(); ++i) plan.experts[i].place = lanes.places[i];
-    TakeSlots(plan);
-    Count(jobs, lanes, phase);
+    if (std::ranges::contains(rows.kinds, RowKind::kDecode)) tier_.BeginLayer(id);
+    LayerPlan plan = PlanLayer(id, rows.routing, rows.kinds,
+                               [this](ExpertKey key) { return tier_.is_in_memory(key); });
+    CountWhere(plan, phase);
+    plan.predicted = tier_.Assign(plan);
+    tier_.Done(plan);
+    CountWork(plan, phase);
     const double dense = options_.dense.Seconds(options_.dense_bytes, static_cast<uint32_t>(n));
+    backlog_ = std::max(0.0, backlog_ - dense);
     phase.dense_seconds += dense;
-    phase.seconds += dense + lanes.times.seconds();
+    phase.seconds += dense + SecondsOf(plan.predicted);
+    if (options_.plan_observer) options_.plan_observer(plan);
+    if (const auto promotion = tier_.Promote(plan)) Begin(*promotion, phase);
   }
 
-  LaneJob JobOf(const PlannedExpert& expert) const {
-    return {.bytes = expert_bytes_,
-            .rows = expert.n_pairs,
-            .in_memory = memory_.contains(expert.key),
-            .on_device = is_on_device(expert.key),
-            .pool = uses_device_ ? std::optional<uint32_t>(0) : std::nullopt};
+  // The layer's copies wait for those under way for later; without any, these go on beside it.
+  double SecondsOf(const LaneTimes& times) {
+    if (times.copy <= 0.0) {
+      backlog_ = std::max(0.0, backlog_ - times.seconds());
+      return times.seconds();
+    }
+    return std::max(times.host, times.device + std::exchange(backlog_, 0.0));
   }
-  bool is_on_device(ExpertKey key) const { return uses_device_ && device_.contains(key); }
 
-  // Makes the plan true. Device slots that the layer uses are pinned before a copy takes one.
-  void TakeSlots(const LayerPlan& plan) {
-    std::deque<Held> in_device;
-    std::deque<Held> in_memory;
+  void Begin(const DeviceTier::Promotion& promotion, LanePhase& phase) {
+    promotions_.push_back(promotion);
+    backlog_ += options_.model.copy.Seconds(expert_bytes_);
+    ++phase.promoted;
+    phase.copy_bytes += expert_bytes_;
+  }
+
+  // Before anybody moves.
+  void CountWhere(const LayerPlan& plan, LanePhase& phase) const {
     for (const PlannedExpert& expert : plan.experts) {
-      if (expert.place == Place::kDevice) Take(device_, expert, in_device);
+      const bool is_there = tier_.contains(expert.key);
+      ++phase.experts;
+      phase.in_device += is_there;
+      phase.in_memory += !is_there && expert.is_present;
+      phase.on_disk += !is_there && !expert.is_present;
     }
+  }
+
+  void CountWork(const LayerPlan& plan, LanePhase& phase) const {
     for (const PlannedExpert& expert : plan.experts) {
-      if (expert.place == Place::kCopied) Take(device_, expert, in_device);
-      const bool from_disk_to_device =
-          expert.place == Place::kCopied && !memory_.contains(expert.key);
-      if (expert.place != Place::kDevice && !from_disk_to_device) {
-        Take(memory_, expert, in_memory);
-      }
+      phase.ran_there += expert.place == Place::kDevice;
+      phase.copied += expert.place == Place::kCopied;
+      phase.on_host += expert.place == Place::kHost;
+      (expert.place == Place::kHost ? phase.host_bytes : phase.device_bytes) += expert_bytes_;
+      if (expert.place == Place::kCopied) phase.copy_bytes += expert_bytes_;
+      if (expert.place != Place::kDevice && !expert.is_present) phase.disk_bytes += expert_bytes_;
     }
-    for (const Held& held : in_device) Release(held);
-    for (const Held& held : in_memory) Release(held);
-  }
-
-  // With fewer slots than the step's rows need, the oldest has been computed by then.
-  static void Take(SlotTable& table, const PlannedExpert& expert, std::deque<Held>& held) {
-    std::optional<Placement> placed = table.Request(expert.key, expert.use, expert.n_pairs);
-    while (!placed) {
-      CHECK(!held.empty());
-      Release(held.front());
-      held.pop_front();
-      placed = table.Request(expert.key, expert.use, expert.n_pairs);
-    }
-    held.push_back({.table = &table, .placed = *placed});
-  }
-  static void Release(const Held& held) {
-    if (held.placed.was == Placement::Was::kAbsent) held.table->Landed(held.placed.slot);
-    held.table->Unpin(held.placed.slot);
-  }
-
-  void Count(std::span<const LaneJob> jobs, const LanePlan& lanes, LanePhase& phase) const {
-    phase.experts += jobs.size();
-    for (size_t i = 0; i < jobs.size(); ++i) {
-      const LaneJob& job = jobs[i];
-      const Place place = lanes.places[i];
-      phase.in_device += job.on_device;
-      phase.in_memory += !job.on_device && job.in_memory;
-      phase.on_disk += !job.on_device && !job.in_memory;
-      phase.ran_there += place == Place::kDevice;
-      phase.copied += place == Place::kCopied;
-      phase.on_host += place == Place::kHost;
-      (place == Place::kHost ? phase.host_bytes : phase.device_bytes) += job.bytes;
-      if (place == Place::kCopied) phase.copy_bytes += job.bytes;
-      if (place != Place::kDevice && !job.in_memory) phase.disk_bytes += job.bytes;
-    }
-    phase.lanes.host += lanes.times.host;
-    phase.lanes.device += lanes.times.device;
-    phase.lanes.copy += lanes.times.copy;
-    phase.lanes.disk += lanes.times.disk;
+    phase.lanes.host += plan.predicted.host;
+    phase.lanes.device += plan.predicted.device;
+    phase.lanes.copy += plan.predicted.copy;
+    phase.lanes.disk += plan.predicted.disk;
   }
 
   const Trace& trace_;
   const LanesOptions& options_;
-  SlotTable memory_;
-  SlotTable device_;
+  DeviceTier tier_;
   uint64_t expert_bytes_;
-  bool uses_device_;
+  std::vector<DeviceTier::Promotion> promotions_;  // under way
+  double backlog_ = 0.0;                           // seconds of the link that they still take
   LanesResult result_;
 };
 
@@ -228,7 +200,8 @@ Result<LanesResult> ReplayLanes(const Trace& trace, const LanesOptions& options)
   }
   TRY(SlotTable memory, MakeTable(moe, options.slots, options.policy));
   TRY(SlotTable device, MakeTable(moe, options.device_slots, options.policy));
-  return LanesPlayer(trace, options, std::move(memory), std::move(device)).Play();
+  DeviceTier tier = MakeTier(trace, options, std::move(memory), std::move(device));
+  return LanesPlayer(trace, options, std::move(tier)).Play();
 }
 
 std::vector<ExpertKey> ByPopularity(const Trace& trace, size_t tokens) {
@@ -238,17 +211,6 @@ std::vector<ExpertKey> ByPopularity(const Trace& trace, size_t tokens) {
     for (size_t l = 0; l < shape.n_layer; ++l) {
       for (const ExpertId e : trace.experts(t, l)) ++counts[l * shape.n_expert + e.value];
     }
-  }
-  return MostFirst(shape, counts);
-}
-
-std::vector<ExpertKey> ByPopularity(const PathTable& paths) {
-  const MoeShape& shape = paths.shape();
-  constexpr uint64_t kAlways = 65535;
-  std::vector<uint64_t> counts(shape.experts(), kAlways * shape.n_used / shape.n_expert);
-  for (size_t l = 0; l < paths.layers().size(); ++l) {
-    const std::vector<PathShare>& popularity = paths.layers()[l].popularity;
-    std::ranges::copy(popularity, counts.begin() + static_cast<ptrdiff_t>(l * shape.n_expert));
   }
   return MostFirst(shape, counts);
 }

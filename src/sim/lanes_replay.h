@@ -1,25 +1,28 @@
 // SPDX-License-Identifier: MIT
 // Replays a routing trace on a machine with a device: expert slots there, slots in memory behind
-// them, the disk behind those. The same SlotTable, policies and PlanLanes() as the engine's decide
-// who is where and who computes; PriceLanes() says what a layer takes.
+// them, the disk behind those. The engine's own DeviceTier decides who is where, who computes and
+// who moves for later; PriceLanes() says what a layer takes. With the same trace, slots, policy and
+// costs (--latency-model) the plans are the engine's.
 //
 // What it leaves out: layers do not overlap (nothing is copied or read for a layer before its
-// router has spoken, no prefetch), and the head and what is outside the layers cost nothing.
-// Memory and device hold experts apart: what runs from a device slot is not asked for in memory,
-// and what the disk brings for the device takes no slot of memory.
+// router has spoken), and the head and what is outside the layers cost nothing. Policies hear of no
+// predictions. All experts have one form. What moves for later takes the link while the layers
+// leave it idle, and slows nothing else.
 //
 // Pure. Thread rule: none; calls on different traces or from different threads do not meet.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <vector>
 
 #include "base/result.h"
 #include "core/ids.h"
+#include "core/layer_plan.h"
+#include "decide/device_tier.h"
 #include "decide/lane_planner.h"
 #include "decide/latency_model.h"
-#include "decide/path_table.h"
 #include "decide/policy.h"
 #include "decide/slot_table.h"
 #include "sim/trace_steps.h"
@@ -33,6 +36,7 @@ struct LanesOptions {
   Cost dense = {};           // what a layer computes beside its experts
   uint64_t dense_bytes = 0;  // of one layer
   PlaceMode mode = PlaceMode::kAuto;
+  Tiers tiers = Tiers::kInclusive;
   uint64_t slots = 0;         // experts that memory holds
   uint64_t device_slots = 0;  // experts that the device holds
   PolicyChoice policy = {};   // of both, each with a state of its own
@@ -40,11 +44,14 @@ struct LanesOptions {
   // Who has a device slot at the start; the first ones, as far as there are slots. They leave in
   // the reverse order, and before anybody that decode has used there.
   std::vector<ExpertKey> first = {};
-  // Memory is full at the start, too: with who comes next in `first`, then the others by layer.
+  // Memory is full at the start, too: with who comes next in `first`, then the others by layer,
+  // then, in inclusive tiers, with who is on the device.
   bool fills_memory = false;
   StepSize step = {};
   size_t count_from = 0;              // tokens before this one warm up and are not counted
   SlotTable::Observer observer = {};  // sees every request for memory
+  // Sees every layer's plan, after it has run.
+  std::function<void(const LayerPlan&)> plan_observer = {};
 };
 
 // Steps of one kind. Experts count once in each layer of a step, however many rows they have.
@@ -60,6 +67,7 @@ struct LanePhase {
   uint64_t ran_there = 0;
   uint64_t copied = 0;
   uint64_t on_host = 0;
+  uint64_t promoted = 0;  // moved to the device for later
   // Bytes of weights that went through each lane.
   uint64_t device_bytes = 0;
   uint64_t copy_bytes = 0;
@@ -83,10 +91,9 @@ struct LanesResult {
 // without a device, several rows for a trace that has such steps of its own.
 Result<LanesResult> ReplayLanes(const Trace& trace, const LanesOptions& options);
 
-// All experts, the most asked for in the first `tokens` first; of equals the earlier layer.
+// All experts, the most asked for in the first `tokens` first; of equals the earlier layer. By what
+// was learned: decide/popularity.h.
 std::vector<ExpertKey> ByPopularity(const Trace& trace, size_t tokens);
-// The same from what was learned; nothing is known of the first layer's, which count as K of E.
-std::vector<ExpertKey> ByPopularity(const PathTable& paths);
 // Layer by layer from the last one: whole layers on the device, as programs do that place layers
 // and not experts.
 std::vector<ExpertKey> ByLayer(const MoeShape& shape);

@@ -10,8 +10,6 @@ namespace {
 
 // Layers that may fail one after another before the device counts as lost.
 constexpr uint32_t kMostFailures = 3;
-// Copies for later that may be under way in a step: the bytes compete with the step's own.
-constexpr size_t kMostPromotions = 8;
 
 }  // namespace
 
@@ -28,8 +26,10 @@ DeviceSide::~DeviceSide() { BeginStep(); }
 // They land here and nowhere else, however quick the copies were: what the next step plans must not
 // depend on timing.
 void DeviceSide::BeginStep() {
-  for (const UnderWay& one : promotions_) {
-    tier_.Promoted(one.promotion, experts_.Wait(one.ticket));
+  for (UnderWay& one : promotions_) {
+    const bool has_landed = experts_.Wait(one.ticket);
+    one.lease.reset();
+    tier_.Promoted(one.promotion, has_landed);
   }
   promotions_.clear();
   if (options_.is_fixed) return;
@@ -93,11 +93,9 @@ void DeviceSide::ObserveReads() {
 }
 
 void DeviceSide::Promote(const LayerPlan& plan) {
-  if (promotions_.size() >= kMostPromotions) return;
   const std::optional<DeviceTier::Promotion> promotion = tier_.Promote(plan);
   if (!promotion) return;
-  std::optional<Lease> lease =
-      residency_.TryAcquire(promotion->key, Use::kPrefetch, Urgency::kSpeculative);
+  std::optional<Lease> lease = LeaseFor(promotion->key);
   if (!lease || !lease->is_complete()) {
     tier_.Promoted(*promotion, false);
     return;
@@ -105,6 +103,21 @@ void DeviceSide::Promote(const LayerPlan& plan) {
   const DeviceExperts::Ticket ticket =
       experts_.Fill(promotion->key, promotion->slot, MatricesOf(*lease));
   promotions_.push_back({.promotion = *promotion, .ticket = ticket, .lease = *std::move(lease)});
+}
+
+// Of an expert that the CPU has just computed. Something read ahead may have driven it out; where
+// plans must not depend on timing it is read again.
+std::optional<Lease> DeviceSide::LeaseFor(ExpertKey key) {
+  const auto ask = [&] {
+    return residency_.TryAcquire(key, Use::kPrefetch, Urgency::kSpeculative);
+  };
+  std::optional<Lease> lease = ask();
+  if (!options_.is_fixed || (lease && lease->is_complete())) return lease;
+  residency_.Drain();
+  if (lease) return lease;
+  lease = ask();
+  residency_.Drain();
+  return lease;
 }
 
 Status DeviceSide::Failed(LayerPlan& plan, const Error& why) {

@@ -54,9 +54,10 @@ class DeviceSide {
   struct UnderWay {
     DeviceTier::Promotion promotion;
     DeviceExperts::Ticket ticket;
-    Lease lease;
+    std::optional<Lease> lease;  // until the bytes are there
   };
   void Promote(const LayerPlan& plan);
+  std::optional<Lease> LeaseFor(ExpertKey key);
   void Observe(const ExpertExec::LaneSeconds& took);
   void ObserveCopies(bool beside_host);
   void ObserveReads();
