@@ -167,7 +167,9 @@ void Engine::Impl::DropDevice() {
 Status Engine::Impl::TryDevice() {
   if (device_experts == nullptr) return {};
   DevicePlan& plan = *memory.device;
-  slot_memory = PinnedSource(*gpu, reader.get(), options.device.pins_slow_memory);
+  if (ScratchFor(options) >= kPinnedTrialBytes) {
+    slot_memory = PinnedSource(*gpu, reader.get(), options.device.pins_slow_memory);
+  }
   plan.from_pinned = slot_memory.has_value();
   TRY(const ExtentReader file, ExtentReader::Open(AllPaths()));
   bool has_costs = false;
@@ -244,8 +246,7 @@ Status Engine::Impl::FindCosts(uint32_t form, DeviceProbe& probe) {
 // In memory that the device copies from directly, as far as its driver has so much of it.
 Status Engine::Impl::AllocateSlots() {
   const auto create = [this](const HostMemorySource& source) {
-    return Residency::Create(catalog, slots, policy, reader->block(), *queue, options.clock,
-                             source);
+    return Residency::Create(catalog, slots, policy, *queue, options.clock, source);
   };
   if (slot_memory) {
     Result<std::unique_ptr<Residency>> pinned = create(*slot_memory);
