@@ -3,9 +3,7 @@
 // wrong with it is said, and the CPU computes; a device that was asked for by name fails then.
 #include <algorithm>
 #include <array>
-#include <cmath>
 #include <cstddef>
-#include <limits>
 #include <utility>
 
 #include "base/bytes.h"
@@ -220,7 +218,6 @@ Result<double> Engine::Impl::TryForm(uint32_t form, const ExtentReader& file, bo
   double worst = 0.0;
   for (const uint32_t rows : {1U, 4U, 32U}) {
     TRY(const double difference, probe.Difference(rows));
-    if (std::isnan(difference)) return std::numeric_limits<double>::infinity();
     worst = std::max(worst, difference);
   }
   if (!has_costs && worst <= DeviceProbe::kMostDifference) TRY_STATUS(FindCosts(form, probe));
