@@ -8,7 +8,6 @@
 #include <utility>
 
 #include "base/bytes.h"
-#include "engine/engine.h"
 #include "tests/device_fixture.h"
 #include "tests/support/slow_reader.h"
 #include "tests/support/tiny_model.h"

@@ -3,9 +3,7 @@
 // wrong with it is said, and the CPU computes; a device that was asked for by name fails then.
 #include <algorithm>
 #include <array>
-#include <cmath>
 #include <cstddef>
-#include <limits>
 #include <utility>
 
 #include "base/bytes.h"
@@ -181,7 +179,9 @@ Status Engine::Impl::DropDevice() {
 Status Engine::Impl::TryDevice() {
   if (device_experts == nullptr) return {};
   DevicePlan& plan = *memory.device;
-  slot_memory = PinnedSource(*gpu, reader.get(), options.device.pins_slow_memory);
+  if (ScratchFor(options) >= kPinnedTrialBytes) {
+    slot_memory = PinnedSource(*gpu, reader.get(), options.device.pins_slow_memory);
+  }
   plan.from_pinned = slot_memory.has_value();
   TRY(const ExtentReader file, ExtentReader::Open(AllPaths()));
   bool has_costs = false;
@@ -234,7 +234,6 @@ Result<double> Engine::Impl::TryForm(uint32_t form, const ExtentReader& file, bo
   double worst = 0.0;
   for (const uint32_t rows : {1U, 4U, 32U}) {
     TRY(const double difference, probe.Difference(rows));
-    if (std::isnan(difference)) return std::numeric_limits<double>::infinity();
     worst = std::max(worst, difference);
   }
   if (!has_costs && worst <= DeviceProbe::kMostDifference) TRY_STATUS(FindCosts(form, probe));
@@ -260,8 +259,7 @@ Status Engine::Impl::FindCosts(uint32_t form, DeviceProbe& probe) {
 // In memory that the device copies from directly, as far as its driver has so much of it.
 Status Engine::Impl::AllocateMemory() {
   const auto create = [this](const HostMemorySource& source) {
-    return Residency::Create(catalog, slots, policy, reader->block(), *queue, options.clock,
-                             source);
+    return Residency::Create(catalog, slots, policy, *queue, options.clock, source);
   };
   if (slot_memory) {
     Result<std::unique_ptr<Residency>> pinned = create(*slot_memory);

@@ -66,7 +66,6 @@ Status Engine::Impl::PrepareCheck() {
                                        .buffers = buffers,
                                        .team = *team,
                                        .queue = *queue,
-                                       .block = reader->block(),
                                        .clock = options.clock}));
   return {};
 }

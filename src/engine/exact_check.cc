@@ -48,7 +48,7 @@ ExactCheck::ExactCheck(const Parts& parts, std::unique_ptr<Residency> residency,
 Result<std::unique_ptr<ExactCheck>> ExactCheck::Create(const Parts& parts) {
   std::vector<uint64_t> slots = CheckSlots(parts.catalog, parts.spec.router.n_used);
   TRY(std::unique_ptr<Residency> residency,
-      Residency::Create(parts.catalog, slots, PolicyChoice{.name = "lru"}, parts.block, parts.queue,
+      Residency::Create(parts.catalog, slots, PolicyChoice{.name = "lru"}, parts.queue,
                         parts.clock));
   TRY(std::unique_ptr<Predictor> nothing, MakePredictor({.name = "none"}));
   std::unique_ptr<ExactCheck> check(

@@ -43,7 +43,6 @@ class ExactCheck {
     StepBuffers& buffers;
     Team& team;
     ReadQueue& queue;
-    uint64_t block;  // of reads, in bytes
     const Clock& clock;
   };
   static uint64_t BytesFor(const ModelSpec& spec, const ExpertCatalog& catalog,

@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cerrno>
 #include <chrono>
 #include <cstddef>
 #include <limits>
@@ -18,7 +17,7 @@ namespace moestro {
 namespace {
 
 // So large that plain memory comes in huge pages, as slots do.
-constexpr uint64_t kSample = 16 * kMiB;
+constexpr uint64_t kSample = kPinnedTrialBytes / 2;
 constexpr uint64_t kRead = kMiB;
 constexpr int kReads = 5;
 // Reads may take so many times as long as into plain memory: a disk that is slower by more costs

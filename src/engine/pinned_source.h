@@ -2,6 +2,7 @@
 // Slots in memory that a device copies from directly, where that costs nothing else.
 #pragma once
 
+#include <cstdint>
 #include <optional>
 
 #include "device/devices.h"
@@ -9,6 +10,9 @@
 #include "store/block_reader.h"
 
 namespace moestro {
+
+// Memory that trying takes.
+inline constexpr uint64_t kPinnedTrialBytes = uint64_t{32} << 20;
 
 // Where pinned memory comes from, if the device offers some that the CPU caches and that `reader`,
 // if any, reads into about as fast as into plain memory: some drivers' pages refuse direct reads,

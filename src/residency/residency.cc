@@ -68,20 +68,20 @@ bool Lease::is_complete() const {
 
 Result<std::unique_ptr<Residency>> Residency::Create(const ExpertCatalog& catalog,
                                                      std::span<const uint64_t> slots,
-                                                     const PolicyChoice& policy, uint64_t block,
-                                                     ReadQueue& queue, const Clock& clock,
+                                                     const PolicyChoice& policy, ReadQueue& queue,
+                                                     const Clock& clock,
                                                      const HostMemorySource& memory) {
   CHECK(slots.size() == catalog.pools.size());
   PolicyShape shape{.layers = static_cast<uint32_t>(catalog.layers.size())};
   for (const ExpertCatalog::Layer& layer : catalog.layers) {
     shape.experts = std::max(shape.experts, static_cast<uint32_t>(layer.experts.size()));
   }
-  std::unique_ptr<Residency> residency(new Residency(catalog, block, queue, clock));
+  std::unique_ptr<Residency> residency(new Residency(catalog, queue, clock));
   for (size_t p = 0; p < catalog.pools.size(); ++p) {
     Pool pool;
     for (size_t m = 0; m < kMatrices; ++m) {
       pool.offset[m] = pool.stride;
-      pool.capacity[m] = WindowCapacity(catalog.pools[p].slice_bytes[m], block);
+      pool.capacity[m] = WindowCapacity(catalog.pools[p].slice_bytes[m], queue.block());
       pool.stride += pool.capacity[m];
     }
     shape.slots = slots[p];

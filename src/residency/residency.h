@@ -86,8 +86,7 @@ class Residency {
   // catalog and queue must outlive this. kNoMemory; kUsage for an unknown policy.
   static Result<std::unique_ptr<Residency>> Create(const ExpertCatalog& catalog,
                                                    std::span<const uint64_t> slots,
-                                                   const PolicyChoice& policy, uint64_t block,
-                                                   ReadQueue& queue,
+                                                   const PolicyChoice& policy, ReadQueue& queue,
                                                    const Clock& clock = SteadySeconds,
                                                    const HostMemorySource& memory = {});
   // Makes all slots resident, part `part` of `parts` of the work; threads may each do a part.
@@ -150,8 +149,8 @@ class Residency {
     std::unique_ptr<SlotTable> table;
   };
 
-  Residency(const ExpertCatalog& catalog, uint64_t block, ReadQueue& queue, Clock clock)
-      : catalog_(&catalog), block_(block), queue_(&queue), clock_(std::move(clock)) {}
+  Residency(const ExpertCatalog& catalog, ReadQueue& queue, Clock clock)
+      : catalog_(&catalog), block_(queue.block()), queue_(&queue), clock_(std::move(clock)) {}
   static Status Allocate(Pool& pool, uint64_t slots, const HostMemorySource& source);
   void StartReads(uint32_t pool, SlotId slot, ExpertKey key, Urgency urgency);
   void StartRead(uint32_t pool, SlotId slot, ExpertKey key, size_t matrix, Urgency urgency);

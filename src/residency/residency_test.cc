@@ -90,8 +90,8 @@ class ResidencyTest : public ::testing::Test {
 
   void Create(uint64_t slots, const HostMemorySource& memory = {}) {
     const std::array<uint64_t, 1> per_pool = {slots};
-    auto made = Residency::Create(catalog_, per_pool, PolicyChoice{}, kBlock, *queue_,
-                                  SteadySeconds, memory);
+    auto made =
+        Residency::Create(catalog_, per_pool, PolicyChoice{}, *queue_, SteadySeconds, memory);
     ASSERT_TRUE(made.has_value());
     residency_ = *std::move(made);
   }
@@ -348,8 +348,8 @@ TEST_F(ResidencyTest, MemoryThatIsRefusedOrTooSmallForASlotIsAnError) {
   }};
   const HostMemorySource small{.most_bytes = 4096};
   for (const HostMemorySource& memory : {none, small}) {
-    const auto made = Residency::Create(catalog_, per_pool, PolicyChoice{}, kBlock, *queue_,
-                                        SteadySeconds, memory);
+    const auto made =
+        Residency::Create(catalog_, per_pool, PolicyChoice{}, *queue_, SteadySeconds, memory);
     ASSERT_FALSE(made);
     EXPECT_EQ(made.error().code, Errc::kNoMemory);
   }

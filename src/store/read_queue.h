@@ -88,6 +88,7 @@ class ReadQueue {
   void Wait(std::vector<ExtentDone>& done);
 
   bool idle() const;                                            // nothing queued, nothing in flight
+  uint64_t block() const { return reader_.block(); }            // of the reader
   const ReadQueueOptions& options() const { return options_; }  // as adjusted to the reader
   const ReadStats& stats() const { return stats_; }
 

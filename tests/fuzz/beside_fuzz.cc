@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: MIT
-// Any bytes as norms and as a sweep, which lie beside a model: reading must return, and what is
-// accepted can be used.
+// Any bytes as norms and as a sweep, which lie beside a model, and as what a machine's lanes cost:
+// reading must return, and what is accepted can be used.
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <string>
 
 #include "base/check.h"
+#include "decide/latency_model.h"
 #include "decide/quality_choice.h"
+#include "learned/latency_file.h"
 #include "learned/norms_file.h"
 #include "learned/sweep_file.h"
 #include "tests/fuzz/memory_file.h"
@@ -41,12 +43,24 @@ void UseSweep(const std::string& path) {
   }
 }
 
+void UseLatency(const std::string& path) {
+  const auto file = ReadLatency(path);
+  if (!file) {
+    CHECK(!file.error().message.contains('\n'));
+    return;
+  }
+  CHECK(CheckLatency(file->model).has_value());
+  CHECK(file->model.host.Seconds(1 << 20, 8) >= 0.0);
+}
+
 }  // namespace
 }  // namespace moestro
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   static const moestro::MemoryFile memory;
   moestro::UseNorms(memory.FillSummed(data, size));
-  moestro::UseSweep(memory.Fill(moestro::AsText(data, size)));
+  const std::string path = memory.Fill(moestro::AsText(data, size));
+  moestro::UseSweep(path);
+  moestro::UseLatency(path);
   return 0;
 }

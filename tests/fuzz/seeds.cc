@@ -12,6 +12,7 @@
 #include "base/binary_file.h"
 #include "base/check.h"
 #include "base/format.h"
+#include "learned/latency_file.h"
 #include "learned/learn_paths.h"
 #include "learned/norms_file.h"
 #include "learned/path_file.h"
@@ -75,6 +76,17 @@ void WriteBeside(const std::string& folder) {
                                   .kl_mean = 0.01,
                                   .kl_se = 0.001,
                                   .decode_tps = 3.0}}})
+            .has_value());
+  CHECK(WriteLatency(folder + "/latency.json",
+                     {.machine = "m",
+                      .device = "Vulkan0",
+                      .model = {.host = {.base = 1e-6, .per_byte = 1e-10, .per_row = 1e-11},
+                                .device = {.per_byte = 1e-12, .error = 0.1},
+                                .copy = {.per_byte = 1e-10},
+                                .disk = {.per_byte = 1e-9},
+                                .launch = 1e-5,
+                                .copy_beside = 1.5},
+                      .sources = {{"all", "measured"}}})
             .has_value());
 }
 

@@ -4,7 +4,9 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
+#include <cmath>
 #include <cstring>
+#include <limits>
 #include <random>
 #include <utility>
 
@@ -147,7 +149,9 @@ Result<double> DeviceProbe::Difference(uint32_t rows) {
     all += static_cast<double>(here[i]) * static_cast<double>(here[i]);
   }
   // Weights that are all zero say nothing; they agree if both say nothing.
-  return all > 0.0 ? missed / all : missed;
+  const double share = all > 0.0 ? missed / all : missed;
+  // No number at all is no agreement.
+  return std::isnan(share) ? std::numeric_limits<double>::infinity() : share;
 }
 
 Result<double> DeviceProbe::DeviceSeconds(uint32_t experts, uint32_t rows) {

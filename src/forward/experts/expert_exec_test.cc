@@ -39,7 +39,7 @@ class ExpertExecTest : public ::testing::Test {
     reader_ = std::make_unique<MemoryReader>(std::vector<std::vector<std::byte>>{bytes});
     queue_ = std::make_unique<ReadQueue>(*reader_, std::vector<std::string>{"model.gguf"});
     const std::array<uint64_t, 1> slots = {2};
-    residency_ = *Residency::Create(catalog_, slots, {}, reader_->block(), *queue_);
+    residency_ = *Residency::Create(catalog_, slots, {}, *queue_);
 
     device_.emplace(*CpuDevice::Open(1));
     team_.emplace(*Team::Create(*device_));
