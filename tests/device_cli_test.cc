@@ -121,10 +121,9 @@ TEST_F(DeviceCliTest, TheBudgetHoldsWhileTheDeviceIsFilled) {
   const Finished learned = RunProgram(
       {"profile", "--trace", MOESTRO_SOURCE_DIR "/bench/traces/demo-maths.trace", "-o", paths});
   ASSERT_EQ(learned.exit_code, 0) << learned.err;
-  const Arguments bench = {"bench",  kDemo, "--ram",   "260M",        "--device", device,
-                           "--vram", "40M", "--paths", paths,         "-p",       "24",
-                           "-n",     "24",  "-c",      "256",         "-t",       "2",
-                           "--json"};
+  const Arguments bench = {"bench", kDemo,     "--ram", "260M", "--device", device, "--vram",
+                           "40M",   "--paths", paths,   "-p",   "24",       "-n",   "24",
+                           "-c",    "256",     "-t",    "2",    "--json"};
   EXPECT_EQ(RunProgram(bench).exit_code, 0);  // compiles shaders
   const Finished run = RunProgram(bench);
   EXPECT_EQ(run.exit_code, 0) << run.err;

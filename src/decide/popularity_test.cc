@@ -15,9 +15,8 @@ ExpertKey At(uint16_t layer, uint16_t expert) { return {.layer = {layer}, .exper
 
 TEST(Popularity, TheMostAskedForComeFirstAndOfEqualsTheEarlier) {
   const std::array<uint64_t, 8> counts = {1, 7, 0, 1, 3, 1, 0, 9};
-  EXPECT_EQ(MostFirst(kTwoOfFour, counts),
-            (std::vector{At(1, 3), At(0, 1), At(1, 0), At(0, 0), At(0, 3), At(1, 1), At(0, 2),
-                         At(1, 2)}));
+  EXPECT_EQ(MostFirst(kTwoOfFour, counts), (std::vector{At(1, 3), At(0, 1), At(1, 0), At(0, 0),
+                                                        At(0, 3), At(1, 1), At(0, 2), At(1, 2)}));
   EXPECT_EQ(AllExperts(kTwoOfFour).front(), At(0, 0));
   EXPECT_EQ(AllExperts(kTwoOfFour).back(), At(1, 3));
 }

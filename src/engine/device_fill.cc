@@ -59,8 +59,8 @@ Status Engine::Impl::FillDevice() {
       if (auto error = residency->TakeError()) return std::unexpected(*std::move(error));
     }
     const DeviceTier::Promotion& one = wanted[done];
-    const bool has_landed = device_experts->Wait(
-        device_experts->Fill(one.key, one.slot, MatricesOf(reading.front())));
+    const bool has_landed =
+        device_experts->Wait(device_experts->Fill(one.key, one.slot, MatricesOf(reading.front())));
     reading.pop_front();
     residency->Drop(one.key);  // memory starts empty, for what the device lacks
     device_tier->Promoted(one, has_landed);
