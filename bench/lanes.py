@@ -21,6 +21,7 @@ Q4_0, Q8_0, BF16 = 4.5 / 8, 8.5 / 8, 2.0  # bytes of a weight
 MEASURED = "epyc-genoa-2core-24g-2026-11-22"
 VRAM, ROWS = [25, 50, 75], [1, 4, 8, 12]
 PROMPT = 1024
+TIER_MEMORY = ["6.25%", "25%", "50%", "100%"]
 SMALL = ["--embd", 128, "--ff", 32, "--heads", 4, "--kv-heads", 2, "--head-dim", 32,
          "--vocab-size", 1000, "--context", 4096, "--type", "F16", "--routing", "even"]
 
@@ -108,6 +109,22 @@ def mode_rows(moestro, machine, memory):
                                         ("auto", "gpu-centric", "cooperative", "cpu"))
                 cells.append(f"**{number(auto)}** {number(gpu)} / {number(both)} / {number(cpu)}")
             yield [shape.name if rows == ROWS[0] else "", rows, *cells]
+
+
+def tier_rows(moestro):
+    """How many times as fast `auto` is with exclusive tiers as with inclusive ones."""
+    for machine in MACHINES:
+        for memory in TIER_MEMORY:
+            cells = []
+            for shape in SHAPES:
+                speed = {}
+                for tiers in ("inclusive", "exclusive"):
+                    found = simulate(moestro, machine_file(machine), shape, "--vram", "25%,50%",
+                                     "--slots", memory, "--preload", "--tiers", tiers)
+                    speed[tiers] = [rate(line) for line in found.values()]
+                cells.append(" / ".join(f"{e / i:.2f}" for i, e in
+                                        zip(speed["inclusive"], speed["exclusive"])))
+            yield [machine if memory == TIER_MEMORY[0] else "", memory, *cells]
 
 
 def linear_quadro(folder):
@@ -214,6 +231,10 @@ def tables(moestro, folder):
         where = "all experts" if memory == "100%" else f"{memory} of the experts"
         yield from ["", f"### {name}; {where} in memory", ""]
         yield from markdown(head, mode_rows(moestro, machine, memory))
+    yield from ["", "### Exclusive tiers over inclusive ones, `auto`, one row; 25 % / 50 % of the "
+                "experts on the device", ""]
+    yield from markdown(["machine", "experts in memory", *(shape.name for shape in SHAPES)],
+                        tier_rows(moestro))
     yield from ["", "### AMD EPYC, 2 cores, no device: memory and disk", ""]
     yield from markdown(["shape", *(f"{v} % of the experts in memory (hits)" for v in VRAM)],
                         cpu_rows(moestro))

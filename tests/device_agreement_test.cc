@@ -163,7 +163,7 @@ TEST_F(DeviceAgreement, EveryModeWithOneRowAndWithFour) {
       ExpectSameCounts(result, recorded.engine().device_stats());
       if (mode == PlaceMode::kAuto || mode == PlaceMode::kGpuCentric) {
         EXPECT_GT(result.decode.ran_there, 20U) << what;
-        EXPECT_GT(result.decode.copied, 20U) << what;
+        EXPECT_GT(result.decode.copied, 10U) << what;
       }
       EXPECT_GT(result.decode.on_disk, 20U) << what;
     }

@@ -10,7 +10,6 @@
 #include "engine/append.h"
 #include "engine/engine.h"
 #include "learned/beside_model.h"
-#include "learned/path_file.h"
 #include "tests/support/device_fixture.h"
 #include "tests/support/prompts.h"
 #include "tests/support/tiny_model.h"

@@ -16,6 +16,8 @@ struct MoeShape {
   uint32_t n_used = 0;    // K: of a token in a layer; 1 to n_expert
 
   uint32_t experts() const { return n_layer * n_expert; }  // of all layers
+  // Of tokens that use an expert, on average.
+  double usual_share() const { return static_cast<double>(n_used) / n_expert; }
   bool operator==(const MoeShape&) const = default;
 };
 

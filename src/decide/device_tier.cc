@@ -13,6 +13,8 @@ namespace {
 
 // Steps after which a use counts half: an expert's uses are roughly those of the next steps, too.
 constexpr double kHalfLife = 64.0;
+// Uses from memory or disk after which one counts little in the share of those from the disk.
+constexpr uint64_t kMissWindow = 256;
 
 struct NamedTiers {
   Tiers tiers;
@@ -89,6 +91,8 @@ void DeviceTier::Predict(LayerId layer, std::span<const ExpertId> experts) {
 }
 
 std::vector<LaneJob> DeviceTier::JobsOf(const LayerPlan& plan) {
+  std::vector<ExpertKey> own;
+  for (const PlannedExpert& expert : plan.experts) own.push_back(expert.key);
   std::vector<LaneJob> jobs;
   for (const PlannedExpert& expert : plan.experts) {
     LaneJob job{.bytes = parts_.bytes_of(expert.key),
@@ -99,6 +103,7 @@ std::vector<LaneJob> DeviceTier::JobsOf(const LayerPlan& plan) {
       job.pool.reset();
     } else {
       job.pool = parts_.form_of(expert.key);
+      if (!job.on_device) job.slot_price = SlotPrice(expert, own);
     }
     jobs.push_back(job);
   }
@@ -134,7 +139,13 @@ LaneTimes DeviceTier::Assign(LayerPlan& plan) {
   if (!is_on_) return {};
   if (parts_.memory) SortByModel(plan);
   const LanePlan lanes = PlanLanes(JobsOf(plan), model_, mode_, RoomFor(plan));
-  for (size_t i = 0; i < plan.experts.size(); ++i) plan.experts[i].place = lanes.places[i];
+  uint64_t seen = stats_.experts - stats_.on_device;
+  for (size_t i = 0; i < plan.experts.size(); ++i) {
+    plan.experts[i].place = lanes.places[i];
+    if (lanes.places[i] == Place::kDevice) continue;
+    const double missing = is_in_memory(plan.experts[i].key) ? 0.0 : 1.0;
+    missing_ += (missing - missing_) / static_cast<double>(std::min(++seen, kMissWindow));
+  }
   // What the device has is pinned before copies look for victims.
   for (const Place place : {Place::kDevice, Place::kCopied}) {
     for (PlannedExpert& expert : plan.experts) {
@@ -215,6 +226,9 @@ std::vector<DeviceTier::Promotion> DeviceTier::Fill(std::span<const ExpertKey> f
     const std::optional<Placement> placed = table(one.key)->Request(one.key, Use::kPrefetch);
     CHECK(placed.has_value());
     one.slot = placed->slot;
+    // As if it had been used like others so far.
+    uses_[one.key] = {.count = parts_.usual_share / (1.0 - std::exp2(-1.0 / kHalfLife)),
+                      .step = step_};
     stats_.copied_bytes += parts_.bytes_of(one.key);
   }
   stats_.filled += filled.size();
@@ -222,10 +236,27 @@ std::vector<DeviceTier::Promotion> DeviceTier::Fill(std::span<const ExpertKey> f
   return filled;
 }
 
+// Of reading it for a use on the CPU, on average: memory may have it then.
+double DeviceTier::DiskSeconds(ExpertKey key) const {
+  return missing_ * model_.disk.Seconds(parts_.bytes_of(key));
+}
+
 // Seconds that a use on the device saves.
 double DeviceTier::GainOf(ExpertKey key) const {
   const uint64_t bytes = parts_.bytes_of(key);
-  return std::max(0.0, model_.host.Seconds(bytes) - model_.device.Seconds(bytes));
+  return std::max(0.0,
+                  DiskSeconds(key) + model_.host.Seconds(bytes) - model_.device.Seconds(bytes));
+}
+
+// What the disk will have to read for whoever gives up its slot, less what it will not for this
+// one. Nothing but that: where memory has the experts, the lanes share the later uses, too, and
+// what one of them takes is hardly ever what a layer takes longer.
+double DeviceTier::SlotPrice(const PlannedExpert& expert, std::span<const ExpertKey> keeps) {
+  if (mode_ != PlaceMode::kAuto) return 0.0;
+  const std::optional<SlotTable::Room> room = table(expert.key)->RoomFor(expert.use, keeps);
+  if (!room || !room->evicts) return 0.0;
+  const double own = (UsesOf(expert.key) + 1.0) * DiskSeconds(expert.key);
+  return std::max(0.0, UsesOf(*room->evicts) * DiskSeconds(*room->evicts) - own);
 }
 
 std::optional<DeviceTier::Promotion> DeviceTier::Promote(const LayerPlan& plan) {

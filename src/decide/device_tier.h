@@ -50,6 +50,7 @@ struct DeviceTierParts {
   std::optional<ResidentModel> memory = {};
   Tiers tiers = Tiers::kInclusive;
   std::function<void(ExpertKey)> drop = {};  // memory lets go of an expert, if it can
+  double usual_share = 0.0;  // of the steps that use an expert: K of E; of who is there first
 };
 
 struct DeviceStats {
@@ -116,7 +117,9 @@ class DeviceTier {
   std::vector<uint32_t> RoomFor(const LayerPlan& plan) const;
   void CountUses(const LayerPlan& plan);
   double UsesOf(ExpertKey key) const;
+  double DiskSeconds(ExpertKey key) const;
   double GainOf(ExpertKey key) const;
+  double SlotPrice(const PlannedExpert& expert, std::span<const ExpertKey> keeps);
 
   DeviceTierParts parts_;
   LatencyModel model_;
@@ -130,6 +133,7 @@ class DeviceTier {
   };
   std::unordered_map<ExpertKey, Uses> uses_;
   uint64_t step_ = 0;
+  double missing_ = 0.0;     // share of what is not run from slots there that memory lacked
   size_t n_promotions_ = 0;  // under way
 };
 

@@ -23,10 +23,15 @@ ExpertKey Key(uint16_t expert, uint16_t layer = 0) { return {{layer}, {expert}};
 
 // Copying takes as long as ten uses on the CPU save.
 LatencyModel Costs() {
-  return {.host = {.per_byte = 1.1e-9},
-          .device = {.per_byte = 0.1e-9},
-          .copy = {.per_byte = 10e-9},
-          .disk = {.per_byte = 20e-9}};
+  return {
+      .host = {.per_byte = 1.1e-9}, .device = {.per_byte = 0.1e-9}, .copy = {.per_byte = 10e-9}};
+}
+// Copying is quick, reading takes as long as 18 uses on the CPU.
+LatencyModel SlowDisk() {
+  LatencyModel costs = Costs();
+  costs.copy.per_byte = 0.2e-9;
+  costs.disk.per_byte = 20e-9;
+  return costs;
 }
 
 class Tier {
@@ -73,7 +78,8 @@ class Tier {
                           .in_memory = [](ExpertKey) { return true; },
                           .memory = {},
                           .tiers = tiers,
-                          .drop = [this](ExpertKey key) { dropped_.push_back(key); }};
+                          .drop = [this](ExpertKey key) { dropped_.push_back(key); },
+                          .usual_share = 0.25};
     if (memory > 0) {
       std::vector<SlotTable> behind;
       behind.push_back(Table(memory));
@@ -228,6 +234,32 @@ TEST(DeviceTier, FixedModesMoveNothingBeside) {
       EXPECT_FALSE(tier->Promote(plan));
     }
   }
+}
+
+// A layer would be done sooner with 8 copied, but 7 would have to be read again and again then.
+TEST(DeviceTier, ACopyIsChargedForTheReadsOfWhoLeaves) {
+  Tier tier(1, PlaceMode::kAuto, SlowDisk(), 2);
+  EXPECT_EQ(Text(tier.Run({7})), "7c");
+  for (uint16_t i = 0; i < 40; ++i) {
+    EXPECT_EQ(Text(tier.Run({7, static_cast<uint16_t>(10 + i % 30)})).substr(2), "h 7D");
+  }
+  EXPECT_EQ(Text(tier.Run({8})), "8h");
+  EXPECT_TRUE(tier->contains(Key(7)));
+  // One that is used as often costs nothing.
+  Tier equal(1, PlaceMode::kAuto, SlowDisk(), 2);
+  EXPECT_EQ(Text(equal.Run({7})), "7c");
+  for (int i = 0; i < 40; ++i) EXPECT_EQ(Text(equal.Run({7, 9})), "9h 7D");
+  EXPECT_EQ(Text(equal.Run({9})), "9c");
+}
+
+// Who is there first counts as used like others, so that the first who comes does not take its
+// slot.
+TEST(DeviceTier, WhoIsThereFirstIsWorthSomething) {
+  Tier tier(1, PlaceMode::kAuto, SlowDisk(), 2);
+  for (const auto& one : tier->Fill(std::vector{Key(5)})) tier->Promoted(one, true);
+  tier.Run({60});  // the disk is asked: on the CPU, whose form it is
+  EXPECT_EQ(Text(tier.Run({8})), "8h");
+  EXPECT_EQ(Text(tier.Run({5})), "5D");
 }
 
 // What a copy or a move has brought there leaves memory; what runs on the CPU stays.

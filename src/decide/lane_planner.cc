@@ -58,6 +58,19 @@ std::vector<Place> FixedPlaces(std::span<const LaneJob> jobs, PlaceMode mode,
   return places;
 }
 
+double PriceOfSlots(std::span<const LaneJob> jobs, std::span<const Place> places) {
+  double price = 0.0;
+  for (size_t i = 0; i < jobs.size(); ++i) {
+    if (places[i] == Place::kCopied) price += jobs[i].slot_price;
+  }
+  return price;
+}
+
+double CostOf(std::span<const LaneJob> jobs, std::span<const Place> places,
+              const LatencyModel& model) {
+  return PriceLanes(jobs, places, model).seconds() + PriceOfSlots(jobs, places);
+}
+
 // Longest processing time first: each job, the longest first, to the side that is then done sooner.
 std::vector<Place> LongestFirst(std::span<const LaneJob> jobs, const LatencyModel& model,
                                 std::span<const uint32_t> room) {
@@ -75,9 +88,9 @@ std::vector<Place> LongestFirst(std::span<const LaneJob> jobs, const LatencyMode
     so_far_places.push_back(Place::kHost);
     const Place there = jobs[i].on_device ? Place::kDevice : Place::kCopied;
     if (!is_device_able(jobs[i]) || (there == Place::kCopied && !left.Take(jobs[i]))) continue;
-    const double host = PriceLanes(so_far, so_far_places, model).seconds();
+    const double host = CostOf(so_far, so_far_places, model);
     so_far_places.back() = there;
-    if (is_better(PriceLanes(so_far, so_far_places, model).seconds(), host)) {
+    if (is_better(CostOf(so_far, so_far_places, model), host)) {
       places[i] = there;
     } else {
       so_far_places.back() = Place::kHost;
@@ -94,10 +107,10 @@ void Improve(std::span<const LaneJob> jobs, const LatencyModel& model,
   for (size_t i = 0; i < jobs.size(); ++i) {
     if (plan.places[i] == Place::kCopied) CHECK(left.Take(jobs[i]));
   }
-  // Every move shortens the layer, so this ends; the limit bounds what deciding may cost.
+  // Every move makes the plan cheaper, so this ends; the limit bounds what deciding may cost.
   for (size_t moves = 0; moves < jobs.size(); ++moves) {
     size_t best = jobs.size();
-    LaneTimes best_times = plan.times;
+    double least = plan.cost();
     for (size_t i = 0; i < jobs.size(); ++i) {
       const Place here = plan.places[i];
       const Place other = here != Place::kHost ? Place::kHost
@@ -109,11 +122,11 @@ void Improve(std::span<const LaneJob> jobs, const LatencyModel& model,
         left.GiveBack(jobs[i]);
       }
       plan.places[i] = other;
-      const LaneTimes times = PriceLanes(jobs, plan.places, model);
+      const double cost = CostOf(jobs, plan.places, model);
       plan.places[i] = here;
-      if (!is_better(times.seconds(), best_times.seconds())) continue;
+      if (!is_better(cost, least)) continue;
       best = i;
-      best_times = times;
+      least = cost;
     }
     if (best == jobs.size()) return;
     Place& moved = plan.places[best];
@@ -122,7 +135,8 @@ void Improve(std::span<const LaneJob> jobs, const LatencyModel& model,
             : jobs[best].on_device ? Place::kDevice
                                    : Place::kCopied;
     if (moved == Place::kCopied) CHECK(left.Take(jobs[best]));
-    plan.times = best_times;
+    plan.times = PriceLanes(jobs, plan.places, model);
+    plan.price = PriceOfSlots(jobs, plan.places);
   }
 }
 
@@ -188,7 +202,8 @@ LanePlan PlanLanes(std::span<const LaneJob> jobs, const LatencyModel& model, Pla
                    std::span<const uint32_t> room) {
   const auto priced = [&](std::vector<Place> places) {
     const LaneTimes times = PriceLanes(jobs, places, model);
-    return LanePlan{.places = std::move(places), .times = times};
+    const double price = PriceOfSlots(jobs, places);
+    return LanePlan{.places = std::move(places), .times = times, .price = price};
   };
   if (mode != PlaceMode::kAuto) return priced(FixedPlaces(jobs, mode, room));
   // Those that copy nothing come first: a later one must be better.
@@ -197,7 +212,7 @@ LanePlan PlanLanes(std::span<const LaneJob> jobs, const LatencyModel& model, Pla
        {FixedPlaces(jobs, PlaceMode::kCpu, room), LongestFirst(jobs, model, room),
         FixedPlaces(jobs, PlaceMode::kGpuCentric, room)}) {
     LanePlan other = priced(std::move(places));
-    if (is_better(other.times.seconds(), best.times.seconds())) best = std::move(other);
+    if (is_better(other.cost(), best.cost())) best = std::move(other);
   }
   Improve(jobs, model, room, best);
   return best;

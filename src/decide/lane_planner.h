@@ -19,7 +19,7 @@
 namespace moestro {
 
 enum class PlaceMode : uint8_t {
-  kAuto,         // the least predicted time
+  kAuto,         // the least predicted cost
   kGpuCentric,   // all on the device: what it lacks is copied there
   kCooperative,  // what the device has there, the rest on the CPU
   kCpu,          // all on the CPU
@@ -37,11 +37,16 @@ struct LaneJob {
   bool on_device = false;  // in a slot there
   // Index into the planner's `room`; nullopt: the device cannot compute it.
   std::optional<uint32_t> pool = 0;
+  // Seconds of later layers that a copy costs: what whoever gives up the slot would have saved.
+  double slot_price = 0.0;
 };
 
 struct LanePlan {
   std::vector<Place> places;  // [job]
   LaneTimes times;            // as predicted
+  double price = 0.0;         // of the slots that copies take
+
+  double cost() const { return times.seconds() + price; }
 };
 
 // What the lanes take if the jobs run at `places`: the disk reads what the device waits for first,
@@ -51,8 +56,9 @@ LaneTimes PriceLanes(std::span<const LaneJob> jobs, std::span<const Place> place
                      const LatencyModel& model);
 
 // room: [pool], the slots that copies may take in this layer; those that hold one of the jobs are
-// not among them. What finds no room runs on the CPU. kAuto is never predicted slower than any
-// of the other modes; between equals it copies less.
+// not among them. What finds no room runs on the CPU. kAuto is never predicted to cost more than
+// any of the other modes, later layers included; where slots have no price it is never slower.
+// Between equals it copies less.
 LanePlan PlanLanes(std::span<const LaneJob> jobs, const LatencyModel& model, PlaceMode mode,
                    std::span<const uint32_t> room);
 

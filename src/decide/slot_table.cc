@@ -86,7 +86,7 @@ std::optional<SlotId> SlotTable::FindRoom(Use use, std::optional<ExpertKey>& evi
     return slot;
   }
   if (idle_ == 0) return std::nullopt;
-  const SlotId slot = VictimFor(use);
+  const SlotId slot = VictimFor(use, *this);
   CHECK(!is_pinned(slot));
   evicted = entries_[slot.value].key;
   ++stats_.evictions;
@@ -95,22 +95,44 @@ std::optional<SlotId> SlotTable::FindRoom(Use use, std::optional<ExpertKey>& evi
   return slot;
 }
 
-std::optional<SlotTable::Room> SlotTable::RoomFor(Use use) const {
+// Slots of some experts count as pinned.
+class SlotTable::Keeping final : public PinView {
+ public:
+  Keeping(const SlotTable& table, std::span<const ExpertKey> keys) : table_(table), keys_(keys) {}
+
+  bool is_pinned(SlotId slot) const override {
+    return table_.is_pinned(slot) || std::ranges::contains(keys_, table_.entries_[slot.value].key);
+  }
+  // Of the experts, those that only this view pins.
+  size_t n_kept() const {
+    return static_cast<size_t>(std::ranges::count_if(keys_, [this](ExpertKey key) {
+      const auto found = table_.slot_of_.find(key);
+      return found != table_.slot_of_.end() && !table_.is_pinned(found->second);
+    }));
+  }
+
+ private:
+  const SlotTable& table_;
+  std::span<const ExpertKey> keys_;
+};
+
+std::optional<SlotTable::Room> SlotTable::RoomFor(Use use, std::span<const ExpertKey> keeps) const {
   if (!free_.empty()) return Room{};
-  if (idle_ == 0) return std::nullopt;
-  return Room{.evicts = entries_[VictimFor(use).value].key};
+  const Keeping pins(*this, keeps);
+  if (idle_ <= pins.n_kept()) return std::nullopt;
+  return Room{.evicts = entries_[VictimFor(use, pins).value].key};
 }
 
 // REQUIRES: no slot is free, some slot is idle.
-SlotId SlotTable::VictimFor(Use use) const {
-  const std::optional<SlotId> transient = TransientVictim(use);
-  return transient ? *transient : policy_->Victim(*this);
+SlotId SlotTable::VictimFor(Use use, const PinView& pins) const {
+  const std::optional<SlotId> transient = TransientVictim(use, pins);
+  return transient ? *transient : policy_->Victim(pins);
 }
 
 // A prefill gives up the newest one (the cyclic sweep over layers comes back to the first layers
 // first), decode the oldest.
-std::optional<SlotId> SlotTable::TransientVictim(Use use) const {
-  const auto usable = [this](SlotId slot) { return !is_pinned(slot); };
+std::optional<SlotId> SlotTable::TransientVictim(Use use, const PinView& pins) const {
+  const auto usable = [&pins](SlotId slot) { return !pins.is_pinned(slot); };
   if (use == Use::kPrefill) {
     const auto newest = std::find_if(transient_.rbegin(), transient_.rend(), usable);
     return newest != transient_.rend() ? std::optional(*newest) : std::nullopt;

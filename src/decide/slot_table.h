@@ -69,11 +69,11 @@ class SlotTable final : private PinView {
   // `rows` of the step use it.
   std::optional<Placement> Request(ExpertKey key, Use use, uint32_t rows = 1);
   // What an absent expert's request would do; it takes a free slot if `evicts` is empty.
-  // nullopt: it would find no room.
+  // nullopt: it would find no room. `keeps` stay, as if they were pinned; each once.
   struct Room {
     std::optional<ExpertKey> evicts;
   };
-  std::optional<Room> RoomFor(Use use) const;
+  std::optional<Room> RoomFor(Use use, std::span<const ExpertKey> keeps = {}) const;
   void Unpin(SlotId slot);
   void Landed(SlotId slot);
   // The bytes did not come: the slot is free again once nobody pins it.
@@ -103,8 +103,9 @@ class SlotTable final : private PinView {
   std::optional<Placement> Find(ExpertKey key, Use use, uint32_t rows);
   Placement Reuse(SlotId slot, Use use, uint32_t rows);
   std::optional<SlotId> FindRoom(Use use, std::optional<ExpertKey>& evicted);
-  SlotId VictimFor(Use use) const;
-  std::optional<SlotId> TransientVictim(Use use) const;
+  class Keeping;
+  SlotId VictimFor(Use use, const PinView& pins) const;
+  std::optional<SlotId> TransientVictim(Use use, const PinView& pins) const;
   void Unlist(Entry& entry);
   void Empty(SlotId slot);
   void Occupy(SlotId slot, ExpertKey key, Use use, uint32_t rows);

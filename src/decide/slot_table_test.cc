@@ -127,6 +127,21 @@ TEST(SlotTable, DroppedSlotsAreFreeAndThePolicyForgetsThem) {
   EXPECT_EQ(table.room(), 3U);
 }
 
+TEST(SlotTable, SaysWhoWouldLeaveBesideThoseThatAreToStay) {
+  SlotTable table = Table(3);
+  EXPECT_EQ(table.RoomFor(Use::kDecode)->evicts, std::nullopt);  // a free one
+  for (int e = 0; e < 3; ++e) Use1(table, Key(0, e));
+  EXPECT_EQ(table.RoomFor(Use::kDecode)->evicts, Key(0, 0));
+  const std::vector<ExpertKey> keeps = {Key(0, 0), Key(0, 1), Key(0, 8)};
+  EXPECT_EQ(table.RoomFor(Use::kDecode, keeps)->evicts, Key(0, 2));
+  const auto pinned = table.Request(Key(0, 2), Use::kDecode);
+  EXPECT_FALSE(table.RoomFor(Use::kDecode, keeps));
+  EXPECT_EQ(table.RoomFor(Use::kDecode)->evicts, Key(0, 0));
+  table.Unpin(pinned->slot);
+  Use1(table, Key(0, 5), Use::kPrefetch);  // in the place of 0
+  EXPECT_EQ(table.RoomFor(Use::kDecode, keeps)->evicts, Key(0, 5));
+}
+
 TEST(SlotTable, WhatIsInUseOrOnItsWayIsNotDropped) {
   SlotTable table = Table(2);
   const auto loading = table.Request(Key(0, 0), Use::kDecode);

@@ -307,7 +307,8 @@ Status Engine::Impl::JoinDevice() {
                       .in_memory = [this](ExpertKey key) { return residency->contains(key); },
                       .memory = std::move(in_memory),
                       .tiers = options.device.tiers,
-                      .drop = [this](ExpertKey key) { residency->Drop(key); }},
+                      .drop = [this](ExpertKey key) { residency->Drop(key); },
+                      .usual_share = model.id.shape.usual_share()},
       latency, options.device.place);
   device_side = std::make_unique<DeviceSide>(
       *device_tier, *device_experts, *residency,

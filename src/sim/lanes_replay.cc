@@ -52,9 +52,10 @@ uint64_t ExpertBytes(const Trace& trace, const LanesOptions& options) {
 // Both with whom they have at the start. All experts are of one form, in one pool.
 DeviceTier MakeTier(const Trace& trace, const LanesOptions& options, SlotTable memory,
                     SlotTable device) {
+  const MoeShape& shape = trace.info().shape();
   if (options.fills_memory) {
     const size_t on_device = uses_device(options) ? options.device_slots : 0;
-    Fill(memory, MemoryFirst(trace.info().shape(), options.first, on_device, options.tiers));
+    Fill(memory, MemoryFirst(shape, options.first, on_device, options.tiers));
   }
   memory.SetObserver(options.observer);
   std::vector<SlotTable> behind;
@@ -66,7 +67,8 @@ DeviceTier MakeTier(const Trace& trace, const LanesOptions& options, SlotTable m
                    .bytes_of = [bytes = ExpertBytes(trace, options)](ExpertKey) { return bytes; },
                    .in_memory = {},
                    .memory = ResidentModel(std::move(behind), [](ExpertKey) { return 0U; }),
-                   .tiers = options.tiers},
+                   .tiers = options.tiers,
+                   .usual_share = shape.usual_share()},
                   options.model, options.mode);
   for (const DeviceTier::Promotion& one : tier.Fill(options.first)) tier.Promoted(one, true);
   return tier;

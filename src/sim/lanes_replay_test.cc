@@ -3,61 +3,13 @@
 
 #include <gtest/gtest.h>
 
-#include <algorithm>
-#include <random>
-#include <string>
-#include <tuple>
 #include <vector>
 
-#include "sim/replay.h"
+#include "sim/lanes_test_traces.h"
 #include "trace/trace.h"
 
 namespace moestro {
 namespace {
-
-constexpr uint64_t kBytes = 1'000'000;
-
-// Of an expert of 1 MB: 100 us on the CPU and a quarter more for each row more, 10 us on the device
-// and 1 more, 40 us to copy, 1000 us to read; 20 us for a launch.
-LatencyModel Simple() {
-  LatencyModel model;
-  model.host = {.per_byte = 100e-12, .per_row = 25e-12};
-  model.device = {.per_byte = 10e-12, .per_row = 1e-12};
-  model.copy = {.per_byte = 40e-12};
-  model.disk = {.per_byte = 1000e-12};
-  model.launch = 20e-6;
-  return model;
-}
-
-struct Row {
-  std::vector<uint16_t> experts;  // [layer][K]
-  Phase phase = Phase::kDecode;
-  bool starts_sequence = false;
-  bool joins_step = false;
-};
-
-Trace Make(const MoeShape& shape, const std::vector<Row>& rows) {
-  auto trace = Trace::Create({.model = {.shape = shape}, .expert_bytes = kBytes});
-  EXPECT_TRUE(trace) << trace.error().message;
-  for (const Row& row : rows) {
-    std::vector<ExpertId> experts;
-    for (const uint16_t e : row.experts) experts.push_back({e});
-    const Status status = trace->Add({.phase = row.phase,
-                                      .starts_sequence = row.starts_sequence,
-                                      .joins_step = row.joins_step,
-                                      .experts = experts});
-    EXPECT_TRUE(status) << status.error().message;
-  }
-  return *std::move(trace);
-}
-
-ExpertKey Key(uint16_t layer, uint16_t expert) { return {.layer = {layer}, .expert = {expert}}; }
-
-LanesResult Play(const Trace& trace, const LanesOptions& options) {
-  const auto result = ReplayLanes(trace, options);
-  EXPECT_TRUE(result) << result.error().message;
-  return result.value_or(LanesResult{});
-}
 
 // Two layers of four experts, two for a token; the device begins with experts 0 and 1 of layer 0,
 // memory with all.
@@ -255,128 +207,6 @@ TEST(Lanes, WarmUpIsNotCounted) {
   EXPECT_EQ(p.tokens, 1U);
   EXPECT_EQ(p.on_disk, 0U);
   EXPECT_DOUBLE_EQ(p.seconds, 4 * 100e-6);
-}
-
-// Experts by a skewed random choice.
-Trace RandomTrace(uint32_t seed, size_t tokens, uint32_t layers, size_t rows = 1) {
-  const MoeShape shape{.n_layer = layers, .n_expert = 16, .n_used = 3};
-  std::mt19937 random(seed);
-  std::vector<Row> made;
-  for (size_t t = 0; t < tokens; ++t) {
-    Row row{.experts = {}, .starts_sequence = t % 100 == 0, .joins_step = t % rows != 0};
-    for (uint32_t l = 0; l < layers; ++l) {
-      const size_t begin = row.experts.size();
-      while (row.experts.size() < begin + 3) {
-        const double u = static_cast<double>(random() % 1000) / 1000.0;
-        const auto e = static_cast<uint16_t>((static_cast<uint32_t>(u * u * 16) + l) % 16);
-        if (std::find(row.experts.begin() + static_cast<ptrdiff_t>(begin), row.experts.end(), e) ==
-            row.experts.end()) {
-          row.experts.push_back(e);
-        }
-      }
-    }
-    made.push_back(row);
-  }
-  return Make(shape, made);
-}
-
-using Request = std::tuple<ExpertKey, Use, Placement::Was, uint32_t>;
-
-SlotTable::Observer Into(std::vector<Request>& log) {
-  return [&log](ExpertKey key, Use use, const Placement& p) {
-    log.emplace_back(key, use, p.was, p.slot.value);
-  };
-}
-
-// On the CPU alone the lanes ask memory for what Replay() asks it for, in the same order, whatever
-// the device has.
-TEST(Lanes, CpuAsksMemoryAsReplayDoes) {
-  for (const std::string policy : {"next-use", "lru", "hobbit"}) {
-    for (const size_t rows : {1U, 4U}) {
-      const Trace trace = RandomTrace(7, 200, 4, rows);
-      std::vector<Request> wanted;
-      const auto replayed =
-          Replay(trace, {.slots = 24, .policy = {.name = policy}, .observer = Into(wanted)});
-      ASSERT_TRUE(replayed) << replayed.error().message;
-      std::vector<Request> seen;
-      const LanesResult result = Play(trace, {.model = Simple(),
-                                              .mode = PlaceMode::kCpu,
-                                              .slots = 24,
-                                              .device_slots = 16,
-                                              .policy = {.name = policy},
-                                              .first = ByPopularity(trace, 50),
-                                              .observer = Into(seen)});
-      EXPECT_EQ(seen, wanted) << policy << ", " << rows;
-      EXPECT_EQ(result.decode.in_memory, replayed->hits);
-      EXPECT_EQ(result.decode.on_disk, replayed->misses);
-      EXPECT_EQ(result.decode.tokens, replayed->tokens);
-    }
-  }
-}
-
-// From the same places, a layer planned by kAuto is never slower than one of the fixed modes.
-TEST(Lanes, AutoIsTheFastestOfALayer) {
-  std::mt19937 random(3);
-  const auto draw = [&random](int n) { return static_cast<int>(random() % 1000) % n; };
-  for (uint32_t seed = 0; seed < 200; ++seed) {
-    const auto rows = static_cast<size_t>(1 + draw(5));
-    const Trace trace = RandomTrace(seed, rows, 1, rows);
-    LanesOptions options{.model = Simple(),
-                         .slots = 16,
-                         .device_slots = static_cast<uint64_t>(1 + draw(12)),
-                         .first = ByPopularity(trace, static_cast<size_t>(draw(3))),
-                         .fills_memory = draw(2) == 0};  // else it is empty
-    std::ranges::shuffle(options.first, random);
-    options.model.copy.per_byte *= 0.1 + draw(40);
-    options.model.host.per_byte *= 0.1 + draw(4);
-    options.model.host_beside = 1.0 + 0.1 * draw(5);
-    options.model.copy_beside = 1.0 + 0.1 * draw(5);
-    const double best = Play(trace, options).decode.seconds;
-    for (const PlaceMode mode :
-         {PlaceMode::kGpuCentric, PlaceMode::kCooperative, PlaceMode::kCpu}) {
-      options.mode = mode;
-      EXPECT_LE(best, Play(trace, options).decode.seconds * (1 + 1e-9)) << seed << NameOf(mode);
-    }
-  }
-}
-
-// And over a whole trace, if nobody can change places: the device and memory hold all.
-TEST(Lanes, AutoIsTheFastestOfATraceWhereNobodyMoves) {
-  const Trace trace = RandomTrace(5, 150, 4);
-  LanesOptions options{.model = Simple(),
-                       .slots = 64,
-                       .device_slots = 64,
-                       .first = ByLayer(trace.info().shape()),
-                       .fills_memory = true};
-  options.model.device.per_byte = 90e-12;  // so that neither side should have all
-  const LanePhase best = Play(trace, options).decode;
-  EXPECT_GT(best.ran_there, 0U);
-  EXPECT_GT(best.on_host, 0U);
-  EXPECT_EQ(best.copied, 0U);
-  for (const PlaceMode mode : {PlaceMode::kGpuCentric, PlaceMode::kCooperative, PlaceMode::kCpu}) {
-    options.mode = mode;
-    EXPECT_LT(best.seconds, Play(trace, options).decode.seconds) << NameOf(mode);
-  }
-}
-
-// Bytes go through as many lanes as their experts do.
-TEST(Lanes, BytesAddUp) {
-  const Trace trace = RandomTrace(9, 150, 4);
-  for (const PlaceMode mode : {PlaceMode::kAuto, PlaceMode::kGpuCentric, PlaceMode::kCooperative}) {
-    const LanePhase p = Play(trace, {.model = Simple(),
-                                     .mode = mode,
-                                     .slots = 20,
-                                     .device_slots = 20,
-                                     .first = ByPopularity(trace, 40)})
-                            .decode;
-    EXPECT_EQ(p.experts, 150U * 12);
-    EXPECT_EQ(p.in_device + p.in_memory + p.on_disk, p.experts);
-    EXPECT_EQ(p.ran_there + p.copied + p.on_host, p.experts);
-    EXPECT_EQ(p.device_bytes, (p.ran_there + p.copied) * kBytes);
-    EXPECT_EQ(p.host_bytes, p.on_host * kBytes);
-    EXPECT_EQ(p.copy_bytes, (p.copied + p.promoted) * kBytes);
-    EXPECT_LE(p.on_disk * kBytes, p.disk_bytes);
-  }
 }
 
 TEST(Lanes, AMachineWithoutADeviceUsesItsCpu) {

@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: MIT
+// What holds for any trace.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <random>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "sim/lanes_replay.h"
+#include "sim/lanes_test_traces.h"
+#include "sim/replay.h"
+
+namespace moestro {
+namespace {
+
+using Request = std::tuple<ExpertKey, Use, Placement::Was, uint32_t>;
+
+SlotTable::Observer Into(std::vector<Request>& log) {
+  return [&log](ExpertKey key, Use use, const Placement& p) {
+    log.emplace_back(key, use, p.was, p.slot.value);
+  };
+}
+
+// On the CPU alone the lanes ask memory for what Replay() asks it for, in the same order, whatever
+// the device has.
+TEST(LanesOfAnyTrace, CpuAsksMemoryAsReplayDoes) {
+  for (const std::string policy : {"next-use", "lru", "hobbit"}) {
+    for (const size_t rows : {1U, 4U}) {
+      const Trace trace = RandomTrace(7, 200, 4, rows);
+      std::vector<Request> wanted;
+      const auto replayed =
+          Replay(trace, {.slots = 24, .policy = {.name = policy}, .observer = Into(wanted)});
+      ASSERT_TRUE(replayed) << replayed.error().message;
+      std::vector<Request> seen;
+      const LanesResult result = Play(trace, {.model = Simple(),
+                                              .mode = PlaceMode::kCpu,
+                                              .slots = 24,
+                                              .device_slots = 16,
+                                              .policy = {.name = policy},
+                                              .first = ByPopularity(trace, 50),
+                                              .observer = Into(seen)});
+      EXPECT_EQ(seen, wanted) << policy << ", " << rows;
+      EXPECT_EQ(result.decode.in_memory, replayed->hits);
+      EXPECT_EQ(result.decode.on_disk, replayed->misses);
+      EXPECT_EQ(result.decode.tokens, replayed->tokens);
+    }
+  }
+}
+
+// From the same places, a layer planned by kAuto is never slower than one of the fixed modes.
+TEST(LanesOfAnyTrace, AutoIsTheFastestOfALayer) {
+  std::mt19937 random(3);
+  const auto draw = [&random](int n) { return static_cast<int>(random() % 1000) % n; };
+  for (uint32_t seed = 0; seed < 200; ++seed) {
+    const auto rows = static_cast<size_t>(1 + draw(5));
+    const Trace trace = RandomTrace(seed, rows, 1, rows);
+    LanesOptions options{.model = Simple(),
+                         .slots = 16,
+                         .device_slots = static_cast<uint64_t>(1 + draw(12)),
+                         .first = ByPopularity(trace, static_cast<size_t>(draw(3))),
+                         .fills_memory = draw(2) == 0};  // else it is empty
+    std::ranges::shuffle(options.first, random);
+    options.model.copy.per_byte *= 0.1 + draw(40);
+    options.model.host.per_byte *= 0.1 + draw(4);
+    options.model.host_beside = 1.0 + 0.1 * draw(5);
+    options.model.copy_beside = 1.0 + 0.1 * draw(5);
+    const double best = Play(trace, options).decode.seconds;
+    for (const PlaceMode mode :
+         {PlaceMode::kGpuCentric, PlaceMode::kCooperative, PlaceMode::kCpu}) {
+      options.mode = mode;
+      EXPECT_LE(best, Play(trace, options).decode.seconds * (1 + 1e-9)) << seed << NameOf(mode);
+    }
+  }
+}
+
+// And over a whole trace, if nobody can change places: the device and memory hold all.
+TEST(LanesOfAnyTrace, AutoIsTheFastestOfATraceWhereNobodyMoves) {
+  const Trace trace = RandomTrace(5, 150, 4);
+  LanesOptions options{.model = Simple(),
+                       .slots = 64,
+                       .device_slots = 64,
+                       .first = ByLayer(trace.info().shape()),
+                       .fills_memory = true};
+  options.model.device.per_byte = 90e-12;  // so that neither side should have all
+  const LanePhase best = Play(trace, options).decode;
+  EXPECT_GT(best.ran_there, 0U);
+  EXPECT_GT(best.on_host, 0U);
+  EXPECT_EQ(best.copied, 0U);
+  for (const PlaceMode mode : {PlaceMode::kGpuCentric, PlaceMode::kCooperative, PlaceMode::kCpu}) {
+    options.mode = mode;
+    EXPECT_LT(best.seconds, Play(trace, options).decode.seconds) << NameOf(mode);
+  }
+}
+
+// Bytes go through as many lanes as their experts do.
+TEST(LanesOfAnyTrace, BytesAddUp) {
+  const Trace trace = RandomTrace(9, 150, 4);
+  for (const PlaceMode mode : {PlaceMode::kAuto, PlaceMode::kGpuCentric, PlaceMode::kCooperative}) {
+    const LanePhase p = Play(trace, {.model = Simple(),
+                                     .mode = mode,
+                                     .slots = 20,
+                                     .device_slots = 20,
+                                     .first = ByPopularity(trace, 40)})
+                            .decode;
+    EXPECT_EQ(p.experts, 150U * 12);
+    EXPECT_EQ(p.in_device + p.in_memory + p.on_disk, p.experts);
+    EXPECT_EQ(p.ran_there + p.copied + p.on_host, p.experts);
+    EXPECT_EQ(p.device_bytes, (p.ran_there + p.copied) * kBytes);
+    EXPECT_EQ(p.host_bytes, p.on_host * kBytes);
+    EXPECT_EQ(p.copy_bytes, (p.copied + p.promoted) * kBytes);
+    EXPECT_LE(p.on_disk * kBytes, p.disk_bytes);
+  }
+}
+
+}  // namespace
+}  // namespace moestro
