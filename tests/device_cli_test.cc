@@ -89,9 +89,17 @@ TEST_F(DeviceCliTest, ARunSaysWhatTheDeviceDid) {
   const Finished run = Write(device, {"--place", "gpu-centric", "--vram", "64M", "--explain"});
   EXPECT_EQ(run.exit_code, 0) << run.err;
   EXPECT_NE(run.err.find("device   " + device), std::string::npos) << run.err;
-  EXPECT_NE(run.err.find("keys and values, attention and head on the CPU"), std::string::npos);
+  EXPECT_NE(run.err.find("attention and head there"), std::string::npos) << run.err;
   EXPECT_NE(run.err.find("(device, "), std::string::npos) << run.err;
   EXPECT_NE(run.err.find("predicted us: CPU"), std::string::npos) << run.err;
+
+  const Finished experts = Write(device, {"--dense", "cpu", "--vram", "64M"});
+  EXPECT_EQ(experts.exit_code, 0) << experts.err;
+  EXPECT_NE(experts.err.find("attention and head on the CPU"), std::string::npos) << experts.err;
+  const Finished small = Write(device, {"--vram", "36M"});
+  EXPECT_EQ(small.exit_code, 0) << small.err;
+  EXPECT_NE(small.err.find("the CPU computes the dense part"), std::string::npos) << small.err;
+  EXPECT_EQ(Write(device, {"--dense", "gpu"}).exit_code, 2);
 
   const Finished large = Write(device, {"--vram", "100T"});
   EXPECT_EQ(large.exit_code, 1);

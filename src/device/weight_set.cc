@@ -78,7 +78,10 @@ Status WeightSet::Allocate() {
     ggml_backend_buffer_ptr buffer(
         ggml_backend_alloc_ctx_tensors_from_buft(contexts_[i].get(), types_[i]));
     if (!buffer) return Fail(Errc::kNoMemory, "cannot allocate {} bytes of dense weights", bytes_);
-    if (!is_on_device_) {
+    if (is_on_device_) {
+      // A software device takes it from the process, whose budget is planned by what it has taken.
+      ggml_backend_buffer_clear(buffer.get(), 0);
+    } else {
       AdviseHugePages(ggml_backend_buffer_get_base(buffer.get()),
                       ggml_backend_buffer_get_size(buffer.get()));
     }
