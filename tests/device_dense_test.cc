@@ -117,7 +117,10 @@ TEST_F(DeviceDenseTest, RowsOfOtherSequencesAreNotSeen) {
       });
       EXPECT_TRUE(step) << step.error().message;
     }
-    return Run{.n_vocab = engine.spec().n_vocab, .logits = logits};
+    Run run;
+    run.n_vocab = engine.spec().n_vocab;
+    run.logits = logits;
+    return run;
   };
   const Run alone = last(0);
   ExpectNear(last(5), alone, kEightBits, "among others");

@@ -212,8 +212,10 @@ void AddProfile(CommandLine& line) {
   Flags profile = line.AddCommand("profile", "learn from text which experts follow which",
                                   [options] { return ExitCode(Run(*options)); });
   profile.Footer(
-      "Writes MODEL.paths, from which the predictor 'paths' predicts the next layers' experts, and "
-      "MODEL.norms for --importance score-norm. "
+      "Writes MODEL.paths, from which the predictor 'paths' predicts the next layers' experts and "
+      "by "
+      "which the most popular ones are on a device first, and MODEL.norms for --importance "
+      "score-norm. "
       "docs/paths-format.md describes the file.\n"
       "Examples: moestro profile model.gguf --text story.txt --text code.txt\n"
       "          moestro profile --trace story.trace -o model.gguf.paths");

@@ -23,8 +23,10 @@ ExpertKey Key(uint16_t expert, uint16_t layer = 0) { return {{layer}, {expert}};
 
 // Copying takes as long as ten uses on the CPU save.
 LatencyModel Costs() {
-  return {
-      .host = {.per_byte = 1.1e-9}, .device = {.per_byte = 0.1e-9}, .copy = {.per_byte = 10e-9}};
+  return {.host = {.per_byte = 1.1e-9},
+          .device = {.per_byte = 0.1e-9},
+          .copy = {.per_byte = 10e-9},
+          .disk = {}};
 }
 // Copying is quick, reading takes as long as 18 uses on the CPU.
 LatencyModel SlowDisk() {

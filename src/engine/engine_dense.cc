@@ -69,14 +69,14 @@ uint64_t Engine::Impl::DenseBytesOn(ggml_backend_t backend) const {
 
 // There must be room for the experts of a token beside it.
 Status Engine::Impl::CheckDenseRoom(const ComputeDevice& there) const {
-  uint64_t slots = 0;
+  uint64_t token = 0;
   for (size_t f = 0; f < catalog.forms.size(); ++f) {
     if (!device_computes[f]) continue;
-    slots = std::max(slots, DevicePools::BytesFor(catalog.forms[f], model.spec.router.n_used));
+    token = std::max(token, DevicePools::BytesFor(catalog.forms[f], model.spec.router.n_used));
   }
   const uint64_t needed = DenseBytesOn(there.backend()) +
                           MaskedAttention::BytesFor(chunk, LayerGraph::CellsFor(n_cells, true)) +
-                          DeviceExperts::WorkBytes(DeviceShape()) + slots;
+                          DeviceExperts::WorkBytes(DeviceShape()) + token;
   if (needed <= vram) return {};
   return Fail(Errc::kDevice,
               "the dense part and a token's experts take {}, of which {} may be used on {}",
