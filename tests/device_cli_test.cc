@@ -96,7 +96,7 @@ TEST_F(DeviceCliTest, ARunSaysWhatTheDeviceDid) {
   const Finished experts = Write(device, {"--dense", "cpu", "--vram", "64M"});
   EXPECT_EQ(experts.exit_code, 0) << experts.err;
   EXPECT_NE(experts.err.find("attention and head on the CPU"), std::string::npos) << experts.err;
-  const Finished small = Write(device, {"--vram", "36M"});
+  const Finished small = Write(device, {"--vram", "30M"});
   EXPECT_EQ(small.exit_code, 0) << small.err;
   EXPECT_NE(small.err.find("the CPU computes the dense part"), std::string::npos) << small.err;
   EXPECT_EQ(Write(device, {"--dense", "gpu"}).exit_code, 2);
@@ -110,14 +110,17 @@ TEST_F(DeviceCliTest, TheBudgetHoldsWithADriverInTheProcess) {
   if (kIsSanitized) GTEST_SKIP() << "sanitizers take memory of their own";
   const std::string device = Device();
   if (device.empty()) GTEST_SKIP() << "ggml finds no device";
-  const Arguments bench = {"bench",  kDemo, "--ram",   "260M",        "--device", device,
-                           "--vram", "40M", "--place", "gpu-centric", "-p",       "24",
-                           "-n",     "24",  "-c",      "256",         "-t",       "2"};
-  // The first run compiles shaders, which takes what it takes; the driver keeps them.
-  EXPECT_EQ(RunProgram(bench).exit_code, 0);
-  const Finished run = RunProgram(bench);
-  EXPECT_EQ(run.exit_code, 0) << run.err;
-  EXPECT_LE(run.peak_bytes, 260U << 20);
+  for (const char* dense : {"cpu", "auto"}) {
+    const Arguments bench = {"bench",   kDemo,         "--ram", "260M",   "--device",
+                             device,    "--dense",     dense,   "--vram", "64M",
+                             "--place", "gpu-centric", "-p",    "24",     "-n",
+                             "24",      "-c",          "256",   "-t",     "2"};
+    // The first run compiles shaders, which takes what it takes; the driver keeps them.
+    EXPECT_EQ(RunProgram(bench).exit_code, 0);
+    const Finished run = RunProgram(bench);
+    EXPECT_EQ(run.exit_code, 0) << run.err;
+    EXPECT_LE(run.peak_bytes, 260U << 20) << dense;
+  }
 }
 
 // Experts pass through memory on their way there.
@@ -129,9 +132,10 @@ TEST_F(DeviceCliTest, TheBudgetHoldsWhileTheDeviceIsFilled) {
   const Finished learned = RunProgram(
       {"profile", "--trace", MOESTRO_SOURCE_DIR "/bench/traces/demo-maths.trace", "-o", paths});
   ASSERT_EQ(learned.exit_code, 0) << learned.err;
-  const Arguments bench = {"bench", kDemo,     "--ram", "260M", "--device", device, "--vram",
-                           "40M",   "--paths", paths,   "-p",   "24",       "-n",   "24",
-                           "-c",    "256",     "-t",    "2",    "--json"};
+  const Arguments bench = {"bench",   kDemo, "--ram",  "260M", "--device", device,
+                           "--dense", "cpu", "--vram", "40M",  "--place",  "cooperative",
+                           "--paths", paths, "-p",     "24",   "-n",       "24",
+                           "-c",      "256", "-t",     "2",    "--json"};
   EXPECT_EQ(RunProgram(bench).exit_code, 0);  // compiles shaders
   const Finished run = RunProgram(bench);
   EXPECT_EQ(run.exit_code, 0) << run.err;
@@ -161,7 +165,13 @@ TEST_F(DeviceCliTest, AProfileOfAModelIsWhatARunMeasures) {
   if (device.empty()) GTEST_SKIP() << "ggml finds no device";
   const Finished measured = Write(device, {"--vram", "64M"});
   EXPECT_NE(measured.err.find("costs measured"), std::string::npos) << measured.err;
-  const Finished again = Write(device, {"--vram", "64M"});
+  // Costs are kept apart for pinned and plain memory, and a busy machine may change which of them
+  // is taken; so it is the third start at the latest that measures nothing.
+  const auto later = [&] {
+    Finished run = Write(device, {"--vram", "64M"});
+    return run.err.contains("costs measured") ? Write(device, {"--vram", "64M"}) : run;
+  };
+  const Finished again = later();
   EXPECT_NE(again.err.find("costs from an earlier start"), std::string::npos) << again.err;
 
   const std::string file = (folder_.path() / "costs.json").string();
@@ -171,7 +181,7 @@ TEST_F(DeviceCliTest, AProfileOfAModelIsWhatARunMeasures) {
   const Finished fixed = Write(device, {"--vram", "64M", "--latency-model", file});
   EXPECT_EQ(fixed.err.find("has no costs of the disk"), std::string::npos) << fixed.err;
   EXPECT_NE(fixed.err.find("costs from a file"), std::string::npos) << fixed.err;
-  const Finished kept = Write(device, {"--vram", "64M"});
+  const Finished kept = later();
   EXPECT_NE(kept.err.find("costs from an earlier start"), std::string::npos) << kept.err;
   EXPECT_EQ(RunProgram({"devices", kDemo}).exit_code, 2);
 }

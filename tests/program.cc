@@ -51,12 +51,17 @@ Program::Program(const std::filesystem::path& folder, const Start& start) {
   std::vector<char*> argv;
   for (std::string& argument : arguments) argv.push_back(argument.data());
   argv.push_back(nullptr);
+  const char* home = std::getenv("HOME");
+  const std::string shaders = home != nullptr ? std::string(home) + "/.cache" : "";
   child_ = fork();
   CHECK(child_ >= 0);
   if (child_ == 0) {
     dup2(in.read, STDIN_FILENO);
     dup2(start.out_fd >= 0 ? start.out_fd : out.write, STDOUT_FILENO);
     dup2(err.write, STDERR_FILENO);
+    // Shaders that a driver has compiled before are found again: compiling takes long and much
+    // memory.
+    if (!shaders.empty()) setenv("MESA_SHADER_CACHE_DIR", shaders.c_str(), 0);
     setenv("XDG_CACHE_HOME", folder.c_str(), 1);
     execv(argv[0], argv.data());
     _exit(127);
