@@ -148,6 +148,19 @@ std::string FitsText(const Inspection& i) {
   return text;
 }
 
+Json DeviceFitsAsJson(const Inspection& i) {
+  Json fits = Json::Array();
+  for (const DeviceFit& fit : i.device_fits) {
+    Json entry = Json::Object();
+    entry.Set("vram", fit.vram)
+        .Set("slots", fit.slots)
+        .Set("experts", fit.experts)
+        .Set("dense", fit.has_dense);
+    fits.Push(std::move(entry));
+  }
+  return fits;
+}
+
 Json ToJson(const InspectOptions& options, const Inspection& i) {
   const ModelSpec& s = i.spec;
   Json types = Json::Object();
@@ -174,15 +187,6 @@ Json ToJson(const InspectOptions& options, const Inspection& i) {
         .Set("experts", fit.experts)
         .Set("expert_share", fit.share());
     fits.Push(std::move(entry));
-  }
-  Json device_fits = Json::Array();
-  for (const DeviceFit& fit : i.device_fits) {
-    Json entry = Json::Object();
-    entry.Set("vram", fit.vram)
-        .Set("slots", fit.slots)
-        .Set("experts", fit.experts)
-        .Set("dense", fit.has_dense);
-    device_fits.Push(std::move(entry));
   }
   Json files = Json::Array();
   for (const std::string& path : i.files) files.Push(path);
@@ -217,7 +221,7 @@ Json ToJson(const InspectOptions& options, const Inspection& i) {
       .Set("tokenizer", i.tokenizer)
       .Set("chat_template", i.has_chat_template)
       .Set("fits", std::move(fits))
-      .Set("device_fits", std::move(device_fits));
+      .Set("device_fits", DeviceFitsAsJson(i));
   return object;
 }
 

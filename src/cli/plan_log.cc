@@ -32,10 +32,13 @@ std::string LanesText(const LayerPlan& plan) {
   const LaneTimes& p = plan.predicted;
   if (p.seconds() <= 0.0) return "";
   const auto us = [](double seconds) { return seconds * 1e6; };
-  return Format(
-      "\n           predicted us: CPU {:.0f}, device {:.0f}, copies {:.0f}, disk {:.0f}; took: CPU "
-      "{:.0f}, device {:.0f}",
-      us(p.host), us(p.device), us(p.copy), us(p.disk), us(plan.took.host), us(plan.took.device));
+  const std::string predicted =
+      Format("\n           predicted us: CPU {:.0f}, device {:.0f}, copies {:.0f}, disk {:.0f}; ",
+             us(p.host), us(p.device), us(p.copy), us(p.disk));
+  // Rows that stay on the device are not waited for.
+  if (plan.took.seconds() <= 0.0) return predicted + "not waited for";
+  return predicted +
+         Format("took: CPU {:.0f}, device {:.0f}", us(plan.took.host), us(plan.took.device));
 }
 
 }  // namespace

@@ -41,6 +41,9 @@ TEST(PlanLog, SaysWhatADeviceComputesAndWhatTheLanesTook) {
             "layer   0:  4 (memory, 0.500)  1 (memory to device, 0.250)  2 (device, 0.250)\n"
             "           predicted us: CPU 100, device 90, copies 60, disk 0; took: CPU 110, device "
             "95\n");
+  plan.took = {};
+  log.Note(plan);
+  EXPECT_NE(log.Text().find("disk 0; not waited for\n"), std::string::npos) << log.Text();
 }
 
 TEST(PlanLog, OneRowNeedsNoNumber) {

@@ -4,10 +4,10 @@
 #include <algorithm>
 #include <cstddef>
 #include <set>
-#include <utility>
 
 #include "base/bytes.h"
 #include "base/log.h"
+#include "engine/catalog.h"
 #include "engine/engine_impl.h"
 #include "forward/dense/dense_probe.h"
 

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "engine/catalog.h"
 #include "engine/engine_impl.h"
 #include "residency/lease_stream.h"
 #include "store/probe.h"

@@ -7,7 +7,8 @@
 #include "base/bytes.h"
 #include "decide/budget.h"
 #include "decide/kv_blocks.h"
-#include "forward/dense/layer_graph.h"
+#include "forward/dense/kv_cache.h"
+#include "forward/dense/step_buffers.h"
 #include "forward/experts/device_experts.h"
 
 namespace moestro {
@@ -68,6 +69,7 @@ std::vector<DeviceFit> WhatFitsOnDevice(const ExpertCatalog& catalog, const Mode
                                         const FixedMemory& fixed, uint32_t chunk) {
   uint64_t experts = 0;
   for (const PoolShape& pool : catalog.pools) experts += pool.is_low ? 0 : pool.experts;
+  if (experts == 0) return {};
   DeviceExperts::Shape shape{.n_embd = spec.n_embd};
   for (const CopyForm& form : catalog.forms) shape.n_ff = std::max(shape.n_ff, form.n_ff);
   const uint64_t work = DeviceExperts::WorkBytes(shape);
