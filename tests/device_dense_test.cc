@@ -78,7 +78,9 @@ TEST_F(DeviceDenseTest, EveryModeIsAsOnTheCpuWithPoolsTooSmallForTheModel) {
     ExpectNear(device, cpu, kEightBits, std::string(NameOf(mode)));
     EXPECT_GT(device.memory.device->dense, 0U);
     EXPECT_LT(device.memory.device->slots, 12U);
-    EXPECT_LT(device.device.layers_there, 3U * 10U) << NameOf(mode);
+    // Rows cannot stay where no expert is computed.
+    const bool is_host = mode == PlaceMode::kCpu || mode == PlaceMode::kCooperative;
+    EXPECT_LT(device.device.layers_there, is_host ? 1U : 3U * 10U) << NameOf(mode);
   }
 }
 
@@ -174,7 +176,7 @@ TEST_F(DeviceDenseTest, FailedLaunchesOfExpertsAreComputedByTheCpu) {
   EXPECT_GT(device.device.layers_there, 0U);
 }
 
-// Keys and values are lost with the device: sequences are computed again, forks among them.
+// Keys and values are lost with the device: sequences are computed again.
 TEST_F(DeviceDenseTest, ALostDeviceCostsTimeAndNothingElse) {
   const TinySpec spec = Spec("qwen3moe", "Q8_0");
   const std::string model = WriteTinyModel(folder_.path(), spec);

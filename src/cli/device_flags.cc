@@ -12,19 +12,20 @@ void AddDeviceFlags(Flags flags, DeviceOptions& options) {
   options.cost_folder = CacheFolder();
   flags.Group("Device");
   flags
-      .Add(
-          "--device", options.name,
-          "what computes experts beside the CPU: a name that 'moestro devices' lists, auto (a GPU, "
-          "if there is one) or cpu")
+      .Add("--device", options.name,
+           "what computes beside the CPU: a name that 'moestro devices' lists, auto (a GPU, "
+           "if there is one) or cpu")
       .Type("NAME")
       .ShowDefault();
-  flags.AddParsed("--vram", "SIZE",
-                  "memory there for experts, for example 6G (default: what is free, less a margin)",
-                  [&options](const std::string& text) -> Status {
-                    TRY(options.vram_bytes, ParseBytes(text));
-                    if (options.vram_bytes > 0) return {};
-                    return Fail(Errc::kUsage, "0 bytes there hold nothing; --device cpu uses none");
-                  });
+  flags.AddParsed(
+      "--vram", "SIZE",
+      "memory there for experts and the dense part, for example 6G (default: what is free, "
+      "less a margin)",
+      [&options](const std::string& text) -> Status {
+        TRY(options.vram_bytes, ParseBytes(text));
+        if (options.vram_bytes > 0) return {};
+        return Fail(Errc::kUsage, "0 bytes there hold nothing; --device cpu uses none");
+      });
   flags.AddParsed(
       "--place", "auto|gpu-centric|cooperative|cpu",
       "where an expert is computed (default: auto)\nauto: where the layer is done soonest, by the "

@@ -18,8 +18,8 @@ struct DeviceOptions {
   // ggml's name for a device, or its backend's for the first of that backend; "cpu": none; "auto":
   // the first GPU that is neither software nor remote, if there is one.
   std::string name = "auto";
-  uint64_t vram_bytes = 0;  // for expert slots and what computing them takes; 0: what is free, less
-                            // a margin
+  uint64_t vram_bytes = 0;  // for expert slots, the dense part and what computing takes; 0: what is
+                            // free, less a margin
   PlaceMode place = PlaceMode::kAuto;
   Tiers tiers = Tiers::kInclusive;
   std::string latency_model = {};  // a file, whose costs are taken as they are; empty: measured

@@ -68,19 +68,6 @@ ggml_tensor* Rotate(ggml_context* ctx, const RopeSpec& rope, RopePairs pairs, gg
                        rope.ext_factor, rope.attn_factor, rope.beta_fast, rope.beta_slow);
 }
 
-// As device/activation.h joins them in routed experts.
-ggml_tensor* Joined(ggml_context* ctx, Activation activation, ggml_tensor* gate, ggml_tensor* up) {
-  switch (activation) {
-    case Activation::kSwiglu:
-      return ggml_swiglu_split(ctx, gate, up);
-    case Activation::kGeglu:
-      return ggml_geglu_split(ctx, gate, up);
-    case Activation::kSwigluOai:
-      return ggml_swiglu_oai(ctx, gate, up, kOaiAlpha, kOaiLimit);
-  }
-  std::unreachable();
-}
-
 }  // namespace
 
 ggml_tensor* RmsNorm(ggml_context* ctx, ggml_tensor* x, ggml_tensor* weight, ggml_tensor* bias,
@@ -100,6 +87,19 @@ ggml_tensor* Linear(ggml_context* ctx, ggml_tensor* weight, ggml_tensor* x, ggml
   // A device would add up halves in halves.
   if (!ggml_is_quantized(weight->type)) ggml_prec_set_acc(y, GGML_PREC_F32);
   return bias != nullptr ? ggml_add(ctx, y, bias) : y;
+}
+
+ggml_tensor* GatedProduct(ggml_context* ctx, Activation activation, ggml_tensor* gate,
+                          ggml_tensor* up) {
+  switch (activation) {
+    case Activation::kSwiglu:
+      return ggml_swiglu_split(ctx, gate, up);
+    case Activation::kGeglu:
+      return ggml_geglu_split(ctx, gate, up);
+    case Activation::kSwigluOai:
+      return ggml_swiglu_oai(ctx, gate, up, kOaiAlpha, kOaiLimit);
+  }
+  std::unreachable();
 }
 
 ggml_tensor* Attention(ggml_context* ctx, ggml_cgraph* graph, const ModelSpec& spec,
@@ -127,7 +127,7 @@ ggml_tensor* SharedExpert(ggml_context* ctx, Activation activation, const LayerT
                           ggml_tensor* x) {
   ggml_tensor* gate = Linear(ctx, w.shared_gate, x, nullptr);
   ggml_tensor* up = Linear(ctx, w.shared_up, x, nullptr);
-  ggml_tensor* y = Linear(ctx, w.shared_down, Joined(ctx, activation, gate, up), nullptr);
+  ggml_tensor* y = Linear(ctx, w.shared_down, GatedProduct(ctx, activation, gate, up), nullptr);
   if (w.shared_router == nullptr) return y;
   return ggml_mul(ctx, y, ggml_sigmoid(ctx, Linear(ctx, w.shared_router, x, nullptr)));
 }
@@ -136,7 +136,7 @@ ggml_tensor* DenseFfn(ggml_context* ctx, Activation activation, const LayerTenso
                       ggml_tensor* x) {
   ggml_tensor* gate = Linear(ctx, w.dense_gate, x, nullptr);
   ggml_tensor* up = Linear(ctx, w.dense_up, x, nullptr);
-  return Linear(ctx, w.dense_down, Joined(ctx, activation, gate, up), nullptr);
+  return Linear(ctx, w.dense_down, GatedProduct(ctx, activation, gate, up), nullptr);
 }
 
 }  // namespace moestro

@@ -20,6 +20,10 @@ ggml_tensor* RmsNorm(ggml_context* ctx, ggml_tensor* x, ggml_tensor* weight, ggm
 // weight^T x (+ bias); weight [n_in, n_out], x [n_in, tokens] -> [n_out, tokens].
 ggml_tensor* Linear(ggml_context* ctx, ggml_tensor* weight, ggml_tensor* x, ggml_tensor* bias);
 
+// activation(gate, up), as device/activation.h joins them in routed experts on the CPU.
+ggml_tensor* GatedProduct(ggml_context* ctx, Activation activation, ggml_tensor* gate,
+                          ggml_tensor* up);
+
 struct AttentionInputs {
   ggml_tensor* x = nullptr;             // F32 [n_embd, tokens]
   ggml_tensor* positions = nullptr;     // I32 [tokens]

@@ -2,28 +2,10 @@
 #include "forward/experts/device_products.h"
 
 #include <cstddef>
-#include <utility>
 
-#include "device/activation.h"
+#include "forward/dense/blocks.h"
 
 namespace moestro {
-namespace {
-
-ggml_tensor* GatedProduct(ggml_context* context, Activation activation, ggml_tensor* gate,
-                          ggml_tensor* up) {
-  switch (activation) {
-    case Activation::kSwiglu:
-      return ggml_swiglu_split(context, gate, up);
-    case Activation::kGeglu:
-      return ggml_geglu_split(context, gate, up);
-    case Activation::kSwigluOai:
-      return ggml_swiglu_oai(context, gate, up, kOaiAlpha, kOaiLimit);
-  }
-  std::unreachable();
-}
-
-}  // namespace
-
 ggml_tensor* AddProducts(ggml_context* context, ggml_cgraph* graph,
                          const std::array<ggml_tensor*, kMatrices>& matrix, Activation activation,
                          ggml_tensor* x, ggml_tensor* ids) {
