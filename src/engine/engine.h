@@ -84,8 +84,9 @@ class Engine {
   // with fewer experts first, and the logits of those computed again come last.
   // kInvalidRequest: no rows, a little step that this model cannot take, an unknown sequence, a
   // token out of range, a position that does not follow or is past n_ctx, no room in the KV cache.
-  // kIo: a read failed twice. kInterrupted: after RequestStop(). After any error the sequences are
-  // as before.
+  // kIo: a read failed twice. kInterrupted: after RequestStop(). kDevice: the device is lost; with
+  // --device auto the CPU has started again instead, within this call, unless its budget does not
+  // hold the model: then no later step works either. After any error the sequences are as before.
   Status Step(const Batch& batch, const LogitsSink& sink = {});
 
   // Of the last little step: the K experts that each layer's router ranked best for each row, of
