@@ -16,6 +16,7 @@
 #include "base/quantile.h"
 #include "cli/commands.h"
 #include "cli/common_flags.h"
+#include "cli/decode_limit.h"
 #include "cli/features.h"
 #include "cli/flags.h"
 #include "cli/output.h"
@@ -82,6 +83,17 @@ Status CheckFits(const BenchOptions& options, const Engine& engine) {
               engine.n_ctx(), engine.spec().n_ctx_train);
 }
 
+// The most that the measured decode can ask for.
+DecodeShape DecodeShapeOf(const BenchOptions& options) {
+  const EngineOptions& engine = options.common.engine;
+  DecodeShape shape{.steps = options.decode, .rows = options.sequences};
+  if (engine.little.is_on()) ++shape.passes;
+  if (!engine.low.empty()) ++shape.copies;
+  if (options.draft.is_on()) shape.rows += options.draft.most;
+  if (options.draft.kind == DraftKind::kLittle) shape.passes += options.draft.most;
+  return shape;
+}
+
 // Recorded choices instead of the routers'.
 Status UseRouting(const BenchOptions& options, Engine& engine,
                   std::optional<TraceRouting>& routing) {
@@ -120,7 +132,8 @@ Result<Measured> RunOnce(const BenchOptions& options, ProgressBar& bar) {
   TRY(ModelFile model, ModelFile::Open(options.model));
   TRY_STATUS(CheckDraft(options.draft, options.common.engine, model.spec));
   EngineOptions engine_options = options.common.engine;
-  engine_options.caller_bytes += DraftBytes(options.draft, model.spec);
+  engine_options.caller_bytes += DraftBytes(options.draft, model.spec) +
+                                 DecodeLimit::BytesFor(model.spec, DecodeShapeOf(options));
   TRY(const std::unique_ptr<Engine> engine,
       Engine::Open(std::move(model), engine_options, ShowOn(bar)));
   Measured run;
@@ -146,15 +159,18 @@ Result<Measured> RunOnce(const BenchOptions& options, ProgressBar& bar) {
     prefill = options.prefill > 1 ? engine->stats().prefill : engine->stats().decode;
   }
   engine->ResetStats();
+  DecodeLimit limit(*engine, DecodeShapeOf(options));
   for (uint32_t i = 0; i < options.decode; ++i) {
     bar.Update("decode", i, options.decode);
     TRY_STATUS(rows.Decode());
   }
   rows.Finish();
+  limit.Stop();
   bar.Clear();
   run.logits_hash = rows.hash();
   TRY(run.report, MakeReport(*engine, rows.sequences(), true));
   run.report.stats.prefill = prefill;
+  if (options.decode > 0) run.report.limit = limit.Find(run.report);
   return run;
 }
 
@@ -181,7 +197,8 @@ Json Medians(const std::vector<Json>& runs) {
   for (const std::string& key : runs.front().keys()) {
     std::vector<double> values;
     for (const Json& run : runs) {
-      if (const auto number = run.Find(key)->number()) values.push_back(*number);
+      const auto value = run.Find(key);
+      if (const auto number = value ? value->number() : std::nullopt) values.push_back(*number);
     }
     const bool is_number = values.size() == runs.size();
     const auto [low, high] = std::ranges::minmax(values.empty() ? std::vector{0.0} : values);
@@ -262,7 +279,8 @@ void AddBench(CommandLine& line) {
       "everything "
       "from\nthe first token on with nothing cached. percent_of_bound compares with what the disk "
       "and "
-      "the\nprocessor of this machine would allow for the same work.\n"
+      "the\nprocessor of this machine would allow for the same work; percent_of_limit with what "
+      "its disk\nand memory would allow perfect kernels and a policy that knows the future.\n"
       "Example: moestro bench model.gguf --ram 6G -p 128 -n 48 --json");
   bench.Add("MODEL", options->model, "GGUF file").Required();
   bench.Add("-p,--n-prompt", options->prefill, "tokens to prefill").Type("N").ShowDefault();

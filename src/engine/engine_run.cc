@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "device/memory_probe.h"
 #include "engine/catalog.h"
 #include "engine/engine_impl.h"
 #include "residency/lease_stream.h"
@@ -67,6 +68,7 @@ void Engine::Impl::CutBack(const Batch& batch) {
 Status Engine::Impl::Counted(PhaseStats& phase, const std::function<Status()>& work) {
   const ResidencyStats before = residency->stats();
   const LossCounts lost = protocol->losses();
+  const uint64_t touched = dense_touched;
   const double waited = experts->wait_seconds();
   const auto start = std::chrono::steady_clock::now();
   const Status status = work();
@@ -89,6 +91,7 @@ Status Engine::Impl::Counted(PhaseStats& phase, const std::function<Status()>& w
   phase.dropped_prefetches += did.dropped_prefetches;
   phase.disk_bytes += did.bytes_read;
   phase.needed_bytes += did.needed_bytes;
+  phase.touched_bytes += did.asked_bytes + dense_touched - touched;
   phase.losses += protocol->losses().Since(lost);
   return status;
 }
@@ -134,6 +137,7 @@ Status Engine::Impl::ComputeChunk(const Batch& batch, size_t first, size_t n,
                     .visible = {.runs = visible->second, .n_positions = row.position + 1}});
     kinds.push_back(row.kind);
   }
+  dense_touched += dense_reads.OfPass(part);
   const bool is_prompt = !std::ranges::contains(kinds, RowKind::kDecode);
   TRY_STATUS(forward->Step(rows, kinds, batch.little, [&](uint32_t layers_done) {
     if (is_prompt) Report("prefill", layers_done, model.spec.n_layer);
@@ -257,6 +261,21 @@ Status Engine::Preload() {
 }
 
 Result<double> Engine::ProbeDiskBandwidth() { return impl_->ProbeReads(ProbeOptions().total); }
+
+Result<double> Engine::ProbeMemoryBandwidth() {
+  impl_->residency->Settle();  // nothing may be read into the slots meanwhile
+  return ProbeReadBandwidth(*impl_->team, impl_->residency->memory());
+}
+
+std::vector<SlotContents> Engine::slot_contents() const {
+  std::vector<SlotContents> pools;
+  for (uint32_t p = 0; p < impl_->slots.size(); ++p) {
+    pools.push_back({.slots = impl_->slots[p],
+                     .expert_bytes = impl_->catalog.pools[p].expert_bytes(),
+                     .experts = impl_->residency->contents(p)});
+  }
+  return pools;
+}
 
 Result<double> Engine::Impl::ProbeReads(uint64_t total) {
   // A prefill may leave reads under way that nobody waited for; the probe would meet their results.
