@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <span>
@@ -37,6 +38,7 @@ struct BenchOptions {
   std::string model;
   uint32_t prefill = 128;
   uint32_t decode = 48;
+  uint32_t depth = 0;
   uint32_t warmup = 0;
   uint32_t sequences = 1;
   bool preload = false;
@@ -44,6 +46,12 @@ struct BenchOptions {
   std::string routing;  // a trace whose choices replace the routers'; empty: none
   DraftOptions draft;
   std::optional<double> acceptance;  // of drafts, forced
+  std::optional<Flag> ctx;           // --ctx
+
+  // Of the longest sequence.
+  uint64_t positions() const {
+    return std::max(uint64_t{depth} + prefill + decode, uint64_t{warmup});
+  }
 };
 
 Features FeaturesOf(const BenchOptions& options) {
@@ -75,8 +83,7 @@ Status WarmUp(const BenchOptions& options, Engine& engine) {
 
 // Before so many tokens are made up.
 Status CheckFits(const BenchOptions& options, const Engine& engine) {
-  const uint64_t tokens =
-      std::max(uint64_t{options.prefill} + options.decode, uint64_t{options.warmup});
+  const uint64_t tokens = options.positions();
   if (tokens <= engine.n_ctx()) return {};
   return Fail(Errc::kInvalidRequest,
               "{} tokens do not fit a context of {}; raise --ctx (this model allows {})", tokens,
@@ -147,11 +154,13 @@ Result<Measured> RunOnce(const BenchOptions& options, ProgressBar& bar) {
   }
   TRY_STATUS(WarmUp(options, *engine));
   SideBySide rows(*engine, {.sequences = options.sequences,
+                            .depth = options.depth,
                             .prefill = options.prefill,
                             .decode = options.decode,
                             .seed = options.common.seed.value_or(kDefaultSeed),
                             .draft = options.draft,
                             .acceptance = options.acceptance});
+  TRY_STATUS(rows.MakeUpDepth());
   PhaseStats prefill;
   if (options.prefill > 0) {
     TRY_STATUS(rows.Prefill());
@@ -184,6 +193,7 @@ Json ToJson(const BenchOptions& options, const Measured& run) {
       .Set("seed", options.common.seed.value_or(kDefaultSeed))
       .Set("routing", options.routing)
       .Set("sequences", options.sequences)
+      .Set("depth", options.depth)
       .Set("warmup_tokens", options.warmup)
       .Set("load_seconds", run.load_seconds)
       .Set("logits_hash", run.logits_hash)
@@ -246,6 +256,11 @@ Status Run(BenchOptions& options) {
     return Fail(Errc::kUsage, "--gamma-quantile is for --little");
   }
   options.common.engine.sequences = options.sequences;
+  if (!options.ctx->is_given()) {
+    const uint64_t most = std::numeric_limits<uint32_t>::max();
+    options.common.engine.ctx = static_cast<uint32_t>(
+        std::clamp<uint64_t>(options.positions(), options.common.engine.ctx, most));
+  }
   TRY_STATUS(ApplyQuality(options.common.quality, options.model, options.common.engine));
   TRY_STATUS(CheckUsage(options));
   ProgressBar bar(ProgressBar::Stderr());
@@ -262,6 +277,9 @@ Status Run(BenchOptions& options) {
   result.Set("runs", options.runs);
   Output output(STDOUT_FILENO);
   if (options.common.json) return output.Write(result.Dump() + "\n");
+  if (options.depth > 0) {
+    summary += Format("depth    after {} positions with made-up keys and values\n", options.depth);
+  }
   if (!options.routing.empty()) {
     summary += Format("routing  recorded: {}; not the model's own\n", options.routing);
   }
@@ -285,6 +303,12 @@ void AddBench(CommandLine& line) {
   bench.Add("MODEL", options->model, "GGUF file").Required();
   bench.Add("-p,--n-prompt", options->prefill, "tokens to prefill").Type("N").ShowDefault();
   bench.Add("-n,--n-gen", options->decode, "tokens to decode").Type("N").ShowDefault();
+  bench
+      .Add("--depth", options->depth,
+           "positions before the first token whose keys and values are made up, not computed: what "
+           "a long context costs; without --ctx the context is long enough")
+      .Type("N")
+      .ShowDefault();
   bench
       .Add("--sequences", options->sequences,
            "independent sequences that are decoded together, one row of each in a step")
@@ -318,7 +342,7 @@ void AddBench(CommandLine& line) {
       .Type("RUNS")
       .Between(1U, 1000U)
       .ShowDefault();
-  AddCommonFlags(bench, options->common);
+  options->ctx = AddCommonFlags(bench, options->common);
   AddQualityFlags(bench, options->common.quality);
   bench
       .Add("--gamma-quantile", options->common.engine.little.fallback_share,

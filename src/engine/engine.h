@@ -100,6 +100,11 @@ class Engine {
   // hold the model: then no later step works either. After any error the sequences are as before.
   Status Step(const Batch& batch, const LogitsSink& sink = {});
 
+  // Gives an empty sequence these tokens with keys and values that are made up from the seed and
+  // not computed, for measuring what a long context costs. kInvalidRequest: they are no tokens, or
+  // do not fit n_ctx or the KV cache. kDevice. The sequence is empty then. REQUIRES: it was.
+  Status MakeUp(const Sequence& sequence, std::span<const Token> tokens, uint64_t seed);
+
   // Of the last little step: the K experts that each layer's router ranked best for each row, of
   // which the row used the first: [layer][row][K], for Batch::foreseen. Until the next little step.
   std::span<const std::vector<ExpertId>> widened() const;

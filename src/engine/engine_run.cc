@@ -11,6 +11,7 @@
 #include "device/memory_probe.h"
 #include "engine/catalog.h"
 #include "engine/engine_impl.h"
+#include "forward/dense/made_up_cells.h"
 #include "residency/lease_stream.h"
 #include "store/probe.h"
 
@@ -236,6 +237,25 @@ Status Engine::Step(const Batch& batch, const LogitsSink& sink) {
     m.stats.decode_bytes.Add(static_cast<double>(phase.needed_bytes - before.needed_bytes));
   }
   return {};
+}
+
+Status Engine::MakeUp(const Sequence& sequence, std::span<const Token> tokens, uint64_t seed) {
+  Impl& m = *impl_;
+  if (m.closed) return std::unexpected(*m.closed);
+  CHECK(sequence.position() == 0);
+  Batch rows;
+  for (const Token token : tokens) {
+    rows.rows.push_back({.sequence = sequence.id(),
+                         .position = static_cast<uint32_t>(rows.size()),
+                         .token = token,
+                         .kind = RowKind::kPrompt});
+  }
+  TRY_STATUS(m.CheckBatch(rows));
+  if (!m.sequences->any_lives()) m.BeginSequence();
+  TRY_STATUS(m.sequences->Append(sequence.id(), tokens));
+  Status made = MakeUpCells(m.kv, m.sequences->Find(sequence.id())->cells.Runs(), seed);
+  if (!made) m.sequences->CutBack(sequence.id(), 0);
+  return made;
 }
 
 Status Engine::Preload() {
