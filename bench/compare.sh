@@ -19,7 +19,8 @@ usage: bench/compare.sh [options] MODEL BUDGET...
   -p N          tokens of prefill (128)
   -P LIST       budgets in which prefill is measured ("6G all")
   -t N          compute threads (physical cores)
-  -c N          tokens of context, both engines (4096)
+  -c N          tokens of context, both engines (4096, or what -p, -n and -d need)
+  -d N          positions before the first token with keys and values that nobody computed (0)
   -s SECONDS    time limit of llama.cpp for one phase of one run (60)
   -m NAME       name of the machine in the file names (from the processor's name)
   -o DIR        where results go (bench/results)
@@ -55,11 +56,11 @@ bytes_of() {
   numfmt --from=iec "${text%i}" 2>/dev/null || die "'$1' is not a budget; write 6G, 6500M or all"
 }
 
-rounds=3 n_decode=48 n_prefill=128 context=4096 prefill_budgets="6G all" seconds=60 keep_cache=0
+rounds=3 n_decode=48 n_prefill=128 depth=0 context= prefill_budgets="6G all" seconds=60 keep_cache=0
 threads=$(physical_cores)
 machine=$(machine_name)
 results=$here/results
-while getopts "r:n:p:P:t:c:s:m:o:kh" option; do
+while getopts "r:n:p:P:t:c:d:s:m:o:kh" option; do
   case $option in
     r) rounds=$OPTARG ;;
     n) n_decode=$OPTARG ;;
@@ -67,6 +68,7 @@ while getopts "r:n:p:P:t:c:s:m:o:kh" option; do
     P) prefill_budgets=$OPTARG ;;
     t) threads=$OPTARG ;;
     c) context=$OPTARG ;;
+    d) depth=$OPTARG ;;
     s) seconds=$OPTARG ;;
     m) machine=$OPTARG ;;
     o) results=$OPTARG ;;
@@ -77,6 +79,11 @@ while getopts "r:n:p:P:t:c:s:m:o:kh" option; do
 done
 shift $((OPTIND - 1))
 [ $# -ge 2 ] || { usage >&2; exit 2; }
+[[ $depth =~ ^[0-9]+$ ]] || die "'$depth' is not a whole number"
+if [ -z "$context" ]; then
+  context=$((depth + (n_prefill > n_decode ? n_prefill : n_decode)))
+  context=$((context < 4096 ? 4096 : context))
+fi
 for value in "$rounds" "$n_decode" "$n_prefill" "$threads" "$context" "$seconds"; do
   [[ $value =~ ^[1-9][0-9]*$ ]] || die "'$value' is not a whole number above 0"
 done
@@ -218,7 +225,7 @@ tokens_of() {
 
 run_moestro() {
   local case=$1 budget=$2 round=$3 tokens
-  local args=(bench "$model" -t "$threads" -c "$context" -r 1 --json)
+  local args=(bench "$model" -t "$threads" -c "$context" --depth "$depth" -r 1 --json)
   if [ "$budget" = all ]; then
     args+=(--preload --warmup "$warmup")
   else
@@ -231,7 +238,7 @@ run_moestro() {
 
 run_llama() {
   local case=$1 budget=$2 round=$3 variant=$4 tokens
-  local args=("$model" -t "$threads" -c "$context" --seconds "$seconds")
+  local args=("$model" -t "$threads" -c "$context" --depth "$depth" --seconds "$seconds")
   [ "$budget" != all ] || args+=(--warmup "$warmup")
   [ "$variant" = plain ] || args+=(--repack)
   read -ra tokens <<<"$(tokens_of "$case")"
@@ -279,6 +286,7 @@ write_meta() {
     printf 'model\t%s\n' "$(basename "$model")"
     printf 'model_bytes\t%s\n' "$(stat -c %s "$model")"
     printf 'context\t%s\n' "$context"
+    printf 'depth\t%s\n' "$depth"
     printf 'rounds\t%s\n' "$rounds"
     printf 'decode_tokens\t%s\n' "$n_decode"
     printf 'prefill_tokens\t%s\n' "$n_prefill"

@@ -181,6 +181,14 @@ HEAD = ["", "budget", "Moestro tok/s", "llama.cpp", "llama.cpp repacked", "again
         "percent of the bound", "percent of the limit", "hits", "peak GiB"]
 
 
+def depth_facts(meta, runs):
+    if meta.get("depth", "0") == "0":
+        return []
+    evaluated = any(run["result"].get("depth_evaluated") for run in runs)
+    return [f"* Before the first token stand {meta['depth']} positions with made-up keys and values"
+            + ("; llama.cpp evaluated random tokens for them." if evaluated else ".")]
+
+
 def facts(meta, rows, runs):
     bandwidth = [run["result"]["disk_bandwidth_probe"] for run in runs
                  if run["result"].get("disk_bandwidth_probe")]
@@ -193,6 +201,7 @@ def facts(meta, rows, runs):
         f"{llama.get('ggml', 'unknown')}; {meta['threads']} threads and a context of {meta['context']} tokens each.",
         f"* Model: `{meta['model']}`, {int(meta['model_bytes']) / GIB:.1f} GiB. A file from `moestro synth` has "
         "synthetic weights, which route more evenly than trained ones; tokens are random, the same for both.",
+        *depth_facts(meta, runs),
         f"* Medians of {meta['rounds']} interleaved runs, page cache "
         + ("dropped before each" if meta["cache_dropped"] == "1" else "NOT dropped: a trial, not a measurement")
         + f"; decode: {meta['decode_tokens']} tokens from cold; prefill: {meta['prefill_tokens']} tokens. "
