@@ -181,6 +181,14 @@ HEAD = ["", "budget", "Moestro tok/s", "llama.cpp", "llama.cpp repacked", "again
         "percent of the bound", "percent of the limit", "hits", "peak GiB"]
 
 
+def routing_fact(meta):
+    if meta.get("routing"):
+        return (f"Experts are those of `{meta['routing']}`, recorded from a trained model, in place of the routers'; "
+                "llama.cpp cannot follow it.")
+    return ("A file from `moestro synth` has synthetic weights with *narrow* routing, unless it was made with "
+            "`--routing even`: deeper layers keep to few experts. A trained model's hit rates are others.")
+
+
 def depth_facts(meta, runs):
     if meta.get("depth", "0") == "0":
         return []
@@ -199,8 +207,8 @@ def facts(meta, rows, runs):
         f"disk {disk} ({meta['file_system']}); memory cgroup {meta['cgroup']}.",
         f"* Moestro at {meta['commit']}; llama.cpp {llama.get('version', 'unknown')} on ggml "
         f"{llama.get('ggml', 'unknown')}; {meta['threads']} threads and a context of {meta['context']} tokens each.",
-        f"* Model: `{meta['model']}`, {int(meta['model_bytes']) / GIB:.1f} GiB. A file from `moestro synth` has "
-        "synthetic weights, which route more evenly than trained ones; tokens are random, the same for both.",
+        f"* Model: `{meta['model']}`, {int(meta['model_bytes']) / GIB:.1f} GiB; tokens are random, the same for both. "
+        + routing_fact(meta),
         *depth_facts(meta, runs),
         f"* Medians of {meta['rounds']} interleaved runs, page cache "
         + ("dropped before each" if meta["cache_dropped"] == "1" else "NOT dropped: a trial, not a measurement")
