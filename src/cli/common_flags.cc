@@ -71,7 +71,7 @@ void AddPolicyFlags(Flags flags, const std::string& default_text,
       .Excludes(policy);
 }
 
-void AddCommonFlags(Flags flags, CommonOptions& options) {
+Flag AddCommonFlags(Flags flags, CommonOptions& options) {
   EngineOptions& engine = options.engine;
   flags.Group("Memory, disk and threads");
   flags.AddParsed("--ram", "SIZE",
@@ -82,11 +82,11 @@ void AddCommonFlags(Flags flags, CommonOptions& options) {
                   "memory for experts alone, for example 2G or 25% of all experts",
                   [&engine](const std::string& text) { return SetKnob(engine, "cache", text); });
   flags.Add("-t,--threads", engine.threads, "compute threads (default: physical cores)").Type("N");
-  flags
-      .Add("-c,--ctx,--ctx-size", engine.ctx,
-           "tokens of context, at most what the model was trained with")
-      .Type("N")
-      .ShowDefault();
+  const Flag ctx = flags
+                       .Add("-c,--ctx,--ctx-size", engine.ctx,
+                            "tokens of context, at most what the model was trained with")
+                       .Type("N")
+                       .ShowDefault();
   flags.Add("--chunk", engine.chunk, "most prompt tokens evaluated at once")
       .Type("N")
       .Positive()
@@ -121,6 +121,7 @@ void AddCommonFlags(Flags flags, CommonOptions& options) {
   flags.Group("Output");
   flags.AddSwitch("--json", options.json, "machine-readable output: one JSON object");
   flags.AddSwitch("-v,--verbose", options.verbose, "say more on standard error");
+  return ctx;
 }
 
 }  // namespace moestro

@@ -109,6 +109,31 @@ void AddDevice(Json& object, const RunReport& report) {
   object.Set("device_lane_ratios", std::move(ratios));
 }
 
+// What no kernel or policy could beat; empty: nobody asked.
+std::string LimitText(const RunReport& report) {
+  if (!report.limit) return "";
+  if (!*report.limit) return Format("limit    not given: {}\n", report.limit->error().message);
+  const Limit& limit = **report.limit;
+  const bool by_disk = limit.disk_seconds() > limit.memory_seconds();
+  return Format("limit    {:.1f} tok/s in decode, set by the {}; {:.1f} % reached\n",
+                limit.tokens_per_second(report.stats.decode.tokens), by_disk ? "disk" : "memory",
+                limit.percent(report.stats.decode.seconds));
+}
+
+void AddLimit(Json& object, const RunReport& report) {
+  if (!report.limit) return;
+  if (!*report.limit) {
+    object.Set("limit_not_given", report.limit->error().message);
+    return;
+  }
+  const Limit& limit = **report.limit;
+  object.Set("limit_tps", limit.tokens_per_second(report.stats.decode.tokens))
+      .Set("percent_of_limit", limit.percent(report.stats.decode.seconds))
+      .Set("touched_bytes_decode", limit.touched_bytes)
+      .Set("fewest_bytes_decode", limit.fewest_bytes)
+      .Set("memory_bandwidth_probe", limit.memory_bandwidth);
+}
+
 // Where costs are from, and how far they are from what the lanes take by now.
 std::string CostsText(const RunReport& report) {
   const CostSource costs = report.memory.device->costs;
@@ -183,6 +208,7 @@ std::string SummaryText(const RunReport& report) {
                    bound.tokens_per_second(decode.tokens), by_disk ? "disk" : "processor",
                    bound.percent(decode.seconds));
   }
+  text += LimitText(report);
   text += Format("memory   {} peak of a budget of {}; {} of {} experts had a place",
                  FormatBytes(report.peak_rss), FormatBytes(report.memory.budget),
                  report.memory.n_slots, report.memory.n_experts);
@@ -276,6 +302,7 @@ void AddReport(Json& object, const RunReport& report) {
       .Set("bound_tps", bound.tokens_per_second(decode.tokens))
       .Set("percent_of_bound", bound.percent(decode.seconds))
       .Set("percent_of_bound_of_sums", of_sums);
+  AddLimit(object, report);
 }
 
 std::string HashLogits(std::span<const float> logits) {

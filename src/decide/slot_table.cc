@@ -196,6 +196,12 @@ void SlotTable::Drop(ExpertKey key) {
   free_.push_back(slot);
 }
 
+std::vector<ExpertKey> SlotTable::keys() const {
+  std::vector<ExpertKey> keys;
+  for (const auto& [key, slot] : slot_of_) keys.push_back(key);
+  return keys;
+}
+
 bool SlotTable::is_ready(ExpertKey key) const {
   const auto found = slot_of_.find(key);
   return found != slot_of_.end() && entries_[found->second.value].state == State::kReady;

@@ -83,6 +83,7 @@ class SlotTable final : private PinView {
 
   bool contains(ExpertKey key) const { return slot_of_.contains(key); }
   bool is_ready(ExpertKey key) const;
+  std::vector<ExpertKey> keys() const;  // that it contains, in no order
   size_t slots() const { return entries_.size(); }
   // That absent experts' requests could take.
   size_t room() const { return idle_ + free_.size(); }

@@ -33,6 +33,7 @@ Status Engine::Impl::Prepare(const EngineOptions& requested) {
   TRY(policy_source,
       PolicySource::Find(options.policy, options.policy_file, model.gguf.paths().front()));
   catalog = MakeCatalog(model.weights);
+  dense_reads = DenseReads::Of(model.weights, model.spec);
   TRY_STATUS(OpenLow());
   TRY_STATUS(PrepareLittle());
   n_ctx = std::min(options.ctx, model.spec.n_ctx_train);
@@ -220,6 +221,7 @@ uint64_t Engine::copy_bytes(ExpertKey key) const {
   const ExpertCatalog& catalog = impl_->catalog;
   return catalog.pools[catalog.copy(key).pool].expert_bytes();
 }
+uint32_t Engine::pool_of(ExpertKey key) const { return impl_->catalog.copy(key).pool; }
 const RunStats& Engine::stats() const { return impl_->stats; }
 void Engine::ResetStats() { impl_->stats = {}; }
 void Engine::SetProgress(Progress progress) { impl_->progress = std::move(progress); }

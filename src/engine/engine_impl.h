@@ -27,6 +27,7 @@
 #include "device/host_memory.h"
 #include "device/team.h"
 #include "engine/dense_loader.h"
+#include "engine/dense_reads.h"
 #include "engine/engine.h"
 #include "engine/exact_check.h"
 #include "engine/memory_plan.h"
@@ -72,6 +73,7 @@ struct Engine::Impl {
   std::vector<ExpertKey> device_first;  // who gets slots there before the first token
   uint64_t vram = 0;                    // bytes that may be taken there
   DensePlan dense;
+  DenseReads dense_reads;
   ModelTensors tensors;
   StepBuffers buffers;
   KvCache kv;
@@ -113,6 +115,7 @@ struct Engine::Impl {
   double look_ahead_share = 0.0;  // of the dense part's time that looking ahead takes
   std::optional<SequenceTable> sequences;
   RunStats stats;
+  uint64_t dense_touched = 0;  // bytes, by all passes so far
   Progress progress;
 
   explicit Impl(ModelFile opened) : model(std::move(opened)) {}

@@ -169,6 +169,16 @@ bool Residency::contains(ExpertKey key) const {
   return pools_[catalog_->copy(key).pool].table->contains(key);
 }
 
+std::span<const std::byte> Residency::memory() const {
+  std::span<const std::byte> largest;
+  for (const Pool& pool : pools_) {
+    for (const HostMemory& piece : pool.memory) {
+      if (piece.size() > largest.size()) largest = piece.bytes();
+    }
+  }
+  return largest;
+}
+
 void Residency::Drop(ExpertKey key) { pools_[catalog_->copy(key).pool].table->Drop(key); }
 
 void Residency::SetObserver(const SlotTable::Observer& observer) {
@@ -296,6 +306,7 @@ ResidencyStats ResidencyStats::Since(const ResidencyStats& before) const {
           .used_prefetches = used_prefetches - before.used_prefetches,
           .dropped_prefetches = dropped_prefetches - before.dropped_prefetches,
           .demand_seconds = demand_seconds - before.demand_seconds,
+          .asked_bytes = asked_bytes - before.asked_bytes,
           .needed_bytes = needed_bytes - before.needed_bytes,
           .bytes_read = bytes_read - before.bytes_read};
 }
@@ -304,6 +315,7 @@ ResidencyStats Residency::stats() const {
   ResidencyStats sum;
   for (size_t p = 0; p < pools_.size(); ++p) {
     const TableStats& s = pools_[p].table->stats();
+    sum.asked_bytes += s.requests * catalog_->pools[p].expert_bytes();
     sum.needed_bytes += (s.misses + s.used_prefetches) * catalog_->pools[p].expert_bytes();
     sum.requests += s.requests;
     sum.hits += s.hits;

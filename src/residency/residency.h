@@ -73,6 +73,7 @@ struct ResidencyStats {
   uint64_t used_prefetches = 0;     // of these, asked for in the end
   uint64_t dropped_prefetches = 0;  // of these, given up before they were read completely
   double demand_seconds = 0.0;      // a read that somebody waited for was under way
+  uint64_t asked_bytes = 0;         // of experts, each request
   uint64_t needed_bytes = 0;        // of experts that were asked for and had to be read
   uint64_t bytes_read = 0;          // by the device, padding included
 
@@ -105,6 +106,10 @@ class Residency {
   // is not read.
   void Withdraw(Lease prefetch);
   bool contains(ExpertKey key) const;
+  // Who is in a pool's slots or on the way there, in no order.
+  std::vector<ExpertKey> contents(uint32_t pool) const { return pools_[pool].table->keys(); }
+  // The largest piece of the slots' memory. Reads may be under way there.
+  std::span<const std::byte> memory() const;
   // A device has the expert: its slot is free again, unless it is leased or on its way.
   void Drop(ExpertKey key);
   // Told of every request; for tests that compare with the simulator.
