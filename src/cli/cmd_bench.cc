@@ -67,6 +67,7 @@ struct Measured {
   std::string logits_hash;
   std::string engine;
   std::string arch;
+  uint32_t chunk = 0;
 };
 
 // Fills the slots, by reading or by evaluating and forgetting other tokens than those measured.
@@ -147,6 +148,7 @@ Result<Measured> RunOnce(const BenchOptions& options, ProgressBar& bar) {
   run.load_seconds = std::chrono::duration<double>(Clock::now() - start).count();
   run.engine = engine->description();
   run.arch = engine->spec().arch_name;
+  run.chunk = engine->chunk();
   TRY_STATUS(CheckFits(options, *engine));
   std::optional<TraceRouting> routing;
   if (!options.routing.empty()) {
@@ -189,7 +191,7 @@ Json ToJson(const BenchOptions& options, const Measured& run) {
   AddReport(object, run.report);
   object.Set("threads", options.common.engine.threads)
       .Set("ctx", options.common.engine.ctx)
-      .Set("chunk", options.common.engine.chunk)
+      .Set("chunk", run.chunk)
       .Set("seed", options.common.seed.value_or(kDefaultSeed))
       .Set("routing", options.routing)
       .Set("sequences", options.sequences)

@@ -8,6 +8,7 @@
 #include "base/bytes.h"
 #include "base/check.h"
 #include "base/format.h"
+#include "decide/prompt_chunk.h"
 #include "engine/catalog.h"
 #include "engine/engine_impl.h"
 #include "learned/beside_model.h"
@@ -40,7 +41,8 @@ Status Engine::Impl::Prepare(const EngineOptions& requested) {
   if (n_ctx == 0)
     return Fail(Errc::kInvalidRequest, "a context of 0 tokens holds no prompt; set --ctx");
   // A decode step of all sequences is computed at once.
-  chunk = std::clamp(options.chunk, 1U, std::max(n_ctx, options.sequences));
+  const uint32_t asked = options.chunk > 0 ? options.chunk : PromptChunk(model.spec.router);
+  chunk = std::min(asked, std::max(n_ctx, options.sequences));
   if (options.sequences == 0) {
     return Fail(Errc::kInvalidRequest,
                 "room for 0 sequences holds no prompt; ask for at least one");
@@ -208,6 +210,7 @@ Result<MemoryPlan> Engine::Plan(const std::string& model_path, const EngineOptio
 
 const ModelSpec& Engine::spec() const { return impl_->model.spec; }
 uint32_t Engine::n_ctx() const { return impl_->n_ctx; }
+uint32_t Engine::chunk() const { return impl_->chunk; }
 const MemoryPlan& Engine::memory() const { return impl_->memory; }
 DeviceStats Engine::device_stats() const {
   if (!impl_->device_tier) return {};

@@ -67,6 +67,7 @@ class Engine {
 
   const ModelSpec& spec() const;
   uint32_t n_ctx() const;
+  uint32_t chunk() const;  // rows of a batch that are computed at once, at most
   const MemoryPlan& memory() const;
   // What a device did beside the CPU since the engine was opened; zeros: there is none.
   DeviceStats device_stats() const;

@@ -191,7 +191,7 @@ void TiledAttention::Begin(const Tile& tile, uint32_t kv_head, const float* q, S
 
 // Keys and values of positions [position, position + kKeys), as far as the tile visits them. A head
 // has a few lines of each cell, an order that no hardware prefetcher follows: the next block is
-// asked for meanwhile (decode behind 8192 positions took twice as long without).
+// asked for meanwhile (behind 8192 positions the best token came at 8.4 a second, 7.3 without).
 void TiledAttention::LoadBlock(const Tile& tile, uint32_t kv_head, uint32_t position,
                                Scratch& s) const {
   const size_t k_row = size_t{shape_.n_head_kv} * shape_.dim_k;
