@@ -45,6 +45,7 @@ Json ToJson(const LanePhase& p) {
       .Set("on_disk", p.on_disk)
       .Set("ran_there", p.ran_there)
       .Set("copied", p.copied)
+      .Set("staged", p.staged)
       .Set("on_host", p.on_host)
       .Set("promoted", p.promoted)
       .Set("device_bytes", p.device_bytes)

@@ -36,6 +36,7 @@ struct PlannedExpert {
   ExpertKey key;  // which expert and which copy of it
   Place place = Place::kHost;
   SlotId slot = {};         // of the device, unless place is kHost
+  bool is_staged = false;   // kCopied, and read from the disk past memory's slots
   Use use = Use::kDecode;   // kDecode if any of its rows decodes
   bool is_present = false;  // in memory or on its way there when the plan was made
   uint32_t first_pair = 0;

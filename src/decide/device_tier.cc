@@ -58,12 +58,12 @@ bool DeviceTier::is_in_memory(ExpertKey key) const {
   return parts_.memory ? parts_.memory->contains(key) : parts_.in_memory(key);
 }
 
-// What does not run from the device's slots is asked for in memory.
+// What neither runs from the device's slots nor is read past memory's is asked for in memory.
 void DeviceTier::RunInMemory(const LayerPlan& plan) {
   if (!parts_.memory) return;
   LayerPlan asked{.layer = plan.layer};
   for (const PlannedExpert& expert : plan.experts) {
-    if (expert.place != Place::kDevice) asked.experts.push_back(expert);
+    if (expert.place != Place::kDevice && !expert.is_staged) asked.experts.push_back(expert);
   }
   parts_.memory->Run(asked);
 }
@@ -135,15 +135,22 @@ void DeviceTier::SortByModel(LayerPlan& plan) const {
 }
 
 LaneTimes DeviceTier::Assign(LayerPlan& plan) {
-  for (PlannedExpert& expert : plan.experts) expert.place = Place::kHost;
+  for (PlannedExpert& expert : plan.experts) {
+    expert.place = Place::kHost;
+    expert.is_staged = false;
+  }
   if (!is_on_) return {};
   if (parts_.memory) SortByModel(plan);
   const LanePlan lanes = PlanLanes(JobsOf(plan), model_, mode_, RoomFor(plan));
   uint64_t seen = stats_.experts - stats_.on_device;
   for (size_t i = 0; i < plan.experts.size(); ++i) {
-    plan.experts[i].place = lanes.places[i];
-    if (lanes.places[i] == Place::kDevice) continue;
-    const double missing = is_in_memory(plan.experts[i].key) ? 0.0 : 1.0;
+    PlannedExpert& expert = plan.experts[i];
+    expert.place = lanes.places[i];
+    if (expert.place == Place::kDevice) continue;
+    const bool is_missing = !is_in_memory(expert.key);
+    expert.is_staged =
+        is_missing && expert.place == Place::kCopied && parts_.tiers == Tiers::kExclusive;
+    const double missing = is_missing ? 1.0 : 0.0;
     missing_ += (missing - missing_) / static_cast<double>(std::min(++seen, kMissWindow));
   }
   // What the device has is pinned before copies look for victims.
@@ -168,6 +175,7 @@ void DeviceTier::CountUses(const LayerPlan& plan) {
     ++stats_.experts;
     stats_.on_device += expert.place == Place::kDevice;
     stats_.copied += expert.place == Place::kCopied;
+    stats_.staged += expert.is_staged;
     if (expert.place == Place::kCopied) stats_.copied_bytes += parts_.bytes_of(expert.key);
     if (expert.use != Use::kDecode) continue;
     uses_[expert.key] = {.count = UsesOf(expert.key) + 1.0, .step = step_};
@@ -200,13 +208,16 @@ void DeviceTier::LeaveMemory(ExpertKey key) {
 
 void DeviceTier::Failed(LayerPlan& plan) {
   ++stats_.failures;
+  LayerPlan asked_after_all{.layer = plan.layer};
   for (PlannedExpert& expert : plan.experts) {
     if (expert.place == Place::kHost) continue;
     SlotTable& its = *table(expert.key);
     if (expert.place == Place::kCopied) its.Failed(expert.slot);
     its.Unpin(expert.slot);
     expert.place = Place::kHost;
+    if (std::exchange(expert.is_staged, false)) asked_after_all.experts.push_back(expert);
   }
+  if (parts_.memory) parts_.memory->Run(asked_after_all);
 }
 
 std::vector<DeviceTier::Promotion> DeviceTier::Fill(std::span<const ExpertKey> first) {

@@ -32,7 +32,8 @@ namespace moestro {
 // Whether memory may have what the device has.
 enum class Tiers : uint8_t {
   kInclusive,  // yes: it does not hear of uses there, so it gives such experts up first
-  kExclusive,  // no: what has landed there leaves memory
+  kExclusive,  // no: what has landed there leaves memory, and what is read for a copy takes no slot
+               // of it
 };
 // kUsage for an unknown name; the message lists the known ones.
 Result<Tiers> ParseTiers(std::string_view name);
@@ -57,6 +58,7 @@ struct DeviceStats {
   uint64_t experts = 0;     // planned, once for all rows of a step
   uint64_t on_device = 0;   // of these, computed there from a slot
   uint64_t copied = 0;      // of these, copied there first
+  uint64_t staged = 0;      // of these, read from the disk past memory's slots
   uint64_t filled = 0;      // given slots before the first step
   uint64_t promotions = 0;  // moved there for later
   uint64_t copied_bytes = 0;

@@ -289,6 +289,30 @@ TEST(DeviceTier, ExclusiveTiersHaveAnExpertOnce) {
   EXPECT_TRUE(both.dropped().empty());
 }
 
+// What is read for a copy alone drives nobody out of memory; what memory has is copied from there.
+TEST(DeviceTier, ExclusiveTiersReadPastMemory) {
+  Tier tier(2, PlaceMode::kGpuCentric, Costs(), 2, Tiers::kExclusive);
+  tier.Run({60, 61});  // on the CPU, by their form
+  const LayerPlan copied = tier.Run({1, 2});
+  EXPECT_EQ(Text(copied), "1c 2c");
+  for (const PlannedExpert& e : copied.experts) EXPECT_TRUE(e.is_staged);
+  EXPECT_TRUE(tier->is_in_memory(Key(60)) && tier->is_in_memory(Key(61)));
+  EXPECT_FALSE(tier->is_in_memory(Key(1)));
+  EXPECT_EQ(tier->stats().staged, 2U);
+
+  // A failed layer asks memory for all of its experts, the next one copies from there.
+  LayerPlan failed = tier.Plan({3, 4});
+  tier->Failed(failed);
+  for (const PlannedExpert& e : failed.experts) EXPECT_FALSE(e.is_staged);
+  EXPECT_TRUE(tier->is_in_memory(Key(3)) && tier->is_in_memory(Key(4)));
+  for (const PlannedExpert& e : tier.Run({3, 4}).experts) EXPECT_FALSE(e.is_staged);
+  EXPECT_EQ(tier->stats().staged, 4U);
+
+  Tier both(2, PlaceMode::kGpuCentric, Costs(), 2);
+  for (const PlannedExpert& e : both.Run({1, 2}).experts) EXPECT_FALSE(e.is_staged);
+  EXPECT_TRUE(both->is_in_memory(Key(1)));
+}
+
 TEST(DeviceTier, TiersHaveNames) {
   EXPECT_EQ(ParseTiers("exclusive"), Tiers::kExclusive);
   EXPECT_EQ(NameOf(Tiers::kInclusive), "inclusive");

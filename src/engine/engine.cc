@@ -118,11 +118,12 @@ FixedBytes Engine::Impl::FixedFor(const ExpertExec::Limits& limits) const {
   const uint64_t work = check + routers + StepBuffers::BytesFor(model.spec, step_limits()) +
                         (is_there ? 0 : graph->work_bytes()) + ExpertExec::BytesFor(limits) +
                         MultiplyScratch(model.spec, chunk);
+  const uint64_t staging = StagingSlots() * Residency::StagingSlotBytes(catalog, reader->block());
   // An integrated GPU's memory is the machine's own. A software one's is in use by now.
   const bool is_shared = memory.device && memory.device->info.kind == DeviceKind::kIntegrated;
   return {.dense = dense.host.set.bytes(),
           .kv = is_there ? 0 : KvCache::BytesFor(model.spec, n_cells),
-          .work = work + (is_shared ? memory.device->bytes : 0),
+          .work = work + staging + (is_shared ? memory.device->bytes : 0),
           .staging = dense.staging_bytes};
 }
 

@@ -25,6 +25,7 @@ namespace {
 constexpr uint64_t kLeastMargin = 256 * kMiB;
 // Read to know what the disk gives.
 constexpr uint64_t kDeviceProbeBytes = 64 * kMiB;
+constexpr uint64_t kStagingBytes = 32 * kMiB;
 
 // Memory that may be taken while slots are still empty: half of what a budget leaves.
 uint64_t ScratchFor(const EngineOptions& options) {
@@ -256,10 +257,23 @@ Status Engine::Impl::FindCosts(uint32_t form, DeviceProbe& probe) {
   return {};
 }
 
+// For experts that are read to be copied there and that memory is not to keep: so many that the
+// disk has enough to do, two at least, of which one is read while the other is copied.
+uint64_t Engine::Impl::StagingSlots() const {
+  if (device_experts == nullptr || options.device.tiers == Tiers::kInclusive) return 0;
+  return std::clamp<uint64_t>(kStagingBytes / Residency::StagingSlotBytes(catalog, reader->block()),
+                              2, 8);
+}
+
 // In memory that the device copies from directly, as far as its driver has so much of it.
 Status Engine::Impl::AllocateMemory() {
-  const auto create = [this](const HostMemorySource& source) {
-    return Residency::Create(catalog, slots, policy, *queue, options.clock, source);
+  const auto create = [this](const HostMemorySource& source) -> Result<std::unique_ptr<Residency>> {
+    TRY(std::unique_ptr<Residency> made,
+        Residency::Create(catalog, slots, policy, *queue, options.clock, source));
+    if (const uint64_t staging = StagingSlots(); staging > 0) {
+      TRY_STATUS(made->AllocateStaging(staging, source));
+    }
+    return made;
   };
   if (slot_memory) {
     Result<std::unique_ptr<Residency>> pinned = create(*slot_memory);

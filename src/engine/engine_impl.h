@@ -152,6 +152,7 @@ struct Engine::Impl {
   Status TryDevice();
   Result<double> TryForm(uint32_t form, const ExtentReader& file, bool has_costs);
   Status FindCosts(uint32_t form, DeviceProbe& probe);
+  uint64_t StagingSlots() const;
   Status AllocateMemory();
   Status JoinDevice();
   Status DropDevice();

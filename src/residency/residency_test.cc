@@ -133,6 +133,64 @@ TEST_F(ResidencyTest, WhatADeviceHasFreesItsSlot) {
   ExpectBytes(*lease);
 }
 
+// Staging slots beside memory's: nobody leaves for what passes through, and it does not stay.
+TEST_F(ResidencyTest, WhatIsStagedPassesMemoryBy) {
+  Create(1);
+  ASSERT_TRUE(residency_->AllocateStaging(2));
+  residency_->Populate(0, 1);
+  residency_->TryAcquire(Key(0, 0), Use::kDecode);
+  residency_->Drain();
+  for (int round = 0; round < 2; ++round) {
+    std::optional<Lease> one = residency_->TryStage(Key(0, 1), Use::kDecode, 1);
+    std::optional<Lease> other = residency_->TryStage(Key(1, 2), Use::kPrefill, 3);
+    ASSERT_TRUE(one && other);
+    EXPECT_FALSE(residency_->TryStage(Key(0, 3), Use::kDecode, 1));  // no staging slot is free
+    EXPECT_EQ(one->was(), Placement::Was::kAbsent);
+    residency_->Drain();
+    ExpectBytes(*one);
+    ExpectBytes(*other);
+    EXPECT_FALSE(residency_->contains(Key(0, 1)));
+  }
+  EXPECT_TRUE(residency_->contains(Key(0, 0)));
+  const ResidencyStats stats = residency_->stats();
+  EXPECT_EQ(stats.misses, 5U);
+  EXPECT_EQ(stats.evictions, 0U);
+  EXPECT_EQ(stats.needed_bytes, 5 * catalog_.pools[0].expert_bytes());
+}
+
+TEST_F(ResidencyTest, WhatMemoryHasIsNotStaged) {
+  Create(1);
+  ASSERT_TRUE(residency_->AllocateStaging(1));
+  residency_->TryAcquire(Key(0, 0), Use::kDecode);
+  const std::optional<Lease> lease = residency_->TryStage(Key(0, 0), Use::kDecode, 1);
+  ASSERT_TRUE(lease);
+  EXPECT_EQ(lease->was(), Placement::Was::kLoading);
+  EXPECT_TRUE(residency_->TryStage(Key(0, 1), Use::kDecode, 1));
+  residency_->Drain();
+  ExpectBytes(*lease);
+}
+
+// A staging slot is free again after its read, whether somebody waited for that or not.
+TEST_F(ResidencyTest, StagedReadsMayFailOrBeAbandoned) {
+  Create(1);
+  ASSERT_TRUE(residency_->AllocateStaging(1));
+  EXPECT_TRUE(residency_->TryStage(Key(0, 1), Use::kDecode, 1));  // let go at once
+  EXPECT_FALSE(residency_->TryStage(Key(0, 2), Use::kDecode, 1));
+  residency_->Drain();
+  reader_->FailFrom(0);
+  {
+    const std::optional<Lease> fails = residency_->TryStage(Key(0, 2), Use::kDecode, 1);
+    ASSERT_TRUE(fails);
+    residency_->Drain();
+    EXPECT_TRUE(residency_->TakeError());
+  }
+  reader_->FailFrom(~uint64_t{0});
+  const std::optional<Lease> again = residency_->TryStage(Key(0, 2), Use::kDecode, 1);
+  ASSERT_TRUE(again);
+  residency_->Drain();
+  ExpectBytes(*again);
+}
+
 TEST_F(ResidencyTest, EveryExpertArrivesAsItStandsInTheFile) {
   Create(2);
   for (int round = 0; round < 2; ++round) {

@@ -158,6 +158,7 @@ class LanesPlayer {
     for (const PlannedExpert& expert : plan.experts) {
       phase.ran_there += expert.place == Place::kDevice;
       phase.copied += expert.place == Place::kCopied;
+      phase.staged += expert.is_staged;
       phase.on_host += expert.place == Place::kHost;
       (expert.place == Place::kHost ? phase.host_bytes : phase.device_bytes) += expert_bytes_;
       if (expert.place == Place::kCopied) phase.copy_bytes += expert_bytes_;
