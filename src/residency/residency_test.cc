@@ -3,119 +3,18 @@
 
 #include <gtest/gtest.h>
 
-#include <algorithm>
 #include <array>
-#include <cerrno>
 #include <cstring>
-#include <deque>
 #include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "residency/lease_stream.h"
+#include "residency/residency_test_fixture.h"
 
 namespace moestro {
 namespace {
-
-constexpr uint64_t kBlock = 4096;
-
-// A disk whose reads finish only when the test says so.
-class HeldReader final : public BlockReader {
- public:
-  explicit HeldReader(std::vector<std::byte> bytes) : bytes_(std::move(bytes)) {}
-
-  uint64_t block() const override { return kBlock; }
-  bool Submit(const BlockRead& read) override {
-    waiting_.push_back(read);
-    return true;
-  }
-  size_t Poll(std::span<BlockDone> out) override {
-    size_t n = 0;
-    while (released_ > 0 && !waiting_.empty() && n < out.size()) {
-      out[n++] = Finish(waiting_.front());
-      waiting_.pop_front();
-      --released_;
-    }
-    return n;
-  }
-  size_t Wait(std::span<BlockDone> out) override {
-    if (!waiting_.empty()) released_ = std::max<size_t>(released_, 1);
-    return Poll(out);
-  }
-  std::string description() const override { return "held"; }
-
-  void Release(size_t n) { released_ += n; }
-  void FailFrom(uint64_t offset) { bad_from_ = offset; }
-  size_t waiting() const { return waiting_.size(); }
-
- private:
-  BlockDone Finish(const BlockRead& read) {
-    if (read.offset >= bad_from_) return {.tag = read.tag, .error = EIO, .bytes = 0};
-    const uint64_t n = std::min<uint64_t>(read.to.size(), bytes_.size() - read.offset);
-    std::memcpy(read.to.data(), bytes_.data() + read.offset, n);
-    return {.tag = read.tag, .error = 0, .bytes = n};
-  }
-
-  std::vector<std::byte> bytes_;
-  std::deque<BlockRead> waiting_;
-  size_t released_ = 0;
-  uint64_t bad_from_ = ~uint64_t{0};
-};
-
-// Two layers of four experts; slices of 5000, 5000 and 7000 bytes at odd places in one file.
-class ResidencyTest : public ::testing::Test {
- protected:
-  static constexpr std::array<uint64_t, kMatrices> kSlices = {5000, 5000, 7000};
-
-  void SetUp() override {
-    uint64_t offset = 96;
-    for (uint16_t layer = 0; layer < 2; ++layer) {
-      std::array<std::array<Extent, kMatrices>, 4> slices;
-      for (size_t m = 0; m < kMatrices; ++m) {
-        for (auto& expert : slices) {
-          expert[m] = {.file = 0, .offset = offset, .length = kSlices[m]};
-          offset += kSlices[m] + 32;
-        }
-      }
-      for (uint16_t e = 0; e < 4; ++e) catalog_.Add(LayerId{layer}, ExpertId{e}, {}, slices[e]);
-    }
-    std::vector<std::byte> bytes(offset);
-    for (size_t i = 0; i < bytes.size(); ++i) bytes[i] = static_cast<std::byte>(i * 31 + i / 251);
-    file_ = bytes;
-    reader_ = std::make_unique<HeldReader>(bytes);
-    queue_ = std::make_unique<ReadQueue>(*reader_, std::vector<std::string>{"model.gguf"},
-                                         ReadQueueOptions{.max_speculative = 2});
-  }
-
-  void Create(uint64_t slots, const HostMemorySource& memory = {}) {
-    const std::array<uint64_t, 1> per_pool = {slots};
-    auto made =
-        Residency::Create(catalog_, per_pool, PolicyChoice{}, *queue_, SteadySeconds, memory);
-    ASSERT_TRUE(made.has_value());
-    residency_ = *std::move(made);
-  }
-
-  static ExpertKey Key(int layer, int expert) {
-    return {.layer = {static_cast<uint16_t>(layer)}, .expert = {static_cast<uint16_t>(expert)}};
-  }
-  static bool AllLanded(const Lease& lease) {
-    return lease.landed(Matrix::kGate) && lease.landed(Matrix::kUp) && lease.landed(Matrix::kDown);
-  }
-  void ExpectBytes(const Lease& lease) const {
-    for (size_t m = 0; m < kMatrices; ++m) {
-      const Extent& from = catalog_.copy(lease.key()).slices[m];
-      EXPECT_EQ(0, std::memcmp(lease.matrix(static_cast<Matrix>(m)), file_.data() + from.offset,
-                               from.length));
-    }
-  }
-
-  ExpertCatalog catalog_;
-  std::vector<std::byte> file_;
-  std::unique_ptr<HeldReader> reader_;
-  std::unique_ptr<ReadQueue> queue_;
-  std::unique_ptr<Residency> residency_;  // goes first
-};
 
 TEST_F(ResidencyTest, WhatADeviceHasFreesItsSlot) {
   Create(1);
@@ -131,64 +30,6 @@ TEST_F(ResidencyTest, WhatADeviceHasFreesItsSlot) {
   EXPECT_EQ(residency_->stats().evictions, 0U);
   residency_->Drain();
   ExpectBytes(*lease);
-}
-
-// Staging slots beside memory's: nobody leaves for what passes through, and it does not stay.
-TEST_F(ResidencyTest, WhatIsStagedPassesMemoryBy) {
-  Create(1);
-  ASSERT_TRUE(residency_->AllocateStaging(2));
-  residency_->Populate(0, 1);
-  residency_->TryAcquire(Key(0, 0), Use::kDecode);
-  residency_->Drain();
-  for (int round = 0; round < 2; ++round) {
-    std::optional<Lease> one = residency_->TryStage(Key(0, 1), Use::kDecode, 1);
-    std::optional<Lease> other = residency_->TryStage(Key(1, 2), Use::kPrefill, 3);
-    ASSERT_TRUE(one && other);
-    EXPECT_FALSE(residency_->TryStage(Key(0, 3), Use::kDecode, 1));  // no staging slot is free
-    EXPECT_EQ(one->was(), Placement::Was::kAbsent);
-    residency_->Drain();
-    ExpectBytes(*one);
-    ExpectBytes(*other);
-    EXPECT_FALSE(residency_->contains(Key(0, 1)));
-  }
-  EXPECT_TRUE(residency_->contains(Key(0, 0)));
-  const ResidencyStats stats = residency_->stats();
-  EXPECT_EQ(stats.misses, 5U);
-  EXPECT_EQ(stats.evictions, 0U);
-  EXPECT_EQ(stats.needed_bytes, 5 * catalog_.pools[0].expert_bytes());
-}
-
-TEST_F(ResidencyTest, WhatMemoryHasIsNotStaged) {
-  Create(1);
-  ASSERT_TRUE(residency_->AllocateStaging(1));
-  residency_->TryAcquire(Key(0, 0), Use::kDecode);
-  const std::optional<Lease> lease = residency_->TryStage(Key(0, 0), Use::kDecode, 1);
-  ASSERT_TRUE(lease);
-  EXPECT_EQ(lease->was(), Placement::Was::kLoading);
-  EXPECT_TRUE(residency_->TryStage(Key(0, 1), Use::kDecode, 1));
-  residency_->Drain();
-  ExpectBytes(*lease);
-}
-
-// A staging slot is free again after its read, whether somebody waited for that or not.
-TEST_F(ResidencyTest, StagedReadsMayFailOrBeAbandoned) {
-  Create(1);
-  ASSERT_TRUE(residency_->AllocateStaging(1));
-  EXPECT_TRUE(residency_->TryStage(Key(0, 1), Use::kDecode, 1));  // let go at once
-  EXPECT_FALSE(residency_->TryStage(Key(0, 2), Use::kDecode, 1));
-  residency_->Drain();
-  reader_->FailFrom(0);
-  {
-    const std::optional<Lease> fails = residency_->TryStage(Key(0, 2), Use::kDecode, 1);
-    ASSERT_TRUE(fails);
-    residency_->Drain();
-    EXPECT_TRUE(residency_->TakeError());
-  }
-  reader_->FailFrom(~uint64_t{0});
-  const std::optional<Lease> again = residency_->TryStage(Key(0, 2), Use::kDecode, 1);
-  ASSERT_TRUE(again);
-  residency_->Drain();
-  ExpectBytes(*again);
 }
 
 TEST_F(ResidencyTest, EveryExpertArrivesAsItStandsInTheFile) {
