@@ -179,7 +179,14 @@ Status Engine::Impl::Load() {
   return FillDevice();
 }
 
-Engine::Engine(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+Status Engine::Impl::Start(const EngineOptions& requested) {
+  TRY_STATUS(Prepare(requested));
+  TRY_STATUS(Allocate());
+  return Load();
+}
+
+Engine::Engine(std::unique_ptr<Lasting> lasting, std::unique_ptr<Impl> impl)
+    : lasting_(std::move(lasting)), impl_(std::move(impl)) {}
 Engine::~Engine() = default;
 
 Result<std::unique_ptr<Engine>> Engine::Open(const std::string& model_path,
@@ -190,17 +197,17 @@ Result<std::unique_ptr<Engine>> Engine::Open(const std::string& model_path,
 
 Result<std::unique_ptr<Engine>> Engine::Open(ModelFile model, const EngineOptions& options,
                                              Progress progress) {
-  auto impl = std::make_unique<Impl>(std::move(model));
-  impl->progress = std::move(progress);
-  TRY_STATUS(impl->Prepare(options));
-  TRY_STATUS(impl->Allocate());
-  TRY_STATUS(impl->Load());
-  return std::unique_ptr<Engine>(new Engine(std::move(impl)));
+  auto lasting = std::make_unique<Lasting>(std::move(model));
+  lasting->progress = std::move(progress);
+  auto impl = std::make_unique<Impl>(*lasting);
+  TRY_STATUS(impl->Start(options));
+  return std::unique_ptr<Engine>(new Engine(std::move(lasting), std::move(impl)));
 }
 
 Result<MemoryPlan> Engine::Plan(const std::string& model_path, const EngineOptions& options) {
   TRY(ModelFile model, ModelFile::Open(model_path));
-  Impl impl(std::move(model));
+  Lasting lasting{.model = std::move(model)};
+  Impl impl(lasting);
   TRY_STATUS(impl.Prepare(options));
   TRY_STATUS(impl.Allocate());
   return impl.memory;
