@@ -29,6 +29,9 @@ namespace {
 
 std::string Line(const LayerPlan& plan) {
   std::string line = Format("layer {}:", plan.layer.value);
+  for (const MovedExpert& e : plan.moved_back) {
+    line += Format(" {}/{}<{}", e.key.layer.value, e.key.expert.value, e.slot.value);
+  }
   for (const PlannedExpert& e : plan.experts) {
     line += Format(" {}x{}{}", e.key.expert.value, e.n_pairs, e.use == Use::kDecode ? "" : "p");
     if (e.place == Place::kHost) continue;
@@ -145,6 +148,7 @@ class DeviceAgreement : public DeviceFixture {
     EXPECT_EQ(d.ran_there + p.ran_there, did.on_device);
     EXPECT_EQ(d.copied + p.copied, did.copied);
     EXPECT_EQ(d.staged + p.staged, did.staged);
+    EXPECT_EQ(d.moved_back + p.moved_back, did.moved_back);
     EXPECT_EQ(d.promoted + p.promoted, did.promotions);
   }
 };
@@ -216,6 +220,7 @@ TEST_F(DeviceAgreement, ExclusiveTiers) {
       const DeviceStats& did = recorded.engine().device_stats();
       ExpectSameCounts(result, did);
       EXPECT_GT(did.staged, 10U) << what;
+      EXPECT_GT(did.moved_back, 10U) << what;
       EXPECT_EQ(asked, did.experts - did.on_device - did.staged) << what;
     }
   }

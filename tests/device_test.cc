@@ -101,6 +101,9 @@ TEST_F(DeviceTest, ExclusiveTiersGiveTheSameBits) {
   const TinySpec spec = Spec("olmoe", "Q8_0");
   const std::string model = WriteTinyModel(folder_.path(), spec);
   EngineOptions options = OnDevice(spec, PlaceMode::kGpuCentric, 14);
+  LatencyModel costs = MixedCosts();
+  costs.disk = {};
+  options.device.latency_model = CostsFile(costs);
   options.cache = CacheSize{.percent = 100.0};
   const Run both = Decode(model, options, 4);
   options.device.tiers = Tiers::kExclusive;
@@ -113,7 +116,17 @@ TEST_F(DeviceTest, ExclusiveTiersGiveTheSameBits) {
   EXPECT_GT(read(once), 2 * read(both));
   EXPECT_EQ(both.device.staged, 0U);
   EXPECT_GT(once.device.staged, once.device.copied / 2);
+  EXPECT_EQ(once.device.moved_back, 0U);
   EXPECT_GT(once.memory.work, both.memory.work);  // its staging slots count
+
+  // Unless reading it again would cost more than moving it back. Other experts are launched
+  // together then.
+  options.device.latency_model = CostsFile(MixedCosts());
+  const Run back = Decode(model, options, 4);
+  ExpectNear(back, Decode(model, OnCpu(), 4), kEightBits, "moved back");
+  EXPECT_GT(back.device.moved_back, 20U);
+  EXPECT_LT(read(back), read(once));
+  EXPECT_EQ(Decode(model, options, 4).logits, back.logits);
 }
 
 // Copies that fail after reads past memory are read into memory's slots; low copies have a size of

@@ -48,6 +48,7 @@ Json ToJson(const LanePhase& p) {
       .Set("staged", p.staged)
       .Set("on_host", p.on_host)
       .Set("promoted", p.promoted)
+      .Set("moved_back", p.moved_back)
       .Set("device_bytes", p.device_bytes)
       .Set("copy_bytes", p.copy_bytes)
       .Set("host_bytes", p.host_bytes)

@@ -49,6 +49,12 @@ struct SkippedExpert {
   Need need = Need::kSkip;  // kSkip or kDrop
 };
 
+// An expert that leaves the device for memory, for the sake of whoever is copied to its slot.
+struct MovedExpert {
+  ExpertKey key;
+  SlotId slot;  // of the device
+};
+
 // When a lane has done its part of the layer, in seconds since the layer began; 0: it has none.
 struct LaneTimes {
   double host = 0.0;
@@ -77,6 +83,8 @@ struct LayerPlan {
   // What is not exact: copies above, and these.
   std::vector<SkippedExpert> skipped = {};
   uint32_t n_replaced = 0;  // choices of the router that gave way to a resident expert
+  // Before the layer runs.
+  std::vector<MovedExpert> moved_back = {};
   // With a device beside the CPU: what was predicted, and of CPU and device what it took.
   LaneTimes predicted = {};
   LaneTimes took = {};

@@ -23,6 +23,12 @@ struct NamedTiers {
 constexpr std::array kTiers = {NamedTiers{Tiers::kInclusive, "inclusive"},
                                NamedTiers{Tiers::kExclusive, "exclusive"}};
 
+std::vector<ExpertKey> KeysOf(const LayerPlan& plan) {
+  std::vector<ExpertKey> keys;
+  for (const PlannedExpert& expert : plan.experts) keys.push_back(expert.key);
+  return keys;
+}
+
 }  // namespace
 
 Result<Tiers> ParseTiers(std::string_view name) {
@@ -91,8 +97,7 @@ void DeviceTier::Predict(LayerId layer, std::span<const ExpertId> experts) {
 }
 
 std::vector<LaneJob> DeviceTier::JobsOf(const LayerPlan& plan) {
-  std::vector<ExpertKey> own;
-  for (const PlannedExpert& expert : plan.experts) own.push_back(expert.key);
+  const std::vector<ExpertKey> own = KeysOf(plan);
   std::vector<LaneJob> jobs;
   for (const PlannedExpert& expert : plan.experts) {
     LaneJob job{.bytes = parts_.bytes_of(expert.key),
@@ -153,6 +158,8 @@ LaneTimes DeviceTier::Assign(LayerPlan& plan) {
     const double missing = is_missing ? 1.0 : 0.0;
     missing_ += (missing - missing_) / static_cast<double>(std::min(++seen, kMissWindow));
   }
+  const std::vector<ExpertKey> own = KeysOf(plan);
+  plan.moved_back.clear();
   // What the device has is pinned before copies look for victims.
   for (const Place place : {Place::kDevice, Place::kCopied}) {
     for (PlannedExpert& expert : plan.experts) {
@@ -161,6 +168,8 @@ LaneTimes DeviceTier::Assign(LayerPlan& plan) {
           table(expert.key)->Request(expert.key, expert.use, expert.n_pairs);
       CHECK(placed.has_value());
       expert.slot = placed->slot;
+      if (!placed->evicted || !MovesBack(*placed->evicted, own)) continue;
+      plan.moved_back.push_back({.key = *placed->evicted, .slot = placed->slot});
     }
   }
   const auto rank = [](Place p) { return p == Place::kHost ? 0 : p == Place::kCopied ? 1 : 2; };
@@ -266,8 +275,35 @@ double DeviceTier::SlotPrice(const PlannedExpert& expert, std::span<const Expert
   if (mode_ != PlaceMode::kAuto) return 0.0;
   const std::optional<SlotTable::Room> room = table(expert.key)->RoomFor(expert.use, keeps);
   if (!room || !room->evicts) return 0.0;
+  double lost = UsesOf(*room->evicts) * DiskSeconds(*room->evicts);
+  if (const auto in_memory = PriceInMemory(*room->evicts, keeps)) lost = std::min(lost, *in_memory);
   const double own = (UsesOf(expert.key) + 1.0) * DiskSeconds(expert.key);
-  return std::max(0.0, UsesOf(*room->evicts) * DiskSeconds(*room->evicts) - own);
+  return std::max(0.0, lost - own);
+}
+
+// Of keeping in memory who leaves the device: the copy, and the reads of whoever leaves memory for
+// it. nullopt: there it cannot go.
+std::optional<double> DeviceTier::PriceInMemory(ExpertKey key,
+                                                std::span<const ExpertKey> keeps) const {
+  if (parts_.tiers == Tiers::kInclusive || is_in_memory(key)) return std::nullopt;
+  if (!parts_.memory && !parts_.memory_room) return std::nullopt;
+  const std::optional<SlotTable::Room> room =
+      parts_.memory ? parts_.memory->RoomFor(key, keeps) : parts_.memory_room(key, keeps);
+  if (!room) return std::nullopt;
+  double price = model_.copy.Seconds(parts_.bytes_of(key));
+  if (room->evicts) {
+    price += UsesOf(*room->evicts) * model_.disk.Seconds(parts_.bytes_of(*room->evicts));
+  }
+  return price;
+}
+
+// If its later uses would read more than that from the disk. Memory has it then.
+bool DeviceTier::MovesBack(ExpertKey key, std::span<const ExpertKey> keeps) {
+  const std::optional<double> price = PriceInMemory(key, keeps);
+  if (!price || UsesOf(key) * model_.disk.Seconds(parts_.bytes_of(key)) <= *price) return false;
+  ++stats_.moved_back;
+  if (parts_.memory) parts_.memory->Adopt(key, keeps);
+  return true;
 }
 
 std::optional<DeviceTier::Promotion> DeviceTier::Promote(const LayerPlan& plan) {
@@ -295,7 +331,11 @@ std::optional<DeviceTier::Promotion> DeviceTier::Promote(const LayerPlan& plan) 
   ++stats_.promotions;
   ++n_promotions_;
   stats_.copied_bytes += parts_.bytes_of(best->key);
-  return Promotion{.key = best->key, .slot = placed->slot};
+  Promotion promotion{.key = best->key, .slot = placed->slot};
+  if (placed->evicted && MovesBack(*placed->evicted, {&best->key, 1})) {
+    promotion.moved_back = placed->evicted;
+  }
+  return promotion;
 }
 
 void DeviceTier::Promoted(const Promotion& promotion, bool has_landed) {

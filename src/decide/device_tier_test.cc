@@ -313,6 +313,67 @@ TEST(DeviceTier, ExclusiveTiersReadPastMemory) {
   EXPECT_TRUE(both->is_in_memory(Key(1)));
 }
 
+std::string MovedBack(const LayerPlan& plan) {
+  std::string text;
+  for (const MovedExpert& one : plan.moved_back) {
+    text += std::to_string(one.key.expert.value) + '<' + std::to_string(one.slot.value);
+  }
+  return text;
+}
+
+// A read takes as long as ten copies.
+TEST(DeviceTier, WhoLeavesTheDeviceGoesBackToMemoryIfItsReadsCostMore) {
+  LatencyModel costs = SlowDisk();
+  costs.copy.per_byte = 2e-9;
+  Tier tier(2, PlaceMode::kGpuCentric, costs, 2, Tiers::kExclusive);
+  const LayerPlan first = tier.Run({1, 2});
+  EXPECT_EQ(MovedBack(first), "");
+  // Two free slots of memory: both go there, and the device has the copies' slots for others.
+  LayerPlan second = tier.Run({3, 4});
+  EXPECT_EQ(MovedBack(second), "1<" + std::to_string(first.experts[0].slot.value) + "2<" +
+                                   std::to_string(first.experts[1].slot.value));
+  EXPECT_TRUE(tier->is_in_memory(Key(1)) && tier->is_in_memory(Key(2)));
+  EXPECT_EQ(tier->stats().moved_back, 2U);
+  EXPECT_EQ(tier->stats().staged, 4U);
+  // One that is used as often as those in memory is not worth the copy. What is copied from there
+  // leaves room for one more.
+  second = tier.Run({5});
+  EXPECT_EQ(MovedBack(second), "");
+  const LayerPlan third = tier.Run({1});
+  EXPECT_FALSE(third.experts[0].is_staged);
+  EXPECT_EQ(MovedBack(third), "");  // 1 itself is in the way until it has landed
+  EXPECT_FALSE(tier->is_in_memory(Key(1)));
+  EXPECT_EQ(tier.Run({6}).moved_back.size(), 1U);
+}
+
+TEST(DeviceTier, NobodyGoesBackWhereThatDoesNotPay) {
+  // Reads are free.
+  Tier free_disk(1, PlaceMode::kGpuCentric, Costs(), 4, Tiers::kExclusive);
+  free_disk.Run({1});
+  EXPECT_TRUE(free_disk.Run({2}).moved_back.empty());
+  // Memory may have it anyway.
+  Tier both(1, PlaceMode::kGpuCentric, SlowDisk(), 4);
+  both.Run({1});
+  EXPECT_TRUE(both.Run({2}).moved_back.empty());
+  // Prompts do not count as uses to come.
+  Tier prompt(1, PlaceMode::kGpuCentric, SlowDisk(), 4, Tiers::kExclusive);
+  prompt->Done(prompt.Plan({1}, Use::kPrefill));
+  EXPECT_TRUE(prompt.Run({2}).moved_back.empty());
+}
+
+// The same for whoever gives way to an expert that moves for later.
+TEST(DeviceTier, AMoveForLaterSendsBackWhoLeaves) {
+  LatencyModel costs = SlowDisk();
+  costs.copy.per_byte = 3e-9;
+  Tier tier(1, PlaceMode::kAuto, costs, 4, Tiers::kExclusive);
+  for (const auto& one : tier->Fill(std::vector{Key(5)})) tier->Promoted(one, true);
+  std::optional<DeviceTier::Promotion> promotion;
+  for (int i = 0; i < 200 && !promotion; ++i) promotion = tier->Promote(tier.Run({7}));
+  ASSERT_TRUE(promotion);
+  EXPECT_EQ(promotion->moved_back, Key(5));
+  EXPECT_TRUE(tier->is_in_memory(Key(5)));
+}
+
 TEST(DeviceTier, TiersHaveNames) {
   EXPECT_EQ(ParseTiers("exclusive"), Tiers::kExclusive);
   EXPECT_EQ(NameOf(Tiers::kInclusive), "inclusive");

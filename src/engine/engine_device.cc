@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <cstddef>
+#include <span>
 #include <utility>
 
 #include "base/bytes.h"
@@ -322,6 +323,10 @@ Status Engine::Impl::JoinDevice() {
                       .memory = std::move(in_memory),
                       .tiers = options.device.tiers,
                       .drop = [this](ExpertKey key) { residency->Drop(key); },
+                      .memory_room =
+                          [this](ExpertKey key, std::span<const ExpertKey> keeps) {
+                            return residency->RoomFor(key, keeps);
+                          },
                       .usual_share = model.id.shape.usual_share()},
       latency, options.device.place);
   device_side = std::make_unique<DeviceSide>(

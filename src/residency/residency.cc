@@ -218,6 +218,29 @@ bool Residency::contains(ExpertKey key) const {
   return pools_[catalog_->copy(key).pool].table->contains(key);
 }
 
+std::optional<SlotTable::Room> Residency::RoomFor(ExpertKey key,
+                                                  std::span<const ExpertKey> keeps) const {
+  return pools_[catalog_->copy(key).pool].table->RoomFor(Use::kDecode, keeps);
+}
+
+void Residency::Adopt(ExpertKey key, std::span<const ExpertKey> keeps, const Fetch& fetch) {
+  if (contains(key)) return;
+  Pool& pool = pools_[catalog_->copy(key).pool];
+  const std::optional<Placement> placed = pool.table->Adopt(key, keeps);
+  if (!placed) return;
+  Slot& slot = pool.slots[placed->slot.value];
+  slot = {};
+  std::array<std::byte*, kMatrices> to{};
+  for (size_t m = 0; m < kMatrices; ++m) to[m] = window(pool, placed->slot, m);
+  if (fetch(to)) {
+    slot.landed = kAllLanded;
+  } else {
+    slot.failed = true;
+  }
+  Close(pool, placed->slot);
+  pool.table->Unpin(placed->slot);
+}
+
 void Residency::Drop(ExpertKey key) { pools_[catalog_->copy(key).pool].table->Drop(key); }
 
 void Residency::SetObserver(const SlotTable::Observer& observer) {

@@ -9,6 +9,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -112,6 +113,12 @@ class Residency {
   // is not read.
   void Withdraw(Lease prefetch);
   bool contains(ExpertKey key) const;
+  // What would leave for an expert that memory lacks; `keeps` stay. nullopt: there is no room.
+  std::optional<SlotTable::Room> RoomFor(ExpertKey key, std::span<const ExpertKey> keeps) const;
+  // A device gives the expert up: it takes a slot, and `fetch` fills that and says if it could.
+  // Does nothing without room, or if memory has it.
+  using Fetch = std::function<bool(const std::array<std::byte*, kMatrices>& to)>;
+  void Adopt(ExpertKey key, std::span<const ExpertKey> keeps, const Fetch& fetch);
   // A device has the expert: its slot is free again, unless it is leased or on its way.
   void Drop(ExpertKey key);
   // Told of every request for memory's slots; for tests that compare with the simulator.

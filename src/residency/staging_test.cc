@@ -2,6 +2,9 @@
 // Staging slots: what a device needs and memory is not to keep.
 #include <gtest/gtest.h>
 
+#include <array>
+#include <cstddef>
+#include <cstring>
 #include <optional>
 
 #include "residency/lease_stream.h"
@@ -68,6 +71,50 @@ TEST_F(StagingTest, StagedReadsMayFailOrBeAbandoned) {
   ASSERT_TRUE(again);
   residency_->Drain();
   ExpectBytes(*again);
+}
+
+// What a device gives up takes a slot as if it had just been used, but not of those that stay.
+TEST_F(StagingTest, WhatADeviceGivesUpIsInMemory) {
+  Create(2);
+  residency_->TryAcquire(Key(0, 0), Use::kDecode);
+  residency_->TryAcquire(Key(0, 1), Use::kDecode);
+  residency_->Drain();
+  const auto fetch = [&](ExpertKey key) {
+    return [this, key](const std::array<std::byte*, kMatrices>& to) {
+      for (size_t m = 0; m < kMatrices; ++m) {
+        const Extent& from = catalog_.copy(key).slices[m];
+        std::memcpy(to[m], file_.data() + from.offset, from.length);
+      }
+      return true;
+    };
+  };
+  const std::array stays = {Key(0, 0)};
+  EXPECT_EQ(residency_->RoomFor(Key(1, 3), stays)->evicts, Key(0, 1));
+  residency_->Adopt(Key(1, 3), stays, fetch(Key(1, 3)));
+  EXPECT_TRUE(residency_->contains(Key(0, 0)));
+  EXPECT_FALSE(residency_->contains(Key(0, 1)));
+  {
+    const std::optional<Lease> lease = residency_->TryAcquire(Key(1, 3), Use::kDecode);
+    ASSERT_TRUE(lease);
+    EXPECT_EQ(lease->was(), Placement::Was::kReady);
+    ExpectBytes(*lease);
+    // No room: nothing happens, and nobody asks for bytes.
+    const std::array all = {Key(0, 0)};
+    EXPECT_FALSE(residency_->RoomFor(Key(1, 1), all));
+    residency_->Adopt(Key(1, 1), all, [](const auto&) -> bool {
+      ADD_FAILURE();
+      return false;
+    });
+  }
+  // Bytes that do not come leave an empty slot.
+  residency_->Adopt(Key(1, 2), {}, [](const auto&) { return false; });
+  EXPECT_FALSE(residency_->contains(Key(1, 2)));
+  const std::optional<Lease> again = residency_->TryAcquire(Key(1, 2), Use::kDecode);
+  ASSERT_TRUE(again);
+  EXPECT_EQ(again->was(), Placement::Was::kAbsent);
+  residency_->Drain();
+  ExpectBytes(*again);
+  EXPECT_EQ(residency_->stats().requests, 4U);
 }
 
 // As a plan says; the rest goes through memory.

@@ -163,6 +163,22 @@ DeviceExperts::Ticket DeviceExperts::Fill(ExpertKey key, SlotId slot, const Matr
   return ticket;
 }
 
+Status DeviceExperts::Fetch(ExpertKey key, SlotId slot,
+                            const std::array<std::byte*, kMatrices>& to) const {
+  const uint32_t form = catalog_.copy(key).form;
+  for (const Matrix m : {Matrix::kGate, Matrix::kUp, Matrix::kDown}) {
+    if (faults_.fails_copy && faults_.fails_copy()) {
+      return Fail(Errc::kDevice, "a copy failed on purpose");
+    }
+    const ggml_tensor* from = weights_.pools.tensor(form, m);
+    const size_t bytes = DevicePools::SliceBytes(from);
+    TRY_STATUS(OnDevice("fetching an expert", [&] {
+      ggml_backend_tensor_get(from, to[static_cast<size_t>(m)], slot.value * bytes, bytes);
+    }));
+  }
+  return {};
+}
+
 Status DeviceExperts::Advance() {
   if (has_failed_) {
     return Fail(Errc::kDevice, "a copy to the device {} failed", device_.info().name);

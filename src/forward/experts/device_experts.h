@@ -52,7 +52,8 @@ namespace moestro {
 
 // For tests: what goes wrong on the device. Empty: nothing.
 struct DeviceFaults {
-  std::function<bool()> fails_copy;    // asked before each copy, on the copier's thread
+  // Asked before each copy: there on the copier's thread, back on the engine's.
+  std::function<bool()> fails_copy;
   std::function<bool()> fails_launch;  // asked before each launch
   bool spoils_results = false;         // every result is a tenth too large
 };
@@ -116,6 +117,8 @@ class DeviceExperts {
   };
   using Matrices = std::array<const std::byte*, kMatrices>;
   Ticket Fill(ExpertKey key, SlotId slot, const Matrices& matrices);
+  // Fills memory from a slot that nobody writes, and waits. kDevice.
+  Status Fetch(ExpertKey key, SlotId slot, const std::array<std::byte*, kMatrices>& to) const;
   bool Wait(const Ticket& ticket) { return copier_.Wait(ticket.first, ticket.last); }
   // One for each matrix.
   Copier::Made copies_made() const { return copier_.made(); }

@@ -5,7 +5,9 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
+#include <cstddef>
 #include <cstring>
 #include <memory>
 #include <optional>
@@ -128,6 +130,26 @@ TEST_F(DeviceExpertsTest, AddsTheBiasesOfExpertsWhateverTheirSlots) {
     ExpectResults(LayerId{0}, rows);
     ExpectResults(LayerId{1}, rows);
   }
+}
+
+TEST_F(DeviceExpertsTest, WhatASlotHoldsComesBack) {
+  ASSERT_NO_FATAL_FAILURE(Create());
+  std::array<std::vector<float>, kMatrices> sent;
+  std::array<std::vector<float>, kMatrices> back;
+  DeviceExperts::Matrices from{};
+  std::array<std::byte*, kMatrices> to{};
+  for (size_t m = 0; m < kMatrices; ++m) {
+    sent[m].assign(size_t{kWidth} * kWidth, static_cast<float>(m) + 0.5F);
+    back[m].resize(sent[m].size());
+    from[m] = reinterpret_cast<const std::byte*>(sent[m].data());
+    to[m] = reinterpret_cast<std::byte*>(back[m].data());
+  }
+  const ExpertKey key{.layer = {1}, .expert = {3}};
+  EXPECT_TRUE(experts_->Wait(experts_->Fill(key, SlotId{2}, from)));
+  ASSERT_TRUE(experts_->Fetch(key, SlotId{2}, to));
+  EXPECT_EQ(back, sent);
+  ASSERT_TRUE(experts_->Fetch(key, SlotId{1}, to));
+  EXPECT_NE(back, sent);
 }
 
 TEST_F(DeviceExpertsTest, BiasesThatCannotBeReadAreAnError) {
