@@ -129,7 +129,6 @@ class DeviceTier {
   double DiskSeconds(ExpertKey key) const;
   double GainOf(ExpertKey key) const;
   double SlotPrice(const PlannedExpert& expert, std::span<const ExpertKey> keeps);
-  std::optional<double> PriceInMemory(ExpertKey key, std::span<const ExpertKey> keeps) const;
   bool MovesBack(ExpertKey key, std::span<const ExpertKey> keeps);
 
   DeviceTierParts parts_;

@@ -313,10 +313,10 @@ TEST(DeviceTier, ExclusiveTiersReadPastMemory) {
   EXPECT_TRUE(both->is_in_memory(Key(1)));
 }
 
-// A read takes as long as ten copies.
+// A quarter of a read takes as long as five copies.
 TEST(DeviceTier, WhoLeavesTheDeviceGoesBackToMemoryIfItsReadsCostMore) {
   LatencyModel costs = SlowDisk();
-  costs.copy.per_byte = 2e-9;
+  costs.copy.per_byte = 1e-9;
   Tier tier(2, PlaceMode::kGpuCentric, costs, 2, Tiers::kExclusive);
   const LayerPlan first = tier.Run({1, 2});
   EXPECT_TRUE(first.moved_back.empty());
