@@ -29,9 +29,13 @@ namespace {
 
 std::string Line(const LayerPlan& plan) {
   std::string line = Format("layer {}:", plan.layer.value);
+  for (const MovedExpert& e : plan.moved_back) {
+    line += Format(" {}/{}<{}", e.key.layer.value, e.key.expert.value, e.slot.value);
+  }
   for (const PlannedExpert& e : plan.experts) {
     line += Format(" {}x{}{}", e.key.expert.value, e.n_pairs, e.use == Use::kDecode ? "" : "p");
     if (e.place == Place::kHost) continue;
+    line += e.is_staged ? "!" : "";
     line += Format("{}{}", e.place == Place::kCopied ? ">" : "@", e.slot.value);
   }
   return line;
@@ -143,6 +147,8 @@ class DeviceAgreement : public DeviceFixture {
     EXPECT_EQ(d.experts + p.experts, did.experts);
     EXPECT_EQ(d.ran_there + p.ran_there, did.on_device);
     EXPECT_EQ(d.copied + p.copied, did.copied);
+    EXPECT_EQ(d.staged + p.staged, did.staged);
+    EXPECT_EQ(d.moved_back + p.moved_back, did.moved_back);
     EXPECT_EQ(d.promoted + p.promoted, did.promotions);
   }
 };
@@ -204,11 +210,18 @@ TEST_F(DeviceAgreement, ExclusiveTiers) {
       options.prefetch = 0;
       options.device.tiers = Tiers::kExclusive;
       RecordedPlans recorded(model, options);
+      uint64_t asked = 0;  // of memory
+      recorded.engine().SetRequestObserver(
+          [&](ExpertKey, Use use, const Placement&) { asked += use != Use::kPrefetch; });
       recorded.Decode(rows, 40);
       if (HasFatalFailure()) return;
       const std::string what = Format("{}, {} rows", NameOf(mode), rows);
       const LanesResult result = ExpectSame(recorded, options, what);
-      ExpectSameCounts(result, recorded.engine().device_stats());
+      const DeviceStats& did = recorded.engine().device_stats();
+      ExpectSameCounts(result, did);
+      EXPECT_GT(did.staged, 10U) << what;
+      EXPECT_GT(did.moved_back, 10U) << what;
+      EXPECT_EQ(asked, did.experts - did.on_device - did.staged) << what;
     }
   }
 }

@@ -95,8 +95,10 @@ void AddDevice(Json& object, const RunReport& report) {
       .Set("device_planned", report.device.experts)
       .Set("device_computed", report.device.on_device + report.device.copied)
       .Set("device_copied", report.device.copied)
+      .Set("device_staged", report.device.staged)
       .Set("device_filled", report.device.filled)
       .Set("device_promotions", report.device.promotions)
+      .Set("device_moved_back", report.device.moved_back)
       .Set("device_copied_bytes", report.device.copied_bytes)
       .Set("device_layers_there", report.device.layers_there)
       .Set("device_failures", report.device.failures)
@@ -161,6 +163,10 @@ std::string DeviceText(const RunReport& report) {
       "first, {} there from the start, {} moved for later, {} copied in all\n",
       plan.info.name, plan.slots, FormatBytes(plan.bytes), percent(did.on_device + did.copied),
       percent(did.copied), did.filled, did.promotions, FormatBytes(did.copied_bytes));
+  if (did.staged + did.moved_back > 0) {
+    text += Format("         {} read past memory's slots, {} moved back to memory\n", did.staged,
+                   did.moved_back);
+  }
   if (did.failures > 0) text += Format("         {} layers failed there\n", did.failures);
   text += Format("         {}; copies from {} memory\n", CostsText(report),
                  plan.from_pinned ? "pinned" : "plain");

@@ -36,6 +36,7 @@ struct PlannedExpert {
   ExpertKey key;  // which expert and which copy of it
   Place place = Place::kHost;
   SlotId slot = {};         // of the device, unless place is kHost
+  bool is_staged = false;   // kCopied, and read from the disk past memory's slots
   Use use = Use::kDecode;   // kDecode if any of its rows decodes
   bool is_present = false;  // in memory or on its way there when the plan was made
   uint32_t first_pair = 0;
@@ -46,6 +47,12 @@ struct PlannedExpert {
 struct SkippedExpert {
   ExpertId expert;
   Need need = Need::kSkip;  // kSkip or kDrop
+};
+
+// An expert that leaves the device for memory, for the sake of whoever is copied to its slot.
+struct MovedExpert {
+  ExpertKey key;
+  SlotId slot;  // of the device
 };
 
 // When a lane has done its part of the layer, in seconds since the layer began; 0: it has none.
@@ -76,6 +83,8 @@ struct LayerPlan {
   // What is not exact: copies above, and these.
   std::vector<SkippedExpert> skipped = {};
   uint32_t n_replaced = 0;  // choices of the router that gave way to a resident expert
+  // Before the layer runs.
+  std::vector<MovedExpert> moved_back = {};
   // With a device beside the CPU: what was predicted, and of CPU and device what it took.
   LaneTimes predicted = {};
   LaneTimes took = {};

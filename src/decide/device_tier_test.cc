@@ -289,6 +289,83 @@ TEST(DeviceTier, ExclusiveTiersHaveAnExpertOnce) {
   EXPECT_TRUE(both.dropped().empty());
 }
 
+// What is read for a copy alone drives nobody out of memory; what memory has is copied from there.
+TEST(DeviceTier, ExclusiveTiersReadPastMemory) {
+  Tier tier(2, PlaceMode::kGpuCentric, Costs(), 2, Tiers::kExclusive);
+  tier.Run({60, 61});  // on the CPU, by their form
+  const LayerPlan copied = tier.Run({1, 2});
+  EXPECT_EQ(Text(copied), "1c 2c");
+  for (const PlannedExpert& e : copied.experts) EXPECT_TRUE(e.is_staged);
+  EXPECT_TRUE(tier->is_in_memory(Key(60)) && tier->is_in_memory(Key(61)));
+  EXPECT_FALSE(tier->is_in_memory(Key(1)));
+  EXPECT_EQ(tier->stats().staged, 2U);
+
+  // A failed layer asks memory for all of its experts, the next one copies from there.
+  LayerPlan failed = tier.Plan({3, 4});
+  tier->Failed(failed);
+  for (const PlannedExpert& e : failed.experts) EXPECT_FALSE(e.is_staged);
+  EXPECT_TRUE(tier->is_in_memory(Key(3)) && tier->is_in_memory(Key(4)));
+  for (const PlannedExpert& e : tier.Run({3, 4}).experts) EXPECT_FALSE(e.is_staged);
+  EXPECT_EQ(tier->stats().staged, 4U);
+
+  Tier both(2, PlaceMode::kGpuCentric, Costs(), 2);
+  for (const PlannedExpert& e : both.Run({1, 2}).experts) EXPECT_FALSE(e.is_staged);
+  EXPECT_TRUE(both->is_in_memory(Key(1)));
+}
+
+// A quarter of a read takes as long as five copies.
+TEST(DeviceTier, WhoLeavesTheDeviceGoesBackToMemoryIfItsReadsCostMore) {
+  LatencyModel costs = SlowDisk();
+  costs.copy.per_byte = 1e-9;
+  Tier tier(2, PlaceMode::kGpuCentric, costs, 2, Tiers::kExclusive);
+  const LayerPlan first = tier.Run({1, 2});
+  EXPECT_TRUE(first.moved_back.empty());
+  // Two free slots of memory: both go there, and the device has the copies' slots for others.
+  const LayerPlan second = tier.Run({3, 4});
+  ASSERT_EQ(second.moved_back.size(), 2U);
+  EXPECT_EQ(second.moved_back[1].key, Key(2));
+  EXPECT_EQ(second.moved_back[1].slot, first.experts[1].slot);
+  EXPECT_TRUE(tier->is_in_memory(Key(1)) && tier->is_in_memory(Key(2)));
+  EXPECT_EQ(tier->stats().moved_back, 2U);
+  EXPECT_EQ(tier->stats().staged, 4U);
+  // One that is used as often as those in memory is not worth the copy. What is copied from there
+  // leaves room for one more.
+  EXPECT_TRUE(tier.Run({5}).moved_back.empty());
+  const LayerPlan third = tier.Run({1});
+  EXPECT_FALSE(third.experts[0].is_staged);
+  EXPECT_TRUE(third.moved_back.empty());  // 1 itself is in the way until it has landed
+  EXPECT_FALSE(tier->is_in_memory(Key(1)));
+  EXPECT_EQ(tier.Run({6}).moved_back.size(), 1U);
+}
+
+TEST(DeviceTier, NobodyGoesBackWhereThatDoesNotPay) {
+  // Reads are free.
+  Tier free_disk(1, PlaceMode::kGpuCentric, Costs(), 4, Tiers::kExclusive);
+  free_disk.Run({1});
+  EXPECT_TRUE(free_disk.Run({2}).moved_back.empty());
+  // Memory may have it anyway.
+  Tier both(1, PlaceMode::kGpuCentric, SlowDisk(), 4);
+  both.Run({1});
+  EXPECT_TRUE(both.Run({2}).moved_back.empty());
+  // Prompts do not count as uses to come.
+  Tier prompt(1, PlaceMode::kGpuCentric, SlowDisk(), 4, Tiers::kExclusive);
+  prompt->Done(prompt.Plan({1}, Use::kPrefill));
+  EXPECT_TRUE(prompt.Run({2}).moved_back.empty());
+}
+
+// The same for whoever gives way to an expert that moves for later.
+TEST(DeviceTier, AMoveForLaterSendsBackWhoLeaves) {
+  LatencyModel costs = SlowDisk();
+  costs.copy.per_byte = 3e-9;
+  Tier tier(1, PlaceMode::kAuto, costs, 4, Tiers::kExclusive);
+  for (const auto& one : tier->Fill(std::vector{Key(5)})) tier->Promoted(one, true);
+  std::optional<DeviceTier::Promotion> promotion;
+  for (int i = 0; i < 200 && !promotion; ++i) promotion = tier->Promote(tier.Run({7}));
+  ASSERT_TRUE(promotion);
+  EXPECT_EQ(promotion->moved_back, Key(5));
+  EXPECT_TRUE(tier->is_in_memory(Key(5)));
+}
+
 TEST(DeviceTier, TiersHaveNames) {
   EXPECT_EQ(ParseTiers("exclusive"), Tiers::kExclusive);
   EXPECT_EQ(NameOf(Tiers::kInclusive), "inclusive");

@@ -121,11 +121,12 @@ FixedBytes Engine::Impl::FixedFor(const ExpertExec::Limits& limits) const {
   const uint64_t work = check + routers + StepBuffers::BytesFor(model.spec, step_limits()) +
                         (is_there ? 0 : graph->work_bytes()) + ExpertExec::BytesFor(limits) +
                         MultiplyScratch(model.spec, chunk);
+  const uint64_t staging = StagingSlots() * Residency::StagingSlotBytes(catalog, reader->block());
   // An integrated GPU's memory is the machine's own. A software one's is in use by now.
   const bool is_shared = memory.device && memory.device->info.kind == DeviceKind::kIntegrated;
   return {.dense = dense.host.set.bytes(),
           .kv = is_there ? 0 : KvCache::BytesFor(model.spec, n_cells),
-          .work = work + (is_shared ? memory.device->bytes : 0),
+          .work = work + staging + (is_shared ? memory.device->bytes : 0),
           .staging = dense.staging_bytes};
 }
 
@@ -181,7 +182,14 @@ Status Engine::Impl::Load() {
   return FillDevice();
 }
 
-Engine::Engine(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+Status Engine::Impl::Start(const EngineOptions& requested) {
+  TRY_STATUS(Prepare(requested));
+  TRY_STATUS(Allocate());
+  return Load();
+}
+
+Engine::Engine(std::unique_ptr<Lasting> lasting, std::unique_ptr<Impl> impl)
+    : lasting_(std::move(lasting)), impl_(std::move(impl)) {}
 Engine::~Engine() = default;
 
 Result<std::unique_ptr<Engine>> Engine::Open(const std::string& model_path,
@@ -192,17 +200,17 @@ Result<std::unique_ptr<Engine>> Engine::Open(const std::string& model_path,
 
 Result<std::unique_ptr<Engine>> Engine::Open(ModelFile model, const EngineOptions& options,
                                              Progress progress) {
-  auto impl = std::make_unique<Impl>(std::move(model));
-  impl->progress = std::move(progress);
-  TRY_STATUS(impl->Prepare(options));
-  TRY_STATUS(impl->Allocate());
-  TRY_STATUS(impl->Load());
-  return std::unique_ptr<Engine>(new Engine(std::move(impl)));
+  auto lasting = std::make_unique<Lasting>(std::move(model));
+  lasting->progress = std::move(progress);
+  auto impl = std::make_unique<Impl>(*lasting);
+  TRY_STATUS(impl->Start(options));
+  return std::unique_ptr<Engine>(new Engine(std::move(lasting), std::move(impl)));
 }
 
 Result<MemoryPlan> Engine::Plan(const std::string& model_path, const EngineOptions& options) {
   TRY(ModelFile model, ModelFile::Open(model_path));
-  Impl impl(std::move(model));
+  Lasting lasting{.model = std::move(model)};
+  Impl impl(lasting);
   TRY_STATUS(impl.Prepare(options));
   TRY_STATUS(impl.Allocate());
   return impl.memory;

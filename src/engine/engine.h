@@ -176,8 +176,12 @@ class Engine {
   std::string description() const;      // processor, threads, reader, kernels: for reports
 
  private:
-  struct Impl;
-  explicit Engine(std::unique_ptr<Impl> impl);
+  struct Lasting;  // what outlasts a restart
+  struct Impl;     // the rest
+  Engine(std::unique_ptr<Lasting> lasting, std::unique_ptr<Impl> impl);
+  Status LeaveDevice(const Error& why);
+
+  std::unique_ptr<Lasting> lasting_;
   std::unique_ptr<Impl> impl_;
 };
 

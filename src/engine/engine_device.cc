@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <cstddef>
+#include <span>
 #include <utility>
 
 #include "base/bytes.h"
@@ -11,6 +12,7 @@
 #include "base/system_limits.h"
 #include "decide/policy.h"
 #include "engine/engine_impl.h"
+#include "engine/expert_biases.h"
 #include "engine/pinned_source.h"
 #include "forward/experts/device_probe.h"
 #include "learned/cost_cache.h"
@@ -24,12 +26,7 @@ namespace {
 constexpr uint64_t kLeastMargin = 256 * kMiB;
 // Read to know what the disk gives.
 constexpr uint64_t kDeviceProbeBytes = 64 * kMiB;
-
-bool has_bias(const ModelWeights& weights) {
-  return std::ranges::any_of(weights.layers, [](const LayerWeights& layer) {
-    return layer.gate_b != nullptr || layer.up_b != nullptr || layer.down_b != nullptr;
-  });
-}
+constexpr uint64_t kStagingBytes = 32 * kMiB;
 
 // Memory that may be taken while slots are still empty: half of what a budget leaves.
 uint64_t ScratchFor(const EngineOptions& options) {
@@ -94,8 +91,7 @@ Status Engine::Impl::OpenDevice() {
   TRY(gpu, ComputeDevice::Open(found[chosen]));
   const DeviceExperts::Shape shape = DeviceShape();
   for (const CopyForm& form : catalog.forms) {
-    device_computes.push_back(!has_bias(model.weights) &&
-                              DeviceExperts::Supports(*gpu, form, shape));
+    device_computes.push_back(DeviceExperts::Supports(*gpu, form, shape));
   }
   if (!std::ranges::contains(device_computes, true)) {
     return Fail(Errc::kDevice, "the device {} computes no expert of this model", gpu->info().name);
@@ -117,6 +113,7 @@ Status Engine::Impl::AllocateSlots() {
   if (!gpu) return {};
   const DeviceExperts::Shape shape = DeviceShape();
   const uint64_t work = DeviceExperts::WorkBytes(shape);
+  TRY(DeviceBiases biases, LoadBiasesOn(*gpu, model));
   uint64_t bytes = vram - std::min(vram, memory.device->bytes);
   for (;; bytes = work + (bytes - work) / 2) {
     const std::vector<uint64_t> wanted =
@@ -132,8 +129,10 @@ Status Engine::Impl::AllocateSlots() {
       continue;
     }
     device_slots = wanted;
-    device_experts = std::make_unique<DeviceExperts>(*gpu, catalog, *std::move(pools), shape,
-                                                     options.device.faults);
+    device_experts = std::make_unique<DeviceExperts>(
+        *gpu, catalog,
+        DeviceExperts::Weights{.pools = *std::move(pools), .biases = std::move(biases)}, shape,
+        options.device.faults);
     break;
   }
   if (graph->is_on_device()) {
@@ -151,7 +150,8 @@ DeviceExperts::Shape Engine::Impl::DeviceShape() const {
   DeviceExperts::Shape shape{.n_embd = model.spec.n_embd,
                              .activation = model.spec.experts.activation,
                              .n_used = model.spec.router.n_used,
-                             .has_shared = model.spec.n_ff_shared > 0};
+                             .has_shared = model.spec.n_ff_shared > 0,
+                             .bias_bytes = DeviceBiases::BytesFor(*gpu, BiasShapeOf(model))};
   for (const CopyForm& form : catalog.forms) shape.n_ff = std::max(shape.n_ff, form.n_ff);
   return shape;
 }
@@ -223,6 +223,7 @@ Result<double> Engine::Impl::TryForm(uint32_t form, const ExtentReader& file, bo
     TRY(bytes[m], file.Read(catalog.copy(key).slices[m]));
     matrices[m] = bytes[m].bytes.data();
   }
+  TRY(DeviceProbe::Biases biases, ReadBiasesOf(key, model));
   DeviceProbe probe(*device_experts, *team,
                     {.key = key,
                      .matrices = matrices,
@@ -230,7 +231,8 @@ Result<double> Engine::Impl::TryForm(uint32_t form, const ExtentReader& file, bo
                      .kernels = kernels[form],
                      .activation = model.spec.experts.activation,
                      .slots = static_cast<uint32_t>(device_slots[form]),
-                     .memory = slot_memory.value_or(HostMemorySource())});
+                     .memory = slot_memory.value_or(HostMemorySource()),
+                     .biases = std::move(biases)});
   double worst = 0.0;
   for (const uint32_t rows : {1U, 4U, 32U}) {
     TRY(const double difference, probe.Difference(rows));
@@ -256,10 +258,23 @@ Status Engine::Impl::FindCosts(uint32_t form, DeviceProbe& probe) {
   return {};
 }
 
+// For experts that are read to be copied there and that memory is not to keep: so many that the
+// disk has enough to do, two at least, of which one is read while the other is copied.
+uint64_t Engine::Impl::StagingSlots() const {
+  if (device_experts == nullptr || options.device.tiers == Tiers::kInclusive) return 0;
+  return std::clamp<uint64_t>(kStagingBytes / Residency::StagingSlotBytes(catalog, reader->block()),
+                              2, 8);
+}
+
 // In memory that the device copies from directly, as far as its driver has so much of it.
 Status Engine::Impl::AllocateMemory() {
-  const auto create = [this](const HostMemorySource& source) {
-    return Residency::Create(catalog, slots, policy, *queue, options.clock, source);
+  const auto create = [this](const HostMemorySource& source) -> Result<std::unique_ptr<Residency>> {
+    TRY(std::unique_ptr<Residency> made,
+        Residency::Create(catalog, slots, policy, *queue, options.clock, source));
+    if (const uint64_t staging = StagingSlots(); staging > 0) {
+      TRY_STATUS(made->AllocateStaging(staging, source));
+    }
+    return made;
   };
   if (slot_memory) {
     Result<std::unique_ptr<Residency>> pinned = create(*slot_memory);
@@ -308,6 +323,10 @@ Status Engine::Impl::JoinDevice() {
                       .memory = std::move(in_memory),
                       .tiers = options.device.tiers,
                       .drop = [this](ExpertKey key) { residency->Drop(key); },
+                      .memory_room =
+                          [this](ExpertKey key, std::span<const ExpertKey> keeps) {
+                            return residency->RoomFor(key, keeps);
+                          },
                       .usual_share = model.id.shape.usual_share()},
       latency, options.device.place);
   device_side = std::make_unique<DeviceSide>(

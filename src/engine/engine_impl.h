@@ -53,12 +53,37 @@ inline double SecondsSince(std::chrono::steady_clock::time_point start) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
 
-// Members in order of construction: later ones borrow from earlier ones.
+// What is still there when a device is lost and all else is put together again: the model's
+// directory, the sequences' tokens, what was counted and who wants to be told.
+struct Engine::Lasting {
+  ModelFile model;
+  std::optional<SequenceTable> sequences = {};
+  std::atomic<bool> stop{false};
+  std::optional<Error> closed = {};  // why no step can be computed any more; parts are missing then
+  SlotTable::Observer request_observer = {};
+  CheckObserver check_observer = {};
+  uint64_t checkable_steps = 0;
+  RunStats stats = {};
+  Progress progress = {};
+};
+
+// Members in order of construction: later ones borrow from earlier ones. A restart makes all of
+// them anew.
 struct Engine::Impl {
+  // What outlasts this, by its own names.
+  Lasting& lasting;
+  ModelFile& model = lasting.model;
+  std::optional<SequenceTable>& sequences = lasting.sequences;
+  std::atomic<bool>& stop = lasting.stop;
+  SlotTable::Observer& request_observer = lasting.request_observer;
+  CheckObserver& check_observer = lasting.check_observer;
+  uint64_t& checkable_steps = lasting.checkable_steps;
+  RunStats& stats = lasting.stats;
+  Progress& progress = lasting.progress;
+
   EngineOptions options;
   PolicySource policy_source;
   PolicyChoice policy;  // in use
-  ModelFile model;
   std::optional<LowCopies> low;
   ExpertCatalog catalog;
   std::vector<FormKernels> kernels;    // by form
@@ -96,13 +121,7 @@ struct Engine::Impl {
   LittleStep little;                        // the first pass; off: there is none
   std::optional<LittleJudge> judge;         // of what it leaves
   std::unique_ptr<ExactCheck> exact_check;  // of a lossy engine, if asked for
-  CheckObserver check_observer;
-  uint64_t checkable_steps = 0;
-
-  std::atomic<bool> stop{false};
-  std::optional<Error> closed;  // why no step can be computed any more; parts are missing then
   Watchers nobody;
-  SlotTable::Observer request_observer;
 
   MemoryPlan memory;
   std::vector<uint64_t> slots;  // by pool
@@ -113,13 +132,12 @@ struct Engine::Impl {
   PredictorChoice predictor_choice;
   uint32_t look_ahead = 0;
   double look_ahead_share = 0.0;  // of the dense part's time that looking ahead takes
-  std::optional<SequenceTable> sequences;
-  RunStats stats;
   uint64_t dense_touched = 0;  // bytes, by all passes so far
-  Progress progress;
 
-  explicit Impl(ModelFile opened) : model(std::move(opened)) {}
+  explicit Impl(Lasting& outlasts) : lasting(outlasts) {}
 
+  // All of the three below. Fails as they do.
+  Status Start(const EngineOptions& requested);
   Status Prepare(const EngineOptions& requested);
   Status Allocate();
   FixedBytes FixedFor(const ExpertExec::Limits& limits) const;
@@ -147,14 +165,13 @@ struct Engine::Impl {
   Status PrepareDevice(Status (Impl::*prepare)());
   // After kDevice: whether the CPU goes on with everything, and that.
   bool may_leave_device() const { return options.device.name == "auto" && gpu.has_value(); }
-  Status LeaveDevice(const Error& why);
-  Status StartAgain();
   Result<size_t> ComputeSequencesAgain();
   Status OpenDevice();
   Status AllocateSlots();
   Status TryDevice();
   Result<double> TryForm(uint32_t form, const ExtentReader& file, bool has_costs);
   Status FindCosts(uint32_t form, DeviceProbe& probe);
+  uint64_t StagingSlots() const;
   Status AllocateMemory();
   Status JoinDevice();
   Status DropDevice();

@@ -197,11 +197,12 @@ Status Engine::Impl::RunStep(const Batch& batch, PhaseStats& phase, const Logits
 
 Status Engine::Step(const Batch& batch, const LogitsSink& sink) {
   Impl& m = *impl_;
-  if (m.closed) return std::unexpected(*m.closed);
+  if (lasting_->closed) return std::unexpected(*lasting_->closed);
   TRY_STATUS(m.CheckBatch(batch));
   if (!m.sequences->any_lives()) m.BeginSequence();
   TRY_STATUS(m.Extend(batch));
-  PhaseStats& phase = batch.has_decode_rows() ? m.stats.decode : m.stats.prefill;
+  RunStats& stats = lasting_->stats;
+  PhaseStats& phase = batch.has_decode_rows() ? stats.decode : stats.prefill;
   const Result<std::span<const float>> exact = m.CheckExactly(batch);
   if (!exact) {
     m.CutBack(batch);
@@ -217,24 +218,24 @@ Status Engine::Step(const Batch& batch, const LogitsSink& sink) {
       return;
     }
     ++told;
-    if (is_checked) m.check_observer(*exact, logits);
+    if (is_checked) lasting_->check_observer(*exact, logits);
     if (sink) sink(row, logits);
   };
   const PhaseStats before = phase;
   Status status = m.RunStep(batch, phase, sees);
   if (!status && status.error().code == Errc::kDevice && m.may_leave_device()) {
-    TRY_STATUS(m.LeaveDevice(status.error()));
-    TRY_STATUS(m.Extend(batch));
+    TRY_STATUS(LeaveDevice(status.error()));  // and with it all of `m`
+    TRY_STATUS(impl_->Extend(batch));
     known = told;
     is_checked = false;  // what was exact is gone
-    status = m.RunStep(batch, phase, sees);
+    status = impl_->RunStep(batch, phase, sees);
   }
   TRY_STATUS(std::move(status));
   if (batch.little.is_on()) return {};  // a pass, no tokens
   phase.tokens += batch.size();
   if (batch.has_decode_rows()) {
-    m.stats.decode_ms.Add((phase.seconds - before.seconds) * 1e3);
-    m.stats.decode_bytes.Add(static_cast<double>(phase.needed_bytes - before.needed_bytes));
+    stats.decode_ms.Add((phase.seconds - before.seconds) * 1e3);
+    stats.decode_bytes.Add(static_cast<double>(phase.needed_bytes - before.needed_bytes));
   }
   return {};
 }

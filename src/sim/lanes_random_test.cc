@@ -109,7 +109,7 @@ TEST(LanesOfAnyTrace, BytesAddUp) {
     EXPECT_EQ(p.ran_there + p.copied + p.on_host, p.experts);
     EXPECT_EQ(p.device_bytes, (p.ran_there + p.copied) * kBytes);
     EXPECT_EQ(p.host_bytes, p.on_host * kBytes);
-    EXPECT_EQ(p.copy_bytes, (p.copied + p.promoted) * kBytes);
+    EXPECT_EQ(p.copy_bytes, (p.copied + p.promoted + p.moved_back) * kBytes);
     EXPECT_LE(p.on_disk * kBytes, p.disk_bytes);
   }
 }

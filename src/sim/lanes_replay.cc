@@ -119,6 +119,7 @@ class LanesPlayer {
     plan.predicted = tier_.Assign(plan);
     tier_.Done(plan);
     CountWork(plan, phase);
+    for (size_t i = 0; i < plan.moved_back.size(); ++i) MoveBack(phase);
     const double dense = options_.dense.Seconds(options_.dense_bytes, static_cast<uint32_t>(n));
     backlog_ = std::max(0.0, backlog_ - dense);
     phase.dense_seconds += dense;
@@ -138,9 +139,17 @@ class LanesPlayer {
 
   void Begin(const DeviceTier::Promotion& promotion, LanePhase& phase) {
     promotions_.push_back(promotion);
+    if (promotion.moved_back) MoveBack(phase);
     backlog_ += options_.model.copy.Seconds(expert_bytes_);
     ++phase.promoted;
     phase.copy_bytes += expert_bytes_;
+  }
+
+  // Everything waits for it.
+  void MoveBack(LanePhase& phase) const {
+    phase.seconds += options_.model.copy.Seconds(expert_bytes_);
+    phase.copy_bytes += expert_bytes_;
+    ++phase.moved_back;
   }
 
   // Before anybody moves.
@@ -158,6 +167,7 @@ class LanesPlayer {
     for (const PlannedExpert& expert : plan.experts) {
       phase.ran_there += expert.place == Place::kDevice;
       phase.copied += expert.place == Place::kCopied;
+      phase.staged += expert.is_staged;
       phase.on_host += expert.place == Place::kHost;
       (expert.place == Place::kHost ? phase.host_bytes : phase.device_bytes) += expert_bytes_;
       if (expert.place == Place::kCopied) phase.copy_bytes += expert_bytes_;

@@ -4,6 +4,7 @@
 
 #include <array>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <string>
 #include <utility>
@@ -36,10 +37,9 @@ struct Decoded {
   MemoryPlan memory;
 };
 
-inline Decoded DecodeGiven(const std::string& path, const EngineOptions& options,
-                           const GivenTokens& given = {}) {
+inline Decoded DecodeGiven(const Result<std::unique_ptr<Engine>>& opened,
+                           const GivenTokens& given) {
   Decoded run;
-  auto opened = Engine::Open(path, options);
   if (!opened) {
     run.status = std::unexpected(opened.error());
     return run;
@@ -75,6 +75,11 @@ inline Decoded DecodeGiven(const std::string& path, const EngineOptions& options
   run.lane_ratios = engine.lane_ratios();
   run.memory = engine.memory();
   return run;
+}
+
+inline Decoded DecodeGiven(const std::string& path, const EngineOptions& options,
+                           const GivenTokens& given = {}) {
+  return DecodeGiven(Engine::Open(path, options), given);
 }
 
 }  // namespace moestro

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT
 #include "forward/experts/device_side.h"
 
+#include <array>
+#include <cstddef>
 #include <utility>
 
 #include "base/format.h"
@@ -39,6 +41,11 @@ void DeviceSide::BeginStep() {
 
 void DeviceSide::Assign(LayerPlan& plan) {
   plan.predicted = predicted_ = tier_.Assign(plan);
+  if (!plan.moved_back.empty()) {
+    std::vector<ExpertKey> own;
+    for (const PlannedExpert& expert : plan.experts) own.push_back(expert.key);
+    for (const MovedExpert& moved : plan.moved_back) MoveBack(moved, own);
+  }
   if (options_.is_fixed) return;
   copied_before_ = experts_.copies_made();
   read_before_ = residency_.stats();
@@ -92,9 +99,19 @@ void DeviceSide::ObserveReads() {
                    did.demand_seconds);
 }
 
+// Before its slot is written. If that fails, the disk still has it.
+void DeviceSide::MoveBack(const MovedExpert& moved, std::span<const ExpertKey> keeps) {
+  residency_.Adopt(moved.key, keeps, [&](const std::array<std::byte*, kMatrices>& to) {
+    return experts_.Fetch(moved.key, moved.slot, to).has_value();
+  });
+}
+
 void DeviceSide::Promote(const LayerPlan& plan) {
   const std::optional<DeviceTier::Promotion> promotion = tier_.Promote(plan);
   if (!promotion) return;
+  if (promotion->moved_back) {
+    MoveBack({.key = *promotion->moved_back, .slot = promotion->slot}, {&promotion->key, 1});
+  }
   std::optional<Lease> lease = LeaseFor(promotion->key);
   if (!lease || !lease->is_complete()) {
     tier_.Promoted(*promotion, false);
