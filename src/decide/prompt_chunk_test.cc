@@ -3,8 +3,6 @@
 
 #include <gtest/gtest.h>
 
-#include "core/model_spec.h"
-
 namespace moestro {
 namespace {
 

@@ -17,19 +17,23 @@ inline constexpr float kPower[7] = {1.5403530e-4F, 1.3333558e-3F, 9.6181291e-3F,
 // Weights below 2^this are 0.
 inline constexpr float kSmallestPower = -125.0F;
 
+struct AttentionRows {
+  const float* at;
+  size_t stride;
+};
+
 // Products of kRows queries with two vectors' columns, in registers: sums[q][0..1] +=
 // factors[q][i] * columns[i][two vectors] for i in [begin, end), in this order.
 template <class V, int kRows>
-inline void AddProducts(typename V::Float (&sums)[kRows][2], const float* factors,
-                        size_t factor_stride, const float* columns, size_t column_stride,
-                        size_t begin, size_t end) {
+inline void AddProducts(typename V::Float (&sums)[kRows][2], AttentionRows factors,
+                        AttentionRows columns, size_t begin, size_t end) {
   for (size_t i = begin; i < end; ++i) {
-    const typename V::Float left = V::Load(columns + i * column_stride);
-    const typename V::Float right = V::Load(columns + i * column_stride + V::kLanes);
+    const typename V::Float left = V::Load(columns.at + i * columns.stride);
+    const typename V::Float right = V::Load(columns.at + i * columns.stride + V::kLanes);
 #pragma GCC unroll 8
     for (int q = 0; q < kRows; ++q) {
       const typename V::Float factor =
-          V::Broadcast(factors[static_cast<size_t>(q) * factor_stride + i]);
+          V::Broadcast(factors.at[static_cast<size_t>(q) * factors.stride + i]);
       sums[q][0] = V::MultiplyAdd(factor, left, sums[q][0]);
       sums[q][1] = V::MultiplyAdd(factor, right, sums[q][1]);
     }
@@ -43,8 +47,8 @@ template <class V, int kRows>
 #pragma GCC unroll 8
   for (int q = 0; q < kRows; ++q) sums[q][0] = sums[q][1] = V::Zero();
   constexpr size_t kWidth = 2 * V::kLanes;
-  AddProducts<V, kRows>(sums, b.queries + size_t{first} * b.dim_k, b.dim_k,
-                        b.keys + size_t{column} * kWidth * b.dim_k, kWidth, 0, b.dim_k);
+  AddProducts<V, kRows>(sums, {b.queries + size_t{first} * b.dim_k, b.dim_k},
+                        {b.keys + size_t{column} * kWidth * b.dim_k, kWidth}, 0, b.dim_k);
   float* to = b.scores + size_t{first} * AttentionKernel::kKeys + column * kWidth;
 #pragma GCC unroll 8
   for (int q = 0; q < kRows; ++q, to += AttentionKernel::kKeys) {
@@ -64,9 +68,9 @@ template <class V, int kRows>
     sums[q][0] = V::Load(at + static_cast<size_t>(q) * b.dim_v);
     sums[q][1] = V::Load(at + static_cast<size_t>(q) * b.dim_v + V::kLanes);
   }
-  AddProducts<V, kRows>(sums, b.scores + size_t{first} * AttentionKernel::kKeys,
-                        AttentionKernel::kKeys, b.values + column * kWidth, b.value_stride,
-                        b.ranges[first].begin, b.ranges[first].end);
+  AddProducts<V, kRows>(
+      sums, {b.scores + size_t{first} * AttentionKernel::kKeys, AttentionKernel::kKeys},
+      {b.values + column * kWidth, b.value_stride}, b.ranges[first].begin, b.ranges[first].end);
 #pragma GCC unroll 8
   for (int q = 0; q < kRows; ++q, at += b.dim_v) {
     V::Store(at, sums[q][0]);
