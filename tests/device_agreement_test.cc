@@ -32,7 +32,7 @@ std::string Line(const LayerPlan& plan) {
   for (const PlannedExpert& e : plan.experts) {
     line += Format(" {}x{}{}", e.key.expert.value, e.n_pairs, e.use == Use::kDecode ? "" : "p");
     if (e.place == Place::kHost) continue;
-    line += Format("{}{}", e.place == Place::kCopied ? ">" : "@", e.slot.value);
+    line += Format("{}{}.{}", e.place == Place::kCopied ? ">" : "@", e.device, e.slot.value);
   }
   return line;
 }
@@ -111,6 +111,11 @@ class RecordedPlans {
 
 class DeviceAgreement : public DeviceFixture {
  protected:
+  static std::vector<uint64_t> SlotsOf(const Engine& engine) {
+    std::vector<uint64_t> slots;
+    for (const DevicePlan& device : engine.memory().devices) slots.push_back(device.slots);
+    return slots;
+  }
   static LanesResult ExpectSame(RecordedPlans& recorded, const EngineOptions& options,
                                 const std::string& what, std::vector<ExpertKey> first = {}) {
     const Engine& engine = recorded.engine();
@@ -123,7 +128,7 @@ class DeviceAgreement : public DeviceFixture {
          .mode = options.device.place,
          .tiers = options.device.tiers,
          .slots = engine.memory().n_slots,
-         .device_slots = engine.memory().device->slots,
+         .device_slots = SlotsOf(engine),
          .policy = engine.policy(),
          .expert_bytes = engine.copy_bytes(ExpertKey{}),
          .first = std::move(first),
@@ -187,7 +192,8 @@ TEST_F(DeviceAgreement, WhoIsThereFirst) {
       const LanesResult result = ExpectSame(recorded, options, what, first);
       const DeviceStats& did = recorded.engine().device_stats();
       ExpectSameCounts(result, did);
-      EXPECT_EQ(did.filled, mode == PlaceMode::kCpu ? 0 : recorded.engine().memory().device->slots);
+      EXPECT_EQ(did.filled,
+                mode == PlaceMode::kCpu ? 0 : recorded.engine().memory().devices.at(0).slots);
       if (mode == PlaceMode::kCooperative) {
         EXPECT_GT(result.decode.ran_there, result.decode.experts / 3) << what;
       }
@@ -213,6 +219,43 @@ TEST_F(DeviceAgreement, ExclusiveTiers) {
   }
 }
 
+// Two devices of unequal speed: popular experts fill the first and then the second, copies go to
+// either, what is used again moves.
+TEST_F(DeviceAgreement, TwoDevices) {
+  if (!has_two()) GTEST_SKIP() << "there is one device";
+  TinySpec spec = Spec("olmoe", "Q8_0");
+  spec.skew = 0.6;
+  const std::string model = WriteTinyModel(folder_.path(), spec);
+  const std::vector<ExpertKey> first = ByPopularity(LearnPaths(model).table);
+  for (const Tiers tiers : {Tiers::kInclusive, Tiers::kExclusive}) {
+    for (const PlaceMode mode :
+         {PlaceMode::kAuto, PlaceMode::kGpuCentric, PlaceMode::kCooperative, PlaceMode::kCpu}) {
+      for (const uint32_t rows : {1U, 4U}) {
+        EngineOptions options = OnTwo(spec, mode, 8);
+        options.prefetch = 0;
+        options.device.tiers = tiers;
+        RecordedPlans recorded(model, options);
+        recorded.Decode(rows, 40);
+        if (HasFatalFailure()) return;
+        const std::string what = Format("{}, {}, {} rows", NameOf(tiers), NameOf(mode), rows);
+        const LanesResult result = ExpectSame(recorded, options, what, first);
+        const DeviceStats did = recorded.engine().device_stats();
+        ExpectSameCounts(result, did);
+        for (size_t d = 0; d < 2; ++d) {
+          const LanePhase::Device& decode = result.decode.devices.at(d);
+          const LanePhase::Device& prefill = result.prefill.devices.at(d);
+          EXPECT_EQ(decode.ran_there + prefill.ran_there, did.each.at(d).on_device) << what;
+          EXPECT_EQ(decode.copied + prefill.copied, did.each.at(d).copied) << what;
+          if (mode == PlaceMode::kCpu) continue;
+          EXPECT_GT(did.each.at(d).filled, 3U) << what;
+          EXPECT_GT(decode.ran_there, 10U) << what;
+          if (mode != PlaceMode::kCooperative) EXPECT_GT(decode.copied, 5U) << what;
+        }
+      }
+    }
+  }
+}
+
 // What moves for later, under prefetches that drive out what memory would still have, and on a slow
 // disk.
 TEST_F(DeviceAgreement, ExpertsThatMoveForLaterWhateverTheTiming) {
@@ -221,7 +264,7 @@ TEST_F(DeviceAgreement, ExpertsThatMoveForLaterWhateverTheTiming) {
   for (const uint32_t prefetch : {0U, 1U}) {
     EngineOptions options = OnDevice(spec, PlaceMode::kAuto, 10);
     LatencyModel costs = MixedCosts();
-    costs.copy.base = 100e-6;  // never pays within a layer
+    costs.devices[0].copy.base = 100e-6;  // never pays within a layer
     options.device.latency_model = CostsFile(costs);
     options.prefetch = prefetch;
     options.policy = {.name = "lru"};  // asks for no predictions

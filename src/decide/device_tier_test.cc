@@ -24,24 +24,29 @@ ExpertKey Key(uint16_t expert, uint16_t layer = 0) { return {{layer}, {expert}};
 // Copying takes as long as ten uses on the CPU save.
 LatencyModel Costs() {
   return {.host = {.per_byte = 1.1e-9},
-          .device = {.per_byte = 0.1e-9},
-          .copy = {.per_byte = 10e-9},
-          .disk = {}};
+          .disk = {},
+          .devices = {{.compute = {.per_byte = 0.1e-9}, .copy = {.per_byte = 10e-9}}}};
+}
+// A second device that is slower.
+LatencyModel TwoDevices() {
+  LatencyModel costs = Costs();
+  costs.devices.push_back({.compute = {.per_byte = 0.6e-9}, .copy = {.per_byte = 10e-9}});
+  return costs;
 }
 // Copying is quick, reading takes as long as 18 uses on the CPU.
 LatencyModel SlowDisk() {
   LatencyModel costs = Costs();
-  costs.copy.per_byte = 0.2e-9;
+  costs.devices[0].copy.per_byte = 0.2e-9;
   costs.disk.per_byte = 20e-9;
   return costs;
 }
 
 class Tier {
  public:
-  // `memory`: slots of a model of it; 0: it holds all.
+  // `slots`: of every device of `costs`; `memory`: slots of a model of it, 0: it holds all.
   Tier(uint64_t slots, PlaceMode mode, const LatencyModel& costs = Costs(), uint64_t memory = 0,
        Tiers tiers = Tiers::kInclusive)
-      : tier_(PartsOf(slots, memory, tiers), costs, mode) {}
+      : tier_(PartsOf(slots, costs.devices.size(), memory, tiers), costs, mode) {}
   Tier(const Tier&) = delete;  // it is told what to drop
   Tier& operator=(const Tier&) = delete;
 
@@ -71,9 +76,12 @@ class Tier {
     auto policy = MakePolicy({.name = "lru"});
     return {PolicyShape{.slots = slots, .layers = 1, .experts = 64}, *std::move(policy)};
   }
-  DeviceTierParts PartsOf(uint64_t slots, uint64_t memory, Tiers tiers) {
-    std::vector<std::optional<SlotTable>> tables(2);
-    tables[0].emplace(Table(slots));
+  DeviceTierParts PartsOf(uint64_t slots, size_t devices, uint64_t memory, Tiers tiers) {
+    std::vector<std::vector<std::optional<SlotTable>>> tables(devices);
+    for (std::vector<std::optional<SlotTable>>& its : tables) {
+      its.resize(2);
+      its[0].emplace(Table(slots));
+    }
     DeviceTierParts parts{.tables = std::move(tables),
                           .form_of = [](ExpertKey key) { return key.expert.value >= 50 ? 1U : 0U; },
                           .bytes_of = [](ExpertKey) { return kBytes; },
@@ -93,13 +101,19 @@ class Tier {
   DeviceTier tier_;
 };
 
-// "5h 3c 1D": experts in the plan's order.
+// "5h 3c 1D": experts in the plan's order; "d" and "E" on the second device.
 std::string Text(const LayerPlan& plan) {
   std::string text;
   for (const PlannedExpert& e : plan.experts) {
     if (!text.empty()) text += ' ';
     text += std::to_string(e.key.expert.value);
-    text += e.place == Place::kHost ? 'h' : e.place == Place::kCopied ? 'c' : 'D';
+    if (e.place == Place::kHost) {
+      text += 'h';
+    } else if (e.place == Place::kCopied) {
+      text += e.device == 0 ? 'c' : 'd';
+    } else {
+      text += e.device == 0 ? 'D' : 'E';
+    }
   }
   return text;
 }
@@ -139,7 +153,7 @@ TEST(DeviceTier, AFailedLayerIsForTheCpuAndItsCopiesAreNotThere) {
   tier.Run({1});
   LayerPlan plan = tier.Plan({1, 2});
   ASSERT_EQ(Text(plan), "2c 1D");
-  tier->Failed(plan);
+  tier->Failed(plan, 0);
   EXPECT_EQ(Text(plan), "2h 1h");
   EXPECT_TRUE(tier->contains(Key(1)));
   EXPECT_FALSE(tier->contains(Key(2)));
@@ -150,7 +164,7 @@ TEST(DeviceTier, AFailedLayerIsForTheCpuAndItsCopiesAreNotThere) {
 TEST(DeviceTier, OffEverythingIsForTheCpu) {
   Tier tier(4, PlaceMode::kGpuCentric);
   tier.Run({1});
-  tier->TurnOff();
+  tier->TurnOff(0);
   EXPECT_EQ(Text(tier.Run({1, 2})), "1h 2h");
   EXPECT_FALSE(tier->contains(Key(1)));
   EXPECT_FALSE(tier->Promote(tier.Plan({3})));
@@ -272,7 +286,7 @@ TEST(DeviceTier, ExclusiveTiersHaveAnExpertOnce) {
   EXPECT_FALSE(tier->is_in_memory(Key(2)));
   EXPECT_TRUE(tier->is_in_memory(Key(60)));
   LayerPlan failed = tier.Plan({1, 3});
-  tier->Failed(failed);
+  tier->Failed(failed, 0);
   EXPECT_TRUE(tier->is_in_memory(Key(3)));
   EXPECT_EQ(tier.dropped(), (std::vector{Key(1), Key(2)}));
 
@@ -287,6 +301,61 @@ TEST(DeviceTier, ExclusiveTiersHaveAnExpertOnce) {
   both.Run({1, 60, 2});
   EXPECT_TRUE(both->is_in_memory(Key(1)));
   EXPECT_TRUE(both.dropped().empty());
+}
+
+TEST(SeveralDevices, AnExpertIsOnOneOfThem) {
+  Tier tier(2, PlaceMode::kGpuCentric, TwoDevices());
+  EXPECT_EQ(Text(tier.Run({1, 2, 3})), "1c 2d 3c");
+  EXPECT_EQ(Text(tier.Run({1, 2, 3})), "1D 2E 3D");
+  EXPECT_EQ(Text(tier.Run({2, 4})), "4c 2E");  // stays where it is
+  const DeviceStats stats = tier->stats();
+  EXPECT_EQ(stats.experts, 8U);
+  EXPECT_EQ(stats.copied, 4U);
+  EXPECT_EQ(stats.each[0].copied, 3U);
+  EXPECT_EQ(stats.each[1].on_device, 2U);
+  EXPECT_EQ(stats.copied_bytes, stats.each[0].copied_bytes + stats.each[1].copied_bytes);
+}
+
+TEST(SeveralDevices, TheMostPopularFillTheFirstAndThenTheNext) {
+  Tier tier(2, PlaceMode::kCooperative, TwoDevices());
+  const std::vector<ExpertKey> first = {Key(9), Key(60), Key(4), Key(5), Key(6), Key(7)};
+  const std::vector<DeviceTier::Promotion> filled = tier->Fill(first);
+  ASSERT_EQ(filled.size(), 4U);
+  for (const DeviceTier::Promotion& one : filled) tier->Promoted(one, true);
+  EXPECT_EQ(Text(tier.Run({4, 5, 6, 7, 9})), "7h 4D 5E 6E 9D");
+  EXPECT_EQ(tier->stats().each[0].filled, 2U);
+  EXPECT_EQ(tier->stats().each[1].filled, 2U);
+}
+
+// A use on the first saves 1 ms, on the second half of that.
+TEST(SeveralDevices, AnExpertMovesToWhereItSavesMost) {
+  Tier tier(1, PlaceMode::kAuto, TwoDevices());
+  std::optional<DeviceTier::Promotion> promotion;
+  while (!promotion) promotion = tier->Promote(tier.Run({7}));
+  EXPECT_EQ(promotion->device, 0U);
+  tier->Promoted(*promotion, true);
+  // The first one's slot is worth more to 7; the second one's is free.
+  promotion.reset();
+  while (!promotion) promotion = tier->Promote(tier.Run({7, 8}));
+  EXPECT_EQ(promotion->key, Key(8));
+  EXPECT_EQ(promotion->device, 1U);
+  tier->Promoted(*promotion, true);
+  EXPECT_EQ(Text(tier.Run({7, 8})), "7D 8E");
+}
+
+TEST(SeveralDevices, TheOthersGoOnWithoutALostOne) {
+  Tier tier(2, PlaceMode::kGpuCentric, TwoDevices());
+  tier.Run({1, 2});
+  LayerPlan plan = tier.Plan({1, 2});
+  ASSERT_EQ(Text(plan), "1D 2E");
+  tier->Failed(plan, 1);
+  EXPECT_EQ(Text(plan), "1h 2h");
+  EXPECT_EQ(tier->stats().each[0].failures, 0U);
+  EXPECT_EQ(tier->stats().each[1].failures, 1U);
+  tier->TurnOff(1);
+  EXPECT_FALSE(tier->contains(Key(2)));
+  EXPECT_TRUE(tier->contains(Key(1)));
+  EXPECT_EQ(Text(tier.Run({1, 2, 3})), "3h 2c 1D");
 }
 
 TEST(DeviceTier, TiersHaveNames) {

@@ -61,11 +61,11 @@ class Engine {
   const ModelSpec& spec() const;
   uint32_t n_ctx() const;
   const MemoryPlan& memory() const;
-  // What a device did beside the CPU since the engine was opened; zeros: there is none.
+  // What devices did beside the CPU since the engine was opened; zeros: there are none.
   DeviceStats device_stats() const;
-  // By lane, how many times as long as was measured at the start it takes by now; 1: as yet
-  // unknown, fixed by a file, or there is no device.
-  std::array<double, kLanes> lane_ratios() const;
+  // How many times as long as was measured at the start the lanes take by now; 1: as yet unknown,
+  // fixed by a file, or there is no device.
+  LaneRatios lane_ratios() const;
   const PolicyChoice& policy() const;        // that is really used
   const ModelId& id() const;                 // by which files are known to be for this model
   uint64_t copy_bytes(ExpertKey key) const;  // of its matrices. REQUIRES: there is such a copy

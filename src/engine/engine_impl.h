@@ -34,6 +34,7 @@
 #include "forward/dense/look_ahead.h"
 #include "forward/experts/device_experts.h"
 #include "forward/experts/device_probe.h"
+#include "forward/experts/device_set.h"
 #include "forward/experts/device_side.h"
 #include "forward/experts/expert_exec.h"
 #include "forward/forward.h"
@@ -52,6 +53,15 @@ inline double SecondsSince(std::chrono::steady_clock::time_point start) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
 
+// A device beside the CPU that is in use.
+struct UsedDevice {
+  ComputeDevice device;
+  DevicePlan plan;
+  uint64_t vram = 0;                 // bytes that may be taken there
+  std::vector<bool> computes = {};   // by form
+  std::vector<uint64_t> slots = {};  // by form
+};
+
 // Members in order of construction: later ones borrow from earlier ones.
 struct Engine::Impl {
   EngineOptions options;
@@ -65,12 +75,9 @@ struct Engine::Impl {
   std::optional<CpuDevice> device;
   std::unique_ptr<BlockReader> reader;
   std::unique_ptr<ReadQueue> queue;
-  // A device beside the CPU; nullopt: there is none.
-  std::optional<ComputeDevice> gpu;
-  std::vector<bool> device_computes;    // by form
-  std::vector<uint64_t> device_slots;   // by form
+  // Devices beside the CPU, as plans number them; the dense part may be on the first.
+  std::vector<std::unique_ptr<UsedDevice>> gpus;
   std::vector<ExpertKey> device_first;  // who gets slots there before the first token
-  uint64_t vram = 0;                    // bytes that may be taken there
   DensePlan dense;
   ModelTensors tensors;
   StepBuffers buffers;
@@ -79,7 +86,8 @@ struct Engine::Impl {
   std::unique_ptr<LayerGraph> graph;
   std::optional<Team> team;
   std::unique_ptr<Residency> residency;
-  std::unique_ptr<DeviceExperts> device_experts;
+  std::vector<std::unique_ptr<DeviceExperts>> device_experts;  // [device]
+  std::optional<DeviceSet> device_set;
   std::unique_ptr<DeviceTier> device_tier;
   std::unique_ptr<DeviceSide> device_side;
   std::optional<HostMemorySource> slot_memory;  // of memory's slots; nullopt: plain
@@ -141,20 +149,24 @@ struct Engine::Impl {
   StepLimits step_limits() const {
     return {.chunk = chunk, .logits_rows = logits_rows, .look_ahead = look_ahead};
   }
-  Status PrepareDevice(Status (Impl::*prepare)());
+  bool is_auto() const { return options.device.name == "auto"; }
+  Status PrepareDevices(Status (Impl::*prepare)(size_t index));
   // After kDevice: whether the CPU goes on with everything, and that.
-  bool may_leave_device() const { return options.device.name == "auto" && gpu.has_value(); }
-  Status LeaveDevice(const Error& why);
+  bool may_leave_devices() const { return is_auto() && !gpus.empty(); }
+  Status LeaveDevices(const Error& why);
   Status StartAgain();
   Result<size_t> ComputeSequencesAgain();
-  Status OpenDevice();
-  Status AllocateSlots();
-  Status TryDevice();
-  Result<double> TryForm(uint32_t form, const ExtentReader& file, bool has_costs);
-  Status FindCosts(uint32_t form, DeviceProbe& probe);
+  Status OpenDevices();
+  Status OpenDevice(const DeviceInfo& info, uint64_t vram);
+  Status AllocateSlots(size_t index);
+  Status TryDevice(size_t index);
+  Result<double> TryForm(size_t index, uint32_t form, const ExtentReader& file, bool has_costs);
+  Status FindCosts(size_t index, uint32_t form, DeviceProbe& probe);
   Status AllocateMemory();
-  Status JoinDevice();
-  Status DropDevice();
+  Status FindDiskCosts();
+  LatencyModel LatencyOfAll() const;
+  Status JoinDevices();
+  Status DropDevice(size_t index);
   Status ChooseFirstOnDevice();
   Status FillDevice();
   DeviceExperts::Shape DeviceShape() const;

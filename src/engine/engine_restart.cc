@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// A device is lost in the middle of a run, and with it keys and values: the engine is put together
-// again for the CPU, and the sequences' tokens are computed again.
+// The first device is lost in the middle of a run, and with it keys and values: the engine is put
+// together again for the CPU alone, and the sequences' tokens are computed again.
 #include <chrono>
 #include <utility>
 
@@ -9,9 +9,10 @@
 
 namespace moestro {
 
-Status Engine::Impl::LeaveDevice(const Error& why) {
+Status Engine::Impl::LeaveDevices(const Error& why) {
   const auto start = std::chrono::steady_clock::now();
-  LogWarning("{} is lost ({}); starting again on the CPU", gpu->info().name, why.message);
+  LogWarning("{} is lost ({}); starting again on the CPU", gpus.front()->device.info().name,
+             why.message);
   Watchers watchers = forward->watchers();
   const Status started = StartAgain();
   if (!started) {
@@ -42,15 +43,16 @@ Status Engine::Impl::StartAgain() {
   device_side.reset();
   device_tier.reset();
   device_first.clear();
+  device_set.reset();
   residency.reset();
   slot_memory.reset();
-  device_experts.reset();
+  device_experts.clear();
   graph.reset();
   look_ahead_routers = {};
   kv = {};
   buffers = {};
   dense = {};
-  gpu.reset();
+  gpus.clear();
   memory = {};
   team.reset();
   queue.reset();

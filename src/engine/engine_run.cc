@@ -217,8 +217,8 @@ Status Engine::Step(const Batch& batch, const LogitsSink& sink) {
   };
   const PhaseStats before = phase;
   Status status = m.RunStep(batch, phase, sees);
-  if (!status && status.error().code == Errc::kDevice && m.may_leave_device()) {
-    TRY_STATUS(m.LeaveDevice(status.error()));
+  if (!status && status.error().code == Errc::kDevice && m.may_leave_devices()) {
+    TRY_STATUS(m.LeaveDevices(status.error()));
     TRY_STATUS(m.Extend(batch));
     known = told;
     is_checked = false;  // what was exact is gone

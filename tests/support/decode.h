@@ -32,7 +32,7 @@ struct Decoded {
   std::vector<float> logits;  // [n_vocab] after each prompt, then [step][sequence][n_vocab]
   RunStats stats;
   DeviceStats device;
-  std::array<double, kLanes> lane_ratios = {};
+  LaneRatios lane_ratios = {};
   MemoryPlan memory;
 };
 
