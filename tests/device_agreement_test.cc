@@ -227,31 +227,33 @@ TEST_F(DeviceAgreement, TwoDevices) {
   spec.skew = 0.6;
   const std::string model = WriteTinyModel(folder_.path(), spec);
   const std::vector<ExpertKey> first = ByPopularity(LearnPaths(model).table);
-  for (const Tiers tiers : {Tiers::kInclusive, Tiers::kExclusive}) {
-    for (const PlaceMode mode :
-         {PlaceMode::kAuto, PlaceMode::kGpuCentric, PlaceMode::kCooperative, PlaceMode::kCpu}) {
-      for (const uint32_t rows : {1U, 4U}) {
-        EngineOptions options = OnTwo(spec, mode, 8);
-        options.prefetch = 0;
-        options.device.tiers = tiers;
-        RecordedPlans recorded(model, options);
-        recorded.Decode(rows, 40);
-        if (HasFatalFailure()) return;
-        const std::string what = Format("{}, {}, {} rows", NameOf(tiers), NameOf(mode), rows);
-        const LanesResult result = ExpectSame(recorded, options, what, first);
-        const DeviceStats did = recorded.engine().device_stats();
-        ExpectSameCounts(result, did);
-        for (size_t d = 0; d < 2; ++d) {
-          const LanePhase::Device& decode = result.decode.devices.at(d);
-          const LanePhase::Device& prefill = result.prefill.devices.at(d);
-          EXPECT_EQ(decode.ran_there + prefill.ran_there, did.each.at(d).on_device) << what;
-          EXPECT_EQ(decode.copied + prefill.copied, did.each.at(d).copied) << what;
-          if (mode == PlaceMode::kCpu) continue;
-          EXPECT_GT(did.each.at(d).filled, 3U) << what;
-          EXPECT_GT(decode.ran_there, 10U) << what;
-          if (mode != PlaceMode::kCooperative) EXPECT_GT(decode.copied, 5U) << what;
-        }
-      }
+  struct Case {
+    PlaceMode mode;
+    uint32_t rows;
+    Tiers tiers = Tiers::kInclusive;
+  };
+  for (const Case& c : {Case{PlaceMode::kAuto, 1}, Case{PlaceMode::kAuto, 4, Tiers::kExclusive},
+                        Case{PlaceMode::kGpuCentric, 1, Tiers::kExclusive},
+                        Case{PlaceMode::kGpuCentric, 4}, Case{PlaceMode::kCooperative, 4}}) {
+    EngineOptions options = OnTwo(spec, c.mode, 8);
+    options.prefetch = 0;
+    options.device.tiers = c.tiers;
+    RecordedPlans recorded(model, options);
+    recorded.Decode(c.rows, 30);
+    if (HasFatalFailure()) return;
+    const std::string what = Format("{}, {}, {} rows", NameOf(c.tiers), NameOf(c.mode), c.rows);
+    const LanesResult result = ExpectSame(recorded, options, what, first);
+    const DeviceStats did = recorded.engine().device_stats();
+    ExpectSameCounts(result, did);
+    for (size_t d = 0; d < 2; ++d) {
+      const LanePhase::Device& decode = result.decode.devices.at(d);
+      const LanePhase::Device& prefill = result.prefill.devices.at(d);
+      EXPECT_EQ(decode.ran_there + prefill.ran_there, did.each.at(d).on_device) << what;
+      EXPECT_EQ(decode.copied + prefill.copied, did.each.at(d).copied) << what;
+      EXPECT_EQ(decode.promoted + prefill.promoted, did.each.at(d).promotions) << what;
+      EXPECT_GT(did.each.at(d).filled, 3U) << what;
+      EXPECT_GT(decode.ran_there, 10U) << what;
+      EXPECT_GE(decode.copied, c.mode == PlaceMode::kGpuCentric ? 5U : 0U) << what;
     }
   }
 }

@@ -2,7 +2,6 @@
 // What experts cost on a device: measured, kept, followed; and the memory that copies come from.
 #include <gtest/gtest.h>
 
-#include <array>
 #include <cerrno>
 #include <cstddef>
 #include <filesystem>
@@ -96,7 +95,7 @@ TEST_F(DeviceCostsTest, AreFollowedOnEveryLaneUnlessAFileFixesThem) {
   EXPECT_GT(run.lane_ratios.devices.at(0).compute, 0.0);
 
   options.device.latency_model = CostsFile(MixedCosts());
-  const std::array<double, kLanes> fixed = {1.0, 1.0, 1.0, 1.0};
+  const LaneRatios fixed{.devices = {{}}};
   EXPECT_EQ(Decode(model, options, 1, 40).lane_ratios, fixed);
 }
 

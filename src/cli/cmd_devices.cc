@@ -104,7 +104,8 @@ Json JsonOf(const Line& line) {
 // The first that was measured, and the others of its backend; another backend may have the same
 // devices again.
 Status WriteProfile(const DevicesOptions& options, const std::vector<Line>& lines) {
-  LatencyFile file{.sources = {{"all", "measured"}}};
+  LatencyFile file;
+  file.sources.emplace_back("all", "measured");
   std::string backend;
   for (const Line& line : lines) {
     if (line.info.kind == DeviceKind::kCpu) file.machine = line.info.description;

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT
 #include "cli/device_flags.h"
 
+#include <algorithm>
+#include <cstddef>
 #include <cstdint>
-#include <ranges>
 #include <string>
-#include <string_view>
 
 #include "base/bytes.h"
 #include "base/cache_folder.h"
@@ -26,8 +26,10 @@ void AddDeviceFlags(Flags flags, DeviceOptions& options) {
       "each one's (default: what is free, less a margin)",
       [&options](const std::string& text) -> Status {
         options.vram.clear();
-        for (const auto part : std::views::split(text, ',')) {
-          TRY(const uint64_t bytes, ParseBytes(std::string_view(part)));
+        for (size_t at = 0; at <= text.size();) {
+          const size_t comma = std::min(text.find(',', at), text.size());
+          TRY(const uint64_t bytes, ParseBytes(text.substr(at, comma - at)));
+          at = comma + 1;
           if (bytes == 0) {
             return Fail(Errc::kUsage, "0 bytes there hold nothing; --device cpu uses none");
           }

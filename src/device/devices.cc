@@ -6,7 +6,6 @@
 #include <cstddef>
 #include <filesystem>
 #include <functional>
-#include <ranges>
 #include <system_error>
 #include <utility>
 
@@ -139,8 +138,10 @@ Result<std::vector<size_t>> ChooseDevices(std::span<const DeviceInfo> devices,
   if (Lower(names) == "cpu") return std::vector<size_t>();
   if (Lower(names) == "auto") return ChooseByKind(devices, auto_takes_software);
   std::vector<size_t> chosen;
-  for (const auto part : std::views::split(names, ',')) {
-    TRY(const size_t i, FindByName(devices, std::string_view(part)));
+  for (size_t at = 0; at <= names.size();) {
+    const size_t comma = std::min(names.find(',', at), names.size());
+    TRY(const size_t i, FindByName(devices, names.substr(at, comma - at)));
+    at = comma + 1;
     if (std::ranges::contains(chosen, i)) {
       return Fail(Errc::kUsage, "'{}' names the device {} twice", names, devices[i].name);
     }

@@ -7,7 +7,6 @@
 // OpenMP team belongs to it). RequestStop() may be called from a signal handler or any thread.
 #pragma once
 
-#include <array>
 #include <atomic>
 #include <cstdint>
 #include <functional>

@@ -9,6 +9,7 @@
 #include <limits>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "base/format.h"
 
@@ -187,8 +188,13 @@ TEST_F(LatencyFileTest, DevicesInTheirOrder) {
   const auto file = ReadLatency(path_);
   ASSERT_TRUE(file) << file.error().message;
   EXPECT_EQ(file->devices, two.devices);
-  EXPECT_EQ(file->model, two.model);
-  EXPECT_EQ(CostsOf(*file, "CUDA1", false)->devices, std::vector{two.model.devices[1]});
+  ASSERT_EQ(file->model.devices.size(), 2U);
+  EXPECT_NEAR(file->model.devices[0].launch, 3e-5, 1e-10);
+  EXPECT_NEAR(file->model.devices[1].copy.per_byte, 1e-10, 1e-15);
+  EXPECT_DOUBLE_EQ(file->model.devices[1].copy_beside, 1.5);
+  EXPECT_EQ(CostsOf(*file, "CUDA1", false)->devices, std::vector{file->model.devices[1]});
+  ASSERT_TRUE(WriteLatency(path_, *file));
+  EXPECT_EQ(ReadLatency(path_)->model, file->model);
   const auto none = CostsOf(*file, "CUDA2", true);
   ASSERT_FALSE(none);
   EXPECT_NE(none.error().message.find("CUDA2"), std::string::npos);

@@ -2,7 +2,6 @@
 // A decode of given tokens, for tests that compare what engines say and count.
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <span>
 #include <string>
