@@ -201,7 +201,7 @@ TEST_F(DeviceCliTest, ARunSaysWhatEachOfTwoDevicesDid) {
   const std::string file = (folder_.path() / "costs.json").string();
   const Finished profiled = RunProgram({"devices", kDemo, "--profile", "-o", file, "-t", "2"});
   EXPECT_EQ(profiled.exit_code, 0) << profiled.err;
-  const Finished run = Write(both, {"--place", "gpu-centric", "--vram", "32M,24M", "--dense", "cpu",
+  const Finished run = Write(both, {"--place", "gpu-centric", "--vram", "36M,32M", "--dense", "cpu",
                                     "--latency-model", file, "--explain"});
   EXPECT_EQ(run.exit_code, 0) << run.err;
   for (size_t d = 0; d < 2; ++d) {

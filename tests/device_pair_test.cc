@@ -101,20 +101,23 @@ TEST_F(DevicePair, TheDensePartIsOnTheFirst) {
 TEST_F(DevicePair, TheOthersGoOnWithoutALostOne) {
   const TinySpec spec = Spec("olmoe", "Q8_0");
   const std::string model = WriteTinyModel(folder_.path(), spec);
-  const Run cpu = Decode(model, OnCpu(), 4, 20);
+  const Run cpu = Decode(model, OnCpu(), 4, 12);
   for (const size_t lost : {0U, 1U}) {
     EngineOptions options = OnTwo(spec, PlaceMode::kGpuCentric, 12);
     const auto launches = std::make_shared<int>(0);
-    options.device.faults.fails_launch = [launches] { return ++*launches > 25; };
+    options.device.faults.fails_launch = [launches] { return ++*launches > 15; };
     options.device.faults_of = names_[lost];
-    const Run named = Decode(model, options, 4, 20);
+    const Run named = Decode(model, options, 4, 12);
     ASSERT_FALSE(named.status);
     EXPECT_EQ(named.status.error().code, Errc::kDevice);
+    EXPECT_NE(named.status.error().message.find("the device " + names_[lost] + " is lost"),
+              std::string::npos)
+        << named.status.error().message;
 
     *launches = 0;
     options.device.name = "auto";
     options.device.auto_takes_software = true;
-    const Run run = Decode(model, options, 4, 20);
+    const Run run = Decode(model, options, 4, 12);
     ExpectNear(run, cpu, kEightBits, "lost");
     ASSERT_EQ(run.device.each.size(), 2U);
     EXPECT_EQ(run.device.failures, 3U);
@@ -127,7 +130,7 @@ TEST_F(DevicePair, TheOthersGoOnWithoutALostOne) {
 TEST_F(DevicePair, KeysAndValuesAreLostWithTheFirstAlone) {
   const TinySpec spec = Spec("qwen3moe", "Q8_0");
   const std::string model = WriteTinyModel(folder_.path(), spec);
-  const Run cpu = Decode(model, OnCpu(), 4, 20);
+  const Run cpu = Decode(model, OnCpu(), 4, 12);
   for (const size_t lost : {0U, 1U}) {
     EngineOptions options = OnTwo(spec, PlaceMode::kGpuCentric, 12);
     options.device.dense_on_cpu = false;
@@ -137,7 +140,7 @@ TEST_F(DevicePair, KeysAndValuesAreLostWithTheFirstAlone) {
     const auto launches = std::make_shared<int>(0);
     options.device.faults.fails_launch = [launches] { return ++*launches > 20; };
     options.device.faults_of = names_[lost];
-    const Run run = Decode(model, options, 4, 20);
+    const Run run = Decode(model, options, 4, 12);
     ExpectNear(run, cpu, kEightBits, "lost");
     EXPECT_EQ(run.memory.devices.size(), lost == 0 ? 0U : 2U);
   }

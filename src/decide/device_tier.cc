@@ -168,7 +168,8 @@ void DeviceTier::SortByModel(LayerPlan& plan) const {
 
 LaneTimes DeviceTier::Assign(LayerPlan& plan) {
   for (PlannedExpert& expert : plan.experts) expert.place = Place::kHost;
-  if (!std::ranges::contains(is_on_, true)) return {};
+  const bool are_all_off = !is_on_.empty() && !std::ranges::contains(is_on_, true);
+  if (are_all_off) return {};
   if (parts_.memory) SortByModel(plan);
   const LanePlan lanes = PlanLanes(JobsOf(plan), model_, mode_, RoomFor(plan));
   for (size_t i = 0; i < plan.experts.size(); ++i) {
@@ -198,10 +199,11 @@ LaneTimes DeviceTier::Assign(LayerPlan& plan) {
 void DeviceTier::CountUses(const LayerPlan& plan) {
   for (const PlannedExpert& expert : plan.experts) {
     ++experts_;
-    DeviceWork& its = work_[expert.device];
-    its.on_device += expert.place == Place::kDevice;
-    its.copied += expert.place == Place::kCopied;
-    if (expert.place == Place::kCopied) its.copied_bytes += parts_.bytes_of(expert.key);
+    if (expert.place == Place::kDevice) ++work_[expert.device].on_device;
+    if (expert.place == Place::kCopied) {
+      ++work_[expert.device].copied;
+      work_[expert.device].copied_bytes += parts_.bytes_of(expert.key);
+    }
     if (expert.use != Use::kDecode) continue;
     uses_[expert.key] = {.count = UsesOf(expert.key) + 1.0, .step = step_};
   }

@@ -215,6 +215,8 @@ TEST(Lanes, AMachineWithoutADeviceUsesItsCpu) {
   options.model.devices.clear();
   const LanePhase p = Play(trace, options).decode;
   EXPECT_EQ(p.on_host, p.experts);
+  EXPECT_GT(p.on_disk, 0U);
+  EXPECT_GT(p.seconds, static_cast<double>(p.experts) * 100e-6);
   options.mode = PlaceMode::kCpu;
   EXPECT_DOUBLE_EQ(Play(trace, options).decode.seconds, p.seconds);
   options.device_slots = {4};

@@ -2,6 +2,7 @@
 #include "forward/experts/device_side.h"
 
 #include <algorithm>
+#include <string>
 #include <utility>
 
 #include "base/check.h"
@@ -144,16 +145,17 @@ Status DeviceSide::Failed(LayerPlan& plan, const Error& why) {
   tier_.Failed(plan, by);
   if (!by || ++failures_[*by] < kMostFailures) return {};
   tier_.TurnOff(*by);
+  const std::string& name = devices_[*by].info().name;
   if (options_.ends_if_lost[*by]) {
-    return Fail(Errc::kDevice, "the device is lost: {}; without --device the CPU would go on",
-                why.message);
+    return Fail(Errc::kDevice, "the device {} is lost: {}; without --device the CPU would go on",
+                name, why.message);
   }
   if (!options_.lost) return {};
   bool has_others = false;
   for (uint32_t d = 0; d < devices_.size(); ++d) has_others |= tier_.is_on(d);
-  options_.lost(has_others ? Format("{}; the CPU and the other devices go on without {}",
-                                    why.message, devices_[*by].info().name)
-                           : Format("{}; the CPU goes on alone", why.message));
+  options_.lost(
+      has_others ? Format("{}; the CPU and the other devices go on without {}", why.message, name)
+                 : Format("{}; the CPU goes on alone", why.message));
   return {};
 }
 
