@@ -2,6 +2,7 @@
 // Engines with two devices beside the CPU: one software device that ggml shows twice will do.
 #include <gtest/gtest.h>
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -169,20 +170,24 @@ TEST_F(DevicePair, OneThatComputesWronglyIsLeftOut) {
 TEST_F(DevicePair, EachIsMeasuredAndKept) {
   const TinySpec spec = Spec("olmoe", "Q8_0");
   const std::string model = WriteTinyModel(folder_.path(), spec);
-  EngineOptions options = Measuring(spec, PlaceMode::kGpuCentric, 12, folder_.path() / "costs");
+  EngineOptions options = Measuring(spec, PlaceMode::kGpuCentric, 7, folder_.path() / "costs");
   options.device.name = names_[0] + "," + names_[1];
-  for (const CostSource source : {CostSource::kMeasured, CostSource::kKept}) {
-    const Run run = Decode(model, options, 4, 40);
-    ASSERT_TRUE(run.status) << run.status.error().message;
-    ASSERT_EQ(run.memory.devices.size(), 2U);
-    for (const DevicePlan& device : run.memory.devices) {
-      EXPECT_EQ(device.costs, source) << device.info.name;
-      EXPECT_EQ(device.latency.devices.size(), 1U);
-      EXPECT_GT(device.latency.devices.at(0).compute.Seconds(kMiB), 0.0);
-    }
-    ASSERT_EQ(run.lane_ratios.devices.size(), 2U);
-    for (const LaneRatios::Device& its : run.lane_ratios.devices) EXPECT_NE(its.copy, 1.0);
+  options.device.pins_slow_memory = true;  // a busy machine may not change what is measured
+  const auto first = Engine::Plan(model, options);
+  ASSERT_TRUE(first) << first.error().message;
+  const Run second = Decode(model, options, 4, 20);
+  ASSERT_TRUE(second.status) << second.status.error().message;
+  ASSERT_EQ(first->devices.size(), 2U);
+  ASSERT_EQ(second.memory.devices.size(), 2U);
+  for (size_t d = 0; d < 2; ++d) {
+    EXPECT_EQ(first->devices[d].costs, CostSource::kMeasured) << d;
+    EXPECT_EQ(second.memory.devices[d].costs, CostSource::kKept) << d;
+    EXPECT_GT(first->devices[d].latency.devices.at(0).compute.Seconds(kMiB), 0.0);
   }
+  // Followed: the one that measured faster may get nearly all copies.
+  const std::vector<LaneRatios::Device>& ratios = second.lane_ratios.devices;
+  ASSERT_EQ(ratios.size(), 2U);
+  EXPECT_TRUE(ratios[0].copy != 1.0 || ratios[1].copy != 1.0);
 }
 
 TEST_F(DevicePair, EachHasItsSizeOrAllHaveOne) {
