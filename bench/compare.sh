@@ -12,14 +12,17 @@ usage() {
 usage: bench/compare.sh [options] MODEL BUDGET...
 
   BUDGET        4G, 6500M, ... : limit of the memory cgroup and Moestro's --ram; `all`: no limit,
-                every expert resident before the clock starts
+                every expert resident before the clock starts; 25%: Moestro's --cache, no limit and
+                no llama.cpp, which has no such setting
 
   -r N          runs of each measurement; medians are reported (3)
   -n N          tokens of decode, from cold (48)
   -p N          tokens of prefill (128)
   -P LIST       budgets in which prefill is measured ("6G all")
   -t N          compute threads (physical cores)
-  -c N          tokens of context, both engines (4096)
+  -c N          tokens of context, both engines (4096, or what -p, -n and -d need)
+  -R TRACE      recorded routing in place of the routers'; without llama.cpp, which cannot follow it
+  -d N          positions before the first token with keys and values that nobody computed (0)
   -s SECONDS    time limit of llama.cpp for one phase of one run (60)
   -m NAME       name of the machine in the file names (from the processor's name)
   -o DIR        where results go (bench/results)
@@ -49,17 +52,21 @@ machine_name() {
     tr '[:upper:]' '[:lower:]' | sed 's/([a-z]*)//g; s/[^a-z0-9]\{1,\}/-/g'
 }
 
+# 25%: a share of the experts, which is no limit for the process
+is_share() { [[ $1 =~ ^[1-9][0-9]*%$ ]]; }
+
 # 6G, 6GiB -> bytes
 bytes_of() {
   local text=${1%B}
-  numfmt --from=iec "${text%i}" 2>/dev/null || die "'$1' is not a budget; write 6G, 6500M or all"
+  numfmt --from=iec "${text%i}" 2>/dev/null || die "'$1' is not a budget; write 6G, 6500M, 25% or all"
 }
 
-rounds=3 n_decode=48 n_prefill=128 context=4096 prefill_budgets="6G all" seconds=60 keep_cache=0
+routing=
+rounds=3 n_decode=48 n_prefill=128 depth=0 context= prefill_budgets="6G all" seconds=60 keep_cache=0
 threads=$(physical_cores)
 machine=$(machine_name)
 results=$here/results
-while getopts "r:n:p:P:t:c:s:m:o:kh" option; do
+while getopts "r:n:p:P:t:c:d:s:m:o:R:kh" option; do
   case $option in
     r) rounds=$OPTARG ;;
     n) n_decode=$OPTARG ;;
@@ -67,9 +74,11 @@ while getopts "r:n:p:P:t:c:s:m:o:kh" option; do
     P) prefill_budgets=$OPTARG ;;
     t) threads=$OPTARG ;;
     c) context=$OPTARG ;;
+    d) depth=$OPTARG ;;
     s) seconds=$OPTARG ;;
     m) machine=$OPTARG ;;
     o) results=$OPTARG ;;
+    R) routing=$OPTARG ;;
     k) keep_cache=1 ;;
     h) usage && exit 0 ;;
     *) usage >&2 && exit 2 ;;
@@ -77,6 +86,12 @@ while getopts "r:n:p:P:t:c:s:m:o:kh" option; do
 done
 shift $((OPTIND - 1))
 [ $# -ge 2 ] || { usage >&2; exit 2; }
+[ -z "$routing" ] || [ -r "$routing" ] || die "cannot read $routing"
+[[ $depth =~ ^[0-9]+$ ]] || die "'$depth' is not a whole number"
+if [ -z "$context" ]; then
+  context=$((depth + (n_prefill > n_decode ? n_prefill : n_decode)))
+  context=$((context < 4096 ? 4096 : context))
+fi
 for value in "$rounds" "$n_decode" "$n_prefill" "$threads" "$context" "$seconds"; do
   [[ $value =~ ^[1-9][0-9]*$ ]] || die "'$value' is not a whole number above 0"
 done
@@ -84,7 +99,7 @@ model=$1
 shift
 budgets=()
 for budget in "$@"; do
-  [ "$budget" = all ] || bytes_of "$budget" >/dev/null
+  [ "$budget" = all ] || is_share "$budget" || bytes_of "$budget" >/dev/null
   budgets+=("${budget%iB}")
 done
 [ -r "$model" ] || die "cannot read $model"
@@ -177,7 +192,7 @@ run_one() {
   local case=$1 budget=$2 engine=$3 round=$4 limit=all name code=0 status
   shift 4
   name=$case-$budget-$engine-$round
-  [ "$budget" = all ] || limit=$(bytes_of "$budget")
+  [ "$budget" = all ] || is_share "$budget" || limit=$(bytes_of "$budget")
   drop_cache
   [ -z "$cached_file" ] || cat "$cached_file" >/dev/null
   cached_file=
@@ -218,12 +233,15 @@ tokens_of() {
 
 run_moestro() {
   local case=$1 budget=$2 round=$3 tokens
-  local args=(bench "$model" -t "$threads" -c "$context" -r 1 --json)
+  local args=(bench "$model" -t "$threads" -c "$context" --depth "$depth" -r 1 --json)
   if [ "$budget" = all ]; then
     args+=(--preload --warmup "$warmup")
+  elif is_share "$budget"; then
+    args+=(--cache "$budget")
   else
     args+=(--ram "$(bytes_of "$budget")")
   fi
+  [ -z "$routing" ] || args+=(--routing "$routing")
   read -ra tokens <<<"$(tokens_of "$case")"
   args+=("${tokens[@]}")
   run_one "$case" "$budget" moestro "$round" "$moestro" "${args[@]}"
@@ -231,7 +249,7 @@ run_moestro() {
 
 run_llama() {
   local case=$1 budget=$2 round=$3 variant=$4 tokens
-  local args=("$model" -t "$threads" -c "$context" --seconds "$seconds")
+  local args=("$model" -t "$threads" -c "$context" --depth "$depth" --seconds "$seconds")
   [ "$budget" != all ] || args+=(--warmup "$warmup")
   [ "$variant" = plain ] || args+=(--repack)
   read -ra tokens <<<"$(tokens_of "$case")"
@@ -252,6 +270,7 @@ fits_repacked() { [ "$1" = all ] || [ "$(bytes_of "$1")" -gt "$(stat -c %s "$mod
 measure() {
   local case=$1 budget=$2 round=$3 variant
   run_moestro "$case" "$budget" "$round" || true
+  [ -z "$routing" ] && ! is_share "$budget" || return 0
   for variant in plain repacked; do
     [ "$variant" = plain ] || fits_repacked "$budget" || continue
     is_hopeless "$case" "$budget" "llama-$variant" ||
@@ -279,6 +298,8 @@ write_meta() {
     printf 'model\t%s\n' "$(basename "$model")"
     printf 'model_bytes\t%s\n' "$(stat -c %s "$model")"
     printf 'context\t%s\n' "$context"
+    printf 'depth\t%s\n' "$depth"
+    printf 'routing\t%s\n' "${routing##*/}"
     printf 'rounds\t%s\n' "$rounds"
     printf 'decode_tokens\t%s\n' "$n_decode"
     printf 'prefill_tokens\t%s\n' "$n_prefill"

@@ -5,6 +5,10 @@
 //
 // Several sequences decode together: one row of each is a step, one batch for llama.cpp.
 //
+// --depth fills the cache with keys and values that nobody computed, as `moestro bench --depth`
+// does, in one piece: that takes the cache's memory a second time. One token is evaluated to see
+// what a state looks like; if its layout is not known, all are, and "depth_evaluated" says so.
+//
 // A model that thrashes takes seconds per token, so each phase has a time limit; what was done
 // until then is what is reported, with "stopped_early" set.
 #include <ggml-backend.h>
@@ -22,6 +26,7 @@
 #include <vector>
 
 #include "base/quantile.h"
+#include "llama_state.h"
 
 namespace {
 
@@ -33,7 +38,8 @@ struct Options {
   int generate = 48;
   int warmup = 0;
   int threads = 2;
-  int ctx = 4096;  // of each sequence
+  int ctx = 0;    // of each sequence; 0: 4096, or what is needed
+  int depth = 0;  // positions of each sequence before the first measured token
   int sequences = 1;
   uint32_t seed = 1;
   double seconds = 120.0;
@@ -132,12 +138,28 @@ class Peer {
     return is_ok;
   }
 
+  // The first positions of every sequence; false if llama.cpp refuses.
+  bool FillDepth() {
+    if (options_.depth == 0) return true;
+    deadline_ = Clock::time_point::max();
+    for (int i = 0; i < options_.sequences; ++i) {
+      if (MakeUp(i)) {
+        // Tokens of the text that nobody evaluates, so that the others are moestro's.
+        randoms_[static_cast<size_t>(i)].discard(static_cast<uint64_t>(options_.depth));
+      } else if (!EvaluateDepth(i)) {
+        return false;
+      }
+    }
+    return true;
+  }
+  bool is_depth_evaluated() const { return is_depth_evaluated_; }
+
   // One sequence after the other.
   Phase Prefill() {
     return Measure(options_.prompt > 0 ? options_.sequences : 0, options_.prompt, [&](int i) {
       BatchOwner rows(options_.prompt);
       for (int at = 0; at < options_.prompt; ++at) {
-        rows.Add(RandomToken(randoms_[static_cast<size_t>(i)]), at, i);
+        rows.Add(RandomToken(randoms_[static_cast<size_t>(i)]), options_.depth + at, i);
       }
       return Evaluate(rows);
     });
@@ -147,7 +169,8 @@ class Peer {
     return Measure(options_.generate, options_.sequences, [&](int step) {
       BatchOwner rows(options_.sequences);
       for (int i = 0; i < options_.sequences; ++i) {
-        rows.Add(RandomToken(randoms_[static_cast<size_t>(i)]), options_.prompt + step, i);
+        const int at = options_.depth + options_.prompt + step;
+        rows.Add(RandomToken(randoms_[static_cast<size_t>(i)]), at, i);
         rows.batch.logits[i] = true;
       }
       return Evaluate(rows);
@@ -155,6 +178,29 @@ class Peer {
   }
 
  private:
+  bool MakeUp(int sequence) {
+    BatchOwner first(1);
+    first.Add(0, 0, sequence);
+    if (Evaluate(first) != 0) return false;
+    std::vector<uint8_t> one(llama_state_seq_get_size(context_, sequence));
+    one.resize(llama_state_seq_get_data(context_, one.data(), one.size(), sequence));
+    const auto nth = static_cast<uint64_t>(sequence);
+    const auto made = moestro::MadeUpState::Make(one, static_cast<uint32_t>(options_.depth),
+                                                 sequence, options_.seed + nth);
+    return made &&
+           llama_state_seq_set_data(context_, made->data(), made->size(), sequence) ==
+               made->size() &&
+           llama_memory_seq_pos_max(llama_get_memory(context_), sequence) == options_.depth - 1;
+  }
+  bool EvaluateDepth(int sequence) {
+    is_depth_evaluated_ = true;
+    llama_memory_seq_rm(llama_get_memory(context_), sequence, -1, -1);
+    BatchOwner rows(options_.depth);
+    std::mt19937_64& random = randoms_[static_cast<size_t>(sequence)];
+    for (int at = 0; at < options_.depth; ++at) rows.Add(RandomToken(random), at, sequence);
+    return Evaluate(rows) == 0;
+  }
+
   llama_token RandomToken(std::mt19937_64& random) const {
     return static_cast<llama_token>(random() % static_cast<uint32_t>(n_vocab_));
   }
@@ -196,6 +242,7 @@ class Peer {
   int n_vocab_;
   std::vector<std::mt19937_64> randoms_;  // of each sequence
   Clock::time_point deadline_;
+  bool is_depth_evaluated_ = false;
 };
 
 std::string PhaseJson(const char* name, const Phase& phase) {
@@ -231,6 +278,10 @@ int Run(const Options& options) {
     std::fprintf(stderr, "the warm-up of %d tokens failed\n", options.warmup);
     return 1;
   }
+  if (!peer.FillDepth()) {
+    std::fprintf(stderr, "filling %d positions failed\n", options.depth);
+    return 1;
+  }
   const Phase prefill = peer.Prefill();
   const Phase decode = prefill.is_stopped ? Phase{} : peer.Decode();
   if (prefill.is_failed || decode.is_failed) {
@@ -238,10 +289,11 @@ int Run(const Options& options) {
     return 1;
   }
   std::puts(std::format(R"({{"engine":"llama.cpp","version":"{}","ggml":"{}","repacked":{},)"
-                        R"("threads":{},"sequences":{},"load_seconds":{:.3f},{},{}}})",
+                        R"("threads":{},"sequences":{},"ctx":{},"depth":{},"depth_evaluated":{},)"
+                        R"("load_seconds":{:.3f},{},{}}})",
                         llama_version(), ggml_version(), options.is_repacked, options.threads,
-                        options.sequences, load_seconds, PhaseJson("prefill", prefill),
-                        PhaseJson("decode", decode))
+                        options.sequences, options.ctx, options.depth, peer.is_depth_evaluated(),
+                        load_seconds, PhaseJson("prefill", prefill), PhaseJson("decode", decode))
                 .c_str());
   return 0;
 }
@@ -259,8 +311,12 @@ int main(int argc, char** argv) {
                  "tokens evaluated and forgotten before the clock starts")
       ->check(CLI::NonNegativeNumber);
   app.add_option("-t,--threads", options.threads, "compute threads")->check(CLI::PositiveNumber);
-  app.add_option("-c,--ctx", options.ctx, "tokens of context of each sequence")
+  app.add_option("-c,--ctx", options.ctx,
+                 "tokens of context of each sequence (4096, or as many as are needed)")
       ->check(CLI::PositiveNumber);
+  app.add_option("--depth", options.depth,
+                 "positions of each sequence before the first token, with made-up keys and values")
+      ->check(CLI::Range(0, 1 << 24));
   app.add_option("--sequences", options.sequences,
                  "independent sequences that are decoded together, one row of each in a step")
       ->check(CLI::Range(1, 64));
@@ -271,5 +327,12 @@ int main(int argc, char** argv) {
                "the time limit spares the first batch of a phase, so that there is a rate");
   app.add_flag("--repack", options.is_repacked, "weights in llama.cpp's repacked layouts");
   CLI11_PARSE(app, argc, argv);
+  const int needed = std::max(options.depth + options.prompt + options.generate, options.warmup);
+  if (options.ctx == 0) options.ctx = std::max(4096, needed);
+  if (options.ctx < needed) {
+    std::fprintf(stderr, "%d tokens do not fit a context of %d; raise --ctx\n", needed,
+                 options.ctx);
+    return 1;
+  }
   return Run(options);
 }

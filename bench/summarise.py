@@ -14,7 +14,8 @@ GIB = 1 << 30
 ENGINES = {"moestro": "Moestro", "llama-plain": "llama.cpp", "llama-repacked": "llama.cpp repacked"}
 COLUMNS = [
     "case", "budget", "engine", "status", "runs", "tokens", "tps", "tps_min", "tps_max", "is_upper_limit",
-    "peak_bytes", "hit_rate", "disk_bytes", "disk_bandwidth", "bound_tps", "percent_of_bound", "ratio",
+    "peak_bytes", "hit_rate", "disk_bytes", "disk_bandwidth", "bound_tps", "percent_of_bound",
+    "limit_tps", "percent_of_limit", "ratio",
     "wanted_tps", "wanted_percent_of_bound", "wanted_ratio",
     "machine", "date", "commit", "model", "threads",
 ]
@@ -75,7 +76,7 @@ def summarise_group(runs, asked):
     row["disk_bytes"] = median(good, f"disk_bytes_{case}")
     row["disk_bandwidth"] = median(good, "disk_bandwidth_probe")
     if case == "decode":
-        for key in ("hit_rate", "bound_tps", "percent_of_bound"):
+        for key in ("hit_rate", "bound_tps", "percent_of_bound", "limit_tps", "percent_of_limit"):
             row[key] = median(good, key)
     return row
 
@@ -171,12 +172,29 @@ def markdown_rows(rows):
         hits = "" if mine.get("hit_rate") is None else f"{100 * mine['hit_rate']:.1f} %"
         wanted = mine.get("wanted_tps")
         yield [case, budget, against(mine, "tps", "", 2) if wanted else speed(mine), speed(plain), speed(repacked),
-               against(mine, "ratio", "×", 2), against(mine, "percent_of_bound", " %", 1), hits,
+               against(mine, "ratio", "×", 2), against(mine, "percent_of_bound", " %", 1),
+               against(mine, "percent_of_limit", " %", 1), hits,
                number(mine["peak_bytes"] / GIB)]
 
 
 HEAD = ["", "budget", "Moestro tok/s", "llama.cpp", "llama.cpp repacked", "against the better",
-        "percent of the bound", "hits", "peak GiB"]
+        "percent of the bound", "percent of the limit", "hits", "peak GiB"]
+
+
+def routing_fact(meta):
+    if meta.get("routing"):
+        return (f"Experts are those of `{meta['routing']}`, recorded from a trained model, in place of the routers'; "
+                "llama.cpp cannot follow it.")
+    return ("A file from `moestro synth` has synthetic weights with *narrow* routing, unless it was made with "
+            "`--routing even`: deeper layers keep to few experts. A trained model's hit rates are others.")
+
+
+def depth_facts(meta, runs):
+    if meta.get("depth", "0") == "0":
+        return []
+    evaluated = any(run["result"].get("depth_evaluated") for run in runs)
+    return [f"* Before the first token stand {meta['depth']} positions with made-up keys and values"
+            + ("; llama.cpp evaluated random tokens for them." if evaluated else ".")]
 
 
 def facts(meta, rows, runs):
@@ -189,8 +207,9 @@ def facts(meta, rows, runs):
         f"disk {disk} ({meta['file_system']}); memory cgroup {meta['cgroup']}.",
         f"* Moestro at {meta['commit']}; llama.cpp {llama.get('version', 'unknown')} on ggml "
         f"{llama.get('ggml', 'unknown')}; {meta['threads']} threads and a context of {meta['context']} tokens each.",
-        f"* Model: `{meta['model']}`, {int(meta['model_bytes']) / GIB:.1f} GiB. A file from `moestro synth` has "
-        "synthetic weights, which route more evenly than trained ones; tokens are random, the same for both.",
+        f"* Model: `{meta['model']}`, {int(meta['model_bytes']) / GIB:.1f} GiB; tokens are random, the same for both. "
+        + routing_fact(meta),
+        *depth_facts(meta, runs),
         f"* Medians of {meta['rounds']} interleaved runs, page cache "
         + ("dropped before each" if meta["cache_dropped"] == "1" else "NOT dropped: a trial, not a measurement")
         + f"; decode: {meta['decode_tokens']} tokens from cold; prefill: {meta['prefill_tokens']} tokens. "

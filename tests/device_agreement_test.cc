@@ -29,9 +29,13 @@ namespace {
 
 std::string Line(const LayerPlan& plan) {
   std::string line = Format("layer {}:", plan.layer.value);
+  for (const MovedExpert& e : plan.moved_back) {
+    line += Format(" {}/{}<{}.{}", e.key.layer.value, e.key.expert.value, e.device, e.slot.value);
+  }
   for (const PlannedExpert& e : plan.experts) {
     line += Format(" {}x{}{}", e.key.expert.value, e.n_pairs, e.use == Use::kDecode ? "" : "p");
     if (e.place == Place::kHost) continue;
+    line += e.is_staged ? "!" : "";
     line += Format("{}{}.{}", e.place == Place::kCopied ? ">" : "@", e.device, e.slot.value);
   }
   return line;
@@ -148,6 +152,8 @@ class DeviceAgreement : public DeviceFixture {
     EXPECT_EQ(d.experts + p.experts, did.experts);
     EXPECT_EQ(d.ran_there + p.ran_there, did.on_device);
     EXPECT_EQ(d.copied + p.copied, did.copied);
+    EXPECT_EQ(d.staged + p.staged, did.staged);
+    EXPECT_EQ(d.moved_back + p.moved_back, did.moved_back);
     EXPECT_EQ(d.promoted + p.promoted, did.promotions);
   }
 };
@@ -210,17 +216,24 @@ TEST_F(DeviceAgreement, ExclusiveTiers) {
       options.prefetch = 0;
       options.device.tiers = Tiers::kExclusive;
       RecordedPlans recorded(model, options);
+      uint64_t asked = 0;  // of memory
+      recorded.engine().SetRequestObserver(
+          [&](ExpertKey, Use use, const Placement&) { asked += use != Use::kPrefetch; });
       recorded.Decode(rows, 40);
       if (HasFatalFailure()) return;
       const std::string what = Format("{}, {} rows", NameOf(mode), rows);
       const LanesResult result = ExpectSame(recorded, options, what);
-      ExpectSameCounts(result, recorded.engine().device_stats());
+      const DeviceStats& did = recorded.engine().device_stats();
+      ExpectSameCounts(result, did);
+      EXPECT_GT(did.staged, 10U) << what;
+      EXPECT_GT(did.moved_back, 10U) << what;
+      EXPECT_EQ(asked, did.experts - did.on_device - did.staged) << what;
     }
   }
 }
 
 // Two devices of unequal speed: popular experts fill the first and then the second, copies go to
-// either, what is used again moves.
+// either, what is used again moves, and in exclusive tiers who leaves goes back.
 TEST_F(DeviceAgreement, TwoDevices) {
   if (!has_two()) GTEST_SKIP() << "there is one device";
   TinySpec spec = Spec("olmoe", "Q8_0");
@@ -250,10 +263,13 @@ TEST_F(DeviceAgreement, TwoDevices) {
       const LanePhase::Device& prefill = result.prefill.devices.at(d);
       EXPECT_EQ(decode.ran_there + prefill.ran_there, did.each.at(d).on_device) << what;
       EXPECT_EQ(decode.copied + prefill.copied, did.each.at(d).copied) << what;
+      EXPECT_EQ(decode.staged + prefill.staged, did.each.at(d).staged) << what;
+      EXPECT_EQ(decode.moved_back + prefill.moved_back, did.each.at(d).moved_back) << what;
       EXPECT_EQ(decode.promoted + prefill.promoted, did.each.at(d).promotions) << what;
       EXPECT_GT(did.each.at(d).filled, 3U) << what;
       EXPECT_GT(decode.ran_there, 10U) << what;
       EXPECT_GE(decode.copied, c.mode == PlaceMode::kGpuCentric ? 5U : 0U) << what;
+      EXPECT_EQ(decode.moved_back > 0, c.tiers == Tiers::kExclusive) << what;
     }
   }
 }

@@ -70,6 +70,9 @@ TEST_F(DevicePair, EqualPlansGiveEqualBitsWhateverTheTimingAndTheTiers) {
   const std::string model = WriteTinyModel(folder_.path(), spec);
   EngineOptions options = OnTwo(spec, PlaceMode::kGpuCentric, 8);
   options.cache = CacheSize{.percent = 100.0};
+  LatencyModel costs = UnequalCosts();
+  costs.disk = {};  // else who leaves a device goes back to memory in exclusive tiers
+  options.device.latency_model = CostsFile(costs);
   const Run first = Decode(model, options, 4);
   ASSERT_TRUE(first.status) << first.status.error().message;
   ExpectBothWork(first, "first");
@@ -79,6 +82,25 @@ TEST_F(DevicePair, EqualPlansGiveEqualBitsWhateverTheTimingAndTheTiers) {
     return std::make_unique<SlowReader>(std::move(inner), 3);
   };
   EXPECT_EQ(Decode(model, options, 4).logits, first.logits);
+}
+
+// Through slots that are neither's, and back to memory that both share.
+TEST_F(DevicePair, ExclusiveTiersMoveExpertsToAndFromBoth) {
+  const TinySpec spec = Spec("olmoe", "Q8_0");
+  const std::string model = WriteTinyModel(folder_.path(), spec);
+  EngineOptions options = OnTwo(spec, PlaceMode::kGpuCentric, 7);
+  options.device.tiers = Tiers::kExclusive;
+  const Run quick = Decode(model, options, 4, 12);
+  ExpectNear(quick, Decode(model, OnCpu(), 4, 12), kEightBits, "exclusive");
+  ASSERT_EQ(quick.device.each.size(), 2U);
+  for (const DeviceWork& its : quick.device.each) {
+    EXPECT_GT(its.staged, 5U);
+    EXPECT_GT(its.moved_back, 5U);
+  }
+  options.wrap_reader = [](std::unique_ptr<BlockReader> inner) {
+    return std::make_unique<SlowReader>(std::move(inner), 3);
+  };
+  EXPECT_EQ(Decode(model, options, 4, 12).logits, quick.logits);
 }
 
 // Rows stay on the first where it has all experts of a layer, and come back for the second's.

@@ -101,6 +101,9 @@ TEST_F(DeviceTest, ExclusiveTiersGiveTheSameBits) {
   const TinySpec spec = Spec("olmoe", "Q8_0");
   const std::string model = WriteTinyModel(folder_.path(), spec);
   EngineOptions options = OnDevice(spec, PlaceMode::kGpuCentric, 14);
+  LatencyModel costs = MixedCosts();
+  costs.disk = {};
+  options.device.latency_model = CostsFile(costs);
   options.cache = CacheSize{.percent = 100.0};
   const Run both = Decode(model, options, 4);
   options.device.tiers = Tiers::kExclusive;
@@ -111,6 +114,44 @@ TEST_F(DeviceTest, ExclusiveTiersGiveTheSameBits) {
     return run.stats.decode.disk_bytes + run.stats.prefill.disk_bytes;
   };
   EXPECT_GT(read(once), 2 * read(both));
+  EXPECT_EQ(both.device.staged, 0U);
+  EXPECT_GT(once.device.staged, once.device.copied / 2);
+  EXPECT_EQ(once.device.moved_back, 0U);
+  EXPECT_GT(once.memory.work, both.memory.work);  // its staging slots count
+
+  // Unless reading it again would cost more than moving it back. Other experts are launched
+  // together then.
+  options.device.latency_model = CostsFile(MixedCosts());
+  const Run back = Decode(model, options, 4);
+  ExpectNear(back, Decode(model, OnCpu(), 4), kEightBits, "moved back");
+  EXPECT_GT(back.device.moved_back, 20U);
+  EXPECT_LT(read(back), read(once));
+  EXPECT_EQ(Decode(model, options, 4).logits, back.logits);
+}
+
+// Copies that fail after reads past memory are read into memory's slots; low copies have a size of
+// their own.
+TEST_F(DeviceTest, ExclusiveTiersWithFaultsAndLowCopies) {
+  const TinySpec spec = Spec("qwen3moe", "Q8_0");
+  const std::string model = WriteTinyModel(folder_.path(), spec);
+  EngineOptions options = OnDevice(spec, PlaceMode::kGpuCentric, 14);
+  options.device.tiers = Tiers::kExclusive;
+  options.device.faults.fails_copy = EveryNth(301);
+  const Run faults = Decode(model, options, 4);
+  ExpectNear(faults, Decode(model, OnCpu(), 4), kEightBits, "faults");
+  EXPECT_GT(faults.device.failures, 0U);
+  EXPECT_GT(faults.device.staged, 20U);
+
+  options.device.faults = {};
+  options.low = WriteTinyModel(folder_.path(), Spec("qwen3moe", "Q4_0"));
+  options.lossy.t1 = 0.3;
+  options.lossy.t2 = 1.0;
+  const Run once = Decode(model, options, 1);
+  options.device.tiers = Tiers::kInclusive;
+  const Run both = Decode(model, options, 1);
+  ASSERT_TRUE(once.status && both.status);
+  EXPECT_GT(once.device.staged, 0U);
+  EXPECT_EQ(once.logits.size(), both.logits.size());
 }
 
 TEST_F(DeviceTest, LowCopiesAreComputedThereToo) {

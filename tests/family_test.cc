@@ -35,27 +35,6 @@ constexpr double kShareOfTokens = 0.8;
 // What leaving a switch out must change in most tokens, or the comparison would not notice it.
 constexpr double kNoticed = 5 * kTolerance;
 
-Family Synthetic(const FloatShape& s) {
-  Family family{.name = "synthetic",
-                .experts = {.activation = s.activation},
-                .router = {.gating_by_key = true, .renormalise_by_key = true, .has_groups = true},
-                .feed_forward_length = FeedForwardLength::kDenseLayer,
-                .shared_expert = s.shared_ff > 0 ? SharedExpert::kCounted : SharedExpert::kNone,
-                .has_dense_layers = true,
-                .has_value_heads_of_own = true,
-                .model_tensors = CommonModelTensors(),
-                .layer_tensors = CommonLayerTensors()};
-  LayerRoles<Presence>& layer = family.layer_tensors;
-  for (Presence* p : {&layer.router_b, &layer.selection_b, &layer.gate_b, &layer.up_b,
-                      &layer.down_b, &layer.shared_gate, &layer.shared_up, &layer.shared_down}) {
-    *p = Presence::kOptional;
-  }
-  for (Presence* p : {&layer.dense_gate, &layer.dense_up, &layer.dense_down}) {
-    *p = Presence::kRequired;
-  }
-  return family;
-}
-
 // The share of tokens whose logits differ by less than `tolerance`.
 double ShareWithin(double tolerance, std::span<const float> a, std::span<const float> b,
                    size_t n_vocab) {
@@ -163,7 +142,7 @@ TEST_P(FamilySwitch, AgreesWithPlainLoops) {
   GetParam().set(shape);
   const FloatModel model(shape, 5);
   model.Write(folder.File("model.gguf"));
-  const auto engine = OpenEngine(folder.File("model.gguf"), Synthetic(shape), {});
+  const auto engine = OpenEngine(folder.File("model.gguf"), SyntheticFamily(shape), {});
   ASSERT_NE(engine, nullptr);
   const std::vector<Token> tokens = RandomTokens(kPrompt + kSteps, shape.vocab, 3);
   const std::vector<float> ours = Evaluate(*engine, tokens);
@@ -187,7 +166,7 @@ TEST(FamilyExactness, SameBitsInAQuarterOfTheExpertsWithReadsAhead) {
   shape.layers = 5;
   const FloatModel model(shape, 6);
   model.Write(folder.File("model.gguf"));
-  const Family family = Synthetic(shape);
+  const Family family = SyntheticFamily(shape);
   const std::vector<Token> tokens = RandomTokens(kPrompt + kSteps, shape.vocab, 4);
   EngineOptions options;
   options.prefetch = 0;

@@ -1,20 +1,16 @@
 // SPDX-License-Identifier: MIT
 // Moestro and libllama on the same file in the same process: same greedy tokens, logits within a
 // tolerance, for every architecture and several quantisations.
-#include <ggml-backend.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
-#include <cstring>
 #include <functional>
 #include <limits>
 #include <memory>
-#include <set>
 #include <span>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "base/result.h"
@@ -31,30 +27,33 @@ constexpr size_t kPrompt = 40;
 constexpr size_t kGenerated = 64;
 constexpr uint32_t kContext = 256;
 
-// Tolerances, as shares of the standard deviation of a token's logits.
+// Tolerances, as shares of the standard deviation of a token's logits. Differences are close to
+// normally distributed, and the largest of 104 tokens' 512 logits is below five typical ones.
 //
 // With dense weights in GGUF layout and without ggml's tiled product (which keeps activations in
 // F32 for large batches of K-quants) both sides round activations alike and add in the same order
-// within a row: many cases agree to the last bit. What differs is the router's softmax and silu by
-// a unit in the last place. Where that meets a rounding border, one value of a row of 256 moves by
-// one step of its format. A product is a sum over the row, so a step s of a value of up to three
-// standard deviations moves it by 3 s / sqrt(256), and the largest of 104 tokens' 512 logits by 4.5
-// times as much as a typical one: 0.84 s for each value that crosses a border.
-//   F32   nothing is rounded but keys, values and queries, to F16 (s = 2^-10): one of 64 values of
-//         a head, weighed by the attention to one token among dozens; half a crossing.
-//   F16   s = 2^-10; two crossings.
+// within a row. Their attention differs: both read keys and values in F16, but libllama rounds
+// queries and weights of the softmax to F16 as well, 2.1e-4 of a value on average each, 3e-4
+// together; ours rounds nothing. Weights of cells are off independently, so what a head finds is
+// off by as much, and so is the residual that is mostly made of it.
+//   F32   nothing else is rounded: five times 3e-4.
+//   F16   products round their input with s = 2^-10. A value that the difference carries over a
+//         rounding border moves by one step; a product is a sum over a row of 256 values, so a step
+//         of a value of up to three standard deviations moves it by 3 s / sqrt(256), and the
+//         largest logit by 4.5 times as much as a typical one: 0.84 s for each value that crosses.
+//         Two crossings besides.
 //   BF16  s = 2^-7; two crossings.
 //   8-bit activations (all quantised types): s = 1/127 of a block's largest value; a crossing moves
 //         a product so far that others follow. Bounded by what differs when *all* values are
 //         rounded otherwise, as in repacked layouts: every product is off by about 0.3/127 = 0.25
-//         %, up to 28 of these in a row by sqrt(28) * 0.25 % = 1.3 %, the largest logit by 4.5
-//         times as much.
-// Largest seen (AVX2 and AVX-512): 1.3e-4, 1.0e-3, 4.5e-5, 3.0e-2 and repacked 5.1e-2.
+//         %, up to 28 of these in a row by sqrt(28) * 0.25 % = 1.3 %; five times that.
+// Largest seen with AVX-512: 6.2e-4 in F32, 6.1e-2 with 8-bit activations.
+constexpr double kAttention = 5 * 3e-4;
 constexpr double kCrossing = 0.84;
-constexpr double kF32 = 0.5 * kCrossing / (1 << 10);
-constexpr double kF16 = 2 * kCrossing / (1 << 10);
-constexpr double kBf16 = 2 * kCrossing / (1 << 7);
-constexpr double kEightBits = 6e-2;
+constexpr double kF32 = kAttention;
+constexpr double kF16 = kAttention + 2 * kCrossing / (1 << 10);
+constexpr double kBf16 = kAttention + 2 * kCrossing / (1 << 7);
+constexpr double kEightBits = 5 * 1.3e-2;
 
 double ToleranceOf(const std::string& type) {
   if (type == "F32") return kF32;
@@ -64,16 +63,15 @@ double ToleranceOf(const std::string& type) {
 
 // A token whose last chosen expert and first rejected one are closer than the tolerance may choose
 // another expert; its logits are then others, and keys and values of it move all later tokens. From
-// there on, only a share of tokens has to be within kEightBits. With the same rounding such ties
-// are rare: about one token in a thousand over all these models.
+// there on, only a share of tokens has to be within kEightBits. With the same layout of weights
+// such ties are rarer.
 constexpr double kShareOfTokens = 0.9;
 constexpr double kShareOfTokensSameRounding = 0.98;
 
 // The largest of 512 logits is 0.28 standard deviations ahead of the next on average, so a typical
-// difference d (a third of the tolerance, or less) makes another one the largest for about d / 0.28
-// of the tokens: 0.1 % with the same rounding, 2 to 6 % with another. That such a choice is a tie
-// is checked for each.
-constexpr size_t kOtherChoicesSameRounding = 2;  // of 104
+// difference d (a fifth of the tolerance, or less) makes another one the largest for about d / 0.28
+// of the tokens: up to 5 % with 8-bit activations, five tokens of 104; twice as many are rare. That
+// such a choice is a tie is checked for each.
 constexpr size_t kOtherChoices = 10;
 
 double Deviation(std::span<const float> values) {
@@ -121,7 +119,6 @@ double RouterGap(std::span<const float> logits, std::span<const ExpertId> chosen
 // What the two engines say about one token.
 struct Row {
   double difference = 0.0;  // of the logits, in standard deviations
-  bool has_equal_bits = false;
   double router_gap = 0.0;  // in the first layer where the experts differ; 0: they never do
   double greedy_gap = 0.0;  // the reference's largest logit less that of our choice; 0: the same
 };
@@ -164,9 +161,6 @@ class Race {
     return static_cast<double>(Count([&](const Row& r) { return r.difference < tolerance; })) /
            static_cast<double>(rows_.size());
   }
-  size_t equal_rows() const {
-    return Count([](const Row& r) { return r.has_equal_bits; });
-  }
   size_t other_choices() const {
     return Count([](const Row& r) { return r.greedy_gap > 0.0; });
   }
@@ -187,7 +181,6 @@ class Race {
       const auto mine = static_cast<size_t>(Greedy(a));
       next_ = Greedy(b);
       Row row{.difference = LargestDifference(a, b),
-              .has_equal_bits = std::memcmp(a.data(), b.data(), a.size_bytes()) == 0,
               .greedy_gap = (b[static_cast<size_t>(next_)] - b[mine]) / Deviation(b)};
       for (size_t l = 0; l < routers.size() && row.router_gap == 0.0; ++l) {
         row.router_gap = RouterGap(std::span(routers[l]).subspan(t * n_expert, n_expert),
@@ -208,28 +201,7 @@ class Race {
 struct Case {
   const char* name;
   TinySpec spec;
-  // With each of ggml's plug-ins that have AVX2 and fuse multiplication and addition, on every
-  // processor that these tests have been run on.
-  bool has_equal_bits = false;
 };
-
-// Attention fuses multiplication and addition (forward/dense/attention.h), as ggml's plug-ins for
-// processors of the last ten years do; older ones round twice. Those without AVX2 compute silu and
-// softmax value by value, with other last bits than vectors of them.
-bool PlugInRoundsAlike() {
-  ggml_backend_reg_t cpu =
-      ggml_backend_dev_backend_reg(ggml_backend_dev_by_type(GGML_BACKEND_DEVICE_TYPE_CPU));
-  auto* features = reinterpret_cast<ggml_backend_get_features_t>(
-      ggml_backend_reg_get_proc_address(cpu, "ggml_backend_get_features"));
-  if (features == nullptr) return false;
-  int found = 0;
-  for (const ggml_backend_feature* f = features(cpu); f->name != nullptr; ++f) {
-    const std::string_view name = f->name;
-    const bool counts = name == "FMA" || name == "AVX2";
-    if (counts && std::string_view(f->value) == "1") ++found;
-  }
-  return found == 2;
-}
 
 // Logits, experts and greedy tokens up to the first tie between experts.
 void ExpectTheSameUpToTies(const Race& race, double tolerance) {
@@ -253,10 +225,7 @@ TEST_P(Parity, SameTokensAndLogits) {
   if (HasFatalFailure()) return;
   ExpectTheSameUpToTies(race, ToleranceOf(GetParam().spec.type));
   EXPECT_GE(race.share_within(kEightBits), kShareOfTokensSameRounding);
-  EXPECT_LE(race.other_choices(), kOtherChoicesSameRounding);
-  if (GetParam().has_equal_bits && PlugInRoundsAlike()) {
-    EXPECT_EQ(race.equal_rows(), race.rows().size());
-  }
+  EXPECT_LE(race.other_choices(), kOtherChoices);
 }
 
 // As a user runs it.
@@ -271,21 +240,17 @@ TEST_P(Parity, RepackedWeightsStayClose) {
 
 std::vector<Case> Cases() {
   std::vector<Case> cases;
-  const std::set<std::string> almost_equal = {"phimoe", "qwen3moe"};  // 102 of 104 tokens in Q4_0
   for (const std::string& arch : TinyArchs()) {
     for (const std::string type : {"F32", "F16", "Q8_0", "Q4_0", "Q4_K_M"}) {
-      const bool is_equal = type == "Q8_0" || (type == "Q4_0" && !almost_equal.contains(arch));
-      cases.push_back({"families", {.arch = arch, .type = type}, is_equal});
+      cases.push_back({"families", {.arch = arch, .type = type}});
     }
   }
   for (const char* type :
        {"BF16", "Q4_K", "Q5_K", "Q6_K", "Q2_K", "Q3_K", "IQ4_NL", "IQ4_XS", "MXFP4"}) {
-    cases.push_back({"types",
-                     {.arch = "qwen3moe", .type = type, .ff = 256},
-                     std::string_view(type) == "MXFP4"});
+    cases.push_back({"types", {.arch = "qwen3moe", .type = type, .ff = 256}});
   }
   cases.push_back({"split", {.arch = "qwen3moe", .type = "Q4_0", .shards = 3}});
-  cases.push_back({"tied", {.arch = "llama", .type = "Q8_0", .is_tied = true}, true});
+  cases.push_back({"tied", {.arch = "llama", .type = "Q8_0", .is_tied = true}});
   cases.push_back({"tied", {.arch = "qwen3moe", .type = "Q4_K_M", .is_tied = true}});
   cases.push_back(
       {"odd",
@@ -294,19 +259,14 @@ std::vector<Case> Cases() {
   return cases;
 }
 
-// Raise it when more of them are.
-TEST(ParityCases, TwelveAreEqualToTheBit) {
-  EXPECT_EQ(std::ranges::count_if(Cases(), [](const Case& c) { return c.has_equal_bits; }), 12);
-}
-
 INSTANTIATE_TEST_SUITE_P(All, Parity, ::testing::ValuesIn(Cases()), [](const auto& one) {
   const Case& c = one.param;
   return std::string(c.name) + "_" + c.spec.arch + "_" + c.spec.type + "_" +
          std::to_string(one.index);
 });
 
-// How a prompt is cut into chunks may change the last bits of attention (other tile sizes), nothing
-// else: experts are computed token by token alike.
+// Neither attention nor experts depend on how a prompt is cut into chunks, nor do ggml's plain
+// products.
 TEST(Prefill, ChunksGiveTheSameLogitsAsTheWhole) {
   const TempFolder folder;
   for (const char* arch : {"llama", "qwen2moe", "qwen3moe"}) {
@@ -322,8 +282,8 @@ TEST(Prefill, ChunksGiveTheSameLogitsAsTheWhole) {
       ASSERT_TRUE(all.has_value()) << all.error().message;
       logits.push_back(*all);
     }
-    EXPECT_LT(LargestDifference(logits[1], logits[0]), kEightBits) << arch;
-    EXPECT_LT(LargestDifference(logits[2], logits[0]), kEightBits) << arch;
+    EXPECT_EQ(logits[1], logits[0]) << arch;
+    EXPECT_EQ(logits[2], logits[0]) << arch;
   }
 }
 
@@ -340,7 +300,7 @@ TEST(Prefill, TokenByTokenGivesTheSameLogitsAsTheWhole) {
   for (size_t i = 0; i < prompt.size(); ++i) {
     const auto logits = steps->Append(std::span(prompt).subspan(i, 1));
     ASSERT_TRUE(logits.has_value());
-    EXPECT_LT(LargestDifference(*logits, std::span(*expected).subspan(i * 512, 512)), kEightBits);
+    EXPECT_TRUE(std::ranges::equal(*logits, std::span(*expected).subspan(i * 512, 512))) << i;
   }
 }
 

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <span>
@@ -16,6 +17,7 @@
 #include "base/quantile.h"
 #include "cli/commands.h"
 #include "cli/common_flags.h"
+#include "cli/decode_limit.h"
 #include "cli/features.h"
 #include "cli/flags.h"
 #include "cli/output.h"
@@ -36,6 +38,7 @@ struct BenchOptions {
   std::string model;
   uint32_t prefill = 128;
   uint32_t decode = 48;
+  uint32_t depth = 0;
   uint32_t warmup = 0;
   uint32_t sequences = 1;
   bool preload = false;
@@ -43,6 +46,12 @@ struct BenchOptions {
   std::string routing;  // a trace whose choices replace the routers'; empty: none
   DraftOptions draft;
   std::optional<double> acceptance;  // of drafts, forced
+  std::optional<Flag> ctx;           // --ctx
+
+  // Of the longest sequence.
+  uint64_t positions() const {
+    return std::max(uint64_t{depth} + prefill + decode, uint64_t{warmup});
+  }
 };
 
 Features FeaturesOf(const BenchOptions& options) {
@@ -58,6 +67,7 @@ struct Measured {
   std::string logits_hash;
   std::string engine;
   std::string arch;
+  uint32_t chunk = 0;
 };
 
 // Fills the slots, by reading or by evaluating and forgetting other tokens than those measured.
@@ -74,12 +84,22 @@ Status WarmUp(const BenchOptions& options, Engine& engine) {
 
 // Before so many tokens are made up.
 Status CheckFits(const BenchOptions& options, const Engine& engine) {
-  const uint64_t tokens =
-      std::max(uint64_t{options.prefill} + options.decode, uint64_t{options.warmup});
+  const uint64_t tokens = options.positions();
   if (tokens <= engine.n_ctx()) return {};
   return Fail(Errc::kInvalidRequest,
               "{} tokens do not fit a context of {}; raise --ctx (this model allows {})", tokens,
               engine.n_ctx(), engine.spec().n_ctx_train);
+}
+
+// The most that the measured decode can ask for.
+DecodeShape DecodeShapeOf(const BenchOptions& options) {
+  const EngineOptions& engine = options.common.engine;
+  DecodeShape shape{.steps = options.decode, .rows = options.sequences};
+  if (engine.little.is_on()) ++shape.passes;
+  if (!engine.low.empty()) ++shape.copies;
+  if (options.draft.is_on()) shape.rows += options.draft.most;
+  if (options.draft.kind == DraftKind::kLittle) shape.passes += options.draft.most;
+  return shape;
 }
 
 // Recorded choices instead of the routers'.
@@ -120,13 +140,15 @@ Result<Measured> RunOnce(const BenchOptions& options, ProgressBar& bar) {
   TRY(ModelFile model, ModelFile::Open(options.model));
   TRY_STATUS(CheckDraft(options.draft, options.common.engine, model.spec));
   EngineOptions engine_options = options.common.engine;
-  engine_options.caller_bytes += DraftBytes(options.draft, model.spec);
+  engine_options.caller_bytes += DraftBytes(options.draft, model.spec) +
+                                 DecodeLimit::BytesFor(model.spec, DecodeShapeOf(options));
   TRY(const std::unique_ptr<Engine> engine,
       Engine::Open(std::move(model), engine_options, ShowOn(bar)));
   Measured run;
   run.load_seconds = std::chrono::duration<double>(Clock::now() - start).count();
   run.engine = engine->description();
   run.arch = engine->spec().arch_name;
+  run.chunk = engine->chunk();
   TRY_STATUS(CheckFits(options, *engine));
   std::optional<TraceRouting> routing;
   if (!options.routing.empty()) {
@@ -134,11 +156,13 @@ Result<Measured> RunOnce(const BenchOptions& options, ProgressBar& bar) {
   }
   TRY_STATUS(WarmUp(options, *engine));
   SideBySide rows(*engine, {.sequences = options.sequences,
+                            .depth = options.depth,
                             .prefill = options.prefill,
                             .decode = options.decode,
                             .seed = options.common.seed.value_or(kDefaultSeed),
                             .draft = options.draft,
                             .acceptance = options.acceptance});
+  TRY_STATUS(rows.MakeUpDepth());
   PhaseStats prefill;
   if (options.prefill > 0) {
     TRY_STATUS(rows.Prefill());
@@ -146,15 +170,18 @@ Result<Measured> RunOnce(const BenchOptions& options, ProgressBar& bar) {
     prefill = options.prefill > 1 ? engine->stats().prefill : engine->stats().decode;
   }
   engine->ResetStats();
+  DecodeLimit limit(*engine, DecodeShapeOf(options));
   for (uint32_t i = 0; i < options.decode; ++i) {
     bar.Update("decode", i, options.decode);
     TRY_STATUS(rows.Decode());
   }
   rows.Finish();
+  limit.Stop();
   bar.Clear();
   run.logits_hash = rows.hash();
   TRY(run.report, MakeReport(*engine, rows.sequences(), true));
   run.report.stats.prefill = prefill;
+  if (options.decode > 0) run.report.limit = limit.Find(run.report);
   return run;
 }
 
@@ -164,10 +191,11 @@ Json ToJson(const BenchOptions& options, const Measured& run) {
   AddReport(object, run.report);
   object.Set("threads", options.common.engine.threads)
       .Set("ctx", options.common.engine.ctx)
-      .Set("chunk", options.common.engine.chunk)
+      .Set("chunk", run.chunk)
       .Set("seed", options.common.seed.value_or(kDefaultSeed))
       .Set("routing", options.routing)
       .Set("sequences", options.sequences)
+      .Set("depth", options.depth)
       .Set("warmup_tokens", options.warmup)
       .Set("load_seconds", run.load_seconds)
       .Set("logits_hash", run.logits_hash)
@@ -181,7 +209,8 @@ Json Medians(const std::vector<Json>& runs) {
   for (const std::string& key : runs.front().keys()) {
     std::vector<double> values;
     for (const Json& run : runs) {
-      if (const auto number = run.Find(key)->number()) values.push_back(*number);
+      const auto value = run.Find(key);
+      if (const auto number = value ? value->number() : std::nullopt) values.push_back(*number);
     }
     const bool is_number = values.size() == runs.size();
     const auto [low, high] = std::ranges::minmax(values.empty() ? std::vector{0.0} : values);
@@ -229,6 +258,11 @@ Status Run(BenchOptions& options) {
     return Fail(Errc::kUsage, "--gamma-quantile is for --little");
   }
   options.common.engine.sequences = options.sequences;
+  if (!options.ctx->is_given()) {
+    const uint64_t most = std::numeric_limits<uint32_t>::max();
+    options.common.engine.ctx = static_cast<uint32_t>(
+        std::clamp<uint64_t>(options.positions(), options.common.engine.ctx, most));
+  }
   TRY_STATUS(ApplyQuality(options.common.quality, options.model, options.common.engine));
   TRY_STATUS(CheckUsage(options));
   ProgressBar bar(ProgressBar::Stderr());
@@ -245,6 +279,9 @@ Status Run(BenchOptions& options) {
   result.Set("runs", options.runs);
   Output output(STDOUT_FILENO);
   if (options.common.json) return output.Write(result.Dump() + "\n");
+  if (options.depth > 0) {
+    summary += Format("depth    after {} positions with made-up keys and values\n", options.depth);
+  }
   if (!options.routing.empty()) {
     summary += Format("routing  recorded: {}; not the model's own\n", options.routing);
   }
@@ -262,11 +299,18 @@ void AddBench(CommandLine& line) {
       "everything "
       "from\nthe first token on with nothing cached. percent_of_bound compares with what the disk "
       "and "
-      "the\nprocessor of this machine would allow for the same work.\n"
+      "the\nprocessor of this machine would allow for the same work; percent_of_limit with what "
+      "its disk\nand memory would allow perfect kernels and a policy that knows the future.\n"
       "Example: moestro bench model.gguf --ram 6G -p 128 -n 48 --json");
   bench.Add("MODEL", options->model, "GGUF file").Required();
   bench.Add("-p,--n-prompt", options->prefill, "tokens to prefill").Type("N").ShowDefault();
   bench.Add("-n,--n-gen", options->decode, "tokens to decode").Type("N").ShowDefault();
+  bench
+      .Add("--depth", options->depth,
+           "positions before the first token whose keys and values are made up, not computed: what "
+           "a long context costs; without --ctx the context is long enough")
+      .Type("N")
+      .ShowDefault();
   bench
       .Add("--sequences", options->sequences,
            "independent sequences that are decoded together, one row of each in a step")
@@ -300,7 +344,7 @@ void AddBench(CommandLine& line) {
       .Type("RUNS")
       .Between(1U, 1000U)
       .ShowDefault();
-  AddCommonFlags(bench, options->common);
+  options->ctx = AddCommonFlags(bench, options->common);
   AddQualityFlags(bench, options->common.quality);
   bench
       .Add("--gamma-quantile", options->common.engine.little.fallback_share,

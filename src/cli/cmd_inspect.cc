@@ -19,6 +19,7 @@
 #include "cli/output.h"
 #include "cli/report.h"
 #include "core/expert_catalog.h"
+#include "decide/prompt_chunk.h"
 #include "engine/catalog.h"
 #include "engine/fit.h"
 #include "model/model_file.h"
@@ -83,7 +84,8 @@ Result<Inspection> Inspect(const InspectOptions& options) {
   if (tokenizer && *tokenizer != "none") found.tokenizer = *tokenizer;
   found.has_chat_template = chat_template.has_value();
   found.ctx = std::min(options.common.engine.ctx, found.spec.n_ctx_train);
-  const uint32_t chunk = std::min(options.common.engine.chunk, found.ctx);
+  const uint32_t asked = options.common.engine.chunk;
+  const uint32_t chunk = std::min(asked > 0 ? asked : PromptChunk(found.spec.router), found.ctx);
   const FixedMemory fixed = EstimateFixed(found.spec, found.dense_bytes, found.ctx, chunk);
   found.kv_bytes = fixed.kv;
   found.device_fits = WhatFitsOnDevice(found.catalog, found.spec, fixed, chunk);

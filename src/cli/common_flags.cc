@@ -32,6 +32,16 @@ std::string PolicyHelp(const std::string& default_text) {
   return help;
 }
 
+// 0: auto.
+Result<uint32_t> ParseChunk(const std::string& text) {
+  if (text == "auto") return 0;
+  uint32_t value = 0;
+  const char* end = text.data() + text.size();
+  const auto [stop, error] = std::from_chars(text.data(), end, value);
+  if (error == std::errc{} && stop == end && value > 0) return value;
+  return Fail(Errc::kUsage, "'{}' is not a number of tokens; write auto, or 1 or more", text);
+}
+
 void AddSeedFlag(Flags flags, CommonOptions& options) {
   flags.AddParsed(
       "-s,--seed", "N", "seed of all random choices; the same seed gives the same output",
@@ -71,7 +81,7 @@ void AddPolicyFlags(Flags flags, const std::string& default_text,
       .Excludes(policy);
 }
 
-void AddCommonFlags(Flags flags, CommonOptions& options) {
+Flag AddCommonFlags(Flags flags, CommonOptions& options) {
   EngineOptions& engine = options.engine;
   flags.Group("Memory, disk and threads");
   flags.AddParsed("--ram", "SIZE",
@@ -82,15 +92,18 @@ void AddCommonFlags(Flags flags, CommonOptions& options) {
                   "memory for experts alone, for example 2G or 25% of all experts",
                   [&engine](const std::string& text) { return SetKnob(engine, "cache", text); });
   flags.Add("-t,--threads", engine.threads, "compute threads (default: physical cores)").Type("N");
-  flags
-      .Add("-c,--ctx,--ctx-size", engine.ctx,
-           "tokens of context, at most what the model was trained with")
-      .Type("N")
-      .ShowDefault();
-  flags.Add("--chunk", engine.chunk, "most prompt tokens evaluated at once")
-      .Type("N")
-      .Positive()
-      .ShowDefault();
+  const Flag ctx = flags
+                       .Add("-c,--ctx,--ctx-size", engine.ctx,
+                            "tokens of context, at most what the model was trained with")
+                       .Type("N")
+                       .ShowDefault();
+  flags.AddParsed("--chunk", "N|auto",
+                  "most prompt tokens evaluated at once (default: auto, 512 to 2048 by the model's "
+                  "experts)",
+                  [&engine](const std::string& text) -> Status {
+                    TRY(engine.chunk, ParseChunk(text));
+                    return {};
+                  });
   flags.AddParsed("--reader", "uring|pread|auto", "how experts are read (default: auto)",
                   [&engine](const std::string& text) -> Status {
                     TRY([[maybe_unused]] const ReaderKind kind, ParseReaderKind(text));
@@ -121,6 +134,7 @@ void AddCommonFlags(Flags flags, CommonOptions& options) {
   flags.Group("Output");
   flags.AddSwitch("--json", options.json, "machine-readable output: one JSON object");
   flags.AddSwitch("-v,--verbose", options.verbose, "say more on standard error");
+  return ctx;
 }
 
 }  // namespace moestro

@@ -23,8 +23,9 @@ struct CommonOptions {
   bool verbose = false;
 };
 
-// `options` must outlive the parsing. A value that does not parse ends it with exit code 2.
-void AddCommonFlags(Flags flags, CommonOptions& options);
+// `options` must outlive the parsing. A value that does not parse ends it with exit code 2. Returns
+// --ctx, for a command that knows better than its default.
+Flag AddCommonFlags(Flags flags, CommonOptions& options);
 
 // Names and ideas of all predictors, for --predictor.
 std::string PredictorHelp(std::string_view default_text);

@@ -42,6 +42,12 @@ TEST(CommonFlags, SizesAndShares) {
   EXPECT_EQ(Parse({"--cache", "512M"}).common.engine.cache->bytes, 512 * kMiB);
 }
 
+TEST(CommonFlags, ChunksAreANumberOfTokensOrTheModels) {
+  EXPECT_EQ(Parse({"--chunk", "auto"}).common.engine.chunk, 0U);
+  EXPECT_EQ(Parse({"--chunk", "96"}).common.engine.chunk, 96U);
+  EXPECT_EQ(Parse({}).common.engine.chunk, 0U);
+}
+
 TEST(CommonFlags, SeedsAreNumbersAndMinusOneIsNone) {
   EXPECT_EQ(Parse({"--seed", "4294967295"}).common.seed, 4294967295U);
   EXPECT_EQ(Parse({"-s", "0"}).common.seed, 0U);
@@ -67,6 +73,7 @@ TEST(CommonFlags, MistakesNameTheFlagAndTheValue) {
   expect({"--reader", "mmap"});
   expect({"--policy", "fortune"});
   expect({"--chunk", "0"});
+  expect({"--chunk", "half"});
   expect({"--logit-bias", "12"});
   expect({"--top-k", "few"});
   EXPECT_NE(Parse({"--ram", "0"}).error, "");

@@ -41,6 +41,7 @@ class Flag {
   Flag Needs(Flag other) const;
   Flag Excludes(Flag other) const;
   Flag Excludes(const std::string& other) const;
+  bool is_given() const;  // after CommandLine::Parse()
 
  private:
   CLI::Option* option_;

@@ -93,8 +93,10 @@ Json DeviceAsJson(const DevicePlan& plan, const DeviceWork& did, const LaneRatio
       .Set("difference", plan.difference)
       .Set("computed", did.computed())
       .Set("copied", did.copied)
+      .Set("staged", did.staged)
       .Set("filled", did.filled)
       .Set("promotions", did.promotions)
+      .Set("moved_back", did.moved_back)
       .Set("copied_bytes", did.copied_bytes)
       .Set("failures", did.failures)
       .Set("copies_from_pinned_memory", plan.from_pinned)
@@ -120,6 +122,31 @@ void AddDevices(Json& object, const RunReport& report) {
       .Set("disk_ratio", report.lane_ratios.disk);
 }
 
+// What no kernel or policy could beat; empty: nobody asked.
+std::string LimitText(const RunReport& report) {
+  if (!report.limit) return "";
+  if (!*report.limit) return Format("limit    not given: {}\n", report.limit->error().message);
+  const Limit& limit = **report.limit;
+  const bool by_disk = limit.disk_seconds() > limit.memory_seconds();
+  return Format("limit    {:.1f} tok/s in decode, set by the {}; {:.1f} % reached\n",
+                limit.tokens_per_second(report.stats.decode.tokens), by_disk ? "disk" : "memory",
+                limit.percent(report.stats.decode.seconds));
+}
+
+void AddLimit(Json& object, const RunReport& report) {
+  if (!report.limit) return;
+  if (!*report.limit) {
+    object.Set("limit_not_given", report.limit->error().message);
+    return;
+  }
+  const Limit& limit = **report.limit;
+  object.Set("limit_tps", limit.tokens_per_second(report.stats.decode.tokens))
+      .Set("percent_of_limit", limit.percent(report.stats.decode.seconds))
+      .Set("touched_bytes_decode", limit.touched_bytes)
+      .Set("fewest_bytes_decode", limit.fewest_bytes)
+      .Set("memory_bandwidth_probe", limit.memory_bandwidth);
+}
+
 // Where costs are from, and how far they are from what the lanes take by now.
 std::string CostsText(const DevicePlan& plan, const LaneRatios& by_now,
                       const LaneRatios::Device& its) {
@@ -143,6 +170,10 @@ std::string DeviceText(const RunReport& report, size_t device) {
       "first, {} there from the start, {} moved for later, {} copied in all\n",
       plan.info.name, plan.slots, FormatBytes(plan.bytes), percent(did.computed()),
       percent(did.copied), did.filled, did.promotions, FormatBytes(did.copied_bytes));
+  if (did.staged + did.moved_back > 0) {
+    text += Format("         {} read past memory's slots, {} moved back to memory\n", did.staged,
+                   did.moved_back);
+  }
   if (did.failures > 0) text += Format("         {} layers failed there\n", did.failures);
   text += Format("         {}; copies from {} memory\n",
                  CostsText(plan, report.lane_ratios, report.lane_ratios.devices[device]),
@@ -198,6 +229,7 @@ std::string SummaryText(const RunReport& report) {
                    bound.tokens_per_second(decode.tokens), by_disk ? "disk" : "processor",
                    bound.percent(decode.seconds));
   }
+  text += LimitText(report);
   text += Format("memory   {} peak of a budget of {}; {} of {} experts had a place",
                  FormatBytes(report.peak_rss), FormatBytes(report.memory.budget),
                  report.memory.n_slots, report.memory.n_experts);
@@ -291,6 +323,7 @@ void AddReport(Json& object, const RunReport& report) {
       .Set("bound_tps", bound.tokens_per_second(decode.tokens))
       .Set("percent_of_bound", bound.percent(decode.seconds))
       .Set("percent_of_bound_of_sums", of_sums);
+  AddLimit(object, report);
 }
 
 std::string HashLogits(std::span<const float> logits) {

@@ -96,6 +96,38 @@ TEST(Report, SummarySaysWhatMattersInAFewLines) {
   EXPECT_EQ(std::ranges::count(text, '\n'), 8);
 }
 
+TEST(Report, LimitStandsBesideTheBound) {
+  RunReport report = Example();
+  Json without = Json::Object();
+  AddReport(without, report);
+  EXPECT_FALSE(without.Find("limit_tps"));
+  EXPECT_FALSE(without.Find("limit_not_given"));
+
+  report.limit = Limit{.touched_bytes = 10 * kGiB,
+                       .fewest_bytes = 1 * kGiB,
+                       .memory_bandwidth = 10.0 * static_cast<double>(kGiB),
+                       .disk_bandwidth = 2.0 * static_cast<double>(kGiB)};
+  Json object = Json::Object();
+  AddReport(object, report);
+  EXPECT_EQ(object.Find("limit_tps")->number(), 10.0);
+  EXPECT_EQ(object.Find("percent_of_limit")->number(), 50.0);
+  EXPECT_EQ(object.Find("touched_bytes_decode")->number(), static_cast<double>(10 * kGiB));
+  EXPECT_EQ(object.Find("fewest_bytes_decode")->number(), static_cast<double>(kGiB));
+  EXPECT_EQ(object.Find("memory_bandwidth_probe")->number(), static_cast<double>(10 * kGiB));
+  const std::string given = SummaryText(report);
+  EXPECT_NE(given.find("limit    10.0 tok/s in decode, set by the memory; 50.0 % reached\n"),
+            std::string::npos)
+      << given;
+
+  report.limit = Fail(Errc::kUnsupported, "a device computes, too");
+  Json missing = Json::Object();
+  AddReport(missing, report);
+  EXPECT_EQ(missing.Find("limit_not_given")->text(), "a device computes, too");
+  EXPECT_FALSE(missing.Find("percent_of_limit"));
+  EXPECT_NE(SummaryText(report).find("limit    not given: a device computes, too\n"),
+            std::string::npos);
+}
+
 TEST(Report, SummaryOfSeveralRowsSaysWhatTheyShared) {
   RunReport report = Example();
   EXPECT_EQ(SummaryText(report).find("rows "), std::string::npos);

@@ -45,7 +45,8 @@ SideBySide::SideBySide(Engine& engine, const SideBySideOptions& options)
     : options_(options), engine_(engine) {
   for (uint32_t i = 0; i < options.sequences; ++i) {
     // The first one's are those of a run of one sequence; seed + 1 is the warm-up's.
-    tokens_.push_back(RandomTokens(size_t{options.prefill} + options.decode, engine.spec().n_vocab,
+    tokens_.push_back(RandomTokens(size_t{options.depth} + options.prefill + options.decode,
+                                   engine.spec().n_vocab,
                                    i == 0 ? options.seed : options.seed + 1 + i));
     sequences_.push_back(engine.NewSequence());
   }
@@ -70,10 +71,19 @@ void SideBySide::PrepareDrafts() {
       [this](uint32_t proposed, uint32_t accepted) { engine_.NoteDrafts(proposed, accepted); });
 }
 
+Status SideBySide::MakeUpDepth() {
+  for (size_t i = 0; i < sequences_.size() && options_.depth > 0; ++i) {
+    TRY_STATUS(engine_.MakeUp(sequences_[i], std::span(tokens_[i]).first(options_.depth),
+                              uint64_t{options_.seed} + i));
+  }
+  return {};
+}
+
 Status SideBySide::Prefill() {
   for (size_t i = 0; i < sequences_.size(); ++i) {
     TRY(const std::span<const float> logits,
-        Append(engine_, sequences_[i], std::span(tokens_[i]).first(options_.prefill)));
+        Append(engine_, sequences_[i],
+               std::span(tokens_[i]).subspan(options_.depth, options_.prefill)));
     hash_ = HashLogits(logits);
   }
   return {};

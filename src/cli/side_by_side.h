@@ -22,6 +22,7 @@ namespace moestro {
 
 struct SideBySideOptions {
   uint32_t sequences = 1;
+  uint32_t depth = 0;    // positions of each with made-up keys and values, before the others
   uint32_t prefill = 0;  // tokens of each
   uint32_t decode = 0;   // the same
   uint32_t seed = 0;
@@ -34,7 +35,8 @@ class SideBySide {
   // The engine must outlive this.
   SideBySide(Engine& engine, const SideBySideOptions& options);
 
-  // Errors of all: what Engine::Step() says.
+  // Errors of all: what Engine::Step() and Engine::MakeUp() say.
+  Status MakeUpDepth();  // before anything else
   Status Prefill();
   Status Decode();  // the next token of each sequence
   void Finish();    // after the last one

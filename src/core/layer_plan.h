@@ -38,6 +38,7 @@ struct PlannedExpert {
   Place place = Place::kHost;
   uint32_t device = 0;      // which one, unless place is kHost; 0 is the first
   SlotId slot = {};         // of that device
+  bool is_staged = false;   // kCopied, and read from the disk past memory's slots
   Use use = Use::kDecode;   // kDecode if any of its rows decodes
   bool is_present = false;  // in memory or on its way there when the plan was made
   uint32_t first_pair = 0;
@@ -48,6 +49,13 @@ struct PlannedExpert {
 struct SkippedExpert {
   ExpertId expert;
   Need need = Need::kSkip;  // kSkip or kDrop
+};
+
+// An expert that leaves a device for memory, for the sake of whoever is copied to its slot.
+struct MovedExpert {
+  ExpertKey key;
+  uint32_t device = 0;
+  SlotId slot;  // of that device
 };
 
 // When a lane has done its part of the layer, in seconds since the layer began; 0: it has none.
@@ -86,6 +94,8 @@ struct LayerPlan {
   // What is not exact: copies above, and these.
   std::vector<SkippedExpert> skipped = {};
   uint32_t n_replaced = 0;  // choices of the router that gave way to a resident expert
+  // Before the layer runs.
+  std::vector<MovedExpert> moved_back = {};
   // With devices beside the CPU: what was predicted, and of CPU and devices what it took.
   LaneTimes predicted = {};
   LaneTimes took = {};

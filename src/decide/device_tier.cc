@@ -24,6 +24,12 @@ struct NamedTiers {
 constexpr std::array kTiers = {NamedTiers{Tiers::kInclusive, "inclusive"},
                                NamedTiers{Tiers::kExclusive, "exclusive"}};
 
+std::vector<ExpertKey> KeysOf(const LayerPlan& plan) {
+  std::vector<ExpertKey> keys;
+  for (const PlannedExpert& expert : plan.experts) keys.push_back(expert.key);
+  return keys;
+}
+
 }  // namespace
 
 Result<Tiers> ParseTiers(std::string_view name) {
@@ -79,8 +85,10 @@ DeviceStats DeviceTier::stats() const {
   for (const DeviceWork& one : work_) {
     stats.on_device += one.on_device;
     stats.copied += one.copied;
+    stats.staged += one.staged;
     stats.filled += one.filled;
     stats.promotions += one.promotions;
+    stats.moved_back += one.moved_back;
     stats.copied_bytes += one.copied_bytes;
   }
   return stats;
@@ -90,12 +98,12 @@ bool DeviceTier::is_in_memory(ExpertKey key) const {
   return parts_.memory ? parts_.memory->contains(key) : parts_.in_memory(key);
 }
 
-// What does not run from the device's slots is asked for in memory.
+// What neither runs from a device's slots nor is read past memory's is asked for in memory.
 void DeviceTier::RunInMemory(const LayerPlan& plan) {
   if (!parts_.memory) return;
   LayerPlan asked{.layer = plan.layer};
   for (const PlannedExpert& expert : plan.experts) {
-    if (expert.place != Place::kDevice) asked.experts.push_back(expert);
+    if (expert.place != Place::kDevice && !expert.is_staged) asked.experts.push_back(expert);
   }
   parts_.memory->Run(asked);
 }
@@ -123,8 +131,7 @@ void DeviceTier::Predict(LayerId layer, std::span<const ExpertId> experts) {
 }
 
 std::vector<LaneJob> DeviceTier::JobsOf(const LayerPlan& plan) {
-  std::vector<ExpertKey> own;
-  for (const PlannedExpert& expert : plan.experts) own.push_back(expert.key);
+  const std::vector<ExpertKey> own = KeysOf(plan);
   std::vector<LaneJob> jobs;
   for (const PlannedExpert& expert : plan.experts) {
     LaneJob job{.bytes = parts_.bytes_of(expert.key),
@@ -167,18 +174,27 @@ void DeviceTier::SortByModel(LayerPlan& plan) const {
 }
 
 LaneTimes DeviceTier::Assign(LayerPlan& plan) {
-  for (PlannedExpert& expert : plan.experts) expert.place = Place::kHost;
+  for (PlannedExpert& expert : plan.experts) {
+    expert.place = Place::kHost;
+    expert.is_staged = false;
+  }
+  plan.moved_back.clear();
   const bool are_all_off = !is_on_.empty() && !std::ranges::contains(is_on_, true);
   if (are_all_off) return {};
   if (parts_.memory) SortByModel(plan);
   const LanePlan lanes = PlanLanes(JobsOf(plan), model_, mode_, RoomFor(plan));
   for (size_t i = 0; i < plan.experts.size(); ++i) {
-    plan.experts[i].place = lanes.sites[i].place;
-    plan.experts[i].device = lanes.sites[i].device;
-    if (lanes.sites[i].place == Place::kDevice) continue;
-    const double missing = is_in_memory(plan.experts[i].key) ? 0.0 : 1.0;
+    PlannedExpert& expert = plan.experts[i];
+    expert.place = lanes.sites[i].place;
+    expert.device = lanes.sites[i].device;
+    if (expert.place == Place::kDevice) continue;
+    const bool is_missing = !is_in_memory(expert.key);
+    expert.is_staged =
+        is_missing && expert.place == Place::kCopied && parts_.tiers == Tiers::kExclusive;
+    const double missing = is_missing ? 1.0 : 0.0;
     missing_ += (missing - missing_) / static_cast<double>(std::min(++asked_, kMissWindow));
   }
+  const std::vector<ExpertKey> own = KeysOf(plan);
   // What a device has is pinned before copies look for victims.
   for (const Place place : {Place::kDevice, Place::kCopied}) {
     for (PlannedExpert& expert : plan.experts) {
@@ -187,6 +203,9 @@ LaneTimes DeviceTier::Assign(LayerPlan& plan) {
           table(expert.device, expert.key)->Request(expert.key, expert.use, expert.n_pairs);
       CHECK(placed.has_value());
       expert.slot = placed->slot;
+      if (!placed->evicted || !MovesBack(*placed->evicted, expert.device, own)) continue;
+      plan.moved_back.push_back(
+          {.key = *placed->evicted, .device = expert.device, .slot = placed->slot});
     }
   }
   const auto rank = [](Place p) { return p == Place::kHost ? 0 : p == Place::kCopied ? 1 : 2; };
@@ -201,8 +220,10 @@ void DeviceTier::CountUses(const LayerPlan& plan) {
     ++experts_;
     if (expert.place == Place::kDevice) ++work_[expert.device].on_device;
     if (expert.place == Place::kCopied) {
-      ++work_[expert.device].copied;
-      work_[expert.device].copied_bytes += parts_.bytes_of(expert.key);
+      DeviceWork& its = work_[expert.device];
+      ++its.copied;
+      its.staged += expert.is_staged;
+      its.copied_bytes += parts_.bytes_of(expert.key);
     }
     if (expert.use != Use::kDecode) continue;
     uses_[expert.key] = {.count = UsesOf(expert.key) + 1.0, .step = step_};
@@ -236,13 +257,16 @@ void DeviceTier::LeaveMemory(ExpertKey key) {
 void DeviceTier::Failed(LayerPlan& plan, std::optional<uint32_t> by) {
   ++failures_;
   if (by) ++work_[*by].failures;
+  LayerPlan asked_after_all{.layer = plan.layer};
   for (PlannedExpert& expert : plan.experts) {
     if (expert.place == Place::kHost) continue;
     SlotTable& its = *table(expert.device, expert.key);
     if (expert.place == Place::kCopied) its.Failed(expert.slot);
     its.Unpin(expert.slot);
     expert.place = Place::kHost;
+    if (std::exchange(expert.is_staged, false)) asked_after_all.experts.push_back(expert);
   }
+  if (parts_.memory) parts_.memory->Run(asked_after_all);
 }
 
 std::vector<DeviceTier::Promotion> DeviceTier::Fill(std::span<const ExpertKey> first) {
@@ -273,82 +297,6 @@ std::vector<DeviceTier::Promotion> DeviceTier::Fill(std::span<const ExpertKey> f
   }
   n_promotions_ += filled.size();
   return filled;
-}
-
-// Of reading it for a use on the CPU, on average: memory may have it then.
-double DeviceTier::DiskSeconds(ExpertKey key) const {
-  return missing_ * model_.disk.Seconds(parts_.bytes_of(key));
-}
-
-// Seconds that a use on the device saves.
-double DeviceTier::GainOf(ExpertKey key, uint32_t device) const {
-  const uint64_t bytes = parts_.bytes_of(key);
-  return std::max(0.0, DiskSeconds(key) + model_.host.Seconds(bytes) -
-                           model_.devices[device].compute.Seconds(bytes));
-}
-
-// What the disk will have to read for whoever gives up its slot, less what it will not for this
-// one. Nothing but that: where memory has the experts, the lanes share the later uses, too, and
-// what one of them takes is hardly ever what a layer takes longer.
-double DeviceTier::SlotPrice(const PlannedExpert& expert, uint32_t device,
-                             std::span<const ExpertKey> keeps) const {
-  const SlotTable* its = table(device, expert.key);
-  if (mode_ != PlaceMode::kAuto || its == nullptr || !is_on_[device]) return 0.0;
-  const std::optional<SlotTable::Room> room = its->RoomFor(expert.use, keeps);
-  if (!room || !room->evicts) return 0.0;
-  const double own = (UsesOf(expert.key) + 1.0) * DiskSeconds(expert.key);
-  return std::max(0.0, UsesOf(*room->evicts) * DiskSeconds(*room->evicts) - own);
-}
-
-std::optional<DeviceTier::Offer> DeviceTier::BestMove(const LayerPlan& plan,
-                                                      uint32_t device) const {
-  std::optional<Offer> best;
-  for (const PlannedExpert& expert : plan.experts) {
-    if (expert.place != Place::kHost || expert.use != Use::kDecode) continue;
-    if (table(device, expert.key) == nullptr || contains(expert.key)) continue;
-    const double saves = UsesOf(expert.key) * GainOf(expert.key, device);
-    if (saves > (best ? best->saves : 0.0)) best = Offer{.key = expert.key, .saves = saves};
-  }
-  if (!best) return std::nullopt;
-  const std::optional<SlotTable::Room> room = table(device, best->key)->RoomFor(Use::kDecode);
-  if (!room) return std::nullopt;
-  double price = model_.devices[device].copy.Seconds(parts_.bytes_of(best->key));
-  if (room->evicts) price += UsesOf(*room->evicts) * GainOf(*room->evicts, device);
-  best->saves -= price;
-  return best->saves > 0.0 ? best : std::nullopt;
-}
-
-std::optional<DeviceTier::Promotion> DeviceTier::Promote(const LayerPlan& plan) {
-  if (mode_ != PlaceMode::kAuto || n_promotions_ >= kMostPromotions) return std::nullopt;
-  std::optional<Offer> best;
-  uint32_t device = 0;
-  for (uint32_t d = 0; d < devices(); ++d) {
-    if (!is_on_[d]) continue;
-    const std::optional<Offer> offer = BestMove(plan, d);
-    if (!offer || (best && offer->saves <= best->saves)) continue;
-    best = offer;
-    device = d;
-  }
-  if (!best) return std::nullopt;
-  const std::optional<Placement> placed =
-      table(device, best->key)->Request(best->key, Use::kDecode);
-  CHECK(placed.has_value());
-  ++work_[device].promotions;
-  ++n_promotions_;
-  work_[device].copied_bytes += parts_.bytes_of(best->key);
-  return Promotion{.key = best->key, .device = device, .slot = placed->slot};
-}
-
-void DeviceTier::Promoted(const Promotion& promotion, bool has_landed) {
-  SlotTable& its = *table(promotion.device, promotion.key);
-  --n_promotions_;
-  if (has_landed) {
-    its.Landed(promotion.slot);
-  } else {
-    its.Failed(promotion.slot);
-  }
-  its.Unpin(promotion.slot);
-  if (has_landed) LeaveMemory(promotion.key);
 }
 
 }  // namespace moestro

@@ -32,7 +32,9 @@ namespace moestro {
 // Whether memory may have what a device has.
 enum class Tiers : uint8_t {
   kInclusive,  // yes: it does not hear of uses there, so it gives such experts up first
-  kExclusive,  // no: what has landed there leaves memory
+  // No: what has landed there leaves memory, what is read for a copy takes no slot of it, and who
+  // leaves the device goes back to memory if that pays.
+  kExclusive,
 };
 // kUsage for an unknown name; the message lists the known ones.
 Result<Tiers> ParseTiers(std::string_view name);
@@ -50,14 +52,20 @@ struct DeviceTierParts {
   std::optional<ResidentModel> memory = {};
   Tiers tiers = Tiers::kInclusive;
   std::function<void(ExpertKey)> drop = {};  // memory lets go of an expert, if it can
+  // Who leaves memory for an expert that it lacks, as SlotTable::RoomFor() says; not asked if there
+  // is a model of it.
+  std::function<std::optional<SlotTable::Room>(ExpertKey, std::span<const ExpertKey> keeps)>
+      memory_room = {};
   double usual_share = 0.0;  // of the steps that use an expert: K of E; of who is there first
 };
 
 struct DeviceWork {
   uint64_t on_device = 0;   // experts computed there from a slot, once for all rows of a step
   uint64_t copied = 0;      // computed there, but copied first
+  uint64_t staged = 0;      // of these, read from the disk past memory's slots
   uint64_t filled = 0;      // given slots before the first step
   uint64_t promotions = 0;  // moved there for later
+  uint64_t moved_back = 0;  // from there to memory, when others came
   uint64_t copied_bytes = 0;
   uint64_t failures = 0;  // layers that the CPU computed after all
 
@@ -85,7 +93,8 @@ class DeviceTier {
   bool is_in_memory(ExpertKey key) const;
 
   // Gives every expert its place and those of the devices their slots, pinned until Done() or
-  // Failed(); orders them as a plan says. All devices off: all on the CPU.
+  // Failed(); orders them as a plan says, and says who moves back before that. All devices off: all
+  // on the CPU.
   LaneTimes Assign(LayerPlan& plan);
   // The copies have landed and the launches have ended.
   void Done(const LayerPlan& plan);
@@ -96,7 +105,8 @@ class DeviceTier {
   struct Promotion {
     ExpertKey key;
     uint32_t device = 0;
-    SlotId slot;  // loading and pinned until Promoted()
+    SlotId slot;                               // loading and pinned until Promoted()
+    std::optional<ExpertKey> moved_back = {};  // from that slot, before
   };
   // Before the first step: free slots for those of `first`, as far as there are any: the first
   // device's, then the next one's. They leave in the reverse order, and before anybody that decode
@@ -143,6 +153,7 @@ class DeviceTier {
     double saves = 0.0;
   };
   std::optional<Offer> BestMove(const LayerPlan& plan, uint32_t device) const;
+  bool MovesBack(ExpertKey key, uint32_t device, std::span<const ExpertKey> keeps);
 
   DeviceTierParts parts_;
   LatencyModel model_;

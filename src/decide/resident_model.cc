@@ -37,6 +37,14 @@ void ResidentModel::Fetch(ExpertKey key) {
   LetGo();
 }
 
+void ResidentModel::Adopt(ExpertKey key, std::span<const ExpertKey> keeps) {
+  SlotTable& table = tables_[pool_of_(key)];
+  const std::optional<Placement> placed = table.Adopt(key, keeps);
+  if (!placed) return;
+  table.Landed(placed->slot);
+  table.Unpin(placed->slot);
+}
+
 void ResidentModel::Request(ExpertKey key, Use use, uint32_t rows) {
   const uint32_t pool = pool_of_(key);
   std::optional<Placement> placed = tables_[pool].Request(key, use, rows);

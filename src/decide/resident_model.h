@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -29,6 +30,12 @@ class ResidentModel {
   void Run(const LayerPlan& plan);
   // An expert that is fetched for later tokens: present from now on.
   void Fetch(ExpertKey key);
+  // See SlotTable: of an expert that is not there, with `keeps` as if they were pinned.
+  std::optional<SlotTable::Room> RoomFor(ExpertKey key, std::span<const ExpertKey> keeps) const {
+    return tables_[pool_of_(key)].RoomFor(Use::kDecode, keeps);
+  }
+  // Somebody else gives it up: present from now on, if there is room.
+  void Adopt(ExpertKey key, std::span<const ExpertKey> keeps);
   // Somebody else has it: absent from now on.
   void Drop(ExpertKey key) { tables_[pool_of_(key)].Drop(key); }
 

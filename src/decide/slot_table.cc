@@ -123,6 +123,21 @@ std::optional<SlotTable::Room> SlotTable::RoomFor(Use use, std::span<const Exper
   return Room{.evicts = entries_[VictimFor(use, pins).value].key};
 }
 
+std::optional<Placement> SlotTable::Adopt(ExpertKey key, std::span<const ExpertKey> keeps) {
+  CHECK(!contains(key));
+  const std::optional<Room> room = RoomFor(Use::kDecode, keeps);
+  if (!room) return std::nullopt;
+  if (room->evicts) {
+    Drop(*room->evicts);
+    ++stats_.evictions;
+  }
+  const Placement placement{
+      .slot = free_.back(), .was = Placement::Was::kAbsent, .evicted = room->evicts};
+  free_.pop_back();
+  Occupy(placement.slot, key, Use::kDecode, 1);
+  return placement;
+}
+
 // REQUIRES: no slot is free, some slot is idle.
 SlotId SlotTable::VictimFor(Use use, const PinView& pins) const {
   const std::optional<SlotId> transient = TransientVictim(use, pins);
@@ -194,6 +209,12 @@ void SlotTable::Drop(ExpertKey key) {
   --idle_;
   Empty(slot);
   free_.push_back(slot);
+}
+
+std::vector<ExpertKey> SlotTable::keys() const {
+  std::vector<ExpertKey> keys;
+  for (const auto& [key, slot] : slot_of_) keys.push_back(key);
+  return keys;
 }
 
 bool SlotTable::is_ready(ExpertKey key) const {

@@ -74,6 +74,9 @@ class SlotTable final : private PinView {
     std::optional<ExpertKey> evicts;
   };
   std::optional<Room> RoomFor(Use use, std::span<const ExpertKey> keeps = {}) const;
+  // Somebody else gives an expert up that is not here: it takes a slot, loading and pinned, as if
+  // decode had just used it, and counts as no request. As RoomFor() says.
+  std::optional<Placement> Adopt(ExpertKey key, std::span<const ExpertKey> keeps);
   void Unpin(SlotId slot);
   void Landed(SlotId slot);
   // The bytes did not come: the slot is free again once nobody pins it.
@@ -83,6 +86,7 @@ class SlotTable final : private PinView {
 
   bool contains(ExpertKey key) const { return slot_of_.contains(key); }
   bool is_ready(ExpertKey key) const;
+  std::vector<ExpertKey> keys() const;  // that it contains, in no order
   size_t slots() const { return entries_.size(); }
   // That absent experts' requests could take.
   size_t room() const { return idle_ + free_.size(); }

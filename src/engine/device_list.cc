@@ -128,7 +128,7 @@ Result<DeviceProfile> ProfileDevice(const DeviceInfo& info, const ProfileRequest
   }
   const std::vector<uint64_t> slots = SlotsFor(subject, device);
   TRY(DevicePools pools, DevicePools::Allocate(device, catalog.forms, slots));
-  DeviceExperts experts(device, catalog, std::move(pools), shape);
+  DeviceExperts experts(device, catalog, {.pools = std::move(pools)}, shape);
   const std::optional<HostMemorySource> pinned = PinnedSource(device, reader.get());
   DeviceProbe probe(experts, team,
                     {.key = {},

@@ -8,6 +8,7 @@
 #include "base/bytes.h"
 #include "base/check.h"
 #include "base/format.h"
+#include "decide/prompt_chunk.h"
 #include "engine/catalog.h"
 #include "engine/engine_impl.h"
 #include "learned/beside_model.h"
@@ -33,13 +34,15 @@ Status Engine::Impl::Prepare(const EngineOptions& requested) {
   TRY(policy_source,
       PolicySource::Find(options.policy, options.policy_file, model.gguf.paths().front()));
   catalog = MakeCatalog(model.weights);
+  dense_reads = DenseReads::Of(model.weights, model.spec);
   TRY_STATUS(OpenLow());
   TRY_STATUS(PrepareLittle());
   n_ctx = std::min(options.ctx, model.spec.n_ctx_train);
   if (n_ctx == 0)
     return Fail(Errc::kInvalidRequest, "a context of 0 tokens holds no prompt; set --ctx");
   // A decode step of all sequences is computed at once.
-  chunk = std::clamp(options.chunk, 1U, std::max(n_ctx, options.sequences));
+  const uint32_t asked = options.chunk > 0 ? options.chunk : PromptChunk(model.spec.router);
+  chunk = std::min(asked, std::max(n_ctx, options.sequences));
   if (options.sequences == 0) {
     return Fail(Errc::kInvalidRequest,
                 "room for 0 sequences holds no prompt; ask for at least one");
@@ -116,6 +119,7 @@ FixedBytes Engine::Impl::FixedFor(const ExpertExec::Limits& limits) const {
   const uint64_t work = check + routers + StepBuffers::BytesFor(model.spec, step_limits()) +
                         (is_there ? 0 : graph->work_bytes()) + ExpertExec::BytesFor(limits) +
                         MultiplyScratch(model.spec, chunk);
+  const uint64_t staging = StagingSlots() * Residency::StagingSlotBytes(catalog, reader->block());
   // An integrated GPU's memory is the machine's own. A software one's is in use by now.
   uint64_t shared = 0;
   for (const std::unique_ptr<UsedDevice>& gpu : gpus) {
@@ -123,7 +127,7 @@ FixedBytes Engine::Impl::FixedFor(const ExpertExec::Limits& limits) const {
   }
   return {.dense = dense.host.set.bytes(),
           .kv = is_there ? 0 : KvCache::BytesFor(model.spec, n_cells),
-          .work = work + shared,
+          .work = work + staging + shared,
           .staging = dense.staging_bytes};
 }
 
@@ -179,7 +183,14 @@ Status Engine::Impl::Load() {
   return FillDevice();
 }
 
-Engine::Engine(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+Status Engine::Impl::Start(const EngineOptions& requested) {
+  TRY_STATUS(Prepare(requested));
+  TRY_STATUS(Allocate());
+  return Load();
+}
+
+Engine::Engine(std::unique_ptr<Lasting> lasting, std::unique_ptr<Impl> impl)
+    : lasting_(std::move(lasting)), impl_(std::move(impl)) {}
 Engine::~Engine() = default;
 
 Result<std::unique_ptr<Engine>> Engine::Open(const std::string& model_path,
@@ -190,17 +201,17 @@ Result<std::unique_ptr<Engine>> Engine::Open(const std::string& model_path,
 
 Result<std::unique_ptr<Engine>> Engine::Open(ModelFile model, const EngineOptions& options,
                                              Progress progress) {
-  auto impl = std::make_unique<Impl>(std::move(model));
-  impl->progress = std::move(progress);
-  TRY_STATUS(impl->Prepare(options));
-  TRY_STATUS(impl->Allocate());
-  TRY_STATUS(impl->Load());
-  return std::unique_ptr<Engine>(new Engine(std::move(impl)));
+  auto lasting = std::make_unique<Lasting>(std::move(model));
+  lasting->progress = std::move(progress);
+  auto impl = std::make_unique<Impl>(*lasting);
+  TRY_STATUS(impl->Start(options));
+  return std::unique_ptr<Engine>(new Engine(std::move(lasting), std::move(impl)));
 }
 
 Result<MemoryPlan> Engine::Plan(const std::string& model_path, const EngineOptions& options) {
   TRY(ModelFile model, ModelFile::Open(model_path));
-  Impl impl(std::move(model));
+  Lasting lasting{.model = std::move(model)};
+  Impl impl(lasting);
   TRY_STATUS(impl.Prepare(options));
   TRY_STATUS(impl.Allocate());
   return impl.memory;
@@ -208,6 +219,7 @@ Result<MemoryPlan> Engine::Plan(const std::string& model_path, const EngineOptio
 
 const ModelSpec& Engine::spec() const { return impl_->model.spec; }
 uint32_t Engine::n_ctx() const { return impl_->n_ctx; }
+uint32_t Engine::chunk() const { return impl_->chunk; }
 const MemoryPlan& Engine::memory() const { return impl_->memory; }
 DeviceStats Engine::device_stats() const {
   if (!impl_->device_tier) return {};
@@ -221,6 +233,7 @@ uint64_t Engine::copy_bytes(ExpertKey key) const {
   const ExpertCatalog& catalog = impl_->catalog;
   return catalog.pools[catalog.copy(key).pool].expert_bytes();
 }
+uint32_t Engine::pool_of(ExpertKey key) const { return impl_->catalog.copy(key).pool; }
 const RunStats& Engine::stats() const { return impl_->stats; }
 void Engine::ResetStats() { impl_->stats = {}; }
 void Engine::SetProgress(Progress progress) { impl_->progress = std::move(progress); }

@@ -37,6 +37,13 @@ namespace moestro {
 // done/total in any unit; called at most about 20 times a second from the engine thread.
 using Progress = std::function<void(const char* what, uint64_t done, uint64_t total)>;
 
+// Slots of one size: how many, and who is in them or on the way there, in no order.
+struct SlotContents {
+  uint64_t slots = 0;
+  uint64_t expert_bytes = 0;  // of one expert's matrices
+  std::vector<ExpertKey> experts;
+};
+
 // A sequence that came from a file.
 struct SavedSequence {
   Sequence sequence;
@@ -59,6 +66,7 @@ class Engine {
 
   const ModelSpec& spec() const;
   uint32_t n_ctx() const;
+  uint32_t chunk() const;  // rows of a batch that are computed at once, at most
   const MemoryPlan& memory() const;
   // What devices did beside the CPU since the engine was opened; zeros: there are none.
   DeviceStats device_stats() const;
@@ -68,6 +76,10 @@ class Engine {
   const PolicyChoice& policy() const;        // that is really used
   const ModelId& id() const;                 // by which files are known to be for this model
   uint64_t copy_bytes(ExpertKey key) const;  // of its matrices. REQUIRES: there is such a copy
+
+  uint32_t pool_of(ExpertKey key) const;  // whose slots it takes. REQUIRES: the same
+  // Of memory's slots, by pool.
+  std::vector<SlotContents> slot_contents() const;
 
   // An empty sequence. It must not outlive the engine.
   Sequence NewSequence();
@@ -87,6 +99,11 @@ class Engine {
   // --device auto the CPU has started again instead, within this call, unless its budget does not
   // hold the model: then no later step works either. After any error the sequences are as before.
   Status Step(const Batch& batch, const LogitsSink& sink = {});
+
+  // Gives an empty sequence these tokens with keys and values that are made up from the seed and
+  // not computed, for measuring what a long context costs. kInvalidRequest: they are no tokens, or
+  // do not fit n_ctx or the KV cache. kDevice. The sequence is empty then. REQUIRES: it was.
+  Status MakeUp(const Sequence& sequence, std::span<const Token> tokens, uint64_t seed);
 
   // Of the last little step: the K experts that each layer's router ranked best for each row, of
   // which the row used the first: [layer][row][K], for Batch::foreseen. Until the next little step.
@@ -116,6 +133,8 @@ class Engine {
   void ResetStats();
   // Bytes per second of reads like decode's (same size, same depth) with nothing else going on.
   Result<double> ProbeDiskBandwidth();
+  // Bytes per second of reading the slots' memory by a plain loop on all compute threads.
+  Result<double> ProbeMemoryBandwidth();
   // Seconds a decode step of one row of each sequence takes when all its experts are resident:
   // repeats their last tokens a few times (their experts have just been used) and takes the
   // fastest; with EngineOptions::little, of the first pass and, in its measured share, of the
@@ -156,8 +175,12 @@ class Engine {
   std::string description() const;      // processor, threads, reader, kernels: for reports
 
  private:
-  struct Impl;
-  explicit Engine(std::unique_ptr<Impl> impl);
+  struct Lasting;  // what outlasts a restart
+  struct Impl;     // the rest
+  Engine(std::unique_ptr<Lasting> lasting, std::unique_ptr<Impl> impl);
+  Status LeaveDevices(const Error& why);
+
+  std::unique_ptr<Lasting> lasting_;
   std::unique_ptr<Impl> impl_;
 };
 

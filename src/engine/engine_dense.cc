@@ -55,18 +55,19 @@ Status Engine::Impl::BuildDense(const ComputeDevice* there) {
   DevicePlan& plan = gpus.front()->plan;
   plan.dense = dense.device.set.bytes();
   plan.kv = KvCache::BytesFor(model.spec, kv.cells(), backend);
-  plan.bytes = DenseBytesOn(backend) + graph->work_bytes();
+  plan.bytes = DenseBytesOn(*there) + graph->work_bytes();
   return {};
 }
 
 // Weights, keys and values, and what crosses the border between graphs.
-uint64_t Engine::Impl::DenseBytesOn(ggml_backend_t backend) const {
+uint64_t Engine::Impl::DenseBytesOn(const ComputeDevice& there) const {
+  ggml_backend_t backend = there.backend();
   const uint64_t routers = look_ahead > 0 ? LookAheadRouters::BytesFor(model.spec) : 0;
   const uint32_t cells = LayerGraph::CellsFor(n_cells, true);
   const uint64_t pairs = uint64_t{chunk} * model.spec.router.n_used;
   return dense.device.set.bytes() + KvCache::BytesFor(model.spec, cells, backend) + routers +
          StepBuffers::BytesFor(model.spec, step_limits(), backend) +
-         DeviceExperts::BytesThere(DeviceShape(), pairs);
+         DeviceExperts::BytesThere(DeviceShape(there), pairs);
 }
 
 // There must be room for the experts of a token beside it.
@@ -77,9 +78,9 @@ Status Engine::Impl::CheckDenseRoom(const ComputeDevice& there) const {
     if (!its.computes[f]) continue;
     token = std::max(token, DevicePools::BytesFor(catalog.forms[f], model.spec.router.n_used));
   }
-  const uint64_t needed = DenseBytesOn(there.backend()) +
+  const uint64_t needed = DenseBytesOn(there) +
                           MaskedAttention::BytesFor(chunk, LayerGraph::CellsFor(n_cells, true)) +
-                          DeviceExperts::WorkBytes(DeviceShape()) + token;
+                          DeviceExperts::WorkBytes(DeviceShape(there)) + token;
   if (needed <= its.vram) return {};
   return Fail(Errc::kDevice,
               "the dense part and a token's experts take {}, of which {} may be used on {}",

@@ -9,18 +9,15 @@
 #include "base/bytes.h"
 #include "base/log.h"
 #include "engine/engine_impl.h"
+#include "engine/expert_biases.h"
 
 namespace moestro {
 namespace {
 
 // Left alone when the user names no size.
 constexpr uint64_t kLeastMargin = 256 * kMiB;
-
-bool has_bias(const ModelWeights& weights) {
-  return std::ranges::any_of(weights.layers, [](const LayerWeights& layer) {
-    return layer.gate_b != nullptr || layer.up_b != nullptr || layer.down_b != nullptr;
-  });
-}
+// What experts on their way from the disk to devices may take in memory, if they are small.
+constexpr uint64_t kStagingBytes = 32 * kMiB;
 
 // A device's budget over forms, in proportion to the bytes of their experts.
 std::vector<uint64_t> SplitSlots(const ExpertCatalog& catalog, const std::vector<bool>& computes,
@@ -81,10 +78,10 @@ Status Engine::Impl::OpenDevices() {
 
 Status Engine::Impl::OpenDevice(const DeviceInfo& info, uint64_t vram) {
   TRY(ComputeDevice gpu, ComputeDevice::Open(info));
-  const DeviceExperts::Shape shape = DeviceShape();
+  const DeviceExperts::Shape shape = DeviceShape(gpu);
   std::vector<bool> computes;
   for (const CopyForm& form : catalog.forms) {
-    computes.push_back(!has_bias(model.weights) && DeviceExperts::Supports(gpu, form, shape));
+    computes.push_back(DeviceExperts::Supports(gpu, form, shape));
   }
   if (!std::ranges::contains(computes, true)) {
     return Fail(Errc::kDevice, "the device {} computes no expert of this model", info.name);
@@ -106,10 +103,11 @@ Status Engine::Impl::OpenDevice(const DeviceInfo& info, uint64_t vram) {
 // Slots take what the dense part leaves.
 Status Engine::Impl::AllocateSlots(size_t index) {
   UsedDevice& its = *gpus[index];
-  const DeviceExperts::Shape shape = DeviceShape();
+  const DeviceExperts::Shape shape = DeviceShape(its.device);
   const uint64_t work = DeviceExperts::WorkBytes(shape);
   const std::string& faulty = options.device.faults_of;
   const bool has_faults = faulty.empty() || faulty == its.device.info().name;
+  TRY(DeviceBiases biases, LoadBiasesOn(its.device, model));
   uint64_t bytes = its.vram - std::min(its.vram, its.plan.bytes);
   for (;; bytes = work + (bytes - work) / 2) {
     its.slots = SplitSlots(catalog, its.computes, its.device, bytes - std::min(bytes, work));
@@ -123,9 +121,10 @@ Status Engine::Impl::AllocateSlots(size_t index) {
       LogWarning("{}; trying half of it", pools.error().message);
       continue;
     }
-    device_experts.push_back(
-        std::make_unique<DeviceExperts>(its.device, catalog, *std::move(pools), shape,
-                                        has_faults ? options.device.faults : DeviceFaults{}));
+    device_experts.push_back(std::make_unique<DeviceExperts>(
+        its.device, catalog,
+        DeviceExperts::Weights{.pools = *std::move(pools), .biases = std::move(biases)}, shape,
+        has_faults ? options.device.faults : DeviceFaults{}));
     break;
   }
   if (index == 0 && graph->is_on_device()) {
@@ -140,11 +139,12 @@ Status Engine::Impl::AllocateSlots(size_t index) {
   return {};
 }
 
-DeviceExperts::Shape Engine::Impl::DeviceShape() const {
+DeviceExperts::Shape Engine::Impl::DeviceShape(const ComputeDevice& there) const {
   DeviceExperts::Shape shape{.n_embd = model.spec.n_embd,
                              .activation = model.spec.experts.activation,
                              .n_used = model.spec.router.n_used,
-                             .has_shared = model.spec.n_ff_shared > 0};
+                             .has_shared = model.spec.n_ff_shared > 0,
+                             .bias_bytes = DeviceBiases::BytesFor(there, BiasShapeOf(model))};
   for (const CopyForm& form : catalog.forms) shape.n_ff = std::max(shape.n_ff, form.n_ff);
   return shape;
 }
@@ -177,10 +177,24 @@ Status Engine::Impl::DropDevice(size_t index) {
   return {};
 }
 
+// For experts that are read to be copied to a device and that memory is not to keep: so many that
+// the disk has enough to do, and that one is read while each device copies another. Whichever
+// device copies takes the next.
+uint64_t Engine::Impl::StagingSlots() const {
+  if (device_experts.empty() || options.device.tiers == Tiers::kInclusive) return 0;
+  const uint64_t wanted = kStagingBytes / Residency::StagingSlotBytes(catalog, reader->block());
+  return std::max<uint64_t>(std::min<uint64_t>(wanted, 8), 1 + device_experts.size());
+}
+
 // In memory that the first device copies from directly, as far as its driver has so much of it.
 Status Engine::Impl::AllocateMemory() {
-  const auto create = [this](const HostMemorySource& source) {
-    return Residency::Create(catalog, slots, policy, *queue, options.clock, source);
+  const auto create = [this](const HostMemorySource& source) -> Result<std::unique_ptr<Residency>> {
+    TRY(std::unique_ptr<Residency> made,
+        Residency::Create(catalog, slots, policy, *queue, options.clock, source));
+    if (const uint64_t staging = StagingSlots(); staging > 0) {
+      TRY_STATUS(made->AllocateStaging(staging, source));
+    }
+    return made;
   };
   if (slot_memory) {
     Result<std::unique_ptr<Residency>> pinned = create(*slot_memory);

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <cstddef>
+#include <span>
 #include <utility>
 
 #include "base/bytes.h"
@@ -11,6 +12,7 @@
 #include "base/system_limits.h"
 #include "decide/policy.h"
 #include "engine/engine_impl.h"
+#include "engine/expert_biases.h"
 #include "engine/pinned_source.h"
 #include "forward/experts/device_probe.h"
 #include "learned/cost_cache.h"
@@ -98,6 +100,7 @@ Result<double> Engine::Impl::TryForm(size_t index, uint32_t form, const ExtentRe
     TRY(bytes[m], file.Read(catalog.copy(key).slices[m]));
     matrices[m] = bytes[m].bytes.data();
   }
+  TRY(DeviceProbe::Biases biases, ReadBiasesOf(key, model));
   DeviceProbe probe(*device_experts[index], *team,
                     {.key = key,
                      .matrices = matrices,
@@ -105,7 +108,8 @@ Result<double> Engine::Impl::TryForm(size_t index, uint32_t form, const ExtentRe
                      .kernels = kernels[form],
                      .activation = model.spec.experts.activation,
                      .slots = static_cast<uint32_t>(gpus[index]->slots[form]),
-                     .memory = slot_memory.value_or(HostMemorySource())});
+                     .memory = slot_memory.value_or(HostMemorySource()),
+                     .biases = std::move(biases)});
   double worst = 0.0;
   for (const uint32_t rows : {1U, 4U, 32U}) {
     TRY(const double difference, probe.Difference(rows));
@@ -197,6 +201,10 @@ Status Engine::Impl::JoinDevices() {
                       .memory = std::move(in_memory),
                       .tiers = options.device.tiers,
                       .drop = [this](ExpertKey key) { residency->Drop(key); },
+                      .memory_room =
+                          [this](ExpertKey key, std::span<const ExpertKey> keeps) {
+                            return residency->RoomFor(key, keeps);
+                          },
                       .usual_share = model.id.shape.usual_share()},
       LatencyOfAll(), options.device.place);
   device_set.emplace(std::move(executed));

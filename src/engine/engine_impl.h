@@ -27,6 +27,7 @@
 #include "device/host_memory.h"
 #include "device/team.h"
 #include "engine/dense_loader.h"
+#include "engine/dense_reads.h"
 #include "engine/engine.h"
 #include "engine/exact_check.h"
 #include "engine/memory_plan.h"
@@ -62,12 +63,37 @@ struct UsedDevice {
   std::vector<uint64_t> slots = {};  // by form
 };
 
-// Members in order of construction: later ones borrow from earlier ones.
+// What is still there when a device is lost and all else is put together again: the model's
+// directory, the sequences' tokens, what was counted and who wants to be told.
+struct Engine::Lasting {
+  ModelFile model;
+  std::optional<SequenceTable> sequences = {};
+  std::atomic<bool> stop{false};
+  std::optional<Error> closed = {};  // why no step can be computed any more; parts are missing then
+  SlotTable::Observer request_observer = {};
+  CheckObserver check_observer = {};
+  uint64_t checkable_steps = 0;
+  RunStats stats = {};
+  Progress progress = {};
+};
+
+// Members in order of construction: later ones borrow from earlier ones. A restart makes all of
+// them anew.
 struct Engine::Impl {
+  // What outlasts this, by its own names.
+  Lasting& lasting;
+  ModelFile& model = lasting.model;
+  std::optional<SequenceTable>& sequences = lasting.sequences;
+  std::atomic<bool>& stop = lasting.stop;
+  SlotTable::Observer& request_observer = lasting.request_observer;
+  CheckObserver& check_observer = lasting.check_observer;
+  uint64_t& checkable_steps = lasting.checkable_steps;
+  RunStats& stats = lasting.stats;
+  Progress& progress = lasting.progress;
+
   EngineOptions options;
   PolicySource policy_source;
   PolicyChoice policy;  // in use
-  ModelFile model;
   std::optional<LowCopies> low;
   ExpertCatalog catalog;
   std::vector<FormKernels> kernels;    // by form
@@ -79,6 +105,7 @@ struct Engine::Impl {
   std::vector<std::unique_ptr<UsedDevice>> gpus;
   std::vector<ExpertKey> device_first;  // who gets slots there before the first token
   DensePlan dense;
+  DenseReads dense_reads;
   ModelTensors tensors;
   StepBuffers buffers;
   KvCache kv;
@@ -102,13 +129,7 @@ struct Engine::Impl {
   LittleStep little;                        // the first pass; off: there is none
   std::optional<LittleJudge> judge;         // of what it leaves
   std::unique_ptr<ExactCheck> exact_check;  // of a lossy engine, if asked for
-  CheckObserver check_observer;
-  uint64_t checkable_steps = 0;
-
-  std::atomic<bool> stop{false};
-  std::optional<Error> closed;  // why no step can be computed any more; parts are missing then
   Watchers nobody;
-  SlotTable::Observer request_observer;
 
   MemoryPlan memory;
   std::vector<uint64_t> slots;  // by pool
@@ -119,12 +140,12 @@ struct Engine::Impl {
   PredictorChoice predictor_choice;
   uint32_t look_ahead = 0;
   double look_ahead_share = 0.0;  // of the dense part's time that looking ahead takes
-  std::optional<SequenceTable> sequences;
-  RunStats stats;
-  Progress progress;
+  uint64_t dense_touched = 0;  // bytes, by all passes so far
 
-  explicit Impl(ModelFile opened) : model(std::move(opened)) {}
+  explicit Impl(Lasting& outlasts) : lasting(outlasts) {}
 
+  // All of the three below. Fails as they do.
+  Status Start(const EngineOptions& requested);
   Status Prepare(const EngineOptions& requested);
   Status Allocate();
   FixedBytes FixedFor(const ExpertExec::Limits& limits) const;
@@ -145,7 +166,7 @@ struct Engine::Impl {
   Status BuildDense(const ComputeDevice* there);
   Status CheckDenseRoom(const ComputeDevice& there) const;
   Status TryDense(const ComputeDevice& there) const;
-  uint64_t DenseBytesOn(ggml_backend_t backend) const;
+  uint64_t DenseBytesOn(const ComputeDevice& there) const;
   StepLimits step_limits() const {
     return {.chunk = chunk, .logits_rows = logits_rows, .look_ahead = look_ahead};
   }
@@ -153,8 +174,6 @@ struct Engine::Impl {
   Status PrepareDevices(Status (Impl::*prepare)(size_t index));
   // After kDevice: whether the CPU goes on with everything, and that.
   bool may_leave_devices() const { return is_auto() && !gpus.empty(); }
-  Status LeaveDevices(const Error& why);
-  Status StartAgain();
   Result<size_t> ComputeSequencesAgain();
   Status OpenDevices();
   Status OpenDevice(const DeviceInfo& info, uint64_t vram);
@@ -162,6 +181,7 @@ struct Engine::Impl {
   Status TryDevice(size_t index);
   Result<double> TryForm(size_t index, uint32_t form, const ExtentReader& file, bool has_costs);
   Status FindCosts(size_t index, uint32_t form, DeviceProbe& probe);
+  uint64_t StagingSlots() const;
   Status AllocateMemory();
   Status FindDiskCosts();
   LatencyModel LatencyOfAll() const;
@@ -169,7 +189,7 @@ struct Engine::Impl {
   Status DropDevice(size_t index);
   Status ChooseFirstOnDevice();
   Status FillDevice();
-  DeviceExperts::Shape DeviceShape() const;
+  DeviceExperts::Shape DeviceShape(const ComputeDevice& there) const;
   Result<ExpertKey> AnyExpertOf(uint32_t form) const;
   uint64_t BytesOf(ExpertKey key) const;
   // Bytes per second of the disk, by reading `total` bytes of experts.

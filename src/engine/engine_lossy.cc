@@ -79,7 +79,8 @@ ResidentModel Engine::Impl::MakeResidentModel() const {
     CHECK(chosen.has_value());  // residency has one
     tables.emplace_back(shape, *std::move(chosen));
   }
-  return {std::move(tables), [this](ExpertKey key) { return catalog.copy(key).pool; }};
+  // Its own catalog: a caller may keep the model while a restart replaces the engine's.
+  return {std::move(tables), [its = catalog](ExpertKey key) { return its.copy(key).pool; }};
 }
 
 ResidentModel Engine::MakeResidentModel() const { return impl_->MakeResidentModel(); }

@@ -51,7 +51,7 @@ struct EngineOptions {
   std::optional<CacheSize> cache;  // fixes the expert slots; then ram_bytes is only a check
   uint32_t threads = 0;            // 0: physical cores
   uint32_t ctx = 4096;             // capped at the model's training context
-  uint32_t chunk = 512;            // most tokens per prefill chunk
+  uint32_t chunk = 0;              // most tokens per prefill chunk; 0: decide/prompt_chunk.h
   std::string reader = "auto";     // auto, uring, pread
   // Who leaves a slot; nullopt: what policy_source.h finds for this model and number of slots.
   std::optional<PolicyChoice> policy = {};

@@ -8,8 +8,10 @@
 #include <utility>
 
 #include "base/check.h"
+#include "device/memory_probe.h"
 #include "engine/catalog.h"
 #include "engine/engine_impl.h"
+#include "forward/dense/made_up_cells.h"
 #include "residency/lease_stream.h"
 #include "store/probe.h"
 
@@ -67,6 +69,7 @@ void Engine::Impl::CutBack(const Batch& batch) {
 Status Engine::Impl::Counted(PhaseStats& phase, const std::function<Status()>& work) {
   const ResidencyStats before = residency->stats();
   const LossCounts lost = protocol->losses();
+  const uint64_t touched = dense_touched;
   const double waited = experts->wait_seconds();
   const auto start = std::chrono::steady_clock::now();
   const Status status = work();
@@ -89,6 +92,7 @@ Status Engine::Impl::Counted(PhaseStats& phase, const std::function<Status()>& w
   phase.dropped_prefetches += did.dropped_prefetches;
   phase.disk_bytes += did.bytes_read;
   phase.needed_bytes += did.needed_bytes;
+  phase.touched_bytes += did.asked_bytes + dense_touched - touched;
   phase.losses += protocol->losses().Since(lost);
   return status;
 }
@@ -134,6 +138,7 @@ Status Engine::Impl::ComputeChunk(const Batch& batch, size_t first, size_t n,
                     .visible = {.runs = visible->second, .n_positions = row.position + 1}});
     kinds.push_back(row.kind);
   }
+  dense_touched += dense_reads.OfPass(part);
   const bool is_prompt = !std::ranges::contains(kinds, RowKind::kDecode);
   TRY_STATUS(forward->Step(rows, kinds, batch.little, [&](uint32_t layers_done) {
     if (is_prompt) Report("prefill", layers_done, model.spec.n_layer);
@@ -192,11 +197,12 @@ Status Engine::Impl::RunStep(const Batch& batch, PhaseStats& phase, const Logits
 
 Status Engine::Step(const Batch& batch, const LogitsSink& sink) {
   Impl& m = *impl_;
-  if (m.closed) return std::unexpected(*m.closed);
+  if (lasting_->closed) return std::unexpected(*lasting_->closed);
   TRY_STATUS(m.CheckBatch(batch));
   if (!m.sequences->any_lives()) m.BeginSequence();
   TRY_STATUS(m.Extend(batch));
-  PhaseStats& phase = batch.has_decode_rows() ? m.stats.decode : m.stats.prefill;
+  RunStats& stats = lasting_->stats;
+  PhaseStats& phase = batch.has_decode_rows() ? stats.decode : stats.prefill;
   const Result<std::span<const float>> exact = m.CheckExactly(batch);
   if (!exact) {
     m.CutBack(batch);
@@ -212,26 +218,45 @@ Status Engine::Step(const Batch& batch, const LogitsSink& sink) {
       return;
     }
     ++told;
-    if (is_checked) m.check_observer(*exact, logits);
+    if (is_checked) lasting_->check_observer(*exact, logits);
     if (sink) sink(row, logits);
   };
   const PhaseStats before = phase;
   Status status = m.RunStep(batch, phase, sees);
   if (!status && status.error().code == Errc::kDevice && m.may_leave_devices()) {
-    TRY_STATUS(m.LeaveDevices(status.error()));
-    TRY_STATUS(m.Extend(batch));
+    TRY_STATUS(LeaveDevices(status.error()));  // and with it all of `m`
+    TRY_STATUS(impl_->Extend(batch));
     known = told;
     is_checked = false;  // what was exact is gone
-    status = m.RunStep(batch, phase, sees);
+    status = impl_->RunStep(batch, phase, sees);
   }
   TRY_STATUS(std::move(status));
   if (batch.little.is_on()) return {};  // a pass, no tokens
   phase.tokens += batch.size();
   if (batch.has_decode_rows()) {
-    m.stats.decode_ms.Add((phase.seconds - before.seconds) * 1e3);
-    m.stats.decode_bytes.Add(static_cast<double>(phase.needed_bytes - before.needed_bytes));
+    stats.decode_ms.Add((phase.seconds - before.seconds) * 1e3);
+    stats.decode_bytes.Add(static_cast<double>(phase.needed_bytes - before.needed_bytes));
   }
   return {};
+}
+
+Status Engine::MakeUp(const Sequence& sequence, std::span<const Token> tokens, uint64_t seed) {
+  Impl& m = *impl_;
+  if (m.closed) return std::unexpected(*m.closed);
+  CHECK(sequence.position() == 0);
+  Batch rows;
+  for (const Token token : tokens) {
+    rows.rows.push_back({.sequence = sequence.id(),
+                         .position = static_cast<uint32_t>(rows.size()),
+                         .token = token,
+                         .kind = RowKind::kPrompt});
+  }
+  TRY_STATUS(m.CheckBatch(rows));
+  if (!m.sequences->any_lives()) m.BeginSequence();
+  TRY_STATUS(m.sequences->Append(sequence.id(), tokens));
+  Status made = MakeUpCells(m.kv, m.sequences->Find(sequence.id())->cells.Runs(), seed);
+  if (!made) m.sequences->CutBack(sequence.id(), 0);
+  return made;
 }
 
 Status Engine::Preload() {
@@ -257,6 +282,21 @@ Status Engine::Preload() {
 }
 
 Result<double> Engine::ProbeDiskBandwidth() { return impl_->ProbeReads(ProbeOptions().total); }
+
+Result<double> Engine::ProbeMemoryBandwidth() {
+  impl_->residency->Settle();  // nothing may be read into the slots meanwhile
+  return ProbeReadBandwidth(*impl_->team, impl_->residency->memory());
+}
+
+std::vector<SlotContents> Engine::slot_contents() const {
+  std::vector<SlotContents> pools;
+  for (uint32_t p = 0; p < impl_->slots.size(); ++p) {
+    pools.push_back({.slots = impl_->slots[p],
+                     .expert_bytes = impl_->catalog.pools[p].expert_bytes(),
+                     .experts = impl_->residency->contents(p)});
+  }
+  return pools;
+}
 
 Result<double> Engine::Impl::ProbeReads(uint64_t total) {
   // A prefill may leave reads under way that nobody waited for; the probe would meet their results.

@@ -9,13 +9,20 @@
 
 namespace moestro {
 
-double Bound::tokens_per_second(uint64_t tokens) const {
-  return seconds() > 0.0 ? static_cast<double>(tokens) / seconds() : 0.0;
+namespace {
+
+double Rate(uint64_t tokens, double seconds) {
+  return seconds > 0.0 ? static_cast<double>(tokens) / seconds : 0.0;
 }
 
-double Bound::percent(double actual) const {
-  return actual > 0.0 ? 100.0 * seconds() / actual : 0.0;
-}
+double Percent(double least, double actual) { return actual > 0.0 ? 100.0 * least / actual : 0.0; }
+
+}  // namespace
+
+double Bound::tokens_per_second(uint64_t tokens) const { return Rate(tokens, seconds()); }
+double Bound::percent(double actual) const { return Percent(seconds(), actual); }
+double Limit::tokens_per_second(uint64_t tokens) const { return Rate(tokens, seconds()); }
+double Limit::percent(double actual) const { return Percent(seconds(), actual); }
 
 Result<RunReport> MakeReport(Engine& engine, Sequence& sequence, bool probe_disk) {
   Sequence* const only = &sequence;

@@ -36,6 +36,29 @@ struct Bound {
   double percent(double actual) const;
 };
 
+// What no kernel, policy or prefetch could beat for a decode's steps. The bound above takes the
+// engine's own fastest step and its own policy's misses, so slower kernels and worse policies make
+// it easier; this one does not know them. (It is looser than a bound that adds up tokens: its two
+// sides are sums.)
+struct Limit {
+  uint64_t touched_bytes = 0;  // PhaseStats::touched_bytes
+  uint64_t fewest_bytes = 0;   // from disk by Belady's rule, with the slots as they were at first
+  double memory_bandwidth = 0.0;  // bytes per second, by a plain read loop on all threads
+  double disk_bandwidth = 0.0;    // the same, by the probe
+
+  double memory_seconds() const { return Seconds(touched_bytes, memory_bandwidth); }
+  double disk_seconds() const { return Seconds(fewest_bytes, disk_bandwidth); }
+  double seconds() const { return std::max(memory_seconds(), disk_seconds()); }
+  // As of a Bound.
+  double tokens_per_second(uint64_t tokens) const;
+  double percent(double actual) const;
+
+ private:
+  static double Seconds(uint64_t bytes, double bandwidth) {
+    return bandwidth > 0.0 ? static_cast<double>(bytes) / bandwidth : 0.0;
+  }
+};
+
 // What the machine gives, measured in this process after the work.
 struct Probes {
   double disk_bandwidth = 0.0;                      // bytes per second; 0: not measured
@@ -56,6 +79,8 @@ struct RunReport {
   LaneRatios lane_ratios = {};  // see Engine::lane_ratios()
   PolicyChoice policy;
   uint64_t peak_rss = 0;  // bytes
+  // Of decode; nullopt: nobody asked, an error: why it cannot be given.
+  std::optional<Result<Limit>> limit = {};
 };
 
 // What the engine has done since its statistics were reset, and what the machine gives.

@@ -39,5 +39,22 @@ TEST(Bound, NothingKnownIsZeroNotNonsense) {
   EXPECT_EQ(bound.percent(0.0), 0.0);
 }
 
+TEST(Limit, IsTheSlowerOfMemoryAndDisk) {
+  Limit limit{.touched_bytes = 30 * kGiB,
+              .fewest_bytes = 2 * kGiB,
+              .memory_bandwidth = 20.0 * static_cast<double>(kGiB),
+              .disk_bandwidth = 1.0 * static_cast<double>(kGiB)};
+  EXPECT_DOUBLE_EQ(limit.memory_seconds(), 1.5);
+  EXPECT_DOUBLE_EQ(limit.disk_seconds(), 2.0);
+  EXPECT_DOUBLE_EQ(limit.seconds(), 2.0);
+  EXPECT_DOUBLE_EQ(limit.tokens_per_second(10), 5.0);
+  EXPECT_DOUBLE_EQ(limit.percent(8.0), 25.0);
+  limit.fewest_bytes = kGiB;
+  EXPECT_DOUBLE_EQ(limit.seconds(), 1.5);
+  EXPECT_EQ(Limit{}.seconds(), 0.0);
+  EXPECT_EQ(Limit{}.tokens_per_second(10), 0.0);
+  EXPECT_EQ(Limit{}.percent(0.0), 0.0);
+}
+
 }  // namespace
 }  // namespace moestro

@@ -27,7 +27,10 @@ struct PhaseStats {
   uint64_t dropped_prefetches = 0;  // of these, given up before they were read completely
   uint64_t disk_bytes = 0;          // expert bytes read, padding included
   uint64_t needed_bytes = 0;        // of experts that were used and had to be read
-  LossCounts losses = {};           // what was not exact
+  // Of weights, keys and values that the steps had to read from memory: each weight once for all
+  // rows of a step, experts among them, of the embedding the rows' own.
+  uint64_t touched_bytes = 0;
+  LossCounts losses = {};  // what was not exact
 
   double tokens_per_second() const {
     return seconds > 0 ? static_cast<double>(tokens) / seconds : 0;

@@ -9,7 +9,10 @@ LeaseStream::LeaseStream(Residency& residency, const LayerPlan& plan) : residenc
   wanted_.reserve(plan.experts.size());
   for (const PlannedExpert& expert : plan.experts) {
     if (expert.place == Place::kDevice) break;  // they come last
-    wanted_.push_back({.key = expert.key, .use = expert.use, .rows = expert.n_pairs});
+    wanted_.push_back({.key = expert.key,
+                       .use = expert.use,
+                       .rows = expert.n_pairs,
+                       .is_staged = expert.is_staged});
   }
   leases_.resize(wanted_.size());
 }
@@ -23,7 +26,9 @@ LeaseStream::LeaseStream(Residency& residency, std::span<const ExpertKey> keys, 
 void LeaseStream::Advance() {
   for (; next_ < wanted_.size(); ++next_) {
     const Wanted& w = wanted_[next_];
-    std::optional<Lease> lease = residency_->TryAcquire(w.key, w.use, urgency_, w.rows);
+    std::optional<Lease> lease = w.is_staged
+                                     ? residency_->TryStage(w.key, w.use, w.rows)
+                                     : residency_->TryAcquire(w.key, w.use, urgency_, w.rows);
     if (!lease) return;
     leases_[next_].emplace(*std::move(lease));
   }

@@ -39,6 +39,7 @@ class LeaseStream {
     ExpertKey key;
     Use use = Use::kPrefill;
     uint32_t rows = 1;
+    bool is_staged = false;
   };
 
   Residency* residency_ = nullptr;

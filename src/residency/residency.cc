@@ -72,26 +72,61 @@ Result<std::unique_ptr<Residency>> Residency::Create(const ExpertCatalog& catalo
                                                      const Clock& clock,
                                                      const HostMemorySource& memory) {
   CHECK(slots.size() == catalog.pools.size());
-  PolicyShape shape{.layers = static_cast<uint32_t>(catalog.layers.size())};
-  for (const ExpertCatalog::Layer& layer : catalog.layers) {
-    shape.experts = std::max(shape.experts, static_cast<uint32_t>(layer.experts.size()));
-  }
   std::unique_ptr<Residency> residency(new Residency(catalog, queue, clock));
   for (size_t p = 0; p < catalog.pools.size(); ++p) {
-    Pool pool;
-    for (size_t m = 0; m < kMatrices; ++m) {
-      pool.offset[m] = pool.stride;
-      pool.capacity[m] = WindowCapacity(catalog.pools[p].slice_bytes[m], queue.block());
-      pool.stride += pool.capacity[m];
-    }
-    shape.slots = slots[p];
-    TRY(std::unique_ptr<Policy> chosen, MakePolicy(policy));
-    pool.table = std::make_unique<SlotTable>(shape, std::move(chosen));
-    pool.slots.resize(slots[p]);
-    TRY_STATUS(Allocate(pool, slots[p], memory));
-    residency->pools_.push_back(std::move(pool));
+    TRY_STATUS(
+        residency->AddPool(CapacityFor(catalog.pools[p], queue.block()), slots[p], policy, memory));
   }
   return residency;
+}
+
+std::array<uint64_t, kMatrices> Residency::CapacityFor(const PoolShape& shape, uint64_t block) {
+  std::array<uint64_t, kMatrices> capacity;
+  for (size_t m = 0; m < kMatrices; ++m) {
+    capacity[m] = WindowCapacity(shape.slice_bytes[m], block);
+  }
+  return capacity;
+}
+
+// For the largest of each matrix.
+std::array<uint64_t, kMatrices> Residency::StagingCapacity(const ExpertCatalog& catalog,
+                                                           uint64_t block) {
+  std::array<uint64_t, kMatrices> most{};
+  for (const PoolShape& pool : catalog.pools) {
+    const std::array<uint64_t, kMatrices> its = CapacityFor(pool, block);
+    for (size_t m = 0; m < kMatrices; ++m) most[m] = std::max(most[m], its[m]);
+  }
+  return most;
+}
+
+uint64_t Residency::StagingSlotBytes(const ExpertCatalog& catalog, uint64_t block) {
+  const std::array<uint64_t, kMatrices> bytes = StagingCapacity(catalog, block);
+  return bytes[0] + bytes[1] + bytes[2];
+}
+
+Status Residency::AllocateStaging(uint64_t slots, const HostMemorySource& memory) {
+  CHECK(pools_.size() == staging());
+  return AddPool(StagingCapacity(*catalog_, block_), slots, PolicyChoice{.name = "lru"}, memory);
+}
+
+Status Residency::AddPool(const std::array<uint64_t, kMatrices>& capacity, uint64_t slots,
+                          const PolicyChoice& policy, const HostMemorySource& memory) {
+  PolicyShape shape{.slots = slots, .layers = static_cast<uint32_t>(catalog_->layers.size())};
+  for (const ExpertCatalog::Layer& layer : catalog_->layers) {
+    shape.experts = std::max(shape.experts, static_cast<uint32_t>(layer.experts.size()));
+  }
+  Pool pool;
+  pool.capacity = capacity;
+  for (size_t m = 0; m < kMatrices; ++m) {
+    pool.offset[m] = pool.stride;
+    pool.stride += capacity[m];
+  }
+  TRY(std::unique_ptr<Policy> chosen, MakePolicy(policy));
+  pool.table = std::make_unique<SlotTable>(shape, std::move(chosen));
+  pool.slots.resize(slots);
+  TRY_STATUS(Allocate(pool, slots, memory));
+  pools_.push_back(std::move(pool));
+  return {};
 }
 
 Status Residency::Allocate(Pool& pool, uint64_t slots, const HostMemorySource& source) {
@@ -138,15 +173,29 @@ std::optional<Lease> Residency::TryAcquire(ExpertKey key, Use use, Urgency urgen
       if (other != p) pools_[other].table->OtherCopyUsed(key, rows);
     }
   }
-  Slot& slot = pool.slots[placed->slot.value];
-  const bool is_wanted = urgency == Urgency::kDemand;
-  if (is_wanted && slot.wanted++ == 0 && placed->was != Placement::Was::kReady) BeginDemand();
+  return LeaseOf(p, *placed, key, urgency);
+}
+
+std::optional<Lease> Residency::TryStage(ExpertKey key, Use use, uint32_t rows) {
+  if (contains(key)) return TryAcquire(key, use, Urgency::kDemand, rows);
+  const std::optional<Placement> placed = pools_[staging()].table->Request(key, use, rows);
+  if (!placed) return std::nullopt;
   if (placed->was == Placement::Was::kAbsent) {
-    StartReads(p, placed->slot, key, urgency);
-  } else if (placed->was == Placement::Was::kLoading && is_wanted) {
-    MakeUrgent(p, placed->slot, key);
+    staged_bytes_ += catalog_->pools[catalog_->copy(key).pool].expert_bytes();
   }
-  return Lease(*this, p, *placed, key, is_wanted);
+  return LeaseOf(staging(), *placed, key, Urgency::kDemand);
+}
+
+Lease Residency::LeaseOf(uint32_t p, const Placement& placed, ExpertKey key, Urgency urgency) {
+  Slot& slot = pools_[p].slots[placed.slot.value];
+  const bool is_wanted = urgency == Urgency::kDemand;
+  if (is_wanted && slot.wanted++ == 0 && placed.was != Placement::Was::kReady) BeginDemand();
+  if (placed.was == Placement::Was::kAbsent) {
+    StartReads(p, placed.slot, key, urgency);
+  } else if (placed.was == Placement::Was::kLoading && is_wanted) {
+    MakeUrgent(p, placed.slot, key);
+  }
+  return {*this, p, placed, key, is_wanted};
 }
 
 void Residency::Withdraw(Lease prefetch) {
@@ -169,10 +218,43 @@ bool Residency::contains(ExpertKey key) const {
   return pools_[catalog_->copy(key).pool].table->contains(key);
 }
 
+std::span<const std::byte> Residency::memory() const {
+  std::span<const std::byte> largest;
+  for (const Pool& pool : pools_) {
+    for (const HostMemory& piece : pool.memory) {
+      if (piece.size() > largest.size()) largest = piece.bytes();
+    }
+  }
+  return largest;
+}
+
+std::optional<SlotTable::Room> Residency::RoomFor(ExpertKey key,
+                                                  std::span<const ExpertKey> keeps) const {
+  return pools_[catalog_->copy(key).pool].table->RoomFor(Use::kDecode, keeps);
+}
+
+void Residency::Adopt(ExpertKey key, std::span<const ExpertKey> keeps, const Fetch& fetch) {
+  if (contains(key)) return;
+  Pool& pool = pools_[catalog_->copy(key).pool];
+  const std::optional<Placement> placed = pool.table->Adopt(key, keeps);
+  if (!placed) return;
+  Slot& slot = pool.slots[placed->slot.value];
+  slot = {};
+  std::array<std::byte*, kMatrices> to{};
+  for (size_t m = 0; m < kMatrices; ++m) to[m] = window(pool, placed->slot, m);
+  if (fetch(to)) {
+    slot.landed = kAllLanded;
+  } else {
+    slot.failed = true;
+  }
+  Close(pool, placed->slot);
+  pool.table->Unpin(placed->slot);
+}
+
 void Residency::Drop(ExpertKey key) { pools_[catalog_->copy(key).pool].table->Drop(key); }
 
 void Residency::SetObserver(const SlotTable::Observer& observer) {
-  for (Pool& pool : pools_) pool.table->SetObserver(observer);
+  for (uint32_t p = 0; p < staging(); ++p) pools_[p].table->SetObserver(observer);
 }
 
 void Residency::BeginSequence() {
@@ -280,6 +362,7 @@ void Residency::Unpin(const Lease& lease) {
   Slot& slot = pool.slots[lease.slot_.value];
   if (lease.is_wanted_ && --slot.wanted == 0 && slot.outstanding > 0) EndDemand();
   pool.table->Unpin(lease.slot_);
+  if (lease.pool_ == staging()) pool.table->Drop(lease.key_);
 }
 
 std::optional<Error> Residency::TakeError() { return std::exchange(error_, std::nullopt); }
@@ -296,6 +379,7 @@ ResidencyStats ResidencyStats::Since(const ResidencyStats& before) const {
           .used_prefetches = used_prefetches - before.used_prefetches,
           .dropped_prefetches = dropped_prefetches - before.dropped_prefetches,
           .demand_seconds = demand_seconds - before.demand_seconds,
+          .asked_bytes = asked_bytes - before.asked_bytes,
           .needed_bytes = needed_bytes - before.needed_bytes,
           .bytes_read = bytes_read - before.bytes_read};
 }
@@ -304,7 +388,11 @@ ResidencyStats Residency::stats() const {
   ResidencyStats sum;
   for (size_t p = 0; p < pools_.size(); ++p) {
     const TableStats& s = pools_[p].table->stats();
-    sum.needed_bytes += (s.misses + s.used_prefetches) * catalog_->pools[p].expert_bytes();
+    const bool is_staging = p == staging();
+    const uint64_t expert_bytes = is_staging ? 0 : catalog_->pools[p].expert_bytes();
+    const uint64_t staged_bytes = is_staging ? staged_bytes_ : 0;
+    sum.asked_bytes += s.requests * expert_bytes + staged_bytes;
+    sum.needed_bytes += (s.misses + s.used_prefetches) * expert_bytes + staged_bytes;
     sum.requests += s.requests;
     sum.hits += s.hits;
     sum.late += s.late;

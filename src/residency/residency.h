@@ -9,6 +9,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -73,6 +74,7 @@ struct ResidencyStats {
   uint64_t used_prefetches = 0;     // of these, asked for in the end
   uint64_t dropped_prefetches = 0;  // of these, given up before they were read completely
   double demand_seconds = 0.0;      // a read that somebody waited for was under way
+  uint64_t asked_bytes = 0;         // of experts, each request
   uint64_t needed_bytes = 0;        // of experts that were asked for and had to be read
   uint64_t bytes_read = 0;          // by the device, padding included
 
@@ -89,6 +91,10 @@ class Residency {
                                                    const PolicyChoice& policy, ReadQueue& queue,
                                                    const Clock& clock = SteadySeconds,
                                                    const HostMemorySource& memory = {});
+  // Before anything is acquired: slots beside memory's, each for any expert, from which a device
+  // copies what it has no use for in memory. kNoMemory.
+  Status AllocateStaging(uint64_t slots, const HostMemorySource& memory = {});
+  static uint64_t StagingSlotBytes(const ExpertCatalog& catalog, uint64_t block);
   // Makes all slots resident, part `part` of `parts` of the work; threads may each do a part.
   // REQUIRES: nothing has been acquired yet.
   void Populate(size_t part, size_t parts) const;
@@ -101,13 +107,26 @@ class Residency {
   // loading: let leases go or Pump() and ask again. `rows` of the step use the expert.
   std::optional<Lease> TryAcquire(ExpertKey key, Use use, Urgency urgency = Urgency::kDemand,
                                   uint32_t rows = 1);
+  // The same on demand, but what memory lacks is read into a staging slot: nobody leaves memory for
+  // it, and it is gone with its last lease. REQUIRES: there are staging slots.
+  std::optional<Lease> TryStage(ExpertKey key, Use use, uint32_t rows);
   // Ends a prefetch of an expert that nobody will use: what the device has not been asked for yet
   // is not read.
   void Withdraw(Lease prefetch);
   bool contains(ExpertKey key) const;
+  // Who is in a pool's slots or on the way there, in no order.
+  std::vector<ExpertKey> contents(uint32_t pool) const { return pools_[pool].table->keys(); }
+  // The largest piece of the slots' memory. Reads may be under way there.
+  std::span<const std::byte> memory() const;
+  // What would leave for an expert that memory lacks; `keeps` stay. nullopt: there is no room.
+  std::optional<SlotTable::Room> RoomFor(ExpertKey key, std::span<const ExpertKey> keeps) const;
+  // A device gives the expert up: it takes a slot, and `fetch` fills that and says if it could.
+  // Does nothing without room, or if memory has it.
+  using Fetch = std::function<bool(const std::array<std::byte*, kMatrices>& to)>;
+  void Adopt(ExpertKey key, std::span<const ExpertKey> keeps, const Fetch& fetch);
   // A device has the expert: its slot is free again, unless it is leased or on its way.
   void Drop(ExpertKey key);
-  // Told of every request; for tests that compare with the simulator.
+  // Told of every request for memory's slots; for tests that compare with the simulator.
   void SetObserver(const SlotTable::Observer& observer);
   // The decode's clock, for the policies.
   void BeginSequence();
@@ -152,6 +171,13 @@ class Residency {
   Residency(const ExpertCatalog& catalog, ReadQueue& queue, Clock clock)
       : catalog_(&catalog), block_(queue.block()), queue_(&queue), clock_(std::move(clock)) {}
   static Status Allocate(Pool& pool, uint64_t slots, const HostMemorySource& source);
+  static std::array<uint64_t, kMatrices> CapacityFor(const PoolShape& shape, uint64_t block);
+  static std::array<uint64_t, kMatrices> StagingCapacity(const ExpertCatalog& catalog,
+                                                         uint64_t block);
+  Status AddPool(const std::array<uint64_t, kMatrices>& capacity, uint64_t slots,
+                 const PolicyChoice& policy, const HostMemorySource& memory);
+  Lease LeaseOf(uint32_t pool, const Placement& placed, ExpertKey key, Urgency urgency);
+  uint32_t staging() const { return static_cast<uint32_t>(catalog_->pools.size()); }
   void StartReads(uint32_t pool, SlotId slot, ExpertKey key, Urgency urgency);
   void StartRead(uint32_t pool, SlotId slot, ExpertKey key, size_t matrix, Urgency urgency);
   void MakeUrgent(uint32_t pool, SlotId slot, ExpertKey key);
@@ -169,10 +195,11 @@ class Residency {
   uint64_t block_;
   ReadQueue* queue_;
   Clock clock_;
-  std::vector<Pool> pools_;
+  std::vector<Pool> pools_;       // the catalog's; then the staging slots, if there are any
   std::vector<ExtentDone> done_;  // scratch of Pump
   std::optional<Error> error_;
   uint64_t dropped_prefetches_ = 0;
+  uint64_t staged_bytes_ = 0;
   // Slots with reads under way that are leased on demand, and since when there are such.
   size_t demands_ = 0;
   double demand_since_ = 0.0;

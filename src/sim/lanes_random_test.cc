@@ -112,13 +112,13 @@ TEST(LanesOfAnyTrace, BytesAddUp) {
       EXPECT_EQ(p.ran_there + p.copied + p.on_host, p.experts);
       EXPECT_EQ(p.device_bytes, (p.ran_there + p.copied) * kBytes);
       EXPECT_EQ(p.host_bytes, p.on_host * kBytes);
-      EXPECT_EQ(p.copy_bytes, (p.copied + p.promoted) * kBytes);
+      EXPECT_EQ(p.copy_bytes, (p.copied + p.promoted + p.moved_back) * kBytes);
       EXPECT_LE(p.on_disk * kBytes, p.disk_bytes);
       LanePhase::Device all;
       for (const LanePhase::Device& its : p.devices) {
         EXPECT_GT(its.ran_there, 0U);
         EXPECT_EQ(its.bytes, (its.ran_there + its.copied) * kBytes);
-        EXPECT_EQ(its.copy_bytes, (its.copied + its.promoted) * kBytes);
+        EXPECT_EQ(its.copy_bytes, (its.copied + its.promoted + its.moved_back) * kBytes);
         all.ran_there += its.ran_there;
         all.copied += its.copied;
         all.promoted += its.promoted;

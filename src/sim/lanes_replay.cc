@@ -130,6 +130,7 @@ class LanesPlayer {
     plan.predicted = tier_.Assign(plan);
     tier_.Done(plan);
     CountWork(plan, phase);
+    for (const MovedExpert& one : plan.moved_back) MoveBack(one.device, phase);
     const double dense = options_.dense.Seconds(options_.dense_bytes, static_cast<uint32_t>(n));
     for (double& left : backlog_) left = std::max(0.0, left - dense);
     phase.dense_seconds += dense;
@@ -153,11 +154,21 @@ class LanesPlayer {
   void Begin(const DeviceTier::Promotion& promotion, LanePhase& phase) {
     promotions_.push_back(promotion);
     const uint32_t d = promotion.device;
+    if (promotion.moved_back) MoveBack(d, phase);
     backlog_[d] += options_.model.devices[d].copy.Seconds(expert_bytes_);
     ++phase.promoted;
     phase.copy_bytes += expert_bytes_;
     ++phase.devices[d].promoted;
     phase.devices[d].copy_bytes += expert_bytes_;
+  }
+
+  // Everything waits for it.
+  void MoveBack(uint32_t device, LanePhase& phase) const {
+    phase.seconds += options_.model.devices[device].copy.Seconds(expert_bytes_);
+    phase.copy_bytes += expert_bytes_;
+    ++phase.moved_back;
+    phase.devices[device].copy_bytes += expert_bytes_;
+    ++phase.devices[device].moved_back;
   }
 
   // Before anybody moves.
@@ -186,6 +197,8 @@ class LanesPlayer {
       phase.device_bytes += expert_bytes_;
       its.bytes += expert_bytes_;
       if (!is_copied) continue;
+      phase.staged += expert.is_staged;
+      its.staged += expert.is_staged;
       phase.copy_bytes += expert_bytes_;
       its.copy_bytes += expert_bytes_;
     }

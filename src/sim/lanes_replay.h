@@ -65,8 +65,10 @@ struct LanePhase {
   // Where they ran: on a device from the start, there after a copy, on the CPU.
   uint64_t ran_there = 0;
   uint64_t copied = 0;
+  uint64_t staged = 0;  // of the copied, read past memory's slots
   uint64_t on_host = 0;
-  uint64_t promoted = 0;  // moved to a device for later
+  uint64_t promoted = 0;    // moved to a device for later
+  uint64_t moved_back = 0;  // from there to memory, when others came
   // Bytes of weights that went through each lane.
   uint64_t device_bytes = 0;
   uint64_t copy_bytes = 0;
@@ -79,7 +81,9 @@ struct LanePhase {
   struct Device {
     uint64_t ran_there = 0;
     uint64_t copied = 0;
+    uint64_t staged = 0;
     uint64_t promoted = 0;
+    uint64_t moved_back = 0;
     uint64_t bytes = 0;
     uint64_t copy_bytes = 0;
   };

@@ -102,15 +102,25 @@ TEST(Lanes, TheDiskBringsWhatNobodyHas) {
   EXPECT_DOUBLE_EQ(device.seconds, (1070 + 2080 + 1080 + 120) * 1e-6);
 }
 
-// The same, but what has been copied leaves memory: it comes from the disk again.
+// The same, but what has been copied leaves memory; from the device it goes back there if reads
+// cost more than that.
 TEST(Lanes, ExclusiveTiersHaveAnExpertOnce) {
   const Trace trace = Make(kTwoLayers, {{.experts = {0, 2, 0, 1}}, {.experts = {0, 2, 0, 1}}});
   LanesOptions options = TwoLayers(PlaceMode::kGpuCentric);
   options.tiers = Tiers::kExclusive;
   options.fills_memory = false;
   LanePhase p = Play(trace, options).decode;
+  EXPECT_EQ(p.on_disk, 3U);
+  EXPECT_EQ(p.in_memory, 4U);
+  EXPECT_EQ(p.moved_back, 7U);
+  EXPECT_EQ(p.copy_bytes, (p.copied + p.moved_back) * kBytes);
+  const double seconds = p.seconds;
+  options.model.disk = {};
+  p = Play(trace, options).decode;
   EXPECT_EQ(p.on_disk, 7U);
   EXPECT_EQ(p.in_memory, 0U);
+  EXPECT_EQ(p.moved_back, 0U);
+  EXPECT_LT(p.seconds, seconds);
   // Full at the start, but for what the device has.
   options.fills_memory = true;
   p = Play(trace, options).decode;

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <string>
 #include <utility>
@@ -35,10 +36,9 @@ struct Decoded {
   MemoryPlan memory;
 };
 
-inline Decoded DecodeGiven(const std::string& path, const EngineOptions& options,
-                           const GivenTokens& given = {}) {
+inline Decoded DecodeGiven(const Result<std::unique_ptr<Engine>>& opened,
+                           const GivenTokens& given) {
   Decoded run;
-  auto opened = Engine::Open(path, options);
   if (!opened) {
     run.status = std::unexpected(opened.error());
     return run;
@@ -74,6 +74,11 @@ inline Decoded DecodeGiven(const std::string& path, const EngineOptions& options
   run.lane_ratios = engine.lane_ratios();
   run.memory = engine.memory();
   return run;
+}
+
+inline Decoded DecodeGiven(const std::string& path, const EngineOptions& options,
+                           const GivenTokens& given = {}) {
+  return DecodeGiven(Engine::Open(path, options), given);
 }
 
 }  // namespace moestro

@@ -13,6 +13,7 @@
 
 #include "base/check.h"
 #include "base/format.h"
+#include "core/tensor_roles.h"
 
 namespace moestro {
 namespace {
@@ -216,6 +217,27 @@ class Reference {
 };
 
 }  // namespace
+
+Family SyntheticFamily(const FloatShape& s) {
+  Family family{.name = "synthetic",
+                .experts = {.activation = s.activation},
+                .router = {.gating_by_key = true, .renormalise_by_key = true, .has_groups = true},
+                .feed_forward_length = FeedForwardLength::kDenseLayer,
+                .shared_expert = s.shared_ff > 0 ? SharedExpert::kCounted : SharedExpert::kNone,
+                .has_dense_layers = true,
+                .has_value_heads_of_own = true,
+                .model_tensors = CommonModelTensors(),
+                .layer_tensors = CommonLayerTensors()};
+  LayerRoles<Presence>& layer = family.layer_tensors;
+  for (Presence* p : {&layer.router_b, &layer.selection_b, &layer.gate_b, &layer.up_b,
+                      &layer.down_b, &layer.shared_gate, &layer.shared_up, &layer.shared_down}) {
+    *p = Presence::kOptional;
+  }
+  for (Presence* p : {&layer.dense_gate, &layer.dense_up, &layer.dense_down}) {
+    *p = Presence::kRequired;
+  }
+  return family;
+}
 
 FloatModel::FloatModel(const FloatShape& shape, uint32_t seed) : shape_(shape), random_(seed) {
   AddMatrix("token_embd.weight", {shape.embd, shape.vocab});

@@ -11,6 +11,7 @@
 
 #include "core/ids.h"
 #include "core/model_spec.h"
+#include "model/families/family.h"
 
 namespace moestro {
 
@@ -46,6 +47,9 @@ struct FloatShape {
   bool has_expert_biases = false;
   bool is_fused = false;  // gate and up in one tensor
 };
+
+// What such a file is opened as: whatever a family can declare, of which the file makes use or not.
+Family SyntheticFamily(const FloatShape& shape);
 
 class FloatModel {
  public:

@@ -30,7 +30,8 @@ LlamaReference::LlamaReference(const std::string& path, uint32_t n_ctx, uint32_t
   params.n_ubatch = batch;
   params.n_threads = 2;
   params.n_threads_batch = 2;
-  params.flash_attn_type = LLAMA_FLASH_ATTN_TYPE_ENABLED;
+  // The one that adds up values in F32; the other one adds them up in F16.
+  params.flash_attn_type = LLAMA_FLASH_ATTN_TYPE_DISABLED;
   params.op_offload = false;
   params.cb_eval = Look;
   params.cb_eval_user_data = this;

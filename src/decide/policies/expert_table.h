@@ -21,6 +21,12 @@ class ExpertTable {
   Value& operator[](ExpertKey key) {
     return values_[size_t{key.layer.value} * experts_ + key.expert.value];
   }
+  const Value& operator[](ExpertKey key) const {
+    return values_[size_t{key.layer.value} * experts_ + key.expert.value];
+  }
+  std::span<const Value> of(LayerId layer) const {
+    return std::span(values_).subspan(size_t{layer.value} * experts_, experts_);
+  }
   std::span<Value> of(LayerId layer) {
     return std::span(values_).subspan(size_t{layer.value} * experts_, experts_);
   }

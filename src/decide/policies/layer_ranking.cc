@@ -30,9 +30,18 @@ void LayerRanking::Set(SlotId slot, double rank) {
   }
 }
 
+void LayerRanking::Defer(LayerId layer) {
+  Layer& list = layers_[layer.value];
+  list.deferred = list.slots.size();
+  list.deferred_at = clock_;
+  list.lowest.reset();
+  clock_ += list.slots.size();
+}
+
 void LayerRanking::Remove(SlotId slot) {
   const Entry& entry = entries_[slot.value];
   Layer& list = layers_[entry.layer.value];
+  CHECK(list.deferred == 0);
   const SlotId last = list.slots.back();
   list.slots[entry.position] = last;
   entries_[last.value].position = entry.position;
@@ -48,6 +57,7 @@ bool LayerRanking::is_lower(SlotId a, SlotId b) const {
 
 std::optional<SlotId> LayerRanking::LowestOf(uint32_t layer, const PinView& pins) const {
   const Layer& list = layers_[layer];
+  CHECK(list.deferred == 0);
   if (!list.lowest) {
     for (const SlotId slot : list.slots) {
       if (!list.lowest || is_lower(slot, *list.lowest)) list.lowest = slot;

@@ -8,6 +8,10 @@
 // that chance over the layers until the pass. (To evict the latest expected use instead, as
 // Belady's rule does with what it knows, hits less: a mean is far away for whatever comes back
 // irregularly. docs/policies.md has the figures.)
+//
+// Experience changes with every pass, and with it the ranks of a layer's experts, two or three
+// times per token. Hardly any of these ranks is ever looked at, none where everybody has a slot: it
+// is noted by which experience a layer ranks, and that is done when a victim is asked for.
 #include <algorithm>
 #include <array>
 #include <bit>
@@ -27,14 +31,25 @@ constexpr uint32_t kMaxDistance = 4;  // layers ahead of which predictions are t
 class NextUsePolicy final : public RankedPolicy {
  public:
   NextUsePolicy(double half_life, double prior)
-      : keep_(std::exp2(-1.0 / half_life)), prior_(prior) {}
+      : keep_(std::exp2(-1.0 / half_life)), prior_(prior) {
+    const auto row_of = [](double relative) {
+      return 2.0 * std::log2(relative) + kFrequencies / 2.0;
+    };
+    for (size_t i = 0; i < frequency_begins_.size(); ++i) {
+      const auto row = static_cast<double>(i + 1);
+      double begin = std::exp2((row - kFrequencies / 2.0) / 2.0);
+      while (row_of(begin) >= row) begin = std::nextafter(begin, 0.0);
+      while (row_of(begin) < row) begin = std::nextafter(begin, HUGE_VAL);
+      frequency_begins_[i] = begin;
+    }
+  }
 
   void LayerBegun(LayerId layer) override {
     if (has_begun_) EndPass(now());
     RankedPolicy::LayerBegun(layer);
     has_begun_ = true;
     // Whatever is not asked for from now on waits for the next pass, one pass older.
-    RankAsUnused(layer);
+    Defer(layer, {.by = By::kUnused});
   }
   void Predicted(LayerId layer, std::span<const ExpertId> experts) override {
     const uint32_t distance = LayersUntil(layer);
@@ -43,18 +58,14 @@ class NextUsePolicy final : public RankedPolicy {
     predicted.distance = distance;
     predicted.is_predicted[distance - 1].assign(history_.of(layer).size(), false);
     for (const ExpertId e : experts) predicted.is_predicted[distance - 1][e.value] = true;
-    const double mean = Mean(layer);
-    for (const SlotId slot : ranking_.slots_of(layer)) {
-      const ExpertKey key = key_of(slot);
-      const double chance = Chance(history_[key], mean, passes_[layer.value]);
-      const double now = trust_[distance - 1].Update(
-          chance, predicted.is_predicted[distance - 1][key.expert.value]);
-      // If not now, perhaps in the pass after this one.
-      const double later = chance * distance / (distance + ranking_.layers());
-      ranking_.Set(slot, std::min(chance, now + (1.0 - now) * later));
-    }
+    Defer(layer, {.by = By::kPrediction, .distance = distance, .trust = trust_[distance - 1]});
+  }
+  void Erased(SlotId slot) override {
+    Settle(ranking_.layer_of(slot));
+    RankedPolicy::Erased(slot);
   }
   SlotId Victim(const PinView& pins) const override {
+    for (uint32_t l = 0; l < ranking_.layers(); ++l) Settle(LayerId{static_cast<uint16_t>(l)});
     return ranking_.Lowest(
         pins, [this](LayerId layer, double chance) { return chance / LayersUntil(layer); });
   }
@@ -104,11 +115,24 @@ class NextUsePolicy final : public RankedPolicy {
     double passes = 0.0;
     double uses = 0.0;
   };
+  using Cells = std::array<Cell, kAges * kIntervals * kFrequencies>;
+  // How a layer's experts are to be ranked: by history, as if unused in the pass that begins, or by
+  // what is predicted. A layer's history stays as it is until that is another way.
+  enum class By : uint8_t { kHistory, kUnused, kPrediction };
+  struct Ranking {
+    By by = By::kHistory;
+    uint32_t distance = 0;  // of the prediction
+    Trust trust = {};       // the same
+    uint64_t version = 0;   // of the experience
+  };
 
   void Forget(const PolicyShape& shape) override {
     history_.Reset(shape.layers, shape.experts);
     passes_.assign(shape.layers, 0.0);
     cells_.fill(Cell{});
+    version_ = 0;
+    earlier_.assign(shape.layers, Cells{});
+    rankings_.assign(shape.layers, Ranking{});
     predicted_.assign(shape.layers, Prediction{});
     trust_.fill(Trust{});
     has_begun_ = false;
@@ -122,12 +146,13 @@ class NextUsePolicy final : public RankedPolicy {
   void EndPass(LayerId layer) {
     // A table sees only the layers of its pool being used.
     if (!std::ranges::any_of(history_.of(layer), &History::is_used_now)) return;
+    KeepExperience();
     LearnTrust(layer);
     double& passes = passes_[layer.value];
     const double mean_before = Mean(layer);
     passes = passes * keep_ + 1.0;
     for (History& h : history_.of(layer)) {
-      Cell& cell = CellOf(h, mean_before);
+      Cell& cell = cells_[CellOf(h, mean_before)];
       cell.passes += 1.0;
       h.weight *= keep_;
       if (h.is_used_now()) {
@@ -141,25 +166,55 @@ class NextUsePolicy final : public RankedPolicy {
       }
       h.rows_now = 0;
     }
-    RankByChance(layer);
+    Defer(layer, {.by = By::kHistory});
   }
 
-  void RankAsUnused(LayerId layer) {
-    const double mean = Mean(layer) * keep_;
-    const double passes = passes_[layer.value] * keep_ + 1.0;
-    for (const SlotId slot : ranking_.slots_of(layer)) {
-      History history = history_[key_of(slot)];
-      history.weight *= keep_;
-      ++history.age;
-      ranking_.Set(slot, Chance(history, mean, passes));
+  // Before it changes: ranks that wait may be by it.
+  void KeepExperience() {
+    Cells& place = earlier_[version_ % earlier_.size()];
+    for (uint32_t l = 0; l < ranking_.layers() && version_ >= earlier_.size(); ++l) {
+      if (rankings_[l].version + earlier_.size() == version_) {
+        Settle(LayerId{static_cast<uint16_t>(l)});
+      }
     }
+    place = cells_;
+    ++version_;
   }
 
-  void RankByChance(LayerId layer) {
-    const double mean = Mean(layer);
-    for (const SlotId slot : ranking_.slots_of(layer)) {
-      ranking_.Set(slot, Chance(history_[key_of(slot)], mean, passes_[layer.value]));
-    }
+  void Defer(LayerId layer, const Ranking& ranking) {
+    rankings_[layer.value] = ranking;
+    rankings_[layer.value].version = version_;
+    ranking_.Defer(layer);
+  }
+
+  void Settle(LayerId layer) const {
+    if (ranking_.is_settled(layer)) return;
+    const Ranking& ranking = rankings_[layer.value];
+    const Cells& cells =
+        ranking.version == version_ ? cells_ : earlier_[ranking.version % earlier_.size()];
+    const bool is_unused = ranking.by == By::kUnused;
+    const double mean = is_unused ? Mean(layer) * keep_ : Mean(layer);
+    double passes = passes_[layer.value];
+    if (is_unused) passes = passes * keep_ + 1.0;
+    ranking_.Settle(layer, [&](SlotId slot) {
+      const ExpertKey key = key_of(slot);
+      History history = history_[key];
+      if (is_unused) {
+        history.weight *= keep_;
+        ++history.age;
+      }
+      const double chance = Chance(cells[CellOf(history, mean)], history, passes);
+      return ranking.by == By::kPrediction ? Foreseen(ranking, key, chance) : chance;
+    });
+  }
+
+  double Foreseen(const Ranking& ranking, ExpertKey key, double chance) const {
+    const Prediction& predicted = predicted_[key.layer.value];
+    const double now = ranking.trust.Update(
+        chance, predicted.is_predicted[ranking.distance - 1][key.expert.value]);
+    // If not now, perhaps in the pass after this one.
+    const double later = chance * ranking.distance / (ranking.distance + ranking_.layers());
+    return std::min(chance, now + (1.0 - now) * later);
   }
 
   void LearnTrust(LayerId layer) {
@@ -175,28 +230,27 @@ class NextUsePolicy final : public RankedPolicy {
     predicted.distance = 0;
   }
 
-  double Mean(LayerId layer) {
+  double Mean(LayerId layer) const {
     double sum = 0.0;
     for (const History& h : history_.of(layer)) sum += h.weight;
     return sum / static_cast<double>(history_.of(layer).size());
   }
 
   // That the next pass uses the expert.
-  double Chance(const History& h, double mean, double passes) {
-    const Cell& cell = CellOf(h, mean);
+  double Chance(const Cell& cell, const History& h, double passes) const {
     const double frequency = std::min(h.weight / std::max(passes, 1.0), 1.0);
     return std::clamp((cell.uses + prior_ * frequency) / (cell.passes + prior_), 1e-4, 1.0);
   }
-  Cell& CellOf(const History& h, double mean) {
+  size_t CellOf(const History& h, double mean) const {
     const uint32_t aged =
         h.was_used ? std::min<uint32_t>(std::bit_width(h.age), kAges - 2) : kAges - 1;
     const uint32_t interval =
         h.interval == 0 ? kIntervals - 1
                         : std::min<uint32_t>(std::bit_width(h.interval) - 1, kIntervals - 1);
     const double relative = mean > 0.0 ? h.weight / mean : 0.0;
-    const double steps = relative > 0.0 ? 2.0 * std::log2(relative) + kFrequencies / 2.0 : 0.0;
-    const auto frequency = static_cast<uint32_t>(std::clamp(steps, 0.0, kFrequencies - 1.0));
-    return cells_[(aged * kIntervals + interval) * kFrequencies + frequency];
+    uint32_t frequency = 0;
+    for (const double begin : frequency_begins_) frequency += relative >= begin ? 1 : 0;
+    return (aged * kIntervals + interval) * kFrequencies + frequency;
   }
 
   double keep_;   // share of a count that is left after a pass
@@ -205,7 +259,13 @@ class NextUsePolicy final : public RankedPolicy {
   std::vector<double> passes_;         // per layer, decayed like the counts
   std::vector<Prediction> predicted_;  // [layer]
   std::array<Trust, kMaxDistance> trust_{};
-  std::array<Cell, kAges * kIntervals * kFrequencies> cells_{};
+  Cells cells_{};                  // the experience
+  uint64_t version_ = 0;           // how often it has changed
+  std::vector<Cells> earlier_;     // [version % layers]: what it was
+  std::vector<Ranking> rankings_;  // [layer]
+  // The least frequencies, relative to the mean, of all rows of cells but the first: where twice
+  // the logarithm reaches the next whole number.
+  std::array<double, kFrequencies - 1> frequency_begins_{};
   bool has_begun_ = false;
 };
 

@@ -51,7 +51,9 @@ class RankedPolicy : public Policy {
   LayerId now() const { return now_; }
   const ExpertKey& key_of(SlotId slot) const { return keys_[slot.value]; }
 
-  LayerRanking ranking_;  // NOLINT: shared with the kinds on purpose
+  // Shared with the kinds on purpose; mutable, because a kind may settle ranks as late as when a
+  // victim is asked for.
+  mutable LayerRanking ranking_;  // NOLINT
 
  private:
   std::vector<ExpertKey> keys_;

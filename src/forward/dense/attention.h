@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT
-// Attention of rows that belong to different sequences: every row visits the cells of its own
-// sequence, in order of position, and no others. A custom node on ggml's threads; a masked
-// attention over all sequences' cells would read every sequence's keys for every row.
+// Attention on the CPU: every row visits the cells of its own sequence, in order of position, and
+// no others. A custom node on ggml's threads.
 //
-// A row's result depends on its own query and cells alone: not on the other rows of the batch, not
-// on the number of threads, not on where its cells lie. Arithmetic: scores by ggml's F16 dot
-// product, softmax on the fly, values summed in F16 over kGroup positions and groups in F32. Over
-// one group that is, to the bit, what ggml's attention gives for fewer than 512 cells.
+// Rows of one sequence that follow each other form a tile; with each key-value head come the
+// queries of all heads that share it, so that a block of keys is converted once for many queries.
+// Blocks are cut at absolute positions, and all arithmetic is F32: a row's result depends on its
+// own query and cells alone, to the bit. Not on the other rows of the step, nor on how a prompt is
+// cut into chunks, on the number of threads, or on where its cells lie.
 //
 // Thread rule: Node() and the graph it is part of on the engine thread; the node itself runs on all
 // threads of the team.
@@ -14,14 +14,17 @@
 
 #include <ggml.h>
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <vector>
 
+#include "base/result.h"
 #include "core/cells.h"
-#include "device/cpu_device.h"
-#include "device/half_vector.h"
+#include "device/attention_kernel.h"
+#include "device/host_memory.h"
 
 namespace moestro {
 
@@ -38,48 +41,75 @@ struct AttentionShape {
   uint32_t dim_v = 0;
 };
 
-class RowAttention {
+class TiledAttention {
  public:
-  static constexpr uint32_t kGroup = 256;  // positions summed in F16
+  // kNoMemory.
+  static Result<std::unique_ptr<TiledAttention>> Create(const AttentionShape& shape,
+                                                        uint32_t threads,
+                                                        const AttentionKernel& kernel);
+  uint64_t bytes() const { return memory_.size(); }
 
-  RowAttention(const CpuTraits& traits, const AttentionShape& shape, uint32_t threads);
-
-  // One layer's keys and values: F16 [cell][n_head_kv * dim], as ggml_set_rows() writes them.
-  struct Cache {
-    const Half* k = nullptr;
-    const Half* v = nullptr;
+  struct Layer {
+    const Half* k = nullptr;  // [cell][n_head_kv * dim_k], as ggml_set_rows() writes them
+    const Half* v = nullptr;  // [cell][n_head_kv * dim_v]
+    float scale = 1.0F;       // of scores
+    uint32_t window = 0;      // a row sees its last so many positions; 0: all
+    // [n_head]: a score that takes part in the softmax and brings no value; empty: none.
+    std::span<const float> sinks;
   };
   // Adds the node: q F32 [dim_k, n_head, rows] -> [n_head * dim_v, rows]. The node computes what
   // the last call described, so one graph holds one of them; `rows` must live until it has run.
   // REQUIRES: the graph writes the cells before this node.
-  ggml_tensor* Node(ggml_context* ctx, ggml_tensor* q, const Cache& cache, float scale,
+  ggml_tensor* Node(ggml_context* ctx, ggml_tensor* q, const Layer& layer,
                     std::span<const RowCells> rows);
 
  private:
-  // Running softmax over a group of positions, and over the groups before it.
-  struct Sum {
-    float largest;
-    float weight;
+  // Rows [first, first + count) have the same cells; they visit positions [begin, end).
+  struct Tile {
+    uint32_t first = 0;
+    uint32_t count = 0;
+    uint32_t begin = 0;
+    uint32_t end = 0;
   };
+  // Of one thread; a query is a row's head.
   struct Scratch {
-    std::vector<Half> query;
-    std::vector<Half> group;   // values summed in this group
-    std::vector<float> total;  // over the groups before
+    float* queries = nullptr;    // [queries][dim_k]
+    float* scores = nullptr;     // [queries][kKeys]
+    float* largest = nullptr;    // [queries]
+    float* weights = nullptr;    // [queries][kMaxLanes]
+    float* sums = nullptr;       // [queries][padded dim_v]
+    float* keys = nullptr;       // [kKeys][key_stride]
+    float* turned = nullptr;     // the same, as the kernel reads them
+    float* values = nullptr;     // [kKeys][value_stride]
+    KeyRange* ranges = nullptr;  // [queries]
   };
 
-  void Work(ggml_tensor* result, int thread, int n_threads);
-  void Attend(const float* query, uint32_t head, const RowCells& row, float* out, Scratch& scratch);
-  void VisitCell(const Half* k, const Half* v, Scratch& scratch, Sum& sum) const;
-  void CloseGroup(Scratch& scratch, Sum& group, Sum& total) const;
-  float Dot(const Half* a, const Half* b) const;
+  TiledAttention(const AttentionShape& shape, const AttentionKernel& kernel);
+  Status Allocate(uint32_t threads);
+  void CutTiles();
+  uint32_t first_position(const RowCells& row) const;
+  void Work(ggml_tensor* result);
+  void Attend(const Tile& tile, uint32_t kv_head, const float* q, float* out, Scratch& s) const;
+  void Begin(const Tile& tile, uint32_t kv_head, const float* q, Scratch& s) const;
+  void LoadBlock(const Tile& tile, uint32_t kv_head, uint32_t position, Scratch& s) const;
+  void AttendBlock(const Tile& tile, uint32_t position, Scratch& s) const;
+  void End(const Tile& tile, uint32_t kv_head, float* out, const Scratch& s) const;
 
   AttentionShape shape_;
-  ggml_vec_dot_t dot_ = nullptr;  // null: the plug-in hides it
-  HalfVector half_;
+  AttentionKernel kernel_;
+  uint32_t group_ = 0;       // heads that share keys and values
+  uint32_t tile_rows_ = 0;   // at most
+  uint32_t sums_width_ = 0;  // dim_v, padded
+  size_t key_stride_ = 0;
+  size_t value_stride_ = 0;
+  HostMemory memory_;
   std::vector<Scratch> scratch_;  // [thread]
-  Cache cache_;
-  float scale_ = 1.0F;
+  // Of the node.
+  Layer layer_;
   std::span<const RowCells> rows_;
+  std::vector<Tile> tiles_;
+  std::atomic<uint32_t> next_task_{0};  // (tile, key-value head), the longest first
+  std::atomic<uint32_t> next_scratch_{0};
 };
 
 }  // namespace moestro

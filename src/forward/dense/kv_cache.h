@@ -16,8 +16,8 @@
 
 #include "base/result.h"
 #include "core/model_spec.h"
+#include "device/attention_kernel.h"
 #include "device/backend_buffer.h"
-#include "device/half_vector.h"
 
 namespace moestro {
 

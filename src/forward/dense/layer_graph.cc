@@ -40,7 +40,6 @@ LayerGraph::LayerGraph(const Parts& parts, uint32_t n_ctx)
       look_ahead_(parts.look_ahead),
       device_(parts.device),
       rope_factors_(RopeFactors(parts.spec, parts.tensors, n_ctx)),
-      attention_(parts.cpu.traits(), ShapeOf(parts.spec), parts.cpu.threads()),
       arena_(parts.device != nullptr ? parts.device->backend() : parts.cpu.backend(), kMaxNodes) {}
 
 Result<std::unique_ptr<LayerGraph>> LayerGraph::Create(const Parts& parts, uint32_t n_ctx,
@@ -55,10 +54,14 @@ Result<std::unique_ptr<LayerGraph>> LayerGraph::Create(const Parts& parts, uint3
     }
     TRY(graph->masked_,
         MaskedAttention::Allocate(backend, ShapeOf(parts.spec), chunk, parts.kv.cells()));
+  } else {
+    TRY(graph->tiled_, TiledAttention::Create(ShapeOf(parts.spec), parts.cpu.threads(),
+                                              AttentionKernel::ForThisMachine()));
   }
   TRY_STATUS(graph->Reserve(chunk, logits_rows));
   graph->work_bytes_ = graph->arena_.buffer_bytes() +
-                       (graph->masked_ ? MaskedAttention::BytesFor(chunk, parts.kv.cells()) : 0);
+                       (graph->masked_ ? MaskedAttention::BytesFor(chunk, parts.kv.cells())
+                                       : graph->tiled_->bytes());
   return graph;
 }
 
@@ -231,7 +234,7 @@ void LayerGraph::BuildLayer(LayerId layer, uint32_t look_ahead) {
   const auto attend = [&](ggml_tensor* q, float scale) {
     if (masked_) return masked_->Node(ctx, q, k_cache, v_cache, scale);
     const KvCache::Layer kv = kv_->layer(layer.value);
-    return attention_.Node(ctx, q, {.k = kv.k, .v = kv.v}, scale, visible_);
+    return tiled_->Node(ctx, q, {.k = kv.k, .v = kv.v, .scale = scale, .sinks = {}}, visible_);
   };
 
   // hidden [rows][n_embd], each row's position, and the cell that its key and value go to.

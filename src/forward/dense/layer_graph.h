@@ -106,7 +106,7 @@ class LayerGraph {
   const LookAheadRouters* look_ahead_;
   const ComputeDevice* device_;
   ggml_tensor* rope_factors_;
-  RowAttention attention_;                 // on the CPU
+  std::unique_ptr<TiledAttention> tiled_;  // on the CPU
   std::optional<MaskedAttention> masked_;  // on a device
   std::vector<RowCells> visible_;          // of the rows
   bool is_hidden_there_ = false;

@@ -15,7 +15,7 @@
 namespace moestro {
 namespace {
 
-constexpr size_t kNodes = 24;
+constexpr size_t kNodes = 32;
 constexpr size_t kCombineNodes = 16;  // and some for each of K
 // Copied experts with so many pairs are launched together: a launch costs as much as copying a part
 // of an expert.
@@ -23,14 +23,16 @@ constexpr uint32_t kGroupPairs = 128;
 
 struct LaunchInputs {
   ggml_tensor* x;
-  ggml_tensor* ids;
+  PairIds ids;
 
   LaunchInputs(ggml_context* context, int64_t n_embd, int64_t pairs, bool is_one_row)
-      : x(ggml_new_tensor_3d(context, GGML_TYPE_F32, n_embd, 1, is_one_row ? 1 : pairs)),
-        ids(is_one_row ? ggml_new_tensor_2d(context, GGML_TYPE_I32, pairs, 1)
-                       : ggml_new_tensor_2d(context, GGML_TYPE_I32, 1, pairs)) {
+      : x(ggml_new_tensor_3d(context, GGML_TYPE_F32, n_embd, 1, is_one_row ? 1 : pairs)) {
+    for (ggml_tensor** list : {&ids.slots, &ids.experts}) {
+      *list = is_one_row ? ggml_new_tensor_2d(context, GGML_TYPE_I32, pairs, 1)
+                         : ggml_new_tensor_2d(context, GGML_TYPE_I32, 1, pairs);
+      ggml_set_input(*list);
+    }
     ggml_set_input(x);
-    ggml_set_input(ids);
   }
 };
 
@@ -45,18 +47,21 @@ bool DeviceExperts::Supports(const ComputeDevice& device, const CopyForm& form,
   const ggml_context_ptr context(ggml_init(params));
   // The backend judges by where the weights live; an empty buffer is enough to tell it.
   const ggml_backend_buffer_ptr buffer(ggml_backend_alloc_buffer(device.backend(), 0));
-  std::array<ggml_tensor*, kMatrices> matrix{};
+  ExpertTensors tensors{.activation = shape.activation};
   for (size_t m = 0; m < kMatrices; ++m) {
     const bool is_down = static_cast<Matrix>(m) == Matrix::kDown;
-    matrix[m] =
-        ggml_new_tensor_3d(context.get(), static_cast<ggml_type>(form.types[m]),
-                           is_down ? form.n_ff : form.n_embd, is_down ? form.n_embd : form.n_ff, 2);
-    matrix[m]->buffer = buffer.get();
+    const int64_t n_out = is_down ? form.n_embd : form.n_ff;
+    tensors.matrix[m] = ggml_new_tensor_3d(context.get(), static_cast<ggml_type>(form.types[m]),
+                                           is_down ? form.n_ff : form.n_embd, n_out, 2);
+    tensors.matrix[m]->buffer = buffer.get();
+    if (shape.bias_bytes == 0) continue;
+    tensors.bias[m] = ggml_new_tensor_2d(context.get(), GGML_TYPE_F32, n_out, 2);
+    tensors.bias[m]->buffer = buffer.get();
   }
   for (const bool is_one_row : {true, false}) {
     ggml_cgraph* graph = ggml_new_graph_custom(context.get(), kNodes, false);
     const LaunchInputs in(context.get(), form.n_embd, 1, is_one_row);
-    AddProducts(context.get(), graph, matrix, shape.activation, in.x, in.ids);
+    AddProducts(context.get(), graph, tensors, in.x, in.ids);
     for (int i = 0; i < ggml_graph_n_nodes(graph); ++i) {
       if (!ggml_backend_dev_supports_op(device.handle(), ggml_graph_node(graph, i))) return false;
     }
@@ -65,15 +70,17 @@ bool DeviceExperts::Supports(const ComputeDevice& device, const CopyForm& form,
 }
 
 uint64_t DeviceExperts::WorkBytes(const Shape& shape) {
-  const uint64_t floats = 2 * uint64_t{shape.n_embd} + 3 * uint64_t{shape.n_ff} + 1;
-  return kFlights * shape.most_pairs * floats * sizeof(float) + 16 * kMiB;
+  uint64_t floats = 2 * uint64_t{shape.n_embd} + 3 * uint64_t{shape.n_ff} + 1;
+  // A sum beside each product, and another list of ids.
+  if (shape.bias_bytes > 0) floats += shape.n_embd + 2 * uint64_t{shape.n_ff} + 1;
+  return kFlights * shape.most_pairs * floats * sizeof(float) + 16 * kMiB + shape.bias_bytes;
 }
 
 DeviceExperts::DeviceExperts(const ComputeDevice& device, const ExpertCatalog& catalog,
-                             DevicePools pools, const Shape& shape, DeviceFaults faults)
+                             Weights weights, const Shape& shape, DeviceFaults faults)
     : device_(device),
       catalog_(catalog),
-      pools_(std::move(pools)),
+      weights_(std::move(weights)),
       shape_(shape),
       faults_(std::move(faults)),
       copier_(faults_.fails_copy),
@@ -147,7 +154,7 @@ DeviceExperts::Ticket DeviceExperts::Fill(ExpertKey key, SlotId slot, const Matr
   Ticket ticket;
   const uint32_t form = catalog_.copy(key).form;
   for (const Matrix m : {Matrix::kGate, Matrix::kUp, Matrix::kDown}) {
-    ggml_tensor* to = pools_.tensor(form, m);
+    ggml_tensor* to = weights_.pools.tensor(form, m);
     const size_t bytes = DevicePools::SliceBytes(to);
     ticket.last = copier_.Ask({.from = matrices[static_cast<size_t>(m)],
                                .to = to,
@@ -156,6 +163,22 @@ DeviceExperts::Ticket DeviceExperts::Fill(ExpertKey key, SlotId slot, const Matr
     if (ticket.first == 0) ticket.first = ticket.last;
   }
   return ticket;
+}
+
+Status DeviceExperts::Fetch(ExpertKey key, SlotId slot,
+                            const std::array<std::byte*, kMatrices>& to) const {
+  const uint32_t form = catalog_.copy(key).form;
+  for (const Matrix m : {Matrix::kGate, Matrix::kUp, Matrix::kDown}) {
+    if (faults_.fails_copy && faults_.fails_copy()) {
+      return Fail(Errc::kDevice, "a copy failed on purpose");
+    }
+    const ggml_tensor* from = weights_.pools.tensor(form, m);
+    const size_t bytes = DevicePools::SliceBytes(from);
+    TRY_STATUS(OnDevice("fetching an expert", [&] {
+      ggml_backend_tensor_get(from, to[static_cast<size_t>(m)], slot.value * bytes, bytes);
+    }));
+  }
+  return {};
 }
 
 Status DeviceExperts::Advance() {
@@ -181,7 +204,8 @@ Status DeviceExperts::LaunchGroup(const Group& group) {
     if (!is_mine(expert)) continue;
     std::vector<Pair>& pairs = by_form[catalog_.copy(expert.key).form];
     for (uint32_t p = expert.first_pair; p < expert.first_pair + expert.n_pairs; ++p) {
-      pairs.push_back({.pair = p, .row = plan_->row_of[p], .slot = expert.slot});
+      pairs.push_back(
+          {.pair = p, .row = plan_->row_of[p], .slot = expert.slot, .expert = expert.key.expert});
     }
   }
   for (uint32_t form = 0; form < by_form.size(); ++form) {
@@ -195,9 +219,12 @@ Status DeviceExperts::LaunchGroup(const Group& group) {
   return {};
 }
 
-std::array<ggml_tensor*, kMatrices> DeviceExperts::matrices(uint32_t form) const {
-  return {pools_.tensor(form, Matrix::kGate), pools_.tensor(form, Matrix::kUp),
-          pools_.tensor(form, Matrix::kDown)};
+ExpertTensors DeviceExperts::tensors(uint32_t form) const {
+  const DevicePools& pools = weights_.pools;
+  return {.matrix = {pools.tensor(form, Matrix::kGate), pools.tensor(form, Matrix::kUp),
+                     pools.tensor(form, Matrix::kDown)},
+          .bias = weights_.biases.of(plan_->layer),
+          .activation = shape_.activation};
 }
 
 Status DeviceExperts::Launch(uint32_t form, std::span<const Pair> pairs) {
@@ -207,7 +234,11 @@ Status DeviceExperts::Launch(uint32_t form, std::span<const Pair> pairs) {
     return Fail(Errc::kDevice, "a launch failed on purpose");
   }
   slots_.clear();
-  for (const Pair& pair : pairs) slots_.push_back(static_cast<int32_t>(pair.slot.value));
+  experts_.clear();
+  for (const Pair& pair : pairs) {
+    slots_.push_back(static_cast<int32_t>(pair.slot.value));
+    experts_.push_back(pair.expert.value);
+  }
   return there_ != nullptr ? LaunchThere(flight, form, pairs) : LaunchHere(flight, form, pairs);
 }
 
@@ -224,13 +255,15 @@ Status DeviceExperts::LaunchHere(Flight& flight, uint32_t form, std::span<const 
   }
   ggml_context* context = flight.arena->Begin();
   const LaunchInputs in(context, shape_.n_embd, static_cast<int64_t>(pairs.size()), is_one_row);
-  ggml_tensor* y =
-      AddProducts(context, flight.arena->graph(), matrices(form), shape_.activation, in.x, in.ids);
+  const ExpertTensors experts = tensors(form);
+  ggml_tensor* y = AddProducts(context, flight.arena->graph(), experts, in.x, in.ids);
   ggml_set_output(y);
   TRY_STATUS(PlaceOn(device_, *flight.arena));
   TRY_STATUS(OnDevice("sending rows to the device", [&] {
     ggml_backend_tensor_set(in.x, x_.data(), 0, x_.size() * sizeof(float));
-    ggml_backend_tensor_set(in.ids, slots_.data(), 0, slots_.size() * sizeof(int32_t));
+    const size_t bytes = pairs.size() * sizeof(int32_t);
+    ggml_backend_tensor_set(in.ids.slots, slots_.data(), 0, bytes);
+    if (experts.has_bias()) ggml_backend_tensor_set(in.ids.experts, experts_.data(), 0, bytes);
   }));
   TRY_STATUS(flight.arena->Launch());
   flight.y = y;

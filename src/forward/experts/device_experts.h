@@ -15,9 +15,9 @@
 //
 // Experts of one form are one launch: for P pairs of a row and an expert
 //
-//   up, gate   [n_embd][n_ff][slots] by slot times x [P][n_embd]  -> [P][n_ff]
+//   up, gate   [n_embd][n_ff][slots] by slot times x [P][n_embd]  -> [P][n_ff], + bias by expert
 //   join       activation(gate, up)                               -> [P][n_ff]
-//   down       [n_ff][n_embd][slots] by slot                      -> [P][n_embd]
+//   down       [n_ff][n_embd][slots] by slot                      -> [P][n_embd], + bias
 //
 // A launch is computed the same way however its experts got there, so equal plans give equal bits.
 //
@@ -40,10 +40,12 @@
 #include "core/model_spec.h"
 #include "device/backend_buffer.h"
 #include "device/copier.h"
+#include "device/device_biases.h"
 #include "device/device_pools.h"
 #include "device/devices.h"
 #include "device/graph_arena.h"
 #include "forward/dense/step_buffers.h"
+#include "forward/experts/device_products.h"
 #include "forward/experts/expert_exec.h"
 #include "residency/residency.h"  // Lease
 
@@ -51,7 +53,8 @@ namespace moestro {
 
 // For tests: what goes wrong on the device. Empty: nothing.
 struct DeviceFaults {
-  std::function<bool()> fails_copy;    // asked before each copy, on the copier's thread
+  // Asked before each copy: there on the copier's thread, back on the engine's.
+  std::function<bool()> fails_copy;
   std::function<bool()> fails_launch;  // asked before each launch
   bool spoils_results = false;         // every result is a tenth too large
 };
@@ -65,14 +68,20 @@ class DeviceExperts {
     uint32_t most_pairs = 512;  // of a launch
     uint32_t n_used = 0;        // K
     bool has_shared = false;    // a shared expert
+    uint64_t bias_bytes = 0;    // of all experts, which the device has from the start
   };
-  // True if the device multiplies such experts and joins them with that activation.
+  // True if the device multiplies such experts, adds biases if there are any, and joins products
+  // with that activation.
   static bool Supports(const ComputeDevice& device, const CopyForm& form, const Shape& shape);
-  // What launches take beside the slots.
+  // What launches take beside the slots, biases included.
   static uint64_t WorkBytes(const Shape& shape);
 
+  struct Weights {
+    DevicePools pools;
+    DeviceBiases biases = {};
+  };
   // Catalog and device must outlive this.
-  DeviceExperts(const ComputeDevice& device, const ExpertCatalog& catalog, DevicePools pools,
+  DeviceExperts(const ComputeDevice& device, const ExpertCatalog& catalog, Weights weights,
                 const Shape& shape, DeviceFaults faults = {});
   ~DeviceExperts();
 
@@ -116,6 +125,8 @@ class DeviceExperts {
   };
   using Matrices = std::array<const std::byte*, kMatrices>;
   Ticket Fill(ExpertKey key, SlotId slot, const Matrices& matrices);
+  // Fills memory from a slot that nobody writes, and waits. kDevice.
+  Status Fetch(ExpertKey key, SlotId slot, const std::array<std::byte*, kMatrices>& to) const;
   bool Wait(const Ticket& ticket) { return copier_.Wait(ticket.first, ticket.last); }
   // One for each matrix.
   Copier::Made copies_made() const { return copier_.made(); }
@@ -125,6 +136,7 @@ class DeviceExperts {
     uint32_t pair;  // index of its result
     uint32_t row;
     SlotId slot;
+    ExpertId expert;
   };
   // A launch whose results are not back yet.
   struct Flight {
@@ -148,11 +160,11 @@ class DeviceExperts {
   Status LaunchThere(Flight& flight, uint32_t form, std::span<const Pair> pairs);
   Status Collect(Flight& flight);
   Status Combine();
-  std::array<ggml_tensor*, kMatrices> matrices(uint32_t form) const;
+  ExpertTensors tensors(uint32_t form) const;
 
   const ComputeDevice& device_;
   const ExpertCatalog& catalog_;
-  DevicePools pools_;
+  Weights weights_;
   Shape shape_;
   DeviceFaults faults_;
   Copier copier_;
@@ -177,8 +189,9 @@ class DeviceExperts {
   static constexpr size_t kFlights = 4;
   std::array<Flight, kFlights> flights_;
   size_t next_flight_ = 0;
-  std::vector<float> x_;        // scratch: [pair][n_embd]
-  std::vector<int32_t> slots_;  // scratch: [pair]
+  std::vector<float> x_;          // scratch: [pair][n_embd]
+  std::vector<int32_t> slots_;    // scratch: [pair]
+  std::vector<int32_t> experts_;  // scratch: [pair]
 };
 
 // REQUIRES: it is complete.

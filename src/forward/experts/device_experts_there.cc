@@ -16,8 +16,8 @@
 namespace moestro {
 namespace {
 
-// Where a second list of numbers begins in a tensor, on any device.
-int64_t Aligned(size_t numbers) { return static_cast<int64_t>(AlignUp(numbers, 64)); }
+// Where the next list of numbers begins in a tensor, on any device.
+size_t Aligned(size_t numbers) { return AlignUp(numbers, 64); }
 
 }  // namespace
 
@@ -41,33 +41,36 @@ Status DeviceExperts::BeginThere(const Part& part, const StepBuffers& rows) {
   return LaunchHeld();
 }
 
-// Slots and rows of the pairs go there; x is there, y stays.
+// Slots, experts and rows of the pairs go there; x is there, y stays.
 Status DeviceExperts::LaunchThere(Flight& flight, uint32_t form, std::span<const Pair> pairs) {
   const auto n = static_cast<int64_t>(pairs.size());
-  const int64_t second = Aligned(pairs.size());
+  const size_t length = Aligned(pairs.size());
   const bool is_one_row = plan_->n_rows == 1;
   for (const Pair& pair : pairs) launched_as_[pair.pair] = static_cast<int32_t>(n_launched_++);
   ggml_context* context = flight.arena->Begin();
-  ggml_tensor* lists = ggml_new_tensor_1d(context, GGML_TYPE_I32, 2 * second);
+  ggml_tensor* lists = ggml_new_tensor_1d(context, GGML_TYPE_I32, static_cast<int64_t>(3 * length));
   ggml_set_input(lists);
+  const auto ids = [&](size_t list) {
+    const size_t offset = list * length * sizeof(int32_t);
+    return is_one_row ? ggml_view_2d(context, lists, n, 1, lists->nb[1], offset)
+                      : ggml_view_2d(context, lists, 1, n, sizeof(int32_t), offset);
+  };
   ggml_tensor* rows = ggml_new_tensor_2d(context, GGML_TYPE_F32, shape_.n_embd, plan_->n_rows);
   there_->Place(rows, StepBuffers::kFfnIn);
-  ggml_tensor* ids = is_one_row ? ggml_view_2d(context, lists, n, 1, lists->nb[1], 0)
-                                : ggml_view_2d(context, lists, 1, n, sizeof(int32_t), 0);
   ggml_tensor* x = rows;
   if (!is_one_row) {
-    x = ggml_get_rows(
-        context, rows,
-        ggml_view_1d(context, lists, n, static_cast<size_t>(second) * sizeof(int32_t)));
+    x = ggml_get_rows(context, rows, ggml_view_1d(context, lists, n, 2 * length * sizeof(int32_t)));
   }
   x = ggml_reshape_3d(context, x, shape_.n_embd, 1, is_one_row ? 1 : n);
-  ggml_tensor* y =
-      AddProducts(context, flight.arena->graph(), matrices(form), shape_.activation, x, ids);
+  ggml_tensor* y = AddProducts(context, flight.arena->graph(), tensors(form), x,
+                               {.slots = ids(0), .experts = ids(1)});
   results_there_.Place(y, (n_launched_ - pairs.size()) * shape_.n_embd * sizeof(float));
   TRY_STATUS(PlaceOn(device_, *flight.arena));
-  slots_.resize(static_cast<size_t>(second));
+  slots_.resize(length);
+  slots_.append_range(experts_);
+  slots_.resize(2 * length);
   for (const Pair& pair : pairs) slots_.push_back(static_cast<int32_t>(pair.row));
-  slots_.resize(static_cast<size_t>(2 * second));
+  slots_.resize(3 * length);
   TRY_STATUS(OnDevice("sending slots to the device", [&] {
     ggml_backend_tensor_set(lists, slots_.data(), 0, slots_.size() * sizeof(int32_t));
   }));

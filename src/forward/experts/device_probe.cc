@@ -50,6 +50,12 @@ Result<double> MedianOf(Once&& once) {
   return Median(std::move(seconds));
 }
 
+// y: [rows][n_out].
+void AddBias(std::span<const float> bias, std::span<float> y) {
+  if (bias.empty()) return;
+  for (size_t i = 0; i < y.size(); ++i) y[i] += bias[i % bias.size()];
+}
+
 // One row of a step for each pair, expert by expert, all on the device.
 LayerPlan PlanOf(ExpertKey key, uint32_t experts, uint32_t rows, uint32_t slots) {
   LayerPlan plan{.layer = key.layer, .n_rows = rows, .n_used = experts};
@@ -103,10 +109,10 @@ Status DeviceProbe::RunOnHost(std::span<const float> x, uint32_t rows,
     return {};
   };
   const auto multiply = [&](Matrix m, uint32_t n_in, uint32_t n_out,
-                            const std::vector<const std::byte*>& in, float* out) {
+                            const std::vector<const std::byte*>& in, float* out) -> Status {
     const auto at = static_cast<size_t>(m);
     constexpr uint32_t kBlock = 32;
-    return team_.Run([&](int thread, int n_threads) {
+    TRY_STATUS(team_.Run([&](int thread, int n_threads) {
       for (uint32_t row = kBlock * static_cast<uint32_t>(thread); row < n_out;
            row += kBlock * static_cast<uint32_t>(n_threads)) {
         std::vector<float*> to;
@@ -119,7 +125,9 @@ Status DeviceProbe::RunOnHost(std::span<const float> x, uint32_t rows,
                                              .out = to.data(),
                                              .n_tokens = rows});
       }
-    });
+    }));
+    AddBias(expert_.biases[at], {out, size_t{rows} * n_out});
+    return {};
   };
   std::array<std::vector<const std::byte*>, kMatrices> in;
   std::vector<float> gate(size_t{rows} * k.n_ff);

@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "base/result.h"
@@ -29,6 +30,7 @@ class DeviceProbe {
   // An expert whose bytes are in memory. Everything must outlive the probe, the kernels those of
   // its form; `slots` of that form are free to be overwritten. `memory`: as of the slots that
   // experts will be computed and copied from.
+  using Biases = std::array<std::vector<float>, kMatrices>;  // [n_out]; empty: none
   struct Expert {
     ExpertKey key;
     DeviceExperts::Matrices matrices;
@@ -37,9 +39,10 @@ class DeviceProbe {
     Activation activation = Activation::kSwiglu;
     uint32_t slots = 1;
     HostMemorySource memory = {};
+    Biases biases = {};
   };
-  DeviceProbe(DeviceExperts& device, Team& team, const Expert& expert)
-      : device_(device), team_(team), expert_(expert) {}
+  DeviceProbe(DeviceExperts& device, Team& team, Expert expert)
+      : device_(device), team_(team), expert_(std::move(expert)) {}
 
   // The mean squared difference between the device's results and the CPU's, as a share of these,
   // for `rows` random rows of the expert, at most 64. kDevice.

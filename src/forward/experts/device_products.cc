@@ -6,15 +6,19 @@
 #include "forward/dense/blocks.h"
 
 namespace moestro {
-ggml_tensor* AddProducts(ggml_context* context, ggml_cgraph* graph,
-                         const std::array<ggml_tensor*, kMatrices>& matrix, Activation activation,
-                         ggml_tensor* x, ggml_tensor* ids) {
+
+ggml_tensor* AddProducts(ggml_context* context, ggml_cgraph* graph, const ExpertTensors& tensors,
+                         ggml_tensor* x, const PairIds& ids) {
+  const auto product = [&](Matrix matrix, ggml_tensor* in) {
+    const auto m = static_cast<size_t>(matrix);
+    ggml_tensor* out = ggml_mul_mat_id(context, tensors.matrix[m], in, ids.slots);
+    if (tensors.bias[m] == nullptr) return out;
+    return ggml_add_id(context, out, tensors.bias[m], ids.experts);
+  };
   // Up before gate before what joins them: CUDA makes one kernel of the three then.
-  ggml_tensor* up = ggml_mul_mat_id(context, matrix[static_cast<size_t>(Matrix::kUp)], x, ids);
-  ggml_tensor* gate = ggml_mul_mat_id(context, matrix[static_cast<size_t>(Matrix::kGate)], x, ids);
-  ggml_tensor* joined = GatedProduct(context, activation, gate, up);
-  ggml_tensor* y =
-      ggml_mul_mat_id(context, matrix[static_cast<size_t>(Matrix::kDown)], joined, ids);
+  ggml_tensor* up = product(Matrix::kUp, x);
+  ggml_tensor* gate = product(Matrix::kGate, x);
+  ggml_tensor* y = product(Matrix::kDown, GatedProduct(context, tensors.activation, gate, up));
   ggml_build_forward_expand(graph, up);
   ggml_build_forward_expand(graph, y);
   return y;

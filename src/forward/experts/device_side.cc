@@ -2,6 +2,8 @@
 #include "forward/experts/device_side.h"
 
 #include <algorithm>
+#include <array>
+#include <cstddef>
 #include <string>
 #include <utility>
 
@@ -47,6 +49,11 @@ void DeviceSide::BeginStep() {
 
 void DeviceSide::Assign(LayerPlan& plan) {
   plan.predicted = predicted_ = tier_.Assign(plan);
+  if (!plan.moved_back.empty()) {
+    std::vector<ExpertKey> own;
+    for (const PlannedExpert& expert : plan.experts) own.push_back(expert.key);
+    for (const MovedExpert& moved : plan.moved_back) MoveBack(moved, own);
+  }
   if (options_.is_fixed) return;
   for (uint32_t d = 0; d < devices_.size(); ++d) copied_before_[d] = devices_[d].copies_made();
   read_before_ = residency_.stats();
@@ -112,9 +119,20 @@ void DeviceSide::ObserveReads() {
   tracker_.Observe(Lane::kDisk, predicted_.disk / in_use_.disk, did.demand_seconds);
 }
 
+// Before its slot is written. If that fails, the disk still has it.
+void DeviceSide::MoveBack(const MovedExpert& moved, std::span<const ExpertKey> keeps) {
+  residency_.Adopt(moved.key, keeps, [&](const std::array<std::byte*, kMatrices>& to) {
+    return devices_[moved.device].Fetch(moved.key, moved.slot, to).has_value();
+  });
+}
+
 void DeviceSide::Promote(const LayerPlan& plan) {
   const std::optional<DeviceTier::Promotion> promotion = tier_.Promote(plan);
   if (!promotion) return;
+  if (promotion->moved_back) {
+    MoveBack({.key = *promotion->moved_back, .device = promotion->device, .slot = promotion->slot},
+             {&promotion->key, 1});
+  }
   std::optional<Lease> lease = LeaseFor(promotion->key);
   if (!lease || !lease->is_complete()) {
     tier_.Promoted(*promotion, false);

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <functional>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -57,6 +58,7 @@ class DeviceSide {
     DeviceExperts::Ticket ticket;
     std::optional<Lease> lease;  // until the bytes are there
   };
+  void MoveBack(const MovedExpert& moved, std::span<const ExpertKey> keeps);
   void Promote(const LayerPlan& plan);
   std::optional<Lease> LeaseFor(ExpertKey key);
   void Observe(const ExpertExec::LaneSeconds& took);

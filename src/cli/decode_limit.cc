@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: MIT
+#include "cli/decode_limit.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace moestro {
+
+uint64_t DecodeShape::Requests(const ModelSpec& spec) const {
+  const uint64_t layer =
+      std::min<uint64_t>(copies * spec.router.n_expert, rows * spec.router.n_used);
+  return steps * passes * spec.n_expert_layers() * layer;
+}
+
+uint64_t DecodeLimit::BytesFor(const ModelSpec& spec, const DecodeShape& shape) {
+  const uint64_t requests = shape.Requests(spec);
+  if (requests > kMostRequests) return 0;
+  return RequestLog::BytesFor(
+      requests, shape.copies * spec.n_expert_layers() * uint64_t{spec.router.n_expert});
+}
+
+DecodeLimit::DecodeLimit(Engine& engine, const DecodeShape& shape)
+    : engine_(engine), requests_(shape.Requests(engine.spec())) {
+  if (requests_ > kMostRequests || !engine.memory().devices.empty()) return;
+  for (SlotContents& start : engine.slot_contents()) {
+    pools_.push_back({.log = RequestLog(requests_), .start = std::move(start), .asked = {}});
+  }
+  engine_.SetPlanObserver([this](const LayerPlan& plan) { See(plan); });
+  is_watching_ = true;
+}
+
+void DecodeLimit::Stop() {
+  if (std::exchange(is_watching_, false)) engine_.SetPlanObserver({});
+}
+
+uint32_t DecodeLimit::NumberOf(ExpertKey key) const {
+  const ModelSpec& spec = engine_.spec();
+  return (key.copy * spec.n_expert_layers() + key.layer.value) * spec.router.n_expert +
+         key.expert.value;
+}
+
+void DecodeLimit::See(const LayerPlan& plan) {
+  for (Pool& pool : pools_) pool.asked.clear();
+  for (const PlannedExpert& expert : plan.experts) {
+    pools_[engine_.pool_of(expert.key)].asked.push_back(NumberOf(expert.key));
+  }
+  for (Pool& pool : pools_) pool.log.Add(pool.asked);
+}
+
+Result<Limit> DecodeLimit::Find(const RunReport& report) const {
+  if (!report.memory.devices.empty()) {
+    return Fail(Errc::kUnsupported, "{} computes, too, with memory of its own",
+                report.memory.devices.front().info.name);
+  }
+  const bool is_known = std::ranges::all_of(pools_, &RequestLog::is_complete, &Pool::log);
+  if (pools_.empty() || !is_known) {
+    return Fail(Errc::kInvalidRequest,
+                "its requests for experts are more than the {} that are noted; decode fewer tokens",
+                std::min(requests_, kMostRequests));
+  }
+  Limit limit{.touched_bytes = report.stats.decode.touched_bytes,
+              .disk_bandwidth = report.probes.disk_bandwidth};
+  for (const Pool& pool : pools_) {
+    if (pool.start.slots == 0) continue;  // nobody could have asked
+    std::vector<uint32_t> present;
+    for (const ExpertKey key : pool.start.experts) present.push_back(NumberOf(key));
+    limit.fewest_bytes += pool.log.FewestReads(pool.start.slots, present) * pool.start.expert_bytes;
+  }
+  TRY(limit.memory_bandwidth, engine_.ProbeMemoryBandwidth());
+  return limit;
+}
+
+}  // namespace moestro

@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: MIT
+// Attention of a tile of queries over one block of keys and values: the inner loops of
+// forward/dense/attention.h, for the instruction sets that machines have.
+//
+// The running softmax: for each query the largest score so far, the sum of the weights
+// 2^(score - largest), and the values summed with these weights, all in F32. A block whose scores
+// exceed the largest makes what was summed before it smaller.
+// Source: M. Milakov, N. Gimelshein, "Online normalizer calculation for softmax", 2018; T. Dao et
+// al., "FlashAttention", 2022.
+//
+// A query's result depends on its own scores alone: not on the other queries of the tile, nor on
+// how many there are. Kernels are pure functions; any thread may call them.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+#include <vector>
+
+namespace moestro {
+
+// IEEE half precision, ggml_fp16_t.
+using Half = uint16_t;
+
+// Keys of a block, by position within it: those that a query sees. The others are as if they were
+// not there, whatever their bytes.
+struct KeyRange {
+  uint32_t begin = 0;
+  uint32_t end = 0;
+  bool is_empty() const { return begin >= end; }
+  bool operator==(const KeyRange&) const = default;
+};
+
+struct AttentionKernel {
+  static constexpr uint32_t kKeys = 64;      // of a block
+  static constexpr uint32_t kMaxLanes = 16;  // of any kernel
+
+  // Widths of memory: what is read and written of a key, and of a value.
+  uint32_t padded(uint32_t dim) const { return (dim + 2 * lanes - 1) / (2 * lanes) * (2 * lanes); }
+
+  // One tile against one block. All memory is aligned to 64 bytes; every matrix is row by row.
+  struct Block {
+    const float* queries;    // [n_queries][dim_k], times scale * log2(e)
+    const KeyRange* ranges;  // [n_queries]
+    uint32_t n_queries;
+    uint32_t dim_k;
+    uint32_t dim_v;       // padded
+    const float* keys;    // as `turn` left them
+    const float* values;  // [kKeys][value_stride]
+    size_t value_stride;
+    float* scores;   // scratch [n_queries][kKeys]
+    float* largest;  // [n_queries], before the first block -infinity
+    float* weights;  // [n_queries][kMaxLanes], before the first block 0; to be added up in the end
+    float* sums;     // [n_queries][dim_v], before the first block 0
+  };
+  void (*attend)(const Block& block) = nullptr;
+
+  // n halves -> floats.
+  void (*to_float)(const Half* from, float* to, size_t n) = nullptr;
+  // Keys [kKeys][stride] -> the order in which `attend` reads them, kKeys * dim floats.
+  void (*turn)(const float* keys, size_t stride, uint32_t dim, float* turned) = nullptr;
+
+  uint32_t lanes = 0;
+  std::string_view name;
+
+  static AttentionKernel ForThisMachine();
+  // All that this machine runs, the fastest first; the last one runs everywhere.
+  static std::vector<AttentionKernel> AllHere();
+};
+
+}  // namespace moestro

@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: MIT
+// What experts add to their products, in a device's memory: for each layer and matrix that has it a
+// tensor [n_out, experts] of F32. Small beside the experts, so all of it stays there.
+//
+// Thread rule: the engine thread.
+#pragma once
+
+#include <ggml-cpp.h>
+#include <ggml.h>
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <vector>
+
+#include "base/result.h"
+#include "core/ids.h"
+#include "device/backend_buffer.h"
+#include "device/devices.h"
+
+namespace moestro {
+
+class DeviceBiases {
+ public:
+  struct Shape {
+    uint32_t n_embd = 0;
+    uint32_t n_ff = 0;
+    uint32_t n_expert = 0;
+    std::vector<std::array<bool, kMatrices>> has = {};  // by layer with experts
+  };
+  static uint64_t BytesFor(const ComputeDevice& device, const Shape& shape);
+
+  // The biases of a matrix of all experts of a layer: [experts][n_out] of F32.
+  using Source = std::function<Status(LayerId layer, Matrix matrix, std::span<std::byte> to)>;
+  // Fails as `source` does, with kNoMemory or kDevice.
+  static Result<DeviceBiases> Load(const ComputeDevice& device, const Shape& shape,
+                                   const Source& source);
+  // Of a model without biases.
+  DeviceBiases() = default;
+
+  // [n_out, experts]; null: that matrix has none.
+  using Tensors = std::array<ggml_tensor*, kMatrices>;
+  Tensors of(LayerId layer) const {
+    return layer.value < layers_.size() ? layers_[layer.value] : Tensors{};
+  }
+
+ private:
+  BackendBuffer memory_;
+  ggml_context_ptr context_;
+  std::vector<Tensors> layers_;  // empty: no layer has any
+};
+
+}  // namespace moestro

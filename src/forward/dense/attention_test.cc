@@ -1,0 +1,205 @@
+// SPDX-License-Identifier: MIT
+#include "forward/dense/attention.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <random>
+#include <utility>
+#include <vector>
+
+#include "device/cpu_device.h"
+#include "device/graph_arena.h"
+
+namespace moestro {
+namespace {
+
+// Four heads share two key-value heads.
+constexpr AttentionShape kShape{.n_head = 4, .n_head_kv = 2, .dim_k = 48, .dim_v = 32};
+constexpr uint32_t kCells = 1024;
+constexpr float kScale = 0.2F;
+
+class AttentionTest : public ::testing::Test {
+ protected:
+  AttentionTest() {
+    std::mt19937 random(3);
+    std::normal_distribution<float> normal(0.0F, 1.0F);
+    const auto halves = [&](size_t n) {
+      std::vector<Half> values(n);
+      for (Half& v : values) v = ggml_fp32_to_fp16(normal(random));
+      return values;
+    };
+    keys_ = halves(size_t{kCells} * kShape.n_head_kv * kShape.dim_k);
+    values_ = halves(size_t{kCells} * kShape.n_head_kv * kShape.dim_v);
+    queries_.resize(size_t{kCells} * kShape.n_head * kShape.dim_k);
+    for (float& q : queries_) q = normal(random);
+  }
+
+  TiledAttention::Layer layer() const {
+    return {.k = keys_.data(), .v = values_.data(), .scale = kScale, .sinks = {}};
+  }
+
+  // Rows whose queries are those of the same number, from `first` on -> [rows][n_head][dim_v].
+  std::vector<float> Run(std::span<const RowCells> rows, const TiledAttention::Layer& layer,
+                         size_t first = 0, uint32_t threads = 2,
+                         const AttentionKernel& kernel = AttentionKernel::ForThisMachine()) {
+    CpuDevice device = *CpuDevice::Open(threads);
+    auto attention = *TiledAttention::Create(kShape, threads, kernel);
+    GraphArena arena(device.backend(), 16);
+    ggml_context* ctx = arena.Begin();
+    ggml_tensor* q = ggml_new_tensor_3d(ctx, GGML_TYPE_F32, kShape.dim_k, kShape.n_head,
+                                        static_cast<int64_t>(rows.size()));
+    ggml_tensor* mixed = attention->Node(ctx, q, layer, rows);
+    ggml_set_input(q);
+    ggml_set_output(mixed);
+    ggml_build_forward_expand(arena.graph(), mixed);
+    EXPECT_TRUE(arena.Reserve() && arena.Place());
+    const size_t width = size_t{kShape.n_head} * kShape.dim_k;
+    std::memcpy(q->data, queries_.data() + first * width, ggml_nbytes(q));
+    EXPECT_TRUE(device.Compute(arena.graph()));
+    std::vector<float> out(rows.size() * kShape.n_head * kShape.dim_v);
+    std::memcpy(out.data(), mixed->data, ggml_nbytes(mixed));
+    return out;
+  }
+
+  // The definition, in doubles, for the row with the queries of `number`.
+  std::vector<double> Expected(const RowCells& row, size_t number,
+                               const TiledAttention::Layer& layer) const {
+    std::vector<size_t> cells;
+    for (const CellRun& run : row.runs) {
+      for (uint32_t i = 0; i < run.count; ++i) cells.push_back(run.first + i);
+    }
+    cells.resize(row.n_positions);
+    if (layer.window > 0 && layer.window < cells.size()) {
+      cells.erase(cells.begin(), cells.end() - layer.window);
+    }
+    std::vector<double> out;
+    for (size_t h = 0; h < kShape.n_head; ++h) {
+      const size_t kv = h / (kShape.n_head / kShape.n_head_kv);
+      const float* q = queries_.data() + (number * kShape.n_head + h) * kShape.dim_k;
+      double weight = layer.sinks.empty() ? 0.0 : std::exp(double{layer.sinks[h]});
+      std::vector<double> sums(kShape.dim_v, 0.0);
+      for (const size_t cell : cells) {
+        const Half* k = keys_.data() + (cell * kShape.n_head_kv + kv) * kShape.dim_k;
+        const Half* v = values_.data() + (cell * kShape.n_head_kv + kv) * kShape.dim_v;
+        double score = 0.0;
+        for (size_t d = 0; d < kShape.dim_k; ++d) score += double{q[d]} * ggml_fp16_to_fp32(k[d]);
+        const double w = std::exp(score * layer.scale);
+        weight += w;
+        for (size_t d = 0; d < kShape.dim_v; ++d) sums[d] += w * ggml_fp16_to_fp32(v[d]);
+      }
+      for (const double sum : sums) out.push_back(sum / weight);
+    }
+    return out;
+  }
+
+  void ExpectRight(std::span<const RowCells> rows, const TiledAttention::Layer& layer) {
+    const std::vector<float> got = Run(rows, layer);
+    const size_t width = size_t{kShape.n_head} * kShape.dim_v;
+    for (size_t r = 0; r < rows.size(); ++r) {
+      const std::vector<double> expected = Expected(rows[r], r, layer);
+      for (size_t i = 0; i < width; ++i) {
+        // Derived for the kernel in device/attention_kernel_test.cc; scores here are about 1.
+        ASSERT_NEAR(got[r * width + i], expected[i], 1e-5) << "row " << r << " value " << i;
+      }
+    }
+  }
+
+  std::vector<Half> keys_;
+  std::vector<Half> values_;
+  std::vector<float> queries_;
+};
+
+// 300 positions in pieces all over the cache, none of which ends where a block does.
+const std::vector<CellRun> kScattered = {{.first = 700, .count = 32},
+                                         {.first = 96, .count = 100},
+                                         {.first = 900, .count = 7},
+                                         {.first = 300, .count = 93},
+                                         {.first = 10, .count = 68}};
+
+std::vector<RowCells> Prompt(std::span<const CellRun> runs, uint32_t first, uint32_t n) {
+  std::vector<RowCells> rows;
+  for (uint32_t i = 0; i < n; ++i) rows.push_back({.runs = runs, .n_positions = first + i + 1});
+  return rows;
+}
+
+TEST_F(AttentionTest, APromptSeesItsCellsWhereverTheyLie) {
+  ExpectRight(Prompt(kScattered, 0, 300), layer());
+}
+
+TEST_F(AttentionTest, RowsOfSeveralSequencesSeeTheirOwn) {
+  const std::vector<CellRun> other = {{.first = 500, .count = 150}};
+  std::vector<RowCells> rows = Prompt(kScattered, 200, 3);
+  rows.append_range(Prompt(other, 0, 90));
+  rows.append_range(Prompt(kScattered, 299, 1));
+  rows.push_back({.runs = other, .n_positions = 1});
+  ExpectRight(rows, layer());
+}
+
+TEST_F(AttentionTest, AWindowHidesEarlierPositions) {
+  for (const uint32_t window : {1U, 64U, 100U, 1000U}) {
+    TiledAttention::Layer windowed = layer();
+    windowed.window = window;
+    ExpectRight(Prompt(kScattered, 0, 300), windowed);
+  }
+}
+
+TEST_F(AttentionTest, SinksTakeTheirShare) {
+  const std::vector<float> sinks = {-3.0F, 0.0F, 2.0F, 5.0F};
+  TiledAttention::Layer with_sinks = layer();
+  with_sinks.sinks = sinks;
+  ExpectRight(Prompt(kScattered, 0, 150), with_sinks);
+}
+
+// Chunks, threads, neighbours and places of cells.
+TEST_F(AttentionTest, ARowsBitsDependOnItsOwnCellsAlone) {
+  const std::vector<RowCells> prompt = Prompt(kScattered, 0, 300);
+  for (const AttentionKernel& kernel : AttentionKernel::AllHere()) {
+    const std::vector<float> whole = Run(prompt, layer(), 0, 2, kernel);
+    EXPECT_EQ(Run(prompt, layer(), 0, 1, kernel), whole) << "one thread";
+    for (const size_t chunk : {1U, 7U, 64U, 130U}) {
+      std::vector<float> pieces;
+      for (size_t first = 0; first < prompt.size(); first += chunk) {
+        const size_t n = std::min(chunk, prompt.size() - first);
+        pieces.append_range(Run(std::span(prompt).subspan(first, n), layer(), first, 2, kernel));
+      }
+      EXPECT_EQ(pieces, whole) << kernel.name << ", chunks of " << chunk;
+    }
+  }
+  // The same keys and values elsewhere.
+  const std::vector<float> before = Run(prompt, layer());
+  std::vector<Half> keys = keys_;
+  std::vector<Half> values = values_;
+  const std::vector<CellRun> moved = {{.first = 500, .count = 300}};
+  uint32_t to = 500;
+  for (const CellRun& run : kScattered) {
+    for (uint32_t i = 0; i < run.count; ++i, ++to) {
+      const size_t k = size_t{kShape.n_head_kv} * kShape.dim_k;
+      const size_t v = size_t{kShape.n_head_kv} * kShape.dim_v;
+      std::copy_n(keys_.data() + (run.first + i) * k, k, keys.data() + to * k);
+      std::copy_n(values_.data() + (run.first + i) * v, v, values.data() + to * v);
+    }
+  }
+  keys_ = std::move(keys);
+  values_ = std::move(values);
+  EXPECT_EQ(Run(Prompt(moved, 0, 300), layer()), before);
+}
+
+TEST_F(AttentionTest, CellsNobodyHasWrittenMayHoldAnything) {
+  const std::vector<RowCells> rows = Prompt(kScattered, 230, 5);
+  const std::vector<float> before = Run(rows, layer());
+  const size_t k = size_t{kShape.n_head_kv} * kShape.dim_k;
+  const size_t v = size_t{kShape.n_head_kv} * kShape.dim_v;
+  const Half nan = ggml_fp32_to_fp16(std::numeric_limits<float>::quiet_NaN());
+  for (const uint32_t cell : {13U, 14U, 40U, 77U, 850U}) {  // positions from 235 on, and nobody's
+    std::fill_n(keys_.data() + cell * k, k, nan);
+    std::fill_n(values_.data() + cell * v, v, nan);
+  }
+  EXPECT_EQ(Run(rows, layer()), before);
+}
+
+}  // namespace
+}  // namespace moestro

@@ -1,0 +1,18 @@
+// SPDX-License-Identifier: MIT
+// Keys and values that nobody computed, for measuring what a long context costs.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "base/result.h"
+#include "core/cells.h"
+#include "forward/dense/kv_cache.h"
+
+namespace moestro {
+
+// Fills cells in every layer with seeded numbers of about N(0, 1), different in each cell; the same
+// on every machine. kDevice.
+Status MakeUpCells(const KvCache& kv, std::span<const CellRun> cells, uint64_t seed);
+
+}  // namespace moestro

@@ -1,0 +1,168 @@
+// SPDX-License-Identifier: MIT
+// What a device launches, on ggml's CPU backend in its place: it computes the same graphs.
+#include "forward/experts/device_experts.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstddef>
+#include <cstring>
+#include <memory>
+#include <optional>
+#include <span>
+#include <utility>
+#include <vector>
+
+namespace moestro {
+namespace {
+
+constexpr uint32_t kWidth = 32;
+constexpr uint16_t kExperts = 4;
+
+// Added to all values of a product.
+float BiasFor(LayerId layer, Matrix matrix, uint32_t expert) {
+  const auto m = static_cast<float>(matrix);
+  return 0.25F * (m + 1.0F) * static_cast<float>(expert) + 0.5F * layer.value;
+}
+
+// Two layers of experts whose weights are all one. The first adds biases to every product, the
+// second to what down gives alone. Expert e lies in slot 3 - e.
+class DeviceExpertsTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    const CopyForm form{.n_embd = kWidth, .n_ff = kWidth};
+    for (uint16_t e = 0; e < 2 * kExperts; ++e) {
+      catalog_.Add(LayerId{static_cast<uint16_t>(e / kExperts)},
+                   ExpertId{static_cast<uint16_t>(e % kExperts)}, form, {});
+    }
+    const std::vector<DeviceInfo> found = FindDevices();
+    const auto cpu = std::ranges::find(found, DeviceKind::kCpu, &DeviceInfo::kind);
+    ASSERT_NE(cpu, found.end());
+    device_.emplace(*ComputeDevice::Open(*cpu));
+  }
+
+  void Create() {
+    const DeviceBiases::Shape biases{
+        .n_embd = kWidth, .n_ff = kWidth, .n_expert = kExperts, .has = has_};
+    shape_.bias_bytes = DeviceBiases::BytesFor(*device_, biases);
+    ASSERT_TRUE(DeviceExperts::Supports(*device_, catalog_.forms[0], shape_));
+    const uint64_t slots[] = {kExperts};
+    experts_ = std::make_unique<DeviceExperts>(
+        *device_, catalog_,
+        DeviceExperts::Weights{.pools = *DevicePools::Allocate(*device_, catalog_.forms, slots),
+                               .biases = *DeviceBiases::Load(*device_, biases, Values)},
+        shape_);
+  }
+
+  static Status Values(LayerId layer, Matrix matrix, std::span<std::byte> to) {
+    std::vector<float> values;
+    for (uint32_t e = 0; e < kExperts; ++e) {
+      values.resize(values.size() + kWidth, BiasFor(layer, matrix, e));
+    }
+    EXPECT_EQ(to.size(), values.size() * sizeof(float));
+    std::memcpy(to.data(), values.data(), to.size());
+    return {};
+  }
+
+  // Experts 1 and 2 of a layer for `rows` rows, of which row r is r + 1 in one place and else 0.
+  std::vector<float> Run(LayerId layer, uint32_t rows) {
+    const std::vector<float> ones(size_t{kWidth} * kWidth, 1.0F);
+    const auto* bytes = reinterpret_cast<const std::byte*>(ones.data());
+    LayerPlan plan{.layer = layer, .n_rows = rows, .n_used = 2};
+    for (const uint16_t e : {uint16_t{1}, uint16_t{2}}) {
+      const ExpertKey key{.layer = layer, .expert = {e}};
+      const SlotId slot{3U - e};
+      EXPECT_TRUE(experts_->Wait(experts_->Fill(key, slot, {bytes, bytes, bytes})));
+      plan.experts.push_back({.key = key,
+                              .place = Place::kDevice,
+                              .slot = slot,
+                              .first_pair = (e - 1) * rows,
+                              .n_pairs = rows});
+      for (uint32_t r = 0; r < rows; ++r) plan.row_of.push_back(r);
+    }
+    std::vector<float> x(size_t{rows} * kWidth);
+    for (uint32_t r = 0; r < rows; ++r) x[r * kWidth] = static_cast<float>(r + 1);
+    std::vector<float> y(plan.row_of.size() * kWidth);
+    EXPECT_TRUE(experts_->Begin({.plan = plan}, x.data(), y.data()));
+    EXPECT_TRUE(experts_->Finish());
+    return y;
+  }
+
+  void ExpectResults(LayerId layer, uint32_t rows) {
+    const std::vector<float> y = Run(layer, rows);
+    for (uint32_t pair = 0; pair < 2 * rows; ++pair) {
+      const uint32_t expert = 1 + pair / rows;
+      const auto bias = [&](Matrix m) {
+        const bool has = !has_.empty() && has_[layer.value][static_cast<size_t>(m)];
+        return has ? BiasFor(layer, m, expert) : 0.0F;
+      };
+      const auto product = static_cast<float>(pair % rows + 1);
+      const float gate = product + bias(Matrix::kGate);
+      const float joined = gate / (1.0F + std::exp(-gate)) * (product + bias(Matrix::kUp));
+      const float expected = kWidth * joined + bias(Matrix::kDown);
+      for (uint32_t i = 0; i < kWidth; ++i) {
+        ASSERT_NEAR(y[pair * kWidth + i], expected, 1e-4F * expected) << pair << ", " << i;
+      }
+    }
+  }
+
+  ExpertCatalog catalog_;
+  std::optional<ComputeDevice> device_;
+  DeviceExperts::Shape shape_{.n_embd = kWidth, .n_ff = kWidth};
+  std::vector<std::array<bool, kMatrices>> has_;
+  std::unique_ptr<DeviceExperts> experts_;
+};
+
+TEST_F(DeviceExpertsTest, ComputesExpertsByTheirSlots) {
+  ASSERT_NO_FATAL_FAILURE(Create());
+  EXPECT_EQ(shape_.bias_bytes, 0U);
+  for (const uint32_t rows : {1U, 3U}) ExpectResults(LayerId{0}, rows);
+}
+
+TEST_F(DeviceExpertsTest, AddsTheBiasesOfExpertsWhateverTheirSlots) {
+  has_ = {{true, true, true}, {false, false, true}};
+  ASSERT_NO_FATAL_FAILURE(Create());
+  EXPECT_GE(shape_.bias_bytes, uint64_t{4} * kExperts * kWidth * sizeof(float));
+  EXPECT_GT(DeviceExperts::WorkBytes(shape_), shape_.bias_bytes);
+  for (const uint32_t rows : {1U, 3U}) {
+    ExpectResults(LayerId{0}, rows);
+    ExpectResults(LayerId{1}, rows);
+  }
+}
+
+TEST_F(DeviceExpertsTest, WhatASlotHoldsComesBack) {
+  ASSERT_NO_FATAL_FAILURE(Create());
+  std::array<std::vector<float>, kMatrices> sent;
+  std::array<std::vector<float>, kMatrices> back;
+  DeviceExperts::Matrices from{};
+  std::array<std::byte*, kMatrices> to{};
+  for (size_t m = 0; m < kMatrices; ++m) {
+    sent[m].assign(size_t{kWidth} * kWidth, static_cast<float>(m) + 0.5F);
+    back[m].resize(sent[m].size());
+    from[m] = reinterpret_cast<const std::byte*>(sent[m].data());
+    to[m] = reinterpret_cast<std::byte*>(back[m].data());
+  }
+  const ExpertKey key{.layer = {1}, .expert = {3}};
+  EXPECT_TRUE(experts_->Wait(experts_->Fill(key, SlotId{2}, from)));
+  ASSERT_TRUE(experts_->Fetch(key, SlotId{2}, to));
+  EXPECT_EQ(back, sent);
+  ASSERT_TRUE(experts_->Fetch(key, SlotId{1}, to));
+  EXPECT_NE(back, sent);
+}
+
+TEST_F(DeviceExpertsTest, BiasesThatCannotBeReadAreAnError) {
+  const DeviceBiases::Shape biases{
+      .n_embd = kWidth, .n_ff = kWidth, .n_expert = kExperts, .has = {{true, true, true}}};
+  const auto loaded = DeviceBiases::Load(
+      *device_, biases, [](LayerId, Matrix matrix, std::span<std::byte>) -> Status {
+        if (matrix == Matrix::kUp) return Fail(Errc::kIo, "a short file");
+        return {};
+      });
+  ASSERT_FALSE(loaded);
+  EXPECT_EQ(loaded.error().code, Errc::kIo);
+}
+
+}  // namespace
+}  // namespace moestro

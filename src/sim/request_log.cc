@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: MIT
+#include "sim/request_log.h"
+
+#include <algorithm>
+#include <iterator>
+#include <set>
+#include <utility>
+
+#include "base/check.h"
+
+namespace moestro {
+namespace {
+
+constexpr uint32_t kNoRequest = ~0U;
+
+// Who is in memory, and by which request each is needed next.
+class NeededLast {
+ public:
+  NeededLast(uint64_t slots, size_t experts) : slots_(slots), next_(experts), is_here_(experts) {}
+
+  // Whether it was there; it is now.
+  bool Use(uint32_t expert, uint32_t next) {
+    const bool was_here = is_here_[expert];
+    if (was_here) needs_.erase({next_[expert], expert});
+    is_here_[expert] = true;
+    next_[expert] = next;
+    needs_.emplace(next, expert);
+    return was_here;
+  }
+  // Whoever is needed last leaves, as far as there are more than slots.
+  void Trim() {
+    while (needs_.size() > slots_) {
+      const auto last = std::prev(needs_.end());
+      is_here_[last->second] = false;
+      needs_.erase(last);
+    }
+  }
+
+ private:
+  uint64_t slots_;
+  std::vector<uint32_t> next_;                     // [expert], of those that are here
+  std::vector<bool> is_here_;                      // [expert]
+  std::set<std::pair<uint32_t, uint32_t>> needs_;  // next request, expert
+};
+
+}  // namespace
+
+uint64_t RequestLog::BytesFor(uint64_t requests, uint64_t experts) {
+  // Each request and the one after it; of an expert, a node of the set and what is known of it.
+  constexpr uint64_t kPerExpert = 80;
+  return requests * 2 * sizeof(uint32_t) + experts * kPerExpert;
+}
+
+void RequestLog::Add(std::span<const uint32_t> experts) {
+  is_complete_ = is_complete_ && requests_.size() + experts.size() <= requests_.capacity();
+  if (!is_complete_) return;
+  for (const uint32_t expert : experts) {
+    CHECK(expert < kBegins);
+    requests_.push_back(expert == experts.front() ? expert | kBegins : expert);
+  }
+}
+
+uint64_t RequestLog::FewestReads(uint64_t slots, std::span<const uint32_t> present) const {
+  CHECK(is_complete_ && slots > 0 && present.size() <= slots);
+  uint32_t most = present.empty() ? 0 : std::ranges::max(present);
+  for (size_t i = 0; i < requests_.size(); ++i) most = std::max(most, expert(i));
+  std::vector<uint32_t> first(size_t{most} + 1, kNoRequest);  // [expert]
+  std::vector<uint32_t> next(requests_.size());               // [request], for the same expert
+  for (size_t i = requests_.size(); i-- > 0;) {
+    next[i] = std::exchange(first[expert(i)], static_cast<uint32_t>(i));
+  }
+  NeededLast here(slots, first.size());
+  for (const uint32_t e : present) here.Use(e, first[e]);
+  uint64_t reads = 0;
+  for (size_t i = 0; i < requests_.size(); ++i) {
+    if (requests_[i] >= kBegins) here.Trim();  // the layer before is done
+    if (!here.Use(expert(i), next[i])) ++reads;
+  }
+  return reads;
+}
+
+}  // namespace moestro
