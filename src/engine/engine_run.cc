@@ -241,8 +241,8 @@ Status Engine::Step(const Batch& batch, const LogitsSink& sink) {
 }
 
 Status Engine::MakeUp(const Sequence& sequence, std::span<const Token> tokens, uint64_t seed) {
+  if (lasting_->closed) return std::unexpected(*lasting_->closed);
   Impl& m = *impl_;
-  if (m.closed) return std::unexpected(*m.closed);
   CHECK(sequence.position() == 0);
   Batch rows;
   for (const Token token : tokens) {
