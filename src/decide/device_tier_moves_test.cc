@@ -2,6 +2,7 @@
 // Who moves to a device for later, and who leaves it for memory.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <optional>
 #include <vector>
 
@@ -225,12 +226,13 @@ TEST(SeveralDevices, WhoLeavesOneGoesBackFromThere) {
   costs.devices[1].copy.per_byte = 6e-9;  // a quarter of a read is less
   Tier tier(1, PlaceMode::kGpuCentric, costs, 2, Tiers::kExclusive);
   const LayerPlan first = tier.Run({1, 2});
-  ASSERT_EQ(Text(first), "1c 2d");
+  const auto there = std::ranges::find(first.experts, 0U, &PlannedExpert::device);
+  ASSERT_NE(there, first.experts.end());
   const LayerPlan second = tier.Run({3, 4});
   ASSERT_EQ(second.moved_back.size(), 1U);
-  EXPECT_EQ(second.moved_back[0].key, Key(1));
+  EXPECT_EQ(second.moved_back[0].key, there->key);
   EXPECT_EQ(second.moved_back[0].device, 0U);
-  EXPECT_EQ(second.moved_back[0].slot, first.experts[0].slot);
+  EXPECT_EQ(second.moved_back[0].slot, there->slot);
   const DeviceStats stats = tier->stats();
   EXPECT_EQ(stats.moved_back, 1U);
   EXPECT_EQ(stats.each[0].moved_back, 1U);

@@ -95,6 +95,32 @@ TEST(LanesOfAnyTrace, AutoIsTheFastestOfATraceWhereNobodyMoves) {
 }
 
 // Bytes go through as many lanes as their experts do, and each device has its part of them.
+void ExpectBytesAddUp(const LanePhase& p) {
+  EXPECT_EQ(p.experts, 150U * 12);
+  EXPECT_EQ(p.in_device + p.in_memory + p.on_disk, p.experts);
+  EXPECT_EQ(p.ran_there + p.copied + p.on_host, p.experts);
+  EXPECT_EQ(p.device_bytes, (p.ran_there + p.copied) * kBytes);
+  EXPECT_EQ(p.host_bytes, p.on_host * kBytes);
+  EXPECT_EQ(p.copy_bytes, (p.copied + p.promoted + p.moved_back) * kBytes);
+  EXPECT_LE(p.on_disk * kBytes, p.disk_bytes);
+  LanePhase::Device all;
+  for (const LanePhase::Device& its : p.devices) {
+    EXPECT_GT(its.ran_there, 0U);
+    EXPECT_EQ(its.bytes, (its.ran_there + its.copied) * kBytes);
+    EXPECT_EQ(its.copy_bytes, (its.copied + its.promoted + its.moved_back) * kBytes);
+    all.ran_there += its.ran_there;
+    all.copied += its.copied;
+    all.staged += its.staged;
+    all.promoted += its.promoted;
+    all.moved_back += its.moved_back;
+  }
+  EXPECT_EQ(all.ran_there, p.ran_there);
+  EXPECT_EQ(all.copied, p.copied);
+  EXPECT_EQ(all.staged, p.staged);
+  EXPECT_EQ(all.promoted, p.promoted);
+  EXPECT_EQ(all.moved_back, p.moved_back);
+}
+
 TEST(LanesOfAnyTrace, BytesAddUp) {
   const Trace trace = RandomTrace(9, 150, 4);
   for (const size_t devices : {1U, 2U}) {
@@ -106,26 +132,11 @@ TEST(LanesOfAnyTrace, BytesAddUp) {
                            .device_slots = std::vector<uint64_t>(devices, 20 / devices),
                            .first = ByPopularity(trace, 40)};
       options.model.devices.resize(devices, options.model.devices.front());
-      const LanePhase p = Play(trace, options).decode;
-      EXPECT_EQ(p.experts, 150U * 12);
-      EXPECT_EQ(p.in_device + p.in_memory + p.on_disk, p.experts);
-      EXPECT_EQ(p.ran_there + p.copied + p.on_host, p.experts);
-      EXPECT_EQ(p.device_bytes, (p.ran_there + p.copied) * kBytes);
-      EXPECT_EQ(p.host_bytes, p.on_host * kBytes);
-      EXPECT_EQ(p.copy_bytes, (p.copied + p.promoted + p.moved_back) * kBytes);
-      EXPECT_LE(p.on_disk * kBytes, p.disk_bytes);
-      LanePhase::Device all;
-      for (const LanePhase::Device& its : p.devices) {
-        EXPECT_GT(its.ran_there, 0U);
-        EXPECT_EQ(its.bytes, (its.ran_there + its.copied) * kBytes);
-        EXPECT_EQ(its.copy_bytes, (its.copied + its.promoted + its.moved_back) * kBytes);
-        all.ran_there += its.ran_there;
-        all.copied += its.copied;
-        all.promoted += its.promoted;
-      }
-      EXPECT_EQ(all.ran_there, p.ran_there);
-      EXPECT_EQ(all.copied, p.copied);
-      EXPECT_EQ(all.promoted, p.promoted);
+      ExpectBytesAddUp(Play(trace, options).decode);
+      options.tiers = Tiers::kExclusive;
+      const LanePhase once = Play(trace, options).decode;
+      ExpectBytesAddUp(once);
+      EXPECT_EQ(once.staged + once.moved_back > 0, mode != PlaceMode::kCooperative);
     }
   }
 }
