@@ -57,8 +57,8 @@ std::optional<LatencyModel> KeptCosts(const std::string& folder, const CostKey& 
     return std::nullopt;
   }
   const std::pair<std::string, std::string> made_for(kMadeFor, key.text());
-  if (file->devices != std::vector{key.device.name} ||
-      !std::ranges::contains(file->sources, made_for)) {
+  const bool is_its = file->devices.size() == 1 && file->devices.front() == key.device.name;
+  if (!is_its || !std::ranges::contains(file->sources, made_for)) {
     LogInfo("costs are measured again: {} was measured for something else", path);
     return std::nullopt;
   }
