@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// For tests of the device tier: one over devices of a few slots, with experts of two forms, of which
-// the devices compute the first.
+// For tests of the device tier: one over devices of a few slots. Of the two forms of experts the
+// devices compute the first.
 #pragma once
 
 #include <cstddef>

@@ -140,7 +140,7 @@ struct Engine::Impl {
   PredictorChoice predictor_choice;
   uint32_t look_ahead = 0;
   double look_ahead_share = 0.0;  // of the dense part's time that looking ahead takes
-  uint64_t dense_touched = 0;  // bytes, by all passes so far
+  uint64_t dense_touched = 0;     // bytes, by all passes so far
 
   explicit Impl(Lasting& outlasts) : lasting(outlasts) {}
 

@@ -12,8 +12,8 @@ namespace moestro {
 
 Status Engine::LeaveDevices(const Error& why) {
   const auto start = std::chrono::steady_clock::now();
-  LogWarning("{} is lost ({}); starting again on the CPU",
-             impl_->gpus.front()->device.info().name, why.message);
+  LogWarning("{} is lost ({}); starting again on the CPU", impl_->gpus.front()->device.info().name,
+             why.message);
   Watchers watchers = impl_->forward->watchers();
   EngineOptions again = impl_->options;
   again.device = {.name = "cpu"};
