@@ -110,6 +110,12 @@ Flag AddCommonFlags(Flags flags, CommonOptions& options) {
                     engine.reader = text;
                     return {};
                   });
+  flags
+      .Add("--io-depth", engine.io_depth,
+           "reads of up to 1 MiB that the disk gets at a time; fast drives want more")
+      .Type("N")
+      .Between(1U, 256U)
+      .ShowDefault();
   AddPolicyFlags(
       flags,
       Format("auto, the file MODEL.policy.json if there is one, else {}", PolicyChoice{}.name),

@@ -71,6 +71,8 @@ TEST(CommonFlags, MistakesNameTheFlagAndTheValue) {
   expect({"--seed", "4294967296"});
   expect({"--seed", "-2"});
   expect({"--reader", "mmap"});
+  expect({"--io-depth", "0"});
+  expect({"--io-depth", "257"});
   expect({"--policy", "fortune"});
   expect({"--chunk", "0"});
   expect({"--chunk", "half"});

@@ -55,7 +55,9 @@ Status Engine::Impl::Prepare(const EngineOptions& requested) {
   TRY(const ReaderKind kind, ParseReaderKind(options.reader));
   TRY(reader, OpenReader({.kind = kind}, AllPaths()));
   if (options.wrap_reader) reader = options.wrap_reader(std::move(reader));
-  queue = std::make_unique<ReadQueue>(*reader, AllPaths());
+  queue = std::make_unique<ReadQueue>(
+      *reader, AllPaths(),
+      ReadQueueOptions{.max_in_flight = options.io_depth, .max_speculative = options.io_depth});
   return {};
 }
 

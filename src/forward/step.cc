@@ -27,6 +27,7 @@ Status Forward::Step(std::span<const StepRow> rows, std::span<const RowKind> kin
   for (uint16_t l = 0; l < parts_.spec.n_layer; ++l) {
     if (layer_begins) layer_begins(l);
     TRY_STATUS(CheckStop());
+    if (!decodes) parts_.residency.PumpAhead();  // the disk reads this layer's experts meanwhile
     TRY_STATUS(Attend(LayerId{l}, look_ahead));  // dense part, router logits
     if (!parts_.spec.has_experts(l)) continue;
     const LayerId layer{static_cast<uint16_t>(parts_.spec.expert_layers_before(l))};

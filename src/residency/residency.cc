@@ -11,8 +11,6 @@
 namespace moestro {
 namespace {
 
-constexpr uint8_t kAllLanded = (1U << kMatrices) - 1;
-
 // What a read's tag says about where it lands.
 struct Tag {
   uint32_t pool;
@@ -63,7 +61,7 @@ bool Lease::landed(Matrix m) const {
 }
 
 bool Lease::is_complete() const {
-  return owner_->pools_[pool_].slots[slot_.value].landed == kAllLanded;
+  return owner_->pools_[pool_].slots[slot_.value].landed == Residency::kAllLanded;
 }
 
 Result<std::unique_ptr<Residency>> Residency::Create(const ExpertCatalog& catalog,
@@ -176,16 +174,6 @@ std::optional<Lease> Residency::TryAcquire(ExpertKey key, Use use, Urgency urgen
   return LeaseOf(p, *placed, key, urgency);
 }
 
-std::optional<Lease> Residency::TryStage(ExpertKey key, Use use, uint32_t rows) {
-  if (contains(key)) return TryAcquire(key, use, Urgency::kDemand, rows);
-  const std::optional<Placement> placed = pools_[staging()].table->Request(key, use, rows);
-  if (!placed) return std::nullopt;
-  if (placed->was == Placement::Was::kAbsent) {
-    staged_bytes_ += catalog_->pools[catalog_->copy(key).pool].expert_bytes();
-  }
-  return LeaseOf(staging(), *placed, key, Urgency::kDemand);
-}
-
 Lease Residency::LeaseOf(uint32_t p, const Placement& placed, ExpertKey key, Urgency urgency) {
   Slot& slot = pools_[p].slots[placed.slot.value];
   const bool is_wanted = urgency == Urgency::kDemand;
@@ -227,31 +215,6 @@ std::span<const std::byte> Residency::memory() const {
   }
   return largest;
 }
-
-std::optional<SlotTable::Room> Residency::RoomFor(ExpertKey key,
-                                                  std::span<const ExpertKey> keeps) const {
-  return pools_[catalog_->copy(key).pool].table->RoomFor(Use::kDecode, keeps);
-}
-
-void Residency::Adopt(ExpertKey key, std::span<const ExpertKey> keeps, const Fetch& fetch) {
-  if (contains(key)) return;
-  Pool& pool = pools_[catalog_->copy(key).pool];
-  const std::optional<Placement> placed = pool.table->Adopt(key, keeps);
-  if (!placed) return;
-  Slot& slot = pool.slots[placed->slot.value];
-  slot = {};
-  std::array<std::byte*, kMatrices> to{};
-  for (size_t m = 0; m < kMatrices; ++m) to[m] = window(pool, placed->slot, m);
-  if (fetch(to)) {
-    slot.landed = kAllLanded;
-  } else {
-    slot.failed = true;
-  }
-  Close(pool, placed->slot);
-  pool.table->Unpin(placed->slot);
-}
-
-void Residency::Drop(ExpertKey key) { pools_[catalog_->copy(key).pool].table->Drop(key); }
 
 void Residency::SetObserver(const SlotTable::Observer& observer) {
   for (uint32_t p = 0; p < staging(); ++p) pools_[p].table->SetObserver(observer);
@@ -308,6 +271,12 @@ void Residency::MakeUrgent(uint32_t p, SlotId slot, ExpertKey key) {
 void Residency::Pump() {
   done_.clear();
   queue_->Pump(done_);
+  for (const ExtentDone& done : done_) Finish(done);
+}
+
+void Residency::PumpAhead() {
+  done_.clear();
+  queue_->PumpAhead(done_);
   for (const ExtentDone& done : done_) Finish(done);
 }
 

@@ -135,6 +135,8 @@ class Residency {
 
   // Moves reads forward: cheap, never blocks.
   void Pump();
+  // Before a long time without Pump(): the device gets all reads that wait.
+  void PumpAhead();
   // Sleeps until a read finishes; returns at once when none is under way.
   void Wait();
   bool idle() const { return queue_->idle(); }  // no read is under way
@@ -150,6 +152,7 @@ class Residency {
 
  private:
   friend class Lease;
+  static constexpr uint8_t kAllLanded = (1U << kMatrices) - 1;
   struct Slot {
     std::array<uint64_t, kMatrices> residue{};
     uint8_t landed = 0;       // bit per matrix

@@ -52,7 +52,7 @@ Result<ReaderKind> ParseReaderKind(const std::string& name);
 
 struct ReaderOptions {
   ReaderKind kind = ReaderKind::kAuto;  // kAuto: io_uring where the kernel allows it, else pread
-  unsigned queue_depth = 32;            // reads in flight at the device
+  unsigned queue_depth = 256;           // reads in flight at the device
   unsigned threads = 4;                 // of the pread pool
 };
 

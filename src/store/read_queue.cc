@@ -37,6 +37,7 @@ ReadQueueOptions ForReader(ReadQueueOptions options, uint64_t block) {
   options.max_request = std::clamp(AlignDown(options.max_request, block), block, kMaxRequest);
   options.max_in_flight = std::max(options.max_in_flight, 1U);
   options.max_speculative = std::clamp(options.max_speculative, 1U, options.max_in_flight);
+  options.max_ahead = std::max(options.max_ahead, options.max_in_flight);
   return options;
 }
 
@@ -130,6 +131,12 @@ void ReadQueue::Pump(std::vector<ExtentDone>& done) {
   } while (n > 0);
 }
 
+void ReadQueue::PumpAhead(std::vector<ExtentDone>& done) {
+  is_ahead_ = true;
+  Pump(done);
+  is_ahead_ = false;
+}
+
 void ReadQueue::Wait(std::vector<ExtentDone>& done) {
   const size_t before = done.size();
   std::array<BlockDone, kBatch> results;
@@ -143,6 +150,7 @@ void ReadQueue::Wait(std::vector<ExtentDone>& done) {
 }
 
 bool ReadQueue::MaySubmit(Urgency urgency) const {
+  if (is_ahead_) return in_flight_ < options_.max_ahead;
   if (in_flight_ >= options_.max_in_flight) return false;
   return urgency == Urgency::kDemand || speculative_in_flight_ < options_.max_speculative;
 }

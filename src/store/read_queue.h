@@ -50,6 +50,7 @@ struct ReadQueueOptions {
   uint64_t max_request = 1 << 20;  // bytes per device read; longer extents are split
   unsigned max_in_flight = 4;      // device reads at a time: more land together, late, as one batch
   unsigned max_speculative = 4;    // of these at most for speculation; no more than max_in_flight
+  unsigned max_ahead = 256;        // of either kind after PumpAhead(); no fewer than max_in_flight
 };
 
 // `options` as a queue on a reader of this block size keeps to them.
@@ -84,6 +85,9 @@ class ReadQueue {
   bool Cancel(uint64_t tag);
   // Submits what may be submitted and collects what is done; never blocks. Appends to `done`.
   void Pump(std::vector<ExtentDone>& done);
+  // Like Pump, for a caller that will not be back for a while: hands the device everything that
+  // waits, up to max_ahead. A later demand read finds them before it.
+  void PumpAhead(std::vector<ExtentDone>& done);
   // Like Pump, but returns only when something finished or nothing is left to wait for.
   void Wait(std::vector<ExtentDone>& done);
 
@@ -150,6 +154,7 @@ class ReadQueue {
   std::unordered_map<uint64_t, Index> by_tag_;  // unfinished reads
   unsigned in_flight_ = 0;
   unsigned speculative_in_flight_ = 0;
+  bool is_ahead_ = false;  // within PumpAhead()
   size_t unfinished_ = 0;  // extents
   ReadStats stats_;
 };

@@ -367,5 +367,24 @@ TEST(ReadQueue, WaitWithNothingToDoReturns) {
   EXPECT_TRUE(done.empty());
 }
 
+// While nobody pumps, the device works on what it was given.
+TEST(ReadQueue, PumpAheadGivesTheDeviceAllThatWaits) {
+  Fixture f(64 * kBlock, {.order = Order::kByHand},
+            {.max_request = kBlock, .max_in_flight = 2, .max_speculative = 1, .max_ahead = 6});
+  for (uint64_t tag = 0; tag < 8; ++tag) {
+    f.Ask(tag, tag * kBlock, kBlock, tag < 5 ? Urgency::kSpeculative : Urgency::kDemand);
+  }
+  f.Pump();
+  EXPECT_EQ(f.AtDevice(), (Blocks{5, 6}));
+  std::vector<ExtentDone> done;
+  f.queue().PumpAhead(done);
+  EXPECT_EQ(f.AtDevice(), (Blocks{5, 6, 7, 0, 1, 2}));  // demand first
+  f.reader().LetGo(0);
+  EXPECT_EQ(f.Pump().size(), 1U);
+  EXPECT_EQ(f.AtDevice().size(), 5U);  // as usual again: no more until fewer than two are there
+  EXPECT_EQ(f.Drain().size(), 7U);
+  for (uint64_t tag = 0; tag < 8; ++tag) EXPECT_TRUE(f.HasRightBytes(tag)) << tag;
+}
+
 }  // namespace
 }  // namespace moestro

@@ -174,18 +174,17 @@ void LayerRun::FinishDevices() {
   devices_done_.store(true, std::memory_order_release);
 }
 
-// Tells the other threads which matrices are there.
+// Tells the other threads which matrices are there. Written on change only: the line is the one
+// they claim tasks in.
 void LayerRun::ShowLanded(size_t j) {
   JobState& job = s_.jobs[j];
   const Lease& lease = *leases_.lease(j);
-  uint8_t landed = job.landed.load(std::memory_order_relaxed);
   for (size_t m = 0; m < kMatrices; ++m) {
     const auto matrix = static_cast<Matrix>(m);
-    if ((landed >> m & 1U) != 0 || !lease.landed(matrix)) continue;
+    if (job.has(m) || !lease.landed(matrix)) continue;
     job.matrix[m] = lease.matrix(matrix);
-    landed = static_cast<uint8_t>(landed | (1U << m));
+    job.landed.fetch_or(static_cast<uint8_t>(1U << m), std::memory_order_release);
   }
-  job.landed.store(landed, std::memory_order_release);
 }
 
 // Thread 0 has nothing to compute. If no read is under way and none of the leases taken so far is

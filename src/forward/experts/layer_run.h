@@ -51,8 +51,8 @@ struct RunForm {
   std::array<uint32_t, 2> input{};  // which quantised input gate and up take
 };
 
-// One expert's progress through a layer.
-struct JobState {
+// One expert's progress through a layer. Two experts' counters are never in one cache line.
+struct alignas(64) JobState {
   const RunForm* form = nullptr;
   Stage hidden;    // gate and up rows -> activation(gate, up)
   Stage quantise;  // the products, for the down matrix
