@@ -30,13 +30,13 @@ namespace {
 std::string Line(const LayerPlan& plan) {
   std::string line = Format("layer {}:", plan.layer.value);
   for (const MovedExpert& e : plan.moved_back) {
-    line += Format(" {}/{}<{}", e.key.layer.value, e.key.expert.value, e.slot.value);
+    line += Format(" {}/{}<{}.{}", e.key.layer.value, e.key.expert.value, e.device, e.slot.value);
   }
   for (const PlannedExpert& e : plan.experts) {
     line += Format(" {}x{}{}", e.key.expert.value, e.n_pairs, e.use == Use::kDecode ? "" : "p");
     if (e.place == Place::kHost) continue;
     line += e.is_staged ? "!" : "";
-    line += Format("{}{}", e.place == Place::kCopied ? ">" : "@", e.slot.value);
+    line += Format("{}{}.{}", e.place == Place::kCopied ? ">" : "@", e.device, e.slot.value);
   }
   return line;
 }
@@ -115,6 +115,11 @@ class RecordedPlans {
 
 class DeviceAgreement : public DeviceFixture {
  protected:
+  static std::vector<uint64_t> SlotsOf(const Engine& engine) {
+    std::vector<uint64_t> slots;
+    for (const DevicePlan& device : engine.memory().devices) slots.push_back(device.slots);
+    return slots;
+  }
   static LanesResult ExpectSame(RecordedPlans& recorded, const EngineOptions& options,
                                 const std::string& what, std::vector<ExpertKey> first = {}) {
     const Engine& engine = recorded.engine();
@@ -127,7 +132,7 @@ class DeviceAgreement : public DeviceFixture {
          .mode = options.device.place,
          .tiers = options.device.tiers,
          .slots = engine.memory().n_slots,
-         .device_slots = engine.memory().device->slots,
+         .device_slots = SlotsOf(engine),
          .policy = engine.policy(),
          .expert_bytes = engine.copy_bytes(ExpertKey{}),
          .first = std::move(first),
@@ -193,7 +198,8 @@ TEST_F(DeviceAgreement, WhoIsThereFirst) {
       const LanesResult result = ExpectSame(recorded, options, what, first);
       const DeviceStats& did = recorded.engine().device_stats();
       ExpectSameCounts(result, did);
-      EXPECT_EQ(did.filled, mode == PlaceMode::kCpu ? 0 : recorded.engine().memory().device->slots);
+      EXPECT_EQ(did.filled,
+                mode == PlaceMode::kCpu ? 0 : recorded.engine().memory().devices.at(0).slots);
       if (mode == PlaceMode::kCooperative) {
         EXPECT_GT(result.decode.ran_there, result.decode.experts / 3) << what;
       }
@@ -226,6 +232,51 @@ TEST_F(DeviceAgreement, ExclusiveTiers) {
   }
 }
 
+// Two devices of unequal speed: popular experts fill the first and then the second, copies go to
+// either, what is used again moves, and in exclusive tiers who leaves goes back.
+TEST_F(DeviceAgreement, TwoDevices) {
+  if (!has_two()) GTEST_SKIP() << "there is one device";
+  TinySpec spec = Spec("olmoe", "Q8_0");
+  spec.skew = 0.6;
+  const std::string model = WriteTinyModel(folder_.path(), spec);
+  const std::vector<ExpertKey> first = ByPopularity(LearnPaths(model).table);
+  struct Case {
+    PlaceMode mode;
+    uint32_t rows;
+    Tiers tiers = Tiers::kInclusive;
+  };
+  for (const Case& c : {Case{PlaceMode::kAuto, 1}, Case{PlaceMode::kAuto, 4, Tiers::kExclusive},
+                        Case{PlaceMode::kGpuCentric, 1, Tiers::kExclusive},
+                        Case{PlaceMode::kGpuCentric, 4}, Case{PlaceMode::kCooperative, 4}}) {
+    EngineOptions options = OnTwo(spec, c.mode, 8);
+    options.prefetch = 0;
+    options.device.tiers = c.tiers;
+    RecordedPlans recorded(model, options);
+    recorded.Decode(c.rows, 30);
+    if (HasFatalFailure()) return;
+    const std::string what = Format("{}, {}, {} rows", NameOf(c.tiers), NameOf(c.mode), c.rows);
+    const LanesResult result = ExpectSame(recorded, options, what, first);
+    const DeviceStats did = recorded.engine().device_stats();
+    ExpectSameCounts(result, did);
+    for (size_t d = 0; d < 2; ++d) {
+      const LanePhase::Device& decode = result.decode.devices.at(d);
+      const LanePhase::Device& prefill = result.prefill.devices.at(d);
+      EXPECT_EQ(decode.ran_there + prefill.ran_there, did.each.at(d).on_device) << what;
+      EXPECT_EQ(decode.copied + prefill.copied, did.each.at(d).copied) << what;
+      EXPECT_EQ(decode.staged + prefill.staged, did.each.at(d).staged) << what;
+      EXPECT_EQ(decode.moved_back + prefill.moved_back, did.each.at(d).moved_back) << what;
+      EXPECT_EQ(decode.promoted + prefill.promoted, did.each.at(d).promotions) << what;
+      EXPECT_GT(did.each.at(d).filled, 3U) << what;
+      EXPECT_GT(decode.ran_there, 10U) << what;
+      EXPECT_GE(decode.copied, c.mode == PlaceMode::kGpuCentric ? 5U : 0U) << what;
+      const bool moves_back =
+          c.tiers == Tiers::kExclusive && c.mode == PlaceMode::kGpuCentric;  // there all are copied
+      EXPECT_EQ(decode.moved_back > 0, moves_back)
+          << what << ", " << decode.copied << " copied, " << decode.promoted << " promoted";
+    }
+  }
+}
+
 // What moves for later, under prefetches that drive out what memory would still have, and on a slow
 // disk.
 TEST_F(DeviceAgreement, ExpertsThatMoveForLaterWhateverTheTiming) {
@@ -234,7 +285,7 @@ TEST_F(DeviceAgreement, ExpertsThatMoveForLaterWhateverTheTiming) {
   for (const uint32_t prefetch : {0U, 1U}) {
     EngineOptions options = OnDevice(spec, PlaceMode::kAuto, 10);
     LatencyModel costs = MixedCosts();
-    costs.copy.base = 100e-6;  // never pays within a layer
+    costs.devices[0].copy.base = 100e-6;  // never pays within a layer
     options.device.latency_model = CostsFile(costs);
     options.prefetch = prefetch;
     options.policy = {.name = "lru"};  // asks for no predictions

@@ -3,6 +3,8 @@
 // are felt there.
 #include <gtest/gtest.h>
 
+#include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <utility>
@@ -39,7 +41,7 @@ class DeviceBiasTest : public DeviceTest {
   }
   EngineOptions There(PlaceMode place) {
     EngineOptions options = OnDevice({}, place);
-    options.device.vram_bytes = 256 * kMiB;
+    options.device.vram = {256 * kMiB};
     return options;
   }
 };
@@ -77,14 +79,35 @@ TEST_F(DeviceBiasTest, BiasesCountAndFollowTheirExperts) {
   const DeviceExperts::Shape work{.n_embd = shape.embd, .n_ff = shape.ff, .bias_bytes = biases};
   constexpr uint64_t kSlots = 24;
   EngineOptions options = There(PlaceMode::kGpuCentric);
-  options.device.vram_bytes = DeviceExperts::WorkBytes(work) + (kSlots + 1) * expert;
+  options.device.vram = {DeviceExperts::WorkBytes(work) + (kSlots + 1) * expert};
   const Run device = Decode(Open(model, shape, options), 4);
   ExpectNear(device, Decode(Open(model, shape, OnCpu()), 4), kElevenBits, "few slots");
-  ASSERT_TRUE(device.memory.device);
-  EXPECT_EQ(device.memory.device->slots, kSlots);
-  EXPECT_EQ(device.memory.device->bytes, options.device.vram_bytes);
+  ASSERT_EQ(device.memory.devices.size(), 1U);
+  EXPECT_EQ(device.memory.devices[0].slots, kSlots);
+  EXPECT_EQ(device.memory.devices[0].bytes, options.device.vram.front());
   EXPECT_GT(device.device.copied, 0U);
   EXPECT_GT(device.device.on_device, 0U);
+}
+
+// Whichever device an expert is copied to, its biases are there.
+TEST_F(DeviceBiasTest, EachOfTwoDevicesHasAllBiases) {
+  if (!has_two()) GTEST_SKIP() << "there is one device";
+  const FloatShape shape = Biased(Activation::kSwigluOai);
+  const std::string model = Write(shape);
+  const uint64_t expert = 3 * uint64_t{shape.embd} * shape.ff * sizeof(float);
+  // Biases take as much as an expert.
+  const DeviceExperts::Shape work{.n_embd = shape.embd, .n_ff = shape.ff, .bias_bytes = expert};
+  constexpr uint64_t kSlots = 12;
+  EngineOptions options = OnTwo({}, PlaceMode::kGpuCentric);
+  options.device.vram = {DeviceExperts::WorkBytes(work) + (kSlots + 1) * expert};
+  const Run devices = Decode(Open(model, shape, options), 4);
+  ExpectNear(devices, Decode(Open(model, shape, OnCpu()), 4), kElevenBits, "two devices");
+  ASSERT_EQ(devices.memory.devices.size(), 2U);
+  for (size_t d = 0; d < 2; ++d) {
+    EXPECT_EQ(devices.memory.devices[d].slots, kSlots) << d;
+    EXPECT_EQ(devices.memory.devices[d].bytes, options.device.vram.front()) << d;
+    EXPECT_GT(devices.device.each.at(d).computed(), 0U) << d;
+  }
 }
 
 // A budget that holds the biases and no expert.
@@ -92,7 +115,7 @@ TEST_F(DeviceBiasTest, TooLittleRoomIsNamed) {
   const FloatShape shape = Biased(Activation::kSwiglu);
   EngineOptions options = There(PlaceMode::kGpuCentric);
   const DeviceExperts::Shape work{.n_embd = shape.embd, .n_ff = shape.ff};
-  options.device.vram_bytes = DeviceExperts::WorkBytes(work) + 16 * kKiB;
+  options.device.vram = {DeviceExperts::WorkBytes(work) + 16 * kKiB};
   const auto small = Open(Write(shape), shape, options);
   ASSERT_FALSE(small);
   EXPECT_EQ(small.error().code, Errc::kInvalidRequest);

@@ -36,19 +36,25 @@ class DeviceCliTest : public ::testing::Test {
     all.insert(all.end(), more.begin(), more.end());
     return RunProgram(all);
   }
-  // ggml's name of a device beside the CPU; empty: there is none.
-  std::string Device() const {
+  // ggml's names of devices beside the CPU.
+  std::vector<std::string> Devices() const {
+    std::vector<std::string> names;
     const Finished listed = RunProgram({"devices", "--json"});
     EXPECT_EQ(listed.exit_code, 0) << listed.err;
     const Result<Json> json = Json::Parse(listed.out);
-    if (!json) return "";
+    if (!json) return names;
     const std::optional<JsonView> devices = json->Find("devices");
     for (size_t i = 0; devices && i < devices->size(); ++i) {
       const std::optional<JsonView> device = devices->At(i);
       if (device->Find("type")->text() == "cpu") continue;
-      return device->Find("name")->text().value_or("");
+      names.push_back(device->Find("name")->text().value_or(""));
     }
-    return "";
+    return names;
+  }
+  // The first of them; empty: there is none.
+  std::string Device() const {
+    const std::vector<std::string> names = Devices();
+    return names.empty() ? "" : names.front();
   }
 
   TempFolder folder_;
@@ -90,7 +96,7 @@ TEST_F(DeviceCliTest, ARunSaysWhatTheDeviceDid) {
   EXPECT_EQ(run.exit_code, 0) << run.err;
   EXPECT_NE(run.err.find("device   " + device), std::string::npos) << run.err;
   EXPECT_NE(run.err.find("attention and head there"), std::string::npos) << run.err;
-  EXPECT_NE(run.err.find("(device, "), std::string::npos) << run.err;
+  EXPECT_NE(run.err.find("(" + device + ", "), std::string::npos) << run.err;
   EXPECT_NE(run.err.find("predicted us: CPU"), std::string::npos) << run.err;
 
   const Finished experts = Write(device, {"--dense", "cpu", "--vram", "64M"});
@@ -142,7 +148,7 @@ TEST_F(DeviceCliTest, TheBudgetHoldsWhileTheDeviceIsFilled) {
   EXPECT_LE(run.peak_bytes, 260U << 20);
   const Result<Json> json = Json::Parse(run.out);
   ASSERT_TRUE(json) << run.out;
-  EXPECT_GT(json->Find("device_filled")->number().value_or(0), 20.0) << run.out;
+  EXPECT_GT(json->Find("devices")->At(0)->Find("filled")->number().value_or(0), 20.0) << run.out;
 }
 
 TEST_F(DeviceCliTest, AProfileBecomesAFileThatARunTakes) {
@@ -184,6 +190,34 @@ TEST_F(DeviceCliTest, AProfileOfAModelIsWhatARunMeasures) {
   const Finished kept = later();
   EXPECT_NE(kept.err.find("costs from an earlier start"), std::string::npos) << kept.err;
   EXPECT_EQ(RunProgram({"devices", kDemo}).exit_code, 2);
+}
+
+// The software device twice.
+TEST_F(DeviceCliTest, ARunSaysWhatEachOfTwoDevicesDid) {
+  setenv("GGML_VK_VISIBLE_DEVICES", "0,0", 1);
+  const std::vector<std::string> names = Devices();
+  if (names.size() < 2) GTEST_SKIP() << "there is one device";
+  const std::string both = names[0] + "," + names[1];
+  const std::string file = (folder_.path() / "costs.json").string();
+  const Finished profiled = RunProgram({"devices", kDemo, "--profile", "-o", file, "-t", "2"});
+  EXPECT_EQ(profiled.exit_code, 0) << profiled.err;
+  const Finished run = Write(both, {"--place", "gpu-centric", "--vram", "36M,32M", "--dense", "cpu",
+                                    "--latency-model", file, "--explain"});
+  EXPECT_EQ(run.exit_code, 0) << run.err;
+  for (size_t d = 0; d < 2; ++d) {
+    EXPECT_NE(run.err.find("device   " + names[d] + ", "), std::string::npos) << run.err;
+    EXPECT_NE(run.err.find(" to " + names[d] + ", "), std::string::npos) << run.err;
+    EXPECT_NE(run.err.find(", " + names[d] + " "), std::string::npos) << run.err;
+  }
+  const Finished refused = Write(both + "," + names[0]);
+  EXPECT_EQ(refused.exit_code, 2);
+  EXPECT_NE(refused.err.find("names the device " + names[0] + " twice"), std::string::npos)
+      << refused.err;
+  const Finished sizes = Write(both, {"--vram", "64M,64M,64M"});
+  EXPECT_EQ(sizes.exit_code, 1);
+  EXPECT_NE(sizes.err.find("3 sizes for 2 devices"), std::string::npos) << sizes.err;
+  EXPECT_EQ(Write(both, {"--vram", "64M,"}).exit_code, 2);
+  EXPECT_EQ(Write(both, {"--vram", "64M,0"}).exit_code, 2);
 }
 
 TEST_F(DeviceCliTest, InspectSaysWhatFitsThere) {

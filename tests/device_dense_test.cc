@@ -24,7 +24,7 @@ class DeviceDenseTest : public DeviceTest {
   EngineOptions Whole(const TinySpec& spec, PlaceMode place = PlaceMode::kGpuCentric) {
     EngineOptions options = OnDevice(spec, place);
     options.device.dense_on_cpu = false;
-    options.device.vram_bytes = 256 * kMiB;
+    options.device.vram = {256 * kMiB};
     return options;
   }
   // The dense part and `slots` experts.
@@ -34,8 +34,8 @@ class DeviceDenseTest : public DeviceTest {
     const auto plan = Engine::Plan(model, options);
     EXPECT_TRUE(plan) << plan.error().message;
     const uint64_t expert = 3 * uint64_t{spec.embd} * spec.ff * 34 / 32;  // Q8_0
-    options.device.vram_bytes =
-        plan->device->bytes - (plan->device->slots + 1) * expert + (slots + 1) * expert;
+    options.device.vram = {plan->devices.at(0).bytes - (plan->devices.at(0).slots + 1) * expert +
+                           (slots + 1) * expert};
     return options;
   }
 };
@@ -46,9 +46,9 @@ TEST_F(DeviceDenseTest, EveryFamilyIsAsOnTheCpu) {
     const std::string model = WriteTinyModel(folder_.path(), spec);
     const Run device = Decode(model, Whole(spec), 4);
     ExpectNear(device, Decode(model, OnCpu(), 4), kEightBits, arch);
-    ASSERT_TRUE(device.memory.device) << arch;
-    EXPECT_GT(device.memory.device->dense, 0U) << arch;
-    EXPECT_GT(device.memory.device->kv, 0U) << arch;
+    ASSERT_FALSE(device.memory.devices.empty()) << arch;
+    EXPECT_GT(device.memory.devices.at(0).dense, 0U) << arch;
+    EXPECT_GT(device.memory.devices.at(0).kv, 0U) << arch;
     EXPECT_GT(device.device.layers_there, 0U) << arch;
     EXPECT_EQ(device.device.failures, 0U) << arch;
   }
@@ -63,7 +63,7 @@ TEST_F(DeviceDenseTest, EveryTypeIsAsOnTheCpuWithOneRowAndWithMany) {
       const Run device = Decode(model, Whole(spec), rows, steps);
       ExpectNear(device, Decode(model, OnCpu(), rows, steps),
                  type == "F16" ? kElevenBits : kEightBits, type + ", rows " + std::to_string(rows));
-      EXPECT_GT(device.memory.device->dense, 0U) << type;
+      EXPECT_GT(device.memory.devices.at(0).dense, 0U) << type;
     }
   }
 }
@@ -76,8 +76,8 @@ TEST_F(DeviceDenseTest, EveryModeIsAsOnTheCpuWithPoolsTooSmallForTheModel) {
        {PlaceMode::kAuto, PlaceMode::kGpuCentric, PlaceMode::kCooperative, PlaceMode::kCpu}) {
     const Run device = Decode(model, Small(model, spec, mode, 5), 4);
     ExpectNear(device, cpu, kEightBits, std::string(NameOf(mode)));
-    EXPECT_GT(device.memory.device->dense, 0U);
-    EXPECT_LT(device.memory.device->slots, 12U);
+    EXPECT_GT(device.memory.devices.at(0).dense, 0U);
+    EXPECT_LT(device.memory.devices.at(0).slots, 12U);
     // Rows cannot stay where no expert is computed.
     const bool is_host = mode == PlaceMode::kCpu || mode == PlaceMode::kCooperative;
     EXPECT_LT(device.device.layers_there, is_host ? 1U : 3U * 10U) << NameOf(mode);
@@ -187,7 +187,7 @@ TEST_F(DeviceDenseTest, ALostDeviceCostsTimeAndNothingElse) {
   options.device.faults.fails_launch = [launches] { return ++*launches > 40; };
   const Run device = Decode(model, options, 4, 20);
   EXPECT_GT(*launches, 40);
-  EXPECT_FALSE(device.memory.device);  // it is there no more
+  EXPECT_TRUE(device.memory.devices.empty());  // it is there no more
   ExpectNear(device, Decode(model, OnCpu(), 4, 20), kEightBits, "lost");
   options.device.name = name_;
   *launches = 0;
@@ -203,7 +203,7 @@ TEST_F(DeviceDenseTest, WithoutRoomItStaysOnTheCpu) {
   options.device.dense_on_cpu = false;
   const Run device = Decode(model, options, 4);
   ExpectNear(device, Decode(model, OnCpu(), 4), kEightBits, "no room");
-  EXPECT_EQ(device.memory.device->dense, 0U);
+  EXPECT_EQ(device.memory.devices.at(0).dense, 0U);
   EXPECT_EQ(device.device.layers_there, 0U);
 }
 

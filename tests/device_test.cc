@@ -68,7 +68,7 @@ TEST_F(DeviceTest, AutoMovesExpertsThereThatAreUsedAgain) {
   EngineOptions options = OnDevice(spec, PlaceMode::kAuto, 14);
   // A copy never pays within a layer, but over many uses.
   LatencyModel costs = MixedCosts();
-  costs.copy.base = 100e-6;
+  costs.devices[0].copy.base = 100e-6;
   options.device.latency_model = CostsFile(costs);
   const Run device = Decode(model, options, 1, 60);
   ASSERT_TRUE(device.status) << device.status.error().message;
@@ -232,13 +232,13 @@ TEST_F(DeviceTest, BadSettingsAreNamed) {
   EXPECT_NE(unknown.status.error().message.find(name_), std::string::npos);
 
   options.device.name = name_;
-  options.device.vram_bytes = uint64_t{1} << 50;
+  options.device.vram = {uint64_t{1} << 50};
   const Run large = Decode(model, options, 1);
   ASSERT_FALSE(large.status);
   EXPECT_EQ(large.status.error().code, Errc::kInvalidRequest);
   EXPECT_NE(large.status.error().message.find("free on"), std::string::npos);
 
-  options.device.vram_bytes = 1 * kMiB;
+  options.device.vram = {1 * kMiB};
   const Run small = Decode(model, options, 1);
   ASSERT_FALSE(small.status);
   EXPECT_NE(small.status.error().message.find("raise --vram"), std::string::npos);

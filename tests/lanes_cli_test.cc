@@ -53,6 +53,32 @@ class LanesCliTest : public ::testing::Test {
   TempFolder folder_;
 };
 
+// The desk with two GPUs: each is named, and what they did adds up.
+TEST_F(LanesCliTest, AMachineWithTwoDevices) {
+  const std::string two = (folder_.path() / "two.json").string();
+  std::ofstream(two) << R"({"format": "moestro latency", "version": 1, "machine": "two",
+      "host": {"base_us": 5, "gb_per_s": 20}, "disk": {"base_us": 20, "gb_per_s": 3},
+      "device": [{"name": "fast", "launch_us": 10, "base_us": 1, "gb_per_s": 500},
+                 {"name": "slow", "launch_us": 20, "base_us": 2, "gb_per_s": 100}],
+      "copy": [{"base_us": 5, "gb_per_s": 25}, {"base_us": 5, "gb_per_s": 12}]})";
+  const Json lines = Lines({"--machine", two, "--vram", "20%", "--place", "gpu-centric"});
+  ASSERT_EQ(lines.size(), 1U);
+  const auto devices = lines.At(0)->Find("decode")->Find("devices");
+  ASSERT_TRUE(devices);
+  ASSERT_EQ(devices->size(), 2U);
+  double ran = 0.0;
+  for (size_t d = 0; d < 2; ++d) {
+    const double its = devices->At(d)->Find("ran_there")->number().value_or(0.0);
+    EXPECT_GT(its, 0.0);
+    ran += its;
+  }
+  EXPECT_DOUBLE_EQ(ran, Number(*lines.At(0), "ran_there"));
+  EXPECT_EQ(devices->At(1)->Find("name")->text(), "slow");
+  const Finished text = Run({"sim", kTrace, "--machine", two});
+  EXPECT_NE(text.out.find("fast: computing "), std::string::npos) << text.out;
+  EXPECT_NE(text.out.find("slow: computing "), std::string::npos) << text.out;
+}
+
 TEST_F(LanesCliTest, EveryMachineThatComesAlongCanBeRead) {
   size_t seen = 0;
   for (const auto& entry : std::filesystem::directory_iterator(kBench + "machines")) {

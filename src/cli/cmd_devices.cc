@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -53,13 +54,15 @@ std::string TextOf(const Line& line) {
   if (!line.why_not.empty()) text += Format("  {}\n", line.why_not);
   if (!line.profile) return text;
   const LatencyModel& m = line.profile->latency;
+  const DeviceCosts& its = m.devices.front();
   text += Format("  differs from the CPU by {:.1e} (mean squares)\n", line.profile->difference);
-  text += Format("  launch  {:.0f} us\n", m.launch * 1e6);
-  text += Format("  expert  {}\n", CostText(m.device));
+  text += Format("  launch  {:.0f} us\n", its.launch * 1e6);
+  text += Format("  expert  {}\n", CostText(its.compute));
   text += Format("  on CPU  {}; {:.2f} times as long beside the device\n", CostText(m.host),
                  m.host_beside);
-  text += Format("  copy    {}; {:.2f} times as long beside the CPU; from {} memory\n",
-                 CostText(m.copy), m.copy_beside, line.profile->from_pinned ? "pinned" : "plain");
+  text +=
+      Format("  copy    {}; {:.2f} times as long beside the CPU; from {} memory\n",
+             CostText(its.copy), its.copy_beside, line.profile->from_pinned ? "pinned" : "plain");
   if (m.disk != Cost{}) text += Format("  disk    {}\n", CostText(m.disk));
   return text;
 }
@@ -85,30 +88,41 @@ Json JsonOf(const Line& line) {
   if (!line.why_not.empty()) json.Set("error", line.why_not);
   if (!line.profile) return json;
   const LatencyModel& m = line.profile->latency;
+  const DeviceCosts& its = m.devices.front();
   json.Set("difference", line.profile->difference)
-      .Set("launch_seconds", m.launch)
-      .Set("device", JsonOf(m.device))
+      .Set("launch_seconds", its.launch)
+      .Set("device", JsonOf(its.compute))
       .Set("host", JsonOf(m.host))
-      .Set("copy", JsonOf(m.copy))
+      .Set("copy", JsonOf(its.copy))
       .Set("disk", m.disk != Cost{} ? JsonOf(m.disk) : Json())
       .Set("copies_from_pinned_memory", line.profile->from_pinned)
       .Set("host_beside", m.host_beside)
-      .Set("copy_beside", m.copy_beside);
+      .Set("copy_beside", its.copy_beside);
   return json;
 }
 
+// The first that was measured, and the others of its backend; another backend may have the same
+// devices again.
 Status WriteProfile(const DevicesOptions& options, const std::vector<Line>& lines) {
-  std::string machine;
+  LatencyFile file;
+  file.sources.emplace_back("all", "measured");
+  std::string backend;
   for (const Line& line : lines) {
-    if (line.info.kind == DeviceKind::kCpu) machine = line.info.description;
-  }
-  for (const Line& line : lines) {
+    if (line.info.kind == DeviceKind::kCpu) file.machine = line.info.description;
     if (!line.profile) continue;
-    return WriteLatency(options.output, {.machine = machine,
-                                         .device = line.info.name,
-                                         .model = line.profile->latency,
-                                         .sources = {{"all", "measured"}}});
+    const LatencyModel& its = line.profile->latency;
+    if (file.devices.empty()) {
+      file.model = its;
+      backend = line.info.backend;
+    } else if (line.info.backend == backend) {
+      file.model.host_beside = std::max(file.model.host_beside, its.host_beside);
+      file.model.devices.push_back(its.devices.front());
+    } else {
+      continue;
+    }
+    file.devices.push_back(line.info.name);
   }
+  if (!file.devices.empty()) return WriteLatency(options.output, file);
   return Fail(Errc::kDevice, "no device could be measured: {} is not written", options.output);
 }
 
@@ -157,7 +171,8 @@ void AddDevices(CommandLine& line) {
       .Type("N");
   flags
       .Add("-o,--output", options->output,
-           "write the first device's costs, for --latency-model and 'moestro sim --machine'")
+           "write the costs of the first device and of others of its backend, for --latency-model "
+           "and 'moestro sim --machine'")
       .Type("FILE")
       .Needs(profile);
   flags.AddSwitch("--json", options->json, "machine-readable output: one JSON object");

@@ -167,6 +167,12 @@ Status CheckBeams(const RunOptions& options, bool converses) {
   return {};
 }
 
+void ShowPlans(const PlanLog& plans, const Engine& engine) {
+  std::vector<std::string> names;
+  for (const DevicePlan& device : engine.memory().devices) names.push_back(device.info.name);
+  std::fputs(plans.Text(names).c_str(), stderr);
+}
+
 Status FollowBeams(const RunOptions& options, const std::string& path, const Prompt& prompt,
                    TerminalSession& terminal, Output& output) {
   PlanLog plans;
@@ -181,7 +187,7 @@ Status FollowBeams(const RunOptions& options, const std::string& path, const Pro
                        .shows_prompt = options.shows_prompt,
                        .plans = notes},
                       terminal, output));
-  if (options.explains) std::fputs(plans.Text().c_str(), stderr);
+  if (options.explains) ShowPlans(plans, terminal.session().engine());
   if (options.common.json || !options.shows_summary) return {};
   return PrintSummary(options, terminal.session(), {});
 }
@@ -241,7 +247,7 @@ Status Run(RunOptions& options) {
   if (!options.session.empty()) TRY_STATUS(session.Save(options.session));
   session.engine().SetPlanObserver({});
   session.engine().SetCheckObserver({});
-  if (options.explains) std::fputs(plans.Text().c_str(), stderr);
+  if (options.explains) ShowPlans(plans, session.engine());
   if (options.common.json || !options.shows_summary) return {};
   return PrintSummary(options, session, checked);
 }

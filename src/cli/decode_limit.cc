@@ -21,7 +21,7 @@ uint64_t DecodeLimit::BytesFor(const ModelSpec& spec, const DecodeShape& shape) 
 
 DecodeLimit::DecodeLimit(Engine& engine, const DecodeShape& shape)
     : engine_(engine), requests_(shape.Requests(engine.spec())) {
-  if (requests_ > kMostRequests || engine.memory().device) return;
+  if (requests_ > kMostRequests || !engine.memory().devices.empty()) return;
   for (SlotContents& start : engine.slot_contents()) {
     pools_.push_back({.log = RequestLog(requests_), .start = std::move(start), .asked = {}});
   }
@@ -48,9 +48,9 @@ void DecodeLimit::See(const LayerPlan& plan) {
 }
 
 Result<Limit> DecodeLimit::Find(const RunReport& report) const {
-  if (report.memory.device) {
+  if (!report.memory.devices.empty()) {
     return Fail(Errc::kUnsupported, "{} computes, too, with memory of its own",
-                report.memory.device->info.name);
+                report.memory.devices.front().info.name);
   }
   const bool is_known = std::ranges::all_of(pools_, &RequestLog::is_complete, &Pool::log);
   if (pools_.empty() || !is_known) {

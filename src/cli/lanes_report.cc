@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "cli/lanes_report.h"
 
+#include <cstddef>
 #include <string_view>
 #include <utility>
 
@@ -15,10 +16,11 @@ double Percent(uint64_t part, uint64_t whole) {
   return whole > 0 ? 100.0 * static_cast<double>(part) / static_cast<double>(whole) : 0.0;
 }
 
-std::string Describe(std::string_view what, const LanePhase& p) {
+std::string Describe(std::string_view what, const LanePhase& p,
+                     const std::vector<std::string>& devices) {
   if (p.tokens == 0) return {};
   std::string text = Format(
-      "  {:8} {:.2f} tok/s; experts {:.1f} % on the device, {:.1f} % in memory, {:.1f} % on the "
+      "  {:8} {:.2f} tok/s; experts {:.1f} % on devices, {:.1f} % in memory, {:.1f} % on the "
       "disk; ran {:.1f} % there, {:.1f} % copied, {:.1f} % on the CPU; {} moved for later\n",
       what, p.tokens_per_second(), Percent(p.in_device, p.experts), Percent(p.in_memory, p.experts),
       Percent(p.on_disk, p.experts), Percent(p.ran_there, p.experts), Percent(p.copied, p.experts),
@@ -27,15 +29,36 @@ std::string Describe(std::string_view what, const LanePhase& p) {
   const auto lane = [&](std::string_view name, double seconds, uint64_t bytes) {
     return Format("{} {:.1f} % {}", name, 100.0 * seconds / p.seconds, FormatBytes(bytes));
   };
-  text +=
-      Format("  {:8} of the time until a lane was done: dense {:.1f} %, {}, {}, {}, {}\n", "",
-             100.0 * p.dense_seconds / p.seconds, lane("device", p.lanes.device, p.device_bytes),
-             lane("CPU", p.lanes.host, p.host_bytes), lane("copies", p.lanes.copy, p.copy_bytes),
-             lane("disk", p.lanes.disk, p.disk_bytes));
+  text += Format("  {:8} of the time until a lane was done: dense {:.1f} %, {}, {}\n", "",
+                 100.0 * p.dense_seconds / p.seconds, lane("CPU", p.lanes.host, p.host_bytes),
+                 lane("disk", p.lanes.disk, p.disk_bytes));
+  for (size_t d = 0; d < devices.size(); ++d) {
+    const LanePhase::Device& its = p.devices[d];
+    text += Format("  {:8} {}: {}, {}; ran {:.1f} % from its slots, {:.1f} % copied\n", "",
+                   devices[d], lane("computing", p.lanes.devices[d].compute, its.bytes),
+                   lane("copies", p.lanes.devices[d].copy, its.copy_bytes),
+                   Percent(its.ran_there, p.experts), Percent(its.copied, p.experts));
+  }
   return text;
 }
 
-Json ToJson(const LanePhase& p) {
+Json ToJson(const LanePhase& p, const std::vector<std::string>& names) {
+  Json devices = Json::Array();
+  for (size_t d = 0; d < names.size(); ++d) {
+    const LanePhase::Device& its = p.devices[d];
+    Json one = Json::Object();
+    one.Set("name", names[d])
+        .Set("ran_there", its.ran_there)
+        .Set("copied", its.copied)
+        .Set("staged", its.staged)
+        .Set("promoted", its.promoted)
+        .Set("moved_back", its.moved_back)
+        .Set("bytes", its.bytes)
+        .Set("copy_bytes", its.copy_bytes)
+        .Set("seconds", p.lanes.devices[d].compute)
+        .Set("copy_seconds", p.lanes.devices[d].copy);
+    devices.Push(std::move(one));
+  }
   Json json = Json::Object();
   json.Set("tokens", p.tokens)
       .Set("steps", p.steps)
@@ -55,8 +78,7 @@ Json ToJson(const LanePhase& p) {
       .Set("disk_bytes", p.disk_bytes)
       .Set("seconds", p.seconds)
       .Set("dense_seconds", p.dense_seconds)
-      .Set("device_seconds", p.lanes.device)
-      .Set("copy_seconds", p.lanes.copy)
+      .Set("devices", std::move(devices))
       .Set("host_seconds", p.lanes.host)
       .Set("disk_seconds", p.lanes.disk)
       .Set("tps", p.tokens_per_second());
@@ -69,12 +91,12 @@ std::string DescribeLanes(const std::vector<LanesLine>& lines) {
   std::string text;
   if (!lines.empty()) text += lines.front().machine + "\n";
   for (const LanesLine& line : lines) {
-    text += Format("{:11} {} rows, {} slots on the device ({:.4g} %), {} in memory ({:.4g} %)\n",
+    text += Format("{:11} {} rows, {} slots on each device ({:.4g} %), {} in memory ({:.4g} %)\n",
                    NameOf(line.mode), line.rows, line.device_slots,
                    Percent(line.device_slots, line.experts), line.slots,
                    Percent(line.slots, line.experts));
-    text += Describe("decode", line.result.decode);
-    text += Describe("prefill", line.result.prefill);
+    text += Describe("decode", line.result.decode, line.devices);
+    text += Describe("prefill", line.result.prefill, line.devices);
   }
   return text;
 }
@@ -88,8 +110,8 @@ std::string LanesAsJson(const std::vector<LanesLine>& lines) {
         .Set("rows", line.rows)
         .Set("device_slots", line.device_slots)
         .Set("slots", line.slots)
-        .Set("decode", ToJson(line.result.decode))
-        .Set("prefill", ToJson(line.result.prefill));
+        .Set("decode", ToJson(line.result.decode, line.devices))
+        .Set("prefill", ToJson(line.result.prefill, line.devices));
     array.Push(std::move(object));
   }
   return array.Dump() + "\n";

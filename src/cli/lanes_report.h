@@ -16,8 +16,9 @@ struct LanesLine {
   PlaceMode mode = PlaceMode::kAuto;
   uint32_t rows = 1;
   uint64_t slots = 0;
-  uint64_t device_slots = 0;
-  uint64_t experts = 0;  // of the model
+  std::vector<std::string> devices = {};  // their names
+  uint64_t device_slots = 0;              // of each
+  uint64_t experts = 0;                   // of the model
   LanesResult result = {};
 };
 

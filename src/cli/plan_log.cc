@@ -20,25 +20,31 @@ std::string WeightsOf(const LayerPlan& plan, const PlannedExpert& expert) {
   return text;
 }
 
-std::string WhereFrom(const PlannedExpert& expert) {
+std::string WhereFrom(const PlannedExpert& expert, std::span<const std::string> devices) {
   std::string place = expert.is_present ? "memory" : "disk";
-  if (expert.place == Place::kDevice) place = "device";
-  if (expert.place == Place::kCopied) place += " to device";
+  if (expert.place == Place::kDevice) place = devices[expert.device];
+  if (expert.place == Place::kCopied) place += " to " + devices[expert.device];
   return expert.key.copy == 0 ? place : "low, " + place;
 }
 
 // What the lanes were predicted to take, and took; empty without a device.
-std::string LanesText(const LayerPlan& plan) {
+std::string LanesText(const LayerPlan& plan, std::span<const std::string> devices) {
   const LaneTimes& p = plan.predicted;
   if (p.seconds() <= 0.0) return "";
   const auto us = [](double seconds) { return seconds * 1e6; };
-  const std::string predicted =
-      Format("\n           predicted us: CPU {:.0f}, device {:.0f}, copies {:.0f}, disk {:.0f}; ",
-             us(p.host), us(p.device), us(p.copy), us(p.disk));
+  std::string text =
+      Format("\n           predicted us: CPU {:.0f}, disk {:.0f}", us(p.host), us(p.disk));
+  for (size_t d = 0; d < p.devices.size(); ++d) {
+    text += Format(", {} {:.0f}, copies to it {:.0f}", devices[d], us(p.devices[d].compute),
+                   us(p.devices[d].copy));
+  }
   // Rows that stay on the device are not waited for.
-  if (plan.took.seconds() <= 0.0) return predicted + "not waited for";
-  return predicted +
-         Format("took: CPU {:.0f}, device {:.0f}", us(plan.took.host), us(plan.took.device));
+  if (plan.took.seconds() <= 0.0) return text + "; not waited for";
+  text += Format("; took: CPU {:.0f}", us(plan.took.host));
+  for (size_t d = 0; d < plan.took.devices.size(); ++d) {
+    text += Format(", {} {:.0f}", devices[d], us(plan.took.devices[d].compute));
+  }
+  return text;
 }
 
 }  // namespace
@@ -48,19 +54,19 @@ void PlanLog::Note(const LayerPlan& plan) {
   plans_.push_back(plan);
 }
 
-std::string PlanLog::Text() const {
+std::string PlanLog::Text(std::span<const std::string> devices) const {
   std::string text = "plans of the last step: expert (where from, weight by row)\n";
   for (const LayerPlan& plan : plans_) {
     text += Format("layer {:3}:", plan.layer.value);
     for (const PlannedExpert& expert : plan.experts) {
-      text += Format("  {} ({}, {})", expert.key.expert.value, WhereFrom(expert),
+      text += Format("  {} ({}, {})", expert.key.expert.value, WhereFrom(expert, devices),
                      WeightsOf(plan, expert));
     }
     for (const SkippedExpert& expert : plan.skipped) {
       text += Format("  {} ({})", expert.expert.value,
                      expert.need == Need::kDrop ? "dropped" : "skipped");
     }
-    text += LanesText(plan) + '\n';
+    text += LanesText(plan, devices) + '\n';
   }
   return text;
 }

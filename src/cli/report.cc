@@ -83,32 +83,43 @@ std::string RowsText(const RunReport& report) {
       FormatBytes(static_cast<uint64_t>(decode.bytes_per_row())));
 }
 
-void AddDevice(Json& object, const RunReport& report) {
-  if (!report.memory.device) return;
-  const DevicePlan& plan = *report.memory.device;
-  object.Set("device", plan.info.name)
-      .Set("device_bytes", plan.bytes)
-      .Set("device_dense_bytes", plan.dense)
-      .Set("device_kv_bytes", plan.kv)
-      .Set("device_slots", plan.slots)
-      .Set("device_difference", plan.difference)
+Json DeviceAsJson(const DevicePlan& plan, const DeviceWork& did, const LaneRatios::Device& ratios) {
+  Json json = Json::Object();
+  json.Set("name", plan.info.name)
+      .Set("bytes", plan.bytes)
+      .Set("dense_bytes", plan.dense)
+      .Set("kv_bytes", plan.kv)
+      .Set("slots", plan.slots)
+      .Set("difference", plan.difference)
+      .Set("computed", did.computed())
+      .Set("copied", did.copied)
+      .Set("staged", did.staged)
+      .Set("filled", did.filled)
+      .Set("promotions", did.promotions)
+      .Set("moved_back", did.moved_back)
+      .Set("copied_bytes", did.copied_bytes)
+      .Set("failures", did.failures)
+      .Set("copies_from_pinned_memory", plan.from_pinned)
+      .Set("costs", std::string(NameOf(plan.costs)))
+      .Set("compute_ratio", ratios.compute)
+      .Set("copy_ratio", ratios.copy);
+  return json;
+}
+
+void AddDevices(Json& object, const RunReport& report) {
+  if (report.memory.devices.empty()) return;
+  Json devices = Json::Array();
+  for (size_t d = 0; d < report.memory.devices.size(); ++d) {
+    devices.Push(DeviceAsJson(report.memory.devices[d], report.device.each[d],
+                              report.lane_ratios.devices[d]));
+  }
+  object.Set("devices", std::move(devices))
       .Set("device_planned", report.device.experts)
-      .Set("device_computed", report.device.on_device + report.device.copied)
-      .Set("device_copied", report.device.copied)
-      .Set("device_staged", report.device.staged)
-      .Set("device_filled", report.device.filled)
-      .Set("device_promotions", report.device.promotions)
-      .Set("device_moved_back", report.device.moved_back)
-      .Set("device_copied_bytes", report.device.copied_bytes)
+      .Set("device_computed", report.device.computed())
       .Set("device_layers_there", report.device.layers_there)
       .Set("device_failures", report.device.failures)
-      .Set("device_copies_from_pinned_memory", plan.from_pinned)
-      .Set("device_costs", std::string(NameOf(plan.costs)));
-  Json ratios = Json::Object();
-  for (size_t lane = 0; lane < kLanes; ++lane) {
-    ratios.Set(NameOf(static_cast<Lane>(lane)), report.lane_ratios[lane]);
-  }
-  object.Set("device_lane_ratios", std::move(ratios));
+      .Set("host_ratio", report.lane_ratios.host)
+      .Set("disk_ratio", report.lane_ratios.disk);
 }
 
 // What no kernel or policy could beat; empty: nobody asked.
@@ -137,46 +148,50 @@ void AddLimit(Json& object, const RunReport& report) {
 }
 
 // Where costs are from, and how far they are from what the lanes take by now.
-std::string CostsText(const RunReport& report) {
-  const CostSource costs = report.memory.device->costs;
-  if (costs == CostSource::kFile) return "costs from a file";
-  std::string text =
-      costs == CostSource::kKept ? "costs from an earlier start; by now" : "costs measured; by now";
-  for (size_t lane = 0; lane < kLanes; ++lane) {
-    text += Format("{} {} {:.2f}", lane > 0 ? "," : "", NameOf(static_cast<Lane>(lane)),
-                   report.lane_ratios[lane]);
-  }
-  return text + " times as much";
+std::string CostsText(const DevicePlan& plan, const LaneRatios& by_now,
+                      const LaneRatios::Device& its) {
+  if (plan.costs == CostSource::kFile) return "costs from a file";
+  return Format(
+      "costs {}; by now host {:.2f}, device {:.2f}, copy {:.2f}, disk {:.2f} times as much",
+      plan.costs == CostSource::kKept ? "from an earlier start" : "measured", by_now.host,
+      its.compute, its.copy, by_now.disk);
 }
 
-// What a device did; empty if there was none.
-std::string DeviceText(const RunReport& report) {
-  if (!report.memory.device) return "";
-  const DevicePlan& plan = *report.memory.device;
-  const DeviceStats& did = report.device;
+// What a device did.
+std::string DeviceText(const RunReport& report, size_t device) {
+  const DevicePlan& plan = report.memory.devices[device];
+  const DeviceWork& did = report.device.each[device];
+  const uint64_t experts = report.device.experts;
   const auto percent = [&](uint64_t part) {
-    return did.experts > 0 ? 100.0 * static_cast<double>(part) / static_cast<double>(did.experts)
-                           : 0.0;
+    return experts > 0 ? 100.0 * static_cast<double>(part) / static_cast<double>(experts) : 0.0;
   };
   std::string text = Format(
       "device   {}, {} expert slots in {}; {:.1f} % of experts computed there, {:.1f} % copied "
       "first, {} there from the start, {} moved for later, {} copied in all\n",
-      plan.info.name, plan.slots, FormatBytes(plan.bytes), percent(did.on_device + did.copied),
+      plan.info.name, plan.slots, FormatBytes(plan.bytes), percent(did.computed()),
       percent(did.copied), did.filled, did.promotions, FormatBytes(did.copied_bytes));
   if (did.staged + did.moved_back > 0) {
     text += Format("         {} read past memory's slots, {} moved back to memory\n", did.staged,
                    did.moved_back);
   }
   if (did.failures > 0) text += Format("         {} layers failed there\n", did.failures);
-  text += Format("         {}; copies from {} memory\n", CostsText(report),
+  text += Format("         {}; copies from {} memory\n",
+                 CostsText(plan, report.lane_ratios, report.lane_ratios.devices[device]),
                  plan.from_pinned ? "pinned" : "plain");
-  if (plan.dense == 0) {
-    return text + "         dense weights, keys and values, attention and head on the CPU\n";
-  }
+  if (plan.dense == 0) return text;
   return text + Format(
                     "         dense weights ({}), keys and values ({}), attention and head there; "
                     "rows of {} layers did not come back\n",
-                    FormatBytes(plan.dense), FormatBytes(plan.kv), did.layers_there);
+                    FormatBytes(plan.dense), FormatBytes(plan.kv), report.device.layers_there);
+}
+
+// What devices did; empty if there were none.
+std::string DevicesText(const RunReport& report) {
+  const std::vector<DevicePlan>& devices = report.memory.devices;
+  std::string text;
+  for (size_t d = 0; d < devices.size(); ++d) text += DeviceText(report, d);
+  if (devices.empty() || devices.front().dense > 0) return text;
+  return text + "         dense weights, keys and values, attention and head on the CPU\n";
 }
 
 }  // namespace
@@ -222,7 +237,7 @@ std::string SummaryText(const RunReport& report) {
     text += Format(", and {} low copies", report.memory.n_low_slots);
   }
   text += "\n";
-  text += DeviceText(report);
+  text += DevicesText(report);
   text += Format("policy   {}\n", ToText(report.policy));
   return text;
 }
@@ -263,7 +278,7 @@ void AddReport(Json& object, const RunReport& report) {
   const Bound bound = DecodeBound(report.stats, report.probes);
   const Bound prefill_bound = PrefillBound(report.stats, report.probes);
   const double of_sums = decode.seconds > 0.0 ? 100.0 * bound.of_sums() / decode.seconds : 0.0;
-  AddDevice(object, report);
+  AddDevices(object, report);
   object.Set("ram_budget", report.memory.budget)
       .Set("peak_rss", report.peak_rss)
       .Set("slots", report.memory.n_slots)

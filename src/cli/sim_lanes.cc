@@ -45,7 +45,7 @@ Status ParseRows(std::string_view text, std::vector<uint32_t>& rows) {
   }
 }
 
-// Who is on the device at the start.
+// Who is on devices at the start.
 Result<std::vector<ExpertKey>> ChooseFirst(const SimLanes& lanes, const Trace& trace,
                                            const SimShared& shared) {
   if (lanes.first == "layers") return ByLayer(trace.info().shape());
@@ -60,8 +60,8 @@ Result<std::vector<ExpertKey>> ChooseFirst(const SimLanes& lanes, const Trace& t
 }
 
 Result<std::vector<SlotCount>> DeviceSizes(const SimLanes& lanes, const LatencyFile& machine) {
-  if (!machine.has_device() && lanes.vram.empty()) return std::vector<SlotCount>(1);
-  if (!machine.has_device()) {
+  if (machine.devices.empty() && lanes.vram.empty()) return std::vector<SlotCount>(1);
+  if (machine.devices.empty()) {
     return Fail(Errc::kUsage, "--vram: '{}' in {} has no device", machine.machine, lanes.machine);
   }
   return lanes.vram.empty() ? std::vector<SlotCount>{{.percent = 25.0}} : lanes.vram;
@@ -70,7 +70,7 @@ Result<std::vector<SlotCount>> DeviceSizes(const SimLanes& lanes, const LatencyF
 }  // namespace
 
 void AddLaneFlags(Flags sim, SimLanes& lanes) {
-  sim.Group("A machine with a device");
+  sim.Group("A machine with devices");
   const Flag machine =
       sim.Add("--machine", lanes.machine,
               "what its lanes cost (docs/devices.md; bench/machines has some): experts then lie in "
@@ -82,18 +82,18 @@ void AddLaneFlags(Flags sim, SimLanes& lanes) {
     machine.Excludes(other);
   }
   sim.AddParsed("--place", "MODE|all",
-                "auto, gpu-centric (copies what the device lacks), cooperative (the CPU computes "
+                "auto, gpu-centric (copies what devices lack), cooperative (the CPU computes "
                 "that), cpu",
                 [&lanes](const std::string& text) { return ParseModes(text, lanes.modes); })
       .Needs(machine);
   sim.AddParsed("--tiers", "inclusive|exclusive",
-                "whether memory keeps experts that have come to the device (default: inclusive)",
+                "whether memory keeps experts that have come to a device (default: inclusive)",
                 [&lanes](const std::string& text) -> Status {
                   TRY(lanes.tiers, ParseTiers(text));
                   return {};
                 })
       .Needs(machine);
-  sim.AddParsed("--vram", "N|PERCENT%,...", "experts that the device holds (default: 25%)",
+  sim.AddParsed("--vram", "N|PERCENT%,...", "experts that each device holds (default: 25%)",
                 [&lanes](const std::string& text) { return ParseSlotCounts(text, lanes.vram); })
       .Needs(machine);
   sim.AddParsed("--rows", "N,...",
@@ -109,7 +109,7 @@ void AddLaneFlags(Flags sim, SimLanes& lanes) {
                 })
       .Needs(machine);
   sim.Add("--first", lanes.first,
-          "who is on the device at the start; popular: by --paths, else by the tokens before "
+          "who is on devices at the start; popular: by --paths, else by the tokens before "
           "--held-out, else nobody; layers: the last layers whole")
       .OneOf({"popular", "layers", "none"})
       .ShowDefault()
@@ -133,26 +133,27 @@ Result<std::string> ReplayOnLanes(const SimLanes& lanes, const Trace& trace,
     for (const SlotCount& on_device : device_sizes) {
       for (const SlotCount& in_memory : shared.slots) {
         for (const PlaceMode mode : lanes.modes) {
-          const LanesOptions options{.model = machine.model,
-                                     .has_device = machine.has_device(),
-                                     .dense = machine.dense,
-                                     .dense_bytes = lanes.dense_bytes,
-                                     .mode = mode,
-                                     .tiers = lanes.tiers,
-                                     .slots = in_memory.of(experts),
-                                     .device_slots = on_device.of(experts),
-                                     .policy = shared.policy,
-                                     .expert_bytes = shared.expert_bytes,
-                                     .first = first,
-                                     .fills_memory = lanes.preload,
-                                     .step = {.rows = rows},
-                                     .count_from = shared.warm_up};
+          const LanesOptions options{
+              .model = machine.model,
+              .dense = machine.dense,
+              .dense_bytes = lanes.dense_bytes,
+              .mode = mode,
+              .tiers = lanes.tiers,
+              .slots = in_memory.of(experts),
+              .device_slots = std::vector(machine.devices.size(), on_device.of(experts)),
+              .policy = shared.policy,
+              .expert_bytes = shared.expert_bytes,
+              .first = first,
+              .fills_memory = lanes.preload,
+              .step = {.rows = rows},
+              .count_from = shared.warm_up};
           TRY(const LanesResult result, ReplayLanes(trace, options));
           lines.push_back({.machine = machine.machine,
                            .mode = mode,
                            .rows = rows,
                            .slots = options.slots,
-                           .device_slots = options.device_slots,
+                           .devices = machine.devices,
+                           .device_slots = on_device.of(experts),
                            .experts = experts,
                            .result = result});
         }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// `moestro sim --machine`: a trace on a machine with a device.
+// `moestro sim --machine`: a trace on a machine with devices.
 #pragma once
 
 #include <cstddef>

@@ -3,6 +3,7 @@
 // Made by decide/layer_planner.h; the engine makes it true, the simulator prices it.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <vector>
 
@@ -20,8 +21,8 @@ enum class Use : uint8_t {
 // Where an expert is computed.
 enum class Place : uint8_t {
   kHost,    // on the CPU, from memory
-  kDevice,  // on the device, from a slot there
-  kCopied,  // on the device, once it has been copied to a slot there
+  kDevice,  // on a device, from a slot there
+  kCopied,  // on a device, once it has been copied to a slot there
 };
 
 // What a row needs of an expert that is not in memory in the model's own copy; strongest first.
@@ -35,7 +36,8 @@ enum class Need : uint8_t {
 struct PlannedExpert {
   ExpertKey key;  // which expert and which copy of it
   Place place = Place::kHost;
-  SlotId slot = {};         // of the device, unless place is kHost
+  uint32_t device = 0;      // which one, unless place is kHost; 0 is the first
+  SlotId slot = {};         // of that device
   bool is_staged = false;   // kCopied, and read from the disk past memory's slots
   Use use = Use::kDecode;   // kDecode if any of its rows decodes
   bool is_present = false;  // in memory or on its way there when the plan was made
@@ -49,20 +51,29 @@ struct SkippedExpert {
   Need need = Need::kSkip;  // kSkip or kDrop
 };
 
-// An expert that leaves the device for memory, for the sake of whoever is copied to its slot.
+// An expert that leaves a device for memory, for the sake of whoever is copied to its slot.
 struct MovedExpert {
   ExpertKey key;
-  SlotId slot;  // of the device
+  uint32_t device = 0;
+  SlotId slot;  // of that device
 };
 
 // When a lane has done its part of the layer, in seconds since the layer began; 0: it has none.
 struct LaneTimes {
+  struct Device {
+    double compute = 0.0;
+    double copy = 0.0;  // of what goes there
+  };
   double host = 0.0;
-  double device = 0.0;
-  double copy = 0.0;
   double disk = 0.0;
+  std::vector<Device> devices = {};  // [device]
 
-  double seconds() const { return host > device ? host : device; }
+  // The layer's.
+  double seconds() const {
+    double latest = host;
+    for (const Device& device : devices) latest = std::max(latest, device.compute);
+    return latest;
+  }
 };
 
 // In place of a pair: the expert does not run.
@@ -75,7 +86,7 @@ struct LayerPlan {
   uint32_t n_rows = 0;
   uint32_t n_used = 0;  // K
   // Each once: those of the CPU in the order in which they are asked for, then those that are
-  // copied to the device, then those it has.
+  // copied to a device, then those that a device has.
   std::vector<PlannedExpert> experts = {};
   std::vector<uint32_t> row_of = {};   // [pair]
   std::vector<uint32_t> pair_of = {};  // [row][K] -> pair, or kNoPair
@@ -85,7 +96,7 @@ struct LayerPlan {
   uint32_t n_replaced = 0;  // choices of the router that gave way to a resident expert
   // Before the layer runs.
   std::vector<MovedExpert> moved_back = {};
-  // With a device beside the CPU: what was predicted, and of CPU and device what it took.
+  // With devices beside the CPU: what was predicted, and of CPU and devices what it took.
   LaneTimes predicted = {};
   LaneTimes took = {};
 };

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <ranges>
 #include <utility>
 
 #include "base/check.h"
@@ -15,10 +16,6 @@ namespace {
 constexpr double kHalfLife = 64.0;
 // Uses from memory or disk after which one counts little in the share of those from the disk.
 constexpr uint64_t kMissWindow = 256;
-// Of the uses to come of an expert that leaves the device, those that memory would keep it for.
-// With half or all of them so many move to and fro that OLMoE on an RTX 4090 loses 3 % (make
-// lanes).
-constexpr double kShareInMemory = 0.25;
 
 struct NamedTiers {
   Tiers tiers;
@@ -47,28 +44,61 @@ std::string_view NameOf(Tiers tiers) {
 }
 
 DeviceTier::DeviceTier(DeviceTierParts parts, const LatencyModel& model, PlaceMode mode)
-    : parts_(std::move(parts)), model_(model), mode_(mode) {}
+    : parts_(std::move(parts)),
+      model_(model),
+      mode_(mode),
+      is_on_(parts_.tables.size(), true),
+      work_(parts_.tables.size()) {
+  CHECK(model_.devices.size() == parts_.tables.size());
+}
 
-SlotTable* DeviceTier::table(ExpertKey key) {
-  std::optional<SlotTable>& found = parts_.tables[parts_.form_of(key)];
+SlotTable* DeviceTier::table(uint32_t device, ExpertKey key) {
+  std::optional<SlotTable>& found = parts_.tables[device][parts_.form_of(key)];
   return found ? &*found : nullptr;
 }
 
-bool DeviceTier::contains(ExpertKey key) const {
-  const std::optional<SlotTable>& found = parts_.tables[parts_.form_of(key)];
-  return is_on_ && found && found->contains(key);
+const SlotTable* DeviceTier::table(uint32_t device, ExpertKey key) const {
+  const std::optional<SlotTable>& found = parts_.tables[device][parts_.form_of(key)];
+  return found ? &*found : nullptr;
 }
 
-bool DeviceTier::is_ready(ExpertKey key) const {
-  const std::optional<SlotTable>& found = parts_.tables[parts_.form_of(key)];
-  return found && found->is_ready(key);
+std::optional<uint32_t> DeviceTier::DeviceOf(ExpertKey key) const {
+  for (uint32_t d = 0; d < devices(); ++d) {
+    const SlotTable* its = table(d, key);
+    if (is_on_[d] && its != nullptr && its->contains(key)) return d;
+  }
+  return std::nullopt;
+}
+
+std::optional<uint32_t> DeviceTier::ReadyOn(ExpertKey key) const {
+  const std::optional<uint32_t> device = DeviceOf(key);
+  return device && table(*device, key)->is_ready(key) ? device : std::nullopt;
+}
+
+bool DeviceTier::contains(ExpertKey key) const { return DeviceOf(key).has_value(); }
+
+DeviceStats DeviceTier::stats() const {
+  DeviceStats stats;
+  stats.experts = experts_;
+  stats.failures = failures_;
+  stats.each = work_;
+  for (const DeviceWork& one : work_) {
+    stats.on_device += one.on_device;
+    stats.copied += one.copied;
+    stats.staged += one.staged;
+    stats.filled += one.filled;
+    stats.promotions += one.promotions;
+    stats.moved_back += one.moved_back;
+    stats.copied_bytes += one.copied_bytes;
+  }
+  return stats;
 }
 
 bool DeviceTier::is_in_memory(ExpertKey key) const {
   return parts_.memory ? parts_.memory->contains(key) : parts_.in_memory(key);
 }
 
-// What neither runs from the device's slots nor is read past memory's is asked for in memory.
+// What neither runs from a device's slots nor is read past memory's is asked for in memory.
 void DeviceTier::RunInMemory(const LayerPlan& plan) {
   if (!parts_.memory) return;
   LayerPlan asked{.layer = plan.layer};
@@ -79,7 +109,7 @@ void DeviceTier::RunInMemory(const LayerPlan& plan) {
 }
 
 void DeviceTier::BeginSequence() {
-  for (std::optional<SlotTable>& t : parts_.tables) {
+  for (std::optional<SlotTable>& t : parts_.tables | std::views::join) {
     if (t) t->BeginSequence();
   }
   if (parts_.memory) parts_.memory->BeginSequence();
@@ -87,14 +117,14 @@ void DeviceTier::BeginSequence() {
 
 void DeviceTier::BeginLayer(LayerId layer) {
   if (layer.value == 0) ++step_;
-  for (std::optional<SlotTable>& t : parts_.tables) {
+  for (std::optional<SlotTable>& t : parts_.tables | std::views::join) {
     if (t) t->BeginLayer(layer);
   }
   if (parts_.memory) parts_.memory->BeginLayer(layer);
 }
 
 void DeviceTier::Predict(LayerId layer, std::span<const ExpertId> experts) {
-  for (std::optional<SlotTable>& t : parts_.tables) {
+  for (std::optional<SlotTable>& t : parts_.tables | std::views::join) {
     if (t) t->Predict(layer, experts);
   }
   if (parts_.memory) parts_.memory->Predict(layer, experts);
@@ -107,26 +137,26 @@ std::vector<LaneJob> DeviceTier::JobsOf(const LayerPlan& plan) {
     LaneJob job{.bytes = parts_.bytes_of(expert.key),
                 .rows = expert.n_pairs,
                 .in_memory = is_in_memory(expert.key),
-                .on_device = is_ready(expert.key)};
-    if (table(expert.key) == nullptr) {
-      job.pool.reset();
-    } else {
-      job.pool = parts_.form_of(expert.key);
-      if (!job.on_device) job.slot_price = SlotPrice(expert, own);
+                .on_device = ReadyOn(expert.key),
+                .pool = parts_.form_of(expert.key)};
+    for (uint32_t d = 0; !job.on_device && d < devices(); ++d) {
+      job.slot_prices.push_back(SlotPrice(expert, d, own));
     }
-    jobs.push_back(job);
+    jobs.push_back(std::move(job));
   }
   return jobs;
 }
 
-// Slots of each form that copies may take: not those of the layer's own experts.
-std::vector<uint32_t> DeviceTier::RoomFor(const LayerPlan& plan) const {
-  std::vector<uint32_t> room;
-  for (const std::optional<SlotTable>& t : parts_.tables) {
-    room.push_back(t ? static_cast<uint32_t>(t->room()) : 0);
+// [device][form], slots that copies may take: not those of the layer's own experts.
+std::vector<std::vector<uint32_t>> DeviceTier::RoomFor(const LayerPlan& plan) const {
+  std::vector<std::vector<uint32_t>> room(devices());
+  for (uint32_t d = 0; d < devices(); ++d) {
+    for (const std::optional<SlotTable>& t : parts_.tables[d]) {
+      room[d].push_back(t && is_on_[d] ? static_cast<uint32_t>(t->room()) : 0);
+    }
   }
   for (const PlannedExpert& expert : plan.experts) {
-    if (is_ready(expert.key)) --room[parts_.form_of(expert.key)];
+    if (const auto device = ReadyOn(expert.key)) --room[*device][parts_.form_of(expert.key)];
   }
   return room;
 }
@@ -148,32 +178,34 @@ LaneTimes DeviceTier::Assign(LayerPlan& plan) {
     expert.place = Place::kHost;
     expert.is_staged = false;
   }
-  if (!is_on_) return {};
+  plan.moved_back.clear();
+  const bool are_all_off = !is_on_.empty() && !std::ranges::contains(is_on_, true);
+  if (are_all_off) return {};
   if (parts_.memory) SortByModel(plan);
   const LanePlan lanes = PlanLanes(JobsOf(plan), model_, mode_, RoomFor(plan));
-  uint64_t seen = stats_.experts - stats_.on_device;
   for (size_t i = 0; i < plan.experts.size(); ++i) {
     PlannedExpert& expert = plan.experts[i];
-    expert.place = lanes.places[i];
+    expert.place = lanes.sites[i].place;
+    expert.device = lanes.sites[i].device;
     if (expert.place == Place::kDevice) continue;
     const bool is_missing = !is_in_memory(expert.key);
     expert.is_staged =
         is_missing && expert.place == Place::kCopied && parts_.tiers == Tiers::kExclusive;
     const double missing = is_missing ? 1.0 : 0.0;
-    missing_ += (missing - missing_) / static_cast<double>(std::min(++seen, kMissWindow));
+    missing_ += (missing - missing_) / static_cast<double>(std::min(++asked_, kMissWindow));
   }
   const std::vector<ExpertKey> own = KeysOf(plan);
-  plan.moved_back.clear();
-  // What the device has is pinned before copies look for victims.
+  // What a device has is pinned before copies look for victims.
   for (const Place place : {Place::kDevice, Place::kCopied}) {
     for (PlannedExpert& expert : plan.experts) {
       if (expert.place != place) continue;
       const std::optional<Placement> placed =
-          table(expert.key)->Request(expert.key, expert.use, expert.n_pairs);
+          table(expert.device, expert.key)->Request(expert.key, expert.use, expert.n_pairs);
       CHECK(placed.has_value());
       expert.slot = placed->slot;
-      if (!placed->evicted || !MovesBack(*placed->evicted, own)) continue;
-      plan.moved_back.push_back({.key = *placed->evicted, .slot = placed->slot});
+      if (!placed->evicted || !MovesBack(*placed->evicted, expert.device, own)) continue;
+      plan.moved_back.push_back(
+          {.key = *placed->evicted, .device = expert.device, .slot = placed->slot});
     }
   }
   const auto rank = [](Place p) { return p == Place::kHost ? 0 : p == Place::kCopied ? 1 : 2; };
@@ -185,11 +217,14 @@ LaneTimes DeviceTier::Assign(LayerPlan& plan) {
 
 void DeviceTier::CountUses(const LayerPlan& plan) {
   for (const PlannedExpert& expert : plan.experts) {
-    ++stats_.experts;
-    stats_.on_device += expert.place == Place::kDevice;
-    stats_.copied += expert.place == Place::kCopied;
-    stats_.staged += expert.is_staged;
-    if (expert.place == Place::kCopied) stats_.copied_bytes += parts_.bytes_of(expert.key);
+    ++experts_;
+    if (expert.place == Place::kDevice) ++work_[expert.device].on_device;
+    if (expert.place == Place::kCopied) {
+      DeviceWork& its = work_[expert.device];
+      ++its.copied;
+      its.staged += expert.is_staged;
+      its.copied_bytes += parts_.bytes_of(expert.key);
+    }
     if (expert.use != Use::kDecode) continue;
     uses_[expert.key] = {.count = UsesOf(expert.key) + 1.0, .step = step_};
   }
@@ -205,7 +240,7 @@ double DeviceTier::UsesOf(ExpertKey key) const {
 void DeviceTier::Done(const LayerPlan& plan) {
   for (const PlannedExpert& expert : plan.experts) {
     if (expert.place == Place::kHost) continue;
-    SlotTable& its = *table(expert.key);
+    SlotTable& its = *table(expert.device, expert.key);
     if (expert.place == Place::kCopied) its.Landed(expert.slot);
     its.Unpin(expert.slot);
     if (expert.place == Place::kCopied) LeaveMemory(expert.key);
@@ -219,12 +254,13 @@ void DeviceTier::LeaveMemory(ExpertKey key) {
   if (parts_.drop) parts_.drop(key);
 }
 
-void DeviceTier::Failed(LayerPlan& plan) {
-  ++stats_.failures;
+void DeviceTier::Failed(LayerPlan& plan, std::optional<uint32_t> by) {
+  ++failures_;
+  if (by) ++work_[*by].failures;
   LayerPlan asked_after_all{.layer = plan.layer};
   for (PlannedExpert& expert : plan.experts) {
     if (expert.place == Place::kHost) continue;
-    SlotTable& its = *table(expert.key);
+    SlotTable& its = *table(expert.device, expert.key);
     if (expert.place == Place::kCopied) its.Failed(expert.slot);
     its.Unpin(expert.slot);
     expert.place = Place::kHost;
@@ -235,115 +271,32 @@ void DeviceTier::Failed(LayerPlan& plan) {
 
 std::vector<DeviceTier::Promotion> DeviceTier::Fill(std::span<const ExpertKey> first) {
   if (mode_ == PlaceMode::kCpu) return {};
-  std::vector<size_t> room;
-  for (const std::optional<SlotTable>& t : parts_.tables) room.push_back(t ? t->room() : 0);
+  std::vector<std::vector<uint32_t>> room = RoomFor({});
   std::vector<Promotion> filled;
   for (const ExpertKey key : first) {
-    size_t& left = room[parts_.form_of(key)];
-    if (left == 0 || contains(key)) continue;
-    --left;
-    filled.push_back({.key = key, .slot = {}});
+    const uint32_t form = parts_.form_of(key);
+    const auto has_room = [form](const std::vector<uint32_t>& its) { return its[form] > 0; };
+    const auto device = std::ranges::find_if(room, has_room);
+    if (device == room.end() || contains(key)) continue;
+    --(*device)[form];
+    filled.push_back(
+        {.key = key, .device = static_cast<uint32_t>(device - room.begin()), .slot = {}});
   }
   // As if prefetched: the policy does not know them yet, and the oldest of them leaves first.
   std::ranges::reverse(filled);
   for (Promotion& one : filled) {
-    const std::optional<Placement> placed = table(one.key)->Request(one.key, Use::kPrefetch);
+    const std::optional<Placement> placed =
+        table(one.device, one.key)->Request(one.key, Use::kPrefetch);
     CHECK(placed.has_value());
     one.slot = placed->slot;
     // As if it had been used like others so far.
     uses_[one.key] = {.count = parts_.usual_share / (1.0 - std::exp2(-1.0 / kHalfLife)),
                       .step = step_};
-    stats_.copied_bytes += parts_.bytes_of(one.key);
+    ++work_[one.device].filled;
+    work_[one.device].copied_bytes += parts_.bytes_of(one.key);
   }
-  stats_.filled += filled.size();
   n_promotions_ += filled.size();
   return filled;
-}
-
-// Of reading it for a use on the CPU, on average: memory may have it then.
-double DeviceTier::DiskSeconds(ExpertKey key) const {
-  return missing_ * model_.disk.Seconds(parts_.bytes_of(key));
-}
-
-// Seconds that a use on the device saves.
-double DeviceTier::GainOf(ExpertKey key) const {
-  const uint64_t bytes = parts_.bytes_of(key);
-  return std::max(0.0,
-                  DiskSeconds(key) + model_.host.Seconds(bytes) - model_.device.Seconds(bytes));
-}
-
-// What the disk will have to read for whoever gives up its slot, less what it will not for this
-// one. Nothing but that: where memory has the experts, the lanes share the later uses, too, and
-// what one of them takes is hardly ever what a layer takes longer.
-double DeviceTier::SlotPrice(const PlannedExpert& expert, std::span<const ExpertKey> keeps) {
-  if (mode_ != PlaceMode::kAuto) return 0.0;
-  const std::optional<SlotTable::Room> room = table(expert.key)->RoomFor(expert.use, keeps);
-  if (!room || !room->evicts) return 0.0;
-  const double own = (UsesOf(expert.key) + 1.0) * DiskSeconds(expert.key);
-  return std::max(0.0, UsesOf(*room->evicts) * DiskSeconds(*room->evicts) - own);
-}
-
-// Whether who leaves the device goes to memory: if the reads that this saves cost more than the
-// copy and the reads of whoever leaves memory for it. Memory has it then.
-bool DeviceTier::MovesBack(ExpertKey key, std::span<const ExpertKey> keeps) {
-  if (parts_.tiers == Tiers::kInclusive || is_in_memory(key)) return false;
-  if (!parts_.memory && !parts_.memory_room) return false;
-  const std::optional<SlotTable::Room> room =
-      parts_.memory ? parts_.memory->RoomFor(key, keeps) : parts_.memory_room(key, keeps);
-  if (!room) return false;
-  const auto reads = [this](ExpertKey of) {
-    return UsesOf(of) * model_.disk.Seconds(parts_.bytes_of(of));
-  };
-  double price = model_.copy.Seconds(parts_.bytes_of(key));
-  if (room->evicts) price += reads(*room->evicts);
-  if (kShareInMemory * reads(key) <= price) return false;
-  ++stats_.moved_back;
-  if (parts_.memory) parts_.memory->Adopt(key, keeps);
-  return true;
-}
-
-std::optional<DeviceTier::Promotion> DeviceTier::Promote(const LayerPlan& plan) {
-  if (!is_on_ || mode_ != PlaceMode::kAuto) return std::nullopt;
-  if (n_promotions_ >= kMostPromotions) return std::nullopt;
-  const PlannedExpert* best = nullptr;
-  double most = 0.0;
-  for (const PlannedExpert& expert : plan.experts) {
-    if (expert.place != Place::kHost || expert.use != Use::kDecode) continue;
-    if (table(expert.key) == nullptr || contains(expert.key)) continue;
-    const double saves = UsesOf(expert.key) * GainOf(expert.key);
-    if (saves <= most) continue;
-    best = &expert;
-    most = saves;
-  }
-  if (best == nullptr) return std::nullopt;
-  SlotTable& its = *table(best->key);
-  const std::optional<SlotTable::Room> room = its.RoomFor(Use::kDecode);
-  if (!room) return std::nullopt;
-  double price = model_.copy.Seconds(parts_.bytes_of(best->key));
-  if (room->evicts) price += UsesOf(*room->evicts) * GainOf(*room->evicts);
-  if (most <= price) return std::nullopt;
-  const std::optional<Placement> placed = its.Request(best->key, Use::kDecode);
-  CHECK(placed.has_value());
-  ++stats_.promotions;
-  ++n_promotions_;
-  stats_.copied_bytes += parts_.bytes_of(best->key);
-  Promotion promotion{.key = best->key, .slot = placed->slot};
-  if (placed->evicted && MovesBack(*placed->evicted, {&best->key, 1})) {
-    promotion.moved_back = placed->evicted;
-  }
-  return promotion;
-}
-
-void DeviceTier::Promoted(const Promotion& promotion, bool has_landed) {
-  SlotTable& its = *table(promotion.key);
-  --n_promotions_;
-  if (has_landed) {
-    its.Landed(promotion.slot);
-  } else {
-    its.Failed(promotion.slot);
-  }
-  its.Unpin(promotion.slot);
-  if (has_landed) LeaveMemory(promotion.key);
 }
 
 }  // namespace moestro

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT
-// What the slots of a device hold, and which experts of a layer are computed there. Pure: the
-// caller copies and launches, and says what came of it.
+// What the slots of the devices hold, and which experts of a layer are computed there. An expert is
+// on at most one device. Pure: the caller copies and launches, and says what came of it.
 //
-//   tier.Assign(plan)       before a layer: CPU or device for each expert, slots for the copies
+//   tier.Assign(plan)       before a layer: CPU or a device for each expert, slots for the copies
 //   ... copies and launches ...
 //   tier.Done(plan)         the copies are there, the launches over
-//   tier.Promote(plan)      an expert that should move to the device while later layers run
+//   tier.Promote(plan)      an expert that should move to a device while later layers run
 //
 // What runs from a slot there is not asked for in memory; see Tiers.
 #pragma once
@@ -29,7 +29,7 @@
 
 namespace moestro {
 
-// Whether memory may have what the device has.
+// Whether memory may have what a device has.
 enum class Tiers : uint8_t {
   kInclusive,  // yes: it does not hear of uses there, so it gives such experts up first
   // No: what has landed there leaves memory, what is read for a copy takes no slot of it, and who
@@ -41,9 +41,9 @@ Result<Tiers> ParseTiers(std::string_view name);
 std::string_view NameOf(Tiers tiers);
 
 struct DeviceTierParts {
-  // By form (core/expert_catalog.h), since a slot is a place in a tensor of one type; nullopt: the
-  // device does not compute that form.
-  std::vector<std::optional<SlotTable>> tables;
+  // [device][form (core/expert_catalog.h)], since a slot is a place in a tensor of one type;
+  // nullopt: that device does not compute that form.
+  std::vector<std::vector<std::optional<SlotTable>>> tables;
   std::function<uint32_t(ExpertKey)> form_of;
   std::function<uint64_t(ExpertKey)> bytes_of;
   std::function<bool(ExpertKey)> in_memory;  // or on its way there
@@ -59,21 +59,29 @@ struct DeviceTierParts {
   double usual_share = 0.0;  // of the steps that use an expert: K of E; of who is there first
 };
 
-struct DeviceStats {
-  uint64_t experts = 0;     // planned, once for all rows of a step
-  uint64_t on_device = 0;   // of these, computed there from a slot
-  uint64_t copied = 0;      // of these, copied there first
+struct DeviceWork {
+  uint64_t on_device = 0;   // experts computed there from a slot, once for all rows of a step
+  uint64_t copied = 0;      // computed there, but copied first
   uint64_t staged = 0;      // of these, read from the disk past memory's slots
   uint64_t filled = 0;      // given slots before the first step
   uint64_t promotions = 0;  // moved there for later
   uint64_t moved_back = 0;  // from there to memory, when others came
   uint64_t copied_bytes = 0;
-  uint64_t failures = 0;      // layers that the CPU computed after all
-  uint64_t layers_there = 0;  // whose rows did not come back from the device
+  uint64_t failures = 0;  // layers that the CPU computed after all
+
+  uint64_t computed() const { return on_device + copied; }
+};
+
+// All devices together, and each.
+struct DeviceStats : DeviceWork {
+  uint64_t experts = 0;       // planned, wherever they were computed
+  uint64_t layers_there = 0;  // whose rows did not come back from the first device
+  std::vector<DeviceWork> each = {};
 };
 
 class DeviceTier {
  public:
+  // REQUIRES: the model has the devices of `parts`.
   DeviceTier(DeviceTierParts parts, const LatencyModel& model, PlaceMode mode);
 
   void BeginSequence();
@@ -84,58 +92,77 @@ class DeviceTier {
   // As plans see it.
   bool is_in_memory(ExpertKey key) const;
 
-  // Gives every expert its place and those of the device their slots, pinned until Done() or
-  // Failed(); orders them as a plan says, and says who moves back before that. Off: all on the CPU.
+  // Gives every expert its place and those of the devices their slots, pinned until Done() or
+  // Failed(); orders them as a plan says, and says who moves back before that. All devices off: all
+  // on the CPU.
   LaneTimes Assign(LayerPlan& plan);
   // The copies have landed and the launches have ended.
   void Done(const LayerPlan& plan);
-  // They have not: copied experts are not there. Afterwards all of the plan is for the CPU.
-  void Failed(LayerPlan& plan);
+  // They have not: copied experts are not there. Afterwards all of the plan is for the CPU. `by`:
+  // whose fault it was; nullopt: no device's.
+  void Failed(LayerPlan& plan, std::optional<uint32_t> by);
 
   struct Promotion {
     ExpertKey key;
+    uint32_t device = 0;
     SlotId slot;                               // loading and pinned until Promoted()
     std::optional<ExpertKey> moved_back = {};  // from that slot, before
   };
-  // Before the first step: free slots for those of `first`, as far as there are any. They leave in
-  // the reverse order, and before anybody that decode has used there. None in PlaceMode::kCpu.
+  // Before the first step: free slots for those of `first`, as far as there are any: the first
+  // device's, then the next one's. They leave in the reverse order, and before anybody that decode
+  // has used there. None in PlaceMode::kCpu.
   std::vector<Promotion> Fill(std::span<const ExpertKey> first);
   // Copies for later that may be under way: their bytes compete with the step's own.
   static constexpr size_t kMostPromotions = 8;
   // After Done(). At most one for a layer of decode: an expert that the CPU computed from memory,
   // if what its later uses will save pays for the copy, and for what the one that leaves would have
-  // saved. Only in PlaceMode::kAuto.
+  // saved; to the device where most is left of that. Nobody moves from one device to another. Only
+  // in PlaceMode::kAuto.
   std::optional<Promotion> Promote(const LayerPlan& plan);
   void Promoted(const Promotion& promotion, bool has_landed);
 
-  // Nothing runs on the device any more.
-  void TurnOff() { is_on_ = false; }
-  bool is_on() const { return is_on_; }
+  // Nothing runs on that device any more; the others go on.
+  void TurnOff(uint32_t device) { is_on_[device] = false; }
+  bool is_on(uint32_t device) const { return is_on_[device]; }
   // Follows what the machine really does.
   void SetModel(const LatencyModel& model) { model_ = model; }
   const LatencyModel& model() const { return model_; }
-  const DeviceStats& stats() const { return stats_; }
+  DeviceStats stats() const;
 
  private:
-  SlotTable* table(ExpertKey key);
-  bool is_ready(ExpertKey key) const;
+  uint32_t devices() const { return static_cast<uint32_t>(parts_.tables.size()); }
+  SlotTable* table(uint32_t device, ExpertKey key);
+  const SlotTable* table(uint32_t device, ExpertKey key) const;
+  // Who has it, ready or on its way; nullopt: nobody that is on.
+  std::optional<uint32_t> DeviceOf(ExpertKey key) const;
+  std::optional<uint32_t> ReadyOn(ExpertKey key) const;
   void LeaveMemory(ExpertKey key);
   void SortByModel(LayerPlan& plan) const;
   void RunInMemory(const LayerPlan& plan);
   std::vector<LaneJob> JobsOf(const LayerPlan& plan);
-  std::vector<uint32_t> RoomFor(const LayerPlan& plan) const;
+  std::vector<std::vector<uint32_t>> RoomFor(const LayerPlan& plan) const;
   void CountUses(const LayerPlan& plan);
   double UsesOf(ExpertKey key) const;
   double DiskSeconds(ExpertKey key) const;
-  double GainOf(ExpertKey key) const;
-  double SlotPrice(const PlannedExpert& expert, std::span<const ExpertKey> keeps);
-  bool MovesBack(ExpertKey key, std::span<const ExpertKey> keeps);
+  double GainOf(ExpertKey key, uint32_t device) const;
+  double SlotPrice(const PlannedExpert& expert, uint32_t device,
+                   std::span<const ExpertKey> keeps) const;
+  // What moving the best of the plan to that device saves, less its price.
+  struct Offer {
+    ExpertKey key;
+    double saves = 0.0;
+  };
+  std::optional<Offer> BestMove(const LayerPlan& plan, uint32_t device) const;
+  bool MovesBack(ExpertKey key, uint32_t device, std::span<const ExpertKey> keeps);
 
   DeviceTierParts parts_;
   LatencyModel model_;
   PlaceMode mode_;
-  bool is_on_ = true;
-  DeviceStats stats_;
+  std::vector<bool> is_on_;       // [device]
+  std::vector<DeviceWork> work_;  // [device]
+  uint64_t experts_ = 0;          // planned
+  uint64_t asked_ = 0;            // of these, not run from slots there
+  uint64_t failures_ = 0;         // layers
   // Uses by decode, of which half are forgotten every kHalfLife steps.
   struct Uses {
     double count = 0.0;

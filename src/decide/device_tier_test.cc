@@ -5,104 +5,15 @@
 
 #include <algorithm>
 #include <set>
-#include <string>
-#include <utility>
 #include <vector>
 
 #include "core/batch.h"
 #include "core/routing.h"
+#include "decide/device_tier_test_fixture.h"
 #include "decide/layer_planner.h"
-#include "decide/policy.h"
 
 namespace moestro {
 namespace {
-
-constexpr uint64_t kBytes = 1'000'000;
-
-ExpertKey Key(uint16_t expert, uint16_t layer = 0) { return {{layer}, {expert}}; }
-
-// Copying takes as long as ten uses on the CPU save.
-LatencyModel Costs() {
-  return {.host = {.per_byte = 1.1e-9},
-          .device = {.per_byte = 0.1e-9},
-          .copy = {.per_byte = 10e-9},
-          .disk = {}};
-}
-// Copying is quick, reading takes as long as 18 uses on the CPU.
-LatencyModel SlowDisk() {
-  LatencyModel costs = Costs();
-  costs.copy.per_byte = 0.2e-9;
-  costs.disk.per_byte = 20e-9;
-  return costs;
-}
-
-class Tier {
- public:
-  // `memory`: slots of a model of it; 0: it holds all.
-  Tier(uint64_t slots, PlaceMode mode, const LatencyModel& costs = Costs(), uint64_t memory = 0,
-       Tiers tiers = Tiers::kInclusive)
-      : tier_(PartsOf(slots, memory, tiers), costs, mode) {}
-  Tier(const Tier&) = delete;  // it is told what to drop
-  Tier& operator=(const Tier&) = delete;
-
-  LayerPlan Plan(const std::vector<uint16_t>& experts, Use use = Use::kDecode) {
-    LayerPlan plan{
-        .layer = LayerId{0}, .n_rows = 1, .n_used = static_cast<uint32_t>(experts.size())};
-    for (uint32_t i = 0; i < experts.size(); ++i) {
-      plan.experts.push_back({.key = Key(experts[i]), .use = use, .first_pair = i, .n_pairs = 1});
-      plan.pair_of.push_back(i);
-    }
-    plan.row_of.assign(experts.size(), 0);
-    tier_.BeginLayer(LayerId{0});
-    tier_.Assign(plan);
-    return plan;
-  }
-  // A layer from its plan to its end.
-  LayerPlan Run(const std::vector<uint16_t>& experts) {
-    const LayerPlan plan = Plan(experts);
-    tier_.Done(plan);
-    return plan;
-  }
-  DeviceTier* operator->() { return &tier_; }
-  const std::vector<ExpertKey>& dropped() const { return dropped_; }
-
- private:
-  static SlotTable Table(uint64_t slots) {
-    auto policy = MakePolicy({.name = "lru"});
-    return {PolicyShape{.slots = slots, .layers = 1, .experts = 64}, *std::move(policy)};
-  }
-  DeviceTierParts PartsOf(uint64_t slots, uint64_t memory, Tiers tiers) {
-    std::vector<std::optional<SlotTable>> tables(2);
-    tables[0].emplace(Table(slots));
-    DeviceTierParts parts{.tables = std::move(tables),
-                          .form_of = [](ExpertKey key) { return key.expert.value >= 50 ? 1U : 0U; },
-                          .bytes_of = [](ExpertKey) { return kBytes; },
-                          .in_memory = [](ExpertKey) { return true; },
-                          .memory = {},
-                          .tiers = tiers,
-                          .drop = [this](ExpertKey key) { dropped_.push_back(key); },
-                          .usual_share = 0.25};
-    if (memory > 0) {
-      std::vector<SlotTable> behind;
-      behind.push_back(Table(memory));
-      parts.memory.emplace(std::move(behind), [](ExpertKey) { return 0U; });
-    }
-    return parts;
-  }
-  std::vector<ExpertKey> dropped_;  // from memory
-  DeviceTier tier_;
-};
-
-// "5h 3c 1D": experts in the plan's order.
-std::string Text(const LayerPlan& plan) {
-  std::string text;
-  for (const PlannedExpert& e : plan.experts) {
-    if (!text.empty()) text += ' ';
-    text += std::to_string(e.key.expert.value);
-    text += e.place == Place::kHost ? 'h' : e.place == Place::kCopied ? 'c' : 'D';
-  }
-  return text;
-}
 
 TEST(DeviceTier, HostFirstThenCopiesThenWhatIsThere) {
   Tier tier(4, PlaceMode::kGpuCentric);
@@ -139,7 +50,7 @@ TEST(DeviceTier, AFailedLayerIsForTheCpuAndItsCopiesAreNotThere) {
   tier.Run({1});
   LayerPlan plan = tier.Plan({1, 2});
   ASSERT_EQ(Text(plan), "2c 1D");
-  tier->Failed(plan);
+  tier->Failed(plan, 0);
   EXPECT_EQ(Text(plan), "2h 1h");
   EXPECT_TRUE(tier->contains(Key(1)));
   EXPECT_FALSE(tier->contains(Key(2)));
@@ -150,53 +61,10 @@ TEST(DeviceTier, AFailedLayerIsForTheCpuAndItsCopiesAreNotThere) {
 TEST(DeviceTier, OffEverythingIsForTheCpu) {
   Tier tier(4, PlaceMode::kGpuCentric);
   tier.Run({1});
-  tier->TurnOff();
+  tier->TurnOff(0);
   EXPECT_EQ(Text(tier.Run({1, 2})), "1h 2h");
   EXPECT_FALSE(tier->contains(Key(1)));
   EXPECT_FALSE(tier->Promote(tier.Plan({3})));
-}
-
-// A use on the CPU costs 1 ms more than one there, a copy 10 ms.
-TEST(DeviceTier, AnExpertMovesWhenItsUsesPayForTheCopy) {
-  Tier tier(1, PlaceMode::kAuto);
-  int uses = 0;
-  std::optional<DeviceTier::Promotion> promotion;
-  while (!promotion && uses < 100) {
-    promotion = tier->Promote(tier.Run({7}));
-    ++uses;
-  }
-  ASSERT_TRUE(promotion);
-  EXPECT_EQ(promotion->key, Key(7));
-  EXPECT_EQ(uses, 11);  // the tenth decayed a little
-  // Not there before it has landed.
-  EXPECT_EQ(Text(tier.Run({7})), "7h");
-  tier->Promoted(*promotion, true);
-  EXPECT_EQ(Text(tier.Run({7})), "7D");
-  EXPECT_EQ(tier->stats().promotions, 1U);
-}
-
-TEST(DeviceTier, OneThatIsUsedAsOftenDoesNotTakeItsPlace) {
-  Tier tier(1, PlaceMode::kAuto);
-  for (int i = 0; i < 30; ++i) {
-    if (const auto promotion = tier->Promote(tier.Run({7, 8}))) tier->Promoted(*promotion, true);
-  }
-  EXPECT_EQ(tier->stats().promotions, 1U);
-  // 8 goes on, 7 does not: in the end the slot is worth more to 8, by more than the copy costs.
-  for (int i = 0; i < 200; ++i) {
-    if (const auto promotion = tier->Promote(tier.Run({8}))) tier->Promoted(*promotion, true);
-  }
-  EXPECT_EQ(Text(tier.Run({8})), "8D");
-  EXPECT_EQ(tier->stats().promotions, 2U);
-}
-
-TEST(DeviceTier, WhatFailedToMoveIsNotThere) {
-  Tier tier(1, PlaceMode::kAuto);
-  std::optional<DeviceTier::Promotion> promotion;
-  for (int i = 0; i < 40 && !promotion; ++i) promotion = tier->Promote(tier.Run({7}));
-  ASSERT_TRUE(promotion);
-  tier->Promoted(*promotion, false);
-  EXPECT_FALSE(tier->contains(Key(7)));
-  EXPECT_TRUE(tier->Promote(tier.Run({7})));  // another try
 }
 
 TEST(DeviceTier, TheFirstOfAListFillItAndTheLastOfThemLeavesFirst) {
@@ -218,152 +86,43 @@ TEST(DeviceTier, TheFirstOfAListFillItAndTheLastOfThemLeavesFirst) {
   EXPECT_TRUE(none->Fill(first).empty());
 }
 
-TEST(DeviceTier, SoManyMoveAtATime) {
-  Tier tier(64, PlaceMode::kAuto);
-  size_t moving = 0;
-  for (int i = 0; i < 60; ++i) {
-    moving += tier->Promote(tier.Run({1, 2, 3, 4, 5, 6, 7, 8, 9, 10})).has_value();
-  }
-  EXPECT_EQ(moving, DeviceTier::kMostPromotions);
+TEST(SeveralDevices, AnExpertIsOnOneOfThem) {
+  Tier tier(2, PlaceMode::kGpuCentric, TwoDevices());
+  EXPECT_EQ(Text(tier.Run({1, 2, 3})), "1c 2d 3c");
+  EXPECT_EQ(Text(tier.Run({1, 2, 3})), "1D 2E 3D");
+  EXPECT_EQ(Text(tier.Run({2, 4})), "4c 2E");  // stays where it is
+  const DeviceStats stats = tier->stats();
+  EXPECT_EQ(stats.experts, 8U);
+  EXPECT_EQ(stats.copied, 4U);
+  EXPECT_EQ(stats.each[0].copied, 3U);
+  EXPECT_EQ(stats.each[1].on_device, 2U);
+  EXPECT_EQ(stats.copied_bytes, stats.each[0].copied_bytes + stats.each[1].copied_bytes);
 }
 
-TEST(DeviceTier, FixedModesMoveNothingBeside) {
-  for (const PlaceMode mode : {PlaceMode::kCooperative, PlaceMode::kCpu}) {
-    Tier tier(4, mode);
-    for (int i = 0; i < 50; ++i) {
-      const LayerPlan plan = tier.Run({1, 2});
-      EXPECT_EQ(Text(plan), "1h 2h");
-      EXPECT_FALSE(tier->Promote(plan));
-    }
-  }
+TEST(SeveralDevices, TheMostPopularFillTheFirstAndThenTheNext) {
+  Tier tier(2, PlaceMode::kCooperative, TwoDevices());
+  const std::vector<ExpertKey> first = {Key(9), Key(60), Key(4), Key(5), Key(6), Key(7)};
+  const std::vector<DeviceTier::Promotion> filled = tier->Fill(first);
+  ASSERT_EQ(filled.size(), 4U);
+  for (const DeviceTier::Promotion& one : filled) tier->Promoted(one, true);
+  EXPECT_EQ(Text(tier.Run({4, 5, 6, 7, 9})), "7h 4D 5E 6E 9D");
+  EXPECT_EQ(tier->stats().each[0].filled, 2U);
+  EXPECT_EQ(tier->stats().each[1].filled, 2U);
 }
 
-// A layer would be done sooner with 8 copied, but 7 would have to be read again and again then.
-TEST(DeviceTier, ACopyIsChargedForTheReadsOfWhoLeaves) {
-  Tier tier(1, PlaceMode::kAuto, SlowDisk(), 2);
-  EXPECT_EQ(Text(tier.Run({7})), "7c");
-  for (uint16_t i = 0; i < 40; ++i) {
-    EXPECT_EQ(Text(tier.Run({7, static_cast<uint16_t>(10 + i % 30)})).substr(2), "h 7D");
-  }
-  EXPECT_EQ(Text(tier.Run({8})), "8h");
-  EXPECT_TRUE(tier->contains(Key(7)));
-  // One that is used as often costs nothing.
-  Tier equal(1, PlaceMode::kAuto, SlowDisk(), 2);
-  EXPECT_EQ(Text(equal.Run({7})), "7c");
-  for (int i = 0; i < 40; ++i) EXPECT_EQ(Text(equal.Run({7, 9})), "9h 7D");
-  EXPECT_EQ(Text(equal.Run({9})), "9c");
-}
-
-// Who is there first counts as used like others, so that the first who comes does not take its
-// slot.
-TEST(DeviceTier, WhoIsThereFirstIsWorthSomething) {
-  Tier tier(1, PlaceMode::kAuto, SlowDisk(), 2);
-  for (const auto& one : tier->Fill(std::vector{Key(5)})) tier->Promoted(one, true);
-  tier.Run({60});  // the disk is asked: on the CPU, whose form it is
-  EXPECT_EQ(Text(tier.Run({8})), "8h");
-  EXPECT_EQ(Text(tier.Run({5})), "5D");
-}
-
-// What a copy or a move has brought there leaves memory; what runs on the CPU stays.
-TEST(DeviceTier, ExclusiveTiersHaveAnExpertOnce) {
-  Tier tier(2, PlaceMode::kGpuCentric, Costs(), 8, Tiers::kExclusive);
-  tier.Run({1, 60, 2});
-  EXPECT_FALSE(tier->is_in_memory(Key(1)));
-  EXPECT_FALSE(tier->is_in_memory(Key(2)));
-  EXPECT_TRUE(tier->is_in_memory(Key(60)));
-  LayerPlan failed = tier.Plan({1, 3});
-  tier->Failed(failed);
-  EXPECT_TRUE(tier->is_in_memory(Key(3)));
-  EXPECT_EQ(tier.dropped(), (std::vector{Key(1), Key(2)}));
-
-  Tier moves(1, PlaceMode::kAuto, Costs(), 8, Tiers::kExclusive);
-  std::optional<DeviceTier::Promotion> promotion;
-  while (!promotion) promotion = moves->Promote(moves.Run({7}));
-  EXPECT_TRUE(moves->is_in_memory(Key(7)));
-  moves->Promoted(*promotion, true);
-  EXPECT_FALSE(moves->is_in_memory(Key(7)));
-
-  Tier both(2, PlaceMode::kGpuCentric, Costs(), 8);
-  both.Run({1, 60, 2});
-  EXPECT_TRUE(both->is_in_memory(Key(1)));
-  EXPECT_TRUE(both.dropped().empty());
-}
-
-// What is read for a copy alone drives nobody out of memory; what memory has is copied from there.
-TEST(DeviceTier, ExclusiveTiersReadPastMemory) {
-  Tier tier(2, PlaceMode::kGpuCentric, Costs(), 2, Tiers::kExclusive);
-  tier.Run({60, 61});  // on the CPU, by their form
-  const LayerPlan copied = tier.Run({1, 2});
-  EXPECT_EQ(Text(copied), "1c 2c");
-  for (const PlannedExpert& e : copied.experts) EXPECT_TRUE(e.is_staged);
-  EXPECT_TRUE(tier->is_in_memory(Key(60)) && tier->is_in_memory(Key(61)));
-  EXPECT_FALSE(tier->is_in_memory(Key(1)));
-  EXPECT_EQ(tier->stats().staged, 2U);
-
-  // A failed layer asks memory for all of its experts, the next one copies from there.
-  LayerPlan failed = tier.Plan({3, 4});
-  tier->Failed(failed);
-  for (const PlannedExpert& e : failed.experts) EXPECT_FALSE(e.is_staged);
-  EXPECT_TRUE(tier->is_in_memory(Key(3)) && tier->is_in_memory(Key(4)));
-  for (const PlannedExpert& e : tier.Run({3, 4}).experts) EXPECT_FALSE(e.is_staged);
-  EXPECT_EQ(tier->stats().staged, 4U);
-
-  Tier both(2, PlaceMode::kGpuCentric, Costs(), 2);
-  for (const PlannedExpert& e : both.Run({1, 2}).experts) EXPECT_FALSE(e.is_staged);
-  EXPECT_TRUE(both->is_in_memory(Key(1)));
-}
-
-// A quarter of a read takes as long as five copies.
-TEST(DeviceTier, WhoLeavesTheDeviceGoesBackToMemoryIfItsReadsCostMore) {
-  LatencyModel costs = SlowDisk();
-  costs.copy.per_byte = 1e-9;
-  Tier tier(2, PlaceMode::kGpuCentric, costs, 2, Tiers::kExclusive);
-  const LayerPlan first = tier.Run({1, 2});
-  EXPECT_TRUE(first.moved_back.empty());
-  // Two free slots of memory: both go there, and the device has the copies' slots for others.
-  const LayerPlan second = tier.Run({3, 4});
-  ASSERT_EQ(second.moved_back.size(), 2U);
-  EXPECT_EQ(second.moved_back[1].key, Key(2));
-  EXPECT_EQ(second.moved_back[1].slot, first.experts[1].slot);
-  EXPECT_TRUE(tier->is_in_memory(Key(1)) && tier->is_in_memory(Key(2)));
-  EXPECT_EQ(tier->stats().moved_back, 2U);
-  EXPECT_EQ(tier->stats().staged, 4U);
-  // One that is used as often as those in memory is not worth the copy. What is copied from there
-  // leaves room for one more.
-  EXPECT_TRUE(tier.Run({5}).moved_back.empty());
-  const LayerPlan third = tier.Run({1});
-  EXPECT_FALSE(third.experts[0].is_staged);
-  EXPECT_TRUE(third.moved_back.empty());  // 1 itself is in the way until it has landed
-  EXPECT_FALSE(tier->is_in_memory(Key(1)));
-  EXPECT_EQ(tier.Run({6}).moved_back.size(), 1U);
-}
-
-TEST(DeviceTier, NobodyGoesBackWhereThatDoesNotPay) {
-  // Reads are free.
-  Tier free_disk(1, PlaceMode::kGpuCentric, Costs(), 4, Tiers::kExclusive);
-  free_disk.Run({1});
-  EXPECT_TRUE(free_disk.Run({2}).moved_back.empty());
-  // Memory may have it anyway.
-  Tier both(1, PlaceMode::kGpuCentric, SlowDisk(), 4);
-  both.Run({1});
-  EXPECT_TRUE(both.Run({2}).moved_back.empty());
-  // Prompts do not count as uses to come.
-  Tier prompt(1, PlaceMode::kGpuCentric, SlowDisk(), 4, Tiers::kExclusive);
-  prompt->Done(prompt.Plan({1}, Use::kPrefill));
-  EXPECT_TRUE(prompt.Run({2}).moved_back.empty());
-}
-
-// The same for whoever gives way to an expert that moves for later.
-TEST(DeviceTier, AMoveForLaterSendsBackWhoLeaves) {
-  LatencyModel costs = SlowDisk();
-  costs.copy.per_byte = 3e-9;
-  Tier tier(1, PlaceMode::kAuto, costs, 4, Tiers::kExclusive);
-  for (const auto& one : tier->Fill(std::vector{Key(5)})) tier->Promoted(one, true);
-  std::optional<DeviceTier::Promotion> promotion;
-  for (int i = 0; i < 200 && !promotion; ++i) promotion = tier->Promote(tier.Run({7}));
-  ASSERT_TRUE(promotion);
-  EXPECT_EQ(promotion->moved_back, Key(5));
-  EXPECT_TRUE(tier->is_in_memory(Key(5)));
+TEST(SeveralDevices, TheOthersGoOnWithoutALostOne) {
+  Tier tier(2, PlaceMode::kGpuCentric, TwoDevices());
+  tier.Run({1, 2});
+  LayerPlan plan = tier.Plan({1, 2});
+  ASSERT_EQ(Text(plan), "1D 2E");
+  tier->Failed(plan, 1);
+  EXPECT_EQ(Text(plan), "1h 2h");
+  EXPECT_EQ(tier->stats().each[0].failures, 0U);
+  EXPECT_EQ(tier->stats().each[1].failures, 1U);
+  tier->TurnOff(1);
+  EXPECT_FALSE(tier->contains(Key(2)));
+  EXPECT_TRUE(tier->contains(Key(1)));
+  EXPECT_EQ(Text(tier.Run({1, 2, 3})), "3h 2c 1D");
 }
 
 TEST(DeviceTier, TiersHaveNames) {

@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <array>
 #include <cstddef>
+#include <functional>
+#include <limits>
 #include <utility>
 
 #include "base/check.h"
@@ -27,117 +29,174 @@ bool is_better(double seconds, double than) { return seconds < than * (1.0 - kLe
 // Slots left for copies while places are chosen.
 class Room {
  public:
-  explicit Room(std::span<const uint32_t> room) : left_(room.begin(), room.end()) {}
+  explicit Room(std::span<const std::vector<uint32_t>> room) : left_(room.begin(), room.end()) {}
 
-  bool Take(const LaneJob& job) {
-    if (!job.pool || *job.pool >= left_.size() || left_[*job.pool] == 0) return false;
-    --left_[*job.pool];
-    return true;
+  size_t devices() const { return left_.size(); }
+  bool has(const LaneJob& job, uint32_t device) const {
+    return job.pool < left_[device].size() && left_[device][job.pool] > 0;
   }
-  void GiveBack(const LaneJob& job) { ++left_[*job.pool]; }
+  // Of the slot that a copied job takes; others take none.
+  void Take(const LaneJob& job, Site site) {
+    if (site.place != Place::kCopied) return;
+    CHECK(has(job, site.device));
+    --left_[site.device][job.pool];
+  }
+  void GiveBack(const LaneJob& job, Site site) {
+    if (site.place == Place::kCopied) ++left_[site.device][job.pool];
+  }
 
  private:
-  std::vector<uint32_t> left_;
+  std::vector<std::vector<uint32_t>> left_;
 };
 
-bool is_device_able(const LaneJob& job) { return job.pool.has_value(); }
-
-std::vector<Place> FixedPlaces(std::span<const LaneJob> jobs, PlaceMode mode,
-                               std::span<const uint32_t> room) {
-  Room left(room);
-  std::vector<Place> places(jobs.size(), Place::kHost);
-  if (mode == PlaceMode::kCpu) return places;
-  for (size_t i = 0; i < jobs.size(); ++i) {
-    if (!is_device_able(jobs[i])) continue;
-    if (jobs[i].on_device) {
-      places[i] = Place::kDevice;
-    } else if (mode == PlaceMode::kGpuCentric && left.Take(jobs[i])) {
-      places[i] = Place::kCopied;
-    }
+// Where else than on the CPU a job may run: where it is, or wherever a copy finds room.
+std::vector<Site> SitesOnDevices(const LaneJob& job, const Room& left) {
+  if (job.on_device) return {{.place = Place::kDevice, .device = *job.on_device}};
+  std::vector<Site> sites;
+  for (uint32_t d = 0; d < left.devices(); ++d) {
+    if (left.has(job, d)) sites.push_back({.place = Place::kCopied, .device = d});
   }
-  return places;
+  return sites;
 }
 
-double PriceOfSlots(std::span<const LaneJob> jobs, std::span<const Place> places) {
+// The one whose device is done first then.
+Site EarliestSite(std::span<const LaneJob> jobs, std::vector<Site> chosen, size_t job,
+                  std::span<const Site> candidates, const LatencyModel& model) {
+  Site best = candidates.front();
+  double earliest = std::numeric_limits<double>::infinity();
+  for (const Site site : candidates) {
+    chosen[job] = site;
+    const double done = PriceLanes(jobs, chosen, model).devices[site.device].compute;
+    if (!is_better(done, earliest)) continue;
+    best = site;
+    earliest = done;
+  }
+  return best;
+}
+
+std::vector<Site> FixedSites(std::span<const LaneJob> jobs, const LatencyModel& model,
+                             PlaceMode mode, std::span<const std::vector<uint32_t>> room) {
+  Room left(room);
+  std::vector<Site> chosen(jobs.size());
+  if (mode == PlaceMode::kCpu) return chosen;
+  for (size_t i = 0; i < jobs.size(); ++i) {
+    if (!jobs[i].on_device && mode != PlaceMode::kGpuCentric) continue;
+    const std::vector<Site> candidates = SitesOnDevices(jobs[i], left);
+    if (candidates.empty()) continue;
+    chosen[i] = candidates.size() == 1 ? candidates.front()
+                                       : EarliestSite(jobs, chosen, i, candidates, model);
+    left.Take(jobs[i], chosen[i]);
+  }
+  return chosen;
+}
+
+double PriceOfSlots(std::span<const LaneJob> jobs, std::span<const Site> sites) {
   double price = 0.0;
   for (size_t i = 0; i < jobs.size(); ++i) {
-    if (places[i] == Place::kCopied) price += jobs[i].slot_price;
+    if (sites[i].place != Place::kCopied || jobs[i].slot_prices.empty()) continue;
+    price += jobs[i].slot_prices[sites[i].device];
   }
   return price;
 }
 
-double CostOf(std::span<const LaneJob> jobs, std::span<const Place> places,
+double CostOf(std::span<const LaneJob> jobs, std::span<const Site> sites,
               const LatencyModel& model) {
-  return PriceLanes(jobs, places, model).seconds() + PriceOfSlots(jobs, places);
+  return PriceLanes(jobs, sites, model).seconds() + PriceOfSlots(jobs, sites);
 }
 
 // Longest processing time first: each job, the longest first, to the side that is then done sooner.
-std::vector<Place> LongestFirst(std::span<const LaneJob> jobs, const LatencyModel& model,
-                                std::span<const uint32_t> room) {
+std::vector<Site> LongestFirst(std::span<const LaneJob> jobs, const LatencyModel& model,
+                               std::span<const std::vector<uint32_t>> room) {
   std::vector<size_t> order(jobs.size());
   for (size_t i = 0; i < order.size(); ++i) order[i] = i;
   std::ranges::stable_sort(order, std::greater(), [&](size_t i) {
     return model.host.Seconds(jobs[i].bytes, jobs[i].rows);
   });
   Room left(room);
-  std::vector<Place> places(jobs.size(), Place::kHost);
+  std::vector<Site> sites(jobs.size());
   std::vector<LaneJob> so_far;
-  std::vector<Place> so_far_places;
+  std::vector<Site> so_far_sites;
   for (const size_t i : order) {
     so_far.push_back(jobs[i]);
-    so_far_places.push_back(Place::kHost);
-    const Place there = jobs[i].on_device ? Place::kDevice : Place::kCopied;
-    if (!is_device_able(jobs[i]) || (there == Place::kCopied && !left.Take(jobs[i]))) continue;
-    const double host = CostOf(so_far, so_far_places, model);
-    so_far_places.back() = there;
-    if (is_better(CostOf(so_far, so_far_places, model), host)) {
-      places[i] = there;
-    } else {
-      so_far_places.back() = Place::kHost;
-      if (there == Place::kCopied) left.GiveBack(jobs[i]);
-    }
-  }
-  return places;
-}
-
-// Moves one job at a time to the other side, always the one that gains most, as long as it gains.
-void Improve(std::span<const LaneJob> jobs, const LatencyModel& model,
-             std::span<const uint32_t> room, LanePlan& plan) {
-  Room left(room);
-  for (size_t i = 0; i < jobs.size(); ++i) {
-    if (plan.places[i] == Place::kCopied) CHECK(left.Take(jobs[i]));
-  }
-  // Every move makes the plan cheaper, so this ends; the limit bounds what deciding may cost.
-  for (size_t moves = 0; moves < jobs.size(); ++moves) {
-    size_t best = jobs.size();
-    double least = plan.cost();
-    for (size_t i = 0; i < jobs.size(); ++i) {
-      const Place here = plan.places[i];
-      const Place other = here != Place::kHost ? Place::kHost
-                          : jobs[i].on_device  ? Place::kDevice
-                                               : Place::kCopied;
-      if (!is_device_able(jobs[i])) continue;
-      if (other == Place::kCopied) {
-        if (!left.Take(jobs[i])) continue;
-        left.GiveBack(jobs[i]);
-      }
-      plan.places[i] = other;
-      const double cost = CostOf(jobs, plan.places, model);
-      plan.places[i] = here;
+    so_far_sites.emplace_back();
+    double least = CostOf(so_far, so_far_sites, model);
+    for (const Site site : SitesOnDevices(jobs[i], left)) {
+      so_far_sites.back() = site;
+      const double cost = CostOf(so_far, so_far_sites, model);
       if (!is_better(cost, least)) continue;
-      best = i;
+      sites[i] = site;
       least = cost;
     }
-    if (best == jobs.size()) return;
-    Place& moved = plan.places[best];
-    if (moved == Place::kCopied) left.GiveBack(jobs[best]);
-    moved = moved != Place::kHost  ? Place::kHost
-            : jobs[best].on_device ? Place::kDevice
-                                   : Place::kCopied;
-    if (moved == Place::kCopied) CHECK(left.Take(jobs[best]));
-    plan.times = PriceLanes(jobs, plan.places, model);
-    plan.price = PriceOfSlots(jobs, plan.places);
+    so_far_sites.back() = sites[i];
+    left.Take(jobs[i], sites[i]);
   }
+  return sites;
+}
+
+// Moves one job at a time to another side, always the one that gains most, as long as it gains.
+void Improve(std::span<const LaneJob> jobs, const LatencyModel& model,
+             std::span<const std::vector<uint32_t>> room, LanePlan& plan) {
+  Room left(room);
+  for (size_t i = 0; i < jobs.size(); ++i) left.Take(jobs[i], plan.sites[i]);
+  // Every move makes the plan cheaper, so this ends; the limit bounds what deciding may cost.
+  for (size_t moves = 0; moves < jobs.size(); ++moves) {
+    std::optional<size_t> best;
+    Site to;
+    double least = plan.cost();
+    for (size_t i = 0; i < jobs.size(); ++i) {
+      const Site here = plan.sites[i];
+      std::vector<Site> others = SitesOnDevices(jobs[i], left);
+      if (here.place != Place::kHost) {
+        std::erase(others, here);
+        others.emplace_back();
+      }
+      for (const Site other : others) {
+        plan.sites[i] = other;
+        const double cost = CostOf(jobs, plan.sites, model);
+        if (!is_better(cost, least)) continue;
+        best = i;
+        to = other;
+        least = cost;
+      }
+      plan.sites[i] = here;
+    }
+    if (!best) return;
+    left.GiveBack(jobs[*best], plan.sites[*best]);
+    left.Take(jobs[*best], to);
+    plan.sites[*best] = to;
+    plan.times = PriceLanes(jobs, plan.sites, model);
+    plan.price = PriceOfSlots(jobs, plan.sites);
+  }
+}
+
+// What a device has, then what is copied there: first what is in memory, then what the disk brings;
+// the device waits for the last of it.
+LaneTimes::Device PriceDevice(std::span<const LaneJob> jobs, std::span<const Site> sites,
+                              uint32_t device, const LatencyModel& model, double& disk) {
+  const DeviceCosts& costs = model.devices[device];
+  const bool uses_host = std::ranges::contains(sites, Place::kHost, &Site::place);
+  const double copy_factor = uses_host ? costs.copy_beside : 1.0;
+  LaneTimes::Device times;
+  for (size_t i = 0; i < jobs.size(); ++i) {
+    if (sites[i] != Site{.place = Place::kDevice, .device = device}) continue;
+    if (times.compute == 0.0) times.compute = costs.launch;
+    times.compute += costs.compute.Seconds(jobs[i].bytes, jobs[i].rows);
+  }
+  double copied = 0.0;  // seconds of computing them
+  for (const bool in_memory : {true, false}) {
+    for (size_t i = 0; i < jobs.size(); ++i) {
+      if (sites[i] != Site{.place = Place::kCopied, .device = device}) continue;
+      if (jobs[i].in_memory != in_memory) continue;
+      if (!in_memory) {
+        disk += model.disk.Seconds(jobs[i].bytes);
+        times.copy = std::max(times.copy, disk);
+      }
+      times.copy += copy_factor * costs.copy.Seconds(jobs[i].bytes);
+      copied += costs.compute.Seconds(jobs[i].bytes, jobs[i].rows);
+    }
+  }
+  if (copied > 0.0) times.compute = std::max(times.compute, times.copy) + costs.launch + copied;
+  return times;
 }
 
 }  // namespace
@@ -156,38 +215,21 @@ std::string_view NameOf(PlaceMode mode) {
   return std::ranges::find(kModes, mode, &NamedMode::mode)->name;
 }
 
-LaneTimes PriceLanes(std::span<const LaneJob> jobs, std::span<const Place> places,
+LaneTimes PriceLanes(std::span<const LaneJob> jobs, std::span<const Site> sites,
                      const LatencyModel& model) {
-  CHECK(jobs.size() == places.size());
-  const bool uses_host = std::ranges::contains(places, Place::kHost);
-  const bool uses_device = std::ranges::any_of(places, [](Place p) { return p != Place::kHost; });
-  const double host_factor = uses_device ? model.host_beside : 1.0;
-  const double copy_factor = uses_host ? model.copy_beside : 1.0;
+  CHECK(jobs.size() == sites.size());
   LaneTimes times;
-  // The device: what it has.
-  for (size_t i = 0; i < jobs.size(); ++i) {
-    if (places[i] != Place::kDevice) continue;
-    if (times.device == 0.0) times.device = model.launch;
-    times.device += model.device.Seconds(jobs[i].bytes, jobs[i].rows);
+  times.devices.resize(model.devices.size());
+  for (uint32_t d = 0; d < times.devices.size(); ++d) {
+    times.devices[d] = PriceDevice(jobs, sites, d, model, times.disk);
   }
-  // Copies: first what is in memory, then what the disk brings; the device waits for the last.
-  double copied = 0.0;  // seconds of computing them
-  for (const bool in_memory : {true, false}) {
-    for (size_t i = 0; i < jobs.size(); ++i) {
-      if (places[i] != Place::kCopied || jobs[i].in_memory != in_memory) continue;
-      if (!in_memory) {
-        times.disk += model.disk.Seconds(jobs[i].bytes);
-        times.copy = std::max(times.copy, times.disk);
-      }
-      times.copy += copy_factor * model.copy.Seconds(jobs[i].bytes);
-      copied += model.device.Seconds(jobs[i].bytes, jobs[i].rows);
-    }
-  }
-  if (copied > 0.0) times.device = std::max(times.device, times.copy) + model.launch + copied;
+  const bool uses_device =
+      std::ranges::any_of(sites, [](Place p) { return p != Place::kHost; }, &Site::place);
+  const double host_factor = uses_device ? model.host_beside : 1.0;
   // The CPU: what is in memory, then what the disk brings.
   for (const bool in_memory : {true, false}) {
     for (size_t i = 0; i < jobs.size(); ++i) {
-      if (places[i] != Place::kHost || jobs[i].in_memory != in_memory) continue;
+      if (sites[i].place != Place::kHost || jobs[i].in_memory != in_memory) continue;
       if (!in_memory) {
         times.disk += model.disk.Seconds(jobs[i].bytes);
         times.host = std::max(times.host, times.disk);
@@ -199,20 +241,28 @@ LaneTimes PriceLanes(std::span<const LaneJob> jobs, std::span<const Place> place
 }
 
 LanePlan PlanLanes(std::span<const LaneJob> jobs, const LatencyModel& model, PlaceMode mode,
-                   std::span<const uint32_t> room) {
-  const auto priced = [&](std::vector<Place> places) {
-    const LaneTimes times = PriceLanes(jobs, places, model);
-    const double price = PriceOfSlots(jobs, places);
-    return LanePlan{.places = std::move(places), .times = times, .price = price};
+                   std::span<const std::vector<uint32_t>> room) {
+  CHECK(room.size() == model.devices.size());
+  const auto priced = [&](std::vector<Site> sites) {
+    const LaneTimes times = PriceLanes(jobs, sites, model);
+    const double price = PriceOfSlots(jobs, sites);
+    return LanePlan{.sites = std::move(sites), .times = times, .price = price};
   };
-  if (mode != PlaceMode::kAuto) return priced(FixedPlaces(jobs, mode, room));
+  if (mode != PlaceMode::kAuto) return priced(FixedSites(jobs, model, mode, room));
   // Those that copy nothing come first: a later one must be better.
-  LanePlan best = priced(FixedPlaces(jobs, PlaceMode::kCooperative, room));
-  for (std::vector<Place> places :
-       {FixedPlaces(jobs, PlaceMode::kCpu, room), LongestFirst(jobs, model, room),
-        FixedPlaces(jobs, PlaceMode::kGpuCentric, room)}) {
-    LanePlan other = priced(std::move(places));
+  LanePlan best = priced(FixedSites(jobs, model, PlaceMode::kCooperative, room));
+  const auto consider = [&](std::vector<Site> sites) {
+    LanePlan other = priced(std::move(sites));
     if (is_better(other.cost(), best.cost())) best = std::move(other);
+  };
+  consider(FixedSites(jobs, model, PlaceMode::kCpu, room));
+  consider(LongestFirst(jobs, model, room));
+  consider(FixedSites(jobs, model, PlaceMode::kGpuCentric, room));
+  // One device that is much faster than the others may do best alone.
+  for (size_t d = 0; room.size() > 1 && d < room.size(); ++d) {
+    std::vector<std::vector<uint32_t>> alone(room.size());
+    alone[d] = room[d];
+    consider(FixedSites(jobs, model, PlaceMode::kGpuCentric, alone));
   }
   Improve(jobs, model, room, best);
   return best;

@@ -117,22 +117,25 @@ Cost FitCost(std::span<const CostSample> samples) {
 }
 
 Status CheckLatency(const LatencyModel& model) {
-  const std::pair<Lane, const Cost*> costs[] = {{Lane::kHost, &model.host},
-                                                {Lane::kDevice, &model.device},
-                                                {Lane::kCopy, &model.copy},
-                                                {Lane::kDisk, &model.disk}};
-  for (const auto& [lane, cost] : costs) {
-    if (is_sound(*cost)) continue;
+  const auto check = [](Lane lane, const Cost& cost) -> Status {
+    if (is_sound(cost)) return {};
     return Fail(Errc::kInvalidRequest, "the cost '{}' has a part that is negative or no number",
                 NameOf(lane));
-  }
-  if (!std::isfinite(model.launch) || model.launch < 0.0) {
-    return Fail(Errc::kInvalidRequest, "a launch of {} s is no time", model.launch);
-  }
-  for (const double factor : {model.host_beside, model.copy_beside}) {
-    if (std::isfinite(factor) && factor >= 1.0) continue;
+  };
+  const auto check_factor = [](double factor) -> Status {
+    if (std::isfinite(factor) && factor >= 1.0) return {};
     return Fail(Errc::kInvalidRequest, "{} times as long beside other work: a factor is at least 1",
                 factor);
+  };
+  TRY_STATUS(check(Lane::kHost, model.host));
+  TRY_STATUS(check(Lane::kDisk, model.disk));
+  TRY_STATUS(check_factor(model.host_beside));
+  for (const DeviceCosts& device : model.devices) {
+    TRY_STATUS(check(Lane::kDevice, device.compute));
+    TRY_STATUS(check(Lane::kCopy, device.copy));
+    TRY_STATUS(check_factor(device.copy_beside));
+    if (std::isfinite(device.launch) && device.launch >= 0.0) continue;
+    return Fail(Errc::kInvalidRequest, "a launch of {} s is no time", device.launch);
   }
   return {};
 }
@@ -141,32 +144,42 @@ const char* NameOf(Lane lane) {
   switch (lane) {
     case Lane::kHost:
       return "host";
+    case Lane::kDisk:
+      return "disk";
     case Lane::kDevice:
       return "device";
     case Lane::kCopy:
       return "copy";
-    case Lane::kDisk:
-      return "disk";
   }
   return "";
 }
 
-void LatencyTracker::Observe(Lane lane, double predicted, double seconds) {
+size_t LatencyTracker::Index(Lane lane, size_t device) {
+  if (lane == Lane::kHost) return 0;
+  if (lane == Lane::kDisk) return 1;
+  return kCommon + kOfDevice * device + (lane == Lane::kCopy ? 1 : 0);
+}
+
+void LatencyTracker::Observe(Lane lane, double predicted, double seconds, size_t device) {
   CHECK(seconds >= 0.0);
   if (predicted <= 0.0) return;
-  History& history = lanes_[static_cast<size_t>(lane)];
+  History& history = lanes_[Index(lane, device)];
   history.ratios[history.seen++ % kWindow] = seconds / predicted;
 }
 
-double LatencyTracker::Ratio(Lane lane) const {
-  const History& history = lanes_[static_cast<size_t>(lane)];
+double LatencyTracker::Ratio(Lane lane, size_t device) const {
+  const History& history = lanes_[Index(lane, device)];
   const size_t n = std::min(history.seen, kWindow);
   if (n < kWindow / 2) return 1.0;
   return Median({history.ratios, history.ratios + n});
 }
 
-std::array<double, kLanes> LatencyTracker::ratios() const {
-  return {Ratio(Lane::kHost), Ratio(Lane::kDevice), Ratio(Lane::kCopy), Ratio(Lane::kDisk)};
+LaneRatios LatencyTracker::ratios() const {
+  LaneRatios ratios{.host = Ratio(Lane::kHost), .disk = Ratio(Lane::kDisk)};
+  for (size_t d = 0; d < (lanes_.size() - kCommon) / kOfDevice; ++d) {
+    ratios.devices.push_back({.compute = Ratio(Lane::kDevice, d), .copy = Ratio(Lane::kCopy, d)});
+  }
+  return ratios;
 }
 
 LatencyModel LatencyTracker::Refitted(const LatencyModel& model) const {
@@ -176,12 +189,17 @@ LatencyModel LatencyTracker::Refitted(const LatencyModel& model) const {
                 .per_row = cost.per_row * ratio,
                 .error = cost.error};
   };
+  const LaneRatios ratio = ratios();
+  CHECK(ratio.devices.size() == model.devices.size());
   LatencyModel refitted = model;
-  refitted.host = times(model.host, Ratio(Lane::kHost));
-  refitted.device = times(model.device, Ratio(Lane::kDevice));
-  refitted.launch = model.launch * Ratio(Lane::kDevice);
-  refitted.copy = times(model.copy, Ratio(Lane::kCopy));
-  refitted.disk = times(model.disk, Ratio(Lane::kDisk));
+  refitted.host = times(model.host, ratio.host);
+  refitted.disk = times(model.disk, ratio.disk);
+  for (size_t d = 0; d < model.devices.size(); ++d) {
+    DeviceCosts& its = refitted.devices[d];
+    its.compute = times(its.compute, ratio.devices[d].compute);
+    its.launch *= ratio.devices[d].compute;
+    its.copy = times(its.copy, ratio.devices[d].copy);
+  }
   return refitted;
 }
 

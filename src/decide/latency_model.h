@@ -4,10 +4,10 @@
 // Pure values.
 #pragma once
 
-#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <vector>
 
 #include "base/result.h"
 
@@ -39,14 +39,21 @@ struct CostSample {
 // above 0.
 Cost FitCost(std::span<const CostSample> samples);
 
-struct LatencyModel {
-  Cost host;                 // an expert on the CPU's team, its weights in memory
-  Cost device;               // an expert on the device, among others of a launch
-  Cost copy;                 // memory to device
-  Cost disk;                 // disk to memory
+// What a device beside the CPU takes.
+struct DeviceCosts {
+  Cost compute = {};         // an expert there, among others of a launch
+  Cost copy = {};            // memory to device
   double launch = 0.0;       // seconds of a launch: inputs there, results back
-  double host_beside = 1.0;  // times as long while the device computes or copies run
   double copy_beside = 1.0;  // times as long while the CPU computes
+
+  bool operator==(const DeviceCosts&) const = default;
+};
+
+struct LatencyModel {
+  Cost host = {};                         // an expert on the CPU's team, its weights in memory
+  Cost disk = {};                         // disk to memory
+  double host_beside = 1.0;               // times as long while a device computes or copies run
+  std::vector<DeviceCosts> devices = {};  // in the order in which they are used
 
   bool operator==(const LatencyModel&) const = default;
 };
@@ -54,11 +61,24 @@ struct LatencyModel {
 // kInvalidRequest, naming the value: not finite, negative, or a factor below 1.
 Status CheckLatency(const LatencyModel& model);
 
-// How the lanes of the machine really do, against what was predicted of them.
-enum class Lane : uint8_t { kHost, kDevice, kCopy, kDisk };
-inline constexpr size_t kLanes = 4;
-// "host", "device", "copy", "disk".
+enum class Lane : uint8_t { kHost, kDisk, kDevice, kCopy };
+// "host", "disk", "device", "copy".
 const char* NameOf(Lane lane);
+
+// How the lanes of the machine really do: how many times as long as predicted they take.
+struct LaneRatios {
+  struct Device {
+    double compute = 1.0;
+    double copy = 1.0;
+
+    bool operator==(const Device&) const = default;
+  };
+  double host = 1.0;
+  double disk = 1.0;
+  std::vector<Device> devices = {};
+
+  bool operator==(const LaneRatios&) const = default;
+};
 
 // A lane's median ratio of what a layer took to what was predicted, over the last kWindow layers:
 // one stalled layer changes nothing.
@@ -66,21 +86,26 @@ class LatencyTracker {
  public:
   static constexpr size_t kWindow = 64;
 
-  // REQUIRES: seconds >= 0. What was predicted to take no time teaches nothing.
-  void Observe(Lane lane, double predicted, double seconds);
-  size_t observed(Lane lane) const { return lanes_[static_cast<size_t>(lane)].seen; }
+  explicit LatencyTracker(size_t devices) : lanes_(kCommon + kOfDevice * devices) {}
+
+  // Of CPU and disk, and of a device what it computes and the copies to it. REQUIRES: seconds >= 0.
+  // What was predicted to take no time teaches nothing.
+  void Observe(Lane lane, double predicted, double seconds, size_t device = 0);
   // 1 until half a window has been seen.
-  double Ratio(Lane lane) const;
-  std::array<double, kLanes> ratios() const;  // by lane
-  // `model` with every lane's costs times its ratio.
+  double Ratio(Lane lane, size_t device = 0) const;
+  LaneRatios ratios() const;
+  // `model` with every lane's costs times its ratio. REQUIRES: it has as many devices.
   LatencyModel Refitted(const LatencyModel& model) const;
 
  private:
+  static constexpr size_t kCommon = 2;    // lanes of the machine
+  static constexpr size_t kOfDevice = 2;  // and of each device
   struct History {
     double ratios[kWindow] = {};
     size_t seen = 0;
   };
-  History lanes_[kLanes];
+  static size_t Index(Lane lane, size_t device);
+  std::vector<History> lanes_;
 };
 
 }  // namespace moestro

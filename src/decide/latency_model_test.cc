@@ -70,8 +70,8 @@ TEST(FitCost, OneStalledMeasurementOfManyShowsInTheError) {
 
 TEST(CheckLatency, NamesWhatIsWrong) {
   EXPECT_TRUE(CheckLatency({}));
-  LatencyModel model;
-  model.copy.per_byte = -1.0;
+  LatencyModel model{.devices = {{}, {}}};
+  model.devices[1].copy.per_byte = -1.0;
   const Status negative = CheckLatency(model);
   ASSERT_FALSE(negative);
   EXPECT_NE(negative.error().message.find("'copy'"), std::string::npos) << negative.error().message;
@@ -81,13 +81,17 @@ TEST(CheckLatency, NamesWhatIsWrong) {
   model = {};
   model.host_beside = 0.5;
   EXPECT_FALSE(CheckLatency(model));
-  model = {};
-  model.launch = std::numeric_limits<double>::infinity();
+  model = {.devices = {{}}};
+  EXPECT_TRUE(CheckLatency(model));
+  model.devices[0].copy_beside = 0.5;
+  EXPECT_FALSE(CheckLatency(model));
+  model = {.devices = {{}}};
+  model.devices[0].launch = std::numeric_limits<double>::infinity();
   EXPECT_FALSE(CheckLatency(model));
 }
 
 TEST(LatencyTracker, KeepsItsOpinionUntilItHasSeenEnough) {
-  LatencyTracker tracker;
+  LatencyTracker tracker(1);
   for (size_t i = 0; i + 1 < LatencyTracker::kWindow / 2; ++i) {
     tracker.Observe(Lane::kHost, 1e-3, 3e-3);
   }
@@ -98,7 +102,7 @@ TEST(LatencyTracker, KeepsItsOpinionUntilItHasSeenEnough) {
 }
 
 TEST(LatencyTracker, AStallChangesNothingAndALastingChangeIsFollowed) {
-  LatencyTracker tracker;
+  LatencyTracker tracker(1);
   for (size_t i = 0; i < LatencyTracker::kWindow; ++i) tracker.Observe(Lane::kCopy, 1e-3, 1e-3);
   for (int i = 0; i < 10; ++i) tracker.Observe(Lane::kCopy, 1e-3, 1.0);
   EXPECT_DOUBLE_EQ(tracker.Ratio(Lane::kCopy), 1.0);
@@ -107,24 +111,29 @@ TEST(LatencyTracker, AStallChangesNothingAndALastingChangeIsFollowed) {
 }
 
 TEST(LatencyTracker, RefitsEveryLaneByItsRatio) {
-  LatencyTracker tracker;
+  LatencyTracker tracker(2);
+  const DeviceCosts one{
+      .compute = {.per_byte = 1e-11}, .copy = {.per_byte = 1e-10}, .launch = 20e-6};
   const LatencyModel model{.host = {.base = 1e-6, .per_byte = 1e-10, .per_row = 1e-11},
-                           .device = {.per_byte = 1e-11},
-                           .copy = {.per_byte = 1e-10},
                            .disk = {.per_byte = 1e-9},
-                           .launch = 20e-6,
-                           .host_beside = 1.2};
+                           .host_beside = 1.2,
+                           .devices = {one, one}};
   for (size_t i = 0; i < LatencyTracker::kWindow; ++i) {
     tracker.Observe(Lane::kHost, 1e-3, 2e-3);
-    tracker.Observe(Lane::kDevice, 1e-3, 0.5e-3);
+    tracker.Observe(Lane::kDevice, 1e-3, 0.5e-3, 0);
+    tracker.Observe(Lane::kCopy, 1e-3, 3e-3, 1);
     tracker.Observe(Lane::kDisk, 0.0, 5.0);  // nothing was predicted: teaches nothing
   }
   const LatencyModel refitted = tracker.Refitted(model);
   EXPECT_DOUBLE_EQ(refitted.host.Seconds(1'000'000, 4), 2.0 * model.host.Seconds(1'000'000, 4));
-  EXPECT_DOUBLE_EQ(refitted.launch, 10e-6);
-  EXPECT_EQ(refitted.copy, model.copy);
+  EXPECT_DOUBLE_EQ(refitted.devices[0].launch, 10e-6);
+  EXPECT_EQ(refitted.devices[0].copy, one.copy);
+  EXPECT_EQ(refitted.devices[1].compute, one.compute);
+  EXPECT_DOUBLE_EQ(refitted.devices[1].copy.per_byte, 3e-10);
   EXPECT_EQ(refitted.disk, model.disk);
   EXPECT_DOUBLE_EQ(refitted.host_beside, 1.2);
+  EXPECT_EQ(tracker.ratios(),
+            (LaneRatios{.host = 2.0, .devices = {{.compute = 0.5}, {.copy = 3.0}}}));
 }
 
 }  // namespace

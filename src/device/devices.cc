@@ -5,6 +5,7 @@
 #include <cctype>
 #include <cstddef>
 #include <filesystem>
+#include <functional>
 #include <system_error>
 #include <utility>
 
@@ -38,6 +39,47 @@ DeviceKind KindOf(enum ggml_backend_dev_type type, const DeviceInfo& info) {
 bool is_for_us(enum ggml_backend_dev_type type) {
   return type == GGML_BACKEND_DEVICE_TYPE_CPU || type == GGML_BACKEND_DEVICE_TYPE_GPU ||
          type == GGML_BACKEND_DEVICE_TYPE_IGPU;
+}
+
+// The best kind that there is, of the backend of the one with most memory: another backend may have
+// the same devices again.
+std::vector<size_t> ChooseByKind(std::span<const DeviceInfo> devices, bool takes_software) {
+  std::vector<size_t> chosen;
+  for (const DeviceKind kind :
+       {DeviceKind::kDiscrete, DeviceKind::kIntegrated, DeviceKind::kSoftware}) {
+    if (kind == DeviceKind::kSoftware && !takes_software) continue;
+    for (size_t i = 0; i < devices.size(); ++i) {
+      if (devices[i].kind == kind) chosen.push_back(i);
+    }
+    if (!chosen.empty()) break;
+  }
+  std::ranges::stable_sort(chosen, std::greater(),
+                           [&](size_t i) { return devices[i].memory_total; });
+  std::erase_if(chosen, [&, first = chosen.empty() ? 0 : chosen.front()](size_t i) {
+    return devices[i].backend != devices[first].backend;
+  });
+  return chosen;
+}
+
+Result<size_t> FindByName(std::span<const DeviceInfo> devices, std::string_view name) {
+  const std::string wanted = Lower(name);
+  const auto first = [&](auto&& is_it) {
+    const auto found = std::ranges::find_if(
+        devices, [&](const DeviceInfo& d) { return d.kind != DeviceKind::kCpu && is_it(d); });
+    return static_cast<size_t>(found - devices.begin());
+  };
+  size_t i = first([&](const DeviceInfo& d) { return Lower(d.name) == wanted; });
+  if (i == devices.size())
+    i = first([&](const DeviceInfo& d) { return Lower(d.backend) == wanted; });
+  if (i < devices.size()) return i;
+  if (wanted == "auto" || wanted == "cpu") {
+    return Fail(Errc::kUsage, "'{}' stands alone: it names no device", name);
+  }
+  std::string known = "auto, cpu";
+  for (const DeviceInfo& d : devices) {
+    if (d.kind != DeviceKind::kCpu) known += Format(", {}", d.name);
+  }
+  return Fail(Errc::kUsage, "there is no device '{}'; known: {}", name, known);
 }
 
 }  // namespace
@@ -91,33 +133,21 @@ bool MayHaveGpu(const std::string& root) {
   return false;
 }
 
-Result<size_t> ChooseDevice(std::span<const DeviceInfo> devices, std::string_view name,
-                            bool auto_takes_software) {
-  const std::string wanted = Lower(name);
-  if (wanted == "cpu") return devices.size();
-  const auto first = [&](auto&& is_it) {
-    return static_cast<size_t>(std::ranges::find_if(devices, is_it) - devices.begin());
-  };
-  if (wanted == "auto") {
-    for (const DeviceKind kind :
-         {DeviceKind::kDiscrete, DeviceKind::kIntegrated, DeviceKind::kSoftware}) {
-      if (kind == DeviceKind::kSoftware && !auto_takes_software) continue;
-      const size_t i = first([&](const DeviceInfo& d) { return d.kind == kind; });
-      if (i < devices.size()) return i;
+Result<std::vector<size_t>> ChooseDevices(std::span<const DeviceInfo> devices,
+                                          std::string_view names, bool auto_takes_software) {
+  if (Lower(names) == "cpu") return std::vector<size_t>();
+  if (Lower(names) == "auto") return ChooseByKind(devices, auto_takes_software);
+  std::vector<size_t> chosen;
+  for (size_t at = 0; at <= names.size();) {
+    const size_t comma = std::min(names.find(',', at), names.size());
+    TRY(const size_t i, FindByName(devices, names.substr(at, comma - at)));
+    at = comma + 1;
+    if (std::ranges::contains(chosen, i)) {
+      return Fail(Errc::kUsage, "'{}' names the device {} twice", names, devices[i].name);
     }
-    return devices.size();
+    chosen.push_back(i);
   }
-  const auto is_gpu = [](const DeviceInfo& d) { return d.kind != DeviceKind::kCpu; };
-  size_t i = first([&](const DeviceInfo& d) { return is_gpu(d) && Lower(d.name) == wanted; });
-  if (i == devices.size()) {
-    i = first([&](const DeviceInfo& d) { return is_gpu(d) && Lower(d.backend) == wanted; });
-  }
-  if (i < devices.size()) return i;
-  std::string known = "auto, cpu";
-  for (const DeviceInfo& d : devices) {
-    if (is_gpu(d)) known += Format(", {}", d.name);
-  }
-  return Fail(Errc::kUsage, "there is no device '{}'; known: {}", name, known);
+  return chosen;
 }
 
 Result<ComputeDevice> ComputeDevice::Open(const DeviceInfo& info) {

@@ -28,12 +28,13 @@ bool MayHaveGpu(const std::string& root = "");
 // "discrete", "integrated", "software", "remote", "cpu".
 std::string_view NameOf(DeviceKind kind);
 
-// Index of the device that `name` means: ggml's name, or its backend's for the first of that
-// backend, whatever the case; "auto": the first discrete GPU, else the first integrated one, never
-// a remote one, and a software one only if `auto_takes_software`. The size of `devices` for "cpu",
-// and for "auto" if there is none. kUsage, listing what there is, for a name that none has.
-Result<size_t> ChooseDevice(std::span<const DeviceInfo> devices, std::string_view name,
-                            bool auto_takes_software = false);
+// Indices of the devices that `names` means, in that order: names with commas between them, each
+// ggml's or its backend's for the first of that backend, whatever the case. "cpu": none. "auto":
+// the discrete GPUs, those of one backend, those with most memory first; without any the integrated
+// ones, never remote ones, and software ones only if `auto_takes_software`. kUsage: a name that
+// none has, and what there is; a device named twice; auto or cpu beside another name.
+Result<std::vector<size_t>> ChooseDevices(std::span<const DeviceInfo> devices,
+                                          std::string_view names, bool auto_takes_software = false);
 
 // A device that computes graphs, opened.
 class ComputeDevice {

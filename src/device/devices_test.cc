@@ -20,28 +20,60 @@ const std::vector<DeviceInfo> kMany = {
     {.name = "CPU", .backend = "CPU", .kind = DeviceKind::kCpu},
 };
 
-TEST(ChooseDevice, AutoTakesTheFirstDiscreteOne) { EXPECT_EQ(ChooseDevice(kMany, "auto"), 3U); }
+using Indices = std::vector<size_t>;
 
-TEST(ChooseDevice, AutoTakesAnIntegratedOneRatherThanNoneAndNeverASoftwareOrRemoteOne) {
-  EXPECT_EQ(ChooseDevice(std::span(kMany).first(3), "auto"), 2U);
-  EXPECT_EQ(ChooseDevice(std::span(kMany).first(2), "auto"), 2U);  // none
+TEST(ChooseDevices, AutoTakesTheDiscreteOnes) {
+  EXPECT_EQ(ChooseDevices(kMany, "auto"), (Indices{3, 4}));
 }
 
-TEST(ChooseDevice, ByNameOrBackendWhateverTheCase) {
-  EXPECT_EQ(ChooseDevice(kMany, "cuda1"), 4U);
-  EXPECT_EQ(ChooseDevice(kMany, "CUDA"), 3U);
-  EXPECT_EQ(ChooseDevice(kMany, "vulkan"), 1U);
-  EXPECT_EQ(ChooseDevice(kMany, "rpc0"), 0U);
-  EXPECT_EQ(ChooseDevice(kMany, "CPU"), kMany.size());  // no device beside it
+TEST(ChooseDevices, AutoTakesIntegratedOnesRatherThanNoneAndNeverSoftwareOrRemoteOnes) {
+  EXPECT_EQ(ChooseDevices(std::span(kMany).first(3), "auto"), Indices{2});
+  EXPECT_EQ(ChooseDevices(std::span(kMany).first(2), "auto"), Indices{});
+  EXPECT_EQ(ChooseDevices(std::span(kMany).first(2), "auto", true), Indices{1});
 }
 
-TEST(ChooseDevice, AnUnknownNameListsWhatThereIs) {
-  const Result<size_t> unknown = ChooseDevice(kMany, "cuda2");
-  ASSERT_FALSE(unknown);
-  EXPECT_EQ(unknown.error().code, Errc::kUsage);
-  EXPECT_NE(unknown.error().message.find("auto, cpu, RPC0, Vulkan0, Vulkan1, CUDA0, CUDA1"),
-            std::string::npos)
-      << unknown.error().message;
+// The same cards by two plug-ins, and the larger one second.
+TEST(ChooseDevices, AutoTakesOneBackendAndTheLargestFirst) {
+  const auto card = [](const char* name, const char* backend, uint64_t memory) {
+    return DeviceInfo{.name = name, .backend = backend, .memory_total = memory};
+  };
+  const std::vector<DeviceInfo> twice = {card("Vulkan0", "Vulkan", 7),
+                                         card("Vulkan1", "Vulkan", 15), card("CUDA0", "CUDA", 8),
+                                         card("CUDA1", "CUDA", 16)};
+  EXPECT_EQ(ChooseDevices(twice, "auto"), (Indices{3, 2}));
+}
+
+TEST(ChooseDevices, ByNameOrBackendWhateverTheCase) {
+  EXPECT_EQ(ChooseDevices(kMany, "cuda1"), Indices{4});
+  EXPECT_EQ(ChooseDevices(kMany, "CUDA"), Indices{3});
+  EXPECT_EQ(ChooseDevices(kMany, "vulkan"), Indices{1});
+  EXPECT_EQ(ChooseDevices(kMany, "rpc0"), Indices{0});
+  EXPECT_EQ(ChooseDevices(kMany, "CPU"), Indices{});  // no device beside it
+  EXPECT_EQ(ChooseDevices(kMany, "cuda1,Vulkan1,rpc"), (Indices{4, 2, 0}));
+}
+
+TEST(ChooseDevices, AnUnknownNameListsWhatThereIs) {
+  for (const char* names : {"cuda2", "cuda0,cuda2", "cuda0,", ",", ""}) {
+    const auto unknown = ChooseDevices(kMany, names);
+    ASSERT_FALSE(unknown) << names;
+    EXPECT_EQ(unknown.error().code, Errc::kUsage);
+    EXPECT_NE(unknown.error().message.find("auto, cpu, RPC0, Vulkan0, Vulkan1, CUDA0, CUDA1"),
+              std::string::npos)
+        << unknown.error().message;
+  }
+}
+
+TEST(ChooseDevices, NoDeviceTwiceAndNothingBesideAutoAndCpu) {
+  const auto expect = [](const char* names, const char* part) {
+    const auto refused = ChooseDevices(kMany, names);
+    ASSERT_FALSE(refused) << names;
+    EXPECT_EQ(refused.error().code, Errc::kUsage);
+    EXPECT_NE(refused.error().message.find(part), std::string::npos) << refused.error().message;
+  };
+  expect("CUDA0,CUDA1,cuda0", "the device CUDA0 twice");
+  expect("cuda,CUDA0", "the device CUDA0 twice");
+  expect("auto,CUDA0", "'auto' stands alone");
+  expect("CUDA0,cpu", "'cpu' stands alone");
 }
 
 TEST(MayHaveGpu, LooksForNodesOfGpus) {

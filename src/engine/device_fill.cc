@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Who is on a device before the first token: the most popular experts, if it is known who they are.
+// Who is on devices before the first token: the most popular experts, if it is known who they are.
 // They pass through slots of memory, so the budget holds while they do.
 #include <deque>
 #include <filesystem>
@@ -24,7 +24,7 @@ constexpr size_t kReadAhead = 4;
 }  // namespace
 
 // By what 'moestro profile' learned, beside the model or where --paths says; without that the
-// device starts empty. Before memory is planned: the table takes some while it is read.
+// devices start empty. Before memory is planned: the table takes some while it is read.
 Status Engine::Impl::ChooseFirstOnDevice() {
   std::shared_ptr<const PathTable> paths = predictor_choice.paths;
   if (paths == nullptr) {
@@ -59,12 +59,12 @@ Status Engine::Impl::FillDevice() {
       if (auto error = residency->TakeError()) return std::unexpected(*std::move(error));
     }
     const DeviceTier::Promotion& one = wanted[done];
-    const bool has_landed =
-        device_experts->Wait(device_experts->Fill(one.key, one.slot, MatricesOf(reading.front())));
+    DeviceExperts& its = *device_experts[one.device];
+    const bool has_landed = its.Wait(its.Fill(one.key, one.slot, MatricesOf(reading.front())));
     reading.pop_front();
-    residency->Drop(one.key);  // memory starts empty, for what the device lacks
+    residency->Drop(one.key);  // memory starts empty, for what devices lack
     device_tier->Promoted(one, has_landed);
-    Report("filling the device", done + 1, wanted.size());
+    Report("filling devices", done + 1, wanted.size());
   }
   return {};
 }

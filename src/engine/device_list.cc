@@ -150,7 +150,7 @@ Result<DeviceProfile> ProfileDevice(const DeviceInfo& info, const ProfileRequest
             {.cpu = cpu.description(),
              .kernel = kernels[0].kernel.front().name,
              .device = info,
-             .from_pinned = profile.from_pinned,
+             .pinned_by = profile.from_pinned ? info.name : "",
              .expert = form},
             profile.latency);
   if (reader) {

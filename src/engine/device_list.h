@@ -28,7 +28,7 @@ struct ProfileRequest {
 };
 
 struct DeviceProfile {
-  LatencyModel latency;
+  LatencyModel latency;      // with this device alone
   double difference = 0.0;   // from the CPU's results, a share (mean squares)
   bool from_pinned = false;  // the copies
 };

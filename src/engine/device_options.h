@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: MIT
-// What a user may say about a device beside the CPU, and what became of it.
+// What a user may say about devices beside the CPU, and what became of it.
 #pragma once
 
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "core/device_info.h"
 #include "decide/device_tier.h"
@@ -15,21 +16,24 @@
 namespace moestro {
 
 struct DeviceOptions {
-  // ggml's name for a device, or its backend's for the first of that backend; "cpu": none; "auto":
-  // the first GPU that is neither software nor remote, if there is one.
+  // ggml's names with commas between them, or a backend's for the first device of that backend;
+  // "cpu": none; "auto": the GPUs of one backend that are neither software nor remote, if there are
+  // any. The dense part goes to the first, expert slots to all, the first ones first.
   std::string name = "auto";
-  uint64_t vram_bytes = 0;  // for expert slots, the dense part and what computing takes; 0: what is
-                            // free, less a margin
+  // For expert slots, the dense part and what computing takes: one size for every device, or each
+  // one's own; empty: what is free, less a margin.
+  std::vector<uint64_t> vram = {};
   PlaceMode place = PlaceMode::kAuto;
   Tiers tiers = Tiers::kInclusive;
   std::string latency_model = {};  // a file, whose costs are taken as they are; empty: measured
-  // The dense part, keys and values stay in memory even if the device has room for them.
+  // The dense part, keys and values stay in memory even if the first device has room for them.
   bool dense_on_cpu = false;
   std::string cost_folder = {};  // where what was measured is kept for later; empty: nowhere
 
-  // For tests: what goes wrong there; "auto" takes a software device if there is no GPU; memory's
-  // slots are pinned even if reads into them are slow.
+  // For tests: what goes wrong there, and on which device (empty: on all); "auto" takes software
+  // devices if there is no GPU; memory's slots are pinned even if reads into them are slow.
   DeviceFaults faults = {};
+  std::string faults_of = {};
   bool auto_takes_software = false;
   bool pins_slow_memory = false;
 };
@@ -38,17 +42,17 @@ enum class CostSource : uint8_t { kMeasured, kKept, kFile };
 // "measured", "kept" (from an earlier start), "file".
 std::string_view NameOf(CostSource source);
 
-// What is computed beside the CPU, and what it takes there.
+// What a device computes beside the CPU, and what it takes there.
 struct DevicePlan {
   DeviceInfo info;
   uint64_t bytes = 0;  // on the device, of everything
   uint64_t dense = 0;  // of these: dense weights; 0: the CPU computes the dense part
   uint64_t kv = 0;     // of these
   uint64_t slots = 0;
-  LatencyModel latency = {};
+  LatencyModel latency = {};  // with this device alone
   CostSource costs = CostSource::kMeasured;
   double difference = 0.0;   // of the self-test, a share (mean squares)
-  bool from_pinned = false;  // memory's slots are pinned: copies need no detour
+  bool from_pinned = false;  // memory's slots are pinned, by the first device
 };
 
 }  // namespace moestro

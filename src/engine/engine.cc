@@ -74,22 +74,20 @@ Status Engine::Impl::Allocate() {
   if (!sequences) sequences.emplace(static_cast<uint32_t>(n_blocks));
   TRY(team, Team::Create(*device));
   // Before memory is planned: a driver takes some, too.
-  TRY_STATUS(PrepareDevice(&Impl::OpenDevice));
+  TRY_STATUS(OpenDevices());
   TRY_STATUS(PrepareDense());
-  TRY_STATUS(PrepareDevice(&Impl::AllocateSlots));
-  TRY_STATUS(PrepareDevice(&Impl::TryDevice));
+  TRY_STATUS(PrepareDevices(&Impl::AllocateSlots));
+  TRY_STATUS(PrepareDevices(&Impl::TryDevice));
 
   const ExpertExec::Limits limits = ExpertExec::LimitsFor(kernels, model.spec.router, chunk);
   const FixedBytes fixed = FixedFor(limits);
   TRY(const PlannedMemory planned,
       PlanMemory(options, catalog, reader->block(), model.spec.router.n_used, fixed));
-  const std::optional<DevicePlan> on_device = memory.device;
   memory = planned.plan;
-  memory.device = on_device;
   slots = planned.slots;
   TRY(policy, policy_source.Choose(model.id, memory.n_slots));
   TRY_STATUS(AllocateMemory());
-  TRY_STATUS(JoinDevice());
+  TRY_STATUS(JoinDevices());
   if (options.planned) options.planned(memory);
   TRY_STATUS(PrepareLossy());
   TRY_STATUS(PreparePrefetch(planned));
@@ -98,7 +96,7 @@ Status Engine::Impl::Allocate() {
                                    .catalog = catalog,
                                    .kernels = kernels,
                                    .layers = layer_forms,
-                                   .device = device_experts.get()},
+                                   .devices = device_set ? &*device_set : nullptr},
                                   limits));
   forward.emplace(Forward::Parts{.spec = model.spec,
                                  .graph = *graph,
@@ -110,7 +108,7 @@ Status Engine::Impl::Allocate() {
                                  .layers = layer_forms,
                                  .clock = options.clock,
                                  .stop = stop,
-                                 .device = device_side.get()});
+                                 .devices = device_side.get()});
   return PrepareCheck();
 }
 
@@ -125,10 +123,13 @@ FixedBytes Engine::Impl::FixedFor(const ExpertExec::Limits& limits) const {
                         MultiplyScratch(model.spec, chunk);
   const uint64_t staging = StagingSlots() * Residency::StagingSlotBytes(catalog, reader->block());
   // An integrated GPU's memory is the machine's own. A software one's is in use by now.
-  const bool is_shared = memory.device && memory.device->info.kind == DeviceKind::kIntegrated;
+  uint64_t shared = 0;
+  for (const std::unique_ptr<UsedDevice>& gpu : gpus) {
+    if (gpu->device.info().kind == DeviceKind::kIntegrated) shared += gpu->plan.bytes;
+  }
   return {.dense = dense.host.set.bytes(),
           .kv = is_there ? 0 : KvCache::BytesFor(model.spec, n_cells),
-          .work = work + staging + (is_shared ? memory.device->bytes : 0),
+          .work = work + staging + shared,
           .staging = dense.staging_bytes};
 }
 

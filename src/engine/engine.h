@@ -7,7 +7,6 @@
 // OpenMP team belongs to it). RequestStop() may be called from a signal handler or any thread.
 #pragma once
 
-#include <array>
 #include <atomic>
 #include <cstdint>
 #include <functional>
@@ -69,11 +68,11 @@ class Engine {
   uint32_t n_ctx() const;
   uint32_t chunk() const;  // rows of a batch that are computed at once, at most
   const MemoryPlan& memory() const;
-  // What a device did beside the CPU since the engine was opened; zeros: there is none.
+  // What devices did beside the CPU since the engine was opened; zeros: there are none.
   DeviceStats device_stats() const;
-  // By lane, how many times as long as was measured at the start it takes by now; 1: as yet
-  // unknown, fixed by a file, or there is no device.
-  std::array<double, kLanes> lane_ratios() const;
+  // How many times as long as was measured at the start the lanes take by now; 1: as yet unknown,
+  // fixed by a file, or there is no device.
+  LaneRatios lane_ratios() const;
   const PolicyChoice& policy() const;        // that is really used
   const ModelId& id() const;                 // by which files are known to be for this model
   uint64_t copy_bytes(ExpertKey key) const;  // of its matrices. REQUIRES: there is such a copy
@@ -179,7 +178,7 @@ class Engine {
   struct Lasting;  // what outlasts a restart
   struct Impl;     // the rest
   Engine(std::unique_ptr<Lasting> lasting, std::unique_ptr<Impl> impl);
-  Status LeaveDevice(const Error& why);
+  Status LeaveDevices(const Error& why);
 
   std::unique_ptr<Lasting> lasting_;
   std::unique_ptr<Impl> impl_;

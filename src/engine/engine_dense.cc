@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Where the dense part runs, with its weights, keys and values: on the device if it has room and
-// computes as exactly as the CPU, else on the CPU, and that is said.
+// Where the dense part runs, with its weights, keys and values: on the first device if it has
+// room and computes as exactly as the CPU, else on the CPU, and that is said.
 #include <algorithm>
 #include <cstddef>
 #include <set>
@@ -14,21 +14,22 @@
 namespace moestro {
 
 Status Engine::Impl::PrepareDense() {
-  if (gpu && !options.device.dense_on_cpu) {
-    Status there = BuildDense(&*gpu);
-    if (there) there = TryDense(*gpu);
+  if (!gpus.empty() && !options.device.dense_on_cpu) {
+    UsedDevice& first = *gpus.front();
+    Status there = BuildDense(&first.device);
+    if (there) there = TryDense(first.device);
     if (there) return {};
     LogWarning("{}; the CPU computes the dense part", there.error().message);
     graph.reset();
     look_ahead_routers = {};
     kv = {};
     buffers = {};
-    memory.device = DevicePlan{.info = gpu->info()};
+    first.plan = DevicePlan{.info = first.device.info()};
   }
   return BuildDense(nullptr);
 }
 
-// there: the device; null: the CPU.
+// there: the first device; null: the CPU.
 Status Engine::Impl::BuildDense(const ComputeDevice* there) {
   ggml_backend_t backend = there != nullptr ? there->backend() : nullptr;
   dense = backend != nullptr ? PlanDenseOn(backend, *device, model.weights)
@@ -51,36 +52,39 @@ Status Engine::Impl::BuildDense(const ComputeDevice* there) {
                                  .device = there},
                                 n_ctx, chunk, logits_rows));
   if (there == nullptr) return {};
-  memory.device->dense = dense.device.set.bytes();
-  memory.device->kv = KvCache::BytesFor(model.spec, kv.cells(), backend);
-  memory.device->bytes = DenseBytesOn(backend) + graph->work_bytes();
+  DevicePlan& plan = gpus.front()->plan;
+  plan.dense = dense.device.set.bytes();
+  plan.kv = KvCache::BytesFor(model.spec, kv.cells(), backend);
+  plan.bytes = DenseBytesOn(*there) + graph->work_bytes();
   return {};
 }
 
 // Weights, keys and values, and what crosses the border between graphs.
-uint64_t Engine::Impl::DenseBytesOn(ggml_backend_t backend) const {
+uint64_t Engine::Impl::DenseBytesOn(const ComputeDevice& there) const {
+  ggml_backend_t backend = there.backend();
   const uint64_t routers = look_ahead > 0 ? LookAheadRouters::BytesFor(model.spec) : 0;
   const uint32_t cells = LayerGraph::CellsFor(n_cells, true);
   const uint64_t pairs = uint64_t{chunk} * model.spec.router.n_used;
   return dense.device.set.bytes() + KvCache::BytesFor(model.spec, cells, backend) + routers +
          StepBuffers::BytesFor(model.spec, step_limits(), backend) +
-         DeviceExperts::BytesThere(DeviceShape(), pairs);
+         DeviceExperts::BytesThere(DeviceShape(there), pairs);
 }
 
 // There must be room for the experts of a token beside it.
 Status Engine::Impl::CheckDenseRoom(const ComputeDevice& there) const {
+  const UsedDevice& its = *gpus.front();
   uint64_t token = 0;
   for (size_t f = 0; f < catalog.forms.size(); ++f) {
-    if (!device_computes[f]) continue;
+    if (!its.computes[f]) continue;
     token = std::max(token, DevicePools::BytesFor(catalog.forms[f], model.spec.router.n_used));
   }
-  const uint64_t needed = DenseBytesOn(there.backend()) +
+  const uint64_t needed = DenseBytesOn(there) +
                           MaskedAttention::BytesFor(chunk, LayerGraph::CellsFor(n_cells, true)) +
-                          DeviceExperts::WorkBytes(DeviceShape()) + token;
-  if (needed <= vram) return {};
+                          DeviceExperts::WorkBytes(DeviceShape(there)) + token;
+  if (needed <= its.vram) return {};
   return Fail(Errc::kDevice,
               "the dense part and a token's experts take {}, of which {} may be used on {}",
-              FormatBytes(needed), FormatBytes(vram), there.info().name);
+              FormatBytes(needed), FormatBytes(its.vram), there.info().name);
 }
 
 // Each type of matrix, multiplied there and by the CPU.

@@ -35,6 +35,7 @@
 #include "forward/dense/look_ahead.h"
 #include "forward/experts/device_experts.h"
 #include "forward/experts/device_probe.h"
+#include "forward/experts/device_set.h"
 #include "forward/experts/device_side.h"
 #include "forward/experts/expert_exec.h"
 #include "forward/forward.h"
@@ -52,6 +53,15 @@ namespace moestro {
 inline double SecondsSince(std::chrono::steady_clock::time_point start) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
+
+// A device beside the CPU that is in use.
+struct UsedDevice {
+  ComputeDevice device;
+  DevicePlan plan;
+  uint64_t vram = 0;                 // bytes that may be taken there
+  std::vector<bool> computes = {};   // by form
+  std::vector<uint64_t> slots = {};  // by form
+};
 
 // What is still there when a device is lost and all else is put together again: the model's
 // directory, the sequences' tokens, what was counted and who wants to be told.
@@ -91,12 +101,9 @@ struct Engine::Impl {
   std::optional<CpuDevice> device;
   std::unique_ptr<BlockReader> reader;
   std::unique_ptr<ReadQueue> queue;
-  // A device beside the CPU; nullopt: there is none.
-  std::optional<ComputeDevice> gpu;
-  std::vector<bool> device_computes;    // by form
-  std::vector<uint64_t> device_slots;   // by form
+  // Devices beside the CPU, as plans number them; the dense part may be on the first.
+  std::vector<std::unique_ptr<UsedDevice>> gpus;
   std::vector<ExpertKey> device_first;  // who gets slots there before the first token
-  uint64_t vram = 0;                    // bytes that may be taken there
   DensePlan dense;
   DenseReads dense_reads;
   ModelTensors tensors;
@@ -106,7 +113,8 @@ struct Engine::Impl {
   std::unique_ptr<LayerGraph> graph;
   std::optional<Team> team;
   std::unique_ptr<Residency> residency;
-  std::unique_ptr<DeviceExperts> device_experts;
+  std::vector<std::unique_ptr<DeviceExperts>> device_experts;  // [device]
+  std::optional<DeviceSet> device_set;
   std::unique_ptr<DeviceTier> device_tier;
   std::unique_ptr<DeviceSide> device_side;
   std::optional<HostMemorySource> slot_memory;  // of memory's slots; nullopt: plain
@@ -158,26 +166,30 @@ struct Engine::Impl {
   Status BuildDense(const ComputeDevice* there);
   Status CheckDenseRoom(const ComputeDevice& there) const;
   Status TryDense(const ComputeDevice& there) const;
-  uint64_t DenseBytesOn(ggml_backend_t backend) const;
+  uint64_t DenseBytesOn(const ComputeDevice& there) const;
   StepLimits step_limits() const {
     return {.chunk = chunk, .logits_rows = logits_rows, .look_ahead = look_ahead};
   }
-  Status PrepareDevice(Status (Impl::*prepare)());
+  bool is_auto() const { return options.device.name == "auto"; }
+  Status PrepareDevices(Status (Impl::*prepare)(size_t index));
   // After kDevice: whether the CPU goes on with everything, and that.
-  bool may_leave_device() const { return options.device.name == "auto" && gpu.has_value(); }
+  bool may_leave_devices() const { return is_auto() && !gpus.empty(); }
   Result<size_t> ComputeSequencesAgain();
-  Status OpenDevice();
-  Status AllocateSlots();
-  Status TryDevice();
-  Result<double> TryForm(uint32_t form, const ExtentReader& file, bool has_costs);
-  Status FindCosts(uint32_t form, DeviceProbe& probe);
+  Status OpenDevices();
+  Status OpenDevice(const DeviceInfo& info, uint64_t vram);
+  Status AllocateSlots(size_t index);
+  Status TryDevice(size_t index);
+  Result<double> TryForm(size_t index, uint32_t form, const ExtentReader& file, bool has_costs);
+  Status FindCosts(size_t index, uint32_t form, DeviceProbe& probe);
   uint64_t StagingSlots() const;
   Status AllocateMemory();
-  Status JoinDevice();
-  Status DropDevice();
+  Status FindDiskCosts();
+  LatencyModel LatencyOfAll() const;
+  Status JoinDevices();
+  Status DropDevice(size_t index);
   Status ChooseFirstOnDevice();
   Status FillDevice();
-  DeviceExperts::Shape DeviceShape() const;
+  DeviceExperts::Shape DeviceShape(const ComputeDevice& there) const;
   Result<ExpertKey> AnyExpertOf(uint32_t form) const;
   uint64_t BytesOf(ExpertKey key) const;
   // Bytes per second of the disk, by reading `total` bytes of experts.

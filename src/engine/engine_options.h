@@ -7,6 +7,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "base/clock.h"
 #include "base/result.h"
@@ -34,15 +35,15 @@ struct MemoryPlan {
   uint64_t budget = 0;  // what was asked for or found
   uint64_t dense = 0;   // resident weights
   uint64_t kv = 0;
-  uint64_t work = 0;                      // graph, activation and staging buffers
-  uint64_t process = 0;                   // code, libraries, vocabulary, heap, page tables, margin
-  uint64_t slots = 0;                     // expert slots
-  uint64_t all_experts = 0;               // what all experts would take
-  uint64_t n_slots = 0;                   // for the model's own copies
-  uint64_t n_low_slots = 0;               // for low copies
-  uint64_t n_experts = 0;                 // of all layers
-  uint64_t smallest = 0;                  // the smallest budget that works
-  std::optional<DevicePlan> device = {};  // what computes experts beside the CPU
+  uint64_t work = 0;                     // graph, activation and staging buffers
+  uint64_t process = 0;                  // code, libraries, vocabulary, heap, page tables, margin
+  uint64_t slots = 0;                    // expert slots
+  uint64_t all_experts = 0;              // what all experts would take
+  uint64_t n_slots = 0;                  // for the model's own copies
+  uint64_t n_low_slots = 0;              // for low copies
+  uint64_t n_experts = 0;                // of all layers
+  uint64_t smallest = 0;                 // the smallest budget that works
+  std::vector<DevicePlan> devices = {};  // what computes experts beside the CPU, in order
 };
 
 struct EngineOptions {

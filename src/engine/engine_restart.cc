@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// A device is lost in the middle of a run, and with it keys and values: the engine is put together
-// again for the CPU, and the sequences' tokens are computed again.
+// The first device is lost in the middle of a run, and with it keys and values: the engine is put
+// together again for the CPU alone, and the sequences' tokens are computed again.
 #include <chrono>
 #include <memory>
 #include <utility>
@@ -10,9 +10,10 @@
 
 namespace moestro {
 
-Status Engine::LeaveDevice(const Error& why) {
+Status Engine::LeaveDevices(const Error& why) {
   const auto start = std::chrono::steady_clock::now();
-  LogWarning("{} is lost ({}); starting again on the CPU", impl_->gpu->info().name, why.message);
+  LogWarning("{} is lost ({}); starting again on the CPU", impl_->gpus.front()->device.info().name,
+             why.message);
   Watchers watchers = impl_->forward->watchers();
   EngineOptions again = impl_->options;
   again.device = {.name = "cpu"};

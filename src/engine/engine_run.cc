@@ -223,8 +223,8 @@ Status Engine::Step(const Batch& batch, const LogitsSink& sink) {
   };
   const PhaseStats before = phase;
   Status status = m.RunStep(batch, phase, sees);
-  if (!status && status.error().code == Errc::kDevice && m.may_leave_device()) {
-    TRY_STATUS(LeaveDevice(status.error()));  // and with it all of `m`
+  if (!status && status.error().code == Errc::kDevice && m.may_leave_devices()) {
+    TRY_STATUS(LeaveDevices(status.error()));  // and with it all of `m`
     TRY_STATUS(impl_->Extend(batch));
     known = told;
     is_checked = false;  // what was exact is gone

@@ -3,7 +3,6 @@
 #pragma once
 
 #include <algorithm>
-#include <array>
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -76,8 +75,8 @@ struct RunReport {
   std::vector<PredictionScore> predictions = {};  // by layer distance
   Probes probes;
   MemoryPlan memory;
-  DeviceStats device = {};                      // where memory.device is
-  std::array<double, kLanes> lane_ratios = {};  // see Engine::lane_ratios()
+  DeviceStats device = {};      // of memory.devices
+  LaneRatios lane_ratios = {};  // see Engine::lane_ratios()
   PolicyChoice policy;
   uint64_t peak_rss = 0;  // bytes
   // Of decode; nullopt: nobody asked, an error: why it cannot be given.

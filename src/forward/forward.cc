@@ -85,12 +85,14 @@ ExpertRows Forward::rows() const {
 
 void Forward::PlaceExperts(LayerPlan& plan) {
   // Whoever watches experts wants what the CPU has in between, too.
-  if (parts_.device != nullptr && !watchers_.experts) parts_.device->Assign(plan);
+  if (parts_.devices != nullptr && !watchers_.experts) parts_.devices->Assign(plan);
 }
 
 bool Forward::StaysThere(const LayerPlan& plan) const {
-  const auto is_host = [](const PlannedExpert& e) { return e.place == Place::kHost; };
-  return parts_.graph.is_on_device() && std::ranges::none_of(plan.experts, is_host) &&
+  const auto is_there = [](const PlannedExpert& e) {
+    return e.place != Place::kHost && e.device == 0;
+  };
+  return parts_.graph.is_on_device() && std::ranges::all_of(plan.experts, is_there) &&
          !std::ranges::contains(plan.pair_of, kNoPair);
 }
 
@@ -107,12 +109,12 @@ Status Forward::RunExperts(LayerPlan& plan, LeaseStream& leases, LeaseStream& re
     parts_.graph.HiddenIsThere();
     ++layers_there_;
   }
-  if (parts_.device == nullptr || watchers_.experts) return ran;
+  if (parts_.devices == nullptr || watchers_.experts) return ran;
   if (ran) {
-    parts_.device->Done(plan, parts_.experts.lane_seconds());
+    parts_.devices->Done(plan, parts_.experts.lane_seconds());
     return ran;
   }
-  TRY_STATUS(parts_.device->Failed(plan, ran.error()));
+  TRY_STATUS(parts_.devices->Failed(plan, ran.error()));
   if (ran.error().code != Errc::kDevice) return ran;
   leases = {};  // their slots are free for all of the plan
   leases = LeaseStream(parts_.residency, plan);

@@ -40,8 +40,8 @@ class Forward {
     ExpertExec& experts;
     std::span<const LayerForm> layers;
     const Clock& clock;
-    std::atomic<bool>& stop;       // set from any thread: the step ends at the next layer
-    DeviceSide* device = nullptr;  // null: the CPU computes everything
+    std::atomic<bool>& stop;        // set from any thread: the step ends at the next layer
+    DeviceSide* devices = nullptr;  // null: the CPU computes everything
   };
   explicit Forward(const Parts& parts, Watchers watchers = {})
       : parts_(parts), watchers_(std::move(watchers)) {}
@@ -59,7 +59,7 @@ class Forward {
 
   // Seconds of evaluating the layers' dense parts, since creation.
   double dense_seconds() const { return dense_seconds_; }
-  // Layers whose rows stayed on the device, since creation.
+  // Layers whose rows stayed on the first device, since creation.
   uint64_t layers_there() const { return layers_there_; }
 
   // REQUIRES: the look-ahead is within the limit of the buffers.
@@ -76,10 +76,10 @@ class Forward {
   void Widen(LayerId layer, Routing& routing);
   LeaseStream ReadAhead(LayerId layer, std::span<const RowKind> kinds) const;
   ExpertRows rows() const;
-  // Whether a layer's rows may stay on the device.
+  // Whether a layer's rows may stay on the first device.
   bool StaysThere(const LayerPlan& plan) const;
   void PlaceExperts(LayerPlan& plan);
-  // The experts of a layer, where the plan says; by the CPU if the device fails.
+  // The experts of a layer, where the plan says; by the CPU if a device fails.
   Status RunExperts(LayerPlan& plan, LeaseStream& leases, LeaseStream& read_ahead);
   void OverrideCopies(LayerPlan& plan) const;
   void ShowExperts(const LayerPlan& plan) const;

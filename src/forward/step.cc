@@ -21,7 +21,7 @@ Status Forward::Step(std::span<const StepRow> rows, std::span<const RowKind> kin
   const bool decodes = std::ranges::contains(kinds, RowKind::kDecode);
   const uint32_t look_ahead =
       std::max(decodes ? parts_.planner.look_ahead() : 0, watchers_.look_ahead);
-  if (parts_.device != nullptr) parts_.device->BeginStep();
+  if (parts_.devices != nullptr) parts_.devices->BeginStep();
   TRY_STATUS(parts_.graph.SetRows(rows));  // embeddings -> hidden
   LeaseStream read_ahead;                  // a prompt's, of the layer about to run
   for (uint16_t l = 0; l < parts_.spec.n_layer; ++l) {
@@ -38,7 +38,7 @@ Status Forward::Step(std::span<const StepRow> rows, std::span<const RowKind> kin
     if (little.is_on()) Widen(layer, routing);
     LayerPlan plan = parts_.protocol.AfterRouting({layer, routing, kinds, predicted});
     if (watchers_.copies) OverrideCopies(plan);
-    PlaceExperts(plan);                          // on the CPU or on a device
+    PlaceExperts(plan);                          // on the CPU or on devices
     LeaseStream leases(parts_.residency, plan);  // present experts are pinned, absent ones start
     leases.Advance();                            // to be read
     read_ahead = ReadAhead(layer, kinds);        // lets go of this layer's, takes the next one's

@@ -33,11 +33,11 @@ std::string PrefixOf(const DeviceInfo& device) {
 
 std::string CostKey::text() const {
   return Format(
-      "way {} of measuring; CPU {}, {}; device {} ({}, {}), {} bytes; copies from {} "
-      "memory; expert {}/{}/{}, {} to {}",
+      "way {} of measuring; CPU {}, {}; device {} ({}, {}), {} bytes; copies from memory "
+      "pinned by {}; expert {}/{}/{}, {} to {}",
       kWayOfMeasuring, cpu, kernel, device.name, device.backend, device.description,
-      device.memory_total, from_pinned ? "pinned" : "plain", expert.types[0], expert.types[1],
-      expert.types[2], expert.n_embd, expert.n_ff);
+      device.memory_total, pinned_by.empty() ? "nobody" : pinned_by, expert.types[0],
+      expert.types[1], expert.types[2], expert.n_embd, expert.n_ff);
 }
 
 std::string CostFile(const std::string& folder, const CostKey& key) {
@@ -57,7 +57,8 @@ std::optional<LatencyModel> KeptCosts(const std::string& folder, const CostKey& 
     return std::nullopt;
   }
   const std::pair<std::string, std::string> made_for(kMadeFor, key.text());
-  if (file->device != key.device.name || !std::ranges::contains(file->sources, made_for)) {
+  const bool is_its = file->devices.size() == 1 && file->devices.front() == key.device.name;
+  if (!is_its || !std::ranges::contains(file->sources, made_for)) {
     LogInfo("costs are measured again: {} was measured for something else", path);
     return std::nullopt;
   }
@@ -69,7 +70,7 @@ void KeepCosts(const std::string& folder, const CostKey& key, const LatencyModel
   std::error_code error;
   fs::create_directories(folder, error);
   LatencyFile file{.machine = key.cpu,
-                   .device = key.device.name,
+                   .devices = {key.device.name},
                    .model = model,
                    .sources = {{"all", "measured"}, {kMadeFor, key.text()}}};
   file.model.disk = {};

@@ -25,19 +25,18 @@ CostKey Key() {
                      .backend = "Vulkan",
                      .memory_total = 8ULL << 30,
                      .memory_free = 7ULL << 30},
-          .from_pinned = true,
+          .pinned_by = "Vulkan0",
           .expert = {.types = {12, 12, 14}, .n_embd = 2048, .n_ff = 768}};
 }
 
 // Values that a file keeps to the bit.
 LatencyModel Costs() {
   return {.host = {.base = 5e-6, .per_byte = 5e-11},
-          .device = {.base = 2e-6, .per_byte = 2e-12},
-          .copy = {.per_byte = 1e-10},
-          .disk = {},
-          .launch = 30e-6,
           .host_beside = 1.25,
-          .copy_beside = 1.5};
+          .devices = {{.compute = {.base = 2e-6, .per_byte = 2e-12},
+                       .copy = {.per_byte = 1e-10},
+                       .launch = 30e-6,
+                       .copy_beside = 1.5}}};
 }
 
 class CostCacheTest : public testing::Test {
@@ -55,8 +54,8 @@ TEST_F(CostCacheTest, WhatWasKeptIsFoundAndTheFolderIsMade) {
   const auto kept = KeptCosts(folder(), Key());
   ASSERT_TRUE(kept);
   EXPECT_NEAR(kept->host.per_byte, 5e-11, 1e-16);
-  EXPECT_NEAR(kept->launch, 30e-6, 1e-11);
-  EXPECT_DOUBLE_EQ(kept->copy_beside, 1.5);
+  EXPECT_NEAR(kept->devices.at(0).launch, 30e-6, 1e-11);
+  EXPECT_DOUBLE_EQ(kept->devices.at(0).copy_beside, 1.5);
   // A file like any other that --latency-model takes.
   EXPECT_TRUE(ReadLatency(CostFile(folder(), Key())));
 }
@@ -77,7 +76,7 @@ TEST_F(CostCacheTest, EveryPartOfTheKeyCounts) {
       [](CostKey& k) { k.device.description = "a GPU (driver 2)"; },
       [](CostKey& k) { k.device.backend = "CUDA"; },
       [](CostKey& k) { k.device.memory_total = 16ULL << 30; },
-      [](CostKey& k) { k.from_pinned = false; },
+      [](CostKey& k) { k.pinned_by = ""; },
       [](CostKey& k) { k.expert.types[2] = 12; },
       [](CostKey& k) { k.expert.n_embd = 4096; },
       [](CostKey& k) { k.expert.n_ff = 1024; }};

@@ -8,6 +8,7 @@
 #include <span>
 #include <string_view>
 
+#include "base/check.h"
 #include "base/format.h"
 #include "base/json.h"
 #include "learned/json_fields.h"
@@ -114,19 +115,40 @@ Status ParseHost(JsonView json, LatencyModel& model) {
   return {};
 }
 
-Status ParseDevice(JsonView json, LatencyFile& file) {
-  LatencyModel& model = file.model;
-  TRY(const CostFields device, FindCost(json, "device"));
+Status ParseDevice(const CostFields& device, const CostFields& copy, LatencyFile& file) {
+  DeviceCosts costs;
   TRY_STATUS(device.Check({"name", "launch_us"}));
-  TRY(file.device, device.fields().Text("name"));
-  if (file.device.empty()) return Fail(Errc::kInvalidFile, "the 'name' of 'device' is empty");
+  TRY(std::string name, device.fields().Text("name"));
+  if (name.empty()) return Fail(Errc::kInvalidFile, "the 'name' of 'device' is empty");
+  if (std::ranges::contains(file.devices, name)) {
+    return Fail(Errc::kInvalidFile, "two devices have the name '{}'", name);
+  }
   TRY(const double launch, device.fields().Number("launch_us", 0.0, kMostMicros));
-  model.launch = launch * kMicro;
-  TRY(model.device, device.Parse());
-  TRY(const CostFields copy, FindCost(json, "copy"));
+  costs.launch = launch * kMicro;
+  TRY(costs.compute, device.Parse());
   TRY_STATUS(copy.Check({"beside"}));
-  TRY(model.copy_beside, copy.Beside());
-  TRY(model.copy, copy.Parse());
+  TRY(costs.copy_beside, copy.Beside());
+  TRY(costs.copy, copy.Parse());
+  file.devices.push_back(std::move(name));
+  file.model.devices.push_back(costs);
+  return {};
+}
+
+// One device and the copies to it, or a list of devices and one of copies in the same order.
+Status ParseDevices(JsonView json, LatencyFile& file) {
+  TRY(const CostFields device, FindCost(json, "device"));
+  TRY(const CostFields copy, FindCost(json, "copy"));
+  const JsonView devices = *json.Find("device");
+  const JsonView copies = *json.Find("copy");
+  const bool is_list = devices.At(0).has_value();
+  if (is_list != copies.At(0).has_value() || (is_list && devices.size() != copies.size())) {
+    return Fail(Errc::kInvalidFile, "'device' and 'copy' have not as many entries");
+  }
+  if (!is_list) return ParseDevice(device, copy, file);
+  for (size_t i = 0; i < devices.size(); ++i) {
+    TRY_STATUS(ParseDevice(CostFields(*devices.At(i), Format("device {}", i + 1)),
+                           CostFields(*copies.At(i), Format("copy {}", i + 1)), file));
+  }
   return {};
 }
 
@@ -152,7 +174,7 @@ Status Parse(JsonView json, LatencyFile& file) {
   TRY(file.machine, Fields(json, "the file").Text("machine"));
   TRY_STATUS(ParseHost(json, file.model));
   TRY(file.model.disk, ParsePlain(json, "disk"));
-  if (json.Find("device") || json.Find("copy")) TRY_STATUS(ParseDevice(json, file));
+  if (json.Find("device") || json.Find("copy")) TRY_STATUS(ParseDevices(json, file));
   if (json.Find("dense")) {
     TRY(file.dense, ParsePlain(json, "dense"));
   }
@@ -160,9 +182,30 @@ Status Parse(JsonView json, LatencyFile& file) {
   return CheckLatency(file.model);
 }
 
+void SetDevices(Json& json, const LatencyFile& file) {
+  Json devices = Json::Array();
+  Json copies = Json::Array();
+  const size_t n = file.model.devices.size();
+  for (size_t d = 0; d < n; ++d) {
+    const DeviceCosts& costs = file.model.devices[d];
+    Json device = ToJson(costs.compute);
+    device.Set("name", file.devices[d]).Set("launch_us", Rounded(costs.launch / kMicro));
+    Json copy = ToJson(costs.copy);
+    copy.Set("beside", Rounded(costs.copy_beside));
+    if (n == 1) {
+      json.Set("device", std::move(device)).Set("copy", std::move(copy));
+      return;
+    }
+    devices.Push(std::move(device));
+    copies.Push(std::move(copy));
+  }
+  if (n > 1) json.Set("device", std::move(devices)).Set("copy", std::move(copies));
+}
+
 }  // namespace
 
 Status WriteLatency(const std::string& path, const LatencyFile& file) {
+  CHECK(file.devices.size() == file.model.devices.size());
   TRY_STATUS(CheckLatency(file.model));
   Json json = BeginJsonFile(kLatencyKind);
   Json host = ToJson(file.model.host);
@@ -170,18 +213,24 @@ Status WriteLatency(const std::string& path, const LatencyFile& file) {
   json.Set("machine", file.machine)
       .Set("host", std::move(host))
       .Set("disk", ToJson(file.model.disk));
-  if (file.has_device()) {
-    Json device = ToJson(file.model.device);
-    device.Set("name", file.device).Set("launch_us", Rounded(file.model.launch / kMicro));
-    Json copy = ToJson(file.model.copy);
-    copy.Set("beside", Rounded(file.model.copy_beside));
-    json.Set("device", std::move(device)).Set("copy", std::move(copy));
-  }
+  SetDevices(json, file);
   json.Set("dense", ToJson(file.dense));
   Json sources = Json::Object();
   for (const auto& [value, source] : file.sources) sources.Set(value, source);
   json.Set("sources", std::move(sources));
   return WriteJsonFile(path, json);
+}
+
+Result<LatencyModel> CostsOf(const LatencyFile& file, const std::string& device, bool is_only) {
+  const auto found = std::ranges::find(file.devices, device);
+  auto index = static_cast<size_t>(found - file.devices.begin());
+  if (found == file.devices.end() && is_only && file.devices.size() == 1) index = 0;
+  if (index == file.devices.size()) {
+    return Fail(Errc::kInvalidRequest, "the latency model has no costs of the device {}", device);
+  }
+  LatencyModel model = file.model;
+  model.devices = {file.model.devices[index]};
+  return model;
 }
 
 Result<LatencyFile> ReadLatency(const std::string& path) {

@@ -15,21 +15,25 @@ namespace moestro {
 
 struct LatencyFile {
   std::string machine = {};  // for people
-  std::string device = {};   // its name; empty: there is none, and what it would cost is 0
+  // Names of model.devices, all different.
+  std::vector<std::string> devices = {};
   LatencyModel model = {};
   // What a layer computes beside its experts (attention, norms, router), where that runs; by bytes
   // of dense weights. 0 where the file does not say.
   Cost dense = {};
   // Which value, and where it is from: "copy.gb_per_s", "measured". Free text, for people.
   std::vector<std::pair<std::string, std::string>> sources = {};
-
-  bool has_device() const { return !device.empty(); }
 };
+
+// The file's costs of one device, by its name; where it is the only one in use (`is_only`) and the
+// file has one, that one's, whatever it is called there. kInvalidRequest, naming the device: the
+// file does not have it.
+Result<LatencyModel> CostsOf(const LatencyFile& file, const std::string& device, bool is_only);
 
 // Values with six digits, more than any measurement is worth: what has been through a file once
 // comes back bit for bit, so a run with what it has measured repeats with the file if it reads that
 // first. `path` holds the old file or the whole new one. kInvalidRequest as CheckLatency(); kIo,
-// naming the file and the reason.
+// naming the file and the reason. REQUIRES: every device of the model has a name.
 Status WriteLatency(const std::string& path, const LatencyFile& file);
 
 // Nothing in the file is trusted: what comes back passes CheckLatency(). kIo: cannot be read;

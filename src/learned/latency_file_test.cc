@@ -9,6 +9,7 @@
 #include <limits>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "base/format.h"
 
@@ -70,16 +71,17 @@ TEST_F(LatencyFileTest, UnitsAreWhatTheySay) {
   const auto file = ReadLatency(path_);
   ASSERT_TRUE(file) << file.error().message;
   EXPECT_EQ(file->machine, "a desk");
-  EXPECT_EQ(file->device, "Vulkan0");
+  ASSERT_EQ(file->devices, std::vector<std::string>{"Vulkan0"});
   const LatencyModel& m = file->model;
   // 20 MB for 5 rows on the CPU: 5 us, 1 ms for the first row, a quarter of it for each other.
   EXPECT_DOUBLE_EQ(m.host.Seconds(20'000'000, 5), 5e-6 + 1e-3 + 4 * 0.25e-3);
-  EXPECT_DOUBLE_EQ(m.device.Seconds(500'000, 3), 2e-6 + 2 * 1e-6);
-  EXPECT_DOUBLE_EQ(m.copy.Seconds(12'500'000), 1e-3);
+  const DeviceCosts& device = m.devices.at(0);
+  EXPECT_DOUBLE_EQ(device.compute.Seconds(500'000, 3), 2e-6 + 2 * 1e-6);
+  EXPECT_DOUBLE_EQ(device.copy.Seconds(12'500'000), 1e-3);
   EXPECT_DOUBLE_EQ(m.disk.Seconds(2'500'000), 80e-6 + 1e-3);
-  EXPECT_DOUBLE_EQ(m.launch, 30e-6);
+  EXPECT_DOUBLE_EQ(device.launch, 30e-6);
   EXPECT_DOUBLE_EQ(m.host_beside, 1.5);
-  EXPECT_DOUBLE_EQ(m.copy_beside, 1.0);
+  EXPECT_DOUBLE_EQ(device.copy_beside, 1.0);
   EXPECT_DOUBLE_EQ(file->dense.Seconds(400'000, 9), 11e-6);
   ASSERT_EQ(file->sources.size(), 2U);
   EXPECT_EQ(file->sources[0], (std::pair<std::string, std::string>{"copy.gb_per_s", "measured"}));
@@ -89,22 +91,20 @@ TEST_F(LatencyFileTest, UnitsAreWhatTheySay) {
 TEST_F(LatencyFileTest, WhatHasBeenThroughAFileStaysAsItIs) {
   LatencyFile measured{
       .machine = "this one",
-      .device = "CUDA0",
-      .model =
-          {.host = {.base = 1e-6 / 3.0, .per_byte = 1e-9 / 7.0, .per_row = 1e-10 / 9.0},
-           .device = {.base = 0.0, .per_byte = 0.0, .per_row = 3.0e-13 / 7.0, .error = 1 / 7.0},
-           .copy = {.base = 1e-5 / 3.0, .per_byte = 1e-9 / 13.0},
-           .disk = {.base = 8e-5 / 7.0, .per_byte = 1e-9 / 2.3},
-           .launch = 2e-5 / 3.0,
-           .host_beside = 10.0 / 9.0,
-           .copy_beside = 1.0},
+      .devices = {"CUDA0"},
+      .model = {.host = {.base = 1e-6 / 3.0, .per_byte = 1e-9 / 7.0, .per_row = 1e-10 / 9.0},
+                .disk = {.base = 8e-5 / 7.0, .per_byte = 1e-9 / 2.3},
+                .host_beside = 10.0 / 9.0,
+                .devices = {{.compute = {.per_row = 3.0e-13 / 7.0, .error = 1 / 7.0},
+                             .copy = {.base = 1e-5 / 3.0, .per_byte = 1e-9 / 13.0},
+                             .launch = 2e-5 / 3.0}}},
       .dense = {.base = 1e-6 / 7.0, .per_byte = 1e-9 / 321.0},
       .sources = {{"host", "measured"}}};
   ASSERT_TRUE(WriteLatency(path_, measured));
   const auto first = ReadLatency(path_);
   ASSERT_TRUE(first) << first.error().message;
   EXPECT_NEAR(first->model.host.per_byte / measured.model.host.per_byte, 1.0, 1e-5);
-  EXPECT_NEAR(first->model.device.per_row / measured.model.device.per_row, 1.0, 1e-5);
+  EXPECT_NEAR(first->model.devices.at(0).compute.per_row / (3.0e-13 / 7.0), 1.0, 1e-5);
   ASSERT_TRUE(WriteLatency(path_, *first));
   const auto second = ReadLatency(path_);
   ASSERT_TRUE(second) << second.error().message;
@@ -112,7 +112,7 @@ TEST_F(LatencyFileTest, WhatHasBeenThroughAFileStaysAsItIs) {
   EXPECT_EQ(second->dense, first->dense);
   EXPECT_EQ(second->sources, first->sources);
   EXPECT_EQ(second->machine, "this one");
-  EXPECT_EQ(second->device, "CUDA0");
+  EXPECT_EQ(second->devices, measured.devices);
 }
 
 TEST_F(LatencyFileTest, AMachineNeedsNoDevice) {
@@ -121,16 +121,17 @@ TEST_F(LatencyFileTest, AMachineNeedsNoDevice) {
   ASSERT_TRUE(WriteLatency(path_, plain));
   const auto file = ReadLatency(path_);
   ASSERT_TRUE(file) << file.error().message;
-  EXPECT_FALSE(file->has_device());
+  EXPECT_TRUE(file->devices.empty());
   EXPECT_EQ(file->model.host, (Cost{.per_byte = 5e-11}));
-  EXPECT_EQ(file->model.copy, Cost{});
+  EXPECT_TRUE(file->model.devices.empty());
+  EXPECT_FALSE(CostsOf(*file, "Vulkan0", true));
 }
 
 TEST_F(LatencyFileTest, WhatIsNoCostIsNotWritten) {
   for (const double bad :
        {-1.0, std::numeric_limits<double>::quiet_NaN(), std::numeric_limits<double>::infinity()}) {
-    LatencyFile file{.machine = "m"};
-    file.model.copy.per_byte = bad;
+    LatencyFile file{.machine = "m", .devices = {"d"}, .model = {.devices = {{}}}};
+    file.model.devices[0].copy.per_byte = bad;
     const Status status = WriteLatency(path_, file);
     ASSERT_FALSE(status);
     EXPECT_EQ(status.error().code, Errc::kInvalidRequest);
@@ -175,6 +176,60 @@ TEST_F(LatencyFileTest, DeviceAndCopyBelongTogether) {
   const size_t begin = text.find("\"device\"");
   Put(text.substr(0, begin) + text.substr(text.find("\"copy\":")));
   ExpectRefused("no 'device'");
+}
+
+// Several devices are lists.
+TEST_F(LatencyFileTest, DevicesInTheirOrder) {
+  const LatencyFile two{.machine = "two",
+                        .devices = {"CUDA0", "CUDA1"},
+                        .model = {.devices = {{.compute = {.per_byte = 1e-12}, .launch = 3e-5},
+                                              {.copy = {.per_byte = 1e-10}, .copy_beside = 1.5}}}};
+  ASSERT_TRUE(WriteLatency(path_, two));
+  const auto file = ReadLatency(path_);
+  ASSERT_TRUE(file) << file.error().message;
+  EXPECT_EQ(file->devices, two.devices);
+  ASSERT_EQ(file->model.devices.size(), 2U);
+  EXPECT_NEAR(file->model.devices[0].launch, 3e-5, 1e-10);
+  EXPECT_NEAR(file->model.devices[1].copy.per_byte, 1e-10, 1e-15);
+  EXPECT_DOUBLE_EQ(file->model.devices[1].copy_beside, 1.5);
+  EXPECT_EQ(CostsOf(*file, "CUDA1", false)->devices, std::vector{file->model.devices[1]});
+  ASSERT_TRUE(WriteLatency(path_, *file));
+  EXPECT_EQ(ReadLatency(path_)->model, file->model);
+  const auto none = CostsOf(*file, "CUDA2", true);
+  ASSERT_FALSE(none);
+  EXPECT_NE(none.error().message.find("CUDA2"), std::string::npos);
+}
+
+TEST_F(LatencyFileTest, OneDeviceMayHaveAnotherNameWhereItIsTheOnlyOne) {
+  Put(kByHand);
+  const auto file = ReadLatency(path_);
+  ASSERT_TRUE(file);
+  EXPECT_EQ(CostsOf(*file, "CUDA0", true)->devices, file->model.devices);
+  EXPECT_FALSE(CostsOf(*file, "CUDA0", false));
+}
+
+TEST_F(LatencyFileTest, ListsOfDevicesAndCopiesAreAsLong) {
+  const std::string device = R"({"name": "a", "launch_us": 1, "base_us": 2, "gb_per_s": 3})";
+  const std::string copy = R"({"base_us": 1, "gb_per_s": 2})";
+  const auto put = [&](const std::string& devices, const std::string& copies) {
+    std::string bytes = kByHand;
+    const size_t begin = bytes.find("\"device\"");
+    const size_t end = bytes.find("\"dense\"");
+    Put(bytes.replace(begin, end - begin,
+                      "\"device\": " + devices + ", \"copy\": " + copies + ", "));
+  };
+  put("[" + device + "]", "[" + copy + "]");
+  EXPECT_TRUE(ReadLatency(path_));
+  put("[" + device + "]", copy);
+  ExpectRefused("not as many");
+  put("[" + device + "]", "[" + copy + ", " + copy + "]");
+  ExpectRefused("not as many");
+  put("[" + device + ", " + device + "]", "[" + copy + ", " + copy + "]");
+  ExpectRefused("two devices have the name 'a'");
+  put("[]", "[]");
+  ExpectRefused("'device'");
+  put("[" + device + ", 3]", "[" + copy + ", " + copy + "]");
+  ExpectRefused("'device 2'");
 }
 
 TEST_F(LatencyFileTest, EveryCutIsNoticed) {

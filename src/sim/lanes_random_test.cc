@@ -37,7 +37,7 @@ TEST(LanesOfAnyTrace, CpuAsksMemoryAsReplayDoes) {
       const LanesResult result = Play(trace, {.model = Simple(),
                                               .mode = PlaceMode::kCpu,
                                               .slots = 24,
-                                              .device_slots = 16,
+                                              .device_slots = {16},
                                               .policy = {.name = policy},
                                               .first = ByPopularity(trace, 50),
                                               .observer = Into(seen)});
@@ -58,14 +58,14 @@ TEST(LanesOfAnyTrace, AutoIsTheFastestOfALayer) {
     const Trace trace = RandomTrace(seed, rows, 1, rows);
     LanesOptions options{.model = Simple(),
                          .slots = 16,
-                         .device_slots = static_cast<uint64_t>(1 + draw(12)),
+                         .device_slots = {static_cast<uint64_t>(1 + draw(12))},
                          .first = ByPopularity(trace, static_cast<size_t>(draw(3))),
                          .fills_memory = draw(2) == 0};  // else it is empty
     std::ranges::shuffle(options.first, random);
-    options.model.copy.per_byte *= 0.1 + draw(40);
+    options.model.devices[0].copy.per_byte *= 0.1 + draw(40);
     options.model.host.per_byte *= 0.1 + draw(4);
     options.model.host_beside = 1.0 + 0.1 * draw(5);
-    options.model.copy_beside = 1.0 + 0.1 * draw(5);
+    options.model.devices[0].copy_beside = 1.0 + 0.1 * draw(5);
     const double best = Play(trace, options).decode.seconds;
     for (const PlaceMode mode :
          {PlaceMode::kGpuCentric, PlaceMode::kCooperative, PlaceMode::kCpu}) {
@@ -80,10 +80,10 @@ TEST(LanesOfAnyTrace, AutoIsTheFastestOfATraceWhereNobodyMoves) {
   const Trace trace = RandomTrace(5, 150, 4);
   LanesOptions options{.model = Simple(),
                        .slots = 64,
-                       .device_slots = 64,
+                       .device_slots = {64},
                        .first = ByLayer(trace.info().shape()),
                        .fills_memory = true};
-  options.model.device.per_byte = 90e-12;  // so that neither side should have all
+  options.model.devices[0].compute.per_byte = 90e-12;  // so that neither side should have all
   const LanePhase best = Play(trace, options).decode;
   EXPECT_GT(best.ran_there, 0U);
   EXPECT_GT(best.on_host, 0U);
@@ -94,23 +94,50 @@ TEST(LanesOfAnyTrace, AutoIsTheFastestOfATraceWhereNobodyMoves) {
   }
 }
 
-// Bytes go through as many lanes as their experts do.
+// Bytes go through as many lanes as their experts do, and each device has its part of them.
+void ExpectBytesAddUp(const LanePhase& p) {
+  EXPECT_EQ(p.experts, 150U * 12);
+  EXPECT_EQ(p.in_device + p.in_memory + p.on_disk, p.experts);
+  EXPECT_EQ(p.ran_there + p.copied + p.on_host, p.experts);
+  EXPECT_EQ(p.device_bytes, (p.ran_there + p.copied) * kBytes);
+  EXPECT_EQ(p.host_bytes, p.on_host * kBytes);
+  EXPECT_EQ(p.copy_bytes, (p.copied + p.promoted + p.moved_back) * kBytes);
+  EXPECT_LE(p.on_disk * kBytes, p.disk_bytes);
+  LanePhase::Device all;
+  for (const LanePhase::Device& its : p.devices) {
+    EXPECT_GT(its.ran_there, 0U);
+    EXPECT_EQ(its.bytes, (its.ran_there + its.copied) * kBytes);
+    EXPECT_EQ(its.copy_bytes, (its.copied + its.promoted + its.moved_back) * kBytes);
+    all.ran_there += its.ran_there;
+    all.copied += its.copied;
+    all.staged += its.staged;
+    all.promoted += its.promoted;
+    all.moved_back += its.moved_back;
+  }
+  EXPECT_EQ(all.ran_there, p.ran_there);
+  EXPECT_EQ(all.copied, p.copied);
+  EXPECT_EQ(all.staged, p.staged);
+  EXPECT_EQ(all.promoted, p.promoted);
+  EXPECT_EQ(all.moved_back, p.moved_back);
+}
+
 TEST(LanesOfAnyTrace, BytesAddUp) {
   const Trace trace = RandomTrace(9, 150, 4);
-  for (const PlaceMode mode : {PlaceMode::kAuto, PlaceMode::kGpuCentric, PlaceMode::kCooperative}) {
-    const LanePhase p = Play(trace, {.model = Simple(),
-                                     .mode = mode,
-                                     .slots = 20,
-                                     .device_slots = 20,
-                                     .first = ByPopularity(trace, 40)})
-                            .decode;
-    EXPECT_EQ(p.experts, 150U * 12);
-    EXPECT_EQ(p.in_device + p.in_memory + p.on_disk, p.experts);
-    EXPECT_EQ(p.ran_there + p.copied + p.on_host, p.experts);
-    EXPECT_EQ(p.device_bytes, (p.ran_there + p.copied) * kBytes);
-    EXPECT_EQ(p.host_bytes, p.on_host * kBytes);
-    EXPECT_EQ(p.copy_bytes, (p.copied + p.promoted + p.moved_back) * kBytes);
-    EXPECT_LE(p.on_disk * kBytes, p.disk_bytes);
+  for (const size_t devices : {1U, 2U}) {
+    for (const PlaceMode mode :
+         {PlaceMode::kAuto, PlaceMode::kGpuCentric, PlaceMode::kCooperative}) {
+      LanesOptions options{.model = Simple(),
+                           .mode = mode,
+                           .slots = 20,
+                           .device_slots = std::vector<uint64_t>(devices, 20 / devices),
+                           .first = ByPopularity(trace, 40)};
+      options.model.devices.resize(devices, options.model.devices.front());
+      ExpectBytesAddUp(Play(trace, options).decode);
+      options.tiers = Tiers::kExclusive;
+      const LanePhase once = Play(trace, options).decode;
+      ExpectBytesAddUp(once);
+      EXPECT_EQ(once.staged + once.moved_back > 0, mode != PlaceMode::kCooperative);
+    }
   }
 }
 

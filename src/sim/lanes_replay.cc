@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <functional>
 #include <memory>
+#include <numeric>
 #include <optional>
 #include <span>
 #include <unordered_set>
@@ -41,27 +42,30 @@ std::vector<ExpertKey> MemoryFirst(const MoeShape& shape, std::span<const Expert
   return keys;
 }
 
-bool uses_device(const LanesOptions& options) {
-  return options.has_device && options.device_slots > 0 && options.mode != PlaceMode::kCpu;
+// Experts that devices can hold at the start.
+uint64_t FilledSlots(const LanesOptions& options) {
+  if (options.mode == PlaceMode::kCpu) return 0;
+  return std::accumulate(options.device_slots.begin(), options.device_slots.end(), uint64_t{0});
 }
 
 uint64_t ExpertBytes(const Trace& trace, const LanesOptions& options) {
   return options.expert_bytes > 0 ? options.expert_bytes : trace.info().expert_bytes;
 }
 
-// Both with whom they have at the start. All experts are of one form, in one pool.
+// Memory and devices with whom they have at the start. All experts are of one form, in one pool.
+// `devices`: [device]; nullopt: nothing runs there.
 DeviceTier MakeTier(const Trace& trace, const LanesOptions& options, SlotTable memory,
-                    SlotTable device) {
+                    std::vector<std::optional<SlotTable>> devices) {
   const MoeShape& shape = trace.info().shape();
   if (options.fills_memory) {
-    const size_t on_device = uses_device(options) ? options.device_slots : 0;
-    Fill(memory, MemoryFirst(shape, options.first, on_device, options.tiers));
+    Fill(memory, MemoryFirst(shape, options.first, FilledSlots(options), options.tiers));
   }
   memory.SetObserver(options.observer);
   std::vector<SlotTable> behind;
   behind.push_back(std::move(memory));
-  std::vector<std::optional<SlotTable>> tables(1);
-  if (uses_device(options)) tables.front().emplace(std::move(device));
+  std::vector<std::vector<std::optional<SlotTable>>> tables;
+  for (std::optional<SlotTable>& device : devices)
+    tables.emplace_back().push_back(std::move(device));
   DeviceTier tier({.tables = std::move(tables),
                    .form_of = [](ExpertKey) { return 0U; },
                    .bytes_of = [bytes = ExpertBytes(trace, options)](ExpertKey) { return bytes; },
@@ -80,7 +84,13 @@ class LanesPlayer {
       : trace_(trace),
         options_(options),
         tier_(std::move(tier)),
-        expert_bytes_(ExpertBytes(trace, options)) {}
+        expert_bytes_(ExpertBytes(trace, options)),
+        backlog_(options.model.devices.size()) {
+    for (LanePhase* phase : {&result_.decode, &result_.prefill}) {
+      phase->devices.resize(backlog_.size());
+      phase->lanes.devices.resize(backlog_.size());
+    }
+  }
 
   LanesResult Play() {
     for (size_t t = 0; t < trace_.tokens();) {
@@ -96,14 +106,15 @@ class LanesPlayer {
   void RunStep(size_t first, size_t n) {
     bool decodes = false;
     for (size_t t = first; t < first + n; ++t) decodes |= trace_.phase(t) == Phase::kDecode;
-    LanePhase not_counted;
+    LanePhase not_counted{.lanes = result_.decode.lanes, .devices = result_.decode.devices};
     LanePhase& phase = first < options_.count_from ? not_counted
                        : decodes                   ? result_.decode
                                                    : result_.prefill;
     phase.tokens += n;
     ++phase.steps;
-    // What moves for later lands before the next step: whatever the link has left of it.
-    phase.seconds += std::exchange(backlog_, 0.0);
+    // What moves for later lands before the next step: whatever the links have left of it.
+    if (!backlog_.empty()) phase.seconds += std::ranges::max(backlog_);
+    std::ranges::fill(backlog_, 0.0);
     for (const DeviceTier::Promotion& one : promotions_) tier_.Promoted(one, true);
     promotions_.clear();
     for (uint32_t l = 0; l < trace_.info().shape().n_layer; ++l) RunLayer(first, n, l, phase);
@@ -119,37 +130,45 @@ class LanesPlayer {
     plan.predicted = tier_.Assign(plan);
     tier_.Done(plan);
     CountWork(plan, phase);
-    for (size_t i = 0; i < plan.moved_back.size(); ++i) MoveBack(phase);
+    for (const MovedExpert& one : plan.moved_back) MoveBack(one.device, phase);
     const double dense = options_.dense.Seconds(options_.dense_bytes, static_cast<uint32_t>(n));
-    backlog_ = std::max(0.0, backlog_ - dense);
+    for (double& left : backlog_) left = std::max(0.0, left - dense);
     phase.dense_seconds += dense;
     phase.seconds += dense + SecondsOf(plan.predicted);
     if (options_.plan_observer) options_.plan_observer(plan);
     if (const auto promotion = tier_.Promote(plan)) Begin(*promotion, phase);
   }
 
-  // The layer's copies wait for those under way for later; without any, these go on beside it.
+  // A layer's copies wait for those under way to the same device for later; where it has none,
+  // these go on beside it.
   double SecondsOf(const LaneTimes& times) {
-    if (times.copy <= 0.0) {
-      backlog_ = std::max(0.0, backlog_ - times.seconds());
-      return times.seconds();
+    double seconds = times.host;
+    for (size_t d = 0; d < times.devices.size(); ++d) {
+      const double waits = times.devices[d].copy > 0.0 ? std::exchange(backlog_[d], 0.0) : 0.0;
+      seconds = std::max(seconds, times.devices[d].compute + waits);
     }
-    return std::max(times.host, times.device + std::exchange(backlog_, 0.0));
+    for (double& left : backlog_) left = std::max(0.0, left - seconds);
+    return seconds;
   }
 
   void Begin(const DeviceTier::Promotion& promotion, LanePhase& phase) {
     promotions_.push_back(promotion);
-    if (promotion.moved_back) MoveBack(phase);
-    backlog_ += options_.model.copy.Seconds(expert_bytes_);
+    const uint32_t d = promotion.device;
+    if (promotion.moved_back) MoveBack(d, phase);
+    backlog_[d] += options_.model.devices[d].copy.Seconds(expert_bytes_);
     ++phase.promoted;
     phase.copy_bytes += expert_bytes_;
+    ++phase.devices[d].promoted;
+    phase.devices[d].copy_bytes += expert_bytes_;
   }
 
   // Everything waits for it.
-  void MoveBack(LanePhase& phase) const {
-    phase.seconds += options_.model.copy.Seconds(expert_bytes_);
+  void MoveBack(uint32_t device, LanePhase& phase) const {
+    phase.seconds += options_.model.devices[device].copy.Seconds(expert_bytes_);
     phase.copy_bytes += expert_bytes_;
     ++phase.moved_back;
+    phase.devices[device].copy_bytes += expert_bytes_;
+    ++phase.devices[device].moved_back;
   }
 
   // Before anybody moves.
@@ -165,18 +184,30 @@ class LanesPlayer {
 
   void CountWork(const LayerPlan& plan, LanePhase& phase) const {
     for (const PlannedExpert& expert : plan.experts) {
-      phase.ran_there += expert.place == Place::kDevice;
-      phase.copied += expert.place == Place::kCopied;
-      phase.staged += expert.is_staged;
-      phase.on_host += expert.place == Place::kHost;
-      (expert.place == Place::kHost ? phase.host_bytes : phase.device_bytes) += expert_bytes_;
-      if (expert.place == Place::kCopied) phase.copy_bytes += expert_bytes_;
       if (expert.place != Place::kDevice && !expert.is_present) phase.disk_bytes += expert_bytes_;
+      if (expert.place == Place::kHost) {
+        ++phase.on_host;
+        phase.host_bytes += expert_bytes_;
+        continue;
+      }
+      const bool is_copied = expert.place == Place::kCopied;
+      LanePhase::Device& its = phase.devices[expert.device];
+      ++(is_copied ? phase.copied : phase.ran_there);
+      ++(is_copied ? its.copied : its.ran_there);
+      phase.device_bytes += expert_bytes_;
+      its.bytes += expert_bytes_;
+      if (!is_copied) continue;
+      phase.staged += expert.is_staged;
+      its.staged += expert.is_staged;
+      phase.copy_bytes += expert_bytes_;
+      its.copy_bytes += expert_bytes_;
     }
     phase.lanes.host += plan.predicted.host;
-    phase.lanes.device += plan.predicted.device;
-    phase.lanes.copy += plan.predicted.copy;
     phase.lanes.disk += plan.predicted.disk;
+    for (size_t d = 0; d < plan.predicted.devices.size(); ++d) {
+      phase.lanes.devices[d].compute += plan.predicted.devices[d].compute;
+      phase.lanes.devices[d].copy += plan.predicted.devices[d].copy;
+    }
   }
 
   const Trace& trace_;
@@ -184,7 +215,7 @@ class LanesPlayer {
   DeviceTier tier_;
   uint64_t expert_bytes_;
   std::vector<DeviceTier::Promotion> promotions_;  // under way
-  double backlog_ = 0.0;                           // seconds of the link that they still take
+  std::vector<double> backlog_;  // [device], seconds of its link that they still take
   LanesResult result_;
 };
 
@@ -202,17 +233,21 @@ Result<LanesResult> ReplayLanes(const Trace& trace, const LanesOptions& options)
     return Fail(Errc::kUsage, "{} slots do not hold the {} experts that a token uses in one layer",
                 options.slots, moe.n_used);
   }
-  if (options.device_slots > 0 && !options.has_device) {
-    return Fail(Errc::kUsage, "{} slots on a device, and the machine has none",
-                options.device_slots);
+  if (options.device_slots.size() > options.model.devices.size()) {
+    return Fail(Errc::kUsage, "slots on {} devices, and the machine has {}",
+                options.device_slots.size(), options.model.devices.size());
   }
   if (options.step.rows > 1 && HasStepsOfRows(trace)) {
     return Fail(Errc::kUsage, "the trace has steps of several rows of its own; {} cannot be added",
                 options.step.rows);
   }
   TRY(SlotTable memory, MakeTable(moe, options.slots, options.policy));
-  TRY(SlotTable device, MakeTable(moe, options.device_slots, options.policy));
-  DeviceTier tier = MakeTier(trace, options, std::move(memory), std::move(device));
+  std::vector<std::optional<SlotTable>> devices(options.model.devices.size());
+  for (size_t d = 0; d < options.device_slots.size(); ++d) {
+    if (options.device_slots[d] == 0 || options.mode == PlaceMode::kCpu) continue;
+    TRY(devices[d], MakeTable(moe, options.device_slots[d], options.policy));
+  }
+  DeviceTier tier = MakeTier(trace, options, std::move(memory), std::move(devices));
   return LanesPlayer(trace, options, std::move(tier)).Play();
 }
 

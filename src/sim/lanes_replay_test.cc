@@ -17,7 +17,7 @@ LanesOptions TwoLayers(PlaceMode mode) {
   return {.model = Simple(),
           .mode = mode,
           .slots = 8,
-          .device_slots = 2,
+          .device_slots = {2},
           .policy = {.name = "lru"},
           .first = {Key(0, 0), Key(0, 1)},
           .fills_memory = true};
@@ -45,7 +45,7 @@ TEST(Lanes, CooperativeRunsWhatIsThereThere) {
   EXPECT_DOUBLE_EQ(p.dense_seconds, 4 * 8e-6);
   // 40 and 200 us, then the CPU's 100 beside the device's 30, and 200 again.
   EXPECT_DOUBLE_EQ(p.seconds, 4 * 8e-6 + (40 + 200 + 100 + 200) * 1e-6);
-  EXPECT_DOUBLE_EQ(p.lanes.device, (40 + 30) * 1e-6);
+  EXPECT_DOUBLE_EQ(p.lanes.devices.at(0).compute, (40 + 30) * 1e-6);
   EXPECT_DOUBLE_EQ(p.lanes.host, (200 + 100 + 200) * 1e-6);
 }
 
@@ -65,13 +65,13 @@ TEST(Lanes, GpuCentricCopiesAndEvicts) {
   // Layer 0 of token 1: the launch of what is there (30) is over when the copy has landed (40):
   // 40 + 20 + 10. All others: 80 + 20 + 20.
   EXPECT_DOUBLE_EQ(p.seconds, (70 + 5 * 120) * 1e-6);
-  EXPECT_DOUBLE_EQ(p.lanes.copy, (40 + 5 * 80) * 1e-6);
+  EXPECT_DOUBLE_EQ(p.lanes.devices.at(0).copy, (40 + 5 * 80) * 1e-6);
 }
 
 TEST(Lanes, WhatWasCopiedIsFoundThere) {
   const Trace trace = Make(kTwoLayers, {{.experts = {2, 3, 0, 1}}, {.experts = {2, 3, 0, 1}}});
   LanesOptions options = TwoLayers(PlaceMode::kGpuCentric);
-  options.device_slots = 4;
+  options.device_slots = {4};
   options.first.clear();
   const LanePhase p = Play(trace, options).decode;
   EXPECT_EQ(p.copied, 4U);
@@ -137,7 +137,7 @@ TEST(Lanes, AutoLeavesToTheCpuWhatACopyWouldNotPayBack) {
   EXPECT_EQ(p.copied, 1U);
   EXPECT_EQ(p.on_host, 1U);
   EXPECT_DOUBLE_EQ(p.seconds, (40 + 100) * 1e-6);
-  options.model.copy.per_byte = 1e-9;  // 1000 us
+  options.model.devices[0].copy.per_byte = 1e-9;  // 1000 us
   p = Play(trace, options).decode;
   EXPECT_EQ(p.copied, 0U);
   EXPECT_DOUBLE_EQ(p.seconds, (40 + 200) * 1e-6);
@@ -151,8 +151,8 @@ TEST(Lanes, AutoMovesForLaterWhatIsUsedAgain) {
   const Trace trace = Make(shape, std::vector<Row>(100, {.experts = {3, 2}}));
   LanesOptions options = TwoLayers(PlaceMode::kAuto);
   options.first.clear();
-  options.model.launch = 0.0;
-  options.model.copy.per_byte = 40 * 90e-12;
+  options.model.devices[0].launch = 0.0;
+  options.model.devices[0].copy.per_byte = 40 * 90e-12;
   options.dense = {.base = 5e-3};
   const LanePhase p = Play(trace, options).decode;
   EXPECT_EQ(p.promoted, 2U);
@@ -221,18 +221,58 @@ TEST(Lanes, WarmUpIsNotCounted) {
 
 TEST(Lanes, AMachineWithoutADeviceUsesItsCpu) {
   const Trace trace = RandomTrace(2, 60, 4);
-  LanesOptions options{.model = Simple(), .has_device = false, .slots = 30};
+  LanesOptions options{.model = Simple(), .slots = 30};
+  options.model.devices.clear();
   const LanePhase p = Play(trace, options).decode;
   EXPECT_EQ(p.on_host, p.experts);
+  EXPECT_GT(p.on_disk, 0U);
+  EXPECT_GT(p.seconds, static_cast<double>(p.experts) * 100e-6);
   options.mode = PlaceMode::kCpu;
   EXPECT_DOUBLE_EQ(Play(trace, options).decode.seconds, p.seconds);
-  options.device_slots = 4;
+  options.device_slots = {4};
   EXPECT_EQ(ReplayLanes(trace, options).error().code, Errc::kUsage);
+}
+
+// A second device that takes twice as long for everything, and holds one expert.
+LanesOptions TwoDevices(PlaceMode mode) {
+  LanesOptions options = TwoLayers(mode);
+  options.model.devices.push_back({.compute = {.per_byte = 20e-12, .per_row = 2e-12},
+                                   .copy = {.per_byte = 80e-12},
+                                   .launch = 40e-6});
+  options.device_slots = {1, 1};
+  return options;
+}
+
+// Who is there first fills the first device, then the second.
+TEST(Lanes, DevicesComputeSideBySide) {
+  const Trace trace = Make(kTwoLayers, {{.experts = {0, 1, 2, 3}}});
+  const LanePhase p = Play(trace, TwoDevices(PlaceMode::kCooperative)).decode;
+  EXPECT_EQ(p.in_device, 2U);
+  EXPECT_EQ(p.ran_there, 2U);
+  EXPECT_EQ(p.devices.at(0).ran_there, 1U);
+  EXPECT_EQ(p.devices.at(1).ran_there, 1U);
+  EXPECT_EQ(p.devices.at(1).bytes, kBytes);
+  EXPECT_DOUBLE_EQ(p.lanes.devices.at(0).compute, 30e-6);
+  EXPECT_DOUBLE_EQ(p.lanes.devices.at(1).compute, 60e-6);
+  EXPECT_DOUBLE_EQ(p.seconds, (60 + 200) * 1e-6);  // the slower device, then the CPU
+}
+
+// Each has its own link.
+TEST(Lanes, DevicesAreCopiedToSideBySide) {
+  const Trace trace = Make(kTwoLayers, {{.experts = {2, 3, 2, 3}}});
+  const LanePhase p = Play(trace, TwoDevices(PlaceMode::kGpuCentric)).decode;
+  EXPECT_EQ(p.copied, 4U);
+  EXPECT_EQ(p.devices.at(0).copied, 2U);
+  EXPECT_EQ(p.devices.at(1).copy_bytes, 2 * kBytes);
+  EXPECT_DOUBLE_EQ(p.seconds, 2 * (80 + 40 + 20) * 1e-6);
 }
 
 TEST(Lanes, RefusesWhatCannotWork) {
   const Trace trace = RandomTrace(2, 10, 4);
   EXPECT_EQ(ReplayLanes(trace, {.slots = 2}).error().code, Errc::kUsage);
+  EXPECT_EQ(
+      ReplayLanes(trace, {.model = Simple(), .slots = 8, .device_slots = {1, 1}}).error().code,
+      Errc::kUsage);
   EXPECT_EQ(ReplayLanes(trace, {.slots = 8, .policy = {.name = "best"}}).error().code,
             Errc::kUsage);
   EXPECT_EQ(ReplayLanes(trace, {.slots = 8, .policy = {.name = "belady"}}).error().code,

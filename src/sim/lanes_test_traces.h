@@ -20,10 +20,10 @@ inline constexpr uint64_t kBytes = 1'000'000;
 inline LatencyModel Simple() {
   LatencyModel model;
   model.host = {.per_byte = 100e-12, .per_row = 25e-12};
-  model.device = {.per_byte = 10e-12, .per_row = 1e-12};
-  model.copy = {.per_byte = 40e-12};
   model.disk = {.per_byte = 1000e-12};
-  model.launch = 20e-6;
+  model.devices = {{.compute = {.per_byte = 10e-12, .per_row = 1e-12},
+                    .copy = {.per_byte = 40e-12},
+                    .launch = 20e-6}};
   return model;
 }
 

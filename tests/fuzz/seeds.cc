@@ -79,13 +79,14 @@ void WriteBeside(const std::string& folder) {
             .has_value());
   CHECK(WriteLatency(folder + "/latency.json",
                      {.machine = "m",
-                      .device = "Vulkan0",
+                      .devices = {"Vulkan0", "Vulkan1"},
                       .model = {.host = {.base = 1e-6, .per_byte = 1e-10, .per_row = 1e-11},
-                                .device = {.per_byte = 1e-12, .error = 0.1},
-                                .copy = {.per_byte = 1e-10},
                                 .disk = {.per_byte = 1e-9},
-                                .launch = 1e-5,
-                                .copy_beside = 1.5},
+                                .devices = {{.compute = {.per_byte = 1e-12, .error = 0.1},
+                                             .copy = {.per_byte = 1e-10},
+                                             .launch = 1e-5,
+                                             .copy_beside = 1.5},
+                                            {.compute = {.per_byte = 2e-12}}}},
                       .sources = {{"all", "measured"}}})
             .has_value());
 }

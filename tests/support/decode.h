@@ -2,7 +2,6 @@
 // A decode of given tokens, for tests that compare what engines say and count.
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -33,7 +32,7 @@ struct Decoded {
   std::vector<float> logits;  // [n_vocab] after each prompt, then [step][sequence][n_vocab]
   RunStats stats;
   DeviceStats device;
-  std::array<double, kLanes> lane_ratios = {};
+  LaneRatios lane_ratios = {};
   MemoryPlan memory;
 };
 

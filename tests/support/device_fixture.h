@@ -5,8 +5,10 @@
 
 #include <gtest/gtest.h>
 
+#include <cstddef>
 #include <cstdlib>
 #include <string>
+#include <vector>
 
 #include "decide/latency_model.h"
 #include "decide/path_counter.h"
@@ -28,9 +30,10 @@ class DeviceFixture : public testing::Test {
   void SetUp() override {
     for (const DeviceInfo& info : ListDevices()) {
       if (info.kind == DeviceKind::kCpu || info.kind == DeviceKind::kRemote) continue;
-      info_ = info;
-      name_ = info.name;
+      if (names_.empty()) info_ = info;
+      if (info.backend == info_.backend) names_.push_back(info.name);
     }
+    name_ = info_.name;
     if (!name_.empty()) return;
     // Where there must be one, its absence is a failure.
     if (std::getenv("MOESTRO_TEST_DEVICE") != nullptr) {
@@ -45,17 +48,20 @@ class DeviceFixture : public testing::Test {
 
   std::string CostsFile(const LatencyModel& model) const {
     const std::string path = folder_.path() / "costs.json";
-    const Status written = WriteLatency(path, {.machine = "test", .device = name_, .model = model});
+    const std::vector<std::string> names(
+        names_.begin(), names_.begin() + static_cast<std::ptrdiff_t>(model.devices.size()));
+    const Status written =
+        WriteLatency(path, {.machine = "test", .devices = names, .model = model});
     EXPECT_TRUE(written) << written.error().message;
     return path;
   }
   // Copying is dear and the CPU is slow: something is on every lane.
   static LatencyModel MixedCosts() {
     return {.host = {.base = 20e-6, .per_byte = 1e-10, .per_row = 0.5e-10},
-            .device = {.base = 5e-6, .per_byte = 0.2e-10, .per_row = 0.1e-10},
-            .copy = {.base = 10e-6, .per_byte = 0.5e-10},
             .disk = {.base = 50e-6, .per_byte = 5e-10},
-            .launch = 10e-6};
+            .devices = {{.compute = {.base = 5e-6, .per_byte = 0.2e-10, .per_row = 0.1e-10},
+                         .copy = {.base = 10e-6, .per_byte = 0.5e-10},
+                         .launch = 10e-6}}};
   }
 
   EngineOptions OnCpu() const {
@@ -76,8 +82,25 @@ class DeviceFixture : public testing::Test {
     options.device.latency_model = CostsFile(MixedCosts());
     const DeviceExperts::Shape shape{.n_embd = spec.embd, .n_ff = spec.ff};
     const auto type = static_cast<uint64_t>(spec.type == "F16" ? 2 : 1);
-    options.device.vram_bytes =
-        DeviceExperts::WorkBytes(shape) + slots * 3 * type * spec.embd * spec.ff;
+    options.device.vram = {DeviceExperts::WorkBytes(shape) +
+                           slots * 3 * type * spec.embd * spec.ff};
+    return options;
+  }
+
+  // Two devices of unequal speed; `slots`: on each.
+  bool has_two() const { return names_.size() > 1; }
+  static LatencyModel UnequalCosts() {
+    LatencyModel costs = MixedCosts();
+    DeviceCosts slower = costs.devices.front();
+    slower.compute.per_byte *= 2.0;
+    slower.copy.per_byte *= 1.5;
+    costs.devices.push_back(slower);
+    return costs;
+  }
+  EngineOptions OnTwo(const TinySpec& spec, PlaceMode place, uint64_t slots = 100) {
+    EngineOptions options = OnDevice(spec, place, slots);
+    options.device.name = names_[0] + "," + names_[1];
+    options.device.latency_model = CostsFile(UnequalCosts());
     return options;
   }
 
@@ -99,7 +122,8 @@ class DeviceFixture : public testing::Test {
 
   TempFolder folder_;
   DeviceInfo info_;
-  std::string name_;  // its
+  std::string name_;                // its
+  std::vector<std::string> names_;  // of all of its backend, it first
 };
 
 }  // namespace moestro

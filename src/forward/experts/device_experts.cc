@@ -97,13 +97,15 @@ DeviceExperts::~DeviceExperts() {
 }
 
 // Who is launched together follows from the plan alone.
-void DeviceExperts::BeginPlan(const LayerPlan& plan) {
+void DeviceExperts::BeginPlan(const Part& part) {
+  const LayerPlan& plan = part.plan;
   plan_ = &plan;
+  index_ = part.device;
   groups_.clear();
   next_group_ = 0;
   uint32_t pairs = kGroupPairs;
   for (size_t i = 0; i < plan.experts.size(); ++i) {
-    if (plan.experts[i].place != Place::kCopied) continue;
+    if (!is_mine(plan.experts[i]) || plan.experts[i].place != Place::kCopied) continue;
     if (pairs >= kGroupPairs) {
       groups_.push_back({.first = i, .last = i});
       pairs = 0;
@@ -116,15 +118,15 @@ void DeviceExperts::BeginPlan(const LayerPlan& plan) {
   is_there_.assign(plan.experts.size(), false);
 }
 
-// What the device has from the start: the last experts of the plan.
+// What the device has from the start: of the last experts of the plan.
 Status DeviceExperts::LaunchHeld() {
   const auto first = std::ranges::find(plan_->experts, Place::kDevice, &PlannedExpert::place);
   return LaunchGroup({.first = static_cast<size_t>(first - plan_->experts.begin()),
                       .last = plan_->experts.size()});
 }
 
-Status DeviceExperts::Begin(const LayerPlan& plan, const float* ffn_in, float* results) {
-  BeginPlan(plan);
+Status DeviceExperts::Begin(const Part& part, const float* ffn_in, float* results) {
+  BeginPlan(part);
   there_ = nullptr;
   ffn_in_ = ffn_in;
   results_ = results;
@@ -186,7 +188,7 @@ Status DeviceExperts::Advance() {
   while (!all_launched()) {
     const Group& next = groups_[next_group_];
     for (size_t i = next.first; i < next.last; ++i) {
-      if (!is_there_[i]) return {};
+      if (is_mine(plan_->experts[i]) && !is_there_[i]) return {};
     }
     ++next_group_;
     TRY_STATUS(LaunchGroup(next));
@@ -199,6 +201,7 @@ Status DeviceExperts::LaunchGroup(const Group& group) {
   std::vector<std::vector<Pair>> by_form(catalog_.forms.size());
   for (size_t i = group.first; i < group.last; ++i) {
     const PlannedExpert& expert = plan_->experts[i];
+    if (!is_mine(expert)) continue;
     std::vector<Pair>& pairs = by_form[catalog_.copy(expert.key).form];
     for (uint32_t p = expert.first_pair; p < expert.first_pair + expert.n_pairs; ++p) {
       pairs.push_back(

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
-// The experts of a layer that a device computes, beside those of the CPU. In a layer:
+// The experts of a layer that one device computes, beside those of the CPU and of other devices. In
+// a layer:
 //
-//   Begin(plan)    x of the rows there, experts that the device has launched
+//   Begin(plan)    x of the rows there, experts that this device has launched
 //   Bring(lease)   an expert that must be copied first: its bytes go there beside all that
 //   Advance()      launches what was copied, group by group, while the next group is copied
 //   Finish()       results back: [pair][n_embd]
@@ -88,18 +89,24 @@ class DeviceExperts {
   Status ReserveThere(uint64_t pairs);
   static uint64_t BytesThere(const Shape& shape, uint64_t pairs);
 
+  // `device`: what the plan calls this one; others' experts are left alone.
+  struct Part {
+    const LayerPlan& plan;
+    uint32_t device = 0;
+  };
   // BeginThere() if the rows are there, else Begin().
-  Status Begin(const LayerPlan& plan, const ExpertRows& rows, float* results) {
-    return rows.there != nullptr ? BeginThere(plan, *rows.there)
-                                 : Begin(plan, rows.ffn_in, results);
+  Status Begin(const Part& part, const ExpertRows& rows, float* results) {
+    return rows.there != nullptr ? BeginThere(part, *rows.there)
+                                 : Begin(part, rows.ffn_in, results);
   }
-  // ffn_in: [rows][n_embd]; results: [pair][n_embd], of which the device's pairs are written.
-  // Both stay until Finish() or Abandon(). kDevice: then Abandon().
-  Status Begin(const LayerPlan& plan, const float* ffn_in, float* results);
+  // ffn_in: [rows][n_embd]; results: [pair][n_embd], of which this device's pairs are written.
+  // Both stay until Finish() or Abandon(), the plan, too. kDevice: then Abandon().
+  Status Begin(const Part& part, const float* ffn_in, float* results);
   // From the ffn_in, shared and residual of `rows` on the device to its hidden. REQUIRES: all
-  // experts and all K of each row are for the device, no launch is under way. kDevice: Abandon().
-  Status BeginThere(const LayerPlan& plan, const StepBuffers& rows);
-  // Of a copied expert of the plan: true once its bytes are on the device and its lease may go.
+  // experts and all K of each row are for this device, no launch is under way. kDevice: Abandon().
+  Status BeginThere(const Part& part, const StepBuffers& rows);
+  // Of an expert of the plan that is copied here: true once its bytes are on the device and its
+  // lease may go.
   bool Bring(size_t index, const Lease& lease);
   // Launches the groups of copied experts of which all are there, in the plan's order. kDevice:
   // then Abandon().
@@ -107,6 +114,7 @@ class DeviceExperts {
   bool all_launched() const { return next_group_ == groups_.size(); }
   // Waits, but after BeginThere(). REQUIRES: all_launched(). kDevice: then Abandon().
   Status Finish();
+  const DeviceInfo& info() const { return device_.info(); }
   // Waits until nothing of the layer is under way any more; its results are lost.
   void Abandon();
 
@@ -136,12 +144,15 @@ class DeviceExperts {
     ggml_tensor* y = nullptr;
     std::vector<uint32_t> pairs;
   };
-  // Copied experts [first, last) of the plan that are launched together.
+  // Experts [first, last) of the plan of which those that are copied here are launched together.
   struct Group {
     size_t first = 0;
     size_t last = 0;
   };
-  void BeginPlan(const LayerPlan& plan);
+  void BeginPlan(const Part& part);
+  bool is_mine(const PlannedExpert& expert) const {
+    return expert.place != Place::kHost && expert.device == index_;
+  }
   Status LaunchHeld();
   Status LaunchGroup(const Group& group);
   Status Launch(uint32_t form, std::span<const Pair> pairs);
@@ -160,6 +171,7 @@ class DeviceExperts {
 
   // The layer under way.
   const LayerPlan* plan_ = nullptr;
+  uint32_t index_ = 0;  // what it calls this device
   const float* ffn_in_ = nullptr;
   float* results_ = nullptr;
   std::vector<Group> groups_;

@@ -84,7 +84,7 @@ class DeviceExpertsTest : public ::testing::Test {
     std::vector<float> x(size_t{rows} * kWidth);
     for (uint32_t r = 0; r < rows; ++r) x[r * kWidth] = static_cast<float>(r + 1);
     std::vector<float> y(plan.row_of.size() * kWidth);
-    EXPECT_TRUE(experts_->Begin(plan, x.data(), y.data()));
+    EXPECT_TRUE(experts_->Begin({.plan = plan}, x.data(), y.data()));
     EXPECT_TRUE(experts_->Finish());
     return y;
   }

@@ -31,12 +31,13 @@ Status DeviceExperts::ReserveThere(uint64_t pairs) {
   return {};
 }
 
-Status DeviceExperts::BeginThere(const LayerPlan& plan, const StepBuffers& rows) {
-  CHECK(plan.row_of.size() * shape_.n_embd * sizeof(float) <= results_there_.size());
-  BeginPlan(plan);
+Status DeviceExperts::BeginThere(const Part& part, const StepBuffers& rows) {
+  const size_t pairs = part.plan.row_of.size();
+  CHECK(pairs * shape_.n_embd * sizeof(float) <= results_there_.size());
+  BeginPlan(part);
   there_ = &rows;
   n_launched_ = 0;
-  launched_as_.assign(plan.row_of.size(), 0);
+  launched_as_.assign(pairs, 0);
   return LaunchHeld();
 }
 

@@ -83,7 +83,7 @@ std::vector<float> DeviceProbe::RandomRows(uint32_t rows) const {
 Status DeviceProbe::RunOnDevice(std::span<const float> x, uint32_t experts, uint32_t rows,
                                 std::span<float> y) {
   const LayerPlan plan = PlanOf(expert_.key, experts, rows, expert_.slots);
-  Status ran = device_.Begin(plan, x.data(), y.data());
+  Status ran = device_.Begin({.plan = plan}, x.data(), y.data());
   if (ran) ran = device_.Finish();
   if (!ran) device_.Abandon();
   return ran;
@@ -214,7 +214,7 @@ Result<double> DeviceProbe::HostSeconds(uint32_t rows, const LayerPlan* launched
   if (launched == nullptr) return MedianOf([&] { return HostOnce(x, rows, y); });
   std::vector<float> there(launched->row_of.size() * expert_.kernels.n_embd);
   return MedianOf([&]() -> Result<double> {
-    Status ran = device_.Begin(*launched, x.data(), there.data());
+    Status ran = device_.Begin({.plan = *launched}, x.data(), there.data());
     const Result<double> took = HostOnce(x, rows, y);
     if (ran) ran = device_.Finish();
     if (!ran) device_.Abandon();
@@ -267,7 +267,8 @@ Result<DeviceProbe::Pair> DeviceProbe::Together(const Pair& alone) {
 
 Result<LatencyModel> DeviceProbe::Measure(uint64_t scratch) {
   TRY_STATUS(MakeCopies(scratch));
-  LatencyModel model;
+  LatencyModel model{.devices = {{}}};
+  DeviceCosts& costs = model.devices.front();
   for (uint32_t i = 0; i < expert_.slots && i < kMostAtOnce; ++i) device_.Wait(FillNext());
   // What more experts of one launch cost, and what is left of a launch of one.
   const uint32_t many = std::min(expert_.slots, kMostAtOnce);
@@ -278,7 +279,7 @@ Result<LatencyModel> DeviceProbe::Measure(uint64_t scratch) {
     each = std::max(all - one, 0.05 * one) / (many - 1);
   }
   each = std::min(each, one);
-  model.launch = one - each;
+  costs.launch = one - each;
   std::vector<CostSample> host;
   std::vector<CostSample> device{{expert_.bytes, 1, each}};
   for (const uint32_t rows : {1U, 4U, 16U, kMostRows}) {
@@ -286,19 +287,19 @@ Result<LatencyModel> DeviceProbe::Measure(uint64_t scratch) {
     host.push_back({expert_.bytes, rows, std::max(here, 1e-9)});
     if (rows == 1 || device.back().seconds * 4 > kLongRun) continue;
     TRY(const double there, DeviceSeconds(1, rows));
-    device.push_back({expert_.bytes, rows, std::max(there - model.launch, each)});
+    device.push_back({expert_.bytes, rows, std::max(there - costs.launch, each)});
   }
   model.host = FitCost(host);
-  model.device = FitCost(device);
+  costs.compute = FitCost(device);
   const Pair alone{.host = host.front().seconds, .copy = CopySeconds()};
   const CostSample copies[] = {{expert_.bytes, 1, alone.copy}};
-  model.copy = FitCost(copies);
+  costs.copy = FitCost(copies);
   TRY(const Pair together, Together(alone));
   const LayerPlan launched =
       PlanOf(expert_.key, many * each < kLongRun ? many : 1, 1, expert_.slots);
   TRY(const double beside_launch, HostSeconds(1, &launched));
   model.host_beside = std::max({1.0, together.host / alone.host, beside_launch / alone.host});
-  model.copy_beside = std::max(1.0, together.copy / alone.copy);
+  costs.copy_beside = std::max(1.0, together.copy / alone.copy);
   TRY_STATUS(CheckLatency(model));
   return model;
 }

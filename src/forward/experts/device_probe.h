@@ -50,10 +50,10 @@ class DeviceProbe {
   // What two products in a row may differ by: ggml holds its backends to 5e-4 for each.
   static constexpr double kMostDifference = 1e-3;
 
-  // Costs by measurement, in about a second, the disk's aside: CPU and copies alone, then each
-  // while the other works all the time; of the CPU's time beside copies and beside launches the
-  // longer counts. Takes up to `scratch` bytes of memory meanwhile, for weights that no cache
-  // holds. kDevice, kNoMemory.
+  // Costs with this one device by measurement, in about a second, the disk's aside: CPU and copies
+  // alone, then each while the other works all the time; of the CPU's time beside copies and beside
+  // launches the longer counts. Takes up to `scratch` bytes of memory meanwhile, for weights that
+  // no cache holds. kDevice, kNoMemory.
   Result<LatencyModel> Measure(uint64_t scratch = kScratch);
   static constexpr uint64_t kScratch = uint64_t{96} << 20;  // more than caches of small machines
 

@@ -1,27 +1,35 @@
 // SPDX-License-Identifier: MIT
 #include "forward/experts/device_side.h"
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
+#include <string>
 #include <utility>
 
+#include "base/check.h"
 #include "base/format.h"
 
 namespace moestro {
 namespace {
 
-// Layers that may fail one after another before the device counts as lost.
+// Layers that may fail one after another before a device counts as lost.
 constexpr uint32_t kMostFailures = 3;
 
 }  // namespace
 
-DeviceSide::DeviceSide(DeviceTier& tier, DeviceExperts& experts, Residency& residency,
-                       Options options)
+DeviceSide::DeviceSide(DeviceTier& tier, DeviceSet& devices, Residency& residency, Options options)
     : tier_(tier),
-      experts_(experts),
+      devices_(devices),
       residency_(residency),
       options_(std::move(options)),
-      measured_(tier.model()) {}
+      measured_(tier.model()),
+      tracker_(devices.size()),
+      in_use_(tracker_.ratios()),
+      copied_before_(devices.size()),
+      failures_(devices.size()) {
+  CHECK(options_.ends_if_lost.size() == devices.size());
+}
 
 DeviceSide::~DeviceSide() { BeginStep(); }
 
@@ -29,7 +37,7 @@ DeviceSide::~DeviceSide() { BeginStep(); }
 // depend on timing.
 void DeviceSide::BeginStep() {
   for (UnderWay& one : promotions_) {
-    const bool has_landed = experts_.Wait(one.ticket);
+    const bool has_landed = devices_[one.promotion.device].Wait(one.ticket);
     one.lease.reset();
     tier_.Promoted(one.promotion, has_landed);
   }
@@ -47,13 +55,16 @@ void DeviceSide::Assign(LayerPlan& plan) {
     for (const MovedExpert& moved : plan.moved_back) MoveBack(moved, own);
   }
   if (options_.is_fixed) return;
-  copied_before_ = experts_.copies_made();
+  for (uint32_t d = 0; d < devices_.size(); ++d) copied_before_[d] = devices_[d].copies_made();
   read_before_ = residency_.stats();
 }
 
 void DeviceSide::Done(LayerPlan& plan, const ExpertExec::LaneSeconds& took) {
-  plan.took = {.host = took.host, .device = took.device};
-  failures_ = 0;
+  plan.took = {.host = took.host};
+  for (const double device : took.devices) plan.took.devices.push_back({.compute = device});
+  for (const PlannedExpert& expert : plan.experts) {
+    if (expert.place != Place::kHost) failures_[expert.device] = 0;
+  }
   tier_.Done(plan);
   if (!options_.is_fixed) Observe(took);
   Promote(plan);
@@ -64,30 +75,40 @@ void DeviceSide::Done(LayerPlan& plan, const ExpertExec::LaneSeconds& took) {
 void DeviceSide::Observe(const ExpertExec::LaneSeconds& took) {
   ObserveCopies(took.host > 0.0);
   ObserveReads();
-  const auto at_first = [this](double predicted, Lane lane) {
-    return predicted / in_use_[static_cast<size_t>(lane)];
-  };
   if (predicted_.disk > 0.0) return;
   if (predicted_.host > 0.0) {
-    tracker_.Observe(Lane::kHost, at_first(predicted_.host, Lane::kHost), took.host);
+    tracker_.Observe(Lane::kHost, predicted_.host / in_use_.host, took.host);
   }
-  if (predicted_.copy > 0.0 || predicted_.device <= 0.0) return;
-  // Its results are fetched when the CPU is done; only a device that ends later shows how long it
-  // took.
-  if (took.device <= 0.0 || took.device < 1.05 * took.host) return;
-  tracker_.Observe(Lane::kDevice, at_first(predicted_.device, Lane::kDevice), took.device);
+  ObserveDevices(took);
 }
 
-// By the copier's own clock, and so without what the layer waited for; those for later are copies
+// Results are fetched when the CPU is done, one device after the other; only a device that ends
+// later than what is waited for before it shows how long it took.
+void DeviceSide::ObserveDevices(const ExpertExec::LaneSeconds& took) {
+  double before = took.host;
+  for (uint32_t d = 0; d < took.devices.size(); ++d) {
+    const LaneTimes::Device& predicted = predicted_.devices[d];
+    const bool shows = took.devices[d] > 0.0 && took.devices[d] >= 1.05 * before;
+    before = std::max(before, took.devices[d]);
+    if (!shows || predicted.copy > 0.0) continue;
+    tracker_.Observe(Lane::kDevice, predicted.compute / in_use_.devices[d].compute, took.devices[d],
+                     d);
+  }
+}
+
+// By the copiers' own clocks, and so without what the layer waited for; those for later are copies
 // like others.
 void DeviceSide::ObserveCopies(bool beside_host) {
-  const Copier::Made made = experts_.copies_made().Since(copied_before_);
-  if (made.copies == 0) return;
-  const double factor = beside_host ? measured_.copy_beside : 1.0;
-  const double experts = static_cast<double>(made.copies) / kMatrices;
-  const double predicted =
-      experts * measured_.copy.base + static_cast<double>(made.bytes) * measured_.copy.per_byte;
-  tracker_.Observe(Lane::kCopy, factor * predicted, made.seconds);
+  for (uint32_t d = 0; d < devices_.size(); ++d) {
+    const Copier::Made made = devices_[d].copies_made().Since(copied_before_[d]);
+    if (made.copies == 0) continue;
+    const DeviceCosts& costs = measured_.devices[d];
+    const double factor = beside_host ? costs.copy_beside : 1.0;
+    const double experts = static_cast<double>(made.copies) / kMatrices;
+    const double predicted =
+        experts * costs.copy.base + static_cast<double>(made.bytes) * costs.copy.per_byte;
+    tracker_.Observe(Lane::kCopy, factor * predicted, made.seconds, d);
+  }
 }
 
 // A layer whose reads all began with it: then somebody waited for one from the first to the last.
@@ -95,14 +116,13 @@ void DeviceSide::ObserveReads() {
   if (predicted_.disk <= 0.0) return;
   const ResidencyStats did = residency_.stats().Since(read_before_);
   if (did.misses == 0 || did.late > 0) return;
-  tracker_.Observe(Lane::kDisk, predicted_.disk / in_use_[static_cast<size_t>(Lane::kDisk)],
-                   did.demand_seconds);
+  tracker_.Observe(Lane::kDisk, predicted_.disk / in_use_.disk, did.demand_seconds);
 }
 
 // Before its slot is written. If that fails, the disk still has it.
 void DeviceSide::MoveBack(const MovedExpert& moved, std::span<const ExpertKey> keeps) {
   residency_.Adopt(moved.key, keeps, [&](const std::array<std::byte*, kMatrices>& to) {
-    return experts_.Fetch(moved.key, moved.slot, to).has_value();
+    return devices_[moved.device].Fetch(moved.key, moved.slot, to).has_value();
   });
 }
 
@@ -110,7 +130,8 @@ void DeviceSide::Promote(const LayerPlan& plan) {
   const std::optional<DeviceTier::Promotion> promotion = tier_.Promote(plan);
   if (!promotion) return;
   if (promotion->moved_back) {
-    MoveBack({.key = *promotion->moved_back, .slot = promotion->slot}, {&promotion->key, 1});
+    MoveBack({.key = *promotion->moved_back, .device = promotion->device, .slot = promotion->slot},
+             {&promotion->key, 1});
   }
   std::optional<Lease> lease = LeaseFor(promotion->key);
   if (!lease || !lease->is_complete()) {
@@ -118,7 +139,7 @@ void DeviceSide::Promote(const LayerPlan& plan) {
     return;
   }
   const DeviceExperts::Ticket ticket =
-      experts_.Fill(promotion->key, promotion->slot, MatricesOf(*lease));
+      devices_[promotion->device].Fill(promotion->key, promotion->slot, MatricesOf(*lease));
   promotions_.push_back({.promotion = *promotion, .ticket = ticket, .lease = *std::move(lease)});
 }
 
@@ -138,14 +159,21 @@ std::optional<Lease> DeviceSide::LeaseFor(ExpertKey key) {
 }
 
 Status DeviceSide::Failed(LayerPlan& plan, const Error& why) {
-  tier_.Failed(plan);
-  if (why.code != Errc::kDevice || ++failures_ < kMostFailures) return {};
-  tier_.TurnOff();
-  if (options_.ends_if_lost) {
-    return Fail(Errc::kDevice, "the device is lost: {}; without --device the CPU would go on",
-                why.message);
+  const std::optional<uint32_t> by = why.code == Errc::kDevice ? devices_.failed() : std::nullopt;
+  tier_.Failed(plan, by);
+  if (!by || ++failures_[*by] < kMostFailures) return {};
+  tier_.TurnOff(*by);
+  const std::string& name = devices_[*by].info().name;
+  if (options_.ends_if_lost[*by]) {
+    return Fail(Errc::kDevice, "the device {} is lost: {}; without --device the CPU would go on",
+                name, why.message);
   }
-  if (options_.lost) options_.lost(Format("{}; the CPU goes on alone", why.message));
+  if (!options_.lost) return {};
+  bool has_others = false;
+  for (uint32_t d = 0; d < devices_.size(); ++d) has_others |= tier_.is_on(d);
+  options_.lost(
+      has_others ? Format("{}; the CPU and the other devices go on without {}", why.message, name)
+                 : Format("{}; the CPU goes on alone", why.message));
   return {};
 }
 

@@ -51,12 +51,12 @@ struct ExpertRows {
   const float* shared = nullptr;    // [rows][n_embd], added to the sum; null: no shared expert
   const float* residual = nullptr;  // [rows][n_embd], added last
   float* hidden = nullptr;          // [rows][n_embd], the result
-  // Not null: all experts are for the device, where these rows are and where the result stays; the
-  // others above are not looked at.
+  // Not null: all experts are for the first device, where these rows are and where the result
+  // stays; the others above are not looked at.
   const StepBuffers* there = nullptr;
 };
 
-class DeviceExperts;
+class DeviceSet;
 struct ExpertScratch;  // defined in expert_exec.cc
 
 class ExpertExec {
@@ -68,7 +68,7 @@ class ExpertExec {
     const ExpertCatalog& catalog;
     std::span<const FormKernels> kernels;  // by form
     std::span<const LayerForm> layers;     // by layer
-    DeviceExperts* device = nullptr;       // null: plans are for the CPU alone
+    DeviceSet* devices = nullptr;          // null: plans are for the CPU alone
   };
   // Room for `rows` rows of K experts each; the widths are the largest of any form.
   struct Limits {
@@ -89,7 +89,7 @@ class ExpertExec {
   ~ExpertExec();
 
   // hidden = sum of weight * expert(ffn_in) + shared + residual, per row in router order. `leases`
-  // holds the experts of the plan that do not run from the device's slots, in its order; each is
+  // holds the experts of the plan that do not run from a device's slots, in its order; each is
   // let go after use. `ahead`, if any, is advanced once all of `leases` are taken. Fails with the
   // error of a read that failed, or kDevice; hidden is then undefined.
   Status Run(const LayerPlan& plan, const ExpertRows& rows, LeaseStream& leases,
@@ -101,12 +101,13 @@ class ExpertExec {
   // [pair][n_embd]: what the experts gave, under the same conditions.
   std::span<const float> results(const LayerPlan& plan) const;
 
-  // The last Run(): when the CPU and the device had done their parts, in seconds since it began.
+  // The last Run(): when the CPU and each device had done their parts and been asked for them, in
+  // seconds since it began; 0: it had none.
   struct LaneSeconds {
     double host = 0.0;
-    double device = 0.0;
+    std::vector<double> devices = {};  // [device]
   };
-  LaneSeconds lane_seconds() const;
+  const LaneSeconds& lane_seconds() const;
 
   // Seconds thread 0 had nothing to do but wait for bytes, since creation.
   double wait_seconds() const;

@@ -16,7 +16,7 @@
 #include "base/check.h"
 #include "device/activation.h"
 #include "device/expert_kernel.h"
-#include "forward/experts/device_experts.h"
+#include "forward/experts/device_set.h"
 #include "forward/experts/spin.h"
 
 namespace moestro {
@@ -65,13 +65,13 @@ LayerRun::LayerRun(ExpertScratch& scratch, const LayerPlan& plan, const ExpertRo
       rows_(rows),
       leases_(leases.now),
       ahead_(leases.ahead),
-      device_(std::ranges::all_of(plan.experts, is_host) ? nullptr : scratch.parts.device),
+      devices_(std::ranges::all_of(plan.experts, is_host) ? nullptr : scratch.parts.devices),
       n_host_(static_cast<size_t>(std::ranges::count_if(plan.experts, is_host))),
       begun_(std::chrono::steady_clock::now()),
       is_input_used_(scratch.input_kernels.size()) {
   CHECK(plan.experts.size() <= s_.jobs.size() && leases_.size() <= plan.experts.size());
   CHECK(plan.n_rows <= s_.limits.rows);
-  CHECK(n_host_ == plan.experts.size() || device_ != nullptr);
+  CHECK(n_host_ == plan.experts.size() || devices_ != nullptr);
   for (size_t j = 0; j < leases_.size(); ++j) s_.jobs[j].let_go = false;
   for (size_t j = 0; j < n_host_; ++j) {
     JobState& job = s_.jobs[j];
@@ -82,16 +82,15 @@ LayerRun::LayerRun(ExpertScratch& scratch, const LayerPlan& plan, const ExpertRo
     job.landed.store(0, std::memory_order_relaxed);
     for (const uint32_t input : job.form->input) is_input_used_[input] = true;
   }
-  BeginDevice();
+  BeginDevices();
   Pump();
 }
 
-// What the device has is launched before the CPU begins: both compute at once.
-void LayerRun::BeginDevice() {
-  if (device_ == nullptr) return;
-  is_device_done_.store(false, std::memory_order_relaxed);
-  auto begun = device_->Begin(plan_, rows_, s_.results);
-  if (!begun) Fail(std::move(begun).error());
+// What devices have is launched before the CPU begins: all compute at once.
+void LayerRun::BeginDevices() {
+  if (devices_ == nullptr) return;
+  devices_done_.store(false, std::memory_order_relaxed);
+  if (auto begun = devices_->Begin(plan_, rows_, s_.results); !begun) Fail(begun.error());
 }
 
 double LayerRun::seconds() const {
@@ -121,10 +120,9 @@ void LayerRun::Work(int thread, int n_threads) {
       idle.Pause();
     }
   }
-  if (thread == 0) s_.lane_seconds = {.host = n_host_ > 0 ? seconds() : 0.0};
-  if (thread == 0) FinishDevice();  // the device's results
+  if (thread == 0) FinishDevices();  // their results
   SpinUntil([&] {
-    return is_device_done_.load(std::memory_order_acquire) || stop_.load(std::memory_order_acquire);
+    return devices_done_.load(std::memory_order_acquire) || stop_.load(std::memory_order_acquire);
   });
   // All results are there: sum in router order.
   if (!stop_.load(std::memory_order_acquire) && rows_.there == nullptr) SumUp(thread, n_threads);
@@ -142,7 +140,7 @@ void LayerRun::Pump() {
     JobState& job = s_.jobs[j];
     if (job.let_go) continue;
     if (leases_.lease(j) == nullptr) break;  // leases are taken in order
-    const bool is_over = j < n_host_ ? job.down.is_done() : device_->Bring(j, *leases_.lease(j));
+    const bool is_over = j < n_host_ ? job.down.is_done() : devices_->Bring(j, *leases_.lease(j));
     if (is_over) {
       job.let_go = true;
       leases_.LetGo(j);
@@ -150,8 +148,8 @@ void LayerRun::Pump() {
       ShowLanded(j);
     }
   }
-  if (device_ == nullptr || is_device_done_.load(std::memory_order_relaxed)) return;
-  if (auto advanced = device_->Advance(); !advanced) Fail(std::move(advanced).error());
+  if (devices_ == nullptr || devices_done_.load(std::memory_order_relaxed)) return;
+  if (auto advanced = devices_->Advance(); !advanced) Fail(std::move(advanced).error());
 }
 
 void LayerRun::Fail(Error error) {
@@ -160,18 +158,20 @@ void LayerRun::Fail(Error error) {
 }
 
 // Thread 0 has nothing left to compute: copies and launches to their end.
-void LayerRun::FinishDevice() {
-  if (device_ == nullptr) return;
-  while (!stop_.load(std::memory_order_relaxed) && !device_->all_launched()) {
+void LayerRun::FinishDevices() {
+  s_.lane_seconds = {.host = n_host_ > 0 ? seconds() : 0.0};
+  if (devices_ == nullptr) return;
+  while (!stop_.load(std::memory_order_relaxed) && !devices_->all_launched()) {
+    WaitForBytes();
     Pump();
-    if (!device_->all_launched()) WaitForBytes();
   }
-  if (!stop_.load(std::memory_order_relaxed)) {
-    if (auto finished = device_->Finish(); !finished) Fail(std::move(finished).error());
-    if (rows_.there == nullptr) s_.lane_seconds.device = seconds();  // else nobody has waited
+  for (uint32_t d = 0; d < devices_->size() && !stop_.load(std::memory_order_relaxed); ++d) {
+    if (auto finished = devices_->Finish(d); !finished) Fail(std::move(finished).error());
+    const bool was_waited_for = devices_->works(d) && rows_.there == nullptr;
+    s_.lane_seconds.devices.push_back(was_waited_for ? seconds() : 0.0);
   }
-  if (stop_.load(std::memory_order_relaxed)) device_->Abandon();
-  is_device_done_.store(true, std::memory_order_release);
+  if (stop_.load(std::memory_order_relaxed)) devices_->Abandon();
+  devices_done_.store(true, std::memory_order_release);
 }
 
 // Tells the other threads which matrices are there. Written on change only: the line is the one

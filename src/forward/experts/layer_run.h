@@ -92,7 +92,7 @@ RunForm FormOf(const FormKernels& kernels, std::span<const ExpertKernel> inputs,
 class LayerRun {
  public:
   struct Leases {
-    LeaseStream& now;    // one lease for each expert of the plan but those the device has
+    LeaseStream& now;    // one lease for each expert of the plan but those that devices have
     LeaseStream* ahead;  // the next layer's, taken once all of this layer's are; may be null
   };
   LayerRun(ExpertScratch& scratch, const LayerPlan& plan, const ExpertRows& rows, Leases leases);
@@ -107,8 +107,8 @@ class LayerRun {
   void WaitForBytes();
   void CheckForRoom();
   void Fail(Error error);
-  void BeginDevice();
-  void FinishDevice();
+  void BeginDevices();
+  void FinishDevices();
   double seconds() const;
   bool TryTask(int thread);
   bool TryJob(size_t job, int thread);
@@ -128,14 +128,14 @@ class LayerRun {
   const ExpertRows& rows_;
   LeaseStream& leases_;
   LeaseStream* ahead_;
-  DeviceExperts* device_;  // null: nothing of the plan is for it
-  size_t n_host_ = 0;      // experts of the plan that the CPU computes, its first ones
+  DeviceSet* devices_;  // null: nothing of the plan is for them
+  size_t n_host_ = 0;   // experts of the plan that the CPU computes, its first ones
   std::chrono::steady_clock::time_point begun_;
   std::vector<bool> is_input_used_;  // [input]
   std::atomic<int> inputs_ready_{0};
   std::atomic<size_t> first_open_{0};  // all jobs before it are done
   std::atomic<bool> stop_{false};
-  std::atomic<bool> is_device_done_{true};
+  std::atomic<bool> devices_done_{true};
   std::optional<Error> error_;
   size_t first_held_ = 0;     // thread 0: all leases before it are let go
   uint32_t idle_rounds_ = 0;  // thread 0
