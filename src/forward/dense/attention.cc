@@ -112,10 +112,10 @@ ggml_tensor* TiledAttention::Node(ggml_context* ctx, ggml_tensor* q, const Layer
   rows_ = rows;
   CutTiles();
   next_task_.store(0, std::memory_order_relaxed);
-  next_scratch_.store(0, std::memory_order_relaxed);
   std::array<ggml_tensor*, 1> args = {q};
-  const auto call = [](ggml_tensor* result, int /*thread*/, int /*n_threads*/, void* self) {
-    static_cast<TiledAttention*>(self)->Work(result);
+  const auto call = [](ggml_tensor* result, int thread, int /*n_threads*/, void* userdata) {
+    auto* self = static_cast<TiledAttention*>(userdata);
+    self->Work(result, self->scratch_[static_cast<size_t>(thread)]);
   };
   return ggml_custom_4d(ctx, GGML_TYPE_F32, int64_t{shape_.n_head} * shape_.dim_v, q->ne[2], 1, 1,
                         args.data(), static_cast<int>(args.size()), call, GGML_N_TASKS_MAX, this);
@@ -145,10 +145,9 @@ void TiledAttention::CutTiles() {
                            [](const Tile& t) { return (t.end - t.begin) * t.count; });
 }
 
-void TiledAttention::Work(ggml_tensor* result) {
+void TiledAttention::Work(ggml_tensor* result, Scratch& s) {
   const auto* q = static_cast<const float*>(result->src[0]->data);
   auto* out = static_cast<float*>(result->data);
-  Scratch& s = scratch_[next_scratch_.fetch_add(1, std::memory_order_relaxed)];
   const auto n_tasks = static_cast<uint32_t>(tiles_.size()) * shape_.n_head_kv;
   for (;;) {
     const uint32_t task = next_task_.fetch_add(1, std::memory_order_relaxed);

@@ -88,7 +88,7 @@ class TiledAttention {
   Status Allocate(uint32_t threads);
   void CutTiles();
   uint32_t first_position(const RowCells& row) const;
-  void Work(ggml_tensor* result);
+  void Work(ggml_tensor* result, Scratch& s);
   void Attend(const Tile& tile, uint32_t kv_head, const float* q, float* out, Scratch& s) const;
   void Begin(const Tile& tile, uint32_t kv_head, const float* q, Scratch& s) const;
   void LoadBlock(const Tile& tile, uint32_t kv_head, uint32_t position, Scratch& s) const;
@@ -109,7 +109,6 @@ class TiledAttention {
   std::span<const RowCells> rows_;
   std::vector<Tile> tiles_;
   std::atomic<uint32_t> next_task_{0};  // (tile, key-value head), the longest first
-  std::atomic<uint32_t> next_scratch_{0};
 };
 
 }  // namespace moestro
