@@ -84,8 +84,8 @@ Result<Inspection> Inspect(const InspectOptions& options) {
   if (tokenizer && *tokenizer != "none") found.tokenizer = *tokenizer;
   found.has_chat_template = chat_template.has_value();
   found.ctx = std::min(options.common.engine.ctx, found.spec.n_ctx_train);
-  const uint32_t asked = options.common.engine.chunk;
-  const uint32_t chunk = std::min(asked > 0 ? asked : PromptChunk(found.spec.router), found.ctx);
+  const uint32_t chunk =
+      std::min(ChunkFor(options.common.engine.chunk, found.spec.router), found.ctx);
   const FixedMemory fixed = EstimateFixed(found.spec, found.dense_bytes, found.ctx, chunk);
   found.kv_bytes = fixed.kv;
   found.device_fits = WhatFitsOnDevice(found.catalog, found.spec, fixed, chunk);

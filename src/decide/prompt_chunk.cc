@@ -15,4 +15,8 @@ uint32_t PromptChunk(const RouterSpec& router) {
   return static_cast<uint32_t>(std::clamp(whole, kLeast, kMost));
 }
 
+uint32_t ChunkFor(uint32_t asked, const RouterSpec& router) {
+  return asked > 0 ? asked : PromptChunk(router);
+}
+
 }  // namespace moestro

@@ -14,5 +14,7 @@ namespace moestro {
 // does (0.56 bytes a weight, 450 G multiply-adds and additions a second); more rows take memory
 // that slots could have.
 uint32_t PromptChunk(const RouterSpec& router);
+// What was asked for; 0: PromptChunk().
+uint32_t ChunkFor(uint32_t asked, const RouterSpec& router);
 
 }  // namespace moestro

@@ -15,6 +15,11 @@ TEST(PromptChunk, GivesEachExpertRowsEnough) {
   EXPECT_EQ(PromptChunk({.n_expert = 1000, .n_used = 1}), 2048U);
 }
 
+TEST(PromptChunk, WhatIsAskedForCounts) {
+  EXPECT_EQ(ChunkFor(7, {.n_expert = 128, .n_used = 8}), 7U);
+  EXPECT_EQ(ChunkFor(0, {.n_expert = 128, .n_used = 8}), 1024U);
+}
+
 TEST(PromptChunk, AModelWithoutExpertsHasOneToo) { EXPECT_EQ(PromptChunk({}), 512U); }
 
 }  // namespace

@@ -41,8 +41,7 @@ Status Engine::Impl::Prepare(const EngineOptions& requested) {
   if (n_ctx == 0)
     return Fail(Errc::kInvalidRequest, "a context of 0 tokens holds no prompt; set --ctx");
   // A decode step of all sequences is computed at once.
-  const uint32_t asked = options.chunk > 0 ? options.chunk : PromptChunk(model.spec.router);
-  chunk = std::min(asked, std::max(n_ctx, options.sequences));
+  chunk = std::min(ChunkFor(options.chunk, model.spec.router), std::max(n_ctx, options.sequences));
   if (options.sequences == 0) {
     return Fail(Errc::kInvalidRequest,
                 "room for 0 sequences holds no prompt; ask for at least one");
