@@ -20,10 +20,12 @@
 namespace moestro {
 namespace {
 
-// How long OpenMP threads spin between two pieces of work before they sleep. libgomp's own default
-// holds a core for 12 ms, during which the threads that read from disk starve; sleeping at once
-// makes small graphs several times slower. Measured with one busy process beside two threads.
-constexpr const char* kSpinCount = "20000";
+// How long OpenMP threads spin between two pieces of work before they sleep: 30 to 100 us, as our
+// own do (forward/experts/spin.h). libgomp's default holds a core for 12 ms, during which threads
+// that read from disk, and other programs, starve; sleeping at once makes small graphs several
+// times slower. Beside one busy program per core, 20000 gave 13 to 50 % of the quiet speed and 2000
+// gives 40 to 55; quiet, they are alike (Qwen3-30B's shape, bench).
+constexpr const char* kSpinCount = "2000";
 constexpr const char* kSpinVariable = "GOMP_SPINCOUNT";
 constexpr const char* kAgainVariable = "MOESTRO_STARTED_AGAIN";
 

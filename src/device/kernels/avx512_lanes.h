@@ -35,9 +35,11 @@ struct Avx512Lanes {
     const auto load = [&](int q) {
       return _mm_loadu_si128(reinterpret_cast<const __m128i*>(quad[q] + offset));
     };
-    const __m256i low = _mm256_inserti128_si256(_mm256_castsi128_si256(load(0)), load(1), 1);
-    const __m256i high = _mm256_inserti128_si256(_mm256_castsi128_si256(load(2)), load(3), 1);
-    return _mm512_inserti64x4(_mm512_castsi256_si512(low), high, 1);
+    // Loads that spread a quad over all lanes and keep one: no shuffles.
+    Int v = _mm512_castsi128_si512(load(0));
+    v = _mm512_mask_broadcast_i32x4(v, 0x00f0, load(1));
+    v = _mm512_mask_broadcast_i32x4(v, 0x0f00, load(2));
+    return _mm512_mask_broadcast_i32x4(v, 0xf000, load(3));
   }
   // Halves -> floats, lane 4q + i from quad q's row i at quad[q] + i * stride.
   static Float GatherHalves(const std::byte* const (&quad)[kQuads], size_t stride) {

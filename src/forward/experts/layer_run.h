@@ -8,8 +8,8 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
-#include <optional>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "base/result.h"
@@ -18,56 +18,54 @@
 #include "device/host_memory.h"
 #include "device/team.h"
 #include "forward/experts/expert_exec.h"
+#include "forward/experts/row_shares.h"
 #include "residency/lease_stream.h"
 #include "residency/residency.h"
 
 namespace moestro {
 
-// One of the three things to do with an expert, cut into tasks that threads claim.
-struct Stage {
-  std::atomic<uint32_t> next{0};
-  std::atomic<uint32_t> done{0};
-  uint32_t tasks = 0;
-
-  void Reset(uint32_t n) {
-    next.store(0, std::memory_order_relaxed);
-    done.store(0, std::memory_order_relaxed);
-    tasks = n;
-  }
-  bool is_done() const { return done.load(std::memory_order_acquire) == tasks; }
-  std::optional<uint32_t> Claim() {
-    if (next.load(std::memory_order_relaxed) >= tasks) return std::nullopt;
-    const uint32_t task = next.fetch_add(1, std::memory_order_relaxed);
-    return task < tasks ? std::optional(task) : std::nullopt;
-  }
-  void Finish() { done.fetch_add(1, std::memory_order_acq_rel); }
-};
+inline constexpr size_t kMatrixGate = static_cast<size_t>(Matrix::kGate);
+inline constexpr size_t kMatrixUp = static_cast<size_t>(Matrix::kUp);
+inline constexpr size_t kMatrixDown = static_cast<size_t>(Matrix::kDown);
 
 // What a form's experts need beyond their kernels.
 struct RunForm {
   const FormKernels* kernels = nullptr;
-  uint32_t hidden_rows = 0;         // weight rows of gate and of up in a task
-  uint32_t down_rows = 0;           // weight rows of down in a task
+  uint32_t hidden_rows = 0;         // weight rows of gate and of up in a block
+  uint32_t down_rows = 0;           // weight rows of down in a block
   std::array<uint32_t, 2> input{};  // which quantised input gate and up take
 };
 
-// One expert's progress through a layer. Two experts' counters are never in one cache line.
+// One expert's progress through a layer. What threads look at lies apart from what they count, and
+// no two experts share a cache line.
 struct alignas(64) JobState {
   const RunForm* form = nullptr;
-  Stage hidden;    // gate and up rows -> activation(gate, up)
-  Stage quantise;  // the products, for the down matrix
-  Stage down;
   std::array<const std::byte*, kMatrices> matrix{};  // written before the bit in landed is set
   std::atomic<uint8_t> landed{0};                    // bit per matrix
   bool let_go = false;                               // thread 0 only
 
+  alignas(64) Progress hidden;         // rows: gate and up -> activation(gate, up)
+  Progress quantise;                   // pairs: the products, for the down matrix
+  Progress down;                       // rows
+  std::atomic<uint32_t> next_pair{0};  // to be quantised
+
   bool has(size_t m) const { return (landed.load(std::memory_order_acquire) >> m & 1U) != 0; }
+};
+
+// A thread's rows of an expert's matrices.
+struct alignas(64) JobShare {
+  RowShare hidden;
+  RowShare down;
 };
 
 // Buffers that every layer uses again.
 struct ExpertScratch {
   ExpertScratch(const ExpertExec::Parts& p, const ExpertExec::Limits& l)
-      : parts(p), limits(l), jobs(l.n_expert), up_rows(p.team.threads()) {}
+      : parts(p),
+        limits(l),
+        jobs(l.n_expert),
+        shares(size_t{l.n_expert} * p.team.threads()),
+        up_rows(p.team.threads()) {}
 
   ExpertExec::Parts parts;
   ExpertExec::Limits limits;
@@ -79,12 +77,13 @@ struct ExpertScratch {
   std::byte* products_q = nullptr;  // [pairs][activation_bytes_ff]
   float* results = nullptr;         // [pairs][n_embd]
   std::vector<JobState> jobs;
+  std::vector<JobShare> shares;             // [job][thread]
   std::vector<std::vector<float>> up_rows;  // [thread]: one block of the up matrix's results
   double wait_seconds = 0.0;
   ExpertExec::LaneSeconds lane_seconds;  // of the last run
 };
 
-// Sizes of tasks, and which of `inputs` the form's gate and up matrices take.
+// Sizes of blocks, and which of `inputs` the form's gate and up matrices take.
 RunForm FormOf(const FormKernels& kernels, std::span<const ExpertKernel> inputs,
                bool (*quantise_alike)(const ExpertKernel&, const ExpertKernel&));
 
@@ -103,6 +102,8 @@ class LayerRun {
  private:
   // Thread 0: reads forward, new leases, landed matrices to the jobs, finished experts let go.
   void Pump();
+  void MoveLeases();
+  void LetGoOfAll();
   void ShowLanded(size_t job);
   void WaitForBytes();
   void CheckForRoom();
@@ -110,16 +111,29 @@ class LayerRun {
   void BeginDevices();
   void FinishDevices();
   double seconds() const;
+  void ResetJob(size_t job);
+  void Announce();
+  bool MayWaitForBytes() const;
+  // Threads choose among tasks: blocks of rows, and rows to be quantised.
   bool TryTask(int thread);
+  bool TryStages(int thread);
   bool TryJob(size_t job, int thread);
+  bool TryHidden(size_t job, int owner, int thread);
+  bool TryQuantise(size_t job);
+  bool TryDown(size_t job, int owner, int thread);
+  bool HelpHidden(size_t job, int thread);
+  bool HelpDown(size_t job, int thread);
+  JobShare& share(size_t job, int thread) const;
+  const std::byte* AfterHidden(size_t job, int owner, uint32_t row) const;
+  const std::byte* AfterDown(size_t job, int owner, uint32_t row) const;
+  const std::byte* RowOf(size_t job, size_t matrix, uint32_t row) const;
+
   void QuantiseInputs(int thread, int n_threads);
-  void MultiplyHidden(size_t job, uint32_t block, int thread);
+  void MultiplyHidden(size_t job, RowBlock block, int thread, const std::byte* next);
   void QuantiseProduct(size_t job, uint32_t i);
-  void MultiplyDown(size_t job, uint32_t block);
+  void MultiplyDown(size_t job, RowBlock block, const std::byte* next);
   void SumUp(int thread, int n_threads) const;
   void AddBias(size_t matrix, size_t job, uint32_t row, std::span<float> rows) const;
-  const std::byte* Following(size_t job, size_t matrix, uint32_t row, uint32_t block_rows,
-                             uint32_t all_rows) const;
   std::byte* input_of(uint32_t input, uint32_t row) const;
 
   ExpertScratch& s_;
@@ -132,8 +146,13 @@ class LayerRun {
   size_t n_host_ = 0;   // experts of the plan that the CPU computes, its first ones
   std::chrono::steady_clock::time_point begun_;
   std::vector<bool> is_input_used_;  // [input]
+  // All experts were there when the layer began, for few rows: every thread walks through all
+  // its rows of gate and up, then through all those of down, as fast as memory gives them. Else
+  // the experts are done one after the other, so that their slots become free.
+  bool by_stage_ = false;
   std::atomic<int> inputs_ready_{0};
   std::atomic<size_t> first_open_{0};  // all jobs before it are done
+  std::atomic<uint32_t> changes_{0};   // counts what threads without a task wait for
   std::atomic<bool> stop_{false};
   std::atomic<bool> devices_done_{true};
   std::optional<Error> error_;

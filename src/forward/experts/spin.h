@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: MIT
 // Waiting inside the compute team: short waits spin, because waking a sleeping thread costs more
-// than the wait; long ones give the core away.
+// than the wait; in long ones a thread sleeps. It never yields: beside a busy program that gives
+// away a whole time slice, some milliseconds, for a wait of microseconds.
 #pragma once
 
+#include <atomic>
+#include <chrono>
 #include <cstdint>
-#include <thread>
 
 namespace moestro {
 
@@ -18,24 +20,28 @@ inline void CpuRelax() {
 
 class Spinner {
  public:
-  void Pause() {
-    // About 10 us of spinning, then yield: a pread pool needs the core to finish its reads.
-    if (++rounds_ < 256) {
-      CpuRelax();
-    } else {
-      std::this_thread::yield();
-    }
+  // Spins a little. False: it has done so for long enough.
+  bool Spin() {
+    for (int i = 0; i < 16; ++i) CpuRelax();
+    const auto now = std::chrono::steady_clock::now();
+    if (rounds_++ == 0) begun_ = now;
+    return now - begun_ < std::chrono::microseconds(30);
   }
   void Reset() { rounds_ = 0; }
 
  private:
   uint32_t rounds_ = 0;
+  std::chrono::steady_clock::time_point begun_;
 };
 
-template <class Condition>
-void SpinUntil(Condition&& condition) {
+// Until the value satisfies the condition. Whoever changes it calls notify_all().
+template <class T, class Condition>
+void WaitUntil(const std::atomic<T>& value, Condition&& condition) {
   Spinner spinner;
-  while (!condition()) spinner.Pause();
+  for (T seen = value.load(std::memory_order_acquire); !condition(seen);
+       seen = value.load(std::memory_order_acquire)) {
+    if (!spinner.Spin()) value.wait(seen, std::memory_order_acquire);
+  }
 }
 
 }  // namespace moestro

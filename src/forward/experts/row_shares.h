@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: MIT
+// The rows of a matrix, divided among the threads of a team. Each takes its own share from the
+// first row to the last, a block at a time, so that it reads one stream of memory; whoever has
+// finished takes blocks of the others' shares.
+//
+// Thread rule: Reset() before the team begins; the rest from all of its threads.
+#pragma once
+
+#include <algorithm>
+#include <atomic>
+#include <cstdint>
+#include <optional>
+
+namespace moestro {
+
+struct RowBlock {
+  uint32_t begin = 0;
+  uint32_t count = 0;
+  uint32_t end() const { return begin + count; }
+};
+
+// Kernels work on tiles of so many rows: blocks and shares are whole ones.
+inline constexpr uint32_t kTileRows = 16;
+
+// The first of thread `thread`'s rows of a matrix; of the number of threads: where the rows end.
+constexpr uint32_t ShareBegin(uint32_t rows, uint32_t thread, uint32_t threads) {
+  const uint64_t tiles = (uint64_t{rows} + kTileRows - 1) / kTileRows;
+  return std::min(rows, static_cast<uint32_t>(tiles * thread / threads) * kTileRows);
+}
+
+class RowShare {
+ public:
+  void Reset(uint32_t begin, uint32_t end) {
+    next_.store(begin, std::memory_order_relaxed);
+    end_ = end;
+  }
+  // The next rows, at most `most` of them; nobody else gets them.
+  std::optional<RowBlock> Claim(uint32_t most) {
+    if (next_.load(std::memory_order_relaxed) >= end_) return std::nullopt;
+    const uint32_t begin = next_.fetch_add(most, std::memory_order_relaxed);
+    if (begin >= end_) return std::nullopt;
+    return RowBlock{.begin = begin, .count = std::min(most, end_ - begin)};
+  }
+  uint32_t end() const { return end_; }
+
+ private:
+  std::atomic<uint32_t> next_{0};
+  uint32_t end_ = 0;
+};
+
+// How much of something all threads together have done.
+class Progress {
+ public:
+  void Reset(uint32_t all) {
+    done_.store(0, std::memory_order_relaxed);
+    all_ = all;
+  }
+  bool is_done() const { return done_.load(std::memory_order_acquire) == all_; }
+  // Whether that was the last of it.
+  bool Finish(uint32_t count) {
+    return done_.fetch_add(count, std::memory_order_acq_rel) + count == all_;
+  }
+
+ private:
+  std::atomic<uint32_t> done_{0};
+  uint32_t all_ = 0;
+};
+
+}  // namespace moestro
