@@ -95,8 +95,11 @@ class Walk {
   Floats sums_;
 };
 
-benchmark::Counter Rate(double per_iteration) {
-  return benchmark::Counter(per_iteration, benchmark::Counter::kIsIterationInvariantRate);
+// Of all threads together: the library adds up what each of them says and multiplies the sum with
+// the iterations of all.
+benchmark::Counter Rate(const benchmark::State& state, double per_iteration) {
+  return benchmark::Counter(per_iteration / state.threads(),
+                            benchmark::Counter::kIsIterationInvariantRate);
 }
 
 enum class Part : uint8_t { kConvert, kTurn, kAttend, kAll };
@@ -110,9 +113,9 @@ void Attention(benchmark::State& state, const AttentionKernel& kernel, uint32_t 
     if (part == Part::kAttend || part == Part::kAll) walk.Attend();
     benchmark::ClobberMemory();
   }
-  state.counters["bytes/s"] = Rate(2.0 * kKeys * kDim * sizeof(Half));
+  state.counters["bytes/s"] = Rate(state, 2.0 * kKeys * kDim * sizeof(Half));
   if (part == Part::kAttend || part == Part::kAll) {
-    state.counters["flops"] = Rate(4.0 * kKeys * kDim * n_queries);
+    state.counters["flops"] = Rate(state, 4.0 * kKeys * kDim * n_queries);
   }
 }
 

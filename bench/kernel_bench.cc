@@ -122,15 +122,18 @@ class Workload {
   size_t at_ = 0;
 };
 
-benchmark::Counter Rate(double per_iteration) {
-  return benchmark::Counter(per_iteration, benchmark::Counter::kIsIterationInvariantRate);
+// Of all threads together: the library adds up what each of them says and multiplies the sum with
+// the iterations of all.
+benchmark::Counter Rate(const benchmark::State& state, double per_iteration) {
+  return benchmark::Counter(per_iteration / state.threads(),
+                            benchmark::Counter::kIsIterationInvariantRate);
 }
 
 void Kernel(benchmark::State& state, const ExpertKernel& kernel, int64_t n_tokens) {
   Workload workload(kernel, n_tokens);
   for (auto _ : state) workload.MultiplyNext();
-  state.counters["weights/s"] = Rate(static_cast<double>(workload.call_bytes()));
-  state.counters["flops"] = Rate(2.0 * kIn * kRowsPerCall * static_cast<double>(n_tokens));
+  state.counters["weights/s"] = Rate(state, static_cast<double>(workload.call_bytes()));
+  state.counters["flops"] = Rate(state, 2.0 * kIn * kRowsPerCall * static_cast<double>(n_tokens));
 }
 
 void Quantise(benchmark::State& state, const ExpertKernel& kernel) {
@@ -159,7 +162,7 @@ void Stream(benchmark::State& state) {
     benchmark::DoNotOptimize(sums);
     at = at + 2 * kPiece > kMatrixBytes ? 0 : at + kPiece;
   }
-  state.counters["weights/s"] = Rate(kPiece);
+  state.counters["weights/s"] = Rate(state, kPiece);
 }
 
 void RegisterAll() {
