@@ -228,6 +228,26 @@ TEST(PrefillFaults, WhatOnlyReadAheadWantsMayFail) {
   EXPECT_FALSE((*engine)->Append(tokens).has_value());  // this one is needed
 }
 
+// Wherever loading stops, the engine says why and lets go of its memory only when nothing is under
+// way into it.
+TEST(LoadFaults, AReadThatFailsEndsTheStart) {
+  const TempFolder folder;
+  const std::string path =
+      WriteTinyModel(folder.path(), {.arch = "qwen3moe", .type = "Q4_0", .layers = 3});
+  for (const uint64_t nth : {0U, 3U, 20U}) {
+    EngineOptions options;
+    options.threads = 2;
+    options.wrap_reader = [nth](std::unique_ptr<BlockReader> inner) {
+      return std::make_unique<FaultReader>(std::move(inner), FaultPlan().ErrorFrom(nth, EIO));
+    };
+    const auto engine = OneSequence::Open(path, options);
+    ASSERT_FALSE(engine.has_value()) << nth;
+    EXPECT_EQ(engine.error().code, Errc::kIo);
+    EXPECT_NE(engine.error().message.find("(tried twice)"), std::string::npos)
+        << engine.error().message;
+  }
+}
+
 // The file shrinks while it is in use: reads come back short for ever.
 TEST_F(Faults, AFileThatShrinksGivesAnErrorNotAHang) {
   std::filesystem::resize_file(path_, std::filesystem::file_size(path_) / 4);

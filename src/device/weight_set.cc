@@ -67,7 +67,6 @@ WeightSet WeightSet::Plan(std::vector<WeightRequest> requests,
     const uint64_t bytes = ggml_backend_buft_get_alloc_size(set.types_[choice], tensor);
     const uint64_t alignment = ggml_backend_buft_get_alignment(set.types_[choice]);
     set.bytes_ += (bytes + alignment - 1) / alignment * alignment;
-    if (choice > 0) set.largest_repacked_ = std::max(set.largest_repacked_, bytes);
   }
   return set;
 }

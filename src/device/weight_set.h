@@ -35,14 +35,14 @@ class WeightSet {
                         bool allow_repack);
   static WeightSet PlanOn(ggml_backend_t backend, std::vector<WeightRequest> requests);
   uint64_t bytes() const { return bytes_; }
-  // The largest weight that changes its layout: it must be read whole before it can be stored.
-  uint64_t largest_repacked() const { return largest_repacked_; }
+  // It changes its layout: it must be read whole before it can be stored.
   bool is_repacked(size_t i) const { return buffer_of_[i] > 0; }
 
   // kNoMemory. After this tensor(i) is valid until the set is destroyed.
   Status Allocate();
   ggml_tensor* tensor(size_t i) const { return tensors_[i]; }
-  // Stores bytes in GGUF layout. A repacked weight takes offset 0 and all of its bytes.
+  // Stores bytes in GGUF layout. A repacked weight takes offset 0 and all of its bytes. In memory:
+  // any thread, several at a time for bytes that do not overlap; on a device: the engine thread.
   void Store(size_t i, uint64_t offset, std::span<const std::byte> bytes);
   size_t size() const { return requests_.size(); }
 
@@ -59,7 +59,6 @@ class WeightSet {
   std::vector<ggml_backend_buffer_ptr> buffers_;
   std::vector<ggml_tensor*> tensors_;
   uint64_t bytes_ = 0;
-  uint64_t largest_repacked_ = 0;
   bool is_on_device_ = false;
 };
 

@@ -8,15 +8,12 @@
 #include <unordered_set>
 #include <utility>
 
-#include "base/bytes.h"
 #include "core/extent.h"
 #include "device/host_memory.h"
+#include "engine/weight_load.h"
 
 namespace moestro {
 namespace {
-
-// Weights that keep their layout are read in pieces of this size.
-constexpr uint64_t kPiece = 16 * kMiB;
 
 using TensorSet = std::unordered_set<const TensorInfo*>;
 
@@ -52,37 +49,15 @@ std::vector<WeightRequest> RequestsFor(std::span<const TensorInfo* const> tensor
   return requests;
 }
 
-// Bytes that reading any of the tensors takes.
-uint64_t StagingFor(const DensePlan& plan) {
-  uint64_t largest = 0;
-  for (const DensePlan::Part* part : {&plan.host, &plan.device}) {
-    largest = std::max(largest, part->set.largest_repacked());
-    for (const TensorInfo* t : part->tensors) {
-      largest = std::max(largest, std::min(t->extent.length, kPiece));
-    }
-  }
-  return largest + 64 * kKiB;
+std::vector<WeightPiece> PiecesOf(const DensePlan::Part& part) {
+  std::vector<Extent> from;
+  for (const TensorInfo* t : part.tensors) from.push_back(t->extent);
+  return CutWeights(part.set, from);
 }
 
-Status LoadTensor(DensePlan::Part& dense, size_t i, ReadQueue& queue, const HostMemory& staging,
-                  uint64_t block) {
-  const Extent& whole = dense.tensors[i]->extent;
-  const uint64_t piece = dense.set.is_repacked(i) ? whole.length : kPiece;
-  for (uint64_t at = 0; at < whole.length; at += piece) {
-    const Extent part{.file = whole.file,
-                      .offset = whole.offset + at,
-                      .length = std::min(piece, whole.length - at)};
-    queue.Enqueue({.from = part,
-                   .landing = staging.bytes().first(WindowCapacity(part.length, block)),
-                   .tag = i,
-                   .urgency = Urgency::kDemand});
-    std::vector<ExtentDone> done;
-    while (done.empty()) queue.Wait(done);
-    if (done.front().error) return std::unexpected(*std::move(done.front().error));
-    dense.set.Store(i, at,
-                    staging.bytes().subspan(CoveringWindow(part, block).residue, part.length));
-  }
-  return {};
+// They are loaded one after the other.
+uint64_t StagingFor(const DensePlan& plan) {
+  return std::max(StagingFor(PiecesOf(plan.host)), StagingFor(PiecesOf(plan.device)));
 }
 
 }  // namespace
@@ -118,20 +93,27 @@ DensePlan PlanDenseOn(ggml_backend_t backend, const CpuDevice& device,
   return plan;
 }
 
-Status LoadDense(DensePlan& plan, ReadQueue& queue, uint64_t block,
+Status LoadDense(DensePlan& plan, ReadQueue& queue, Team& team,
                  const std::function<void(uint64_t done, uint64_t total)>& progress) {
-  TRY(const HostMemory staging, HostMemory::Allocate(plan.staging_bytes + 2 * block));
+  TRY(const HostMemory staging, HostMemory::Allocate(plan.staging_bytes + 2 * queue.block()));
   uint64_t total = 0;
   for (const DensePlan::Part* part : {&plan.host, &plan.device}) {
     for (const TensorInfo* t : part->tensors) total += t->extent.length;
   }
-  uint64_t done = 0;
+  uint64_t before = 0;  // stored of earlier parts
   for (DensePlan::Part* part : {&plan.host, &plan.device}) {
-    for (size_t i = 0; i < part->tensors.size(); ++i) {
-      TRY_STATUS(LoadTensor(*part, i, queue, staging, block));
-      done += part->tensors[i]->extent.length;
-      progress(done, total);
-    }
+    const std::vector<WeightPiece> pieces = PiecesOf(*part);
+    uint64_t done = 0;
+    TRY_STATUS(LoadWeights({.set = part->set,
+                            .pieces = pieces,
+                            .queue = queue,
+                            .staging = staging.bytes(),
+                            .team = part == &plan.host ? &team : nullptr,
+                            .stored = [&](uint64_t bytes) {
+                              done = bytes;
+                              progress(before + done, total);
+                            }}));
+    before += done;
   }
   return {};
 }

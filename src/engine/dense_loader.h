@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/result.h"
+#include "device/team.h"
 #include "device/weight_set.h"
 #include "forward/dense/tensors.h"
 #include "model/weights.h"
@@ -32,8 +33,9 @@ DensePlan PlanDense(const CpuDevice& device, const ModelWeights& weights, bool a
 // Graphs run on `backend`. An output that is the embedding again is there and in memory.
 DensePlan PlanDenseOn(ggml_backend_t backend, const CpuDevice& device, const ModelWeights& weights);
 
-// Reads every dense tensor; `progress` gets bytes done and in all. kIo, kNoMemory.
-Status LoadDense(DensePlan& plan, ReadQueue& queue, uint64_t block,
+// Reads every dense tensor, see weight_load.h: what is in memory is stored by the team, the rest by
+// the caller. `progress` gets bytes done and in all. kIo, kNoMemory. REQUIRES: `queue` is idle.
+Status LoadDense(DensePlan& plan, ReadQueue& queue, Team& team,
                  const std::function<void(uint64_t done, uint64_t total)>& progress);
 
 // The loaded tensors by role.

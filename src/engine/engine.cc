@@ -178,7 +178,7 @@ Status Engine::Impl::Load() {
       residency->Populate(part, kSteps * static_cast<size_t>(n_threads));
     }));
   }
-  TRY_STATUS(LoadDense(dense, *queue, reader->block(),
+  TRY_STATUS(LoadDense(dense, *queue, *team,
                        [this](uint64_t done, uint64_t total) { Report("loading", done, total); }));
   if (look_ahead > 0) TRY_STATUS(look_ahead_routers.Fill(tensors));
   return FillDevice();
