@@ -58,8 +58,8 @@ class Walk {
     constexpr size_t kRow = size_t{kHeads} * kDim;
     for (uint32_t i = 0; i < kKeys; ++i) {
       const Half* k = cache_.data() + (cell_ + i) * kRow;
-      kernel_.to_float(k, keys_.data() + i * kStride, kDim);
-      kernel_.to_float(k + kCells * kRow, values_.data() + i * kStride, kDim);
+      Read(k, keys_.data() + i * kStride);
+      Read(k + kCells * kRow, values_.data() + i * kStride);
     }
     cell_ = (cell_ + kKeys) % kCells;
   }
@@ -80,6 +80,10 @@ class Walk {
   }
 
  private:
+  void Read(const Half* from, float* to) const {
+    kernel_.from_f16(reinterpret_cast<const std::byte*>(from), to, kDim);
+  }
+
   AttentionKernel kernel_;
   uint32_t n_queries_;
   std::vector<Half> cache_ = std::vector<Half>(size_t{2} * kCells * kHeads * kDim, Half{0x3000});
