@@ -31,6 +31,7 @@ struct Setting {
   std::string predictor = "next-router";
   bool repack = false;
   double percent = 25.0;
+  KvType kv_type = KvType::kF16;
 };
 
 std::unique_ptr<Engine> Open(const std::string& path, const Setting& setting) {
@@ -43,6 +44,7 @@ std::unique_ptr<Engine> Open(const std::string& path, const Setting& setting) {
   options.predictor = setting.predictor;
   options.repack = setting.repack;
   options.cache = CacheSize{.percent = setting.percent};
+  options.kv_type = setting.kv_type;
   auto engine = Engine::Open(path, options);
   EXPECT_TRUE(engine.has_value()) << engine.error().message;
   return engine ? *std::move(engine) : nullptr;
@@ -178,11 +180,11 @@ TEST(BatchInvariance, OnlyTheTiledProductOfKQuantsSeesItsNeighbours) {
   }
 }
 
-class OneModel : public ::testing::Test {
+class OneModel : public ::testing::TestWithParam<KvType> {
  protected:
   void SetUp() override {
     path_ = WriteTinyModel(folder_.path(), {.arch = "qwen3moe", .type = "Q8_0", .layers = 3});
-    engine_ = Open(path_, {.percent = 50.0});
+    engine_ = Open(path_, {.percent = 50.0, .kv_type = GetParam()});
     ASSERT_NE(engine_, nullptr);
   }
   std::vector<float> Next(Sequence& sequence, std::vector<Token> tokens) {
@@ -196,7 +198,10 @@ class OneModel : public ::testing::Test {
   std::unique_ptr<Engine> engine_;
 };
 
-TEST_F(OneModel, ForksGoOnAsIfEachWereAlone) {
+INSTANTIATE_TEST_SUITE_P(KvTypes, OneModel, ::testing::Values(KvType::kF16, KvType::kQ8),
+                         [](const auto& type) { return std::string(NameOf(type.param)); });
+
+TEST_P(OneModel, ForksGoOnAsIfEachWereAlone) {
   const std::vector<Token> start = RandomTokens(40, 512, 1);
   Sequence first = engine_->NewSequence();
   Next(first, start);
@@ -215,7 +220,7 @@ TEST_F(OneModel, ForksGoOnAsIfEachWereAlone) {
   EXPECT_EQ(Next(first, {7}), of_first);
 }
 
-TEST_F(OneModel, RowsToBeVerifiedGiveTheLogitsOfSingleSteps) {
+TEST_P(OneModel, RowsToBeVerifiedGiveTheLogitsOfSingleSteps) {
   const std::vector<Token> tokens = RandomTokens(5, 512, 2);
   Sequence stepped = engine_->NewSequence();
   Sequence verified = engine_->NewSequence();
@@ -238,7 +243,7 @@ TEST_F(OneModel, RowsToBeVerifiedGiveTheLogitsOfSingleSteps) {
   EXPECT_EQ(Next(verified, {tokens[2]}), expected[2]);
 }
 
-TEST_F(OneModel, AMixedStepServesAPromptAndADecode) {
+TEST_P(OneModel, AMixedStepServesAPromptAndADecode) {
   Sequence old = engine_->NewSequence();
   Next(old, RandomTokens(10, 512, 4));
   Sequence twin = old.Fork();
@@ -259,7 +264,7 @@ TEST_F(OneModel, AMixedStepServesAPromptAndADecode) {
   EXPECT_EQ(got[1], expected_old);
 }
 
-TEST_F(OneModel, RefusesRowsThatDoNotFollowAndChangesNothing) {
+TEST_P(OneModel, RefusesRowsThatDoNotFollowAndChangesNothing) {
   Sequence sequence = engine_->NewSequence();
   Next(sequence, {1, 2, 3});
   Batch batch = RowsOf(sequence, RandomTokens(2, 512, 1), RowKind::kDecode);
@@ -274,7 +279,7 @@ TEST_F(OneModel, RefusesRowsThatDoNotFollowAndChangesNothing) {
   EXPECT_EQ(sequence.position(), 3U);
 }
 
-TEST_F(OneModel, TooManySequencesAreRefusedAndTheOthersGoOn) {
+TEST_P(OneModel, TooManySequencesAreRefusedAndTheOthersGoOn) {
   std::vector<Sequence> full;
   for (uint32_t i = 0; i < kMost + 1; ++i) {
     full.push_back(engine_->NewSequence());
@@ -290,7 +295,7 @@ TEST_F(OneModel, TooManySequencesAreRefusedAndTheOthersGoOn) {
   Next(more, RandomTokens(3, 512, 1));
 }
 
-TEST_F(OneModel, ASavedSequenceGoesOnWithTheSameBitsInAnotherEngine) {
+TEST_P(OneModel, ASavedSequenceGoesOnWithTheSameBitsInAnotherEngine) {
   const std::string file = (folder_.path() / "saved.moeseq").string();
   Sequence sequence = engine_->NewSequence();
   Next(sequence, RandomTokens(45, 512, 6));
@@ -298,7 +303,7 @@ TEST_F(OneModel, ASavedSequenceGoesOnWithTheSameBitsInAnotherEngine) {
   ASSERT_TRUE(engine_->SaveSequence(sequence, "a note", file));
   const std::vector<float> expected = Next(sequence, {8});
 
-  const auto other = Open(path_, {.reader = "pread", .percent = 100.0});
+  const auto other = Open(path_, {.reader = "pread", .percent = 100.0, .kv_type = GetParam()});
   auto restored = other->RestoreSequence(file);
   ASSERT_TRUE(restored.has_value()) << restored.error().message;
   EXPECT_EQ(restored->notes, "a note");
@@ -309,7 +314,7 @@ TEST_F(OneModel, ASavedSequenceGoesOnWithTheSameBitsInAnotherEngine) {
   EXPECT_EQ(std::vector<float>(logits->begin(), logits->end()), expected);
 }
 
-TEST_F(OneModel, EveryTruncationAndFlippedByteOfASavedSequenceIsRefused) {
+TEST_P(OneModel, EveryTruncationAndFlippedByteOfASavedSequenceIsRefused) {
   const std::string file = (folder_.path() / "saved.moeseq").string();
   Sequence sequence = engine_->NewSequence();
   Next(sequence, {1, 2});
@@ -330,7 +335,20 @@ TEST_F(OneModel, EveryTruncationAndFlippedByteOfASavedSequenceIsRefused) {
   }
 }
 
-TEST_F(OneModel, AnotherModelsSavedSequenceIsRefused) {
+TEST_P(OneModel, ASavedSequenceOfTheOtherTypeIsRefusedWithTheRemedy) {
+  const std::string file = (folder_.path() / "saved.moeseq").string();
+  Sequence sequence = engine_->NewSequence();
+  Next(sequence, {1, 2});
+  ASSERT_TRUE(engine_->SaveSequence(sequence, "", file));
+  const KvType type = GetParam() == KvType::kF16 ? KvType::kQ8 : KvType::kF16;
+  const auto refused = Open(path_, {.kv_type = type})->RestoreSequence(file);
+  ASSERT_FALSE(refused.has_value());
+  EXPECT_EQ(refused.error().code, Errc::kInvalidRequest);
+  const std::string remedy = "use --kv-type " + std::string(NameOf(GetParam()));
+  EXPECT_NE(refused.error().message.find(remedy), std::string::npos) << refused.error().message;
+}
+
+TEST_P(OneModel, AnotherModelsSavedSequenceIsRefused) {
   const std::string file = (folder_.path() / "saved.moeseq").string();
   Sequence sequence = engine_->NewSequence();
   Next(sequence, {1, 2});

@@ -49,6 +49,7 @@ struct Inspection {
   std::string tokenizer;        // empty: none
   bool has_chat_template = false;
   uint32_t ctx = 0;
+  KvType kv_type = KvType::kF16;
   uint64_t kv_bytes = 0;  // for ctx tokens
   std::vector<Fit> fits;
   std::vector<DeviceFit> device_fits;
@@ -86,7 +87,10 @@ Result<Inspection> Inspect(const InspectOptions& options) {
   found.ctx = std::min(options.common.engine.ctx, found.spec.n_ctx_train);
   const uint32_t chunk =
       std::min(ChunkFor(options.common.engine.chunk, found.spec.router), found.ctx);
-  const FixedMemory fixed = EstimateFixed(found.spec, found.dense_bytes, found.ctx, chunk);
+  found.kv_type = options.common.engine.kv_type;
+  TRY_STATUS(CheckKvType(found.kv_type, found.spec));
+  const FixedMemory fixed =
+      EstimateFixed(found.spec, found.dense_bytes, found.ctx, found.kv_type, chunk);
   found.kv_bytes = fixed.kv;
   found.device_fits = WhatFitsOnDevice(found.catalog, found.spec, fixed, chunk);
   found.fits = WhatFits(found.catalog, found.spec.router.n_used, fixed, kDirectBlock);
@@ -110,8 +114,8 @@ std::string ShapeText(const Inspection& i) {
     text += Format("; {} layers without experts, width {}", s.n_layer - s.n_expert_layers(),
                    s.n_ff_dense);
   }
-  text += Format("\ncontext    {} trained; keys and values of {} tokens take {}\n", s.n_ctx_train,
-                 i.ctx, FormatBytes(i.kv_bytes));
+  text += Format("\ncontext    {} trained; keys and values of {} tokens take {} in {}\n",
+                 s.n_ctx_train, i.ctx, FormatBytes(i.kv_bytes), NameOf(i.kv_type));
   text += Format("vocabulary {} tokens, tokenizer {}, chat template {}{}\n", s.n_vocab,
                  i.tokenizer.empty() ? "none" : i.tokenizer, i.has_chat_template ? "yes" : "no",
                  s.tied_output ? ", output tied to embeddings" : "");
@@ -213,6 +217,7 @@ Json ToJson(const InspectOptions& options, const Inspection& i) {
       .Set("tied_output", s.tied_output)
       .Set("ctx_trained", s.n_ctx_train)
       .Set("ctx", i.ctx)
+      .Set("kv_type", std::string(NameOf(i.kv_type)))
       .Set("kv_bytes", i.kv_bytes)
       .Set("dense_bytes", i.dense_bytes)
       .Set("expert_bytes", i.catalog.total_bytes())

@@ -58,9 +58,9 @@ void AddQualityFlags(Flags flags, QualityWish& wish) {
         TRY(wish.kl, ParseKl(text));
         return {};
       });
-  for (const char* lossy :
-       {"--low", "--low-share", "--norms", "--t1", "--t2", "--importance", "--drop-below",
-        "--prefer-resident", "--keep", "--rescale", "--upgrade", "--lossy-mode", "--little"}) {
+  for (const char* lossy : {"--low", "--low-share", "--norms", "--t1", "--t2", "--importance",
+                            "--drop-below", "--prefer-resident", "--keep", "--rescale", "--upgrade",
+                            "--lossy-mode", "--little", "--kv-type"}) {
     quality.Excludes(lossy);
   }
   flags.Add("--sweep-file", wish.sweep_file, "the sweep to choose from (default: MODEL.sweep.json)")

@@ -236,6 +236,9 @@ std::string SummaryText(const RunReport& report) {
   if (report.memory.n_low_slots > 0) {
     text += Format(", and {} low copies", report.memory.n_low_slots);
   }
+  if (report.memory.kv_type != KvType::kF16) {
+    text += Format("; keys and values in {}", NameOf(report.memory.kv_type));
+  }
   text += "\n";
   text += DevicesText(report);
   text += Format("policy   {}\n", ToText(report.policy));
@@ -284,6 +287,8 @@ void AddReport(Json& object, const RunReport& report) {
       .Set("slots", report.memory.n_slots)
       .Set("low_slots", report.memory.n_low_slots)
       .Set("slot_bytes", report.memory.slots)
+      .Set("kv_type", std::string(NameOf(report.memory.kv_type)))
+      .Set("kv_bytes", report.memory.kv)
       .Set("experts", report.memory.n_experts)
       .Set("policy", ToText(report.policy))
       .Set("prefill_tokens", prefill.tokens)

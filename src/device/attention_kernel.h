@@ -17,6 +17,8 @@
 #include <string_view>
 #include <vector>
 
+#include "core/kv_type.h"
+
 namespace moestro {
 
 // IEEE half precision, ggml_fp16_t.
@@ -55,8 +57,11 @@ struct AttentionKernel {
   };
   void (*attend)(const Block& block) = nullptr;
 
-  // n halves -> floats.
-  void (*to_float)(const Half* from, float* to, size_t n) = nullptr;
+  // n stored values, whole blocks of them -> floats, as exactly as a float can.
+  using ToFloat = void (*)(const std::byte* from, float* to, size_t n);
+  ToFloat from_f16 = nullptr;
+  ToFloat from_q8 = nullptr;
+  ToFloat to_float(KvType type) const { return type == KvType::kQ8 ? from_q8 : from_f16; }
   // Keys [kKeys][stride] -> the order in which `attend` reads them, kKeys * dim floats.
   void (*turn)(const float* keys, size_t stride, uint32_t dim, float* turned) = nullptr;
 

@@ -244,11 +244,34 @@ TEST(AttentionKernel, HalvesBecomeTheirFloats) {
   for (const AttentionKernel& kernel : AttentionKernel::AllHere()) {
     for (const size_t n : {size_t{1}, size_t{7}, size_t{23}, halves.size()}) {
       std::vector<float> got(n);
-      kernel.to_float(halves.data() + halves.size() - n, got.data(), n);
+      const Half* from = halves.data() + halves.size() - n;
+      kernel.from_f16(reinterpret_cast<const std::byte*>(from), got.data(), n);
       for (size_t i = 0; i < n; ++i) {
         const float expected = ggml_fp16_to_fp32(halves[halves.size() - n + i]);
         EXPECT_TRUE(got[i] == expected || (std::isnan(got[i]) && std::isnan(expected)));
       }
+    }
+  }
+}
+
+// A factor of eleven bits times an integer of eight: there is nothing to round.
+TEST(AttentionKernel, BlocksOf8BitsBecomeTheirFloats) {
+  constexpr KvTypeInfo kBlock = InfoOf(KvType::kQ8);
+  std::mt19937 random(5);
+  std::vector<std::byte> blocks(size_t{kBlock.block_bytes} * 4096);
+  for (std::byte& b : blocks) b = static_cast<std::byte>(random());
+  for (size_t i = 0; i < 4096; ++i) {  // no factor is infinite
+    std::byte& high = blocks[i * kBlock.block_bytes + 1];
+    if ((high & std::byte{0x7c}) == std::byte{0x7c}) high &= std::byte{0x3f};
+  }
+  const ggml_to_float_t expected_by = ggml_get_type_traits(GGML_TYPE_Q8_0)->to_float;
+  for (const AttentionKernel& kernel : AttentionKernel::AllHere()) {
+    for (const size_t n : {1U, 2U, 3U, 4096U}) {
+      std::vector<float> expected(n * kBlock.block);
+      std::vector<float> got(n * kBlock.block);
+      expected_by(blocks.data(), expected.data(), static_cast<int64_t>(expected.size()));
+      kernel.from_q8(blocks.data(), got.data(), got.size());
+      EXPECT_EQ(got, expected) << kernel.name << ", " << n << " blocks";
     }
   }
 }

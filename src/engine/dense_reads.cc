@@ -6,8 +6,7 @@
 
 namespace moestro {
 
-DenseReads DenseReads::Of(const ModelWeights& weights, const ModelSpec& spec) {
-  constexpr uint64_t kHalf = 2;  // bytes of a key's or value's element
+DenseReads DenseReads::Of(const ModelWeights& weights, const ModelSpec& spec, KvType kv_type) {
   const uint64_t table = weights.token_embd->extent.length;
   const uint64_t head = weights.output->extent.length;
   // A tied output is the table of embeddings.
@@ -15,7 +14,8 @@ DenseReads DenseReads::Of(const ModelWeights& weights, const ModelSpec& spec) {
   return {.weights = weights.dense_bytes() - apart,
           .head = head,
           .embedding = table / spec.n_vocab,
-          .position = uint64_t{spec.n_layer} * (spec.n_embd_k() + spec.n_embd_v()) * kHalf};
+          .position = uint64_t{spec.n_layer} *
+                      (KvBytes(kv_type, spec.n_embd_k()) + KvBytes(kv_type, spec.n_embd_v()))};
 }
 
 uint64_t DenseReads::OfPass(std::span<const BatchRow> rows) const {

@@ -7,6 +7,7 @@
 #include <span>
 
 #include "core/batch.h"
+#include "core/kv_type.h"
 #include "core/model_spec.h"
 #include "model/weights.h"
 
@@ -19,7 +20,7 @@ struct DenseReads {
   uint64_t position = 0;   // its key and value in all layers
 
   // Bytes as they stand in the file; repacked layouts take as many.
-  static DenseReads Of(const ModelWeights& weights, const ModelSpec& spec);
+  static DenseReads Of(const ModelWeights& weights, const ModelSpec& spec, KvType kv_type);
   // A sequence's positions count once, for its last row.
   uint64_t OfPass(std::span<const BatchRow> rows) const;
 };

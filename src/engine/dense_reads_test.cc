@@ -43,15 +43,16 @@ TEST(DenseReads, OfAModelIsEveryDenseTensorOnce) {
   weights.output = &output;
   weights.layers.resize(2);
   for (LayerWeights& layer : weights.layers) layer.attn_norm = &norm;  // one for both
-  const DenseReads reads = DenseReads::Of(weights, spec);
+  const DenseReads reads = DenseReads::Of(weights, spec, KvType::kF16);
   EXPECT_EQ(reads.weights, 40U);
   EXPECT_EQ(reads.head, 2560U);
   EXPECT_EQ(reads.embedding, 10U);
   EXPECT_EQ(reads.position, 2U * (128 + 64) * 2);
+  EXPECT_EQ(DenseReads::Of(weights, spec, KvType::kQ8).position, 2U * (4 + 2) * 34);
 
   spec.tied_output = true;
   weights.output = &table;
-  const DenseReads of_tied = DenseReads::Of(weights, spec);
+  const DenseReads of_tied = DenseReads::Of(weights, spec, KvType::kF16);
   EXPECT_EQ(of_tied.weights, 40U);
   EXPECT_EQ(of_tied.head, 5120U);
 }

@@ -34,9 +34,10 @@ Status Engine::Impl::Prepare(const EngineOptions& requested) {
   TRY(policy_source,
       PolicySource::Find(options.policy, options.policy_file, model.gguf.paths().front()));
   catalog = MakeCatalog(model.weights);
-  dense_reads = DenseReads::Of(model.weights, model.spec);
+  dense_reads = DenseReads::Of(model.weights, model.spec, options.kv_type);
   TRY_STATUS(OpenLow());
   TRY_STATUS(PrepareLittle());
+  TRY_STATUS(CheckKvType(options.kv_type, model.spec));
   n_ctx = std::min(options.ctx, model.spec.n_ctx_train);
   if (n_ctx == 0)
     return Fail(Errc::kInvalidRequest, "a context of 0 tokens holds no prompt; set --ctx");
@@ -127,7 +128,7 @@ FixedBytes Engine::Impl::FixedFor(const ExpertExec::Limits& limits) const {
     if (gpu->device.info().kind == DeviceKind::kIntegrated) shared += gpu->plan.bytes;
   }
   return {.dense = dense.host.set.bytes(),
-          .kv = is_there ? 0 : KvCache::BytesFor(model.spec, n_cells),
+          .kv = is_there ? 0 : KvCache::BytesFor(model.spec, options.kv_type, n_cells),
           .work = work + staging + shared,
           .staging = dense.staging_bytes};
 }

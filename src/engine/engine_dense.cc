@@ -37,7 +37,8 @@ Status Engine::Impl::BuildDense(const ComputeDevice* there) {
   if (there != nullptr) TRY_STATUS(CheckDenseRoom(*there));
   TRY_STATUS(dense.Allocate());
   TRY(buffers, StepBuffers::Allocate(model.spec, step_limits(), backend));
-  TRY(kv, KvCache::Allocate(model.spec, LayerGraph::CellsFor(n_cells, there != nullptr), backend));
+  TRY(kv, KvCache::Allocate(model.spec, options.kv_type,
+                            LayerGraph::CellsFor(n_cells, there != nullptr), backend));
   if (look_ahead > 0) {
     TRY(look_ahead_routers, LookAheadRouters::Allocate(model.spec, backend));
   }
@@ -54,7 +55,7 @@ Status Engine::Impl::BuildDense(const ComputeDevice* there) {
   if (there == nullptr) return {};
   DevicePlan& plan = gpus.front()->plan;
   plan.dense = dense.device.set.bytes();
-  plan.kv = KvCache::BytesFor(model.spec, kv.cells(), backend);
+  plan.kv = KvCache::BytesFor(model.spec, kv.type(), kv.cells(), backend);
   plan.bytes = DenseBytesOn(*there) + graph->work_bytes();
   return {};
 }
@@ -65,8 +66,8 @@ uint64_t Engine::Impl::DenseBytesOn(const ComputeDevice& there) const {
   const uint64_t routers = look_ahead > 0 ? LookAheadRouters::BytesFor(model.spec) : 0;
   const uint32_t cells = LayerGraph::CellsFor(n_cells, true);
   const uint64_t pairs = uint64_t{chunk} * model.spec.router.n_used;
-  return dense.device.set.bytes() + KvCache::BytesFor(model.spec, cells, backend) + routers +
-         StepBuffers::BytesFor(model.spec, step_limits(), backend) +
+  return dense.device.set.bytes() + KvCache::BytesFor(model.spec, options.kv_type, cells, backend) +
+         routers + StepBuffers::BytesFor(model.spec, step_limits(), backend) +
          DeviceExperts::BytesThere(DeviceShape(there), pairs);
 }
 

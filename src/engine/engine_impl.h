@@ -157,7 +157,7 @@ struct Engine::Impl {
   bool is_repeatable() const {
     return choices || (device_tier && !options.device.latency_model.empty());
   }
-  bool checks() const { return options.check_every > 0 && !options.is_exact(); }
+  bool checks() const { return options.check_every > 0 && !options.has_exact_experts(); }
   Status PrepareLittle();
   Status PrepareCheck();
   ResidentModel MakeResidentModel() const;

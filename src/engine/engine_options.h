@@ -11,6 +11,7 @@
 
 #include "base/clock.h"
 #include "base/result.h"
+#include "core/kv_type.h"
 #include "decide/little_options.h"
 #include "decide/lossy_options.h"
 #include "decide/policy.h"
@@ -35,6 +36,7 @@ struct MemoryPlan {
   uint64_t budget = 0;  // what was asked for or found
   uint64_t dense = 0;   // resident weights
   uint64_t kv = 0;
+  KvType kv_type = KvType::kF16;         // here and on a device
   uint64_t work = 0;                     // graph, activation and staging buffers
   uint64_t process = 0;                  // code, libraries, vocabulary, heap, page tables, margin
   uint64_t slots = 0;                    // expert slots
@@ -52,6 +54,7 @@ struct EngineOptions {
   std::optional<CacheSize> cache;  // fixes the expert slots; then ram_bytes is only a check
   uint32_t threads = 0;            // 0: physical cores
   uint32_t ctx = 4096;             // capped at the model's training context
+  KvType kv_type = KvType::kF16;   // of keys and values
   uint32_t chunk = 0;              // most tokens per prefill chunk; 0: decide/prompt_chunk.h
   std::string reader = "auto";     // auto, uring, pread
   uint32_t io_depth = ReadQueueOptions().max_in_flight;  // reads of at most 1 MiB at a time
@@ -80,8 +83,10 @@ struct EngineOptions {
   // Told where the budget goes before anything is read into it; empty: nobody.
   std::function<void(const MemoryPlan&)> planned = {};
 
+  // Every expert that a router chooses is computed as the model has it.
+  bool has_exact_experts() const { return lossy.is_exact(!low.empty()) && !little.is_on(); }
   // The output is the model's own.
-  bool is_exact() const { return lossy.is_exact(!low.empty()) && !little.is_on(); }
+  bool is_exact() const { return has_exact_experts() && kv_type == KvType::kF16; }
 
   // For tests. Puts a faulty disk between the engine and its files; empty: none.
   std::function<std::unique_ptr<BlockReader>(std::unique_ptr<BlockReader>)> wrap_reader = {};

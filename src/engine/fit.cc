@@ -21,9 +21,9 @@ constexpr uint64_t kProcessEstimate = 160 * kMiB;
 }  // namespace
 
 FixedMemory EstimateFixed(const ModelSpec& spec, uint64_t dense_bytes, uint32_t n_ctx,
-                          uint32_t chunk) {
+                          KvType kv_type, uint32_t chunk) {
   return {.dense = dense_bytes,
-          .kv = KvCache::BytesFor(spec, KvBlocks::BlocksFor(n_ctx) * KvBlocks::kPositions),
+          .kv = KvCache::BytesFor(spec, kv_type, KvBlocks::BlocksFor(n_ctx) * KvBlocks::kPositions),
           .work = StepBuffers::BytesFor(spec, {.chunk = chunk}),
           .process = kProcessEstimate};
 }

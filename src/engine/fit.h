@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "core/expert_catalog.h"
+#include "core/kv_type.h"
 #include "core/model_spec.h"
 
 namespace moestro {
@@ -17,8 +18,9 @@ struct FixedMemory {
   uint64_t work = 0;
   uint64_t process = 0;
 };
+// n_ctx tokens, with keys and values of `kv_type`.
 FixedMemory EstimateFixed(const ModelSpec& spec, uint64_t dense_bytes, uint32_t n_ctx,
-                          uint32_t chunk);
+                          KvType kv_type, uint32_t chunk);
 
 struct Fit {
   uint64_t ram = 0;  // of the whole process

@@ -112,13 +112,19 @@ struct Knob {
 };
 
 using In = const EngineOptions&;
-constexpr std::array<Knob, 20> kKnobs = {{
+constexpr std::array<Knob, 21> kKnobs = {{
     {"cache", SetCache, nullptr},
     {"ram", SetRam, nullptr},
     {"policy", SetPolicy,
      [](In o) { return KnobValue(o.policy ? ToText(*o.policy) : std::string("auto")); }},
     {"predictor", SetPredictor, [](In o) { return KnobValue(o.predictor); }},
     {"prefetch", SetPrefetch, [](In o) { return KnobValue(Format("{}", o.prefetch)); }},
+    {"kv-type",
+     [](EngineOptions& o, Text v) -> Status {
+       TRY(o.kv_type, ParseKvType(v));
+       return {};
+     },
+     [](In o) { return KnobValue(NameOf(o.kv_type)); }},
     {"low", SetLow, [](In o) { return KnobValue(o.low); }},
     {"low-share", [](EngineOptions& o, Text v) { return SetShare(o.low_share, v); },
      [](In o) { return TextOf(o.low_share); }},

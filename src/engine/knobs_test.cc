@@ -19,6 +19,7 @@ TEST(Knobs, EachSetsItsOption) {
       {"policy", "lru"},
       {"predictor", "none"},
       {"prefetch", "3"},
+      {"kv-type", "q8_0"},
       {"low", "l.gguf"},
       {"low-share", "0.5"},
       {"t1", "0.1"},
@@ -43,6 +44,7 @@ TEST(Knobs, EachSetsItsOption) {
   EXPECT_EQ(options.policy->name, "lru");
   EXPECT_EQ(options.predictor, "none");
   EXPECT_EQ(options.prefetch, 3U);
+  EXPECT_EQ(options.kv_type, KvType::kQ8);
   EXPECT_EQ(options.low, "l.gguf");
   EXPECT_EQ(options.norms, "m.norms");
   EXPECT_EQ(options.lossy.t1, 0.1);

@@ -70,6 +70,7 @@ Result<PlannedMemory> PlanMemory(const EngineOptions& options, const ExpertCatal
   PlannedMemory planned{.plan = {.budget = request.budget,
                                  .dense = request.dense,
                                  .kv = request.kv,
+                                 .kv_type = options.kv_type,
                                  .work = request.work,
                                  .process = request.process + split.table_bytes,
                                  .slots = split.slot_bytes,

@@ -32,8 +32,9 @@ struct SequenceHeader {
   uint32_t n_embd_v = 0;
   uint32_t n_tokens = 0;
   uint32_t notes_bytes = 0;
+  KvType kv_type = KvType::kF16;
 
-  uint64_t cell_bytes() const { return (uint64_t{n_embd_k} + n_embd_v) * sizeof(Half); }
+  uint64_t cell_bytes() const { return KvBytes(kv_type, n_embd_k) + KvBytes(kv_type, n_embd_v); }
   uint64_t tokens_begin() const { return kSequenceFormat.header_bytes + uint64_t{notes_bytes}; }
   uint64_t cells_begin() const { return tokens_begin() + uint64_t{n_tokens} * sizeof(Token); }
   uint64_t file_bytes() const {
@@ -50,7 +51,7 @@ std::string Encode(const SequenceHeader& h) {
   AppendNumber(bytes, h.n_embd_v);
   AppendNumber(bytes, h.n_tokens);
   AppendNumber(bytes, h.notes_bytes);
-  AppendNumber(bytes, uint32_t{0});
+  AppendNumber(bytes, uint32_t{std::to_underlying(h.kv_type)});
   return bytes;
 }
 
@@ -75,6 +76,14 @@ Result<SequenceHeader> ReadSequenceHeader(const InputFile& file, const SequenceH
   if (h.n_layer != ours.n_layer || h.n_embd_k != ours.n_embd_k || h.n_embd_v != ours.n_embd_v ||
       h.block == 0 || h.block > kMaxBlock || h.notes_bytes > kMaxNotes) {
     return file.Damaged("its shape is not the model's");
+  }
+  const auto type = in.Take<uint32_t>();
+  if (type >= kKvTypes.size()) return file.Damaged("its keys and values have an unknown type");
+  h.kv_type = static_cast<KvType>(type);
+  if (h.kv_type != ours.kv_type) {
+    return Fail(Errc::kInvalidRequest,
+                "{} holds keys and values in {}, and this run stores them in {}; use --kv-type {}",
+                file.path(), NameOf(h.kv_type), NameOf(ours.kv_type), NameOf(h.kv_type));
   }
   if (h.n_tokens > n_ctx) {
     return Fail(Errc::kInvalidRequest, "{} holds {} tokens, the context {}; raise --ctx",
@@ -131,7 +140,8 @@ Status Engine::SaveSequence(const Sequence& sequence, const std::string& notes,
                              .n_embd_k = m.kv.n_embd_k(),
                              .n_embd_v = m.kv.n_embd_v(),
                              .n_tokens = n_tokens,
-                             .notes_bytes = static_cast<uint32_t>(notes.size())})));
+                             .notes_bytes = static_cast<uint32_t>(notes.size()),
+                             .kv_type = m.kv.type()})));
   TRY_STATUS(out.Add(notes));
   TRY_STATUS(out.Add({reinterpret_cast<const char*>(timeline.tokens.data()),
                       timeline.tokens.size() * sizeof(Token)}));
@@ -159,7 +169,8 @@ Result<SavedSequence> Engine::RestoreSequence(const std::string& path) {
   const SequenceHeader ours{.model_id = m.model.id.fingerprint,
                             .n_layer = m.kv.layers(),
                             .n_embd_k = m.kv.n_embd_k(),
-                            .n_embd_v = m.kv.n_embd_v()};
+                            .n_embd_v = m.kv.n_embd_v(),
+                            .kv_type = m.kv.type()};
   TRY(const SequenceHeader h, ReadSequenceHeader(file, ours, m.n_ctx));
   TRY(std::string notes, file.Read(kSequenceFormat.header_bytes, h.notes_bytes));
   TRY(const std::string bytes, file.Read(h.tokens_begin(), h.n_tokens * sizeof(Token)));

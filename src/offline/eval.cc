@@ -49,6 +49,7 @@ EngineOptions ExactOf(EngineOptions options) {
   options.low.clear();
   options.lossy = {};
   options.little = {};
+  options.kv_type = EngineOptions().kv_type;
   return options;
 }
 

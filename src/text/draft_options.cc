@@ -32,7 +32,7 @@ Result<DraftOptions> ParseDraft(const std::string& text) {
 
 Status CheckDraft(const DraftOptions& draft, const EngineOptions& engine, const ModelSpec& spec) {
   if (!draft.is_on()) return {};
-  if (!engine.is_exact()) {
+  if (!engine.has_exact_experts()) {
     return Fail(Errc::kUsage,
                 "--draft keeps the text exact; leave out what makes it less so (--low, --t1, "
                 "--drop-below, --prefer-resident, --little, --quality)");

@@ -13,7 +13,8 @@
 
 namespace moestro {
 
-LlamaReference::LlamaReference(const std::string& path, uint32_t n_ctx, uint32_t batch)
+LlamaReference::LlamaReference(const std::string& path, uint32_t n_ctx, uint32_t batch,
+                               KvType kv_type)
     : batch_(batch) {
   llama_log_set([](ggml_log_level, const char*, void*) {}, nullptr);
   if (ggml_backend_dev_by_type(GGML_BACKEND_DEVICE_TYPE_CPU) == nullptr) ggml_backend_load_all();
@@ -30,8 +31,12 @@ LlamaReference::LlamaReference(const std::string& path, uint32_t n_ctx, uint32_t
   params.n_ubatch = batch;
   params.n_threads = 2;
   params.n_threads_batch = 2;
-  // The one that adds up values in F32; the other one adds them up in F16.
-  params.flash_attn_type = LLAMA_FLASH_ATTN_TYPE_DISABLED;
+  // The one that adds up values in F32; the other one adds them up in F16 if that is their type,
+  // and alone takes quantised ones.
+  const bool is_half = kv_type == KvType::kF16;
+  params.flash_attn_type = is_half ? LLAMA_FLASH_ATTN_TYPE_DISABLED : LLAMA_FLASH_ATTN_TYPE_ENABLED;
+  params.type_k = is_half ? GGML_TYPE_F16 : GGML_TYPE_Q8_0;
+  params.type_v = params.type_k;
   params.op_offload = false;
   params.cb_eval = Look;
   params.cb_eval_user_data = this;

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "core/ids.h"
+#include "core/kv_type.h"
 
 struct llama_context;
 struct llama_model;
@@ -21,7 +22,8 @@ namespace moestro {
 class LlamaReference {
  public:
   // Stops the test program when libllama does not take the file. `batch`: tokens per evaluation.
-  LlamaReference(const std::string& path, uint32_t n_ctx, uint32_t batch);
+  LlamaReference(const std::string& path, uint32_t n_ctx, uint32_t batch,
+                 KvType kv_type = KvType::kF16);
   ~LlamaReference();
   LlamaReference(const LlamaReference&) = delete;
   LlamaReference& operator=(const LlamaReference&) = delete;

@@ -53,6 +53,11 @@ struct AttentionLanes256 {
     for (; i < n; ++i) to[i] = _cvtsh_ss(from[i]);
   }
 
+  static Float FromIntegers(const int8_t* from) {
+    return _mm256_cvtepi32_ps(
+        _mm256_cvtepi8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(from))));
+  }
+
   // [8][stride] -> [8][to_stride]
   static void Transpose(const float* from, size_t stride, float* to, size_t to_stride) {
     // Rows i and i + 4 by halves, then 4 x 4 within each half.

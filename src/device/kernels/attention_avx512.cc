@@ -48,6 +48,11 @@ struct AttentionLanes512 {
     for (; i < n; ++i) to[i] = _cvtsh_ss(from[i]);
   }
 
+  static Float FromIntegers(const int8_t* from) {
+    return _mm512_cvtepi32_ps(
+        _mm512_cvtepi8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(from))));
+  }
+
   // [16][stride] -> [16][to_stride]
   static void Transpose(const float* from, size_t stride, float* to, size_t to_stride) {
     // Four rows i, i + 4, i + 8, i + 12 by quarters, then 4 x 4 within each quarter.

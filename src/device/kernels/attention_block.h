@@ -168,9 +168,31 @@ void TurnKeys(const float* keys, size_t stride, uint32_t dim, float* turned) {
   }
 }
 
+// AttentionKernel::from_f16.
+template <class V>
+void FromF16(const std::byte* from, float* to, size_t n) {
+  V::ToFloat(reinterpret_cast<const Half*>(from), to, n);
+}
+
+// AttentionKernel::from_q8: blocks of a factor, a half, and its integers.
+template <class V>
+void FromQ8(const std::byte* from, float* to, size_t n) {
+  constexpr KvTypeInfo kBlock = InfoOf(KvType::kQ8);
+  for (size_t i = 0; i < n; i += kBlock.block, from += kBlock.block_bytes) {
+    float factor = 0.0F;
+    V::ToFloat(reinterpret_cast<const Half*>(from), &factor, 1);
+    const auto* integers = reinterpret_cast<const int8_t*>(from + sizeof(Half));
+#pragma GCC unroll 8
+    for (uint32_t j = 0; j < kBlock.block; j += V::kLanes) {
+      V::Store(to + i + j, V::Multiply(V::Broadcast(factor), V::FromIntegers(integers + j)));
+    }
+  }
+}
+
 template <class V>
 inline constexpr AttentionKernel kAttentionKernel = {.attend = AttendBlock<V>,
-                                                     .to_float = V::ToFloat,
+                                                     .from_f16 = FromF16<V>,
+                                                     .from_q8 = FromQ8<V>,
                                                      .turn = TurnKeys<V>,
                                                      .lanes = V::kLanes,
                                                      .name = V::kName};

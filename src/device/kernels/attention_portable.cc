@@ -41,6 +41,11 @@ struct AttentionLanesPortable {
   static void ToFloat(const Half* from, float* to, size_t n) {
     ggml_fp16_to_fp32_row(from, to, static_cast<int64_t>(n));
   }
+  static Float FromIntegers(const int8_t* from) {
+    Float v;
+    for (uint32_t i = 0; i < kLanes; ++i) v[i] = from[i];
+    return v;
+  }
   static void Transpose(const float* from, size_t stride, float* to, size_t to_stride) {
     for (uint32_t i = 0; i < kLanes; ++i) {
       for (uint32_t j = 0; j < kLanes; ++j) to[j * to_stride + i] = from[i * stride + j];

@@ -23,6 +23,7 @@
 
 #include "base/result.h"
 #include "core/cells.h"
+#include "core/kv_type.h"
 #include "device/attention_kernel.h"
 #include "device/host_memory.h"
 
@@ -39,6 +40,7 @@ struct AttentionShape {
   uint32_t n_head_kv = 0;  // divides n_head
   uint32_t dim_k = 0;      // of a head
   uint32_t dim_v = 0;
+  KvType kv_type = KvType::kF16;
 };
 
 class TiledAttention {
@@ -50,10 +52,11 @@ class TiledAttention {
   uint64_t bytes() const { return memory_.size(); }
 
   struct Layer {
-    const Half* k = nullptr;  // [cell][n_head_kv * dim_k], as ggml_set_rows() writes them
-    const Half* v = nullptr;  // [cell][n_head_kv * dim_v]
-    float scale = 1.0F;       // of scores
-    uint32_t window = 0;      // a row sees its last so many positions; 0: all
+    // As ggml_set_rows() writes values of the shape's type.
+    const std::byte* k = nullptr;  // [cell][n_head_kv * dim_k]
+    const std::byte* v = nullptr;  // [cell][n_head_kv * dim_v]
+    float scale = 1.0F;            // of scores
+    uint32_t window = 0;           // a row sees its last so many positions; 0: all
     // [n_head]: a score that takes part in the softmax and brings no value; empty: none.
     std::span<const float> sinks;
   };

@@ -6,40 +6,73 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
-#include <limits>
+#include <optional>
 #include <random>
-#include <utility>
+#include <string>
 #include <vector>
 
 #include "device/cpu_device.h"
 #include "device/graph_arena.h"
+#include "forward/dense/kv_cache.h"
 
 namespace moestro {
 namespace {
 
 // Four heads share two key-value heads.
-constexpr AttentionShape kShape{.n_head = 4, .n_head_kv = 2, .dim_k = 48, .dim_v = 32};
+constexpr AttentionShape kShape{.n_head = 4, .n_head_kv = 2, .dim_k = 96, .dim_v = 32};
 constexpr uint32_t kCells = 1024;
-constexpr float kScale = 0.2F;
+constexpr float kScale = 0.15F;
 
-class AttentionTest : public ::testing::Test {
+constexpr size_t kKeyWidth = size_t{kShape.n_head_kv} * kShape.dim_k;
+constexpr size_t kValueWidth = size_t{kShape.n_head_kv} * kShape.dim_v;
+
+// The cache's two matrices, by row, as it stores them.
+class Stored {
+ public:
+  Stored(KvType type, size_t width, std::span<const float> numbers)
+      : type_(type), row_bytes_(KvBytes(type, width)), width_(width) {
+    bytes_.resize(KvBytes(type, numbers.size()));
+    traits().from_float_ref(numbers.data(), bytes_.data(), static_cast<int64_t>(numbers.size()));
+  }
+  const std::byte* data() const { return bytes_.data(); }
+  std::span<std::byte> row(size_t cell) {
+    return std::span(bytes_).subspan(cell * row_bytes_, row_bytes_);
+  }
+  // What a cell's values are after rounding.
+  std::vector<float> ReadRow(size_t cell) const {
+    std::vector<float> values(width_);
+    traits().to_float(data() + cell * row_bytes_, values.data(), static_cast<int64_t>(width_));
+    return values;
+  }
+
+ private:
+  const ggml_type_traits& traits() const {
+    return *ggml_get_type_traits(KvCache::TensorType(type_));
+  }
+  KvType type_;
+  size_t row_bytes_;
+  size_t width_;
+  std::vector<std::byte> bytes_;
+};
+
+class AttentionTest : public ::testing::TestWithParam<KvType> {
  protected:
   AttentionTest() {
     std::mt19937 random(3);
     std::normal_distribution<float> normal(0.0F, 1.0F);
-    const auto halves = [&](size_t n) {
-      std::vector<Half> values(n);
-      for (Half& v : values) v = ggml_fp32_to_fp16(normal(random));
+    const auto numbers = [&](size_t n) {
+      std::vector<float> values(n);
+      for (float& v : values) v = normal(random);
       return values;
     };
-    keys_ = halves(size_t{kCells} * kShape.n_head_kv * kShape.dim_k);
-    values_ = halves(size_t{kCells} * kShape.n_head_kv * kShape.dim_v);
-    queries_.resize(size_t{kCells} * kShape.n_head * kShape.dim_k);
-    for (float& q : queries_) q = normal(random);
+    shape_.kv_type = GetParam();
+    keys_.emplace(GetParam(), kKeyWidth, numbers(kCells * kKeyWidth));
+    values_.emplace(GetParam(), kValueWidth, numbers(kCells * kValueWidth));
+    queries_ = numbers(size_t{kCells} * kShape.n_head * kShape.dim_k);
   }
 
   TiledAttention::Layer layer() const {
-    return {.k = keys_.data(), .v = values_.data(), .scale = kScale, .sinks = {}};
+    return {.k = keys_->data(), .v = values_->data(), .scale = kScale, .sinks = {}};
   }
 
   // Rows whose queries are those of the same number, from `first` on -> [rows][n_head][dim_v].
@@ -47,7 +80,7 @@ class AttentionTest : public ::testing::Test {
                          size_t first = 0, uint32_t threads = 2,
                          const AttentionKernel& kernel = AttentionKernel::ForThisMachine()) {
     CpuDevice device = *CpuDevice::Open(threads);
-    auto attention = *TiledAttention::Create(kShape, threads, kernel);
+    auto attention = *TiledAttention::Create(shape_, threads, kernel);
     GraphArena arena(device.backend(), 16);
     ggml_context* ctx = arena.Begin();
     ggml_tensor* q = ggml_new_tensor_3d(ctx, GGML_TYPE_F32, kShape.dim_k, kShape.n_head,
@@ -83,13 +116,15 @@ class AttentionTest : public ::testing::Test {
       double weight = layer.sinks.empty() ? 0.0 : std::exp(double{layer.sinks[h]});
       std::vector<double> sums(kShape.dim_v, 0.0);
       for (const size_t cell : cells) {
-        const Half* k = keys_.data() + (cell * kShape.n_head_kv + kv) * kShape.dim_k;
-        const Half* v = values_.data() + (cell * kShape.n_head_kv + kv) * kShape.dim_v;
+        const std::vector<float> key = keys_->ReadRow(cell);
+        const std::vector<float> value = values_->ReadRow(cell);
+        const float* k = key.data() + kv * kShape.dim_k;
+        const float* v = value.data() + kv * kShape.dim_v;
         double score = 0.0;
-        for (size_t d = 0; d < kShape.dim_k; ++d) score += double{q[d]} * ggml_fp16_to_fp32(k[d]);
+        for (size_t d = 0; d < kShape.dim_k; ++d) score += double{q[d]} * k[d];
         const double w = std::exp(score * layer.scale);
         weight += w;
-        for (size_t d = 0; d < kShape.dim_v; ++d) sums[d] += w * ggml_fp16_to_fp32(v[d]);
+        for (size_t d = 0; d < kShape.dim_v; ++d) sums[d] += w * v[d];
       }
       for (const double sum : sums) out.push_back(sum / weight);
     }
@@ -108,10 +143,14 @@ class AttentionTest : public ::testing::Test {
     }
   }
 
-  std::vector<Half> keys_;
-  std::vector<Half> values_;
+  AttentionShape shape_ = kShape;
+  std::optional<Stored> keys_;
+  std::optional<Stored> values_;
   std::vector<float> queries_;
 };
+
+INSTANTIATE_TEST_SUITE_P(All, AttentionTest, ::testing::Values(KvType::kF16, KvType::kQ8),
+                         [](const auto& one) { return std::string(NameOf(one.param)); });
 
 // 300 positions in pieces all over the cache, none of which ends where a block does.
 const std::vector<CellRun> kScattered = {{.first = 700, .count = 32},
@@ -126,11 +165,11 @@ std::vector<RowCells> Prompt(std::span<const CellRun> runs, uint32_t first, uint
   return rows;
 }
 
-TEST_F(AttentionTest, APromptSeesItsCellsWhereverTheyLie) {
+TEST_P(AttentionTest, APromptSeesItsCellsWhereverTheyLie) {
   ExpectRight(Prompt(kScattered, 0, 300), layer());
 }
 
-TEST_F(AttentionTest, RowsOfSeveralSequencesSeeTheirOwn) {
+TEST_P(AttentionTest, RowsOfSeveralSequencesSeeTheirOwn) {
   const std::vector<CellRun> other = {{.first = 500, .count = 150}};
   std::vector<RowCells> rows = Prompt(kScattered, 200, 3);
   rows.append_range(Prompt(other, 0, 90));
@@ -139,7 +178,7 @@ TEST_F(AttentionTest, RowsOfSeveralSequencesSeeTheirOwn) {
   ExpectRight(rows, layer());
 }
 
-TEST_F(AttentionTest, AWindowHidesEarlierPositions) {
+TEST_P(AttentionTest, AWindowHidesEarlierPositions) {
   for (const uint32_t window : {1U, 64U, 100U, 1000U}) {
     TiledAttention::Layer windowed = layer();
     windowed.window = window;
@@ -147,7 +186,7 @@ TEST_F(AttentionTest, AWindowHidesEarlierPositions) {
   }
 }
 
-TEST_F(AttentionTest, SinksTakeTheirShare) {
+TEST_P(AttentionTest, SinksTakeTheirShare) {
   const std::vector<float> sinks = {-3.0F, 0.0F, 2.0F, 5.0F};
   TiledAttention::Layer with_sinks = layer();
   with_sinks.sinks = sinks;
@@ -155,7 +194,7 @@ TEST_F(AttentionTest, SinksTakeTheirShare) {
 }
 
 // Chunks, threads, neighbours and places of cells.
-TEST_F(AttentionTest, ARowsBitsDependOnItsOwnCellsAlone) {
+TEST_P(AttentionTest, ARowsBitsDependOnItsOwnCellsAlone) {
   const std::vector<RowCells> prompt = Prompt(kScattered, 0, 300);
   for (const AttentionKernel& kernel : AttentionKernel::AllHere()) {
     const std::vector<float> whole = Run(prompt, layer(), 0, 2, kernel);
@@ -171,32 +210,28 @@ TEST_F(AttentionTest, ARowsBitsDependOnItsOwnCellsAlone) {
   }
   // The same keys and values elsewhere.
   const std::vector<float> before = Run(prompt, layer());
-  std::vector<Half> keys = keys_;
-  std::vector<Half> values = values_;
+  Stored keys = *keys_;
+  Stored values = *values_;
   const std::vector<CellRun> moved = {{.first = 500, .count = 300}};
   uint32_t to = 500;
   for (const CellRun& run : kScattered) {
     for (uint32_t i = 0; i < run.count; ++i, ++to) {
-      const size_t k = size_t{kShape.n_head_kv} * kShape.dim_k;
-      const size_t v = size_t{kShape.n_head_kv} * kShape.dim_v;
-      std::copy_n(keys_.data() + (run.first + i) * k, k, keys.data() + to * k);
-      std::copy_n(values_.data() + (run.first + i) * v, v, values.data() + to * v);
+      std::ranges::copy(keys_->row(run.first + i), keys.row(to).begin());
+      std::ranges::copy(values_->row(run.first + i), values.row(to).begin());
     }
   }
-  keys_ = std::move(keys);
-  values_ = std::move(values);
+  keys_ = keys;
+  values_ = values;
   EXPECT_EQ(Run(Prompt(moved, 0, 300), layer()), before);
 }
 
-TEST_F(AttentionTest, CellsNobodyHasWrittenMayHoldAnything) {
+TEST_P(AttentionTest, CellsNobodyHasWrittenMayHoldAnything) {
   const std::vector<RowCells> rows = Prompt(kScattered, 230, 5);
   const std::vector<float> before = Run(rows, layer());
-  const size_t k = size_t{kShape.n_head_kv} * kShape.dim_k;
-  const size_t v = size_t{kShape.n_head_kv} * kShape.dim_v;
-  const Half nan = ggml_fp32_to_fp16(std::numeric_limits<float>::quiet_NaN());
+  constexpr std::byte kNan{0xff};                           // of halves that consist of it
   for (const uint32_t cell : {13U, 14U, 40U, 77U, 850U}) {  // positions from 235 on, and nobody's
-    std::fill_n(keys_.data() + cell * k, k, nan);
-    std::fill_n(values_.data() + cell * v, v, nan);
+    std::ranges::fill(keys_->row(cell), kNan);
+    std::ranges::fill(values_->row(cell), kNan);
   }
   EXPECT_EQ(Run(rows, layer()), before);
 }

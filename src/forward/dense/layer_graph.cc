@@ -19,11 +19,12 @@ ggml_tensor* RopeFactors(const ModelSpec& spec, const ModelTensors& t, uint32_t 
   return n_ctx > spec.rope.original_context ? t.rope_factors_long : t.rope_factors_short;
 }
 
-AttentionShape ShapeOf(const ModelSpec& spec) {
+AttentionShape ShapeOf(const ModelSpec& spec, KvType kv_type) {
   return {.n_head = spec.n_head,
           .n_head_kv = spec.n_head_kv,
           .dim_k = spec.head_dim_k,
-          .dim_v = spec.head_dim_v};
+          .dim_v = spec.head_dim_v,
+          .kv_type = kv_type};
 }
 
 }  // namespace
@@ -45,6 +46,7 @@ LayerGraph::LayerGraph(const Parts& parts, uint32_t n_ctx)
 Result<std::unique_ptr<LayerGraph>> LayerGraph::Create(const Parts& parts, uint32_t n_ctx,
                                                        uint32_t chunk, uint32_t logits_rows) {
   std::unique_ptr<LayerGraph> graph(new LayerGraph(parts, n_ctx));
+  const AttentionShape shape = ShapeOf(parts.spec, parts.kv.type());
   if (parts.device != nullptr) {
     ggml_backend_t backend = parts.device->backend();
     // Rows of hidden are places for tensors.
@@ -52,11 +54,10 @@ Result<std::unique_ptr<LayerGraph>> LayerGraph::Create(const Parts& parts, uint3
       return Fail(Errc::kDevice, "rows of {} values do not lie where {} wants them",
                   parts.spec.n_embd, parts.device->info().name);
     }
-    TRY(graph->masked_,
-        MaskedAttention::Allocate(backend, ShapeOf(parts.spec), chunk, parts.kv.cells()));
+    TRY(graph->masked_, MaskedAttention::Allocate(backend, shape, chunk, parts.kv.cells()));
   } else {
-    TRY(graph->tiled_, TiledAttention::Create(ShapeOf(parts.spec), parts.cpu.threads(),
-                                              AttentionKernel::ForThisMachine()));
+    TRY(graph->tiled_,
+        TiledAttention::Create(shape, parts.cpu.threads(), AttentionKernel::ForThisMachine()));
   }
   TRY_STATUS(graph->Reserve(chunk, logits_rows));
   graph->work_bytes_ = graph->arena_.buffer_bytes() +
@@ -94,8 +95,10 @@ Status LayerGraph::CheckSupport() const {
   for (int i = 0; i < ggml_graph_n_nodes(arena_.graph()); ++i) {
     const ggml_tensor* node = ggml_graph_node(arena_.graph(), i);
     if (ggml_backend_dev_supports_op(device_->handle(), node)) continue;
-    return Fail(Errc::kDevice, "{} does not compute {} of this model", device_->info().name,
-                ggml_op_name(node->op));
+    const bool is_of_cache = node->op == GGML_OP_SET_ROWS || node->op == GGML_OP_FLASH_ATTN_EXT;
+    return Fail(Errc::kDevice, "{} does not compute {} of this model{}{}", device_->info().name,
+                ggml_op_name(node->op), is_of_cache ? " with keys and values in " : "",
+                is_of_cache ? NameOf(kv_->type()) : "");
   }
   return {};
 }

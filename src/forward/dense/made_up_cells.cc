@@ -11,19 +11,21 @@
 namespace moestro {
 namespace {
 
-constexpr size_t kBegins = 65521;     // places in the table where a cell may begin
+constexpr size_t kBegins = 65521;     // blocks of the table where a cell may begin
 constexpr uint32_t kTogether = 1024;  // cells that are written at once
 
 // The sum of twelve uniform numbers less six: a standard library's normal_distribution would not
 // promise the same numbers everywhere.
-std::vector<Half> NormalNumbers(size_t n, std::mt19937_64& random) {
-  std::vector<Half> numbers(n);
-  for (Half& number : numbers) {
-    float sum = -6.0F;
-    for (int i = 0; i < 12; ++i) sum += static_cast<float>(random() >> 40) * 0x1p-24F;
-    number = ggml_fp32_to_fp16(sum);
+std::vector<std::byte> NormalNumbers(KvType type, size_t n, std::mt19937_64& random) {
+  std::vector<float> numbers(n);
+  for (float& number : numbers) {
+    number = -6.0F;
+    for (int i = 0; i < 12; ++i) number += static_cast<float>(random() >> 40) * 0x1p-24F;
   }
-  return numbers;
+  std::vector<std::byte> stored(KvBytes(type, n));
+  ggml_get_type_traits(KvCache::TensorType(type))
+      ->from_float_ref(numbers.data(), stored.data(), static_cast<int64_t>(n));
+  return stored;
 }
 
 }  // namespace
@@ -32,21 +34,21 @@ std::vector<Half> NormalNumbers(size_t n, std::mt19937_64& random) {
 // table.
 Status MakeUpCells(const KvCache& kv, std::span<const CellRun> cells, uint64_t seed) {
   std::mt19937_64 random(seed);
-  const std::vector<Half> table =
-      NormalNumbers(kBegins + std::max(kv.n_embd_k(), kv.n_embd_v()), random);
-  std::vector<Half> rows;
+  const KvTypeInfo& type = InfoOf(kv.type());
+  const std::vector<std::byte> table = NormalNumbers(
+      kv.type(), kBegins * type.block + std::max(kv.n_embd_k(), kv.n_embd_v()), random);
+  std::vector<std::byte> rows;
   for (uint32_t layer = 0; layer < kv.layers(); ++layer) {
     for (const KvCache::Part part : {KvCache::Part::kKeys, KvCache::Part::kValues}) {
-      const size_t width = kv.cell_bytes(part) / sizeof(Half);
       for (const CellRun& run : cells) {
         for (uint32_t done = 0; done < run.count;) {
           const uint32_t n = std::min(kTogether, run.count - done);
           rows.clear();
           for (uint32_t i = 0; i < n; ++i) {
-            const auto from = table.begin() + static_cast<ptrdiff_t>(random() % kBegins);
-            rows.insert(rows.end(), from, from + static_cast<ptrdiff_t>(width));
+            const size_t from = random() % kBegins * type.block_bytes;
+            rows.append_range(std::span(table).subspan(from, kv.cell_bytes(part)));
           }
-          TRY_STATUS(kv.Write(layer, part, run.first + done, std::as_bytes(std::span(rows))));
+          TRY_STATUS(kv.Write(layer, part, run.first + done, rows));
           done += n;
         }
       }

@@ -3,7 +3,7 @@
 // any of them may see, and a mask that leaves each row those of its own sequence up to its own
 // position. Rows of other sequences cost their cells' reads; one sequence costs nothing more.
 //
-// Keys and values are F16, sums F32 where the device has them.
+// Keys and values are read as they are stored, sums F32 where the device has them.
 //
 // Thread rule: the engine thread.
 #pragma once
@@ -37,7 +37,7 @@ class MaskedAttention {
   // As SetRows() with rows that see everything, but nothing is sent: for sizes.
   void Assume(uint32_t rows);
 
-  // q F32 [dim_k, n_head, rows], the layer's caches F16 [n_head_kv * dim, cells]
+  // q F32 [dim_k, n_head, rows], the layer's caches [n_head_kv * dim, cells]
   // -> [n_head * dim_v, rows]. REQUIRES: the graph writes the rows' cells before this node.
   ggml_tensor* Node(ggml_context* ctx, ggml_tensor* q, ggml_tensor* k_cache, ggml_tensor* v_cache,
                     float scale) const;
