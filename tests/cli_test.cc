@@ -203,8 +203,8 @@ TEST_F(CliTest, BenchReportsEveryNumber) {
   EXPECT_EQ(Number(json, "runs"), 2.0);
   for (const char* key :
        {"ram_budget", "peak_rss", "prefill_tps", "decode_tps", "decode_ms_p50", "decode_ms_p95",
-        "disk_bytes_decode", "disk_bandwidth_probe", "bound_tps", "percent_of_bound", "limit_tps",
-        "percent_of_limit", "touched_bytes_decode", "fewest_bytes_decode",
+        "disk_bytes_decode", "io_depth", "disk_bandwidth_probe", "bound_tps", "percent_of_bound",
+        "limit_tps", "percent_of_limit", "touched_bytes_decode", "fewest_bytes_decode",
         "memory_bandwidth_probe"}) {
     EXPECT_GT(Number(json, key), 0.0) << key;
   }

@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: MIT
-// A prompt's reads ahead: the disk has all of the next layer's while the dense part computes.
+// What the disk is given at a time: all of a prompt's next layer while the dense part computes, and
+// else as many reads as were asked for, or measured.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cerrno>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
@@ -11,7 +14,9 @@
 #include <utility>
 #include <vector>
 
+#include "decide/io_depth.h"
 #include "store/block_reader.h"
+#include "tests/support/fault_reader.h"
 #include "tests/support/one_sequence.h"
 #include "tests/support/prompts.h"
 #include "tests/support/temp_folder.h"
@@ -71,6 +76,51 @@ TEST(ReadAhead, APromptsReadsAreAtTheDiskDuringTheDensePart) {
   EXPECT_EQ(seen[0], 0U);  // nobody knew
   EXPECT_EQ(seen[1], kReadsOfALayer);
   EXPECT_EQ(seen[2], kReadsOfALayer);
+}
+
+TEST(IoDepth, MeasuredOrNotItChangesNoBit) {
+  const TempFolder folder;
+  const std::string path = WriteTinyModel(
+      folder.path(),
+      {.arch = "qwen3moe", .type = "Q8_0", .layers = 3, .experts = 32, .embd = 512, .ff = 512});
+  const std::vector<Token> tokens = RandomTokens(8, 512, 1);
+  std::vector<std::vector<float>> logits;
+  for (const uint32_t asked : {0U, 1U, 32U}) {
+    EngineOptions options;
+    options.threads = 2;
+    options.cache = CacheSize{.percent = 40.0};
+    options.io_depth = asked;
+    auto engine = OneSequence::Open(path, options);
+    ASSERT_TRUE(engine.has_value()) << engine.error().message;
+    const uint32_t depth = (*engine)->engine().io_depth();
+    if (asked > 0) {
+      EXPECT_EQ(depth, asked);
+    } else {
+      EXPECT_TRUE(std::ranges::contains(kIoDepths, depth)) << depth;
+    }
+    const auto last = (*engine)->Append(tokens);
+    ASSERT_TRUE(last.has_value()) << last.error().message;
+    logits.emplace_back(last->begin(), last->end());
+  }
+  EXPECT_EQ(logits[1], logits[0]);
+  EXPECT_EQ(logits[2], logits[0]);
+}
+
+// The measurement alone must not keep a model from starting.
+TEST(IoDepth, AFailedMeasurementLeavesTheUsualDepth) {
+  const TempFolder folder;
+  const std::string path = WriteTinyModel(
+      folder.path(),
+      {.arch = "qwen3moe", .type = "Q8_0", .layers = 3, .experts = 32, .embd = 512, .ff = 512});
+  EngineOptions options;
+  options.threads = 1;
+  options.cache = CacheSize{.percent = 40.0};
+  options.wrap_reader = [](std::unique_ptr<BlockReader> inner) {
+    return std::make_unique<FaultReader>(std::move(inner), FaultPlan().ErrorAt(0, EIO));
+  };
+  auto engine = OneSequence::Open(path, options);
+  ASSERT_TRUE(engine.has_value()) << engine.error().message;
+  EXPECT_EQ((*engine)->engine().io_depth(), kIoDepths.front());
 }
 
 }  // namespace

@@ -2,6 +2,8 @@
 #include "cli/common_flags.h"
 
 #include <charconv>
+#include <cstdint>
+#include <optional>
 #include <string>
 #include <system_error>
 #include <utility>
@@ -32,14 +34,24 @@ std::string PolicyHelp(const std::string& default_text) {
   return help;
 }
 
-// 0: auto.
-Result<uint32_t> ParseChunk(const std::string& text) {
+// 0: auto; nullopt: neither that nor a number from 1 to `most`.
+std::optional<uint32_t> NumberOrAuto(const std::string& text, uint32_t most) {
   if (text == "auto") return 0;
   uint32_t value = 0;
   const char* end = text.data() + text.size();
   const auto [stop, error] = std::from_chars(text.data(), end, value);
-  if (error == std::errc{} && stop == end && value > 0) return value;
+  if (error == std::errc{} && stop == end && value > 0 && value <= most) return value;
+  return std::nullopt;
+}
+
+Result<uint32_t> ParseChunk(const std::string& text) {
+  if (const auto chunk = NumberOrAuto(text, UINT32_MAX)) return *chunk;
   return Fail(Errc::kUsage, "'{}' is not a number of tokens; write auto, or 1 or more", text);
+}
+
+Result<uint32_t> ParseDepth(const std::string& text) {
+  if (const auto depth = NumberOrAuto(text, 256)) return *depth;
+  return Fail(Errc::kUsage, "'{}' is not a number of reads; write auto, or 1 to 256", text);
 }
 
 void AddSeedFlag(Flags flags, CommonOptions& options) {
@@ -114,12 +126,13 @@ Flag AddCommonFlags(Flags flags, CommonOptions& options) {
                     engine.reader = text;
                     return {};
                   });
-  flags
-      .Add("--io-depth", engine.io_depth,
-           "reads of up to 1 MiB that the disk gets at a time; fast drives want more")
-      .Type("N")
-      .Between(1U, 256U)
-      .ShowDefault();
+  flags.AddParsed("--io-depth", "N|auto",
+                  "reads of up to 1 MiB that the disk gets at a time, 1 to 256 (default: auto, as "
+                  "few of 4 to 32 as fill it when measured, if not all experts fit)",
+                  [&engine](const std::string& text) -> Status {
+                    TRY(engine.io_depth, ParseDepth(text));
+                    return {};
+                  });
   AddPolicyFlags(
       flags,
       Format("auto, the file MODEL.policy.json if there is one, else {}", PolicyChoice{}.name),

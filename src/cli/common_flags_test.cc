@@ -73,6 +73,7 @@ TEST(CommonFlags, MistakesNameTheFlagAndTheValue) {
   expect({"--reader", "mmap"});
   expect({"--io-depth", "0"});
   expect({"--io-depth", "257"});
+  expect({"--io-depth", "some"});
   expect({"--policy", "fortune"});
   expect({"--chunk", "0"});
   expect({"--chunk", "half"});
@@ -80,6 +81,12 @@ TEST(CommonFlags, MistakesNameTheFlagAndTheValue) {
   expect({"--top-k", "few"});
   EXPECT_NE(Parse({"--ram", "0"}).error, "");
   EXPECT_NE(Parse({"--threads", "-1"}).error, "");
+}
+
+TEST(CommonFlags, TheDepthOfReadsIsANumberOrMeasured) {
+  EXPECT_EQ(Parse({}).common.engine.io_depth, 0U);
+  EXPECT_EQ(Parse({"--io-depth", "auto"}).common.engine.io_depth, 0U);
+  EXPECT_EQ(Parse({"--io-depth", "256"}).common.engine.io_depth, 256U);
 }
 
 TEST(CommonFlags, ThePolicyIsNamedOrReadOrFound) {

@@ -323,6 +323,7 @@ void AddReport(Json& object, const RunReport& report) {
       .Set("disk_bytes_decode", decode.disk_bytes)
       .Set("needed_bytes_decode", decode.needed_bytes)
       .Set("decode_wait_seconds", decode.wait_seconds)
+      .Set("io_depth", report.io_depth)
       .Set("disk_bandwidth_probe", report.probes.disk_bandwidth)
       .Set("compute_seconds_per_token", report.probes.compute_seconds_per_token.value_or(0.0))
       .Set("bound_tps", bound.tokens_per_second(decode.tokens))

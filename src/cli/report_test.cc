@@ -41,6 +41,7 @@ RunReport Example() {
                    .compute_seconds_per_token = 0.1};
   report.memory.budget = 4 * kGiB;
   report.policy = {.name = "lfru", .parameters = {{"half_life", 8.0}}};
+  report.io_depth = 8;
   report.peak_rss = 3 * kGiB;
   return report;
 }
@@ -79,6 +80,7 @@ TEST(Report, JsonHasTheNamesThatScriptsReadAndTheirValues) {
   ASSERT_EQ(predictions->size(), 1U);
   EXPECT_EQ(predictions->At(0)->Find("recall")->number(), 0.75);
   EXPECT_EQ(predictions->At(0)->Find("absent_precision")->number(), 0.6);
+  EXPECT_EQ(number("io_depth"), 8.0);
   EXPECT_EQ(number("disk_bandwidth_probe"), static_cast<double>(2 * kGiB));
   EXPECT_DOUBLE_EQ(number("bound_tps"), 10.0 / 1.5);
   EXPECT_DOUBLE_EQ(number("percent_of_bound"), 75.0);

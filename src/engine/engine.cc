@@ -8,6 +8,7 @@
 #include "base/bytes.h"
 #include "base/check.h"
 #include "base/format.h"
+#include "decide/io_depth.h"
 #include "decide/prompt_chunk.h"
 #include "engine/catalog.h"
 #include "engine/engine_impl.h"
@@ -55,9 +56,6 @@ Status Engine::Impl::Prepare(const EngineOptions& requested) {
   TRY(const ReaderKind kind, ParseReaderKind(options.reader));
   TRY(reader, OpenReader({.kind = kind}, AllPaths()));
   if (options.wrap_reader) reader = options.wrap_reader(std::move(reader));
-  queue = std::make_unique<ReadQueue>(
-      *reader, AllPaths(),
-      ReadQueueOptions{.max_in_flight = options.io_depth, .max_speculative = options.io_depth});
   return {};
 }
 
@@ -81,8 +79,10 @@ Status Engine::Impl::Allocate() {
 
   const ExpertExec::Limits limits = ExpertExec::LimitsFor(kernels, model.spec.router, chunk);
   const FixedBytes fixed = FixedFor(limits);
-  TRY(const PlannedMemory planned,
-      PlanMemory(options, catalog, reader->block(), model.spec.router.n_used, fixed));
+  TRY(const PlannedMemory planned, PlanSlots(fixed));
+  queue = std::make_unique<ReadQueue>(
+      *reader, AllPaths(),
+      ReadQueueOptions{.max_in_flight = options.io_depth, .max_speculative = options.io_depth});
   memory = planned.plan;
   slots = planned.slots;
   TRY(policy, policy_source.Choose(model.id, memory.n_slots));
@@ -214,7 +214,9 @@ Result<MemoryPlan> Engine::Plan(const std::string& model_path, const EngineOptio
   TRY(ModelFile model, ModelFile::Open(model_path));
   Lasting lasting{.model = std::move(model)};
   Impl impl(lasting);
-  TRY_STATUS(impl.Prepare(options));
+  EngineOptions unmeasured = options;
+  if (options.io_depth == 0) unmeasured.io_depth = kIoDepths.front();
+  TRY_STATUS(impl.Prepare(unmeasured));
   TRY_STATUS(impl.Allocate());
   return impl.memory;
 }

@@ -128,6 +128,7 @@ class Engine {
   // when the slots do not hold them all.
   Status Preload();
 
+  uint32_t io_depth() const;  // reads at a time, as it was asked for or measured
   // Counters since Open() or the last ResetStats().
   const RunStats& stats() const;
   void ResetStats();

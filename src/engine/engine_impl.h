@@ -192,6 +192,9 @@ struct Engine::Impl {
   DeviceExperts::Shape DeviceShape(const ComputeDevice& there) const;
   Result<ExpertKey> AnyExpertOf(uint32_t form) const;
   uint64_t BytesOf(ExpertKey key) const;
+  // Where memory goes; sets options.io_depth if that is left to a measurement.
+  Result<PlannedMemory> PlanSlots(const FixedBytes& fixed);
+  uint32_t MeasureIoDepth() const;
   // Bytes per second of the disk, by reading `total` bytes of experts.
   Result<double> ProbeReads(uint64_t total);
   Status Load();

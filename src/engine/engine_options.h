@@ -17,7 +17,6 @@
 #include "decide/policy.h"
 #include "engine/device_options.h"
 #include "store/block_reader.h"
-#include "store/read_queue.h"
 
 namespace moestro {
 
@@ -57,7 +56,7 @@ struct EngineOptions {
   KvType kv_type = KvType::kF16;   // of keys and values
   uint32_t chunk = 0;              // most tokens per prefill chunk; 0: decide/prompt_chunk.h
   std::string reader = "auto";     // auto, uring, pread
-  uint32_t io_depth = ReadQueueOptions().max_in_flight;  // reads of at most 1 MiB at a time
+  uint32_t io_depth = 0;  // reads of at most 1 MiB at a time; 0: measured, decide/io_depth.h
   // Who leaves a slot; nullopt: what policy_source.h finds for this model and number of slots.
   std::optional<PolicyChoice> policy = {};
   std::string policy_file = {};           // a tuning to follow; read only without `policy`

@@ -9,11 +9,9 @@
 
 #include "base/check.h"
 #include "device/memory_probe.h"
-#include "engine/catalog.h"
 #include "engine/engine_impl.h"
 #include "forward/dense/made_up_cells.h"
 #include "residency/lease_stream.h"
-#include "store/probe.h"
 
 namespace moestro {
 
@@ -281,8 +279,6 @@ Status Engine::Preload() {
   return {};
 }
 
-Result<double> Engine::ProbeDiskBandwidth() { return impl_->ProbeReads(ProbeOptions().total); }
-
 Result<double> Engine::ProbeMemoryBandwidth() {
   impl_->residency->Settle();  // nothing may be read into the slots meanwhile
   return ProbeReadBandwidth(*impl_->team, impl_->residency->memory());
@@ -296,14 +292,6 @@ std::vector<SlotContents> Engine::slot_contents() const {
                      .experts = impl_->residency->contents(p)});
   }
   return pools;
-}
-
-Result<double> Engine::Impl::ProbeReads(uint64_t total) {
-  // A prefill may leave reads under way that nobody waited for; the probe would meet their results.
-  residency->Settle();
-  TRY(const BandwidthProbe probe,
-      ProbeBandwidth(*reader, OwnSlices(catalog), {.reads = queue->options(), .total = total}));
-  return probe.bytes_per_second;
 }
 
 Result<std::optional<double>> Engine::Impl::FastestStep(const Batch& again) {

@@ -6,7 +6,10 @@
 
 #include "base/bytes.h"
 #include "base/system_limits.h"
+#include "core/extent.h"
 #include "decide/budget.h"
+#include "decide/io_depth.h"
+#include "store/read_queue.h"
 
 namespace moestro {
 namespace {
@@ -14,6 +17,8 @@ namespace {
 // What comes on top of resident memory when planning: heap growth, thread stacks, the ring, pages
 // of libraries not touched yet, the bandwidth probe's buffers.
 constexpr uint64_t kProcessGrowth = 40 * kMiB;
+// The probe's buffers are part of that for so many reads at a time.
+constexpr uint32_t kUsualDepth = kIoDepths.front();
 // Left alone when the user names no budget.
 constexpr uint64_t kLeastMargin = 256 * kMiB;
 
@@ -32,6 +37,18 @@ std::vector<SlotClass> ClassesOf(const ExpertCatalog& catalog, uint64_t block, u
                        .is_low = pool.is_low});
   }
   return classes;
+}
+
+// What the probe's buffers take beyond what process growth has for them.
+uint64_t ProbeGrowth(uint32_t depth, const ExpertCatalog& catalog, uint64_t block) {
+  if (depth <= kUsualDepth) return 0;
+  uint64_t largest = 0;
+  for (const PoolShape& pool : catalog.pools) {
+    for (const uint64_t bytes : pool.slice_bytes) {
+      largest = std::max(largest, WindowCapacity(bytes, block));
+    }
+  }
+  return (depth - kUsualDepth) * std::min(largest, ReadQueueOptions().max_request);
 }
 
 uint64_t FixedCache(const EngineOptions& options, const std::vector<SlotClass>& classes) {
@@ -60,7 +77,8 @@ Result<PlannedMemory> PlanMemory(const EngineOptions& options, const ExpertCatal
   request.dense = fixed.dense;
   request.kv = fixed.kv;
   request.work = std::max(fixed.work, fixed.staging);
-  request.process = ResidentMemory() + options.caller_bytes + kProcessGrowth;
+  request.process = ResidentMemory() + options.caller_bytes + kProcessGrowth +
+                    ProbeGrowth(options.io_depth, catalog, block);
   request.bytes_per_table_byte = 512;  // 8 bytes per 4 KiB page at worst
   request.classes = ClassesOf(catalog, block, n_used);
   request.low_share = options.low_share;

@@ -78,6 +78,7 @@ struct RunReport {
   DeviceStats device = {};      // of memory.devices
   LaneRatios lane_ratios = {};  // see Engine::lane_ratios()
   PolicyChoice policy;
+  uint32_t io_depth = 0;  // reads at a time
   uint64_t peak_rss = 0;  // bytes
   // Of decode; nullopt: nobody asked, an error: why it cannot be given.
   std::optional<Result<Limit>> limit = {};

@@ -90,9 +90,15 @@ Memory AllocateLanding(uint64_t size, uint64_t block) {
   return memory;
 }
 
-// Reads all targets, `depth` at a time; returns the bytes that arrived.
+double SecondsSince(std::chrono::steady_clock::time_point start) {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
+// Reads the targets, `depth` at a time, beginning none after `most_seconds` but the first; returns
+// the bytes that arrived.
 Result<uint64_t> ReadAll(BlockReader& reader, std::span<const Target> targets, unsigned depth,
-                         std::span<std::byte> memory) {
+                         std::span<std::byte> memory, double most_seconds) {
+  const auto start = std::chrono::steady_clock::now();
   const uint64_t each = memory.size() / depth;
   std::vector<uint64_t> free;
   for (uint64_t i = 0; i < depth; ++i) free.push_back(i);
@@ -101,6 +107,7 @@ Result<uint64_t> ReadAll(BlockReader& reader, std::span<const Target> targets, u
   int error = 0;
   size_t next = 0;
   for (;;) {
+    if (next > 0 && SecondsSince(start) > most_seconds) targets = targets.first(next);
     while (next < targets.size() && !free.empty() && error == 0) {
       const Target& t = targets[next];
       const uint64_t place = free.back();
@@ -146,10 +153,10 @@ Result<BandwidthProbe> ProbeBandwidth(BlockReader& reader, std::span<const Exten
   const std::span<std::byte> landing(memory.get(), bytes_in_flight);
 
   const auto start = std::chrono::steady_clock::now();
-  TRY(const uint64_t bytes, ReadAll(reader, targets, depth, landing));
-  const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
+  TRY(const uint64_t bytes, ReadAll(reader, targets, depth, landing, options.most_seconds));
+  const double took = SecondsSince(start);
   if (bytes == 0) return Fail(Errc::kIo, "disk bandwidth probe: the file has no bytes there");
-  const double seconds = std::max(took.count(), 1e-9);
+  const double seconds = std::max(took, 1e-9);
   return BandwidthProbe{
       .bytes_per_second = static_cast<double>(bytes) / seconds, .bytes = bytes, .seconds = seconds};
 }

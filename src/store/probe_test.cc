@@ -104,6 +104,16 @@ TEST(Probe, SmallRegionsAreReadWhole) {
   EXPECT_EQ(probe->bytes, kBlock + kBlock + 100);
 }
 
+TEST(Probe, EndsWhenItsTimeIsOver) {
+  Recorder disk = Disk(100 * kBlock);
+  const std::vector<Extent> regions{{0, 0, 100 * kBlock}};
+  const auto probe = ProbeBandwidth(
+      disk, regions, {.reads = {.max_request = kBlock, .max_in_flight = 3}, .most_seconds = 0.0});
+  ASSERT_TRUE(probe.has_value()) << probe.error().message;
+  EXPECT_EQ(disk.offsets.size(), 3U);  // what was begun at once
+  EXPECT_EQ(probe->bytes, 3 * kBlock);
+}
+
 TEST(Probe, SeedDecidesTheOrder) {
   std::vector<std::vector<uint64_t>> orders;
   for (const uint64_t seed : {1U, 1U, 2U}) {
