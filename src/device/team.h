@@ -27,7 +27,9 @@ class Team {
       (*static_cast<std::remove_reference_t<Work>*>(target))(thread, n_threads);
     };
     call_->target = &work;
-    return device_->Compute(graph_);
+    Status done = device_->Compute(graph_);
+    call_->target = nullptr;
+    return done;
   }
 
  private:

@@ -6,7 +6,6 @@
 #include <span>
 #include <unordered_map>
 #include <unordered_set>
-#include <utility>
 
 #include "core/extent.h"
 #include "device/host_memory.h"

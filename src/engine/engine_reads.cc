@@ -2,7 +2,6 @@
 // What the disk gives, and how many reads it is given at a time.
 #include <algorithm>
 #include <ranges>
-#include <utility>
 #include <vector>
 
 #include "base/bytes.h"

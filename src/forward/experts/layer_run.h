@@ -129,7 +129,7 @@ class LayerRun {
   const std::byte* RowOf(size_t job, size_t matrix, uint32_t row) const;
 
   void QuantiseInputs(int thread, int n_threads);
-  void MultiplyHidden(size_t job, RowBlock block, int thread, const std::byte* next);
+  void MultiplyHidden(size_t job, RowBlock block, int thread, const std::byte* following);
   void QuantiseProduct(size_t job, uint32_t i);
   void MultiplyDown(size_t job, RowBlock block, const std::byte* next);
   void SumUp(int thread, int n_threads) const;
