@@ -204,8 +204,8 @@ void LayerRun::FinishDevices() {
   devices_done_.notify_all();
 }
 
-// Tells the other threads which matrices are there. Written on change only: the line is the one
-// they claim tasks in.
+// Tells the other threads which matrices are there. Written on change only: they look at that line
+// before every task.
 void LayerRun::ShowLanded(size_t j) {
   JobState& job = s_.jobs[j];
   const Lease& lease = *leases_.lease(j);
@@ -270,14 +270,14 @@ bool LayerRun::TryStages(int thread) {
   return any([&](size_t j) { return TryHidden(j, thread, thread); }) ||
          any([&](size_t j) { return TryQuantise(j); }) ||
          any([&](size_t j) { return TryDown(j, thread, thread); }) ||
-         any([&](size_t j) { return HelpHidden(j, thread); }) ||
-         any([&](size_t j) { return HelpDown(j, thread); });
+         any([&](size_t j) { return Help(&LayerRun::TryHidden, j, thread); }) ||
+         any([&](size_t j) { return Help(&LayerRun::TryDown, j, thread); });
 }
 
 // The next task of one expert, if its bytes are there and the stage before it is done.
 bool LayerRun::TryJob(size_t j, int thread) {
-  return TryHidden(j, thread, thread) || HelpHidden(j, thread) || TryQuantise(j) ||
-         TryDown(j, thread, thread) || HelpDown(j, thread);
+  return TryHidden(j, thread, thread) || Help(&LayerRun::TryHidden, j, thread) || TryQuantise(j) ||
+         TryDown(j, thread, thread) || Help(&LayerRun::TryDown, j, thread);
 }
 
 // gate and up rows, as soon as both matrices are there
@@ -314,18 +314,11 @@ bool LayerRun::TryDown(size_t j, int owner, int thread) {
   return true;
 }
 
-bool LayerRun::HelpHidden(size_t j, int thread) {
+// The same for rows that are another thread's.
+bool LayerRun::Help(Attempt attempt, size_t j, int thread) {
   const int threads = static_cast<int>(s_.parts.team.threads());
   for (int t = 1; t < threads; ++t) {
-    if (TryHidden(j, (thread + t) % threads, thread)) return true;
-  }
-  return false;
-}
-
-bool LayerRun::HelpDown(size_t j, int thread) {
-  const int threads = static_cast<int>(s_.parts.team.threads());
-  for (int t = 1; t < threads; ++t) {
-    if (TryDown(j, (thread + t) % threads, thread)) return true;
+    if ((this->*attempt)(j, (thread + t) % threads, thread)) return true;
   }
   return false;
 }

@@ -121,8 +121,8 @@ class LayerRun {
   bool TryHidden(size_t job, int owner, int thread);
   bool TryQuantise(size_t job);
   bool TryDown(size_t job, int owner, int thread);
-  bool HelpHidden(size_t job, int thread);
-  bool HelpDown(size_t job, int thread);
+  using Attempt = bool (LayerRun::*)(size_t job, int owner, int thread);
+  bool Help(Attempt attempt, size_t job, int thread);
   JobShare& share(size_t job, int thread) const;
   const std::byte* AfterHidden(size_t job, int owner, uint32_t row) const;
   const std::byte* AfterDown(size_t job, int owner, uint32_t row) const;
