@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: MIT
+// An answer on its way to a client: what every wire format's writer is given, and what it gives
+// back. Each format has a writer of its own.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "api/api_error.h"
+#include "chat/chat_types.h"
+#include "core/ids.h"
+
+namespace moestro {
+
+struct TokenLogprob {
+  struct Candidate {
+    Token token = 0;
+    std::string bytes;
+    float logprob = 0.0F;
+  };
+  Candidate chosen;
+  std::vector<Candidate> top;  // likeliest first
+};
+
+// What has become certain since the last part.
+struct ReplyPart {
+  std::vector<ChatDelta> deltas;  // text of a completion is content
+  std::vector<TokenLogprob> logprobs;
+};
+
+enum class FinishReason : uint8_t { kStop, kLength, kToolCalls };
+
+struct ReplyUsage {
+  uint32_t prompt_tokens = 0;
+  uint32_t cached_tokens = 0;  // of the prompt, not computed again
+  uint32_t completion_tokens = 0;
+  uint32_t reasoning_tokens = 0;  // of the completion
+  double prompt_seconds = 0.0;
+  double completion_seconds = 0.0;
+};
+
+struct ReplyEnd {
+  FinishReason reason = FinishReason::kStop;
+  std::string stop;  // the stop string that ended it; empty: none
+  ReplyUsage usage;
+};
+
+// Who answers, and when.
+struct ReplyHead {
+  std::string id;     // random part; a writer puts its own prefix before it
+  std::string model;  // as /v1/models names it
+  int64_t created = 0;
+};
+
+// Streamed: Begin(), Part()..., then End() or Failed(); each gives bytes for the wire, maybe none.
+// Not streamed: Part()..., then End() gives the whole body; Begin() and Part() give nothing.
+//
+// Thread rule: one thread.
+class ReplyWriter {
+ public:
+  virtual ~ReplyWriter() = default;
+  virtual std::string Begin() = 0;
+  // `choice`: which of several prompts' answers; 0 but for completions.
+  virtual std::string Part(const ReplyPart& part, uint32_t choice) = 0;
+  // All of one choice has been said.
+  virtual std::string EndChoice(const ReplyEnd& end, uint32_t choice) = 0;
+  virtual std::string End() = 0;
+  // The error as the format's stream says it; ends the stream.
+  virtual std::string Failed(const ApiError& error) = 0;
+};
+
+}  // namespace moestro

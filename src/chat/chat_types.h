@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: MIT
+// A conversation as values, with tools: what the wire formats of src/api become, and what templates
+// and parsers of src/chat work on.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace moestro {
+
+struct ToolCall {
+  std::string id;
+  std::string name;
+  std::string arguments;  // JSON text of an object
+};
+
+struct ChatTurn {
+  std::string role;       // "system", "developer", "user", "assistant", "tool"
+  std::string content;    // may be empty
+  std::string reasoning;  // an assistant's thoughts, as it wrote them; empty: none
+  std::vector<ToolCall> calls;
+  std::string call_id;  // of a tool's answer
+  std::string name;     // of a tool's answer; empty: not given
+};
+
+struct Tool {
+  std::string name;
+  std::string description;
+  std::string parameters;  // JSON text of a schema, as it was sent; empty: none
+};
+
+enum class ToolUse : uint8_t {
+  kAuto,      // the model decides
+  kNone,      // it writes no call
+  kRequired,  // it begins with a call
+  kNamed,     // it begins with a call of ChatInput::named_tool
+};
+
+struct ChatInput {
+  std::vector<ChatTurn> turns;
+  std::vector<Tool> tools;
+  ToolUse tool_use = ToolUse::kAuto;
+  std::string named_tool;
+  bool parallel_calls = true;
+  std::string template_arguments;  // JSON text of an object for the template; empty: none
+  bool add_assistant = true;       // the prompt ends where the answer begins
+};
+
+// What an answer's text must be, calls of tools aside.
+struct OutputForm {
+  enum class Kind : uint8_t { kText, kJsonObject, kJsonSchema, kGrammar };
+  Kind kind = Kind::kText;
+  std::string definition;  // the schema's JSON text, or the GBNF text
+};
+
+// A piece of an answer that is being written.
+struct ChatDelta {
+  enum class Kind : uint8_t { kContent, kReasoning, kCallBegin, kCallArguments };
+  Kind kind = Kind::kContent;
+  std::string text;     // content, reasoning, or a fragment of the call's arguments; UTF-8
+  uint32_t call = 0;    // which call, from 0 on
+  std::string name;     // kCallBegin: the tool's
+  std::string call_id;  // kCallBegin: unique within the answer's conversation
+};
+
+}  // namespace moestro
