@@ -61,8 +61,11 @@ Status Engine::Impl::Prepare(const EngineOptions& requested) {
 
 Status Engine::Impl::Allocate() {
   const uint32_t common = std::min(options.common_positions, n_ctx);
-  const uint64_t n_blocks = KvBlocks::BlocksFor(common) +
-                            uint64_t{KvBlocks::BlocksFor(n_ctx - common)} * options.sequences;
+  const uint64_t n_blocks =
+      options.positions > 0
+          ? KvBlocks::BlocksFor(std::max(options.positions, n_ctx))
+          : KvBlocks::BlocksFor(common) +
+                uint64_t{KvBlocks::BlocksFor(n_ctx - common)} * options.sequences;
   if (n_blocks * KvBlocks::kPositions > std::numeric_limits<int32_t>::max()) {
     return Fail(Errc::kInvalidRequest,
                 "{} sequences of {} tokens are more than a KV cache can hold", options.sequences,
@@ -283,6 +286,18 @@ void Engine::NoteDrafts(uint64_t proposed, uint64_t accepted) {
 void Engine::FinishReads() {
   if (impl_->residency) impl_->residency->Drain();
 }
+Engine::KvRoom Engine::kv_room() const {
+  const KvBlocks& blocks = impl_->sequences->blocks();
+  return {.free = blocks.free_blocks() * KvBlocks::kPositions,
+          .all = blocks.blocks() * KvBlocks::kPositions};
+}
+
+Engine::KvRoom Engine::kv_room() const {
+  const KvBlocks& blocks = impl_->sequences->blocks();
+  return {.free = blocks.free_blocks() * KvBlocks::kPositions,
+          .all = blocks.blocks() * KvBlocks::kPositions};
+}
+
 Sequence Engine::NewSequence() { return {*impl_->sequences, impl_->sequences->New()}; }
 void Engine::RequestStop() { impl_->stop.store(true); }
 

@@ -50,6 +50,12 @@ struct SavedSequence {
   std::string notes;
 };
 
+// Of one in a file, without its keys and values.
+struct SavedTokens {
+  std::vector<Token> tokens;
+  std::string notes;
+};
+
 class Engine {
  public:
   // Errors: what ModelFile::Open() says; kInvalidRequest when the budget is too small (names the
@@ -80,6 +86,14 @@ class Engine {
   uint32_t pool_of(ExpertKey key) const;  // whose slots it takes. REQUIRES: the same
   // Of memory's slots, by pool.
   std::vector<SlotContents> slot_contents() const;
+
+  // Positions of the KV cache that are free, whole blocks only, and that there are. A sequence that
+  // goes on by n positions takes at most n + 2 * KvBlocks::kPositions of the free ones.
+  struct KvRoom {
+    uint32_t free = 0;
+    uint32_t all = 0;
+  };
+  KvRoom kv_room() const;
 
   // An empty sequence. It must not outlive the engine.
   Sequence NewSequence();
@@ -119,6 +133,9 @@ class Engine {
   // Reads it back: it goes on with the same bits. kIo; kInvalidFile for a file that is damaged or
   // none; kInvalidRequest for another model's, or one that does not fit n_ctx or the KV cache.
   Result<SavedSequence> RestoreSequence(const std::string& path);
+  // What it would restore. Keys and values are not looked at, so damage there is not seen. Errors:
+  // the same.
+  Result<SavedTokens> PeekSequence(const std::string& path) const;
 
   // Makes the current or next step return kInterrupted at the next layer border. Each request ends
   // one step.

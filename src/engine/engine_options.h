@@ -76,6 +76,9 @@ struct EngineOptions {
   uint32_t sequences = 1;  // of ctx tokens, that the KV cache has room for
   // Positions that the sequences have in common (they are forks): there is room for these once.
   uint32_t common_positions = 0;
+  // Positions that the KV cache has room for, whoever has them; 0: what the two above say. At least
+  // ctx.
+  uint32_t positions = 0;
   DeviceOptions device = {};  // what computes experts beside the CPU
   bool repack = true;         // dense weights in ggml's repacked layouts where it has them
 

@@ -33,6 +33,7 @@ class SequenceTable {
   // nullptr: there is no such sequence.
   const Timeline* Find(SequenceId id) const;
   std::vector<SequenceId> ids() const;
+  const KvBlocks& blocks() const { return blocks_; }
   // True if some sequence has a position.
   bool any_lives() const;
 

@@ -92,8 +92,30 @@ Result<SequenceHeader> ReadSequenceHeader(const InputFile& file, const SequenceH
   if (file.size() != h.file_bytes()) {
     return file.CutShort(Format("{} bytes", h.file_bytes()));
   }
-  TRY_STATUS(file.CheckSum());
   return h;
+}
+
+SequenceHeader ShapeOf(const ModelFile& model, const KvCache& kv) {
+  return {.model_id = model.id.fingerprint,
+          .n_layer = kv.layers(),
+          .n_embd_k = kv.n_embd_k(),
+          .n_embd_v = kv.n_embd_v(),
+          .kv_type = kv.type()};
+}
+
+// The saved text: notes and tokens.
+Result<SavedTokens> ReadTokens(const InputFile& file, const SequenceHeader& h, uint32_t n_vocab) {
+  SavedTokens saved;
+  TRY(saved.notes, file.Read(kSequenceFormat.header_bytes, h.notes_bytes));
+  TRY(const std::string bytes, file.Read(h.tokens_begin(), h.n_tokens * sizeof(Token)));
+  saved.tokens.resize(h.n_tokens);
+  std::copy_n(bytes.data(), bytes.size(), reinterpret_cast<char*>(saved.tokens.data()));
+  for (const Token t : saved.tokens) {
+    if (t < 0 || static_cast<uint32_t>(t) >= n_vocab) {
+      return file.Damaged(Format("token {} is outside the vocabulary", t));
+    }
+  }
+  return saved;
 }
 
 // Positions from `first` on, before `end`, whose cells are neighbours.
@@ -135,13 +157,10 @@ Status Engine::SaveSequence(const Sequence& sequence, const std::string& notes,
   TRY(BinaryWriter out, BinaryWriter::Create(path));
   const Timeline& timeline = *m.sequences->Find(sequence.id());
   const auto n_tokens = static_cast<uint32_t>(timeline.tokens.size());
-  TRY_STATUS(out.Add(Encode({.model_id = m.model.id.fingerprint,
-                             .n_layer = m.kv.layers(),
-                             .n_embd_k = m.kv.n_embd_k(),
-                             .n_embd_v = m.kv.n_embd_v(),
-                             .n_tokens = n_tokens,
-                             .notes_bytes = static_cast<uint32_t>(notes.size()),
-                             .kv_type = m.kv.type()})));
+  SequenceHeader h = ShapeOf(m.model, m.kv);
+  h.n_tokens = n_tokens;
+  h.notes_bytes = static_cast<uint32_t>(notes.size());
+  TRY_STATUS(out.Add(Encode(h)));
   TRY_STATUS(out.Add(notes));
   TRY_STATUS(out.Add({reinterpret_cast<const char*>(timeline.tokens.data()),
                       timeline.tokens.size() * sizeof(Token)}));
@@ -163,26 +182,21 @@ Status Engine::SaveSequence(const Sequence& sequence, const std::string& notes,
   return out.Finish();
 }
 
+Result<SavedTokens> Engine::PeekSequence(const std::string& path) const {
+  const Impl& m = *impl_;
+  TRY(const InputFile file, InputFile::Open(path, kSequenceFormat));
+  TRY(const SequenceHeader h, ReadSequenceHeader(file, ShapeOf(m.model, m.kv), m.n_ctx));
+  return ReadTokens(file, h, m.model.spec.n_vocab);
+}
+
 Result<SavedSequence> Engine::RestoreSequence(const std::string& path) {
   Impl& m = *impl_;
   TRY(const InputFile file, InputFile::Open(path, kSequenceFormat));
-  const SequenceHeader ours{.model_id = m.model.id.fingerprint,
-                            .n_layer = m.kv.layers(),
-                            .n_embd_k = m.kv.n_embd_k(),
-                            .n_embd_v = m.kv.n_embd_v(),
-                            .kv_type = m.kv.type()};
-  TRY(const SequenceHeader h, ReadSequenceHeader(file, ours, m.n_ctx));
-  TRY(std::string notes, file.Read(kSequenceFormat.header_bytes, h.notes_bytes));
-  TRY(const std::string bytes, file.Read(h.tokens_begin(), h.n_tokens * sizeof(Token)));
-  std::vector<Token> tokens(h.n_tokens);
-  std::copy_n(bytes.data(), bytes.size(), reinterpret_cast<char*>(tokens.data()));
-  for (const Token t : tokens) {
-    if (t < 0 || static_cast<uint32_t>(t) >= m.model.spec.n_vocab) {
-      return file.Damaged(Format("token {} is outside the vocabulary", t));
-    }
-  }
-  SavedSequence saved{.sequence = NewSequence(), .notes = std::move(notes)};
-  TRY_STATUS(m.sequences->Append(saved.sequence.id(), tokens));
+  TRY(const SequenceHeader h, ReadSequenceHeader(file, ShapeOf(m.model, m.kv), m.n_ctx));
+  TRY_STATUS(file.CheckSum());
+  TRY(SavedTokens text, ReadTokens(file, h, m.model.spec.n_vocab));
+  SavedSequence saved{.sequence = NewSequence(), .notes = std::move(text.notes)};
+  TRY_STATUS(m.sequences->Append(saved.sequence.id(), text.tokens));
   const KvTimeline& cells = m.sequences->Find(saved.sequence.id())->cells;
   uint64_t offset = h.cells_begin();
   for (uint32_t first = 0; first < h.n_tokens; first += h.block) {

@@ -202,22 +202,36 @@ Result<std::vector<Token>> Vocab::Tokenize(std::string_view text, bool add_speci
   return Fail(Errc::kInvalidRequest, "the text of {} bytes cannot be tokenized", text.size());
 }
 
-std::string Vocab::Piece(Token token) const {
+std::string Vocab::Piece(Token token) const { return Text(token, false); }
+
+std::string Vocab::Spelling(Token token) const { return Text(token, true); }
+
+std::string Vocab::Text(Token token, bool spells_control) const {
   if (!has_text() || token < 0 || std::cmp_greater_equal(token, size())) return {};
   std::string piece(32, '\0');
   int32_t length = llama_token_to_piece(vocab_, token, piece.data(),
-                                        static_cast<int32_t>(piece.size()), 0, false);
+                                        static_cast<int32_t>(piece.size()), 0, spells_control);
   if (length < 0) {
     piece.resize(static_cast<size_t>(-length));
     length = llama_token_to_piece(vocab_, token, piece.data(), static_cast<int32_t>(piece.size()),
-                                  0, false);
+                                  0, spells_control);
   }
   piece.resize(static_cast<size_t>(std::max(length, 0)));
   return piece;
 }
 
-bool Vocab::has_chat_template() const {
-  return llama_model_chat_template(model_.get(), nullptr) != nullptr;
+std::string Vocab::chat_template() const {
+  const char* text = llama_model_chat_template(model_.get(), nullptr);
+  return text == nullptr ? "" : text;
+}
+
+std::string Vocab::begin_text() const { return Spelling(llama_vocab_bos(vocab_)); }
+
+std::string Vocab::end_text() const { return Spelling(llama_vocab_eos(vocab_)); }
+
+bool Vocab::has_token(std::string_view text) const {
+  const Result<std::vector<Token>> tokens = Tokenize(text, false, true);
+  return tokens && tokens->size() == 1 && Spelling(tokens->front()) == text;
 }
 
 Result<std::string> Vocab::ApplyChatTemplate(std::span<const ChatMessage> turns,

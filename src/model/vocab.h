@@ -48,11 +48,19 @@ class Vocab {
   // Bytes of one token; may be part of a UTF-8 sequence. See text/utf8_stream for joining. Empty
   // for control tokens, ids outside the vocabulary and models without text.
   std::string Piece(Token token) const;
+  // The same, but control tokens are spelled: "<|im_end|>".
+  std::string Spelling(Token token) const;
   // The model's own template applied to the turns; ChatML-like fallback is NOT guessed: without a
   // template, or with one libllama does not know, kUnsupported with the remedy.
   Result<std::string> ApplyChatTemplate(std::span<const ChatMessage> turns,
                                         bool add_assistant) const;
-  bool has_chat_template() const;
+  bool has_chat_template() const { return !chat_template().empty(); }
+  std::string chat_template() const;  // Jinja, as the model has it; empty: none
+  // Text of the tokens that begin and end a text; empty: none.
+  std::string begin_text() const;
+  std::string end_text() const;
+  // True if the text is one token of the vocabulary, control tokens included.
+  bool has_token(std::string_view text) const;
   // For TokenStream: what Tokenize() adds when asked for special tokens; where a text may be cut;
   // whether it may put a space before a text, as SentencePiece does.
   std::vector<Token> begin_tokens() const;
@@ -70,6 +78,7 @@ class Vocab {
   };
   using Model = std::unique_ptr<llama_model, FreeModel>;
   Vocab(Model model, std::string path);
+  std::string Text(Token token, bool spells_control) const;
 
   Model model_;
   const llama_vocab* vocab_;  // part of *model_

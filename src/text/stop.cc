@@ -27,7 +27,10 @@ std::string StopMatcher::Push(std::string_view text) {
   size_t cut = std::string::npos;
   size_t open = 0;
   for (const std::string& stop : stops_) {
-    cut = std::min(cut, held_.find(stop));
+    if (const size_t at = held_.find(stop); at < cut) {
+      cut = at;
+      which_ = stop;
+    }
     open = std::max(open, OpenEnd(held_, stop));
   }
   if (cut != std::string::npos) {

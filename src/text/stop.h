@@ -17,12 +17,14 @@ class StopMatcher {
   // everything from its first byte on is dropped.
   std::string Push(std::string_view text);
   bool found() const { return found_; }
+  const std::string& which() const { return which_; }  // was found; empty: none
   // The text still held back, when no more is to come.
   std::string Flush();
 
  private:
   std::vector<std::string> stops_;
   std::string held_;
+  std::string which_;
   bool found_ = false;
 };
 

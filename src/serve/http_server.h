@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: MIT
+// HTTP/1.1 on a socket: takes requests apart, keeps limits, writes replies whole or as a stream.
+// What is answered is the handlers' business. A connection has a thread of its own, so that one
+// that sends or reads slowly holds up nobody. httplib.h stays in http_server.cc.
+//
+// Limits: a body of `most_body` bytes (413, the rest is not read), 16 KiB and 100 lines of headers
+// (431), 8 KiB in a line (400) and in a target (414), `most_connections` connections (closed),
+// `patience` seconds between two packets of a request.
+//
+// Thread rule: handlers are called from many threads.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "base/result.h"
+
+namespace moestro {
+
+struct HttpRequest {
+  std::string method;
+  std::string path;  // decoded, without the query
+  std::string body;
+  std::function<std::optional<std::string>(std::string_view name)> header;
+  std::function<std::optional<std::string>(std::string_view name)> query;
+  // The client has closed its connection. Its thread only.
+  std::function<bool()> is_gone;
+};
+
+// Where a streamed reply goes.
+class HttpStream {
+ public:
+  virtual ~HttpStream() = default;
+  // Sends at once. False: the client is gone.
+  virtual bool Write(std::string_view bytes) = 0;
+  virtual bool is_open() const = 0;
+};
+
+struct HttpReply {
+  int status = 200;
+  std::string type = "application/json";
+  std::string body = {};
+  std::vector<std::pair<std::string, std::string>> headers = {};
+  // Writes the body as it comes, after the headers; empty: `body` is all.
+  std::function<void(HttpStream&)> stream = {};
+};
+
+struct HttpHandlers {
+  // Before the body is read; a reply ends the request there.
+  std::function<std::optional<HttpReply>(const HttpRequest&)> admit;
+  std::function<HttpReply(const HttpRequest&)> answer;
+  // The body of what this server refuses itself.
+  std::function<std::string(int status, std::string_view message)> refuse;
+};
+
+struct HttpOptions {
+  std::string host = "127.0.0.1";
+  uint16_t port = 8080;  // 0: any free one
+  size_t most_body = size_t{32} << 20;
+  size_t most_connections = 256;
+  int patience = 30;  // seconds
+  // Sent with every reply.
+  std::vector<std::pair<std::string, std::string>> headers = {};
+};
+
+class HttpServer {
+ public:
+  // Listens; connections are taken from then on. kIo when the address cannot be had (names it).
+  static Result<std::unique_ptr<HttpServer>> Listen(HttpOptions options, HttpHandlers handlers);
+  // Takes no more connections and waits until those that are open have been answered.
+  ~HttpServer();
+  uint16_t port() const;
+
+ private:
+  struct Impl;
+  explicit HttpServer(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace moestro

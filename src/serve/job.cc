@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: MIT
+#include "serve/job.h"
+
+#include <utility>
+
+namespace moestro {
+
+Job::Job(JobOptions options, Sampler sampler)
+    : options_(std::move(options)), sampler_(std::move(sampler)) {}
+
+std::optional<JobEvent> Job::Next(std::chrono::milliseconds patience) {
+  std::unique_lock lock(mutex_);
+  if (!told_.wait_for(lock, patience, [this] { return !events_.empty(); })) return std::nullopt;
+  JobEvent event = std::move(events_.front());
+  events_.pop_front();
+  return event;
+}
+
+void Job::Tell(JobEvent event) {
+  {
+    const std::lock_guard lock(mutex_);
+    events_.push_back(std::move(event));
+  }
+  told_.notify_one();
+}
+
+}  // namespace moestro

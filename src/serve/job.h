@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: MIT
+// One request for text on its way through the server: made by a thread that talks to a client,
+// computed by the engine thread, which tells through it what has been written.
+//
+// Thread rule: as each method says. Shared by the two threads (std::shared_ptr).
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "api/api_error.h"
+#include "api/reply.h"
+#include "core/ids.h"
+#include "text/generate.h"
+#include "text/sampler.h"
+
+namespace moestro {
+
+struct JobOptions {
+  std::vector<Token> prompt;
+  GenerateOptions generate;     // stop strings, most tokens
+  bool spells_control = false;  // control tokens are text, for whoever reads marks in the answer
+  bool wants_logprobs = false;
+  uint32_t top_logprobs = 0;
+  bool uses_prefixes = true;  // kept ones may be gone on with, and this one is kept
+};
+
+// Text that has become certain; may be empty while tokens are held back.
+struct JobText {
+  std::string text;
+  std::vector<TokenLogprob> logprobs;
+};
+
+struct JobEnd {
+  StopReason reason = StopReason::kEndToken;
+  std::string stop;  // the stop string that ended it; empty: none
+  ReplyUsage usage;
+};
+
+using JobEvent = std::variant<JobText, JobEnd, ApiError>;
+
+class Job {
+ public:
+  Job(JobOptions options, Sampler sampler);
+
+  // Client's thread. The next event, or nullopt after `patience`. After a JobEnd or an ApiError
+  // there are no more.
+  std::optional<JobEvent> Next(std::chrono::milliseconds patience);
+  // Client's thread: nobody wants the rest. The scheduler is told by Scheduler::Withdraw().
+  void Cancel() { cancelled_.store(true, std::memory_order_release); }
+
+  // Any thread.
+  bool is_cancelled() const { return cancelled_.load(std::memory_order_acquire); }
+  const JobOptions& options() const { return options_; }
+
+  // Engine thread.
+  void Tell(JobEvent event);
+  Sampler& sampler() { return sampler_; }
+
+ private:
+  const JobOptions options_;
+  Sampler sampler_;  // the engine thread's, once the job has been submitted
+  std::atomic<bool> cancelled_ = false;
+  std::mutex mutex_;
+  std::condition_variable told_;
+  std::deque<JobEvent> events_;
+};
+
+}  // namespace moestro

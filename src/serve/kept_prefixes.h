@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: MIT
+// Texts that were computed and may begin again: sequences that rest in the KV cache. A request whose
+// prompt begins like one forks it and computes the rest only. The one that was used longest ago
+// goes first when positions are needed.
+//
+// Thread rule: the engine thread.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "core/ids.h"
+#include "engine/sequence.h"
+
+namespace moestro {
+
+class KeptPrefixes {
+ public:
+  struct Kept {
+    Sequence sequence;
+    double used = 0.0;     // when a request ended with it or began from it
+    bool is_saved = false;  // a file has it
+  };
+
+  // The kept text with the most tokens in common with `tokens`, at most `most`; nullopt: none has
+  // any. Counts as a use.
+  struct Match {
+    size_t index = 0;
+    uint32_t common = 0;
+  };
+  std::optional<Match> Find(std::span<const Token> tokens, uint32_t most) const;
+  // A sequence of the first `match.common` tokens.
+  Sequence Begin(const Match& match, double now);
+  // Keeps a text, unless a kept one begins with it; those that are its beginning go.
+  void Keep(Sequence sequence, bool is_saved, double now);
+  // Lets go of the one used longest ago; false: there is none.
+  bool DropOldest();
+  // One that has rested since `before` and no file has; nullptr: none.
+  Kept* FindUnsaved(double before);
+
+  std::span<const Kept> all() const { return kept_; }
+
+ private:
+  std::vector<Kept> kept_;
+};
+
+}  // namespace moestro

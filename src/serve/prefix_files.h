@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: MIT
+// Kept texts on disk, in one folder for all models: they outlive the server. A file is a saved
+// sequence (docs/sequence-format.md), which knows its model; its name begins with the model's
+// fingerprint, so that others' files are left alone. When the folder holds more than it may, the
+// file that was used longest ago goes, whoever's it is.
+//
+// Thread rule: the engine thread. Several servers may share a folder: files appear whole, and one
+// that is gone or damaged when it is asked for is as if it had never been there.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "core/ids.h"
+#include "engine/engine.h"
+
+namespace moestro {
+
+class PrefixFiles {
+ public:
+  // Looks at what is there for the engine's model and for `key`, anything that must be equal for
+  // texts to be worth keeping (a chat template's hash). `folder` empty or most_bytes 0: keeps
+  // nothing. Files that cannot be read are left alone, and said in the log.
+  PrefixFiles(Engine& engine, std::string folder, std::string key, uint64_t most_bytes);
+
+  struct Match {
+    size_t index = 0;
+    uint32_t common = 0;
+  };
+  // As KeptPrefixes::Find().
+  std::optional<Match> Find(std::span<const Token> tokens, uint32_t most) const;
+  // Its sequence. Errors as Engine::RestoreSequence(); a file that cannot be read is forgotten, a
+  // damaged one removed. kInvalidRequest: no room in the KV cache.
+  Result<Sequence> Restore(const Match& match);
+  uint32_t length(const Match& match) const {
+    return static_cast<uint32_t>(entries_[match.index].tokens.size());
+  }
+  // Writes one; files that are its beginning go. Errors: kIo, and nothing has changed. A text that
+  // some file begins with is there already.
+  Status Save(const Sequence& sequence);
+
+  bool is_on() const { return !folder_.empty(); }
+  uint64_t bytes() const;
+  size_t size() const { return entries_.size(); }
+
+ private:
+  struct Entry {
+    std::string path;
+    std::vector<Token> tokens;
+    uint64_t bytes = 0;
+  };
+  void Scan();
+  void Forget(size_t index, bool removes);
+  void MakeRoom();
+
+  Engine& engine_;
+  std::string folder_;
+  std::string key_;
+  std::string begin_;  // of our files' names
+  uint64_t most_bytes_;
+  std::vector<Entry> entries_;
+};
+
+}  // namespace moestro

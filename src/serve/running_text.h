@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: MIT
+// A job that the engine works on: its sequence, the tokens it shall have, and the way from logits
+// to the client.
+//
+// Thread rule: the engine thread.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/clock.h"
+#include "engine/engine.h"
+#include "model/vocab.h"
+#include "serve/job.h"
+#include "text/stop.h"
+#include "text/utf8_stream.h"
+
+namespace moestro {
+
+class RunningText {
+ public:
+  // `sequence` has the first `cached` tokens of the prompt already. `vocab` and `clock` must
+  // outlive this.
+  RunningText(std::shared_ptr<Job> job, Sequence sequence, const Vocab& vocab, const Clock& clock);
+
+  Job& job() const { return *job_; }
+  Sequence& sequence() { return sequence_; }
+  const Sequence& sequence() const { return sequence_; }
+  // The tokens of prompt and answer that the sequence lacks. Never empty before the end.
+  std::span<const Token> waiting() const {
+    return std::span(tokens_).subspan(sequence_.position());
+  }
+  // It waits for nothing but its newest token.
+  bool is_written() const { return tokens_.size() > n_prompt_ && waiting().size() == 1; }
+  uint32_t generated() const { return static_cast<uint32_t>(tokens_.size() - n_prompt_); }
+  uint32_t n_prompt() const { return static_cast<uint32_t>(n_prompt_); }
+  uint32_t cached() const { return cached_; }
+  double told() const { return told_; }  // when the newest token was picked
+
+  // The logits after the last of its tokens: picks the next one and tells the job. True: that was
+  // the end, which the job has been told, too. `n_ctx`: tokens a text may have.
+  bool Take(std::span<const float> logits, uint32_t n_ctx);
+  // It cannot go on.
+  void Fail(const Error& error) { job_->Tell(ToApiError(error)); }
+  // Its sequence is given up for others' sake; it will be computed again. Gives the sequence.
+  Sequence GiveUp(Sequence empty);
+  // The sequence at the end, to be kept as a prefix.
+  Sequence TakeSequence() { return std::move(sequence_); }
+
+ private:
+  std::optional<StopReason> Add(Token token, std::span<const float> logits, uint32_t n_ctx);
+  void Say(std::string text, std::vector<TokenLogprob> logprobs);
+  void End(StopReason reason);
+
+  std::shared_ptr<Job> job_;
+  Sequence sequence_;
+  const Vocab& vocab_;
+  const Clock& clock_;
+  std::vector<Token> tokens_;  // prompt and answer
+  size_t n_prompt_;
+  uint32_t cached_;  // tokens of the prompt that were there
+  Utf8Stream utf8_;
+  StopMatcher stop_;
+  double began_;
+  double first_token_ = 0.0;  // when the prompt had been computed
+  double told_ = 0.0;
+};
+
+// The chosen token's log-probability and the `top` likeliest, by the softmax of the logits.
+TokenLogprob LogprobsOf(std::span<const float> logits, Token chosen, uint32_t top,
+                        const Vocab& vocab);
+
+}  // namespace moestro

@@ -1,0 +1,401 @@
+// SPDX-License-Identifier: MIT
+#include "serve/scheduler.h"
+
+#include <algorithm>
+#include <chrono>
+#include <ranges>
+#include <utility>
+
+#include "base/log.h"
+#include "decide/kv_blocks.h"
+
+namespace moestro {
+namespace {
+
+// What a sequence may take beyond the positions that it goes on by.
+constexpr uint32_t kSlack = 2 * KvBlocks::kPositions;
+// Positions that a text should find free when it begins, so that it need not give up soon.
+constexpr uint32_t kReserve = 4 * KvBlocks::kPositions;
+// A prefix this short is computed as quickly as it is found on disk.
+constexpr uint32_t kWorthReading = 32;
+constexpr double kPublishEvery = 0.1;
+constexpr double kSlotsEvery = 1.0;
+
+uint32_t WholeBlocks(uint32_t positions) {
+  return KvBlocks::BlocksFor(positions) * KvBlocks::kPositions;
+}
+
+ApiError GoingDown() {
+  return {.status = 503,
+          .type = "unavailable_error",
+          .message = "the server is going down; ask again when it is back",
+          .code = "server_shutdown"};
+}
+
+}  // namespace
+
+Scheduler::Scheduler(Engine& engine, const Vocab& vocab, SchedulerOptions options, Clock clock)
+    : engine_(engine),
+      vocab_(vocab),
+      options_(std::move(options)),
+      clock_(std::move(clock)),
+      planner_({.chunk = engine.chunk(), .gap_seconds = options_.gap_seconds}),
+      files_(engine, options_.cache_folder, options_.cache_key, options_.cache_disk) {
+  Publish(true);
+}
+
+std::expected<void, ApiError> Scheduler::Submit(std::shared_ptr<Job> job) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (is_draining_) return std::unexpected(GoingDown());
+    if (waiting_.size() >= options_.queue) {
+      ++refused_;
+      return std::unexpected(ApiError{
+          .status = 429,
+          .type = "rate_limit_error",
+          .message = Format("{} requests are waiting already; ask again later, or start the server "
+                            "with a larger --queue",
+                            waiting_.size()),
+          .code = "queue_full"});
+    }
+    waiting_.push_back(std::move(job));
+  }
+  work_.notify_one();
+  return {};
+}
+
+void Scheduler::Withdraw(Job& job) {
+  job.Cancel();
+  bool stops = false;
+  {
+    const std::lock_guard lock(mutex_);
+    stops = std::ranges::contains(prompts_in_step_, &job);
+  }
+  // One that comes too late ends the next step at once, which is then computed again.
+  if (stops) engine_.RequestStop();
+  work_.notify_one();
+}
+
+void Scheduler::Drain() {
+  {
+    const std::lock_guard lock(mutex_);
+    is_draining_ = true;
+  }
+  work_.notify_one();
+}
+
+void Scheduler::Stop() {
+  {
+    const std::lock_guard lock(mutex_);
+    is_draining_ = true;
+    is_stopped_ = true;
+  }
+  engine_.RequestStop();
+  work_.notify_one();
+}
+
+SchedulerStatus Scheduler::status() const {
+  const std::lock_guard lock(mutex_);
+  SchedulerStatus status = status_;
+  status.waiting += static_cast<uint32_t>(waiting_.size());
+  status.totals.refused = refused_;
+  return status;
+}
+
+void Scheduler::Run() {
+  while (true) {
+    RemoveCancelled();
+    bool is_draining = false;
+    bool is_stopped = false;
+    {
+      const std::lock_guard lock(mutex_);
+      is_draining = is_draining_;
+      is_stopped = is_stopped_;
+    }
+    if (is_stopped) break;
+    Admit();
+    if (!running_.empty()) {
+      Step();
+      Publish(false);
+      continue;
+    }
+    Publish(true);
+    if (is_draining) {
+      const std::lock_guard lock(mutex_);
+      if (waiting_.empty()) break;
+      continue;
+    }
+    if (!SaveOne(clock_() - options_.rest_seconds)) WaitForWork();
+  }
+  FailAll(GoingDown());
+  while (SaveOne(clock_())) {
+  }
+  Publish(true);
+}
+
+void Scheduler::WaitForWork() {
+  std::unique_lock lock(mutex_);
+  const std::chrono::duration<double> rest(std::max(options_.rest_seconds / 4, 0.01));
+  work_.wait_for(lock, rest, [this] { return !waiting_.empty() || is_draining_; });
+}
+
+void Scheduler::Admit() {
+  while (running_.size() < options_.parallel) {
+    if (!paused_.empty()) {
+      if (!ResumeOne()) return;
+      continue;
+    }
+    std::shared_ptr<Job> job;
+    {
+      const std::lock_guard lock(mutex_);
+      if (waiting_.empty()) return;
+      job = waiting_.front();
+    }
+    // Only this thread takes from the front.
+    if (!job->is_cancelled() && !AdmitOne(job)) return;
+    const std::lock_guard lock(mutex_);
+    waiting_.pop_front();
+  }
+}
+
+// Positions of the cache that running texts have, those that they share counted for each.
+uint32_t Scheduler::HeldPositions() const {
+  uint32_t held = 0;
+  for (const auto& text : running_) held += WholeBlocks(text->sequence().position()) + kSlack;
+  return held;
+}
+
+bool Scheduler::AdmitOne(std::shared_ptr<Job> job) {
+  const auto n_prompt = static_cast<uint32_t>(job->options().prompt.size());
+  const uint32_t all = engine_.kv_room().all;
+  const bool fits = HeldPositions() + WholeBlocks(n_prompt) + kReserve <= all;
+  if (!fits && !running_.empty()) return false;
+  Sequence sequence = BeginSequence(*job);
+  while (engine_.kv_room().free < n_prompt - sequence.position() + kReserve && kept_.DropOldest()) {
+  }
+  ++totals_.requests;
+  totals_.cached_tokens += sequence.position();
+  running_.push_back(
+      std::make_unique<RunningText>(std::move(job), std::move(sequence), vocab_, clock_));
+  return true;
+}
+
+// One that has the beginning of the prompt, as much as is kept. The last token is computed in any
+// case: its logits are gone.
+Sequence Scheduler::BeginSequence(const Job& job) {
+  const std::vector<Token>& prompt = job.options().prompt;
+  if (!job.options().uses_prefixes) return engine_.NewSequence();
+  const auto most = static_cast<uint32_t>(prompt.size() - 1);
+  auto match = kept_.Find(prompt, most);
+  const auto saved = files_.Find(prompt, most);
+  if (saved && saved->common >= (match ? match->common : 0) + kWorthReading) {
+    const uint32_t length = files_.length(*saved);
+    while (engine_.kv_room().free < length + kSlack && kept_.DropOldest()) {
+    }
+    Result<Sequence> restored = files_.Restore(*saved);
+    if (restored) {
+      kept_.Keep(std::move(*restored), true, clock_());
+    } else {
+      LogWarning("a prefix on disk is not used: {}", restored.error().message);
+    }
+    match = kept_.Find(prompt, most);
+  }
+  return match ? kept_.Begin(*match, clock_()) : engine_.NewSequence();
+}
+
+bool Scheduler::ResumeOne() {
+  RunningText& text = *paused_.front();
+  const auto n = static_cast<uint32_t>(text.waiting().size());
+  const bool fits = HeldPositions() + WholeBlocks(n) + kReserve <= engine_.kv_room().all;
+  if (!fits && !running_.empty()) return false;
+  while (engine_.kv_room().free < n + kReserve && kept_.DropOldest()) {
+  }
+  running_.push_back(std::move(paused_.front()));
+  paused_.pop_front();
+  return true;
+}
+
+void Scheduler::Step() {
+  std::vector<StepPlanner::Text> texts;
+  for (const auto& text : running_) {
+    texts.push_back({.is_prompt = !text->is_written(),
+                     .waiting = static_cast<uint32_t>(text->waiting().size())});
+  }
+  const std::vector<uint32_t> rows = planner_.Plan(texts);
+  if (!MakeRoomFor(rows)) return;  // somebody gave up: plan again
+  uint32_t prompt_rows = 0;
+  bool others_wait = false;
+  {
+    const std::lock_guard lock(mutex_);
+    prompts_in_step_.clear();
+    for (size_t i = 0; i < rows.size(); ++i) {
+      others_wait = others_wait || (rows[i] == 0 && !texts[i].is_prompt);
+      if (!texts[i].is_prompt) continue;
+      prompt_rows += rows[i];
+      if (rows[i] > 0) prompts_in_step_.push_back(&running_[i]->job());
+    }
+  }
+  const double began = clock_();
+  const Status status = Compute(rows);
+  const double seconds = clock_() - began;
+  {
+    const std::lock_guard lock(mutex_);
+    prompts_in_step_.clear();
+  }
+  if (status) {
+    planner_.StepDone(prompt_rows, seconds, others_wait);
+    ++totals_.steps;
+    totals_.prompt_tokens += prompt_rows;
+    (prompt_rows > 0 ? totals_.prompt_seconds : totals_.text_seconds) += seconds;
+  } else if (status.error().code != Errc::kInterrupted) {
+    FailedStep(rows, status.error());
+  }
+  RemoveEnded();
+}
+
+// The rows' tokens into their sequences, and the logits of those that have all of theirs.
+Status Scheduler::Compute(std::span<const uint32_t> rows) {
+  Batch batch;
+  std::vector<RunningText*> takers;  // [row]: who wants the logits
+  for (size_t i = 0; i < rows.size(); ++i) {
+    RunningText& text = *running_[i];
+    const std::span<const Token> waiting = text.waiting();
+    const RowKind kind = text.is_written() ? RowKind::kDecode : RowKind::kPrompt;
+    for (uint32_t n = 0; n < rows[i]; ++n) {
+      const bool is_last = n + 1 == waiting.size();
+      batch.rows.push_back({.sequence = text.sequence().id(),
+                            .position = text.sequence().position() + n,
+                            .token = waiting[n],
+                            .kind = kind,
+                            .wants_logits = is_last});
+      takers.push_back(is_last ? &text : nullptr);
+    }
+  }
+  return engine_.Step(batch, [&](size_t row, std::span<const float> logits) {
+    RunningText& text = *takers[row];
+    ++totals_.generated;
+    if (text.generated() > 0) totals_.gap_ms.Add((clock_() - text.told()) * 1e3);
+    if (text.Take(logits, engine_.n_ctx())) ended_.push_back(&text);
+  });
+}
+
+// A read that failed may concern one text's experts only: each is tried alone, and those that fail
+// again end.
+void Scheduler::FailedStep(std::span<const uint32_t> rows, const Error& error) {
+  LogWarning("a step failed: {}", error.message);
+  std::vector<uint32_t> alone(rows.size(), 0);
+  for (size_t i = 0; i < rows.size(); ++i) {
+    if (rows[i] == 0 || std::ranges::contains(ended_, running_[i].get())) continue;
+    alone[i] = rows[i];
+    const Status status = Compute(alone);
+    alone[i] = 0;
+    if (status || status.error().code == Errc::kInterrupted) continue;
+    running_[i]->Fail(status.error());
+    ++totals_.failed;
+    ended_.push_back(running_[i].get());
+  }
+}
+
+// True: the rows have positions. False: somebody gave up.
+bool Scheduler::MakeRoomFor(std::span<const uint32_t> rows) {
+  uint32_t needed = 0;
+  for (const uint32_t n : rows) needed += n > 0 ? n + kSlack : 0;
+  while (engine_.kv_room().free < needed) {
+    if (kept_.DropOldest()) continue;
+    if (running_.size() == 1) return true;  // it has all there is, so it fits
+    std::unique_ptr<RunningText> newest = std::move(running_.back());
+    running_.pop_back();
+    newest->GiveUp(engine_.NewSequence());
+    paused_.push_front(std::move(newest));
+    return false;
+  }
+  return true;
+}
+
+void Scheduler::RemoveEnded() {
+  for (const RunningText* ended : ended_) {
+    const auto at = std::ranges::find(running_, ended, &std::unique_ptr<RunningText>::get);
+    ++totals_.finished;
+    Keep(**at);
+    running_.erase(at);
+  }
+  ended_.clear();
+}
+
+void Scheduler::RemoveCancelled() {
+  const auto is_cancelled = [](const auto& text) { return text->job().is_cancelled(); };
+  for (auto* texts : {&running_, &paused_}) {
+    for (auto& text : *texts | std::views::filter(is_cancelled)) {
+      ++totals_.cancelled;
+      Keep(*text);
+    }
+    std::erase_if(*texts, is_cancelled);
+  }
+  const std::lock_guard lock(mutex_);
+  totals_.cancelled += std::erase_if(waiting_, [](const auto& job) { return job->is_cancelled(); });
+}
+
+// What was computed stays, whatever ended the text.
+void Scheduler::Keep(RunningText& text) {
+  if (!text.job().options().uses_prefixes || text.sequence().position() == 0) return;
+  kept_.Keep(text.TakeSequence(), false, clock_());
+}
+
+// True: one prefix that has rested since `before` has been dealt with.
+bool Scheduler::SaveOne(double before) {
+  if (!files_.is_on()) return false;
+  KeptPrefixes::Kept* unsaved = kept_.FindUnsaved(before);
+  if (unsaved == nullptr) return false;
+  unsaved->is_saved = true;  // or never will be: a full disk is not asked again and again
+  if (unsaved->sequence.position() < kWorthReading) return true;
+  const Status saved = files_.Save(unsaved->sequence);
+  if (!saved) LogWarning("a prefix is not kept on disk: {}", saved.error().message);
+  return true;
+}
+
+void Scheduler::FailAll(const ApiError& error) {
+  for (auto* texts : {&running_, &paused_}) {
+    for (auto& text : *texts) {
+      text->job().Tell(error);
+      ++totals_.failed;
+      Keep(*text);
+    }
+    texts->clear();
+  }
+  const std::lock_guard lock(mutex_);
+  for (const auto& job : waiting_) job->Tell(error);
+  totals_.failed += waiting_.size();
+  waiting_.clear();
+}
+
+void Scheduler::Publish(bool now) {
+  const double time = clock_();
+  if (!now && time - published_ < kPublishEvery) return;
+  published_ = time;
+  SchedulerStatus status{.parallel = options_.parallel,
+                         .waiting = static_cast<uint32_t>(paused_.size()),
+                         .kept_prefixes = static_cast<uint32_t>(kept_.all().size()),
+                         .saved_prefixes = static_cast<uint32_t>(files_.size()),
+                         .saved_bytes = files_.bytes(),
+                         .kv_room = engine_.kv_room(),
+                         .totals = totals_,
+                         .engine = engine_.stats()};
+  for (const auto& text : running_) {
+    status.texts.push_back({.is_written = text->is_written(),
+                            .prompt_tokens = text->n_prompt(),
+                            .cached_tokens = text->cached(),
+                            .generated = text->generated(),
+                            .positions = text->sequence().position()});
+  }
+  for (const KeptPrefixes::Kept& kept : kept_.all()) status.kept_tokens += kept.sequence.position();
+  const bool with_slots = time - slots_published_ >= kSlotsEvery;
+  if (with_slots) {
+    slots_published_ = time;
+    status.slots = engine_.slot_contents();
+  }
+  const std::lock_guard lock(mutex_);
+  if (!with_slots) status.slots = std::move(status_.slots);
+  status_ = std::move(status);
+}
+
+}  // namespace moestro

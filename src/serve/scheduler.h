@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: MIT
+// The engine thread's work in a server: takes jobs, computes rows of several texts in each step
+// (decide/step_planner.h says which), keeps what was computed as prefixes of later prompts.
+//
+// A text is the same alone or beside others, from a cold or a warm prefix: a row's result depends
+// on its own sequence only.
+//
+// A job that does not fit beside the others waits. When texts grow until positions run out, kept
+// prefixes go, then the newest text gives up its positions and is computed again later.
+//
+// Thread rule: as each method says.
+#pragma once
+
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <expected>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "api/api_error.h"
+#include "base/clock.h"
+#include "decide/step_planner.h"
+#include "engine/engine.h"
+#include "model/vocab.h"
+#include "serve/job.h"
+#include "serve/kept_prefixes.h"
+#include "serve/prefix_files.h"
+#include "serve/running_text.h"
+#include "serve/scheduler_status.h"
+
+namespace moestro {
+
+struct SchedulerOptions {
+  uint32_t parallel = 4;       // texts that are computed beside each other
+  uint32_t queue = 64;         // jobs that wait
+  double gap_seconds = 1.0;    // see StepPlanner
+  double rest_seconds = 1.0;   // a prefix is written to disk when nobody used it for so long
+  std::string cache_folder = {};  // for prefixes; empty: none on disk
+  std::string cache_key = {};     // see PrefixFiles
+  uint64_t cache_disk = 0;        // bytes
+};
+
+class Scheduler {
+ public:
+  // Engine thread. Engine and vocabulary must outlive this. REQUIRES: parallel <= engine.chunk().
+  Scheduler(Engine& engine, const Vocab& vocab, SchedulerOptions options,
+            Clock clock = SteadySeconds);
+
+  // Any thread. 429: the queue is full; 503: the server is going down.
+  std::expected<void, ApiError> Submit(std::shared_ptr<Job> job);
+  // Any thread. Nobody wants the job any more: a prompt of it that is being computed is stopped
+  // within a layer's time.
+  void Withdraw(Job& job);
+  // Any thread. New jobs are refused from now on; Run() returns when the others have ended.
+  void Drain();
+  // Any thread. Those that are left fail; Run() returns.
+  void Stop();
+  // Any thread. As of the last step or the last tenth of a second.
+  SchedulerStatus status() const;
+
+  // Engine thread. Works until Drain() or Stop(), then saves what rests.
+  void Run();
+
+ private:
+  void Admit();
+  bool AdmitOne(std::shared_ptr<Job> job);
+  bool ResumeOne();
+  Sequence BeginSequence(const Job& job);
+  uint32_t HeldPositions() const;
+  void Step();
+  bool MakeRoomFor(std::span<const uint32_t> rows);
+  Status Compute(std::span<const uint32_t> rows);
+  void FailedStep(std::span<const uint32_t> rows, const Error& error);
+  void RemoveEnded();
+  void RemoveCancelled();
+  void Keep(RunningText& text);
+  bool SaveOne(double before);
+  void FailAll(const ApiError& error);
+  void Publish(bool now);
+  void WaitForWork();
+
+  Engine& engine_;
+  const Vocab& vocab_;
+  const SchedulerOptions options_;
+  const Clock clock_;
+  StepPlanner planner_;
+  KeptPrefixes kept_;
+  PrefixFiles files_;
+  std::deque<std::unique_ptr<RunningText>> running_;  // in order of arrival
+  std::deque<std::unique_ptr<RunningText>> paused_;   // gave up their positions, oldest first
+  std::vector<const RunningText*> ended_;             // in this step
+  ServeTotals totals_;
+  double published_ = 0.0;
+  double slots_published_ = 0.0;
+
+  mutable std::mutex mutex_;
+  std::condition_variable work_;
+  std::deque<std::shared_ptr<Job>> waiting_;     // under mutex_
+  std::vector<const Job*> prompts_in_step_;      // under mutex_
+  bool is_draining_ = false;                     // under mutex_
+  bool is_stopped_ = false;                      // under mutex_
+  uint64_t refused_ = 0;                         // under mutex_
+  SchedulerStatus status_;                       // under mutex_
+};
+
+}  // namespace moestro
