@@ -60,6 +60,7 @@ int Main(std::span<char*> argv) {
                    "moestro " MOESTRO_VERSION);
   line.Footer("'moestro run' alone tells a story; 'moestro COMMAND --help' explains a command.");
   AddRun(line);
+  AddServe(line);
   AddBench(line);
   AddInspect(line);
   AddDevices(line);

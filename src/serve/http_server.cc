@@ -3,10 +3,12 @@
 
 #include <httplib.h>
 
-#include <atomic>
 #include <cerrno>
+#include <chrono>
 #include <condition_variable>
+#include <cstdlib>
 #include <cstring>
+#include <filesystem>
 #include <mutex>
 #include <system_error>
 #include <thread>
@@ -16,11 +18,35 @@ namespace {
 
 constexpr size_t kMostHeaderBytes = 16 * 1024;
 constexpr size_t kMostHeaderLines = 100;  // httplib's own limit
+// How long the server waits at the end for connections that are still open.
+constexpr std::chrono::seconds kGrace{1};
+
+// Our end of a connection that a client made to `port`.
+bool IsConnection(int fd, uint16_t port) {
+  sockaddr_storage here{};
+  sockaddr_storage there{};
+  socklen_t here_bytes = sizeof(here);
+  socklen_t there_bytes = sizeof(there);
+  if (getsockname(fd, reinterpret_cast<sockaddr*>(&here), &here_bytes) != 0) return false;
+  if (getpeername(fd, reinterpret_cast<sockaddr*>(&there), &there_bytes) != 0) return false;
+  // The port stands in the same place for IPv4 and IPv6.
+  return ntohs(reinterpret_cast<const sockaddr_in*>(&here)->sin_port) == port;
+}
+
+// Ends connections whose clients neither send nor read: httplib does not say which sockets it has.
+void CutConnections(uint16_t port) {
+  std::error_code error;
+  for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd", error)) {
+    const int fd = std::atoi(entry.path().filename().c_str());
+    if (IsConnection(fd, port)) ::shutdown(fd, SHUT_RDWR);
+  }
+}
 
 // A thread for each connection.
 class ConnectionThreads final : public httplib::TaskQueue {
  public:
-  explicit ConnectionThreads(size_t most) : most_(most) {}
+  // `port`: ours, known when the first connection comes.
+  ConnectionThreads(size_t most, const int& port) : most_(most), port_(port) {}
 
   bool enqueue(std::function<void()> work) override {
     const std::lock_guard lock(mutex_);
@@ -41,11 +67,15 @@ class ConnectionThreads final : public httplib::TaskQueue {
 
   void shutdown() override {
     std::unique_lock lock(mutex_);
-    ended_.wait(lock, [this] { return live_ == 0; });
+    const auto is_over = [this] { return live_ == 0; };
+    if (ended_.wait_for(lock, kGrace, is_over)) return;
+    CutConnections(static_cast<uint16_t>(port_));
+    ended_.wait(lock, is_over);
   }
 
  private:
   const size_t most_;
+  const int& port_;
   size_t live_ = 0;
   std::mutex mutex_;
   std::condition_variable ended_;
@@ -141,7 +171,7 @@ struct HttpServer::Impl {
 };
 
 void HttpServer::Impl::SetUp() {
-  server.new_task_queue = [this] { return new ConnectionThreads(options.most_connections); };
+  server.new_task_queue = [this] { return new ConnectionThreads(options.most_connections, port); };
   server.set_payload_max_length(options.most_body);
   server.set_read_timeout(options.patience);
   server.set_write_timeout(options.patience);

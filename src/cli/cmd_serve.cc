@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: MIT
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "base/bytes.h"
+#include "base/cache_folder.h"
+#include "base/output_file.h"
+#include "cli/commands.h"
+#include "cli/common_flags.h"
+#include "cli/demo_model.h"
+#include "cli/features.h"
+#include "cli/flags.h"
+#include "cli/output.h"
+#include "cli/report.h"
+#include "serve/server.h"
+
+namespace moestro {
+namespace {
+
+// ggml multiplies K-quants in another way from eight rows on: faster for many rows, and a row's
+// result depends on how many others there are (docs/decisions/0007).
+constexpr const char* kTiledVariable = "GGML_CPU_TILED_MM";
+constexpr uint64_t kMostOnDisk = 16 * kGiB;
+
+struct ServeOptions {
+  CommonOptions common;
+  ServerOptions server;
+  std::string cache_disk;
+  bool fast_batches = false;
+  std::optional<Flag> ctx;
+};
+
+Result<uint64_t> DiskSpace(const ServeOptions& options) {
+  const std::string folder = CacheFolder();
+  if (folder.empty()) return 0;
+  if (!options.cache_disk.empty()) return ParseBytes(options.cache_disk);
+  // A tenth of what is free there.
+  std::string parent = folder;
+  while (access(parent.c_str(), F_OK) != 0) parent = parent.substr(0, parent.rfind('/'));
+  const Result<uint64_t> free = FreeBytesFor(parent + "/x");
+  return free ? std::min(*free / 10, kMostOnDisk) : 0;
+}
+
+Status Run(ServeOptions& options) {
+  ServerOptions& server = options.server;
+  server.engine = options.common.engine;
+  server.has_ctx = options.ctx->is_given();
+  TRY_STATUS(CheckTogether(FeaturesOf(server.engine)));
+  // Before ggml's backend is loaded, which reads it once.
+  if (!options.fast_batches) setenv(kTiledVariable, "0", 0);
+  if (server.model.empty()) {
+    TRY(server.model, DemoModelPath());
+    if (server.alias.empty()) server.alias = "demo";
+  }
+  server.cache_folder = CacheFolder();
+  TRY(server.cache_disk, DiskSpace(options));
+  Output out(STDOUT_FILENO);
+  return Serve(server, [&](const std::string& address) {
+    (void)out.Write(Format("moestro serves {} on {}\n", server.model, address));
+  });
+}
+
+}  // namespace
+
+void AddServe(CommandLine& line) {
+  auto options = std::make_shared<ServeOptions>();
+  ServerOptions& server = options->server;
+  Flags serve = line.AddCommand("serve", "answer OpenAI's and Anthropic's clients over HTTP",
+                                [options] { return ExitCode(Run(*options)); });
+  serve.Footer(
+      "Without MODEL a small story model that is part of the program. Point a client at\n"
+      "http://127.0.0.1:8080/v1, with any key; a page to look at is at http://127.0.0.1:8080.\n"
+      "Example: moestro serve model.gguf --ram 6G");
+  serve.Add("MODEL", server.model, "GGUF file (of a split model the first)");
+  serve.Group("Server");
+  serve.Add("--host", server.host, "address to listen on").ShowDefault();
+  serve.Add("--port", server.port, "port to listen on; 0: any free one")
+      .Between(0U, 65535U)
+      .ShowDefault();
+  serve.Add("--alias", server.alias, "what clients shall call the model");
+  serve.Add("--api-key-file", server.key_file, "file of keys, one a line; clients need one of them")
+      .Type("FILE");
+  serve.Add("--cors", server.cors_origin, "origin whose web pages may ask, for example http://x.de")
+      .Type("ORIGIN");
+  serve.Add("--parallel", server.parallel, "texts that are written beside each other")
+      .Between(1U, 64U)
+      .ShowDefault();
+  serve.Add("--queue", server.queue, "requests that may wait; others get 429").ShowDefault();
+  serve.Add("--gap", server.gap_seconds,
+            "seconds that a text's next token may wait for others' prompts, where the disk allows")
+      .ShowDefault();
+  serve.Add("--drain", server.drain_seconds, "seconds that answers get to end after SIGTERM")
+      .NonNegative()
+      .ShowDefault();
+  serve.AddParsed("--cache-ram", "SIZE",
+                  "keys and values of other texts beside one full context, kept prefixes among "
+                  "them (default: as much as that context)",
+                  [options](const std::string& text) -> Status {
+                    TRY(options->server.cache_ram, ParseBytes(text));
+                    return {};
+                  });
+  serve.Add("--cache-disk", options->cache_disk,
+            "prefixes kept on disk, in $XDG_CACHE_HOME/moestro; 0: none (default: a tenth of what "
+            "is free, at most 16G)")
+      .Type("SIZE");
+  serve.AddSwitch("--fast-batches", options->fast_batches,
+                  "faster steps of many rows with K-quants, whose texts then depend on what else "
+                  "is computed");
+  options->ctx = AddCommonFlags(serve, options->common);
+}
+
+}  // namespace moestro

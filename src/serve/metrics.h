@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: MIT
+// What a server does, for Prometheus (text format 0.0.4) and for the dashboard (JSON).
+//
+// Names begin with "moestro_": Prometheus' own checker refuses the colon of llama-server's.
+#pragma once
+
+#include <string>
+
+#include "base/json.h"
+#include "serve/scheduler_status.h"
+#include "serve/ready_model.h"
+
+namespace moestro {
+
+inline constexpr const char* kMetricsType = "text/plain; version=0.0.4; charset=utf-8";
+std::string MetricsText(const SchedulerStatus& status, const ReadyModel& model);
+
+// The same and what a page draws: texts, memory, and who is in memory as [layer][expert].
+Json DashboardState(const SchedulerStatus& status, const ReadyModel& model);
+// One entry for each text that can be computed beside others, as llama-server's /slots.
+Json SlotsJson(const SchedulerStatus& status, uint32_t n_ctx);
+
+}  // namespace moestro

@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: MIT
+// The dashboard: a page of three files inside the program. It asks for nothing but this server, and
+// its Content-Security-Policy allows no script but its own file.
+#pragma once
+
+#include <string_view>
+
+#include "serve/http_server.h"
+
+namespace moestro {
+
+struct PageFile {
+  std::string_view path;
+  std::string_view type;
+  std::string_view bytes;
+};
+
+// nullptr: there is no such file.
+const PageFile* FindPageFile(std::string_view path);
+HttpReply ReplyOf(const PageFile& file);
+
+}  // namespace moestro
