@@ -292,12 +292,6 @@ Engine::KvRoom Engine::kv_room() const {
           .all = blocks.blocks() * KvBlocks::kPositions};
 }
 
-Engine::KvRoom Engine::kv_room() const {
-  const KvBlocks& blocks = impl_->sequences->blocks();
-  return {.free = blocks.free_blocks() * KvBlocks::kPositions,
-          .all = blocks.blocks() * KvBlocks::kPositions};
-}
-
 Sequence Engine::NewSequence() { return {*impl_->sequences, impl_->sequences->New()}; }
 void Engine::RequestStop() { impl_->stop.store(true); }
 

@@ -35,7 +35,7 @@ struct ServeTotals {
 };
 
 struct SchedulerStatus {
-  std::vector<TextStatus> texts;
+  std::vector<TextStatus> texts = {};
   uint32_t parallel = 0;
   uint32_t waiting = 0;
   uint32_t kept_prefixes = 0;
@@ -45,7 +45,7 @@ struct SchedulerStatus {
   Engine::KvRoom kv_room;
   ServeTotals totals;
   RunStats engine;
-  std::vector<SlotContents> slots;  // now and then
+  std::vector<SlotContents> slots = {};  // now and then
 };
 
 }  // namespace moestro
