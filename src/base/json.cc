@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: MIT
 #include "base/json.h"
 
+#include <algorithm>
+#include <cmath>
 #include <nlohmann/json.hpp>
+#include <numeric>
 #include <utility>
 
 #include "base/check.h"
@@ -13,8 +16,116 @@ using Value = nlohmann::ordered_json;
 
 const Value& ValueOf(const void* value) { return *static_cast<const Value*>(value); }
 
-// Ends a parse from inside the library.
-struct TooDeep {};
+// Builds a value from what the library's parser reads. The library's own builder looks for each new
+// key among all before it: the square of their number.
+class TreeBuilder final : public nlohmann::json_sax<Value> {
+ public:
+  explicit TreeBuilder(size_t most_values) : most_values_(most_values) {}
+
+  bool null() override { return Add(nullptr); }
+  bool boolean(bool value) override { return Add(value); }
+  bool number_integer(number_integer_t value) override { return Add(value); }
+  bool number_unsigned(number_unsigned_t value) override { return Add(value); }
+  bool number_float(number_float_t value, const string_t&) override { return Add(value); }
+  bool string(string_t& value) override { return Add(std::move(value)); }
+  bool binary(binary_t&) override { return false; }  // JSON text has none
+  bool start_object(size_t) override { return Open(); }
+  bool start_array(size_t) override { return Open(); }
+  bool key(string_t& value) override {
+    open_.back().keys.push_back(std::move(value));
+    return true;
+  }
+  bool end_object() override {
+    Value object = ObjectOf(open_.back());
+    return Close(std::move(object));
+  }
+  bool end_array() override { return Close(Value(std::move(open_.back().values))); }
+  bool parse_error(size_t position, const std::string&,
+                   const nlohmann::detail::exception& error) override {
+    constexpr int kFirstOutOfRange = 400;
+    if (error.id >= kFirstOutOfRange)
+      error_ = "JSON with a number that is too large";
+    else
+      error_ = Format("not JSON: mistake at byte {}", position);
+    return false;
+  }
+
+  Value& root() { return root_; }
+  const std::string& error() const { return error_; }
+
+ private:
+  struct Level {
+    std::vector<std::string> keys;  // as many as values, for an object
+    Value::array_t values;
+  };
+
+  bool Add(Value value) {
+    if (n_values_++ == most_values_) {
+      error_ = Format("JSON with more than {} values", most_values_);
+      return false;
+    }
+    Place(std::move(value));
+    return true;
+  }
+  void Place(Value value) {
+    if (open_.empty())
+      root_ = std::move(value);
+    else
+      open_.back().values.push_back(std::move(value));
+  }
+  // The library copies, prints and compares by recursion, so depth is stack.
+  bool Open() {
+    if (open_.size() == Json::kMaxDepth) {
+      error_ = Format("JSON nested deeper than {} levels", Json::kMaxDepth);
+      return false;
+    }
+    if (n_values_++ == most_values_) {
+      error_ = Format("JSON with more than {} values", most_values_);
+      return false;
+    }
+    open_.emplace_back();
+    return true;
+  }
+  bool Close(Value value) {
+    open_.pop_back();
+    Place(std::move(value));
+    return true;
+  }
+
+  // Of equal keys the first gives the place and the last the value.
+  static Value ObjectOf(Level& level) {
+    const std::vector<std::string>& keys = level.keys;
+    std::vector<size_t> order(keys.size());
+    std::iota(order.begin(), order.end(), size_t{0});
+    std::ranges::sort(order, [&](size_t a, size_t b) {
+      const int compared = keys[a].compare(keys[b]);
+      return compared != 0 ? compared < 0 : a < b;
+    });
+    std::vector<bool> is_again(keys.size());
+    size_t first = 0;
+    for (size_t i = 1; i < order.size(); ++i) {
+      if (keys[order[i]] != keys[order[first]]) {
+        first = i;
+        continue;
+      }
+      is_again[order[i]] = true;
+      level.values[order[first]] = std::move(level.values[order[i]]);
+    }
+    Value object = Value::object();
+    Value::object_t::Container& members = object.get_ref<Value::object_t&>();
+    members.reserve(keys.size());
+    for (size_t i = 0; i < keys.size(); ++i) {
+      if (!is_again[i]) members.emplace_back(std::move(level.keys[i]), std::move(level.values[i]));
+    }
+    return object;
+  }
+
+  const size_t most_values_;
+  size_t n_values_ = 0;
+  std::vector<Level> open_;
+  Value root_;
+  std::string error_;
+};
 
 }  // namespace
 
@@ -48,23 +159,10 @@ Json Json::Array(std::span<const int32_t> numbers) {
   return array;
 }
 
-Result<Json> Json::Parse(std::string_view text) {
-  // The library copies, prints and compares by recursion, so depth is stack.
-  const auto check = [](int depth, Value::parse_event_t event, const Value&) {
-    const bool opens =
-        event == Value::parse_event_t::object_start || event == Value::parse_event_t::array_start;
-    if (opens && depth >= kMaxDepth) throw TooDeep();
-    return true;
-  };
-  try {
-    return Json(std::make_unique<Impl>(Value::parse(text, check)));
-  } catch (const Value::parse_error& error) {
-    return Fail(Errc::kInvalidRequest, "not JSON: mistake at byte {}", error.byte);
-  } catch (const Value::out_of_range&) {
-    return Fail(Errc::kInvalidRequest, "JSON with a number that is too large");
-  } catch (const TooDeep&) {
-    return Fail(Errc::kInvalidRequest, "JSON nested deeper than {} levels", kMaxDepth);
-  }
+Result<Json> Json::Parse(std::string_view text, size_t most_values) {
+  TreeBuilder builder(most_values);
+  if (!Value::sax_parse(text, &builder)) return Fail(Errc::kInvalidRequest, "{}", builder.error());
+  return Json(std::make_unique<Impl>(std::move(builder.root())));
 }
 
 Json& Json::Set(std::string_view key, Json value) {
@@ -95,6 +193,49 @@ std::optional<JsonView> JsonView::At(size_t index) const {
   return JsonView(&value[index]);
 }
 
+JsonKind JsonView::kind() const {
+  switch (ValueOf(value_).type()) {
+    case Value::value_t::boolean:
+      return JsonKind::kBoolean;
+    case Value::value_t::number_integer:
+    case Value::value_t::number_unsigned:
+    case Value::value_t::number_float:
+      return JsonKind::kNumber;
+    case Value::value_t::string:
+      return JsonKind::kText;
+    case Value::value_t::array:
+      return JsonKind::kArray;
+    case Value::value_t::object:
+      return JsonKind::kObject;
+    case Value::value_t::null:
+    case Value::value_t::binary:
+    case Value::value_t::discarded:
+      break;
+  }
+  return JsonKind::kNull;
+}
+
+std::optional<bool> JsonView::boolean() const {
+  const Value& value = ValueOf(value_);
+  if (!value.is_boolean()) return std::nullopt;
+  return value.get<bool>();
+}
+
+std::optional<int64_t> JsonView::integer() const {
+  const Value& value = ValueOf(value_);
+  if (value.is_number_unsigned()) {
+    const auto number = value.get<uint64_t>();
+    if (!std::in_range<int64_t>(number)) return std::nullopt;
+    return static_cast<int64_t>(number);
+  }
+  if (value.is_number_integer()) return value.get<int64_t>();
+  if (!value.is_number_float()) return std::nullopt;
+  constexpr double kFirstInexact = 9007199254740992.0;  // 2^53
+  const auto number = value.get<double>();
+  if (std::trunc(number) != number || std::abs(number) >= kFirstInexact) return std::nullopt;
+  return static_cast<int64_t>(number);
+}
+
 std::optional<double> JsonView::number() const {
   const Value& value = ValueOf(value_);
   if (!value.is_number()) return std::nullopt;
@@ -105,6 +246,16 @@ std::optional<std::string> JsonView::text() const {
   const Value& value = ValueOf(value_);
   if (!value.is_string()) return std::nullopt;
   return value.get<std::string>();
+}
+
+std::vector<std::pair<std::string_view, JsonView>> JsonView::members() const {
+  std::vector<std::pair<std::string_view, JsonView>> members;
+  const Value& value = ValueOf(value_);
+  if (!value.is_object()) return members;
+  for (const auto& [key, member] : value.get_ref<const Value::object_t&>()) {
+    members.emplace_back(key, JsonView(&member));
+  }
+  return members;
 }
 
 std::vector<std::string> JsonView::keys() const {

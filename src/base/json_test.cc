@@ -87,6 +87,81 @@ TEST(Json, RefusesWhatIsNestedTooDeeply) {
   EXPECT_TRUE(Json::Parse("[" + std::string(R"([{"a":[]}],)") + "[[]]]"));
 }
 
+TEST(Json, OfEqualKeysTheLastOneCounts) {
+  const auto parsed = Json::Parse(R"({"a":1,"b":{"c":1,"c":[2]},"a":{"x":0},"d":4,"a":3})");
+  ASSERT_TRUE(parsed);
+  EXPECT_EQ(parsed->Dump(), R"({"a":3,"b":{"c":[2]},"d":4})");
+}
+
+// Each text has the tests' time limit against it if a key is looked for among those before it.
+TEST(Json, ManyKeysTakeTimeInProportion) {
+  std::string distinct = "{";
+  std::string equal = "{";
+  for (int i = 0; i < 300'000; ++i) {
+    distinct += "\"key" + std::to_string(i) + "\":0,";
+    equal += "\"key\":" + std::to_string(i) + ",";
+  }
+  const auto many = Json::Parse(distinct + "\"last\":[true]}");
+  ASSERT_TRUE(many);
+  EXPECT_EQ(many->size(), 300'001U);
+  EXPECT_EQ(many->view().members().back().second.At(0)->boolean(), true);
+  const auto one = Json::Parse(equal + "\"key\":7}");
+  ASSERT_TRUE(one);
+  EXPECT_EQ(one->Dump(), R"({"key":7})");
+}
+
+TEST(Json, RefusesMoreValuesThanAreAllowed) {
+  const char* five = R"({"a":[1,null],"b":"x"})";
+  EXPECT_TRUE(Json::Parse(five, 5));
+  const auto parsed = Json::Parse(five, 4);
+  ASSERT_FALSE(parsed);
+  EXPECT_NE(parsed.error().message.find("more than 4 values"), std::string::npos);
+  EXPECT_FALSE(Json::Parse("[[],[],[]]", 3));
+  EXPECT_FALSE(Json::Parse("[]", 0));
+}
+
+TEST(Json, TellsKindsApart) {
+  const auto parsed = Json::Parse(R"([null,false,1,-1,0.5,"x",[],{}])");
+  ASSERT_TRUE(parsed);
+  using enum JsonKind;
+  const std::vector<JsonKind> kinds = {kNull,   kBoolean, kNumber, kNumber,
+                                       kNumber, kText,    kArray,  kObject};
+  ASSERT_EQ(parsed->size(), kinds.size());
+  for (size_t i = 0; i < kinds.size(); ++i) {
+    const JsonView value = *parsed->At(i);
+    EXPECT_EQ(value.kind(), kinds[i]) << i;
+    EXPECT_EQ(value.boolean().has_value(), kinds[i] == kBoolean) << i;
+    EXPECT_EQ(value.number().has_value(), kinds[i] == kNumber) << i;
+    EXPECT_EQ(value.text().has_value(), kinds[i] == kText) << i;
+  }
+  EXPECT_EQ(parsed->At(1)->boolean(), false);
+}
+
+TEST(Json, IntegersAreWholeAndExact) {
+  const auto integer = [](const char* text) { return Json::Parse(text)->integer(); };
+  EXPECT_EQ(integer("9223372036854775807"), std::numeric_limits<int64_t>::max());
+  EXPECT_EQ(integer("-9223372036854775808"), std::numeric_limits<int64_t>::min());
+  EXPECT_EQ(integer("9007199254740993"), 9007199254740993);
+  EXPECT_EQ(integer("12.0"), 12);
+  EXPECT_EQ(integer("-1e3"), -1000);
+  EXPECT_FALSE(integer("9223372036854775808"));
+  EXPECT_FALSE(integer("1e16"));
+  EXPECT_FALSE(integer("0.5"));
+  EXPECT_FALSE(integer("true"));
+  EXPECT_FALSE(integer(R"("1")"));
+}
+
+TEST(Json, MembersComeInOrder) {
+  const auto parsed = Json::Parse(R"({"b":1,"a":[2]})");
+  const auto members = parsed->view().members();
+  ASSERT_EQ(members.size(), 2U);
+  EXPECT_EQ(members[0].first, "b");
+  EXPECT_EQ(members[0].second.integer(), 1);
+  EXPECT_EQ(members[1].first, "a");
+  EXPECT_EQ(members[1].second.At(0)->integer(), 2);
+  EXPECT_TRUE(parsed->Find("a")->members().empty());
+}
+
 // The library throws something else for these than for other mistakes.
 TEST(Json, RefusesNumbersThatNoDoubleHolds) {
   for (const char* text : {"1e999", "[-9999e444]", R"({"a":1e400,"b":)"}) {
