@@ -171,7 +171,7 @@ TEST(SchedulerTest, AJobThatUsesNoPrefixesLeavesNone) {
 
 TEST(SchedulerTest, PrefixesOutliveTheServer) {
   const TempFolder folder;
-  const SchedulerOptions options{.cache_folder = folder.path(), .cache_key = "k", .cache_disk = 1 << 30};
+  const SchedulerOptions options{.cache_folder = folder.path().string(), .cache_key = "k", .cache_disk = 1 << 30};
   const Wish wish = kWishes[2];
   Said first;
   {
@@ -188,7 +188,7 @@ TEST(SchedulerTest, PrefixesOutliveTheServer) {
 
 TEST(SchedulerTest, PrefixesOfAnotherTemplateAreNotUsed) {
   const TempFolder folder;
-  SchedulerOptions options{.cache_folder = folder.path(), .cache_key = "a", .cache_disk = 1 << 30};
+  SchedulerOptions options{.cache_folder = folder.path().string(), .cache_key = "a", .cache_disk = 1 << 30};
   const auto engine = Open();
   ServeOne(*engine, kWishes[2], options);
   options.cache_key = "b";
@@ -203,11 +203,11 @@ std::vector<std::filesystem::path> FilesIn(const std::string& folder) {
 
 TEST(SchedulerTest, ADamagedFileIsRemovedAndTheTextIsTheSame) {
   const TempFolder folder;
-  const SchedulerOptions options{.cache_folder = folder.path(), .cache_key = "k", .cache_disk = 1 << 30};
+  const SchedulerOptions options{.cache_folder = folder.path().string(), .cache_key = "k", .cache_disk = 1 << 30};
   const auto engine = Open();
   const Said first = ServeOne(*engine, kWishes[2], options);
-  ASSERT_EQ(FilesIn(folder.path()).size(), 1U);
-  const std::filesystem::path file = FilesIn(folder.path()).front();
+  ASSERT_EQ(FilesIn(folder.path().string()).size(), 1U);
+  const std::filesystem::path file = FilesIn(folder.path().string()).front();
   {
     std::fstream bytes(file, std::ios::in | std::ios::out | std::ios::binary);
     bytes.seekp(static_cast<std::streamoff>(std::filesystem::file_size(file)) / 2);
@@ -222,15 +222,15 @@ TEST(SchedulerTest, ADamagedFileIsRemovedAndTheTextIsTheSame) {
 TEST(SchedulerTest, TheFolderHoldsNoMoreThanItMay) {
   const TempFolder folder;
   const auto engine = Open();
-  SchedulerOptions options{.parallel = 1, .cache_folder = folder.path(), .cache_key = "k", .cache_disk = 1 << 30};
+  SchedulerOptions options{.parallel = 1, .cache_folder = folder.path().string(), .cache_key = "k", .cache_disk = 1 << 30};
   ServeOne(*engine, kWishes[2], options);
-  const uint64_t one = std::filesystem::file_size(FilesIn(folder.path()).front());
+  const uint64_t one = std::filesystem::file_size(FilesIn(folder.path().string()).front());
   options.cache_disk = one * 3 / 2;
   Scheduler scheduler(*engine, DemoVocab(), options);
   ServeAll(scheduler, {{.prompt = "Max was a very big and very happy dog who liked to play with all of the "
                                   "other dogs in the park near the house of"}});
   uint64_t bytes = 0;
-  for (const auto& file : FilesIn(folder.path())) bytes += std::filesystem::file_size(file);
+  for (const auto& file : FilesIn(folder.path().string())) bytes += std::filesystem::file_size(file);
   EXPECT_LE(bytes, options.cache_disk);
   EXPECT_GT(bytes, 0U);
 }
@@ -339,7 +339,9 @@ TEST(SchedulerTest, AServerThatIsStoppedTellsEverybody) {
   for (const auto& job : jobs) {
     const Said said = Listen(*job);
     EXPECT_TRUE(said.end || said.error);
-    if (said.error) EXPECT_EQ(said.error->status, 503);
+    if (said.error) {
+      EXPECT_EQ(said.error->status, 503);
+    }
     failed += said.error ? 1 : 0;
   }
   EXPECT_GT(failed, 0);

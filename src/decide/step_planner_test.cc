@@ -43,9 +43,9 @@ TEST(StepPlannerTest, TextsHaveTheirTurnAfterAPromptsStep) {
   const std::array texts{kWritten, Prompt(1000)};
   EXPECT_EQ(planner.Plan(texts)[0], 0U);
   planner.StepDone(planner.Plan(texts)[1], 0.5, true);
-  for (int step = 0; step < 5; ++step) {
+  for (int step = 0; step < 4; ++step) {
     EXPECT_EQ(planner.Plan(texts), (Rows{1, 0})) << step;
-    planner.StepDone(0, 0.1, false);
+    planner.StepDone(0, 0.125, false);
   }
   EXPECT_GT(planner.Plan(texts)[1], 0U);
 }
