@@ -62,7 +62,7 @@ Result<Constraint> SchemaReader::ReadKeywords(PlaceId place) {
   Constraint constraint;
   const JsonView schema = places_[place].view;
   for (const auto& [name, value] : schema.members()) {
-    const Keyword keyword{place, name, value};
+    const Keyword keyword{place, std::string(name), value};
     TRY_STATUS(ReadGeneral(keyword, constraint));
     TRY_STATUS(ReadNumber(keyword, constraint));
     TRY_STATUS(ReadString(keyword, constraint));

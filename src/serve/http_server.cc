@@ -175,9 +175,12 @@ void HttpServer::Impl::SetUp() {
   server.set_payload_max_length(options.most_body);
   server.set_read_timeout(options.patience);
   server.set_write_timeout(options.patience);
-  server.set_keep_alive_max_count(1000);
-  server.set_keep_alive_timeout(options.patience);
+  server.set_keep_alive_max_count(1);
   server.set_tcp_nodelay(true);
+  // httplib's own options would let two servers share a port.
+  server.set_socket_options([](socket_t socket) {
+    httplib::set_socket_opt(socket, SOL_SOCKET, SO_REUSEADDR, 1);
+  });
   httplib::Headers headers;
   for (const auto& [name, value] : options.headers) headers.emplace(name, value);
   server.set_default_headers(headers);

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: MIT
 // HTTP/1.1 on a socket: takes requests apart, keeps limits, writes replies whole or as a stream.
 // What is answered is the handlers' business. A connection has a thread of its own, so that one
-// that sends or reads slowly holds up nobody. httplib.h stays in http_server.cc.
+// that sends or reads slowly holds up nobody. It is closed after one reply: httplib would lose
+// requests that a client sends without waiting for replies, and a closed connection tells it which
+// ones were not answered. httplib.h stays in http_server.cc.
 //
 // Limits: a body of `most_body` bytes (413, the rest is not read), 16 KiB and 100 lines of headers
 // (431), 8 KiB in a line (400) and in a target (414), `most_connections` connections (closed),
