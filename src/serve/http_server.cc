@@ -18,6 +18,7 @@ namespace {
 
 constexpr size_t kMostHeaderBytes = 16 * 1024;
 constexpr size_t kMostHeaderLines = 100;  // httplib's own limit
+constexpr int kBacklog = 512;
 // How long the server waits at the end for connections that are still open.
 constexpr std::chrono::seconds kGrace{1};
 
@@ -144,6 +145,7 @@ struct HttpServer::Impl {
   HttpHandlers handlers;
   httplib::Server server;
   int port = 0;
+  socket_t listening = -1;  // the newest that httplib made
   std::thread listener;
 
   HttpReply Refused(int status, std::string_view message) const {
@@ -178,8 +180,9 @@ void HttpServer::Impl::SetUp() {
   server.set_keep_alive_max_count(1);
   server.set_tcp_nodelay(true);
   // httplib's own options would let two servers share a port.
-  server.set_socket_options([](socket_t socket) {
+  server.set_socket_options([this](socket_t socket) {
     httplib::set_socket_opt(socket, SOL_SOCKET, SO_REUSEADDR, 1);
+    listening = socket;
   });
   httplib::Headers headers;
   for (const auto& [name, value] : options.headers) headers.emplace(name, value);
@@ -242,6 +245,8 @@ Result<std::unique_ptr<HttpServer>> HttpServer::Listen(HttpOptions options,
                 o.host, o.port,
                 errno != 0 ? std::strerror(errno) : "the address is not this machine's");
   }
+  // httplib lets five connections wait, so that of a hundred at once some would wait for seconds.
+  ::listen(impl->listening, kBacklog);
   impl->listener = std::thread([server = &impl->server] { server->listen_after_bind(); });
   impl->server.wait_until_ready();
   return std::unique_ptr<HttpServer>(new HttpServer(std::move(impl)));
