@@ -3,7 +3,6 @@
 #pragma once
 
 #include <cstdint>
-#include <expected>
 #include <memory>
 #include <optional>
 #include <string>
@@ -31,26 +30,37 @@ struct ApiRequest {
   std::vector<ApiPrompt> prompts;  // completions: a choice of each
   std::string suffix;              // completions: text after the gap, for models that can fill it
   OutputForm form;
-  SamplingOptions sampling;       // its grammar is left empty: form says what is wanted
-  std::optional<uint32_t> seed;   // not given: a random one is taken
-  int64_t max_tokens = -1;        // negative: until something else ends the text
+  // Where the client says nothing, what llama.cpp's programs do, as everywhere in Moestro; not
+  // OpenAI's temperature of 1. Its grammar is left empty: form says what is wanted.
+  SamplingOptions sampling;
+  std::optional<uint32_t> seed;  // not given, or -1: a random one is taken
+  int64_t max_tokens = -1;       // negative: until something else ends the text
   std::vector<std::string> stops;
   bool stream = false;
-  bool include_usage = false;     // chat and completions, streamed: one more event with the usage
-  bool echo = false;              // completions: the prompt comes first
+  bool include_usage = false;  // chat and completions, streamed: one more event with the usage
+  bool echo = false;           // completions: the prompt comes first (reply.h)
   bool logprobs = false;
-  uint32_t top_logprobs = 0;      // candidates for each token
+  uint32_t top_logprobs = 0;  // candidates for each token
   bool cache_prompt = true;
-  std::optional<uint32_t> slot;   // "id_slot"
-  std::vector<std::string> ignored;  // fields that nobody here knows, for the log
+  std::optional<uint32_t> slot;      // "id_slot"
+  std::vector<std::string> ignored;  // fields that nobody here knows, for the log; printable
 };
 
-// The wire's JSON. 400 with `param` for a field of a wrong type or value; unknown fields are
-// ignored. n_vocab: for logit_bias and prompts of tokens.
-std::expected<ApiRequest, ApiError> ParseApiRequest(ApiKind kind, std::string_view body,
-                                                    uint32_t n_vocab);
+// What an input_tokens, count_tokens or apply-template endpoint takes is the body of a request, of
+// which only the input counts.
+enum class ApiPurpose : uint8_t { kAnswer, kInput };
+
+// The wire's JSON. 400, with `param` where a field is at fault: not UTF-8, not JSON, a field of a
+// wrong kind or value, something that needs pictures or state of the server. null is the same as
+// absent; of equal keys the last counts. n_vocab: for logit_bias and prompts of tokens.
+//
+// Several texts in one content are joined by line ends. Arguments of an earlier call that are no
+// JSON object become {"input": the text}. A schema, or a call's input that is no string, is printed
+// anew without blanks, in its order of keys.
+ApiResult<ApiRequest> ParseApiRequest(ApiKind kind, std::string_view body, uint32_t n_vocab,
+                                      ApiPurpose purpose = ApiPurpose::kAnswer);
 
 // Writes the request's answer in its own format.
-std::unique_ptr<ReplyWriter> MakeReplyWriter(const ApiRequest& request, ReplyHead head);
+std::unique_ptr<ReplyWriter> MakeReplyWriter(const ApiRequest& request, const ReplyHead& head);
 
 }  // namespace moestro

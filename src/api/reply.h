@@ -4,7 +4,6 @@
 #pragma once
 
 #include <cstdint>
-#include <memory>
 #include <string>
 #include <vector>
 
@@ -17,16 +16,17 @@ namespace moestro {
 struct TokenLogprob {
   struct Candidate {
     Token token = 0;
-    std::string bytes;
-    float logprob = 0.0F;
+    std::string bytes;     // may be part of a character
+    float logprob = 0.0F;  // NaN: not known, as of an echoed prompt's first token
   };
   Candidate chosen;
   std::vector<Candidate> top;  // likeliest first
 };
 
-// What has become certain since the last part.
+// What has become certain since the last part. A call's fragments come after its kCallBegin and
+// before any other delta.
 struct ReplyPart {
-  std::vector<ChatDelta> deltas;  // text of a completion is content
+  std::vector<ChatDelta> deltas;  // text of a completion is content; with `echo`, the prompt, too
   std::vector<TokenLogprob> logprobs;
 };
 
@@ -49,13 +49,17 @@ struct ReplyEnd {
 
 // Who answers, and when.
 struct ReplyHead {
-  std::string id;     // random part; a writer puts its own prefix before it
-  std::string model;  // as /v1/models names it
-  int64_t created = 0;
+  std::string id;              // random part; a writer puts its own prefix before it
+  std::string model;           // as /v1/models names it
+  std::string fingerprint;     // of program and model ("system_fingerprint"); empty: none
+  int64_t created = 0;         // seconds since 1970
+  uint32_t prompt_tokens = 0;  // formats that begin with a usage say it there
 };
 
-// Streamed: Begin(), Part()..., then End() or Failed(); each gives bytes for the wire, maybe none.
-// Not streamed: Part()..., then End() gives the whole body; Begin() and Part() give nothing.
+// Streamed: Begin(), Part()..., EndChoice() of each choice, End(); or Failed() at any point. Each
+// gives bytes for the wire, maybe none; whole events, each with the empty line that ends it.
+// Not streamed: Begin(), Part() and EndChoice() give nothing; End() gives the whole body, and
+// Failed() that of the error.
 //
 // Thread rule: one thread.
 class ReplyWriter {
@@ -69,6 +73,8 @@ class ReplyWriter {
   virtual std::string End() = 0;
   // The error as the format's stream says it; ends the stream.
   virtual std::string Failed(const ApiError& error) = 0;
+  // Streamed: says nothing, but keeps clients and proxies waiting. Any time after Begin().
+  virtual std::string Ping() const = 0;
 };
 
 }  // namespace moestro

@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: MIT
+#include "api/api_request.h"
+
+#include <utility>
+
+#include "api/parse_parts.h"
+#include "api/writers.h"
+#include "base/check.h"
+
+namespace moestro {
+namespace {
+
+ApiStatus ReadKind(BodyFields& body, uint32_t n_vocab, ApiPurpose purpose, ApiRequest& request) {
+  switch (request.kind) {
+    case ApiKind::kChat:
+      return ReadChatBody(body, request);
+    case ApiKind::kCompletion:
+      return ReadCompletionBody(body, n_vocab, request);
+    case ApiKind::kResponses:
+      return ReadResponsesBody(body, request);
+    case ApiKind::kMessages:
+      return ReadMessagesBody(body, purpose, request);
+  }
+  CHECK(false);
+}
+
+// Fields that clients send often and that mean nothing here: no line in the log for them.
+void AskForSilentFields(BodyFields& body) {
+  for (const char* key :
+       {"user", "metadata", "store", "service_tier", "prompt_cache_key", "safety_identifier",
+        "cache_control", "prompt_cache_retention", "truncation", "verbosity"}) {
+    body.Find(key);
+  }
+}
+
+// What no single field can be blamed for.
+ApiStatus CheckTogether(const ApiRequest& request) {
+  TRY_STATUS(CheckTools(request.chat));
+  const bool has_grammar = request.form.kind != OutputForm::Kind::kText ||
+                           request.chat.tool_use == ToolUse::kRequired ||
+                           request.chat.tool_use == ToolUse::kNamed;
+  if (request.sampling.ignore_eos && has_grammar) {
+    return BadRequest("ignore_eos",
+                      "\"ignore_eos\" excludes a form of the answer and a call that must be: what "
+                      "is complete must be able to end");
+  }
+  return {};
+}
+
+}  // namespace
+
+ApiResult<ApiRequest> ParseApiRequest(ApiKind kind, std::string_view body, uint32_t n_vocab,
+                                      ApiPurpose purpose) {
+  TRY(const Json json, ParseBody(body));
+  TRY(BodyFields fields, BodyFields::Of(json.view(), ""));
+  ApiRequest request;
+  request.kind = kind;
+  TRY_STATUS(ReadSampling(fields, n_vocab, request));
+  if (kind != ApiKind::kMessages) TRY_STATUS(ReadBareForms(fields, request.form));
+  TRY_STATUS(ReadTemplateArguments(fields, request.chat));
+  TRY_STATUS(ReadKind(fields, n_vocab, purpose, request));
+  TRY_STATUS(CheckTogether(request));
+  AskForSilentFields(fields);
+  request.ignored = fields.Unasked();
+  return request;
+}
+
+std::unique_ptr<ReplyWriter> MakeReplyWriter(const ApiRequest& request, const ReplyHead& head) {
+  switch (request.kind) {
+    case ApiKind::kChat:
+      return MakeChatWriter(request, head);
+    case ApiKind::kCompletion:
+      return MakeCompletionWriter(request, head);
+    case ApiKind::kResponses:
+      return MakeResponsesWriter(request, head);
+    case ApiKind::kMessages:
+      return MakeMessagesWriter(request, head);
+  }
+  CHECK(false);
+}
+
+}  // namespace moestro

@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: MIT
+// The fields of an object in a client's body, which nobody trusts. null is the same as absent. A
+// field of a wrong kind or range is a 400 that names the field, what it must be and what came.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "api/api_error.h"
+#include "base/json.h"
+#include "core/ids.h"
+
+namespace moestro {
+
+struct NumberRange {
+  double least = -std::numeric_limits<float>::max();
+  double most = std::numeric_limits<float>::max();
+};
+
+struct IntegerRange {
+  int64_t least = 0;
+  int64_t most = std::numeric_limits<int64_t>::max();
+};
+
+// A value as a message shows it: short, one line, printable.
+std::string ShownValue(JsonView value);
+
+// `what` must be `wanted`, and is not.
+[[nodiscard]] std::unexpected<ApiError> WrongValue(std::string where, std::string_view wanted,
+                                                   JsonView value);
+
+// 400 for what is not UTF-8, not JSON, or has more values than any context has tokens.
+ApiResult<Json> ParseBody(std::string_view body);
+// An array of ids below n_vocab; `where` names it.
+ApiResult<std::vector<Token>> ReadTokenIds(JsonView array, const std::string& where,
+                                           uint32_t n_vocab);
+
+class BodyFields {
+ public:
+  // `where`: the object's place in the body, "messages[2]"; empty: it is the body. 400 if the value
+  // is no object.
+  static ApiResult<BodyFields> Of(JsonView value, std::string where);
+
+  std::optional<JsonView> Find(std::string_view key);
+  ApiResult<std::optional<bool>> Boolean(std::string_view key);
+  ApiResult<std::optional<double>> Number(std::string_view key, NumberRange range);
+  ApiResult<std::optional<int64_t>> Integer(std::string_view key, IntegerRange range);
+  ApiResult<std::optional<std::string>> Text(std::string_view key);
+  ApiResult<std::optional<JsonView>> Array(std::string_view key);
+  ApiResult<std::optional<JsonView>> Object(std::string_view key);
+  ApiResult<std::optional<BodyFields>> Fields(std::string_view key);
+  // 400 if absent or empty.
+  ApiResult<std::string> NeededText(std::string_view key);
+  // 400 if absent.
+  ApiResult<JsonView> NeededArray(std::string_view key);
+
+  // "messages[2].role".
+  std::string Name(std::string_view key) const;
+  std::string Name(std::string_view key, size_t index) const;
+  const std::string& where() const { return where_; }
+  // Keys that nobody asked for, printable; no more than some tens of them.
+  std::vector<std::string> Unasked() const;
+
+ private:
+  BodyFields(JsonView object, std::string where) : object_(object), where_(std::move(where)) {}
+
+  JsonView object_;
+  std::string where_;
+  std::vector<std::string> asked_;
+};
+
+}  // namespace moestro

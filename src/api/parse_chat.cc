@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: MIT
+#include <utility>
+
+#include "api/parse_parts.h"
+#include "base/format.h"
+
+namespace moestro {
+namespace {
+
+ApiStatus AddCall(BodyFields& function, std::string id, ChatTurn& turn) {
+  ToolCall call{.id = std::move(id), .name = {}, .arguments = {}};
+  TRY(call.name, function.NeededText("name"));
+  TRY(call.arguments, ReadArguments(function, "arguments"));
+  turn.calls.push_back(std::move(call));
+  return {};
+}
+
+// Null ids are common among clients that answer one call at a time.
+ApiStatus ReadCalls(BodyFields& message, ChatTurn& turn) {
+  TRY(const auto calls, message.Array("tool_calls"));
+  for (size_t i = 0; calls && i < calls->size(); ++i) {
+    TRY(BodyFields call, BodyFields::Of(*calls->At(i), message.Name("tool_calls", i)));
+    TRY(std::optional<std::string> id, call.Text("id"));
+    TRY(std::optional<BodyFields> function, call.Fields("function"));
+    if (!function) {
+      return BadRequest(call.Name("function"), Format("\"{}\" is missing: the call's name and "
+                                                      "arguments",
+                                                      call.Name("function")));
+    }
+    TRY_STATUS(AddCall(*function, std::move(id).value_or(""), turn));
+  }
+  TRY(std::optional<BodyFields> old, message.Fields("function_call"));
+  if (!old) return {};
+  return AddCall(*old, "", turn);
+}
+
+ApiResult<std::string> ReadRole(BodyFields& message) {
+  TRY(std::string role, message.NeededText("role"));
+  if (role == "function") return "tool";  // its name before there were tools
+  for (const char* known : {"system", "developer", "user", "assistant", "tool"}) {
+    if (role == known) return role;
+  }
+  return WrongValue(message.Name("role"), "system, developer, user, assistant or tool",
+                    *message.Find("role"));
+}
+
+ApiResult<ChatTurn> ReadChatMessage(BodyFields& message) {
+  ChatTurn turn;
+  TRY(turn.role, ReadRole(message));
+  TRY(turn.content, ReadContent(message, "content"));
+  if (turn.role == "assistant") {
+    TRY(std::optional<std::string> reasoning, message.Text("reasoning_content"));
+    if (!reasoning) {
+      TRY(reasoning, message.Text("reasoning"));
+    }
+    turn.reasoning = std::move(reasoning).value_or("");
+    TRY_STATUS(ReadCalls(message, turn));
+  }
+  if (turn.role == "tool") {
+    TRY(std::optional<std::string> id, message.Text("tool_call_id"));
+    turn.call_id = std::move(id).value_or("");
+    TRY(std::optional<std::string> name, message.Text("name"));
+    turn.name = std::move(name).value_or("");
+  }
+  return turn;
+}
+
+ApiStatus ReadChatLogprobs(BodyFields& body, ApiRequest& request) {
+  TRY(const auto logprobs, body.Boolean("logprobs"));
+  request.logprobs = logprobs.value_or(false);
+  TRY(const auto top, body.Integer("top_logprobs", {.least = 0, .most = 20}));
+  request.top_logprobs = static_cast<uint32_t>(top.value_or(0));
+  if (request.top_logprobs > 0 && !request.logprobs)
+    return BadRequest("top_logprobs", "\"top_logprobs\" needs \"logprobs\" to be true");
+  return {};
+}
+
+ApiStatus ReadStreamOptions(BodyFields& body, ApiRequest& request) {
+  TRY(std::optional<BodyFields> options, body.Fields("stream_options"));
+  if (!options) return {};
+  TRY(const auto include_usage, options->Boolean("include_usage"));
+  request.include_usage = include_usage.value_or(false);
+  return {};
+}
+
+}  // namespace
+
+ApiStatus ReadChatBody(BodyFields& body, ApiRequest& request) {
+  TRY(const JsonView messages, body.NeededArray("messages"));
+  if (messages.size() == 0)
+    return BadRequest("messages", "\"messages\" must have at least one message");
+  for (size_t i = 0; i < messages.size(); ++i) {
+    TRY(BodyFields message, BodyFields::Of(*messages.At(i), body.Name("messages", i)));
+    TRY(ChatTurn turn, ReadChatMessage(message));
+    request.chat.turns.push_back(std::move(turn));
+  }
+  TRY_STATUS(ReadTools(body, false, request.chat));
+  TRY_STATUS(ReadToolChoice(body, request.chat));
+  TRY(const auto parallel, body.Boolean("parallel_tool_calls"));
+  request.chat.parallel_calls = parallel.value_or(true);
+  TRY(const auto add_assistant, body.Boolean("add_generation_prompt"));
+  request.chat.add_assistant = add_assistant.value_or(true);
+  TRY(std::optional<BodyFields> format, body.Fields("response_format"));
+  if (format) TRY_STATUS(ReadFormat(*format, false, request.form));
+  TRY_STATUS(ReadChatLogprobs(body, request));
+  TRY_STATUS(ReadStreamOptions(body, request));
+  TRY_STATUS(ReadEffort(body, "reasoning_effort", request.chat));
+  TRY_STATUS(ReadMaxTokens(body, {"max_completion_tokens", "max_tokens", "n_predict"}, request));
+  TRY_STATUS(ReadStops(body, "stop", request));
+  return CheckOneAnswer(body, "n");
+}
+
+}  // namespace moestro

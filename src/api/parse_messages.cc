@@ -1,0 +1,200 @@
+// SPDX-License-Identifier: MIT
+#include <map>
+#include <utility>
+
+#include "api/parse_parts.h"
+#include "base/format.h"
+#include "base/printable.h"
+
+namespace moestro {
+namespace {
+
+void AppendLine(std::string& text, const std::string& line, bool& is_first) {
+  if (!is_first) text += '\n';
+  is_first = false;
+  text += line;
+}
+
+// One message's blocks. Results of tools become turns of their own, in their place.
+class BlockReader {
+ public:
+  BlockReader(std::string role, std::map<std::string, std::string>& tool_names, ChatInput& chat)
+      : turn_(NewTurn(std::move(role))), tool_names_(tool_names), chat_(chat) {}
+
+  ApiStatus Read(JsonView value, std::string where) {
+    TRY(BodyFields block, BodyFields::Of(value, std::move(where)));
+    TRY(const std::string type, block.NeededText("type"));
+    const bool is_assistant = turn_.role == "assistant";
+    if (type == "text") return ReadText(block);
+    if (type == "tool_result" && !is_assistant) return ReadResult(block);
+    if (type == "tool_use" && is_assistant) return ReadUse(block);
+    if (type == "thinking" && is_assistant) return ReadThinking(block);
+    if (type == "redacted_thinking" && is_assistant) return {};  // only its author can read it
+    return BadRequest(block.Name("type"),
+                      Format("content of type \"{}\" is not offered in a message of role {}: the "
+                             "model reads text, and calls of tools with their results",
+                             Printable(type, 40), turn_.role));
+  }
+
+  // A message without blocks is a turn, too, unless results of tools were all it had.
+  void Finish() {
+    if (has_content_ || !has_results_) chat_.turns.push_back(std::move(turn_));
+  }
+
+ private:
+  ApiStatus ReadText(BodyFields& block) {
+    TRY(const std::optional<std::string> text, block.Text("text"));
+    AppendLine(turn_.content, text.value_or(""), is_first_text_);
+    has_content_ = true;
+    return {};
+  }
+
+  ApiStatus ReadResult(BodyFields& block) {
+    if (has_content_) {
+      chat_.turns.push_back(std::exchange(turn_, NewTurn(turn_.role)));
+      has_content_ = false;
+      is_first_text_ = true;
+    }
+    ChatTurn result = NewTurn("tool");
+    TRY(std::optional<std::string> id, block.Text("tool_use_id"));
+    result.call_id = std::move(id).value_or("");
+    TRY(result.content, ReadContent(block, "content"));
+    if (const auto name = tool_names_.find(result.call_id); name != tool_names_.end())
+      result.name = name->second;
+    chat_.turns.push_back(std::move(result));
+    has_results_ = true;
+    return {};
+  }
+
+  ApiStatus ReadUse(BodyFields& block) {
+    ToolCall call;
+    TRY(std::optional<std::string> id, block.Text("id"));
+    call.id = std::move(id).value_or("");
+    TRY(call.name, block.NeededText("name"));
+    TRY(call.arguments, ReadArguments(block, "input"));
+    tool_names_[call.id] = call.name;
+    turn_.calls.push_back(std::move(call));
+    has_content_ = true;
+    return {};
+  }
+
+  ApiStatus ReadThinking(BodyFields& block) {
+    TRY(const std::optional<std::string> thinking, block.Text("thinking"));
+    AppendLine(turn_.reasoning, thinking.value_or(""), is_first_thought_);
+    has_content_ = true;
+    return {};
+  }
+
+  ChatTurn turn_;
+  std::map<std::string, std::string>& tool_names_;  // by the call's id
+  ChatInput& chat_;
+  bool has_content_ = false;
+  bool has_results_ = false;
+  bool is_first_text_ = true;
+  bool is_first_thought_ = true;
+};
+
+ApiStatus ReadOneMessage(BodyFields& message, std::map<std::string, std::string>& tool_names,
+                         ChatInput& chat) {
+  TRY(std::string role, message.NeededText("role"));
+  if (role != "user" && role != "assistant" && role != "system")
+    return WrongValue(message.Name("role"), "user or assistant", *message.Find("role"));
+  const auto content = message.Find("content");
+  if (!content || content->kind() != JsonKind::kArray) {
+    TRY(std::string text, ReadContent(message, "content"));
+    chat.turns.push_back(NewTurn(std::move(role), std::move(text)));
+    return {};
+  }
+  BlockReader reader(std::move(role), tool_names, chat);
+  for (size_t i = 0; i < content->size(); ++i)
+    TRY_STATUS(reader.Read(*content->At(i), message.Name("content", i)));
+  reader.Finish();
+  return {};
+}
+
+ApiStatus ReadMessageTools(BodyFields& body, ChatInput& chat) {
+  TRY(const auto tools, body.Array("tools"));
+  for (size_t i = 0; tools && i < tools->size(); ++i) {
+    TRY(BodyFields tool, BodyFields::Of(*tools->At(i), body.Name("tools", i)));
+    TRY(const std::optional<std::string> type, tool.Text("type"));
+    if (type && *type != "custom") {
+      return BadRequest(tool.Name("type"),
+                        Format("tools of type \"{}\" are not offered; those with an "
+                               "\"input_schema\" of your own are",
+                               Printable(*type, 40)));
+    }
+    TRY_STATUS(AddTool(tool, "input_schema", chat));
+  }
+  return {};
+}
+
+ApiStatus ReadMessageToolChoice(BodyFields& body, ChatInput& chat) {
+  TRY(std::optional<BodyFields> choice, body.Fields("tool_choice"));
+  if (!choice) return {};
+  TRY(const auto no_parallel, choice->Boolean("disable_parallel_tool_use"));
+  chat.parallel_calls = !no_parallel.value_or(false);
+  TRY(const std::string type, choice->NeededText("type"));
+  if (type == "auto") {
+    chat.tool_use = ToolUse::kAuto;
+  } else if (type == "none") {
+    chat.tool_use = ToolUse::kNone;
+  } else if (type == "any") {
+    chat.tool_use = ToolUse::kRequired;
+  } else if (type == "tool") {
+    chat.tool_use = ToolUse::kNamed;
+    TRY(chat.named_tool, choice->NeededText("name"));
+  } else {
+    return WrongValue(choice->Name("type"), "auto, any, tool or none", *choice->Find("type"));
+  }
+  return {};
+}
+
+ApiStatus ReadThinkingSwitch(BodyFields& body, ChatInput& chat) {
+  TRY(std::optional<BodyFields> thinking, body.Fields("thinking"));
+  if (!thinking) return {};
+  TRY(const std::string type, thinking->NeededText("type"));
+  if (type == "adaptive") return {};
+  if (type != "enabled" && type != "disabled") {
+    return WrongValue(thinking->Name("type"), "enabled, disabled or adaptive",
+                      *thinking->Find("type"));
+  }
+  AddTemplateArgument("enable_thinking", type == "enabled", chat);
+  return {};
+}
+
+ApiStatus ReadMessagesMaxTokens(BodyFields& body, ApiPurpose purpose, ApiRequest& request) {
+  TRY(const auto max_tokens, body.Integer("max_tokens", {.least = 1}));
+  if (max_tokens)
+    request.max_tokens = *max_tokens;
+  else if (purpose == ApiPurpose::kAnswer)
+    return BadRequest("max_tokens", "\"max_tokens\" is missing: the most tokens to answer with");
+  return {};
+}
+
+}  // namespace
+
+ApiStatus ReadMessagesBody(BodyFields& body, ApiPurpose purpose, ApiRequest& request) {
+  TRY(std::string system, ReadContent(body, "system"));
+  if (!system.empty()) request.chat.turns.push_back(NewTurn("system", std::move(system)));
+  TRY(const JsonView messages, body.NeededArray("messages"));
+  if (messages.size() == 0)
+    return BadRequest("messages", "\"messages\" must have at least one message");
+  std::map<std::string, std::string> tool_names;
+  for (size_t i = 0; i < messages.size(); ++i) {
+    TRY(BodyFields message, BodyFields::Of(*messages.At(i), body.Name("messages", i)));
+    TRY_STATUS(ReadOneMessage(message, tool_names, request.chat));
+  }
+  TRY_STATUS(ReadMessageTools(body, request.chat));
+  TRY_STATUS(ReadMessageToolChoice(body, request.chat));
+  TRY_STATUS(ReadThinkingSwitch(body, request.chat));
+  TRY(std::optional<BodyFields> output, body.Fields("output_config"));
+  if (output) {
+    TRY_STATUS(ReadEffort(*output, "effort", request.chat));
+    TRY(std::optional<BodyFields> format, output->Fields("format"));
+    if (format) TRY_STATUS(ReadFormat(*format, true, request.form));
+  }
+  TRY_STATUS(ReadStops(body, "stop_sequences", request));
+  return ReadMessagesMaxTokens(body, purpose, request);
+}
+
+}  // namespace moestro

@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: MIT
+// The pieces that the bodies of several wire formats share, and each format's reader. Each reader
+// fills in what its fields say and leaves the rest as it is. Inside src/api only.
+#pragma once
+
+#include <cstdint>
+#include <initializer_list>
+#include <string>
+#include <string_view>
+
+#include "api/api_request.h"
+#include "api/body_fields.h"
+#include "base/json.h"
+
+namespace moestro {
+
+// parse_sampling.cc: fields that are the same everywhere, llama-server's own among them.
+ApiStatus ReadSampling(BodyFields& body, uint32_t n_vocab, ApiRequest& request);
+// The first of `keys` that is there; all are checked.
+ApiStatus ReadMaxTokens(BodyFields& body, std::initializer_list<std::string_view> keys,
+                        ApiRequest& request);
+// A string or an array of them.
+ApiStatus ReadStops(BodyFields& body, std::string_view key, ApiRequest& request);
+// 400 for anything but one answer.
+ApiStatus CheckOneAnswer(BodyFields& body, std::string_view key);
+
+// parse_form.cc: what the answer's text must be, and what the template is told.
+// "grammar" and "json_schema", as llama-server knows them.
+ApiStatus ReadBareForms(BodyFields& body, OutputForm& form);
+// {"type": "text" | "json_object" | "json_schema", ...}. The schema is in the format itself if it
+// is flat (responses, messages), else in its "json_schema".
+ApiStatus ReadFormat(BodyFields& format, bool is_flat, OutputForm& form);
+// A form once; 400 for a second one.
+ApiStatus SetForm(OutputForm::Kind kind, std::string definition, const std::string& where,
+                  OutputForm& form);
+ApiStatus ReadTemplateArguments(BodyFields& body, ChatInput& chat);
+// Unless the client said it itself.
+void AddTemplateArgument(std::string_view key, Json value, ChatInput& chat);
+ApiStatus ReadEffort(BodyFields& fields, std::string_view key, ChatInput& chat);
+
+// parse_tools.cc
+// `function`: where name, description and schema stand.
+ApiStatus AddTool(BodyFields& function, std::string_view schema_key, ChatInput& chat);
+// "auto", "none", "required", or {"type": "function"} with the name in "function" or beside it.
+ApiStatus ReadToolChoice(BodyFields& body, ChatInput& chat);
+// Chat's {"type": "function", "function": {...}} or the flat form of responses.
+ApiStatus ReadTools(BodyFields& body, bool is_flat, ChatInput& chat);
+// No two of a name; the one asked for is there.
+ApiStatus CheckTools(const ChatInput& chat);
+// A call's arguments, a string or the object itself, as JSON text of an object.
+ApiResult<std::string> ReadArguments(BodyFields& call, std::string_view key);
+// `text` if it is a JSON object, else {"input": text}; nothing is {}.
+std::string ObjectText(std::string_view text);
+
+// parse_content.cc
+ChatTurn NewTurn(std::string role, std::string content = {});
+// A string, or text parts joined by line ends. 400 for parts that are no text.
+ApiResult<std::string> ReadContent(BodyFields& turn, std::string_view key);
+
+// One file each.
+ApiStatus ReadChatBody(BodyFields& body, ApiRequest& request);
+ApiStatus ReadCompletionBody(BodyFields& body, uint32_t n_vocab, ApiRequest& request);
+ApiStatus ReadResponsesBody(BodyFields& body, ApiRequest& request);
+ApiStatus ReadMessagesBody(BodyFields& body, ApiPurpose purpose, ApiRequest& request);
+
+}  // namespace moestro

@@ -1,0 +1,161 @@
+// SPDX-License-Identifier: MIT
+#include <map>
+#include <utility>
+
+#include "api/parse_parts.h"
+#include "base/format.h"
+#include "base/printable.h"
+
+namespace moestro {
+namespace {
+
+// What a model says in one turn comes as several items: reasoning, a message, calls.
+class ItemReader {
+ public:
+  explicit ItemReader(ChatInput& chat) : chat_(chat) {}
+
+  ApiStatus Read(JsonView value, std::string where) {
+    TRY(BodyFields item, BodyFields::Of(value, std::move(where)));
+    TRY(std::optional<std::string> given, item.Text("type"));
+    const std::string type = std::move(given).value_or("message");
+    if (type == "message") return ReadMessage(item);
+    if (type == "reasoning") return ReadReasoning(item);
+    if (type == "function_call") return ReadCall(item);
+    if (type == "function_call_output") return ReadOutput(item);
+    return BadRequest(item.Name("type"),
+                      Format("items of type \"{}\" are not offered; those of type message, "
+                             "reasoning, function_call and function_call_output are",
+                             Printable(type, 40)));
+  }
+
+ private:
+  // The assistant's turn that `item` belongs to. A message after a call or another message is a new
+  // turn.
+  ChatTurn& AssistantTurn() {
+    if (chat_.turns.empty() || chat_.turns.back().role != "assistant")
+      chat_.turns.push_back(NewTurn("assistant"));
+    return chat_.turns.back();
+  }
+
+  ApiStatus ReadMessage(BodyFields& item) {
+    TRY(std::string role, item.NeededText("role"));
+    if (role != "system" && role != "developer" && role != "user" && role != "assistant") {
+      return WrongValue(item.Name("role"), "system, developer, user or assistant",
+                        *item.Find("role"));
+    }
+    TRY(std::string content, ReadContent(item, "content"));
+    if (role == "assistant") {
+      ChatTurn& turn = AssistantTurn();
+      if (turn.content.empty() && turn.calls.empty())
+        turn.content = std::move(content);
+      else
+        chat_.turns.push_back(NewTurn(std::move(role), std::move(content)));
+      return {};
+    }
+    chat_.turns.push_back(NewTurn(std::move(role), std::move(content)));
+    return {};
+  }
+
+  // As it was written, else its summary; what only its author can read is left out.
+  ApiStatus ReadReasoning(BodyFields& item) {
+    TRY(std::string reasoning, ReadContent(item, "content"));
+    TRY(std::string summary, ReadContent(item, "summary"));
+    if (reasoning.empty()) reasoning = std::move(summary);
+    if (reasoning.empty()) return {};
+    const ChatTurn& turn = AssistantTurn();
+    if (!turn.content.empty() || !turn.calls.empty() || !turn.reasoning.empty())
+      chat_.turns.push_back(NewTurn("assistant"));
+    chat_.turns.back().reasoning = std::move(reasoning);
+    return {};
+  }
+
+  ApiStatus ReadCall(BodyFields& item) {
+    ToolCall call;
+    TRY(std::optional<std::string> id, item.Text("call_id"));
+    call.id = std::move(id).value_or("");
+    TRY(call.name, item.NeededText("name"));
+    TRY(call.arguments, ReadArguments(item, "arguments"));
+    names_[call.id] = call.name;
+    AssistantTurn().calls.push_back(std::move(call));
+    return {};
+  }
+
+  ApiStatus ReadOutput(BodyFields& item) {
+    ChatTurn turn = NewTurn("tool");
+    TRY(std::optional<std::string> id, item.Text("call_id"));
+    turn.call_id = std::move(id).value_or("");
+    TRY(turn.content, ReadContent(item, "output"));
+    if (const auto name = names_.find(turn.call_id); name != names_.end()) turn.name = name->second;
+    chat_.turns.push_back(std::move(turn));
+    return {};
+  }
+
+  ChatInput& chat_;
+  std::map<std::string, std::string> names_;  // of tools, by the call's id
+};
+
+ApiStatus ReadInput(BodyFields& body, ChatInput& chat) {
+  TRY(std::optional<std::string> instructions, body.Text("instructions"));
+  if (instructions && !instructions->empty())
+    chat.turns.push_back(NewTurn("system", *std::move(instructions)));
+  const auto input = body.Find("input");
+  if (!input) return BadRequest("input", "\"input\" is missing");
+  if (auto text = input->text()) {
+    chat.turns.push_back(NewTurn("user", *std::move(text)));
+    return {};
+  }
+  if (input->kind() != JsonKind::kArray || input->size() == 0)
+    return WrongValue("input", "a string or an array of items", *input);
+  ItemReader reader(chat);
+  for (size_t i = 0; i < input->size(); ++i)
+    TRY_STATUS(reader.Read(*input->At(i), body.Name("input", i)));
+  return {};
+}
+
+// Nothing of an answer is kept here once it has been sent.
+ApiStatus CheckNeedsNoState(BodyFields& body) {
+  for (const char* key : {"previous_response_id", "conversation", "prompt"}) {
+    if (!body.Find(key)) continue;
+    return BadRequest(key, Format("\"{}\" asks for something kept by the server, which keeps "
+                                  "nothing: send the whole conversation as \"input\"",
+                                  key));
+  }
+  TRY(const auto background, body.Boolean("background"));
+  if (!background.value_or(false)) return {};
+  return BadRequest("background",
+                    "\"background\" is not offered: the answer comes with the request only");
+}
+
+ApiStatus ReadResponsesLogprobs(BodyFields& body, ApiRequest& request) {
+  TRY(const auto top, body.Integer("top_logprobs", {.least = 0, .most = 20}));
+  request.top_logprobs = static_cast<uint32_t>(top.value_or(0));
+  request.logprobs = request.top_logprobs > 0;
+  TRY(const auto include, body.Array("include"));
+  for (size_t i = 0; include && i < include->size(); ++i) {
+    if (include->At(i)->text() == "message.output_text.logprobs") request.logprobs = true;
+  }
+  return {};
+}
+
+}  // namespace
+
+ApiStatus ReadResponsesBody(BodyFields& body, ApiRequest& request) {
+  TRY_STATUS(CheckNeedsNoState(body));
+  TRY_STATUS(ReadInput(body, request.chat));
+  TRY_STATUS(ReadTools(body, true, request.chat));
+  TRY_STATUS(ReadToolChoice(body, request.chat));
+  TRY(const auto parallel, body.Boolean("parallel_tool_calls"));
+  request.chat.parallel_calls = parallel.value_or(true);
+  TRY(std::optional<BodyFields> text, body.Fields("text"));
+  if (text) {
+    TRY(std::optional<BodyFields> format, text->Fields("format"));
+    if (format) TRY_STATUS(ReadFormat(*format, true, request.form));
+  }
+  TRY(std::optional<BodyFields> reasoning, body.Fields("reasoning"));
+  if (reasoning) TRY_STATUS(ReadEffort(*reasoning, "effort", request.chat));
+  TRY_STATUS(ReadResponsesLogprobs(body, request));
+  TRY_STATUS(ReadStops(body, "stop", request));
+  return ReadMaxTokens(body, {"max_output_tokens"}, request);
+}
+
+}  // namespace moestro

@@ -1,0 +1,189 @@
+// SPDX-License-Identifier: MIT
+#include <charconv>
+#include <utility>
+
+#include "api/parse_parts.h"
+#include "base/format.h"
+
+namespace moestro {
+namespace {
+
+struct NumberField {
+  std::string_view key;
+  float SamplingOptions::*field;
+  NumberRange range;
+};
+
+struct IntegerField {
+  std::string_view key;
+  int32_t SamplingOptions::*field;
+  IntegerRange range;
+};
+
+constexpr NumberRange kShare{.least = 0.0, .most = 1.0};
+constexpr NumberRange kPenalty{.least = -2.0, .most = 2.0};
+constexpr NumberRange kHundred{.least = 0.0, .most = 100.0};
+// A sampler keeps as many tokens as it looks back on.
+constexpr IntegerRange kLookBack{.least = -1, .most = 1 << 20};
+
+constexpr NumberField kNumbers[] = {
+    {"temperature", &SamplingOptions::temp, {.least = 0.0, .most = 2.0}},
+    {"top_p", &SamplingOptions::top_p, kShare},
+    {"min_p", &SamplingOptions::min_p, kShare},
+    {"typical_p", &SamplingOptions::typical, kShare},
+    {"top_n_sigma", &SamplingOptions::top_n_sigma, {.least = -100.0, .most = 100.0}},
+    {"xtc_probability", &SamplingOptions::xtc_probability, kShare},
+    {"xtc_threshold", &SamplingOptions::xtc_threshold, kShare},
+    {"dynatemp_range", &SamplingOptions::dynatemp_range, kHundred},
+    {"dynatemp_exponent", &SamplingOptions::dynatemp_exp, kHundred},
+    {"repeat_penalty", &SamplingOptions::repeat_penalty, {.least = 0.01, .most = 100.0}},
+    {"presence_penalty", &SamplingOptions::presence_penalty, kPenalty},
+    {"frequency_penalty", &SamplingOptions::frequency_penalty, kPenalty},
+    {"dry_multiplier", &SamplingOptions::dry_multiplier, kHundred},
+    {"dry_base", &SamplingOptions::dry_base, kHundred},
+    {"mirostat_tau", &SamplingOptions::mirostat_ent, kHundred},
+    {"mirostat_eta", &SamplingOptions::mirostat_lr, kHundred},
+};
+
+constexpr IntegerField kIntegers[] = {
+    {"top_k",
+     &SamplingOptions::top_k,
+     {.least = std::numeric_limits<int32_t>::min(), .most = std::numeric_limits<int32_t>::max()}},
+    {"repeat_last_n", &SamplingOptions::repeat_last_n, kLookBack},
+    {"dry_allowed_length", &SamplingOptions::dry_allowed_length, {.least = 0, .most = 1 << 20}},
+    {"dry_penalty_last_n", &SamplingOptions::dry_penalty_last_n, kLookBack},
+    {"mirostat", &SamplingOptions::mirostat, {.least = 0, .most = 2}},
+};
+
+// Each breaker is looked for in the whole vocabulary, each stop in all text.
+constexpr size_t kMostBreakers = 16;
+constexpr size_t kMostStops = 16;
+constexpr size_t kLongestStop = 4096;
+
+// "15043": -100.
+ApiStatus AddBias(std::string_view key, JsonView value, uint32_t n_vocab, ApiRequest& request) {
+  uint32_t token = 0;
+  const char* end = key.data() + key.size();
+  const auto [rest, error] = std::from_chars(key.data(), end, token);
+  if (error != std::errc() || rest != end || token >= n_vocab) {
+    return BadRequest("logit_bias", Format("\"logit_bias\" has the key {}; keys must be ids of "
+                                           "tokens, \"0\" to \"{}\"",
+                                           ShownValue(Json(key).view()), n_vocab - 1));
+  }
+  const auto bias = value.number();
+  if (!bias || *bias < -100.0 || *bias > 100.0)
+    return WrongValue(Format("logit_bias.{}", token), "a number from -100 to 100", value);
+  request.sampling.logit_bias.emplace_back(static_cast<Token>(token), static_cast<float>(*bias));
+  return {};
+}
+
+ApiStatus ReadBiases(BodyFields& body, uint32_t n_vocab, ApiRequest& request) {
+  TRY(const auto biases, body.Object("logit_bias"));
+  if (!biases) return {};
+  for (const auto& [key, value] : biases->members())
+    TRY_STATUS(AddBias(key, value, n_vocab, request));
+  return {};
+}
+
+// Any seed of OpenAI's 64 bits gives a seed of ours, always the same.
+ApiStatus ReadSeed(BodyFields& body, ApiRequest& request) {
+  TRY(const auto seed, body.Integer("seed", {.least = std::numeric_limits<int64_t>::min()}));
+  if (!seed || *seed == -1) return {};
+  const auto bits = static_cast<uint64_t>(*seed);
+  request.seed = static_cast<uint32_t>(bits ^ (bits >> 32));
+  return {};
+}
+
+ApiResult<std::string> ReadMark(JsonView value, std::string where) {
+  auto text = value.text();
+  if (!text || text->size() > kLongestStop) {
+    return WrongValue(std::move(where), Format("a string of at most {} bytes", kLongestStop),
+                      value);
+  }
+  return *std::move(text);
+}
+
+ApiStatus ReadBreakers(BodyFields& body, ApiRequest& request) {
+  TRY(const auto array, body.Array("dry_sequence_breakers"));
+  if (!array) return {};
+  if (array->size() > kMostBreakers) {
+    return WrongValue("dry_sequence_breakers",
+                      Format("an array of at most {} strings", kMostBreakers), *array);
+  }
+  request.sampling.dry_sequence_breakers.clear();
+  for (size_t i = 0; i < array->size(); ++i) {
+    TRY(std::string breaker, ReadMark(*array->At(i), body.Name("dry_sequence_breakers", i)));
+    request.sampling.dry_sequence_breakers.push_back(std::move(breaker));
+  }
+  return {};
+}
+
+ApiStatus ReadServerFields(BodyFields& body, ApiRequest& request) {
+  TRY(const auto ignore_eos, body.Boolean("ignore_eos"));
+  request.sampling.ignore_eos = ignore_eos.value_or(false);
+  TRY(const auto cache_prompt, body.Boolean("cache_prompt"));
+  request.cache_prompt = cache_prompt.value_or(true);
+  TRY(const auto slot, body.Integer("id_slot", {.least = -1, .most = 1 << 20}));
+  if (slot && *slot >= 0) request.slot = static_cast<uint32_t>(*slot);
+  TRY(const auto stream, body.Boolean("stream"));
+  request.stream = stream.value_or(false);
+  TRY(std::optional<std::string> model, body.Text("model"));
+  request.model = std::move(model).value_or("");
+  return {};
+}
+
+}  // namespace
+
+ApiStatus ReadSampling(BodyFields& body, uint32_t n_vocab, ApiRequest& request) {
+  for (const NumberField& number : kNumbers) {
+    TRY(const auto value, body.Number(number.key, number.range));
+    if (value) request.sampling.*number.field = static_cast<float>(*value);
+  }
+  for (const IntegerField& integer : kIntegers) {
+    TRY(const auto value, body.Integer(integer.key, integer.range));
+    if (value) request.sampling.*integer.field = static_cast<int32_t>(*value);
+  }
+  TRY_STATUS(ReadSeed(body, request));
+  TRY_STATUS(ReadBreakers(body, request));
+  TRY_STATUS(ReadBiases(body, n_vocab, request));
+  return ReadServerFields(body, request);
+}
+
+ApiStatus ReadMaxTokens(BodyFields& body, std::initializer_list<std::string_view> keys,
+                        ApiRequest& request) {
+  bool is_found = false;
+  for (const std::string_view key : keys) {
+    TRY(const auto value, body.Integer(key, {.least = -1}));
+    if (!value || is_found) continue;
+    request.max_tokens = *value;
+    is_found = true;
+  }
+  return {};
+}
+
+ApiStatus ReadStops(BodyFields& body, std::string_view key, ApiRequest& request) {
+  const auto value = body.Find(key);
+  if (!value) return {};
+  if (value->kind() == JsonKind::kText) {
+    TRY(std::string stop, ReadMark(*value, body.Name(key)));
+    if (!stop.empty()) request.stops.push_back(std::move(stop));
+    return {};
+  }
+  if (value->kind() != JsonKind::kArray || value->size() > kMostStops) {
+    return WrongValue(body.Name(key), Format("a string or an array of at most {}", kMostStops),
+                      *value);
+  }
+  for (size_t i = 0; i < value->size(); ++i) {
+    TRY(std::string stop, ReadMark(*value->At(i), body.Name(key, i)));
+    if (!stop.empty()) request.stops.push_back(std::move(stop));
+  }
+  return {};
+}
+
+ApiStatus CheckOneAnswer(BodyFields& body, std::string_view key) {
+  TRY(const auto n, body.Integer(key, {.least = 0}));
+  if (!n || *n == 1) return {};
+  return WrongValue(body.Name(key), "1: a request gets one answer", *body.Find(key));
+}
+
+}  // namespace moestro

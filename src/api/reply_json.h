@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: MIT
+// Pieces of answers that several wire formats share. Inside src/api only.
+#pragma once
+
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "api/reply.h"
+#include "base/json.h"
+
+namespace moestro {
+
+// An event of a stream, with the empty line that ends it: clients drop one without.
+std::string StreamEvent(std::string_view data);
+std::string StreamEvent(std::string_view name, const Json& data);
+// Says nothing.
+std::string StreamComment();
+
+// "stop", "length", "tool_calls".
+const char* FinishName(FinishReason reason);
+
+// {"prompt_tokens", "completion_tokens", "total_tokens", ...}.
+Json UsageJson(const ReplyUsage& usage);
+// llama-server's "timings".
+Json TimingsJson(const ReplyUsage& usage);
+void AddUsage(const ReplyUsage& more, ReplyUsage& sum);
+
+// With the digits that tell it from other floats: 0.8, not 0.800000011920929. NaN becomes null.
+Json NumberJson(float number);
+// JSON knows no infinity: what cannot be is -9999, as OpenAI writes it; NaN becomes null.
+Json LogprobJson(float logprob);
+// [{"token", "logprob", "bytes", "top_logprobs": [...]}].
+Json LogprobsJson(std::span<const TokenLogprob> logprobs);
+void PushLogprobs(std::span<const TokenLogprob> logprobs, Json& array);
+
+// What an answer consists of, in order: a text, thoughts, or a call.
+struct AnswerItem {
+  ChatDelta::Kind kind = ChatDelta::Kind::kContent;  // kContent, kReasoning or kCallBegin
+  std::string text;                                  // of a call: its arguments
+  std::string name;
+  std::string call_id;
+  Json logprobs = Json::Array();  // of its tokens, as LogprobsJson() gives them
+};
+
+// Whether a delta is the first of an item after `items`. One without text opens none unless it
+// begins a call.
+bool OpensItem(std::span<const AnswerItem> items, const ChatDelta& delta);
+AnswerItem NewItem(const ChatDelta& delta);
+
+}  // namespace moestro

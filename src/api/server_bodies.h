@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: MIT
+// The small requests and answers beside those for text.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "api/api_error.h"
+#include "api/api_request.h"
+#include "core/ids.h"
+
+namespace moestro {
+
+// A model as clients see it.
+struct ServedModel {
+  std::string id;       // a name, no path
+  int64_t created = 0;  // seconds since 1970
+  uint32_t n_ctx = 0;   // tokens of one request, prompt and answer
+  uint32_t n_ctx_train = 0;
+  uint32_t n_vocab = 0;
+  uint64_t n_params = 0;
+  uint64_t size_bytes = 0;  // of its tensors
+};
+
+std::string ModelBody(const ServedModel& model);
+std::string ModelListBody(std::span<const ServedModel> models);
+
+std::string HealthBody();
+// With status 503, until the model is there.
+std::string LoadingBody();
+
+struct TokenizeRequest {
+  std::string content;
+  bool add_special = false;   // with the tokens that begin and end a text
+  bool parse_special = true;  // control tokens may be spelled
+  bool with_pieces = false;
+};
+ApiResult<TokenizeRequest> ParseTokenizeRequest(std::string_view body);
+std::string TokenizeBody(std::span<const Token> tokens);
+// REQUIRES: a piece, the token's bytes, for each token.
+std::string TokenizeBody(std::span<const Token> tokens, std::span<const std::string> pieces);
+
+ApiResult<std::vector<Token>> ParseDetokenizeRequest(std::string_view body, uint32_t n_vocab);
+std::string DetokenizeBody(std::string_view text);
+
+// Its request is one of ApiKind::kChat, of which the input counts.
+std::string ApplyTemplateBody(std::string_view prompt);
+// How many tokens a request's input has.
+std::string InputTokensBody(ApiKind kind, uint64_t n_tokens);
+
+}  // namespace moestro
