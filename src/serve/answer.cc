@@ -15,6 +15,8 @@
 
 #include "base/bytes.h"
 #include "base/log.h"
+#include "chat/answer_grammar.h"
+#include "chat/answer_parser.h"
 #include "model/token_stream.h"
 #include "serve/job.h"
 
@@ -149,10 +151,19 @@ bool IsHopeless(const ReadyModel& model, size_t bytes) {
 ApiResult<Sampler> MakeSampler(const ReadyModel& model, SamplingOptions options,
                                std::optional<uint32_t> seed) {
   options.seed = seed ? *seed : static_cast<uint32_t>(RandomNumber());
+  if (!options.grammar.empty()) {
+    const Status checked = model.grammars.Check(options.grammar, options.grammar_triggers);
+    if (!checked) return std::unexpected(ToApiError(checked.error()));
+  }
   Result<Sampler> sampler =
-      Sampler::Create(options, model.vocab, model.card.n_vocab, model.card.n_ctx, model.grammars);
+      Sampler::CreateChecked(options, model.vocab, model.card.n_vocab, model.card.n_ctx);
   if (!sampler) return std::unexpected(ToApiError(sampler.error()));
   return *std::move(sampler);
+}
+
+// Marks of thoughts and calls may be control tokens.
+bool ReadsMarks(const AnswerStyle& style) {
+  return style.calls != CallFormat::kNone || !style.reasoning_begin.empty();
 }
 
 ApiStatus AddJob(const ReadyModel& model, Work& work, std::vector<Token> prompt,
@@ -166,7 +177,7 @@ ApiStatus AddJob(const ReadyModel& model, Work& work, std::vector<Token> prompt,
   if (!sampler) return std::unexpected(std::move(sampler).error());
   JobOptions options{.prompt = std::move(prompt),
                      .generate = {.max_tokens = request.max_tokens, .stops = std::move(stops)},
-                     .spells_control = work.style.reads_control,
+                     .spells_control = ReadsMarks(work.style),
                      .wants_logprobs = request.logprobs,
                      .top_logprobs = request.top_logprobs,
                      .uses_prefixes = request.cache_prompt};
@@ -190,9 +201,9 @@ ApiStatus AddChat(const ReadyModel& model, Work& work) {
 
 ApiStatus AddCompletions(const ReadyModel& model, Work& work) {
   SamplingOptions sampling = work.request.sampling;
-  Result<std::string> grammar = GrammarOf(work.request.form);
+  Result<AnswerGrammar> grammar = MakeAnswerGrammar({}, {}, work.request.form, false);
   if (!grammar) return std::unexpected(ToApiError(grammar.error()));
-  sampling.grammar = *std::move(grammar);
+  sampling.grammar = std::move(grammar->text);
   for (const ApiPrompt& prompt : work.request.prompts) {
     std::vector<Token> tokens;
     if (const auto* given = std::get_if<std::vector<Token>>(&prompt)) {

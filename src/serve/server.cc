@@ -187,7 +187,7 @@ Status Serve(const ServerOptions& options, const std::function<void(const std::s
     return Fail(Errc::kInvalidRequest, "{} has no tokenizer, so it can answer nobody",
                 options.model);
   }
-  TRY(const std::unique_ptr<GrammarChecker> grammars, GrammarChecker::Start(vocab));
+  TRY(const std::unique_ptr<GrammarChecker> grammars, GrammarChecker::Start(vocab, file.spec.n_vocab));
   const ChatFormat format = ChatFormat::Make(
       {.template_text = vocab.chat_template(),
        .bos = vocab.begin_text(),
