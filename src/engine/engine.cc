@@ -292,6 +292,10 @@ Engine::KvRoom Engine::kv_room() const {
           .all = blocks.blocks() * KvBlocks::kPositions};
 }
 
+uint64_t Engine::PositionBytes(const ModelSpec& spec, KvType type) {
+  return KvCache::BytesFor(spec, type, KvBlocks::kPositions) / KvBlocks::kPositions;
+}
+
 Sequence Engine::NewSequence() { return {*impl_->sequences, impl_->sequences->New()}; }
 void Engine::RequestStop() { impl_->stop.store(true); }
 

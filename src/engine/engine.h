@@ -94,6 +94,8 @@ class Engine {
     uint32_t all = 0;
   };
   KvRoom kv_room() const;
+  // What a position takes.
+  static uint64_t PositionBytes(const ModelSpec& spec, KvType type);
 
   // An empty sequence. It must not outlive the engine.
   Sequence NewSequence();

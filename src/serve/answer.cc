@@ -73,11 +73,12 @@ class ChoiceReader {
         parser_(work.style, RandomNumber()) {}
 
   ReplyPart Read(JobText text) {
-    ReplyPart part{.logprobs = std::move(text.logprobs)};
+    ReplyPart part;
+    part.logprobs = std::move(text.logprobs);
     if (is_chat_) {
       part.deltas = parser_.Push(text.text);
     } else if (!text.text.empty()) {
-      part.deltas.push_back({.text = std::move(text.text)});
+      part.deltas.emplace_back().text = std::move(text.text);
     }
     return part;
   }
@@ -224,7 +225,7 @@ ApiResult<Work> MakeWork(const ReadyModel& model, ApiKind kind, std::string_view
   ApiResult<ApiRequest> request = ParseApiRequest(kind, body, model.card.n_vocab);
   if (!request) return std::unexpected(std::move(request).error());
   for (const std::string& field : request->ignored) LogInfo("a request's {} is ignored", field);
-  Work work{.request = *std::move(request)};
+  Work work{.request = *std::move(request), .style = {}, .jobs = {}};
   ApiStatus added = kind == ApiKind::kCompletion ? AddCompletions(model, work) : AddChat(model, work);
   if (!added) return std::unexpected(std::move(added).error());
   for (const auto& job : work.jobs) {

@@ -6,9 +6,12 @@
 #include <algorithm>
 #include <chrono>
 #include <condition_variable>
+#include <cerrno>
 #include <cstdlib>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <limits>
 #include <memory>
 #include <mutex>
 #include <thread>
@@ -17,6 +20,7 @@
 #include "base/bytes.h"
 #include "base/hash.h"
 #include "base/log.h"
+#include "base/system_limits.h"
 #include "chat/chat_format.h"
 #include "engine/engine.h"
 #include "model/model_file.h"
@@ -97,13 +101,9 @@ std::string NameOf(const std::string& path) {
   return std::filesystem::path(path).stem().string();
 }
 
-uint64_t PositionBytes(const ModelSpec& spec, KvType type) {
-  return KvCache::BytesFor(spec, type, KvBlocks::kPositions) / KvBlocks::kPositions;
-}
-
 // Room for one full context and for others' texts beside it.
 void ChooseRoom(const ServerOptions& options, const ModelSpec& spec, EngineOptions& engine) {
-  const uint64_t each = std::max<uint64_t>(PositionBytes(spec, engine.kv_type), 1);
+  const uint64_t each = std::max<uint64_t>(Engine::PositionBytes(spec, engine.kv_type), 1);
   if (!options.has_ctx) {
     // Half of a quarter of the memory.
     const uint64_t budget = engine.ram_bytes > 0 ? engine.ram_bytes : AvailableMemory();
