@@ -4,14 +4,12 @@
 #include <llama.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
-#include <cstdio>
 #include <exception>
 #include <limits>
-#include <string_view>
+#include <optional>
 
-#include "base/utf8.h"
+#include "text/grammar_state.h"
 #include "text/trial.h"
 
 namespace moestro {
@@ -23,10 +21,6 @@ struct SamplerFree {
 using SamplerPtr = std::unique_ptr<llama_sampler, SamplerFree>;
 
 constexpr float kNever = -std::numeric_limits<float>::infinity();
-constexpr size_t kLongestGrammar = size_t{1} << 20;
-constexpr std::chrono::seconds kGrammarTrial{20};
-constexpr const char* kGrammarRoot = "root";
-constexpr const char* kAllowsNothing = "it allows no token at the start";
 
 Status CheckOptions(const SamplingOptions& o, uint32_t n_vocab) {
   if (!(o.repeat_penalty > 0.0F)) {
@@ -110,85 +104,22 @@ SamplerPtr MakeChain(const SamplingOptions& o, const llama_vocab* vocab, int32_t
   return chain;
 }
 
-SamplerPtr MakeGrammar(const llama_vocab* vocab, const std::string& text) {
-  return SamplerPtr(llama_sampler_init_grammar(vocab, text.c_str(), kGrammarRoot));
-}
-
-// Removes the candidates that the grammar forbids; false: none is left.
-bool KeepAllowed(llama_sampler* grammar, std::vector<llama_token_data>& candidates) {
-  llama_token_data_array array{candidates.data(), candidates.size(), -1, false};
-  llama_sampler_apply(grammar, &array);
-  candidates.resize(array.size);
-  std::erase_if(candidates, [](const llama_token_data& c) { return c.logit == kNever; });
-  return !candidates.empty();
-}
-
-// The reason in what libllama printed: the line about the mistake, or the first one.
-std::string Reason(std::string_view output) {
-  constexpr std::string_view kMark = "error parsing grammar: ";
-  if (const size_t at = output.find(kMark); at != std::string_view::npos) {
-    output.remove_prefix(at + kMark.size());
-  }
-  output = output.substr(0, output.find('\n'));
-  constexpr size_t kLongestReason = 120;
-  return output.empty() ? "no reason given" : std::string(output.substr(0, kLongestReason));
-}
-
-Status CheckGrammar(const std::string& text, const Vocab& vocab, uint32_t n_tokens) {
-  if (!vocab.has_text()) {
-    return Fail(Errc::kInvalidRequest, "a grammar needs a model with a tokenizer");
-  }
-  if (text.size() > kLongestGrammar) {
-    return Fail(Errc::kInvalidRequest, "a grammar of {} bytes is too long (at most {})",
-                text.size(), kLongestGrammar);
-  }
-  const size_t bad = std::min(text.find('\0'), FindInvalidUtf8(text));
-  if (bad < text.size()) {
-    return Fail(Errc::kInvalidRequest, "the grammar is not UTF-8 text: byte {}", bad);
-  }
-  const Trial trial = TryInChild(
-      [&] {
-        llama_log_set(nullptr, nullptr);  // back to stderr, where the parent reads
-        const SamplerPtr grammar = MakeGrammar(vocab.raw(), text);
-        if (!grammar) return false;
-        std::vector<llama_token_data> candidates;
-        for (uint32_t i = 0; i < n_tokens; ++i) {
-          candidates.push_back({static_cast<Token>(i), 0.0F, 0.0F});
-        }
-        if (KeepAllowed(grammar.get(), candidates)) return true;
-        std::fprintf(stderr, "%s\n", kAllowsNothing);
-        return false;
-      },
-      kGrammarTrial);
-  switch (trial.outcome) {
-    case Trial::Outcome::kPassed:
-      return {};
-    case Trial::Outcome::kRefused:
-      return Fail(Errc::kInvalidRequest, "the grammar cannot be used: {}", Reason(trial.output));
-    case Trial::Outcome::kCrashed:
-      return Fail(Errc::kInvalidRequest,
-                  "the grammar cannot be used: libllama's parser does not survive it; make it "
-                  "smaller or less nested");
-    case Trial::Outcome::kTimedOut:
-      return Fail(Errc::kInvalidRequest, "the grammar cannot be used: trying it took over {} s",
-                  kGrammarTrial.count());
-    case Trial::Outcome::kNotRun:
-      break;
-  }
-  return Fail(Errc::kIo, "cannot start a child process to try out the grammar");
+Status TryInTime(const Grammar& grammar, const Vocab& vocab, uint32_t n_tokens) {
+  TRY_STATUS(CheckGrammarText(grammar, vocab));
+  return GrammarVerdict(
+      TryInChild([&] { return TryGrammar(grammar, vocab, n_tokens); }, kGrammarTrial));
 }
 
 }  // namespace
 
 struct Sampler::Impl {
   SamplerPtr chain;
-  SamplerPtr grammar;    // may be null
+  std::optional<GrammarState> grammar;
   uint32_t n_named = 0;  // tokens the vocabulary knows; a model may pad its output beyond
   std::vector<llama_token_data> candidates;
 
   Status Fill(std::span<const float> logits);
   Token RunChain();
-  bool Allows(Token token);
 };
 
 Sampler::Sampler(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
@@ -198,12 +129,28 @@ Sampler::~Sampler() = default;
 
 Result<Sampler> Sampler::Create(const SamplingOptions& options, const Vocab& vocab,
                                 uint32_t n_vocab, uint32_t n_ctx) {
+  if (!options.grammar.empty()) {
+    TRY_STATUS(CheckOptions(options, n_vocab));
+    TRY_STATUS(TryInTime({options.grammar, options.grammar_triggers}, vocab,
+                         std::min(vocab.size(), n_vocab)));
+  }
+  return CreateChecked(options, vocab, n_vocab, n_ctx);
+}
+
+Result<Sampler> Sampler::CreateChecked(const SamplingOptions& options, const Vocab& vocab,
+                                       uint32_t n_vocab, uint32_t n_ctx) {
   TRY_STATUS(CheckOptions(options, n_vocab));
   auto impl = std::make_unique<Impl>();
   impl->n_named = vocab.has_text() ? std::min(vocab.size(), n_vocab) : n_vocab;
   if (!options.grammar.empty()) {
-    TRY_STATUS(CheckGrammar(options.grammar, vocab, impl->n_named));
-    impl->grammar = MakeGrammar(vocab.raw(), options.grammar);
+    const Grammar grammar{options.grammar, options.grammar_triggers};
+    TRY_STATUS(CheckGrammarText(grammar, vocab));
+    try {
+      impl->grammar = GrammarState::Make(grammar, vocab);
+    } catch (const std::exception& error) {
+      return Fail(Errc::kInvalidRequest, "the grammar cannot be used: {}", error.what());
+    }
+    if (!impl->grammar) return Fail(Errc::kInvalidRequest, "the grammar cannot be used");
   }
   impl->chain =
       MakeChain(options, vocab.raw(), static_cast<int32_t>(n_vocab), static_cast<int32_t>(n_ctx));
@@ -229,13 +176,6 @@ Token Sampler::Impl::RunChain() {
   return array.data[array.selected].id;
 }
 
-bool Sampler::Impl::Allows(Token token) {
-  llama_token_data one{token, 0.0F, 0.0F};
-  llama_token_data_array array{&one, 1, -1, false};
-  llama_sampler_apply(grammar.get(), &array);
-  return one.logit != kNever;
-}
-
 void Sampler::Observe(std::span<const Token> prompt) {
   for (const Token token : prompt) llama_sampler_accept(impl_->chain.get(), token);
 }
@@ -248,14 +188,15 @@ Result<Token> Sampler::Pick(std::span<const float> logits) {
   Token token = m.RunChain();
   if (m.grammar) {
     try {
-      if (!m.Allows(token)) {
+      if (!m.grammar->Allows(token)) {
         TRY_STATUS(m.Fill(logits));
-        if (!KeepAllowed(m.grammar.get(), m.candidates)) {
+        m.grammar->KeepAllowed(m.candidates);
+        if (m.candidates.empty()) {
           return Fail(Errc::kInvalidRequest, "the grammar allows no further token");
         }
         token = m.RunChain();
       }
-      llama_sampler_accept(m.grammar.get(), token);
+      m.grammar->Accept(token);
     } catch (const std::exception& error) {
       return Fail(Errc::kInvalidRequest, "the grammar cannot go on: {}", error.what());
     }
@@ -265,7 +206,7 @@ Result<Token> Sampler::Pick(std::span<const float> logits) {
 }
 
 void Sampler::RestartGrammar() {
-  if (impl_->grammar) llama_sampler_reset(impl_->grammar.get());
+  if (impl_->grammar) impl_->grammar->Restart();
 }
 
 }  // namespace moestro

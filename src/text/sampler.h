@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
 // Picks the next token from logits with libllama's samplers, in libllama's default order. Fields,
 // defaults and meanings are those of the llama.cpp options of the same name. The same options, seed
-// and logits give the same tokens. llama.h stays in sampler.cc.
+// and logits give the same tokens. llama.h stays in sampler.cc
+// and grammar_state.cc.
 //
 // Thread rule: one thread.
 #pragma once
@@ -49,6 +50,9 @@ struct SamplingOptions {
   bool ignore_eos = false;
   std::vector<std::pair<Token, float>> logit_bias = {};
   std::string grammar = {};  // GBNF text, start symbol "root"; empty: none
+  // The grammar takes effect at the first of these texts in the answer, which belongs to its own
+  // text; none: at once.
+  std::vector<std::string> grammar_triggers = {};
 };
 
 class Sampler {
@@ -59,6 +63,9 @@ class Sampler {
   // before the engine starts its threads.
   static Result<Sampler> Create(const SamplingOptions& options, const Vocab& vocab,
                                 uint32_t n_vocab, uint32_t n_ctx);
+  // The same at any time, for a grammar that GrammarChecker has passed: nothing is tried out.
+  static Result<Sampler> CreateChecked(const SamplingOptions& options, const Vocab& vocab,
+                                       uint32_t n_vocab, uint32_t n_ctx);
   Sampler(Sampler&&) noexcept;
   Sampler& operator=(Sampler&&) noexcept;
   ~Sampler();

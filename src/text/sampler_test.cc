@@ -48,6 +48,17 @@ class SamplerTest : public testing::Test {
   static Token Argmax(std::span<const float> logits) {
     return static_cast<Token>(std::ranges::max_element(logits) - logits.begin());
   }
+  static Token TokenOf(const std::string& text) {
+    Token token = 0;
+    while (static_cast<uint32_t>(token) < vocab_->size() && vocab_->Piece(token) != text) ++token;
+    EXPECT_LT(static_cast<uint32_t>(token), vocab_->size()) << "no token '" << text << "'";
+    return token;
+  }
+  static std::vector<float> OneHot(Token token) {
+    std::vector<float> logits(vocab_->size(), 0.0F);
+    logits[static_cast<size_t>(token)] = 10.0F;
+    return logits;
+  }
   static void ExpectRefused(const std::string& grammar, const std::string& reason) {
     const auto sampler = Make({.grammar = grammar});
     ASSERT_FALSE(sampler) << grammar.substr(0, 60);
@@ -169,6 +180,55 @@ TEST_F(SamplerTest, HostileGrammarsAreRefusedInOneLine) {
   ExpectRefused("root ::= \"\xff\"", "byte 10");
   ExpectRefused("root ::= " + std::string(900'000, '('), "the grammar cannot be used");
   ExpectRefused("root ::= \"" + std::string(2'000'000, 'a') + "\"", "too long");
+}
+
+TEST_F(SamplerTest, AGrammarMayBeginLate) {
+  const auto tokens_of = [](const std::string& text) {
+    std::vector<Token> tokens;
+    for (const char c : text) tokens.push_back(TokenOf(std::string(1, c)));
+    return tokens;
+  };
+  const SamplingOptions options{
+      .temp = 0.0F, .grammar = "root ::= \"<c>\" [0-9] \"!\"", .grammar_triggers = {"(*", "<c>"}};
+  auto sampler = Make(options);
+  ASSERT_TRUE(sampler) << sampler.error().message;
+  for (int round = 0; round < 2; ++round) {
+    for (const Token token : tokens_of("ab <c <x <c")) {
+      EXPECT_EQ(sampler->Pick(OneHot(token)).value(), token);
+    }
+    EXPECT_EQ(sampler->Pick(OneHot(TokenOf(">"))).value(), TokenOf(">"));
+    EXPECT_NE(sampler->Pick(OneHot(TokenOf("a"))).value(), TokenOf("a"));
+    EXPECT_EQ(sampler->Pick(OneHot(TokenOf("!"))).value(), TokenOf("!"));
+    EXPECT_TRUE(vocab_->is_end(sampler->Pick(OneHot(TokenOf("a"))).value()));
+    sampler->RestartGrammar();
+  }
+}
+
+// The trigger ends, or begins, inside of a token: what of the token follows must fit, too.
+TEST_F(SamplerTest, ATriggerMayLieAnywhereInTokens) {
+  const Token one = TokenOf(" the");
+  const SamplingOptions fits{
+      .temp = 0.0F, .grammar = "root ::= \"the\" \"x\"", .grammar_triggers = {"th"}};
+  auto sampler = Make(fits);
+  ASSERT_TRUE(sampler) << sampler.error().message;
+  EXPECT_EQ(sampler->Pick(OneHot(one)).value(), one);
+  EXPECT_EQ(vocab_->Piece(sampler->Pick(OneHot(one)).value()), "x");
+
+  const SamplingOptions fits_not{
+      .temp = 0.0F, .grammar = "root ::= \"thx\"", .grammar_triggers = {"th"}};
+  auto other = Make(fits_not);
+  ASSERT_TRUE(other);
+  EXPECT_NE(other->Pick(OneHot(one)).value(), one) << "it would begin the grammar with a mistake";
+}
+
+TEST_F(SamplerTest, ATriggerThatNeverComesLeavesTheTextFree) {
+  auto sampler = Make({.temp = 0.0F, .grammar = "root ::= \"<c>\"", .grammar_triggers = {"<c>"}});
+  ASSERT_TRUE(sampler);
+  for (size_t i = 0; i < 2'000; ++i) {
+    const std::vector<float> logits = Logits(i);
+    if (vocab_->is_end(Argmax(logits))) continue;
+    EXPECT_EQ(sampler->Pick(logits).value(), Argmax(logits));
+  }
 }
 
 TEST_F(SamplerTest, ValuesThatCannotWorkAreNamed) {

@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -13,19 +14,39 @@
 #include <cerrno>
 #include <cstdlib>
 #include <exception>
+#include <fstream>
 
 namespace moestro {
 namespace {
 
 constexpr size_t kOutputKept = 4096;
+constexpr rlim_t kMemory = rlim_t{1} << 30;
+constexpr rlim_t kStack = rlim_t{4} << 20;
 
-[[noreturn]] void RunChild(const std::function<bool()>& work, int output) {
+// What the child may take beyond what the parent has already, and of stack: less than any thread
+// has that will do the work for good.
+void LimitMemory() {
+  const rlimit stack = {kStack, kStack};
+  setrlimit(RLIMIT_STACK, &stack);
+  rlim_t pages = 0;
+  std::ifstream("/proc/self/statm") >> pages;
+  if (pages == 0) return;
+  const rlim_t most = pages * static_cast<rlim_t>(sysconf(_SC_PAGESIZE)) + kMemory;
+  const rlimit limit = {most, most};
+  setrlimit(RLIMIT_AS, &limit);
+}
+
+[[noreturn]] void RunChild(const std::function<bool()>& work, int output, pid_t parent) {
+  // Nobody would end it in the parent's place.
+  prctl(PR_SET_PDEATHSIG, SIGKILL);
+  if (getppid() != parent) _exit(EXIT_FAILURE);
   dup2(output, STDERR_FILENO);
   dup2(output, STDOUT_FILENO);
   const rlimit no_core = {0, 0};
   setrlimit(RLIMIT_CORE, &no_core);
   // ggml's abort would start a debugger to print a backtrace.
   setenv("GGML_NO_BACKTRACE", "1", 1);
+  LimitMemory();
   bool passed = false;
   try {
     passed = work();
@@ -58,8 +79,9 @@ Trial TryInChild(const std::function<bool()>& work, std::chrono::milliseconds li
   Trial trial;
   std::array<int, 2> ends{};
   if (pipe2(ends.data(), O_CLOEXEC) != 0) return trial;
+  const pid_t parent = getpid();
   const pid_t child = fork();
-  if (child == 0) RunChild(work, ends[1]);
+  if (child == 0) RunChild(work, ends[1], parent);
   close(ends[1]);
   if (child > 0) {
     const bool closed = ReadOutput(ends[0], limit, trial.output);

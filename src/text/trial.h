@@ -12,7 +12,7 @@ namespace moestro {
 struct Trial {
   enum class Outcome {
     kPassed,    // work() returned true
-    kRefused,   // work() returned false
+    kRefused,   // work() returned false or threw, as it does when it needs over 1 GiB of memory
     kCrashed,   // the child died by a signal
     kTimedOut,  // the child was ended
     kNotRun,    // no child could be started

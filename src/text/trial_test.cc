@@ -7,6 +7,8 @@
 
 #include <cstdio>
 #include <stdexcept>
+#include <string>
+#include <vector>
 
 namespace moestro {
 namespace {
@@ -35,6 +37,18 @@ TEST(TryInChild, SurvivesADeathAndKeepsTheLastWords) {
 TEST(TryInChild, EndsWhatDoesNotReturn) {
   const Trial trial = TryInChild([] { return pause() == 0; }, 50ms);
   EXPECT_EQ(trial.outcome, Trial::Outcome::kTimedOut);
+}
+
+TEST(TryInChild, LimitsWhatTheChildTakes) {
+  const Trial trial = TryInChild(
+      [] {
+        std::vector<std::string> taken;
+        while (taken.size() < 64) taken.emplace_back(size_t{64} << 20, 'x');
+        return true;
+      },
+      30s);
+  EXPECT_NE(trial.outcome, Trial::Outcome::kPassed);
+  EXPECT_NE(trial.outcome, Trial::Outcome::kTimedOut);
 }
 
 TEST(TryInChild, ChangesNothingInThisProcess) {

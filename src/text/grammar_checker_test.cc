@@ -1,0 +1,159 @@
+// SPDX-License-Identifier: MIT
+#include "text/grammar_checker.h"
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <filesystem>
+#include <iterator>
+#include <memory>
+#include <optional>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "text/sampler.h"
+
+namespace moestro {
+namespace {
+
+using std::chrono_literals::operator""ms;
+
+class GrammarCheckerTest : public testing::Test {
+ protected:
+  static void SetUpTestSuite() {
+    auto loaded = Vocab::Load(MOESTRO_SOURCE_DIR "/models/stories-moe-q8_0.gguf");
+    ASSERT_TRUE(loaded) << loaded.error().message;
+    vocab_.emplace(std::move(*loaded));
+  }
+  static void TearDownTestSuite() { vocab_.reset(); }
+
+  static std::unique_ptr<GrammarChecker> Start(std::chrono::milliseconds limit = kGrammarTrial) {
+    auto checker = GrammarChecker::Start(*vocab_, vocab_->size(), limit);
+    EXPECT_TRUE(checker) << checker.error().message;
+    return checker ? std::move(*checker) : nullptr;
+  }
+  static void ExpectRefused(GrammarChecker& checker, const Grammar& grammar,
+                            const std::string& reason) {
+    const Status status = checker.Check(grammar);
+    ASSERT_FALSE(status) << grammar.text.substr(0, 60);
+    EXPECT_EQ(status.error().code, Errc::kInvalidRequest);
+    EXPECT_NE(status.error().message.find(reason), std::string::npos) << status.error().message;
+  }
+  static size_t OpenFiles(int process) {
+    const std::filesystem::directory_iterator files("/proc/" + std::to_string(process) + "/fd");
+    return static_cast<size_t>(std::distance(begin(files), end(files)));
+  }
+
+  static inline std::optional<Vocab> vocab_;
+};
+
+TEST_F(GrammarCheckerTest, PassesGoodGrammarsAndSaysWhatIsWrongWithOthers) {
+  const auto checker = Start();
+  EXPECT_TRUE(checker->Check({"root ::= \"a\"", {}}));
+  EXPECT_TRUE(checker->Check({"root ::= \"<t>a\"", {"<t>", "(*"}}));
+  ExpectRefused(*checker, {"root := \"a\"", {}}, "expecting ::=");
+  ExpectRefused(*checker, {"root ::= \"\\x00\"", {}}, "allows no token");
+  ExpectRefused(*checker, {"root ::= root \"a\" | \"b\"", {}}, "left recursion");
+  ExpectRefused(*checker, {std::string("root ::= \"a\0b\"", 14), {}}, "byte 11");
+  ExpectRefused(*checker, {"root ::= \"" + std::string(2'000'000, 'a') + "\"", {}}, "too long");
+  ExpectRefused(*checker, {"root ::= \"a\"", {""}}, "trigger");
+  ExpectRefused(*checker, {"root ::= \"a\"", {"\xff"}}, "trigger");
+}
+
+// Each costs the trial its life, not the process that runs the trials.
+TEST_F(GrammarCheckerTest, SurvivesHostileGrammars) {
+  const auto checker = Start();
+  ExpectRefused(*checker, {"root ::= " + std::string(900'000, '('), {}}, "does not survive");
+  ExpectRefused(*checker, {"root ::= \"a\"{1000000}", {}}, "repetitions");
+  EXPECT_TRUE(checker->Check({"root ::= \"b\"", {}}));
+}
+
+TEST_F(GrammarCheckerTest, EndsWhatTakesTooLong) {
+  const auto checker = Start(0ms);
+  ExpectRefused(*checker, {"root ::= \"a\"", {}}, "too long");
+  ExpectRefused(*checker, {"root ::= \"b\"", {}}, "too long");
+}
+
+TEST_F(GrammarCheckerTest, AnswersSeveralThreads) {
+  const auto checker = Start();
+  std::atomic<int> wrong = 0;
+  {
+    std::vector<std::jthread> threads;
+    for (int t = 0; t < 4; ++t) {
+      threads.emplace_back([&, t] {
+        for (int i = 0; i < 6; ++i) {
+          const std::string good = "root ::= \"" + std::to_string(t * 3 + i) + "\"";
+          if (!checker->Check({good, {}})) ++wrong;
+          if (checker->Check({good + " missing", {}})) ++wrong;
+        }
+      });
+    }
+  }
+  EXPECT_EQ(wrong, 0);
+}
+
+TEST_F(GrammarCheckerTest, WithoutItsChildOnlyWhatIsRememberedIsAnswered) {
+  const auto checker = Start();
+  EXPECT_TRUE(checker->Check({"root ::= \"a\"", {}}));
+  kill(checker->process_id(), SIGKILL);
+  for (int i = 0; i < 2; ++i) {
+    const Status status = checker->Check({"root ::= \"b\"", {}});
+    ASSERT_FALSE(status);
+    EXPECT_EQ(status.error().code, Errc::kIo);
+  }
+  EXPECT_TRUE(checker->Check({"root ::= \"a\"", {}}));
+  EXPECT_FALSE(checker->Check({"root ::= \"a\"", {"a"}})) << "another trigger, another grammar";
+}
+
+TEST_F(GrammarCheckerTest, TheLatestGrammarsAreRemembered) {
+  const auto checker = Start();
+  const auto grammar = [](int i) { return Grammar{"root ::= \"" + std::to_string(i) + "\"", {}}; };
+  EXPECT_TRUE(checker->Check(grammar(0)));
+  EXPECT_TRUE(checker->Check(grammar(1)));
+  for (int i = 2; i < 65; ++i) {
+    EXPECT_TRUE(checker->Check(grammar(i)));
+    EXPECT_TRUE(checker->Check(grammar(0)));
+  }
+  kill(checker->process_id(), SIGKILL);
+  EXPECT_TRUE(checker->Check(grammar(0)));
+  EXPECT_TRUE(checker->Check(grammar(64)));
+  EXPECT_FALSE(checker->Check(grammar(1)));
+}
+
+TEST_F(GrammarCheckerTest, TheChildKeepsNothingOpenAndEndsWithItsOwner) {
+  const int file = open("/dev/null", O_RDONLY);
+  int child = 0;
+  {
+    const auto checker = Start();
+    child = checker->process_id();
+    EXPECT_TRUE(checker->Check({"root ::= \"a\"", {}}));
+    EXPECT_EQ(OpenFiles(child), 4U) << "its standard files and its socket";
+  }
+  close(file);
+  EXPECT_NE(kill(child, 0), 0) << "it still runs";
+}
+
+TEST_F(GrammarCheckerTest, ACheckedGrammarNeedsNoFurtherTrial) {
+  const auto checker = Start();
+  const Grammar grammar{"root ::= \"once\"", {}};
+  ASSERT_TRUE(checker->Check(grammar));
+  auto sampler =
+      Sampler::CreateChecked({.temp = 0.0F, .grammar = grammar.text}, *vocab_, vocab_->size(), 64);
+  ASSERT_TRUE(sampler) << sampler.error().message;
+  std::string text;
+  while (text.size() < 4) {
+    text += vocab_->Piece(sampler->Pick(std::vector<float>(vocab_->size(), 0.0F)).value());
+  }
+  EXPECT_EQ(text, "once");
+  EXPECT_FALSE(Sampler::CreateChecked({.grammar = "root"}, *vocab_, vocab_->size(), 64));
+}
+
+}  // namespace
+}  // namespace moestro

@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: MIT
+// libllama's grammar sampler with a late start. llama.h stays in grammar_state.cc.
+//
+// Thread rule: one thread.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "base/result.h"
+#include "core/ids.h"
+#include "model/vocab.h"
+#include "text/trial.h"
+
+struct llama_sampler;
+struct llama_token_data;
+
+namespace moestro {
+
+// GBNF text with the start symbol "root". It takes effect at the first of the triggers, which
+// belongs to its text; without triggers, at once.
+struct Grammar {
+  std::string text;
+  std::vector<std::string> triggers;
+};
+
+class GrammarState {
+ public:
+  // `vocab` must outlive this. nullopt: not a grammar. libllama may abort on it: try it first.
+  static std::optional<GrammarState> Make(const Grammar& grammar, const Vocab& vocab);
+
+  // All three may throw std::exception, as libllama does.
+  bool Allows(Token token) const;
+  // Removes the candidates that are not allowed.
+  void KeepAllowed(std::vector<llama_token_data>& candidates) const;
+  void Accept(Token token);  // REQUIRES: it is allowed
+  // The next token is the first of a new text.
+  void Restart();
+
+ private:
+  struct Free {
+    void operator()(llama_sampler* sampler) const;
+  };
+  using SamplerPtr = std::unique_ptr<llama_sampler, Free>;
+  struct Piece {
+    Token token;
+    std::string text;
+  };
+
+  GrammarState(SamplerPtr sampler, const Grammar& grammar, const Vocab& vocab);
+  std::string TextOf(Token token) const;
+  bool EndsTrigger(std::string_view text) const;
+  // The sampler after the trigger that `last` completes; null if the grammar forbids how it begins.
+  SamplerPtr Begun(Token last) const;
+
+  SamplerPtr sampler_;
+  const Vocab* vocab_;
+  std::vector<std::string> triggers_;
+  size_t longest_trigger_ = 0;
+  bool is_waiting_ = false;
+  SamplerPtr fresh_;        // waits for a trigger; null without triggers
+  std::deque<Piece> tail_;  // what a trigger may have begun in
+  std::string tail_text_;
+};
+
+// What can be said without libllama: kInvalidRequest for a grammar or trigger that is too long or
+// not UTF-8, and for a model without a tokenizer.
+Status CheckGrammarText(const Grammar& grammar, const Vocab& vocab);
+// To be run in a child process: the grammar can be parsed and allows one of the first n_tokens
+// tokens at its start. Else says why on stderr.
+bool TryGrammar(const Grammar& grammar, const Vocab& vocab, uint32_t n_tokens);
+// What such a trial means.
+Status GrammarVerdict(const Trial& trial);
+inline constexpr std::chrono::milliseconds kGrammarTrial{20'000};
+
+}  // namespace moestro
