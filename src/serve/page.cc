@@ -12,6 +12,14 @@ extern const unsigned char moestro_page_css[];
 extern const unsigned long moestro_page_css_size;
 extern const unsigned char moestro_page_js[];
 extern const unsigned long moestro_page_js_size;
+extern const unsigned char moestro_page_chat_js[];
+extern const unsigned long moestro_page_chat_js_size;
+extern const unsigned char moestro_page_common_js[];
+extern const unsigned long moestro_page_common_js_size;
+extern const unsigned char moestro_page_live_js[];
+extern const unsigned long moestro_page_live_js_size;
+extern const unsigned char moestro_page_map_js[];
+extern const unsigned long moestro_page_map_js_size;
 
 namespace moestro {
 namespace {
@@ -19,6 +27,8 @@ namespace {
 constexpr const char* kPolicy =
     "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' "
     "data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
+
+constexpr const char* kScript = "text/javascript; charset=utf-8";
 
 std::string_view Bytes(const unsigned char* begin, unsigned long size) {
   return {reinterpret_cast<const char*>(begin), size};
@@ -31,8 +41,12 @@ const PageFile* FindPageFile(std::string_view path) {
       PageFile{"/", "text/html; charset=utf-8", Bytes(moestro_page_html, moestro_page_html_size)},
       PageFile{"/page.css", "text/css; charset=utf-8",
                Bytes(moestro_page_css, moestro_page_css_size)},
-      PageFile{"/page.js", "text/javascript; charset=utf-8",
-               Bytes(moestro_page_js, moestro_page_js_size)},
+      PageFile{"/page.js", kScript, Bytes(moestro_page_js, moestro_page_js_size)},
+      PageFile{"/chat.js", kScript, Bytes(moestro_page_chat_js, moestro_page_chat_js_size)},
+      PageFile{"/common.js", kScript,
+               Bytes(moestro_page_common_js, moestro_page_common_js_size)},
+      PageFile{"/live.js", kScript, Bytes(moestro_page_live_js, moestro_page_live_js_size)},
+      PageFile{"/map.js", kScript, Bytes(moestro_page_map_js, moestro_page_map_js_size)},
   };
   const auto found = std::ranges::find(kFiles, path, &PageFile::path);
   return found == kFiles.end() ? nullptr : &*found;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The dashboard: a page of three files inside the program. It asks for nothing but this server, and
-// its Content-Security-Policy allows no script but its own file.
+// The dashboard: the files of page/ inside the program. They ask for nothing but this server, and
+// their Content-Security-Policy allows no script but these files.
 #pragma once
 
 #include <string_view>
