@@ -22,10 +22,10 @@ endef
 help: ## this list
 	@awk -F':.*## ' '/^[a-z%-]+:.*## /{printf "  make %-13s %s\n",$$1,$$2}' $(MAKEFILE_LIST)
 
-.PHONY: setup setup-lint setup-bench setup-fuzz setup-device
+.PHONY: setup setup-lint setup-bench setup-fuzz setup-device setup-clients
 setup: ## install missing packages (Debian; asks for nothing, quick when nothing is missing)
 	@$(SETUP)
-setup-lint setup-bench setup-fuzz setup-device: setup-%:
+setup-lint setup-bench setup-fuzz setup-device setup-clients: setup-%:
 	@$(if $(SETUP),$(SETUP) $*)
 
 .PHONY: build
@@ -39,7 +39,7 @@ run: build ## a story from the built-in demo model, a quarter of its experts in 
 	@build/moestro run $(STORY)
 
 .PHONY: test
-test: setup-device ## compile everything and run every test
+test: setup-device setup-clients ## compile everything and run every test
 	$(call configure,$(PRESET))
 	@cmake --build --preset $(PRESET) -j $(JOBS)
 	@ln -sfn $(PRESET)/moestro build/moestro

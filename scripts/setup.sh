@@ -1,6 +1,6 @@
 #!/bin/bash
 # SPDX-License-Identifier: MIT
-# setup.sh [lint] [bench] [fuzz] [device]
+# setup.sh [lint] [bench] [fuzz] [device] [clients]
 # Installs what Moestro needs to build and test, and what the named tasks need on top. Safe to call
 # again: quick and silent when nothing is missing; asks no questions.
 #
@@ -21,6 +21,7 @@ lint_packages=(clang-format:21 clang-tidy:21 libbenchmark-dev:1.7)  # it reads t
 bench_packages=(libbenchmark-dev:1.7)
 fuzz_packages=(clang:21 libclang-rt-dev:21)
 device_packages=(libggml0-backend-vulkan:0.27 mesa-vulkan-drivers:25)  # a GPU in software, for tests
+clients_packages=(json-schema-test-suite:)  # what servers are tested against
 testing_sources=moestro-testing.sources
 
 say() { printf 'setup: %s\n' "$*"; }
@@ -32,7 +33,8 @@ for task in "$@"; do
     bench) packages+=("${bench_packages[@]}") ;;
     fuzz) packages+=("${fuzz_packages[@]}") ;;
     device) packages+=("${device_packages[@]}") ;;
-    *) die "'$task' is no task; known: lint, bench, fuzz, device" ;;
+    clients) packages+=("${clients_packages[@]}") ;;
+    *) die "'$task' is no task; known: lint, bench, fuzz, device, clients" ;;
   esac
 done
 
@@ -62,7 +64,8 @@ explain_other_system() {
   say "  CLI11, nlohmann-json, minja, cpp-httplib >= 0.20, spdlog, GoogleTest"
   say "  for 'make lint': clang-format and clang-tidy 21, Google Benchmark"
   say "  for 'make bench': Google Benchmark; for 'make fuzz': clang 21 with libFuzzer"
-  say "  for 'make test': ggml's Vulkan backend and Mesa's lavapipe, or any GPU that ggml knows"
+  say "  for 'make test': ggml's Vulkan backend and Mesa's lavapipe, or any GPU that ggml knows;"
+  say "    the JSON-Schema-Test-Suite in /usr/share/json-schema-test-suite"
   say "and call make with SETUP= to skip this script, as in 'make run SETUP='"
   exit 1
 }

@@ -95,6 +95,31 @@ std::optional<JsonView> JsonView::At(size_t index) const {
   return JsonView(&value[index]);
 }
 
+JsonKind JsonView::kind() const {
+  switch (ValueOf(value_).type()) {
+    case Value::value_t::boolean:
+      return JsonKind::kBoolean;
+    case Value::value_t::number_integer:
+    case Value::value_t::number_unsigned:
+    case Value::value_t::number_float:
+      return JsonKind::kNumber;
+    case Value::value_t::string:
+      return JsonKind::kText;
+    case Value::value_t::array:
+      return JsonKind::kArray;
+    case Value::value_t::object:
+      return JsonKind::kObject;
+    default:
+      return JsonKind::kNull;
+  }
+}
+
+std::optional<bool> JsonView::boolean() const {
+  const Value& value = ValueOf(value_);
+  if (!value.is_boolean()) return std::nullopt;
+  return value.get<bool>();
+}
+
 std::optional<double> JsonView::number() const {
   const Value& value = ValueOf(value_);
   if (!value.is_number()) return std::nullopt;
@@ -113,6 +138,14 @@ std::vector<std::string> JsonView::keys() const {
   if (!value.is_object()) return keys;
   for (const auto& [key, member] : value.items()) keys.push_back(key);
   return keys;
+}
+
+std::vector<std::pair<std::string, JsonView>> JsonView::members() const {
+  std::vector<std::pair<std::string, JsonView>> members;
+  const Value& value = ValueOf(value_);
+  if (!value.is_object()) return members;
+  for (const auto& [key, member] : value.items()) members.emplace_back(key, JsonView(&member));
+  return members;
 }
 
 size_t JsonView::size() const {

@@ -11,6 +11,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "base/result.h"
@@ -22,17 +23,23 @@ concept JsonInteger = std::integral<T> && !std::same_as<T, bool>;
 
 class Json;
 
+enum class JsonKind : uint8_t { kNull, kBoolean, kNumber, kText, kArray, kObject };
+
 // A value inside a Json, for reading; valid as long as that Json lives and is not changed. Cheap to
 // copy.
 class JsonView {
  public:
+  JsonKind kind() const;
   // Each gives nullopt when this is not of that kind, or has no such key or index.
   std::optional<JsonView> Find(std::string_view key) const;
   std::optional<JsonView> At(size_t index) const;
-  std::optional<double> number() const;
+  std::optional<bool> boolean() const;
+  std::optional<double> number() const;  // Dump() gives integers beyond 2^53 exactly
   std::optional<std::string> text() const;
   std::vector<std::string> keys() const;  // of an object, in order
-  size_t size() const;                    // elements or keys, 0 for anything else
+  // Of an object, in order; empty for anything else.
+  std::vector<std::pair<std::string, JsonView>> members() const;
+  size_t size() const;  // elements or keys, 0 for anything else
 
   // One line without blanks; with `indent` > 0 one value a line.
   std::string Dump(int indent = 0) const;

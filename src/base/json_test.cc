@@ -8,6 +8,7 @@
 #include <limits>
 #include <string>
 #include <utility>
+#include <vector>
 
 namespace moestro {
 namespace {
@@ -111,6 +112,23 @@ TEST(Json, ViewsShowAndCopiesOwn) {
   EXPECT_EQ(object.Find("list")->number(), 0.0);
   EXPECT_FALSE(object.Find("list")->At(0));
   EXPECT_FALSE(copy.At(2));
+}
+
+TEST(Json, TellsKindsApartAndListsMembersInOrder) {
+  const auto parsed = Json::Parse(R"({"z":null,"a":false,"n":1.5,"t":"x","l":[],"o":{}})");
+  ASSERT_TRUE(parsed);
+  std::vector<JsonKind> kinds;
+  std::string names;
+  for (const auto& [name, value] : parsed->view().members()) {
+    names += name;
+    kinds.push_back(value.kind());
+  }
+  EXPECT_EQ(names, "zantlo");
+  EXPECT_EQ(kinds, (std::vector{JsonKind::kNull, JsonKind::kBoolean, JsonKind::kNumber,
+                                JsonKind::kText, JsonKind::kArray, JsonKind::kObject}));
+  EXPECT_EQ(parsed->Find("a")->boolean(), false);
+  EXPECT_FALSE(parsed->Find("z")->boolean());
+  EXPECT_TRUE(parsed->Find("l")->members().empty());
 }
 
 }  // namespace

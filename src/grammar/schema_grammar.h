@@ -1,6 +1,12 @@
 // SPDX-License-Identifier: MIT
 // GBNF grammars for libllama's grammar sampler, made of JSON schemas: a text that a grammar allows
-// is JSON that its schema accepts.
+// is JSON that its schema accepts. All that a schema accepts is allowed, compact or with the blanks
+// of json_rules.h, but: described properties come in the schema's order and before others, their
+// names and what a pattern covers are written without needless escapes, numbers have at most 19
+// digits before the point and 24 after it, those with a bound no exponent.
+//
+// Drafts 4 to 2020-12. Keywords that only describe are ignored, so are unknown ones and formats
+// that the standard does not know.
 //
 // Thread rule: any one thread at a time.
 #pragma once
@@ -15,13 +21,17 @@ namespace moestro {
 
 class GrammarRules {
  public:
+  static constexpr size_t kLongestSchema = size_t{256} << 10;
+
   // Adds rules for the JSON texts that a schema accepts, and gives the first one's name, which
   // begins with `name`. kInvalidRequest: no schema, or one that accepts nothing; kUnsupported for a
-  // keyword that restricts and cannot be said in a grammar. Both name the place in the schema.
+  // keyword that restricts and cannot be said in a grammar, and for a schema that needs too large a
+  // grammar. Both name the place in the schema. Adds nothing when it fails.
   Result<std::string> AddSchema(std::string_view schema, std::string_view name);
-  // Of any JSON object.
+  // Of any JSON object. Gives the rule's name.
   std::string AddAnyObject();
-  // Adds `name ::= body`; the name is changed if another rule has it. Gives the name.
+  // Adds `name ::= body`; the name is changed if another rule has it, if GBNF does not know its
+  // characters, or if it begins with "json-". Gives the name.
   std::string AddRule(std::string_view name, std::string_view body);
   // A text as GBNF writes it, quoted.
   static std::string Literal(std::string_view text);
@@ -29,6 +39,10 @@ class GrammarRules {
   std::string Text() const;
 
  private:
+  // With `is_family` no rule's name goes on from it with a dash either.
+  std::string FreeName(std::string_view name, bool is_family) const;
+  void AddJsonRules();
+
   std::map<std::string, std::string, std::less<>> rules_;
 };
 

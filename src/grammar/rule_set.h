@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: MIT
+// Rules of one schema while they are being made. A rule may turn out to allow no text, which GBNF
+// cannot say; so rules are lists of alternatives here, and those that can never end are left out
+// when all is known.
+//
+// Thread rule: any one thread at a time.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "base/result.h"
+
+namespace moestro {
+
+using RuleId = uint32_t;
+
+// How often something may follow itself; no `most`: for ever.
+struct Times {
+  uint64_t least = 0;
+  std::optional<uint64_t> most = std::nullopt;
+};
+
+// A sequence of GBNF: text and the rules that it names.
+class RuleBody {
+ public:
+  RuleBody& Gbnf(std::string_view text);  // as it is
+  RuleBody& Text(std::string_view text);  // quoted
+  RuleBody& Rule(RuleId rule);
+  RuleBody& Append(const RuleBody& other);
+
+ private:
+  friend class RuleSet;
+  struct Part {
+    std::string text;
+    std::optional<RuleId> rule;
+  };
+  std::vector<Part> parts_;
+};
+
+// A text as GBNF writes it, quoted.
+std::string QuoteForGbnf(std::string_view text);
+
+class RuleSet {
+ public:
+  // Repetitions of one thing that a grammar can count.
+  static constexpr uint64_t kMostTimes = 100'000;
+
+  RuleId Add();  // allows nothing as yet
+  RuleId Add(RuleBody body);
+  void AddAlternative(RuleId rule, RuleBody body);
+  // The same GBNF text gives the same rule.
+  RuleId Shared(const std::string& gbnf);
+  // kMostTimes stands for a larger `most`. REQUIRES: least <= kMostTimes, and <= most.
+  RuleId Repeated(RuleId unit, Times times);
+
+  // Name and body of each rule that is reached from `first`, which is the first and is called
+  // `name`; the others are name-1, name-2, .... Empty: `first` allows no text.
+  std::vector<std::pair<std::string, std::string>> Named(RuleId first, std::string_view name) const;
+  size_t size() const { return rules_.size(); }
+
+ private:
+  using Alternatives = std::vector<RuleBody>;
+  std::vector<bool> Productive() const;
+
+  std::vector<Alternatives> rules_;
+  std::map<std::string, RuleId> shared_;
+  std::map<std::pair<RuleId, std::pair<uint64_t, uint64_t>>, RuleId> repeated_;
+};
+
+}  // namespace moestro

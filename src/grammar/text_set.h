@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: MIT
+// Sets of characters, and how GBNF writes one of them inside a JSON string.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace moestro {
+
+struct CharRange {
+  uint32_t first = 0;
+  uint32_t last = 0;  // belongs to it
+};
+
+// Sorted, without overlaps and without surrogates, which are no characters.
+class CharSet {
+ public:
+  CharSet() = default;
+  explicit CharSet(std::vector<CharRange> ranges);
+  static CharSet All();
+  CharSet Complement() const;
+  CharSet With(const CharSet& other) const;
+  bool Has(uint32_t c) const;
+  bool is_empty() const { return ranges_.empty(); }
+  const std::vector<CharRange>& ranges() const { return ranges_; }
+
+  // GBNF for one character of the set in a JSON string: as it is where JSON allows that, else by
+  // its escape; never both. REQUIRES: not empty.
+  std::string InJsonString() const;
+
+ private:
+  std::vector<CharRange> ranges_;
+};
+
+}  // namespace moestro
