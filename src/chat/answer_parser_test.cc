@@ -103,18 +103,21 @@ std::vector<Example> TaggedExamples() {
       {"plain", Tagged(), "Hello, wörld.\n", "Hello, wörld.\n"},
       {"a mark that is none", Tagged(), "a <tool_box> b <t", "a <tool_box> b <t"},
       {"thoughts", Tagged(), "<think>\nHm.\n\nYes.\n</think>\n\nFine.", "(Hm.\n\nYes.)Fine."},
-      {"thoughts that the prompt opened", Thinking(Tagged()), "Hm.\n</think>\n\nFine.", "(Hm.)Fine."},
+      {"thoughts that the prompt opened", Thinking(Tagged()), "Hm.\n</think>\n\nFine.",
+       "(Hm.)Fine."},
       {"thoughts opened twice", Thinking(Tagged()), "\n<think>\nHm.</think>Fine.", "(Hm.)Fine."},
       {"thoughts without end", Thinking(Tagged()), "Hm.\n</thin", "(Hm.\n</thin)"},
       {"thoughts in the middle are content", Tagged(), "Say <think>x</think>.",
        "Say <think>x</think>."},
       {"a call in thoughts is none", Tagged(), "<think><tool_call></think>ok", "(<tool_call>)ok"},
       {"a call", Tagged(),
-       "Let me see.\n<tool_call>\n{\"name\": \"add\", \"arguments\": {\"a\": [1, 2.5e3]}}\n</tool_call>",
+       "Let me see.\n<tool_call>\n{\"name\": \"add\", \"arguments\": {\"a\": [1, "
+       "2.5e3]}}\n</tool_call>",
        "Let me see.add[{\"a\": [1, 2.5e3]}]"},
       {"calls in a row", Tagged(),
        "<tool_call>{\"name\":\"add\",\"arguments\":{}}</tool_call>\n"
-       "<tool_call>{\"name\":\"look\",\"arguments\":{\"place\":\"\\u00e9}\\\"\"}}</tool_call>\nDone.",
+       "<tool_call>{\"name\":\"look\",\"arguments\":{\"place\":\"\\u00e9}\\\"\"}}</"
+       "tool_call>\nDone.",
        "add[{}]look[{\"place\":\"\\u00e9}\\\"\"}]Done."},
       {"arguments before the name", Tagged(),
        "<tool_call>{\"arguments\": {\"a\": 1}, \"id\": 3, \"name\": \"add\"}</tool_call>",
@@ -157,8 +160,8 @@ std::vector<Example> JsonExamples() {
        "{\"name\": \"add\", \"parameters\": {}}; {\"type\": \"function\", \"name\": \"look\", "
        "\"parameters\": {}}",
        "add[{}]look[{}]"},
-      {"a call behind its mark", Bare(), "So. <|python_tag|>{\"name\": \"add\", \"parameters\": {}}",
-       "So.add[{}]"},
+      {"a call behind its mark", Bare(),
+       "So. <|python_tag|>{\"name\": \"add\", \"parameters\": {}}", "So.add[{}]"},
       {"an object that is an answer", Bare(), "{\"answer\": {\"name\": \"add\"}}",
        "{\"answer\": {\"name\": \"add\"}}"},
       {"an object of another name", Bare(), "{\"name\": \"Bob\", \"parameters\": {}}",
@@ -166,7 +169,8 @@ std::vector<Example> JsonExamples() {
       {"an object within text", Bare(), "See {\"name\": \"add\", \"parameters\": {}}",
        "See {\"name\": \"add\", \"parameters\": {}}"},
       {"fenced calls", Fenced(),
-       "Ok.<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>function<｜tool▁sep｜>add\n```json\n{\"a\": 1}\n```"
+       "Ok.<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>function<｜tool▁sep｜>add\n```json\n{\"a\": "
+       "1}\n```"
        "<｜tool▁call▁end｜>\n<｜tool▁call▁begin｜>function<｜tool▁sep｜>look\n```json\n{}\n```"
        "<｜tool▁call▁end｜><｜tool▁calls▁end｜>",
        "Ok.add[{\"a\": 1}]look[{}]"},
@@ -182,7 +186,8 @@ std::vector<Example> JsonExamples() {
 std::vector<Example> XmlExamples() {
   return {
       {"parameters", Parameters(),
-       "I will.\n\n<tool_call>\n<function=add>\n<parameter=a>\n5\n</parameter>\n<parameter=note>\n5\n"
+       "I "
+       "will.\n\n<tool_call>\n<function=add>\n<parameter=a>\n5\n</parameter>\n<parameter=note>\n5\n"
        "</parameter>\n<parameter=b>\n{\"x\": [true]}\n</parameter>\n</function>\n</tool_call>",
        "I will.add[{\"a\": 5, \"note\": \"5\", \"b\": {\"x\": [true]}}]"},
       {"a parameter of several lines", Parameters(),
@@ -193,13 +198,14 @@ std::vector<Example> XmlExamples() {
        "<tool_call><function=add><parameter=a>True</parameter><parameter=b>None</parameter>"
        "</function></tool_call>",
        "add[{\"a\": true, \"b\": null}]"},
-      {"a function without its outer mark", Parameters(), "<function=look>\n</function>\n</tool_call>",
-       "look[{}]</tool_call>"},
+      {"a function without its outer mark", Parameters(),
+       "<function=look>\n</function>\n</tool_call>", "look[{}]</tool_call>"},
       {"a function that is cut off", Parameters(),
        "<tool_call>\n<function=add>\n<parameter=a>\n5\n</param",
        "<tool_call>\n<function=add>\n<parameter=a>\n5\n</param"},
       {"keys and values", KeyValues(),
-       "\n<tool_call>add\n<arg_key>a</arg_key>\n<arg_value>[1]</arg_value>\n<arg_key>note</arg_key>\n"
+       "\n<tool_call>add\n<arg_key>a</arg_key>\n<arg_value>[1]</arg_value>\n<arg_key>note</"
+       "arg_key>\n"
        "<arg_value>true\n</arg_value>\n</tool_call>\n<tool_call>look</tool_call>",
        "add[{\"a\": [1], \"note\": \"true\\n\"}]look[{}]"},
       {"keys without values", KeyValues(), "<tool_call>add\n<arg_key>a</arg_key>\n</tool_call>",
@@ -212,7 +218,8 @@ std::vector<Example> XmlExamples() {
 std::vector<Example> ChannelExamples() {
   return {
       {"channels", Channels(),
-       "<|channel|>analysis<|message|>Hm. <b><|end|><|start|>assistant<|channel|>final<|message|>Yes.",
+       "<|channel|>analysis<|message|>Hm. "
+       "<b><|end|><|start|>assistant<|channel|>final<|message|>Yes.",
        "(Hm. <b>)Yes."},
       {"a call in a channel", Channels(),
        "<|channel|>analysis<|message|>Hm.<|end|><|start|>assistant<|channel|>commentary "
@@ -243,7 +250,8 @@ std::vector<Example> Examples() {
 std::vector<size_t> Cuts(std::string_view text) {
   std::vector<size_t> cuts;
   for (size_t i = 0; i <= text.size(); ++i) {
-    if (i == text.size() || (static_cast<unsigned char>(text[i]) & 0xC0U) != 0x80U) cuts.push_back(i);
+    if (i == text.size() || (static_cast<unsigned char>(text[i]) & 0xC0U) != 0x80U)
+      cuts.push_back(i);
   }
   return cuts;
 }

@@ -31,8 +31,8 @@ struct ToolShape {
 struct AnswerStyle {
   CallFormat calls = CallFormat::kNone;
   std::string call_begin;
-  std::string call_end;       // may be empty
-  bool fences_calls = false;  // kFenced: with a Markdown fence
+  std::string call_end;         // may be empty
+  bool fences_calls = false;    // kFenced: with a Markdown fence
   std::string reasoning_begin;  // "<think>"; empty: the model has no thoughts
   std::string reasoning_end;
   bool begins_in_reasoning = false;  // the prompt ended with reasoning_begin

@@ -307,7 +307,8 @@ class CallScanner {
     call().arguments = "{";
     while (true) {
       // The tag's '<' is behind.
-      const int next = in_.TakeOne({kKeyTag.substr(1), std::string_view(style_.call_end).substr(1)});
+      const int next =
+          in_.TakeOne({kKeyTag.substr(1), std::string_view(style_.call_end).substr(1)});
       if (next < 0) return false;
       if (next == 1) break;
       std::string_view key;

@@ -25,8 +25,8 @@ struct ScannedCall {
 struct CallScan {
   Scan state = Scan::kOpen;
   std::vector<ScannedCall> calls;  // all but the last are whole
-  size_t whole_end = 0;  // where the last whole call ends; 0: there is none
-  size_t end = 0;        // where all ended, or broke
+  size_t whole_end = 0;            // where the last whole call ends; 0: there is none
+  size_t end = 0;                  // where all ended, or broke
 };
 
 // `text` begins with one of OpeningMarks(style). REQUIRES: style.calls is neither kNone nor

@@ -68,7 +68,8 @@ class TaggedReader : public AnswerReader {
     const size_t found = held_.find(style_.reasoning_end);
     const bool is_over = found != std::string::npos;
     size_t end = found;
-    if (!is_over) end = ended_ ? held_.size() : held_.size() - OpenEnd(held_, {style_.reasoning_end});
+    if (!is_over)
+      end = ended_ ? held_.size() : held_.size() - OpenEnd(held_, {style_.reasoning_end});
     const size_t cut = end;
     while (!(ended_ && !is_over) && end > 0 && held_[end - 1] == '\n') --end;
     sink.Reasoning(std::string_view(held_).substr(0, end));
