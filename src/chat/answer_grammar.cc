@@ -1,0 +1,162 @@
+// SPDX-License-Identifier: MIT
+#include "chat/answer_grammar.h"
+
+#include <algorithm>
+#include <cctype>
+#include <optional>
+#include <span>
+#include <string_view>
+
+#include "base/format.h"
+#include "base/json.h"
+#include "chat/call_rules.h"
+#include "grammar/schema_grammar.h"
+
+namespace moestro {
+namespace {
+
+constexpr std::string_view kClientRoot = "client-root";
+
+// The tools that may be called.
+std::span<const Tool> Allowed(const ChatInput& input) {
+  const std::span<const Tool> tools(input.tools);
+  if (input.tool_use == ToolUse::kNone) return {};
+  if (input.tool_use != ToolUse::kNamed) return tools;
+  const auto named = std::ranges::find(input.tools, input.named_tool, &Tool::name);
+  return tools.subspan(static_cast<size_t>(named - input.tools.begin()),
+                       named == input.tools.end() ? 0 : 1);
+}
+
+Status Check(const ChatInput& input, const OutputForm& form) {
+  const bool is_demanded =
+      input.tool_use == ToolUse::kRequired || input.tool_use == ToolUse::kNamed;
+  const bool has_tools = !Allowed(input).empty();
+  if (is_demanded && !has_tools) {
+    return Fail(Errc::kInvalidRequest, "a call of {} is required, which is not among the tools",
+                input.tool_use == ToolUse::kNamed ? Format("tool {}", input.named_tool)
+                                                  : std::string("a tool"));
+  }
+  if (has_tools && form.kind == OutputForm::Kind::kGrammar) {
+    return Fail(Errc::kInvalidRequest,
+                "a grammar cannot go with tools; leave one out, or set tool_choice to none");
+  }
+  return {};
+}
+
+bool IsNameCharacter(char c) {
+  return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '-' || c == '_';
+}
+
+// The end of a quoted text, a class or a comment that begins at `at`.
+size_t EndOfPart(std::string_view text, size_t at) {
+  const char c = text[at];
+  if (c == '#') return std::min(text.find('\n', at), text.size());
+  const char end = c == '[' ? ']' : '"';
+  for (++at; at < text.size() && text[at] != end; ++at) {
+    if (text[at] == '\\') ++at;
+  }
+  return std::min(at + 1, text.size());
+}
+
+// A client's grammar with another name for its root.
+std::string RenameRoot(std::string_view text) {
+  std::string renamed;
+  for (size_t at = 0; at < text.size();) {
+    size_t end = at + 1;
+    if (std::string_view("\"[#").contains(text[at])) {
+      end = EndOfPart(text, at);
+    } else if (IsNameCharacter(text[at])) {
+      while (end < text.size() && IsNameCharacter(text[end])) ++end;
+    }
+    const std::string_view part = text.substr(at, end - at);
+    renamed += part == "root" ? kClientRoot : part;
+    at = end;
+  }
+  return renamed;
+}
+
+class GrammarMaker {
+ public:
+  GrammarMaker(const AnswerStyle& style, const ChatInput& input, bool may_think)
+      : style_(style), input_(input), may_think_(may_think), calls_(style, rules_) {}
+
+  Result<AnswerGrammar> Make(const OutputForm& form) {
+    const bool is_text = form.kind == OutputForm::Kind::kText;
+    const std::span<const Tool> tools = Allowed(input_);
+    const bool has_calls = !tools.empty();
+    const bool is_lazy = has_calls && input_.tool_use == ToolUse::kAuto && is_text;
+    AnswerGrammar grammar{.text = {}, .triggers = {}, .has_calls = has_calls};
+    if (!has_calls && is_text) return grammar;
+    // First, so that nothing takes their names.
+    const std::string thoughts = is_lazy ? "" : Thoughts();
+    std::string body;
+    if (has_calls) body = calls_.Add(tools, input_.parallel_calls);
+    if (has_calls && input_.tool_use != ToolUse::kAuto) {
+      rules_.AddRule("root", thoughts + body);
+    } else if (is_lazy) {
+      rules_.AddRule("root", body);
+      grammar.triggers = calls_.Triggers(tools);
+    } else {
+      TRY(const std::string content, Content(form));
+      rules_.AddRule("root", Format("{}({}{})", thoughts, has_calls ? body + " | " : "", content));
+    }
+    grammar.text = rules_.Text();
+    if (form.kind == OutputForm::Kind::kGrammar) grammar.text += RenameRoot(form.definition) + "\n";
+    return grammar;
+  }
+
+ private:
+  bool has_channels() const { return style_.calls == CallFormat::kChannels; }
+
+  // What an answer may begin with, as the beginning of a rule's body.
+  std::string Thoughts() {
+    if (!may_think_) return {};
+    if (has_channels()) {
+      return Format(
+          "({} {} {})? ", GrammarRules::Literal(Format("{}analysis{}", kChannelMark, kMessageMark)),
+          calls_.Until(kEndMark), GrammarRules::Literal(Format("{}assistant", kStartMark)));
+    }
+    const std::string end = calls_.Until(style_.reasoning_end);
+    if (style_.begins_in_reasoning) return Format("{} \"\\n\"? \"\\n\"? ", end);
+    return Format("({} {} \"\\n\"? \"\\n\"?)? ", GrammarRules::Literal(style_.reasoning_begin),
+                  end);
+  }
+
+  Result<std::string> Content(const OutputForm& form) {
+    std::string rule(kClientRoot);
+    if (form.kind == OutputForm::Kind::kJsonObject) rule = rules_.AddAnyObject();
+    if (form.kind == OutputForm::Kind::kJsonSchema) {
+      TRY(rule, rules_.AddSchema(form.definition, "answer"));
+    }
+    if (!has_channels()) return rule;
+    return Format("{} {}", GrammarRules::Literal(Format("{}final{}", kChannelMark, kMessageMark)),
+                  rule);
+  }
+
+  const AnswerStyle& style_;
+  const ChatInput& input_;
+  bool may_think_;
+  GrammarRules rules_;
+  CallRules calls_;
+};
+
+}  // namespace
+
+Result<AnswerGrammar> MakeAnswerGrammar(const AnswerStyle& style, const ChatInput& input,
+                                        const OutputForm& form, bool may_think) {
+  TRY_STATUS(Check(input, form));
+  return GrammarMaker(style, input, may_think).Make(form);
+}
+
+std::vector<std::string> TextParameters(const Tool& tool) {
+  std::vector<std::string> names;
+  const auto schema = Json::Parse(tool.parameters);
+  const auto properties = schema ? schema->Find("properties") : std::nullopt;
+  if (!properties) return names;
+  for (std::string& key : properties->keys()) {
+    if (IsTextSchema(*properties->Find(key))) names.push_back(std::move(key));
+  }
+  return names;
+}
+
+}  // namespace moestro

@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: MIT
+// The grammar that holds an answer to what a request demands of it.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+#include "chat/answer_style.h"
+#include "chat/chat_types.h"
+
+namespace moestro {
+
+struct AnswerGrammar {
+  std::string text;  // GBNF; empty: any answer will do
+  // It begins at the first of these texts; empty: with the answer.
+  std::vector<std::string> triggers;
+  bool has_calls = false;  // calls are held by it
+};
+
+// `style` with `tools` filled in. `may_think`: the answer may begin with thoughts, which the
+// grammar leaves free. A tool whose schema no grammar can say gets any JSON object.
+//
+// kInvalidRequest: a call is required and there is no such tool; a grammar of the client's beside
+// tools; a schema that accepts nothing.
+Result<AnswerGrammar> MakeAnswerGrammar(const AnswerStyle& style, const ChatInput& input,
+                                        const OutputForm& form, bool may_think);
+
+// The parameters of a tool that its schema says are text.
+std::vector<std::string> TextParameters(const Tool& tool);
+
+}  // namespace moestro

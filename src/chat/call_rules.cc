@@ -1,0 +1,222 @@
+// SPDX-License-Identifier: MIT
+#include "chat/call_rules.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/check.h"
+#include "base/format.h"
+
+namespace moestro {
+namespace {
+
+std::string Quoted(std::string_view text) { return GrammarRules::Literal(text); }
+
+// Name is JSON text.
+std::string NameText(const Tool& tool) { return Json(tool.name).Dump(); }
+
+// The state of a search for `mark` after `matched` of its characters and then `c`.
+size_t NextState(std::string_view mark, size_t matched, char c) {
+  const std::string seen = std::string(mark.substr(0, matched)) + c;
+  for (size_t n = std::min(seen.size(), mark.size()); n > 0; --n) {
+    if (std::string_view(seen).ends_with(mark.substr(0, n))) return n;
+  }
+  return 0;
+}
+
+std::string CharacterCode(char c) { return Format("\\x{:02X}", static_cast<unsigned char>(c)); }
+
+bool IsRequired(const Json& schema, std::string_view key) {
+  const auto required = schema.Find("required");
+  for (size_t i = 0; required && i < required->size(); ++i) {
+    if (required->At(i)->text() == key) return true;
+  }
+  return false;
+}
+
+std::string Join(const std::vector<std::string>& parts, std::string_view between) {
+  std::string text;
+  for (const std::string& part : parts) {
+    if (!text.empty()) text += between;
+    text += part;
+  }
+  return text;
+}
+
+}  // namespace
+
+bool IsTextSchema(JsonView schema) {
+  const auto type = schema.Find("type");
+  if (type && type->text() == "string") return true;
+  const auto values = schema.Find("enum");
+  if (type || !values || values->size() == 0) return false;
+  for (size_t i = 0; i < values->size(); ++i) {
+    if (!values->At(i)->text()) return false;
+  }
+  return true;
+}
+
+std::string CallRules::Add(std::span<const Tool> tools, bool many) {
+  CHECK(!tools.empty());
+  std::vector<std::string> choices;
+  for (const Tool& tool : tools) choices.push_back(rules_.AddRule("call", One(tool)));
+  const std::string one = rules_.AddRule("calls-one", Join(choices, " | "));
+  const std::string begin = Quoted(style_.call_begin);
+  const std::string end = style_.call_end.empty() ? "" : " " + Quoted(style_.call_end);
+  const auto repeated = [&](std::string_view between) {
+    return many ? Format("{} ({} {})*", one, between, one) : one;
+  };
+  switch (style_.calls) {
+    case CallFormat::kList:
+      return rules_.AddRule(
+          "calls", Format("{} \" \"? \"[\" {} \"]\"{}", begin, repeated("\",\" \" \"?"), end));
+    case CallFormat::kBareJson:
+      return rules_.AddRule("calls", Format("{}? {}", begin, repeated("\";\" [ \\n]?")));
+    case CallFormat::kFenced:
+      return rules_.AddRule("calls", Format("{} {}{}", begin, repeated("\"\\n\"?"), end));
+    case CallFormat::kChannels:
+      return one;
+    default:
+      return rules_.AddRule("calls", repeated("\"\\n\"?"));
+  }
+}
+
+std::vector<std::string> CallRules::Triggers(std::span<const Tool> tools) const {
+  if (style_.calls == CallFormat::kChannels) {
+    return {Format("{}commentary {}", kChannelMark, kRecipient)};
+  }
+  std::vector<std::string> triggers{style_.call_begin};
+  if (style_.calls == CallFormat::kBareJson) {
+    for (const Tool& tool : tools) triggers.push_back(Format(R"({{"name": {},)", NameText(tool)));
+  }
+  return triggers;
+}
+
+std::string CallRules::One(const Tool& tool) {
+  const std::string begin = Quoted(style_.call_begin);
+  const std::string end = Quoted("\n" + style_.call_end);
+  switch (style_.calls) {
+    case CallFormat::kTaggedJson:
+      return Format("{} \"\\n\" {} {}", begin, Envelope(tool, "arguments"), end);
+    case CallFormat::kList:
+      return Envelope(tool, "arguments");
+    case CallFormat::kBareJson:
+      return Envelope(tool, "parameters");
+    case CallFormat::kNamed:
+      return Format("{} {} {}", begin, Quoted(tool.name + std::string(kArgumentsMark)),
+                    Arguments(tool));
+    case CallFormat::kFenced: {
+      const std::string separator(kFencedSeparator);
+      const std::string head =
+          style_.fences_calls
+              ? Format("{}function{}{}\n```json\n", kFencedBegin, separator, tool.name)
+              : Format("{}{}{}", kFencedBegin, tool.name, separator);
+      const std::string tail = Format("{}{}", style_.fences_calls ? "\n```" : "", kFencedEnd);
+      return Format("{} {} {}", Quoted(head), Arguments(tool), Quoted(tail));
+    }
+    case CallFormat::kChannels:
+      return Format(
+          "{} {} {}", Quoted(Format("{}commentary {}{}", kChannelMark, kRecipient, tool.name)),
+          Format("(\" \" {}? \"json\")? {}", Quoted(kConstrainMark), Quoted(kMessageMark)),
+          Arguments(tool));
+    case CallFormat::kParameterTags:
+      return Format("{} {} {} {} {}", begin, Quoted(Format("\n{}{}>\n", kFunctionTag, tool.name)),
+                    TaggedParameters(tool), Quoted(kFunctionEnd), end);
+    case CallFormat::kKeyValueTags:
+      return Format("{} {} {} {}", begin, Quoted(tool.name + "\n"), TaggedParameters(tool),
+                    Quoted(style_.call_end));
+    case CallFormat::kNone:
+      break;
+  }
+  return "\"\"";
+}
+
+std::string CallRules::Arguments(const Tool& tool) {
+  const auto schema = Json::Parse(tool.parameters);
+  const auto type = schema ? schema->Find("type") : std::nullopt;
+  if (type && type->text() == "object") {
+    const Result<std::string> rule = rules_.AddSchema(tool.parameters, "arguments");
+    if (rule) return *rule;
+  }
+  return rules_.AddAnyObject();
+}
+
+std::string CallRules::Envelope(const Tool& tool, std::string_view arguments_key) {
+  const std::string head = Format(R"({{"name": {}, "{}": )", NameText(tool), arguments_key);
+  return Format("{} {} \"}}\"", Quoted(head), Arguments(tool));
+}
+
+std::string CallRules::KeyText(std::string_view key) const {
+  if (style_.calls == CallFormat::kParameterTags) return Format("{}{}>\n", kParameterTag, key);
+  return Format("{}{}{}\n{}", kKeyTag, key, kKeyEnd, kValueTag);
+}
+
+std::string_view CallRules::ValueEnd() const {
+  return style_.calls == CallFormat::kParameterTags ? kParameterEnd : kValueEnd;
+}
+
+std::string CallRules::FreeParameters() {
+  const bool is_pair = style_.calls == CallFormat::kKeyValueTags;
+  const std::string head = Quoted(is_pair ? kKeyTag : kParameterTag);
+  const std::string middle =
+      Quoted(is_pair ? Format("{}\n{}", kKeyEnd, kValueTag) : std::string(">\n"));
+  return Format("({} [^<>\\n]+ {} {} \"\\n\")*", head, middle, Until(ValueEnd()));
+}
+
+std::string CallRules::TaggedParameters(const Tool& tool) {
+  const auto schema = Json::Parse(tool.parameters);
+  const auto properties = schema ? schema->Find("properties") : std::nullopt;
+  if (!properties) return FreeParameters();
+  std::vector<std::string> parts;
+  for (const std::string& key : properties->keys()) {
+    const std::string rule =
+        rules_.AddRule("parameter", TaggedParameter(key, *properties->Find(key)));
+    parts.push_back(IsRequired(*schema, key) ? rule : rule + "?");
+  }
+  return parts.empty() ? "\"\"" : Join(parts, " ");
+}
+
+std::string CallRules::TaggedParameter(std::string_view key, JsonView schema) {
+  const bool has_lines = style_.calls == CallFormat::kParameterTags;
+  const std::string end = Quoted(Format("{}{}\n", has_lines ? "\n" : "", ValueEnd()));
+  const std::string head = Quoted(KeyText(key));
+  const auto values = schema.Find("enum");
+  if (IsTextSchema(schema) && values) {
+    std::vector<std::string> choices;
+    for (size_t i = 0; i < values->size(); ++i) {
+      choices.push_back(Quoted(values->At(i)->text().value_or("")));
+    }
+    return Format("{} ({}) {}", head, Join(choices, " | "), end);
+  }
+  if (!IsTextSchema(schema)) {
+    const Result<std::string> rule = rules_.AddSchema(schema.Dump(), "value");
+    if (rule) return Format("{} {} {}", head, *rule, end);
+  }
+  return Format("{} {} \"\\n\"", head, Until(ValueEnd()));
+}
+
+std::string CallRules::Until(std::string_view mark) {
+  const auto known = until_.find(mark);
+  if (known != until_.end()) return known->second;
+  // One rule for each state of the search, from the last to the first; the names are known before
+  // the rules because a dash and a number make them.
+  std::string letters(mark);
+  std::ranges::sort(letters);
+  letters.erase(std::ranges::unique(letters).begin(), letters.end());
+  std::string codes;
+  for (const char c : letters) codes += CharacterCode(c);
+  const std::string base = Format("until-{}", until_.size());
+  const auto name = [&](size_t state) { return Format("{}-{}", base, state); };
+  for (size_t state = 0; state < mark.size(); ++state) {
+    std::string body = Format("[^{}] {}", codes, name(0));
+    for (const char c : letters) {
+      const size_t next = NextState(mark, state, c);
+      body += Format(" | [{}]", CharacterCode(c));
+      if (next < mark.size()) body += " " + name(next);
+    }
+    CHECK(rules_.AddRule(name(state), body) == name(state));
+  }
+  return until_.emplace(std::string(mark), name(0)).first->second;
+}
+
+}  // namespace moestro

@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: MIT
+// Answers that are messages in channels, each behind a header: thoughts in "analysis", calls where
+// the header names a function as recipient, content in the others.
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include "chat/answer_parser.h"
+#include "chat/call_scan.h"
+
+namespace moestro {
+namespace {
+
+// Longer headers are a text that was not meant as one.
+constexpr size_t kMaxHeaderBytes = 256;
+
+class ChannelReader : public AnswerReader {
+ public:
+  explicit ChannelReader(const AnswerStyle& style) : style_(style) {}
+
+  void Read(std::string_view text, DeltaSink& sink) override {
+    held_ += text;
+    while (Step(sink)) {
+    }
+  }
+  void End(DeltaSink& sink) override {
+    ended_ = true;
+    while (Step(sink)) {
+    }
+  }
+
+ private:
+  enum class Mode : uint8_t { kBetween, kHeader, kReasoning, kContent, kCall };
+
+  // True: something changed, look again.
+  bool Step(DeltaSink& sink) {
+    if (held_.empty()) return false;
+    switch (mode_) {
+      case Mode::kBetween:
+      case Mode::kReasoning:
+      case Mode::kContent:
+        return ReadBody(sink);
+      case Mode::kHeader:
+        return ReadHeader(sink);
+      case Mode::kCall:
+        return ReadCall(sink);
+    }
+    return false;
+  }
+
+  void Say(std::string_view text, DeltaSink& sink) const {
+    if (mode_ == Mode::kReasoning) {
+      sink.Reasoning(text);
+    } else {
+      sink.Content(text);
+    }
+  }
+
+  // Text up to the next mark.
+  bool ReadBody(DeltaSink& sink) {
+    const std::vector<std::string_view> marks{kStartMark, kChannelMark, kEndMark, kCallMark,
+                                              kReturnMark};
+    size_t found = std::string::npos;
+    std::string_view first;
+    for (const std::string_view mark : marks) {
+      const size_t at = held_.find(mark);
+      if (at >= found) continue;
+      found = at;
+      first = mark;
+    }
+    if (found == std::string::npos) {
+      const size_t end = ended_ ? held_.size() : held_.size() - OpenEnd(held_, marks);
+      Say(std::string_view(held_).substr(0, end), sink);
+      held_.erase(0, end);
+      return false;
+    }
+    Say(std::string_view(held_).substr(0, found), sink);
+    const bool begins_header = first == kStartMark || first == kChannelMark;
+    held_.erase(0, begins_header ? found : found + first.size());
+    mode_ = begins_header ? Mode::kHeader : Mode::kBetween;
+    return true;
+  }
+
+  bool ReadHeader(DeltaSink& sink) {
+    const size_t end = held_.find(kMessageMark);
+    if (std::min(end, held_.size()) > kMaxHeaderBytes) return GiveUp(sink);
+    if (end == std::string::npos) {
+      if (ended_) held_.clear();
+      return false;
+    }
+    const std::string header = held_.substr(0, end);
+    held_.erase(0, end + kMessageMark.size());
+    const size_t to = header.find(kRecipient);
+    if (to == std::string::npos) {
+      mode_ = header.contains("analysis") ? Mode::kReasoning : Mode::kContent;
+      return true;
+    }
+    const std::string_view rest = std::string_view(header).substr(to + kRecipient.size());
+    name_ = rest.substr(0, rest.find_first_of(" <"));
+    mode_ = name_.empty() || style_.tools.empty() ? Mode::kContent : Mode::kCall;
+    progress_ = {};
+    return true;
+  }
+
+  bool ReadCall(DeltaSink& sink) {
+    const CallScan scan = ScanArguments(name_, held_);
+    progress_.Show(scan, style_.calls_are_certain, sink);
+    if (scan.state == Scan::kOpen && !ended_) return false;
+    mode_ = Mode::kContent;
+    if (scan.state == Scan::kWhole) {
+      held_.erase(0, scan.end);
+      mode_ = Mode::kBetween;
+    } else if (progress_.is_inside()) {
+      held_.erase(0, scan.state == Scan::kOpen ? held_.size() : scan.end);
+    }
+    return true;
+  }
+
+  // No header after all.
+  bool GiveUp(DeltaSink& sink) {
+    mode_ = Mode::kContent;
+    Say(std::string_view(held_).substr(0, 1), sink);
+    held_.erase(0, 1);
+    return true;
+  }
+
+  AnswerStyle style_;
+  std::string held_;  // not yet passed on
+  std::string name_;  // of the tool that is being called
+  CallProgress progress_;
+  Mode mode_ = Mode::kBetween;
+  bool ended_ = false;
+};
+
+}  // namespace
+
+std::unique_ptr<AnswerReader> MakeChannelReader(const AnswerStyle& style) {
+  return std::make_unique<ChannelReader>(style);
+}
+
+}  // namespace moestro

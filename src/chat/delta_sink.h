@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: MIT
+// Collects an answer's deltas: joins neighbours of one kind and numbers the calls.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "chat/call_scan.h"
+#include "chat/chat_types.h"
+
+namespace moestro {
+
+class DeltaSink {
+ public:
+  explicit DeltaSink(uint64_t id_seed) : id_seed_(id_seed) {}
+
+  void Content(std::string_view text) { Add(ChatDelta::Kind::kContent, text); }
+  void Reasoning(std::string_view text) { Add(ChatDelta::Kind::kReasoning, text); }
+  void BeginCall(std::string_view name);
+  // Of the last call.
+  void Arguments(std::string_view text) { Add(ChatDelta::Kind::kCallArguments, text); }
+
+  bool has_calls() const { return calls_ > 0; }
+  std::vector<ChatDelta> Take() { return std::exchange(deltas_, {}); }
+
+ private:
+  void Add(ChatDelta::Kind kind, std::string_view text);
+
+  uint64_t id_seed_;
+  uint32_t calls_ = 0;
+  std::vector<ChatDelta> deltas_;
+};
+
+// What of one scan's calls has been passed on.
+class CallProgress {
+ public:
+  // `certain`: also what there is of a call that is not whole.
+  void Show(const CallScan& scan, bool certain, DeltaSink& sink);
+  // A call was begun whose end has not come.
+  bool is_inside() const { return begun_ > done_; }
+
+ private:
+  size_t begun_ = 0;
+  size_t done_ = 0;
+  size_t sent_bytes_ = 0;  // of the last call's arguments
+};
+
+// The bytes at the end of `text` that may become one of `marks`.
+size_t OpenEnd(std::string_view text, const std::vector<std::string_view>& marks);
+
+}  // namespace moestro

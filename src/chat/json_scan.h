@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: MIT
+// Finds where a JSON value ends in a text that is still being written.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+
+namespace moestro {
+
+enum class Scan : uint8_t {
+  kWhole,
+  kOpen,  // the text ends before it does
+  kBroken,
+};
+
+struct JsonScan {
+  Scan state = Scan::kOpen;
+  size_t length = 0;  // of the value if it is whole; else of what was read before it broke or ended
+};
+
+// `text` begins with the value, perhaps after blanks, which count. A number is whole only when
+// something follows it. Deeper nesting than Json::kMaxDepth is broken. Does not recurse.
+JsonScan ScanJson(std::string_view text);
+
+inline constexpr std::string_view kBlanks = " \t\r\n";
+// The bytes of blanks that `text` begins with.
+size_t CountBlanks(std::string_view text);
+
+}  // namespace moestro

@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: MIT
+#include "chat/plain_turns.h"
+
+#include <string_view>
+#include <utility>
+
+#include "base/format.h"
+#include "base/json.h"
+
+namespace moestro {
+namespace {
+
+// How a call looks, for the model to imitate.
+std::string CallExample(const AnswerStyle& style) {
+  constexpr std::string_view kName = "the tool's name";
+  constexpr std::string_view kObject = R"({"name": "the tool's name", "arguments": {}})";
+  switch (style.calls) {
+    case CallFormat::kList:
+      return Format("{}[{}]{}", style.call_begin, kObject, style.call_end);
+    case CallFormat::kFenced: {
+      const std::string head =
+          style.fences_calls ? Format("function{}{}\n```json\n{{}}\n```", kFencedSeparator, kName)
+                             : Format("{}{}{{}}", kName, kFencedSeparator);
+      return Format("{}{}{}{}{}", style.call_begin, kFencedBegin, head, kFencedEnd, style.call_end);
+    }
+    default:
+      return Format("<tool_call>\n{}\n</tool_call>", kObject);
+  }
+}
+
+// JSON texts stay as they were sent.
+std::string DescribeTools(const std::vector<Tool>& tools, const AnswerStyle& style) {
+  std::string text = "You can call these tools, one a line:\n";
+  for (const Tool& tool : tools) {
+    text += Format(R"({{"name": {}, "description": {}, "parameters": {}}})", Json(tool.name).Dump(),
+                   Json(tool.description).Dump(), tool.parameters.empty() ? "{}" : tool.parameters);
+    text += "\n";
+  }
+  text += "To call one, answer like this, with its name and its arguments as a JSON object:\n";
+  return text + CallExample(style);
+}
+
+void SpellCalls(ChatTurn& turn) {
+  for (const ToolCall& call : std::exchange(turn.calls, {})) {
+    if (!turn.content.empty()) turn.content += "\n";
+    turn.content += Format("<tool_call>\n{{\"name\": {}, \"arguments\": {}}}\n</tool_call>",
+                           Json(call.name).Dump(), call.arguments.empty() ? "{}" : call.arguments);
+  }
+}
+
+void SpellReasoning(ChatTurn& turn, const AnswerStyle& style) {
+  if (turn.reasoning.empty() || style.reasoning_end.empty()) return;
+  turn.content = Format("{}\n{}\n{}\n\n{}", style.reasoning_begin, turn.reasoning,
+                        style.reasoning_end, turn.content);
+  turn.reasoning.clear();
+}
+
+void AddBefore(std::string& text, std::string_view before) {
+  text = text.empty() ? std::string(before) : Format("{}\n\n{}", before, text);
+}
+
+ChatTurn Turn(std::string_view role) {
+  ChatTurn turn;
+  turn.role = role;
+  return turn;
+}
+
+// Several tools' answers in a row are one turn of the user.
+void AddResult(std::vector<ChatTurn>& turns, const ChatTurn& result, bool is_first) {
+  if (is_first) turns.push_back(Turn("user"));
+  std::string& content = turns.back().content;
+  if (!content.empty()) content += "\n";
+  content += Format("<tool_response>\n{}\n</tool_response>", result.content);
+}
+
+void DescribeIn(std::vector<ChatTurn>& turns, const std::vector<Tool>& tools,
+                const AnswerStyle& style) {
+  if (turns.empty() || turns[0].role != "system") turns.insert(turns.begin(), Turn("system"));
+  std::string& content = turns[0].content;
+  if (!content.empty()) content += "\n\n";
+  content += DescribeTools(tools, style);
+}
+
+// For templates without system: its words come before the next user's.
+void MergeSystem(std::vector<ChatTurn>& turns) {
+  std::vector<ChatTurn> merged;
+  std::string pending;
+  for (ChatTurn& turn : turns) {
+    if (turn.role == "system") {
+      if (!pending.empty()) pending += "\n\n";
+      pending += turn.content;
+      continue;
+    }
+    if (turn.role == "user" && !pending.empty()) {
+      AddBefore(turn.content, std::exchange(pending, {}));
+    }
+    merged.push_back(std::move(turn));
+  }
+  if (!pending.empty()) {
+    merged.push_back(Turn("user"));
+    merged.back().content = std::move(pending);
+  }
+  turns = std::move(merged);
+}
+
+}  // namespace
+
+std::vector<ChatTurn> PlainTurns(const ChatInput& input, const TemplateTraits& traits,
+                                 const AnswerStyle& style) {
+  std::vector<ChatTurn> turns;
+  bool was_result = false;
+  for (ChatTurn turn : input.turns) {
+    const bool is_result = turn.role == "tool" && !traits.knows_results;
+    if (turn.role == "developer" && !traits.knows_developer) turn.role = "system";
+    if (!traits.knows_calls) SpellCalls(turn);
+    const bool says_calls_alone = traits.forms.has_null_content && !turn.calls.empty();
+    if (!traits.knows_reasoning && !says_calls_alone) SpellReasoning(turn, style);
+    if (says_calls_alone && !turn.content.empty()) {
+      turns.push_back(Turn(turn.role));
+      turns.back().content = std::exchange(turn.content, {});
+    }
+    // Such templates take an assistant's words before a call as its thoughts, and refuse both.
+    if (traits.forms.has_thinking_key && !turn.calls.empty() && !turn.reasoning.empty()) {
+      if (!turn.content.empty()) turn.reasoning += "\n\n" + std::exchange(turn.content, {});
+    }
+    if (is_result) {
+      AddResult(turns, turn, !was_result);
+    } else {
+      turns.push_back(std::move(turn));
+    }
+    was_result = is_result;
+  }
+  if (!input.tools.empty() && !traits.knows_tools) DescribeIn(turns, input.tools, style);
+  if (!traits.knows_system) MergeSystem(turns);
+  return turns;
+}
+
+std::string RenderChatMl(const std::vector<ChatTurn>& turns, bool add_assistant) {
+  std::string text;
+  for (const ChatTurn& turn : turns) {
+    text += Format("<|im_start|>{}\n{}<|im_end|>\n", turn.role, turn.content);
+  }
+  if (add_assistant) text += "<|im_start|>assistant\n";
+  return text;
+}
+
+std::string RenderLines(const std::vector<ChatTurn>& turns, bool add_assistant) {
+  std::string text;
+  for (const ChatTurn& turn : turns) text += Format("{}: {}\n", turn.role, turn.content);
+  if (add_assistant) text += "assistant:";
+  return text;
+}
+
+}  // namespace moestro

@@ -1,0 +1,191 @@
+// SPDX-License-Identifier: MIT
+// Answers that are text, with marks around thoughts and calls.
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include "chat/answer_parser.h"
+#include "chat/call_scan.h"
+
+namespace moestro {
+namespace {
+
+class TaggedReader : public AnswerReader {
+ public:
+  explicit TaggedReader(const AnswerStyle& style)
+      : style_(style),
+        mode_(style.begins_in_reasoning ? Mode::kReasoning : Mode::kContent),
+        drops_newlines_(style.begins_in_reasoning) {}
+
+  void Read(std::string_view text, DeltaSink& sink) override {
+    held_ += text;
+    while (Step(sink)) {
+    }
+  }
+  void End(DeltaSink& sink) override {
+    ended_ = true;
+    while (Step(sink)) {
+    }
+  }
+
+ private:
+  enum class Mode : uint8_t { kReasoning, kContent, kCall };
+
+  // True: something changed, look again.
+  bool Step(DeltaSink& sink) {
+    if (held_.empty()) return false;
+    switch (mode_) {
+      case Mode::kReasoning:
+        return ReadReasoning(sink);
+      case Mode::kContent:
+        return ReadContent(sink);
+      case Mode::kCall:
+        return ReadCall(sink);
+    }
+    return false;
+  }
+
+  // Models put thoughts and calls on lines of their own; those newlines are no text.
+  void DropNewlines() {
+    if (!drops_newlines_) return;
+    held_.erase(0, std::min(held_.find_first_not_of('\n'), held_.size()));
+    if (!held_.empty()) drops_newlines_ = false;
+  }
+
+  bool ReadReasoning(DeltaSink& sink) {
+    DropNewlines();
+    if (is_start_ && !held_.empty()) {
+      // The prompt has opened the thoughts, some models do it again.
+      const std::string_view begin = style_.reasoning_begin;
+      if (!ended_ && held_.size() < begin.size() && begin.starts_with(held_)) return false;
+      is_start_ = false;
+      if (held_.starts_with(begin)) {
+        held_.erase(0, begin.size());
+        drops_newlines_ = true;
+        return true;
+      }
+    }
+    const size_t found = held_.find(style_.reasoning_end);
+    const bool is_over = found != std::string::npos;
+    size_t end = found;
+    if (!is_over)
+      end = ended_ ? held_.size() : held_.size() - OpenEnd(held_, {style_.reasoning_end});
+    const size_t cut = end;
+    while (!(ended_ && !is_over) && end > 0 && held_[end - 1] == '\n') --end;
+    sink.Reasoning(std::string_view(held_).substr(0, end));
+    held_.erase(0, is_over ? cut + style_.reasoning_end.size() : end);
+    if (!is_over) return false;
+    mode_ = Mode::kContent;
+    drops_newlines_ = true;
+    may_be_bare_ = true;
+    return true;
+  }
+
+  // Marks that only the first text of an answer, or of what follows a call, can be.
+  // 1: one was found, 0: none, -1: not known yet.
+  int ReadFirst() {
+    const bool is_bare = style_.calls == CallFormat::kBareJson && may_be_bare_;
+    const bool may_think = is_start_ && !style_.reasoning_begin.empty();
+    if (!is_bare && !may_think) return 0;
+    const std::string_view skipped = is_bare && !is_start_ ? " \t\r\n;" : kBlanks;
+    const size_t first = held_.find_first_not_of(skipped);
+    if (first == std::string::npos) return ended_ ? 0 : -1;
+    const std::string_view rest = std::string_view(held_).substr(first);
+    const std::string_view begin = style_.reasoning_begin;
+    if (may_think && rest.starts_with(begin)) {
+      held_.erase(0, first + begin.size());
+      mode_ = Mode::kReasoning;
+      drops_newlines_ = true;
+      return 1;
+    }
+    if (may_think && !ended_ && begin.starts_with(rest)) return -1;
+    if (is_bare && rest.starts_with('{')) {
+      EnterCall(first);
+      return 1;
+    }
+    return 0;
+  }
+
+  void EnterCall(size_t at) {
+    blanks_ = held_.substr(0, at);
+    held_.erase(0, at);
+    progress_ = {};
+    mode_ = Mode::kCall;
+  }
+
+  bool ReadContent(DeltaSink& sink) {
+    DropNewlines();
+    if (held_.empty()) return false;
+    const int first = ReadFirst();
+    is_start_ = is_start_ && first < 0;
+    if (first != 0) return first > 0;
+    const std::vector<std::string_view> marks = OpeningMarks(style_);
+    size_t found = std::string::npos;
+    for (const std::string_view mark : marks) found = std::min(found, held_.find(mark));
+    size_t end = found;
+    if (found == std::string::npos) {
+      end = ended_ ? held_.size() : held_.size() - OpenEnd(held_, marks);
+    }
+    const size_t mark_at = end;
+    const bool keeps_blanks = marks.empty() || (ended_ && found == std::string::npos);
+    while (!keeps_blanks && end > 0 && kBlanks.contains(held_[end - 1])) --end;
+    if (end > 0) may_be_bare_ = false;
+    sink.Content(std::string_view(held_).substr(0, end));
+    held_.erase(0, end);
+    if (found == std::string::npos) return false;
+    EnterCall(mark_at - end);
+    return true;
+  }
+
+  bool ReadCall(DeltaSink& sink) {
+    const CallScan scan = ScanCalls(style_, held_);
+    progress_.Show(scan, style_.calls_are_certain, sink);
+    if (scan.state == Scan::kOpen && !ended_) return false;
+    mode_ = Mode::kContent;
+    may_be_bare_ = scan.whole_end > 0;
+    drops_newlines_ = scan.whole_end > 0;
+    if (scan.state == Scan::kWhole) {
+      held_.erase(0, scan.end);
+    } else if (progress_.is_inside()) {
+      held_.erase(0, scan.state == Scan::kOpen ? held_.size() : scan.end);
+    } else if (scan.whole_end > 0) {
+      held_.erase(0, scan.whole_end);
+      DropOpenEnd();
+    } else {
+      GiveUp(scan, sink);
+    }
+    return true;
+  }
+
+  // No call after all: what was read of it is content.
+  void GiveUp(const CallScan& scan, DeltaSink& sink) {
+    const size_t end = scan.state == Scan::kOpen ? held_.size() : std::max<size_t>(scan.end, 1);
+    sink.Content(std::exchange(blanks_, {}));
+    sink.Content(std::string_view(held_).substr(0, end));
+    held_.erase(0, end);
+  }
+
+  // A model may end its answer where the closing mark should come.
+  void DropOpenEnd() {
+    const size_t first = CountBlanks(held_);
+    if (ended_ && style_.call_end.starts_with(std::string_view(held_).substr(first))) held_.clear();
+  }
+
+  AnswerStyle style_;
+  std::string held_;    // not yet passed on
+  std::string blanks_;  // before the call that is being read
+  CallProgress progress_;
+  Mode mode_;
+  bool ended_ = false;
+  bool is_start_ = true;         // nothing was passed on yet
+  bool may_be_bare_ = true;      // a bare call may begin here
+  bool drops_newlines_ = false;  // until something else comes
+};
+
+}  // namespace
+
+std::unique_ptr<AnswerReader> MakeTaggedReader(const AnswerStyle& style) {
+  return std::make_unique<TaggedReader>(style);
+}
+
+}  // namespace moestro

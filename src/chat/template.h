@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: MIT
+// A model's chat template. The library that runs Jinja stays in template.cc.
+//
+// Immutable after Parse(); any thread may read it.
+#pragma once
+
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "base/result.h"
+#include "chat/chat_types.h"
+
+namespace moestro {
+
+// Choices in which templates differ.
+struct TemplateForms {
+  bool has_object_arguments = false;  // a call's arguments are an object, else its JSON text
+  bool has_null_content = false;      // empty content beside calls is null, else ""
+  bool has_thinking_key = false;      // thoughts are "thinking", else "reasoning_content"
+};
+
+struct TemplateInput {
+  std::span<const ChatTurn> turns;
+  std::span<const Tool> tools = {};
+  std::string_view arguments = {};  // JSON text of an object; its keys are variables
+  bool add_assistant = true;
+  TemplateForms forms = {};
+};
+
+class ChatTemplate {
+ public:
+  // kUnsupported with the reason: it cannot be parsed, or might not end well (template_guard.h).
+  static Result<ChatTemplate> Parse(std::string_view text, std::string_view bos,
+                                    std::string_view eos);
+  ChatTemplate(ChatTemplate&&) noexcept;
+  ChatTemplate& operator=(ChatTemplate&&) noexcept;
+  ~ChatTemplate();
+
+  // kInvalidRequest with the template's own words if it refuses, or for JSON in `input` that is
+  // none; kUnsupported if it fails otherwise. JSON keeps its keys' order. The time of day is in the
+  // text only if the template asks for it.
+  Result<std::string> Render(const TemplateInput& input) const;
+
+ private:
+  struct Impl;
+  explicit ChatTemplate(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace moestro

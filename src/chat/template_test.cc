@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: MIT
+#include "chat/template.h"
+
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "base/format.h"
+#include "chat/template_guard.h"
+
+namespace moestro {
+namespace {
+
+ChatTurn Turn(std::string role, std::string content) {
+  ChatTurn turn;
+  turn.role = std::move(role);
+  turn.content = std::move(content);
+  return turn;
+}
+
+Result<std::string> Render(std::string_view text, const std::vector<ChatTurn>& turns = {},
+                           const std::vector<Tool>& tools = {}, std::string_view arguments = {}) {
+  TRY(const ChatTemplate parsed, ChatTemplate::Parse(text, "<s>", "</s>"));
+  return parsed.Render({.turns = turns, .tools = tools, .arguments = arguments});
+}
+
+TEST(ChatTemplate, SaysTurnsAndMarks) {
+  EXPECT_EQ(
+      Render("{{ bos_token }}{% for m in messages %}{{ m.role }}: {{ m.content }}{{ eos_token "
+             "}}{% endfor %}{% if add_generation_prompt %}>{% endif %}",
+             {Turn("user", "Hi"), Turn("assistant", "")}),
+      "<s>user: Hi</s>assistant: </s>>");
+}
+
+TEST(ChatTemplate, KeepsToolsAsTheyWereSent) {
+  const std::vector<Tool> tools{
+      {.name = "f",
+       .description = "é \"x\"",
+       .parameters =
+           R"({"z":1.0,"type":"object","properties":{"b":{"enum":[null,true]},"a":{}}})"}};
+  EXPECT_EQ(
+      Render("{{ tools | tojson }}", {}, tools),
+      R"([{"type": "function", "function": {"name": "f", "description": "é \"x\"", )"
+      R"("parameters": {"z": 1.0, "type": "object", "properties": {"b": {"enum": [null, true]}, )"
+      R"("a": {}}}}}])");
+  EXPECT_EQ(Render("{{ tools[0].function.parameters.properties | tojson(indent=2) }}", {}, tools),
+            "{\n  \"b\": {\n    \"enum\": [\n      null,\n      true\n    ]\n  },\n  \"a\": {}\n}");
+}
+
+TEST(ChatTemplate, ArgumentsAreVariablesButNotTheConversation) {
+  EXPECT_EQ(
+      Render("{{ enable_thinking }} {{ effort }} {{ messages | length }} {{ tools is none }}", {},
+             {}, R"({"enable_thinking": false, "effort": "low", "messages": [1, 2], "tools": 3})"),
+      "False low 0 True");
+  EXPECT_FALSE(Render("x", {}, {}, "[1]"));
+  EXPECT_FALSE(Render("x", {}, {}, "{"));
+}
+
+TEST(ChatTemplate, RefusesInItsOwnWords) {
+  const auto refused =
+      Render("{% if messages | length == 0 %}{{ raise_exception('Say more!') }}{% endif %}");
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code, Errc::kInvalidRequest);
+  EXPECT_TRUE(refused.error().message.ends_with("Say more!")) << refused.error().message;
+}
+
+TEST(ChatTemplate, OtherMistakesAreOneLine) {
+  const auto failed = Render("a\n{{ messages[7].role }}\nb");
+  ASSERT_FALSE(failed);
+  EXPECT_EQ(failed.error().code, Errc::kUnsupported);
+  EXPECT_FALSE(failed.error().message.contains('\n')) << failed.error().message;
+}
+
+// What Jinja does and the library does not by itself.
+TEST(ChatTemplate, KnowsWhatModelsUse) {
+  EXPECT_EQ(
+      Render(
+          "{% macro f(x) %} {{ x }} {% endmacro %}{{ f('a').strip() + f('b').strip().upper() }}"),
+      "aB");
+  EXPECT_EQ(Render("a\n  {{ 'b' }}\n  {%- if true %}\n    {{ 'c' }}\n  {% endif %}\nd"),
+            "a\n  b    c\nd");
+  EXPECT_EQ(Render("{{ [3, 4] | first }}{{ 'ab cd' | title }}{{ 'AB' | capitalize }}"), "3Ab CdAb");
+  EXPECT_EQ(Render("{{ tools | tojson(ensure_ascii=False) }}"), "null");
+  EXPECT_EQ(Render("{% for i in range(1, 6, 2) %}{{ i }}{% endfor %}{{ range(2) | length }}"),
+            "1352");
+  EXPECT_EQ(Render("{{ strftime_now('%Y') }}")->size(), 4U);
+  EXPECT_EQ(Render("a\r\nb{# c #}\r\n"), "a\nb");
+}
+
+TEST(ChatTemplate, WhatTheLibraryCannotTakeIsRefused) {
+  for (const std::string_view text :
+       {"{{ 1 % 0 }}", "{{ 1 // messages | length }}", "{{ 7 / 0.0 }}", "{{ 'abc'[5::2] }}",
+        "{{ 'abc'[:5:2] }}", "{{ 'a'.split('') }}", "{{ 'a'.replace(x, 'b') }}",
+        "{{ 'ab' * 1000 }}", "{{ _moestro_keep(1) }}", "{{ 'a", "{% if", "{{ }}", "{# x",
+        "{{ f( }}", "{% endif %}"}) {
+    const auto parsed = ChatTemplate::Parse(text, "", "");
+    EXPECT_FALSE(parsed) << text;
+  }
+  for (const std::string& text :
+       {std::string(5000, ' ') + "{{ 1 }}", std::string(5000, 'x'), std::string(100000, '#'),
+        "{{ " + std::string(100, '(') + "1" + std::string(100, ')') + " }}"}) {
+    EXPECT_FALSE(ChatTemplate::Parse(text, "", "")) << text.substr(0, 20);
+  }
+  std::string nots = "{{ ";
+  std::string blocks;
+  for (int i = 0; i < 600; ++i) nots += "not ";
+  for (int i = 0; i < 60; ++i) blocks += "{% if true %}";
+  EXPECT_FALSE(ChatTemplate::Parse(nots + "1 }}", "", ""));
+  EXPECT_FALSE(ChatTemplate::Parse(blocks, "", ""));
+}
+
+TEST(ChatTemplate, WhatDoesNotEndIsEnded) {
+  const std::string nested =
+      "{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}";
+  const std::string recursion = "{% macro f(x) %}{{ f(x) }}{% endmacro %}{{ f(1) }}";
+  const std::string doubling =
+      "{% set ns = namespace(a='x') %}{% for i in range(99) %}{% set ns.a = ns.a ~ ns.a %}{% "
+      "endfor %}";
+  const std::string printing =
+      "{% set ns = namespace(a='0123456789') %}{% for i in range(15) %}{% set ns.a = ns.a ~ ns.a %}"
+      "{% endfor %}{% for i in range(99999) %}{{ ns.a }}{% endfor %}";
+  for (const std::string& text :
+       {nested, recursion, doubling, printing, std::string("{{ range(1000000000) }}"),
+        std::string("{{ 'x' | indent(1000000000) }}")}) {
+    const auto rendered = Render(text);
+    ASSERT_FALSE(rendered) << text;
+    EXPECT_EQ(rendered.error().code, Errc::kUnsupported);
+  }
+}
+
+TEST(TemplateGuard, LeavesWhatItSaysAsItIs) {
+  const auto guarded = GuardTemplate("a {#- long words -#} {% if x %}{{- y -}}{% endif %} {z}");
+  ASSERT_TRUE(guarded) << guarded.error().message;
+  EXPECT_EQ(*guarded, "a {#- -#} {% if x %}{{- _moestro_keep(y ) -}}{% endif %} {z}");
+}
+
+TEST(TemplateGuard, CountsBodiesThatMayRunAgain) {
+  const auto guarded = GuardTemplate("{% for x in y -%} {{ x }} {% endfor %}");
+  ASSERT_TRUE(guarded) << guarded.error().message;
+  EXPECT_TRUE(guarded->starts_with("{% for x in y -%}{% set _moestro_unused = _moestro_tick("))
+      << *guarded;
+}
+
+}  // namespace
+}  // namespace moestro

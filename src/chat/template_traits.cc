@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: MIT
+#include "chat/template_traits.h"
+
+#include <string>
+#include <vector>
+
+namespace moestro {
+namespace {
+
+constexpr std::string_view kSystem = "Probe of system.";
+constexpr std::string_view kResult = "Probe of result.";
+constexpr std::string_view kTool = "probe_tool";
+constexpr std::string_view kArguments = R"({"probe_key": "probe value"})";
+
+ChatTurn Turn(std::string_view role, std::string_view content) {
+  return {.role = std::string(role),
+          .content = std::string(content),
+          .reasoning = {},
+          .calls = {},
+          .call_id = {},
+          .name = {}};
+}
+
+class Prober {
+ public:
+  Prober(const ChatTemplate& chat_template, std::string_view text)
+      : template_(chat_template), text_(text) {}
+
+  TemplateTraits Run() {
+    traits_.knows_developer = text_.contains("developer");
+    traits_.forms.has_thinking_key = text_.contains(".thinking");
+    traits_.knows_reasoning = traits_.forms.has_thinking_key || text_.contains("reasoning_content");
+    const std::vector<ChatTurn> asks{Turn("user", "Probe.")};
+    const std::vector<ChatTurn> instructs{Turn("system", kSystem), Turn("user", "Probe.")};
+    traits_.knows_system = Say(instructs, {}, {}).contains(kSystem);
+    traits_.knows_tools = Say(asks, tools_, {}).contains(kTool);
+    FindCalls();
+    return traits_;
+  }
+
+ private:
+  // Empty when the template fails.
+  std::string Say(const std::vector<ChatTurn>& turns, const std::vector<Tool>& tools,
+                  const TemplateForms& forms) const {
+    return template_
+        .Render({.turns = turns,
+                 .tools = tools,
+                 .arguments = {},
+                 .add_assistant = false,
+                 .forms = forms})
+        .value_or("");
+  }
+
+  // The arguments' own text is best: it comes back as it was written.
+  static bool SaysArguments(std::string_view said, bool has_object) {
+    if (!has_object) return said.contains(kArguments);
+    return said.contains("probe_key") && said.contains("probe value") &&
+           !said.contains("'probe_key'") && !said.contains("\\\"probe_key");
+  }
+
+  bool TryCalls(const std::vector<ChatTurn>& turns, const TemplateForms& forms) {
+    const std::string said = Say(turns, tools_, forms);
+    if (!said.contains(kTool) || !SaysArguments(said, forms.has_object_arguments)) return false;
+    traits_.knows_calls = true;
+    traits_.knows_results = said.contains(kResult);
+    traits_.forms = forms;
+    return true;
+  }
+
+  void FindCalls() {
+    ChatTurn calls = Turn("assistant", "");
+    calls.calls.push_back(
+        {.id = "probe0001", .name = std::string(kTool), .arguments = std::string(kArguments)});
+    ChatTurn result = Turn("tool", kResult);
+    result.call_id = "probe0001";
+    result.name = kTool;
+    const std::vector<ChatTurn> bare{Turn("user", "Probe."), calls};
+    std::vector<ChatTurn> full = bare;
+    full.push_back(result);
+    for (const std::vector<ChatTurn>& turns : {full, bare}) {
+      for (const bool has_object : {false, true}) {
+        for (const bool has_null : {false, true}) {
+          TemplateForms forms = traits_.forms;
+          forms.has_object_arguments = has_object;
+          forms.has_null_content = has_null;
+          if (TryCalls(turns, forms)) return;
+        }
+      }
+    }
+  }
+
+  const ChatTemplate& template_;
+  std::string_view text_;
+  std::vector<Tool> tools_{{.name = std::string(kTool),
+                            .description = "Probe.",
+                            .parameters = R"({"type": "object", "properties": {}})"}};
+  TemplateTraits traits_;
+};
+
+}  // namespace
+
+TemplateTraits FindTraits(const ChatTemplate& chat_template, std::string_view template_text) {
+  return Prober(chat_template, template_text).Run();
+}
+
+}  // namespace moestro

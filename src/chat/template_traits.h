@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: MIT
+// What a chat template can say, found out by rendering small conversations.
+#pragma once
+
+#include <string_view>
+
+#include "chat/template.h"
+
+namespace moestro {
+
+struct TemplateTraits {
+  bool knows_system = false;
+  bool knows_developer = false;
+  bool knows_tools = false;      // writes their descriptions
+  bool knows_calls = false;      // writes an assistant's calls
+  bool knows_results = false;    // writes a tool's answers
+  bool knows_reasoning = false;  // reads thoughts apart from content
+  TemplateForms forms;
+};
+
+TemplateTraits FindTraits(const ChatTemplate& chat_template, std::string_view template_text);
+
+}  // namespace moestro
