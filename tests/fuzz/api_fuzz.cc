@@ -10,6 +10,7 @@
 #include "api/api_request.h"
 #include "api/server_bodies.h"
 #include "base/check.h"
+#include "base/json.h"
 #include "base/utf8.h"
 
 namespace moestro {
