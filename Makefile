@@ -70,11 +70,11 @@ check-asan check-tsan: check-%: setup
 	@if setarch -R true 2>/dev/null; then setarch -R ctest --preset $* -j $(JOBS); \
 	 else ctest --preset $* -j $(JOBS); fi
 
-# Kinds of files that are read; each has a target, seeds and perhaps a dictionary in tests/fuzz.
-FUZZ_TARGETS ?= gguf policy trace paths beside low imatrix
+# Kinds of files and requests that are read; each has a target, seeds and perhaps a dictionary in tests/fuzz.
+FUZZ_TARGETS ?= gguf policy trace paths beside low imatrix api
 
 .PHONY: fuzz
-fuzz: setup-fuzz ## a minute of fuzzing each reader of files (with clang)
+fuzz: setup-fuzz ## a minute of fuzzing each reader of files and requests (with clang)
 	$(call configure,fuzz)
 	@cmake --build --preset fuzz -j $(JOBS) \
 	  --target moestro_fuzz_seeds $(FUZZ_TARGETS:%=moestro_%_fuzz)

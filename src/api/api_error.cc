@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT
 #include "api/api_error.h"
 
+#include <utility>
+
 #include "base/format.h"
 #include "base/json.h"
 

@@ -5,7 +5,6 @@
 #include <cstdint>
 #include <expected>
 #include <string>
-#include <utility>
 
 #include "base/result.h"
 

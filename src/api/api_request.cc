@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: MIT
 #include "api/api_request.h"
 
-#include <utility>
-
 #include "api/parse_parts.h"
 #include "api/writers.h"
 #include "base/check.h"

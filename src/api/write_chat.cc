@@ -5,7 +5,6 @@
 
 #include "api/reply_json.h"
 #include "api/writers.h"
-#include "base/format.h"
 
 namespace moestro {
 namespace {

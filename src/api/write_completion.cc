@@ -7,7 +7,6 @@
 #include "api/reply_json.h"
 #include "api/writers.h"
 #include "base/check.h"
-#include "base/format.h"
 
 namespace moestro {
 namespace {

@@ -6,7 +6,6 @@
 #include "api/item_writer.h"
 #include "api/parse_parts.h"
 #include "api/writers.h"
-#include "base/format.h"
 
 namespace moestro {
 namespace {

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
 // OpenAI's Responses. Thoughts are reasoning items with their text as content.
 #include <utility>
-#include <vector>
 
 #include "api/item_writer.h"
 #include "api/writers.h"

@@ -167,6 +167,41 @@ void WritePathTables(const std::string& folder) {
   }
 }
 
+// A digit says the kind (api_fuzz.cc), the rest is the body.
+void WriteRequests(const std::string& folder) {
+  std::ofstream(folder + "/chat.json")
+      << R"(0{"model":"m","messages":[{"role":"system","content":"s"},)"
+         R"({"role":"user","content":[{"type":"text","text":"\u00e4"}]},)"
+         R"({"role":"assistant","content":null,"reasoning_content":"t","tool_calls":[)"
+         R"({"id":"c","type":"function","function":{"name":"f","arguments":"{\"a\":1}"}}]},)"
+         R"({"role":"tool","tool_call_id":"c","content":"1"}],"tools":[{"type":"function",)"
+         R"("function":{"name":"f","description":"d","parameters":{"type":"object"}}}],)"
+         R"("tool_choice":{"type":"function","function":{"name":"f"}},"stop":["a","b"],)"
+         R"("response_format":{"type":"json_schema","json_schema":{"schema":{}}},"stream":true,)"
+         R"("stream_options":{"include_usage":true},"logprobs":true,"top_logprobs":2,"seed":-1,)"
+         R"("logit_bias":{"5":-1.5},"chat_template_kwargs":{"a":1},"reasoning_effort":"low"})";
+  std::ofstream(folder + "/completion.json")
+      << R"(1{"prompt":["a",[1,2]],"echo":true,"logprobs":2,"suffix":"z","max_tokens":5,)"
+         R"("temperature":0.5,"mirostat":2,"grammar":"root ::= [a]"})";
+  std::ofstream(folder + "/responses.json")
+      << R"(2{"input":[{"role":"user","content":[{"type":"input_text","text":"a"}]},)"
+         R"({"type":"reasoning","summary":[],"content":[{"type":"reasoning_text","text":"t"}]},)"
+         R"({"type":"function_call","call_id":"c","name":"f","arguments":"{}"},)"
+         R"({"type":"function_call_output","call_id":"c","output":"1"}],"instructions":"i",)"
+         R"("tools":[{"type":"function","name":"f","parameters":{}}],"stream":true,)"
+         R"("text":{"format":{"type":"json_object"}},"reasoning":{"effort":"none"}})";
+  std::ofstream(folder + "/messages.json")
+      << R"(3{"max_tokens":9,"system":[{"type":"text","text":"s"}],"messages":[)"
+         R"({"role":"user","content":"a"},{"role":"assistant","content":[)"
+         R"({"type":"thinking","thinking":"t"},{"type":"tool_use","id":"u","name":"f",)"
+         R"("input":{}}]},{"role":"user","content":[{"type":"tool_result","tool_use_id":"u",)"
+         R"("content":[{"type":"text","text":"1"}]}]}],"tools":[{"name":"f","input_schema":{}}],)"
+         R"("tool_choice":{"type":"any","disable_parallel_tool_use":true},)"
+         R"("thinking":{"type":"enabled"},"stop_sequences":["x"]})";
+  std::ofstream(folder + "/tokenize.json") << R"(4{"content":"a","with_pieces":true})";
+  std::ofstream(folder + "/detokenize.json") << R"(5{"tokens":[1,2,99]})";
+}
+
 }  // namespace
 }  // namespace moestro
 
@@ -177,7 +212,7 @@ int main(int argc, char** argv) {
   }
   const std::string folder = argv[1];
   for (const char* target :
-       {"/gguf", "/policy", "/trace", "/paths", "/beside", "/low", "/imatrix"}) {
+       {"/gguf", "/policy", "/trace", "/paths", "/beside", "/low", "/imatrix", "/api"}) {
     std::filesystem::create_directories(folder + target);
   }
   moestro::WriteModels(folder + "/gguf");
@@ -187,5 +222,6 @@ int main(int argc, char** argv) {
   moestro::WriteBeside(folder + "/beside");
   moestro::WriteLow(folder + "/low");
   moestro::WriteImportances(folder + "/imatrix");
+  moestro::WriteRequests(folder + "/api");
   return 0;
 }

@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: MIT
+#include "api/server_bodies.h"
+
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+namespace moestro {
+namespace {
+
+TEST(ServerBodies, ModelsTellTheirContext) {
+  const ServedModel model{.id = "tiny",
+                          .created = 1700000000,
+                          .n_ctx = 4096,
+                          .n_ctx_train = 8192,
+                          .n_vocab = 1000,
+                          .n_params = 30'000'000'000,
+                          .size_bytes = 16'000'000'000};
+  const std::string body =
+      R"({"id":"tiny","object":"model","created":1700000000,"owned_by":"moestro","meta":)"
+      R"({"n_ctx":4096,"n_ctx_train":8192,"n_params":30000000000,"size":16000000000,)"
+      R"("n_vocab":1000}})";
+  EXPECT_EQ(ModelBody(model), body);
+  EXPECT_EQ(ModelListBody({&model, 1}), R"({"object":"list","data":[)" + body + "]}");
+  EXPECT_EQ(ModelListBody({}), R"({"object":"list","data":[]})");
+}
+
+TEST(ServerBodies, Health) {
+  EXPECT_EQ(HealthBody(), R"({"status":"ok"})");
+  EXPECT_EQ(LoadingBody(),
+            R"({"error":{"code":503,"message":"Loading model","type":"unavailable_error"}})");
+}
+
+TEST(ServerBodies, TokenizeRequests) {
+  const auto plain = ParseTokenizeRequest(R"({"content":"a"})");
+  ASSERT_TRUE(plain);
+  EXPECT_EQ(plain->content, "a");
+  EXPECT_FALSE(plain->add_special);
+  EXPECT_TRUE(plain->parse_special);
+  EXPECT_FALSE(plain->with_pieces);
+  const auto all = ParseTokenizeRequest(
+      R"({"content":"","add_special":true,"parse_special":false,"with_pieces":true})");
+  ASSERT_TRUE(all);
+  EXPECT_TRUE(all->add_special);
+  EXPECT_FALSE(all->parse_special);
+  EXPECT_TRUE(all->with_pieces);
+  for (const char* wrong :
+       {"{}", R"({"content":1})", R"({"content":"a","add_special":"yes"})",
+        R"({"content":"a","with_pieces":1})", "[]", "", "{\"content\":\"\xFF\"}"}) {
+    const auto request = ParseTokenizeRequest(wrong);
+    ASSERT_FALSE(request) << wrong;
+    EXPECT_EQ(request.error().status, 400);
+  }
+  EXPECT_EQ(ParseTokenizeRequest("{}").error().param, "content");
+}
+
+TEST(ServerBodies, TokensAreNumbersOrPieces) {
+  const std::vector<Token> tokens = {1, 2};
+  const std::vector<std::string> pieces = {" \"a", "\xF0\x9F"};
+  EXPECT_EQ(TokenizeBody(tokens), R"({"tokens":[1,2]})");
+  EXPECT_EQ(TokenizeBody(tokens, pieces),
+            R"({"tokens":[{"id":1,"piece":" \"a"},{"id":2,"piece":[240,159]}]})");
+  EXPECT_EQ(TokenizeBody(std::vector<Token>()), R"({"tokens":[]})");
+}
+
+TEST(ServerBodies, DetokenizeRequests) {
+  EXPECT_EQ(*ParseDetokenizeRequest(R"({"tokens":[0,9.0]})", 10), (std::vector<Token>{0, 9}));
+  EXPECT_TRUE(ParseDetokenizeRequest(R"({"tokens":[]})", 10)->empty());
+  for (const char* wrong : {"{}", R"({"tokens":[10]})", R"({"tokens":[-1]})", R"({"tokens":["a"]})",
+                            R"({"tokens":{}})"}) {
+    ASSERT_FALSE(ParseDetokenizeRequest(wrong, 10)) << wrong;
+  }
+  EXPECT_EQ(ParseDetokenizeRequest(R"({"tokens":[1,10]})", 10).error().param, "tokens[1]");
+  EXPECT_EQ(DetokenizeBody("a\xFF"), "{\"content\":\"a\xEF\xBF\xBD\"}");
+}
+
+TEST(ServerBodies, TemplatesAndCounts) {
+  EXPECT_EQ(ApplyTemplateBody("<|im_start|>"), R"({"prompt":"<|im_start|>"})");
+  EXPECT_EQ(InputTokensBody(ApiKind::kMessages, 7), R"({"input_tokens":7})");
+  EXPECT_EQ(InputTokensBody(ApiKind::kResponses, 7),
+            R"({"object":"response.input_tokens","input_tokens":7})");
+}
+
+}  // namespace
+}  // namespace moestro
