@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <ctime>
 #include <functional>
 #include <limits>
 #include <memory>
@@ -25,7 +26,6 @@ namespace {
 
 constexpr std::chrono::milliseconds kPatience{100};  // how soon a client is missed
 constexpr std::chrono::seconds kPingEvery{5};
-constexpr std::string_view kPing = ": ping\n\n";
 constexpr size_t kLongestPiece = 32 * kKiB;  // see Session::Tokenize()
 
 uint64_t RandomNumber() {
@@ -38,6 +38,7 @@ struct Work {
   ApiRequest request;
   AnswerStyle style;
   std::vector<std::shared_ptr<Job>> jobs;
+  std::vector<std::string> echoes;  // of completions: each job's prompt as text
 };
 
 // Withdraws what has not ended when the reply does.
@@ -69,7 +70,6 @@ class ChoiceReader {
  public:
   explicit ChoiceReader(const Work& work)
       : is_chat_(work.request.kind != ApiKind::kCompletion),
-        wants_logprobs_(work.request.logprobs),
         parser_(work.style, RandomNumber()) {}
 
   ReplyPart Read(JobText text) {
@@ -95,9 +95,15 @@ class ChoiceReader {
 
  private:
   bool is_chat_;
-  bool wants_logprobs_;
   AnswerParser parser_;
 };
+
+// The prompt as the answer's first part.
+ReplyPart Echo(const Work& work, uint32_t choice) {
+  ReplyPart part;
+  part.deltas.emplace_back().text = work.echoes[choice];
+  return part;
+}
 
 // How a reply reaches its client.
 struct Client {
@@ -107,7 +113,7 @@ struct Client {
 };
 
 // Waits for the job's next event, keeping the client awake; nullopt: the client is gone.
-std::optional<JobEvent> NextEvent(Job& job, const Client& client) {
+std::optional<JobEvent> NextEvent(Job& job, ReplyWriter& writer, const Client& client) {
   auto pinged = std::chrono::steady_clock::now();
   while (true) {
     if (std::optional<JobEvent> event = job.Next(kPatience)) return event;
@@ -115,7 +121,7 @@ std::optional<JobEvent> NextEvent(Job& job, const Client& client) {
     const auto now = std::chrono::steady_clock::now();
     if (!client.wants_pings || now - pinged < kPingEvery) continue;
     pinged = now;
-    if (!client.write(kPing)) return std::nullopt;
+    if (!client.write(writer.Ping())) return std::nullopt;
   }
 }
 
@@ -124,8 +130,9 @@ ApiStatus Relay(const Work& work, ReplyWriter& writer, const Client& client, Job
   if (!client.write(writer.Begin())) return {};
   for (uint32_t choice = 0; choice < work.jobs.size(); ++choice) {
     ChoiceReader reader(work);
+    if (work.request.echo && !client.write(writer.Part(Echo(work, choice), choice))) return {};
     while (true) {
-      std::optional<JobEvent> event = NextEvent(*work.jobs[choice], client);
+      std::optional<JobEvent> event = NextEvent(*work.jobs[choice], writer, client);
       if (!event) return {};
       if (auto* error = std::get_if<ApiError>(&*event)) return std::unexpected(std::move(*error));
       if (auto* text = std::get_if<JobText>(&*event)) {
@@ -153,7 +160,7 @@ ApiResult<Sampler> MakeSampler(const ReadyModel& model, SamplingOptions options,
                                std::optional<uint32_t> seed) {
   options.seed = seed ? *seed : static_cast<uint32_t>(RandomNumber());
   if (!options.grammar.empty()) {
-    const Status checked = model.grammars.Check(options.grammar, options.grammar_triggers);
+    const Status checked = model.grammars.Check({.text = options.grammar, .triggers = options.grammar_triggers});
     if (!checked) return std::unexpected(ToApiError(checked.error()));
   }
   Result<Sampler> sampler =
@@ -207,10 +214,13 @@ ApiStatus AddCompletions(const ReadyModel& model, Work& work) {
   sampling.grammar = std::move(grammar->text);
   for (const ApiPrompt& prompt : work.request.prompts) {
     std::vector<Token> tokens;
+    std::string& echo = work.echoes.emplace_back();
     if (const auto* given = std::get_if<std::vector<Token>>(&prompt)) {
       tokens = *given;
+      for (const Token token : tokens) echo += model.vocab.Spelling(token);
     } else {
-      ApiResult<std::vector<Token>> made = PromptTokens(model, std::get<std::string>(prompt));
+      echo = std::get<std::string>(prompt);
+      ApiResult<std::vector<Token>> made = PromptTokens(model, echo);
       if (!made) return std::unexpected(std::move(made).error());
       tokens = *std::move(made);
     }
@@ -225,7 +235,7 @@ ApiResult<Work> MakeWork(const ReadyModel& model, ApiKind kind, std::string_view
   ApiResult<ApiRequest> request = ParseApiRequest(kind, body, model.card.n_vocab);
   if (!request) return std::unexpected(std::move(request).error());
   for (const std::string& field : request->ignored) LogInfo("a request's {} is ignored", field);
-  Work work{.request = *std::move(request), .style = {}, .jobs = {}};
+  Work work{.request = *std::move(request), .style = {}, .jobs = {}, .echoes = {}};
   ApiStatus added = kind == ApiKind::kCompletion ? AddCompletions(model, work) : AddChat(model, work);
   if (!added) return std::unexpected(std::move(added).error());
   for (const auto& job : work.jobs) {
@@ -235,6 +245,12 @@ ApiResult<Work> MakeWork(const ReadyModel& model, ApiKind kind, std::string_view
     return std::unexpected(std::move(submitted).error());
   }
   return work;
+}
+
+uint32_t PromptLength(const Work& work) {
+  size_t tokens = 0;
+  for (const auto& job : work.jobs) tokens += job->options().prompt.size();
+  return static_cast<uint32_t>(tokens);
 }
 
 std::string RandomId() { return Format("{:016x}", RandomNumber()); }
@@ -303,10 +319,12 @@ HttpReply AnswerRequest(const ReadyModel& model, ApiKind kind, const HttpRequest
   ApiResult<Work> made = MakeWork(model, kind, request.body);
   if (!made) return ErrorReply(kind, made.error());
   auto work = std::make_shared<Work>(*std::move(made));
+  const std::time_t now = std::chrono::system_clock::to_time_t(std::chrono::system_clock::now());
   const ReplyHead head{.id = RandomId(),
                        .model = model.card.id,
-                       .created = std::chrono::system_clock::to_time_t(
-                           std::chrono::system_clock::now())};
+                       .fingerprint = {},
+                       .created = now,
+                       .prompt_tokens = PromptLength(*work)};
   std::shared_ptr<ReplyWriter> writer = MakeReplyWriter(work->request, head);
   if (work->request.stream) return Streamed(model, std::move(work), std::move(writer));
   return Whole(model, *work, *writer, request);
