@@ -6,10 +6,12 @@
 #include <array>
 #include <cstdio>
 #include <cstdlib>
+#include <filesystem>
 #include <functional>
 #include <span>
 #include <string>
 #include <string_view>
+#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -34,7 +36,12 @@ void SetUpOpenMp(char** argv) {
   if (std::getenv(kSpinVariable) != nullptr || std::getenv(kAgainVariable) != nullptr) return;
   setenv(kSpinVariable, kSpinCount, 1);
   setenv(kAgainVariable, "1", 1);
-  execv("/proc/self/exe", argv);  // where it fails, the program only runs slower
+  // By its own path, so that it keeps its name among the processes. Where both fail, the program
+  // only runs slower.
+  std::error_code error;
+  const std::filesystem::path self = std::filesystem::read_symlink("/proc/self/exe", error);
+  if (!error) execv(self.c_str(), argv);
+  execv("/proc/self/exe", argv);
 }
 
 // llama.cpp's short names of more than one letter, which the parser would take apart.

@@ -156,6 +156,10 @@ bool IsHopeless(const ReadyModel& model, size_t bytes) {
   return longest > 0 && bytes / longest > model.card.n_ctx;
 }
 
+ApiError TooManyBytes(const ReadyModel& model, size_t bytes) {
+  return ContextExceeded(bytes / model.vocab.longest_token_bytes(), -1, model.card.n_ctx);
+}
+
 ApiResult<Sampler> MakeSampler(const ReadyModel& model, SamplingOptions options,
                                std::optional<uint32_t> seed) {
   options.seed = seed ? *seed : static_cast<uint32_t>(RandomNumber());
@@ -193,7 +197,17 @@ ApiStatus AddJob(const ReadyModel& model, Work& work, std::vector<Token> prompt,
   return {};
 }
 
+size_t BytesOf(const ChatInput& chat) {
+  size_t bytes = 0;
+  for (const ChatTurn& turn : chat.turns) bytes += turn.content.size() + turn.reasoning.size();
+  for (const Tool& tool : chat.tools) bytes += tool.description.size() + tool.parameters.size();
+  return bytes;
+}
+
 ApiStatus AddChat(const ReadyModel& model, Work& work) {
+  if (const size_t bytes = BytesOf(work.request.chat); IsHopeless(model, bytes)) {
+    return std::unexpected(TooManyBytes(model, bytes));
+  }
   Result<RenderedChat> chat = model.format.Render(work.request.chat, work.request.form);
   if (!chat) return std::unexpected(ToApiError(chat.error()));
   ApiResult<std::vector<Token>> tokens = PromptTokens(model, chat->prompt);
@@ -297,10 +311,7 @@ HttpReply ErrorReply(ApiKind kind, const ApiError& error) {
 
 ApiResult<std::vector<Token>> TokensOf(const ReadyModel& model, const std::string& text,
                                        bool add_special, bool parse_special) {
-  if (IsHopeless(model, text.size())) {
-    const uint64_t fewest = text.size() / model.vocab.longest_token_bytes();
-    return std::unexpected(ContextExceeded(fewest, -1, model.card.n_ctx));
-  }
+  if (IsHopeless(model, text.size())) return std::unexpected(TooManyBytes(model, text.size()));
   TokenStream stream(model.vocab, FromText(text),
                      {.add_special = add_special,
                       .parse_special = parse_special,
