@@ -1,0 +1,268 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+"""Load and faults for `moestro serve`, from outside, with nothing but Python's own library.
+
+  serve_load.py load URL [--clients 8] [--seconds 600]   answers under load equal those alone
+  serve_load.py vanish URL [--clients 100]               clients that leave while prompts are computed
+  serve_load.py half URL [--connections 100]             half-sent requests beside a working client
+  serve_load.py slow URL                                 a client that reads slowly beside a quick one
+  serve_load.py prefix MOESTRO MODEL [--tokens 4000] [-- FLAGS]
+                                                         first token cold, warm, after a restart
+
+Each prints one JSON object; exit code 1 when an answer was lost or mixed up.
+"""
+import argparse
+import asyncio
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.parse
+
+
+async def request(url, path, body=None, on_event=None, leave=None):
+    """Returns (status, body text). `on_event` sees each event of a stream; `leave` is awaited and
+    then the connection is dropped."""
+    parts = urllib.parse.urlsplit(url)
+    reader, writer = await asyncio.open_connection(parts.hostname, parts.port)
+    try:
+        data = json.dumps(body).encode() if body is not None else b""
+        method = "POST" if body is not None else "GET"
+        writer.write(f"{method} {path} HTTP/1.1\r\nHost: {parts.netloc}\r\n"
+                     f"Content-Type: application/json\r\nContent-Length: {len(data)}\r\n\r\n".encode())
+        writer.write(data)
+        await writer.drain()
+        if leave is not None:
+            await leave
+            return None, ""
+        status = int((await reader.readline()).split()[1])
+        chunked = False
+        while (line := await reader.readline()) not in (b"\r\n", b""):
+            chunked = chunked or line.lower().startswith(b"transfer-encoding: chunked")
+        if not chunked:
+            return status, (await reader.read()).decode()
+        text = b""
+        while (size := int(await reader.readline() or b"0", 16)) > 0:
+            text += await reader.readexactly(size)
+            await reader.readline()
+            while (end := text.find(b"\n\n")) >= 0:
+                event, text = text[:end].decode(), text[end + 2:]
+                if on_event and event.startswith("data: "):
+                    on_event(event[6:])
+        return status, ""
+    finally:
+        writer.close()
+
+
+class Answer:
+    """A streamed completion: its text, when its tokens came, how it ended."""
+
+    def __init__(self):
+        self.text, self.times, self.done, self.error, self.timings = "", [], False, None, {}
+
+    def see(self, event):
+        if event == "[DONE]":
+            self.done = True
+            return
+        chunk = json.loads(event)
+        if "error" in chunk:
+            self.error = chunk["error"]
+            return
+        self.timings = chunk.get("timings", self.timings)
+        for choice in chunk["choices"]:
+            if choice["text"]:
+                self.text += choice["text"]
+                self.times.append(time.monotonic())
+
+
+async def complete(url, prompt, tokens, **fields):
+    answer = Answer()
+    body = {"prompt": prompt, "max_tokens": tokens, "temperature": 0, "stream": True} | fields
+    status, text = await request(url, "/v1/completions", body, answer.see)
+    if status != 200:
+        answer.error = text or status
+    return answer
+
+
+def quantile(values, q):
+    values = sorted(values)
+    return values[min(int(q * len(values)), len(values) - 1)] if values else None
+
+
+WORDS = ("the dog cat bird tree house sun moon boy girl ran saw had big small red happy sad "
+         "and then they went home to play with").split()
+
+
+def prompts(n, words, seed):
+    rng = random.Random(seed)
+    return ["Once upon a time " + " ".join(rng.choice(WORDS) for _ in range(rng.randint(3, words)))
+            for _ in range(n)]
+
+
+async def run_clients(url, clients, seconds, wishes, alone):
+    end = time.monotonic() + seconds
+    counts = {"answers": 0, "tokens": 0, "wrong": 0, "lost": 0}
+    gaps = []
+
+    async def client(number):
+        rng = random.Random(number)
+        while time.monotonic() < end:
+            i = rng.randrange(len(wishes))
+            answer = await complete(url, *wishes[i])
+            counts["answers"] += 1
+            counts["tokens"] += len(answer.times)
+            gaps.extend(b - a for a, b in zip(answer.times, answer.times[1:]))
+            if not answer.done or answer.error:
+                counts["lost"] += 1
+            elif answer.text != alone[i]:
+                counts["wrong"] += 1
+
+    began = time.monotonic()
+    await asyncio.gather(*(client(i) for i in range(clients)))
+    counts["tokens_per_second"] = counts["tokens"] / (time.monotonic() - began)
+    counts["gap_p50_ms"] = quantile(gaps, 0.5) * 1e3
+    counts["gap_p99_ms"] = quantile(gaps, 0.99) * 1e3
+    counts["gap_longest_ms"] = max(gaps) * 1e3
+    return counts
+
+
+async def load(args):
+    wishes = [(p, random.Random(p).randint(8, 80)) for p in prompts(24, 60, 1)]
+    alone = [(await complete(args.url, *wish, cache_prompt=False)).text for wish in wishes]
+    one = await run_clients(args.url, 1, min(args.seconds, 30), wishes, alone)
+    many = await run_clients(args.url, args.clients, args.seconds, wishes, alone)
+    return {"clients": args.clients, "seconds": args.seconds, "one": one, "many": many,
+            "ok": many["wrong"] + many["lost"] + one["wrong"] + one["lost"] == 0}
+
+
+async def slots_busy(url):
+    _, text = await request(url, "/slots")
+    return sum(slot["is_processing"] for slot in json.loads(text))
+
+
+async def vanish(args):
+    times = []
+    for i in range(args.clients):
+        prompt = " ".join(prompts(1, 10, i)) + " hello there" * args.words
+        task = asyncio.create_task(request(args.url, "/v1/completions",
+                                           {"prompt": prompt, "max_tokens": 50, "stream": True},
+                                           leave=asyncio.sleep(0.05 + 0.01 * (i % 30))))
+        await task
+        began = time.monotonic()
+        while await slots_busy(args.url):
+            await asyncio.sleep(0.01)
+        times.append(time.monotonic() - began)
+    return {"clients": args.clients, "p50_s": quantile(times, 0.5), "p99_s": quantile(times, 0.99),
+            "longest_s": max(times), "ok": max(times) < 1.0}
+
+
+async def half(args):
+    parts = urllib.parse.urlsplit(args.url)
+    alone = await complete(args.url, "Once upon a time", 40)
+    slow = []
+    for _ in range(args.connections):
+        connection = await asyncio.open_connection(parts.hostname, parts.port)
+        connection[1].write(b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Le")
+        slow.append(connection)
+    began = time.monotonic()
+    beside = await complete(args.url, "Once upon a time", 40)
+    seconds = time.monotonic() - began
+    for _, writer in slow:
+        writer.close()
+    return {"connections": args.connections, "seconds": seconds,
+            "ok": beside.done and beside.text == alone.text}
+
+
+async def slow(args):
+    parts = urllib.parse.urlsplit(args.url)
+    alone = await complete(args.url, "Once upon a time", 60)
+    body = json.dumps({"prompt": "Once upon a time", "max_tokens": 150, "stream": True,
+                       "ignore_eos": True}).encode()
+    reader, writer = await asyncio.open_connection(parts.hostname, parts.port)
+    writer.write(f"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n\r\n"
+                 .encode() + body)
+    await reader.read(10)  # and no more
+    began = time.monotonic()
+    quick = await complete(args.url, "Once upon a time", 60)
+    seconds = time.monotonic() - began
+    writer.close()
+    return {"seconds": seconds, "ok": quick.done and quick.text == alone.text}
+
+
+def start(args, cache):
+    server = subprocess.Popen([args.moestro, "serve", args.model, "--port", "0", *args.flags],
+                              stdout=subprocess.PIPE, text=True,
+                              env=os.environ | {"XDG_CACHE_HOME": cache})
+    url = server.stdout.readline().split()[-1]
+    return server, url
+
+
+async def until_ready(url):
+    while True:
+        status, _ = await request(url, "/health")
+        if status == 200:
+            return
+        await asyncio.sleep(0.2)
+
+
+async def first_token(url, tokens, last):
+    body = {"prompt": tokens + [last], "max_tokens": 2, "temperature": 0, "stream": True}
+    answer = Answer()
+    began = time.monotonic()
+    await request(url, "/v1/completions", body, answer.see)
+    if not answer.done or answer.error:
+        sys.exit(f"no answer: {answer.error}")
+    return answer.timings["prompt_ms"] / 1e3, answer.timings["cache_n"], time.monotonic() - began
+
+
+async def prefix(args):
+    rng = random.Random(1)
+    tokens = [rng.randint(100, 3000) for _ in range(args.tokens)]
+    with tempfile.TemporaryDirectory(dir=args.cache_dir) as cache:
+        server, url = start(args, cache)
+        await until_ready(url)
+        cold, _, _ = await first_token(url, tokens, 101)
+        warm, cached, _ = await first_token(url, tokens, 102)
+        server.send_signal(signal.SIGTERM)
+        code = server.wait()
+        server, url = start(args, cache)
+        await until_ready(url)
+        again, restored, _ = await first_token(url, tokens, 103)
+        server.send_signal(signal.SIGTERM)
+        server.wait()
+    return {"tokens": args.tokens, "cold_s": cold, "warm_s": warm, "warm_cached": cached,
+            "after_restart_s": again, "restored": restored, "exit_code": code,
+            "warm_times": cold / warm, "restart_times": cold / again, "ok": code == 0}
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    commands = parser.add_subparsers(required=True)
+    for name, work in (("load", load), ("vanish", vanish), ("half", half), ("slow", slow)):
+        command = commands.add_parser(name)
+        command.add_argument("url")
+        command.set_defaults(work=work)
+        command.add_argument("--clients", type=int, default=8 if name == "load" else 100)
+        command.add_argument("--seconds", type=float, default=600)
+        command.add_argument("--connections", type=int, default=100)
+        command.add_argument("--words", type=int, default=3000)
+    command = commands.add_parser("prefix")
+    command.add_argument("moestro")
+    command.add_argument("model")
+    command.add_argument("--tokens", type=int, default=4000)
+    command.add_argument("--cache-dir", default=None)
+    command.add_argument("flags", nargs="*")
+    command.set_defaults(work=prefix)
+    args = parser.parse_args()
+    result = asyncio.run(args.work(args))
+    print(json.dumps(result))
+    sys.exit(0 if result["ok"] else 1)
+
+
+if __name__ == "__main__":
+    main()
