@@ -1,11 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "serve/http_server.h"
 
-#include <arpa/inet.h>
 #include <gtest/gtest.h>
-#include <netinet/in.h>
-#include <sys/socket.h>
-#include <unistd.h>
 
 #include <atomic>
 #include <chrono>
@@ -14,51 +10,12 @@
 #include <thread>
 #include <vector>
 
+#include "tests/support/socket_client.h"
+
 namespace moestro {
 namespace {
 
 using namespace std::chrono_literals;
-
-// A client that speaks bytes.
-class Connection {
- public:
-  explicit Connection(uint16_t port) : fd_(socket(AF_INET, SOCK_STREAM, 0)) {
-    sockaddr_in address{};
-    address.sin_family = AF_INET;
-    address.sin_port = htons(port);
-    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    is_open_ = connect(fd_, reinterpret_cast<sockaddr*>(&address), sizeof(address)) == 0;
-  }
-  ~Connection() { close(fd_); }
-  Connection(const Connection&) = delete;
-  Connection& operator=(const Connection&) = delete;
-
-  bool Send(std::string_view bytes) const {
-    while (!bytes.empty()) {
-      const ssize_t n = send(fd_, bytes.data(), bytes.size(), MSG_NOSIGNAL);
-      if (n <= 0) return false;
-      bytes.remove_prefix(static_cast<size_t>(n));
-    }
-    return is_open_;
-  }
-  // Until `end` has come or the server closes.
-  std::string ReceiveUntil(std::string_view end) const {
-    std::string got;
-    char byte = 0;
-    while (!got.ends_with(end) && recv(fd_, &byte, 1, 0) == 1) got += byte;
-    return got;
-  }
-  std::string ReceiveAll() const { return ReceiveUntil("\x01never"); }
-
- private:
-  int fd_;
-  bool is_open_ = false;
-};
-
-std::string Post(std::string_view path, std::string_view body) {
-  return "POST " + std::string(path) + " HTTP/1.1\r\nHost: x\r\nContent-Length: " +
-         std::to_string(body.size()) + "\r\n\r\n" + std::string(body);
-}
 
 class HttpServerTest : public ::testing::Test {
  protected:
@@ -102,7 +59,7 @@ class HttpServerTest : public ::testing::Test {
 };
 
 TEST_F(HttpServerTest, GivesTheHandlerTheBodyAndTheClientTheReply) {
-  const Connection client(server_->port());
+  const SocketClient client(server_->port());
   ASSERT_TRUE(client.Send(Post("/a%20b?x=1", "hello")));
   const std::string reply = client.ReceiveUntil("]");
   EXPECT_TRUE(reply.starts_with("HTTP/1.1 200 OK\r\n")) << reply;
@@ -110,7 +67,7 @@ TEST_F(HttpServerTest, GivesTheHandlerTheBodyAndTheClientTheReply) {
 }
 
 TEST_F(HttpServerTest, OfPipelinedRequestsTheFirstIsAnsweredAndTheClientToldToAskAgain) {
-  const Connection client(server_->port());
+  const SocketClient client(server_->port());
   ASSERT_TRUE(client.Send(Post("/1", "a") + Post("/2", "b") + Post("/3", "c")));
   const std::string all = client.ReceiveAll();
   EXPECT_TRUE(all.contains("\r\nConnection: close\r\n")) << all;
@@ -119,7 +76,7 @@ TEST_F(HttpServerTest, OfPipelinedRequestsTheFirstIsAnsweredAndTheClientToldToAs
 }
 
 TEST_F(HttpServerTest, RefusesALongBodyWithoutReadingIt) {
-  const Connection client(server_->port());
+  const SocketClient client(server_->port());
   ASSERT_TRUE(client.Send("POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 1001\r\n\r\n"));
   const std::string reply = client.ReceiveUntil("1000)");
   EXPECT_TRUE(reply.starts_with("HTTP/1.1 413")) << reply;
@@ -128,7 +85,7 @@ TEST_F(HttpServerTest, RefusesALongBodyWithoutReadingIt) {
 }
 
 TEST_F(HttpServerTest, RefusesALongChunkedBody) {
-  const Connection client(server_->port());
+  const SocketClient client(server_->port());
   ASSERT_TRUE(client.Send("POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"));
   const std::string chunk = "200\r\n" + std::string(512, 'x') + "\r\n";
   client.Send(chunk + chunk + chunk + "0\r\n\r\n");
@@ -139,14 +96,14 @@ TEST_F(HttpServerTest, RefusesALongChunkedBody) {
 TEST_F(HttpServerTest, RefusesTooManyHeaders) {
   std::string lines;
   for (int i = 0; i < 10000; ++i) lines += "x-" + std::to_string(i) + ": 1\r\n";
-  const Connection client(server_->port());
+  const SocketClient client(server_->port());
   client.Send("GET / HTTP/1.1\r\nHost: x\r\n" + lines + "\r\n");
   EXPECT_TRUE(client.ReceiveUntil("\r\n").starts_with("HTTP/1.1 431"));
   EXPECT_EQ(answered_, 0);
 }
 
 TEST_F(HttpServerTest, RefusesTooManyBytesOfHeaders) {
-  const Connection client(server_->port());
+  const SocketClient client(server_->port());
   const std::string value(6000, 'v');
   client.Send("GET / HTTP/1.1\r\nHost: x\r\na: " + value + "\r\nb: " + value + "\r\nc: " + value +
               "\r\n\r\n");
@@ -154,13 +111,13 @@ TEST_F(HttpServerTest, RefusesTooManyBytesOfHeaders) {
 }
 
 TEST_F(HttpServerTest, RefusesWhatIsNoRequest) {
-  const Connection client(server_->port());
+  const SocketClient client(server_->port());
   ASSERT_TRUE(client.Send("hello there\r\n\r\n"));
   EXPECT_TRUE(client.ReceiveUntil("\r\n").starts_with("HTTP/1.1 400"));
 }
 
 TEST_F(HttpServerTest, AsksBeforeItReadsTheBody) {
-  const Connection client(server_->port());
+  const SocketClient client(server_->port());
   ASSERT_TRUE(client.Send("POST /secret HTTP/1.1\r\nHost: x\r\nContent-Length: 900\r\n\r\n"));
   EXPECT_TRUE(client.ReceiveUntil("no").starts_with("HTTP/1.1 401"));
   EXPECT_EQ(refused_, 1);
@@ -168,19 +125,19 @@ TEST_F(HttpServerTest, AsksBeforeItReadsTheBody) {
 }
 
 TEST_F(HttpServerTest, HalfSentRequestsHoldUpNobody) {
-  std::vector<std::unique_ptr<Connection>> slow;
+  std::vector<std::unique_ptr<SocketClient>> slow;
   for (int i = 0; i < 100; ++i) {
-    slow.push_back(std::make_unique<Connection>(server_->port()));
+    slow.push_back(std::make_unique<SocketClient>(server_->port()));
     ASSERT_TRUE(slow.back()->Send("POST / HTTP/1.1\r\nHost: x\r\nContent-Le"));
   }
-  const Connection client(server_->port());
+  const SocketClient client(server_->port());
   ASSERT_TRUE(client.Send(Post("/quick", "")));
   EXPECT_TRUE(client.ReceiveUntil("]").contains("/quick"));
 }
 
 TEST_F(HttpServerTest, MissesAClientThatLeavesWhileItWaits) {
   {
-    const Connection client(server_->port());
+    const SocketClient client(server_->port());
     ASSERT_TRUE(client.Send(Post("/wait", "")));
     while (answered_ == 0) std::this_thread::sleep_for(1ms);
   }
@@ -190,7 +147,7 @@ TEST_F(HttpServerTest, MissesAClientThatLeavesWhileItWaits) {
 
 TEST_F(HttpServerTest, MissesAClientThatLeavesInTheMiddleOfAStream) {
   {
-    const Connection client(server_->port());
+    const SocketClient client(server_->port());
     ASSERT_TRUE(client.Send(Post("/stream", "")));
     EXPECT_TRUE(client.ReceiveUntil("data: x\n\n").contains("text/event-stream"));
   }
@@ -201,9 +158,9 @@ TEST_F(HttpServerTest, MissesAClientThatLeavesInTheMiddleOfAStream) {
 TEST_F(HttpServerTest, EndsSoonThoughClientsNeitherSendNorRead) {
   server_.reset();
   Start({.port = 0, .patience = 60});
-  const Connection half(server_->port());
+  const SocketClient half(server_->port());
   ASSERT_TRUE(half.Send("GET / HT"));
-  const Connection idle(server_->port());
+  const SocketClient idle(server_->port());
   ASSERT_TRUE(idle.Send(Post("/", "")));
   idle.ReceiveUntil("]");
   const auto began = std::chrono::steady_clock::now();

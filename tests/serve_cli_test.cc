@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: MIT
+// The server as a program: who may ask, what it refuses to start with, how it ends.
+#include <gtest/gtest.h>
+#include <signal.h>
+
+#include <chrono>
+#include <fstream>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "tests/program.h"
+#include "tests/support/socket_client.h"
+#include "tests/support/temp_folder.h"
+
+namespace moestro::testing {
+namespace {
+
+using namespace std::chrono_literals;
+
+std::string Ask(uint16_t port, const std::string& request) {
+  const SocketClient client(port);
+  return client.Send(request) ? client.ReceiveAll() : "";
+}
+
+class ServeTest : public ::testing::Test {
+ protected:
+  Finished RunToEnd(std::vector<std::string> arguments) {
+    arguments.insert(arguments.begin(), "serve");
+    return Program(folder_.path(), {.arguments = std::move(arguments)}).Wait();
+  }
+  // Serves the demo model on port_, ready when this returns.
+  void Serve(std::vector<std::string> arguments = {}) {
+    port_ = SocketClient::FreePort();
+    arguments.insert(arguments.begin(), {"serve", "--threads", "1", "--port", std::to_string(port_)});
+    program_ = std::make_unique<Program>(folder_.path(), Start{.arguments = std::move(arguments)});
+    for (int i = 0; i < 600; ++i) {
+      if (Ask(port_, Get("/health")).contains(R"({"status":"ok"})")) return;
+      std::this_thread::sleep_for(50ms);
+    }
+    FAIL() << "the server did not become ready";
+  }
+  Finished End() {
+    program_->Interrupt();
+    return program_->Wait();
+  }
+
+  TempFolder folder_;
+  uint16_t port_ = 0;
+  std::unique_ptr<Program> program_;
+};
+
+TEST_F(ServeTest, ServesTheDemoModelAndEndsInOrder) {
+  Serve();
+  EXPECT_TRUE(Ask(port_, Get("/v1/models")).contains(R"("id":"demo")"));
+  const std::string reply =
+      Ask(port_, Post("/v1/completions", R"({"prompt":"Once upon a time","max_tokens":5,"seed":1})"));
+  EXPECT_TRUE(reply.contains(R"("completion_tokens":5)")) << reply;
+  EXPECT_TRUE(Ask(port_, Get("/")).contains("Content-Security-Policy: default-src 'none'"));
+  const Finished finished = End();
+  EXPECT_EQ(finished.exit_code, 0) << finished.err;
+  EXPECT_TRUE(finished.out.contains("http://127.0.0.1:" + std::to_string(port_))) << finished.out;
+}
+
+TEST_F(ServeTest, AStreamThatIsCutByTheEndSaysSo) {
+  Serve({"--drain", "0"});
+  const SocketClient client(port_);
+  ASSERT_TRUE(client.Send(Post("/v1/completions", R"({"prompt":"Once","stream":true,)"
+                                                  R"("ignore_eos":true,"logit_bias":{"2":-100}})")));
+  client.ReceiveUntil("data: ");
+  program_->Interrupt();
+  const std::string rest = client.ReceiveAll();
+  // A context of 256 tokens may be full before the signal arrives.
+  EXPECT_TRUE(rest.contains("server_shutdown") || rest.contains("[DONE]")) << rest;
+  EXPECT_EQ(program_->Wait().exit_code, 0);
+}
+
+TEST_F(ServeTest, WantsAKeyIfItHasOne) {
+  const std::string keys = folder_.File("keys");
+  std::ofstream(keys) << "first\nsecond\n";
+  Serve({"--api-key-file", keys});
+  EXPECT_TRUE(Ask(port_, Get("/v1/models")).starts_with("HTTP/1.1 401"));
+  EXPECT_TRUE(Ask(port_, Get("/v1/models", "Authorization: Bearer firs\r\n")).starts_with("HTTP/1.1 401"));
+  EXPECT_TRUE(Ask(port_, Get("/metrics", "Authorization: Bearer wrong\r\n")).starts_with("HTTP/1.1 401"));
+  EXPECT_TRUE(Ask(port_, Get("/v1/models", "Authorization: Bearer second\r\n")).starts_with("HTTP/1.1 200"));
+  EXPECT_TRUE(Ask(port_, Get("/v1/models", "x-api-key: first\r\n")).starts_with("HTTP/1.1 200"));
+  EXPECT_TRUE(Ask(port_, Get("/health")).starts_with("HTTP/1.1 200"));
+  EXPECT_TRUE(Ask(port_, Get("/page.js")).starts_with("HTTP/1.1 200"));
+  EXPECT_EQ(End().exit_code, 0);
+}
+
+TEST_F(ServeTest, OtherPagesMayAskOnlyIfTheyAreNamed) {
+  Serve();
+  EXPECT_FALSE(Ask(port_, Get("/v1/models", "Origin: http://a.example\r\n")).contains("Access-Control"));
+  EXPECT_EQ(End().exit_code, 0);
+  Serve({"--cors", "http://a.example"});
+  const std::string reply = Ask(port_, Get("/v1/models", "Origin: http://a.example\r\n"));
+  EXPECT_TRUE(reply.contains("Access-Control-Allow-Origin: http://a.example\r\n")) << reply;
+  EXPECT_FALSE(reply.contains("Allow-Credentials"));
+  EXPECT_EQ(End().exit_code, 0);
+}
+
+TEST_F(ServeTest, RefusesAnOpenAddressWithoutAKey) {
+  const Finished finished = RunToEnd({"--host", "0.0.0.0"});
+  EXPECT_EQ(finished.exit_code, 2);
+  EXPECT_TRUE(finished.err.contains("--api-key-file")) << finished.err;
+}
+
+TEST_F(ServeTest, RefusesAPortThatIsTaken) {
+  Serve();
+  const Finished finished = RunToEnd({"--port", std::to_string(port_)});
+  EXPECT_EQ(finished.exit_code, 1);
+  EXPECT_TRUE(finished.err.contains(std::to_string(port_))) << finished.err;
+  EXPECT_EQ(End().exit_code, 0);
+}
+
+TEST_F(ServeTest, SaysWhatIsWrongWithTheModelOrTheKeys) {
+  EXPECT_EQ(RunToEnd({folder_.File("absent.gguf")}).exit_code, 1);
+  EXPECT_EQ(RunToEnd({"--api-key-file", folder_.File("absent")}).exit_code, 1);
+  std::ofstream(folder_.File("empty")) << "\n\n";
+  EXPECT_EQ(RunToEnd({"--api-key-file", folder_.File("empty")}).exit_code, 2);
+  EXPECT_EQ(RunToEnd({"--parallel", "0"}).exit_code, 2);
+}
+
+TEST_F(ServeTest, PrefixesAreThereAfterARestart) {
+  const std::string body = R"({"prompt":"Once upon a time there were two friends. Tom and Lily went )"
+                           R"(to the park with their mom and saw a big dog who wanted to play with )"
+                           R"(them all day and all night long but","max_tokens":3,"temperature":0})";
+  Serve();
+  const std::string first = Ask(port_, Post("/v1/completions", body));
+  EXPECT_TRUE(first.contains(R"("cached_tokens":0)")) << first;
+  EXPECT_EQ(End().exit_code, 0);
+  Serve();
+  const std::string second = Ask(port_, Post("/v1/completions", body));
+  EXPECT_FALSE(second.contains(R"("cached_tokens":0)")) << second;
+  const auto text = [](const std::string& reply) {
+    const size_t at = reply.find("\"text\"");
+    return reply.substr(at, reply.find("\"index\"") - at);
+  };
+  EXPECT_EQ(text(second), text(first));
+  EXPECT_EQ(End().exit_code, 0);
+}
+
+}  // namespace
+}  // namespace moestro::testing
