@@ -31,7 +31,7 @@ namespace moestro {
 namespace {
 
 constexpr int64_t kIn = 2048;
-constexpr size_t kMatrixBytes = size_t{256} << 20;  // per thread
+constexpr size_t kMatrixBytes = size_t{512} << 20;  // per thread
 constexpr int64_t kRowsPerCall = 64;
 
 // Anonymous memory with huge pages, as the engine's slots.

@@ -126,8 +126,7 @@ class Tokens {
 
 // results[t][r].
 std::vector<Floats> Multiply(const ExpertKernel& kernel, Matrix& matrix, int64_t n_in,
-                             int64_t n_rows, const std::vector<Floats>& tokens,
-                             bool is_interleaved = false) {
+                             int64_t n_rows, const std::vector<Floats>& tokens) {
   const Tokens quantised(kernel, tokens);
   // A guard value behind the last row shows a write out of bounds.
   std::vector<Floats> results(tokens.size(), Floats(static_cast<size_t>(n_rows) + 1, -77.0F));
@@ -139,8 +138,7 @@ std::vector<Floats> Multiply(const ExpertKernel& kernel, Matrix& matrix, int64_t
                            .n_rows = n_rows,
                            .activations = quantised.data(),
                            .out = out.data(),
-                           .n_tokens = static_cast<int64_t>(tokens.size()),
-                           .is_interleaved = is_interleaved});
+                           .n_tokens = static_cast<int64_t>(tokens.size())});
   for (Floats& result : results) {
     EXPECT_EQ(result.back(), -77.0F) << "written behind the last row";
     result.pop_back();
@@ -324,46 +322,6 @@ TEST_P(KernelOfType, ResultDependsOnItsRowAndTokenAlone) {
         ASSERT_TRUE(std::equal(upper[t].begin(), upper[t].end(), together[t].begin()))
             << "first " << split << " rows, token " << t;
       }
-    }
-  }
-}
-
-// At one time or split where that is allowed; odd numbers of rows end in ones that stay.
-TEST_P(KernelOfType, InterleavedRowsGiveTheSameBits) {
-  const ggml_type type = GetParam();
-  const int64_t n_in = 3 * std::max<int64_t>(ggml_blck_size(type), 32);
-  const auto n = static_cast<size_t>(n_in);
-  constexpr std::byte kGuard{0x5a};
-  std::vector<Floats> tokens;
-  for (uint32_t t = 0; t < 19; ++t) tokens.push_back(RandomFloats(n, 200 + t));
-  for (const ExpertKernel& kernel : KernelsOf(type)) {
-    if (kernel.interleave == nullptr) continue;
-    for (const int64_t n_rows : {1, 3, 8, 15, 16, 17, 31, 35, 48, 61}) {
-      SCOPED_TRACE(std::string(kernel.name) + " n_rows " + std::to_string(n_rows));
-      const Floats values = RandomFloats(n * kDifferentRows, 31);
-      Matrix matrix(type, n_in, n_rows, 4, values);
-      const auto expected = Multiply(kernel, matrix, n_in, n_rows, tokens);
-      const size_t bytes = matrix.row_bytes() * static_cast<size_t>(n_rows);
-      const size_t scratch_bytes = ExpertKernel::kInterleavedRows * matrix.row_bytes();
-      std::vector<std::byte> scratch(scratch_bytes + 1, kGuard);
-      matrix.data()[bytes] = kGuard;
-      const std::vector<std::byte> before(matrix.data(), matrix.data() + bytes);
-      kernel.interleave({matrix.data(), matrix.row_bytes(), n_rows}, scratch.data());
-      EXPECT_EQ(scratch[scratch_bytes], kGuard);
-      EXPECT_EQ(matrix.data()[bytes], kGuard);
-      const bool is_same = std::equal(before.begin(), before.end(), matrix.data());
-      EXPECT_TRUE(n_rows < ExpertKernel::kInterleavedRows || !is_same) << "nothing was done";
-      EXPECT_EQ(Multiply(kernel, matrix, n_in, n_rows, tokens, true), expected);
-      // One token is another way through the kernel than many.
-      EXPECT_EQ(Multiply(kernel, matrix, n_in, n_rows, {tokens[0]}, true)[0], expected[0]);
-
-      Matrix split(type, n_in, n_rows, 8, values);
-      const int64_t upper = std::min<int64_t>(n_rows, 2 * ExpertKernel::kInterleavedRows);
-      kernel.interleave({split.data(), split.row_bytes(), upper}, scratch.data());
-      kernel.interleave({split.data() + static_cast<size_t>(upper) * split.row_bytes(),
-                         split.row_bytes(), n_rows - upper},
-                        scratch.data());
-      EXPECT_EQ(0, std::memcmp(split.data(), matrix.data(), bytes));
     }
   }
 }

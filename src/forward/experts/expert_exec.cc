@@ -87,9 +87,8 @@ Result<std::unique_ptr<ExpertExec>> ExpertExec::Create(const Parts& parts, const
     for (const FormKernels& form : parts.kernels) {
       widest = std::max(widest, std::ranges::max(form.row_bytes));
     }
-    scratch->groups.assign(
-        parts.team.threads(),
-        std::vector<std::byte>(ExpertKernel::kInterleavedRows * widest));
+    scratch->groups.assign(parts.team.threads(),
+                           std::vector<std::byte>(ExpertKernel::kInterleavedRows * widest));
   }
   return std::unique_ptr<ExpertExec>(new ExpertExec(std::move(scratch)));
 }
@@ -101,8 +100,8 @@ Status ExpertExec::Run(const LayerPlan& plan, const ExpertRows& rows, LeaseStrea
   if (rows.there != nullptr) {
     run.Work(0, 1);  // nothing for a team to compute
   } else {
-    worked = scratch_->parts.team.Run(
-        [&run](int thread, int n_threads) { run.Work(thread, n_threads); });
+    auto work = [&run](int thread, int n_threads) { run.Work(thread, n_threads); };
+    worked = scratch_->parts.team.Run(work);
   }
   run.Close();
   TRY_STATUS(worked);

@@ -3,7 +3,6 @@
 // multiplied so. When it is met again it stays for a while: whoever multiplies a block of its rows
 // interleaves them first (ExpertKernel::interleave), and leases take a note of it.
 #include <cstddef>
-#include <optional>
 #include <vector>
 
 #include "device/expert_kernel.h"

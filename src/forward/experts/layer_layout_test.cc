@@ -100,11 +100,9 @@ class Layer {
     bool is_done = false;
     {
       LeaseStream leases(*residency_, plan);
-      is_done = exec_
-                    ->Run(plan,
-                          {.ffn_in = in.data(), .residual = residual.data(), .hidden = hidden.data()},
-                          leases, nullptr)
-                    .has_value();
+      const ExpertRows rows{
+          .ffn_in = in.data(), .residual = residual.data(), .hidden = hidden.data()};
+      is_done = exec_->Run(plan, rows, leases, nullptr).has_value();
     }
     residency_->Settle();
     return is_done ? hidden : std::vector<float>();

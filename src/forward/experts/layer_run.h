@@ -79,8 +79,8 @@ struct ExpertScratch {
   std::byte* products_q = nullptr;  // [pairs][activation_bytes_ff]
   float* results = nullptr;         // [pairs][n_embd]
   std::vector<JobState> jobs;
-  std::vector<JobShare> shares;             // [job][thread]
-  std::vector<std::vector<float>> up_rows;  // [thread]: one block of the up matrix's results
+  std::vector<JobShare> shares;                // [job][thread]
+  std::vector<std::vector<float>> up_rows;     // [thread]: one block of the up matrix's results
   std::vector<std::vector<std::byte>> groups;  // [thread]: kInterleavedRows of the widest rows
   double wait_seconds = 0.0;
   ExpertExec::LaneSeconds lane_seconds;  // of the last run
