@@ -207,7 +207,7 @@ void RegisterAll() {
             ->Threads(2)
             ->UseRealTime();
         if (kernel.interleave == nullptr) continue;
-        const std::string interleaved = name + "/interleaved/tokens:" + std::to_string(n_tokens);
+        const std::string interleaved = full + "/interleaved";
         benchmark::RegisterBenchmark(interleaved.c_str(), Kernel, kernel, n_tokens, true)
             ->Threads(1)
             ->Threads(2)
