@@ -31,7 +31,7 @@ namespace moestro {
 namespace {
 
 constexpr int64_t kIn = 2048;
-constexpr size_t kMatrixBytes = size_t{128} << 20;  // per thread
+constexpr size_t kMatrixBytes = size_t{512} << 20;  // per thread
 constexpr int64_t kRowsPerCall = 64;
 
 // Anonymous memory with huge pages, as the engine's slots.
@@ -68,8 +68,10 @@ struct alignas(64) Line {
 
 class Workload {
  public:
-  Workload(const ExpertKernel& kernel, int64_t n_tokens)
-      : kernel_(kernel), row_bytes_(ggml_row_size(kernel.weight_type, kIn)) {
+  Workload(const ExpertKernel& kernel, int64_t n_tokens, bool is_interleaved)
+      : kernel_(kernel),
+        row_bytes_(ggml_row_size(kernel.weight_type, kIn)),
+        is_interleaved_(is_interleaved) {
     FillRows();
     const auto tokens = static_cast<size_t>(n_tokens);
     activations_.resize(tokens);
@@ -96,7 +98,13 @@ class Workload {
                                .out = out_.data(),
                                .n_tokens = static_cast<int64_t>(out_.size()),
                                .next = weights_.data() + at_ + call_bytes(),
-                               .next_bytes = call_bytes()});
+                               .next_bytes = call_bytes(),
+                               .is_interleaved = is_interleaved_});
+    at_ += call_bytes();
+  }
+  void InterleaveNext() {
+    if (at_ + 2 * call_bytes() > kMatrixBytes) at_ = 0;
+    kernel_.interleave({weights_.data() + at_, row_bytes_, kRowsPerCall}, scratch_.data());
     at_ += call_bytes();
   }
 
@@ -107,6 +115,9 @@ class Workload {
     const std::vector<float> importance(static_cast<size_t>(kIn), 1.0F);
     ggml_quantize_chunk(kernel_.weight_type, values.data(), weights_.data(), 0, kRowsPerCall, kIn,
                         importance.data());
+    scratch_.resize(ExpertKernel::kInterleavedRows * row_bytes_);
+    if (is_interleaved_) InterleaveNext();
+    at_ = 0;
     for (size_t at = call_bytes(); at + call_bytes() <= kMatrixBytes; at += call_bytes()) {
       std::memcpy(weights_.data() + at, weights_.data(), call_bytes());
     }
@@ -114,6 +125,8 @@ class Workload {
 
   ExpertKernel kernel_;
   size_t row_bytes_;
+  bool is_interleaved_;
+  std::vector<std::byte> scratch_;
   ColdBuffer weights_;
   std::vector<std::vector<Line>> activations_;
   std::vector<const std::byte*> activation_pointers_;
@@ -129,11 +142,19 @@ benchmark::Counter Rate(const benchmark::State& state, double per_iteration) {
                             benchmark::Counter::kIsIterationInvariantRate);
 }
 
-void Kernel(benchmark::State& state, const ExpertKernel& kernel, int64_t n_tokens) {
-  Workload workload(kernel, n_tokens);
+void Kernel(benchmark::State& state, const ExpertKernel& kernel, int64_t n_tokens,
+            bool is_interleaved) {
+  Workload workload(kernel, n_tokens, is_interleaved);
   for (auto _ : state) workload.MultiplyNext();
   state.counters["weights/s"] = Rate(state, static_cast<double>(workload.call_bytes()));
   state.counters["flops"] = Rate(state, 2.0 * kIn * kRowsPerCall * static_cast<double>(n_tokens));
+}
+
+// The rows are read and written again.
+void Interleave(benchmark::State& state, const ExpertKernel& kernel) {
+  Workload workload(kernel, 1, false);
+  for (auto _ : state) workload.InterleaveNext();
+  state.counters["weights/s"] = Rate(state, static_cast<double>(workload.call_bytes()));
 }
 
 void Quantise(benchmark::State& state, const ExpertKernel& kernel) {
@@ -181,11 +202,22 @@ void RegisterAll() {
       benchmark::RegisterBenchmark((name + "/quantise").c_str(), Quantise, kernel);
       for (const int64_t n_tokens : {1, 2, 4, 8, 16, 64}) {
         const std::string full = name + "/tokens:" + std::to_string(n_tokens);
-        benchmark::RegisterBenchmark(full.c_str(), Kernel, kernel, n_tokens)
+        benchmark::RegisterBenchmark(full.c_str(), Kernel, kernel, n_tokens, false)
+            ->Threads(1)
+            ->Threads(2)
+            ->UseRealTime();
+        if (kernel.interleave == nullptr) continue;
+        const std::string interleaved = full + "/interleaved";
+        benchmark::RegisterBenchmark(interleaved.c_str(), Kernel, kernel, n_tokens, true)
             ->Threads(1)
             ->Threads(2)
             ->UseRealTime();
       }
+      if (kernel.interleave == nullptr) continue;
+      benchmark::RegisterBenchmark((name + "/interleave").c_str(), Interleave, kernel)
+          ->Threads(1)
+          ->Threads(2)
+          ->UseRealTime();
     }
   }
 }

@@ -48,10 +48,23 @@ struct ExpertKernel {
     int64_t n_tokens;
     const std::byte* next = nullptr;
     size_t next_bytes = 0;
+    bool is_interleaved = false;  // the rows went through `interleave`
   };
   void (*multiply)(const ExpertKernel& self, const Call& call) = nullptr;
 
-  // For the two functions above; callers have no use for them.
+  // Lays rows out as this kernel reads them fastest, within the bytes that they take: as one stream
+  // instead of a stream for each lane of a register. Products have the same bits. A matrix may be
+  // split between calls, of this and of `multiply`, at multiples of kInterleavedRows. `scratch`:
+  // kInterleavedRows * row_bytes bytes. null: this kernel has no such layout.
+  static constexpr int64_t kInterleavedRows = 16;
+  struct Matrix {
+    std::byte* rows;
+    size_t row_bytes;
+    int64_t n_rows;
+  };
+  void (*interleave)(const Matrix& matrix, std::byte* scratch) = nullptr;
+
+  // For the functions above; callers have no use for them.
   int64_t activation_block = 1;            // weights that share a block of a quantised activation
   size_t activation_block_bytes = 0;       // its size in this kernel's layout
   ggml_from_float_t from_float = nullptr;  // ggml's quantisation to activation_type

@@ -99,7 +99,8 @@ Status Engine::Impl::Allocate() {
                                    .catalog = catalog,
                                    .kernels = kernels,
                                    .layers = layer_forms,
-                                   .devices = device_set ? &*device_set : nullptr},
+                                   .devices = device_set ? &*device_set : nullptr,
+                                   .may_interleave = gpus.empty()},
                                   limits));
   forward.emplace(Forward::Parts{.spec = model.spec,
                                  .graph = *graph,

@@ -50,7 +50,7 @@ Lease::~Lease() {
   if (owner_ != nullptr) owner_->Unpin(*this);
 }
 
-const std::byte* Lease::matrix(Matrix m) const {
+std::byte* Lease::matrix(Matrix m) const {
   const Residency::Pool& pool = owner_->pools_[pool_];
   const auto i = static_cast<size_t>(m);
   return owner_->window(pool, slot_, i) + pool.slots[slot_.value].residue[i];
@@ -62,6 +62,13 @@ bool Lease::landed(Matrix m) const {
 
 bool Lease::is_complete() const {
   return owner_->pools_[pool_].slots[slot_.value].landed == Residency::kAllLanded;
+}
+
+Lease::Notes Lease::notes() const { return owner_->pools_[pool_].slots[slot_.value].notes; }
+
+void Lease::SetNotes(const Notes& notes) const {
+  CHECK(is_complete());
+  owner_->pools_[pool_].slots[slot_.value].notes = notes;
 }
 
 Result<std::unique_ptr<Residency>> Residency::Create(const ExpertCatalog& catalog,
@@ -240,6 +247,7 @@ void Residency::StartReads(uint32_t p, SlotId slot, ExpertKey key, Urgency urgen
   state.landed = 0;
   state.failed = false;
   state.missing = 0;
+  state.notes = {};
   state.outstanding = kMatrices;
   for (size_t m = 0; m < kMatrices; ++m) StartRead(p, slot, key, m, urgency);
 }

@@ -39,10 +39,22 @@ class Lease {
 
   ExpertKey key() const { return key_; }
   Placement::Was was() const { return was_; }
-  // The matrix as it stands in the file; its bytes are there once landed(m).
-  const std::byte* matrix(Matrix m) const;
+  // The matrix as it stands in the file, unless notes() says otherwise; its bytes are there once
+  // landed(m). They may be laid out anew by whoever computes with them, if nobody else reads them
+  // meanwhile and SetNotes() says so before this lease goes.
+  std::byte* matrix(Matrix m) const;
   bool landed(Matrix m) const;
   bool is_complete() const;  // all matrices have landed
+
+  // What whoever computes with these bytes leaves for the next one that does. They are forgotten
+  // when other bytes come into the slot.
+  struct Notes {
+    bool was_used = false;        // somebody has computed with them
+    bool is_interleaved = false;  // each matrix lies as its kernel interleaves rows, if that does
+  };
+  Notes notes() const;
+  // REQUIRES: is_complete().
+  void SetNotes(const Notes& notes) const;
 
  private:
   friend class Residency;
@@ -160,6 +172,7 @@ class Residency {
     uint8_t wanted = 0;       // leases on demand
     uint8_t missing = 0;      // bit per matrix that nobody reads any more
     bool failed = false;
+    Lease::Notes notes;
   };
   struct Pool {
     std::array<uint64_t, kMatrices> offset{};  // of each matrix's window in a slot

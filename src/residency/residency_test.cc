@@ -253,5 +253,26 @@ TEST_F(ResidencyTest, MemoryThatIsRefusedOrTooSmallForASlotIsAnError) {
   }
 }
 
+TEST_F(ResidencyTest, NotesStayWithTheBytesAndGoWithThem) {
+  Create(1);
+  reader_->Release(100);
+  {
+    const auto lease = residency_->TryAcquire(Key(0, 0), Use::kDecode);
+    residency_->Drain();
+    EXPECT_FALSE(lease->notes().was_used);
+    EXPECT_FALSE(lease->notes().is_interleaved);
+    lease->SetNotes({.was_used = true, .is_interleaved = true});
+  }
+  {
+    const auto again = residency_->TryAcquire(Key(0, 0), Use::kDecode);
+    EXPECT_TRUE(again->notes().was_used);
+    EXPECT_TRUE(again->notes().is_interleaved);
+  }
+  const auto other = residency_->TryAcquire(Key(0, 1), Use::kDecode);
+  residency_->Drain();
+  EXPECT_FALSE(other->notes().was_used);
+  EXPECT_FALSE(other->notes().is_interleaved);
+}
+
 }  // namespace
 }  // namespace moestro

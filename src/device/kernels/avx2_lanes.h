@@ -46,6 +46,22 @@ struct Avx2Lanes {
   static Int Gather2(const std::byte* const (&quad)[kQuads], size_t stride) {
     return _mm256_cvtepu16_epi32(Halves8(quad, stride));
   }
+  // The same of what lies together, lane after lane.
+  static Int LoadWords(const std::byte* at) {
+    return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(at));
+  }
+  static void StoreWords(std::byte* at, Int v) {
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(at), v);
+  }
+  static Int LoadHalves(const std::byte* at) {
+    return _mm256_cvtepu16_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(at)));
+  }
+  static Int LoadBytes(const std::byte* at) {
+    return _mm256_cvtepu8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(at)));
+  }
+  static Float LoadHalfFloats(const std::byte* at) {
+    return _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(at)));
+  }
   // The low half of each lane as a float.
   static Float LowHalf(Int v) {
     const __m256i low = _mm256_and_si256(v, _mm256_set1_epi32(0xffff));

@@ -51,6 +51,18 @@ struct Avx512Lanes {
     return _mm512_cvtepu16_epi32(
         _mm256_set_m128i(Halves8(quad[2], quad[3], stride), Halves8(quad[0], quad[1], stride)));
   }
+  // The same of what lies together, lane after lane.
+  static Int LoadWords(const std::byte* at) { return _mm512_loadu_si512(at); }
+  static void StoreWords(std::byte* at, Int v) { _mm512_storeu_si512(at, v); }
+  static Int LoadHalves(const std::byte* at) {
+    return _mm512_cvtepu16_epi32(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(at)));
+  }
+  static Int LoadBytes(const std::byte* at) {
+    return _mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(at)));
+  }
+  static Float LoadHalfFloats(const std::byte* at) {
+    return _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(at)));
+  }
   // The low half of each lane as a float.
   static Float LowHalf(Int v) { return _mm512_cvtph_ps(_mm512_cvtepi32_epi16(v)); }
 

@@ -8,6 +8,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <type_traits>
 
 #include "device/kernels/activations.h"
 #include "device/kernels/rows.h"
@@ -77,7 +78,8 @@ struct SixBitHead {
   typename V::Int scales[4];  // pairs
   typename V::Int minima[4];
 
-  explicit SixBitHead(const Rows<V>& rows) {
+  template <class Source>
+  explicit SixBitHead(const Source& rows) {
     using Int = typename V::Int;
     Int head[4];
     rows.Load16(0, head);
@@ -112,14 +114,15 @@ struct SixBitHead {
 // their low nibbles and the next 32 in the high ones.
 struct FormatQ4_K {
   static constexpr size_t kBytes = 144;
+  static constexpr NarrowColumn kNarrow = {};
   using Activation = Activation256;
   template <class V>
   static constexpr int kMaxTokens = V::kMaxTokens256;
   template <class V>
   static constexpr auto kQuantise = Quantise256;
 
-  template <class V, int kTokens>
-  static void Block(const Rows<V>& rows, const Activation256* const (&tokens)[kTokens],
+  template <class V, int kTokens, class Source>
+  static void Block(const Source& rows, const Activation256* const (&tokens)[kTokens],
                     typename V::Float (&sums)[kTokens]) {
     using Int = typename V::Int;
     const SixBitHead<V> head(rows);
@@ -149,14 +152,15 @@ struct FormatQ4_K {
 // weights.
 struct FormatQ5_K {
   static constexpr size_t kBytes = 176;
+  static constexpr NarrowColumn kNarrow = {};
   using Activation = Activation256;
   template <class V>
   static constexpr int kMaxTokens = V::kMaxTokens256;
   template <class V>
   static constexpr auto kQuantise = Quantise256;
 
-  template <class V, int kTokens>
-  static void Block(const Rows<V>& rows, const Activation256* const (&tokens)[kTokens],
+  template <class V, int kTokens, class Source>
+  static void Block(const Source& rows, const Activation256* const (&tokens)[kTokens],
                     typename V::Float (&sums)[kTokens]) {
     using Int = typename V::Int;
     const SixBitHead<V> head(rows);
@@ -195,10 +199,10 @@ struct FormatQ5_K {
 // The first kChunks * 16 bytes of a block whose parts are used out of order. Wide lanes read them
 // front to back first: sixteen cold rows read out of order come at 18 GB/s, in order at 23. Narrow
 // ones lose more by keeping them on the stack.
-template <class V, int kChunks>
+template <class V, int kChunks, class Source>
 class InOrder {
  public:
-  explicit InOrder(const Rows<V>& rows) : rows_(rows) {
+  explicit InOrder(const Source& rows) : rows_(rows) {
     if constexpr (kKeep) {
 #pragma GCC unroll 1
       for (int k = 0; k < kChunks; ++k) rows.Load16(static_cast<size_t>(16 * k), kept_[k]);
@@ -215,8 +219,8 @@ class InOrder {
   }
 
  private:
-  static constexpr bool kKeep = V::kQuads > 2;
-  const Rows<V>& rows_;
+  static constexpr bool kKeep = V::kQuads > 2 && std::is_same_v<Source, Rows<V>>;
+  const Source& rows_;
   typename V::Int kept_[kKeep ? kChunks : 1][4];
 };
 
@@ -225,17 +229,18 @@ class InOrder {
 // 32 weights from each nibble of each 32 bytes.
 struct FormatQ6_K {
   static constexpr size_t kBytes = 210;
+  static constexpr NarrowColumn kNarrow = {.at = 208, .bytes = 2};
   using Activation = Activation256;
   template <class V>
   static constexpr int kMaxTokens = V::kMaxTokens256;
   template <class V>
   static constexpr auto kQuantise = Quantise256;
 
-  template <class V, int kTokens>
-  static void Block(const Rows<V>& rows, const Activation256* const (&tokens)[kTokens],
+  template <class V, int kTokens, class Source>
+  static void Block(const Source& rows, const Activation256* const (&tokens)[kTokens],
                     typename V::Float (&sums)[kTokens]) {
     using Int = typename V::Int;
-    const InOrder<V, 13> chunks(rows);
+    const InOrder<V, 13, Source> chunks(rows);
     Int bytes[4];
     chunks.Get(12, bytes);
     Int scales[8];
@@ -257,8 +262,8 @@ struct FormatQ6_K {
 
  private:
   // The kPart-th 16 of each 32 weights.
-  template <class V, int kPart, int kTokens>
-  static void Sixteen(const InOrder<V, 13>& chunks, int half, const typename V::Int* scales,
+  template <class V, int kPart, int kTokens, class Source>
+  static void Sixteen(const InOrder<V, 13, Source>& chunks, int half, const typename V::Int* scales,
                       const Activation256* const (&tokens)[kTokens],
                       typename V::Int (&totals)[kTokens]) {
     using Int = typename V::Int;

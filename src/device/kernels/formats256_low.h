@@ -31,14 +31,15 @@ inline void AddTwoParts(const Activation256* const (&tokens)[kTokens], int64_t o
 // weights d * s * q - e * m.
 struct FormatQ2_K {
   static constexpr size_t kBytes = 84;
+  static constexpr NarrowColumn kNarrow = {};
   using Activation = Activation256;
   template <class V>
   static constexpr int kMaxTokens = V::kMaxTokens256;
   template <class V>
   static constexpr auto kQuantise = Quantise256;
 
-  template <class V, int kTokens>
-  static void Block(const Rows<V>& rows, const Activation256* const (&tokens)[kTokens],
+  template <class V, int kTokens, class Source>
+  static void Block(const Source& rows, const Activation256* const (&tokens)[kTokens],
                     typename V::Float (&sums)[kTokens]) {
     using Int = typename V::Int;
     Int scales[8];
@@ -62,8 +63,8 @@ struct FormatQ2_K {
  private:
   // Pairs: of each four parts the first and third, then the second and fourth. The first scale of a
   // pair is taken four times, as its partner's weights are (see Sixteen).
-  template <class V>
-  static void Head(const Rows<V>& rows, typename V::Int* scales, typename V::Int* minima) {
+  template <class V, class Source>
+  static void Head(const Source& rows, typename V::Int* scales, typename V::Int* minima) {
     using Int = typename V::Int;
     Int head[4];
     rows.Load16(0, head);
@@ -84,8 +85,8 @@ struct FormatQ2_K {
 
   // The weights in 16 bytes. Those two bits up stay there, which saves a shift: four times as
   // large.
-  template <class V, int kTokens>
-  static void Sixteen(const Rows<V>& rows, int chunk, int64_t at, const typename V::Int* scales,
+  template <class V, int kTokens, class Source>
+  static void Sixteen(const Source& rows, int chunk, int64_t at, const typename V::Int* scales,
                       const Activation256* const (&tokens)[kTokens],
                       typename V::Int (&totals)[kTokens]) {
     using Int = typename V::Int;
@@ -124,17 +125,18 @@ struct FormatQ2_K {
 // scales s of six bits in 12 bytes, a half d: weights d * (s - 32) * (q - 4).
 struct FormatQ3_K {
   static constexpr size_t kBytes = 110;
+  static constexpr NarrowColumn kNarrow = {.at = 96, .bytes = 2};
   using Activation = Activation256;
   template <class V>
   static constexpr int kMaxTokens = V::kMaxTokens256;
   template <class V>
   static constexpr auto kQuantise = Quantise256;
 
-  template <class V, int kTokens>
-  static void Block(const Rows<V>& rows, const Activation256* const (&tokens)[kTokens],
+  template <class V, int kTokens, class Source>
+  static void Block(const Source& rows, const Activation256* const (&tokens)[kTokens],
                     typename V::Float (&sums)[kTokens]) {
     using Int = typename V::Int;
-    const InOrder<V, 6> chunks(rows);
+    const InOrder<V, 6, Source> chunks(rows);
     Int scales[8];
     const typename V::Float scale = Tail<V>(rows, scales);
     Int totals[kTokens];
@@ -162,12 +164,11 @@ struct FormatQ3_K {
  private:
   // A quarter of d, and four times the scales less 32: s << 2 is a byte whose top bit wants
   // flipping then. Pairs of parts as in Q2_K.
-  template <class V>
-  static typename V::Float Tail(const Rows<V>& rows, typename V::Int* scales) {
+  template <class V, class Source>
+  static typename V::Float Tail(const Source& rows, typename V::Int* scales) {
     using Int = typename V::Int;
-    // Two bytes of weights in front: a load behind the block may be behind the matrix.
     Int tail[4];
-    rows.Load16(94, tail);
+    rows.LoadLast14(96, tail);
     Int word[3];
 #pragma GCC unroll 3
     for (int k = 0; k < 3; ++k) {

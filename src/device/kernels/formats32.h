@@ -45,14 +45,15 @@ struct SignedDot {
 // A half d and 16 bytes of nibbles n: weights d * (n - 8).
 struct FormatQ4_0 {
   static constexpr size_t kBytes = 18;
+  static constexpr NarrowColumn kNarrow = {.at = 0, .bytes = 2};
   using Activation = Activation32;
   template <class V>
   static constexpr int kMaxTokens = V::kMaxTokens;
   template <class V>
   static constexpr auto kQuantise = Quantise32<8>;
 
-  template <class V, int kTokens>
-  static void Block(const Rows<V>& rows, const Activation32* const (&tokens)[kTokens],
+  template <class V, int kTokens, class Source>
+  static void Block(const Source& rows, const Activation32* const (&tokens)[kTokens],
                     typename V::Float (&sums)[kTokens]) {
     typename V::Int w[8];
     rows.Load16(2, w);
@@ -64,14 +65,15 @@ struct FormatQ4_0 {
 // A half d and 32 signed bytes b: weights d * b.
 struct FormatQ8_0 {
   static constexpr size_t kBytes = 34;
+  static constexpr NarrowColumn kNarrow = {.at = 0, .bytes = 2};
   using Activation = Activation32;
   template <class V>
   static constexpr int kMaxTokens = V::kMaxTokens;
   template <class V>
   static constexpr auto kQuantise = Quantise32<V::kSignedOffset>;
 
-  template <class V, int kTokens>
-  static void Block(const Rows<V>& rows, const Activation32* const (&tokens)[kTokens],
+  template <class V, int kTokens, class Source>
+  static void Block(const Source& rows, const Activation32* const (&tokens)[kTokens],
                     typename V::Float (&sums)[kTokens]) {
     typename V::Int w[8];
     rows.Load16(2, w);
@@ -85,14 +87,15 @@ struct FormatQ8_0 {
 // A half d and 16 bytes of nibbles n: weights d * kNonLinear[n].
 struct FormatIQ4_NL {
   static constexpr size_t kBytes = 18;
+  static constexpr NarrowColumn kNarrow = {.at = 0, .bytes = 2};
   using Activation = Activation32;
   template <class V>
   static constexpr int kMaxTokens = V::kMaxTokens;
   template <class V>
   static constexpr auto kQuantise = Quantise32<V::kSignedOffset>;
 
-  template <class V, int kTokens>
-  static void Block(const Rows<V>& rows, const Activation32* const (&tokens)[kTokens],
+  template <class V, int kTokens, class Source>
+  static void Block(const Source& rows, const Activation32* const (&tokens)[kTokens],
                     typename V::Float (&sums)[kTokens]) {
     typename V::Int w[8];
     rows.Load16(2, w);
@@ -106,6 +109,7 @@ struct FormatIQ4_NL {
 // A byte e and 16 bytes of nibbles n: weights 2^(e - 128) * twice the 4-bit float n.
 struct FormatMXFP4 {
   static constexpr size_t kBytes = 17;
+  static constexpr NarrowColumn kNarrow = {.at = 0, .bytes = 1};
   using Activation = Activation32;
   template <class V>
   static constexpr int kMaxTokens = V::kMaxTokens;
@@ -116,16 +120,15 @@ struct FormatMXFP4 {
   static constexpr int8_t kTwicePlus12[16] = {12, 13, 14, 15, 16, 18, 20, 24,
                                               12, 11, 10, 9,  8,  6,  4,  0};
 
-  template <class V, int kTokens>
-  static void Block(const Rows<V>& rows, const Activation32* const (&tokens)[kTokens],
+  template <class V, int kTokens, class Source>
+  static void Block(const Source& rows, const Activation32* const (&tokens)[kTokens],
                     typename V::Float (&sums)[kTokens]) {
     typename V::Int w[8];
     rows.Load16(1, w);
     SplitNibbles<V>(w);
 #pragma GCC unroll 8
     for (int k = 0; k < 8; ++k) w[k] = V::Lookup(kTwicePlus12, w[k]);
-    const typename V::Int e = V::And(V::Gather2(rows.quad, rows.stride), V::Fill32(0xff));
-    Accumulate32<V>(tokens, Power(V{}, e), sums, UnsignedDot<V, 24>{w});
+    Accumulate32<V>(tokens, Power(V{}, rows.LoadFirstByte()), sums, UnsignedDot<V, 24>{w});
   }
 
  private:

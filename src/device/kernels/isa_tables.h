@@ -18,6 +18,7 @@ namespace moestro {
 struct OwnFunctions {
   decltype(ExpertKernel::quantise) quantise;
   decltype(ExpertKernel::multiply) multiply;
+  decltype(ExpertKernel::interleave) interleave;
   int64_t activation_block;
   size_t activation_block_bytes;
 };

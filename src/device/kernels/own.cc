@@ -56,6 +56,7 @@ std::optional<ExpertKernel> OwnKernel(ggml_type type, Isa isa, const CpuTraits& 
   kernel.name = IsaName(isa);
   kernel.quantise = functions->quantise;
   kernel.multiply = functions->multiply;
+  kernel.interleave = functions->interleave;
   kernel.activation_block = functions->activation_block;
   kernel.activation_block_bytes = functions->activation_block_bytes;
   kernel.from_float = traits.Of(kernel.activation_type)->from_float;

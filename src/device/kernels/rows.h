@@ -47,6 +47,12 @@ class CacheWarmer {
   const std::byte* end_ = nullptr;
 };
 
+// How far ahead to ask: whole tiles, at least the bytes that hide the latency of DRAM.
+inline size_t LookAhead(size_t tile_bytes) {
+  constexpr size_t kLookAhead = 12288;
+  return (kLookAhead + tile_bytes - 1) / tile_bytes * tile_bytes;
+}
+
 // The block under way in 4 * kQuads rows: row 4q + i at quad[q] + i * stride.
 template <class V>
 struct Rows {
@@ -82,6 +88,47 @@ struct Rows {
     for (int q = 0; q < V::kQuads; ++q) at[q] = quad[q] + offset;
     return V::GatherHalves(at, stride);
   }
+  // The first byte of every row.
+  typename V::Int LoadFirstByte() const {
+    return V::And(V::Gather2(quad, stride), V::Fill32(0xff));
+  }
+  // The 14 bytes that end a block whose size is `offset` + 14: out[0] has two in its high half, and
+  // nothing below them.
+  void LoadLast14(size_t offset, typename V::Int* out) const { Load16(offset - 2, out); }
+};
+
+// The same of rows that are interleaved (interleave.h): row 4q + i is lane 4q + i of each column.
+template <class V>
+struct InterleavedRows {
+  static constexpr size_t kLanes = 4 * V::kQuads;
+
+  const std::byte* at;
+  CacheWarmer<V>* warmer;
+
+  void Advance(size_t bytes) { at += kLanes * bytes; }
+  void Load16(size_t offset, typename V::Int* out) const {
+    warmer->Step();
+#pragma GCC unroll 4
+    for (size_t k = 0; k < 4; ++k) out[k] = V::LoadWords(at + kLanes * (offset + 4 * k));
+  }
+  typename V::Float LoadHalf(size_t offset) const {
+    return V::LoadHalfFloats(at + kLanes * offset);
+  }
+  typename V::Int LoadFirstByte() const { return V::LoadBytes(at); }
+  void LoadLast14(size_t offset, typename V::Int* out) const {
+    warmer->Step();
+    out[0] = V::template ShiftLeft<16>(V::LoadHalves(at + kLanes * offset));
+#pragma GCC unroll 3
+    for (size_t k = 0; k < 3; ++k) {
+      out[k + 1] = V::LoadWords(at + kLanes * (offset + 2 + 4 * k));
+    }
+  }
+};
+
+// The column of an interleaved block that is less than four bytes wide, if there is one.
+struct NarrowColumn {
+  size_t at = 0;
+  size_t bytes = 0;
 };
 
 // Low nibbles of four registers in w[0..3], high ones in w[4..7].

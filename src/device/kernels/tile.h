@@ -11,6 +11,7 @@
 #include "device/kernels/formats256.h"
 #include "device/kernels/formats256_low.h"
 #include "device/kernels/formats32.h"
+#include "device/kernels/interleave.h"
 #include "device/kernels/isa_tables.h"
 
 namespace moestro {
@@ -19,9 +20,10 @@ namespace moestro {
 template <class Format>
 inline constexpr int64_t kBlock = sizeof(Format::Activation::values);
 
-template <class V>
+// Source: Rows<V> or InterleavedRows<V>.
+template <class V, class Source>
 struct TileRows {
-  Rows<V> rows;
+  Source rows;
   int64_t first[V::kQuads];  // where in `out` each quad's four results go
 };
 
@@ -38,8 +40,8 @@ inline void StoreQuads(float* out, const int64_t* first, typename V::Float sums,
 }
 
 // Everything is inlined: the sums live in registers only then.
-template <class V, class Format, int kTokens>
-[[gnu::flatten]] void MultiplyTile(const TileRows<V>& tile, const TileTokens& call,
+template <class V, class Format, class Source, int kTokens>
+[[gnu::flatten]] void MultiplyTile(const TileRows<V, Source>& tile, const TileTokens& call,
                                    CacheWarmer<V>& warmer) {
   using Activation = typename Format::Activation;
   const Activation* tokens[kTokens];
@@ -49,7 +51,7 @@ template <class V, class Format, int kTokens>
     tokens[t] = reinterpret_cast<const Activation*>(call.activations[t]);
     sums[t] = V::Zero();
   }
-  Rows<V> rows = tile.rows;
+  Source rows = tile.rows;
   rows.warmer = &warmer;
   for (int64_t b = 0; b < call.n_blocks; ++b) {
     Format::template Block<V, kTokens>(rows, tokens, sums);
@@ -64,11 +66,11 @@ template <class V, class Format, int kTokens>
 }
 
 // All tokens against one tile of rows, in tiles of tokens as equal as possible.
-template <class V, class Format, int... kTokens>
-inline void MultiplyTokens(const TileRows<V>& tile, TileTokens call, int64_t n_tokens,
+template <class V, class Format, class Source, int... kTokens>
+inline void MultiplyTokens(const TileRows<V, Source>& tile, TileTokens call, int64_t n_tokens,
                            CacheWarmer<V>& warmer, std::integer_sequence<int, kTokens...>) {
-  using Multiply = void (*)(const TileRows<V>&, const TileTokens&, CacheWarmer<V>&);
-  static constexpr Multiply kMultiply[] = {MultiplyTile<V, Format, kTokens + 1>...};
+  using Multiply = void (*)(const TileRows<V, Source>&, const TileTokens&, CacheWarmer<V>&);
+  static constexpr Multiply kMultiply[] = {MultiplyTile<V, Format, Source, kTokens + 1>...};
   constexpr int64_t kMax = sizeof...(kTokens);
   const int64_t n_tiles = (n_tokens + kMax - 1) / kMax;
   for (int64_t i = 0, done = 0; i < n_tiles; ++i) {
@@ -82,11 +84,11 @@ inline void MultiplyTokens(const TileRows<V>& tile, TileTokens call, int64_t n_t
 
 // Fewer than four rows do not fill a quad: they go one by one, the same row in all lanes.
 template <class V, class Format>
-void MultiplyFewRows(const ExpertKernel::Call& call) {
+void MultiplyFewRows(const ExpertKernel::Call& call, int64_t begin) {
   constexpr int kMax = Format::template kMaxTokens<V>;
   CacheWarmer<V> warmer;
-  TileRows<V> tile{};
-  for (int64_t r = 0; r < call.n_rows; ++r) {
+  TileRows<V, Rows<V>> tile{};
+  for (int64_t r = begin; r < call.n_rows; ++r) {
     for (const std::byte*& quad : tile.rows.quad) {
       quad = call.rows + static_cast<size_t>(r) * call.row_bytes;
     }
@@ -102,34 +104,53 @@ void MultiplyFewRows(const ExpertKernel::Call& call) {
   }
 }
 
-// ExpertKernel::multiply.
+// Rows [begin, n_rows) as they stand in the file.
 template <class V, class Format>
-void MultiplyRows(const ExpertKernel&, const ExpertKernel::Call& call) {
-  if (call.n_rows < 4) return MultiplyFewRows<V, Format>(call);
+void MultiplySideBySide(const ExpertKernel::Call& call, int64_t begin) {
+  if (call.n_rows - begin < 4) return MultiplyFewRows<V, Format>(call, begin);
   constexpr int64_t kRows = 4 * V::kQuads;
-  // Whole tiles, at least the bytes that hide the latency of DRAM.
-  constexpr size_t kLookAhead = 12288;
   const size_t tile_bytes = kRows * call.row_bytes;
-  const size_t distance = (kLookAhead + tile_bytes - 1) / tile_bytes * tile_bytes;
-  TileRows<V> tile;
+  TileRows<V, Rows<V>> tile;
   tile.rows.stride = call.row_bytes;
-  for (int64_t r = 0; r < call.n_rows; r += kRows) {
+  for (int64_t r = begin; r < call.n_rows; r += kRows) {
     // The last quads step back onto rows that are done already and write the same results again.
     for (int q = 0; q < V::kQuads; ++q) {
       const int64_t wanted = r + 4 * q;
       tile.first[q] = wanted < call.n_rows - 4 ? wanted : call.n_rows - 4;
       tile.rows.quad[q] = call.rows + static_cast<size_t>(tile.first[q]) * call.row_bytes;
     }
-    CacheWarmer<V> warmer(call, static_cast<size_t>(r) * call.row_bytes + distance, tile_bytes);
+    const size_t ahead = static_cast<size_t>(r) * call.row_bytes + LookAhead(tile_bytes);
+    CacheWarmer<V> warmer(call, ahead, tile_bytes);
     MultiplyTokens<V, Format>(tile, {call.activations, call.out, call.n_in / kBlock<Format>},
                               call.n_tokens, warmer,
                               std::make_integer_sequence<int, Format::template kMaxTokens<V>>());
   }
 }
 
+// ExpertKernel::multiply.
+template <class V, class Format>
+void MultiplyRows(const ExpertKernel&, const ExpertKernel::Call& call) {
+  if (!call.is_interleaved) return MultiplySideBySide<V, Format>(call, 0);
+  constexpr int64_t kRows = 4 * V::kQuads;
+  const size_t tile_bytes = kRows * call.row_bytes;
+  int64_t r = 0;
+  for (; r + kRows <= call.n_rows; r += kRows) {
+    TileRows<V, InterleavedRows<V>> tile;
+    tile.rows.at = call.rows + static_cast<size_t>(r) * call.row_bytes;
+    for (int q = 0; q < V::kQuads; ++q) tile.first[q] = r + 4 * q;
+    const size_t ahead = static_cast<size_t>(r) * call.row_bytes + LookAhead(tile_bytes);
+    CacheWarmer<V> warmer(call, ahead, tile_bytes);
+    MultiplyTokens<V, Format>(tile, {call.activations, call.out, call.n_in / kBlock<Format>},
+                              call.n_tokens, warmer,
+                              std::make_integer_sequence<int, Format::template kMaxTokens<V>>());
+  }
+  if (r < call.n_rows) MultiplySideBySide<V, Format>(call, r);
+}
+
 template <class V, class Format>
 inline constexpr OwnFunctions kFunctions = {Format::template kQuantise<V>, MultiplyRows<V, Format>,
-                                            kBlock<Format>, sizeof(typename Format::Activation)};
+                                            InterleaveRows<V, Format>, kBlock<Format>,
+                                            sizeof(typename Format::Activation)};
 
 // nullptr for a type without a format.
 template <class V>

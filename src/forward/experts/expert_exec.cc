@@ -82,18 +82,29 @@ Result<std::unique_ptr<ExpertExec>> ExpertExec::Create(const Parts& parts, const
   for (const FormKernels& form : parts.kernels) {
     scratch->forms.push_back(FormOf(form, scratch->input_kernels, QuantiseAlike));
   }
+  if (parts.may_interleave) {
+    size_t widest = 0;
+    for (const FormKernels& form : parts.kernels) {
+      widest = std::max(widest, std::ranges::max(form.row_bytes));
+    }
+    scratch->groups.assign(parts.team.threads(),
+                           std::vector<std::byte>(ExpertKernel::kInterleavedRows * widest));
+  }
   return std::unique_ptr<ExpertExec>(new ExpertExec(std::move(scratch)));
 }
 
 Status ExpertExec::Run(const LayerPlan& plan, const ExpertRows& rows, LeaseStream& leases,
                        LeaseStream* ahead) {
   LayerRun run(*scratch_, plan, rows, {leases, ahead});
+  Status worked;
   if (rows.there != nullptr) {
     run.Work(0, 1);  // nothing for a team to compute
   } else {
-    TRY_STATUS(scratch_->parts.team.Run(
-        [&run](int thread, int n_threads) { run.Work(thread, n_threads); }));
+    auto work = [&run](int thread, int n_threads) { run.Work(thread, n_threads); };
+    worked = scratch_->parts.team.Run(work);
   }
+  run.Close();
+  TRY_STATUS(worked);
   if (auto error = run.TakeError()) return std::unexpected(*std::move(error));
   return {};
 }

@@ -69,6 +69,10 @@ class ExpertExec {
     std::span<const FormKernels> kernels;  // by form
     std::span<const LayerForm> layers;     // by layer
     DeviceSet* devices = nullptr;          // null: plans are for the CPU alone
+    // Experts that are met again may be laid out anew in their slots, as their kernels read them
+    // fastest (ExpertKernel::interleave). Nobody else may read slots of this residency then: no
+    // device copies from them.
+    bool may_interleave = false;
   };
   // Room for `rows` rows of K experts each; the widths are the largest of any form.
   struct Limits {

@@ -80,6 +80,7 @@ void LayerRun::ResetJob(size_t j) {
   job.down.Reset(f.n_embd);
   job.next_pair.store(0, std::memory_order_relaxed);
   job.landed.store(0, std::memory_order_relaxed);
+  job.is_interleaved = job.is_to_interleave = false;
   const uint32_t threads = s_.parts.team.threads();
   for (uint32_t t = 0; t < threads; ++t) {
     JobShare& its = share(j, static_cast<int>(t));
@@ -131,10 +132,7 @@ void LayerRun::Work(int thread, int n_threads) {
       changes_.wait(seen, std::memory_order_acquire);
     }
   }
-  if (thread == 0) {
-    LetGoOfAll();
-    FinishDevices();  // their results
-  }
+  if (thread == 0) FinishDevices();  // their results
   WaitUntil(devices_done_, [](bool done) { return done; });
   // All results are there: sum in router order.
   if (!stop_.load(std::memory_order_acquire) && rows_.there == nullptr) SumUp(thread, n_threads);
@@ -166,18 +164,11 @@ void LayerRun::MoveLeases() {
     if (leases_.lease(j) == nullptr) break;  // leases are taken in order
     const bool is_over = j < n_host_ ? job.down.is_done() : devices_->Bring(j, *leases_.lease(j));
     if (is_over) {
-      job.let_go = true;
-      leases_.LetGo(j);
+      LetGo(j);
     } else if (j < n_host_) {
       ShowLanded(j);
     }
   }
-}
-
-// Thread 0, once every expert is done.
-void LayerRun::LetGoOfAll() {
-  if (!by_stage_ || stop_.load(std::memory_order_relaxed)) return;
-  for (size_t j = 0; j < n_host_; ++j) leases_.LetGo(j);
 }
 
 void LayerRun::Fail(Error error) {
@@ -212,6 +203,7 @@ void LayerRun::ShowLanded(size_t j) {
   for (size_t m = 0; m < kMatrices; ++m) {
     const auto matrix = static_cast<Matrix>(m);
     if (job.has(m) || !lease.landed(matrix)) continue;
+    if (job.landed.load(std::memory_order_relaxed) == 0) ChooseLayout(j);
     job.matrix[m] = lease.matrix(matrix);
     job.landed.fetch_or(static_cast<uint8_t>(1U << m), std::memory_order_release);
     Announce();
@@ -309,7 +301,7 @@ bool LayerRun::TryDown(size_t j, int owner, int thread) {
   if (!job.has(kMatrixDown) || !job.quantise.is_done()) return false;
   const auto block = share(j, owner).down.Claim(job.form->down_rows);
   if (!block) return false;
-  MultiplyDown(j, *block, owner == thread ? AfterDown(j, owner, block->end()) : nullptr);
+  MultiplyDown(j, *block, thread, owner == thread ? AfterDown(j, owner, block->end()) : nullptr);
   if (job.down.Finish(block->count)) Announce();
   return true;
 }

@@ -40,7 +40,9 @@ struct RunForm {
 // no two experts share a cache line.
 struct alignas(64) JobState {
   const RunForm* form = nullptr;
-  std::array<const std::byte*, kMatrices> matrix{};  // written before the bit in landed is set
+  std::array<std::byte*, kMatrices> matrix{};  // written before the bit in landed is set
+  bool is_interleaved = false;                 // written before the first bit is
+  bool is_to_interleave = false;               // the same: by whoever multiplies the rows
   std::atomic<uint8_t> landed{0};                    // bit per matrix
   bool let_go = false;                               // thread 0 only
 
@@ -77,8 +79,9 @@ struct ExpertScratch {
   std::byte* products_q = nullptr;  // [pairs][activation_bytes_ff]
   float* results = nullptr;         // [pairs][n_embd]
   std::vector<JobState> jobs;
-  std::vector<JobShare> shares;             // [job][thread]
-  std::vector<std::vector<float>> up_rows;  // [thread]: one block of the up matrix's results
+  std::vector<JobShare> shares;                // [job][thread]
+  std::vector<std::vector<float>> up_rows;     // [thread]: one block of the up matrix's results
+  std::vector<std::vector<std::byte>> groups;  // [thread]: kInterleavedRows of the widest rows
   double wait_seconds = 0.0;
   ExpertExec::LaneSeconds lane_seconds;  // of the last run
 };
@@ -97,13 +100,17 @@ class LayerRun {
   LayerRun(ExpertScratch& scratch, const LayerPlan& plan, const ExpertRows& rows, Leases leases);
 
   void Work(int thread, int n_threads);
+  // When no thread works any more: lets the leases go. A run that failed may have interleaved some
+  // rows of an expert: the others follow.
+  void Close();
   std::optional<Error> TakeError() { return std::exchange(error_, std::nullopt); }
 
  private:
   // Thread 0: reads forward, new leases, landed matrices to the jobs, finished experts let go.
   void Pump();
   void MoveLeases();
-  void LetGoOfAll();
+  void LetGo(size_t job);
+  void ChooseLayout(size_t job);
   void ShowLanded(size_t job);
   void WaitForBytes();
   void CheckForRoom();
@@ -131,7 +138,10 @@ class LayerRun {
   void QuantiseInputs(int thread, int n_threads);
   void MultiplyHidden(size_t job, RowBlock block, int thread, const std::byte* following);
   void QuantiseProduct(size_t job, uint32_t i);
-  void MultiplyDown(size_t job, RowBlock block, const std::byte* next);
+  void MultiplyDown(size_t job, RowBlock block, int thread, const std::byte* next);
+  bool is_interleaved(size_t job, size_t matrix) const;
+  void Interleave(size_t job, size_t matrix, RowBlock block, int thread);
+  void InterleaveRest(size_t job);
   void SumUp(int thread, int n_threads) const;
   void AddBias(size_t matrix, size_t job, uint32_t row, std::span<float> rows) const;
   std::byte* input_of(uint32_t input, uint32_t row) const;

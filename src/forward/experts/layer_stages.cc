@@ -52,6 +52,8 @@ void LayerRun::MultiplyHidden(size_t j, RowBlock block, int thread, const std::b
   std::array<const std::byte*, kGroup> x{};
   std::array<float*, kGroup> out{};
   std::vector<float>& up_rows = s_.up_rows[static_cast<size_t>(thread)];
+  Interleave(j, kMatrixGate, block, thread);
+  Interleave(j, kMatrixUp, block, thread);
   if (up_rows.size() < size_t{kGroup} * n_rows) up_rows.resize(size_t{kGroup} * n_rows);
   for (uint32_t first = 0; first < expert.n_pairs; first += kGroup) {
     const uint32_t n = std::min(kGroup, expert.n_pairs - first);
@@ -70,7 +72,8 @@ void LayerRun::MultiplyHidden(size_t j, RowBlock block, int thread, const std::b
                                .out = out.data(),
                                .n_tokens = n,
                                .next = next,
-                               .next_bytes = next != nullptr ? f.row_bytes[m] * 16 : 0});
+                               .next_bytes = next != nullptr ? f.row_bytes[m] * 16 : 0,
+                               .is_interleaved = is_interleaved(j, m)});
     };
     float* gate = s_.products + size_t{expert.first_pair + first} * f.n_ff + row;
     multiply(kMatrixGate, gate, f.n_ff,
@@ -95,11 +98,12 @@ void LayerRun::QuantiseProduct(size_t j, uint32_t i) {
 }
 
 // Weight rows [row, row + n_rows) of down, for all rows of the step that the expert has.
-void LayerRun::MultiplyDown(size_t j, RowBlock block, const std::byte* next) {
+void LayerRun::MultiplyDown(size_t j, RowBlock block, int thread, const std::byte* next) {
   const PlannedExpert& expert = plan_.experts[j];
   const FormKernels& f = *s_.jobs[j].form->kernels;
   const auto [row, n_rows] = block;
   const ExpertKernel& kernel = f.kernel[kMatrixDown];
+  Interleave(j, kMatrixDown, block, thread);
   std::array<const std::byte*, kGroup> x{};
   std::array<float*, kGroup> out{};
   for (uint32_t first = 0; first < expert.n_pairs; first += kGroup) {
@@ -118,7 +122,8 @@ void LayerRun::MultiplyDown(size_t j, RowBlock block, const std::byte* next) {
                      .out = out.data(),
                      .n_tokens = n,
                      .next = next,
-                     .next_bytes = next != nullptr ? f.row_bytes[kMatrixDown] * 16 : 0});
+                     .next_bytes = next != nullptr ? f.row_bytes[kMatrixDown] * 16 : 0,
+                     .is_interleaved = is_interleaved(j, kMatrixDown)});
     for (uint32_t i = 0; i < n; ++i) AddBias(kMatrixDown, j, row, {out[i], n_rows});
   }
 }
