@@ -71,7 +71,7 @@ check-asan check-tsan: check-%: setup
 	 else ctest --preset $* -j $(JOBS); fi
 
 # Kinds of files that are read; each has a target, seeds and perhaps a dictionary in tests/fuzz.
-FUZZ_TARGETS ?= gguf policy trace paths beside low imatrix
+FUZZ_TARGETS ?= gguf policy trace paths beside low imatrix answer template
 
 .PHONY: fuzz
 fuzz: setup-fuzz ## a minute of fuzzing each reader of files (with clang)
