@@ -70,8 +70,9 @@ check-asan check-tsan: check-%: setup
 	@if setarch -R true 2>/dev/null; then setarch -R ctest --preset $* -j $(JOBS); \
 	 else ctest --preset $* -j $(JOBS); fi
 
-# Kinds of files and requests that are read; each has a target, seeds and perhaps a dictionary in tests/fuzz.
-FUZZ_TARGETS ?= gguf policy trace paths beside low imatrix api
+# Kinds of files and requests that are read; each has a target, seeds and perhaps a dictionary in
+# tests/fuzz.
+FUZZ_TARGETS ?= gguf policy trace paths beside low imatrix api answer template
 
 .PHONY: fuzz
 fuzz: setup-fuzz ## a minute of fuzzing each reader of files and requests (with clang)

@@ -36,34 +36,39 @@ size_t SkipDigits(std::string_view text, size_t i) {
   return i;
 }
 
-JsonScan ScanNumber(std::string_view text) {
-  size_t end = text.find_first_not_of("+-.0123456789eE");
-  if (end == std::string_view::npos) return {Scan::kOpen, text.size()};
-  const std::string_view number = text.substr(0, end);
-  size_t i = number.starts_with('-') ? 1 : 0;
+bool IsNumber(std::string_view text) {
+  size_t i = text.starts_with('-') ? 1 : 0;
   const auto digits = [&] {
     const size_t begin = i;
-    i = SkipDigits(number, i);
+    i = SkipDigits(text, i);
     return i > begin;
   };
   const size_t first = i;
-  if (!digits() || (number[first] == '0' && i > first + 1)) return {Scan::kBroken, 0};
-  if (i < number.size() && number[i] == '.') {
+  if (!digits() || (text[first] == '0' && i > first + 1)) return false;
+  if (i < text.size() && text[i] == '.') {
     ++i;
-    if (!digits()) return {Scan::kBroken, i};
+    if (!digits()) return false;
   }
-  if (i < number.size() && (number[i] == 'e' || number[i] == 'E')) {
+  if (i < text.size() && (text[i] == 'e' || text[i] == 'E')) {
     ++i;
-    if (i < number.size() && (number[i] == '+' || number[i] == '-')) ++i;
-    if (!digits()) return {Scan::kBroken, i};
+    if (i < text.size() && (text[i] == '+' || text[i] == '-')) ++i;
+    if (!digits()) return false;
   }
-  return {i == number.size() ? Scan::kWhole : Scan::kBroken, i};
+  return i == text.size();
+}
+
+// Nothing of a number or a word counts until all of it is known to be one.
+JsonScan ScanNumber(std::string_view text) {
+  const size_t end = text.find_first_not_of("+-.0123456789eE");
+  if (end == std::string_view::npos) return {Scan::kOpen, 0};
+  if (!IsNumber(text.substr(0, end))) return {Scan::kBroken, 0};
+  return {Scan::kWhole, end};
 }
 
 JsonScan ScanWord(std::string_view text) {
   for (const std::string_view word : {"true", "false", "null"}) {
     if (text.starts_with(word)) return {Scan::kWhole, word.size()};
-    if (word.starts_with(text)) return {Scan::kOpen, text.size()};
+    if (word.starts_with(text)) return {Scan::kOpen, 0};
   }
   return {Scan::kBroken, 0};
 }

@@ -16,7 +16,9 @@ enum class Scan : uint8_t {
 
 struct JsonScan {
   Scan state = Scan::kOpen;
-  size_t length = 0;  // of the value if it is whole; else of what was read before it broke or ended
+  // Of the value if it is whole, else of what is certain to be part of it: never less for more
+  // text.
+  size_t length = 0;
 };
 
 // `text` begins with the value, perhaps after blanks, which count. A number is whole only when

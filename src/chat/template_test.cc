@@ -8,6 +8,7 @@
 
 #include "base/format.h"
 #include "chat/template_guard.h"
+#include "tests/support/sanitized.h"
 
 namespace moestro {
 namespace {
@@ -110,23 +111,27 @@ TEST(ChatTemplate, WhatTheLibraryCannotTakeIsRefused) {
   EXPECT_FALSE(ChatTemplate::Parse(blocks, "", ""));
 }
 
-TEST(ChatTemplate, WhatDoesNotEndIsEnded) {
-  const std::string nested =
-      "{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}";
-  const std::string recursion = "{% macro f(x) %}{{ f(x) }}{% endmacro %}{{ f(1) }}";
-  const std::string doubling =
-      "{% set ns = namespace(a='x') %}{% for i in range(99) %}{% set ns.a = ns.a ~ ns.a %}{% "
-      "endfor %}";
-  const std::string printing =
-      "{% set ns = namespace(a='0123456789') %}{% for i in range(15) %}{% set ns.a = ns.a ~ ns.a %}"
-      "{% endfor %}{% for i in range(99999) %}{{ ns.a }}{% endfor %}";
-  for (const std::string& text :
-       {nested, recursion, doubling, printing, std::string("{{ range(1000000000) }}"),
-        std::string("{{ 'x' | indent(1000000000) }}")}) {
-    const auto rendered = Render(text);
-    ASSERT_FALSE(rendered) << text;
-    EXPECT_EQ(rendered.error().code, Errc::kUnsupported);
-  }
+void ExpectEnded(const std::string& text) {
+  const auto rendered = Render(text);
+  ASSERT_FALSE(rendered) << text;
+  EXPECT_EQ(rendered.error().code, Errc::kUnsupported);
+}
+
+TEST(ChatTemplate, WhatMakesMuchOfLittleIsEnded) {
+  ExpectEnded("{{ range(1000000000) }}");
+  ExpectEnded("{{ 'x' | indent(1000000000) }}");
+  ExpectEnded("{% macro f(x) %}{{ f(x) }}{% endmacro %}{{ f(1) }}");
+  ExpectEnded(
+      "{% set ns = namespace(a='x') %}{% for i in range(99) %}{% set ns.a = ns.a ~ ns.a %}"
+      "{% endfor %}");
+}
+
+TEST(ChatTemplate, LongLoopsAreEnded) {
+  if (kIsSanitized) GTEST_SKIP() << "a second becomes a minute";
+  ExpectEnded("{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}");
+  ExpectEnded(
+      "{% set ns = namespace(a='0123456789') %}{% for i in range(15) %}"
+      "{% set ns.a = ns.a ~ ns.a %}{% endfor %}{% for i in range(99999) %}{{ ns.a }}{% endfor %}");
 }
 
 TEST(TemplateGuard, LeavesWhatItSaysAsItIs) {

@@ -7,11 +7,13 @@
 #include <fstream>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/binary_file.h"
 #include "base/check.h"
 #include "base/format.h"
+#include "chat/test_templates.h"
 #include "learned/latency_file.h"
 #include "learned/learn_paths.h"
 #include "learned/norms_file.h"
@@ -202,6 +204,35 @@ void WriteRequests(const std::string& folder) {
   std::ofstream(folder + "/detokenize.json") << R"(5{"tokens":[1,2,99]})";
 }
 
+// The first byte picks the style: answer_fuzz.cc.
+void WriteAnswers(const std::string& folder) {
+  constexpr std::string_view kAnswers[] = {
+      "<think>x</think>\n<tool_call>{\"name\": \"a\", \"arguments\": {\"b\": [1]}}</tool_call>",
+      "[TOOL_CALLS] [{\"name\": \"a\", \"arguments\": {}}, {\"name\": \"a\"}]",
+      "[TOOL_CALLS]a[ARGS]{\"b\": 1}",
+      "{\"name\": \"a\", \"parameters\": {}}; {\"name\": \"a\", \"parameters\": {}}",
+      "<tool_call>\n<function=a>\n<parameter=t>\n1\n</parameter>\n</function>\n</tool_call>",
+      "<tool_call>a\n<arg_key>t</arg_key>\n<arg_value>1</arg_value>\n</tool_call>",
+      "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>function<｜tool▁sep｜>a\n```json\n{}\n```"
+      "<｜tool▁call▁end｜><｜tool▁calls▁end｜>",
+      "<|channel|>analysis<|message|>x<|end|><|start|>assistant<|channel|>commentary "
+      "to=functions.a<|message|>{}"};
+  char style = '0';  // its remainder of 8 is 0
+  for (const std::string_view answer : kAnswers) {
+    std::ofstream(Format("{}/{}.txt", folder, style)) << style << answer;
+    ++style;
+  }
+}
+
+void WriteTemplates(const std::string& folder) {
+  int n = 0;
+  for (const std::string_view text :
+       {kTaggedTemplate, kListTemplate, kBareTemplate, kParameterTemplate, kKeyValueTemplate,
+        kFencedTemplate, kChannelTemplate}) {
+    std::ofstream(Format("{}/{}.jinja", folder, n++)) << text;
+  }
+}
+
 }  // namespace
 }  // namespace moestro
 
@@ -211,8 +242,8 @@ int main(int argc, char** argv) {
     return 2;
   }
   const std::string folder = argv[1];
-  for (const char* target :
-       {"/gguf", "/policy", "/trace", "/paths", "/beside", "/low", "/imatrix", "/api"}) {
+  for (const char* target : {"/gguf", "/policy", "/trace", "/paths", "/beside", "/low", "/imatrix",
+                             "/api", "/answer", "/template"}) {
     std::filesystem::create_directories(folder + target);
   }
   moestro::WriteModels(folder + "/gguf");
@@ -223,5 +254,7 @@ int main(int argc, char** argv) {
   moestro::WriteLow(folder + "/low");
   moestro::WriteImportances(folder + "/imatrix");
   moestro::WriteRequests(folder + "/api");
+  moestro::WriteAnswers(folder + "/answer");
+  moestro::WriteTemplates(folder + "/template");
   return 0;
 }
