@@ -23,6 +23,7 @@
 
 #include "api/api_error.h"
 #include "base/clock.h"
+#include "decide/kv_blocks.h"
 #include "decide/step_planner.h"
 #include "engine/engine.h"
 #include "model/vocab.h"
@@ -66,6 +67,8 @@ class Scheduler {
   void Run();
 
  private:
+  // What a sequence may take beyond the positions that it goes on by.
+  static constexpr uint32_t kSlack = 2 * KvBlocks::kPositions;
   void Admit();
   bool AdmitOne(std::shared_ptr<Job> job);
   bool ResumeOne();
