@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT
-// The server's scheduler over a real engine: a request's text is the same alone, beside others, from
-// a kept prefix, after a restart, and when it had to give up its positions on the way.
+// The server's scheduler over a real engine: a request's text is the same alone, beside others,
+// from a kept prefix, after a restart, and when it had to give up its positions on the way.
+#include "serve/scheduler.h"
+
 #include <gtest/gtest.h>
 
 #include <cerrno>
@@ -16,7 +18,6 @@
 #include "engine/engine.h"
 #include "model/model_file.h"
 #include "model/vocab.h"
-#include "serve/scheduler.h"
 #include "tests/support/fault_reader.h"
 #include "tests/support/temp_folder.h"
 
@@ -171,7 +172,8 @@ TEST(SchedulerTest, AJobThatUsesNoPrefixesLeavesNone) {
 
 TEST(SchedulerTest, PrefixesOutliveTheServer) {
   const TempFolder folder;
-  const SchedulerOptions options{.cache_folder = folder.path().string(), .cache_key = "k", .cache_disk = 1 << 30};
+  const SchedulerOptions options{
+      .cache_folder = folder.path().string(), .cache_key = "k", .cache_disk = 1 << 30};
   const Wish wish = kWishes[2];
   Said first;
   {
@@ -188,7 +190,8 @@ TEST(SchedulerTest, PrefixesOutliveTheServer) {
 
 TEST(SchedulerTest, PrefixesOfAnotherTemplateAreNotUsed) {
   const TempFolder folder;
-  SchedulerOptions options{.cache_folder = folder.path().string(), .cache_key = "a", .cache_disk = 1 << 30};
+  SchedulerOptions options{
+      .cache_folder = folder.path().string(), .cache_key = "a", .cache_disk = 1 << 30};
   const auto engine = Open();
   ServeOne(*engine, kWishes[2], options);
   options.cache_key = "b";
@@ -197,13 +200,15 @@ TEST(SchedulerTest, PrefixesOfAnotherTemplateAreNotUsed) {
 
 std::vector<std::filesystem::path> FilesIn(const std::string& folder) {
   std::vector<std::filesystem::path> files;
-  for (const auto& entry : std::filesystem::directory_iterator(folder)) files.push_back(entry.path());
+  for (const auto& entry : std::filesystem::directory_iterator(folder))
+    files.push_back(entry.path());
   return files;
 }
 
 TEST(SchedulerTest, ADamagedFileIsRemovedAndTheTextIsTheSame) {
   const TempFolder folder;
-  const SchedulerOptions options{.cache_folder = folder.path().string(), .cache_key = "k", .cache_disk = 1 << 30};
+  const SchedulerOptions options{
+      .cache_folder = folder.path().string(), .cache_key = "k", .cache_disk = 1 << 30};
   const auto engine = Open();
   const Said first = ServeOne(*engine, kWishes[2], options);
   ASSERT_EQ(FilesIn(folder.path().string()).size(), 1U);
@@ -222,15 +227,20 @@ TEST(SchedulerTest, ADamagedFileIsRemovedAndTheTextIsTheSame) {
 TEST(SchedulerTest, TheFolderHoldsNoMoreThanItMay) {
   const TempFolder folder;
   const auto engine = Open();
-  SchedulerOptions options{.parallel = 1, .cache_folder = folder.path().string(), .cache_key = "k", .cache_disk = 1 << 30};
+  SchedulerOptions options{.parallel = 1,
+                           .cache_folder = folder.path().string(),
+                           .cache_key = "k",
+                           .cache_disk = 1 << 30};
   ServeOne(*engine, kWishes[2], options);
   const uint64_t one = std::filesystem::file_size(FilesIn(folder.path().string()).front());
   options.cache_disk = one * 3 / 2;
   Scheduler scheduler(*engine, DemoVocab(), options);
-  ServeAll(scheduler, {{.prompt = "Max was a very big and very happy dog who liked to play with all of the "
-                                  "other dogs in the park near the house of"}});
+  ServeAll(scheduler,
+           {{.prompt = "Max was a very big and very happy dog who liked to play with all of the "
+                       "other dogs in the park near the house of"}});
   uint64_t bytes = 0;
-  for (const auto& file : FilesIn(folder.path().string())) bytes += std::filesystem::file_size(file);
+  for (const auto& file : FilesIn(folder.path().string()))
+    bytes += std::filesystem::file_size(file);
   EXPECT_LE(bytes, options.cache_disk);
   EXPECT_GT(bytes, 0U);
 }

@@ -33,7 +33,8 @@ class ServeTest : public ::testing::Test {
   // Serves the demo model on port_, ready when this returns.
   void Serve(std::vector<std::string> arguments = {}) {
     port_ = SocketClient::FreePort();
-    arguments.insert(arguments.begin(), {"serve", "--threads", "1", "--port", std::to_string(port_)});
+    arguments.insert(arguments.begin(),
+                     {"serve", "--threads", "1", "--port", std::to_string(port_)});
     program_ = std::make_unique<Program>(folder_.path(), Start{.arguments = std::move(arguments)});
     for (int i = 0; i < 600; ++i) {
       if (Ask(port_, Get("/health")).contains(R"({"status":"ok"})")) return;
@@ -54,8 +55,8 @@ class ServeTest : public ::testing::Test {
 TEST_F(ServeTest, ServesTheDemoModelAndEndsInOrder) {
   Serve();
   EXPECT_TRUE(Ask(port_, Get("/v1/models")).contains(R"("id":"demo")"));
-  const std::string reply =
-      Ask(port_, Post("/v1/completions", R"({"prompt":"Once upon a time","max_tokens":5,"seed":1})"));
+  const std::string reply = Ask(
+      port_, Post("/v1/completions", R"({"prompt":"Once upon a time","max_tokens":5,"seed":1})"));
   EXPECT_TRUE(reply.contains(R"("completion_tokens":5)")) << reply;
   EXPECT_TRUE(Ask(port_, Get("/")).contains("Content-Security-Policy: default-src 'none'"));
   const Finished finished = End();
@@ -66,8 +67,9 @@ TEST_F(ServeTest, ServesTheDemoModelAndEndsInOrder) {
 TEST_F(ServeTest, AStreamThatIsCutByTheEndSaysSo) {
   Serve({"--drain", "0"});
   const SocketClient client(port_);
-  ASSERT_TRUE(client.Send(Post("/v1/completions", R"({"prompt":"Once","stream":true,)"
-                                                  R"("ignore_eos":true,"logit_bias":{"2":-100}})")));
+  ASSERT_TRUE(
+      client.Send(Post("/v1/completions", R"({"prompt":"Once","stream":true,)"
+                                          R"("ignore_eos":true,"logit_bias":{"2":-100}})")));
   client.ReceiveUntil("data: ");
   program_->Interrupt();
   const std::string rest = client.ReceiveAll();
@@ -81,9 +83,12 @@ TEST_F(ServeTest, WantsAKeyIfItHasOne) {
   std::ofstream(keys) << "first\nsecond\n";
   Serve({"--api-key-file", keys});
   EXPECT_TRUE(Ask(port_, Get("/v1/models")).starts_with("HTTP/1.1 401"));
-  EXPECT_TRUE(Ask(port_, Get("/v1/models", "Authorization: Bearer firs\r\n")).starts_with("HTTP/1.1 401"));
-  EXPECT_TRUE(Ask(port_, Get("/metrics", "Authorization: Bearer wrong\r\n")).starts_with("HTTP/1.1 401"));
-  EXPECT_TRUE(Ask(port_, Get("/v1/models", "Authorization: Bearer second\r\n")).starts_with("HTTP/1.1 200"));
+  EXPECT_TRUE(
+      Ask(port_, Get("/v1/models", "Authorization: Bearer firs\r\n")).starts_with("HTTP/1.1 401"));
+  EXPECT_TRUE(
+      Ask(port_, Get("/metrics", "Authorization: Bearer wrong\r\n")).starts_with("HTTP/1.1 401"));
+  EXPECT_TRUE(Ask(port_, Get("/v1/models", "Authorization: Bearer second\r\n"))
+                  .starts_with("HTTP/1.1 200"));
   EXPECT_TRUE(Ask(port_, Get("/v1/models", "x-api-key: first\r\n")).starts_with("HTTP/1.1 200"));
   EXPECT_TRUE(Ask(port_, Get("/health")).starts_with("HTTP/1.1 200"));
   EXPECT_TRUE(Ask(port_, Get("/page.js")).starts_with("HTTP/1.1 200"));
@@ -92,7 +97,8 @@ TEST_F(ServeTest, WantsAKeyIfItHasOne) {
 
 TEST_F(ServeTest, OtherPagesMayAskOnlyIfTheyAreNamed) {
   Serve();
-  EXPECT_FALSE(Ask(port_, Get("/v1/models", "Origin: http://a.example\r\n")).contains("Access-Control"));
+  EXPECT_FALSE(
+      Ask(port_, Get("/v1/models", "Origin: http://a.example\r\n")).contains("Access-Control"));
   EXPECT_EQ(End().exit_code, 0);
   Serve({"--cors", "http://a.example"});
   const std::string reply = Ask(port_, Get("/v1/models", "Origin: http://a.example\r\n"));
@@ -124,9 +130,10 @@ TEST_F(ServeTest, SaysWhatIsWrongWithTheModelOrTheKeys) {
 }
 
 TEST_F(ServeTest, PrefixesAreThereAfterARestart) {
-  const std::string body = R"({"prompt":"Once upon a time there were two friends. Tom and Lily went )"
-                           R"(to the park with their mom and saw a big dog who wanted to play with )"
-                           R"(them all day and all night long but","max_tokens":3,"temperature":0})";
+  const std::string body =
+      R"({"prompt":"Once upon a time there were two friends. Tom and Lily went )"
+      R"(to the park with their mom and saw a big dog who wanted to play with )"
+      R"(them all day and all night long but","max_tokens":3,"temperature":0})";
   Serve();
   const std::string first = Ask(port_, Post("/v1/completions", body));
   EXPECT_TRUE(first.contains(R"("cached_tokens":0)")) << first;

@@ -10,13 +10,13 @@ namespace {
 
 struct NumberField {
   std::string_view key;
-  float SamplingOptions::*field;
+  float SamplingOptions::* field;
   NumberRange range;
 };
 
 struct IntegerField {
   std::string_view key;
-  int32_t SamplingOptions::*field;
+  int32_t SamplingOptions::* field;
   IntegerRange range;
 };
 

@@ -35,13 +35,13 @@ class JsonView {
   std::optional<JsonView> Find(std::string_view key) const;
   std::optional<JsonView> At(size_t index) const;
   std::optional<bool> boolean() const;
-  std::optional<double> number() const;  // Dump() gives integers beyond 2^53 exactly
+  std::optional<double> number() const;    // Dump() gives integers beyond 2^53 exactly
   std::optional<int64_t> integer() const;  // a number that is whole and exactly known: 3, 3.0
   std::optional<std::string> text() const;
   // Of an object, in order; the keys live as long as this does. Empty for anything else.
   std::vector<std::pair<std::string_view, JsonView>> members() const;
   std::vector<std::string> keys() const;  // of an object, in order
-  size_t size() const;  // elements or keys, 0 for anything else
+  size_t size() const;                    // elements or keys, 0 for anything else
 
   // One line without blanks; with `indent` > 0 one value a line.
   std::string Dump(int indent = 0) const;

@@ -91,8 +91,9 @@ void AddServe(CommandLine& line) {
       .Between(1U, 64U)
       .ShowDefault();
   serve.Add("--queue", server.queue, "requests that may wait; others get 429").ShowDefault();
-  serve.Add("--gap", server.gap_seconds,
-            "seconds that a text's next token may wait for others' prompts, where the disk allows")
+  serve
+      .Add("--gap", server.gap_seconds,
+           "seconds that a text's next token may wait for others' prompts, where the disk allows")
       .ShowDefault();
   serve.Add("--drain", server.drain_seconds, "seconds that answers get to end after SIGTERM")
       .NonNegative()
@@ -104,9 +105,10 @@ void AddServe(CommandLine& line) {
                     TRY(options->server.cache_ram, ParseBytes(text));
                     return {};
                   });
-  serve.Add("--cache-disk", options->cache_disk,
-            "prefixes kept on disk, in $XDG_CACHE_HOME/moestro; 0: none (default: a tenth of what "
-            "is free, at most 16G)")
+  serve
+      .Add("--cache-disk", options->cache_disk,
+           "prefixes kept on disk, in $XDG_CACHE_HOME/moestro; 0: none (default: a tenth of what "
+           "is free, at most 16G)")
       .Type("SIZE");
   serve.AddSwitch("--fast-batches", options->fast_batches,
                   "faster steps of many rows with K-quants, whose texts then depend on what else "

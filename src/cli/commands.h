@@ -16,7 +16,7 @@ void AddLogits(CommandLine& line);    // logits after some tokens, as JSON
 void AddProfile(CommandLine& line);   // learns which experts follow which
 void AddQuantize(CommandLine& line);  // writes the experts at a lower type
 void AddRun(CommandLine& line);       // text or a conversation
-void AddServe(CommandLine& line);    // a server for OpenAI's and Anthropic's clients
+void AddServe(CommandLine& line);     // a server for OpenAI's and Anthropic's clients
 void AddSim(CommandLine& line);       // replays a trace against policies and cache sizes
 void AddSynth(CommandLine& line);     // writes a GGUF of a real model's shape
 void AddTrace(CommandLine& line);     // records which experts a text is routed to

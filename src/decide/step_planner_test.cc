@@ -53,14 +53,16 @@ TEST(StepPlannerTest, TextsHaveTheirTurnAfterAPromptsStep) {
 // All weights are in memory: a row costs 10 ms, so a second holds 90 beside the fixed 0.1 s.
 TEST(StepPlannerTest, APromptsStepFitsTheGapWhereRowsCostInProportion) {
   StepPlanner planner({.chunk = 1024, .gap_seconds = 1.0});
-  for (const uint32_t rows : {64U, 512U, 256U, 128U}) planner.StepDone(rows, 0.1 + 0.01 * rows, true);
+  for (const uint32_t rows : {64U, 512U, 256U, 128U})
+    planner.StepDone(rows, 0.1 + 0.01 * rows, true);
   EXPECT_NEAR(planner.rows_beside_texts(), 90, 2);
 }
 
 // The disk reads all experts for any chunk, which takes five seconds.
 TEST(StepPlannerTest, RowsNeverCostMoreThanTwiceWhatTheyCostAtBest) {
   StepPlanner planner({.chunk = 2048, .gap_seconds = 1.0});
-  for (const uint32_t rows : {64U, 512U, 256U, 128U}) planner.StepDone(rows, 5.0 + 0.01 * rows, true);
+  for (const uint32_t rows : {64U, 512U, 256U, 128U})
+    planner.StepDone(rows, 5.0 + 0.01 * rows, true);
   EXPECT_NEAR(planner.rows_beside_texts(), 500, 10);
 }
 

@@ -122,8 +122,7 @@ TEST(Interleave, MayBeSplitAtWholeGroups) {
     Interleave(kernel, parts.data() + upper_bytes, kRows - kUpper);
     EXPECT_EQ(parts, whole);
     const auto all = Products(kernel, whole.data(), kRows, kTokens, true);
-    const auto lower =
-        Products(kernel, whole.data() + upper_bytes, kRows - kUpper, kTokens, true);
+    const auto lower = Products(kernel, whole.data() + upper_bytes, kRows - kUpper, kTokens, true);
     for (size_t t = 0; t < lower.size(); ++t) {
       EXPECT_TRUE(std::equal(lower[t].begin(), lower[t].end(), all[t].begin() + kUpper)) << t;
     }

@@ -62,10 +62,9 @@ Status Engine::Impl::Prepare(const EngineOptions& requested) {
 Status Engine::Impl::Allocate() {
   const uint32_t common = std::min(options.common_positions, n_ctx);
   const uint64_t n_blocks =
-      options.positions > 0
-          ? KvBlocks::BlocksFor(std::max(options.positions, n_ctx))
-          : KvBlocks::BlocksFor(common) +
-                uint64_t{KvBlocks::BlocksFor(n_ctx - common)} * options.sequences;
+      options.positions > 0 ? KvBlocks::BlocksFor(std::max(options.positions, n_ctx))
+                            : KvBlocks::BlocksFor(common) +
+                                  uint64_t{KvBlocks::BlocksFor(n_ctx - common)} * options.sequences;
   if (n_blocks * KvBlocks::kPositions > std::numeric_limits<int32_t>::max()) {
     return Fail(Errc::kInvalidRequest,
                 "{} sequences of {} tokens are more than a KV cache can hold", options.sequences,

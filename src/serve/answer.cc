@@ -69,8 +69,7 @@ FinishReason ReasonOf(StopReason reason, bool has_calls) {
 class ChoiceReader {
  public:
   explicit ChoiceReader(const Work& work)
-      : is_chat_(work.request.kind != ApiKind::kCompletion),
-        parser_(work.style, RandomNumber()) {}
+      : is_chat_(work.request.kind != ApiKind::kCompletion), parser_(work.style, RandomNumber()) {}
 
   ReplyPart Read(JobText text) {
     ReplyPart part;
@@ -164,7 +163,8 @@ ApiResult<Sampler> MakeSampler(const ReadyModel& model, SamplingOptions options,
                                std::optional<uint32_t> seed) {
   options.seed = seed ? *seed : static_cast<uint32_t>(RandomNumber());
   if (!options.grammar.empty()) {
-    const Status checked = model.grammars.Check({.text = options.grammar, .triggers = options.grammar_triggers});
+    const Status checked =
+        model.grammars.Check({.text = options.grammar, .triggers = options.grammar_triggers});
     if (!checked) return std::unexpected(ToApiError(checked.error()));
   }
   Result<Sampler> sampler =
@@ -238,8 +238,7 @@ ApiStatus AddCompletions(const ReadyModel& model, Work& work) {
       if (!made) return std::unexpected(std::move(made).error());
       tokens = *std::move(made);
     }
-    ApiStatus added =
-        AddJob(model, work, std::move(tokens), sampling, work.request.stops);
+    ApiStatus added = AddJob(model, work, std::move(tokens), sampling, work.request.stops);
     if (!added) return added;
   }
   return {};
@@ -250,7 +249,8 @@ ApiResult<Work> MakeWork(const ReadyModel& model, ApiKind kind, std::string_view
   if (!request) return std::unexpected(std::move(request).error());
   for (const std::string& field : request->ignored) LogInfo("a request's {} is ignored", field);
   Work work{.request = *std::move(request), .style = {}, .jobs = {}, .echoes = {}};
-  ApiStatus added = kind == ApiKind::kCompletion ? AddCompletions(model, work) : AddChat(model, work);
+  ApiStatus added =
+      kind == ApiKind::kCompletion ? AddCompletions(model, work) : AddChat(model, work);
   if (!added) return std::unexpected(std::move(added).error());
   for (const auto& job : work.jobs) {
     ApiStatus submitted = model.scheduler.Submit(job);

@@ -157,8 +157,8 @@ struct HttpServer::Impl {
     }
     const auto length = request.get_header_value_u64("Content-Length");
     if (length > options.most_body) {
-      HttpReply reply = Refused(413, Format("a body of {} bytes is too long (at most {})", length,
-                                            options.most_body));
+      HttpReply reply = Refused(
+          413, Format("a body of {} bytes is too long (at most {})", length, options.most_body));
       reply.headers.emplace_back("Connection", "close");
       return reply;
     }
@@ -219,16 +219,15 @@ void HttpServer::Impl::SetUp() {
     if (reply.status == 404) message = "there is nothing of that name";
     reply.set_content(handlers.refuse(reply.status, message), "application/json");
   });
-  server.set_exception_handler([this](const httplib::Request&, httplib::Response& reply,
-                                      const std::exception_ptr&) {
-    Translate(Refused(500, "the server ran out of memory over this request"), reply);
-  });
+  server.set_exception_handler(
+      [this](const httplib::Request&, httplib::Response& reply, const std::exception_ptr&) {
+        Translate(Refused(500, "the server ran out of memory over this request"), reply);
+      });
 }
 
 HttpServer::HttpServer(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 
-Result<std::unique_ptr<HttpServer>> HttpServer::Listen(HttpOptions options,
-                                                       HttpHandlers handlers) {
+Result<std::unique_ptr<HttpServer>> HttpServer::Listen(HttpOptions options, HttpHandlers handlers) {
   auto impl = std::make_unique<Impl>();
   impl->options = std::move(options);
   impl->handlers = std::move(handlers);

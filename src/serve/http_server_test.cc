@@ -21,17 +21,16 @@ class HttpServerTest : public ::testing::Test {
  protected:
   void SetUp() override { Start({.port = 0, .most_body = 1000, .patience = 2}); }
   void Start(HttpOptions options) {
-    HttpHandlers handlers{
-        .admit = [this](const HttpRequest& request) -> std::optional<HttpReply> {
-          if (request.path != "/secret") return std::nullopt;
-          ++refused_;
-          return HttpReply{.status = 401, .body = "no"};
-        },
-        .answer = [this](const HttpRequest& request) { return Answer(request); },
-        .refuse =
-            [](int status, std::string_view message) {
-              return std::to_string(status) + ": " + std::string(message);
-            }};
+    HttpHandlers handlers{.admit = [this](const HttpRequest& request) -> std::optional<HttpReply> {
+                            if (request.path != "/secret") return std::nullopt;
+                            ++refused_;
+                            return HttpReply{.status = 401, .body = "no"};
+                          },
+                          .answer = [this](const HttpRequest& request) { return Answer(request); },
+                          .refuse =
+                              [](int status, std::string_view message) {
+                                return std::to_string(status) + ": " + std::string(message);
+                              }};
     auto server = HttpServer::Listen(std::move(options), std::move(handlers));
     ASSERT_TRUE(server) << server.error().message;
     server_ = *std::move(server);

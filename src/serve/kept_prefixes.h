@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Texts that were computed and may begin again: sequences that rest in the KV cache. A request whose
-// prompt begins like one forks it and computes the rest only. The one that was used longest ago
-// goes first when positions are needed.
+// Texts that were computed and may begin again: sequences that rest in the KV cache. A request
+// whose prompt begins like one forks it and computes the rest only. The one that was used longest
+// ago goes first when positions are needed.
 //
 // Thread rule: the engine thread.
 #pragma once
@@ -21,7 +21,7 @@ class KeptPrefixes {
  public:
   struct Kept {
     Sequence sequence;
-    double used = 0.0;     // when a request ended with it or began from it
+    double used = 0.0;      // when a request ended with it or began from it
     bool is_saved = false;  // a file has it
   };
 

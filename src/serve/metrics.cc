@@ -54,8 +54,7 @@ void AddRequests(MetricsWriter& out, const SchedulerStatus& status) {
   out.Counter("tokens_predicted_total", "Tokens of answers.",
               static_cast<double>(totals.generated));
   out.Counter("steps_total", "Steps of the engine.", static_cast<double>(totals.steps));
-  out.Counter("prompt_seconds_total", "Time of steps with prompts in them.",
-              totals.prompt_seconds);
+  out.Counter("prompt_seconds_total", "Time of steps with prompts in them.", totals.prompt_seconds);
   out.Counter("tokens_predicted_seconds_total", "Time of steps of answers alone.",
               totals.text_seconds);
   out.Family("token_gap_seconds", "Time between two tokens of an answer.", "summary");
@@ -82,7 +81,8 @@ void AddExperts(MetricsWriter& out, const RunStats& stats) {
               both(&PhaseStats::used_prefetches));
   out.Counter("disk_read_bytes_total", "Bytes of experts that were read from disk.",
               both(&PhaseStats::disk_bytes));
-  out.Counter("read_wait_seconds_total", "Time in which there was nothing to do but wait for bytes.",
+  out.Counter("read_wait_seconds_total",
+              "Time in which there was nothing to do but wait for bytes.",
               both(&PhaseStats::wait_seconds));
 }
 
@@ -92,7 +92,8 @@ std::string MetricsText(const SchedulerStatus& status, const ReadyModel& model) 
   MetricsWriter out;
   AddRequests(out, status);
   AddExperts(out, status.engine);
-  out.Gauge("context_tokens", "Tokens that one request may have, prompt and answer.", model.card.n_ctx);
+  out.Gauge("context_tokens", "Tokens that one request may have, prompt and answer.",
+            model.card.n_ctx);
   out.Gauge("kv_positions", "Positions of the KV cache.", status.kv_room.all);
   out.Gauge("kv_free_positions", "Of these, positions that nobody has.", status.kv_room.free);
   out.Gauge("kept_prefixes", "Texts kept in memory as beginnings of later ones.",

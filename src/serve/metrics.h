@@ -7,8 +7,8 @@
 #include <string>
 
 #include "base/json.h"
-#include "serve/scheduler_status.h"
 #include "serve/ready_model.h"
+#include "serve/scheduler_status.h"
 
 namespace moestro {
 

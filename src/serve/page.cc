@@ -43,8 +43,7 @@ const PageFile* FindPageFile(std::string_view path) {
                Bytes(moestro_page_css, moestro_page_css_size)},
       PageFile{"/page.js", kScript, Bytes(moestro_page_js, moestro_page_js_size)},
       PageFile{"/chat.js", kScript, Bytes(moestro_page_chat_js, moestro_page_chat_js_size)},
-      PageFile{"/common.js", kScript,
-               Bytes(moestro_page_common_js, moestro_page_common_js_size)},
+      PageFile{"/common.js", kScript, Bytes(moestro_page_common_js, moestro_page_common_js_size)},
       PageFile{"/live.js", kScript, Bytes(moestro_page_live_js, moestro_page_live_js_size)},
       PageFile{"/map.js", kScript, Bytes(moestro_page_map_js, moestro_page_map_js_size)},
   };

@@ -70,9 +70,8 @@ void PrefixFiles::Scan() {
       continue;
     }
     if (saved->notes != key_) continue;
-    entries_.push_back({.path = file.path.string(),
-                        .tokens = std::move(saved->tokens),
-                        .bytes = file.bytes});
+    entries_.push_back(
+        {.path = file.path.string(), .tokens = std::move(saved->tokens), .bytes = file.bytes});
   }
 }
 
@@ -116,9 +115,8 @@ Status PrefixFiles::Save(const Sequence& sequence) {
   }
   std::error_code unknown;
   const uint64_t bytes = fs::file_size(path, unknown);
-  entries_.push_back({.path = path,
-                      .tokens = {tokens.begin(), tokens.end()},
-                      .bytes = unknown ? 0 : bytes});
+  entries_.push_back(
+      {.path = path, .tokens = {tokens.begin(), tokens.end()}, .bytes = unknown ? 0 : bytes});
   MakeRoom();
   return {};
 }

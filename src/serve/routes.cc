@@ -169,12 +169,12 @@ std::optional<HttpReply> Routes::Admit(const HttpRequest& request) const {
     return reply;
   }
   if (IsOpen(request.path) || HasKey(request)) return std::nullopt;
-  HttpReply reply = ErrorReply(
-      KindOf(request.path),
-      {.status = 401,
-       .type = "authentication_error",
-       .message = "this server wants a key: send it as 'Authorization: Bearer KEY'",
-       .code = "invalid_api_key"});
+  HttpReply reply =
+      ErrorReply(KindOf(request.path),
+                 {.status = 401,
+                  .type = "authentication_error",
+                  .message = "this server wants a key: send it as 'Authorization: Bearer KEY'",
+                  .code = "invalid_api_key"});
   reply.headers.emplace_back("WWW-Authenticate", "Bearer");
   return reply;
 }
@@ -203,8 +203,8 @@ HttpReply Routes::Answer(const HttpRequest& request) const {
   }
   if (found->method != request.method) {
     return {.status = 405,
-            .body = Refuse(405, Format("{} takes {}, not {}", request.path, found->method,
-                                       request.method)),
+            .body = Refuse(
+                405, Format("{} takes {}, not {}", request.path, found->method, request.method)),
             .headers = {{"Allow", std::string(found->method)}}};
   }
   return found->handler(*model, request);

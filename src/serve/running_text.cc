@@ -49,8 +49,7 @@ std::optional<StopReason> RunningText::Add(Token token, std::span<const float> l
   if (options.wants_logprobs) {
     logprobs.push_back(LogprobsOf(logits, token, options.top_logprobs, vocab_));
   }
-  const std::string piece =
-      options.spells_control ? vocab_.Spelling(token) : vocab_.Piece(token);
+  const std::string piece = options.spells_control ? vocab_.Spelling(token) : vocab_.Piece(token);
   Say(stop_.Push(utf8_.Push(piece)), std::move(logprobs));
   if (stop_.found()) return StopReason::kStopString;
   if (std::cmp_greater_equal(generated(), options.generate.max_tokens) &&
@@ -93,9 +92,8 @@ TokenLogprob LogprobsOf(std::span<const float> logits, Token chosen, uint32_t to
   const double log_sum = highest + std::log(sum);
   const auto candidate = [&](Token token) {
     const double logprob = logits[static_cast<size_t>(token)] - log_sum;
-    return TokenLogprob::Candidate{.token = token,
-                                   .bytes = vocab.Spelling(token),
-                                   .logprob = static_cast<float>(logprob)};
+    return TokenLogprob::Candidate{
+        .token = token, .bytes = vocab.Spelling(token), .logprob = static_cast<float>(logprob)};
   };
   TokenLogprob all{.chosen = candidate(chosen), .top = {}};
   std::vector<Token> best(logits.size());

@@ -36,10 +36,10 @@
 namespace moestro {
 
 struct SchedulerOptions {
-  uint32_t parallel = 4;       // texts that are computed beside each other
-  uint32_t queue = 64;         // jobs that wait
-  double gap_seconds = 1.0;    // see StepPlanner
-  double rest_seconds = 1.0;   // a prefix is written to disk when nobody used it for so long
+  uint32_t parallel = 4;          // texts that are computed beside each other
+  uint32_t queue = 64;            // jobs that wait
+  double gap_seconds = 1.0;       // see StepPlanner
+  double rest_seconds = 1.0;      // a prefix is written to disk when nobody used it for so long
   std::string cache_folder = {};  // for prefixes; empty: none on disk
   std::string cache_key = {};     // see PrefixFiles
   uint64_t cache_disk = 0;        // bytes
@@ -102,12 +102,12 @@ class Scheduler {
 
   mutable std::mutex mutex_;
   std::condition_variable work_;
-  std::deque<std::shared_ptr<Job>> waiting_;     // under mutex_
-  std::vector<const Job*> prompts_in_step_;      // under mutex_
-  bool is_draining_ = false;                     // under mutex_
-  bool is_stopped_ = false;                      // under mutex_
-  uint64_t refused_ = 0;                         // under mutex_
-  SchedulerStatus status_;                       // under mutex_
+  std::deque<std::shared_ptr<Job>> waiting_;  // under mutex_
+  std::vector<const Job*> prompts_in_step_;   // under mutex_
+  bool is_draining_ = false;                  // under mutex_
+  bool is_stopped_ = false;                   // under mutex_
+  uint64_t refused_ = 0;                      // under mutex_
+  SchedulerStatus status_;                    // under mutex_
 };
 
 }  // namespace moestro

@@ -24,9 +24,9 @@ struct ServeTotals {
   uint64_t finished = 0;
   uint64_t cancelled = 0;
   uint64_t failed = 0;
-  uint64_t refused = 0;         // the queue was full
-  uint64_t prompt_tokens = 0;   // computed
-  uint64_t cached_tokens = 0;   // of prompts, not computed again
+  uint64_t refused = 0;        // the queue was full
+  uint64_t prompt_tokens = 0;  // computed
+  uint64_t cached_tokens = 0;  // of prompts, not computed again
   uint64_t generated = 0;
   uint64_t steps = 0;
   double prompt_seconds = 0.0;  // of steps with prompts in them

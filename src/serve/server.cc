@@ -4,9 +4,9 @@
 #include <signal.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <chrono>
 #include <condition_variable>
-#include <cerrno>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
@@ -97,9 +97,7 @@ class StopSignals {
   std::thread waiter_;  // last: it uses the others
 };
 
-std::string NameOf(const std::string& path) {
-  return std::filesystem::path(path).stem().string();
-}
+std::string NameOf(const std::string& path) { return std::filesystem::path(path).stem().string(); }
 
 // Room for one full context and for others' texts beside it.
 void ChooseRoom(const ServerOptions& options, const ModelSpec& spec, EngineOptions& engine) {
@@ -108,8 +106,8 @@ void ChooseRoom(const ServerOptions& options, const ModelSpec& spec, EngineOptio
     // Half of a quarter of the memory.
     const uint64_t budget = engine.ram_bytes > 0 ? engine.ram_bytes : AvailableMemory();
     const uint64_t affordable = budget / 8 / each;
-    engine.ctx = static_cast<uint32_t>(
-        std::clamp<uint64_t>(affordable, kSmallestContext, kDefaultContext));
+    engine.ctx =
+        static_cast<uint32_t>(std::clamp<uint64_t>(affordable, kSmallestContext, kDefaultContext));
   }
   engine.ctx = std::min(engine.ctx, spec.n_ctx_train);
   const uint64_t beside = options.cache_ram > 0 ? options.cache_ram / each : engine.ctx;
@@ -120,11 +118,12 @@ void ChooseRoom(const ServerOptions& options, const ModelSpec& spec, EngineOptio
 }
 
 ServedModel MakeCard(const ServerOptions& options, const ModelFile& model) {
-  ServedModel card{.id = options.alias.empty() ? NameOf(options.model) : options.alias,
-                 .created = std::chrono::system_clock::to_time_t(std::chrono::system_clock::now()),
-                 .n_ctx_train = model.spec.n_ctx_train,
-                 .n_vocab = model.spec.n_vocab,
-                   .size_bytes = model.gguf.file_bytes()};
+  ServedModel card{
+      .id = options.alias.empty() ? NameOf(options.model) : options.alias,
+      .created = std::chrono::system_clock::to_time_t(std::chrono::system_clock::now()),
+      .n_ctx_train = model.spec.n_ctx_train,
+      .n_vocab = model.spec.n_vocab,
+      .size_bytes = model.gguf.file_bytes()};
   for (const TensorInfo& tensor : model.gguf.tensors()) {
     uint64_t n = 1;
     for (const int64_t ne : tensor.ne) n *= static_cast<uint64_t>(ne);
@@ -173,13 +172,15 @@ Status Serve(const ServerOptions& options, const std::function<void(const std::s
   TRY(ModelFile file, ModelFile::Open(options.model));
   Routes routes({.keys = std::move(keys), .cors_origin = options.cors_origin});
   TRY(std::unique_ptr<HttpServer> http,
-      HttpServer::Listen({.host = options.host, .port = static_cast<uint16_t>(options.port), .headers = routes.headers()},
+      HttpServer::Listen({.host = options.host,
+                          .port = static_cast<uint16_t>(options.port),
+                          .headers = routes.headers()},
                          {.admit = [&](const HttpRequest& r) { return routes.Admit(r); },
                           .answer = [&](const HttpRequest& r) { return routes.Answer(r); },
                           .refuse = Routes::Refuse}));
   const bool is_v6 = options.host.contains(':');
-  listens(Format("http://{}{}{}:{}", is_v6 ? "[" : "", options.host, is_v6 ? "]" : "",
-                 http->port()));
+  listens(
+      Format("http://{}{}{}:{}", is_v6 ? "[" : "", options.host, is_v6 ? "]" : "", http->port()));
   StopSignals signals;
 
   TRY(const Vocab vocab, Vocab::Load(file.gguf));
@@ -187,7 +188,8 @@ Status Serve(const ServerOptions& options, const std::function<void(const std::s
     return Fail(Errc::kInvalidRequest, "{} has no tokenizer, so it can answer nobody",
                 options.model);
   }
-  TRY(const std::unique_ptr<GrammarChecker> grammars, GrammarChecker::Start(vocab, file.spec.n_vocab));
+  TRY(const std::unique_ptr<GrammarChecker> grammars,
+      GrammarChecker::Start(vocab, file.spec.n_vocab));
   const ChatFormat format = ChatFormat::Make(
       {.template_text = vocab.chat_template(),
        .bos = vocab.begin_text(),
@@ -215,10 +217,10 @@ Status Serve(const ServerOptions& options, const std::function<void(const std::s
                        .cache_disk = options.cache_disk});
   const ReadyModel model{.card = card,
                          .facts = facts,
-                          .vocab = vocab,
-                          .format = format,
-                          .grammars = *grammars,
-                          .scheduler = scheduler};
+                         .vocab = vocab,
+                         .format = format,
+                         .grammars = *grammars,
+                         .scheduler = scheduler};
   routes.SetReady(model);
   signals.SetScheduler(scheduler, options.drain_seconds);
   scheduler.Run();

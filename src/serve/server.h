@@ -23,10 +23,10 @@ struct ServerOptions {
   uint32_t queue = 64;
   double gap_seconds = 1.0;
   double drain_seconds = 5.0;
-  std::string key_file = {};       // a key a line; empty: none
+  std::string key_file = {};  // a key a line; empty: none
   std::string cors_origin = {};
-  uint64_t cache_ram = 0;          // keys and values beyond one full context; 0: as much again
-  uint64_t cache_disk = 0;         // bytes of prefixes on disk; 0: none
+  uint64_t cache_ram = 0;   // keys and values beyond one full context; 0: as much again
+  uint64_t cache_disk = 0;  // bytes of prefixes on disk; 0: none
   std::string cache_folder = {};
 };
 

@@ -22,7 +22,8 @@ constexpr const char* kTemplate =
     "{%- for message in messages %}\n"
     "{%- if message.role == 'tool' %}<tool_response>{{ message.content }}</tool_response>\n"
     "{%- else %}{{ message.role }}: {{ message.content or '' }}\n"
-    "{%- for call in message.tool_calls or [] %}<tool_call>{\"name\": \"{{ call.function.name }}\", "
+    "{%- for call in message.tool_calls or [] %}<tool_call>{\"name\": \"{{ call.function.name "
+    "}}\", "
     "\"arguments\": {{ call.function.arguments | tojson }}}</tool_call>\n{%- endfor %}"
     "{%- endif %}{%- endfor %}\n{%- if add_generation_prompt %}assistant: {%- endif %}";
 

@@ -47,9 +47,8 @@ struct ModelOnDisk {
       std::array<Extent, kMatrices> slices;
       for (size_t m = 0; m < kMatrices; ++m) {
         const bool is_down = m == static_cast<size_t>(Matrix::kDown);
-        const std::vector<std::byte> matrix =
-            MakeMatrix(is_down ? kRows : kIn, is_down ? kIn : kRows,
-                       static_cast<uint32_t>(e * kMatrices + m));
+        const std::vector<std::byte> matrix = MakeMatrix(
+            is_down ? kRows : kIn, is_down ? kIn : kRows, static_cast<uint32_t>(e * kMatrices + m));
         slices[m] = {.file = 0, .offset = file.size(), .length = matrix.size()};
         file.insert(file.end(), matrix.begin(), matrix.end());
       }

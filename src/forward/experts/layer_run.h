@@ -43,8 +43,8 @@ struct alignas(64) JobState {
   std::array<std::byte*, kMatrices> matrix{};  // written before the bit in landed is set
   bool is_interleaved = false;                 // written before the first bit is
   bool is_to_interleave = false;               // the same: by whoever multiplies the rows
-  std::atomic<uint8_t> landed{0};                    // bit per matrix
-  bool let_go = false;                               // thread 0 only
+  std::atomic<uint8_t> landed{0};              // bit per matrix
+  bool let_go = false;                         // thread 0 only
 
   alignas(64) Progress hidden;         // rows: gate and up -> activation(gate, up)
   Progress quantise;                   // pairs: the products, for the down matrix
