@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: MIT
+// A scheduler over the demo model, and jobs for it.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "engine/engine.h"
+#include "model/vocab.h"
+#include "serve/scheduler.h"
+
+namespace moestro {
+
+inline constexpr const char* kDemo = MOESTRO_SOURCE_DIR "/models/stories-moe-q8_0.gguf";
+inline constexpr int64_t kAnswer = 24;
+
+inline const Vocab& DemoVocab() {
+  static const Vocab vocab = *Vocab::Load(std::string(kDemo));
+  return vocab;
+}
+
+struct Setting {
+  uint32_t ctx = 200;
+  uint32_t positions = 800;
+  uint32_t chunk = 32;
+  double percent = 25.0;
+  std::function<std::unique_ptr<BlockReader>(std::unique_ptr<BlockReader>)> wrap = {};
+};
+
+inline std::unique_ptr<Engine> Open(const Setting& setting = {}) {
+  EngineOptions options;
+  options.threads = 2;
+  options.ctx = setting.ctx;
+  options.sequences = 8;
+  options.positions = setting.positions;
+  options.chunk = setting.chunk;
+  options.cache = CacheSize{.percent = setting.percent};
+  options.wrap_reader = setting.wrap;
+  auto engine = Engine::Open(kDemo, options);
+  EXPECT_TRUE(engine) << engine.error().message;
+  return engine ? *std::move(engine) : nullptr;
+}
+
+struct Wish {
+  std::string prompt;
+  uint32_t seed = 0;
+  float temp = 0.0F;
+  int64_t tokens = kAnswer;
+  std::vector<std::string> stops = {};
+  bool uses_prefixes = true;
+};
+
+inline std::shared_ptr<Job> Make(const Wish& wish) {
+  const Vocab& vocab = DemoVocab();
+  auto sampler = Sampler::Create({.temp = wish.temp, .seed = wish.seed}, vocab, vocab.size(), 200);
+  EXPECT_TRUE(sampler);
+  JobOptions options{.prompt = *vocab.Tokenize(wish.prompt, true, false),
+                     .generate = {.max_tokens = wish.tokens, .stops = wish.stops},
+                     .wants_logprobs = true,
+                     .top_logprobs = 2,
+                     .uses_prefixes = wish.uses_prefixes};
+  return std::make_shared<Job>(std::move(options), *std::move(sampler));
+}
+
+struct Said {
+  std::string text;
+  std::vector<TokenLogprob> logprobs;
+  std::optional<JobEnd> end;
+  std::optional<ApiError> error;
+};
+
+inline Said Listen(Job& job) {
+  Said said;
+  while (std::optional<JobEvent> event = job.Next(std::chrono::milliseconds(0))) {
+    if (auto* text = std::get_if<JobText>(&*event)) {
+      said.text += text->text;
+      said.logprobs.insert(said.logprobs.end(), text->logprobs.begin(), text->logprobs.end());
+    }
+    if (auto* end = std::get_if<JobEnd>(&*event)) said.end = *end;
+    if (auto* error = std::get_if<ApiError>(&*event)) said.error = *error;
+  }
+  return said;
+}
+
+inline std::vector<Said> ServeAll(Scheduler& scheduler, const std::vector<Wish>& wishes) {
+  std::vector<std::shared_ptr<Job>> jobs;
+  for (const Wish& wish : wishes) {
+    jobs.push_back(Make(wish));
+    EXPECT_TRUE(scheduler.Submit(jobs.back()));
+  }
+  scheduler.Drain();
+  scheduler.Run();
+  std::vector<Said> said;
+  for (const auto& job : jobs) said.push_back(Listen(*job));
+  return said;
+}
+
+inline Said ServeOne(Engine& engine, const Wish& wish, SchedulerOptions options = {}) {
+  Scheduler scheduler(engine, DemoVocab(), std::move(options));
+  return ServeAll(scheduler, {wish}).front();
+}
+
+inline const std::vector<Wish> kWishes = {
+    {.prompt = "Once upon a time"},
+    {.prompt = "The little dog ran to the big tree and", .seed = 7, .temp = 0.9F},
+    {.prompt = "Tom and Lily went to the park. They saw a bird. The bird said hello to them and "
+               "asked if they wanted to fly over the trees with it. Tom said yes, but"},
+    {.prompt = "One day", .seed = 3, .temp = 1.2F},
+    {.prompt = "A cat", .tokens = 3},
+    {.prompt = "Mom said", .seed = 9, .temp = 0.7F}};
+
+}  // namespace moestro
