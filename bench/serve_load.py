@@ -256,9 +256,10 @@ def main():
     command.add_argument("model")
     command.add_argument("--tokens", type=int, default=4000)
     command.add_argument("--cache-dir", default=None)
-    command.add_argument("flags", nargs="*")
     command.set_defaults(work=prefix)
-    args = parser.parse_args()
+    end = sys.argv.index("--") if "--" in sys.argv else len(sys.argv)
+    args = parser.parse_args(sys.argv[1:end])
+    args.flags = sys.argv[end + 1:]
     result = asyncio.run(args.work(args))
     print(json.dumps(result))
     sys.exit(0 if result["ok"] else 1)

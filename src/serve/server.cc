@@ -185,8 +185,8 @@ Status Serve(const ServerOptions& options, const std::function<void(const std::s
 
   TRY(const Vocab vocab, Vocab::Load(file.gguf));
   if (!vocab.has_text()) {
-    return Fail(Errc::kInvalidRequest, "{} has no tokenizer, so it can answer nobody",
-                options.model);
+    LogWarning("{} has no tokenizer: only completions of prompts of tokens work, without text",
+               options.model);
   }
   TRY(const std::unique_ptr<GrammarChecker> grammars,
       GrammarChecker::Start(vocab, file.spec.n_vocab));
