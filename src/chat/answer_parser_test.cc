@@ -297,6 +297,23 @@ TEST(AnswerParser, ReadsTheSameHoweverTheTextIsCut) {
   }
 }
 
+// Texts that are just short enough for a name or a header, and just too long.
+TEST(AnswerParser, ReadsLongNamesTheSameHoweverTheTextIsCut) {
+  const auto expect_same = [](const AnswerStyle& style, std::string_view text) {
+    std::vector<std::string_view> letters;
+    for (size_t i = 0; i < text.size(); ++i) letters.push_back(text.substr(i, 1));
+    EXPECT_EQ(Describe(Parse(style, letters)), Read(style, text)) << text;
+  };
+  for (size_t length = 230; length < 270; ++length) {
+    const std::string name(length, 'x');
+    expect_same(Named(), "[TOOL_CALLS]" + name + "[ARGS]{}");
+    expect_same(Named(), "[TOOL_CALLS]" + name + "            [ARGS]{}");
+    expect_same(KeyValues(), "<tool_call>" + name + "\n</tool_call>");
+    expect_same(Parameters(), "<tool_call><function=" + name + "></function></tool_call>");
+    expect_same(Channels(), "<|channel|>" + name + "<|message|>{}");
+  }
+}
+
 // Every example, cut off everywhere: what calls there are have arguments that are JSON.
 TEST(AnswerParser, ArgumentsAreAlwaysAnObject) {
   for (const Example& example : Examples()) {

@@ -80,11 +80,14 @@ std::string_view Trim(std::string_view text) {
   return text;
 }
 
-// What TakeUntil() does for a name, which fails early when it cannot be one.
+// What TakeUntil() does for a name, which fails as soon as it is too long for one.
 bool TakeName(CallCursor& in, std::string_view mark, std::string& out) {
   std::string_view name;
-  const std::string_view rest = in.rest();
-  if (!in.TakeUntil(mark, name)) return rest.size() > kMaxNameBytes ? in.Fail() : false;
+  // Where the mark would be seen at the latest.
+  const std::string_view head = in.rest().substr(0, kMaxNameBytes + mark.size());
+  const bool is_full = head.size() == kMaxNameBytes + mark.size();
+  if (is_full && !head.contains(mark)) return in.Fail();
+  if (!in.TakeUntil(mark, name)) return false;
   out = Trim(name);
   return IsName(out) || in.Fail();
 }

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Answers that are messages in channels, each behind a header: thoughts in "analysis", calls where
 // the header names a function as recipient, content in the others.
-#include <algorithm>
 #include <string>
 #include <utility>
 
@@ -82,8 +81,10 @@ class ChannelReader : public AnswerReader {
   }
 
   bool ReadHeader(DeltaSink& sink) {
-    const size_t end = held_.find(kMessageMark);
-    if (std::min(end, held_.size()) > kMaxHeaderBytes) return GiveUp(sink);
+    // Where the mark would be seen at the latest.
+    constexpr size_t kMost = kMaxHeaderBytes + kMessageMark.size();
+    const size_t end = std::string_view(held_).substr(0, kMost).find(kMessageMark);
+    if (end == std::string::npos && held_.size() >= kMost) return GiveUp(sink);
     if (end == std::string::npos) {
       if (ended_) held_.clear();
       return false;
