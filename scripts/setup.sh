@@ -21,7 +21,10 @@ lint_packages=(clang-format:21 clang-tidy:21 libbenchmark-dev:1.7)  # it reads t
 bench_packages=(libbenchmark-dev:1.7)
 fuzz_packages=(clang:21 libclang-rt-dev:21)
 device_packages=(libggml0-backend-vulkan:0.27 mesa-vulkan-drivers:25)  # a GPU in software, for tests
-clients_packages=(json-schema-test-suite:)  # what servers are tested against
+# What servers are tested against; node and npm only where there are none, whoever installed them.
+clients_packages=(json-schema-test-suite: chromium: prometheus:2.40 llama.cpp-tools:0.7)
+command -v node >/dev/null || clients_packages+=(nodejs:20)
+command -v npm >/dev/null || clients_packages+=(npm:10)
 testing_sources=moestro-testing.sources
 
 say() { printf 'setup: %s\n' "$*"; }
@@ -65,7 +68,8 @@ explain_other_system() {
   say "  for 'make lint': clang-format and clang-tidy 21, Google Benchmark"
   say "  for 'make bench': Google Benchmark; for 'make fuzz': clang 21 with libFuzzer"
   say "  for 'make test': ggml's Vulkan backend and Mesa's lavapipe, or any GPU that ggml knows;"
-  say "    the JSON-Schema-Test-Suite in /usr/share/json-schema-test-suite"
+  say "    the JSON-Schema-Test-Suite in /usr/share/json-schema-test-suite; for others' clients of"
+  say "    the server: node >= 20 with npm, chromium, promtool, llama-server"
   say "and call make with SETUP= to skip this script, as in 'make run SETUP='"
   exit 1
 }
@@ -147,6 +151,11 @@ for name in "${missing[@]}"; do
     from_testing+=("$name")
   fi
 done
+
+# Only its promtool is wanted, not the server that would listen from now on.
+if [[ " ${missing[*]} " == *" prometheus "* ]] && command -v systemctl >/dev/null; then
+  "${as_root[@]}" systemctl mask prometheus.service >"$log" 2>&1 || true
+fi
 
 if [ ${#from_release[@]} -gt 0 ]; then
   say "installing (up to a minute): ${from_release[*]}"

@@ -164,6 +164,21 @@ TEST_F(AnswerGrammarTest, ANamedToolIsTheOnlyOne) {
   }
 }
 
+TEST_F(AnswerGrammarTest, ANamedToolIsCalledOnce) {
+  ChatInput input = Ask();
+  input.tool_use = ToolUse::kNamed;
+  input.named_tool = "look";
+  for (const Written& written : AllFormats()) {
+    const RenderedChat chat = Render(written.chat_template, input);
+    const size_t n_calls = Calls(chat, Before(chat) + written.look).size();
+    EXPECT_EQ(n_calls, 1U) << written.look;
+    for (const char* between : {"", "\n", ", "}) {
+      const std::string twice = written.look + between + written.look;
+      EXPECT_FALSE(Allows(chat, Before(chat) + twice)) << twice;
+    }
+  }
+}
+
 TEST_F(AnswerGrammarTest, WhenTheModelDecidesTheGrammarBeginsWithTheCall) {
   for (const Written& written : AllFormats()) {
     const RenderedChat chat = Render(written.chat_template, Ask());

@@ -91,9 +91,10 @@ class ChatWriter final : public ReplyWriter {
     return StreamEvent(chunk.Dump());
   }
 
-  // null if none are asked for or none have come.
-  Json TakeLogprobs() {
-    if (logprobs_.empty()) return {};
+  // Of a chunk: null if none are asked for or none have come.
+  Json TakeLogprobs() { return logprobs_.empty() ? Json() : AllLogprobs(); }
+
+  Json AllLogprobs() {
     const std::vector<TokenLogprob> taken = std::exchange(logprobs_, {});
     return std::move(Json::Object().Set("content", LogprobsJson(taken)).Set("refusal", {}));
   }
@@ -171,7 +172,7 @@ class ChatWriter final : public ReplyWriter {
     Json choice = Json::Object();
     choice.Set("index", 0)
         .Set("message", Message())
-        .Set("logprobs", TakeLogprobs())
+        .Set("logprobs", has_logprobs_ ? AllLogprobs() : Json())
         .Set("finish_reason", FinishName(end_.reason));
     Json body = Head("chat.completion");
     body.Set("choices", std::move(Json::Array().Push(std::move(choice))))

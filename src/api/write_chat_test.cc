@@ -206,6 +206,15 @@ TEST(ChatBody, LogprobsAreTogether) {
   EXPECT_EQ(At(*body, "choices.0.logprobs.content.2"), "");
 }
 
+// Clients look into what they asked for without a look whether it is there.
+TEST(ChatBody, LogprobsOfAnEmptyAnswerAreAnEmptyList) {
+  const auto writer = ChatWriterFor(R"("logprobs":true)");
+  writer->EndChoice(Ended(FinishReason::kStop), 0);
+  const auto body = Json::Parse(writer->End());
+  ASSERT_TRUE(body);
+  EXPECT_EQ(At(*body, "choices.0.logprobs"), R"({"content":[],"refusal":null})");
+}
+
 TEST(ChatBody, AFailureIsTheErrorsBody) {
   EXPECT_EQ(ChatWriterFor("")->Failed({.message = "m"}),
             R"({"error":{"message":"m","type":"server_error","param":null,"code":null}})");

@@ -95,16 +95,17 @@ class CompletionWriter final : public ReplyWriter {
 
   Json Choice(uint32_t index, const std::string& text, Json finish_reason) {
     Json choice = Json::Object();
+    // Of a chunk: null if none have come. A whole answer has those that were asked for.
+    const bool has_some = is_stream_ ? !choices_[index].logprobs.empty() : has_logprobs_;
     choice.Set("text", text)
         .Set("index", index)
-        .Set("logprobs", TakeOldLogprobs(choices_[index]))
+        .Set("logprobs", has_some ? TakeOldLogprobs(choices_[index]) : Json())
         .Set("finish_reason", std::move(finish_reason));
     return choice;
   }
 
   // The form from before there was chat: a column for each thing. Offsets count characters.
   static Json TakeOldLogprobs(Answer& answer) {
-    if (answer.logprobs.empty()) return {};
     Json tokens = Json::Array();
     Json logprobs = Json::Array();
     Json tops = Json::Array();

@@ -108,6 +108,15 @@ TEST(CompletionBody, LogprobsAreColumnsAndOffsetsCountCharacters) {
   EXPECT_EQ(At(*body, "choices.0.logprobs.top_logprobs.3"), R"({"y":-0.1})");
 }
 
+TEST(CompletionBody, LogprobsOfAnEmptyTextAreEmptyColumns) {
+  const auto writer = CompletionWriterFor(R"("prompt":"p","logprobs":2)");
+  writer->EndChoice(Ended(FinishReason::kStop), 0);
+  const auto body = Json::Parse(writer->End());
+  ASSERT_TRUE(body);
+  EXPECT_EQ(At(*body, "choices.0.logprobs"),
+            R"({"tokens":[],"token_logprobs":[],"top_logprobs":[],"text_offset":[]})");
+}
+
 TEST(CompletionStream, OffsetsGoOnFromChunkToChunk) {
   const auto writer = CompletionWriterFor(R"("prompt":"p","stream":true,"logprobs":0)");
   writer->Part({.deltas = {Said("abc")}, .logprobs = {Logprob("abc", -0.5F)}}, 0);

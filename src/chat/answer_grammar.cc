@@ -90,7 +90,9 @@ class GrammarMaker {
     // First, so that nothing takes their names.
     const std::string thoughts = is_lazy ? "" : Thoughts();
     std::string body;
-    if (has_calls) body = calls_.Add(tools, input_.parallel_calls);
+    // Who names a tool wants it called exactly once.
+    const bool may_repeat = input_.parallel_calls && input_.tool_use != ToolUse::kNamed;
+    if (has_calls) body = calls_.Add(tools, may_repeat);
     if (has_calls && input_.tool_use != ToolUse::kAuto) {
       rules_.AddRule("root", thoughts + body);
     } else if (is_lazy) {

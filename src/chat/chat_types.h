@@ -34,7 +34,7 @@ enum class ToolUse : uint8_t {
   kAuto,      // the model decides
   kNone,      // it writes no call
   kRequired,  // it begins with a call
-  kNamed,     // it begins with a call of ChatInput::named_tool
+  kNamed,     // it calls ChatInput::named_tool exactly once
 };
 
 struct ChatInput {

@@ -160,12 +160,16 @@ ApiError TooManyBytes(const ReadyModel& model, size_t bytes) {
 }
 
 ApiResult<Sampler> MakeSampler(const ReadyModel& model, SamplingOptions options,
-                               std::optional<uint32_t> seed) {
-  options.seed = seed ? *seed : static_cast<uint32_t>(RandomNumber());
+                               const ApiRequest& request) {
+  options.seed = request.seed ? *request.seed : static_cast<uint32_t>(RandomNumber());
   if (!options.grammar.empty()) {
     const Status checked =
         model.grammars.Check({.text = options.grammar, .triggers = options.grammar_triggers});
-    if (!checked) return std::unexpected(ToApiError(checked.error()));
+    if (!checked) {
+      ApiError error = ToApiError(checked.error());
+      if (request.form.kind == OutputForm::Kind::kGrammar) error.param = "grammar";
+      return std::unexpected(std::move(error));
+    }
   }
   Result<Sampler> sampler =
       Sampler::CreateChecked(options, model.vocab, model.card.n_vocab, model.card.n_ctx);
@@ -185,7 +189,7 @@ ApiStatus AddJob(const ReadyModel& model, Work& work, std::vector<Token> prompt,
   if (prompt.size() > model.card.n_ctx) {
     return std::unexpected(ContextExceeded(prompt.size(), -1, model.card.n_ctx));
   }
-  ApiResult<Sampler> sampler = MakeSampler(model, sampling, request.seed);
+  ApiResult<Sampler> sampler = MakeSampler(model, sampling, request);
   if (!sampler) return std::unexpected(std::move(sampler).error());
   JobOptions options{.prompt = std::move(prompt),
                      .generate = {.max_tokens = request.max_tokens, .stops = std::move(stops)},
@@ -305,7 +309,9 @@ HttpReply ErrorReply(ApiKind kind, const ApiError& error) {
                   .body = kind == ApiKind::kMessages ? MessagesErrorBody(error) : ErrorBody(error)};
   // OpenAI's clients ask again after any 5xx and 429; only waiting helps with the latter.
   if (error.status == 429 || error.status == 503) reply.headers.emplace_back("Retry-After", "2");
-  if (error.status == 500) reply.headers.emplace_back("x-should-retry", "false");
+  if (error.status == 500 || error.status == 501) {
+    reply.headers.emplace_back("x-should-retry", "false");
+  }
   return reply;
 }
 
