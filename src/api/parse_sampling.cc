@@ -63,8 +63,9 @@ constexpr size_t kLongestStop = 4096;
 // "15043": -100.
 ApiStatus AddBias(std::string_view key, JsonView value, uint32_t n_vocab, ApiRequest& request) {
   uint32_t token = 0;
-  const char* end = key.data() + key.size();
-  const auto [rest, error] = std::from_chars(key.data(), end, token);
+  const char* const begin = key.data();
+  const char* const end = begin + key.size();
+  const auto [rest, error] = std::from_chars(begin, end, token);
   if (error != std::errc() || rest != end || token >= n_vocab) {
     return BadRequest("logit_bias", Format("\"logit_bias\" has the key {}; keys must be ids of "
                                            "tokens, \"0\" to \"{}\"",

@@ -93,7 +93,7 @@ inline ChatDelta CallArguments(uint32_t call, std::string text) {
   return delta;
 }
 
-inline TokenLogprob Logprob(std::string bytes, float logprob) {
+inline TokenLogprob Logprob(const std::string& bytes, float logprob) {
   return {.chosen = {.token = 7, .bytes = bytes, .logprob = logprob},
           .top = {{.token = 7, .bytes = bytes, .logprob = logprob},
                   {.token = 9, .bytes = "\xF0\x9F", .logprob = -3.5F}}};

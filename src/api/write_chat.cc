@@ -41,7 +41,7 @@ class ChatWriter final : public ReplyWriter {
     if (!is_stream_) return "";
     Json finished = Choice(Json::Object(), FinishName(end.reason), TakeLogprobs());
     if (has_usage_) return Chunk(std::move(finished));
-    return Chunk(std::move(finished), std::move(Json::Object().Set("timings", Timings())));
+    return Chunk(std::move(finished), Json::Object().Set("timings", Timings()));
   }
 
   std::string End() override {

@@ -45,7 +45,7 @@ class MessagesWriter final : public ItemWriter {
     if (!is_stream()) return "";
     Json message = Message(Json::Array(), {.prompt_tokens = head_.prompt_tokens});
     return TypedEvent("message_start",
-                      std::move(Json::Object().Set("message", std::move(message))));
+                      Json::Object().Set("message", std::move(message)));
   }
 
   std::string End() override {
@@ -54,7 +54,7 @@ class MessagesWriter final : public ItemWriter {
     delta.Set("stop_reason", StopReason(end())).Set("stop_sequence", StopSequence(end()));
     Json fields = Json::Object();
     fields.Set("delta", std::move(delta)).Set("usage", MessagesUsageJson(end().usage));
-    return TypedEvent("message_delta", std::move(fields)) +
+    return TypedEvent("message_delta", fields) +
            TypedEvent("message_stop", Json::Object());
   }
 
@@ -68,7 +68,7 @@ class MessagesWriter final : public ItemWriter {
  protected:
   std::string Opened() override {
     return TypedEvent("content_block_start",
-                      std::move(Index().Set("content_block", Block(items().back(), true))));
+                      Index().Set("content_block", Block(items().back(), true)));
   }
 
   std::string Grown(const std::string& text, std::span<const TokenLogprob>) override {
@@ -85,7 +85,7 @@ class MessagesWriter final : public ItemWriter {
         delta.Set("type", "input_json_delta").Set("partial_json", text);
         break;
     }
-    return TypedEvent("content_block_delta", std::move(Index().Set("delta", std::move(delta))));
+    return TypedEvent("content_block_delta", Index().Set("delta", std::move(delta)));
   }
 
   std::string Closed(bool) override { return TypedEvent("content_block_stop", Index()); }

@@ -9,7 +9,6 @@
 #include <string_view>
 #include <vector>
 
-#include "base/format.h"
 #include "base/json.h"
 
 namespace moestro {

@@ -2,7 +2,6 @@
 // Answers that are messages in channels, each behind a header: thoughts in "analysis", calls where
 // the header names a function as recipient, content in the others.
 #include <string>
-#include <utility>
 
 #include "chat/answer_parser.h"
 #include "chat/call_scan.h"

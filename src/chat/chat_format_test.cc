@@ -19,7 +19,7 @@ constexpr std::string_view kSchema =
     R"({"type":"object","properties":{"place":{"type":"string"},"days":{"type":"integer"}},)"
     R"("required":["place"]})";
 
-ChatFormat Format_(std::string_view text, bool has_chatml_marks = false) {
+ChatFormat MakeFormat(std::string_view text, bool has_chatml_marks = false) {
   return ChatFormat::Make({.template_text = std::string(text),
                            .bos = "<s>",
                            .eos = "</s>",
@@ -63,7 +63,7 @@ std::string Prompt(const ChatFormat& format, const ChatInput& input) {
 }
 
 TEST(ChatFormat, WithoutATemplateItIsChatMl) {
-  const ChatFormat format = Format_("", true);
+  const ChatFormat format = MakeFormat("", true);
   EXPECT_TRUE(format.description().starts_with("ChatML")) << format.description();
   EXPECT_EQ(Prompt(format, Ask({Turn("developer", "Be kind."), Turn("user", "Hi")})),
             "<|im_start|>system\nBe kind.<|im_end|>\n<|im_start|>user\nHi<|im_end|>\n"
@@ -71,7 +71,7 @@ TEST(ChatFormat, WithoutATemplateItIsChatMl) {
 }
 
 TEST(ChatFormat, WithoutMarksItIsLines) {
-  const ChatFormat format = Format_("");
+  const ChatFormat format = MakeFormat("");
   const auto chat = format.Render(Ask(), {});
   ASSERT_TRUE(chat);
   EXPECT_EQ(chat->prompt, "user: Rain?\nassistant:");
@@ -79,14 +79,14 @@ TEST(ChatFormat, WithoutMarksItIsLines) {
 }
 
 TEST(ChatFormat, ATemplateThatCannotBeParsedIsLikeNone) {
-  const ChatFormat format = Format_("{% for %}", true);
+  const ChatFormat format = MakeFormat("{% for %}", true);
   EXPECT_TRUE(format.description().starts_with("ChatML (the model's chat template cannot be used"))
       << format.description();
   EXPECT_FALSE(format.description().contains('\n'));
 }
 
 TEST(ChatFormat, ToolsAreDescribedWhereATemplateCannot) {
-  const std::string prompt = Prompt(Format_("", true), WithCall());
+  const std::string prompt = Prompt(MakeFormat("", true), WithCall());
   EXPECT_TRUE(prompt.starts_with("<|im_start|>system\nBe kind.\n\nYou can call")) << prompt;
   EXPECT_TRUE(prompt.contains(Format(R"("parameters": {}}})", kSchema))) << prompt;
   EXPECT_TRUE(
@@ -99,29 +99,29 @@ TEST(ChatFormat, ToolsAreDescribedWhereATemplateCannot) {
 
 TEST(ChatFormat, ATemplateSaysCallsInItsOwnWay) {
   EXPECT_TRUE(
-      Prompt(Format_(kTaggedTemplate), WithCall())
+      Prompt(MakeFormat(kTaggedTemplate), WithCall())
           .contains("<think>\nHm.\n</think>\n\n<tool_call>{\"name\": \"look\", \"arguments\": "
                     "{\"place\":\"Rome\",\"days\": 2}}</tool_call><|im_end|>"));
   EXPECT_TRUE(
-      Prompt(Format_(kBareTemplate), WithCall())
+      Prompt(MakeFormat(kBareTemplate), WithCall())
           .contains("{\"name\": \"look\", \"parameters\": {\"place\": \"Rome\", \"days\": 2}}"));
   EXPECT_TRUE(
-      Prompt(Format_(kParameterTemplate), WithCall())
+      Prompt(MakeFormat(kParameterTemplate), WithCall())
           .contains("<function=look>\n<parameter=place>\nRome\n</parameter>\n<parameter=days>\n2"
                     "\n</parameter>\n</function>"));
   EXPECT_TRUE(
-      Prompt(Format_(kKeyValueTemplate), WithCall())
+      Prompt(MakeFormat(kKeyValueTemplate), WithCall())
           .contains("<tool_call>look\n<arg_key>place</arg_key>\n<arg_value>Rome</arg_value>\n"
                     "<arg_key>days</arg_key>\n<arg_value>2</arg_value>\n</tool_call>"));
   EXPECT_TRUE(
-      Prompt(Format_(kChannelTemplate), WithCall())
+      Prompt(MakeFormat(kChannelTemplate), WithCall())
           .contains("analysis<|message|>Hm.<|end|><|start|>assistant to=functions.look"
                     "<|channel|>commentary json<|message|>{\"place\": \"Rome\", \"days\": 2}"));
 }
 
 // The list's template has no system; its words come before the first question.
 TEST(ChatFormat, SystemIsSaidByTheUserWhereATemplateHasNone) {
-  const std::string prompt = Prompt(Format_(kListTemplate), WithCall());
+  const std::string prompt = Prompt(MakeFormat(kListTemplate), WithCall());
   EXPECT_TRUE(prompt.contains("[INST] Be kind.\n\nRain?[/INST]")) << prompt;
   EXPECT_TRUE(
       prompt.contains("[TOOL_CALLS] [{\"name\": \"look\", \"arguments\": {\"place\": \"Rome\""))
@@ -129,7 +129,7 @@ TEST(ChatFormat, SystemIsSaidByTheUserWhereATemplateHasNone) {
 }
 
 TEST(ChatFormat, ATemplateThatOnlyKnowsCallsGetsToolsInWordsOfOurs) {
-  const auto chat = Format_(kFencedTemplate).Render(WithCall(), {});
+  const auto chat = MakeFormat(kFencedTemplate).Render(WithCall(), {});
   ASSERT_TRUE(chat) << chat.error().message;
   EXPECT_TRUE(chat->prompt.starts_with("<s>Be kind.\n\nYou can call")) << chat->prompt;
   EXPECT_TRUE(
@@ -151,7 +151,7 @@ TEST(ChatFormat, FindsHowCallsAreWritten) {
       {kChannelTemplate, CallFormat::kChannels},
       {"", CallFormat::kTaggedJson}};
   for (const auto& [text, calls] : formats) {
-    const auto chat = Format_(text).Render(WithTool(Ask()), {});
+    const auto chat = MakeFormat(text).Render(WithTool(Ask()), {});
     ASSERT_TRUE(chat) << chat.error().message;
     EXPECT_EQ(chat->style.calls, calls) << text.substr(0, 200);
     ASSERT_EQ(chat->style.tools.size(), 1U);
@@ -160,7 +160,7 @@ TEST(ChatFormat, FindsHowCallsAreWritten) {
 }
 
 TEST(ChatFormat, TheTemplateIsToldWhetherToThink) {
-  const ChatFormat format = Format_(kTaggedTemplate);
+  const ChatFormat format = MakeFormat(kTaggedTemplate);
   ChatInput input = Ask();
   EXPECT_FALSE(format.Render(input, {})->style.begins_in_reasoning);
   input.template_arguments = R"({"opens_thoughts": true})";
@@ -174,13 +174,13 @@ TEST(ChatFormat, TheTemplateIsToldWhetherToThink) {
 TEST(ChatFormat, ThoughtsStayInContentWhereATemplateReadsThemThere) {
   ChatTurn turn = Turn("assistant", "Yes.");
   turn.reasoning = "Hm.";
-  const ChatFormat format = Format_("{% for m in messages %}{{ m.content }}{% endfor %}</think>");
+  const ChatFormat format = MakeFormat("{% for m in messages %}{{ m.content }}{% endfor %}</think>");
   EXPECT_EQ(Prompt(format, Ask({turn})), "<think>\nHm.\n</think>\n\nYes.</think>");
 }
 
 TEST(ChatFormat, WithoutCallsAllowedToolsStayInThePrompt) {
   ChatInput input = WithTool(Ask());
-  const ChatFormat format = Format_(kTaggedTemplate);
+  const ChatFormat format = MakeFormat(kTaggedTemplate);
   const auto before = format.Render(input, {});
   input.tool_use = ToolUse::kNone;
   const auto chat = format.Render(input, {});
@@ -190,7 +190,7 @@ TEST(ChatFormat, WithoutCallsAllowedToolsStayInThePrompt) {
 }
 
 TEST(ChatFormat, RefusalsAreTheTemplatesOwnWords) {
-  const auto refused = Format_(kListTemplate).Render(Ask({Turn("nobody", "Hi")}), {});
+  const auto refused = MakeFormat(kListTemplate).Render(Ask({Turn("nobody", "Hi")}), {});
   ASSERT_FALSE(refused);
   EXPECT_EQ(refused.error().code, Errc::kInvalidRequest);
   EXPECT_TRUE(refused.error().message.contains("No role \"nobody\" here"));
@@ -200,7 +200,7 @@ TEST(ChatFormat, WordsBesideACallAreThoughtsWhereATemplateRefusesBoth) {
   ChatInput input = WithCall();
   input.turns[2].content = "I look.";
   EXPECT_TRUE(
-      Prompt(Format_(kChannelTemplate), input).contains("<|message|>Hm.\n\nI look.<|end|>"));
+      Prompt(MakeFormat(kChannelTemplate), input).contains("<|message|>Hm.\n\nI look.<|end|>"));
 }
 
 // What an agent sends with each request must not cost what a token costs.
@@ -217,7 +217,7 @@ TEST(ChatFormat, RendersManyToolsFast) {
          .description = std::string(100, 'e'),
          .parameters = Format(R"({{"type":"object","properties":{{{}}}}})", properties)});
   }
-  const ChatFormat format = Format_(kTaggedTemplate);
+  const ChatFormat format = MakeFormat(kTaggedTemplate);
   const auto begin = std::chrono::steady_clock::now();
   const auto chat = format.Render(input, {});
   const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;

@@ -151,9 +151,10 @@ Value Capitals(std::string text, bool of_words) {
   return text;
 }
 
-void SetFunction(Context& context, std::string_view name,
-                 std::function<Value(const std::shared_ptr<Context>&, ArgumentsValue&)> function) {
-  context.set(std::string(name), Value::callable(std::move(function)));
+using TemplateFunction = std::function<Value(const std::shared_ptr<Context>&, ArgumentsValue&)>;
+
+void SetFunction(Context& context, std::string_view name, const TemplateFunction& function) {
+  context.set(std::string(name), Value::callable(function));
 }
 
 void SetFunctions(Context& context, Rendering& rendering) {

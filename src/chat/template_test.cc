@@ -6,7 +6,6 @@
 #include <string>
 #include <vector>
 
-#include "base/format.h"
 #include "chat/template_guard.h"
 #include "tests/support/sanitized.h"
 
