@@ -44,8 +44,7 @@ class MessagesWriter final : public ItemWriter {
   std::string Begin() override {
     if (!is_stream()) return "";
     Json message = Message(Json::Array(), {.prompt_tokens = head_.prompt_tokens});
-    return TypedEvent("message_start",
-                      Json::Object().Set("message", std::move(message)));
+    return TypedEvent("message_start", Json::Object().Set("message", std::move(message)));
   }
 
   std::string End() override {
@@ -54,8 +53,7 @@ class MessagesWriter final : public ItemWriter {
     delta.Set("stop_reason", StopReason(end())).Set("stop_sequence", StopSequence(end()));
     Json fields = Json::Object();
     fields.Set("delta", std::move(delta)).Set("usage", MessagesUsageJson(end().usage));
-    return TypedEvent("message_delta", fields) +
-           TypedEvent("message_stop", Json::Object());
+    return TypedEvent("message_delta", fields) + TypedEvent("message_stop", Json::Object());
   }
 
   std::string Failed(const ApiError& error) override {

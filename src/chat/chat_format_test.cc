@@ -174,7 +174,8 @@ TEST(ChatFormat, TheTemplateIsToldWhetherToThink) {
 TEST(ChatFormat, ThoughtsStayInContentWhereATemplateReadsThemThere) {
   ChatTurn turn = Turn("assistant", "Yes.");
   turn.reasoning = "Hm.";
-  const ChatFormat format = MakeFormat("{% for m in messages %}{{ m.content }}{% endfor %}</think>");
+  const ChatFormat format =
+      MakeFormat("{% for m in messages %}{{ m.content }}{% endfor %}</think>");
   EXPECT_EQ(Prompt(format, Ask({turn})), "<think>\nHm.\n</think>\n\nYes.</think>");
 }
 

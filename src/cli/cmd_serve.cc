@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: MIT
+#include <stdlib.h>  // setenv
 #include <unistd.h>
 
 #include <algorithm>
-#include <cstdlib>
 #include <memory>
 #include <optional>
 #include <string>
 
 #include "base/bytes.h"
 #include "base/cache_folder.h"
+#include "base/log.h"
 #include "base/output_file.h"
 #include "cli/commands.h"
 #include "cli/common_flags.h"
@@ -61,7 +62,8 @@ Status Run(ServeOptions& options) {
   TRY(server.cache_disk, DiskSpace(options));
   Output out(STDOUT_FILENO);
   return Serve(server, [&](const std::string& address) {
-    (void)out.Write(Format("moestro serves {} on {}\n", server.model, address));
+    const Status said = out.Write(Format("moestro serves {} on {}\n", server.model, address));
+    if (!said) LogWarning("{}", said.error().message);
   });
 }
 

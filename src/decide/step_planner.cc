@@ -2,9 +2,7 @@
 #include "decide/step_planner.h"
 
 #include <algorithm>
-#include <cmath>
 #include <cstddef>
-#include <ranges>
 
 namespace moestro {
 namespace {

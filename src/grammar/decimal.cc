@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <compare>
 
 namespace moestro {
 namespace {
@@ -17,8 +18,8 @@ std::string_view TakeDigits(std::string_view& text) {
 }
 
 std::strong_ordering CompareMagnitudes(const Decimal& a, const Decimal& b) {
-  if (const auto order = a.integer.size() <=> b.integer.size(); order != 0) return order;
-  if (const auto order = a.integer <=> b.integer; order != 0) return order;
+  if (const auto order = a.integer.size() <=> b.integer.size(); std::is_neq(order)) return order;
+  if (const auto order = a.integer <=> b.integer; std::is_neq(order)) return order;
   return a.fraction <=> b.fraction;  // no zeros at the end, so a prefix is less
 }
 
