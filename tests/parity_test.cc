@@ -288,25 +288,27 @@ INSTANTIATE_TEST_SUITE_P(All, Parity, ::testing::ValuesIn(Cases()), [](const aut
          std::to_string(one.index);
 });
 
-// Neither attention nor experts depend on how a prompt is cut into chunks, nor do ggml's plain
-// products.
+// Neither attention nor experts depend on how a prompt is cut into chunks, nor do products of dense
+// matrices, ggml's plain ones or our own.
 TEST(Prefill, ChunksGiveTheSameLogitsAsTheWhole) {
   const TempFolder folder;
   for (const char* arch : {"llama", "qwen2moe", "qwen3moe"}) {
     const std::string path = WriteTinyModel(folder.path(), {.arch = arch, .type = "Q8_0"});
-    std::vector<std::vector<float>> logits;
-    for (const uint32_t chunk : {256U, 16U, 7U}) {
-      EngineOptions options;
-      options.chunk = chunk;
-      options.repack = false;
-      const auto engine = OpenEngine(path, options);
-      ASSERT_NE(engine, nullptr);
-      const auto all = engine->AppendAll(RandomTokens(kPrompt, 512, 7));
-      ASSERT_TRUE(all.has_value()) << all.error().message;
-      logits.push_back(*all);
+    for (const bool repack : {false, true}) {
+      std::vector<std::vector<float>> logits;
+      for (const uint32_t chunk : {256U, 16U, 7U}) {
+        EngineOptions options;
+        options.chunk = chunk;
+        options.repack = repack;
+        const auto engine = OpenEngine(path, options);
+        ASSERT_NE(engine, nullptr);
+        const auto all = engine->AppendAll(RandomTokens(kPrompt, 512, 7));
+        ASSERT_TRUE(all.has_value()) << all.error().message;
+        logits.push_back(*all);
+      }
+      EXPECT_EQ(logits[1], logits[0]) << arch << " repack " << repack;
+      EXPECT_EQ(logits[2], logits[0]) << arch << " repack " << repack;
     }
-    EXPECT_EQ(logits[1], logits[0]) << arch;
-    EXPECT_EQ(logits[2], logits[0]) << arch;
   }
 }
 

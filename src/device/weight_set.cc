@@ -5,6 +5,7 @@
 #include <ggml-backend.h>
 
 #include <algorithm>
+#include <string_view>
 #include <utility>
 
 #include "base/check.h"
@@ -17,6 +18,26 @@ namespace {
 // Layouts differ for quantised types only: docs/decisions/0006.
 bool MayChangeLayout(const WeightRequest& request) {
   return request.only_multiplied && ggml_is_quantized(request.type);
+}
+
+// It multiplies many rows faster than any vector instruction.
+bool HasTiles(ggml_backend_buffer_type_t type) {
+  return std::string_view(ggml_backend_buft_name(type)) == "AMX";
+}
+
+// The memory of ggml's whose tensors' `extra` nobody else uses.
+bool IsPlain(ggml_backend_buffer_type_t type) { return type == ggml_backend_cpu_buffer_type(); }
+
+// The kernel of `type` if it has a layout; made when it is not yet among `kernels`.
+const ExpertKernel* OwnLayout(ggml_type type,
+                              std::vector<std::unique_ptr<const ExpertKernel>>& kernels) {
+  for (const auto& kernel : kernels) {
+    if (kernel->weight_type == type) return kernel.get();
+  }
+  const Result<ExpertKernel> found = FindExpertKernel(type);
+  if (!found || found->interleave == nullptr) return nullptr;
+  kernels.push_back(std::make_unique<const ExpertKernel>(*found));
+  return kernels.back().get();
 }
 
 }  // namespace
@@ -34,7 +55,20 @@ WeightSet WeightSet::Plan(const CpuDevice& device, std::vector<WeightRequest> re
     }
     buffer_of.push_back(choice);
   }
-  return Plan(std::move(requests), std::move(types), std::move(buffer_of));
+  std::vector<std::unique_ptr<const ExpertKernel>> kernels;
+  std::vector<const ExpertKernel*> layout_of(requests.size(), nullptr);
+  for (size_t i = 0; allow_repack && IsPlain(types[0]) && i < requests.size(); ++i) {
+    if (!MayChangeLayout(requests[i]) || HasTiles(types[buffer_of[i]])) continue;
+    layout_of[i] = OwnLayout(requests[i].type, kernels);
+    if (layout_of[i] != nullptr) buffer_of[i] = 0;
+  }
+  WeightSet set = Plan(std::move(requests), std::move(types), std::move(buffer_of));
+  set.kernels_ = std::move(kernels);
+  for (size_t i = 0; i < set.size(); ++i) {
+    set.layout_of_[i] = layout_of[i];
+    if (layout_of[i] != nullptr) set.tensors_[i]->extra = const_cast<ExpertKernel*>(layout_of[i]);
+  }
+  return set;
 }
 
 WeightSet WeightSet::PlanOn(ggml_backend_t backend, std::vector<WeightRequest> requests) {
@@ -52,6 +86,7 @@ WeightSet WeightSet::Plan(std::vector<WeightRequest> requests,
   set.requests_ = std::move(requests);
   set.types_ = std::move(types);
   set.buffer_of_ = std::move(buffer_of);
+  set.layout_of_.assign(set.requests_.size(), nullptr);
   for (size_t i = 0; i < set.types_.size(); ++i) {
     const size_t room = (set.requests_.size() + 1) * ggml_tensor_overhead();
     set.contexts_.emplace_back(
@@ -94,6 +129,20 @@ void WeightSet::Store(size_t i, uint64_t offset, std::span<const std::byte> byte
   CHECK(offset + bytes.size() <= ggml_nbytes(tensors_[i]));
   CHECK(!is_repacked(i) || (offset == 0 && bytes.size() == ggml_nbytes(tensors_[i])));
   ggml_backend_tensor_set(tensors_[i], bytes.data(), offset, bytes.size());
+  if (layout_of_[i] != nullptr) LayOut(i);
+}
+
+void WeightSet::LayOut(size_t i) {
+  const ggml_tensor* w = tensors_[i];
+  std::vector<std::byte> scratch(ExpertKernel::kInterleavedRows * w->nb[1]);
+  layout_of_[i]->interleave(
+      {.rows = static_cast<std::byte*>(w->data), .row_bytes = w->nb[1], .n_rows = w->ne[1]},
+      scratch.data());
+}
+
+const ExpertKernel* LayoutOf(const ggml_tensor* weight) {
+  if (!IsPlain(ggml_backend_buffer_get_type(weight->buffer))) return nullptr;
+  return static_cast<const ExpertKernel*>(weight->extra);
 }
 
 }  // namespace moestro

@@ -10,12 +10,14 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "base/result.h"
 #include "device/cpu_device.h"
+#include "device/expert_kernel.h"
 
 namespace moestro {
 
@@ -29,14 +31,15 @@ struct WeightRequest {
 
 class WeightSet {
  public:
-  // Decides each weight's layout and what all of them take; allocates nothing yet. F32, F16 and
-  // BF16 keep their GGUF layout (docs/decisions/0006); with allow_repack = false every type does.
+  // Decides each weight's layout and what all of them take; allocates nothing yet. Quantised types
+  // get that of our own kernels where there is one (docs/decisions/0020), else one of ggml's. F32,
+  // F16 and BF16 keep their GGUF layout (0006); with allow_repack = false every type does.
   static WeightSet Plan(const CpuDevice& device, std::vector<WeightRequest> requests,
                         bool allow_repack);
   static WeightSet PlanOn(ggml_backend_t backend, std::vector<WeightRequest> requests);
   uint64_t bytes() const { return bytes_; }
   // It changes its layout: it must be read whole before it can be stored.
-  bool is_repacked(size_t i) const { return buffer_of_[i] > 0; }
+  bool is_repacked(size_t i) const { return buffer_of_[i] > 0 || layout_of_[i] != nullptr; }
 
   // kNoMemory. After this tensor(i) is valid until the set is destroyed.
   Status Allocate();
@@ -51,6 +54,7 @@ class WeightSet {
   static WeightSet Plan(std::vector<WeightRequest> requests,
                         std::vector<ggml_backend_buffer_type_t> types,
                         std::vector<size_t> buffer_of);
+  void LayOut(size_t i);
 
   std::vector<WeightRequest> requests_;
   std::vector<ggml_backend_buffer_type_t> types_;  // [0]: plain; then repacking ones
@@ -58,8 +62,14 @@ class WeightSet {
   std::vector<ggml_context_ptr> contexts_;         // one per buffer type
   std::vector<ggml_backend_buffer_ptr> buffers_;
   std::vector<ggml_tensor*> tensors_;
+  std::vector<std::unique_ptr<const ExpertKernel>> kernels_;
+  std::vector<const ExpertKernel*> layout_of_;  // per weight, one of kernels_; null: ggml's
   uint64_t bytes_ = 0;
   bool is_on_device_ = false;
 };
+
+// The kernel in whose layout a weight lies, interleaved, and which alone can multiply it
+// (device/product_node.h); null: ggml multiplies it. Lives as long as the weight's set.
+const ExpertKernel* LayoutOf(const ggml_tensor* weight);
 
 }  // namespace moestro

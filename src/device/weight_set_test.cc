@@ -11,6 +11,7 @@
 #include "device/backend_buffer.h"
 #include "device/cpu_device.h"
 #include "device/graph_arena.h"
+#include "device/product_node.h"
 
 namespace moestro {
 namespace {
@@ -38,7 +39,7 @@ std::vector<float> Multiply(CpuDevice& device, ggml_tensor* weight) {
   for (int64_t i = 0; i < kIn; ++i) {
     reinterpret_cast<float*>(buffer->data())[i] = std::sin(static_cast<float>(i));
   }
-  ggml_tensor* y = ggml_mul_mat(ctx, weight, x);
+  ggml_tensor* y = MultiplyNode(ctx, weight, x);
   buffer->Place(y, 32 * 1024);
   ggml_build_forward_expand(arena.graph(), y);
   EXPECT_TRUE(arena.Run().has_value());

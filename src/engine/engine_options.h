@@ -80,7 +80,7 @@ struct EngineOptions {
   // ctx.
   uint32_t positions = 0;
   DeviceOptions device = {};  // what computes experts beside the CPU
-  bool repack = true;         // dense weights in ggml's repacked layouts where it has them
+  bool repack = true;         // dense weights in the layouts that multiply fastest
 
   // Told where the budget goes before anything is read into it; empty: nobody.
   std::function<void(const MemoryPlan&)> planned = {};

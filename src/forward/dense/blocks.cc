@@ -3,10 +3,12 @@
 
 #include <ggml-backend.h>
 
+#include <array>
 #include <cmath>
 #include <utility>
 
 #include "device/activation.h"
+#include "device/product_node.h"
 
 namespace moestro {
 namespace {
@@ -28,6 +30,34 @@ ggml_tensor* Clamped(ggml_context* ctx, ggml_tensor* x, float limit) {
   return limit > 0.0F ? ggml_clamp(ctx, x, -limit, limit) : x;
 }
 
+ggml_tensor* WithBias(ggml_context* ctx, ggml_tensor* y, ggml_tensor* bias) {
+  return bias != nullptr ? ggml_add(ctx, y, bias) : y;
+}
+
+template <size_t kCount>
+using Tensors = std::array<ggml_tensor*, kCount>;
+
+// Linear() of several matrices, in one node where they can share it.
+template <size_t kCount>
+Tensors<kCount> Linears(ggml_context* ctx, const Tensors<kCount>& weights, ggml_tensor* x,
+                        const Tensors<kCount>& biases) {
+  Tensors<kCount> products{};
+  if (!ShareNode(weights)) {
+    for (size_t i = 0; i < kCount; ++i) products[i] = Linear(ctx, weights[i], x, biases[i]);
+    return products;
+  }
+  MultiplyNodes(ctx, weights, x, products);
+  for (size_t i = 0; i < kCount; ++i) products[i] = WithBias(ctx, products[i], biases[i]);
+  return products;
+}
+
+// down * activation(gate * x, up * x)
+ggml_tensor* FeedForward(ggml_context* ctx, Activation activation, const Tensors<2>& gate_up,
+                         ggml_tensor* down, ggml_tensor* x) {
+  const auto [gate, up] = Linears<2>(ctx, gate_up, x, {});
+  return Linear(ctx, down, GatedProduct(ctx, activation, gate, up), nullptr);
+}
+
 Heads Project(ggml_context* ctx, const ModelSpec& spec, const LayerTensors& w, ggml_tensor* x) {
   const int64_t n_q = int64_t{spec.n_head} * spec.head_dim_k;
   ggml_tensor* q = nullptr;
@@ -39,9 +69,11 @@ Heads Project(ggml_context* ctx, const ModelSpec& spec, const LayerTensors& w, g
     k = Rows(ctx, qkv, n_q, spec.n_embd_k());
     v = Rows(ctx, qkv, n_q + spec.n_embd_k(), spec.n_embd_v());
   } else {
-    q = Linear(ctx, w.attn_q, x, w.attn_q_b);
-    k = Linear(ctx, w.attn_k, x, w.attn_k_b);
-    v = Linear(ctx, w.attn_v, x, w.attn_v_b);
+    const auto products =
+        Linears<3>(ctx, {w.attn_q, w.attn_k, w.attn_v}, x, {w.attn_q_b, w.attn_k_b, w.attn_v_b});
+    q = products[0];
+    k = products[1];
+    v = products[2];
   }
   // Limits and norms that some families have.
   q = Clamped(ctx, q, spec.clamp_kqv);
@@ -72,8 +104,7 @@ ggml_tensor* Rotate(ggml_context* ctx, const RopeSpec& rope, RopePairs pairs, gg
 
 ggml_tensor* RmsNorm(ggml_context* ctx, ggml_tensor* x, ggml_tensor* weight, ggml_tensor* bias,
                      float eps) {
-  ggml_tensor* y = ggml_mul(ctx, ggml_rms_norm(ctx, x, eps), weight);
-  return bias != nullptr ? ggml_add(ctx, y, bias) : y;
+  return WithBias(ctx, ggml_mul(ctx, ggml_rms_norm(ctx, x, eps), weight), bias);
 }
 
 ggml_tensor* Linear(ggml_context* ctx, ggml_tensor* weight, ggml_tensor* x, ggml_tensor* bias) {
@@ -82,11 +113,11 @@ ggml_tensor* Linear(ggml_context* ctx, ggml_tensor* weight, ggml_tensor* x, ggml
   const bool is_row_by_row =
       weight->type == GGML_TYPE_F32 && x->ne[1] > 1 && !ggml_backend_buffer_is_host(weight->buffer);
   if (is_row_by_row) x = ggml_reshape_3d(ctx, x, x->ne[0], 1, x->ne[1]);
-  ggml_tensor* y = ggml_mul_mat(ctx, weight, x);
+  ggml_tensor* y = MultiplyNode(ctx, weight, x);
   if (is_row_by_row) y = ggml_reshape_2d(ctx, y, y->ne[0], y->ne[2]);
   // A device would add up halves in halves.
   if (!ggml_is_quantized(weight->type)) ggml_prec_set_acc(y, GGML_PREC_F32);
-  return bias != nullptr ? ggml_add(ctx, y, bias) : y;
+  return WithBias(ctx, y, bias);
 }
 
 ggml_tensor* GatedProduct(ggml_context* ctx, Activation activation, ggml_tensor* gate,
@@ -125,18 +156,14 @@ ggml_tensor* Attention(ggml_context* ctx, ggml_cgraph* graph, const ModelSpec& s
 
 ggml_tensor* SharedExpert(ggml_context* ctx, Activation activation, const LayerTensors& w,
                           ggml_tensor* x) {
-  ggml_tensor* gate = Linear(ctx, w.shared_gate, x, nullptr);
-  ggml_tensor* up = Linear(ctx, w.shared_up, x, nullptr);
-  ggml_tensor* y = Linear(ctx, w.shared_down, GatedProduct(ctx, activation, gate, up), nullptr);
+  ggml_tensor* y = FeedForward(ctx, activation, {w.shared_gate, w.shared_up}, w.shared_down, x);
   if (w.shared_router == nullptr) return y;
   return ggml_mul(ctx, y, ggml_sigmoid(ctx, Linear(ctx, w.shared_router, x, nullptr)));
 }
 
 ggml_tensor* DenseFfn(ggml_context* ctx, Activation activation, const LayerTensors& w,
                       ggml_tensor* x) {
-  ggml_tensor* gate = Linear(ctx, w.dense_gate, x, nullptr);
-  ggml_tensor* up = Linear(ctx, w.dense_up, x, nullptr);
-  return Linear(ctx, w.dense_down, GatedProduct(ctx, activation, gate, up), nullptr);
+  return FeedForward(ctx, activation, {w.dense_gate, w.dense_up}, w.dense_down, x);
 }
 
 }  // namespace moestro

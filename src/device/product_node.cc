@@ -1,0 +1,175 @@
+// SPDX-License-Identifier: MIT
+#include "device/product_node.h"
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "base/bytes.h"
+#include "base/check.h"
+#include "device/expert_kernel.h"
+#include "device/weight_set.h"
+
+namespace moestro {
+namespace {
+
+constexpr size_t kAlignment = 64;  // of a quantised row
+// Shares of the rows of matrices are whole tiles.
+constexpr int64_t kTile = ExpertKernel::kInterleavedRows;
+// Rows of activations that a call takes, so that they stay in the second-level cache, and the bytes
+// of a matrix that stay there, too, until all rows of activations have met them.
+constexpr int64_t kGroup = 64;
+constexpr size_t kBlockBytes = size_t{256} * 1024;
+constexpr size_t kMostWeights = 4;  // of a node
+
+// A tensor of bytes begins where ggml likes it to.
+std::byte* Aligned(const ggml_tensor* bytes) {
+  return reinterpret_cast<std::byte*>(
+      AlignUp(reinterpret_cast<uintptr_t>(bytes->data), kAlignment));
+}
+
+// x F32 [n, rows] -> [rows][activation_bytes(n)]; threads share the rows.
+void Quantise(ggml_tensor* result, int thread, int n_threads, void* userdata) {
+  const auto& kernel = *static_cast<const ExpertKernel*>(userdata);
+  const ggml_tensor* x = result->src[0];
+  const auto* from = static_cast<const std::byte*>(x->data);
+  const size_t bytes = kernel.activation_bytes(x->ne[0]);
+  for (int64_t row = thread; row < x->ne[1]; row += n_threads) {
+    const auto r = static_cast<size_t>(row);
+    kernel.quantise(kernel, reinterpret_cast<const float*>(from + r * x->nb[1]),
+                    Aligned(result) + r * bytes, x->ne[0]);
+  }
+}
+
+ggml_tensor* QuantiseNode(ggml_context* ctx, const ExpertKernel& kernel, ggml_tensor* x) {
+  CHECK(x->type == GGML_TYPE_F32 && x->nb[0] == sizeof(float) && x->ne[2] == 1 && x->ne[3] == 1);
+  const auto bytes = static_cast<int64_t>(kernel.activation_bytes(x->ne[0]));
+  // Nodes take their data as they can be changed; this one is only read.
+  return ggml_custom_4d(ctx, GGML_TYPE_I8, bytes * x->ne[1] + int64_t{kAlignment}, 1, 1, 1, &x, 1,
+                        Quantise, GGML_N_TASKS_MAX, const_cast<ExpertKernel*>(&kernel));
+}
+
+struct Product {
+  const ggml_tensor* weight;
+  const std::byte* activations;  // [n_rows][activation_bytes]
+  size_t activation_bytes;
+  int64_t n_rows;  // of activations
+  float* out;      // [n_rows][n_out]
+};
+
+const std::byte* RowOf(const ggml_tensor* weight, int64_t row) {
+  return static_cast<const std::byte*>(weight->data) + static_cast<size_t>(row) * weight->nb[1];
+}
+
+// Rows [begin, end) of the matrix; `following`: whose rows the thread reads then, null: nobody's.
+void MultiplyShare(const Product& p, int64_t begin, int64_t end, const ggml_tensor* following) {
+  const ggml_tensor* w = p.weight;
+  const ExpertKernel& kernel = *LayoutOf(w);
+  const auto block = std::max(kTile, static_cast<int64_t>(kBlockBytes / w->nb[1]) / kTile * kTile);
+  const int64_t most = p.n_rows <= kGroup ? end - begin : block;
+  std::array<const std::byte*, kGroup> x{};
+  std::array<float*, kGroup> out{};
+  for (int64_t row = begin; row < end; row += most) {
+    const int64_t rows = std::min(most, end - row);
+    const bool is_last = row + rows == end;
+    const std::byte* next = RowOf(w, row + rows);
+    if (is_last) next = following != nullptr ? RowOf(following, 0) : nullptr;
+    for (int64_t first = 0; first < p.n_rows; first += kGroup) {
+      const int64_t n = std::min(kGroup, p.n_rows - first);
+      for (int64_t i = 0; i < n; ++i) {
+        const auto at = static_cast<size_t>(first + i);
+        x[static_cast<size_t>(i)] = p.activations + at * p.activation_bytes;
+        out[static_cast<size_t>(i)] = p.out + static_cast<int64_t>(at) * w->ne[1] + row;
+      }
+      kernel.multiply(kernel, {.rows = RowOf(w, row),
+                               .row_bytes = w->nb[1],
+                               .n_in = w->ne[0],
+                               .n_rows = rows,
+                               .activations = x.data(),
+                               .out = out.data(),
+                               .n_tokens = n,
+                               .next = next,
+                               .next_bytes = next != nullptr ? w->nb[1] * size_t{kTile} : 0,
+                               .is_interleaved = true});
+    }
+  }
+}
+
+int64_t TilesOf(const ggml_tensor* weight) { return (weight->ne[1] + kTile - 1) / kTile; }
+
+// The rows of all matrices, one after the other, are divided among the threads: each reads one
+// stream of each matrix that it has a part of.
+void Multiply(ggml_tensor* result, int thread, int n_threads, void* /*userdata*/) {
+  const ggml_tensor* quantised = result->src[0];
+  const int64_t n_rows = quantised->src[0]->ne[1];
+  int64_t tiles = 0;
+  for (size_t i = 1; i <= kMostWeights && result->src[i] != nullptr; ++i) {
+    tiles += TilesOf(result->src[i]);
+  }
+  const int64_t begin = tiles * thread / n_threads;
+  const int64_t end = tiles * (thread + 1) / n_threads;
+  auto* out = static_cast<float*>(result->data);
+  int64_t before = 0;  // tiles of earlier matrices
+  for (size_t i = 1; i <= kMostWeights && result->src[i] != nullptr; ++i) {
+    const ggml_tensor* w = result->src[i];
+    const auto row_at = [&](int64_t tile) {
+      return std::clamp((tile - before) * kTile, int64_t{0}, w->ne[1]);
+    };
+    const bool goes_on = i < kMostWeights && end > before + TilesOf(w);
+    if (row_at(begin) < row_at(end)) {
+      const Product product{.weight = w,
+                            .activations = Aligned(quantised),
+                            .activation_bytes = LayoutOf(w)->activation_bytes(w->ne[0]),
+                            .n_rows = n_rows,
+                            .out = out};
+      MultiplyShare(product, row_at(begin), row_at(end), goes_on ? result->src[i + 1] : nullptr);
+    }
+    before += TilesOf(w);
+    out += n_rows * w->ne[1];
+  }
+}
+
+ggml_tensor* OwnNode(ggml_context* ctx, std::span<ggml_tensor* const> weights, ggml_tensor* x,
+                     std::array<int64_t, 2> ne) {
+  CHECK(weights.size() <= kMostWeights);
+  std::vector<ggml_tensor*> args = {QuantiseNode(ctx, *LayoutOf(weights.front()), x)};
+  args.append_range(weights);
+  return ggml_custom_4d(ctx, GGML_TYPE_F32, ne[0], ne[1], 1, 1, args.data(),
+                        static_cast<int>(args.size()), Multiply, GGML_N_TASKS_MAX, nullptr);
+}
+
+}  // namespace
+
+ggml_tensor* MultiplyNode(ggml_context* ctx, ggml_tensor* weight, ggml_tensor* x) {
+  if (LayoutOf(weight) == nullptr) return ggml_mul_mat(ctx, weight, x);
+  return OwnNode(ctx, {&weight, 1}, x, {weight->ne[1], x->ne[1]});
+}
+
+bool ShareNode(std::span<ggml_tensor* const> weights) {
+  if (weights.empty() || weights.size() > kMostWeights) return false;
+  const ExpertKernel* first = LayoutOf(weights.front());
+  return std::ranges::all_of(weights, [&](const ggml_tensor* w) {
+    const ExpertKernel* kernel = LayoutOf(w);
+    return kernel != nullptr && kernel->quantise == first->quantise &&
+           kernel->activation_type == first->activation_type;
+  });
+}
+
+void MultiplyNodes(ggml_context* ctx, std::span<ggml_tensor* const> weights, ggml_tensor* x,
+                   std::span<ggml_tensor*> products) {
+  CHECK(ShareNode(weights) && weights.size() == products.size());
+  int64_t n_out = 0;
+  for (const ggml_tensor* w : weights) n_out += w->ne[1];
+  // [matrix][rows][its n_out]
+  ggml_tensor* all = OwnNode(ctx, weights, x, {n_out * x->ne[1], 1});
+  size_t offset = 0;
+  for (size_t i = 0; i < weights.size(); ++i) {
+    const size_t row_bytes = static_cast<size_t>(weights[i]->ne[1]) * sizeof(float);
+    products[i] = ggml_view_2d(ctx, all, weights[i]->ne[1], x->ne[1], row_bytes, offset);
+    offset += row_bytes * static_cast<size_t>(x->ne[1]);
+  }
+}
+
+}  // namespace moestro

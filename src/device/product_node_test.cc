@@ -1,0 +1,172 @@
+// SPDX-License-Identifier: MIT
+#include "device/product_node.h"
+
+#include <gtest/gtest.h>
+
+#include <array>
+#include <cmath>
+#include <cstdint>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "device/backend_buffer.h"
+#include "device/cpu_device.h"
+#include "device/graph_arena.h"
+#include "device/weight_set.h"
+
+namespace moestro {
+namespace {
+
+constexpr int64_t kIn = 512;
+constexpr size_t kMostRows = 150;  // three groups of activations
+
+std::vector<float> Normal(size_t n, uint32_t seed) {
+  std::mt19937 random(seed);
+  std::normal_distribution<float> normal;
+  std::vector<float> values(n);
+  for (float& v : values) v = normal(random);
+  return values;
+}
+
+// Matrices of these types and numbers of rows, of random weights.
+class Matrices {
+ public:
+  struct Shape {
+    ggml_type type;
+    int64_t n_out;
+  };
+  Matrices(const CpuDevice& device, const std::vector<Shape>& shapes, bool allow_repack) {
+    std::vector<WeightRequest> requests;
+    for (const Shape& s : shapes) {
+      requests.push_back(
+          {.name = "w", .type = s.type, .ne = {kIn, s.n_out, 1, 1}, .only_multiplied = true});
+    }
+    set_ = WeightSet::Plan(device, requests, allow_repack);
+    EXPECT_TRUE(set_.Allocate().has_value());
+    for (size_t i = 0; i < shapes.size(); ++i) {
+      const std::vector<float> values =
+          Normal(static_cast<size_t>(kIn * shapes[i].n_out), static_cast<uint32_t>(i));
+      std::vector<std::byte> bytes(static_cast<size_t>(shapes[i].n_out) *
+                                   ggml_row_size(shapes[i].type, kIn));
+      ggml_quantize_chunk(shapes[i].type, values.data(), bytes.data(), 0, shapes[i].n_out, kIn,
+                          nullptr);
+      set_.Store(i, 0, bytes);
+      weights_.push_back(set_.tensor(i));
+    }
+  }
+  const std::vector<ggml_tensor*>& weights() const { return weights_; }
+
+ private:
+  WeightSet set_;
+  std::vector<ggml_tensor*> weights_;
+};
+
+enum class Way : uint8_t { kOneNode, kNodeForEach };
+
+// Of rows [first, first + rows) of `x` [..][kIn] -> for each matrix [rows][n_out].
+std::vector<std::vector<float>> Multiply(CpuDevice& device, const std::vector<ggml_tensor*>& w,
+                                         const std::vector<float>& x, size_t first, size_t rows,
+                                         Way way) {
+  GraphArena arena(device.backend(), 32);
+  ggml_context* ctx = arena.Begin();
+  auto buffer = BackendBuffer::OnHost(rows * kIn * sizeof(float));
+  EXPECT_TRUE(buffer.has_value());
+  ggml_tensor* in = ggml_new_tensor_2d(ctx, GGML_TYPE_F32, kIn, static_cast<int64_t>(rows));
+  buffer->Place(in, 0);
+  std::copy_n(x.begin() + static_cast<int64_t>(first) * kIn, rows * kIn,
+              reinterpret_cast<float*>(buffer->data()));
+  std::vector<ggml_tensor*> products(w.size());
+  if (way == Way::kOneNode) {
+    MultiplyNodes(ctx, w, in, products);
+  } else {
+    for (size_t i = 0; i < w.size(); ++i) products[i] = MultiplyNode(ctx, w[i], in);
+  }
+  for (ggml_tensor* product : products) {
+    ggml_set_output(product->view_src != nullptr ? product->view_src : product);
+    ggml_build_forward_expand(arena.graph(), product);
+  }
+  EXPECT_TRUE(arena.Run().has_value());
+  std::vector<std::vector<float>> results;
+  for (const ggml_tensor* product : products) {
+    EXPECT_TRUE(ggml_is_contiguous(product));
+    EXPECT_EQ(product->ne[1], static_cast<int64_t>(rows));
+    const auto* values = static_cast<const float*>(product->data);
+    results.emplace_back(values, values + ggml_nelements(product));
+  }
+  return results;
+}
+
+constexpr ggml_type kTypes[] = {GGML_TYPE_Q4_0,  GGML_TYPE_Q8_0, GGML_TYPE_IQ4_NL,
+                                GGML_TYPE_MXFP4, GGML_TYPE_Q2_K, GGML_TYPE_Q3_K,
+                                GGML_TYPE_Q4_K,  GGML_TYPE_Q5_K, GGML_TYPE_Q6_K};
+
+// K-quants from eight rows on, too, which ggml's tiled product multiplies by other rules.
+TEST(ProductNode, RowsTogetherHaveTheBitsOfRowsAlone) {
+  const std::vector<float> x = Normal(kMostRows * kIn, 99);
+  for (const ggml_type type : kTypes) {
+    for (const uint32_t threads : {1U, 2U, 3U}) {
+      auto device = CpuDevice::Open(threads);
+      ASSERT_TRUE(device.has_value());
+      // Whole tiles, a part of one, and fewer rows than a quad.
+      const Matrices m(*device, {{type, 208}, {type, 37}, {type, 3}}, true);
+      if (!ShareNode(m.weights())) GTEST_SKIP() << "this processor has no kernels of ours";
+      const auto together = Multiply(*device, m.weights(), x, 0, kMostRows, Way::kOneNode);
+      for (const size_t row : {size_t{0}, size_t{63}, size_t{64}, kMostRows - 1}) {
+        const auto alone = Multiply(*device, m.weights(), x, row, 1, Way::kNodeForEach);
+        for (size_t i = 0; i < alone.size(); ++i) {
+          const auto width = static_cast<int64_t>(alone[i].size());
+          const auto at = together[i].begin() + static_cast<int64_t>(row) * width;
+          EXPECT_EQ(alone[i], std::vector<float>(at, at + width))
+              << ggml_type_name(type) << ", matrix " << i << ", row " << row;
+        }
+      }
+    }
+  }
+}
+
+// Rows are longer than a block of a matrix that is kept for all rows of activations.
+TEST(ProductNode, ManyRowsOfALargeMatrixAreThoseOfTheFileLayout) {
+  const std::vector<float> x = Normal(kMostRows * kIn, 98);
+  auto device = CpuDevice::Open(2);
+  ASSERT_TRUE(device.has_value());
+  const std::vector<Matrices::Shape> shapes = {{GGML_TYPE_Q8_0, 2000}};
+  const Matrices own(*device, shapes, true);
+  const Matrices plain(*device, shapes, false);
+  const auto a = Multiply(*device, own.weights(), x, 0, kMostRows, Way::kNodeForEach);
+  const auto b = Multiply(*device, plain.weights(), x, 0, kMostRows, Way::kNodeForEach);
+  ASSERT_EQ(a[0].size(), b[0].size());
+  // A product is about sqrt(kIn) = 23 large; what it adds up is 330, of which the order of 16 + 8
+  // additions moves 2^-24 each.
+  for (size_t i = 0; i < a[0].size(); ++i) ASSERT_NEAR(a[0][i], b[0][i], 330 * 24.0 / (1 << 24));
+}
+
+TEST(ProductNode, MatricesThatReadDifferentActivationsShareNoNode) {
+  auto device = CpuDevice::Open(1);
+  ASSERT_TRUE(device.has_value());
+  const Matrices m(*device,
+                   {{GGML_TYPE_Q4_0, 32},
+                    {GGML_TYPE_Q4_0, 32},
+                    {GGML_TYPE_Q4_K, 32},
+                    {GGML_TYPE_Q6_K, 32},
+                    {GGML_TYPE_F32, 32}},
+                   true);
+  const std::vector<ggml_tensor*>& w = m.weights();
+  if (LayoutOf(w[0]) == nullptr) GTEST_SKIP() << "this processor has no kernels of ours";
+  EXPECT_TRUE(ShareNode(std::array{w[0], w[1]}));
+  EXPECT_TRUE(ShareNode(std::array{w[2], w[3]}));
+  EXPECT_FALSE(ShareNode(std::array{w[0], w[2]}));
+  EXPECT_FALSE(ShareNode(std::array{w[0], w[4]}));
+  EXPECT_FALSE(ShareNode(std::array{w[4], w[0]}));
+}
+
+TEST(ProductNode, PlainWeightsAreMultipliedByGgml) {
+  auto device = CpuDevice::Open(1);
+  ASSERT_TRUE(device.has_value());
+  const Matrices m(*device, {{GGML_TYPE_Q4_0, 32}, {GGML_TYPE_Q4_0, 32}}, false);
+  EXPECT_EQ(LayoutOf(m.weights()[0]), nullptr);
+  EXPECT_FALSE(ShareNode(m.weights()));
+}
+
+}  // namespace
+}  // namespace moestro
