@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: MIT
 // The server as a program: who may ask, what it refuses to start with, how it ends.
 #include <gtest/gtest.h>
-#include <signal.h>
 
-#include <chrono>
 #include <fstream>
 #include <memory>
 #include <string>

@@ -2,7 +2,6 @@
 #include "grammar/number_range.h"
 
 #include <algorithm>
-#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -38,7 +37,8 @@ std::string DigitClass(char first, char last) {
   return first == last ? Format("\"{}\"", first) : Format("[{}-{}]", first, last);
 }
 
-std::optional<std::string> Joined(std::string first, const std::optional<std::string>& rest) {
+std::optional<std::string> Joined(const std::string& first,
+                                  const std::optional<std::string>& rest) {
   if (!rest) return std::nullopt;
   return rest->empty() ? first : first + " " + *rest;
 }

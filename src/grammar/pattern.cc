@@ -2,7 +2,6 @@
 #include "grammar/pattern.h"
 
 #include <algorithm>
-#include <array>
 #include <utility>
 
 #include "grammar/pattern_node.h"
@@ -63,6 +62,7 @@ Result<bool> LimitSequence(PatternNode& sequence, Times wanted) {
     }
     counted = &child;
   }
+  if (counted == nullptr) return false;  // all parts have one length, and it does not fit
   Times& times = counted->times;
   if (wanted.least > fixed) times.least = std::max(times.least, wanted.least - fixed);
   if (wanted.most) {

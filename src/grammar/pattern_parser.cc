@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
 #include <algorithm>
 #include <array>
-#include <string>
 #include <utility>
 
 #include "base/utf8.h"

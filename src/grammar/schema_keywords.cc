@@ -2,7 +2,6 @@
 // The keywords that say something of one kind of value.
 #include <algorithm>
 #include <array>
-#include <limits>
 
 #include "grammar/pattern.h"
 #include "grammar/schema_reader.h"

@@ -68,7 +68,7 @@ void AddLongEscapes(const CharSet& set, std::vector<std::string>& alternatives) 
 
 }  // namespace
 
-CharSet::CharSet(std::vector<CharRange> ranges) {
+CharSet::CharSet(const std::vector<CharRange>& ranges) {
   std::vector<CharRange> real = Cut(ranges, {0, kSurrogates.first - 1});
   Append(real, Cut(ranges, {kSurrogates.last + 1, kLast}));
   std::ranges::sort(real, {}, &CharRange::first);

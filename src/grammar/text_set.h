@@ -17,7 +17,7 @@ struct CharRange {
 class CharSet {
  public:
   CharSet() = default;
-  explicit CharSet(std::vector<CharRange> ranges);
+  explicit CharSet(const std::vector<CharRange>& ranges);
   static CharSet All();
   CharSet Complement() const;
   CharSet With(const CharSet& other) const;

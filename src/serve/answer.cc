@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
 #include "serve/answer.h"
 
-#include <algorithm>
 #include <chrono>
 #include <ctime>
 #include <functional>
@@ -273,8 +272,8 @@ uint32_t PromptLength(const Work& work) {
 
 std::string RandomId() { return Format("{:016x}", RandomNumber()); }
 
-HttpReply Streamed(const ReadyModel& model, std::shared_ptr<Work> work,
-                   std::shared_ptr<ReplyWriter> writer) {
+HttpReply Streamed(const ReadyModel& model, const std::shared_ptr<Work>& work,
+                   const std::shared_ptr<ReplyWriter>& writer) {
   HttpReply reply{.type = "text/event-stream", .headers = {{"Cache-Control", "no-cache"}}};
   // Made here, so that jobs are withdrawn even if the stream never begins.
   auto guard = std::make_shared<JobGuard>(model.scheduler, work->jobs);
@@ -335,15 +334,15 @@ ApiResult<std::vector<Token>> PromptTokens(const ReadyModel& model, const std::s
 HttpReply AnswerRequest(const ReadyModel& model, ApiKind kind, const HttpRequest& request) {
   ApiResult<Work> made = MakeWork(model, kind, request.body);
   if (!made) return ErrorReply(kind, made.error());
-  auto work = std::make_shared<Work>(*std::move(made));
+  const auto work = std::make_shared<Work>(*std::move(made));
   const std::time_t now = std::chrono::system_clock::to_time_t(std::chrono::system_clock::now());
   const ReplyHead head{.id = RandomId(),
                        .model = model.card.id,
                        .fingerprint = {},
                        .created = now,
                        .prompt_tokens = PromptLength(*work)};
-  std::shared_ptr<ReplyWriter> writer = MakeReplyWriter(work->request, head);
-  if (work->request.stream) return Streamed(model, std::move(work), std::move(writer));
+  const std::shared_ptr<ReplyWriter> writer = MakeReplyWriter(work->request, head);
+  if (work->request.stream) return Streamed(model, work, writer);
   return Whole(model, *work, *writer, request);
 }
 

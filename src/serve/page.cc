@@ -37,7 +37,7 @@ std::string_view Bytes(const unsigned char* begin, unsigned long size) {
 }  // namespace
 
 const PageFile* FindPageFile(std::string_view path) {
-  static const std::array kFiles = {
+  static const std::array files = {
       PageFile{"/", "text/html; charset=utf-8", Bytes(moestro_page_html, moestro_page_html_size)},
       PageFile{"/page.css", "text/css; charset=utf-8",
                Bytes(moestro_page_css, moestro_page_css_size)},
@@ -47,8 +47,8 @@ const PageFile* FindPageFile(std::string_view path) {
       PageFile{"/live.js", kScript, Bytes(moestro_page_live_js, moestro_page_live_js_size)},
       PageFile{"/map.js", kScript, Bytes(moestro_page_map_js, moestro_page_map_js_size)},
   };
-  const auto found = std::ranges::find(kFiles, path, &PageFile::path);
-  return found == kFiles.end() ? nullptr : &*found;
+  const auto found = std::ranges::find(files, path, &PageFile::path);
+  return found == files.end() ? nullptr : &*found;
 }
 
 HttpReply ReplyOf(const PageFile& file) {

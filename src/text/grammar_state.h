@@ -19,8 +19,8 @@
 #include "model/vocab.h"
 #include "text/trial.h"
 
-struct llama_sampler;
-struct llama_token_data;
+struct llama_sampler;     // NOLINT(readability-identifier-naming)
+struct llama_token_data;  // NOLINT(readability-identifier-naming)
 
 namespace moestro {
 

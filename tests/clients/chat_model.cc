@@ -9,7 +9,6 @@
 #include <cstdio>
 #include <memory>
 #include <span>
-#include <string>
 
 namespace {
 
