@@ -258,7 +258,9 @@ await check("a grammar with a mistake is refused", async () => {
 });
 
 await check("characters are never cut in streams", async () => {
-  const grammar = "root ::= ([😀-😏] | [一-三] | [é-ï]){40}";
+  // Of four bytes each: shorter ones libllama's grammars also take in four, which is not UTF-8 and
+  // comes out as U+FFFD.
+  const grammar = "root ::= [😀-😏]{40}";
   const chunks = await collect(await create({ ...greedy, temperature: 1, seed: 3, grammar,
                                               stream: true }));
   const pieces = chunks.map((chunk) => chunk.choices[0]?.delta.content ?? "");
