@@ -133,7 +133,7 @@ RuleId SchemaWriter::OtherName(const Constraint& constraint) {
       rules_.AddAlternative(rule, RuleBody().Rule(character).Rule(below));
       open.emplace_back(&next, below);
     }
-    const CharSet others = CharSet(std::move(known)).Complement();
+    const CharSet others = CharSet(known).Complement();
     rules_.AddAlternative(rule,
                           RuleBody().Rule(rules_.Shared(others.InJsonString())).Rule(any_rest));
   }

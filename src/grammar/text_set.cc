@@ -91,13 +91,13 @@ CharSet CharSet::Complement() const {
     next = last + 1;
   }
   if (next <= kLast) ranges.push_back({next, kLast});
-  return CharSet(std::move(ranges));
+  return CharSet(ranges);
 }
 
 CharSet CharSet::With(const CharSet& other) const {
   std::vector<CharRange> ranges = ranges_;
   Append(ranges, other.ranges_);
-  return CharSet(std::move(ranges));
+  return CharSet(ranges);
 }
 
 bool CharSet::Has(uint32_t c) const {
