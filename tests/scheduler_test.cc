@@ -194,7 +194,12 @@ TEST(SchedulerTest, AFailedReadEndsThatRequestAndTheServerGoesOn) {
                               return reader;
                             }});
   disk->SetPlan(FaultPlan().ErrorFrom(disk->submitted(), EIO));
-  EXPECT_TRUE(ServeOne(*engine, kWishes[0]).error);
+  {
+    Scheduler scheduler(*engine, DemoVocab(), {});
+    EXPECT_TRUE(ServeAll(scheduler, {kWishes[0]}).front().error);
+    EXPECT_EQ(scheduler.status().totals.failed, 1U);
+    EXPECT_EQ(scheduler.status().totals.finished, 0U);
+  }
   disk->SetPlan({});
   const auto fresh = Open();
   EXPECT_EQ(ServeOne(*engine, kWishes[0]).text, ServeOne(*fresh, kWishes[0]).text);

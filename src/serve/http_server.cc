@@ -8,6 +8,7 @@
 #include <condition_variable>
 #include <cstdlib>
 #include <cstring>
+#include <exception>
 #include <filesystem>
 #include <mutex>
 #include <system_error>
@@ -106,11 +107,6 @@ HttpRequest Translate(const httplib::Request& from) {
     if (!from.has_header(key)) return std::nullopt;
     return from.get_header_value(key);
   };
-  request.query = [&from](std::string_view name) -> std::optional<std::string> {
-    const std::string key(name);
-    if (!from.has_param(key)) return std::nullopt;
-    return from.get_param_value(key);
-  };
   request.is_gone = [&from] { return from.is_connection_closed(); };
   return request;
 }
@@ -125,7 +121,11 @@ void Translate(HttpReply from, httplib::Response& reply) {
   reply.set_chunked_content_provider(
       from.type, [stream = std::move(from.stream)](size_t, httplib::DataSink& sink) {
         SinkStream out(sink);
-        stream(out);
+        try {
+          stream(out);
+        } catch (const std::exception&) {
+          return false;  // no memory: the connection breaks off, the server goes on
+        }
         if (!out.is_open()) return false;
         sink.done();
         return true;

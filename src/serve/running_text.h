@@ -46,7 +46,11 @@ class RunningText {
   // the end, which the job has been told, too. `n_ctx`: tokens a text may have.
   bool Take(std::span<const float> logits, uint32_t n_ctx);
   // It cannot go on.
-  void Fail(const Error& error) { job_->Tell(ToApiError(error)); }
+  void Fail(const Error& error) {
+    has_failed_ = true;
+    job_->Tell(ToApiError(error));
+  }
+  bool has_failed() const { return has_failed_; }
   // Its sequence is given up for others' sake; it will be computed again. Gives the sequence.
   Sequence GiveUp(Sequence empty);
   // The sequence at the end, to be kept as a prefix.
@@ -69,6 +73,7 @@ class RunningText {
   double began_;
   double first_token_ = 0.0;  // when the prompt had been computed
   double told_ = 0.0;
+  bool has_failed_ = false;
 };
 
 // The chosen token's log-probability and the `top` likeliest, by the softmax of the logits.

@@ -40,7 +40,7 @@ Scheduler::Scheduler(Engine& engine, const Vocab& vocab, SchedulerOptions option
   Publish(true);
 }
 
-std::expected<void, ApiError> Scheduler::Submit(std::shared_ptr<Job> job) {
+ApiStatus Scheduler::Submit(std::shared_ptr<Job> job) {
   {
     const std::lock_guard lock(mutex_);
     if (is_draining_) return std::unexpected(GoingDown());
@@ -161,15 +161,23 @@ uint32_t Scheduler::HeldPositions() const {
   return held;
 }
 
+// Another text of so many positions may run beside those that do; alone any may.
+bool Scheduler::Fits(uint32_t positions) const {
+  return running_.empty() ||
+         HeldPositions() + WholeBlocks(positions) + kReserve <= engine_.kv_room().all;
+}
+
+// Kept prefixes go until so many positions are free, or none is left.
+void Scheduler::DropFor(uint32_t positions) {
+  while (engine_.kv_room().free < positions && kept_.DropOldest()) {
+  }
+}
+
 bool Scheduler::AdmitOne(std::shared_ptr<Job> job) {
   const auto n_prompt = static_cast<uint32_t>(job->options().prompt.size());
-  const uint32_t all = engine_.kv_room().all;
-  const bool fits = HeldPositions() + WholeBlocks(n_prompt) + kReserve <= all;
-  if (!fits && !running_.empty()) return false;
+  if (!Fits(n_prompt)) return false;
   Sequence sequence = BeginSequence(*job);
-  while (engine_.kv_room().free < n_prompt - sequence.position() + kReserve && kept_.DropOldest()) {
-  }
-  ++totals_.requests;
+  DropFor(n_prompt - sequence.position() + kReserve);
   totals_.cached_tokens += sequence.position();
   running_.push_back(
       std::make_unique<RunningText>(std::move(job), std::move(sequence), vocab_, clock_));
@@ -185,9 +193,7 @@ Sequence Scheduler::BeginSequence(const Job& job) {
   auto match = kept_.Find(prompt, most);
   const auto saved = files_.Find(prompt, most);
   if (saved && saved->common >= (match ? match->common : 0) + kWorthReading) {
-    const uint32_t length = files_.length(*saved);
-    while (engine_.kv_room().free < length + kSlack && kept_.DropOldest()) {
-    }
+    DropFor(files_.length(*saved) + kSlack);
     Result<Sequence> restored = files_.Restore(*saved);
     if (restored) {
       kept_.Keep(std::move(*restored), true, clock_());
@@ -200,12 +206,9 @@ Sequence Scheduler::BeginSequence(const Job& job) {
 }
 
 bool Scheduler::ResumeOne() {
-  RunningText& text = *paused_.front();
-  const auto n = static_cast<uint32_t>(text.waiting().size());
-  const bool fits = HeldPositions() + WholeBlocks(n) + kReserve <= engine_.kv_room().all;
-  if (!fits && !running_.empty()) return false;
-  while (engine_.kv_room().free < n + kReserve && kept_.DropOldest()) {
-  }
+  const auto n = static_cast<uint32_t>(paused_.front()->waiting().size());
+  if (!Fits(n)) return false;
+  DropFor(n + kReserve);
   running_.push_back(std::move(paused_.front()));
   paused_.pop_front();
   return true;

@@ -14,7 +14,6 @@
 #include <condition_variable>
 #include <cstdint>
 #include <deque>
-#include <expected>
 #include <memory>
 #include <mutex>
 #include <span>
@@ -52,7 +51,7 @@ class Scheduler {
             Clock clock = SteadySeconds);
 
   // Any thread. 429: the queue is full; 503: the server is going down.
-  std::expected<void, ApiError> Submit(std::shared_ptr<Job> job);
+  ApiStatus Submit(std::shared_ptr<Job> job);
   // Any thread. Nobody wants the job any more: a prompt of it that is being computed is stopped
   // within a layer's time.
   void Withdraw(Job& job);
@@ -74,6 +73,8 @@ class Scheduler {
   bool ResumeOne();
   Sequence BeginSequence(const Job& job);
   uint32_t HeldPositions() const;
+  bool Fits(uint32_t positions) const;
+  void DropFor(uint32_t positions);
   void Step();
   bool MakeRoomFor(std::span<const uint32_t> rows);
   Status Compute(std::span<const uint32_t> rows);

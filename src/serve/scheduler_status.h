@@ -20,7 +20,6 @@ struct TextStatus {
 
 // Since the start.
 struct ServeTotals {
-  uint64_t requests = 0;
   uint64_t finished = 0;
   uint64_t cancelled = 0;
   uint64_t failed = 0;

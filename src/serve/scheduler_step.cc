@@ -86,7 +86,6 @@ void Scheduler::FailedStep(std::span<const uint32_t> rows, const Error& error) {
     alone[i] = 0;
     if (status || status.error().code == Errc::kInterrupted) continue;
     running_[i]->Fail(status.error());
-    ++totals_.failed;
     ended_.push_back(running_[i].get());
   }
 }
@@ -110,7 +109,7 @@ bool Scheduler::MakeRoomFor(std::span<const uint32_t> rows) {
 void Scheduler::RemoveEnded() {
   for (const RunningText* ended : ended_) {
     const auto at = std::ranges::find(running_, ended, &std::unique_ptr<RunningText>::get);
-    ++totals_.finished;
+    ++(ended->has_failed() ? totals_.failed : totals_.finished);
     Keep(**at);
     running_.erase(at);
   }
