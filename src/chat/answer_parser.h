@@ -17,8 +17,24 @@ namespace moestro {
 class AnswerReader {
  public:
   virtual ~AnswerReader() = default;
-  virtual void Read(std::string_view text, DeltaSink& sink) = 0;
-  virtual void End(DeltaSink& sink) = 0;
+  void Read(std::string_view text, DeltaSink& sink) {
+    held_ += text;
+    while (!held_.empty() && Step(sink)) {
+    }
+  }
+  void End(DeltaSink& sink) {
+    ended_ = true;
+    while (!held_.empty() && Step(sink)) {
+    }
+  }
+
+ protected:
+  std::string held_;    // not yet passed on
+  bool ended_ = false;  // no more is to come
+
+ private:
+  // Takes from held_ what is certain, which is not empty. True: something changed, look again.
+  virtual bool Step(DeltaSink& sink) = 0;
 };
 std::unique_ptr<AnswerReader> MakeTaggedReader(const AnswerStyle& style);
 std::unique_ptr<AnswerReader> MakeChannelReader(const AnswerStyle& style);

@@ -16,23 +16,10 @@ class ChannelReader : public AnswerReader {
  public:
   explicit ChannelReader(const AnswerStyle& style) : style_(style) {}
 
-  void Read(std::string_view text, DeltaSink& sink) override {
-    held_ += text;
-    while (Step(sink)) {
-    }
-  }
-  void End(DeltaSink& sink) override {
-    ended_ = true;
-    while (Step(sink)) {
-    }
-  }
-
  private:
   enum class Mode : uint8_t { kBetween, kHeader, kReasoning, kContent, kCall };
 
-  // True: something changed, look again.
-  bool Step(DeltaSink& sink) {
-    if (held_.empty()) return false;
+  bool Step(DeltaSink& sink) override {
     switch (mode_) {
       case Mode::kBetween:
       case Mode::kReasoning:
@@ -125,11 +112,9 @@ class ChannelReader : public AnswerReader {
   }
 
   AnswerStyle style_;
-  std::string held_;  // not yet passed on
   std::string name_;  // of the tool that is being called
   CallProgress progress_;
   Mode mode_ = Mode::kBetween;
-  bool ended_ = false;
 };
 
 }  // namespace

@@ -17,23 +17,10 @@ class TaggedReader : public AnswerReader {
         mode_(style.begins_in_reasoning ? Mode::kReasoning : Mode::kContent),
         drops_newlines_(style.begins_in_reasoning) {}
 
-  void Read(std::string_view text, DeltaSink& sink) override {
-    held_ += text;
-    while (Step(sink)) {
-    }
-  }
-  void End(DeltaSink& sink) override {
-    ended_ = true;
-    while (Step(sink)) {
-    }
-  }
-
  private:
   enum class Mode : uint8_t { kReasoning, kContent, kCall };
 
-  // True: something changed, look again.
-  bool Step(DeltaSink& sink) {
-    if (held_.empty()) return false;
+  bool Step(DeltaSink& sink) override {
     switch (mode_) {
       case Mode::kReasoning:
         return ReadReasoning(sink);
@@ -172,11 +159,9 @@ class TaggedReader : public AnswerReader {
   }
 
   AnswerStyle style_;
-  std::string held_;    // not yet passed on
   std::string blanks_;  // before the call that is being read
   CallProgress progress_;
   Mode mode_;
-  bool ended_ = false;
   bool is_start_ = true;         // nothing was passed on yet
   bool may_be_bare_ = true;      // a bare call may begin here
   bool drops_newlines_ = false;  // until something else comes

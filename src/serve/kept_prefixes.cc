@@ -4,23 +4,14 @@
 #include <algorithm>
 #include <utility>
 
-#include "text/generate.h"
-
 namespace moestro {
 
-std::optional<KeptPrefixes::Match> KeptPrefixes::Find(std::span<const Token> tokens,
-                                                      uint32_t most) const {
-  std::optional<Match> best;
-  for (size_t i = 0; i < kept_.size(); ++i) {
-    const size_t common = std::min<size_t>(CommonPrefix(kept_[i].sequence.tokens(), tokens), most);
-    if (common > (best ? best->common : 0)) {
-      best = Match{.index = i, .common = static_cast<uint32_t>(common)};
-    }
-  }
-  return best;
+std::optional<PrefixMatch> KeptPrefixes::Find(std::span<const Token> tokens, uint32_t most) const {
+  return LongestPrefix(
+      kept_, [](const Kept& kept) { return kept.sequence.tokens(); }, tokens, most);
 }
 
-Sequence KeptPrefixes::Begin(const Match& match, double now) {
+Sequence KeptPrefixes::Begin(const PrefixMatch& match, double now) {
   Kept& kept = kept_[match.index];
   kept.used = now;
   Sequence sequence = kept.sequence.Fork();

@@ -14,6 +14,7 @@
 
 #include "core/ids.h"
 #include "engine/sequence.h"
+#include "serve/prefix_match.h"
 
 namespace moestro {
 
@@ -27,13 +28,9 @@ class KeptPrefixes {
 
   // The kept text with the most tokens in common with `tokens`, at most `most`; nullopt: none has
   // any. Counts as a use.
-  struct Match {
-    size_t index = 0;
-    uint32_t common = 0;
-  };
-  std::optional<Match> Find(std::span<const Token> tokens, uint32_t most) const;
+  std::optional<PrefixMatch> Find(std::span<const Token> tokens, uint32_t most) const;
   // A sequence of the first `match.common` tokens.
-  Sequence Begin(const Match& match, double now);
+  Sequence Begin(const PrefixMatch& match, double now);
   // Keeps a text, unless a kept one begins with it; those that are its beginning go.
   void Keep(Sequence sequence, bool is_saved, double now);
   // Lets go of the one used longest ago; false: there is none.

@@ -8,7 +8,6 @@
 
 #include "base/hash.h"
 #include "base/log.h"
-#include "text/generate.h"
 
 namespace moestro {
 namespace {
@@ -75,19 +74,13 @@ void PrefixFiles::Scan() {
   }
 }
 
-std::optional<PrefixFiles::Match> PrefixFiles::Find(std::span<const Token> tokens,
-                                                    uint32_t most) const {
-  std::optional<Match> best;
-  for (size_t i = 0; i < entries_.size(); ++i) {
-    const size_t common = std::min<size_t>(CommonPrefix(entries_[i].tokens, tokens), most);
-    if (common > (best ? best->common : 0)) {
-      best = Match{.index = i, .common = static_cast<uint32_t>(common)};
-    }
-  }
-  return best;
+std::optional<PrefixMatch> PrefixFiles::Find(std::span<const Token> tokens, uint32_t most) const {
+  return LongestPrefix(
+      entries_, [](const Entry& entry) { return std::span<const Token>(entry.tokens); }, tokens,
+      most);
 }
 
-Result<Sequence> PrefixFiles::Restore(const Match& match) {
+Result<Sequence> PrefixFiles::Restore(const PrefixMatch& match) {
   const std::string path = entries_[match.index].path;
   Result<SavedSequence> saved = engine_.RestoreSequence(path);
   if (!saved) {

@@ -16,6 +16,7 @@
 
 #include "core/ids.h"
 #include "engine/engine.h"
+#include "serve/prefix_match.h"
 
 namespace moestro {
 
@@ -26,16 +27,12 @@ class PrefixFiles {
   // nothing. Files that cannot be read are left alone, and said in the log.
   PrefixFiles(Engine& engine, std::string folder, std::string key, uint64_t most_bytes);
 
-  struct Match {
-    size_t index = 0;
-    uint32_t common = 0;
-  };
   // As KeptPrefixes::Find().
-  std::optional<Match> Find(std::span<const Token> tokens, uint32_t most) const;
+  std::optional<PrefixMatch> Find(std::span<const Token> tokens, uint32_t most) const;
   // Its sequence. Errors as Engine::RestoreSequence(); a file that cannot be read is forgotten, a
   // damaged one removed. kInvalidRequest: no room in the KV cache.
-  Result<Sequence> Restore(const Match& match);
-  uint32_t length(const Match& match) const {
+  Result<Sequence> Restore(const PrefixMatch& match);
+  uint32_t length(const PrefixMatch& match) const {
     return static_cast<uint32_t>(entries_[match.index].tokens.size());
   }
   // Writes one; files that are its beginning go. Errors: kIo, and nothing has changed. A text that

@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: MIT
+// Which of several texts has the most tokens in common with the beginning of another. Pure.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <ranges>
+#include <span>
+
+#include "core/ids.h"
+#include "text/generate.h"
+
+namespace moestro {
+
+struct PrefixMatch {
+  size_t index = 0;     // of the text
+  uint32_t common = 0;  // tokens, above 0
+};
+
+// `texts`: a range; `tokens_of` gives an element's tokens. At most `most` tokens count. nullopt: no
+// text has any in common.
+template <std::ranges::range Texts, class TokensOf>
+std::optional<PrefixMatch> LongestPrefix(const Texts& texts, TokensOf&& tokens_of,
+                                         std::span<const Token> tokens, uint32_t most) {
+  std::optional<PrefixMatch> best;
+  size_t index = 0;
+  for (const auto& text : texts) {
+    const size_t common = std::min<size_t>(CommonPrefix(tokens_of(text), tokens), most);
+    if (common > (best ? best->common : 0)) {
+      best = PrefixMatch{.index = index, .common = static_cast<uint32_t>(common)};
+    }
+    ++index;
+  }
+  return best;
+}
+
+}  // namespace moestro
