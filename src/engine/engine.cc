@@ -99,7 +99,7 @@ Status Engine::Impl::Allocate() {
                                    .kernels = kernels,
                                    .layers = layer_forms,
                                    .devices = device_set ? &*device_set : nullptr,
-                                   .may_interleave = gpus.empty()},
+                                   .interleave = WhenToInterleave()},
                                   limits));
   forward.emplace(Forward::Parts{.spec = model.spec,
                                  .graph = *graph,
@@ -113,6 +113,12 @@ Status Engine::Impl::Allocate() {
                                  .stop = stop,
                                  .devices = device_side.get()});
   return PrepareCheck();
+}
+
+// Devices copy experts from their slots. Where all have one, interleaving always pays in the end.
+InterleaveWhen Engine::Impl::WhenToInterleave() const {
+  if (!gpus.empty()) return InterleaveWhen::kNever;
+  return memory.n_slots < memory.n_experts ? InterleaveWhen::kMetAgain : InterleaveWhen::kThere;
 }
 
 // What is taken in memory whatever the number of slots.

@@ -148,6 +148,7 @@ struct Engine::Impl {
   Status Start(const EngineOptions& requested);
   Status Prepare(const EngineOptions& requested);
   Status Allocate();
+  InterleaveWhen WhenToInterleave() const;
   FixedBytes FixedFor(const ExpertExec::Limits& limits) const;
   Result<PredictorChoice> ChoosePredictor() const;
   Status OpenLow();

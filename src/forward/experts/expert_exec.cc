@@ -82,7 +82,7 @@ Result<std::unique_ptr<ExpertExec>> ExpertExec::Create(const Parts& parts, const
   for (const FormKernels& form : parts.kernels) {
     scratch->forms.push_back(FormOf(form, scratch->input_kernels, QuantiseAlike));
   }
-  if (parts.may_interleave) {
+  if (parts.interleave != InterleaveWhen::kNever) {
     size_t widest = 0;
     for (const FormKernels& form : parts.kernels) {
       widest = std::max(widest, std::ranges::max(form.row_bytes));

@@ -56,6 +56,15 @@ struct ExpertRows {
   const StepBuffers* there = nullptr;
 };
 
+// When an expert in its slot is laid out anew, as its kernels read it fastest
+// (ExpertKernel::interleave, docs/decisions/0018). What comes from the disk is first multiplied as
+// it lies in the file.
+enum class InterleaveWhen : uint8_t {
+  kNever,
+  kMetAgain,  // it stays for a while
+  kThere,     // also at its first use if it was there before: where no expert is ever evicted
+};
+
 class DeviceSet;
 struct ExpertScratch;  // defined in expert_exec.cc
 
@@ -69,10 +78,8 @@ class ExpertExec {
     std::span<const FormKernels> kernels;  // by form
     std::span<const LayerForm> layers;     // by layer
     DeviceSet* devices = nullptr;          // null: plans are for the CPU alone
-    // Experts that are met again may be laid out anew in their slots, as their kernels read them
-    // fastest (ExpertKernel::interleave). Nobody else may read slots of this residency then: no
-    // device copies from them.
-    bool may_interleave = false;
+    // Unless kNever, nobody else may read slots of this residency: no device copies from them.
+    InterleaveWhen interleave = InterleaveWhen::kNever;
   };
   // Room for `rows` rows of K experts each; the widths are the largest of any form.
   struct Limits {

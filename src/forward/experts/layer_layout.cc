@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
 // How experts lie in their slots. An expert that comes from the disk lies as in the file and is
 // multiplied so. When it is met again it stays for a while: whoever multiplies a block of its rows
-// interleaves them first (ExpertKernel::interleave), and leases take a note of it.
+// interleaves them first (ExpertKernel::interleave), and leases take a note of it. Where every
+// expert has a slot, one that was preloaded is interleaved at its first use.
 #include <cstddef>
 #include <vector>
 
@@ -14,10 +15,14 @@ static_assert(kTileRows % ExpertKernel::kInterleavedRows == 0, "blocks are split
 
 // Thread 0, before the first matrix of the job is shown to the others.
 void LayerRun::ChooseLayout(size_t j) {
-  const Lease::Notes notes = leases_.lease(j)->notes();
+  const Lease& lease = *leases_.lease(j);
+  const Lease::Notes notes = lease.notes();
+  const InterleaveWhen when = s_.parts.interleave;
+  // Only what is there completely: a read may go on when this layer has failed.
+  const bool pays = notes.was_used || (when == InterleaveWhen::kThere && lease.is_complete());
   JobState& job = s_.jobs[j];
   job.is_interleaved = notes.is_interleaved;
-  job.is_to_interleave = s_.parts.may_interleave && notes.was_used && !notes.is_interleaved;
+  job.is_to_interleave = when != InterleaveWhen::kNever && pays && !notes.is_interleaved;
 }
 
 bool LayerRun::is_interleaved(size_t j, size_t m) const {

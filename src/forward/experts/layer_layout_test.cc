@@ -59,7 +59,7 @@ struct ModelOnDisk {
 
 class Layer {
  public:
-  Layer(const ModelOnDisk& model, uint64_t slots, bool may_interleave,
+  Layer(const ModelOnDisk& model, uint64_t slots, InterleaveWhen interleave,
         const MemoryScript& script = {})
       : catalog_(model.catalog) {
     const std::vector<std::byte>& file = model.file;
@@ -79,7 +79,7 @@ class Layer {
                                  .catalog = catalog_,
                                  .kernels = kernels_,
                                  .layers = layers_,
-                                 .may_interleave = may_interleave},
+                                 .interleave = interleave},
                                 ExpertExec::LimitsFor(kernels_, kRouter, 1));
   }
 
@@ -107,6 +107,14 @@ class Layer {
     return is_done ? hidden : std::vector<float>();
   }
 
+  // Read, and used by nobody.
+  void Load(uint16_t expert) {
+    const std::array keys = {ExpertKey{.layer = {0}, .expert = {expert}}};
+    LeaseStream leases(*residency_, keys, Urgency::kDemand);
+    leases.Advance();
+    residency_->Drain();
+  }
+
   // REQUIRES: it is in a slot.
   Lease::Notes NotesOf(uint16_t expert) {
     const ExpertKey key{.layer = {0}, .expert = {expert}};
@@ -130,7 +138,7 @@ class Layer {
 
 TEST(LayerLayout, AnExpertIsInterleavedWhenItIsMetAgain) {
   const ModelOnDisk model;
-  Layer layer(model, 2, true);
+  Layer layer(model, 2, InterleaveWhen::kMetAgain);
   const std::vector<float> first = layer.Run(0, 1);
   ASSERT_FALSE(first.empty());
   EXPECT_TRUE(layer.NotesOf(0).was_used);
@@ -141,10 +149,23 @@ TEST(LayerLayout, AnExpertIsInterleavedWhenItIsMetAgain) {
   EXPECT_EQ(layer.Run(0, 1), first) << "interleaved before";
 }
 
+TEST(LayerLayout, WhereAllStayAnExpertIsInterleavedAtItsFirstUseIfItWasThere) {
+  const ModelOnDisk model;
+  Layer reference(model, kExperts, InterleaveWhen::kNever);
+  for (const InterleaveWhen when : {InterleaveWhen::kMetAgain, InterleaveWhen::kThere}) {
+    Layer layer(model, kExperts, when);
+    layer.Load(0);
+    EXPECT_EQ(layer.Run(0, 1), reference.Run(0, 1));
+    EXPECT_EQ(layer.NotesOf(0).is_interleaved, when == InterleaveWhen::kThere);
+    EXPECT_EQ(layer.Run(0, 1), reference.Run(0, 1));
+    EXPECT_TRUE(layer.NotesOf(0).is_interleaved);
+  }
+}
+
 TEST(LayerLayout, WhoeverTakesTheSlotLiesAsInTheFile) {
   const ModelOnDisk model;
-  Layer layer(model, 2, true);
-  Layer reference(model, kExperts, false);
+  Layer layer(model, 2, InterleaveWhen::kMetAgain);
+  Layer reference(model, kExperts, InterleaveWhen::kNever);
   for (int round = 0; round < 3; ++round) ASSERT_EQ(layer.Run(0, 1), reference.Run(0, 1));
   for (const auto& [a, b] : {std::pair<uint16_t, uint16_t>{2, 3}, {0, 3}, {0, 3}, {2, 0}, {1, 0}}) {
     EXPECT_EQ(layer.Run(a, b), reference.Run(a, b)) << a << ", " << b;
@@ -153,7 +174,7 @@ TEST(LayerLayout, WhoeverTakesTheSlotLiesAsInTheFile) {
 
 TEST(LayerLayout, WithoutLeaveExpertsStayAsInTheFile) {
   const ModelOnDisk model;
-  Layer layer(model, kExperts, false);
+  Layer layer(model, kExperts, InterleaveWhen::kNever);
   for (int round = 0; round < 3; ++round) ASSERT_FALSE(layer.Run(0, 1).empty());
   EXPECT_FALSE(layer.NotesOf(0).is_interleaved);
 }
@@ -161,14 +182,17 @@ TEST(LayerLayout, WithoutLeaveExpertsStayAsInTheFile) {
 // A read that fails ends the layer after any number of the other expert's blocks.
 TEST(LayerLayout, ALayerThatFailsLeavesNoExpertHalfInterleaved) {
   const ModelOnDisk model;
-  Layer reference(model, kExperts, false);
+  Layer reference(model, kExperts, InterleaveWhen::kNever);
   const std::vector<float> expected = reference.Run(0, 1);
-  for (const bool was_interleaved : {false, true}) {
+  for (const auto& [was_interleaved, when] : {std::pair{false, InterleaveWhen::kMetAgain},
+                                              {true, InterleaveWhen::kMetAgain},
+                                              {false, InterleaveWhen::kThere},
+                                              {true, InterleaveWhen::kThere}}) {
     for (unsigned polls = 0; polls < 12; ++polls) {
       SCOPED_TRACE(polls);
       MemoryScript script{.polls = polls};
       script.faults.ErrorFrom(6, EIO);  // the first two experts are six reads
-      Layer layer(model, 3, true, script);
+      Layer layer(model, 3, when, script);
       ASSERT_EQ(layer.Run(0, 1), expected);
       if (was_interleaved) {
         ASSERT_EQ(layer.Run(0, 1), expected);

@@ -272,11 +272,20 @@ bool LayerRun::TryJob(size_t j, int thread) {
          TryDown(j, thread, thread) || Help(&LayerRun::TryDown, j, thread);
 }
 
+// How many weight rows a thread takes at a time. Nobody waits for reads while stages run: the calls
+// that a share is cut into only interrupt its stream, and the last expert's is enough for threads
+// to end together.
+uint32_t LayerRun::BlockRows(size_t j, uint32_t rows, bool is_own) const {
+  constexpr uint32_t kLongBlock = 4;
+  return by_stage_ && is_own && j + 1 < n_host_ ? rows * kLongBlock : rows;
+}
+
 // gate and up rows, as soon as both matrices are there
 bool LayerRun::TryHidden(size_t j, int owner, int thread) {
   JobState& job = s_.jobs[j];
   if (!job.has(kMatrixGate) || !job.has(kMatrixUp)) return false;
-  const auto block = share(j, owner).hidden.Claim(job.form->hidden_rows);
+  const auto block =
+      share(j, owner).hidden.Claim(BlockRows(j, job.form->hidden_rows, owner == thread));
   if (!block) return false;
   MultiplyHidden(j, *block, thread, AfterHidden(j, owner, block->end()));
   if (job.hidden.Finish(block->count)) Announce();
@@ -299,7 +308,7 @@ bool LayerRun::TryQuantise(size_t j) {
 bool LayerRun::TryDown(size_t j, int owner, int thread) {
   JobState& job = s_.jobs[j];
   if (!job.has(kMatrixDown) || !job.quantise.is_done()) return false;
-  const auto block = share(j, owner).down.Claim(job.form->down_rows);
+  const auto block = share(j, owner).down.Claim(BlockRows(j, job.form->down_rows, owner == thread));
   if (!block) return false;
   MultiplyDown(j, *block, thread, owner == thread ? AfterDown(j, owner, block->end()) : nullptr);
   if (job.down.Finish(block->count)) Announce();

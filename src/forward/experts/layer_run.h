@@ -131,6 +131,7 @@ class LayerRun {
   using Attempt = bool (LayerRun::*)(size_t job, int owner, int thread);
   bool Help(Attempt attempt, size_t job, int thread);
   JobShare& share(size_t job, int thread) const;
+  uint32_t BlockRows(size_t job, uint32_t rows, bool is_own) const;
   const std::byte* AfterHidden(size_t job, int owner, uint32_t row) const;
   const std::byte* AfterDown(size_t job, int owner, uint32_t row) const;
   const std::byte* RowOf(size_t job, size_t matrix, uint32_t row) const;
