@@ -127,6 +127,29 @@ TEST_F(ServeTest, SaysWhatIsWrongWithTheModelOrTheKeys) {
   EXPECT_EQ(RunToEnd({"--parallel", "0"}).exit_code, 2);
 }
 
+TEST_F(ServeTest, ABadSchemaIsBlamedOnItsField) {
+  Serve();
+  const std::string schema = R"({"type":"json_schema","json_schema":{"schema":{"type":5}}})";
+  const std::string flat = R"({"format":{"type":"json_schema","schema":{"type":5}}})";
+  const std::string messages = R"("messages":[{"role":"user","content":"hi"}])";
+  const auto ask = [&](std::string_view path, const std::string& body) {
+    return Ask(port_, Post(path, "{" + body + "}"));
+  };
+  for (const std::string& reply :
+       {ask("/v1/chat/completions", messages + R"(,"response_format":)" + schema),
+        ask("/v1/completions", R"("prompt":"hi","response_format":)" + schema)}) {
+    EXPECT_TRUE(reply.starts_with("HTTP/1.1 400")) << reply;
+    EXPECT_TRUE(reply.contains(R"("param":"response_format")")) << reply;
+  }
+  EXPECT_TRUE(ask("/v1/chat/completions", messages + R"(,"json_schema":{"type":5})")
+                  .contains(R"("param":"json_schema")"));
+  EXPECT_TRUE(
+      ask("/v1/responses", R"("input":"hi","text":)" + flat).contains(R"("param":"text.format")"));
+  EXPECT_TRUE(ask("/v1/completions", R"("prompt":"hi","grammar":"root ::= (")")
+                  .contains(R"("param":"grammar")"));
+  EXPECT_EQ(End().exit_code, 0);
+}
+
 TEST_F(ServeTest, PrefixesAreThereAfterARestart) {
   const std::string body =
       R"({"prompt":"Once upon a time there were two friends. Tom and Lily went )"
