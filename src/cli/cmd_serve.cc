@@ -112,6 +112,10 @@ void AddServe(CommandLine& line) {
            "prefixes kept on disk, in $XDG_CACHE_HOME/moestro; 0: none (default: a tenth of what "
            "is free, at most 16G)")
       .Type("SIZE");
+  serve
+      .Add("--slot-save-path", server.slot_folder,
+           "folder for what clients save and restore by POST /slots/N; without it they cannot")
+      .Type("DIR");
   serve.AddSwitch("--fast-batches", options->fast_batches,
                   "faster steps of many rows with K-quants, whose texts then depend on what else "
                   "is computed");

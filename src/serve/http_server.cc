@@ -107,6 +107,11 @@ HttpRequest Translate(const httplib::Request& from) {
     if (!from.has_header(key)) return std::nullopt;
     return from.get_header_value(key);
   };
+  request.query = [&from](std::string_view name) -> std::optional<std::string> {
+    const std::string key(name);
+    if (!from.has_param(key)) return std::nullopt;
+    return from.get_param_value(key);
+  };
   request.is_gone = [&from] { return from.is_connection_closed(); };
   return request;
 }

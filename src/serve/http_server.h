@@ -31,6 +31,7 @@ struct HttpRequest {
   std::string path;  // decoded, without the query
   std::string body;
   std::function<std::optional<std::string>(std::string_view name)> header;
+  std::function<std::optional<std::string>(std::string_view name)> query;  // a field's value
   // The client has closed its connection. Its thread only.
   std::function<bool()> is_gone;
 };
