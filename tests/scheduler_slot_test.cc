@@ -20,49 +20,6 @@ namespace moestro {
 namespace {
 
 using namespace std::chrono_literals;
-using Outcome = ApiResult<SlotFigures>;
-
-// Lets `client` talk to the scheduler from a thread of its own.
-void ServeWhile(Scheduler& scheduler, const std::function<void()>& client) {
-  std::thread thread([&] {
-    client();
-    scheduler.Drain();
-  });
-  scheduler.Run();
-  thread.join();
-}
-
-std::shared_ptr<SlotTask> Order(Scheduler& scheduler, SlotAction action, uint32_t place,
-                                std::string file = {}) {
-  auto task = std::make_shared<SlotTask>(action, place, std::move(file));
-  EXPECT_TRUE(scheduler.Submit(task));
-  return task;
-}
-
-Outcome ResultOf(SlotTask& task) {
-  if (auto done = task.Wait(5min)) return *std::move(done);
-  ADD_FAILURE() << "no answer";
-  return std::unexpected(ApiError{});
-}
-
-Outcome Do(Scheduler& scheduler, SlotAction action, uint32_t place, std::string file = {}) {
-  return ResultOf(*Order(scheduler, action, place, std::move(file)));
-}
-
-JobEnd Answer(Scheduler& scheduler, const Wish& wish, std::string* said = nullptr) {
-  const auto job = Make(wish);
-  EXPECT_TRUE(scheduler.Submit(job));
-  while (const std::optional<JobEvent> event = job->Next(5min)) {
-    if (const auto* text = std::get_if<JobText>(&*event); text != nullptr && said != nullptr) {
-      *said += text->text;
-    }
-    if (const auto* end = std::get_if<JobEnd>(&*event)) return *end;
-    if (std::holds_alternative<ApiError>(*event)) break;
-  }
-  ADD_FAILURE() << "no end";
-  return {};
-}
-
 // The newest token of a text is never computed.
 uint64_t TokensOf(const JobEnd& end) {
   return uint64_t{end.usage.prompt_tokens} + end.usage.completion_tokens - 1;

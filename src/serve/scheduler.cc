@@ -237,7 +237,11 @@ bool Scheduler::SaveOne(double before) {
   unsaved->is_saved = true;  // or never will be: a full disk is not asked again and again
   if (unsaved->sequence.position() < kWorthReading) return true;
   const Status saved = files_.Save(unsaved->sequence);
-  if (!saved) LogWarning("a prefix is not kept on disk: {}", saved.error().message);
+  // A full disk is said once, not for each text.
+  if (!saved && !has_failed_to_save_) {
+    LogWarning("prefixes are not kept on disk for now: {}", saved.error().message);
+  }
+  has_failed_to_save_ = !saved;
   return true;
 }
 

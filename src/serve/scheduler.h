@@ -116,6 +116,7 @@ class Scheduler {
   std::deque<std::unique_ptr<RunningText>> paused_;   // gave up their positions, oldest first
   std::vector<const RunningText*> ended_;             // in this step
   ServeTotals totals_;
+  bool has_failed_to_save_ = false;  // the last time
   double published_ = 0.0;
   double slots_published_ = 0.0;
 
