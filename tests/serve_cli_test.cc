@@ -196,6 +196,38 @@ TEST_F(ServeTest, WithoutAFolderNothingIsSavedByName) {
   EXPECT_TRUE(finished.err.contains("--slot-save-path")) << finished.err;
 }
 
+// Steps of prompts are told by counting: a step either has prompts' rows or a row of each text.
+TEST_F(ServeTest, ASmallGapCutsAPromptWhileAnotherTextIsWritten) {
+  Serve({"--gap", "0.000000001", "--cache-disk", "0", "--parallel", "2"});
+  std::string tokens = "1";
+  for (int i = 1; i < 200; ++i) tokens += "," + std::to_string(300 + i);
+  const std::string prompt = R"({"cache_prompt":false,"max_tokens":1,"prompt":[)" + tokens + "]}";
+  const auto metric = [&](const std::string& name) {
+    const std::string all = Ask(port_, Get("/metrics"));
+    return std::stol(all.substr(all.find("\nmoestro_" + name + " ") + name.size() + 10));
+  };
+  // The first text may be over before the prompt arrives: then it is tried again.
+  int64_t prompt_steps = 0;
+  for (int i = 0; i < 10 && prompt_steps <= 8; ++i) {
+    const int64_t steps = metric("steps_total");
+    const int64_t generated = metric("tokens_predicted_total");
+    const SocketClient text(port_);
+    ASSERT_TRUE(text.Send(Post("/v1/completions", R"({"cache_prompt":false,"stream":true,)"
+                                                  R"("ignore_eos":true,"max_tokens":200,)"
+                                                  R"("prompt":[1]})")));
+    text.ReceiveUntil("data: ");
+    Ask(port_, Post("/v1/completions", prompt));
+    ASSERT_TRUE(text.ReceiveAll().contains("[DONE]"));
+    std::this_thread::sleep_for(200ms);  // what is reported may be a tenth of a second old
+    // Each text's first token comes with its prompt's last step, the others with steps of their
+    // own.
+    const int64_t text_steps = metric("tokens_predicted_total") - generated - 2;
+    prompt_steps = metric("steps_total") - steps - text_steps - 1;
+  }
+  EXPECT_GT(prompt_steps, 8);  // at most 16 rows in a step, were it not for the default of a second
+  EXPECT_EQ(End().exit_code, 0);
+}
+
 TEST_F(ServeTest, PrefixesAreThereAfterARestart) {
   const std::string body =
       R"({"prompt":"Once upon a time there were two friends. Tom and Lily went )"
