@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 // The server as a program: who may ask, what it refuses to start with, how it ends.
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 
 #include <filesystem>
 #include <fstream>
@@ -194,6 +195,24 @@ TEST_F(ServeTest, WithoutAFolderNothingIsSavedByName) {
   const Finished finished = RunToEnd({"--slot-save-path", folder_.File("absent")});
   EXPECT_EQ(finished.exit_code, 2);
   EXPECT_TRUE(finished.err.contains("--slot-save-path")) << finished.err;
+}
+
+TEST_F(ServeTest, ALimitOnTheSizeOfFilesCostsThePrefixesAlone) {
+  Serve();  // unpacks the model
+  EXPECT_EQ(End().exit_code, 0);
+  rlimit before{};
+  ASSERT_EQ(getrlimit(RLIMIT_FSIZE, &before), 0);
+  const rlimit small{.rlim_cur = 4096, .rlim_max = before.rlim_max};
+  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &small), 0);
+  Serve();
+  setrlimit(RLIMIT_FSIZE, &before);
+  const std::string prompt(100, 'x');
+  const std::string reply =
+      Ask(port_, Post("/v1/completions", R"({"max_tokens":3,"prompt":")" + prompt + R"("})"));
+  EXPECT_TRUE(reply.starts_with("HTTP/1.1 200")) << reply;
+  const Finished finished = End();
+  EXPECT_EQ(finished.exit_code, 0);
+  EXPECT_TRUE(finished.err.contains("not kept on disk")) << finished.err;
 }
 
 // Steps of prompts are told by counting: a step either has prompts' rows or a row of each text.

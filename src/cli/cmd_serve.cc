@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: MIT
+#include <signal.h>
 #include <stdlib.h>  // setenv
 #include <unistd.h>
 
@@ -52,6 +53,8 @@ Status Run(ServeOptions& options) {
   server.engine = options.common.engine;
   server.has_ctx = options.ctx->is_given();
   TRY_STATUS(CheckTogether(FeaturesOf(server.engine)));
+  // A limit on the size of files is then like a full disk: a prefix is not kept.
+  signal(SIGXFSZ, SIG_IGN);
   // Before ggml's backend is loaded, which reads it once.
   if (!options.fast_batches) setenv(kTiledVariable, "0", 0);
   if (server.model.empty()) {
