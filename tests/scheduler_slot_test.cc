@@ -131,7 +131,7 @@ TEST_F(SchedulerSlotTest, FilesThatCannotBeUsedAreRefusedAndTheServerGoesOn) {
   bytes[bytes.size() / 2] ^= '\x55';
   std::ofstream(folder_.File("damaged"), std::ios::binary) << bytes;
   std::ofstream(folder_.File("foreign")) << "no such thing";
-  std::ofstream(folder_.File("empty"));
+  std::ofstream(folder_.File("empty")) << "";
   std::filesystem::create_directory(folder_.File("folder"));
   const auto engine = Open();
   Scheduler scheduler(*engine, DemoVocab(), Options());
