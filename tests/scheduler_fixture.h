@@ -10,6 +10,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <thread>
 #include <utility>
 #include <variant>
 #include <vector>
@@ -107,6 +108,49 @@ inline std::vector<Said> ServeAll(Scheduler& scheduler, const std::vector<Wish>&
 inline Said ServeOne(Engine& engine, const Wish& wish, SchedulerOptions options = {}) {
   Scheduler scheduler(engine, DemoVocab(), std::move(options));
   return ServeAll(scheduler, {wish}).front();
+}
+
+using Outcome = ApiResult<SlotFigures>;
+
+// Lets `client` talk to the scheduler from a thread of its own.
+inline void ServeWhile(Scheduler& scheduler, const std::function<void()>& client) {
+  std::thread thread([&] {
+    client();
+    scheduler.Drain();
+  });
+  scheduler.Run();
+  thread.join();
+}
+
+inline std::shared_ptr<SlotTask> Order(Scheduler& scheduler, SlotAction action, uint32_t place,
+                                       std::string file = {}) {
+  auto task = std::make_shared<SlotTask>(action, place, std::move(file));
+  EXPECT_TRUE(scheduler.Submit(task));
+  return task;
+}
+
+inline Outcome ResultOf(SlotTask& task) {
+  if (auto done = task.Wait(std::chrono::minutes(5))) return *std::move(done);
+  ADD_FAILURE() << "no answer";
+  return std::unexpected(ApiError{});
+}
+
+inline Outcome Do(Scheduler& scheduler, SlotAction action, uint32_t place, std::string file = {}) {
+  return ResultOf(*Order(scheduler, action, place, std::move(file)));
+}
+
+inline JobEnd Answer(Scheduler& scheduler, const Wish& wish, std::string* said = nullptr) {
+  const auto job = Make(wish);
+  EXPECT_TRUE(scheduler.Submit(job));
+  while (const std::optional<JobEvent> event = job->Next(std::chrono::minutes(5))) {
+    if (const auto* text = std::get_if<JobText>(&*event); text != nullptr && said != nullptr) {
+      *said += text->text;
+    }
+    if (const auto* end = std::get_if<JobEnd>(&*event)) return *end;
+    if (std::holds_alternative<ApiError>(*event)) break;
+  }
+  ADD_FAILURE() << "no end";
+  return {};
 }
 
 inline const std::vector<Wish> kWishes = {

@@ -10,6 +10,7 @@
 
 #include "serve/scheduler.h"
 #include "tests/scheduler_fixture.h"
+#include "tests/support/small_disk.h"
 #include "tests/support/temp_folder.h"
 
 namespace moestro {
@@ -114,6 +115,52 @@ TEST(SchedulerPrefixTest, TheFolderHoldsNoMoreThanItMay) {
     bytes += std::filesystem::file_size(file);
   EXPECT_LE(bytes, options.cache_disk);
   EXPECT_GT(bytes, 0U);
+}
+
+TEST(SchedulerPrefixTest, AFullDiskIsSaidOnceAndHurtsNothing) {
+  const TempFolder measure;
+  SchedulerOptions options{.rest_seconds = 0.0,
+                           .cache_folder = measure.path().string(),
+                           .cache_key = "k",
+                           .cache_disk = 1 << 30};
+  const auto engine = Open();
+  const Said alone = ServeOne(*engine, kWishes[2], options);
+  const uint64_t one = std::filesystem::file_size(FilesIn(options.cache_folder).front());
+  const TempFolder folder;
+  const SmallDisk disk(folder.path(), one * 3 / 2);
+  if (!disk.is_there()) GTEST_SKIP() << "mounting a small disk takes root";
+  options.cache_folder = folder.path().string();
+
+  Scheduler scheduler(*engine, DemoVocab(), options);
+  // Between two steps a prefix may be written, so after two of these the last text's has been.
+  const auto let_it_save = [&] {
+    for (int i = 0; i < 2; ++i) EXPECT_TRUE(Do(scheduler, SlotAction::kErase, 3));
+  };
+  const std::string longer = "Max was a very big and very happy dog who liked to play with all of ";
+  ::testing::internal::CaptureStderr();
+  ServeWhile(scheduler, [&] {
+    for (const char* end : {"the cats in", "his friends in", "the birds in"}) {
+      Answer(scheduler, {.prompt = longer + end, .tokens = 40});
+      let_it_save();
+    }
+    const std::vector<std::filesystem::path> files = FilesIn(options.cache_folder);
+    EXPECT_LE(files.size(), 1U);
+    EXPECT_EQ(scheduler.status().saved_prefixes, files.size());
+    EXPECT_EQ(scheduler.status().kept_prefixes, 3U);
+    for (const auto& file : files) {
+      EXPECT_EQ(file.extension(), ".prefix");
+      std::filesystem::remove(file);
+    }
+    std::string said;
+    Answer(scheduler, kWishes[2], &said);
+    EXPECT_EQ(said, alone.text);
+    let_it_save();
+    EXPECT_EQ(FilesIn(options.cache_folder).size(), 1U);
+  });
+  const std::string log = ::testing::internal::GetCapturedStderr();
+  const size_t first = log.find("not kept on disk");
+  EXPECT_NE(first, std::string::npos) << log;
+  EXPECT_EQ(log.find("not kept on disk", first + 1), std::string::npos) << log;
 }
 
 }  // namespace

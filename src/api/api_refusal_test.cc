@@ -81,7 +81,7 @@ TEST(ApiRefusal, SamplingFieldsOfWrongKindsInAllFormats) {
     }
     // 3.25 is no whole number, and so of a wrong kind, too.
     for (const char* field : {"top_k", "repeat_last_n", "dry_allowed_length", "dry_penalty_last_n",
-                              "mirostat", "seed", "id_slot"}) {
+                              "mirostat", "seed"}) {
       ExpectKinds(kind, {field, ""});
     }
     for (const char* field : {"ignore_eos", "cache_prompt", "stream"})
@@ -182,7 +182,6 @@ TEST(ApiRefusal, ValuesOutOfRange) {
        {R"("max_tokens":-2)", "max_tokens", "not -2"},
        {R"("n":2)", "n", "one answer"},
        {R"("n":0)", "n", "one answer"},
-       {R"("id_slot":-2)", "id_slot", "not -2"},
        {R"("logprobs":true,"top_logprobs":21)", "top_logprobs", "0 to 20"},
        {R"("top_logprobs":2)", "top_logprobs", "logprobs"},
        {R"("reasoning_effort":"huge")", "reasoning_effort", "low, medium"},
@@ -196,6 +195,7 @@ TEST(ApiRefusal, ValuesOutOfRange) {
        {R"("dry_sequence_breakers":["a",{}])", "dry_sequence_breakers[1]", "an object"},
        {R"("ignore_eos":true,"grammar":"root ::= [a]")", "ignore_eos", "must be able to end"}});
   ExpectRefused(ApiKind::kCompletion, {{R"("prompt":[])", "prompt", "an array of 0"},
+                                       {R"("suffix":"z")", "suffix", "not offered"},
                                        {R"("prompt":[1000])", "prompt[0]", "0 to 999, not 1000"},
                                        {R"("prompt":[1,-1])", "prompt[1]", "not -1"},
                                        {R"("prompt":[1,"a"])", "prompt[1]", "a token's id"},

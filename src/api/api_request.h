@@ -28,7 +28,6 @@ struct ApiRequest {
   std::string model;               // as sent; empty: none
   ChatInput chat;                  // all kinds but completions
   std::vector<ApiPrompt> prompts;  // completions: a choice of each
-  std::string suffix;              // completions: text after the gap, for models that can fill it
   OutputForm form;
   // Where the client says nothing, what llama.cpp's programs do, as everywhere in Moestro; not
   // OpenAI's temperature of 1. Its grammar is left empty: form says what is wanted.
@@ -42,7 +41,6 @@ struct ApiRequest {
   bool logprobs = false;
   uint32_t top_logprobs = 0;  // candidates for each token
   bool cache_prompt = true;
-  std::optional<uint32_t> slot;      // "id_slot"
   std::vector<std::string> ignored;  // fields that nobody here knows, for the log; printable
 };
 

@@ -33,7 +33,6 @@ TEST(ApiRequest, WithoutFieldsDefaultsAreTheSamplersOwn) {
   EXPECT_EQ(request.sampling.dry_sequence_breakers, defaults.dry_sequence_breakers);
   EXPECT_EQ(request.max_tokens, -1);
   EXPECT_FALSE(request.seed);
-  EXPECT_FALSE(request.slot);
   EXPECT_FALSE(request.stream);
   EXPECT_TRUE(request.cache_prompt);
   EXPECT_TRUE(request.chat.parallel_calls);
@@ -82,15 +81,18 @@ TEST(ApiRequest, SamplingFieldsArriveUnderTheirNames) {
 TEST(ApiRequest, ServerFieldsArrive) {
   const ApiRequest request =
       Chat(R"("model":"any/name","stream":true,"stream_options":{"include_usage":true},)"
-           R"("cache_prompt":false,"id_slot":3,"logprobs":true,"top_logprobs":5,"n":1)");
+           R"("cache_prompt":false,"logprobs":true,"top_logprobs":5,"n":1)");
   EXPECT_EQ(request.model, "any/name");
   EXPECT_TRUE(request.stream);
   EXPECT_TRUE(request.include_usage);
   EXPECT_FALSE(request.cache_prompt);
-  EXPECT_EQ(request.slot, 3U);
   EXPECT_TRUE(request.logprobs);
   EXPECT_EQ(request.top_logprobs, 5U);
-  EXPECT_FALSE(Chat(R"("id_slot":-1)").slot);
+}
+
+// A place is no cache here, so nothing would follow from it.
+TEST(ApiRequest, APlaceIsIgnoredAsUnknownFieldsAre) {
+  EXPECT_EQ(Chat(R"("id_slot":3)").ignored, std::vector<std::string>{"id_slot"});
 }
 
 TEST(ApiRequest, NullIsTheSameAsAbsent) {
@@ -253,9 +255,8 @@ TEST(ApiRequest, PromptsAreTextsOrTokens) {
 TEST(ApiRequest, CompletionsHaveFieldsOfTheirOwn) {
   const ApiRequest request =
       Parsed(ApiKind::kCompletion,
-             R"({"prompt":"a","suffix":"z","echo":true,"logprobs":3,"max_tokens":0,"best_of":1,)"
+             R"({"prompt":"a","suffix":"","echo":true,"logprobs":3,"max_tokens":0,"best_of":1,)"
              R"("stream":true,"stream_options":{"include_usage":true},"stop":["x"],"n":1})");
-  EXPECT_EQ(request.suffix, "z");
   EXPECT_TRUE(request.echo);
   EXPECT_TRUE(request.logprobs);
   EXPECT_EQ(request.top_logprobs, 3U);

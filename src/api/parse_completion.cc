@@ -50,7 +50,12 @@ ApiStatus ReadPrompts(BodyFields& body, uint32_t n_vocab, ApiRequest& request) {
 ApiStatus ReadCompletionBody(BodyFields& body, uint32_t n_vocab, ApiRequest& request) {
   TRY_STATUS(ReadPrompts(body, n_vocab, request));
   TRY(std::optional<std::string> suffix, body.Text("suffix"));
-  request.suffix = std::move(suffix).value_or("");
+  if (suffix && !suffix->empty()) {
+    return BadRequest(
+        "suffix",
+        "\"suffix\" asks for the middle of a text, which is not offered: leave it out "
+        "and the prompt goes on");
+  }
   TRY(const auto echo, body.Boolean("echo"));
   request.echo = echo.value_or(false);
   TRY(const auto logprobs, body.Integer("logprobs", {.least = 0, .most = 20}));

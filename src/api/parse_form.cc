@@ -15,7 +15,7 @@ ApiStatus SetForm(OutputForm::Kind kind, std::string definition, const std::stri
                                     "a response format, \"json_schema\" and \"grammar\" is allowed",
                                     where));
   }
-  form = {.kind = kind, .definition = std::move(definition)};
+  form = {.kind = kind, .definition = std::move(definition), .field = where};
   return {};
 }
 

@@ -124,8 +124,6 @@ ApiStatus ReadServerFields(BodyFields& body, ApiRequest& request) {
   request.sampling.ignore_eos = ignore_eos.value_or(false);
   TRY(const auto cache_prompt, body.Boolean("cache_prompt"));
   request.cache_prompt = cache_prompt.value_or(true);
-  TRY(const auto slot, body.Integer("id_slot", {.least = -1, .most = 1 << 20}));
-  if (slot && *slot >= 0) request.slot = static_cast<uint32_t>(*slot);
   TRY(const auto stream, body.Boolean("stream"));
   request.stream = stream.value_or(false);
   TRY(std::optional<std::string> model, body.Text("model"));

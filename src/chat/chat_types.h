@@ -52,6 +52,7 @@ struct OutputForm {
   enum class Kind : uint8_t { kText, kJsonObject, kJsonSchema, kGrammar };
   Kind kind = Kind::kText;
   std::string definition;  // the schema's JSON text, or the GBNF text
+  std::string field = {};  // of the request that says so, for messages
 };
 
 // A piece of an answer that is being written.

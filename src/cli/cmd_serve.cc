@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: MIT
+#include <signal.h>
 #include <stdlib.h>  // setenv
 #include <unistd.h>
 
@@ -52,6 +53,8 @@ Status Run(ServeOptions& options) {
   server.engine = options.common.engine;
   server.has_ctx = options.ctx->is_given();
   TRY_STATUS(CheckTogether(FeaturesOf(server.engine)));
+  // A limit on the size of files is then like a full disk: a prefix is not kept.
+  signal(SIGXFSZ, SIG_IGN);
   // Before ggml's backend is loaded, which reads it once.
   if (!options.fast_batches) setenv(kTiledVariable, "0", 0);
   if (server.model.empty()) {
@@ -112,6 +115,10 @@ void AddServe(CommandLine& line) {
            "prefixes kept on disk, in $XDG_CACHE_HOME/moestro; 0: none (default: a tenth of what "
            "is free, at most 16G)")
       .Type("SIZE");
+  serve
+      .Add("--slot-save-path", server.slot_folder,
+           "folder for what clients save and restore by POST /slots/N; without it they cannot")
+      .Type("DIR");
   serve.AddSwitch("--fast-batches", options->fast_batches,
                   "faster steps of many rows with K-quants, whose texts then depend on what else "
                   "is computed");

@@ -17,6 +17,7 @@
 #include "base/log.h"
 #include "chat/answer_grammar.h"
 #include "chat/answer_parser.h"
+#include "grammar/schema_grammar.h"
 #include "model/token_stream.h"
 #include "serve/job.h"
 
@@ -158,6 +159,20 @@ ApiError TooManyBytes(const ReadyModel& model, size_t bytes) {
   return ContextExceeded(bytes / model.vocab.longest_token_bytes(), -1, model.card.n_ctx);
 }
 
+// The field that the answer's grammar comes from; empty: none does.
+std::string GrammarField(const ApiRequest& request) {
+  if (request.form.kind != OutputForm::Kind::kText) return request.form.field;
+  return request.chat.tools.empty() ? "" : "tools";
+}
+
+// Why there is no prompt: of template and schema, only the latter has a field of its own.
+ApiError RenderError(const Error& error, const OutputForm& form) {
+  ApiError told = ToApiError(error);
+  const bool has_schema = form.kind == OutputForm::Kind::kJsonSchema;
+  if (has_schema && !GrammarRules().AddSchema(form.definition, "answer")) told.param = form.field;
+  return told;
+}
+
 ApiResult<Sampler> MakeSampler(const ReadyModel& model, SamplingOptions options,
                                const ApiRequest& request) {
   options.seed = request.seed ? *request.seed : static_cast<uint32_t>(RandomNumber());
@@ -166,7 +181,7 @@ ApiResult<Sampler> MakeSampler(const ReadyModel& model, SamplingOptions options,
         model.grammars.Check({.text = options.grammar, .triggers = options.grammar_triggers});
     if (!checked) {
       ApiError error = ToApiError(checked.error());
-      if (request.form.kind == OutputForm::Kind::kGrammar) error.param = "grammar";
+      error.param = GrammarField(request);
       return std::unexpected(std::move(error));
     }
   }
@@ -212,7 +227,7 @@ ApiStatus AddChat(const ReadyModel& model, Work& work) {
     return std::unexpected(TooManyBytes(model, bytes));
   }
   Result<RenderedChat> chat = model.format.Render(work.request.chat, work.request.form);
-  if (!chat) return std::unexpected(ToApiError(chat.error()));
+  if (!chat) return std::unexpected(RenderError(chat.error(), work.request.form));
   ApiResult<std::vector<Token>> tokens = PromptTokens(model, chat->prompt);
   if (!tokens) return std::unexpected(std::move(tokens).error());
   work.style = chat->style;
@@ -227,7 +242,7 @@ ApiStatus AddChat(const ReadyModel& model, Work& work) {
 ApiStatus AddCompletions(const ReadyModel& model, Work& work) {
   SamplingOptions sampling = work.request.sampling;
   Result<AnswerGrammar> grammar = MakeAnswerGrammar({}, {}, work.request.form, false);
-  if (!grammar) return std::unexpected(ToApiError(grammar.error()));
+  if (!grammar) return std::unexpected(RenderError(grammar.error(), work.request.form));
   sampling.grammar = std::move(grammar->text);
   for (const ApiPrompt& prompt : work.request.prompts) {
     std::vector<Token> tokens;

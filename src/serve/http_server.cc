@@ -2,7 +2,11 @@
 #include "serve/http_server.h"
 
 #include <httplib.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
+#include <array>
 #include <cerrno>
 #include <chrono>
 #include <condition_variable>
@@ -14,10 +18,13 @@
 #include <system_error>
 #include <thread>
 
+#include "serve/http_head.h"
+
 namespace moestro {
 namespace {
 
-constexpr size_t kMostHeaderBytes = 16 * 1024;
+// A header that no client can send, since a name has no blank: there are too many bytes of them.
+constexpr const char* kTooLong = "too long";
 constexpr size_t kMostHeaderLines = 100;  // httplib's own limit
 constexpr int kBacklog = 512;
 // How long the server waits at the end for connections that are still open.
@@ -83,6 +90,96 @@ class ConnectionThreads final : public httplib::TaskQueue {
   std::condition_variable ended_;
 };
 
+// A connection as httplib reads and writes it, but for long lines of headers.
+class ClientStream final : public httplib::Stream {
+ public:
+  // Closes the socket in the end.
+  ClientStream(socket_t socket, int patience) : socket_(socket), patience_(patience) {}
+  ~ClientStream() override {
+    ::shutdown(socket_, SHUT_RDWR);
+    ::close(socket_);
+  }
+  ClientStream(const ClientStream&) = delete;
+  ClientStream& operator=(const ClientStream&) = delete;
+
+  // What httplib has not seen, once it has read the head.
+  void AddTo(httplib::Request& request) const {
+    for (const auto& [name, value] : head_.put_aside()) request.headers.emplace(name, value);
+    if (head_.is_too_long()) request.headers.emplace(kTooLong, "");
+  }
+
+  bool is_readable() const override { return !pending_.empty(); }
+  bool wait_readable() const override { return is_readable() || Waits(POLLIN); }
+  bool wait_writable() const override { return Waits(POLLOUT) && IsAlive(); }
+  ssize_t read(char* to, size_t size) override {
+    while (pending_.empty() && !head_.is_too_long()) {
+      std::array<char, 4096> bytes{};
+      const bool is_direct = head_.is_over() && size >= bytes.size();
+      const ssize_t n =
+          Waits(POLLIN) ? Receive(is_direct ? to : bytes.data(), is_direct ? size : bytes.size())
+                        : -1;
+      if (n <= 0 || is_direct) return n;
+      pending_ = head_.Push({bytes.data(), static_cast<size_t>(n)});
+      taken_ = 0;
+    }
+    const size_t n = pending_.copy(to, size, taken_);
+    taken_ += n;
+    if (taken_ == pending_.size()) pending_.clear();
+    return static_cast<ssize_t>(n);
+  }
+  ssize_t write(const char* from, size_t size) override {
+    if (!wait_writable()) return -1;
+    ssize_t n = 0;
+    do {
+      n = ::send(socket_, from, size, MSG_NOSIGNAL);
+    } while (n < 0 && errno == EINTR);
+    return n;
+  }
+  void get_remote_ip_and_port(std::string&, int&) const override {}
+  void get_local_ip_and_port(std::string&, int&) const override {}
+  socket_t socket() const override { return socket_; }
+  time_t duration() const override { return 0; }
+
+ private:
+  bool Waits(short events) const {
+    pollfd poll_fd{.fd = socket_, .events = events, .revents = 0};
+    int ready = 0;
+    do {
+      ready = ::poll(&poll_fd, 1, patience_ * 1000);
+    } while (ready < 0 && errno == EINTR);
+    return ready > 0;
+  }
+  ssize_t Receive(char* to, size_t size, int flags = 0) const {
+    ssize_t n = 0;
+    do {
+      n = ::recv(socket_, to, size, flags);
+    } while (n < 0 && errno == EINTR);
+    return n;
+  }
+  bool IsAlive() const {
+    char byte = 0;
+    const ssize_t n = Receive(&byte, 1, MSG_PEEK | MSG_DONTWAIT);
+    return n > 0 || (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK));
+  }
+
+  socket_t socket_;
+  int patience_;  // seconds
+  HttpHead head_;
+  std::string pending_;  // read and not yet asked for from `taken_` on
+  size_t taken_ = 0;
+};
+
+// One request on each connection.
+class OneRequestServer final : public httplib::Server {
+ private:
+  bool process_and_close_socket(socket_t socket) override {
+    ClientStream stream(socket, static_cast<int>(read_timeout_sec_));
+    bool is_closed = false;
+    return process_request(stream, "", 0, "", 0, true, is_closed,
+                           [&](httplib::Request& request) { stream.AddTo(request); });
+  }
+};
+
 class SinkStream final : public HttpStream {
  public:
   explicit SinkStream(httplib::DataSink& sink) : sink_(sink) {}
@@ -106,6 +203,11 @@ HttpRequest Translate(const httplib::Request& from) {
     const std::string key(name);
     if (!from.has_header(key)) return std::nullopt;
     return from.get_header_value(key);
+  };
+  request.query = [&from](std::string_view name) -> std::optional<std::string> {
+    const std::string key(name);
+    if (!from.has_param(key)) return std::nullopt;
+    return from.get_param_value(key);
   };
   request.is_gone = [&from] { return from.is_connection_closed(); };
   return request;
@@ -132,18 +234,12 @@ void Translate(HttpReply from, httplib::Response& reply) {
       });
 }
 
-size_t HeaderBytes(const httplib::Request& request) {
-  size_t bytes = 0;
-  for (const auto& [name, value] : request.headers) bytes += name.size() + value.size() + 4;
-  return bytes;
-}
-
 }  // namespace
 
 struct HttpServer::Impl {
   HttpOptions options;
   HttpHandlers handlers;
-  httplib::Server server;
+  OneRequestServer server;
   int port = 0;
   socket_t listening = -1;  // the newest that httplib made
   std::thread listener;
@@ -152,7 +248,7 @@ struct HttpServer::Impl {
     return {.status = status, .body = handlers.refuse(status, message)};
   }
   std::optional<HttpReply> Admit(const httplib::Request& request) const {
-    if (HeaderBytes(request) > kMostHeaderBytes) {
+    if (request.has_header(kTooLong)) {
       return Refused(431, "the request has more than 16 KiB of headers");
     }
     const auto length = request.get_header_value_u64("Content-Length");
@@ -177,7 +273,6 @@ void HttpServer::Impl::SetUp() {
   server.set_payload_max_length(options.most_body);
   server.set_read_timeout(options.patience);
   server.set_write_timeout(options.patience);
-  server.set_keep_alive_max_count(1);
   server.set_tcp_nodelay(true);
   // httplib's own options would let two servers share a port.
   server.set_socket_options([this](socket_t socket) {
@@ -214,7 +309,7 @@ void HttpServer::Impl::SetUp() {
     if (reply.status == 400 && many) reply.status = 431;
     std::string_view message = httplib::status_message(reply.status);
     if (reply.status == 413) message = "the body is too long";
-    if (reply.status == 400) message = "this is no HTTP request, or a line of it is over 8 KiB";
+    if (reply.status == 400) message = "this is no HTTP request";
     if (reply.status == 431) message = "the request has too many headers";
     if (reply.status == 404) message = "there is nothing of that name";
     reply.set_content(handlers.refuse(reply.status, message), "application/json");

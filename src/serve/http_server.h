@@ -6,7 +6,7 @@
 // ones were not answered. httplib.h stays in http_server.cc.
 //
 // Limits: a body of `most_body` bytes (413, the rest is not read), 16 KiB and 100 lines of headers
-// (431), 8 KiB in a line (400) and in a target (414), `most_connections` connections (closed),
+// (431), 8 KiB in a target (414), `most_connections` connections (closed),
 // `patience` seconds between two packets of a request.
 //
 // Thread rule: handlers are called from many threads.
@@ -31,6 +31,7 @@ struct HttpRequest {
   std::string path;  // decoded, without the query
   std::string body;
   std::function<std::optional<std::string>(std::string_view name)> header;
+  std::function<std::optional<std::string>(std::string_view name)> query;  // a field's value
   // The client has closed its connection. Its thread only.
   std::function<bool()> is_gone;
 };

@@ -42,6 +42,9 @@ class HttpServerTest : public ::testing::Test {
       ++missed_;
       return {.body = "late"};
     }
+    if (request.path == "/header") {
+      return {.body = "[" + request.body + "]" + request.header("cookie").value_or("") + "]"};
+    }
     if (request.path == "/stream") {
       return {.type = "text/event-stream", .stream = [this](HttpStream& out) {
                 while (out.Write("data: x\n\n") && out.is_open()) std::this_thread::sleep_for(5ms);
@@ -107,6 +110,24 @@ TEST_F(HttpServerTest, RefusesTooManyBytesOfHeaders) {
   client.Send("GET / HTTP/1.1\r\nHost: x\r\na: " + value + "\r\nb: " + value + "\r\nc: " + value +
               "\r\n\r\n");
   EXPECT_TRUE(client.ReceiveUntil("\r\n").starts_with("HTTP/1.1 431"));
+}
+
+TEST_F(HttpServerTest, TakesALongHeaderWholeAndTheBodyAfterIt) {
+  const std::string value(10240, 'v');
+  const SocketClient client(server_->port());
+  ASSERT_TRUE(client.Send(Post("/header", "hello", "Cookie: " + value + "\r\n")));
+  const std::string reply = client.ReceiveAll();
+  EXPECT_TRUE(reply.starts_with("HTTP/1.1 200")) << reply;
+  EXPECT_TRUE(reply.ends_with("[hello]" + value + "]")) << reply;
+}
+
+TEST_F(HttpServerTest, RefusesALineOfMoreThanAllHeadersMayHave) {
+  for (const size_t size : {size_t{16 * 1024}, size_t{1000000}}) {
+    const SocketClient client(server_->port());
+    client.Send("GET / HTTP/1.1\r\nHost: x\r\na: " + std::string(size, 'v') + "\r\n\r\n");
+    EXPECT_TRUE(client.ReceiveUntil("\r\n").starts_with("HTTP/1.1 431")) << size;
+  }
+  EXPECT_EQ(answered_, 0);
 }
 
 TEST_F(HttpServerTest, RefusesWhatIsNoRequest) {

@@ -33,6 +33,22 @@ void KeptPrefixes::Keep(Sequence sequence, bool is_saved, double now) {
   kept_.push_back({.sequence = std::move(sequence), .used = now, .is_saved = is_saved});
 }
 
+std::optional<Sequence> KeptPrefixes::ForkWhole(std::span<const Token> tokens) const {
+  const auto found = std::ranges::find_if(kept_, [&](const Kept& kept) {
+    return std::ranges::starts_with(kept.sequence.tokens(), tokens);
+  });
+  if (tokens.empty() || found == kept_.end()) return std::nullopt;
+  Sequence sequence = found->sequence.Fork();
+  sequence.CutBack(static_cast<uint32_t>(tokens.size()));
+  return sequence;
+}
+
+bool KeptPrefixes::Drop(std::span<const Token> tokens) {
+  return std::erase_if(kept_, [&](const Kept& kept) {
+           return std::ranges::equal(kept.sequence.tokens(), tokens);
+         }) > 0;
+}
+
 bool KeptPrefixes::DropOldest() {
   if (kept_.empty()) return false;
   kept_.erase(std::ranges::min_element(kept_, {}, &Kept::used));

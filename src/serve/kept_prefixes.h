@@ -33,6 +33,11 @@ class KeptPrefixes {
   Sequence Begin(const PrefixMatch& match, double now);
   // Keeps a text, unless a kept one begins with it; those that are its beginning go.
   void Keep(Sequence sequence, bool is_saved, double now);
+  // A sequence of these tokens, of a kept text that begins with them; nullopt: there is none, or
+  // there are no tokens.
+  std::optional<Sequence> ForkWhole(std::span<const Token> tokens) const;
+  // Lets go of the one of just these tokens; false: there is none.
+  bool Drop(std::span<const Token> tokens);
   // Lets go of the one used longest ago; false: there is none.
   bool DropOldest();
   // One that has rested since `before` and no file has; nullptr: none.

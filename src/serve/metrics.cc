@@ -114,10 +114,11 @@ Json SlotsJson(const SchedulerStatus& status, uint32_t n_ctx) {
   Json slots = Json::Array();
   for (uint32_t i = 0; i < status.parallel; ++i) {
     Json slot = Json::Object();
-    const bool is_processing = i < status.texts.size();
+    const auto at = std::ranges::find(status.texts, i, &TextStatus::place);
+    const bool is_processing = at != status.texts.end();
     slot.Set("id", i).Set("n_ctx", n_ctx).Set("is_processing", is_processing);
     if (is_processing) {
-      const TextStatus& text = status.texts[i];
+      const TextStatus& text = *at;
       slot.Set("state", text.is_written ? "decode" : "prefill")
           .Set("n_prompt_tokens", text.prompt_tokens)
           .Set("n_prompt_tokens_cache", text.cached_tokens)

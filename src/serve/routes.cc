@@ -9,6 +9,7 @@
 #include "serve/answer.h"
 #include "serve/metrics.h"
 #include "serve/page.h"
+#include "serve/slot_reply.h"
 
 namespace moestro {
 namespace {
@@ -93,6 +94,16 @@ struct Route {
   std::string_view path;  // without "/v1"
   Handler handler;
 };
+
+// Places have a number behind this.
+constexpr std::string_view kSlotPath = "/slots/";
+
+HttpReply WrongMethod(const HttpRequest& request, std::string_view right) {
+  return {.status = 405,
+          .body = Routes::Refuse(
+              405, Format("{} takes {}, not {}", request.path, right, request.method)),
+          .headers = {{"Allow", std::string(right)}}};
+}
 
 constexpr std::array kRoutes = {
     Route{"POST", "/chat/completions", Text<ApiKind::kChat>},
@@ -189,7 +200,8 @@ HttpReply Routes::Answer(const HttpRequest& request) const {
   const auto has_path = [&](const Route& route) { return route.path == path; };
   const auto found = std::ranges::find_if(kRoutes, has_path);
   const bool is_one_model = path.starts_with("/models/") && request.method == "GET";
-  if (found == kRoutes.end() && !is_one_model) {
+  const bool is_slot = path.starts_with(kSlotPath);
+  if (found == kRoutes.end() && !is_one_model && !is_slot) {
     return {.status = 404, .body = Refuse(404, Format("there is no {}", request.path))};
   }
   if (model == nullptr) {
@@ -201,12 +213,11 @@ HttpReply Routes::Answer(const HttpRequest& request) const {
     }
     return {.status = 404, .body = Refuse(404, Format("there is no {}", request.path))};
   }
-  if (found->method != request.method) {
-    return {.status = 405,
-            .body = Refuse(
-                405, Format("{} takes {}, not {}", request.path, found->method, request.method)),
-            .headers = {{"Allow", std::string(found->method)}}};
+  if (is_slot) {
+    if (request.method != "POST") return WrongMethod(request, "POST");
+    return ChangeSlot(*model, request, path.substr(kSlotPath.size()));
   }
+  if (found->method != request.method) return WrongMethod(request, found->method);
   return found->handler(*model, request);
 }
 

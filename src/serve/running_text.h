@@ -40,6 +40,9 @@ class RunningText {
   uint32_t generated() const { return static_cast<uint32_t>(tokens_.size() - n_prompt_); }
   uint32_t n_prompt() const { return static_cast<uint32_t>(n_prompt_); }
   uint32_t cached() const { return cached_; }
+  // Where it runs, for reports and for clients that save what ran there.
+  uint32_t place() const { return place_; }
+  void set_place(uint32_t place) { place_ = place; }
   double told() const { return told_; }  // when the newest token was picked
 
   // The logits after the last of its tokens: picks the next one and tells the job. True: that was
@@ -74,6 +77,7 @@ class RunningText {
   double first_token_ = 0.0;  // when the prompt had been computed
   double told_ = 0.0;
   bool has_failed_ = false;
+  uint32_t place_ = 0;
 };
 
 // The chosen token's log-probability and the `top` likeliest, by the softmax of the logits.

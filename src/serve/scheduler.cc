@@ -36,24 +36,30 @@ Scheduler::Scheduler(Engine& engine, const Vocab& vocab, SchedulerOptions option
       options_(std::move(options)),
       clock_(std::move(clock)),
       planner_({.chunk = engine.chunk(), .gap_seconds = options_.gap_seconds}),
-      files_(engine, options_.cache_folder, options_.cache_key, options_.cache_disk) {
+      files_(engine, options_.cache_folder, options_.cache_key, options_.cache_disk),
+      slot_files_(engine, options_.slot_folder, options_.cache_key),
+      place_texts_(options_.parallel) {
   Publish(true);
+}
+
+ApiStatus Scheduler::CheckRoomToWait() {
+  if (is_draining_) return std::unexpected(GoingDown());
+  const size_t waiting = waiting_.size() + slot_tasks_.size();
+  if (waiting < options_.queue) return {};
+  ++refused_;
+  return std::unexpected(ApiError{
+      .status = 429,
+      .type = "rate_limit_error",
+      .message = Format("{} requests are waiting already; ask again later, or start the server "
+                        "with a larger --queue",
+                        waiting),
+      .code = "queue_full"});
 }
 
 ApiStatus Scheduler::Submit(std::shared_ptr<Job> job) {
   {
     const std::lock_guard lock(mutex_);
-    if (is_draining_) return std::unexpected(GoingDown());
-    if (waiting_.size() >= options_.queue) {
-      ++refused_;
-      return std::unexpected(ApiError{
-          .status = 429,
-          .type = "rate_limit_error",
-          .message = Format("{} requests are waiting already; ask again later, or start the server "
-                            "with a larger --queue",
-                            waiting_.size()),
-          .code = "queue_full"});
-    }
+    if (ApiStatus room = CheckRoomToWait(); !room) return room;
     waiting_.push_back(std::move(job));
   }
   work_.notify_one();
@@ -109,6 +115,7 @@ void Scheduler::Run() {
       is_stopped = is_stopped_;
     }
     if (is_stopped) break;
+    DoSlotTask();
     Admit();
     if (!running_.empty()) {
       Step();
@@ -118,7 +125,7 @@ void Scheduler::Run() {
     Publish(true);
     if (is_draining) {
       const std::lock_guard lock(mutex_);
-      if (waiting_.empty()) break;
+      if (waiting_.empty() && slot_tasks_.empty()) break;
       continue;
     }
     if (!SaveOne(clock_() - options_.rest_seconds)) WaitForWork();
@@ -132,7 +139,8 @@ void Scheduler::Run() {
 void Scheduler::WaitForWork() {
   std::unique_lock lock(mutex_);
   const std::chrono::duration<double> rest(std::max(options_.rest_seconds / 4, 0.01));
-  work_.wait_for(lock, rest, [this] { return !waiting_.empty() || is_draining_; });
+  work_.wait_for(lock, rest,
+                 [this] { return !waiting_.empty() || !slot_tasks_.empty() || is_draining_; });
 }
 
 void Scheduler::Admit() {
@@ -179,8 +187,7 @@ bool Scheduler::AdmitOne(std::shared_ptr<Job> job) {
   Sequence sequence = BeginSequence(*job);
   DropFor(n_prompt - sequence.position() + kReserve);
   totals_.cached_tokens += sequence.position();
-  running_.push_back(
-      std::make_unique<RunningText>(std::move(job), std::move(sequence), vocab_, clock_));
+  Start(std::make_unique<RunningText>(std::move(job), std::move(sequence), vocab_, clock_));
   return true;
 }
 
@@ -209,7 +216,7 @@ bool Scheduler::ResumeOne() {
   const auto n = static_cast<uint32_t>(paused_.front()->waiting().size());
   if (!Fits(n)) return false;
   DropFor(n + kReserve);
-  running_.push_back(std::move(paused_.front()));
+  Start(std::move(paused_.front()));
   paused_.pop_front();
   return true;
 }
@@ -217,6 +224,8 @@ bool Scheduler::ResumeOne() {
 // What was computed stays, whatever ended the text.
 void Scheduler::Keep(RunningText& text) {
   if (!text.job().options().uses_prefixes || text.sequence().position() == 0) return;
+  const std::span<const Token> tokens = text.sequence().tokens();
+  place_texts_[text.place()].assign(tokens.begin(), tokens.end());
   kept_.Keep(text.TakeSequence(), false, clock_());
 }
 
@@ -228,7 +237,11 @@ bool Scheduler::SaveOne(double before) {
   unsaved->is_saved = true;  // or never will be: a full disk is not asked again and again
   if (unsaved->sequence.position() < kWorthReading) return true;
   const Status saved = files_.Save(unsaved->sequence);
-  if (!saved) LogWarning("a prefix is not kept on disk: {}", saved.error().message);
+  // A full disk is said once, not for each text.
+  if (!saved && !has_failed_to_save_) {
+    LogWarning("prefixes are not kept on disk for now: {}", saved.error().message);
+  }
+  has_failed_to_save_ = !saved;
   return true;
 }
 
@@ -245,6 +258,8 @@ void Scheduler::FailAll(const ApiError& error) {
   for (const auto& job : waiting_) job->Tell(error);
   totals_.failed += waiting_.size();
   waiting_.clear();
+  for (const auto& task : slot_tasks_) task->Tell(std::unexpected(error));
+  slot_tasks_.clear();
 }
 
 void Scheduler::Publish(bool now) {
@@ -260,7 +275,8 @@ void Scheduler::Publish(bool now) {
                          .totals = totals_,
                          .engine = engine_.stats()};
   for (const auto& text : running_) {
-    status.texts.push_back({.is_written = text->is_written(),
+    status.texts.push_back({.place = text->place(),
+                            .is_written = text->is_written(),
                             .prompt_tokens = text->n_prompt(),
                             .cached_tokens = text->cached(),
                             .generated = text->generated(),

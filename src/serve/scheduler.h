@@ -31,6 +31,8 @@
 #include "serve/prefix_files.h"
 #include "serve/running_text.h"
 #include "serve/scheduler_status.h"
+#include "serve/slot_files.h"
+#include "serve/slot_task.h"
 
 namespace moestro {
 
@@ -42,6 +44,7 @@ struct SchedulerOptions {
   std::string cache_folder = {};  // for prefixes; empty: none on disk
   std::string cache_key = {};     // see PrefixFiles
   uint64_t cache_disk = 0;        // bytes
+  std::string slot_folder = {};   // for texts that clients save; empty: none
 };
 
 class Scheduler {
@@ -52,6 +55,11 @@ class Scheduler {
 
   // Any thread. 429: the queue is full; 503: the server is going down.
   ApiStatus Submit(std::shared_ptr<Job> job);
+  // Any thread. Done between two steps, one after another. Errors: the same; the task is told the
+  // others: 400, there is no such place or the file cannot be used; 404, there is no such file or
+  // nothing to save; 409, a text is being computed there; 503, there is no room for it now.
+  ApiStatus Submit(std::shared_ptr<SlotTask> task);
+  bool has_slot_files() const { return !options_.slot_folder.empty(); }
   // Any thread. Nobody wants the job any more: a prompt of it that is being computed is stopped
   // within a layer's time.
   void Withdraw(Job& job);
@@ -70,6 +78,8 @@ class Scheduler {
   static constexpr uint32_t kSlack = 2 * KvBlocks::kPositions;
   void Admit();
   bool AdmitOne(std::shared_ptr<Job> job);
+  void Start(std::unique_ptr<RunningText> text);
+  bool IsTaken(uint32_t place) const;
   bool ResumeOne();
   Sequence BeginSequence(const Job& job);
   uint32_t HeldPositions() const;
@@ -83,6 +93,12 @@ class Scheduler {
   void RemoveCancelled();
   void Keep(RunningText& text);
   bool SaveOne(double before);
+  // REQUIRES: mutex_ is held.
+  ApiStatus CheckRoomToWait();
+  void DoSlotTask();
+  ApiResult<SlotFigures> Do(const SlotTask& task);
+  ApiResult<SlotFigures> SaveSlot(const SlotTask& task);
+  ApiResult<SlotFigures> RestoreSlot(const SlotTask& task);
   void FailAll(const ApiError& error);
   void Publish(bool now);
   void WaitForWork();
@@ -94,21 +110,25 @@ class Scheduler {
   StepPlanner planner_;
   KeptPrefixes kept_;
   PrefixFiles files_;
+  SlotFiles slot_files_;
+  std::vector<std::vector<Token>> place_texts_;       // [place]: what was kept last there
   std::deque<std::unique_ptr<RunningText>> running_;  // in order of arrival
   std::deque<std::unique_ptr<RunningText>> paused_;   // gave up their positions, oldest first
   std::vector<const RunningText*> ended_;             // in this step
   ServeTotals totals_;
+  bool has_failed_to_save_ = false;  // the last time
   double published_ = 0.0;
   double slots_published_ = 0.0;
 
   mutable std::mutex mutex_;
   std::condition_variable work_;
-  std::deque<std::shared_ptr<Job>> waiting_;  // under mutex_
-  std::vector<const Job*> prompts_in_step_;   // under mutex_
-  bool is_draining_ = false;                  // under mutex_
-  bool is_stopped_ = false;                   // under mutex_
-  uint64_t refused_ = 0;                      // under mutex_
-  SchedulerStatus status_;                    // under mutex_
+  std::deque<std::shared_ptr<Job>> waiting_;          // under mutex_
+  std::deque<std::shared_ptr<SlotTask>> slot_tasks_;  // under mutex_
+  std::vector<const Job*> prompts_in_step_;           // under mutex_
+  bool is_draining_ = false;                          // under mutex_
+  bool is_stopped_ = false;                           // under mutex_
+  uint64_t refused_ = 0;                              // under mutex_
+  SchedulerStatus status_;                            // under mutex_
 };
 
 }  // namespace moestro

@@ -11,6 +11,7 @@
 namespace moestro {
 
 struct TextStatus {
+  uint32_t place = 0;       // below SchedulerStatus::parallel, its own while it runs
   bool is_written = false;  // false: its prompt is being computed
   uint32_t prompt_tokens = 0;
   uint32_t cached_tokens = 0;

@@ -14,6 +14,7 @@
 #include <limits>
 #include <memory>
 #include <mutex>
+#include <system_error>
 #include <thread>
 #include <utility>
 
@@ -132,6 +133,12 @@ ServedModel MakeCard(const ServerOptions& options, const ModelFile& model) {
   return card;
 }
 
+Status CheckSlotFolder(const std::string& folder) {
+  std::error_code unknown;
+  if (folder.empty() || std::filesystem::is_directory(folder, unknown)) return {};
+  return Fail(Errc::kUsage, "--slot-save-path {} is no folder; make it first", folder);
+}
+
 std::string HashOf(std::string_view text) {
   Fnv1a hash;
   hash.Add(text);
@@ -168,6 +175,7 @@ Result<std::vector<std::string>> ReadKeys(const ServerOptions& options) {
 
 Status Serve(const ServerOptions& options, const std::function<void(const std::string&)>& listens) {
   TRY(std::vector<std::string> keys, ReadKeys(options));
+  TRY_STATUS(CheckSlotFolder(options.slot_folder));
   StopSignals::Block();
   TRY(ModelFile file, ModelFile::Open(options.model));
   Routes routes({.keys = std::move(keys), .cors_origin = options.cors_origin});
@@ -214,7 +222,8 @@ Status Serve(const ServerOptions& options, const std::function<void(const std::s
                        .gap_seconds = options.gap_seconds,
                        .cache_folder = options.cache_folder,
                        .cache_key = HashOf(vocab.chat_template()),
-                       .cache_disk = options.cache_disk});
+                       .cache_disk = options.cache_disk,
+                       .slot_folder = options.slot_folder});
   const ReadyModel model{.card = card,
                          .facts = facts,
                          .vocab = vocab,

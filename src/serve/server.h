@@ -28,14 +28,16 @@ struct ServerOptions {
   uint64_t cache_ram = 0;   // keys and values beyond one full context; 0: as much again
   uint64_t cache_disk = 0;  // bytes of prefixes on disk; 0: none
   std::string cache_folder = {};
+  std::string slot_folder = {};  // for texts that clients save; empty: they cannot
 };
 
 // kUsage: the host is reachable from elsewhere, and there is no key; the key file holds none. kIo:
 // it cannot be read.
 Result<std::vector<std::string>> ReadKeys(const ServerOptions& options);
 
-// Serves until SIGTERM or SIGINT. `listens` is told the address once there is one. Errors: what
-// HttpServer::Listen(), ModelFile::Open() and Engine::Open() say.
+// Serves until SIGTERM or SIGINT. `listens` is told the address once there is one. Errors: those of
+// ReadKeys(); kUsage when slot_folder is no folder; what HttpServer::Listen(), ModelFile::Open()
+// and Engine::Open() say.
 //
 // Thread rule: the process's first thread, before any other; it becomes the engine thread.
 Status Serve(const ServerOptions& options, const std::function<void(const std::string&)>& listens);

@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: MIT
+#include "serve/slot_files.h"
+
+#include <filesystem>
+#include <system_error>
+#include <utility>
+
+#include "base/format.h"
+#include "base/printable.h"
+
+namespace moestro {
+namespace {
+
+// The client named the file, so what is wrong with it is the client's to mend.
+ApiError BlameFile(const Error& error) {
+  ApiError told = ToApiError(error);
+  if (error.code != Errc::kInvalidFile && told.status != 400) return told;
+  return BadRequest("filename", std::move(told.message)).error();
+}
+
+}  // namespace
+
+SlotFiles::SlotFiles(Engine& engine, std::string folder, std::string key)
+    : engine_(engine), folder_(std::move(folder)), key_(std::move(key)) {}
+
+ApiResult<uint64_t> SlotFiles::Save(const Sequence& sequence, const std::string& name) {
+  const Status saved = engine_.SaveSequence(sequence, key_, PathOf(name));
+  if (!saved) return std::unexpected(ToApiError(saved.error()));
+  return BytesOf(name);
+}
+
+uint64_t SlotFiles::BytesOf(const std::string& name) const {
+  std::error_code gone;
+  const uint64_t bytes = std::filesystem::file_size(PathOf(name), gone);
+  return gone ? 0 : bytes;
+}
+
+ApiResult<uint32_t> SlotFiles::Length(const std::string& name) const {
+  std::error_code unknown;
+  if (!std::filesystem::is_regular_file(PathOf(name), unknown)) {
+    return std::unexpected(
+        ApiError{.status = 404,
+                 .type = "invalid_request_error",
+                 .message = Format("there is no saved text of the name \"{}\"", Printable(name)),
+                 .param = "filename"});
+  }
+  const Result<SavedTokens> saved = engine_.PeekSequence(PathOf(name));
+  if (!saved) return std::unexpected(BlameFile(saved.error()));
+  if (saved->notes != key_) {
+    return BadRequest("filename", Format("\"{}\" was not saved by a server with this model's chat "
+                                         "template; save the text again",
+                                         Printable(name)));
+  }
+  if (saved->tokens.empty()) {
+    return BadRequest("filename", Format("\"{}\" holds an empty text", Printable(name)));
+  }
+  return static_cast<uint32_t>(saved->tokens.size());
+}
+
+ApiResult<Sequence> SlotFiles::Restore(const std::string& name) {
+  Result<SavedSequence> saved = engine_.RestoreSequence(PathOf(name));
+  if (!saved) return std::unexpected(BlameFile(saved.error()));
+  return std::move(saved->sequence);
+}
+
+}  // namespace moestro

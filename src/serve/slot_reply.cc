@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: MIT
+#include "serve/slot_reply.h"
+
+#include <charconv>
+#include <chrono>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "api/slot_bodies.h"
+#include "base/printable.h"
+#include "serve/answer.h"
+#include "serve/slot_task.h"
+
+namespace moestro {
+namespace {
+
+constexpr std::chrono::milliseconds kSlotPatience{100};  // how soon a client is missed
+
+std::optional<uint32_t> NumberOf(std::string_view text) {
+  uint32_t number = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
+  return number;
+}
+
+ApiResult<std::shared_ptr<SlotTask>> TaskOf(const ReadyModel& model, const HttpRequest& request,
+                                            std::string_view place) {
+  const std::optional<uint32_t> number = NumberOf(place);
+  if (!number) {
+    return std::unexpected(ApiError{
+        .status = 404,
+        .type = "invalid_request_error",
+        .message = Format("there is no place \"{}\"; they are numbers", Printable(place, 40))});
+  }
+  if (!model.scheduler.has_slot_files()) {
+    ApiError error = NotOffered("saving and restoring of places");
+    error.message += "; start it with --slot-save-path DIR";
+    return std::unexpected(std::move(error));
+  }
+  TRY(const SlotAction action, ParseSlotAction(request.query("action").value_or("")));
+  std::string file;
+  if (action != SlotAction::kErase) {
+    TRY(file, ParseSlotFile(request.body));
+  }
+  return std::make_shared<SlotTask>(action, *number, std::move(file));
+}
+
+}  // namespace
+
+HttpReply ChangeSlot(const ReadyModel& model, const HttpRequest& request, std::string_view place) {
+  const auto made = TaskOf(model, request, place);
+  if (!made) return ErrorReply(ApiKind::kChat, made.error());
+  SlotTask& task = **made;
+  const ApiStatus submitted = model.scheduler.Submit(*made);
+  if (!submitted) return ErrorReply(ApiKind::kChat, submitted.error());
+  while (true) {
+    if (const auto done = task.Wait(kSlotPatience)) {
+      if (!*done) return ErrorReply(ApiKind::kChat, done->error());
+      return {.body = SlotBody(task.action(), task.place(), task.file(), **done)};
+    }
+    if (!request.is_gone()) continue;
+    task.Cancel();
+    return {};
+  }
+}
+
+}  // namespace moestro
