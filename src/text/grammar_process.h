@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 // A stranger's grammar in a process of its own. A single call of libllama's grammars may take
 // minutes and any amount of memory: the stacks of an ambiguous grammar are multiplied by each
-// character, and nothing ends such a call but the end of its process. So the owner waits for at most
-// kLongestStall for an answer, and the process ends itself when a token has taken
+// character, and nothing ends such a call but the end of its process. So the owner waits for at
+// most kLongestStall for an answer, and the process ends itself when a token has taken
 // GrammarLimits::token of processor time, or the text kGrammarMemory.
 #pragma once
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Which tokens a text may go on with. One side of it is in this process (grammar_state.h), the other
-// in one of its own (grammar_process.h).
+// Which tokens a text may go on with. One side of it is in this process (grammar_state.h), the
+// other in one of its own (grammar_process.h).
 //
 // Thread rule: one thread.
 #pragma once

@@ -59,9 +59,9 @@ bool ReadOutput(int fd, std::chrono::milliseconds limit, std::string& output) {
 
 void SetTimer(std::chrono::microseconds time, itimerval* before) {
   const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(time);
-  const itimerval timer{.it_interval = {},
-                        .it_value = {.tv_sec = seconds.count(),
-                                     .tv_usec = (time - seconds).count()}};
+  const itimerval timer{
+      .it_interval = {},
+      .it_value = {.tv_sec = seconds.count(), .tv_usec = (time - seconds).count()}};
   setitimer(ITIMER_PROF, &timer, before);
 }
 
