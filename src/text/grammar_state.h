@@ -37,9 +37,9 @@ struct GrammarLimits {
   std::chrono::milliseconds token{200};  // all vocabulary of 100,000 takes 50
 };
 
-// A call may take any time and memory (grammar_process.h bounds it). A negated class may let through
-// characters that are spelled in too many bytes, where the vocabulary has tokens of single bytes;
-// the text shows them as U+FFFD.
+// A call may take any time and memory (grammar_process.h bounds it). A negated class may let
+// through characters that are spelled in too many bytes, where the vocabulary has tokens of single
+// bytes; the text shows them as U+FFFD.
 class GrammarState final : public TokenFilter {
  public:
   // `vocab` must outlive this. Null: not a grammar. libllama may abort on it, or throw
