@@ -31,10 +31,12 @@ using minja::Value;
 constexpr size_t kMaxWork = size_t{256} << 20U;  // bytes of template run and of values kept
 constexpr size_t kMaxValueBytes = size_t{16} << 20U;
 constexpr size_t kMaxStackBytes = size_t{2} << 20U;
+constexpr size_t kMaxValueDepth = 2 * Json::kMaxDepth;  // the library prints by recursion
 constexpr int64_t kMaxRange = 100'000;
 constexpr int64_t kMaxIndent = 64;
 constexpr size_t kTickWork = 256;  // of a body, whatever its size
 constexpr size_t kItemWork = 16;
+constexpr size_t kCopyWork = 128;  // of each value within one that is copied
 
 // Counts what a rendering uses, and ends the library's circles of contexts and macros, which would
 // never be freed.
@@ -57,6 +59,7 @@ class Rendering {
   void Tick(const std::shared_ptr<Context>& context, size_t body_bytes) {
     Watch(context);
     Use(kTickWork + body_bytes);
+    for (const Value& key : context->keys()) Keep(context->get(key));
     const uintptr_t now = StackNow();
     if (std::max(now, stack_) - std::min(now, stack_) > kMaxStackBytes) {
       throw std::runtime_error("it calls itself too deeply");
@@ -68,6 +71,22 @@ class Rendering {
                                                                  : 0;
     if (bytes > kMaxValueBytes) throw std::runtime_error("it makes too long a text");
     Use(bytes);
+  }
+  // A copy of all of it. So values are trees, of which the library makes an end.
+  Value Own(const Value& value, size_t depth = 0) {
+    if (depth > kMaxValueDepth) throw std::runtime_error("it nests values too deeply");
+    if (value.is_callable()) throw std::runtime_error("it stores a function");
+    Keep(value);
+    Use(kCopyWork);
+    if (value.is_array()) {
+      Value copy = Value::array();
+      for (size_t i = 0; i < value.size(); ++i) copy.push_back(Own(value.at(i), depth + 1));
+      return copy;
+    }
+    if (!value.is_object()) return value;
+    Value copy = Value::object();
+    value.for_each([&](const Value& key) { copy.set(key, Own(value.at(key), depth + 1)); });
+    return copy;
   }
   [[noreturn]] void Refuse(std::string words) {
     refusal_ = std::move(words);
@@ -166,6 +185,14 @@ void SetFunctions(Context& context, Rendering& rendering) {
   SetFunction(context, kKeepFunction, [&rendering](const Scope&, ArgumentsValue& arguments) {
     rendering.Keep(First(arguments));
     return First(arguments);
+  });
+  SetFunction(context, kOwnFunction, [&rendering](const Scope&, ArgumentsValue& arguments) {
+    return rendering.Own(First(arguments));
+  });
+  SetFunction(context, "namespace", [&rendering](const Scope&, ArgumentsValue& arguments) {
+    Value made = Value::object();
+    for (const auto& [name, value] : arguments.kwargs) made.set(name, rendering.Own(value));
+    return made;
   });
   SetFunction(context, "raise_exception",
               [&rendering](const Scope&, ArgumentsValue& arguments) -> Value {

@@ -39,8 +39,10 @@ class ChatTemplate {
   ~ChatTemplate();
 
   // kInvalidRequest with the template's own words if it refuses, or for JSON in `input` that is
-  // none; kUnsupported if it fails otherwise. JSON keeps its keys' order. The time of day is in the
-  // text only if the template asks for it.
+  // none; kUnsupported if it fails otherwise, or uses more time,
+  // memory or stack than a rendering may: what the conversation holds does not matter for that
+  // promise, since values are counted as they are made. JSON keeps its keys' order. The time of day
+  // is in the text only if the template asks for it.
   Result<std::string> Render(const TemplateInput& input) const;
 
  private:

@@ -154,6 +154,7 @@ Status CheckOperation(const Tag& tag, size_t i) {
     return Refuse(part.at, "multiplication");
   }
   const bool is_method = i > 0 && IsSign(tag.parts[i - 1], ".") && IsSign(next, "(");
+  if (is_method && part.text == "insert") return Refuse(part.at, "insert()");
   if (is_method && (part.text == "split" || part.text == "replace")) {
     const bool is_plain = after.kind == TagPart::Kind::kText && after.text.size() > 2;
     if (!is_plain) return Refuse(part.at, Format("{}() of a computed text", part.text));
@@ -260,15 +261,46 @@ class Guard {
     std::string text(
         tag.text.substr(first - open, tag.text.size() - tag.close.size() - (first - open)));
     // From the back, so that places before stay what they are.
-    std::map<size_t, char, std::greater<>> brackets;
+    std::map<size_t, std::string, std::greater<>> brackets;
     for (size_t i = begin; i + 1 < tag.parts.size(); ++i) {
+      AddOwned(tag, i, first, brackets);
       const size_t end = EndOfCall(tag, i);
       if (end == 0) continue;
-      brackets[tag.parts[i].at - first] = '(';
-      brackets[tag.parts[end].at - first] = ')';
+      brackets[tag.parts[i].at - first] += '(';
+      brackets[tag.parts[end].at - first] += ')';
     }
-    for (const auto& [at, bracket] : brackets) text.insert(at, 1, bracket);
+    for (const auto& [at, bracket] : brackets) text.insert(at, bracket);
     return text;
+  }
+
+  // What a list, a dictionary or append() takes in at part i is copied: a value never holds itself,
+  // and holds nothing twice.
+  static void AddOwned(const Tag& tag, size_t i, size_t first,
+                       std::map<size_t, std::string, std::greater<>>& brackets) {
+    const TagPart& part = tag.parts[i];
+    const bool is_append = i > 0 && part.text == "append" && IsSign(tag.parts[i - 1], ".") &&
+                           IsSign(tag.parts[i + 1], "(");
+    const bool is_value =
+        i > 0 && EndsValue(tag.parts[i - 1]) && !IsOperator(tag.parts[i - 1].text);
+    const bool is_literal = !is_value && (IsSign(part, "[") || IsSign(part, "{"));
+    if (!is_append && !is_literal) return;
+    const size_t close = ClosingPart(tag, is_append ? i + 1 : i);
+    if (close == 0 || (is_append && close == i + 2)) return;
+    const size_t open_at = is_append ? tag.parts[i + 2].at : part.at;
+    const size_t close_at = is_append ? tag.parts[close].at : tag.parts[close].at + 1;
+    brackets[open_at - first] += Format("({}(", kOwnFunction);
+    brackets[close_at - first] += "))";
+  }
+
+  // Of the bracket at part `open`; 0: none.
+  static size_t ClosingPart(const Tag& tag, size_t open) {
+    size_t depth = 0;
+    for (size_t i = open; i < tag.parts.size(); ++i) {
+      if (tag.parts[i].kind != TagPart::Kind::kSign) continue;
+      if (std::string_view("([{").contains(tag.parts[i].text[0])) ++depth;
+      if (std::string_view(")]}").contains(tag.parts[i].text[0]) && --depth == 0) return i;
+    }
+    return 0;
   }
 
   // The part that goes on behind a function's call that begins at part i; 0: none does.
@@ -276,24 +308,16 @@ class Guard {
     const bool is_function = tag.parts[i].kind == TagPart::Kind::kWord &&
                              IsSign(tag.parts[i + 1], "(") && !IsOperator(tag.parts[i].text) &&
                              (i == 0 || !IsSign(tag.parts[i - 1], "."));
-    if (!is_function) return 0;
-    size_t depth = 0;
-    for (size_t at = i + 1; at + 1 < tag.parts.size(); ++at) {
-      const std::string_view sign =
-          tag.parts[at].kind == TagPart::Kind::kSign ? tag.parts[at].text : "";
-      if (sign == "(") ++depth;
-      if (sign == ")" && --depth == 0) {
-        const TagPart& next = tag.parts[at + 1];
-        return IsSign(next, ".") || IsSign(next, "[") ? at + 1 : 0;
-      }
-    }
-    return 0;
+    const size_t close = is_function ? ClosingPart(tag, i + 1) : 0;
+    if (close == 0 || close + 1 == tag.parts.size()) return 0;
+    const TagPart& next = tag.parts[close + 1];
+    return IsSign(next, ".") || IsSign(next, "[") ? close + 1 : 0;
   }
 
   // `part` begins the value.
-  void CopyKept(const Tag& tag, size_t part) {
+  void CopyKept(const Tag& tag, size_t part, std::string_view function = kKeepFunction) {
     out_ += tag.text.substr(0, tag.parts[part].at - BeginOf(tag));
-    out_ += Format("{}({}) {}", kKeepFunction, Expression(tag, part), tag.close);
+    out_ += Format("{}({}) {}", function, Expression(tag, part), tag.close);
   }
 
   // The library drops blanks that begin a line before a value; they are printed as one.
@@ -325,7 +349,10 @@ class Guard {
         std::ranges::find_if(tag.parts, [](const TagPart& part) { return IsSign(part, "="); });
     const bool assigns = word == "set" && equals != tag.parts.end();
     if (assigns && equals + 1 != tag.parts.end()) {
-      CopyKept(tag, static_cast<size_t>(equals - tag.parts.begin()) + 1);
+      const bool is_attribute = std::any_of(tag.parts.begin(), equals,
+                                            [](const TagPart& part) { return IsSign(part, "."); });
+      CopyKept(tag, static_cast<size_t>(equals - tag.parts.begin()) + 1,
+               is_attribute ? kOwnFunction : kKeepFunction);
     } else {
       out_ += tag.text.substr(0, tag.parts[0].at - BeginOf(tag));
       out_ += Expression(tag, 0);

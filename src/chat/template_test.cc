@@ -125,6 +125,57 @@ TEST(ChatTemplate, WhatMakesMuchOfLittleIsEnded) {
       "{% endfor %}");
 }
 
+// A value that holds itself is printed and compared without end, and one that holds another twice,
+// which holds a third twice, nearly so.
+TEST(ChatTemplate, ValuesAreTrees) {
+  const std::string made = "{% set ns = namespace(a=1, l=[1], d={'k': 1}) %}";
+  EXPECT_EQ(Render(made + "{% set ns.a = ns %}{{ ns.a.a }}{{ ns.a == ns }}"), "1False");
+  EXPECT_EQ(Render(made + "{% set d = {} %}{% set d.d = d %}{{ d }}"), "{'d': {}}");
+  EXPECT_EQ(Render(made + "{% set l = [1] %}{% set x = l.append(l) %}{{ l }}"), "[1, [1]]");
+  EXPECT_EQ(Render("{% macro f(x) %}{% endmacro %}{% set f.f = 1 %}{{ f.f }}"), "1");
+  ExpectEnded("{% macro f(x) %}{% endmacro %}{% set f.f = f %}{{ f == f }}");
+  ExpectEnded("{% for x in [1] %}{% set loop.l = loop %}{{ loop }}{% endfor %}");
+  ExpectEnded(made + "{% for i in range(9999) %}{% set ns.a = [ns.a] %}{% endfor %}{{ ns }}");
+  EXPECT_FALSE(ChatTemplate::Parse("{{ [1].insert(0, [2]) }}", "", ""));
+}
+
+TEST(ChatTemplate, ValuesThatDoubleAreEnded) {
+  if (kIsSanitized) GTEST_SKIP() << "a second becomes a minute";
+  ExpectEnded(
+      "{% set ns = namespace(a=1) %}{% for i in range(60) %}{% set ns.a = [ns.a, ns.a] %}"
+      "{% endfor %}{{ ns }}");
+  std::string doubled = "{% set x = 'x' %}";
+  std::string named = doubled;
+  std::string loops;
+  for (int i = 0; i < 40; ++i) {
+    doubled += "{% set x = {'a': x, 'b': x} %}";
+    named += "{% set x = namespace(a=x, b=x) %}";
+    loops += "{% for x in [[x, x]] %}";
+  }
+  ExpectEnded(doubled + "{{ x }}");
+  ExpectEnded(named + "{% if x == x %}1{% endif %}");
+  for (int i = 0; i < 40; ++i) loops += "{% endfor %}";
+  ExpectEnded("{% set x = [1] %}" + loops);
+  ExpectEnded("{% macro f(x, n) %}{{ f(x ~ x, n) }}{% endmacro %}{{ f('0123456789', 1) }}");
+}
+
+// The rules for values do not change what templates say.
+TEST(ChatTemplate, ListsAndNamespacesWorkAsInJinja) {
+  EXPECT_EQ(Render("{{ ['a', 'b'][1] }}{{ ['a'] + ['b'] }}{{ {'k': [1]}['k'][0] }}"),
+            "b['a', 'b']1");
+  EXPECT_EQ(Render("{% if 'a' in ['a', 'b'] and 'c' not in ['a'] %}1{% endif %}"), "1");
+  EXPECT_EQ(Render("{% for x in [1, 2] if x in [2] %}{{ x }}{% endfor %}"), "2");
+  EXPECT_EQ(Render("{% set ns = namespace(found=false, items=[]) %}{% for m in messages %}"
+                   "{% set x = ns.items.append(m.role) %}{% set ns.found = true %}{% endfor %}"
+                   "{{ ns.items | join(',') }} {{ ns.found }}",
+                   {Turn("user", ""), Turn("tool", "")}),
+            "user,tool True");
+  EXPECT_EQ(Render("{% set ns = namespace() %}{% set ns.m = messages[0] %}{{ ns.m.role }}",
+                   {Turn("user", "")}),
+            "user");
+  EXPECT_EQ(Render("{{ ([1, 2] | length) ~ {'a': {}}.a ~ namespace(a=1).a }}"), "2{}1");
+}
+
 TEST(ChatTemplate, LongLoopsAreEnded) {
   if (kIsSanitized) GTEST_SKIP() << "a second becomes a minute";
   ExpectEnded("{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}");

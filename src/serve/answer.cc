@@ -176,17 +176,19 @@ ApiError RenderError(const Error& error, const OutputForm& form) {
 ApiResult<Sampler> MakeSampler(const ReadyModel& model, SamplingOptions options,
                                const ApiRequest& request) {
   options.seed = request.seed ? *request.seed : static_cast<uint32_t>(RandomNumber());
+  std::unique_ptr<TokenFilter> grammar;
   if (!options.grammar.empty()) {
-    const Status checked =
-        model.grammars.Check({.text = options.grammar, .triggers = options.grammar_triggers});
-    if (!checked) {
-      ApiError error = ToApiError(checked.error());
+    Result<std::unique_ptr<TokenFilter>> opened =
+        model.grammars.Open({.text = options.grammar, .triggers = options.grammar_triggers});
+    if (!opened) {
+      ApiError error = ToApiError(opened.error());
       error.param = GrammarField(request);
       return std::unexpected(std::move(error));
     }
+    grammar = *std::move(opened);
   }
-  Result<Sampler> sampler =
-      Sampler::CreateChecked(options, model.vocab, model.card.n_vocab, model.card.n_ctx);
+  Result<Sampler> sampler = Sampler::CreateWith(std::move(grammar), options, model.vocab,
+                                                model.card.n_vocab, model.card.n_ctx);
   if (!sampler) return std::unexpected(ToApiError(sampler.error()));
   return *std::move(sampler);
 }

@@ -139,19 +139,19 @@ TEST_F(GrammarCheckerTest, TheChildKeepsNothingOpenAndEndsWithItsOwner) {
   EXPECT_NE(kill(child, 0), 0) << "it still runs";
 }
 
-TEST_F(GrammarCheckerTest, ACheckedGrammarNeedsNoFurtherTrial) {
+TEST_F(GrammarCheckerTest, AnOpenedGrammarShapesTheText) {
   const auto checker = Start();
-  const Grammar grammar{"root ::= \"once\"", {}};
-  ASSERT_TRUE(checker->Check(grammar));
+  auto grammar = checker->Open({"root ::= \"once\"", {}});
+  ASSERT_TRUE(grammar) << grammar.error().message;
   auto sampler =
-      Sampler::CreateChecked({.temp = 0.0F, .grammar = grammar.text}, *vocab_, vocab_->size(), 64);
+      Sampler::CreateWith(std::move(*grammar), {.temp = 0.0F}, *vocab_, vocab_->size(), 64);
   ASSERT_TRUE(sampler) << sampler.error().message;
   std::string text;
   while (text.size() < 4) {
     text += vocab_->Piece(sampler->Pick(std::vector<float>(vocab_->size(), 0.0F)).value());
   }
   EXPECT_EQ(text, "once");
-  EXPECT_FALSE(Sampler::CreateChecked({.grammar = "root"}, *vocab_, vocab_->size(), 64));
+  EXPECT_FALSE(checker->Open({"root", {}}));
 }
 
 }  // namespace

@@ -8,6 +8,7 @@
 #include <cstdio>
 #include <exception>
 #include <limits>
+#include <span>
 
 #include "base/utf8.h"
 
@@ -67,7 +68,7 @@ GrammarState::GrammarState(SamplerPtr sampler, const Grammar& grammar, const Voc
   if (is_waiting_) fresh_.reset(llama_sampler_clone(sampler_.get()));
 }
 
-std::optional<GrammarState> GrammarState::Make(const Grammar& grammar, const Vocab& vocab) {
+std::unique_ptr<GrammarState> GrammarState::Make(const Grammar& grammar, const Vocab& vocab) {
   SamplerPtr sampler;
   if (grammar.triggers.empty()) {
     sampler.reset(llama_sampler_init_grammar(vocab.raw(), grammar.text.c_str(), kGrammarRoot));
@@ -78,8 +79,8 @@ std::optional<GrammarState> GrammarState::Make(const Grammar& grammar, const Voc
                                                            kGrammarRoot, patterns.data(),
                                                            patterns.size(), nullptr, 0));
   }
-  if (!sampler) return std::nullopt;
-  return GrammarState(std::move(sampler), grammar, vocab);
+  if (!sampler) return nullptr;
+  return std::unique_ptr<GrammarState>(new GrammarState(std::move(sampler), grammar, vocab));
 }
 
 // Control tokens are spelled, as libllama's grammars see them.
@@ -119,15 +120,23 @@ bool GrammarState::Allows(Token token) const {
   return one.logit != kForbidden;
 }
 
-void GrammarState::KeepAllowed(std::vector<llama_token_data>& candidates) const {
+std::vector<bool> GrammarState::AllowedOf(uint32_t n_tokens) const {
+  std::vector<bool> allowed(n_tokens);
   if (is_waiting_) {
-    std::erase_if(candidates, [this](const llama_token_data& c) { return !Allows(c.id); });
-    return;
+    for (uint32_t i = 0; i < n_tokens; ++i) allowed[i] = Allows(static_cast<Token>(i));
+    return allowed;
+  }
+  std::vector<llama_token_data> candidates;
+  candidates.reserve(n_tokens);
+  for (uint32_t i = 0; i < n_tokens; ++i) {
+    candidates.push_back({static_cast<Token>(i), 0.0F, 0.0F});
   }
   llama_token_data_array array{candidates.data(), candidates.size(), -1, false};
   llama_sampler_apply(sampler_.get(), &array);
-  candidates.resize(array.size);
-  std::erase_if(candidates, [](const llama_token_data& c) { return c.logit == kForbidden; });
+  for (const llama_token_data& candidate : std::span(array.data, array.size)) {
+    allowed[static_cast<size_t>(candidate.id)] = candidate.logit != kForbidden;
+  }
+  return allowed;
 }
 
 void GrammarState::Accept(Token token) {
@@ -149,6 +158,24 @@ void GrammarState::Accept(Token token) {
     tail_text_.erase(0, tail_.front().text.size());
     tail_.pop_front();
     if (tail_.empty()) break;
+  }
+}
+
+Result<bool> GrammarState::Take(Token token) {
+  try {
+    const bool is_allowed = Allows(token);
+    if (is_allowed) Accept(token);
+    return is_allowed;
+  } catch (const std::exception& error) {
+    return Fail(Errc::kInvalidRequest, "the grammar cannot go on: {}", error.what());
+  }
+}
+
+Result<std::vector<bool>> GrammarState::Allowed(uint32_t n_tokens) {
+  try {
+    return AllowedOf(n_tokens);
+  } catch (const std::exception& error) {
+    return Fail(Errc::kInvalidRequest, "the grammar cannot go on: {}", error.what());
   }
 }
 
@@ -182,18 +209,17 @@ Status CheckGrammarText(const Grammar& grammar, const Vocab& vocab) {
   return {};
 }
 
-bool TryGrammar(const Grammar& grammar, const Vocab& vocab, uint32_t n_tokens) {
+bool TryGrammar(const Grammar& grammar, const Vocab& vocab, uint32_t n_tokens,
+                std::optional<GrammarLimits> limits) {
   llama_log_set(nullptr, nullptr);  // back to stderr, where the parent reads
+  if (limits) ProcessorLimit(limits->opening).Resume();
   const auto at_once = GrammarState::Make({grammar.text, {}}, vocab);
   if (!at_once) return false;
   if (!grammar.triggers.empty() && !GrammarState::Make(grammar, vocab)) return false;
-  std::vector<llama_token_data> candidates;
-  for (uint32_t i = 0; i < n_tokens; ++i) {
-    candidates.push_back({static_cast<Token>(i), 0.0F, 0.0F});
-  }
-  at_once->KeepAllowed(candidates);
-  if (!candidates.empty()) return true;
-  std::fprintf(stderr, "%s\n", kAllowsNothing);
+  if (limits) ProcessorLimit(limits->token).Resume();
+  const Result<std::vector<bool>> allowed = at_once->Allowed(n_tokens);
+  if (allowed && std::ranges::contains(*allowed, true)) return true;
+  std::fprintf(stderr, "%s\n", allowed ? kAllowsNothing : allowed.error().message.c_str());
   return false;
 }
 

@@ -4,11 +4,11 @@
 // Thread rule: one thread.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <deque>
 #include <memory>
 #include <optional>
-#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -17,10 +17,10 @@
 #include "base/result.h"
 #include "core/ids.h"
 #include "model/vocab.h"
+#include "text/token_filter.h"
 #include "text/trial.h"
 
-struct llama_sampler;     // NOLINT(readability-identifier-naming)
-struct llama_token_data;  // NOLINT(readability-identifier-naming)
+struct llama_sampler;  // NOLINT(readability-identifier-naming)
 
 namespace moestro {
 
@@ -31,18 +31,24 @@ struct Grammar {
   std::vector<std::string> triggers;
 };
 
-class GrammarState {
- public:
-  // `vocab` must outlive this. nullopt: not a grammar. libllama may abort on it: try it first.
-  static std::optional<GrammarState> Make(const Grammar& grammar, const Vocab& vocab);
+// What strangers' grammars may take of the processor, in a process of their own.
+struct GrammarLimits {
+  std::chrono::milliseconds opening{2'000};
+  std::chrono::milliseconds token{200};  // all vocabulary of 100,000 takes 50
+};
 
-  // All three may throw std::exception, as libllama does.
-  bool Allows(Token token) const;
-  // Removes the candidates that are not allowed.
-  void KeepAllowed(std::vector<llama_token_data>& candidates) const;
-  void Accept(Token token);  // REQUIRES: it is allowed
-  // The next token is the first of a new text.
-  void Restart();
+// A call may take any time and memory (grammar_process.h bounds it). A negated class may let
+// through characters that are spelled in too many bytes, where the vocabulary has tokens of single
+// bytes; the text shows them as U+FFFD.
+class GrammarState final : public TokenFilter {
+ public:
+  // `vocab` must outlive this. Null: not a grammar. libllama may abort on it, or throw
+  // std::exception: try it first.
+  static std::unique_ptr<GrammarState> Make(const Grammar& grammar, const Vocab& vocab);
+
+  Result<bool> Take(Token token) override;
+  Result<std::vector<bool>> Allowed(uint32_t n_tokens) override;
+  void Restart() override;
 
  private:
   struct Free {
@@ -55,6 +61,10 @@ class GrammarState {
   };
 
   GrammarState(SamplerPtr sampler, const Grammar& grammar, const Vocab& vocab);
+  // These may throw std::exception, as libllama does.
+  bool Allows(Token token) const;
+  std::vector<bool> AllowedOf(uint32_t n_tokens) const;
+  void Accept(Token token);  // REQUIRES: it is allowed
   std::string TextOf(Token token) const;
   bool EndsTrigger(std::string_view text) const;
   // The sampler after the trigger that `last` completes; null if the grammar forbids how it begins.
@@ -74,8 +84,9 @@ class GrammarState {
 // not UTF-8, and for a model without a tokenizer.
 Status CheckGrammarText(const Grammar& grammar, const Vocab& vocab);
 // To be run in a child process: the grammar can be parsed and allows one of the first n_tokens
-// tokens at its start. Else says why on stderr.
-bool TryGrammar(const Grammar& grammar, const Vocab& vocab, uint32_t n_tokens);
+// tokens at its start, within the limits. Else says why on stderr.
+bool TryGrammar(const Grammar& grammar, const Vocab& vocab, uint32_t n_tokens,
+                std::optional<GrammarLimits> limits = std::nullopt);
 // What such a trial means.
 Status GrammarVerdict(const Trial& trial);
 inline constexpr std::chrono::milliseconds kGrammarTrial{20'000};

@@ -104,22 +104,32 @@ SamplerPtr MakeChain(const SamplingOptions& o, const llama_vocab* vocab, int32_t
   return chain;
 }
 
-Status TryInTime(const Grammar& grammar, const Vocab& vocab, uint32_t n_tokens) {
+Result<std::unique_ptr<TokenFilter>> TryAndMake(const Grammar& grammar, const Vocab& vocab,
+                                                uint32_t n_tokens) {
   TRY_STATUS(CheckGrammarText(grammar, vocab));
-  return GrammarVerdict(
-      TryInChild([&] { return TryGrammar(grammar, vocab, n_tokens); }, kGrammarTrial));
+  TRY_STATUS(GrammarVerdict(
+      TryInChild([&] { return TryGrammar(grammar, vocab, n_tokens); }, kGrammarTrial)));
+  std::unique_ptr<TokenFilter> made;
+  try {
+    made = GrammarState::Make(grammar, vocab);
+  } catch (const std::exception& error) {
+    return Fail(Errc::kInvalidRequest, "the grammar cannot be used: {}", error.what());
+  }
+  if (!made) return Fail(Errc::kInvalidRequest, "the grammar cannot be used");
+  return made;
 }
 
 }  // namespace
 
 struct Sampler::Impl {
   SamplerPtr chain;
-  std::optional<GrammarState> grammar;
+  std::unique_ptr<TokenFilter> grammar;
   uint32_t n_named = 0;  // tokens the vocabulary knows; a model may pad its output beyond
   std::vector<llama_token_data> candidates;
 
   Status Fill(std::span<const float> logits);
   Token RunChain();
+  Result<Token> PickAllowed(std::span<const float> logits);
 };
 
 Sampler::Sampler(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
@@ -129,29 +139,22 @@ Sampler::~Sampler() = default;
 
 Result<Sampler> Sampler::Create(const SamplingOptions& options, const Vocab& vocab,
                                 uint32_t n_vocab, uint32_t n_ctx) {
+  std::unique_ptr<TokenFilter> grammar;
   if (!options.grammar.empty()) {
     TRY_STATUS(CheckOptions(options, n_vocab));
-    TRY_STATUS(TryInTime({options.grammar, options.grammar_triggers}, vocab,
-                         std::min(vocab.size(), n_vocab)));
+    TRY(grammar, TryAndMake({options.grammar, options.grammar_triggers}, vocab,
+                            std::min(vocab.size(), n_vocab)));
   }
-  return CreateChecked(options, vocab, n_vocab, n_ctx);
+  return CreateWith(std::move(grammar), options, vocab, n_vocab, n_ctx);
 }
 
-Result<Sampler> Sampler::CreateChecked(const SamplingOptions& options, const Vocab& vocab,
-                                       uint32_t n_vocab, uint32_t n_ctx) {
+Result<Sampler> Sampler::CreateWith(std::unique_ptr<TokenFilter> grammar,
+                                    const SamplingOptions& options, const Vocab& vocab,
+                                    uint32_t n_vocab, uint32_t n_ctx) {
   TRY_STATUS(CheckOptions(options, n_vocab));
   auto impl = std::make_unique<Impl>();
   impl->n_named = vocab.has_text() ? std::min(vocab.size(), n_vocab) : n_vocab;
-  if (!options.grammar.empty()) {
-    const Grammar grammar{options.grammar, options.grammar_triggers};
-    TRY_STATUS(CheckGrammarText(grammar, vocab));
-    try {
-      impl->grammar = GrammarState::Make(grammar, vocab);
-    } catch (const std::exception& error) {
-      return Fail(Errc::kInvalidRequest, "the grammar cannot be used: {}", error.what());
-    }
-    if (!impl->grammar) return Fail(Errc::kInvalidRequest, "the grammar cannot be used");
-  }
+  impl->grammar = std::move(grammar);
   impl->chain =
       MakeChain(options, vocab.raw(), static_cast<int32_t>(n_vocab), static_cast<int32_t>(n_ctx));
   return Sampler(std::move(impl));
@@ -176,6 +179,21 @@ Token Sampler::Impl::RunChain() {
   return array.data[array.selected].id;
 }
 
+Result<Token> Sampler::Impl::PickAllowed(std::span<const float> logits) {
+  TRY(const std::vector<bool> allowed, grammar->Allowed(n_named));
+  TRY_STATUS(Fill(logits));
+  std::erase_if(candidates, [&](const llama_token_data& candidate) {
+    return !allowed[static_cast<size_t>(candidate.id)];
+  });
+  if (candidates.empty()) {
+    return Fail(Errc::kInvalidRequest, "the grammar allows no further token");
+  }
+  const Token token = RunChain();
+  TRY(const bool is_taken, grammar->Take(token));
+  if (!is_taken) return Fail(Errc::kInvalidRequest, "the grammar allows no further token");
+  return token;
+}
+
 void Sampler::Observe(std::span<const Token> prompt) {
   for (const Token token : prompt) llama_sampler_accept(impl_->chain.get(), token);
 }
@@ -187,18 +205,9 @@ Result<Token> Sampler::Pick(std::span<const float> logits) {
   TRY_STATUS(m.Fill(logits));
   Token token = m.RunChain();
   if (m.grammar) {
-    try {
-      if (!m.grammar->Allows(token)) {
-        TRY_STATUS(m.Fill(logits));
-        m.grammar->KeepAllowed(m.candidates);
-        if (m.candidates.empty()) {
-          return Fail(Errc::kInvalidRequest, "the grammar allows no further token");
-        }
-        token = m.RunChain();
-      }
-      m.grammar->Accept(token);
-    } catch (const std::exception& error) {
-      return Fail(Errc::kInvalidRequest, "the grammar cannot go on: {}", error.what());
+    TRY(const bool is_taken, m.grammar->Take(token));
+    if (!is_taken) {
+      TRY(token, m.PickAllowed(logits));
     }
   }
   llama_sampler_accept(m.chain.get(), token);

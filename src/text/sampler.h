@@ -17,6 +17,7 @@
 #include "base/result.h"
 #include "core/ids.h"
 #include "model/vocab.h"
+#include "text/token_filter.h"
 
 namespace moestro {
 
@@ -63,9 +64,10 @@ class Sampler {
   // before the engine starts its threads.
   static Result<Sampler> Create(const SamplingOptions& options, const Vocab& vocab,
                                 uint32_t n_vocab, uint32_t n_ctx);
-  // The same at any time, for a grammar that GrammarChecker has passed: nothing is tried out.
-  static Result<Sampler> CreateChecked(const SamplingOptions& options, const Vocab& vocab,
-                                       uint32_t n_vocab, uint32_t n_ctx);
+  // The same at any time, with a grammar that is ready; null: none. The options' is not used.
+  static Result<Sampler> CreateWith(std::unique_ptr<TokenFilter> grammar,
+                                    const SamplingOptions& options, const Vocab& vocab,
+                                    uint32_t n_vocab, uint32_t n_ctx);
   Sampler(Sampler&&) noexcept;
   Sampler& operator=(Sampler&&) noexcept;
   ~Sampler();
@@ -73,7 +75,7 @@ class Sampler {
   // Tokens that repetition penalties shall know of; a grammar does not see them.
   void Observe(std::span<const Token> prompt);
   // REQUIRES: logits.size() == n_vocab. kInvalidFile when one is not a number (a damaged model),
-  // kInvalidRequest when the grammar allows no token.
+  // kInvalidRequest when the grammar allows no token or cannot go on.
   Result<Token> Pick(std::span<const float> logits);
   // The next token is the first of a new text as far as the grammar is concerned.
   void RestartGrammar();

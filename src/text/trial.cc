@@ -6,6 +6,7 @@
 #include <signal.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
+#include <sys/time.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -20,21 +21,8 @@ namespace moestro {
 namespace {
 
 constexpr size_t kOutputKept = 4096;
-constexpr rlim_t kMemory = rlim_t{1} << 30;
+constexpr uint64_t kMemory = uint64_t{1} << 30U;
 constexpr rlim_t kStack = rlim_t{4} << 20;
-
-// What the child may take beyond what the parent has already, and of stack: less than any thread
-// has that will do the work for good.
-void LimitMemory() {
-  const rlimit stack = {kStack, kStack};
-  setrlimit(RLIMIT_STACK, &stack);
-  rlim_t pages = 0;
-  std::ifstream("/proc/self/statm") >> pages;
-  if (pages == 0) return;
-  const rlim_t most = pages * static_cast<rlim_t>(sysconf(_SC_PAGESIZE)) + kMemory;
-  const rlimit limit = {most, most};
-  setrlimit(RLIMIT_AS, &limit);
-}
 
 [[noreturn]] void RunChild(const std::function<bool()>& work, int output, pid_t parent) {
   // Nobody would end it in the parent's place.
@@ -42,11 +30,7 @@ void LimitMemory() {
   if (getppid() != parent) _exit(EXIT_FAILURE);
   dup2(output, STDERR_FILENO);
   dup2(output, STDOUT_FILENO);
-  const rlimit no_core = {0, 0};
-  setrlimit(RLIMIT_CORE, &no_core);
-  // ggml's abort would start a debugger to print a backtrace.
-  setenv("GGML_NO_BACKTRACE", "1", 1);
-  LimitMemory();
+  LimitChild(kMemory);
   bool passed = false;
   try {
     passed = work();
@@ -73,7 +57,43 @@ bool ReadOutput(int fd, std::chrono::milliseconds limit, std::string& output) {
   }
 }
 
+void SetTimer(std::chrono::microseconds time, itimerval* before) {
+  const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(time);
+  const itimerval timer{
+      .it_interval = {},
+      .it_value = {.tv_sec = seconds.count(), .tv_usec = (time - seconds).count()}};
+  setitimer(ITIMER_PROF, &timer, before);
+}
+
 }  // namespace
+
+void LimitChild(uint64_t more_bytes) {
+  const rlimit no_core = {0, 0};
+  setrlimit(RLIMIT_CORE, &no_core);
+  // ggml's abort would start a debugger to print a backtrace.
+  setenv("GGML_NO_BACKTRACE", "1", 1);
+  const rlimit stack = {kStack, kStack};
+  setrlimit(RLIMIT_STACK, &stack);
+  rlim_t pages = 0;
+  std::ifstream("/proc/self/statm") >> pages;
+  if (pages == 0) return;
+  const rlim_t most = pages * static_cast<rlim_t>(sysconf(_SC_PAGESIZE)) + more_bytes;
+  const rlimit limit = {most, most};
+  setrlimit(RLIMIT_AS, &limit);
+}
+
+void ProcessorLimit::Resume() const {
+  signal(SIGPROF, SIG_DFL);
+  // No time at all would mean no timer.
+  SetTimer(std::max(left_, std::chrono::microseconds(1)), nullptr);
+}
+
+void ProcessorLimit::Pause() {
+  itimerval before{};
+  SetTimer(std::chrono::microseconds(0), &before);
+  left_ = std::chrono::seconds(before.it_value.tv_sec) +
+          std::chrono::microseconds(before.it_value.tv_usec);
+}
 
 Trial TryInChild(const std::function<bool()>& work, std::chrono::milliseconds limit) {
   Trial trial;
@@ -89,7 +109,8 @@ Trial TryInChild(const std::function<bool()>& work, std::chrono::milliseconds li
     int status = 0;
     while (waitpid(child, &status, 0) < 0 && errno == EINTR) {
     }
-    if (!closed)
+    const bool was_ended = !closed || (WIFSIGNALED(status) && WTERMSIG(status) == SIGPROF);
+    if (was_ended)
       trial.outcome = Trial::Outcome::kTimedOut;
     else if (WIFSIGNALED(status))
       trial.outcome = Trial::Outcome::kCrashed;

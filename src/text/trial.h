@@ -4,6 +4,7 @@
 #pragma once
 
 #include <chrono>
+#include <cstdint>
 #include <functional>
 #include <string>
 
@@ -14,7 +15,7 @@ struct Trial {
     kPassed,    // work() returned true
     kRefused,   // work() returned false or threw, as it does when it needs over 1 GiB of memory
     kCrashed,   // the child died by a signal
-    kTimedOut,  // the child was ended
+    kTimedOut,  // the child was ended, or a ProcessorLimit ended it
     kNotRun,    // no child could be started
   };
   Outcome outcome = Outcome::kNotRun;
@@ -24,5 +25,23 @@ struct Trial {
 // REQUIRES: no other thread of this process holds a lock that work() needs (call it before the
 // engine starts its threads).
 Trial TryInChild(const std::function<bool()>& work, std::chrono::milliseconds limit);
+
+// For a child: what it may take of memory beyond what it has already, and 4 MiB of stack, less than
+// any thread has that will do the work for good. When it aborts there is no core and no debugger.
+void LimitChild(uint64_t more_bytes);
+
+// For a child: ends the process by SIGPROF when it has used that much processor time between
+// Resume() and Pause(). One at a time may run.
+class ProcessorLimit {
+ public:
+  explicit ProcessorLimit(std::chrono::milliseconds limit) : limit_(limit), left_(limit) {}
+  void Resume() const;
+  void Pause();
+  void Renew() { left_ = limit_; }
+
+ private:
+  std::chrono::microseconds limit_;
+  std::chrono::microseconds left_;
+};
 
 }  // namespace moestro

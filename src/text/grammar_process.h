@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: MIT
+// A stranger's grammar in a process of its own. A single call of libllama's grammars may take
+// minutes and any amount of memory: the stacks of an ambiguous grammar are multiplied by each
+// character, and nothing ends such a call but the end of its process. So the owner waits for at
+// most kLongestStall for an answer, and the process ends itself when a token has taken
+// GrammarLimits::token of processor time, or the text kGrammarMemory.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/result.h"
+#include "model/vocab.h"
+#include "text/grammar_state.h"
+#include "text/message_socket.h"
+#include "text/token_filter.h"
+
+namespace moestro {
+
+inline constexpr uint64_t kGrammarMemory = uint64_t{128} << 20U;  // beyond its parent's
+// On a machine so busy that the process does not get its processor time.
+inline constexpr std::chrono::milliseconds kLongestStall{1'000};
+
+// The owner's side. What the process cannot answer in time is kInvalidRequest, then and ever after.
+class GrammarProcess final : public TokenFilter {
+ public:
+  explicit GrammarProcess(MessageSocket socket) : socket_(std::move(socket)) {}
+  // Waits until the process is ready; kInvalidRequest: it is not, in `limit`.
+  Status AwaitReady(std::chrono::milliseconds limit);
+
+  Result<bool> Take(Token token) override;
+  Result<std::vector<bool>> Allowed(uint32_t n_tokens) override;
+  void Restart() override;
+
+ private:
+  Result<std::string> Ask(char verb, uint32_t number);
+  bool AwaitAnswer() const;
+
+  MessageSocket socket_;
+};
+
+// The other side, in the child: answers until the owner closes its end.
+[[noreturn]] void ServeGrammar(MessageSocket socket, const Grammar& grammar, const Vocab& vocab,
+                               GrammarLimits limits);
+
+}  // namespace moestro

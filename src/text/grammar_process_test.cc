@@ -1,0 +1,166 @@
+// SPDX-License-Identifier: MIT
+#include "text/grammar_process.h"
+
+#include <gtest/gtest.h>
+#include <signal.h>
+
+#include <fstream>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "text/grammar_checker.h"
+#include "text/sampler.h"
+
+namespace moestro {
+namespace {
+
+class GrammarProcessTest : public testing::Test {
+ protected:
+  static void SetUpTestSuite() {
+    auto loaded = Vocab::Load(MOESTRO_SOURCE_DIR "/models/stories-moe-q8_0.gguf");
+    ASSERT_TRUE(loaded) << loaded.error().message;
+    vocab_.emplace(std::move(*loaded));
+  }
+  static void TearDownTestSuite() { vocab_.reset(); }
+
+  void SetUp() override {
+    auto started = GrammarChecker::Start(*vocab_, vocab_->size());
+    ASSERT_TRUE(started) << started.error().message;
+    checker_ = std::move(*started);
+  }
+  std::unique_ptr<TokenFilter> Open(const Grammar& grammar) {
+    auto opened = checker_->Open(grammar);
+    EXPECT_TRUE(opened) << opened.error().message;
+    return opened ? std::move(*opened) : nullptr;
+  }
+  // The processes of texts, and those that have ended since the last request.
+  std::vector<int> Children() const {
+    const std::string id = std::to_string(checker_->process_id());
+    std::ifstream file("/proc/" + id + "/task/" + id + "/children");
+    std::vector<int> children;
+    for (int child = 0; file >> child;) children.push_back(child);
+    return children;
+  }
+  static Token TokenOf(char letter) {
+    for (Token token = 0; std::cmp_less(token, vocab_->size()); ++token) {
+      if (vocab_->Spelling(token) == std::string(1, letter)) return token;
+    }
+    ADD_FAILURE() << "no token '" << letter << "'";
+    return 0;
+  }
+  // What ends a text that begins with these letters; "" if nothing does.
+  static std::string Spell(TokenFilter& grammar, const std::string& letters) {
+    std::map<char, Token> tokens;
+    for (const char letter : letters) {
+      if (!tokens.contains(letter)) tokens[letter] = TokenOf(letter);
+      const Result<bool> taken = grammar.Take(tokens[letter]);
+      if (!taken) return taken.error().message;
+      EXPECT_TRUE(*taken) << letter;
+    }
+    const auto allowed = grammar.Allowed(vocab_->size());
+    return allowed ? "" : allowed.error().message;
+  }
+  static std::vector<Token> Write(Sampler& sampler) {
+    std::vector<Token> tokens;
+    std::vector<float> logits(vocab_->size());
+    for (size_t i = 0; i < 40; ++i) {
+      for (size_t t = 0; t < logits.size(); ++t) {
+        logits[t] = static_cast<float>((t * 7919 + i * 104'729) % 613) / 60.0F;
+      }
+      const Result<Token> token = sampler.Pick(logits);
+      if (!token || vocab_->is_end(*token)) break;
+      tokens.push_back(*token);
+    }
+    return tokens;
+  }
+
+  static inline std::optional<Vocab> vocab_;
+  std::unique_ptr<GrammarChecker> checker_;
+};
+
+TEST_F(GrammarProcessTest, SaysWhatTheSameGrammarSaysInThisProcess) {
+  for (const Grammar& grammar :
+       {Grammar{"root ::= [a-z]+ \" \" [0-9]{3} root", {}}, Grammar{"root ::= \"e\" [a-d]+", {"e"}},
+        Grammar{"root ::= [^\"]*", {}}}) {
+    const SamplingOptions options{
+        .seed = 7, .grammar = grammar.text, .grammar_triggers = grammar.triggers};
+    auto here = Sampler::Create(options, *vocab_, vocab_->size(), 64);
+    ASSERT_TRUE(here) << here.error().message;
+    auto there = Sampler::CreateWith(Open(grammar), options, *vocab_, vocab_->size(), 64);
+    ASSERT_TRUE(there) << there.error().message;
+    for (int text = 0; text < 2; ++text) {
+      const std::vector<Token> expected = Write(*here);
+      EXPECT_GE(expected.size(), 2U);
+      EXPECT_EQ(Write(*there), expected) << grammar.text;
+      here->RestartGrammar();
+      there->RestartGrammar();
+    }
+  }
+}
+
+// Each of these calls would take seconds to years.
+TEST_F(GrammarProcessTest, AGrammarThatTakesTooLongEndsItsText) {
+  const std::string many(600, 'a');
+  const std::vector<std::pair<std::string, std::string>> hostile{
+      {"root ::= \"a\" root \"b\"? | \"c\"", many + "cbbb"},
+      {"root ::= \"qz\" (\"a\"?){1,1000}", "qz"},
+      {"root ::= \"a\" root t | \"a\" root u | \"a\" root v | \"b\"\nt ::= \"c\"\nu ::= \"c\"\n"
+       "v ::= \"c\"",
+       many},
+      {"root ::= \"a\" root root? | \"b\"", std::string(400, 'a') + "bb"}};
+  const auto good = Open({"root ::= \"a\"+", {}});
+  for (const auto& [text, letters] : hostile) {
+    const auto grammar = Open({text, {}});
+    ASSERT_NE(grammar, nullptr) << text;
+    EXPECT_NE(Spell(*grammar, letters).find("less ambiguous"), std::string::npos) << text;
+    EXPECT_FALSE(grammar->Take(TokenOf('a'))) << "it is over";
+    EXPECT_EQ(Spell(*good, "a"), "") << "others go on";
+  }
+}
+
+TEST_F(GrammarProcessTest, AGrammarThatTakesTooLongAtItsStartIsRefused) {
+  const auto opened = checker_->Open({"root ::= (\"a\"?){1,1000}", {}});
+  ASSERT_FALSE(opened);
+  EXPECT_EQ(opened.error().code, Errc::kInvalidRequest);
+  EXPECT_NE(opened.error().message.find("too long"), std::string::npos) << opened.error().message;
+}
+
+TEST_F(GrammarProcessTest, AProcessEndsWithItsText) {
+  auto first = Open({"root ::= \"a\"", {}});
+  auto second = Open({"root ::= \"b\"", {}});
+  EXPECT_EQ(Children().size(), 2U);
+  first.reset();
+  second.reset();
+  for (int i = 0; i < 1000 && !Children().empty(); ++i) {
+    ASSERT_TRUE(checker_->Check({"root ::= \"" + std::to_string(i) + "\"", {}}));
+  }
+  EXPECT_TRUE(Children().empty());
+}
+
+TEST_F(GrammarProcessTest, AKilledProcessEndsItsTextAlone) {
+  const auto first = Open({"root ::= \"a\"+", {}});
+  ASSERT_EQ(Children().size(), 1U);
+  const int killed = Children().front();
+  const auto second = Open({"root ::= \"a\"+", {}});
+  kill(killed, SIGKILL);
+  EXPECT_NE(Spell(*first, "a"), "");
+  first->Restart();
+  EXPECT_NE(Spell(*first, "a"), "");
+  EXPECT_EQ(Spell(*second, "a"), "");
+}
+
+TEST_F(GrammarProcessTest, WithoutTheCheckerThereAreNoNewOnes) {
+  const Grammar grammar{"root ::= \"a\"+", {}};
+  const auto first = Open(grammar);
+  kill(checker_->process_id(), SIGKILL);
+  const auto second = checker_->Open(grammar);
+  ASSERT_FALSE(second);
+  EXPECT_EQ(Spell(*first, "aaa"), "");
+}
+
+}  // namespace
+}  // namespace moestro
