@@ -84,18 +84,18 @@ void OpenGrammar(MessageSocket& socket, const Grammar& grammar, const Vocab& voc
 // Ends when the parent closes its side.
 [[noreturn]] void Serve(MessageSocket socket, const Vocab& vocab, uint32_t n_tokens,
                         milliseconds limit) {
-  constexpr GrammarLimits kLimits;
+  const auto limits = GrammarLimits::For(n_tokens);
   while (const auto request = socket.Read(std::nullopt)) {
     while (waitpid(-1, nullptr, WNOHANG) > 0) {
     }
     if (request->empty()) break;
     const Grammar grammar = FromRequest(std::string_view(*request).substr(1));
     if (request->front() == kOpen) {
-      OpenGrammar(socket, grammar, vocab, kLimits);
+      OpenGrammar(socket, grammar, vocab, limits);
       continue;
     }
     const Trial trial =
-        TryInChild([&] { return TryGrammar(grammar, vocab, n_tokens, kLimits); }, limit);
+        TryInChild([&] { return TryGrammar(grammar, vocab, n_tokens, limits); }, limit);
     if (!socket.Write(static_cast<char>(trial.outcome) + trial.output, std::nullopt)) break;
   }
   _exit(EXIT_SUCCESS);

@@ -120,9 +120,9 @@ Result<std::string> GrammarProcess::Ask(char verb, uint32_t number) {
   }
   socket_.Close();
   return Fail(Errc::kInvalidRequest,
-              "the grammar cannot go on: a token needs more than {} ms of processor time, or the "
-              "text more than {} MiB; make the grammar less ambiguous",
-              GrammarLimits{}.token.count(), kGrammarMemory >> 20U);
+              "the grammar cannot go on: a token needs too much processor time, or the text more "
+              "than {} MiB; make the grammar less ambiguous",
+              kGrammarMemory >> 20U);
 }
 
 Result<bool> GrammarProcess::Take(Token token) {

@@ -22,7 +22,7 @@ namespace moestro {
 
 inline constexpr uint64_t kGrammarMemory = uint64_t{128} << 20U;  // beyond its parent's
 // On a machine so busy that the process does not get its processor time.
-inline constexpr std::chrono::milliseconds kLongestStall{1'000};
+inline constexpr std::chrono::milliseconds kLongestStall{2'000};
 
 // The owner's side. What the process cannot answer in time is kInvalidRequest, then and ever after.
 class GrammarProcess final : public TokenFilter {

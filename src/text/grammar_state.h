@@ -34,7 +34,15 @@ struct Grammar {
 // What strangers' grammars may take of the processor, in a process of their own.
 struct GrammarLimits {
   std::chrono::milliseconds opening{2'000};
-  std::chrono::milliseconds token{200};  // all vocabulary of 100,000 takes 50
+  std::chrono::milliseconds token{200};
+
+  // A vocabulary of 100,000 tokens takes 50 ms on a quick processor; a slow one gets ten times
+  // that.
+  static GrammarLimits For(uint32_t n_tokens) {
+    GrammarLimits limits;
+    limits.token += std::chrono::milliseconds(n_tokens / 200);
+    return limits;
+  }
 };
 
 // A call may take any time and memory (grammar_process.h bounds it). A negated class may let
