@@ -6,6 +6,7 @@
   serve_load.py vanish URL [--clients 100]               clients that leave while prompts are computed
   serve_load.py half URL [--connections 100]             half-sent requests beside a working client
   serve_load.py slow URL                                 a client that reads slowly beside a quick one
+  serve_load.py gap URL [--words 3000]                   a text's tokens beside another's long prompt
   serve_load.py prefix MOESTRO MODEL [--tokens 4000] [-- FLAGS]
                                                          first token cold, warm, after a restart
 
@@ -193,6 +194,28 @@ async def slow(args):
     return {"seconds": seconds, "ok": quick.done and quick.text == alone.text}
 
 
+async def gap(args):
+    answer = Answer()
+    body = {"prompt": "Once upon a time", "max_tokens": 2000, "temperature": 0, "stream": True,
+            "ignore_eos": True}
+    text = asyncio.create_task(request(args.url, "/v1/completions", body, answer.see))
+    while len(answer.times) < 100:
+        await asyncio.sleep(0.01)
+    began = time.monotonic()
+    other = await complete(args.url, "hello there " * args.words, 1)
+    ended = time.monotonic()
+    still_wrote = not text.done()
+    text.cancel()
+    gaps = [(b, b - a) for a, b in zip(answer.times, answer.times[1:])]
+    alone = [d for at, d in gaps if at < began]
+    beside = [d for at, d in gaps if began <= at <= ended]
+    return {"prompt_s": ended - began, "tokens_beside": len(beside),
+            "alone_p50_ms": quantile(alone, 0.5) * 1e3, "alone_longest_ms": max(alone) * 1e3,
+            "beside_p50_ms": quantile(beside, 0.5) * 1e3, "beside_p99_ms": quantile(beside, 0.99) * 1e3,
+            "beside_longest_ms": max(beside) * 1e3,
+            "ok": still_wrote and other.done and not other.error}
+
+
 def start(args, cache):
     server = subprocess.Popen([args.moestro, "serve", args.model, "--port", "0", *args.flags],
                               stdout=subprocess.PIPE, text=True,
@@ -243,7 +266,8 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     commands = parser.add_subparsers(required=True)
-    for name, work in (("load", load), ("vanish", vanish), ("half", half), ("slow", slow)):
+    for name, work in (("load", load), ("vanish", vanish), ("half", half), ("slow", slow),
+                       ("gap", gap)):
         command = commands.add_parser(name)
         command.add_argument("url")
         command.set_defaults(work=work)
