@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
 #include "text/grammar_process.h"
 
-#include <sys/resource.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -10,7 +9,6 @@
 #include <optional>
 #include <string>
 #include <string_view>
-#include <utility>
 
 #include "text/trial.h"
 
@@ -136,6 +134,6 @@ Result<std::vector<bool>> GrammarProcess::Allowed(uint32_t n_tokens) {
 }
 
 // A process that is gone says so when it is asked next.
-void GrammarProcess::Restart() { (void)Ask(kRestart, 0); }
+void GrammarProcess::Restart() { [[maybe_unused]] const auto answer = Ask(kRestart, 0); }
 
 }  // namespace moestro

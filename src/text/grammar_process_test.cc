@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: MIT
-#include "text/grammar_process.h"
-
 #include <gtest/gtest.h>
 #include <signal.h>
 

@@ -7,7 +7,6 @@
 #include <cmath>
 #include <exception>
 #include <limits>
-#include <optional>
 
 #include "text/grammar_state.h"
 #include "text/trial.h"
