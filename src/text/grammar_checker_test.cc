@@ -17,6 +17,7 @@
 #include <utility>
 #include <vector>
 
+#include "tests/support/sanitized.h"
 #include "text/sampler.h"
 
 namespace moestro {
@@ -69,7 +70,9 @@ TEST_F(GrammarCheckerTest, PassesGoodGrammarsAndSaysWhatIsWrongWithOthers) {
 // Each costs the trial its life, not the process that runs the trials.
 TEST_F(GrammarCheckerTest, SurvivesHostileGrammars) {
   const auto checker = Start();
-  ExpectRefused(*checker, {"root ::= " + std::string(900'000, '('), {}}, "does not survive");
+  // A sanitizer says in the library's place that its stack is at its end.
+  ExpectRefused(*checker, {"root ::= " + std::string(900'000, '('), {}},
+                kIsSanitized ? "Sanitizer" : "does not survive");
   ExpectRefused(*checker, {"root ::= \"a\"{1000000}", {}}, "repetitions");
   EXPECT_TRUE(checker->Check({"root ::= \"b\"", {}}));
 }
