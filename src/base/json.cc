@@ -160,6 +160,10 @@ Json Json::Array(std::span<const int32_t> numbers) {
 }
 
 Result<Json> Json::Parse(std::string_view text, size_t most_values) {
+  // The library takes it for the end and reads no further.
+  if (const size_t zero = text.find('\0'); zero != std::string_view::npos) {
+    return Fail(Errc::kInvalidRequest, "not JSON: mistake at byte {}", zero + 1);
+  }
   TreeBuilder builder(most_values);
   if (!Value::sax_parse(text, &builder)) return Fail(Errc::kInvalidRequest, "{}", builder.error());
   return Json(std::make_unique<Impl>(std::move(builder.root())));

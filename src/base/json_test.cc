@@ -7,8 +7,11 @@
 #include <cstdint>
 #include <limits>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
+
+#include "base/format.h"
 
 namespace moestro {
 namespace {
@@ -69,6 +72,16 @@ TEST(Json, ParsesWhatItPrintsAndSaysWhereAMistakeIs) {
   ASSERT_FALSE(broken);
   EXPECT_EQ(broken.error().code, Errc::kInvalidRequest);
   EXPECT_NE(broken.error().message.find("byte 6"), std::string::npos) << broken.error().message;
+}
+
+// Parsers like to take it for the end of the text.
+TEST(Json, RefusesAZeroByteAndWhatIsBehindIt) {
+  using std::literals::operator""sv;
+  for (const std::string_view text : {"1\0"sv, "1\0 x"sv, "\"a\"\0\\\0"sv, "{}\0{}"sv, "\0"sv}) {
+    const auto parsed = Json::Parse(text);
+    ASSERT_FALSE(parsed) << text;
+    EXPECT_EQ(parsed.error().message, Format("not JSON: mistake at byte {}", text.find('\0') + 1));
+  }
 }
 
 // A parser or a copy that recurses would run out of stack on these.

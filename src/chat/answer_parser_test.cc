@@ -195,6 +195,10 @@ std::vector<Example> XmlExamples() {
        "will.\n\n<tool_call>\n<function=add>\n<parameter=a>\n5\n</parameter>\n<parameter=note>\n5\n"
        "</parameter>\n<parameter=b>\n{\"x\": [true]}\n</parameter>\n</function>\n</tool_call>",
        "I will.add[{\"a\": 5, \"note\": \"5\", \"b\": {\"x\": [true]}}]"},
+      {"a value with a zero byte is text", Parameters(),
+       std::string("<tool_call><function=add><parameter=a>1") + '\0' +
+           " x</parameter></function></tool_call>",
+       "add[{\"a\": \"1\\u0000 x\"}]"},
       {"a parameter of several lines", Parameters(),
        "<tool_call>\n<function=look>\n<parameter=place>\n\"a\n  <b>\n\n</parameter>\n</function>\n"
        "</tool_call>",
