@@ -33,9 +33,10 @@ uint32_t StepPlanner::rows_beside_texts() const {
     cost.each = std::clamp(slope, 0.0, cost.each);
     cost.fixed = mean_seconds - cost.each * mean_rows;
   }
-  if (cost.each <= 0.0) return limits_.chunk;  // all rows cost what one does
-  const double within_gap = (limits_.gap_seconds - cost.fixed) / cost.each;
-  const double half_of_best = cost.fixed / cost.each;
+  const double left = limits_.gap_seconds - cost.fixed;
+  const double within_gap = left > 0.0 ? left / cost.each : 0.0;  // all rows if they cost nothing
+  // rows / (fixed + rows * each) = half of chunk / (fixed + chunk * each)
+  const double half_of_best = cost.fixed / (2.0 * cost.fixed / limits_.chunk + cost.each);
   const double rows = std::max({within_gap, half_of_best, static_cast<double>(fewest)});
   return static_cast<uint32_t>(std::min(rows, static_cast<double>(limits_.chunk)));
 }

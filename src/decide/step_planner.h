@@ -5,9 +5,9 @@
 //
 // The rule. While both are there, prompts and texts take turns, each with as much time as the
 // other's last turn took. A prompt's turn is one step of so many rows as fit `gap_seconds` by what
-// steps have cost, but never so few that rows cost more than twice what they cost at best. Within a
-// step the oldest prompt gets half the rows, the shortest ones the rest, so that neither a long
-// prompt holds up short ones nor many short ones a long one.
+// steps have cost, but never so few that rows cost more than twice what they cost in a whole chunk.
+// Within a step the oldest prompt gets half the rows, the shortest ones the rest, so that neither a
+// long prompt holds up short ones nor many short ones a long one.
 //
 // Pure: told what steps took.
 #pragma once
