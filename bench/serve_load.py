@@ -7,6 +7,8 @@
   serve_load.py half URL [--connections 100]             half-sent requests beside a working client
   serve_load.py slow URL                                 a client that reads slowly beside a quick one
   serve_load.py gap URL [--words 3000]                   a text's tokens beside another's long prompt
+  serve_load.py memory URL [--seconds 60]                load beside everything that takes memory;
+                                                         start the server in a cgroup of its --ram
   serve_load.py prefix MOESTRO MODEL [--tokens 4000] [-- FLAGS]
                                                          first token cold, warm, after a restart
 
@@ -64,6 +66,7 @@ class Answer:
 
     def __init__(self):
         self.text, self.times, self.done, self.error, self.timings = "", [], False, None, {}
+        self.status = None
 
     def see(self, event):
         if event == "[DONE]":
@@ -83,9 +86,9 @@ class Answer:
 async def complete(url, prompt, tokens, **fields):
     answer = Answer()
     body = {"prompt": prompt, "max_tokens": tokens, "temperature": 0, "stream": True} | fields
-    status, text = await request(url, "/v1/completions", body, answer.see)
-    if status != 200:
-        answer.error = text or status
+    answer.status, text = await request(url, "/v1/completions", body, answer.see)
+    if answer.status != 200:
+        answer.error = text or answer.status
     return answer
 
 
@@ -106,7 +109,7 @@ def prompts(n, words, seed):
 
 async def run_clients(url, clients, seconds, wishes, alone):
     end = time.monotonic() + seconds
-    counts = {"answers": 0, "tokens": 0, "wrong": 0, "lost": 0}
+    counts = {"answers": 0, "tokens": 0, "wrong": 0, "lost": 0, "refused": 0}
     gaps = []
 
     async def client(number):
@@ -114,6 +117,10 @@ async def run_clients(url, clients, seconds, wishes, alone):
         while time.monotonic() < end:
             i = rng.randrange(len(wishes))
             answer = await complete(url, *wishes[i])
+            if answer.status in (429, 503):
+                counts["refused"] += 1
+                await asyncio.sleep(0.1)
+                continue
             counts["answers"] += 1
             counts["tokens"] += len(answer.times)
             gaps.extend(b - a for a, b in zip(answer.times, answer.times[1:]))
@@ -125,6 +132,7 @@ async def run_clients(url, clients, seconds, wishes, alone):
     began = time.monotonic()
     await asyncio.gather(*(client(i) for i in range(clients)))
     counts["tokens_per_second"] = counts["tokens"] / (time.monotonic() - began)
+    gaps = gaps or [float("nan")]
     counts["gap_p50_ms"] = quantile(gaps, 0.5) * 1e3
     counts["gap_p99_ms"] = quantile(gaps, 0.99) * 1e3
     counts["gap_longest_ms"] = max(gaps) * 1e3
@@ -216,6 +224,74 @@ async def gap(args):
             "ok": still_wrote and other.done and not other.error}
 
 
+def schema(depth):
+    if depth == 0:
+        return {"type": "string", "pattern": "^[a-z]{1,20}$"}
+    names = [f"k{depth}_{i}" for i in range(6)]
+    return {"type": "object", "properties": {name: schema(depth - 1) for name in names},
+            "required": names}
+
+
+# Each ends its own text, by time or by memory.
+HOSTILE = ('root ::= "a" root "b"? | "c"', 'root ::= "qz" ("a"?){1,1000}',
+           'root ::= "a" root t | "a" root u | "a" root v | "b"\nt ::= "c"\nu ::= "c"\nv ::= "c"')
+
+
+def greedy_bodies():
+    """What takes the most memory for its kind."""
+    base = {"prompt": "Once upon a time", "max_tokens": 120}
+    for depth in (1, 2, 3):
+        yield base | {"response_format": {"type": "json_schema", "json_schema": {
+            "name": "x", "schema": schema(depth)}}}
+    for text in HOSTILE:
+        yield base | {"grammar": text, "logit_bias": {"97": 5}}
+    yield base | {"logprobs": 20, "stream": True}
+    yield base | {"prompt": "hello there " * 2_600_000}
+    yield base | {"prompt": [1] * 250_000}
+    yield base | {"prompt": [[1] * 4000] * 3}
+    yield base | {"prompt": ["hello " * 500] * 12}
+
+
+async def greedy_client(url, number, end, statuses):
+    rng = random.Random(number)
+    bodies = list(greedy_bodies())
+    while time.monotonic() < end:
+        try:
+            status, _ = await request(url, "/v1/completions", rng.choice(bodies))
+        except (OSError, IndexError, asyncio.IncompleteReadError):
+            status = "broken off"
+        statuses[status] = statuses.get(status, 0) + 1
+
+
+async def hold(url, bytes_each, seconds):
+    """A body that never ends."""
+    parts = urllib.parse.urlsplit(url)
+    _, writer = await asyncio.open_connection(parts.hostname, parts.port)
+    try:
+        writer.write(f"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 33000000\r\n\r\n"
+                     .encode() + b"x" * bytes_each)
+        await writer.drain()
+        await asyncio.sleep(seconds)
+    except OSError:
+        pass  # refused or given up, as it should be
+    finally:
+        writer.close()
+
+
+async def memory(args):
+    wishes = [(p, random.Random(p).randint(8, 80)) for p in prompts(24, 60, 1)]
+    alone = [(await complete(args.url, *wish, cache_prompt=False)).text for wish in wishes]
+    end = time.monotonic() + args.seconds
+    statuses = {}
+    held = [hold(args.url, 60_000, args.seconds / 2) for _ in range(args.connections)]
+    greedy = [greedy_client(args.url, i, end, statuses) for i in range(8)]
+    many, *_ = await asyncio.gather(run_clients(args.url, 8, args.seconds, wishes, alone), *held,
+                                    *greedy)
+    status, _ = await request(args.url, "/health")
+    return {"seconds": args.seconds, "many": many, "greedy": {str(k): n for k, n in statuses.items()},
+            "ok": many["wrong"] + many["lost"] == 0 and status == 200}
+
+
 def start(args, cache):
     server = subprocess.Popen([args.moestro, "serve", args.model, "--port", "0", *args.flags],
                               stdout=subprocess.PIPE, text=True,
@@ -267,7 +343,7 @@ def main():
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     commands = parser.add_subparsers(required=True)
     for name, work in (("load", load), ("vanish", vanish), ("half", half), ("slow", slow),
-                       ("gap", gap)):
+                       ("gap", gap), ("memory", memory)):
         command = commands.add_parser(name)
         command.add_argument("url")
         command.set_defaults(work=work)

@@ -18,16 +18,11 @@
 #include "engine/engine.h"
 #include "model/vocab.h"
 #include "serve/scheduler.h"
+#include "tests/support/demo_vocab.h"
 
 namespace moestro {
 
-inline constexpr const char* kDemo = MOESTRO_SOURCE_DIR "/models/stories-moe-q8_0.gguf";
 inline constexpr int64_t kAnswer = 24;
-
-inline const Vocab& DemoVocab() {
-  static const Vocab vocab = *Vocab::Load(std::string(kDemo));
-  return vocab;
-}
 
 struct Setting {
   uint32_t ctx = 200;
@@ -58,17 +53,20 @@ struct Wish {
   int64_t tokens = kAnswer;
   std::vector<std::string> stops = {};
   bool uses_prefixes = true;
+  std::string grammar = {};
 };
 
 inline std::shared_ptr<Job> Make(const Wish& wish) {
   const Vocab& vocab = DemoVocab();
   auto sampler = Sampler::Create({.temp = wish.temp, .seed = wish.seed}, vocab, vocab.size(), 200);
   EXPECT_TRUE(sampler);
-  JobOptions options{.prompt = *vocab.Tokenize(wish.prompt, true, false),
-                     .generate = {.max_tokens = wish.tokens, .stops = wish.stops},
-                     .wants_logprobs = true,
-                     .top_logprobs = 2,
-                     .uses_prefixes = wish.uses_prefixes};
+  JobOptions options{
+      .prompt = *vocab.Tokenize(wish.prompt, true, false),
+      .generate = {.max_tokens = wish.tokens, .stops = wish.stops},
+      .wants_logprobs = true,
+      .top_logprobs = 2,
+      .uses_prefixes = wish.uses_prefixes,
+      .grammar = wish.grammar.empty() ? nullptr : std::make_shared<Grammar>(wish.grammar)};
   return std::make_shared<Job>(std::move(options), *std::move(sampler));
 }
 

@@ -152,6 +152,22 @@ TEST(SchedulerTest, AServerThatIsStoppedTellsEverybody) {
   EXPECT_GT(failed, 0);
 }
 
+// The room that a prompt will take is taken when it begins, or a later one would have to give up.
+TEST(SchedulerTest, PromptsThatDoNotFitTogetherAreComputedOnce) {
+  const auto engine = Open({.ctx = 200, .positions = 400});
+  Scheduler scheduler(*engine, DemoVocab(), {.parallel = 4});
+  std::vector<Wish> wishes;
+  uint64_t tokens = 0;
+  for (int i = 0; i < 4; ++i) {
+    std::string prompt = std::to_string(i);
+    for (int word = 0; word < 140; ++word) prompt += " the";
+    tokens += DemoVocab().Tokenize(prompt, true, false)->size();
+    wishes.push_back({.prompt = prompt, .tokens = 2, .uses_prefixes = false});
+  }
+  for (const Said& said : ServeAll(scheduler, wishes)) EXPECT_TRUE(said.end);
+  EXPECT_EQ(scheduler.status().totals.prompt_tokens, tokens);
+}
+
 TEST(SchedulerTest, AWithdrawnJobIsLeftAndItsPrefixStays) {
   const auto engine = Open();
   Scheduler scheduler(*engine, DemoVocab(), {.parallel = 2});

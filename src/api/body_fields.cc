@@ -44,7 +44,7 @@ std::unexpected<ApiError> WrongValue(std::string where, std::string_view wanted,
 }
 
 ApiResult<Json> ParseBody(std::string_view body) {
-  constexpr size_t kMostValues = size_t{1} << 20;
+  constexpr size_t kMostValues = size_t{1} << 18;
   if (const size_t bad = FindInvalidUtf8(body); bad < body.size())
     return BadRequest("", Format("the body is not UTF-8: byte {}", bad));
   auto json = Json::Parse(body, kMostValues);

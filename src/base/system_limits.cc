@@ -147,6 +147,8 @@ double ProcessorQuota(const std::string& root) {
 
 void ReturnFreedMemory() { malloc_trim(0); }
 
+void ReturnLargeBlocksAtOnce() { mallopt(M_MMAP_THRESHOLD, 128 * 1024); }
+
 uint64_t ResidentMemory(const std::string& root) {
   return KibField(root + "/proc/self/status", "VmRSS:");
 }

@@ -21,6 +21,11 @@ double ProcessorQuota(const std::string& root = "");
 // Gives memory that was freed back to the system, so that ResidentMemory() is what is in use.
 void ReturnFreedMemory();
 
+// Blocks of 128 KiB and more go back to the system as soon as they are freed. By itself the C
+// library keeps such ones after the first, up to 32 MiB each and for each thread. For processes
+// that take large blocks again and again.
+void ReturnLargeBlocksAtOnce();
+
 // Resident bytes now, and the most there ever were (VmRSS, VmHWM); 0 where /proc is missing.
 uint64_t ResidentMemory(const std::string& root = "");
 uint64_t PeakResidentMemory(const std::string& root = "");

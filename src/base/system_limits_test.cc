@@ -6,8 +6,10 @@
 #include <filesystem>
 #include <fstream>
 #include <string>
+#include <vector>
 
 #include "base/bytes.h"
+#include "tests/support/sanitized.h"
 #include "tests/support/temp_folder.h"
 
 namespace moestro {
@@ -107,6 +109,22 @@ TEST(SystemLimitsOfThisMachine, AreThere) {
   EXPECT_GT(ResidentMemory(), 0U);
   EXPECT_GE(PeakResidentMemory(), ResidentMemory() / 2);
   EXPECT_GT(ProcessorQuota(), 0.0);
+}
+
+// By itself the C library would keep blocks of the size of one that was freed before.
+TEST(SystemLimitsOfThisMachine, LargeBlocksAreReturnedAtOnce) {
+  if constexpr (kIsSanitized) GTEST_SKIP() << "a sanitizer has its own allocator";
+  ReturnLargeBlocksAtOnce();
+  constexpr size_t kBytes = size_t{8} << 20U;
+  std::vector<std::string> blocks;
+  std::string first(kBytes, 'x');
+  first = std::string();
+  for (int i = 0; i < 8; ++i) blocks.emplace_back(kBytes, 'x');
+  const std::string last(kBytes, 'x');  // else the end of the heap would be cut off
+  const uint64_t before = ResidentMemory();
+  blocks.clear();
+  EXPECT_LT(ResidentMemory() + 7 * kBytes, before);
+  EXPECT_EQ(last.back(), 'x');
 }
 
 }  // namespace

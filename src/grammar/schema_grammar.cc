@@ -13,7 +13,7 @@ namespace moestro {
 namespace {
 
 constexpr std::string_view kReserved = "json-";
-constexpr size_t kLongestGrammar = size_t{1} << 20;  // the sampler takes no more
+constexpr size_t kLongestGrammar = size_t{256} << 10;  // the sampler takes no more
 
 }  // namespace
 

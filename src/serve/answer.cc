@@ -6,6 +6,7 @@
 #include <functional>
 #include <limits>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <random>
 #include <string>
@@ -38,7 +39,8 @@ struct Work {
   ApiRequest request;
   AnswerStyle style;
   std::vector<std::shared_ptr<Job>> jobs;
-  std::vector<std::string> echoes;  // of completions: each job's prompt as text
+  std::shared_ptr<const Grammar> grammar;  // of all jobs; null: none
+  std::vector<std::string> echoes;         // of completions: each job's prompt as text
 };
 
 // Withdraws what has not ended when the reply does.
@@ -173,24 +175,24 @@ ApiError RenderError(const Error& error, const OutputForm& form) {
   return told;
 }
 
+// Without the grammar, which the scheduler opens when the text begins.
 ApiResult<Sampler> MakeSampler(const ReadyModel& model, SamplingOptions options,
                                const ApiRequest& request) {
   options.seed = request.seed ? *request.seed : static_cast<uint32_t>(RandomNumber());
-  std::unique_ptr<TokenFilter> grammar;
-  if (!options.grammar.empty()) {
-    Result<std::unique_ptr<TokenFilter>> opened =
-        model.grammars.Open({.text = options.grammar, .triggers = options.grammar_triggers});
-    if (!opened) {
-      ApiError error = ToApiError(opened.error());
-      error.param = GrammarField(request);
-      return std::unexpected(std::move(error));
-    }
-    grammar = *std::move(opened);
-  }
-  Result<Sampler> sampler = Sampler::CreateWith(std::move(grammar), options, model.vocab,
-                                                model.card.n_vocab, model.card.n_ctx);
+  Result<Sampler> sampler =
+      Sampler::CreateWith(nullptr, options, model.vocab, model.card.n_vocab, model.card.n_ctx);
   if (!sampler) return std::unexpected(ToApiError(sampler.error()));
   return *std::move(sampler);
+}
+
+// Takes as long as a trial does.
+ApiStatus CheckGrammar(const ReadyModel& model, const Work& work) {
+  if (!work.grammar) return {};
+  const Status checked = model.grammars.Check(*work.grammar);
+  if (checked) return {};
+  ApiError error = ToApiError(checked.error());
+  error.param = GrammarField(work.request);
+  return std::unexpected(std::move(error));
 }
 
 // Marks of thoughts and calls may be control tokens.
@@ -205,6 +207,9 @@ ApiStatus AddJob(const ReadyModel& model, Work& work, std::vector<Token> prompt,
   if (prompt.size() > model.card.n_ctx) {
     return std::unexpected(ContextExceeded(prompt.size(), -1, model.card.n_ctx));
   }
+  if (!work.grammar && !sampling.grammar.empty()) {
+    work.grammar = std::make_shared<Grammar>(sampling.grammar, sampling.grammar_triggers);
+  }
   ApiResult<Sampler> sampler = MakeSampler(model, sampling, request);
   if (!sampler) return std::unexpected(std::move(sampler).error());
   JobOptions options{.prompt = std::move(prompt),
@@ -212,7 +217,8 @@ ApiStatus AddJob(const ReadyModel& model, Work& work, std::vector<Token> prompt,
                      .spells_control = ReadsMarks(work.style),
                      .wants_logprobs = request.logprobs,
                      .top_logprobs = request.top_logprobs,
-                     .uses_prefixes = request.cache_prompt};
+                     .uses_prefixes = request.cache_prompt,
+                     .grammar = work.grammar};
   work.jobs.push_back(std::make_shared<Job>(std::move(options), *std::move(sampler)));
   return {};
 }
@@ -264,14 +270,29 @@ ApiStatus AddCompletions(const ReadyModel& model, Work& work) {
   return {};
 }
 
-ApiResult<Work> MakeWork(const ReadyModel& model, ApiKind kind, std::string_view body) {
+// The texts, which are tokens by now, would stay as long as the answer takes.
+void DropTexts(ApiRequest& request) {
+  request.chat.turns = {};
+  request.sampling.grammar = {};
+  for (ApiPrompt& prompt : request.prompts) prompt = std::string();
+}
+
+ApiResult<Work> PrepareWork(const ReadyModel& model, ApiKind kind, std::string_view body) {
+  const std::scoped_lock lock(model.preparing);
   ApiResult<ApiRequest> request = ParseApiRequest(kind, body, model.card.n_vocab);
   if (!request) return std::unexpected(std::move(request).error());
   for (const std::string& field : request->ignored) LogInfo("a request's {} is ignored", field);
-  Work work{.request = *std::move(request), .style = {}, .jobs = {}, .echoes = {}};
+  Work work{.request = *std::move(request), .style = {}, .jobs = {}, .grammar = {}, .echoes = {}};
   ApiStatus added =
       kind == ApiKind::kCompletion ? AddCompletions(model, work) : AddChat(model, work);
   if (!added) return std::unexpected(std::move(added).error());
+  DropTexts(work.request);
+  return work;
+}
+
+ApiResult<Work> MakeWork(const ReadyModel& model, ApiKind kind, std::string_view body) {
+  TRY(Work work, PrepareWork(model, kind, body));
+  TRY_STATUS(CheckGrammar(model, work));
   for (const auto& job : work.jobs) {
     ApiStatus submitted = model.scheduler.Submit(job);
     if (submitted) continue;

@@ -18,6 +18,7 @@
 #include <system_error>
 #include <thread>
 
+#include "serve/body_room.h"
 #include "serve/http_head.h"
 
 namespace moestro {
@@ -96,6 +97,7 @@ class ClientStream final : public httplib::Stream {
   // Closes the socket in the end.
   ClientStream(socket_t socket, int patience) : socket_(socket), patience_(patience) {}
   ~ClientStream() override {
+    Discard();
     ::shutdown(socket_, SHUT_RDWR);
     ::close(socket_);
   }
@@ -112,6 +114,8 @@ class ClientStream final : public httplib::Stream {
   bool wait_readable() const override { return is_readable() || Waits(POLLIN); }
   bool wait_writable() const override { return Waits(POLLOUT) && IsAlive(); }
   ssize_t read(char* to, size_t size) override {
+    // httplib would wait for the rest of a body that was refused.
+    if (is_answered_) return -1;
     while (pending_.empty() && !head_.is_too_long()) {
       std::array<char, 4096> bytes{};
       const bool is_direct = head_.is_over() && size >= bytes.size();
@@ -129,6 +133,7 @@ class ClientStream final : public httplib::Stream {
   }
   ssize_t write(const char* from, size_t size) override {
     if (!wait_writable()) return -1;
+    is_answered_ = is_answered_ || !std::string_view(from, size).starts_with("HTTP/1.1 100");
     ssize_t n = 0;
     do {
       n = ::send(socket_, from, size, MSG_NOSIGNAL);
@@ -156,6 +161,22 @@ class ClientStream final : public httplib::Stream {
     } while (n < 0 && errno == EINTR);
     return n;
   }
+  // A client that is still sending what was refused would lose the reply: a socket that is closed
+  // with bytes unread breaks the connection off.
+  void Discard() const {
+    constexpr int kSlices = 20;
+    constexpr int kSliceMs = 50;
+    std::array<char, 65536> bytes{};
+    if (Receive(bytes.data(), 1, MSG_PEEK | MSG_DONTWAIT) <= 0) return;
+    ::shutdown(socket_, SHUT_WR);
+    for (int i = 0; i < kSlices; ++i) {
+      pollfd poll_fd{.fd = socket_, .events = POLLIN, .revents = 0};
+      if (::poll(&poll_fd, 1, kSliceMs) <= 0) continue;
+      ssize_t n = 1;
+      while (n > 0) n = Receive(bytes.data(), bytes.size(), MSG_DONTWAIT);
+      if (n == 0 || (errno != EAGAIN && errno != EWOULDBLOCK)) return;
+    }
+  }
   bool IsAlive() const {
     char byte = 0;
     const ssize_t n = Receive(&byte, 1, MSG_PEEK | MSG_DONTWAIT);
@@ -165,7 +186,8 @@ class ClientStream final : public httplib::Stream {
   socket_t socket_;
   int patience_;  // seconds
   HttpHead head_;
-  std::string pending_;  // read and not yet asked for from `taken_` on
+  bool is_answered_ = false;  // the reply has begun
+  std::string pending_;       // read and not yet asked for from `taken_` on
   size_t taken_ = 0;
 };
 
@@ -243,7 +265,9 @@ struct HttpServer::Impl {
   int port = 0;
   socket_t listening = -1;  // the newest that httplib made
   std::thread listener;
+  BodyRoom bodies;
 
+  explicit Impl(HttpOptions chosen) : options(std::move(chosen)), bodies(options.most_body) {}
   HttpReply Refused(int status, std::string_view message) const {
     return {.status = status, .body = handlers.refuse(status, message)};
   }
@@ -297,11 +321,21 @@ void HttpServer::Impl::SetUp() {
   server.Post("/.*", [this](const httplib::Request& request, httplib::Response& reply,
                             const httplib::ContentReader& content) {
     std::string body;
+    body.reserve(request.get_header_value_u64("Content-Length"));  // Admit() has judged it
+    BodyRoom::Share room(bodies);
+    bool has_room = true;
     const bool is_read = content([&](const char* data, size_t size) {
-      body.append(data, size);
-      return body.size() <= options.most_body;
+      has_room = room.GrowTo(body.size() + size);
+      if (has_room) body.append(data, size);
+      return has_room && body.size() <= options.most_body;
     });
-    if (is_read) Answer(request, reply, std::move(body));
+    if (is_read) {
+      Answer(request, reply, std::move(body));
+    } else if (!has_room) {
+      HttpReply refused = Refused(503, "other requests' bodies take all the room; ask again");
+      refused.headers.emplace_back("Retry-After", "1");
+      Translate(std::move(refused), reply);
+    }
   });
   server.set_error_handler([this](const httplib::Request& request, httplib::Response& reply) {
     if (!reply.body.empty()) return;  // the handlers' own
@@ -323,8 +357,7 @@ void HttpServer::Impl::SetUp() {
 HttpServer::HttpServer(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 
 Result<std::unique_ptr<HttpServer>> HttpServer::Listen(HttpOptions options, HttpHandlers handlers) {
-  auto impl = std::make_unique<Impl>();
-  impl->options = std::move(options);
+  auto impl = std::make_unique<Impl>(std::move(options));
   impl->handlers = std::move(handlers);
   impl->SetUp();
   const HttpOptions& o = impl->options;

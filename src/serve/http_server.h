@@ -5,7 +5,8 @@
 // requests that a client sends without waiting for replies, and a closed connection tells it which
 // ones were not answered. httplib.h stays in http_server.cc.
 //
-// Limits: a body of `most_body` bytes (413, the rest is not read), 16 KiB and 100 lines of headers
+// Limits: a body of `most_body` bytes (413, the rest is not read), as many for all bodies of a time
+// together but for the first 64 KiB of each (503, likewise), 16 KiB and 100 lines of headers
 // (431), 8 KiB in a target (414), `most_connections` connections (closed),
 // `patience` seconds between two packets of a request.
 //

@@ -10,6 +10,7 @@
 #include <thread>
 #include <vector>
 
+#include "serve/body_room.h"
 #include "tests/support/socket_client.h"
 
 namespace moestro {
@@ -84,6 +85,16 @@ TEST_F(HttpServerTest, RefusesALongBodyWithoutReadingIt) {
   EXPECT_TRUE(reply.starts_with("HTTP/1.1 413")) << reply;
   EXPECT_TRUE(reply.contains("413: a body of 1001 bytes is too long")) << reply;
   EXPECT_EQ(answered_, 0);
+}
+
+// Whoever still sends what is refused gets the reply all the same, and then the connection ends.
+TEST_F(HttpServerTest, AClientThatStillSendsGetsTheRefusal) {
+  Start({.port = 0, .most_body = 1000, .patience = 600});
+  for (int i = 0; i < 20; ++i) {
+    const SocketClient client(server_->port());
+    client.Send(Post("/", std::string(size_t{4} << 20U, 'x')));
+    EXPECT_TRUE(client.ReceiveAll().starts_with("HTTP/1.1 413")) << i;
+  }
 }
 
 TEST_F(HttpServerTest, RefusesALongChunkedBody) {
@@ -193,6 +204,34 @@ TEST_F(HttpServerTest, SaysWhichPortIsTaken) {
   ASSERT_FALSE(second);
   EXPECT_TRUE(second.error().message.contains(std::to_string(server_->port())))
       << second.error().message;
+}
+
+// Two bodies of three quarters of what all may take.
+TEST_F(HttpServerTest, BodiesThatTakeTooMuchTogetherAreRefused) {
+  constexpr size_t kAll = size_t{1} << 20U;
+  constexpr size_t kBytes = kAll * 3 / 4;
+  Start({.port = 0, .most_body = kAll, .patience = 600});
+  const std::string body(kBytes, 'x');
+  {
+    const SocketClient first(server_->port());
+    ASSERT_TRUE(first.Send(Post("/wait", body)));
+    while (answered_ == 0) std::this_thread::sleep_for(1ms);
+    const SocketClient second(server_->port());
+    second.Send(Post("/a", body));
+    const std::string refused = second.ReceiveAll();
+    EXPECT_TRUE(refused.starts_with("HTTP/1.1 503")) << refused.substr(0, 200);
+    EXPECT_TRUE(refused.contains("\r\nRetry-After: 1\r\n")) << refused.substr(0, 200);
+    const SocketClient small(server_->port());
+    ASSERT_TRUE(small.Send(Post("/b", std::string(BodyRoom::kFree, 'x'))));
+    EXPECT_TRUE(small.ReceiveAll().starts_with("HTTP/1.1 200")) << "small ones pass";
+  }
+  std::string reply;
+  for (int i = 0; i < 1000 && !reply.starts_with("HTTP/1.1 200"); ++i) {
+    const SocketClient next(server_->port());
+    next.Send(Post("/c", body));
+    reply = next.ReceiveAll();
+  }
+  EXPECT_TRUE(reply.starts_with("HTTP/1.1 200")) << "when the first has gone there is room again";
 }
 
 }  // namespace

@@ -10,9 +10,11 @@
 #include <condition_variable>
 #include <cstdint>
 #include <deque>
+#include <memory>
 #include <mutex>
 #include <optional>
 #include <string>
+#include <utility>
 #include <variant>
 #include <vector>
 
@@ -20,6 +22,7 @@
 #include "api/reply.h"
 #include "core/ids.h"
 #include "text/generate.h"
+#include "text/grammar_state.h"
 #include "text/sampler.h"
 
 namespace moestro {
@@ -31,6 +34,7 @@ struct JobOptions {
   bool wants_logprobs = false;
   uint32_t top_logprobs = 0;
   bool uses_prefixes = true;  // kept ones may be gone on with, and this one is kept
+  std::shared_ptr<const Grammar> grammar = {};  // has been checked; null: none
 };
 
 // Text that has become certain; may be empty while tokens are held back.
@@ -63,11 +67,12 @@ class Job {
 
   // Engine thread.
   void Tell(JobEvent event);
-  Sampler& sampler() { return sampler_; }
+  // Once, when the text begins.
+  Sampler TakeSampler() { return std::move(sampler_); }
 
  private:
   const JobOptions options_;
-  Sampler sampler_;  // the engine thread's, once the job has been submitted
+  Sampler sampler_;  // the engine thread's, once the job has been submitted; lacks the grammar
   std::atomic<bool> cancelled_ = false;
   std::mutex mutex_;
   std::condition_variable told_;

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <mutex>
 
 #include "api/server_bodies.h"
 #include "chat/chat_format.h"
@@ -31,6 +32,9 @@ struct ReadyModel {
   const ChatFormat& format;
   GrammarChecker& grammars;
   Scheduler& scheduler;
+  // Held while a request is taken apart, its prompt rendered and cut into tokens: what that takes
+  // of memory is bounded for one at a time (docs/server.md), and the engine keeps its cores.
+  std::mutex& preparing;
 };
 
 }  // namespace moestro

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <mutex>
 #include <utility>
 
 #include "api/server_bodies.h"
@@ -26,6 +27,7 @@ HttpReply Text(const ReadyModel& model, const HttpRequest& request) {
 // The prompt of a conversation, without answering it.
 ApiResult<std::string> RenderedPrompt(const ReadyModel& model, ApiKind kind,
                                       const HttpRequest& request) {
+  const std::scoped_lock lock(model.preparing);
   const ApiResult<ApiRequest> parsed =
       ParseApiRequest(kind, request.body, model.card.n_vocab, ApiPurpose::kInput);
   if (!parsed) return std::unexpected(parsed.error());
@@ -49,6 +51,7 @@ HttpReply ApplyTemplate(const ReadyModel& model, const HttpRequest& request) {
 }
 
 HttpReply Tokenize(const ReadyModel& model, const HttpRequest& request) {
+  const std::scoped_lock lock(model.preparing);
   const ApiResult<TokenizeRequest> asked = ParseTokenizeRequest(request.body);
   if (!asked) return ErrorReply(ApiKind::kChat, asked.error());
   const ApiResult<std::vector<Token>> tokens =
@@ -61,9 +64,13 @@ HttpReply Tokenize(const ReadyModel& model, const HttpRequest& request) {
 }
 
 HttpReply Detokenize(const ReadyModel& model, const HttpRequest& request) {
+  const std::scoped_lock lock(model.preparing);
   const ApiResult<std::vector<Token>> tokens =
       ParseDetokenizeRequest(request.body, model.card.n_vocab);
   if (!tokens) return ErrorReply(ApiKind::kChat, tokens.error());
+  if (tokens->size() > model.card.n_ctx) {
+    return ErrorReply(ApiKind::kChat, ContextExceeded(tokens->size(), -1, model.card.n_ctx));
+  }
   std::string text;
   for (const Token token : *tokens) text += model.vocab.Spelling(token);
   return Body(DetokenizeBody(text));

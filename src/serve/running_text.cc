@@ -9,9 +9,10 @@
 
 namespace moestro {
 
-RunningText::RunningText(std::shared_ptr<Job> job, Sequence sequence, const Vocab& vocab,
-                         const Clock& clock)
+RunningText::RunningText(std::shared_ptr<Job> job, std::unique_ptr<TokenFilter> grammar,
+                         Sequence sequence, const Vocab& vocab, const Clock& clock)
     : job_(std::move(job)),
+      sampler_(job_->TakeSampler()),
       sequence_(std::move(sequence)),
       vocab_(vocab),
       clock_(clock),
@@ -20,7 +21,8 @@ RunningText::RunningText(std::shared_ptr<Job> job, Sequence sequence, const Voca
       cached_(sequence_.position()),
       stop_(job_->options().generate.stops),
       began_(clock()) {
-  job_->sampler().Observe(job_->options().prompt);
+  if (grammar) sampler_.SetGrammar(std::move(grammar));
+  sampler_.Observe(job_->options().prompt);
 }
 
 bool RunningText::Take(std::span<const float> logits, uint32_t n_ctx) {
@@ -30,7 +32,7 @@ bool RunningText::Take(std::span<const float> logits, uint32_t n_ctx) {
     End(StopReason::kLimit);
     return true;
   }
-  const Result<Token> token = job_->sampler().Pick(logits);
+  const Result<Token> token = sampler_.Pick(logits);
   if (!token) {
     Fail(token.error());
     return true;

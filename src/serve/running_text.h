@@ -17,16 +17,19 @@
 #include "engine/engine.h"
 #include "model/vocab.h"
 #include "serve/job.h"
+#include "text/sampler.h"
 #include "text/stop.h"
+#include "text/token_filter.h"
 #include "text/utf8_stream.h"
 
 namespace moestro {
 
 class RunningText {
  public:
-  // `sequence` has the first `cached` tokens of the prompt already. `vocab` and `clock` must
-  // outlive this.
-  RunningText(std::shared_ptr<Job> job, Sequence sequence, const Vocab& vocab, const Clock& clock);
+  // Takes the job's sampler and gives it the grammar; null: none. `sequence` has the first `cached`
+  // tokens of the prompt already. `vocab` and `clock` must outlive this.
+  RunningText(std::shared_ptr<Job> job, std::unique_ptr<TokenFilter> grammar, Sequence sequence,
+              const Vocab& vocab, const Clock& clock);
 
   Job& job() const { return *job_; }
   Sequence& sequence() { return sequence_; }
@@ -65,6 +68,7 @@ class RunningText {
   void End(StopReason reason);
 
   std::shared_ptr<Job> job_;
+  Sampler sampler_;  // ends with the text, and with it the grammar's process
   Sequence sequence_;
   const Vocab& vocab_;
   const Clock& clock_;

@@ -56,14 +56,21 @@ ApiStatus Scheduler::CheckRoomToWait() {
       .code = "queue_full"});
 }
 
-ApiStatus Scheduler::Submit(std::shared_ptr<Job> job) {
+template <class Item>
+ApiStatus Scheduler::Enqueue(std::deque<std::shared_ptr<Item>>& queue, std::shared_ptr<Item> item) {
   {
     const std::lock_guard lock(mutex_);
     if (ApiStatus room = CheckRoomToWait(); !room) return room;
-    waiting_.push_back(std::move(job));
+    queue.push_back(std::move(item));
   }
   work_.notify_one();
   return {};
+}
+
+ApiStatus Scheduler::Submit(std::shared_ptr<Job> job) { return Enqueue(waiting_, std::move(job)); }
+
+ApiStatus Scheduler::Submit(std::shared_ptr<SlotTask> task) {
+  return Enqueue(slot_tasks_, std::move(task));
 }
 
 void Scheduler::Withdraw(Job& job) {
@@ -162,10 +169,13 @@ void Scheduler::Admit() {
   }
 }
 
-// Positions of the cache that running texts have, those that they share counted for each.
+// Positions of the cache that running texts have or that their prompts will take, those that they
+// share counted for each.
 uint32_t Scheduler::HeldPositions() const {
   uint32_t held = 0;
-  for (const auto& text : running_) held += WholeBlocks(text->sequence().position()) + kSlack;
+  for (const auto& text : running_) {
+    held += WholeBlocks(std::max(text->sequence().position(), text->n_prompt())) + kSlack;
+  }
   return held;
 }
 
@@ -184,11 +194,28 @@ void Scheduler::DropFor(uint32_t positions) {
 bool Scheduler::AdmitOne(std::shared_ptr<Job> job) {
   const auto n_prompt = static_cast<uint32_t>(job->options().prompt.size());
   if (!Fits(n_prompt)) return false;
+  auto grammar = GrammarFor(*job);
+  if (!grammar) {
+    job->Tell(ToApiError(grammar.error()));
+    ++totals_.failed;
+    return true;
+  }
   Sequence sequence = BeginSequence(*job);
   DropFor(n_prompt - sequence.position() + kReserve);
   totals_.cached_tokens += sequence.position();
-  Start(std::make_unique<RunningText>(std::move(job), std::move(sequence), vocab_, clock_));
+  Start(std::make_unique<RunningText>(std::move(job), *std::move(grammar), std::move(sequence),
+                                      vocab_, clock_));
   return true;
+}
+
+// Opened now and not before, so that there are as many as texts run.
+Result<std::unique_ptr<TokenFilter>> Scheduler::GrammarFor(const Job& job) const {
+  const std::shared_ptr<const Grammar>& grammar = job.options().grammar;
+  if (!grammar) return nullptr;
+  if (!options_.open_grammar) {
+    return Fail(Errc::kInvalidRequest, "grammars are not offered here");
+  }
+  return options_.open_grammar(*grammar);
 }
 
 // One that has the beginning of the prompt, as much as is kept. The last token is computed in any

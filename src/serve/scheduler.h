@@ -14,6 +14,7 @@
 #include <condition_variable>
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <span>
@@ -33,8 +34,13 @@
 #include "serve/scheduler_status.h"
 #include "serve/slot_files.h"
 #include "serve/slot_task.h"
+#include "text/grammar_state.h"
+#include "text/token_filter.h"
 
 namespace moestro {
+
+// For a grammar that has been checked. Engine thread; at once.
+using OpenGrammar = std::function<Result<std::unique_ptr<TokenFilter>>(const Grammar& grammar)>;
 
 struct SchedulerOptions {
   uint32_t parallel = 4;          // texts that are computed beside each other
@@ -45,6 +51,7 @@ struct SchedulerOptions {
   std::string cache_key = {};     // see PrefixFiles
   uint64_t cache_disk = 0;        // bytes
   std::string slot_folder = {};   // for texts that clients save; empty: none
+  OpenGrammar open_grammar = {};  // empty: no job has one. At most `parallel` are open
 };
 
 class Scheduler {
@@ -78,6 +85,7 @@ class Scheduler {
   static constexpr uint32_t kSlack = 2 * KvBlocks::kPositions;
   void Admit();
   bool AdmitOne(std::shared_ptr<Job> job);
+  Result<std::unique_ptr<TokenFilter>> GrammarFor(const Job& job) const;
   void Start(std::unique_ptr<RunningText> text);
   bool IsTaken(uint32_t place) const;
   bool ResumeOne();
@@ -95,6 +103,9 @@ class Scheduler {
   bool SaveOne(double before);
   // REQUIRES: mutex_ is held.
   ApiStatus CheckRoomToWait();
+  // `queue`: one of those under mutex_.
+  template <class Item>
+  ApiStatus Enqueue(std::deque<std::shared_ptr<Item>>& queue, std::shared_ptr<Item> item);
   void DoSlotTask();
   ApiResult<SlotFigures> Do(const SlotTask& task);
   ApiResult<SlotFigures> SaveSlot(const SlotTask& task);

@@ -20,16 +20,6 @@ void Scheduler::Start(std::unique_ptr<RunningText> text) {
   running_.push_back(std::move(text));
 }
 
-ApiStatus Scheduler::Submit(std::shared_ptr<SlotTask> task) {
-  {
-    const std::lock_guard lock(mutex_);
-    if (ApiStatus room = CheckRoomToWait(); !room) return room;
-    slot_tasks_.push_back(std::move(task));
-  }
-  work_.notify_one();
-  return {};
-}
-
 void Scheduler::DoSlotTask() {
   std::shared_ptr<SlotTask> task;
   {

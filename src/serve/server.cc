@@ -29,12 +29,13 @@
 #include "serve/routes.h"
 #include "serve/scheduler.h"
 #include "text/grammar_checker.h"
+#include "text/grammar_process.h"
 
 namespace moestro {
 namespace {
 
 // What connections, requests and replies take beside the engine.
-constexpr uint64_t kRequestBytes = 96 * kMiB;
+constexpr uint64_t kRequestBytes = 128 * kMiB;
 constexpr uint32_t kDefaultContext = 16384;
 constexpr uint32_t kSmallestContext = 4096;
 
@@ -100,13 +101,18 @@ class StopSignals {
 
 std::string NameOf(const std::string& path) { return std::filesystem::path(path).stem().string(); }
 
-// Room for one full context and for others' texts beside it.
-void ChooseRoom(const ServerOptions& options, const ModelSpec& spec, EngineOptions& engine) {
+// Room for what requests take, for one full context and for others' texts beside it.
+void ChooseRoom(const ServerOptions& options, const ModelSpec& spec, bool has_text,
+                EngineOptions& engine) {
+  uint64_t requests = kRequestBytes;
+  // A process for each text's grammar, and one to try new ones out.
+  if (has_text) requests += (options.parallel + 1) * kGrammarMemory;
+  engine.caller_bytes += requests;
   const uint64_t each = std::max<uint64_t>(Engine::PositionBytes(spec, engine.kv_type), 1);
   if (!options.has_ctx) {
-    // Half of a quarter of the memory.
+    // Half of a quarter of the rest.
     const uint64_t budget = engine.ram_bytes > 0 ? engine.ram_bytes : AvailableMemory();
-    const uint64_t affordable = budget / 8 / each;
+    const uint64_t affordable = (budget - std::min(budget, requests)) / 8 / each;
     engine.ctx =
         static_cast<uint32_t>(std::clamp<uint64_t>(affordable, kSmallestContext, kDefaultContext));
   }
@@ -115,7 +121,6 @@ void ChooseRoom(const ServerOptions& options, const ModelSpec& spec, EngineOptio
   engine.positions = static_cast<uint32_t>(
       std::min<uint64_t>(engine.ctx + beside, std::numeric_limits<int32_t>::max() / 2));
   engine.sequences = options.parallel;
-  engine.caller_bytes += kRequestBytes;
 }
 
 ServedModel MakeCard(const ServerOptions& options, const ModelFile& model) {
@@ -177,6 +182,7 @@ Status Serve(const ServerOptions& options, const std::function<void(const std::s
   TRY(std::vector<std::string> keys, ReadKeys(options));
   TRY_STATUS(CheckSlotFolder(options.slot_folder));
   StopSignals::Block();
+  ReturnLargeBlocksAtOnce();  // requests' bodies
   TRY(ModelFile file, ModelFile::Open(options.model));
   Routes routes({.keys = std::move(keys), .cors_origin = options.cors_origin});
   TRY(std::unique_ptr<HttpServer> http,
@@ -197,7 +203,8 @@ Status Serve(const ServerOptions& options, const std::function<void(const std::s
                options.model);
   }
   TRY(const std::unique_ptr<GrammarChecker> grammars,
-      GrammarChecker::Start(vocab, file.spec.n_vocab));
+      GrammarChecker::Start(vocab,
+                            {.n_tokens = file.spec.n_vocab, .most_texts = options.parallel}));
   const ChatFormat format = ChatFormat::Make(
       {.template_text = vocab.chat_template(),
        .bos = vocab.begin_text(),
@@ -207,7 +214,7 @@ Status Serve(const ServerOptions& options, const std::function<void(const std::s
 
   ServedModel card = MakeCard(options, file);
   EngineOptions engine_options = options.engine;
-  ChooseRoom(options, file.spec, engine_options);
+  ChooseRoom(options, file.spec, vocab.has_text(), engine_options);
   ServerFacts facts{.n_expert_layers = file.spec.n_expert_layers(),
                     .n_experts = file.spec.router.n_expert};
   TRY(const std::unique_ptr<Engine> engine, Engine::Open(std::move(file), engine_options));
@@ -223,13 +230,16 @@ Status Serve(const ServerOptions& options, const std::function<void(const std::s
                        .cache_folder = options.cache_folder,
                        .cache_key = HashOf(vocab.chat_template()),
                        .cache_disk = options.cache_disk,
-                       .slot_folder = options.slot_folder});
+                       .slot_folder = options.slot_folder,
+                       .open_grammar = [&](const Grammar& g) { return grammars->Open(g); }});
+  std::mutex preparing;
   const ReadyModel model{.card = card,
                          .facts = facts,
                          .vocab = vocab,
                          .format = format,
                          .grammars = *grammars,
-                         .scheduler = scheduler};
+                         .scheduler = scheduler,
+                         .preparing = preparing};
   routes.SetReady(model);
   signals.SetScheduler(scheduler, options.drain_seconds);
   scheduler.Run();

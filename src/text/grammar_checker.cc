@@ -29,9 +29,10 @@ constexpr milliseconds kSlack{10'000};  // beyond a trial's limit, for a machine
 constexpr size_t kMostKnown = 64;
 constexpr size_t kMostKnownBytes = size_t{4} << 20;
 
-// The first byte of a message to the child, then strings, each after its length.
-constexpr char kTry = 't';
-constexpr char kOpen = 'o';  // a socket follows
+// The first byte of a message to the child: what to begin. Then strings, each after its length, and
+// a socket for the answers.
+constexpr char kTrial = 't';
+constexpr char kText = 'o';
 
 std::string ToRequest(const Grammar& grammar) {
   std::string bytes;
@@ -71,31 +72,40 @@ void Detach(int socket, pid_t parent) {
   close_range(static_cast<unsigned>(socket) + 1, ~0U, 0);
 }
 
-// A text's grammar gets a process of its own, which ends when the text closes its side.
-void OpenGrammar(MessageSocket& socket, const Grammar& grammar, const Vocab& vocab,
-                 GrammarLimits limits) {
-  MessageSocket text = socket.Receive();
-  if (!text.is_open() || fork() != 0) return;
-  socket.Close();
-  ServeGrammar(std::move(text), grammar, vocab, limits);
+[[noreturn]] void ServeTrial(MessageSocket socket, const Grammar& grammar, const Vocab& vocab,
+                             const GrammarChecker::Limits& limits) {
+  const auto work = [&] {
+    return TryGrammar(grammar, vocab, limits.n_tokens, GrammarLimits::For(limits.n_tokens));
+  };
+  const Trial trial = TryInChild(work, {.time = limits.trial, .memory = kGrammarMemory});
+  socket.Write(static_cast<char>(trial.outcome) + trial.output, std::nullopt);
+  _exit(EXIT_SUCCESS);
+}
+
+// Waits for children that have ended, and for one that has not while there are so many.
+void Reap(uint32_t& running, uint32_t most) {
+  while (running > 0) {
+    const pid_t ended = waitpid(-1, nullptr, running < most ? WNOHANG : 0);
+    if (ended == 0) return;
+    if (ended > 0) --running;
+    if (ended < 0 && errno != EINTR) running = 0;
+  }
 }
 
 // Ends when the parent closes its side.
-[[noreturn]] void Serve(MessageSocket socket, const Vocab& vocab, uint32_t n_tokens,
-                        milliseconds limit) {
-  const auto limits = GrammarLimits::For(n_tokens);
+[[noreturn]] void Serve(MessageSocket socket, const Vocab& vocab, GrammarChecker::Limits limits) {
+  uint32_t running = 0;
   while (const auto request = socket.Read(std::nullopt)) {
-    while (waitpid(-1, nullptr, WNOHANG) > 0) {
-    }
-    if (request->empty()) break;
+    MessageSocket answers = socket.Receive();
+    if (request->empty() || !answers.is_open()) break;
+    Reap(running, limits.most_texts + 1);
+    const pid_t child = fork();
+    if (child > 0) ++running;
+    if (child != 0) continue;
+    socket.Close();
     const Grammar grammar = FromRequest(std::string_view(*request).substr(1));
-    if (request->front() == kOpen) {
-      OpenGrammar(socket, grammar, vocab, limits);
-      continue;
-    }
-    const Trial trial =
-        TryInChild([&] { return TryGrammar(grammar, vocab, n_tokens, limits); }, limit);
-    if (!socket.Write(static_cast<char>(trial.outcome) + trial.output, std::nullopt)) break;
+    if (request->front() == kTrial) ServeTrial(std::move(answers), grammar, vocab, limits);
+    ServeGrammar(std::move(answers), grammar, vocab, GrammarLimits::For(limits.n_tokens));
   }
   _exit(EXIT_SUCCESS);
 }
@@ -103,18 +113,18 @@ void OpenGrammar(MessageSocket& socket, const Grammar& grammar, const Vocab& voc
 }  // namespace
 
 GrammarChecker::GrammarChecker(const Vocab& vocab, int child, MessageSocket socket,
-                               milliseconds limit)
-    : vocab_(vocab), child_(child), limit_(limit), socket_(std::move(socket)) {}
+                               milliseconds trial)
+    : vocab_(vocab), child_(child), trial_(trial), socket_(std::move(socket)) {}
 
-Result<std::unique_ptr<GrammarChecker>> GrammarChecker::Start(const Vocab& vocab, uint32_t n_tokens,
-                                                              milliseconds limit) {
+Result<std::unique_ptr<GrammarChecker>> GrammarChecker::Start(const Vocab& vocab, Limits limits) {
+  limits.n_tokens = std::min(limits.n_tokens, vocab.size());
   TRY(auto ends, MessageSocket::MakePair());
   const pid_t parent = getpid();
   const pid_t child = fork();
   if (child == 0) {
     try {
       Detach(ends.second.fd(), parent);
-      Serve(std::move(ends.second), vocab, std::min(n_tokens, vocab.size()), limit);
+      Serve(std::move(ends.second), vocab, limits);
     } catch (const std::exception&) {
       _exit(EXIT_FAILURE);
     }
@@ -123,7 +133,7 @@ Result<std::unique_ptr<GrammarChecker>> GrammarChecker::Start(const Vocab& vocab
     return Fail(Errc::kIo, "cannot start a process to try out grammars: {}", std::strerror(errno));
   }
   return std::unique_ptr<GrammarChecker>(
-      new GrammarChecker(vocab, child, std::move(ends.first), limit));
+      new GrammarChecker(vocab, child, std::move(ends.first), limits.trial));
 }
 
 GrammarChecker::~GrammarChecker() { EndChild(); }
@@ -139,9 +149,9 @@ void GrammarChecker::EndChild() {
 Status GrammarChecker::Check(const Grammar& grammar) {
   TRY_STATUS(CheckGrammarText(grammar, vocab_));
   std::string request = ToRequest(grammar);
-  const std::scoped_lock lock(mutex_);
+  const std::scoped_lock lock(trial_mutex_);
   if (const Status* verdict = Recall(request)) return *verdict;
-  TRY(const Trial trial, Ask(request));
+  TRY(const Trial trial, Try(request));
   Status verdict = GrammarVerdict(trial);
   // The time that a trial takes is also the machine's.
   const bool is_lasting =
@@ -169,39 +179,30 @@ void GrammarChecker::Remember(std::string request, const Status& verdict) {
   known_.resize(std::max<size_t>(kept, 1));
 }
 
-std::unexpected<Error> GrammarChecker::Gone() {
-  EndChild();
-  return Fail(
-      Errc::kIo,
-      "the process that tries out grammars is gone; restart the server to use new grammars");
-}
-
-Result<Trial> GrammarChecker::Ask(const std::string& request) {
-  if (!socket_.is_open()) return Gone();
-  const auto end = steady_clock::now() + limit_ + kSlack;
-  if (!socket_.Write(kTry + request, end)) return Gone();
-  const auto reply = socket_.Read(end);
-  if (!reply || reply->empty()) return Gone();
+Result<Trial> GrammarChecker::Try(const std::string& request) {
+  TRY(MessageSocket answers, Begin(kTrial, request));
+  const auto reply = answers.Read(steady_clock::now() + trial_ + kSlack);
+  if (!reply || reply->empty()) return Trial{};  // there is no process for it
   return Trial{static_cast<Trial::Outcome>(reply->front()), reply->substr(1)};
 }
 
-Status GrammarChecker::SendOpening(const std::string& request, const MessageSocket& end) {
-  const std::scoped_lock lock(mutex_);
-  const auto deadline = steady_clock::now() + limit_ + kSlack;
-  if (!socket_.is_open() || !socket_.Write(kOpen + request, deadline) || !socket_.Send(end)) {
-    return Gone();
+// Where the answers of what begins will be.
+Result<MessageSocket> GrammarChecker::Begin(char what, const std::string& request) {
+  TRY(auto ends, MessageSocket::MakePair());
+  const std::scoped_lock lock(socket_mutex_);
+  const auto end = steady_clock::now() + GrammarLimits{}.opening + kLongestStall;
+  if (!socket_.is_open() || !socket_.Write(what + request, end) || !socket_.Send(ends.second)) {
+    EndChild();
+    return Fail(
+        Errc::kIo,
+        "the process that tries out grammars is gone; restart the server to use new grammars");
   }
-  return {};
+  return std::move(ends.first);
 }
 
 Result<std::unique_ptr<TokenFilter>> GrammarChecker::Open(const Grammar& grammar) {
-  TRY_STATUS(Check(grammar));
-  TRY(auto ends, MessageSocket::MakePair());
-  TRY_STATUS(SendOpening(ToRequest(grammar), ends.second));
-  ends.second.Close();
-  auto opened = std::make_unique<GrammarProcess>(std::move(ends.first));
-  TRY_STATUS(opened->AwaitReady(limit_ + kSlack));
-  return opened;
+  TRY(MessageSocket answers, Begin(kText, ToRequest(grammar)));
+  return std::make_unique<GrammarProcess>(std::move(answers));
 }
 
 }  // namespace moestro

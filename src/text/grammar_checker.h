@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: MIT
-// Tries grammars out while the engine runs. libllama may abort on a hostile grammar, so a trial is
-// a process of its own; but a process of many GB and many threads cannot be forked well. So a small
-// one is forked at the start, and forks for each trial in its place, and for each text with a
-// grammar.
+// Tries grammars out while the engine runs, and begins them for texts, each in a process of its
+// own: libllama may abort on a hostile grammar, or never return. But a process of many GB and many
+// threads cannot be forked well. So a small one is forked at the start, which does nothing but fork
+// for each trial and each text.
 //
-// Thread rule: any thread; one trial runs at a time, the others wait. What Open() gives is one
-// thread's.
+// There are at most `most_texts` processes of texts at a time and one trial, each with at most
+// kGrammarMemory beyond its parent's.
+//
+// Thread rule: any thread; one trial runs at a time, the others wait, and no text waits for them.
+// What Open() gives is one thread's.
 #pragma once
 
 #include <chrono>
@@ -25,11 +28,15 @@ namespace moestro {
 
 class GrammarChecker {
  public:
+  struct Limits {
+    uint32_t n_tokens = 0;                    // as for Sampler: logits per call
+    uint32_t most_texts = 1;                  // that have a grammar at a time
+    std::chrono::milliseconds trial{20'000};  // on a machine that is busy elsewhere
+  };
   // Forks: call it before the engine starts its threads, and from a thread that lives as long as
-  // the process does, since the child ends with that thread. `vocab` must outlive this; n_tokens as
-  // for Sampler: logits per call. kIo if there can be no child.
-  static Result<std::unique_ptr<GrammarChecker>> Start(
-      const Vocab& vocab, uint32_t n_tokens, std::chrono::milliseconds limit = kGrammarTrial);
+  // the process does, since the child ends with that thread. `vocab` must outlive this. kIo if
+  // there can be no child.
+  static Result<std::unique_ptr<GrammarChecker>> Start(const Vocab& vocab, Limits limits);
   GrammarChecker(const GrammarChecker&) = delete;
   GrammarChecker& operator=(const GrammarChecker&) = delete;
   ~GrammarChecker();
@@ -38,7 +45,9 @@ class GrammarChecker {
   // memory. kIo: the child is gone, now and for all grammars that are not remembered. What was
   // tried lately is answered from memory.
   Status Check(const Grammar& grammar);
-  // The grammar for one text, in a process of its own (grammar_process.h). Fails as Check() does.
+  // The grammar for one text, at once: its process begins meanwhile, and what it cannot do is said
+  // when it is asked (grammar_process.h). When there are most_texts already it does not begin until
+  // one of them has ended. kIo: the child is gone. REQUIRES: Check() has passed it.
   Result<std::unique_ptr<TokenFilter>> Open(const Grammar& grammar);
   int process_id() const { return child_; }  // the child's
 
@@ -49,20 +58,20 @@ class GrammarChecker {
   };
 
   GrammarChecker(const Vocab& vocab, int child, MessageSocket socket,
-                 std::chrono::milliseconds limit);
+                 std::chrono::milliseconds trial);
   const Status* Recall(const std::string& request);
   void Remember(std::string request, const Status& verdict);
-  Result<Trial> Ask(const std::string& request);
-  Status SendOpening(const std::string& request, const MessageSocket& end);
-  std::unexpected<Error> Gone();
+  Result<Trial> Try(const std::string& request);
+  Result<MessageSocket> Begin(char what, const std::string& request);
   void EndChild();
 
   const Vocab& vocab_;
   const int child_;
-  const std::chrono::milliseconds limit_;
-  std::mutex mutex_;        // held while the child works: it takes one grammar at a time
-  MessageSocket socket_;    // closed: the child is gone
-  std::list<Known> known_;  // the latest first
+  const std::chrono::milliseconds trial_;
+  std::mutex trial_mutex_;   // held during a trial
+  std::list<Known> known_;   // the latest first; under trial_mutex_
+  std::mutex socket_mutex_;  // held while the child is told what to begin
+  MessageSocket socket_;     // closed: the child is gone
 };
 
 }  // namespace moestro

@@ -89,27 +89,31 @@ void ServeGrammar(MessageSocket socket, const Grammar& grammar, const Vocab& voc
   _exit(EXIT_SUCCESS);
 }
 
-Status GrammarProcess::AwaitReady(std::chrono::milliseconds limit) {
-  if (socket_.Read(steady_clock::now() + limit)) return {};
+// In slices: if the whole machine stands still, that is one of them.
+bool GrammarProcess::Await(std::chrono::milliseconds time) const {
+  constexpr int kSlices = 10;
+  for (int i = 0; i < kSlices; ++i) {
+    if (socket_.Await(time / kSlices)) return true;
+  }
+  return false;
+}
+
+Status GrammarProcess::AwaitReady() {
+  if (is_ready_) return {};
+  const auto longest = GrammarLimits{}.opening + kLongestStall;
+  is_ready_ = socket_.is_open() && Await(longest) && socket_.Read(steady_clock::now()).has_value();
+  if (is_ready_) return {};
   socket_.Close();
   return Fail(Errc::kInvalidRequest,
               "the grammar cannot be used: there is not enough time or memory to begin with it");
 }
 
-// In slices: if the whole machine stands still, that is one of them.
-bool GrammarProcess::AwaitAnswer() const {
-  constexpr int kSlices = 10;
-  for (int i = 0; i < kSlices; ++i) {
-    if (socket_.Await(kLongestStall / kSlices)) return true;
-  }
-  return false;
-}
-
 Result<std::string> GrammarProcess::Ask(char verb, uint32_t number) {
+  TRY_STATUS(AwaitReady());
   std::string question(1, verb);
   AppendNumber(question, number);
   const auto end = steady_clock::now() + kLongestStall;
-  if (socket_.is_open() && socket_.Write(question, end) && AwaitAnswer()) {
+  if (socket_.is_open() && socket_.Write(question, end) && Await(kLongestStall)) {
     const std::optional<std::string> answer = socket_.Read(steady_clock::now() + kLongestStall);
     if (answer && answer->starts_with(kFine)) return answer->substr(1);
     if (answer && answer->starts_with(kError)) {

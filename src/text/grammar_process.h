@@ -20,26 +20,28 @@
 
 namespace moestro {
 
-inline constexpr uint64_t kGrammarMemory = uint64_t{128} << 20U;  // beyond its parent's
+// Beyond its parent's. A large schema takes 1.5 MiB, a question about all tokens 3 MiB more.
+inline constexpr uint64_t kGrammarMemory = uint64_t{16} << 20U;
 // On a machine so busy that the process does not get its processor time.
 inline constexpr std::chrono::milliseconds kLongestStall{2'000};
 
 // The owner's side. What the process cannot answer in time is kInvalidRequest, then and ever after.
 class GrammarProcess final : public TokenFilter {
  public:
+  // The process begins meanwhile; the first question waits for it.
   explicit GrammarProcess(MessageSocket socket) : socket_(std::move(socket)) {}
-  // Waits until the process is ready; kInvalidRequest: it is not, in `limit`.
-  Status AwaitReady(std::chrono::milliseconds limit);
 
   Result<bool> Take(Token token) override;
   Result<std::vector<bool>> Allowed(uint32_t n_tokens) override;
   void Restart() override;
 
  private:
+  Status AwaitReady();
   Result<std::string> Ask(char verb, uint32_t number);
-  bool AwaitAnswer() const;
+  bool Await(std::chrono::milliseconds time) const;
 
   MessageSocket socket_;
+  bool is_ready_ = false;
 };
 
 // The other side, in the child: answers until the owner closes its end.

@@ -16,7 +16,7 @@ namespace moestro {
 namespace {
 
 constexpr float kForbidden = -std::numeric_limits<float>::infinity();
-constexpr size_t kLongestGrammar = size_t{1} << 20;
+constexpr size_t kLongestGrammar = size_t{256} << 10;
 constexpr size_t kLongestTrigger = 256;
 constexpr size_t kMostTriggers = 64;
 constexpr const char* kGrammarRoot = "root";
@@ -126,15 +126,19 @@ std::vector<bool> GrammarState::AllowedOf(uint32_t n_tokens) const {
     for (uint32_t i = 0; i < n_tokens; ++i) allowed[i] = Allows(static_cast<Token>(i));
     return allowed;
   }
+  // libllama spells out all that it is asked about at once, which takes 500 bytes a token.
+  constexpr uint32_t kAtOnce = 4096;
   std::vector<llama_token_data> candidates;
-  candidates.reserve(n_tokens);
-  for (uint32_t i = 0; i < n_tokens; ++i) {
-    candidates.push_back({static_cast<Token>(i), 0.0F, 0.0F});
-  }
-  llama_token_data_array array{candidates.data(), candidates.size(), -1, false};
-  llama_sampler_apply(sampler_.get(), &array);
-  for (const llama_token_data& candidate : std::span(array.data, array.size)) {
-    allowed[static_cast<size_t>(candidate.id)] = candidate.logit != kForbidden;
+  for (uint32_t begin = 0; begin < n_tokens; begin += kAtOnce) {
+    candidates.clear();
+    for (uint32_t i = begin; i < std::min(n_tokens, begin + kAtOnce); ++i) {
+      candidates.push_back({static_cast<Token>(i), 0.0F, 0.0F});
+    }
+    llama_token_data_array array{candidates.data(), candidates.size(), -1, false};
+    llama_sampler_apply(sampler_.get(), &array);
+    for (const llama_token_data& candidate : std::span(array.data, array.size)) {
+      allowed[static_cast<size_t>(candidate.id)] = candidate.logit != kForbidden;
+    }
   }
   return allowed;
 }

@@ -97,6 +97,5 @@ bool TryGrammar(const Grammar& grammar, const Vocab& vocab, uint32_t n_tokens,
                 std::optional<GrammarLimits> limits = std::nullopt);
 // What such a trial means.
 Status GrammarVerdict(const Trial& trial);
-inline constexpr std::chrono::milliseconds kGrammarTrial{20'000};
 
 }  // namespace moestro

@@ -106,8 +106,7 @@ SamplerPtr MakeChain(const SamplingOptions& o, const llama_vocab* vocab, int32_t
 Result<std::unique_ptr<TokenFilter>> TryAndMake(const Grammar& grammar, const Vocab& vocab,
                                                 uint32_t n_tokens) {
   TRY_STATUS(CheckGrammarText(grammar, vocab));
-  TRY_STATUS(GrammarVerdict(
-      TryInChild([&] { return TryGrammar(grammar, vocab, n_tokens); }, kGrammarTrial)));
+  TRY_STATUS(GrammarVerdict(TryInChild([&] { return TryGrammar(grammar, vocab, n_tokens); }, {})));
   std::unique_ptr<TokenFilter> made;
   try {
     made = GrammarState::Make(grammar, vocab);
@@ -191,6 +190,10 @@ Result<Token> Sampler::Impl::PickAllowed(std::span<const float> logits) {
   TRY(const bool is_taken, grammar->Take(token));
   if (!is_taken) return Fail(Errc::kInvalidRequest, "the grammar allows no further token");
   return token;
+}
+
+void Sampler::SetGrammar(std::unique_ptr<TokenFilter> grammar) {
+  impl_->grammar = std::move(grammar);
 }
 
 void Sampler::Observe(std::span<const Token> prompt) {

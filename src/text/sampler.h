@@ -72,6 +72,8 @@ class Sampler {
   Sampler& operator=(Sampler&&) noexcept;
   ~Sampler();
 
+  // For a text that has not begun, in place of the one it has; null: none.
+  void SetGrammar(std::unique_ptr<TokenFilter> grammar);
   // Tokens that repetition penalties shall know of; a grammar does not see them.
   void Observe(std::span<const Token> prompt);
   // REQUIRES: logits.size() == n_vocab. kInvalidFile when one is not a number (a damaged model),

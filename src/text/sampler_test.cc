@@ -5,10 +5,11 @@
 
 #include <algorithm>
 #include <limits>
-#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
+
+#include "tests/support/demo_vocab.h"
 
 namespace moestro {
 namespace {
@@ -17,21 +18,14 @@ constexpr uint32_t kContext = 256;
 
 class SamplerTest : public testing::Test {
  protected:
-  static void SetUpTestSuite() {
-    auto loaded = Vocab::Load(MOESTRO_SOURCE_DIR "/models/stories-moe-q8_0.gguf");
-    ASSERT_TRUE(loaded) << loaded.error().message;
-    vocab_.emplace(std::move(*loaded));
-  }
-  static void TearDownTestSuite() { vocab_.reset(); }
-
   static Result<Sampler> Make(const SamplingOptions& options) {
-    return Sampler::Create(options, *vocab_, vocab_->size(), kContext);
+    return Sampler::Create(options, DemoVocab(), DemoVocab().size(), kContext);
   }
   // Logits from -5 to 5 without ties: a multiple of 37 modulo a prime above the vocabulary's size.
   // `shift` gives each step another favourite.
   static std::vector<float> Logits(size_t shift) {
     constexpr size_t kPrime = 10'007;
-    std::vector<float> logits(vocab_->size());
+    std::vector<float> logits(DemoVocab().size());
     EXPECT_LT(logits.size(), kPrime);
     for (size_t i = 0; i < logits.size(); ++i) {
       logits[i] = static_cast<float>((i * 37 + shift * 101) % kPrime) / 1000.0F - 5.0F;
@@ -50,12 +44,13 @@ class SamplerTest : public testing::Test {
   }
   static Token TokenOf(const std::string& text) {
     Token token = 0;
-    while (static_cast<uint32_t>(token) < vocab_->size() && vocab_->Piece(token) != text) ++token;
-    EXPECT_LT(static_cast<uint32_t>(token), vocab_->size()) << "no token '" << text << "'";
+    while (static_cast<uint32_t>(token) < DemoVocab().size() && DemoVocab().Piece(token) != text)
+      ++token;
+    EXPECT_LT(static_cast<uint32_t>(token), DemoVocab().size()) << "no token '" << text << "'";
     return token;
   }
   static std::vector<float> OneHot(Token token) {
-    std::vector<float> logits(vocab_->size(), 0.0F);
+    std::vector<float> logits(DemoVocab().size(), 0.0F);
     logits[static_cast<size_t>(token)] = 10.0F;
     return logits;
   }
@@ -75,13 +70,11 @@ class SamplerTest : public testing::Test {
     for (size_t i = 0; sampler && i < n; ++i) {
       const auto token = sampler->Pick(Logits(i));
       EXPECT_TRUE(token) << token.error().message;
-      if (!token || vocab_->is_end(*token)) break;
-      text += vocab_->Piece(*token);
+      if (!token || DemoVocab().is_end(*token)) break;
+      text += DemoVocab().Piece(*token);
     }
     return text;
   }
-
-  static inline std::optional<Vocab> vocab_;
 };
 
 TEST_F(SamplerTest, SameSeedSameTokensOtherSeedOthers) {
@@ -127,14 +120,14 @@ TEST_F(SamplerTest, LogitBiasMovesTheChoice) {
 
 TEST_F(SamplerTest, IgnoreEosNeverPicksAnEnd) {
   Token end = 0;
-  while (!vocab_->is_end(end)) ++end;
-  std::vector<float> logits(vocab_->size(), 0.0F);
+  while (!DemoVocab().is_end(end)) ++end;
+  std::vector<float> logits(DemoVocab().size(), 0.0F);
   logits[static_cast<size_t>(end)] = 50.0F;
   auto ordinary = Make({.temp = 0.0F});
   auto ignoring = Make({.temp = 0.0F, .ignore_eos = true});
   ASSERT_TRUE(ordinary && ignoring);
   EXPECT_EQ(ordinary->Pick(logits).value(), end);
-  EXPECT_FALSE(vocab_->is_end(ignoring->Pick(logits).value()));
+  EXPECT_FALSE(DemoVocab().is_end(ignoring->Pick(logits).value()));
 }
 
 TEST_F(SamplerTest, OutputThatIsNotANumberIsAnError) {
@@ -162,10 +155,10 @@ TEST_F(SamplerTest, AGrammarShapesTheText) {
 TEST_F(SamplerTest, ARestartedGrammarBeginsAgain) {
   auto sampler = Make({.grammar = "root ::= \"a\""});
   ASSERT_TRUE(sampler);
-  EXPECT_EQ(vocab_->Piece(sampler->Pick(Logits(0)).value()), "a");
-  EXPECT_TRUE(vocab_->is_end(sampler->Pick(Logits(1)).value()));
+  EXPECT_EQ(DemoVocab().Piece(sampler->Pick(Logits(0)).value()), "a");
+  EXPECT_TRUE(DemoVocab().is_end(sampler->Pick(Logits(1)).value()));
   sampler->RestartGrammar();
-  EXPECT_EQ(vocab_->Piece(sampler->Pick(Logits(2)).value()), "a");
+  EXPECT_EQ(DemoVocab().Piece(sampler->Pick(Logits(2)).value()), "a");
 }
 
 TEST_F(SamplerTest, HostileGrammarsAreRefusedInOneLine) {
@@ -178,8 +171,8 @@ TEST_F(SamplerTest, HostileGrammarsAreRefusedInOneLine) {
   ExpectRefused("root ::= \"a\"{1000000}", "repetitions");
   ExpectRefused(std::string("root ::= \"a\0b\"", 14), "byte 11");
   ExpectRefused("root ::= \"\xff\"", "byte 10");
-  ExpectRefused("root ::= " + std::string(900'000, '('), "the grammar cannot be used");
-  ExpectRefused("root ::= \"" + std::string(2'000'000, 'a') + "\"", "too long");
+  ExpectRefused("root ::= " + std::string(250'000, '('), "the grammar cannot be used");
+  ExpectRefused("root ::= \"" + std::string(300'000, 'a') + "\"", "too long");
 }
 
 TEST_F(SamplerTest, AGrammarMayBeginLate) {
@@ -199,7 +192,7 @@ TEST_F(SamplerTest, AGrammarMayBeginLate) {
     EXPECT_EQ(sampler->Pick(OneHot(TokenOf(">"))).value(), TokenOf(">"));
     EXPECT_NE(sampler->Pick(OneHot(TokenOf("a"))).value(), TokenOf("a"));
     EXPECT_EQ(sampler->Pick(OneHot(TokenOf("!"))).value(), TokenOf("!"));
-    EXPECT_TRUE(vocab_->is_end(sampler->Pick(OneHot(TokenOf("a"))).value()));
+    EXPECT_TRUE(DemoVocab().is_end(sampler->Pick(OneHot(TokenOf("a"))).value()));
     sampler->RestartGrammar();
   }
 }
@@ -212,7 +205,7 @@ TEST_F(SamplerTest, ATriggerMayLieAnywhereInTokens) {
   auto sampler = Make(fits);
   ASSERT_TRUE(sampler) << sampler.error().message;
   EXPECT_EQ(sampler->Pick(OneHot(one)).value(), one);
-  EXPECT_EQ(vocab_->Piece(sampler->Pick(OneHot(one)).value()), "x");
+  EXPECT_EQ(DemoVocab().Piece(sampler->Pick(OneHot(one)).value()), "x");
 
   const SamplingOptions fits_not{
       .temp = 0.0F, .grammar = "root ::= \"thx\"", .grammar_triggers = {"th"}};
@@ -226,7 +219,7 @@ TEST_F(SamplerTest, ATriggerThatNeverComesLeavesTheTextFree) {
   ASSERT_TRUE(sampler);
   for (size_t i = 0; i < 2'000; ++i) {
     const std::vector<float> logits = Logits(i);
-    if (vocab_->is_end(Argmax(logits))) continue;
+    if (DemoVocab().is_end(Argmax(logits))) continue;
     EXPECT_EQ(sampler->Pick(logits).value(), Argmax(logits));
   }
 }

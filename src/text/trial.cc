@@ -21,16 +21,16 @@ namespace moestro {
 namespace {
 
 constexpr size_t kOutputKept = 4096;
-constexpr uint64_t kMemory = uint64_t{1} << 30U;
 constexpr rlim_t kStack = rlim_t{4} << 20;
 
-[[noreturn]] void RunChild(const std::function<bool()>& work, int output, pid_t parent) {
+[[noreturn]] void RunChild(const std::function<bool()>& work, uint64_t memory, int output,
+                           pid_t parent) {
   // Nobody would end it in the parent's place.
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (getppid() != parent) _exit(EXIT_FAILURE);
   dup2(output, STDERR_FILENO);
   dup2(output, STDOUT_FILENO);
-  LimitChild(kMemory);
+  LimitChild(memory);
   bool passed = false;
   try {
     passed = work();
@@ -95,16 +95,16 @@ void ProcessorLimit::Pause() {
           std::chrono::microseconds(before.it_value.tv_usec);
 }
 
-Trial TryInChild(const std::function<bool()>& work, std::chrono::milliseconds limit) {
+Trial TryInChild(const std::function<bool()>& work, TrialLimits limits) {
   Trial trial;
   std::array<int, 2> ends{};
   if (pipe2(ends.data(), O_CLOEXEC) != 0) return trial;
   const pid_t parent = getpid();
   const pid_t child = fork();
-  if (child == 0) RunChild(work, ends[1], parent);
+  if (child == 0) RunChild(work, limits.memory, ends[1], parent);
   close(ends[1]);
   if (child > 0) {
-    const bool closed = ReadOutput(ends[0], limit, trial.output);
+    const bool closed = ReadOutput(ends[0], limits.time, trial.output);
     if (!closed) kill(child, SIGKILL);
     int status = 0;
     while (waitpid(child, &status, 0) < 0 && errno == EINTR) {

@@ -13,7 +13,7 @@ namespace moestro {
 struct Trial {
   enum class Outcome {
     kPassed,    // work() returned true
-    kRefused,   // work() returned false or threw, as it does when it needs over 1 GiB of memory
+    kRefused,   // work() returned false or threw, as it does when it needs too much memory
     kCrashed,   // the child died by a signal
     kTimedOut,  // the child was ended, or a ProcessorLimit ended it
     kNotRun,    // no child could be started
@@ -22,9 +22,14 @@ struct Trial {
   std::string output;  // the start of what the child wrote to stderr
 };
 
+struct TrialLimits {
+  std::chrono::milliseconds time{20'000};
+  uint64_t memory = uint64_t{1} << 30U;  // bytes, beyond what this process has
+};
+
 // REQUIRES: no other thread of this process holds a lock that work() needs (call it before the
 // engine starts its threads).
-Trial TryInChild(const std::function<bool()>& work, std::chrono::milliseconds limit);
+Trial TryInChild(const std::function<bool()>& work, TrialLimits limits);
 
 // For a child: what it may take of memory beyond what it has already, and 4 MiB of stack, less than
 // any thread has that will do the work for good. When it aborts there is no core and no debugger.

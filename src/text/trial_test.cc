@@ -17,9 +17,9 @@ using std::chrono_literals::operator""s;
 using std::chrono_literals::operator""ms;
 
 TEST(TryInChild, TellsPassedFromRefused) {
-  EXPECT_EQ(TryInChild([] { return true; }, 30s).outcome, Trial::Outcome::kPassed);
-  EXPECT_EQ(TryInChild([] { return false; }, 30s).outcome, Trial::Outcome::kRefused);
-  EXPECT_EQ(TryInChild([]() -> bool { throw std::runtime_error("x"); }, 30s).outcome,
+  EXPECT_EQ(TryInChild([] { return true; }, {.time = 30s}).outcome, Trial::Outcome::kPassed);
+  EXPECT_EQ(TryInChild([] { return false; }, {.time = 30s}).outcome, Trial::Outcome::kRefused);
+  EXPECT_EQ(TryInChild([]() -> bool { throw std::runtime_error("x"); }, {.time = 30s}).outcome,
             Trial::Outcome::kRefused);
 }
 
@@ -29,13 +29,13 @@ TEST(TryInChild, SurvivesADeathAndKeepsTheLastWords) {
         std::fputs("what a pity\n", stderr);
         return raise(SIGKILL) == 0;
       },
-      30s);
+      {.time = 30s});
   EXPECT_EQ(trial.outcome, Trial::Outcome::kCrashed);
   EXPECT_EQ(trial.output, "what a pity\n");
 }
 
 TEST(TryInChild, EndsWhatDoesNotReturn) {
-  const Trial trial = TryInChild([] { return pause() == 0; }, 50ms);
+  const Trial trial = TryInChild([] { return pause() == 0; }, {.time = 50ms});
   EXPECT_EQ(trial.outcome, Trial::Outcome::kTimedOut);
 }
 
@@ -46,14 +46,15 @@ TEST(TryInChild, LimitsWhatTheChildTakes) {
         while (taken.size() < 64) taken.emplace_back(size_t{64} << 20, 'x');
         return true;
       },
-      30s);
+      {.time = 30s});
   EXPECT_NE(trial.outcome, Trial::Outcome::kPassed);
   EXPECT_NE(trial.outcome, Trial::Outcome::kTimedOut);
 }
 
 TEST(TryInChild, ChangesNothingInThisProcess) {
   int value = 1;
-  EXPECT_EQ(TryInChild([&] { return ++value == 2; }, 30s).outcome, Trial::Outcome::kPassed);
+  EXPECT_EQ(TryInChild([&] { return ++value == 2; }, {.time = 30s}).outcome,
+            Trial::Outcome::kPassed);
   EXPECT_EQ(value, 1);
 }
 
