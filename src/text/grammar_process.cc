@@ -101,7 +101,8 @@ bool GrammarProcess::Await(std::chrono::milliseconds time) const {
 Status GrammarProcess::AwaitReady() {
   if (is_ready_) return {};
   const auto longest = GrammarLimits{}.opening + kLongestStall;
-  is_ready_ = socket_.is_open() && Await(longest) && socket_.Read(steady_clock::now()).has_value();
+  is_ready_ = socket_.is_open() && Await(longest) &&
+              socket_.Read(steady_clock::now() + kLongestStall).has_value();
   if (is_ready_) return {};
   socket_.Close();
   return Fail(Errc::kInvalidRequest,
