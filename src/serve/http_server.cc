@@ -161,8 +161,8 @@ class ClientStream final : public httplib::Stream {
     } while (n < 0 && errno == EINTR);
     return n;
   }
-  // A client that is still sending what was refused may lose the reply: a socket that is closed with
-  // bytes unread breaks the connection off (RFC 9112, 9.6).
+  // A client that is still sending what was refused may lose the reply: a socket that is closed
+  // with bytes unread breaks the connection off (RFC 9112, 9.6).
   void Discard() const {
     constexpr int kSlices = 20;
     constexpr int kSliceMs = 50;
