@@ -25,7 +25,8 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 
-constexpr milliseconds kSlack{10'000};  // beyond a trial's limit, for a machine that is busy
+constexpr milliseconds kSlack{10'000};   // beyond a trial's limit, for a machine that is busy
+constexpr milliseconds kReapEvery{100};  // while processes of texts run
 constexpr size_t kMostKnown = 64;
 constexpr size_t kMostKnownBytes = size_t{4} << 20;
 
@@ -95,7 +96,10 @@ void Reap(uint32_t& running, uint32_t most) {
 // Ends when the parent closes its side.
 [[noreturn]] void Serve(MessageSocket socket, const Vocab& vocab, GrammarChecker::Limits limits) {
   uint32_t running = 0;
-  while (const auto request = socket.Read(std::nullopt)) {
+  while (true) {
+    while (running > 0 && !socket.Await(kReapEvery)) Reap(running, UINT32_MAX);
+    const auto request = socket.Read(std::nullopt);
+    if (!request) break;
     MessageSocket answers = socket.Receive();
     if (request->empty() || !answers.is_open()) break;
     Reap(running, limits.most_texts + 1);
