@@ -3,7 +3,6 @@
 #include <signal.h>
 #include <sys/wait.h>
 
-#include <chrono>
 #include <fstream>
 #include <map>
 #include <memory>
