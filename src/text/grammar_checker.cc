@@ -17,6 +17,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/system_limits.h"
 #include "text/grammar_process.h"
 
 namespace moestro {
@@ -95,6 +96,7 @@ void Reap(uint32_t& running, uint32_t most) {
 
 // Ends when the parent closes its side.
 [[noreturn]] void Serve(MessageSocket socket, const Vocab& vocab, GrammarChecker::Limits limits) {
+  ReturnFreedMemory();  // or each child could take it beside its share
   uint32_t running = 0;
   while (true) {
     while (running > 0 && !socket.Await(kReapEvery)) Reap(running, UINT32_MAX);

@@ -20,7 +20,7 @@
 
 namespace moestro {
 
-// Beyond its parent's. A large schema takes 1.5 MiB, a question about all tokens 3 MiB more.
+// Beyond its parent's. A large schema takes 1.5 MiB.
 inline constexpr uint64_t kGrammarMemory = uint64_t{16} << 20U;
 // On a machine so busy that the process does not get its processor time.
 inline constexpr std::chrono::milliseconds kLongestStall{2'000};

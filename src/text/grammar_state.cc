@@ -127,7 +127,7 @@ std::vector<bool> GrammarState::AllowedOf(uint32_t n_tokens) const {
     return allowed;
   }
   // libllama spells out all that it is asked about at once, which takes 500 bytes a token.
-  constexpr uint32_t kAtOnce = 4096;
+  constexpr uint32_t kAtOnce = 1024;
   std::vector<llama_token_data> candidates;
   for (uint32_t begin = 0; begin < n_tokens; begin += kAtOnce) {
     candidates.clear();

@@ -2,6 +2,7 @@
 #include "text/trial.h"
 
 #include <fcntl.h>
+#include <malloc.h>
 #include <poll.h>
 #include <signal.h>
 #include <sys/prctl.h>
@@ -74,12 +75,17 @@ void LimitChild(uint64_t more_bytes) {
   setenv("GGML_NO_BACKTRACE", "1", 1);
   const rlimit stack = {kStack, kStack};
   setrlimit(RLIMIT_STACK, &stack);
-  rlim_t pages = 0;
-  std::ifstream("/proc/self/statm") >> pages;
-  if (pages == 0) return;
-  const rlim_t most = pages * static_cast<rlim_t>(sysconf(_SC_PAGESIZE)) + more_bytes;
+  // What the parent has freed can be taken without the system's leave.
+  const rlim_t more = more_bytes - std::min<rlim_t>(more_bytes, mallinfo2().fordblks);
+  // Of what can be written, not of addresses: the C library has reserved some for the blocks of
+  // each of the parent's threads, and the child could take those.
+  std::array<rlim_t, 6> pages{};  // the last: of data and stack
+  std::ifstream statm("/proc/self/statm");
+  for (rlim_t& n : pages) statm >> n;
+  if (!statm) return;
+  const rlim_t most = pages.back() * static_cast<rlim_t>(sysconf(_SC_PAGESIZE)) + more;
   const rlimit limit = {most, most};
-  setrlimit(RLIMIT_AS, &limit);
+  setrlimit(RLIMIT_DATA, &limit);
 }
 
 void ProcessorLimit::Resume() const {

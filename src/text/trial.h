@@ -31,8 +31,9 @@ struct TrialLimits {
 // engine starts its threads).
 Trial TryInChild(const std::function<bool()>& work, TrialLimits limits);
 
-// For a child: what it may take of memory beyond what it has already, and 4 MiB of stack, less than
-// any thread has that will do the work for good. When it aborts there is no core and no debugger.
+// For a child: what it may take of memory beyond what its parent uses (or as much as its parent has
+// freed and kept, if that is more), and 4 MiB of stack, less than any thread has that will do the
+// work for good. When it aborts there is no core and no debugger.
 void LimitChild(uint64_t more_bytes);
 
 // For a child: ends the process by SIGPROF when it has used that much processor time between

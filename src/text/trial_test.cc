@@ -2,9 +2,12 @@
 #include "text/trial.h"
 
 #include <gtest/gtest.h>
+#include <malloc.h>
 #include <signal.h>
 #include <unistd.h>
 
+#include <cstddef>
+#include <cstdint>
 #include <cstdio>
 #include <stdexcept>
 #include <string>
@@ -49,6 +52,19 @@ TEST(TryInChild, LimitsWhatTheChildTakes) {
       {.time = 30s});
   EXPECT_NE(trial.outcome, Trial::Outcome::kPassed);
   EXPECT_NE(trial.outcome, Trial::Outcome::kTimedOut);
+}
+
+TEST(TryInChild, TheLimitOfMemoryIsTheCallers) {
+  const auto takes = [](size_t mib) {
+    return [mib] {
+      const std::vector<std::string> taken(mib, std::string(size_t{1} << 20U, 'x'));
+      return taken.back().back() == 'x';
+    };
+  };
+  const TrialLimits limits{.time = 30s, .memory = uint64_t{16} << 20U};
+  EXPECT_EQ(TryInChild(takes(8), limits).outcome, Trial::Outcome::kPassed);
+  const size_t kept = mallinfo2().fordblks >> 20U;  // that other tests have freed
+  EXPECT_NE(TryInChild(takes(32 + kept), limits).outcome, Trial::Outcome::kPassed);
 }
 
 TEST(TryInChild, ChangesNothingInThisProcess) {
