@@ -14,7 +14,7 @@ LICENCE = "SPDX-License-Identifier: MIT"
 # "no", "nowhere": how tests name files that do not exist.
 SYSTEM_FOLDERS = "usr|etc|proc|sys|dev|bin|sbin|lib|lib64|var|run|tmp|no|nowhere"
 # Of addresses that our server answers.
-SERVED = "chat|completions|messages|models|responses|slots|v1"
+SERVED = "api|chat|completions|messages|models|responses|slots|v1"
 # A path from the root whose first folder is not the system's. Not after a word, a variable or a
 # bracket (relative paths, URLs, globs), nor in a literal glued to a macro (DIR "/models/x").
 FOREIGN_PATH = re.compile(rf"(?<![\w$)}}\]>*.:/~-])(?<![A-Z] \")/(?!(?:{SYSTEM_FOLDERS}|{SERVED})\b)[a-z]+/[\w.-]")

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""Holds the includes of src/ to the table in docs/layers.txt. Sees direct includes only."""
+"""Holds the includes of src/ to the table in docs/layers.txt; sees direct includes only. Calls that
+reach a driver have one home, where their exceptions end."""
 import pathlib
 import re
 import sys
@@ -22,6 +23,15 @@ FOREIGN = [
     (r"httplib\.h", "httplib"),
     (r"cuda.*|hip/.*|vulkan/.*", "device toolkits"),
 ]
+
+# ggml's calls that may throw when a device is lost, and owners whose destructors make some.
+DRIVER_CALLS = re.compile(
+    r"\bggml_backend_(tensor_set|tensor_get|tensor_alloc|buffer_clear|buffer_free|free|synchronize|"
+    r"graph_compute|graph_plan|dev_memory|dev_supports_op|dev_host_buffer_type|dev_init|init_by_|"
+    r"alloc_|buft_alloc_buffer|load|event_|register_host_buffer)\w*\s*\("
+    r"|\bggml_gallocr_(reserve|alloc_graph|free)\w*\s*\("
+    r"|\bggml_(backend|backend_buffer|backend_event|gallocr)_ptr\b")
+DRIVER_HOME = "device/backend_calls.cc"
 
 
 def read_table():
@@ -71,6 +81,9 @@ def include_faults(path, allowed, forbidden, folders):
     folder = name.split("/")[0]
     may = allowed.get(folder, set()) | allowed.get(name, set())
     for number, line in enumerate(path.read_text().splitlines(), 1):
+        call = DRIVER_CALLS.search(line.split("//")[0])
+        if call and name != DRIVER_HOME and not name.endswith("_test.cc"):
+            yield f"src/{name}:{number}: {call[0].rstrip('(')} is for src/{DRIVER_HOME} alone"
         match = re.match(r'\s*#\s*include\s*([<"])([^>"]+)[>"]', line)
         if not match:
             continue

@@ -142,6 +142,19 @@ TEST_F(AnswerGrammarTest, ARequiredCallIsAllThereMayBe) {
   }
 }
 
+TEST_F(AnswerGrammarTest, ToolsThatAreNotAllowedAreNotCalled) {
+  for (const Written& written : AllFormats()) {
+    ChatInput input = Ask();
+    input.tool_use = ToolUse::kRequired;
+    const std::string prompt = Render(written.chat_template, input).prompt;
+    input.allowed_tools = {"look"};
+    const RenderedChat chat = Render(written.chat_template, input);
+    EXPECT_EQ(chat.prompt, prompt);
+    EXPECT_TRUE(Allows(chat, Before(chat) + written.look)) << written.look;
+    EXPECT_FALSE(Allows(chat, Before(chat) + written.both)) << written.both;
+  }
+}
+
 TEST_F(AnswerGrammarTest, WithoutParallelCallsThereIsOne) {
   for (const Written& written : AllFormats()) {
     ChatInput input = Ask();

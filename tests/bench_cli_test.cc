@@ -2,6 +2,7 @@
 // What `bench` measures after a context that nobody computed.
 #include <gtest/gtest.h>
 
+#include <filesystem>
 #include <string>
 #include <vector>
 
@@ -88,6 +89,62 @@ TEST_F(BenchCliTest, AContextThatIsTooSmallIsRefused) {
     EXPECT_NE(run.err.find("do not fit a context of"), std::string::npos) << run.err;
   }
   EXPECT_EQ(Run({"--depth", "-1"}).exit_code, 2);
+}
+
+// What bench says of its own run, `sim` says again of the trace: same slots, routing and costs.
+TEST_F(BenchCliTest, ARecordedRunIsReplayedAsItWasPredicted) {
+  const std::string model = WriteTinyModel(
+      folder_.path(),
+      {.arch = "qwen3moe", .type = "Q4_K_M", .layers = 8, .experts = 16, .used = 4, .ff = 256});
+  const std::string trace = (folder_.path() / "run.trace").string();
+  const Finished run =
+      Program(folder_.path(), {.arguments = {"bench", model, "--cache", "50%", "-t", "1", "-p", "4",
+                                             "-n", "12", "--record", trace, "--json"}})
+          .Wait();
+  ASSERT_EQ(run.exit_code, 0) << run.err;
+  const auto said = Json::Parse(run.out);
+  ASSERT_TRUE(said) << run.out;
+  EXPECT_GT(Number(*said, "sim_tps"), 0.0);
+  EXPECT_GT(Number(*said, "cost_compute_seconds"), 0.0);
+  EXPECT_GE(Number(*said, "cost_compute_beside"), 1.0);
+  const std::string policy = said->Find("policy")->text().value_or("");
+  const Finished again =
+      Program(folder_.path(), {.arguments = {"sim", trace, "--recorded-slots", "--policy", policy,
+                                             "--predictor", "next-router", "--json"}})
+          .Wait();
+  ASSERT_EQ(again.exit_code, 0) << again.err;
+  const auto lines = Json::Parse(again.out);
+  ASSERT_TRUE(lines) << again.out;
+  ASSERT_TRUE(lines->At(0));
+  const Json line = lines->At(0)->Copy();
+  EXPECT_EQ(Number(line, "decode_tps"), Number(*said, "sim_tps"));
+  EXPECT_EQ(Number(line, "slots"), Number(*said, "slots"));
+  EXPECT_EQ(Number(line, "tokens"), 12.0);
+  // What is given counts before what was recorded.
+  const Finished other =
+      Program(folder_.path(), {.arguments = {"sim", trace, "--slots", "100%", "--compute", "1000"}})
+          .Wait();
+  EXPECT_TRUE(other.out.contains(" 1.00 tok/s")) << other.out << other.err;
+}
+
+TEST_F(BenchCliTest, ARecordingIsOfOneSequenceFromCold) {
+  const std::string trace = (folder_.path() / "run.trace").string();
+  for (const std::vector<std::string>& wrong :
+       {std::vector<std::string>{"--sequences", "2"}, {"--warmup", "5"}, {"--preload"}}) {
+    std::vector<std::string> arguments = wrong;
+    arguments.insert(arguments.end(), {"--record", trace});
+    const Finished run = Run(arguments);
+    EXPECT_EQ(run.exit_code, 2) << wrong.front() << run.err;
+    EXPECT_TRUE(run.err.contains("--record")) << run.err;
+  }
+  EXPECT_FALSE(std::filesystem::exists(trace));
+  const Finished none =
+      Program(folder_.path(),
+              {.arguments = {"sim", MOESTRO_SOURCE_DIR "/bench/traces/olmoe-299.trace",
+                             "--recorded-slots"}})
+          .Wait();
+  EXPECT_EQ(none.exit_code, 2);
+  EXPECT_TRUE(none.err.contains("how many slots")) << none.err;
 }
 
 }  // namespace

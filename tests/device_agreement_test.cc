@@ -15,6 +15,7 @@
 #include "decide/lane_planner.h"
 #include "decide/latency_model.h"
 #include "decide/popularity.h"
+#include "engine/append.h"
 #include "engine/engine.h"
 #include "learned/latency_file.h"
 #include "sim/lanes_replay.h"
@@ -53,6 +54,14 @@ class RecordedPlans {
     trace_.emplace(*std::move(empty));
     engine_->SetRouteObserver([this](const SeenRouting& seen) { See(seen); });
     engine_->SetPlanObserver([this](const LayerPlan& plan) { plans_.push_back(Line(plan)); });
+  }
+
+  // A token without a prompt: no prompt fills devices then, and steps bring there what they use.
+  void LeaveDevicesEmpty() {
+    before_.emplace(engine_->NewSequence());
+    const std::vector<Token> token = RandomTokens(1, engine_->spec().n_vocab, 49);
+    const Status done = engine_->Step(RowsOf(*before_, token, RowKind::kDecode));
+    ASSERT_TRUE(done) << done.error().message;
   }
 
   // A prompt for each of `rows` sequences, then `steps` steps of a row of each.
@@ -108,6 +117,7 @@ class RecordedPlans {
   }
 
   std::unique_ptr<Engine> engine_;
+  std::optional<Sequence> before_;
   std::optional<Trace> trace_;
   std::vector<std::string> plans_;
   std::vector<std::vector<ExpertId>> rows_;
@@ -167,6 +177,7 @@ TEST_F(DeviceAgreement, EveryModeWithOneRowAndWithFour) {
       EngineOptions options = OnDevice(spec, mode, 14);
       options.prefetch = 0;
       RecordedPlans recorded(model, options);
+      recorded.LeaveDevicesEmpty();
       recorded.Decode(rows, 40);
       if (HasFatalFailure()) return;
       const std::string what = Format("{}, {} rows", NameOf(mode), rows);
@@ -207,6 +218,27 @@ TEST_F(DeviceAgreement, WhoIsThereFirst) {
   }
 }
 
+TEST_F(DeviceAgreement, WhoIsThereByThePrompt) {
+  const TinySpec spec = Spec("olmoe", "Q8_0");
+  const std::string model = WriteTinyModel(folder_.path(), spec);
+  for (const PlaceMode mode :
+       {PlaceMode::kAuto, PlaceMode::kGpuCentric, PlaceMode::kCooperative, PlaceMode::kCpu}) {
+    for (const Tiers tiers : {Tiers::kInclusive, Tiers::kExclusive}) {
+      EngineOptions options = OnDevice(spec, mode, 14);
+      options.prefetch = 0;
+      options.device.tiers = tiers;
+      RecordedPlans recorded(model, options);
+      recorded.Decode(2, 20);
+      if (HasFatalFailure()) return;
+      const std::string what = Format("{}, {}", NameOf(mode), NameOf(tiers));
+      const LanesResult result = ExpectSame(recorded, options, what);
+      const DeviceStats did = recorded.engine().device_stats();
+      ExpectSameCounts(result, did);
+      EXPECT_EQ(did.filled > 0, mode != PlaceMode::kCpu) << what;
+    }
+  }
+}
+
 TEST_F(DeviceAgreement, ExclusiveTiers) {
   const TinySpec spec = Spec("olmoe", "Q8_0");
   const std::string model = WriteTinyModel(folder_.path(), spec);
@@ -219,6 +251,7 @@ TEST_F(DeviceAgreement, ExclusiveTiers) {
       uint64_t asked = 0;  // of memory
       recorded.engine().SetRequestObserver(
           [&](ExpertKey, Use use, const Placement&) { asked += use != Use::kPrefetch; });
+      recorded.LeaveDevicesEmpty();
       recorded.Decode(rows, 40);
       if (HasFatalFailure()) return;
       const std::string what = Format("{}, {} rows", NameOf(mode), rows);
@@ -294,6 +327,7 @@ TEST_F(DeviceAgreement, ExpertsThatMoveForLaterWhateverTheTiming) {
       return std::make_unique<SlowReader>(std::move(inner), 1);
     };
     RecordedPlans recorded(model, options);
+    recorded.LeaveDevicesEmpty();
     recorded.Decode(1, 80);
     if (HasFatalFailure()) return;
     const LanesResult result = ExpectSame(recorded, options, Format("prefetch {}", prefetch));

@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -37,6 +38,50 @@ class DeviceFill : public DeviceFixture {
     return ran;
   }
 };
+
+// Of the first prompt's routing the most popular, as the observer counted them.
+TEST_F(DeviceFill, WithoutPathsTheFirstPromptFillsIt) {
+  const TinySpec spec = Spec("olmoe", "Q8_0");
+  const std::string model = WriteTinyModel(folder_.path(), spec);
+  const auto engine = Engine::Open(model, OnDevice(spec, PlaceMode::kCooperative, 14));
+  ASSERT_TRUE(engine) << engine.error().message;
+  Sequence sequence = (*engine)->NewSequence();
+  const std::vector<Token> tokens = RandomTokens(31, (*engine)->spec().n_vocab, 4);
+  ASSERT_TRUE((*engine)->Step(RowsOf(sequence, std::span(tokens).first(30), RowKind::kPrompt)));
+  EXPECT_EQ((*engine)->device_stats().filled, 0U);
+  ASSERT_TRUE((*engine)->Step(RowsOf(sequence, std::span(tokens).last(1), RowKind::kDecode)));
+  const DeviceStats filled = (*engine)->device_stats();
+  EXPECT_EQ(filled.filled, (*engine)->memory().devices.at(0).slots);
+  EXPECT_GT(filled.on_device, 0U);  // of the first token's
+}
+
+// It waits for no copy any more, and what was not copied is not there.
+TEST_F(DeviceFill, AStopEndsIt) {
+  const TinySpec spec = Spec("olmoe", "Q8_0");
+  const std::string model = WriteTinyModel(folder_.path(), spec);
+  EngineOptions options = OnDevice(spec, PlaceMode::kCooperative);
+  Engine* running = nullptr;
+  const auto copies = std::make_shared<std::atomic<int>>(0);
+  const auto stops = std::make_shared<std::atomic<bool>>(false);
+  options.device.faults.fails_copy = [&running, copies, stops] {
+    if (stops->load() && copies->fetch_add(1) == 3) running->RequestStop();
+    return false;
+  };
+  const auto engine = Engine::Open(model, options);
+  ASSERT_TRUE(engine) << engine.error().message;
+  running = engine->get();
+  Sequence sequence = (*engine)->NewSequence();
+  const std::vector<Token> tokens = RandomTokens(41, (*engine)->spec().n_vocab, 4);
+  ASSERT_TRUE((*engine)->Step(RowsOf(sequence, std::span(tokens).first(40), RowKind::kPrompt)));
+  *stops = true;
+  const Batch token = RowsOf(sequence, std::span(tokens).last(1), RowKind::kDecode);
+  const Status stopped = (*engine)->Step(token);
+  ASSERT_FALSE(stopped);
+  EXPECT_EQ(stopped.error().code, Errc::kInterrupted);
+  EXPECT_LE(copies->load(), 6);  // two experts of three matrices
+  const Status again = (*engine)->Step(token);
+  EXPECT_TRUE(again) << again.error().message;
+}
 
 TEST_F(DeviceFill, WithoutPathsItStartsEmpty) {
   const TinySpec spec = Spec("olmoe", "Q8_0");

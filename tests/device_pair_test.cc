@@ -76,12 +76,18 @@ TEST_F(DevicePair, EqualPlansGiveEqualBitsWhateverTheTimingAndTheTiers) {
   const Run first = Decode(model, options, 4);
   ASSERT_TRUE(first.status) << first.status.error().message;
   ExpectBothWork(first, "first");
-  options.device.tiers = Tiers::kExclusive;
-  options.threads = 1;
-  options.wrap_reader = [](std::unique_ptr<BlockReader> inner) {
+  EngineOptions slow = options;
+  slow.threads = 1;
+  slow.wrap_reader = [](std::unique_ptr<BlockReader> inner) {
     return std::make_unique<SlowReader>(std::move(inner), 3);
   };
-  EXPECT_EQ(Decode(model, options, 4).logits, first.logits);
+  EXPECT_EQ(Decode(model, slow, 4).logits, first.logits);
+  // A prompt's layers copy first who is in memory, so what prompts leave on devices is the tiers'.
+  const GivenTokens no_prompts{.prompts = {0, 0, 0, 0}, .steps = 10};
+  const Run inclusive = DecodeGiven(model, options, no_prompts);
+  ExpectBothWork(inclusive, "inclusive");
+  slow.device.tiers = Tiers::kExclusive;
+  EXPECT_EQ(DecodeGiven(model, slow, no_prompts).logits, inclusive.logits);
 }
 
 // Through slots that are neither's, and back to memory that both share.

@@ -51,10 +51,16 @@ TEST_F(DeviceTest, EveryModeIsAsOnTheCpuWithPoolsTooSmallForTheModel) {
     const Run device = Decode(model, OnDevice(spec, mode, 12), 4);
     ExpectNear(device, cpu, kEightBits, std::string(NameOf(mode)));
     const DeviceStats& did = device.device;
-    if (mode == PlaceMode::kCpu || mode == PlaceMode::kCooperative) {
+    if (mode == PlaceMode::kCpu) {
       // Nothing ever comes there, so the CPU computes everything: to the bit.
       EXPECT_EQ(did.on_device + did.copied, 0U);
       EXPECT_EQ(device.logits, cpu.logits);
+    } else if (mode == PlaceMode::kCooperative) {
+      // What the prompts filled it with, and no more.
+      EXPECT_EQ(did.copied, 0U);
+      EXPECT_GT(did.filled, 0U);
+      EXPECT_GT(did.on_device, 0U);
+      EXPECT_LT(did.on_device, did.experts);
     } else {
       EXPECT_GT(did.copied, 0U) << NameOf(mode);
       EXPECT_LT(did.copied, did.experts) << NameOf(mode);
@@ -70,11 +76,13 @@ TEST_F(DeviceTest, AutoMovesExpertsThereThatAreUsedAgain) {
   LatencyModel costs = MixedCosts();
   costs.devices[0].copy.base = 100e-6;
   options.device.latency_model = CostsFile(costs);
-  const Run device = Decode(model, options, 1, 60);
+  // Without a prompt the device is empty at first.
+  const GivenTokens given{.prompts = {0}, .steps = 60};
+  const Run device = DecodeGiven(model, options, given);
   ASSERT_TRUE(device.status) << device.status.error().message;
   EXPECT_GT(device.device.promotions, 5U);
   EXPECT_GT(device.device.on_device, 60U);
-  ExpectNear(device, Decode(model, OnCpu(), 1, 60), kEightBits, "promotions");
+  ExpectNear(device, DecodeGiven(model, OnCpu(), given), kEightBits, "promotions");
 }
 
 // Delays change the order of arrivals, not what is planned.

@@ -45,9 +45,11 @@ class FitCliTest : public ::testing::Test {
 
 TEST_F(FitCliTest, WhatItWritesIsAModelForEveryCommand) {
   const std::string plot = folder_.File("importance.svg");
-  const Finished fit =
-      Run({kDemo, "--text", text_, "--tolerance", "KL=0.005", "--widths", "q2_k", "-o", out_,
-           "--tokens", "130", "--window", "32", "--measure-most", "0", "--plot", plot, "--json"});
+  const Finished fit = Run({kDemo,      "--text",         text_,  "--tolerance",
+                            "KL=0.005", "--widths",       "q2_k", "-o",
+                            out_,       "--tokens",       "130",  "--window",
+                            "32",       "--measure-most", "0",    "--measure-minutes",
+                            "0",        "--plot",         plot,   "--json"});
   ASSERT_EQ(fit.exit_code, 0) << fit.err;
   EXPECT_NE(fit.err.find("at most"), std::string::npos) << fit.err;  // minutes
   EXPECT_NE(fit.out.find("\"rank_correlation\":"), std::string::npos) << fit.out;

@@ -13,6 +13,7 @@
 
 #include "core/random_tokens.h"
 #include "model/tensor_names.h"
+#include "offline/fit_order.h"
 #include "offline/fit_search.h"
 #include "offline/imatrix_file.h"
 #include "offline/quantize.h"
@@ -192,16 +193,16 @@ TEST_F(FitTest, ChoosesExpertsWithinTheTolerance) {
   ASSERT_GT(q2, q4);
   request.tolerance.most = (q4 + q2) / 2.0;
   request.measure_most = 0;  // a sample is quicker
+  request.measure_minutes = 0.0;
   const auto some = FitWidths(request);
   ASSERT_TRUE(some) << some.error().message;
-  EXPECT_EQ(some->ranking, FitRanking::kEstimated);
+  ASSERT_TRUE(some->rank_correlation);
   EXPECT_GT(some->moved, 0U);
   EXPECT_LT(some->moved, 6U * 16);
   EXPECT_LE(some->loss.value, request.tolerance.most);
   EXPECT_FALSE(some->checked);  // four windows are too few
   EXPECT_EQ(static_cast<uint64_t>(std::ranges::count(some->widths, '1')), some->moved);
-  EXPECT_EQ(std::ranges::count_if(some->importance, [](const auto& i) { return i.has_value(); }),
-            32);
+  EXPECT_EQ(some->n_measured(), 64U);
   const auto fitted = ModelFile::Open(request.path);
   ASSERT_TRUE(fitted) << fitted.error().message;
   EXPECT_EQ(fitted->weights.fit->widths, some->widths);
@@ -228,6 +229,52 @@ TEST_F(FitTest, MeasuresEachExpertOnceAndGoesOnWhereItWas) {
   EXPECT_LE(fitted->evaluated, fitted->calibration_tokens + 8 * fitted->held_out_tokens);
 }
 
+// Layers of experts that differ by how often they are used alone: what is used more loses more.
+TEST_F(FitTest, AnEstimateThatASampleBearsOutIsBelieved) {
+  FitRequest request = Request(0.0);
+  request.model = WriteTinyModel(folder_.path(), {.arch = "qwen3moe",
+                                                  .type = "F16",
+                                                  .layers = 3,
+                                                  .experts = 24,
+                                                  .used = 2,
+                                                  .ff = 256,
+                                                  .skew = 1.5,
+                                                  .vocab_path = kDemo});
+  request.widths = {GGML_TYPE_Q2_K};
+  request.tolerance.most = 1e-3;
+  request.measure_most = 71;
+  const auto fitted = FitWidths(request);
+  ASSERT_TRUE(fitted) << fitted.error().message;
+  EXPECT_GE(fitted->rank_correlation.value_or(0.0), kLeastCorrelation);
+  EXPECT_EQ(fitted->ranking, FitRanking::kEstimated);
+  EXPECT_EQ(fitted->n_measured(), 64U);
+}
+
+// Time is what the search is told it is: a minute at each look.
+TEST_F(FitTest, AnEstimateThatASampleBeliesIsNotBelievedAndOthersAreMeasuredInTheirTime) {
+  FitRequest request = Request(0.005);
+  request.engine.ctx = 32;
+  request.text.tokens = 120;
+  request.widths = {GGML_TYPE_Q2_K};
+  request.measure_most = 95;
+  request.least_correlation = 0.999;  // no estimate is as good as that
+  request.measure_minutes = 10.5;
+  double now = 0.0;
+  request.clock = [&now] { return now += 60.0; };
+  std::string notes;
+  request.note = [&notes](const std::string& note) { notes += note + "\n"; };
+  const auto fitted = FitWidths(request);
+  ASSERT_TRUE(fitted) << fitted.error().message;
+  EXPECT_LT(fitted->rank_correlation.value_or(1.0), request.least_correlation);
+  EXPECT_EQ(fitted->ranking, FitRanking::kMeasured);
+  EXPECT_EQ(fitted->n_measured(), 64U + 10U);
+  EXPECT_NE(notes.find("at most 10.5 (--measure-minutes)"), std::string::npos) << notes;
+  // Who was not measured goes lower last.
+  for (size_t e = 0; e < fitted->importance.size(); ++e) {
+    EXPECT_TRUE(fitted->importance[e] || fitted->moved > 74 || fitted->widths[e] == '0') << e;
+  }
+}
+
 TEST_F(FitTest, ChecksTheResultOnWhatChoseNothing) {
   FitRequest request = Request(1.0);
   request.text.tokens = 504;
@@ -243,6 +290,7 @@ TEST_F(FitTest, ChecksTheResultOnWhatChoseNothing) {
 TEST_F(FitTest, SaysWhatCanBeMet) {
   FitRequest request = Request(1e-12);
   request.measure_most = 0;
+  request.measure_minutes = 0.0;
   const auto none = FitWidths(request);
   ASSERT_FALSE(none);
   EXPECT_NE(none.error().message.find("the nearest that can be is KL="), std::string::npos)

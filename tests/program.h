@@ -33,6 +33,7 @@ class Program {
   Program(const Program&) = delete;
   Program& operator=(const Program&) = delete;
 
+  pid_t id() const { return child_; }
   void Interrupt() const;  // what Ctrl-C sends
   Finished Wait();         // reads all output, then waits for the end
 

@@ -7,9 +7,7 @@
 #include <cerrno>
 #include <cstddef>
 #include <cstdint>
-#include <deque>
 #include <memory>
-#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -18,6 +16,7 @@
 #include "store/block_reader.h"
 #include "tests/support/fault_reader.h"
 #include "tests/support/one_sequence.h"
+#include "tests/support/patient_reader.h"
 #include "tests/support/prompts.h"
 #include "tests/support/temp_folder.h"
 #include "tests/support/tiny_model.h"
@@ -25,51 +24,25 @@
 namespace moestro {
 namespace {
 
-// A disk that reads only when somebody waits, one read at a time, so that what it was given and has
-// not been waited for can be counted.
-class PatientReader final : public BlockReader {
- public:
-  // `given` outlives it.
-  PatientReader(std::unique_ptr<BlockReader> inner, std::deque<BlockRead>& given)
-      : inner_(std::move(inner)), given_(given) {}
-
-  uint64_t block() const override { return inner_->block(); }
-  bool Submit(const BlockRead& read) override {
-    given_.push_back(read);
-    return true;
-  }
-  size_t Poll(std::span<BlockDone> /*out*/) override { return 0; }
-  size_t Wait(std::span<BlockDone> out) override {
-    if (given_.empty() || !inner_->Submit(given_.front())) return 0;
-    given_.pop_front();
-    return inner_->Wait(out.first(1));
-  }
-  std::string description() const override { return inner_->description() + ", patient"; }
-
- private:
-  std::unique_ptr<BlockReader> inner_;
-  std::deque<BlockRead>& given_;
-};
-
 // While experts run the queue gives the disk one read at a time. So what it has beyond that when
 // the router has been computed was given to it before the dense part.
 TEST(ReadAhead, APromptsReadsAreAtTheDiskDuringTheDensePart) {
   const TempFolder folder;
   const std::string path =
       WriteTinyModel(folder.path(), {.arch = "qwen3moe", .type = "Q8_0", .layers = 3});
-  std::deque<BlockRead> given;
+  PatientDisk disk;
   EngineOptions options;
   options.threads = 1;
   options.cache = CacheSize{.percent = 100.0};
   options.predictor = "none";
   options.io_depth = 1;
-  options.wrap_reader = [&given](std::unique_ptr<BlockReader> inner) {
-    return std::make_unique<PatientReader>(std::move(inner), given);
+  options.wrap_reader = [&disk](std::unique_ptr<BlockReader> inner) {
+    return std::make_unique<PatientReader>(std::move(inner), disk);
   };
   auto engine = OneSequence::Open(path, options);
   ASSERT_TRUE(engine.has_value()) << engine.error().message;
   std::vector<size_t> seen;  // by layer
-  (*engine)->SetRouteObserver([&](const SeenRouting&) { seen.push_back(given.size()); });
+  (*engine)->SetRouteObserver([&](const SeenRouting&) { seen.push_back(disk.given.size()); });
   ASSERT_TRUE((*engine)->Append(RandomTokens(32, 512, 1)).has_value());
   ASSERT_EQ(seen.size(), 3U);
   constexpr size_t kReadsOfALayer = 8 * 3;

@@ -3,8 +3,11 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <functional>
 #include <memory>
+#include <numeric>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -41,6 +44,7 @@ class RecordTest : public testing::Test {
                          .depth = 1,
                          .little = little,
                          .has_weights = true,
+                         .has_predicted_weights = true,
                          .has_candidates = true};
     Trace trace = *Trace::Create(info);
     RouteRecorder recorder(*engine_, info,
@@ -67,6 +71,8 @@ TEST_F(RecordTest, ALittlePassChangesNothingOfTheFullOne) {
       EXPECT_TRUE(std::ranges::equal(both.experts(t, l), plain.experts(t, l)));
       EXPECT_TRUE(std::ranges::equal(both.weights(t, l), plain.weights(t, l)));
       EXPECT_TRUE(std::ranges::equal(both.predicted(t, l, 1), plain.predicted(t, l, 1)));
+      EXPECT_TRUE(
+          std::ranges::equal(both.predicted_weights(t, l, 1), plain.predicted_weights(t, l, 1)));
       EXPECT_TRUE(std::ranges::equal(both.candidates(t, l).scores, plain.candidates(t, l).scores));
     }
   }
@@ -80,6 +86,25 @@ TEST_F(RecordTest, APromptsTokensRepeatTheirOwn) {
       EXPECT_TRUE(std::ranges::equal(trace.little_experts(t, l), trace.experts(t, l)));
       EXPECT_TRUE(
           std::ranges::equal(trace.little_weights(t, l), trace.weights(t, l).first(kLittle)));
+      const std::span<const float> ahead = trace.predicted_weights(t, l, 1);
+      EXPECT_TRUE(std::ranges::equal(trace.little_predicted_weights(t, l, 1),
+                                     ahead.first(l < 3 ? kLittle : 0)));
+    }
+  }
+}
+
+// The family's weights are parts of one, also where a router only looks ahead.
+TEST_F(RecordTest, WeightsOfPredictionsAreThoseOfARouter) {
+  const Trace trace = Record(kLittle);
+  const auto expect_parts_of_one = [](std::span<const float> weights, size_t n) {
+    ASSERT_EQ(weights.size(), n);
+    EXPECT_NEAR(std::reduce(weights.begin(), weights.end()), 1.0F, 1e-5F);
+    EXPECT_TRUE(std::ranges::is_sorted(weights, std::greater()));
+  };
+  for (size_t t = kPrompt; t < kTokens; ++t) {
+    for (size_t l = 0; l < 3; ++l) {
+      expect_parts_of_one(trace.predicted_weights(t, l, 1), 4);
+      expect_parts_of_one(trace.little_predicted_weights(t, l, 1), kLittle);
     }
   }
 }
@@ -108,6 +133,45 @@ TEST_F(RecordTest, TheLittlePassIsWhatALittleStepDoes) {
     ASSERT_TRUE(Append(*engine_, sequence, {&tokens_[t], 1}));
   }
   EXPECT_GT(others, 0U);
+}
+
+// Costs are measured beside the run: nothing is counted, and the text goes on as it would have.
+TEST_F(RecordTest, MeasuringCostsLeavesNoTrace) {
+  const std::span<const Token> tokens(tokens_);
+  const auto last = [&](Sequence& sequence) {
+    std::vector<float> logits;
+    Batch batch;
+    batch.rows.push_back({.sequence = sequence.id(),
+                          .position = sequence.position(),
+                          .token = tokens_.back(),
+                          .wants_logits = true});
+    EXPECT_TRUE(engine_->Step(
+        batch, [&](size_t, std::span<const float> row) { logits.assign(row.begin(), row.end()); }));
+    return logits;
+  };
+  Sequence plain = engine_->NewSequence();
+  for (const Token& token : tokens.first(kTokens - 1)) {
+    ASSERT_TRUE(Append(*engine_, plain, {&token, 1}));
+  }
+  const std::vector<float> expected = last(plain);
+
+  Sequence sequence = engine_->NewSequence();
+  EXPECT_FALSE(engine_->ProbeCosts(sequence).value());  // it is empty
+  for (const Token& token : tokens.first(kTokens - 1)) {
+    ASSERT_TRUE(Append(*engine_, sequence, {&token, 1}));
+  }
+  const PhaseStats before = engine_->stats().decode;
+  const auto costs = engine_->ProbeCosts(sequence);
+  ASSERT_TRUE(costs) << costs.error().message;
+  ASSERT_TRUE(*costs);
+  EXPECT_TRUE((*costs)->is_sane());
+  EXPECT_GT((*costs)->compute, 0.0);
+  EXPECT_GT((*costs)->expert_share, 0.0);
+  EXPECT_EQ((*costs)->io_depth, engine_->io_depth());
+  EXPECT_EQ(engine_->stats().decode.tokens, before.tokens);
+  EXPECT_EQ(engine_->stats().decode.expert_uses, before.expert_uses);
+  EXPECT_EQ(sequence.position(), kTokens - 1);
+  EXPECT_EQ(last(sequence), expected);
 }
 
 }  // namespace

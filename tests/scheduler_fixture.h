@@ -30,6 +30,8 @@ struct Setting {
   uint32_t chunk = 32;
   double percent = 25.0;
   std::function<std::unique_ptr<BlockReader>(std::unique_ptr<BlockReader>)> wrap = {};
+  std::string model = kDemo;
+  std::function<void(EngineOptions&)> change = {};  // of everything else
 };
 
 inline std::unique_ptr<Engine> Open(const Setting& setting = {}) {
@@ -41,7 +43,8 @@ inline std::unique_ptr<Engine> Open(const Setting& setting = {}) {
   options.chunk = setting.chunk;
   options.cache = CacheSize{.percent = setting.percent};
   options.wrap_reader = setting.wrap;
-  auto engine = Engine::Open(kDemo, options);
+  if (setting.change) setting.change(options);
+  auto engine = Engine::Open(setting.model, options);
   EXPECT_TRUE(engine) << engine.error().message;
   return engine ? *std::move(engine) : nullptr;
 }
@@ -56,7 +59,9 @@ struct Wish {
   std::string grammar = {};
 };
 
-inline std::shared_ptr<Job> Make(const Wish& wish) {
+// `change`: what a wish has no words for.
+inline std::shared_ptr<Job> Make(const Wish& wish,
+                                 const std::function<void(JobOptions&)>& change = {}) {
   const Vocab& vocab = DemoVocab();
   auto sampler = Sampler::Create({.temp = wish.temp, .seed = wish.seed}, vocab, vocab.size(), 200);
   EXPECT_TRUE(sampler);
@@ -67,12 +72,15 @@ inline std::shared_ptr<Job> Make(const Wish& wish) {
       .top_logprobs = 2,
       .uses_prefixes = wish.uses_prefixes,
       .grammar = wish.grammar.empty() ? nullptr : std::make_shared<Grammar>(wish.grammar)};
+  if (change) change(options);
   return std::make_shared<Job>(std::move(options), *std::move(sampler));
 }
 
 struct Said {
   std::string text;
   std::vector<TokenLogprob> logprobs;
+  std::vector<TokenLogprob> scores;  // of the prompt
+  std::vector<PromptProgress> progress;
   std::optional<JobEnd> end;
   std::optional<ApiError> error;
 };
@@ -84,6 +92,8 @@ inline Said Listen(Job& job) {
       said.text += text->text;
       said.logprobs.insert(said.logprobs.end(), text->logprobs.begin(), text->logprobs.end());
     }
+    if (auto* prompt = std::get_if<JobPrompt>(&*event)) said.scores = prompt->logprobs;
+    if (auto* progress = std::get_if<PromptProgress>(&*event)) said.progress.push_back(*progress);
     if (auto* end = std::get_if<JobEnd>(&*event)) said.end = *end;
     if (auto* error = std::get_if<ApiError>(&*event)) said.error = *error;
   }
@@ -97,7 +107,7 @@ inline std::vector<Said> ServeAll(Scheduler& scheduler, const std::vector<Wish>&
     EXPECT_TRUE(scheduler.Submit(jobs.back()));
   }
   scheduler.Drain();
-  scheduler.Run();
+  EXPECT_TRUE(scheduler.Run());
   std::vector<Said> said;
   for (const auto& job : jobs) said.push_back(Listen(*job));
   return said;
@@ -116,7 +126,7 @@ inline void ServeWhile(Scheduler& scheduler, const std::function<void()>& client
     client();
     scheduler.Drain();
   });
-  scheduler.Run();
+  EXPECT_TRUE(scheduler.Run());
   thread.join();
 }
 

@@ -60,7 +60,7 @@ TEST(SchedulerGrammarTest, AsManyAreOpenAsTextsRun) {
   }
   EXPECT_EQ(count.ever, 0) << "none runs yet";
   scheduler.Drain();
-  scheduler.Run();
+  EXPECT_TRUE(scheduler.Run());
   EXPECT_EQ(count.most, 2);
   EXPECT_TRUE(std::cmp_equal(count.ever, jobs.size())) << count.ever;
   EXPECT_EQ(count.open, 0) << "while the clients still read";

@@ -60,6 +60,32 @@ TEST(SchedulerPrefixTest, PrefixesOutliveTheServer) {
   EXPECT_EQ(second.text, first.text);
 }
 
+// In a small cache others took its place before it had rested, and it was on no disk.
+TEST(SchedulerPrefixTest, ASmallPrefixThatGivesWayIsFoundAfterARestart) {
+  const TempFolder folder;
+  const SchedulerOptions options{.parallel = 1,
+                                 .rest_seconds = 1e9,
+                                 .cache_folder = folder.path().string(),
+                                 .cache_key = "k",
+                                 .cache_disk = 1 << 30};
+  const Setting small{.ctx = 128, .positions = 192};
+  Said first;
+  {
+    const auto engine = Open(small);
+    Scheduler scheduler(*engine, DemoVocab(), options);
+    std::vector<Wish> wishes = {kWishes[2]};
+    for (const char* name : {"Anna", "Ben", "Max"}) {
+      wishes.push_back({.prompt = name + kWishes[2].prompt, .tokens = 30});
+    }
+    first = ServeAll(scheduler, wishes).front();
+    EXPECT_LT(scheduler.status().kept_prefixes, wishes.size()) << "somebody had to give way";
+  }
+  const auto engine = Open(small);
+  const Said second = ServeOne(*engine, kWishes[2], options);
+  EXPECT_EQ(second.end->usage.cached_tokens, first.end->usage.prompt_tokens - 1);
+  EXPECT_EQ(second.text, first.text);
+}
+
 TEST(SchedulerPrefixTest, PrefixesOfAnotherTemplateAreNotUsed) {
   const TempFolder folder;
   SchedulerOptions options{

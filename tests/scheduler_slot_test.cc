@@ -114,13 +114,33 @@ TEST_F(SchedulerSlotTest, APlaceWhereATextRunsIsBusy) {
   const auto beside = Order(scheduler, SlotAction::kErase, 1);
   const auto beyond = Order(scheduler, SlotAction::kErase, 4);
   scheduler.Drain();
-  scheduler.Run();
+  EXPECT_TRUE(scheduler.Run());
   EXPECT_TRUE(ResultOf(*before));
   EXPECT_EQ(ResultOf(*during).error().status, 409);
   EXPECT_TRUE(ResultOf(*beside));
   EXPECT_EQ(ResultOf(*beyond).error().status, 400);
   EXPECT_TRUE(Listen(*job).end);
   EXPECT_TRUE(folder_.is_empty());
+}
+
+// A client with a key filled the disk with names of its own.
+TEST_F(SchedulerSlotTest, MoreFilesThanMayBeAreRefused) {
+  const auto engine = Open();
+  SchedulerOptions options = Options();
+  options.slot_files = 2;
+  Scheduler scheduler(*engine, DemoVocab(), options);
+  ServeWhile(scheduler, [&] {
+    Answer(scheduler, kWishes[2]);
+    EXPECT_TRUE(Do(scheduler, SlotAction::kSave, 0, "a"));
+    EXPECT_TRUE(Do(scheduler, SlotAction::kSave, 0, "b"));
+    const Outcome third = Do(scheduler, SlotAction::kSave, 0, "c");
+    ASSERT_FALSE(third);
+    EXPECT_EQ(third.error().status, 400);
+    EXPECT_EQ(third.error().code, "too_many_files");
+    EXPECT_TRUE(third.error().message.contains("2 texts")) << third.error().message;
+    EXPECT_TRUE(Do(scheduler, SlotAction::kSave, 0, "b")) << "it takes another's place";
+  });
+  EXPECT_FALSE(std::filesystem::exists(folder_.File("c")));
 }
 
 TEST_F(SchedulerSlotTest, FilesThatCannotBeUsedAreRefusedAndTheServerGoesOn) {
@@ -216,7 +236,7 @@ TEST_F(SchedulerSlotTest, TasksKeepTheQueuesBoundAndEndWithTheServer) {
   EXPECT_EQ(scheduler.Submit(third).error().status, 429);
   EXPECT_EQ(scheduler.Submit(Make(kWishes[0])).error().status, 429);
   scheduler.Stop();
-  scheduler.Run();
+  EXPECT_TRUE(scheduler.Run());
   EXPECT_EQ(ResultOf(*first).error().status, 503);
   EXPECT_EQ(scheduler.Submit(third).error().status, 503);
 }

@@ -5,7 +5,9 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cerrno>
+#include <cmath>
 #include <memory>
 #include <string>
 #include <thread>
@@ -13,7 +15,9 @@
 #include <vector>
 
 #include "tests/scheduler_fixture.h"
+#include "tests/support/damage.h"
 #include "tests/support/fault_reader.h"
+#include "tests/support/temp_folder.h"
 
 namespace moestro {
 namespace {
@@ -68,7 +72,129 @@ TEST(SchedulerTest, AFullContextEndsATextWithAllThatWasWritten) {
   ASSERT_TRUE(said.end);
   if (said.end->reason == StopReason::kEndToken) GTEST_SKIP() << "the story ended by itself";
   EXPECT_EQ(said.end->reason, StopReason::kContextFull);
-  EXPECT_EQ(said.end->usage.prompt_tokens + said.end->usage.completion_tokens, 65U);
+  EXPECT_EQ(said.end->usage.prompt_tokens + said.end->usage.completion_tokens, 64U);
+}
+
+// Whatever a request asks for, prompt and answer are never more than the context.
+TEST(SchedulerTest, UsageNeverSaysMoreThanTheContext) {
+  const auto engine = Open({.ctx = 64});
+  std::string words;
+  for (int n = 0; n < 70; ++n) {
+    words += n % 2 == 0 ? "the dog " : "ran and ";
+    const auto prompt = DemoVocab().Tokenize(words, true, false);
+    if (prompt->size() > 64) break;
+    if (prompt->size() > 4 && prompt->size() < 60) continue;
+    const Said said = ServeOne(*engine, {.prompt = words, .temp = 1.0F, .tokens = -1});
+    ASSERT_TRUE(said.end) << prompt->size();
+    EXPECT_EQ(said.end->usage.prompt_tokens, prompt->size());
+    EXPECT_LE(prompt->size() + said.end->usage.completion_tokens, 64U);
+  }
+}
+
+Said ServeJob(Engine& engine, const std::shared_ptr<Job>& job) {
+  Scheduler scheduler(engine, DemoVocab(), {});
+  EXPECT_TRUE(scheduler.Submit(job));
+  scheduler.Drain();
+  EXPECT_TRUE(scheduler.Run());
+  return Listen(*job);
+}
+
+TEST(SchedulerTest, EndTokensEndATextButNotBeforeItsLeastTokens) {
+  const auto engine = Open();
+  const Said whole = ServeOne(*engine, kWishes[0]);
+  ASSERT_GT(whole.logprobs.size(), 8U);
+  const Token stop = whole.logprobs[4].chosen.token;
+  size_t first = 0;
+  while (whole.logprobs[first].chosen.token != stop) ++first;
+  const Said stopped = ServeJob(
+      *engine, Make(kWishes[0], [&](JobOptions& options) { options.end_tokens = {stop}; }));
+  ASSERT_TRUE(stopped.end);
+  EXPECT_EQ(stopped.end->reason, StopReason::kEndToken);
+  EXPECT_EQ(stopped.end->usage.completion_tokens, first);
+  const Said later = ServeJob(*engine, Make(kWishes[0], [&](JobOptions& options) {
+    options.end_tokens = {stop};
+    options.early_ends = {stop};
+    options.min_tokens = static_cast<uint32_t>(first) + 3;
+  }));
+  ASSERT_TRUE(later.end);
+  EXPECT_GE(later.end->usage.completion_tokens, first + 3);
+  EXPECT_FALSE(std::ranges::contains(
+      later.logprobs, stop, [](const TokenLogprob& logprob) { return logprob.chosen.token; }));
+}
+
+TEST(SchedulerTest, AStopStringCountsAfterTheLeastTokens) {
+  const auto engine = Open();
+  Wish wish = kWishes[0];
+  wish.stops = {" "};
+  const Said said =
+      ServeJob(*engine, Make(wish, [](JobOptions& options) { options.min_tokens = 10; }));
+  ASSERT_TRUE(said.end);
+  EXPECT_EQ(said.end->reason, StopReason::kStopString);
+  EXPECT_GT(said.end->usage.completion_tokens, 10U);
+}
+
+// The prompt's log-probabilities are those that the answer's tokens get where they are the prompt.
+TEST(SchedulerTest, APromptIsScoredAsItsTextWouldBe) {
+  const auto engine = Open();
+  const Said whole = ServeOne(*engine, kWishes[0]);
+  std::vector<Token> prompt = *DemoVocab().Tokenize(kWishes[0].prompt, true, false);
+  const size_t n_asked = prompt.size();
+  for (const TokenLogprob& logprob : whole.logprobs) prompt.push_back(logprob.chosen.token);
+  // Twice: prefixes that are kept have no logits.
+  Scheduler scheduler(*engine, DemoVocab(), {});
+  std::vector<std::shared_ptr<Job>> jobs;
+  for (const uint32_t from : {0U, 1U}) {
+    Wish wish = kWishes[0];
+    wish.tokens = 0;
+    jobs.push_back(Make(wish, [&](JobOptions& options) {
+      options.prompt = prompt;
+      options.scored_from = from;
+      options.wants_progress = true;
+    }));
+    ASSERT_TRUE(scheduler.Submit(jobs.back()));
+  }
+  scheduler.Drain();
+  EXPECT_TRUE(scheduler.Run());
+  for (const uint32_t from : {0U, 1U}) {
+    const Said said = Listen(*jobs[from]);
+    ASSERT_TRUE(said.end);
+    ASSERT_EQ(said.scores.size(), prompt.size() - from);
+    EXPECT_EQ(std::isnan(said.scores[0].chosen.logprob), from == 0);
+    for (size_t i = 0; i < whole.logprobs.size(); ++i) {
+      const TokenLogprob& scored = said.scores[n_asked + i - from];
+      EXPECT_EQ(scored.chosen.token, whole.logprobs[i].chosen.token);
+      EXPECT_EQ(scored.chosen.logprob, whole.logprobs[i].chosen.logprob) << i;
+      ASSERT_EQ(scored.top.size(), 2U);
+      EXPECT_EQ(scored.top[0].token, whole.logprobs[i].top[0].token);
+    }
+    ASSERT_FALSE(said.progress.empty());
+    EXPECT_EQ(said.progress.front().processed, 0U);
+    EXPECT_EQ(said.progress.back().processed, prompt.size());
+    for (const PromptProgress& progress : said.progress) {
+      EXPECT_EQ(progress.total, prompt.size());
+      EXPECT_GE(progress.processed, progress.cached);
+    }
+  }
+}
+
+TEST(SchedulerTest, ATextWhoseTimeIsOverEndsWithWhatThereIs) {
+  const auto engine = Open();
+  const Said said =
+      ServeJob(*engine, Make(kWishes[0], [](JobOptions& options) { options.seconds = 1e-9; }));
+  ASSERT_TRUE(said.end);
+  EXPECT_EQ(said.end->reason, StopReason::kTimeLimit);
+  EXPECT_EQ(said.end->usage.completion_tokens, 1U);
+  // Only a line that has ended ends the writing.
+  Wish wish = kWishes[0];
+  wish.tokens = 100;
+  const Said written =
+      ServeJob(*engine, Make(wish, [](JobOptions& options) { options.writing_seconds = 1e-9; }));
+  ASSERT_TRUE(written.end);
+  if (written.end->reason == StopReason::kTimeLimit) {
+    EXPECT_TRUE(written.text.contains('\n'));
+  } else {
+    EXPECT_FALSE(written.text.contains('\n'));
+  }
 }
 
 TEST(SchedulerTest, AStopStringEndsTheTextBeforeIt) {
@@ -115,6 +241,26 @@ TEST(SchedulerTest, AFullQueueRefuses) {
   EXPECT_EQ(scheduler.status().totals.refused, 1U);
 }
 
+// A request of more prompts than the queue has places was refused for ever.
+TEST(SchedulerTest, ARequestOfManyJobsTakesOnePlaceInTheQueue) {
+  const auto engine = Open();
+  Scheduler scheduler(*engine, DemoVocab(), {.parallel = 2, .queue = 2});
+  std::vector<std::shared_ptr<Job>> jobs;
+  for (int i = 0; i < 6; ++i) jobs.push_back(Make({.prompt = "Once upon", .tokens = 2}));
+  ASSERT_TRUE(scheduler.Submit(jobs));
+  EXPECT_EQ(scheduler.status().waiting, 6U);
+  const auto beside = Make({.prompt = "Once", .tokens = 2});
+  EXPECT_TRUE(scheduler.Submit(beside)) << "it is the second that waits";
+  const auto third = scheduler.Submit(Make(kWishes[0]));
+  ASSERT_FALSE(third);
+  EXPECT_EQ(third.error().status, 429);
+  scheduler.Drain();
+  EXPECT_EQ(scheduler.Submit(jobs).error().status, 503);
+  EXPECT_TRUE(scheduler.Run());
+  for (const auto& job : jobs) EXPECT_TRUE(Listen(*job).end);
+  EXPECT_TRUE(Listen(*beside).end);
+}
+
 TEST(SchedulerTest, AServerThatGoesDownFinishesWhatItHasAndRefusesTheRest) {
   const auto engine = Open();
   Scheduler scheduler(*engine, DemoVocab(), {});
@@ -122,7 +268,7 @@ TEST(SchedulerTest, AServerThatGoesDownFinishesWhatItHasAndRefusesTheRest) {
   ASSERT_TRUE(scheduler.Submit(job));
   scheduler.Drain();
   EXPECT_EQ(scheduler.Submit(Make(kWishes[0])).error().status, 503);
-  scheduler.Run();
+  EXPECT_TRUE(scheduler.Run());
   EXPECT_TRUE(Listen(*job).end);
 }
 
@@ -138,7 +284,7 @@ TEST(SchedulerTest, AServerThatIsStoppedTellsEverybody) {
     while (scheduler.status().totals.generated == 0) std::this_thread::sleep_for(1ms);
     scheduler.Stop();
   });
-  scheduler.Run();
+  EXPECT_TRUE(scheduler.Run());
   stopper.join();
   int failed = 0;
   for (const auto& job : jobs) {
@@ -182,7 +328,7 @@ TEST(SchedulerTest, AWithdrawnJobIsLeftAndItsPrefixStays) {
     while (scheduler.status().totals.cancelled == 0) std::this_thread::sleep_for(1ms);
     scheduler.Drain();
   });
-  scheduler.Run();
+  EXPECT_TRUE(scheduler.Run());
   client.join();
   EXPECT_FALSE(Listen(*leaving).end);
   const auto fresh = Open();
@@ -197,7 +343,7 @@ TEST(SchedulerTest, AJobWithdrawnBeforeItsTurnCostsNothing) {
   ASSERT_TRUE(scheduler.Submit(job));
   scheduler.Withdraw(*job);
   scheduler.Drain();
-  scheduler.Run();
+  EXPECT_TRUE(scheduler.Run());
   EXPECT_EQ(scheduler.status().totals.cancelled, 1U);
   EXPECT_EQ(scheduler.status().totals.steps, 0U);
 }
@@ -219,6 +365,29 @@ TEST(SchedulerTest, AFailedReadEndsThatRequestAndTheServerGoesOn) {
   disk->SetPlan({});
   const auto fresh = Open();
   EXPECT_EQ(ServeOne(*engine, kWishes[0]).text, ServeOne(*fresh, kWishes[0]).text);
+}
+
+TEST(SchedulerTest, AModelThatChangesEndsTheServer) {
+  const TempFolder folder;
+  const std::string path = folder.File("model.gguf");
+  std::filesystem::copy_file(kDemo, path);
+  double now = 1.0;
+  EngineOptions options;
+  options.threads = 1;
+  options.ctx = 128;
+  options.cache = CacheSize{.percent = 25.0};
+  options.clock = [&] { return now; };
+  const auto engine = Engine::Open(path, options);
+  ASSERT_TRUE(engine) << engine.error().message;
+  Scheduler scheduler(**engine, DemoVocab(), {});
+  const auto job = Make(kWishes[0]);
+  ASSERT_TRUE(scheduler.Submit(job));
+  MakeNewer(path);
+  now += 1.0;
+  const Status ran = scheduler.Run();
+  ASSERT_FALSE(ran);
+  EXPECT_TRUE(ran.error().message.contains(path)) << ran.error().message;
+  EXPECT_TRUE(Listen(*job).error);
 }
 
 }  // namespace

@@ -5,15 +5,15 @@
 #include <algorithm>
 #include <cmath>
 #include <fstream>
+#include <initializer_list>
 #include <iterator>
 #include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "base/format.h"
 #include "decide/policy.h"
-#include "device/cpu_device.h"
-#include "device/weight_set.h"
 #include "engine/append.h"
 #include "engine/engine.h"
 #include "tests/support/prompts.h"
@@ -121,7 +121,7 @@ double Difference(const Said& a, const Said& b) {
 
 class Sequences : public ::testing::TestWithParam<std::string> {};
 
-// In the file's layout and without ggml's tiled product a row's result is its own: to the bit.
+// A row's result is its own: to the bit.
 TEST_P(Sequences, StepsTogetherGiveTheBitsOfStepsAlone) {
   const TempFolder folder;
   const std::string path = WriteTinyModel(
@@ -152,45 +152,56 @@ TEST_P(Sequences, StepsTogetherGiveTheBitsOfStepsAlone) {
 INSTANTIATE_TEST_SUITE_P(Families, Sequences, ::testing::ValuesIn(TinyArchs()),
                          [](const auto& arch) { return arch.param; });
 
-// Whether dense matrices of a type are multiplied by a kernel of ours.
-bool HasOwnLayout(ggml_type type) {
-  const auto device = CpuDevice::Open(1);
-  EXPECT_TRUE(device.has_value());
-  WeightSet set = WeightSet::Plan(
-      *device, {{.name = "w", .type = type, .ne = {256, 64, 1, 1}, .only_multiplied = true}}, true);
-  EXPECT_TRUE(set.Allocate().has_value());
-  return LayoutOf(set.tensor(0)) != nullptr;
+// The logits of a prompt of 70 tokens that goes in by `rows` at a time.
+std::vector<float> InPieces(Engine& engine, size_t rows) {
+  const std::vector<Token> prompt = RandomTokens(70, engine.spec().n_vocab, 3);
+  Sequence sequence = engine.NewSequence();
+  std::vector<float> last;
+  for (size_t at = 0; at < prompt.size(); at += rows) {
+    const size_t n = std::min(rows, prompt.size() - at);
+    const auto logits = Append(engine, sequence, std::span(prompt).subspan(at, n));
+    EXPECT_TRUE(logits.has_value()) << logits.error().message;
+    last.assign(logits->begin(), logits->end());
+  }
+  return last;
 }
 
-// A row's product does not depend on its neighbours, by our own kernels
-// (docs/decisions/0020-own-dense-products.md) or in ggml's repacked layouts. With ggml's tiled
-// product (K-quants, from eight rows on, where no kernel of ours multiplies them) activations stay
-// in F32 instead of 8 bits (docs/decisions/0007-rows-of-many-sequences.md). 8 bits are steps of
-// 1/127 of the largest of a block of 256, which for normal values is 3.0 of their deviations, so a
-// product errs by 3.0 * 0.29 / 127 = 0.69 % of its deviation, and after seven products in each of
-// three layers by sqrt(21) times that, 3.1 %. The worst of 16 * 11 * 512 logits is 4.4 deviations
-// off, and the largest logit of a sequence, by which it is divided, 3.9: 3.5 %. (Measured: 1.1 %
-// with AVX-512, 3.3 % with AVX.)
-TEST(BatchInvariance, OnlyTheTiledProductOfKQuantsSeesItsNeighbours) {
-  constexpr double kEightBits = 3.5e-2;
-  const bool own_k_quants = HasOwnLayout(GGML_TYPE_Q4_K) && HasOwnLayout(GGML_TYPE_Q6_K);
+// A row's product does not depend on its neighbours, in any layout: neither where kernels of ours
+// multiply nor where ggml's dot products do. ggml itself would multiply many rows of K-quants and
+// of IQ4_XS with other activations (docs/decisions/0007-rows-of-many-sequences.md). A tied output
+// keeps the file's layout.
+TEST(BatchInvariance, RowsOfAllTypesAreAsAlone) {
   const TempFolder folder;
-  for (const std::string type :
-       {"F32", "F16", "BF16", "Q8_0", "Q4_0", "IQ4_NL", "MXFP4", "Q4_K_M"}) {
-    const std::string path =
-        WriteTinyModel(folder.path(), {.arch = "qwen3moe", .type = type, .layers = 3, .ff = 256});
+  struct Case {
+    const char* type;
+    bool is_tied = false;
+  };
+  for (const auto& [type, is_tied] : std::initializer_list<Case>{{"F32"},
+                                                                 {"F16"},
+                                                                 {"BF16"},
+                                                                 {"Q8_0"},
+                                                                 {"Q4_0"},
+                                                                 {"IQ4_NL"},
+                                                                 {"MXFP4"},
+                                                                 {"IQ4_XS"},
+                                                                 {"IQ4_XS", true},
+                                                                 {"Q4_K_M"},
+                                                                 {"Q4_K_M", true}}) {
+    const std::string path = WriteTinyModel(
+        folder.path(),
+        {.arch = "qwen3moe", .type = type, .layers = 3, .ff = 256, .is_tied = is_tied});
     for (const bool repack : {false, true}) {
       const auto engine = Open(path, {.repack = repack, .percent = 50.0});
       ASSERT_NE(engine, nullptr);
+      const std::string what = Format("{}, tied {}, repack {}", type, is_tied, repack);
       const std::vector<Said> together = Together(*engine, kMost);
-      double largest = 0.0;
       for (uint32_t i = 0; i < kMost; ++i) {
         const Said alone = Alone(*engine, i);
-        EXPECT_EQ(together[i].tokens, alone.tokens) << type << " sequence " << i;
-        largest = std::max(largest, Difference(together[i], alone));
+        EXPECT_EQ(together[i].tokens, alone.tokens) << what << ", sequence " << i;
+        EXPECT_EQ(Difference(together[i], alone), 0.0) << what << ", sequence " << i;
       }
-      const bool is_tiled = type == "Q4_K_M" && !(repack && own_k_quants);
-      EXPECT_LE(largest, is_tiled ? kEightBits : 0.0) << type << " repack " << repack;
+      const std::vector<float> whole = InPieces(*engine, 70);
+      for (const size_t rows : {1U, 33U}) EXPECT_EQ(InPieces(*engine, rows), whole) << what;
     }
   }
 }

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: MIT
-// The server as a program: who may ask, what it refuses to start with, how it ends.
+// The server as a program: what it refuses to start with, how it ends. Who may ask:
+// serve_access_test.cc.
 #include <gtest/gtest.h>
 #include <sys/resource.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <memory>
@@ -10,47 +12,12 @@
 #include <thread>
 #include <vector>
 
-#include "tests/program.h"
-#include "tests/support/socket_client.h"
-#include "tests/support/temp_folder.h"
+#include "tests/serve_fixture.h"
 
 namespace moestro::testing {
 namespace {
 
 using namespace std::chrono_literals;
-
-std::string Ask(uint16_t port, const std::string& request) {
-  const SocketClient client(port);
-  return client.Send(request) ? client.ReceiveAll() : "";
-}
-
-class ServeTest : public ::testing::Test {
- protected:
-  Finished RunToEnd(std::vector<std::string> arguments) {
-    arguments.insert(arguments.begin(), "serve");
-    return Program(folder_.path(), {.arguments = std::move(arguments)}).Wait();
-  }
-  // Serves the demo model on port_, ready when this returns.
-  void Serve(std::vector<std::string> arguments = {}) {
-    port_ = SocketClient::FreePort();
-    arguments.insert(arguments.begin(),
-                     {"serve", "--threads", "1", "--port", std::to_string(port_)});
-    program_ = std::make_unique<Program>(folder_.path(), Start{.arguments = std::move(arguments)});
-    for (int i = 0; i < 600; ++i) {
-      if (Ask(port_, Get("/health")).contains(R"({"status":"ok"})")) return;
-      std::this_thread::sleep_for(50ms);
-    }
-    FAIL() << "the server did not become ready";
-  }
-  Finished End() {
-    program_->Interrupt();
-    return program_->Wait();
-  }
-
-  TempFolder folder_;
-  uint16_t port_ = 0;
-  std::unique_ptr<Program> program_;
-};
 
 TEST_F(ServeTest, ServesTheDemoModelAndEndsInOrder) {
   Serve();
@@ -78,33 +45,57 @@ TEST_F(ServeTest, AStreamThatIsCutByTheEndSaysSo) {
   EXPECT_EQ(program_->Wait().exit_code, 0);
 }
 
-TEST_F(ServeTest, WantsAKeyIfItHasOne) {
-  const std::string keys = folder_.File("keys");
-  std::ofstream(keys) << "first\nsecond\n";
-  Serve({"--api-key-file", keys});
-  EXPECT_TRUE(Ask(port_, Get("/v1/models")).starts_with("HTTP/1.1 401"));
-  EXPECT_TRUE(
-      Ask(port_, Get("/v1/models", "Authorization: Bearer firs\r\n")).starts_with("HTTP/1.1 401"));
-  EXPECT_TRUE(
-      Ask(port_, Get("/metrics", "Authorization: Bearer wrong\r\n")).starts_with("HTTP/1.1 401"));
-  EXPECT_TRUE(Ask(port_, Get("/v1/models", "Authorization: Bearer second\r\n"))
-                  .starts_with("HTTP/1.1 200"));
-  EXPECT_TRUE(Ask(port_, Get("/v1/models", "x-api-key: first\r\n")).starts_with("HTTP/1.1 200"));
-  EXPECT_TRUE(Ask(port_, Get("/health")).starts_with("HTTP/1.1 200"));
-  EXPECT_TRUE(Ask(port_, Get("/page.js")).starts_with("HTTP/1.1 200"));
-  EXPECT_EQ(End().exit_code, 0);
+// More work than is done before the second signal, and more time for it.
+TEST_F(ServeTest, WhileItDrainsHealthSaysSoAndASecondSignalEndsItAtOnce) {
+  Serve({"--drain", "600", "--parallel", "1"});
+  const std::string work = Post("/v1/completions", R"({"prompt":"Once","max_tokens":230,)"
+                                                   R"("ignore_eos":true,"logit_bias":{"2":-100}})");
+  std::vector<std::unique_ptr<SocketClient>> clients;
+  for (int i = 0; i < 60; ++i) {
+    clients.push_back(std::make_unique<SocketClient>(port_));
+    ASSERT_TRUE(clients.back()->Send(work));
+  }
+  while (!Ask(port_, Get("/metrics")).contains("\nmoestro_requests_processing 1")) {
+    std::this_thread::sleep_for(1ms);
+  }
+  program_->Interrupt();
+  std::string health;
+  while (!health.starts_with("HTTP/1.1 503")) health = Ask(port_, Get("/health"));
+  EXPECT_TRUE(health.contains("server_shutdown")) << health;
+  program_->Interrupt();
+  EXPECT_EQ(program_->Wait().exit_code, 1) << "in order it would be 0";
 }
 
-TEST_F(ServeTest, OtherPagesMayAskOnlyIfTheyAreNamed) {
+TEST_F(ServeTest, ThreeHundredSlowClientsKeepNobodyOutAndDoNotHoldUpTheEnd) {
   Serve();
-  EXPECT_FALSE(
-      Ask(port_, Get("/v1/models", "Origin: http://a.example\r\n")).contains("Access-Control"));
-  EXPECT_EQ(End().exit_code, 0);
-  Serve({"--cors", "http://a.example"});
-  const std::string reply = Ask(port_, Get("/v1/models", "Origin: http://a.example\r\n"));
-  EXPECT_TRUE(reply.contains("Access-Control-Allow-Origin: http://a.example\r\n")) << reply;
-  EXPECT_FALSE(reply.contains("Allow-Credentials"));
-  EXPECT_EQ(End().exit_code, 0);
+  const std::string ask =
+      Post("/v1/completions", R"({"prompt":"Once","max_tokens":5,"temperature":0})");
+  const auto text = [&] {
+    const std::string reply = Ask(port_, ask);
+    return reply.substr(std::min(reply.find("\"text\""), reply.size()), 40);
+  };
+  const std::string alone = text();
+  EXPECT_FALSE(alone.empty());
+  for (const std::string beginning :
+       {"", "GET / HT", "POST / HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 900\r\n\r\n"}) {
+    std::vector<std::unique_ptr<SocketClient>> slow;
+    for (int i = 0; i < 300; ++i) {
+      slow.push_back(std::make_unique<SocketClient>(port_));
+      slow.back()->Send(beginning);
+    }
+    EXPECT_TRUE(Ask(port_, Get("/health")).starts_with("HTTP/1.1 200"));
+    EXPECT_TRUE(Ask(port_, Get("/metrics")).starts_with("HTTP/1.1 200"));
+    // Slow bodies are known to be slow after two seconds.
+    std::string beside;
+    for (int i = 0; i < 500 && beside.empty(); ++i) {
+      beside = text();
+      if (beside.empty()) std::this_thread::sleep_for(10ms);
+    }
+    EXPECT_EQ(beside, alone);
+    if (beginning.starts_with("POST")) {
+      EXPECT_EQ(End().exit_code, 0);
+    }
+  }
 }
 
 TEST_F(ServeTest, RefusesAnOpenAddressWithoutAKey) {

@@ -45,6 +45,18 @@ TEST_F(SessionCliTest, ASavedSessionGoesOnWhereItEnded) {
   EXPECT_EQ(first + say("", "20", true), whole);
 }
 
+// It holds a conversation.
+TEST_F(SessionCliTest, ASavedSessionIsItsOwners) {
+  namespace fs = std::filesystem;
+  const std::string file = (folder_.path() / "story.moeseq").string();
+  for (int i = 0; i < 2; ++i) {  // a new file, and one that replaces a file that others can read
+    const auto result = Run({"run", kDemo, "-p", "Once", "-n", "3", "--session", file});
+    ASSERT_EQ(result.exit_code, 0) << result.err;
+    EXPECT_EQ(fs::status(file).permissions(), fs::perms::owner_read | fs::perms::owner_write);
+    fs::permissions(file, fs::perms::others_read, fs::perm_options::add);
+  }
+}
+
 TEST_F(SessionCliTest, ASessionFileThatIsNoneIsRefusedAndStays) {
   const std::string file = (folder_.path() / "notes.txt").string();
   std::ofstream(file) << "not a sequence, but something that somebody wants to keep";

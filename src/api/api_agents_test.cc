@@ -160,5 +160,90 @@ TEST(MessagesRequest, CountingNeedsNoTokenLimit) {
   EXPECT_EQ(ParsedAs(ApiKind::kMessages, body, ApiPurpose::kInput).chat.turns.size(), 1U);
 }
 
+// What Codex and Claude Code send beside functions.
+TEST(AgentRequest, ToolsThatAreNoFunctionsAreLeftOutWithAWarning) {
+  const ApiRequest codex = ParsedAs(ApiKind::kResponses, R"({"input":"x","tools":[
+    {"type":"function","name":"shell","parameters":{}},{"type":"local_shell"},
+    {"type":"web_search","external_web_access":false},
+    {"type":"custom","name":"apply_patch","format":{"type":"grammar"}}],"tool_choice":"auto"})");
+  ASSERT_EQ(codex.chat.tools.size(), 1U);
+  EXPECT_EQ(codex.chat.tools[0].name, "shell");
+  ASSERT_EQ(codex.warnings.size(), 3U);
+  EXPECT_EQ(codex.warnings[1],
+            "tools[2] of type \"web_search\" is left out; only functions can be called");
+  const ApiRequest claude = ParsedAs(ApiKind::kMessages, R"({"max_tokens":9,"tools":[
+    {"name":"f","input_schema":{}},{"type":"web_search_20250305","name":"web_search"}],
+    "messages":[{"role":"user","content":"a"},{"role":"assistant","content":[
+      {"type":"server_tool_use","id":"s","name":"web_search","input":{}},
+      {"type":"web_search_tool_result","tool_use_id":"s","content":[]},
+      {"type":"text","text":"b"}]},{"role":"user","content":"c"}]})");
+  ASSERT_EQ(claude.chat.tools.size(), 1U);
+  EXPECT_EQ(claude.warnings.size(), 3U);
+  EXPECT_EQ(Lines(claude.chat), (Strings{"user: a", "assistant: b", "user: c"}));
+  const ApiRequest chat = ParsedAs(ApiKind::kChat, R"({"messages":[{"role":"user","content":"a"}],
+    "tools":[{"type":"web_search_preview"}]})");
+  EXPECT_TRUE(chat.chat.tools.empty());
+  EXPECT_EQ(chat.warnings.size(), 1U);
+}
+
+TEST(AgentRequest, ItemsOfOtherToolsAreCallsOrLeftOut) {
+  const ApiRequest request = ParsedAs(ApiKind::kResponses, R"({"input":[
+    {"role":"user","content":"a"},{"type":"item_reference","id":"r"},
+    {"type":"web_search_call","id":"w","status":"completed"},
+    {"type":"custom_tool_call","call_id":"c1","name":"apply_patch","input":"*** Begin"},
+    {"type":"custom_tool_call_output","call_id":"c1","output":"done"},
+    {"type":"local_shell_call","call_id":"c2","action":{"type":"exec","command":["ls"]}},
+    {"type":"local_shell_call_output","call_id":"c2","output":"file"}]})");
+  EXPECT_EQ(Lines(request.chat),
+            (Strings{"user: a", R"(assistant:  [c1 apply_patch{"input":"*** Begin"}])",
+                     "tool: done <c1 apply_patch>",
+                     R"(assistant:  [c2 local_shell{"type":"exec","command":["ls"]}])",
+                     "tool: file <c2 local_shell>"}));
+  EXPECT_EQ(request.warnings.size(), 2U);
+}
+
+TEST(AgentRequest, WarningsAreFewAndPrintable) {
+  std::string tools;
+  for (int i = 0; i < 1000; ++i) tools += R"({"type":"a\n\u0000b"},)";
+  tools.pop_back();
+  const ApiRequest request = ParsedAs(
+      ApiKind::kChat, R"({"messages":[{"role":"user","content":"a"}],"tools":[)" + tools + "]}");
+  EXPECT_LE(request.warnings.size(), 16U);
+  for (const std::string& warning : request.warnings) EXPECT_FALSE(warning.contains('\n'));
+}
+
+// A last message of the assistant is gone on with: always with Anthropic's clients, with OpenAI's
+// unless they say that a new turn begins.
+TEST(AgentRequest, ALastMessageOfTheAssistantIsGoneOnWith) {
+  const std::string turns =
+      R"("messages":[{"role":"user","content":"a"},{"role":"assistant","content":"b"}])";
+  const auto continues = [](const ApiRequest& request) { return request.chat.continues_last; };
+  EXPECT_TRUE(continues(ParsedAs(ApiKind::kMessages, "{\"max_tokens\":9," + turns + "}")));
+  EXPECT_TRUE(continues(ParsedAs(ApiKind::kChat, "{" + turns + "}")));
+  EXPECT_TRUE(continues(ParsedAs(ApiKind::kChat, "{" + turns + R"(,"add_generation_prompt":false,
+    "continue_final_message":true})")));
+  EXPECT_FALSE(
+      continues(ParsedAs(ApiKind::kChat, "{" + turns + R"(,"add_generation_prompt":true})")));
+  EXPECT_FALSE(
+      continues(ParsedAs(ApiKind::kChat, "{" + turns + R"(,"add_generation_prompt":false})")));
+  EXPECT_FALSE(
+      continues(ParsedAs(ApiKind::kChat, "{" + turns + R"(,"continue_final_message":false})")));
+  EXPECT_FALSE(continues(ParsedAs(ApiKind::kMessages, R"({"max_tokens":9,"messages":[
+    {"role":"user","content":"a"},{"role":"assistant","content":[
+    {"type":"tool_use","id":"t","name":"f","input":{}}]}]})")));
+}
+
+TEST(AgentRequest, EndsOfATextAreRead) {
+  const ApiRequest request = ParsedAs(ApiKind::kChat, R"({"messages":[{"role":"user",
+    "content":"a"}],"min_tokens":3,"stop_token_ids":[7,9],"timeout_ms":1500,
+    "t_max_predict_ms":250,"return_progress":true,"stream":true})");
+  EXPECT_EQ(request.min_tokens, 3U);
+  EXPECT_EQ(request.stop_tokens, (std::vector<Token>{7, 9}));
+  EXPECT_EQ(request.seconds, 1.5);
+  EXPECT_EQ(request.writing_seconds, 0.25);
+  EXPECT_TRUE(request.return_progress);
+  EXPECT_TRUE(request.ignored.empty());
+}
+
 }  // namespace
 }  // namespace moestro

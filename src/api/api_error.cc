@@ -33,6 +33,13 @@ const char* MessagesErrorType(int status) {
 
 }  // namespace
 
+ApiError GoingDown() {
+  return {.status = 503,
+          .type = "unavailable_error",
+          .message = "the server is going down; ask again when it is back",
+          .code = "server_shutdown"};
+}
+
 std::unexpected<ApiError> BadRequest(std::string param, std::string message) {
   return std::unexpected(ApiError{.status = 400,
                                   .type = "invalid_request_error",
@@ -46,10 +53,11 @@ ApiError ToApiError(const Error& error) {
     case Errc::kInvalidRequest:
     case Errc::kUnsupported:
       return BadRequest("", error.message).error();
+    case Errc::kInterrupted:
+      return GoingDown();
     case Errc::kInvalidFile:
     case Errc::kIo:
     case Errc::kNoMemory:
-    case Errc::kInterrupted:
     case Errc::kDevice:
       break;
   }
@@ -81,10 +89,12 @@ std::string ErrorBody(const ApiError& error) {
   return Json::Object().Set("error", std::move(inner)).Dump();
 }
 
-std::string MessagesErrorBody(const ApiError& error) {
+std::string MessagesErrorBody(const ApiError& error, std::string_view request_id) {
   Json inner = Json::Object();
   inner.Set("type", MessagesErrorType(error.status)).Set("message", error.message);
-  return Json::Object().Set("type", "error").Set("error", std::move(inner)).Dump();
+  Json body = Json::Object();
+  body.Set("type", "error").Set("error", std::move(inner)).Set("request_id", request_id);
+  return body.Dump();
 }
 
 }  // namespace moestro

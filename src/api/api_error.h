@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <expected>
 #include <string>
+#include <string_view>
 
 #include "base/result.h"
 
@@ -22,10 +23,12 @@ template <class T>
 using ApiResult = std::expected<T, ApiError>;
 using ApiStatus = ApiResult<void>;
 
+// 503: the server is going down.
+ApiError GoingDown();
 // 400: the client can mend it.
 [[nodiscard]] std::unexpected<ApiError> BadRequest(std::string param, std::string message);
 
-// 400 for what the client can mend, 500 for the rest.
+// 400 for what the client can mend, GoingDown() for what was interrupted, 500 for the rest.
 ApiError ToApiError(const Error& error);
 // 400 "context_length_exceeded", with both numbers. max_tokens: what was asked for beside the
 // prompt; negative: nothing.
@@ -35,7 +38,8 @@ ApiError NotOffered(std::string what);
 
 // {"error": {"message", "type", "param", "code"}}, as OpenAI's clients read it.
 std::string ErrorBody(const ApiError& error);
-// {"type": "error", "error": {"type", "message"}}, as Anthropic's do. The type follows the status.
-std::string MessagesErrorBody(const ApiError& error);
+// {"type": "error", "error": {"type", "message"}, "request_id"}, as Anthropic's do. The type
+// follows the status.
+std::string MessagesErrorBody(const ApiError& error, std::string_view request_id);
 
 }  // namespace moestro

@@ -15,11 +15,13 @@ TEST(ApiError, WhatTheClientCanMendIsA400) {
     EXPECT_EQ(error.type, "invalid_request_error");
     EXPECT_EQ(error.message, "too hot");
   }
-  for (const Errc code :
-       {Errc::kInvalidFile, Errc::kIo, Errc::kNoMemory, Errc::kInterrupted, Errc::kDevice}) {
+  for (const Errc code : {Errc::kInvalidFile, Errc::kIo, Errc::kNoMemory, Errc::kDevice}) {
     EXPECT_EQ(ToApiError({code, "x"}).status, 500);
     EXPECT_EQ(ToApiError({code, "x"}).type, "server_error");
   }
+  // Work is interrupted when the server goes down.
+  EXPECT_EQ(ToApiError({Errc::kInterrupted, "x"}).status, 503);
+  EXPECT_EQ(ToApiError({Errc::kInterrupted, "x"}).code, "server_shutdown");
 }
 
 TEST(ApiError, BodiesAreWhatEachClientReads) {
@@ -32,12 +34,13 @@ TEST(ApiError, BodiesAreWhatEachClientReads) {
                               R"("type":"invalid_request_error","param":"prompt","code":"rude"}})");
   EXPECT_EQ(ErrorBody({.message = "m"}),
             R"({"error":{"message":"m","type":"server_error","param":null,"code":null}})");
-  EXPECT_EQ(MessagesErrorBody(error), R"({"type":"error","error":{"type":"invalid_request_error",)"
-                                      R"("message":"say \"please\"\n"}})");
+  EXPECT_EQ(MessagesErrorBody(error, "req_1"),
+            R"({"type":"error","error":{"type":"invalid_request_error",)"
+            R"("message":"say \"please\"\n"},"request_id":"req_1"})");
 }
 
 TEST(ApiError, MessagesHaveTypesOfTheirOwn) {
-  const auto type = [](int status) { return MessagesErrorBody({.status = status}); };
+  const auto type = [](int status) { return MessagesErrorBody({.status = status}, "x"); };
   EXPECT_NE(type(401).find("\"authentication_error\""), std::string::npos);
   EXPECT_NE(type(404).find("\"not_found_error\""), std::string::npos);
   EXPECT_NE(type(413).find("\"request_too_large\""), std::string::npos);

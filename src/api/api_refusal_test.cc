@@ -28,6 +28,12 @@ std::string BodyWith(ApiKind kind, const std::string& fields) {
     case ApiKind::kMessages:
       fine = R"("max_tokens":5,"messages":[{"role":"user","content":"hi"}])";
       break;
+    case ApiKind::kOllamaChat:
+      fine = R"("messages":[{"role":"user","content":"hi"}])";
+      break;
+    case ApiKind::kOllamaGenerate:
+      fine = R"("prompt":"hi")";
+      break;
   }
   return std::string("{") + fine + "," + fields + "}";
 }
@@ -180,8 +186,8 @@ TEST(ApiRefusal, ValuesOutOfRange) {
        {R"("top_k":3000000000)", "top_k", "whole number"},
        {R"("seed":18446744073709551615)", "seed", "whole number"},
        {R"("max_tokens":-2)", "max_tokens", "not -2"},
-       {R"("n":2)", "n", "one answer"},
-       {R"("n":0)", "n", "one answer"},
+       {R"("n":129)", "n", "1 to 128"},
+       {R"("n":0)", "n", "1 to 128"},
        {R"("logprobs":true,"top_logprobs":21)", "top_logprobs", "0 to 20"},
        {R"("top_logprobs":2)", "top_logprobs", "logprobs"},
        {R"("reasoning_effort":"huge")", "reasoning_effort", "low, medium"},
@@ -194,17 +200,19 @@ TEST(ApiRefusal, ValuesOutOfRange) {
         "at most 16"},
        {R"("dry_sequence_breakers":["a",{}])", "dry_sequence_breakers[1]", "an object"},
        {R"("ignore_eos":true,"grammar":"root ::= [a]")", "ignore_eos", "must be able to end"}});
-  ExpectRefused(ApiKind::kCompletion, {{R"("prompt":[])", "prompt", "an array of 0"},
-                                       {R"("suffix":"z")", "suffix", "not offered"},
-                                       {R"("prompt":[1000])", "prompt[0]", "0 to 999, not 1000"},
-                                       {R"("prompt":[1,-1])", "prompt[1]", "not -1"},
-                                       {R"("prompt":[1,"a"])", "prompt[1]", "a token's id"},
-                                       {R"("prompt":["a",1])", "prompt[1]", "array of tokens"},
-                                       {R"("prompt":[[1],[]])", "prompt[1]", "a token"},
-                                       {R"("prompt":[[1],[1.5]])", "prompt[1][0]", "not 1.5"},
-                                       {R"("prompt":null)", "prompt", "missing"},
-                                       {R"("best_of":3)", "best_of", "one answer"},
-                                       {R"("logprobs":-1)", "logprobs", "0 to 20"}});
+  ExpectRefused(ApiKind::kCompletion,
+                {{R"("prompt":[])", "prompt", "an array of 0"},
+                 {R"("suffix":"z")", "suffix", "not offered"},
+                 {R"("prompt":[1000])", "prompt[0]", "0 to 999, not 1000"},
+                 {R"("prompt":[1,-1])", "prompt[1]", "not -1"},
+                 {R"("prompt":[1,"a"])", "prompt[1]", "a token's id"},
+                 {R"("prompt":["a",1])", "prompt[1]", "array of tokens"},
+                 {R"("prompt":[[1],[]])", "prompt[1]", "a token"},
+                 {R"("prompt":[[1],[1.5]])", "prompt[1][0]", "not 1.5"},
+                 {R"("prompt":null)", "prompt", "missing"},
+                 {R"("prompt":"a","n":2,"best_of":3)", "best_of", "as many as"},
+                 {R"("prompt":["a","b","c"],"n":86)", "n", "at most 85"},
+                 {R"("logprobs":-1)", "logprobs", "0 to 20"}});
 }
 
 TEST(ApiRefusal, MessagesThatAreNone) {
@@ -239,7 +247,10 @@ TEST(ApiRefusal, MessagesThatAreNone) {
 TEST(ApiRefusal, ToolsAndChoicesThatDoNotFit) {
   ExpectRefused(
       ApiKind::kChat,
-      {{R"("tools":[{"type":"web_search"}])", "tools[0].type", "\"web_search\""},
+      {{R"("tools":[{"type":"web_search"}],"tool_choice":{"type":"web_search"})",
+        "tool_choice.type", "\"web_search\""},
+       {R"("tools":[{"type":"web_search"}],"tool_choice":"required")", "tool_choice",
+        "none to call"},
        {R"("tools":[{"type":"function"}])", "tools[0].function", "missing"},
        {R"("tools":[{"function":{}}])", "tools[0].function.name", "missing"},
        {R"("tools":[{"function":{"name":"f","parameters":[]}}])", "tools[0].function.parameters",
@@ -247,17 +258,28 @@ TEST(ApiRefusal, ToolsAndChoicesThatDoNotFit) {
        {R"("tools":[{"function":{"name":"f"}},{"function":{"name":"f"}}])", "tools", "two"},
        {R"("tool_choice":"required")", "tool_choice", "none to call"},
        {R"("tool_choice":"any")", "tool_choice", "\"any\""},
-       {R"("tool_choice":{"type":"allowed_tools"})", "tool_choice.type", "allowed_tools"},
+       {R"("tool_choice":{"type":"allowed_tools"})", "tool_choice.tools", "missing"},
+       {R"("tool_choice":{"type":"allowed_tools","allowed_tools":{"tools":[]}})",
+        "tool_choice.allowed_tools.tools", "must name a tool"},
+       {R"("tool_choice":{"type":"allowed_tools","allowed_tools":{"mode":"some","tools":[]}})",
+        "tool_choice.allowed_tools.mode", "\"some\""},
+       {R"("tool_choice":{"type":"allowed_tools","tools":[{"type":"function","name":"g"}]})",
+        "tool_choice", "\"g\""},
+       {R"("tool_choice":{"type":"allowed_tools","tools":[{"type":"mcp","name":"g"}]})",
+        "tool_choice.tools[0].type", "\"mcp\""},
        {R"("tools":[{"function":{"name":"f"}}],"tool_choice":{"type":"function","function":)"
         R"({"name":"g"}})",
         "tool_choice", "\"g\""}});
   ExpectRefused(
       ApiKind::kResponses,
-      {{R"("tools":[{"type":"web_search_preview"}])", "tools[0].type", "\"web_search_preview\""},
+      {{R"("tools":[{"type":"web_search_preview"}],"tool_choice":{"type":"web_search_preview"})",
+        "tool_choice.type", "\"web_search_preview\""},
        {R"("tools":[{"type":"function"}])", "tools[0].name", "missing"}});
   ExpectRefused(
       ApiKind::kMessages,
-      {{R"("tools":[{"type":"bash_20250124","name":"bash"}])", "tools[0].type", "bash_20250124"},
+      {{R"("tools":[{"type":"bash_20250124","name":"bash"}],)"
+        R"("tool_choice":{"type":"tool","name":"bash"})",
+        "tool_choice", "\"bash\""},
        {R"("tools":[{"name":"f","input_schema":"x"}])", "tools[0].input_schema", "an object"},
        {R"("tool_choice":{"type":"some"})", "tool_choice.type", "auto, any, tool or none"},
        {R"("tool_choice":{"type":"tool"})", "tool_choice.name", "missing"},
@@ -276,6 +298,26 @@ TEST(ApiRefusal, FormsThatAreUnknownOrTwo) {
                  {R"("json_schema":{},"grammar":"root ::= [a]")", "grammar", "second"}});
 }
 
+TEST(ApiRefusal, ContinuationsThatCannotBe) {
+  ExpectRefused(
+      ApiKind::kChat,
+      {{R"("continue_final_message":true)", "continue_final_message", "last message"},
+       {R"("continue_final_message":true,"add_generation_prompt":true)", "continue_final_message",
+        "exclude each other"},
+       {R"("messages":[{"role":"assistant","content":"a"}],"response_format":{"type":"json_object"})",
+        "messages", "gone on with"}});
+}
+
+TEST(ApiRefusal, EndsThatCannotBe) {
+  ExpectRefused(ApiKind::kChat, {{R"("min_tokens":-1)", "min_tokens", "not -1"},
+                                 {R"("min_tokens":"2")", "min_tokens", "whole number"},
+                                 {R"("stop_token_ids":5)", "stop_token_ids", "an array"},
+                                 {R"("stop_token_ids":[1000])", "stop_token_ids[0]", "0 to 999"},
+                                 {R"("timeout_ms":1.5)", "timeout_ms", "whole number"},
+                                 {R"("t_max_predict_ms":[])", "t_max_predict_ms", "whole number"},
+                                 {R"("return_progress":1)", "return_progress", "true or false"}});
+}
+
 TEST(ApiRefusal, WhatNeedsTheServersMemory) {
   ExpectRefused(
       ApiKind::kResponses,
@@ -283,7 +325,7 @@ TEST(ApiRefusal, WhatNeedsTheServersMemory) {
        {R"("conversation":{"id":"c"})", "conversation", "keeps nothing"},
        {R"("prompt":{"id":"p"})", "prompt", "keeps nothing"},
        {R"("background":true)", "background", "not offered"},
-       {R"("input":[{"type":"item_reference","id":"x"}])", "input[0].type", "\"item_reference\""}});
+       {R"("input":[{"type":"item_reference","id":"x"}])", "input", "nothing that can be read"}});
 }
 
 TEST(ApiRefusal, AgentsItemsAndBlocks) {
@@ -294,7 +336,7 @@ TEST(ApiRefusal, AgentsItemsAndBlocks) {
        {R"("input":[{"role":"tool","content":"x"}])", "input[0].role", "\"tool\""},
        {R"("input":[{"role":"user","content":[{"type":"input_image"}]}])",
         "input[0].content[0].type", "\"input_image\""},
-       {R"("input":[{"type":"web_search_call"}])", "input[0].type", "\"web_search_call\""},
+       {R"("input":[{"type":"mesage"}])", "input[0].type", "\"mesage\""},
        {R"("input":[{"type":"function_call","call_id":"c"}])", "input[0].name", "missing"},
        {R"("input":[{"type":"function_call_output","call_id":"c","output":3}])", "input[0].output",
         "not 3"},
@@ -344,7 +386,7 @@ TEST(ApiRefusal, MoreValuesThanAnyContextHasTokens) {
 TEST(ApiRefusal, MessagesAreShortAndPrintable) {
   const std::string huge(1 << 22, 'x');
   Refused(ApiKind::kChat, BodyWith(ApiKind::kChat, R"("temperature":")" + huge + '"'));
-  Refused(ApiKind::kChat, BodyWith(ApiKind::kChat, R"("tools":[{"type":")" + huge + R"("}])"));
+  Refused(ApiKind::kChat, BodyWith(ApiKind::kChat, R"("tool_choice":{"type":")" + huge + R"("})"));
   Refused(ApiKind::kChat, BodyWith(ApiKind::kChat, R"("logit_bias":{")" + huge + R"(":1})"));
   const ApiError error =
       Refused(ApiKind::kChat, BodyWith(ApiKind::kChat, R"("temperature":"\u001b[2J\u2028")"));

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: MIT
 #include "api/api_request.h"
 
+#include <utility>
+
+#include "api/ollama_bodies.h"
 #include "api/parse_parts.h"
 #include "api/writers.h"
 #include "base/check.h"
@@ -18,8 +21,16 @@ ApiStatus ReadKind(BodyFields& body, uint32_t n_vocab, ApiPurpose purpose, ApiRe
       return ReadResponsesBody(body, request);
     case ApiKind::kMessages:
       return ReadMessagesBody(body, purpose, request);
+    case ApiKind::kOllamaChat:
+      return ReadOllamaChatBody(body, n_vocab, request);
+    case ApiKind::kOllamaGenerate:
+      return ReadOllamaGenerateBody(body, n_vocab, request);
   }
   CHECK(false);
+}
+
+bool IsOllama(ApiKind kind) {
+  return kind == ApiKind::kOllamaChat || kind == ApiKind::kOllamaGenerate;
 }
 
 // Fields that clients send often and that mean nothing here: no line in the log for them.
@@ -37,6 +48,11 @@ ApiStatus CheckTogether(const ApiRequest& request) {
   const bool has_grammar = request.form.kind != OutputForm::Kind::kText ||
                            request.chat.tool_use == ToolUse::kRequired ||
                            request.chat.tool_use == ToolUse::kNamed;
+  if (request.chat.continues_last && has_grammar) {
+    return BadRequest("messages",
+                      "a last message of the assistant is gone on with, which excludes a form of "
+                      "the answer and a call that must be: leave that message out");
+  }
   if (request.sampling.ignore_eos && has_grammar) {
     return BadRequest("ignore_eos",
                       "\"ignore_eos\" excludes a form of the answer and a call that must be: what "
@@ -59,8 +75,17 @@ ApiResult<ApiRequest> ParseApiRequest(ApiKind kind, std::string_view body, uint3
   TRY_STATUS(ReadKind(fields, n_vocab, purpose, request));
   TRY_STATUS(CheckTogether(request));
   AskForSilentFields(fields);
-  request.ignored = fields.Unasked();
+  for (std::string& field : fields.Unasked()) request.ignored.push_back(std::move(field));
   return request;
+}
+
+const char* StreamType(ApiKind kind) {
+  return IsOllama(kind) ? "application/x-ndjson" : "text/event-stream";
+}
+
+std::string ErrorBodyFor(ApiKind kind, const ApiError& error, std::string_view request_id) {
+  if (IsOllama(kind)) return OllamaErrorBody(error);
+  return kind == ApiKind::kMessages ? MessagesErrorBody(error, request_id) : ErrorBody(error);
 }
 
 std::unique_ptr<ReplyWriter> MakeReplyWriter(const ApiRequest& request, const ReplyHead& head) {
@@ -73,6 +98,9 @@ std::unique_ptr<ReplyWriter> MakeReplyWriter(const ApiRequest& request, const Re
       return MakeResponsesWriter(request, head);
     case ApiKind::kMessages:
       return MakeMessagesWriter(request, head);
+    case ApiKind::kOllamaChat:
+    case ApiKind::kOllamaGenerate:
+      return MakeOllamaWriter(request, head);
   }
   CHECK(false);
 }

@@ -18,7 +18,14 @@
 
 namespace moestro {
 
-enum class ApiKind : uint8_t { kChat, kCompletion, kResponses, kMessages };
+enum class ApiKind : uint8_t {
+  kChat,
+  kCompletion,
+  kResponses,
+  kMessages,
+  kOllamaChat,
+  kOllamaGenerate
+};
 
 // Text, or tokens as they are.
 using ApiPrompt = std::variant<std::string, std::vector<Token>>;
@@ -27,7 +34,8 @@ struct ApiRequest {
   ApiKind kind = ApiKind::kChat;
   std::string model;               // as sent; empty: none
   ChatInput chat;                  // all kinds but completions
-  std::vector<ApiPrompt> prompts;  // completions: a choice of each
+  std::vector<ApiPrompt> prompts;  // of texts without turns: n choices of each
+  uint32_t n = 1;  // answers to a prompt; with a seed, the next ones' are seed + 1, ...
   OutputForm form;
   // Where the client says nothing, what llama.cpp's programs do, as everywhere in Moestro; not
   // OpenAI's temperature of 1. Its grammar is left empty: form says what is wanted.
@@ -35,14 +43,26 @@ struct ApiRequest {
   std::optional<uint32_t> seed;  // not given, or -1: a random one is taken
   int64_t max_tokens = -1;       // negative: until something else ends the text
   std::vector<std::string> stops;
+  std::vector<Token> stop_tokens;  // end the text as the model's own end tokens do
+  uint32_t min_tokens = 0;         // before so many neither those nor a stop string end it
+  double seconds = 0.0;            // from the request to the answer's end; 0: any
+  double writing_seconds = 0.0;    // from the first token to the end of a line; 0: any
+  bool return_progress = false;    // streamed: how far the prompt is
   bool stream = false;
   bool include_usage = false;  // chat and completions, streamed: one more event with the usage
   bool echo = false;           // completions: the prompt comes first (reply.h)
   bool logprobs = false;
   uint32_t top_logprobs = 0;  // candidates for each token
   bool cache_prompt = true;
+  uint64_t needed_context = 0;       // tokens that the client wants room for; 0: it does not say
+  bool is_load = false;              // Ollama's: no prompt, the model shall only be there
   std::vector<std::string> ignored;  // fields that nobody here knows, for the log; printable
+  // What was asked for and is left out, as sentences for the client; printable.
+  std::vector<std::string> warnings;
 };
+
+// A text goes on, without turns and marks.
+inline bool GoesOn(const ApiRequest& request) { return !request.prompts.empty(); }
 
 // What an input_tokens, count_tokens or apply-template endpoint takes is the body of a request, of
 // which only the input counts.
@@ -53,10 +73,15 @@ enum class ApiPurpose : uint8_t { kAnswer, kInput };
 // absent; of equal keys the last counts. n_vocab: for logit_bias and prompts of tokens.
 //
 // Several texts in one content are joined by line ends. Arguments of an earlier call that are no
-// JSON object become {"input": the text}. A schema, or a call's input that is no string, is printed
-// anew without blanks, in its order of keys.
+// JSON object become {"input": the text}. Tools that are no functions and items that need a
+// server's memory are left out with a warning; 400 only where one is demanded. A schema, or a
+// call's input that is no string, is printed anew without blanks, in its order of keys.
 ApiResult<ApiRequest> ParseApiRequest(ApiKind kind, std::string_view body, uint32_t n_vocab,
                                       ApiPurpose purpose = ApiPurpose::kAnswer);
+
+// The type of a streamed answer, and an error's body, as the kind's clients read them.
+const char* StreamType(ApiKind kind);
+std::string ErrorBodyFor(ApiKind kind, const ApiError& error, std::string_view request_id);
 
 // Writes the request's answer in its own format.
 std::unique_ptr<ReplyWriter> MakeReplyWriter(const ApiRequest& request, const ReplyHead& head);

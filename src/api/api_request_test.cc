@@ -209,6 +209,19 @@ TEST(ApiRequest, ToolChoicesAreWords) {
   EXPECT_EQ(Chat(tools + R"("required")").chat.tool_use, ToolUse::kRequired);
 }
 
+TEST(ApiRequest, SomeToolsMayBeAllowed) {
+  const std::string head = R"("tools":[{"function":{"name":"f"}},{"function":{"name":"g"}}],)"
+                           R"("tool_choice":{"type":"allowed_tools",)";
+  const ApiRequest nested = Chat(head + R"("allowed_tools":{"mode":"required","tools":[)"
+                                        R"({"type":"function","function":{"name":"g"}}]}})");
+  EXPECT_EQ(nested.chat.tool_use, ToolUse::kRequired);
+  EXPECT_EQ(nested.chat.allowed_tools, std::vector<std::string>{"g"});
+  EXPECT_EQ(nested.chat.tools.size(), 2U);
+  const ApiRequest flat = Chat(head + R"("mode":"auto","tools":[{"type":"function","name":"f"}]})");
+  EXPECT_EQ(flat.chat.tool_use, ToolUse::kAuto);
+  EXPECT_EQ(flat.chat.allowed_tools, std::vector<std::string>{"f"});
+}
+
 TEST(ApiRequest, FormsOfTheAnswer) {
   using Kind = OutputForm::Kind;
   const auto form = [](const std::string& fields) { return Chat(fields).form; };

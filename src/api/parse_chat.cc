@@ -83,6 +83,31 @@ ApiStatus ReadStreamOptions(BodyFields& body, ApiRequest& request) {
   return {};
 }
 
+// Whether the answer goes on with the last message. Said by nobody, it does if that is the
+// assistant's, as with llama-server.
+ApiStatus ReadContinuation(BodyFields& body, ChatInput& chat) {
+  TRY(const auto add_assistant, body.Boolean("add_generation_prompt"));
+  TRY(const auto continues, body.Boolean("continue_final_message"));
+  chat.add_assistant = add_assistant.value_or(true);
+  const bool can_continue = EndsInText(chat);
+  if (!continues) {
+    chat.continues_last = can_continue && !add_assistant;
+    return {};
+  }
+  chat.continues_last = *continues;
+  if (*continues && add_assistant == true) {
+    return BadRequest("continue_final_message",
+                      "\"continue_final_message\" and \"add_generation_prompt\" exclude each "
+                      "other: the answer goes on with the last message, or is a new one");
+  }
+  if (*continues && !can_continue) {
+    return BadRequest("continue_final_message",
+                      "\"continue_final_message\" needs a last message of the assistant, with text "
+                      "and without calls");
+  }
+  return {};
+}
+
 }  // namespace
 
 ApiStatus ReadChatBody(BodyFields& body, ApiRequest& request) {
@@ -94,12 +119,11 @@ ApiStatus ReadChatBody(BodyFields& body, ApiRequest& request) {
     TRY(ChatTurn turn, ReadChatMessage(message));
     request.chat.turns.push_back(std::move(turn));
   }
-  TRY_STATUS(ReadTools(body, false, request.chat));
+  TRY_STATUS(ReadTools(body, false, request));
   TRY_STATUS(ReadToolChoice(body, request.chat));
   TRY(const auto parallel, body.Boolean("parallel_tool_calls"));
   request.chat.parallel_calls = parallel.value_or(true);
-  TRY(const auto add_assistant, body.Boolean("add_generation_prompt"));
-  request.chat.add_assistant = add_assistant.value_or(true);
+  TRY_STATUS(ReadContinuation(body, request.chat));
   TRY(std::optional<BodyFields> format, body.Fields("response_format"));
   if (format) TRY_STATUS(ReadFormat(*format, false, request.form));
   TRY_STATUS(ReadChatLogprobs(body, request));
@@ -107,7 +131,7 @@ ApiStatus ReadChatBody(BodyFields& body, ApiRequest& request) {
   TRY_STATUS(ReadEffort(body, "reasoning_effort", request.chat));
   TRY_STATUS(ReadMaxTokens(body, {"max_completion_tokens", "max_tokens", "n_predict"}, request));
   TRY_STATUS(ReadStops(body, "stop", request));
-  return CheckOneAnswer(body, "n");
+  return ReadAnswers(body, 1, request);
 }
 
 }  // namespace moestro

@@ -70,8 +70,12 @@ ApiStatus ReadCompletionBody(BodyFields& body, uint32_t n_vocab, ApiRequest& req
   if (format) TRY_STATUS(ReadFormat(*format, false, request.form));
   TRY_STATUS(ReadMaxTokens(body, {"max_tokens", "n_predict"}, request));
   TRY_STATUS(ReadStops(body, "stop", request));
-  TRY_STATUS(CheckOneAnswer(body, "best_of"));
-  return CheckOneAnswer(body, "n");
+  TRY_STATUS(ReadAnswers(body, request.prompts.size(), request));
+  TRY(const auto best_of, body.Integer("best_of", {.least = 0}));
+  if (!best_of || *best_of == request.n) return {};
+  return WrongValue("best_of",
+                    Format("{}, as many as \"n\": all answers are given back", request.n),
+                    *body.Find("best_of"));
 }
 
 }  // namespace moestro

@@ -34,6 +34,13 @@ ChatTurn NewTurn(std::string role, std::string content) {
   return turn;
 }
 
+bool EndsInText(const ChatInput& chat) {
+  if (chat.turns.empty()) return false;
+  const ChatTurn& last = chat.turns.back();
+  const bool has_text = !last.content.empty() || !last.reasoning.empty();
+  return last.role == "assistant" && last.calls.empty() && has_text;
+}
+
 ApiResult<std::string> ReadContent(BodyFields& turn, std::string_view key) {
   const auto content = turn.Find(key);
   if (!content) return "";

@@ -18,8 +18,11 @@ void AppendLine(std::string& text, const std::string& line, bool& is_first) {
 // One message's blocks. Results of tools become turns of their own, in their place.
 class BlockReader {
  public:
-  BlockReader(std::string role, std::map<std::string, std::string>& tool_names, ChatInput& chat)
-      : turn_(NewTurn(std::move(role))), tool_names_(tool_names), chat_(chat) {}
+  BlockReader(std::string role, std::map<std::string, std::string>& tool_names, ApiRequest& request)
+      : turn_(NewTurn(std::move(role))),
+        tool_names_(tool_names),
+        request_(request),
+        chat_(request.chat) {}
 
   ApiStatus Read(JsonView value, std::string where) {
     TRY(BodyFields block, BodyFields::Of(value, std::move(where)));
@@ -30,6 +33,10 @@ class BlockReader {
     if (type == "tool_use" && is_assistant) return ReadUse(block);
     if (type == "thinking" && is_assistant) return ReadThinking(block);
     if (type == "redacted_thinking" && is_assistant) return {};  // only its author can read it
+    if (IsServers(type) && is_assistant) {
+      Warn(request_, block.where(), type, "what a server's own tools did is not read");
+      return {};
+    }
     return BadRequest(block.Name("type"),
                       Format("content of type \"{}\" is not offered in a message of role {}: the "
                              "model reads text, and calls of tools with their results",
@@ -85,8 +92,15 @@ class BlockReader {
     return {};
   }
 
+  // Calls of tools that run at the model's maker, and their results.
+  static bool IsServers(std::string_view type) {
+    return type == "server_tool_use" || type.starts_with("mcp_tool_") ||
+           (type.ends_with("_tool_result") && type != "tool_result");
+  }
+
   ChatTurn turn_;
   std::map<std::string, std::string>& tool_names_;  // by the call's id
+  ApiRequest& request_;
   ChatInput& chat_;
   bool has_content_ = false;
   bool has_results_ = false;
@@ -95,35 +109,34 @@ class BlockReader {
 };
 
 ApiStatus ReadOneMessage(BodyFields& message, std::map<std::string, std::string>& tool_names,
-                         ChatInput& chat) {
+                         ApiRequest& request) {
   TRY(std::string role, message.NeededText("role"));
   if (role != "user" && role != "assistant" && role != "system")
     return WrongValue(message.Name("role"), "user or assistant", *message.Find("role"));
   const auto content = message.Find("content");
   if (!content || content->kind() != JsonKind::kArray) {
     TRY(std::string text, ReadContent(message, "content"));
-    chat.turns.push_back(NewTurn(std::move(role), std::move(text)));
+    request.chat.turns.push_back(NewTurn(std::move(role), std::move(text)));
     return {};
   }
-  BlockReader reader(std::move(role), tool_names, chat);
+  BlockReader reader(std::move(role), tool_names, request);
   for (size_t i = 0; i < content->size(); ++i)
     TRY_STATUS(reader.Read(*content->At(i), message.Name("content", i)));
   reader.Finish();
   return {};
 }
 
-ApiStatus ReadMessageTools(BodyFields& body, ChatInput& chat) {
+ApiStatus ReadMessageTools(BodyFields& body, ApiRequest& request) {
   TRY(const auto tools, body.Array("tools"));
   for (size_t i = 0; tools && i < tools->size(); ++i) {
     TRY(BodyFields tool, BodyFields::Of(*tools->At(i), body.Name("tools", i)));
     TRY(const std::optional<std::string> type, tool.Text("type"));
     if (type && *type != "custom") {
-      return BadRequest(tool.Name("type"),
-                        Format("tools of type \"{}\" are not offered; those with an "
-                               "\"input_schema\" of your own are",
-                               Printable(*type, 40)));
+      Warn(request, tool.where(), *type,
+           "only tools with an \"input_schema\" of your own can be called");
+      continue;
     }
-    TRY_STATUS(AddTool(tool, "input_schema", chat));
+    TRY_STATUS(AddTool(tool, "input_schema", request.chat));
   }
   return {};
 }
@@ -182,9 +195,11 @@ ApiStatus ReadMessagesBody(BodyFields& body, ApiPurpose purpose, ApiRequest& req
   std::map<std::string, std::string> tool_names;
   for (size_t i = 0; i < messages.size(); ++i) {
     TRY(BodyFields message, BodyFields::Of(*messages.At(i), body.Name("messages", i)));
-    TRY_STATUS(ReadOneMessage(message, tool_names, request.chat));
+    TRY_STATUS(ReadOneMessage(message, tool_names, request));
   }
-  TRY_STATUS(ReadMessageTools(body, request.chat));
+  // What the assistant is said to have begun, it goes on with.
+  request.chat.continues_last = EndsInText(request.chat);
+  TRY_STATUS(ReadMessageTools(body, request));
   TRY_STATUS(ReadMessageToolChoice(body, request.chat));
   TRY_STATUS(ReadThinkingSwitch(body, request.chat));
   TRY(std::optional<BodyFields> output, body.Fields("output_config"));

@@ -21,8 +21,8 @@ ApiStatus ReadMaxTokens(BodyFields& body, std::initializer_list<std::string_view
                         ApiRequest& request);
 // A string or an array of them.
 ApiStatus ReadStops(BodyFields& body, std::string_view key, ApiRequest& request);
-// 400 for anything but one answer.
-ApiStatus CheckOneAnswer(BodyFields& body, std::string_view key);
+// "n", answers to each of `prompts` prompts.
+ApiStatus ReadAnswers(BodyFields& body, size_t prompts, ApiRequest& request);
 
 // parse_form.cc: what the answer's text must be, and what the template is told.
 // "grammar" and "json_schema", as llama-server knows them.
@@ -41,10 +41,15 @@ ApiStatus ReadEffort(BodyFields& fields, std::string_view key, ChatInput& chat);
 // parse_tools.cc
 // `function`: where name, description and schema stand.
 ApiStatus AddTool(BodyFields& function, std::string_view schema_key, ChatInput& chat);
-// "auto", "none", "required", or {"type": "function"} with the name in "function" or beside it.
+// "auto", "none", "required", {"type": "function"} with the name in "function" or beside it, or
+// {"type": "allowed_tools"}.
 ApiStatus ReadToolChoice(BodyFields& body, ChatInput& chat);
-// Chat's {"type": "function", "function": {...}} or the flat form of responses.
-ApiStatus ReadTools(BodyFields& body, bool is_flat, ChatInput& chat);
+// Chat's {"type": "function", "function": {...}} or the flat form of responses. Those of other
+// types are left out with a warning.
+ApiStatus ReadTools(BodyFields& body, bool is_flat, ApiRequest& request);
+// `where` is left out: what it is, and what is offered instead. No more than some tens of them.
+void Warn(ApiRequest& request, const std::string& where, std::string_view type,
+          std::string_view offered);
 // No two of a name; the one asked for is there.
 ApiStatus CheckTools(const ChatInput& chat);
 // A call's arguments, a string or the object itself, as JSON text of an object.
@@ -54,6 +59,8 @@ std::string ObjectText(std::string_view text);
 
 // parse_content.cc
 ChatTurn NewTurn(std::string role, std::string content = {});
+// The last turn is an assistant's that can be gone on with.
+bool EndsInText(const ChatInput& chat);
 // A string, or text parts joined by line ends. 400 for parts that are no text.
 ApiResult<std::string> ReadContent(BodyFields& turn, std::string_view key);
 
@@ -62,5 +69,7 @@ ApiStatus ReadChatBody(BodyFields& body, ApiRequest& request);
 ApiStatus ReadCompletionBody(BodyFields& body, uint32_t n_vocab, ApiRequest& request);
 ApiStatus ReadResponsesBody(BodyFields& body, ApiRequest& request);
 ApiStatus ReadMessagesBody(BodyFields& body, ApiPurpose purpose, ApiRequest& request);
+ApiStatus ReadOllamaChatBody(BodyFields& body, uint32_t n_vocab, ApiRequest& request);
+ApiStatus ReadOllamaGenerateBody(BodyFields& body, uint32_t n_vocab, ApiRequest& request);
 
 }  // namespace moestro

@@ -12,7 +12,7 @@ namespace {
 // What a model says in one turn comes as several items: reasoning, a message, calls.
 class ItemReader {
  public:
-  explicit ItemReader(ChatInput& chat) : chat_(chat) {}
+  explicit ItemReader(ApiRequest& request) : request_(request), chat_(request.chat) {}
 
   ApiStatus Read(JsonView value, std::string where) {
     TRY(BodyFields item, BodyFields::Of(value, std::move(where)));
@@ -20,8 +20,16 @@ class ItemReader {
     const std::string type = std::move(given).value_or("message");
     if (type == "message") return ReadMessage(item);
     if (type == "reasoning") return ReadReasoning(item);
-    if (type == "function_call") return ReadCall(item);
-    if (type == "function_call_output") return ReadOutput(item);
+    if (type == "function_call") return ReadCall(item, "arguments");
+    if (type == "custom_tool_call") return ReadCall(item, "input");
+    if (type == "local_shell_call") return ReadShellCall(item);
+    const bool is_output = type == "function_call_output" || type == "custom_tool_call_output" ||
+                           type == "local_shell_call_output";
+    if (is_output) return ReadOutput(item);
+    if (NeedsServer(type)) {
+      Warn(request_, item.where(), type, "send what it says as messages and function calls");
+      return {};
+    }
     return BadRequest(item.Name("type"),
                       Format("items of type \"{}\" are not offered; those of type message, "
                              "reasoning, function_call and function_call_output are",
@@ -69,12 +77,29 @@ class ItemReader {
     return {};
   }
 
-  ApiStatus ReadCall(BodyFields& item) {
+  // Kept by a server, or done by one.
+  static bool NeedsServer(std::string_view type) {
+    return type == "item_reference" || type == "compaction" || type.starts_with("mcp_") ||
+           type.ends_with("_call") || type.ends_with("_call_output");
+  }
+
+  ApiStatus ReadCall(BodyFields& item, std::string_view arguments_key) {
     ToolCall call;
+    TRY(call.name, item.NeededText("name"));
+    TRY(call.arguments, ReadArguments(item, arguments_key));
+    return AddCall(item, std::move(call));
+  }
+
+  ApiStatus ReadShellCall(BodyFields& item) {
+    ToolCall call;
+    call.name = "local_shell";
+    TRY(call.arguments, ReadArguments(item, "action"));
+    return AddCall(item, std::move(call));
+  }
+
+  ApiStatus AddCall(BodyFields& item, ToolCall call) {
     TRY(std::optional<std::string> id, item.Text("call_id"));
     call.id = std::move(id).value_or("");
-    TRY(call.name, item.NeededText("name"));
-    TRY(call.arguments, ReadArguments(item, "arguments"));
     names_[call.id] = call.name;
     AssistantTurn().calls.push_back(std::move(call));
     return {};
@@ -90,11 +115,13 @@ class ItemReader {
     return {};
   }
 
+  ApiRequest& request_;
   ChatInput& chat_;
   std::map<std::string, std::string> names_;  // of tools, by the call's id
 };
 
-ApiStatus ReadInput(BodyFields& body, ChatInput& chat) {
+ApiStatus ReadInput(BodyFields& body, ApiRequest& request) {
+  ChatInput& chat = request.chat;
   TRY(std::optional<std::string> instructions, body.Text("instructions"));
   if (instructions && !instructions->empty())
     chat.turns.push_back(NewTurn("system", *std::move(instructions)));
@@ -106,9 +133,14 @@ ApiStatus ReadInput(BodyFields& body, ChatInput& chat) {
   }
   if (input->kind() != JsonKind::kArray || input->size() == 0)
     return WrongValue("input", "a string or an array of items", *input);
-  ItemReader reader(chat);
+  ItemReader reader(request);
   for (size_t i = 0; i < input->size(); ++i)
     TRY_STATUS(reader.Read(*input->At(i), body.Name("input", i)));
+  if (chat.turns.empty()) {
+    return BadRequest("input",
+                      "\"input\" has nothing that can be read here: send the whole conversation, "
+                      "since nothing of it is kept");
+  }
   return {};
 }
 
@@ -141,8 +173,8 @@ ApiStatus ReadResponsesLogprobs(BodyFields& body, ApiRequest& request) {
 
 ApiStatus ReadResponsesBody(BodyFields& body, ApiRequest& request) {
   TRY_STATUS(CheckNeedsNoState(body));
-  TRY_STATUS(ReadInput(body, request.chat));
-  TRY_STATUS(ReadTools(body, true, request.chat));
+  TRY_STATUS(ReadInput(body, request));
+  TRY_STATUS(ReadTools(body, true, request));
   TRY_STATUS(ReadToolChoice(body, request.chat));
   TRY(const auto parallel, body.Boolean("parallel_tool_calls"));
   request.chat.parallel_calls = parallel.value_or(true);

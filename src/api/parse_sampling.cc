@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: MIT
+#include <algorithm>
 #include <charconv>
 #include <utility>
 
@@ -59,6 +60,9 @@ constexpr IntegerField kIntegers[] = {
 constexpr size_t kMostBreakers = 16;
 constexpr size_t kMostStops = 16;
 constexpr size_t kLongestStop = 4096;
+constexpr size_t kMostStopTokens = 64;
+constexpr int64_t kMostAnswers = 128;  // as OpenAI's
+constexpr size_t kMostTexts = 256;     // answers to all prompts
 
 // "15043": -100.
 ApiStatus AddBias(std::string_view key, JsonView value, uint32_t n_vocab, ApiRequest& request) {
@@ -119,11 +123,33 @@ ApiStatus ReadBreakers(BodyFields& body, ApiRequest& request) {
   return {};
 }
 
+// When a text ends, beside stop strings and max_tokens.
+ApiStatus ReadEnds(BodyFields& body, uint32_t n_vocab, ApiRequest& request) {
+  constexpr IntegerRange kMilliseconds{.least = -1, .most = int64_t{1} << 40};
+  TRY(const auto least, body.Integer("min_tokens", {.least = 0, .most = 1 << 30}));
+  request.min_tokens = static_cast<uint32_t>(least.value_or(0));
+  TRY(const auto tokens, body.Array("stop_token_ids"));
+  if (tokens) {
+    if (tokens->size() > kMostStopTokens) {
+      return WrongValue("stop_token_ids", Format("an array of at most {} ids", kMostStopTokens),
+                        *tokens);
+    }
+    TRY(request.stop_tokens, ReadTokenIds(*tokens, "stop_token_ids", n_vocab));
+  }
+  TRY(const auto all, body.Integer("timeout_ms", kMilliseconds));
+  request.seconds = static_cast<double>(std::max<int64_t>(all.value_or(0), 0)) / 1e3;
+  TRY(const auto writing, body.Integer("t_max_predict_ms", kMilliseconds));
+  request.writing_seconds = static_cast<double>(std::max<int64_t>(writing.value_or(0), 0)) / 1e3;
+  return {};
+}
+
 ApiStatus ReadServerFields(BodyFields& body, ApiRequest& request) {
   TRY(const auto ignore_eos, body.Boolean("ignore_eos"));
   request.sampling.ignore_eos = ignore_eos.value_or(false);
   TRY(const auto cache_prompt, body.Boolean("cache_prompt"));
   request.cache_prompt = cache_prompt.value_or(true);
+  TRY(const auto progress, body.Boolean("return_progress"));
+  request.return_progress = progress.value_or(false);
   TRY(const auto stream, body.Boolean("stream"));
   request.stream = stream.value_or(false);
   TRY(std::optional<std::string> model, body.Text("model"));
@@ -145,6 +171,7 @@ ApiStatus ReadSampling(BodyFields& body, uint32_t n_vocab, ApiRequest& request) 
   TRY_STATUS(ReadSeed(body, request));
   TRY_STATUS(ReadBreakers(body, request));
   TRY_STATUS(ReadBiases(body, n_vocab, request));
+  TRY_STATUS(ReadEnds(body, n_vocab, request));
   return ReadServerFields(body, request);
 }
 
@@ -179,10 +206,16 @@ ApiStatus ReadStops(BodyFields& body, std::string_view key, ApiRequest& request)
   return {};
 }
 
-ApiStatus CheckOneAnswer(BodyFields& body, std::string_view key) {
-  TRY(const auto n, body.Integer(key, {.least = 0}));
-  if (!n || *n == 1) return {};
-  return WrongValue(body.Name(key), "1: a request gets one answer", *body.Find(key));
+ApiStatus ReadAnswers(BodyFields& body, size_t prompts, ApiRequest& request) {
+  TRY(const auto n, body.Integer("n", {.least = 1, .most = kMostAnswers}));
+  request.n = static_cast<uint32_t>(n.value_or(1));
+  if (request.n > 1 && request.n * prompts > kMostTexts) {
+    return WrongValue("n",
+                      Format("at most {} for {} prompts: a request gets {} answers at most",
+                             kMostTexts / prompts, prompts, kMostTexts),
+                      *body.Find("n"));
+  }
+  return {};
 }
 
 }  // namespace moestro

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include <set>
 #include <utility>
+#include <vector>
 
 #include "api/parse_parts.h"
 #include "base/format.h"
@@ -9,16 +10,50 @@
 namespace moestro {
 namespace {
 
-// 400 that names the type, unless it is "function".
-ApiStatus CheckIsFunction(BodyFields& tool, std::string_view what) {
-  TRY(const std::optional<std::string> type, tool.Text("type"));
+// 400 that names the type, unless it is "function": what is demanded cannot be left out.
+ApiStatus CheckIsFunction(BodyFields& choice) {
+  TRY(const std::optional<std::string> type, choice.Text("type"));
   if (!type || *type == "function") return {};
-  return BadRequest(tool.Name("type"),
-                    Format("{} of type \"{}\" are not offered; those of type \"function\" are",
-                           what, Printable(*type, 40)));
+  return BadRequest(choice.Name("type"),
+                    Format("choices of type \"{}\" are not offered; those of type \"function\" and "
+                           "\"allowed_tools\" are",
+                           Printable(*type, 40)));
+}
+
+// Chat's {"allowed_tools": {"mode", "tools"}}, or responses', where the two stand in the choice.
+ApiStatus ReadAllowedTools(BodyFields& choice, ChatInput& chat) {
+  TRY(std::optional<BodyFields> inner, choice.Fields("allowed_tools"));
+  BodyFields& fields = inner ? *inner : choice;
+  TRY(const std::optional<std::string> mode, fields.Text("mode"));
+  if (mode && *mode != "auto" && *mode != "required") {
+    return WrongValue(fields.Name("mode"), "\"auto\" or \"required\"", *fields.Find("mode"));
+  }
+  chat.tool_use = mode == "required" ? ToolUse::kRequired : ToolUse::kAuto;
+  TRY(const JsonView tools, fields.NeededArray("tools"));
+  if (tools.size() == 0) {
+    return BadRequest(fields.Name("tools"),
+                      Format("\"{}\" must name a tool; \"tool_choice\": \"none\" allows none",
+                             fields.Name("tools")));
+  }
+  for (size_t i = 0; i < tools.size(); ++i) {
+    TRY(BodyFields tool, BodyFields::Of(*tools.At(i), fields.Name("tools", i)));
+    TRY_STATUS(CheckIsFunction(tool));
+    TRY(std::optional<BodyFields> function, tool.Fields("function"));
+    TRY(std::string name, (function ? *function : tool).NeededText("name"));
+    chat.allowed_tools.push_back(std::move(name));
+  }
+  return {};
 }
 
 }  // namespace
+
+void Warn(ApiRequest& request, const std::string& where, std::string_view type,
+          std::string_view offered) {
+  constexpr size_t kMostWarnings = 16;
+  if (request.warnings.size() >= kMostWarnings) return;
+  request.warnings.push_back(Format("{} of type \"{}\" is left out; {}", Printable(where, 64),
+                                    Printable(type, 40), offered));
+}
 
 ApiStatus AddTool(BodyFields& function, std::string_view schema_key, ChatInput& chat) {
   Tool tool;
@@ -31,12 +66,17 @@ ApiStatus AddTool(BodyFields& function, std::string_view schema_key, ChatInput& 
   return {};
 }
 
-ApiStatus ReadTools(BodyFields& body, bool is_flat, ChatInput& chat) {
+ApiStatus ReadTools(BodyFields& body, bool is_flat, ApiRequest& request) {
+  ChatInput& chat = request.chat;
   TRY(const auto tools, body.Array("tools"));
   if (!tools) return {};
   for (size_t i = 0; i < tools->size(); ++i) {
     TRY(BodyFields tool, BodyFields::Of(*tools->At(i), body.Name("tools", i)));
-    TRY_STATUS(CheckIsFunction(tool, "tools"));
+    TRY(const std::optional<std::string> type, tool.Text("type"));
+    if (type && *type != "function") {
+      Warn(request, tool.where(), *type, "only functions can be called");
+      continue;
+    }
     if (is_flat) {
       TRY_STATUS(AddTool(tool, "parameters", chat));
       continue;
@@ -73,7 +113,9 @@ ApiStatus ReadToolChoice(BodyFields& body, ChatInput& chat) {
                       *choice);
   }
   TRY(BodyFields object, BodyFields::Of(*choice, body.Name("tool_choice")));
-  TRY_STATUS(CheckIsFunction(object, "choices"));
+  TRY(const std::optional<std::string> type, object.Text("type"));
+  if (type == "allowed_tools") return ReadAllowedTools(object, chat);
+  TRY_STATUS(CheckIsFunction(object));
   TRY(std::optional<BodyFields> function, object.Fields("function"));
   TRY(chat.named_tool, (function ? *function : object).NeededText("name"));
   chat.tool_use = ToolUse::kNamed;
@@ -87,10 +129,13 @@ ApiStatus CheckTools(const ChatInput& chat) {
     return BadRequest("tools", Format("\"tools\" has two of the name \"{}\"; each needs its own",
                                       Printable(tool.name, 64)));
   }
-  if (chat.tool_use == ToolUse::kNamed && !names.contains(chat.named_tool)) {
-    return BadRequest("tool_choice",
-                      Format("\"tool_choice\" names \"{}\", which is not in \"tools\"",
-                             Printable(chat.named_tool, 64)));
+  std::vector<std::string_view> chosen(chat.allowed_tools.begin(), chat.allowed_tools.end());
+  if (chat.tool_use == ToolUse::kNamed) chosen.emplace_back(chat.named_tool);
+  for (const std::string_view name : chosen) {
+    if (names.contains(name)) continue;
+    return BadRequest(
+        "tool_choice",
+        Format("\"tool_choice\" names \"{}\", which is not in \"tools\"", Printable(name, 64)));
   }
   if (chat.tool_use == ToolUse::kRequired && names.empty()) {
     return BadRequest("tool_choice",
@@ -101,7 +146,7 @@ ApiStatus CheckTools(const ChatInput& chat) {
 
 std::string ObjectText(std::string_view text) {
   if (text.find_first_not_of(" \t\r\n") == std::string_view::npos) return "{}";
-  constexpr size_t kMostValues = size_t{1} << 20;
+  constexpr size_t kMostValues = size_t{1} << 18;  // as of a body
   const auto parsed = Json::Parse(text, kMostValues);
   if (parsed && parsed->view().kind() == JsonKind::kObject) return std::string(text);
   return Json::Object().Set("input", text).Dump();

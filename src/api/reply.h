@@ -41,6 +41,14 @@ struct ReplyUsage {
   double completion_seconds = 0.0;
 };
 
+// How far a prompt has been computed.
+struct PromptProgress {
+  uint32_t total = 0;      // tokens
+  uint32_t cached = 0;     // of them, not computed again
+  uint32_t processed = 0;  // computed or cached
+  double seconds = 0.0;    // since it began
+};
+
 struct ReplyEnd {
   FinishReason reason = FinishReason::kStop;
   std::string stop;  // the stop string that ended it; empty: none
@@ -49,11 +57,12 @@ struct ReplyEnd {
 
 // Who answers, and when.
 struct ReplyHead {
-  std::string id;              // random part; a writer puts its own prefix before it
-  std::string model;           // as /v1/models names it
-  std::string fingerprint;     // of program and model ("system_fingerprint"); empty: none
-  int64_t created = 0;         // seconds since 1970
-  uint32_t prompt_tokens = 0;  // formats that begin with a usage say it there
+  std::string id;               // random part; a writer puts its own prefix before it
+  std::string model;            // as /v1/models names it
+  std::string fingerprint;      // of program and model ("system_fingerprint"); empty: none
+  int64_t created = 0;          // seconds since 1970
+  std::string request_id = {};  // formats whose errors name it
+  uint32_t prompt_tokens = 0;   // formats that begin with a usage say it there
 };
 
 // Streamed: Begin(), Part()..., EndChoice() of each choice, End(); or Failed() at any point. Each
@@ -66,8 +75,11 @@ class ReplyWriter {
  public:
   virtual ~ReplyWriter() = default;
   virtual std::string Begin() = 0;
-  // `choice`: which of several prompts' answers; 0 but for completions.
+  // `choice`: which of the n answers to a prompt, or of several prompts' answers one after another;
+  // 0 but for chat and completions.
   virtual std::string Part(const ReplyPart& part, uint32_t choice) = 0;
+  // Streamed, in formats that have a place for it; else nothing.
+  virtual std::string Progress(const PromptProgress&, uint32_t) { return ""; }
   // All of one choice has been said.
   virtual std::string EndChoice(const ReplyEnd& end, uint32_t choice) = 0;
   virtual std::string End() = 0;

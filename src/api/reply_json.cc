@@ -72,6 +72,15 @@ Json TimingsJson(const ReplyUsage& usage) {
   return json;
 }
 
+Json ProgressJson(const PromptProgress& progress) {
+  Json json = Json::Object();
+  json.Set("total", progress.total)
+      .Set("cache", progress.cached)
+      .Set("processed", progress.processed)
+      .Set("time_ms", static_cast<int64_t>(progress.seconds * 1e3));
+  return json;
+}
+
 void AddUsage(const ReplyUsage& more, ReplyUsage& sum) {
   sum.prompt_tokens += more.prompt_tokens;
   sum.cached_tokens += more.cached_tokens;

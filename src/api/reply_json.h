@@ -24,6 +24,8 @@ const char* FinishName(FinishReason reason);
 Json UsageJson(const ReplyUsage& usage);
 // llama-server's "timings".
 Json TimingsJson(const ReplyUsage& usage);
+// llama-server's "prompt_progress".
+Json ProgressJson(const PromptProgress& progress);
 void AddUsage(const ReplyUsage& more, ReplyUsage& sum);
 
 // With the digits that tell it from other floats: 0.8, not 0.800000011920929. NaN becomes null.

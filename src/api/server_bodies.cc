@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "api/body_fields.h"
+#include "api/reply_json.h"
 #include "base/check.h"
 #include "base/json.h"
 #include "base/utf8.h"
@@ -17,14 +18,24 @@ Json ServedModelJson(const ServedModel& model) {
       .Set("n_ctx_train", model.n_ctx_train)
       .Set("n_params", model.n_params)
       .Set("size", model.size_bytes)
-      .Set("n_vocab", model.n_vocab);
+      .Set("n_vocab", model.n_vocab)
+      .Set("architecture", model.architecture)
+      .Set("quantization", model.quantization);
   Json json = Json::Object();
   json.Set("id", model.id)
       .Set("object", "model")
       .Set("created", model.created)
       .Set("owned_by", "moestro")
+      .Set("type", "llm")
+      .Set("max_model_len", model.n_ctx)  // as vLLM and others call it
       .Set("meta", std::move(meta));
   return json;
+}
+
+Json TextsJson(std::span<const std::string> texts) {
+  Json array = Json::Array();
+  for (const std::string& text : texts) array.Push(text);
+  return array;
 }
 
 // A piece that is part of a character is told as its bytes.
@@ -43,6 +54,40 @@ std::string ModelListBody(std::span<const ServedModel> models) {
   Json data = Json::Array();
   for (const ServedModel& model : models) data.Push(ServedModelJson(model));
   return Json::Object().Set("object", "list").Set("data", std::move(data)).Dump();
+}
+
+std::string PropertiesBody(const ServedModel& model, const ServerProperties& properties) {
+  const SamplingOptions& sampling = properties.defaults;
+  Json params = Json::Object();
+  params.Set("temperature", NumberJson(sampling.temp))
+      .Set("top_k", sampling.top_k)
+      .Set("top_p", NumberJson(sampling.top_p))
+      .Set("min_p", NumberJson(sampling.min_p))
+      .Set("typical_p", NumberJson(sampling.typical))
+      .Set("repeat_last_n", sampling.repeat_last_n)
+      .Set("repeat_penalty", NumberJson(sampling.repeat_penalty))
+      .Set("presence_penalty", NumberJson(sampling.presence_penalty))
+      .Set("frequency_penalty", NumberJson(sampling.frequency_penalty))
+      .Set("seed", -1)
+      .Set("n_predict", -1)
+      .Set("stream", false);
+  Json settings = Json::Object();
+  settings.Set("n_ctx", model.n_ctx).Set("params", std::move(params));
+  Json modalities = Json::Object();
+  modalities.Set("vision", false).Set("audio", false);
+  Json json = Json::Object();
+  json.Set("default_generation_settings", std::move(settings))
+      .Set("total_slots", properties.parallel)
+      .Set("model_alias", model.id)
+      .Set("model_path", model.path)
+      .Set("modalities", std::move(modalities))
+      .Set("chat_template", model.chat_template)
+      .Set("bos_token", properties.bos)
+      .Set("eos_token", properties.eos)
+      .Set("build_info", properties.build)
+      .Set("capabilities", TextsJson(model.capabilities))
+      .Set("warnings", TextsJson(model.warnings));
+  return json.Dump();
 }
 
 std::string HealthBody() { return Json::Object().Set("status", "ok").Dump(); }

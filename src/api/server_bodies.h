@@ -11,6 +11,7 @@
 #include "api/api_error.h"
 #include "api/api_request.h"
 #include "core/ids.h"
+#include "text/sampler.h"
 
 namespace moestro {
 
@@ -22,8 +23,25 @@ struct ServedModel {
   uint32_t n_ctx_train = 0;
   uint32_t n_vocab = 0;
   uint64_t n_params = 0;
-  uint64_t size_bytes = 0;  // of its tensors
+  uint64_t size_bytes = 0;        // of its tensors
+  std::string architecture = {};  // "qwen3moe"
+  std::string quantization = {};  // the type that most of its weights have: "q4_K"
+  std::string digest = {};        // hexadecimal, tells it from others
+  std::string path = {};
+  std::string chat_template = {};
+  std::vector<std::string> capabilities = {};  // "completion", "tools", "thinking"
+  std::vector<std::string> warnings = {};      // what a user of it must know
 };
+
+// llama-server's: what a request gets that says nothing, and what the model is.
+struct ServerProperties {
+  SamplingOptions defaults;
+  uint32_t parallel = 0;  // texts beside each other
+  std::string bos = {};
+  std::string eos = {};
+  std::string build = {};
+};
+std::string PropertiesBody(const ServedModel& model, const ServerProperties& properties);
 
 std::string ModelBody(const ServedModel& model);
 std::string ModelListBody(std::span<const ServedModel> models);

@@ -6,6 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "base/json.h"
+
 namespace moestro {
 namespace {
 
@@ -16,14 +18,33 @@ TEST(ServerBodies, ModelsTellTheirContext) {
                           .n_ctx_train = 8192,
                           .n_vocab = 1000,
                           .n_params = 30'000'000'000,
-                          .size_bytes = 16'000'000'000};
+                          .size_bytes = 16'000'000'000,
+                          .architecture = "qwen3moe",
+                          .quantization = "q4_K"};
   const std::string body =
-      R"({"id":"tiny","object":"model","created":1700000000,"owned_by":"moestro","meta":)"
+      R"({"id":"tiny","object":"model","created":1700000000,"owned_by":"moestro",)"
+      R"("type":"llm","max_model_len":4096,"meta":)"
       R"({"n_ctx":4096,"n_ctx_train":8192,"n_params":30000000000,"size":16000000000,)"
-      R"("n_vocab":1000}})";
+      R"("n_vocab":1000,"architecture":"qwen3moe","quantization":"q4_K"}})";
   EXPECT_EQ(ModelBody(model), body);
   EXPECT_EQ(ModelListBody({&model, 1}), R"({"object":"list","data":[)" + body + "]}");
   EXPECT_EQ(ModelListBody({}), R"({"object":"list","data":[]})");
+}
+
+TEST(ServerBodies, PropertiesAreLlamaServers) {
+  ServedModel model{.id = "tiny", .n_ctx = 4096, .chat_template = "{{ x }}"};
+  model.warnings = {"beware"};
+  const auto json = Json::Parse(PropertiesBody(
+      model, {.defaults = {}, .parallel = 4, .bos = "<s>", .eos = "</s>", .build = "b1"}));
+  ASSERT_TRUE(json);
+  EXPECT_EQ(json->Find("default_generation_settings")->Find("n_ctx")->integer(), 4096);
+  EXPECT_EQ(json->Find("default_generation_settings")->Find("params")->Find("temperature")->Dump(),
+            "0.8");
+  EXPECT_EQ(json->Find("total_slots")->integer(), 4);
+  EXPECT_EQ(json->Find("chat_template")->text(), "{{ x }}");
+  EXPECT_EQ(json->Find("model_alias")->text(), "tiny");
+  EXPECT_EQ(json->Find("build_info")->text(), "b1");
+  EXPECT_EQ(json->Find("warnings")->Dump(), R"(["beware"])");
 }
 
 TEST(ServerBodies, Health) {

@@ -62,6 +62,7 @@ inline std::unique_ptr<ReplyWriter> WriterFor(ApiKind kind, const std::string& b
                                     .model = "tiny",
                                     .fingerprint = "fp",
                                     .created = 1700000000,
+                                    .request_id = "req_1",
                                     .prompt_tokens = 12});
 }
 

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: MIT
-// OpenAI's chat completions.
+// OpenAI's chat completions, n choices.
+#include <string>
 #include <utility>
 #include <vector>
 
 #include "api/reply_json.h"
 #include "api/writers.h"
+#include "base/check.h"
 
 namespace moestro {
 namespace {
@@ -15,33 +17,51 @@ class ChatWriter final : public ReplyWriter {
       : is_stream_(request.stream),
         has_usage_(request.include_usage),
         has_logprobs_(request.logprobs),
-        head_(head) {}
+        head_(head),
+        answers_(request.n) {}
 
   std::string Begin() override {
     if (!is_stream_) return "";
-    return Chunk(
-        Choice(std::move(Json::Object().Set("role", "assistant").Set("content", "")), Json(), {}));
-  }
-
-  std::string Part(const ReplyPart& part, uint32_t) override {
-    if (has_logprobs_)
-      logprobs_.insert(logprobs_.end(), part.logprobs.begin(), part.logprobs.end());
     std::string events;
-    for (const ChatDelta& delta : part.deltas) {
-      if (is_stream_)
-        events += Say(delta);
-      else
-        Keep(delta);
+    for (uint32_t i = 0; i < answers_.size(); ++i) {
+      Json role = Json::Object();
+      role.Set("role", "assistant").Set("content", "");
+      events += Chunk(Choice(i, std::move(role), Json(), {}));
     }
     return events;
   }
 
-  std::string EndChoice(const ReplyEnd& end, uint32_t) override {
-    end_ = end;
+  std::string Part(const ReplyPart& part, uint32_t choice) override {
+    CHECK(choice < answers_.size());
+    Answer& answer = answers_[choice];
+    if (has_logprobs_) {
+      answer.logprobs.insert(answer.logprobs.end(), part.logprobs.begin(), part.logprobs.end());
+    }
+    std::string events;
+    for (const ChatDelta& delta : part.deltas) {
+      if (is_stream_)
+        events += Say(delta, choice);
+      else
+        Keep(delta, answer);
+    }
+    return events;
+  }
+
+  std::string Progress(const PromptProgress& progress, uint32_t choice) override {
     if (!is_stream_) return "";
-    Json finished = Choice(Json::Object(), FinishName(end.reason), TakeLogprobs());
+    return Chunk(Choice(choice, Json::Object(), Json(), {}),
+                 Json::Object().Set("prompt_progress", ProgressJson(progress)));
+  }
+
+  std::string EndChoice(const ReplyEnd& end, uint32_t choice) override {
+    CHECK(choice < answers_.size());
+    answers_[choice].reason = end.reason;
+    AddUsage(end.usage, usage_);
+    if (!is_stream_) return "";
+    Json finished =
+        Choice(choice, Json::Object(), FinishName(end.reason), TakeLogprobs(answers_[choice]));
     if (has_usage_) return Chunk(std::move(finished));
-    return Chunk(std::move(finished), Json::Object().Set("timings", Timings()));
+    return Chunk(std::move(finished), Json::Object().Set("timings", TimingsJson(end.usage)));
   }
 
   std::string End() override {
@@ -49,7 +69,7 @@ class ChatWriter final : public ReplyWriter {
     std::string events;
     if (has_usage_) {
       Json more = Json::Object();
-      more.Set("usage", UsageJson(end_.usage)).Set("timings", Timings());
+      more.Set("usage", UsageJson(usage_)).Set("timings", TimingsJson(usage_));
       events = Chunk(Json::Array(), more);
     }
     return events + StreamEvent("[DONE]");
@@ -62,7 +82,14 @@ class ChatWriter final : public ReplyWriter {
   std::string Ping() const override { return StreamComment(); }
 
  private:
-  Json Timings() const { return TimingsJson(end_.usage); }
+  struct Answer {
+    std::vector<TokenLogprob> logprobs = {};  // not sent yet
+    FinishReason reason = FinishReason::kStop;
+    // Of an answer that is not streamed.
+    std::string content = {};
+    std::string reasoning = {};
+    std::vector<ToolCall> calls = {};
+  };
 
   Json Head(const char* object) const {
     Json json = Json::Object();
@@ -74,9 +101,9 @@ class ChatWriter final : public ReplyWriter {
     return json;
   }
 
-  static Json Choice(Json delta, Json finish_reason, Json logprobs) {
+  static Json Choice(uint32_t index, Json delta, Json finish_reason, Json logprobs) {
     Json choice = Json::Object();
-    choice.Set("index", 0)
+    choice.Set("index", index)
         .Set("delta", std::move(delta))
         .Set("logprobs", std::move(logprobs))
         .Set("finish_reason", std::move(finish_reason));
@@ -92,14 +119,16 @@ class ChatWriter final : public ReplyWriter {
   }
 
   // Of a chunk: null if none are asked for or none have come.
-  Json TakeLogprobs() { return logprobs_.empty() ? Json() : AllLogprobs(); }
+  static Json TakeLogprobs(Answer& answer) {
+    return answer.logprobs.empty() ? Json() : AllLogprobs(answer);
+  }
 
-  Json AllLogprobs() {
-    const std::vector<TokenLogprob> taken = std::exchange(logprobs_, {});
+  static Json AllLogprobs(Answer& answer) {
+    const std::vector<TokenLogprob> taken = std::exchange(answer.logprobs, {});
     return std::move(Json::Object().Set("content", LogprobsJson(taken)).Set("refusal", {}));
   }
 
-  std::string Say(const ChatDelta& delta) {
+  std::string Say(const ChatDelta& delta, uint32_t choice) {
     if (delta.kind != ChatDelta::Kind::kCallBegin && delta.text.empty()) return "";
     Json said = Json::Object();
     switch (delta.kind) {
@@ -114,7 +143,7 @@ class ChatWriter final : public ReplyWriter {
         said.Set("tool_calls", std::move(Json::Array().Push(Call(delta))));
         break;
     }
-    return Chunk(Choice(std::move(said), Json(), TakeLogprobs()));
+    return Chunk(Choice(choice, std::move(said), Json(), TakeLogprobs(answers_[choice])));
   }
 
   // Clients add names and arguments up: the name comes once, and no argument comes with it.
@@ -132,32 +161,33 @@ class ChatWriter final : public ReplyWriter {
     return call;
   }
 
-  void Keep(const ChatDelta& delta) {
+  static void Keep(const ChatDelta& delta, Answer& answer) {
     switch (delta.kind) {
       case ChatDelta::Kind::kContent:
-        content_ += delta.text;
+        answer.content += delta.text;
         break;
       case ChatDelta::Kind::kReasoning:
-        reasoning_ += delta.text;
+        answer.reasoning += delta.text;
         break;
       case ChatDelta::Kind::kCallBegin:
-        calls_.push_back({.id = delta.call_id, .name = delta.name, .arguments = {}});
+        answer.calls.push_back({.id = delta.call_id, .name = delta.name, .arguments = {}});
         break;
       case ChatDelta::Kind::kCallArguments:
-        if (!calls_.empty()) calls_.back().arguments += delta.text;
+        if (!answer.calls.empty()) answer.calls.back().arguments += delta.text;
         break;
     }
   }
 
-  Json Message() const {
+  static Json Message(const Answer& answer) {
     Json message = Json::Object();
     message.Set("role", "assistant");
-    message.Set("content", content_.empty() && !calls_.empty() ? Json() : Json(content_));
-    if (!reasoning_.empty()) message.Set("reasoning_content", reasoning_);
+    const bool has_calls = !answer.calls.empty();
+    message.Set("content", answer.content.empty() && has_calls ? Json() : Json(answer.content));
+    if (!answer.reasoning.empty()) message.Set("reasoning_content", answer.reasoning);
     message.Set("refusal", {});
-    if (calls_.empty()) return message;
+    if (!has_calls) return message;
     Json calls = Json::Array();
-    for (const ToolCall& call : calls_) {
+    for (const ToolCall& call : answer.calls) {
       Json function = Json::Object();
       function.Set("name", call.name).Set("arguments", call.arguments);
       Json json = Json::Object();
@@ -169,15 +199,20 @@ class ChatWriter final : public ReplyWriter {
   }
 
   std::string Whole() {
-    Json choice = Json::Object();
-    choice.Set("index", 0)
-        .Set("message", Message())
-        .Set("logprobs", has_logprobs_ ? AllLogprobs() : Json())
-        .Set("finish_reason", FinishName(end_.reason));
+    Json choices = Json::Array();
+    for (uint32_t i = 0; i < answers_.size(); ++i) {
+      Answer& answer = answers_[i];
+      Json choice = Json::Object();
+      choice.Set("index", i)
+          .Set("message", Message(answer))
+          .Set("logprobs", has_logprobs_ ? AllLogprobs(answer) : Json())
+          .Set("finish_reason", FinishName(answer.reason));
+      choices.Push(std::move(choice));
+    }
     Json body = Head("chat.completion");
-    body.Set("choices", std::move(Json::Array().Push(std::move(choice))))
-        .Set("usage", UsageJson(end_.usage))
-        .Set("timings", Timings());
+    body.Set("choices", std::move(choices))
+        .Set("usage", UsageJson(usage_))
+        .Set("timings", TimingsJson(usage_));
     return body.Dump();
   }
 
@@ -185,11 +220,8 @@ class ChatWriter final : public ReplyWriter {
   const bool has_usage_;
   const bool has_logprobs_;
   const ReplyHead head_;
-  std::vector<TokenLogprob> logprobs_;  // not sent yet
-  ReplyEnd end_;
-  std::string content_;
-  std::string reasoning_;
-  std::vector<ToolCall> calls_;
+  std::vector<Answer> answers_;
+  ReplyUsage usage_;
 };
 
 }  // namespace

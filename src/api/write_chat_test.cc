@@ -40,6 +40,45 @@ TEST(ChatStream, GoldenExchange) {
   EXPECT_EQ(writer->End(), "data: [DONE]\n\n");
 }
 
+// One answer was all that there was.
+TEST(ChatStream, EachOfSeveralAnswersIsAChoiceAndUsageCountsAll) {
+  const auto writer =
+      ChatWriterFor(R"("stream":true,"n":2,"stream_options":{"include_usage":true})");
+  std::string bytes = writer->Begin();
+  bytes += writer->Part({.deltas = {Said("b")}, .logprobs = {}}, 1);
+  bytes += writer->Part({.deltas = {Said("a"), CallBegin(0, "f")}, .logprobs = {}}, 0);
+  bytes += writer->EndChoice(Ended(FinishReason::kLength), 1);
+  bytes += writer->EndChoice(Ended(FinishReason::kToolCalls), 0);
+  bytes += writer->End();
+  const auto events = ReadStream(bytes);
+  ASSERT_EQ(events.size(), 9U);
+  const char* const indexes[] = {"0", "1", "1", "0", "0", "1", "0"};
+  for (size_t i = 0; i < std::size(indexes); ++i)
+    EXPECT_EQ(At(events[i].json(), "choices.0.index"), indexes[i]) << i;
+  EXPECT_EQ(At(events[5].json(), "choices.0.finish_reason"), R"("length")");
+  EXPECT_EQ(At(events[6].json(), "choices.0.finish_reason"), R"("tool_calls")");
+  EXPECT_EQ(At(events[7].json(), "usage.completion_tokens"), "18");
+}
+
+TEST(ChatBody, EachOfSeveralAnswersHasItsOwnTextAndLogprobs) {
+  const auto writer = ChatWriterFor(R"("n":2,"logprobs":true)");
+  EXPECT_EQ(writer->Begin(), "");
+  EXPECT_EQ(writer->Part({.deltas = {Said("b")}, .logprobs = {Logprob("b", -1.0F)}}, 1), "");
+  EXPECT_EQ(writer->Part({.deltas = {CallBegin(0, "f")}, .logprobs = {Logprob("a", -2.0F)}}, 0),
+            "");
+  writer->EndChoice(Ended(FinishReason::kToolCalls), 0);
+  writer->EndChoice(Ended(FinishReason::kStop), 1);
+  const auto body = Json::Parse(writer->End());
+  ASSERT_TRUE(body);
+  EXPECT_EQ(At(*body, "choices.0.message.tool_calls.0.function.name"), R"("f")");
+  EXPECT_EQ(At(*body, "choices.0.logprobs.content.0.token"), R"("a")");
+  EXPECT_EQ(At(*body, "choices.1.index"), "1");
+  EXPECT_EQ(At(*body, "choices.1.message.content"), R"("b")");
+  EXPECT_EQ(At(*body, "choices.1.message.tool_calls"), "");
+  EXPECT_EQ(At(*body, "choices.1.logprobs.content.0.token"), R"("b")");
+  EXPECT_EQ(At(*body, "choices.1.finish_reason"), R"("stop")");
+}
+
 TEST(ChatStream, BeginsWithTheRoleAndEndsWithAReasonAndDone) {
   const auto events = Streamed({Said("a"), Said("b")}, FinishReason::kLength);
   ASSERT_EQ(events.size(), 5U);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// OpenAI's text completions, a choice for each prompt.
+// OpenAI's text completions, n choices for each prompt.
 #include <algorithm>
 #include <utility>
 #include <vector>
@@ -18,7 +18,7 @@ class CompletionWriter final : public ReplyWriter {
         has_usage_(request.include_usage),
         has_logprobs_(request.logprobs),
         head_(head),
-        choices_(std::max<size_t>(1, request.prompts.size())) {}
+        choices_(std::max<size_t>(1, request.prompts.size()) * request.n) {}
 
   std::string Begin() override { return ""; }
 
@@ -35,6 +35,13 @@ class CompletionWriter final : public ReplyWriter {
     }
     if (text.empty()) return "";
     return Chunk(Choice(choice, text, Json()));
+  }
+
+  std::string Progress(const PromptProgress& progress, uint32_t choice) override {
+    if (!is_stream_) return "";
+    Json empty = Json::Object();
+    empty.Set("text", "").Set("index", choice).Set("logprobs", {}).Set("finish_reason", {});
+    return Chunk(std::move(empty), Json::Object().Set("prompt_progress", ProgressJson(progress)));
   }
 
   std::string EndChoice(const ReplyEnd& end, uint32_t choice) override {

@@ -57,8 +57,8 @@ class MessagesWriter final : public ItemWriter {
   }
 
   std::string Failed(const ApiError& error) override {
-    if (!is_stream()) return MessagesErrorBody(error);
-    return "event: error\n" + StreamEvent(MessagesErrorBody(error));
+    const std::string body = MessagesErrorBody(error, head_.request_id);
+    return is_stream() ? "event: error\n" + StreamEvent(body) : body;
   }
 
   std::string Ping() const override { return TypedEvent("ping", Json::Object()); }

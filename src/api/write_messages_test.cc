@@ -87,9 +87,10 @@ TEST(MessagesStream, PingsAndErrorsAreEvents) {
   EXPECT_EQ(writer->Ping(), "event: ping\ndata: {\"type\":\"ping\"}\n\n");
   EXPECT_EQ(writer->Failed({.message = "disk gone"}),
             "event: error\ndata: {\"type\":\"error\",\"error\":{\"type\":\"api_error\","
-            "\"message\":\"disk gone\"}}\n\n");
-  EXPECT_EQ(MessagesWriterFor(false)->Failed({.message = "disk gone"}),
-            R"({"type":"error","error":{"type":"api_error","message":"disk gone"}})");
+            "\"message\":\"disk gone\"},\"request_id\":\"req_1\"}\n\n");
+  EXPECT_EQ(
+      MessagesWriterFor(false)->Failed({.message = "disk gone"}),
+      R"({"type":"error","error":{"type":"api_error","message":"disk gone"},"request_id":"req_1"})");
 }
 
 TEST(MessagesStream, HardTextComesThrough) {

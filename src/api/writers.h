@@ -13,5 +13,6 @@ std::unique_ptr<ReplyWriter> MakeChatWriter(const ApiRequest& request, const Rep
 std::unique_ptr<ReplyWriter> MakeCompletionWriter(const ApiRequest& request, const ReplyHead& head);
 std::unique_ptr<ReplyWriter> MakeResponsesWriter(const ApiRequest& request, const ReplyHead& head);
 std::unique_ptr<ReplyWriter> MakeMessagesWriter(const ApiRequest& request, const ReplyHead& head);
+std::unique_ptr<ReplyWriter> MakeOllamaWriter(const ApiRequest& request, const ReplyHead& head);
 
 }  // namespace moestro

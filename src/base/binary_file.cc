@@ -60,6 +60,12 @@ Result<std::string> InputFile::ReadHeader() const {
                 f.what, version, f.version);
   }
   if (version == 0) return Damaged("its format is 0, which does not exist");
+  if (version < f.oldest) {
+    return Fail(Errc::kUnsupported,
+                "{}: {} of format {}, written by an older Moestro; {} is the oldest that is read, "
+                "{}",
+                path_, f.what, version, f.oldest, f.remedy);
+  }
   if (bytes.size() < f.header_bytes) return CutShort("a longer header");
   return bytes.substr(version_end);
 }
@@ -104,13 +110,13 @@ std::unexpected<Error> InputFile::Damaged(std::string_view what) const {
   return Fail(Errc::kInvalidFile, "{}: {}; it is damaged, {}", path_, what, format_->remedy);
 }
 
-Result<BinaryWriter> BinaryWriter::Create(const std::string& path) {
+Result<BinaryWriter> BinaryWriter::Create(const std::string& path, FileReaders readers) {
   std::error_code unknown;
   const auto status = std::filesystem::status(path, unknown);
   if (std::filesystem::exists(status) && !std::filesystem::is_regular_file(status)) {
     return Fail(Errc::kIo, "cannot write {}: it exists and is not a file; give another name", path);
   }
-  TRY(OutputFile file, OutputFile::Create(path));
+  TRY(OutputFile file, OutputFile::Create(path, readers));
   return BinaryWriter(std::move(file));
 }
 

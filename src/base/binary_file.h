@@ -27,6 +27,7 @@ inline constexpr size_t kFileWindow = kMiB;  // bytes written or read at a time
 struct FileFormat {
   std::string_view magic;   // eight letters
   uint32_t version = 1;     // the newest that is known; from 1 on
+  uint32_t oldest = 1;      // that is still read
   size_t header_bytes = 0;  // magic and version included
   std::string_view what;    // "a trace"
   std::string_view origin;  // what to do for one: "record one with 'moestro trace'"
@@ -76,7 +77,7 @@ class InputFile {
   const std::string& path() const { return path_; }
 
   // The header's bytes after magic and version, all of them. kInvalidFile: it is no such file or
-  // too short; kUnsupported: its version is newer than the known one.
+  // too short; kUnsupported: its version is newer or older than those that are read.
   Result<std::string> ReadHeader() const;
   // REQUIRES: offset + bytes <= size().
   Result<std::string> Read(uint64_t offset, size_t bytes) const;
@@ -103,7 +104,8 @@ class BinaryWriter {
  public:
   // Refuses a `path` that exists and is no file: renaming a new file to it would replace a device
   // or a pipe.
-  static Result<BinaryWriter> Create(const std::string& path);
+  static Result<BinaryWriter> Create(const std::string& path,
+                                     FileReaders readers = FileReaders::kByUmask);
   Status Add(std::string_view bytes);
   Status Finish();  // the checksum, and the file's name
   uint64_t size() const { return file_.size(); }

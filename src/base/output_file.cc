@@ -20,7 +20,9 @@ namespace moestro {
 namespace {
 
 constexpr uint64_t kWindow = 16 * kMiB;  // at most two of these are dirty
-constexpr mode_t kMode = 0666;           // less the user's umask
+
+// Less the user's umask.
+mode_t ModeFor(FileReaders readers) { return readers == FileReaders::kOwner ? 0600 : 0666; }
 
 std::string FolderOf(const std::string& path) {
   const std::string folder = std::filesystem::path(path).parent_path().string();
@@ -34,16 +36,17 @@ std::string TemporaryName(const std::string& path) {
 
 }  // namespace
 
-Result<OutputFile> OutputFile::Create(const std::string& path) {
+Result<OutputFile> OutputFile::Create(const std::string& path, FileReaders readers) {
+  const mode_t mode = ModeFor(readers);
   const std::string folder = FolderOf(path);
-  int fd = open(folder.c_str(), O_WRONLY | O_TMPFILE | O_CLOEXEC, kMode);
+  int fd = open(folder.c_str(), O_WRONLY | O_TMPFILE | O_CLOEXEC, mode);
   if (fd >= 0) return OutputFile(fd, path, "");
   // File systems without nameless files say one of these two.
   if (errno != EOPNOTSUPP && errno != EISDIR) {
     return Fail(Errc::kIo, "cannot create a file in {}: {}", folder, std::strerror(errno));
   }
   const std::string temporary = TemporaryName(path);
-  fd = open(temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, kMode);
+  fd = open(temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, mode);
   if (fd < 0) {
     return Fail(Errc::kIo, "cannot create {}: {}", temporary, std::strerror(errno));
   }

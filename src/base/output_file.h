@@ -14,10 +14,15 @@
 
 namespace moestro {
 
+// Who may read a new file: whom the user's umask lets, or the user alone (what holds a
+// conversation), from its first byte on and also where it replaces a file that others could read.
+enum class FileReaders : uint8_t { kByUmask, kOwner };
+
 class OutputFile {
  public:
   // Opens a temporary file in the folder of `path`. Fails with kIo, naming place and reason.
-  static Result<OutputFile> Create(const std::string& path);
+  static Result<OutputFile> Create(const std::string& path,
+                                   FileReaders readers = FileReaders::kByUmask);
 
   OutputFile(OutputFile&& other) noexcept;
   OutputFile& operator=(OutputFile&&) = delete;

@@ -4,10 +4,13 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 
 #include <cstring>
 #include <filesystem>
+#include <fstream>
 #include <string>
+#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -98,6 +101,43 @@ TEST(OutputFile, ReplacesWhatHasItsName) {
     file->Keep();
     EXPECT_EQ(std::filesystem::file_size(path), size);
   }
+}
+
+mode_t ModeOf(const std::string& path) {
+  struct stat info = {};
+  return stat(path.c_str(), &info) == 0 ? info.st_mode & 0777U : 0;
+}
+
+// The files of the folder that this process has open, by what /proc shows: they may have no name.
+std::vector<mode_t> OpenModes(const std::filesystem::path& folder) {
+  std::vector<mode_t> modes;
+  for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
+    std::error_code gone;
+    const auto target = std::filesystem::read_symlink(entry.path(), gone).string();
+    if (!gone && target.starts_with(folder.string() + "/")) modes.push_back(ModeOf(entry.path()));
+  }
+  return modes;
+}
+
+TEST(OutputFile, AConversationIsItsOwnersFromTheFirstByteOn) {
+  const TempFolder folder;
+  const std::string path = folder.File("a.bin");
+  const mode_t before = umask(0);  // the widest there is
+  std::ofstream(path) << "of an earlier version, and everybody's";
+  EXPECT_EQ(ModeOf(path), 0666U);
+  {
+    Result<OutputFile> file = OutputFile::Create(path, FileReaders::kOwner);
+    ASSERT_TRUE(file && file->Write(Pattern(100)));
+    EXPECT_EQ(OpenModes(folder.path()), std::vector<mode_t>{0600});
+    ASSERT_TRUE(file->Publish());
+    EXPECT_EQ(ModeOf(path), 0600U);
+    file->Keep();
+  }
+  EXPECT_EQ(ModeOf(path), 0600U);
+  Result<OutputFile> report = OutputFile::Create(folder.File("b.bin"));
+  ASSERT_TRUE(report && report->Publish());
+  EXPECT_EQ(ModeOf(folder.File("b.bin")), 0666U);
+  umask(before);
 }
 
 TEST(OutputFile, AFullDiskIsAnErrorThatNamesTheFile) {

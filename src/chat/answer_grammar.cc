@@ -27,6 +27,17 @@ std::span<const Tool> Allowed(const ChatInput& input) {
                        named == input.tools.end() ? 0 : 1);
 }
 
+// What a grammar is made of, without the tools that may not be called.
+ChatInput WithAllowedAlone(const ChatInput& input) {
+  ChatInput fewer;
+  fewer.tool_use = input.tool_use;
+  fewer.parallel_calls = input.parallel_calls;
+  for (const Tool& tool : input.tools) {
+    if (std::ranges::contains(input.allowed_tools, tool.name)) fewer.tools.push_back(tool);
+  }
+  return fewer;
+}
+
 Status Check(const ChatInput& input, const OutputForm& form) {
   const bool is_demanded =
       input.tool_use == ToolUse::kRequired || input.tool_use == ToolUse::kNamed;
@@ -77,38 +88,71 @@ std::string RenameRoot(std::string_view text) {
 
 class GrammarMaker {
  public:
-  GrammarMaker(const AnswerStyle& style, const ChatInput& input, bool may_think)
-      : style_(style), input_(input), may_think_(may_think), calls_(style, rules_) {}
+  GrammarMaker(const AnswerStyle& style, const ChatInput& input, bool may_think,
+               const WorkLimit& limit)
+      : style_(style),
+        input_(input),
+        may_think_(may_think),
+        limit_(limit),
+        rules_(limit, GrammarRules::Unsaid::kLeftOut),
+        calls_(style, rules_) {}
 
   Result<AnswerGrammar> Make(const OutputForm& form) {
     const bool is_text = form.kind == OutputForm::Kind::kText;
     const std::span<const Tool> tools = Allowed(input_);
     const bool has_calls = !tools.empty();
     const bool is_lazy = has_calls && input_.tool_use == ToolUse::kAuto && is_text;
-    AnswerGrammar grammar{.text = {}, .triggers = {}, .has_calls = has_calls};
+    AnswerGrammar grammar;
+    grammar.has_calls = has_calls;
     if (!has_calls && is_text) return grammar;
     // First, so that nothing takes their names.
     const std::string thoughts = is_lazy ? "" : Thoughts();
     std::string body;
     // Who names a tool wants it called exactly once.
     const bool may_repeat = input_.parallel_calls && input_.tool_use != ToolUse::kNamed;
-    if (has_calls) body = calls_.Add(tools, may_repeat);
+    if (has_calls) {
+      body = calls_.Add(tools, may_repeat);
+      TRY_STATUS(CheckCalls());
+    }
     if (has_calls && input_.tool_use != ToolUse::kAuto) {
       rules_.AddRule("root", thoughts + body);
     } else if (is_lazy) {
       rules_.AddRule("root", body);
       grammar.triggers = calls_.Triggers(tools);
+      if (may_think_) grammar.sleeps_in = Marks();
     } else {
       TRY(const std::string content, Content(form));
       rules_.AddRule("root", Format("{}({}{})", thoughts, has_calls ? body + " | " : "", content));
     }
     grammar.text = rules_.Text();
+    grammar.left_out = rules_.left_out();
     if (form.kind == OutputForm::Kind::kGrammar) grammar.text += RenameRoot(form.definition) + "\n";
     return grammar;
   }
 
  private:
+  // What a tool's schema cannot say is any object, but not what there was no time or room for.
+  Status CheckCalls() const {
+    TRY_STATUS(limit_.status());
+    if (!rules_.is_full()) return {};
+    return Fail(Errc::kInvalidRequest,
+                "the tools need a grammar of more than {} bytes; send fewer, or with smaller "
+                "schemas",
+                GrammarRules::kLongestText);
+  }
   bool has_channels() const { return style_.calls == CallFormat::kChannels; }
+
+  ThoughtMarks Marks() const {
+    if (has_channels()) {
+      return {.begin = Format("{}analysis{}", kChannelMark, kMessageMark),
+              .end = std::string(kEndMark),
+              .is_open = style_.begins_in_reasoning,
+              .is_anywhere = true};
+    }
+    return {.begin = style_.reasoning_begin,
+            .end = style_.reasoning_end,
+            .is_open = style_.begins_in_reasoning};
+  }
 
   // What an answer may begin with, as the beginning of a rule's body.
   std::string Thoughts() {
@@ -138,6 +182,7 @@ class GrammarMaker {
   const AnswerStyle& style_;
   const ChatInput& input_;
   bool may_think_;
+  WorkLimit limit_;
   GrammarRules rules_;
   CallRules calls_;
 };
@@ -145,9 +190,13 @@ class GrammarMaker {
 }  // namespace
 
 Result<AnswerGrammar> MakeAnswerGrammar(const AnswerStyle& style, const ChatInput& input,
-                                        const OutputForm& form, bool may_think) {
+                                        const OutputForm& form, bool may_think,
+                                        const WorkLimit& limit) {
+  if (!input.allowed_tools.empty()) {
+    return MakeAnswerGrammar(style, WithAllowedAlone(input), form, may_think, limit);
+  }
   TRY_STATUS(Check(input, form));
-  return GrammarMaker(style, input, may_think).Make(form);
+  return GrammarMaker(style, input, may_think, limit).Make(form);
 }
 
 std::vector<std::string> TextParameters(const Tool& tool) {
@@ -155,8 +204,8 @@ std::vector<std::string> TextParameters(const Tool& tool) {
   const auto schema = Json::Parse(tool.parameters);
   const auto properties = schema ? schema->Find("properties") : std::nullopt;
   if (!properties) return names;
-  for (std::string& key : properties->keys()) {
-    if (IsTextSchema(*properties->Find(key))) names.push_back(std::move(key));
+  for (const auto& [key, value] : properties->members()) {
+    if (IsTextSchema(value)) names.emplace_back(key);
   }
   return names;
 }

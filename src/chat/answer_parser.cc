@@ -4,7 +4,7 @@
 namespace moestro {
 
 AnswerParser::AnswerParser(const AnswerStyle& style, uint64_t id_seed)
-    : sink_(id_seed),
+    : sink_(id_seed, style.has_short_ids),
       reader_(style.calls == CallFormat::kChannels ? MakeChannelReader(style)
                                                    : MakeTaggedReader(style)) {}
 
@@ -13,8 +13,8 @@ std::vector<ChatDelta> AnswerParser::Push(std::string_view text) {
   return sink_.Take();
 }
 
-std::vector<ChatDelta> AnswerParser::Finish() {
-  reader_->End(sink_);
+std::vector<ChatDelta> AnswerParser::Finish(AnswerEnd end) {
+  reader_->End(end, sink_);
   return sink_.Take();
 }
 

@@ -10,260 +10,11 @@
 #include <vector>
 
 #include "base/json.h"
+#include "chat/json_scan.h"
+#include "chat/test_answers.h"
 
 namespace moestro {
 namespace {
-
-// Deltas as one text: thoughts in (), calls as name[arguments], content as it is.
-std::string Describe(const std::vector<ChatDelta>& deltas) {
-  std::string text;
-  auto kind = ChatDelta::Kind::kContent;
-  uint32_t call = 0;
-  const auto close = [&] {
-    if (kind == ChatDelta::Kind::kReasoning) text += ")";
-    if (kind == ChatDelta::Kind::kCallBegin || kind == ChatDelta::Kind::kCallArguments) text += "]";
-  };
-  for (const ChatDelta& delta : deltas) {
-    const bool goes_on = delta.kind == kind || (delta.kind == ChatDelta::Kind::kCallArguments &&
-                                                kind == ChatDelta::Kind::kCallBegin);
-    if (!goes_on || delta.kind == ChatDelta::Kind::kCallBegin) {
-      close();
-      if (delta.kind == ChatDelta::Kind::kReasoning) text += "(";
-      if (delta.kind == ChatDelta::Kind::kCallBegin) {
-        EXPECT_EQ(delta.call, call);
-        text += delta.name + "[";
-        ++call;
-      }
-    }
-    text += delta.text;
-    kind = delta.kind;
-  }
-  close();
-  return text;
-}
-
-std::vector<ChatDelta> Parse(const AnswerStyle& style, const std::vector<std::string_view>& parts) {
-  AnswerParser parser(style, 7);
-  std::vector<ChatDelta> all;
-  const auto add = [&all](std::vector<ChatDelta> deltas) {
-    for (ChatDelta& delta : deltas) all.push_back(std::move(delta));
-  };
-  for (const std::string_view part : parts) add(parser.Push(part));
-  add(parser.Finish());
-  return all;
-}
-
-std::string Read(const AnswerStyle& style, std::string_view text) {
-  return Describe(Parse(style, {text}));
-}
-
-AnswerStyle Style(CallFormat format, std::string_view begin = "<tool_call>",
-                  std::string_view end = "</tool_call>") {
-  AnswerStyle style;
-  style.calls = format;
-  style.call_begin = begin;
-  style.call_end = end;
-  style.reasoning_begin = "<think>";
-  style.reasoning_end = "</think>";
-  style.tools = {{.name = "add", .text_parameters = {"note"}},
-                 {.name = "look", .text_parameters = {"place"}}};
-  return style;
-}
-
-AnswerStyle Tagged() { return Style(CallFormat::kTaggedJson); }
-AnswerStyle List() { return Style(CallFormat::kList, "[TOOL_CALLS]", ""); }
-AnswerStyle Named() { return Style(CallFormat::kNamed, "[TOOL_CALLS]", ""); }
-AnswerStyle Bare() { return Style(CallFormat::kBareJson, "<|python_tag|>", ""); }
-AnswerStyle Parameters() { return Style(CallFormat::kParameterTags); }
-AnswerStyle KeyValues() { return Style(CallFormat::kKeyValueTags); }
-AnswerStyle Fenced() {
-  return Style(CallFormat::kFenced, "<｜tool▁calls▁begin｜>", "<｜tool▁calls▁end｜>");
-}
-AnswerStyle Channels() {
-  AnswerStyle style = Style(CallFormat::kChannels, "", "");
-  style.reasoning_begin.clear();
-  style.reasoning_end.clear();
-  return style;
-}
-AnswerStyle Thinking(AnswerStyle style) {
-  style.begins_in_reasoning = true;
-  return style;
-}
-
-struct Example {
-  const char* name;
-  AnswerStyle style;
-  std::string text;
-  std::string expected;
-};
-
-std::vector<Example> TaggedExamples() {
-  return {
-      {"plain", Tagged(), "Hello, wörld.\n", "Hello, wörld.\n"},
-      {"a mark that is none", Tagged(), "a <tool_box> b <t", "a <tool_box> b <t"},
-      {"thoughts", Tagged(), "<think>\nHm.\n\nYes.\n</think>\n\nFine.", "(Hm.\n\nYes.)Fine."},
-      {"thoughts that the prompt opened", Thinking(Tagged()), "Hm.\n</think>\n\nFine.",
-       "(Hm.)Fine."},
-      {"thoughts opened twice", Thinking(Tagged()), "\n<think>\nHm.</think>Fine.", "(Hm.)Fine."},
-      {"thoughts without end", Thinking(Tagged()), "Hm.\n</thin", "(Hm.\n</thin)"},
-      {"thoughts in the middle are content", Tagged(), "Say <think>x</think>.",
-       "Say <think>x</think>."},
-      {"a call in thoughts is none", Tagged(), "<think><tool_call></think>ok", "(<tool_call>)ok"},
-      {"a call", Tagged(),
-       "Let me see.\n<tool_call>\n{\"name\": \"add\", \"arguments\": {\"a\": [1, "
-       "2.5e3]}}\n</tool_call>",
-       "Let me see.add[{\"a\": [1, 2.5e3]}]"},
-      {"calls in a row", Tagged(),
-       "<tool_call>{\"name\":\"add\",\"arguments\":{}}</tool_call>\n"
-       "<tool_call>{\"name\":\"look\",\"arguments\":{\"place\":\"\\u00e9}\\\"\"}}</"
-       "tool_call>\nDone.",
-       "add[{}]look[{\"place\":\"\\u00e9}\\\"\"}]Done."},
-      {"arguments before the name", Tagged(),
-       "<tool_call>{\"arguments\": {\"a\": 1}, \"id\": 3, \"name\": \"add\"}</tool_call>",
-       "add[{\"a\": 1}]"},
-      {"arguments as text", Tagged(),
-       "<tool_call>{\"name\": \"add\", \"arguments\": \"{\\\"a\\\": 1}\"}</tool_call>",
-       "add[{\"a\": 1}]"},
-      {"no arguments", Tagged(), "<tool_call>{\"name\": \"add\"}</tool_call>", "add[{}]"},
-      {"the answer ends before the end mark", Tagged(),
-       "<tool_call>\n{\"name\": \"add\", \"arguments\": {}}\n</tool_c", "add[{}]"},
-      {"a call that is cut off", Tagged(), "So:\n<tool_call>\n{\"name\": \"add\", \"argum",
-       "So:\n<tool_call>\n{\"name\": \"add\", \"argum"},
-      {"a call that is broken", Tagged(), "<tool_call>{\"name\": add}</tool_call> sorry",
-       "<tool_call>{\"name\": add}</tool_call> sorry"},
-      {"arguments that are no object", Tagged(),
-       "<tool_call>{\"name\": \"add\", \"arguments\": [1]}</tool_call>",
-       "<tool_call>{\"name\": \"add\", \"arguments\": [1]}</tool_call>"},
-      {"a word that is none", Tagged(),
-       "<tool_call>{\"name\": \"add\", \"arguments\": {\"a\": [nts\"1]}}</tool_call>",
-       "<tool_call>{\"name\": \"add\", \"arguments\": {\"a\": [nts\"1]}}</tool_call>"},
-      {"a number that is none", Tagged(),
-       "<tool_call>{\"name\": \"add\", \"arguments\": {\"a\": 1.e}}</tool_call>",
-       "<tool_call>{\"name\": \"add\", \"arguments\": {\"a\": 1.e}}</tool_call>"},
-      {"a call after a broken one", Tagged(),
-       "<tool_call> no\n<tool_call>{\"name\": \"add\", \"arguments\": {}}</tool_call>",
-       "<tool_call> noadd[{}]"},
-      {"text that is not half of a character", Tagged(),
-       "<tool_call>{\"name\": \"add\", \"arguments\": {\"a\": \"\\ud800\"}}</tool_call>",
-       "<tool_call>{\"name\": \"add\", \"arguments\": {\"a\": \"\\ud800\"}}</tool_call>"},
-  };
-}
-
-std::vector<Example> JsonExamples() {
-  return {
-      {"a list", List(),
-       "[TOOL_CALLS] [{\"name\": \"add\", \"arguments\": {\"a\": 1}}, {\"name\": \"look\", "
-       "\"arguments\": {}, \"id\": \"abc\"}] and text",
-       "add[{\"a\": 1}]look[{}] and text"},
-      {"a list that breaks in its second call", List(),
-       "[TOOL_CALLS][{\"name\": \"add\", \"arguments\": {}}, oops]", "add[{}], oops]"},
-      {"a list without a list", List(), "[TOOL_CALLS] never", "[TOOL_CALLS] never"},
-      {"names", Named(), "Hm. [TOOL_CALLS]add[ARGS]{\"a\": 1}[TOOL_CALLS]look[CALL_ID]x1[ARGS]{}",
-       "Hm.add[{\"a\": 1}]look[{}]"},
-      {"a bare call", Bare(), "{\"name\": \"add\", \"parameters\": {\"a\": 1}}", "add[{\"a\": 1}]"},
-      {"bare calls", Bare(),
-       "{\"name\": \"add\", \"parameters\": {}}; {\"type\": \"function\", \"name\": \"look\", "
-       "\"parameters\": {}}",
-       "add[{}]look[{}]"},
-      {"a call behind its mark", Bare(),
-       "So. <|python_tag|>{\"name\": \"add\", \"parameters\": {}}", "So.add[{}]"},
-      {"an object that is an answer", Bare(), "{\"answer\": {\"name\": \"add\"}}",
-       "{\"answer\": {\"name\": \"add\"}}"},
-      {"an object of another name", Bare(), "{\"name\": \"Bob\", \"parameters\": {}}",
-       "{\"name\": \"Bob\", \"parameters\": {}}"},
-      {"an object within text", Bare(), "See {\"name\": \"add\", \"parameters\": {}}",
-       "See {\"name\": \"add\", \"parameters\": {}}"},
-      {"fenced calls", Fenced(),
-       "Ok.<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>function<｜tool▁sep｜>add\n```json\n{\"a\": "
-       "1}\n```"
-       "<｜tool▁call▁end｜>\n<｜tool▁call▁begin｜>function<｜tool▁sep｜>look\n```json\n{}\n```"
-       "<｜tool▁call▁end｜><｜tool▁calls▁end｜>",
-       "Ok.add[{\"a\": 1}]look[{}]"},
-      {"calls without a fence", Fenced(),
-       "<think>x</think><｜tool▁calls▁begin｜><｜tool▁call▁begin｜>add<｜tool▁sep｜>{\"a\": \"｜\"}"
-       "<｜tool▁call▁end｜><｜tool▁calls▁end｜>",
-       "(x)add[{\"a\": \"｜\"}]"},
-      {"marks of another kind", Fenced(), "a｜b<｜tool▁calls▁x<｜tool▁calls▁begin｜>z",
-       "a｜b<｜tool▁calls▁x<｜tool▁calls▁begin｜>z"},
-  };
-}
-
-std::vector<Example> XmlExamples() {
-  return {
-      {"parameters", Parameters(),
-       "I "
-       "will.\n\n<tool_call>\n<function=add>\n<parameter=a>\n5\n</parameter>\n<parameter=note>\n5\n"
-       "</parameter>\n<parameter=b>\n{\"x\": [true]}\n</parameter>\n</function>\n</tool_call>",
-       "I will.add[{\"a\": 5, \"note\": \"5\", \"b\": {\"x\": [true]}}]"},
-      {"a value with a zero byte is text", Parameters(),
-       std::string("<tool_call><function=add><parameter=a>1") + '\0' +
-           " x</parameter></function></tool_call>",
-       "add[{\"a\": \"1\\u0000 x\"}]"},
-      {"a parameter of several lines", Parameters(),
-       "<tool_call>\n<function=look>\n<parameter=place>\n\"a\n  <b>\n\n</parameter>\n</function>\n"
-       "</tool_call>",
-       "look[{\"place\": \"\\\"a\\n  <b>\\n\"}]"},
-      {"Python's words", Parameters(),
-       "<tool_call><function=add><parameter=a>True</parameter><parameter=b>None</parameter>"
-       "</function></tool_call>",
-       "add[{\"a\": true, \"b\": null}]"},
-      {"a function without its outer mark", Parameters(),
-       "<function=look>\n</function>\n</tool_call>", "look[{}]</tool_call>"},
-      {"a function that is cut off", Parameters(),
-       "<tool_call>\n<function=add>\n<parameter=a>\n5\n</param",
-       "<tool_call>\n<function=add>\n<parameter=a>\n5\n</param"},
-      {"keys and values", KeyValues(),
-       "\n<tool_call>add\n<arg_key>a</arg_key>\n<arg_value>[1]</arg_value>\n<arg_key>note</"
-       "arg_key>\n"
-       "<arg_value>true\n</arg_value>\n</tool_call>\n<tool_call>look</tool_call>",
-       "add[{\"a\": [1], \"note\": \"true\\n\"}]look[{}]"},
-      {"keys without values", KeyValues(), "<tool_call>add\n<arg_key>a</arg_key>\n</tool_call>",
-       "<tool_call>add\n<arg_key>a</arg_key>\n</tool_call>"},
-      {"JSON where tags belong", KeyValues(), "<tool_call>{\"name\": \"add\"}</tool_call>",
-       "<tool_call>{\"name\": \"add\"}</tool_call>"},
-  };
-}
-
-std::vector<Example> ChannelExamples() {
-  return {
-      {"channels", Channels(),
-       "<|channel|>analysis<|message|>Hm. "
-       "<b><|end|><|start|>assistant<|channel|>final<|message|>Yes.",
-       "(Hm. <b>)Yes."},
-      {"a call in a channel", Channels(),
-       "<|channel|>analysis<|message|>Hm.<|end|><|start|>assistant<|channel|>commentary "
-       "to=functions.add <|constrain|>json<|message|>{\"a\": 1}<|call|>",
-       "(Hm.)add[{\"a\": 1}]"},
-      {"a recipient before the channel", Channels(),
-       "<|start|>assistant to=functions.look<|channel|>commentary json<|message|>{}", "look[{}]"},
-      {"words before a call", Channels(),
-       "<|channel|>commentary<|message|>I look.<|end|><|start|>assistant<|channel|>commentary "
-       "to=functions.look<|message|>{}<|call|>",
-       "I look.look[{}]"},
-      {"a call that is broken", Channels(),
-       "<|channel|>commentary to=functions.look<|message|>{oops}<|end|>", "{oops}"},
-      {"no channel at all", Channels(), "Just <|text|>.", "Just <|text|>."},
-      {"a header without end", Channels(), "a<|channel|>ana", "a"},
-  };
-}
-
-std::vector<Example> Examples() {
-  std::vector<Example> all;
-  for (auto& some : {TaggedExamples(), JsonExamples(), XmlExamples(), ChannelExamples()}) {
-    all.insert(all.end(), some.begin(), some.end());
-  }
-  return all;
-}
-
-// Where a text of UTF-8 may be cut.
-std::vector<size_t> Cuts(std::string_view text) {
-  std::vector<size_t> cuts;
-  for (size_t i = 0; i <= text.size(); ++i) {
-    if (i == text.size() || (static_cast<unsigned char>(text[i]) & 0xC0U) != 0x80U)
-      cuts.push_back(i);
-  }
-  return cuts;
-}
 
 TEST(AnswerParser, ReadsWhatModelsWrite) {
   for (const Example& example : Examples()) {
@@ -331,6 +82,82 @@ TEST(AnswerParser, ArgumentsAreAlwaysAnObject) {
       }
     }
   }
+}
+
+// What the answer says when a limit ends it, and what it says when it goes on, in that kind.
+std::string OfKind(const std::vector<ChatDelta>& deltas, ChatDelta::Kind kind) {
+  std::string text;
+  for (const ChatDelta& delta : deltas) {
+    if (delta.kind == kind) text += delta.text;
+  }
+  return text;
+}
+
+std::string WithoutBlanksAtItsEnd(std::string text) {
+  while (!text.empty() && kBlanks.contains(text.back())) text.pop_back();
+  return text;
+}
+
+// Every example, cut off by a limit everywhere: nothing is said that the whole answer does not say,
+// so no beginning of a mark or of a call is content.
+TEST(AnswerParser, ALimitShowsNothingThatTheWholeAnswerDoesNotSay) {
+  for (Example example : Examples()) {
+    for (const bool certain : {false, true}) {
+      example.style.calls_are_certain = certain;
+      const auto whole = Parse(example.style, {example.text});
+      for (const size_t cut : Cuts(example.text)) {
+        const std::string text = example.text.substr(0, cut);
+        const auto deltas = Parse(example.style, {text}, AnswerEnd::kCut);
+        for (const auto kind : {ChatDelta::Kind::kContent, ChatDelta::Kind::kReasoning}) {
+          const std::string said = WithoutBlanksAtItsEnd(OfKind(deltas, kind));
+          EXPECT_TRUE(OfKind(whole, kind).starts_with(said)) << example.name << certain << '\n'
+                                                             << text << "\nsaid: " << said;
+        }
+      }
+    }
+  }
+}
+
+TEST(AnswerParser, AStopStringWithinACallLeavesNoneOfItBehind) {
+  const std::string begun = "So: a <to\n<tool_call>\n{\"name\": \"add\", \"argum";
+  EXPECT_EQ(Describe(Parse(Tagged(), {begun}, AnswerEnd::kStopped)), "So: a <to");
+  // What follows a beginning of a mark was the stop string, so it is none.
+  EXPECT_EQ(Describe(Parse(Tagged(), {"1 <"}, AnswerEnd::kStopped)), "1 <");
+  EXPECT_EQ(Describe(Parse(Tagged(), {"1 <"}, AnswerEnd::kCut)), "1");
+  AnswerStyle style = Tagged();
+  style.calls_are_certain = true;
+  AnswerParser parser(style, 1);
+  parser.Push(begun + "ents\": {\"a\": ");
+  EXPECT_TRUE(parser.has_calls() && parser.is_in_call());
+  parser.Push("1}}</tool_call>");
+  EXPECT_FALSE(parser.is_in_call());
+}
+
+TEST(AnswerParser, KnowsWhenTheModelThinks) {
+  AnswerParser parser(Tagged(), 1);
+  EXPECT_FALSE(parser.is_thinking());
+  parser.Push("<think>");
+  EXPECT_TRUE(parser.is_thinking());
+  parser.Push("Hm.</think>");
+  EXPECT_FALSE(parser.is_thinking());
+  EXPECT_TRUE(AnswerParser(Thinking(Tagged()), 1).is_thinking());
+  AnswerParser channels(Channels(), 1);
+  channels.Push("<|channel|>analysis<|message|>H");
+  EXPECT_TRUE(channels.is_thinking());
+  channels.Push("<|end|>");
+  EXPECT_FALSE(channels.is_thinking());
+}
+
+// Calls that no grammar holds are passed on when they are whole, even if others are certain.
+TEST(AnswerParser, OnlyACallThatBeginsAsAGrammarHoldsItIsPassedOnInPieces) {
+  AnswerStyle style = Parameters();
+  style.calls_are_certain = true;
+  EXPECT_EQ(Read(style, "<function=look>\n<parameter=place>\nRome"),
+            "<function=look>\n<parameter=place>\nRome");
+  style = Bare();
+  style.calls_are_certain = true;
+  EXPECT_EQ(Read(style, "{\"name\":\"add\", \"parameters\": {\"a\": oops"),
+            "{\"name\":\"add\", \"parameters\": {\"a\": oops");
 }
 
 TEST(AnswerParser, CallsThatAreCertainArePassedOnPieceByPiece) {

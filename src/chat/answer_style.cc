@@ -45,6 +45,7 @@ AnswerStyle FindStyle(std::string_view t) {
     SetCalls(style, CallFormat::kBareJson, "<|python_tag|>", {});
   } else {
     SetCalls(style, CallFormat::kTaggedJson, "<tool_call>", "</tool_call>");
+    style.is_guess = true;
   }
   return style;
 }

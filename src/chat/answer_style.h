@@ -30,12 +30,15 @@ struct ToolShape {
 
 struct AnswerStyle {
   CallFormat calls = CallFormat::kNone;
+  bool is_guess = false;  // of `calls`: the template speaks of no marks that are known
   std::string call_begin;
   std::string call_end;         // may be empty
   bool fences_calls = false;    // kFenced: with a Markdown fence
   std::string reasoning_begin;  // "<think>"; empty: the model has no thoughts
   std::string reasoning_end;
   bool begins_in_reasoning = false;  // the prompt ended with reasoning_begin
+  bool begins_in_content = false;    // the prompt ended within the answer's text
+  bool has_short_ids = false;        // of calls; call_ids.h
   // A grammar holds the calls, so their arguments may be passed on before their end is seen.
   bool calls_are_certain = false;
   std::vector<ToolShape> tools;

@@ -2,10 +2,12 @@
 #include "chat/call_rules.h"
 
 #include <algorithm>
+#include <set>
 #include <utility>
 
 #include "base/check.h"
 #include "base/format.h"
+#include "chat/call_scan.h"
 
 namespace moestro {
 namespace {
@@ -26,12 +28,13 @@ size_t NextState(std::string_view mark, size_t matched, char c) {
 
 std::string CharacterCode(char c) { return Format("\\x{:02X}", static_cast<unsigned char>(c)); }
 
-bool IsRequired(const Json& schema, std::string_view key) {
+std::set<std::string> RequiredOf(const Json& schema) {
+  std::set<std::string> names;
   const auto required = schema.Find("required");
   for (size_t i = 0; required && i < required->size(); ++i) {
-    if (required->At(i)->text() == key) return true;
+    if (auto name = required->At(i)->text()) names.insert(*std::move(name));
   }
-  return false;
+  return names;
 }
 
 std::string Join(const std::vector<std::string>& parts, std::string_view between) {
@@ -59,7 +62,10 @@ bool IsTextSchema(JsonView schema) {
 std::string CallRules::Add(std::span<const Tool> tools, bool many) {
   CHECK(!tools.empty());
   std::vector<std::string> choices;
-  for (const Tool& tool : tools) choices.push_back(rules_.AddRule("call", One(tool)));
+  for (const Tool& tool : tools) {
+    if (rules_.is_full()) break;
+    choices.push_back(rules_.AddRule("call", One(tool)));
+  }
   const std::string one = rules_.AddRule("calls-one", Join(choices, " | "));
   const std::string begin = Quoted(style_.call_begin);
   const std::string end = style_.call_end.empty() ? "" : " " + Quoted(style_.call_end);
@@ -83,11 +89,11 @@ std::string CallRules::Add(std::span<const Tool> tools, bool many) {
 
 std::vector<std::string> CallRules::Triggers(std::span<const Tool> tools) const {
   if (style_.calls == CallFormat::kChannels) {
-    return {Format("{}commentary {}", kChannelMark, kRecipient)};
+    return {ChannelCallBegin()};
   }
   std::vector<std::string> triggers{style_.call_begin};
   if (style_.calls == CallFormat::kBareJson) {
-    for (const Tool& tool : tools) triggers.push_back(Format(R"({{"name": {},)", NameText(tool)));
+    for (const Tool& tool : tools) triggers.push_back(BareBegin(tool.name));
   }
   return triggers;
 }
@@ -168,10 +174,11 @@ std::string CallRules::TaggedParameters(const Tool& tool) {
   const auto properties = schema ? schema->Find("properties") : std::nullopt;
   if (!properties) return FreeParameters();
   std::vector<std::string> parts;
-  for (const std::string& key : properties->keys()) {
-    const std::string rule =
-        rules_.AddRule("parameter", TaggedParameter(key, *properties->Find(key)));
-    parts.push_back(IsRequired(*schema, key) ? rule : rule + "?");
+  const std::set<std::string> required = RequiredOf(*schema);
+  for (const auto& [key, value] : properties->members()) {
+    if (rules_.is_full()) break;
+    const std::string rule = rules_.AddRule("parameter", TaggedParameter(key, value));
+    parts.push_back(required.contains(std::string(key)) ? rule : rule + "?");
   }
   return parts.empty() ? "\"\"" : Join(parts, " ");
 }

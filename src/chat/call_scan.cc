@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <initializer_list>
 
+#include "base/format.h"
 #include "base/json.h"
 
 namespace moestro {
@@ -247,8 +248,15 @@ class CallScanner {
     return ReadObject() && Whole();
   }
 
+  // Behind the mark a grammar holds it, and where a name's field begins it as Triggers() says.
   bool ReadBare() {
-    if (!in_.rest().starts_with('{') && !in_.Take(style_.call_begin)) return false;
+    if (in_.rest().starts_with('{')) {
+      scan_.is_held = std::ranges::any_of(style_.tools, [this](const ToolShape& tool) {
+        return in_.rest().starts_with(BareBegin(tool.name));
+      });
+    } else if (!in_.Take(style_.call_begin)) {
+      return false;
+    }
     return ReadEnvelope();
   }
 
@@ -279,10 +287,13 @@ class CallScanner {
 
   bool ReadParameterTags() {
     const bool is_tagged = !in_.rest().starts_with(kFunctionTag);
+    scan_.is_held = is_tagged;
     if (is_tagged && !in_.Take(style_.call_begin)) return false;
     in_.SkipBlanks();
     Add();
     if (!in_.Take(kFunctionTag) || !TakeName(in_, ">", call().name)) return false;
+    // Words about such tags, which name no tool.
+    if (!IsTool(call().name)) return in_.Fail();
     call().is_named = true;
     call().arguments = "{";
     while (true) {
@@ -362,6 +373,12 @@ CallScan ScanArguments(std::string_view name, std::string_view text) {
   const AnswerStyle style;
   return CallScanner(style, text).RunArguments(name);
 }
+
+std::string BareBegin(std::string_view tool) {
+  return Format(R"({{"name": {},)", Json(tool).Dump());
+}
+
+std::string ChannelCallBegin() { return Format("{}commentary {}", kChannelMark, kRecipient); }
 
 std::vector<std::string_view> OpeningMarks(const AnswerStyle& style) {
   if (style.calls == CallFormat::kNone || style.calls == CallFormat::kChannels) return {};

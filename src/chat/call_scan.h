@@ -28,6 +28,8 @@ struct CallScan {
   std::vector<ScannedCall> calls;  // all but the last are whole
   size_t whole_end = 0;            // where the last whole call ends; 0: there is none
   size_t end = 0;                  // where all ended, or broke
+  // It begins as calls do that a grammar holds (call_rules.h), if there is one.
+  bool is_held = true;
 };
 
 // `text` begins with one of OpeningMarks(style). REQUIRES: style.calls is neither kNone nor
@@ -36,6 +38,11 @@ CallScan ScanCalls(const AnswerStyle& style, std::string_view text);
 
 // A call's arguments alone, from their opening brace on.
 CallScan ScanArguments(std::string_view name, std::string_view text);
+
+// How a bare call of the tool begins where a grammar is to hold it.
+std::string BareBegin(std::string_view tool);
+// The same in channels.
+std::string ChannelCallBegin();
 
 // Where a call may begin anywhere in an answer.
 std::vector<std::string_view> OpeningMarks(const AnswerStyle& style);

@@ -14,7 +14,12 @@ constexpr size_t kMaxHeaderBytes = 256;
 
 class ChannelReader : public AnswerReader {
  public:
-  explicit ChannelReader(const AnswerStyle& style) : style_(style) {}
+  explicit ChannelReader(const AnswerStyle& style) : style_(style) {
+    if (style.begins_in_content) mode_ = Mode::kContent;
+    if (style.begins_in_reasoning) mode_ = Mode::kReasoning;
+  }
+
+  bool is_thinking() const override { return mode_ == Mode::kReasoning; }
 
  private:
   enum class Mode : uint8_t { kBetween, kHeader, kReasoning, kContent, kCall };
@@ -54,7 +59,7 @@ class ChannelReader : public AnswerReader {
       first = mark;
     }
     if (found == std::string::npos) {
-      const size_t end = ended_ ? held_.size() : held_.size() - OpenEnd(held_, marks);
+      const size_t end = CertainBytes(marks);
       Say(std::string_view(held_).substr(0, end), sink);
       held_.erase(0, end);
       return false;
@@ -72,7 +77,7 @@ class ChannelReader : public AnswerReader {
     const size_t end = std::string_view(held_).substr(0, kMost).find(kMessageMark);
     if (end == std::string::npos && held_.size() >= kMost) return GiveUp(sink);
     if (end == std::string::npos) {
-      if (ended_) held_.clear();
+      if (has_ended()) held_.clear();
       return false;
     }
     const std::string header = held_.substr(0, end);
@@ -85,20 +90,23 @@ class ChannelReader : public AnswerReader {
     const std::string_view rest = std::string_view(header).substr(to + kRecipient.size());
     name_ = rest.substr(0, rest.find_first_of(" <"));
     mode_ = name_.empty() || style_.tools.empty() ? Mode::kContent : Mode::kCall;
+    is_held_ = header.contains(ChannelCallBegin());
     progress_ = {};
     return true;
   }
 
   bool ReadCall(DeltaSink& sink) {
     const CallScan scan = ScanArguments(name_, held_);
-    progress_.Show(scan, style_.calls_are_certain, sink);
-    if (scan.state == Scan::kOpen && !ended_) return false;
+    progress_.Show(scan, style_.calls_are_certain && is_held_, sink);
+    if (scan.state == Scan::kOpen && !has_ended()) return false;
     mode_ = Mode::kContent;
     if (scan.state == Scan::kWhole) {
       held_.erase(0, scan.end);
       mode_ = Mode::kBetween;
     } else if (progress_.is_inside()) {
       held_.erase(0, scan.state == Scan::kOpen ? held_.size() : scan.end);
+    } else if (scan.state == Scan::kOpen && drops_calls()) {
+      held_.clear();
     }
     return true;
   }
@@ -112,7 +120,8 @@ class ChannelReader : public AnswerReader {
   }
 
   AnswerStyle style_;
-  std::string name_;  // of the tool that is being called
+  std::string name_;      // of the tool that is being called
+  bool is_held_ = false;  // by a grammar, if there is one: call_rules.h says where it begins
   CallProgress progress_;
   Mode mode_ = Mode::kBetween;
 };

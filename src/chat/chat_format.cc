@@ -66,7 +66,46 @@ struct ChatFormat::Impl {
   AnswerStyle style;  // of the model's answers, before a request is known
   bool is_chatml = false;
   std::vector<std::string> stops;
+  ControlTexts controls;       // of tokens that no client may write
+  ControlTexts not_own_marks;  // but those that the model's own answers have
   std::string description;
+  std::vector<std::string> warnings;
+
+  void SetControls(const std::vector<std::string>& texts) {
+    controls = ControlTexts(texts);
+    std::vector<std::string> others = texts;
+    std::erase_if(others, [this](const std::string& text) { return IsOwnMark(text); });
+    not_own_marks = ControlTexts(others);
+  }
+
+  bool IsOwnMark(std::string_view text) const {
+    constexpr std::string_view kChannelMarks[] = {kChannelMark, kStartMark, kMessageMark,
+                                                  kEndMark,     kCallMark,  kConstrainMark};
+    if (style.calls == CallFormat::kChannels) return std::ranges::contains(kChannelMarks, text);
+    constexpr std::string_view kInCalls[] = {kArgumentsMark, kCallIdMark, kFencedBegin,
+                                             kFencedSeparator, kFencedEnd};
+    return text == style.reasoning_begin || text == style.reasoning_end ||
+           text == style.call_begin || text == style.call_end ||
+           std::ranges::contains(kInCalls, text);
+  }
+
+  // What an assistant said may have its marks: clients send them back, and templates look for them.
+  void Mark(ChatInput& input) const {
+    for (ChatTurn& turn : input.turns) {
+      const ControlTexts& marked = turn.role == "assistant" ? not_own_marks : controls;
+      turn.content = MarkControls(marked, turn.content);
+      turn.reasoning = MarkControls(marked, turn.reasoning);
+      turn.name = MarkControls(controls, turn.name);
+      for (ToolCall& call : turn.calls) call.name = MarkControls(controls, call.name);
+    }
+    // Described in words of ours, tools do not come through the template.
+    if (traits.knows_tools) return;
+    for (Tool& tool : input.tools) {
+      tool.name = MarkControls(controls, tool.name);
+      tool.description = MarkControls(controls, tool.description);
+      tool.parameters = MarkControls(controls, tool.parameters);
+    }
+  }
 
   void TakeTemplate(ChatTemplate parsed, std::string_view text) {
     traits = FindTraits(parsed, text);
@@ -86,11 +125,21 @@ struct ChatFormat::Impl {
     stops = StopsOf(text);
     description = Format("the model's template; calls of tools as {}{}", FormatName(style.calls),
                          traits.knows_tools ? "" : ", described in the system message");
+    // Told by its template, the model writes calls as its template has them.
+    if (traits.knows_tools && style.is_guess) {
+      warnings.emplace_back(
+          "the model's chat template has tools in a form that is not known here: calls of tools "
+          "that are not forced may come as text");
+    }
   }
 
   void TakeNone(bool has_chatml_marks, std::string_view reason) {
     is_chatml = has_chatml_marks;
     traits.knows_system = true;
+    traits.knows_systems_in_a_row = true;
+    traits.knows_late_system = true;
+    traits.knows_users_in_a_row = true;
+    traits.knows_assistants_in_a_row = true;
     style = FindStyle({});
     if (is_chatml) {
       stops = {"<|im_end|>"};
@@ -100,7 +149,15 @@ struct ChatFormat::Impl {
     description = Format("{} ({})", is_chatml ? "ChatML" : "lines of \"role: text\"", reason);
   }
 
-  Result<std::string> Prompt(const ChatInput& input) const {
+  // A last turn that is gone on with is left to Continue().
+  Result<std::string> Prompt(const ChatInput& input, const WorkLimit& limit) const {
+    if (input.continues_last && !input.turns.empty()) {
+      ChatInput before = input;
+      before.turns.pop_back();
+      before.continues_last = false;
+      before.add_assistant = true;
+      return Prompt(before, limit);
+    }
     const std::vector<ChatTurn> turns = PlainTurns(input, traits, style);
     if (!chat_template) {
       return is_chatml ? RenderChatMl(turns, input.add_assistant)
@@ -111,11 +168,15 @@ struct ChatFormat::Impl {
                                   .tools = describes ? input.tools : std::span<const Tool>(),
                                   .arguments = input.template_arguments,
                                   .add_assistant = input.add_assistant,
-                                  .forms = traits.forms});
+                                  .forms = traits.forms,
+                                  .controls = controls.empty() ? nullptr : &controls},
+                                 limit);
   }
 
-  AnswerStyle StyleFor(const ChatInput& input, std::string_view prompt) const {
+  Result<AnswerStyle> StyleFor(const ChatInput& input, std::string_view prompt,
+                               const WorkLimit& limit) const {
     AnswerStyle answer = style;
+    answer.has_short_ids = traits.wants_short_ids;
     const std::string_view end = TrimEnd(prompt);
     answer.begins_in_reasoning = input.add_assistant && !answer.reasoning_begin.empty() &&
                                  end.ends_with(answer.reasoning_begin);
@@ -124,12 +185,39 @@ struct ChatFormat::Impl {
       return answer;
     }
     for (const Tool& tool : input.tools) {
+      TRY_STATUS(limit.Spend(tool.parameters.size()));
+      const bool may_be_called =
+          input.allowed_tools.empty() || std::ranges::contains(input.allowed_tools, tool.name);
+      if (!may_be_called) continue;
       answer.tools.push_back({.name = tool.name, .text_parameters = TextParameters(tool)});
     }
     return answer;
   }
 
+  // What the assistant has said of its turn goes behind the prompt, and the answer begins there.
+  void Continue(const ChatTurn& turn, std::string& prompt, AnswerStyle& answer) const {
+    const bool can_think = answer.calls == CallFormat::kChannels || !answer.reasoning_end.empty();
+    const bool is_thinking = can_think && turn.content.empty();
+    if (answer.calls == CallFormat::kChannels) {
+      if (!turn.reasoning.empty()) {
+        prompt += Format("{}analysis{}{}", kChannelMark, kMessageMark, turn.reasoning);
+        if (!is_thinking) prompt += Format("{}{}assistant", kEndMark, kStartMark);
+      }
+      if (!is_thinking) prompt += Format("{}final{}", kChannelMark, kMessageMark);
+    } else if (!answer.reasoning_end.empty()) {
+      const bool opens = !answer.begins_in_reasoning && !turn.reasoning.empty();
+      if (opens) prompt += answer.reasoning_begin + "\n";
+      prompt += turn.reasoning;
+      const bool closes = !is_thinking && (opens || answer.begins_in_reasoning);
+      if (closes) prompt += Format("\n{}\n\n", answer.reasoning_end);
+    }
+    prompt += turn.content;
+    answer.begins_in_reasoning = is_thinking;
+    answer.begins_in_content = !is_thinking;
+  }
+
   bool MayThink(const AnswerStyle& answer, std::string_view prompt) const {
+    if (answer.begins_in_content) return false;
     if (answer.calls == CallFormat::kChannels) return true;
     return !answer.reasoning_end.empty() && !TrimEnd(prompt).ends_with(answer.reasoning_end);
   }
@@ -144,29 +232,51 @@ ChatFormat ChatFormat::Make(const ChatModel& model) {
   auto impl = std::make_unique<Impl>();
   if (model.template_text.empty()) {
     impl->TakeNone(model.has_chatml_marks, "the model has no chat template");
+    impl->SetControls(model.control_texts);
     return ChatFormat(std::move(impl));
   }
   Result<ChatTemplate> parsed = ChatTemplate::Parse(model.template_text, model.bos, model.eos);
   if (parsed) {
     impl->TakeTemplate(*std::move(parsed), model.template_text);
   } else {
-    impl->TakeNone(model.has_chatml_marks, Format("the model's chat template cannot be used: {}",
-                                                  OneLine(parsed.error().message)));
+    const std::string reason =
+        Format("the model's chat template cannot be used: {}", OneLine(parsed.error().message));
+    impl->TakeNone(model.has_chatml_marks, reason);
+    impl->warnings.push_back(Format("{}; {} takes its place, and answers may be worse", reason,
+                                    impl->is_chatml ? "ChatML" : "a plain form"));
   }
+  impl->SetControls(model.control_texts);
   return ChatFormat(std::move(impl));
 }
 
-Result<RenderedChat> ChatFormat::Render(const ChatInput& input, const OutputForm& form) const {
+Result<RenderedChat> ChatFormat::Render(const ChatInput& input, const OutputForm& form,
+                                        const WorkLimit& limit) const {
   RenderedChat chat;
-  TRY(chat.prompt, impl_->Prompt(input));
-  chat.style = impl_->StyleFor(input, chat.prompt);
+  ChatInput marked = input;
+  impl_->Mark(marked);
+  TRY(chat.prompt, impl_->Prompt(marked, limit));
+  TRY(chat.style, impl_->StyleFor(input, chat.prompt, limit));
+  if (input.continues_last && !input.turns.empty()) {
+    impl_->Continue(marked.turns.back(), chat.prompt, chat.style);
+  }
+  UnmarkedText clean = Unmark(impl_->controls, chat.prompt);
+  chat.prompt = std::move(clean.text);
+  chat.plain = std::move(clean.plain);
   const bool may_think = impl_->MayThink(chat.style, chat.prompt);
-  TRY(AnswerGrammar grammar, MakeAnswerGrammar(chat.style, input, form, may_think));
+  TRY(AnswerGrammar grammar, MakeAnswerGrammar(chat.style, input, form, may_think, limit));
   chat.style.calls_are_certain = grammar.has_calls;
   chat.grammar = std::move(grammar.text);
   chat.grammar_triggers = std::move(grammar.triggers);
+  chat.grammar_sleeps_in = std::move(grammar.sleeps_in);
+  chat.left_out = std::move(grammar.left_out);
   chat.stops = impl_->stops;
   return chat;
+}
+
+const std::vector<std::string>& ChatFormat::warnings() const { return impl_->warnings; }
+
+bool ChatFormat::has_thoughts() const {
+  return !impl_->style.reasoning_begin.empty() || impl_->style.calls == CallFormat::kChannels;
 }
 
 std::string_view ChatFormat::description() const { return impl_->description; }

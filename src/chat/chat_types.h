@@ -42,9 +42,11 @@ struct ChatInput {
   std::vector<Tool> tools;
   ToolUse tool_use = ToolUse::kAuto;
   std::string named_tool;
+  std::vector<std::string> allowed_tools = {};  // names; empty: all may be called
   bool parallel_calls = true;
   std::string template_arguments;  // JSON text of an object for the template; empty: none
   bool add_assistant = true;       // the prompt ends where the answer begins
+  bool continues_last = false;     // it ends within the last turn, an assistant's without calls
 };
 
 // What an answer's text must be, calls of tools aside.

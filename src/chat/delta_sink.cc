@@ -3,27 +3,9 @@
 
 #include <algorithm>
 
+#include "chat/call_ids.h"
+
 namespace moestro {
-namespace {
-
-// "call_" and 24 letters, which follow from the seed and the call's number (splitmix64).
-std::string CallId(uint64_t seed, uint32_t call) {
-  constexpr std::string_view kLetters =
-      "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789";
-  uint64_t state = seed + call * 0xD1B54A32D192ED03U;
-  std::string id = "call_";
-  for (int letter = 0; letter < 24; ++letter) {
-    state += 0x9E3779B97F4A7C15U;
-    uint64_t mixed = state;
-    mixed = (mixed ^ (mixed >> 30U)) * 0xBF58476D1CE4E5B9U;
-    mixed = (mixed ^ (mixed >> 27U)) * 0x94D049BB133111EBU;
-    mixed ^= mixed >> 31U;
-    id += kLetters[mixed % kLetters.size()];
-  }
-  return id;
-}
-
-}  // namespace
 
 void DeltaSink::Add(ChatDelta::Kind kind, std::string_view text) {
   if (text.empty()) return;
@@ -39,8 +21,9 @@ void DeltaSink::BeginCall(std::string_view name) {
                      .text = {},
                      .call = calls_,
                      .name = std::string(name),
-                     .call_id = CallId(id_seed_, calls_)});
+                     .call_id = MakeCallId(id_seed_, calls_, has_short_ids_)});
   ++calls_;
+  is_in_call_ = true;
 }
 
 void CallProgress::Show(const CallScan& scan, bool certain, DeltaSink& sink) {
@@ -54,7 +37,9 @@ void CallProgress::Show(const CallScan& scan, bool certain, DeltaSink& sink) {
     }
     sink.Arguments(std::string_view(call.arguments).substr(sent_bytes_));
     sent_bytes_ = call.arguments.size();
-    if (call.is_whole) ++done_;
+    if (!call.is_whole) continue;
+    ++done_;
+    sink.EndCall();
   }
 }
 

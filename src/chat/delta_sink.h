@@ -16,7 +16,8 @@ namespace moestro {
 
 class DeltaSink {
  public:
-  explicit DeltaSink(uint64_t id_seed) : id_seed_(id_seed) {}
+  DeltaSink(uint64_t id_seed, bool has_short_ids)
+      : id_seed_(id_seed), has_short_ids_(has_short_ids) {}
 
   void Content(std::string_view text) { Add(ChatDelta::Kind::kContent, text); }
   void Reasoning(std::string_view text) { Add(ChatDelta::Kind::kReasoning, text); }
@@ -24,14 +25,20 @@ class DeltaSink {
   // Of the last call.
   void Arguments(std::string_view text) { Add(ChatDelta::Kind::kCallArguments, text); }
 
+  // The last call's are all there.
+  void EndCall() { is_in_call_ = false; }
+
   bool has_calls() const { return calls_ > 0; }
+  bool is_in_call() const { return is_in_call_; }
   std::vector<ChatDelta> Take() { return std::exchange(deltas_, {}); }
 
  private:
   void Add(ChatDelta::Kind kind, std::string_view text);
 
   uint64_t id_seed_;
+  bool has_short_ids_;
   uint32_t calls_ = 0;
+  bool is_in_call_ = false;
   std::vector<ChatDelta> deltas_;
 };
 

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: MIT
 #include "chat/plain_turns.h"
 
+#include <algorithm>
 #include <string_view>
 #include <utility>
 
 #include "base/format.h"
 #include "base/json.h"
+#include "chat/call_ids.h"
 
 namespace moestro {
 namespace {
@@ -81,14 +83,20 @@ void DescribeIn(std::vector<ChatTurn>& turns, const std::vector<Tool>& tools,
   content += DescribeTools(tools, style);
 }
 
-// For templates without system: its words come before the next user's.
-void MergeSystem(std::vector<ChatTurn>& turns) {
+void Join(std::string& text, std::string_view more) {
+  if (!text.empty() && !more.empty()) text += "\n\n";
+  text += more;
+}
+
+// The system's turns from `first` on come before the next user's words, for templates that do not
+// say them there.
+void MergeSystem(std::vector<ChatTurn>& turns, size_t first) {
   std::vector<ChatTurn> merged;
   std::string pending;
-  for (ChatTurn& turn : turns) {
-    if (turn.role == "system") {
-      if (!pending.empty()) pending += "\n\n";
-      pending += turn.content;
+  for (size_t i = 0; i < turns.size(); ++i) {
+    ChatTurn& turn = turns[i];
+    if (i >= first && turn.role == "system") {
+      Join(pending, turn.content);
       continue;
     }
     if (turn.role == "user" && !pending.empty()) {
@@ -101,6 +109,40 @@ void MergeSystem(std::vector<ChatTurn>& turns) {
     merged.back().content = std::move(pending);
   }
   turns = std::move(merged);
+}
+
+size_t LeadingSystems(const std::vector<ChatTurn>& turns) {
+  const auto is_other = [](const ChatTurn& turn) { return turn.role != "system"; };
+  return static_cast<size_t>(std::ranges::find_if(turns, is_other) - turns.begin());
+}
+
+// Neighbours of this role become one turn, for templates that refuse them or leave one out. Calls
+// stay apart.
+void JoinRows(std::vector<ChatTurn>& turns, std::string_view role) {
+  std::vector<ChatTurn> joined;
+  for (ChatTurn& turn : turns) {
+    const bool joins = !joined.empty() && turn.role == role && joined.back().role == role &&
+                       joined.back().calls.empty() && turn.calls.empty();
+    if (!joins) {
+      joined.push_back(std::move(turn));
+      continue;
+    }
+    Join(joined.back().content, turn.content);
+    Join(joined.back().reasoning, turn.reasoning);
+  }
+  turns = std::move(joined);
+}
+
+// A template sees the turns as they were sent, but for those it has no place for.
+void FitRows(std::vector<ChatTurn>& turns, const TemplateTraits& traits) {
+  if (!traits.knows_system) {
+    MergeSystem(turns, 0);
+  } else {
+    if (!traits.knows_systems_in_a_row) JoinRows(turns, "system");
+    if (!traits.knows_late_system) MergeSystem(turns, LeadingSystems(turns));
+  }
+  if (!traits.knows_users_in_a_row) JoinRows(turns, "user");
+  if (!traits.knows_assistants_in_a_row) JoinRows(turns, "assistant");
 }
 
 }  // namespace
@@ -131,7 +173,8 @@ std::vector<ChatTurn> PlainTurns(const ChatInput& input, const TemplateTraits& t
     was_result = is_result;
   }
   if (!input.tools.empty() && !traits.knows_tools) DescribeIn(turns, input.tools, style);
-  if (!traits.knows_system) MergeSystem(turns);
+  FitRows(turns, traits);
+  if (traits.wants_short_ids) ShortenIds(turns);
   return turns;
 }
 

@@ -15,7 +15,11 @@ class TaggedReader : public AnswerReader {
   explicit TaggedReader(const AnswerStyle& style)
       : style_(style),
         mode_(style.begins_in_reasoning ? Mode::kReasoning : Mode::kContent),
+        is_start_(!style.begins_in_content),
+        may_be_bare_(!style.begins_in_content),
         drops_newlines_(style.begins_in_reasoning) {}
+
+  bool is_thinking() const override { return mode_ == Mode::kReasoning; }
 
  private:
   enum class Mode : uint8_t { kReasoning, kContent, kCall };
@@ -44,7 +48,10 @@ class TaggedReader : public AnswerReader {
     if (is_start_ && !held_.empty()) {
       // The prompt has opened the thoughts, some models do it again.
       const std::string_view begin = style_.reasoning_begin;
-      if (!ended_ && held_.size() < begin.size() && begin.starts_with(held_)) return false;
+      if (held_.size() < begin.size() && begin.starts_with(held_)) {
+        if (!has_ended()) return false;
+        if (is_cut()) return DropHeld();
+      }
       is_start_ = false;
       if (held_.starts_with(begin)) {
         held_.erase(0, begin.size());
@@ -54,11 +61,10 @@ class TaggedReader : public AnswerReader {
     }
     const size_t found = held_.find(style_.reasoning_end);
     const bool is_over = found != std::string::npos;
-    size_t end = found;
-    if (!is_over)
-      end = ended_ ? held_.size() : held_.size() - OpenEnd(held_, {style_.reasoning_end});
-    const size_t cut = end;
-    while (!(ended_ && !is_over) && end > 0 && held_[end - 1] == '\n') --end;
+    const size_t cut = is_over ? found : CertainBytes({style_.reasoning_end});
+    size_t end = cut;
+    const bool keeps_newlines = has_ended() && !is_over;
+    while (!keeps_newlines && end > 0 && held_[end - 1] == '\n') --end;
     sink.Reasoning(std::string_view(held_).substr(0, end));
     held_.erase(0, is_over ? cut + style_.reasoning_end.size() : end);
     if (!is_over) return false;
@@ -66,6 +72,11 @@ class TaggedReader : public AnswerReader {
     drops_newlines_ = true;
     may_be_bare_ = true;
     return true;
+  }
+
+  bool DropHeld() {
+    held_.clear();
+    return false;
   }
 
   // Marks that only the first text of an answer, or of what follows a call, can be.
@@ -76,7 +87,10 @@ class TaggedReader : public AnswerReader {
     if (!is_bare && !may_think) return 0;
     const std::string_view skipped = is_bare && !is_start_ ? " \t\r\n;" : kBlanks;
     const size_t first = held_.find_first_not_of(skipped);
-    if (first == std::string::npos) return ended_ ? 0 : -1;
+    if (first == std::string::npos) {
+      if (is_cut() && !is_start_) held_.clear();
+      return has_ended() ? 0 : -1;
+    }
     const std::string_view rest = std::string_view(held_).substr(first);
     const std::string_view begin = style_.reasoning_begin;
     if (may_think && rest.starts_with(begin)) {
@@ -85,7 +99,11 @@ class TaggedReader : public AnswerReader {
       drops_newlines_ = true;
       return 1;
     }
-    if (may_think && !ended_ && begin.starts_with(rest)) return -1;
+    if (may_think && begin.starts_with(rest)) {
+      if (!has_ended()) return -1;
+      if (is_cut()) held_.clear();
+      return 0;
+    }
     if (is_bare && rest.starts_with('{')) {
       EnterCall(first);
       return 1;
@@ -105,34 +123,34 @@ class TaggedReader : public AnswerReader {
     if (held_.empty()) return false;
     const int first = ReadFirst();
     is_start_ = is_start_ && first < 0;
-    if (first != 0) return first > 0;
+    if (first != 0 || held_.empty()) return first > 0;
     const std::vector<std::string_view> marks = OpeningMarks(style_);
     size_t found = std::string::npos;
     for (const std::string_view mark : marks) found = std::min(found, held_.find(mark));
-    size_t end = found;
-    if (found == std::string::npos) {
-      end = ended_ ? held_.size() : held_.size() - OpenEnd(held_, marks);
-    }
+    const bool has_mark = found != std::string::npos;
+    size_t end = has_mark ? found : CertainBytes(marks);
     const size_t mark_at = end;
-    const bool keeps_blanks = marks.empty() || (ended_ && found == std::string::npos);
+    const bool keeps_blanks = marks.empty() || (has_ended() && end == held_.size());
     while (!keeps_blanks && end > 0 && kBlanks.contains(held_[end - 1])) --end;
     if (end > 0) may_be_bare_ = false;
     sink.Content(std::string_view(held_).substr(0, end));
     held_.erase(0, end);
-    if (found == std::string::npos) return false;
+    if (!has_mark) return false;
     EnterCall(mark_at - end);
     return true;
   }
 
   bool ReadCall(DeltaSink& sink) {
     const CallScan scan = ScanCalls(style_, held_);
-    progress_.Show(scan, style_.calls_are_certain, sink);
-    if (scan.state == Scan::kOpen && !ended_) return false;
+    progress_.Show(scan, style_.calls_are_certain && scan.is_held, sink);
+    if (scan.state == Scan::kOpen && !has_ended()) return false;
     mode_ = Mode::kContent;
     may_be_bare_ = scan.whole_end > 0;
     drops_newlines_ = scan.whole_end > 0;
     if (scan.state == Scan::kWhole) {
       held_.erase(0, scan.end);
+    } else if (scan.state == Scan::kOpen && drops_calls()) {
+      held_.clear();
     } else if (progress_.is_inside()) {
       held_.erase(0, scan.state == Scan::kOpen ? held_.size() : scan.end);
     } else if (scan.whole_end > 0) {
@@ -155,16 +173,17 @@ class TaggedReader : public AnswerReader {
   // A model may end its answer where the closing mark should come.
   void DropOpenEnd() {
     const size_t first = CountBlanks(held_);
-    if (ended_ && style_.call_end.starts_with(std::string_view(held_).substr(first))) held_.clear();
+    const std::string_view rest = std::string_view(held_).substr(first);
+    if (has_ended() && style_.call_end.starts_with(rest)) held_.clear();
   }
 
   AnswerStyle style_;
   std::string blanks_;  // before the call that is being read
   CallProgress progress_;
   Mode mode_;
-  bool is_start_ = true;         // nothing was passed on yet
-  bool may_be_bare_ = true;      // a bare call may begin here
-  bool drops_newlines_ = false;  // until something else comes
+  bool is_start_;        // nothing was passed on yet
+  bool may_be_bare_;     // a bare call may begin here
+  bool drops_newlines_;  // until something else comes
 };
 
 }  // namespace

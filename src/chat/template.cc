@@ -18,6 +18,7 @@
 
 #include "base/json.h"
 #include "chat/template_guard.h"
+#include "chat/template_values.h"
 
 namespace moestro {
 namespace {
@@ -42,7 +43,7 @@ constexpr size_t kCopyWork = 128;  // of each value within one that is copied
 // never be freed.
 class Rendering {
  public:
-  Rendering() : stack_(StackNow()) {}
+  explicit Rendering(const WorkLimit& limit) : limit_(limit), stack_(StackNow()) {}
   Rendering(const Rendering&) = delete;
   Rendering& operator=(const Rendering&) = delete;
   ~Rendering() {
@@ -58,6 +59,7 @@ class Rendering {
   }
   void Tick(const std::shared_ptr<Context>& context, size_t body_bytes) {
     Watch(context);
+    if (!limit_.Look()) throw std::runtime_error("there is no time left");
     Use(kTickWork + body_bytes);
     for (const Value& key : context->keys()) Keep(context->get(key));
     const uintptr_t now = StackNow();
@@ -104,9 +106,11 @@ class Rendering {
   }
   void Use(size_t work) {
     work_ += work;
+    if (!limit_.Spend(work)) throw std::runtime_error("there is no time left");
     if (work_ > kMaxWork) throw std::runtime_error("it does not come to an end");
   }
 
+  const WorkLimit& limit_;
   uintptr_t stack_;
   size_t work_ = 0;
   Context* last_ = nullptr;
@@ -219,53 +223,6 @@ void SetFunctions(Context& context, Rendering& rendering) {
   });
 }
 
-// Of a conversation's JSON texts. Bounded in depth, which the library's recursion needs.
-Result<JsonValue> ParseJson(std::string_view text, std::string_view what) {
-  if (const auto checked = Json::Parse(text); !checked) {
-    return Fail(checked.error().code, "{}: {}", what, checked.error().message);
-  }
-  return JsonValue::parse(text);
-}
-
-JsonValue CallValue(const ToolCall& call, const TemplateForms& forms) {
-  JsonValue function{{"name", call.name}, {"arguments", call.arguments}};
-  if (forms.has_object_arguments) {
-    // What a client kept of a broken call stays text.
-    const auto object = ParseJson(call.arguments.empty() ? "{}" : call.arguments, "arguments");
-    if (object && object->is_object()) function["arguments"] = *object;
-  }
-  JsonValue value{{"type", "function"}, {"function", std::move(function)}};
-  if (!call.id.empty()) value["id"] = call.id;
-  return value;
-}
-
-JsonValue TurnValue(const ChatTurn& turn, const TemplateForms& forms) {
-  JsonValue value{{"role", turn.role}, {"content", turn.content}};
-  if (!turn.reasoning.empty()) {
-    value[forms.has_thinking_key ? "thinking" : "reasoning_content"] = turn.reasoning;
-  }
-  if (!turn.call_id.empty()) value["tool_call_id"] = turn.call_id;
-  if (!turn.name.empty()) value["name"] = turn.name;
-  if (turn.calls.empty()) return value;
-  if (turn.content.empty() && forms.has_null_content) value["content"] = nullptr;
-  JsonValue calls = JsonValue::array();
-  for (const ToolCall& call : turn.calls) calls.push_back(CallValue(call, forms));
-  value["tool_calls"] = std::move(calls);
-  return value;
-}
-
-Result<JsonValue> ToolValue(const Tool& tool) {
-  constexpr std::string_view kNoParameters = R"({"type": "object", "properties": {}})";
-  const std::string_view sent = tool.parameters;
-  TRY(JsonValue parameters,
-      ParseJson(sent.empty() ? kNoParameters : sent, Format("parameters of tool {}", tool.name)));
-  return JsonValue{{"type", "function"},
-                   {"function",
-                    {{"name", tool.name},
-                     {"description", tool.description},
-                     {"parameters", std::move(parameters)}}}};
-}
-
 // The library appends the place of a mistake, once for each level.
 std::string FirstWords(std::string_view text) {
   return std::string(text.substr(0, std::min(text.find(" at row "), text.find('\n'))));
@@ -277,32 +234,6 @@ struct ChatTemplate::Impl {
   std::shared_ptr<minja::TemplateNode> root;
   std::string bos;
   std::string eos;
-
-  // What the template sees.
-  Result<JsonValue> Variables(const TemplateInput& input) const {
-    JsonValue values = JsonValue::object();
-    if (!input.arguments.empty()) {
-      TRY(values, ParseJson(input.arguments, "the template's arguments"));
-      if (!values.is_object()) {
-        return Fail(Errc::kInvalidRequest, "the template's arguments are not an object");
-      }
-    }
-    JsonValue messages = JsonValue::array();
-    for (const ChatTurn& turn : input.turns) messages.push_back(TurnValue(turn, input.forms));
-    values["messages"] = std::move(messages);
-    values["add_generation_prompt"] = input.add_assistant;
-    values["bos_token"] = bos;
-    values["eos_token"] = eos;
-    values.erase("tools");
-    if (input.tools.empty()) return values;
-    JsonValue tools = JsonValue::array();
-    for (const Tool& tool : input.tools) {
-      TRY(JsonValue value, ToolValue(tool));
-      tools.push_back(std::move(value));
-    }
-    values["tools"] = std::move(tools);
-    return values;
-  }
 };
 
 ChatTemplate::ChatTemplate(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
@@ -326,15 +257,16 @@ Result<ChatTemplate> ChatTemplate::Parse(std::string_view text, std::string_view
   }
 }
 
-Result<std::string> ChatTemplate::Render(const TemplateInput& input) const {
-  Rendering rendering;
+Result<std::string> ChatTemplate::Render(const TemplateInput& input, const WorkLimit& limit) const {
+  Rendering rendering(limit);
   try {
-    TRY(const JsonValue variables, impl_->Variables(input));
-    const std::shared_ptr<Context> context = Context::make(Value(variables));
+    TRY(Value variables, TemplateValues(input, impl_->bos, impl_->eos, limit));
+    const std::shared_ptr<Context> context = Context::make(std::move(variables));
     rendering.Watch(context);
     SetFunctions(*context, rendering);
     return impl_->root->render(context);
   } catch (const std::exception& error) {
+    TRY_STATUS(limit.status());
     if (rendering.refusal()) {
       return Fail(Errc::kInvalidRequest, "the model's chat template refuses the conversation: {}",
                   *rendering.refusal());

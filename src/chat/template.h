@@ -10,7 +10,9 @@
 #include <string_view>
 
 #include "base/result.h"
+#include "base/work_limit.h"
 #include "chat/chat_types.h"
+#include "chat/control_text.h"
 
 namespace moestro {
 
@@ -27,6 +29,8 @@ struct TemplateInput {
   std::string_view arguments = {};  // JSON text of an object; its keys are variables
   bool add_assistant = true;
   TemplateForms forms = {};
+  // Marked in tools, arguments and calls; the turns' texts come as they shall be. Null: nothing is.
+  const ControlTexts* controls = nullptr;
 };
 
 class ChatTemplate {
@@ -42,8 +46,8 @@ class ChatTemplate {
   // none; kUnsupported if it fails otherwise, or uses more time,
   // memory or stack than a rendering may: what the conversation holds does not matter for that
   // promise, since values are counted as they are made. JSON keeps its keys' order. The time of day
-  // is in the text only if the template asks for it.
-  Result<std::string> Render(const TemplateInput& input) const;
+  // is in the text only if the template asks for it. And what the limit says.
+  Result<std::string> Render(const TemplateInput& input, const WorkLimit& limit = {}) const;
 
  private:
   struct Impl;

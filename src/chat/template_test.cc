@@ -197,5 +197,31 @@ TEST(TemplateGuard, CountsBodiesThatMayRunAgain) {
       << *guarded;
 }
 
+// The library looks for a key among all of an object's: their number counted by its square.
+TEST(ChatTemplate, JsonOfManyKeysIsRefused) {
+  const auto object = [](int n) {
+    std::string text = R"({"k":0)";
+    for (int i = 1; i < n; ++i) text += ",\"k" + std::to_string(i) + "\":" + std::to_string(i);
+    return text + "}";
+  };
+  EXPECT_EQ(Render("{{ k7 }}", {}, {}, object(2048)), "7");
+  const auto wide = Render("{{ k7 }}", {}, {}, object(2049));
+  ASSERT_FALSE(wide);
+  EXPECT_EQ(wide.error().code, Errc::kInvalidRequest);
+  EXPECT_TRUE(wide.error().message.contains("2048 keys")) << wide.error().message;
+  std::string many = R"({"k":[0)";
+  for (int i = 0; i < 270'000; ++i) many += ",0";
+  const auto long_list = Render("x", {}, {}, many + "]}");
+  ASSERT_FALSE(long_list);
+  EXPECT_TRUE(long_list.error().message.contains("262144 values")) << long_list.error().message;
+  EXPECT_FALSE(Render("x", {}, {}, R"({"k":)" + std::string(70, '[') + std::string(70, ']') + "}"));
+  EXPECT_FALSE(Render("x", {}, {}, std::string("{\"k\":0}\0", 8)));
+}
+
+TEST(ChatTemplate, OfEqualKeysTheLastCountsInTheFirstsPlace) {
+  EXPECT_EQ(Render("{{ o | tojson }}", {}, {}, R"({"o":{"a":1,"b":2.5,"a":[true,null,"x"]}})"),
+            R"({"a": [true, null, "x"], "b": 2.5})");
+}
+
 }  // namespace
 }  // namespace moestro

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "chat/template_traits.h"
 
+#include <algorithm>
 #include <string>
 #include <vector>
 
@@ -10,6 +11,7 @@ namespace {
 constexpr std::string_view kSystem = "Probe of system.";
 constexpr std::string_view kResult = "Probe of result.";
 constexpr std::string_view kTool = "probe_tool";
+constexpr std::string_view kLongId = "call_probeProbeProbeProbe0123";
 constexpr std::string_view kArguments = R"({"probe_key": "probe value"})";
 
 ChatTurn Turn(std::string_view role, std::string_view content) {
@@ -34,6 +36,7 @@ class Prober {
     const std::vector<ChatTurn> instructs{Turn("system", kSystem), Turn("user", "Probe.")};
     traits_.knows_system = Say(instructs, {}, {}).contains(kSystem);
     traits_.knows_tools = Say(asks, tools_, {}).contains(kTool);
+    FindRows();
     FindCalls();
     return traits_;
   }
@@ -51,6 +54,25 @@ class Prober {
         .value_or("");
   }
 
+  bool SaysAll(const std::vector<ChatTurn>& turns) const {
+    const std::string said = Say(turns, {}, {});
+    return std::ranges::all_of(
+        turns, [&said](const ChatTurn& turn) { return said.contains(turn.content); });
+  }
+
+  void FindRows() {
+    const ChatTurn system = Turn("system", kSystem);
+    const ChatTurn more = Turn("system", "Probe of more.");
+    const ChatTurn ask = Turn("user", "Probe of asking.");
+    const ChatTurn again = Turn("user", "Probe of asking again.");
+    const ChatTurn answer = Turn("assistant", "Probe of an answer.");
+    const ChatTurn rest = Turn("assistant", "Probe of its rest.");
+    traits_.knows_systems_in_a_row = SaysAll({system, more, ask});
+    traits_.knows_late_system = SaysAll({ask, answer, system, again});
+    traits_.knows_users_in_a_row = SaysAll({ask, again});
+    traits_.knows_assistants_in_a_row = SaysAll({ask, answer, rest, again});
+  }
+
   // The arguments' own text is best: it comes back as it was written.
   static bool SaysArguments(std::string_view said, bool has_object) {
     if (!has_object) return said.contains(kArguments);
@@ -61,6 +83,12 @@ class Prober {
   bool TryCalls(const std::vector<ChatTurn>& turns, const TemplateForms& forms) {
     const std::string said = Say(turns, tools_, forms);
     if (!said.contains(kTool) || !SaysArguments(said, forms.has_object_arguments)) return false;
+    std::vector<ChatTurn> named = turns;
+    for (ChatTurn& turn : named) {
+      for (ToolCall& call : turn.calls) call.id = kLongId;
+      if (!turn.call_id.empty()) turn.call_id = kLongId;
+    }
+    traits_.wants_short_ids = Say(named, tools_, forms).empty();
     traits_.knows_calls = true;
     traits_.knows_results = said.contains(kResult);
     traits_.forms = forms;

@@ -15,6 +15,12 @@ struct TemplateTraits {
   bool knows_calls = false;      // writes an assistant's calls
   bool knows_results = false;    // writes a tool's answers
   bool knows_reasoning = false;  // reads thoughts apart from content
+  // What it says of turns that come as they are sent; what it refuses or leaves out is joined.
+  bool knows_systems_in_a_row = false;
+  bool knows_late_system = false;  // behind an answer
+  bool knows_users_in_a_row = false;
+  bool knows_assistants_in_a_row = false;
+  bool wants_short_ids = false;  // of calls: nine letters or digits, no others
   TemplateForms forms;
 };
 

@@ -158,4 +158,19 @@ inline constexpr std::string_view kChannelTemplate = R"(
 {%- endfor %}
 {%- if add_generation_prompt %}<|start|>assistant{% endif %})";
 
+// Refuses what does not alternate, and a system anywhere but at the beginning.
+inline constexpr std::string_view kAlternatingTemplate = R"(
+{%- set ns = namespace(asks=true) %}
+{%- for m in messages %}
+    {%- if m.role == 'system' %}
+        {%- if not loop.first %}{{ raise_exception('Late') }}{% endif %}
+        {{- '[S]' + m.content }}
+    {%- else %}
+        {%- if (m.role == 'user') != ns.asks %}{{ raise_exception('Alternate') }}{% endif %}
+        {%- set ns.asks = not ns.asks %}
+        {{- '[' + m.role + ']' + m.content }}
+    {%- endif %}
+{%- endfor %}
+{%- if add_generation_prompt %}[answer]{% endif %})";
+
 }  // namespace moestro

@@ -21,6 +21,7 @@
 #include "cli/features.h"
 #include "cli/flags.h"
 #include "cli/output.h"
+#include "cli/recording.h"
 #include "cli/report.h"
 #include "cli/side_by_side.h"
 #include "cli/terminal_session.h"
@@ -43,6 +44,7 @@ struct BenchOptions {
   uint32_t sequences = 1;
   bool preload = false;
   uint32_t runs = 1;
+  std::string record;   // where the run's own trace goes; empty: nowhere
   std::string routing;  // a trace whose choices replace the routers'; empty: none
   DraftOptions draft;
   std::optional<double> acceptance;  // of drafts, forced
@@ -68,6 +70,7 @@ struct Measured {
   std::string engine;
   std::string arch;
   uint32_t chunk = 0;
+  std::optional<Forecast> forecast = {};
 };
 
 // Fills the slots, by reading or by evaluating and forgetting other tokens than those measured.
@@ -125,10 +128,9 @@ Status UseRouting(const BenchOptions& options, Engine& engine,
       return Fail(has_it.error().code, "{}: {}", options.routing, has_it.error().message);
   }
   routing.emplace(*std::move(created));
-  engine.SetRoutingOverride(
-      [&routing](LayerId layer, Routing& of_layer, std::vector<ExpertId>& ahead) {
-        routing->Apply(layer, of_layer, ahead);
-      });
+  engine.SetRoutingOverride([&routing](LayerId layer, Routing& of_layer, RoutedAhead& ahead) {
+    routing->Apply(layer, of_layer, ahead);
+  });
   return {};
 }
 
@@ -154,6 +156,10 @@ Result<Measured> RunOnce(const BenchOptions& options, ProgressBar& bar) {
   if (!options.routing.empty()) {
     TRY_STATUS(UseRouting(options, *engine, routing));
   }
+  std::optional<Recording> recording;
+  if (!options.record.empty()) {
+    TRY_STATUS(Recording::Begin(*engine, recording));
+  }
   TRY_STATUS(WarmUp(options, *engine));
   SideBySide rows(*engine, {.sequences = options.sequences,
                             .depth = options.depth,
@@ -176,12 +182,17 @@ Result<Measured> RunOnce(const BenchOptions& options, ProgressBar& bar) {
     TRY_STATUS(rows.Decode());
   }
   rows.Finish();
+  if (recording) recording->Stop();
   limit.Stop();
   bar.Clear();
   run.logits_hash = rows.hash();
   TRY(run.report, MakeReport(*engine, rows.sequences(), true));
   run.report.stats.prefill = prefill;
   if (options.decode > 0) run.report.limit = limit.Find(run.report);
+  if (recording) {
+    TRY(run.forecast,
+        recording->Finish(*rows.sequences().front(), options.common.engine, options.record));
+  }
   return run;
 }
 
@@ -200,6 +211,7 @@ Json ToJson(const BenchOptions& options, const Measured& run) {
       .Set("load_seconds", run.load_seconds)
       .Set("logits_hash", run.logits_hash)
       .Set("engine", run.engine);
+  if (run.forecast) AddForecast(object, *run.forecast, run.report.stats.decode);
   return object;
 }
 
@@ -229,7 +241,20 @@ std::string Table(const Json& json) {
   return text;
 }
 
+// What the simulator's clock knows: one row of decode after the other on the CPU, from cold.
+Status CheckRecording(const BenchOptions& options) {
+  const EngineOptions& engine = options.common.engine;
+  if (options.sequences == 1 && !options.draft.is_on() && engine.has_exact_experts() &&
+      options.decode > 0 && options.warmup == 0) {
+    return {};
+  }
+  return Fail(Errc::kUsage,
+              "--record is of one sequence's decode from cold with every expert as it is; leave "
+              "out --sequences, --draft, --little, --warmup and what makes misses cheaper");
+}
+
 Status CheckUsage(const BenchOptions& options) {
+  if (!options.record.empty()) TRY_STATUS(CheckRecording(options));
   if (options.prefill + options.decode == 0)
     return Fail(Errc::kUsage, "-p 0 -n 0 measures nothing");
   if (options.routing.empty() || !options.common.engine.little.is_on()) return {};
@@ -273,6 +298,7 @@ Status Run(BenchOptions& options) {
     options.common.engine.planned = {};  // is the same again
     runs.push_back(ToJson(options, run));
     summary = SummaryText(run.report);
+    if (run.forecast) summary += ForecastText(*run.forecast, run.report.stats.decode);
     LogInfo("run {} of {}: {}", i + 1, options.runs, runs.back().Dump());
   }
   Json result = Medians(runs);
@@ -324,6 +350,12 @@ void AddBench(CommandLine& line) {
            "choices recorded by 'moestro trace' instead of the routers': real routing over "
            "synthetic weights")
       .Type("FILE");
+  bench
+      .Add("--record", options->record,
+           "the run's routing and what decode costs here, measured after it, as a trace for "
+           "'moestro sim'; says what the simulator makes of both")
+      .Type("FILE")
+      .Excludes("--preload");
   const Flag draft = bench.AddParsed(
       "--draft", "little[:N]|ngram[:N]",
       "guess up to N tokens and check them in one step, as 'moestro run' does; of one sequence",

@@ -124,8 +124,14 @@ void AddFit(CommandLine& line) {
       .Between(16U, 65536U)
       .ShowDefault();
   fit.Add("--measure-most", request.measure_most,
-          "with more experts than this, importance is estimated and 32 are measured")
+          "with more experts than this, importance is estimated, and measured of 64 to see if the "
+          "estimate holds")
       .Type("N")
+      .ShowDefault();
+  fit.Add("--measure-minutes", request.measure_minutes,
+          "if it does not hold, experts are measured for so long")
+      .Type("MIN")
+      .Between(0.0, 1e6)
       .ShowDefault();
   fit.Add("--scratch", request.scratch,
           "folder for copies and results until it is done (default: that of the first text, or the "

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "base/bytes.h"
+#include "base/cache_folder.h"
 #include "base/clock.h"
 #include "base/format.h"
 #include "base/progress.h"
@@ -42,6 +43,7 @@ std::string LowText(const QuantizeOptions& options, const QuantizeReport& report
 Status Run(QuantizeFlags& flags) {
   QuantizeOptions& options = flags.options;
   options.threads = ResolveThreads(flags.threads);
+  options.weights_folder = CacheFolder();
   // A file size limit shall be an error of write(), not the end of the process.
   signal(SIGXFSZ, SIG_IGN);
   ProgressBar bar(ProgressBar::Stderr());

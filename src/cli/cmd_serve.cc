@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT
 #include <signal.h>
-#include <stdlib.h>  // setenv
 #include <unistd.h>
 
 #include <algorithm>
@@ -19,21 +18,18 @@
 #include "cli/flags.h"
 #include "cli/output.h"
 #include "cli/report.h"
+#include "serve/access.h"
 #include "serve/server.h"
 
 namespace moestro {
 namespace {
 
-// ggml multiplies K-quants in another way from eight rows on: faster for many rows, and a row's
-// result depends on how many others there are (docs/decisions/0007).
-constexpr const char* kTiledVariable = "GGML_CPU_TILED_MM";
 constexpr uint64_t kMostOnDisk = 16 * kGiB;
 
 struct ServeOptions {
   CommonOptions common;
   ServerOptions server;
   std::string cache_disk;
-  bool fast_batches = false;
   std::optional<Flag> ctx;
 };
 
@@ -55,8 +51,6 @@ Status Run(ServeOptions& options) {
   TRY_STATUS(CheckTogether(FeaturesOf(server.engine)));
   // A limit on the size of files is then like a full disk: a prefix is not kept.
   signal(SIGXFSZ, SIG_IGN);
-  // Before ggml's backend is loaded, which reads it once.
-  if (!options.fast_batches) setenv(kTiledVariable, "0", 0);
   if (server.model.empty()) {
     TRY(server.model, DemoModelPath());
     if (server.alias.empty()) server.alias = "demo";
@@ -88,10 +82,25 @@ void AddServe(CommandLine& line) {
       .Between(0U, 65535U)
       .ShowDefault();
   serve.Add("--alias", server.alias, "what clients shall call the model");
+  serve
+      .Add("--chat-template", server.chat_template,
+           "instead of the model's own: chatml, gemma, llama3, mistral, or a file")
+      .Type("NAME|FILE");
   serve.Add("--api-key-file", server.key_file, "file of keys, one a line; clients need one of them")
       .Type("FILE");
-  serve.Add("--cors", server.cors_origin, "origin whose web pages may ask, for example http://x.de")
-      .Type("ORIGIN");
+  serve.AddParsed("--allowed-host", "NAME,...",
+                  "names by which clients may call this server beside its addresses, localhost and "
+                  "this machine's name; with keys any will do",
+                  [options](const std::string& text) -> Status {
+                    TRY(options->server.allowed_hosts, ParseHosts(text));
+                    return {};
+                  });
+  serve.AddParsed("--cors", "ORIGIN,...",
+                  "origins whose web pages may ask, for example http://x.de; with keys also *",
+                  [options](const std::string& text) -> Status {
+                    TRY(options->server.cors_origins, ParseOrigins(text));
+                    return {};
+                  });
   serve.Add("--parallel", server.parallel, "texts that are written beside each other")
       .Between(1U, 64U)
       .ShowDefault();
@@ -103,6 +112,12 @@ void AddServe(CommandLine& line) {
   serve.Add("--drain", server.drain_seconds, "seconds that answers get to end after SIGTERM")
       .NonNegative()
       .ShowDefault();
+  serve
+      .Add("--request-timeout", server.request_seconds,
+           "seconds that a request may take; an answer that has begun ends with \"length\", "
+           "another is 504 (default: any time)")
+      .Type("SECONDS")
+      .NonNegative();
   serve.AddParsed("--cache-ram", "SIZE",
                   "keys and values of other texts beside one full context, kept prefixes among "
                   "them (default: as much as that context)",
@@ -119,9 +134,12 @@ void AddServe(CommandLine& line) {
       .Add("--slot-save-path", server.slot_folder,
            "folder for what clients save and restore by POST /slots/N; without it they cannot")
       .Type("DIR");
-  serve.AddSwitch("--fast-batches", options->fast_batches,
-                  "faster steps of many rows with K-quants, whose texts then depend on what else "
-                  "is computed");
+  serve.AddSwitch("--log-requests", server.logs_requests,
+                  "a JSON line for each request on stderr: figures, never text");
+  serve.AddSwitch(
+      "--fast-batches", options->common.engine.fast_batches,
+      "faster steps of many rows with types that only ggml multiplies (IQ types), whose "
+      "texts then depend on what else is computed");
   options->ctx = AddCommonFlags(serve, options->common);
 }
 

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <memory>
+#include <numeric>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -42,6 +43,7 @@ constexpr size_t kUsualCandidates = 100;
 struct SimOptions {
   std::string trace;
   std::vector<SlotCount> slots;  // empty: not given
+  bool recorded_slots = false;   // those of the engine that recorded
   PolicyChoice policy;
   std::string policy_file;
   bool sweep = false;
@@ -102,24 +104,47 @@ size_t WarmUp(const SimOptions& options, const Trace& trace) {
   return options.held_out > 0.0 ? TrainingTokens(trace, 100.0 - options.held_out) : 0;
 }
 
+// What is given, else what the trace holds.
+MachineCosts CostsOf(const SimOptions& options, const TraceInfo& info) {
+  if (options.bandwidth == 0 && options.compute_ms == 0.0) {
+    return info.costs.value_or(MachineCosts());
+  }
+  MachineCosts costs;
+  costs.compute = options.compute_ms / 1e3;
+  costs.bandwidth = static_cast<double>(options.bandwidth);
+  return costs;
+}
+
+// Of each pool, as the recording engine had them; empty: the trace does not say.
+std::vector<uint64_t> RecordedSlots(const TraceInfo& info) {
+  std::vector<uint64_t> slots;
+  for (const ExpertPools::Pool& pool : info.pools.pools) {
+    if (pool.slots > 0) slots.push_back(pool.slots);
+  }
+  if (slots.size() < info.pools.pools.size()) slots.clear();
+  return slots;
+}
+
 Result<SimLine> MeasureOne(const SimOptions& options, const Trace& trace,
                            const PolicyChoice& policy, uint64_t slots) {
   TRY(const PredictorChoice predictor, ChoosePredictor(options.predictor, trace.info()));
   TRY(const ReplayOptions lossy, LossyPart(options, trace));
-  TRY(const ReplayResult result, Replay(trace, {.slots = slots,
-                                                .policy = policy,
-                                                .expert_bytes = options.expert_bytes,
-                                                .bandwidth = static_cast<double>(options.bandwidth),
-                                                .compute_seconds = options.compute_ms / 1e3,
-                                                .predictor = predictor,
-                                                .depth = options.predictor.prefetch.value_or(0),
-                                                .fetches = options.predictor.prefetch != 0U,
-                                                .lossy = lossy.lossy,
-                                                .low_slots = lossy.low_slots,
-                                                .low_bytes = lossy.low_bytes,
-                                                .norms = lossy.norms,
-                                                .little = options.little,
-                                                .count_from = WarmUp(options, trace)}));
+  TRY(const ReplayResult result,
+      Replay(trace, {.slots = slots,
+                     .pool_slots = options.recorded_slots ? RecordedSlots(trace.info())
+                                                          : std::vector<uint64_t>(),
+                     .policy = policy,
+                     .expert_bytes = options.expert_bytes,
+                     .costs = CostsOf(options, trace.info()),
+                     .predictor = predictor,
+                     .depth = options.predictor.prefetch.value_or(0),
+                     .fetches = options.predictor.prefetch != 0U,
+                     .lossy = lossy.lossy,
+                     .low_slots = lossy.low_slots,
+                     .low_bytes = lossy.low_bytes,
+                     .norms = lossy.norms,
+                     .little = options.little,
+                     .count_from = WarmUp(options, trace)}));
   return SimLine{.policy = policy.name,
                  .slots = slots,
                  .percent = 100.0 * static_cast<double>(slots) /
@@ -192,6 +217,20 @@ Status Run(SimOptions& options) {
     }
   }
   TRY(const Trace trace, ReadTrace(options.trace));
+  if (options.recorded_slots) {
+    if (options.expert_bytes > 0) {
+      return Fail(Errc::kUsage,
+                  "--recorded-slots are of the recorded sizes; leave out one of it "
+                  "and --expert-bytes");
+    }
+    const std::vector<uint64_t> slots = RecordedSlots(trace.info());
+    if (slots.empty()) {
+      return Fail(Errc::kUsage,
+                  "{} does not say how many slots there were; record it again, or give --slots",
+                  options.trace);
+    }
+    options.slots = {{.slots = std::accumulate(slots.begin(), slots.end(), uint64_t{0})}};
+  }
   if (!options.tune.empty()) return RunTune(options, trace);
   if (!options.lanes.machine.empty()) return RunOnLanes(options, trace);
   TRY(const std::vector<SimLine> lines, Measure(options, trace));
@@ -207,7 +246,8 @@ Status Run(SimOptions& options) {
 
 void AddClockFlags(Flags sim, const std::shared_ptr<SimOptions>& options) {
   sim.AddParsed("--bandwidth", "SIZE",
-                "bytes per second of the pretend disk, for example 2G; with --compute gives tok/s",
+                "bytes per second of the pretend disk, for example 2G; with --compute gives tok/s "
+                "(default: what the trace says, if 'moestro bench --record' made it)",
                 [options](const std::string& text) -> Status {
                   TRY(options->bandwidth, ParseBytes(text));
                   return {};
@@ -283,6 +323,9 @@ void AddSim(CommandLine& line) {
                 [options](const std::string& text) -> Status {
                   return ParseSlotCounts(text, options->slots);
                 });
+  sim.AddSwitch("--recorded-slots", options->recorded_slots,
+                "as many in each pool as the engine had that recorded the trace")
+      .Excludes("--slots");
   AddPolicyFlags(
       sim, options->policy.name,
       [options](const std::string& text) -> Status {

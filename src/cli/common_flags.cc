@@ -8,6 +8,7 @@
 #include <system_error>
 #include <utility>
 
+#include "base/cache_folder.h"
 #include "base/format.h"
 #include "cli/device_flags.h"
 #include "cli/lossy_flags.h"
@@ -95,6 +96,7 @@ void AddPolicyFlags(Flags flags, const std::string& default_text,
 
 Flag AddCommonFlags(Flags flags, CommonOptions& options) {
   EngineOptions& engine = options.engine;
+  engine.weights_folder = CacheFolder();
   flags.Group("Memory, disk and threads");
   flags.AddParsed("--ram", "SIZE",
                   "peak memory of the whole process, for example 6G (default: what is free, cgroup "

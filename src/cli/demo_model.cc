@@ -77,9 +77,7 @@ bool HasEmbeddedBytes(const std::string& path) {
 
 // Written under another name first, so that nobody ever sees half a model under the right one.
 bool Install(const std::string& folder, const std::string& path) {
-  std::error_code error;
-  std::filesystem::create_directories(folder, error);
-  if (error) return false;
+  if (MakePrivateFolder(folder)) return false;
   std::string temporary = path + ".XXXXXX";
   const Descriptor file(mkostemp(temporary.data(), O_CLOEXEC));
   if (!file.is_open()) return false;

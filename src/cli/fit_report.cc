@@ -55,7 +55,24 @@ std::string_view RankingName(FitRanking ranking) {
   return "";
 }
 
-std::string RankingText(const FitReport& report) {
+std::string MeasuredText(const FitRequest& request, const FitReport& report) {
+  const uint64_t all = uint64_t{report.layers} * report.experts;
+  const uint64_t measured = report.n_measured();
+  std::string text;
+  if (report.rank_correlation) {
+    text += Format(
+        "popularity x norm x error of the weights is no estimate of it: rank correlation {:.2f} "
+        "with what was measured of a sample (at least {} is asked for)\n",
+        *report.rank_correlation, request.least_correlation);
+  }
+  if (measured < all) {
+    text += Format("{} of {} experts were measured; the others go lower last\n", measured, all);
+  }
+  return text +
+         Format("ranked by it; errors make {:.0f} % of the scatter\n", 100.0 * report.noise_share);
+}
+
+std::string RankingText(const FitRequest& request, const FitReport& report) {
   if (report.ranking == FitRanking::kNone) return "";
   const Spread spread = SpreadOf(report);
   std::string text = Format(
@@ -64,18 +81,16 @@ std::string RankingText(const FitReport& report) {
       spread.least, spread.most, spread.error);
   switch (report.ranking) {
     case FitRanking::kMeasured:
-      text +=
-          Format("ranked by it; errors make {:.0f} % of the scatter\n", 100.0 * report.noise_share);
+      text += MeasuredText(request, report);
       break;
     case FitRanking::kUse:
       text += "the differences are within the error, so experts are ranked by popularity x norm\n";
       break;
     default:
       text += Format(
-          "ranked by popularity x norm x error of the weights; rank correlation with what was "
-          "measured of a sample: {:.2f}{}\n",
-          report.rank_correlation.value_or(0.0),
-          report.noise_share > 0.5 ? " (whose differences are within the error)" : "");
+          "ranked by popularity x norm x error of the weights, whose rank correlation with what "
+          "was measured of {} experts is {:.2f} (at least {} is asked for)\n",
+          report.n_measured(), report.rank_correlation.value_or(0.0), request.least_correlation);
   }
   return text;
 }
@@ -104,7 +119,7 @@ std::string DescribeFit(const FitRequest& request, const FitReport& report) {
                    FormatBytes(uniform.width.bytes),
                    uniform.loss ? tolerance.Text(uniform.loss->value) : "not measured");
   }
-  text += RankingText(report);
+  text += RankingText(request, report);
   const uint64_t all = uint64_t{report.layers} * report.experts;
   text += Format("{} of {} experts at {}, the others at {}: {} instead of {}\n", report.moved, all,
                  WidthText(report.low), WidthText(report.high), FormatBytes(report.expert_bytes),
@@ -148,6 +163,7 @@ Json FitAsJson(const FitRequest& request, const FitReport& report) {
       .Set("widths", report.widths)
       .Set("uniform", std::move(uniform))
       .Set("ranking", RankingName(report.ranking))
+      .Set("measured", report.n_measured())
       .Set("noise_share", report.noise_share)
       .Set("rank_correlation", report.rank_correlation ? Json(*report.rank_correlation) : Json())
       .Set("importance", std::move(importance))

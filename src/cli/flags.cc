@@ -116,6 +116,15 @@ Flags CommandLine::AddCommand(const std::string& name, const std::string& help,
   return Flags(command);
 }
 
+std::vector<std::string> CommandLine::FlagNames(const std::string& command) const {
+  std::vector<std::string> names;
+  for (const CLI::Option* option : app_->get_subcommand(command)->get_options()) {
+    if (option->get_lnames().empty() || option->get_lnames().front() == "help") continue;
+    names.push_back("--" + option->get_lnames().front());
+  }
+  return names;
+}
+
 Result<std::function<int()>> CommandLine::Parse(std::vector<std::string> arguments) {
   std::ranges::reverse(arguments);  // the order in which CLI11 takes them
   try {

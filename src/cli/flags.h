@@ -84,6 +84,9 @@ class CommandLine {
   // What the arguments ask for: a command, or to print help or the version. Else kUsage with a
   // sentence that names the flag, the value and the command whose --help to read.
   Result<std::function<int()>> Parse(std::vector<std::string> arguments);
+  // The first long name of each flag of a command: "--prompt". Without --help and arguments that
+  // have no dashes. REQUIRES: there is such a command.
+  std::vector<std::string> FlagNames(const std::string& command) const;
 
  private:
   std::unique_ptr<CLI::App> app_;

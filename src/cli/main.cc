@@ -15,6 +15,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/caught.h"
 #include "cli/commands.h"
 #include "cli/flags.h"
 #include "cli/report.h"
@@ -90,5 +91,9 @@ int Main(std::span<char*> argv) {
 int main(int argc, char** argv) {
   moestro::SetUpOpenMp(argv);
   signal(SIGPIPE, SIG_IGN);  // a closed pipe is an error of write(), see cli/output.h
-  return moestro::Main({argv, static_cast<size_t>(argc)});
+  return moestro::Caught([&] { return moestro::Main({argv, static_cast<size_t>(argc)}); },
+                         [](std::string_view why) {
+                           std::fprintf(stderr, "moestro: %s\n", std::string(why).c_str());
+                           return 1;
+                         });
 }

@@ -50,6 +50,13 @@ std::string LittleText(const LittleStats& little) {
   return text + "\n";
 }
 
+// What repeats a text that depends on the number of slots; empty if it does not.
+std::string RepeatText(const RunReport& report) {
+  if (report.memory.repeating_cache == 0) return "";
+  return Format("repeat   the same text with --cache {} and kernels {}\n",
+                report.memory.repeating_cache, report.kernels);
+}
+
 // What drafts did; empty if there were none.
 std::string DraftText(const DraftStats& drafts) {
   if (drafts.proposed == 0) return "";
@@ -242,7 +249,7 @@ std::string SummaryText(const RunReport& report) {
   text += "\n";
   text += DevicesText(report);
   text += Format("policy   {}\n", ToText(report.policy));
-  return text;
+  return text + RepeatText(report);
 }
 
 std::string ScoresText(std::string_view begin, const std::vector<PredictionScore>& scores) {
@@ -291,6 +298,8 @@ void AddReport(Json& object, const RunReport& report) {
       .Set("kv_bytes", report.memory.kv)
       .Set("experts", report.memory.n_experts)
       .Set("policy", ToText(report.policy))
+      .Set("kernels", report.kernels)
+      .Set("repeating_cache", report.memory.repeating_cache)
       .Set("prefill_tokens", prefill.tokens)
       .Set("prefill_seconds", prefill.seconds)
       .Set("prefill_tps", prefill.tokens_per_second())

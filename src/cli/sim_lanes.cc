@@ -110,7 +110,7 @@ void AddLaneFlags(Flags sim, SimLanes& lanes) {
       .Needs(machine);
   sim.Add("--first", lanes.first,
           "who is on devices at the start; popular: by --paths, else by the tokens before "
-          "--held-out, else nobody; layers: the last layers whole")
+          "--held-out, else by the first prompt, as with none; layers: the last layers whole")
       .OneOf({"popular", "layers", "none"})
       .ShowDefault()
       .Needs(machine);

@@ -105,6 +105,7 @@ Result<BudgetSplit> SplitBudget(const BudgetRequest& request) {
         FormatBytes(fixed - parts + request.process), FormatBytes(slots));
   }
   const uint64_t room = request.fixed_cache > 0 ? request.fixed_cache : request.budget - fixed;
+  split.room = room;
   split.slots = SplitSlots(request.classes, room, request.low_share);
   split.slot_bytes = BytesOf(request.classes, split.slots);
   split.table_bytes = fixed - parts;

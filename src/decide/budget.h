@@ -32,6 +32,7 @@ struct BudgetRequest {
 struct BudgetSplit {
   std::vector<uint64_t> slots;  // per class
   uint64_t slot_bytes = 0;      // of all slots
+  uint64_t room = 0;            // bytes that they were given; as fixed_cache they are as many again
   uint64_t table_bytes = 0;     // page tables
   uint64_t smallest = 0;        // the smallest budget that works
 };

@@ -12,8 +12,6 @@
 namespace moestro {
 namespace {
 
-// Steps after which a use counts half: an expert's uses are roughly those of the next steps, too.
-constexpr double kHalfLife = 64.0;
 // Uses from memory or disk after which one counts little in the share of those from the disk.
 constexpr uint64_t kMissWindow = 256;
 
@@ -48,7 +46,8 @@ DeviceTier::DeviceTier(DeviceTierParts parts, const LatencyModel& model, PlaceMo
       model_(model),
       mode_(mode),
       is_on_(parts_.tables.size(), true),
-      work_(parts_.tables.size()) {
+      work_(parts_.tables.size()),
+      under_way_(parts_.memory_slots.size()) {
   CHECK(model_.devices.size() == parts_.tables.size());
 }
 
@@ -225,6 +224,7 @@ void DeviceTier::CountUses(const LayerPlan& plan) {
       its.staged += expert.is_staged;
       its.copied_bytes += parts_.bytes_of(expert.key);
     }
+    if (expert.use == Use::kPrefill && !is_filled_) prompt_rows_[expert.key] += expert.n_pairs;
     if (expert.use != Use::kDecode) continue;
     uses_[expert.key] = {.count = UsesOf(expert.key) + 1.0, .step = step_};
   }
@@ -267,36 +267,6 @@ void DeviceTier::Failed(LayerPlan& plan, std::optional<uint32_t> by) {
     if (std::exchange(expert.is_staged, false)) asked_after_all.experts.push_back(expert);
   }
   if (parts_.memory) parts_.memory->Run(asked_after_all);
-}
-
-std::vector<DeviceTier::Promotion> DeviceTier::Fill(std::span<const ExpertKey> first) {
-  if (mode_ == PlaceMode::kCpu) return {};
-  std::vector<std::vector<uint32_t>> room = RoomFor({});
-  std::vector<Promotion> filled;
-  for (const ExpertKey key : first) {
-    const uint32_t form = parts_.form_of(key);
-    const auto has_room = [form](const std::vector<uint32_t>& its) { return its[form] > 0; };
-    const auto device = std::ranges::find_if(room, has_room);
-    if (device == room.end() || contains(key)) continue;
-    --(*device)[form];
-    filled.push_back(
-        {.key = key, .device = static_cast<uint32_t>(device - room.begin()), .slot = {}});
-  }
-  // As if prefetched: the policy does not know them yet, and the oldest of them leaves first.
-  std::ranges::reverse(filled);
-  for (Promotion& one : filled) {
-    const std::optional<Placement> placed =
-        table(one.device, one.key)->Request(one.key, Use::kPrefetch);
-    CHECK(placed.has_value());
-    one.slot = placed->slot;
-    // As if it had been used like others so far.
-    uses_[one.key] = {.count = parts_.usual_share / (1.0 - std::exp2(-1.0 / kHalfLife)),
-                      .step = step_};
-    ++work_[one.device].filled;
-    work_[one.device].copied_bytes += parts_.bytes_of(one.key);
-  }
-  n_promotions_ += filled.size();
-  return filled;
 }
 
 }  // namespace moestro

@@ -24,6 +24,7 @@
 #include "core/layer_plan.h"
 #include "decide/lane_planner.h"
 #include "decide/latency_model.h"
+#include "decide/pool_room.h"
 #include "decide/resident_model.h"
 #include "decide/slot_table.h"
 
@@ -47,6 +48,10 @@ struct DeviceTierParts {
   std::function<uint32_t(ExpertKey)> form_of;
   std::function<uint64_t(ExpertKey)> bytes_of;
   std::function<bool(ExpertKey)> in_memory;  // or on its way there
+  // Memory's slots by pool, of which an expert keeps one while it is copied to a device for later.
+  std::vector<uint64_t> memory_slots;
+  std::function<uint32_t(ExpertKey)> pool_of;  // of memory
+  uint32_t n_expert = 0;                       // of a layer
   // In place of `in_memory` where plans must not depend on timing, which decides what reads ahead
   // have brought: what memory would hold if every read were done at once.
   std::optional<ResidentModel> memory = {};
@@ -108,16 +113,23 @@ class DeviceTier {
     SlotId slot;                               // loading and pinned until Promoted()
     std::optional<ExpertKey> moved_back = {};  // from that slot, before
   };
-  // Before the first step: free slots for those of `first`, as far as there are any: the first
-  // device's, then the next one's. They leave in the reverse order, and before anybody that decode
-  // has used there. None in PlaceMode::kCpu.
+  // Before the first step: slots for those of `first`, as far as there are any: the first device's,
+  // then the next one's. They leave in the reverse order, and before anybody that decode has used
+  // there. None in PlaceMode::kCpu.
   std::vector<Promotion> Fill(std::span<const ExpertKey> first);
+  // Before a step that decodes; once, and not after Fill() has filled anything. The same by what
+  // the prompts so far asked for most, as many as come there in kMostFillSeconds by the model: the
+  // first token waits for them.
+  std::vector<Promotion> FillByPrompt();
+  static constexpr double kMostFillSeconds = 2.0;
+  bool is_filled() const { return is_filled_; }
   // Copies for later that may be under way: their bytes compete with the step's own.
   static constexpr size_t kMostPromotions = 8;
   // After Done(). At most one for a layer of decode: an expert that the CPU computed from memory,
   // if what its later uses will save pays for the copy, and for what the one that leaves would have
-  // saved; to the device where most is left of that. Nobody moves from one device to another. Only
-  // in PlaceMode::kAuto.
+  // saved; to the device where most is left of that. Nobody moves from one device to another. Until
+  // Promoted() it keeps its slot of memory, and so many are under way at most that later layers of
+  // the step find theirs (PoolRoom). Only in PlaceMode::kAuto.
   std::optional<Promotion> Promote(const LayerPlan& plan);
   void Promoted(const Promotion& promotion, bool has_landed);
 
@@ -142,6 +154,9 @@ class DeviceTier {
   std::vector<LaneJob> JobsOf(const LayerPlan& plan);
   std::vector<std::vector<uint32_t>> RoomFor(const LayerPlan& plan) const;
   void CountUses(const LayerPlan& plan);
+  std::vector<Promotion> FillWithin(std::span<const ExpertKey> first, double seconds);
+  std::vector<Promotion> ChooseFilled(std::span<const ExpertKey> first, double seconds,
+                                      std::vector<ExpertKey>& kept) const;
   double UsesOf(ExpertKey key) const;
   double DiskSeconds(ExpertKey key) const;
   double GainOf(ExpertKey key, uint32_t device) const;
@@ -153,6 +168,7 @@ class DeviceTier {
     double saves = 0.0;
   };
   std::optional<Offer> BestMove(const LayerPlan& plan, uint32_t device) const;
+  bool MayKeepSlot(ExpertKey key, const LayerPlan& plan) const;
   bool MovesBack(ExpertKey key, uint32_t device, std::span<const ExpertKey> keeps);
 
   DeviceTierParts parts_;
@@ -168,10 +184,13 @@ class DeviceTier {
     double count = 0.0;
     uint64_t step = 0;  // when `count` was right
   };
+  static constexpr double kHalfLife = 64.0;  // an expert's uses are roughly those to come, too
   std::unordered_map<ExpertKey, Uses> uses_;
   uint64_t step_ = 0;
-  double missing_ = 0.0;     // share of what is not run from slots there that memory lacked
-  size_t n_promotions_ = 0;  // under way
+  std::unordered_map<ExpertKey, uint64_t> prompt_rows_;  // until is_filled_
+  bool is_filled_ = false;
+  double missing_ = 0.0;             // share of what is not run from slots there that memory lacked
+  std::vector<uint64_t> under_way_;  // [pool of memory]: copies for later
 };
 
 }  // namespace moestro

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 // What a place on a device is worth, and who moves there and back for later layers.
 #include <algorithm>
+#include <numeric>
 #include <optional>
 #include <span>
 
@@ -61,12 +62,20 @@ bool DeviceTier::MovesBack(ExpertKey key, uint32_t device, std::span<const Exper
   return true;
 }
 
+bool DeviceTier::MayKeepSlot(ExpertKey key, const LayerPlan& plan) const {
+  const uint32_t pool = parts_.pool_of(key);
+  const PoolRoom room{.slots = parts_.memory_slots[pool],
+                      .own = MostOwn(parts_.n_expert, plan.n_used, plan.n_rows)};
+  return under_way_[pool] < room.promotions();
+}
+
 std::optional<DeviceTier::Offer> DeviceTier::BestMove(const LayerPlan& plan,
                                                       uint32_t device) const {
   std::optional<Offer> best;
   for (const PlannedExpert& expert : plan.experts) {
     if (expert.place != Place::kHost || expert.use != Use::kDecode) continue;
     if (table(device, expert.key) == nullptr || contains(expert.key)) continue;
+    if (!MayKeepSlot(expert.key, plan)) continue;
     const double saves = UsesOf(expert.key) * GainOf(expert.key, device);
     if (saves > (best ? best->saves : 0.0)) best = Offer{.key = expert.key, .saves = saves};
   }
@@ -80,7 +89,8 @@ std::optional<DeviceTier::Offer> DeviceTier::BestMove(const LayerPlan& plan,
 }
 
 std::optional<DeviceTier::Promotion> DeviceTier::Promote(const LayerPlan& plan) {
-  if (mode_ != PlaceMode::kAuto || n_promotions_ >= kMostPromotions) return std::nullopt;
+  if (mode_ != PlaceMode::kAuto) return std::nullopt;
+  if (std::reduce(under_way_.begin(), under_way_.end()) >= kMostPromotions) return std::nullopt;
   std::optional<Offer> best;
   uint32_t device = 0;
   for (uint32_t d = 0; d < devices(); ++d) {
@@ -95,7 +105,7 @@ std::optional<DeviceTier::Promotion> DeviceTier::Promote(const LayerPlan& plan) 
       table(device, best->key)->Request(best->key, Use::kDecode);
   CHECK(placed.has_value());
   ++work_[device].promotions;
-  ++n_promotions_;
+  ++under_way_[parts_.pool_of(best->key)];
   work_[device].copied_bytes += parts_.bytes_of(best->key);
   Promotion promotion{.key = best->key, .device = device, .slot = placed->slot};
   if (placed->evicted && MovesBack(*placed->evicted, device, {&best->key, 1})) {
@@ -106,7 +116,7 @@ std::optional<DeviceTier::Promotion> DeviceTier::Promote(const LayerPlan& plan) 
 
 void DeviceTier::Promoted(const Promotion& promotion, bool has_landed) {
   SlotTable& its = *table(promotion.device, promotion.key);
-  --n_promotions_;
+  --under_way_[parts_.pool_of(promotion.key)];
   if (has_landed) {
     its.Landed(promotion.slot);
   } else {

@@ -86,6 +86,59 @@ TEST(DeviceTier, TheFirstOfAListFillItAndTheLastOfThemLeavesFirst) {
   EXPECT_TRUE(none->Fill(first).empty());
 }
 
+// Of a prompt that asked for 3 four times, for 5 twice, for others once.
+TEST(DeviceTier, ThePromptsMostPopularFillItBeforeDecode) {
+  Tier tier(2, PlaceMode::kCooperative);
+  const auto prompt = [&tier](const std::vector<uint16_t>& experts) {
+    LayerPlan plan = tier.Plan(experts, Use::kPrefill);
+    tier->Done(plan);
+  };
+  for (const std::vector<uint16_t>& experts :
+       std::vector<std::vector<uint16_t>>{{1, 3}, {3, 5}, {3, 60}, {5, 3}}) {
+    prompt(experts);
+  }
+  const std::vector<DeviceTier::Promotion> filled = tier->FillByPrompt();
+  ASSERT_EQ(filled.size(), 2U);
+  for (const DeviceTier::Promotion& one : filled) tier->Promoted(one, true);
+  EXPECT_EQ(Text(tier.Run({1, 3, 5})), "1h 3D 5D");
+  // Once, and decode is not interrupted by a later prompt.
+  prompt({7, 8});
+  EXPECT_TRUE(tier->FillByPrompt().empty());
+}
+
+// What the prompt brought there and asked for most stays, the rest gives way.
+TEST(DeviceTier, WhoIsThereAlreadyAndPopularKeepsItsSlot) {
+  Tier tier(2, PlaceMode::kGpuCentric);
+  for (const uint16_t expert : std::vector<uint16_t>{3, 3, 3, 5, 5, 8, 3}) {
+    LayerPlan plan = tier.Plan({expert}, Use::kPrefill);
+    tier->Done(plan);
+  }
+  ASSERT_TRUE(tier->contains(Key(8)));
+  const std::vector<DeviceTier::Promotion> filled = tier->FillByPrompt();
+  ASSERT_EQ(filled.size(), 1U);
+  EXPECT_EQ(filled[0].key, Key(5));
+  tier->Promoted(filled[0], true);
+  EXPECT_EQ(Text(tier.Run({3, 5})), "3D 5D");
+}
+
+TEST(DeviceTier, AFillTakesNoLongerThanItMay) {
+  LatencyModel costs = Costs();
+  costs.devices[0].copy = {.base = 0.3 * DeviceTier::kMostFillSeconds};
+  Tier tier(8, PlaceMode::kCooperative, costs);
+  LayerPlan plan = tier.Plan({1, 2, 3, 4, 5}, Use::kPrefill);
+  tier->Done(plan);
+  EXPECT_EQ(tier->FillByPrompt().size(), 3U);
+}
+
+TEST(DeviceTier, AProfileGoesBeforeThePrompt) {
+  Tier tier(2, PlaceMode::kCooperative);
+  for (const auto& one : tier->Fill(std::vector{Key(9)})) tier->Promoted(one, true);
+  LayerPlan plan = tier.Plan({1, 2}, Use::kPrefill);
+  tier->Done(plan);
+  EXPECT_TRUE(tier->FillByPrompt().empty());
+  EXPECT_TRUE(tier->contains(Key(9)));
+}
+
 TEST(SeveralDevices, AnExpertIsOnOneOfThem) {
   Tier tier(2, PlaceMode::kGpuCentric, TwoDevices());
   EXPECT_EQ(Text(tier.Run({1, 2, 3})), "1c 2d 3c");

@@ -20,6 +20,7 @@ void LayerProtocol::BeginSequence() {
 void LayerProtocol::BeginStep(const LittleStep& little) {
   CHECK(lossy_.chooser != nullptr || (little.misses == Misses::kRead && !little.prefers_resident));
   if (lossy_.chooser != nullptr) lossy_.chooser->BeginStep(little);
+  expected_.clear();
 }
 
 void LayerProtocol::Foresee(std::span<const std::vector<ExpertId>> by_layer, uint32_t rows) {
@@ -102,11 +103,34 @@ void LayerProtocol::Learn(const Routed& routed) {
                              .rows = static_cast<uint32_t>(chosen_.size() / used),
                              .chosen = chosen_,
                              .ahead = predicted_};
-  planner_.Observe(seen, UsualCopies());
+  Expect(routed);
+  planner_.Observe(seen, UsualCopies(), rows);
   planner_.ForEachPrediction([this](LayerId later, std::span<const ExpertId> experts) {
     holder_.Predict(later, experts);
     if (lossy_.choices != nullptr) lossy_.choices->Predict(later, experts);
   });
+}
+
+// Of several rows the strongest need counts, as in plans.
+void LayerProtocol::Expect(const Routed& routed) {
+  expected_.clear();
+  const bool is_known = routed.predicted_weights.size() == routed.predicted.size();
+  if (lossy_.chooser == nullptr || lossy_.chooser->is_exact()) return;
+  if (!is_known || !planner_.wants_ahead()) return;
+  const size_t used = routed.routing.n_used;
+  const size_t rows = routed.kinds.size();
+  for (size_t r = 0; r * used < routed.predicted.size(); ++r) {
+    if (routed.kinds[r % rows] != RowKind::kDecode) continue;
+    const LayerId later{static_cast<uint16_t>(layer_ + 1 + r / rows)};
+    const auto experts = routed.predicted.subspan(r * used, used);
+    const std::vector<Need> needs = lossy_.chooser->NeedsOfPredicted(
+        later, experts, routed.predicted_weights.subspan(r * used, used));
+    for (size_t i = 0; i < used; ++i) {
+      const ExpertKey key{.layer = later, .expert = experts[i]};
+      const auto known = expected_.try_emplace(key, needs[i]).first;
+      known->second = std::min(known->second, needs[i]);
+    }
+  }
 }
 
 CopyChoice LayerProtocol::UsualCopies() const {
@@ -116,9 +140,12 @@ CopyChoice LayerProtocol::UsualCopies() const {
   };
 }
 
-// As ChooseCopy() in layer_planner.cc, by what rows usually need of their rank-th expert.
+// As ChooseCopy() in layer_planner.cc, by what this step's rows are expected to need of the expert
+// or else rows usually need of their rank-th one.
 std::optional<CopyId> LayerProtocol::UsualCopy(ExpertKey own, uint32_t rank) const {
-  const Need need = lossy_.chooser->UsualNeed(own.layer, rank);
+  const auto expected = expected_.find(own);
+  const Need need =
+      expected != expected_.end() ? expected->second : lossy_.chooser->UsualNeed(own.layer, rank);
   if (need == Need::kOwn || IsPresent(own)) return own.copy;
   ExpertKey low = own;
   low.copy = kLowCopy;
@@ -138,7 +165,7 @@ void LayerProtocol::Prefetch() {
   // Behind all of these; not in the last layer, whose end nobody sees.
   const std::optional<ExpertKey> upgrade = std::exchange(upgrade_, std::nullopt);
   if (!upgrade || layer_ + 1 == held_.size()) return;
-  if (holder_.Prefetch(*upgrade)) upgrading_ = upgrade;
+  if (planner_.may_upgrade(*upgrade) && holder_.Prefetch(*upgrade)) upgrading_ = upgrade;
   // Whether there was room for it just now depends on timing, what is chosen later must not.
   if (lossy_.choices != nullptr) lossy_.choices->Fetch(*upgrade);
   ++losses_.upgrades;

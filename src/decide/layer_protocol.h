@@ -13,6 +13,7 @@
 #include <cstdint>
 #include <optional>
 #include <span>
+#include <unordered_map>
 #include <vector>
 
 #include "core/batch.h"
@@ -64,6 +65,7 @@ class LayerProtocol {
     Routing& routing;
     std::span<const RowKind> kinds;       // [rows]
     std::span<const ExpertId> predicted;  // [distance - 1][row][K or K']; empty: not evaluated
+    std::span<const float> predicted_weights = {};  // of these; empty: not known
   };
 
   // All must outlive this.
@@ -92,6 +94,7 @@ class LayerProtocol {
  private:
   LayerPlan MakePlan(const Routed& routed);
   void Learn(const Routed& routed);
+  void Expect(const Routed& routed);
   void Count(const LayerPlan& plan);
   void EndUpgrade();
   void RequestPredicted();
@@ -108,6 +111,9 @@ class LayerProtocol {
   LossCounts losses_;
   size_t layer_ = 0;
   bool decodes_ = false;  // the layer has decode rows
+  // What decode rows will need of later layers' experts, by this token's own scores as the layer's
+  // input shows them. Source: HOBBIT. What is not here is needed as usual.
+  std::unordered_map<ExpertKey, Need> expected_;
   // Scratch: the routing of the decode rows.
   std::vector<ExpertId> chosen_;
   std::vector<ExpertId> predicted_;

@@ -93,6 +93,31 @@ Need LossyChooser::NeedAt(double unimportance, double share) const {
   return has_low_ ? Need::kLow : Need::kOwn;
 }
 
+// Into unimportance_ and shares_.
+void LossyChooser::JudgeRow(LayerId layer, std::span<const ExpertId> experts,
+                            std::span<const float> weights) {
+  contributions_.resize(experts.size());
+  unimportance_.resize(experts.size());
+  shares_.resize(experts.size());
+  importance_->Contributions(layer, experts, weights, contributions_);
+  Unimportance(contributions_, unimportance_);
+  const float sum = std::accumulate(weights.begin(), weights.end(), 0.0F);
+  for (size_t i = 0; i < experts.size(); ++i) {
+    shares_[i] = sum > 0.0F ? static_cast<double>(weights[i] / sum) : 1.0;
+  }
+}
+
+std::vector<Need> LossyChooser::NeedsOfPredicted(LayerId layer, std::span<const ExpertId> experts,
+                                                 std::span<const float> weights) {
+  JudgeRow(layer, experts, weights);
+  const Need least = NeedOfMisses();
+  std::vector<Need> needs;
+  for (size_t i = 0; i < experts.size(); ++i) {
+    needs.push_back(std::max(NeedAt(static_cast<double>(unimportance_[i]), shares_[i]), least));
+  }
+  return needs;
+}
+
 RowNeeds LossyChooser::NeedsOf(LayerId layer, const Routing& routing,
                                std::span<const RowKind> kinds) {
   RowNeeds needs{.needs = std::vector<Need>(routing.experts.size(), Need::kOwn),
@@ -102,16 +127,11 @@ RowNeeds LossyChooser::NeedsOf(LayerId layer, const Routing& routing,
   const bool is_usual = !little_.is_on();
   const Need least = NeedOfMisses();
   usual_.resize(std::max(usual_.size(), (size_t{layer.value} + 1) * router_->n_used));
-  contributions_.resize(k);
-  unimportance_.resize(k);
   for (size_t row = 0; row < kinds.size(); ++row) {
     if (kinds[row] != RowKind::kDecode) continue;
-    const std::span<const float> weights = routing.weights_of(row);
-    importance_->Contributions(layer, routing.experts_of(row), weights, contributions_);
-    Unimportance(contributions_, unimportance_);
-    const float sum = std::accumulate(weights.begin(), weights.end(), 0.0F);
+    JudgeRow(layer, routing.experts_of(row), routing.weights_of(row));
     for (size_t i = 0; i < k; ++i) {
-      const double share = sum > 0.0F ? static_cast<double>(weights[i] / sum) : 1.0;
+      const double share = shares_[i];
       const auto s = static_cast<double>(unimportance_[i]);
       needs.needs[row * k + i] = std::max(NeedAt(s, share), least);
       if (!is_usual) continue;

@@ -45,11 +45,16 @@ class LossyChooser {
 
   RowNeeds NeedsOf(LayerId layer, const Routing& routing, std::span<const RowKind> kinds);
 
-  // What a row needs of its k-th expert on average: for prefetches, before the weights are known.
+  // Of a row that decodes, by the weights that a later layer's router would give on what is known
+  // so far: [K], or [K'] of a little step. For prefetches.
+  std::vector<Need> NeedsOfPredicted(LayerId layer, std::span<const ExpertId> experts,
+                                     std::span<const float> weights);
+  // What a row needs of its k-th expert on average: for prefetches where no weights are known.
   Need UsualNeed(LayerId layer, uint32_t k) const;
 
  private:
   Need NeedAt(double unimportance, double share) const;
+  void JudgeRow(LayerId layer, std::span<const ExpertId> experts, std::span<const float> weights);
   Need NeedOfMisses() const;
   uint32_t PreferRow(LayerId layer, uint32_t row, const ExpertPresence& is_present,
                      Routing& routing);
@@ -74,6 +79,7 @@ class LossyChooser {
   std::vector<uint32_t> order_;       // candidates, best first
   std::vector<float> contributions_;  // [K]
   std::vector<float> unimportance_;   // [K]
+  std::vector<double> shares_;        // [K]
 };
 
 }  // namespace moestro

@@ -10,8 +10,11 @@
 
 #include "decide/importance/importance.h"
 #include "decide/layer_planner.h"
+#include "decide/layer_protocol.h"
 #include "decide/lossy_chooser.h"
 #include "decide/lossy_options.h"
+#include "decide/predictor.h"
+#include "decide/prefetch_planner.h"
 #include "decide/resident_model.h"
 #include "decide/router.h"
 #include "decide/upgrades.h"
@@ -87,6 +90,24 @@ TEST(Importance, NormsChangeTheOrder) {
   EXPECT_GT(out[0], out[1]);
 }
 
+// Of rows so far the second expert was unimportant; of this token's it is not.
+TEST_F(LossyChoices, WhatIsPredictedIsNeededByThisTokensWeights) {
+  const RouterSpec router = Router();
+  LossyChooser chooser({.t1 = 0.6, .t2 = 0.9}, router, true, nullptr);
+  const std::vector<ExpertId> experts = {{0}, {1}, {2}, {3}};
+  const std::vector<float> steep = {0.7F, 0.25F, 0.04F, 0.01F};
+  const std::vector<float> flat = {0.3F, 0.25F, 0.25F, 0.2F};
+  Routing routing{.n_tokens = 1, .n_used = 4, .experts = experts, .weights = steep};
+  constexpr RowKind kDecode = RowKind::kDecode;
+  for (int i = 0; i < 50; ++i) chooser.NeedsOf(kLayer, routing, {&kDecode, 1});
+  EXPECT_EQ(chooser.UsualNeed(kLayer, 1), Need::kLow);
+  EXPECT_EQ(chooser.NeedsOfPredicted(kLayer, experts, flat),
+            (std::vector{Need::kOwn, Need::kOwn, Need::kOwn, Need::kLow}));
+  EXPECT_EQ(chooser.NeedsOfPredicted(kLayer, experts, steep),
+            (std::vector{Need::kOwn, Need::kLow, Need::kSkip, Need::kSkip}));
+  EXPECT_EQ(chooser.UsualNeed(kLayer, 1), Need::kLow);  // predictions teach it nothing
+}
+
 // s is 0, 0.5, 0.8 and 0.95 for the four.
 TEST_F(LossyChoices, OnAMissTheUnimportantOnesAreCoarsenedOrSkipped) {
   const LayerPlan plan = Plan({.t1 = 0.5, .t2 = 0.9});
@@ -158,6 +179,62 @@ TEST_F(LossyChoices, AnExpertThatOneRowNeedsInFullRunsInFullForAll) {
   const LayerPlan plan = PlanLayer(kLayer, routing, kinds, [](ExpertKey) { return false; }, needs);
   EXPECT_EQ(Keys(plan), (std::set<ExpertKey>{Own(0), Own(1)}));
   EXPECT_EQ(Skipped(plan), std::set<uint16_t>{2});
+}
+
+// Holds nothing, and remembers what it was to read ahead.
+class Wishes final : public ExpertHolder {
+ public:
+  bool contains(ExpertKey) const override { return false; }
+  void BeginLayer(LayerId) override {}
+  void Predict(LayerId, std::span<const ExpertId>) override {}
+  bool Prefetch(ExpertKey key) override {
+    prefetched.insert(key);
+    return true;
+  }
+  void Withdraw(ExpertKey) override {}
+  void Release(ExpertKey) override {}
+  bool is_complete(ExpertKey) const override { return true; }
+
+  std::set<ExpertKey> prefetched;
+};
+
+// As the average row needs them the second expert would be read in full; this token's would not.
+TEST_F(LossyChoices, APrefetchReadsTheCopyThatThisTokenNeeds) {
+  const RouterSpec router{.n_expert = 8, .n_used = 2, .renormalise = true};
+  const PredictorShape shape{.moe = {.n_layer = 2, .n_expert = 8, .n_used = 2}, .depth = 1};
+  const std::vector<float> flat = {0.5F, 0.5F};
+  const std::vector<float> steep = {0.8F, 0.2F};
+  const std::vector<ExpertId> experts = {{4}, {5}};
+  constexpr RowKind kDecode = RowKind::kDecode;
+  const auto prefetched = [&](std::span<const float> predicted_weights) {
+    LossyChooser chooser({.t1 = 0.6, .t2 = 0.9, .is_reproducible = false}, router, true, nullptr);
+    Wishes wishes;
+    PrefetchPlanner planner(*MakePredictor({"next-router"}), shape,
+                            {.slots = {40}, .is_fixed = true}, [](ExpertKey) { return false; });
+    LayerProtocol protocol(planner, wishes, 2, {.chooser = &chooser});
+    Routing flat_row{.n_tokens = 1, .n_used = 2, .experts = experts, .weights = flat};
+    for (int step = 0; step < 30; ++step) {
+      protocol.BeginStep({});
+      for (uint16_t l = 0; l < 2; ++l) {
+        Routing routing = flat_row;
+        const bool is_first = l == 0;
+        const std::span<const ExpertId> ahead = is_first ? experts : std::span<const ExpertId>();
+        const std::span<const float> weights =
+            is_first && step == 29 ? predicted_weights : std::span<const float>();
+        if (step == 29) wishes.prefetched.clear();
+        protocol.AfterRouting({LayerId{l}, routing, {&kDecode, 1}, ahead, weights});
+        protocol.Prefetch();
+        if (step == 29) break;
+      }
+    }
+    return wishes.prefetched;
+  };
+  const ExpertKey own{.layer = {1}, .expert = {5}};
+  const ExpertKey low{.layer = {1}, .expert = {5}, .copy = kLowCopy};
+  EXPECT_TRUE(prefetched({}).contains(own));
+  EXPECT_TRUE(prefetched(flat).contains(own));
+  EXPECT_TRUE(prefetched(steep).contains(low));
+  EXPECT_FALSE(prefetched(steep).contains(own));
 }
 
 TEST(CheckLossy, NamesWhatIsWrong) {

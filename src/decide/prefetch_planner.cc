@@ -33,6 +33,7 @@ PrefetchPlanner::PrefetchPlanner(std::unique_ptr<Predictor> predictor, const Pre
 void PrefetchPlanner::Foresee(std::span<const std::vector<ExpertId>> by_layer, uint32_t rows,
                               const CopyChoice& copy_of) {
   rows_ = rows;
+  step_rows_ = rows;
   foreseen_.assign(by_layer.size(), {});
   for (size_t l = 0; l < by_layer.size(); ++l) {
     const LayerId layer{static_cast<uint16_t>(l)};
@@ -43,8 +44,10 @@ void PrefetchPlanner::Foresee(std::span<const std::vector<ExpertId>> by_layer, u
   next_layer_ = 0;
 }
 
-void PrefetchPlanner::Observe(const Predictor::Seen& seen, const CopyChoice& copy_of) {
+void PrefetchPlanner::Observe(const Predictor::Seen& seen, const CopyChoice& copy_of,
+                              uint64_t step_rows) {
   rows_ = seen.rows;
+  step_rows_ = std::max<uint64_t>(step_rows, seen.rows);
   if (is_foreseen()) {
     ScoreForeseen(seen);
   } else {
@@ -130,6 +133,7 @@ void PrefetchPlanner::StepDone(const StepCost& cost) {
 
 std::span<const PrefetchRequest> PrefetchPlanner::Requests(size_t unfinished) {
   requests_.clear();
+  if (is_paused_) return requests_;
   if (is_foreseen()) {
     RequestForeseen(unfinished);
     return requests_;
@@ -142,9 +146,9 @@ std::span<const PrefetchRequest> PrefetchPlanner::Requests(size_t unfinished) {
   return requests_;
 }
 
-size_t PrefetchPlanner::most_held(uint32_t pool) const {
-  return limits_.most_held(
-      pool, std::min<uint64_t>(shape_.moe.n_expert, uint64_t{shape_.moe.n_used} * rows_));
+PoolRoom PrefetchPlanner::RoomIn(uint32_t pool) const {
+  return {.slots = limits_.slots[pool],
+          .own = MostOwn(shape_.moe.n_expert, shape_.moe.n_used, step_rows_)};
 }
 
 void PrefetchPlanner::RequestFor(uint32_t distance, size_t& unfinished) {
@@ -153,7 +157,7 @@ void PrefetchPlanner::RequestFor(uint32_t distance, size_t& unfinished) {
   for (size_t i = 0; i < about.size(); ++i) {
     const Prediction& one = about[i];
     const uint32_t pool = limits_.pool_of(one.key);
-    if (n_held_[pool] >= most_held(pool)) continue;
+    if (n_held_[pool] >= RoomIn(pool).prefetches()) continue;
     if (one.is_left_out || std::ranges::contains(held_[target], one.key)) continue;
     if (!one.is_present) {
       const bool is_worth_it = is_worth_fetching(cell(distance, i));
@@ -171,7 +175,9 @@ void PrefetchPlanner::RequestForeseen(size_t unfinished) {
     for (size_t i = 0; i < about.size(); ++i) {
       Prediction& one = about[i];
       const uint32_t pool = limits_.pool_of(one.key);
-      if (one.is_settled || one.is_left_out || n_held_[pool] >= most_held(pool)) continue;
+      if (one.is_settled || one.is_left_out || n_held_[pool] >= RoomIn(pool).prefetches()) {
+        continue;
+      }
       one.is_present = is_present_(one.key);
       const bool is_worth_it = one.is_present || is_worth_fetching(foreseen_cells_[rank_of(i)]);
       if (is_worth_it && !one.is_present) {

@@ -19,6 +19,7 @@
 #include "base/share.h"
 #include "core/ids.h"
 #include "decide/layer_planner.h"
+#include "decide/pool_room.h"
 #include "decide/predictor.h"
 #include "decide/predictors/expert_union.h"
 #include "decide/prefetch_control.h"
@@ -69,12 +70,6 @@ struct PrefetchLimits {
   size_t most_foreseen = 4;      // the same in a step that was foreseen
   unsigned reads_at_device = 4;  // of a matrix each, for prefetches: these cannot be called back
   bool is_fixed = false;         // see PrefetchControl
-
-  // Experts of a pool held by prefetches at a time, while a layer needs up to `own` itself: its own
-  // always find room, and what they replace is chosen from at least half of the pool.
-  size_t most_held(size_t pool, uint64_t own) const {
-    return slots[pool] > 2 * own ? static_cast<size_t>(slots[pool] - 2 * own) / 2 : 0;
-  }
 };
 
 // Which copy of an expert a layer will ask for, if its router makes it the rank-th choice of a row;
@@ -93,6 +88,8 @@ class PrefetchPlanner {
     const bool is_wanted = predictor_->wants_ahead() && control_.is_on() && !is_foreseen();
     return is_wanted ? shape_.depth : 0;
   }
+  // Whether it goes by what routers evaluated ahead say.
+  bool wants_ahead() const { return predictor_->wants_ahead(); }
   // What every layer of the next step will probably ask for: [layer][row][K], in router order. In
   // that step it takes the place of the predictor, whose reach is `depth` layers. Requests() may
   // be called at once.
@@ -101,8 +98,11 @@ class PrefetchPlanner {
   // After a decode step's last layer.
   void StepDone(const StepCost& cost);
   // A layer's router has chosen. Scores what was predicted of it and predicts later layers. All
-  // prefetches for the layer end.
-  void Observe(const Predictor::Seen& seen, const CopyChoice& copy_of = OwnCopy);
+  // prefetches for the layer end. `step_rows`: of the step, those of prompts included; 0: as seen.
+  void Observe(const Predictor::Seen& seen, const CopyChoice& copy_of = OwnCopy,
+               uint64_t step_rows = 0);
+  // Whether an expert beside all prefetches may keep a slot of its pool.
+  bool may_upgrade(ExpertKey key) const { return RoomIn(limits_.pool_of(key)).may_upgrade(); }
   // After Observe(): visit(layer, experts) for what it predicted of each layer within `depth`.
   template <class Visit>
   void ForEachPrediction(Visit visit) {
@@ -121,6 +121,8 @@ class PrefetchPlanner {
   std::span<const PrefetchRequest> Requests(size_t unfinished);
   // Ends all prefetches: the step ended early.
   void Clear();
+  // Requests() says nothing, until it is told otherwise: for measurements of what is missing.
+  void Pause(bool is_paused) { is_paused_ = is_paused; }
 
   // By distance: [0] is the next layer.
   std::span<const PredictionScore> scores() const { return scores_; }
@@ -160,8 +162,7 @@ class PrefetchPlanner {
   void Score(const Predictor::Seen& seen);
   void ScoreForeseen(const Predictor::Seen& seen);
   uint64_t CountDistinct(std::span<const ExpertId> experts);
-  // Most prefetches for a layer's experts that a pool holds beside the layer's own.
-  size_t most_held(uint32_t pool) const;
+  PoolRoom RoomIn(uint32_t pool) const;
   void RequestFor(uint32_t distance, size_t& unfinished);
   void RequestForeseen(size_t unfinished);
   void Request(const Prediction& one);
@@ -186,7 +187,9 @@ class PrefetchPlanner {
   std::vector<ExpertId> predicted_;  // scratch
   std::vector<bool> is_counted_;     // scratch
   size_t layer_ = 0;                 // the last observed
-  uint32_t rows_ = 1;                // of the step
+  uint32_t rows_ = 1;                // of the step, that decode
+  uint64_t step_rows_ = 1;           // all of them
+  bool is_paused_ = false;
   uint64_t right_ = 0;  // of this step's predictions of absent experts that were good enough
 };
 

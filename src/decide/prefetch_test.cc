@@ -153,13 +153,6 @@ TEST_F(PlannerTest, StopsFetchingWhatIsWrongTooOften) {
   EXPECT_TRUE(planner.Requests(0).empty());
 }
 
-TEST(Limits, LeaveALayersOwnExpertsTheirRoom) {
-  const PrefetchLimits limits{.slots = {2, 4, 104}};
-  EXPECT_EQ(limits.most_held(0, 2), 0U);
-  EXPECT_EQ(limits.most_held(1, 2), 0U);
-  EXPECT_EQ(limits.most_held(2, 2), 50U);
-}
-
 // A stock file gives a few layers larger experts and so a pool of their own, perhaps of one layer.
 TEST_F(PlannerTest, AFullPoolStopsNobodyElse) {
   PrefetchPlanner planner = Planner(

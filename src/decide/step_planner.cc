@@ -70,7 +70,8 @@ std::vector<uint32_t> StepPlanner::Plan(std::span<const Text> texts) const {
 
 void StepPlanner::StepDone(uint32_t prompt_rows, double seconds, bool others_wait) {
   if (prompt_rows == 0) {
-    texts_turn_ = std::max(texts_turn_ - seconds, 0.0);
+    text_seconds_ = seconds;
+    TextsHad(seconds);
     return;
   }
   texts_turn_ = others_wait ? seconds : 0.0;
@@ -81,5 +82,7 @@ void StepPlanner::StepDone(uint32_t prompt_rows, double seconds, bool others_wai
   rows_squared_ = rows_squared_ * kFading + rows * rows;
   rows_seconds_ = rows_seconds_ * kFading + rows * seconds;
 }
+
+void StepPlanner::TextsHad(double seconds) { texts_turn_ = std::max(texts_turn_ - seconds, 0.0); }
 
 }  // namespace moestro

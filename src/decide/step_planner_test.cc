@@ -90,6 +90,36 @@ TEST(StepPlannerTest, OldStepsFade) {
   EXPECT_NEAR(planner.rows_beside_texts(), 100, 1);
 }
 
+TEST(StepPlannerTest, TextsAreDueBeforeTheLayerThatWouldEndAfterTheGap) {
+  StepPlanner planner({.chunk = 1024, .gap_seconds = 1.0});
+  EXPECT_FALSE(planner.is_time_for_texts(0.7, 0.2));
+  EXPECT_TRUE(planner.is_time_for_texts(0.9, 0.2));
+  EXPECT_TRUE(planner.is_time_for_texts(0.1, 3.0));  // a layer takes longer than that
+  // Prompts have as much time as a text's token takes.
+  planner.StepDone(0, 2.0, false);
+  EXPECT_FALSE(planner.is_time_for_texts(1.9, 0.2));
+  EXPECT_TRUE(planner.is_time_for_texts(2.1, 0.2));
+}
+
+// The token itself takes a while.
+TEST(StepPlannerTest, TextsAreDueWhenTheirStepWouldEndAfterTheGap) {
+  StepPlanner planner({.chunk = 1024, .gap_seconds = 1.0});
+  planner.StepDone(0, 0.5, false);
+  EXPECT_FALSE(planner.is_time_for_texts(0.3, 0.1));  // as long as a token takes is the prompt's
+  EXPECT_FALSE(planner.is_time_for_texts(0.45, 0.01));
+  EXPECT_TRUE(planner.is_time_for_texts(0.5, 0.01));
+}
+
+TEST(StepPlannerTest, WhatTextsHadMeanwhileIsOfTheirTurn) {
+  StepPlanner planner({.chunk = 64});
+  const std::array texts{kWritten, Prompt(1000)};
+  planner.StepDone(64, 1.0, true);
+  planner.TextsHad(0.75);
+  EXPECT_EQ(planner.Plan(texts)[1], 0U);  // a quarter of a second is left
+  planner.StepDone(0, 0.25, false);
+  EXPECT_GT(planner.Plan(texts)[1], 0U);
+}
+
 TEST(StepPlannerTest, AChunkIsNeverExceeded) {
   StepPlanner planner({.chunk = 8, .gap_seconds = 100.0});
   planner.StepDone(8, 0.001, true);

@@ -2,25 +2,16 @@
 #include "device/backend_buffer.h"
 
 #include <algorithm>
-#include <exception>
+#include <utility>
 
 #include "base/bytes.h"
 #include "base/check.h"
+#include "base/format.h"
 
 namespace moestro {
 namespace {
 
 constexpr uint64_t kLeastAlignment = 64;
-
-template <class Copy>
-Status Copied(Copy&& copy) {
-  try {  // a lost Vulkan device throws
-    copy();
-    return {};
-  } catch (const std::exception& e) {
-    return Fail(Errc::kDevice, "a copy between memory and the device failed: {}", e.what());
-  }
-}
 
 }  // namespace
 
@@ -39,14 +30,17 @@ Result<BackendBuffer> BackendBuffer::On(ggml_backend_t backend, uint64_t bytes) 
   BackendBuffer buffer;
   buffer.size_ = AlignUp(std::max<uint64_t>(bytes, 1), AlignmentOf(backend));
   ggml_backend_buffer_type_t type = ggml_backend_get_default_buffer_type(backend);
-  if (buffer.size_ <= ggml_backend_buft_get_max_size(type)) {
-    buffer.buffer_.reset(ggml_backend_buft_alloc_buffer(type, buffer.size_));
+  const auto has_none = [&](const Error& why) {
+    if (why.code != Errc::kNoMemory) return why;
+    return Error{.code = Errc::kNoMemory,
+                 .message = Format("{} has no {} in one piece", ggml_backend_name(backend),
+                                   FormatBytes(buffer.size_))};
+  };
+  if (buffer.size_ > ggml_backend_buft_get_max_size(type)) {
+    return std::unexpected(has_none({.code = Errc::kNoMemory, .message = {}}));
   }
-  if (!buffer.buffer_) {
-    return Fail(Errc::kNoMemory, "{} has no {} in one piece", ggml_backend_name(backend),
-                FormatBytes(buffer.size_));
-  }
-  ggml_backend_buffer_clear(buffer.buffer_.get(), 0);
+  TRY(buffer.buffer_, AllocateBuffer(type, buffer.size_).transform_error(has_none));
+  TRY_STATUS(ClearBuffer(buffer.buffer_.get()));
   buffer.context_.reset(
       ggml_init({.mem_size = 2 * ggml_tensor_overhead(), .mem_buffer = nullptr, .no_alloc = true}));
   buffer.bytes_ =
@@ -68,7 +62,7 @@ uint64_t BackendBuffer::AlignmentOf(ggml_backend_t backend) {
 void BackendBuffer::Place(ggml_tensor* tensor, uint64_t offset) const {
   CHECK(offset % 4 == 0 && offset + ggml_nbytes(tensor) <= size_);
   auto* base = static_cast<std::byte*>(ggml_backend_buffer_get_base(buffer_.get()));
-  CHECK(ggml_backend_tensor_alloc(buffer_.get(), tensor, base + offset) == GGML_STATUS_SUCCESS);
+  PlaceTensor(buffer_.get(), tensor, base + offset);
 }
 
 Status BackendBuffer::Write(uint64_t offset, std::span<const std::byte> bytes) const {
@@ -77,7 +71,7 @@ Status BackendBuffer::Write(uint64_t offset, std::span<const std::byte> bytes) c
     std::ranges::copy(bytes, memory_.data() + offset);
     return {};
   }
-  return Copied([&] { ggml_backend_tensor_set(bytes_, bytes.data(), offset, bytes.size()); });
+  return CopyTo(bytes_, offset, bytes);
 }
 
 Status BackendBuffer::Read(uint64_t offset, std::span<std::byte> bytes) const {
@@ -87,7 +81,7 @@ Status BackendBuffer::Read(uint64_t offset, std::span<std::byte> bytes) const {
                         bytes.begin());
     return {};
   }
-  return Copied([&] { ggml_backend_tensor_get(bytes_, bytes.data(), offset, bytes.size()); });
+  return CopyFrom(bytes_, offset, bytes);
 }
 
 }  // namespace moestro

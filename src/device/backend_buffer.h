@@ -14,6 +14,7 @@
 #include <span>
 
 #include "base/result.h"
+#include "device/backend_calls.h"
 #include "device/host_memory.h"
 
 namespace moestro {
@@ -21,7 +22,7 @@ namespace moestro {
 class BackendBuffer {
  public:
   static Result<BackendBuffer> OnHost(uint64_t bytes);
-  // All zeros. kNoMemory if the device refuses; one buffer of a device may be limited.
+  // All zeros. kNoMemory if the device refuses, one buffer of a device may be limited; kDevice.
   static Result<BackendBuffer> On(ggml_backend_t backend, uint64_t bytes);
   // On the device of `backend`; null: on the host.
   static Result<BackendBuffer> Where(ggml_backend_t backend, uint64_t bytes);
@@ -43,7 +44,7 @@ class BackendBuffer {
  private:
   HostMemory memory_;  // of the host's
   uint64_t size_ = 0;
-  ggml_backend_buffer_ptr buffer_;
+  BufferPtr buffer_;
   ggml_context_ptr context_;      // of the device's
   ggml_tensor* bytes_ = nullptr;  // all of it, as bytes
 };

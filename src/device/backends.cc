@@ -13,6 +13,8 @@
 #include <string>
 #include <system_error>
 
+#include "device/backend_calls.h"
+
 namespace moestro {
 namespace {
 
@@ -53,8 +55,8 @@ void LoadCpuBackend() {
     most = worth;
     best = entry.path();
   }
-  if (!best.empty()) ggml_backend_load(best.c_str());
-  if (!has_cpu()) ggml_backend_load_all();
+  if (!best.empty()) LoadPlugIn(best);
+  if (!has_cpu()) LoadAllPlugIns();
 }
 
 void LoadDeviceBackends() {
@@ -66,11 +68,11 @@ void LoadDeviceBackends() {
     for (char& c : file) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
     const fs::path path = fs::path(MOESTRO_GGML_BACKENDS) / file;
     std::error_code ignored;
-    if (fs::exists(path, ignored)) ggml_backend_load(path.c_str());
+    if (fs::exists(path, ignored)) LoadPlugIn(path);
   }
   // One that is not of ggml's own, as ggml reads it.
   if (const char* other = std::getenv("GGML_BACKEND_PATH"); other != nullptr) {
-    ggml_backend_load(other);
+    LoadPlugIn(other);
   }
 }
 

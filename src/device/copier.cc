@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: MIT
 #include "device/copier.h"
 
-#include <ggml-backend.h>
-
+#include <span>
+#include <string_view>
 #include <utility>
+
+#include "base/caught.h"
+#include "device/backend_calls.h"
 
 namespace moestro {
 
@@ -54,13 +57,15 @@ void Copier::Run() {
     const Copy copy = copies_.front();
     copies_.pop_front();
     lock.unlock();
-    const bool fails = fails_ && fails_();
+    const bool is_refused =
+        fails_ && Caught([&] { return fails_(); }, [](std::string_view) { return true; });
     const double start = clock_();
-    if (!fails) ggml_backend_tensor_set(copy.to, copy.from, copy.offset, copy.bytes);
+    const bool has_failed =
+        is_refused || !CopyTo(copy.to, copy.offset, std::span(copy.from, copy.bytes));
     const double seconds = clock_() - start;
     lock.lock();
     ++n_done_;
-    if (fails) {
+    if (has_failed) {
       failed_.push_back(n_done_);
     } else {
       made_ = {.copies = made_.copies + 1,

@@ -23,7 +23,8 @@ namespace moestro {
 
 class Copier {
  public:
-  // `fails`: for tests, asked before each copy; true: it is not made and counts as failed.
+  // `fails`: for tests, asked before each copy; if it is true or throws, the copy is not made and
+  // counts as failed, as one does that the driver refuses.
   explicit Copier(std::function<bool()> fails = {}, Clock clock = SteadySeconds);
   ~Copier();  // all copies asked for are made first
   Copier(const Copier&) = delete;

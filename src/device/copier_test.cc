@@ -11,6 +11,7 @@
 #include <cstddef>
 #include <cstring>
 #include <memory>
+#include <stdexcept>
 #include <vector>
 
 namespace moestro {
@@ -62,6 +63,19 @@ TEST_F(CopierTest, AFailedCopyIsToldToWhoeverWaitsForItAlone) {
   EXPECT_TRUE(copier.Wait(4, 6));  // told once
   EXPECT_EQ(At(4), std::byte{0});  // its place is as it was
   EXPECT_EQ(At(5), std::byte{6});
+}
+
+TEST_F(CopierTest, WhatACopyThrowsEndsItAloneAndNotTheProcess) {
+  const auto count = std::make_shared<std::atomic<int>>(0);
+  Copier copier([count]() -> bool {
+    if (count->fetch_add(1) == 2) throw std::runtime_error("the device is lost");
+    return false;
+  });
+  for (size_t i = 0; i < 5; ++i) copier.Ask(CopyOf(i));
+  EXPECT_FALSE(copier.Wait(1, 5));
+  EXPECT_TRUE(copier.Wait(4, 5));
+  EXPECT_EQ(At(2), std::byte{0});
+  EXPECT_EQ(At(4), std::byte{5});
 }
 
 // A clock that ticks when it is looked at: a copy takes a second.

@@ -5,6 +5,7 @@
 #include <sched.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <fstream>
 #include <set>
 #include <string>
@@ -27,12 +28,19 @@ int CoreOf(const std::string& root, int cpu) {
   return file.fail() ? cpu : first;
 }
 
+// The file of the shared object that holds `address`; empty: not known.
+std::string ObjectOf(const void* address) {
+  Dl_info info{};
+  if (dladdr(address, &info) == 0 || info.dli_fname == nullptr) return "";
+  return info.dli_fname;
+}
+
 // A symbol of the shared object that holds `address`, without taking a reference on it: ggml never
 // unloads a registered backend.
 void* SymbolBeside(const void* address, const char* symbol) {
-  Dl_info info{};
-  if (dladdr(address, &info) == 0 || info.dli_fname == nullptr) return nullptr;
-  void* object = dlopen(info.dli_fname, RTLD_NOLOAD | RTLD_LAZY);
+  const std::string file = ObjectOf(address);
+  if (file.empty()) return nullptr;
+  void* object = dlopen(file.c_str(), RTLD_NOLOAD | RTLD_LAZY);
   if (object == nullptr) return nullptr;
   void* found = dlsym(object, symbol);
   dlclose(object);
@@ -62,7 +70,7 @@ Result<CpuTraits> CpuTraits::Load() {
         "ggml found no CPU backend; install ggml's backend package or set GGML_BACKEND_PATH");
   }
   // Starting a backend fills the lookup tables that the per-type functions read.
-  const ggml_backend_ptr backend(ggml_backend_dev_init(device, nullptr));
+  const Result<BackendPtr> backend = StartBackend(ggml_backend_dev_name(device));
   if (!backend) return Fail(Errc::kUnsupported, "ggml cannot start its CPU backend");
   // Any function of the plug-in tells which file it came from.
   const void* inside = ggml_backend_reg_get_proc_address(ggml_backend_dev_backend_reg(device),
@@ -80,7 +88,7 @@ Result<CpuDevice> CpuDevice::Open(uint32_t threads) {
   }
   TRY(const CpuTraits traits, CpuTraits::Load());
   ggml_backend_dev_t device = ggml_backend_dev_by_type(GGML_BACKEND_DEVICE_TYPE_CPU);
-  ggml_backend_ptr backend(ggml_backend_dev_init(device, nullptr));
+  Result<BackendPtr> backend = StartBackend(ggml_backend_dev_name(device));
   if (!backend) return Fail(Errc::kUnsupported, "ggml cannot start its CPU backend");
   const uint32_t team = threads > 0 ? threads : PhysicalCores();
   auto* set_threads =
@@ -89,18 +97,36 @@ Result<CpuDevice> CpuDevice::Open(uint32_t threads) {
   if (set_threads == nullptr) {
     return Fail(Errc::kUnsupported, "ggml's CPU backend does not let its threads be set");
   }
-  set_threads(backend.get(), static_cast<int>(team));
-  return CpuDevice(std::move(backend), traits, team);
+  set_threads(backend->get(), static_cast<int>(team));
+  return CpuDevice(*std::move(backend), traits, team);
+}
+
+std::string CpuDevice::plug_in() const {
+  const void* inside = ggml_backend_reg_get_proc_address(ggml_backend_dev_backend_reg(handle()),
+                                                         "ggml_backend_set_n_threads");
+  std::string name = std::filesystem::path(ObjectOf(inside)).stem().string();
+  return name.starts_with("lib") ? name.substr(3) : name;
+}
+
+CpuDevice::CpuDevice(BackendPtr backend, CpuTraits traits, uint32_t threads)
+    : backend_(std::move(backend)),
+      traits_(traits),
+      threads_(threads),
+      set_abort_callback_(
+          reinterpret_cast<ggml_backend_set_abort_callback_t>(ggml_backend_reg_get_proc_address(
+              ggml_backend_dev_backend_reg(handle()), "ggml_backend_set_abort_callback"))) {}
+
+Status CpuDevice::Compute(ggml_cgraph* graph, StopSignal& stop) {
+  if (set_abort_callback_ == nullptr) return Compute(graph);
+  const auto look = [](void* signal) { return static_cast<StopSignal*>(signal)->is_requested(); };
+  set_abort_callback_(backend(), look, &stop);
+  Status done = Compute(graph);
+  set_abort_callback_(backend(), nullptr, nullptr);
+  return done;
 }
 
 std::string CpuDevice::description() const {
   return Format("{}, {} threads", ggml_backend_dev_description(handle()), threads_);
-}
-
-Status ComputeOn(ggml_backend_t backend, ggml_cgraph* graph) {
-  const ggml_status status = ggml_backend_graph_compute(backend, graph);
-  if (status == GGML_STATUS_SUCCESS) return {};
-  return Fail(Errc::kNoMemory, "ggml could not run a graph: {}", ggml_status_to_string(status));
 }
 
 std::vector<ggml_backend_buffer_type_t> CpuDevice::repacking_buffer_types() const {
@@ -125,9 +151,10 @@ bool CpuDevice::CanMultiply(ggml_type type, int64_t n_in, int64_t n_out,
   ggml_tensor* product = ggml_mul_mat(context.get(), weight,
                                       ggml_new_tensor_2d(context.get(), GGML_TYPE_F32, n_in, 1));
   // The backend judges by where the weight lives; an empty buffer is enough to tell it.
-  const ggml_backend_buffer_ptr buffer(ggml_backend_buft_alloc_buffer(buffer_type, 0));
-  weight->buffer = buffer.get();
-  return ggml_backend_dev_supports_op(handle(), product);
+  const Result<BufferPtr> buffer = AllocateBuffer(buffer_type, 0);
+  if (!buffer) return false;
+  weight->buffer = buffer->get();
+  return Computes(handle(), product);
 }
 
 }  // namespace moestro

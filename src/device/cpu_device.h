@@ -6,7 +6,6 @@
 #pragma once
 
 #include <ggml-backend.h>
-#include <ggml-cpp.h>
 #include <ggml-cpu.h>
 #include <ggml.h>
 
@@ -15,6 +14,8 @@
 #include <vector>
 
 #include "base/result.h"
+#include "base/stop_signal.h"
+#include "device/backend_calls.h"
 
 namespace moestro {
 
@@ -42,9 +43,6 @@ class CpuTraits {
   Get get_;
 };
 
-// Runs an allocated graph to its end.
-Status ComputeOn(ggml_backend_t backend, ggml_cgraph* graph);
-
 class CpuDevice {
  public:
   // threads: of the team, including the caller's; 0: the physical cores this process may use.
@@ -56,8 +54,11 @@ class CpuDevice {
   const CpuTraits& traits() const { return traits_; }
   ggml_backend_dev_t handle() const { return ggml_backend_get_device(backend_.get()); }
   std::string description() const;  // "AMD EPYC ..., 2 threads"
+  std::string plug_in() const;      // "ggml-cpu-zen4": which of ggml's it is
 
   Status Compute(ggml_cgraph* graph) { return ComputeOn(backend(), graph); }
+  // Looks at `stop` between nodes, where the plug-in can; kInterrupted, and results are undefined.
+  Status Compute(ggml_cgraph* graph, StopSignal& stop);
 
   // Buffer types that store matrices in another layout and multiply them faster; may be empty.
   std::vector<ggml_backend_buffer_type_t> repacking_buffer_types() const;
@@ -66,12 +67,12 @@ class CpuDevice {
                    ggml_backend_buffer_type_t buffer_type) const;
 
  private:
-  CpuDevice(ggml_backend_ptr backend, CpuTraits traits, uint32_t threads)
-      : backend_(std::move(backend)), traits_(traits), threads_(threads) {}
+  CpuDevice(BackendPtr backend, CpuTraits traits, uint32_t threads);
 
-  ggml_backend_ptr backend_;
+  BackendPtr backend_;
   CpuTraits traits_;
   uint32_t threads_ = 1;
+  ggml_backend_set_abort_callback_t set_abort_callback_ = nullptr;  // null: it has none
 };
 
 // Cores, not hyper-threads, within this process's affinity mask and processor quota. `root`: see

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <utility>
 
 #include "base/bytes.h"
 
@@ -65,13 +66,14 @@ Result<DevicePools> DevicePools::Allocate(const ComputeDevice& device,
       ggml_context* context = pools.contexts_.back().get();
       tensors[m] = ggml_new_tensor_3d(context, shape.type, shape.n_in, shape.n_out,
                                       static_cast<int64_t>(slots[f] + kSpare));
-      pools.buffers_.emplace_back(ggml_backend_alloc_ctx_tensors_from_buft(context, type));
-      if (!pools.buffers_.back()) {
+      Result<BufferPtr> buffer = AllocateTensors(context, type);
+      if (!buffer && buffer.error().code == Errc::kNoMemory) {
         return Fail(Errc::kNoMemory, "the device {} has no {} for expert slots", device.info().name,
                     FormatBytes(ggml_nbytes(tensors[m])));
       }
+      TRY(pools.buffers_.emplace_back(), std::move(buffer));
       ggml_backend_buffer_set_usage(pools.buffers_.back().get(), GGML_BACKEND_BUFFER_USAGE_WEIGHTS);
-      ggml_backend_buffer_clear(pools.buffers_.back().get(), 0);
+      TRY_STATUS(ClearBuffer(pools.buffers_.back().get()));
     }
   }
   return pools;

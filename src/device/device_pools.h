@@ -18,6 +18,7 @@
 #include "base/result.h"
 #include "core/expert_catalog.h"
 #include "core/ids.h"
+#include "device/backend_calls.h"
 #include "device/devices.h"
 
 namespace moestro {
@@ -27,7 +28,7 @@ class DevicePools {
   // The most slots of a form that one tensor may hold there.
   static uint64_t MostSlots(const ComputeDevice& device, const CopyForm& form);
   static uint64_t BytesFor(const CopyForm& form, uint64_t slots);
-  // kNoMemory if the device refuses. slots: by form; 0: none of that form.
+  // kNoMemory if the device refuses, kDevice. slots: by form; 0: none of that form.
   static Result<DevicePools> Allocate(const ComputeDevice& device, std::span<const CopyForm> forms,
                                       std::span<const uint64_t> slots);
 
@@ -40,7 +41,7 @@ class DevicePools {
 
  private:
   std::vector<ggml_context_ptr> contexts_;
-  std::vector<ggml_backend_buffer_ptr> buffers_;
+  std::vector<BufferPtr> buffers_;
   std::vector<std::array<ggml_tensor*, kMatrices>> tensors_;  // by form
 };
 

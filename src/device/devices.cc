@@ -15,6 +15,10 @@
 namespace moestro {
 namespace {
 
+// ggml's CPU backend as if it were a device beside the CPU: for tests where there is none, or where
+// one starts too slowly.
+constexpr std::string_view kCpuAsDevice = "ggml-cpu";
+
 std::string Lower(std::string_view text) {
   std::string lower(text);
   for (char& c : lower) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
@@ -68,6 +72,10 @@ Result<size_t> FindByName(std::span<const DeviceInfo> devices, std::string_view 
         devices, [&](const DeviceInfo& d) { return d.kind != DeviceKind::kCpu && is_it(d); });
     return static_cast<size_t>(found - devices.begin());
   };
+  if (wanted == kCpuAsDevice) {
+    const auto cpu = std::ranges::find(devices, DeviceKind::kCpu, &DeviceInfo::kind);
+    if (cpu != devices.end()) return static_cast<size_t>(cpu - devices.begin());
+  }
   size_t i = first([&](const DeviceInfo& d) { return Lower(d.name) == wanted; });
   if (i == devices.size())
     i = first([&](const DeviceInfo& d) { return Lower(d.backend) == wanted; });
@@ -94,11 +102,9 @@ std::vector<DeviceInfo> FindDevices() {
     DeviceInfo info{.name = ggml_backend_dev_name(device),
                     .description = ggml_backend_dev_description(device),
                     .backend = ggml_backend_reg_name(ggml_backend_dev_backend_reg(device))};
-    size_t total = 0;
-    size_t available = 0;
-    ggml_backend_dev_memory(device, &available, &total);
-    info.memory_total = total;
-    info.memory_free = available;
+    const DeviceMemory memory = MemoryOf(device).value_or(DeviceMemory());
+    info.memory_total = memory.total;
+    info.memory_free = memory.available;
     info.kind = KindOf(type, info);
     found.push_back(std::move(info));
   }
@@ -153,25 +159,24 @@ Result<std::vector<size_t>> ChooseDevices(std::span<const DeviceInfo> devices,
 Result<ComputeDevice> ComputeDevice::Open(const DeviceInfo& info) {
   ComputeDevice device;
   device.info_ = info;
-  device.backend_.reset(ggml_backend_init_by_name(info.name.c_str(), nullptr));
-  if (device.backend_) return device;
-  return Fail(Errc::kDevice, "the device {} ({}) does not start", info.name, info.description);
+  Result<BackendPtr> started = StartBackend(info.name);
+  if (!started) {
+    return Fail(Errc::kDevice, "the device {} ({}) does not start: {}", info.name, info.description,
+                started.error().message);
+  }
+  device.backend_ = *std::move(started);
+  return device;
 }
 
 Status ComputeDevice::Finish() const {
-  try {  // a lost Vulkan device throws
-    ggml_backend_synchronize(backend_.get());
-    return {};
-  } catch (const std::exception& e) {
-    return Fail(Errc::kDevice, "a launch on {} failed: {}", info_.name, e.what());
-  }
+  return WaitFor(backend_.get()).transform_error([this](const Error& why) {
+    return Error{.code = Errc::kDevice, .message = Format("{}: {}", info_.name, why.message)};
+  });
 }
 
-uint64_t ComputeDevice::FreeMemory() const {
-  size_t total = 0;
-  size_t available = 0;
-  ggml_backend_dev_memory(handle(), &available, &total);
-  return available;
+Result<uint64_t> ComputeDevice::FreeMemory() const {
+  TRY(const DeviceMemory memory, MemoryOf(handle()));
+  return memory.available;
 }
 
 }  // namespace moestro

@@ -5,7 +5,6 @@
 #pragma once
 
 #include <ggml-backend.h>
-#include <ggml-cpp.h>
 
 #include <cstdint>
 #include <span>
@@ -15,10 +14,12 @@
 
 #include "base/result.h"
 #include "core/device_info.h"
+#include "device/backend_calls.h"
 
 namespace moestro {
 
-// All of them in ggml's order, the CPU among them. Loads ggml's plug-ins if nobody has.
+// All of them in ggml's order, the CPU among them; a device whose driver fails when it is asked for
+// its memory has none. Loads ggml's plug-ins if nobody has.
 std::vector<DeviceInfo> FindDevices();
 
 // False if the system has no node of a GPU: then nobody needs to load drivers, which take a hundred
@@ -45,14 +46,14 @@ class ComputeDevice {
   const DeviceInfo& info() const { return info_; }
   ggml_backend_t backend() const { return backend_.get(); }
   ggml_backend_dev_t handle() const { return ggml_backend_get_device(backend_.get()); }
-  // Bytes that nobody uses at the moment.
-  uint64_t FreeMemory() const;
+  // Bytes that nobody uses at the moment. kDevice.
+  Result<uint64_t> FreeMemory() const;
   // Waits for all launches. kDevice if they, or the device, came to grief.
   Status Finish() const;
 
  private:
   DeviceInfo info_;
-  ggml_backend_ptr backend_;
+  BackendPtr backend_;
 };
 
 }  // namespace moestro

@@ -3,10 +3,6 @@
 
 #include <ggml-backend.h>
 
-#include <exception>
-
-#include "device/cpu_device.h"
-
 namespace moestro {
 
 GraphArena::GraphArena(ggml_backend_t backend, size_t max_nodes)
@@ -23,31 +19,16 @@ ggml_context* GraphArena::Begin() {
   return context_.get();
 }
 
-Status GraphArena::Reserve() {
-  if (ggml_gallocr_reserve(allocator_.get(), graph_)) return {};
-  return Fail(Errc::kNoMemory, "cannot allocate the graph buffer; lower --chunk or --ctx");
-}
+Status GraphArena::Reserve() { return ReserveGraph(allocator_.get(), graph_); }
 
-Status GraphArena::Place() {
-  if (ggml_gallocr_alloc_graph(allocator_.get(), graph_)) return {};
-  return Fail(Errc::kNoMemory, "cannot place a graph; lower --chunk or --ctx");
-}
+Status GraphArena::Place() { return PlaceGraph(allocator_.get(), graph_); }
 
 Status GraphArena::Run() {
   TRY_STATUS(Place());
   return ComputeOn(backend_, graph_);
 }
 
-Status GraphArena::Launch() {
-  // A lost Vulkan device throws.
-  try {
-    const ggml_status status = ggml_backend_graph_compute_async(backend_, graph_);
-    if (status == GGML_STATUS_SUCCESS) return {};
-    return Fail(Errc::kDevice, "a launch failed: {}", ggml_status_to_string(status));
-  } catch (const std::exception& e) {
-    return Fail(Errc::kDevice, "a launch failed: {}", e.what());
-  }
-}
+Status GraphArena::Launch() { return LaunchOn(backend_, graph_); }
 
 uint64_t GraphArena::buffer_bytes() const {
   return ggml_gallocr_get_buffer_size(allocator_.get(), 0);

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "base/result.h"
+#include "device/backend_calls.h"
 
 namespace moestro {
 
@@ -26,9 +27,9 @@ class GraphArena {
   ggml_context* context() const { return context_.get(); }
   ggml_cgraph* graph() const { return graph_; }
 
-  // Sizes the memory for the graph just built, the largest that will come. kNoMemory.
+  // Sizes the memory for the graph just built, the largest that will come. kNoMemory, kDevice.
   Status Reserve();
-  // Places inputs and intermediates; kNoMemory.
+  // Places inputs and intermediates; kNoMemory, kDevice.
   Status Place();
   // Place() and computes.
   Status Run();
@@ -42,7 +43,7 @@ class GraphArena {
   std::vector<std::byte> metadata_;
   ggml_context_ptr context_;
   ggml_cgraph* graph_ = nullptr;  // lives in metadata_
-  ggml_gallocr_ptr allocator_;
+  AllocatorPtr allocator_;
 };
 
 }  // namespace moestro

@@ -11,6 +11,7 @@
 
 #include "base/bytes.h"
 #include "base/check.h"
+#include "device/backend_calls.h"
 
 namespace moestro {
 namespace {
@@ -20,21 +21,21 @@ constexpr uint64_t kPage = 4 * kKiB;
 }  // namespace
 
 uint64_t MostPinned(const ComputeDevice& device) {
-  ggml_backend_buffer_type_t type = ggml_backend_dev_host_buffer_type(device.handle());
+  ggml_backend_buffer_type_t type = PinnedTypeOf(device.handle());
   if (type == nullptr) return 0;
   const uint64_t most = ggml_backend_buft_get_max_size(type);
   return most > kPage ? most - kPage : 0;
 }
 
 Result<HostMemory> AllocatePinned(const ComputeDevice& device, uint64_t bytes) {
-  ggml_backend_buffer_type_t type = ggml_backend_dev_host_buffer_type(device.handle());
+  ggml_backend_buffer_type_t type = PinnedTypeOf(device.handle());
   if (type == nullptr || bytes > MostPinned(device)) {
     return Fail(Errc::kNoMemory, "the device {} offers no {} of pinned memory", device.info().name,
                 FormatBytes(bytes));
   }
   // A driver aligns as it likes.
-  const std::shared_ptr<ggml_backend_buffer> buffer(
-      ggml_backend_buft_alloc_buffer(type, bytes + kPage), ggml_backend_buffer_free);
+  Result<BufferPtr> given = AllocateBuffer(type, bytes + kPage);
+  const std::shared_ptr<ggml_backend_buffer> buffer = given ? *std::move(given) : nullptr;
   // Backends that fail give plain memory instead, of another type.
   if (buffer == nullptr || ggml_backend_buffer_get_type(buffer.get()) != type) {
     return Fail(Errc::kNoMemory, "the device {} has no {} of pinned memory left",

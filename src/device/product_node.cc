@@ -66,7 +66,7 @@ const std::byte* RowOf(const ggml_tensor* weight, int64_t row) {
 // Rows [begin, end) of the matrix; `following`: whose rows the thread reads then, null: nobody's.
 void MultiplyShare(const Product& p, int64_t begin, int64_t end, const ggml_tensor* following) {
   const ggml_tensor* w = p.weight;
-  const ExpertKernel& kernel = *LayoutOf(w);
+  const auto [kernel, is_interleaved] = *RowProductOf(w);
   const auto block = std::max(kTile, static_cast<int64_t>(kBlockBytes / w->nb[1]) / kTile * kTile);
   const int64_t most = p.n_rows <= kGroup ? end - begin : block;
   std::array<const std::byte*, kGroup> x{};
@@ -83,16 +83,16 @@ void MultiplyShare(const Product& p, int64_t begin, int64_t end, const ggml_tens
         x[static_cast<size_t>(i)] = p.activations + at * p.activation_bytes;
         out[static_cast<size_t>(i)] = p.out + static_cast<int64_t>(at) * w->ne[1] + row;
       }
-      kernel.multiply(kernel, {.rows = RowOf(w, row),
-                               .row_bytes = w->nb[1],
-                               .n_in = w->ne[0],
-                               .n_rows = rows,
-                               .activations = x.data(),
-                               .out = out.data(),
-                               .n_tokens = n,
-                               .next = next,
-                               .next_bytes = next != nullptr ? w->nb[1] * size_t{kTile} : 0,
-                               .is_interleaved = true});
+      kernel->multiply(*kernel, {.rows = RowOf(w, row),
+                                 .row_bytes = w->nb[1],
+                                 .n_in = w->ne[0],
+                                 .n_rows = rows,
+                                 .activations = x.data(),
+                                 .out = out.data(),
+                                 .n_tokens = n,
+                                 .next = next,
+                                 .next_bytes = next != nullptr ? w->nb[1] * size_t{kTile} : 0,
+                                 .is_interleaved = is_interleaved});
     }
   }
 }
@@ -121,7 +121,7 @@ void Multiply(ggml_tensor* result, int thread, int n_threads, void* /*userdata*/
     if (row_at(begin) < row_at(end)) {
       const Product product{.weight = w,
                             .activations = Aligned(quantised),
-                            .activation_bytes = LayoutOf(w)->activation_bytes(w->ne[0]),
+                            .activation_bytes = RowProductOf(w)->kernel->activation_bytes(w->ne[0]),
                             .n_rows = n_rows,
                             .out = out};
       MultiplyShare(product, row_at(begin), row_at(end), goes_on ? result->src[i + 1] : nullptr);
@@ -134,7 +134,7 @@ void Multiply(ggml_tensor* result, int thread, int n_threads, void* /*userdata*/
 ggml_tensor* OwnNode(ggml_context* ctx, std::span<ggml_tensor* const> weights, ggml_tensor* x,
                      std::array<int64_t, 2> ne) {
   CHECK(weights.size() <= kMostWeights);
-  std::vector<ggml_tensor*> args = {QuantiseNode(ctx, *LayoutOf(weights.front()), x)};
+  std::vector<ggml_tensor*> args = {QuantiseNode(ctx, *RowProductOf(weights.front())->kernel, x)};
   args.append_range(weights);
   return ggml_custom_4d(ctx, GGML_TYPE_F32, ne[0], ne[1], 1, 1, args.data(),
                         static_cast<int>(args.size()), Multiply, GGML_N_TASKS_MAX, nullptr);
@@ -143,15 +143,25 @@ ggml_tensor* OwnNode(ggml_context* ctx, std::span<ggml_tensor* const> weights, g
 }  // namespace
 
 ggml_tensor* MultiplyNode(ggml_context* ctx, ggml_tensor* weight, ggml_tensor* x) {
-  if (LayoutOf(weight) == nullptr) return ggml_mul_mat(ctx, weight, x);
-  return OwnNode(ctx, {&weight, 1}, x, {weight->ne[1], x->ne[1]});
+  const RowProduct* by_row = RowProductOf(weight);
+  if (by_row != nullptr && by_row->kernel != nullptr) {
+    return OwnNode(ctx, {&weight, 1}, x, {weight->ne[1], x->ne[1]});
+  }
+  if (by_row == nullptr || x->ne[1] == 1) return ggml_mul_mat(ctx, weight, x);
+  // [n_in, 1, rows]: as many products of one row.
+  ggml_tensor* y = ggml_mul_mat(ctx, weight, ggml_reshape_3d(ctx, x, x->ne[0], 1, x->ne[1]));
+  return ggml_reshape_2d(ctx, y, y->ne[0], y->ne[2]);
 }
 
 bool ShareNode(std::span<ggml_tensor* const> weights) {
   if (weights.empty() || weights.size() > kMostWeights) return false;
-  const ExpertKernel* first = LayoutOf(weights.front());
+  const auto kernel_of = [](const ggml_tensor* w) {
+    const RowProduct* by_row = RowProductOf(w);
+    return by_row != nullptr ? by_row->kernel : nullptr;
+  };
+  const ExpertKernel* first = kernel_of(weights.front());
   return std::ranges::all_of(weights, [&](const ggml_tensor* w) {
-    const ExpertKernel* kernel = LayoutOf(w);
+    const ExpertKernel* kernel = kernel_of(w);
     return kernel != nullptr && kernel->quantise == first->quantise &&
            kernel->activation_type == first->activation_type;
   });

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Matrices times activations as nodes of a graph: by ggml, or by the kernel in whose layout a
-// matrix lies (WeightSet). The kernels treat each row of activations alone, so its product has the
-// same bits however many there are.
+// Matrices times activations as nodes of a graph: by a kernel of ours or by ggml, all rows at once
+// or one by one (WeightSet). The kernels treat each row of activations alone, so its product has
+// the same bits however many there are; ggml's has in a set with rows_alike.
 //
 // Thread rule: the functions and the graph on the engine thread; the nodes themselves run on all
 // threads of the team.
@@ -16,7 +16,7 @@ namespace moestro {
 // weight^T x: weight [n_in, n_out], x F32 [n_in, rows] -> [n_out, rows].
 ggml_tensor* MultiplyNode(ggml_context* ctx, ggml_tensor* weight, ggml_tensor* x);
 
-// True if one node multiplies all of `weights`: kernels of ours do, and read x in the same form.
+// True if one node multiplies all of `weights`: kernels do, and read x in the same form.
 bool ShareNode(std::span<ggml_tensor* const> weights);
 
 // The products of each of `weights` with the same x, which is quantised once -> `products`: views

@@ -40,7 +40,7 @@ class Matrices {
       requests.push_back(
           {.name = "w", .type = s.type, .ne = {kIn, s.n_out, 1, 1}, .only_multiplied = true});
     }
-    set_ = WeightSet::Plan(device, requests, allow_repack);
+    set_ = WeightSet::Plan(device, requests, {.allow_repack = allow_repack});
     EXPECT_TRUE(set_.Allocate().has_value());
     for (size_t i = 0; i < shapes.size(); ++i) {
       const std::vector<float> values =
@@ -49,7 +49,7 @@ class Matrices {
                                    ggml_row_size(shapes[i].type, kIn));
       ggml_quantize_chunk(shapes[i].type, values.data(), bytes.data(), 0, shapes[i].n_out, kIn,
                           nullptr);
-      set_.Store(i, 0, bytes);
+      EXPECT_TRUE(set_.Store(i, 0, bytes));
       weights_.push_back(set_.tensor(i));
     }
   }
@@ -150,7 +150,8 @@ TEST(ProductNode, MatricesThatReadDifferentActivationsShareNoNode) {
                     {GGML_TYPE_F32, 32}},
                    true);
   const std::vector<ggml_tensor*>& w = m.weights();
-  if (LayoutOf(w[0]) == nullptr) GTEST_SKIP() << "this processor has no kernels of ours";
+  if (RowProductOf(w[0])->kernel == nullptr)
+    GTEST_SKIP() << "this processor has no kernels of ours";
   EXPECT_TRUE(ShareNode(std::array{w[0], w[1]}));
   EXPECT_TRUE(ShareNode(std::array{w[2], w[3]}));
   EXPECT_FALSE(ShareNode(std::array{w[0], w[2]}));
@@ -158,11 +159,15 @@ TEST(ProductNode, MatricesThatReadDifferentActivationsShareNoNode) {
   EXPECT_FALSE(ShareNode(std::array{w[4], w[0]}));
 }
 
-TEST(ProductNode, PlainWeightsAreMultipliedByGgml) {
+// Of weights that keep their layout, the quantised ones.
+TEST(ProductNode, PlainWeightsAreMultipliedByGgmlRowByRow) {
   auto device = CpuDevice::Open(1);
   ASSERT_TRUE(device.has_value());
-  const Matrices m(*device, {{GGML_TYPE_Q4_0, 32}, {GGML_TYPE_Q4_0, 32}}, false);
-  EXPECT_EQ(LayoutOf(m.weights()[0]), nullptr);
+  const Matrices m(*device, {{GGML_TYPE_Q4_0, 32}, {GGML_TYPE_Q4_0, 32}, {GGML_TYPE_F32, 32}},
+                   false);
+  ASSERT_NE(RowProductOf(m.weights()[0]), nullptr);
+  EXPECT_EQ(RowProductOf(m.weights()[0])->kernel, nullptr);
+  EXPECT_EQ(RowProductOf(m.weights()[2]), nullptr);
   EXPECT_FALSE(ShareNode(m.weights()));
 }
 

@@ -5,10 +5,15 @@
 
 #include <ggml-cpp.h>
 
+#include <atomic>
 #include <memory>
+#include <mutex>
+#include <string>
+#include <string_view>
 #include <type_traits>
 
 #include "base/result.h"
+#include "device/backend_calls.h"
 #include "device/cpu_device.h"
 
 namespace moestro {
@@ -20,7 +25,8 @@ class Team {
   uint32_t threads() const { return device_->threads(); }
 
   // Calls work(thread, n_threads) on every thread of the team at once and returns when all have
-  // returned. Thread 0 is the caller. `work` must not throw.
+  // returned. Thread 0 is the caller. What `work` throws ends its own thread's part alone; then
+  // kNoMemory, for nothing but a lack of it is thrown here.
   template <class Work>
   Status Run(Work&& work) {
     call_->invoke = [](void* target, int thread, int n_threads) {
@@ -29,6 +35,7 @@ class Team {
     call_->target = &work;
     Status done = device_->Compute(graph_);
     call_->target = nullptr;
+    TRY_STATUS(call_->TakeFailure());
     return done;
   }
 
@@ -36,12 +43,18 @@ class Team {
   struct Call {
     void (*invoke)(void* target, int thread, int n_threads) = nullptr;
     void* target = nullptr;
+    std::mutex mutex;
+    std::string failure;  // what was thrown first; under the mutex
+    std::atomic<bool> has_failed{false};
+
+    void Note(std::string_view why);
+    Status TakeFailure();
   };
   Team() = default;
 
   CpuDevice* device_ = nullptr;
   ggml_context_ptr context_;
-  ggml_backend_buffer_ptr buffer_;
+  BufferPtr buffer_;
   ggml_cgraph* graph_ = nullptr;  // owned by context_
   std::unique_ptr<Call> call_;    // the node's userdata points here, so it must not move
 };

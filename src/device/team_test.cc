@@ -7,6 +7,8 @@
 #include <atomic>
 #include <filesystem>
 #include <fstream>
+#include <stdexcept>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -55,6 +57,25 @@ TEST(PhysicalCores, KeepsToTheQuotaOfItsGroup) {
   std::ofstream(root.path() / "proc/self/cgroup") << "0::/job\n";
   std::ofstream(root.path() / "sys/fs/cgroup/job/cpu.max") << "100000 100000\n";
   EXPECT_EQ(PhysicalCores(root.path().string()), 1U);
+}
+
+TEST(Team, WhatAThreadThrowsComesBackAsAnError) {
+  auto device = CpuDevice::Open(3);
+  ASSERT_TRUE(device) << device.error().message;
+  auto team = Team::Create(*device);
+  ASSERT_TRUE(team) << team.error().message;
+  for (const int bad : {0, 2}) {
+    std::atomic<int> others = 0;
+    const Status ran = team->Run([&](int thread, int) {
+      if (thread == bad) throw std::runtime_error("no room");
+      ++others;
+    });
+    ASSERT_FALSE(ran);
+    EXPECT_EQ(ran.error().code, Errc::kNoMemory);
+    EXPECT_NE(ran.error().message.find("no room"), std::string::npos) << ran.error().message;
+    EXPECT_EQ(others, 2);
+    EXPECT_TRUE(team->Run([](int, int) {}));
+  }
 }
 
 }  // namespace

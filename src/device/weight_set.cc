@@ -5,11 +5,15 @@
 #include <ggml-backend.h>
 
 #include <algorithm>
+#include <optional>
+#include <span>
 #include <string_view>
 #include <utility>
 
+#include "base/caught.h"
 #include "base/check.h"
 #include "device/host_memory.h"
+#include "device/row_check.h"
 
 namespace moestro {
 
@@ -28,45 +32,88 @@ bool HasTiles(ggml_backend_buffer_type_t type) {
 // The memory of ggml's whose tensors' `extra` nobody else uses.
 bool IsPlain(ggml_backend_buffer_type_t type) { return type == ggml_backend_cpu_buffer_type(); }
 
-// The kernel of `type` if it has a layout; made when it is not yet among `kernels`.
-const ExpertKernel* OwnLayout(ggml_type type,
-                              std::vector<std::unique_ptr<const ExpertKernel>>& kernels) {
-  for (const auto& kernel : kernels) {
-    if (kernel->weight_type == type) return kernel.get();
+// Decides for one weight after the other. types: of buffers, the first is plain.
+class LayoutChoices {
+ public:
+  LayoutChoices(const CpuDevice& device, std::span<const ggml_backend_buffer_type_t> types,
+                const WeightLayouts& layouts)
+      : device_(device), types_(types), layouts_(layouts), check_(device) {}
+
+  struct Choice {
+    size_t buffer = 0;
+    std::optional<RowProduct> by_row;
+  };
+  Choice For(const WeightRequest& r) {
+    const bool may_change = MayChangeLayout(r) && layouts_.allow_repack;
+    if (const size_t tiles = may_change ? FindBuffer(r, true) : 0; tiles > 0) {
+      return {.buffer = tiles, .by_row = {}};
+    }
+    const bool is_plain = IsPlain(types_[0]);
+    if (const ExpertKernel* own = is_plain ? OwnKernelFor(r.type) : nullptr; own != nullptr) {
+      return {.by_row = RowProduct{.kernel = own, .is_interleaved = may_change}};
+    }
+    if (const size_t any = may_change ? FindBuffer(r, false) : 0; any > 0) {
+      return {.buffer = any, .by_row = {}};
+    }
+    if (!layouts_.rows_alike || !is_plain) return {};
+    if (!ggml_is_quantized(r.type) && Passes(r, 0)) return {};
+    return {.by_row = RowProduct{}};
   }
-  const Result<ExpertKernel> found = FindExpertKernel(type);
-  if (!found || found->interleave == nullptr) return nullptr;
-  kernels.push_back(std::make_unique<const ExpertKernel>(*found));
-  return kernels.back().get();
-}
+  std::vector<std::unique_ptr<const ExpertKernel>> TakeKernels() { return std::move(kernels_); }
+
+ private:
+  bool Passes(const WeightRequest& r, size_t buffer) {
+    return check_.Passes(
+        {.type = r.type, .n_in = r.ne[0], .n_out = r.ne[1], .where = types_[buffer]});
+  }
+  // Of ggml's layouts the first that will do; 0: none.
+  size_t FindBuffer(const WeightRequest& r, bool has_tiles) {
+    for (size_t i = 1; i < types_.size(); ++i) {
+      if (HasTiles(types_[i]) != has_tiles) continue;
+      if (!device_.CanMultiply(r.type, r.ne[0], r.ne[1], types_[i])) continue;
+      if (!layouts_.rows_alike || Passes(r, i)) return i;
+    }
+    return 0;
+  }
+  // One of ours that has a layout, which quantised types alone do; null: there is none.
+  const ExpertKernel* OwnKernelFor(ggml_type type) {
+    if (!layouts_.allow_repack || !ggml_is_quantized(type)) return nullptr;
+    for (const auto& kernel : kernels_) {
+      if (kernel->weight_type == type) return kernel.get();
+    }
+    const Result<ExpertKernel> found = FindExpertKernel(type);
+    if (!found || found->interleave == nullptr) return nullptr;
+    kernels_.push_back(std::make_unique<const ExpertKernel>(*found));
+    return kernels_.back().get();
+  }
+
+  const CpuDevice& device_;
+  std::span<const ggml_backend_buffer_type_t> types_;
+  WeightLayouts layouts_;
+  RowCheck check_;
+  std::vector<std::unique_ptr<const ExpertKernel>> kernels_;
+};
 
 }  // namespace
 
 WeightSet WeightSet::Plan(const CpuDevice& device, std::vector<WeightRequest> requests,
-                          bool allow_repack) {
+                          const WeightLayouts& layouts) {
   std::vector<ggml_backend_buffer_type_t> types = {
       ggml_backend_get_default_buffer_type(device.backend())};
-  if (allow_repack) types.append_range(device.repacking_buffer_types());
+  types.append_range(device.repacking_buffer_types());
+  LayoutChoices choices(device, types, layouts);
   std::vector<size_t> buffer_of;
+  std::vector<std::unique_ptr<const RowProduct>> by_row;
   for (const WeightRequest& r : requests) {
-    size_t choice = 0;
-    for (size_t i = 1; MayChangeLayout(r) && choice == 0 && i < types.size(); ++i) {
-      if (device.CanMultiply(r.type, r.ne[0], r.ne[1], types[i])) choice = i;
-    }
-    buffer_of.push_back(choice);
+    const LayoutChoices::Choice choice = choices.For(r);
+    buffer_of.push_back(choice.buffer);
+    by_row.push_back(choice.by_row ? std::make_unique<const RowProduct>(*choice.by_row) : nullptr);
   }
-  std::vector<std::unique_ptr<const ExpertKernel>> kernels;
-  std::vector<const ExpertKernel*> layout_of(requests.size(), nullptr);
-  for (size_t i = 0; allow_repack && IsPlain(types[0]) && i < requests.size(); ++i) {
-    if (!MayChangeLayout(requests[i]) || HasTiles(types[buffer_of[i]])) continue;
-    layout_of[i] = OwnLayout(requests[i].type, kernels);
-    if (layout_of[i] != nullptr) buffer_of[i] = 0;
-  }
-  WeightSet set = Plan(std::move(requests), std::move(types), std::move(buffer_of));
-  set.kernels_ = std::move(kernels);
+  WeightSet set = Plan(std::move(requests), types, std::move(buffer_of));
+  set.kernels_ = choices.TakeKernels();
+  set.by_row_ = std::move(by_row);
   for (size_t i = 0; i < set.size(); ++i) {
-    set.layout_of_[i] = layout_of[i];
-    if (layout_of[i] != nullptr) set.tensors_[i]->extra = const_cast<ExpertKernel*>(layout_of[i]);
+    set.tensors_[i]->extra = const_cast<RowProduct*>(set.by_row_[i].get());
   }
   return set;
 }
@@ -86,7 +133,7 @@ WeightSet WeightSet::Plan(std::vector<WeightRequest> requests,
   set.requests_ = std::move(requests);
   set.types_ = std::move(types);
   set.buffer_of_ = std::move(buffer_of);
-  set.layout_of_.assign(set.requests_.size(), nullptr);
+  set.by_row_.resize(set.requests_.size());
   for (size_t i = 0; i < set.types_.size(); ++i) {
     const size_t room = (set.requests_.size() + 1) * ggml_tensor_overhead();
     set.contexts_.emplace_back(
@@ -109,12 +156,14 @@ WeightSet WeightSet::Plan(std::vector<WeightRequest> requests,
 Status WeightSet::Allocate() {
   for (size_t i = 0; i < types_.size(); ++i) {
     if (std::ranges::find(buffer_of_, i) == buffer_of_.end()) continue;
-    ggml_backend_buffer_ptr buffer(
-        ggml_backend_alloc_ctx_tensors_from_buft(contexts_[i].get(), types_[i]));
-    if (!buffer) return Fail(Errc::kNoMemory, "cannot allocate {} bytes of dense weights", bytes_);
+    Result<BufferPtr> allocated = AllocateTensors(contexts_[i].get(), types_[i]);
+    if (!allocated && allocated.error().code == Errc::kNoMemory) {
+      return Fail(Errc::kNoMemory, "cannot allocate {} bytes of dense weights", bytes_);
+    }
+    TRY(BufferPtr buffer, std::move(allocated));
     if (is_on_device_) {
       // A software device takes it from the process, whose budget is planned by what it has taken.
-      ggml_backend_buffer_clear(buffer.get(), 0);
+      TRY_STATUS(ClearBuffer(buffer.get()));
     } else {
       AdviseHugePages(ggml_backend_buffer_get_base(buffer.get()),
                       ggml_backend_buffer_get_size(buffer.get()));
@@ -125,24 +174,29 @@ Status WeightSet::Allocate() {
   return {};
 }
 
-void WeightSet::Store(size_t i, uint64_t offset, std::span<const std::byte> bytes) {
+Status WeightSet::Store(size_t i, uint64_t offset, std::span<const std::byte> bytes) {
   CHECK(offset + bytes.size() <= ggml_nbytes(tensors_[i]));
   CHECK(!is_repacked(i) || (offset == 0 && bytes.size() == ggml_nbytes(tensors_[i])));
-  ggml_backend_tensor_set(tensors_[i], bytes.data(), offset, bytes.size());
-  if (layout_of_[i] != nullptr) LayOut(i);
+  TRY_STATUS(CopyTo(tensors_[i], offset, bytes));
+  if (!is_interleaved(i)) return {};
+  return Caught([&]() -> Status { return LayOut(i); },
+                [&](std::string_view why) {
+                  return Fail(Errc::kNoMemory, "cannot lay out {}: {}", requests_[i].name, why);
+                });
 }
 
-void WeightSet::LayOut(size_t i) {
+Status WeightSet::LayOut(size_t i) {
   const ggml_tensor* w = tensors_[i];
   std::vector<std::byte> scratch(ExpertKernel::kInterleavedRows * w->nb[1]);
-  layout_of_[i]->interleave(
+  by_row_[i]->kernel->interleave(
       {.rows = static_cast<std::byte*>(w->data), .row_bytes = w->nb[1], .n_rows = w->ne[1]},
       scratch.data());
+  return {};
 }
 
-const ExpertKernel* LayoutOf(const ggml_tensor* weight) {
+const RowProduct* RowProductOf(const ggml_tensor* weight) {
   if (!IsPlain(ggml_backend_buffer_get_type(weight->buffer))) return nullptr;
-  return static_cast<const ExpertKernel*>(weight->extra);
+  return static_cast<const RowProduct*>(weight->extra);
 }
 
 }  // namespace moestro

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "base/result.h"
+#include "device/backend_calls.h"
 #include "device/cpu_device.h"
 #include "device/expert_kernel.h"
 
@@ -29,24 +30,39 @@ struct WeightRequest {
   bool only_multiplied = false;
 };
 
+// A weight with which each row of activations is multiplied on its own.
+struct RowProduct {
+  const ExpertKernel* kernel = nullptr;  // null: by ggml, one row after the other
+  bool is_interleaved = false;           // as the kernel reads it fastest; else as in the file
+};
+
+struct WeightLayouts {
+  bool allow_repack = true;  // false: every weight keeps its GGUF layout
+  // A row of activations is multiplied to the same bits whatever rows are beside it.
+  bool rows_alike = true;
+};
+
 class WeightSet {
  public:
   // Decides each weight's layout and what all of them take; allocates nothing yet. Quantised types
   // get that of our own kernels where there is one (docs/decisions/0020), else one of ggml's. F32,
-  // F16 and BF16 keep their GGUF layout (0006); with allow_repack = false every type does.
+  // F16 and BF16 keep their GGUF layout (0006). With rows_alike ggml multiplies nothing that a
+  // trial has not passed (device/row_check.h), and of quantised types nothing in the GGUF layout,
+  // but row by row (0007).
   static WeightSet Plan(const CpuDevice& device, std::vector<WeightRequest> requests,
-                        bool allow_repack);
+                        const WeightLayouts& layouts);
   static WeightSet PlanOn(ggml_backend_t backend, std::vector<WeightRequest> requests);
   uint64_t bytes() const { return bytes_; }
   // It changes its layout: it must be read whole before it can be stored.
-  bool is_repacked(size_t i) const { return buffer_of_[i] > 0 || layout_of_[i] != nullptr; }
+  bool is_repacked(size_t i) const { return buffer_of_[i] > 0 || is_interleaved(i); }
 
-  // kNoMemory. After this tensor(i) is valid until the set is destroyed.
+  // kNoMemory, kDevice. After this tensor(i) is valid until the set is destroyed.
   Status Allocate();
   ggml_tensor* tensor(size_t i) const { return tensors_[i]; }
   // Stores bytes in GGUF layout. A repacked weight takes offset 0 and all of its bytes. In memory:
   // any thread, several at a time for bytes that do not overlap; on a device: the engine thread.
-  void Store(size_t i, uint64_t offset, std::span<const std::byte> bytes);
+  // kDevice; kNoMemory if changing the layout takes too much.
+  Status Store(size_t i, uint64_t offset, std::span<const std::byte> bytes);
   size_t size() const { return requests_.size(); }
 
  private:
@@ -54,22 +70,25 @@ class WeightSet {
   static WeightSet Plan(std::vector<WeightRequest> requests,
                         std::vector<ggml_backend_buffer_type_t> types,
                         std::vector<size_t> buffer_of);
-  void LayOut(size_t i);
+  bool is_interleaved(size_t i) const {
+    return by_row_[i] != nullptr && by_row_[i]->is_interleaved;
+  }
+  Status LayOut(size_t i);
 
   std::vector<WeightRequest> requests_;
   std::vector<ggml_backend_buffer_type_t> types_;  // [0]: plain; then repacking ones
   std::vector<size_t> buffer_of_;                  // per weight, index into types_
   std::vector<ggml_context_ptr> contexts_;         // one per buffer type
-  std::vector<ggml_backend_buffer_ptr> buffers_;
+  std::vector<BufferPtr> buffers_;
   std::vector<ggml_tensor*> tensors_;
   std::vector<std::unique_ptr<const ExpertKernel>> kernels_;
-  std::vector<const ExpertKernel*> layout_of_;  // per weight, one of kernels_; null: ggml's
+  std::vector<std::unique_ptr<const RowProduct>> by_row_;  // per weight, see RowProductOf()
   uint64_t bytes_ = 0;
   bool is_on_device_ = false;
 };
 
-// The kernel in whose layout a weight lies, interleaved, and which alone can multiply it
-// (device/product_node.h); null: ggml multiplies it. Lives as long as the weight's set.
-const ExpertKernel* LayoutOf(const ggml_tensor* weight);
+// How a weight is multiplied (device/product_node.h); null: by ggml, all rows at once. Lives as
+// long as the weight's set.
+const RowProduct* RowProductOf(const ggml_tensor* weight);
 
 }  // namespace moestro

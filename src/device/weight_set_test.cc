@@ -70,10 +70,10 @@ Stored StoreAndMultiply(CpuDevice& device, ggml_type type, const std::vector<std
                         bool allow_repack) {
   WeightSet set = WeightSet::Plan(
       device, {{.name = "w", .type = type, .ne = {kIn, kOut, 1, 1}, .only_multiplied = true}},
-      allow_repack);
+      {.allow_repack = allow_repack});
   EXPECT_GE(set.bytes(), bytes.size());
   EXPECT_TRUE(set.Allocate().has_value());
-  set.Store(0, 0, bytes);
+  EXPECT_TRUE(set.Store(0, 0, bytes));
   return {.is_repacked = set.is_repacked(0), .product = Multiply(device, set.tensor(0))};
 }
 
@@ -121,7 +121,7 @@ TEST(WeightSet, LookedUpWeightsKeepTheirLayout) {
   auto device = CpuDevice::Open(1);
   ASSERT_TRUE(device.has_value());
   const WeightSet set = WeightSet::Plan(
-      *device, {{.name = "embd", .type = GGML_TYPE_Q4_0, .ne = {kIn, kOut, 1, 1}}}, true);
+      *device, {{.name = "embd", .type = GGML_TYPE_Q4_0, .ne = {kIn, kOut, 1, 1}}}, {});
   EXPECT_FALSE(set.is_repacked(0));
 }
 

@@ -10,6 +10,7 @@
 #include "core/extent.h"
 #include "device/host_memory.h"
 #include "engine/weight_load.h"
+#include "model/weights_id.h"
 
 namespace moestro {
 namespace {
@@ -66,11 +67,12 @@ Status DensePlan::Allocate() {
   return device.set.Allocate();
 }
 
-DensePlan PlanDense(const CpuDevice& device, const ModelWeights& weights, bool allow_repack) {
+DensePlan PlanDense(const CpuDevice& device, const ModelWeights& weights,
+                    const WeightLayouts& layouts) {
   DensePlan plan;
   plan.host.tensors = weights.dense_tensors();
-  plan.host.set = WeightSet::Plan(device, RequestsFor(plan.host.tensors, OnlyMultiplied(weights)),
-                                  allow_repack);
+  plan.host.set =
+      WeightSet::Plan(device, RequestsFor(plan.host.tensors, OnlyMultiplied(weights)), layouts);
   plan.staging_bytes = StagingFor(plan);
   return plan;
 }
@@ -86,14 +88,16 @@ DensePlan PlanDenseOn(ggml_backend_t backend, const CpuDevice& device,
     if (by_host.contains(t)) plan.host.tensors.push_back(t);
     if (by_graphs.contains(t)) plan.device.tensors.push_back(t);
   }
-  plan.host.set = WeightSet::Plan(device, RequestsFor(plan.host.tensors, {}), false);
+  plan.host.set = WeightSet::Plan(device, RequestsFor(plan.host.tensors, {}),
+                                  {.allow_repack = false, .rows_alike = false});
   plan.device.set = WeightSet::PlanOn(backend, RequestsFor(plan.device.tensors, {}));
   plan.staging_bytes = StagingFor(plan);
   return plan;
 }
 
 Status LoadDense(DensePlan& plan, ReadQueue& queue, Team& team,
-                 const std::function<void(uint64_t done, uint64_t total)>& progress) {
+                 const std::function<void(uint64_t done, uint64_t total)>& progress,
+                 std::atomic<uint64_t>* sum) {
   TRY(const HostMemory staging, HostMemory::Allocate(plan.staging_bytes + 2 * queue.block()));
   uint64_t total = 0;
   for (const DensePlan::Part* part : {&plan.host, &plan.device}) {
@@ -103,15 +107,24 @@ Status LoadDense(DensePlan& plan, ReadQueue& queue, Team& team,
   for (DensePlan::Part* part : {&plan.host, &plan.device}) {
     const std::vector<WeightPiece> pieces = PiecesOf(*part);
     uint64_t done = 0;
+    // What is in memory and on the device counts once.
+    const auto add = [&, is_host = part == &plan.host](const WeightPiece& piece,
+                                                       std::span<const std::byte> bytes) {
+      const TensorInfo* tensor = part->tensors[piece.weight];
+      if (!is_host && std::ranges::contains(plan.host.tensors, tensor)) return;
+      sum->fetch_add(DensePart(tensor->name, piece.offset, bytes), std::memory_order_relaxed);
+    };
     TRY_STATUS(LoadWeights({.set = part->set,
                             .pieces = pieces,
                             .queue = queue,
                             .staging = staging.bytes(),
                             .team = part == &plan.host ? &team : nullptr,
-                            .stored = [&](uint64_t bytes) {
-                              done = bytes;
-                              progress(before + done, total);
-                            }}));
+                            .stored =
+                                [&](uint64_t bytes) {
+                                  done = bytes;
+                                  progress(before + done, total);
+                                },
+                            .landed = sum != nullptr ? add : decltype(WeightLoad::landed)()}));
     before += done;
   }
   return {};

@@ -3,6 +3,7 @@
 // and the rest in memory.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <vector>
@@ -28,15 +29,19 @@ struct DensePlan {
   Status Allocate();
 };
 
-// allow_repack: of what is in memory.
-DensePlan PlanDense(const CpuDevice& device, const ModelWeights& weights, bool allow_repack);
+// layouts: of what is in memory.
+DensePlan PlanDense(const CpuDevice& device, const ModelWeights& weights,
+                    const WeightLayouts& layouts);
 // Graphs run on `backend`. An output that is the embedding again is there and in memory.
 DensePlan PlanDenseOn(ggml_backend_t backend, const CpuDevice& device, const ModelWeights& weights);
 
 // Reads every dense tensor, see weight_load.h: what is in memory is stored by the team, the rest by
-// the caller. `progress` gets bytes done and in all. kIo, kNoMemory. REQUIRES: `queue` is idle.
+// the caller. `progress` gets bytes done and in all. `sum`: gets what every tensor adds to the
+// weights' number (model/weights_id.h) on the way; null: nobody needs it. kIo, kNoMemory. REQUIRES:
+// `queue` is idle.
 Status LoadDense(DensePlan& plan, ReadQueue& queue, Team& team,
-                 const std::function<void(uint64_t done, uint64_t total)>& progress);
+                 const std::function<void(uint64_t done, uint64_t total)>& progress,
+                 std::atomic<uint64_t>* sum = nullptr);
 
 // The loaded tensors by role.
 ModelTensors TensorsByRole(const DensePlan& plan, const ModelWeights& weights);

@@ -1,15 +1,19 @@
 // SPDX-License-Identifier: MIT
-// Who is on devices before the first token: the most popular experts, if it is known who they are.
-// They pass through slots of memory, so the budget holds while they do.
+// Who is on devices before the first token: the most popular experts, as a profile says or else as
+// the first prompt asked for them (Twiddler). They pass through slots of memory, so the budget
+// holds while they do.
 #include <deque>
 #include <filesystem>
 #include <memory>
 #include <optional>
+#include <span>
 #include <system_error>
 #include <utility>
 #include <vector>
 
 #include "base/check.h"
+#include "base/clock.h"
+#include "base/log.h"
 #include "decide/popularity.h"
 #include "engine/engine_impl.h"
 #include "learned/beside_model.h"
@@ -24,7 +28,8 @@ constexpr size_t kReadAhead = 4;
 }  // namespace
 
 // By what 'moestro profile' learned, beside the model or where --paths says; without that the
-// devices start empty. Before memory is planned: the table takes some while it is read.
+// devices are empty until a prompt has been read. Before memory is planned: the table takes some
+// while it is read.
 Status Engine::Impl::ChooseFirstOnDevice() {
   std::shared_ptr<const PathTable> paths = predictor_choice.paths;
   if (paths == nullptr) {
@@ -42,31 +47,61 @@ Status Engine::Impl::ChooseFirstOnDevice() {
 
 Status Engine::Impl::FillDevice() {
   if (device_tier == nullptr) return {};
-  const std::vector<DeviceTier::Promotion> wanted = device_tier->Fill(device_first);
+  return CopyToDevices(device_tier->Fill(device_first), [] { return true; });
+}
+
+// A read that fails is no error: a layer that needs the expert reads it again.
+void Engine::Impl::FillDeviceByPrompt() {
+  if (device_tier == nullptr) return;
+  const std::vector<DeviceTier::Promotion> wanted = device_tier->FillByPrompt();
+  if (wanted.empty()) return;
+  const double start = SteadySeconds();
+  // Where plans must not depend on timing what was decided by the model's costs is done.
+  const Status filled = CopyToDevices(wanted, [&] {
+    const bool is_late = SteadySeconds() - start > DeviceTier::kMostFillSeconds;
+    return !stop.is_requested() && (is_repeatable() || !is_late);
+  });
+  if (!filled) LogWarning("{}; devices are filled no further", filled.error().message);
+}
+
+// Experts that memory lacks pass through slots of it.
+Status Engine::Impl::CopyToDevices(std::span<const DeviceTier::Promotion> wanted,
+                                   const GoesOn& goes_on) {
   std::deque<Lease> reading;
+  Status status;
   size_t next = 0;
-  for (size_t done = 0; done < wanted.size(); ++done) {
+  size_t done = 0;
+  for (; done < wanted.size() && status && goes_on(); ++done) {
     while (next < wanted.size() && reading.size() < kReadAhead) {
       std::optional<Lease> lease =
           residency->TryAcquire(wanted[next].key, Use::kPrefetch, Urgency::kDemand);
+      if (!lease && reading.empty()) {
+        residency->Drain();  // reads that are no longer wanted have every slot
+        lease = residency->TryAcquire(wanted[next].key, Use::kPrefetch, Urgency::kDemand);
+      }
       if (!lease) break;
       reading.push_back(*std::move(lease));
       ++next;
     }
-    CHECK(!reading.empty());  // nobody else has leases yet
-    while (!reading.front().is_complete()) {
+    CHECK(!reading.empty());  // between steps no other leases are out
+    while (status && !reading.front().is_complete()) {
       residency->Wait();
-      if (auto error = residency->TakeError()) return std::unexpected(*std::move(error));
+      if (auto error = residency->TakeError()) status = std::unexpected(*std::move(error));
     }
+    if (!status) break;
     const DeviceTier::Promotion& one = wanted[done];
     DeviceExperts& its = *device_experts[one.device];
     const bool has_landed = its.Wait(its.Fill(one.key, one.slot, MatricesOf(reading.front())));
+    const bool was_there = reading.front().was() == Placement::Was::kReady;
     reading.pop_front();
-    residency->Drop(one.key);  // memory starts empty, for what devices lack
+    if (!was_there) residency->Drop(one.key);  // memory is for what devices lack
     device_tier->Promoted(one, has_landed);
     Report("filling devices", done + 1, wanted.size());
   }
-  return {};
+  reading.clear();
+  for (; done < wanted.size(); ++done) device_tier->Promoted(wanted[done], false);
+  if (!status) residency->Settle();
+  return status;
 }
 
 }  // namespace moestro

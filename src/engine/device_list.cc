@@ -90,8 +90,9 @@ Result<Subject> SubjectOf(const std::string& path) {
 }
 
 // By form: of the first so many as a part of what is free holds.
-std::vector<uint64_t> SlotsFor(const Subject& subject, const ComputeDevice& device) {
-  const uint64_t room = device.FreeMemory() / 4 / std::max<uint64_t>(subject.bytes(), 1);
+Result<std::vector<uint64_t>> SlotsFor(const Subject& subject, const ComputeDevice& device) {
+  TRY(const uint64_t available, device.FreeMemory());
+  const uint64_t room = available / 4 / std::max<uint64_t>(subject.bytes(), 1);
   std::vector<uint64_t> slots(subject.catalog.forms.size());
   slots[0] = std::min(std::clamp<uint64_t>(room, 1, kMostSlots),
                       DevicePools::MostSlots(device, subject.catalog.forms[0]));
@@ -126,7 +127,7 @@ Result<DeviceProfile> ProfileDevice(const DeviceInfo& info, const ProfileRequest
   if (!subject.paths.empty()) {
     TRY(reader, OpenReader({}, subject.paths));
   }
-  const std::vector<uint64_t> slots = SlotsFor(subject, device);
+  TRY(const std::vector<uint64_t> slots, SlotsFor(subject, device));
   TRY(DevicePools pools, DevicePools::Allocate(device, catalog.forms, slots));
   DeviceExperts experts(device, catalog, {.pools = std::move(pools)}, shape);
   const std::optional<HostMemorySource> pinned = PinnedSource(device, reader.get());

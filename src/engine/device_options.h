@@ -28,6 +28,9 @@ struct DeviceOptions {
   std::string latency_model = {};  // a file, whose costs are taken as they are; empty: measured
   // The dense part, keys and values stay in memory even if the first device has room for them.
   bool dense_on_cpu = false;
+  // A device that was asked for by name and is lost in the middle does not end the run, as with
+  // "auto": the CPU goes on. A server's choice.
+  bool goes_on_if_lost = false;
   std::string cost_folder = {};  // where what was measured is kept for later; empty: nowhere
 
   // For tests: what goes wrong there, and on which device (empty: on all); "auto" takes software

@@ -8,6 +8,7 @@
 #include "base/bytes.h"
 #include "base/check.h"
 #include "base/format.h"
+#include "base/log.h"
 #include "decide/io_depth.h"
 #include "decide/prompt_chunk.h"
 #include "engine/catalog.h"
@@ -56,7 +57,8 @@ Status Engine::Impl::Prepare(const EngineOptions& requested) {
   TRY(const ReaderKind kind, ParseReaderKind(options.reader));
   TRY(reader, OpenReader({.kind = kind}, AllPaths()));
   if (options.wrap_reader) reader = options.wrap_reader(std::move(reader));
-  return {};
+  watch = WatchOverFiles();
+  return watch.Look();  // the reader has opened by name what was opened before
 }
 
 Status Engine::Impl::Allocate() {
@@ -99,7 +101,8 @@ Status Engine::Impl::Allocate() {
                                    .kernels = kernels,
                                    .layers = layer_forms,
                                    .devices = device_set ? &*device_set : nullptr,
-                                   .interleave = WhenToInterleave()},
+                                   .interleave = WhenToInterleave(),
+                                   .stop = &stop},
                                   limits));
   forward.emplace(Forward::Parts{.spec = model.spec,
                                  .graph = *graph,
@@ -125,12 +128,12 @@ InterleaveWhen Engine::Impl::WhenToInterleave() const {
 FixedBytes Engine::Impl::FixedFor(const ExpertExec::Limits& limits) const {
   const bool is_there = graph->is_on_device();
   const uint64_t check =
-      checks() ? ExactCheck::BytesFor(model.spec, catalog, kernels, reader->block()) : 0;
+      checks() ? ExactCheck::BytesFor(model.spec, catalog, kernels, planned_block()) : 0;
   const uint64_t routers = look_ahead > 0 && !is_there ? LookAheadRouters::BytesFor(model.spec) : 0;
   const uint64_t work = check + routers + StepBuffers::BytesFor(model.spec, step_limits()) +
                         (is_there ? 0 : graph->work_bytes()) + ExpertExec::BytesFor(limits) +
                         MultiplyScratch(model.spec, chunk);
-  const uint64_t staging = StagingSlots() * Residency::StagingSlotBytes(catalog, reader->block());
+  const uint64_t staging = StagingSlots() * Residency::StagingSlotBytes(catalog, planned_block());
   // An integrated GPU's memory is the machine's own. A software one's is in use by now.
   uint64_t shared = 0;
   for (const std::unique_ptr<UsedDevice>& gpu : gpus) {
@@ -139,6 +142,10 @@ FixedBytes Engine::Impl::FixedFor(const ExpertExec::Limits& limits) const {
   return {.dense = dense.host.set.bytes(),
           .kv = is_there ? 0 : KvCache::BytesFor(model.spec, options.kv_type, n_cells),
           .work = work + staging + shared,
+          .thread = is_there ? 0 : graph->thread_bytes(),
+          .threads = device->threads(),
+          .n_vocab = model.spec.n_vocab,
+          .devices = static_cast<uint32_t>(gpus.size()),
           .staging = dense.staging_bytes};
 }
 
@@ -188,10 +195,12 @@ Status Engine::Impl::Load() {
       residency->Populate(part, kSteps * static_cast<size_t>(n_threads));
     }));
   }
-  TRY_STATUS(LoadDense(dense, *queue, *team,
-                       [this](uint64_t done, uint64_t total) { Report("loading", done, total); }));
+  TRY_STATUS(LoadDenseWeights());
   if (look_ahead > 0) TRY_STATUS(look_ahead_routers.Fill(tensors));
-  return FillDevice();
+  TRY_STATUS(CheckLowWeights());
+  TRY_STATUS(FillDevice());
+  TRY(kv_choices, FindChoices());
+  return {};
 }
 
 Status Engine::Impl::Start(const EngineOptions& requested) {
@@ -212,10 +221,21 @@ Result<std::unique_ptr<Engine>> Engine::Open(const std::string& model_path,
 
 Result<std::unique_ptr<Engine>> Engine::Open(ModelFile model, const EngineOptions& options,
                                              Progress progress) {
-  auto lasting = std::make_unique<Lasting>(std::move(model));
+  std::unique_ptr<Lasting> lasting(
+      new Lasting{.model = std::move(model), .stop = StopSignal(options.at_look)});
   lasting->progress = std::move(progress);
   auto impl = std::make_unique<Impl>(*lasting);
-  TRY_STATUS(impl->Start(options));
+  Status started = impl->Start(options);
+  if (!started && started.error().code == Errc::kDevice && impl->is_auto() && !impl->gpus.empty()) {
+    LogWarning("{}; the CPU computes everything", started.error().message);
+    EngineOptions again = options;
+    again.device = {.name = "cpu"};
+    impl.reset();  // before its successor takes as much
+    lasting->sequences.reset();
+    impl = std::make_unique<Impl>(*lasting);
+    started = impl->Start(again);
+  }
+  TRY_STATUS(std::move(started));
   return std::unique_ptr<Engine>(new Engine(std::move(lasting), std::move(impl)));
 }
 
@@ -230,6 +250,7 @@ Result<MemoryPlan> Engine::Plan(const std::string& model_path, const EngineOptio
   return impl.memory;
 }
 
+const std::optional<Error>& Engine::closed() const { return lasting_->closed; }
 const ModelSpec& Engine::spec() const { return impl_->model.spec; }
 uint32_t Engine::n_ctx() const { return impl_->n_ctx; }
 uint32_t Engine::chunk() const { return impl_->chunk; }
@@ -303,7 +324,12 @@ uint64_t Engine::PositionBytes(const ModelSpec& spec, KvType type) {
 }
 
 Sequence Engine::NewSequence() { return {*impl_->sequences, impl_->sequences->New()}; }
-void Engine::RequestStop() { impl_->stop.store(true); }
+void Engine::RequestStop() { lasting_->stop.Request(); }
+
+std::string Engine::kernels() const {
+  return Format("{}, experts by {}", impl_->device->plug_in(),
+                impl_->kernels.front().kernel.front().name);
+}
 
 std::string Engine::description() const {
   return Format("{}, {}, experts by {}", impl_->device->description(), impl_->reader->description(),

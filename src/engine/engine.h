@@ -18,7 +18,10 @@
 
 #include "base/result.h"
 #include "core/batch.h"
+#include "core/expert_pools.h"
 #include "core/ids.h"
+#include "core/interlude.h"
+#include "core/machine_costs.h"
 #include "core/model_id.h"
 #include "core/model_spec.h"
 #include "decide/device_tier.h"
@@ -54,6 +57,14 @@ struct SavedSequence {
 struct SavedTokens {
   std::vector<Token> tokens;
   std::string notes;
+};
+
+// To whom keys and values belong; docs/sequence-format.md says what counts.
+struct KvOrigin {
+  uint64_t model = 0;    // fingerprint of the header
+  uint64_t weights = 0;  // model/weights_id.h
+  std::string choices;   // KvChoices::text()
+  bool operator==(const KvOrigin&) const = default;
 };
 
 class Engine {
@@ -113,8 +124,15 @@ class Engine {
   // token out of range, a position that does not follow or is past n_ctx, no room in the KV cache.
   // kIo: a read failed twice. kInterrupted: after RequestStop(). kDevice: the device is lost; with
   // --device auto the CPU has started again instead, within this call, unless its budget does not
-  // hold the model: then no later step works either. After any error the sequences are as before.
-  Status Step(const Batch& batch, const LogitsSink& sink = {});
+  // hold the model: then no later step works either. kInvalidFile: a layer computed NaN or
+  // infinity, or a file of the model has changed since it was opened, and no later step works.
+  // After any error the sequences are as before.
+  // A step of prompts' rows alone is interrupted between layers when `interlude` is due, unless
+  // rows stay on a device. Within it Step() may be called for other sequences, whose results stay
+  // whatever becomes of the prompt: kDevice is then an error, a stop waits for the prompt.
+  Status Step(const Batch& batch, const LogitsSink& sink = {}, const Interlude& interlude = {});
+  // Why no step can be computed any more: all of them fail with this. nullopt: they can.
+  const std::optional<Error>& closed() const;
 
   // Gives an empty sequence these tokens with keys and values that are made up from the seed and
   // not computed, for measuring what a long context costs. kInvalidRequest: they are no tokens, or
@@ -128,19 +146,26 @@ class Engine {
   // which the text took `accepted`; the others are no tokens in the statistics.
   void NoteDrafts(uint64_t proposed, uint64_t accepted);
 
+  // To whom keys and values belong. May read up to 16 MiB of experts the first time. kIo;
+  // kInvalidFile: the model's file has changed.
+  Result<KvOrigin> kv_origin();
   // Writes a sequence with its keys and values to a file, and `notes`, any text of at most 16 MiB,
-  // for whoever restores it. The file appears only when it is complete. kIo.
-  Status SaveSequence(const Sequence& sequence, const std::string& notes,
-                      const std::string& path) const;
+  // for whoever restores it. The file appears only when it is complete. kIo, and what kv_origin()
+  // says.
+  Status SaveSequence(const Sequence& sequence, const std::string& notes, const std::string& path);
   // Reads it back: it goes on with the same bits. kIo; kInvalidFile for a file that is damaged or
-  // none; kInvalidRequest for another model's, or one that does not fit n_ctx or the KV cache.
+  // none; kInvalidRequest for one of another model, of other weights or of other choices, or one
+  // that does not fit n_ctx or the KV cache; kUnsupported for one of another version; what
+  // kv_origin() says. One of other kernels is taken with a warning.
   Result<SavedSequence> RestoreSequence(const std::string& path);
   // What it would restore. Keys and values are not looked at, so damage there is not seen. Errors:
   // the same.
-  Result<SavedTokens> PeekSequence(const std::string& path) const;
+  Result<SavedTokens> PeekSequence(const std::string& path);
 
-  // Makes the current or next step return kInterrupted at the next layer border. Each request ends
-  // one step.
+  // Makes the current step return kInterrupted soon, whatever it is doing: within some tens of
+  // milliseconds, but for what a device computes or has been asked to copy. What the disk has been
+  // asked for lands later, beside the next step. A request that comes after a step's last look, or
+  // between steps, ends the next one. Each request ends one step.
   void RequestStop();
 
   // Reads every expert into its place, so that nothing is missing from then on. kInvalidRequest
@@ -162,6 +187,14 @@ class Engine {
   // the last tokens is a second one's then. nullopt: a sequence is empty or there is none, or the
   // slots do not hold the step's experts. kIo: the sequences have lost their last tokens.
   Result<std::optional<double>> ProbeComputeSeconds(std::span<Sequence* const> sequences);
+  // What the simulator's clock needs to know of decoding one row at a time, by repeating the
+  // sequence's last token and by reading experts: takes some seconds. Counts in no statistics;
+  // changes no state but recency and who is in slots. nullopt: it is empty, or the slots do not
+  // hold the token's experts. kInvalidRequest: with devices, or with experts that are not exact.
+  // kIo: the sequence has lost its last token.
+  Result<std::optional<MachineCosts>> ProbeCosts(const Sequence& sequence);
+  // Of the model's own copies, and the slots of each.
+  ExpertPools pools() const;
   // Sees every layer's routing, in the engine thread, and what the next `look_ahead` layers'
   // routers would say, and who else could run if `candidates`; empty: nobody. For traces.
   // REQUIRES: look_ahead <= max_look_ahead().
@@ -193,11 +226,15 @@ class Engine {
   void SetRequestObserver(const SlotTable::Observer& observer);
   void SetProgress(Progress progress);  // for long prefills; empty: none
   std::string description() const;      // processor, threads, reader, kernels: for reports
+  // What computes on the CPU. Where this is equal, so are the bits.
+  std::string kernels() const;
 
  private:
   struct Lasting;  // what outlasts a restart
   struct Impl;     // the rest
+  friend class CostProbe;
   Engine(std::unique_ptr<Lasting> lasting, std::unique_ptr<Impl> impl);
+  Status StepWhole(const Batch& batch, const LogitsSink& sink);
   Status LeaveDevices(const Error& why);
 
   std::unique_ptr<Lasting> lasting_;

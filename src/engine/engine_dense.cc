@@ -32,8 +32,10 @@ Status Engine::Impl::PrepareDense() {
 // there: the first device; null: the CPU.
 Status Engine::Impl::BuildDense(const ComputeDevice* there) {
   ggml_backend_t backend = there != nullptr ? there->backend() : nullptr;
-  dense = backend != nullptr ? PlanDenseOn(backend, *device, model.weights)
-                             : PlanDense(*device, model.weights, options.repack);
+  dense = backend != nullptr
+              ? PlanDenseOn(backend, *device, model.weights)
+              : PlanDense(*device, model.weights,
+                          {.allow_repack = options.repack, .rows_alike = !options.fast_batches});
   if (there != nullptr) TRY_STATUS(CheckDenseRoom(*there));
   TRY_STATUS(dense.Allocate());
   TRY(buffers, StepBuffers::Allocate(model.spec, step_limits(), backend));
@@ -50,7 +52,8 @@ Status Engine::Impl::BuildDense(const ComputeDevice* there) {
                                  .buffers = buffers,
                                  .kv = kv,
                                  .look_ahead = look_ahead > 0 ? &look_ahead_routers : nullptr,
-                                 .device = there},
+                                 .device = there,
+                                 .stop = &stop},
                                 n_ctx, chunk, logits_rows));
   if (there == nullptr) return {};
   DevicePlan& plan = gpus.front()->plan;

@@ -86,7 +86,7 @@ Status Engine::Impl::OpenDevice(const DeviceInfo& info, uint64_t vram) {
   if (!std::ranges::contains(computes, true)) {
     return Fail(Errc::kDevice, "the device {} computes no expert of this model", info.name);
   }
-  const uint64_t available = gpu.FreeMemory();
+  TRY(const uint64_t available, gpu.FreeMemory());
   if (vram > available) {
     return Fail(Errc::kInvalidRequest, "--vram {} is more than the {} that are free on {}",
                 FormatBytes(vram), FormatBytes(available), info.name);
@@ -118,6 +118,7 @@ Status Engine::Impl::AllocateSlots(size_t index) {
     }
     Result<DevicePools> pools = DevicePools::Allocate(its.device, catalog.forms, its.slots);
     if (!pools) {
+      if (pools.error().code != Errc::kNoMemory) return std::unexpected(pools.error());
       LogWarning("{}; trying half of it", pools.error().message);
       continue;
     }

@@ -180,7 +180,7 @@ Status Engine::Impl::JoinDevices() {
     memory.devices.push_back(gpus[d]->plan);
     executed.push_back(device_experts[d].get());
     // Keys and values are lost with the one that has them.
-    side.ends_if_lost.push_back(!is_auto() || (d == 0 && graph->is_on_device()));
+    side.ends_if_lost.push_back(!goes_on_if_lost() || (d == 0 && graph->is_on_device()));
     tables.emplace_back(catalog.forms.size());
     for (uint32_t form = 0; form < catalog.forms.size(); ++form) {
       if (gpus[d]->slots[form] == 0) continue;
@@ -198,6 +198,9 @@ Status Engine::Impl::JoinDevices() {
                       .form_of = [this](ExpertKey key) { return catalog.copy(key).form; },
                       .bytes_of = [this](ExpertKey key) { return BytesOf(key); },
                       .in_memory = [this](ExpertKey key) { return residency->contains(key); },
+                      .memory_slots = slots,
+                      .pool_of = [this](ExpertKey key) { return catalog.copy(key).pool; },
+                      .n_expert = model.id.shape.n_expert,
                       .memory = std::move(in_memory),
                       .tiers = options.device.tiers,
                       .drop = [this](ExpertKey key) { residency->Drop(key); },

@@ -3,7 +3,7 @@
 // include this.
 #pragma once
 
-#include <atomic>
+#include <algorithm>
 #include <chrono>
 #include <cstdint>
 #include <functional>
@@ -13,7 +13,9 @@
 #include <vector>
 
 #include "base/binary_file.h"
+#include "base/file_watch.h"
 #include "base/result.h"
+#include "base/stop_signal.h"
 #include "core/expert_catalog.h"
 #include "decide/device_tier.h"
 #include "decide/layer_protocol.h"
@@ -30,6 +32,7 @@
 #include "engine/dense_reads.h"
 #include "engine/engine.h"
 #include "engine/exact_check.h"
+#include "engine/kv_choices.h"
 #include "engine/memory_plan.h"
 #include "forward/dense/layer_graph.h"
 #include "forward/dense/look_ahead.h"
@@ -54,6 +57,16 @@ inline double SecondsSince(std::chrono::steady_clock::time_point start) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
 
+// Where counters stood when a phase's work began.
+struct PhaseCount {
+  PhaseStats* phase = nullptr;
+  ResidencyStats residency;
+  LossCounts lost;
+  uint64_t touched = 0;
+  double waited = 0.0;
+  std::chrono::steady_clock::time_point start;
+};
+
 // A device beside the CPU that is in use.
 struct UsedDevice {
   ComputeDevice device;
@@ -68,13 +81,18 @@ struct UsedDevice {
 struct Engine::Lasting {
   ModelFile model;
   std::optional<SequenceTable> sequences = {};
-  std::atomic<bool> stop{false};
-  std::optional<Error> closed = {};  // why no step can be computed any more; parts are missing then
+  StopSignal stop = {};
+  std::optional<Error> closed = {};  // why no step can be computed any more; parts may be missing
   SlotTable::Observer request_observer = {};
   CheckObserver check_observer = {};
   uint64_t checkable_steps = 0;
   RunStats stats = {};
   Progress progress = {};
+  const Interlude* interlude = nullptr;  // of the step under way
+  bool is_aside = false;                 // that step waits while others are computed
+  // Of the model's weights, see model/weights_id.h: nullopt until it is known, or needed.
+  std::optional<uint64_t> weights_id = {};
+  std::optional<uint64_t> dense_sum = {};  // its part of the dense tensors
 };
 
 // Members in order of construction: later ones borrow from earlier ones. A restart makes all of
@@ -84,7 +102,7 @@ struct Engine::Impl {
   Lasting& lasting;
   ModelFile& model = lasting.model;
   std::optional<SequenceTable>& sequences = lasting.sequences;
-  std::atomic<bool>& stop = lasting.stop;
+  StopSignal& stop = lasting.stop;
   SlotTable::Observer& request_observer = lasting.request_observer;
   CheckObserver& check_observer = lasting.check_observer;
   uint64_t& checkable_steps = lasting.checkable_steps;
@@ -95,11 +113,14 @@ struct Engine::Impl {
   PolicySource policy_source;
   PolicyChoice policy;  // in use
   std::optional<LowCopies> low;
+  std::optional<uint64_t> low_id;  // of their weights, once they are known to be the model's
+  std::string kv_choices;          // KvChoices::text() of the run as it started
   ExpertCatalog catalog;
   std::vector<FormKernels> kernels;    // by form
   std::vector<LayerForm> layer_forms;  // by layer with experts
   std::optional<CpuDevice> device;
   std::unique_ptr<BlockReader> reader;
+  FileWatch watch;  // over what it reads
   std::unique_ptr<ReadQueue> queue;
   // Devices beside the CPU, as plans number them; the dense part may be on the first.
   std::vector<std::unique_ptr<UsedDevice>> gpus;
@@ -139,8 +160,9 @@ struct Engine::Impl {
   uint32_t logits_rows = 1;
   PredictorChoice predictor_choice;
   uint32_t look_ahead = 0;
-  double look_ahead_share = 0.0;  // of the dense part's time that looking ahead takes
-  uint64_t dense_touched = 0;     // bytes, by all passes so far
+  double look_ahead_share = 0.0;   // of the dense part's time that looking ahead takes
+  uint64_t dense_touched = 0;      // bytes, by all passes so far
+  PhaseCount* counting = nullptr;  // the innermost under way
 
   explicit Impl(Lasting& outlasts) : lasting(outlasts) {}
 
@@ -150,9 +172,19 @@ struct Engine::Impl {
   Status Allocate();
   InterleaveWhen WhenToInterleave() const;
   FixedBytes FixedFor(const ExpertExec::Limits& limits) const;
+  // The reader's, as slots are planned for it.
+  uint64_t planned_block() const { return std::max(reader->block(), kPlannedBlock); }
   Result<PredictorChoice> ChoosePredictor() const;
   Status OpenLow();
+  Status LoadDenseWeights();
+  Status CheckLowWeights();
+  Result<uint64_t> Weights();
+  Result<std::string> FindChoices() const;
+  Status AddDeviceChoices(KvChoices& all) const;
+  bool DependsOnRows() const;
   std::vector<std::string> AllPaths() const;  // of the model and its low copies
+  FileWatch WatchOverFiles() const;           // those
+  Status LookAtFiles();
   Status PrepareLossy();
   // What is decided must not depend on timing.
   bool is_repeatable() const {
@@ -173,8 +205,10 @@ struct Engine::Impl {
   }
   bool is_auto() const { return options.device.name == "auto"; }
   Status PrepareDevices(Status (Impl::*prepare)(size_t index));
-  // After kDevice: whether the CPU goes on with everything, and that.
-  bool may_leave_devices() const { return is_auto() && !gpus.empty(); }
+  // A device that is lost does not end the run.
+  bool goes_on_if_lost() const { return is_auto() || options.device.goes_on_if_lost; }
+  // After kDevice: whether the CPU goes on with everything.
+  bool may_leave_devices() const { return goes_on_if_lost() && !gpus.empty() && !lasting.is_aside; }
   Result<size_t> ComputeSequencesAgain();
   Status OpenDevices();
   Status OpenDevice(const DeviceInfo& info, uint64_t vram);
@@ -190,6 +224,11 @@ struct Engine::Impl {
   Status DropDevice(size_t index);
   Status ChooseFirstOnDevice();
   Status FillDevice();
+  // Before a step that decodes: what DeviceTier::FillByPrompt() says, until it is told to stop.
+  void FillDeviceByPrompt();
+  // False: what is left is not copied any more; asked before each expert.
+  using GoesOn = std::function<bool()>;
+  Status CopyToDevices(std::span<const DeviceTier::Promotion> wanted, const GoesOn& goes_on);
   DeviceExperts::Shape DeviceShape(const ComputeDevice& there) const;
   Result<ExpertKey> AnyExpertOf(uint32_t form) const;
   uint64_t BytesOf(ExpertKey key) const;
@@ -216,9 +255,15 @@ struct Engine::Impl {
   Status ComputeAgain(const Batch& batch, std::span<const size_t> rows, const LogitsSink& sink);
   // The fastest of a few times; nullopt: something was missing each time. kIo: the rows are gone.
   Result<std::optional<double>> FastestStep(const Batch& again);
+  // Seconds of a step with these rows; of both passes if there are two. Fails as FastestStep().
+  Result<std::optional<double>> ProbeStep(Batch again);
   // What the rows would have said exactly, if this step is one to be checked; else empty.
   Result<std::span<const float>> CheckExactly(const Batch& batch);
   Status Counted(PhaseStats& phase, const std::function<Status()>& work);
+  PhaseCount BeginCount(PhaseStats& phase) const;
+  void EndCount(const PhaseCount& count) const;
+  Interlude InterludeOf(const Batch& batch);
+  Status StepAside(const Interlude& interlude, const LittleStep& rest);
   Status RunStep(const Batch& batch, PhaseStats& phase, const LogitsSink& sink);
   Status ReadCells(const InputFile& saved, uint64_t offset, const KvTimeline& cells, uint32_t first,
                    uint32_t n) const;

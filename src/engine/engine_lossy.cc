@@ -29,6 +29,18 @@ std::vector<std::string> Engine::Impl::AllPaths() const {
   return paths;
 }
 
+FileWatch Engine::Impl::WatchOverFiles() const {
+  std::vector<WatchedFile> files;
+  const auto add = [&](const GgufFile& gguf) {
+    for (size_t i = 0; i < gguf.paths().size(); ++i) {
+      files.push_back({.path = gguf.paths()[i], .stamp = gguf.stamps()[i]});
+    }
+  };
+  add(model.gguf);
+  if (low) add(low->gguf);
+  return {std::move(files), options.clock};
+}
+
 Status Engine::Impl::PrepareLossy() {
   const bool is_exact = options.lossy.is_exact(catalog.has_low());
   LossyOptions lossy = options.lossy;
@@ -66,7 +78,8 @@ Status Engine::Impl::PrepareCheck() {
                                        .buffers = buffers,
                                        .team = *team,
                                        .queue = *queue,
-                                       .clock = options.clock}));
+                                       .clock = options.clock,
+                                       .stop = stop}));
   return {};
 }
 

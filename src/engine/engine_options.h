@@ -11,6 +11,7 @@
 
 #include "base/clock.h"
 #include "base/result.h"
+#include "base/stop_signal.h"
 #include "core/kv_type.h"
 #include "decide/little_options.h"
 #include "decide/lossy_options.h"
@@ -35,10 +36,13 @@ struct MemoryPlan {
   uint64_t budget = 0;  // what was asked for or found
   uint64_t dense = 0;   // resident weights
   uint64_t kv = 0;
-  KvType kv_type = KvType::kF16;         // here and on a device
-  uint64_t work = 0;                     // graph, activation and staging buffers
-  uint64_t process = 0;                  // code, libraries, vocabulary, heap, page tables, margin
-  uint64_t slots = 0;                    // expert slots
+  KvType kv_type = KvType::kF16;  // here and on a device
+  uint64_t work = 0;              // graph, activation and staging buffers
+  uint64_t process = 0;           // code, libraries, vocabulary, heap, page tables, margin
+  uint64_t slots = 0;             // expert slots
+  // As --cache, this gives the same slots and so the same text; 0: the text does not depend on
+  // them.
+  uint64_t repeating_cache = 0;
   uint64_t all_experts = 0;              // what all experts would take
   uint64_t n_slots = 0;                  // for the model's own copies
   uint64_t n_low_slots = 0;              // for low copies
@@ -81,6 +85,11 @@ struct EngineOptions {
   uint32_t positions = 0;
   DeviceOptions device = {};  // what computes experts beside the CPU
   bool repack = true;         // dense weights in the layouts that multiply fastest
+  // Matrices that ggml may multiply faster in a way by which a row depends on how many there are
+  // (docs/decisions/0007) are multiplied so.
+  bool fast_batches = false;
+  // Where the weights' numbers are remembered (engine/find_weights.h); empty: nowhere.
+  std::string weights_folder = {};
 
   // Told where the budget goes before anything is read into it; empty: nobody.
   std::function<void(const MemoryPlan&)> planned = {};
@@ -90,8 +99,20 @@ struct EngineOptions {
   // The output is the model's own.
   bool is_exact() const { return has_exact_experts() && kv_type == KvType::kF16; }
 
+  // The text depends on how many experts have a slot, and on nothing else of the machine but its
+  // kernels.
+  bool chooses_by_slots() const {
+    const bool chooses =
+        !lossy.is_exact(!low.empty()) || (little.is_on() && little.misses != Misses::kRead);
+    return chooses && lossy.is_reproducible;
+  }
+  // Slots then follow from ram_bytes alone.
+  bool has_fixed_reserves() const { return chooses_by_slots() && ram_bytes > 0 && !cache; }
+
   // For tests. Puts a faulty disk between the engine and its files; empty: none.
   std::function<std::unique_ptr<BlockReader>(std::unique_ptr<BlockReader>)> wrap_reader = {};
+  // Asked at every look at StopSignal whether a stop is requested at that moment; empty: nobody.
+  StopSignal::AtLook at_look = {};
   // By which prefetch judges what steps cost.
   Clock clock = SteadySeconds;
 };

@@ -28,13 +28,18 @@ Status Engine::LeaveDevices(const Error& why) {
   }
   impl_->forward->watchers() = std::move(watchers);
   if (lasting_->request_observer) impl_->residency->SetObserver(lasting_->request_observer);
+  // Nothing comes between layers here: the others' keys and values are missing, too.
+  const Interlude* const interlude = std::exchange(lasting_->interlude, nullptr);
   TRY(const size_t tokens, impl_->ComputeSequencesAgain());
+  lasting_->interlude = interlude;
   LogWarning("the CPU goes on; {} tokens of {} sequences were computed again, in {:.1f} s in all",
              tokens, lasting_->sequences->ids().size(), SecondsSince(start));
   return {};
 }
 
 Result<size_t> Engine::Impl::ComputeSequencesAgain() {
+  // A stop is for the step that is computed next: without all of this there is none.
+  const StopSignal::Hold hold(stop);
   BeginSequence();
   size_t tokens = 0;
   for (const SequenceId id : sequences->ids()) {

@@ -65,19 +65,34 @@ void Engine::Impl::CutBack(const Batch& batch) {
 }
 
 Status Engine::Impl::Counted(PhaseStats& phase, const std::function<Status()>& work) {
-  const ResidencyStats before = residency->stats();
-  const LossCounts lost = protocol->losses();
-  const uint64_t touched = dense_touched;
-  const double waited = experts->wait_seconds();
-  const auto start = std::chrono::steady_clock::now();
+  PhaseCount* const around = std::exchange(counting, nullptr);  // of a step that has stepped aside
+  PhaseCount count = BeginCount(phase);
+  counting = &count;
   const Status status = work();
   if (!status) {
     protocol->Clear();
-    residency->Settle();
+    residency->Abandon();
+    if (status.error().code == Errc::kInterrupted) stop.Take();
   }
-  const ResidencyStats did = residency->stats().Since(before);
-  phase.seconds += SecondsSince(start);
-  phase.wait_seconds += experts->wait_seconds() - waited;
+  EndCount(count);
+  counting = around;
+  return status;
+}
+
+PhaseCount Engine::Impl::BeginCount(PhaseStats& phase) const {
+  return {.phase = &phase,
+          .residency = residency->stats(),
+          .lost = protocol->losses(),
+          .touched = dense_touched,
+          .waited = experts->wait_seconds(),
+          .start = std::chrono::steady_clock::now()};
+}
+
+void Engine::Impl::EndCount(const PhaseCount& count) const {
+  PhaseStats& phase = *count.phase;
+  const ResidencyStats did = residency->stats().Since(count.residency);
+  phase.seconds += SecondsSince(count.start);
+  phase.wait_seconds += experts->wait_seconds() - count.waited;
   phase.expert_uses += did.requests;
   phase.hits += did.hits;
   phase.misses += did.late + did.misses;
@@ -90,9 +105,8 @@ Status Engine::Impl::Counted(PhaseStats& phase, const std::function<Status()>& w
   phase.dropped_prefetches += did.dropped_prefetches;
   phase.disk_bytes += did.bytes_read;
   phase.needed_bytes += did.needed_bytes;
-  phase.touched_bytes += did.asked_bytes + dense_touched - touched;
-  phase.losses += protocol->losses().Since(lost);
-  return status;
+  phase.touched_bytes += did.asked_bytes + dense_touched - count.touched;
+  phase.losses += protocol->losses().Since(count.lost);
 }
 
 Status Engine::Impl::Compute(const Batch& batch, const LogitsSink& sink) {
@@ -120,6 +134,13 @@ Status Engine::Impl::Compute(const Batch& batch, const LogitsSink& sink) {
   return {};
 }
 
+// Once a second. A change ends this step and all later ones.
+Status Engine::Impl::LookAtFiles() {
+  Status looked = watch.LookNowAndThen();
+  if (!looked) lasting.closed = looked.error();
+  return looked;
+}
+
 Status Engine::Impl::ComputeChunk(const Batch& batch, size_t first, size_t n,
                                   const LogitsSink& sink) {
   const auto part = std::span(batch.rows).subspan(first, n);
@@ -138,9 +159,14 @@ Status Engine::Impl::ComputeChunk(const Batch& batch, size_t first, size_t n,
   }
   dense_touched += dense_reads.OfPass(part);
   const bool is_prompt = !std::ranges::contains(kinds, RowKind::kDecode);
-  TRY_STATUS(forward->Step(rows, kinds, batch.little, [&](uint32_t layers_done) {
-    if (is_prompt) Report("prefill", layers_done, model.spec.n_layer);
-  }));
+  const Forward::Hooks hooks{.layer_begins =
+                                 [&](uint32_t layers_done) {
+                                   if (is_prompt)
+                                     Report("prefill", layers_done, model.spec.n_layer);
+                                   return LookAtFiles();
+                                 },
+                             .interlude = is_prompt ? InterludeOf(batch) : Interlude{}};
+  TRY_STATUS(forward->Step(rows, kinds, batch.little, hooks));
   return Heads(batch, first, n, sink);
 }
 
@@ -179,10 +205,12 @@ Result<std::span<const float>> Engine::Impl::CheckExactly(const Batch& batch) {
   }));
   const KvTimeline& cells = sequences->Find(row.sequence)->cells;
   const std::vector<CellRun> runs = cells.Runs();
-  return exact_check->Evaluate({.token = row.token,
-                                .position = row.position,
-                                .cell = cells.cell(row.position),
-                                .visible = {.runs = runs, .n_positions = row.position + 1}});
+  auto exact = exact_check->Evaluate({.token = row.token,
+                                      .position = row.position,
+                                      .cell = cells.cell(row.position),
+                                      .visible = {.runs = runs, .n_positions = row.position + 1}});
+  if (!exact && exact.error().code == Errc::kInterrupted) stop.Take();
+  return exact;
 }
 
 Status Engine::Impl::RunStep(const Batch& batch, PhaseStats& phase, const LogitsSink& sink) {
@@ -193,18 +221,28 @@ Status Engine::Impl::RunStep(const Batch& batch, PhaseStats& phase, const Logits
   return status;
 }
 
-Status Engine::Step(const Batch& batch, const LogitsSink& sink) {
+Status Engine::StepWhole(const Batch& batch, const LogitsSink& sink) {
   Impl& m = *impl_;
   if (lasting_->closed) return std::unexpected(*lasting_->closed);
   TRY_STATUS(m.CheckBatch(batch));
   if (!m.sequences->any_lives()) m.BeginSequence();
   TRY_STATUS(m.Extend(batch));
   RunStats& stats = lasting_->stats;
+  if (m.device_tier && !m.device_tier->is_filled() && batch.has_decode_rows()) {
+    TRY_STATUS(m.Counted(stats.prefill, [&m]() -> Status {
+      m.FillDeviceByPrompt();
+      return {};
+    }));
+  }
   PhaseStats& phase = batch.has_decode_rows() ? stats.decode : stats.prefill;
   const Result<std::span<const float>> exact = m.CheckExactly(batch);
   if (!exact) {
     m.CutBack(batch);
-    return std::unexpected(exact.error());
+    if (exact.error().code != Errc::kDevice || !m.may_leave_devices()) {
+      return std::unexpected(exact.error());
+    }
+    TRY_STATUS(LeaveDevices(exact.error()));
+    return StepWhole(batch, sink);  // there are no devices now
   }
   // Logits are told once, even if the step is computed again.
   size_t told = 0;
@@ -322,17 +360,25 @@ Result<std::optional<double>> Engine::ProbeComputeSeconds(std::span<Sequence* co
                           .token = sequence->tokens().back()});
   }
   if (again.rows.empty()) return std::optional<double>();
-  std::optional<double> little = 0.0;
+  Result<std::optional<double>> probed = m.ProbeStep(again);
+  if (probed || probed.error().code != Errc::kDevice || !m.may_leave_devices()) return probed;
+  TRY_STATUS(m.Extend(again));  // what was cut back is computed again with all else
+  TRY_STATUS(LeaveDevices(probed.error()));
+  return std::optional<double>();
+}
+
+Result<std::optional<double>> Engine::Impl::ProbeStep(Batch again) {
+  std::optional<double> few = 0.0;
   double share = 1.0;  // of the steps, with all experts
-  if (m.little.is_on()) {
-    again.little = m.little;
-    TRY(little, m.FastestStep(again));
+  if (little.is_on()) {
+    again.little = little;
+    TRY(few, FastestStep(again));
     again.little = {};
-    share = m.stats.little.fallback_share();
+    share = stats.little.fallback_share();
   }
-  TRY(const std::optional<double> big, m.FastestStep(again));
-  if (!little || !big) return std::optional<double>();
-  return *little + share * *big;
+  TRY(const std::optional<double> big, FastestStep(again));
+  if (!few || !big) return std::optional<double>();
+  return *few + share * *big;
 }
 
 }  // namespace moestro

@@ -58,7 +58,8 @@ Result<std::unique_ptr<ExactCheck>> ExactCheck::Create(const Parts& parts) {
                           .residency = *check->residency_,
                           .catalog = parts.catalog,
                           .kernels = parts.kernels,
-                          .layers = parts.layers},
+                          .layers = parts.layers,
+                          .stop = &parts.stop},
                          ExpertExec::LimitsFor(parts.kernels, parts.spec.router, 1)));
   check->forward_.emplace(Forward::Parts{.spec = parts.spec,
                                          .graph = parts.graph,
@@ -69,7 +70,7 @@ Result<std::unique_ptr<ExactCheck>> ExactCheck::Create(const Parts& parts) {
                                          .experts = *check->experts_,
                                          .layers = parts.layers,
                                          .clock = check->parts_.clock,
-                                         .stop = check->never_});
+                                         .stop = parts.stop});
   return check;
 }
 
@@ -78,6 +79,7 @@ Result<std::span<const float>> ExactCheck::Evaluate(const StepRow& row) {
   const Status status = forward_->Step({&row, 1}, kKinds, {}, {});
   // Nothing of this may be met by the engine's own reads.
   protocol_.Clear();
+  residency_->Abandon();
   residency_->Settle();
   TRY_STATUS(status);
   TRY_STATUS(parts_.graph.Head(0, 1));

@@ -7,7 +7,6 @@
 // Thread rule: the engine thread.
 #pragma once
 
-#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -16,6 +15,7 @@
 
 #include "base/clock.h"
 #include "base/result.h"
+#include "base/stop_signal.h"
 #include "core/expert_catalog.h"
 #include "core/model_spec.h"
 #include "decide/layer_protocol.h"
@@ -44,13 +44,15 @@ class ExactCheck {
     Team& team;
     ReadQueue& queue;
     const Clock& clock;
+    StopSignal& stop;
   };
   static uint64_t BytesFor(const ModelSpec& spec, const ExpertCatalog& catalog,
                            std::span<const FormKernels> kernels, uint64_t block);
   static Result<std::unique_ptr<ExactCheck>> Create(const Parts& parts);
 
   // The row's logits, [n_vocab], until the next call. Its cell holds exact keys and values then:
-  // evaluate the row as usual afterwards. REQUIRES: no read of the engine's is under way. kIo.
+  // evaluate the row as usual afterwards. REQUIRES: no read of the engine's is under way. kIo,
+  // kInterrupted.
   Result<std::span<const float>> Evaluate(const StepRow& row);
 
  private:
@@ -63,7 +65,6 @@ class ExactCheck {
   PrefetchPlanner planner_;  // of nothing
   LayerProtocol protocol_;
   std::unique_ptr<ExpertExec> experts_;
-  std::atomic<bool> never_{false};  // a check is not stopped
   std::optional<Forward> forward_;
   std::vector<float> logits_;
 };

@@ -19,6 +19,13 @@ namespace {
 constexpr uint64_t kProcessGrowth = 40 * kMiB;
 // The probe's buffers are part of that for so many reads at a time.
 constexpr uint32_t kUsualDepth = kIoDepths.front();
+// The process's fixed share: code, libraries, heap (15 to 45 MiB were measured), the vocabulary
+// (300 bytes a token), a driver of each device, and scratch of more threads than most machines
+// have.
+constexpr uint64_t kReservedProcess = 64 * kMiB;
+constexpr uint64_t kReservedToken = 512;
+constexpr uint64_t kReservedDevice = 256 * kMiB;
+constexpr uint32_t kReservedThreads = 64;
 // Left alone when the user names no budget.
 constexpr uint64_t kLeastMargin = 256 * kMiB;
 
@@ -60,6 +67,24 @@ uint64_t FixedCache(const EngineOptions& options, const std::vector<SlotClass>& 
   return std::max<uint64_t>(1, static_cast<uint64_t>(static_cast<double>(all) * share));
 }
 
+// What the process takes beside the engine's own parts.
+Result<uint64_t> ProcessBytes(const EngineOptions& options, const ExpertCatalog& catalog,
+                              uint64_t block, const FixedBytes& fixed) {
+  const uint64_t taken = ResidentMemory() + kProcessGrowth +
+                         ProbeGrowth(options.io_depth, catalog, block) +
+                         fixed.threads * fixed.thread;
+  if (!options.has_fixed_reserves()) return taken + options.caller_bytes;
+  const uint64_t reserved = kReservedProcess + fixed.n_vocab * kReservedToken +
+                            fixed.devices * kReservedDevice + kProcessGrowth +
+                            ProbeGrowth(kIoDepths.back(), catalog, block) +
+                            kReservedThreads * fixed.thread;
+  if (taken <= reserved) return reserved + options.caller_bytes;
+  return Fail(Errc::kInvalidRequest,
+              "--ram repeats a lossy text only while the process itself takes at most {}, and here "
+              "it takes {}: fix the slots with --cache SIZE, or give --lossy-mode opportunistic",
+              FormatBytes(reserved), FormatBytes(taken));
+}
+
 }  // namespace
 
 uint64_t MultiplyScratch(const ModelSpec& spec, uint32_t chunk) {
@@ -72,13 +97,13 @@ uint64_t MultiplyScratch(const ModelSpec& spec, uint32_t chunk) {
 Result<PlannedMemory> PlanMemory(const EngineOptions& options, const ExpertCatalog& catalog,
                                  uint64_t block, uint32_t n_used, const FixedBytes& fixed) {
   ReturnFreedMemory();
+  block = std::max(block, kPlannedBlock);
   BudgetRequest request;
   request.budget = options.ram_bytes > 0 ? options.ram_bytes : DefaultBudget();
   request.dense = fixed.dense;
   request.kv = fixed.kv;
   request.work = std::max(fixed.work, fixed.staging);
-  request.process = ResidentMemory() + options.caller_bytes + kProcessGrowth +
-                    ProbeGrowth(options.io_depth, catalog, block);
+  TRY(request.process, ProcessBytes(options, catalog, block, fixed));
   request.bytes_per_table_byte = 512;  // 8 bytes per 4 KiB page at worst
   request.classes = ClassesOf(catalog, block, n_used);
   request.low_share = options.low_share;
@@ -92,6 +117,7 @@ Result<PlannedMemory> PlanMemory(const EngineOptions& options, const ExpertCatal
                                  .work = request.work,
                                  .process = request.process + split.table_bytes,
                                  .slots = split.slot_bytes,
+                                 .repeating_cache = options.chooses_by_slots() ? split.room : 0,
                                  .all_experts = catalog.total_bytes(),
                                  .smallest = split.smallest},
                         .slots = split.slots};

@@ -13,11 +13,19 @@
 
 namespace moestro {
 
+// Slots are planned for a disk that reads in blocks of so many bytes, or in larger ones if it does:
+// as many slots then fit on a disk with smaller blocks.
+inline constexpr uint64_t kPlannedBlock = 4096;
+
 // Bytes that do not depend on the number of slots.
 struct FixedBytes {
   uint64_t dense = 0;
   uint64_t kv = 0;
   uint64_t work = 0;     // for a step: activations, graph, experts, kernel scratch
+  uint64_t thread = 0;   // for each compute thread, on top
+  uint32_t threads = 0;  // compute threads
+  uint32_t n_vocab = 0;  // tokens of the vocabulary, which the process keeps
+  uint32_t devices = 0;  // beside the CPU; each has a driver in the process
   uint64_t staging = 0;  // while loading only, when the slots are still empty
 };
 
@@ -29,8 +37,11 @@ struct PlannedMemory {
   std::vector<uint64_t> slots;  // per pool of the catalog
 };
 
+// Where choices depend on slots and --ram alone is given, the process gets a fixed share of it, so
+// that slots, and with them the text, are the same on every machine and at any moment.
 // `block` is the reader's alignment in bytes, `n_used` the router's top-k.
-// kInvalidRequest when the budget does not hold one token's work.
+// kInvalidRequest when the budget does not hold one token's work, or the process takes more than
+// its fixed share.
 Result<PlannedMemory> PlanMemory(const EngineOptions& options, const ExpertCatalog& catalog,
                                  uint64_t block, uint32_t n_used, const FixedBytes& fixed);
 

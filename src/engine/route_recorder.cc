@@ -26,7 +26,8 @@ void RouteRecorder::See(const SeenRouting& seen) {
   seen_.push_back(
       {.phase = seen.kinds.front() == RowKind::kPrompt ? Phase::kPrefill : Phase::kDecode,
        .routing = seen.routing,
-       .ahead = {seen.ahead.begin(), seen.ahead.end()}});
+       .ahead = {seen.ahead.begin(), seen.ahead.end()},
+       .ahead_weights = {seen.ahead_weights.begin(), seen.ahead_weights.end()}});
   if (seen_.size() < info_.shape().n_layer) return;
   if (seen.is_little) {
     TakeLittle();
@@ -81,6 +82,10 @@ RouteRecorder::Rows RouteRecorder::RowsOfToken(uint32_t token) const {
     const std::span<const ExpertId> ahead = layer.ahead;
     for (size_t at = token; at * routing.n_used < ahead.size(); at += routing.n_tokens) {
       rows.predicted.append_range(ahead.subspan(at * routing.n_used, routing.n_used));
+      // Without them where other routing than the model's stands in: the trace refuses the token.
+      if (!info_.has_predicted_weights || layer.ahead_weights.empty()) continue;
+      rows.predicted_weights.append_range(
+          std::span(layer.ahead_weights).subspan(at * routing.n_used, routing.n_used));
     }
     if (info_.has_weights) rows.weights.append_range(routing.weights_of(token));
     if (info_.has_candidates) rows.candidates.Append(routing.candidates.row(token));
@@ -91,12 +96,14 @@ RouteRecorder::Rows RouteRecorder::RowsOfToken(uint32_t token) const {
 // A token of a prompt has no little pass; the first of its own stand there.
 RouteRecorder::Rows RouteRecorder::LittleOfPrompt(const Rows& own) const {
   const size_t n_used = info_.shape().n_used;
-  Rows rows{.experts = own.experts, .weights = {}, .predicted = {}, .candidates = {}};
+  Rows rows{.experts = own.experts};
   for (size_t at = 0; at < own.weights.size(); at += n_used) {
     rows.weights.append_range(std::span(own.weights).subspan(at, info_.little));
   }
   for (size_t at = 0; at < own.predicted.size(); at += n_used) {
     rows.predicted.append_range(std::span(own.predicted).subspan(at, info_.little));
+    if (own.predicted_weights.empty()) continue;
+    rows.predicted_weights.append_range(std::span(own.predicted_weights).subspan(at, info_.little));
   }
   return rows;
 }
@@ -112,12 +119,14 @@ Status RouteRecorder::PassOn() {
                      .experts = rows.experts,
                      .weights = rows.weights,
                      .predicted = rows.predicted,
+                     .predicted_weights = rows.predicted_weights,
                      .candidates = rows.candidates.all()};
     if (info_.little > 0) {
       if (phase == Phase::kPrefill) little_ = LittleOfPrompt(rows);
       token.little = {.experts = little_.experts,
                       .weights = little_.weights,
                       .predicted = little_.predicted,
+                      .predicted_weights = little_.predicted_weights,
                       .confidence = phase == Phase::kPrefill ? 1.0F : confidence_};
     }
     TRY_STATUS(sink_(token));

@@ -27,6 +27,9 @@ class RouteRecorder {
   RouteRecorder(const RouteRecorder&) = delete;
   RouteRecorder& operator=(const RouteRecorder&) = delete;
 
+  // Why the sink did not take a token, of those that somebody else had evaluated.
+  const Status& status() const { return status_; }
+
   // Evaluates `tokens` as a new sequence, the first `prefill` of them as a prompt and the others
   // one by one. Errors: what Engine::Step() and the sink say; tokens passed on before that stay
   // passed on.
@@ -36,14 +39,16 @@ class RouteRecorder {
   struct Seen {
     Phase phase;
     Routing routing;
-    std::vector<ExpertId> ahead;  // [distance - 1][token][K or K']
+    std::vector<ExpertId> ahead;       // [distance - 1][token][K or K']
+    std::vector<float> ahead_weights;  // of these
   };
   // One token's rows, as a TraceToken wants them.
   struct Rows {
-    std::vector<ExpertId> experts;
-    std::vector<float> weights;
-    std::vector<ExpertId> predicted;
-    RoutingCandidates candidates;
+    std::vector<ExpertId> experts = {};
+    std::vector<float> weights = {};
+    std::vector<ExpertId> predicted = {};
+    std::vector<float> predicted_weights = {};
+    RoutingCandidates candidates = {};
   };
   void See(const SeenRouting& seen);
   Status EvaluateLittle(Token token);

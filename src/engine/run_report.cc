@@ -40,6 +40,7 @@ Result<RunReport> MakeReport(Engine& engine, std::span<Sequence* const> sequence
                    .device = engine.device_stats(),
                    .lane_ratios = engine.lane_ratios(),
                    .policy = engine.policy(),
+                   .kernels = engine.kernels(),
                    .io_depth = engine.io_depth()};
   report.probes.rows_per_step = std::max<uint64_t>(sequences.size(), 1);
   TRY(const std::optional<double> step, engine.ProbeComputeSeconds(sequences));

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <optional>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "base/result.h"
@@ -78,8 +79,9 @@ struct RunReport {
   DeviceStats device = {};      // of memory.devices
   LaneRatios lane_ratios = {};  // see Engine::lane_ratios()
   PolicyChoice policy;
-  uint32_t io_depth = 0;  // reads at a time
-  uint64_t peak_rss = 0;  // bytes
+  std::string kernels = {};  // see Engine::kernels()
+  uint32_t io_depth = 0;     // reads at a time
+  uint64_t peak_rss = 0;     // bytes
   // Of decode; nullopt: nobody asked, an error: why it cannot be given.
   std::optional<Result<Limit>> limit = {};
 };

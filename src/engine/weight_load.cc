@@ -4,17 +4,20 @@
 #include <algorithm>
 #include <atomic>
 #include <map>
+#include <mutex>
 #include <optional>
 #include <utility>
 
 #include "base/bytes.h"
 #include "base/check.h"
+#include "model/weights_id.h"
 
 namespace moestro {
 namespace {
 
 // Weights that keep their layout are cut into pieces of this size.
 constexpr uint64_t kPiece = 4 * kMiB;
+static_assert(kPiece % kDenseBlock == 0);
 // Read beside the longest piece: what keeps a disk and some threads busy.
 constexpr uint64_t kAhead = 64 * kMiB;
 // The thread that reads stores nothing longer if others can: a gigabyte takes it a second or two,
@@ -62,13 +65,9 @@ class Loading {
   }
 
   Status Run() {
-    if (load_.team == nullptr) {
-      Lead(1);
-    } else {
-      TRY_STATUS(load_.team->Run(
-          [this](int thread, int n_threads) { thread == 0 ? Lead(n_threads) : Follow(); }));
-    }
+    TRY_STATUS(ReadAndStore());
     if (error_) return std::unexpected(*std::move(error_));
+    if (store_error_) return std::unexpected(*std::move(store_error_));
     return {};
   }
 
@@ -76,12 +75,22 @@ class Loading {
   // Set in published_ when nothing more will come.
   static constexpr uint32_t kNoMore = 1U << 31;
 
+  Status ReadAndStore() {
+    if (load_.team == nullptr) {
+      Lead(1);
+    } else {
+      TRY_STATUS(load_.team->Run(
+          [this](int thread, int n_threads) { thread == 0 ? Lead(n_threads) : Follow(); }));
+    }
+    return {};
+  }
   void Lead(int n_threads);
   void Follow();
   void StartReads();
   void Publish();
   void TakeBack();
   bool StoreNext(uint32_t published, uint64_t longest);
+  void Store(size_t index);
 
   const WeightLoad& load_;
   // The leader's.
@@ -100,11 +109,14 @@ class Loading {
   std::atomic<uint32_t> claimed_{0};          // of these, by who stores them
   std::vector<std::atomic<bool>> is_stored_;  // by piece
   std::atomic<uint32_t> n_stored_{0};
+  std::atomic<bool> has_failed_to_store_{false};
+  std::mutex store_mutex_;
+  std::optional<Error> store_error_;  // the first one; under store_mutex_
 };
 
 void Loading::Lead(int n_threads) {
   const uint64_t longest = n_threads > 1 ? kLongest : UINT64_MAX;
-  while (!error_) {
+  while (!error_ && !has_failed_to_store_.load(std::memory_order_relaxed)) {
     const uint32_t n_stored = n_stored_.load(std::memory_order_acquire);
     TakeBack();
     if (started_ == load_.pieces.size() && open_.empty()) break;
@@ -177,13 +189,24 @@ bool Loading::StoreNext(uint32_t published, uint64_t longest) {
     if (next >= published || load_.pieces[landed_[next]].from.length > longest) return false;
   } while (!claimed_.compare_exchange_weak(next, next + 1, std::memory_order_relaxed));
   const size_t index = landed_[next];
-  const WeightPiece& piece = load_.pieces[index];
-  const uint64_t residue = CoveringWindow(piece.from, load_.queue.block()).residue;
-  load_.set.Store(piece.weight, piece.offset, landing_[index].subspan(residue, piece.from.length));
+  Store(index);
   is_stored_[index].store(true, std::memory_order_release);
   n_stored_.fetch_add(1, std::memory_order_release);
   n_stored_.notify_one();
   return true;
+}
+
+// A piece that cannot be stored counts as stored, so that nobody waits for it; the error is kept.
+void Loading::Store(size_t index) {
+  const WeightPiece& piece = load_.pieces[index];
+  const uint64_t residue = CoveringWindow(piece.from, load_.queue.block()).residue;
+  const auto bytes = landing_[index].subspan(residue, piece.from.length);
+  if (load_.landed) load_.landed(piece, bytes);
+  Status stored = load_.set.Store(piece.weight, piece.offset, bytes);
+  if (stored) return;
+  const std::lock_guard lock(store_mutex_);
+  if (!store_error_) store_error_ = std::move(stored).error();
+  has_failed_to_store_.store(true, std::memory_order_relaxed);
 }
 
 }  // namespace

@@ -17,7 +17,8 @@
 
 namespace moestro {
 
-// What is read and stored at once: all of a weight that changes its layout, else a part of it.
+// What is read and stored at once: all of a weight that changes its layout, else a part of it that
+// begins at a multiple of kDenseBlock (model/weights_id.h).
 struct WeightPiece {
   size_t weight = 0;    // its index in the set
   uint64_t offset = 0;  // in the weight
@@ -40,9 +41,12 @@ struct WeightLoad {
   Team* team = nullptr;          // null: the caller stores alone, as a device's driver may want it
   // Told by the caller's thread how many bytes are stored by now.
   std::function<void(uint64_t bytes)> stored;
+  // Shown each piece as it is in the file by the thread that is about to store it; empty: nobody.
+  std::function<void(const WeightPiece& piece, std::span<const std::byte> bytes)> landed = {};
 };
 
-// Reads and stores all pieces. kIo: the first read that failed for good; the set is then of no use.
+// Reads and stores all pieces. kIo: the first read that failed for good; what Store()
+// says. The set is then of no use.
 // No read is under way any more when it returns.
 Status LoadWeights(const WeightLoad& load);
 

@@ -56,7 +56,7 @@ class WeightLoadTest : public ::testing::Test {
   };
 
   WeightSet Plan(const CpuDevice& device, bool repack) const {
-    WeightSet set = WeightSet::Plan(device, requests_, repack);
+    WeightSet set = WeightSet::Plan(device, requests_, {.allow_repack = repack});
     EXPECT_TRUE(set.Allocate().has_value());
     return set;
   }
@@ -73,9 +73,8 @@ class WeightLoadTest : public ::testing::Test {
     auto device = CpuDevice::Open(1);
     WeightSet set = Plan(*device, repack);
     for (size_t i = 0; i < extents_.size(); ++i) {
-      set.Store(
-          i, 0,
-          std::span(files_[extents_[i].file]).subspan(extents_[i].offset, extents_[i].length));
+      const std::span file(files_[extents_[i].file]);
+      EXPECT_TRUE(set.Store(i, 0, file.subspan(extents_[i].offset, extents_[i].length)));
     }
     return BytesOf(set);
   }

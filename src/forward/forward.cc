@@ -3,9 +3,12 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <string>
 
+#include "base/format.h"
 #include "decide/layer_planner.h"
 #include "decide/router.h"
+#include "forward/dense/finite.h"
 
 namespace moestro {
 namespace {
@@ -18,16 +21,45 @@ RouterSpec RouterOf(const ModelSpec& spec, const LittleStep& little) {
 
 }  // namespace
 
-Status Forward::CheckStop() {
-  // Taken back only here, where it has an effect: a stop is never lost.
-  if (!parts_.stop.exchange(false)) return {};
+Status Forward::CheckStop() const {
+  if (!parts_.stop.is_requested()) return {};
   return Fail(Errc::kInterrupted, "stopped on request");
 }
 
-Status Forward::Attend(LayerId layer, uint32_t look_ahead) {
+Status Forward::Attend(LayerId layer, size_t n_rows, uint32_t look_ahead) {
   const double start = parts_.clock();
   TRY_STATUS(parts_.graph.Attend(layer, look_ahead));
   dense_seconds_ += parts_.clock() - start;
+  return CheckFinite(layer, n_rows);
+}
+
+Status Forward::CheckFinite(LayerId layer, size_t n_rows) const {
+  const ModelSpec& spec = parts_.spec;
+  const bool has_router = spec.has_experts(layer.value);
+  const bool is_there = parts_.graph.is_on_device();
+  if (!has_router && is_there) return {};
+  const std::span<const float> hidden(parts_.buffers.hidden(), n_rows * spec.n_embd);
+  const auto row = has_router
+                       ? FirstRowNotFinite({parts_.buffers.router(), n_rows * spec.router.n_expert},
+                                           spec.router.n_expert)
+                       : FirstRowNotFinite(hidden, spec.n_embd);
+  if (!row) return {};
+  // With a router, hidden is still what came into the layer.
+  const bool came_in = has_router && !is_there && FirstRowNotFinite(hidden, spec.n_embd);
+  const std::string where = !came_in          ? Format("layer {}", layer.value)
+                            : layer.value > 0 ? Format("layer {}'s experts", layer.value - 1)
+                                              : "the embedding";
+  return Fail(Errc::kInvalidFile,
+              "position {}: {} computed NaN or infinity; the weights are damaged, or their values "
+              "too large for this type of keys and values: fetch the model again",
+              parts_.buffers.positions()[*row], where);
+}
+
+// Others' rows take the places of this step's first ones.
+Status Forward::StepAside(const Interlude& interlude) {
+  const LayerGraph::Rows kept = parts_.graph.KeepRows(interlude.most_rows);
+  TRY_STATUS(interlude.run());
+  parts_.graph.BringBack(kept);
   return {};
 }
 
@@ -53,18 +85,19 @@ void Forward::Widen(LayerId layer, Routing& routing) {
   if (parts_.protocol.candidates() == 0) routing.candidates = {};
 }
 
-std::vector<ExpertId> Forward::RouteAhead(LayerId layer, size_t n_rows, uint32_t look_ahead,
-                                          const LittleStep& little) const {
+RoutedAhead Forward::RouteAhead(LayerId layer, size_t n_rows, uint32_t look_ahead,
+                                const LittleStep& little) const {
   const uint32_t layers = std::min(look_ahead, parts_.spec.n_expert_layers() - 1 - layer.value);
   const RouterSpec router = RouterOf(parts_.spec, little);
   const size_t logits = n_rows * router.n_expert;  // of one layer
-  std::vector<ExpertId> experts;
+  RoutedAhead ahead;
   for (uint32_t i = 0; i < layers; ++i) {
-    experts.append_range(Route(router, {parts_.buffers.ahead() + i * logits, logits},
-                               parts_.layers[layer.value + 1 + i].selection_bias)
-                             .experts);
+    const Routing routing = Route(router, {parts_.buffers.ahead() + i * logits, logits},
+                                  parts_.layers[layer.value + 1 + i].selection_bias);
+    ahead.experts.append_range(routing.experts);
+    ahead.weights.append_range(routing.weights);
   }
-  return experts;
+  return ahead;
 }
 
 LeaseStream Forward::ReadAhead(LayerId layer, std::span<const RowKind> kinds) const {
@@ -116,7 +149,8 @@ Status Forward::RunExperts(LayerPlan& plan, LeaseStream& leases, LeaseStream& re
   }
   TRY_STATUS(parts_.devices->Failed(plan, ran.error()));
   if (ran.error().code != Errc::kDevice) return ran;
-  leases = {};  // their slots are free for all of the plan
+  leases = {};  // their slots are free for all of the plan, and those of the next layer's experts
+  read_ahead = {};
   leases = LeaseStream(parts_.residency, plan);
   leases.Advance();
   TRY_STATUS(parts_.graph.FetchRows());

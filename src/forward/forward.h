@@ -4,7 +4,6 @@
 // Thread rule: the engine thread.
 #pragma once
 
-#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <span>
@@ -13,8 +12,10 @@
 
 #include "base/clock.h"
 #include "base/result.h"
+#include "base/stop_signal.h"
 #include "core/batch.h"
 #include "core/ids.h"
+#include "core/interlude.h"
 #include "core/model_spec.h"
 #include "core/routing.h"
 #include "decide/layer_protocol.h"
@@ -40,18 +41,23 @@ class Forward {
     ExpertExec& experts;
     std::span<const LayerForm> layers;
     const Clock& clock;
-    std::atomic<bool>& stop;        // set from any thread: the step ends at the next layer
+    StopSignal& stop;               // the step ends soon after it is requested
     DeviceSide* devices = nullptr;  // null: the CPU computes everything
   };
   explicit Forward(const Parts& parts, Watchers watchers = {})
       : parts_(parts), watchers_(std::move(watchers)) {}
 
+  struct Hooks {
+    // Called before every layer; the step ends with its error. May be empty.
+    std::function<Status(uint32_t layers_done)> layer_begins = {};
+    // Step() may be called within it. REQUIRES: empty if a row decodes or the graph is on a device.
+    Interlude interlude = {};
+  };
   // Rows through all layers, at most a chunk of them; leaves the last layer's output in
-  // buffers.hidden(). kinds: [rows]. `layer_begins` is called before every layer; may be empty.
-  // kIo, kInterrupted: nothing but the rows' cells has changed.
+  // buffers.hidden(). kinds: [rows]. kIo, kInterrupted: nothing but the rows' cells has changed.
+  // kInvalidFile: a layer gave NaN or infinity; the message names it.
   Status Step(std::span<const StepRow> rows, std::span<const RowKind> kinds,
-              const LittleStep& little,
-              const std::function<void(uint32_t layers_done)>& layer_begins);
+              const LittleStep& little, const Hooks& hooks);
 
   // Of the last little step: the K experts of each row, of which it used the first: [layer][row][K]
   // in router order.
@@ -66,13 +72,17 @@ class Forward {
   Watchers& watchers() { return watchers_; }
 
  private:
-  Status CheckStop();
-  Status Attend(LayerId layer, uint32_t look_ahead);
+  Status CheckStop() const;
+  Status StepAside(const Interlude& interlude);
+  Status Attend(LayerId layer, size_t n_rows, uint32_t look_ahead);
+  // kInvalidFile: the layer's rows are no finite numbers. A layer without experts whose rows stay
+  // on a device is left to the next router.
+  Status CheckFinite(LayerId layer, size_t n_rows) const;
   // K experts of each row; K' in a little step.
   Routing RouteRows(LayerId layer, size_t n_rows, const LittleStep& little) const;
   // What the routers of the `look_ahead` layers after `layer` choose: [distance - 1][row][K or K'].
-  std::vector<ExpertId> RouteAhead(LayerId layer, size_t n_rows, uint32_t look_ahead,
-                                   const LittleStep& little) const;
+  RoutedAhead RouteAhead(LayerId layer, size_t n_rows, uint32_t look_ahead,
+                         const LittleStep& little) const;
   void Widen(LayerId layer, Routing& routing);
   LeaseStream ReadAhead(LayerId layer, std::span<const RowKind> kinds) const;
   ExpertRows rows() const;

@@ -24,6 +24,7 @@ struct SeenRouting {
   // [distance - 1][row][K]: what the routers of the next layers choose on this layer's input, as
   // far as the observer asked for it and there are layers.
   std::span<const ExpertId> ahead;
+  std::span<const float> ahead_weights;  // of these
   // Of a little step: the routing has K' experts of each row and at least K candidates, and ahead
   // K' in place of K.
   bool is_little = false;
@@ -31,10 +32,15 @@ struct SeenRouting {
 // As soon as it is known; layers in order.
 using RouteObserver = std::function<void(const SeenRouting&)>;
 
+// Experts that later layers' routers choose on a layer's input, and with what weight.
+struct RoutedAhead {
+  std::vector<ExpertId> experts = {};  // [distance - 1][row][K]
+  std::vector<float> weights = {};     // of these; empty: not known
+};
+
 // Puts other choices in place of a layer's routing and of what later routers would say, for
 // measurements with recorded routing. Shapes stay.
-using RoutingOverride =
-    std::function<void(LayerId layer, Routing& routing, std::vector<ExpertId>& ahead)>;
+using RoutingOverride = std::function<void(LayerId layer, Routing& routing, RoutedAhead& ahead)>;
 
 // Which copy of an expert of a plan runs, for measurements; the plan is exact before. REQUIRES:
 // there is such a copy.

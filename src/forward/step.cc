@@ -3,7 +3,6 @@
 // is many rows of the same one. An expert is read once for all rows that need it.
 
 #include <algorithm>
-#include <vector>
 
 #include "base/result.h"
 #include "core/ids.h"
@@ -16,8 +15,7 @@
 namespace moestro {
 
 Status Forward::Step(std::span<const StepRow> rows, std::span<const RowKind> kinds,
-                     const LittleStep& little,
-                     const std::function<void(uint32_t layers_done)>& layer_begins) {
+                     const LittleStep& little, const Hooks& hooks) {
   const bool decodes = std::ranges::contains(kinds, RowKind::kDecode);
   const uint32_t look_ahead =
       std::max(decodes ? parts_.planner.look_ahead() : 0, watchers_.look_ahead);
@@ -25,18 +23,25 @@ Status Forward::Step(std::span<const StepRow> rows, std::span<const RowKind> kin
   TRY_STATUS(parts_.graph.SetRows(rows));  // embeddings -> hidden
   LeaseStream read_ahead;                  // a prompt's, of the layer about to run
   for (uint16_t l = 0; l < parts_.spec.n_layer; ++l) {
-    if (layer_begins) layer_begins(l);
+    if (hooks.layer_begins) TRY_STATUS(hooks.layer_begins(l));
     TRY_STATUS(CheckStop());
+    if (hooks.interlude.is_due && hooks.interlude.is_due()) {
+      read_ahead = {};  // others need its slots
+      TRY_STATUS(StepAside(hooks.interlude));
+    }
     if (!decodes) parts_.residency.PumpAhead();  // the disk reads this layer's experts meanwhile
-    TRY_STATUS(Attend(LayerId{l}, look_ahead));  // dense part, router logits
+    TRY_STATUS(Attend(LayerId{l}, rows.size(), look_ahead));  // dense part, router logits
     if (!parts_.spec.has_experts(l)) continue;
     const LayerId layer{static_cast<uint16_t>(parts_.spec.expert_layers_before(l))};
     Routing routing = RouteRows(layer, rows.size(), little);  // which experts, with what weight
-    std::vector<ExpertId> predicted = RouteAhead(layer, rows.size(), look_ahead, little);
-    if (watchers_.routing) watchers_.routing(layer, routing, predicted);
-    if (watchers_.route) watchers_.route({layer, routing, kinds, predicted, little.is_on()});
+    RoutedAhead ahead = RouteAhead(layer, rows.size(), look_ahead, little);
+    if (watchers_.routing) watchers_.routing(layer, routing, ahead);
+    if (watchers_.route) {
+      watchers_.route({layer, routing, kinds, ahead.experts, ahead.weights, little.is_on()});
+    }
     if (little.is_on()) Widen(layer, routing);
-    LayerPlan plan = parts_.protocol.AfterRouting({layer, routing, kinds, predicted});
+    LayerPlan plan =
+        parts_.protocol.AfterRouting({layer, routing, kinds, ahead.experts, ahead.weights});
     if (watchers_.copies) OverrideCopies(plan);
     PlaceExperts(plan);                          // on the CPU or on devices
     LeaseStream leases(parts_.residency, plan);  // present experts are pinned, absent ones start

@@ -3,10 +3,11 @@
 
 #include <algorithm>
 #include <iterator>
-#include <map>
 
 namespace moestro {
 namespace {
+
+constexpr size_t kMostLeftOut = 8;  // for messages
 
 Times Overlap(Times a, Times b) {
   Times both = {std::max(a.least, b.least), a.most ? a.most : b.most};
@@ -49,8 +50,7 @@ bool IsWithin(const Decimal& number, const NumberRange& range) {
 
 // Names of both; what one side does not name is among its others.
 void MergeProperties(const Constraint& a, const Constraint& b, Constraint& both) {
-  std::map<std::string_view, const PlaceSet*> of_b;
-  for (const auto& [name, places] : b.properties) of_b.emplace(name, &places);
+  const auto of_b = b.PropertyIndex();
   std::set<std::string_view> of_a;
   for (const auto& [name, places] : a.properties) {
     of_a.insert(name);
@@ -101,9 +101,21 @@ const PlaceSet& Constraint::Property(std::string_view name) const {
   return other_properties;
 }
 
+std::map<std::string_view, const PlaceSet*> Constraint::PropertyIndex() const {
+  std::map<std::string_view, const PlaceSet*> index;
+  for (const auto& [name, places] : properties) index.emplace(name, &places);
+  return index;
+}
+
 void Constraint::Refuse(KindSet kinds_refused, const std::string& why) {
   for (size_t i = 0; i < kJsonKinds; ++i) {
     if ((kinds_refused >> i & 1U) != 0 && unsupported[i].empty()) unsupported[i] = why;
+  }
+}
+
+void Constraint::LeaveOut(KindSet kinds_meant, const std::string& what) {
+  for (size_t i = 0; i < kJsonKinds; ++i) {
+    if ((kinds_meant >> i & 1U) != 0 && left_out[i].size() < kMostLeftOut) left_out[i].insert(what);
   }
 }
 
@@ -128,6 +140,11 @@ Constraint Merge(const Constraint& a, const Constraint& b) {
   both.unsupported = a.unsupported;
   for (size_t i = 0; i < kJsonKinds; ++i) {
     if (both.unsupported[i].empty()) both.unsupported[i] = b.unsupported[i];
+  }
+  both.left_out = a.left_out;
+  for (size_t i = 0; i < kJsonKinds; ++i) {
+    for (const std::string& what : b.left_out[i])
+      both.LeaveOut(static_cast<KindSet>(1U << i), what);
   }
   DropImpossibleKinds(both);
   if (a.values || b.values) {

@@ -8,6 +8,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <set>
 #include <string>
@@ -54,11 +55,15 @@ struct Constraint {
 
   // For each kind what no grammar can say, with its place; empty: all can be said.
   std::array<std::string, kJsonKinds> unsupported;
+  // For each kind what is left out because no grammar can say it, with its place: some of it.
+  std::array<std::set<std::string>, kJsonKinds> left_out;
 
   bool Has(JsonKind kind) const { return (kinds & KindBit(kind)) != 0; }
   const PlaceSet& Item(size_t index) const;
-  const PlaceSet& Property(std::string_view name) const;
+  const PlaceSet& Property(std::string_view name) const;  // takes as long as there are properties
+  std::map<std::string_view, const PlaceSet*> PropertyIndex() const;  // for many; valid as this is
   void Refuse(KindSet kinds_refused, const std::string& why);
+  void LeaveOut(KindSet kinds_meant, const std::string& what);
   size_t weight() const;  // how much work it is to copy this
 };
 

@@ -11,6 +11,8 @@ namespace moestro {
 namespace {
 
 constexpr std::string_view kSpace = "json-ws";
+// A rule with a class of characters is made for it.
+constexpr size_t kWorkOfCharacter = 16;
 
 std::string JsonText(std::string_view text) { return Json(text).Dump(); }
 
@@ -18,9 +20,10 @@ std::string JsonText(std::string_view text) { return Json(text).Dump(); }
 // known name could come twice. So only what must be escaped is.
 std::string NameCharacters() { return CharSet::All().InJsonString(); }
 
-// A tree of names by their characters, to say all other names.
+// A tree of names by their characters, to say all other names. Nodes name each other by number: a
+// name of many characters would make an end of the tree by as many calls in each other.
 struct NameNode {
-  std::map<uint32_t, NameNode> next;
+  std::map<uint32_t, size_t> next;
   bool ends_name = false;
 };
 
@@ -36,35 +39,53 @@ uint32_t FirstCharacter(std::string_view text, size_t length) {
 }  // namespace
 
 Status SchemaWriter::WriteObject(const Constraint& constraint, RuleId rule) {
-  const auto [least, most] = constraint.members;
+  auto [least, most] = constraint.members;
   const size_t n_required = constraint.required.size();
   if (least > std::max<size_t>(n_required, 1)) {
-    return Unsupported("minProperties above the number of required properties");
+    constexpr const char* kLeast = "minProperties above the number of required properties";
+    if (!LeavesOut(kLeast)) return Unsupported(kLeast);
+    least = std::max<size_t>(n_required, 1);
   }
   // Required names that the schema does not describe come last.
   Constraint described = constraint;
+  const auto known = constraint.PropertyIndex();
   for (const std::string& name : constraint.required) {
-    const bool is_known = std::ranges::any_of(
-        constraint.properties, [&](const auto& property) { return property.first == name; });
-    if (!is_known) described.properties.emplace_back(name, constraint.other_properties);
+    if (!known.contains(name)) described.properties.emplace_back(name, constraint.other_properties);
   }
   TRY(const bool is_closed, IsImpossible(described.other_properties));
   const bool only_required = most == n_required;
   if (most && !only_required && !(is_closed && described.properties.size() <= *most)) {
-    return Unsupported("maxProperties beside properties that may be left out");
+    constexpr const char* kMost = "maxProperties beside properties that may be left out";
+    if (!LeavesOut(kMost)) return Unsupported(kMost);
+    most.reset();
   }
   if (n_required == 0 && least == 0) {
     rules_.AddAlternative(rule, RuleBody().Text("{").Gbnf(kSpace).Text("}"));
   }
   if (most == 0U) return {};
-  rules_.AddAlternative(rule,
-                        RuleBody()
-                            .Text("{")
-                            .Gbnf(kSpace)
-                            .Rule(Members(described, !only_required, !only_required && !is_closed))
-                            .Gbnf(kSpace)
-                            .Text("}"));
+  const bool with_others = !only_required && !is_closed;
+  if (with_others) TRY_STATUS(CheckNames(described));
+  rules_.AddAlternative(rule, RuleBody()
+                                  .Text("{")
+                                  .Gbnf(kSpace)
+                                  .Rule(Members(described, !only_required, with_others))
+                                  .Gbnf(kSpace)
+                                  .Text("}"));
   return {};
+}
+
+// A schema may name 10,000 properties, and a name may have 200,000 characters; each character may
+// be a rule.
+Status SchemaWriter::CheckNames(const Constraint& constraint) {
+  size_t characters = 0;
+  for (const auto& [name, places] : constraint.properties) characters += CountCharacters(name);
+  if (characters > kMostRules) {
+    return Unsupported(
+        Format("the names of its properties need more than {} rules to allow others "
+               "beside them; set \"additionalProperties\" to false",
+               kMostRules));
+  }
+  return reader_.Spend(characters * kWorkOfCharacter);
 }
 
 // At least one member. Two rules for each property: `first`, what may stand from it on if nothing
@@ -108,30 +129,33 @@ RuleId SchemaWriter::OtherMember(const Constraint& constraint) {
 // One rule for each beginning of a known name: the name may end here unless it is known, go on as a
 // known one does, or turn away from all of them.
 RuleId SchemaWriter::OtherName(const Constraint& constraint) {
-  NameNode root;
+  std::vector<NameNode> nodes(1);
   for (const auto& [name, places] : constraint.properties) {
-    NameNode* node = &root;
+    size_t node = 0;
     for (std::string_view left = name; !left.empty();) {
       const size_t length = ReadUtf8(left).length;
-      node = &node->next[FirstCharacter(left, length)];
+      const auto [next, is_new] =
+          nodes[node].next.try_emplace(FirstCharacter(left, length), nodes.size());
+      node = next->second;
+      if (is_new) nodes.emplace_back();
       left.remove_prefix(length);
     }
-    node->ends_name = true;
+    nodes[node].ends_name = true;
   }
   const RuleId any_rest = rules_.Repeated(rules_.Shared(NameCharacters()), {});
   const RuleId first = rules_.Add();
-  std::vector<std::pair<const NameNode*, RuleId>> open = {{&root, first}};
+  std::vector<std::pair<size_t, RuleId>> open = {{0, first}};
   while (!open.empty()) {
     const auto [node, rule] = open.back();
     open.pop_back();
-    if (!node->ends_name) rules_.AddAlternative(rule, RuleBody().Gbnf("\"\""));
+    if (!nodes[node].ends_name) rules_.AddAlternative(rule, RuleBody().Gbnf("\"\""));
     std::vector<CharRange> known;
-    for (const auto& [c, next] : node->next) {
+    for (const auto& [c, next] : nodes[node].next) {
       known.push_back({c, c});
       const RuleId below = rules_.Add();
       const RuleId character = rules_.Shared(CharSet({{c, c}}).InJsonString());
       rules_.AddAlternative(rule, RuleBody().Rule(character).Rule(below));
-      open.emplace_back(&next, below);
+      open.emplace_back(next, below);
     }
     const CharSet others = CharSet(known).Complement();
     rules_.AddAlternative(rule,

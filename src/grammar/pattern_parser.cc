@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <array>
 #include <utility>
+#include <vector>
 
 #include "base/utf8.h"
 #include "grammar/pattern_node.h"
@@ -219,7 +220,7 @@ class Parser {
 
   Result<PatternNode> Class() {
     const bool is_negated = Take("^");
-    CharSet set;
+    std::vector<CharRange> ranges;
     while (!Take("]")) {
       TRY(CharSet item, ClassItem());
       const bool is_range = Sees("-") && !Sees("-]");
@@ -231,8 +232,9 @@ class Parser {
         if (range.first > range.last) return Unexpected();
         item = CharSet({range});
       }
-      set = set.With(item);
+      ranges.insert(ranges.end(), item.ranges().begin(), item.ranges().end());
     }
+    CharSet set(ranges);
     return SetNode(is_negated ? set.Complement() : std::move(set));
   }
   static bool IsOne(const CharSet& set) {

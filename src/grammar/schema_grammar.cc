@@ -13,11 +13,11 @@ namespace moestro {
 namespace {
 
 constexpr std::string_view kReserved = "json-";
-constexpr size_t kLongestGrammar = size_t{256} << 10;  // the sampler takes no more
+constexpr size_t kMostLeftOut = 16;
 
 }  // namespace
 
-std::string GrammarRules::FreeName(std::string_view name, bool is_family) const {
+std::string GrammarRules::FreeName(std::string_view name, bool is_family) {
   std::string base;
   for (const char c : name.substr(0, 64)) {
     const bool is_known =
@@ -30,13 +30,22 @@ std::string GrammarRules::FreeName(std::string_view name, bool is_family) const 
     const bool has_family = next != rules_.end() && next->first.starts_with(wanted + "-");
     return rules_.contains(wanted) || (is_family && has_family);
   };
-  std::string free = base;
-  for (int i = 2; is_taken(free); ++i) free = Format("{}{}", base, i);
-  return free;
+  uint32_t& number = next_number_[{base, is_family}];
+  while (true) {
+    [[maybe_unused]] const Status spent = limit_.Spend(base.size());
+    std::string free = number == 0 ? base : Format("{}{}", base, number + 1);
+    ++number;
+    if (!is_taken(free)) return free;
+  }
+}
+
+void GrammarRules::Add(std::string name, std::string body) {
+  const size_t line = name.size() + body.size() + std::string_view(" ::= \n").size();
+  if (rules_.insert({std::move(name), std::move(body)}).second) bytes_ += line;
 }
 
 void GrammarRules::AddJsonRules() {
-  for (const JsonRule& rule : JsonRules()) rules_.try_emplace(std::string(rule.name), rule.body);
+  for (const JsonRule& rule : JsonRules()) Add(std::string(rule.name), std::string(rule.body));
 }
 
 Result<std::string> GrammarRules::AddSchema(std::string_view schema, std::string_view name) {
@@ -44,9 +53,10 @@ Result<std::string> GrammarRules::AddSchema(std::string_view schema, std::string
     return Fail(Errc::kUnsupported, "a schema of {} bytes is too long (at most {})", schema.size(),
                 kLongestSchema);
   }
+  TRY_STATUS(limit_.Spend(schema.size()));
   const auto json = Json::Parse(schema);
   if (!json) return Fail(Errc::kInvalidRequest, "the schema is {}", json.error().message);
-  SchemaReader reader(json->view());
+  SchemaReader reader(json->view(), limit_, unsaid_ == Unsaid::kLeftOut);
   RuleSet rules;
   TRY(const RuleId first, SchemaWriter(reader, rules).Write());
   const std::string first_name = FreeName(name, true);
@@ -56,12 +66,15 @@ Result<std::string> GrammarRules::AddSchema(std::string_view schema, std::string
   }
   size_t length = 0;
   for (const auto& [rule, body] : named) length += rule.size() + body.size();
-  if (length > kLongestGrammar) {
+  if (length > kLongestText) {
     return Fail(Errc::kUnsupported, "the schema needs a grammar of {} bytes (at most {})", length,
-                kLongestGrammar);
+                kLongestText);
   }
   AddJsonRules();
-  for (auto& [rule, body] : named) rules_.emplace(rule, std::move(body));
+  for (auto& [rule, body] : named) Add(rule, std::move(body));
+  for (const std::string& what : reader.left_out()) {
+    if (left_out_.size() < kMostLeftOut) left_out_.push_back(what);
+  }
   return first_name;
 }
 
@@ -72,7 +85,7 @@ std::string GrammarRules::AddAnyObject() {
 
 std::string GrammarRules::AddRule(std::string_view name, std::string_view body) {
   std::string free = FreeName(name, false);
-  rules_.emplace(free, body);
+  Add(free, std::string(body));
   return free;
 }
 

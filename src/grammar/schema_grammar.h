@@ -5,45 +5,72 @@
 // names and what a pattern covers are written without needless escapes, numbers have at most 19
 // digits before the point and 24 after it, those with a bound no exponent.
 //
+// Where keywords that a grammar cannot say may be left out, it allows more than the schema: what is
+// missing is in left_out().
+//
 // Drafts 4 to 2020-12. Keywords that only describe are ignored, so are unknown ones and formats
 // that the standard does not know.
 //
 // Thread rule: any one thread at a time.
 #pragma once
 
+#include <cstddef>
+#include <cstdint>
 #include <map>
 #include <string>
 #include <string_view>
+#include <utility>
+#include <vector>
 
 #include "base/result.h"
+#include "base/work_limit.h"
 
 namespace moestro {
 
 class GrammarRules {
  public:
   static constexpr size_t kLongestSchema = size_t{256} << 10;
+  static constexpr size_t kLongestText = size_t{256} << 10;  // the sampler takes no more
+
+  // What becomes of a keyword that restricts and cannot be said.
+  enum class Unsaid : uint8_t { kRefused, kLeftOut };
+
+  explicit GrammarRules(WorkLimit limit = {}, Unsaid unsaid = Unsaid::kRefused)
+      : limit_(std::move(limit)), unsaid_(unsaid) {}
 
   // Adds rules for the JSON texts that a schema accepts, and gives the first one's name, which
   // begins with `name`. kInvalidRequest: no schema, or one that accepts nothing; kUnsupported for a
   // keyword that restricts and cannot be said in a grammar, and for a schema that needs too large a
-  // grammar. Both name the place in the schema. Adds nothing when it fails.
+  // grammar. Both name the place in the schema. And what the limit says. Adds nothing when it
+  // fails.
   Result<std::string> AddSchema(std::string_view schema, std::string_view name);
   // Of any JSON object. Gives the rule's name.
   std::string AddAnyObject();
   // Adds `name ::= body`; the name is changed if another rule has it, if GBNF does not know its
   // characters, or if it begins with "json-". Gives the name.
   std::string AddRule(std::string_view name, std::string_view body);
+  // Keywords of all schemas that are not held to, with their places, the first of them.
+  const std::vector<std::string>& left_out() const { return left_out_; }
   // A text as GBNF writes it, quoted.
   static std::string Literal(std::string_view text);
+  // Text() would be longer than kLongestText: no use in adding more.
+  bool is_full() const { return bytes_ > kLongestText; }
   // All rules, one a line. REQUIRES: there is a rule "root".
   std::string Text() const;
 
  private:
   // With `is_family` no rule's name goes on from it with a dash either.
-  std::string FreeName(std::string_view name, bool is_family) const;
+  std::string FreeName(std::string_view name, bool is_family);
+  void Add(std::string name, std::string body);
   void AddJsonRules();
 
+  WorkLimit limit_;
+  Unsaid unsaid_;
+  std::vector<std::string> left_out_;
   std::map<std::string, std::string, std::less<>> rules_;
+  // The numbers from which on a name may be free; a rule's name stays taken.
+  std::map<std::pair<std::string, bool>, uint32_t> next_number_;
+  size_t bytes_ = 0;  // of Text()
 };
 
 }  // namespace moestro

@@ -7,6 +7,8 @@
 #include <algorithm>
 #include <string>
 
+#include "base/work_limit.h"
+
 namespace moestro {
 namespace {
 
@@ -55,6 +57,41 @@ TEST(GrammarRules, WhatRestrictsAndCannotBeSaidIsRefused) {
     ExpectRefused(at("{" + std::string(keyword) + "}"), Errc::kUnsupported, "properties/a:");
     ExpectRefused(at("{" + std::string(keyword) + "}"), Errc::kUnsupported, name);
   }
+}
+
+TEST(GrammarRules, WhatCannotBeSaidIsLeftOutAndNamedIfItMay) {
+  for (const char* keyword :
+       {R"("multipleOf":3)", R"("uniqueItems":true)", R"("contains":{})", R"("minProperties":3)",
+        R"("maxProperties":3)", R"("propertyNames":{"minLength":2})",
+        R"("dependentRequired":{"a":["b"]})", R"("if":{},"then":false)", R"("not":{"type":"null"})",
+        R"("unevaluatedProperties":false)", R"("format":"ipv6")", R"("oneOf":[{},{}])",
+        R"x("pattern":"(?=a)")x", R"("pattern":"a","format":"date")",
+        R"("enum":[4],"multipleOf":3)"}) {
+    GrammarRules rules({}, GrammarRules::Unsaid::kLeftOut);
+    const std::string schema = R"({"properties":{"a":{)" + std::string(keyword) + "}}}";
+    const auto rule = rules.AddSchema(schema, "x");
+    EXPECT_TRUE(rule) << keyword << ": " << (rule ? "" : rule.error().message);
+    ASSERT_EQ(rules.left_out().size(), 1U) << keyword;
+    EXPECT_TRUE(rules.left_out()[0].contains("properties/a: ")) << rules.left_out()[0];
+  }
+  GrammarRules rules({}, GrammarRules::Unsaid::kLeftOut);
+  EXPECT_TRUE(rules.AddSchema(R"({"type":"string","uniqueItems":true,"multipleOf":2})", "a"));
+  EXPECT_TRUE(rules.left_out().empty()) << "of another kind";
+  // Without these it would be another schema.
+  for (const char* keyword : {R"("$dynamicRef":"#a")", R"("$id":"b")", R"("$ref":"https://a/b")",
+                              R"("patternProperties":{"^a":{}})", R"x("pattern":"(")x"}) {
+    EXPECT_FALSE(rules.AddSchema(R"({"properties":{"a":{)" + std::string(keyword) + "}}}", "x"))
+        << keyword;
+  }
+}
+
+// Thousands of them that are merged, each with its own place.
+TEST(GrammarRules, WhatIsLeftOutOfAHugeSchemaIsFew) {
+  std::string all = R"({"multipleOf":2})";
+  for (int i = 1; i < 1000; ++i) all += R"(,{"multipleOf":2})";
+  GrammarRules rules({}, GrammarRules::Unsaid::kLeftOut);
+  EXPECT_TRUE(rules.AddSchema(R"({"allOf":[)" + all + "]}", "x"));
+  EXPECT_EQ(rules.left_out().size(), 8U);
 }
 
 TEST(GrammarRules, AKeywordOfAnotherKindDoesNotMatter) {
@@ -135,6 +172,69 @@ TEST(GrammarRules, HostileSchemasAreRefused) {
   ExpectRefused(names + R"("a":{}}})", Errc::kUnsupported, "rules");
   const std::string deep(200, '[');
   ExpectRefused(R"({"const":)" + deep + "}", Errc::kInvalidRequest, "nested");
+}
+
+// Twenty thousand tools of short names took minutes: each name was looked for anew among all.
+TEST(GrammarRules, NamingTakesStepsInProportionToTheRules) {
+  const auto steps_for = [](int n) {
+    const WorkLimit limit({.processor_seconds = 1.0, .clock = [] { return 0.0; }});
+    GrammarRules rules(limit);
+    for (int i = 0; i < n; ++i) rules.AddRule("call", "\"a\"");
+    for (int i = 0; i < n; ++i) EXPECT_TRUE(rules.AddSchema("{}", "\u540d\u524d"));
+    return limit.steps();
+  };
+  EXPECT_LT(steps_for(2000), 5 * steps_for(500));
+}
+
+TEST(GrammarRules, ANameIsFreeAgainstNamesThatLookLikeItsNumbers) {
+  GrammarRules rules;
+  EXPECT_EQ(rules.AddRule("call2", "\"a\""), "call2");
+  EXPECT_EQ(rules.AddRule("call", "\"a\""), "call");
+  EXPECT_EQ(rules.AddRule("call", "\"a\""), "call3");
+  EXPECT_EQ(rules.AddRule("call2", "\"a\""), "call22");
+  EXPECT_EQ(rules.AddSchema("{}", "call").value(), "call4");
+}
+
+// The tree of names was taken apart by a call for each character.
+TEST(GrammarRules, AVeryLongNameIsRefused) {
+  const std::string name(250'000, 'a');
+  ExpectRefused(R"({"properties":{")" + name + R"(":{}}})", Errc::kUnsupported, "rules");
+  ExpectRefused(R"({"required":[")" + name + R"("]})", Errc::kUnsupported, "rules");
+}
+
+// Each branch takes memory of 700 bytes, however short it is.
+TEST(GrammarRules, ManyBranchesAreRefused) {
+  std::string list = "[{}";
+  for (int i = 0; i < 80'000; ++i) list += ",{}";
+  for (const std::string word : {"anyOf", "oneOf", "allOf"}) {
+    ExpectRefused("{\"" + word + "\":" + list + "]}", Errc::kUnsupported, "more than 1024");
+  }
+  std::string properties = R"({"additionalProperties":false,"properties":{"p":{})";
+  for (int i = 0; i < 21'000; ++i) properties += ",\"" + std::to_string(i) + "\":{}";
+  ExpectRefused(properties + "}}", Errc::kUnsupported, "more than 20000 parts");
+}
+
+TEST(GrammarRules, AnEnumOfThousandsIsSaid) {
+  std::string schema = R"({"enum":[0)";
+  for (int i = 1; i < 10'000; ++i) schema += "," + std::to_string(i);
+  GrammarRules rules;
+  EXPECT_TRUE(rules.AddSchema(schema + "]}", "root"));
+  EXPECT_TRUE(rules.Text().contains("\"9999\""));
+  EXPECT_FALSE(rules.is_full());
+}
+
+TEST(GrammarRules, WhatTakesTooLongAddsNothing) {
+  double now = 0.0;
+  const WorkLimit limit({.processor_seconds = 5.0, .clock = [&] { return now += 1.0; }});
+  std::string schema = R"({"enum":[0)";
+  for (int i = 1; i < 20'000; ++i) schema += "," + std::to_string(i);
+  GrammarRules rules(limit);
+  const auto added = rules.AddSchema(schema + "]}", "root");
+  ASSERT_FALSE(added);
+  EXPECT_TRUE(added.error().message.contains("processor time")) << added.error().message;
+  EXPECT_FALSE(rules.AddSchema("{}", "root")) << "there is no time for more";
+  rules.AddRule("root", "\"a\"");
+  EXPECT_EQ(rules.Text(), "root ::= \"a\"\n");
 }
 
 // Properties of which any may be missing: the grammar grows with their number, not with the number

@@ -19,10 +19,12 @@ KindSet KindsOfType(std::string_view name) {
   return 0;
 }
 
-// Keywords that restrict values of one kind in a way that no grammar of ours says.
+// Keywords that restrict values of one kind in a way that no grammar of ours says. Some stand for
+// another schema: without them it would be no schema of the client's.
 struct Unsayable {
   std::string_view name;
   KindSet kinds;
+  bool may_be_left_out = true;
 };
 constexpr std::array<Unsayable, 12> kUnsayable = {{
     {"multipleOf", KindBit(JsonKind::kNumber)},
@@ -33,10 +35,10 @@ constexpr std::array<Unsayable, 12> kUnsayable = {{
     {"dependentRequired", KindBit(JsonKind::kObject)},
     {"dependentSchemas", KindBit(JsonKind::kObject)},
     {"unevaluatedProperties", KindBit(JsonKind::kObject)},
-    {"extends", kAllKinds},
+    {"extends", kAllKinds, false},
     {"disallow", kAllKinds},
-    {"$dynamicRef", kAllKinds},
-    {"$recursiveRef", kAllKinds},
+    {"$dynamicRef", kAllKinds, false},
+    {"$recursiveRef", kAllKinds, false},
 }};
 
 std::string Unsaid(const std::string& place, std::string_view keyword) {
@@ -68,7 +70,10 @@ Result<Constraint> SchemaReader::ReadKeywords(PlaceId place) {
     TRY_STATUS(ReadArray(keyword, constraint));
     TRY_STATUS(ReadMembers(keyword, constraint));
     const auto found = std::ranges::find(kUnsayable, name, &Unsayable::name);
-    if (found != kUnsayable.end() && !SaysNothing(name, value)) {
+    if (found == kUnsayable.end() || SaysNothing(name, value)) continue;
+    if (found->may_be_left_out) {
+      CannotSay(keyword, found->kinds, constraint);
+    } else {
       constraint.Refuse(found->kinds, Unsaid(Where(place), name));
     }
   }
@@ -78,6 +83,15 @@ Result<Constraint> SchemaReader::ReadKeywords(PlaceId place) {
   }
   // Merging looks for contradictions and takes only the values that fit.
   return Merge(constraint, Constraint());
+}
+
+void SchemaReader::CannotSay(const Keyword& keyword, KindSet kinds, Constraint& constraint) const {
+  const std::string place = Where(keyword.place);
+  if (leaves_out_) {
+    constraint.LeaveOut(kinds, Format("{}: \"{}\"", place, keyword.name));
+  } else {
+    constraint.Refuse(kinds, Unsaid(place, keyword.name));
+  }
 }
 
 Status SchemaReader::ReadGeneral(const Keyword& keyword, Constraint& constraint) {
@@ -98,11 +112,11 @@ Status SchemaReader::ReadGeneral(const Keyword& keyword, Constraint& constraint)
   if (name == "not" && is_anything) {
     constraint.kinds = 0;
   } else if (name == "not" && value.boolean() != false) {
-    constraint.Refuse(kAllKinds, Unsaid(Where(place), name));
+    CannotSay(keyword, kAllKinds, constraint);
   }
   const JsonView schema = places_[place].view;
   if (name == "if" && (schema.Find("then") || schema.Find("else"))) {
-    constraint.Refuse(kAllKinds, Unsaid(Where(place), name));
+    CannotSay(keyword, kAllKinds, constraint);
   }
   return {};
 }
@@ -172,8 +186,8 @@ Status SchemaReader::ReadFormat(const Keyword& keyword, Constraint& constraint) 
   if (const auto pattern = PatternOfFormat(*format)) {
     constraint.patterns.insert(*pattern);
   } else if (IsStandardFormat(*format)) {
-    constraint.Refuse(KindBit(JsonKind::kText),
-                      Unsaid(Where(keyword.place), Format("format\": \"{}", *format)));
+    const Keyword named{keyword.place, Format("format\": \"{}", *format), keyword.value};
+    CannotSay(named, KindBit(JsonKind::kText), constraint);
   }
   return {};
 }
@@ -196,7 +210,7 @@ Status SchemaReader::ReadArray(const Keyword& keyword, Constraint& constraint) {
   } else if (keyword.name == "uniqueItems") {
     const auto most = schema.Find("maxItems").and_then(&JsonView::number);
     if (keyword.value.boolean() == true && most.value_or(2) > 1) {
-      constraint.Refuse(KindBit(JsonKind::kArray), Unsaid(Where(keyword.place), keyword.name));
+      CannotSay(keyword, KindBit(JsonKind::kArray), constraint);
     }
   }
   return {};

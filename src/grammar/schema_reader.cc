@@ -10,6 +10,10 @@ namespace {
 
 constexpr size_t kMostCases = 256;
 constexpr size_t kMostWork = 2'000'000;
+constexpr size_t kStepsOfWork = 32;  // of a WorkLimit
+// Each that is read takes 700 bytes, twice where it is one of several cases.
+constexpr size_t kMostPlaces = 20'000;
+constexpr size_t kMostBranches = 1'024;
 constexpr int kMostReferences = 200;  // one through the other, without reading a value between
 constexpr int kEmptinessDepth = 3;
 
@@ -60,7 +64,19 @@ bool HasOwnBase(JsonView schema) {
 
 }  // namespace
 
-SchemaReader::SchemaReader(JsonView schema) { places_.push_back({0, "#", schema}); }
+SchemaReader::SchemaReader(JsonView schema, WorkLimit limit, bool leaves_out)
+    : limit_(std::move(limit)), leaves_out_(leaves_out) {
+  places_.push_back({0, "#", schema});
+}
+
+void SchemaReader::NoteLeftOut(std::string what) {
+  constexpr size_t kMost = 16;  // a client is told them
+  if (left_out_.size() < kMost) left_out_.insert(std::move(what));
+}
+
+void SchemaReader::NoteLeftOut(const Constraint& constraint, JsonKind kind) {
+  for (const std::string& what : constraint.left_out[static_cast<size_t>(kind)]) NoteLeftOut(what);
+}
 
 PlaceId SchemaReader::AddPlace(PlaceId parent, std::string_view token, JsonView view) {
   const auto [found, is_new] = by_token_.try_emplace(std::pair(parent, std::string(token)),
@@ -96,6 +112,7 @@ std::unexpected<Error> SchemaReader::Wrong(const Keyword& keyword, std::string_v
 }
 
 Status SchemaReader::Spend(size_t work) {
+  TRY_STATUS(limit_.Spend(work * kStepsOfWork));
   work_ += work;
   if (work_ <= kMostWork) return {};
   return Fail(Errc::kUnsupported, "the schema combines too much; make it simpler");
@@ -121,6 +138,10 @@ Result<SchemaReader::Cases> SchemaReader::ReadPlace(PlaceId place) {
   if (depth_ >= kMostReferences) {
     return Fail(Errc::kUnsupported, "{}: more than {} schemas in each other", Where(place),
                 kMostReferences);
+  }
+  if (places_.size() > kMostPlaces) {
+    return Fail(Errc::kUnsupported, "the schema has more than {} parts; make it smaller",
+                kMostPlaces);
   }
   TRY_STATUS(Spend(1));
   places_[place].is_being_read = true;
@@ -153,6 +174,7 @@ Result<SchemaReader::Cases> SchemaReader::ReadObject(PlaceId place) {
   if (const auto list = schema.Find("allOf")) {
     const Keyword keyword{place, "allOf", *list};
     if (list->kind() != JsonKind::kArray) return Wrong(keyword, "a list");
+    TRY_STATUS(CheckBranches(keyword));
     for (size_t i = 0; i < list->size(); ++i) {
       TRY(const Cases other, ReadPlace(Below(keyword, std::to_string(i), *list->At(i))));
       TRY(cases, And(cases, other));
@@ -198,10 +220,17 @@ Result<PlaceId> SchemaReader::Resolve(const Keyword& reference) {
   return place;
 }
 
+Status SchemaReader::CheckBranches(const Keyword& keyword) const {
+  if (keyword.value.size() <= kMostBranches) return {};
+  return Fail(Errc::kUnsupported, "{}: \"{}\" of more than {} schemas", Where(keyword.place),
+              keyword.name, kMostBranches);
+}
+
 Result<SchemaReader::Cases> SchemaReader::ReadBranches(const Keyword& keyword) {
   if (keyword.value.kind() != JsonKind::kArray || keyword.value.size() == 0) {
     return Wrong(keyword, "a list of schemas");
   }
+  TRY_STATUS(CheckBranches(keyword));
   Cases all;
   for (size_t i = 0; i < keyword.value.size(); ++i) {
     TRY(Cases cases, ReadPlace(Below(keyword, std::to_string(i), *keyword.value.At(i))));
@@ -230,6 +259,7 @@ Result<SchemaReader::Cases> SchemaReader::ExactlyOne(const Cases& base, const Ke
   if (keyword.value.kind() != JsonKind::kArray || keyword.value.size() == 0) {
     return Wrong(keyword, "a list of schemas");
   }
+  TRY_STATUS(CheckBranches(keyword));
   std::vector<Cases> branches;
   for (size_t i = 0; i < keyword.value.size(); ++i) {
     TRY(const Cases cases, ReadPlace(Below(keyword, std::to_string(i), *keyword.value.At(i))));
@@ -239,6 +269,10 @@ Result<SchemaReader::Cases> SchemaReader::ExactlyOne(const Cases& base, const Ke
       const bool is_disjoint = std::ranges::all_of(
           of_two, [this](const Constraint& c) { return IsSurelyEmpty(c, kEmptinessDepth); });
       if (is_disjoint) continue;
+      if (leaves_out_) {
+        NoteLeftOut(Format("{}: \"oneOf\"", Where(keyword.place)));
+        continue;
+      }
       return Fail(Errc::kUnsupported,
                   "{}: \"oneOf\": a value may be of branches {} and {}, which a grammar cannot "
                   "forbid; use anyOf, or tell them apart by type, const or required properties",

@@ -18,13 +18,16 @@ bool SchemaReader::IsSurelyEmpty(const PlaceSet& places, int depth) {
 bool SchemaReader::IsSurelyEmpty(const Constraint& constraint, int depth) {
   if (constraint.values) {
     return std::ranges::none_of(*constraint.values, [&](JsonView value) {
-      return Accepts(constraint, value).value_or(true);
+      return AcceptsOwn(constraint, value).value_or(true);
     });
   }
   KindSet kinds = constraint.kinds;
   const bool has_impossible_member = std::ranges::any_of(
-      constraint.required,
-      [&](const std::string& name) { return IsSurelyEmpty(constraint.Property(name), depth); });
+      constraint.required, [&, of_name = constraint.PropertyIndex()](const std::string& name) {
+        const auto found = of_name.find(name);
+        return IsSurelyEmpty(found == of_name.end() ? constraint.other_properties : *found->second,
+                             depth);
+      });
   if (has_impossible_member) kinds &= static_cast<KindSet>(~KindBit(JsonKind::kObject));
   for (size_t i = 0; i < std::min<size_t>(constraint.items.least, constraint.first_items.size());
        ++i) {
@@ -46,16 +49,22 @@ Result<bool> SchemaReader::Accepts(const PlaceSet& places, JsonView value) {
 
 Result<bool> SchemaReader::Accepts(const Constraint& constraint, JsonView value) {
   TRY_STATUS(Spend(constraint.weight()));
-  if (!HoldsItself(constraint, value)) return false;
-  const JsonKind kind = value.kind();
   if (constraint.values && std::ranges::none_of(*constraint.values, [value](JsonView other) {
         return IsEqual(value, other);
       })) {
     return false;
   }
+  return AcceptsOwn(constraint, value);
+}
+
+Result<bool> SchemaReader::AcceptsOwn(const Constraint& constraint, JsonView value) {
+  TRY_STATUS(Spend(1 + constraint.required.size()));
+  if (!HoldsItself(constraint, value)) return false;
+  const JsonKind kind = value.kind();
   if (const std::string& why = constraint.unsupported[static_cast<size_t>(kind)]; !why.empty()) {
     return Fail(Errc::kUnsupported, "{}, not even beside enum or const", why);
   }
+  NoteLeftOut(constraint, kind);
   if (kind == JsonKind::kText && !constraint.patterns.empty()) {
     return Fail(Errc::kUnsupported, "a pattern or format beside enum or const");
   }

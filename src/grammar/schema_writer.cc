@@ -10,7 +10,6 @@
 namespace moestro {
 namespace {
 
-constexpr size_t kMostRules = 50'000;
 constexpr std::string_view kBlank = "json-ws";
 constexpr std::array kEveryKind = {JsonKind::kObject, JsonKind::kArray,   JsonKind::kText,
                                    JsonKind::kNumber, JsonKind::kBoolean, JsonKind::kNull};
@@ -21,7 +20,8 @@ bool RestrictsNothing(const Constraint& c) {
          !c.number.high && is_free(c.length) && c.patterns.empty() && is_free(c.items) &&
          c.first_items.empty() && c.other_items.empty() && is_free(c.members) &&
          c.properties.empty() && c.required.empty() && c.other_properties.empty() &&
-         std::ranges::all_of(c.unsupported, &std::string::empty);
+         std::ranges::all_of(c.unsupported, &std::string::empty) &&
+         std::ranges::all_of(c.left_out, &std::set<std::string>::empty);
 }
 
 }  // namespace
@@ -35,12 +35,15 @@ Result<RuleId> SchemaWriter::Write() {
     for (const Constraint& constraint : cases) {
       TRY_STATUS(WriteCase(constraint, known_.at(current_)));
     }
-    if (rules_.size() > kMostRules) {
-      return Fail(Errc::kUnsupported, "the schema needs more than {} rules; make it smaller",
-                  kMostRules);
-    }
+    TRY_STATUS(CheckSize());
   }
   return first;
+}
+
+Status SchemaWriter::CheckSize() const {
+  if (rules_.size() <= kMostRules) return {};
+  return Fail(Errc::kUnsupported, "the schema needs more than {} rules; make it smaller",
+              kMostRules);
 }
 
 RuleId SchemaWriter::RuleFor(const PlaceSet& places) {
@@ -56,6 +59,11 @@ std::unexpected<Error> SchemaWriter::Unsupported(const std::string& what) const 
   return Fail(Errc::kUnsupported, "{}: {}", reader_.Where(current_), what);
 }
 
+bool SchemaWriter::LeavesOut(const std::string& what) {
+  if (reader_.leaves_out()) reader_.NoteLeftOut(Format("{}: {}", reader_.Where(current_), what));
+  return reader_.leaves_out();
+}
+
 Status SchemaWriter::WriteCase(const Constraint& constraint, RuleId rule) {
   if (RestrictsNothing(constraint)) {
     rules_.AddAlternative(rule, RuleBody().Gbnf("json-value"));
@@ -63,7 +71,7 @@ Status SchemaWriter::WriteCase(const Constraint& constraint, RuleId rule) {
   }
   if (constraint.values) {
     for (const JsonView value : *constraint.values) {
-      TRY(const bool accepts, reader_.Accepts(constraint, value));
+      TRY(const bool accepts, reader_.AcceptsOwn(constraint, value));
       if (accepts) rules_.AddAlternative(rule, ValueBody(value));
     }
     return {};
@@ -77,6 +85,7 @@ Status SchemaWriter::WriteCase(const Constraint& constraint, RuleId rule) {
 Status SchemaWriter::WriteKind(JsonKind kind, const Constraint& constraint, RuleId rule) {
   const std::string& why = constraint.unsupported[static_cast<size_t>(kind)];
   if (!why.empty()) return Fail(Errc::kUnsupported, "{}", why);
+  reader_.NoteLeftOut(constraint, kind);
   switch (kind) {
     case JsonKind::kNull:
       rules_.AddAlternative(rule, RuleBody().Text("null"));
@@ -108,6 +117,25 @@ Status SchemaWriter::WriteNumber(const Constraint& constraint, RuleId rule) {
   return {};
 }
 
+// False: the pattern is left out.
+Result<bool> SchemaWriter::WritePattern(const std::string& text, const Times& length, RuleId rule) {
+  auto pattern = Pattern::Parse(text);
+  if (!pattern) {
+    const Error& error = pattern.error();
+    if (error.code == Errc::kUnsupported && LeavesOut(error.message)) return false;
+    return Fail(error.code, "{}: {}", reader_.Where(current_), error.message);
+  }
+  const auto is_left = pattern->Limit(length);
+  if (!is_left) {
+    if (LeavesOut(is_left.error().message)) return false;
+    return Unsupported(is_left.error().message);
+  }
+  if (*is_left) {
+    rules_.AddAlternative(rule, RuleBody().Text("\"").Rule(pattern->Write(rules_)).Text("\""));
+  }
+  return true;
+}
+
 Status SchemaWriter::WriteString(const Constraint& constraint, RuleId rule) {
   const Times length = constraint.length;
   const auto add = [&](RuleId inside) {
@@ -117,17 +145,11 @@ Status SchemaWriter::WriteString(const Constraint& constraint, RuleId rule) {
     return Unsupported(Format("minLength above {}", RuleSet::kMostTimes));
   }
   if (constraint.patterns.size() > 1) {
-    return Unsupported("more than one pattern or format for a string");
-  }
-  if (!constraint.patterns.empty()) {
-    auto pattern = Pattern::Parse(*constraint.patterns.begin());
-    if (!pattern) {
-      return Fail(pattern.error().code, "{}: {}", reader_.Where(current_), pattern.error().message);
-    }
-    const auto is_left = pattern->Limit(length);
-    if (!is_left) return Unsupported(is_left.error().message);
-    if (*is_left) add(pattern->Write(rules_));
-    return {};
+    constexpr const char* kSeveral = "more than one pattern or format for a string";
+    if (!LeavesOut(kSeveral)) return Unsupported(kSeveral);
+  } else if (!constraint.patterns.empty()) {
+    TRY(const bool is_said, WritePattern(*constraint.patterns.begin(), length, rule));
+    if (is_said) return {};
   }
   if (length.least == 0 && !length.most) {
     rules_.AddAlternative(rule, RuleBody().Gbnf("json-string"));

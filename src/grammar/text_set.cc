@@ -93,12 +93,6 @@ CharSet CharSet::Complement() const {
   return CharSet(ranges);
 }
 
-CharSet CharSet::With(const CharSet& other) const {
-  std::vector<CharRange> ranges = ranges_;
-  Append(ranges, other.ranges_);
-  return CharSet(ranges);
-}
-
 bool CharSet::Has(uint32_t c) const {
   return std::ranges::any_of(ranges_,
                              [c](const CharRange& r) { return r.first <= c && c <= r.last; });

@@ -20,7 +20,6 @@ class CharSet {
   explicit CharSet(const std::vector<CharRange>& ranges);
   static CharSet All();
   CharSet Complement() const;
-  CharSet With(const CharSet& other) const;
   bool Has(uint32_t c) const;
   bool is_empty() const { return ranges_.empty(); }
   const std::vector<CharRange>& ranges() const { return ranges_; }

@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/cache_folder.h"
 #include "base/format.h"
 #include "base/hash.h"
 #include "base/log.h"
@@ -67,8 +68,7 @@ std::optional<LatencyModel> KeptCosts(const std::string& folder, const CostKey& 
 
 void KeepCosts(const std::string& folder, const CostKey& key, const LatencyModel& model) {
   if (folder.empty()) return;
-  std::error_code error;
-  fs::create_directories(folder, error);
+  MakePrivateFolder(folder);  // where that fails, so does the writing below
   LatencyFile file{.machine = key.cpu,
                    .devices = {key.device.name},
                    .model = model,

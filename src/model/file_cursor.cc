@@ -23,7 +23,7 @@ Result<FileCursor> FileCursor::Open(const std::string& path) {
   // O_NONBLOCK: opening a named pipe must not wait for a writer.
   const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (fd < 0) return Fail(Errc::kIo, "cannot open {}: {}", path, std::strerror(errno));
-  FileCursor cursor(path, fd, 0);
+  FileCursor cursor(path, fd);
   struct stat info{};
   if (::fstat(fd, &info) != 0) {
     return Fail(Errc::kIo, "cannot examine {}: {}", path, std::strerror(errno));
@@ -32,17 +32,16 @@ Result<FileCursor> FileCursor::Open(const std::string& path) {
     return Fail(Errc::kIo, "cannot read {}: not a regular file; give the path of a .gguf file",
                 path);
   }
-  cursor.file_bytes_ = static_cast<uint64_t>(info.st_size);
+  TRY(cursor.stamp_, FileStamp::Of(fd, path));
   return cursor;
 }
 
-FileCursor::FileCursor(std::string path, int fd, uint64_t file_bytes)
-    : path_(std::move(path)), fd_(fd), file_bytes_(file_bytes) {}
+FileCursor::FileCursor(std::string path, int fd) : path_(std::move(path)), fd_(fd) {}
 
 FileCursor::FileCursor(FileCursor&& other) noexcept
     : path_(std::move(other.path_)),
       fd_(std::exchange(other.fd_, -1)),
-      file_bytes_(other.file_bytes_),
+      stamp_(other.stamp_),
       position_(other.position_),
       window_(std::move(other.window_)),
       window_begin_(other.window_begin_) {}
@@ -87,15 +86,15 @@ Status FileCursor::Skip(uint64_t bytes, std::string_view what) {
 }
 
 Status FileCursor::CheckRemaining(uint64_t bytes, std::string_view what) const {
-  if (bytes <= file_bytes_ - position_) return {};
+  if (bytes <= stamp_.size - position_) return {};
   return Fail(Errc::kInvalidFile,
               "{}: {} at byte {} needs {} more bytes, the file ends at {}; it is damaged or "
               "incomplete, fetch it again",
-              path_, what, position_, bytes, file_bytes_);
+              path_, what, position_, bytes, stamp_.size);
 }
 
 Status FileCursor::FillWindow() {
-  window_.resize(std::min(kWindowBytes, file_bytes_ - position_));
+  window_.resize(std::min(kWindowBytes, stamp_.size - position_));
   window_begin_ = position_;
   ssize_t got = -1;
   do {

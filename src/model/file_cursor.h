@@ -11,6 +11,7 @@
 #include <type_traits>
 #include <vector>
 
+#include "base/file_stamp.h"
 #include "base/result.h"
 
 namespace moestro {
@@ -24,7 +25,8 @@ class FileCursor {
   ~FileCursor();
 
   const std::string& path() const { return path_; }
-  uint64_t file_bytes() const { return file_bytes_; }
+  uint64_t file_bytes() const { return stamp_.size; }
+  const FileStamp& stamp() const { return stamp_; }  // when the file was opened
   uint64_t position() const { return position_; }
 
   // The next bytes as a little-endian number. `what` names it for the error: kInvalidFile if the
@@ -43,13 +45,13 @@ class FileCursor {
   Status Skip(uint64_t bytes, std::string_view what);
 
  private:
-  FileCursor(std::string path, int fd, uint64_t file_bytes);
+  FileCursor(std::string path, int fd);
   Status CheckRemaining(uint64_t bytes, std::string_view what) const;
   Status FillWindow();
 
   std::string path_;
   int fd_ = -1;
-  uint64_t file_bytes_ = 0;
+  FileStamp stamp_;
   uint64_t position_ = 0;
   std::vector<char> window_;  // file bytes from window_begin_ on
   uint64_t window_begin_ = 0;

@@ -22,6 +22,15 @@ Result<std::string> FitText(const GgufFile& file, const char* key) {
               file.paths().front(), key, kFitAgain);
 }
 
+Result<std::optional<uint64_t>> FitWeights(const GgufFile& file) {
+  TRY(const auto text, file.FindString(kFitWeightsKey));
+  if (!text) return std::optional<uint64_t>();
+  const auto weights = ParseFingerprint(*text);
+  if (weights) return weights;
+  return Fail(Errc::kInvalidFile, "{}: '{}' is '{}', expected 16 hex digits; {}",
+              file.paths().front(), kFitWeightsKey, Printable(*text), kFitAgain);
+}
+
 Status CheckFitWidths(const GgufFile& file, const ModelSpec& spec, std::string_view widths) {
   const size_t experts = size_t{spec.n_expert_layers()} * spec.router.n_expert;
   if (widths.size() != experts) {
@@ -55,6 +64,7 @@ Result<std::optional<FitHeader>> ReadFitHeader(const GgufFile& file, const Model
                 kFitFingerprintKey, Printable(text), kFitAgain);
   }
   fit.source_fingerprint = *fingerprint;
+  TRY(fit.source_weights, FitWeights(file));
   TRY(fit.widths, FitText(file, kFitWidthKey));
   TRY_STATUS(CheckFitWidths(file, spec, fit.widths));
   return std::optional(std::move(fit));

@@ -19,6 +19,7 @@ namespace moestro {
 
 inline constexpr const char* kFitVersionKey = "moestro.fit.version";  // u32
 inline constexpr const char* kFitFingerprintKey = "moestro.fit.source_fingerprint";
+inline constexpr const char* kFitWeightsKey = "moestro.fit.source_weights";
 inline constexpr const char* kFitNameKey = "moestro.fit.source_name";
 inline constexpr const char* kFitHighKey = "moestro.fit.high";
 inline constexpr const char* kFitLowKey = "moestro.fit.low";
@@ -30,7 +31,8 @@ inline constexpr uint32_t kFitVersion = 1;  // the newest that is known
 struct FitHeader {
   std::string source_name;
   uint64_t source_fingerprint = 0;
-  std::string widths;  // [layer with experts][expert]: kHigh or kLow
+  std::optional<uint64_t> source_weights = {};  // model/weights_id.h; nullopt: an older file
+  std::string widths;                           // [layer with experts][expert]: kHigh or kLow
 
   static constexpr char kHigh = '0';
   static constexpr char kLow = '1';

@@ -92,7 +92,7 @@ Status GgufFile::AddShard(const std::string& path, GgufHeader header) {
   }
   const auto shard = static_cast<uint32_t>(paths_.size());
   paths_.push_back(path);
-  file_bytes_ += header.file_bytes;
+  stamps_.push_back(header.stamp);
   for (TensorRecord& record : header.tensors) {
     tensors_.push_back(
         {.name = std::move(record.name),
@@ -126,6 +126,12 @@ Status GgufFile::OpenOtherShards(uint64_t count) {
     TRY_STATUS(AddShard(path, *std::move(header)));
   }
   return {};
+}
+
+uint64_t GgufFile::file_bytes() const {
+  uint64_t bytes = 0;
+  for (const FileStamp& stamp : stamps_) bytes += stamp.size;
+  return bytes;
 }
 
 const TensorInfo* GgufFile::Find(std::string_view name) const {

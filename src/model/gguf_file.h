@@ -17,6 +17,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "base/file_stamp.h"
 #include "base/result.h"
 #include "core/extent.h"
 #include "model/gguf_header.h"
@@ -44,8 +45,9 @@ class GgufFile {
 
   const std::vector<std::string>& paths() const { return paths_; }  // Extent::file indexes this
   const std::vector<TensorInfo>& tensors() const { return tensors_; }
-  const TensorInfo* Find(std::string_view name) const;  // nullptr: no such tensor
-  uint64_t file_bytes() const { return file_bytes_; }   // all shards
+  const TensorInfo* Find(std::string_view name) const;              // nullptr: no such tensor
+  uint64_t file_bytes() const;                                      // all shards
+  const std::vector<FileStamp>& stamps() const { return stamps_; }  // of paths(), when opened
 
   // A value as it stands in the first shard, for checks of a tokenizer's arrays; nullptr: absent.
   const MetaValue* FindValue(const std::string& key) const;
@@ -73,7 +75,7 @@ class GgufFile {
   // Keys view the names inside tensors_, which do not move once Open() has filled it.
   std::unordered_map<std::string_view, size_t> index_;
   std::unordered_map<std::string, MetaValue> metadata_;
-  uint64_t file_bytes_ = 0;
+  std::vector<FileStamp> stamps_;
 };
 
 }  // namespace moestro

@@ -338,7 +338,7 @@ Result<GgufHeader> ReadGgufHeader(const std::string& path) {
         path, n_tensors, n_keys, kMaxTensors, kMaxKeys);
   }
   GgufHeader header;
-  header.file_bytes = in.file_bytes();
+  header.stamp = in.stamp();
   TRY_STATUS(ReadMetadata(in, n_keys, header));
   TRY(const uint64_t alignment, Alignment(path, header));
   TRY_STATUS(ReadTensors(in, n_tensors, header));

@@ -16,6 +16,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "base/file_stamp.h"
 #include "base/result.h"
 
 namespace moestro {
@@ -49,7 +50,7 @@ struct TensorRecord {
 struct GgufHeader {
   std::unordered_map<std::string, MetaValue> metadata;
   std::vector<TensorRecord> tensors;  // in file order, names unique
-  uint64_t file_bytes = 0;
+  FileStamp stamp;                    // when the file was opened
 };
 
 // Reads only the header's bytes. Fails with kIo, kInvalidFile (damaged, truncated, absurd) or

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/format.h"
+#include "base/log.h"
 #include "base/printable.h"
 #include "model/fingerprint.h"
 #include "model/tensor_names.h"
@@ -98,6 +99,15 @@ Status CheckNoExperts(const GgufFile& file, const ModelFile& model, uint32_t lay
               file.paths().front(), name, layer, model.id.name);
 }
 
+Result<std::optional<uint64_t>> SourceWeights(const GgufFile& file) {
+  TRY(const auto text, file.FindString(kLowWeightsKey));
+  if (!text) return std::optional<uint64_t>();
+  const auto weights = ParseFingerprint(*text);
+  if (weights) return weights;
+  return Fail(Errc::kInvalidFile, "{}: '{}' is '{}', expected 16 hex digits; {}",
+              file.paths().front(), kLowWeightsKey, Printable(*text), kMakeAgain);
+}
+
 }  // namespace
 
 uint64_t LowCopies::expert_bytes() const {
@@ -106,10 +116,41 @@ uint64_t LowCopies::expert_bytes() const {
   return bytes;
 }
 
+Status CheckLowWeights(const LowCopies& low, const ModelFile& model, uint64_t weights) {
+  const std::string& path = low.gguf.paths().front();
+  if (!low.source_weights) {
+    if (!low.names_source) return {};  // an ordinary GGUF: its shapes have decided
+    LogWarning(
+        "{} does not say from which weights it was made, an older version wrote it; if the model "
+        "has other ones now, {}",
+        path, kMakeAgain);
+    return {};
+  }
+  const auto& fit = model.weights.fit;
+  if (*low.source_weights == weights) return {};
+  if (fit && fit->source_weights == low.source_weights) return {};
+  if (fit && !fit->source_weights) {
+    LogWarning(
+        "{} does not say from which weights it was fitted, an older version wrote it; {} may be of "
+        "other ones",
+        model.gguf.paths().front(), path);
+    return {};
+  }
+  return Fail(Errc::kInvalidRequest,
+              "{}: made from other weights than those of {}, whose header is the same; {} from "
+              "this model",
+              path, model.id.name, kMakeAgain);
+}
+
 Result<LowCopies> OpenLowCopies(const std::string& path, const ModelFile& model) {
   TRY(GgufFile file, GgufFile::Open(path));
   TRY_STATUS(CheckSameModel(file, model));
-  LowCopies copies{.gguf = std::move(file), .layers = {}};
+  TRY(const auto fingerprint, file.FindString(kLowFingerprintKey));
+  TRY(const auto weights, SourceWeights(file));
+  LowCopies copies{.gguf = std::move(file),
+                   .layers = {},
+                   .names_source = fingerprint.has_value(),
+                   .source_weights = weights};
   for (uint32_t layer = 0; layer < model.spec.n_layer; ++layer) {
     if (!model.spec.has_experts(layer)) {
       TRY_STATUS(CheckNoExperts(copies.gguf, model, layer));

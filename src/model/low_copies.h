@@ -6,6 +6,8 @@
 // Immutable after OpenLowCopies(); any thread may read it.
 #pragma once
 
+#include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -19,6 +21,7 @@ namespace moestro {
 // Keys by which a file of low copies tells what it was made from.
 inline constexpr const char* kLowVersionKey = "moestro.low.version";  // u32
 inline constexpr const char* kLowFingerprintKey = "moestro.low.source_fingerprint";
+inline constexpr const char* kLowWeightsKey = "moestro.low.source_weights";
 inline constexpr const char* kLowNameKey = "moestro.low.source_name";
 inline constexpr const char* kLowTypesKey = "moestro.low.types";
 inline constexpr const char* kLowImatrixKey = "moestro.low.imatrix";
@@ -28,6 +31,8 @@ struct LowCopies {
   GgufFile gguf;  // its own directory; Extent::file indexes gguf.paths(), not the model's
   // [layer with experts], in the order of the model's; none is empty. As in LayerWeights::experts.
   std::vector<LayerExperts> layers;
+  bool names_source = false;                    // it says which model's header it was made from
+  std::optional<uint64_t> source_weights = {};  // of these (model/weights_id.h), if it says so, too
 
   uint64_t expert_bytes() const;  // of all layers and experts
 };
@@ -38,5 +43,11 @@ struct LowCopies {
 // does not: then shapes decide); kInvalidFile for a missing tensor or a wrong shape; kUnsupported
 // for a newer version and for types that cannot be multiplied.
 Result<LowCopies> OpenLowCopies(const std::string& path, const ModelFile& model);
+
+// The rest of what OpenLowCopies() checks, which takes the number of the model's weights.
+// kInvalidRequest: they were made from other weights than the model's and, if it is a fitted one,
+// than its source's. What does not say, or cannot be compared, is taken with a warning.
+// REQUIRES: `low` is of this model.
+Status CheckLowWeights(const LowCopies& low, const ModelFile& model, uint64_t weights);
 
 }  // namespace moestro

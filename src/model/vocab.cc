@@ -229,6 +229,17 @@ std::string Vocab::begin_text() const { return Spelling(llama_vocab_bos(vocab_))
 
 std::string Vocab::end_text() const { return Spelling(llama_vocab_eos(vocab_)); }
 
+std::vector<std::string> Vocab::control_texts() const {
+  std::vector<std::string> texts;
+  if (!has_text()) return texts;
+  constexpr int kControl = LLAMA_TOKEN_ATTR_CONTROL | LLAMA_TOKEN_ATTR_UNKNOWN;
+  for (llama_token token = 0; token < llama_vocab_n_tokens(vocab_); ++token) {
+    if ((llama_vocab_get_attr(vocab_, token) & kControl) == 0) continue;
+    texts.emplace_back(llama_vocab_get_text(vocab_, token));
+  }
+  return texts;
+}
+
 bool Vocab::has_token(std::string_view text) const {
   const Result<std::vector<Token>> tokens = Tokenize(text, false, true);
   return tokens && tokens->size() == 1 && Spelling(tokens->front()) == text;

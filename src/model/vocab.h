@@ -59,6 +59,8 @@ class Vocab {
   // Text of the tokens that begin and end a text; empty: none.
   std::string begin_text() const;
   std::string end_text() const;
+  // Spellings of the tokens that a text has only if it is tokenized with parse_special.
+  std::vector<std::string> control_texts() const;
   // True if the text is one token of the vocabulary, control tokens included.
   bool has_token(std::string_view text) const;
   // For TokenStream: what Tokenize() adds when asked for special tokens; where a text may be cut;

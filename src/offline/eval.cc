@@ -14,6 +14,7 @@
 #include "base/format.h"
 #include "engine/append.h"
 #include "engine/asked_bytes.h"
+#include "engine/find_weights.h"
 
 namespace moestro {
 namespace {
@@ -93,11 +94,10 @@ uint64_t Evaluation::OwnBytes() const {
 }
 
 Status Evaluation::MakeReference(ModelFile model) {
-  const ReferenceInfo info{.fingerprint = model.id.fingerprint,
-                           .token_hash = text_.Hash(),
-                           .rows = text_.n_evaluated(),
-                           .n_vocab = text_.n_vocab,
-                           .n_ctx = text_.n_ctx};
+  ReferenceInfo info = ReferenceInfo::Of(model, text_);
+  if (!request_.reference.empty()) {  // a file that goes with this run needs no number
+    TRY(info.weights, FindWeightsId(model, request_.engine.weights_folder));
+  }
   std::error_code unreadable;  // is no absence: opening it says what it is
   const std::string& kept = request_.reference;
   const bool is_there = !kept.empty() && (std::filesystem::exists(kept, unreadable) || unreadable);

@@ -19,8 +19,9 @@ namespace {
 
 constexpr FileFormat kReference{
     .magic = "MOEEXACT",
-    .version = 1,
-    .header_bytes = 8 + 4 + 3 * 8 + 2 * 4,
+    .version = 2,
+    .oldest = 2,
+    .header_bytes = 8 + 4 + 4 * 8 + 2 * 4,
     .what = "a reference",
     .origin = "'moestro eval --against exact --reference FILE' writes one",
     .remedy = "delete it, and the next run writes it again",
@@ -30,6 +31,14 @@ constexpr FileFormat kReference{
 
 uint64_t ReferenceInfo::file_bytes() const {
   return kReference.header_bytes + rows * n_vocab * sizeof(float) + kChecksumBytes;
+}
+
+ReferenceInfo ReferenceInfo::Of(const ModelFile& model, const EvalText& text) {
+  return {.fingerprint = model.id.fingerprint,
+          .token_hash = text.Hash(),
+          .rows = text.n_evaluated(),
+          .n_vocab = text.n_vocab,
+          .n_ctx = text.n_ctx};
 }
 
 Result<ReferenceWriter> ReferenceWriter::Create(const std::string& path,
@@ -44,6 +53,7 @@ Result<ReferenceWriter> ReferenceWriter::Create(const std::string& path,
   TRY(BinaryWriter writer, BinaryWriter::Create(path));
   std::string header = BeginHeader(kReference);
   AppendNumber(header, info.fingerprint);
+  AppendNumber(header, info.weights);
   AppendNumber(header, info.token_hash);
   AppendNumber(header, info.rows);
   AppendNumber(header, info.n_vocab);
@@ -62,11 +72,18 @@ Result<ReferenceReader> ReferenceReader::Open(const std::string& path, const Ref
   TRY(const std::string header, file.ReadHeader());
   Decoder decoder(header);
   const auto fingerprint = decoder.Take<uint64_t>();
+  const auto weights = decoder.Take<uint64_t>();
   const auto token_hash = decoder.Take<uint64_t>();
   const auto rows = decoder.Take<uint64_t>();
   const auto n_vocab = decoder.Take<uint32_t>();
   const auto n_ctx = decoder.Take<uint32_t>();
   const bool is_same_model = fingerprint == info.fingerprint && n_vocab == info.n_vocab;
+  if (is_same_model && weights != info.weights) {
+    return Fail(Errc::kInvalidRequest,
+                "{}: a reference of other weights, of a model with the same header; name another "
+                "file, or delete it and this run writes it again",
+                path);
+  }
   const bool is_same_text = token_hash == info.token_hash && rows == info.rows;
   if (!is_same_model || !is_same_text || n_ctx != info.n_ctx) {
     return Fail(

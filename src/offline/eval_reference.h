@@ -15,18 +15,23 @@
 
 #include "base/binary_file.h"
 #include "base/result.h"
+#include "model/model_file.h"
+#include "offline/eval_text.h"
 
 namespace moestro {
 
 // What a reference is of. Another one's is refused.
 struct ReferenceInfo {
-  uint64_t fingerprint = 0;  // of the model
+  uint64_t fingerprint = 0;  // of the model's header
+  uint64_t weights = 0;      // model/weights_id.h
   uint64_t token_hash = 0;   // EvalText::Hash()
   uint64_t rows = 0;
   uint32_t n_vocab = 0;
   uint32_t n_ctx = 0;
 
   uint64_t file_bytes() const;
+  // All but the weights' number, which takes reading.
+  static ReferenceInfo Of(const ModelFile& model, const EvalText& text);
 };
 
 class ReferenceWriter {

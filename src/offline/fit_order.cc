@@ -5,6 +5,7 @@
 #include <cmath>
 #include <limits>
 #include <numeric>
+#include <random>
 #include <tuple>
 
 #include "base/check.h"
@@ -58,6 +59,18 @@ std::vector<uint32_t> RisingOrder(std::span<const double> score, std::span<const
     return std::tie(score[a], tie[a]) < std::tie(score[b], tie[b]);
   });
   return order;
+}
+
+std::vector<uint32_t> SpreadOver(uint32_t layers, uint32_t experts) {
+  std::mt19937_64 random(1);
+  std::vector<uint32_t> all(size_t{layers} * experts);
+  for (uint32_t l = 0; l < layers; ++l) {
+    std::vector<uint32_t> of_layer(experts);
+    std::iota(of_layer.begin(), of_layer.end(), l * experts);
+    std::ranges::shuffle(of_layer, random);
+    for (uint32_t i = 0; i < experts; ++i) all[size_t{i} * layers + l] = of_layer[i];
+  }
+  return all;
 }
 
 double RankCorrelation(std::span<const double> a, std::span<const double> b) {

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <string>
 #include <vector>
@@ -28,6 +29,18 @@ TEST(FitOrder, RisesAndBreaksTies) {
   const std::vector<double> score{3.0, 0.0, 1.0, 0.0, 0.0};
   const std::vector<double> tie{0.0, 2.0, 0.0, 1.0, 2.0};
   EXPECT_EQ(RisingOrder(score, tie), (std::vector<uint32_t>{3, 1, 4, 2, 0}));
+}
+
+TEST(FitOrder, EveryBeginningIsSpreadOverTheLayers) {
+  const std::vector<uint32_t> order = SpreadOver(5, 7);
+  for (size_t round = 0; round < 7; ++round) {
+    for (uint32_t l = 0; l < 5; ++l) EXPECT_EQ(order[round * 5 + l] / 7, l);
+  }
+  EXPECT_EQ(order, SpreadOver(5, 7));
+  std::vector<uint32_t> sorted = order;
+  std::ranges::sort(sorted);
+  for (uint32_t i = 0; i < sorted.size(); ++i) EXPECT_EQ(sorted[i], i);
+  EXPECT_NE(order, sorted);
 }
 
 TEST(FitOrder, RankCorrelationSeesOrderAlone) {

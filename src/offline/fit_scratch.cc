@@ -28,7 +28,8 @@ Result<std::string> FitScratch::ModelAt(const Width& width, size_t n_experts) {
                           .imatrix = request_.imatrix,
                           .path = path,
                           .threads = ResolveThreads(request_.engine.threads),
-                          .overwrite = true}));
+                          .overwrite = true,
+                          .weights_folder = request_.engine.weights_folder}));
   return path;
 }
 
@@ -45,6 +46,7 @@ Result<std::string> FitScratch::CopiesAt(const LowTypes& types) {
                              .path = path,
                              .threads = ResolveThreads(request_.engine.threads),
                              .overwrite = true,
+                             .weights_folder = request_.engine.weights_folder,
                              .progress = progress}));
   return path;
 }

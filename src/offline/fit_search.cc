@@ -4,11 +4,12 @@
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
-#include <random>
+#include <limits>
 #include <span>
 #include <utility>
 
 #include "base/format.h"
+#include "engine/find_weights.h"
 #include "model/fitted.h"
 #include "offline/fit_bench.h"
 #include "offline/fit_order.h"
@@ -19,8 +20,6 @@
 
 namespace moestro {
 namespace {
-
-constexpr size_t kSample = 32;  // measured to check an estimate
 
 class FitSearch {
  public:
@@ -33,9 +32,12 @@ class FitSearch {
   Status PrepareScratch(const ModelFile& model);
   Status MeasureUniform();
   Status Rank();
-  Status MeasureImportances(std::span<const uint32_t> experts);
-  Status OrderAll();
-  Status OrderByEstimate();
+  Status Observe();
+  Status MeasureImportance(uint32_t expert);
+  Status MeasureImportances(std::span<const uint32_t> experts, double most_seconds);
+  Result<std::vector<double>> Estimates();
+  void OrderByMeasured();
+  void NoteMeasuring(size_t experts, double seconds) const;
   Status SearchMoved();
   Result<Estimate> LossWith(uint64_t moved, std::span<const uint32_t> windows);
   Status Check();
@@ -65,6 +67,7 @@ class FitSearch {
   SizedWidth high_;
   SizedWidth low_;
   ExpertUse use_;
+  std::vector<BlockLoss> base_;  // of the calibration windows, none of the experts lower
   std::vector<uint32_t> order_;  // the least important first
 };
 
@@ -89,12 +92,9 @@ Status FitSearch::Prepare() {
 
 Status FitSearch::PrepareScratch(const ModelFile& model) {
   TRY(const std::string folder, ScratchFolder(request_.scratch, request_.text.paths.front()));
-  info_ = {.fingerprint = model.id.fingerprint,
-           .token_hash = text_.text.Hash(),
-           .rows = text_.text.n_evaluated(),
-           .n_vocab = text_.text.n_vocab,
-           .n_ctx = text_.text.n_ctx};
-  std::string key = Format("{:016x}-{:016x}", info_.fingerprint, info_.token_hash);
+  info_ = ReferenceInfo::Of(model, text_.text);
+  TRY(info_.weights, FindWeightsId(model, request_.engine.weights_folder));
+  std::string key = Format("{:016x}-{:016x}", info_.weights, info_.token_hash);
   if (!request_.imatrix.empty()) {
     TRY(const ImatrixFile imatrix, ImatrixFile::Open(request_.imatrix));
     TRY(const uint64_t hash, imatrix.Hash());
@@ -144,15 +144,20 @@ Status FitSearch::OpenReference() {
 void FitSearch::NoteTime(double tokens_per_second) {
   if (std::exchange(is_time_told_, true)) return;
   const bool is_direct = n_experts() <= request_.measure_most;
-  const double measured = static_cast<double>(is_direct ? n_experts() : kSample) + 1.0;
+  const size_t measured = is_direct ? n_experts() : std::min(kFitSample, n_experts());
   const double held_out = static_cast<double>(report_.uniform.size()) +
                           std::ceil(std::log2(static_cast<double>(n_experts())));
-  const double tokens = static_cast<double>(text_.text.n_evaluated()) +
-                        measured * static_cast<double>(report_.calibration_tokens) +
-                        held_out * static_cast<double>(report_.held_out_tokens);
-  Note(Format("at most {:.1f} min: {:.0f} tokens at {:.0f} a second, {} of {} experts measured",
-              tokens / tokens_per_second / 60.0, tokens, tokens_per_second,
-              is_direct ? n_experts() : kSample, n_experts()));
+  const double tokens =
+      static_cast<double>(text_.text.n_evaluated()) +
+      static_cast<double>(measured + 1) * static_cast<double>(report_.calibration_tokens) +
+      held_out * static_cast<double>(report_.held_out_tokens);
+  const std::string text =
+      Format("at most {:.1f} min: {:.0f} tokens at {:.0f} a second, {} of {} experts measured",
+             tokens / tokens_per_second / 60.0, tokens, tokens_per_second, measured, n_experts());
+  const std::string more =
+      Format("; {} min more if these do not bear out the estimate of the others",
+             request_.measure_minutes);
+  Note(is_direct ? text : text + more);
 }
 
 Estimate FitSearch::LossOf(std::span<const BlockLoss> blocks) const {
@@ -190,87 +195,115 @@ Status FitSearch::MeasureUniform() {
   return {};
 }
 
-Status FitSearch::MeasureImportances(std::span<const uint32_t> experts) {
+Status FitSearch::Observe() {
   TRY(FitBench* const bench, BenchOf(high_, low_));
-  TRY(const auto base, bench->Observe(*reference_, use_));
+  TRY(base_, bench->Observe(*reference_, use_));
   report_.popularity_norm = use_.popularity_norm;
   report_.importance.resize(n_experts());
-  const std::string pair = bench_is_;
+  return {};
+}
+
+Status FitSearch::MeasureImportance(uint32_t e) {
+  TRY(FitBench* const bench, BenchOf(high_, low_));
+  // In a window that never came to it, it changes nothing.
+  std::vector<BlockSum> sums;
+  auto block = base_.begin();
+  std::vector<bool> is_low(n_experts());
+  is_low[e] = true;
+  for (size_t w = 0; w < text_.calibration.size(); ++w) {
+    const std::span<const uint32_t> window(&text_.calibration[w], 1);
+    std::vector<BlockLoss> lossy;
+    if (use_.in_window[w][e]) {
+      TRY(lossy, bench->Measure(window, is_low, *reference_));
+    }
+    const uint64_t tokens = text_.tokens_of(window);
+    const size_t blocks = (tokens + kBlockTokens - 1) / kBlockTokens;
+    for (size_t b = 0; b < blocks; ++b, ++block) {
+      sums.push_back({block->tokens, lossy.empty() ? 0.0 : lossy[b].kl - block->kl});
+    }
+  }
+  report_.importance[e] = MeanOver(sums);
+  return {};
+}
+
+Status FitSearch::MeasureImportances(std::span<const uint32_t> experts, double most_seconds) {
+  const double start = request_.clock();
   for (size_t done = 0; done < experts.size(); ++done) {
     const uint32_t e = experts[done];
-    const std::string name = Format("expert {} {}", e, pair);
+    const std::string name = Format("expert {} {}", e, bench_is_);
     report_.importance[e] = state_->Find(name);
-    if (report_.importance[e]) continue;
+    if (report_.importance[e] || request_.clock() - start >= most_seconds) continue;
     if (request_.progress) request_.progress("experts", done, experts.size());
-    // In a window that never came to it, it changes nothing.
-    std::vector<BlockSum> sums;
-    auto block = base.begin();
-    std::vector<bool> is_low(n_experts());
-    is_low[e] = true;
-    for (size_t w = 0; w < text_.calibration.size(); ++w) {
-      const std::span<const uint32_t> window(&text_.calibration[w], 1);
-      std::vector<BlockLoss> lossy;
-      if (use_.in_window[w][e]) {
-        TRY(lossy, bench->Measure(window, is_low, *reference_));
-      }
-      const uint64_t tokens = text_.tokens_of(window);
-      const size_t blocks = (tokens + kBlockTokens - 1) / kBlockTokens;
-      for (size_t b = 0; b < blocks; ++b, ++block) {
-        sums.push_back({block->tokens, lossy.empty() ? 0.0 : lossy[b].kl - block->kl});
-      }
-    }
-    report_.importance[e] = MeanOver(sums);
+    TRY_STATUS(MeasureImportance(e));
     TRY_STATUS(state_->Add(name, *report_.importance[e]));
   }
   return {};
 }
 
-Status FitSearch::OrderAll() {
-  std::vector<uint32_t> all;
-  for (uint32_t e = 0; e < n_experts(); ++e) all.push_back(e);
-  TRY_STATUS(MeasureImportances(all));
+// What was not measured stays at the higher width longest.
+void FitSearch::OrderByMeasured() {
   std::vector<Estimate> measured;
   std::vector<double> values;
   for (const auto& importance : report_.importance) {
-    measured.push_back(*importance);
-    values.push_back(importance->value);
+    if (importance) measured.push_back(*importance);
+    values.push_back(importance ? importance->value : std::numeric_limits<double>::infinity());
   }
   report_.noise_share = NoiseShare(measured);
   const bool is_noise = report_.noise_share > kMostNoise;
   report_.ranking = is_noise ? FitRanking::kUse : FitRanking::kMeasured;
   order_ = RisingOrder(is_noise ? use_.popularity_norm : values, use_.popularity_norm);
-  return {};
 }
 
-Status FitSearch::OrderByEstimate() {
-  std::vector<uint32_t> sample;
-  for (uint32_t e = 0; e < n_experts(); ++e) sample.push_back(e);
-  std::mt19937_64 random(1);  // the same ones when the search goes on
-  std::ranges::shuffle(sample, random);
-  if (sample.size() > kSample) sample.erase(sample.begin() + kSample, sample.end());
-  TRY_STATUS(MeasureImportances(sample));
+Result<std::vector<double>> FitSearch::Estimates() {
   TRY(const std::string high, scratch_->ModelAt(high_.width, n_experts()));
   TRY(const std::string low, scratch_->CopiesAt(*low_.width));
-  TRY(const auto errors, WidthErrors(high, low));
-  std::vector<double> estimates = use_.popularity_norm;
-  for (size_t e = 0; e < estimates.size(); ++e) estimates[e] *= errors[e];
-  std::vector<Estimate> measured;
-  std::vector<double> values;
-  std::vector<double> guesses;
-  for (const uint32_t e : sample) {
-    measured.push_back(*report_.importance[e]);
-    values.push_back(measured.back().value);
-    guesses.push_back(estimates[e]);
-  }
-  report_.noise_share = NoiseShare(measured);
-  report_.rank_correlation = RankCorrelation(values, guesses);
-  report_.ranking = FitRanking::kEstimated;
-  order_ = RisingOrder(estimates, use_.popularity_norm);
-  return {};
+  TRY(std::vector<double> estimates, WidthErrors(high, low));
+  for (size_t e = 0; e < estimates.size(); ++e) estimates[e] *= use_.popularity_norm[e];
+  return estimates;
+}
+
+// `seconds`: what the sample took.
+void FitSearch::NoteMeasuring(size_t experts, double seconds) const {
+  const double each = seconds / static_cast<double>(std::min(kFitSample, n_experts()));
+  Note(
+      Format("the estimate is not believed (rank correlation {:.2f} with what was measured, {} is "
+             "asked for): {} experts more are measured, which takes about {:.1f} min and at most "
+             "{} (--measure-minutes)",
+             *report_.rank_correlation, request_.least_correlation, experts,
+             each * static_cast<double>(experts) / 60.0, request_.measure_minutes));
 }
 
 Status FitSearch::Rank() {
-  return n_experts() <= request_.measure_most ? OrderAll() : OrderByEstimate();
+  constexpr double kForever = std::numeric_limits<double>::infinity();
+  const std::vector<uint32_t> all = SpreadOver(report_.layers, report_.experts);
+  TRY_STATUS(Observe());
+  const bool is_direct = n_experts() <= request_.measure_most;
+  const auto sample =
+      std::span(all).first(is_direct ? all.size() : std::min(kFitSample, all.size()));
+  const double start = request_.clock();
+  TRY_STATUS(MeasureImportances(sample, kForever));
+  OrderByMeasured();
+  if (is_direct) return {};
+  TRY(const std::vector<double> estimates, Estimates());
+  std::vector<double> values;
+  std::vector<double> guesses;
+  for (const uint32_t e : sample) {
+    values.push_back(report_.importance[e]->value);
+    guesses.push_back(estimates[e]);
+  }
+  report_.rank_correlation = RankCorrelation(values, guesses);
+  // Where measuring cannot tell experts apart, it cannot tell whether the estimate does.
+  if (report_.ranking == FitRanking::kUse) return {};
+  if (*report_.rank_correlation >= request_.least_correlation) {
+    report_.ranking = FitRanking::kEstimated;
+    order_ = RisingOrder(estimates, use_.popularity_norm);
+    return {};
+  }
+  const auto others = std::span(all).subspan(sample.size());
+  NoteMeasuring(others.size(), request_.clock() - start);
+  TRY_STATUS(MeasureImportances(others, 60.0 * request_.measure_minutes));
+  OrderByMeasured();
+  return {};
 }
 
 std::string FitSearch::WidthsWith(uint64_t moved) const {
@@ -339,6 +372,7 @@ Status FitSearch::Write() {
                                        .path = request_.path,
                                        .threads = ResolveThreads(request_.engine.threads),
                                        .overwrite = request_.overwrite,
+                                       .weights_folder = request_.engine.weights_folder,
                                        .progress = progress}));
   return {};
 }

@@ -6,16 +6,19 @@
 
 #include <ggml.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <functional>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "base/clock.h"
 #include "base/result.h"
 #include "engine/engine.h"
 #include "offline/eval_stats.h"
 #include "offline/eval_text.h"
+#include "offline/fit_order.h"
 #include "offline/fit_tolerance.h"
 #include "offline/fit_width.h"
 
@@ -24,9 +27,9 @@ namespace moestro {
 // How the experts were ranked.
 enum class FitRanking : uint8_t {
   kNone,       // nothing to rank: all experts have one width
-  kMeasured,   // loss when the expert alone goes lower
+  kMeasured,   // loss when the expert alone goes lower; what was not measured stays longest
   kUse,        // measured, but within the error; so popularity x norm
-  kEstimated,  // popularity x norm x error of the weights
+  kEstimated,  // popularity x norm x error of the weights, which a sample bears out
 };
 
 struct FitRequest {
@@ -35,12 +38,17 @@ struct FitRequest {
   TextRequest text;
   FitTolerance tolerance;
   std::vector<ggml_type> widths;
-  std::string imatrix = {};      // importances of the columns (imatrix_file.h); empty: all alike
-  std::string scratch = {};      // folder; empty: see ScratchFolder()
-  std::string path;              // of the fitted model
-  bool overwrite = false;        // replace an existing one
-  uint32_t measure_most = 1000;  // experts that are all measured; of more only a sample is
-  Progress progress = {};        // may be empty
+  std::string imatrix = {};  // importances of the columns (imatrix_file.h); empty: all alike
+  std::string scratch = {};  // folder; empty: see ScratchFolder()
+  std::string path;          // of the fitted model
+  bool overwrite = false;    // replace an existing one
+  // Experts that are all measured. Of more a sample is, and if that does not bear out the estimate
+  // (RankCorrelation()) others follow for so long.
+  uint32_t measure_most = 1000;
+  double measure_minutes = 60.0;
+  double least_correlation = kLeastCorrelation;
+  Clock clock = SteadySeconds;
+  Progress progress = {};                             // may be empty
   std::function<void(const std::string&)> note = {};  // a line for the user; may be empty
 };
 
@@ -58,9 +66,14 @@ struct FitReport {
   std::vector<std::optional<Estimate>> importance;  // KL, [layer][expert]; empty: not measured
   std::vector<double> popularity_norm;              // [layer][expert]
   double noise_share = 0.0;                         // see NoiseShare()
-  std::optional<double> rank_correlation;           // of the estimate with what was measured
-  uint64_t moved = 0;                               // experts at the lower width
-  std::string widths;                               // as FitHeader::widths
+  // Of the estimate with what was measured of a sample; empty: nothing was estimated.
+  std::optional<double> rank_correlation;
+  uint64_t n_measured() const {
+    return static_cast<uint64_t>(
+        std::ranges::count_if(importance, [](const auto& each) { return each.has_value(); }));
+  }
+  uint64_t moved = 0;               // experts at the lower width
+  std::string widths;               // as FitHeader::widths
   Estimate loss;                    // of the result, on what was held out to choose `moved` by
   std::optional<Estimate> checked;  // of the result, on what chose nothing; empty: too short a text
   uint64_t calibration_tokens = 0;

@@ -7,10 +7,12 @@
 #include <condition_variable>
 #include <mutex>
 #include <optional>
+#include <string_view>
 #include <system_error>
 #include <thread>
 #include <utility>
 
+#include "base/caught.h"
 #include "base/check.h"
 #include "base/format.h"
 
@@ -31,7 +33,8 @@ class PieceLine {
   Result<std::vector<std::byte>> Take();
 
  private:
-  using Made = std::optional<Result<std::vector<std::byte>>>;
+  using Bytes = std::vector<std::byte>;
+  using Made = std::optional<Result<Bytes>>;
   void Work();
 
   const uint64_t n_;
@@ -79,7 +82,10 @@ void PieceLine::Work() {
     if (is_stopping_ || next_ == n_) return;
     const uint64_t piece = next_++;
     lock.unlock();
-    auto made = make_(piece);
+    auto made = Caught([&] { return make_(piece); },
+                       [](std::string_view why) -> Result<Bytes> {
+                         return Fail(Errc::kNoMemory, "a thread failed: {}", why);
+                       });
     lock.lock();
     made_[piece % made_.size()] = std::move(made);
     has_piece_.notify_one();

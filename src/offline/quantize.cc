@@ -16,6 +16,7 @@
 #include "base/bytes.h"
 #include "base/format.h"
 #include "base/output_file.h"
+#include "engine/find_weights.h"
 #include "model/low_copies.h"
 #include "model/model_file.h"
 #include "offline/gguf_output.h"
@@ -94,6 +95,8 @@ Result<std::vector<std::byte>> LowHeaderBytes(const LowJob& job, const QuantizeO
   gguf_set_val_u32(gguf.get(), "general.quantization_version", GGML_QNT_VERSION);
   gguf_set_val_u32(gguf.get(), kLowVersionKey, kLowVersion);
   gguf_set_val_str(gguf.get(), kLowFingerprintKey, Format("{:016x}", id.fingerprint).c_str());
+  TRY(const uint64_t weights, FindWeightsId(job.model, options.weights_folder));
+  gguf_set_val_str(gguf.get(), kLowWeightsKey, Format("{:016x}", weights).c_str());
   gguf_set_val_str(gguf.get(), kLowNameKey, id.name.c_str());
   gguf_set_val_str(gguf.get(), kLowTypesKey, options.types.text().c_str());
   if (job.imatrix) {

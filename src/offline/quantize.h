@@ -24,6 +24,7 @@ struct QuantizeOptions {
   std::string path;          // of the file to write
   uint32_t threads = 1;      // that quantise; from 1 on
   bool overwrite = false;    // replace an existing file
+  std::string weights_folder = {};  // see FindWeightsId(), whose number the file names
   // Of the source's expert bytes, from the calling thread; may be empty.
   std::function<void(uint64_t done_bytes, uint64_t all_bytes)> progress = {};
 };

@@ -41,9 +41,11 @@ Status RecordTexts(const RecordOptions& options, const OpenSink& open) {
   const MemoryPlan& memory = engine->memory();
   const TraceInfo info{.model = engine->id(),
                        .expert_bytes = memory.all_experts / std::max<uint64_t>(memory.n_experts, 1),
+                       .pools = engine->pools(),
                        .depth = options.details ? engine->max_look_ahead() : 0,
                        .little = little,
                        .has_weights = options.details,
+                       .has_predicted_weights = options.candidates,
                        .has_candidates = options.candidates};
   TRY(TraceSink sink, open(info, tokens));
   if (options.watch_experts) {

@@ -39,22 +39,28 @@ void TraceRouting::Begin(size_t rows, bool is_little) {
   next_ = (first_ + rows) % trace_.tokens();
 }
 
-void TraceRouting::Apply(LayerId layer, Routing& routing, std::vector<ExpertId>& ahead) {
+void TraceRouting::Apply(LayerId layer, Routing& routing, RoutedAhead& ahead) {
   const size_t rows = routing.n_tokens;
   const size_t used = routing.n_used;
   const bool is_little = used < trace_.info().shape().n_used;
   if (layer.value == 0) Begin(rows, is_little);
-  const size_t distances = ahead.size() / (rows * used);
+  const size_t distances = ahead.experts.size() / (rows * used);
   const bool is_predicted = trace_.info().depth >= distances;
+  const bool has_weights = is_predicted && trace_.info().has_predicted_weights;
+  ahead.weights.resize(has_weights ? ahead.experts.size() : 0);
   for (size_t row = 0; row < rows; ++row) {
     const size_t t = (first_ + row) % trace_.tokens();
     ApplyRow(t, row, layer.value, routing);
     for (size_t d = 0; is_predicted && d < distances; ++d) {
-      std::ranges::copy(Predicted(t, layer.value, d + 1, is_little),
-                        ahead.begin() + static_cast<ptrdiff_t>((d * rows + row) * used));
+      const auto at = static_cast<ptrdiff_t>((d * rows + row) * used);
+      std::ranges::copy(Predicted(t, layer.value, d + 1, is_little), ahead.experts.begin() + at);
+      if (!has_weights) continue;
+      std::ranges::copy(is_little ? trace_.little_predicted_weights(t, layer.value, d + 1)
+                                  : trace_.predicted_weights(t, layer.value, d + 1),
+                        ahead.weights.begin() + at);
     }
   }
-  if (!is_predicted) ahead.clear();
+  if (!is_predicted) ahead.experts.clear();
 }
 
 std::span<const ExpertId> TraceRouting::Predicted(size_t t, size_t layer, size_t distance,

@@ -12,6 +12,7 @@
 #include "core/ids.h"
 #include "core/model_id.h"
 #include "core/routing.h"
+#include "forward/observers.h"
 #include "trace/trace.h"
 
 namespace moestro {
@@ -30,7 +31,7 @@ class TraceRouting {
   // experts is of a little step and gets that pass's; the step with all K right after it is of the
   // same row. For Engine::SetRoutingOverride(). REQUIRES: little steps as CheckLittle() allows
   // them, of one row.
-  void Apply(LayerId layer, Routing& routing, std::vector<ExpertId>& ahead);
+  void Apply(LayerId layer, Routing& routing, RoutedAhead& ahead);
 
   const Trace& trace() const { return trace_; }
 

@@ -60,7 +60,7 @@ Applied Apply(TraceRouting& trace, uint16_t layer, uint32_t used) {
                           .raw = std::vector<float>(kUsed),
                           .ranges = {1.0F}};
   }
-  std::vector<ExpertId> ahead(layer == 0 ? used : 0);
+  RoutedAhead ahead{.experts = std::vector<ExpertId>(layer == 0 ? used : 0)};
   trace.Apply(LayerId{layer}, routing, ahead);
   const auto values = [](const std::vector<ExpertId>& ids) {
     std::vector<uint16_t> all;
@@ -68,7 +68,7 @@ Applied Apply(TraceRouting& trace, uint16_t layer, uint32_t used) {
     return all;
   };
   return {values(routing.experts), routing.weights, values(routing.candidates.experts),
-          values(ahead)};
+          values(ahead.experts)};
 }
 
 using Ids = std::vector<uint16_t>;

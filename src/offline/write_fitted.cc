@@ -16,6 +16,7 @@
 #include "base/check.h"
 #include "base/format.h"
 #include "base/output_file.h"
+#include "engine/find_weights.h"
 #include "model/expert_tensors.h"
 #include "model/fitted.h"
 #include "model/model_file.h"
@@ -172,6 +173,8 @@ Result<std::vector<std::byte>> FittedHeaderBytes(const FittedJob& job,
   gguf_set_val_u32(gguf.get(), "general.quantization_version", GGML_QNT_VERSION);
   gguf_set_val_u32(gguf.get(), kFitVersionKey, kFitVersion);
   gguf_set_val_str(gguf.get(), kFitFingerprintKey, Format("{:016x}", id.fingerprint).c_str());
+  TRY(const uint64_t weights, FindWeightsId(job.model, options.weights_folder));
+  gguf_set_val_str(gguf.get(), kFitWeightsKey, Format("{:016x}", weights).c_str());
   gguf_set_val_str(gguf.get(), kFitNameKey, id.name.c_str());
   gguf_set_val_str(gguf.get(), kFitHighKey, WidthText(options.high).c_str());
   gguf_set_val_str(gguf.get(), kFitLowKey, WidthText(options.low).c_str());

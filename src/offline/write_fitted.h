@@ -29,6 +29,7 @@ struct FittedOptions {
   std::string path;          // of the file to write
   uint32_t threads = 1;      // that quantise; from 1 on
   bool overwrite = false;    // replace an existing file
+  std::string weights_folder = {};  // see FindWeightsId(), whose number the file names
   // Of the file's bytes, from the calling thread; may be empty.
   std::function<void(uint64_t done_bytes, uint64_t all_bytes)> progress = {};
 };

@@ -168,6 +168,26 @@ void Residency::Settle() {
   error_.reset();
 }
 
+void Residency::Abandon() {
+  Pump();
+  for (uint32_t p = 0; p < pools_.size(); ++p) {
+    for (uint32_t i = 0; i < pools_[p].slots.size(); ++i) Abandon(p, SlotId{i});
+  }
+  error_.reset();
+}
+
+void Residency::Abandon(uint32_t p, SlotId id) {
+  Slot& slot = pools_[p].slots[id.value];
+  if (slot.outstanding == 0 || slot.wanted > 0) return;
+  for (size_t m = 0; m < kMatrices; ++m) {
+    const uint64_t tag = Encode({.pool = p, .slot = id, .matrix = m});
+    if (queue_->Drop(tag) != ReadQueue::Dropped::kGone) continue;
+    slot.missing = static_cast<uint8_t>(slot.missing | (1U << m));
+    --slot.outstanding;
+  }
+  if (slot.outstanding == 0) Close(pools_[p], id);
+}
+
 std::optional<Lease> Residency::TryAcquire(ExpertKey key, Use use, Urgency urgency, uint32_t rows) {
   const uint32_t p = catalog_->copy(key).pool;
   Pool& pool = pools_[p];
@@ -245,8 +265,8 @@ void Residency::StartReads(uint32_t p, SlotId slot, ExpertKey key, Urgency urgen
   Pool& pool = pools_[p];
   Slot& state = pool.slots[slot.value];
   state.landed = 0;
-  state.failed = false;
   state.missing = 0;
+  state.key = key;
   state.notes = {};
   state.outstanding = kMatrices;
   for (size_t m = 0; m < kMatrices; ++m) StartRead(p, slot, key, m, urgency);
@@ -294,18 +314,24 @@ void Residency::Wait() {
   for (const ExtentDone& done : done_) Finish(done);
 }
 
+void Residency::WaitBriefly() {
+  done_.clear();
+  queue_->WaitBriefly(done_);
+  for (const ExtentDone& done : done_) Finish(done);
+}
+
 void Residency::Finish(const ExtentDone& done) {
   const Tag tag = Decode(done.tag);
   Pool& pool = pools_[tag.pool];
   Slot& slot = pool.slots[tag.slot.value];
   if (done.error) {
-    // What nobody waits for may fail: whoever asks for the expert later reads it again.
-    if (slot.wanted > 0) {
-      slot.failed = true;
-      if (!error_) error_ = done.error;
-    } else {
-      slot.missing = static_cast<uint8_t>(slot.missing | (1U << tag.matrix));
+    if (slot.wanted > 0 && done.error->code == Errc::kInterrupted) {
+      // It had been given up when somebody came to want it after all.
+      return StartRead(tag.pool, tag.slot, slot.key, tag.matrix, Urgency::kDemand);
     }
+    // What nobody waits for may fail: whoever asks for the expert later reads it again.
+    slot.missing = static_cast<uint8_t>(slot.missing | (1U << tag.matrix));
+    if (slot.wanted > 0 && !error_) error_ = done.error;
   } else {
     slot.landed = static_cast<uint8_t>(slot.landed | (1U << tag.matrix));
   }
@@ -326,7 +352,7 @@ void Residency::EndDemand() {
 // Nothing of the slot is under way any more.
 void Residency::Close(Pool& pool, SlotId id) {
   const Slot& slot = pool.slots[id.value];
-  if (slot.failed || slot.missing != 0) {
+  if (slot.missing != 0) {
     pool.table->Failed(id);
   } else {
     CHECK(slot.landed == kAllLanded);
@@ -343,47 +369,5 @@ void Residency::Unpin(const Lease& lease) {
 }
 
 std::optional<Error> Residency::TakeError() { return std::exchange(error_, std::nullopt); }
-
-ResidencyStats ResidencyStats::Since(const ResidencyStats& before) const {
-  return {.requests = requests - before.requests,
-          .hits = hits - before.hits,
-          .late = late - before.late,
-          .misses = misses - before.misses,
-          .evictions = evictions - before.evictions,
-          .row_requests = row_requests - before.row_requests,
-          .row_hits = row_hits - before.row_hits,
-          .prefetches = prefetches - before.prefetches,
-          .used_prefetches = used_prefetches - before.used_prefetches,
-          .dropped_prefetches = dropped_prefetches - before.dropped_prefetches,
-          .demand_seconds = demand_seconds - before.demand_seconds,
-          .asked_bytes = asked_bytes - before.asked_bytes,
-          .needed_bytes = needed_bytes - before.needed_bytes,
-          .bytes_read = bytes_read - before.bytes_read};
-}
-
-ResidencyStats Residency::stats() const {
-  ResidencyStats sum;
-  for (size_t p = 0; p < pools_.size(); ++p) {
-    const TableStats& s = pools_[p].table->stats();
-    const bool is_staging = p == staging();
-    const uint64_t expert_bytes = is_staging ? 0 : catalog_->pools[p].expert_bytes();
-    const uint64_t staged_bytes = is_staging ? staged_bytes_ : 0;
-    sum.asked_bytes += s.requests * expert_bytes + staged_bytes;
-    sum.needed_bytes += (s.misses + s.used_prefetches) * expert_bytes + staged_bytes;
-    sum.requests += s.requests;
-    sum.hits += s.hits;
-    sum.late += s.late;
-    sum.misses += s.misses;
-    sum.evictions += s.evictions;
-    sum.row_requests += s.row_requests;
-    sum.row_hits += s.row_hits;
-    sum.prefetches += s.prefetches;
-    sum.used_prefetches += s.used_prefetches;
-  }
-  sum.dropped_prefetches = dropped_prefetches_;
-  sum.demand_seconds = demand_seconds_;
-  sum.bytes_read = queue_->stats().bytes;
-  return sum;
-}
 
 }  // namespace moestro

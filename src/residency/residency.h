@@ -151,12 +151,17 @@ class Residency {
   void PumpAhead();
   // Sleeps until a read finishes; returns at once when none is under way.
   void Wait();
+  // The same, but for BlockReader::kBriefly at most.
+  void WaitBriefly();
   bool idle() const { return queue_->idle(); }  // no read is under way
   // Waits until no read is under way.
   void Drain();
-  // After a failure: waits until no read is under way and forgets their errors, so that the next
-  // request does not meet the leftovers of the last. REQUIRES: no leases.
+  // Waits until no read is under way and forgets their errors. REQUIRES: no leases.
   void Settle();
+  // After work that ended early, and without waiting: what no lease on demand wants is read no
+  // further than the disk has been asked to. That lands where it was to, and its slots come back
+  // then. Forgets errors. A lease that is not on demand may hold an expert that never comes.
+  void Abandon();
   // The first failed read of an expert leased on demand since the last call.
   std::optional<Error> TakeError();
 
@@ -171,7 +176,7 @@ class Residency {
     uint8_t outstanding = 0;  // reads not finished
     uint8_t wanted = 0;       // leases on demand
     uint8_t missing = 0;      // bit per matrix that nobody reads any more
-    bool failed = false;
+    ExpertKey key{};          // what is being read
     Lease::Notes notes;
   };
   struct Pool {
@@ -198,6 +203,7 @@ class Residency {
   void StartRead(uint32_t pool, SlotId slot, ExpertKey key, size_t matrix, Urgency urgency);
   void MakeUrgent(uint32_t pool, SlotId slot, ExpertKey key);
   void Close(Pool& pool, SlotId id);
+  void Abandon(uint32_t pool, SlotId id);
   void BeginDemand();
   void EndDemand();
   void Finish(const ExtentDone& done);

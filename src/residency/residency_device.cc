@@ -36,7 +36,7 @@ void Residency::Adopt(ExpertKey key, std::span<const ExpertKey> keeps, const Fet
   if (fetch(to)) {
     slot.landed = kAllLanded;
   } else {
-    slot.failed = true;
+    slot.missing = kAllLanded;
   }
   Close(pool, placed->slot);
   pool.table->Unpin(placed->slot);

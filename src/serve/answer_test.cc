@@ -16,8 +16,8 @@ bool Has(const HttpReply& reply, const std::string& name, const std::string& val
 
 // OpenAI's clients ask again after any 5xx unless they are told not to.
 TEST(ErrorReply, WhatWillNotGetBetterIsNotAskedAgain) {
-  for (const int status : {500, 501}) {
-    const HttpReply reply = ErrorReply(ApiKind::kChat, {.status = status, .message = "m"});
+  for (const int status : {500, 501, 504}) {
+    const HttpReply reply = ErrorReply(ApiKind::kChat, {.status = status, .message = "m"}, {});
     EXPECT_EQ(reply.status, status);
     EXPECT_TRUE(Has(reply, "x-should-retry", "false")) << status;
   }
@@ -25,7 +25,7 @@ TEST(ErrorReply, WhatWillNotGetBetterIsNotAskedAgain) {
 
 TEST(ErrorReply, WhatMayGetBetterSaysWhen) {
   for (const int status : {429, 503}) {
-    const HttpReply reply = ErrorReply(ApiKind::kChat, {.status = status, .message = "m"});
+    const HttpReply reply = ErrorReply(ApiKind::kChat, {.status = status, .message = "m"}, {});
     EXPECT_TRUE(Has(reply, "Retry-After", "2")) << status;
     EXPECT_FALSE(Has(reply, "x-should-retry", "false")) << status;
   }

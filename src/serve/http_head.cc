@@ -25,6 +25,11 @@ std::pair<std::string, std::string> HeaderOf(std::string_view line) {
 
 }  // namespace
 
+bool HasIgnoringCase(std::string_view text, std::string_view part) {
+  const auto lower = [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c; };
+  return !std::ranges::search(text, part, {}, lower, lower).empty() || part.empty();
+}
+
 std::string HttpHead::Push(std::string_view bytes) {
   if (is_too_long_) return {};
   std::string out;

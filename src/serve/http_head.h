@@ -11,6 +11,9 @@
 
 namespace moestro {
 
+// Letters of either case are the same, as in names of fields and in many of their values.
+bool HasIgnoringCase(std::string_view text, std::string_view part);
+
 class HttpHead {
  public:
   static constexpr size_t kMostBytes = 16 * 1024;  // of headers, line ends included

@@ -2,24 +2,18 @@
 #include "serve/http_server.h"
 
 #include <httplib.h>
-#include <poll.h>
 #include <sys/socket.h>
-#include <unistd.h>
 
-#include <array>
+#include <algorithm>
 #include <cerrno>
-#include <chrono>
-#include <condition_variable>
-#include <cstdlib>
 #include <cstring>
 #include <exception>
-#include <filesystem>
-#include <mutex>
-#include <system_error>
 #include <thread>
 
 #include "serve/body_room.h"
-#include "serve/http_head.h"
+#include "serve/client_socket.h"
+#include "serve/exchange.h"
+#include "serve/status_messages.h"
 
 namespace moestro {
 namespace {
@@ -28,178 +22,91 @@ namespace {
 constexpr const char* kTooLong = "too long";
 constexpr size_t kMostHeaderLines = 100;  // httplib's own limit
 constexpr int kBacklog = 512;
-// How long the server waits at the end for connections that are still open.
-constexpr std::chrono::seconds kGrace{1};
+constexpr int kLookEveryMicroseconds = 100000;  // whose time is over
+// Of the time that a connection stays, what clients are told: they shall be the ones who close.
+constexpr double kPromised = 0.9;
+constexpr const char* kIdHeader = "X-Request-Id";
+constexpr const char* kContinue = "100-continue";
+constexpr std::string_view kEvents = "text/event-stream";
 
-// Our end of a connection that a client made to `port`.
-bool IsConnection(int fd, uint16_t port) {
-  sockaddr_storage here{};
-  sockaddr_storage there{};
-  socklen_t here_bytes = sizeof(here);
-  socklen_t there_bytes = sizeof(there);
-  if (getsockname(fd, reinterpret_cast<sockaddr*>(&here), &here_bytes) != 0) return false;
-  if (getpeername(fd, reinterpret_cast<sockaddr*>(&there), &there_bytes) != 0) return false;
-  // The port stands in the same place for IPv4 and IPv6.
-  return ntohs(reinterpret_cast<const sockaddr_in*>(&here)->sin_port) == port;
-}
-
-// Ends connections whose clients neither send nor read: httplib does not say which sockets it has.
-void CutConnections(uint16_t port) {
-  std::error_code error;
-  for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd", error)) {
-    const int fd = std::atoi(entry.path().filename().c_str());
-    if (IsConnection(fd, port)) ::shutdown(fd, SHUT_RDWR);
-  }
-}
-
-// A thread for each connection.
+// httplib's view of Connections.
 class ConnectionThreads final : public httplib::TaskQueue {
  public:
-  // `port`: ours, known when the first connection comes.
-  ConnectionThreads(size_t most, const int& port) : most_(most), port_(port) {}
+  explicit ConnectionThreads(Connections& connections) : connections_(connections) {}
 
   bool enqueue(std::function<void()> work) override {
-    const std::lock_guard lock(mutex_);
-    if (live_ >= most_) return false;
-    try {
-      std::thread([this, work = std::move(work)] {
-        work();
-        const std::lock_guard end(mutex_);
-        --live_;
-        ended_.notify_all();
-      }).detach();
-    } catch (const std::system_error&) {
-      return false;  // no thread to be had: the connection is closed
-    }
-    ++live_;
-    return true;
+    connections_.EndLate();
+    return connections_.Begin(std::move(work));
   }
-
-  void shutdown() override {
-    std::unique_lock lock(mutex_);
-    const auto is_over = [this] { return live_ == 0; };
-    if (ended_.wait_for(lock, kGrace, is_over)) return;
-    CutConnections(static_cast<uint16_t>(port_));
-    ended_.wait(lock, is_over);
-  }
+  void on_idle() override { connections_.EndLate(); }
+  void shutdown() override { connections_.Finish(); }
 
  private:
-  const size_t most_;
-  const int& port_;
-  size_t live_ = 0;
-  std::mutex mutex_;
-  std::condition_variable ended_;
+  Connections& connections_;
 };
 
-// A connection as httplib reads and writes it, but for long lines of headers.
+// A client's socket as httplib reads and writes it.
 class ClientStream final : public httplib::Stream {
  public:
-  // Closes the socket in the end.
-  ClientStream(socket_t socket, int patience) : socket_(socket), patience_(patience) {}
-  ~ClientStream() override {
-    Discard();
-    ::shutdown(socket_, SHUT_RDWR);
-    ::close(socket_);
-  }
-  ClientStream(const ClientStream&) = delete;
-  ClientStream& operator=(const ClientStream&) = delete;
+  explicit ClientStream(ClientSocket& client) : client_(client) {}
 
-  // What httplib has not seen, once it has read the head.
-  void AddTo(httplib::Request& request) const {
-    for (const auto& [name, value] : head_.put_aside()) request.headers.emplace(name, value);
-    if (head_.is_too_long()) request.headers.emplace(kTooLong, "");
-  }
-
-  bool is_readable() const override { return !pending_.empty(); }
-  bool wait_readable() const override { return is_readable() || Waits(POLLIN); }
-  bool wait_writable() const override { return Waits(POLLOUT) && IsAlive(); }
-  ssize_t read(char* to, size_t size) override {
-    // httplib would wait for the rest of a body that was refused.
-    if (is_answered_) return -1;
-    while (pending_.empty() && !head_.is_too_long()) {
-      std::array<char, 4096> bytes{};
-      const bool is_direct = head_.is_over() && size >= bytes.size();
-      const ssize_t n =
-          Waits(POLLIN) ? Receive(is_direct ? to : bytes.data(), is_direct ? size : bytes.size())
-                        : -1;
-      if (n <= 0 || is_direct) return n;
-      pending_ = head_.Push({bytes.data(), static_cast<size_t>(n)});
-      taken_ = 0;
-    }
-    const size_t n = pending_.copy(to, size, taken_);
-    taken_ += n;
-    if (taken_ == pending_.size()) pending_.clear();
-    return static_cast<ssize_t>(n);
-  }
-  ssize_t write(const char* from, size_t size) override {
-    if (!wait_writable()) return -1;
-    is_answered_ = is_answered_ || !std::string_view(from, size).starts_with("HTTP/1.1 100");
-    ssize_t n = 0;
-    do {
-      n = ::send(socket_, from, size, MSG_NOSIGNAL);
-    } while (n < 0 && errno == EINTR);
-    return n;
-  }
+  bool is_readable() const override { return client_.has_unread(); }
+  bool wait_readable() const override { return true; }  // read() waits
+  bool wait_writable() const override { return !client_.IsGone(); }
+  ssize_t read(char* to, size_t size) override { return client_.Read(to, size); }
+  ssize_t write(const char* from, size_t size) override { return client_.Write({from, size}); }
   void get_remote_ip_and_port(std::string&, int&) const override {}
   void get_local_ip_and_port(std::string&, int&) const override {}
-  socket_t socket() const override { return socket_; }
+  socket_t socket() const override { return client_.socket(); }
   time_t duration() const override { return 0; }
 
  private:
-  bool Waits(short events) const {
-    pollfd poll_fd{.fd = socket_, .events = events, .revents = 0};
-    int ready = 0;
-    do {
-      ready = ::poll(&poll_fd, 1, patience_ * 1000);
-    } while (ready < 0 && errno == EINTR);
-    return ready > 0;
-  }
-  ssize_t Receive(char* to, size_t size, int flags = 0) const {
-    ssize_t n = 0;
-    do {
-      n = ::recv(socket_, to, size, flags);
-    } while (n < 0 && errno == EINTR);
-    return n;
-  }
-  // A client that is still sending what was refused may lose the reply: a socket that is closed
-  // with bytes unread breaks the connection off (RFC 9112, 9.6).
-  void Discard() const {
-    constexpr int kSlices = 20;
-    constexpr int kSliceMs = 50;
-    std::array<char, 65536> bytes{};
-    if (Receive(bytes.data(), 1, MSG_PEEK | MSG_DONTWAIT) <= 0) return;
-    ::shutdown(socket_, SHUT_WR);
-    for (int i = 0; i < kSlices; ++i) {
-      pollfd poll_fd{.fd = socket_, .events = POLLIN, .revents = 0};
-      if (::poll(&poll_fd, 1, kSliceMs) <= 0) continue;
-      ssize_t n = 1;
-      while (n > 0) n = Receive(bytes.data(), bytes.size(), MSG_DONTWAIT);
-      if (n == 0 || (errno != EAGAIN && errno != EWOULDBLOCK)) return;
-    }
-  }
-  bool IsAlive() const {
-    char byte = 0;
-    const ssize_t n = Receive(&byte, 1, MSG_PEEK | MSG_DONTWAIT);
-    return n > 0 || (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK));
-  }
-
-  socket_t socket_;
-  int patience_;  // seconds
-  HttpHead head_;
-  bool is_answered_ = false;  // the reply has begun
-  std::string pending_;       // read and not yet asked for from `taken_` on
-  size_t taken_ = 0;
+  ClientSocket& client_;
 };
 
-// One request on each connection.
-class OneRequestServer final : public httplib::Server {
+// Requests of a connection, one after another. Those that were sent ahead wait in its socket.
+class SocketServer final : public httplib::Server {
+ public:
+  SocketServer(Connections& connections, Exchanges& exchanges,
+               std::function<void(const RequestRecord&)> ended)
+      : connections_(connections), exchanges_(exchanges), ended_(std::move(ended)) {}
+
  private:
   bool process_and_close_socket(socket_t socket) override {
-    ClientStream stream(socket, static_cast<int>(read_timeout_sec_));
-    bool is_closed = false;
-    return process_request(stream, "", 0, "", 0, true, is_closed,
-                           [&](httplib::Request& request) { stream.AddTo(request); });
+    ClientSocket client(socket, connections_);
+    ClientStream stream(client);
+    bool stays = true;
+    while (stays && client.NextRequest()) {
+      Exchange exchange{.client = client, .began = connections_.now()};
+      exchanges_.Add(exchange);
+      bool is_closed = false;
+      const bool is_written =
+          process_request(stream, "", Exchanges::NumberOf(exchange), "", 0, false, is_closed,
+                          [&](httplib::Request& request) { SetUp(client, request); });
+      exchanges_.Remove(exchange);
+      exchange.record.seconds = connections_.now() - exchange.began;
+      if (client.is_answered()) ended_(exchange.record);
+      stays = is_written && !is_closed && exchange.stays;
+      if (!client.is_answered() && connections_.must_go(client.id())) client.Write(kTooSlow);
+    }
+    return true;
   }
+
+  // What httplib has not seen, once it has read the head.
+  static void SetUp(const ClientSocket& client, httplib::Request& request) {
+    for (const auto& [name, value] : client.head().put_aside()) {
+      request.headers.emplace(name, value);
+    }
+    if (client.head().is_too_long()) request.headers.emplace(kTooLong, "");
+    // httplib knows it in lower case only.
+    const auto expected = request.headers.find("Expect");
+    if (expected == request.headers.end()) return;
+    if (HasIgnoringCase(expected->second, kContinue)) expected->second = kContinue;
+  }
+
+  Connections& connections_;
+  Exchanges& exchanges_;
+  const std::function<void(const RequestRecord&)> ended_;
 };
 
 class SinkStream final : public HttpStream {
@@ -217,7 +124,7 @@ class SinkStream final : public HttpStream {
   bool is_open_ = true;
 };
 
-HttpRequest Translate(const httplib::Request& from) {
+HttpRequest Translate(const httplib::Request& from, Exchange& exchange) {
   HttpRequest request;
   request.method = from.method;
   request.path = from.path;
@@ -231,7 +138,8 @@ HttpRequest Translate(const httplib::Request& from) {
     if (!from.has_param(key)) return std::nullopt;
     return from.get_param_value(key);
   };
-  request.is_gone = [&from] { return from.is_connection_closed(); };
+  request.record = &exchange.record;
+  request.is_gone = [&exchange] { return exchange.client.IsGone(); };
   return request;
 }
 
@@ -261,96 +169,199 @@ void Translate(HttpReply from, httplib::Response& reply) {
 struct HttpServer::Impl {
   HttpOptions options;
   HttpHandlers handlers;
-  OneRequestServer server;
+  Connections connections;
+  Exchanges exchanges;
+  SocketServer server;
   int port = 0;
   socket_t listening = -1;  // the newest that httplib made
   std::thread listener;
   BodyRoom bodies;
 
-  explicit Impl(HttpOptions chosen) : options(std::move(chosen)), bodies(options.most_body) {}
-  HttpReply Refused(int status, std::string_view message) const {
-    return {.status = status, .body = handlers.refuse(status, message)};
+  explicit Impl(HttpOptions chosen)
+      : options(std::move(chosen)),
+        connections(options.limits, options.clock),
+        server(connections, exchanges,
+               [this](const RequestRecord& r) {
+                 if (handlers.ended) handlers.ended(r);
+               }),
+        bodies(options.most_body) {}
+  HttpReply Refused(const Exchange& exchange, int status, std::string_view message) const {
+    return {.status = status, .body = handlers.refuse(exchange.record, status, message)};
   }
-  std::optional<HttpReply> Admit(const httplib::Request& request) const {
-    if (request.has_header(kTooLong)) {
-      return Refused(431, "the request has more than 16 KiB of headers");
-    }
-    const auto length = request.get_header_value_u64("Content-Length");
-    if (length > options.most_body) {
-      HttpReply reply = Refused(
-          413, Format("a body of {} bytes is too long (at most {})", length, options.most_body));
-      reply.headers.emplace_back("Connection", "close");
-      return reply;
-    }
-    return handlers.admit(Translate(request));
+  HttpReply Full(const Exchange& exchange, std::string_view message) const {
+    HttpReply reply = Refused(exchange, 503, message);
+    reply.headers.emplace_back("Retry-After", "1");
+    return reply;
   }
-  void Answer(const httplib::Request& from, httplib::Response& reply, std::string body) const {
-    HttpRequest request = Translate(from);
-    request.body = std::move(body);
-    Translate(handlers.answer(request), reply);
-  }
+  std::optional<HttpReply> Admit(const httplib::Request& request, Exchange& exchange);
+  bool IsKept(const httplib::Request& request) const;
+  bool Stays(const httplib::Request& request, int status, const Exchange& exchange) const;
+  void Read(const httplib::Request& request, httplib::Response& reply,
+            const httplib::ContentReader& content);
+  void Answer(const httplib::Request& from, httplib::Response& reply, std::string body);
+  void Explain(const httplib::Request& request, httplib::Response& reply) const;
+  void EndHead(const httplib::Request& request, httplib::Response& reply) const;
   void SetUp();
 };
 
+// There is no body but one that has been announced.
+bool AnnouncesBody(const httplib::Request& request) {
+  if (request.has_header("Transfer-Encoding")) return true;
+  if (request.has_header("Content-Length")) {
+    return request.get_header_value("Content-Length") != "0";
+  }
+  return request.method != "GET" && request.method != "HEAD" && request.method != "OPTIONS";
+}
+
+bool HttpServer::Impl::IsKept(const httplib::Request& request) const {
+  return std::ranges::contains(options.kept_paths, request.path) && !AnnouncesBody(request);
+}
+
+// The head is here: may the request go on? Asked for twice if the client does so before its body.
+std::optional<HttpReply> HttpServer::Impl::Admit(const httplib::Request& request,
+                                                 Exchange& exchange) {
+  if (std::exchange(exchange.is_admitted, true)) return std::nullopt;
+  exchange.record.path = request.path;
+  exchange.record.id = RequestId(request.get_header_value(kIdHeader));
+  if (!connections.HeadEnds(exchange.client.id(), IsKept(request))) {
+    return Full(exchange, "all connections for requests are taken; ask again");
+  }
+  if (request.version == "HTTP/1.1") exchange.client.set_ignored(kIgnored);
+  if (request.has_header(kTooLong)) {
+    return Refused(exchange, 431, "the request has more than 16 KiB of headers");
+  }
+  if (request.get_header_value_count("Host") > 1 || request.get_header_value_count("Origin") > 1 ||
+      (!request.path.starts_with('/') && request.method != "OPTIONS")) {
+    return Refused(exchange, 400, "a request has one Host, one Origin, and a path as its target");
+  }
+  const auto length = request.get_header_value_u64("Content-Length");
+  if (length > options.most_body) {
+    return Refused(
+        exchange, 413,
+        Format("a body of {} bytes is too long (at most {})", length, options.most_body));
+  }
+  return handlers.admit(Translate(request, exchange));
+}
+
+// Another request may follow this one: the client allows it, and nothing of this one is left that
+// could be taken for it.
+bool HttpServer::Impl::Stays(const httplib::Request& request, int status,
+                             const Exchange& exchange) const {
+  if (!options.keeps_alive || status >= 400 || request.version != "HTTP/1.1") return false;
+  if (HasIgnoringCase(request.get_header_value("Connection"), "close")) return false;
+  return exchange.client.head().put_aside().empty() &&
+         (exchange.has_read_body || !AnnouncesBody(request));
+}
+
+void HttpServer::Impl::Answer(const httplib::Request& from, httplib::Response& reply,
+                              std::string body) {
+  Exchange& exchange = exchanges.Of(from.remote_port);
+  connections.BodyEnds(exchange.client.id());
+  HttpRequest request = Translate(from, exchange);
+  request.body = std::move(body);
+  Translate(handlers.answer(request), reply);
+}
+
+void HttpServer::Impl::Read(const httplib::Request& request, httplib::Response& reply,
+                            const httplib::ContentReader& content) {
+  Exchange& exchange = exchanges.Of(request.remote_port);
+  std::string body;
+  body.reserve(request.get_header_value_u64("Content-Length"));  // Admit() has judged it
+  BodyRoom::Share room(bodies);
+  bool has_room = true;
+  exchange.has_read_body = content([&](const char* data, size_t size) {
+    connections.BodyGrew(exchange.client.id(), size);
+    has_room = room.GrowTo(body.size() + size);
+    if (has_room) body.append(data, size);
+    return has_room && body.size() <= options.most_body;
+  });
+  if (exchange.has_read_body) {
+    Answer(request, reply, std::move(body));
+  } else if (!has_room) {
+    Translate(Full(exchange, "other requests' bodies take all the room; ask again"), reply);
+  }
+}
+
+// What this server or httplib refuses.
+void HttpServer::Impl::Explain(const httplib::Request& request, httplib::Response& reply) const {
+  if (!reply.body.empty()) return;  // the handlers' own
+  if (reply.status == 400 && request.headers.size() >= kMostHeaderLines) reply.status = 431;
+  const Exchange& exchange = exchanges.Of(request.remote_port);
+  if (reply.status == 400) {  // or the connection was cut before the request was whole
+    reply.status = connections.StatusOfCut(exchange.client.id());
+  }
+  const std::string_view message =
+      StatusMessage(reply.status, httplib::status_message(reply.status));
+  reply.set_content(handlers.refuse(exchange.record, reply.status, message), "application/json");
+}
+
+// The last moment before the reply's head is sent.
+void HttpServer::Impl::EndHead(const httplib::Request& request, httplib::Response& reply) const {
+  Exchange& exchange = exchanges.Of(request.remote_port);
+  for (const auto& [name, value] : handlers.headers(Translate(request, exchange))) {
+    reply.set_header(name, value);
+  }
+  exchange.stays = Stays(request, reply.status, exchange);
+  exchange.record.status = reply.status;
+  if (exchange.record.id.empty()) exchange.record.id = RequestId("");  // it had no head
+  reply.set_header(kIdHeader, exchange.record.id);
+  reply.headers.erase("Keep-Alive");
+  reply.headers.erase("Connection");
+  if (exchange.stays) {
+    const double promised = options.limits.idle_seconds * kPromised;
+    reply.set_header("Keep-Alive", Format("timeout={}", static_cast<int>(promised)));
+  } else {
+    reply.set_header("Connection", "close");
+  }
+  const bool has_events = reply.get_header_value("Content-Type") == kEvents;
+  exchange.client.set_ignored(has_events ? kIgnoredEvent : "");
+}
+
 void HttpServer::Impl::SetUp() {
-  server.new_task_queue = [this] { return new ConnectionThreads(options.most_connections, port); };
+  server.new_task_queue = [this] { return new ConnectionThreads(connections); };
   server.set_payload_max_length(options.most_body);
-  server.set_read_timeout(options.patience);
-  server.set_write_timeout(options.patience);
+  // Waiting ends when Connections says so.
+  server.set_read_timeout(0);
+  server.set_write_timeout(0);
+  server.set_idle_interval(0, kLookEveryMicroseconds);
   server.set_tcp_nodelay(true);
   // httplib's own options would let two servers share a port.
   server.set_socket_options([this](socket_t socket) {
     httplib::set_socket_opt(socket, SOL_SOCKET, SO_REUSEADDR, 1);
     listening = socket;
   });
-  httplib::Headers headers;
-  for (const auto& [name, value] : options.headers) headers.emplace(name, value);
-  server.set_default_headers(headers);
   server.set_pre_routing_handler([this](const httplib::Request& request, httplib::Response& reply) {
-    std::optional<HttpReply> refused = Admit(request);
+    std::optional<HttpReply> refused = Admit(request, exchanges.Of(request.remote_port));
     if (!refused) return httplib::Server::HandlerResponse::Unhandled;
     Translate(*std::move(refused), reply);
     return httplib::Server::HandlerResponse::Handled;
   });
+  server.set_expect_100_continue_handler(
+      [this](const httplib::Request& request, httplib::Response& reply) {
+        std::optional<HttpReply> refused = Admit(request, exchanges.Of(request.remote_port));
+        if (!refused) return 100;
+        Translate(*std::move(refused), reply);
+        return reply.status;
+      });
   const auto without_body = [this](const httplib::Request& request, httplib::Response& reply) {
     Answer(request, reply, "");
   };
   server.Get("/.*", without_body);
   server.Delete("/.*", without_body);
   server.Options("/.*", without_body);
-  server.Post("/.*", [this](const httplib::Request& request, httplib::Response& reply,
-                            const httplib::ContentReader& content) {
-    std::string body;
-    body.reserve(request.get_header_value_u64("Content-Length"));  // Admit() has judged it
-    BodyRoom::Share room(bodies);
-    bool has_room = true;
-    const bool is_read = content([&](const char* data, size_t size) {
-      has_room = room.GrowTo(body.size() + size);
-      if (has_room) body.append(data, size);
-      return has_room && body.size() <= options.most_body;
-    });
-    if (is_read) {
-      Answer(request, reply, std::move(body));
-    } else if (!has_room) {
-      HttpReply refused = Refused(503, "other requests' bodies take all the room; ask again");
-      refused.headers.emplace_back("Retry-After", "1");
-      Translate(std::move(refused), reply);
-    }
-  });
+  server.Post("/.*",
+              [this](const httplib::Request& request, httplib::Response& reply,
+                     const httplib::ContentReader& content) { Read(request, reply, content); });
   server.set_error_handler([this](const httplib::Request& request, httplib::Response& reply) {
-    if (!reply.body.empty()) return;  // the handlers' own
-    const bool many = request.headers.size() >= kMostHeaderLines;
-    if (reply.status == 400 && many) reply.status = 431;
-    std::string_view message = httplib::status_message(reply.status);
-    if (reply.status == 413) message = "the body is too long";
-    if (reply.status == 400) message = "this is no HTTP request";
-    if (reply.status == 431) message = "the request has too many headers";
-    if (reply.status == 404) message = "there is nothing of that name";
-    reply.set_content(handlers.refuse(reply.status, message), "application/json");
+    Explain(request, reply);
   });
+  server.set_post_routing_handler([this](const httplib::Request& request,
+                                         httplib::Response& reply) { EndHead(request, reply); });
   server.set_exception_handler(
-      [this](const httplib::Request&, httplib::Response& reply, const std::exception_ptr&) {
-        Translate(Refused(500, "the server ran out of memory over this request"), reply);
+      [this](const httplib::Request& request, httplib::Response& reply, const std::exception_ptr&) {
+        Translate(Refused(exchanges.Of(request.remote_port), 500,
+                          "the server ran out of memory over this request"),
+                  reply);
       });
 }
 

@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: MIT
 // HTTP/1.1 on a socket: takes requests apart, keeps limits, writes replies whole or as a stream.
 // What is answered is the handlers' business. A connection has a thread of its own, so that one
-// that sends or reads slowly holds up nobody. It is closed after one reply: httplib would lose
-// requests that a client sends without waiting for replies, and a closed connection tells it which
-// ones were not answered. httplib.h stays in http_server.cc.
+// that sends or reads slowly holds up nobody. It stays for further requests, which may be sent
+// ahead and are answered in their order; a reply after which it does not says so. Each reply has an
+// X-Request-Id, the client's own if it sent one. httplib.h stays in http_server.cc.
 //
 // Limits: a body of `most_body` bytes (413, the rest is not read), as many for all bodies of a time
 // together but for the first 64 KiB of each (503, likewise), 16 KiB and 100 lines of headers
-// (431), 8 KiB in a target (414), `most_connections` connections (closed),
-// `patience` seconds between two packets of a request.
+// (431), 8 KiB in a target (414); how many connections and how slow they may be, see
+// connection_ledger.h (408, 503, or closed). Two hosts or origins, and a host in the target, are
+// 400: a proxy before this server may have believed the other one.
 //
 // Thread rule: handlers are called from many threads.
 #pragma once
@@ -23,7 +24,10 @@
 #include <utility>
 #include <vector>
 
+#include "base/clock.h"
 #include "base/result.h"
+#include "serve/connection_ledger.h"
+#include "serve/request_record.h"
 
 namespace moestro {
 
@@ -33,8 +37,10 @@ struct HttpRequest {
   std::string body;
   std::function<std::optional<std::string>(std::string_view name)> header;
   std::function<std::optional<std::string>(std::string_view name)> query;  // a field's value
-  // The client has closed its connection. Its thread only.
+  // The client has closed its connection. Its own side may be at its end. Its thread only.
   std::function<bool()> is_gone;
+  // What is written down about it; handlers add what they know until the reply has been sent.
+  RequestRecord* record = nullptr;
 };
 
 // Where a streamed reply goes.
@@ -58,19 +64,24 @@ struct HttpReply {
 struct HttpHandlers {
   // Before the body is read; a reply ends the request there.
   std::function<std::optional<HttpReply>(const HttpRequest&)> admit;
-  std::function<HttpReply(const HttpRequest&)> answer;
-  // The body of what this server refuses itself.
-  std::function<std::string(int status, std::string_view message)> refuse;
+  std::function<HttpReply(HttpRequest&)> answer;  // may take the body away
+  // The body of what this server refuses itself. A request without a whole head has no path.
+  std::function<std::string(const RequestRecord&, int status, std::string_view message)> refuse;
+  // Headers of every reply to the request, also of what this server refuses itself.
+  std::function<std::vector<std::pair<std::string, std::string>>(const HttpRequest&)> headers =
+      [](const HttpRequest&) { return std::vector<std::pair<std::string, std::string>>(); };
+  // The reply has been sent, or as much of it as the client took.
+  std::function<void(const RequestRecord&)> ended = {};
 };
 
 struct HttpOptions {
   std::string host = "127.0.0.1";
   uint16_t port = 8080;  // 0: any free one
   size_t most_body = size_t{32} << 20;
-  size_t most_connections = 256;
-  int patience = 30;  // seconds
-  // Sent with every reply.
-  std::vector<std::pair<std::string, std::string>> headers = {};
+  ConnectionLimits limits = {};
+  bool keeps_alive = true;
+  std::vector<std::string> kept_paths = {};  // that get in when all other places are taken
+  Clock clock = SteadySeconds;               // for the limits
 };
 
 class HttpServer {

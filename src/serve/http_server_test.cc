@@ -11,55 +11,13 @@
 #include <vector>
 
 #include "serve/body_room.h"
+#include "serve/http_server_fixture.h"
 #include "tests/support/socket_client.h"
 
 namespace moestro {
 namespace {
 
 using namespace std::chrono_literals;
-
-class HttpServerTest : public ::testing::Test {
- protected:
-  void SetUp() override { Start({.port = 0, .most_body = 1000, .patience = 2}); }
-  void Start(HttpOptions options) {
-    HttpHandlers handlers{.admit = [this](const HttpRequest& request) -> std::optional<HttpReply> {
-                            if (request.path != "/secret") return std::nullopt;
-                            ++refused_;
-                            return HttpReply{.status = 401, .body = "no"};
-                          },
-                          .answer = [this](const HttpRequest& request) { return Answer(request); },
-                          .refuse =
-                              [](int status, std::string_view message) {
-                                return std::to_string(status) + ": " + std::string(message);
-                              }};
-    auto server = HttpServer::Listen(std::move(options), std::move(handlers));
-    ASSERT_TRUE(server) << server.error().message;
-    server_ = *std::move(server);
-  }
-  HttpReply Answer(const HttpRequest& request) {
-    ++answered_;
-    if (request.path == "/wait") {
-      while (!request.is_gone()) std::this_thread::sleep_for(5ms);
-      ++missed_;
-      return {.body = "late"};
-    }
-    if (request.path == "/header") {
-      return {.body = "[" + request.body + "]" + request.header("cookie").value_or("") + "]"};
-    }
-    if (request.path == "/stream") {
-      return {.type = "text/event-stream", .stream = [this](HttpStream& out) {
-                while (out.Write("data: x\n\n") && out.is_open()) std::this_thread::sleep_for(5ms);
-                ++missed_;
-              }};
-    }
-    return {.body = request.method + " " + request.path + " [" + request.body + "]"};
-  }
-
-  std::unique_ptr<HttpServer> server_;
-  std::atomic<int> answered_ = 0;
-  std::atomic<int> refused_ = 0;
-  std::atomic<int> missed_ = 0;
-};
 
 TEST_F(HttpServerTest, GivesTheHandlerTheBodyAndTheClientTheReply) {
   const SocketClient client(server_->port());
@@ -69,13 +27,104 @@ TEST_F(HttpServerTest, GivesTheHandlerTheBodyAndTheClientTheReply) {
   EXPECT_TRUE(reply.ends_with("\r\n\r\nPOST /a b [hello]")) << reply;
 }
 
-TEST_F(HttpServerTest, OfPipelinedRequestsTheFirstIsAnsweredAndTheClientToldToAskAgain) {
+size_t Count(std::string_view text, std::string_view part) {
+  size_t n = 0;
+  for (size_t at = text.find(part); at != text.npos; at = text.find(part, at + 1)) ++n;
+  return n;
+}
+
+std::string IdOf(const std::string& reply) {
+  constexpr std::string_view kName = "\r\nX-Request-Id: ";
+  const size_t at = reply.find(kName);
+  if (at == std::string::npos) return "";
+  const size_t begin = at + kName.size();
+  return reply.substr(begin, reply.find("\r\n", begin) - begin);
+}
+
+TEST_F(HttpServerTest, EveryReplyHasTheRequestsIdOrOneOfOurs) {
+  const auto ask = [&](const std::string& request) {
+    const SocketClient client(server_->port());
+    client.Send(request);
+    return IdOf(client.ReceiveAll());
+  };
+  EXPECT_EQ(ask(Get("/a", "X-Request-Id: abc-\"1\"\r\n")), "abc-\"1\"");
+  EXPECT_EQ(ask(Post("/secret", "", "x-request-id: 2\r\n")), "2");
+  EXPECT_EQ(ask(Get("/stream-end", "X-Request-Id: 3\r\n")), "3");
+  for (const std::string& other :
+       {Get("/a"), Get("/a", "X-Request-Id: " + std::string(129, 'x') + "\r\n"),
+        Get("/a", "X-Request-Id: caf\xc3\xa9\r\n"), std::string("hello there\r\n\r\n")}) {
+    const std::string id = ask(other);
+    EXPECT_TRUE(id.starts_with("req_")) << other << id;
+  }
+  while (ended_.load() < 7) std::this_thread::sleep_for(1ms);
+  const std::lock_guard lock(records_mutex_);
+  EXPECT_EQ(records_[0].id, "abc-\"1\"");
+  EXPECT_EQ(records_[0].path, "/a");
+  EXPECT_EQ(records_[1].status, 401);
+  EXPECT_EQ(records_[6].status, 400);
+}
+
+TEST_F(HttpServerTest, AConnectionStaysForMoreRequests) {
   const SocketClient client(server_->port());
-  ASSERT_TRUE(client.Send(Post("/1", "a") + Post("/2", "b") + Post("/3", "c")));
-  const std::string all = client.ReceiveAll();
-  EXPECT_TRUE(all.contains("\r\nConnection: close\r\n")) << all;
-  EXPECT_TRUE(all.ends_with("POST /1 [a]")) << all;
-  EXPECT_EQ(answered_, 1);
+  for (const std::string path : {"/1", "/2", "/3"}) {
+    ASSERT_TRUE(client.Send(KeptPost(path, "x")));
+    const std::string reply = client.ReceiveUntil("[x]");
+    EXPECT_TRUE(reply.contains("\r\nKeep-Alive: timeout=")) << reply;
+    EXPECT_FALSE(reply.contains("Connection: close")) << reply;
+    ASSERT_TRUE(client.Send(KeptGet(path)));
+    EXPECT_TRUE(client.ReceiveUntil("]").ends_with("GET " + path + " []"));
+  }
+  ASSERT_TRUE(client.Send(Get("/last")));
+  const std::string last = client.ReceiveAll();
+  EXPECT_TRUE(last.contains("\r\nConnection: close\r\n")) << last;
+  EXPECT_EQ(Count(last, "HTTP/1.1 "), 1U) << last;
+}
+
+// Each is answered, in order, whatever sizes the bytes come in; also behind a chunked body.
+TEST_F(HttpServerTest, RequestsThatAreSentAheadAreAllAnswered) {
+  const std::string chunked =
+      "POST /2 HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"
+      "3\r\nabc\r\n2\r\nde\r\n0\r\n\r\n";
+  const std::string all = KeptPost("/1", std::string(900, 'a')) + chunked + KeptGet("/3") +
+                          KeptPost("/4", "") + Post("/5", "e");
+  for (const size_t size : {size_t{1}, size_t{7}, size_t{4096}, size_t{100000}}) {
+    const SocketClient client(server_->port());
+    for (size_t at = 0; at < all.size(); at += size) {
+      ASSERT_TRUE(client.Send(std::string_view(all).substr(at, size)));
+    }
+    const std::string replies = client.ReceiveAll();
+    EXPECT_EQ(Count(replies, "HTTP/1.1 200 OK"), 5U) << size;
+    size_t last = 0;
+    for (const std::string part :
+         {"POST /1 [aaa", "POST /2 [abcde]", "GET /3 []", "POST /4 []", "POST /5 [e]"}) {
+      const size_t at = replies.find(part);
+      EXPECT_TRUE(at != std::string::npos && at >= last) << part << " in " << replies;
+      last = at;
+    }
+  }
+}
+
+// What is behind a request that is refused might be its body: nothing of it is taken for a request.
+TEST_F(HttpServerTest, AfterARefusalTheConnectionVisiblyEnds) {
+  const std::string smuggled = KeptPost("/smuggled", "");
+  const std::vector<std::string> beginnings = {
+      KeptPost("/secret", smuggled),
+      "OPTIONS / HTTP/1.1\r\nHost: x\r\nContent-Length: " + std::to_string(smuggled.size()) +
+          "\r\n\r\n" + smuggled,
+      "POST /a HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n",
+      "POST /a HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\nContent-Length: 6\r\n\r\nhello",
+      "POST /a HTTP/1.1\r\nHost: x\r\nContent-Length: 5x\r\n\r\nhello",
+      "GET /a HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: gzip\r\n\r\n",
+      "GET /a HTTP/1.0\r\nHost: x\r\n\r\n",
+      "hello there\r\n\r\n"};
+  for (const std::string& beginning : beginnings) {
+    const SocketClient client(server_->port());
+    client.Send(beginning + smuggled);
+    const std::string all = client.ReceiveAll();
+    EXPECT_TRUE(all.contains("\r\nConnection: close\r\n")) << beginning << "\n" << all;
+    EXPECT_EQ(Count(all, "HTTP/1.1 "), 1U) << beginning << "\n" << all;
+    EXPECT_FALSE(all.contains("POST /smuggled []")) << beginning << "\n" << all;
+  }
 }
 
 TEST_F(HttpServerTest, RefusesALongBodyWithoutReadingIt) {
@@ -89,7 +138,7 @@ TEST_F(HttpServerTest, RefusesALongBodyWithoutReadingIt) {
 
 // Whoever still sends what is refused gets the reply all the same, and then the connection ends.
 TEST_F(HttpServerTest, AClientThatStillSendsGetsTheRefusal) {
-  Start({.port = 0, .most_body = 1000, .patience = 600});
+  Start({.port = 0, .most_body = 1000});
   for (int i = 0; i < 20; ++i) {
     const SocketClient client(server_->port());
     client.Send(Post("/", std::string(size_t{4} << 20U, 'x')));
@@ -155,6 +204,45 @@ TEST_F(HttpServerTest, AsksBeforeItReadsTheBody) {
   EXPECT_EQ(answered_, 0);
 }
 
+// curl asks so before any body above 1 MB; the field's value is not case-sensitive.
+TEST_F(HttpServerTest, AClientThatAsksFirstIsToldToSend) {
+  for (const std::string value : {"100-continue", "100-Continue"}) {
+    const SocketClient client(server_->port());
+    ASSERT_TRUE(client.Send("POST /a HTTP/1.1\r\nHost: x\r\nExpect: " + value +
+                            "\r\nContent-Length: 5\r\n\r\n"));
+    EXPECT_EQ(client.ReceiveUntil("\r\n\r\n"), "HTTP/1.1 100 Continue\r\n\r\n");
+    ASSERT_TRUE(client.Send("hello"));
+    const std::string reply = client.ReceiveUntil("]");
+    EXPECT_TRUE(reply.starts_with("HTTP/1.1 200 OK\r\n")) << reply;
+    EXPECT_TRUE(reply.ends_with("POST /a [hello]")) << reply;
+  }
+}
+
+TEST_F(HttpServerTest, AClientThatAsksFirstIsRefusedBeforeItSends) {
+  const std::string ask = "Host: x\r\nExpect: 100-continue\r\nContent-Length: ";
+  const SocketClient known(server_->port());
+  ASSERT_TRUE(known.Send("POST /secret HTTP/1.1\r\n" + ask + "5\r\n\r\n"));
+  EXPECT_TRUE(known.ReceiveAll().starts_with("HTTP/1.1 401 "));
+  const SocketClient large(server_->port());
+  ASSERT_TRUE(large.Send("POST /a HTTP/1.1\r\n" + ask + "1001\r\n\r\n"));
+  EXPECT_TRUE(large.ReceiveAll().starts_with("HTTP/1.1 413 "));
+  EXPECT_EQ(answered_, 0);
+}
+
+// As `nc -N` does: it has sent all it will, and reads.
+TEST_F(HttpServerTest, AClientThatHalfClosesGetsItsReply) {
+  const SocketClient client(server_->port());
+  ASSERT_TRUE(client.Send(Post("/turns", "hello")));
+  client.EndSending();
+  EXPECT_TRUE(client.ReceiveAll().ends_with("\r\n\r\nsixteen turns")) << "a reply that takes long";
+  const SocketClient reader(server_->port());
+  ASSERT_TRUE(reader.Send(Post("/events", "")));
+  reader.EndSending();
+  const std::string all = reader.ReceiveAll();
+  EXPECT_TRUE(all.contains("data: 16\n\n")) << all;
+  EXPECT_TRUE(all.ends_with("0\r\n\r\n")) << all;
+}
+
 TEST_F(HttpServerTest, HalfSentRequestsHoldUpNobody) {
   std::vector<std::unique_ptr<SocketClient>> slow;
   for (int i = 0; i < 100; ++i) {
@@ -188,7 +276,7 @@ TEST_F(HttpServerTest, MissesAClientThatLeavesInTheMiddleOfAStream) {
 
 TEST_F(HttpServerTest, EndsSoonThoughClientsNeitherSendNorRead) {
   server_.reset();
-  Start({.port = 0, .patience = 60});
+  Start({.port = 0});
   const SocketClient half(server_->port());
   ASSERT_TRUE(half.Send("GET / HT"));
   const SocketClient idle(server_->port());
@@ -210,7 +298,7 @@ TEST_F(HttpServerTest, SaysWhichPortIsTaken) {
 TEST_F(HttpServerTest, BodiesThatTakeTooMuchTogetherAreRefused) {
   constexpr size_t kAll = size_t{1} << 20U;
   constexpr size_t kBytes = kAll * 3 / 4;
-  Start({.port = 0, .most_body = kAll, .patience = 600});
+  Start({.port = 0, .most_body = kAll});
   const std::string body(kBytes, 'x');
   {
     const SocketClient first(server_->port());

@@ -1,12 +1,18 @@
 // SPDX-License-Identifier: MIT
 #include "serve/job.h"
 
+#include <limits>
 #include <utility>
+
+#include "base/clock.h"
 
 namespace moestro {
 
 Job::Job(JobOptions options, Sampler sampler)
-    : options_(std::move(options)), sampler_(std::move(sampler)) {}
+    : options_(std::move(options)),
+      deadline_(options_.seconds > 0.0 ? SteadySeconds() + options_.seconds
+                                       : std::numeric_limits<double>::infinity()),
+      sampler_(std::move(sampler)) {}
 
 std::optional<JobEvent> Job::Next(std::chrono::milliseconds patience) {
   std::unique_lock lock(mutex_);

@@ -23,6 +23,7 @@
 #include "core/ids.h"
 #include "text/generate.h"
 #include "text/grammar_state.h"
+#include "text/quiet_filter.h"
 #include "text/sampler.h"
 
 namespace moestro {
@@ -35,12 +36,29 @@ struct JobOptions {
   uint32_t top_logprobs = 0;
   bool uses_prefixes = true;  // kept ones may be gone on with, and this one is kept
   std::shared_ptr<const Grammar> grammar = {};  // has been checked; null: none
+  QuietText quiet = {};                         // where a grammar that waits for its trigger sleeps
+  std::vector<Token> end_tokens = {};           // end the text as the model's own do
+  uint32_t min_tokens = 0;                      // before so many neither those nor a stop string do
+  std::vector<Token> early_ends = {};           // tokens that are not picked before min_tokens
+  // The first token of the prompt that gets log-probabilities; none: the answer's do.
+  std::optional<uint32_t> scored_from = {};
+  bool wants_progress = false;   // of the prompt
+  double seconds = 0.0;          // from the job's making to its end; 0: any
+  double writing_seconds = 0.0;  // from the first token to the end of a line; 0: any
+
+  bool scores_prompt() const { return scored_from.has_value(); }
+};
+
+// The log-probabilities of a prompt that is scored, once, before any text.
+struct JobPrompt {
+  std::vector<TokenLogprob> logprobs;
 };
 
 // Text that has become certain; may be empty while tokens are held back.
 struct JobText {
   std::string text;
   std::vector<TokenLogprob> logprobs;
+  uint32_t tokens = 0;  // picked since the last one was told
 };
 
 struct JobEnd {
@@ -49,7 +67,7 @@ struct JobEnd {
   ReplyUsage usage;
 };
 
-using JobEvent = std::variant<JobText, JobEnd, ApiError>;
+using JobEvent = std::variant<JobText, JobPrompt, PromptProgress, JobEnd, ApiError>;
 
 class Job {
  public:
@@ -64,16 +82,23 @@ class Job {
   // Any thread.
   bool is_cancelled() const { return cancelled_.load(std::memory_order_acquire); }
   const JobOptions& options() const { return options_; }
+  // Tokens of the answer so far.
+  uint32_t generated() const { return generated_.load(std::memory_order_relaxed); }
+  // By SteadySeconds(), when its time is over; infinity: never.
+  double deadline() const { return deadline_; }
 
   // Engine thread.
   void Tell(JobEvent event);
+  void CountToken() { generated_.fetch_add(1, std::memory_order_relaxed); }
   // Once, when the text begins.
   Sampler TakeSampler() { return std::move(sampler_); }
 
  private:
   const JobOptions options_;
+  const double deadline_;
   Sampler sampler_;  // the engine thread's, once the job has been submitted; lacks the grammar
   std::atomic<bool> cancelled_ = false;
+  std::atomic<uint32_t> generated_ = 0;
   std::mutex mutex_;
   std::condition_variable told_;
   std::deque<JobEvent> events_;

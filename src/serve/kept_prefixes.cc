@@ -49,6 +49,10 @@ bool KeptPrefixes::Drop(std::span<const Token> tokens) {
          }) > 0;
 }
 
+KeptPrefixes::Kept* KeptPrefixes::FindOldest() {
+  return kept_.empty() ? nullptr : &*std::ranges::min_element(kept_, {}, &Kept::used);
+}
+
 bool KeptPrefixes::DropOldest() {
   if (kept_.empty()) return false;
   kept_.erase(std::ranges::min_element(kept_, {}, &Kept::used));

@@ -38,6 +38,8 @@ class KeptPrefixes {
   std::optional<Sequence> ForkWhole(std::span<const Token> tokens) const;
   // Lets go of the one of just these tokens; false: there is none.
   bool Drop(std::span<const Token> tokens);
+  // The one used longest ago; nullptr: none.
+  Kept* FindOldest();
   // Lets go of the one used longest ago; false: there is none.
   bool DropOldest();
   // One that has rested since `before` and no file has; nullptr: none.

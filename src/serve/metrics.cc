@@ -34,14 +34,17 @@ class MetricsWriter {
   std::string text_;
 };
 
-void AddRequests(MetricsWriter& out, const SchedulerStatus& status) {
+void AddRequests(MetricsWriter& out, const SchedulerStatus& status, const Preparing& preparing) {
   const ServeTotals& totals = status.totals;
   const auto written = std::ranges::count(status.texts, true, &TextStatus::is_written);
   out.Gauge("requests_processing", "Requests that the engine works on.",
             static_cast<double>(status.texts.size()));
   out.Gauge("requests_decoding", "Of these, requests whose answer is being written.",
             static_cast<double>(written));
-  out.Gauge("requests_deferred", "Requests that wait.", status.waiting);
+  out.Gauge("requests_preparing", "Requests whose body is taken apart or whose grammar is tried.",
+            preparing.working());
+  out.Gauge("requests_deferred", "Requests that wait for that, or for the engine.",
+            status.waiting + preparing.waiting());
   out.Family("requests_total", "Requests that have ended, by how.", "counter");
   out.Value("requests_total", "{end=\"finished\"}", static_cast<double>(totals.finished));
   out.Value("requests_total", "{end=\"cancelled\"}", static_cast<double>(totals.cancelled));
@@ -90,7 +93,7 @@ void AddExperts(MetricsWriter& out, const RunStats& stats) {
 
 std::string MetricsText(const SchedulerStatus& status, const ReadyModel& model) {
   MetricsWriter out;
-  AddRequests(out, status);
+  AddRequests(out, status, model.preparing);
   AddExperts(out, status.engine);
   out.Gauge("context_tokens", "Tokens that one request may have, prompt and answer.",
             model.card.n_ctx);
@@ -138,7 +141,8 @@ Json DashboardState(const SchedulerStatus& status, const ReadyModel& model) {
   state.Set("model", model.card.id)
       .Set("n_ctx", model.card.n_ctx)
       .Set("slots", SlotsJson(status, model.card.n_ctx))
-      .Set("waiting", status.waiting)
+      .Set("waiting", status.waiting + model.preparing.waiting())
+      .Set("preparing", model.preparing.working())
       .Set("kept_prefixes", status.kept_prefixes)
       .Set("kept_tokens", status.kept_tokens)
       .Set("saved_prefixes", status.saved_prefixes)

@@ -6,6 +6,7 @@
 #include <system_error>
 #include <utility>
 
+#include "base/cache_folder.h"
 #include "base/hash.h"
 #include "base/log.h"
 
@@ -20,6 +21,15 @@ struct FoundFile {
   uint64_t bytes = 0;
   fs::file_time_type used;
 };
+
+// Earlier versions let others read what they wrote.
+void TakeBackFromOthers(const fs::path& path) {
+  std::error_code error;
+  constexpr fs::perms kOthers = fs::perms::group_all | fs::perms::others_all;
+  const bool is_private = (fs::status(path, error).permissions() & kOthers) == fs::perms::none;
+  if (!is_private) fs::permissions(path, kOthers, fs::perm_options::remove, error);
+  if (error) LogWarning("others may read {}: {}", path.string(), error.message());
+}
 
 // All models' files, the one used longest ago first.
 std::vector<FoundFile> FindFiles(const std::string& folder) {
@@ -36,6 +46,16 @@ std::vector<FoundFile> FindFiles(const std::string& folder) {
   return files;
 }
 
+// Everything that keys and values depend on beside tokens, and the caller's key.
+uint64_t OriginHash(const KvOrigin& origin, const std::string& key) {
+  Fnv1a hash;
+  hash.AddNumber(origin.weights);
+  hash.AddNumber(uint64_t{origin.choices.size()});
+  hash.Add(origin.choices);
+  hash.Add(key);
+  return hash.value();
+}
+
 void Touch(const std::string& path) {
   std::error_code ignored;  // then it counts as used earlier
   fs::last_write_time(path, fs::file_time_type::clock::now(), ignored);
@@ -47,22 +67,49 @@ PrefixFiles::PrefixFiles(Engine& engine, std::string folder, std::string key, ui
     : engine_(engine),
       folder_(most_bytes > 0 ? std::move(folder) : ""),
       key_(std::move(key)),
-      begin_(Format("{:016x}-", engine.id().fingerprint)),
+      model_begin_(Format("{:016x}-", engine.id().fingerprint)),
       most_bytes_(most_bytes) {
   if (folder_.empty()) return;
-  std::error_code error;
-  fs::create_directories(folder_, error);
-  if (error) {
-    LogWarning("prefixes are not kept on disk: cannot make {}: {}", folder_, error.message());
-    folder_.clear();
+  if (const std::error_code error = MakePrivateFolder(folder_)) {
+    TurnOff(Format("cannot make {}: {}", folder_, error.message()));
     return;
   }
+  WarnIfOpenToOthers(folder_);
+  Refresh();
+}
+
+void PrefixFiles::TurnOff(const std::string& why) {
+  LogWarning("prefixes are not kept on disk: {}", why);
+  folder_.clear();
+  entries_.clear();
+}
+
+// An engine that has lost its device computes keys and values in another way from then on, and what
+// is on disk is no longer like its own. False: nothing is kept.
+bool PrefixFiles::Refresh() {
+  if (!is_on()) return false;
+  Result<KvOrigin> origin = engine_.kv_origin();
+  if (!origin) {
+    TurnOff(origin.error().message);
+    return false;
+  }
+  if (*origin == origin_) return true;
+  origin_ = *std::move(origin);
+  begin_ = model_begin_ + Format("{:016x}-", OriginHash(origin_, key_));
+  entries_.clear();
   Scan();
+  return true;
 }
 
 void PrefixFiles::Scan() {
+  size_t others = 0;
   for (const FoundFile& file : FindFiles(folder_)) {
-    if (!file.path.filename().string().starts_with(begin_)) continue;
+    TakeBackFromOthers(file.path);
+    const std::string name = file.path.filename().string();
+    if (!name.starts_with(begin_)) {
+      others += name.starts_with(model_begin_) ? 1 : 0;
+      continue;
+    }
     Result<SavedTokens> saved = engine_.PeekSequence(file.path.string());
     if (!saved) {
       LogInfo("{}", saved.error().message);
@@ -72,9 +119,15 @@ void PrefixFiles::Scan() {
     entries_.push_back(
         {.path = file.path.string(), .tokens = std::move(saved->tokens), .bytes = file.bytes});
   }
+  if (others == 0) return;
+  LogInfo(
+      "{} prefixes in {} are of a model with the same header, but of other weights, settings, "
+      "template or version: they are not used",
+      others, folder_);
 }
 
-std::optional<PrefixMatch> PrefixFiles::Find(std::span<const Token> tokens, uint32_t most) const {
+std::optional<PrefixMatch> PrefixFiles::Find(std::span<const Token> tokens, uint32_t most) {
+  if (!Refresh()) return std::nullopt;
   return LongestPrefix(
       entries_, [](const Entry& entry) { return std::span<const Token>(entry.tokens); }, tokens,
       most);
@@ -93,6 +146,7 @@ Result<Sequence> PrefixFiles::Restore(const PrefixMatch& match) {
 }
 
 Status PrefixFiles::Save(const Sequence& sequence) {
+  if (!Refresh()) return {};
   const std::span<const Token> tokens = sequence.tokens();
   for (const Entry& entry : entries_) {
     if (!std::ranges::starts_with(entry.tokens, tokens)) continue;

@@ -5,11 +5,11 @@
 #pragma once
 
 #include <cstdint>
-#include <mutex>
 
 #include "api/server_bodies.h"
 #include "chat/chat_format.h"
 #include "model/vocab.h"
+#include "serve/preparing.h"
 #include "serve/scheduler.h"
 #include "text/grammar_checker.h"
 
@@ -32,9 +32,8 @@ struct ReadyModel {
   const ChatFormat& format;
   GrammarChecker& grammars;
   Scheduler& scheduler;
-  // Held while a request is taken apart, its prompt rendered and cut into tokens: what that takes
-  // of memory is bounded for one at a time (docs/server.md), and the engine keeps its cores.
-  std::mutex& preparing;
+  Preparing& preparing;
+  double request_seconds = 0.0;  // what any request may take; 0: any time
 };
 
 }  // namespace moestro

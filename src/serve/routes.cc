@@ -3,97 +3,119 @@
 
 #include <algorithm>
 #include <array>
-#include <mutex>
 #include <utility>
 
+#include "api/ollama_bodies.h"
 #include "api/server_bodies.h"
 #include "serve/answer.h"
+#include "serve/api_keys.h"
 #include "serve/metrics.h"
 #include "serve/page.h"
+#include "serve/prompt_tokens.h"
 #include "serve/slot_reply.h"
+#include "serve/work.h"
 
 namespace moestro {
 namespace {
 
-using Handler = HttpReply (*)(const ReadyModel& model, const HttpRequest& request);
+using Handler = HttpReply (*)(const ReadyModel& model, HttpRequest& request);
 
 HttpReply Body(std::string body) { return {.body = std::move(body)}; }
 
 template <ApiKind kind>
-HttpReply Text(const ReadyModel& model, const HttpRequest& request) {
+HttpReply Text(const ReadyModel& model, HttpRequest& request) {
   return AnswerRequest(model, kind, request);
 }
 
-// The prompt of a conversation, without answering it.
-ApiResult<std::string> RenderedPrompt(const ReadyModel& model, ApiKind kind,
-                                      const HttpRequest& request) {
-  const std::scoped_lock lock(model.preparing);
-  const ApiResult<ApiRequest> parsed =
-      ParseApiRequest(kind, request.body, model.card.n_vocab, ApiPurpose::kInput);
-  if (!parsed) return std::unexpected(parsed.error());
-  Result<RenderedChat> chat = model.format.Render(parsed->chat, parsed->form);
-  if (!chat) return std::unexpected(ToApiError(chat.error()));
-  return std::move(chat->prompt);
-}
-
 template <ApiKind kind>
-HttpReply CountTokens(const ReadyModel& model, const HttpRequest& request) {
-  const ApiResult<std::string> prompt = RenderedPrompt(model, kind, request);
-  if (!prompt) return ErrorReply(kind, prompt.error());
-  const ApiResult<std::vector<Token>> tokens = PromptTokens(model, *prompt);
-  if (!tokens) return ErrorReply(kind, tokens.error());
+HttpReply CountTokens(const ReadyModel& model, HttpRequest& request) {
+  const Preparing::Turn turn = model.preparing.Begin(request.body.size());
+  const ApiResult<RenderedChat> prompt = RenderedPrompt(model, kind, request.body, turn.limit());
+  if (!prompt) return ErrorReply(kind, prompt.error(), *request.record);
+  const ApiResult<std::vector<Token>> tokens = PromptTokens(model, *prompt, turn.limit());
+  if (!tokens) return ErrorReply(kind, tokens.error(), *request.record);
   return Body(InputTokensBody(kind, tokens->size()));
 }
 
-HttpReply ApplyTemplate(const ReadyModel& model, const HttpRequest& request) {
-  const ApiResult<std::string> prompt = RenderedPrompt(model, ApiKind::kChat, request);
-  return prompt ? Body(ApplyTemplateBody(*prompt)) : ErrorReply(ApiKind::kChat, prompt.error());
+HttpReply ApplyTemplate(const ReadyModel& model, HttpRequest& request) {
+  const Preparing::Turn turn = model.preparing.Begin(request.body.size());
+  const ApiResult<RenderedChat> prompt =
+      RenderedPrompt(model, ApiKind::kChat, request.body, turn.limit());
+  return prompt ? Body(ApplyTemplateBody(prompt->prompt))
+                : ErrorReply(ApiKind::kChat, prompt.error(), *request.record);
 }
 
-HttpReply Tokenize(const ReadyModel& model, const HttpRequest& request) {
-  const std::scoped_lock lock(model.preparing);
+HttpReply Tokenize(const ReadyModel& model, HttpRequest& request) {
+  const Preparing::Turn turn = model.preparing.Begin(request.body.size());
   const ApiResult<TokenizeRequest> asked = ParseTokenizeRequest(request.body);
-  if (!asked) return ErrorReply(ApiKind::kChat, asked.error());
-  const ApiResult<std::vector<Token>> tokens =
-      TokensOf(model, asked->content, asked->add_special, asked->parse_special);
-  if (!tokens) return ErrorReply(ApiKind::kChat, tokens.error());
+  if (!asked) return ErrorReply(ApiKind::kChat, asked.error(), *request.record);
+  const ApiResult<std::vector<Token>> tokens = TokensOf(
+      model, asked->content,
+      {.add_special = asked->add_special, .parse_special = asked->parse_special}, turn.limit());
+  if (!tokens) return ErrorReply(ApiKind::kChat, tokens.error(), *request.record);
   if (!asked->with_pieces) return Body(TokenizeBody(*tokens));
   std::vector<std::string> pieces;
   for (const Token token : *tokens) pieces.push_back(model.vocab.Spelling(token));
   return Body(TokenizeBody(*tokens, pieces));
 }
 
-HttpReply Detokenize(const ReadyModel& model, const HttpRequest& request) {
-  const std::scoped_lock lock(model.preparing);
+HttpReply Detokenize(const ReadyModel& model, HttpRequest& request) {
+  const Preparing::Turn turn = model.preparing.Begin(request.body.size());
   const ApiResult<std::vector<Token>> tokens =
       ParseDetokenizeRequest(request.body, model.card.n_vocab);
-  if (!tokens) return ErrorReply(ApiKind::kChat, tokens.error());
+  if (!tokens) return ErrorReply(ApiKind::kChat, tokens.error(), *request.record);
   if (tokens->size() > model.card.n_ctx) {
-    return ErrorReply(ApiKind::kChat, ContextExceeded(tokens->size(), -1, model.card.n_ctx));
+    return ErrorReply(ApiKind::kChat, ContextExceeded(tokens->size(), -1, model.card.n_ctx),
+                      *request.record);
   }
   std::string text;
   for (const Token token : *tokens) text += model.vocab.Spelling(token);
   return Body(DetokenizeBody(text));
 }
 
-HttpReply ListModels(const ReadyModel& model, const HttpRequest&) {
+HttpReply ListModels(const ReadyModel& model, HttpRequest&) {
   return Body(ModelListBody(std::span(&model.card, 1)));
 }
 
-HttpReply Metrics(const ReadyModel& model, const HttpRequest&) {
+HttpReply Metrics(const ReadyModel& model, HttpRequest&) {
   return {.type = kMetricsType, .body = MetricsText(model.scheduler.status(), model)};
 }
 
-HttpReply Slots(const ReadyModel& model, const HttpRequest&) {
+HttpReply Slots(const ReadyModel& model, HttpRequest&) {
   return Body(SlotsJson(model.scheduler.status(), model.card.n_ctx).Dump());
 }
 
-HttpReply State(const ReadyModel& model, const HttpRequest&) {
+HttpReply State(const ReadyModel& model, HttpRequest&) {
   return Body(DashboardState(model.scheduler.status(), model).Dump());
 }
 
-HttpReply Embeddings(const ReadyModel&, const HttpRequest&) {
-  return ErrorReply(ApiKind::kChat, NotOffered("embeddings"));
+template <std::string (*body)(const ServedModel& model)>
+HttpReply OfModel(const ReadyModel& model, HttpRequest&) {
+  return Body(body(model.card));
+}
+
+HttpReply Version(const ReadyModel&, HttpRequest&) { return Body(OllamaVersionBody()); }
+
+HttpReply Properties(const ReadyModel& model, HttpRequest&) {
+  return Body(PropertiesBody(model.card, {.defaults = {},
+                                          .parallel = model.scheduler.status().parallel,
+                                          .bos = model.vocab.begin_text(),
+                                          .eos = model.vocab.end_text(),
+                                          .build = "moestro " MOESTRO_VERSION}));
+}
+
+// Changing which models there are.
+HttpReply OneModelOnly(const ReadyModel&, HttpRequest& request) {
+  return ErrorReply(ApiKind::kOllamaChat, NotOffered("changing the model of a running server"),
+                    *request.record);
+}
+
+HttpReply OllamaEmbeddings(const ReadyModel&, HttpRequest& request) {
+  return ErrorReply(ApiKind::kOllamaChat, NotOffered("embeddings"), *request.record);
+}
+
+HttpReply Embeddings(const ReadyModel&, HttpRequest& request) {
+  return ErrorReply(ApiKind::kChat, NotOffered("embeddings"), *request.record);
 }
 
 struct Route {
@@ -102,14 +124,23 @@ struct Route {
   Handler handler;
 };
 
+HttpReply Draining() {
+  return {.status = 503,
+          .body = ErrorBody({.status = 503,
+                             .type = "unavailable_error",
+                             .message = "the server is going down",
+                             .code = "server_shutdown"})};
+}
+
 // Places have a number behind this.
 constexpr std::string_view kSlotPath = "/slots/";
 
 HttpReply WrongMethod(const HttpRequest& request, std::string_view right) {
-  return {.status = 405,
-          .body = Routes::Refuse(
-              405, Format("{} takes {}, not {}", request.path, right, request.method)),
-          .headers = {{"Allow", std::string(right)}}};
+  return {
+      .status = 405,
+      .body = Routes::Refuse(*request.record, 405,
+                             Format("{} takes {}, not {}", request.path, right, request.method)),
+      .headers = {{"Allow", std::string(right)}}};
 }
 
 constexpr std::array kRoutes = {
@@ -125,6 +156,20 @@ constexpr std::array kRoutes = {
     Route{"POST", "/tokenize", Tokenize},
     Route{"POST", "/detokenize", Detokenize},
     Route{"POST", "/embeddings", Embeddings},
+    Route{"POST", "/api/chat", Text<ApiKind::kOllamaChat>},
+    Route{"POST", "/api/generate", Text<ApiKind::kOllamaGenerate>},
+    Route{"GET", "/api/tags", OfModel<OllamaTagsBody>},
+    Route{"GET", "/api/ps", OfModel<OllamaRunningBody>},
+    Route{"POST", "/api/show", OfModel<OllamaShowBody>},
+    Route{"GET", "/api/version", Version},
+    Route{"POST", "/api/pull", OneModelOnly},
+    Route{"POST", "/api/push", OneModelOnly},
+    Route{"POST", "/api/create", OneModelOnly},
+    Route{"POST", "/api/copy", OneModelOnly},
+    Route{"DELETE", "/api/delete", OneModelOnly},
+    Route{"POST", "/api/embed", OllamaEmbeddings},
+    Route{"POST", "/api/embeddings", OllamaEmbeddings},
+    Route{"GET", "/props", Properties},
     Route{"GET", "/models", ListModels},
     Route{"GET", "/metrics", Metrics},
     Route{"GET", "/slots", Slots},
@@ -140,68 +185,71 @@ bool IsOpen(std::string_view path) {
   return WithoutVersion(path) == "/health" || FindPageFile(path) != nullptr;
 }
 
-// As long for a wrong key as for a right one of its length.
-bool IsEqual(std::string_view a, std::string_view b) {
-  if (a.size() != b.size()) return false;
-  unsigned char difference = 0;
-  for (size_t i = 0; i < a.size(); ++i) difference |= static_cast<unsigned char>(a[i] ^ b[i]);
-  return difference == 0;
-}
-
 ApiKind KindOf(std::string_view path) {
+  if (path.starts_with("/api/")) return ApiKind::kOllamaChat;
   return WithoutVersion(path).starts_with("/messages") ? ApiKind::kMessages : ApiKind::kChat;
 }
 
 }  // namespace
 
-bool Routes::HasKey(const HttpRequest& request) const {
-  if (options_.keys.empty()) return true;
-  std::string key = request.header("x-api-key").value_or("");
-  constexpr std::string_view kBearer = "Bearer ";
-  if (const auto bearer = request.header("Authorization"); bearer && bearer->starts_with(kBearer)) {
-    key = bearer->substr(kBearer.size());
-  }
-  bool is_known = false;  // all are compared
-  for (const std::string& known : options_.keys) is_known = IsEqual(key, known) || is_known;
-  return is_known;
+// Clients of OpenAI send the first, Anthropic's the second; some send both.
+uint32_t Routes::KeyOf(const HttpRequest& request) const {
+  const std::string bearer = BearerOf(request.header("Authorization").value_or(""));
+  const std::string other = request.header("x-api-key").value_or("");
+  const uint32_t by_bearer = WhichKey(options_.keys, bearer);
+  const uint32_t by_other = WhichKey(options_.keys, other);
+  return by_bearer > 0 ? by_bearer : by_other;
 }
 
-std::vector<std::pair<std::string, std::string>> Routes::headers() const {
-  std::vector<std::pair<std::string, std::string>> headers = {
-      {"Server", "moestro"}, {"X-Content-Type-Options", "nosniff"}};
-  if (!options_.cors_origin.empty()) {
-    headers.emplace_back("Access-Control-Allow-Origin", options_.cors_origin);
-    headers.emplace_back("Vary", "Origin");
-  }
+std::vector<std::pair<std::string, std::string>> Routes::HeadersFor(
+    const HttpRequest& request) const {
+  auto headers = SharingHeaders(options_.access, request.header("Origin"));
+  headers.emplace_back("Server", "moestro");
+  headers.emplace_back("X-Content-Type-Options", "nosniff");
   return headers;
 }
 
 std::optional<HttpReply> Routes::Admit(const HttpRequest& request) const {
-  if (request.method == "OPTIONS") {
-    HttpReply reply{.status = 204};
-    if (!options_.cors_origin.empty()) {
-      reply.headers = {{"Access-Control-Allow-Methods", "GET, POST, OPTIONS"},
-                       {"Access-Control-Allow-Headers", "Authorization, Content-Type, x-api-key"},
-                       {"Access-Control-Max-Age", "86400"}};
-    }
-    return reply;
+  const std::optional<std::string> origin = request.header("Origin");
+  const std::optional<Refusal> refusal =
+      CheckAccess(options_.access, {.path = request.path,
+                                    .is_page = FindPageFile(request.path) != nullptr,
+                                    .host = request.header("Host"),
+                                    .origin = origin,
+                                    .fetch_site = request.header("Sec-Fetch-Site")});
+  if (refusal) {
+    return ErrorReply(
+        KindOf(request.path),
+        {.status = refusal->status,
+         .type = refusal->status == 403 ? "permission_error" : "invalid_request_error",
+         .message = refusal->message},
+        *request.record);
   }
-  if (IsOpen(request.path) || HasKey(request)) return std::nullopt;
+  if (request.method == "OPTIONS") {
+    const auto headers = request.header("Access-Control-Request-Headers");
+    return HttpReply{.status = 204, .headers = PreflightHeaders(options_.access, origin, headers)};
+  }
+  request.record->key = KeyOf(request);
+  if (options_.keys.empty() || request.record->key > 0 || IsOpen(request.path)) {
+    return std::nullopt;
+  }
   HttpReply reply =
       ErrorReply(KindOf(request.path),
                  {.status = 401,
                   .type = "authentication_error",
                   .message = "this server wants a key: send it as 'Authorization: Bearer KEY'",
-                  .code = "invalid_api_key"});
+                  .code = "invalid_api_key"},
+                 *request.record);
   reply.headers.emplace_back("WWW-Authenticate", "Bearer");
   return reply;
 }
 
-HttpReply Routes::Answer(const HttpRequest& request) const {
+HttpReply Routes::Answer(HttpRequest& request) const {
   const ReadyModel* model = model_.load(std::memory_order_acquire);
   if (const PageFile* file = FindPageFile(request.path); file != nullptr) return ReplyOf(*file);
   const std::string_view path = WithoutVersion(request.path);
   if (path == "/health") {
+    if (is_draining_.load(std::memory_order_acquire)) return Draining();
     return model != nullptr ? Body(HealthBody()) : HttpReply{.status = 503, .body = LoadingBody()};
   }
   const auto has_path = [&](const Route& route) { return route.path == path; };
@@ -209,7 +257,8 @@ HttpReply Routes::Answer(const HttpRequest& request) const {
   const bool is_one_model = path.starts_with("/models/") && request.method == "GET";
   const bool is_slot = path.starts_with(kSlotPath);
   if (found == kRoutes.end() && !is_one_model && !is_slot) {
-    return {.status = 404, .body = Refuse(404, Format("there is no {}", request.path))};
+    return {.status = 404,
+            .body = Refuse(*request.record, 404, Format("there is no {}", request.path))};
   }
   if (model == nullptr) {
     return {.status = 503, .body = LoadingBody(), .headers = {{"Retry-After", "2"}}};
@@ -218,7 +267,8 @@ HttpReply Routes::Answer(const HttpRequest& request) const {
     if (path.substr(std::string_view("/models/").size()) == model->card.id) {
       return Body(ModelBody(model->card));
     }
-    return {.status = 404, .body = Refuse(404, Format("there is no {}", request.path))};
+    return {.status = 404,
+            .body = Refuse(*request.record, 404, Format("there is no {}", request.path))};
   }
   if (is_slot) {
     if (request.method != "POST") return WrongMethod(request, "POST");
@@ -228,11 +278,27 @@ HttpReply Routes::Answer(const HttpRequest& request) const {
   return found->handler(*model, request);
 }
 
-std::string Routes::Refuse(int status, std::string_view message) {
+std::string_view Routes::NameOf(std::string_view path) {
+  if (FindPageFile(path) != nullptr) return "page";
+  path = WithoutVersion(path);
+  if (path == "/health") return "/health";
+  if (path.starts_with(kSlotPath)) return "/slots/N";
+  if (path.starts_with("/models/")) return "/models/NAME";
+  const auto found = std::ranges::find(kRoutes, path, &Route::path);
+  return found == kRoutes.end() ? "other" : found->path;
+}
+
+std::vector<std::string> Routes::KeptPaths() {
+  return {"/health", "/v1/health", "/metrics", "/v1/metrics"};
+}
+
+std::string Routes::Refuse(const RequestRecord& record, int status, std::string_view message) {
   const bool is_ours = status >= 500;
-  return ErrorBody({.status = status,
-                    .type = is_ours ? "server_error" : "invalid_request_error",
-                    .message = std::string(message)});
+  return ErrorBodyFor(KindOf(record.path),
+                      {.status = status,
+                       .type = is_ours ? "server_error" : "invalid_request_error",
+                       .message = std::string(message)},
+                      record.id);
 }
 
 }  // namespace moestro

@@ -4,10 +4,29 @@
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
+#include <limits>
 #include <numeric>
 #include <utility>
 
 namespace moestro {
+namespace {
+
+// The `n` likeliest tokens, in one pass: a prompt that is scored asks for each of its tokens.
+std::vector<Token> Likeliest(std::span<const float> logits, uint32_t n) {
+  const auto is_likelier = [&](Token a, Token b) {
+    return logits[static_cast<size_t>(a)] > logits[static_cast<size_t>(b)];
+  };
+  std::vector<Token> best;  // likeliest first
+  for (size_t i = 0; i < logits.size() && n > 0; ++i) {
+    const auto token = static_cast<Token>(i);
+    if (best.size() == n && !is_likelier(token, best.back())) continue;
+    if (best.size() == n) best.pop_back();
+    best.insert(std::ranges::upper_bound(best, token, is_likelier), token);
+  }
+  return best;
+}
+
+}  // namespace
 
 RunningText::RunningText(std::shared_ptr<Job> job, std::unique_ptr<TokenFilter> grammar,
                          Sequence sequence, const Vocab& vocab, const Clock& clock)
@@ -21,50 +40,107 @@ RunningText::RunningText(std::shared_ptr<Job> job, std::unique_ptr<TokenFilter> 
       cached_(sequence_.position()),
       stop_(job_->options().generate.stops),
       began_(clock()) {
+  const JobOptions& options = job_->options();
+  if (grammar && !options.quiet.end.empty()) {
+    grammar = std::make_unique<QuietFilter>(std::move(grammar), options.quiet, vocab);
+  }
   if (grammar) sampler_.SetGrammar(std::move(grammar));
-  sampler_.Observe(job_->options().prompt);
+  sampler_.Observe(options.prompt);
+  if (options.scored_from == 0) {
+    // A text's very first token follows nothing.
+    constexpr float kUnknown = std::numeric_limits<float>::quiet_NaN();
+    const Token first = options.prompt.front();
+    scores_.push_back(
+        {.chosen = {.token = first, .bytes = vocab.Spelling(first), .logprob = kUnknown},
+         .top = {}});
+  }
+}
+
+void RunningText::Score(uint32_t position, std::span<const float> logits) {
+  const JobOptions& options = job_->options();
+  // A prompt that is computed again has been scored up to some place.
+  const bool is_next = position + 1 == *options.scored_from + scores_.size();
+  if (has_said_prompt_ || !is_next) return;
+  scores_.push_back(LogprobsOf(logits, tokens_[position + 1], options.top_logprobs, vocab_));
+}
+
+void RunningText::SayPrompt() {
+  if (std::exchange(has_said_prompt_, true) || !job_->options().scores_prompt()) return;
+  job_->Tell(JobPrompt{.logprobs = std::exchange(scores_, {})});
+}
+
+void RunningText::SayProgress(uint32_t processed) {
+  if (!job_->options().wants_progress || has_said_prompt_) return;
+  job_->Tell(PromptProgress{.total = n_prompt(),
+                            .cached = cached_,
+                            .processed = processed,
+                            .seconds = clock_() - began_});
 }
 
 bool RunningText::Take(std::span<const float> logits, uint32_t n_ctx) {
   told_ = clock_();
-  if (generated() == 0) first_token_ = told_;
-  if (job_->options().generate.max_tokens == 0) {
-    End(StopReason::kLimit);
+  if (generated() == 0) {
+    first_token_ = told_;
+    SayProgress(n_prompt());
+    SayPrompt();
+  }
+  if (const std::optional<StopReason> end = EndAfter(n_ctx)) {
+    End(*end);
     return true;
   }
-  const Result<Token> token = sampler_.Pick(logits);
+  const JobOptions& options = job_->options();
+  const bool may_end = generated() >= options.min_tokens;
+  const Result<Token> token =
+      sampler_.Pick(logits, may_end ? std::span<const Token>() : options.early_ends);
   if (!token) {
     Fail(token.error());
     return true;
   }
-  const std::optional<StopReason> end =
-      vocab_.is_end(*token) ? StopReason::kEndToken : Add(*token, logits, n_ctx);
+  const bool is_end = vocab_.is_end(*token) || std::ranges::contains(options.end_tokens, *token);
+  const std::optional<StopReason> end = is_end ? StopReason::kEndToken : Add(*token, logits, n_ctx);
   if (end) End(*end);
   return end.has_value();
+}
+
+// Why there is no room for another token; none: there is.
+std::optional<StopReason> RunningText::EndAfter(uint32_t n_ctx) const {
+  const int64_t most = job_->options().generate.max_tokens;
+  if (most >= 0 && std::cmp_greater_equal(generated(), most)) return StopReason::kLimit;
+  if (tokens_.size() >= n_ctx) return StopReason::kContextFull;
+  if (generated() > 0 && is_out_of_time()) return StopReason::kTimeLimit;
+  return std::nullopt;
+}
+
+bool RunningText::is_out_of_time() const {
+  const double most_writing = job_->options().writing_seconds;
+  const bool has_written = most_writing > 0.0 && has_line_ && told_ - first_token_ > most_writing;
+  return has_written || SteadySeconds() > job_->deadline();
 }
 
 std::optional<StopReason> RunningText::Add(Token token, std::span<const float> logits,
                                            uint32_t n_ctx) {
   const JobOptions& options = job_->options();
   tokens_.push_back(token);
+  ++unsaid_tokens_;
+  job_->CountToken();
   std::vector<TokenLogprob> logprobs;
   if (options.wants_logprobs) {
     logprobs.push_back(LogprobsOf(logits, token, options.top_logprobs, vocab_));
   }
   const std::string piece = options.spells_control ? vocab_.Spelling(token) : vocab_.Piece(token);
-  Say(stop_.Push(utf8_.Push(piece)), std::move(logprobs));
+  has_line_ = has_line_ || piece.contains('\n');
+  std::string text = utf8_.Push(piece);
+  if (generated() > options.min_tokens) text = stop_.Push(text);
+  Say(std::move(text), std::move(logprobs));
   if (stop_.found()) return StopReason::kStopString;
-  if (std::cmp_greater_equal(generated(), options.generate.max_tokens) &&
-      options.generate.max_tokens >= 0) {
-    return StopReason::kLimit;
-  }
-  if (tokens_.size() > n_ctx) return StopReason::kContextFull;
-  return std::nullopt;
+  return EndAfter(n_ctx);
 }
 
 void RunningText::Say(std::string text, std::vector<TokenLogprob> logprobs) {
   if (text.empty() && logprobs.empty()) return;
-  job_->Tell(JobText{.text = std::move(text), .logprobs = std::move(logprobs)});
+  job_->Tell(JobText{.text = std::move(text),
+                     .logprobs = std::move(logprobs),
+                     .tokens = std::exchange(unsaid_tokens_, 0)});
 }
 
 void RunningText::End(StopReason reason) {
@@ -98,13 +174,7 @@ TokenLogprob LogprobsOf(std::span<const float> logits, Token chosen, uint32_t to
         .token = token, .bytes = vocab.Spelling(token), .logprob = static_cast<float>(logprob)};
   };
   TokenLogprob all{.chosen = candidate(chosen), .top = {}};
-  std::vector<Token> best(logits.size());
-  std::iota(best.begin(), best.end(), 0);
-  const auto n = static_cast<std::ptrdiff_t>(std::min<size_t>(top, best.size()));
-  std::partial_sort(best.begin(), best.begin() + n, best.end(), [&](Token a, Token b) {
-    return logits[static_cast<size_t>(a)] > logits[static_cast<size_t>(b)];
-  });
-  for (std::ptrdiff_t i = 0; i < n; ++i) all.top.push_back(candidate(best[static_cast<size_t>(i)]));
+  for (const Token token : Likeliest(logits, top)) all.top.push_back(candidate(token));
   return all;
 }
 

@@ -48,6 +48,16 @@ class RunningText {
   void set_place(uint32_t place) { place_ = place; }
   double told() const { return told_; }  // when the newest token was picked
 
+  // It wants the logits after this token of the prompt, which is not the last one.
+  bool wants_logits_at(uint32_t position) const {
+    const JobOptions& options = job_->options();
+    return options.scores_prompt() && position + 1 >= *options.scored_from &&
+           position + 1 < n_prompt_;
+  }
+  // Those logits, in the order of positions.
+  void Score(uint32_t position, std::span<const float> logits);
+  // Tells the job how many tokens of its prompt are there, if it wants to know.
+  void SayProgress(uint32_t processed);
   // The logits after the last of its tokens: picks the next one and tells the job. True: that was
   // the end, which the job has been told, too. `n_ctx`: tokens a text may have.
   bool Take(std::span<const float> logits, uint32_t n_ctx);
@@ -64,6 +74,9 @@ class RunningText {
 
  private:
   std::optional<StopReason> Add(Token token, std::span<const float> logits, uint32_t n_ctx);
+  std::optional<StopReason> EndAfter(uint32_t n_ctx) const;
+  bool is_out_of_time() const;
+  void SayPrompt();
   void Say(std::string text, std::vector<TokenLogprob> logprobs);
   void End(StopReason reason);
 
@@ -80,6 +93,10 @@ class RunningText {
   double began_;
   double first_token_ = 0.0;  // when the prompt had been computed
   double told_ = 0.0;
+  std::vector<TokenLogprob> scores_;  // of the prompt's tokens, until they are told
+  uint32_t unsaid_tokens_ = 0;        // picked since text was told last
+  bool has_said_prompt_ = false;      // the prompt has been computed
+  bool has_line_ = false;             // a line of the answer has ended
   bool has_failed_ = false;
   uint32_t place_ = 0;
 };

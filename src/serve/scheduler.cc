@@ -17,15 +17,17 @@ constexpr uint32_t kWorthReading = 32;
 constexpr double kPublishEvery = 0.1;
 constexpr double kSlotsEvery = 1.0;
 
-uint32_t WholeBlocks(uint32_t positions) {
-  return KvBlocks::BlocksFor(positions) * KvBlocks::kPositions;
+TextStatus StatusOf(const RunningText& text) {
+  return {.place = text.place(),
+          .is_written = text.is_written(),
+          .prompt_tokens = text.n_prompt(),
+          .cached_tokens = text.cached(),
+          .generated = text.generated(),
+          .positions = text.sequence().position()};
 }
 
-ApiError GoingDown() {
-  return {.status = 503,
-          .type = "unavailable_error",
-          .message = "the server is going down; ask again when it is back",
-          .code = "server_shutdown"};
+uint32_t WholeBlocks(uint32_t positions) {
+  return KvBlocks::BlocksFor(positions) * KvBlocks::kPositions;
 }
 
 }  // namespace
@@ -37,7 +39,7 @@ Scheduler::Scheduler(Engine& engine, const Vocab& vocab, SchedulerOptions option
       clock_(std::move(clock)),
       planner_({.chunk = engine.chunk(), .gap_seconds = options_.gap_seconds}),
       files_(engine, options_.cache_folder, options_.cache_key, options_.cache_disk),
-      slot_files_(engine, options_.slot_folder, options_.cache_key),
+      slot_files_(engine, options_.slot_folder, options_.cache_key, options_.slot_files),
       place_texts_(options_.parallel) {
   Publish(true);
 }
@@ -56,21 +58,31 @@ ApiStatus Scheduler::CheckRoomToWait() {
       .code = "queue_full"});
 }
 
-template <class Item>
-ApiStatus Scheduler::Enqueue(std::deque<std::shared_ptr<Item>>& queue, std::shared_ptr<Item> item) {
+ApiStatus Scheduler::Submit(std::span<const std::shared_ptr<Job>> jobs) {
   {
     const std::lock_guard lock(mutex_);
-    if (ApiStatus room = CheckRoomToWait(); !room) return room;
-    queue.push_back(std::move(item));
+    TRY_STATUS(CheckRoomToWait());
+    if (jobs.empty()) return {};
+    waiting_.push_back(jobs.front());
+    further_.insert(further_.end(), jobs.begin() + 1, jobs.end());
   }
   work_.notify_one();
   return {};
 }
 
-ApiStatus Scheduler::Submit(std::shared_ptr<Job> job) { return Enqueue(waiting_, std::move(job)); }
-
 ApiStatus Scheduler::Submit(std::shared_ptr<SlotTask> task) {
-  return Enqueue(slot_tasks_, std::move(task));
+  {
+    const std::lock_guard lock(mutex_);
+    TRY_STATUS(CheckRoomToWait());
+    slot_tasks_.push_back(std::move(task));
+  }
+  work_.notify_one();
+  return {};
+}
+
+bool Scheduler::is_draining() const {
+  const std::lock_guard lock(mutex_);
+  return is_draining_;
 }
 
 void Scheduler::Withdraw(Job& job) {
@@ -106,12 +118,12 @@ void Scheduler::Stop() {
 SchedulerStatus Scheduler::status() const {
   const std::lock_guard lock(mutex_);
   SchedulerStatus status = status_;
-  status.waiting += static_cast<uint32_t>(waiting_.size());
+  status.waiting += static_cast<uint32_t>(waiting_.size() + further_.size());
   status.totals.refused = refused_;
   return status;
 }
 
-void Scheduler::Run() {
+Status Scheduler::Run() {
   while (true) {
     RemoveCancelled();
     bool is_draining = false;
@@ -125,29 +137,34 @@ void Scheduler::Run() {
     DoSlotTask();
     Admit();
     if (!running_.empty()) {
+      Publish(false);  // a step may take seconds
       Step();
+      if (engine_.closed()) break;
       Publish(false);
       continue;
     }
     Publish(true);
     if (is_draining) {
       const std::lock_guard lock(mutex_);
-      if (waiting_.empty() && slot_tasks_.empty()) break;
+      if (waiting_.empty() && further_.empty() && slot_tasks_.empty()) break;
       continue;
     }
     if (!SaveOne(clock_() - options_.rest_seconds)) WaitForWork();
   }
   FailAll(GoingDown());
+  if (engine_.closed()) return std::unexpected(*engine_.closed());
   while (SaveOne(clock_())) {
   }
   Publish(true);
+  return {};
 }
 
 void Scheduler::WaitForWork() {
   std::unique_lock lock(mutex_);
   const std::chrono::duration<double> rest(std::max(options_.rest_seconds / 4, 0.01));
-  work_.wait_for(lock, rest,
-                 [this] { return !waiting_.empty() || !slot_tasks_.empty() || is_draining_; });
+  work_.wait_for(lock, rest, [this] {
+    return !waiting_.empty() || !further_.empty() || !slot_tasks_.empty() || is_draining_;
+  });
 }
 
 void Scheduler::Admit() {
@@ -156,16 +173,13 @@ void Scheduler::Admit() {
       if (!ResumeOne()) return;
       continue;
     }
-    std::shared_ptr<Job> job;
-    {
-      const std::lock_guard lock(mutex_);
-      if (waiting_.empty()) return;
-      job = waiting_.front();
-    }
-    // Only this thread takes from the front.
-    if (!job->is_cancelled() && !AdmitOne(job)) return;
+    const std::optional<NextJob> next = Next();
+    if (!next) return;
+    const size_t n_running = running_.size();
+    if (!next->job->is_cancelled() && !AdmitOne(*next)) return;
     const std::lock_guard lock(mutex_);
-    waiting_.pop_front();
+    next->queue->erase(next->queue->begin() + next->at);  // others only add behind it
+    if (running_.size() > n_running) status_.texts.push_back(StatusOf(*running_.back()));
   }
 }
 
@@ -187,11 +201,12 @@ bool Scheduler::Fits(uint32_t positions) const {
 
 // Kept prefixes go until so many positions are free, or none is left.
 void Scheduler::DropFor(uint32_t positions) {
-  while (engine_.kv_room().free < positions && kept_.DropOldest()) {
+  while (engine_.kv_room().free < positions && DropOne()) {
   }
 }
 
-bool Scheduler::AdmitOne(std::shared_ptr<Job> job) {
+bool Scheduler::AdmitOne(const NextJob& next) {
+  const std::shared_ptr<Job>& job = next.job;
   const auto n_prompt = static_cast<uint32_t>(job->options().prompt.size());
   if (!Fits(n_prompt)) return false;
   auto grammar = GrammarFor(*job);
@@ -200,11 +215,14 @@ bool Scheduler::AdmitOne(std::shared_ptr<Job> job) {
     ++totals_.failed;
     return true;
   }
-  Sequence sequence = BeginSequence(*job);
+  std::optional<Sequence> shared;
+  if (next.queue == &further_) shared = SharedPrompt(*job);
+  Sequence sequence = shared ? std::move(*shared) : BeginSequence(*job);
   DropFor(n_prompt - sequence.position() + kReserve);
   totals_.cached_tokens += sequence.position();
-  Start(std::make_unique<RunningText>(std::move(job), *std::move(grammar), std::move(sequence),
-                                      vocab_, clock_));
+  Start(
+      std::make_unique<RunningText>(job, *std::move(grammar), std::move(sequence), vocab_, clock_));
+  running_.back()->SayProgress(running_.back()->cached());
   return true;
 }
 
@@ -222,7 +240,9 @@ Result<std::unique_ptr<TokenFilter>> Scheduler::GrammarFor(const Job& job) const
 // case: its logits are gone.
 Sequence Scheduler::BeginSequence(const Job& job) {
   const std::vector<Token>& prompt = job.options().prompt;
-  if (!job.options().uses_prefixes) return engine_.NewSequence();
+  // What is scored needs all logits of the prompt, which are kept nowhere.
+  const bool begins_anew = !job.options().uses_prefixes || job.options().scores_prompt();
+  if (begins_anew) return engine_.NewSequence();
   const auto most = static_cast<uint32_t>(prompt.size() - 1);
   auto match = kept_.Find(prompt, most);
   const auto saved = files_.Find(prompt, most);
@@ -250,7 +270,8 @@ bool Scheduler::ResumeOne() {
 
 // What was computed stays, whatever ended the text.
 void Scheduler::Keep(RunningText& text) {
-  if (!text.job().options().uses_prefixes || text.sequence().position() == 0) return;
+  if (!text.job().options().uses_prefixes) return HoldForTwins(text);
+  if (text.sequence().position() == 0) return;
   const std::span<const Token> tokens = text.sequence().tokens();
   place_texts_[text.place()].assign(tokens.begin(), tokens.end());
   kept_.Keep(text.TakeSequence(), false, clock_());
@@ -261,15 +282,19 @@ bool Scheduler::SaveOne(double before) {
   if (!files_.is_on()) return false;
   KeptPrefixes::Kept* unsaved = kept_.FindUnsaved(before);
   if (unsaved == nullptr) return false;
-  unsaved->is_saved = true;  // or never will be: a full disk is not asked again and again
-  if (unsaved->sequence.position() < kWorthReading) return true;
-  const Status saved = files_.Save(unsaved->sequence);
+  Save(*unsaved);
+  return true;
+}
+
+void Scheduler::Save(KeptPrefixes::Kept& kept) {
+  kept.is_saved = true;  // or never will be: a full disk is not asked again and again
+  if (kept.sequence.position() < kWorthReading) return;
+  const Status saved = files_.Save(kept.sequence);
   // A full disk is said once, not for each text.
   if (!saved && !has_failed_to_save_) {
     LogWarning("prefixes are not kept on disk for now: {}", saved.error().message);
   }
   has_failed_to_save_ = !saved;
-  return true;
 }
 
 void Scheduler::FailAll(const ApiError& error) {
@@ -281,18 +306,22 @@ void Scheduler::FailAll(const ApiError& error) {
     }
     texts->clear();
   }
+  held_prompts_.clear();
   const std::lock_guard lock(mutex_);
-  for (const auto& job : waiting_) job->Tell(error);
-  totals_.failed += waiting_.size();
-  waiting_.clear();
+  for (auto* queue : {&waiting_, &further_}) {
+    for (const auto& job : *queue) job->Tell(error);
+    totals_.failed += queue->size();
+    queue->clear();
+  }
   for (const auto& task : slot_tasks_) task->Tell(std::unexpected(error));
   slot_tasks_.clear();
 }
 
 void Scheduler::Publish(bool now) {
   const double time = clock_();
-  if (!now && time - published_ < kPublishEvery) return;
+  if (!now && is_shown_ && time - published_ < kPublishEvery) return;
   published_ = time;
+  is_shown_ = true;
   SchedulerStatus status{.parallel = options_.parallel,
                          .waiting = static_cast<uint32_t>(paused_.size()),
                          .kept_prefixes = static_cast<uint32_t>(kept_.all().size()),
@@ -301,14 +330,7 @@ void Scheduler::Publish(bool now) {
                          .kv_room = engine_.kv_room(),
                          .totals = totals_,
                          .engine = engine_.stats()};
-  for (const auto& text : running_) {
-    status.texts.push_back({.place = text->place(),
-                            .is_written = text->is_written(),
-                            .prompt_tokens = text->n_prompt(),
-                            .cached_tokens = text->cached(),
-                            .generated = text->generated(),
-                            .positions = text->sequence().position()});
-  }
+  for (const auto& text : running_) status.texts.push_back(StatusOf(*text));
   for (const KeptPrefixes::Kept& kept : kept_.all()) status.kept_tokens += kept.sequence.position();
   const bool with_slots = time - slots_published_ >= kSlotsEvery;
   if (with_slots) {

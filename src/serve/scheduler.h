@@ -12,11 +12,13 @@
 #pragma once
 
 #include <condition_variable>
+#include <cstddef>
 #include <cstdint>
 #include <deque>
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -51,6 +53,7 @@ struct SchedulerOptions {
   std::string cache_key = {};     // see PrefixFiles
   uint64_t cache_disk = 0;        // bytes
   std::string slot_folder = {};   // for texts that clients save; empty: none
+  uint32_t slot_files = 256;      // of them
   OpenGrammar open_grammar = {};  // empty: no job has one. At most `parallel` are open
 };
 
@@ -60,8 +63,11 @@ class Scheduler {
   Scheduler(Engine& engine, const Vocab& vocab, SchedulerOptions options,
             Clock clock = SteadySeconds);
 
-  // Any thread. 429: the queue is full; 503: the server is going down.
-  ApiStatus Submit(std::shared_ptr<Job> job);
+  // Any thread. Jobs of one prompt compute it once. 429: the queue is full; 503: the server is
+  // going down. Of a request's jobs the first takes a place in the queue; its others begin when
+  // nobody else waits, so that a request of many fits a short queue and holds up no other request.
+  ApiStatus Submit(std::span<const std::shared_ptr<Job>> jobs);
+  ApiStatus Submit(const std::shared_ptr<Job>& job) { return Submit(std::span(&job, 1)); }
   // Any thread. Done between two steps, one after another. Errors: the same; the task is told the
   // others: 400, there is no such place or the file cannot be used; 404, there is no such file or
   // nothing to save; 409, a text is being computed there; 503, there is no room for it now.
@@ -72,19 +78,33 @@ class Scheduler {
   void Withdraw(Job& job);
   // Any thread. New jobs are refused from now on; Run() returns when the others have ended.
   void Drain();
+  bool is_draining() const;
   // Any thread. Those that are left fail; Run() returns.
   void Stop();
-  // Any thread. As of the last step or the last tenth of a second.
+  // Any thread, at once. Which texts wait and run, as it is now: each job is among them from
+  // Submit() on. Their figures are as of the last step or the last tenth of a second.
   SchedulerStatus status() const;
 
-  // Engine thread. Works until Drain() or Stop(), then saves what rests.
-  void Run();
+  // Engine thread. Works until Drain() or Stop(), then saves what rests. Fails with
+  // Engine::closed() once that is; then nothing more is saved.
+  Status Run();
 
  private:
   // What a sequence may take beyond the positions that it goes on by.
   static constexpr uint32_t kSlack = 2 * KvBlocks::kPositions;
   void Admit();
-  bool AdmitOne(std::shared_ptr<Job> job);
+  struct NextJob {
+    std::deque<std::shared_ptr<Job>>* queue;
+    std::ptrdiff_t at;
+    std::shared_ptr<Job> job;
+  };
+  std::optional<NextJob> Next();
+  const RunningText* TwinOf(const Job& job) const;
+  std::optional<Sequence> SharedPrompt(const Job& job) const;
+  void HoldForTwins(RunningText& text);
+  void LetGoOfHeldPrompts();
+  bool DropOne();
+  bool AdmitOne(const NextJob& next);
   Result<std::unique_ptr<TokenFilter>> GrammarFor(const Job& job) const;
   void Start(std::unique_ptr<RunningText> text);
   bool IsTaken(uint32_t place) const;
@@ -95,17 +115,18 @@ class Scheduler {
   void DropFor(uint32_t positions);
   void Step();
   bool MakeRoomFor(std::span<const uint32_t> rows);
-  Status Compute(std::span<const uint32_t> rows);
+  Status Compute(std::span<const uint32_t> rows, const Interlude& interlude = {});
+  Status ComputePrompts(std::span<const uint32_t> rows, double& aside);
+  Status StepTexts(std::span<const uint32_t> rows);
+  bool WaitsForToken(size_t text, std::span<const uint32_t> rows) const;
   void FailedStep(std::span<const uint32_t> rows, const Error& error);
   void RemoveEnded();
   void RemoveCancelled();
   void Keep(RunningText& text);
   bool SaveOne(double before);
+  void Save(KeptPrefixes::Kept& kept);
   // REQUIRES: mutex_ is held.
   ApiStatus CheckRoomToWait();
-  // `queue`: one of those under mutex_.
-  template <class Item>
-  ApiStatus Enqueue(std::deque<std::shared_ptr<Item>>& queue, std::shared_ptr<Item> item);
   void DoSlotTask();
   ApiResult<SlotFigures> Do(const SlotTask& task);
   ApiResult<SlotFigures> SaveSlot(const SlotTask& task);
@@ -120,6 +141,7 @@ class Scheduler {
   const Clock clock_;
   StepPlanner planner_;
   KeptPrefixes kept_;
+  std::vector<Sequence> held_prompts_;  // see HoldForTwins()
   PrefixFiles files_;
   SlotFiles slot_files_;
   std::vector<std::vector<Token>> place_texts_;       // [place]: what was kept last there
@@ -128,12 +150,14 @@ class Scheduler {
   std::vector<const RunningText*> ended_;             // in this step
   ServeTotals totals_;
   bool has_failed_to_save_ = false;  // the last time
+  bool is_shown_ = false;            // status_ has the texts that run
   double published_ = 0.0;
   double slots_published_ = 0.0;
 
   mutable std::mutex mutex_;
   std::condition_variable work_;
-  std::deque<std::shared_ptr<Job>> waiting_;          // under mutex_
+  std::deque<std::shared_ptr<Job>> waiting_;          // under mutex_; of each request one
+  std::deque<std::shared_ptr<Job>> further_;          // under mutex_; the others, when none waits
   std::deque<std::shared_ptr<SlotTask>> slot_tasks_;  // under mutex_
   std::vector<const Job*> prompts_in_step_;           // under mutex_
   bool is_draining_ = false;                          // under mutex_

@@ -18,6 +18,7 @@ void Scheduler::Start(std::unique_ptr<RunningText> text) {
   while (IsTaken(place)) ++place;
   text->set_place(place);
   running_.push_back(std::move(text));
+  is_shown_ = false;
 }
 
 void Scheduler::DoSlotTask() {

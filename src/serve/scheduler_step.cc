@@ -31,14 +31,22 @@ void Scheduler::Step() {
     }
   }
   const double began = clock_();
-  const Status status = Compute(rows);
-  const double seconds = clock_() - began;
+  double aside = 0.0;
+  const Status status = prompt_rows > 0 ? ComputePrompts(rows, aside) : Compute(rows);
+  const double seconds = clock_() - began - aside;
   {
     const std::lock_guard lock(mutex_);
     prompts_in_step_.clear();
   }
   if (status) {
+    for (size_t i = 0; i < rows.size(); ++i) {
+      RunningText& text = *running_[i];
+      const uint32_t position = text.sequence().position();
+      const bool is_under_way = texts[i].is_prompt && rows[i] > 0 && position < text.n_prompt();
+      if (is_under_way) text.SayProgress(position);
+    }
     planner_.StepDone(prompt_rows, seconds, others_wait);
+    if (aside > 0.0) planner_.TextsHad(aside);
     ++totals_.steps;
     totals_.prompt_tokens += prompt_rows;
     (prompt_rows > 0 ? totals_.prompt_seconds : totals_.text_seconds) += seconds;
@@ -49,29 +57,92 @@ void Scheduler::Step() {
 }
 
 // The rows' tokens into their sequences, and the logits of those that have all of theirs.
-Status Scheduler::Compute(std::span<const uint32_t> rows) {
+Status Scheduler::Compute(std::span<const uint32_t> rows, const Interlude& interlude) {
   Batch batch;
-  std::vector<RunningText*> takers;  // [row]: who wants the logits
+  std::vector<RunningText*> takers;  // [row]: whose it is
   for (size_t i = 0; i < rows.size(); ++i) {
     RunningText& text = *running_[i];
     const std::span<const Token> waiting = text.waiting();
     const RowKind kind = text.is_written() ? RowKind::kDecode : RowKind::kPrompt;
     for (uint32_t n = 0; n < rows[i]; ++n) {
       const bool is_last = n + 1 == waiting.size();
+      const uint32_t position = text.sequence().position() + n;
       batch.rows.push_back({.sequence = text.sequence().id(),
-                            .position = text.sequence().position() + n,
+                            .position = position,
                             .token = waiting[n],
                             .kind = kind,
-                            .wants_logits = is_last});
-      takers.push_back(is_last ? &text : nullptr);
+                            .wants_logits = is_last || text.wants_logits_at(position)});
+      takers.push_back(&text);
     }
   }
-  return engine_.Step(batch, [&](size_t row, std::span<const float> logits) {
+  const auto take = [&](size_t row, std::span<const float> logits) {
     RunningText& text = *takers[row];
+    const uint32_t position = batch.rows[row].position;
+    if (text.wants_logits_at(position)) return text.Score(position, logits);
     ++totals_.generated;
+    if (text.generated() == 0) is_shown_ = false;  // its prompt is done
     if (text.generated() > 0) totals_.gap_ms.Add((clock_() - text.told()) * 1e3);
     if (text.Take(logits, engine_.n_ctx())) ended_.push_back(&text);
-  });
+  };
+  return engine_.Step(batch, take, interlude);
+}
+
+// Texts get their tokens between layers when it is time; `aside`: seconds that they took.
+Status Scheduler::ComputePrompts(std::span<const uint32_t> rows, double& aside) {
+  double looked = clock_();
+  double piece = 0.0;
+  const auto is_due = [&] {
+    const double now = clock_();
+    piece = std::max(piece, now - looked);
+    looked = now;
+    double waited = 0.0;
+    for (size_t i = 0; i < running_.size(); ++i) {
+      if (WaitsForToken(i, rows)) waited = std::max(waited, now - running_[i]->told());
+    }
+    return waited > 0.0 && planner_.is_time_for_texts(waited, piece);
+  };
+  const auto run = [&] {
+    Status status = StepTexts(rows);
+    const double now = clock_();
+    aside += now - looked;
+    looked = now;
+    return status;
+  };
+  return Compute(rows, {.is_due = is_due, .run = run, .most_rows = options_.parallel});
+}
+
+// It is being written, has no rows in a prompts' step, and did not end while that lasts.
+bool Scheduler::WaitsForToken(size_t text, std::span<const uint32_t> rows) const {
+  const RunningText& its = *running_[text];
+  return rows[text] == 0 && its.is_written() && !its.job().is_cancelled() &&
+         !std::ranges::contains(ended_, &its);
+}
+
+// Within a prompts' step with these rows: nobody leaves before that ends.
+Status Scheduler::StepTexts(std::span<const uint32_t> rows) {
+  std::vector<uint32_t> texts(rows.size(), 0);
+  uint32_t n = 0;
+  for (size_t i = 0; i < rows.size(); ++i) {
+    if (WaitsForToken(i, rows)) texts[i] = 1;
+    n += texts[i];
+  }
+  while (engine_.kv_room().free < n * (1 + kSlack)) {
+    if (!kept_.DropOldest()) return {};
+  }
+  const double began = clock_();
+  const Status status = Compute(texts);
+  const double seconds = clock_() - began;
+  if (status) {
+    planner_.StepDone(0, seconds, false);
+    ++totals_.steps;
+    totals_.text_seconds += seconds;
+  } else if (status.error().code == Errc::kDevice || engine_.closed()) {
+    return status;
+  } else {
+    FailedStep(texts, status.error());
+  }
+  Publish(false);
+  return {};
 }
 
 // A read that failed may concern one text's experts only: each is tried alone, and those that fail
@@ -95,12 +166,13 @@ bool Scheduler::MakeRoomFor(std::span<const uint32_t> rows) {
   uint32_t needed = 0;
   for (const uint32_t n : rows) needed += n > 0 ? n + kSlack : 0;
   while (engine_.kv_room().free < needed) {
-    if (kept_.DropOldest()) continue;
+    if (DropOne()) continue;
     if (running_.size() == 1) return true;  // it has all there is, so it fits
     std::unique_ptr<RunningText> newest = std::move(running_.back());
     running_.pop_back();
     newest->GiveUp(engine_.NewSequence());
     paused_.push_front(std::move(newest));
+    is_shown_ = false;
     return false;
   }
   return true;
@@ -112,6 +184,7 @@ void Scheduler::RemoveEnded() {
     ++(ended->has_failed() ? totals_.failed : totals_.finished);
     Keep(**at);
     running_.erase(at);
+    is_shown_ = false;
   }
   ended_.clear();
 }
@@ -122,11 +195,15 @@ void Scheduler::RemoveCancelled() {
     for (auto& text : *texts | std::views::filter(is_cancelled)) {
       ++totals_.cancelled;
       Keep(*text);
+      is_shown_ = false;
     }
     std::erase_if(*texts, is_cancelled);
   }
+  LetGoOfHeldPrompts();
   const std::lock_guard lock(mutex_);
-  totals_.cancelled += std::erase_if(waiting_, [](const auto& job) { return job->is_cancelled(); });
+  for (auto* queue : {&waiting_, &further_}) {
+    totals_.cancelled += std::erase_if(*queue, [](const auto& job) { return job->is_cancelled(); });
+  }
 }
 
 }  // namespace moestro

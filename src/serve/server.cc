@@ -1,31 +1,42 @@
 // SPDX-License-Identifier: MIT
 #include "serve/server.h"
 
+#include <arpa/inet.h>
+#include <limits.h>
+#include <poll.h>
 #include <signal.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <chrono>
-#include <condition_variable>
+#include <cmath>
 #include <cstdlib>
-#include <cstring>
+#include <ctime>
 #include <filesystem>
-#include <fstream>
 #include <limits>
+#include <map>
 #include <memory>
 #include <mutex>
+#include <string_view>
 #include <system_error>
 #include <thread>
 #include <utility>
 
 #include "base/bytes.h"
+#include "base/caught.h"
 #include "base/hash.h"
 #include "base/log.h"
 #include "base/system_limits.h"
 #include "chat/chat_format.h"
 #include "engine/engine.h"
 #include "model/model_file.h"
+#include "serve/access.h"
+#include "serve/api_keys.h"
+#include "serve/chosen_template.h"
 #include "serve/http_server.h"
+#include "serve/request_lines.h"
 #include "serve/routes.h"
 #include "serve/scheduler.h"
 #include "text/grammar_checker.h"
@@ -40,10 +51,20 @@ constexpr uint32_t kDefaultContext = 16384;
 constexpr uint32_t kSmallestContext = 4096;
 
 bool IsLoopback(const std::string& host) {
-  return host == "localhost" || host == "::1" || host.starts_with("127.");
+  if (host == "localhost" || host == "::1") return true;
+  in_addr address{};  // a name may begin with "127.", too
+  return inet_pton(AF_INET, host.c_str(), &address) == 1 && ntohl(address.s_addr) >> 24U == 127;
 }
 
-// Turns signals into calls, in a thread of its own. At most one at a time.
+// As others may call it; empty: it has none that a request could have.
+std::vector<std::string> NamesOfThisMachine() {
+  std::array<char, HOST_NAME_MAX + 1> name{};
+  if (gethostname(name.data(), name.size() - 1) != 0) return {};
+  return ParseHosts(name.data()).value_or(std::vector<std::string>());
+}
+
+// Turns signals into calls, in a thread of its own. The first one drains the server, a second one
+// ends the process, and so does the time that an end in order may take.
 class StopSignals {
  public:
   // Blocks the signals for this thread and all that it starts from now on.
@@ -51,26 +72,34 @@ class StopSignals {
     const sigset_t signals = Signals();
     pthread_sigmask(SIG_BLOCK, &signals, nullptr);
   }
-  StopSignals() : waiter_([this] { Wait(); }) {}
+  // `drains` is called once a signal has come, before the scheduler is told.
+  StopSignals(double drain_seconds, std::function<void()> drains)
+      : drain_seconds_(drain_seconds), drains_(std::move(drains)), waiter_([this] {
+          Caught([this] { Wait(); },
+                 [](std::string_view) { std::_Exit(1); });  // a signal that ends nothing is worse
+        }) {}
   ~StopSignals() {
-    Finish();
+    {
+      const std::lock_guard lock(mutex_);
+      scheduler_ = nullptr;
+      is_over_ = true;
+    }
     pthread_kill(waiter_.native_handle(), SIGTERM);  // wakes it up
     waiter_.join();
   }
-  // From now on a signal drains the scheduler; before, it ends the process.
-  void SetScheduler(Scheduler& scheduler, double drain_seconds) {
+  // From now on a signal drains the scheduler; before, it ends the process. null: the scheduler has
+  // done its work.
+  void SetScheduler(Scheduler* scheduler) {
     const std::lock_guard lock(mutex_);
-    scheduler_ = &scheduler;
-    drain_seconds_ = drain_seconds;
-  }
-  // The work is over.
-  void Finish() {
-    const std::lock_guard lock(mutex_);
-    is_finished_ = true;
-    finished_.notify_all();
+    was_ready_ = true;
+    scheduler_ = scheduler;
   }
 
  private:
+  // That ending takes beyond the time for answers: the step under way, prefixes that are saved,
+  // connections that are closed.
+  static constexpr double kEndSeconds = 1.8;
+
   static sigset_t Signals() {
     sigset_t signals;
     sigemptyset(&signals);
@@ -82,20 +111,49 @@ class StopSignals {
     const sigset_t signals = Signals();
     int which = 0;
     sigwait(&signals, &which);
-    std::unique_lock lock(mutex_);
-    if (is_finished_) return;
-    if (scheduler_ == nullptr) std::_Exit(0);  // still loading: there is nothing to end in order
-    scheduler_->Drain();
-    finished_.wait_for(lock, std::chrono::duration<double>(drain_seconds_),
-                       [this] { return is_finished_; });
-    if (!is_finished_) scheduler_->Stop();
+    if (IsOver()) return;
+    drains_();
+    Tell([](Scheduler& scheduler) { scheduler.Drain(); });
+    if (WaitsOut(drain_seconds_)) return;
+    Tell([](Scheduler& scheduler) { scheduler.Stop(); });
+    if (WaitsOut(kEndSeconds)) return;
+    pollfd log{.fd = STDERR_FILENO, .events = POLLOUT, .revents = 0};
+    if (poll(&log, 1, 0) > 0) LogWarning("ended before all was saved, which took too long");
+    std::_Exit(0);
+  }
+  // True: the process ends in order. Does not come back from a second signal.
+  bool WaitsOut(double seconds) {
+    const sigset_t signals = Signals();
+    constexpr double kNanoseconds = 1e9;
+    const double whole = std::floor(std::min(seconds, 1e9));
+    const timespec time{
+        .tv_sec = static_cast<time_t>(whole),
+        .tv_nsec = static_cast<int64_t>((std::min(seconds, 1e9) - whole) * kNanoseconds)};
+    int got = 0;
+    do {
+      got = sigtimedwait(&signals, nullptr, &time);
+    } while (got < 0 && errno == EINTR);
+    if (got < 0) return false;
+    if (!IsOver()) std::_Exit(1);
+    return true;
+  }
+  bool IsOver() {
+    const std::lock_guard lock(mutex_);
+    if (!is_over_ && !was_ready_) std::_Exit(0);  // loading: there is nothing to end in order
+    return is_over_;
+  }
+  template <class Call>
+  void Tell(const Call& call) {
+    const std::lock_guard lock(mutex_);
+    if (scheduler_ != nullptr) call(*scheduler_);
   }
 
+  const double drain_seconds_;
+  const std::function<void()> drains_;
   std::mutex mutex_;
-  std::condition_variable finished_;
   Scheduler* scheduler_ = nullptr;
-  double drain_seconds_ = 0.0;
-  bool is_finished_ = false;
+  bool was_ready_ = false;
+  bool is_over_ = false;
   std::thread waiter_;  // last: it uses the others
 };
 
@@ -105,8 +163,8 @@ std::string NameOf(const std::string& path) { return std::filesystem::path(path)
 void ChooseRoom(const ServerOptions& options, const ModelSpec& spec, bool has_text,
                 EngineOptions& engine) {
   uint64_t requests = kRequestBytes;
-  // A process for each text's grammar, and one to try new ones out.
-  if (has_text) requests += (options.parallel + 1) * kGrammarMemory;
+  // A process for each text's grammar, and two to try new ones out.
+  if (has_text) requests += (options.parallel + 2) * kGrammarMemory;
   engine.caller_bytes += requests;
   const uint64_t each = std::max<uint64_t>(Engine::PositionBytes(spec, engine.kv_type), 1);
   if (!options.has_ctx) {
@@ -129,13 +187,29 @@ ServedModel MakeCard(const ServerOptions& options, const ModelFile& model) {
       .created = std::chrono::system_clock::to_time_t(std::chrono::system_clock::now()),
       .n_ctx_train = model.spec.n_ctx_train,
       .n_vocab = model.spec.n_vocab,
-      .size_bytes = model.gguf.file_bytes()};
+      .size_bytes = model.gguf.file_bytes(),
+      .architecture = model.spec.arch_name,
+      .digest = Format("{:016x}", model.id.fingerprint),
+      .path = options.model};
+  std::map<ggml_type, uint64_t> bytes;
   for (const TensorInfo& tensor : model.gguf.tensors()) {
     uint64_t n = 1;
     for (const int64_t ne : tensor.ne) n *= static_cast<uint64_t>(ne);
     card.n_params += n;
+    bytes[tensor.type] += tensor.extent.length;
   }
+  const auto most =
+      std::ranges::max_element(bytes, {}, [](const auto& of_type) { return of_type.second; });
+  if (most != bytes.end()) card.quantization = ggml_type_name(most->first);
   return card;
+}
+
+std::vector<std::string> CapabilitiesOf(const Vocab& vocab, const ChatFormat& format) {
+  std::vector<std::string> capabilities = {"completion"};
+  if (!vocab.has_text()) return capabilities;
+  capabilities.emplace_back("tools");  // described in words where the template has none
+  if (format.has_thoughts()) capabilities.emplace_back("thinking");
+  return capabilities;
 }
 
 Status CheckSlotFolder(const std::string& folder) {
@@ -155,19 +229,7 @@ std::string HashOf(std::string_view text) {
 Result<std::vector<std::string>> ReadKeys(const ServerOptions& options) {
   std::vector<std::string> keys;
   if (!options.key_file.empty()) {
-    std::ifstream file(options.key_file);
-    for (std::string line; std::getline(file, line);) {
-      while (!line.empty() && (line.back() == '\r' || line.back() == ' ')) line.pop_back();
-      if (!line.empty()) keys.push_back(line);
-    }
-    if (!file.eof()) {
-      return Fail(Errc::kIo, "cannot read the keys in {}: {}", options.key_file,
-                  std::strerror(errno));
-    }
-    if (keys.empty()) {
-      return Fail(Errc::kUsage, "{} holds no key; write one on a line of its own",
-                  options.key_file);
-    }
+    TRY(keys, ReadKeyFile(options.key_file));
   }
   if (keys.empty() && !IsLoopback(options.host)) {
     return Fail(Errc::kUsage,
@@ -175,8 +237,60 @@ Result<std::vector<std::string>> ReadKeys(const ServerOptions& options) {
                 "127.0.0.1",
                 options.host);
   }
+  if (keys.empty() && std::ranges::find(options.cors_origins, "*") != options.cors_origins.end()) {
+    return Fail(Errc::kUsage,
+                "--cors '*' lets every page that is looked at here use the model: give "
+                "--api-key-file, or list the origins");
+  }
   return keys;
 }
+
+namespace {
+
+AccessRules AccessFor(const ServerOptions& options, bool has_keys) {
+  AccessRules access{
+      .has_keys = has_keys, .hosts = NamesOfThisMachine(), .origins = options.cors_origins};
+  access.hosts.insert(access.hosts.end(), options.allowed_hosts.begin(),
+                      options.allowed_hosts.end());
+  return access;
+}
+
+// And says which it is, and what is wrong with it.
+ChatFormat FormatFor(const std::string& chat_template, const Vocab& vocab) {
+  ChatFormat format = ChatFormat::Make(
+      {.template_text = chat_template,
+       .bos = vocab.begin_text(),
+       .eos = vocab.end_text(),
+       .has_chatml_marks = vocab.has_token("<|im_start|>") && vocab.has_token("<|im_end|>"),
+       .control_texts = vocab.control_texts()});
+  LogInfo("{}", format.description());
+  for (const std::string& warning : format.warnings()) LogWarning("{}", warning);
+  return format;
+}
+
+ServerFacts FactsOf(Engine& engine) {
+  return {.n_expert_layers = engine.spec().n_expert_layers(),
+          .n_experts = engine.spec().router.n_expert,
+          .ram = engine.memory().budget,
+          .disk_bandwidth = engine.ProbeDiskBandwidth().value_or(0.0),
+          .memory_bandwidth = engine.ProbeMemoryBandwidth().value_or(0.0)};
+}
+
+// As a browser takes it: an IPv6 address stands in brackets.
+std::string AddressOf(const std::string& host, int port) {
+  const bool is_v6 = host.contains(':');
+  return Format("http://{}{}{}:{}", is_v6 ? "[" : "", host, is_v6 ? "]" : "", port);
+}
+
+// What a model's card says of its conversations.
+void AddFormat(const std::string& chat_template, const Vocab& vocab, const ChatFormat& format,
+               ServedModel& card) {
+  card.chat_template = chat_template;
+  card.capabilities = CapabilitiesOf(vocab, format);
+  card.warnings = format.warnings();
+}
+
+}  // namespace
 
 Status Serve(const ServerOptions& options, const std::function<void(const std::string&)>& listens) {
   TRY(std::vector<std::string> keys, ReadKeys(options));
@@ -184,68 +298,69 @@ Status Serve(const ServerOptions& options, const std::function<void(const std::s
   StopSignals::Block();
   ReturnLargeBlocksAtOnce();  // requests' bodies
   TRY(ModelFile file, ModelFile::Open(options.model));
-  Routes routes({.keys = std::move(keys), .cors_origin = options.cors_origin});
-  TRY(std::unique_ptr<HttpServer> http,
-      HttpServer::Listen({.host = options.host,
-                          .port = static_cast<uint16_t>(options.port),
-                          .headers = routes.headers()},
-                         {.admit = [&](const HttpRequest& r) { return routes.Admit(r); },
-                          .answer = [&](const HttpRequest& r) { return routes.Answer(r); },
-                          .refuse = Routes::Refuse}));
-  const bool is_v6 = options.host.contains(':');
-  listens(
-      Format("http://{}{}{}:{}", is_v6 ? "[" : "", options.host, is_v6 ? "]" : "", http->port()));
-  StopSignals signals;
-
   TRY(const Vocab vocab, Vocab::Load(file.gguf));
   if (!vocab.has_text()) {
     LogWarning("{} has no tokenizer: only completions of prompts of tokens work, without text",
                options.model);
   }
+  // Forks, which a process of one thread can do well.
   TRY(const std::unique_ptr<GrammarChecker> grammars,
       GrammarChecker::Start(vocab,
                             {.n_tokens = file.spec.n_vocab, .most_texts = options.parallel}));
-  const ChatFormat format = ChatFormat::Make(
-      {.template_text = vocab.chat_template(),
-       .bos = vocab.begin_text(),
-       .eos = vocab.end_text(),
-       .has_chatml_marks = vocab.has_token("<|im_start|>") && vocab.has_token("<|im_end|>")});
-  LogInfo("{}", format.description());
+  AccessRules access = AccessFor(options, !keys.empty());
+  Routes routes({.keys = std::move(keys), .access = std::move(access)});
+  RequestLines log(STDERR_FILENO);
+  const auto ended = [&](const RequestRecord& record) {
+    RequestRecord named = record;
+    named.route = Routes::NameOf(record.path);
+    if (options.logs_requests) log.Write(named);
+  };
+  TRY(std::unique_ptr<HttpServer> http,
+      HttpServer::Listen({.host = options.host,
+                          .port = static_cast<uint16_t>(options.port),
+                          .kept_paths = Routes::KeptPaths()},
+                         {.admit = [&](const HttpRequest& r) { return routes.Admit(r); },
+                          .answer = [&](HttpRequest& r) { return routes.Answer(r); },
+                          .refuse = Routes::Refuse,
+                          .headers = [&](const HttpRequest& r) { return routes.HeadersFor(r); },
+                          .ended = ended}));
+  listens(AddressOf(options.host, http->port()));
+  StopSignals signals(options.drain_seconds, [&] { routes.SetDraining(); });
 
+  TRY(const std::string chat_template, ChosenTemplate(options.chat_template, vocab));
+  const ChatFormat format = FormatFor(chat_template, vocab);
   ServedModel card = MakeCard(options, file);
+  AddFormat(chat_template, vocab, format, card);
   EngineOptions engine_options = options.engine;
+  engine_options.device.goes_on_if_lost = true;
   ChooseRoom(options, file.spec, vocab.has_text(), engine_options);
-  ServerFacts facts{.n_expert_layers = file.spec.n_expert_layers(),
-                    .n_experts = file.spec.router.n_expert};
   TRY(const std::unique_ptr<Engine> engine, Engine::Open(std::move(file), engine_options));
   card.n_ctx = engine->n_ctx();
-  facts.ram = engine->memory().budget;
-  facts.disk_bandwidth = engine->ProbeDiskBandwidth().value_or(0.0);
-  facts.memory_bandwidth = engine->ProbeMemoryBandwidth().value_or(0.0);
   LogInfo("{}", engine->description());
   Scheduler scheduler(*engine, vocab,
                       {.parallel = std::min(options.parallel, engine->chunk()),
                        .queue = options.queue,
                        .gap_seconds = options.gap_seconds,
                        .cache_folder = options.cache_folder,
-                       .cache_key = HashOf(vocab.chat_template()),
+                       .cache_key = HashOf(chat_template),
                        .cache_disk = options.cache_disk,
                        .slot_folder = options.slot_folder,
                        .open_grammar = [&](const Grammar& g) { return grammars->Open(g); }});
-  std::mutex preparing;
+  Preparing preparing({.is_over = [&] { return scheduler.is_draining(); }});
   const ReadyModel model{.card = card,
-                         .facts = facts,
+                         .facts = FactsOf(*engine),
                          .vocab = vocab,
                          .format = format,
                          .grammars = *grammars,
                          .scheduler = scheduler,
-                         .preparing = preparing};
+                         .preparing = preparing,
+                         .request_seconds = options.request_seconds};
   routes.SetReady(model);
-  signals.SetScheduler(scheduler, options.drain_seconds);
-  scheduler.Run();
-  signals.Finish();
+  signals.SetScheduler(&scheduler);
+  Status ran = scheduler.Run();
+  signals.SetScheduler(nullptr);
   http.reset();  // its threads use what ends here
-  return {};
+  return ran;
 }
 
 }  // namespace moestro

@@ -13,8 +13,9 @@
 namespace moestro {
 
 struct ServerOptions {
-  std::string model;       // path
-  std::string alias = {};  // how clients see it; empty: the file's name without its ending
+  std::string model;               // path
+  std::string alias = {};          // how clients see it; empty: the file's name without its ending
+  std::string chat_template = {};  // a known one's name or a file; empty: the model's own
   EngineOptions engine;
   bool has_ctx = false;  // engine.ctx was asked for; else it is chosen for the model and the memory
   std::string host = "127.0.0.1";
@@ -23,16 +24,19 @@ struct ServerOptions {
   uint32_t queue = 64;
   double gap_seconds = 1.0;
   double drain_seconds = 5.0;
-  std::string key_file = {};  // a key a line; empty: none
-  std::string cors_origin = {};
+  double request_seconds = 0.0;                 // that one request may take; 0: any time
+  std::string key_file = {};                    // a key a line; empty: none
+  std::vector<std::string> allowed_hosts = {};  // ParseHosts(): names of this server
+  std::vector<std::string> cors_origins = {};   // ParseOrigins(): whose pages may ask
   uint64_t cache_ram = 0;   // keys and values beyond one full context; 0: as much again
   uint64_t cache_disk = 0;  // bytes of prefixes on disk; 0: none
   std::string cache_folder = {};
   std::string slot_folder = {};  // for texts that clients save; empty: they cannot
+  bool logs_requests = false;    // a line for each, on stderr; see RequestLines
 };
 
-// kUsage: the host is reachable from elsewhere, and there is no key; the key file holds none. kIo:
-// it cannot be read.
+// kUsage: the host is reachable from elsewhere, or every origin may ask, and there is no key; the
+// key file holds none. kIo: it cannot be read.
 Result<std::vector<std::string>> ReadKeys(const ServerOptions& options);
 
 // Serves until SIGTERM or SIGINT. `listens` is told the address once there is one. Errors: those of

@@ -5,7 +5,9 @@
 #include <system_error>
 #include <utility>
 
+#include "base/cache_folder.h"
 #include "base/format.h"
+#include "base/log.h"
 #include "base/printable.h"
 
 namespace moestro {
@@ -20,10 +22,37 @@ ApiError BlameFile(const Error& error) {
 
 }  // namespace
 
-SlotFiles::SlotFiles(Engine& engine, std::string folder, std::string key)
-    : engine_(engine), folder_(std::move(folder)), key_(std::move(key)) {}
+SlotFiles::SlotFiles(Engine& engine, std::string folder, std::string key, uint32_t most_files)
+    : engine_(engine), folder_(std::move(folder)), key_(std::move(key)), most_files_(most_files) {
+  if (folder_.empty()) return;
+  WarnIfOpenToOthers(folder_);
+  // Now, so that no request waits for it.
+  if (const Result<KvOrigin> origin = engine_.kv_origin(); !origin) {
+    LogWarning("texts cannot be saved or restored: {}", origin.error().message);
+  }
+}
+
+// A client that invents names must not fill the disk with files, nor the folder with names.
+ApiStatus SlotFiles::CheckNumber(const std::string& name) const {
+  std::error_code error;
+  if (std::filesystem::exists(PathOf(name), error)) return {};
+  uint32_t files = 0;
+  for (std::filesystem::directory_iterator it(folder_, error), end; !error && it != end;
+       it.increment(error)) {
+    ++files;
+  }
+  if (files < most_files_) return {};
+  ApiError full = BadRequest("filename", Format("{} texts are saved, as many as may be; use one of "
+                                                "their names again, or have files removed from "
+                                                "the folder of --slot-save-path",
+                                                files))
+                      .error();
+  full.code = "too_many_files";
+  return std::unexpected(std::move(full));
+}
 
 ApiResult<uint64_t> SlotFiles::Save(const Sequence& sequence, const std::string& name) {
+  TRY_STATUS(CheckNumber(name));
   const Status saved = engine_.SaveSequence(sequence, key_, PathOf(name));
   if (!saved) return std::unexpected(ToApiError(saved.error()));
   return BytesOf(name);

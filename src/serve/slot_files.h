@@ -20,10 +20,10 @@ namespace moestro {
 class SlotFiles {
  public:
   // `key`: see PrefixFiles.
-  SlotFiles(Engine& engine, std::string folder, std::string key);
+  SlotFiles(Engine& engine, std::string folder, std::string key, uint32_t most_files);
 
   // `name` is a plain one (api/slot_bodies.h). Replaces a file of that name when it is complete.
-  // Gives its bytes.
+  // Gives its bytes. 400 for another one when there are as many as may be.
   ApiResult<uint64_t> Save(const Sequence& sequence, const std::string& name);
   // Tokens of what Restore() would give, above 0.
   ApiResult<uint32_t> Length(const std::string& name) const;
@@ -31,11 +31,13 @@ class SlotFiles {
   uint64_t BytesOf(const std::string& name) const;
 
  private:
+  ApiStatus CheckNumber(const std::string& name) const;
   std::string PathOf(const std::string& name) const { return folder_ + "/" + name; }
 
   Engine& engine_;
   std::string folder_;
   std::string key_;
+  uint32_t most_files_;
 };
 
 }  // namespace moestro

@@ -51,13 +51,13 @@ ApiResult<std::shared_ptr<SlotTask>> TaskOf(const ReadyModel& model, const HttpR
 
 HttpReply ChangeSlot(const ReadyModel& model, const HttpRequest& request, std::string_view place) {
   const auto made = TaskOf(model, request, place);
-  if (!made) return ErrorReply(ApiKind::kChat, made.error());
+  if (!made) return ErrorReply(ApiKind::kChat, made.error(), *request.record);
   SlotTask& task = **made;
   const ApiStatus submitted = model.scheduler.Submit(*made);
-  if (!submitted) return ErrorReply(ApiKind::kChat, submitted.error());
+  if (!submitted) return ErrorReply(ApiKind::kChat, submitted.error(), *request.record);
   while (true) {
     if (const auto done = task.Wait(kSlotPatience)) {
-      if (!*done) return ErrorReply(ApiKind::kChat, done->error());
+      if (!*done) return ErrorReply(ApiKind::kChat, done->error(), *request.record);
       return {.body = SlotBody(task.action(), task.place(), task.file(), **done)};
     }
     if (!request.is_gone()) continue;

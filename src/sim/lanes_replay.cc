@@ -70,6 +70,9 @@ DeviceTier MakeTier(const Trace& trace, const LanesOptions& options, SlotTable m
                    .form_of = [](ExpertKey) { return 0U; },
                    .bytes_of = [bytes = ExpertBytes(trace, options)](ExpertKey) { return bytes; },
                    .in_memory = {},
+                   .memory_slots = {options.slots},
+                   .pool_of = [](ExpertKey) { return 0U; },
+                   .n_expert = shape.n_expert,
                    .memory = ResidentModel(std::move(behind), [](ExpertKey) { return 0U; }),
                    .tiers = options.tiers,
                    .usual_share = shape.usual_share()},
@@ -117,7 +120,21 @@ class LanesPlayer {
     std::ranges::fill(backlog_, 0.0);
     for (const DeviceTier::Promotion& one : promotions_) tier_.Promoted(one, true);
     promotions_.clear();
+    if (decodes) FillByPrompt();
     for (uint32_t l = 0; l < trace_.info().shape().n_layer; ++l) RunLayer(first, n, l, phase);
+  }
+
+  // The first token waits for it.
+  void FillByPrompt() {
+    for (const DeviceTier::Promotion& one : tier_.FillByPrompt()) {
+      result_.prefill.seconds += options_.model.devices[one.device].copy.Seconds(expert_bytes_);
+      if (!tier_.is_in_memory(one.key)) {
+        result_.prefill.seconds += options_.model.disk.Seconds(expert_bytes_);
+        result_.prefill.disk_bytes += expert_bytes_;
+      }
+      result_.prefill.copy_bytes += expert_bytes_;
+      tier_.Promoted(one, true);
+    }
   }
 
   void RunLayer(size_t first, size_t n, uint32_t layer, LanePhase& phase) {

@@ -1,57 +1,68 @@
 // SPDX-License-Identifier: MIT
-// A pretend disk and processor with a virtual clock. The disk reads one part (a matrix of an
-// expert) after another; the processor hands out up to kInFlight parts of what is not urgent, but
-// none while it computes the dense part of a layer, as the engine does.
+// A pretend disk and processor with a virtual clock. The disk has some reads at a time and serves
+// them one after the other; demand goes before speculation, and reads that wait are handed out
+// between pieces of the experts' computation, but not while the dense part of a layer is computed,
+// as the engine does (store/read_queue.h). Both are slower while the other works.
 #pragma once
 
-#include <algorithm>
+#include <cstddef>
 #include <cstdint>
+#include <deque>
+#include <unordered_map>
+
+#include "core/machine_costs.h"
 
 namespace moestro {
 
 class Machine {
  public:
-  static constexpr unsigned kInFlight = 4;
+  using Ticket = uint64_t;                      // of a read
+  enum class Reads : uint8_t { kStay, kMove };  // meanwhile: what waits is handed out or is not
 
-  struct Speeds {
-    double dense = 0.0;   // seconds of a layer's dense part
-    double expert = 0.0;  // of computing one expert
-    double part = 0.0;    // of reading one part
-  };
-  explicit Machine(Speeds speeds) : speeds_(speeds) {}
+  explicit Machine(const MachineCosts& costs);
 
   double now() const { return now_; }
-  double waited() const { return waited_; }
-  double parts_read() const { return parts_read_; }  // of full size
+  double waited() const { return waited_; }          // of this, for the disk
+  double bytes_read() const { return bytes_read_; }  // handed to the disk
 
-  void ComputeDense() { now_ += speeds_.dense; }
-  // One expert that is there at the moment `arrives`.
-  void ComputeExpert(double arrives) {
-    waited_ += std::max(0.0, arrives - now_);
-    now_ = std::max(now_, arrives) + speeds_.expert;
-  }
-  // Reads one part, of `size` times the full size; gives the moment at which it is there.
-  double Read(double size = 1.0) { return ReadWaiting(now_, size); }
-  double SecondsToRead(double parts) const { return parts * speeds_.part; }
-  // True while a part that is not urgent would be handed out.
-  bool has_room() const {
-    return disk_free_ < now_ + (static_cast<double>(kInFlight) - 0.5) * speeds_.part ||
-           speeds_.part == 0.0;
-  }
-  // Like Read(), for a part that was waiting while the clock went on: the disk took it as soon as
-  // it was free, but not before `since`.
-  double ReadWaiting(double since, double size = 1.0) {
-    parts_read_ += size;
-    disk_free_ = std::max(disk_free_, since) + size * speeds_.part;
-    return disk_free_;
-  }
+  // Seconds of computation on an idle machine.
+  void Compute(double seconds, Reads reads);
+  // Reads in the order of the calls, the urgent ones first. Nothing is handed out before Pump().
+  Ticket Read(double bytes, bool is_urgent);
+  void Promote(Ticket ticket);  // becomes urgent, behind those that are
+  // False: some of it has been handed out, or all.
+  bool Cancel(Ticket ticket);
+  void Pump();
+  bool is_done(Ticket ticket) const { return !reads_.contains(ticket); }
+  // Until some read is done. REQUIRES: one is not.
+  void Wait();
+  double SecondsToRead(double bytes) const { return bytes * seconds_per_byte_; }
 
  private:
-  Speeds speeds_;
+  struct Unfinished {
+    double left = 0.0;       // bytes not handed out
+    double part = 0.0;       // bytes handed out at a time
+    uint32_t under_way = 0;  // parts
+    bool is_urgent = false;
+  };
+  struct Part {
+    Ticket ticket = 0;
+    double seconds = 0.0;  // left to serve it
+  };
+
+  bool HandOutFrom(std::deque<Ticket>& lane);
+  void FinishFirst();
+
+  MachineCosts costs_;
+  double seconds_per_byte_;
+  std::unordered_map<Ticket, Unfinished> reads_;
+  std::deque<Ticket> urgent_;       // not handed out completely, oldest first
+  std::deque<Ticket> speculative_;  // the same
+  std::deque<Part> at_disk_;
+  Ticket next_ = 0;
   double now_ = 0.0;
   double waited_ = 0.0;
-  double disk_free_ = 0.0;
-  double parts_read_ = 0.0;
+  double bytes_read_ = 0.0;
 };
 
 }  // namespace moestro

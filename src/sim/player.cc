@@ -2,6 +2,7 @@
 #include "sim/player.h"
 
 #include <algorithm>
+#include <cmath>
 #include <ranges>
 #include <utility>
 
@@ -13,30 +14,31 @@
 namespace moestro {
 namespace {
 
-Machine::Speeds SpeedsOf(const ReplayOptions& options, const TraceInfo& info, uint64_t bytes) {
-  const double expert_seconds = options.compute_seconds * options.expert_share;
-  const double read =
-      options.bandwidth > 0.0 ? static_cast<double>(bytes) / options.bandwidth : 0.0;
-  return {.dense = (options.compute_seconds - expert_seconds) / info.shape().n_layer,
-          .expert = expert_seconds / info.shape().n_layer / info.shape().n_used,
-          .part = read / kMatrices};
+// Of computing with an expert's bytes, where none is missing.
+double SecondsPerByte(const MachineCosts& costs, const MoeShape& shape, double mean_bytes) {
+  const double token = mean_bytes * shape.n_layer * shape.n_used;
+  return token > 0.0 ? costs.compute * costs.expert_share / token : 0.0;
 }
 
 }  // namespace
 
 Player::Player(const Trace& trace, std::vector<SlotTable> tables, const ReplayOptions& options,
-               uint64_t expert_bytes)
+               const SimPools& pools)
     : trace_(trace),
       info_(trace.info()),
       options_(options),
+      pools_(pools),
       tables_(std::move(tables)),
-      expert_bytes_(expert_bytes),
-      machine_(SpeedsOf(options, trace.info(), expert_bytes)),
-      low_size_(static_cast<double>(options.low_bytes) /
-                static_cast<double>(std::max<uint64_t>(expert_bytes, 1))),
+      machine_(options.costs),
+      dense_seconds_(options.costs.compute * (1.0 - options.costs.expert_share) /
+                     info_.shape().n_layer),
+      seconds_per_byte_(SecondsPerByte(options.costs, info_.shape(), pools.mean_bytes())),
       step_size_{.prefill_chunk = std::max<size_t>(options.prefill_chunk, 1)},
       judge_(options.little) {
-  for (SlotTable& table : tables_) table.SetObserver(options.observer);
+  for (SlotTable& table : tables_) {
+    table.SetObserver(options.observer);
+    uses_.emplace_back(table.slots());
+  }
   if (options.has_little_pass()) {
     little_ = {.n_used = info_.little, .misses = options.little.misses};
   }
@@ -48,8 +50,8 @@ ReplayResult Player::Play(std::unique_ptr<Predictor> predictor) {
   for (const SlotTable& table : tables_) slots.push_back(table.slots());
   planner_.emplace(std::move(predictor), shape,
                    PrefetchLimits{.slots = std::move(slots),
-                                  .pool_of = [](ExpertKey key) { return uint32_t{key.copy}; },
-                                  .reads_at_device = Machine::kInFlight,
+                                  .pool_of = [this](ExpertKey key) { return pools_.of(key); },
+                                  .reads_at_device = options_.costs.io_depth,
                                   .is_fixed = lossy_.choices != nullptr},
                    [this](ExpertKey key) { return contains(key); });
   ExpertHolder& holder = *this;
@@ -91,6 +93,7 @@ LayerPlan Player::Plan(const Pass& pass, uint32_t layer) {
                   .weights = {}};
   std::vector<RowKind> kinds;
   std::vector<ExpertId> predicted;
+  std::vector<float> weights;  // of these
   for (const size_t t : pass.tokens) {
     if (pass.is_little) {
       routing.experts.append_range(trace_.little_experts(t, layer).first(routing.n_used));
@@ -109,12 +112,15 @@ LayerPlan Player::Plan(const Pass& pass, uint32_t layer) {
     for (const size_t t : pass.tokens) {
       predicted.append_range(pass.is_little ? trace_.little_predicted(t, layer, d)
                                             : trace_.predicted(t, layer, d));
+      weights.append_range(pass.is_little ? trace_.little_predicted_weights(t, layer, d)
+                                          : trace_.predicted_weights(t, layer, d));
     }
   }
   return protocol_->AfterRouting({.layer = LayerId{static_cast<uint16_t>(layer)},
                                   .routing = routing,
                                   .kinds = kinds,
-                                  .predicted = predicted});
+                                  .predicted = predicted,
+                                  .predicted_weights = weights});
 }
 
 void Player::Prefill(const Pass& pass) {
@@ -151,7 +157,7 @@ void Player::PrefillLayer(const Pass& pass, uint32_t layer) {
 
 void Player::AskAhead(std::span<const ExpertKey> keys, size_t& asked) {
   for (; asked < keys.size(); ++asked) {
-    const std::optional<Placement> placed = tables_[0].Request(keys[asked], Use::kPrefill);
+    const std::optional<Placement> placed = table(keys[asked]).Request(keys[asked], Use::kPrefill);
     if (!placed) return;
     read_ahead_.push_back({keys[asked], *placed});
   }
@@ -163,8 +169,8 @@ void Player::Decode(const Pass& step) {
   const double waited = machine_.waited();
   const std::vector<TableStats> before_stats = Stats();
   const LossCounts lost = protocol_->losses();
-  const double parts = machine_.parts_read();
-  double compute_seconds = options_.compute_seconds;
+  const double read = machine_.bytes_read();
+  double compute_seconds = options_.costs.compute;
   if (is_for_little(step)) {
     compute_seconds = DecodeLittleFirst(step);
   } else {
@@ -178,15 +184,14 @@ void Player::Decode(const Pass& step) {
   }
   result_.tokens += step.tokens.size();
   const std::vector<TableStats> after = Stats();
-  double needed = 0.0;  // experts' worth of reads
-  for (size_t copy = 0; copy < after.size(); ++copy) {
-    needed += Count(before_stats[copy], after[copy]) * (copy == 0 ? 1.0 : low_size_);
+  double needed = 0.0;  // bytes
+  for (uint32_t pool = 0; pool < after.size(); ++pool) {
+    needed += Count(before_stats[pool], after[pool]) * pools_.expert_bytes(pool);
   }
   result_.losses += protocol_->losses().Since(lost);
-  result_.bytes += static_cast<uint64_t>((machine_.parts_read() - parts) *
-                                         static_cast<double>(expert_bytes_) / kMatrices);
+  result_.bytes += static_cast<uint64_t>(std::llround(machine_.bytes_read() - read));
   result_.seconds += machine_.now() - before;
-  result_.bound_seconds += std::max(compute_seconds, machine_.SecondsToRead(needed * kMatrices));
+  result_.bound_seconds += std::max(compute_seconds, machine_.SecondsToRead(needed));
   result_.stall_seconds += machine_.waited() - waited;
 }
 
@@ -219,39 +224,70 @@ double Player::Count(const TableStats& before, const TableStats& now) {
 }
 
 void Player::DecodeLayer(const Pass& pass, uint32_t layer, StepCost& cost) {
-  machine_.ComputeDense();
+  machine_.Compute(dense_seconds_, Machine::Reads::kStay);
   SettlePrefetched(layer);
   const LayerPlan plan = Plan(pass, layer);
   std::vector<Asked> asked;
-  std::vector<double> arrivals;
   for (const PlannedExpert& expert : plan.experts) {
     const std::optional<Placement> placed =
         table(expert.key).Request(expert.key, expert.use, expert.n_pairs);
     CHECK(placed.has_value());  // Replay() has seen to enough slots
-    for (SlotTable& other : tables_) {
-      if (expert.use == Use::kDecode && &other != &table(expert.key)) {
-        other.OtherCopyUsed(expert.key, expert.n_pairs);
+    for (const uint32_t other : pools_.of_layer(expert.key.layer)) {
+      if (expert.use == Use::kDecode && other != pools_.of(expert.key)) {
+        tables_[other].OtherCopyUsed(expert.key, expert.n_pairs);
       }
     }
-    asked.push_back({expert.key, *placed});
-    arrivals.push_back(ArrivalOf(expert.key, *placed));
+    asked.push_back({expert.key, *placed, ReadsOf(expert.key, *placed)});
   }
   if (options_.fetches) protocol_->Prefetch();
-  std::ranges::sort(arrivals);
-  if (!arrivals.empty()) {
-    cost.demand_seconds += std::max(0.0, arrivals.back() - machine_.now());
+  const double before = machine_.now();
+  const auto is_missing = [this](const Asked& one) { return !has_all(one.reads); };
+  machine_.Pump();
+  const auto missing = static_cast<uint64_t>(std::ranges::count_if(asked, is_missing));
+  cost.demand_reads += missing;
+  const double landed = ComputeExperts(asked);
+  if (missing > 0) {
+    cost.demand_seconds += landed - before;
+    machine_.Compute(options_.costs.layer_wait, Machine::Reads::kMove);
   }
-  cost.demand_reads += static_cast<uint64_t>(
-      std::ranges::count_if(arrivals, [this](double a) { return a > machine_.now(); }));
-  for (const double arrival : arrivals) machine_.ComputeExpert(arrival);
   if (counts_) AddPenalty(asked);
   for (const Asked& one : asked) Finish(one);
-  ReadPrefetched();
+  machine_.Pump();
+}
+
+double Player::ComputeExperts(std::vector<Asked> asked) {
+  double landed = machine_.now();
+  while (!asked.empty()) {
+    const auto there =
+        std::ranges::find_if(asked, [this](const Asked& one) { return has_all(one.reads); });
+    if (there == asked.end()) {
+      machine_.Wait();
+      landed = machine_.now();
+      continue;
+    }
+    machine_.Compute(ExpertSeconds(*there), Machine::Reads::kMove);
+    asked.erase(there);
+  }
+  return landed;
+}
+
+double Player::ExpertSeconds(const Asked& expert) {
+  const uint32_t pool = pools_.of(expert.key);
+  const double seconds = pools_.expert_bytes(pool) * seconds_per_byte_;
+  uint8_t& uses = uses_[pool][expert.placed.slot.value];
+  const double more = uses == 0   ? options_.costs.first_use
+                      : uses == 1 ? options_.costs.second_use
+                                  : 0.0;
+  if (uses < 2) ++uses;
+  return seconds * (1.0 + more);
 }
 
 void Player::AddPenalty(std::span<const Asked> asked) {
   for (const Asked& one : asked) {
-    if (one.placed.was != Placement::Was::kReady) result_.penalty += size_of(one.key);
+    if (one.placed.was == Placement::Was::kReady) continue;
+    result_.penalty += one.key.copy == 0 || pools_.mean_bytes() <= 0.0
+                           ? 1.0
+                           : pools_.expert_bytes(pools_.of(one.key)) / pools_.mean_bytes();
   }
 }
 

@@ -19,6 +19,7 @@
 #include "decide/predictor.h"
 #include "sim/machine.h"
 #include "sim/replay.h"
+#include "sim/sim_pools.h"
 #include "sim/trace_steps.h"
 
 namespace moestro {
@@ -28,15 +29,14 @@ struct Prefetched {
   ExpertKey key;
   SlotId slot;
   bool is_ready = true;
-  size_t parts_left = 0;  // not handed to the disk
-  double since = 0.0;     // when it was asked for
-  double arrives = 0.0;   // the last part handed out
+  std::vector<Machine::Ticket> reads = {};
 };
 
 // An expert that was asked for.
 struct Asked {
   ExpertKey key;
   Placement placed;
+  std::vector<Machine::Ticket> reads = {};  // in decode
 };
 
 // Tokens of a trace that are computed together, with all their experts or with the first K'.
@@ -49,9 +49,9 @@ struct Pass {
 // for any number of rows of a step.
 class Player final : private ExpertHolder {
  public:
-  // `tables` by copy.
+  // `tables` by pool; the pools must outlive this.
   Player(const Trace& trace, std::vector<SlotTable> tables, const ReplayOptions& options,
-         uint64_t expert_bytes);
+         const SimPools& pools);
 
   // Lossy choices; the parts must outlive this.
   void MakeLossy(const LossyParts& lossy) { lossy_ = lossy; }
@@ -60,8 +60,7 @@ class Player final : private ExpertHolder {
 
  private:
   uint32_t depth() const;
-  SlotTable& table(ExpertKey key) { return tables_[key.copy]; }
-  double size_of(ExpertKey key) const { return key.copy == 0 ? 1.0 : low_size_; }
+  SlotTable& table(ExpertKey key) { return tables_[pools_.of(key)]; }
 
   void BeginSequence();
 
@@ -91,14 +90,17 @@ class Player final : private ExpertHolder {
   // Of what was prefetched for a layer: complete ones become ready.
   void SettlePrefetched(uint32_t layer);
 
-  // When an expert that has just been asked for is there.
-  double ArrivalOf(const ExpertKey& key, const Placement& placed);
-
-  // What the disk did for prefetches since it had nothing urgent to do.
-  void ReadPrefetched();
+  // What has to be read of an expert that has just been asked for.
+  std::vector<Machine::Ticket> ReadsOf(const ExpertKey& key, const Placement& placed);
+  std::vector<Machine::Ticket> Read(ExpertKey key, bool is_urgent);
+  bool has_all(std::span<const Machine::Ticket> reads) const;
+  // The experts of a layer, each once it is there.
+  // Gives the moment at which the last one had to be waited for.
+  double ComputeExperts(std::vector<Asked> asked);
+  double ExpertSeconds(const Asked& expert);
 
   // ExpertHolder:
-  bool contains(ExpertKey key) const override { return tables_[key.copy].contains(key); }
+  bool contains(ExpertKey key) const override { return tables_[pools_.of(key)].contains(key); }
   void BeginLayer(LayerId layer) override;
   void Predict(LayerId layer, std::span<const ExpertId> experts) override;
   bool Prefetch(ExpertKey key) override;
@@ -114,10 +116,12 @@ class Player final : private ExpertHolder {
   const Trace& trace_;
   const TraceInfo& info_;
   const ReplayOptions& options_;
-  std::vector<SlotTable> tables_;  // by copy
-  uint64_t expert_bytes_;
+  const SimPools& pools_;
+  std::vector<SlotTable> tables_;  // by pool
   Machine machine_;
-  double low_size_;  // of a low copy, in experts' worth of bytes
+  double dense_seconds_;                    // of a layer's dense part
+  double seconds_per_byte_;                 // of experts, to compute with them
+  std::vector<std::vector<uint8_t>> uses_;  // [pool][slot]: since it was read, up to 2
   StepSize step_size_;
   std::optional<PrefetchPlanner> planner_;
   std::optional<LayerProtocol> protocol_;

@@ -38,14 +38,14 @@ void Player::DecodeAgain(const Pass& again) {
   protocol_->BeginStep({});
   if (options_.fetches) {
     protocol_->Foresee(foreseen, static_cast<uint32_t>(again.tokens.size()));
-    ReadPrefetched();
+    machine_.Pump();
   }
   DecodePass(again);
 }
 
 double Player::ComputeSeconds(uint32_t n_used) const {
   const double left_out = 1.0 - static_cast<double>(n_used) / info_.shape().n_used;
-  return options_.compute_seconds * (1.0 - options_.expert_share * left_out);
+  return options_.costs.compute * (1.0 - options_.costs.expert_share * left_out);
 }
 
 }  // namespace moestro

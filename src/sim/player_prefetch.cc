@@ -16,26 +16,28 @@ void Player::SettlePrefetched(uint32_t layer) {
   }
 }
 
-double Player::ArrivalOf(const ExpertKey& key, const Placement& placed) {
-  if (placed.was == Placement::Was::kReady) return 0.0;
-  size_t parts = kMatrices;
-  double arrives = 0.0;
-  if (placed.was == Placement::Was::kLoading) {
-    Prefetched& p = *Find(key);
-    parts = std::exchange(p.parts_left, 0);
-    arrives = p.arrives;
+std::vector<Machine::Ticket> Player::ReadsOf(const ExpertKey& key, const Placement& placed) {
+  if (placed.was == Placement::Was::kReady) return {};
+  if (placed.was == Placement::Was::kAbsent) {
+    uses_[pools_.of(key)][placed.slot.value] = 0;
+    return Read(key, true);
   }
-  for (; parts > 0; --parts) arrives = machine_.Read(size_of(key));
-  return arrives;
+  const Prefetched& p = *Find(key);
+  for (const Machine::Ticket read : p.reads) machine_.Promote(read);
+  return p.reads;
 }
 
-void Player::ReadPrefetched() {
-  for (Prefetched& p : prefetched_) {
-    while (p.parts_left > 0 && machine_.has_room()) {
-      p.arrives = machine_.ReadWaiting(p.since, size_of(p.key));
-      --p.parts_left;
-    }
+std::vector<Machine::Ticket> Player::Read(ExpertKey key, bool is_urgent) {
+  std::vector<Machine::Ticket> reads;
+  for (const double bytes : pools_.matrices(pools_.of(key))) {
+    reads.push_back(machine_.Read(bytes, is_urgent));
   }
+  return reads;
+}
+
+bool Player::has_all(std::span<const Machine::Ticket> reads) const {
+  return std::ranges::all_of(reads,
+                             [this](Machine::Ticket read) { return machine_.is_done(read); });
 }
 
 void Player::BeginLayer(LayerId layer) {
@@ -43,24 +45,26 @@ void Player::BeginLayer(LayerId layer) {
 }
 
 void Player::Predict(LayerId layer, std::span<const ExpertId> experts) {
-  for (SlotTable& table : tables_) table.Predict(layer, experts);
+  for (const uint32_t pool : pools_.of_layer(layer)) tables_[pool].Predict(layer, experts);
 }
 
 bool Player::Prefetch(ExpertKey key) {
   const std::optional<Placement> placed = table(key).Request(key, Use::kPrefetch);
   if (!placed) return false;
   const bool is_absent = placed->was == Placement::Was::kAbsent;
+  if (is_absent) uses_[pools_.of(key)][placed->slot.value] = 0;
   prefetched_.push_back({.key = key,
                          .slot = placed->slot,
                          .is_ready = !is_absent,
-                         .parts_left = is_absent ? kMatrices : 0,
-                         .since = machine_.now()});
+                         .reads = is_absent ? Read(key, false) : std::vector<Machine::Ticket>()});
   return true;
 }
 
 void Player::Withdraw(ExpertKey key) {
   const auto p = Find(key);
-  if (p->parts_left > 0) {
+  bool is_cut = false;
+  for (const Machine::Ticket read : p->reads) is_cut = machine_.Cancel(read) || is_cut;
+  if (is_cut) {
     table(key).Failed(p->slot);
   } else if (!p->is_ready) {
     table(key).Landed(p->slot);
@@ -69,12 +73,9 @@ void Player::Withdraw(ExpertKey key) {
   prefetched_.erase(p);
 }
 
+// What nobody took over goes on being read.
 void Player::Release(ExpertKey key) {
   const auto p = Find(key);
-  // What nobody took over goes on being read.
-  for (; p->parts_left > 0; --p->parts_left) {
-    p->arrives = machine_.ReadWaiting(p->since, size_of(key));
-  }
   if (!p->is_ready) table(key).Landed(p->slot);
   table(key).Unpin(p->slot);
   prefetched_.erase(p);
@@ -84,9 +85,7 @@ bool Player::is_complete(ExpertKey key) const {
   return is_done(*std::ranges::find(prefetched_, key, &Prefetched::key));
 }
 
-bool Player::is_done(const Prefetched& p) const {
-  return p.parts_left == 0 && p.arrives <= machine_.now();
-}
+bool Player::is_done(const Prefetched& p) const { return has_all(p.reads); }
 
 std::vector<Prefetched>::iterator Player::Find(ExpertKey key) {
   const auto p = std::ranges::find(prefetched_, key, &Prefetched::key);

@@ -14,14 +14,15 @@
 #include "sim/belady.h"
 #include "sim/oracle.h"
 #include "sim/player.h"
+#include "sim/sim_pools.h"
 
 namespace moestro {
 namespace {
 
-// One table for each copy, every one with a policy of its own.
+// One table for each pool of the own copies and one for low ones, each with a policy of its own.
 Result<std::vector<SlotTable>> MakeTables(const Trace& trace, const ReplayOptions& options) {
   const MoeShape& moe = trace.info().shape();
-  std::vector<uint64_t> slots = {options.slots};
+  TRY(std::vector<uint64_t> slots, SlotsOfPools(trace.info(), options));
   if (options.low_bytes > 0) slots.push_back(options.low_slots);
   std::vector<SlotTable> tables;
   for (const uint64_t n : slots) {
@@ -111,9 +112,9 @@ Result<ReplayResult> Replay(const Trace& trace, const ReplayOptions& options) {
                 info.depth, options.predictor.name, std::max(options.depth, 1U),
                 std::max(options.depth, 1U));
   }
-  const uint64_t bytes = options.expert_bytes > 0 ? options.expert_bytes : info.expert_bytes;
   const bool has_low = options.low_bytes > 0;
-  Player player(trace, std::move(tables), options, bytes);
+  const SimPools pools(info, options);
+  Player player(trace, std::move(tables), options, pools);
   if (is_exact(options)) return player.Play(std::move(predictor));
 
   RouterSpec router = options.router.value_or(RouterSpec{});
@@ -125,7 +126,7 @@ Result<ReplayResult> Replay(const Trace& trace, const ReplayOptions& options) {
   std::optional<ResidentModel> choices;
   if (options.lossy.is_reproducible) {
     TRY(std::vector<SlotTable> models, MakeTables(trace, options));
-    choices.emplace(std::move(models), [](ExpertKey key) { return uint32_t{key.copy}; });
+    choices.emplace(std::move(models), [&pools](ExpertKey key) { return pools.of(key); });
   }
   Upgrades upgrades(info.shape().n_layer, info.shape().n_expert);
   player.MakeLossy({.chooser = &chooser,

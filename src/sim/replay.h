@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "base/result.h"
+#include "core/machine_costs.h"
 #include "core/model_spec.h"
 #include "decide/importance/importance.h"
 #include "decide/layer_protocol.h"
@@ -28,13 +29,13 @@
 namespace moestro {
 
 struct ReplayOptions {
-  uint64_t slots = 0;
-  PolicyChoice policy = {};      // "belady" too
-  uint64_t expert_bytes = 0;     // 0: as the trace says
-  double bandwidth = 0.0;        // bytes/s of the disk; 0: no clock
-  double compute_seconds = 0.0;  // one token with all experts resident
-  double expert_share = 0.6;     // of compute_seconds
-  size_t prefill_chunk = 512;    // tokens whose experts are read once
+  uint64_t slots = 0;  // of all pools: each gets the same share of its experts, as in the engine
+  std::vector<uint64_t> pool_slots = {};  // of each of the trace's pools; empty: by `slots`
+  PolicyChoice policy = {};               // "belady" too
+  // Of every expert, in one pool; 0: sizes and pools as the trace says.
+  uint64_t expert_bytes = 0;
+  MachineCosts costs = {};
+  size_t prefill_chunk = 512;  // tokens whose experts are read once
   PredictorChoice predictor = {
       "none"};          // or "oracle": always right; "next-router" needs predictions
   uint32_t depth = 0;   // layers looked ahead; 0: as many as the trace predicts, or 1
@@ -93,6 +94,10 @@ struct ReplayResult {
     return seconds > 0.0 ? static_cast<double>(tokens) / seconds : 0.0;
   }
 };
+
+// The slots of each pool of the trace's own copies that a replay with these options has.
+// kInvalidRequest: a pool would have fewer than K.
+Result<std::vector<uint64_t>> SlotsOfPools(const TraceInfo& info, const ReplayOptions& options);
 
 // kUsage: an unknown policy or predictor, fewer slots than one layer of a token needs, predictions
 // that the trace does not hold, weights or candidates that lossy options need and it does not hold,

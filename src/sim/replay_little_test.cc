@@ -91,8 +91,8 @@ TEST(ReplayLittle, AThresholdOfOneIsNoLittlePass) {
 
 TEST(ReplayLittle, ALittlePassTakesItsShareOfTheExpertsTime) {
   ReplayOptions options = With(0.5, size_t{kLayers} * kExperts);
-  options.compute_seconds = 1.0;
-  options.expert_share = 0.6;
+  options.costs.compute = 1.0;
+  options.costs.expert_share = 0.6;
   options.count_from = 20;  // all are resident by then
   const ReplayResult result = Play(options);
   EXPECT_EQ(result.kept, 10U);
@@ -103,8 +103,8 @@ TEST(ReplayLittle, ALittlePassTakesItsShareOfTheExpertsTime) {
 
 TEST(ReplayLittle, WhatTheFirstPassSaidIsReadAhead) {
   ReplayOptions options = With(0.95);
-  options.bandwidth = 4e5;
-  options.compute_seconds = 0.040;
+  options.costs.bandwidth = 4e5;
+  options.costs.compute = 0.040;
   const ReplayResult ahead = Play(options);
   options.fetches = false;
   const ReplayResult on_demand = Play(options);

@@ -106,13 +106,53 @@ TEST(Replay, ClockOverlapsReadsWithCompute) {
   const std::vector<ExpertId> row = {ExpertId{0}, ExpertId{1}};
   Add(trace, Phase::kDecode, true, row);
   Add(trace, Phase::kDecode, false, row);
-  const auto result =
-      Replay(trace, {.slots = 2, .bandwidth = 1000.0, .compute_seconds = 1.0, .expert_share = 0.5});
+  const auto result = Replay(
+      trace, {.slots = 2, .costs = {.compute = 1.0, .expert_share = 0.5, .bandwidth = 1000.0}});
   ASSERT_TRUE(result);
   // Cold: 0.5 dense, reads end at 1.5 and 2.5, 0.25 of compute after each. Then all is resident.
   EXPECT_DOUBLE_EQ(result->seconds, 2.75 + 1.0);
   EXPECT_DOUBLE_EQ(result->stall_seconds, 1.0 + 0.75);
   EXPECT_EQ(result->bytes, 2000U);
+}
+
+// Every layer that lacks an expert takes longer, and every expert at its first use.
+TEST(Replay, ClockKnowsWaitingLayersAndFirstUses) {
+  Trace trace = Empty({.model = {.shape = {1, 8, 2}}, .expert_bytes = 1000});
+  const std::vector<ExpertId> row = {ExpertId{0}, ExpertId{1}};
+  Add(trace, Phase::kDecode, true, row);
+  Add(trace, Phase::kDecode, false, row);
+  const auto result = Replay(trace, {.slots = 2,
+                                     .costs = {.compute = 1.0,
+                                               .expert_share = 0.5,
+                                               .first_use = 1.0,
+                                               .second_use = 2.0,
+                                               .bandwidth = 1000.0,
+                                               .layer_wait = 0.125}});
+  ASSERT_TRUE(result);
+  // Cold: 0.5 dense, reads end at 1.5 and 2.5, twice 0.25 of compute after each, and the wait.
+  // Then all is resident, three times 0.25 each.
+  EXPECT_DOUBLE_EQ(result->seconds, 2.5 + 0.5 + 0.125 + 0.5 + 1.5);
+}
+
+// Layers of two sizes: what is read and computed goes by bytes.
+TEST(Replay, ClockKnowsTheSizesOfPools) {
+  Trace trace = Empty({.model = {.shape = {2, 4, 2}},
+                       .expert_bytes = 300,
+                       .pools = {.pools = {{.matrix_bytes = {60, 60, 80}, .slots = 4},
+                                           {.matrix_bytes = {100, 100, 200}, .slots = 4}},
+                                 .pool_of = {0, 0, 0, 0, 1, 1, 1, 1}}});
+  const std::vector<ExpertId> row = {ExpertId{0}, ExpertId{1}, ExpertId{2}, ExpertId{3}};
+  Add(trace, Phase::kDecode, true, row);
+  Add(trace, Phase::kDecode, false, row);
+  const auto result = Replay(
+      trace,
+      {.pool_slots = {4, 4}, .costs = {.compute = 1.2, .expert_share = 0.5, .bandwidth = 1000.0}});
+  ASSERT_TRUE(result);
+  EXPECT_EQ(result->bytes, 2 * 200U + 2 * 400U);
+  // Of each layer: 0.3 dense, two reads of 0.2 or 0.4, then the last expert: 0.1 or 0.2.
+  EXPECT_NEAR(result->seconds, 2 * 0.3 + 0.4 + 0.1 + 0.8 + 0.2 + 1.2, 1e-9);
+  EXPECT_FALSE(Replay(trace, {.pool_slots = {4}}));
+  EXPECT_FALSE(Replay(trace, {.pool_slots = {4, 1}}));
 }
 
 TEST(Replay, CountsOnlyFromWhereItIsTold) {
@@ -180,7 +220,7 @@ Trace PredictedTrace(size_t tokens) {
 ReplayResult Predict(const Trace& trace, const std::string& predictor, double bandwidth) {
   const auto result = Replay(
       trace,
-      {.slots = 30, .bandwidth = bandwidth, .compute_seconds = 0.040, .predictor = {predictor}});
+      {.slots = 30, .costs = {.compute = 0.040, .bandwidth = bandwidth}, .predictor = {predictor}});
   EXPECT_TRUE(result) << result.error().message;
   return result.value_or(ReplayResult{});
 }

@@ -5,6 +5,7 @@
 // Thread rule: one thread (the engine thread) calls every method. A side may own helper threads.
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -41,6 +42,10 @@ class BlockReader {
   virtual size_t Poll(std::span<BlockDone> out) = 0;
   // Like Poll, but sleeps until at least one read is done. Returns 0 only if none is in flight.
   virtual size_t Wait(std::span<BlockDone> out) = 0;
+  // Like Wait, for a caller that has to look around now and then: sleeps no longer than kBriefly,
+  // and returns 0 if nothing was done by then. A reader that cannot do that waits.
+  static constexpr std::chrono::milliseconds kBriefly{10};
+  virtual size_t WaitBriefly(std::span<BlockDone> out) { return Wait(out); }
   // "io_uring, O_DIRECT", "pread x4, buffered": for logs and bench output.
   virtual std::string description() const = 0;
 };

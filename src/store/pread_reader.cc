@@ -23,7 +23,9 @@ namespace {
 
 class PreadReader final : public BlockReader {
  public:
-  PreadReader(OpenFiles files, size_t capacity) : files_(std::move(files)), capacity_(capacity) {}
+  PreadReader(OpenFiles files, size_t capacity) : files_(std::move(files)), capacity_(capacity) {
+    finished_.reserve(capacity);  // its threads take no memory
+  }
   PreadReader(const PreadReader&) = delete;
   PreadReader& operator=(const PreadReader&) = delete;
   ~PreadReader() override;
@@ -33,6 +35,7 @@ class PreadReader final : public BlockReader {
   bool Submit(const BlockRead& read) override;
   size_t Poll(std::span<BlockDone> out) override;
   size_t Wait(std::span<BlockDone> out) override;
+  size_t WaitBriefly(std::span<BlockDone> out) override;
   std::string description() const override {
     return Format("pread x{}, {}", threads_.size(), files_.description());
   }
@@ -103,6 +106,14 @@ size_t PreadReader::Wait(std::span<BlockDone> out) {
   if (n_in_flight_ == 0) return 0;
   std::unique_lock lock(mutex_);
   has_finished_.wait(lock, [this] { return !finished_.empty(); });
+  return TakeFinished(out);
+}
+
+size_t PreadReader::WaitBriefly(std::span<BlockDone> out) {
+  CHECK(!out.empty());
+  if (n_in_flight_ == 0) return 0;
+  std::unique_lock lock(mutex_);
+  has_finished_.wait_for(lock, kBriefly, [this] { return !finished_.empty(); });
   return TakeFinished(out);
 }
 

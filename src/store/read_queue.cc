@@ -31,6 +31,8 @@ uint32_t Allocate(std::vector<T>& table, std::vector<uint32_t>& free) {
   return index;
 }
 
+Error GivenUp() { return {Errc::kInterrupted, "nobody wants what this read brings"}; }
+
 }  // namespace
 
 ReadQueueOptions ForReader(ReadQueueOptions options, uint64_t block) {
@@ -51,10 +53,10 @@ ReadQueue::ReadQueue(BlockReader& reader, std::vector<std::string> paths, ReadQu
 
 ReadQueue::~ReadQueue() {
   std::array<BlockDone, kBatch> results;
-  while (in_flight_ > 0) {
+  while (at_device_ > 0) {
     const size_t n = reader_.Wait(results);
     CHECK(n > 0);
-    in_flight_ -= static_cast<unsigned>(n);
+    at_device_ -= static_cast<unsigned>(n);
   }
 }
 
@@ -121,13 +123,37 @@ bool ReadQueue::Cancel(uint64_t tag) {
   return true;
 }
 
+ReadQueue::Dropped ReadQueue::Drop(uint64_t tag) {
+  if (Cancel(tag)) return Dropped::kGone;
+  const auto found = by_tag_.find(tag);
+  if (found == by_tag_.end()) return Dropped::kUnknown;
+  const Index index = found->second;
+  Read& read = reads_[index];
+  read.is_dropped = true;
+  for (Part& part : parts_) {
+    if (part.read == index) Uncount(part);
+  }
+  const bool waits_again = !read.error && GiveUp(index) > 0;
+  const bool is_whole = !read.error && read.handed_out == read.window.length && !waits_again;
+  if (!is_whole) read.error = GivenUp();  // also of what has failed: nobody waits to hear why
+  if (read.open_parts > 0) return Dropped::kEnds;
+  Free(index);  // all that was at the device has come back, to be tried again
+  return Dropped::kGone;
+}
+
+void ReadQueue::Uncount(Part& part) {
+  if (!std::exchange(part.is_counted, false)) return;
+  --in_flight_;
+  if (part.is_speculative) --speculative_in_flight_;
+}
+
 void ReadQueue::Pump(std::vector<ExtentDone>& done) {
   std::array<BlockDone, kBatch> results;
   size_t n = 0;
   do {
     SubmitWaiting();
-    n = in_flight_ > 0 ? reader_.Poll(results) : 0;
-    for (size_t i = 0; i < n; ++i) Collect(results[i], done);
+    n = at_device_ > 0 ? reader_.Poll(results) : 0;
+    CollectAll(std::span(results).first(n), done);
   } while (n > 0);
 }
 
@@ -145,8 +171,21 @@ void ReadQueue::Wait(std::vector<ExtentDone>& done) {
     if (done.size() > before || idle()) return;
     const size_t n = reader_.Wait(results);
     CHECK(n > 0);
-    for (size_t i = 0; i < n; ++i) Collect(results[i], done);
+    CollectAll(std::span(results).first(n), done);
   }
+}
+
+void ReadQueue::WaitBriefly(std::vector<ExtentDone>& done) {
+  const size_t before = done.size();
+  Pump(done);
+  if (done.size() > before || idle()) return;
+  std::array<BlockDone, kBatch> results;
+  const size_t n = reader_.WaitBriefly(results);
+  CollectAll(std::span(results).first(n), done);
+}
+
+void ReadQueue::CollectAll(std::span<const BlockDone> results, std::vector<ExtentDone>& done) {
+  for (const BlockDone& result : results) Collect(result, done);
 }
 
 bool ReadQueue::MaySubmit(Urgency urgency) const {
@@ -198,6 +237,8 @@ bool ReadQueue::SubmitPart(Index index) {
                                          .tag = index});
   if (!was_taken) return false;
   part.is_speculative = read.asked.urgency == Urgency::kSpeculative;
+  part.is_counted = true;
+  ++at_device_;
   ++in_flight_;
   if (part.is_speculative) ++speculative_in_flight_;
   ++stats_.requests;
@@ -209,8 +250,8 @@ void ReadQueue::Collect(const BlockDone& result, std::vector<ExtentDone>& done) 
   Part& part = parts_[index];
   const Index owner = part.read;
   Read& read = reads_[owner];
-  --in_flight_;
-  if (part.is_speculative) --speculative_in_flight_;
+  --at_device_;
+  Uncount(part);
   stats_.bytes += result.bytes;
   if (!read.error && NeedsMore(part, result)) {
     lane(read.asked.urgency).again.push_back(index);
@@ -229,6 +270,10 @@ bool ReadQueue::NeedsMore(Part& part, const BlockDone& result) {
   const uint64_t wanted = read.window.residue + read.asked.from.length;
   const uint64_t end = std::min(part.begin + part.length, wanted);
   if (result.error == 0 && part.begin + result.bytes >= end) return false;
+  if (read.is_dropped) {
+    read.error = GivenUp();
+    return false;
+  }
   const uint64_t progress = result.error == 0 ? AlignDown(result.bytes, reader_.block()) : 0;
   if (progress > 0) {  // short, by a fault or a signal: go on where it stopped
     part.begin += progress;
@@ -244,16 +289,17 @@ bool ReadQueue::NeedsMore(Part& part, const BlockDone& result) {
   return true;
 }
 
-// Withdraws whatever of a failed read has not been handed to the device.
-void ReadQueue::GiveUp(Index index) {
+// Withdraws whatever of a read is not at the device; how many parts were to be tried again.
+uint32_t ReadQueue::GiveUp(Index index) {
   Lane& waiting = lane(reads_[index].asked.urgency);
   Unlink(waiting, index);
-  std::erase_if(waiting.again, [&](Index p) {
+  const size_t parts = std::erase_if(waiting.again, [&](Index p) {
     if (parts_[p].read != index) return false;
     free_parts_.push_back(p);
     --reads_[index].open_parts;
     return true;
   });
+  return static_cast<uint32_t>(parts);
 }
 
 void ReadQueue::Free(Index index) {

@@ -83,6 +83,16 @@ class ReadQueue {
   void Promote(uint64_t tag);
   // Drops a read of which no part has been handed to the device. False: too late or unknown.
   bool Cancel(uint64_t tag);
+  // Nobody waits for the read any more.
+  enum class Dropped : uint8_t {
+    kUnknown,  // there is no such read
+    kGone,     // no part of it was at the device, and none will be
+    kEnds,     // what is at the device lands, which `done` will say: with kInterrupted if that is
+               // not all of it. Until then nothing else may use its place.
+  };
+  // What the device has of it is not counted among the reads in flight any more: others need not
+  // wait for it. REQUIRES: for kEnds, nobody promotes or drops it again.
+  Dropped Drop(uint64_t tag);
   // Submits what may be submitted and collects what is done; never blocks. Appends to `done`.
   void Pump(std::vector<ExtentDone>& done);
   // Like Pump, for a caller that will not be back for a while: hands the device everything that
@@ -90,6 +100,8 @@ class ReadQueue {
   void PumpAhead(std::vector<ExtentDone>& done);
   // Like Pump, but returns only when something finished or nothing is left to wait for.
   void Wait(std::vector<ExtentDone>& done);
+  // Like Wait, but for BlockReader::kBriefly at most.
+  void WaitBriefly(std::vector<ExtentDone>& done);
 
   bool idle() const;                                            // nothing queued, nothing in flight
   uint64_t block() const { return reader_.block(); }            // of the reader
@@ -112,6 +124,7 @@ class ReadQueue {
     Index before = kNone;
     Index after = kNone;
     bool is_waiting = false;  // it is in a lane
+    bool is_dropped = false;  // nothing more of it is handed out
   };
   struct Part {
     Index read = 0;
@@ -119,6 +132,7 @@ class ReadQueue {
     uint64_t length = 0;
     bool is_retry = false;
     bool is_speculative = false;  // as it was submitted
+    bool is_counted = false;      // it is at the device, and somebody may wait for it
   };
   // What waits, by urgency.
   struct Lane {
@@ -135,9 +149,11 @@ class ReadQueue {
   void SubmitWaiting();
   bool SubmitNext(Urgency urgency);
   bool SubmitPart(Index index);
+  void CollectAll(std::span<const BlockDone> results, std::vector<ExtentDone>& done);
+  void Uncount(Part& part);
   void Collect(const BlockDone& result, std::vector<ExtentDone>& done);
   bool NeedsMore(Part& part, const BlockDone& result);
-  void GiveUp(Index index);
+  uint32_t GiveUp(Index index);
   void Free(Index index);
   void CloseIfDone(Index index, std::vector<ExtentDone>& done);
   Error Describe(const Part& part, const BlockDone& result) const;
@@ -152,7 +168,8 @@ class ReadQueue {
   std::vector<Index> free_parts_;
   Lane lanes_[2];
   std::unordered_map<uint64_t, Index> by_tag_;  // unfinished reads
-  unsigned in_flight_ = 0;
+  unsigned at_device_ = 0;                      // parts
+  unsigned in_flight_ = 0;                      // of these, those that are counted
   unsigned speculative_in_flight_ = 0;
   bool is_ahead_ = false;  // within PumpAhead()
   size_t unfinished_ = 0;  // extents

@@ -12,74 +12,17 @@
 
 #include "store/test_files.h"
 #include "tests/support/memory_reader.h"
+#include "tests/support/queue_fixture.h"
 
 namespace moestro {
 namespace {
-
-constexpr uint64_t kBlock = 4096;
-using Order = MemoryScript::Order;
-
-// A queue over one file in memory, with landing memory for every read.
-class Fixture {
- public:
-  explicit Fixture(uint64_t file_bytes, MemoryScript script = {}, ReadQueueOptions options = {})
-      : bytes_(RandomBytes(file_bytes, 7)),
-        reader_({bytes_}, std::move(script)),
-        queue_(std::make_unique<ReadQueue>(reader_, std::vector<std::string>{"model.gguf"},
-                                           options)) {}
-
-  void Ask(uint64_t tag, uint64_t offset, uint64_t length, Urgency urgency = Urgency::kDemand) {
-    const Extent from{.file = 0, .offset = offset, .length = length};
-    landings_.insert_or_assign(tag, AlignedMemory(WindowCapacity(length, kBlock)));
-    extents_[tag] = from;
-    queue_->Enqueue(
-        {.from = from, .landing = landings_.at(tag).span(), .tag = tag, .urgency = urgency});
-  }
-  bool HasRightBytes(uint64_t tag) const {
-    const Extent& e = extents_.at(tag);
-    const auto landed = landings_.at(tag).span().subspan(e.offset % kBlock, e.length);
-    return std::ranges::equal(landed, std::span(bytes_).subspan(e.offset, e.length));
-  }
-  std::vector<ExtentDone> Pump() {
-    std::vector<ExtentDone> done;
-    queue_->Pump(done);
-    return done;
-  }
-  std::vector<ExtentDone> Drain() {
-    std::vector<ExtentDone> done;
-    while (!queue_->idle()) queue_->Wait(done);
-    return done;
-  }
-  // Offsets of the reads that the device holds, in blocks, oldest first.
-  std::vector<uint64_t> AtDevice() const {
-    std::vector<uint64_t> blocks;
-    for (const BlockRead& r : reader_.waiting()) blocks.push_back(r.offset / kBlock);
-    return blocks;
-  }
-  ReadQueue& queue() { return *queue_; }
-  MemoryReader& reader() { return reader_; }
-  void DestroyQueue() { queue_.reset(); }
-
- private:
-  std::vector<std::byte> bytes_;
-  std::map<uint64_t, AlignedMemory> landings_;
-  std::map<uint64_t, Extent> extents_;
-  MemoryReader reader_;
-  std::unique_ptr<ReadQueue> queue_;
-};
-
-std::vector<uint64_t> Tags(const std::vector<ExtentDone>& done) {
-  std::vector<uint64_t> tags;
-  for (const ExtentDone& d : done) tags.push_back(d.tag);
-  return tags;
-}
 
 using Blocks = std::vector<uint64_t>;
 
 TEST(ReadQueue, RandomExtentsArriveWhateverTheOrder) {
   for (const Order order : {Order::kSubmitted, Order::kReversed}) {
-    Fixture f(300'000, {.polls = 2, .order = order, .queue_depth = 5},
-              {.max_request = 2 * kBlock, .max_in_flight = 7, .max_speculative = 3});
+    QueueFixture f(300'000, {.polls = 2, .order = order, .queue_depth = 5},
+                   {.max_request = 2 * kBlock, .max_in_flight = 7, .max_speculative = 3});
     std::mt19937_64 random(3);
     for (uint64_t tag = 0; tag < 200; ++tag) {
       const uint64_t offset = random() % 299'999;
@@ -96,7 +39,7 @@ TEST(ReadQueue, RandomExtentsArriveWhateverTheOrder) {
 }
 
 TEST(ReadQueue, SplitsIntoEqualParts) {
-  Fixture f(40 * kBlock, {.order = Order::kByHand}, {.max_request = 8 * kBlock});
+  QueueFixture f(40 * kBlock, {.order = Order::kByHand}, {.max_request = 8 * kBlock});
   f.Ask(1, kBlock + 5, 9 * kBlock - 5);  // nine blocks: five and four, not eight and one
   f.Pump();
   ASSERT_EQ(f.AtDevice(), (Blocks{1, 6}));
@@ -113,8 +56,8 @@ TEST(ReadQueue, SplitsIntoEqualParts) {
 }
 
 TEST(ReadQueue, BoundsWhatIsInFlight) {
-  Fixture f(40 * kBlock, {.order = Order::kByHand},
-            {.max_request = kBlock, .max_in_flight = 3, .max_speculative = 2});
+  QueueFixture f(40 * kBlock, {.order = Order::kByHand},
+                 {.max_request = kBlock, .max_in_flight = 3, .max_speculative = 2});
   f.Ask(1, 0, 10 * kBlock);
   f.Pump();
   EXPECT_EQ(f.AtDevice(), (Blocks{0, 1, 2}));
@@ -126,8 +69,8 @@ TEST(ReadQueue, BoundsWhatIsInFlight) {
 }
 
 TEST(ReadQueue, DemandOvertakesTheRestOfASpeculativeRead) {
-  Fixture f(40 * kBlock, {.order = Order::kByHand},
-            {.max_request = kBlock, .max_in_flight = 3, .max_speculative = 2});
+  QueueFixture f(40 * kBlock, {.order = Order::kByHand},
+                 {.max_request = kBlock, .max_in_flight = 3, .max_speculative = 2});
   f.Ask(1, 0, 4 * kBlock, Urgency::kSpeculative);
   f.Pump();
   EXPECT_EQ(f.AtDevice(), (Blocks{0, 1}));  // max_speculative
@@ -148,7 +91,7 @@ TEST(ReadQueue, DemandOvertakesTheRestOfASpeculativeRead) {
 }
 
 TEST(ReadQueue, NoSpeculationWhileTheReaderHasNoRoomForDemand) {
-  Fixture f(40 * kBlock, {.order = Order::kByHand, .queue_depth = 1}, {.max_request = kBlock});
+  QueueFixture f(40 * kBlock, {.order = Order::kByHand, .queue_depth = 1}, {.max_request = kBlock});
   f.Ask(1, 0, kBlock, Urgency::kSpeculative);
   f.Ask(2, 10 * kBlock, 2 * kBlock);
   f.Pump();
@@ -163,8 +106,8 @@ TEST(ReadQueue, NoSpeculationWhileTheReaderHasNoRoomForDemand) {
 }
 
 TEST(ReadQueue, PromoteMovesAWaitingReadAheadOfSpeculation) {
-  Fixture f(40 * kBlock, {.order = Order::kByHand},
-            {.max_request = kBlock, .max_in_flight = 1, .max_speculative = 1});
+  QueueFixture f(40 * kBlock, {.order = Order::kByHand},
+                 {.max_request = kBlock, .max_in_flight = 1, .max_speculative = 1});
   f.Ask(1, 1 * kBlock, kBlock, Urgency::kSpeculative);
   f.Ask(2, 2 * kBlock, kBlock, Urgency::kSpeculative);
   f.Ask(3, 3 * kBlock, kBlock, Urgency::kSpeculative);
@@ -180,8 +123,8 @@ TEST(ReadQueue, PromoteMovesAWaitingReadAheadOfSpeculation) {
 }
 
 TEST(ReadQueue, PromotedInFlightIsRetriedAheadOfSpeculation) {
-  Fixture f(40 * kBlock, {.order = Order::kByHand, .faults = FaultPlan().ErrorAt(0, EIO)},
-            {.max_request = kBlock, .max_in_flight = 1, .max_speculative = 1});
+  QueueFixture f(40 * kBlock, {.order = Order::kByHand, .faults = FaultPlan().ErrorAt(0, EIO)},
+                 {.max_request = kBlock, .max_in_flight = 1, .max_speculative = 1});
   f.Ask(1, 1 * kBlock, kBlock, Urgency::kSpeculative);
   f.Pump();
   f.queue().Promote(1);
@@ -193,8 +136,8 @@ TEST(ReadQueue, PromotedInFlightIsRetriedAheadOfSpeculation) {
 }
 
 TEST(ReadQueue, CancelOnlyBeforeTheDeviceHasAPart) {
-  Fixture f(40 * kBlock, {.order = Order::kByHand},
-            {.max_request = kBlock, .max_in_flight = 1, .max_speculative = 1});
+  QueueFixture f(40 * kBlock, {.order = Order::kByHand},
+                 {.max_request = kBlock, .max_in_flight = 1, .max_speculative = 1});
   f.Ask(1, 1 * kBlock, 2 * kBlock);
   f.Ask(2, 5 * kBlock, kBlock, Urgency::kSpeculative);
   f.Ask(3, 6 * kBlock, kBlock);
@@ -244,7 +187,7 @@ TEST(ReadQueue, ThousandsArePromotedAndCancelledInAnyOrder) {
 }
 
 TEST(ReadQueue, RetriesOnce) {
-  Fixture f(40 * kBlock, {.faults = FaultPlan().ErrorAt(1, EIO)}, {.max_request = kBlock});
+  QueueFixture f(40 * kBlock, {.faults = FaultPlan().ErrorAt(1, EIO)}, {.max_request = kBlock});
   f.Ask(1, 0, 3 * kBlock);
   const auto done = f.Drain();
   ASSERT_EQ(done.size(), 1U);
@@ -256,8 +199,8 @@ TEST(ReadQueue, RetriesOnce) {
 
 TEST(ReadQueue, SecondFailureNamesFileOffsetAndCause) {
   const FaultPlan faults = FaultPlan().ErrorAt(1, EIO).ErrorAt(3, EIO);
-  Fixture f(40 * kBlock, {.faults = faults},
-            {.max_request = kBlock, .max_in_flight = 3, .max_speculative = 1});
+  QueueFixture f(40 * kBlock, {.faults = faults},
+                 {.max_request = kBlock, .max_in_flight = 3, .max_speculative = 1});
   f.Ask(1, 2 * kBlock, 3 * kBlock);
   f.Ask(2, 20 * kBlock, kBlock);
   const auto done = f.Drain();
@@ -276,8 +219,8 @@ TEST(ReadQueue, SecondFailureNamesFileOffsetAndCause) {
 }
 
 TEST(ReadQueue, FailureIsReportedOnlyWhenNoPartIsInFlight) {
-  Fixture f(40 * kBlock, {.order = Order::kByHand, .faults = FaultPlan().ErrorFrom(1, EIO)},
-            {.max_request = kBlock, .max_in_flight = 2, .max_speculative = 1});
+  QueueFixture f(40 * kBlock, {.order = Order::kByHand, .faults = FaultPlan().ErrorFrom(1, EIO)},
+                 {.max_request = kBlock, .max_in_flight = 2, .max_speculative = 1});
   f.Ask(1, 0, 10 * kBlock);
   f.Pump();
   f.reader().LetGo(1);  // fails, goes in again
@@ -294,8 +237,8 @@ TEST(ReadQueue, FailureIsReportedOnlyWhenNoPartIsInFlight) {
 }
 
 TEST(ReadQueue, FailureWithdrawsPartsThatWaitForTheirRetry) {
-  Fixture f(40 * kBlock, {.order = Order::kByHand, .faults = FaultPlan().ErrorFrom(0, EIO)},
-            {.max_request = kBlock, .max_in_flight = 4, .max_speculative = 1});
+  QueueFixture f(40 * kBlock, {.order = Order::kByHand, .faults = FaultPlan().ErrorFrom(0, EIO)},
+                 {.max_request = kBlock, .max_in_flight = 4, .max_speculative = 1});
   f.Ask(1, 0, 4 * kBlock);
   const auto done = f.Drain();
   ASSERT_EQ(done.size(), 1U);
@@ -305,8 +248,8 @@ TEST(ReadQueue, FailureWithdrawsPartsThatWaitForTheirRetry) {
 
 TEST(ReadQueue, ContinuesAShortReadWhereItStopped) {
   // Stops inside the third block: goes on at its start. Not a retry.
-  Fixture f(40 * kBlock, {.faults = FaultPlan().ShortAt(0, 2 * kBlock + 100)},
-            {.max_request = 8 * kBlock});
+  QueueFixture f(40 * kBlock, {.faults = FaultPlan().ShortAt(0, 2 * kBlock + 100)},
+                 {.max_request = 8 * kBlock});
   f.Ask(1, 10, 5 * kBlock);
   const auto done = f.Drain();
   ASSERT_EQ(done.size(), 1U);
@@ -318,7 +261,7 @@ TEST(ReadQueue, ContinuesAShortReadWhereItStopped) {
 }
 
 TEST(ReadQueue, EndOfFileInsideTheWindowIsComplete) {
-  Fixture f(3 * kBlock + 17);
+  QueueFixture f(3 * kBlock + 17);
   f.Ask(1, 2 * kBlock + 5, kBlock + 12);
   const auto done = f.Drain();
   ASSERT_EQ(done.size(), 1U);
@@ -345,14 +288,16 @@ TEST(ReadQueue, MissingBytesAreAnErrorNotAHang) {
 }
 
 TEST(ReadQueue, AlwaysShortByOneBlockStillFinishes) {
-  Fixture f(40 * kBlock, {.faults = FaultPlan().ShortFrom(0, kBlock)}, {.max_request = 8 * kBlock});
+  QueueFixture f(40 * kBlock, {.faults = FaultPlan().ShortFrom(0, kBlock)},
+                 {.max_request = 8 * kBlock});
   f.Ask(1, 0, 20 * kBlock);
   EXPECT_FALSE(f.Drain()[0].error.has_value());
   EXPECT_TRUE(f.HasRightBytes(1));
 }
 
 TEST(ReadQueue, DestructorWaitsForTheDevice) {
-  Fixture f(40 * kBlock, {.order = Order::kByHand}, {.max_request = kBlock, .max_in_flight = 8});
+  QueueFixture f(40 * kBlock, {.order = Order::kByHand},
+                 {.max_request = kBlock, .max_in_flight = 8});
   f.Ask(1, 0, 8 * kBlock);
   f.Pump();
   EXPECT_EQ(f.AtDevice().size(), 8U);
@@ -361,7 +306,7 @@ TEST(ReadQueue, DestructorWaitsForTheDevice) {
 }
 
 TEST(ReadQueue, WaitWithNothingToDoReturns) {
-  Fixture f(kBlock);
+  QueueFixture f(kBlock);
   std::vector<ExtentDone> done;
   f.queue().Wait(done);
   EXPECT_TRUE(done.empty());
@@ -369,8 +314,8 @@ TEST(ReadQueue, WaitWithNothingToDoReturns) {
 
 // While nobody pumps, the device works on what it was given.
 TEST(ReadQueue, PumpAheadGivesTheDeviceAllThatWaits) {
-  Fixture f(64 * kBlock, {.order = Order::kByHand},
-            {.max_request = kBlock, .max_in_flight = 2, .max_speculative = 1, .max_ahead = 6});
+  QueueFixture f(64 * kBlock, {.order = Order::kByHand},
+                 {.max_request = kBlock, .max_in_flight = 2, .max_speculative = 1, .max_ahead = 6});
   for (uint64_t tag = 0; tag < 8; ++tag) {
     f.Ask(tag, tag * kBlock, kBlock, tag < 5 ? Urgency::kSpeculative : Urgency::kDemand);
   }

@@ -29,6 +29,8 @@ class Ring {
     if (is_open_) io_uring_queue_exit(&ring_);
   }
   io_uring* get() { return &ring_; }
+  // The kernel ends a wait after a time by itself, since 5.11.
+  bool has_timed_waits() const { return (ring_.features & IORING_FEAT_EXT_ARG) != 0; }
 
   // Deferred task work first: completions wait in a list until this thread asks for them, so they
   // neither interrupt computation nor cost a system call each; the kernel raises a flag in shared
@@ -72,6 +74,7 @@ class UringReader final : public BlockReader {
   bool Submit(const BlockRead& read) override;
   size_t Poll(std::span<BlockDone> out) override;
   size_t Wait(std::span<BlockDone> out) override;
+  size_t WaitBriefly(std::span<BlockDone> out) override;
   std::string description() const override { return "io_uring, " + files_.description(); }
 
  private:
@@ -142,6 +145,19 @@ size_t UringReader::Wait(std::span<BlockDone> out) {
     if (result == -EAGAIN) std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
   return 0;
+}
+
+size_t UringReader::WaitBriefly(std::span<BlockDone> out) {
+  CHECK(!out.empty());
+  if (!ring_->has_timed_waits()) return Wait(out);
+  if (free_.size() == slots_.size()) return 0;
+  if (const size_t n = Poll(out); n > 0) return n;
+  io_uring_cqe* first = nullptr;
+  __kernel_timespec at_most{.tv_sec = 0, .tv_nsec = std::chrono::nanoseconds(kBriefly).count()};
+  const int result = io_uring_submit_and_wait_timeout(ring_->get(), &first, 1, &at_most, nullptr);
+  CHECK(result >= 0 || result == -ETIME || result == -EAGAIN || result == -EBUSY ||
+        result == -EINTR);
+  return Reap(out);
 }
 
 size_t UringReader::Reap(std::span<BlockDone> out) {

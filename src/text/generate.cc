@@ -57,6 +57,7 @@ Result<StopReason> Run(Stepper& stepper, const TextParts& parts, std::span<const
       return std::unexpected(std::move(logits).error());
     }
     if (std::cmp_equal(tokens.size(), max_tokens)) return StopReason::kLimit;
+    if (stepper.position() == stepper.n_ctx()) return StopReason::kContextFull;
     TRY(const Token token, parts.pick(*logits));
     if (parts.is_end(token)) return StopReason::kEndToken;
     tokens.push_back(token);
@@ -65,7 +66,7 @@ Result<StopReason> Run(Stepper& stepper, const TextParts& parts, std::span<const
     if (writer.found_stop()) return StopReason::kStopString;
     // Asked before the step, whose logits nobody would read.
     if (std::cmp_equal(tokens.size(), max_tokens)) return StopReason::kLimit;
-    if (stepper.position() == stepper.n_ctx()) return StopReason::kContextFull;
+    if (stepper.position() + 1 == stepper.n_ctx()) return StopReason::kContextFull;
     logits = stepper.Append(std::span(&tokens.back(), 1));
   }
 }
@@ -82,6 +83,8 @@ std::string_view ToString(StopReason reason) {
       return "stop string";
     case StopReason::kContextFull:
       return "context full";
+    case StopReason::kTimeLimit:
+      return "time limit";
     case StopReason::kInterrupted:
       return "interrupted";
     case StopReason::kOutputClosed:

@@ -30,7 +30,15 @@ struct TextParts {
   std::function<bool(std::string_view)> emit;
 };
 
-enum class StopReason { kEndToken, kLimit, kStopString, kContextFull, kInterrupted, kOutputClosed };
+enum class StopReason {
+  kEndToken,
+  kLimit,
+  kStopString,
+  kContextFull,
+  kTimeLimit,
+  kInterrupted,
+  kOutputClosed
+};
 std::string_view ToString(StopReason reason);  // "end", "limit", ... for reports
 
 struct Generated {

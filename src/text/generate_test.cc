@@ -125,9 +125,17 @@ TEST_F(GenerateTest, AFullContextEndsTheText) {
   stepper_ = FakeStepper(3);
   const auto result = Run();
   ASSERT_TRUE(result);
-  EXPECT_EQ(result->text, "one two");  // the second one was picked but has no place any more
+  EXPECT_EQ(result->text, "one");  // prompt and answer are never more than the context
   EXPECT_EQ(result->reason, StopReason::kContextFull);
-  EXPECT_EQ(stepper_.position(), 3U);
+  EXPECT_EQ(stepper_.position(), 2U);
+}
+
+TEST_F(GenerateTest, APromptThatFillsTheContextHasNoAnswer) {
+  stepper_ = FakeStepper(2);
+  const auto result = Run();
+  ASSERT_TRUE(result);
+  EXPECT_EQ(result->text, "");
+  EXPECT_EQ(result->reason, StopReason::kContextFull);
 }
 
 TEST_F(GenerateTest, APromptThatDoesNotFitIsRefusedBeforeAnyWork) {

@@ -17,6 +17,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/log.h"
 #include "base/system_limits.h"
 #include "text/grammar_process.h"
 
@@ -26,14 +27,18 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 
-constexpr milliseconds kSlack{10'000};   // beyond a trial's limit, for a machine that is busy
-constexpr milliseconds kReapEvery{100};  // while processes of texts run
+constexpr milliseconds kSlack{10'000};        // beyond a trial's limit, for a machine that is busy
+constexpr milliseconds kReapEvery{100};       // while processes of texts run
+constexpr milliseconds kLongestStart{4'000};  // of a process, on a machine that is busy
+constexpr uint32_t kTrialsAtOnce = 2;
+constexpr int kShortShare = 8;  // of a trial's times
 constexpr size_t kMostKnown = 64;
 constexpr size_t kMostKnownBytes = size_t{4} << 20;
 
 // The first byte of a message to the child: what to begin. Then strings, each after its length, and
 // a socket for the answers.
 constexpr char kTrial = 't';
+constexpr char kShortTrial = 's';
 constexpr char kText = 'o';
 
 std::string ToRequest(const Grammar& grammar) {
@@ -60,11 +65,12 @@ Grammar FromRequest(std::string_view bytes) {
   return grammar;
 }
 
-// Leaves the child nothing of its parent's but memory: an open file or pipe would stay open for
+// Leaves the spawner nothing of its parent's but memory: an open file or pipe would stay open for
 // others as long as it lives, and a terminal's interrupt is meant for the parent.
 void Detach(int socket, pid_t parent) {
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (getppid() != parent) _exit(EXIT_FAILURE);
+  prctl(PR_SET_CHILD_SUBREAPER, 1);  // of what a helper leaves behind when it dies
   for (const int number : {SIGTERM, SIGHUP, SIGCHLD, SIGPIPE}) signal(number, SIG_DFL);
   signal(SIGINT, SIG_IGN);
   const int nowhere = open("/dev/null", O_RDWR | O_CLOEXEC);
@@ -75,11 +81,12 @@ void Detach(int socket, pid_t parent) {
 }
 
 [[noreturn]] void ServeTrial(MessageSocket socket, const Grammar& grammar, const Vocab& vocab,
-                             const GrammarChecker::Limits& limits) {
-  const auto work = [&] {
-    return TryGrammar(grammar, vocab, limits.n_tokens, GrammarLimits::For(limits.n_tokens));
-  };
-  const Trial trial = TryInChild(work, {.time = limits.trial, .memory = kGrammarMemory});
+                             const GrammarChecker::Limits& limits, int share) {
+  GrammarLimits times = GrammarLimits::For(limits.n_tokens);
+  times.opening /= share;
+  times.token /= share;
+  const auto work = [&] { return TryGrammar(grammar, vocab, limits.n_tokens, times); };
+  const Trial trial = TryInChild(work, {.time = limits.trial / share, .memory = kGrammarMemory});
   socket.Write(static_cast<char>(trial.outcome) + trial.output, std::nullopt);
   _exit(EXIT_SUCCESS);
 }
@@ -94,9 +101,8 @@ void Reap(uint32_t& running, uint32_t most) {
   }
 }
 
-// Ends when the parent closes its side.
+// The helper. Ends when the owner closes its side.
 [[noreturn]] void Serve(MessageSocket socket, const Vocab& vocab, GrammarChecker::Limits limits) {
-  ReturnFreedMemory();  // or each child could take it beside its share
   uint32_t running = 0;
   while (true) {
     while (running > 0 && !socket.Await(kReapEvery)) Reap(running, UINT32_MAX);
@@ -104,23 +110,61 @@ void Reap(uint32_t& running, uint32_t most) {
     if (!request) break;
     MessageSocket answers = socket.Receive();
     if (request->empty() || !answers.is_open()) break;
-    Reap(running, limits.most_texts + 1);
+    Reap(running, limits.most_texts + kTrialsAtOnce);
+    if (!answers.Write("", std::nullopt)) continue;  // it begins; or nobody wants it any more
     const pid_t child = fork();
     if (child > 0) ++running;
     if (child != 0) continue;
     socket.Close();
     const Grammar grammar = FromRequest(std::string_view(*request).substr(1));
-    if (request->front() == kTrial) ServeTrial(std::move(answers), grammar, vocab, limits);
-    ServeGrammar(std::move(answers), grammar, vocab, GrammarLimits::For(limits.n_tokens));
+    if (request->front() == kText) {
+      ServeGrammar(std::move(answers), grammar, vocab, GrammarLimits::For(limits.n_tokens));
+    }
+    ServeTrial(std::move(answers), grammar, vocab, limits,
+               request->front() == kShortTrial ? kShortShare : 1);
   }
+  _exit(EXIT_SUCCESS);
+}
+
+void End(pid_t child) {
+  if (child <= 0) return;
+  kill(child, SIGKILL);
+  while (waitpid(child, nullptr, 0) < 0 && errno == EINTR) {
+  }
+}
+
+// The spawner: at each message a new helper, whose number and socket are the answer. Ends when the
+// owner closes its side, and its helper with it.
+[[noreturn]] void ServeHelpers(MessageSocket owner, const Vocab& vocab,
+                               const GrammarChecker::Limits& limits) {
+  ReturnFreedMemory();  // or each child could take it beside its share
+  pid_t helper = -1;
+  while (owner.Read(std::nullopt)) {
+    End(std::exchange(helper, -1));
+    while (waitpid(-1, nullptr, WNOHANG) > 0) {
+    }
+    auto ends = MessageSocket::MakePair();
+    if (!ends) break;
+    helper = fork();
+    if (helper == 0) {
+      owner.Close();
+      ends->first.Close();
+      Serve(std::move(ends->second), vocab, limits);
+    }
+    if (helper < 0) break;
+    std::string number;
+    AppendNumber(number, static_cast<uint32_t>(helper));
+    if (!owner.Write(number, std::nullopt) || !owner.Send(ends->first)) break;
+  }
+  End(helper);
   _exit(EXIT_SUCCESS);
 }
 
 }  // namespace
 
-GrammarChecker::GrammarChecker(const Vocab& vocab, int child, MessageSocket socket,
+GrammarChecker::GrammarChecker(const Vocab& vocab, int spawner, MessageSocket socket,
                                milliseconds trial)
-    : vocab_(vocab), child_(child), trial_(trial), socket_(std::move(socket)) {}
+    : vocab_(vocab), spawner_(spawner), trial_(trial), to_spawner_(std::move(socket)) {}
 
 Result<std::unique_ptr<GrammarChecker>> GrammarChecker::Start(const Vocab& vocab, Limits limits) {
   limits.n_tokens = std::min(limits.n_tokens, vocab.size());
@@ -130,7 +174,7 @@ Result<std::unique_ptr<GrammarChecker>> GrammarChecker::Start(const Vocab& vocab
   if (child == 0) {
     try {
       Detach(ends.second.fd(), parent);
-      Serve(std::move(ends.second), vocab, limits);
+      ServeHelpers(std::move(ends.second), vocab, limits);
     } catch (const std::exception&) {
       _exit(EXIT_FAILURE);
     }
@@ -138,43 +182,81 @@ Result<std::unique_ptr<GrammarChecker>> GrammarChecker::Start(const Vocab& vocab
   if (child < 0) {
     return Fail(Errc::kIo, "cannot start a process to try out grammars: {}", std::strerror(errno));
   }
-  return std::unique_ptr<GrammarChecker>(
+  ends.second.Close();
+  std::unique_ptr<GrammarChecker> checker(
       new GrammarChecker(vocab, child, std::move(ends.first), limits.trial));
+  if (!checker->StartHelper()) {
+    return Fail(Errc::kIo, "cannot start a process to try out grammars");
+  }
+  return checker;
 }
 
-GrammarChecker::~GrammarChecker() { EndChild(); }
-
-void GrammarChecker::EndChild() {
-  if (!socket_.is_open()) return;
-  socket_.Close();
-  kill(child_, SIGKILL);
-  while (waitpid(child_, nullptr, 0) < 0 && errno == EINTR) {
+GrammarChecker::~GrammarChecker() {
+  to_helper_.Close();
+  to_spawner_.Close();
+  while (waitpid(spawner_, nullptr, 0) < 0 && errno == EINTR) {
   }
 }
 
-Status GrammarChecker::Check(const Grammar& grammar) {
+int GrammarChecker::helper_id() const {
+  const std::scoped_lock lock(socket_mutex_);
+  return helper_;
+}
+
+// REQUIRES: socket_mutex_ is held, or nobody else has this as yet.
+bool GrammarChecker::StartHelper() {
+  to_helper_.Close();
+  helper_ = -1;
+  const auto end = steady_clock::now() + kLongestStart;
+  if (!to_spawner_.is_open() || !to_spawner_.Write("h", end)) return false;
+  const auto number = to_spawner_.Read(end);
+  if (!number || number->size() != sizeof(uint32_t)) return false;
+  std::string_view view = *number;
+  helper_ = static_cast<int>(TakeNumber(view));
+  to_helper_ = to_spawner_.Receive();
+  return to_helper_.is_open();
+}
+
+Status GrammarChecker::Check(const Grammar& grammar, const IsOver& is_over) {
   TRY_STATUS(CheckGrammarText(grammar, vocab_));
-  std::string request = ToRequest(grammar);
-  const std::scoped_lock lock(trial_mutex_);
-  if (const Status* verdict = Recall(request)) return *verdict;
-  TRY(const Trial trial, Try(request));
-  Status verdict = GrammarVerdict(trial);
+  const std::string request = ToRequest(grammar);
+  if (const auto verdict = Recall(request)) return *verdict;
+  TRY(auto verdict, TryIn(short_trial_, kShortTrial, request, is_over));
+  if (!verdict) {
+    TRY(verdict, TryIn(long_trial_, kTrial, request, is_over));
+  }
+  return verdict ? *verdict : GrammarVerdict({.outcome = Trial::Outcome::kTimedOut, .output = {}});
+}
+
+// nullopt: there was not enough time.
+Result<std::optional<Status>> GrammarChecker::TryIn(std::mutex& lane, char what,
+                                                    const std::string& request,
+                                                    const IsOver& is_over) {
+  const std::scoped_lock lock(lane);
+  if (const auto verdict = Recall(request)) return verdict;
+  TRY(Trial trial, Try(what, request, is_over));
+  // The process of a trial may die as a helper may.
+  if (trial.outcome == Trial::Outcome::kNotRun) {
+    TRY(trial, Try(what, request, is_over));
+  }
   // The time that a trial takes is also the machine's.
-  const bool is_lasting =
-      trial.outcome != Trial::Outcome::kTimedOut && trial.outcome != Trial::Outcome::kNotRun;
-  if (is_lasting) Remember(std::move(request), verdict);
+  if (trial.outcome == Trial::Outcome::kTimedOut) return std::nullopt;
+  Status verdict = GrammarVerdict(trial);
+  if (trial.outcome != Trial::Outcome::kNotRun) Remember(request, verdict);
   return verdict;
 }
 
-const Status* GrammarChecker::Recall(const std::string& request) {
+std::optional<Status> GrammarChecker::Recall(const std::string& request) {
+  const std::scoped_lock lock(known_mutex_);
   const auto found = std::ranges::find(known_, request, &Known::request);
-  if (found == known_.end()) return nullptr;
+  if (found == known_.end()) return std::nullopt;
   known_.splice(known_.begin(), known_, found);
-  return &known_.front().verdict;
+  return known_.front().verdict;
 }
 
-void GrammarChecker::Remember(std::string request, const Status& verdict) {
-  known_.push_front({std::move(request), verdict});
+void GrammarChecker::Remember(const std::string& request, const Status& verdict) {
+  const std::scoped_lock lock(known_mutex_);
+  known_.push_front({request, verdict});
   size_t bytes = 0;
   size_t kept = 0;
   for (const Known& known : known_) {
@@ -185,30 +267,49 @@ void GrammarChecker::Remember(std::string request, const Status& verdict) {
   known_.resize(std::max<size_t>(kept, 1));
 }
 
-Result<Trial> GrammarChecker::Try(const std::string& request) {
-  TRY(MessageSocket answers, Begin(kTrial, request));
-  const auto reply = answers.Read(steady_clock::now() + trial_ + kSlack);
-  if (!reply || reply->empty()) return Trial{};  // there is no process for it
+Result<Trial> GrammarChecker::Try(char what, const std::string& request, const IsOver& is_over) {
+  const auto ends_now = [&] { return is_over && is_over(); };
+  if (ends_now()) return Fail(Errc::kInterrupted, "the grammar's trial was ended");
+  TRY(MessageSocket answers, Begin(what, request));
+  const auto end = steady_clock::now() + trial_ + kSlack;
+  std::optional<std::string> reply;
+  do {  // the first says that it begins
+    while (!answers.Await(kReapEvery)) {
+      if (ends_now()) return Fail(Errc::kInterrupted, "the grammar's trial was ended");
+      if (steady_clock::now() > end) return Trial{};
+    }
+    reply = answers.Read(end);
+  } while (reply && reply->empty());
+  if (!reply) return Trial{};  // there is no process for it
   return Trial{static_cast<Trial::Outcome>(reply->front()), reply->substr(1)};
 }
 
 // Where the answers of what begins will be.
 Result<MessageSocket> GrammarChecker::Begin(char what, const std::string& request) {
-  TRY(auto ends, MessageSocket::MakePair());
   const std::scoped_lock lock(socket_mutex_);
-  const auto end = steady_clock::now() + GrammarLimits{}.opening + kLongestStall;
-  if (!socket_.is_open() || !socket_.Write(what + request, end) || !socket_.Send(ends.second)) {
-    EndChild();
-    return Fail(
-        Errc::kIo,
-        "the process that tries out grammars is gone; restart the server to use new grammars");
+  for (int attempt = 0; attempt < 2; ++attempt) {
+    TRY(auto ends, MessageSocket::MakePair());
+    const auto end = steady_clock::now() + kLongestStart;
+    if (to_helper_.is_open() && to_helper_.Write(what + request, end) &&
+        to_helper_.Send(ends.second)) {
+      return std::move(ends.first);
+    }
+    if (attempt > 0 || !StartHelper()) break;
+    LogWarning("the process that begins grammars had died; another one has been started");
   }
-  return std::move(ends.first);
+  if (!std::exchange(has_said_lost_, true)) {
+    LogWarning(
+        "the processes that begin grammars are gone; requests with a grammar, a schema or "
+        "tools fail until the server is started anew");
+  }
+  return Fail(Errc::kIo, "the processes that try out grammars are gone; restart the server");
 }
 
 Result<std::unique_ptr<TokenFilter>> GrammarChecker::Open(const Grammar& grammar) {
-  TRY(MessageSocket answers, Begin(kText, ToRequest(grammar)));
-  return std::make_unique<GrammarProcess>(std::move(answers));
+  const std::string request = ToRequest(grammar);
+  TRY(MessageSocket answers, Begin(kText, request));
+  return std::make_unique<GrammarProcess>(std::move(answers),
+                                          [this, request] { return Begin(kText, request); });
 }
 
 }  // namespace moestro

@@ -40,6 +40,12 @@ class GrammarCheckerTest : public testing::Test {
     EXPECT_EQ(status.error().code, Errc::kInvalidRequest);
     EXPECT_NE(status.error().message.find(reason), std::string::npos) << status.error().message;
   }
+  // Trying it takes all the time that there is.
+  static constexpr const char* kExpensive = "root ::= (\"a\"?){1,1000}";
+  static void KillBoth(const GrammarChecker& checker) {
+    kill(checker.spawner_id(), SIGKILL);
+    kill(checker.helper_id(), SIGKILL);
+  }
   static size_t OpenFiles(int process) {
     const std::filesystem::directory_iterator files("/proc/" + std::to_string(process) + "/fd");
     return static_cast<size_t>(std::distance(begin(files), end(files)));
@@ -93,10 +99,61 @@ TEST_F(GrammarCheckerTest, AnswersSeveralThreads) {
   EXPECT_EQ(wrong, 0);
 }
 
-TEST_F(GrammarCheckerTest, WithoutItsChildOnlyWhatIsRememberedIsAnswered) {
+// After the death of the process that begins them, each grammar that was not remembered failed.
+TEST_F(GrammarCheckerTest, AHelperThatDiesIsReplaced) {
+  const auto checker = Start();
+  for (int i = 0; i < 3; ++i) {
+    const std::string number = std::to_string(i);
+    const int helper = checker->helper_id();
+    auto running = checker->Open({"root ::= \"once\"", {}});
+    ASSERT_TRUE(running);
+    EXPECT_TRUE((*running)->Allowed(DemoVocab().size())) << "it has begun";
+    kill(helper, SIGKILL);
+    EXPECT_TRUE(checker->Check({"root ::= \"a" + number + "\"", {}}));
+    ExpectRefused(*checker, {"root := \"" + number + "\"", {}}, "expecting ::=");
+    EXPECT_NE(checker->helper_id(), helper);
+    EXPECT_TRUE((*running)->Allowed(DemoVocab().size())) << "a text that runs goes on";
+  }
+  kill(checker->helper_id(), SIGKILL);
+  auto opened = checker->Open({"root ::= \"once\"", {}});
+  ASSERT_TRUE(opened) << opened.error().message;
+  EXPECT_TRUE((*opened)->Allowed(DemoVocab().size()));
+}
+
+TEST_F(GrammarCheckerTest, WithoutTheSpawnerTheHelperGoesOn) {
+  const auto checker = Start();
+  kill(checker->spawner_id(), SIGKILL);
+  EXPECT_TRUE(checker->Check({"root ::= \"a\"", {}}));
+}
+
+// The long trial of one holds up no other.
+TEST_F(GrammarCheckerTest, AGrammarDoesNotWaitForAnExpensiveOne) {
+  const auto checker = Start();
+  std::atomic<bool> has_ended = false;
+  std::jthread slow([&] {
+    [[maybe_unused]] const Status status = checker->Check({kExpensive, {}});
+    has_ended = true;
+  });
+  int quick = 0;
+  while (!has_ended) {
+    EXPECT_TRUE(checker->Check({"root ::= \"" + std::to_string(quick) + "\"", {}}));
+    ++quick;
+  }
+  EXPECT_GT(quick, 2) << "one before, one behind its short trial, others beside the long one";
+}
+
+TEST_F(GrammarCheckerTest, ATrialEndsWhenItIsNotWantedAnyMore) {
+  const auto checker = Start();
+  const Status status = checker->Check({kExpensive, {}}, [] { return true; });
+  ASSERT_FALSE(status);
+  EXPECT_EQ(status.error().code, Errc::kInterrupted);
+  EXPECT_TRUE(checker->Check({"root ::= \"a\"", {}}));
+}
+
+TEST_F(GrammarCheckerTest, WithoutBothOnlyWhatIsRememberedIsAnswered) {
   const auto checker = Start();
   EXPECT_TRUE(checker->Check({"root ::= \"a\"", {}}));
-  kill(checker->process_id(), SIGKILL);
+  KillBoth(*checker);
   for (int i = 0; i < 2; ++i) {
     const Status status = checker->Check({"root ::= \"b\"", {}});
     ASSERT_FALSE(status);
@@ -115,23 +172,25 @@ TEST_F(GrammarCheckerTest, TheLatestGrammarsAreRemembered) {
     EXPECT_TRUE(checker->Check(grammar(i)));
     EXPECT_TRUE(checker->Check(grammar(0)));
   }
-  kill(checker->process_id(), SIGKILL);
+  KillBoth(*checker);
   EXPECT_TRUE(checker->Check(grammar(0)));
   EXPECT_TRUE(checker->Check(grammar(64)));
   EXPECT_FALSE(checker->Check(grammar(1)));
 }
 
-TEST_F(GrammarCheckerTest, TheChildKeepsNothingOpenAndEndsWithItsOwner) {
+TEST_F(GrammarCheckerTest, TheChildrenKeepNothingOpenAndEndWithTheirOwner) {
   const int file = open("/dev/null", O_RDONLY);
-  int child = 0;
+  std::vector<int> children;
   {
     const auto checker = Start();
-    child = checker->process_id();
+    children = {checker->spawner_id(), checker->helper_id()};
     EXPECT_TRUE(checker->Check({"root ::= \"a\"", {}}));
-    EXPECT_EQ(OpenFiles(child), 4U) << "its standard files and its socket";
+    for (const int child : children) {
+      EXPECT_EQ(OpenFiles(child), 4U) << "its standard files and its socket";
+    }
   }
   close(file);
-  EXPECT_NE(kill(child, 0), 0) << "it still runs";
+  for (const int child : children) EXPECT_NE(kill(child, 0), 0) << "it still runs";
 }
 
 TEST_F(GrammarCheckerTest, AnOpenedGrammarShapesTheText) {

@@ -9,6 +9,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "text/trial.h"
 
@@ -98,11 +99,21 @@ bool GrammarProcess::Await(std::chrono::milliseconds time) const {
   return false;
 }
 
+bool GrammarProcess::HasAnswer() {
+  return socket_.is_open() && Await(GrammarLimits{}.opening + kLongestStall) &&
+         socket_.Read(steady_clock::now() + kLongestStall).has_value();
+}
+
 Status GrammarProcess::AwaitReady() {
   if (is_ready_) return {};
-  const auto longest = GrammarLimits{}.opening + kLongestStall;
-  is_ready_ = socket_.is_open() && Await(longest) &&
-              socket_.Read(steady_clock::now() + kLongestStall).has_value();
+  bool has_begun = HasAnswer();
+  if (const Opener again = std::exchange(again_, {}); !has_begun && again) {
+    if (auto other = again()) {
+      socket_ = *std::move(other);
+      has_begun = HasAnswer();
+    }
+  }
+  is_ready_ = has_begun && HasAnswer();
   if (is_ready_) return {};
   socket_.Close();
   return Fail(Errc::kInvalidRequest,

@@ -8,6 +8,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -28,8 +29,12 @@ inline constexpr std::chrono::milliseconds kLongestStall{2'000};
 // The owner's side. What the process cannot answer in time is kInvalidRequest, then and ever after.
 class GrammarProcess final : public TokenFilter {
  public:
-  // The process begins meanwhile; the first question waits for it.
-  explicit GrammarProcess(MessageSocket socket) : socket_(std::move(socket)) {}
+  using Opener = std::function<Result<MessageSocket>()>;
+
+  // The process begins meanwhile; the first question waits for it. `again` opens another one where
+  // none has begun: whoever should have begun it has died.
+  explicit GrammarProcess(MessageSocket socket, Opener again = {})
+      : socket_(std::move(socket)), again_(std::move(again)) {}
 
   Result<bool> Take(Token token) override;
   Result<std::vector<bool>> Allowed(uint32_t n_tokens) override;
@@ -40,11 +45,15 @@ class GrammarProcess final : public TokenFilter {
   Result<std::string> Ask(char verb, uint32_t number);
   bool Await(std::chrono::milliseconds time) const;
 
+  bool HasAnswer();
+
   MessageSocket socket_;
+  Opener again_;
   bool is_ready_ = false;
 };
 
-// The other side, in the child: answers until the owner closes its end.
+// The other side, in the child, which has been told (an empty message) that it begins: answers
+// until the owner closes its end.
 [[noreturn]] void ServeGrammar(MessageSocket socket, const Grammar& grammar, const Vocab& vocab,
                                GrammarLimits limits);
 

@@ -37,7 +37,7 @@ class GrammarProcessTest : public testing::Test {
   }
   // The processes of texts, and those that have ended since the last request.
   std::vector<int> Children() const {
-    const std::string id = std::to_string(checker_->process_id());
+    const std::string id = std::to_string(checker_->helper_id());
     std::ifstream file("/proc/" + id + "/task/" + id + "/children");
     std::vector<int> children;
     for (int child = 0; file >> child;) children.push_back(child);
@@ -144,14 +144,14 @@ TEST_F(GrammarProcessTest, AProcessEndsWithItsText) {
 TEST_F(GrammarProcessTest, OneThatIsTooManyBeginsWhenAnotherHasEnded) {
   const Grammar grammar{"root ::= \"a\"+", {}};
   std::vector<std::unique_ptr<TokenFilter>> texts;
-  // One more than texts: the trial's place is free.
-  for (uint32_t i = 0; i < kMostTexts + 1; ++i) texts.push_back(Open(grammar));
+  // Two more than texts: the trials' places are free.
+  for (uint32_t i = 0; i < kMostTexts + 2; ++i) texts.push_back(Open(grammar));
   for (const auto& text : texts) EXPECT_EQ(Spell(*text, "a"), "");
   const auto waiting = Open(grammar);
-  EXPECT_LE(Children().size(), kMostTexts + 1);
+  EXPECT_LE(Children().size(), kMostTexts + 2);
   texts.pop_back();
   EXPECT_EQ(Spell(*waiting, "a"), "");
-  EXPECT_LE(Children().size(), kMostTexts + 1);
+  EXPECT_LE(Children().size(), kMostTexts + 2);
 }
 
 TEST_F(GrammarProcessTest, ATextDoesNotWaitForATrial) {
@@ -180,15 +180,18 @@ TEST_F(GrammarProcessTest, AKilledProcessEndsItsTextAlone) {
   EXPECT_EQ(Spell(*second, "a"), "");
 }
 
-TEST_F(GrammarProcessTest, WithoutTheCheckerThereAreNoNewOnes) {
+TEST_F(GrammarProcessTest, WithoutHelperAndSpawnerThereAreNoNewOnes) {
   const Grammar grammar{"root ::= \"a\"+", {}};
   const auto first = Open(grammar);
   EXPECT_EQ(Spell(*first, "a"), "");
-  kill(checker_->process_id(), SIGKILL);
+  kill(checker_->spawner_id(), SIGKILL);
   siginfo_t end{};
-  ASSERT_EQ(waitid(P_PID, static_cast<id_t>(checker_->process_id()), &end, WEXITED | WNOWAIT), 0);
+  ASSERT_EQ(waitid(P_PID, static_cast<id_t>(checker_->spawner_id()), &end, WEXITED | WNOWAIT), 0);
+  kill(checker_->helper_id(), SIGKILL);
+  // One that is told of a text before it is dead never begins it.
   const auto second = checker_->Open(grammar);
-  ASSERT_FALSE(second);
+  EXPECT_TRUE(!second || !(*second)->Take(TokenOf('a')));
+  EXPECT_FALSE(checker_->Open(grammar));
   EXPECT_EQ(Spell(*first, "aaa"), "");
 }
 

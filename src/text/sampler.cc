@@ -41,20 +41,37 @@ Status CheckOptions(const SamplingOptions& o, uint32_t n_vocab) {
   return {};
 }
 
-std::vector<llama_logit_bias> Biases(const SamplingOptions& o, const llama_vocab* vocab) {
-  std::vector<llama_logit_bias> biases;
-  for (const auto& [token, bias] : o.logit_bias) biases.push_back({token, bias});
-  if (!o.ignore_eos) return biases;
-  for (Token token = 0; token < llama_vocab_n_tokens(vocab); ++token) {
-    if (llama_vocab_is_eog(vocab, token)) biases.push_back({token, kNever});
+// One for each token, in increasing order. libllama's own sampler looks for each bias among all
+// candidates once a grammar has taken some out: the product of both, for each token of a text.
+std::vector<std::pair<Token, float>> Biases(const SamplingOptions& o, const llama_vocab* vocab) {
+  std::vector<std::pair<Token, float>> biases = o.logit_bias;
+  if (o.ignore_eos) {
+    for (Token token = 0; token < llama_vocab_n_tokens(vocab); ++token) {
+      if (llama_vocab_is_eog(vocab, token)) biases.emplace_back(token, kNever);
+    }
   }
+  std::ranges::stable_sort(biases, {}, &std::pair<Token, float>::first);
+  size_t kept = 0;
+  for (const auto& bias : biases) {
+    if (kept > 0 && biases[kept - 1].first == bias.first)
+      biases[kept - 1].second += bias.second;
+    else
+      biases[kept++] = bias;
+  }
+  biases.resize(kept);
+  biases.shrink_to_fit();
   return biases;
+}
+
+// No text has more tokens than the context.
+int32_t LookBack(int32_t last_n, int32_t n_ctx) {
+  return last_n < 0 ? n_ctx : std::min(last_n, n_ctx);
 }
 
 // The samplers that look at earlier tokens.
 void AddPenalties(llama_sampler* chain, const SamplingOptions& o, const llama_vocab* vocab,
                   int32_t n_vocab, int32_t n_ctx) {
-  const int32_t last_n = o.repeat_last_n < 0 ? n_ctx : o.repeat_last_n;
+  const int32_t last_n = LookBack(o.repeat_last_n, n_ctx);
   const bool penalises =
       o.repeat_penalty != 1.0F || o.frequency_penalty != 0.0F || o.presence_penalty != 0.0F;
   if (penalises && last_n > 0) {
@@ -62,7 +79,7 @@ void AddPenalties(llama_sampler* chain, const SamplingOptions& o, const llama_vo
         chain, llama_sampler_init_penalties(n_vocab, last_n, o.repeat_penalty, o.frequency_penalty,
                                             o.presence_penalty));
   }
-  const int32_t dry_last_n = o.dry_penalty_last_n < 0 ? n_ctx : o.dry_penalty_last_n;
+  const int32_t dry_last_n = LookBack(o.dry_penalty_last_n, n_ctx);
   if (o.dry_multiplier == 0.0F || dry_last_n == 0) return;
   std::vector<const char*> breakers;
   for (const std::string& breaker : o.dry_sequence_breakers) breakers.push_back(breaker.c_str());
@@ -75,10 +92,6 @@ SamplerPtr MakeChain(const SamplingOptions& o, const llama_vocab* vocab, int32_t
                      int32_t n_ctx) {
   SamplerPtr chain(llama_sampler_chain_init(llama_sampler_chain_default_params()));
   const auto add = [&](llama_sampler* sampler) { llama_sampler_chain_add(chain.get(), sampler); };
-  const std::vector<llama_logit_bias> biases = Biases(o, vocab);
-  if (!biases.empty()) {
-    add(llama_sampler_init_logit_bias(n_vocab, static_cast<int32_t>(biases.size()), biases.data()));
-  }
   if (o.mirostat != 0) {
     add(llama_sampler_init_temp(o.temp));
     constexpr int32_t kTokensForEstimate = 100;  // as in the paper
@@ -123,11 +136,13 @@ struct Sampler::Impl {
   SamplerPtr chain;
   std::unique_ptr<TokenFilter> grammar;
   uint32_t n_named = 0;  // tokens the vocabulary knows; a model may pad its output beyond
+  std::vector<std::pair<Token, float>> biases;
   std::vector<llama_token_data> candidates;
 
   Status Fill(std::span<const float> logits);
+  void Remove(std::span<const Token> tokens);
   Token RunChain();
-  Result<Token> PickAllowed(std::span<const float> logits);
+  Result<Token> PickAllowed(std::span<const float> logits, std::span<const Token> not_yet);
 };
 
 Sampler::Sampler(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
@@ -153,6 +168,7 @@ Result<Sampler> Sampler::CreateWith(std::unique_ptr<TokenFilter> grammar,
   auto impl = std::make_unique<Impl>();
   impl->n_named = vocab.has_text() ? std::min(vocab.size(), n_vocab) : n_vocab;
   impl->grammar = std::move(grammar);
+  impl->biases = Biases(options, vocab.raw());
   impl->chain =
       MakeChain(options, vocab.raw(), static_cast<int32_t>(n_vocab), static_cast<int32_t>(n_ctx));
   return Sampler(std::move(impl));
@@ -168,7 +184,20 @@ Status Sampler::Impl::Fill(std::span<const float> logits) {
     }
     candidates.push_back({static_cast<Token>(i), logits[i], 0.0F});
   }
+  for (const auto& [token, bias] : biases) {
+    if (static_cast<size_t>(token) < candidates.size())
+      candidates[static_cast<size_t>(token)].logit += bias;
+  }
   return {};
+}
+
+// Candidates are in the order of their ids.
+void Sampler::Impl::Remove(std::span<const Token> tokens) {
+  for (const Token token : tokens) {
+    const auto [begin, end] =
+        std::ranges::equal_range(candidates, token, {}, &llama_token_data::id);
+    candidates.erase(begin, end);
+  }
 }
 
 Token Sampler::Impl::RunChain() {
@@ -177,7 +206,8 @@ Token Sampler::Impl::RunChain() {
   return array.data[array.selected].id;
 }
 
-Result<Token> Sampler::Impl::PickAllowed(std::span<const float> logits) {
+Result<Token> Sampler::Impl::PickAllowed(std::span<const float> logits,
+                                         std::span<const Token> not_yet) {
   TRY(const std::vector<bool> allowed, grammar->Allowed(n_named));
   TRY_STATUS(Fill(logits));
   std::erase_if(candidates, [&](const llama_token_data& candidate) {
@@ -185,6 +215,12 @@ Result<Token> Sampler::Impl::PickAllowed(std::span<const float> logits) {
   });
   if (candidates.empty()) {
     return Fail(Errc::kInvalidRequest, "the grammar allows no further token");
+  }
+  // A grammar that is complete ends the text.
+  if (!not_yet.empty()) {
+    const std::vector<llama_token_data> all = candidates;
+    Remove(not_yet);
+    if (candidates.empty()) candidates = all;
   }
   const Token token = RunChain();
   TRY(const bool is_taken, grammar->Take(token));
@@ -202,14 +238,16 @@ void Sampler::Observe(std::span<const Token> prompt) {
 
 // A grammar check of the whole vocabulary costs much more than one of a single token, and the
 // likeliest token mostly fits: pick first, and only ask about all of them if the pick is forbidden.
-Result<Token> Sampler::Pick(std::span<const float> logits) {
+Result<Token> Sampler::Pick(std::span<const float> logits, std::span<const Token> not_yet) {
   Impl& m = *impl_;
   TRY_STATUS(m.Fill(logits));
+  m.Remove(not_yet);
+  if (m.candidates.empty()) return Fail(Errc::kInvalidRequest, "no token may be picked");
   Token token = m.RunChain();
   if (m.grammar) {
     TRY(const bool is_taken, m.grammar->Take(token));
     if (!is_taken) {
-      TRY(token, m.PickAllowed(logits));
+      TRY(token, m.PickAllowed(logits, not_yet));
     }
   }
   llama_sampler_accept(m.chain.get(), token);

@@ -77,8 +77,9 @@ class Sampler {
   // Tokens that repetition penalties shall know of; a grammar does not see them.
   void Observe(std::span<const Token> prompt);
   // REQUIRES: logits.size() == n_vocab. kInvalidFile when one is not a number (a damaged model),
-  // kInvalidRequest when the grammar allows no token or cannot go on.
-  Result<Token> Pick(std::span<const float> logits);
+  // kInvalidRequest when the grammar allows no token or cannot go on. `not_yet`: tokens that are
+  // picked only if a grammar allows no other.
+  Result<Token> Pick(std::span<const float> logits, std::span<const Token> not_yet = {});
   // The next token is the first of a new text as far as the grammar is concerned.
   void RestartGrammar();
 

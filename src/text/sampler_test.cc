@@ -92,6 +92,28 @@ TEST_F(SamplerTest, TopKOfOneTakesTheLikeliest) {
   for (size_t i = 0; i < tokens.size(); ++i) EXPECT_EQ(tokens[i], Argmax(Logits(i)));
 }
 
+TEST_F(SamplerTest, BiasesOfOneTokenAddUpInAnyOrder) {
+  const auto tokens = [](std::vector<std::pair<Token, float>> biases) {
+    return Draw({.temp = 0.0F, .logit_bias = std::move(biases)}, 1);
+  };
+  EXPECT_EQ(tokens({{17, 600.0F}, {9, 1000.0F}, {17, 600.0F}}), std::vector<Token>{17});
+  EXPECT_EQ(tokens({{17, 600.0F}, {9, 1000.0F}, {17, -600.0F}}), std::vector<Token>{9});
+}
+
+// What a grammar leaves is biased like all: among few candidates a token is not at its own place.
+TEST_F(SamplerTest, BiasesHoldBesideAGrammar) {
+  for (const std::string letter : {"a", "b", "c"}) {
+    const auto token = DemoVocab().Tokenize(letter, false, false);
+    ASSERT_TRUE(token);
+    SamplingOptions options{.temp = 0.0F, .grammar = "root ::= [abc]"};
+    for (Token other = 0; other < 1000; ++other) options.logit_bias.emplace_back(other, 1.0F);
+    options.logit_bias.emplace_back(token->back(), 1000.0F);
+    auto sampler = Make(options);
+    ASSERT_TRUE(sampler) << sampler.error().message;
+    EXPECT_EQ(DemoVocab().Piece(sampler->Pick(Logits(0)).value()), letter);
+  }
+}
+
 TEST_F(SamplerTest, MirostatIsReproducibleToo) {
   for (const int32_t version : {1, 2}) {
     const SamplingOptions options{.mirostat = version, .seed = 5};

@@ -58,6 +58,8 @@ Status Session::Start(Progress progress) {
 }
 
 Status Session::Resume(const std::string& path) {
+  // What Save() will need is found out before a text is written that could not be saved.
+  TRY([[maybe_unused]] const KvOrigin origin, engine_->kv_origin());
   std::error_code unreadable;  // is no absence: RestoreSequence() says what it is
   if (!std::filesystem::exists(path, unreadable) && !unreadable) return {};
   TRY(SavedSequence saved, engine_->RestoreSequence(path));

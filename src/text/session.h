@@ -45,7 +45,7 @@ class Session {
   Status Start(Progress progress = {});
 
   // Takes up the sequence that was saved in a file; without that file the session begins empty.
-  // Errors: what Engine::RestoreSequence() says.
+  // Errors: what Engine::RestoreSequence() and kv_origin() say.
   Status Resume(const std::string& path);
   // Saves the sequence with notes(), the last token included.
   Status Save(const std::string& path);

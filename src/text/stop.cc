@@ -5,33 +5,50 @@
 #include <utility>
 
 namespace moestro {
-namespace {
 
-// The length of the longest end of `text` that is a proper start of `stop`.
-size_t OpenEnd(std::string_view text, std::string_view stop) {
-  for (size_t n = std::min(text.size(), stop.size() - 1); n > 0; --n) {
-    if (text.ends_with(stop.substr(0, n))) return n;
+StopMatcher::Search::Search(std::string text) : stop(std::move(text)), fallback(stop.size() + 1) {
+  for (size_t n = 2; n <= stop.size(); ++n) {
+    size_t both = fallback[n - 1];
+    while (both > 0 && stop[both] != stop[n - 1]) both = fallback[both];
+    fallback[n] = stop[both] == stop[n - 1] ? both + 1 : 0;
   }
-  return 0;
 }
 
-}  // namespace
+StopMatcher::StopMatcher(std::vector<std::string> stops) {
+  for (std::string& stop : stops) {
+    if (!stop.empty()) searches_.emplace_back(std::move(stop));
+  }
+}
 
-StopMatcher::StopMatcher(std::vector<std::string> stops) : stops_(std::move(stops)) {
-  std::erase(stops_, "");
+std::optional<size_t> StopMatcher::EndIn(std::string_view text, Search& search) {
+  for (size_t i = 0; i < text.size(); ++i) {
+    ++steps_;
+    while (search.matched > 0 && search.stop[search.matched] != text[i]) {
+      ++steps_;
+      search.matched = search.fallback[search.matched];
+    }
+    if (search.stop[search.matched] == text[i]) ++search.matched;
+    if (search.matched == search.stop.size()) return i + 1;
+  }
+  return std::nullopt;
 }
 
 std::string StopMatcher::Push(std::string_view text) {
   if (found_) return {};
+  const size_t before = held_.size();
   held_ += text;
+  // The one that begins first counts; of several, the one that was given first.
   size_t cut = std::string::npos;
   size_t open = 0;
-  for (const std::string& stop : stops_) {
-    if (const size_t at = held_.find(stop); at < cut) {
-      cut = at;
-      which_ = stop;
+  for (Search& search : searches_) {
+    if (const auto end = EndIn(text, search)) {
+      const size_t begin = before + *end - search.stop.size();
+      if (begin < cut) {
+        cut = begin;
+        which_ = search.stop;
+      }
     }
-    open = std::max(open, OpenEnd(held_, stop));
+    open = std::max(open, search.matched);
   }
   if (cut != std::string::npos) {
     found_ = true;

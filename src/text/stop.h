@@ -1,7 +1,11 @@
 // SPDX-License-Identifier: MIT
 // Finds stop strings in text that arrives in parts, holding back what might turn out to be one.
+// Takes time in proportion to the text and the number of stop strings, whatever these are.
 #pragma once
 
+#include <cstddef>
+#include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -20,10 +24,22 @@ class StopMatcher {
   const std::string& which() const { return which_; }  // was found; empty: none
   // The text still held back, when no more is to come.
   std::string Flush();
+  // Characters that have been compared.
+  uint64_t steps() const { return steps_; }
 
  private:
-  std::vector<std::string> stops_;
+  struct Search {
+    explicit Search(std::string text);
+    std::string stop;
+    std::vector<size_t> fallback;  // [n]: of its first n, how many both begin and end them
+    size_t matched = 0;            // of its characters, at the end of all text
+  };
+  // Where in `text` the stop string has been found to end.
+  std::optional<size_t> EndIn(std::string_view text, Search& search);
+
+  std::vector<Search> searches_;
   std::string held_;
+  uint64_t steps_ = 0;
   std::string which_;
   bool found_ = false;
 };

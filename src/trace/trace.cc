@@ -4,6 +4,8 @@
 #include <cmath>
 #include <utility>
 
+#include "trace/trace_machine.h"
+
 namespace moestro {
 namespace {
 
@@ -39,6 +41,7 @@ Result<Trace> Trace::Create(TraceInfo info) {
   if (info.model.name.size() > kMaxNameBytes) {
     return wrong("bytes of the model's name", info.model.name.size(), 0, kMaxNameBytes);
   }
+  TRY_STATUS(CheckPools(info.pools, info.shape()));
   return Trace(std::move(info));
 }
 
@@ -52,6 +55,7 @@ Status Trace::Add(const TraceToken& token) {
   experts_.insert(experts_.end(), token.experts.begin(), token.experts.end());
   weights_.insert(weights_.end(), token.weights.begin(), token.weights.end());
   predicted_.insert(predicted_.end(), token.predicted.begin(), token.predicted.end());
+  predicted_weights_.append_range(token.predicted_weights);
   candidates_.append_range(token.candidates.experts);
   scores_.append_range(token.candidates.scores);
   raw_.append_range(token.candidates.raw);
@@ -59,6 +63,7 @@ Status Trace::Add(const TraceToken& token) {
   little_experts_.append_range(token.little.experts);
   little_weights_.append_range(token.little.weights);
   little_predicted_.append_range(token.little.predicted);
+  little_predicted_weights_.append_range(token.little.predicted_weights);
   if (info_.little > 0) confidences_.push_back(token.little.confidence);
   return {};
 }
@@ -96,6 +101,20 @@ Status Trace::CheckSizes(const TraceToken& token) const {
                 n_weights, n_predicted);
   }
   const LittlePass& little = token.little;
+  const auto has_as_many = [this](std::span<const float> weights, std::span<const ExpertId> of) {
+    return weights.size() == (info_.has_predicted_weights ? of.size() : 0);
+  };
+  if (!has_as_many(token.predicted_weights, token.predicted) ||
+      !has_as_many(little.predicted_weights, little.predicted)) {
+    return Fail(Errc::kInvalidRequest, "{} and {} weights of predictions; a token of this trace {}",
+                token.predicted_weights.size(), little.predicted_weights.size(),
+                info_.has_predicted_weights ? "has one for each expert" : "has none");
+  }
+  const auto is_number = [](float weight) { return std::isfinite(weight); };
+  if (!std::ranges::all_of(token.predicted_weights, is_number) ||
+      !std::ranges::all_of(little.predicted_weights, is_number)) {
+    return Fail(Errc::kInvalidRequest, "a prediction's weight is not a number");
+  }
   const size_t n_little = info_.little > 0 ? n_experts : 0;
   const size_t n_little_weights =
       info_.has_weights ? size_t{info_.shape().n_layer} * info_.little : 0;
@@ -151,8 +170,14 @@ Status Trace::Check(const TraceToken& token) const {
 
 std::span<const ExpertId> Trace::predicted(size_t t, size_t layer, size_t distance) const {
   if (!is_predicted(layer, distance)) return {};
-  const size_t row = t * info_.predicted_rows() + info_.predicted_rows_before(layer) + distance - 1;
-  return std::span(predicted_).subspan(row * info_.shape().n_used, info_.shape().n_used);
+  const size_t used = info_.shape().n_used;
+  return std::span(predicted_).subspan(row_of(t, layer, distance) * used, used);
+}
+
+std::span<const float> Trace::predicted_weights(size_t t, size_t layer, size_t distance) const {
+  if (!info_.has_predicted_weights || !is_predicted(layer, distance)) return {};
+  const size_t used = info_.shape().n_used;
+  return std::span(predicted_weights_).subspan(row_of(t, layer, distance) * used, used);
 }
 
 std::span<const ExpertId> Trace::little_experts(size_t t, size_t layer) const {
@@ -168,8 +193,15 @@ std::span<const float> Trace::little_weights(size_t t, size_t layer) const {
 
 std::span<const ExpertId> Trace::little_predicted(size_t t, size_t layer, size_t distance) const {
   if (!is_predicted(layer, distance)) return {};
-  const size_t row = t * info_.predicted_rows() + info_.predicted_rows_before(layer) + distance - 1;
-  return std::span(little_predicted_).subspan(row * info_.little, info_.little);
+  return std::span(little_predicted_)
+      .subspan(row_of(t, layer, distance) * info_.little, info_.little);
+}
+
+std::span<const float> Trace::little_predicted_weights(size_t t, size_t layer,
+                                                       size_t distance) const {
+  if (!info_.has_predicted_weights || !is_predicted(layer, distance)) return {};
+  return std::span(little_predicted_weights_)
+      .subspan(row_of(t, layer, distance) * info_.little, info_.little);
 }
 
 CandidateSpans Trace::candidates(size_t t, size_t layer) const {
@@ -187,7 +219,9 @@ void Trace::Reserve(size_t tokens) {
   kinds_.reserve(tokens);
   experts_.reserve(n);
   weights_.reserve(info_.has_weights ? n : 0);
-  predicted_.reserve(tokens * info_.predicted_rows() * info_.shape().n_used);
+  const size_t ahead = tokens * info_.predicted_rows();
+  predicted_.reserve(ahead * info_.shape().n_used);
+  predicted_weights_.reserve(info_.has_predicted_weights ? ahead * info_.shape().n_used : 0);
   const size_t candidates = tokens * info_.shape().n_layer * info_.candidates();
   candidates_.reserve(candidates);
   scores_.reserve(candidates);
@@ -196,7 +230,8 @@ void Trace::Reserve(size_t tokens) {
   if (info_.little == 0) return;
   little_experts_.reserve(n);
   little_weights_.reserve(info_.has_weights ? tokens * info_.shape().n_layer * info_.little : 0);
-  little_predicted_.reserve(tokens * info_.predicted_rows() * info_.little);
+  little_predicted_.reserve(ahead * info_.little);
+  little_predicted_weights_.reserve(info_.has_predicted_weights ? ahead * info_.little : 0);
   confidences_.reserve(tokens);
 }
 
@@ -209,6 +244,9 @@ TraceToken Trace::token(size_t t) const {
                    .experts = std::span(experts_).subspan(t * n, n),
                    .predicted = std::span(predicted_).subspan(t * n_predicted, n_predicted)};
   if (info_.has_weights) token.weights = std::span(weights_).subspan(t * n, n);
+  if (info_.has_predicted_weights) {
+    token.predicted_weights = std::span(predicted_weights_).subspan(t * n_predicted, n_predicted);
+  }
   if (info_.has_candidates) {
     const size_t layers = info_.shape().n_layer;
     const size_t all = layers * info_.candidates();
@@ -223,6 +261,10 @@ TraceToken Trace::token(size_t t) const {
   token.little = {.experts = std::span(little_experts_).subspan(t * n, n),
                   .predicted = std::span(little_predicted_).subspan(t * n_ahead, n_ahead),
                   .confidence = confidences_[t]};
+  if (info_.has_predicted_weights) {
+    token.little.predicted_weights =
+        std::span(little_predicted_weights_).subspan(t * n_ahead, n_ahead);
+  }
   if (info_.has_weights) {
     token.little.weights = std::span(little_weights_).subspan(t * n_weights, n_weights);
   }

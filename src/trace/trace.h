@@ -12,12 +12,15 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "base/result.h"
+#include "core/expert_pools.h"
 #include "core/ids.h"
+#include "core/machine_costs.h"
 #include "core/model_id.h"
 #include "core/routing.h"
 
@@ -25,12 +28,16 @@ namespace moestro {
 
 struct TraceInfo {
   ModelId model = {};
-  uint64_t expert_bytes = 0;     // of one expert; 0: unknown
-  uint32_t depth = 0;            // layers that predictions reach ahead, below n_layer; 0: none
-  uint32_t little = 0;           // K', experts of a token's little pass, below K; 0: none is stored
-  bool has_weights = false;      // every token carries router weights
-  bool has_candidates = false;   // and who else its routers could have chosen
-  bool experts_guessed = false;  // n_expert is the highest id seen plus one: perhaps too low
+  uint64_t expert_bytes = 0;  // of one expert, on average; 0: unknown
+  ExpertPools pools = {};     // where the model's own copies go, in the engine that recorded it
+  // What decode costs where it was recorded; nullopt: nobody measured it.
+  std::optional<MachineCosts> costs = {};
+  uint32_t depth = 0;        // layers that predictions reach ahead, below n_layer; 0: none
+  uint32_t little = 0;       // K', experts of a token's little pass, below K; 0: none is stored
+  bool has_weights = false;  // every token carries router weights
+  bool has_predicted_weights = false;  // and every prediction those that it goes by
+  bool has_candidates = false;         // and who else its routers could have chosen
+  bool experts_guessed = false;        // n_expert is the highest id seen plus one: perhaps too low
   bool operator==(const TraceInfo&) const = default;
 
   const MoeShape& shape() const { return model.shape; }
@@ -55,10 +62,11 @@ enum class Phase : uint8_t { kDecode, kPrefill };
 
 // A token with its first K' experts only. It saw the keys and values of a run with all K.
 struct LittlePass {
-  std::span<const ExpertId> experts = {};    // [n_layer][K], of which the first K' ran
-  std::span<const float> weights = {};       // [n_layer][K']; empty without has_weights
-  std::span<const ExpertId> predicted = {};  // [predicted_rows()][K']
-  float confidence = 1.0F;                   // the largest probability of what comes next
+  std::span<const ExpertId> experts = {};         // [n_layer][K], of which the first K' ran
+  std::span<const float> weights = {};            // [n_layer][K']; empty without has_weights
+  std::span<const ExpertId> predicted = {};       // [predicted_rows()][K']
+  std::span<const float> predicted_weights = {};  // of these; empty without has_predicted_weights
+  float confidence = 1.0F;                        // the largest probability of what comes next
 };
 
 // One token on its way into a trace, which copies it.
@@ -69,8 +77,9 @@ struct TraceToken {
   std::span<const ExpertId> experts = {};    // [n_layer][K], in router order where that is known
   std::span<const float> weights = {};       // [n_layer][K]; empty without has_weights
   std::span<const ExpertId> predicted = {};  // [predicted_rows()][K]: by layer, then by distance
-  CandidateSpans candidates = {};            // [n_layer]; empty without has_candidates
-  LittlePass little = {};                    // empty if TraceInfo::little is 0
+  std::span<const float> predicted_weights = {};  // of these; empty without has_predicted_weights
+  CandidateSpans candidates = {};                 // [n_layer]; empty without has_candidates
+  LittlePass little = {};                         // empty if TraceInfo::little is 0
 };
 
 // Takes tokens one after the other; its error ends the recording.
@@ -109,6 +118,8 @@ class Trace {
   // The K experts that the router of layer + distance would choose on the router input of `layer`.
   // Empty where none are recorded: a distance outside 1 to depth, or past the last layer.
   std::span<const ExpertId> predicted(size_t t, size_t layer, size_t distance) const;
+  // With what weights; empty without has_predicted_weights.
+  std::span<const float> predicted_weights(size_t t, size_t layer, size_t distance) const;
 
   // Those of one layer; empty without has_candidates.
   CandidateSpans candidates(size_t t, size_t layer) const;
@@ -118,6 +129,7 @@ class Trace {
   std::span<const ExpertId> little_experts(size_t t, size_t layer) const;
   std::span<const float> little_weights(size_t t, size_t layer) const;
   std::span<const ExpertId> little_predicted(size_t t, size_t layer, size_t distance) const;
+  std::span<const float> little_predicted_weights(size_t t, size_t layer, size_t distance) const;
   float confidence(size_t t) const { return confidences_[t]; }
 
   TraceToken token(size_t t) const;  // all of it
@@ -141,22 +153,27 @@ class Trace {
   bool is_predicted(size_t layer, size_t distance) const {
     return distance >= 1 && distance <= info_.depth && layer + distance < info_.shape().n_layer;
   }
+  size_t row_of(size_t t, size_t layer, size_t distance) const {
+    return t * info_.predicted_rows() + info_.predicted_rows_before(layer) + distance - 1;
+  }
 
   TraceInfo info_;
-  std::vector<Kind> kinds_;          // [token]
-  std::vector<ExpertId> experts_;    // [token][layer][K]
-  std::vector<float> weights_;       // the same, or empty
-  std::vector<ExpertId> predicted_;  // [token][predicted_rows][K]
+  std::vector<Kind> kinds_;               // [token]
+  std::vector<ExpertId> experts_;         // [token][layer][K]
+  std::vector<float> weights_;            // the same, or empty
+  std::vector<ExpertId> predicted_;       // [token][predicted_rows][K]
+  std::vector<float> predicted_weights_;  // the same, or empty
   // Of has_candidates: [token][layer][candidates], and [token][layer].
   std::vector<ExpertId> candidates_;
   std::vector<float> scores_;
   std::vector<float> raw_;
   std::vector<float> ranges_;
   // Of a little pass.
-  std::vector<ExpertId> little_experts_;    // [token][layer][K]
-  std::vector<float> little_weights_;       // [token][layer][K'], or empty
-  std::vector<ExpertId> little_predicted_;  // [token][predicted_rows][K']
-  std::vector<float> confidences_;          // [token]
+  std::vector<ExpertId> little_experts_;         // [token][layer][K]
+  std::vector<float> little_weights_;            // [token][layer][K'], or empty
+  std::vector<ExpertId> little_predicted_;       // [token][predicted_rows][K']
+  std::vector<float> little_predicted_weights_;  // the same, or empty
+  std::vector<float> confidences_;               // [token]
 };
 
 }  // namespace moestro

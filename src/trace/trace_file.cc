@@ -8,6 +8,7 @@
 #include "base/check.h"
 #include "base/format.h"
 #include "core/id_bytes.h"
+#include "trace/trace_machine.h"
 
 namespace moestro {
 namespace {
@@ -22,6 +23,10 @@ constexpr uint32_t kFlagWeights = 1;
 constexpr uint32_t kFlagExpertsGuessed = 2;
 constexpr uint32_t kFlagCandidates = 4;
 constexpr uint32_t kFlagLittle = 8;
+constexpr uint32_t kFlagPredictedWeights = 16;
+constexpr uint32_t kFlagPools = 32;
+constexpr uint32_t kFlagCosts = 64;
+constexpr uint32_t kAllFlags = 127;
 constexpr uint8_t kKindPrefill = 1;
 constexpr uint8_t kKindStartsSequence = 2;
 constexpr uint8_t kKindJoinsStep = 4;
@@ -33,21 +38,27 @@ uint64_t CandidateBytes(const TraceInfo& info) {
   return info.candidates() * (IdBytes(info.shape().n_expert) + 2 * sizeof(float)) + sizeof(float);
 }
 
+// Of one predicted expert.
+uint64_t PredictedWeightBytes(const TraceInfo& info) {
+  return info.has_predicted_weights ? sizeof(float) : 0;
+}
+
 // Of one token.
 uint64_t LittleBytes(const TraceInfo& info) {
   if (info.little == 0) return 0;
   const uint64_t layers = info.shape().n_layer;
   const uint64_t ids = layers * info.shape().n_used + info.predicted_rows() * uint64_t{info.little};
   return ids * IdBytes(info.shape().n_expert) + (info.has_weights ? 2 : 0) * layers * info.little +
-         sizeof(float);
+         info.predicted_rows() * info.little * PredictedWeightBytes(info) + sizeof(float);
 }
 
-// At most 1 + 2 * (2^24 * (2 + 2) + 2^23 * 2^12 * 2) + 2^24 * 10 + 2^15: no overflow.
+// At most 1 + 2 * (2^24 * (2 + 2) + 2^23 * 2^12 * (2 + 4)) + 2^24 * 10 + 2^15: no overflow.
 uint64_t TokenBytes(const TraceInfo& info) {
   const uint64_t used = uint64_t{info.shape().n_layer} * info.shape().n_used;
   return 1 + LittleBytes(info) +
          used * (IdBytes(info.shape().n_expert) + (info.has_weights ? 2 : 0)) +
-         info.predicted_rows() * info.shape().n_used * IdBytes(info.shape().n_expert) +
+         info.predicted_rows() * info.shape().n_used *
+             (IdBytes(info.shape().n_expert) + PredictedWeightBytes(info)) +
          CandidateBytes(info) * info.shape().n_layer;
 }
 
@@ -61,7 +72,9 @@ std::string EncodeHeader(const TraceInfo& info, uint64_t tokens) {
   AppendNumber(bytes, (info.has_weights ? kFlagWeights : 0) |
                           (info.experts_guessed ? kFlagExpertsGuessed : 0) |
                           (info.has_candidates ? kFlagCandidates : 0) |
-                          (info.little > 0 ? kFlagLittle : 0));
+                          (info.little > 0 ? kFlagLittle : 0) |
+                          (info.has_predicted_weights ? kFlagPredictedWeights : 0) |
+                          (info.pools.is_known() ? kFlagPools : 0) | (info.costs ? kFlagCosts : 0));
   AppendNumber(bytes, info.shape().n_layer);
   AppendNumber(bytes, info.shape().n_expert);
   AppendNumber(bytes, info.shape().n_used);
@@ -71,11 +84,30 @@ std::string EncodeHeader(const TraceInfo& info, uint64_t tokens) {
   AppendNumber(bytes, info.expert_bytes);
   AppendNumber(bytes, tokens);
   AppendNumber(bytes, static_cast<uint32_t>(info.model.name.size()));
-  return bytes + info.model.name;
+  bytes += info.model.name;
+  if (info.pools.is_known()) bytes += EncodePools(info.pools);
+  if (info.costs) bytes += EncodeCosts(*info.costs);
+  return bytes;
 }
 
 void AppendWeights(std::string& bytes, std::span<const float> weights) {
   for (const float weight : weights) AppendNumber(bytes, FixedPoint(weight));
+}
+
+// Of the rows of one layer.
+void AppendPredicted(std::string& bytes, const TraceInfo& info, std::span<const ExpertId> experts,
+                     std::span<const float> weights) {
+  AppendIds(bytes, experts, IdBytes(info.shape().n_expert));
+  for (const float weight : weights) AppendNumber(bytes, weight);
+}
+
+// Of rows of `used` in the predictions of a token, or of their weights, those of one layer; none
+// without weights.
+template <class T>
+std::span<T> OfLayer(const TraceInfo& info, std::span<T> all, size_t layer, size_t used) {
+  if (all.empty()) return all;
+  const size_t first = info.predicted_rows_before(layer);
+  return all.subspan(first * used, (info.predicted_rows_before(layer + 1) - first) * used);
 }
 
 void AppendLittle(std::string& bytes, const TraceInfo& info, const LittlePass& pass, size_t layer) {
@@ -85,9 +117,8 @@ void AppendLittle(std::string& bytes, const TraceInfo& info, const LittlePass& p
   if (info.has_weights) {
     AppendWeights(bytes, pass.weights.subspan(layer * info.little, info.little));
   }
-  const size_t first = info.predicted_rows_before(layer);
-  const size_t rows = info.predicted_rows_before(layer + 1) - first;
-  AppendIds(bytes, pass.predicted.subspan(first * info.little, rows * info.little), id_bytes);
+  AppendPredicted(bytes, info, OfLayer(info, pass.predicted, layer, info.little),
+                  OfLayer(info, pass.predicted_weights, layer, info.little));
 }
 
 void AppendCandidates(std::string& bytes, const TraceInfo& info, const CandidateSpans& all,
@@ -109,9 +140,8 @@ void AppendToken(std::string& bytes, const TraceInfo& info, const TraceToken& to
   for (size_t layer = 0; layer < info.shape().n_layer; ++layer) {
     AppendIds(bytes, token.experts.subspan(layer * n_used, n_used), id_bytes);
     if (info.has_weights) AppendWeights(bytes, token.weights.subspan(layer * n_used, n_used));
-    const size_t first = info.predicted_rows_before(layer);
-    const size_t rows = info.predicted_rows_before(layer + 1) - first;
-    AppendIds(bytes, token.predicted.subspan(first * n_used, rows * n_used), id_bytes);
+    AppendPredicted(bytes, info, OfLayer(info, token.predicted, layer, n_used),
+                    OfLayer(info, token.predicted_weights, layer, n_used));
     if (info.has_candidates) AppendCandidates(bytes, info, token.candidates, layer);
     if (info.little > 0) AppendLittle(bytes, info, token.little, layer);
   }
@@ -121,7 +151,8 @@ void AppendToken(std::string& bytes, const TraceInfo& info, const TraceToken& to
 struct Header {
   TraceInfo info;
   uint64_t tokens = 0;
-  uint64_t name_begin = 0;    // byte of the model's name
+  uint64_t name_begin = 0;  // byte of the model's name
+  uint64_t name_end = 0;
   uint64_t tokens_begin = 0;  // of the first token
 };
 
@@ -129,7 +160,7 @@ struct Header {
 Result<std::string> ReadHeaderBytes(const InputFile& source) {
   TRY(std::string bytes, source.ReadHeader());
   const auto flags = Decoder(bytes).Take<uint32_t>();
-  if ((flags & ~(kFlagWeights | kFlagExpertsGuessed | kFlagCandidates | kFlagLittle)) != 0) {
+  if ((flags & ~kAllFlags) != 0) {
     return source.Damaged(Format("flags {:#x} have no meaning", flags));
   }
   if ((flags & kFlagLittle) == 0) return bytes;
@@ -148,6 +179,7 @@ Result<Header> ReadHeader(const InputFile& source) {
   header.info.has_weights = (flags & kFlagWeights) != 0;
   header.info.experts_guessed = (flags & kFlagExpertsGuessed) != 0;
   header.info.has_candidates = (flags & kFlagCandidates) != 0;
+  header.info.has_predicted_weights = (flags & kFlagPredictedWeights) != 0;
   header.info.model.shape.n_layer = decoder.Take<uint32_t>();
   header.info.model.shape.n_expert = decoder.Take<uint32_t>();
   header.info.model.shape.n_used = decoder.Take<uint32_t>();
@@ -160,11 +192,18 @@ Result<Header> ReadHeader(const InputFile& source) {
   header.info.expert_bytes = decoder.Take<uint64_t>();
   header.tokens = decoder.Take<uint64_t>();
   header.name_begin = kTraceFormat.header_bytes + (header.info.little > 0 ? sizeof(uint32_t) : 0);
-  header.tokens_begin = header.name_begin + decoder.Take<uint32_t>();
+  header.name_end = header.name_begin + decoder.Take<uint32_t>();
   // The counts; before they are multiplied below.
   if (const auto counts = Trace::Create(header.info); !counts) {
     return source.Damaged(counts.error().message);
   }
+  TRY(RecordedMachine machine,
+      ReadMachine(source, header.name_end,
+                  {.pools = (flags & kFlagPools) != 0, .costs = (flags & kFlagCosts) != 0},
+                  header.info.shape()));
+  header.info.pools = std::move(machine.pools);
+  header.info.costs = machine.costs;
+  header.tokens_begin = machine.end;
   const uint64_t token_bytes = TokenBytes(header.info);
   const uint64_t least = header.tokens_begin + kChecksumBytes;
   if (header.tokens > (UINT64_MAX - least) / token_bytes ||
@@ -181,16 +220,19 @@ struct TokenRows {
       : experts(size_t{info.shape().n_layer} * info.shape().n_used),
         weights(info.has_weights ? experts.size() : 0),
         predicted(info.predicted_rows() * info.shape().n_used),
+        predicted_weights(info.has_predicted_weights ? predicted.size() : 0),
         candidates(size_t{info.shape().n_layer} * info.candidates()),
         scores(candidates.size()),
         raw(candidates.size()),
         ranges(info.has_candidates ? info.shape().n_layer : 0),
         little_experts(info.little > 0 ? experts.size() : 0),
         little_weights(info.has_weights ? size_t{info.shape().n_layer} * info.little : 0),
-        little_predicted(info.predicted_rows() * info.little) {}
+        little_predicted(info.predicted_rows() * info.little),
+        little_predicted_weights(info.has_predicted_weights ? little_predicted.size() : 0) {}
   std::vector<ExpertId> experts;
   std::vector<float> weights;
   std::vector<ExpertId> predicted;
+  std::vector<float> predicted_weights;
   std::vector<ExpertId> candidates;
   std::vector<float> scores;
   std::vector<float> raw;
@@ -198,12 +240,19 @@ struct TokenRows {
   std::vector<ExpertId> little_experts;
   std::vector<float> little_weights;
   std::vector<ExpertId> little_predicted;
+  std::vector<float> little_predicted_weights;
 };
 
 void TakeWeights(Decoder& decoder, std::span<float> weights) {
   for (float& weight : weights) {
     weight = static_cast<float>(decoder.Take<uint16_t>()) / kWeightSteps;
   }
+}
+
+void TakePredicted(Decoder& decoder, const TraceInfo& info, std::span<ExpertId> experts,
+                   std::span<float> weights) {
+  TakeIds(decoder, experts, IdBytes(info.shape().n_expert));
+  for (float& weight : weights) weight = decoder.Take<float>();
 }
 
 void DecodeLittle(Decoder& decoder, const TraceInfo& info, size_t layer, TokenRows& rows) {
@@ -213,11 +262,8 @@ void DecodeLittle(Decoder& decoder, const TraceInfo& info, size_t layer, TokenRo
   if (info.has_weights) {
     TakeWeights(decoder, std::span(rows.little_weights).subspan(layer * info.little, info.little));
   }
-  const size_t first = info.predicted_rows_before(layer);
-  const size_t count = info.predicted_rows_before(layer + 1) - first;
-  TakeIds(decoder,
-          std::span(rows.little_predicted).subspan(first * info.little, count * info.little),
-          id_bytes);
+  TakePredicted(decoder, info, OfLayer(info, std::span(rows.little_predicted), layer, info.little),
+                OfLayer(info, std::span(rows.little_predicted_weights), layer, info.little));
 }
 
 void DecodeCandidates(Decoder& decoder, const TraceInfo& info, size_t layer, TokenRows& rows) {
@@ -242,9 +288,8 @@ Status DecodeToken(Decoder& decoder, TokenRows& rows, Trace& trace) {
     if (info.has_weights) {
       TakeWeights(decoder, std::span(rows.weights).subspan(layer * n_used, n_used));
     }
-    const size_t first = info.predicted_rows_before(layer);
-    const size_t count = info.predicted_rows_before(layer + 1) - first;
-    TakeIds(decoder, std::span(rows.predicted).subspan(first * n_used, count * n_used), id_bytes);
+    TakePredicted(decoder, info, OfLayer(info, std::span(rows.predicted), layer, n_used),
+                  OfLayer(info, std::span(rows.predicted_weights), layer, n_used));
     if (info.has_candidates) DecodeCandidates(decoder, info, layer, rows);
     if (info.little > 0) DecodeLittle(decoder, info, layer, rows);
   }
@@ -255,6 +300,7 @@ Status DecodeToken(Decoder& decoder, TokenRows& rows, Trace& trace) {
                     .experts = rows.experts,
                     .weights = rows.weights,
                     .predicted = rows.predicted,
+                    .predicted_weights = rows.predicted_weights,
                     .candidates = {.experts = rows.candidates,
                                    .scores = rows.scores,
                                    .raw = rows.raw,
@@ -262,6 +308,7 @@ Status DecodeToken(Decoder& decoder, TokenRows& rows, Trace& trace) {
                     .little = {.experts = rows.little_experts,
                                .weights = rows.little_weights,
                                .predicted = rows.little_predicted,
+                               .predicted_weights = rows.little_predicted_weights,
                                .confidence = confidence}});
 }
 
@@ -310,7 +357,7 @@ Result<Trace> ReadTrace(const std::string& path) {
   TRY(Header header, ReadHeader(source));
   TRY_STATUS(source.CheckSum());
   TRY(header.info.model.name,
-      source.Read(header.name_begin, static_cast<size_t>(header.tokens_begin - header.name_begin)));
+      source.Read(header.name_begin, static_cast<size_t>(header.name_end - header.name_begin)));
   Result<Trace> trace = Trace::Create(std::move(header.info));
   if (!trace) return source.Damaged(trace.error().message);
   if (header.tokens == 0) return trace;  // only a token proves that the counts fit the file

@@ -66,7 +66,9 @@ Trace Small(bool has_weights, uint32_t experts, uint32_t depth = 0, uint32_t lit
        .depth = depth,
        .little = little,
        .has_weights = has_weights,
+       .has_predicted_weights = has_weights,
        .has_candidates = has_weights});
+  const std::vector<float> ahead_weights = {0.123456F, -2.5F};
   const std::vector<float> weights = {0.75F, 0.25F, 1.0F, 0.0F};
   std::vector<ExpertId> candidates;
   std::vector<float> scores;
@@ -84,12 +86,16 @@ Trace Small(bool has_weights, uint32_t experts, uint32_t depth = 0, uint32_t lit
       token.candidates = {.experts = candidates, .scores = scores, .raw = scores, .ranges = ranges};
     }
     if (depth > 0) token.predicted = predicted;
+    if (depth > 0 && has_weights) token.predicted_weights = ahead_weights;
     const std::vector<ExpertId> widened = Ids({ids[1], ids[0], ids[3], ids[2]});
     if (little > 0) {
       token.little.experts = widened;
       token.little.confidence = phase == Phase::kPrefill ? 1.0F : 0.25F;
       if (has_weights) token.little.weights = std::span(weights).first(2);
       if (depth > 0) token.little.predicted = std::span(predicted).last(1);
+      if (depth > 0 && has_weights) {
+        token.little.predicted_weights = std::span(ahead_weights).last(1);
+      }
     }
     const Status status = trace.Add(token);
     EXPECT_TRUE(status) << status.error().message;
@@ -115,6 +121,9 @@ TEST_F(TraceTest, ComesBackFromDiskAsItWas) {
         for (size_t l = 0; l < 2; ++l) {
           EXPECT_TRUE(std::ranges::equal(read->experts(t, l), trace.experts(t, l)));
           EXPECT_TRUE(std::ranges::equal(read->predicted(t, l, 1), trace.predicted(t, l, 1)));
+          const auto weights = read->predicted_weights(t, l, 1);
+          EXPECT_EQ(weights.size(), has_weights && l == 0 ? 2U : 0U);
+          EXPECT_TRUE(std::ranges::equal(weights, trace.predicted_weights(t, l, 1)));
           const CandidateSpans got = read->candidates(t, l);
           const CandidateSpans put = trace.candidates(t, l);
           EXPECT_EQ(got.experts.size(), has_weights ? std::min(experts, 6U) : 0U);
@@ -209,12 +218,29 @@ TEST_F(TraceTest, WrongContentIsRefusedWhateverItsChecksum) {
   const auto with = [&](size_t at, char value) { return ErrorWith(whole, at, value); };
   EXPECT_EQ(with(first_token + 1, 0), "");
   EXPECT_TRUE(with(8, 2).contains("update")) << with(8, 2);
-  EXPECT_TRUE(with(12, 64).contains("flags")) << with(12, 64);
+  EXPECT_TRUE(with(12, -128).contains("flags")) << with(12, -128);
   EXPECT_TRUE(with(19, 127).contains("layers")) << with(19, 127);
   EXPECT_TRUE(with(55, 127).contains("bytes")) << with(55, 127);  // 2^62 tokens and more
   EXPECT_TRUE(with(first_token, 8).contains("kind 8")) << with(first_token, 4);
   EXPECT_TRUE(with(first_token + 1, 5).contains("token 0: layer 0: expert 5 is out of range"));
   EXPECT_TRUE(with(first_token + 1, 1).contains("twice")) << with(first_token + 1, 1);
+}
+
+TEST_F(TraceTest, WeightsOfPredictionsAreNumbersAndAsManyAsThese) {
+  auto trace =
+      Trace::Create({.model = {.shape = {2, 4, 1}}, .depth = 1, .has_predicted_weights = true});
+  ASSERT_TRUE(trace);
+  const std::vector<ExpertId> experts = Ids({0, 1});
+  const std::vector<ExpertId> predicted = Ids({2});
+  constexpr float kNotANumber = std::numeric_limits<float>::quiet_NaN();
+  for (const std::vector<float>& weights :
+       std::vector<std::vector<float>>{{}, {0.1F, 0.2F}, {kNotANumber}}) {
+    EXPECT_FALSE(
+        trace->Add({.experts = experts, .predicted = predicted, .predicted_weights = weights}));
+  }
+  const std::vector<float> one = {0.5F};
+  EXPECT_TRUE(trace->Add({.experts = experts, .predicted = predicted, .predicted_weights = one}));
+  EXPECT_EQ(trace->token(0).predicted_weights.size(), 1U);
 }
 
 TEST_F(TraceTest, WrongLittlePassesAreRefusedWhateverTheChecksum) {

@@ -234,10 +234,44 @@ await check("penalties change the text", async () => {
   assert.notEqual(textOf(await create({ ...long, presence_penalty: 2 })), plain);
 });
 
-await check("two answers are refused", async () => {
-  const error = await rejection(create({ ...greedy, n: 2 }));
+const seeded = { ...greedy, temperature: 1, max_tokens: 8, seed: 11 };
+
+await check("several answers are those of the next seeds", async () => {
+  const { choices, usage } = await create({ ...seeded, n: 5 });
+  assert.deepEqual(choices.map(({ index }) => index), [0, 1, 2, 3, 4]);
+  const alone = await Promise.all(
+    choices.map(({ index }) => create({ ...seeded, seed: seeded.seed + index })));
+  assert.deepEqual(choices.map(({ message }) => message.content), alone.map(textOf));
+  assert.equal(usage.prompt_tokens, alone[0].usage.prompt_tokens);
+  assert.equal(usage.completion_tokens,
+               alone.reduce((sum, one) => sum + one.usage.completion_tokens, 0));
+});
+
+await check("several answers of a stream", async () => {
+  const whole = await create({ ...seeded, n: 3 });
+  const stream = await create({ ...seeded, n: 3, stream: true,
+                                stream_options: { include_usage: true } });
+  const texts = ["", "", ""];
+  const reasons = [];
+  let usage;
+  for await (const chunk of stream) {
+    usage = chunk.usage ?? usage;
+    for (const { index, delta, finish_reason } of chunk.choices) {
+      texts[index] += delta.content ?? "";
+      if (finish_reason) reasons[index] = finish_reason;
+    }
+  }
+  assert.deepEqual(texts, whole.choices.map(({ message }) => message.content));
+  assert.deepEqual(reasons, whole.choices.map(({ finish_reason }) => finish_reason));
+  assert.equal(usage.prompt_tokens, whole.usage.prompt_tokens);
+  assert.equal(usage.completion_tokens, whole.usage.completion_tokens);
+});
+
+await check("too many answers are refused", async () => {
+  const error = await rejection(create({ ...greedy, n: 129 }));
   assert.ok(error instanceof OpenAI.BadRequestError);
   assert.equal(error.param, "n");
+  assert.match(error.message, /128/);
 });
 
 await check("a wrong type is refused and named", async () => {
@@ -281,7 +315,7 @@ await check("a prompt beyond the context is refused with both numbers", async ()
 
 await check("no error makes the client ask again", async () => {
   for (const [status, ask] of [
-    [400, () => create({ ...greedy, n: 2 })],
+    [400, () => create({ ...greedy, n: 129 })],
     [404, () => client.get("/no/such/path")],
     [501, () => client.embeddings.create({ model, input: "text" })],
   ]) {

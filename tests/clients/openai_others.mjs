@@ -204,13 +204,23 @@ await check("a client that leaves in the middle of a prompt frees its slot withi
   }
 });
 
+await check("who leaves several answers behind frees all of their places", async () => {
+  const leave = new AbortController();
+  const left = rejection(
+    client.completions.create({ ...endless(200, 7), n: 9 }, { signal: leave.signal }));
+  await waitForSlots(base, (count) => count > 1, 5000);
+  leave.abort();
+  await left;
+  await waitForSlots(base, (count) => count === 0, 2000);
+});
+
 await check("health, models and refusals do not wait for the engine", async () => {
   const leave = new AbortController();
   const busy = [1, 2, 3].map((seed) =>
     rejection(client.completions.create(endless(6000, seed), { signal: leave.signal })));
   await waitForSlots(base, (count) => count > 0, 5000);
   for (const ask of [() => fetch(`${base}/health`), () => client.models.list(),
-                     () => rejection(complete({ ...goOn, n: 2 }))]) {
+                     () => rejection(complete({ ...goOn, n: 129 }))]) {
     const start = performance.now();
     await ask();
     const took = performance.now() - start;

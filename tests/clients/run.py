@@ -23,7 +23,7 @@ HERE = pathlib.Path(__file__).resolve().parent
 SKIPPED = 77
 OLDEST_NODE = 20
 SCRIPTS = ["openai.mjs", "openai_forms.mjs", "openai_others.mjs", "ai_sdk.mjs", "anthropic.mjs",
-           "agent.mjs"]
+           "ollama.mjs", "agent.mjs"]
 PATIENCE = 150  # seconds for one script
 
 
@@ -72,7 +72,8 @@ class Server:
         self.cache = tempfile.TemporaryDirectory(prefix="moestro-clients-")
         self.log = log
         self.process = subprocess.Popen(
-            [program, "serve", model, "--port", "0", "--threads", "1"],
+            [program, "serve", model, "--port", "0", "--threads", "1", "--cors",
+             "http://friend.example"],
             stdout=log.open("w"), stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL,
             env={**os.environ, "XDG_CACHE_HOME": self.cache.name})
         self.url = self._wait()
@@ -153,8 +154,10 @@ def check_all(options, model, server, report):
     if browser:
         os.environ["CHROMIUM"] = browser
         run_script(report, "page.mjs", ["node", "page.mjs", server.url, "pictures"], folder)
+        run_script(report, "other_pages.mjs", ["node", "other_pages.mjs", server.url], folder)
     else:
         report.skip("page.mjs", "chromium is not installed")
+        report.skip("other_pages.mjs", "chromium is not installed")
     if first_there("llama-server"):
         run_script(report, "llama_server.mjs", ["node", "llama_server.mjs", server.url, model],
                    folder)

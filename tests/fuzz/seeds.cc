@@ -115,10 +115,12 @@ void WritePolicies(const std::string& folder) {
 }
 
 Trace SmallTrace(uint32_t experts, bool has_weights, uint32_t depth, uint32_t little = 0) {
+  const bool has_ahead = has_weights && depth == 1;  // so that traces without are there, too
   auto trace = Trace::Create({.model = {.name = "m", .fingerprint = 7, .shape = {3, experts, 2}},
                               .depth = depth,
                               .little = little,
-                              .has_weights = has_weights});
+                              .has_weights = has_weights,
+                              .has_predicted_weights = has_ahead});
   CHECK(trace.has_value());
   const size_t rows = trace->info().predicted_rows();
   for (uint16_t t = 0; t < 8; ++t) {
@@ -129,19 +131,37 @@ Trace SmallTrace(uint32_t experts, bool has_weights, uint32_t depth, uint32_t li
     for (int layer = 0; layer < 3; ++layer) ids.insert(ids.end(), {first, second});
     for (size_t row = 0; row < rows; ++row) predicted.insert(predicted.end(), {second, first});
     const std::vector<float> weights(has_weights ? ids.size() : 0, 0.5F);
-    const LittlePass pass{.experts = ids,
-                          .weights = std::span(weights).first(size_t{3} * little),
-                          .predicted = std::span(predicted).first(rows * little),
-                          .confidence = 0.5F};
+    const std::vector<float> ahead(has_ahead ? predicted.size() : 0, 0.5F);
+    const LittlePass pass{
+        .experts = ids,
+        .weights = std::span(weights).first(size_t{3} * little),
+        .predicted = std::span(predicted).first(rows * little),
+        .predicted_weights = std::span(ahead).first(has_ahead ? rows * little : 0),
+        .confidence = 0.5F};
     CHECK(trace
               ->Add({.phase = t < 3 ? Phase::kPrefill : Phase::kDecode,
                      .starts_sequence = t % 5 == 0,
                      .experts = ids,
                      .weights = weights,
                      .predicted = predicted,
+                     .predicted_weights = ahead,
                      .little = little > 0 ? pass : LittlePass{}})
               .has_value());
   }
+  return *std::move(trace);
+}
+
+// Whose header tells of the engine, too.
+Trace MeasuredTrace() {
+  const Trace plain = SmallTrace(8, true, 1);
+  TraceInfo info = plain.info();
+  info.pools.pools = {{.matrix_bytes = {100, 100, 120}, .slots = 3},
+                      {.matrix_bytes = {100, 100, 160}, .slots = 5}};
+  info.pools.pool_of.assign(size_t{3} * 8, 1);
+  info.costs = MachineCosts{.compute = 0.07, .bandwidth = 2e9};
+  auto trace = Trace::Create(info);
+  CHECK(trace.has_value());
+  for (size_t t = 0; t < plain.tokens(); ++t) CHECK(trace->Add(plain.token(t)).has_value());
   return *std::move(trace);
 }
 
@@ -149,8 +169,9 @@ void WriteTraces(const std::string& folder) {
   std::ofstream(folder + "/lines.jsonl")
       << "{\"layers\":[[0,1],[2,3]]}\n{\"layers\":[[1,0],[2,15]]}";
   int n = 0;
-  for (const Trace& trace : {SmallTrace(8, false, 0), SmallTrace(8, true, 2),
-                             SmallTrace(300, true, 1), SmallTrace(8, true, 1, 1)}) {
+  for (const Trace& trace :
+       {SmallTrace(8, false, 0), SmallTrace(8, true, 2), SmallTrace(300, true, 1),
+        SmallTrace(8, true, 1, 1), MeasuredTrace()}) {
     const std::string path = Format("{}/small_{}.trace", folder, n++);
     CHECK(WriteTrace(path, trace).has_value());
     DropChecksum(path);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Any bytes as a trace and as JSON lines of routing: reading and summarising must return.
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -23,6 +24,7 @@ void Examine(const Result<Trace>& trace) {
   for (size_t t = 0; t < trace->tokens(); ++t) {
     for (size_t l = 0; l < info.shape().n_layer; ++l) {
       for (const ExpertId e : trace->experts(t, l)) CHECK(e.value < info.shape().n_expert);
+      for (const float w : trace->predicted_weights(t, l, 1)) CHECK(std::isfinite(w));
       if (info.little == 0) continue;
       for (const ExpertId e : trace->little_experts(t, l)) CHECK(e.value < info.shape().n_expert);
     }

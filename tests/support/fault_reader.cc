@@ -48,6 +48,10 @@ size_t FaultReader::Wait(std::span<BlockDone> out) {
   return Translate(out.first(inner_->Wait(out)));
 }
 
+size_t FaultReader::WaitBriefly(std::span<BlockDone> out) {
+  return Translate(out.first(inner_->WaitBriefly(out)));
+}
+
 size_t FaultReader::Translate(std::span<BlockDone> done) {
   for (BlockDone& d : done) {
     const auto found = pending_.find(d.tag);

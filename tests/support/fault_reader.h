@@ -52,6 +52,7 @@ class FaultReader final : public BlockReader {
   bool Submit(const BlockRead& read) override;
   size_t Poll(std::span<BlockDone> out) override;
   size_t Wait(std::span<BlockDone> out) override;
+  size_t WaitBriefly(std::span<BlockDone> out) override;
   std::string description() const override { return inner_->description() + ", faults injected"; }
 
  private:

@@ -14,14 +14,18 @@
 namespace moestro {
 
 LlamaReference::LlamaReference(const std::string& path, uint32_t n_ctx, uint32_t batch,
-                               KvType kv_type)
+                               KvType kv_type, const std::string& device)
     : batch_(batch) {
   llama_log_set([](ggml_log_level, const char*, void*) {}, nullptr);
   if (ggml_backend_dev_by_type(GGML_BACKEND_DEVICE_TYPE_CPU) == nullptr) ggml_backend_load_all();
-  std::array<ggml_backend_dev_t, 1> no_devices = {nullptr};
+  std::array<ggml_backend_dev_t, 2> devices = {nullptr, nullptr};
+  if (!device.empty()) {
+    devices[0] = ggml_backend_dev_by_name(device.c_str());
+    CHECK(devices[0] != nullptr);
+  }
   llama_model_params model_params = llama_model_default_params();
-  model_params.devices = no_devices.data();
-  model_params.n_gpu_layers = 0;
+  model_params.devices = devices.data();
+  model_params.n_gpu_layers = device.empty() ? 0 : -1;
   model_params.use_extra_bufts = false;
   model_ = llama_model_load_from_file(path.c_str(), model_params);
   CHECK(model_ != nullptr);
@@ -47,6 +51,11 @@ LlamaReference::LlamaReference(const std::string& path, uint32_t n_ctx, uint32_t
 LlamaReference::~LlamaReference() {
   llama_free(context_);
   llama_model_free(model_);
+}
+
+void LlamaReference::Reset() {
+  llama_memory_clear(llama_get_memory(context_), true);
+  position_ = 0;
 }
 
 uint32_t LlamaReference::n_vocab() const {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The same model file evaluated by libllama, CPU only, nothing repacked: what parity is measured
-// against. One thread of the test at a time.
+// The same model file evaluated by libllama, nothing repacked: what parity is measured against. On
+// the CPU alone, or all of it on one device. One thread of the test at a time.
 #pragma once
 
 #include <ggml.h>
@@ -22,12 +22,15 @@ namespace moestro {
 class LlamaReference {
  public:
   // Stops the test program when libllama does not take the file. `batch`: tokens per evaluation.
+  // `device`: ggml's name of one; empty: the CPU.
   LlamaReference(const std::string& path, uint32_t n_ctx, uint32_t batch,
-                 KvType kv_type = KvType::kF16);
+                 KvType kv_type = KvType::kF16, const std::string& device = "");
   ~LlamaReference();
   LlamaReference(const LlamaReference&) = delete;
   LlamaReference& operator=(const LlamaReference&) = delete;
 
+  // Forgets them.
+  void Reset();
   // Appends tokens to the sequence: logits of every one, [tokens][n_vocab].
   std::vector<float> Append(std::span<const Token> tokens);
   uint32_t n_vocab() const;

@@ -32,6 +32,8 @@ class SocketClient {
     }
     return is_open_;
   }
+  // Sends no more, but reads.
+  void EndSending() const { shutdown(fd_, SHUT_WR); }
   // Until `end` has come or the server closes.
   std::string ReceiveUntil(std::string_view end) const {
     std::string got;
@@ -65,14 +67,26 @@ class SocketClient {
   bool is_open_ = false;
 };
 
-inline std::string Post(std::string_view path, std::string_view body,
-                        std::string_view headers = "") {
-  return "POST " + std::string(path) + " HTTP/1.1\r\nHost: x\r\n" + std::string(headers) +
+// Requests after whose replies the connection stays.
+inline std::string KeptPost(std::string_view path, std::string_view body,
+                            std::string_view headers = "") {
+  return "POST " + std::string(path) + " HTTP/1.1\r\nHost: 127.0.0.1\r\n" + std::string(headers) +
          "Content-Length: " + std::to_string(body.size()) + "\r\n\r\n" + std::string(body);
 }
 
+inline std::string KeptGet(std::string_view path, std::string_view headers = "") {
+  return "GET " + std::string(path) + " HTTP/1.1\r\nHost: 127.0.0.1\r\n" + std::string(headers) +
+         "\r\n";
+}
+
+// Requests after whose replies the server closes.
+inline std::string Post(std::string_view path, std::string_view body,
+                        std::string_view headers = "") {
+  return KeptPost(path, body, "Connection: close\r\n" + std::string(headers));
+}
+
 inline std::string Get(std::string_view path, std::string_view headers = "") {
-  return "GET " + std::string(path) + " HTTP/1.1\r\nHost: x\r\n" + std::string(headers) + "\r\n";
+  return KeptGet(path, "Connection: close\r\n" + std::string(headers));
 }
 
 }  // namespace moestro

@@ -49,9 +49,11 @@ void AskFor(const std::byte* values, size_t bytes) {
 
 }  // namespace
 
-TiledAttention::TiledAttention(const AttentionShape& shape, const AttentionKernel& kernel)
+TiledAttention::TiledAttention(const AttentionShape& shape, const AttentionKernel& kernel,
+                               StopSignal* stop)
     : shape_(shape),
       kernel_(kernel),
+      stop_(stop),
       group_(shape.n_head / shape.n_head_kv),
       tile_rows_(std::max(1U, kTileQueries / group_)),
       sums_width_(kernel.padded(shape.dim_v)),
@@ -61,8 +63,9 @@ TiledAttention::TiledAttention(const AttentionShape& shape, const AttentionKerne
 
 Result<std::unique_ptr<TiledAttention>> TiledAttention::Create(const AttentionShape& shape,
                                                                uint32_t threads,
-                                                               const AttentionKernel& kernel) {
-  std::unique_ptr<TiledAttention> attention(new TiledAttention(shape, kernel));
+                                                               const AttentionKernel& kernel,
+                                                               StopSignal* stop) {
+  std::unique_ptr<TiledAttention> attention(new TiledAttention(shape, kernel, stop));
   TRY_STATUS(attention->Allocate(threads));
   return attention;
 }
@@ -79,9 +82,9 @@ Status TiledAttention::Allocate(uint32_t threads) {
                                         kKeys * value_stride_,
                                         queries * sizeof(KeyRange) / sizeof(float)};
   const auto bytes_of = [](size_t n) { return AlignUp(n * sizeof(float), kAlignment); };
-  const uint64_t bytes = std::accumulate(floats.begin(), floats.end(), uint64_t{0},
-                                         [&](uint64_t sum, size_t n) { return sum + bytes_of(n); });
-  TRY(memory_, HostMemory::Allocate(bytes * threads));
+  thread_bytes_ = std::accumulate(floats.begin(), floats.end(), uint64_t{0},
+                                  [&](uint64_t sum, size_t n) { return sum + bytes_of(n); });
+  TRY(memory_, HostMemory::Allocate(thread_bytes_ * threads));
   std::byte* at = memory_.data();
   for (uint32_t thread = 0; thread < threads; ++thread) {
     std::array<float*, 9> parts{};
@@ -151,7 +154,7 @@ void TiledAttention::Work(ggml_tensor* result, Scratch& s) {
   const auto n_tasks = static_cast<uint32_t>(tiles_.size()) * shape_.n_head_kv;
   for (;;) {
     const uint32_t task = next_task_.fetch_add(1, std::memory_order_relaxed);
-    if (task >= n_tasks) return;
+    if (task >= n_tasks || ShallStop()) return;
     Attend(tiles_[task / shape_.n_head_kv], task % shape_.n_head_kv, q, out, s);
   }
 }
@@ -160,7 +163,7 @@ void TiledAttention::Work(ggml_tensor* result, Scratch& s) {
 void TiledAttention::Attend(const Tile& tile, uint32_t kv_head, const float* q, float* out,
                             Scratch& s) const {
   Begin(tile, kv_head, q, s);
-  for (uint32_t p = tile.begin / kKeys * kKeys; p < tile.end; p += kKeys) {
+  for (uint32_t p = tile.begin / kKeys * kKeys; p < tile.end && !ShallStop(); p += kKeys) {
     LoadBlock(tile, kv_head, p, s);
     AttendBlock(tile, p, s);
   }

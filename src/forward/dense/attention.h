@@ -22,6 +22,7 @@
 #include <vector>
 
 #include "base/result.h"
+#include "base/stop_signal.h"
 #include "core/cells.h"
 #include "core/kv_type.h"
 #include "device/attention_kernel.h"
@@ -45,11 +46,13 @@ struct AttentionShape {
 
 class TiledAttention {
  public:
-  // kNoMemory.
+  // The node looks at `stop` before each block of keys and leaves with undefined results; null: it
+  // computes to its end. kNoMemory.
   static Result<std::unique_ptr<TiledAttention>> Create(const AttentionShape& shape,
                                                         uint32_t threads,
-                                                        const AttentionKernel& kernel);
-  uint64_t bytes() const { return memory_.size(); }
+                                                        const AttentionKernel& kernel,
+                                                        StopSignal* stop = nullptr);
+  uint64_t thread_bytes() const { return thread_bytes_; }  // what each thread takes
 
   struct Layer {
     // As ggml_set_rows() writes values of the shape's type.
@@ -87,10 +90,11 @@ class TiledAttention {
     KeyRange* ranges = nullptr;  // [queries]
   };
 
-  TiledAttention(const AttentionShape& shape, const AttentionKernel& kernel);
+  TiledAttention(const AttentionShape& shape, const AttentionKernel& kernel, StopSignal* stop);
   Status Allocate(uint32_t threads);
   void CutTiles();
   uint32_t first_position(const RowCells& row) const;
+  bool ShallStop() const { return stop_ != nullptr && stop_->is_requested(); }
   void Work(ggml_tensor* result, Scratch& s);
   void Attend(const Tile& tile, uint32_t kv_head, const float* q, float* out, Scratch& s) const;
   void Begin(const Tile& tile, uint32_t kv_head, const float* q, Scratch& s) const;
@@ -100,11 +104,13 @@ class TiledAttention {
 
   AttentionShape shape_;
   AttentionKernel kernel_;
+  StopSignal* stop_;
   uint32_t group_ = 0;       // heads that share keys and values
   uint32_t tile_rows_ = 0;   // at most
   uint32_t sums_width_ = 0;  // dim_v, padded
   size_t key_stride_ = 0;
   size_t value_stride_ = 0;
+  uint64_t thread_bytes_ = 0;
   HostMemory memory_;
   std::vector<Scratch> scratch_;  // [thread]
   // Of the node.

@@ -116,7 +116,9 @@ ggml_tensor* Linear(ggml_context* ctx, ggml_tensor* weight, ggml_tensor* x, ggml
   ggml_tensor* y = MultiplyNode(ctx, weight, x);
   if (is_row_by_row) y = ggml_reshape_2d(ctx, y, y->ne[0], y->ne[2]);
   // A device would add up halves in halves.
-  if (!ggml_is_quantized(weight->type)) ggml_prec_set_acc(y, GGML_PREC_F32);
+  if (y->op == GGML_OP_MUL_MAT && !ggml_is_quantized(weight->type)) {
+    ggml_prec_set_acc(y, GGML_PREC_F32);
+  }
   return WithBias(ctx, y, bias);
 }
 

@@ -2,7 +2,6 @@
 #include "forward/dense/dense_probe.h"
 
 #include <ggml-backend.h>
-#include <ggml-cpp.h>
 
 #include <cmath>
 #include <cstddef>
@@ -10,6 +9,7 @@
 #include <span>
 #include <vector>
 
+#include "device/backend_calls.h"
 #include "device/graph_arena.h"
 #include "device/weight_set.h"
 #include "forward/dense/blocks.h"
@@ -39,7 +39,7 @@ std::vector<std::byte> RandomMatrix(ggml_type type) {
 Result<std::vector<float>> Multiply(ggml_backend_t backend, WeightSet set,
                                     std::span<const std::byte> matrix, uint32_t rows) {
   TRY_STATUS(set.Allocate());
-  set.Store(0, 0, matrix);
+  TRY_STATUS(set.Store(0, 0, matrix));
   GraphArena arena(backend, 8);
   ggml_context* context = arena.Begin();
   ggml_tensor* x = ggml_new_tensor_2d(context, GGML_TYPE_F32, kIn, rows);
@@ -49,11 +49,11 @@ Result<std::vector<float>> Multiply(ggml_backend_t backend, WeightSet set,
   ggml_build_forward_expand(arena.graph(), y);
   TRY_STATUS(arena.Place());
   const std::vector<float> values = RandomValues(size_t{kIn} * rows, 2);
-  ggml_backend_tensor_set(x, values.data(), 0, values.size() * sizeof(float));
+  TRY_STATUS(CopyTo(x, 0, std::as_bytes(std::span(values))));
   TRY_STATUS(arena.Launch());
-  ggml_backend_synchronize(backend);
+  TRY_STATUS(WaitFor(backend));
   std::vector<float> out(size_t{kOut} * rows);
-  ggml_backend_tensor_get(y, out.data(), 0, out.size() * sizeof(float));
+  TRY_STATUS(CopyFrom(y, 0, std::as_writable_bytes(std::span(out))));
   return out;
 }
 
@@ -65,7 +65,8 @@ Result<double> DenseDifference(const ComputeDevice& device, const CpuDevice& cpu
   const std::vector<WeightRequest> request = {
       {.name = "matrix", .type = type, .ne = {kIn, kOut, 1, 1}}};
   TRY(const std::vector<float> here,
-      Multiply(cpu.backend(), WeightSet::Plan(cpu, request, false), matrix, rows));
+      Multiply(cpu.backend(), WeightSet::Plan(cpu, request, {.allow_repack = false}), matrix,
+               rows));
   TRY(const std::vector<float> there,
       Multiply(device.backend(), WeightSet::PlanOn(device.backend(), request), matrix, rows));
   double difference = 0.0;

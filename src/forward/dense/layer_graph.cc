@@ -4,15 +4,54 @@
 #include <ggml.h>
 
 #include <algorithm>
+#include <limits>
 
 #include "base/bytes.h"
 #include "base/check.h"
+#include "device/backend_calls.h"
 #include "forward/dense/blocks.h"
+#include "forward/dense/finite.h"
 
 namespace moestro {
 namespace {
 
 constexpr size_t kMaxNodes = 256;
+
+// Multiplications of the largest product of a graph for each thread: some 20 ms with our kernels,
+// 50 with ggml's slowest. Graphs are left between products, not within.
+constexpr uint64_t kMostMultiplied = 750'000'000;
+// More rows than these make no product faster, and take more memory.
+constexpr uint32_t kMostRows = 256;
+constexpr uint32_t kFewestRows = 32;  // fewer would wait for weights
+constexpr uint32_t kHeadRows = 16;    // the output matrix is the largest by far
+
+// Of a layer, what one node multiplies a row with, at most.
+uint64_t LargestProduct(const ModelTensors& tensors) {
+  uint64_t most = 1;
+  for (const LayerTensors& w : tensors.layers) {
+    const auto together = [&](auto... matrices) {
+      const auto elements = [](const ggml_tensor* t) {
+        return t != nullptr ? static_cast<uint64_t>(ggml_nelements(t)) : 0;
+      };
+      most = std::max(most, (elements(matrices) + ...));
+    };
+    together(w.attn_qkv);
+    together(w.attn_q, w.attn_k, w.attn_v);
+    together(w.attn_out);
+    together(w.shared_gate, w.shared_up);
+    together(w.dense_gate, w.dense_up);
+    together(w.dense_down);
+  }
+  return most;
+}
+
+// A device computes all rows of a step at once.
+uint32_t PieceRows(const LayerGraph::Parts& parts) {
+  if (parts.device != nullptr) return std::numeric_limits<uint32_t>::max();
+  const uint64_t rows = kMostMultiplied * parts.cpu.threads() / LargestProduct(parts.tensors);
+  return static_cast<uint32_t>(
+      std::clamp<uint64_t>(AlignDown(rows, kFewestRows), kFewestRows, kMostRows));
+}
 
 ggml_tensor* RopeFactors(const ModelSpec& spec, const ModelTensors& t, uint32_t n_ctx) {
   if (t.rope_freqs != nullptr || !spec.attention.long_short_factors) return t.rope_freqs;
@@ -40,6 +79,9 @@ LayerGraph::LayerGraph(const Parts& parts, uint32_t n_ctx)
       kv_(&parts.kv),
       look_ahead_(parts.look_ahead),
       device_(parts.device),
+      cpu_(&parts.cpu),
+      stop_(parts.stop),
+      piece_rows_(PieceRows(parts)),
       rope_factors_(RopeFactors(parts.spec, parts.tensors, n_ctx)),
       arena_(parts.device != nullptr ? parts.device->backend() : parts.cpu.backend(), kMaxNodes) {}
 
@@ -56,13 +98,12 @@ Result<std::unique_ptr<LayerGraph>> LayerGraph::Create(const Parts& parts, uint3
     }
     TRY(graph->masked_, MaskedAttention::Allocate(backend, shape, chunk, parts.kv.cells()));
   } else {
-    TRY(graph->tiled_,
-        TiledAttention::Create(shape, parts.cpu.threads(), AttentionKernel::ForThisMachine()));
+    TRY(graph->tiled_, TiledAttention::Create(shape, parts.cpu.threads(),
+                                              AttentionKernel::ForThisMachine(), parts.stop));
   }
   TRY_STATUS(graph->Reserve(chunk, logits_rows));
   graph->work_bytes_ = graph->arena_.buffer_bytes() +
-                       (graph->masked_ ? MaskedAttention::BytesFor(chunk, parts.kv.cells())
-                                       : graph->tiled_->bytes());
+                       (graph->masked_ ? MaskedAttention::BytesFor(chunk, parts.kv.cells()) : 0);
   return graph;
 }
 
@@ -75,14 +116,16 @@ Status LayerGraph::Reserve(uint32_t chunk, uint32_t logits_rows) {
   // A later, larger graph would move the buffer; the largest of each kind comes first.
   visible_.assign(chunk, {});
   if (masked_) masked_->Assume(chunk);
-  BuildHead(0, std::min(chunk, logits_rows));
+  const uint32_t head_rows = std::min(chunk, logits_rows);
+  BuildHead({.count = device_ != nullptr ? head_rows : std::min(head_rows, kHeadRows)}, 0);
   TRY_STATUS(CheckSupport());
   TRY_STATUS(arena_.Reserve());
   const uint64_t head = arena_.buffer_bytes();
   for (const LayerKind kind : {LayerKind::kExperts, LayerKind::kDense}) {
     const auto first = std::ranges::find(spec_->layers, kind);
     if (first == spec_->layers.end()) continue;
-    BuildLayer(LayerId{static_cast<uint16_t>(first - spec_->layers.begin())}, 0);
+    BuildLayer(LayerId{static_cast<uint16_t>(first - spec_->layers.begin())}, 0,
+               {.count = std::min(chunk, piece_rows_)});
     TRY_STATUS(CheckSupport());
     TRY_STATUS(arena_.Reserve());
   }
@@ -94,7 +137,7 @@ Status LayerGraph::CheckSupport() const {
   if (device_ == nullptr) return {};
   for (int i = 0; i < ggml_graph_n_nodes(arena_.graph()); ++i) {
     const ggml_tensor* node = ggml_graph_node(arena_.graph(), i);
-    if (ggml_backend_dev_supports_op(device_->handle(), node)) continue;
+    if (Computes(device_->handle(), node)) continue;
     const bool is_of_cache = node->op == GGML_OP_SET_ROWS || node->op == GGML_OP_FLASH_ATTN_EXT;
     return Fail(Errc::kDevice, "{} does not compute {} of this model{}{}", device_->info().name,
                 ggml_op_name(node->op), is_of_cache ? " with keys and values in " : "",
@@ -119,6 +162,21 @@ Status LayerGraph::SetRows(std::span<const StepRow> rows) {
   return masked_->SetRows(visible_);
 }
 
+LayerGraph::Rows LayerGraph::KeepRows(uint32_t most) const {
+  const size_t n = std::min<size_t>(most, visible_.size());
+  return {.visible = visible_,
+          .hidden = {buffers_->hidden(), buffers_->hidden() + n * spec_->n_embd},
+          .positions = {buffers_->positions(), buffers_->positions() + n},
+          .cells = {buffers_->cells(), buffers_->cells() + n}};
+}
+
+void LayerGraph::BringBack(const Rows& rows) {
+  std::ranges::copy(rows.hidden, buffers_->hidden());
+  std::ranges::copy(rows.positions, buffers_->positions());
+  std::ranges::copy(rows.cells, buffers_->cells());
+  visible_ = rows.visible;
+}
+
 void LayerGraph::Embed(std::span<const StepRow> rows) {
   const ggml_tensor* table = tensors_->token_embd;
   const auto* values = static_cast<const std::byte*>(table->data);
@@ -137,8 +195,14 @@ void LayerGraph::Embed(std::span<const StepRow> rows) {
 
 Status LayerGraph::Attend(LayerId layer, uint32_t look_ahead) {
   TRY_STATUS(SendHidden());
-  BuildLayer(layer, look_ahead);
-  TRY_STATUS(Run());
+  const auto n_rows = static_cast<uint32_t>(visible_.size());
+  // A row sees cells of earlier rows alone.
+  for (uint32_t first = 0; first < n_rows;) {
+    const StepRows rows{.first = first, .count = std::min(piece_rows_, n_rows - first)};
+    BuildLayer(layer, look_ahead, rows);
+    TRY_STATUS(Compute());
+    first += rows.count;
+  }
   if (device_ == nullptr) return {};
   is_hidden_there_ = !spec_->has_experts(layer.value);
   return is_hidden_there_ ? Status() : FetchLogits(layer, look_ahead);
@@ -146,8 +210,24 @@ Status LayerGraph::Attend(LayerId layer, uint32_t look_ahead) {
 
 Status LayerGraph::Head(uint32_t first_row, uint32_t n_rows) {
   TRY_STATUS(SendHidden());
-  BuildHead(first_row, n_rows);
-  TRY_STATUS(Run());
+  const uint32_t together = device_ != nullptr ? n_rows : kHeadRows;
+  for (uint32_t at = 0; at < n_rows; at += together) {
+    BuildHead({.first = first_row + at, .count = std::min(together, n_rows - at)}, at);
+    TRY_STATUS(Compute());
+  }
+  TRY_STATUS(FetchHead(n_rows));
+  const auto row =
+      FirstRowNotFinite({buffers_->logits(), size_t{n_rows} * spec_->n_vocab}, spec_->n_vocab);
+  if (!row) return {};
+  return Fail(
+      Errc::kInvalidFile,
+      "position {}: the last layer's experts or the output matrix computed NaN or infinity; "
+      "the weights are damaged: fetch the model again",
+      buffers_->positions()[first_row + *row]);
+}
+
+// The rows' logits to memory; nothing to do on the CPU.
+Status LayerGraph::FetchHead(uint32_t n_rows) {
   if (device_ == nullptr) return {};
   TRY_STATUS(device_->Finish());
   return buffers_->Fetch(StepBuffers::kLogits, uint64_t{n_rows} * spec_->n_vocab * sizeof(float));
@@ -161,10 +241,18 @@ Status LayerGraph::SendHidden() {
 }
 
 // A device computes while this returns; it waits for it whoever fetches something.
-Status LayerGraph::Run() {
-  if (device_ == nullptr) return arena_.Run();
-  TRY_STATUS(arena_.Place());
-  return arena_.Launch();
+Status LayerGraph::Compute() {
+  const Status placed = arena_.Place();
+  if (device_ != nullptr) {
+    if (!placed) return Fail(Errc::kDevice, "{}: {}", device_->info().name, placed.error().message);
+    return arena_.Launch();
+  }
+  TRY_STATUS(placed);
+  if (stop_ == nullptr) return cpu_->Compute(arena_.graph());
+  TRY_STATUS(cpu_->Compute(arena_.graph(), *stop_));
+  // A plug-in that looks at nothing between nodes runs on with what attention has left half done.
+  if (stop_->is_requested()) return Fail(Errc::kInterrupted, "stopped on request");
+  return {};
 }
 
 Status LayerGraph::FetchLogits(LayerId layer, uint32_t look_ahead) {
@@ -199,84 +287,88 @@ uint32_t LayerGraph::LayersAhead(LayerId layer, uint32_t look_ahead) const {
   return std::min(look_ahead, spec_->n_expert_layers() - first);
 }
 
-ggml_tensor* LayerGraph::Input(ggml_type type, std::array<int64_t, 2> ne,
-                               StepBuffers::Region region, uint64_t skip_bytes) {
-  ggml_tensor* tensor = ggml_new_tensor_2d(arena_.context(), type, ne[0], ne[1]);
-  buffers_->Place(tensor, region, skip_bytes);
-  return tensor;
+// hidden [rows][n_embd]
+ggml_tensor* LayerGraph::Input(StepRows rows) {
+  ggml_tensor* x = ggml_new_tensor_2d(arena_.context(), GGML_TYPE_F32, spec_->n_embd, rows.count);
+  buffers_->Place(x, StepBuffers::kHidden, rows.first * x->nb[1]);
+  return x;
 }
 
-void LayerGraph::Output(ggml_tensor* result, StepBuffers::Region region, uint64_t skip_bytes) {
+// result [rows][...], of which the first is row `first_row` of the region.
+void LayerGraph::Output(ggml_tensor* result, StepBuffers::Region region, uint64_t first_row) {
   // What was only given another shape has its place where it was computed.
-  buffers_->Place(result->view_src != nullptr ? result->view_src : result, region, skip_bytes);
+  buffers_->Place(result->view_src != nullptr ? result->view_src : result, region,
+                  first_row * result->nb[1]);
   ggml_build_forward_expand(arena_.graph(), result);
 }
 
-void LayerGraph::BuildLookAhead(LayerId layer, ggml_tensor* ffn_in, uint32_t look_ahead) {
+void LayerGraph::BuildLookAhead(LayerId layer, ggml_tensor* ffn_in, uint32_t look_ahead,
+                                StepRows rows) {
   const uint32_t first = spec_->expert_layers_before(layer.value + 1U);
   const uint32_t layers = LayersAhead(layer, look_ahead);
   if (layers == 0) return;
   CHECK(look_ahead_ != nullptr);
   ggml_context* ctx = arena_.context();
-  if (ffn_in->ne[1] == 1 || device_ != nullptr) {  // a device's are sorted once they are fetched
-    Output(ggml_mul_mat(ctx, look_ahead_->Stack(ctx, first, layers), ffn_in), StepBuffers::kAhead);
+  if (visible_.size() == 1 || device_ != nullptr) {  // a device's are sorted once they are fetched
+    Output(ggml_mul_mat(ctx, look_ahead_->Stack(ctx, first, layers), ffn_in), StepBuffers::kAhead,
+           rows.first);
     return;
   }
   for (uint32_t i = 0; i < layers; ++i) {  // of several tokens, so that a layer's rows are together
     ggml_tensor* logits = ggml_mul_mat(ctx, look_ahead_->Stack(ctx, first + i, 1), ffn_in);
-    Output(logits, StepBuffers::kAhead, i * ggml_nbytes(logits));
+    Output(logits, StepBuffers::kAhead, i * visible_.size() + rows.first);
   }
 }
 
-void LayerGraph::BuildLayer(LayerId layer, uint32_t look_ahead) {
+void LayerGraph::BuildLayer(LayerId layer, uint32_t look_ahead, StepRows rows) {
   ggml_context* ctx = arena_.Begin();
   const LayerTensors& w = tensors_->layers[layer.value];
-  const auto n_rows = static_cast<int64_t>(visible_.size());
   ggml_tensor* k_cache = kv_->K(ctx, layer.value);
   ggml_tensor* v_cache = kv_->V(ctx, layer.value);
   const auto attend = [&](ggml_tensor* q, float scale) {
     if (masked_) return masked_->Node(ctx, q, k_cache, v_cache, scale);
     const KvCache::Layer kv = kv_->layer(layer.value);
-    return tiled_->Node(ctx, q, {.k = kv.k, .v = kv.v, .scale = scale, .sinks = {}}, visible_);
+    return tiled_->Node(ctx, q, {.k = kv.k, .v = kv.v, .scale = scale, .sinks = {}},
+                        std::span(visible_).subspan(rows.first, rows.count));
   };
 
   // hidden [rows][n_embd], each row's position, and the cell that its key and value go to.
-  const AttentionInputs in{.x = Input(GGML_TYPE_F32, {spec_->n_embd, n_rows}, StepBuffers::kHidden),
-                           .positions = ggml_new_tensor_1d(ctx, GGML_TYPE_I32, n_rows),
-                           .cells = ggml_new_tensor_1d(ctx, GGML_TYPE_I64, n_rows),
+  const AttentionInputs in{.x = Input(rows),
+                           .positions = ggml_new_tensor_1d(ctx, GGML_TYPE_I32, rows.count),
+                           .cells = ggml_new_tensor_1d(ctx, GGML_TYPE_I64, rows.count),
                            .k_cache = k_cache,
                            .v_cache = v_cache,
                            .rope_factors = rope_factors_,
                            .attend = attend};
-  buffers_->Place(in.positions, StepBuffers::kPositions);
-  buffers_->Place(in.cells, StepBuffers::kCells);
+  buffers_->Place(in.positions, StepBuffers::kPositions, rows.first * sizeof(int32_t));
+  buffers_->Place(in.cells, StepBuffers::kCells, rows.first * sizeof(int64_t));
 
   // attended = hidden + attention(norm(hidden)) [rows][n_embd]; then the norm before the experts.
   ggml_tensor* attended = Attention(ctx, arena_.graph(), *spec_, w, in);
   ggml_tensor* ffn_in = RmsNorm(ctx, attended, w.ffn_norm, w.ffn_norm_b, spec_->rms_eps);
   if (!spec_->has_experts(layer.value)) {  // its result is the next layer's input
     ggml_tensor* ffn = DenseFfn(ctx, spec_->experts.activation, w, ffn_in);
-    Output(ggml_add(ctx, ffn, attended), StepBuffers::kHidden);
+    Output(ggml_add(ctx, ffn, attended), StepBuffers::kHidden, rows.first);
     return;
   }
   // What the experts need: their input, the router's logits [rows][n_expert] of this layer and of
   // those looked ahead, the shared expert's result and the residual, [rows][n_embd] each.
-  Output(ffn_in, StepBuffers::kFfnIn);
-  Output(Linear(ctx, w.router, ffn_in, w.router_b), StepBuffers::kRouter);
-  BuildLookAhead(layer, ffn_in, look_ahead);
+  Output(ffn_in, StepBuffers::kFfnIn, rows.first);
+  Output(Linear(ctx, w.router, ffn_in, w.router_b), StepBuffers::kRouter, rows.first);
+  BuildLookAhead(layer, ffn_in, look_ahead, rows);
   if (w.shared_gate != nullptr) {
-    Output(SharedExpert(ctx, spec_->experts.activation, w, ffn_in), StepBuffers::kShared);
+    Output(SharedExpert(ctx, spec_->experts.activation, w, ffn_in), StepBuffers::kShared,
+           rows.first);
   }
-  Output(attended, StepBuffers::kResidual);
+  Output(attended, StepBuffers::kResidual, rows.first);
 }
 
-void LayerGraph::BuildHead(uint32_t first_row, uint32_t n_rows) {
+// logits [rows][n_vocab] = output * norm(hidden), from row `at` of the logits on.
+void LayerGraph::BuildHead(StepRows rows, uint32_t at) {
   ggml_context* ctx = arena_.Begin();
-  // logits [rows][n_vocab] = output * norm(hidden), of `n_rows` rows from `first_row` on.
-  const uint64_t skipped = uint64_t{first_row} * spec_->n_embd * sizeof(float);
-  ggml_tensor* x = Input(GGML_TYPE_F32, {spec_->n_embd, n_rows}, StepBuffers::kHidden, skipped);
-  x = RmsNorm(ctx, x, tensors_->output_norm, tensors_->output_norm_b, spec_->rms_eps);
-  Output(Linear(ctx, tensors_->output, x, tensors_->output_b), StepBuffers::kLogits);
+  ggml_tensor* x =
+      RmsNorm(ctx, Input(rows), tensors_->output_norm, tensors_->output_norm_b, spec_->rms_eps);
+  Output(Linear(ctx, tensors_->output, x, tensors_->output_b), StepBuffers::kLogits, at);
 }
 
 }  // namespace moestro

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "base/result.h"
+#include "base/stop_signal.h"
 #include "core/ids.h"
 #include "core/model_spec.h"
 #include "device/cpu_device.h"
@@ -38,6 +39,12 @@ struct StepRow {
   RowCells visible;   // positions 0 .. position of its sequence; the runs outlive the step
 };
 
+// Rows [first, first + count) of a step.
+struct StepRows {
+  uint32_t first = 0;
+  uint32_t count = 0;
+};
+
 class LayerGraph {
  public:
   // Everything is borrowed and must outlive this.
@@ -50,6 +57,7 @@ class LayerGraph {
     const LookAheadRouters* look_ahead = nullptr;  // for Attend() with look_ahead > 0
     // Where graphs run; buffers, cache and routers are there, too. Null: on the CPU.
     const ComputeDevice* device = nullptr;
+    StopSignal* stop = nullptr;  // looked at within graphs on the CPU; null: nobody asks
   };
   // n_ctx: the longest sequence. Sizes what graphs of `chunk` rows take. kNoMemory; kDevice if the
   // device does not compute some part.
@@ -59,17 +67,30 @@ class LayerGraph {
   static uint32_t CellsFor(uint32_t n_cells, bool is_on_device);
   // No launch uses its memory any more.
   ~LayerGraph();
-  // Intermediate results and masks, wherever graphs run.
+  // Intermediate results and masks, wherever graphs run, and what each thread of the CPU takes on
+  // top.
   uint64_t work_bytes() const { return work_bytes_; }
+  uint64_t thread_bytes() const { return tiled_ ? tiled_->thread_bytes() : 0; }
   bool is_on_device() const { return device_ != nullptr; }
 
   // The rows that the following calls are about: looks up their embeddings -> hidden. kDevice.
   Status SetRows(std::span<const StepRow> rows);
+  // Before the rows of another step take these rows' places, `most` of them: what is needed to go
+  // on with these. Between two layers. REQUIRES: !is_on_device().
+  struct Rows {
+    std::vector<RowCells> visible;   // of all
+    std::vector<float> hidden;       // [first rows][n_embd]
+    std::vector<int32_t> positions;  // of these
+    std::vector<int64_t> cells;      // of these
+  };
+  Rows KeepRows(uint32_t most) const;
+  void BringBack(const Rows& rows);
   // hidden -> residual, shared (where the model has a shared expert), ffn_in, router logits; writes
   // the KV cache. Also the router logits of the next `look_ahead` layers that have one, or of as
   // many as there are, on this layer's input. A layer without experts: hidden -> hidden, nothing
   // else. On a device router logits are in memory afterwards, all else is there; whoever computes
   // experts in memory asks for it with FetchRows(). No launch is under way on the device then.
+  // kInterrupted, kDevice: the results are undefined.
   // REQUIRES: look_ahead is within the buffers' limit, and there are routers if it is not 0.
   Status Attend(LayerId layer, uint32_t look_ahead = 0);
   // residual, shared and ffn_in to memory; nothing to do on the CPU. kDevice.
@@ -78,24 +99,24 @@ class LayerGraph {
   void HiddenIsThere() { is_hidden_there_ = true; }
   // Waits until no launch is under way on the device; kDevice.
   Status Finish() const { return device_ != nullptr ? device_->Finish() : Status(); }
-  // Rows [first_row, first_row + n_rows) of hidden -> logits, in memory. REQUIRES: n_rows <=
-  // logits_rows.
+  // Rows [first_row, first_row + n_rows) of hidden -> logits, in memory. kInvalidFile: they are NaN
+  // or infinite. kInterrupted, kDevice. REQUIRES: n_rows <= logits_rows.
   Status Head(uint32_t first_row, uint32_t n_rows);
 
  private:
   LayerGraph(const Parts& parts, uint32_t n_ctx);
   Status Reserve(uint32_t chunk, uint32_t logits_rows);
   Status CheckSupport() const;
-  ggml_tensor* Input(ggml_type type, std::array<int64_t, 2> ne, StepBuffers::Region region,
-                     uint64_t skip_bytes = 0);
-  void Output(ggml_tensor* result, StepBuffers::Region region, uint64_t skip_bytes = 0);
-  void BuildLayer(LayerId layer, uint32_t look_ahead);
-  void BuildLookAhead(LayerId layer, ggml_tensor* ffn_in, uint32_t look_ahead);
-  void BuildHead(uint32_t first_row, uint32_t n_rows);
+  ggml_tensor* Input(StepRows rows);
+  void Output(ggml_tensor* result, StepBuffers::Region region, uint64_t first_row);
+  void BuildLayer(LayerId layer, uint32_t look_ahead, StepRows rows);
+  void BuildLookAhead(LayerId layer, ggml_tensor* ffn_in, uint32_t look_ahead, StepRows rows);
+  void BuildHead(StepRows rows, uint32_t at);
+  Status Compute();
   void Embed(std::span<const StepRow> rows);
-  Status Run();
   Status SendHidden();
   Status FetchLogits(LayerId layer, uint32_t look_ahead);
+  Status FetchHead(uint32_t n_rows);
   uint32_t LayersAhead(LayerId layer, uint32_t look_ahead) const;
   uint64_t row_bytes() const { return visible_.size() * spec_->n_embd * sizeof(float); }
 
@@ -105,6 +126,9 @@ class LayerGraph {
   KvCache* kv_;
   const LookAheadRouters* look_ahead_;
   const ComputeDevice* device_;
+  CpuDevice* cpu_;
+  StopSignal* stop_;
+  uint32_t piece_rows_;  // of a layer that one graph computes, at most
   ggml_tensor* rope_factors_;
   std::unique_ptr<TiledAttention> tiled_;  // on the CPU
   std::optional<MaskedAttention> masked_;  // on a device

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "base/check.h"
+#include "device/backend_calls.h"
 
 namespace moestro {
 namespace {
@@ -52,7 +53,7 @@ Status LookAheadRouters::Fill(const ModelTensors& tensors) {
     if (router == nullptr) continue;  // a dense layer
     CHECK(ggml_nelements(router) == n_embd_ * n_expert_);
     std::vector<std::byte> given(ggml_nbytes(router));
-    ggml_backend_tensor_get(router, given.data(), 0, given.size());
+    TRY_STATUS(CopyFrom(router, 0, given));
     if (router->type == GGML_TYPE_F32) {
       std::memcpy(floats.data(), given.data(), given.size());
     } else {

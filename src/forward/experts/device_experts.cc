@@ -10,6 +10,7 @@
 
 #include "base/bytes.h"
 #include "base/check.h"
+#include "device/backend_calls.h"
 #include "forward/experts/device_products.h"
 
 namespace moestro {
@@ -46,24 +47,26 @@ bool DeviceExperts::Supports(const ComputeDevice& device, const CopyForm& form,
       .no_alloc = true};
   const ggml_context_ptr context(ggml_init(params));
   // The backend judges by where the weights live; an empty buffer is enough to tell it.
-  const ggml_backend_buffer_ptr buffer(ggml_backend_alloc_buffer(device.backend(), 0));
+  const Result<BufferPtr> buffer =
+      AllocateBuffer(ggml_backend_get_default_buffer_type(device.backend()), 0);
+  if (!buffer) return false;
   ExpertTensors tensors{.activation = shape.activation};
   for (size_t m = 0; m < kMatrices; ++m) {
     const bool is_down = static_cast<Matrix>(m) == Matrix::kDown;
     const int64_t n_out = is_down ? form.n_embd : form.n_ff;
     tensors.matrix[m] = ggml_new_tensor_3d(context.get(), static_cast<ggml_type>(form.types[m]),
                                            is_down ? form.n_ff : form.n_embd, n_out, 2);
-    tensors.matrix[m]->buffer = buffer.get();
+    tensors.matrix[m]->buffer = buffer->get();
     if (shape.bias_bytes == 0) continue;
     tensors.bias[m] = ggml_new_tensor_2d(context.get(), GGML_TYPE_F32, n_out, 2);
-    tensors.bias[m]->buffer = buffer.get();
+    tensors.bias[m]->buffer = buffer->get();
   }
   for (const bool is_one_row : {true, false}) {
     ggml_cgraph* graph = ggml_new_graph_custom(context.get(), kNodes, false);
     const LaunchInputs in(context.get(), form.n_embd, 1, is_one_row);
     AddProducts(context.get(), graph, tensors, in.x, in.ids);
     for (int i = 0; i < ggml_graph_n_nodes(graph); ++i) {
-      if (!ggml_backend_dev_supports_op(device.handle(), ggml_graph_node(graph, i))) return false;
+      if (!Computes(device.handle(), ggml_graph_node(graph, i))) return false;
     }
   }
   return true;
@@ -174,9 +177,7 @@ Status DeviceExperts::Fetch(ExpertKey key, SlotId slot,
     }
     const ggml_tensor* from = weights_.pools.tensor(form, m);
     const size_t bytes = DevicePools::SliceBytes(from);
-    TRY_STATUS(OnDevice("fetching an expert", [&] {
-      ggml_backend_tensor_get(from, to[static_cast<size_t>(m)], slot.value * bytes, bytes);
-    }));
+    TRY_STATUS(CopyFrom(from, slot.value * bytes, std::span(to[static_cast<size_t>(m)], bytes)));
   }
   return {};
 }
@@ -259,12 +260,11 @@ Status DeviceExperts::LaunchHere(Flight& flight, uint32_t form, std::span<const 
   ggml_tensor* y = AddProducts(context, flight.arena->graph(), experts, in.x, in.ids);
   ggml_set_output(y);
   TRY_STATUS(PlaceOn(device_, *flight.arena));
-  TRY_STATUS(OnDevice("sending rows to the device", [&] {
-    ggml_backend_tensor_set(in.x, x_.data(), 0, x_.size() * sizeof(float));
-    const size_t bytes = pairs.size() * sizeof(int32_t);
-    ggml_backend_tensor_set(in.ids.slots, slots_.data(), 0, bytes);
-    if (experts.has_bias()) ggml_backend_tensor_set(in.ids.experts, experts_.data(), 0, bytes);
-  }));
+  TRY_STATUS(CopyTo(in.x, 0, std::as_bytes(std::span(x_))));
+  TRY_STATUS(CopyTo(in.ids.slots, 0, std::as_bytes(std::span(slots_))));
+  if (experts.has_bias()) {
+    TRY_STATUS(CopyTo(in.ids.experts, 0, std::as_bytes(std::span(experts_))));
+  }
   TRY_STATUS(flight.arena->Launch());
   flight.y = y;
   return {};
@@ -278,9 +278,7 @@ Status DeviceExperts::Collect(Flight& flight) {
   if (there_ != nullptr) return {};  // they are there
   const size_t width = shape_.n_embd;
   x_.resize(flight.pairs.size() * width);
-  TRY_STATUS(OnDevice("fetching results", [&] {
-    ggml_backend_tensor_get(y, x_.data(), 0, x_.size() * sizeof(float));
-  }));
+  TRY_STATUS(CopyFrom(y, 0, std::as_writable_bytes(std::span(x_))));
   if (faults_.spoils_results) {
     for (float& value : x_) value *= 1.1F;
   }

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT
 // Layers whose rows stay on the device.
-#include <ggml-backend.h>
 #include <ggml.h>
 
 #include <cstddef>
@@ -10,6 +9,7 @@
 
 #include "base/bytes.h"
 #include "base/check.h"
+#include "device/backend_calls.h"
 #include "forward/experts/device_experts.h"
 #include "forward/experts/device_products.h"
 
@@ -71,9 +71,7 @@ Status DeviceExperts::LaunchThere(Flight& flight, uint32_t form, std::span<const
   slots_.resize(2 * length);
   for (const Pair& pair : pairs) slots_.push_back(static_cast<int32_t>(pair.row));
   slots_.resize(3 * length);
-  TRY_STATUS(OnDevice("sending slots to the device", [&] {
-    ggml_backend_tensor_set(lists, slots_.data(), 0, slots_.size() * sizeof(int32_t));
-  }));
+  TRY_STATUS(CopyTo(lists, 0, std::as_bytes(std::span(slots_))));
   TRY_STATUS(flight.arena->Launch());
   flight.y = y;
   return {};
@@ -111,11 +109,8 @@ Status DeviceExperts::Combine() {
   TRY_STATUS(PlaceOn(device_, combine_));
   std::vector<int32_t> places;
   for (const uint32_t pair : plan_->pair_of) places.push_back(launched_as_[pair]);
-  TRY_STATUS(OnDevice("sending weights to the device", [&] {
-    ggml_backend_tensor_set(from, places.data(), 0, places.size() * sizeof(int32_t));
-    ggml_backend_tensor_set(weights, plan_->weights.data(), 0,
-                            plan_->weights.size() * sizeof(float));
-  }));
+  TRY_STATUS(CopyTo(from, 0, std::as_bytes(std::span(places))));
+  TRY_STATUS(CopyTo(weights, 0, std::as_bytes(std::span(plan_->weights))));
   return combine_.Launch();
 }
 

@@ -142,8 +142,7 @@ Status DeviceProbe::RunOnHost(std::span<const float> x, uint32_t rows,
 }
 
 Result<double> DeviceProbe::Difference(uint32_t rows) {
-  const DeviceExperts::Ticket ticket = device_.Fill(expert_.key, SlotId{0}, expert_.matrices);
-  if (!device_.Wait(ticket)) return Fail(Errc::kDevice, "a copy to the device failed");
+  TRY_STATUS(Landed(device_.Fill(expert_.key, SlotId{0}, expert_.matrices)));
   const std::vector<float> x = RandomRows(rows);
   std::vector<float> there(x.size());
   std::vector<float> here(x.size());
@@ -223,11 +222,17 @@ Result<double> DeviceProbe::HostSeconds(uint32_t rows, const LayerPlan* launched
   });
 }
 
-double DeviceProbe::CopySeconds() {
+// Waits. A copy that fails would seem to cost nothing.
+Status DeviceProbe::Landed(const DeviceExperts::Ticket& ticket) {
+  if (device_.Wait(ticket)) return {};
+  return Fail(Errc::kDevice, "a copy to the device failed");
+}
+
+Result<double> DeviceProbe::CopySeconds() {
   const Copier::Made before = device_.copies_made();
-  DeviceExperts::Ticket last;
-  for (size_t i = 0; i < kRepeats; ++i) last = FillNext();
-  device_.Wait(last);
+  DeviceExperts::Ticket all = FillNext();
+  for (size_t i = 1; i < kRepeats; ++i) all.last = FillNext().last;
+  TRY_STATUS(Landed(all));
   return std::max(device_.copies_made().Since(before).seconds / kRepeats, 1e-9);
 }
 
@@ -240,23 +245,24 @@ Result<DeviceProbe::Pair> DeviceProbe::Together(const Pair& alone) {
   std::vector<float> y(x.size());
   const Copier::Made before = device_.copies_made();
   uint64_t asked = 0;
-  DeviceExperts::Ticket last;
+  DeviceExperts::Ticket all;
   Copier::Made made;
   std::vector<double> seconds;
   const auto start = SteadyClock::now();
   do {
     while (asked < made.copies / kMatrices + ahead) {
-      last = FillNext();
-      ++asked;
+      const DeviceExperts::Ticket next = FillNext();
+      if (asked++ == 0) all.first = next.first;
+      all.last = next.last;
     }
     const Result<double> took = HostOnce(x, 1, y);
-    if (!took) device_.Wait(last);
+    if (!took) device_.Wait(all);
     if (!took) return std::unexpected(took.error());
     seconds.push_back(*took);
     made = device_.copies_made().Since(before);
   } while ((seconds.size() < kRepeats || made.copies < kMatrices) &&
            SecondsSince(start) < kLongest);
-  device_.Wait(last);
+  TRY_STATUS(Landed(all));
   Pair together{.host = Median(std::move(seconds)), .copy = alone.copy};
   if (made.copies > 0) {
     together.copy =
@@ -269,7 +275,7 @@ Result<LatencyModel> DeviceProbe::Measure(uint64_t scratch) {
   TRY_STATUS(MakeCopies(scratch));
   LatencyModel model{.devices = {{}}};
   DeviceCosts& costs = model.devices.front();
-  for (uint32_t i = 0; i < expert_.slots && i < kMostAtOnce; ++i) device_.Wait(FillNext());
+  for (uint32_t i = 0; i < expert_.slots && i < kMostAtOnce; ++i) TRY_STATUS(Landed(FillNext()));
   // What more experts of one launch cost, and what is left of a launch of one.
   const uint32_t many = std::min(expert_.slots, kMostAtOnce);
   TRY(const double one, DeviceSeconds(1, 1));
@@ -291,7 +297,8 @@ Result<LatencyModel> DeviceProbe::Measure(uint64_t scratch) {
   }
   model.host = FitCost(host);
   costs.compute = FitCost(device);
-  const Pair alone{.host = host.front().seconds, .copy = CopySeconds()};
+  TRY(const double copy, CopySeconds());
+  const Pair alone{.host = host.front().seconds, .copy = copy};
   const CostSample copies[] = {{expert_.bytes, 1, alone.copy}};
   costs.copy = FitCost(copies);
   TRY(const Pair together, Together(alone));

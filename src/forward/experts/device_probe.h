@@ -71,7 +71,8 @@ class DeviceProbe {
   // `launched`: what there is on the device is computed meanwhile; null: nothing.
   Result<double> HostSeconds(uint32_t rows, const LayerPlan* launched = nullptr);
   Result<double> HostOnce(std::span<const float> x, uint32_t rows, std::span<float> y);
-  double CopySeconds();
+  Status Landed(const DeviceExperts::Ticket& ticket);
+  Result<double> CopySeconds();
   Result<Pair> Together(const Pair& alone);
   Status RunOnHost(std::span<const float> x, uint32_t rows, const DeviceExperts::Matrices& matrices,
                    std::span<float> y);

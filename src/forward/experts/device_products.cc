@@ -25,7 +25,8 @@ ggml_tensor* AddProducts(ggml_context* context, ggml_cgraph* graph, const Expert
 }
 
 Status PlaceOn(const ComputeDevice& device, GraphArena& arena) {
-  if (arena.Place()) return {};
+  const Status placed = arena.Place();
+  if (placed || placed.error().code == Errc::kDevice) return placed;
   return Fail(Errc::kDevice, "the device {} has no room for a launch", device.info().name);
 }
 

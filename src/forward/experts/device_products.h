@@ -6,7 +6,6 @@
 
 #include <algorithm>
 #include <array>
-#include <exception>
 
 #include "base/result.h"
 #include "core/expert_catalog.h"
@@ -15,17 +14,6 @@
 #include "device/graph_arena.h"
 
 namespace moestro {
-
-// ggml reports what a device refuses by an exception where the driver does.
-template <class Work>
-Status OnDevice(const char* what, Work&& work) {
-  try {
-    work();
-    return {};
-  } catch (const std::exception& e) {
-    return Fail(Errc::kDevice, "{} failed: {}", what, e.what());
-  }
-}
 
 // What experts are made of there. The activation is the one between their matrices.
 struct ExpertTensors {
@@ -50,7 +38,7 @@ struct PairIds {
 ggml_tensor* AddProducts(ggml_context* context, ggml_cgraph* graph, const ExpertTensors& tensors,
                          ggml_tensor* x, const PairIds& ids);
 
-// kDevice: no room.
+// kDevice, no room among others.
 Status PlaceOn(const ComputeDevice& device, GraphArena& arena);
 
 }  // namespace moestro

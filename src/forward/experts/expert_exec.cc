@@ -106,6 +106,8 @@ Status ExpertExec::Run(const LayerPlan& plan, const ExpertRows& rows, LeaseStrea
   run.Close();
   TRY_STATUS(worked);
   if (auto error = run.TakeError()) return std::unexpected(*std::move(error));
+  // Also what came while results were summed up: some may be missing.
+  if (run.is_asked_to_stop()) return Fail(Errc::kInterrupted, "stopped on request");
   return {};
 }
 

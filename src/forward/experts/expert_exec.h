@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "base/result.h"
+#include "base/stop_signal.h"
 #include "core/expert_catalog.h"
 #include "core/ids.h"
 #include "core/layer_plan.h"
@@ -80,6 +81,7 @@ class ExpertExec {
     DeviceSet* devices = nullptr;          // null: plans are for the CPU alone
     // Unless kNever, nobody else may read slots of this residency: no device copies from them.
     InterleaveWhen interleave = InterleaveWhen::kNever;
+    StopSignal* stop = nullptr;  // null: nobody asks
   };
   // Room for `rows` rows of K experts each; the widths are the largest of any form.
   struct Limits {
@@ -102,7 +104,7 @@ class ExpertExec {
   // hidden = sum of weight * expert(ffn_in) + shared + residual, per row in router order. `leases`
   // holds the experts of the plan that do not run from a device's slots, in its order; each is
   // let go after use. `ahead`, if any, is advanced once all of `leases` are taken. Fails with the
-  // error of a read that failed, or kDevice; hidden is then undefined.
+  // error of a read that failed, kInterrupted, or kDevice; hidden is then undefined.
   Status Run(const LayerPlan& plan, const ExpertRows& rows, LeaseStream& leases,
              LeaseStream* ahead);
 

@@ -4,9 +4,11 @@
 #include <gtest/gtest.h>
 
 #include <array>
+#include <atomic>
 #include <cmath>
 #include <cstring>
 #include <memory>
+#include <new>
 #include <optional>
 #include <string>
 #include <vector>
@@ -41,12 +43,18 @@ class ExpertExecTest : public ::testing::Test {
     const std::array<uint64_t, 1> slots = {2};
     residency_ = *Residency::Create(catalog_, slots, {}, *queue_);
 
-    device_.emplace(*CpuDevice::Open(1));
-    team_.emplace(*Team::Create(*device_));
     FormKernels& kernels = kernels_.front();
     kernels.kernel.fill(*FindExpertKernel(GGML_TYPE_F32));
     kernels.row_bytes.fill(kWidth * sizeof(float));
     kernels.n_embd = kernels.n_ff = kWidth;
+    Create(1);
+  }
+
+  void Create(uint32_t threads) {
+    exec_.reset();
+    team_.reset();
+    device_.emplace(*CpuDevice::Open(threads));
+    team_.emplace(*Team::Create(*device_));
     const RouterSpec router{.n_expert = 3, .n_used = 2};
     exec_ = *ExpertExec::Create({.team = *team_,
                                  .residency = *residency_,
@@ -89,6 +97,31 @@ TEST_F(ExpertExecTest, SumsWeightedExpertsAndTheResidual) {
   // Every product of the gate and up rows is 1, silu(1) * 1 = 0.731..., 32 of these in a down row.
   const float expert = kWidth * (1.0F / (1.0F + std::exp(-1.0F)));
   for (const float value : hidden_) EXPECT_NEAR(value, 7.0F + 3 * expert, 1e-3F);
+}
+
+// Whichever thread it is: the others do not wait for it, and the next layer is computed.
+TEST_F(ExpertExecTest, WhatAThreadThrowsIsAnErrorOfTheLayer) {
+  static std::atomic<int> calls;
+  static void (*multiply)(const ExpertKernel&, const ExpertKernel::Call&);
+  static int bad;
+  Create(3);
+  FormKernels& kernels = kernels_.front();
+  multiply = kernels.kernel.front().multiply;
+  for (ExpertKernel& kernel : kernels.kernel) {
+    kernel.multiply = [](const ExpertKernel& self, const ExpertKernel::Call& call) {
+      if (calls.fetch_add(1) == bad) throw std::bad_alloc();
+      multiply(self, call);
+    };
+  }
+  input_[0] = 1.0F;
+  for (bad = 0; bad < 4; ++bad) {
+    calls = 0;
+    const Status ran = Run();
+    ASSERT_FALSE(ran) << bad;
+    EXPECT_EQ(ran.error().code, Errc::kNoMemory) << ran.error().message;
+    residency_->Settle();
+    EXPECT_TRUE(Run().has_value()) << bad;
+  }
 }
 
 // Somebody else's lease on a slot that the layer needs is our own mistake. It ends the program with

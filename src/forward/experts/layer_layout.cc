@@ -41,6 +41,14 @@ void LayerRun::Interleave(size_t j, size_t m, RowBlock block, int thread) {
                          s_.groups[static_cast<size_t>(thread)].data());
 }
 
+bool LayerRun::HasBegun(size_t j) const {
+  for (uint32_t t = 0; t < s_.parts.team.threads(); ++t) {
+    const JobShare& its = share(j, static_cast<int>(t));
+    if (its.hidden.has_begun() || its.down.has_begun()) return true;
+  }
+  return false;
+}
+
 // What a failed run has left of an expert.
 void LayerRun::InterleaveRest(size_t j) {
   const JobState& job = s_.jobs[j];
@@ -70,7 +78,11 @@ void LayerRun::LetGo(size_t j) {
 void LayerRun::Close() {
   for (size_t j = 0; j < n_host_; ++j) {
     if (leases_.lease(j) == nullptr) continue;
-    if (s_.jobs[j].is_to_interleave) InterleaveRest(j);
+    if (s_.jobs[j].is_to_interleave && HasBegun(j)) {
+      InterleaveRest(j);
+    } else {
+      s_.jobs[j].is_to_interleave = false;  // no row of it was met
+    }
     LetGo(j);
   }
 }

@@ -110,14 +110,34 @@ std::byte* LayerRun::input_of(uint32_t input, uint32_t row) const {
 }
 
 void LayerRun::Work(int thread, int n_threads) {
+  try {
+    WorkOn(thread, n_threads);
+  } catch (...) {
+    GiveUp(thread, n_threads);
+    throw;
+  }
+}
+
+void LayerRun::GiveUp(int thread, int n_threads) {
+  stop_.store(true, std::memory_order_release);
+  Announce();
+  inputs_ready_.fetch_add(n_threads, std::memory_order_acq_rel);
+  inputs_ready_.notify_all();
+  if (thread != 0) return;
+  if (devices_ != nullptr) devices_->Abandon();
+  devices_done_.store(true, std::memory_order_release);
+  devices_done_.notify_all();
+}
+
+void LayerRun::WorkOn(int thread, int n_threads) {
   // x [rows][n_embd] quantised, each thread some rows; nobody multiplies before all are done.
   QuantiseInputs(thread, n_threads);
   inputs_ready_.fetch_add(1, std::memory_order_acq_rel);
   inputs_ready_.notify_all();
-  WaitUntil(inputs_ready_, [=](int ready) { return ready == n_threads; });
+  WaitUntil(inputs_ready_, [=](int ready) { return ready >= n_threads; });
   // Experts in any order, as their bytes come.
   Spinner idle;
-  while (!stop_.load(std::memory_order_acquire)) {
+  while (!ShallEnd()) {
     if (thread == 0) Pump();
     // Looked at before the tasks are: what changes after it ends the wait below.
     const uint32_t seen = changes_.load(std::memory_order_acquire);
@@ -135,7 +155,20 @@ void LayerRun::Work(int thread, int n_threads) {
   if (thread == 0) FinishDevices();  // their results
   WaitUntil(devices_done_, [](bool done) { return done; });
   // All results are there: sum in router order.
-  if (!stop_.load(std::memory_order_acquire) && rows_.there == nullptr) SumUp(thread, n_threads);
+  if (!ShallEnd() && rows_.there == nullptr) SumUp(thread, n_threads);
+}
+
+// Each thread looks before each task: whoever sees a request first tells those that sleep.
+bool LayerRun::ShallEnd() {
+  if (stop_.load(std::memory_order_acquire)) return true;
+  if (!is_asked_to_stop()) return false;
+  End();
+  return true;
+}
+
+void LayerRun::End() {
+  stop_.store(true, std::memory_order_release);
+  Announce();
 }
 
 // Something that a thread may wait for has happened.
@@ -173,15 +206,14 @@ void LayerRun::MoveLeases() {
 
 void LayerRun::Fail(Error error) {
   if (!error_) error_ = std::move(error);
-  stop_.store(true, std::memory_order_release);
-  Announce();
+  End();
 }
 
 // Thread 0 has nothing left to compute: copies and launches to their end.
 void LayerRun::FinishDevices() {
   s_.lane_seconds = {.host = n_host_ > 0 ? seconds() : 0.0};
   if (devices_ == nullptr) return;
-  while (!stop_.load(std::memory_order_relaxed) && !devices_->all_launched()) {
+  while (!ShallEnd() && !devices_->all_launched()) {
     WaitForBytes();
     Pump();
   }
@@ -235,7 +267,7 @@ void LayerRun::WaitForBytes() {
     for (int i = 0; i < 16; ++i) CpuRelax();
   } else {
     idle_rounds_ = 0;
-    s_.parts.residency.Wait();
+    s_.parts.residency.WaitBriefly();  // and look around
   }
   s_.wait_seconds +=
       std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();

@@ -99,13 +99,20 @@ class LayerRun {
   };
   LayerRun(ExpertScratch& scratch, const LayerPlan& plan, const ExpertRows& rows, Leases leases);
 
+  // Throws what its work throws, and then no other thread waits for this one.
   void Work(int thread, int n_threads);
   // When no thread works any more: lets the leases go. A run that failed may have interleaved some
   // rows of an expert: the others follow.
   void Close();
   std::optional<Error> TakeError() { return std::exchange(error_, std::nullopt); }
+  // Any thread. Once true it stays so.
+  bool is_asked_to_stop() const {
+    return s_.parts.stop != nullptr && s_.parts.stop->is_requested();
+  }
 
  private:
+  void WorkOn(int thread, int n_threads);
+  void GiveUp(int thread, int n_threads);
   // Thread 0: reads forward, new leases, landed matrices to the jobs, finished experts let go.
   void Pump();
   void MoveLeases();
@@ -115,6 +122,8 @@ class LayerRun {
   void WaitForBytes();
   void CheckForRoom();
   void Fail(Error error);
+  void End();
+  bool ShallEnd();
   void BeginDevices();
   void FinishDevices();
   double seconds() const;
@@ -143,7 +152,8 @@ class LayerRun {
   bool is_interleaved(size_t job, size_t matrix) const;
   void Interleave(size_t job, size_t matrix, RowBlock block, int thread);
   void InterleaveRest(size_t job);
-  void SumUp(int thread, int n_threads) const;
+  bool HasBegun(size_t job) const;
+  void SumUp(int thread, int n_threads);
   void AddBias(size_t matrix, size_t job, uint32_t row, std::span<float> rows) const;
   std::byte* input_of(uint32_t input, uint32_t row) const;
 

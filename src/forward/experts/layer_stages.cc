@@ -6,6 +6,8 @@
 //   quantise   products [pairs][n_ff]            -> as the down matrix wants them
 //   down       down [n_embd][n_ff] times product -> results [pairs][n_embd]
 //   sum        results by router order           -> hidden [rows][n_embd]
+//
+// A task that is left because of a stop leaves its results undefined; nobody looks at them.
 #include <algorithm>
 #include <array>
 #include <cstddef>
@@ -56,6 +58,7 @@ void LayerRun::MultiplyHidden(size_t j, RowBlock block, int thread, const std::b
   Interleave(j, kMatrixUp, block, thread);
   if (up_rows.size() < size_t{kGroup} * n_rows) up_rows.resize(size_t{kGroup} * n_rows);
   for (uint32_t first = 0; first < expert.n_pairs; first += kGroup) {
+    if (first > 0 && ShallEnd()) return;
     const uint32_t n = std::min(kGroup, expert.n_pairs - first);
     const auto multiply = [&, row = row, n_rows = n_rows](size_t m, float* base, size_t stride,
                                                           const std::byte* next) {
@@ -107,6 +110,7 @@ void LayerRun::MultiplyDown(size_t j, RowBlock block, int thread, const std::byt
   std::array<const std::byte*, kGroup> x{};
   std::array<float*, kGroup> out{};
   for (uint32_t first = 0; first < expert.n_pairs; first += kGroup) {
+    if (first > 0 && ShallEnd()) return;
     const uint32_t n = std::min(kGroup, expert.n_pairs - first);
     for (uint32_t i = 0; i < n; ++i) {
       const size_t pair = expert.first_pair + first + i;
@@ -130,11 +134,12 @@ void LayerRun::MultiplyDown(size_t j, RowBlock block, int thread, const std::byt
 
 // hidden [rows][n_embd] = sum over K of weight * result, then shared, then residual. Columns are
 // split between threads, not rows: one row is the common case.
-void LayerRun::SumUp(int thread, int n_threads) const {
+void LayerRun::SumUp(int thread, int n_threads) {
   const uint32_t width = s_.limits.n_embd;
   const uint32_t begin = width * static_cast<uint32_t>(thread) / static_cast<uint32_t>(n_threads);
   const uint32_t end = width * static_cast<uint32_t>(thread + 1) / static_cast<uint32_t>(n_threads);
   for (uint32_t row = 0; row < plan_.n_rows; ++row) {
+    if (row > 0 && row % kGroup == 0 && ShallEnd()) return;
     float* out = rows_.hidden + size_t{row} * width;
     const float* residual = rows_.residual + size_t{row} * width;
     for (uint32_t c = begin; c < end; ++c) out[c] = 0.0F;

@@ -32,6 +32,7 @@ class RowShare {
  public:
   void Reset(uint32_t begin, uint32_t end) {
     next_.store(begin, std::memory_order_relaxed);
+    begin_ = begin;
     end_ = end;
   }
   // The next rows, at most `most` of them; nobody else gets them.
@@ -42,9 +43,11 @@ class RowShare {
     return RowBlock{.begin = begin, .count = std::min(most, end_ - begin)};
   }
   uint32_t end() const { return end_; }
+  bool has_begun() const { return next_.load(std::memory_order_relaxed) != begin_; }
 
  private:
   std::atomic<uint32_t> next_{0};
+  uint32_t begin_ = 0;
   uint32_t end_ = 0;
 };
 

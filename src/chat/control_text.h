@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: MIT
+// Texts of control tokens ("<|im_end|>") in what a client wrote. There they are words, and must not
+// become the tokens that a template's own spelling of them becomes. So each gets a mark inside
+// before the template sees it; afterwards the marks are taken out, and the text around them is
+// known to have no control token.
+//
+// Immutable; any thread may read it.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace moestro {
+
+class ControlTexts {
+ public:
+  ControlTexts() = default;
+  // Those of a single character are left out: no mark can be inside.
+  explicit ControlTexts(const std::vector<std::string>& texts);
+
+  bool empty() const { return nodes_.empty(); }
+  // Bytes of the longest that `text` begins with; 0: none.
+  size_t MatchAt(std::string_view text) const;
+
+ private:
+  struct Node {
+    std::map<char, uint32_t> next;
+    bool is_end = false;
+  };
+  std::vector<Node> nodes_;  // the first is the root
+  std::array<bool, 256> begins_{};
+};
+
+// A part of a text, in bytes.
+struct TextPart {
+  size_t begin = 0;
+  size_t end = 0;
+};
+
+struct UnmarkedText {
+  std::string text;
+  // From one control token to the next, where a mark was: in them no control token is meant.
+  std::vector<TextPart> plain;
+};
+
+// A character that no text needs: Unicode promises that it stands for nothing.
+inline constexpr std::string_view kTextMark = "\uFDD0";
+
+// The text with a mark within each control text. Marking twice is marking once.
+std::string MarkControls(const ControlTexts& controls, std::string_view text);
+UnmarkedText Unmark(const ControlTexts& controls, std::string_view marked);
+
+}  // namespace moestro

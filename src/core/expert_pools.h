@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: MIT
+// Which pool of slots each expert goes to, and how large a pool's experts are: what is left of a
+// catalog (expert_catalog.h) for those who read nothing.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "core/ids.h"
+
+namespace moestro {
+
+struct ExpertPools {
+  struct Pool {
+    std::array<uint64_t, kMatrices> matrix_bytes{};  // of one expert
+    uint64_t slots = 0;  // that it had where this was written down; 0: unknown
+    bool operator==(const Pool&) const = default;
+    uint64_t expert_bytes() const { return matrix_bytes[0] + matrix_bytes[1] + matrix_bytes[2]; }
+  };
+  std::vector<Pool> pools = {};        // of the model's own copies; empty: unknown
+  std::vector<uint16_t> pool_of = {};  // [layer][expert]; empty: all go to the first
+
+  bool is_known() const { return !pools.empty(); }
+  // REQUIRES: is_known(), or nobody asks for more than one pool; `experts` of a layer.
+  uint32_t of(ExpertKey key, uint32_t experts) const {
+    if (pool_of.empty()) return 0;
+    return pool_of[size_t{key.layer.value} * experts + key.expert.value];
+  }
+  bool operator==(const ExpertPools&) const = default;
+};
+
+}  // namespace moestro

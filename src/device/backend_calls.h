@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: MIT
+// ggml's calls that reach a backend's driver. A driver that has lost its device, or has no memory
+// left, may answer any of them with an exception, those that give something back included. No
+// exception leaves this file: it becomes an Error of kind kDevice with the driver's words. All
+// other code calls backends through these functions (scripts/layers.py looks).
+//
+// Thread rule: ggml's. One thread at a time for a backend; copies to different bytes of a buffer
+// may come from several threads.
+#pragma once
+
+#include <ggml-alloc.h>
+#include <ggml-backend.h>
+#include <ggml.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+
+#include "base/result.h"
+
+namespace moestro {
+
+// Owners. What a lost device does not take back is left to it.
+struct FreeBackend {
+  void operator()(ggml_backend_t backend) const noexcept;
+};
+struct FreeBuffer {
+  void operator()(ggml_backend_buffer_t buffer) const noexcept;
+};
+struct FreeAllocator {
+  void operator()(ggml_gallocr_t allocator) const noexcept;
+};
+using BackendPtr = std::unique_ptr<ggml_backend, FreeBackend>;
+using BufferPtr = std::unique_ptr<ggml_backend_buffer, FreeBuffer>;
+using AllocatorPtr = std::unique_ptr<ggml_gallocr, FreeAllocator>;
+
+// A plug-in's file. One that cannot be used is as good as absent; a sentence on stderr if it fails.
+void LoadPlugIn(const std::string& file);
+void LoadAllPlugIns();
+
+// kDevice: it does not start.
+Result<BackendPtr> StartBackend(const std::string& name);
+struct DeviceMemory {
+  uint64_t available = 0;
+  uint64_t total = 0;
+};
+Result<DeviceMemory> MemoryOf(ggml_backend_dev_t device);
+// False also if the driver fails while it is asked.
+bool Computes(ggml_backend_dev_t device, const ggml_tensor* node);
+// Null: the device offers no pinned memory of the host.
+ggml_backend_buffer_type_t PinnedTypeOf(ggml_backend_dev_t device);
+
+// kNoMemory: there is not so much; the caller knows for what it was.
+Result<BufferPtr> AllocateBuffer(ggml_backend_buffer_type_t type, uint64_t bytes);
+// One buffer with a place in it for each tensor of the context. kNoMemory.
+Result<BufferPtr> AllocateTensors(ggml_context* context, ggml_backend_buffer_type_t type);
+// A driver that fails here fails at the tensor's next use as well, which says so.
+void PlaceTensor(ggml_backend_buffer_t buffer, ggml_tensor* tensor, std::byte* at);
+Status ClearBuffer(ggml_backend_buffer_t buffer);
+
+// Both wait until the bytes are there. REQUIRES: they are within the tensor.
+Status CopyTo(ggml_tensor* tensor, uint64_t offset, std::span<const std::byte> bytes);
+Status CopyFrom(const ggml_tensor* tensor, uint64_t offset, std::span<std::byte> bytes);
+
+// kNoMemory.
+Status ReserveGraph(ggml_gallocr_t allocator, ggml_cgraph* graph);
+Status PlaceGraph(ggml_gallocr_t allocator, ggml_cgraph* graph);
+// Runs a placed graph to its end. kInterrupted: the backend was told to leave; kNoMemory: it gave
+// up.
+Status ComputeOn(ggml_backend_t backend, ggml_cgraph* graph);
+// Returns while the device computes.
+Status LaunchOn(ggml_backend_t backend, ggml_cgraph* graph);
+// Until all launches are done.
+Status WaitFor(ggml_backend_t backend);
+
+}  // namespace moestro

@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: MIT
+#include "device/row_check.h"
+
+#include <ggml-cpp.h>
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstring>
+#include <random>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "base/caught.h"
+#include "device/backend_buffer.h"
+#include "device/backend_calls.h"
+#include "device/graph_arena.h"
+
+namespace moestro {
+namespace {
+
+// Around the numbers of rows at which kernels change.
+constexpr std::array<uint32_t, 14> kCounts = {2, 3, 4, 5, 7, 8, 9, 15, 16, 17, 32, 33, 64, 65};
+constexpr uint32_t kMostRows = 65;
+constexpr size_t kMostNodes = 256;
+
+// Fewer rows of the matrix show as much, if they are the same part of a kernel's tiles.
+constexpr int64_t kTiles = 64;
+int64_t FewerRows(int64_t n_out) { return n_out < 2 * kTiles ? n_out : kTiles + n_out % kTiles; }
+
+// From -2 to 2.
+std::vector<float> MadeUpFloats(size_t n, uint32_t seed) {
+  std::mt19937 random(seed);
+  std::vector<float> values(n);
+  for (float& v : values) {
+    v = static_cast<float>(static_cast<int32_t>(random())) / static_cast<float>(1U << 30);
+  }
+  return values;
+}
+
+// Rows repeat after a while, since some types take long to be made.
+std::vector<std::byte> MadeUpWeights(ggml_type type, int64_t n_in, int64_t n_out) {
+  constexpr int64_t kDifferent = 16;
+  const int64_t n = std::min(n_out, kDifferent);
+  const std::vector<float> values = MadeUpFloats(static_cast<size_t>(n_in * n), 1);
+  const size_t row_bytes = ggml_row_size(type, n_in);
+  std::vector<std::byte> bytes(row_bytes * static_cast<size_t>(n_out));
+  ggml_quantize_chunk(type, values.data(), bytes.data(), 0, n, n_in, nullptr);
+  const size_t made = row_bytes * static_cast<size_t>(n);
+  for (size_t at = made; at < bytes.size(); at += made) {
+    std::memcpy(bytes.data() + at, bytes.data(), std::min(made, bytes.size() - at));
+  }
+  return bytes;
+}
+
+// A matrix of ggml's and rows to multiply it with.
+class RowTrial {
+ public:
+  static Result<RowTrial> Create(const CpuDevice& device, const RowCheck::Matrix& m) {
+    RowTrial trial(device.backend());
+    trial.context_.reset(ggml_init(
+        {.mem_size = 2 * ggml_tensor_overhead(), .mem_buffer = nullptr, .no_alloc = true}));
+    trial.weight_ = ggml_new_tensor_2d(trial.context_.get(), m.type, m.n_in, m.n_out);
+    TRY(trial.buffer_, AllocateTensors(trial.context_.get(), m.where));
+    ggml_backend_buffer_set_usage(trial.buffer_.get(), GGML_BACKEND_BUFFER_USAGE_WEIGHTS);
+    TRY_STATUS(CopyTo(trial.weight_, 0, MadeUpWeights(m.type, m.n_in, m.n_out)));
+    const std::vector<float> x = MadeUpFloats(kMostRows * static_cast<size_t>(m.n_in), 2);
+    TRY(trial.x_, BackendBuffer::OnHost(x.size() * sizeof(float)));
+    std::memcpy(trial.x_.data(), x.data(), x.size() * sizeof(float));
+    return trial;
+  }
+
+  // Whether all of kCounts rows together give what each gives alone. One graph, since every start
+  // of the threads costs more than what is multiplied here.
+  Result<bool> Compare() {
+    ggml_context* ctx = arena_.Begin();
+    std::vector<const ggml_tensor*> alone;
+    std::vector<const ggml_tensor*> together;
+    for (uint32_t row = 0; row < kMostRows; ++row) alone.push_back(Product(ctx, row, 1));
+    for (const uint32_t rows : kCounts) together.push_back(Product(ctx, 0, rows));
+    TRY_STATUS(arena_.Run());
+    const size_t row_bytes = static_cast<size_t>(weight_->ne[1]) * sizeof(float);
+    for (const ggml_tensor* product : together) {
+      for (size_t row = 0; row < static_cast<size_t>(product->ne[1]); ++row) {
+        const auto* at = static_cast<const std::byte*>(product->data) + row * row_bytes;
+        if (std::memcmp(at, alone[row]->data, row_bytes) != 0) return false;
+      }
+    }
+    return true;
+  }
+
+ private:
+  explicit RowTrial(ggml_backend_t backend) : arena_(backend, kMostNodes) {}
+
+  ggml_tensor* Product(ggml_context* ctx, uint32_t first, uint32_t rows) {
+    ggml_tensor* x = ggml_new_tensor_2d(ctx, GGML_TYPE_F32, weight_->ne[0], rows);
+    x_.Place(x, first * x->nb[1]);
+    ggml_tensor* product = ggml_mul_mat(ctx, weight_, x);
+    ggml_set_output(product);
+    ggml_build_forward_expand(arena_.graph(), product);
+    return product;
+  }
+
+  ggml_context_ptr context_;
+  BufferPtr buffer_;
+  ggml_tensor* weight_ = nullptr;
+  BackendBuffer x_;
+  GraphArena arena_;
+};
+
+}  // namespace
+
+bool RowCheck::Passes(const Matrix& matrix) {
+  const int64_t n_out = FewerRows(matrix.n_out);
+  const auto key = std::tuple(matrix.type, matrix.n_in, n_out, matrix.where);
+  const auto found = known_.find(key);
+  if (found != known_.end()) return found->second;
+  const Result<bool> tried = Caught(
+      [&]() -> Result<bool> {
+        return Try(
+            {.type = matrix.type, .n_in = matrix.n_in, .n_out = n_out, .where = matrix.where});
+      },
+      [](std::string_view why) { return Fail(Errc::kNoMemory, "cannot try a product: {}", why); });
+  return known_[key] = tried.value_or(false);
+}
+
+Result<bool> RowCheck::Try(const Matrix& m) const {
+  if (ggml_quantize_requires_imatrix(m.type)) return false;
+  if (!device_.CanMultiply(m.type, m.n_in, m.n_out, m.where)) return false;
+  TRY(RowTrial trial, RowTrial::Create(device_, m));
+  return trial.Compare();
+}
+
+}  // namespace moestro

@@ -1,0 +1,309 @@
+// SPDX-License-Identifier: MIT
+// What decode costs on this machine, for the simulator: measured with the experts of the last token
+// and the engine's own reads, after the work.
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <random>
+#include <string>
+#include <string_view>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "base/caught.h"
+#include "base/quantile.h"
+#include "engine/catalog.h"
+#include "engine/engine_impl.h"
+#include "store/probe.h"
+
+namespace moestro {
+namespace {
+
+// Experts of so many tokens take turns, so that none has just been used; each has been used twice
+// before it counts.
+constexpr size_t kSets = 5;
+constexpr size_t kPasses = 4;
+constexpr size_t kPassesBefore = 2;
+constexpr int kRounds = 3;  // of reading a token's experts
+// The disk is read for so many steps' time, beside them or alone.
+constexpr double kProbeSteps = 12.0;
+constexpr double kLeastProbeSeconds = 0.25;
+
+using LayerKeys = std::vector<std::vector<ExpertKey>>;  // [layer]
+
+// One step of the last token again.
+struct SeenStep {
+  double seconds = 0.0;
+  double expert_seconds = 0.0;
+  uint64_t misses = 0;
+  LayerKeys keys = {};
+};
+
+}  // namespace
+
+class CostProbe {
+ public:
+  CostProbe(Engine::Impl& engine, Batch again) : m_(engine), again_(std::move(again)) {}
+
+  Result<std::optional<MachineCosts>> Measure();
+
+ private:
+  bool ChooseSets();
+  Result<SeenStep> Step();
+  Status Alone(MachineCosts& costs);
+  Status Uses(MachineCosts& costs);
+  Status ReadAgain(const LayerKeys& keys);
+  void Drop(std::span<const ExpertKey> keys);
+  Result<std::optional<double>> ReadingOf(size_t missing, const LayerKeys& keys,
+                                          const MachineCosts& costs);
+  Status Disk(const LayerKeys& keys, MachineCosts& costs);
+  Result<BandwidthProbe> ReadAlone(double seconds, double bandwidth);
+  Status Beside(MachineCosts& costs);
+
+  Engine::Impl& m_;
+  Batch again_;
+  std::vector<std::vector<std::vector<ExpertId>>> sets_;  // [set][layer][K], all in slots
+  size_t set_ = 0;  // that steps are routed to, in place of the token's own
+  LayerKeys keys_;  // of the first set, as plans had them
+};
+
+// Of who is in slots. False: of some layer there are fewer than K.
+bool CostProbe::ChooseSets() {
+  const MoeShape& shape = m_.model.id.shape;
+  std::vector<std::vector<ExpertId>> there(shape.n_layer);
+  for (uint32_t pool = 0; pool < m_.catalog.pools.size(); ++pool) {
+    for (const ExpertKey key : m_.residency->contents(pool)) {
+      if (key.copy == 0) there[key.layer.value].push_back(key.expert);
+    }
+  }
+  std::mt19937 random(1);
+  sets_.assign(kSets, std::vector<std::vector<ExpertId>>(shape.n_layer));
+  for (size_t l = 0; l < there.size(); ++l) {
+    if (there[l].size() < shape.n_used) return false;
+    std::ranges::sort(there[l], {}, &ExpertId::value);
+    std::ranges::shuffle(there[l], random);
+    for (size_t i = 0; i < kSets * shape.n_used; ++i) {
+      sets_[i / shape.n_used][l].push_back(there[l][i % there[l].size()]);
+    }
+  }
+  return true;
+}
+
+Result<SeenStep> CostProbe::Step() {
+  SeenStep seen;
+  PlanObserver watches = [&](const LayerPlan& plan) {
+    std::vector<ExpertKey>& keys = seen.keys.emplace_back();
+    for (const PlannedExpert& expert : plan.experts) keys.push_back(expert.key);
+    seen.expert_seconds += m_.experts->lane_seconds().host;
+  };
+  RoutingOverride routes = [&](LayerId layer, Routing& routing, RoutedAhead&) {
+    routing.experts = sets_[set_][layer.value];
+  };
+  std::swap(m_.watchers().plan, watches);
+  std::swap(m_.watchers().routing, routes);
+  PhaseStats once;
+  m_.CutBack(again_);
+  Status status = m_.Extend(again_);
+  if (status) status = m_.Counted(once, [&] { return m_.Compute(again_, {}); });
+  std::swap(m_.watchers().plan, watches);
+  std::swap(m_.watchers().routing, routes);
+  if (!status) m_.CutBack(again_);  // what their cells hold is not known
+  TRY_STATUS(std::move(status));
+  seen.seconds = once.seconds;
+  seen.misses = once.misses;
+  return seen;
+}
+
+// They are in slots then, and nobody has computed with them.
+Status CostProbe::ReadAgain(const LayerKeys& keys) {
+  m_.residency->Settle();
+  for (const std::vector<ExpertKey>& layer : keys) {
+    Drop(layer);
+    std::vector<Lease> leases;
+    for (const ExpertKey key : layer) {
+      auto lease = m_.residency->TryAcquire(key, Use::kPrefetch, Urgency::kDemand);
+      if (lease) leases.push_back(*std::move(lease));
+    }
+    m_.residency->Drain();
+    if (auto error = m_.residency->TakeError()) return std::unexpected(*std::move(error));
+  }
+  return {};
+}
+
+void CostProbe::Drop(std::span<const ExpertKey> keys) {
+  for (const ExpertKey key : keys) m_.residency->Drop(key);
+}
+
+// Seconds from a layer's requests until `missing` of its experts have been read, the last of a
+// plan, as a step feels them. A layer that lacks some computes with the others meanwhile, and with
+// the last one when it is there:
+//   step - resident step = layers * (reading + one expert - all experts)
+Result<std::optional<double>> CostProbe::ReadingOf(size_t missing, const LayerKeys& keys,
+                                                   const MachineCosts& costs) {
+  const double layers = static_cast<double>(keys.size());
+  const double experts = costs.compute * costs.expert_share / layers;
+  const double one = experts / static_cast<double>(m_.model.spec.router.n_used);
+  std::vector<double> readings;
+  for (int round = 0; round < kRounds; ++round) {
+    m_.residency->Settle();
+    for (const std::vector<ExpertKey>& layer : keys) {
+      Drop(std::span(layer).last(std::min(missing, layer.size())));
+    }
+    TRY(const SeenStep seen, Step());
+    if (seen.misses != missing * keys.size()) continue;  // somebody kept one
+    readings.push_back((seen.seconds - costs.compute) / layers + experts -
+                       one * (1.0 + costs.first_use));
+  }
+  if (readings.empty()) return std::optional<double>();
+  return std::optional(Median(std::move(readings)));
+}
+
+Status CostProbe::Disk(const LayerKeys& keys, MachineCosts& costs) {
+  double bytes = 0.0;  // of an expert, on average over layers
+  for (const std::vector<ExpertKey>& layer : keys) {
+    bytes += static_cast<double>(m_.BytesOf(layer.back())) / static_cast<double>(keys.size());
+  }
+  const size_t many = std::max<size_t>(m_.model.spec.router.n_used / 2, 2);
+  TRY(const std::optional<double> one, ReadingOf(1, keys, costs));
+  TRY(const std::optional<double> more, ReadingOf(many, keys, costs));
+  if (!one || !more || *more <= *one) return {};
+  costs.bandwidth = bytes * static_cast<double>(many - 1) / (*more - *one);
+  costs.layer_wait = std::max(0.0, *one - bytes / costs.bandwidth);
+  return {};
+}
+
+// On a reader of its own: the engine's may be at work.
+Result<BandwidthProbe> CostProbe::ReadAlone(double seconds, double bandwidth) {
+  TRY(const ReaderKind kind, ParseReaderKind(m_.options.reader));
+  TRY(const std::unique_ptr<BlockReader> reader, OpenReader({.kind = kind}, m_.AllPaths()));
+  return ProbeBandwidth(*reader, OwnSlices(m_.catalog),
+                        {.reads = m_.queue->options(),
+                         .total = static_cast<uint64_t>(2.0 * seconds * bandwidth),
+                         .most_seconds = seconds});
+}
+
+Status CostProbe::Beside(MachineCosts& costs) {
+  const double seconds = std::max(kProbeSteps * costs.compute, kLeastProbeSeconds);
+  TRY(const BandwidthProbe alone, ReadAlone(seconds, costs.bandwidth));
+  Result<BandwidthProbe> beside = BandwidthProbe();
+  std::atomic<bool> reads{true};
+  std::jthread reader([&] {
+    beside = Caught([&] { return ReadAlone(seconds, costs.bandwidth); },
+                    [](std::string_view why) -> Result<BandwidthProbe> {
+                      return Fail(Errc::kIo, "disk bandwidth probe: {}", why);
+                    });
+    reads = false;
+  });
+  std::vector<double> steps;
+  Status status;
+  while (status && reads) {
+    const Result<SeenStep> step = Step();
+    if (!step) status = std::unexpected(step.error());
+    if (step && step->misses == 0 && reads) steps.push_back(step->seconds);
+  }
+  reader.join();
+  TRY_STATUS(std::move(status));
+  if (!beside) return std::unexpected(beside.error());
+  if (steps.empty()) return {};  // the disk gave too little to tell
+  costs.compute_beside = std::max(1.0, Median(std::move(steps)) / costs.compute);
+  costs.read_beside = std::max(1.0, alone.bytes_per_second / beside->bytes_per_second);
+  return {};
+}
+
+// With every expert in its slot, as tokens find them that are used now and then.
+Status CostProbe::Alone(MachineCosts& costs) {
+  std::vector<double> seconds;
+  std::vector<double> shares;
+  for (size_t pass = 0; pass < kPasses; ++pass) {
+    for (set_ = 0; set_ < kSets; ++set_) {
+      TRY(SeenStep seen, Step());
+      if (set_ == 0) keys_ = std::move(seen.keys);
+      if (pass < kPassesBefore || seen.misses > 0) continue;
+      seconds.push_back(seen.seconds);
+      shares.push_back(seen.expert_seconds / seen.seconds);
+    }
+  }
+  set_ = 0;
+  costs.compute = Median(std::move(seconds));
+  costs.expert_share = std::clamp(Median(std::move(shares)), 0.0, 1.0);
+  return {};
+}
+
+// The first two of each expert since it was read.
+Status CostProbe::Uses(MachineCosts& costs) {
+  const double experts = costs.compute * costs.expert_share;
+  std::vector<double> first;
+  std::vector<double> second;
+  for (int round = 0; round < kRounds; ++round) {
+    TRY_STATUS(ReadAgain(keys_));
+    for (std::vector<double>* const use : {&first, &second}) {
+      TRY(const SeenStep seen, Step());
+      if (seen.misses == 0) use->push_back(seen.seconds);
+    }
+  }
+  if (experts <= 0.0 || first.empty() || second.empty()) return {};
+  costs.first_use = std::max(0.0, (Median(std::move(first)) - costs.compute) / experts);
+  costs.second_use = std::max(0.0, (Median(std::move(second)) - costs.compute) / experts);
+  return {};
+}
+
+Result<std::optional<MachineCosts>> CostProbe::Measure() {
+  MachineCosts costs{.io_depth = m_.queue->options().max_in_flight,
+                     .max_read = static_cast<uint32_t>(m_.queue->options().max_request)};
+  if (!ChooseSets()) return std::optional<MachineCosts>();
+  TRY_STATUS(Alone(costs));
+  if (costs.compute <= 0.0) return std::optional<MachineCosts>();  // they have no room together
+  TRY_STATUS(Uses(costs));
+  TRY_STATUS(Disk(keys_, costs));
+  if (costs.bandwidth > 0.0) TRY_STATUS(Beside(costs));
+  return std::optional(costs);
+}
+
+ExpertPools Engine::pools() const {
+  const Impl& m = *impl_;
+  ExpertPools pools;
+  for (size_t p = 0; p < m.catalog.pools.size(); ++p) {
+    const PoolShape& pool = m.catalog.pools[p];
+    if (pool.is_low) continue;  // these come behind all others
+    pools.pools.push_back({.matrix_bytes = pool.slice_bytes, .slots = m.slots[p]});
+  }
+  if (pools.pools.size() < 2) return pools;
+  for (const ExpertCatalog::Layer& layer : m.catalog.layers) {
+    for (const std::vector<ExpertCopy>& copies : layer.experts) {
+      pools.pool_of.push_back(static_cast<uint16_t>(copies.front().pool));
+    }
+  }
+  return pools;
+}
+
+Result<std::optional<MachineCosts>> Engine::ProbeCosts(const Sequence& sequence) {
+  Impl& m = *impl_;
+  if (!m.gpus.empty() || m.little.is_on() || !m.options.lossy.is_exact(m.catalog.has_low())) {
+    return Fail(Errc::kInvalidRequest,
+                "what decode costs is measured without devices and with every expert as it is");
+  }
+  if (sequence.position() == 0) return std::optional<MachineCosts>();
+  m.residency->Settle();
+  Batch again;
+  again.rows.push_back({.sequence = sequence.id(),
+                        .position = sequence.position() - 1,
+                        .token = sequence.tokens().back()});
+  m.planner->Pause(true);
+  // Whether routers are evaluated ahead is otherwise left to what prefetch gained lately.
+  const uint32_t watched = std::exchange(m.watchers().look_ahead, m.look_ahead);
+  Result<std::optional<MachineCosts>> costs = CostProbe(m, again).Measure();
+  m.watchers().look_ahead = watched;
+  m.planner->Pause(false);
+  if (!costs) return costs;
+  // The token's own experts again, for its keys and values.
+  PhaseStats uncounted;
+  m.CutBack(again);
+  Status status = m.Extend(again);
+  if (status) status = m.Counted(uncounted, [&] { return m.Compute(again, {}); });
+  if (!status) m.CutBack(again);
+  TRY_STATUS(std::move(status));
+  return costs;
+}
+
+}  // namespace moestro

@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: MIT
+#include "serve/chosen_template.h"
+
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <system_error>
+
+#include "base/printable.h"
+#include "base/utf8.h"
+#include "chat/known_templates.h"
+#include "chat/template.h"
+
+namespace moestro {
+namespace {
+
+constexpr size_t kLongestTemplate = size_t{1} << 20;
+
+Result<std::string> ReadTemplate(const std::string& path) {
+  std::error_code unknown;
+  if (!std::filesystem::is_regular_file(path, unknown)) {
+    return Fail(Errc::kUsage, "--chat-template {} is neither a file nor one of {}",
+                Printable(path, 200), KnownTemplateNames());
+  }
+  std::ifstream file(path, std::ios::binary);
+  std::string text{std::istreambuf_iterator<char>(file), {}};
+  if (!file || text.size() > kLongestTemplate || FindInvalidUtf8(text) < text.size()) {
+    return Fail(Errc::kUsage, "--chat-template {} cannot be read as text of at most {} bytes", path,
+                kLongestTemplate);
+  }
+  return text;
+}
+
+}  // namespace
+
+Result<std::string> ChosenTemplate(const std::string& asked, const Vocab& vocab) {
+  if (asked.empty()) return vocab.chat_template();
+  if (const auto known = KnownTemplate(asked)) return std::string(*known);
+  TRY(std::string text, ReadTemplate(asked));
+  const auto parsed = ChatTemplate::Parse(text, vocab.begin_text(), vocab.end_text());
+  if (!parsed) {
+    return Fail(Errc::kUsage, "--chat-template {} cannot be used: {}", asked,
+                parsed.error().message);
+  }
+  return text;
+}
+
+}  // namespace moestro

@@ -1,0 +1,191 @@
+// SPDX-License-Identifier: MIT
+#include "serve/connection_ledger.h"
+
+#include <algorithm>
+#include <limits>
+#include <utility>
+
+namespace moestro {
+namespace {
+
+// A client that has been waited for so long can be called slow.
+constexpr double kKnownAfter = 2.0;
+
+}  // namespace
+
+Pace::Pace(const ConnectionLimits& limits, double start, double now)
+    : each_(1.0 / limits.bytes_per_second),
+      patience_(limits.patience),
+      began_(now),
+      deadline_(now + start) {}
+
+void Pace::Moved(size_t bytes, double now) {
+  bytes_ += static_cast<double>(bytes);
+  deadline_ = std::min(deadline_ + (static_cast<double>(bytes) * each_), now + patience_);
+}
+
+void Pace::GoOn(double now) {
+  began_ += now - paused_;
+  deadline_ += now - paused_;
+}
+
+double Pace::bytes_per_second(double now) const {
+  return bytes_ / std::max(age(now), std::numeric_limits<double>::min());
+}
+
+ConnectionLedger::Entry* ConnectionLedger::Find(Id id) {
+  const auto at = entries_.find(id);
+  return at == entries_.end() ? nullptr : &at->second;
+}
+
+bool ConnectionLedger::LacksHead(const Entry& entry) {
+  return entry.part == Part::kIdle || entry.part == Part::kHead || entry.part == Part::kLinger;
+}
+
+std::optional<ConnectionLedger::Arrival> ConnectionLedger::Arrive(double now) {
+  Arrival arrival{.id = next_};
+  const auto stays = [](const auto& entry) { return !entry.second.must_go; };
+  if (std::cmp_greater_equal(std::ranges::count_if(entries_, stays), limits_.most + limits_.kept)) {
+    Entry* oldest = nullptr;
+    for (auto& [id, entry] : entries_) {
+      if (entry.must_go || !LacksHead(entry)) continue;
+      if (oldest != nullptr && oldest->since <= entry.since) continue;
+      oldest = &entry;
+      arrival.leaves = id;
+    }
+    if (oldest == nullptr) return std::nullopt;
+    oldest->must_go = true;
+  }
+  entries_.emplace(next_++, Entry{.since = now});
+  return arrival;
+}
+
+void ConnectionLedger::HeadBegins(Id id, double now) {
+  Entry* entry = Find(id);
+  if (entry == nullptr || entry->part != Part::kIdle) return;
+  entry->part = Part::kHead;
+  entry->since = now;
+}
+
+ConnectionLedger::Verdict ConnectionLedger::HeadEnds(Id id, bool is_kept, double now) {
+  Entry* entry = Find(id);
+  if (entry == nullptr) return {};
+  entry->part = Part::kBody;
+  entry->since = now;
+  entry->body.emplace(limits_, limits_.start_seconds, now);
+  if (is_kept) return {};
+  const auto counts = [](const auto& e) { return e.second.counts && !e.second.must_go; };
+  Verdict verdict;
+  if (std::cmp_greater_equal(std::ranges::count_if(entries_, counts), limits_.most)) {
+    verdict.leaves = SlowestRequest(now);
+    if (!verdict.leaves) return {.passes = false};
+    Find(*verdict.leaves)->must_go = true;
+  }
+  entry->counts = true;
+  return verdict;
+}
+
+std::optional<ConnectionLedger::Id> ConnectionLedger::SlowestRequest(double now) const {
+  std::optional<Id> slowest;
+  double least = std::numeric_limits<double>::infinity();
+  for (const auto& [id, entry] : entries_) {
+    const bool is_waited_for = entry.part == Part::kBody || entry.part == Part::kBlockedReply;
+    if (entry.must_go || !entry.counts || !is_waited_for) continue;
+    const Pace& pace = entry.part == Part::kBody ? *entry.body : *entry.reply;
+    if (pace.age(now) < kKnownAfter || pace.bytes_per_second(now) >= least) continue;
+    least = pace.bytes_per_second(now);
+    slowest = id;
+  }
+  return slowest;
+}
+
+void ConnectionLedger::BodyGrew(Id id, size_t bytes, double now) {
+  Entry* entry = Find(id);
+  if (entry != nullptr && entry->body) entry->body->Moved(bytes, now);
+}
+
+void ConnectionLedger::BodyEnds(Id id, double now) {
+  Entry* entry = Find(id);
+  if (entry == nullptr) return;
+  entry->part = Part::kAnswer;
+  entry->since = now;
+}
+
+void ConnectionLedger::ReplyWaits(Id id, double now) {
+  Entry* entry = Find(id);
+  if (entry == nullptr) return;
+  entry->part = Part::kBlockedReply;
+  entry->since = now;
+  if (entry->reply) {
+    entry->reply->GoOn(now);
+  } else {
+    entry->reply.emplace(limits_, limits_.patience, now);
+  }
+}
+
+void ConnectionLedger::ReplyGoesOn(Id id, size_t bytes, double now) {
+  Entry* entry = Find(id);
+  if (entry == nullptr || !entry->reply) return;
+  entry->part = Part::kAnswer;
+  entry->since = now;
+  entry->reply->Moved(bytes, now);
+  entry->reply->Pause(now);
+}
+
+void ConnectionLedger::Rests(Id id, double now) {
+  Entry* entry = Find(id);
+  if (entry != nullptr) *entry = {.part = Part::kIdle, .since = now, .must_go = entry->must_go};
+}
+
+void ConnectionLedger::Lingers(Id id, double now) {
+  Entry* entry = Find(id);
+  if (entry != nullptr) *entry = {.part = Part::kLinger, .since = now, .must_go = entry->must_go};
+}
+
+double ConnectionLedger::DeadlineOf(const Entry& entry) const {
+  switch (entry.part) {
+    case Part::kIdle:
+      return entry.since + limits_.idle_seconds;
+    case Part::kHead:
+      return entry.since + limits_.head_seconds;
+    case Part::kBody:
+      return entry.body->deadline();
+    case Part::kBlockedReply:
+      return entry.reply->deadline();
+    case Part::kLinger:
+      return entry.since + limits_.linger_seconds;
+    case Part::kAnswer:
+      break;
+  }
+  return std::numeric_limits<double>::infinity();
+}
+
+std::vector<ConnectionLedger::Id> ConnectionLedger::TakeLate(double now) {
+  std::vector<Id> late;
+  for (auto& [id, entry] : entries_) {
+    if (entry.must_go || now <= DeadlineOf(entry)) continue;
+    late.push_back(id);
+    entry.must_go = true;  // only what is named
+  }
+  return late;
+}
+
+bool ConnectionLedger::must_go(Id id) const {
+  const auto at = entries_.find(id);
+  return at != entries_.end() && at->second.must_go;
+}
+
+bool ConnectionLedger::is_sending(Id id) const {
+  const auto at = entries_.find(id);
+  return at != entries_.end() && (at->second.part == Part::kHead || at->second.part == Part::kBody);
+}
+
+std::vector<ConnectionLedger::Id> ConnectionLedger::waited_for() const {
+  std::vector<Id> ids;
+  for (const auto& [id, entry] : entries_) {
+    if (entry.part != Part::kAnswer) ids.push_back(id);
+  }
+  return ids;
+}
+
+}  // namespace moestro

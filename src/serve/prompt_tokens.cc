@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: MIT
+#include "serve/prompt_tokens.h"
+
+#include <algorithm>
+#include <cstdint>
+
+#include "base/bytes.h"
+#include "model/token_stream.h"
+
+namespace moestro {
+namespace {
+
+constexpr size_t kLongestPiece = 32 * kKiB;  // see Session::Tokenize()
+// Of one text, unless the context holds more: a list of them is 1 MiB.
+constexpr uint64_t kMostTokens = uint64_t{1} << 18;
+
+}  // namespace
+
+bool IsHopeless(const ReadyModel& model, size_t bytes) {
+  const uint64_t longest = model.vocab.longest_token_bytes();
+  return longest > 0 && bytes / longest > model.card.n_ctx;
+}
+
+ApiError TooManyBytes(const ReadyModel& model, size_t bytes) {
+  return ContextExceeded(bytes / model.vocab.longest_token_bytes(), -1, model.card.n_ctx);
+}
+
+ApiResult<std::vector<Token>> TokensOf(const ReadyModel& model, const std::string& text,
+                                       TokenWish wish, const WorkLimit& limit) {
+  if (IsHopeless(model, text.size())) return std::unexpected(TooManyBytes(model, text.size()));
+  TokenStream stream(model.vocab, FromText(text),
+                     {.add_special = wish.add_special,
+                      .parse_special = wish.parse_special,
+                      .longest_piece_bytes = kLongestPiece});
+  const uint64_t most = std::max<uint64_t>(kMostTokens, model.card.n_ctx);
+  std::vector<Token> all;
+  while (all.size() <= most) {
+    if (const Status status = limit.Look(); !status) {
+      return std::unexpected(ToApiError(status.error()));
+    }
+    const Result<std::vector<Token>> next = stream.Next();
+    if (!next) return std::unexpected(ToApiError(next.error()));
+    if (next->empty()) {
+      all.shrink_to_fit();
+      return all;
+    }
+    all.insert(all.end(), next->begin(), next->end());
+  }
+  return std::unexpected(ContextExceeded(all.size(), -1, model.card.n_ctx));
+}
+
+ApiResult<std::vector<Token>> PromptTokens(const ReadyModel& model, const std::string& text,
+                                           const WorkLimit& limit) {
+  const std::string begin = model.vocab.begin_text();
+  return TokensOf(model, text, {.add_special = begin.empty() || !text.starts_with(begin)}, limit);
+}
+
+ApiResult<std::vector<Token>> PromptTokens(const ReadyModel& model, const RenderedChat& chat,
+                                           const WorkLimit& limit) {
+  if (chat.plain.empty()) return PromptTokens(model, chat.prompt, limit);
+  const std::string begin = model.vocab.begin_text();
+  const bool adds = begin.empty() || !chat.prompt.starts_with(begin);
+  std::vector<Token> all;
+  const auto add = [&](size_t from, size_t to, bool parses) -> ApiStatus {
+    if (from == to) return {};
+    TRY(const auto tokens, TokensOf(model, chat.prompt.substr(from, to - from),
+                                    {.add_special = false, .parse_special = parses}, limit));
+    all.insert(all.end(), tokens.begin(), tokens.end());
+    return {};
+  };
+  if (adds) all = model.vocab.begin_tokens();
+  size_t at = 0;
+  for (const TextPart& part : chat.plain) {
+    TRY_STATUS(add(at, part.begin, true));
+    TRY_STATUS(add(part.begin, part.end, false));
+    at = part.end;
+  }
+  TRY_STATUS(add(at, chat.prompt.size(), true));
+  if (adds) {
+    const std::vector<Token> end = model.vocab.end_tokens();
+    all.insert(all.end(), end.begin(), end.end());
+  }
+  return all;
+}
+
+}  // namespace moestro

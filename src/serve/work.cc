@@ -1,0 +1,350 @@
+// SPDX-License-Identifier: MIT
+#include "serve/work.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <random>
+#include <span>
+#include <utility>
+#include <variant>
+
+#include "base/bytes.h"
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/printable.h"
+#include "chat/answer_grammar.h"
+#include "grammar/schema_grammar.h"
+#include "serve/prompt_tokens.h"
+
+namespace moestro {
+namespace {
+
+uint64_t RandomBits() {
+  std::random_device device;
+  return (uint64_t{device()} << 32U) | device();
+}
+
+// The field that the answer's grammar comes from; empty: none does.
+std::string GrammarField(const ApiRequest& request) {
+  if (request.form.kind != OutputForm::Kind::kText) return request.form.field;
+  return request.chat.tools.empty() ? "" : "tools";
+}
+
+// Why there is no prompt: of template and schema, only the latter has a field of its own.
+ApiError RenderError(const Error& error, const OutputForm& form, const WorkLimit& limit) {
+  ApiError told = ToApiError(error);
+  if (!limit.status()) return told;
+  const bool has_schema = form.kind == OutputForm::Kind::kJsonSchema;
+  if (has_schema &&
+      !GrammarRules(limit, GrammarRules::Unsaid::kLeftOut).AddSchema(form.definition, "answer")) {
+    told.param = form.field;
+  }
+  return told;
+}
+
+void WarnOfLeftOut(const std::vector<std::string>& left_out, ApiRequest& request) {
+  const std::string field = GrammarField(request);
+  for (const std::string& what : left_out) {
+    request.warnings.push_back(Format("{} {} is not held to", field, Printable(what, 200)));
+  }
+}
+
+// What a template says of a conversation in bytes, at the least.
+size_t BytesOf(const ChatInput& chat) {
+  size_t bytes = 0;
+  for (const ChatTurn& turn : chat.turns) {
+    bytes += turn.content.size() + turn.reasoning.size();
+    for (const ToolCall& call : turn.calls) bytes += call.name.size() + call.arguments.size();
+  }
+  for (const Tool& tool : chat.tools) bytes += tool.description.size() + tool.parameters.size();
+  return bytes;
+}
+
+ApiResult<RenderedChat> RenderChat(const ReadyModel& model, const ApiRequest& request,
+                                   const WorkLimit& limit) {
+  if (const size_t bytes = BytesOf(request.chat); IsHopeless(model, bytes)) {
+    return std::unexpected(TooManyBytes(model, bytes));
+  }
+  // Each takes a kilobyte while it is rendered, and at least a token.
+  const size_t parts = request.chat.turns.size() + request.chat.tools.size();
+  if (parts > model.card.n_ctx) {
+    return std::unexpected(ContextExceeded(parts, -1, model.card.n_ctx));
+  }
+  Result<RenderedChat> chat = model.format.Render(request.chat, request.form, limit);
+  if (!chat) return std::unexpected(RenderError(chat.error(), request.form, limit));
+  return *std::move(chat);
+}
+
+// Marks of thoughts and calls may be control tokens.
+bool ReadsMarks(const AnswerStyle& style) {
+  return style.calls != CallFormat::kNone || !style.reasoning_begin.empty();
+}
+
+// What a prompt is answered with, beside what the request says.
+struct JobPlan {
+  std::vector<Token> prompt;
+  SamplingOptions sampling;
+  std::vector<std::string> stops;
+  QuietText quiet = {};
+  std::optional<uint32_t> scored_from = {};
+};
+
+// An answer needs room for one token at least.
+ApiStatus CheckRoom(const ReadyModel& model, const ApiRequest& request, size_t n_prompt) {
+  if (n_prompt == 0) return BadRequest("prompt", "the prompt is empty");
+  const bool wants_answer = request.max_tokens != 0;
+  if (n_prompt + (wants_answer ? 1 : 0) <= model.card.n_ctx) return {};
+  const bool fits_alone = n_prompt == model.card.n_ctx;
+  return std::unexpected(ContextExceeded(n_prompt, fits_alone ? 1 : -1, model.card.n_ctx));
+}
+
+std::vector<Token> EarlyEnds(const ReadyModel& model, const ApiRequest& request) {
+  if (request.min_tokens == 0) return {};
+  std::vector<Token> ends = request.stop_tokens;
+  for (uint32_t i = 0; i < model.vocab.size(); ++i) {
+    if (model.vocab.is_end(static_cast<Token>(i))) ends.push_back(static_cast<Token>(i));
+  }
+  return ends;
+}
+
+// The shorter of what client and server allow; 0: any.
+double SecondsOf(const ReadyModel& model, const ApiRequest& request) {
+  if (request.seconds == 0.0 || model.request_seconds == 0.0) {
+    return std::max(request.seconds, model.request_seconds);
+  }
+  return std::min(request.seconds, model.request_seconds);
+}
+
+QuietText QuietOf(const ThoughtMarks& marks) {
+  return {.begin = marks.begin,
+          .end = marks.end,
+          .is_open = marks.is_open,
+          .is_anywhere = marks.is_anywhere};
+}
+
+// How many tokens begin a prompt that are not in its text.
+uint32_t AddedTokens(const ReadyModel& model, const std::string& text,
+                     const std::vector<Token>& tokens) {
+  const std::string begin = model.vocab.begin_text();
+  if (!begin.empty() && text.starts_with(begin)) return 0;
+  const auto added = model.vocab.begin_tokens().size();
+  return static_cast<uint32_t>(std::min(added, tokens.size()));
+}
+
+// The way from a body to its jobs.
+class Preparation {
+ public:
+  Preparation(const ReadyModel& model, Work& work, const WorkLimit& limit)
+      : model_(model), work_(work), limit_(limit) {}
+
+  ApiStatus AddChat() {
+    TRY(RenderedChat chat, RenderChat(model_, work_.request, limit_));
+    TRY(std::vector<Token> tokens, PromptTokens(model_, chat, limit_));
+    work_.style = std::move(chat.style);
+    WarnOfLeftOut(chat.left_out, work_.request);
+    JobPlan plan{.prompt = std::move(tokens),
+                 .sampling = work_.request.sampling,
+                 .stops = work_.request.stops,
+                 .quiet = QuietOf(chat.grammar_sleeps_in)};
+    plan.sampling.grammar = std::move(chat.grammar);
+    plan.sampling.grammar_triggers = std::move(chat.grammar_triggers);
+    plan.stops.insert(plan.stops.end(), chat.stops.begin(), chat.stops.end());
+    return AddJobs(plan);
+  }
+
+  ApiStatus AddCompletions() {
+    SamplingOptions sampling = work_.request.sampling;
+    Result<AnswerGrammar> grammar = MakeAnswerGrammar({}, {}, work_.request.form, false, limit_);
+    if (!grammar) {
+      return std::unexpected(RenderError(grammar.error(), work_.request.form, limit_));
+    }
+    sampling.grammar = std::move(grammar->text);
+    WarnOfLeftOut(grammar->left_out, work_.request);
+    for (ApiPrompt& prompt : work_.request.prompts) {
+      JobPlan plan{.prompt = {}, .sampling = sampling, .stops = work_.request.stops};
+      TRY_STATUS(SetPrompt(std::exchange(prompt, std::string()), plan));
+      TRY_STATUS(AddJobs(plan));
+    }
+    return {};
+  }
+
+ private:
+  ApiStatus SetPrompt(ApiPrompt prompt, JobPlan& plan) {
+    const bool echoes = work_.request.echo;
+    uint32_t added = 0;
+    if (auto* text = std::get_if<std::string>(&prompt)) {
+      TRY(plan.prompt, PromptTokens(model_, *text, limit_));
+      added = AddedTokens(model_, *text, plan.prompt);
+      if (echoes) work_.echoes.push_back(std::move(*text));
+    } else {
+      plan.prompt = std::get<std::vector<Token>>(std::move(prompt));
+      TRY_STATUS(CheckRoom(model_, work_.request, plan.prompt.size()));
+      std::string echo;
+      for (const Token token : plan.prompt) {
+        if (echoes) echo += model_.vocab.Spelling(token);
+      }
+      if (echoes) work_.echoes.push_back(std::move(echo));
+    }
+    // What the echo does not show is not scored either.
+    if (echoes && work_.request.logprobs) plan.scored_from = added;
+    return {};
+  }
+
+  // Counts what a job holds as long as it waits.
+  ApiStatus Keep(const JobPlan& plan) {
+    const SamplingOptions& sampling = plan.sampling;
+    const bool looks_back = sampling.repeat_penalty != 1.0F || sampling.presence_penalty != 0.0F ||
+                            sampling.frequency_penalty != 0.0F || sampling.dry_multiplier != 0.0F;
+    size_t bytes = plan.prompt.size() * sizeof(Token);
+    bytes += 2 * work_.request.stop_tokens.size() * sizeof(Token);
+    bytes += sampling.logit_bias.size() * sizeof(sampling.logit_bias.front());
+    if (looks_back) bytes += model_.card.n_ctx * 4 * sizeof(Token);
+    for (const std::string& stop : plan.stops) bytes += stop.size();
+    if (!work_.echoes.empty()) bytes += work_.echoes.back().size();
+    work_.kept_bytes += bytes;
+    if (work_.kept_bytes > Preparing::kKeptBytes) {
+      return BadRequest("prompt", Format("the prompts need more than {} MiB of memory; send them "
+                                         "in several requests",
+                                         Preparing::kKeptBytes / kMiB));
+    }
+    if (work_.kept->GrowTo(work_.kept_bytes)) return {};
+    return std::unexpected(
+        ApiError{.status = 503,
+                 .type = "unavailable_error",
+                 .message = "requests that wait take all the memory there is for them; ask again",
+                 .code = "no_room"});
+  }
+
+  // Without the grammar, which the scheduler opens when the text begins.
+  ApiResult<Sampler> MakeSampler(SamplingOptions options, uint32_t answer) const {
+    const auto& asked = work_.request.seed;
+    options.seed = (asked ? *asked : static_cast<uint32_t>(RandomBits())) + answer;
+    Result<Sampler> sampler =
+        Sampler::CreateWith(nullptr, options, model_.vocab, model_.card.n_vocab, model_.card.n_ctx);
+    if (!sampler) return std::unexpected(ToApiError(sampler.error()));
+    return *std::move(sampler);
+  }
+
+  // One for each answer to the prompt.
+  ApiStatus AddJobs(const JobPlan& plan) {
+    TRY_STATUS(CheckRoom(model_, work_.request, plan.prompt.size()));
+    for (uint32_t answer = 0; answer < work_.request.n; ++answer) {
+      TRY_STATUS(Keep(plan));
+      TRY_STATUS(AddJob(plan, answer));
+    }
+    return {};
+  }
+
+  ApiStatus AddJob(JobPlan plan, uint32_t answer) {
+    const ApiRequest& request = work_.request;
+    const SamplingOptions& sampling = plan.sampling;
+    if (!work_.grammar && !sampling.grammar.empty()) {
+      work_.grammar = std::make_shared<Grammar>(sampling.grammar, sampling.grammar_triggers);
+    }
+    // Marks that break sequences off are looked for in the whole vocabulary, for each job.
+    if (const Status status = limit_.Look(); !status) {
+      return std::unexpected(ToApiError(status.error()));
+    }
+    TRY(Sampler sampler, MakeSampler(sampling, answer));
+    JobOptions options{
+        .prompt = std::move(plan.prompt),
+        .generate = {.max_tokens = request.max_tokens, .stops = std::move(plan.stops)},
+        .spells_control = ReadsMarks(work_.style),
+        .wants_logprobs = request.logprobs,
+        .top_logprobs = request.top_logprobs,
+        .uses_prefixes = request.cache_prompt,
+        .grammar = work_.grammar,
+        .quiet = std::move(plan.quiet),
+        .end_tokens = request.stop_tokens,
+        .min_tokens = request.min_tokens,
+        .early_ends = EarlyEnds(model_, request),
+        .scored_from = plan.scored_from,
+        .wants_progress = request.stream && request.return_progress,
+        .seconds = SecondsOf(model_, request),
+        .writing_seconds = request.writing_seconds};
+    work_.jobs.push_back(std::make_shared<Job>(std::move(options), std::move(sampler)));
+    return {};
+  }
+
+  const ReadyModel& model_;
+  Work& work_;
+  const WorkLimit& limit_;
+};
+
+// The texts, which are tokens by now, would stay as long as the answer takes.
+void DropTexts(ApiRequest& request) {
+  request.chat.turns = {};
+  request.chat.template_arguments = {};
+  request.sampling.grammar = {};
+  request.sampling.logit_bias = {};
+  request.stops = {};
+  if (request.kind == ApiKind::kResponses) return;  // says its tools again
+  for (Tool& tool : request.chat.tools)
+    tool = {.name = std::move(tool.name), .description = {}, .parameters = {}};
+}
+
+ApiStatus CheckForm(const OutputForm& form) {
+  const bool is_schema = form.kind == OutputForm::Kind::kJsonSchema;
+  const size_t most = is_schema ? GrammarRules::kLongestSchema : GrammarRules::kLongestText;
+  if (form.definition.size() <= most) return {};
+  return BadRequest(form.field, Format("{} bytes are too long for this field (at most {})",
+                                       form.definition.size(), most));
+}
+
+ApiStatus CheckContext(const ReadyModel& model, const ApiRequest& request) {
+  const uint64_t asked = request.needed_context;
+  if (asked <= model.card.n_ctx) return {};
+  return BadRequest("options.num_ctx", Format("{} tokens are more than this server's {}; see --ctx",
+                                              asked, model.card.n_ctx));
+}
+
+// Takes the body, which would stay as long as the answer takes.
+ApiResult<Work> PrepareWork(const ReadyModel& model, ApiKind kind, std::string body,
+                            const WorkLimit& limit) {
+  if (const Status status = limit.Look(); !status) {
+    return std::unexpected(ToApiError(status.error()));
+  }
+  TRY(ApiRequest request, ParseApiRequest(kind, body, model.card.n_vocab));
+  std::string().swap(body);
+  for (const std::string& field : request.ignored) LogInfo("a request's {} is ignored", field);
+  TRY_STATUS(CheckForm(request.form));
+  TRY_STATUS(CheckContext(model, request));
+  Work work{.request = std::move(request), .id_seed = RandomBits()};
+  if (work.request.is_load) return work;
+  work.kept = std::make_unique<BodyRoom::Share>(model.preparing.kept());
+  Preparation preparation(model, work, limit);
+  TRY_STATUS(GoesOn(work.request) ? preparation.AddCompletions() : preparation.AddChat());
+  DropTexts(work.request);
+  return work;
+}
+
+// Takes as long as a trial does.
+ApiStatus CheckGrammar(const ReadyModel& model, const Work& work) {
+  if (!work.grammar) return {};
+  const Status checked = model.grammars.Check(*work.grammar, model.preparing.is_over());
+  if (checked) return {};
+  ApiError error = ToApiError(checked.error());
+  if (error.status == 400) error.param = GrammarField(work.request);
+  return std::unexpected(std::move(error));
+}
+
+}  // namespace
+
+ApiResult<Work> MakeWork(const ReadyModel& model, ApiKind kind, std::string body) {
+  Preparing::Turn turn = model.preparing.Begin(body.size());
+  TRY(Work work, PrepareWork(model, kind, std::move(body), turn.limit()));
+  turn.FreeLane();
+  TRY_STATUS(CheckGrammar(model, work));
+  work.submitted = SteadySeconds();
+  TRY_STATUS(model.scheduler.Submit(work.jobs));
+  return work;
+}
+
+ApiResult<RenderedChat> RenderedPrompt(const ReadyModel& model, ApiKind kind, std::string_view body,
+                                       const WorkLimit& limit) {
+  TRY(const ApiRequest request,
+      ParseApiRequest(kind, body, model.card.n_vocab, ApiPurpose::kInput));
+  return RenderChat(model, request, limit);
+}
+
+}  // namespace moestro

@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: MIT
+#include "sim/machine.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/check.h"
+
+namespace moestro {
+
+Machine::Machine(const MachineCosts& costs)
+    : costs_(costs), seconds_per_byte_(costs.bandwidth > 0.0 ? 1.0 / costs.bandwidth : 0.0) {}
+
+void Machine::Compute(double seconds, Reads reads) {
+  if (reads == Reads::kMove) Pump();
+  while (seconds > 0.0) {
+    if (at_disk_.empty()) {
+      now_ += seconds;
+      return;
+    }
+    Part& part = at_disk_.front();
+    const double compute_left = seconds * costs_.compute_beside;
+    const double read_left = part.seconds * costs_.read_beside;
+    const double passed = std::min(compute_left, read_left);
+    now_ += passed;
+    seconds = compute_left <= read_left ? 0.0 : seconds - passed / costs_.compute_beside;
+    if (read_left > compute_left) {
+      part.seconds -= passed / costs_.read_beside;
+      continue;
+    }
+    FinishFirst();
+    if (reads == Reads::kMove) Pump();
+  }
+}
+
+Machine::Ticket Machine::Read(double bytes, bool is_urgent) {
+  const double parts = std::max(1.0, std::ceil(bytes / costs_.max_read));
+  reads_.emplace(next_, Unfinished{.left = bytes, .part = bytes / parts, .is_urgent = is_urgent});
+  (is_urgent ? urgent_ : speculative_).push_back(next_);
+  return next_++;
+}
+
+void Machine::Promote(Ticket ticket) {
+  const auto found = reads_.find(ticket);
+  if (found == reads_.end() || found->second.is_urgent) return;
+  found->second.is_urgent = true;
+  if (std::erase(speculative_, ticket) > 0) urgent_.push_back(ticket);
+}
+
+bool Machine::Cancel(Ticket ticket) {
+  const auto found = reads_.find(ticket);
+  if (found == reads_.end() || found->second.left < found->second.part ||
+      found->second.under_way > 0) {
+    return false;
+  }
+  std::erase(found->second.is_urgent ? urgent_ : speculative_, ticket);
+  reads_.erase(found);
+  return true;
+}
+
+void Machine::Pump() {
+  while (at_disk_.size() < costs_.io_depth && (HandOutFrom(urgent_) || HandOutFrom(speculative_))) {
+    while (!at_disk_.empty() && at_disk_.front().seconds <= 0.0) FinishFirst();
+  }
+}
+
+void Machine::Wait() {
+  CHECK(!reads_.empty());
+  const size_t before = reads_.size();
+  while (reads_.size() == before) {
+    Pump();
+    if (reads_.size() < before) return;
+    now_ += at_disk_.front().seconds;
+    waited_ += at_disk_.front().seconds;
+    FinishFirst();
+  }
+  Pump();
+}
+
+// The next part; false if none waits.
+bool Machine::HandOutFrom(std::deque<Ticket>& lane) {
+  if (lane.empty()) return false;
+  const Ticket ticket = lane.front();
+  Unfinished& read = reads_.at(ticket);
+  // What rounding leaves over is no part.
+  const double bytes = read.left < 1.5 * read.part ? read.left : read.part;
+  at_disk_.push_back({.ticket = ticket, .seconds = bytes * seconds_per_byte_});
+  read.left -= bytes;
+  ++read.under_way;
+  bytes_read_ += bytes;
+  if (read.left <= 0.0) lane.pop_front();
+  return true;
+}
+
+void Machine::FinishFirst() {
+  const auto read = reads_.find(at_disk_.front().ticket);
+  at_disk_.pop_front();
+  if (--read->second.under_way == 0 && read->second.left <= 0.0) reads_.erase(read);
+}
+
+}  // namespace moestro

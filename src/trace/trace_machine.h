@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: MIT
+// The parts of a trace's header that tell of the engine that recorded it: its pools of slots and
+// what decode costs there (docs/trace-format.md).
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "base/binary_file.h"
+#include "base/result.h"
+#include "core/expert_pools.h"
+#include "core/machine_costs.h"
+#include "core/model_id.h"
+
+namespace moestro {
+
+inline constexpr uint32_t kMostPools = 1024;
+
+// kInvalidRequest: more pools than that, or experts in none of them.
+Status CheckPools(const ExpertPools& pools, const MoeShape& shape);
+
+std::string EncodePools(const ExpertPools& pools);
+std::string EncodeCosts(const MachineCosts& costs);
+
+struct MachineParts {
+  bool pools = false;
+  bool costs = false;
+};
+struct RecordedMachine {
+  ExpertPools pools = {};
+  std::optional<MachineCosts> costs = {};
+  uint64_t end = 0;  // byte behind both
+};
+// The parts that are there, from byte `at` on. kInvalidFile: the file ends before, a size that is 0
+// or past what a file can hold, a pool that is not there, costs that nobody could have measured.
+// REQUIRES: a shape within Trace's limits.
+Result<RecordedMachine> ReadMachine(const InputFile& source, uint64_t at, MachineParts parts,
+                                    const MoeShape& shape);
+
+}  // namespace moestro

@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: MIT
+// Model files that are damaged or changed, for tests of what then happens.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <filesystem>
+#include <fstream>
+#include <string>
+
+#include "core/extent.h"
+#include "model/gguf_file.h"
+
+namespace moestro {
+
+// Sets all bits of the tensor's weights: NaN in F32, F16 and wherever a block has an F16 scale.
+inline void FillWithNan(const std::string& path, const std::string& tensor) {
+  const auto gguf = GgufFile::Open(path);
+  ASSERT_TRUE(gguf) << gguf.error().message;
+  const TensorInfo* info = gguf->Find(tensor);
+  ASSERT_NE(info, nullptr) << tensor;
+  std::fstream file(path, std::ios::binary | std::ios::in | std::ios::out);
+  file.seekp(static_cast<std::streamoff>(info->extent.offset));
+  file << std::string(info->extent.length, '\xff');
+  ASSERT_TRUE(file.flush());
+}
+
+// Written to a second later, as far as the file's own time says.
+inline void MakeNewer(const std::string& path) {
+  namespace fs = std::filesystem;
+  fs::last_write_time(path, fs::last_write_time(path) + std::chrono::seconds(1));
+}
+
+}  // namespace moestro
