@@ -129,8 +129,10 @@ TEST_F(BenchCliTest, ARecordedRunIsReplayedAsItWasPredicted) {
 
 TEST_F(BenchCliTest, ARecordingIsOfOneSequenceFromCold) {
   const std::string trace = (folder_.path() / "run.trace").string();
-  for (const std::vector<std::string>& wrong :
-       {std::vector<std::string>{"--sequences", "2"}, {"--warmup", "5"}, {"--preload"}}) {
+  for (const std::vector<std::string>& wrong : {std::vector<std::string>{"--sequences", "2"},
+                                                {"--warmup", "5"},
+                                                {"--preload"},
+                                                {"--predictor", "paths"}}) {
     std::vector<std::string> arguments = wrong;
     arguments.insert(arguments.end(), {"--record", trace});
     const Finished run = Run(arguments);

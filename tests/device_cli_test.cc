@@ -22,8 +22,15 @@ using testing::Program;
 
 class DeviceCliTest : public ::testing::Test {
  protected:
-  DeviceCliTest() { setenv("GGML_VK_VISIBLE_DEVICES", "0", 1); }
-  ~DeviceCliTest() override { unsetenv("GGML_VK_VISIBLE_DEVICES"); }
+  // With the matrix cores of the software device the dense part stays on the CPU.
+  DeviceCliTest() {
+    setenv("GGML_VK_VISIBLE_DEVICES", "0", 1);
+    setenv("GGML_VK_DISABLE_COOPMAT", "1", 1);
+  }
+  ~DeviceCliTest() override {
+    unsetenv("GGML_VK_VISIBLE_DEVICES");
+    unsetenv("GGML_VK_DISABLE_COOPMAT");
+  }
 
   Finished RunProgram(const Arguments& arguments) const {
     return Program(folder_.path(), {.arguments = arguments}).Wait();

@@ -8,7 +8,6 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
-#include <cstdlib>
 #include <limits>
 #include <memory>
 #include <span>
@@ -62,11 +61,6 @@ double GapOf(std::span<const float> logits, std::span<const ExpertId> chosen) {
 
 class DeviceParity : public DeviceTest, public testing::WithParamInterface<std::string> {
  protected:
-  // Mesa's software device has matrix cores whose attention is wrong: docs/decisions/0004.
-  void SetUp() override {
-    setenv("GGML_VK_DISABLE_COOPMAT", "1", 0);
-    DeviceTest::SetUp();
-  }
   struct Engines {
     std::unique_ptr<OneSequence> device;
     std::unique_ptr<LlamaReference> reference;

@@ -241,9 +241,15 @@ std::string Table(const Json& json) {
   return text;
 }
 
-// What the simulator's clock knows: one row of decode after the other on the CPU, from cold.
+// What the simulator's clock knows: one row of decode after the other on the CPU, from cold. The
+// trace is replayed in the end, with nothing beside it.
 Status CheckRecording(const BenchOptions& options) {
   const EngineOptions& engine = options.common.engine;
+  if (engine.predictor == "paths") {
+    return Fail(Errc::kUsage,
+                "--record replays the run, and a trace has no paths beside it; leave out "
+                "--predictor paths");
+  }
   if (options.sequences == 1 && !options.draft.is_on() && engine.has_exact_experts() &&
       options.decode > 0 && options.warmup == 0) {
     return {};

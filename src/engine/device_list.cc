@@ -141,7 +141,7 @@ Result<DeviceProfile> ProfileDevice(const DeviceInfo& info, const ProfileRequest
                      .slots = static_cast<uint32_t>(slots[0]),
                      .memory = pinned.value_or(HostMemorySource())});
   DeviceProfile profile{.latency = {}, .from_pinned = pinned.has_value()};
-  for (const uint32_t rows : {1U, 4U, 32U}) {
+  for (const uint32_t rows : DeviceProbe::kRowsToTry) {
     TRY(const double difference, probe.Difference(rows));
     profile.difference = std::max(profile.difference, difference);
   }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// What decode costs on this machine, for the simulator: measured with the experts of the last token
-// and the engine's own reads, after the work.
+// What decode costs on this machine, for the simulator: measured after the work, with the engine's
+// own reads of experts that it has not.
 #include <algorithm>
 #include <atomic>
 #include <chrono>
@@ -50,22 +50,25 @@ class CostProbe {
 
  private:
   bool ChooseSets();
+  void ChooseOthers(std::vector<std::vector<ExpertId>> there);
   Result<SeenStep> Step();
   Status Alone(MachineCosts& costs);
   Status Uses(MachineCosts& costs);
   Status ReadAgain(const LayerKeys& keys);
   void Drop(std::span<const ExpertKey> keys);
-  Result<std::optional<double>> ReadingOf(size_t missing, const LayerKeys& keys,
-                                          const MachineCosts& costs);
-  Status Disk(const LayerKeys& keys, MachineCosts& costs);
+  std::vector<std::vector<ExpertId>> WithOthers(size_t missing);
+  Result<std::optional<double>> ReadingOf(size_t missing, const MachineCosts& costs);
+  Status Disk(MachineCosts& costs);
   Result<BandwidthProbe> ReadAlone(double seconds, double bandwidth);
   Status Beside(MachineCosts& costs);
 
   Engine::Impl& m_;
   Batch again_;
   std::vector<std::vector<std::vector<ExpertId>>> sets_;  // [set][layer][K], all in slots
-  size_t set_ = 0;  // that steps are routed to, in place of the token's own
-  LayerKeys keys_;  // of the first set, as plans had them
+  std::vector<std::vector<ExpertId>> routes_;  // [layer][K] of steps, in place of the token's own
+  LayerKeys keys_;                             // of the first set, as plans had them
+  std::vector<std::vector<ExpertId>> others_;  // [layer], not of the first set, absent ones first
+  size_t next_other_ = 0;                      // in each layer, in turn
 };
 
 // Of who is in slots. False: of some layer there are fewer than K.
@@ -87,7 +90,24 @@ bool CostProbe::ChooseSets() {
       sets_[i / shape.n_used][l].push_back(there[l][i % there[l].size()]);
     }
   }
+  ChooseOthers(std::move(there));
   return true;
+}
+
+// What was read just now comes sooner a second time where something between here and the disk keeps
+// it, as the host of a virtual machine does.
+void CostProbe::ChooseOthers(std::vector<std::vector<ExpertId>> there) {
+  const MoeShape& shape = m_.model.id.shape;
+  std::mt19937 random(2);
+  others_.assign(shape.n_layer, {});
+  for (size_t l = 0; l < others_.size(); ++l) {
+    for (uint16_t e = 0; e < shape.n_expert; ++e) {
+      if (!std::ranges::contains(sets_.front()[l], ExpertId{e})) others_[l].push_back({e});
+    }
+    std::ranges::shuffle(others_[l], random);
+    std::ranges::stable_partition(others_[l],
+                                  [&](ExpertId e) { return !std::ranges::contains(there[l], e); });
+  }
 }
 
 Result<SeenStep> CostProbe::Step() {
@@ -98,7 +118,7 @@ Result<SeenStep> CostProbe::Step() {
     seen.expert_seconds += m_.experts->lane_seconds().host;
   };
   RoutingOverride routes = [&](LayerId layer, Routing& routing, RoutedAhead&) {
-    routing.experts = sets_[set_][layer.value];
+    routing.experts = routes_[layer.value];
   };
   std::swap(m_.watchers().plan, watches);
   std::swap(m_.watchers().routing, routes);
@@ -135,23 +155,35 @@ void CostProbe::Drop(std::span<const ExpertKey> keys) {
   for (const ExpertKey key : keys) m_.residency->Drop(key);
 }
 
-// Seconds from a layer's requests until `missing` of its experts have been read, the last of a
-// plan, as a step feels them. A layer that lacks some computes with the others meanwhile, and with
-// the last one when it is there:
+// The first set with `missing` others in place of its last ones. Nobody has read them lately.
+std::vector<std::vector<ExpertId>> CostProbe::WithOthers(size_t missing) {
+  std::vector<std::vector<ExpertId>> routes = sets_.front();
+  for (size_t l = 0; l < routes.size(); ++l) {
+    for (size_t i = 0; i < missing; ++i) {
+      const ExpertId other = others_[l][(next_other_ + i) % others_[l].size()];
+      routes[l][routes[l].size() - 1 - i] = other;
+      const ExpertKey key{.layer = {static_cast<uint16_t>(l)}, .expert = other};
+      Drop({&key, 1});
+    }
+  }
+  next_other_ += missing;
+  return routes;
+}
+
+// Seconds from a layer's requests until `missing` of its experts have been read, as a step feels
+// them. A layer that lacks some computes with the others meanwhile, and with the last one when it
+// is there:
 //   step - resident step = layers * (reading + one expert - all experts)
-Result<std::optional<double>> CostProbe::ReadingOf(size_t missing, const LayerKeys& keys,
-                                                   const MachineCosts& costs) {
-  const double layers = static_cast<double>(keys.size());
+Result<std::optional<double>> CostProbe::ReadingOf(size_t missing, const MachineCosts& costs) {
+  const double layers = static_cast<double>(sets_.front().size());
   const double experts = costs.compute * costs.expert_share / layers;
   const double one = experts / static_cast<double>(m_.model.spec.router.n_used);
   std::vector<double> readings;
   for (int round = 0; round < kRounds; ++round) {
     m_.residency->Settle();
-    for (const std::vector<ExpertKey>& layer : keys) {
-      Drop(std::span(layer).last(std::min(missing, layer.size())));
-    }
+    routes_ = WithOthers(missing);
     TRY(const SeenStep seen, Step());
-    if (seen.misses != missing * keys.size()) continue;  // somebody kept one
+    if (seen.misses != missing * routes_.size()) continue;  // somebody kept one
     readings.push_back((seen.seconds - costs.compute) / layers + experts -
                        one * (1.0 + costs.first_use));
   }
@@ -159,14 +191,18 @@ Result<std::optional<double>> CostProbe::ReadingOf(size_t missing, const LayerKe
   return std::optional(Median(std::move(readings)));
 }
 
-Status CostProbe::Disk(const LayerKeys& keys, MachineCosts& costs) {
+Status CostProbe::Disk(MachineCosts& costs) {
+  const double layers = static_cast<double>(keys_.size());
   double bytes = 0.0;  // of an expert, on average over layers
-  for (const std::vector<ExpertKey>& layer : keys) {
-    bytes += static_cast<double>(m_.BytesOf(layer.back())) / static_cast<double>(keys.size());
+  for (const std::vector<ExpertKey>& layer : keys_) {
+    bytes += static_cast<double>(m_.BytesOf(layer.back())) / layers;
   }
-  const size_t many = std::max<size_t>(m_.model.spec.router.n_used / 2, 2);
-  TRY(const std::optional<double> one, ReadingOf(1, keys, costs));
-  TRY(const std::optional<double> more, ReadingOf(many, keys, costs));
+  const size_t n_used = m_.model.spec.router.n_used;
+  const size_t many = std::max<size_t>(n_used / 2, 2);
+  const auto has_few = [&](const auto& others) { return others.size() < many; };
+  if (n_used < many || std::ranges::any_of(others_, has_few)) return {};
+  TRY(const std::optional<double> one, ReadingOf(1, costs));
+  TRY(const std::optional<double> more, ReadingOf(many, costs));
   if (!one || !more || *more <= *one) return {};
   costs.bandwidth = bytes * static_cast<double>(many - 1) / (*more - *one);
   costs.layer_wait = std::max(0.0, *one - bytes / costs.bandwidth);
@@ -216,15 +252,16 @@ Status CostProbe::Alone(MachineCosts& costs) {
   std::vector<double> seconds;
   std::vector<double> shares;
   for (size_t pass = 0; pass < kPasses; ++pass) {
-    for (set_ = 0; set_ < kSets; ++set_) {
+    for (size_t set = 0; set < kSets; ++set) {
+      routes_ = sets_[set];
       TRY(SeenStep seen, Step());
-      if (set_ == 0) keys_ = std::move(seen.keys);
+      if (set == 0) keys_ = std::move(seen.keys);
       if (pass < kPassesBefore || seen.misses > 0) continue;
       seconds.push_back(seen.seconds);
       shares.push_back(seen.expert_seconds / seen.seconds);
     }
   }
-  set_ = 0;
+  routes_ = sets_.front();
   costs.compute = Median(std::move(seconds));
   costs.expert_share = std::clamp(Median(std::move(shares)), 0.0, 1.0);
   return {};
@@ -255,7 +292,8 @@ Result<std::optional<MachineCosts>> CostProbe::Measure() {
   TRY_STATUS(Alone(costs));
   if (costs.compute <= 0.0) return std::optional<MachineCosts>();  // they have no room together
   TRY_STATUS(Uses(costs));
-  TRY_STATUS(Disk(keys_, costs));
+  TRY_STATUS(Disk(costs));
+  routes_ = sets_.front();
   if (costs.bandwidth > 0.0) TRY_STATUS(Beside(costs));
   return std::optional(costs);
 }

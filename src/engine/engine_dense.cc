@@ -9,7 +9,10 @@
 #include "base/log.h"
 #include "engine/catalog.h"
 #include "engine/engine_impl.h"
+#include "forward/dense/attention.h"
+#include "forward/dense/attention_probe.h"
 #include "forward/dense/dense_probe.h"
+#include "forward/experts/device_probe.h"
 
 namespace moestro {
 
@@ -91,14 +94,15 @@ Status Engine::Impl::CheckDenseRoom(const ComputeDevice& there) const {
               FormatBytes(needed), FormatBytes(its.vram), there.info().name);
 }
 
-// Each type of matrix, multiplied there and by the CPU.
+// Each type of matrix, multiplied there and by the CPU; then attention of this model's heads. Of
+// many rows the last tile is not whole.
 Status Engine::Impl::TryDense(const ComputeDevice& there) const {
   std::set<ggml_type> types;
   for (const TensorInfo* t : dense.device.tensors) {
     if (t->ne[1] > 1) types.insert(t->type);
   }
   for (const ggml_type type : types) {
-    for (const uint32_t rows : {1U, 4U, 32U}) {
+    for (const uint32_t rows : DeviceProbe::kRowsToTry) {
       TRY(const double difference, DenseDifference(there, *device, type, rows));
       const double most = MostDenseDifference(type);
       if (difference <= most) continue;
@@ -106,6 +110,15 @@ Status Engine::Impl::TryDense(const ComputeDevice& there) const {
                   "{} multiplies {} with an error of {:.1e} (mean squares; {:.0e} is allowed)",
                   there.info().name, ggml_type_name(type), difference, most);
     }
+  }
+  const AttentionShape shape = AttentionShape::Of(model.spec, kv.type());
+  for (const uint32_t rows : {1U, DeviceProbe::kRowsToTry.back()}) {
+    TRY(const double difference, AttentionDifference(there.backend(), shape, rows));
+    if (difference <= kMostAttentionDifference) continue;
+    return Fail(Errc::kDevice,
+                "{} attends with an error of {:.1e} in a prompt of {} (mean squares; {:.0e} is "
+                "allowed)",
+                there.info().name, difference, rows, kMostAttentionDifference);
   }
   return {};
 }

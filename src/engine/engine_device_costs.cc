@@ -111,7 +111,7 @@ Result<double> Engine::Impl::TryForm(size_t index, uint32_t form, const ExtentRe
                      .memory = slot_memory.value_or(HostMemorySource()),
                      .biases = std::move(biases)});
   double worst = 0.0;
-  for (const uint32_t rows : {1U, 4U, 32U}) {
+  for (const uint32_t rows : DeviceProbe::kRowsToTry) {
     TRY(const double difference, probe.Difference(rows));
     worst = std::max(worst, difference);
   }

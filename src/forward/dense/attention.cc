@@ -49,6 +49,14 @@ void AskFor(const std::byte* values, size_t bytes) {
 
 }  // namespace
 
+AttentionShape AttentionShape::Of(const ModelSpec& spec, KvType kv_type) {
+  return {.n_head = spec.n_head,
+          .n_head_kv = spec.n_head_kv,
+          .dim_k = spec.head_dim_k,
+          .dim_v = spec.head_dim_v,
+          .kv_type = kv_type};
+}
+
 TiledAttention::TiledAttention(const AttentionShape& shape, const AttentionKernel& kernel,
                                StopSignal* stop)
     : shape_(shape),

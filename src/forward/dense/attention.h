@@ -25,6 +25,7 @@
 #include "base/stop_signal.h"
 #include "core/cells.h"
 #include "core/kv_type.h"
+#include "core/model_spec.h"
 #include "device/attention_kernel.h"
 #include "device/host_memory.h"
 
@@ -37,6 +38,8 @@ struct RowCells {
 };
 
 struct AttentionShape {
+  static AttentionShape Of(const ModelSpec& spec, KvType kv_type);
+
   uint32_t n_head = 0;
   uint32_t n_head_kv = 0;  // divides n_head
   uint32_t dim_k = 0;      // of a head

@@ -18,7 +18,7 @@ namespace moestro {
 namespace {
 
 constexpr int64_t kIn = 1024;
-constexpr int64_t kOut = 64;
+constexpr int64_t kOut = 512;  // more than one tile of any kernel
 
 std::vector<float> RandomValues(size_t n, uint32_t seed) {
   std::mt19937 random(seed);

@@ -21,7 +21,7 @@ constexpr size_t kMaxNodes = 256;
 // 50 with ggml's slowest. Graphs are left between products, not within.
 constexpr uint64_t kMostMultiplied = 750'000'000;
 // More rows than these make no product faster, and take more memory.
-constexpr uint32_t kMostRows = 256;
+constexpr uint32_t kMostPieceRows = 256;
 constexpr uint32_t kFewestRows = 32;  // fewer would wait for weights
 constexpr uint32_t kHeadRows = 16;    // the output matrix is the largest by far
 
@@ -50,20 +50,12 @@ uint32_t PieceRows(const LayerGraph::Parts& parts) {
   if (parts.device != nullptr) return std::numeric_limits<uint32_t>::max();
   const uint64_t rows = kMostMultiplied * parts.cpu.threads() / LargestProduct(parts.tensors);
   return static_cast<uint32_t>(
-      std::clamp<uint64_t>(AlignDown(rows, kFewestRows), kFewestRows, kMostRows));
+      std::clamp<uint64_t>(AlignDown(rows, kFewestRows), kFewestRows, kMostPieceRows));
 }
 
 ggml_tensor* RopeFactors(const ModelSpec& spec, const ModelTensors& t, uint32_t n_ctx) {
   if (t.rope_freqs != nullptr || !spec.attention.long_short_factors) return t.rope_freqs;
   return n_ctx > spec.rope.original_context ? t.rope_factors_long : t.rope_factors_short;
-}
-
-AttentionShape ShapeOf(const ModelSpec& spec, KvType kv_type) {
-  return {.n_head = spec.n_head,
-          .n_head_kv = spec.n_head_kv,
-          .dim_k = spec.head_dim_k,
-          .dim_v = spec.head_dim_v,
-          .kv_type = kv_type};
 }
 
 }  // namespace
@@ -88,7 +80,7 @@ LayerGraph::LayerGraph(const Parts& parts, uint32_t n_ctx)
 Result<std::unique_ptr<LayerGraph>> LayerGraph::Create(const Parts& parts, uint32_t n_ctx,
                                                        uint32_t chunk, uint32_t logits_rows) {
   std::unique_ptr<LayerGraph> graph(new LayerGraph(parts, n_ctx));
-  const AttentionShape shape = ShapeOf(parts.spec, parts.kv.type());
+  const AttentionShape shape = AttentionShape::Of(parts.spec, parts.kv.type());
   if (parts.device != nullptr) {
     ggml_backend_t backend = parts.device->backend();
     // Rows of hidden are places for tensors.

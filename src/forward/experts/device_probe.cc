@@ -21,7 +21,7 @@ namespace {
 using SteadyClock = std::chrono::steady_clock;
 
 constexpr size_t kRepeats = 5;
-constexpr uint32_t kMostRows = 64;
+constexpr uint32_t kMostRows = 64;   // that are measured
 constexpr uint32_t kMostAtOnce = 8;  // experts of a launch
 // More rows are not measured on what takes longer for fewer.
 constexpr double kLongRun = 0.1;
@@ -99,7 +99,7 @@ Status DeviceProbe::RunOnHost(std::span<const float> x, uint32_t rows,
     const size_t bytes = kernel.activation_bytes(width);
     HostMemory& memory = quantised_[static_cast<size_t>(m)];
     if (memory.size() < rows * bytes) {
-      TRY(memory, HostMemory::Allocate(kMostRows * bytes));
+      TRY(memory, HostMemory::Allocate(kRowsToTry.back() * bytes));
     }
     for (uint32_t r = 0; r < rows; ++r) {
       std::byte* to = memory.data() + r * bytes;

@@ -45,8 +45,10 @@ class DeviceProbe {
       : device_(device), team_(team), expert_(std::move(expert)) {}
 
   // The mean squared difference between the device's results and the CPU's, as a share of these,
-  // for `rows` random rows of the expert, at most 64. kDevice.
+  // for `rows` random rows of the expert, at most the last of kRowsToTry. kDevice.
   Result<double> Difference(uint32_t rows);
+  // Kernels differ by the number of rows, and of many the last tile is not whole.
+  static constexpr std::array<uint32_t, 4> kRowsToTry = {1, 4, 32, 100};
   // What two products in a row may differ by: ggml holds its backends to 5e-4 for each.
   static constexpr double kMostDifference = 1e-3;
 
