@@ -46,7 +46,7 @@ def main():
     parser.add_argument("budgets", nargs="+")
     args = parser.parse_args()
     print("| budget | measured tok/s | predicted | ratio of each | of the medians | hits | "
-          "predicted | ms a token, resident | first two uses | disk GB/s | waiting layer ms | depth | beside |")
+          "predicted | ms a token, resident | first two uses | disk GB/s after ms | waiting layer ms | depth | beside |")
     print("| --- |" + " --- |" * 12, flush=True)
     with tempfile.TemporaryDirectory() as folder:
         for budget in args.budgets:
@@ -65,7 +65,8 @@ def main():
                   f"{100 * median('hit_rate'):.1f} % | {100 * median('sim_hit_rate'):.1f} % | "
                   f"{1e3 * median('cost_compute_seconds'):.1f} | {median('cost_first_use'):.2f}, "
                   f"{median('cost_second_use'):.2f} | "
-                  f"{median('cost_bandwidth') / 1e9:.2f} | "
+                  f"{median('cost_bandwidth') / 1e9:.2f}, "
+                  f"{1e3 * median('cost_read_latency'):.2f} | "
                   f"{1e3 * median('cost_layer_wait'):.2f} | {median('io_depth'):.0f} | "
                   f"{median('cost_compute_beside'):.2f}, {median('cost_read_beside'):.2f} |",
                   flush=True)

@@ -5,6 +5,7 @@
 #include <signal.h>
 
 #include <fstream>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -59,30 +60,55 @@ TEST_F(ServeBodiesTest, ASignalEndsWhatIsBeingTakenApart) {
   EXPECT_TRUE(reply.contains("the server is going down")) << reply;
 }
 
-TEST_F(ServeBodiesTest, ASignalEndsItBesideLargeBodies) {
-  Serve({"--drain", "0"});
-  std::string body = SlowBody();
-  body.pop_back();
-  body += R"(,"metadata":")" + std::string(15'000'000, 'x') + R"("})";
-  const SocketClient first(port_);
-  const SocketClient second(port_);
-  ASSERT_TRUE(first.Send(Post("/v1/completions", body)));
-  ASSERT_TRUE(second.Send(Post("/v1/completions", body)));
-  const auto are_at_it = [&] {
-    const std::string metrics = Ask(port_, Get("/metrics"));
-    return metrics.contains("\nmoestro_requests_preparing 1\n") &&
-           metrics.contains("\nmoestro_requests_deferred 1\n");
-  };
-  for (int i = 0; i < 10'000 && !are_at_it(); ++i) {
-    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+// Two bodies of 16 MB, of which one is taken apart and one waits for it.
+class LargeBodiesTest : public ServeBodiesTest {
+ protected:
+  void SendBoth() {
+    std::string body = SlowBody();
+    body.pop_back();
+    body += R"(,"metadata":")" + std::string(15'000'000, 'x') + R"("})";
+    for (int i = 0; i < 2; ++i) {
+      clients_.push_back(std::make_unique<SocketClient>(port_));
+      ASSERT_TRUE(clients_.back()->Send(Post("/v1/completions", body)));
+    }
+    const auto are_at_it = [&] {
+      const std::string metrics = Ask(port_, Get("/metrics"));
+      return metrics.contains("\nmoestro_requests_preparing 1\n") &&
+             metrics.contains("\nmoestro_requests_deferred 1\n");
+    };
+    for (int i = 0; i < 10'000 && !are_at_it(); ++i) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
   }
+
+  std::vector<std::unique_ptr<SocketClient>> clients_;
+};
+
+TEST_F(LargeBodiesTest, ASignalEndsItBesideThem) {
+  Serve({"--drain", "0"});
+  SendBoth();
   const Finished finished = End();
   EXPECT_EQ(finished.exit_code, 0) << finished.err;
   // A busy machine may need longer than an end in order may take; then the process just ends.
   if (finished.err.contains("took too long")) return;
-  for (const SocketClient* client : {&first, &second}) {
+  for (const auto& client : clients_) {
     EXPECT_TRUE(client->ReceiveAll().contains("the server is going down"));
   }
+}
+
+// A drain of ten minutes would outlast the test.
+TEST_F(LargeBodiesTest, ASecondSignalEndsItBesideThemAtOnce) {
+  Serve({"--drain", "600"});
+  // Answers that nobody waits for would end the drain too soon.
+  const SocketClient other(port_);
+  ASSERT_TRUE(other.Send(Post("/v1/completions", R"({"prompt":"Once","ignore_eos":true,)"
+                                                 R"("logit_bias":{"2":-100}})")));
+  SendBoth();
+  program_->Interrupt();
+  std::string health;
+  while (!health.starts_with("HTTP/1.1 503")) health = Ask(port_, Get("/health"));
+  program_->Interrupt();
+  EXPECT_EQ(program_->Wait().exit_code, 1) << "in order it would be 0";
 }
 
 TEST_F(ServeBodiesTest, ASignalEndsItBesideADeadHelperAndItsDeadParent) {

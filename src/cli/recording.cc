@@ -83,12 +83,12 @@ std::string ForecastText(const Forecast& forecast, const PhaseStats& measured) {
   return text +
          Format(
              "costs    {:.1f} ms a token, {:.1f} % of it experts, {:.2f} and {:.2f} times more at "
-             "their first two uses; {}/s from disk, {} reads at a time, {:.2f} ms for a layer that "
-             "waits; beside "
+             "their first two uses; {}/s from disk after {:.2f} ms, {} reads at a time, {:.2f} ms "
+             "for a layer that waits; beside "
              "reads {:.2f} and beside computation {:.2f} times as long\n",
              1e3 * costs.compute, 100.0 * costs.expert_share, costs.first_use, costs.second_use,
-             FormatBytes(static_cast<uint64_t>(costs.bandwidth)), costs.io_depth,
-             1e3 * costs.layer_wait, costs.compute_beside, costs.read_beside);
+             FormatBytes(static_cast<uint64_t>(costs.bandwidth)), 1e3 * costs.read_latency,
+             costs.io_depth, 1e3 * costs.layer_wait, costs.compute_beside, costs.read_beside);
 }
 
 void AddForecast(Json& object, const Forecast& forecast, const PhaseStats& measured) {
@@ -103,6 +103,7 @@ void AddForecast(Json& object, const Forecast& forecast, const PhaseStats& measu
       .Set("cost_first_use", costs.first_use)
       .Set("cost_second_use", costs.second_use)
       .Set("cost_bandwidth", costs.bandwidth)
+      .Set("cost_read_latency", costs.read_latency)
       .Set("cost_layer_wait", costs.layer_wait)
       .Set("cost_compute_beside", costs.compute_beside)
       .Set("cost_read_beside", costs.read_beside);

@@ -14,9 +14,10 @@ struct MachineCosts {
   // read: its rows are not in order yet, and are put in order then.
   double first_use = 0.0;
   double second_use = 0.0;
-  double bandwidth = 0.0;  // bytes per second, of an expert's reads; 0: no clock
-  // Seconds that a layer that lacks experts takes beyond their reading and computing: the disk's
-  // latency, threads that fall asleep, experts computed one by one.
+  double bandwidth = 0.0;     // bytes per second, of an expert's reads; 0: no clock
+  double read_latency = 0.0;  // seconds more that an idle disk takes for the first of several reads
+  // Seconds that a layer that lacks experts takes beyond their reading and computing: threads that
+  // fall asleep, experts computed one by one.
   double layer_wait = 0.0;
   double compute_beside = 1.0;   // times as long while the disk reads
   double read_beside = 1.0;      // times as long while the processor computes
@@ -36,9 +37,10 @@ struct MachineCosts {
     };
     return between(compute, 0.0, kMost) && between(expert_share, 0.0, 1.0) &&
            between(first_use, 0.0, kMost) && between(second_use, 0.0, kMost) &&
-           between(bandwidth, 0.0, kMostBandwidth) && between(layer_wait, 0.0, kMost) &&
-           between(compute_beside, 1.0, kMost) && between(read_beside, 1.0, kMost) &&
-           io_depth >= 1 && io_depth <= kMostReads && max_read >= kLeastRead;
+           between(bandwidth, 0.0, kMostBandwidth) && between(read_latency, 0.0, kMost) &&
+           between(layer_wait, 0.0, kMost) && between(compute_beside, 1.0, kMost) &&
+           between(read_beside, 1.0, kMost) && io_depth >= 1 && io_depth <= kMostReads &&
+           max_read >= kLeastRead;
   }
 };
 

@@ -2,20 +2,15 @@
 // What decode costs on this machine, for the simulator: measured after the work, with the engine's
 // own reads of experts that it has not.
 #include <algorithm>
-#include <atomic>
 #include <chrono>
+#include <functional>
 #include <random>
-#include <string>
-#include <string_view>
-#include <thread>
 #include <utility>
 #include <vector>
 
-#include "base/caught.h"
 #include "base/quantile.h"
 #include "engine/catalog.h"
 #include "engine/engine_impl.h"
-#include "store/probe.h"
 
 namespace moestro {
 namespace {
@@ -26,10 +21,11 @@ constexpr size_t kSets = 5;
 constexpr size_t kPasses = 4;
 constexpr size_t kPassesBefore = 2;
 constexpr int kRounds = 3;  // of reading a token's experts
-// The disk is read for so many steps' time, beside them or alone.
-constexpr double kProbeSteps = 12.0;
-constexpr double kLeastProbeSeconds = 0.25;
+constexpr int kDiskRounds = 9;
+constexpr size_t kStepsBeside = 12;  // that compute while the disk reads
+constexpr size_t kReadsBeside = 8;   // experts under way then
 
+using SteadyClock = std::chrono::steady_clock;
 using LayerKeys = std::vector<std::vector<ExpertKey>>;  // [layer]
 
 // One step of the last token again.
@@ -57,9 +53,9 @@ class CostProbe {
   Status ReadAgain(const LayerKeys& keys);
   void Drop(std::span<const ExpertKey> keys);
   std::vector<std::vector<ExpertId>> WithOthers(size_t missing);
-  Result<std::optional<double>> ReadingOf(size_t missing, const MachineCosts& costs);
+  Result<double> ReadingOf(size_t missing);
   Status Disk(MachineCosts& costs);
-  Result<BandwidthProbe> ReadAlone(double seconds, double bandwidth);
+  Status Waiting(double reading, MachineCosts& costs);
   Status Beside(MachineCosts& costs);
 
   Engine::Impl& m_;
@@ -67,6 +63,7 @@ class CostProbe {
   std::vector<std::vector<std::vector<ExpertId>>> sets_;  // [set][layer][K], all in slots
   std::vector<std::vector<ExpertId>> routes_;  // [layer][K] of steps, in place of the token's own
   LayerKeys keys_;                             // of the first set, as plans had them
+  std::function<void(LayerId)> at_layer_;      // of steps, once its experts are known
   std::vector<std::vector<ExpertId>> others_;  // [layer], not of the first set, absent ones first
   size_t next_other_ = 0;                      // in each layer, in turn
 };
@@ -119,6 +116,7 @@ Result<SeenStep> CostProbe::Step() {
   };
   RoutingOverride routes = [&](LayerId layer, Routing& routing, RoutedAhead&) {
     routing.experts = routes_[layer.value];
+    if (at_layer_) at_layer_(layer);
   };
   std::swap(m_.watchers().plan, watches);
   std::swap(m_.watchers().routing, routes);
@@ -170,80 +168,108 @@ std::vector<std::vector<ExpertId>> CostProbe::WithOthers(size_t missing) {
   return routes;
 }
 
-// Seconds from a layer's requests until `missing` of its experts have been read, as a step feels
-// them. A layer that lacks some computes with the others meanwhile, and with the last one when it
-// is there:
-//   step - resident step = layers * (reading + one expert - all experts)
-Result<std::optional<double>> CostProbe::ReadingOf(size_t missing, const MachineCosts& costs) {
+// Seconds of a layer in which `missing` others are asked for at once and read while nothing else is
+// done, on average over layers.
+Result<double> CostProbe::ReadingOf(size_t missing) {
+  m_.residency->Settle();
+  const std::vector<std::vector<ExpertId>> routes = WithOthers(missing);
+  double seconds = 0.0;
+  for (size_t l = 0; l < routes.size(); ++l) {
+    const SteadyClock::time_point begun = SteadyClock::now();
+    std::vector<Lease> leases;
+    for (const ExpertId expert : std::span(routes[l]).last(missing)) {
+      const ExpertKey key{.layer = {static_cast<uint16_t>(l)}, .expert = expert};
+      auto lease = m_.residency->TryAcquire(key, Use::kPrefetch, Urgency::kDemand);
+      if (lease) leases.push_back(*std::move(lease));
+    }
+    m_.residency->Drain();
+    if (auto error = m_.residency->TakeError()) return std::unexpected(*std::move(error));
+    seconds += std::chrono::duration<double>(SteadyClock::now() - begun).count();
+  }
+  return seconds / static_cast<double>(routes.size());
+}
+
+// One and several in turn, since what the disk gives changes within seconds.
+Status CostProbe::Disk(MachineCosts& costs) {
+  double bytes = 0.0;  // of an expert, on average over layers
+  for (const std::vector<ExpertKey>& layer : keys_) {
+    bytes += static_cast<double>(m_.BytesOf(layer.back())) / static_cast<double>(keys_.size());
+  }
+  const size_t many = m_.model.spec.router.n_used;
+  const auto has_few = [&](const auto& others) { return others.size() < many; };
+  if (many < 2 || std::ranges::any_of(others_, has_few)) return {};
+  std::vector<double> one;
+  std::vector<double> all;
+  for (int round = 0; round < kDiskRounds; ++round) {
+    for (const auto& [missing, to] : {std::pair{size_t{1}, &one}, {many, &all}}) {
+      TRY(const double seconds, ReadingOf(missing));
+      to->push_back(seconds);
+    }
+  }
+  const double first = Median(std::move(one));
+  const double more = Median(std::move(all)) - first;
+  if (more <= 0.0) return {};
+  costs.bandwidth = bytes * static_cast<double>(many - 1) / more;
+  costs.read_latency = std::max(0.0, first - bytes / costs.bandwidth);
+  return Waiting(first, costs);
+}
+
+// Steps each of whose layers lacks one expert. It computes with the others meanwhile, and with that
+// one when it is there:
+//   step - resident step = layers * (reading + waiting + one expert - all experts)
+Status CostProbe::Waiting(double reading, MachineCosts& costs) {
   const double layers = static_cast<double>(sets_.front().size());
   const double experts = costs.compute * costs.expert_share / layers;
   const double one = experts / static_cast<double>(m_.model.spec.router.n_used);
-  std::vector<double> readings;
-  for (int round = 0; round < kRounds; ++round) {
+  std::vector<double> waiting;
+  for (int round = 0; round < kDiskRounds; ++round) {
     m_.residency->Settle();
-    routes_ = WithOthers(missing);
+    routes_ = WithOthers(1);
     TRY(const SeenStep seen, Step());
-    if (seen.misses != missing * routes_.size()) continue;  // somebody kept one
-    readings.push_back((seen.seconds - costs.compute) / layers + experts -
-                       one * (1.0 + costs.first_use));
+    if (seen.misses != routes_.size()) continue;  // somebody kept one
+    waiting.push_back((seen.seconds - costs.compute) / layers -
+                      (std::max(reading, experts - one) + one * (1.0 + costs.first_use) - experts));
   }
-  if (readings.empty()) return std::optional<double>();
-  return std::optional(Median(std::move(readings)));
-}
-
-Status CostProbe::Disk(MachineCosts& costs) {
-  const double layers = static_cast<double>(keys_.size());
-  double bytes = 0.0;  // of an expert, on average over layers
-  for (const std::vector<ExpertKey>& layer : keys_) {
-    bytes += static_cast<double>(m_.BytesOf(layer.back())) / layers;
-  }
-  const size_t n_used = m_.model.spec.router.n_used;
-  const size_t many = std::max<size_t>(n_used / 2, 2);
-  const auto has_few = [&](const auto& others) { return others.size() < many; };
-  if (n_used < many || std::ranges::any_of(others_, has_few)) return {};
-  TRY(const std::optional<double> one, ReadingOf(1, costs));
-  TRY(const std::optional<double> more, ReadingOf(many, costs));
-  if (!one || !more || *more <= *one) return {};
-  costs.bandwidth = bytes * static_cast<double>(many - 1) / (*more - *one);
-  costs.layer_wait = std::max(0.0, *one - bytes / costs.bandwidth);
+  routes_ = sets_.front();
+  if (!waiting.empty()) costs.layer_wait = std::max(0.0, Median(std::move(waiting)));
   return {};
 }
 
-// On a reader of its own: the engine's may be at work.
-Result<BandwidthProbe> CostProbe::ReadAlone(double seconds, double bandwidth) {
-  TRY(const ReaderKind kind, ParseReaderKind(m_.options.reader));
-  TRY(const std::unique_ptr<BlockReader> reader, OpenReader({.kind = kind}, m_.AllPaths()));
-  return ProbeBandwidth(*reader, OwnSlices(m_.catalog),
-                        {.reads = m_.queue->options(),
-                         .total = static_cast<uint64_t>(2.0 * seconds * bandwidth),
-                         .most_seconds = seconds});
-}
-
+// Steps that lack nothing, while others are prefetched without a pause, as much as the disk gives.
 Status CostProbe::Beside(MachineCosts& costs) {
-  const double seconds = std::max(kProbeSteps * costs.compute, kLeastProbeSeconds);
-  TRY(const BandwidthProbe alone, ReadAlone(seconds, costs.bandwidth));
-  Result<BandwidthProbe> beside = BandwidthProbe();
-  std::atomic<bool> reads{true};
-  std::jthread reader([&] {
-    beside = Caught([&] { return ReadAlone(seconds, costs.bandwidth); },
-                    [](std::string_view why) -> Result<BandwidthProbe> {
-                      return Fail(Errc::kIo, "disk bandwidth probe: {}", why);
-                    });
-    reads = false;
-  });
+  std::vector<Lease> reading;
+  double bytes = 0.0;  // that have landed
+  const auto read_on = [&](LayerId layer) {
+    std::erase_if(reading, [&](const Lease& lease) {
+      if (lease.is_complete()) bytes += static_cast<double>(m_.BytesOf(lease.key()));
+      return lease.is_complete();
+    });
+    while (reading.size() < kReadsBeside) {
+      const std::vector<ExpertId>& others = others_[layer.value];
+      const ExpertKey key{.layer = layer, .expert = others[next_other_++ % others.size()]};
+      Drop({&key, 1});
+      auto lease = m_.residency->TryAcquire(key, Use::kPrefetch, Urgency::kSpeculative);
+      if (!lease || lease->is_complete()) break;
+      reading.push_back(*std::move(lease));
+    }
+  };
+  m_.residency->Settle();
   std::vector<double> steps;
+  const SteadyClock::time_point begun = SteadyClock::now();
+  at_layer_ = read_on;
   Status status;
-  while (status && reads) {
+  for (size_t i = 0; status && i < kStepsBeside; ++i) {
     const Result<SeenStep> step = Step();
     if (!step) status = std::unexpected(step.error());
-    if (step && step->misses == 0 && reads) steps.push_back(step->seconds);
+    if (step && step->misses == 0) steps.push_back(step->seconds);
   }
-  reader.join();
+  at_layer_ = {};
+  const double seconds = std::chrono::duration<double>(SteadyClock::now() - begun).count();
+  reading.clear();
   TRY_STATUS(std::move(status));
-  if (!beside) return std::unexpected(beside.error());
-  if (steps.empty()) return {};  // the disk gave too little to tell
+  if (steps.empty() || bytes <= 0.0) return {};
   costs.compute_beside = std::max(1.0, Median(std::move(steps)) / costs.compute);
-  costs.read_beside = std::max(1.0, alone.bytes_per_second / beside->bytes_per_second);
+  costs.read_beside = std::max(1.0, costs.bandwidth * seconds / bytes);
   return {};
 }
 
@@ -293,7 +319,6 @@ Result<std::optional<MachineCosts>> CostProbe::Measure() {
   if (costs.compute <= 0.0) return std::optional<MachineCosts>();  // they have no room together
   TRY_STATUS(Uses(costs));
   TRY_STATUS(Disk(costs));
-  routes_ = sets_.front();
   if (costs.bandwidth > 0.0) TRY_STATUS(Beside(costs));
   return std::optional(costs);
 }

@@ -84,7 +84,8 @@ bool Machine::HandOutFrom(std::deque<Ticket>& lane) {
   Unfinished& read = reads_.at(ticket);
   // What rounding leaves over is no part.
   const double bytes = read.left < 1.5 * read.part ? read.left : read.part;
-  at_disk_.push_back({.ticket = ticket, .seconds = bytes * seconds_per_byte_});
+  const double latency = at_disk_.empty() ? costs_.read_latency : 0.0;
+  at_disk_.push_back({.ticket = ticket, .seconds = latency + bytes * seconds_per_byte_});
   read.left -= bytes;
   ++read.under_way;
   bytes_read_ += bytes;

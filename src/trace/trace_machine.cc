@@ -8,7 +8,7 @@
 namespace moestro {
 namespace {
 
-constexpr uint64_t kCostsBytes = 8 * sizeof(double) + 2 * sizeof(uint32_t);
+constexpr uint64_t kCostsBytes = 9 * sizeof(double) + 2 * sizeof(uint32_t);
 
 // Of one matrix, and of slots: sums over all experts stay numbers.
 constexpr uint64_t kMostMatrixBytes = uint64_t{1} << 32;
@@ -54,7 +54,7 @@ Result<MachineCosts> DecodeCosts(const std::string& bytes) {
   MachineCosts costs;
   for (double* const value :
        {&costs.compute, &costs.expert_share, &costs.first_use, &costs.second_use, &costs.bandwidth,
-        &costs.layer_wait, &costs.compute_beside, &costs.read_beside}) {
+        &costs.read_latency, &costs.layer_wait, &costs.compute_beside, &costs.read_beside}) {
     *value = decoder.Take<double>();
   }
   costs.io_depth = decoder.Take<uint32_t>();
@@ -94,7 +94,7 @@ std::string EncodeCosts(const MachineCosts& costs) {
   std::string bytes;
   for (const double value :
        {costs.compute, costs.expert_share, costs.first_use, costs.second_use, costs.bandwidth,
-        costs.layer_wait, costs.compute_beside, costs.read_beside}) {
+        costs.read_latency, costs.layer_wait, costs.compute_beside, costs.read_beside}) {
     AppendNumber(bytes, value);
   }
   AppendNumber(bytes, costs.io_depth);

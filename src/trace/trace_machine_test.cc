@@ -32,6 +32,7 @@ MachineCosts Measured() {
           .first_use = 0.4,
           .second_use = 0.9,
           .bandwidth = 2.5e9,
+          .read_latency = 2e-4,
           .layer_wait = 1e-4,
           .compute_beside = 1.2,
           .read_beside = 1.1,
@@ -124,7 +125,7 @@ TEST_F(TraceMachineTest, CostsThatNobodyMeasuredAreRefused) {
   const std::string whole = Written({.pools = TwoPools(), .costs = Measured()});
   for (const double value : {-1.0, std::numeric_limits<double>::quiet_NaN(),
                              std::numeric_limits<double>::infinity(), 1e300}) {
-    for (size_t i = 0; i < 8; ++i) {
+    for (size_t i = 0; i < 9; ++i) {
       std::string bytes = whole;
       std::string number;
       AppendNumber(number, value);
@@ -134,7 +135,7 @@ TEST_F(TraceMachineTest, CostsThatNobodyMeasuredAreRefused) {
       EXPECT_TRUE(read.error().message.contains("costs")) << read.error().message;
     }
   }
-  for (const size_t at : {kCostsAt + 64, kCostsAt + 68}) {
+  for (const size_t at : {kCostsAt + 72, kCostsAt + 76}) {
     std::string bytes = whole;
     bytes.replace(at, 4, std::string(4, 0));
     EXPECT_FALSE(ReadSummed(bytes));
