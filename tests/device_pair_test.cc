@@ -155,6 +155,21 @@ TEST_F(DevicePair, TheOthersGoOnWithoutALostOne) {
   }
 }
 
+// The layer ends before the second one has heard of it, with experts in memory that are to be copied
+// there.
+TEST_F(DevicePair, TheFirstFailsAgainAndAgainBesideTheSecond) {
+  const TinySpec spec = Spec("olmoe", "Q8_0");
+  const std::string model = WriteTinyModel(folder_.path(), spec);
+  EngineOptions options = OnTwo(spec, PlaceMode::kGpuCentric, 7);
+  options.cache = CacheSize{.percent = 100.0};
+  options.device.faults.fails_launch = EveryNth(7);
+  options.device.faults_of = names_[0];
+  const Run run = Decode(model, options, 4, 60);
+  ExpectNear(run, Decode(model, OnCpu(), 4, 60), kEightBits, "failing");
+  EXPECT_GT(run.device.failures, 10U);
+  EXPECT_GT(run.device.each[1].copied, 10U);
+}
+
 // The CPU goes on alone only if the first one is lost with keys and values.
 TEST_F(DevicePair, KeysAndValuesAreLostWithTheFirstAlone) {
   const TinySpec spec = Spec("qwen3moe", "Q8_0");

@@ -20,13 +20,22 @@ namespace {
 constexpr size_t kSets = 5;
 constexpr size_t kPasses = 4;
 constexpr size_t kPassesBefore = 2;
-constexpr int kRounds = 3;  // of reading a token's experts
-constexpr int kDiskRounds = 9;
-constexpr size_t kStepsBeside = 12;  // that compute while the disk reads
-constexpr size_t kReadsBeside = 8;   // experts under way then
+constexpr int kRounds = 3;               // of reading a token's experts
+constexpr int kDiskRounds = 9;           // fewer, down to three, if they take long
+constexpr double kLongDiskRounds = 5.0;  // seconds
+constexpr size_t kStepsBeside = 12;      // that compute while the disk reads
+constexpr size_t kReadsBeside = 8;       // experts under way then
 
 using SteadyClock = std::chrono::steady_clock;
 using LayerKeys = std::vector<std::vector<ExpertKey>>;  // [layer]
+
+double SecondsFrom(SteadyClock::time_point begun) {
+  return std::chrono::duration<double>(SteadyClock::now() - begun).count();
+}
+
+bool IsRoundLeft(int round, SteadyClock::time_point begun) {
+  return round < kRounds || (round < kDiskRounds && SecondsFrom(begun) < kLongDiskRounds);
+}
 
 // One step of the last token again.
 struct SeenStep {
@@ -184,7 +193,7 @@ Result<double> CostProbe::ReadingOf(size_t missing) {
     }
     m_.residency->Drain();
     if (auto error = m_.residency->TakeError()) return std::unexpected(*std::move(error));
-    seconds += std::chrono::duration<double>(SteadyClock::now() - begun).count();
+    seconds += SecondsFrom(begun);
   }
   return seconds / static_cast<double>(routes.size());
 }
@@ -200,7 +209,8 @@ Status CostProbe::Disk(MachineCosts& costs) {
   if (many < 2 || std::ranges::any_of(others_, has_few)) return {};
   std::vector<double> one;
   std::vector<double> all;
-  for (int round = 0; round < kDiskRounds; ++round) {
+  const SteadyClock::time_point begun = SteadyClock::now();
+  for (int round = 0; IsRoundLeft(round, begun); ++round) {
     for (const auto& [missing, to] : {std::pair{size_t{1}, &one}, {many, &all}}) {
       TRY(const double seconds, ReadingOf(missing));
       to->push_back(seconds);
@@ -222,7 +232,8 @@ Status CostProbe::Waiting(double reading, MachineCosts& costs) {
   const double experts = costs.compute * costs.expert_share / layers;
   const double one = experts / static_cast<double>(m_.model.spec.router.n_used);
   std::vector<double> waiting;
-  for (int round = 0; round < kDiskRounds; ++round) {
+  const SteadyClock::time_point begun = SteadyClock::now();
+  for (int round = 0; IsRoundLeft(round, begun); ++round) {
     m_.residency->Settle();
     routes_ = WithOthers(1);
     TRY(const SeenStep seen, Step());
@@ -247,6 +258,7 @@ Status CostProbe::Beside(MachineCosts& costs) {
     while (reading.size() < kReadsBeside) {
       const std::vector<ExpertId>& others = others_[layer.value];
       const ExpertKey key{.layer = layer, .expert = others[next_other_++ % others.size()]};
+      if (std::ranges::contains(reading, key, &Lease::key)) break;  // there are few others
       Drop({&key, 1});
       auto lease = m_.residency->TryAcquire(key, Use::kPrefetch, Urgency::kSpeculative);
       if (!lease || lease->is_complete()) break;
@@ -264,7 +276,7 @@ Status CostProbe::Beside(MachineCosts& costs) {
     if (step && step->misses == 0) steps.push_back(step->seconds);
   }
   at_layer_ = {};
-  const double seconds = std::chrono::duration<double>(SteadyClock::now() - begun).count();
+  const double seconds = SecondsFrom(begun);
   reading.clear();
   TRY_STATUS(std::move(status));
   if (steps.empty() || bytes <= 0.0) return {};

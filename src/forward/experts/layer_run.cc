@@ -65,7 +65,8 @@ LayerRun::LayerRun(ExpertScratch& scratch, const LayerPlan& plan, const ExpertRo
   for (size_t j = 0; j < leases_.size(); ++j) s_.jobs[j].let_go = false;
   for (size_t j = 0; j < n_host_; ++j) ResetJob(j);
   BeginDevices();
-  Pump();
+  // A device that fails here ends the layer, and the next ones know nothing of it yet.
+  if (!stop_.load(std::memory_order_relaxed)) Pump();
   const auto is_there = [this](size_t j) { return leases_.lease(j)->is_complete(); };
   by_stage_ = plan.n_rows <= kFewRows && leases_.all_taken() && leases_.size() == n_host_ &&
               std::ranges::all_of(std::views::iota(size_t{0}, n_host_), is_there);
