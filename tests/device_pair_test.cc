@@ -51,10 +51,11 @@ TEST_F(DevicePair, EveryModeIsAsOnTheCpuWithPoolsTooSmallForTheModel) {
   }
 }
 
-// All experts on two devices, none of which holds them.
+// All experts on two devices, none of which holds them. A row takes all of its layer's, so no tie
+// falls another way than on the CPU.
 TEST_F(DevicePair, WhatOneCannotHoldTwoDo) {
   TinySpec spec = Spec("qwen3moe", "Q8_0");
-  spec.skew = 0.6;
+  spec.used = spec.experts;
   const std::string model = WriteTinyModel(folder_.path(), spec);
   LearnPaths(model);
   const Run run = Decode(model, OnTwo(spec, PlaceMode::kCooperative, 22), 4);
@@ -155,8 +156,8 @@ TEST_F(DevicePair, TheOthersGoOnWithoutALostOne) {
   }
 }
 
-// The layer ends before the second one has heard of it, with experts in memory that are to be copied
-// there.
+// The layer ends before the second one has heard of it, with experts in memory that are to be
+// copied there.
 TEST_F(DevicePair, TheFirstFailsAgainAndAgainBesideTheSecond) {
   const TinySpec spec = Spec("olmoe", "Q8_0");
   const std::string model = WriteTinyModel(folder_.path(), spec);

@@ -9,7 +9,6 @@
 #include <vector>
 
 #include "base/quantile.h"
-#include "engine/catalog.h"
 #include "engine/engine_impl.h"
 
 namespace moestro {

@@ -45,27 +45,6 @@ Cells RandomCells(ggml_type type, uint32_t n_cells, uint32_t width, uint32_t see
   return cells;
 }
 
-// softmax(q * k / sqrt(dim_k)) * v for one row's head over its first n_visible cells.
-// k [cell][n_head_kv * dim_k], v [cell][n_head_kv * dim_v] -> out [dim_v]
-void AttendPlainly(const AttentionShape& s, std::span<const float> q, uint32_t kv_head,
-                   uint32_t n_visible, std::span<const float> k, std::span<const float> v,
-                   std::span<double> out) {
-  std::vector<double> weights(n_visible);
-  for (uint32_t c = 0; c < n_visible; ++c) {
-    const float* key = k.data() + (size_t{c} * s.n_head_kv + kv_head) * s.dim_k;
-    for (uint32_t d = 0; d < s.dim_k; ++d) weights[c] += double{q[d]} * double{key[d]};
-    weights[c] /= std::sqrt(static_cast<double>(s.dim_k));
-  }
-  const double largest = *std::ranges::max_element(weights);
-  double sum = 0.0;
-  for (double& weight : weights) sum += weight = std::exp(weight - largest);
-  std::ranges::fill(out, 0.0);
-  for (uint32_t c = 0; c < n_visible; ++c) {
-    const float* value = v.data() + (size_t{c} * s.n_head_kv + kv_head) * s.dim_v;
-    for (uint32_t d = 0; d < s.dim_v; ++d) out[d] += weights[c] / sum * double{value[d]};
-  }
-}
-
 // A prompt from position 0 on, whose keys and values are in the cells of the same numbers.
 struct Prompt {
   AttentionShape shape;
@@ -85,6 +64,28 @@ Prompt RandomPrompt(const AttentionShape& shape, uint32_t rows) {
           .k = RandomCells(type, n_cells, shape.n_head_kv * shape.dim_k, 1),
           .v = RandomCells(type, n_cells, shape.n_head_kv * shape.dim_v, 2),
           .q = NormalValues(size_t{rows} * shape.n_head * shape.dim_k, 3)};
+}
+
+// softmax(q * k / sqrt(dim_k)) * v for one head of a row, which sees the cells up to its own.
+// -> out [dim_v]
+void AttendPlainly(const Prompt& prompt, uint32_t row, uint32_t head, std::span<double> out) {
+  const AttentionShape& s = prompt.shape;
+  const uint32_t kv_head = head / (s.n_head / s.n_head_kv);
+  const float* q = prompt.q.data() + (size_t{row} * s.n_head + head) * s.dim_k;
+  std::vector<double> weights(row + 1);
+  for (uint32_t c = 0; c <= row; ++c) {
+    const float* key = prompt.k.values.data() + (size_t{c} * s.n_head_kv + kv_head) * s.dim_k;
+    for (uint32_t d = 0; d < s.dim_k; ++d) weights[c] += double{q[d]} * double{key[d]};
+    weights[c] /= std::sqrt(static_cast<double>(s.dim_k));
+  }
+  const double largest = *std::ranges::max_element(weights);
+  double sum = 0.0;
+  for (double& weight : weights) sum += weight = std::exp(weight - largest);
+  std::ranges::fill(out, 0.0);
+  for (uint32_t c = 0; c <= row; ++c) {
+    const float* value = prompt.v.values.data() + (size_t{c} * s.n_head_kv + kv_head) * s.dim_v;
+    for (uint32_t d = 0; d < s.dim_v; ++d) out[d] += weights[c] / sum * double{value[d]};
+  }
 }
 
 // -> [n_rows][n_head][dim_v]
@@ -134,12 +135,10 @@ Result<double> AttentionDifference(ggml_backend_t backend, const AttentionShape&
   double difference = 0.0;
   double size = 0.0;
   std::vector<double> here(s.dim_v);
-  for (uint32_t head = 0; head < rows * s.n_head; ++head) {
-    const uint32_t row = head / s.n_head;
-    AttendPlainly(s, std::span(prompt.q).subspan(size_t{head} * s.dim_k, s.dim_k),
-                  head % s.n_head / group, row + 1, prompt.k.values, prompt.v.values, here);
+  for (uint32_t i = 0; i < rows * s.n_head; ++i) {
+    AttendPlainly(prompt, i / s.n_head, i % s.n_head, here);
     for (uint32_t d = 0; d < s.dim_v; ++d) {
-      difference += std::pow(double{there[size_t{head} * s.dim_v + d]} - here[d], 2);
+      difference += std::pow(double{there[size_t{i} * s.dim_v + d]} - here[d], 2);
       size += here[d] * here[d];
     }
   }
