@@ -9,7 +9,6 @@
 #include <functional>
 #include <iomanip>
 #include <minja/minja.hpp>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <sstream>
 #include <stdexcept>

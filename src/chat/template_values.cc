@@ -5,7 +5,6 @@
 #include <map>
 #include <memory>
 #include <minja/minja.hpp>
-#include <nlohmann/json.hpp>
 #include <span>
 #include <string_view>
 #include <utility>

@@ -64,6 +64,27 @@ Status Run(ServeOptions& options) {
   });
 }
 
+// Who may ask.
+void AddAccessFlags(Flags& serve, const std::shared_ptr<ServeOptions>& options) {
+  serve
+      .Add("--api-key-file", options->server.key_file,
+           "file of keys, one a line; clients need one of them")
+      .Type("FILE");
+  serve.AddParsed("--allowed-host", "NAME,...",
+                  "names by which clients may call this server beside its addresses, localhost and "
+                  "this machine's name; with keys any will do",
+                  [options](const std::string& text) -> Status {
+                    TRY(options->server.allowed_hosts, ParseHosts(text));
+                    return {};
+                  });
+  serve.AddParsed("--cors", "ORIGIN,...",
+                  "origins whose web pages may ask, for example http://x.de; with keys also *",
+                  [options](const std::string& text) -> Status {
+                    TRY(options->server.cors_origins, ParseOrigins(text));
+                    return {};
+                  });
+}
+
 }  // namespace
 
 void AddServe(CommandLine& line) {
@@ -86,21 +107,7 @@ void AddServe(CommandLine& line) {
       .Add("--chat-template", server.chat_template,
            "instead of the model's own: chatml, gemma, llama3, mistral, or a file")
       .Type("NAME|FILE");
-  serve.Add("--api-key-file", server.key_file, "file of keys, one a line; clients need one of them")
-      .Type("FILE");
-  serve.AddParsed("--allowed-host", "NAME,...",
-                  "names by which clients may call this server beside its addresses, localhost and "
-                  "this machine's name; with keys any will do",
-                  [options](const std::string& text) -> Status {
-                    TRY(options->server.allowed_hosts, ParseHosts(text));
-                    return {};
-                  });
-  serve.AddParsed("--cors", "ORIGIN,...",
-                  "origins whose web pages may ask, for example http://x.de; with keys also *",
-                  [options](const std::string& text) -> Status {
-                    TRY(options->server.cors_origins, ParseOrigins(text));
-                    return {};
-                  });
+  AddAccessFlags(serve, options);
   serve.Add("--parallel", server.parallel, "texts that are written beside each other")
       .Between(1U, 64U)
       .ShowDefault();

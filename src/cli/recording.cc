@@ -59,7 +59,7 @@ Result<Forecast> Recording::Finish(const Sequence& sequence, const EngineOptions
   if (!costs) {
     return Fail(Errc::kInvalidRequest,
                 "what decode costs cannot be measured: one token's experts have no room; raise "
-                "--ram");
+                "--ram or --cache");
   }
   TRY(const Trace trace, WithCosts(*trace_, *costs));
   TRY_STATUS(WriteTrace(path, trace));
