@@ -41,7 +41,11 @@ inline uint64_t Word(const std::byte* from) {
 }  // namespace block_hash_internal
 
 inline uint64_t HashBlock(std::span<const std::byte> bytes, uint64_t seed) {
-  using namespace block_hash_internal;
+  using block_hash_internal::kLanes;
+  using block_hash_internal::kOdd;
+  using block_hash_internal::kStride;
+  using block_hash_internal::Mix;
+  using block_hash_internal::Word;
   // Unrolled by request: the compiler keeps the lanes in memory otherwise.
   std::array<uint64_t, kLanes> lanes{};
 #pragma GCC unroll 8

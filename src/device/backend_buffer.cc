@@ -2,7 +2,6 @@
 #include "device/backend_buffer.h"
 
 #include <algorithm>
-#include <utility>
 
 #include "base/bytes.h"
 #include "base/check.h"

@@ -2,6 +2,7 @@
 #include "device/cpu_device.h"
 
 #include <dlfcn.h>
+#include <ggml-cpp.h>
 #include <sched.h>
 
 #include <algorithm>
