@@ -22,7 +22,7 @@ void CheckRefusal(const ApiError& error) {
   CHECK(error.status == 400);
   CHECK(!error.message.empty() && !error.message.contains('\n'));
   CHECK(Json::Parse(ErrorBody(error)).has_value());
-  CHECK(Json::Parse(MessagesErrorBody(error)).has_value());
+  CHECK(Json::Parse(MessagesErrorBody(error, "req_1")).has_value());
 }
 
 void CheckInRange(const ApiRequest& request) {
