@@ -10,7 +10,7 @@ tokens: `eval` reads them as such, llama-perplexity does not.
 
 How far apart they may be: the order of additions differs, and what that does to a token's logits
 is at most X of their standard deviation s (0.06 for 8-bit activations, 0.0005 for F32;
-tests/parity_test.cc derives both). These errors have no common sign, so the mean over n tokens is
+tests/engine/parity_test.cc derives both). These errors have no common sign, so the mean over n tokens is
 off by X * s / sqrt(n), and three times that is allowed; llama-perplexity's four decimals come on
 top. Exit code 1 if they are farther apart.
 """

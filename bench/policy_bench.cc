@@ -8,8 +8,8 @@
 #include <string>
 #include <utility>
 
-#include "decide/policy.h"
-#include "decide/slot_table.h"
+#include "decide/slots/policy.h"
+#include "decide/slots/slot_table.h"
 
 namespace moestro {
 namespace {

@@ -19,7 +19,7 @@
 #include <string>
 #include <vector>
 
-#include "decide/layer_planner.h"
+#include "decide/layer/layer_planner.h"
 #include "forward/experts/expert_exec.h"
 
 namespace moestro {

@@ -87,12 +87,12 @@ ApiResult<std::optional<bool>> BodyFields::Boolean(std::string_view key) {
   return WrongValue(Name(key), "true or false", *value);
 }
 
-ApiResult<std::optional<double>> BodyFields::Number(std::string_view key, NumberRange range) {
+ApiResult<std::optional<double>> BodyFields::Number(std::string_view key, FieldRange range) {
   const auto value = Find(key);
   if (!value) return std::nullopt;
   const auto number = value->number();
   if (number && *number >= range.least && *number <= range.most) return *number;
-  const NumberRange any;
+  const FieldRange any;
   const bool is_bounded = range.least > any.least && range.most < any.most;
   return WrongValue(
       Name(key),

@@ -17,7 +17,7 @@
 
 namespace moestro {
 
-struct NumberRange {
+struct FieldRange {
   double least = -std::numeric_limits<float>::max();
   double most = std::numeric_limits<float>::max();
 };
@@ -48,7 +48,7 @@ class BodyFields {
 
   std::optional<JsonView> Find(std::string_view key);
   ApiResult<std::optional<bool>> Boolean(std::string_view key);
-  ApiResult<std::optional<double>> Number(std::string_view key, NumberRange range);
+  ApiResult<std::optional<double>> Number(std::string_view key, FieldRange range);
   ApiResult<std::optional<int64_t>> Integer(std::string_view key, IntegerRange range);
   ApiResult<std::optional<std::string>> Text(std::string_view key);
   ApiResult<std::optional<JsonView>> Array(std::string_view key);

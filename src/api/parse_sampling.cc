@@ -12,7 +12,7 @@ namespace {
 struct NumberField {
   std::string_view key;
   float SamplingOptions::* field;
-  NumberRange range;
+  FieldRange range;
 };
 
 struct IntegerField {
@@ -21,9 +21,9 @@ struct IntegerField {
   IntegerRange range;
 };
 
-constexpr NumberRange kShare{.least = 0.0, .most = 1.0};
-constexpr NumberRange kPenalty{.least = -2.0, .most = 2.0};
-constexpr NumberRange kHundred{.least = 0.0, .most = 100.0};
+constexpr FieldRange kShare{.least = 0.0, .most = 1.0};
+constexpr FieldRange kPenalty{.least = -2.0, .most = 2.0};
+constexpr FieldRange kHundred{.least = 0.0, .most = 100.0};
 // A sampler keeps as many tokens as it looks back on.
 constexpr IntegerRange kLookBack{.least = -1, .most = 1 << 20};
 

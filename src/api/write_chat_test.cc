@@ -5,7 +5,7 @@
 #include <set>
 #include <string>
 
-#include "api/stream_reader.h"
+#include "api/stream_reader_testing.h"
 
 namespace moestro {
 namespace {

@@ -6,7 +6,7 @@
 #include <limits>
 #include <string>
 
-#include "api/stream_reader.h"
+#include "api/stream_reader_testing.h"
 
 namespace moestro {
 namespace {

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "api/ollama_bodies.h"
-#include "api/stream_reader.h"
+#include "api/stream_reader_testing.h"
 
 namespace moestro {
 namespace {

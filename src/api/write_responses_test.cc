@@ -4,7 +4,7 @@
 
 #include <string>
 
-#include "api/stream_reader.h"
+#include "api/stream_reader_testing.h"
 
 namespace moestro {
 namespace {

@@ -15,7 +15,7 @@
 #include <vector>
 
 #include "base/bytes.h"
-#include "tests/support/temp_folder.h"
+#include "tests/support/temp_folder_testing.h"
 
 namespace moestro {
 namespace {

@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "base/bytes.h"
-#include "tests/support/sanitized.h"
-#include "tests/support/temp_folder.h"
+#include "tests/support/sanitized_testing.h"
+#include "tests/support/temp_folder_testing.h"
 
 namespace moestro {
 namespace {

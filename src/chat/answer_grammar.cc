@@ -10,7 +10,7 @@
 #include "base/format.h"
 #include "base/json.h"
 #include "chat/call_rules.h"
-#include "grammar/schema_grammar.h"
+#include "schema/schema_grammar.h"
 
 namespace moestro {
 namespace {

@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "base/json.h"
+#include "chat/answers_testing.h"
 #include "chat/json_scan.h"
-#include "chat/test_answers.h"
 
 namespace moestro {
 namespace {

@@ -11,7 +11,7 @@
 #include "base/json.h"
 #include "chat/answer_style.h"
 #include "chat/chat_types.h"
-#include "grammar/schema_grammar.h"
+#include "schema/schema_grammar.h"
 
 namespace moestro {
 

@@ -11,7 +11,7 @@
 
 #include "base/format.h"
 #include "chat/known_templates.h"
-#include "chat/test_templates.h"
+#include "chat/templates_testing.h"
 
 namespace moestro {
 namespace {

@@ -5,7 +5,7 @@
 #include <string_view>
 
 #include "chat/chat_format.h"
-#include "chat/test_templates.h"
+#include "chat/templates_testing.h"
 
 namespace moestro {
 namespace {

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "chat/template_guard.h"
-#include "tests/support/sanitized.h"
+#include "tests/support/sanitized_testing.h"
 
 namespace moestro {
 namespace {

@@ -28,7 +28,7 @@
 #include "core/random_tokens.h"
 #include "engine/append.h"
 #include "engine/engine.h"
-#include "offline/trace_routing.h"
+#include "offline/record/trace_routing.h"
 #include "trace/trace_file.h"
 
 namespace moestro {

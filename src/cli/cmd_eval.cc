@@ -21,8 +21,8 @@
 #include "cli/terminal_session.h"
 #include "engine/knobs.h"
 #include "learned/sweep_file.h"
-#include "offline/eval.h"
-#include "offline/eval_tasks.h"
+#include "offline/eval/eval.h"
+#include "offline/eval/eval_tasks.h"
 
 namespace moestro {
 namespace {

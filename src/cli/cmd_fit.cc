@@ -21,7 +21,7 @@
 #include "cli/output.h"
 #include "cli/report.h"
 #include "cli/terminal_session.h"
-#include "offline/fit_search.h"
+#include "offline/fit/fit_search.h"
 #include "offline/weight_types.h"
 
 namespace moestro {

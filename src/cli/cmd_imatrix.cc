@@ -17,7 +17,7 @@
 #include "cli/report.h"
 #include "cli/terminal_session.h"
 #include "cli/unvisited.h"
-#include "offline/imatrix.h"
+#include "offline/record/imatrix.h"
 
 namespace moestro {
 namespace {

@@ -19,9 +19,9 @@
 #include "cli/output.h"
 #include "cli/report.h"
 #include "core/expert_catalog.h"
-#include "decide/prompt_chunk.h"
 #include "engine/catalog.h"
-#include "engine/fit.h"
+#include "engine/plan/fit.h"
+#include "engine/plan/prompt_chunk.h"
 #include "model/model_file.h"
 
 namespace moestro {

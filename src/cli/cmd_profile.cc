@@ -25,8 +25,8 @@
 #include "learned/norms_file.h"
 #include "learned/path_file.h"
 #include "model/model_file.h"
-#include "offline/output_norms.h"
-#include "offline/record_texts.h"
+#include "offline/record/output_norms.h"
+#include "offline/record/record_texts.h"
 #include "trace/trace_file.h"
 
 namespace moestro {

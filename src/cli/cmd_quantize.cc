@@ -17,7 +17,7 @@
 #include "cli/report.h"
 #include "cli/unvisited.h"
 #include "engine/engine_options.h"
-#include "offline/quantize.h"
+#include "offline/quantize/quantize.h"
 
 namespace moestro {
 namespace {

@@ -15,8 +15,8 @@
 #include "cli/flags.h"
 #include "cli/output.h"
 #include "cli/report.h"
-#include "offline/synth.h"
-#include "offline/synth_types.h"
+#include "offline/synth/synth.h"
+#include "offline/synth/synth_types.h"
 
 namespace moestro {
 namespace {

@@ -14,7 +14,7 @@
 #include "cli/report.h"
 #include "cli/terminal_session.h"
 #include "core/random_tokens.h"
-#include "offline/record_texts.h"
+#include "offline/record/record_texts.h"
 #include "trace/import_jsonl.h"
 #include "trace/summary.h"
 #include "trace/trace_file.h"

@@ -12,8 +12,8 @@
 #include "base/format.h"
 #include "cli/device_flags.h"
 #include "cli/lossy_flags.h"
-#include "decide/policy.h"
-#include "decide/predictor.h"
+#include "decide/ahead/predictor.h"
+#include "decide/slots/policy.h"
 #include "engine/knobs.h"
 #include "store/block_reader.h"
 

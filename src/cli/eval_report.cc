@@ -9,7 +9,7 @@
 #include "base/bytes.h"
 #include "base/format.h"
 #include "cli/report.h"
-#include "offline/task_stats.h"
+#include "offline/eval/task_stats.h"
 
 namespace moestro {
 namespace {

@@ -5,8 +5,8 @@
 #include <string>
 
 #include "base/json.h"
-#include "offline/eval.h"
-#include "offline/eval_tasks.h"
+#include "offline/eval/eval.h"
+#include "offline/eval/eval_tasks.h"
 
 namespace moestro {
 

@@ -10,9 +10,9 @@
 
 #include "base/check.h"
 #include "base/format.h"
-#include "cli/svg.h"
 #include "engine/engine_options.h"
 #include "engine/knobs.h"
+#include "plot/svg.h"
 
 namespace moestro {
 namespace {

@@ -9,9 +9,9 @@
 
 #include "base/result.h"
 #include "core/knob_setting.h"
-#include "decide/quality_choice.h"
 #include "engine/engine_options.h"
-#include "offline/eval.h"
+#include "learned/quality_choice.h"
+#include "offline/eval/eval.h"
 
 namespace moestro {
 

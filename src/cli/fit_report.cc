@@ -9,7 +9,7 @@
 
 #include "base/bytes.h"
 #include "base/format.h"
-#include "cli/svg.h"
+#include "plot/svg.h"
 
 namespace moestro {
 namespace {

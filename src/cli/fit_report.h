@@ -5,7 +5,7 @@
 #include <string>
 
 #include "base/json.h"
-#include "offline/fit_search.h"
+#include "offline/fit/fit_search.h"
 
 namespace moestro {
 

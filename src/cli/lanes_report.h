@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "decide/lane_planner.h"
+#include "decide/devices/lane_planner.h"
 #include "sim/lanes_replay.h"
 
 namespace moestro {

@@ -4,7 +4,7 @@
 #include <string>
 
 #include "base/format.h"
-#include "decide/importance/importance.h"
+#include "decide/layer/importance/importance.h"
 #include "engine/knobs.h"
 
 namespace moestro {

@@ -3,7 +3,7 @@
 #pragma once
 
 #include "cli/flags.h"
-#include "decide/little_options.h"
+#include "decide/layer/little_options.h"
 #include "engine/engine_options.h"
 
 namespace moestro {

@@ -5,7 +5,7 @@
 #include <cmath>
 
 #include "base/format.h"
-#include "offline/eval_stats.h"
+#include "offline/eval/eval_stats.h"
 
 namespace moestro {
 

@@ -6,7 +6,7 @@
 #include <array>
 #include <string>
 
-#include "decide/layer_planner.h"
+#include "decide/layer/layer_planner.h"
 
 namespace moestro {
 namespace {

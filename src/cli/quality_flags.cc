@@ -9,9 +9,9 @@
 
 #include "base/bytes.h"
 #include "base/format.h"
-#include "decide/quality_choice.h"
 #include "engine/knobs.h"
 #include "learned/beside_model.h"
+#include "learned/quality_choice.h"
 #include "learned/sweep_file.h"
 #include "model/model_file.h"
 

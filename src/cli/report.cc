@@ -229,7 +229,7 @@ std::string SummaryText(const RunReport& report) {
   text += LittleText(report.stats.little);
   text += DraftText(report.stats.drafts);
   text += ScoresText("predict  ", report.predictions);
-  const Bound bound = DecodeBound(report.stats, report.probes);
+  const SpeedBound bound = DecodeBound(report.stats, report.probes);
   if (bound.seconds() > 0.0) {
     const bool by_disk = bound.disk_seconds > bound.compute_seconds;
     text += Format("bound    {:.1f} tok/s in decode, set by the {}; {:.1f} % reached\n",
@@ -285,8 +285,8 @@ void AddReport(Json& object, const RunReport& report) {
       .Set("draft_steps", drafts.rounds);
   const PhaseStats& prefill = report.stats.prefill;
   const PhaseStats& decode = report.stats.decode;
-  const Bound bound = DecodeBound(report.stats, report.probes);
-  const Bound prefill_bound = PrefillBound(report.stats, report.probes);
+  const SpeedBound bound = DecodeBound(report.stats, report.probes);
+  const SpeedBound prefill_bound = PrefillBound(report.stats, report.probes);
   const double of_sums = decode.seconds > 0.0 ? 100.0 * bound.of_sums() / decode.seconds : 0.0;
   AddDevices(object, report);
   object.Set("ram_budget", report.memory.budget)

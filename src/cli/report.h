@@ -9,7 +9,7 @@
 
 #include "base/json.h"
 #include "base/result.h"
-#include "decide/prefetch_planner.h"
+#include "decide/ahead/prefetch_planner.h"
 #include "engine/run_report.h"
 
 namespace moestro {

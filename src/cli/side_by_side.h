@@ -11,8 +11,8 @@
 #include <vector>
 
 #include "base/result.h"
-#include "decide/draft_control.h"
 #include "engine/engine.h"
+#include "text/draft_control.h"
 #include "text/draft_options.h"
 #include "text/drafter.h"
 #include "text/drafting_stepper.h"

@@ -8,8 +8,8 @@
 
 #include "base/bytes.h"
 #include "cli/lanes_report.h"
-#include "decide/path_table.h"
-#include "decide/popularity.h"
+#include "decide/ahead/path_table.h"
+#include "decide/slots/popularity.h"
 #include "learned/latency_file.h"
 #include "learned/path_file.h"
 #include "sim/lanes_replay.h"

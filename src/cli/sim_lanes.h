@@ -10,9 +10,9 @@
 #include "base/result.h"
 #include "cli/flags.h"
 #include "cli/slot_count.h"
-#include "decide/device_tier.h"
-#include "decide/lane_planner.h"
-#include "decide/policy.h"
+#include "decide/devices/device_tier.h"
+#include "decide/devices/lane_planner.h"
+#include "decide/slots/policy.h"
 #include "trace/trace.h"
 
 namespace moestro {

@@ -8,7 +8,7 @@
 
 #include "base/result.h"
 #include "cli/flags.h"
-#include "decide/predictor.h"
+#include "decide/ahead/predictor.h"
 #include "trace/trace.h"
 
 namespace moestro {

@@ -8,7 +8,7 @@
 #include <string_view>
 
 #include "base/format.h"
-#include "cli/svg.h"
+#include "plot/svg.h"
 
 namespace moestro {
 namespace {

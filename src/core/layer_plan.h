@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // A decision about one layer of a step: which experts run, from which copy, where, for which rows.
-// Made by decide/layer_planner.h; the engine makes it true, the simulator prices it.
+// Made by decide/layer/layer_planner.h; the engine makes it true, the simulator prices it.
 #pragma once
 
 #include <algorithm>

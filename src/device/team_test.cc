@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "device/cpu_device.h"
-#include "tests/support/temp_folder.h"
+#include "tests/support/temp_folder_testing.h"
 
 namespace moestro {
 namespace {

@@ -14,7 +14,7 @@
 #include "base/check.h"
 #include "base/clock.h"
 #include "base/log.h"
-#include "decide/popularity.h"
+#include "decide/slots/popularity.h"
 #include "engine/engine_impl.h"
 #include "learned/beside_model.h"
 #include "learned/path_file.h"

@@ -11,7 +11,7 @@
 
 #include "base/result.h"
 #include "core/device_info.h"
-#include "decide/latency_model.h"
+#include "decide/devices/latency_model.h"
 
 namespace moestro {
 

@@ -8,9 +8,9 @@
 #include <vector>
 
 #include "core/device_info.h"
-#include "decide/device_tier.h"
-#include "decide/lane_planner.h"
-#include "decide/latency_model.h"
+#include "decide/devices/device_tier.h"
+#include "decide/devices/lane_planner.h"
+#include "decide/devices/latency_model.h"
 #include "forward/experts/device_experts.h"
 
 namespace moestro {

@@ -9,10 +9,10 @@
 #include "base/check.h"
 #include "base/format.h"
 #include "base/log.h"
-#include "decide/io_depth.h"
-#include "decide/prompt_chunk.h"
 #include "engine/catalog.h"
 #include "engine/engine_impl.h"
+#include "engine/plan/io_depth.h"
+#include "engine/plan/prompt_chunk.h"
 #include "learned/beside_model.h"
 #include "learned/path_file.h"
 

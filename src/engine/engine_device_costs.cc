@@ -10,7 +10,7 @@
 #include "base/bytes.h"
 #include "base/log.h"
 #include "base/system_limits.h"
-#include "decide/policy.h"
+#include "decide/slots/policy.h"
 #include "engine/engine_impl.h"
 #include "engine/expert_biases.h"
 #include "engine/pinned_source.h"

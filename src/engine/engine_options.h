@@ -13,9 +13,9 @@
 #include "base/result.h"
 #include "base/stop_signal.h"
 #include "core/kv_type.h"
-#include "decide/little_options.h"
-#include "decide/lossy_options.h"
-#include "decide/policy.h"
+#include "decide/layer/little_options.h"
+#include "decide/layer/lossy_options.h"
+#include "decide/slots/policy.h"
 #include "engine/device_options.h"
 #include "store/block_reader.h"
 
@@ -58,9 +58,9 @@ struct EngineOptions {
   uint32_t threads = 0;            // 0: physical cores
   uint32_t ctx = 4096;             // capped at the model's training context
   KvType kv_type = KvType::kF16;   // of keys and values
-  uint32_t chunk = 0;              // most tokens per prefill chunk; 0: decide/prompt_chunk.h
+  uint32_t chunk = 0;              // most tokens per prefill chunk; 0: engine/plan/prompt_chunk.h
   std::string reader = "auto";     // auto, uring, pread
-  uint32_t io_depth = 0;  // reads of at most 1 MiB at a time; 0: measured, decide/io_depth.h
+  uint32_t io_depth = 0;  // reads of at most 1 MiB at a time; 0: measured, engine/plan/io_depth.h
   // Who leaves a slot; nullopt: what policy_source.h finds for this model and number of slots.
   std::optional<PolicyChoice> policy = {};
   std::string policy_file = {};           // a tuning to follow; read only without `policy`

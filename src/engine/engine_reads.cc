@@ -6,9 +6,9 @@
 
 #include "base/bytes.h"
 #include "base/log.h"
-#include "decide/io_depth.h"
 #include "engine/catalog.h"
 #include "engine/engine_impl.h"
+#include "engine/plan/io_depth.h"
 #include "store/probe.h"
 
 namespace moestro {

@@ -6,8 +6,8 @@
 #include <utility>
 
 #include "core/batch.h"
-#include "decide/policy.h"
-#include "decide/predictor.h"
+#include "decide/ahead/predictor.h"
+#include "decide/slots/policy.h"
 
 namespace moestro {
 namespace {

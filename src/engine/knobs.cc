@@ -9,9 +9,9 @@
 
 #include "base/bytes.h"
 #include "base/format.h"
-#include "decide/importance/importance.h"
-#include "decide/policy.h"
-#include "decide/predictor.h"
+#include "decide/ahead/predictor.h"
+#include "decide/layer/importance/importance.h"
+#include "decide/slots/policy.h"
 
 namespace moestro {
 namespace {

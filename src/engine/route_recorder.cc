@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "base/check.h"
-#include "decide/little_judge.h"
+#include "decide/layer/little_judge.h"
 #include "engine/append.h"
 
 namespace moestro {

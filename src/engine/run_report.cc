@@ -19,8 +19,8 @@ double Percent(double least, double actual) { return actual > 0.0 ? 100.0 * leas
 
 }  // namespace
 
-double Bound::tokens_per_second(uint64_t tokens) const { return Rate(tokens, seconds()); }
-double Bound::percent(double actual) const { return Percent(seconds(), actual); }
+double SpeedBound::tokens_per_second(uint64_t tokens) const { return Rate(tokens, seconds()); }
+double SpeedBound::percent(double actual) const { return Percent(seconds(), actual); }
 double Limit::tokens_per_second(uint64_t tokens) const { return Rate(tokens, seconds()); }
 double Limit::percent(double actual) const { return Percent(seconds(), actual); }
 
@@ -55,9 +55,9 @@ Result<RunReport> MakeReport(Engine& engine, std::span<Sequence* const> sequence
   return report;
 }
 
-Bound DecodeBound(const RunStats& stats, const Probes& probes) {
+SpeedBound DecodeBound(const RunStats& stats, const Probes& probes) {
   const double compute = probes.compute_seconds_per_token.value_or(0.0);
-  Bound bound;
+  SpeedBound bound;
   bound.compute_seconds = compute * static_cast<double>(stats.decode.tokens);
   if (probes.disk_bandwidth <= 0.0) return bound;
   bound.disk_seconds = static_cast<double>(stats.decode.needed_bytes) / probes.disk_bandwidth;
@@ -68,7 +68,7 @@ Bound DecodeBound(const RunStats& stats, const Probes& probes) {
   return bound;
 }
 
-Bound PrefillBound(const RunStats& stats, const Probes& probes) {
+SpeedBound PrefillBound(const RunStats& stats, const Probes& probes) {
   if (probes.disk_bandwidth <= 0.0) return {};
   return {.disk_seconds = static_cast<double>(stats.prefill.disk_bytes) / probes.disk_bandwidth};
 }

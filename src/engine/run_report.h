@@ -10,9 +10,9 @@
 #include <vector>
 
 #include "base/result.h"
-#include "decide/device_tier.h"
-#include "decide/latency_model.h"
-#include "decide/prefetch_planner.h"
+#include "decide/ahead/prefetch_planner.h"
+#include "decide/devices/device_tier.h"
+#include "decide/devices/latency_model.h"
 #include "engine/engine_options.h"
 #include "engine/run_stats.h"
 #include "engine/sequence.h"
@@ -26,7 +26,7 @@ class Engine;
 // itself, because what a token wants is known only when the one before it is done: the bound of a
 // decode is the sum of its tokens' bounds. (The bound of the sums alone pretends that a cold
 // start's reads could hide behind later tokens' computation; it is reported too.)
-struct Bound {
+struct SpeedBound {
   double disk_seconds = 0.0;
   double compute_seconds = 0.0;   // 0: unknown
   double stepwise_seconds = 0.0;  // sum over tokens of the larger of the two; 0: not known by token
@@ -50,7 +50,7 @@ struct Limit {
   double memory_seconds() const { return Seconds(touched_bytes, memory_bandwidth); }
   double disk_seconds() const { return Seconds(fewest_bytes, disk_bandwidth); }
   double seconds() const { return std::max(memory_seconds(), disk_seconds()); }
-  // As of a Bound.
+  // As of a SpeedBound.
   double tokens_per_second(uint64_t tokens) const;
   double percent(double actual) const;
 
@@ -67,9 +67,9 @@ struct Probes {
   uint64_t rows_per_step = 1;                       // tokens that are computed together
 };
 
-Bound DecodeBound(const RunStats& stats, const Probes& probes);
+SpeedBound DecodeBound(const RunStats& stats, const Probes& probes);
 // By the disk alone: what all-resident prefill takes is measured by a run of its own.
-Bound PrefillBound(const RunStats& stats, const Probes& probes);
+SpeedBound PrefillBound(const RunStats& stats, const Probes& probes);
 
 struct RunReport {
   RunStats stats;

@@ -8,12 +8,12 @@
 namespace moestro {
 namespace {
 
-TEST(Bound, IsTheSlowerOfDiskAndProcessor) {
+TEST(SpeedBound, IsTheSlowerOfDiskAndProcessor) {
   RunStats stats;
   stats.decode = {.tokens = 10, .seconds = 2.0, .needed_bytes = 3 * kGiB};
   const Probes probes{.disk_bandwidth = 2.0 * static_cast<double>(kGiB),
                       .compute_seconds_per_token = 0.1};
-  const Bound bound = DecodeBound(stats, probes);
+  const SpeedBound bound = DecodeBound(stats, probes);
   EXPECT_DOUBLE_EQ(bound.disk_seconds, 1.5);
   EXPECT_DOUBLE_EQ(bound.compute_seconds, 1.0);
   EXPECT_DOUBLE_EQ(bound.seconds(), 1.5);
@@ -22,18 +22,18 @@ TEST(Bound, IsTheSlowerOfDiskAndProcessor) {
   EXPECT_DOUBLE_EQ(DecodeBound(stats, {.compute_seconds_per_token = 0.1}).seconds(), 1.0);
 }
 
-TEST(Bound, HoldsForEveryTokenByItself) {
+TEST(SpeedBound, HoldsForEveryTokenByItself) {
   RunStats stats;
   stats.decode = {.tokens = 2, .seconds = 2.0, .needed_bytes = 1000};
   for (const double bytes : {1000.0, 0.0}) stats.decode_bytes.Add(bytes);  // cold, then warm
-  const Bound bound =
+  const SpeedBound bound =
       DecodeBound(stats, {.disk_bandwidth = 1000.0, .compute_seconds_per_token = 0.25});
   EXPECT_DOUBLE_EQ(bound.of_sums(), 1.0);
   EXPECT_DOUBLE_EQ(bound.seconds(), 1.25);
 }
 
-TEST(Bound, NothingKnownIsZeroNotNonsense) {
-  const Bound bound = DecodeBound({}, {});
+TEST(SpeedBound, NothingKnownIsZeroNotNonsense) {
+  const SpeedBound bound = DecodeBound({}, {});
   EXPECT_EQ(bound.seconds(), 0.0);
   EXPECT_EQ(bound.tokens_per_second(10), 0.0);
   EXPECT_EQ(bound.percent(0.0), 0.0);

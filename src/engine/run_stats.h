@@ -6,8 +6,8 @@
 
 #include "base/histogram.h"
 #include "base/share.h"
-#include "decide/loss_counts.h"
-#include "decide/prefetch_planner.h"
+#include "decide/ahead/prefetch_planner.h"
+#include "decide/layer/loss_counts.h"
 
 namespace moestro {
 

@@ -13,7 +13,7 @@
 #include "base/result.h"
 #include "core/batch.h"
 #include "core/ids.h"
-#include "decide/kv_blocks.h"
+#include "memory/kv_blocks.h"
 
 namespace moestro {
 

@@ -12,7 +12,7 @@
 #include "base/bytes.h"
 #include "device/cpu_device.h"
 #include "device/host_memory.h"
-#include "tests/support/memory_reader.h"
+#include "tests/support/memory_reader_testing.h"
 
 namespace moestro {
 namespace {

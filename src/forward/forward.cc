@@ -6,8 +6,8 @@
 #include <string>
 
 #include "base/format.h"
-#include "decide/layer_planner.h"
-#include "decide/router.h"
+#include "decide/layer/layer_planner.h"
+#include "decide/layer/router.h"
 #include "forward/dense/finite.h"
 
 namespace moestro {

@@ -18,7 +18,7 @@
 #include "core/interlude.h"
 #include "core/model_spec.h"
 #include "core/routing.h"
-#include "decide/layer_protocol.h"
+#include "decide/layer/layer_protocol.h"
 #include "forward/dense/layer_graph.h"
 #include "forward/experts/device_side.h"
 #include "forward/experts/expert_exec.h"

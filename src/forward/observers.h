@@ -12,7 +12,7 @@
 #include "core/ids.h"
 #include "core/layer_plan.h"
 #include "core/routing.h"
-#include "decide/slot_table.h"
+#include "decide/slots/slot_table.h"
 
 namespace moestro {
 

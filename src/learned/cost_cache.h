@@ -11,7 +11,7 @@
 
 #include "core/device_info.h"
 #include "core/expert_catalog.h"
-#include "decide/latency_model.h"
+#include "decide/devices/latency_model.h"
 
 namespace moestro {
 

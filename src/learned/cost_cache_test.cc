@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "learned/latency_file.h"
-#include "tests/support/temp_folder.h"
+#include "tests/support/temp_folder_testing.h"
 
 namespace moestro {
 namespace {

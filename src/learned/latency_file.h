@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "base/result.h"
-#include "decide/latency_model.h"
+#include "decide/devices/latency_model.h"
 
 namespace moestro {
 

@@ -4,8 +4,8 @@
 
 #include <cstddef>
 
-#include "decide/path_counter.h"
-#include "decide/path_table.h"
+#include "decide/ahead/path_table.h"
+#include "learned/path_counter.h"
 #include "trace/trace.h"
 
 namespace moestro {

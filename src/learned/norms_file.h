@@ -9,7 +9,7 @@
 
 #include "base/result.h"
 #include "core/model_id.h"
-#include "decide/importance/importance.h"
+#include "decide/layer/importance/importance.h"
 
 namespace moestro {
 

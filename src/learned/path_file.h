@@ -9,7 +9,7 @@
 
 #include "base/result.h"
 #include "core/model_id.h"
-#include "decide/path_table.h"
+#include "decide/ahead/path_table.h"
 
 namespace moestro {
 

@@ -10,9 +10,9 @@
 
 #include "base/binary_file.h"
 #include "base/hash.h"
-#include "decide/path_counter.h"
 #include "learned/beside_model.h"
-#include "tests/support/temp_folder.h"
+#include "learned/path_counter.h"
+#include "tests/support/temp_folder_testing.h"
 
 namespace moestro {
 namespace {

@@ -8,7 +8,7 @@
 
 #include "base/result.h"
 #include "core/model_id.h"
-#include "decide/quality_choice.h"
+#include "learned/quality_choice.h"
 
 namespace moestro {
 

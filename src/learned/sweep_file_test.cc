@@ -8,7 +8,7 @@
 #include <optional>
 #include <string>
 
-#include "tests/support/temp_folder.h"
+#include "tests/support/temp_folder_testing.h"
 
 namespace moestro {
 namespace {

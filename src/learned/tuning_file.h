@@ -6,7 +6,7 @@
 #include <string>
 
 #include "base/result.h"
-#include "decide/policy_tuning.h"
+#include "decide/slots/policy_tuning.h"
 
 namespace moestro {
 

@@ -14,8 +14,8 @@
 #include "base/bytes.h"
 #include "base/format.h"
 #include "model/gguf_file.h"
+#include "model/gguf_testing.h"
 #include "model/read_spec.h"
-#include "model/test_gguf.h"
 #include "model/vocab.h"
 #include "model/weights.h"
 

@@ -6,9 +6,9 @@
 #include <string>
 #include <vector>
 
+#include "model/gguf_testing.h"
 #include "model/model_file.h"
-#include "model/test_gguf.h"
-#include "tests/support/temp_folder.h"
+#include "tests/support/temp_folder_testing.h"
 
 namespace moestro {
 namespace {

@@ -8,8 +8,8 @@
 #include <limits>
 
 #include "base/format.h"
-#include "model/test_gguf.h"
-#include "tests/support/temp_folder.h"
+#include "model/gguf_testing.h"
+#include "tests/support/temp_folder_testing.h"
 
 namespace moestro {
 namespace {

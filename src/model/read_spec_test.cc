@@ -5,8 +5,8 @@
 
 #include <limits>
 
-#include "model/test_gguf.h"
-#include "tests/support/temp_folder.h"
+#include "model/gguf_testing.h"
+#include "tests/support/temp_folder_testing.h"
 
 namespace moestro {
 namespace {

@@ -24,7 +24,8 @@ using TextSource = std::function<Result<std::string>(size_t most)>;
 TextSource FromText(std::string_view text);  // which must outlive it
 
 // Memory that tokenizing takes per byte of a piece, at most: libllama keeps several words per
-// character, and merges that it queued. Real vocabularies took 24 to 215 (tests/memory_test.cc).
+// character, and merges that it queued. Real vocabularies took 24 to 215
+// (tests/cli/memory_test.cc).
 inline constexpr uint64_t kTokenizeBytesPerByte = 384;
 
 class TokenStream {

@@ -4,8 +4,8 @@
 #include <gtest/gtest.h>
 
 #include "base/format.h"
-#include "model/test_gguf.h"
-#include "tests/support/temp_folder.h"
+#include "model/gguf_testing.h"
+#include "tests/support/temp_folder_testing.h"
 
 namespace moestro {
 namespace {

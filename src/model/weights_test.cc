@@ -5,9 +5,9 @@
 
 #include <algorithm>
 
+#include "model/gguf_testing.h"
 #include "model/read_spec.h"
-#include "model/test_gguf.h"
-#include "tests/support/temp_folder.h"
+#include "tests/support/temp_folder_testing.h"
 
 namespace moestro {
 namespace {

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "residency/residency.h"
-#include "residency/residency_test_fixture.h"
+#include "residency/residency_testing.h"
 
 namespace moestro {
 namespace {

@@ -11,8 +11,8 @@
 #include <vector>
 
 #include "core/ids.h"
-#include "decide/device_tier.h"
-#include "decide/layer_protocol.h"
+#include "decide/devices/device_tier.h"
+#include "decide/layer/layer_protocol.h"
 #include "residency/residency.h"
 
 namespace moestro {

@@ -6,7 +6,7 @@
 
 #include "base/bytes.h"
 #include "base/check.h"
-#include "decide/policy.h"
+#include "decide/slots/policy.h"
 
 namespace moestro {
 namespace {

@@ -19,8 +19,8 @@
 #include "base/result.h"
 #include "core/expert_catalog.h"
 #include "core/ids.h"
-#include "decide/policy.h"
-#include "decide/slot_table.h"
+#include "decide/slots/policy.h"
+#include "decide/slots/slot_table.h"
 #include "device/host_memory.h"
 #include "store/read_queue.h"
 

@@ -8,7 +8,7 @@
 #include <optional>
 
 #include "residency/lease_stream.h"
-#include "residency/residency_test_fixture.h"
+#include "residency/residency_testing.h"
 
 namespace moestro {
 namespace {

@@ -11,8 +11,8 @@
 #include <vector>
 
 #include "serve/body_room.h"
-#include "serve/http_server_fixture.h"
-#include "tests/support/socket_client.h"
+#include "serve/http_server_testing.h"
+#include "tests/support/socket_client_testing.h"
 
 namespace moestro {
 namespace {

@@ -21,8 +21,8 @@
 #include "api/api_error.h"
 #include "api/reply.h"
 #include "core/ids.h"
+#include "grammar/grammar_state.h"
 #include "text/generate.h"
-#include "text/grammar_state.h"
 #include "text/quiet_filter.h"
 #include "text/sampler.h"
 

@@ -8,10 +8,10 @@
 
 #include "api/server_bodies.h"
 #include "chat/chat_format.h"
+#include "grammar/grammar_checker.h"
 #include "model/vocab.h"
 #include "serve/preparing.h"
 #include "serve/scheduler.h"
-#include "text/grammar_checker.h"
 
 namespace moestro {
 

@@ -15,11 +15,11 @@
 
 #include "base/clock.h"
 #include "engine/engine.h"
+#include "grammar/token_filter.h"
 #include "model/vocab.h"
 #include "serve/job.h"
 #include "text/sampler.h"
 #include "text/stop.h"
-#include "text/token_filter.h"
 #include "text/utf8_stream.h"
 
 namespace moestro {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // The engine thread's work in a server: takes jobs, computes rows of several texts in each step
-// (decide/step_planner.h says which), keeps what was computed as prefixes of later prompts.
+// (serve/step_planner.h says which), keeps what was computed as prefixes of later prompts.
 //
 // A text is the same alone or beside others, from a cold or a warm prefix: a row's result depends
 // on its own sequence only.
@@ -25,9 +25,10 @@
 
 #include "api/api_error.h"
 #include "base/clock.h"
-#include "decide/kv_blocks.h"
-#include "decide/step_planner.h"
 #include "engine/engine.h"
+#include "grammar/grammar_state.h"
+#include "grammar/token_filter.h"
+#include "memory/kv_blocks.h"
 #include "model/vocab.h"
 #include "serve/job.h"
 #include "serve/kept_prefixes.h"
@@ -36,8 +37,7 @@
 #include "serve/scheduler_status.h"
 #include "serve/slot_files.h"
 #include "serve/slot_task.h"
-#include "text/grammar_state.h"
-#include "text/token_filter.h"
+#include "serve/step_planner.h"
 
 namespace moestro {
 

@@ -31,6 +31,8 @@
 #include "base/system_limits.h"
 #include "chat/chat_format.h"
 #include "engine/engine.h"
+#include "grammar/grammar_checker.h"
+#include "grammar/grammar_process.h"
 #include "model/model_file.h"
 #include "serve/access.h"
 #include "serve/api_keys.h"
@@ -39,8 +41,6 @@
 #include "serve/request_lines.h"
 #include "serve/routes.h"
 #include "serve/scheduler.h"
-#include "text/grammar_checker.h"
-#include "text/grammar_process.h"
 
 namespace moestro {
 namespace {

@@ -9,8 +9,8 @@
 #include <thread>
 #include <vector>
 
-#include "serve/http_server_fixture.h"
-#include "tests/support/socket_client.h"
+#include "serve/http_server_testing.h"
+#include "tests/support/socket_client_testing.h"
 
 namespace moestro {
 namespace {

@@ -13,7 +13,7 @@
 #include "base/log.h"
 #include "base/printable.h"
 #include "chat/answer_grammar.h"
-#include "grammar/schema_grammar.h"
+#include "schema/schema_grammar.h"
 #include "serve/prompt_tokens.h"
 
 namespace moestro {

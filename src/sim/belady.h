@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "core/ids.h"
-#include "decide/policy.h"
+#include "decide/slots/policy.h"
 #include "trace/trace.h"
 
 namespace moestro {

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "sim/lanes_replay.h"
-#include "sim/lanes_test_traces.h"
+#include "sim/lanes_testing.h"
 #include "sim/replay.h"
 
 namespace moestro {

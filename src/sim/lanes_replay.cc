@@ -11,9 +11,9 @@
 #include <utility>
 
 #include "base/check.h"
-#include "decide/layer_planner.h"
-#include "decide/popularity.h"
-#include "decide/resident_model.h"
+#include "decide/layer/layer_planner.h"
+#include "decide/slots/popularity.h"
+#include "decide/slots/resident_model.h"
 
 namespace moestro {
 namespace {

@@ -20,11 +20,11 @@
 #include "base/result.h"
 #include "core/ids.h"
 #include "core/layer_plan.h"
-#include "decide/device_tier.h"
-#include "decide/lane_planner.h"
-#include "decide/latency_model.h"
-#include "decide/policy.h"
-#include "decide/slot_table.h"
+#include "decide/devices/device_tier.h"
+#include "decide/devices/lane_planner.h"
+#include "decide/devices/latency_model.h"
+#include "decide/slots/policy.h"
+#include "decide/slots/slot_table.h"
 #include "sim/trace_steps.h"
 #include "trace/trace.h"
 
@@ -104,7 +104,7 @@ struct LanesResult {
 Result<LanesResult> ReplayLanes(const Trace& trace, const LanesOptions& options);
 
 // All experts, the most asked for in the first `tokens` first; of equals the earlier layer. By what
-// was learned: decide/popularity.h.
+// was learned: decide/slots/popularity.h.
 std::vector<ExpertKey> ByPopularity(const Trace& trace, size_t tokens);
 // Layer by layer from the last one: whole layers on the device, as programs do that place layers
 // and not experts.

@@ -5,7 +5,7 @@
 
 #include <vector>
 
-#include "sim/lanes_test_traces.h"
+#include "sim/lanes_testing.h"
 #include "trace/trace.h"
 
 namespace moestro {

@@ -7,7 +7,7 @@
 #include <span>
 #include <vector>
 
-#include "decide/predictor.h"
+#include "decide/ahead/predictor.h"
 #include "trace/trace.h"
 
 namespace moestro {

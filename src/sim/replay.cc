@@ -10,7 +10,7 @@
 
 #include "base/format.h"
 #include "core/ids.h"
-#include "decide/predictor.h"
+#include "decide/ahead/predictor.h"
 #include "sim/belady.h"
 #include "sim/oracle.h"
 #include "sim/player.h"

@@ -5,12 +5,12 @@
 #include <cmath>
 
 #include "core/extent.h"
-#include "decide/budget.h"
+#include "decide/slots/budget.h"
 
 namespace moestro {
 namespace {
 
-// Slots are planned for blocks of this size (engine/memory_plan.h).
+// Slots are planned for blocks of this size (engine/plan/memory_plan.h).
 constexpr uint64_t kBlock = 4096;
 
 // As the replay has them: one for all where the trace does not tell, or sizes are given.

@@ -19,7 +19,7 @@
 #include <string>
 
 #include "base/result.h"
-#include "decide/policy.h"
+#include "decide/slots/policy.h"
 #include "sim/replay.h"
 #include "trace/trace.h"
 

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "base/result.h"
-#include "decide/policy_tuning.h"
+#include "decide/slots/policy_tuning.h"
 #include "sim/tune.h"
 #include "trace/trace.h"
 

@@ -18,8 +18,8 @@
 #include <set>
 #include <thread>
 
+#include "store/files_testing.h"
 #include "store/read_queue.h"
-#include "store/test_files.h"
 
 namespace moestro {
 namespace {

@@ -7,7 +7,7 @@
 #include <filesystem>
 #include <vector>
 
-#include "store/test_files.h"
+#include "store/files_testing.h"
 
 namespace moestro {
 namespace {

@@ -10,7 +10,7 @@
 #include <algorithm>
 #include <vector>
 
-#include "store/test_files.h"
+#include "store/files_testing.h"
 
 namespace moestro {
 namespace {

@@ -7,8 +7,8 @@
 #include <cerrno>
 #include <set>
 
-#include "store/test_files.h"
-#include "tests/support/memory_reader.h"
+#include "store/files_testing.h"
+#include "tests/support/memory_reader_testing.h"
 
 namespace moestro {
 namespace {

@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "store/read_queue.h"
-#include "tests/support/memory_reader.h"
-#include "tests/support/queue_fixture.h"
+#include "tests/support/memory_reader_testing.h"
+#include "tests/support/queue_testing.h"
 
 namespace moestro {
 namespace {

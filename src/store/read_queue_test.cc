@@ -10,9 +10,9 @@
 #include <numeric>
 #include <random>
 
-#include "store/test_files.h"
-#include "tests/support/memory_reader.h"
-#include "tests/support/queue_fixture.h"
+#include "store/files_testing.h"
+#include "tests/support/memory_reader_testing.h"
+#include "tests/support/queue_testing.h"
 
 namespace moestro {
 namespace {

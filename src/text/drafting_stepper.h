@@ -13,7 +13,7 @@
 
 #include "base/clock.h"
 #include "base/result.h"
-#include "decide/draft_control.h"
+#include "text/draft_control.h"
 #include "text/drafter.h"
 #include "text/stepper.h"
 

@@ -12,8 +12,8 @@
 #include <vector>
 
 #include "core/ids.h"
+#include "grammar/token_filter.h"
 #include "model/vocab.h"
-#include "text/token_filter.h"
 
 namespace moestro {
 

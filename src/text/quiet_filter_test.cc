@@ -9,8 +9,8 @@
 #include <utility>
 #include <vector>
 
-#include "tests/support/demo_vocab.h"
-#include "text/grammar_state.h"
+#include "grammar/grammar_state.h"
+#include "tests/support/demo_vocab_testing.h"
 
 namespace moestro {
 namespace {

@@ -8,8 +8,8 @@
 #include <exception>
 #include <limits>
 
-#include "text/grammar_state.h"
-#include "text/trial.h"
+#include "grammar/grammar_state.h"
+#include "grammar/trial.h"
 
 namespace moestro {
 namespace {

@@ -16,8 +16,8 @@
 
 #include "base/result.h"
 #include "core/ids.h"
+#include "grammar/token_filter.h"
 #include "model/vocab.h"
-#include "text/token_filter.h"
 
 namespace moestro {
 

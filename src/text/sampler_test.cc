@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "tests/support/demo_vocab.h"
+#include "tests/support/demo_vocab_testing.h"
 
 namespace moestro {
 namespace {

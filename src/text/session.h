@@ -15,10 +15,10 @@
 #include <vector>
 
 #include "base/result.h"
-#include "decide/draft_control.h"
 #include "engine/engine.h"
 #include "model/model_file.h"
 #include "model/vocab.h"
+#include "text/draft_control.h"
 #include "text/draft_options.h"
 #include "text/drafter.h"
 #include "text/generate.h"

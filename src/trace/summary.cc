@@ -10,7 +10,7 @@
 #include "base/format.h"
 #include "base/printable.h"
 #include "base/quantile.h"
-#include "decide/little_options.h"
+#include "decide/layer/little_options.h"
 
 namespace moestro {
 namespace {

@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include "tests/support/temp_folder.h"
+#include "tests/support/temp_folder_testing.h"
 #include "trace/trace.h"
 #include "trace/trace_file.h"
 

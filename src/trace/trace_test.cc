@@ -12,7 +12,7 @@
 #include <string>
 #include <vector>
 
-#include "tests/support/temp_folder.h"
+#include "tests/support/temp_folder_testing.h"
 #include "trace/import_jsonl.h"
 #include "trace/summary.h"
 #include "trace/trace_file.h"

@@ -7,12 +7,12 @@
 #include <string>
 
 #include "base/check.h"
-#include "decide/latency_model.h"
-#include "decide/quality_choice.h"
+#include "decide/devices/latency_model.h"
 #include "learned/latency_file.h"
 #include "learned/norms_file.h"
+#include "learned/quality_choice.h"
 #include "learned/sweep_file.h"
-#include "tests/fuzz/memory_file.h"
+#include "tests/fuzz/memory_file_testing.h"
 
 namespace moestro {
 namespace {

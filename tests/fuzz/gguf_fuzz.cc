@@ -10,7 +10,7 @@
 #include "model/read_spec.h"
 #include "model/vocab.h"
 #include "model/weights.h"
-#include "tests/fuzz/memory_file.h"
+#include "tests/fuzz/memory_file_testing.h"
 
 namespace moestro {
 namespace {

@@ -6,8 +6,8 @@
 #include <string>
 
 #include "base/check.h"
-#include "offline/imatrix_file.h"
-#include "tests/fuzz/memory_file.h"
+#include "offline/record/imatrix_file.h"
+#include "tests/fuzz/memory_file_testing.h"
 
 namespace moestro {
 namespace {

@@ -10,10 +10,10 @@
 #include <string>
 
 #include "base/check.h"
+#include "model/gguf_testing.h"
 #include "model/low_copies.h"
 #include "model/model_file.h"
-#include "model/test_gguf.h"
-#include "tests/fuzz/memory_file.h"
+#include "tests/fuzz/memory_file_testing.h"
 
 namespace moestro {
 namespace {

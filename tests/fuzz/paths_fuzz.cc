@@ -8,7 +8,7 @@
 
 #include "base/check.h"
 #include "learned/path_file.h"
-#include "tests/fuzz/memory_file.h"
+#include "tests/fuzz/memory_file_testing.h"
 
 namespace moestro {
 namespace {

@@ -6,9 +6,9 @@
 #include <string>
 
 #include "base/check.h"
-#include "decide/policy.h"
+#include "decide/slots/policy.h"
 #include "learned/tuning_file.h"
-#include "tests/fuzz/memory_file.h"
+#include "tests/fuzz/memory_file_testing.h"
 
 namespace moestro {
 namespace {

@@ -13,7 +13,7 @@
 #include "base/binary_file.h"
 #include "base/check.h"
 #include "base/format.h"
-#include "chat/test_templates.h"
+#include "chat/templates_testing.h"
 #include "learned/latency_file.h"
 #include "learned/learn_paths.h"
 #include "learned/norms_file.h"
@@ -22,9 +22,9 @@
 #include "learned/tuning_file.h"
 #include "model/families/families.h"
 #include "model/gguf_file.h"
+#include "model/gguf_testing.h"
 #include "model/low_copies.h"
-#include "model/test_gguf.h"
-#include "offline/imatrix_file.h"
+#include "offline/record/imatrix_file.h"
 #include "trace/trace_file.h"
 
 namespace moestro {

@@ -7,7 +7,7 @@
 #include <string>
 
 #include "base/check.h"
-#include "tests/fuzz/memory_file.h"
+#include "tests/fuzz/memory_file_testing.h"
 #include "trace/import_jsonl.h"
 #include "trace/summary.h"
 #include "trace/trace_file.h"

@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: MIT
-#include "tests/support/memory_reader.h"
-
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <array>
 #include <cerrno>
 
-#include "store/test_files.h"
-#include "tests/support/fault_reader.h"
+#include "store/files_testing.h"
+#include "tests/support/fault_reader_testing.h"
+#include "tests/support/memory_reader_testing.h"
 
 namespace moestro {
 namespace {

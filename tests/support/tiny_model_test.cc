@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: MIT
 // llama.cpp is the judge of the files that offline/synth writes: it loads them, gives
 // usable logits, and its own quantiser chooses the same types.
-#include "tests/support/tiny_model.h"
-
 #include <ggml-cpp.h>
 #include <gtest/gtest.h>
 #include <llama.h>
@@ -20,7 +18,8 @@
 #include <vector>
 
 #include "base/format.h"
-#include "offline/synth_types.h"
+#include "offline/synth/synth_types.h"
+#include "tests/support/tiny_model_testing.h"
 
 namespace moestro {
 namespace {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Keys and values of every layer, all of one type, for all sequences. A cell holds one position of
-// one sequence in every layer; decide/kv_blocks.h says which. A layer's keys are one matrix with a
+// one sequence in every layer; memory/kv_blocks.h says which. A layer's keys are one matrix with a
 // row for each cell, and so are its values: ggml writes them by index, on any device. In memory, or
 // where the graphs run.
 //

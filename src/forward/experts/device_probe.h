@@ -17,7 +17,7 @@
 #include "core/ids.h"
 #include "core/layer_plan.h"
 #include "core/model_spec.h"
-#include "decide/latency_model.h"
+#include "decide/devices/latency_model.h"
 #include "device/host_memory.h"
 #include "device/team.h"
 #include "forward/experts/device_experts.h"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // The devices beside the CPU: what they compute of every layer, what moves to them, what happens
-// when one fails. decide/device_tier.h decides, device_set.h does.
+// when one fails. decide/devices/device_tier.h decides, device_set.h does.
 //
 // Thread rule: the engine thread.
 #pragma once
@@ -14,8 +14,8 @@
 
 #include "base/result.h"
 #include "core/layer_plan.h"
-#include "decide/device_tier.h"
-#include "decide/latency_model.h"
+#include "decide/devices/device_tier.h"
+#include "decide/devices/latency_model.h"
 #include "device/copier.h"
 #include "forward/experts/device_experts.h"
 #include "forward/experts/device_set.h"

@@ -13,8 +13,8 @@
 #include <string>
 #include <vector>
 
-#include "decide/layer_planner.h"
-#include "tests/support/memory_reader.h"
+#include "decide/layer/layer_planner.h"
+#include "tests/support/memory_reader_testing.h"
 
 namespace moestro {
 namespace {

@@ -13,9 +13,9 @@
 #include <utility>
 #include <vector>
 
-#include "decide/layer_planner.h"
+#include "decide/layer/layer_planner.h"
 #include "forward/experts/expert_exec.h"
-#include "tests/support/memory_reader.h"
+#include "tests/support/memory_reader_testing.h"
 
 namespace moestro {
 namespace {

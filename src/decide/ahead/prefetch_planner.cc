@@ -1,0 +1,205 @@
+// SPDX-License-Identifier: MIT
+#include "decide/ahead/prefetch_planner.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace moestro {
+
+void PrefetchPlanner::Cell::Learn(bool was_right) {
+  constexpr double kKeep = 0.995;  // half of the experience is from the last 140 predictions
+  seen = seen * kKeep + 1.0;
+  right = right * kKeep + (was_right ? 1.0 : 0.0);
+}
+
+PrefetchPlanner::PrefetchPlanner(std::unique_ptr<Predictor> predictor, const PredictorShape& shape,
+                                 PrefetchLimits limits, ExpertPresence is_present)
+    : predictor_(std::move(predictor)),
+      shape_(shape),
+      limits_(std::move(limits)),
+      control_(shape.moe.n_layer, static_cast<double>(limits_.reads_at_device) / kMatrices,
+               limits_.is_fixed),
+      is_present_(std::move(is_present)),
+      predictions_(size_t{shape.moe.n_layer} * shape.depth),
+      cells_(size_t{shape.depth} * shape.moe.n_used),
+      scores_(shape.depth),
+      foreseen_cells_(shape.moe.n_used),
+      held_(shape.moe.n_layer),
+      n_held_(limits_.slots.size()) {
+  predictor_->Reset(shape_);
+  union_.Reset(shape_.moe.n_expert);
+}
+
+void PrefetchPlanner::Foresee(std::span<const std::vector<ExpertId>> by_layer, uint32_t rows,
+                              const CopyChoice& copy_of) {
+  rows_ = rows;
+  step_rows_ = rows;
+  foreseen_.assign(by_layer.size(), {});
+  for (size_t l = 0; l < by_layer.size(); ++l) {
+    const LayerId layer{static_cast<uint16_t>(l)};
+    for (const ExpertId expert : union_.ByRank(by_layer[l], shape_.moe.n_used)) {
+      foreseen_[l].push_back(Predicted(layer, expert, foreseen_[l].size(), copy_of));
+    }
+  }
+  next_layer_ = 0;
+}
+
+void PrefetchPlanner::Observe(const Predictor::Seen& seen, const CopyChoice& copy_of,
+                              uint64_t step_rows) {
+  rows_ = seen.rows;
+  step_rows_ = std::max<uint64_t>(step_rows, seen.rows);
+  if (is_foreseen()) {
+    ScoreForeseen(seen);
+  } else {
+    Score(seen);
+  }
+  predictor_->Observe(seen);
+  layer_ = seen.layer.value;
+  for (const ExpertKey key : held_[layer_]) --n_held_[limits_.pool_of(key)];
+  held_[layer_].clear();
+  if (!is_foreseen()) {
+    Predict(seen.chosen.size(), copy_of);
+  } else {
+    next_layer_ = layer_ + 1;
+    if (next_layer_ == foreseen_.size()) foreseen_.clear();
+  }
+}
+
+// At most as many as the layer's own routers chose.
+void PrefetchPlanner::Predict(size_t most, const CopyChoice& copy_of) {
+  for (uint32_t d = 1; d <= shape_.depth && layer_ + d < shape_.moe.n_layer; ++d) {
+    std::vector<Prediction>& about = predictions(layer_ + d, d);
+    about.clear();
+    const LayerId target{static_cast<uint16_t>(layer_ + d)};
+    for (const ExpertId expert : predictor_->Predict(d)) {
+      if (about.size() == most) break;
+      about.push_back(Predicted(target, expert, about.size(), copy_of));
+    }
+  }
+}
+
+PrefetchPlanner::Prediction PrefetchPlanner::Predicted(LayerId layer, ExpertId expert, size_t i,
+                                                       const CopyChoice& copy_of) const {
+  const std::optional<CopyId> copy = copy_of(layer, expert, static_cast<uint32_t>(rank_of(i)));
+  const ExpertKey key{.layer = layer, .expert = expert, .copy = copy.value_or(CopyId{0})};
+  return {.key = key, .is_left_out = !copy.has_value(), .is_present = is_present_(key)};
+}
+
+void PrefetchPlanner::Score(const Predictor::Seen& seen) {
+  const uint64_t asked = CountDistinct(seen.chosen);
+  for (uint32_t d = 1; d <= shape_.depth && d <= seen.layer.value; ++d) {
+    std::vector<Prediction>& about = predictions(seen.layer.value, d);
+    if (about.empty()) continue;
+    PredictionScore& score = scores_[d - 1];
+    score.asked += asked;
+    for (size_t i = 0; i < about.size(); ++i) {
+      const bool was_right = std::ranges::contains(seen.chosen, about[i].key.expert);
+      ++score.predicted;
+      score.right += was_right;
+      if (about[i].is_present || about[i].is_left_out) continue;
+      ++score.absent;
+      score.absent_right += was_right;
+      right_ += was_right && is_worth_fetching(cell(d, i));
+      cell(d, i).Learn(was_right);
+    }
+    about.clear();
+  }
+}
+
+void PrefetchPlanner::ScoreForeseen(const Predictor::Seen& seen) {
+  foreseen_score_.asked += CountDistinct(seen.chosen);
+  const std::vector<Prediction>& about = foreseen_[seen.layer.value];
+  for (size_t i = 0; i < about.size(); ++i) {
+    const bool was_right = std::ranges::contains(seen.chosen, about[i].key.expert);
+    ++foreseen_score_.predicted;
+    foreseen_score_.right += was_right;
+    if (about[i].is_present || about[i].is_left_out) continue;
+    ++foreseen_score_.absent;
+    foreseen_score_.absent_right += was_right;
+    foreseen_cells_[rank_of(i)].Learn(was_right);
+  }
+}
+
+uint64_t PrefetchPlanner::CountDistinct(std::span<const ExpertId> experts) {
+  if (experts.size() <= shape_.moe.n_used) return experts.size();  // one row repeats none
+  is_counted_.assign(shape_.moe.n_expert, false);
+  for (const ExpertId expert : experts) is_counted_[expert.value] = true;
+  return static_cast<uint64_t>(std::ranges::count(is_counted_, true));
+}
+
+void PrefetchPlanner::StepDone(const StepCost& cost) {
+  control_.StepDone(cost, static_cast<double>(std::exchange(right_, 0)));
+}
+
+std::span<const PrefetchRequest> PrefetchPlanner::Requests(size_t unfinished) {
+  requests_.clear();
+  if (is_paused_) return requests_;
+  if (is_foreseen()) {
+    RequestForeseen(unfinished);
+    return requests_;
+  }
+  const size_t before = unfinished;
+  for (uint32_t d = 1; d <= shape_.depth && layer_ + d < shape_.moe.n_layer; ++d) {
+    RequestFor(d, unfinished);
+    if (unfinished > before) break;
+  }
+  return requests_;
+}
+
+PoolRoom PrefetchPlanner::RoomIn(uint32_t pool) const {
+  return {.slots = limits_.slots[pool],
+          .own = MostOwn(shape_.moe.n_expert, shape_.moe.n_used, step_rows_)};
+}
+
+void PrefetchPlanner::RequestFor(uint32_t distance, size_t& unfinished) {
+  const size_t target = layer_ + distance;
+  const std::vector<Prediction>& about = predictions(target, distance);
+  for (size_t i = 0; i < about.size(); ++i) {
+    const Prediction& one = about[i];
+    const uint32_t pool = limits_.pool_of(one.key);
+    if (n_held_[pool] >= RoomIn(pool).prefetches()) continue;
+    if (one.is_left_out || std::ranges::contains(held_[target], one.key)) continue;
+    if (!one.is_present) {
+      const bool is_worth_it = is_worth_fetching(cell(distance, i));
+      if (!is_worth_it || unfinished >= limits_.most_unfinished) continue;
+      ++unfinished;
+    }
+    Request(one);
+  }
+}
+
+// What finds no room in its pool is tried again in the next layer.
+void PrefetchPlanner::RequestForeseen(size_t unfinished) {
+  for (size_t layer = next_layer_; layer < foreseen_.size(); ++layer) {
+    std::vector<Prediction>& about = foreseen_[layer];
+    for (size_t i = 0; i < about.size(); ++i) {
+      Prediction& one = about[i];
+      const uint32_t pool = limits_.pool_of(one.key);
+      if (one.is_settled || one.is_left_out || n_held_[pool] >= RoomIn(pool).prefetches()) {
+        continue;
+      }
+      one.is_present = is_present_(one.key);
+      const bool is_worth_it = one.is_present || is_worth_fetching(foreseen_cells_[rank_of(i)]);
+      if (is_worth_it && !one.is_present) {
+        if (unfinished >= limits_.most_foreseen) return;
+        ++unfinished;
+      }
+      one.is_settled = true;
+      if (is_worth_it) Request(one);
+    }
+  }
+}
+
+void PrefetchPlanner::Request(const Prediction& one) {
+  requests_.push_back({.key = one.key, .is_present = one.is_present});
+  held_[one.key.layer.value].push_back(one.key);
+  ++n_held_[limits_.pool_of(one.key)];
+}
+
+void PrefetchPlanner::Clear() {
+  foreseen_.clear();
+  for (std::vector<ExpertKey>& layer : held_) layer.clear();
+  std::ranges::fill(n_held_, 0);
+}
+
+}  // namespace moestro

@@ -1,0 +1,209 @@
+// SPDX-License-Identifier: MIT
+#include "decide/devices/device_tier.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <set>
+#include <vector>
+
+#include "core/batch.h"
+#include "core/routing.h"
+#include "decide/devices/device_tier_testing.h"
+#include "decide/layer/layer_planner.h"
+
+namespace moestro {
+namespace {
+
+TEST(DeviceTier, HostFirstThenCopiesThenWhatIsThere) {
+  Tier tier(4, PlaceMode::kGpuCentric);
+  EXPECT_EQ(Text(tier.Run({1, 2})), "1c 2c");
+  EXPECT_EQ(Text(tier.Run({1, 60, 3, 2})), "60h 3c 1D 2D");  // 60's form is none of the device's
+  EXPECT_EQ(tier->stats().experts, 6U);
+  EXPECT_EQ(tier->stats().copied, 3U);
+  EXPECT_EQ(tier->stats().on_device, 2U);
+  EXPECT_EQ(tier->stats().copied_bytes, 3 * kBytes);
+}
+
+TEST(DeviceTier, SlotsDifferAndHoldWhatIsThere) {
+  Tier tier(3, PlaceMode::kGpuCentric);
+  const LayerPlan first = tier.Run({1, 2, 3});
+  std::set<uint32_t> slots;
+  for (const PlannedExpert& e : first.experts) slots.insert(e.slot.value);
+  EXPECT_EQ(slots.size(), 3U);
+  for (const PlannedExpert& again : tier.Run({3, 1, 2}).experts) {
+    EXPECT_EQ(again.slot, std::ranges::find(first.experts, again.key, &PlannedExpert::key)->slot);
+  }
+}
+
+TEST(DeviceTier, TheLayersOwnExpertsAreNotEvictedByItsCopies) {
+  Tier tier(3, PlaceMode::kGpuCentric);
+  tier.Run({1, 2, 3});
+  // 1 is the oldest, but needed: 2 and 3 give way, and there is no room for a third copy.
+  EXPECT_EQ(Text(tier.Run({1, 4, 5, 6})), "6h 4c 5c 1D");
+  EXPECT_TRUE(tier->contains(Key(1)));
+  EXPECT_FALSE(tier->contains(Key(2)));
+}
+
+TEST(DeviceTier, AFailedLayerIsForTheCpuAndItsCopiesAreNotThere) {
+  Tier tier(4, PlaceMode::kGpuCentric);
+  tier.Run({1});
+  LayerPlan plan = tier.Plan({1, 2});
+  ASSERT_EQ(Text(plan), "2c 1D");
+  tier->Failed(plan, 0);
+  EXPECT_EQ(Text(plan), "2h 1h");
+  EXPECT_TRUE(tier->contains(Key(1)));
+  EXPECT_FALSE(tier->contains(Key(2)));
+  EXPECT_EQ(tier->stats().failures, 1U);
+  EXPECT_EQ(Text(tier.Run({1, 2, 3, 4})), "2c 3c 4c 1D");  // no slot was lost
+}
+
+TEST(DeviceTier, OffEverythingIsForTheCpu) {
+  Tier tier(4, PlaceMode::kGpuCentric);
+  tier.Run({1});
+  tier->TurnOff(0);
+  EXPECT_EQ(Text(tier.Run({1, 2})), "1h 2h");
+  EXPECT_FALSE(tier->contains(Key(1)));
+  EXPECT_FALSE(tier->Promote(tier.Plan({3})));
+}
+
+TEST(DeviceTier, TheFirstOfAListFillItAndTheLastOfThemLeavesFirst) {
+  Tier tier(3, PlaceMode::kGpuCentric);
+  const std::vector<ExpertKey> first = {Key(9), Key(60), Key(4), Key(5), Key(6)};
+  const std::vector<DeviceTier::Promotion> filled = tier->Fill(first);
+  ASSERT_EQ(filled.size(), 3U);  // 60's form is none of the device's
+  for (const DeviceTier::Promotion& one : filled) tier->Promoted(one, one.key != Key(4));
+  EXPECT_FALSE(tier->contains(Key(4)));
+  EXPECT_EQ(Text(tier.Run({9, 5})), "9D 5D");
+  EXPECT_EQ(tier->stats().promotions, 0U);
+
+  Tier other(2, PlaceMode::kGpuCentric);
+  for (const auto& one : other->Fill(first)) other->Promoted(one, true);
+  EXPECT_EQ(Text(other.Run({1})), "1c");
+  EXPECT_TRUE(other->contains(Key(9)));
+  EXPECT_FALSE(other->contains(Key(4)));
+  Tier none(2, PlaceMode::kCpu);
+  EXPECT_TRUE(none->Fill(first).empty());
+}
+
+// Of a prompt that asked for 3 four times, for 5 twice, for others once.
+TEST(DeviceTier, ThePromptsMostPopularFillItBeforeDecode) {
+  Tier tier(2, PlaceMode::kCooperative);
+  const auto prompt = [&tier](const std::vector<uint16_t>& experts) {
+    LayerPlan plan = tier.Plan(experts, Use::kPrefill);
+    tier->Done(plan);
+  };
+  for (const std::vector<uint16_t>& experts :
+       std::vector<std::vector<uint16_t>>{{1, 3}, {3, 5}, {3, 60}, {5, 3}}) {
+    prompt(experts);
+  }
+  const std::vector<DeviceTier::Promotion> filled = tier->FillByPrompt();
+  ASSERT_EQ(filled.size(), 2U);
+  for (const DeviceTier::Promotion& one : filled) tier->Promoted(one, true);
+  EXPECT_EQ(Text(tier.Run({1, 3, 5})), "1h 3D 5D");
+  // Once, and decode is not interrupted by a later prompt.
+  prompt({7, 8});
+  EXPECT_TRUE(tier->FillByPrompt().empty());
+}
+
+// What the prompt brought there and asked for most stays, the rest gives way.
+TEST(DeviceTier, WhoIsThereAlreadyAndPopularKeepsItsSlot) {
+  Tier tier(2, PlaceMode::kGpuCentric);
+  for (const uint16_t expert : std::vector<uint16_t>{3, 3, 3, 5, 5, 8, 3}) {
+    LayerPlan plan = tier.Plan({expert}, Use::kPrefill);
+    tier->Done(plan);
+  }
+  ASSERT_TRUE(tier->contains(Key(8)));
+  const std::vector<DeviceTier::Promotion> filled = tier->FillByPrompt();
+  ASSERT_EQ(filled.size(), 1U);
+  EXPECT_EQ(filled[0].key, Key(5));
+  tier->Promoted(filled[0], true);
+  EXPECT_EQ(Text(tier.Run({3, 5})), "3D 5D");
+}
+
+TEST(DeviceTier, AFillTakesNoLongerThanItMay) {
+  LatencyModel costs = Costs();
+  costs.devices[0].copy = {.base = 0.3 * DeviceTier::kMostFillSeconds};
+  Tier tier(8, PlaceMode::kCooperative, costs);
+  LayerPlan plan = tier.Plan({1, 2, 3, 4, 5}, Use::kPrefill);
+  tier->Done(plan);
+  EXPECT_EQ(tier->FillByPrompt().size(), 3U);
+}
+
+TEST(DeviceTier, AProfileGoesBeforeThePrompt) {
+  Tier tier(2, PlaceMode::kCooperative);
+  for (const auto& one : tier->Fill(std::vector{Key(9)})) tier->Promoted(one, true);
+  LayerPlan plan = tier.Plan({1, 2}, Use::kPrefill);
+  tier->Done(plan);
+  EXPECT_TRUE(tier->FillByPrompt().empty());
+  EXPECT_TRUE(tier->contains(Key(9)));
+}
+
+TEST(SeveralDevices, AnExpertIsOnOneOfThem) {
+  Tier tier(2, PlaceMode::kGpuCentric, TwoDevices());
+  EXPECT_EQ(Text(tier.Run({1, 2, 3})), "1c 2d 3c");
+  EXPECT_EQ(Text(tier.Run({1, 2, 3})), "1D 2E 3D");
+  EXPECT_EQ(Text(tier.Run({2, 4})), "4c 2E");  // stays where it is
+  const DeviceStats stats = tier->stats();
+  EXPECT_EQ(stats.experts, 8U);
+  EXPECT_EQ(stats.copied, 4U);
+  EXPECT_EQ(stats.each[0].copied, 3U);
+  EXPECT_EQ(stats.each[1].on_device, 2U);
+  EXPECT_EQ(stats.copied_bytes, stats.each[0].copied_bytes + stats.each[1].copied_bytes);
+}
+
+TEST(SeveralDevices, TheMostPopularFillTheFirstAndThenTheNext) {
+  Tier tier(2, PlaceMode::kCooperative, TwoDevices());
+  const std::vector<ExpertKey> first = {Key(9), Key(60), Key(4), Key(5), Key(6), Key(7)};
+  const std::vector<DeviceTier::Promotion> filled = tier->Fill(first);
+  ASSERT_EQ(filled.size(), 4U);
+  for (const DeviceTier::Promotion& one : filled) tier->Promoted(one, true);
+  EXPECT_EQ(Text(tier.Run({4, 5, 6, 7, 9})), "7h 4D 5E 6E 9D");
+  EXPECT_EQ(tier->stats().each[0].filled, 2U);
+  EXPECT_EQ(tier->stats().each[1].filled, 2U);
+}
+
+TEST(SeveralDevices, TheOthersGoOnWithoutALostOne) {
+  Tier tier(2, PlaceMode::kGpuCentric, TwoDevices());
+  tier.Run({1, 2});
+  LayerPlan plan = tier.Plan({1, 2});
+  ASSERT_EQ(Text(plan), "1D 2E");
+  tier->Failed(plan, 1);
+  EXPECT_EQ(Text(plan), "1h 2h");
+  EXPECT_EQ(tier->stats().each[0].failures, 0U);
+  EXPECT_EQ(tier->stats().each[1].failures, 1U);
+  tier->TurnOff(1);
+  EXPECT_FALSE(tier->contains(Key(2)));
+  EXPECT_TRUE(tier->contains(Key(1)));
+  EXPECT_EQ(Text(tier.Run({1, 2, 3})), "3h 2c 1D");
+}
+
+TEST(DeviceTier, TiersHaveNames) {
+  EXPECT_EQ(ParseTiers("exclusive"), Tiers::kExclusive);
+  EXPECT_EQ(NameOf(Tiers::kInclusive), "inclusive");
+  EXPECT_EQ(ParseTiers("both").error().code, Errc::kUsage);
+}
+
+// With a model of memory the order is as if PlanLayer() had asked that, whatever memory holds.
+TEST(DeviceTier, TheOrderDoesNotDependOnWhatMemoryReallyHolds) {
+  const Routing routing{
+      .n_tokens = 2, .n_used = 3, .experts = {{7}, {2}, {5}, {2}, {9}, {7}}, .weights = {}};
+  const std::vector<RowKind> kinds(2, RowKind::kDecode);
+  for (const uint32_t held : {0U, 1U << 7, 1U << 2 | 1U << 9, ~0U}) {
+    Tier tier(8, PlaceMode::kGpuCentric, Costs(), 8);
+    LayerPlan warm =
+        PlanLayer(LayerId{0}, {.n_tokens = 1, .n_used = 2, .experts = {{5}, {9}}, .weights = {}},
+                  std::vector(1, RowKind::kDecode), [](ExpertKey) { return true; });
+    tier->Assign(warm);
+    tier->Done(warm);
+    LayerPlan plan = PlanLayer(LayerId{0}, routing, kinds,
+                               [&](ExpertKey key) { return (held >> key.expert.value & 1U) != 0; });
+    tier->Assign(plan);
+    EXPECT_EQ(Text(plan), "7c 2c 5D 9D") << held;
+    tier->Done(plan);
+    EXPECT_TRUE(tier->is_in_memory(Key(2)));
+  }
+}
+
+}  // namespace
+}  // namespace moestro

@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: MIT
+#include "decide/layer/layer_planner.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+
+#include "base/check.h"
+
+namespace moestro {
+
+namespace {
+
+constexpr uint32_t kNone = ~0U;
+
+// Each expert of a routing once, with the strongest need of its rows.
+struct Needed {
+  PlannedExpert planned;
+  Need need = Need::kDrop;
+};
+
+std::vector<Needed> Gather(LayerId layer, const Routing& routing, std::span<const RowKind> kinds,
+                           const RowNeeds& needs, std::vector<uint32_t>& place_of) {
+  uint16_t highest = 0;
+  for (const ExpertId e : routing.experts) highest = std::max(highest, e.value);
+  place_of.assign(size_t{highest} + 1, kNone);
+  std::vector<Needed> experts;
+  for (size_t i = 0; i < routing.experts.size(); ++i) {
+    const ExpertId e = routing.experts[i];
+    uint32_t& place = place_of[e.value];
+    if (place == kNone) {
+      place = static_cast<uint32_t>(experts.size());
+      experts.push_back({.planned = {.key = {.layer = layer, .expert = e}, .use = Use::kPrefill}});
+    }
+    Needed& expert = experts[place];
+    ++expert.planned.n_pairs;
+    if (kinds[i / routing.n_used] == RowKind::kDecode) expert.planned.use = Use::kDecode;
+    expert.need = std::min(expert.need, needs.needs.empty() ? Need::kOwn : needs.needs[i]);
+  }
+  return experts;
+}
+
+// Which copy runs; false: none.
+bool ChooseCopy(const ExpertPresence& is_present, bool has_low, Needed& expert) {
+  ExpertKey& key = expert.planned.key;
+  expert.planned.is_present = is_present(key);
+  if (expert.planned.is_present || expert.need == Need::kOwn) return true;
+  if (!has_low) return false;
+  key.copy = kLowCopy;
+  expert.planned.is_present = is_present(key);
+  return expert.planned.is_present || expert.need == Need::kLow;
+}
+
+// The weights that are left grow to the row's sum.
+void Rescale(LayerPlan& plan) {
+  for (size_t begin = 0; begin < plan.weights.size(); begin += plan.n_used) {
+    double all = 0.0;
+    double left = 0.0;
+    for (size_t i = begin; i < begin + plan.n_used; ++i) {
+      all += static_cast<double>(plan.weights[i]);
+      if (plan.pair_of[i] != kNoPair) left += static_cast<double>(plan.weights[i]);
+    }
+    if (left <= 0.0 || left == all) continue;
+    for (size_t i = begin; i < begin + plan.n_used; ++i) {
+      plan.weights[i] = static_cast<float>(static_cast<double>(plan.weights[i]) * all / left);
+    }
+  }
+}
+
+}  // namespace
+
+LayerPlan PlanLayer(LayerId layer, const Routing& routing, std::span<const RowKind> kinds,
+                    const ExpertPresence& is_present, const RowNeeds& needs) {
+  CHECK(kinds.size() == routing.n_tokens);
+  CHECK(needs.needs.empty() || needs.needs.size() == routing.experts.size());
+  LayerPlan plan{.layer = layer,
+                 .n_rows = routing.n_tokens,
+                 .n_used = routing.n_used,
+                 .experts = {},
+                 .row_of = {},
+                 .pair_of = std::vector<uint32_t>(routing.experts.size(), kNoPair),
+                 .weights = routing.weights};
+  std::vector<uint32_t> place_of;
+  for (Needed& expert : Gather(layer, routing, kinds, needs, place_of)) {
+    place_of[expert.planned.key.expert.value] = kNone;
+    if (ChooseCopy(is_present, needs.has_low, expert)) {
+      plan.experts.push_back(expert.planned);
+    } else {
+      plan.skipped.push_back({.expert = expert.planned.key.expert, .need = expert.need});
+    }
+  }
+  std::ranges::stable_partition(plan.experts, &PlannedExpert::is_present);
+  // Pairs in the order of the experts.
+  uint32_t pairs = 0;
+  std::vector<uint32_t> next(plan.experts.size());
+  for (uint32_t x = 0; x < plan.experts.size(); ++x) {
+    place_of[plan.experts[x].key.expert.value] = x;
+    plan.experts[x].first_pair = next[x] = pairs;
+    pairs += plan.experts[x].n_pairs;
+  }
+  plan.row_of.resize(pairs);
+  for (size_t i = 0; i < routing.experts.size(); ++i) {
+    const uint32_t place = place_of[routing.experts[i].value];
+    if (place == kNone) continue;  // skipped
+    const uint32_t pair = next[place]++;
+    plan.row_of[pair] = static_cast<uint32_t>(i / routing.n_used);
+    plan.pair_of[i] = pair;
+  }
+  if (needs.rescales && !plan.skipped.empty()) Rescale(plan);
+  return plan;
+}
+
+std::vector<ExpertKey> PlanReadAhead(LayerId layer, uint32_t n_layer, uint32_t n_expert,
+                                     uint32_t n_used, size_t prompt_rows) {
+  constexpr double kLeastShare = 0.8;
+  // With T rows of K from E experts, even routing leaves out (1 - K/E)^T of them.
+  const double skipped =
+      std::pow(1.0 - static_cast<double>(n_used) / n_expert, static_cast<double>(prompt_rows));
+  std::vector<ExpertKey> keys;
+  if (1.0 - skipped < kLeastShare || layer.value + 1U >= n_layer) return keys;
+  const LayerId next{static_cast<uint16_t>(layer.value + 1)};
+  for (uint16_t e = 0; e < n_expert; ++e) keys.push_back({.layer = next, .expert = {e}});
+  return keys;
+}
+
+}  // namespace moestro

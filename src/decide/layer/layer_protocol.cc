@@ -1,0 +1,195 @@
+// SPDX-License-Identifier: MIT
+#include "decide/layer/layer_protocol.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/check.h"
+
+namespace moestro {
+
+LayerProtocol::LayerProtocol(PrefetchPlanner& planner, ExpertHolder& holder, uint32_t layers,
+                             LossyParts lossy)
+    : planner_(planner), holder_(holder), lossy_(lossy), held_(layers) {}
+
+void LayerProtocol::BeginSequence() {
+  planner_.BeginSequence();
+  if (lossy_.choices != nullptr) lossy_.choices->BeginSequence();
+}
+
+void LayerProtocol::BeginStep(const LittleStep& little) {
+  CHECK(lossy_.chooser != nullptr || (little.misses == Misses::kRead && !little.prefers_resident));
+  if (lossy_.chooser != nullptr) lossy_.chooser->BeginStep(little);
+  expected_.clear();
+}
+
+void LayerProtocol::Foresee(std::span<const std::vector<ExpertId>> by_layer, uint32_t rows) {
+  CHECK(by_layer.size() == held_.size());
+  planner_.Foresee(by_layer, rows, UsualCopies());
+  RequestPredicted();
+}
+
+LayerPlan LayerProtocol::AfterRouting(const Routed& routed) {
+  layer_ = routed.layer.value;
+  decodes_ = std::ranges::contains(routed.kinds, RowKind::kDecode);
+  EndUpgrade();
+  if (decodes_) holder_.BeginLayer(routed.layer);
+  LayerPlan plan = MakePlan(routed);
+  // What was prefetched for this layer and is not needed frees its slot before the layer's own
+  // requests come.
+  std::erase_if(held_[layer_], [&](ExpertKey key) {
+    if (std::ranges::contains(plan.experts, key, &PlannedExpert::key)) return false;
+    holder_.Withdraw(key);
+    return true;
+  });
+  if (decodes_) Learn(routed);
+  return plan;
+}
+
+LayerPlan LayerProtocol::MakePlan(const Routed& routed) {
+  const ExpertPresence is_present = [this](ExpertKey key) { return IsPresent(key); };
+  const bool is_lossy =
+      lossy_.choices != nullptr || (lossy_.chooser != nullptr && !lossy_.chooser->is_exact());
+  if (!is_lossy) {
+    return PlanLayer(routed.layer, routed.routing, routed.kinds, is_present);
+  }
+  ResidentModel* choices = lossy_.choices;
+  if (choices != nullptr && decodes_) choices->BeginLayer(routed.layer);
+  const uint32_t replaced =
+      lossy_.chooser->Prefer(routed.layer, routed.kinds, is_present, routed.routing);
+  LayerPlan plan = PlanLayer(routed.layer, routed.routing, routed.kinds, is_present,
+                             lossy_.chooser->NeedsOf(routed.layer, routed.routing, routed.kinds));
+  plan.n_replaced = replaced;
+  if (choices != nullptr) choices->Run(plan);
+  if (lossy_.upgrades != nullptr && decodes_) upgrade_ = lossy_.upgrades->Next(plan);
+  Count(plan);
+  return plan;
+}
+
+// The slot is not held any longer; what is being read goes on.
+void LayerProtocol::EndUpgrade() {
+  if (upgrading_) holder_.Release(*std::exchange(upgrading_, std::nullopt));
+}
+
+void LayerProtocol::Count(const LayerPlan& plan) {
+  for (const PlannedExpert& expert : plan.experts) {
+    if (expert.use != Use::kDecode) continue;
+    const bool is_low = expert.key.copy != 0;
+    losses_.low += is_low;
+    losses_.missing += is_low || !expert.is_present;
+  }
+  for (const SkippedExpert& expert : plan.skipped) {
+    ++losses_.missing;
+    ++(expert.need == Need::kDrop ? losses_.dropped : losses_.skipped);
+  }
+  losses_.replaced += plan.n_replaced;
+}
+
+// Predictors and policies hear of decode rows only.
+void LayerProtocol::Learn(const Routed& routed) {
+  const uint32_t used = routed.routing.n_used;
+  const size_t rows = routed.kinds.size();
+  CHECK(rows > 0 && used > 0);
+  chosen_.clear();
+  predicted_.clear();
+  const auto take = [&](std::span<const ExpertId> from, size_t row, std::vector<ExpertId>& to) {
+    if (routed.kinds[row % rows] == RowKind::kDecode) {
+      to.append_range(from.subspan(row * used, used));
+    }
+  };
+  for (size_t r = 0; r < rows; ++r) take(routed.routing.experts, r, chosen_);
+  for (size_t r = 0; r * used < routed.predicted.size(); ++r) take(routed.predicted, r, predicted_);
+  const Predictor::Seen seen{.layer = routed.layer,
+                             .rows = static_cast<uint32_t>(chosen_.size() / used),
+                             .chosen = chosen_,
+                             .ahead = predicted_};
+  Expect(routed);
+  planner_.Observe(seen, UsualCopies(), rows);
+  planner_.ForEachPrediction([this](LayerId later, std::span<const ExpertId> experts) {
+    holder_.Predict(later, experts);
+    if (lossy_.choices != nullptr) lossy_.choices->Predict(later, experts);
+  });
+}
+
+// Of several rows the strongest need counts, as in plans.
+void LayerProtocol::Expect(const Routed& routed) {
+  expected_.clear();
+  const bool is_known = routed.predicted_weights.size() == routed.predicted.size();
+  if (lossy_.chooser == nullptr || lossy_.chooser->is_exact()) return;
+  if (!is_known || !planner_.wants_ahead()) return;
+  const size_t used = routed.routing.n_used;
+  const size_t rows = routed.kinds.size();
+  for (size_t r = 0; r * used < routed.predicted.size(); ++r) {
+    if (routed.kinds[r % rows] != RowKind::kDecode) continue;
+    const LayerId later{static_cast<uint16_t>(layer_ + 1 + r / rows)};
+    const auto experts = routed.predicted.subspan(r * used, used);
+    const std::vector<Need> needs = lossy_.chooser->NeedsOfPredicted(
+        later, experts, routed.predicted_weights.subspan(r * used, used));
+    for (size_t i = 0; i < used; ++i) {
+      const ExpertKey key{.layer = later, .expert = experts[i]};
+      const auto known = expected_.try_emplace(key, needs[i]).first;
+      known->second = std::min(known->second, needs[i]);
+    }
+  }
+}
+
+CopyChoice LayerProtocol::UsualCopies() const {
+  return [this](LayerId layer, ExpertId expert, uint32_t rank) -> std::optional<CopyId> {
+    if (lossy_.chooser == nullptr) return CopyId{0};
+    return UsualCopy({.layer = layer, .expert = expert}, rank);
+  };
+}
+
+// As ChooseCopy() in layer_planner.cc, by what this step's rows are expected to need of the expert
+// or else rows usually need of their rank-th one.
+std::optional<CopyId> LayerProtocol::UsualCopy(ExpertKey own, uint32_t rank) const {
+  const auto expected = expected_.find(own);
+  const Need need =
+      expected != expected_.end() ? expected->second : lossy_.chooser->UsualNeed(own.layer, rank);
+  if (need == Need::kOwn || IsPresent(own)) return own.copy;
+  ExpertKey low = own;
+  low.copy = kLowCopy;
+  if (need == Need::kLow || (lossy_.chooser->has_low() && IsPresent(low))) return kLowCopy;
+  return std::nullopt;
+}
+
+bool LayerProtocol::IsPresent(ExpertKey key) const {
+  return lossy_.choices != nullptr ? lossy_.choices->contains(key) : holder_.contains(key);
+}
+
+void LayerProtocol::Prefetch() {
+  for (const ExpertKey key : held_[layer_]) holder_.Release(key);
+  held_[layer_].clear();
+  if (!decodes_) return;
+  RequestPredicted();
+  // Behind all of these; not in the last layer, whose end nobody sees.
+  const std::optional<ExpertKey> upgrade = std::exchange(upgrade_, std::nullopt);
+  if (!upgrade || layer_ + 1 == held_.size()) return;
+  if (planner_.may_upgrade(*upgrade) && holder_.Prefetch(*upgrade)) upgrading_ = upgrade;
+  // Whether there was room for it just now depends on timing, what is chosen later must not.
+  if (lossy_.choices != nullptr) lossy_.choices->Fetch(*upgrade);
+  ++losses_.upgrades;
+}
+
+void LayerProtocol::RequestPredicted() {
+  size_t unfinished = 0;
+  for (const std::vector<ExpertKey>& keys : held_) {
+    unfinished += static_cast<size_t>(
+        std::ranges::count_if(keys, [this](ExpertKey key) { return !holder_.is_complete(key); }));
+  }
+  for (const PrefetchRequest& request : planner_.Requests(unfinished)) {
+    if (holder_.Prefetch(request.key)) held_[request.key.layer.value].push_back(request.key);
+  }
+}
+
+void LayerProtocol::Clear() {
+  EndUpgrade();
+  upgrade_.reset();
+  for (std::vector<ExpertKey>& keys : held_) {
+    for (const ExpertKey key : keys) holder_.Withdraw(key);
+    keys.clear();
+  }
+  planner_.Clear();
+}
+
+}  // namespace moestro

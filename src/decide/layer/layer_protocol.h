@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: MIT
+// The order of decisions around one layer, written once: the engine and the simulator run this
+// code, each with its own ExpertHolder. For every layer of a step:
+//
+//   plan = protocol.AfterRouting(...)   policies' clock, useless prefetches ended, plan made
+//   ... the caller asks for the experts of the plan, in its order ...
+//   protocol.Prefetch()                 requests for later layers, behind the layer's own
+//
+// Pure but for what the holder does. Thread rule: the holder's.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <unordered_map>
+#include <vector>
+
+#include "core/batch.h"
+#include "core/ids.h"
+#include "core/layer_plan.h"
+#include "core/routing.h"
+#include "decide/ahead/prefetch_planner.h"
+#include "decide/layer/layer_planner.h"
+#include "decide/layer/loss_counts.h"
+#include "decide/layer/lossy_chooser.h"
+#include "decide/layer/upgrades.h"
+#include "decide/slots/resident_model.h"
+
+namespace moestro {
+
+// Whoever keeps experts in slots.
+class ExpertHolder {
+ public:
+  virtual ~ExpertHolder() = default;
+  // In memory or on its way there.
+  virtual bool contains(ExpertKey key) const = 0;
+  // The decode's clock and what is predicted, for the replacement policies.
+  virtual void BeginLayer(LayerId layer) = 0;
+  virtual void Predict(LayerId layer, std::span<const ExpertId> experts) = 0;
+  // Pins an expert for a later layer, and starts reading it if it is absent. False: no room.
+  virtual bool Prefetch(ExpertKey key) = 0;
+  // Ends a prefetch: what has not been read of it yet is not read.
+  virtual void Withdraw(ExpertKey key) = 0;
+  // Ends a prefetch that the layer's own request has taken over.
+  virtual void Release(ExpertKey key) = 0;
+  // True once all of a prefetched expert has been read.
+  virtual bool is_complete(ExpertKey key) const = 0;
+};
+
+// What makes plans lossy; without a chooser none is. `choices`: choices are taken against this
+// model and not against what the holder has at the moment, which depends on timing.
+struct LossyParts {
+  LossyChooser* chooser = nullptr;
+  ResidentModel* choices = nullptr;  // only with a chooser
+  Upgrades* upgrades = nullptr;      // null: none are made
+};
+
+class LayerProtocol {
+ public:
+  // What one layer's routers have said about a step. What gives way to resident experts changes the
+  // routing.
+  struct Routed {
+    LayerId layer;
+    Routing& routing;
+    std::span<const RowKind> kinds;       // [rows]
+    std::span<const ExpertId> predicted;  // [distance - 1][row][K or K']; empty: not evaluated
+    std::span<const float> predicted_weights = {};  // of these; empty: not known
+  };
+
+  // All must outlive this.
+  LayerProtocol(PrefetchPlanner& planner, ExpertHolder& holder, uint32_t layers,
+                LossyParts lossy = {});
+
+  void BeginSequence();
+  // Before a step's first layer. REQUIRES: a chooser, if a little step does not read every miss.
+  void BeginStep(const LittleStep& little);
+  // After that. What every layer of the step will probably ask for: [layer][row][K], in router
+  // order. It is read ahead from now on. REQUIRES: all rows decode.
+  void Foresee(std::span<const std::vector<ExpertId>> by_layer, uint32_t rows);
+  // How many candidates of each row the routing must hold.
+  uint32_t candidates() const {
+    return lossy_.chooser != nullptr ? lossy_.chooser->candidates() : 0;
+  }
+  LayerPlan AfterRouting(const Routed& routed);
+  // REQUIRES: every expert of the plan has been asked for.
+  void Prefetch();
+  // Ends all prefetches: the step ended early.
+  void Clear();
+
+  // Of decode, since creation.
+  const LossCounts& losses() const { return losses_; }
+
+ private:
+  LayerPlan MakePlan(const Routed& routed);
+  void Learn(const Routed& routed);
+  void Expect(const Routed& routed);
+  void Count(const LayerPlan& plan);
+  void EndUpgrade();
+  void RequestPredicted();
+  CopyChoice UsualCopies() const;
+  bool IsPresent(ExpertKey key) const;
+  std::optional<CopyId> UsualCopy(ExpertKey own, uint32_t rank) const;
+
+  PrefetchPlanner& planner_;
+  ExpertHolder& holder_;
+  LossyParts lossy_;
+  std::vector<std::vector<ExpertKey>> held_;  // [layer]: prefetched and pinned
+  std::optional<ExpertKey> upgrade_;          // the layer's, to be asked for
+  std::optional<ExpertKey> upgrading_;  // asked for at the layer before, its slot is held until now
+  LossCounts losses_;
+  size_t layer_ = 0;
+  bool decodes_ = false;  // the layer has decode rows
+  // What decode rows will need of later layers' experts, by this token's own scores as the layer's
+  // input shows them. Source: HOBBIT. What is not here is needed as usual.
+  std::unordered_map<ExpertKey, Need> expected_;
+  // Scratch: the routing of the decode rows.
+  std::vector<ExpertId> chosen_;
+  std::vector<ExpertId> predicted_;
+};
+
+}  // namespace moestro

@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: MIT
+// Whether a token that was decoded with fewer experts stays. Pure. Source: MoBiLE.
+#pragma once
+
+#include <span>
+#include <vector>
+
+#include "decide/layer/little_options.h"
+
+namespace moestro {
+
+// The largest softmax probability of a row's logits, before any sampling; NaN if one of them is.
+double Confidence(std::span<const float> logits);
+
+class LittleJudge {
+ public:
+  explicit LittleJudge(const LittleOptions& options) : options_(options) {}
+
+  // Of the next row.
+  bool Keeps(double confidence);
+
+ private:
+  LittleOptions options_;
+  // With fallback_share: all confidences so far, ascending, and how many tokens did not stay.
+  std::vector<double> seen_;
+  double again_ = 0.0;
+};
+
+}  // namespace moestro

@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: MIT
+// What the rows of a step may do without: LossyOptions, and what a little step adds to them,
+// applied to a layer's routing. Rows of a prompt need everything. Pure.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "core/batch.h"
+#include "core/ids.h"
+#include "core/model_spec.h"
+#include "core/routing.h"
+#include "decide/layer/importance/importance.h"
+#include "decide/layer/layer_planner.h"
+#include "decide/layer/lossy_options.h"
+
+namespace moestro {
+
+class LossyChooser {
+ public:
+  // `router` must outlive this. `has_low`: every expert has a low copy.
+  // REQUIRES: CheckLossy(options, has_low); norms as MakeImportance() wants them.
+  LossyChooser(const LossyOptions& options, const RouterSpec& router, bool has_low,
+               std::shared_ptr<const ExpertNorms> norms);
+
+  // Before every step; not on: none is a little one. REQUIRES: kLow only with low copies.
+  void BeginStep(const LittleStep& little) { little_ = little; }
+
+  // In this step nothing may be left out, coarsened or replaced.
+  bool is_exact() const {
+    return options_.is_exact(has_low_) && little_.misses == Misses::kRead &&
+           !little_.prefers_resident;
+  }
+  bool has_low() const { return has_low_; }
+  // How many candidates of each row of the step Prefer() looks at; 0: it changes nothing.
+  uint32_t candidates() const;
+
+  // Lets absent experts of decode rows give way to present ones (cache-aware routing): the router's
+  // order, in which present experts stand lambda times the row's range higher, decides, but for the
+  // best `keep`. Gives how many were replaced. REQUIRES: routing has candidates() of them.
+  uint32_t Prefer(LayerId layer, std::span<const RowKind> kinds, const ExpertPresence& is_present,
+                  Routing& routing);
+
+  RowNeeds NeedsOf(LayerId layer, const Routing& routing, std::span<const RowKind> kinds);
+
+  // Of a row that decodes, by the weights that a later layer's router would give on what is known
+  // so far: [K], or [K'] of a little step. For prefetches.
+  std::vector<Need> NeedsOfPredicted(LayerId layer, std::span<const ExpertId> experts,
+                                     std::span<const float> weights);
+  // What a row needs of its k-th expert on average: for prefetches where no weights are known.
+  Need UsualNeed(LayerId layer, uint32_t k) const;
+
+ private:
+  Need NeedAt(double unimportance, double share) const;
+  void JudgeRow(LayerId layer, std::span<const ExpertId> experts, std::span<const float> weights);
+  Need NeedOfMisses() const;
+  uint32_t PreferRow(LayerId layer, uint32_t row, const ExpertPresence& is_present,
+                     Routing& routing);
+
+  LossyOptions options_;
+  LittleStep little_;
+  const RouterSpec* router_;
+  bool has_low_;
+  double t1_;
+  double t2_;
+  std::unique_ptr<Importance> importance_;
+  // [layer][k]: averages over the rows seen that used all K, of the unimportance and of the share
+  // of the weights.
+  struct Usual {
+    double unimportance = 0.0;
+    double share = 1.0;
+    bool is_known = false;
+  };
+  std::vector<Usual> usual_;
+  // Scratch, of a row.
+  std::vector<float> scores_;         // [candidates]
+  std::vector<uint32_t> order_;       // candidates, best first
+  std::vector<float> contributions_;  // [K]
+  std::vector<float> unimportance_;   // [K]
+  std::vector<double> shares_;        // [K]
+};
+
+}  // namespace moestro

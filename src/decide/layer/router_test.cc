@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: MIT
+#include "decide/layer/router.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+#include <vector>
+
+namespace moestro {
+namespace {
+
+constexpr RouterSpec kPlain{.n_expert = 4, .n_used = 2};
+
+TEST(Route, TakesTheLargestInOrder) {
+  const std::vector<float> logits = {0.0F, 2.0F, 1.0F, -1.0F, 3.0F, 0.0F, 0.0F, 4.0F};
+  const Routing r = Route(kPlain, logits);
+  ASSERT_EQ(r.n_tokens, 2U);
+  EXPECT_EQ(r.experts_of(0)[0].value, 1);
+  EXPECT_EQ(r.experts_of(0)[1].value, 2);
+  EXPECT_EQ(r.experts_of(1)[0].value, 3);
+  EXPECT_EQ(r.experts_of(1)[1].value, 0);
+  const double sum = 1.0 + std::exp(2.0) + std::exp(1.0) + std::exp(-1.0);
+  EXPECT_NEAR(r.weights_of(0)[0], std::exp(2.0) / sum, 1e-6);
+  EXPECT_NEAR(r.weights_of(0)[1], std::exp(1.0) / sum, 1e-6);
+}
+
+TEST(Route, RenormalisesThenScales) {
+  RouterSpec spec = kPlain;
+  spec.renormalise = true;
+  spec.weight_scale = 2.5F;
+  const std::vector<float> logits = {0.0F, 2.0F, 1.0F, -1.0F};
+  const Routing r = Route(spec, logits);
+  EXPECT_NEAR(r.weights[0] + r.weights[1], 2.5F, 1e-6);
+  EXPECT_NEAR(r.weights[0] / r.weights[1], std::exp(1.0), 1e-5);
+}
+
+TEST(Route, TiesGoToTheLowerId) {
+  const std::vector<float> logits = {1.0F, 1.0F, 1.0F, 1.0F};
+  const Routing r = Route(kPlain, logits);
+  EXPECT_EQ(r.experts[0].value, 0);
+  EXPECT_EQ(r.experts[1].value, 1);
+}
+
+TEST(Route, NeverRepeatsAnExpertEvenOnBrokenLogits) {
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  const float inf = std::numeric_limits<float>::infinity();
+  for (const std::vector<float>& logits :
+       {std::vector<float>{nan, nan, nan, nan}, std::vector<float>{inf, inf, -inf, nan},
+        std::vector<float>{-inf, -inf, -inf, -inf}}) {
+    const Routing r = Route(kPlain, logits);
+    EXPECT_NE(r.experts[0].value, r.experts[1].value);
+    EXPECT_LT(r.experts[0].value, 4);
+    EXPECT_FALSE(std::isnan(r.weights[0]));
+  }
+}
+
+std::vector<int> Chosen(const Routing& r) {
+  std::vector<int> ids;
+  for (const ExpertId id : r.experts) ids.push_back(id.value);
+  return ids;
+}
+
+double SigmoidOf(double x) { return 1.0 / (1.0 + std::exp(-x)); }
+
+TEST(Route, SigmoidWeighsEachExpertForItself) {
+  RouterSpec spec = kPlain;
+  spec.gating = Gating::kSigmoid;
+  const Routing r = Route(spec, std::vector<float>{0.5F, 2.0F, 1.0F, -1.0F});
+  EXPECT_EQ(Chosen(r), (std::vector{1, 2}));
+  EXPECT_NEAR(r.weights[0], SigmoidOf(2.0), 1e-6);
+  EXPECT_NEAR(r.weights[1], SigmoidOf(1.0), 1e-6);
+}
+
+TEST(Route, TheBiasDecidesWhoNotHowMuch) {
+  RouterSpec spec = kPlain;
+  spec.gating = Gating::kSigmoid;
+  const std::vector<float> logits{0.5F, 2.0F, 1.0F, -1.0F};
+  const std::vector<float> bias{0.0F, -0.5F, 0.0F, 0.6F};  // selection 0.62, 0.38, 0.73, 0.87
+  const Routing r = Route(spec, logits, bias);
+  EXPECT_EQ(Chosen(r), (std::vector{3, 2}));
+  EXPECT_NEAR(r.weights[0], SigmoidOf(-1.0), 1e-6);
+  EXPECT_NEAR(r.weights[1], SigmoidOf(1.0), 1e-6);
+  spec.renormalise = true;
+  spec.weight_scale = 2.5F;
+  const Routing scaled = Route(spec, logits, bias);
+  EXPECT_NEAR(scaled.weights[0], 2.5 * SigmoidOf(-1.0) / (SigmoidOf(-1.0) + SigmoidOf(1.0)), 1e-6);
+}
+
+TEST(Route, SoftmaxOfTheChosenOnly) {
+  RouterSpec spec = kPlain;
+  spec.gating = Gating::kSoftmaxOfChosen;
+  const Routing r = Route(spec, std::vector<float>{0.5F, 2.0F, 1.0F, -1.0F});
+  EXPECT_EQ(Chosen(r), (std::vector{1, 2}));
+  EXPECT_NEAR(r.weights[0], SigmoidOf(1.0), 1e-6);  // e^2 / (e^2 + e^1)
+  EXPECT_NEAR(r.weights[1], SigmoidOf(-1.0), 1e-6);
+}
+
+TEST(Route, OnlyTheBestGroupsTakePart) {
+  // Groups {0,1}, {2,3}, {4,5}: the best expert of all is in the group with the smallest sum.
+  RouterSpec spec{.n_expert = 6, .n_used = 3, .gating = Gating::kSigmoid, .n_group = 3};
+  spec.n_group_used = 2;
+  const std::vector<float> logits{3.0F, -9.0F, 1.0F, 0.5F, 2.0F, 0.0F};
+  EXPECT_EQ(Chosen(Route(spec, logits)), (std::vector{4, 2, 3}));
+  // The bias counts for groups as well.
+  EXPECT_EQ(Chosen(Route(spec, logits, std::vector<float>{0, 1.0F, 0, 0, 0, 0})),
+            (std::vector{1, 0, 4}));
+  spec.n_group_used = 3;
+  EXPECT_EQ(Chosen(Route(spec, logits)), (std::vector{0, 4, 2}));
+}
+
+TEST(Route, GroupsTieToTheLowerId) {
+  const RouterSpec spec{.n_expert = 4, .n_used = 2, .n_group = 2, .n_group_used = 1};
+  EXPECT_EQ(Chosen(Route(spec, std::vector<float>{1.0F, 1.0F, 1.0F, 1.0F})), (std::vector{0, 1}));
+}
+
+TEST(Route, EveryKindSurvivesBrokenLogits) {
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  const float inf = std::numeric_limits<float>::infinity();
+  for (const Gating gating : {Gating::kSoftmax, Gating::kSigmoid, Gating::kSoftmaxOfChosen}) {
+    for (const uint32_t groups : {1U, 2U}) {
+      const RouterSpec spec{.n_expert = 4, .n_used = 2, .gating = gating, .n_group = groups};
+      for (const std::vector<float>& logits :
+           {std::vector<float>{nan, nan, nan, nan}, std::vector<float>{inf, inf, -inf, nan},
+            std::vector<float>{-inf, -inf, -inf, -inf}}) {
+        const Routing r = Route(spec, logits, std::vector<float>{nan, 0.0F, inf, -inf});
+        EXPECT_NE(r.experts[0].value, r.experts[1].value);
+        EXPECT_FALSE(std::isnan(r.weights[0])) << static_cast<int>(gating);
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace moestro

@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: MIT
+// EdgeMoE's keep-score: frequency x layers since the expert's layer ran, so that what has just run
+// leaves first and what is about to run stays.
+#include "decide/slots/policies/policies.h"
+#include "decide/slots/policies/ranked_policy.h"
+
+namespace moestro {
+namespace {
+
+class EdgeMoePolicy final : public RankedPolicy {
+ public:
+  SlotId Victim(const PinView& pins) const override {
+    const uint32_t n = ranking_.layers();
+    return ranking_.Lowest(pins, [this, n](LayerId layer, double uses) {
+      return uses * ((now().value + n - layer.value) % n);
+    });
+  }
+
+ private:
+  void Forget(const PolicyShape& shape) override { uses_.Reset(shape.layers, shape.experts); }
+  double Used(ExpertKey key, uint32_t rows) override {
+    return static_cast<double>(uses_[key] += rows);
+  }
+
+  ExpertTable<uint64_t> uses_;
+};
+
+}  // namespace
+
+std::unique_ptr<Policy> MakeEdgeMoe(const PolicyValues& /*values*/) {
+  return std::make_unique<EdgeMoePolicy>();
+}
+
+}  // namespace moestro

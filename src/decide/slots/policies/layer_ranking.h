@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: MIT
+// The occupied slots of every layer, each with a rank; finds the slot with the lowest score when
+// the score depends on the rank and on the layer. What most policies need: their scores change
+// with the layer clock for whole layers at once, and for single slots only when these are used.
+//
+// A layer's lowest slot is remembered and looked for again only after a change to it, so a victim
+// costs a look at every layer and a walk over the few layers that changed. Ranks that change for a
+// whole layer can wait until a victim is looked for: Defer() keeps their place in time, Settle()
+// makes up for them.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "base/check.h"
+#include "core/ids.h"
+#include "decide/slots/policy.h"
+
+namespace moestro {
+
+class LayerRanking {
+ public:
+  void Reset(size_t slots, uint32_t layers);
+  // Equal ranks leave in the order in which they were last set.
+  void Add(SlotId slot, LayerId layer, double rank);
+  void Set(SlotId slot, double rank);
+  // REQUIRES: its layer is settled.
+  void Remove(SlotId slot);
+  // Every slot of the layer gets a new rank now that nobody has to know yet. What was deferred
+  // before counts no more, and what is set or added from now on comes later.
+  void Defer(LayerId layer);
+  bool is_settled(LayerId layer) const { return layers_[layer.value].deferred == 0; }
+  // The ranks that were deferred, by `rank_of(slot)`.
+  template <class RankOf>
+  void Settle(LayerId layer, RankOf rank_of) {
+    Layer& list = layers_[layer.value];
+    for (size_t i = 0; i < list.deferred; ++i) {
+      const SlotId slot = list.slots[i];
+      Entry& entry = entries_[slot.value];
+      if (entry.set_at > list.deferred_at) continue;  // set since
+      entry.rank = rank_of(slot);
+      entry.set_at = list.deferred_at + i + 1;
+    }
+    list.deferred = 0;
+  }
+
+  LayerId layer_of(SlotId slot) const { return entries_[slot.value].layer; }
+  double rank_of(SlotId slot) const { return entries_[slot.value].rank; }
+  const std::vector<SlotId>& slots_of(LayerId layer) const { return layers_[layer.value].slots; }
+  uint32_t layers() const { return static_cast<uint32_t>(layers_.size()); }
+
+  // The slot that is not pinned and has the lowest score(layer, rank); ties leave oldest first.
+  // REQUIRES: every layer is settled; score does not fall when the rank rises; some slot is not
+  // pinned.
+  template <class Score>
+  SlotId Lowest(const PinView& pins, Score score) const {
+    std::optional<SlotId> lowest;
+    double lowest_score = 0.0;
+    for (uint32_t l = 0; l < layers_.size(); ++l) {
+      const std::optional<SlotId> candidate = LowestOf(l, pins);
+      if (!candidate) continue;
+      const double its_score =
+          score(LayerId{static_cast<uint16_t>(l)}, entries_[candidate->value].rank);
+      if (lowest && (its_score > lowest_score ||
+                     (its_score == lowest_score && is_older(*lowest, *candidate)))) {
+        continue;
+      }
+      lowest = candidate;
+      lowest_score = its_score;
+    }
+    CHECK(lowest.has_value());
+    return *lowest;
+  }
+
+ private:
+  struct Entry {
+    LayerId layer{};
+    double rank = 0.0;
+    uint64_t set_at = 0;
+    size_t position = 0;  // in its layer's list
+  };
+  struct Layer {
+    std::vector<SlotId> slots;
+    mutable std::optional<SlotId> lowest;  // nullopt: look again
+    // The first so many slots have ranks that wait to be settled, from that time on.
+    size_t deferred = 0;
+    uint64_t deferred_at = 0;
+  };
+
+  bool is_older(SlotId a, SlotId b) const {
+    return entries_[a.value].set_at < entries_[b.value].set_at;
+  }
+  bool is_lower(SlotId a, SlotId b) const;
+  std::optional<SlotId> LowestOf(uint32_t layer, const PinView& pins) const;
+
+  std::vector<Entry> entries_;
+  std::vector<Layer> layers_;
+  uint64_t clock_ = 0;
+};
+
+}  // namespace moestro

@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: MIT
+// A policy over a LayerRanking: what its kinds share is bookkeeping, what they differ in is the
+// rank of an expert and the score that a layer gives to it.
+#pragma once
+
+#include "core/ids.h"
+#include "decide/slots/policies/expert_table.h"
+#include "decide/slots/policies/layer_ranking.h"
+#include "decide/slots/policy.h"
+
+namespace moestro {
+
+class RankedPolicy : public Policy {
+ public:
+  void Reset(const PolicyShape& shape) override {
+    keys_.assign(shape.slots, ExpertKey{});
+    ranking_.Reset(shape.slots, shape.layers);
+    now_ = LayerId{};
+    Forget(shape);
+  }
+  void LayerBegun(LayerId layer) override { now_ = layer; }
+  void Inserted(SlotId slot, ExpertKey key, uint32_t rows) override {
+    keys_[slot.value] = key;
+    ranking_.Add(slot, key.layer, Used(key, rows));
+  }
+  void Touched(SlotId slot, uint32_t rows) override {
+    ranking_.Set(slot, Used(keys_[slot.value], rows));
+  }
+  void Erased(SlotId slot) override { ranking_.Remove(slot); }
+
+ protected:
+  // Empty history for this shape.
+  virtual void Forget(const PolicyShape& shape) = 0;
+  // Notes a use and returns the expert's rank: the higher, the longer it stays.
+  virtual double Used(ExpertKey key, uint32_t rows) = 0;
+
+  // All residents rank 0 again: their history is forgotten.
+  void ClearRanks() {
+    for (uint32_t l = 0; l < ranking_.layers(); ++l) {
+      for (const SlotId slot : ranking_.slots_of(LayerId{static_cast<uint16_t>(l)})) {
+        ranking_.Set(slot, 0.0);
+      }
+    }
+  }
+  // Layers until `layer` runs again: 1 .. layers; the one that is running has had its turn.
+  uint32_t LayersUntil(LayerId layer) const {
+    const uint32_t n = ranking_.layers();
+    const uint32_t ahead = (layer.value + n - now_.value) % n;
+    return ahead == 0 ? n : ahead;
+  }
+  LayerId now() const { return now_; }
+  const ExpertKey& key_of(SlotId slot) const { return keys_[slot.value]; }
+
+  // Shared with the kinds on purpose; mutable, because a kind may settle ranks as late as when a
+  // victim is asked for.
+  mutable LayerRanking ranking_;  // NOLINT
+
+ private:
+  std::vector<ExpertKey> keys_;
+  LayerId now_{};
+};
+
+}  // namespace moestro

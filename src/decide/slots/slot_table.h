@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: MIT
+// Which expert is in which slot, and who has to leave: the state behind every hit and miss. Pure
+// (see policy.h); the engine and the simulator drive the same table, so their decisions agree.
+//
+// A slot is free, loading or ready. Leases pin it; a pinned or loading slot never leaves.
+// Experts that no decode step has used yet are transient: those of a prompt and those prefetched.
+// The policy does not know them, and they leave before anything that decode has used, newest first
+// while a prefill goes on: one long prompt neither washes out decode's history nor flushes its own
+// first layers (a cyclic sweep through an LRU of a third of the size hits nothing), and a wrong
+// prefetch is the first to leave. Prefetching a resident expert only pins it; no prefetch counts as
+// a request, a hit or a miss.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <list>
+#include <memory>
+#include <optional>
+#include <span>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "core/ids.h"
+#include "core/layer_plan.h"
+#include "decide/slots/policy.h"
+
+namespace moestro {
+
+struct Placement {
+  enum class Was : uint8_t { kReady, kLoading, kAbsent };
+  SlotId slot;
+  Was was = Was::kAbsent;
+  std::optional<ExpertKey> evicted;  // set when an absent expert took an occupied slot
+};
+
+struct TableStats {
+  uint64_t requests = 0;
+  uint64_t hits = 0;    // ready when asked
+  uint64_t late = 0;    // asked while under way
+  uint64_t misses = 0;  // absent when asked
+  uint64_t evictions = 0;
+  uint64_t row_requests = 0;     // each as often as it has rows
+  uint64_t row_hits = 0;         // of these, ready when asked
+  uint64_t prefetches = 0;       // absent experts that a prefetch brought in
+  uint64_t used_prefetches = 0;  // of these, asked for before they left
+};
+
+class SlotTable final : private PinView {
+ public:
+  SlotTable(const PolicyShape& shape, std::unique_ptr<Policy> policy);
+
+  // Told of every request that found or made a place, in order.
+  using Observer = std::function<void(ExpertKey, Use, const Placement&)>;
+  void SetObserver(Observer observer) { observer_ = std::move(observer); }
+
+  // The decode's clock, for the policy (see policy.h).
+  void BeginSequence() { policy_->SequenceBegun(); }
+  void BeginLayer(LayerId layer) { policy_->LayerBegun(layer); }
+  // Decode has used a copy of an expert that has its slots in another table.
+  void OtherCopyUsed(ExpertKey ran, uint32_t rows) { policy_->OtherCopyUsed(ran, rows); }
+  void Predict(LayerId layer, std::span<const ExpertId> experts) {
+    policy_->Predicted(layer, experts);
+  }
+
+  // Finds or makes a place for `key` and pins it once. An absent key's slot is left loading: the
+  // caller fills it and calls Landed() or Failed(). nullopt: every slot is pinned or loading.
+  // `rows` of the step use it.
+  std::optional<Placement> Request(ExpertKey key, Use use, uint32_t rows = 1);
+  // What an absent expert's request would do; it takes a free slot if `evicts` is empty.
+  // nullopt: it would find no room. `keeps` stay, as if they were pinned; each once.
+  struct Room {
+    std::optional<ExpertKey> evicts;
+  };
+  std::optional<Room> RoomFor(Use use, std::span<const ExpertKey> keeps = {}) const;
+  // Somebody else gives an expert up that is not here: it takes a slot, loading and pinned, as if
+  // decode had just used it, and counts as no request. As RoomFor() says.
+  std::optional<Placement> Adopt(ExpertKey key, std::span<const ExpertKey> keeps);
+  void Unpin(SlotId slot);
+  void Landed(SlotId slot);
+  // The bytes did not come: the slot is free again once nobody pins it.
+  void Failed(SlotId slot);
+  // Somebody else has the expert now: it leaves, if it is ready and nobody pins it, else it stays.
+  void Drop(ExpertKey key);
+
+  bool contains(ExpertKey key) const { return slot_of_.contains(key); }
+  bool is_ready(ExpertKey key) const;
+  std::vector<ExpertKey> keys() const;  // that it contains, in no order
+  size_t slots() const { return entries_.size(); }
+  // That absent experts' requests could take.
+  size_t room() const { return idle_ + free_.size(); }
+  const TableStats& stats() const { return stats_; }
+
+ private:
+  enum class State : uint8_t { kFree, kLoading, kReady, kFailed };
+  struct Entry {
+    ExpertKey key{};
+    State state = State::kFree;
+    bool transient = false;             // listed in transient_, unknown to the policy
+    bool prefetched = false;            // and not used yet
+    std::list<SlotId>::iterator place;  // in transient_, if listed
+    uint32_t pins = 0;
+  };
+
+  bool is_pinned(SlotId slot) const override;
+  std::optional<Placement> Find(ExpertKey key, Use use, uint32_t rows);
+  Placement Reuse(SlotId slot, Use use, uint32_t rows);
+  std::optional<SlotId> FindRoom(Use use, std::optional<ExpertKey>& evicted);
+  class Keeping;
+  SlotId VictimFor(Use use, const PinView& pins) const;
+  std::optional<SlotId> TransientVictim(Use use, const PinView& pins) const;
+  void Unlist(Entry& entry);
+  void Empty(SlotId slot);
+  void Occupy(SlotId slot, ExpertKey key, Use use, uint32_t rows);
+
+  std::unique_ptr<Policy> policy_;
+  std::vector<Entry> entries_;
+  std::vector<SlotId> free_;
+  std::list<SlotId> transient_;  // oldest first
+  std::unordered_map<ExpertKey, SlotId> slot_of_;
+  size_t idle_ = 0;  // ready and not pinned
+  TableStats stats_;
+  Observer observer_;
+};
+
+}  // namespace moestro

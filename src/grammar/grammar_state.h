@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: MIT
+// libllama's grammar sampler with a late start. llama.h stays in grammar_state.cc.
+//
+// Thread rule: one thread.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "base/result.h"
+#include "core/ids.h"
+#include "grammar/token_filter.h"
+#include "grammar/trial.h"
+#include "model/vocab.h"
+
+struct llama_sampler;  // NOLINT(readability-identifier-naming)
+
+namespace moestro {
+
+// GBNF text with the start symbol "root". It takes effect at the first of the triggers, which
+// belongs to its text; without triggers, at once.
+struct Grammar {
+  std::string text;
+  std::vector<std::string> triggers;
+};
+
+// What strangers' grammars may take of the processor, in a process of their own.
+struct GrammarLimits {
+  std::chrono::milliseconds opening{2'000};
+  std::chrono::milliseconds token{200};
+
+  // A vocabulary of 100,000 tokens takes 50 ms on a quick processor; a slow one gets ten times
+  // that.
+  static GrammarLimits For(uint32_t n_tokens) {
+    GrammarLimits limits;
+    limits.token += std::chrono::milliseconds(n_tokens / 200);
+    return limits;
+  }
+};
+
+// A call may take any time and memory (grammar_process.h bounds it). A negated class may let
+// through characters that are spelled in too many bytes, where the vocabulary has tokens of single
+// bytes; the text shows them as U+FFFD.
+class GrammarState final : public TokenFilter {
+ public:
+  // `vocab` must outlive this. Null: not a grammar. libllama may abort on it, or throw
+  // std::exception: try it first.
+  static std::unique_ptr<GrammarState> Make(const Grammar& grammar, const Vocab& vocab);
+
+  Result<bool> Take(Token token) override;
+  Result<std::vector<bool>> Allowed(uint32_t n_tokens) override;
+  void Restart() override;
+
+ private:
+  struct Free {
+    void operator()(llama_sampler* sampler) const;
+  };
+  using SamplerPtr = std::unique_ptr<llama_sampler, Free>;
+  struct Piece {
+    Token token;
+    std::string text;
+  };
+
+  GrammarState(SamplerPtr sampler, const Grammar& grammar, const Vocab& vocab);
+  // These may throw std::exception, as libllama does.
+  bool Allows(Token token) const;
+  std::vector<bool> AllowedOf(uint32_t n_tokens) const;
+  void Accept(Token token);  // REQUIRES: it is allowed
+  std::string TextOf(Token token) const;
+  bool EndsTrigger(std::string_view text) const;
+  // The sampler after the trigger that `last` completes; null if the grammar forbids how it begins.
+  SamplerPtr Begun(Token last) const;
+
+  SamplerPtr sampler_;
+  const Vocab* vocab_;
+  std::vector<std::string> triggers_;
+  size_t longest_trigger_ = 0;
+  bool is_waiting_ = false;
+  SamplerPtr fresh_;        // waits for a trigger; null without triggers
+  std::deque<Piece> tail_;  // what a trigger may have begun in
+  std::string tail_text_;
+};
+
+// What can be said without libllama: kInvalidRequest for a grammar or trigger that is too long or
+// not UTF-8, and for a model without a tokenizer.
+Status CheckGrammarText(const Grammar& grammar, const Vocab& vocab);
+// To be run in a child process: the grammar can be parsed and allows one of the first n_tokens
+// tokens at its start, within the limits. Else says why on stderr.
+bool TryGrammar(const Grammar& grammar, const Vocab& vocab, uint32_t n_tokens,
+                std::optional<GrammarLimits> limits = std::nullopt);
+// What such a trial means.
+Status GrammarVerdict(const Trial& trial);
+
+}  // namespace moestro

@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: MIT
+#include "grammar/trial.h"
+
+#include <gtest/gtest.h>
+#include <malloc.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <cstdio>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+namespace moestro {
+namespace {
+
+using std::chrono_literals::operator""s;
+using std::chrono_literals::operator""ms;
+
+TEST(TryInChild, TellsPassedFromRefused) {
+  EXPECT_EQ(TryInChild([] { return true; }, {.time = 30s}).outcome, Trial::Outcome::kPassed);
+  EXPECT_EQ(TryInChild([] { return false; }, {.time = 30s}).outcome, Trial::Outcome::kRefused);
+  EXPECT_EQ(TryInChild([]() -> bool { throw std::runtime_error("x"); }, {.time = 30s}).outcome,
+            Trial::Outcome::kRefused);
+}
+
+TEST(TryInChild, SurvivesADeathAndKeepsTheLastWords) {
+  const Trial trial = TryInChild(
+      [] {
+        std::fputs("what a pity\n", stderr);
+        return raise(SIGKILL) == 0;
+      },
+      {.time = 30s});
+  EXPECT_EQ(trial.outcome, Trial::Outcome::kCrashed);
+  EXPECT_EQ(trial.output, "what a pity\n");
+}
+
+TEST(TryInChild, EndsWhatDoesNotReturn) {
+  const Trial trial = TryInChild([] { return pause() == 0; }, {.time = 50ms});
+  EXPECT_EQ(trial.outcome, Trial::Outcome::kTimedOut);
+}
+
+TEST(TryInChild, LimitsWhatTheChildTakes) {
+  const Trial trial = TryInChild(
+      [] {
+        std::vector<std::string> taken;
+        while (taken.size() < 64) taken.emplace_back(size_t{64} << 20, 'x');
+        return true;
+      },
+      {.time = 30s});
+  EXPECT_NE(trial.outcome, Trial::Outcome::kPassed);
+  EXPECT_NE(trial.outcome, Trial::Outcome::kTimedOut);
+}
+
+TEST(TryInChild, TheLimitOfMemoryIsTheCallers) {
+  const auto takes = [](size_t mib) {
+    return [mib] {
+      const std::vector<std::string> taken(mib, std::string(size_t{1} << 20U, 'x'));
+      return taken.back().back() == 'x';
+    };
+  };
+  const TrialLimits limits{.time = 30s, .memory = uint64_t{16} << 20U};
+  EXPECT_EQ(TryInChild(takes(8), limits).outcome, Trial::Outcome::kPassed);
+  const size_t kept = mallinfo2().fordblks >> 20U;  // that other tests have freed
+  EXPECT_NE(TryInChild(takes(32 + kept), limits).outcome, Trial::Outcome::kPassed);
+}
+
+TEST(TryInChild, ChangesNothingInThisProcess) {
+  int value = 1;
+  EXPECT_EQ(TryInChild([&] { return ++value == 2; }, {.time = 30s}).outcome,
+            Trial::Outcome::kPassed);
+  EXPECT_EQ(value, 1);
+}
+
+}  // namespace
+}  // namespace moestro

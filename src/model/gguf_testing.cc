@@ -1,0 +1,289 @@
+// SPDX-License-Identifier: MIT
+#include "model/gguf_testing.h"
+
+#include <algorithm>
+#include <array>
+#include <fstream>
+#include <iterator>
+#include <utility>
+
+#include "base/check.h"
+#include "base/format.h"
+#include "model/families/families.h"
+#include "model/fitted.h"
+#include "model/tensor_names.h"
+
+namespace moestro {
+
+GgufBuilder::GgufBuilder() : gguf_(gguf_init_empty()) {}
+GgufBuilder::GgufBuilder(GgufBuilder&& other) noexcept
+    : gguf_(std::exchange(other.gguf_, nullptr)), tensors_(std::move(other.tensors_)) {}
+GgufBuilder::~GgufBuilder() {
+  if (gguf_ != nullptr) gguf_free(gguf_);
+}
+
+GgufBuilder& GgufBuilder::Set(const std::string& key, uint32_t value) {
+  gguf_set_val_u32(gguf_, key.c_str(), value);
+  return *this;
+}
+GgufBuilder& GgufBuilder::Set(const std::string& key, float value) {
+  gguf_set_val_f32(gguf_, key.c_str(), value);
+  return *this;
+}
+GgufBuilder& GgufBuilder::Set(const std::string& key, bool value) {
+  gguf_set_val_bool(gguf_, key.c_str(), value);
+  return *this;
+}
+GgufBuilder& GgufBuilder::Set(const std::string& key, const char* value) {
+  gguf_set_val_str(gguf_, key.c_str(), value);
+  return *this;
+}
+GgufBuilder& GgufBuilder::SetStrings(const std::string& key,
+                                     const std::vector<std::string>& values) {
+  std::vector<const char*> texts;
+  for (const std::string& value : values) texts.push_back(value.c_str());
+  gguf_set_arr_str(gguf_, key.c_str(), texts.data(), texts.size());
+  return *this;
+}
+GgufBuilder& GgufBuilder::SetFloats(const std::string& key, const std::vector<float>& values) {
+  gguf_set_arr_data(gguf_, key.c_str(), GGUF_TYPE_FLOAT32, values.data(), values.size());
+  return *this;
+}
+GgufBuilder& GgufBuilder::SetInts(const std::string& key, const std::vector<int32_t>& values) {
+  gguf_set_arr_data(gguf_, key.c_str(), GGUF_TYPE_INT32, values.data(), values.size());
+  return *this;
+}
+GgufBuilder& GgufBuilder::Remove(const std::string& key) {
+  CHECK(gguf_remove_key(gguf_, key.c_str()) >= 0);
+  return *this;
+}
+
+GgufBuilder& GgufBuilder::Tensor(const std::string& name, ggml_type type,
+                                 const std::vector<int64_t>& ne) {
+  const auto known = std::ranges::find(tensors_, name, &TensorDef::name);
+  if (known != tensors_.end()) {
+    *known = {.name = name, .type = type, .ne = ne};
+  } else {
+    tensors_.push_back({.name = name, .type = type, .ne = ne});
+  }
+  return *this;
+}
+
+GgufBuilder& GgufBuilder::RemoveTensor(const std::string& name) {
+  CHECK(std::erase_if(tensors_, [&](const TensorDef& t) { return t.name == name; }) == 1);
+  return *this;
+}
+
+void GgufBuilder::Write(const std::string& path) const {
+  gguf_context* out = gguf_init_empty();
+  gguf_set_kv(out, gguf_);
+  ggml_context* ggml =
+      ggml_init({.mem_size = size_t{16} << 20, .mem_buffer = nullptr, .no_alloc = false});
+  for (const TensorDef& def : tensors_) {
+    ggml_tensor* tensor =
+        ggml_new_tensor(ggml, def.type, static_cast<int>(def.ne.size()), def.ne.data());
+    ggml_set_name(tensor, def.name.c_str());
+    char* data = static_cast<char*>(tensor->data);
+    for (size_t i = 0; i < ggml_nbytes(tensor); ++i) data[i] = static_cast<char>(i % 31);
+    gguf_add_tensor(out, tensor);
+  }
+  CHECK(gguf_write_to_file(out, path.c_str(), false));
+  ggml_free(ggml);
+  gguf_free(out);
+}
+
+namespace {
+
+constexpr int64_t kEmbd = 32;
+constexpr int64_t kVocab = 300;
+constexpr int64_t kExperts = 4;
+constexpr int64_t kFf = 64;
+
+void AddKeys(GgufBuilder& file, const std::string& arch) {
+  file.Set("general.architecture", arch.c_str())
+      .Set("general.name", "small")
+      .Set(arch + ".block_count", 2U)
+      .Set(arch + ".context_length", 128U)
+      .Set(arch + ".embedding_length", uint32_t{kEmbd})
+      .Set(arch + ".feed_forward_length", uint32_t{kFf})
+      .Set(arch + ".attention.head_count", 4U)
+      .Set(arch + ".attention.head_count_kv", 2U)
+      .Set(arch + ".attention.layer_norm_rms_epsilon", 1e-6F)
+      .Set(arch + ".rope.freq_base", 5000.0F)
+      .Set(arch + ".expert_count", uint32_t{kExperts})
+      .Set(arch + ".expert_used_count", 2U)
+      .Set(arch + ".vocab_size", uint32_t{kVocab})
+      .Set("tokenizer.ggml.model", "none");
+}
+
+// The sizes of roles.
+ModelSpec SizesOf(const Family& family, uint32_t head_dim) {
+  ModelSpec spec;
+  spec.attention = family.attention;
+  spec.n_embd = kEmbd;
+  spec.n_head = 4;
+  spec.n_head_kv = 2;
+  spec.head_dim_k = spec.head_dim_v = head_dim;
+  spec.n_ff_expert = kFf;
+  spec.n_ff_shared = family.shared_expert == SharedExpert::kOwnWidth ? 96 : 2 * kFf;
+  spec.n_vocab = kVocab;
+  spec.rope.n_dims = head_dim;
+  spec.router.n_expert = kExperts;
+  return spec;
+}
+
+// Where a role's type matters to a test; others are F16 or, if vectors, F32.
+ggml_type TypeOf(const TensorRole& role) {
+  if (role.kind == TensorKind::kVector || role.name == "ffn_gate_inp.weight") return GGML_TYPE_F32;
+  const bool is_table = role.name == "token_embd.weight" || role.name == "output.weight";
+  return is_table ? GGML_TYPE_Q8_0 : GGML_TYPE_F16;
+}
+
+void AddRole(GgufBuilder& file, const std::string& blk, const TensorRole& role,
+             const ModelSpec& spec) {
+  std::vector<int64_t> ne{DimSize(role.ne0, spec)};
+  if (role.ne1 != Dim::kOne) ne.push_back(DimSize(role.ne1, spec));
+  file.Tensor(blk + std::string(role.name), TypeOf(role), ne);
+}
+
+// What the family demands, the output matrix, and attention in three with biases where its name
+// is in kQkvBiases.
+void AddTensors(GgufBuilder& file, const Family& family, const ModelSpec& spec) {
+  constexpr std::array<std::string_view, 2> kQkvBiases{"qwen2moe", "phimoe"};
+  const bool has_biases = std::ranges::contains(kQkvBiases, family.name);
+  ModelRoles<Presence> model = family.model_tensors;
+  model.output = Presence::kRequired;
+  const auto add_model = [&](const TensorRole& role, Presence presence) {
+    if (presence == Presence::kRequired) AddRole(file, "", role, spec);
+  };
+  ForEachModelRole(add_model, model);
+  if (family.attention.long_short_factors) {
+    AddRole(file, "", {"rope_factors_long.weight", TensorKind::kVector, Dim::kHalfRotary}, spec);
+    AddRole(file, "", {"rope_factors_short.weight", TensorKind::kVector, Dim::kHalfRotary}, spec);
+  }
+  LayerRoles<Presence> layer = family.layer_tensors;
+  layer.attn_q = layer.attn_k = layer.attn_v = Presence::kRequired;
+  if (has_biases) layer.attn_q_b = layer.attn_k_b = layer.attn_v_b = Presence::kRequired;
+  for (const std::string blk : {"blk.0.", "blk.1."}) {
+    const auto add = [&](const TensorRole& role, Presence presence) {
+      if (presence != Presence::kRequired || role.part == LayerPart::kDense) return;
+      AddRole(file, blk, role, spec);
+    };
+    ForEachLayerRole(add, layer);
+    file.Tensor(blk + "ffn_gate_exps.weight", GGML_TYPE_Q8_0, {kEmbd, kFf, kExperts})
+        .Tensor(blk + "ffn_up_exps.weight", GGML_TYPE_Q4_0, {kEmbd, kFf, kExperts})
+        .Tensor(blk + "ffn_down_exps.weight", GGML_TYPE_F16, {kFf, kEmbd, kExperts});
+  }
+}
+
+// GPT-2's printable stand-in for each byte, as UTF-8.
+std::string ByteSpelling(unsigned byte) {
+  const auto prints = [](unsigned b) {
+    return (b >= 0x21 && b <= 0x7E) || (b >= 0xA1 && b <= 0xAC) || b >= 0xAE;
+  };
+  unsigned code = byte;
+  if (!prints(byte)) {
+    code = 256;
+    for (unsigned b = 0; b < byte; ++b) code += prints(b) ? 0 : 1;
+  }
+  if (code < 0x80) return std::string(1, static_cast<char>(code));
+  return {static_cast<char>(0xC0 | (code >> 6)), static_cast<char>(0x80 | (code & 0x3F))};
+}
+
+}  // namespace
+
+GgufBuilder SmallMoe(std::string_view arch) {
+  const Family* family = FindFamily(Families(), arch);
+  CHECK(family != nullptr);
+  const std::string name(arch);
+  GgufBuilder file;
+  AddKeys(file, name);
+  if (arch == "qwen3moe") {  // heads that are no quotient
+    file.Set(name + ".attention.key_length", 16U).Set(name + ".attention.value_length", 16U);
+  }
+  if (arch == "qwen2moe") {  // feed_forward_length says the width of an expert
+    file.Set(name + ".feed_forward_length", 2 * uint32_t{kFf});
+  } else if (family->feed_forward_length != FeedForwardLength::kOneExpert) {
+    file.Set(name + ".expert_feed_forward_length", uint32_t{kFf})
+        .Set(name + ".feed_forward_length", 999U);
+  }
+  if (family->shared_expert == SharedExpert::kOwnWidth) {
+    file.Set(name + ".expert_shared_feed_forward_length", 96U);
+  }
+  if (family->shared_expert == SharedExpert::kCounted) file.Set(name + ".expert_shared_count", 2U);
+  AddTensors(file, *family, SizesOf(*family, arch == "qwen3moe" ? 16 : 8));
+  return file;
+}
+
+GgufBuilder SmallFitted() {
+  GgufBuilder file = SmallMoe("olmoe");
+  file.Set(kFitVersionKey, kFitVersion)
+      .Set(kFitNameKey, "source.gguf")
+      .Set(kFitFingerprintKey, "0123456789abcdef")
+      .Set(kFitWidthKey, "01100000");
+  for (const std::string matrix : {"gate", "up"}) {
+    const std::string name = "blk.0.ffn_" + matrix + "_exps";
+    file.Tensor(name + ".weight", GGML_TYPE_Q8_0, {32, 64, 2});
+    file.Tensor(name + "_low.weight", GGML_TYPE_Q4_0, {32, 64, 2});
+  }
+  file.Tensor("blk.0.ffn_down_exps.weight", GGML_TYPE_Q8_0, {64, 32, 2});
+  file.Tensor("blk.0.ffn_down_exps_low.weight", GGML_TYPE_Q4_0, {64, 32, 2});
+  return file;
+}
+
+void AddByteLevelVocabulary(GgufBuilder& file) {
+  std::vector<std::string> tokens{"<s>", "</s>"};
+  for (unsigned byte = 0; byte < 256; ++byte) tokens.push_back(ByteSpelling(byte));
+  const std::vector<std::string> merges{"h e", "l l", "he ll", "hell o"};
+  for (const char* word : {"he", "ll", "hell", "hello"}) tokens.emplace_back(word);
+  while (tokens.size() < static_cast<size_t>(kVocab))
+    tokens.push_back(Format("<unused{}>", tokens.size()));
+  std::vector<int32_t> types(tokens.size(), 1);  // normal
+  types[0] = types[1] = 3;                       // control
+  file.Set("tokenizer.ggml.model", "gpt2")
+      .Set("tokenizer.ggml.pre", "gpt-2")
+      .SetStrings("tokenizer.ggml.tokens", tokens)
+      .SetInts("tokenizer.ggml.token_type", types)
+      .SetStrings("tokenizer.ggml.merges", merges)
+      .Set("tokenizer.ggml.bos_token_id", 0U)
+      .Set("tokenizer.ggml.eos_token_id", 1U)
+      .Set("tokenizer.ggml.add_bos_token", true)
+      .Set("tokenizer.chat_template",
+           "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor "
+           "%}");
+}
+
+RawHeader::RawHeader(uint64_t n_tensors, uint64_t n_keys, uint32_t version) : bytes_("GGUF") {
+  Number(version).Number(n_tensors).Number(n_keys);
+}
+
+RawHeader& RawHeader::Text(std::string_view text) {
+  Number(uint64_t{text.size()});
+  bytes_ += text;
+  return *this;
+}
+
+RawHeader& RawHeader::Tensor(std::string_view name, const std::vector<int64_t>& ne, uint32_t type,
+                             uint64_t offset) {
+  Text(name).Number(static_cast<uint32_t>(ne.size()));
+  for (const int64_t n : ne) Number(n);
+  return Number(type).Number(offset);
+}
+
+RawHeader& RawHeader::Zeros(uint64_t count) {
+  bytes_.append(count, '\0');
+  return *this;
+}
+
+void WriteBytes(const std::string& path, std::string_view bytes) {
+  std::ofstream file(path, std::ios::binary | std::ios::trunc);
+  file.write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
+  CHECK(file.good());
+}
+
+std::string ReadBytes(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+}  // namespace moestro

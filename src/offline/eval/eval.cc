@@ -1,0 +1,167 @@
+// SPDX-License-Identifier: MIT
+#include "offline/eval/eval.h"
+
+#include <unistd.h>
+
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <span>
+#include <system_error>
+#include <utility>
+#include <vector>
+
+#include "base/format.h"
+#include "engine/append.h"
+#include "engine/find_weights.h"
+#include "engine/plan/asked_bytes.h"
+
+namespace moestro {
+namespace {
+
+// What is done with the logits of an evaluated position, and the token that follows it.
+struct Evaluator {
+  std::function<void()> begin_window;
+  std::function<Status(std::span<const float> logits, Token next)> evaluate;
+};
+
+// Every window as a new sequence, one token a step. Slots stay as they are in between.
+Status DecodeText(Engine& engine, const EvalText& text, Sequence& sequence, const char* what,
+                  const Progress& progress, const Evaluator& evaluator) {
+  const uint64_t total = text.n_evaluated();
+  uint64_t done = 0;
+  for (const EvalText::Window& window : text.windows) {
+    const std::span<const Token> tokens = text.tokens_of(window);
+    sequence.CutBack(0);
+    evaluator.begin_window();
+    for (size_t i = 0; i + 1 < tokens.size(); ++i) {
+      TRY(const std::span<const float> logits, Append(engine, sequence, tokens.subspan(i, 1)));
+      if (i < text.score_from) continue;
+      TRY_STATUS(evaluator.evaluate(logits, tokens[i + 1]));
+      if (progress) progress(what, ++done, total);
+    }
+  }
+  return {};
+}
+
+}  // namespace
+
+EngineOptions ExactOf(EngineOptions options) {
+  options.low.clear();
+  options.lossy = {};
+  options.little = {};
+  options.kv_type = EngineOptions().kv_type;
+  return options;
+}
+
+double EvalResult::bytes_per_token() const {
+  const uint64_t tokens = report.stats.decode.tokens;
+  return tokens > 0 ? static_cast<double>(asked_bytes) / static_cast<double>(tokens) : 0.0;
+}
+
+Result<Evaluation> Evaluation::Prepare(EvalRequest request) {
+  std::string scratch;
+  if (request.against_exact && request.reference.empty()) {
+    TRY(scratch, ScratchFolder(request.scratch, request.text.paths.front()));
+  }
+  TRY(ModelFile model, ModelFile::Open(request.model));
+  TRY(EvalText text, ReadEvalText(model, request.text, request.engine));
+  Evaluation evaluation(std::move(request), model.id, std::move(text));
+  evaluation.scratch_ = std::move(scratch);
+  const EvalRequest& asked = evaluation.request_;
+  if (!asked.against_exact) return evaluation;
+  if (!asked.exact_model.empty()) {
+    TRY(model, ModelFile::Open(asked.exact_model));
+    TRY_STATUS(evaluation.CheckReadsAlike(model));
+  }
+  TRY_STATUS(evaluation.MakeReference(std::move(model)));
+  return evaluation;
+}
+
+Status Evaluation::CheckReadsAlike(const ModelFile& other) const {
+  TRY(const EvalText text, ReadEvalText(other, request_.text, request_.engine));
+  if (text.n_vocab == text_.n_vocab && text.Hash() == text_.Hash()) return {};
+  return Fail(Errc::kInvalidRequest,
+              "{} and {} read the text as different tokens; only models of one vocabulary can be "
+              "compared",
+              request_.model, request_.exact_model);
+}
+
+// Rows of both runs and of the file, and what the statistics keep.
+uint64_t Evaluation::OwnBytes() const {
+  return 3 * uint64_t{text_.n_vocab} * sizeof(float) +
+         EvalStats::BytesFor(text_.n_evaluated(), text_.n_blocks(kBlockTokens));
+}
+
+Status Evaluation::MakeReference(ModelFile model) {
+  ReferenceInfo info = ReferenceInfo::Of(model, text_);
+  if (!request_.reference.empty()) {  // a file that goes with this run needs no number
+    TRY(info.weights, FindWeightsId(model, request_.engine.weights_folder));
+  }
+  std::error_code unreadable;  // is no absence: opening it says what it is
+  const std::string& kept = request_.reference;
+  const bool is_there = !kept.empty() && (std::filesystem::exists(kept, unreadable) || unreadable);
+  TRY(ReferenceReader reader,
+      is_there ? ReferenceReader::Open(kept, info) : RunExact(std::move(model), info));
+  reference_.emplace(std::move(reader));
+  return {};
+}
+
+Result<ReferenceReader> Evaluation::RunExact(ModelFile model, const ReferenceInfo& info) {
+  const std::string path = request_.reference.empty()
+                               ? Format("{}/moestro-eval-{}.exact", scratch_, getpid())
+                               : request_.reference;
+  TRY(ReferenceWriter writer, ReferenceWriter::Create(path, info));
+  EngineOptions options = ExactOf(request_.engine);
+  options.caller_bytes += OwnBytes();
+  {
+    TRY(const std::unique_ptr<Engine> engine,
+        Engine::Open(std::move(model), options, request_.progress));
+    Sequence sequence = engine->NewSequence();
+    std::vector<float> row(text_.n_vocab);
+    TRY_STATUS(DecodeText(*engine, text_, sequence, "exact run", request_.progress,
+                          {.begin_window = [] {},
+                           .evaluate = [&](std::span<const float> logits, Token) -> Status {
+                             LogSoftmax(logits, row);
+                             return writer.Add(row);
+                           }}));
+  }
+  TRY_STATUS(writer.Finish());
+  Result<ReferenceReader> reader = ReferenceReader::Open(path, info);
+  // The open file stays readable without its name, and however this process ends, it goes with it.
+  std::error_code ignored;
+  if (request_.reference.empty()) std::filesystem::remove(path, ignored);
+  return reader;
+}
+
+Result<EvalResult> Evaluation::Run(EngineOptions options) {
+  options.caller_bytes += OwnBytes();
+  TRY(const std::unique_ptr<Engine> engine,
+      Engine::Open(request_.model, options, request_.progress));
+  EvalStats stats(text_.n_evaluated(), text_.n_blocks(kBlockTokens));
+  std::vector<float> row(text_.n_vocab);
+  uint64_t index = 0;
+  const auto evaluate = [&](std::span<const float> logits, Token next) -> Status {
+    LogSoftmax(logits, row);
+    if (!reference_) {
+      stats.Add(row, next);
+      return {};
+    }
+    TRY(const std::span<const float> exact, reference_->Row(index++));
+    stats.Add(row, exact, next);
+    return {};
+  };
+  Sequence sequence = engine->NewSequence();
+  EvalResult result{.windows = text_.windows.size()};
+  {
+    const AskedBytes asked(*engine);
+    TRY_STATUS(DecodeText(*engine, text_, sequence, "evaluate", request_.progress,
+                          {.begin_window = [&] { stats.BeginWindow(); }, .evaluate = evaluate}));
+    result.asked_bytes = asked.bytes();
+  }
+  result.figures = stats.Figures();
+  TRY(result.report, MakeReport(*engine, sequence, true));
+  return result;
+}
+
+}  // namespace moestro

@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: MIT
+// Runs a model over texts as a user's run would, token by token, and says how well it predicts them
+// and how far it is from the exact run of the same engine.
+//
+// The exact run comes first and leaves its log-probabilities in a file; then its engine goes, and
+// the run to be judged has all the memory. Two engines never live at once.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "base/result.h"
+#include "core/model_id.h"
+#include "engine/engine.h"
+#include "engine/run_report.h"
+#include "offline/eval/eval_reference.h"
+#include "offline/eval/eval_stats.h"
+#include "offline/eval/eval_text.h"
+
+namespace moestro {
+
+// The options of the exact run to which one with `options` is compared.
+EngineOptions ExactOf(EngineOptions options);
+
+struct EvalRequest {
+  std::string model;
+  EngineOptions engine;
+  TextRequest text;
+  bool against_exact = false;
+  std::string exact_model = {};  // runs exactly, in place of the model: what a fitted one is of
+  std::string scratch = {};      // folder for the exact run's rows; empty: see ScratchFolder()
+  std::string reference = {};    // a file that keeps them: used if it is there, else written
+  Progress progress = {};        // may be empty
+};
+
+struct EvalResult {
+  EvalFigures figures = {};
+  RunReport report = {};     // of the run that is judged; decode is all of it
+  uint64_t asked_bytes = 0;  // see engine/plan/asked_bytes.h
+  uint64_t windows = 0;
+
+  // Per evaluated position, those before score_from included: they cost as much.
+  double bytes_per_token() const;
+};
+
+// One text, one exact run, any number of runs to be judged.
+class Evaluation {
+ public:
+  // Checks the request, tokenizes, and makes the exact run if the request wants one. Errors: those
+  // of ModelFile::Open(), ScratchFolder(), ReadEvalText(), the engine and the reference's file;
+  // kInvalidRequest if the two models read the text as other tokens.
+  static Result<Evaluation> Prepare(EvalRequest request);
+  // Opens an engine with these options and runs it over the text. Errors: the engine's; kIo.
+  Result<EvalResult> Run(EngineOptions options);
+  const ModelId& model() const { return model_; }
+
+ private:
+  Evaluation(EvalRequest request, ModelId model, EvalText text)
+      : request_(std::move(request)), model_(std::move(model)), text_(std::move(text)) {}
+
+  Status MakeReference(ModelFile model);  // the one that runs exactly
+  Result<ReferenceReader> RunExact(ModelFile model, const ReferenceInfo& info);
+  Status CheckReadsAlike(const ModelFile& other) const;
+  uint64_t OwnBytes() const;  // beside an engine
+
+  EvalRequest request_;
+  ModelId model_;
+  std::string scratch_;
+  EvalText text_;
+  std::optional<ReferenceReader> reference_;
+};
+
+}  // namespace moestro

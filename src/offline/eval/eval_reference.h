@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: MIT
+// The exact run's log-probabilities in a file: too many for memory (a vocabulary for each token),
+// in F32 as they were computed.
+//
+// The file: header (magic, version, what ReferenceInfo says), a row [n_vocab] F32 for each
+// evaluated token, checksum. See base/binary_file.h.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/binary_file.h"
+#include "base/result.h"
+#include "model/model_file.h"
+#include "offline/eval/eval_text.h"
+
+namespace moestro {
+
+// What a reference is of. Another one's is refused.
+struct ReferenceInfo {
+  uint64_t fingerprint = 0;  // of the model's header
+  uint64_t weights = 0;      // model/weights_id.h
+  uint64_t token_hash = 0;   // EvalText::Hash()
+  uint64_t rows = 0;
+  uint32_t n_vocab = 0;
+  uint32_t n_ctx = 0;
+
+  uint64_t file_bytes() const;
+  // All but the weights' number, which takes reading.
+  static ReferenceInfo Of(const ModelFile& model, const EvalText& text);
+};
+
+class ReferenceWriter {
+ public:
+  // kIo, also when the file system has no room for all of it (names the remedy).
+  static Result<ReferenceWriter> Create(const std::string& path, const ReferenceInfo& info);
+  Status Add(std::span<const float> row);
+  // The file has its name from now on; before, nothing has to be removed.
+  Status Finish() { return writer_.Finish(); }
+
+ private:
+  explicit ReferenceWriter(BinaryWriter writer) : writer_(std::move(writer)) {}
+
+  BinaryWriter writer_;
+};
+
+class ReferenceReader {
+ public:
+  // kIo; kInvalidFile for a damaged file; kInvalidRequest for one of something else than `info`.
+  static Result<ReferenceReader> Open(const std::string& path, const ReferenceInfo& info);
+  // The row at `index`, valid until the next call. REQUIRES: there is such a row.
+  Result<std::span<const float>> Row(uint64_t index);
+
+ private:
+  ReferenceReader(InputFile file, uint32_t n_vocab) : file_(std::move(file)), row_(n_vocab) {}
+
+  InputFile file_;
+  std::vector<float> row_;
+};
+
+// Where large files for a while go: `asked`, or else the folder of `text`, or the current one if
+// that cannot be written. kInvalidRequest when nobody asked and files there lie in memory; kIo for
+// a folder that is not there or cannot be written.
+Result<std::string> ScratchFolder(const std::string& asked, const std::string& text);
+
+}  // namespace moestro

@@ -1,0 +1,178 @@
+// SPDX-License-Identifier: MIT
+#include "offline/eval/eval_stats.h"
+
+#include <algorithm>
+#include <cmath>
+#include <random>
+
+#include "base/check.h"
+
+namespace moestro {
+namespace {
+
+constexpr int kResamples = 200;
+
+}  // namespace
+
+void LogSoftmax(std::span<const float> logits, std::span<float> log_probs) {
+  CHECK(!logits.empty() && logits.size() == log_probs.size());
+  const double most = std::ranges::max(logits);
+  double sum = 0.0;
+  for (const float logit : logits) sum += std::exp(logit - most);
+  const double log_sum = most + std::log(sum);
+  for (size_t i = 0; i < logits.size(); ++i) {
+    log_probs[i] = static_cast<float>(logits[i] - log_sum);
+  }
+}
+
+double Divergence(std::span<const float> exact, std::span<const float> lossy) {
+  CHECK(exact.size() == lossy.size());
+  double sum = 0.0;
+  for (size_t i = 0; i < exact.size(); ++i) {
+    if (exact[i] == lossy[i]) continue;
+    const double p = std::exp(double{exact[i]});
+    const double q = std::exp(double{lossy[i]});
+    // A probability that is 0 has a logarithm that must not be multiplied by it.
+    const double gained = p > 0.0 ? p * (double{exact[i]} - double{lossy[i]}) : 0.0;
+    sum += std::max(0.0, gained - p + q);
+  }
+  return sum;
+}
+
+size_t Largest(std::span<const float> values) {
+  return static_cast<size_t>(std::ranges::max_element(values) - values.begin());
+}
+
+Estimate MeanOver(std::span<const BlockSum> blocks) {
+  double tokens = 0.0;
+  double total = 0.0;
+  for (const BlockSum& block : blocks) {
+    tokens += block.tokens;
+    total += block.sum;
+  }
+  Estimate mean;
+  if (tokens == 0.0) return mean;
+  mean.value = total / tokens;
+  const auto n = static_cast<double>(blocks.size());
+  if (n < 2.0) return mean;
+  double squares = 0.0;
+  for (const BlockSum& block : blocks) {
+    const double off = block.sum - mean.value * block.tokens;
+    squares += off * off;
+  }
+  mean.error = std::sqrt(squares * n / (n - 1.0)) / tokens;
+  return mean;
+}
+
+EvalStats::EvalStats(uint64_t tokens, uint64_t blocks) {
+  blocks_.reserve(blocks);
+  divergent_.reserve(tokens);
+}
+
+uint64_t EvalStats::BytesFor(uint64_t tokens, uint64_t blocks) {
+  // The last is for drawing blocks again.
+  return tokens * sizeof(Divergent) + blocks * (sizeof(Block) + sizeof(uint32_t));
+}
+
+EvalStats::Block& EvalStats::BlockOfNext() {
+  const bool is_full = blocks_.empty() || blocks_.back().tokens >= double{kBlockTokens};
+  if (is_full || window_begins_) blocks_.emplace_back();
+  window_begins_ = false;
+  blocks_.back().tokens += 1.0;
+  return blocks_.back();
+}
+
+void EvalStats::Add(std::span<const float> log_probs, Token next) {
+  CHECK(divergent_.empty());
+  BlockOfNext().nll -= log_probs[static_cast<size_t>(next)];
+}
+
+void EvalStats::Add(std::span<const float> log_probs, std::span<const float> exact, Token next) {
+  CHECK(blocks_.empty() == divergent_.empty());
+  const auto at = static_cast<size_t>(next);
+  const double kl = Divergence(exact, log_probs);
+  const double delta_p = std::exp(double{log_probs[at]}) - std::exp(double{exact[at]});
+  Block& block = BlockOfNext();
+  block.nll -= log_probs[at];
+  block.exact_nll -= exact[at];
+  block.kl += kl;
+  block.squared_delta_p += delta_p * delta_p;
+  block.equal_top1 += Largest(log_probs) == Largest(exact) ? 1.0 : 0.0;
+  divergent_.push_back(
+      {.kl = static_cast<float>(kl), .block = static_cast<uint32_t>(blocks_.size() - 1)});
+  kl_max_ = std::max(kl_max_, kl);
+}
+
+Estimate EvalStats::Mean(double Block::* sum) const {
+  std::vector<BlockSum> blocks;
+  for (const Block& block : blocks_) blocks.push_back({.tokens = block.tokens, .sum = block.*sum});
+  return MeanOver(blocks);
+}
+
+// Interpolated as Quantile() of base/quantile.h does. REQUIRES: divergent_ is sorted, not empty.
+double EvalStats::KlQuantile(double share) const {
+  const double place = share * static_cast<double>(divergent_.size() - 1);
+  const auto below = static_cast<size_t>(place);
+  const size_t above = std::min(below + 1, divergent_.size() - 1);
+  const double low = divergent_[below].kl;
+  return low + (place - static_cast<double>(below)) * (divergent_[above].kl - low);
+}
+
+// How far the quantile scatters when as many blocks are drawn again, with replacement (bootstrap).
+// The same draws for the same blocks: a figure does not change from call to call. REQUIRES:
+// divergent_ is sorted, not empty.
+double EvalStats::KlQuantileError(double share) const {
+  if (blocks_.size() < 2) return std::numeric_limits<double>::quiet_NaN();
+  std::mt19937_64 random(1);
+  std::vector<uint32_t> times(blocks_.size());
+  double sum = 0.0;
+  double squares = 0.0;
+  for (int i = 0; i < kResamples; ++i) {
+    std::ranges::fill(times, 0);
+    double tokens = 0.0;
+    for (size_t drawn = 0; drawn < blocks_.size(); ++drawn) {
+      const size_t block = random() % blocks_.size();
+      ++times[block];
+      tokens += blocks_[block].tokens;
+    }
+    // From the top, where these quantiles are.
+    const double above = (1.0 - share) * (tokens - 1.0);
+    size_t at = divergent_.size();
+    for (double passed = 0.0; passed <= above && at > 0;) {
+      passed += times[divergent_[--at].block];
+    }
+    const double kl = divergent_[at].kl;
+    sum += kl;
+    squares += kl * kl;
+  }
+  const double mean = sum / kResamples;
+  return std::sqrt(std::max(0.0, squares / kResamples - mean * mean));
+}
+
+EvalFigures::Against EvalStats::Compare() {
+  std::ranges::sort(divergent_, {}, &Divergent::kl);
+  EvalFigures::Against against;
+  against.exact_perplexity = std::exp(Mean(&Block::exact_nll).value);
+  against.kl_mean = Mean(&Block::kl);
+  against.kl_p99 = {.value = KlQuantile(0.99), .error = KlQuantileError(0.99)};
+  against.kl_p999 = {.value = KlQuantile(0.999), .error = KlQuantileError(0.999)};
+  against.kl_max = kl_max_;
+  const Estimate square = Mean(&Block::squared_delta_p);
+  const double root = std::sqrt(square.value);
+  against.delta_p_rms = {.value = root,
+                         .error = root > 0.0 ? square.error / (2.0 * root) : square.error};
+  against.top1_agreement = Mean(&Block::equal_top1);
+  return against;
+}
+
+EvalFigures EvalStats::Figures() {
+  EvalFigures figures;
+  for (const Block& block : blocks_) figures.tokens += static_cast<uint64_t>(block.tokens);
+  const Estimate nll = Mean(&Block::nll);
+  figures.perplexity.value = std::exp(nll.value);
+  figures.perplexity.error = figures.perplexity.value * nll.error;
+  if (!divergent_.empty()) figures.against = Compare();
+  return figures;
+}
+
+}  // namespace moestro

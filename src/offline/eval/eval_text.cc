@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: MIT
+#include "offline/eval/eval_text.h"
+
+#include <algorithm>
+#include <bit>
+#include <utility>
+
+#include "base/hash.h"
+#include "model/vocab.h"
+#include "text/text_file.h"
+#include "text/text_tokens.h"
+
+namespace moestro {
+namespace {
+
+// Cuts the last text into windows until `most` tokens are evaluated in all.
+void CutIntoWindows(EvalText& text, uint64_t most) {
+  const size_t tokens = text.texts.back().size();
+  uint64_t left = most - text.n_evaluated();
+  for (size_t begin = 0; begin < tokens && left > 0; begin += text.n_ctx) {
+    const size_t whole = std::min<size_t>(text.n_ctx, tokens - begin);
+    if (whole < text.score_from + size_t{2}) return;
+    const uint64_t evaluated = std::min<uint64_t>(left, whole - text.score_from - 1);
+    text.windows.push_back({.text = text.texts.size() - 1,
+                            .begin = begin,
+                            .length = static_cast<size_t>(text.score_from + evaluated + 1)});
+    left -= evaluated;
+  }
+}
+
+}  // namespace
+
+uint64_t EvalText::n_evaluated() const {
+  uint64_t n = 0;
+  for (const Window& window : windows) n += window.length - score_from - 1;
+  return n;
+}
+
+uint64_t EvalText::n_blocks(size_t block_tokens) const {
+  uint64_t n = 0;
+  for (const Window& window : windows) {
+    n += (window.length - score_from - 1 + block_tokens - 1) / block_tokens;
+  }
+  return n;
+}
+
+uint64_t EvalText::Hash() const {
+  Fnv1a hash;
+  hash.AddNumber(score_from);
+  for (const Window& window : windows) {
+    hash.AddNumber(uint64_t{window.length});
+    for (const Token token : tokens_of(window)) hash.AddNumber(std::bit_cast<uint32_t>(token));
+  }
+  return hash.value();
+}
+
+Result<EvalText> ReadEvalText(const ModelFile& model, const TextRequest& request,
+                              const EngineOptions& options) {
+  EvalText text{.n_ctx = std::min(options.ctx, model.spec.n_ctx_train),
+                .n_vocab = model.spec.n_vocab,
+                .score_from = request.score_from};
+  if (text.n_ctx < uint64_t{request.score_from} + 2) {
+    return Fail(Errc::kInvalidRequest,
+                "a context of {} has no token after position {}; raise --ctx (this model allows "
+                "{}) or lower --score-from",
+                text.n_ctx, request.score_from, model.spec.n_ctx_train);
+  }
+  TRY(const Vocab vocab, Vocab::Load(model.gguf));
+  const std::vector<Token> begin = vocab.begin_tokens();
+  const uint64_t most = request.tokens > 0 ? request.tokens : UINT64_MAX;
+  for (const std::string& path : request.paths) {
+    TRY(TextSource source, OpenText(path));
+    const uint64_t left = most - text.n_evaluated();
+    if (left == 0) continue;  // it had to be there, too
+    // Whole windows that hold what is left, at least.
+    const uint64_t per_window = text.n_ctx - request.score_from - 1;
+    const uint64_t wanted = request.tokens > 0 ? (left / per_window + 1) * text.n_ctx : 0;
+    TRY(std::vector<Token> tokens,
+        TokenizeText(vocab, std::move(source), path, wanted, options, true));
+    text.texts.push_back(std::move(tokens));
+    CutIntoWindows(text, most);
+  }
+  if (text.windows.empty()) {
+    return Fail(Errc::kInvalidRequest,
+                "{}: no token to evaluate, a window needs at least {}; give a longer text",
+                request.paths.front(), uint64_t{request.score_from} + 2);
+  }
+  if (request.score_from > 0 && begin.size() == 1) {
+    for (const EvalText::Window& w : text.windows) text.texts[w.text][w.begin] = begin.front();
+  }
+  return text;
+}
+
+}  // namespace moestro

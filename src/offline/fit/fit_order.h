@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: MIT
+// In which order experts go to a lower width, and whether what was measured can tell. Pure.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "offline/eval/eval_stats.h"
+
+namespace moestro {
+
+// Of the scatter of the measured values, how much their errors alone would make: the mean squared
+// error over the variance. From about 1 on the values say nothing about the order; infinite when
+// they do not differ at all, or when an error is not known.
+double NoiseShare(std::span<const Estimate> measured);
+
+// At more than this NoiseShare() differences count as within the error.
+inline constexpr double kMostNoise = 0.5;
+
+// Indices by rising `score`; equal ones by rising `tie`, then by index. REQUIRES: equal sizes.
+std::vector<uint32_t> RisingOrder(std::span<const double> score, std::span<const double> tie);
+
+// All experts ([layer][expert]), every beginning of them spread over the layers: by chance within a
+// layer, one of each layer in turn. The same at every call.
+std::vector<uint32_t> SpreadOver(uint32_t layers, uint32_t experts);
+
+// Spearman's: of the ranks, equal values having the mean of theirs. 0 when one side has a single
+// value. REQUIRES: equal sizes.
+double RankCorrelation(std::span<const double> a, std::span<const double> b);
+
+// An estimate is believed if its RankCorrelation() with what was measured of so many experts is at
+// least this. It puts two of three pairs in the measured order then; one that says nothing gets
+// there by chance in one of 28,000 samples of this size (four standard errors of 1/sqrt(63)).
+inline constexpr size_t kFitSample = 64;
+inline constexpr double kLeastCorrelation = 0.5;
+
+}  // namespace moestro

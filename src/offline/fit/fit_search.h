@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: MIT
+// A width for each expert of a model, fitted to what a text may lose by it (EdgeMoE): all experts
+// at each width, the importance of each, then the least important ones lower until the tolerance is
+// met. docs/fitted-format.md describes what is written, docs/fit.md the search.
+#pragma once
+
+#include <ggml.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/result.h"
+#include "engine/engine.h"
+#include "offline/eval/eval_stats.h"
+#include "offline/eval/eval_text.h"
+#include "offline/fit/fit_order.h"
+#include "offline/fit/fit_tolerance.h"
+#include "offline/fit/fit_width.h"
+
+namespace moestro {
+
+// How the experts were ranked.
+enum class FitRanking : uint8_t {
+  kNone,       // nothing to rank: all experts have one width
+  kMeasured,   // loss when the expert alone goes lower; what was not measured stays longest
+  kUse,        // measured, but within the error; so popularity x norm
+  kEstimated,  // popularity x norm x error of the weights, which a sample bears out
+};
+
+struct FitRequest {
+  std::string model;
+  EngineOptions engine;  // ctx is the window
+  TextRequest text;
+  FitTolerance tolerance;
+  std::vector<ggml_type> widths;
+  std::string imatrix = {};  // importances of the columns (imatrix_file.h); empty: all alike
+  std::string scratch = {};  // folder; empty: see ScratchFolder()
+  std::string path;          // of the fitted model
+  bool overwrite = false;    // replace an existing one
+  // Experts that are all measured. Of more a sample is, and if that does not bear out the estimate
+  // (RankCorrelation()) others follow for so long.
+  uint32_t measure_most = 1000;
+  double measure_minutes = 60.0;
+  double least_correlation = kLeastCorrelation;
+  Clock clock = SteadySeconds;
+  Progress progress = {};                             // may be empty
+  std::function<void(const std::string&)> note = {};  // a line for the user; may be empty
+};
+
+struct FitReport {
+  struct Uniform {
+    SizedWidth width;
+    std::optional<Estimate> loss;  // empty: not measured, a larger one lost too much already
+  };
+  std::vector<Uniform> uniform;  // largest first
+  Width high;
+  Width low;
+  uint32_t layers = 0;
+  uint32_t experts = 0;  // of a layer
+  FitRanking ranking = FitRanking::kNone;
+  std::vector<std::optional<Estimate>> importance;  // KL, [layer][expert]; empty: not measured
+  std::vector<double> popularity_norm;              // [layer][expert]
+  double noise_share = 0.0;                         // see NoiseShare()
+  // Of the estimate with what was measured of a sample; empty: nothing was estimated.
+  std::optional<double> rank_correlation;
+  uint64_t n_measured() const {
+    return static_cast<uint64_t>(
+        std::ranges::count_if(importance, [](const auto& each) { return each.has_value(); }));
+  }
+  uint64_t moved = 0;               // experts at the lower width
+  std::string widths;               // as FitHeader::widths
+  Estimate loss;                    // of the result, on what was held out to choose `moved` by
+  std::optional<Estimate> checked;  // of the result, on what chose nothing; empty: too short a text
+  uint64_t calibration_tokens = 0;
+  uint64_t held_out_tokens = 0;
+  uint64_t checked_tokens = 0;
+  uint64_t evaluated = 0;     // tokens, in this run
+  uint64_t source_bytes = 0;  // of the experts
+  uint64_t expert_bytes = 0;  // of the result's
+  uint64_t file_bytes = 0;
+};
+
+// Searches, then writes the file. What it measures and the copies it makes stay in the scratch
+// folder until it is done; the same request goes on from there. Errors: those of the engine, the
+// text and the writers; kInvalidRequest when not one expert can go lower (names what can be met);
+// kIo before anything is measured if the output may not be written.
+Result<FitReport> FitWidths(const FitRequest& request);
+
+}  // namespace moestro

@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: MIT
+#include "offline/synth/synth_metadata.h"
+
+#include <cmath>
+#include <string_view>
+#include <utility>
+
+#include "base/check.h"
+#include "base/format.h"
+#include "offline/gguf_output.h"
+#include "offline/synth/synth_family.h"
+
+namespace moestro {
+namespace {
+
+// Keys of one architecture: "{arch}.{suffix}".
+class ArchKeys {
+ public:
+  ArchKeys(gguf_context* gguf, std::string arch) : gguf_(gguf), arch_(std::move(arch)) {}
+  void Set(std::string_view suffix, uint32_t value) {
+    gguf_set_val_u32(gguf_, Format("{}.{}", arch_, suffix).c_str(), value);
+  }
+  void Set(std::string_view suffix, bool value) {
+    gguf_set_val_bool(gguf_, Format("{}.{}", arch_, suffix).c_str(), value);
+  }
+  void Set(std::string_view suffix, float value) {
+    gguf_set_val_f32(gguf_, Format("{}.{}", arch_, suffix).c_str(), value);
+  }
+
+ private:
+  gguf_context* gguf_;
+  std::string arch_;
+};
+
+const SynthFamily& FamilyOf(const SynthShape& shape) {
+  const SynthFamily* family = FindSynthFamily(shape.arch);
+  CHECK(family != nullptr);
+  return *family;
+}
+
+// feed_forward_length as the stock converters write it: one expert where that is all there is, the
+// width active per token for the Qwen family.
+uint32_t DeclaredFeedForward(const SynthShape& shape) {
+  switch (FamilyOf(shape).feed_forward_length) {
+    case SynthFamily::FeedForward::kExpert:
+      return shape.ff;
+    case SynthFamily::FeedForward::kUsedExperts:
+      return shape.ff * shape.used;
+    case SynthFamily::FeedForward::kShared:
+      return shape.shared_ff;
+    case SynthFamily::FeedForward::kDense:
+      return shape.dense_ff > 0 ? shape.dense_ff : shape.ff;
+  }
+  std::unreachable();
+}
+
+void SetRopeKeys(ArchKeys& keys, const SynthShape& shape) {
+  keys.Set("rope.freq_base", shape.rope_base);
+  if (FamilyOf(shape).has_rope_length_key) {
+    keys.Set("rope.dimension_count", shape.head_dim);
+  }
+  if (shape.orig_context == 0) return;
+  keys.Set("rope.scaling.original_context_length", shape.orig_context);
+  const double stretch = static_cast<double>(shape.context) / shape.orig_context;
+  const double factor =
+      stretch > 1 ? std::sqrt(1 + std::log(stretch) / std::log(shape.orig_context)) : 1;
+  keys.Set("rope.scaling.attn_factor", static_cast<float>(factor));
+}
+
+}  // namespace
+
+void SetModelKeys(gguf_context* gguf, const SynthShape& shape, const WeightScheme& scheme,
+                  uint64_t seed) {
+  gguf_set_val_str(gguf, "general.architecture", shape.arch.c_str());
+  gguf_set_val_str(gguf, "general.name",
+                   Format("synthetic weights, shape of {}", shape.name).c_str());
+  gguf_set_val_u32(gguf, "general.file_type", scheme.file_type);
+  gguf_set_val_u32(gguf, "general.quantization_version", GGML_QNT_VERSION);
+  gguf_set_val_bool(gguf, "moestro.synthetic", true);
+  gguf_set_val_u64(gguf, "moestro.synthetic.seed", seed);
+
+  ArchKeys keys(gguf, shape.arch);
+  keys.Set("block_count", shape.layers);
+  keys.Set("context_length", shape.context);
+  keys.Set("embedding_length", shape.embd);
+  keys.Set("feed_forward_length", DeclaredFeedForward(shape));
+  keys.Set("attention.head_count", shape.heads);
+  keys.Set("attention.head_count_kv", shape.kv_heads);
+  keys.Set("attention.layer_norm_rms_epsilon", shape.rms_eps);
+  const SynthFamily& family = FamilyOf(shape);
+  if (family.has_head_length_keys || shape.q_width() != shape.embd) {
+    keys.Set("attention.key_length", shape.head_dim);
+    keys.Set("attention.value_length", shape.head_dim);
+  }
+  SetRopeKeys(keys, shape);
+  keys.Set("expert_count", shape.experts);
+  keys.Set("expert_used_count", shape.used);
+  if (family.has_expert_length_key) keys.Set("expert_feed_forward_length", shape.ff);
+  if (family.shared == SynthFamily::Shared::kGated) {
+    keys.Set("expert_shared_feed_forward_length", shape.shared_ff);
+  }
+  if (family.shared == SynthFamily::Shared::kCounted) {
+    keys.Set("expert_shared_count", shape.shared_ff / shape.ff);
+  }
+  if (family.has_dense_layers) keys.Set("leading_dense_block_count", shape.dense_layers);
+  if (family.gating_key > 0) keys.Set("expert_gating_func", family.gating_key);
+  if (family.weights_scale > 0) {
+    keys.Set("expert_weights_scale", family.weights_scale);
+    keys.Set("expert_weights_norm", true);
+  }
+  keys.Set("vocab_size", shape.vocab);
+}
+
+void SetNoVocabulary(gguf_context* gguf) { gguf_set_val_str(gguf, "tokenizer.ggml.model", "none"); }
+
+Result<Vocabulary> ReadVocabulary(const std::string& path) {
+  TRY(gguf_context_ptr keys,
+      ReadKeys(path, [](std::string_view key) { return key.starts_with("tokenizer."); }));
+  const int64_t tokens = gguf_find_key(keys.get(), "tokenizer.ggml.tokens");
+  if (tokens < 0 || gguf_get_kv_type(keys.get(), tokens) != GGUF_TYPE_ARRAY) {
+    return Fail(Errc::kInvalidFile, "{} holds no vocabulary (tokenizer.ggml.tokens)", path);
+  }
+  const auto size = static_cast<uint32_t>(gguf_get_arr_n(keys.get(), tokens));
+  return Vocabulary{.keys = std::move(keys), .size = size};
+}
+
+void SetSplitKeys(gguf_context* gguf, const SplitPart& part) {
+  if (part.count == 1) return;
+  gguf_set_val_u16(gguf, "split.no", static_cast<uint16_t>(part.index));
+  gguf_set_val_u16(gguf, "split.count", static_cast<uint16_t>(part.count));
+  gguf_set_val_i32(gguf, "split.tensors.count", static_cast<int32_t>(part.all_tensors));
+}
+
+}  // namespace moestro

@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: MIT
+// The tensors of a synthetic model in file order: name, sizes, type and how their values are
+// drawn. Pure: nothing is allocated or written here.
+#pragma once
+
+#include <ggml.h>
+
+#include <array>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "offline/synth/synth_shapes.h"
+#include "offline/synth/synth_types.h"
+
+namespace moestro {
+
+// How the values of a tensor are drawn.
+enum class Fill {
+  kNormal,     // zero mean, `deviation`
+  kNearOne,    // mean one, `deviation`: norm weights
+  kRouter,     // zero mean; rows scaled for popularity when a skew is asked for
+  kRopeShort,  // rope factors near one
+  kRopeLong,   // rope factors growing with the wavelength
+};
+
+struct PlannedTensor {
+  std::string name;
+  std::array<int64_t, 3> ne = {1, 1, 1};  // ggml order: values in a row first
+  int dims = 1;
+  ggml_type type = GGML_TYPE_F32;
+  Fill fill = Fill::kNormal;
+  float deviation = 0;
+
+  int64_t rows() const { return ne[1] * ne[2]; }
+  uint64_t weights() const { return static_cast<uint64_t>(ne[0] * ne[1] * ne[2]); }
+  uint64_t bytes() const { return ggml_row_size(type, ne[0]) * static_cast<uint64_t>(rows()); }
+};
+
+struct PlanChoices {
+  bool is_tied = false;
+  // What layers add is scaled by 1/sqrt(2 layers), which keeps routing even at every depth. At full
+  // scale attention's average over the context takes over with depth and narrows it: in a 48-layer
+  // model the 8 favourites of 128 experts take 10 % of the choices in layer 0, 73 % in layer 24.
+  bool is_damped = true;
+};
+
+// REQUIRES: CheckShape(shape) succeeded.
+std::vector<PlannedTensor> PlanTensors(const SynthShape& shape, const WeightScheme& scheme,
+                                       const PlanChoices& choices);
+
+}  // namespace moestro

@@ -1,0 +1,201 @@
+// SPDX-License-Identifier: MIT
+#include "offline/synth/synth_shapes.h"
+
+#include <array>
+
+#include "offline/synth/synth_family.h"
+
+namespace moestro {
+namespace {
+
+struct Range {
+  std::string_view what;
+  uint32_t value;
+  uint32_t low;
+  uint32_t high;
+};
+
+// Hyperparameters as in the published configurations.
+const std::array<SynthShape, 6> kShapes = {{
+    {.name = "mixtral-8x7b",
+     .arch = "llama",
+     .layers = 32,
+     .experts = 8,
+     .used = 2,
+     .embd = 4096,
+     .ff = 14336,
+     .shared_ff = 0,
+     .heads = 32,
+     .kv_heads = 8,
+     .head_dim = 128,
+     .vocab = 32000,
+     .context = 32768,
+     .orig_context = 0,
+     .rope_base = 1e6F,
+     .rms_eps = 1e-5F},
+    {.name = "phi-3.5-moe",
+     .arch = "phimoe",
+     .layers = 32,
+     .experts = 16,
+     .used = 2,
+     .embd = 4096,
+     .ff = 6400,
+     .shared_ff = 0,
+     .heads = 32,
+     .kv_heads = 8,
+     .head_dim = 128,
+     .vocab = 32064,
+     .context = 131072,
+     .orig_context = 4096,
+     .rope_base = 1e4F,
+     .rms_eps = 1e-5F},
+    {.name = "qwen1.5-moe-a2.7b",
+     .arch = "qwen2moe",
+     .layers = 24,
+     .experts = 60,
+     .used = 4,
+     .embd = 2048,
+     .ff = 1408,
+     .shared_ff = 5632,
+     .heads = 16,
+     .kv_heads = 16,
+     .head_dim = 128,
+     .vocab = 151936,
+     .context = 8192,
+     .orig_context = 0,
+     .rope_base = 1e6F,
+     .rms_eps = 1e-6F},
+    {.name = "olmoe-1b-7b",
+     .arch = "olmoe",
+     .layers = 16,
+     .experts = 64,
+     .used = 8,
+     .embd = 2048,
+     .ff = 1024,
+     .shared_ff = 0,
+     .heads = 16,
+     .kv_heads = 16,
+     .head_dim = 128,
+     .vocab = 50304,
+     .context = 4096,
+     .orig_context = 0,
+     .rope_base = 1e4F,
+     .rms_eps = 1e-5F},
+    {.name = "qwen3-30b-a3b",
+     .arch = "qwen3moe",
+     .layers = 48,
+     .experts = 128,
+     .used = 8,
+     .embd = 2048,
+     .ff = 768,
+     .shared_ff = 0,
+     .heads = 32,
+     .kv_heads = 4,
+     .head_dim = 128,
+     .vocab = 151936,
+     .context = 32768,
+     .orig_context = 0,
+     .rope_base = 1e6F,
+     .rms_eps = 1e-6F},
+    {.name = "dots1-142b-a14b",
+     .arch = "dots1",
+     .layers = 62,
+     .experts = 128,
+     .used = 6,
+     .embd = 4096,
+     .ff = 1408,
+     .shared_ff = 2816,
+     .dense_layers = 1,
+     .dense_ff = 10944,
+     .heads = 32,
+     .kv_heads = 32,
+     .head_dim = 128,
+     .vocab = 152064,
+     .context = 32768,
+     .orig_context = 0,
+     .rope_base = 1e7F,
+     .rms_eps = 1e-5F},
+}};
+
+Status CheckSharedExpert(const SynthShape& s, const SynthFamily& family) {
+  const bool wants_one = family.shared != SynthFamily::Shared::kNone;
+  if (wants_one != (s.shared_ff > 0) || s.shared_ff > 1048576) {
+    return Fail(Errc::kInvalidRequest, "shared expert width {} does not fit {}, which {}",
+                s.shared_ff, s.arch, wants_one ? "needs one of 1 to 1048576" : "has none");
+  }
+  if (family.shared == SynthFamily::Shared::kCounted && s.shared_ff % s.ff != 0) {
+    return Fail(Errc::kInvalidRequest,
+                "shared expert width {} is no multiple of {}, an expert's width, as {} wants it",
+                s.shared_ff, s.ff, s.arch);
+  }
+  return {};
+}
+
+Status CheckDenseLayers(const SynthShape& s, const SynthFamily& family) {
+  if (s.dense_layers == 0) return {};
+  if (!family.has_dense_layers || s.dense_layers >= s.layers) {
+    return Fail(Errc::kInvalidRequest, "{} of {} layers without experts do not fit {}",
+                s.dense_layers, s.layers, s.arch);
+  }
+  if (s.dense_ff >= 32 && s.dense_ff <= 1048576) return {};
+  return Fail(Errc::kInvalidRequest, "dense width of {} is outside 32 to 1048576", s.dense_ff);
+}
+
+}  // namespace
+
+std::span<const SynthShape> KnownShapes() { return kShapes; }
+
+Result<SynthShape> FindShape(std::string_view name) {
+  std::string known;
+  for (const SynthShape& shape : KnownShapes()) {
+    if (shape.name == name) return shape;
+    known += known.empty() ? shape.name : ", " + shape.name;
+  }
+  return Fail(Errc::kUsage, "unknown shape '{}'; known are {}", name, known);
+}
+
+Status CheckShape(const SynthShape& s) {
+  // The upper ends keep every product below inside 63 bits; 512 experts and layers are
+  // llama.cpp's own limits.
+  const std::array<Range, 10> ranges = {{{"layers", s.layers, 1, 512},
+                                         {"experts", s.experts, 1, 512},
+                                         {"used experts", s.used, 1, s.experts},
+                                         {"embedding width", s.embd, 32, 65536},
+                                         {"expert width", s.ff, 32, 262144},
+                                         {"heads", s.heads, 1, 1024},
+                                         {"kv heads", s.kv_heads, 1, s.heads},
+                                         {"head dimension", s.head_dim, 2, 1024},
+                                         {"vocabulary", s.vocab, 2, 4194304},
+                                         {"context", s.context, 1, 16777216}}};
+  for (const Range& r : ranges) {
+    if (r.value < r.low || r.value > r.high) {
+      return Fail(Errc::kInvalidRequest, "{} of {} is outside {} to {}", r.what, r.value, r.low,
+                  r.high);
+    }
+  }
+  if (s.heads % s.kv_heads != 0) {
+    return Fail(Errc::kInvalidRequest, "{} heads cannot share {} kv heads evenly", s.heads,
+                s.kv_heads);
+  }
+  if (s.head_dim % 2 != 0) {
+    return Fail(Errc::kInvalidRequest, "head dimension {} is odd; rope turns pairs", s.head_dim);
+  }
+  const SynthFamily* family = FindSynthFamily(s.arch);
+  if (family == nullptr) {
+    return Fail(Errc::kInvalidRequest, "architecture '{}' is unknown; known are {}", s.arch,
+                SynthFamilyNames());
+  }
+  if (!family->has_free_heads && s.q_width() != s.embd) {
+    return Fail(Errc::kInvalidRequest,
+                "{} heads of {} make {}, but {} wants exactly the embedding width {}", s.heads,
+                s.head_dim, s.q_width(), s.arch, s.embd);
+  }
+  if (!family->shares_kv_heads && s.kv_heads != s.heads) {
+    return Fail(Errc::kInvalidRequest, "{} shares no kv heads: {} kv heads for {} heads", s.arch,
+                s.kv_heads, s.heads);
+  }
+  TRY_STATUS(CheckSharedExpert(s, *family));
+  return CheckDenseLayers(s, *family);
+}
+
+}  // namespace moestro

@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: MIT
+// What a schema asks of a value, all keywords together and without references: the form in which
+// schemas are combined. A schema with anyOf or oneOf is a list of these, of which one must hold.
+//
+// Thread rule: plain values.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "base/json.h"
+#include "schema/number_range.h"
+#include "schema/rule_set.h"
+
+namespace moestro {
+
+// A place in the schema's text, by number (schema_reader.h).
+using PlaceId = uint32_t;
+// Sub-schemas that must all hold, in increasing order; none: any value.
+using PlaceSet = std::vector<PlaceId>;
+PlaceSet Both(const PlaceSet& a, const PlaceSet& b);
+
+inline constexpr size_t kJsonKinds = 6;  // of JsonKind
+using KindSet = uint8_t;
+inline constexpr KindSet kAllKinds = (1U << kJsonKinds) - 1;
+constexpr KindSet KindBit(JsonKind kind) {
+  return static_cast<KindSet>(1U << static_cast<unsigned>(kind));
+}
+
+struct Constraint {
+  KindSet kinds = kAllKinds;
+  std::optional<std::vector<JsonView>> values;  // one of these
+
+  NumberRange number;
+
+  Times length;                    // of a string, in characters
+  std::set<std::string> patterns;  // all of them
+
+  Times items;
+  std::vector<PlaceSet> first_items;
+  PlaceSet other_items;
+
+  Times members;
+  std::vector<std::pair<std::string, PlaceSet>> properties;  // in the order of the schema
+  std::set<std::string, std::less<>> required;
+  PlaceSet other_properties;
+
+  // For each kind what no grammar can say, with its place; empty: all can be said.
+  std::array<std::string, kJsonKinds> unsupported;
+  // For each kind what is left out because no grammar can say it, with its place: some of it.
+  std::array<std::set<std::string>, kJsonKinds> left_out;
+
+  bool Has(JsonKind kind) const { return (kinds & KindBit(kind)) != 0; }
+  const PlaceSet& Item(size_t index) const;
+  const PlaceSet& Property(std::string_view name) const;  // takes as long as there are properties
+  std::map<std::string_view, const PlaceSet*> PropertyIndex() const;  // for many; valid as this is
+  void Refuse(KindSet kinds_refused, const std::string& why);
+  void LeaveOut(KindSet kinds_meant, const std::string& what);
+  size_t weight() const;  // how much work it is to copy this
+};
+
+// Both hold. The result's kinds are empty if they contradict each other at first sight.
+Constraint Merge(const Constraint& a, const Constraint& b);
+// As JSON Schema compares: 1 is 1.0, the order of keys is nothing.
+bool IsEqual(JsonView a, JsonView b);
+// The value itself, its kind, bounds and lengths; not what it contains.
+bool HoldsItself(const Constraint& constraint, JsonView value);
+size_t CountCharacters(std::string_view text);  // REQUIRES: UTF-8
+
+}  // namespace moestro

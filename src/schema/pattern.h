@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: MIT
+// Regular expressions of JSON schemas ("pattern", and the formats that are one) as rules for what
+// stands between the quotes of a JSON string.
+//
+// Known: characters, escapes, ., classes, groups, |, * + ? {n,m} (greedy or not: the same texts),
+// ^ and $ at the ends of the whole or of its outermost alternatives. No flags; without ^ and $ text
+// may surround the match, as ECMA-262 searches.
+//
+// Thread rule: any one thread at a time.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "base/result.h"
+#include "schema/rule_set.h"
+
+namespace moestro {
+
+struct PatternNode;
+
+class Pattern {
+ public:
+  // kInvalidRequest for what is no expression, kUnsupported for one that is not known here.
+  static Result<Pattern> Parse(std::string_view text);
+  Pattern(Pattern&&) noexcept;
+  Pattern& operator=(Pattern&&) noexcept;
+  ~Pattern();
+
+  // Keeps the texts of so many characters. kUnsupported if that takes more than to count one
+  // repetition otherwise. False: none is left.
+  Result<bool> Limit(Times length);
+  RuleId Write(RuleSet& rules) const;
+
+ private:
+  explicit Pattern(std::unique_ptr<PatternNode> root);
+  std::unique_ptr<PatternNode> root_;
+};
+
+// The expression for a "format" of the JSON Schema standard; it allows only texts of that format,
+// and for some of them (email, uri, hostname) not all. nullopt: none here.
+std::optional<std::string> PatternOfFormat(std::string_view format);
+// The standard has a format of this name; others are annotations.
+bool IsStandardFormat(std::string_view format);
+
+}  // namespace moestro

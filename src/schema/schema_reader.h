@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: MIT
+// Reads a JSON schema's keywords into constraints: follows references, joins what allOf puts
+// together, multiplies out what anyOf and oneOf leave open.
+//
+// Thread rule: any one thread at a time.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "base/json.h"
+#include "base/result.h"
+#include "base/work_limit.h"
+#include "schema/constraint.h"
+
+namespace moestro {
+
+class SchemaReader {
+ public:
+  using Cases = std::vector<Constraint>;  // one of them holds; empty: no value does
+
+  // `schema` must live as long as this and all that it gives. `leaves_out`: keywords that no
+  // grammar can say go to Constraint::left_out, and a oneOf is an anyOf.
+  explicit SchemaReader(JsonView schema, WorkLimit limit = {}, bool leaves_out = false);
+
+  PlaceId root() const { return 0; }
+  // kInvalidRequest for a keyword with a wrong value or a reference that leads nowhere or only to
+  // itself; kUnsupported for a reference elsewhere, and for schemas that need too much work. What
+  // merely cannot be said is in Constraint::unsupported.
+  Result<Cases> Read(const PlaceSet& places);
+  // The value is one that all of them accept. kUnsupported if that cannot be told.
+  Result<bool> Accepts(const PlaceSet& places, JsonView value);
+  Result<bool> Accepts(const Constraint& constraint, JsonView value);
+  // The same for a value of constraint.values.
+  Result<bool> AcceptsOwn(const Constraint& constraint, JsonView value);
+  bool leaves_out() const { return leaves_out_; }
+  // What the schema's grammar does not say, "#/$defs/name: \"multipleOf\"": the first of it.
+  const std::set<std::string>& left_out() const { return left_out_; }
+  void NoteLeftOut(const Constraint& constraint, JsonKind kind);
+  void NoteLeftOut(std::string what);
+  // Counts a part of the work that a schema may make.
+  Status Spend(size_t work);
+  // A JSON pointer as messages name it: "#/$defs/name".
+  std::string Where(PlaceId place) const;
+  std::string Where(const PlaceSet& places) const;
+
+ private:
+  struct Place {
+    PlaceId parent;
+    std::string token;  // its key in the parent
+    JsonView view;
+    bool is_being_read = false;
+    std::optional<Cases> cases = std::nullopt;
+  };
+  struct Keyword {
+    PlaceId place;
+    std::string name;
+    JsonView value;
+  };
+
+  PlaceId AddPlace(PlaceId parent, std::string_view token, JsonView view);
+  PlaceId Below(const Keyword& keyword);
+  PlaceId Below(const Keyword& keyword, std::string_view key, JsonView view);
+  std::unexpected<Error> Wrong(const Keyword& keyword, std::string_view wanted) const;
+
+  Result<Cases> ReadPlace(PlaceId place);
+  Result<Cases> ReadObject(PlaceId place);
+  Result<Constraint> ReadKeywords(PlaceId place);
+  void CannotSay(const Keyword& keyword, KindSet kinds, Constraint& constraint) const;
+  Status ReadGeneral(const Keyword& keyword, Constraint& constraint);
+  Status ReadNumber(const Keyword& keyword, Constraint& constraint);
+  Status ReadString(const Keyword& keyword, Constraint& constraint);
+  Status ReadArray(const Keyword& keyword, Constraint& constraint);
+  Status ReadMembers(const Keyword& keyword, Constraint& constraint);
+  Status ReadType(const Keyword& keyword, Constraint& constraint);
+  Status ReadFormat(const Keyword& keyword, Constraint& constraint);
+  Result<uint64_t> Count(const Keyword& keyword) const;
+  Status ReadItems(const Keyword& keyword, Constraint& constraint);
+  Status ReadRequired(const Keyword& keyword, Constraint& constraint);
+
+  Result<PlaceId> Resolve(const Keyword& reference);
+  Status CheckBranches(const Keyword& keyword) const;
+  Result<Cases> ReadBranches(const Keyword& keyword);
+  Result<Cases> And(const Cases& a, const Cases& b);
+  Result<Cases> ExactlyOne(const Cases& base, const Keyword& keyword);
+  bool IsSurelyEmpty(const Constraint& constraint, int depth);
+  bool IsSurelyEmpty(const PlaceSet& places, int depth);
+
+  WorkLimit limit_;
+  bool leaves_out_;
+  std::set<std::string> left_out_;
+  std::vector<Place> places_;
+  std::map<std::pair<PlaceId, std::string>, PlaceId> by_token_;
+  int depth_ = 0;
+  size_t work_ = 0;
+};
+
+}  // namespace moestro

@@ -1,0 +1,204 @@
+// SPDX-License-Identifier: MIT
+#include "schema/schema_writer.h"
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+#include "schema/pattern.h"
+
+namespace moestro {
+namespace {
+
+constexpr std::string_view kBlank = "json-ws";
+constexpr std::array kEveryKind = {JsonKind::kObject, JsonKind::kArray,   JsonKind::kText,
+                                   JsonKind::kNumber, JsonKind::kBoolean, JsonKind::kNull};
+
+bool RestrictsNothing(const Constraint& c) {
+  const auto is_free = [](const Times& times) { return times.least == 0 && !times.most; };
+  return c.kinds == kAllKinds && !c.values && !c.number.is_integer && !c.number.low &&
+         !c.number.high && is_free(c.length) && c.patterns.empty() && is_free(c.items) &&
+         c.first_items.empty() && c.other_items.empty() && is_free(c.members) &&
+         c.properties.empty() && c.required.empty() && c.other_properties.empty() &&
+         std::ranges::all_of(c.unsupported, &std::string::empty) &&
+         std::ranges::all_of(c.left_out, &std::set<std::string>::empty);
+}
+
+}  // namespace
+
+Result<RuleId> SchemaWriter::Write() {
+  const RuleId first = RuleFor({reader_.root()});
+  while (!to_write_.empty()) {
+    current_ = std::move(to_write_.back());
+    to_write_.pop_back();
+    TRY(const SchemaReader::Cases cases, reader_.Read(current_));
+    for (const Constraint& constraint : cases) {
+      TRY_STATUS(WriteCase(constraint, known_.at(current_)));
+    }
+    TRY_STATUS(CheckSize());
+  }
+  return first;
+}
+
+Status SchemaWriter::CheckSize() const {
+  if (rules_.size() <= kMostRules) return {};
+  return Fail(Errc::kUnsupported, "the schema needs more than {} rules; make it smaller",
+              kMostRules);
+}
+
+RuleId SchemaWriter::RuleFor(const PlaceSet& places) {
+  if (places.empty()) return rules_.Shared("json-value");
+  if (const auto found = known_.find(places); found != known_.end()) return found->second;
+  const RuleId rule = rules_.Add();
+  known_.emplace(places, rule);
+  to_write_.push_back(places);
+  return rule;
+}
+
+std::unexpected<Error> SchemaWriter::Unsupported(const std::string& what) const {
+  return Fail(Errc::kUnsupported, "{}: {}", reader_.Where(current_), what);
+}
+
+bool SchemaWriter::LeavesOut(const std::string& what) {
+  if (reader_.leaves_out()) reader_.NoteLeftOut(Format("{}: {}", reader_.Where(current_), what));
+  return reader_.leaves_out();
+}
+
+Status SchemaWriter::WriteCase(const Constraint& constraint, RuleId rule) {
+  if (RestrictsNothing(constraint)) {
+    rules_.AddAlternative(rule, RuleBody().Gbnf("json-value"));
+    return {};
+  }
+  if (constraint.values) {
+    for (const JsonView value : *constraint.values) {
+      TRY(const bool accepts, reader_.AcceptsOwn(constraint, value));
+      if (accepts) rules_.AddAlternative(rule, ValueBody(value));
+    }
+    return {};
+  }
+  for (const JsonKind kind : kEveryKind) {
+    if (constraint.Has(kind)) TRY_STATUS(WriteKind(kind, constraint, rule));
+  }
+  return {};
+}
+
+Status SchemaWriter::WriteKind(JsonKind kind, const Constraint& constraint, RuleId rule) {
+  const std::string& why = constraint.unsupported[static_cast<size_t>(kind)];
+  if (!why.empty()) return Fail(Errc::kUnsupported, "{}", why);
+  reader_.NoteLeftOut(constraint, kind);
+  switch (kind) {
+    case JsonKind::kNull:
+      rules_.AddAlternative(rule, RuleBody().Text("null"));
+      return {};
+    case JsonKind::kBoolean:
+      rules_.AddAlternative(rule, RuleBody().Gbnf("json-boolean"));
+      return {};
+    case JsonKind::kNumber:
+      return WriteNumber(constraint, rule);
+    case JsonKind::kText:
+      return WriteString(constraint, rule);
+    case JsonKind::kArray:
+      return WriteArray(constraint, rule);
+    case JsonKind::kObject:
+      break;
+  }
+  return WriteObject(constraint, rule);
+}
+
+Status SchemaWriter::WriteNumber(const Constraint& constraint, RuleId rule) {
+  const NumberRange& range = constraint.number;
+  if (!range.low && !range.high) {
+    rules_.AddAlternative(rule, RuleBody().Gbnf(range.is_integer ? "json-integer" : "json-number"));
+    return {};
+  }
+  const auto gbnf = NumberRangeGbnf(range);
+  if (!gbnf) return Unsupported(gbnf.error().message);
+  if (!gbnf->empty()) rules_.AddAlternative(rule, RuleBody().Gbnf(*gbnf));
+  return {};
+}
+
+// False: the pattern is left out.
+Result<bool> SchemaWriter::WritePattern(const std::string& text, const Times& length, RuleId rule) {
+  auto pattern = Pattern::Parse(text);
+  if (!pattern) {
+    const Error& error = pattern.error();
+    if (error.code == Errc::kUnsupported && LeavesOut(error.message)) return false;
+    return Fail(error.code, "{}: {}", reader_.Where(current_), error.message);
+  }
+  const auto is_left = pattern->Limit(length);
+  if (!is_left) {
+    if (LeavesOut(is_left.error().message)) return false;
+    return Unsupported(is_left.error().message);
+  }
+  if (*is_left) {
+    rules_.AddAlternative(rule, RuleBody().Text("\"").Rule(pattern->Write(rules_)).Text("\""));
+  }
+  return true;
+}
+
+Status SchemaWriter::WriteString(const Constraint& constraint, RuleId rule) {
+  const Times length = constraint.length;
+  const auto add = [&](RuleId inside) {
+    rules_.AddAlternative(rule, RuleBody().Text("\"").Rule(inside).Text("\""));
+  };
+  if (length.least > RuleSet::kMostTimes) {
+    return Unsupported(Format("minLength above {}", RuleSet::kMostTimes));
+  }
+  if (constraint.patterns.size() > 1) {
+    constexpr const char* kSeveral = "more than one pattern or format for a string";
+    if (!LeavesOut(kSeveral)) return Unsupported(kSeveral);
+  } else if (!constraint.patterns.empty()) {
+    TRY(const bool is_said, WritePattern(*constraint.patterns.begin(), length, rule));
+    if (is_said) return {};
+  }
+  if (length.least == 0 && !length.most) {
+    rules_.AddAlternative(rule, RuleBody().Gbnf("json-string"));
+  } else {
+    add(rules_.Repeated(rules_.Shared("json-char"), length));
+  }
+  return {};
+}
+
+Result<bool> SchemaWriter::IsImpossible(const PlaceSet& places) {
+  if (places.empty()) return false;
+  TRY(const SchemaReader::Cases cases, reader_.Read(places));
+  return cases.empty();
+}
+
+// Each item has a rule for what may follow the one before it.
+Status SchemaWriter::WriteArray(const Constraint& constraint, RuleId rule) {
+  const auto [least, most] = constraint.items;
+  if (least > RuleSet::kMostTimes) {
+    return Unsupported(Format("minItems above {}", RuleSet::kMostTimes));
+  }
+  if (least == 0) rules_.AddAlternative(rule, RuleBody().Text("[").Gbnf(kBlank).Text("]"));
+  if (most == 0U) return {};
+  const size_t n_first = std::max<size_t>(constraint.first_items.size(), 1);
+  RuleId rest = rules_.Add();
+  if (least <= n_first) rules_.AddAlternative(rest, RuleBody().Gbnf("\"\""));
+  if (!most || *most > n_first) {
+    const RuleId other =
+        rules_.Add(RuleBody().Text(",").Gbnf(kBlank).Rule(RuleFor(constraint.other_items)));
+    const Times times = {std::max<uint64_t>(least > n_first ? least - n_first : 0, 1),
+                         most ? std::optional(*most - n_first) : std::nullopt};
+    rules_.AddAlternative(rest, RuleBody().Rule(rules_.Repeated(other, times)));
+  }
+  for (size_t i = n_first; i-- > 1;) {
+    const RuleId next = rest;
+    rest = rules_.Add();
+    if (least <= i) rules_.AddAlternative(rest, RuleBody().Gbnf("\"\""));
+    if (most && *most <= i) continue;
+    rules_.AddAlternative(
+        rest, RuleBody().Text(",").Gbnf(kBlank).Rule(RuleFor(constraint.Item(i))).Rule(next));
+  }
+  rules_.AddAlternative(rule, RuleBody()
+                                  .Text("[")
+                                  .Gbnf(kBlank)
+                                  .Rule(RuleFor(constraint.Item(0)))
+                                  .Rule(rest)
+                                  .Gbnf(kBlank)
+                                  .Text("]"));
+  return {};
+}
+
+}  // namespace moestro

@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: MIT
+// Makes rules of what SchemaReader reads: one for each set of sub-schemas that a value must satisfy
+// together, so that recursive schemas become recursive rules.
+//
+// Thread rule: any one thread at a time.
+#pragma once
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+#include "schema/rule_set.h"
+#include "schema/schema_reader.h"
+
+namespace moestro {
+
+class SchemaWriter {
+ public:
+  SchemaWriter(SchemaReader& reader, RuleSet& rules) : reader_(reader), rules_(rules) {}
+
+  // All rules of the schema; gives the first one's id.
+  Result<RuleId> Write();
+
+ private:
+  RuleId RuleFor(const PlaceSet& places);
+  Status WriteCase(const Constraint& constraint, RuleId rule);
+  Status WriteKind(JsonKind kind, const Constraint& constraint, RuleId rule);
+  Status WriteNumber(const Constraint& constraint, RuleId rule);
+  Status WriteString(const Constraint& constraint, RuleId rule);
+  Result<bool> WritePattern(const std::string& text, const Times& length, RuleId rule);
+  Status WriteArray(const Constraint& constraint, RuleId rule);
+  Status WriteObject(const Constraint& constraint, RuleId rule);
+  RuleId Members(const Constraint& constraint, bool with_optional, bool with_others);
+  RuleId OtherMember(const Constraint& constraint);
+  RuleId OtherName(const Constraint& constraint);
+  Result<bool> IsImpossible(const PlaceSet& places);
+  Status CheckSize() const;
+  Status CheckNames(const Constraint& constraint);
+  RuleBody ValueBody(JsonView value) const;
+  // Of a rule at least a name of ten bytes and one mention of it are in the grammar, which has
+  // 256 KiB; some rules do not get there.
+  static constexpr size_t kMostRules = 16'384;
+
+  std::unexpected<Error> Unsupported(const std::string& what) const;
+  // True: it may be left out, and has been noted.
+  bool LeavesOut(const std::string& what);
+
+  SchemaReader& reader_;
+  RuleSet& rules_;
+  std::map<PlaceSet, RuleId> known_;
+  std::vector<PlaceSet> to_write_;
+  PlaceSet current_;  // for messages
+};
+
+}  // namespace moestro

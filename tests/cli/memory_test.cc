@@ -1,0 +1,265 @@
+// SPDX-License-Identifier: MIT
+// --ram is the peak of the process, for every command that evaluates, whatever the text is like.
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <filesystem>
+#include <fstream>
+#include <optional>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "base/bytes.h"
+#include "base/format.h"
+#include "base/json.h"
+#include "tests/cli/program_testing.h"
+#include "tests/support/sanitized_testing.h"
+#include "tests/support/temp_folder_testing.h"
+#include "tests/support/tiny_model_testing.h"
+
+namespace moestro {
+namespace {
+
+using testing::Finished;
+using testing::Program;
+
+const std::string kDemo = MOESTRO_SOURCE_DIR "/models/stories-moe-q8_0.gguf";
+constexpr size_t kTextBytes = 6'000'000;
+constexpr uint64_t kBudget = 90 * kMiB;
+
+class MemoryTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    if (kIsSanitized) GTEST_SKIP() << "a sanitizer takes memory of its own";
+  }
+  // With a budget of `ram` bytes, which it has to keep.
+  Finished Run(std::vector<std::string> arguments, uint64_t ram = kBudget) const {
+    arguments.insert(arguments.end(), {"--ram", Format("{}M", ram / kMiB), "-t", "1"});
+    std::string shown;
+    for (const std::string& a : arguments) shown += a.substr(0, 100) + " ";
+    Finished run = Program(folder_.path(), {.arguments = std::move(arguments)}).Wait();
+    EXPECT_LE(run.peak_bytes, ram) << shown << "took " << FormatBytes(run.peak_bytes) << "\n"
+                                   << run.err;
+    return run;
+  }
+  void ExpectError(const Finished& run, const std::string& part) const {
+    EXPECT_EQ(run.exit_code, 1) << run.err;
+    EXPECT_NE(run.err.find(part), std::string::npos) << "wanted " << part << "\n" << run.err;
+  }
+  std::string Words() const {
+    return Write("words.txt", [](std::mt19937& random) {
+      return Format("{} {}{}", random() % 2 == 0 ? "the dog" : "a little girl", random() % 100,
+                    random() % 10 == 0 ? ".\n" : " ");
+    });
+  }
+  // One line, no space.
+  std::string Line() const {
+    return Write("line.txt", [](std::mt19937& random) {
+      return std::string(1, static_cast<char>('a' + random() % 26));
+    });
+  }
+  uint64_t Number(const std::string& json, const char* key) const {
+    const auto object = Json::Parse(json);
+    EXPECT_TRUE(object) << json;
+    const auto value = object ? object->Find(key) : std::nullopt;
+    return value ? static_cast<uint64_t>(value->number().value_or(0.0)) : 0;
+  }
+  TempFolder folder_;
+
+ private:
+  template <class Part>
+  std::string Write(const std::string& name, Part part) const {
+    std::mt19937 random(1);
+    std::ofstream file(folder_.File(name), std::ios::binary);
+    for (size_t bytes = 0; bytes < kTextBytes;) {
+      const std::string text = part(random);
+      file << text;
+      bytes += text.size();
+    }
+    return folder_.File(name);
+  }
+};
+
+TEST_F(MemoryTest, RunRefusesATextBeyondTheContext) {
+  ExpectError(Run({"run", kDemo, "-f", Words()}), "context of 256");
+  ExpectError(Run({"run", kDemo, "-f", Line()}), "context of 256");
+}
+
+TEST_F(MemoryTest, RunKeepsTheBudget) {
+  const Finished run = Run({"run", kDemo, "-p", "Once upon a time", "-s", "1"});
+  EXPECT_EQ(run.exit_code, 0) << run.err;
+}
+
+TEST_F(MemoryTest, LogitsRefusesATextBeyondTheContext) {
+  // One argument of a command cannot be longer.
+  ExpectError(Run({"logits", kDemo, "-p", std::string(120'000, 'x')}), "context of 256");
+  std::string words;
+  while (words.size() < 120'000) words += "a little dog ";
+  ExpectError(Run({"logits", kDemo, "-p", words}), "context of 256");
+  EXPECT_EQ(Run({"logits", kDemo, "-p", "a little dog", "--all"}).exit_code, 0);
+}
+
+TEST_F(MemoryTest, TraceGoesOnInNewSequences) {
+  const std::string trace = folder_.File("t.trace");
+  const Finished run = Run({"trace", kDemo, "--text", Words(), "-n", "600", "-o", trace});
+  ASSERT_EQ(run.exit_code, 0) << run.err;
+  const Finished summary =
+      Program(folder_.path(), {.arguments = {"trace", "--summary", trace}}).Wait();
+  EXPECT_NE(summary.out.find("600 decode, 0 prefill, in 3 sequences"), std::string::npos)
+      << summary.out;
+}
+
+// Of 6 MB of words there are 2.3 million tokens, for which this budget has no room.
+TEST_F(MemoryTest, TraceRefusesMoreTokensThanTheBudgetHolds) {
+  const std::string text = Words();
+  ExpectError(Run({"trace", kDemo, "--text", text, "-o", folder_.File("t.trace")}, 24 * kMiB),
+              "words.txt: has more tokens than this budget holds");
+}
+
+TEST_F(MemoryTest, TraceKeepsTheBudgetOnALineWithoutSpaces) {
+  const Finished run =
+      Run({"trace", kDemo, "--text", Line(), "-n", "8", "-o", folder_.File("t.trace")});
+  // Where the vocabulary proves no place to cut, the line does not fit.
+  if (run.exit_code != 0) ExpectError(run, "no place to cut");
+}
+
+TEST_F(MemoryTest, ProfileKeepsTheBudget) {
+  const Finished run = Run(
+      {"profile", kDemo, "--text", Words(), "-n", "600", "-o", folder_.File("p.paths"), "--json"});
+  ASSERT_EQ(run.exit_code, 0) << run.err;
+  EXPECT_EQ(Number(run.out, "tokens"), 600U);
+}
+
+TEST_F(MemoryTest, EvalKeepsTheBudget) {
+  const std::vector<std::string> arguments = {"eval",     kDemo,   "--text",    Words(),
+                                              "--tokens", "600",   "--against", "exact",
+                                              "--json",   "--ctx", "64"};
+  const Finished run = Run(arguments, 76 * kMiB);
+  ASSERT_EQ(run.exit_code, 0) << run.err;
+  EXPECT_EQ(Number(run.out, "tokens"), 600U);
+  EXPECT_EQ(Number(run.out, "kl_max"), 0U);
+  ExpectError(Run({"eval", kDemo, "--text", Words()}, 24 * kMiB),
+              "words.txt: has more tokens than this budget holds");
+}
+
+TEST_F(MemoryTest, ImatrixKeepsTheBudget) {
+  const Finished run = Run(
+      {"imatrix", kDemo, "--text", Words(), "-n", "600", "-o", folder_.File("i.gguf"), "--json"});
+  ASSERT_EQ(run.exit_code, 0) << run.err;
+  EXPECT_EQ(Number(run.out, "tokens"), 600U);
+}
+
+// It takes no budget: some MiB for each thread, whatever the model.
+TEST_F(MemoryTest, QuantizeTakesLittle) {
+  const std::string model = WriteTinyModel(
+      folder_.path(),
+      {.type = "F32", .layers = 1, .experts = 64, .embd = 512, .ff = 512, .heads = 8});
+  ASSERT_GT(std::filesystem::file_size(model), 2 * kBudget);
+  const Finished run =
+      Program(folder_.path(), {.arguments = {"quantize", model, "--experts", "q4_0", "-o",
+                                             folder_.File("low.gguf"), "-t", "2"}})
+          .Wait();
+  EXPECT_EQ(run.exit_code, 0) << run.err;
+  EXPECT_LE(run.peak_bytes, kBudget);
+}
+
+TEST_F(MemoryTest, EvalOfQuestionsKeepsTheBudget) {
+  const std::string items = folder_.File("q.csv");
+  std::ofstream file(items);
+  file << "Question,Best Answer,Incorrect Answers\n";
+  for (int i = 0; i < 20'000; ++i) file << "What did the dog do?,It ran.,It ate;It sang\n";
+  file.close();
+  const Finished run = Run({"eval", kDemo, "--task", "truthfulqa", items, "--limit", "50",
+                            "--shots", "5", "--against", "exact", "--json"});
+  ASSERT_EQ(run.exit_code, 0) << run.err;
+  EXPECT_EQ(Number(run.out, "items"), 50U);
+  ExpectError(Run({"eval", kDemo, "--task", "truthfulqa", Words()}), "over 1.0 MiB");
+}
+
+TEST_F(MemoryTest, BenchKeepsTheBudget) {
+  const Finished run = Run({"bench", kDemo, "-p", "200", "-n", "20", "--json"});
+  ASSERT_EQ(run.exit_code, 0) << run.err;
+  EXPECT_GT(Number(run.out, "peak_rss"), 0U);
+  ExpectError(Run({"bench", kDemo, "-p", "4000000000"}), "context of 256");
+  ExpectError(Run({"bench", kDemo, "--warmup", "4000000000"}), "context of 256");
+}
+
+// The smallest budget that a command names when it gets too little.
+std::optional<uint64_t> SmallestBudget(const std::string& err) {
+  const std::string marker = "the smallest that works is --ram ";
+  const size_t at = err.find(marker);
+  if (at == std::string::npos) return std::nullopt;
+  return std::stoull(err.substr(at + marker.size())) * kMiB;
+}
+
+// A row of each sequence in a step, in no more than is needed for them and in a little more.
+TEST_F(MemoryTest, BenchOfManySequencesKeepsTheBudget) {
+  for (const std::string sequences : {"2", "8", "32"}) {
+    const std::vector<std::string> arguments = {"bench",  kDemo,         "-p",     "40",      "-n",
+                                                "10",     "-c",          "64",     "--chunk", "64",
+                                                "--json", "--sequences", sequences};
+    std::vector<std::string> with = arguments;
+    with.insert(with.end(), {"--ram", "1M", "-t", "1"});
+    const Finished refused = Program(folder_.path(), {.arguments = with}).Wait();
+    const auto smallest = SmallestBudget(refused.err);
+    ASSERT_TRUE(smallest) << refused.err;
+    for (const uint64_t more : {0, 5}) {
+      const Finished run = Run(arguments, *smallest + more * kMiB);
+      ASSERT_EQ(run.exit_code, 0) << run.err;
+      EXPECT_EQ(Number(run.out, "decode_tokens"), 10 * std::stoull(sequences));
+    }
+  }
+}
+
+TEST_F(MemoryTest, TwoHundredRandomSettingsKeepTheirBudget) {
+  std::mt19937 random(20261121);
+  const auto pick = [&](const auto&... values) {
+    const std::vector all{values...};
+    return all[random() % all.size()];
+  };
+  std::vector<std::string> models;
+  for (const std::string& arch : TinyArchs()) {
+    models.push_back(WriteTinyModel(folder_.path(), {.arch = arch,
+                                                     .type = "Q4_0",
+                                                     .layers = 3,
+                                                     .experts = 16,
+                                                     .ff = 256,
+                                                     .context = 8192,
+                                                     .orig_context = 2048}));
+  }
+  int done = 0;
+  for (int i = 0; i < 200; ++i) {
+    const std::vector<std::string> arguments = {
+        "bench",       models[random() % models.size()],
+        "-p",          Format("{}", 1 + random() % 40),
+        "-n",          Format("{}", 1 + random() % 4),
+        "-c",          Format("{}", pick(64, 256, 1024, 4096, 8192)),
+        "--chunk",     Format("{}", pick(1, 8, 64, 512, 2048)),
+        "--prefetch",  Format("{}", random() % 3),
+        "--sequences", Format("{}", pick(1, 1, 2, 5)),
+        "--reader",    pick(std::string("uring"), std::string("pread")),
+        "--json"};
+    const Finished refused =
+        Program(folder_.path(), {.arguments =
+                                     [&] {
+                                       std::vector<std::string> with = arguments;
+                                       with.insert(with.end(), {"--ram", "1M"});
+                                       return with;
+                                     }()})
+            .Wait();
+    const auto smallest = SmallestBudget(refused.err);
+    if (!smallest) {
+      // No io_uring here, for example; but never silently all of them.
+      EXPECT_EQ(refused.exit_code, 1) << refused.err;
+      continue;
+    }
+    const Finished run = Run(arguments, *smallest + (random() % 12) * kMiB);
+    EXPECT_EQ(run.exit_code, 0) << run.err;
+    done += run.exit_code == 0 ? 1 : 0;
+  }
+  EXPECT_GT(done, 90);
+}
+
+}  // namespace
+}  // namespace moestro

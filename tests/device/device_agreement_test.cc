@@ -1,0 +1,340 @@
+// SPDX-License-Identifier: MIT
+// With a device and fixed costs the simulator plans as the engine does: the same experts in the
+// same places and slots, in the same order, in every layer of every step.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/format.h"
+#include "core/batch.h"
+#include "decide/devices/lane_planner.h"
+#include "decide/devices/latency_model.h"
+#include "decide/slots/popularity.h"
+#include "engine/append.h"
+#include "engine/engine.h"
+#include "learned/latency_file.h"
+#include "sim/lanes_replay.h"
+#include "tests/support/device_testing.h"
+#include "tests/support/prompts_testing.h"
+#include "tests/support/slow_reader_testing.h"
+#include "tests/support/tiny_model_testing.h"
+#include "trace/trace.h"
+
+namespace moestro {
+namespace {
+
+std::string Line(const LayerPlan& plan) {
+  std::string line = Format("layer {}:", plan.layer.value);
+  for (const MovedExpert& e : plan.moved_back) {
+    line += Format(" {}/{}<{}.{}", e.key.layer.value, e.key.expert.value, e.device, e.slot.value);
+  }
+  for (const PlannedExpert& e : plan.experts) {
+    line += Format(" {}x{}{}", e.key.expert.value, e.n_pairs, e.use == Use::kDecode ? "" : "p");
+    if (e.place == Place::kHost) continue;
+    line += e.is_staged ? "!" : "";
+    line += Format("{}{}.{}", e.place == Place::kCopied ? ">" : "@", e.device, e.slot.value);
+  }
+  return line;
+}
+
+// An engine whose routing becomes a trace and whose plans become lines.
+class RecordedPlans {
+ public:
+  RecordedPlans(const std::string& model, const EngineOptions& options) {
+    auto engine = Engine::Open(model, options);
+    EXPECT_TRUE(engine) << engine.error().message;
+    engine_ = *std::move(engine);
+    auto empty = Trace::Create({.model = engine_->id()});
+    EXPECT_TRUE(empty) << empty.error().message;
+    trace_.emplace(*std::move(empty));
+    engine_->SetRouteObserver([this](const SeenRouting& seen) { See(seen); });
+    engine_->SetPlanObserver([this](const LayerPlan& plan) { plans_.push_back(Line(plan)); });
+  }
+
+  // A token without a prompt: no prompt fills devices then, and steps bring there what they use.
+  void LeaveDevicesEmpty() {
+    before_.emplace(engine_->NewSequence());
+    const std::vector<Token> token = RandomTokens(1, engine_->spec().n_vocab, 49);
+    const Status done = engine_->Step(RowsOf(*before_, token, RowKind::kDecode));
+    ASSERT_TRUE(done) << done.error().message;
+  }
+
+  // A prompt for each of `rows` sequences, then `steps` steps of a row of each.
+  void Decode(uint32_t rows, uint32_t steps) {
+    const uint32_t n_vocab = engine_->spec().n_vocab;
+    std::vector<Sequence> sequences;
+    for (uint32_t s = 0; s < rows; ++s) {
+      sequences.push_back(engine_->NewSequence());
+      Step(sequences, s, RandomTokens(2 + s % 3, n_vocab, 50 + s), RowKind::kPrompt);
+    }
+    for (uint32_t step = 0; step < steps; ++step) {
+      Batch batch;
+      const std::vector<Token> tokens = RandomTokens(rows, n_vocab, step);
+      for (uint32_t s = 0; s < rows; ++s) {
+        batch.rows.push_back({.sequence = sequences[s].id(),
+                              .position = sequences[s].position(),
+                              .token = tokens[s]});
+      }
+      const Status done = engine_->Step(batch);
+      ASSERT_TRUE(done) << done.error().message;
+    }
+  }
+
+  Engine& engine() { return *engine_; }
+  const Trace& trace() const { return *trace_; }
+  const std::vector<std::string>& plans() const { return plans_; }
+
+ private:
+  void Step(const std::vector<Sequence>& sequences, uint32_t s, const std::vector<Token>& tokens,
+            RowKind kind) {
+    Batch batch;
+    for (uint32_t i = 0; i < tokens.size(); ++i) {
+      batch.rows.push_back(
+          {.sequence = sequences[s].id(), .position = i, .token = tokens[i], .kind = kind});
+    }
+    const Status done = engine_->Step(batch);
+    ASSERT_TRUE(done) << done.error().message;
+  }
+
+  void See(const SeenRouting& seen) {
+    const size_t n = seen.kinds.size();
+    if (seen.layer.value == 0) rows_.assign(n, {});
+    for (size_t r = 0; r < n; ++r) rows_[r].append_range(seen.routing.experts_of(r));
+    if (seen.layer.value + 1U < trace_->info().shape().n_layer) return;
+    for (size_t r = 0; r < n; ++r) {
+      const bool is_prompt = seen.kinds[r] == RowKind::kPrompt;
+      const Status added = trace_->Add({.phase = is_prompt ? Phase::kPrefill : Phase::kDecode,
+                                        .starts_sequence = trace_->tokens() == 0,
+                                        .joins_step = r > 0,
+                                        .experts = rows_[r]});
+      EXPECT_TRUE(added) << added.error().message;
+    }
+  }
+
+  std::unique_ptr<Engine> engine_;
+  std::optional<Sequence> before_;
+  std::optional<Trace> trace_;
+  std::vector<std::string> plans_;
+  std::vector<std::vector<ExpertId>> rows_;
+};
+
+class DeviceAgreement : public DeviceFixture {
+ protected:
+  static std::vector<uint64_t> SlotsOf(const Engine& engine) {
+    std::vector<uint64_t> slots;
+    for (const DevicePlan& device : engine.memory().devices) slots.push_back(device.slots);
+    return slots;
+  }
+  static LanesResult ExpectSame(RecordedPlans& recorded, const EngineOptions& options,
+                                const std::string& what, std::vector<ExpertKey> first = {}) {
+    const Engine& engine = recorded.engine();
+    const auto costs = ReadLatency(options.device.latency_model);
+    EXPECT_TRUE(costs) << costs.error().message;
+    std::vector<std::string> simulated;
+    const auto result = ReplayLanes(
+        recorded.trace(),
+        {.model = costs->model,
+         .mode = options.device.place,
+         .tiers = options.device.tiers,
+         .slots = engine.memory().n_slots,
+         .device_slots = SlotsOf(engine),
+         .policy = engine.policy(),
+         .expert_bytes = engine.copy_bytes(ExpertKey{}),
+         .first = std::move(first),
+         .plan_observer = [&](const LayerPlan& plan) { simulated.push_back(Line(plan)); }});
+    EXPECT_TRUE(result) << result.error().message;
+    const std::vector<std::string>& did = recorded.plans();
+    const auto [one, other] = std::ranges::mismatch(did, simulated);
+    EXPECT_TRUE(one == did.end() && other == simulated.end())
+        << what << ", plan " << one - did.begin() << ":\n"
+        << (one == did.end() ? "none" : *one) << ", but in the simulator\n"
+        << (other == simulated.end() ? "none" : *other);
+    return result.value_or(LanesResult{});
+  }
+  static void ExpectSameCounts(const LanesResult& result, const DeviceStats& did) {
+    const LanePhase& d = result.decode;
+    const LanePhase& p = result.prefill;
+    EXPECT_EQ(d.experts + p.experts, did.experts);
+    EXPECT_EQ(d.ran_there + p.ran_there, did.on_device);
+    EXPECT_EQ(d.copied + p.copied, did.copied);
+    EXPECT_EQ(d.staged + p.staged, did.staged);
+    EXPECT_EQ(d.moved_back + p.moved_back, did.moved_back);
+    EXPECT_EQ(d.promoted + p.promoted, did.promotions);
+  }
+};
+
+TEST_F(DeviceAgreement, EveryModeWithOneRowAndWithFour) {
+  const TinySpec spec = Spec("olmoe", "Q8_0");
+  const std::string model = WriteTinyModel(folder_.path(), spec);
+  for (const PlaceMode mode :
+       {PlaceMode::kAuto, PlaceMode::kGpuCentric, PlaceMode::kCooperative, PlaceMode::kCpu}) {
+    for (const uint32_t rows : {1U, 4U}) {
+      EngineOptions options = OnDevice(spec, mode, 14);
+      options.prefetch = 0;
+      RecordedPlans recorded(model, options);
+      recorded.LeaveDevicesEmpty();
+      recorded.Decode(rows, 40);
+      if (HasFatalFailure()) return;
+      const std::string what = Format("{}, {} rows", NameOf(mode), rows);
+      const LanesResult result = ExpectSame(recorded, options, what);
+      ExpectSameCounts(result, recorded.engine().device_stats());
+      if (mode == PlaceMode::kAuto || mode == PlaceMode::kGpuCentric) {
+        EXPECT_GT(result.decode.ran_there, 20U) << what;
+        EXPECT_GT(result.decode.copied, 10U) << what;
+      }
+      EXPECT_GT(result.decode.on_disk, 20U) << what;
+    }
+  }
+}
+
+TEST_F(DeviceAgreement, WhoIsThereFirst) {
+  TinySpec spec = Spec("olmoe", "Q8_0");
+  spec.skew = 0.6;
+  const std::string model = WriteTinyModel(folder_.path(), spec);
+  const std::vector<ExpertKey> first = ByPopularity(LearnPaths(model).table);
+  for (const PlaceMode mode :
+       {PlaceMode::kAuto, PlaceMode::kGpuCentric, PlaceMode::kCooperative, PlaceMode::kCpu}) {
+    for (const uint32_t rows : {1U, 4U}) {
+      EngineOptions options = OnDevice(spec, mode, 14);
+      options.prefetch = 0;
+      RecordedPlans recorded(model, options);
+      recorded.Decode(rows, 40);
+      if (HasFatalFailure()) return;
+      const std::string what = Format("{}, {} rows", NameOf(mode), rows);
+      const LanesResult result = ExpectSame(recorded, options, what, first);
+      const DeviceStats& did = recorded.engine().device_stats();
+      ExpectSameCounts(result, did);
+      EXPECT_EQ(did.filled,
+                mode == PlaceMode::kCpu ? 0 : recorded.engine().memory().devices.at(0).slots);
+      if (mode == PlaceMode::kCooperative) {
+        EXPECT_GT(result.decode.ran_there, result.decode.experts / 3) << what;
+      }
+    }
+  }
+}
+
+TEST_F(DeviceAgreement, WhoIsThereByThePrompt) {
+  const TinySpec spec = Spec("olmoe", "Q8_0");
+  const std::string model = WriteTinyModel(folder_.path(), spec);
+  for (const PlaceMode mode :
+       {PlaceMode::kAuto, PlaceMode::kGpuCentric, PlaceMode::kCooperative, PlaceMode::kCpu}) {
+    for (const Tiers tiers : {Tiers::kInclusive, Tiers::kExclusive}) {
+      EngineOptions options = OnDevice(spec, mode, 14);
+      options.prefetch = 0;
+      options.device.tiers = tiers;
+      RecordedPlans recorded(model, options);
+      recorded.Decode(2, 20);
+      if (HasFatalFailure()) return;
+      const std::string what = Format("{}, {}", NameOf(mode), NameOf(tiers));
+      const LanesResult result = ExpectSame(recorded, options, what);
+      const DeviceStats did = recorded.engine().device_stats();
+      ExpectSameCounts(result, did);
+      EXPECT_EQ(did.filled > 0, mode != PlaceMode::kCpu) << what;
+    }
+  }
+}
+
+TEST_F(DeviceAgreement, ExclusiveTiers) {
+  const TinySpec spec = Spec("olmoe", "Q8_0");
+  const std::string model = WriteTinyModel(folder_.path(), spec);
+  for (const PlaceMode mode : {PlaceMode::kAuto, PlaceMode::kGpuCentric}) {
+    for (const uint32_t rows : {1U, 4U}) {
+      EngineOptions options = OnDevice(spec, mode, 14);
+      options.prefetch = 0;
+      options.device.tiers = Tiers::kExclusive;
+      RecordedPlans recorded(model, options);
+      uint64_t asked = 0;  // of memory
+      recorded.engine().SetRequestObserver(
+          [&](ExpertKey, Use use, const Placement&) { asked += use != Use::kPrefetch; });
+      recorded.LeaveDevicesEmpty();
+      recorded.Decode(rows, 40);
+      if (HasFatalFailure()) return;
+      const std::string what = Format("{}, {} rows", NameOf(mode), rows);
+      const LanesResult result = ExpectSame(recorded, options, what);
+      const DeviceStats& did = recorded.engine().device_stats();
+      ExpectSameCounts(result, did);
+      EXPECT_GT(did.staged, 10U) << what;
+      EXPECT_GT(did.moved_back, 10U) << what;
+      EXPECT_EQ(asked, did.experts - did.on_device - did.staged) << what;
+    }
+  }
+}
+
+// Two devices of unequal speed: popular experts fill the first and then the second, copies go to
+// either, what is used again moves, and in exclusive tiers who leaves goes back.
+TEST_F(DeviceAgreement, TwoDevices) {
+  if (!has_two()) GTEST_SKIP() << "there is one device";
+  TinySpec spec = Spec("olmoe", "Q8_0");
+  spec.skew = 0.6;
+  const std::string model = WriteTinyModel(folder_.path(), spec);
+  const std::vector<ExpertKey> first = ByPopularity(LearnPaths(model).table);
+  struct Case {
+    PlaceMode mode;
+    uint32_t rows;
+    Tiers tiers = Tiers::kInclusive;
+  };
+  for (const Case& c : {Case{PlaceMode::kAuto, 1}, Case{PlaceMode::kAuto, 4, Tiers::kExclusive},
+                        Case{PlaceMode::kGpuCentric, 1, Tiers::kExclusive},
+                        Case{PlaceMode::kGpuCentric, 4}, Case{PlaceMode::kCooperative, 4}}) {
+    EngineOptions options = OnTwo(spec, c.mode, 8);
+    options.prefetch = 0;
+    options.device.tiers = c.tiers;
+    RecordedPlans recorded(model, options);
+    recorded.Decode(c.rows, 30);
+    if (HasFatalFailure()) return;
+    const std::string what = Format("{}, {}, {} rows", NameOf(c.tiers), NameOf(c.mode), c.rows);
+    const LanesResult result = ExpectSame(recorded, options, what, first);
+    const DeviceStats did = recorded.engine().device_stats();
+    ExpectSameCounts(result, did);
+    for (size_t d = 0; d < 2; ++d) {
+      const LanePhase::Device& decode = result.decode.devices.at(d);
+      const LanePhase::Device& prefill = result.prefill.devices.at(d);
+      EXPECT_EQ(decode.ran_there + prefill.ran_there, did.each.at(d).on_device) << what;
+      EXPECT_EQ(decode.copied + prefill.copied, did.each.at(d).copied) << what;
+      EXPECT_EQ(decode.staged + prefill.staged, did.each.at(d).staged) << what;
+      EXPECT_EQ(decode.moved_back + prefill.moved_back, did.each.at(d).moved_back) << what;
+      EXPECT_EQ(decode.promoted + prefill.promoted, did.each.at(d).promotions) << what;
+      EXPECT_GT(did.each.at(d).filled, 3U) << what;
+      EXPECT_GT(decode.ran_there, 10U) << what;
+      EXPECT_GE(decode.copied, c.mode == PlaceMode::kGpuCentric ? 5U : 0U) << what;
+      const bool moves_back =
+          c.tiers == Tiers::kExclusive && c.mode == PlaceMode::kGpuCentric;  // there all are copied
+      EXPECT_EQ(decode.moved_back > 0, moves_back)
+          << what << ", " << decode.copied << " copied, " << decode.promoted << " promoted";
+    }
+  }
+}
+
+// What moves for later, under prefetches that drive out what memory would still have, and on a slow
+// disk.
+TEST_F(DeviceAgreement, ExpertsThatMoveForLaterWhateverTheTiming) {
+  const TinySpec spec = Spec("qwen3moe", "Q8_0");
+  const std::string model = WriteTinyModel(folder_.path(), spec);
+  for (const uint32_t prefetch : {0U, 1U}) {
+    EngineOptions options = OnDevice(spec, PlaceMode::kAuto, 10);
+    LatencyModel costs = MixedCosts();
+    costs.devices[0].copy.base = 100e-6;  // never pays within a layer
+    options.device.latency_model = CostsFile(costs);
+    options.prefetch = prefetch;
+    options.policy = {.name = "lru"};  // asks for no predictions
+    options.cache = CacheSize{.percent = 40.0};
+    options.wrap_reader = [](std::unique_ptr<BlockReader> inner) {
+      return std::make_unique<SlowReader>(std::move(inner), 1);
+    };
+    RecordedPlans recorded(model, options);
+    recorded.LeaveDevicesEmpty();
+    recorded.Decode(1, 80);
+    if (HasFatalFailure()) return;
+    const LanesResult result = ExpectSame(recorded, options, Format("prefetch {}", prefetch));
+    ExpectSameCounts(result, recorded.engine().device_stats());
+    EXPECT_GT(result.decode.promoted, 5U);
+  }
+}
+
+}  // namespace
+}  // namespace moestro

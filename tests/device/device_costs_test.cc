@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: MIT
+// What experts cost on a device: measured, kept, followed; and the memory that copies come from.
+#include <gtest/gtest.h>
+
+#include <cerrno>
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "base/bytes.h"
+#include "engine/device_list.h"
+#include "engine/engine.h"
+#include "tests/device/device_testing.h"
+#include "tests/support/fault_reader_testing.h"
+#include "tests/support/tiny_model_testing.h"
+
+namespace moestro {
+namespace {
+
+namespace fs = std::filesystem;
+
+using DeviceCostsTest = DeviceTest;
+
+TEST_F(DeviceCostsTest, AreMeasuredInALittleTime) {
+  const Result<DeviceProfile> profile = ProfileDevice(info_, {.threads = 2});
+  ASSERT_TRUE(profile) << profile.error().message;
+  EXPECT_LT(profile->difference, 1e-3);
+  EXPECT_GT(profile->latency.host.Seconds(1 << 20), 0.0);
+  EXPECT_GT(profile->latency.devices.at(0).compute.Seconds(1 << 20), 0.0);
+  EXPECT_GT(profile->latency.devices.at(0).copy.Seconds(1 << 20), 0.0);
+  EXPECT_EQ(profile->latency.disk, Cost{});
+  EXPECT_TRUE(CheckLatency(profile->latency));
+}
+
+// The file of the first start is found by the second, whatever it holds of other things.
+TEST_F(DeviceCostsTest, TheSecondStartDoesNotMeasure) {
+  const TinySpec spec = Spec("olmoe", "Q8_0");
+  const std::string model = WriteTinyModel(folder_.path(), spec);
+  const fs::path kept = folder_.path() / "cache" / "moestro";
+  EngineOptions options = Measuring(spec, PlaceMode::kAuto, 20, kept);
+  options.device.pins_slow_memory = true;  // a busy machine may not change what is measured
+  const auto costs = [&] {
+    const auto plan = Engine::Plan(model, options);
+    EXPECT_TRUE(plan) << plan.error().message;
+    return plan && !plan->devices.empty() ? plan->devices.front() : DevicePlan{};
+  };
+  const DevicePlan first = costs();
+  EXPECT_EQ(first.costs, CostSource::kMeasured);
+  const DevicePlan second = costs();
+  EXPECT_EQ(second.costs, CostSource::kKept);
+  EXPECT_NEAR(second.latency.host.Seconds(kMiB) / first.latency.host.Seconds(kMiB), 1.0, 1e-4);
+  EXPECT_GT(second.latency.disk.per_byte, 0.0);  // every start's own
+  options.threads = 1;
+  EXPECT_EQ(costs().costs, CostSource::kMeasured);
+  options.threads = 2;
+  for (const fs::directory_entry& file : fs::directory_iterator(kept)) {
+    fs::resize_file(file.path(), fs::file_size(file.path()) / 2);
+  }
+  EXPECT_EQ(costs().costs, CostSource::kMeasured);
+  EXPECT_EQ(costs().costs, CostSource::kKept);
+  options.device.cost_folder = "";
+  EXPECT_EQ(costs().costs, CostSource::kMeasured);
+  options.device.latency_model = CostsFile(MixedCosts());
+  EXPECT_EQ(costs().costs, CostSource::kFile);
+}
+
+TEST_F(DeviceCostsTest, AProfileOfAModelHasItsDiskAndIsKept) {
+  const TinySpec spec = Spec("qwen3moe", "Q4_K");
+  const std::string model = WriteTinyModel(folder_.path(), spec);
+  const std::string kept = folder_.path() / "cache";
+  const Result<DeviceProfile> profile =
+      ProfileDevice(info_, {.threads = 2, .model = model, .cost_folder = kept});
+  ASSERT_TRUE(profile) << profile.error().message;
+  EXPECT_GT(profile->latency.disk.per_byte, 0.0);
+  const auto plan = Engine::Plan(model, Measuring(spec, PlaceMode::kAuto, 20, kept));
+  ASSERT_TRUE(plan) << plan.error().message;
+  EXPECT_EQ(plan->devices.at(0).costs, CostSource::kKept);
+  EXPECT_EQ(plan->devices.at(0).from_pinned, profile->from_pinned);
+  EXPECT_FALSE(ProfileDevice(info_, {.model = folder_.path() / "none.gguf"}));
+}
+
+// Every lane has work: slots for few experts on the device, and few in memory.
+TEST_F(DeviceCostsTest, AreFollowedOnEveryLaneUnlessAFileFixesThem) {
+  const TinySpec spec = Spec("olmoe", "Q8_0");
+  const std::string model = WriteTinyModel(folder_.path(), spec);
+  EngineOptions options = Measuring(spec, PlaceMode::kGpuCentric, 9);
+  options.cache = CacheSize{.percent = 30.0};
+  options.prefetch = 0;
+  const Run run = Decode(model, options, 1, 80);
+  ASSERT_TRUE(run.status) << run.status.error().message;
+  EXPECT_NE(run.lane_ratios.devices.at(0).copy, 1.0);
+  EXPECT_NE(run.lane_ratios.disk, 1.0);
+  EXPECT_GT(run.lane_ratios.host, 0.0);
+  EXPECT_GT(run.lane_ratios.devices.at(0).compute, 0.0);
+
+  options.device.latency_model = CostsFile(MixedCosts());
+  const LaneRatios fixed{.devices = {{}}};
+  EXPECT_EQ(Decode(model, options, 1, 40).lane_ratios, fixed);
+}
+
+// The real disk reads into the driver's memory, in pieces; and plain memory is the way out of a
+// driver whose pages refuse that. Equal plans give equal bits.
+TEST_F(DeviceCostsTest, CopiesAreFromPinnedMemoryUnlessTheDiskRefusesIt) {
+  const TinySpec spec = Spec("olmoe", "Q8_0");
+  const std::string model = WriteTinyModel(folder_.path(), spec);
+  EngineOptions options = OnDevice(spec, PlaceMode::kGpuCentric, 12);
+  options.device.pins_slow_memory = true;
+  for (const char* reader : {"auto", "pread"}) {
+    options.reader = reader;
+    options.wrap_reader = {};
+    const Run pinned = Decode(model, options, 4);
+    ASSERT_TRUE(pinned.status) << pinned.status.error().message;
+    EXPECT_TRUE(pinned.memory.devices.at(0).from_pinned || info_.backend != "Vulkan");
+    options.wrap_reader = [](std::unique_ptr<BlockReader> inner) {
+      return std::make_unique<FaultReader>(std::move(inner), FaultPlan().ErrorAt(0, EFAULT));
+    };
+    const Run plain = Decode(model, options, 4);
+    ASSERT_TRUE(plain.status) << plain.status.error().message;
+    EXPECT_FALSE(plain.memory.devices.at(0).from_pinned);
+    EXPECT_EQ(plain.logits, pinned.logits);
+  }
+}
+
+TEST_F(DeviceCostsTest, WhenAutoLosesItsDeviceTheCpuGoesOn) {
+  const TinySpec spec = Spec("olmoe", "Q8_0");
+  const std::string model = WriteTinyModel(folder_.path(), spec);
+  EngineOptions options = OnDevice(spec, PlaceMode::kGpuCentric);
+  options.device.name = "auto";
+  options.device.auto_takes_software = true;
+  const auto launches = std::make_shared<int>(0);
+  options.device.faults.fails_launch = [launches] { return ++*launches > 25; };
+  const Run run = Decode(model, options, 4, 20);
+  ExpectNear(run, Decode(model, OnCpu(), 4, 20), kEightBits, "lost");
+  EXPECT_GT(run.device.on_device + run.device.copied, 0U);
+  EXPECT_EQ(run.device.failures, 3U);  // after which nothing is tried any more
+}
+
+}  // namespace
+}  // namespace moestro

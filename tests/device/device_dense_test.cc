@@ -1,0 +1,270 @@
+// SPDX-License-Identifier: MIT
+// The dense part on a device, with keys and values: as on the CPU within what rounding may do, with
+// all experts there, with some, and with none; sequences move between processors.
+#include <gtest/gtest.h>
+
+#include <cstddef>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/bytes.h"
+#include "engine/engine.h"
+#include "tests/device/device_testing.h"
+#include "tests/support/prompts_testing.h"
+#include "tests/support/tiny_model_testing.h"
+
+namespace moestro {
+namespace {
+
+class DeviceDenseTest : public DeviceTest {
+ protected:
+  // Room for everything.
+  EngineOptions Whole(const TinySpec& spec, PlaceMode place = PlaceMode::kGpuCentric) {
+    EngineOptions options = OnDevice(spec, place);
+    options.device.dense_on_cpu = false;
+    options.device.vram = {256 * kMiB};
+    return options;
+  }
+  // The dense part and `slots` experts.
+  EngineOptions Small(const std::string& model, const TinySpec& spec, PlaceMode place,
+                      uint64_t slots) {
+    EngineOptions options = Whole(spec, place);
+    const auto plan = Engine::Plan(model, options);
+    EXPECT_TRUE(plan) << plan.error().message;
+    const uint64_t expert = 3 * uint64_t{spec.embd} * spec.ff * 34 / 32;  // Q8_0
+    options.device.vram = {plan->devices.at(0).bytes - (plan->devices.at(0).slots + 1) * expert +
+                           (slots + 1) * expert};
+    return options;
+  }
+};
+
+TEST_F(DeviceDenseTest, EveryFamilyIsAsOnTheCpu) {
+  for (const std::string& arch : TinyArchs()) {
+    const TinySpec spec = Spec(arch, "Q8_0");
+    const std::string model = WriteTinyModel(folder_.path(), spec);
+    const Run device = Decode(model, Whole(spec), 4);
+    ExpectNear(device, Decode(model, OnCpu(), 4), kEightBits, arch);
+    ASSERT_FALSE(device.memory.devices.empty()) << arch;
+    EXPECT_GT(device.memory.devices.at(0).dense, 0U) << arch;
+    EXPECT_GT(device.memory.devices.at(0).kv, 0U) << arch;
+    EXPECT_GT(device.device.layers_there, 0U) << arch;
+    EXPECT_EQ(device.device.failures, 0U) << arch;
+  }
+}
+
+TEST_F(DeviceDenseTest, EveryTypeIsAsOnTheCpuWithOneRowAndWithMany) {
+  for (const std::string type : {"Q4_0", "Q4_K", "Q6_K", "Q8_0", "F16"}) {
+    const TinySpec spec = Spec("qwen3moe", type);
+    const std::string model = WriteTinyModel(folder_.path(), spec);
+    for (const uint32_t rows : {1U, 4U, 12U}) {
+      const uint32_t steps = 12 / rows + 1;
+      const Run device = Decode(model, Whole(spec), rows, steps);
+      ExpectNear(device, Decode(model, OnCpu(), rows, steps),
+                 type == "F16" ? kElevenBits : kEightBits, type + ", rows " + std::to_string(rows));
+      EXPECT_GT(device.memory.devices.at(0).dense, 0U) << type;
+    }
+  }
+}
+
+// The fused product reads blocks; integers that both round may differ by one.
+TEST_F(DeviceDenseTest, KeysAndValuesOfEightBitsAreAsOnTheCpu) {
+  const TinySpec spec = Spec("qwen3moe", "Q8_0");
+  const std::string model = WriteTinyModel(folder_.path(), spec);
+  EngineOptions there = Whole(spec);
+  EngineOptions here = OnCpu();
+  there.kv_type = here.kv_type = KvType::kQ8;
+  const Run device = Decode(model, there, 4);
+  ExpectNear(device, Decode(model, here, 4), kEightBits, "q8_0");
+  EXPECT_GT(device.memory.devices.at(0).dense, 0U);
+}
+
+TEST_F(DeviceDenseTest, EveryModeIsAsOnTheCpuWithPoolsTooSmallForTheModel) {
+  const TinySpec spec = Spec("qwen2moe", "Q8_0");  // with a shared expert
+  const std::string model = WriteTinyModel(folder_.path(), spec);
+  const Run cpu = Decode(model, OnCpu(), 4);
+  for (const PlaceMode mode :
+       {PlaceMode::kAuto, PlaceMode::kGpuCentric, PlaceMode::kCooperative, PlaceMode::kCpu}) {
+    const Run device = Decode(model, Small(model, spec, mode, 5), 4);
+    ExpectNear(device, cpu, kEightBits, std::string(NameOf(mode)));
+    EXPECT_GT(device.memory.devices.at(0).dense, 0U);
+    EXPECT_LT(device.memory.devices.at(0).slots, 12U);
+    // Rows cannot stay where no expert is computed.
+    const bool is_host = mode == PlaceMode::kCpu || mode == PlaceMode::kCooperative;
+    EXPECT_LT(device.device.layers_there, is_host ? 1U : 3U * 10U) << NameOf(mode);
+  }
+}
+
+TEST_F(DeviceDenseTest, EqualRunsGiveEqualBits) {
+  const TinySpec spec = Spec("olmoe", "Q4_0");
+  const std::string model = WriteTinyModel(folder_.path(), spec);
+  const Run first = Decode(model, Small(model, spec, PlaceMode::kAuto, 9), 4);
+  ASSERT_TRUE(first.status) << first.status.error().message;
+  EXPECT_EQ(Decode(model, Small(model, spec, PlaceMode::kAuto, 9), 4).logits, first.logits);
+}
+
+// A row sees its own sequence alone: the same text alone and among others.
+TEST_F(DeviceDenseTest, RowsOfOtherSequencesAreNotSeen) {
+  const TinySpec spec = Spec("llama", "Q8_0");
+  const std::string model = WriteTinyModel(folder_.path(), spec);
+  auto opened = Engine::Open(model, Whole(spec));
+  ASSERT_TRUE(opened) << opened.error().message;
+  Engine& engine = **opened;
+  const std::vector<Token> text = RandomTokens(40, engine.spec().n_vocab, 3);
+  // Logits of the last token of `text`, after `others` sequences have had as many of their own.
+  const auto last = [&](uint32_t others) {
+    std::vector<Sequence> sequences;
+    std::vector<float> logits;
+    for (uint32_t s = 0; s <= others; ++s) sequences.push_back(engine.NewSequence());
+    for (uint32_t p = 0; p < text.size(); ++p) {
+      Batch batch;
+      for (uint32_t s = 0; s <= others; ++s) {
+        const auto shifted = static_cast<Token>((text[p] + s) % engine.spec().n_vocab);
+        batch.rows.push_back({.sequence = sequences[s].id(),
+                              .position = p,
+                              .token = shifted,
+                              .wants_logits = s == 0 && p + 1 == text.size()});
+      }
+      const Status step = engine.Step(batch, [&](size_t, std::span<const float> row) {
+        logits.assign(row.begin(), row.end());
+      });
+      EXPECT_TRUE(step) << step.error().message;
+    }
+    Run run;
+    run.n_vocab = engine.spec().n_vocab;
+    run.logits = logits;
+    return run;
+  };
+  const Run alone = last(0);
+  ExpectNear(last(5), alone, kEightBits, "among others");
+}
+
+// What a device has computed is rounded otherwise: it goes on there, and nowhere else.
+TEST_F(DeviceDenseTest, SequencesGoOnOnTheirOwnProcessorAlone) {
+  const TinySpec spec = Spec("qwen3moe", "F16");
+  const std::string model = WriteTinyModel(folder_.path(), spec);
+  const std::string saved = folder_.path() / "saved";
+  // Saves 50 tokens there, goes on here; the logits of the next one.
+  const auto move = [&](const EngineOptions& from, const EngineOptions& to) {
+    Run run;
+    auto first = Engine::Open(model, from);
+    EXPECT_TRUE(first) << first.error().message;
+    const std::vector<Token> text = RandomTokens(51, (*first)->spec().n_vocab, 5);
+    Sequence sequence = (*first)->NewSequence();
+    Batch prompt;
+    for (uint32_t p = 0; p < 50; ++p) {
+      prompt.rows.push_back(
+          {.sequence = sequence.id(), .position = p, .token = text[p], .kind = RowKind::kPrompt});
+    }
+    EXPECT_TRUE((*first)->Step(prompt));
+    EXPECT_TRUE((*first)->SaveSequence(sequence, "", saved));
+    auto second = Engine::Open(model, to);
+    EXPECT_TRUE(second) << second.error().message;
+    auto restored = (*second)->RestoreSequence(saved);
+    if (!restored) {
+      run.status = std::unexpected(restored.error());
+      return run;
+    }
+    run.n_vocab = (*second)->spec().n_vocab;
+    const Batch next{.rows = {{.sequence = restored->sequence.id(),
+                               .position = 50,
+                               .token = text[50],
+                               .wants_logits = true}}};
+    run.status = (*second)->Step(next, [&](size_t, std::span<const float> row) {
+      run.logits.assign(row.begin(), row.end());
+    });
+    return run;
+  };
+  for (const KvTypeInfo& type : kKvTypes) {
+    EngineOptions here = OnCpu();
+    EngineOptions there = Whole(spec);
+    here.kv_type = there.kv_type = type.type;
+    const double most = type.type == KvType::kF16 ? kElevenBits : kEightBits;
+    const Run cpu = move(here, here);
+    ExpectNear(move(there, there), cpu, most, "on the device");
+    for (const Run& refused : {move(there, here), move(here, there)}) {
+      ASSERT_FALSE(refused.status);
+      EXPECT_EQ(refused.status.error().code, Errc::kInvalidRequest);
+      EXPECT_NE(refused.status.error().message.find("--device"), std::string::npos)
+          << refused.status.error().message;
+    }
+  }
+}
+
+TEST_F(DeviceDenseTest, FailedLaunchesOfExpertsAreComputedByTheCpu) {
+  const TinySpec spec = Spec("olmoe", "Q8_0");
+  const std::string model = WriteTinyModel(folder_.path(), spec);
+  EngineOptions options = Whole(spec);
+  options.device.faults.fails_launch = EveryNth(23);
+  const Run device = Decode(model, options, 4);
+  ExpectNear(device, Decode(model, OnCpu(), 4), kEightBits, "launches");
+  EXPECT_GT(device.device.failures, 0U);
+  EXPECT_GT(device.device.layers_there, 0U);
+}
+
+// Keys and values are lost with the device: sequences are computed again.
+TEST_F(DeviceDenseTest, ALostDeviceCostsTimeAndNothingElse) {
+  const TinySpec spec = Spec("qwen3moe", "Q8_0");
+  const std::string model = WriteTinyModel(folder_.path(), spec);
+  EngineOptions options = Whole(spec);
+  options.device.name = "auto";
+  options.device.auto_takes_software = true;
+  const auto launches = std::make_shared<int>(0);
+  options.device.faults.fails_launch = [launches] { return ++*launches > 40; };
+  const Run device = Decode(model, options, 4, 20);
+  EXPECT_GT(*launches, 40);
+  EXPECT_TRUE(device.memory.devices.empty());  // it is there no more
+  ExpectNear(device, Decode(model, OnCpu(), 4, 20), kEightBits, "lost");
+  options.device.name = name_;
+  *launches = 0;
+  const Run named = Decode(model, options, 4, 20);
+  ASSERT_FALSE(named.status);
+  EXPECT_EQ(named.status.error().code, Errc::kDevice);
+}
+
+TEST_F(DeviceDenseTest, WithoutRoomItStaysOnTheCpu) {
+  const TinySpec spec = Spec("olmoe", "Q8_0");
+  const std::string model = WriteTinyModel(folder_.path(), spec);
+  EngineOptions options = OnDevice(spec, PlaceMode::kGpuCentric, 9);
+  options.device.dense_on_cpu = false;
+  const Run device = Decode(model, options, 4);
+  ExpectNear(device, Decode(model, OnCpu(), 4), kEightBits, "no room");
+  EXPECT_EQ(device.memory.devices.at(0).dense, 0U);
+  EXPECT_EQ(device.device.layers_there, 0U);
+}
+
+// What later layers' routers would say is the same, whatever the number of rows.
+TEST_F(DeviceDenseTest, RoutersAheadAreAsOnTheCpu) {
+  const TinySpec spec = Spec("qwen3moe", "F16");
+  const std::string model = WriteTinyModel(folder_.path(), spec);
+  const auto predictions = [&](EngineOptions options, uint32_t rows) {
+    options.prefetch = 2;
+    auto opened = Engine::Open(model, options);
+    EXPECT_TRUE(opened) << opened.error().message;
+    Engine& engine = **opened;
+    std::vector<ExpertId> predicted;
+    engine.SetRouteObserver([&](const SeenRouting& seen) { predicted.append_range(seen.ahead); }, 2,
+                            false);
+    std::vector<Sequence> sequences;
+    const std::vector<Token> tokens = RandomTokens(rows, engine.spec().n_vocab, 7);
+    Batch batch;
+    for (uint32_t s = 0; s < rows; ++s) {
+      sequences.push_back(engine.NewSequence());
+      batch.rows.push_back({.sequence = sequences[s].id(), .position = 0, .token = tokens[s]});
+    }
+    EXPECT_TRUE(engine.Step(batch));
+    return predicted;
+  };
+  for (const uint32_t rows : {1U, 4U}) {
+    const std::vector<ExpertId> cpu = predictions(OnCpu(), rows);
+    const std::vector<ExpertId> device = predictions(Whole(spec), rows);
+    ASSERT_EQ(device.size(), cpu.size());
+    size_t same = 0;
+    for (size_t i = 0; i < cpu.size(); ++i) same += cpu[i] == device[i];
+    EXPECT_GE(same * 10, cpu.size() * 9) << rows;
+  }
+}
+
+}  // namespace
+}  // namespace moestro

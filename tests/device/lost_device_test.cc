@@ -1,0 +1,182 @@
+// SPDX-License-Identifier: MIT
+// A device that is lost at any call of its backend, for once or for good: the run says what the CPU
+// alone would, or ends with a sentence. Nothing throws, hangs or is left behind.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <cstdlib>
+#include <numeric>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "base/bytes.h"
+#include "tests/device/device_testing.h"
+#include "tests/support/throwing_backend_testing.h"
+#include "tests/support/tiny_model_testing.h"
+
+namespace moestro {
+namespace {
+
+using When = LostDevice::When;
+
+// All calls are tried with MOESTRO_TEST_EVERY_CALL; else so many, spread over all of them, beside
+// the first and the last of each kind.
+constexpr int64_t kSpread = 8;
+
+class LostDeviceTest : public DeviceTest {
+ protected:
+  void SetUp() override {
+    LostDevice::LeaveMatrixCores();
+    DeviceTest::SetUp();
+  }
+  // Every row takes all experts of a layer: no tie between two can fall the other way there.
+  static TinySpec AllOf(const std::string& arch) {
+    return {.arch = arch, .type = "Q8_0", .layers = 3, .experts = 4, .used = 4, .ff = 256};
+  }
+  EngineOptions Auto(EngineOptions options) const {
+    options.device.name = "auto";
+    options.device.auto_takes_software = true;
+    return options;
+  }
+  // The dense part there, too.
+  EngineOptions Whole(const TinySpec& spec) {
+    EngineOptions options = OnDevice(spec, PlaceMode::kGpuCentric);
+    options.device.dense_on_cpu = false;
+    options.device.vram = {256 * kMiB};
+    return options;
+  }
+  // A start, two sequences, and the end.
+  static Run Short(const std::string& model, const EngineOptions& options) {
+    return Decode(model, options, 2, 3);
+  }
+  // How many calls a run makes, by kind.
+  static std::vector<int64_t> CallsOf(const std::string& model, const EngineOptions& options) {
+    const LostDevice never({});
+    const Run run = Short(model, options);
+    EXPECT_TRUE(run.status) << run.status.error().message;
+    return LostDevice::calls();
+  }
+  // Calls of a kind since the last LostDevice; -1: of all.
+  static int64_t MadeOf(int kind) {
+    const std::vector<int64_t> made = LostDevice::calls();
+    return kind < 0 ? std::accumulate(made.begin(), made.end(), int64_t{0})
+                    : made[static_cast<size_t>(kind)];
+  }
+  static std::vector<When> Losses(const std::vector<int64_t>& calls, int64_t spread) {
+    int64_t all = 0;
+    std::vector<When> losses;
+    for (int kind = 0; kind < kDeviceCalls; ++kind) {
+      const int64_t n = calls[static_cast<size_t>(kind)];
+      all += n;
+      for (const int64_t first : std::set<int64_t>{0, n - 1}) {
+        if (n > 0) losses.push_back({.first = first, .count = 1, .kind = kind});
+      }
+    }
+    const bool is_every = std::getenv("MOESTRO_TEST_EVERY_CALL") != nullptr;
+    const int64_t step = is_every ? 1 : std::max<int64_t>(all / spread, 1);
+    for (int64_t first = 0; first < all; first += step) {
+      losses.push_back({.first = first});
+      if (is_every || first / step % 2 == 1) losses.push_back({.first = first, .count = 1});
+    }
+    return losses;
+  }
+  // Goes through all losses of a run with these options.
+  void LoseAt(const std::string& model, const EngineOptions& options, const Run& cpu,
+              const std::string& what, int64_t spread = kSpread) {
+    const bool may_end = options.device.name != "auto";
+    const std::vector<int64_t> calls = CallsOf(model, options);
+    const std::vector<When> losses = Losses(calls, spread);
+    size_t ended = 0;
+    size_t missed = 0;  // the run made fewer calls than the one before: who is copied is timing's
+    for (const When& when : losses) {
+      const std::string where = what + ", call " + std::to_string(when.first) + " of kind " +
+                                std::to_string(when.kind) +
+                                (when.count == 1 ? ", once" : ", for good");
+      const LostDevice lost(when);
+      const Run run = Short(model, options);
+      if (LostDevice::thrown() == 0) {
+        EXPECT_LE(MadeOf(when.kind), when.first) << where;
+        ++missed;
+      }
+      if (run.status) {
+        ExpectNear(run, cpu, kEightBits, where);
+        continue;
+      }
+      ++ended;
+      EXPECT_TRUE(may_end) << where << ": " << run.status.error().message;
+      EXPECT_EQ(run.status.error().code, Errc::kDevice)
+          << where << ": " << run.status.error().message;
+      EXPECT_FALSE(run.status.error().message.empty()) << where;
+    }
+    EXPECT_EQ(ended > 0, may_end) << what;
+    EXPECT_LE(missed, losses.size() / 8) << what;
+  }
+};
+
+TEST_F(LostDeviceTest, ExpertsOfAnUnnamedDeviceAreComputedByTheCpu) {
+  const TinySpec spec = AllOf("olmoe");
+  const std::string model = WriteTinyModel(folder_.path(), spec);
+  LoseAt(model, Auto(OnDevice(spec, PlaceMode::kGpuCentric, 6)), Short(model, OnCpu()), "experts");
+}
+
+TEST_F(LostDeviceTest, ANamedDeviceEndsTheRunWithASentence) {
+  const TinySpec spec = AllOf("olmoe");
+  const std::string model = WriteTinyModel(folder_.path(), spec);
+  LoseAt(model, OnDevice(spec, PlaceMode::kGpuCentric, 6), Short(model, OnCpu()), "named");
+}
+
+TEST_F(LostDeviceTest, TheDensePartComesBack) {
+  const TinySpec spec = AllOf("qwen2moe");  // with a shared expert
+  const std::string model = WriteTinyModel(folder_.path(), spec);
+  const Run cpu = Short(model, OnCpu());
+  LoseAt(model, Auto(Whole(spec)), cpu, "dense");
+  LoseAt(model, Whole(spec), cpu, "dense, named", kSpread / 2);
+}
+
+// Experts that are there before the first token, and those that move back from there.
+TEST_F(LostDeviceTest, WhatWasMovedThereIsReadAgain) {
+  const TinySpec spec = AllOf("qwen3moe");
+  const std::string model = WriteTinyModel(folder_.path(), spec);
+  const Run cpu = Short(model, OnCpu());
+  LearnPaths(model);
+  EngineOptions options = Auto(OnDevice(spec, PlaceMode::kAuto, 6));
+  options.device.tiers = Tiers::kExclusive;
+  LoseAt(model, options, cpu, "exclusive");
+}
+
+// Costs are measured at the start.
+TEST_F(LostDeviceTest, WhileItIsMeasured) {
+  const TinySpec spec = AllOf("olmoe");
+  const std::string model = WriteTinyModel(folder_.path(), spec);
+  const Run cpu = Short(model, OnCpu());
+  EngineOptions options = Auto(OnDevice(spec, PlaceMode::kGpuCentric, 6));
+  options.device.latency_model = "";
+  const LostDevice never({});
+  ASSERT_TRUE(Short(model, options).status);
+  const std::vector<int64_t> calls = LostDevice::calls();
+  for (const DeviceCall kind :
+       {DeviceCall::kCopyThere, DeviceCall::kCopyBack, DeviceCall::kLaunch, DeviceCall::kWait}) {
+    const int k = static_cast<int>(kind);
+    const int64_t n = calls[static_cast<size_t>(kind)];
+    for (const int64_t count : {int64_t{1}, INT64_MAX}) {
+      const LostDevice lost({.first = n / 3, .count = count, .kind = k});
+      const Run run = Short(model, options);
+      ExpectNear(run, cpu, kEightBits, NameOf(kind));
+    }
+  }
+}
+
+TEST_F(LostDeviceTest, ProfilingEndsWithASentence) {
+  for (int kind = 0; kind < kDeviceCalls; ++kind) {
+    if (static_cast<DeviceCall>(kind) == DeviceCall::kFree) continue;
+    const LostDevice lost({.first = 1, .kind = kind});
+    const Result<DeviceProfile> profile = ProfileDevice(info_, {.threads = 2});
+    if (LostDevice::thrown() == 0 || profile) continue;  // pinned memory is not needed
+    EXPECT_EQ(profile.error().code, Errc::kDevice) << profile.error().message;
+  }
+}
+
+}  // namespace
+}  // namespace moestro

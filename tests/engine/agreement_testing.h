@@ -1,0 +1,219 @@
+// SPDX-License-Identifier: MIT
+// An engine whose decisions are recorded, and the simulator that has to make the same ones.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/format.h"
+#include "decide/layer/little_judge.h"
+#include "decide/slots/policy.h"
+#include "engine/append.h"
+#include "engine/engine.h"
+#include "sim/replay.h"
+#include "tests/support/prompts_testing.h"
+
+namespace moestro {
+
+inline constexpr const char* kDemo = MOESTRO_SOURCE_DIR "/models/stories-moe-q8_0.gguf";
+
+inline const char* NameOf(Use use) {
+  return use == Use::kDecode ? "decode" : use == Use::kPrefill ? "prefill" : "prefetch";
+}
+
+inline std::string Line(ExpertKey key, Use use, const Placement& placed) {
+  std::string line = Format("{}.{}.{} {} {}", key.layer.value, key.expert.value, key.copy,
+                            NameOf(use), placed.was == Placement::Was::kAbsent ? "miss" : "hit");
+  if (placed.evicted) {
+    line += Format(" evicts {}.{}", placed.evicted->layer.value, placed.evicted->expert.value);
+  }
+  return line;
+}
+
+// An engine whose disk is infinitely fast and whose clock stands still, as far as decisions go: all
+// reads are finished before each layer's routing is used. The simulator without a clock is the
+// same.
+class Recorded {
+ public:
+  explicit Recorded(const EngineOptions& options, uint32_t depth,
+                    const std::string& model = kDemo) {
+    auto engine = Engine::Open(model, options);
+    EXPECT_TRUE(engine) << engine.error().message;
+    engine_ = *std::move(engine);
+    auto empty = Trace::Create({.model = engine_->id(),
+                                .pools = engine_->pools(),
+                                .depth = depth,
+                                .little = options.little.n_used.value_or(0),
+                                .has_weights = true,
+                                .has_predicted_weights = true,
+                                .has_candidates = true});
+    EXPECT_TRUE(empty) << empty.error().message;
+    trace_.emplace(*std::move(empty));
+    engine_->SetRouteObserver([this](const SeenRouting& seen) { See(seen); }, depth, true);
+    engine_->SetRequestObserver([this](ExpertKey key, Use use, const Placement& placed) {
+      did_.push_back(Line(key, use, placed));
+    });
+  }
+
+  Engine& engine() { return *engine_; }
+  const Trace& trace() const { return *trace_; }
+  const std::vector<std::string>& did() const { return did_; }
+
+  // The next step begins a sequence while no other lives.
+  void BeginSequence() { starts_ = true; }
+
+  // A step of a recording with EngineOptions::little, all of whose rows want logits.
+  void StepLittle(const Batch& batch) {
+    confidences_.assign(batch.size(), 0.0F);  // of rows decoded again it is not shown
+    rows_.clear();
+    const Status done = engine_->Step(batch, [this](size_t row, std::span<const float> logits) {
+      if (!rows_.empty()) return;
+      confidences_[row] = static_cast<float>(Confidence(logits));
+    });
+    ASSERT_TRUE(done) << done.error().message;
+    auto again = rows_.begin();
+    for (size_t r = 0; r < batch.size(); ++r) {
+      const Row& own = confidences_[r] > 0.0F ? OfKept(little_rows_[r]) : *again++;
+      Add(own, r,
+          {.experts = little_rows_[r].experts,
+           .weights = little_rows_[r].weights,
+           .predicted = little_rows_[r].predicted,
+           .predicted_weights = little_rows_[r].predicted_weights,
+           .confidence = confidences_[r]});
+    }
+    EXPECT_TRUE(again == rows_.end());
+  }
+
+ private:
+  struct Row {
+    Phase phase = Phase::kDecode;
+    std::vector<ExpertId> experts;
+    std::vector<ExpertId> predicted;
+    std::vector<float> predicted_weights;
+    std::vector<float> weights;
+    RoutingCandidates candidates;
+  };
+
+  static void Take(const SeenRouting& seen, std::vector<Row>& rows) {
+    const size_t used = seen.routing.n_used;
+    const size_t n = seen.kinds.size();
+    if (seen.layer.value == 0) rows.assign(n, {});
+    for (size_t r = 0; r < n; ++r) {
+      rows[r].phase = seen.kinds[r] == RowKind::kPrompt ? Phase::kPrefill : Phase::kDecode;
+      rows[r].weights.append_range(seen.routing.weights_of(r));
+      rows[r].candidates.Append(seen.routing.candidates.row(r));
+      for (size_t at = r; at * used < seen.ahead.size(); at += n) {
+        rows[r].predicted.append_range(seen.ahead.subspan(at * used, used));
+        rows[r].predicted_weights.append_range(seen.ahead_weights.subspan(at * used, used));
+      }
+    }
+  }
+
+  void See(const SeenRouting& seen) {
+    engine_->FinishReads();
+    std::vector<Row>& rows = seen.is_little ? little_rows_ : rows_;
+    Take(seen, rows);
+    const size_t k = trace_->info().shape().n_used;
+    for (size_t r = 0; r < rows.size(); ++r) {
+      rows[r].experts.append_range(seen.routing.candidates.row(r).experts.first(k));
+    }
+    if (trace_->info().little > 0 || seen.layer.value + 1U < trace_->info().shape().n_layer) return;
+    for (size_t r = 0; r < rows.size(); ++r) Add(rows[r], r, {});
+  }
+
+  void Add(const Row& row, size_t at, const LittlePass& little) {
+    const Status added = trace_->Add({.phase = row.phase,
+                                      .starts_sequence = at == 0 && std::exchange(starts_, false),
+                                      .joins_step = at > 0,
+                                      .experts = row.experts,
+                                      .weights = row.weights,
+                                      .predicted = row.predicted,
+                                      .predicted_weights = row.predicted_weights,
+                                      .candidates = row.candidates.all(),
+                                      .little = little});
+    EXPECT_TRUE(added) << added.error().message;
+  }
+
+  // Such a token's second pass is not played, so anything may stand there.
+  const Row& OfKept(const Row& little) {
+    const TraceInfo& info = trace_->info();
+    const size_t k = info.shape().n_used;
+    kept_ = little;
+    kept_.weights.assign(info.shape().n_layer * k, 0.0F);
+    kept_.predicted.clear();
+    kept_.predicted_weights.clear();
+    for (size_t i = 0; i < info.predicted_rows(); ++i) {
+      kept_.predicted.append_range(std::span(little.experts).first(k));
+      kept_.predicted_weights.append_range(std::vector<float>(k));
+    }
+    return kept_;
+  }
+
+  std::unique_ptr<Engine> engine_;
+  std::optional<Trace> trace_;
+  std::vector<std::string> did_;
+  std::vector<Row> rows_;
+  std::vector<Row> little_rows_;
+  std::vector<float> confidences_;
+  Row kept_;
+  bool starts_ = true;
+};
+
+inline EngineOptions OptionsFor(const std::string& policy, const std::string& predictor,
+                                double percent = 30.0) {
+  EngineOptions options;
+  options.ctx = 128;
+  options.sequences = 32;
+  options.threads = 2;
+  options.policy = {.name = policy};
+  options.predictor = predictor;
+  options.cache = CacheSize{.percent = percent};
+  options.clock = [] { return 0.0; };
+  return options;
+}
+
+inline ReplayResult ExpectSame(const Recorded& recorded, ReplayOptions options) {
+  std::vector<std::string> simulated;
+  options.observer = [&](ExpertKey key, Use use, const Placement& placed) {
+    simulated.push_back(Line(key, use, placed));
+  };
+  const auto result = Replay(recorded.trace(), options);
+  EXPECT_TRUE(result) << result.error().message;
+  const std::vector<std::string>& did = recorded.did();
+  const auto [one, other] = std::ranges::mismatch(did, simulated);
+  EXPECT_TRUE(one == did.end() && other == simulated.end())
+      << "request " << one - did.begin() << ": " << (one == did.end() ? "none" : *one) << ", but "
+      << (other == simulated.end() ? "none" : *other) << " in the simulator";
+  return result.value_or(ReplayResult{});
+}
+
+inline void ExpectSame(const Recorded& recorded, const std::string& policy,
+                       const std::string& predictor, uint64_t slots) {
+  ExpectSame(
+      recorded,
+      {.slots = slots, .policy = {.name = policy}, .predictor = {.name = predictor, .paths = {}}});
+}
+
+// 40 steps of 1, 2, ..., `most`, 1, ... sequences.
+inline void DecodeTogether(Engine& engine, size_t most) {
+  std::vector<Sequence> sequences;
+  for (size_t i = 0; i < most; ++i) sequences.push_back(engine.NewSequence());
+  for (uint32_t step = 0; step < 40; ++step) {
+    Batch batch;
+    const std::vector<Token> tokens = RandomTokens(most, engine.spec().n_vocab, step);
+    for (size_t i = 0; i < 1 + step % most; ++i) {
+      batch.rows.push_back(
+          {.sequence = sequences[i].id(), .position = sequences[i].position(), .token = tokens[i]});
+    }
+    const auto done = engine.Step(batch);
+    ASSERT_TRUE(done) << done.error().message;
+  }
+}
+
+}  // namespace moestro

@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: MIT
+// A model whose weights are NaN, and one that changes while it is used: a step fails and says why.
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "model/model_file.h"
+#include "tests/support/damage_testing.h"
+#include "tests/support/one_sequence_testing.h"
+#include "tests/support/prompts_testing.h"
+#include "tests/support/temp_folder_testing.h"
+#include "tests/support/tiny_model_testing.h"
+
+namespace moestro {
+namespace {
+
+class DamagedModel : public ::testing::Test {
+ protected:
+  std::string Write(const std::string& arch = "qwen3moe") const {
+    return WriteTinyModel(folder_.path(), {.arch = arch, .type = "F16", .layers = 4});
+  }
+  EngineOptions Options() const {
+    EngineOptions options;
+    options.ctx = 128;
+    options.threads = 1;
+    options.cache = CacheSize{.percent = 50.0};
+    options.clock = [this] { return now_; };
+    return options;
+  }
+  std::unique_ptr<OneSequence> Open(const std::string& path) const {
+    auto engine = OneSequence::Open(path, Options());
+    EXPECT_TRUE(engine) << engine.error().message;
+    return engine ? *std::move(engine) : nullptr;
+  }
+  // A prompt and then a token of it: what each fails with; empty: it does not.
+  static std::vector<std::string> Failures(OneSequence& engine) {
+    std::vector<std::string> failures;
+    for (const uint32_t n : {5U, 1U}) {
+      const uint32_t before = engine.position();
+      const auto logits = engine.Append(RandomTokens(n, 512, n));
+      failures.push_back(logits ? "" : logits.error().message);
+      if (logits) continue;
+      EXPECT_EQ(logits.error().code, Errc::kInvalidFile);
+      EXPECT_EQ(engine.position(), before);
+    }
+    return failures;
+  }
+  void ExpectsNamed(const std::string& path, const std::string& where) const {
+    const auto engine = Open(path);
+    ASSERT_NE(engine, nullptr);
+    for (const std::string& failure : Failures(*engine)) {
+      EXPECT_TRUE(failure.contains(where)) << "'" << failure << "' is without '" << where << "'";
+      EXPECT_TRUE(failure.contains("NaN")) << failure;
+    }
+  }
+
+  TempFolder folder_;
+  double now_ = 10.0;
+};
+
+TEST_F(DamagedModel, NanIsAnErrorThatNamesTheLayer) {
+  struct Case {
+    std::string tensor;
+    std::string where;
+  };
+  for (const auto& [tensor, where] : std::vector<Case>{
+           {"token_embd.weight", "the embedding"},
+           {"blk.0.attn_v.weight", "layer 0 "},
+           {"blk.2.attn_norm.weight", "layer 2 "},
+           {"blk.2.ffn_gate_inp.weight", "layer 2 "},
+           {"blk.1.ffn_down_exps.weight", "layer 1's experts"},
+           {"blk.3.ffn_up_exps.weight", "the last layer's experts or the output matrix"},
+           {"output.weight", "the last layer's experts or the output matrix"}}) {
+    SCOPED_TRACE(tensor);
+    const std::string path = Write();
+    FillWithNan(path, tensor);
+    ExpectsNamed(path, where);
+  }
+}
+
+TEST_F(DamagedModel, NanOfALayerWithoutExpertsIsNamed) {
+  const std::string path = Write("dots1");
+  FillWithNan(path, "blk.0.ffn_up.weight");
+  ExpectsNamed(path, "layer 0 ");
+}
+
+TEST_F(DamagedModel, AChangeEndsTheRunWithinASecond) {
+  const std::string path = Write();
+  const auto engine = Open(path);
+  ASSERT_NE(engine, nullptr);
+  EXPECT_EQ(Failures(*engine), (std::vector<std::string>{"", ""}));
+  MakeNewer(path);
+  now_ += 1.0;
+  for (const std::string& failure : Failures(*engine)) {
+    EXPECT_TRUE(failure.contains(path)) << failure;
+    EXPECT_TRUE(failure.contains("written")) << failure;
+  }
+  ASSERT_TRUE(engine->engine().closed());
+  // What was read in between is not known to be of one file.
+  Write();
+  for (const std::string& failure : Failures(*engine)) EXPECT_TRUE(failure.contains(path));
+}
+
+TEST_F(DamagedModel, AChangeOfTheLowCopiesEndsTheRun) {
+  const std::string path = Write();
+  const std::string low =
+      WriteTinyModel(folder_.path(), {.arch = "qwen3moe", .type = "Q4_0", .layers = 4});
+  EngineOptions options = Options();
+  options.low = low;
+  options.lossy = {.t1 = 0.5, .t2 = 1.0};
+  const auto engine = OneSequence::Open(path, options);
+  ASSERT_TRUE(engine) << engine.error().message;
+  MakeNewer(low);
+  now_ += 1.0;
+  for (const std::string& failure : Failures(**engine)) EXPECT_TRUE(failure.contains(low));
+}
+
+TEST_F(DamagedModel, AFileThatIsReplacedBetweenHeaderAndWeightsIsRefused) {
+  const std::string path = Write();
+  auto model = ModelFile::Open(path);
+  ASSERT_TRUE(model) << model.error().message;
+  std::filesystem::copy(path, path + ".new");
+  std::filesystem::rename(path + ".new", path);
+  const auto engine = Engine::Open(*std::move(model), Options());
+  ASSERT_FALSE(engine);
+  EXPECT_TRUE(engine.error().message.contains("another file")) << engine.error().message;
+}
+
+}  // namespace
+}  // namespace moestro

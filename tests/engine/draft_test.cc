@@ -1,0 +1,205 @@
+// SPDX-License-Identifier: MIT
+// Drafted texts are the texts that are made without drafts.
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <memory>
+#include <random>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "engine/engine.h"
+#include "model/model_file.h"
+#include "model/vocab.h"
+#include "tests/support/fault_reader_testing.h"
+#include "text/draft_control.h"
+#include "text/drafting_stepper.h"
+#include "text/engine_stepper.h"
+#include "text/generate.h"
+#include "text/little_drafter.h"
+#include "text/ngram_drafter.h"
+#include "text/sampler.h"
+
+namespace moestro {
+namespace {
+
+constexpr const char* kDemo = MOESTRO_SOURCE_DIR "/models/stories-moe-q8_0.gguf";
+constexpr int64_t kTokens = 120;
+
+// The tokens to come, each right with some probability.
+class KnowingDrafter final : public Drafter {
+ public:
+  KnowingDrafter(std::vector<Token> text, double right) : text_(std::move(text)), right_(right) {}
+  Result<Draft> Propose(std::span<const Token> text, uint32_t most) override {
+    Draft draft;
+    for (size_t at = text.size(); at < text_.size() && draft.tokens.size() < most; ++at) {
+      const bool is_right = std::uniform_real_distribution<double>()(random_) < right_;
+      draft.tokens.push_back(is_right ? text_[at] : (text_[at] + 1) % 100);
+    }
+    return draft;
+  }
+
+ private:
+  std::vector<Token> text_;
+  double right_;
+  std::mt19937 random_{1};
+};
+
+enum class By { kNobody, kLittle, kNgram, kKnown };
+
+class DraftTest : public testing::Test {
+ protected:
+  struct Run {
+    std::vector<Token> tokens;  // with the prompt
+    DraftStats drafts;
+    uint64_t counted = 0;  // decode tokens in the statistics
+    uint32_t position = 0;
+  };
+
+  static EngineOptions Options(double percent) {
+    EngineOptions options;
+    options.ctx = 256;
+    options.threads = 2;
+    options.cache = CacheSize{.percent = percent};
+    return options;
+  }
+
+  static Run Write(By by, const SamplingOptions& sampling, const EngineOptions& options,
+                   const std::vector<Token>& known = {}, double right = 1.0) {
+    auto model = ModelFile::Open(kDemo);
+    EXPECT_TRUE(model);
+    auto vocab = Vocab::Load(model->gguf);
+    EXPECT_TRUE(vocab);
+    const uint32_t n_vocab = model->spec.n_vocab;
+    auto sampler = Sampler::Create(sampling, *vocab, n_vocab, 256);
+    EXPECT_TRUE(sampler) << sampler.error().message;
+    auto engine = Engine::Open(*std::move(model), options);
+    EXPECT_TRUE(engine) << engine.error().message;
+    Sequence sequence = (*engine)->NewSequence();
+    EngineStepper plain(**engine, sequence);
+    std::unique_ptr<Drafter> drafter;
+    if (by == By::kLittle) drafter = std::make_unique<LittleDrafter>(**engine, sequence);
+    if (by == By::kNgram) drafter = std::make_unique<NgramDrafter>();
+    if (by == By::kKnown) drafter = std::make_unique<KnowingDrafter>(known, right);
+    DraftControl control(5);
+    std::optional<DraftingStepper> drafting;
+    if (drafter) {
+      // Every step takes as long as any other, so drafts that are right pay.
+      drafting.emplace(
+          plain, *drafter, control, [now = 0.0]() mutable { return now += 1.0; },
+          [&](uint32_t proposed, uint32_t accepted) { (*engine)->NoteDrafts(proposed, accepted); });
+    }
+    const TextParts parts{
+        .pick = [&](std::span<const float> logits) { return sampler->Pick(logits); },
+        .piece = [&](Token token) { return vocab->Piece(token); },
+        .is_end = [](Token) { return false; },
+        .emit = [](std::string_view) { return true; }};
+    const std::vector<Token> prompt =
+        *vocab->Tokenize("Once upon a time, Lily and Ben", true, false);
+    sampler->Observe(prompt);
+    Stepper& stepper = drafting ? static_cast<Stepper&>(*drafting) : plain;
+    auto made = Generate(stepper, parts, prompt, {.max_tokens = kTokens});
+    EXPECT_TRUE(made) << made.error().message;
+    if (drafting) drafting->Finish();
+    Run run{.tokens = prompt,
+            .drafts = (*engine)->stats().drafts,
+            .counted = (*engine)->stats().decode.tokens,
+            .position = sequence.position()};
+    if (made) run.tokens.append_range(made->tokens);
+    return run;
+  }
+};
+
+TEST_F(DraftTest, TheSameTokensGreedyAndSampled) {
+  for (const float temp : {0.0F, 0.9F}) {
+    const SamplingOptions sampling{.temp = temp, .seed = 7};
+    const Run plain = Write(By::kNobody, sampling, Options(30.0));
+    EXPECT_EQ(plain.drafts.proposed, 0U);
+    for (const By by : {By::kLittle, By::kNgram, By::kKnown}) {
+      const Run run = Write(by, sampling, Options(30.0), plain.tokens, 0.7);
+      // Ties to rounding could part the texts; with these weights there is none.
+      EXPECT_EQ(run.tokens, plain.tokens) << temp;
+      EXPECT_EQ(run.position, plain.position);
+      EXPECT_EQ(run.counted, plain.counted);
+      EXPECT_GT(run.drafts.proposed, 1U);
+      EXPECT_LT(run.drafts.accepted, run.drafts.proposed + 1);
+    }
+  }
+}
+
+TEST_F(DraftTest, WhatIsRightSavesSteps) {
+  const Run plain = Write(By::kNobody, {.temp = 0.0F}, Options(100.0));
+  const Run run = Write(By::kKnown, {.temp = 0.0F}, Options(100.0), plain.tokens, 1.0);
+  EXPECT_EQ(run.tokens, plain.tokens);
+  EXPECT_GE(run.drafts.accepted + 5, run.drafts.proposed);  // the text ends within the last draft
+  EXPECT_GT(run.drafts.accepted, kTokens / 2U);
+}
+
+// Penalties look at the tokens so far: a sampler that had seen drafts would pick others.
+TEST_F(DraftTest, SamplersWithAMemorySeeTheTextAlone) {
+  const SamplingOptions sampling{.temp = 0.8F, .repeat_penalty = 1.3F, .seed = 3};
+  const Run plain = Write(By::kNobody, sampling, Options(30.0));
+  const Run run = Write(By::kKnown, sampling, Options(30.0), plain.tokens, 0.5);
+  EXPECT_EQ(run.tokens, plain.tokens);
+  EXPECT_GT(run.drafts.proposed, run.drafts.accepted);
+}
+
+TEST_F(DraftTest, ALittleDraftReadsNothing) {
+  auto engine = Engine::Open(kDemo, Options(30.0));
+  ASSERT_TRUE(engine);
+  Sequence sequence = (*engine)->NewSequence();
+  EngineStepper plain(**engine, sequence);
+  const std::vector<Token> prompt = {5, 9, 11, 40, 7};
+  for (const Token t : prompt) ASSERT_TRUE(plain.Append({&t, 1}));
+  (*engine)->FinishReads();
+  const uint64_t before = (*engine)->stats().decode.disk_bytes;
+  const uint64_t tokens = (*engine)->stats().decode.tokens;
+  LittleDrafter drafter(**engine, sequence);
+  const std::vector<Token> text = {5, 9, 11, 40, 7, 3};
+  const auto draft = drafter.Propose(text, 3);
+  ASSERT_TRUE(draft) << draft.error().message;
+  EXPECT_EQ(draft->tokens.size(), 3U);
+  EXPECT_EQ(draft->foreseen.size(), (*engine)->spec().n_expert_layers());
+  EXPECT_EQ(draft->foreseen.front().size(), 3U * (*engine)->spec().router.n_used);
+  EXPECT_EQ(sequence.position(), 5U);
+  (*engine)->FinishReads();
+  EXPECT_EQ((*engine)->stats().decode.disk_bytes, before);
+  EXPECT_EQ((*engine)->stats().decode.tokens, tokens);  // a draft is no text
+}
+
+TEST_F(DraftTest, AFailedReadOfACheckingStepLeavesTheTextAsItWas) {
+  EngineOptions options = Options(25.0);
+  FaultReader* faults = nullptr;
+  options.wrap_reader = [&](std::unique_ptr<BlockReader> inner) {
+    auto reader = std::make_unique<FaultReader>(std::move(inner));
+    faults = reader.get();
+    return reader;
+  };
+  auto engine = Engine::Open(kDemo, options);
+  ASSERT_TRUE(engine);
+  Sequence sequence = (*engine)->NewSequence();
+  EngineStepper plain(**engine, sequence);
+  const std::vector<Token> prompt = {5, 9, 11, 40, 7};
+  ASSERT_TRUE(plain.Append(prompt));
+  const std::vector<Token> rows = {3, 60, 200, 31};
+  const auto good = plain.AppendRows(rows, {});
+  ASSERT_TRUE(good);
+  const std::vector<float> wanted(good->begin(), good->end());
+  sequence.CutBack(5);
+  ASSERT_TRUE(plain.AppendRows(std::vector<Token>{401, 77, 90, 12}, {}));  // others in the slots
+  sequence.CutBack(5);
+  faults->SetPlan(FaultPlan().ErrorFrom(faults->submitted() + 3, EIO));
+  const auto broken = plain.AppendRows(rows, {});
+  ASSERT_FALSE(broken);
+  EXPECT_EQ(broken.error().code, Errc::kIo);
+  EXPECT_EQ(sequence.position(), 5U);
+  faults->SetPlan({});
+  const auto again = plain.AppendRows(rows, {});
+  ASSERT_TRUE(again) << again.error().message;
+  EXPECT_TRUE(std::ranges::equal(*again, wanted));
+}
+
+}  // namespace
+}  // namespace moestro

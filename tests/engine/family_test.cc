@@ -1,0 +1,187 @@
+// SPDX-License-Identifier: MIT
+// Every switch that a family can declare, on a family that exists in this file only: the engine's
+// logits against plain loops (tests/support/float_model_testing.h).
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "engine/append.h"
+#include "engine/engine.h"
+#include "model/model_file.h"
+#include "tests/support/float_model_testing.h"
+#include "tests/support/prompts_testing.h"
+#include "tests/support/temp_folder_testing.h"
+
+namespace moestro {
+namespace {
+
+constexpr size_t kPrompt = 7;
+constexpr size_t kSteps = 5;
+
+// Shares of a token's largest logit. Weights and activations are F32; queries, keys and values go
+// through F16, half a unit of 2^-10 each, in each of 3 layers: 3 * 3 * 2^-11 = 4.4e-3. Twice that
+// is allowed, as experts pass errors on amplified (by 2.5 where their weights are scaled).
+constexpr double kTolerance = 1e-2;
+// A token whose last chosen expert and first rejected one are closer than that may choose another.
+constexpr double kShareOfTokens = 0.8;
+// What leaving a switch out must change in most tokens, or the comparison would not notice it.
+constexpr double kNoticed = 5 * kTolerance;
+
+// The share of tokens whose logits differ by less than `tolerance`.
+double ShareWithin(double tolerance, std::span<const float> a, std::span<const float> b,
+                   size_t n_vocab) {
+  size_t within = 0;
+  for (size_t first = 0; first < a.size(); first += n_vocab) {
+    double size = 0.0;
+    double difference = 0.0;
+    for (size_t i = first; i < first + n_vocab; ++i) {
+      size = std::max(size, std::abs(double{b[i]}));
+      difference = std::max(difference, std::abs(double{a[i]} - b[i]));
+    }
+    if (difference < tolerance * size) ++within;
+  }
+  return static_cast<double>(within * n_vocab) / static_cast<double>(a.size());
+}
+
+std::unique_ptr<Engine> OpenEngine(const std::string& path, const Family& family,
+                                   EngineOptions options) {
+  options.ctx = 64;
+  options.threads = 2;
+  auto model = ModelFile::Open(path, {&family, 1});
+  if (!model) {
+    ADD_FAILURE() << model.error().message;
+    return nullptr;
+  }
+  auto engine = Engine::Open(*std::move(model), options);
+  if (!engine) {
+    ADD_FAILURE() << engine.error().message;
+    return nullptr;
+  }
+  return *std::move(engine);
+}
+
+// A prompt at once, then tokens one by one.
+std::vector<float> Evaluate(Engine& engine, const std::vector<Token>& tokens) {
+  Sequence sequence = engine.NewSequence();
+  const auto prompt = AppendAll(engine, sequence, std::span(tokens).first(kPrompt));
+  EXPECT_TRUE(prompt) << prompt.error().message;
+  std::vector<float> all = *prompt;
+  for (size_t t = kPrompt; t < tokens.size(); ++t) {
+    const auto logits = Append(engine, sequence, {&tokens[t], 1});
+    EXPECT_TRUE(logits) << logits.error().message;
+    all.insert(all.end(), logits->begin(), logits->end());
+  }
+  return all;
+}
+
+struct Case {
+  const char* name;
+  std::function<void(FloatShape&)> set;
+  // The same tensors without the switch; empty where that is another file.
+  std::function<void(FloatShape&)> leave_out = {};
+};
+
+std::vector<Case> Cases() {
+  using S = FloatShape;
+  const auto gating = [](Gating kind) { return [kind](S& s) { s.gating = kind; }; };
+  const auto activation = [](Activation kind) { return [kind](S& s) { s.activation = kind; }; };
+  const auto all = [](S& s) {
+    s.dense_layers = 1;
+    s.dim_v = 32;
+    s.shared_ff = 32;
+    s.gating = Gating::kSigmoid;
+    s.groups = 4;
+    s.groups_used = 2;
+    s.renormalise = true;
+    s.weight_scale = 2.5F;
+    s.activation = Activation::kSwigluOai;
+    s.has_router_bias = s.has_selection_bias = s.has_expert_biases = s.is_fused = true;
+  };
+  return {
+      {"plain", [](S&) {}},
+      {"value_heads_of_their_own", [](S& s) { s.dim_v = 32; }},
+      {"value_heads_that_are_smaller", [](S& s) { s.dim_v = 8; }},
+      {"leading_dense_layer", [](S& s) { s.dense_layers = 1; }},
+      {"two_leading_dense_layers", [](S& s) { s.dense_layers = 2; }},
+      {"shared_expert_without_gate", [](S& s) { s.shared_ff = 64; }, [](S& s) { s.shared_ff = 0; }},
+      {"fused_gate_and_up", [](S& s) { s.is_fused = true; }},
+      {"expert_biases", [](S& s) { s.has_expert_biases = true; },
+       [](S& s) { s.has_expert_biases = false; }},
+      {"router_bias", [](S& s) { s.has_router_bias = true; },
+       [](S& s) { s.has_router_bias = false; }},
+      {"sigmoid", gating(Gating::kSigmoid), gating(Gating::kSoftmax)},
+      {"softmax_of_chosen", gating(Gating::kSoftmaxOfChosen), gating(Gating::kSoftmax)},
+      {"selection_bias",
+       [](S& s) {
+         s.gating = Gating::kSigmoid;
+         s.has_selection_bias = true;
+       },
+       [](S& s) { s.has_selection_bias = false; }},
+      {"groups", [](S& s) { s.groups = 4, s.groups_used = 2; }, [](S& s) { s.groups = 1; }},
+      {"renormalised", [](S& s) { s.renormalise = true; }, [](S& s) { s.renormalise = false; }},
+      {"scaled", [](S& s) { s.weight_scale = 2.5F; }, [](S& s) { s.weight_scale = 1.0F; }},
+      {"geglu", activation(Activation::kGeglu), activation(Activation::kSwiglu)},
+      {"swiglu_oai", activation(Activation::kSwigluOai), activation(Activation::kSwiglu)},
+      {"everything", all},
+  };
+}
+
+class FamilySwitch : public testing::TestWithParam<Case> {};
+
+TEST_P(FamilySwitch, AgreesWithPlainLoops) {
+  const TempFolder folder;
+  FloatShape shape;
+  GetParam().set(shape);
+  const FloatModel model(shape, 5);
+  model.Write(folder.File("model.gguf"));
+  const auto engine = OpenEngine(folder.File("model.gguf"), SyntheticFamily(shape), {});
+  ASSERT_NE(engine, nullptr);
+  const std::vector<Token> tokens = RandomTokens(kPrompt + kSteps, shape.vocab, 3);
+  const std::vector<float> ours = Evaluate(*engine, tokens);
+  const std::vector<float> expected = model.Logits(tokens, shape);
+  ASSERT_EQ(ours.size(), expected.size());
+  EXPECT_GE(ShareWithin(kTolerance, ours, expected, shape.vocab), kShareOfTokens);
+  if (!GetParam().leave_out) return;
+  FloatShape without = shape;
+  GetParam().leave_out(without);
+  EXPECT_LT(ShareWithin(kNoticed, model.Logits(tokens, without), expected, shape.vocab), 0.5);
+}
+
+INSTANTIATE_TEST_SUITE_P(All, FamilySwitch, testing::ValuesIn(Cases()),
+                         [](const auto& one) { return std::string(one.param.name); });
+
+// Layers without experts are no part of what residency and prefetch count.
+TEST(FamilyExactness, SameBitsInAQuarterOfTheExpertsWithReadsAhead) {
+  const TempFolder folder;
+  FloatShape shape;
+  Cases().back().set(shape);
+  shape.layers = 5;
+  const FloatModel model(shape, 6);
+  model.Write(folder.File("model.gguf"));
+  const Family family = SyntheticFamily(shape);
+  const std::vector<Token> tokens = RandomTokens(kPrompt + kSteps, shape.vocab, 4);
+  EngineOptions options;
+  options.prefetch = 0;
+  const auto resident = OpenEngine(folder.File("model.gguf"), family, options);
+  ASSERT_NE(resident, nullptr);
+  const std::vector<float> expected = Evaluate(*resident, tokens);
+  options.cache = CacheSize{.percent = 25.0};
+  options.prefetch = 3;
+  const auto streamed = OpenEngine(folder.File("model.gguf"), family, options);
+  ASSERT_NE(streamed, nullptr);
+  const std::vector<float> ours = Evaluate(*streamed, tokens);
+  ASSERT_EQ(ours.size(), expected.size());
+  EXPECT_EQ(0, std::memcmp(ours.data(), expected.data(), ours.size() * sizeof(float)));
+  EXPECT_GT(streamed->stats().decode.misses, 0U);
+}
+
+}  // namespace
+}  // namespace moestro

@@ -1,0 +1,340 @@
+// SPDX-License-Identifier: MIT
+// Moestro and libllama on the same file in the same process: same greedy tokens, logits within a
+// tolerance, for every architecture and several quantisations.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+#include <functional>
+#include <limits>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+#include "tests/support/llama_reference_testing.h"
+#include "tests/support/one_sequence_testing.h"
+#include "tests/support/prompts_testing.h"
+#include "tests/support/temp_folder_testing.h"
+#include "tests/support/tiny_model_testing.h"
+
+namespace moestro {
+namespace {
+
+constexpr size_t kPrompt = 40;
+constexpr size_t kGenerated = 64;
+constexpr uint32_t kContext = 256;
+
+// Tolerances, as shares of the standard deviation of a token's logits. Differences are close to
+// normally distributed, and the largest of 104 tokens' 512 logits is below five typical ones.
+//
+// With dense weights in GGUF layout and without ggml's tiled product (which keeps activations in
+// F32 for large batches of K-quants) both sides round activations alike and add in the same order
+// within a row. Their attention differs: both read keys and values in F16, but libllama rounds
+// queries and weights of the softmax to F16 as well, 2.1e-4 of a value on average each, 3e-4
+// together; ours rounds nothing. Weights of cells are off independently, so what a head finds is
+// off by as much, and so is the residual that is mostly made of it.
+//   F32   nothing else is rounded: five times 3e-4.
+//   F16   products round their input with s = 2^-10. A value that the difference carries over a
+//         rounding border moves by one step; a product is a sum over a row of 256 values, so a step
+//         of a value of up to three standard deviations moves it by 3 s / sqrt(256), and the
+//         largest logit by 4.5 times as much as a typical one: 0.84 s for each value that crosses.
+//         Two crossings besides.
+//   BF16  s = 2^-7; two crossings.
+//   8-bit activations (all quantised types): s = 1/127 of a block's largest value; a crossing moves
+//         a product so far that others follow. Bounded by what differs when *all* values are
+//         rounded otherwise, as in repacked layouts: every product is off by about 0.3/127 = 0.25
+//         %, up to 28 of these in a row by sqrt(28) * 0.25 % = 1.3 %; five times that.
+// Largest seen with AVX-512: 6.2e-4 in F32, 6.1e-2 with 8-bit activations.
+constexpr double kAttention = 5 * 3e-4;
+constexpr double kCrossing = 0.84;
+constexpr double kF32 = kAttention;
+constexpr double kF16 = kAttention + 2 * kCrossing / (1 << 10);
+constexpr double kBf16 = kAttention + 2 * kCrossing / (1 << 7);
+constexpr double kEightBits = 5 * 1.3e-2;
+
+double ToleranceOf(const std::string& type) {
+  if (type == "F32") return kF32;
+  if (type == "F16") return kF16;
+  return type == "BF16" ? kBf16 : kEightBits;
+}
+
+// A token whose last chosen expert and first rejected one are closer than the tolerance may choose
+// another expert; its logits are then others, and keys and values of it move all later tokens. From
+// there on, only a share of tokens has to be within kEightBits. With the same layout of weights
+// such ties are rarer.
+constexpr double kShareOfTokens = 0.9;
+constexpr double kShareOfTokensSameRounding = 0.98;
+
+// The largest of 512 logits is 0.28 standard deviations ahead of the next on average, so a typical
+// difference d (a fifth of the tolerance, or less) makes another one the largest for about d / 0.28
+// of the tokens: up to 5 % with 8-bit activations, five tokens of 104; twice as many are rare. That
+// such a choice is a tie is checked for each.
+constexpr size_t kOtherChoices = 10;
+
+double Deviation(std::span<const float> values) {
+  double mean = 0.0;
+  for (const float v : values) mean += v;
+  mean /= static_cast<double>(values.size());
+  double sum = 0.0;
+  for (const float v : values) sum += (v - mean) * (v - mean);
+  return std::sqrt(sum / static_cast<double>(values.size()));
+}
+
+// In standard deviations of b.
+double LargestDifference(std::span<const float> a, std::span<const float> b) {
+  double difference = 0.0;
+  for (size_t i = 0; i < a.size(); ++i) {
+    difference = std::max(difference, std::abs(static_cast<double>(a[i]) - b[i]));
+  }
+  return difference / Deviation(b);
+}
+
+std::unique_ptr<OneSequence> OpenEngine(const std::string& path, EngineOptions options = {}) {
+  options.ctx = kContext;
+  options.threads = 2;
+  auto engine = OneSequence::Open(path, options);
+  if (!engine) {
+    ADD_FAILURE() << engine.error().message;
+    return nullptr;
+  }
+  return *std::move(engine);
+}
+
+// How far a choice of experts is from what these router logits choose: the largest rejected one
+// less the smallest chosen one, in standard deviations; 0 for the same choice.
+double RouterGap(std::span<const float> logits, std::span<const ExpertId> chosen) {
+  float least = std::numeric_limits<float>::infinity();
+  for (const ExpertId e : chosen) least = std::min(least, logits[e.value]);
+  float most = -std::numeric_limits<float>::infinity();
+  for (size_t e = 0; e < logits.size(); ++e) {
+    const ExpertId id{static_cast<uint16_t>(e)};
+    if (std::ranges::find(chosen, id) == chosen.end()) most = std::max(most, logits[e]);
+  }
+  return most > least ? (most - least) / Deviation(logits) : 0.0;
+}
+
+// What the two engines say about one token.
+struct Row {
+  double difference = 0.0;  // of the logits, in standard deviations
+  double router_gap = 0.0;  // in the first layer where the experts differ; 0: they never do
+  double greedy_gap = 0.0;  // the reference's largest logit less that of our choice; 0: the same
+};
+
+// The prompt's logits of both engines, then those of greedy steps, the reference choosing.
+class Race {
+ public:
+  Race(const TinySpec& spec, bool repack, KvType kv_type = KvType::kF16) {
+    const std::string path = WriteTinyModel(folder_.path(), spec);
+    EngineOptions options;
+    options.repack = repack;
+    options.kv_type = kv_type;
+    engine_ = OpenEngine(path, options);
+    reference_ = std::make_unique<LlamaReference>(path, kContext, kContext, kv_type);
+  }
+
+  void Run() {
+    ASSERT_NE(engine_, nullptr);
+    const uint32_t n_vocab = reference_->n_vocab();
+    ASSERT_EQ(engine_->spec().n_vocab, n_vocab);
+    engine_->SetRouteObserver([this](const SeenRouting& s) { routings_.push_back(s.routing); }, 0);
+    const std::vector<Token> prompt = RandomTokens(kPrompt, n_vocab, 7);
+    const auto ours = engine_->AppendAll(prompt);
+    ASSERT_TRUE(ours.has_value()) << ours.error().message;
+    Compare(*ours, reference_->Append(prompt));
+    for (size_t i = 0; i < kGenerated; ++i) {
+      routings_.clear();
+      const auto mine = engine_->Append({&next_, 1});
+      ASSERT_TRUE(mine.has_value()) << mine.error().message;
+      Compare(*mine, reference_->Append({&next_, 1}));
+    }
+  }
+
+  const std::vector<Row>& rows() const { return rows_; }
+  // The first token of which the two choose other experts; all of them if there is none.
+  std::span<const Row> before_first_tie() const {
+    const auto tie = std::ranges::find_if(rows_, [](const Row& r) { return r.router_gap > 0.0; });
+    return {rows_.begin(), tie};
+  }
+  double share_within(double tolerance) const {
+    return static_cast<double>(Count([&](const Row& r) { return r.difference < tolerance; })) /
+           static_cast<double>(rows_.size());
+  }
+  size_t other_choices() const {
+    return Count([](const Row& r) { return r.greedy_gap > 0.0; });
+  }
+
+ private:
+  size_t Count(const std::function<bool(const Row&)>& is_meant) const {
+    return static_cast<size_t>(std::ranges::count_if(rows_, is_meant));
+  }
+
+  void Compare(std::span<const float> ours, std::span<const float> theirs) {
+    const std::vector<std::vector<float>>& routers = reference_->router_scores();
+    ASSERT_EQ(routers.size(), routings_.size());  // a layer each
+    const uint32_t n_vocab = reference_->n_vocab();
+    const size_t n_expert = engine_->spec().router.n_expert;
+    for (size_t t = 0; t < theirs.size() / n_vocab; ++t) {
+      const auto a = ours.subspan(t * n_vocab, n_vocab);
+      const auto b = theirs.subspan(t * n_vocab, n_vocab);
+      const auto mine = static_cast<size_t>(Greedy(a));
+      next_ = Greedy(b);
+      Row row{.difference = LargestDifference(a, b),
+              .greedy_gap = (b[static_cast<size_t>(next_)] - b[mine]) / Deviation(b)};
+      for (size_t l = 0; l < routers.size() && row.router_gap == 0.0; ++l) {
+        row.router_gap = RouterGap(std::span(routers[l]).subspan(t * n_expert, n_expert),
+                                   routings_[l].experts_of(t));
+      }
+      rows_.push_back(row);
+    }
+  }
+
+  TempFolder folder_;
+  std::unique_ptr<OneSequence> engine_;
+  std::unique_ptr<LlamaReference> reference_;
+  std::vector<Routing> routings_;  // of our last call, by layer
+  Token next_ = 0;
+  std::vector<Row> rows_;
+};
+
+struct Case {
+  const char* name;
+  TinySpec spec;
+};
+
+// Logits, experts and greedy tokens up to the first tie between experts.
+void ExpectTheSameUpToTies(const Race& race, double tolerance) {
+  size_t token = 0;
+  for (const Row& row : race.before_first_tie()) {
+    EXPECT_LT(row.difference, tolerance) << "token " << token;
+    // Two logits may each be off by the tolerance, towards each other.
+    EXPECT_LT(row.greedy_gap, 2 * tolerance) << "token " << token;
+    ++token;
+  }
+  if (token < race.rows().size()) {
+    EXPECT_LT(race.rows()[token].router_gap, 2 * tolerance) << "token " << token;
+  }
+}
+
+class Parity : public ::testing::TestWithParam<Case> {};
+
+TEST_P(Parity, SameTokensAndLogits) {
+  Race race(GetParam().spec, false);
+  race.Run();
+  if (HasFatalFailure()) return;
+  ExpectTheSameUpToTies(race, ToleranceOf(GetParam().spec.type));
+  EXPECT_GE(race.share_within(kEightBits), kShareOfTokensSameRounding);
+  EXPECT_LE(race.other_choices(), kOtherChoices);
+}
+
+// As a user runs it.
+TEST_P(Parity, RepackedWeightsStayClose) {
+  Race race(GetParam().spec, true);
+  race.Run();
+  if (HasFatalFailure()) return;
+  ExpectTheSameUpToTies(race, ToleranceOf(GetParam().spec.type));
+  EXPECT_GE(race.share_within(kEightBits), kShareOfTokens);
+  EXPECT_LE(race.other_choices(), kOtherChoices);
+}
+
+// Both store keys and values in 8 bits, and libllama rounds queries to 8 bits as well. A cell's
+// value that crosses a rounding border is off like a query's, so there are two more inexact
+// products in each of two layers than the 28 above, even if weights are F32: sqrt(32) * 0.25 %
+// = 1.42 %. Largest seen with AVX-512: 2.3e-2 in F32, 5.6e-2 in Q8_0.
+constexpr double kQuantisedCells = 5 * 1.42e-2;
+
+class QuantisedCells : public ::testing::TestWithParam<std::string> {};
+
+TEST_P(QuantisedCells, SameTokensAndLogits) {
+  for (const char* type : {"F32", "Q8_0"}) {
+    Race race({.arch = GetParam(), .type = type}, false, KvType::kQ8);
+    race.Run();
+    if (HasFatalFailure()) return;
+    ExpectTheSameUpToTies(race, kQuantisedCells);
+    EXPECT_GE(race.share_within(kQuantisedCells), kShareOfTokensSameRounding);
+    EXPECT_LE(race.other_choices(), kOtherChoices);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(All, QuantisedCells, ::testing::ValuesIn(TinyArchs()),
+                         [](const auto& arch) { return arch.param; });
+
+std::vector<Case> Cases() {
+  std::vector<Case> cases;
+  for (const std::string& arch : TinyArchs()) {
+    for (const std::string type : {"F32", "F16", "Q8_0", "Q4_0", "Q4_K_M"}) {
+      cases.push_back({"families", {.arch = arch, .type = type}});
+    }
+  }
+  for (const char* type :
+       {"BF16", "Q4_K", "Q5_K", "Q6_K", "Q2_K", "Q3_K", "IQ4_NL", "IQ4_XS", "MXFP4"}) {
+    cases.push_back({"types", {.arch = "qwen3moe", .type = type, .ff = 256}});
+  }
+  cases.push_back({"split", {.arch = "qwen3moe", .type = "Q4_0", .shards = 3}});
+  cases.push_back({"tied", {.arch = "llama", .type = "Q8_0", .is_tied = true}});
+  cases.push_back({"tied", {.arch = "qwen3moe", .type = "Q4_K_M", .is_tied = true}});
+  cases.push_back(
+      {"odd",
+       {.arch = "qwen2moe", .type = "Q4_0", .layers = 4, .experts = 6, .used = 4, .ff = 352}});
+  cases.push_back({"longrope", {.arch = "phimoe", .type = "Q8_0", .orig_context = 300}});
+  return cases;
+}
+
+INSTANTIATE_TEST_SUITE_P(All, Parity, ::testing::ValuesIn(Cases()), [](const auto& one) {
+  const Case& c = one.param;
+  return std::string(c.name) + "_" + c.spec.arch + "_" + c.spec.type + "_" +
+         std::to_string(one.index);
+});
+
+// Neither attention nor experts depend on how a prompt is cut into chunks, nor do products of dense
+// matrices, ggml's plain ones or our own.
+TEST(Prefill, ChunksGiveTheSameLogitsAsTheWhole) {
+  const TempFolder folder;
+  for (const char* arch : {"llama", "qwen2moe", "qwen3moe"}) {
+    const std::string path = WriteTinyModel(folder.path(), {.arch = arch, .type = "Q8_0"});
+    for (const bool repack : {false, true}) {
+      std::vector<std::vector<float>> logits;
+      for (const uint32_t chunk : {256U, 16U, 7U}) {
+        EngineOptions options;
+        options.chunk = chunk;
+        options.repack = repack;
+        const auto engine = OpenEngine(path, options);
+        ASSERT_NE(engine, nullptr);
+        const auto all = engine->AppendAll(RandomTokens(kPrompt, 512, 7));
+        ASSERT_TRUE(all.has_value()) << all.error().message;
+        logits.push_back(*all);
+      }
+      EXPECT_EQ(logits[1], logits[0]) << arch << " repack " << repack;
+      EXPECT_EQ(logits[2], logits[0]) << arch << " repack " << repack;
+    }
+  }
+}
+
+TEST(Prefill, TokenByTokenGivesTheSameLogitsAsTheWhole) {
+  const TempFolder folder;
+  const std::string path = WriteTinyModel(folder.path(), {.arch = "olmoe", .type = "Q4_0"});
+  const std::vector<Token> prompt = RandomTokens(20, 512, 9);
+  for (const KvTypeInfo& type : kKvTypes) {
+    EngineOptions options;
+    options.repack = false;
+    options.kv_type = type.type;
+    const auto whole = OpenEngine(path, options);
+    const auto steps = OpenEngine(path, options);
+    const auto expected = whole->AppendAll(prompt);
+    ASSERT_TRUE(expected.has_value());
+    for (size_t i = 0; i < prompt.size(); ++i) {
+      const auto logits = steps->Append(std::span(prompt).subspan(i, 1));
+      ASSERT_TRUE(logits.has_value());
+      EXPECT_TRUE(std::ranges::equal(*logits, std::span(*expected).subspan(i * 512, 512)))
+          << type.name << ", token " << i;
+    }
+  }
+}
+
+// Read by ggml's CPU backend when main() loads it: see the tolerances.
+[[maybe_unused]] const bool kIsUntiled = setenv("GGML_CPU_TILED_MM", "0", 1) == 0;
+
+}  // namespace
+}  // namespace moestro

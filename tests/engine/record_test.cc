@@ -1,0 +1,178 @@
+// SPDX-License-Identifier: MIT
+// Traces of a running engine that hold two passes of every token.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <functional>
+#include <memory>
+#include <numeric>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "decide/layer/little_judge.h"
+#include "engine/append.h"
+#include "engine/engine.h"
+#include "engine/route_recorder.h"
+#include "tests/support/prompts_testing.h"
+#include "tests/support/temp_folder_testing.h"
+#include "tests/support/tiny_model_testing.h"
+
+namespace moestro {
+namespace {
+
+constexpr uint32_t kLittle = 2;
+constexpr size_t kPrompt = 5;
+constexpr size_t kTokens = 20;
+
+class RecordTest : public testing::Test {
+ protected:
+  RecordTest() {
+    EngineOptions options;
+    options.ctx = 64;
+    options.threads = 2;
+    options.cache = CacheSize{.percent = 50.0};
+    auto engine = Engine::Open(path_, options);
+    EXPECT_TRUE(engine) << engine.error().message;
+    engine_ = *std::move(engine);
+    tokens_ = RandomTokens(kTokens, engine_->spec().n_vocab, 7);
+  }
+
+  Trace Record(uint32_t little) {
+    const TraceInfo info{.model = engine_->id(),
+                         .depth = 1,
+                         .little = little,
+                         .has_weights = true,
+                         .has_predicted_weights = true,
+                         .has_candidates = true};
+    Trace trace = *Trace::Create(info);
+    RouteRecorder recorder(*engine_, info,
+                           [&](const TraceToken& token) { return trace.Add(token); });
+    const Status done = recorder.Record(tokens_, kPrompt);
+    EXPECT_TRUE(done) << done.error().message;
+    EXPECT_EQ(trace.tokens(), kTokens);
+    return trace;
+  }
+
+  TempFolder folder_;
+  std::string path_ = WriteTinyModel(
+      folder_.path(), {.arch = "qwen3moe", .type = "Q8_0", .layers = 4, .experts = 16, .used = 4});
+  std::unique_ptr<Engine> engine_;
+  std::vector<Token> tokens_;
+};
+
+TEST_F(RecordTest, ALittlePassChangesNothingOfTheFullOne) {
+  const Trace plain = Record(0);
+  const Trace both = Record(kLittle);
+  for (size_t t = 0; t < kTokens; ++t) {
+    EXPECT_EQ(both.phase(t), plain.phase(t));
+    for (size_t l = 0; l < 4; ++l) {
+      EXPECT_TRUE(std::ranges::equal(both.experts(t, l), plain.experts(t, l)));
+      EXPECT_TRUE(std::ranges::equal(both.weights(t, l), plain.weights(t, l)));
+      EXPECT_TRUE(std::ranges::equal(both.predicted(t, l, 1), plain.predicted(t, l, 1)));
+      EXPECT_TRUE(
+          std::ranges::equal(both.predicted_weights(t, l, 1), plain.predicted_weights(t, l, 1)));
+      EXPECT_TRUE(std::ranges::equal(both.candidates(t, l).scores, plain.candidates(t, l).scores));
+    }
+  }
+}
+
+TEST_F(RecordTest, APromptsTokensRepeatTheirOwn) {
+  const Trace trace = Record(kLittle);
+  for (size_t t = 0; t < kPrompt; ++t) {
+    EXPECT_EQ(trace.confidence(t), 1.0F);
+    for (size_t l = 0; l < 4; ++l) {
+      EXPECT_TRUE(std::ranges::equal(trace.little_experts(t, l), trace.experts(t, l)));
+      EXPECT_TRUE(
+          std::ranges::equal(trace.little_weights(t, l), trace.weights(t, l).first(kLittle)));
+      const std::span<const float> ahead = trace.predicted_weights(t, l, 1);
+      EXPECT_TRUE(std::ranges::equal(trace.little_predicted_weights(t, l, 1),
+                                     ahead.first(l < 3 ? kLittle : 0)));
+    }
+  }
+}
+
+// The family's weights are parts of one, also where a router only looks ahead.
+TEST_F(RecordTest, WeightsOfPredictionsAreThoseOfARouter) {
+  const Trace trace = Record(kLittle);
+  const auto expect_parts_of_one = [](std::span<const float> weights, size_t n) {
+    ASSERT_EQ(weights.size(), n);
+    EXPECT_NEAR(std::reduce(weights.begin(), weights.end()), 1.0F, 1e-5F);
+    EXPECT_TRUE(std::ranges::is_sorted(weights, std::greater()));
+  };
+  for (size_t t = kPrompt; t < kTokens; ++t) {
+    for (size_t l = 0; l < 3; ++l) {
+      expect_parts_of_one(trace.predicted_weights(t, l, 1), 4);
+      expect_parts_of_one(trace.little_predicted_weights(t, l, 1), kLittle);
+    }
+  }
+}
+
+TEST_F(RecordTest, TheLittlePassIsWhatALittleStepDoes) {
+  const Trace trace = Record(kLittle);
+  Sequence sequence = engine_->NewSequence();
+  ASSERT_TRUE(Append(*engine_, sequence, std::span(tokens_).first(kPrompt)));
+  size_t others = 0;
+  for (size_t t = kPrompt; t < kTokens; ++t) {
+    // The first layer sees no other experts before it.
+    EXPECT_TRUE(std::ranges::equal(trace.little_experts(t, 0), trace.experts(t, 0)));
+    for (size_t l = 0; l < 4; ++l) {
+      others += !std::ranges::equal(trace.little_experts(t, l), trace.experts(t, l));
+      float sum = 0.0F;
+      for (const float weight : trace.little_weights(t, l)) sum += weight;
+      EXPECT_NEAR(sum, 1.0F, 1e-5F);
+    }
+    Batch batch = RowsOf(sequence, {&tokens_[t], 1}, RowKind::kDecode);
+    batch.little.n_used = kLittle;
+    double confidence = 0.0;
+    ASSERT_TRUE(engine_->Step(
+        batch, [&](size_t, std::span<const float> logits) { confidence = Confidence(logits); }));
+    EXPECT_EQ(trace.confidence(t), static_cast<float>(confidence)) << t;
+    sequence.CutBack(sequence.position() - 1);
+    ASSERT_TRUE(Append(*engine_, sequence, {&tokens_[t], 1}));
+  }
+  EXPECT_GT(others, 0U);
+}
+
+// Costs are measured beside the run: nothing is counted, and the text goes on as it would have.
+TEST_F(RecordTest, MeasuringCostsLeavesNoTrace) {
+  const std::span<const Token> tokens(tokens_);
+  const auto last = [&](Sequence& sequence) {
+    std::vector<float> logits;
+    Batch batch;
+    batch.rows.push_back({.sequence = sequence.id(),
+                          .position = sequence.position(),
+                          .token = tokens_.back(),
+                          .wants_logits = true});
+    EXPECT_TRUE(engine_->Step(
+        batch, [&](size_t, std::span<const float> row) { logits.assign(row.begin(), row.end()); }));
+    return logits;
+  };
+  Sequence plain = engine_->NewSequence();
+  for (const Token& token : tokens.first(kTokens - 1)) {
+    ASSERT_TRUE(Append(*engine_, plain, {&token, 1}));
+  }
+  const std::vector<float> expected = last(plain);
+
+  Sequence sequence = engine_->NewSequence();
+  EXPECT_FALSE(engine_->ProbeCosts(sequence).value());  // it is empty
+  for (const Token& token : tokens.first(kTokens - 1)) {
+    ASSERT_TRUE(Append(*engine_, sequence, {&token, 1}));
+  }
+  const PhaseStats before = engine_->stats().decode;
+  const auto costs = engine_->ProbeCosts(sequence);
+  ASSERT_TRUE(costs) << costs.error().message;
+  ASSERT_TRUE(*costs);
+  EXPECT_TRUE((*costs)->is_sane());
+  EXPECT_GT((*costs)->compute, 0.0);
+  EXPECT_GT((*costs)->expert_share, 0.0);
+  EXPECT_EQ((*costs)->io_depth, engine_->io_depth());
+  EXPECT_EQ(engine_->stats().decode.tokens, before.tokens);
+  EXPECT_EQ(engine_->stats().decode.expert_uses, before.expert_uses);
+  EXPECT_EQ(sequence.position(), kTokens - 1);
+  EXPECT_EQ(last(sequence), expected);
+}
+
+}  // namespace
+}  // namespace moestro

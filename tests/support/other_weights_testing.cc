@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: MIT
+#include "tests/support/other_weights_testing.h"
+
+#include <filesystem>
+#include <fstream>
+#include <ios>
+
+#include "base/check.h"
+#include "model/gguf_file.h"
+
+namespace moestro {
+
+void WriteOtherWeights(const std::string& model, const std::string& path,
+                       const std::function<bool(std::string_view tensor)>& is_chosen) {
+  const auto file = GgufFile::Open(model);
+  CHECK(file.has_value() && file->paths().size() == 1);
+  std::filesystem::copy_file(model, path, std::filesystem::copy_options::overwrite_existing);
+  std::fstream bytes(path, std::ios::in | std::ios::out | std::ios::binary);
+  for (const TensorInfo& tensor : file->tensors()) {
+    if (!is_chosen(tensor.name)) continue;
+    std::string data(tensor.extent.length, '\0');
+    bytes.seekg(static_cast<std::streamoff>(tensor.extent.offset));
+    bytes.read(data.data(), static_cast<std::streamsize>(data.size()));
+    // The second of four: its lowest bit belongs to the fraction of an F32, and of a scale in F16.
+    for (size_t i = 1; i < data.size(); i += 4) data[i] = static_cast<char>(data[i] ^ 1);
+    bytes.seekp(static_cast<std::streamoff>(tensor.extent.offset));
+    bytes.write(data.data(), static_cast<std::streamsize>(data.size()));
+  }
+  CHECK(bytes.good());
+}
+
+}  // namespace moestro

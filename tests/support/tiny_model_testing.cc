@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: MIT
+#include "tests/support/tiny_model_testing.h"
+
+#include <cstdio>
+#include <cstdlib>
+
+#include "base/check.h"
+#include "base/format.h"
+#include "offline/synth/synth.h"
+#include "offline/synth/synth_family.h"
+
+namespace moestro {
+
+std::vector<std::string> TinyArchs() {
+  std::vector<std::string> archs;
+  for (const SynthFamily& family : SynthFamilies()) archs.emplace_back(family.arch);
+  return archs;
+}
+
+SynthShape TinyShape(const TinySpec& spec) {
+  const SynthFamily* family = FindSynthFamily(spec.arch);
+  CHECK(family != nullptr);
+  const bool is_dense = family->has_dense_layers && spec.dense_layers < spec.layers;
+  uint32_t shared_ff = 0;
+  if (family->shared == SynthFamily::Shared::kGated) shared_ff = spec.shared_ff;
+  if (family->shared == SynthFamily::Shared::kCounted) shared_ff = 2 * spec.ff;
+  return {.name = "tiny-" + spec.arch,
+          .arch = spec.arch,
+          .layers = spec.layers,
+          .experts = spec.experts,
+          .used = spec.used,
+          .embd = spec.embd,
+          .ff = spec.ff,
+          .shared_ff = shared_ff,
+          .dense_layers = is_dense ? spec.dense_layers : 0,
+          .dense_ff = is_dense ? spec.dense_ff : 0,
+          .heads = spec.heads,
+          .kv_heads = family->shares_kv_heads ? spec.kv_heads : spec.heads,
+          .head_dim = spec.head_dim,
+          .vocab = spec.vocab,
+          .context = spec.context,
+          .orig_context = family->has_rope_factors ? spec.orig_context : 0,
+          .rope_base = 10000,
+          .rms_eps = 1e-6F};
+}
+
+std::string WriteTinyModel(const std::filesystem::path& dir, const TinySpec& spec) {
+  SynthOptions options;
+  options.shape = TinyShape(spec);
+  options.type = spec.type;
+  options.path =
+      (dir / Format("tiny-{}-{}-{}x{}x{}-ff{}-seed{}{}.gguf", spec.arch, spec.type, spec.layers,
+                    spec.experts, spec.used, spec.ff, spec.seed, spec.is_tied ? "-tied" : ""))
+          .string();
+  options.vocab_path = spec.vocab_path;
+  options.seed = spec.seed;
+  options.skew = spec.skew;
+  options.shards = spec.shards;
+  options.is_tied = spec.is_tied;
+  options.overwrite = true;
+  const Result<SynthReport> written = WriteSynthetic(options);
+  if (!written) {
+    std::fprintf(stderr, "tiny model: %s\n", written.error().message.c_str());
+    std::abort();
+  }
+  return written->paths.front();
+}
+
+}  // namespace moestro

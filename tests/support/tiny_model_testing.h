@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: MIT
+// Tiny Mixture-of-Experts GGUFs for tests: every weight random and seeded, written in milliseconds,
+// accepted by llama.cpp. No tokenizer unless asked for: feed token numbers below `vocab`.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "offline/synth/synth_shapes.h"
+
+namespace moestro {
+
+struct TinySpec {
+  std::string arch = "olmoe";  // one of SynthFamilies()
+  std::string type = "Q8_0";   // as `moestro synth --type`
+  uint32_t layers = 2;
+  uint32_t experts = 8;
+  uint32_t used = 2;
+  uint32_t embd = 256;        // K-quants need multiples of 256
+  uint32_t ff = 96;           // no multiple of 256: K-quants fall back in the down matrices
+  uint32_t shared_ff = 160;   // where it has a width of its own (qwen2moe)
+  uint32_t dense_layers = 1;  // where the family has some, and fewer than `layers`
+  uint32_t dense_ff = 224;
+  uint32_t heads = 4;
+  uint32_t kv_heads = 2;  // `heads` where a family shares none
+  uint32_t head_dim = 64;
+  uint32_t vocab = 512;
+  uint32_t context = 512;
+  uint32_t orig_context = 128;  // phimoe: longer sequences' contexts take the long rope factors
+  uint32_t shards = 1;
+  uint64_t seed = 1;
+  double skew = 0;
+  bool is_tied = false;
+  std::string vocab_path{};  // GGUF with a tokenizer to copy; sets `vocab`
+};
+
+// Every family.
+std::vector<std::string> TinyArchs();
+
+SynthShape TinyShape(const TinySpec& spec);
+
+// Writes the model into `dir` under a name made of the spec, replacing an older one, and returns
+// the path to open (the first shard). Stops the test program when that fails.
+std::string WriteTinyModel(const std::filesystem::path& dir, const TinySpec& spec);
+
+}  // namespace moestro
