@@ -127,7 +127,8 @@ def include_faults(path, table):
             if target not in table.order:
                 yield f'{where}: "{header}" does not start with a folder of src/'
                 continue
-            target = table.alike.get(header.removesuffix(".h"), target)
+            if stem in table.alike:
+                target = table.alike.get(header.removesuffix(".h"), target)
         if target and target not in may and header != f"{stem}.h":
             yield f"{where}: {name} may not include {target} ({header})"
         if match[1] == "<" and header in barred:

@@ -14,20 +14,20 @@
 #include "base/json.h"
 #include "base/log.h"
 #include "base/progress.h"
-#include "base/quantile.h"
 #include "cli/commands.h"
 #include "cli/common_flags.h"
-#include "cli/decode_limit.h"
 #include "cli/features.h"
 #include "cli/flags.h"
 #include "cli/output.h"
 #include "cli/recording.h"
 #include "cli/report.h"
-#include "cli/side_by_side.h"
 #include "cli/terminal_session.h"
 #include "core/random_tokens.h"
 #include "engine/append.h"
 #include "engine/engine.h"
+#include "offline/bench/decode_limit.h"
+#include "offline/bench/medians.h"
+#include "offline/bench/side_by_side.h"
 #include "offline/record/trace_routing.h"
 #include "trace/trace_file.h"
 
@@ -215,24 +215,6 @@ Json ToJson(const BenchOptions& options, const Measured& run) {
   return object;
 }
 
-// Every number becomes the median of the runs; other values are those of the first one.
-Json Medians(const std::vector<Json>& runs) {
-  Json medians = Json::Object();
-  for (const std::string& key : runs.front().keys()) {
-    std::vector<double> values;
-    for (const Json& run : runs) {
-      const auto value = run.Find(key);
-      if (const auto number = value ? value->number() : std::nullopt) values.push_back(*number);
-    }
-    const bool is_number = values.size() == runs.size();
-    const auto [low, high] = std::ranges::minmax(values.empty() ? std::vector{0.0} : values);
-    // What all runs agree on keeps its type: counts stay integers.
-    medians.Set(key,
-                is_number && low != high ? Json(Median(values)) : runs.front().Find(key)->Copy());
-  }
-  return medians;
-}
-
 std::string Table(const Json& json) {
   std::string text;
   for (const std::string& key : json.keys()) {
@@ -307,7 +289,7 @@ Status Run(BenchOptions& options) {
     if (run.forecast) summary += ForecastText(*run.forecast, run.report.stats.decode);
     LogInfo("run {} of {}: {}", i + 1, options.runs, runs.back().Dump());
   }
-  Json result = Medians(runs);
+  Json result = MediansOf(runs);
   result.Set("runs", options.runs);
   Output output(STDOUT_FILENO);
   if (options.common.json) return output.Write(result.Dump() + "\n");

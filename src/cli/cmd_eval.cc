@@ -14,7 +14,7 @@
 #include "cli/commands.h"
 #include "cli/common_flags.h"
 #include "cli/eval_report.h"
-#include "cli/eval_sweep.h"
+#include "cli/eval_sweep_report.h"
 #include "cli/flags.h"
 #include "cli/output.h"
 #include "cli/report.h"
@@ -22,6 +22,7 @@
 #include "engine/knobs.h"
 #include "learned/sweep_file.h"
 #include "offline/eval/eval.h"
+#include "offline/eval/eval_sweep.h"
 #include "offline/eval/eval_tasks.h"
 
 namespace moestro {

@@ -20,13 +20,14 @@
 #include "cli/demo_model.h"
 #include "cli/features.h"
 #include "cli/flags.h"
-#include "cli/one_step_kl.h"
+#include "cli/one_step_kl_report.h"
 #include "cli/output.h"
 #include "cli/plan_log.h"
 #include "cli/report.h"
 #include "cli/sampling_flags.h"
 #include "cli/terminal_session.h"
 #include "cli/text_input.h"
+#include "offline/eval/one_step_kl.h"
 #include "text/draft_options.h"
 #include "text/text_file.h"
 
@@ -92,7 +93,7 @@ Status PrintJson(const RunOptions& options, const std::string& prompt, const Gen
       .Set("seed", options.sampling.seed)
       .Set("threads", options.common.engine.threads);
   AddReport(object, report);
-  if (const auto wish = options.common.quality.kl) checked.AddTo(object, *wish);
+  if (const auto wish = options.common.quality.kl) AddOneStepKl(object, checked, *wish);
   return output.Write(object.Dump() + "\n");
 }
 
@@ -150,7 +151,7 @@ Status PrintSummary(const RunOptions& options, Session& session, const OneStepKl
   std::string summary = SummaryText(report);
   if (const auto wish = options.common.quality.kl) {
     const EngineOptions& engine = options.common.engine;
-    summary += checked.Text(*wish, engine.is_exact());
+    summary += DescribeOneStepKl(checked, *wish, engine.is_exact());
   }
   std::fprintf(stderr, "\n%sseed     %u\n", summary.c_str(), options.sampling.seed);
   return {};

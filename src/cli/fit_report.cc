@@ -3,20 +3,17 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstddef>
 #include <string_view>
 #include <utility>
 #include <vector>
 
 #include "base/bytes.h"
 #include "base/format.h"
-#include "plot/svg.h"
+#include "plot/heat_map.h"
 
 namespace moestro {
 namespace {
-
-constexpr double kCell = 14.0;
-constexpr double kMapLeft = 60.0;
-constexpr double kMapTop = 50.0;
 
 struct Spread {
   double least = 0.0;
@@ -93,14 +90,6 @@ std::string RankingText(const FitRequest& request, const FitReport& report) {
           report.n_measured(), report.rank_correlation.value_or(0.0), request.least_correlation);
   }
   return text;
-}
-
-// White to dark blue.
-std::string Shade(double share) {
-  const auto mix = [&](double from, double to) {
-    return static_cast<int>(std::lround(from + (to - from) * share));
-  };
-  return Format("#{:02x}{:02x}{:02x}", mix(247, 8), mix(251, 48), mix(255, 107));
 }
 
 Json LossJson(const Estimate& loss) {
@@ -181,40 +170,29 @@ Json FitAsJson(const FitRequest& request, const FitReport& report) {
 std::string FitDrawing(const std::string& title, const FitReport& report) {
   const Spread spread = SpreadOf(report);
   const double range = spread.most > spread.least ? spread.most - spread.least : 1.0;
-  std::string body;
-  for (uint32_t l = 0; l < report.layers; ++l) {
-    const double y = kMapTop + kCell * l;
-    body += SvgText(kMapLeft - 6.0, y + kCell - 3.0, "end", Format("{}", l));
-    for (uint32_t e = 0; e < report.experts; ++e) {
-      const size_t at = size_t{l} * report.experts + e;
-      const auto& importance = report.importance[at];
-      const double x = kMapLeft + kCell * e;
-      const std::string fill =
-          importance ? Shade((importance->value - spread.least) / range) : std::string("none");
-      const std::string tip = importance
-                                  ? Format("layer {} expert {}: KL {:.3g}, standard error {:.2g}",
-                                           l, e, importance->value, importance->error)
-                                  : Format("layer {} expert {}: not measured", l, e);
-      body += Format(
-          "<rect x='{:.1f}' y='{:.1f}' width='{}' height='{}' fill='{}' stroke='#ddd'>"
-          "<title>{}</title></rect>\n",
-          x, y, kCell, kCell, fill, tip);
-      if (report.widths[at] != '1') continue;
-      body += Format("<circle cx='{:.1f}' cy='{:.1f}' r='2.5' fill='#e69f00'/>\n", x + kCell / 2.0,
-                     y + kCell / 2.0);
-    }
+  HeatMap map{.title = title,
+              .row_label = "layer",
+              .column_label = "experts",
+              .rows = report.layers,
+              .columns = report.experts,
+              .cells = {},
+              .notes = {}};
+  for (size_t at = 0; at < report.importance.size(); ++at) {
+    const auto& importance = report.importance[at];
+    const std::string name = Format("layer {} expert {}", at / report.experts, at % report.experts);
+    HeatCell& cell = map.cells.emplace_back();
+    cell.is_marked = report.widths[at] == '1';
+    cell.tip = name + ": not measured";
+    if (!importance) continue;
+    cell.share = (importance->value - spread.least) / range;
+    cell.tip =
+        Format("{}: KL {:.3g}, standard error {:.2g}", name, importance->value, importance->error);
   }
-  const double width = std::max(kMapLeft + kCell * report.experts + 20.0, 640.0);
-  const double bottom = kMapTop + kCell * report.layers;
-  body += SvgText(kMapLeft - 6.0, kMapTop - 8.0, "end", "layer");
-  body += SvgText(kMapLeft, kMapTop - 8.0, "start", "experts");
-  body += SvgText(kMapLeft, bottom + 20.0, "start",
-                  Format("KL {:.3g} (light) to {:.3g} (dark), median standard error {:.2g}; errors "
-                         "make {:.0f} % of the scatter",
-                         spread.least, spread.most, spread.error, 100.0 * report.noise_share));
-  body += SvgText(kMapLeft, bottom + 38.0, "start",
-                  Format("dot: at the lower width; ranked by: {}", RankingName(report.ranking)));
-  return SvgDocument({.width = width, .height = bottom + 50.0, .middle = width / 2.0}, title, body);
+  map.notes = {Format("KL {:.3g} (light) to {:.3g} (dark), median standard error {:.2g}; errors "
+                      "make {:.0f} % of the scatter",
+                      spread.least, spread.most, spread.error, 100.0 * report.noise_share),
+               Format("dot: at the lower width; ranked by: {}", RankingName(report.ranking))};
+  return DrawHeatMap(map);
 }
 
 }  // namespace moestro

@@ -87,31 +87,30 @@ Json ToJson(const LanePhase& p, const std::vector<std::string>& names) {
 
 }  // namespace
 
-std::string DescribeLanes(const std::vector<LanesLine>& lines) {
-  std::string text;
-  if (!lines.empty()) text += lines.front().machine + "\n";
+std::string DescribeLanes(const LanesMachine& machine, const std::vector<LanesLine>& lines) {
+  std::string text = machine.name + "\n";
   for (const LanesLine& line : lines) {
     text += Format("{:11} {} rows, {} slots on each device ({:.4g} %), {} in memory ({:.4g} %)\n",
                    NameOf(line.mode), line.rows, line.device_slots,
-                   Percent(line.device_slots, line.experts), line.slots,
-                   Percent(line.slots, line.experts));
-    text += Describe("decode", line.result.decode, line.devices);
-    text += Describe("prefill", line.result.prefill, line.devices);
+                   Percent(line.device_slots, machine.experts), line.slots,
+                   Percent(line.slots, machine.experts));
+    text += Describe("decode", line.result.decode, machine.devices);
+    text += Describe("prefill", line.result.prefill, machine.devices);
   }
   return text;
 }
 
-std::string LanesAsJson(const std::vector<LanesLine>& lines) {
+std::string LanesAsJson(const LanesMachine& machine, const std::vector<LanesLine>& lines) {
   Json array = Json::Array();
   for (const LanesLine& line : lines) {
     Json object = Json::Object();
-    object.Set("machine", line.machine)
+    object.Set("machine", machine.name)
         .Set("place", NameOf(line.mode))
         .Set("rows", line.rows)
         .Set("device_slots", line.device_slots)
         .Set("slots", line.slots)
-        .Set("decode", ToJson(line.result.decode, line.devices))
-        .Set("prefill", ToJson(line.result.prefill, line.devices));
+        .Set("decode", ToJson(line.result.decode, machine.devices))
+        .Set("prefill", ToJson(line.result.prefill, machine.devices));
     array.Push(std::move(object));
   }
   return array.Dump() + "\n";

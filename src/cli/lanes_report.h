@@ -6,24 +6,18 @@
 #include <string>
 #include <vector>
 
-#include "decide/devices/lane_planner.h"
-#include "sim/lanes_replay.h"
+#include "sim/lanes_sweep.h"
 
 namespace moestro {
 
-struct LanesLine {
-  std::string machine;
-  PlaceMode mode = PlaceMode::kAuto;
-  uint32_t rows = 1;
-  uint64_t slots = 0;
-  std::vector<std::string> devices = {};  // their names
-  uint64_t device_slots = 0;              // of each
-  uint64_t experts = 0;                   // of the model
-  LanesResult result = {};
+struct LanesMachine {
+  std::string name;
+  std::vector<std::string> devices;  // their names
+  uint64_t experts = 0;              // of the model
 };
 
 // Each with a final newline.
-std::string DescribeLanes(const std::vector<LanesLine>& lines);
-std::string LanesAsJson(const std::vector<LanesLine>& lines);
+std::string DescribeLanes(const LanesMachine& machine, const std::vector<LanesLine>& lines);
+std::string LanesAsJson(const LanesMachine& machine, const std::vector<LanesLine>& lines);
 
 }  // namespace moestro

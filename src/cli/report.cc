@@ -1,13 +1,11 @@
 // SPDX-License-Identifier: MIT
 #include "cli/report.h"
 
-#include <bit>
 #include <cstdio>
 #include <string_view>
 
 #include "base/bytes.h"
 #include "base/format.h"
-#include "base/hash.h"
 
 namespace moestro {
 
@@ -339,12 +337,6 @@ void AddReport(Json& object, const RunReport& report) {
       .Set("percent_of_bound", bound.percent(decode.seconds))
       .Set("percent_of_bound_of_sums", of_sums);
   AddLimit(object, report);
-}
-
-std::string HashLogits(std::span<const float> logits) {
-  Fnv1a hash;
-  for (const float logit : logits) hash.AddNumber(std::bit_cast<uint32_t>(logit));
-  return Format("{:016x}", hash.value());
 }
 
 }  // namespace moestro

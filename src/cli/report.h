@@ -28,7 +28,4 @@ void AddReport(Json& object, const RunReport& report);
 std::string ScoresText(std::string_view begin, const std::vector<PredictionScore>& scores);
 Json ScoresAsJson(const std::vector<PredictionScore>& scores);
 
-// FNV-1a of the bits, as 16 hex digits: equal hashes mean bit-identical logits.
-std::string HashLogits(std::span<const float> logits);
-
 }  // namespace moestro

@@ -12,7 +12,7 @@
 #include "decide/slots/popularity.h"
 #include "learned/latency_file.h"
 #include "learned/path_file.h"
-#include "sim/lanes_replay.h"
+#include "sim/lanes_sweep.h"
 
 namespace moestro {
 namespace {
@@ -128,39 +128,28 @@ Result<std::string> ReplayOnLanes(const SimLanes& lanes, const Trace& trace,
   TRY(const std::vector<SlotCount> device_sizes, DeviceSizes(lanes, machine));
   TRY(const std::vector<ExpertKey> first, ChooseFirst(lanes, trace, shared));
   const uint64_t experts = trace.info().shape().experts();
-  std::vector<LanesLine> lines;
-  for (const uint32_t rows : lanes.rows) {
-    for (const SlotCount& on_device : device_sizes) {
-      for (const SlotCount& in_memory : shared.slots) {
-        for (const PlaceMode mode : lanes.modes) {
-          const LanesOptions options{
-              .model = machine.model,
-              .dense = machine.dense,
-              .dense_bytes = lanes.dense_bytes,
-              .mode = mode,
-              .tiers = lanes.tiers,
-              .slots = in_memory.of(experts),
-              .device_slots = std::vector(machine.devices.size(), on_device.of(experts)),
-              .policy = shared.policy,
-              .expert_bytes = shared.expert_bytes,
-              .first = first,
-              .fills_memory = lanes.preload,
-              .step = {.rows = rows},
-              .count_from = shared.warm_up};
-          TRY(const LanesResult result, ReplayLanes(trace, options));
-          lines.push_back({.machine = machine.machine,
-                           .mode = mode,
-                           .rows = rows,
-                           .slots = options.slots,
-                           .devices = machine.devices,
-                           .device_slots = on_device.of(experts),
-                           .experts = experts,
-                           .result = result});
-        }
-      }
-    }
-  }
-  return shared.json ? LanesAsJson(lines) : DescribeLanes(lines);
+  const auto counts = [experts](const std::vector<SlotCount>& sizes) {
+    std::vector<uint64_t> slots;
+    for (const SlotCount& size : sizes) slots.push_back(size.of(experts));
+    return slots;
+  };
+  TRY(const std::vector<LanesLine> lines,
+      SweepLanes(trace, {.options = {.model = machine.model,
+                                     .dense = machine.dense,
+                                     .dense_bytes = lanes.dense_bytes,
+                                     .tiers = lanes.tiers,
+                                     .policy = shared.policy,
+                                     .expert_bytes = shared.expert_bytes,
+                                     .first = first,
+                                     .fills_memory = lanes.preload,
+                                     .count_from = shared.warm_up},
+                         .devices = machine.devices.size(),
+                         .rows = lanes.rows,
+                         .device_slots = counts(device_sizes),
+                         .slots = counts(shared.slots),
+                         .modes = lanes.modes}));
+  const LanesMachine names{.name = machine.machine, .devices = machine.devices, .experts = experts};
+  return shared.json ? LanesAsJson(names, lines) : DescribeLanes(names, lines);
 }
 
 }  // namespace moestro

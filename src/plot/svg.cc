@@ -4,9 +4,8 @@
 #include "base/format.h"
 
 namespace moestro {
-namespace {
 
-std::string Escaped(std::string_view text) {
+std::string SvgEscaped(std::string_view text) {
   std::string out;
   for (const char c : text) {
     switch (c) {
@@ -26,8 +25,6 @@ std::string Escaped(std::string_view text) {
   return out;
 }
 
-}  // namespace
-
 std::string SvgDocument(const SvgPage& page, std::string_view title, std::string_view body) {
   return Format(
       "<svg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 {0} {1}' width='{0}' height='{1}' "
@@ -38,7 +35,7 @@ std::string SvgDocument(const SvgPage& page, std::string_view title, std::string
 
 std::string SvgText(double x, double y, std::string_view anchor, std::string_view text) {
   return Format("<text x='{:.1f}' y='{:.1f}' text-anchor='{}'>{}</text>\n", x, y, anchor,
-                Escaped(text));
+                SvgEscaped(text));
 }
 
 }  // namespace moestro

@@ -15,6 +15,9 @@ struct SvgPage {
 };
 std::string SvgDocument(const SvgPage& page, std::string_view title, std::string_view body);
 
+// Any text as it may stand in a document.
+std::string SvgEscaped(std::string_view text);
+
 // `anchor` is start, middle or end.
 std::string SvgText(double x, double y, std::string_view anchor, std::string_view text);
 

@@ -2,6 +2,11 @@
 #include "residency/residency.h"
 
 #include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
 #include <utility>
 
 #include "base/bytes.h"
@@ -369,5 +374,82 @@ void Residency::Unpin(const Lease& lease) {
 }
 
 std::optional<Error> Residency::TakeError() { return std::exchange(error_, std::nullopt); }
+
+std::optional<Lease> Residency::TryStage(ExpertKey key, Use use, uint32_t rows) {
+  if (contains(key)) return TryAcquire(key, use, Urgency::kDemand, rows);
+  const std::optional<Placement> placed = pools_[staging()].table->Request(key, use, rows);
+  if (!placed) return std::nullopt;
+  if (placed->was == Placement::Was::kAbsent) {
+    staged_bytes_ += catalog_->pools[catalog_->copy(key).pool].expert_bytes();
+  }
+  return LeaseOf(staging(), *placed, key, Urgency::kDemand);
+}
+
+std::optional<SlotTable::Room> Residency::RoomFor(ExpertKey key,
+                                                  std::span<const ExpertKey> keeps) const {
+  return pools_[catalog_->copy(key).pool].table->RoomFor(Use::kDecode, keeps);
+}
+
+void Residency::Adopt(ExpertKey key, std::span<const ExpertKey> keeps, const Fetch& fetch) {
+  if (contains(key)) return;
+  Pool& pool = pools_[catalog_->copy(key).pool];
+  const std::optional<Placement> placed = pool.table->Adopt(key, keeps);
+  if (!placed) return;
+  Slot& slot = pool.slots[placed->slot.value];
+  slot = {};
+  std::array<std::byte*, kMatrices> to{};
+  for (size_t m = 0; m < kMatrices; ++m) to[m] = window(pool, placed->slot, m);
+  if (fetch(to)) {
+    slot.landed = kAllLanded;
+  } else {
+    slot.missing = kAllLanded;
+  }
+  Close(pool, placed->slot);
+  pool.table->Unpin(placed->slot);
+}
+
+void Residency::Drop(ExpertKey key) { pools_[catalog_->copy(key).pool].table->Drop(key); }
+
+ResidencyStats ResidencyStats::Since(const ResidencyStats& before) const {
+  return {.requests = requests - before.requests,
+          .hits = hits - before.hits,
+          .late = late - before.late,
+          .misses = misses - before.misses,
+          .evictions = evictions - before.evictions,
+          .row_requests = row_requests - before.row_requests,
+          .row_hits = row_hits - before.row_hits,
+          .prefetches = prefetches - before.prefetches,
+          .used_prefetches = used_prefetches - before.used_prefetches,
+          .dropped_prefetches = dropped_prefetches - before.dropped_prefetches,
+          .demand_seconds = demand_seconds - before.demand_seconds,
+          .asked_bytes = asked_bytes - before.asked_bytes,
+          .needed_bytes = needed_bytes - before.needed_bytes,
+          .bytes_read = bytes_read - before.bytes_read};
+}
+
+ResidencyStats Residency::stats() const {
+  ResidencyStats sum;
+  for (size_t p = 0; p < pools_.size(); ++p) {
+    const TableStats& s = pools_[p].table->stats();
+    const bool is_staging = p == staging();
+    const uint64_t expert_bytes = is_staging ? 0 : catalog_->pools[p].expert_bytes();
+    const uint64_t staged_bytes = is_staging ? staged_bytes_ : 0;
+    sum.asked_bytes += s.requests * expert_bytes + staged_bytes;
+    sum.needed_bytes += (s.misses + s.used_prefetches) * expert_bytes + staged_bytes;
+    sum.requests += s.requests;
+    sum.hits += s.hits;
+    sum.late += s.late;
+    sum.misses += s.misses;
+    sum.evictions += s.evictions;
+    sum.row_requests += s.row_requests;
+    sum.row_hits += s.row_hits;
+    sum.prefetches += s.prefetches;
+    sum.used_prefetches += s.used_prefetches;
+  }
+  sum.dropped_prefetches = dropped_prefetches_;
+  sum.demand_seconds = demand_seconds_;
+  sum.bytes_read = queue_->stats().bytes;
+  return sum;
+}
 
 }  // namespace moestro

@@ -3,6 +3,9 @@
 
 #include <algorithm>
 #include <chrono>
+#include <memory>
+#include <optional>
+#include <span>
 #include <utility>
 
 #include "base/log.h"
@@ -12,8 +15,6 @@ namespace {
 
 // Positions that a text should find free when it begins, so that it need not give up soon.
 constexpr uint32_t kReserve = 4 * KvBlocks::kPositions;
-// A prefix this short is computed as quickly as it is found on disk.
-constexpr uint32_t kWorthReading = 32;
 constexpr double kPublishEvery = 0.1;
 constexpr double kSlotsEvery = 1.0;
 
@@ -30,6 +31,11 @@ uint32_t WholeBlocks(uint32_t positions) {
   return KvBlocks::BlocksFor(positions) * KvBlocks::kPositions;
 }
 
+// What a held prompt has: all but the last token, whose logits are gone.
+std::span<const Token> HeldPart(const Job& job) {
+  return std::span(job.options().prompt).first(job.options().prompt.size() - 1);
+}
+
 }  // namespace
 
 Scheduler::Scheduler(Engine& engine, const Vocab& vocab, SchedulerOptions options, Clock clock)
@@ -37,103 +43,32 @@ Scheduler::Scheduler(Engine& engine, const Vocab& vocab, SchedulerOptions option
       vocab_(vocab),
       options_(std::move(options)),
       clock_(std::move(clock)),
+      inbox_(options_.queue),
       planner_({.chunk = engine.chunk(), .gap_seconds = options_.gap_seconds}),
-      files_(engine, options_.cache_folder, options_.cache_key, options_.cache_disk),
+      prefixes_(engine, clock_,
+                {.folder = options_.cache_folder,
+                 .key = options_.cache_key,
+                 .disk_bytes = options_.cache_disk}),
       slot_files_(engine, options_.slot_folder, options_.cache_key, options_.slot_files),
       place_texts_(options_.parallel) {
   Publish(true);
 }
 
-ApiStatus Scheduler::CheckRoomToWait() {
-  if (is_draining_) return std::unexpected(GoingDown());
-  const size_t waiting = waiting_.size() + slot_tasks_.size();
-  if (waiting < options_.queue) return {};
-  ++refused_;
-  return std::unexpected(ApiError{
-      .status = 429,
-      .type = "rate_limit_error",
-      .message = Format("{} requests are waiting already; ask again later, or start the server "
-                        "with a larger --queue",
-                        waiting),
-      .code = "queue_full"});
-}
-
-ApiStatus Scheduler::Submit(std::span<const std::shared_ptr<Job>> jobs) {
-  {
-    const std::lock_guard lock(mutex_);
-    TRY_STATUS(CheckRoomToWait());
-    if (jobs.empty()) return {};
-    waiting_.push_back(jobs.front());
-    further_.insert(further_.end(), jobs.begin() + 1, jobs.end());
-  }
-  work_.notify_one();
-  return {};
-}
-
-ApiStatus Scheduler::Submit(std::shared_ptr<SlotTask> task) {
-  {
-    const std::lock_guard lock(mutex_);
-    TRY_STATUS(CheckRoomToWait());
-    slot_tasks_.push_back(std::move(task));
-  }
-  work_.notify_one();
-  return {};
-}
-
-bool Scheduler::is_draining() const {
-  const std::lock_guard lock(mutex_);
-  return is_draining_;
-}
-
 void Scheduler::Withdraw(Job& job) {
-  job.Cancel();
-  bool stops = false;
-  {
-    const std::lock_guard lock(mutex_);
-    stops = std::ranges::contains(prompts_in_step_, &job);
-  }
-  // One that comes too late ends the next step at once, which is then computed again.
-  if (stops) engine_.RequestStop();
-  work_.notify_one();
-}
-
-void Scheduler::Drain() {
-  {
-    const std::lock_guard lock(mutex_);
-    is_draining_ = true;
-  }
-  work_.notify_one();
+  // A stop that comes too late ends the next step at once, which is then computed again.
+  if (inbox_.Cancel(job)) engine_.RequestStop();
 }
 
 void Scheduler::Stop() {
-  {
-    const std::lock_guard lock(mutex_);
-    is_draining_ = true;
-    is_stopped_ = true;
-  }
+  inbox_.Stop();
   engine_.RequestStop();
-  work_.notify_one();
-}
-
-SchedulerStatus Scheduler::status() const {
-  const std::lock_guard lock(mutex_);
-  SchedulerStatus status = status_;
-  status.waiting += static_cast<uint32_t>(waiting_.size() + further_.size());
-  status.totals.refused = refused_;
-  return status;
 }
 
 Status Scheduler::Run() {
   while (true) {
     RemoveCancelled();
-    bool is_draining = false;
-    bool is_stopped = false;
-    {
-      const std::lock_guard lock(mutex_);
-      is_draining = is_draining_;
-      is_stopped = is_stopped_;
-    }
-    if (is_stopped) break;
+    const bool is_draining = inbox_.is_draining();  // what comes in from here on is refused
+    if (inbox_.is_stopped()) break;
     DoSlotTask();
     Admit();
     if (!running_.empty()) {
@@ -145,26 +80,18 @@ Status Scheduler::Run() {
     }
     Publish(true);
     if (is_draining) {
-      const std::lock_guard lock(mutex_);
-      if (waiting_.empty() && further_.empty() && slot_tasks_.empty()) break;
+      if (inbox_.is_empty()) break;
       continue;
     }
-    if (!SaveOne(clock_() - options_.rest_seconds)) WaitForWork();
+    if (prefixes_.SaveOne(clock_() - options_.rest_seconds)) continue;
+    inbox_.Wait(std::chrono::duration<double>(std::max(options_.rest_seconds / 4, 0.01)));
   }
   FailAll(GoingDown());
   if (engine_.closed()) return std::unexpected(*engine_.closed());
-  while (SaveOne(clock_())) {
+  while (prefixes_.SaveOne(clock_())) {
   }
   Publish(true);
   return {};
-}
-
-void Scheduler::WaitForWork() {
-  std::unique_lock lock(mutex_);
-  const std::chrono::duration<double> rest(std::max(options_.rest_seconds / 4, 0.01));
-  work_.wait_for(lock, rest, [this] {
-    return !waiting_.empty() || !further_.empty() || !slot_tasks_.empty() || is_draining_;
-  });
 }
 
 void Scheduler::Admit() {
@@ -173,13 +100,13 @@ void Scheduler::Admit() {
       if (!ResumeOne()) return;
       continue;
     }
-    const std::optional<NextJob> next = Next();
+    const auto next = inbox_.FindNext([this](const Job& job) { return MayBegin(job); });
     if (!next) return;
     const size_t n_running = running_.size();
     if (!next->job->is_cancelled() && !AdmitOne(*next)) return;
-    const std::lock_guard lock(mutex_);
-    next->queue->erase(next->queue->begin() + next->at);  // others only add behind it
-    if (running_.size() > n_running) status_.texts.push_back(StatusOf(*running_.back()));
+    std::optional<TextStatus> text;
+    if (running_.size() > n_running) text = StatusOf(*running_.back());
+    inbox_.Took(*next->job, text);
   }
 }
 
@@ -188,7 +115,8 @@ void Scheduler::Admit() {
 uint32_t Scheduler::HeldPositions() const {
   uint32_t held = 0;
   for (const auto& text : running_) {
-    held += WholeBlocks(std::max(text->sequence().position(), text->n_prompt())) + kSlack;
+    held +=
+        WholeBlocks(std::max(text->sequence().position(), text->n_prompt())) + PrefixCache::kSlack;
   }
   return held;
 }
@@ -199,13 +127,7 @@ bool Scheduler::Fits(uint32_t positions) const {
          HeldPositions() + WholeBlocks(positions) + kReserve <= engine_.kv_room().all;
 }
 
-// Kept prefixes go until so many positions are free, or none is left.
-void Scheduler::DropFor(uint32_t positions) {
-  while (engine_.kv_room().free < positions && DropOne()) {
-  }
-}
-
-bool Scheduler::AdmitOne(const NextJob& next) {
+bool Scheduler::AdmitOne(const JobInbox::Next& next) {
   const std::shared_ptr<Job>& job = next.job;
   const auto n_prompt = static_cast<uint32_t>(job->options().prompt.size());
   if (!Fits(n_prompt)) return false;
@@ -216,9 +138,9 @@ bool Scheduler::AdmitOne(const NextJob& next) {
     return true;
   }
   std::optional<Sequence> shared;
-  if (next.queue == &further_) shared = SharedPrompt(*job);
+  if (next.is_further) shared = SharedPrompt(*job);
   Sequence sequence = shared ? std::move(*shared) : BeginSequence(*job);
-  DropFor(n_prompt - sequence.position() + kReserve);
+  prefixes_.DropFor(n_prompt - sequence.position() + kReserve);
   totals_.cached_tokens += sequence.position();
   Start(
       std::make_unique<RunningText>(job, *std::move(grammar), std::move(sequence), vocab_, clock_));
@@ -236,33 +158,16 @@ Result<std::unique_ptr<TokenFilter>> Scheduler::GrammarFor(const Job& job) const
   return options_.open_grammar(*grammar);
 }
 
-// One that has the beginning of the prompt, as much as is kept. The last token is computed in any
-// case: its logits are gone.
+// What is scored needs all logits of the prompt, which are kept nowhere.
 Sequence Scheduler::BeginSequence(const Job& job) {
-  const std::vector<Token>& prompt = job.options().prompt;
-  // What is scored needs all logits of the prompt, which are kept nowhere.
   const bool begins_anew = !job.options().uses_prefixes || job.options().scores_prompt();
-  if (begins_anew) return engine_.NewSequence();
-  const auto most = static_cast<uint32_t>(prompt.size() - 1);
-  auto match = kept_.Find(prompt, most);
-  const auto saved = files_.Find(prompt, most);
-  if (saved && saved->common >= (match ? match->common : 0) + kWorthReading) {
-    DropFor(files_.length(*saved) + kSlack);
-    Result<Sequence> restored = files_.Restore(*saved);
-    if (restored) {
-      kept_.Keep(std::move(*restored), true, clock_());
-    } else {
-      LogWarning("a prefix on disk is not used: {}", restored.error().message);
-    }
-    match = kept_.Find(prompt, most);
-  }
-  return match ? kept_.Begin(*match, clock_()) : engine_.NewSequence();
+  return begins_anew ? engine_.NewSequence() : prefixes_.Begin(job.options().prompt);
 }
 
 bool Scheduler::ResumeOne() {
   const auto n = static_cast<uint32_t>(paused_.front()->waiting().size());
   if (!Fits(n)) return false;
-  DropFor(n + kReserve);
+  prefixes_.DropFor(n + kReserve);
   Start(std::move(paused_.front()));
   paused_.pop_front();
   return true;
@@ -274,27 +179,7 @@ void Scheduler::Keep(RunningText& text) {
   if (text.sequence().position() == 0) return;
   const std::span<const Token> tokens = text.sequence().tokens();
   place_texts_[text.place()].assign(tokens.begin(), tokens.end());
-  kept_.Keep(text.TakeSequence(), false, clock_());
-}
-
-// True: one prefix that has rested since `before` has been dealt with.
-bool Scheduler::SaveOne(double before) {
-  if (!files_.is_on()) return false;
-  KeptPrefixes::Kept* unsaved = kept_.FindUnsaved(before);
-  if (unsaved == nullptr) return false;
-  Save(*unsaved);
-  return true;
-}
-
-void Scheduler::Save(KeptPrefixes::Kept& kept) {
-  kept.is_saved = true;  // or never will be: a full disk is not asked again and again
-  if (kept.sequence.position() < kWorthReading) return;
-  const Status saved = files_.Save(kept.sequence);
-  // A full disk is said once, not for each text.
-  if (!saved && !has_failed_to_save_) {
-    LogWarning("prefixes are not kept on disk for now: {}", saved.error().message);
-  }
-  has_failed_to_save_ = !saved;
+  prefixes_.Keep(text.TakeSequence());
 }
 
 void Scheduler::FailAll(const ApiError& error) {
@@ -306,15 +191,8 @@ void Scheduler::FailAll(const ApiError& error) {
     }
     texts->clear();
   }
-  held_prompts_.clear();
-  const std::lock_guard lock(mutex_);
-  for (auto* queue : {&waiting_, &further_}) {
-    for (const auto& job : *queue) job->Tell(error);
-    totals_.failed += queue->size();
-    queue->clear();
-  }
-  for (const auto& task : slot_tasks_) task->Tell(std::unexpected(error));
-  slot_tasks_.clear();
+  totals_.failed += inbox_.FailAll(error);
+  LetGoOfHeldPrompts();
 }
 
 void Scheduler::Publish(bool now) {
@@ -324,22 +202,150 @@ void Scheduler::Publish(bool now) {
   is_shown_ = true;
   SchedulerStatus status{.parallel = options_.parallel,
                          .waiting = static_cast<uint32_t>(paused_.size()),
-                         .kept_prefixes = static_cast<uint32_t>(kept_.all().size()),
-                         .saved_prefixes = static_cast<uint32_t>(files_.size()),
-                         .saved_bytes = files_.bytes(),
+                         .kept_prefixes = prefixes_.texts(),
+                         .kept_tokens = prefixes_.tokens(),
+                         .saved_prefixes = static_cast<uint32_t>(prefixes_.files().size()),
+                         .saved_bytes = prefixes_.files().bytes(),
                          .kv_room = engine_.kv_room(),
                          .totals = totals_,
                          .engine = engine_.stats()};
   for (const auto& text : running_) status.texts.push_back(StatusOf(*text));
-  for (const KeptPrefixes::Kept& kept : kept_.all()) status.kept_tokens += kept.sequence.position();
   const bool with_slots = time - slots_published_ >= kSlotsEvery;
   if (with_slots) {
     slots_published_ = time;
     status.slots = engine_.slot_contents();
   }
-  const std::lock_guard lock(mutex_);
-  if (!with_slots) status.slots = std::move(status_.slots);
-  status_ = std::move(status);
+  inbox_.Publish(std::move(status), with_slots);
+}
+
+bool Scheduler::IsTaken(uint32_t place) const {
+  return std::ranges::any_of(running_, [&](const auto& text) { return text->place() == place; });
+}
+
+void Scheduler::Start(std::unique_ptr<RunningText> text) {
+  uint32_t place = 0;
+  while (IsTaken(place)) ++place;
+  text->set_place(place);
+  running_.push_back(std::move(text));
+  is_shown_ = false;
+}
+
+void Scheduler::DoSlotTask() {
+  const std::shared_ptr<SlotTask> task = inbox_.TakeTask();
+  if (!task || task->is_cancelled()) return;
+  const double began = clock_();
+  ApiResult<SlotFigures> done = Do(*task);
+  if (done) done->seconds = clock_() - began;
+  Publish(true);  // who is told sees it in the reports
+  task->Tell(std::move(done));
+}
+
+ApiResult<SlotFigures> Scheduler::Do(const SlotTask& task) {
+  if (task.place() >= options_.parallel) {
+    return BadRequest("id_slot", Format("there is no place {}; this server has {}, from 0 on",
+                                        task.place(), options_.parallel));
+  }
+  if (IsTaken(task.place())) {
+    return std::unexpected(ApiError{
+        .status = 409,
+        .type = "invalid_request_error",
+        .message = Format("a text is being computed at place {}; ask again when it has ended",
+                          task.place()),
+        .code = "slot_busy"});
+  }
+  switch (task.action()) {
+    case SlotAction::kSave:
+      return SaveSlot(task);
+    case SlotAction::kRestore:
+      return RestoreSlot(task);
+    case SlotAction::kErase:
+      break;
+  }
+  const std::vector<Token> tokens = std::exchange(place_texts_[task.place()], {});
+  return SlotFigures{.tokens = prefixes_.Drop(tokens) ? tokens.size() : 0};
+}
+
+ApiResult<SlotFigures> Scheduler::SaveSlot(const SlotTask& task) {
+  const std::optional<Sequence> text = prefixes_.ForkWhole(place_texts_[task.place()]);
+  if (!text) {
+    return std::unexpected(ApiError{
+        .status = 404,
+        .type = "invalid_request_error",
+        .message = Format("nothing is kept of place {}: no text has ended there, or it had to make "
+                          "room for others; send its prompt again first",
+                          task.place()),
+        .code = "slot_empty"});
+  }
+  TRY(const uint64_t bytes, slot_files_.Save(*text, task.file()));
+  return SlotFigures{.tokens = text->position(), .bytes = bytes};
+}
+
+ApiResult<SlotFigures> Scheduler::RestoreSlot(const SlotTask& task) {
+  TRY(const uint32_t length, slot_files_.Length(task.file()));
+  // Asked before kept prefixes go, which would be for nothing.
+  if (!Fits(length)) {
+    return std::unexpected(ApiError{
+        .status = 503,
+        .type = "unavailable_error",
+        .message = Format("the texts that are being computed leave no room for {} tokens; ask "
+                          "again when they have ended",
+                          length)});
+  }
+  prefixes_.DropFor(length + PrefixCache::kSlack);
+  TRY(Sequence restored, slot_files_.Restore(task.file()));
+  const std::span<const Token> tokens = restored.tokens();
+  place_texts_[task.place()].assign(tokens.begin(), tokens.end());
+  prefixes_.Keep(std::move(restored));
+  return SlotFigures{.tokens = length, .bytes = slot_files_.BytesOf(task.file())};
+}
+
+// A request's further job waits while its prompt is being computed for another.
+bool Scheduler::MayBegin(const Job& job) const {
+  const RunningText* twin = TwinOf(job);
+  return twin == nullptr || twin->sequence().position() + 1 >= twin->n_prompt();
+}
+
+// The running text of the same prompt that has computed most of it; nullptr: there is none, or the
+// job has to see all of the prompt's logits.
+const RunningText* Scheduler::TwinOf(const Job& job) const {
+  if (job.options().scores_prompt()) return nullptr;
+  const RunningText* best = nullptr;
+  for (const auto& text : running_) {
+    if (best != nullptr && best->sequence().position() >= text->sequence().position()) continue;
+    if (text->job().options().prompt == job.options().prompt) best = text.get();
+  }
+  return best;
+}
+
+// The prompt as a twin has computed it.
+std::optional<Sequence> Scheduler::SharedPrompt(const Job& job) const {
+  const std::span<const Token> part = HeldPart(job);
+  if (const RunningText* twin = TwinOf(job); twin != nullptr) {
+    Sequence sequence = twin->sequence().Fork();
+    sequence.CutBack(std::min(static_cast<uint32_t>(part.size()), sequence.position()));
+    return sequence;
+  }
+  if (job.options().scores_prompt()) return std::nullopt;
+  return prefixes_.ForkHeld(part);
+}
+
+// A text that leaves no prefix has ended: its prompt stays as long as a twin waits.
+void Scheduler::HoldForTwins(RunningText& text) {
+  const Job& job = text.job();
+  if (text.sequence().position() + 1 < text.n_prompt() || text.n_prompt() == 1) return;
+  const bool is_wanted = inbox_.HasFurther(
+      [&](const Job& other) { return other.options().prompt == job.options().prompt; });
+  if (!is_wanted) return;
+  Sequence held = text.TakeSequence();
+  held.CutBack(text.n_prompt() - 1);
+  prefixes_.Hold(std::move(held));
+}
+
+void Scheduler::LetGoOfHeldPrompts() {
+  prefixes_.LetGo([this](std::span<const Token> held) {
+    return inbox_.HasFurther(
+        [&](const Job& job) { return std::ranges::equal(held, HeldPart(job)); });
+  });
 }
 
 }  // namespace moestro

@@ -11,16 +11,15 @@
 // Thread rule: as each method says.
 #pragma once
 
-#include <condition_variable>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "api/api_error.h"
@@ -31,8 +30,8 @@
 #include "memory/kv_blocks.h"
 #include "model/vocab.h"
 #include "serve/job.h"
-#include "serve/kept_prefixes.h"
-#include "serve/prefix_files.h"
+#include "serve/job_inbox.h"
+#include "serve/prefix_cache.h"
 #include "serve/running_text.h"
 #include "serve/scheduler_status.h"
 #include "serve/slot_files.h"
@@ -66,45 +65,37 @@ class Scheduler {
   // Any thread. Jobs of one prompt compute it once. 429: the queue is full; 503: the server is
   // going down. Of a request's jobs the first takes a place in the queue; its others begin when
   // nobody else waits, so that a request of many fits a short queue and holds up no other request.
-  ApiStatus Submit(std::span<const std::shared_ptr<Job>> jobs);
+  ApiStatus Submit(std::span<const std::shared_ptr<Job>> jobs) { return inbox_.Put(jobs); }
   ApiStatus Submit(const std::shared_ptr<Job>& job) { return Submit(std::span(&job, 1)); }
   // Any thread. Done between two steps, one after another. Errors: the same; the task is told the
   // others: 400, there is no such place or the file cannot be used; 404, there is no such file or
   // nothing to save; 409, a text is being computed there; 503, there is no room for it now.
-  ApiStatus Submit(std::shared_ptr<SlotTask> task);
+  ApiStatus Submit(std::shared_ptr<SlotTask> task) { return inbox_.Put(std::move(task)); }
   bool has_slot_files() const { return !options_.slot_folder.empty(); }
   // Any thread. Nobody wants the job any more: a prompt of it that is being computed is stopped
   // within a layer's time.
   void Withdraw(Job& job);
   // Any thread. New jobs are refused from now on; Run() returns when the others have ended.
-  void Drain();
-  bool is_draining() const;
+  void Drain() { inbox_.Drain(); }
+  bool is_draining() const { return inbox_.is_draining(); }
   // Any thread. Those that are left fail; Run() returns.
   void Stop();
   // Any thread, at once. Which texts wait and run, as it is now: each job is among them from
   // Submit() on. Their figures are as of the last step or the last tenth of a second.
-  SchedulerStatus status() const;
+  SchedulerStatus status() const { return inbox_.status(); }
 
   // Engine thread. Works until Drain() or Stop(), then saves what rests. Fails with
   // Engine::closed() once that is; then nothing more is saved.
   Status Run();
 
  private:
-  // What a sequence may take beyond the positions that it goes on by.
-  static constexpr uint32_t kSlack = 2 * KvBlocks::kPositions;
   void Admit();
-  struct NextJob {
-    std::deque<std::shared_ptr<Job>>* queue;
-    std::ptrdiff_t at;
-    std::shared_ptr<Job> job;
-  };
-  std::optional<NextJob> Next();
   const RunningText* TwinOf(const Job& job) const;
   std::optional<Sequence> SharedPrompt(const Job& job) const;
   void HoldForTwins(RunningText& text);
   void LetGoOfHeldPrompts();
-  bool DropOne();
-  bool AdmitOne(const NextJob& next);
+  bool MayBegin(const Job& job) const;
+  bool AdmitOne(const JobInbox::Next& next);
   Result<std::unique_ptr<TokenFilter>> GrammarFor(const Job& job) const;
   void Start(std::unique_ptr<RunningText> text);
   bool IsTaken(uint32_t place) const;
@@ -112,7 +103,6 @@ class Scheduler {
   Sequence BeginSequence(const Job& job);
   uint32_t HeldPositions() const;
   bool Fits(uint32_t positions) const;
-  void DropFor(uint32_t positions);
   void Step();
   bool MakeRoomFor(std::span<const uint32_t> rows);
   Status Compute(std::span<const uint32_t> rows, const Interlude& interlude = {});
@@ -123,47 +113,29 @@ class Scheduler {
   void RemoveEnded();
   void RemoveCancelled();
   void Keep(RunningText& text);
-  bool SaveOne(double before);
-  void Save(KeptPrefixes::Kept& kept);
-  // REQUIRES: mutex_ is held.
-  ApiStatus CheckRoomToWait();
   void DoSlotTask();
   ApiResult<SlotFigures> Do(const SlotTask& task);
   ApiResult<SlotFigures> SaveSlot(const SlotTask& task);
   ApiResult<SlotFigures> RestoreSlot(const SlotTask& task);
   void FailAll(const ApiError& error);
   void Publish(bool now);
-  void WaitForWork();
 
   Engine& engine_;
   const Vocab& vocab_;
   const SchedulerOptions options_;
   const Clock clock_;
+  JobInbox inbox_;
   StepPlanner planner_;
-  KeptPrefixes kept_;
-  std::vector<Sequence> held_prompts_;  // see HoldForTwins()
-  PrefixFiles files_;
+  PrefixCache prefixes_;
   SlotFiles slot_files_;
   std::vector<std::vector<Token>> place_texts_;       // [place]: what was kept last there
   std::deque<std::unique_ptr<RunningText>> running_;  // in order of arrival
   std::deque<std::unique_ptr<RunningText>> paused_;   // gave up their positions, oldest first
   std::vector<const RunningText*> ended_;             // in this step
   ServeTotals totals_;
-  bool has_failed_to_save_ = false;  // the last time
-  bool is_shown_ = false;            // status_ has the texts that run
+  bool is_shown_ = false;  // the inbox has the texts that run
   double published_ = 0.0;
   double slots_published_ = 0.0;
-
-  mutable std::mutex mutex_;
-  std::condition_variable work_;
-  std::deque<std::shared_ptr<Job>> waiting_;          // under mutex_; of each request one
-  std::deque<std::shared_ptr<Job>> further_;          // under mutex_; the others, when none waits
-  std::deque<std::shared_ptr<SlotTask>> slot_tasks_;  // under mutex_
-  std::vector<const Job*> prompts_in_step_;           // under mutex_
-  bool is_draining_ = false;                          // under mutex_
-  bool is_stopped_ = false;                           // under mutex_
-  uint64_t refused_ = 0;                              // under mutex_
-  SchedulerStatus status_;                            // under mutex_
 };
 
 }  // namespace moestro

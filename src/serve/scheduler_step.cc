@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
 // A scheduler's step: which rows, computed, and what becomes of texts that cannot go on.
 #include <algorithm>
-#include <mutex>
 #include <ranges>
 #include <utility>
 
@@ -20,24 +19,19 @@ void Scheduler::Step() {
   if (!MakeRoomFor(rows)) return;  // somebody gave up: plan again
   uint32_t prompt_rows = 0;
   bool others_wait = false;
-  {
-    const std::lock_guard lock(mutex_);
-    prompts_in_step_.clear();
-    for (size_t i = 0; i < rows.size(); ++i) {
-      others_wait = others_wait || (rows[i] == 0 && !texts[i].is_prompt);
-      if (!texts[i].is_prompt) continue;
-      prompt_rows += rows[i];
-      if (rows[i] > 0) prompts_in_step_.push_back(&running_[i]->job());
-    }
+  std::vector<const Job*> prompts;
+  for (size_t i = 0; i < rows.size(); ++i) {
+    others_wait = others_wait || (rows[i] == 0 && !texts[i].is_prompt);
+    if (!texts[i].is_prompt) continue;
+    prompt_rows += rows[i];
+    if (rows[i] > 0) prompts.push_back(&running_[i]->job());
   }
+  inbox_.SetPromptsInStep(std::move(prompts));
   const double began = clock_();
   double aside = 0.0;
   const Status status = prompt_rows > 0 ? ComputePrompts(rows, aside) : Compute(rows);
   const double seconds = clock_() - began - aside;
-  {
-    const std::lock_guard lock(mutex_);
-    prompts_in_step_.clear();
-  }
+  inbox_.SetPromptsInStep({});
   if (status) {
     for (size_t i = 0; i < rows.size(); ++i) {
       RunningText& text = *running_[i];
@@ -126,8 +120,8 @@ Status Scheduler::StepTexts(std::span<const uint32_t> rows) {
     if (WaitsForToken(i, rows)) texts[i] = 1;
     n += texts[i];
   }
-  while (engine_.kv_room().free < n * (1 + kSlack)) {
-    if (!kept_.DropOldest()) return {};
+  while (engine_.kv_room().free < n * (1 + PrefixCache::kSlack)) {
+    if (!prefixes_.DropOldest()) return {};
   }
   const double began = clock_();
   const Status status = Compute(texts);
@@ -164,9 +158,9 @@ void Scheduler::FailedStep(std::span<const uint32_t> rows, const Error& error) {
 // True: the rows have positions. False: somebody gave up.
 bool Scheduler::MakeRoomFor(std::span<const uint32_t> rows) {
   uint32_t needed = 0;
-  for (const uint32_t n : rows) needed += n > 0 ? n + kSlack : 0;
+  for (const uint32_t n : rows) needed += n > 0 ? n + PrefixCache::kSlack : 0;
   while (engine_.kv_room().free < needed) {
-    if (DropOne()) continue;
+    if (prefixes_.DropOne()) continue;
     if (running_.size() == 1) return true;  // it has all there is, so it fits
     std::unique_ptr<RunningText> newest = std::move(running_.back());
     running_.pop_back();
@@ -200,10 +194,7 @@ void Scheduler::RemoveCancelled() {
     std::erase_if(*texts, is_cancelled);
   }
   LetGoOfHeldPrompts();
-  const std::lock_guard lock(mutex_);
-  for (auto* queue : {&waiting_, &further_}) {
-    totals_.cancelled += std::erase_if(*queue, [](const auto& job) { return job->is_cancelled(); });
-  }
+  totals_.cancelled += inbox_.RemoveCancelled();
 }
 
 }  // namespace moestro

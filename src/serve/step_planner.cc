@@ -13,7 +13,7 @@ constexpr uint32_t kFewestRows = 16;
 // Nothing is known yet: a few rows to learn from.
 constexpr uint32_t kFirstRows = 64;
 
-struct StepCost {
+struct RowCost {
   double fixed = 0.0;  // seconds
   double each = 0.0;   // seconds for a row
 };
@@ -26,7 +26,7 @@ uint32_t StepPlanner::rows_beside_texts() const {
   const double mean_rows = rows_ / weight_;
   const double mean_seconds = seconds_ / weight_;
   const double variance = rows_squared_ / weight_ - mean_rows * mean_rows;
-  StepCost cost{.fixed = 0.0, .each = mean_seconds / mean_rows};
+  RowCost cost{.fixed = 0.0, .each = mean_seconds / mean_rows};
   // Steps of about the same size say nothing about what a row costs on top.
   if (variance > 0.01 * mean_rows * mean_rows) {
     const double slope = (rows_seconds_ / weight_ - mean_rows * mean_seconds) / variance;

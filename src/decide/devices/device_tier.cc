@@ -4,8 +4,15 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <functional>
+#include <limits>
+#include <numeric>
+#include <optional>
 #include <ranges>
+#include <span>
+#include <tuple>
 #include <utility>
+#include <vector>
 
 #include "base/check.h"
 
@@ -27,6 +34,11 @@ std::vector<ExpertKey> KeysOf(const LayerPlan& plan) {
   for (const PlannedExpert& expert : plan.experts) keys.push_back(expert.key);
   return keys;
 }
+
+// Of the uses to come of an expert that leaves the device, those that memory would keep it for.
+// With half or all of them so many move to and fro that OLMoE on an RTX 4090 loses 3 % (make
+// lanes).
+constexpr double kShareInMemory = 0.25;
 
 }  // namespace
 
@@ -267,6 +279,194 @@ void DeviceTier::Failed(LayerPlan& plan, std::optional<uint32_t> by) {
     if (std::exchange(expert.is_staged, false)) asked_after_all.experts.push_back(expert);
   }
   if (parts_.memory) parts_.memory->Run(asked_after_all);
+}
+
+std::vector<DeviceTier::Promotion> DeviceTier::Fill(std::span<const ExpertKey> first) {
+  return FillWithin(first, std::numeric_limits<double>::infinity());
+}
+
+std::vector<DeviceTier::Promotion> DeviceTier::FillByPrompt() {
+  if (is_filled_ || prompt_rows_.empty()) {
+    is_filled_ = true;  // decode without a prompt is not interrupted later
+    return {};
+  }
+  std::vector<std::pair<ExpertKey, uint64_t>> asked(prompt_rows_.begin(), prompt_rows_.end());
+  std::ranges::sort(asked, [](const auto& a, const auto& b) {
+    return std::tie(b.second, a.first) < std::tie(a.second, b.first);
+  });
+  std::vector<ExpertKey> popular;
+  for (const auto& [key, rows] : asked) popular.push_back(key);
+  prompt_rows_.clear();
+  std::vector<Promotion> filled = FillWithin(popular, kMostFillSeconds);
+  is_filled_ = true;
+  return filled;
+}
+
+// Which experts get a slot, and which have one and keep it. Slots are given later.
+std::vector<DeviceTier::Promotion> DeviceTier::ChooseFilled(std::span<const ExpertKey> first,
+                                                            double seconds,
+                                                            std::vector<ExpertKey>& kept) const {
+  std::vector<std::vector<uint32_t>> room = RoomFor({});
+  std::vector<Promotion> chosen;
+  for (const ExpertKey key : first) {
+    const uint32_t form = parts_.form_of(key);
+    if (const auto there = DeviceOf(key)) {
+      if (room[*there][form] == 0) continue;
+      --room[*there][form];
+      kept.push_back(key);
+      continue;
+    }
+    const auto has_room = [form](const std::vector<uint32_t>& its) { return its[form] > 0; };
+    const auto found = std::ranges::find_if(room, has_room);
+    if (found == room.end()) continue;
+    const auto device = static_cast<uint32_t>(found - room.begin());
+    const uint64_t bytes = parts_.bytes_of(key);
+    if (std::isfinite(seconds)) {
+      seconds -= model_.devices[device].copy.Seconds(bytes);
+      if (!is_in_memory(key)) seconds -= model_.disk.Seconds(bytes);
+      if (seconds < 0.0) break;
+    }
+    --(*found)[form];
+    chosen.push_back({.key = key, .device = device, .slot = {}});
+  }
+  return chosen;
+}
+
+std::vector<DeviceTier::Promotion> DeviceTier::FillWithin(std::span<const ExpertKey> first,
+                                                          double seconds) {
+  if (mode_ == PlaceMode::kCpu) return {};
+  std::vector<ExpertKey> kept;
+  std::vector<Promotion> filled = ChooseFilled(first, seconds, kept);
+  is_filled_ = is_filled_ || !filled.empty();
+  std::vector<std::pair<SlotTable*, SlotId>> pinned;
+  for (const ExpertKey key : kept) {
+    SlotTable& its = *table(*DeviceOf(key), key);
+    pinned.emplace_back(&its, its.Request(key, Use::kPrefetch)->slot);
+  }
+  // As if prefetched: the policy does not know them yet, and the oldest of them leaves first.
+  std::ranges::reverse(filled);
+  for (Promotion& one : filled) {
+    const std::optional<Placement> placed =
+        table(one.device, one.key)->Request(one.key, Use::kPrefetch);
+    CHECK(placed.has_value());
+    one.slot = placed->slot;
+    // As if it had been used like others so far.
+    uses_[one.key] = {.count = parts_.usual_share / (1.0 - std::exp2(-1.0 / kHalfLife)),
+                      .step = step_};
+    ++work_[one.device].filled;
+    work_[one.device].copied_bytes += parts_.bytes_of(one.key);
+    ++under_way_[parts_.pool_of(one.key)];
+  }
+  for (const auto& [its, slot] : pinned) its->Unpin(slot);
+  return filled;
+}
+
+// Of reading it for a use on the CPU, on average: memory may have it then.
+double DeviceTier::DiskSeconds(ExpertKey key) const {
+  return missing_ * model_.disk.Seconds(parts_.bytes_of(key));
+}
+
+// Seconds that a use on the device saves.
+double DeviceTier::GainOf(ExpertKey key, uint32_t device) const {
+  const uint64_t bytes = parts_.bytes_of(key);
+  return std::max(0.0, DiskSeconds(key) + model_.host.Seconds(bytes) -
+                           model_.devices[device].compute.Seconds(bytes));
+}
+
+// What the disk will have to read for whoever gives up its slot, less what it will not for this
+// one. Nothing but that: where memory has the experts, the lanes share the later uses, too, and
+// what one of them takes is hardly ever what a layer takes longer.
+double DeviceTier::SlotPrice(const PlannedExpert& expert, uint32_t device,
+                             std::span<const ExpertKey> keeps) const {
+  const SlotTable* its = table(device, expert.key);
+  if (mode_ != PlaceMode::kAuto || its == nullptr || !is_on_[device]) return 0.0;
+  const std::optional<SlotTable::Room> room = its->RoomFor(expert.use, keeps);
+  if (!room || !room->evicts) return 0.0;
+  const double own = (UsesOf(expert.key) + 1.0) * DiskSeconds(expert.key);
+  return std::max(0.0, UsesOf(*room->evicts) * DiskSeconds(*room->evicts) - own);
+}
+
+// Whether who leaves the device goes to memory: if the reads that this saves cost more than the
+// copy and the reads of whoever leaves memory for it. Memory has it then.
+bool DeviceTier::MovesBack(ExpertKey key, uint32_t device, std::span<const ExpertKey> keeps) {
+  if (parts_.tiers == Tiers::kInclusive || is_in_memory(key)) return false;
+  if (!parts_.memory && !parts_.memory_room) return false;
+  const std::optional<SlotTable::Room> room =
+      parts_.memory ? parts_.memory->RoomFor(key, keeps) : parts_.memory_room(key, keeps);
+  if (!room) return false;
+  const auto reads = [this](ExpertKey of) {
+    return UsesOf(of) * model_.disk.Seconds(parts_.bytes_of(of));
+  };
+  double price = model_.devices[device].copy.Seconds(parts_.bytes_of(key));
+  if (room->evicts) price += reads(*room->evicts);
+  if (kShareInMemory * reads(key) <= price) return false;
+  ++work_[device].moved_back;
+  if (parts_.memory) parts_.memory->Adopt(key, keeps);
+  return true;
+}
+
+bool DeviceTier::MayKeepSlot(ExpertKey key, const LayerPlan& plan) const {
+  const uint32_t pool = parts_.pool_of(key);
+  const PoolRoom room{.slots = parts_.memory_slots[pool],
+                      .own = MostOwn(parts_.n_expert, plan.n_used, plan.n_rows)};
+  return under_way_[pool] < room.promotions();
+}
+
+std::optional<DeviceTier::Offer> DeviceTier::BestMove(const LayerPlan& plan,
+                                                      uint32_t device) const {
+  std::optional<Offer> best;
+  for (const PlannedExpert& expert : plan.experts) {
+    if (expert.place != Place::kHost || expert.use != Use::kDecode) continue;
+    if (table(device, expert.key) == nullptr || contains(expert.key)) continue;
+    if (!MayKeepSlot(expert.key, plan)) continue;
+    const double saves = UsesOf(expert.key) * GainOf(expert.key, device);
+    if (saves > (best ? best->saves : 0.0)) best = Offer{.key = expert.key, .saves = saves};
+  }
+  if (!best) return std::nullopt;
+  const std::optional<SlotTable::Room> room = table(device, best->key)->RoomFor(Use::kDecode);
+  if (!room) return std::nullopt;
+  double price = model_.devices[device].copy.Seconds(parts_.bytes_of(best->key));
+  if (room->evicts) price += UsesOf(*room->evicts) * GainOf(*room->evicts, device);
+  best->saves -= price;
+  return best->saves > 0.0 ? best : std::nullopt;
+}
+
+std::optional<DeviceTier::Promotion> DeviceTier::Promote(const LayerPlan& plan) {
+  if (mode_ != PlaceMode::kAuto) return std::nullopt;
+  if (std::reduce(under_way_.begin(), under_way_.end()) >= kMostPromotions) return std::nullopt;
+  std::optional<Offer> best;
+  uint32_t device = 0;
+  for (uint32_t d = 0; d < devices(); ++d) {
+    if (!is_on_[d]) continue;
+    const std::optional<Offer> offer = BestMove(plan, d);
+    if (!offer || (best && offer->saves <= best->saves)) continue;
+    best = offer;
+    device = d;
+  }
+  if (!best) return std::nullopt;
+  const std::optional<Placement> placed =
+      table(device, best->key)->Request(best->key, Use::kDecode);
+  CHECK(placed.has_value());
+  ++work_[device].promotions;
+  ++under_way_[parts_.pool_of(best->key)];
+  work_[device].copied_bytes += parts_.bytes_of(best->key);
+  Promotion promotion{.key = best->key, .device = device, .slot = placed->slot};
+  if (placed->evicted && MovesBack(*placed->evicted, device, {&best->key, 1})) {
+    promotion.moved_back = placed->evicted;
+  }
+  return promotion;
+}
+
+void DeviceTier::Promoted(const Promotion& promotion, bool has_landed) {
+  SlotTable& its = *table(promotion.device, promotion.key);
+  --under_way_[parts_.pool_of(promotion.key)];
+  if (has_landed) {
+    its.Landed(promotion.slot);
+  } else {
+    its.Failed(promotion.slot);
+  }
+  its.Unpin(promotion.slot);
+  if (has_landed) LeaveMemory(promotion.key);
 }
 
 }  // namespace moestro

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT
-#include "cli/side_by_side.h"
+#include "offline/bench/side_by_side.h"
 
 #include <random>
 #include <utility>
 
-#include "cli/report.h"
 #include "core/batch.h"
 #include "core/random_tokens.h"
 #include "engine/append.h"
+#include "offline/bench/logits_hash.h"
 #include "text/little_drafter.h"
 #include "text/ngram_drafter.h"
 

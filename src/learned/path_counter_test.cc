@@ -60,7 +60,7 @@ std::vector<ExpertId> Rank(const PathTable& table, size_t layer, std::span<const
   return best;
 }
 
-TEST(PathTable, FollowsPlantedPathsAtEveryDistance) {
+TEST(PathCounter, FollowsPlantedPathsAtEveryDistance) {
   const auto table = std::make_shared<const PathTable>(LearnPlanted());
   const auto paths = MakePaths(table);
   paths->Reset({.moe = kShape, .depth = 3});
@@ -77,7 +77,7 @@ TEST(PathTable, FollowsPlantedPathsAtEveryDistance) {
   }
 }
 
-TEST(PathTable, APairTellsMoreThanItsExperts) {
+TEST(PathCounter, APairTellsMoreThanItsExperts) {
   const PathTable table = LearnPlanted();
   // After layer 1 alone kinds 1 and 5 look the same.
   const auto both = AsSet(Rank(table, 2, Planted(1, 1), {}, 4));
@@ -88,7 +88,7 @@ TEST(PathTable, APairTellsMoreThanItsExperts) {
   }
 }
 
-TEST(PathTable, BacksOffToOneLayerAndThenToPopularity) {
+TEST(PathCounter, BacksOffToOneLayerAndThenToPopularity) {
   const PathTable table = LearnPlanted();
   // Expert 15 never was in layer 0 together with these, so no pair is known.
   const auto unseen = Ids({15});
@@ -99,7 +99,7 @@ TEST(PathTable, BacksOffToOneLayerAndThenToPopularity) {
   EXPECT_EQ(Rank(table, 1, {}, {}, 1), Ids({15}));
 }
 
-TEST(PathTable, NeverNamesAnExpertTwice) {
+TEST(PathCounter, NeverNamesAnExpertTwice) {
   const PathTable untaught = PathCounter(kShape).Learn();
   EXPECT_EQ(untaught.keys(), 0U);
   for (const PathTable& table : {LearnPlanted(), untaught}) {
@@ -112,7 +112,7 @@ TEST(PathTable, NeverNamesAnExpertTwice) {
   }
 }
 
-TEST(PathTable, ModelsThatUseOneOrAllExpertsWork) {
+TEST(PathCounter, ModelsThatUseOneOrAllExpertsWork) {
   for (const MoeShape shape : {MoeShape{.n_layer = 3, .n_expert = 4, .n_used = 1},
                                MoeShape{.n_layer = 3, .n_expert = 2, .n_used = 2},
                                MoeShape{.n_layer = 3, .n_expert = 1, .n_used = 1},
@@ -138,7 +138,7 @@ TEST(PathTable, ModelsThatUseOneOrAllExpertsWork) {
 }
 
 // So many paths that not all can be kept.
-TEST(PathTable, KeepsAtMostWhatItPromises) {
+TEST(PathCounter, KeepsAtMostWhatItPromises) {
   constexpr MoeShape kWide{.n_layer = 3, .n_expert = 128, .n_used = 8};
   PathCounter counter(kWide);
   for (uint32_t t = 0; t < 2000; ++t) {
@@ -158,7 +158,7 @@ TEST(PathTable, KeepsAtMostWhatItPromises) {
   EXPECT_LT(table.bytes(), 400'000U);
 }
 
-TEST(PathTable, RefusesRowsThatBreakThePromises) {
+TEST(PathCounter, RefusesRowsThatBreakThePromises) {
   const PathTable good = LearnPlanted();
   const std::vector<PathLayer> layers(good.layers().begin(), good.layers().end());
   ASSERT_EQ(PathTable::Create(kShape, layers), good);

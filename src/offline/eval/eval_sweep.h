@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT
-// `eval --sweep`: the same text with every combination of some knobs' values, as a table and as a
-// drawing of speed against error.
+// `eval --sweep`: the same text with every combination of some knobs' values.
 #pragma once
 
 #include <string>
@@ -38,12 +37,5 @@ MeasuredSetting ToMeasured(const EngineOptions& base, const KnobSettings& settin
 
 // For each point: no other is at least as fast with at most its mean KL, and better in one of them.
 std::vector<bool> ParetoFront(const std::vector<EvalPoint>& points);
-
-// A head line and a line per point: the knobs, the figures under their names in --json, and
-// `pareto` (0 or 1).
-std::string SweepAsCsv(const std::vector<EvalPoint>& points);
-// An SVG: tokens per second over mean KL with its standard error, the front joined by a line.
-// REQUIRES: points are not empty.
-std::string SweepDrawing(const std::string& title, const std::vector<EvalPoint>& points);
 
 }  // namespace moestro

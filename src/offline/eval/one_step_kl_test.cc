@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: MIT
-#include "cli/one_step_kl.h"
+#include "offline/eval/one_step_kl.h"
 
 #include <gtest/gtest.h>
 
 #include <array>
 #include <cmath>
-#include <string>
 
 namespace moestro {
 namespace {
@@ -23,23 +22,6 @@ TEST(OneStepKl, IsTheMeanOfTheChecksWithItsError) {
   // Of the two values 0 and `one`: their deviation is one/sqrt(2), the mean's one/2.
   EXPECT_NEAR(kl.error().value(), one / 2.0, 1e-6);
   EXPECT_EQ(kl.tokens(), 2U);
-}
-
-TEST(OneStepKl, SaysWhatItIsAndWhatWasWished) {
-  OneStepKl kl;
-  EXPECT_NE(kl.Text(0.01, true).find("exact"), std::string::npos);
-  EXPECT_NE(kl.Text(0.01, false).find("not checked"), std::string::npos);
-  const std::array even = {1.0F, 1.0F};
-  kl.Add(even, even);
-  const std::string text = kl.Text(0.01, false);
-  for (const char* part :
-       {"one-step KL 0: each 128th token, 1 in all", "same history", "0.01 was wished"}) {
-    EXPECT_NE(text.find(part), std::string::npos) << text;
-  }
-  Json object = Json::Object();
-  kl.AddTo(object, 0.01);
-  EXPECT_EQ(object.Find("one_step_kl_tokens")->number(), 1.0);
-  EXPECT_EQ(object.Find("one_step_kl_se")->Dump(), "null");
 }
 
 }  // namespace

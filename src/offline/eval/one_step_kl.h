@@ -6,10 +6,7 @@
 #include <cstdint>
 #include <optional>
 #include <span>
-#include <string>
 #include <vector>
-
-#include "base/json.h"
 
 namespace moestro {
 
@@ -24,11 +21,6 @@ class OneStepKl {
   double mean() const;  // nats per token; 0 without tokens
   // Standard error. Checked tokens are far apart and count as independent. nullopt: fewer than two.
   std::optional<double> error() const;
-
-  // A line for the summary, with a newline. `wish`: what --quality asked for. `is_exact`: the run
-  // gives nothing up, so nothing is checked.
-  std::string Text(double wish, bool is_exact) const;
-  void AddTo(Json& object, double wish) const;
 
  private:
   uint64_t tokens_ = 0;

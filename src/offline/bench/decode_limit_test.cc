@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include "cli/decode_limit.h"
+#include "offline/bench/decode_limit.h"
 
 #include <gtest/gtest.h>
 

@@ -1,10 +1,8 @@
 // SPDX-License-Identifier: MIT
-#include "cli/eval_sweep.h"
+#include "offline/eval/eval_sweep.h"
 
 #include <gtest/gtest.h>
 
-#include <algorithm>
-#include <limits>
 #include <string>
 #include <vector>
 
@@ -52,33 +50,6 @@ TEST(EvalSweep, TheFrontIsWhatNothingElseBeats) {
                                          Point("c", 0.01, 20.0), Point("d", 0.02, 20.0),
                                          Point("e", 0.05, 40.0), Point("f", 0.0, 10.0)};
   EXPECT_EQ(ParetoFront(points), (std::vector{true, false, true, false, true, true}));
-  const std::string csv = SweepAsCsv(points);
-  EXPECT_TRUE(csv.starts_with("cache,tokens,perplexity,perplexity_se,kl_mean,kl_se,")) << csv;
-  EXPECT_EQ(std::ranges::count(csv, '\n'), 7);
-  EXPECT_NE(csv.find("\nb,100,"), std::string::npos) << csv;
-  EXPECT_EQ(SweepAsCsv({}), "");
-}
-
-TEST(EvalSweep, TheDrawingHasADotForEachPointAndALineThroughTheFront) {
-  const std::vector<EvalPoint> points = {Point("<10%>", 0.0, 10.0), Point("b", 0.03, 5.0),
-                                         Point("c", 0.04, 20.0)};
-  const std::string svg = SweepDrawing("a & b", points);
-  size_t dots = 0;
-  for (size_t at = 0; (at = svg.find("<circle", at)) != std::string::npos; ++at) ++dots;
-  EXPECT_EQ(dots, 3U);
-  // 0.04 with its error needs 0.05 on the axis; 20 tok/s is the top.
-  EXPECT_NE(svg.find("<polyline points='70.0,215.0 566.0,40.0'"), std::string::npos) << svg;
-  for (const char* text : {"a &amp; b", "cache=&lt;10%&gt;", ">0.05<", ">20<"}) {
-    EXPECT_NE(svg.find(text), std::string::npos) << text << "\n" << svg;
-  }
-}
-
-TEST(EvalSweep, ADrawingOfWhatIsNotKnownHasFiniteNumbers) {
-  EvalPoint exact = Point("100%", 0.0, 0.0);
-  exact.figures.against->kl_mean.error = std::numeric_limits<double>::quiet_NaN();
-  const std::string svg = SweepDrawing("t", {exact});
-  EXPECT_EQ(svg.find("nan"), std::string::npos);
-  EXPECT_EQ(svg.find("inf"), std::string::npos);
 }
 
 }  // namespace

@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: MIT
+// What clients' threads hand to the engine thread, and what it lets them see: jobs and slot tasks
+// that wait, whether the server goes down, which prompts are in the step under way, the status.
+//
+// Thread rule: as each method says. The one lock is held for a few moves at most.
+#pragma once
+
+#include <chrono>
+#include <condition_variable>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "api/api_error.h"
+#include "serve/job.h"
+#include "serve/scheduler_status.h"
+#include "serve/slot_task.h"
+
+namespace moestro {
+
+class JobInbox {
+ public:
+  // `queue`: requests that may wait.
+  explicit JobInbox(uint32_t queue) : queue_(queue) {}
+
+  // Any thread. A request's jobs: the first takes a place in the queue, its others begin when no
+  // first job waits. 429: the queue is full; 503: the server is going down.
+  ApiStatus Put(std::span<const std::shared_ptr<Job>> jobs);
+  ApiStatus Put(std::shared_ptr<SlotTask> task);
+  // Any thread. True: the job's prompt is in the step under way.
+  bool Cancel(Job& job);
+  // Any thread. New jobs are refused from now on; Stop(): those that wait are not begun either.
+  void Drain();
+  void Stop();
+  bool is_draining() const;
+  // Any thread. What was published last, with the jobs that wait now.
+  SchedulerStatus status() const;
+
+  // The methods below: engine thread.
+  bool is_stopped() const;
+  bool is_empty() const;  // neither a job nor a task waits
+  // Until something waits or the server goes down, `patience` at the longest.
+  void Wait(std::chrono::duration<double> patience);
+
+  struct Next {
+    std::shared_ptr<Job> job;
+    bool is_further = false;  // not the first of its request
+  };
+  // The job to begin next; it waits on until Took(). `may_begin` is asked about further jobs.
+  std::optional<Next> FindNext(const std::function<bool(const Job&)>& may_begin) const;
+  // `text`: as it runs now; nullopt: it does not.
+  void Took(const Job& job, const std::optional<TextStatus>& text);
+  std::shared_ptr<SlotTask> TakeTask();  // nullptr: none waits
+  // A further job waits that is not cancelled and is such a one.
+  bool HasFurther(const std::function<bool(const Job&)>& is_such) const;
+  // Numbers of jobs that left.
+  size_t RemoveCancelled();
+  size_t FailAll(const ApiError& error);
+
+  // Whose prompts the step under way computes; empty: none.
+  void SetPromptsInStep(std::vector<const Job*> jobs);
+  // Without slots the ones published last stay.
+  void Publish(SchedulerStatus status, bool with_slots);
+
+ private:
+  // REQUIRES: mutex_ is held.
+  ApiStatus CheckRoom();
+  bool has_work() const { return !waiting_.empty() || !further_.empty() || !tasks_.empty(); }
+
+  const uint32_t queue_;
+  mutable std::mutex mutex_;  // guards all below
+  std::condition_variable work_;
+  std::deque<std::shared_ptr<Job>> waiting_;  // of each request the first job
+  std::deque<std::shared_ptr<Job>> further_;  // the others
+  std::deque<std::shared_ptr<SlotTask>> tasks_;
+  std::vector<const Job*> prompts_in_step_;
+  bool is_draining_ = false;
+  bool is_stopped_ = false;
+  uint64_t refused_ = 0;
+  SchedulerStatus status_;
+};
+
+}  // namespace moestro

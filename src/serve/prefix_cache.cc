@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: MIT
+#include "serve/prefix_cache.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/bytes.h"
+#include "base/log.h"
+
+namespace moestro {
+namespace {
+
+// A prefix this short is computed as quickly as it is found on disk.
+constexpr uint32_t kWorthReading = 32;
+constexpr uint64_t kSavedAtOnce = 4 * kMiB;  // some milliseconds
+
+}  // namespace
+
+PrefixCache::PrefixCache(Engine& engine, const Clock& clock, const PrefixCacheOptions& options)
+    : engine_(engine),
+      clock_(clock),
+      files_(engine, options.folder, options.key, options.disk_bytes) {}
+
+Sequence PrefixCache::Begin(std::span<const Token> prompt) {
+  const auto most = static_cast<uint32_t>(prompt.size() - 1);
+  auto match = kept_.Find(prompt, most);
+  const auto saved = files_.Find(prompt, most);
+  if (saved && saved->common >= (match ? match->common : 0) + kWorthReading) {
+    DropFor(files_.length(*saved) + kSlack);
+    Result<Sequence> restored = files_.Restore(*saved);
+    if (restored) {
+      kept_.Keep(std::move(*restored), true, clock_());
+    } else {
+      LogWarning("a prefix on disk is not used: {}", restored.error().message);
+    }
+    match = kept_.Find(prompt, most);
+  }
+  return match ? kept_.Begin(*match, clock_()) : engine_.NewSequence();
+}
+
+void PrefixCache::Keep(Sequence sequence) { kept_.Keep(std::move(sequence), false, clock_()); }
+
+void PrefixCache::Hold(Sequence prompt) {
+  if (!ForkHeld(prompt.tokens())) held_.push_back(std::move(prompt));
+}
+
+std::optional<Sequence> PrefixCache::ForkHeld(std::span<const Token> tokens) const {
+  for (const Sequence& held : held_) {
+    if (std::ranges::equal(held.tokens(), tokens)) return held.Fork();
+  }
+  return std::nullopt;
+}
+
+void PrefixCache::LetGo(const std::function<bool(std::span<const Token> held)>& is_wanted) {
+  std::erase_if(held_, [&](const Sequence& held) { return !is_wanted(held.tokens()); });
+}
+
+void PrefixCache::DropFor(uint32_t positions) {
+  while (engine_.kv_room().free < positions && DropOne()) {
+  }
+}
+
+bool PrefixCache::DropOne() {
+  if (KeptPrefixes::Kept* oldest = kept_.FindOldest(); oldest != nullptr) {
+    // A small cache leaves no text so long that it is written at its rest.
+    const uint64_t each = Engine::PositionBytes(engine_.spec(), KvType::kF16);
+    const bool is_small = oldest->sequence.position() * each <= kSavedAtOnce;
+    if (files_.is_on() && !oldest->is_saved && is_small) Save(*oldest);
+    return kept_.DropOldest();
+  }
+  if (held_.empty()) return false;
+  held_.pop_back();
+  return true;
+}
+
+bool PrefixCache::SaveOne(double before) {
+  if (!files_.is_on()) return false;
+  KeptPrefixes::Kept* unsaved = kept_.FindUnsaved(before);
+  if (unsaved == nullptr) return false;
+  Save(*unsaved);
+  return true;
+}
+
+void PrefixCache::Save(KeptPrefixes::Kept& kept) {
+  kept.is_saved = true;  // or never will be: a full disk is not asked again and again
+  if (kept.sequence.position() < kWorthReading) return;
+  const Status saved = files_.Save(kept.sequence);
+  // A full disk is said once, not for each text.
+  if (!saved && !has_failed_to_save_) {
+    LogWarning("prefixes are not kept on disk for now: {}", saved.error().message);
+  }
+  has_failed_to_save_ = !saved;
+}
+
+uint64_t PrefixCache::tokens() const {
+  uint64_t tokens = 0;
+  for (const KeptPrefixes::Kept& kept : kept_.all()) tokens += kept.sequence.position();
+  return tokens;
+}
+
+}  // namespace moestro
