@@ -10,6 +10,8 @@ from sources import ROOT, cxx_files
 
 CLASS = 600
 FILE = 600
+# class: why it is longer for now
+EXCEPTIONS = {"Engine::Impl": "to be made of parts"}
 
 BODY = re.compile(r"(?:template <[^>]*> )?(?:class|struct) (?:\[\[\w+\]\] )?((?:\w+::)*\w+)\b[^;]*\{")
 # A definition at the beginning of a line; in its first line, or the second, stands Class::Member(.
@@ -54,8 +56,11 @@ def main():
                 classes[of] += count
                 homes[of].add(name)
     for of, count in classes.items():
-        if count > CLASS:
+        if count > CLASS and of not in EXCEPTIONS:
             faults.append(f"{of}: {count} lines in {len(homes[of])} files, allowed are {CLASS}")
+    for of in EXCEPTIONS:
+        if classes[of] <= CLASS:
+            faults.append(f"scripts/file_budget.py: {of} needs no exception (any more)")
     if "--classes" in sys.argv:
         for of, count in classes.most_common(20):
             print(f"{count:5} lines, {len(homes[of])} files  {of}")

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include "decide/ahead/path_table.h"
+#include "learned/path_counter.h"
 
 #include <gtest/gtest.h>
 
@@ -10,8 +10,8 @@
 #include <utility>
 #include <vector>
 
+#include "decide/ahead/path_table.h"
 #include "decide/ahead/predictors/predictors.h"
-#include "learned/path_counter.h"
 
 namespace moestro {
 namespace {

@@ -52,7 +52,8 @@ std::string DrawHeatMap(const HeatMap& map) {
   body += SvgText(kMapLeft - 6.0, kMapTop - 8.0, "end", map.row_label);
   body += SvgText(kMapLeft, kMapTop - 8.0, "start", map.column_label);
   double y = kMapTop + kCell * map.rows + 2.0;
-  for (const std::string& note : map.notes) body += SvgText(kMapLeft, y += kNoteStep, "start", note);
+  for (const std::string& note : map.notes)
+    body += SvgText(kMapLeft, y += kNoteStep, "start", note);
   const double width = std::max(kMapLeft + kCell * map.columns + 20.0, kNarrowest);
   return SvgDocument({.width = width, .height = y + 12.0, .middle = width / 2.0}, map.title, body);
 }
