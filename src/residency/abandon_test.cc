@@ -3,7 +3,6 @@
 // harm when they land.
 #include <gtest/gtest.h>
 
-#include <array>
 #include <cstddef>
 #include <optional>
 #include <random>

@@ -8,7 +8,6 @@
 #include <span>
 #include <utility>
 
-#include "base/log.h"
 
 namespace moestro {
 namespace {

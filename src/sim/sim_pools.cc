@@ -2,7 +2,6 @@
 #include "sim/sim_pools.h"
 
 #include <algorithm>
-#include <cmath>
 
 #include "core/extent.h"
 #include "decide/slots/budget.h"

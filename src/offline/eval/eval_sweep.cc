@@ -2,7 +2,6 @@
 #include "offline/eval/eval_sweep.h"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <cstddef>
 #include <filesystem>
