@@ -8,7 +8,6 @@
 #include <span>
 #include <utility>
 
-
 namespace moestro {
 namespace {
 
