@@ -31,7 +31,7 @@ void DecodeLayer(benchmark::State& state, const std::string& name) {
   std::mt19937 random(1);
   uint16_t layer = 0;
   const auto step = [&] {
-    table.BeginLayer(LayerId{layer});
+    table.BeginLayer(ExpertLayerId{layer});
     for (uint32_t k = 0; k < kUsed; ++k) {
       const auto expert = static_cast<uint16_t>(random() % (kExperts / kUsed) * kUsed + k);
       const auto placed = table.Request({.layer = {layer}, .expert = {expert}}, Use::kDecode);

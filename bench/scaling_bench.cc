@@ -87,7 +87,7 @@ class Layer {
         slices[m] = {.file = 0, .offset = offset, .length = bytes};
         offset += bytes;
       }
-      catalog_.Add(LayerId{0}, ExpertId{e}, {}, slices);
+      catalog_.Add(ExpertLayerId{0}, ExpertId{e}, {}, slices);
     }
     bytes_ = offset;
     queue_ = std::make_unique<ReadQueue>(disk_, std::vector<std::string>{"nothing"});
@@ -112,7 +112,7 @@ class Layer {
                     .weights = std::vector<float>(kExperts, 1.0F)};
     for (uint16_t e = 0; e < kExperts; ++e) routing.experts.push_back(ExpertId{e});
     const RowKind kind = RowKind::kDecode;
-    const LayerPlan plan = PlanLayer(LayerId{0}, routing, {&kind, 1},
+    const LayerPlan plan = PlanLayer(ExpertLayerId{0}, routing, {&kind, 1},
                                      [this](ExpertKey key) { return residency_->contains(key); });
     const std::vector<float> input(kEmbd, 0.0F);
     std::vector<float> hidden(kEmbd);

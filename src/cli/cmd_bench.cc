@@ -128,7 +128,7 @@ Status UseRouting(const BenchOptions& options, Engine& engine,
       return Fail(has_it.error().code, "{}: {}", options.routing, has_it.error().message);
   }
   routing.emplace(*std::move(created));
-  engine.SetRoutingOverride([&routing](LayerId layer, Routing& of_layer, RoutedAhead& ahead) {
+  engine.SetRoutingOverride([&routing](ExpertLayerId layer, Routing& of_layer, RoutedAhead& ahead) {
     routing->Apply(layer, of_layer, ahead);
   });
   return {};
@@ -181,7 +181,7 @@ Result<Measured> RunOnce(const BenchOptions& options, ProgressBar& bar) {
     bar.Update("decode", i, options.decode);
     TRY_STATUS(rows.Decode());
   }
-  rows.Finish();
+  TRY_STATUS(rows.Finish());
   if (recording) recording->Stop();
   limit.Stop();
   bar.Clear();

@@ -88,9 +88,9 @@ Result<Inspection> Inspect(const InspectOptions& options) {
   const uint32_t chunk =
       std::min(ChunkFor(options.common.engine.chunk, found.spec.router), found.ctx);
   found.kv_type = options.common.engine.kv_type;
-  TRY_STATUS(CheckKvType(found.kv_type, found.spec));
+  TRY(const MemoryShape remembers, MemoryShape::Of(found.spec, found.kv_type));
   const FixedMemory fixed =
-      EstimateFixed(found.spec, found.dense_bytes, found.ctx, found.kv_type, chunk);
+      EstimateFixed(found.spec, found.dense_bytes, found.ctx, remembers, chunk);
   found.kv_bytes = fixed.kv;
   found.device_fits = WhatFitsOnDevice(found.catalog, found.spec, fixed, chunk);
   found.fits = WhatFits(found.catalog, found.spec.router.n_used, fixed, kDirectBlock);
@@ -101,18 +101,43 @@ std::string Title(const Inspection& i) {
   return i.spec.name.empty() ? i.spec.arch_name : i.spec.name + " (" + i.spec.arch_name + ")";
 }
 
+std::string MixerText(const LayerSpec& layer) {
+  if (const StateSpec* state = layer.state(); state != nullptr) {
+    return Format("{} with a state of {} values", state->kind, state->n_values);
+  }
+  const AttentionSpec& a = *layer.attention();
+  std::string text =
+      Format("{} heads, {} for keys and values, of {}", a.n_head, a.n_head_kv, a.head_dim_k);
+  if (a.window > 0) text += Format(", over {} positions", a.window);
+  return text;
+}
+
+// Each mixer once; how many layers have it, if there are several.
+std::string MixersText(const ModelSpec& spec) {
+  std::string text;
+  for (auto layer = spec.layers.begin(); layer != spec.layers.end(); ++layer) {
+    if (std::ranges::find(spec.layers, layer->mixer, &LayerSpec::mixer) != layer) continue;
+    const auto n =
+        static_cast<size_t>(std::ranges::count(spec.layers, layer->mixer, &LayerSpec::mixer));
+    if (n == spec.layers.size()) return ", " + MixerText(*layer);
+    text += Format("; {} layers: {}", n, MixerText(*layer));
+  }
+  return text;
+}
+
 std::string ShapeText(const Inspection& i) {
   const ModelSpec& s = i.spec;
   std::string text = Format("model      {}, {} in {} file{}\n", Title(i), FormatBytes(i.file_bytes),
                             i.files.size(), i.files.size() == 1 ? "" : "s");
-  text += Format("layers     {}, width {}, {} heads, {} for keys and values, of {}\n", s.n_layer,
-                 s.n_embd, s.n_head, s.n_head_kv, s.head_dim_k);
+  text += Format("layers     {}, width {}{}\n", s.n_layer(), s.n_embd, MixersText(s));
   text += Format("experts    {} per layer, {} used, hidden width {}", s.router.n_expert,
-                 s.router.n_used, s.n_ff_expert);
-  if (s.n_ff_shared > 0) text += Format("; shared expert of {}", s.n_ff_shared);
-  if (s.n_ff_dense > 0) {
-    text += Format("; {} layers without experts, width {}", s.n_layer - s.n_expert_layers(),
-                   s.n_ff_dense);
+                 s.router.n_used, s.MostOf(&FeedForwardSpec::n_ff_expert));
+  const uint32_t shared = s.MostOf(&FeedForwardSpec::n_ff_shared);
+  const uint32_t dense = s.MostOf(&FeedForwardSpec::n_ff_dense);
+  if (shared > 0) text += Format("; shared expert of {}", shared);
+  if (dense > 0) {
+    text +=
+        Format("; {} layers without experts, width {}", s.n_layer() - s.n_expert_layers(), dense);
   }
   text += Format("\ncontext    {} trained; keys and values of {} tokens take {} in {}\n",
                  s.n_ctx_train, i.ctx, FormatBytes(i.kv_bytes), NameOf(i.kv_type));
@@ -196,23 +221,26 @@ Json ToJson(const InspectOptions& options, const Inspection& i) {
   }
   Json files = Json::Array();
   for (const std::string& path : i.files) files.Push(path);
+  const auto first = std::ranges::find_if(
+      s.layers, [](const LayerSpec& layer) { return layer.attention() != nullptr; });
+  const AttentionSpec attention = first != s.layers.end() ? *first->attention() : AttentionSpec();
   Json object = Json::Object();
   object.Set("model", options.model)
       .Set("files", std::move(files))
       .Set("file_bytes", i.file_bytes)
       .Set("architecture", s.arch_name)
       .Set("name", s.name)
-      .Set("layers", s.n_layer)
+      .Set("layers", s.n_layer())
       .Set("width", s.n_embd)
-      .Set("heads", s.n_head)
-      .Set("heads_kv", s.n_head_kv)
-      .Set("head_dim", s.head_dim_k)
+      .Set("heads", attention.n_head)
+      .Set("heads_kv", attention.n_head_kv)
+      .Set("head_dim", attention.head_dim_k)
       .Set("experts_per_layer", s.router.n_expert)
       .Set("experts_used", s.router.n_used)
-      .Set("expert_width", s.n_ff_expert)
-      .Set("shared_expert_width", s.n_ff_shared)
-      .Set("dense_layers", s.n_layer - s.n_expert_layers())
-      .Set("dense_width", s.n_ff_dense)
+      .Set("expert_width", s.MostOf(&FeedForwardSpec::n_ff_expert))
+      .Set("shared_expert_width", s.MostOf(&FeedForwardSpec::n_ff_shared))
+      .Set("dense_layers", s.n_layer() - s.n_expert_layers())
+      .Set("dense_width", s.MostOf(&FeedForwardSpec::n_ff_dense))
       .Set("vocabulary", s.n_vocab)
       .Set("tied_output", s.tied_output)
       .Set("ctx_trained", s.n_ctx_train)

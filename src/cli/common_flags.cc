@@ -111,7 +111,7 @@ Flag AddCommonFlags(Flags flags, CommonOptions& options) {
                             "tokens of context, at most what the model was trained with")
                        .Type("N")
                        .ShowDefault();
-  flags.AddParsed("--kv-type", "f16|q8_0",
+  flags.AddParsed("--kv-type", "f16|q8_0|f32",
                   "what keys and values are stored as (default: f16); q8_0 takes 53 % of the "
                   "memory and is not quite exact",
                   [&engine](const std::string& text) { return SetKnob(engine, "kv-type", text); });

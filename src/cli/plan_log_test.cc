@@ -19,7 +19,7 @@ TEST(PlanLog, ShowsTheLatestStepOnly) {
   const std::vector<RowKind> kinds(2, RowKind::kDecode);
   PlanLog log;
   for (const bool is_present : {true, false}) {
-    log.Note(PlanLayer(LayerId{0}, routing, kinds, [&](ExpertKey) { return is_present; }));
+    log.Note(PlanLayer(ExpertLayerId{0}, routing, kinds, [&](ExpertKey) { return is_present; }));
   }
   EXPECT_EQ(log.Text({}),
             "plans of the last step: expert (where from, weight by row)\n"
@@ -32,7 +32,7 @@ TEST(PlanLog, SaysWhatADeviceComputesAndWhatTheLanesTook) {
                         .experts = {ExpertId{4}, ExpertId{1}, ExpertId{2}},
                         .weights = {0.5F, 0.25F, 0.25F}};
   const RowKind kind = RowKind::kDecode;
-  LayerPlan plan = PlanLayer(LayerId{0}, routing, {&kind, 1}, [](ExpertKey) { return true; });
+  LayerPlan plan = PlanLayer(ExpertLayerId{0}, routing, {&kind, 1}, [](ExpertKey) { return true; });
   plan.experts[1].place = Place::kCopied;
   plan.experts[1].device = 1;
   plan.experts[2].place = Place::kDevice;
@@ -59,7 +59,7 @@ TEST(PlanLog, OneRowNeedsNoNumber) {
       .n_tokens = 1, .n_used = 2, .experts = {ExpertId{4}, ExpertId{1}}, .weights = {0.75F, 0.25F}};
   const RowKind kind = RowKind::kDecode;
   PlanLog log;
-  log.Note(PlanLayer(LayerId{0}, routing, {&kind, 1},
+  log.Note(PlanLayer(ExpertLayerId{0}, routing, {&kind, 1},
                      [](ExpertKey key) { return key.expert.value == 1; }));
   EXPECT_EQ(log.Text({}),
             "plans of the last step: expert (where from, weight by row)\n"

@@ -62,7 +62,7 @@ struct ExpertCatalog {
   }
 
   // Adds a copy of an expert; its form and pool are found among the known ones or added.
-  void Add(LayerId layer, ExpertId expert, const CopyForm& form,
+  void Add(ExpertLayerId layer, ExpertId expert, const CopyForm& form,
            const std::array<Extent, kMatrices>& slices) {
     const auto form_at = FindOrAdd(forms, [&](const CopyForm& f) { return f == form; }, form);
     if (layers.size() <= layer.value) layers.resize(layer.value + size_t{1});

@@ -15,7 +15,10 @@ struct Id {
   auto operator<=>(const Id&) const = default;
 };
 
-using LayerId = Id<struct LayerTag, uint16_t>;
+using LayerId = Id<struct LayerTag, uint16_t>;  // of all layers of a model
+// Of the layers with experts, in order. Catalog, residency, policies, predictors and traces know
+// these layers only.
+using ExpertLayerId = Id<struct ExpertLayerTag, uint16_t>;
 using ExpertId = Id<struct ExpertTag, uint16_t>;
 using SlotId = Id<struct SlotTag, uint32_t>;
 using Token = int32_t;  // llama.cpp's llama_token
@@ -27,7 +30,7 @@ using CopyId = uint8_t;
 inline constexpr CopyId kLowCopy = 1;
 
 struct ExpertKey {
-  LayerId layer;
+  ExpertLayerId layer;
   ExpertId expert;
   CopyId copy = 0;
   auto operator<=>(const ExpertKey&) const = default;

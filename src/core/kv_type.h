@@ -9,9 +9,7 @@
 #include <string_view>
 #include <utility>
 
-#include "base/format.h"
 #include "base/result.h"
-#include "core/model_spec.h"
 
 namespace moestro {
 
@@ -19,6 +17,7 @@ namespace moestro {
 enum class KvType : uint8_t {
   kF16 = 0,
   kQ8 = 1,  // ggml's: 32 integers of 8 bits share a factor in F16
+  kF32 = 2,
 };
 
 // The values of a block lie together: `block_bytes` for `block` of them.
@@ -28,9 +27,10 @@ struct KvTypeInfo {
   uint32_t block;
   uint32_t block_bytes;
 };
-inline constexpr std::array<KvTypeInfo, 2> kKvTypes = {
+inline constexpr std::array<KvTypeInfo, 3> kKvTypes = {
     {{.type = KvType::kF16, .name = "f16", .block = 1, .block_bytes = 2},
-     {.type = KvType::kQ8, .name = "q8_0", .block = 32, .block_bytes = 34}}};
+     {.type = KvType::kQ8, .name = "q8_0", .block = 32, .block_bytes = 34},
+     {.type = KvType::kF32, .name = "f32", .block = 1, .block_bytes = 4}}};
 
 constexpr const KvTypeInfo& InfoOf(KvType type) { return kKvTypes[std::to_underlying(type)]; }
 constexpr std::string_view NameOf(KvType type) { return InfoOf(type).name; }
@@ -44,18 +44,7 @@ constexpr uint64_t KvBytes(KvType type, uint64_t values) {
 inline Result<KvType> ParseKvType(std::string_view text) {
   const auto* found = std::ranges::find(kKvTypes, text, &KvTypeInfo::name);
   if (found != kKvTypes.end()) return found->type;
-  return Fail(Errc::kUsage, "'{}' is no type of keys and values: f16, q8_0", text);
-}
-
-// Heads are read one by one, so each is whole blocks; kInvalidRequest if not.
-inline Status CheckKvType(KvType type, const ModelSpec& spec) {
-  const KvTypeInfo& info = InfoOf(type);
-  if (spec.head_dim_k % info.block == 0 && spec.head_dim_v % info.block == 0) return {};
-  return Fail(Errc::kInvalidRequest,
-              "--kv-type {} stores blocks of {} values, and the heads of this model have {} in a "
-              "key and {} in a value, no multiple of {}; leave it out to store them in {}",
-              info.name, info.block, spec.head_dim_k, spec.head_dim_v, info.block,
-              NameOf(KvType::kF16));
+  return Fail(Errc::kUsage, "'{}' is no type of keys and values: f16, q8_0, f32", text);
 }
 
 }  // namespace moestro

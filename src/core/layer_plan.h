@@ -82,7 +82,7 @@ inline constexpr uint32_t kNoPair = ~0U;
 // Pair p is one (row, chosen expert). The pairs of an expert are neighbours, so that its results
 // lie together; pair_of maps them back to router order.
 struct LayerPlan {
-  LayerId layer;
+  ExpertLayerId layer;
   uint32_t n_rows = 0;
   uint32_t n_used = 0;  // K
   // Each once: those of the CPU in the order in which they are asked for, then those that are

@@ -6,8 +6,12 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
+#include <variant>
 #include <vector>
+
+#include "core/ids.h"
 
 namespace moestro {
 
@@ -30,6 +34,7 @@ struct AttentionForm {
   bool scale_query = false;
   // Rope factors come in a long and a short set, chosen by the context size.
   bool long_short_factors = false;
+  bool operator==(const AttentionForm&) const = default;
 };
 
 // What joins the gate g and the up projection u of a feed-forward block.
@@ -42,12 +47,6 @@ enum class Activation : uint8_t {
 // What experts compute: down(activation(gate x, up x)). Biases are seen from the tensors.
 struct ExpertForm {
   Activation activation = Activation::kSwiglu;
-};
-
-// What follows attention in a layer.
-enum class LayerKind : uint8_t {
-  kExperts,  // routed experts, with a shared one where the model has it
-  kDense,    // one feed-forward block for every token
 };
 
 // How router logits become probabilities.
@@ -80,39 +79,92 @@ struct RouterSpec {
   bool operator==(const RouterSpec&) const = default;
 };
 
-struct ModelSpec {
-  std::string arch_name;  // as in general.architecture
-  std::string name;       // general.name, may be empty
-  uint32_t n_layer = 0;
-  std::vector<LayerKind> layers;  // [n_layer], at least one with experts
-  uint32_t n_embd = 0;
+// A mixer moves information between the positions of a sequence. Attention remembers a key and a
+// value of each position.
+struct AttentionSpec {
+  AttentionForm form = {};
   uint32_t n_head = 0;
-  uint32_t n_head_kv = 0;
+  uint32_t n_head_kv = 0;  // divides n_head
   uint32_t head_dim_k = 0;
   uint32_t head_dim_v = 0;
-  uint32_t n_ff_expert = 0;
-  uint32_t n_ff_shared = 0;  // 0: no shared expert
-  uint32_t n_ff_dense = 0;   // of layers without experts; 0: there are none
+  std::optional<RopeSpec> rope = {};  // nullopt: heads are not turned by their position
+  uint32_t window = 0;                // a row sees its last so many positions; 0: all
+  float clamp_kqv = 0.0F;             // limit of queries, keys and values; 0: none
+
+  uint32_t n_embd_q() const { return n_head * head_dim_k; }
+  uint32_t n_embd_k() const { return n_head_kv * head_dim_k; }
+  uint32_t n_embd_v() const { return n_head_kv * head_dim_v; }
+  uint32_t n_embd_out() const { return n_head * head_dim_v; }
+  bool operator==(const AttentionSpec&) const = default;
+};
+
+// Another mixer remembers a state that every position changes and that cannot be cut back.
+struct StateSpec {
+  std::string kind;       // which mixer computes it
+  uint32_t n_values = 0;  // F32 values of the state of one sequence
+  bool operator==(const StateSpec&) const = default;
+};
+
+using MixerSpec = std::variant<AttentionSpec, StateSpec>;
+
+// What a layer computes for each position alone. A width of 0: the layer has none of these.
+struct FeedForwardSpec {
+  uint32_t n_ff_expert = 0;  // of a routed expert
+  uint32_t n_ff_shared = 0;  // of the shared expert, beside routed ones
+  uint32_t n_ff_dense = 0;   // of the one block of a layer without experts
+
+  bool has_experts() const { return n_ff_expert > 0; }
+  bool operator==(const FeedForwardSpec&) const = default;
+};
+
+struct LayerSpec {
+  MixerSpec mixer;
+  FeedForwardSpec feed_forward = {};
+
+  // nullptr: the layer has another mixer.
+  const AttentionSpec* attention() const { return std::get_if<AttentionSpec>(&mixer); }
+  const StateSpec* state() const { return std::get_if<StateSpec>(&mixer); }
+  bool operator==(const LayerSpec&) const = default;
+};
+
+struct ModelSpec {
+  std::string arch_name;          // as in general.architecture
+  std::string name;               // general.name, may be empty
+  std::vector<LayerSpec> layers;  // at least one with experts
+  uint32_t n_embd = 0;
   uint32_t n_vocab = 0;
   uint32_t n_ctx_train = 0;
   float rms_eps = 1e-5F;
-  float clamp_kqv = 0.0F;    // 0: off (olmoe option)
   bool tied_output = false;  // token_embd serves as output
-  RopeSpec rope;
-  AttentionForm attention;
   ExpertForm experts;
   RouterSpec router;
 
-  uint32_t n_embd_k() const { return n_head_kv * head_dim_k; }
-  uint32_t n_embd_v() const { return n_head_kv * head_dim_v; }
-  bool has_experts(size_t layer) const { return layers[layer] == LayerKind::kExperts; }
-  // Layers with experts before `layer`. Whoever deals with experts (catalog, residency, policies,
-  // predictors, traces) knows these layers only: this is the LayerId of a layer there.
+  uint32_t n_layer() const { return static_cast<uint32_t>(layers.size()); }
+  bool has_experts(size_t layer) const { return layers[layer].feed_forward.has_experts(); }
+  // Layers with experts before `layer`: if it has experts, too, its number among these.
   uint32_t expert_layers_before(size_t layer) const {
-    return static_cast<uint32_t>(std::count(
-        layers.begin(), layers.begin() + static_cast<ptrdiff_t>(layer), LayerKind::kExperts));
+    return static_cast<uint32_t>(
+        std::count_if(layers.begin(), layers.begin() + static_cast<ptrdiff_t>(layer),
+                      [](const LayerSpec& l) { return l.feed_forward.has_experts(); }));
   }
   uint32_t n_expert_layers() const { return expert_layers_before(layers.size()); }
+  // REQUIRES: has_experts(layer).
+  ExpertLayerId expert_layer(LayerId layer) const {
+    return {static_cast<uint16_t>(expert_layers_before(layer.value))};
+  }
+  // The first layer whose heads are turned by their position; nullptr: there is none.
+  const AttentionSpec* first_rotated() const {
+    for (const LayerSpec& l : layers) {
+      if (l.attention() != nullptr && l.attention()->rope) return l.attention();
+    }
+    return nullptr;
+  }
+  // The largest of a width over the layers.
+  uint32_t MostOf(uint32_t FeedForwardSpec::* width) const {
+    uint32_t most = 0;
+    for (const LayerSpec& l : layers) most = std::max(most, l.feed_forward.*width);
+    return most;
+  }
 };
 
 }  // namespace moestro

@@ -18,7 +18,7 @@ enum class Dim : uint8_t {
   kKeys,       // n_head_kv * head_dim_k
   kValues,     // n_head_kv * head_dim_v
   kQkv,        // the three above together
-  kHeadsOut,   // n_head * head_dim_v
+  kMixerOut,   // what a layer's mixer gives: n_head * head_dim_v of attention
   kQueryNorm,  // what one norm of queries covers: a head or all of them, as the family has it
   kKeyNorm,
   kExperts,
@@ -34,7 +34,7 @@ enum class Dim : uint8_t {
 enum class TensorKind : uint8_t { kMatrix, kVector };
 
 // Which layers have a role.
-enum class LayerPart : uint8_t { kEvery, kExperts, kDense };
+enum class LayerPart : uint8_t { kEvery, kAttention, kExperts, kDense };
 
 // Who uses it, and how. What only ever stands on the left of a product may be stored in another
 // layout; routers gain nothing from that.
@@ -51,6 +51,8 @@ struct TensorRole {
   Dim ne1 = Dim::kOne;
   TensorUse use = TensorUse::kAny;
   LayerPart part = LayerPart::kEvery;
+  std::string_view other_name = {};  // what some files call it instead; empty: none do
+  Dim ne2 = Dim::kOne;
 };
 
 template <class T>
@@ -108,24 +110,27 @@ constexpr void ForEachLayerRole(Visit&& visit, Parts&... parts) {
   constexpr auto kMul = TensorUse::kOnlyMultiplied;
   constexpr auto kAny = TensorUse::kAny;
   constexpr auto kHost = TensorUse::kByHost;
+  constexpr auto kEvery = LayerPart::kEvery;
+  constexpr auto kAtt = LayerPart::kAttention;
   constexpr auto kMoe = LayerPart::kExperts;
   constexpr auto kDense = LayerPart::kDense;
   using Role = TensorRole;
   visit(Role{"attn_norm.weight", kVec, kEmbd}, parts.attn_norm...);
   visit(Role{"attn_norm.bias", kVec, kEmbd}, parts.attn_norm_b...);
-  visit(Role{"attn_q.weight", kMat, kEmbd, kQuery, kMul}, parts.attn_q...);
-  visit(Role{"attn_k.weight", kMat, kEmbd, kKeys, kMul}, parts.attn_k...);
-  visit(Role{"attn_v.weight", kMat, kEmbd, kValues, kMul}, parts.attn_v...);
-  visit(Role{"attn_qkv.weight", kMat, kEmbd, kQkv, kMul}, parts.attn_qkv...);
-  visit(Role{"attn_q.bias", kVec, kQuery}, parts.attn_q_b...);
-  visit(Role{"attn_k.bias", kVec, kKeys}, parts.attn_k_b...);
-  visit(Role{"attn_v.bias", kVec, kValues}, parts.attn_v_b...);
-  visit(Role{"attn_qkv.bias", kVec, kQkv}, parts.attn_qkv_b...);
-  visit(Role{"attn_output.weight", kMat, kHeadsOut, kEmbd, kMul}, parts.attn_out...);
+  visit(Role{"attn_q.weight", kMat, kEmbd, kQuery, kMul, kAtt}, parts.attn_q...);
+  visit(Role{"attn_k.weight", kMat, kEmbd, kKeys, kMul, kAtt}, parts.attn_k...);
+  visit(Role{"attn_v.weight", kMat, kEmbd, kValues, kMul, kAtt}, parts.attn_v...);
+  visit(Role{"attn_qkv.weight", kMat, kEmbd, kQkv, kMul, kAtt}, parts.attn_qkv...);
+  visit(Role{"attn_q.bias", kVec, kQuery, kOne, kAny, kAtt}, parts.attn_q_b...);
+  visit(Role{"attn_k.bias", kVec, kKeys, kOne, kAny, kAtt}, parts.attn_k_b...);
+  visit(Role{"attn_v.bias", kVec, kValues, kOne, kAny, kAtt}, parts.attn_v_b...);
+  visit(Role{"attn_qkv.bias", kVec, kQkv, kOne, kAny, kAtt}, parts.attn_qkv_b...);
+  visit(Role{"attn_output.weight", kMat, kMixerOut, kEmbd, kMul}, parts.attn_out...);
   visit(Role{"attn_output.bias", kVec, kEmbd}, parts.attn_out_b...);
-  visit(Role{"attn_q_norm.weight", kVec, kQueryNorm}, parts.attn_q_norm...);
-  visit(Role{"attn_k_norm.weight", kVec, kKeyNorm}, parts.attn_k_norm...);
-  visit(Role{"ffn_norm.weight", kVec, kEmbd}, parts.ffn_norm...);
+  visit(Role{"attn_q_norm.weight", kVec, kQueryNorm, kOne, kAny, kAtt}, parts.attn_q_norm...);
+  visit(Role{"attn_k_norm.weight", kVec, kKeyNorm, kOne, kAny, kAtt}, parts.attn_k_norm...);
+  visit(Role{"ffn_norm.weight", kVec, kEmbd, kOne, kAny, kEvery, "post_attention_norm.weight"},
+        parts.ffn_norm...);
   visit(Role{"ffn_norm.bias", kVec, kEmbd}, parts.ffn_norm_b...);
   visit(Role{"ffn_gate_inp.weight", kMat, kEmbd, kExperts, kAny, kMoe}, parts.router...);
   visit(Role{"ffn_gate_inp.bias", kVec, kExperts, kOne, kAny, kMoe}, parts.router_b...);

@@ -61,7 +61,18 @@ struct AttentionKernel {
   using ToFloat = void (*)(const std::byte* from, float* to, size_t n);
   ToFloat from_f16 = nullptr;
   ToFloat from_q8 = nullptr;
-  ToFloat to_float(KvType type) const { return type == KvType::kQ8 ? from_q8 : from_f16; }
+  ToFloat from_f32 = nullptr;
+  ToFloat to_float(KvType type) const {
+    switch (type) {
+      case KvType::kF16:
+        return from_f16;
+      case KvType::kQ8:
+        return from_q8;
+      case KvType::kF32:
+        break;
+    }
+    return from_f32;
+  }
   // Keys [kKeys][stride] -> the order in which `attend` reads them, kKeys * dim floats.
   void (*turn)(const float* keys, size_t stride, uint32_t dim, float* turned) = nullptr;
 

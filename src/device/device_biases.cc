@@ -47,7 +47,7 @@ Result<DeviceBiases> DeviceBiases::Load(const ComputeDevice& device, const Shape
                                     static_cast<int64_t>(WidthOf(shape, m)), shape.n_expert);
       biases.memory_.Place(layer[m], offset);
       values.resize(BytesOf(shape, m));
-      TRY_STATUS(source(LayerId{l}, static_cast<Matrix>(m), values));
+      TRY_STATUS(source(ExpertLayerId{l}, static_cast<Matrix>(m), values));
       TRY_STATUS(biases.memory_.Write(offset, values));
       offset += AlignUp(values.size(), alignment);
     }

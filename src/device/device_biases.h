@@ -33,7 +33,7 @@ class DeviceBiases {
   static uint64_t BytesFor(const ComputeDevice& device, const Shape& shape);
 
   // The biases of a matrix of all experts of a layer: [experts][n_out] of F32.
-  using Source = std::function<Status(LayerId layer, Matrix matrix, std::span<std::byte> to)>;
+  using Source = std::function<Status(ExpertLayerId layer, Matrix matrix, std::span<std::byte> to)>;
   // Fails as `source` does, with kNoMemory or kDevice.
   static Result<DeviceBiases> Load(const ComputeDevice& device, const Shape& shape,
                                    const Source& source);
@@ -42,7 +42,7 @@ class DeviceBiases {
 
   // [n_out, experts]; null: that matrix has none.
   using Tensors = std::array<ggml_tensor*, kMatrices>;
-  Tensors of(LayerId layer) const {
+  Tensors of(ExpertLayerId layer) const {
     return layer.value < layers_.size() ? layers_[layer.value] : Tensors{};
   }
 

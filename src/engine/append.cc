@@ -39,4 +39,14 @@ Result<std::vector<float>> AppendAll(Engine& engine, Sequence& sequence,
   return all;
 }
 
+Status CutBackTo(Engine& engine, Sequence& sequence, uint32_t position) {
+  const std::vector<Token> tokens(sequence.tokens().begin(), sequence.tokens().end());
+  const uint32_t reached = sequence.GoBack(position);
+  if (reached == position) return {};
+  Batch batch =
+      RowsOf(sequence, std::span(tokens).subspan(reached, position - reached), RowKind::kDecode);
+  batch.rows.back().wants_logits = false;
+  return engine.Step(batch, {});
+}
+
 }  // namespace moestro

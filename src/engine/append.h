@@ -24,4 +24,9 @@ Result<std::span<const float>> Append(Engine& engine, Sequence& sequence,
 Result<std::vector<float>> AppendAll(Engine& engine, Sequence& sequence,
                                      std::span<const Token> tokens);
 
+// The sequence has its first `position` tokens again: those behind Sequence::Reach(position) are
+// evaluated once more, as decode rows in one step. An error of Step(): it has only those that it
+// reached. REQUIRES: position <= sequence.position().
+Status CutBackTo(Engine& engine, Sequence& sequence, uint32_t position);
+
 }  // namespace moestro

@@ -13,7 +13,7 @@ namespace moestro {
 namespace {
 
 // The copies of one layer; their files count from `first_file`.
-void AddLayer(const LayerExperts& experts, LayerId layer, uint32_t first_file,
+void AddLayer(const LayerExperts& experts, ExpertLayerId layer, uint32_t first_file,
               ExpertCatalog& catalog) {
   CopyForm form{.n_embd = experts[Matrix::kGate].n_in, .n_ff = experts[Matrix::kGate].n_out};
   for (uint16_t e = 0; e < experts[Matrix::kGate].slices.size(); ++e) {
@@ -33,7 +33,7 @@ ExpertCatalog MakeCatalog(const ModelWeights& weights) {
   ExpertCatalog catalog;
   uint16_t l = 0;  // of the layers with experts
   for (const LayerWeights& layer : weights.layers) {
-    if (!layer.experts.is_empty()) AddLayer(layer.experts, LayerId{l++}, 0, catalog);
+    if (!layer.experts.is_empty()) AddLayer(layer.experts, ExpertLayerId{l++}, 0, catalog);
   }
   return catalog;
 }
@@ -50,7 +50,7 @@ std::vector<Extent> OwnSlices(const ExpertCatalog& catalog) {
 
 void AddLowCopies(const LowCopies& low, uint32_t first_file, ExpertCatalog& catalog) {
   for (uint16_t l = 0; l < low.layers.size(); ++l) {
-    AddLayer(low.layers[l], LayerId{l}, first_file, catalog);
+    AddLayer(low.layers[l], ExpertLayerId{l}, first_file, catalog);
   }
 }
 

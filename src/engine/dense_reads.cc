@@ -6,7 +6,8 @@
 
 namespace moestro {
 
-DenseReads DenseReads::Of(const ModelWeights& weights, const ModelSpec& spec, KvType kv_type) {
+DenseReads DenseReads::Of(const ModelWeights& weights, const ModelSpec& spec,
+                          const MemoryShape& remembers) {
   const uint64_t table = weights.token_embd->extent.length;
   const uint64_t head = weights.output->extent.length;
   // A tied output is the table of embeddings.
@@ -14,8 +15,8 @@ DenseReads DenseReads::Of(const ModelWeights& weights, const ModelSpec& spec, Kv
   return {.weights = weights.dense_bytes() - apart,
           .head = head,
           .embedding = table / spec.n_vocab,
-          .position = uint64_t{spec.n_layer} *
-                      (KvBytes(kv_type, spec.n_embd_k()) + KvBytes(kv_type, spec.n_embd_v()))};
+          .position = remembers.position_bytes(),
+          .state = 2 * remembers.state_bytes()};
 }
 
 uint64_t DenseReads::OfPass(std::span<const BatchRow> rows) const {
@@ -26,7 +27,7 @@ uint64_t DenseReads::OfPass(std::span<const BatchRow> rows) const {
   }
   uint64_t bytes = weights + rows.size() * embedding;
   if (std::ranges::contains(rows, true, &BatchRow::wants_logits)) bytes += head;
-  for (const auto& [sequence, length] : visited) bytes += length * position;
+  for (const auto& [sequence, length] : visited) bytes += length * position + state;
   return bytes;
 }
 

@@ -33,26 +33,25 @@ TEST(DenseReads, OfAModelIsEveryDenseTensorOnce) {
   const TensorInfo output = tensor(2560);
   const TensorInfo norm = tensor(40);
   ModelSpec spec;
-  spec.n_layer = 2;
-  spec.n_head_kv = 2;
-  spec.head_dim_k = 64;
-  spec.head_dim_v = 32;
+  spec.layers.assign(2, {.mixer = AttentionSpec{.n_head_kv = 2, .head_dim_k = 64, .head_dim_v = 32},
+                         .feed_forward = {}});
   spec.n_vocab = 512;
   ModelWeights weights;
   weights.token_embd = &table;
   weights.output = &output;
   weights.layers.resize(2);
   for (LayerWeights& layer : weights.layers) layer.attn_norm = &norm;  // one for both
-  const DenseReads reads = DenseReads::Of(weights, spec, KvType::kF16);
+  const DenseReads reads = DenseReads::Of(weights, spec, *MemoryShape::Of(spec, KvType::kF16));
   EXPECT_EQ(reads.weights, 40U);
   EXPECT_EQ(reads.head, 2560U);
   EXPECT_EQ(reads.embedding, 10U);
   EXPECT_EQ(reads.position, 2U * (128 + 64) * 2);
-  EXPECT_EQ(DenseReads::Of(weights, spec, KvType::kQ8).position, 2U * (4 + 2) * 34);
+  EXPECT_EQ(DenseReads::Of(weights, spec, *MemoryShape::Of(spec, KvType::kQ8)).position,
+            2U * (4 + 2) * 34);
 
   spec.tied_output = true;
   weights.output = &table;
-  const DenseReads of_tied = DenseReads::Of(weights, spec, KvType::kF16);
+  const DenseReads of_tied = DenseReads::Of(weights, spec, *MemoryShape::Of(spec, KvType::kF16));
   EXPECT_EQ(of_tied.weights, 40U);
   EXPECT_EQ(of_tied.head, 5120U);
 }

@@ -65,7 +65,7 @@ Subject RandomSubject() {
   Subject subject;
   std::array<Extent, kMatrices> slices;
   for (Extent& slice : slices) slice.length = ggml_row_size(kType, kEmbd) * kFf;
-  subject.catalog.Add(LayerId{0}, ExpertId{0},
+  subject.catalog.Add(ExpertLayerId{0}, ExpertId{0},
                       {.types = {kType, kType, kType}, .n_embd = kEmbd, .n_ff = kFf}, slices);
   subject.matrices = {RandomMatrix(kEmbd, kFf, 1), RandomMatrix(kEmbd, kFf, 2),
                       RandomMatrix(kFf, kEmbd, 3)};

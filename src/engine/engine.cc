@@ -28,6 +28,12 @@ uint32_t LogitsRows(const ModelSpec& spec, uint32_t sequences, uint32_t chunk) {
   return static_cast<uint32_t>(std::clamp<uint64_t>(std::max<uint64_t>(rows, sequences), 1, chunk));
 }
 
+// Each sequence has a state, and while it is in a step one that is being written; as many are for
+// kept texts and checkpoints.
+uint32_t StatesFor(const MemoryShape& shape, uint32_t sequences) {
+  return shape.has_states() ? 4 * sequences + 2 : 0;
+}
+
 }  // namespace
 
 // Everything that can be known before memory is taken.
@@ -36,10 +42,10 @@ Status Engine::Impl::Prepare(const EngineOptions& requested) {
   TRY(policy_source,
       PolicySource::Find(options.policy, options.policy_file, model.gguf.paths().front()));
   catalog = MakeCatalog(model.weights);
-  dense_reads = DenseReads::Of(model.weights, model.spec, options.kv_type);
+  TRY(remembers, MemoryShape::Of(model.spec, options.kv_type));
+  dense_reads = DenseReads::Of(model.weights, model.spec, remembers);
   TRY_STATUS(OpenLow());
   TRY_STATUS(PrepareLittle());
-  TRY_STATUS(CheckKvType(options.kv_type, model.spec));
   n_ctx = std::min(options.ctx, model.spec.n_ctx_train);
   if (n_ctx == 0)
     return Fail(Errc::kInvalidRequest, "a context of 0 tokens holds no prompt; set --ctx");
@@ -73,7 +79,8 @@ Status Engine::Impl::Allocate() {
                 n_ctx);
   }
   n_cells = static_cast<uint32_t>(n_blocks * KvBlocks::kPositions);
-  if (!sequences) sequences.emplace(static_cast<uint32_t>(n_blocks));
+  const uint32_t n_states = StatesFor(remembers, options.sequences);
+  if (!sequences) sequences.emplace(static_cast<uint32_t>(n_blocks), n_states);
   TRY(team, Team::Create(*device));
   // Before memory is planned: a driver takes some, too.
   TRY_STATUS(OpenDevices());
@@ -140,7 +147,8 @@ FixedBytes Engine::Impl::FixedFor(const ExpertExec::Limits& limits) const {
     if (gpu->device.info().kind == DeviceKind::kIntegrated) shared += gpu->plan.bytes;
   }
   return {.dense = dense.host.set.bytes(),
-          .kv = is_there ? 0 : KvCache::BytesFor(model.spec, options.kv_type, n_cells),
+          .kv = (is_there ? 0 : KvCache::BytesFor(remembers, n_cells)) +
+                StateStore::BytesFor(remembers, sequences->states().size()),
           .work = work + staging + shared,
           .thread = is_there ? 0 : graph->thread_bytes(),
           .threads = device->threads(),
@@ -253,6 +261,7 @@ Result<MemoryPlan> Engine::Plan(const std::string& model_path, const EngineOptio
 const std::optional<Error>& Engine::closed() const { return lasting_->closed; }
 const ModelSpec& Engine::spec() const { return impl_->model.spec; }
 uint32_t Engine::n_ctx() const { return impl_->n_ctx; }
+const MemoryShape& Engine::remembers() const { return impl_->remembers; }
 uint32_t Engine::chunk() const { return impl_->chunk; }
 const MemoryPlan& Engine::memory() const { return impl_->memory; }
 DeviceStats Engine::device_stats() const {
@@ -316,11 +325,8 @@ void Engine::FinishReads() {
 Engine::KvRoom Engine::kv_room() const {
   const KvBlocks& blocks = impl_->sequences->blocks();
   return {.free = blocks.free_blocks() * KvBlocks::kPositions,
-          .all = blocks.blocks() * KvBlocks::kPositions};
-}
-
-uint64_t Engine::PositionBytes(const ModelSpec& spec, KvType type) {
-  return KvCache::BytesFor(spec, type, KvBlocks::kPositions) / KvBlocks::kPositions;
+          .all = blocks.blocks() * KvBlocks::kPositions,
+          .states = impl_->sequences->states().free()};
 }
 
 Sequence Engine::NewSequence() { return {*impl_->sequences, impl_->sequences->New()}; }

@@ -31,8 +31,9 @@
 #include "decide/slots/slot_table.h"
 #include "engine/engine_options.h"
 #include "engine/run_stats.h"
-#include "engine/sequence.h"
 #include "forward/observers.h"
+#include "memory/sequence.h"
+#include "memory/sequence_file.h"
 #include "model/model_file.h"
 
 namespace moestro {
@@ -51,20 +52,6 @@ struct SlotContents {
 struct SavedSequence {
   Sequence sequence;
   std::string notes;
-};
-
-// Of one in a file, without its keys and values.
-struct SavedTokens {
-  std::vector<Token> tokens;
-  std::string notes;
-};
-
-// To whom keys and values belong; docs/sequence-format.md says what counts.
-struct KvOrigin {
-  uint64_t model = 0;    // fingerprint of the header
-  uint64_t weights = 0;  // model/weights_id.h
-  std::string choices;   // KvChoices::text()
-  bool operator==(const KvOrigin&) const = default;
 };
 
 class Engine {
@@ -103,10 +90,11 @@ class Engine {
   struct KvRoom {
     uint32_t free = 0;
     uint32_t all = 0;
+    uint32_t states = 0;  // free places for a sequence's state; 0 where no layer has one, too
   };
   KvRoom kv_room() const;
-  // What a position takes.
-  static uint64_t PositionBytes(const ModelSpec& spec, KvType type);
+  // What sequences take, declared by the model's layers.
+  const MemoryShape& remembers() const;
 
   // An empty sequence. It must not outlive the engine.
   Sequence NewSequence();

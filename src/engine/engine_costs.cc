@@ -69,11 +69,11 @@ class CostProbe {
   Engine::Impl& m_;
   Batch again_;
   std::vector<std::vector<std::vector<ExpertId>>> sets_;  // [set][layer][K], all in slots
-  std::vector<std::vector<ExpertId>> routes_;  // [layer][K] of steps, in place of the token's own
-  LayerKeys keys_;                             // of the first set, as plans had them
-  std::function<void(LayerId)> at_layer_;      // of steps, once its experts are known
-  std::vector<std::vector<ExpertId>> others_;  // [layer], not of the first set, absent ones first
-  size_t next_other_ = 0;                      // in each layer, in turn
+  std::vector<std::vector<ExpertId>> routes_;    // [layer][K] of steps, in place of the token's own
+  LayerKeys keys_;                               // of the first set, as plans had them
+  std::function<void(ExpertLayerId)> at_layer_;  // of steps, once its experts are known
+  std::vector<std::vector<ExpertId>> others_;    // [layer], not of the first set, absent ones first
+  size_t next_other_ = 0;                        // in each layer, in turn
 };
 
 // Of who is in slots. False: of some layer there are fewer than K.
@@ -122,19 +122,16 @@ Result<SeenStep> CostProbe::Step() {
     for (const PlannedExpert& expert : plan.experts) keys.push_back(expert.key);
     seen.expert_seconds += m_.experts->lane_seconds().host;
   };
-  RoutingOverride routes = [&](LayerId layer, Routing& routing, RoutedAhead&) {
+  RoutingOverride routes = [&](ExpertLayerId layer, Routing& routing, RoutedAhead&) {
     routing.experts = routes_[layer.value];
     if (at_layer_) at_layer_(layer);
   };
   std::swap(m_.watchers().plan, watches);
   std::swap(m_.watchers().routing, routes);
   PhaseStats once;
-  m_.CutBack(again_);
-  Status status = m_.Extend(again_);
-  if (status) status = m_.Counted(once, [&] { return m_.Compute(again_, {}); });
+  Status status = m_.Repeat(again_, once);
   std::swap(m_.watchers().plan, watches);
   std::swap(m_.watchers().routing, routes);
-  if (!status) m_.CutBack(again_);  // what their cells hold is not known
   TRY_STATUS(std::move(status));
   seen.seconds = once.seconds;
   seen.misses = once.misses;
@@ -249,7 +246,7 @@ Status CostProbe::Waiting(double reading, MachineCosts& costs) {
 Status CostProbe::Beside(MachineCosts& costs) {
   std::vector<Lease> reading;
   double bytes = 0.0;  // that have landed
-  const auto read_on = [&](LayerId layer) {
+  const auto read_on = [&](ExpertLayerId layer) {
     std::erase_if(reading, [&](const Lease& lease) {
       if (lease.is_complete()) bytes += static_cast<double>(m_.BytesOf(lease.key()));
       return lease.is_complete();
@@ -363,6 +360,7 @@ Result<std::optional<MachineCosts>> Engine::ProbeCosts(const Sequence& sequence)
   again.rows.push_back({.sequence = sequence.id(),
                         .position = sequence.position() - 1,
                         .token = sequence.tokens().back()});
+  if (!m.CanRepeat(again)) return std::optional<MachineCosts>();
   m.planner->Pause(true);
   // Whether routers are evaluated ahead is otherwise left to what prefetch gained lately.
   const uint32_t watched = std::exchange(m.watchers().look_ahead, m.look_ahead);
@@ -372,11 +370,7 @@ Result<std::optional<MachineCosts>> Engine::ProbeCosts(const Sequence& sequence)
   if (!costs) return costs;
   // The token's own experts again, for its keys and values.
   PhaseStats uncounted;
-  m.CutBack(again);
-  Status status = m.Extend(again);
-  if (status) status = m.Counted(uncounted, [&] { return m.Compute(again, {}); });
-  if (!status) m.CutBack(again);
-  TRY_STATUS(std::move(status));
+  TRY_STATUS(m.Repeat(again, uncounted));
   return costs;
 }
 

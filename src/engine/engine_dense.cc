@@ -12,6 +12,7 @@
 #include "forward/dense/attention.h"
 #include "forward/dense/attention_probe.h"
 #include "forward/dense/dense_probe.h"
+#include "forward/dense/masked_attention.h"
 #include "forward/experts/device_probe.h"
 
 namespace moestro {
@@ -42,8 +43,8 @@ Status Engine::Impl::BuildDense(const ComputeDevice* there) {
   if (there != nullptr) TRY_STATUS(CheckDenseRoom(*there));
   TRY_STATUS(dense.Allocate());
   TRY(buffers, StepBuffers::Allocate(model.spec, step_limits(), backend));
-  TRY(kv, KvCache::Allocate(model.spec, options.kv_type,
-                            LayerGraph::CellsFor(n_cells, there != nullptr), backend));
+  TRY(kv, KvCache::Allocate(remembers, LayerGraph::CellsFor(n_cells, there != nullptr), backend));
+  TRY(states, StateStore::Allocate(remembers, sequences->states().size()));
   if (look_ahead > 0) {
     TRY(look_ahead_routers, LookAheadRouters::Allocate(model.spec, backend));
   }
@@ -54,14 +55,16 @@ Status Engine::Impl::BuildDense(const ComputeDevice* there) {
                                  .tensors = tensors,
                                  .buffers = buffers,
                                  .kv = kv,
+                                 .states = states,
                                  .look_ahead = look_ahead > 0 ? &look_ahead_routers : nullptr,
                                  .device = there,
-                                 .stop = &stop},
+                                 .stop = &stop,
+                                 .make_state_mixer = options.make_state_mixer},
                                 n_ctx, chunk, logits_rows));
   if (there == nullptr) return {};
   DevicePlan& plan = gpus.front()->plan;
   plan.dense = dense.device.set.bytes();
-  plan.kv = KvCache::BytesFor(model.spec, kv.type(), kv.cells(), backend);
+  plan.kv = KvCache::BytesFor(remembers, kv.cells(), backend);
   plan.bytes = DenseBytesOn(*there) + graph->work_bytes();
   return {};
 }
@@ -72,8 +75,8 @@ uint64_t Engine::Impl::DenseBytesOn(const ComputeDevice& there) const {
   const uint64_t routers = look_ahead > 0 ? LookAheadRouters::BytesFor(model.spec) : 0;
   const uint32_t cells = LayerGraph::CellsFor(n_cells, true);
   const uint64_t pairs = uint64_t{chunk} * model.spec.router.n_used;
-  return dense.device.set.bytes() + KvCache::BytesFor(model.spec, options.kv_type, cells, backend) +
-         routers + StepBuffers::BytesFor(model.spec, step_limits(), backend) +
+  return dense.device.set.bytes() + KvCache::BytesFor(remembers, cells, backend) + routers +
+         StepBuffers::BytesFor(model.spec, step_limits(), backend) +
          DeviceExperts::BytesThere(DeviceShape(there), pairs);
 }
 
@@ -111,7 +114,21 @@ Status Engine::Impl::TryDense(const ComputeDevice& there) const {
                   there.info().name, ggml_type_name(type), difference, most);
     }
   }
-  const AttentionShape shape = AttentionShape::Of(model.spec, kv.type());
+  const std::vector<LayerSpec>& layers = model.spec.layers;
+  for (auto layer = layers.begin(); layer != layers.end(); ++layer) {
+    const bool is_tried = std::find_if(layers.begin(), layer, [&](const LayerSpec& before) {
+                            return before.mixer == layer->mixer;
+                          }) != layer;
+    if (!is_tried && layer->attention() != nullptr) {
+      TRY_STATUS(TryAttention(there, *layer->attention()));
+    }
+  }
+  return {};
+}
+
+Status Engine::Impl::TryAttention(const ComputeDevice& there,
+                                  const AttentionSpec& attention) const {
+  const AttentionShape shape = AttentionShape::Of(attention, kv.type());
   for (const uint32_t rows : {1U, DeviceProbe::kRowsToTry.back()}) {
     TRY(const double difference, AttentionDifference(there.backend(), shape, rows));
     if (difference <= kMostAttentionDifference) continue;

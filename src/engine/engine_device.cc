@@ -144,7 +144,7 @@ DeviceExperts::Shape Engine::Impl::DeviceShape(const ComputeDevice& there) const
   DeviceExperts::Shape shape{.n_embd = model.spec.n_embd,
                              .activation = model.spec.experts.activation,
                              .n_used = model.spec.router.n_used,
-                             .has_shared = model.spec.n_ff_shared > 0,
+                             .has_shared = model.spec.MostOf(&FeedForwardSpec::n_ff_shared) > 0,
                              .bias_bytes = DeviceBiases::BytesFor(there, BiasShapeOf(model))};
   for (const CopyForm& form : catalog.forms) shape.n_ff = std::max(shape.n_ff, form.n_ff);
   return shape;

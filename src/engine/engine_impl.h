@@ -12,7 +12,6 @@
 #include <span>
 #include <vector>
 
-#include "base/binary_file.h"
 #include "base/file_watch.h"
 #include "base/result.h"
 #include "base/stop_signal.h"
@@ -32,7 +31,6 @@
 #include "engine/dense_reads.h"
 #include "engine/engine.h"
 #include "engine/exact_check.h"
-#include "engine/kv_choices.h"
 #include "engine/plan/memory_plan.h"
 #include "forward/dense/layer_graph.h"
 #include "forward/dense/look_ahead.h"
@@ -43,6 +41,7 @@
 #include "forward/experts/expert_exec.h"
 #include "forward/forward.h"
 #include "learned/policy_source.h"
+#include "memory/kv_choices.h"
 #include "model/low_copies.h"
 #include "model/model_file.h"
 #include "residency/prefetched_experts.h"
@@ -129,7 +128,9 @@ struct Engine::Impl {
   DenseReads dense_reads;
   ModelTensors tensors;
   StepBuffers buffers;
+  MemoryShape remembers;  // what the layers do
   KvCache kv;
+  StateStore states;
   LookAheadRouters look_ahead_routers;
   std::unique_ptr<LayerGraph> graph;
   std::optional<Team> team;
@@ -199,6 +200,7 @@ struct Engine::Impl {
   Status BuildDense(const ComputeDevice* there);
   Status CheckDenseRoom(const ComputeDevice& there) const;
   Status TryDense(const ComputeDevice& there) const;
+  Status TryAttention(const ComputeDevice& there, const AttentionSpec& attention) const;
   uint64_t DenseBytesOn(const ComputeDevice& there) const;
   StepLimits step_limits() const {
     return {.chunk = chunk, .logits_rows = logits_rows, .look_ahead = look_ahead};
@@ -265,8 +267,12 @@ struct Engine::Impl {
   Interlude InterludeOf(const Batch& batch);
   Status StepAside(const Interlude& interlude, const LittleStep& rest);
   Status RunStep(const Batch& batch, PhaseStats& phase, const LogitsSink& sink);
-  Status ReadCells(const InputFile& saved, uint64_t offset, const KvTimeline& cells, uint32_t first,
-                   uint32_t n) const;
+  // Rows that are their sequences' last can be computed again.
+  bool CanRepeat(const Batch& last) const;
+  // Computes them again, into the same cells. An error: they are cut back.
+  Status Repeat(const Batch& last, PhaseStats& phase);
+  void Commit(const Batch& batch);
+  Result<SequenceHome> Home();
   Watchers& watchers() { return forward ? forward->watchers() : nobody; }
   void BeginSequence() {
     residency->BeginSequence();

@@ -11,8 +11,8 @@
 #include "device/attention_kernel.h"
 #include "engine/engine_impl.h"
 #include "engine/find_weights.h"
-#include "engine/kv_choices.h"
 #include "learned/beside_model.h"
+#include "memory/kv_choices.h"
 
 namespace moestro {
 namespace {
@@ -132,8 +132,9 @@ Result<std::string> Engine::Impl::FindChoices() const {
     all.Add("slots", Joined(slots));
     all.Add("--policy", ToText(policy));
   }
-  if (model.spec.attention.long_short_factors) {
-    all.Add("rope", n_ctx > model.spec.rope.original_context ? "long factors" : "short factors");
+  const AttentionSpec* rotated = model.spec.first_rotated();
+  if (rotated != nullptr && rotated->form.long_short_factors) {
+    all.Add("rope", n_ctx > rotated->rope->original_context ? "long factors" : "short factors");
   }
   if (DependsOnRows()) all.Add("rows", Format("of many at once, {} of a prompt", chunk));
   all.Add(kKernelsChoice, KernelNames(*device, kernels, options));
@@ -182,8 +183,45 @@ bool Engine::Impl::DependsOnRows() const {
 }
 
 Result<KvOrigin> Engine::kv_origin() {
-  TRY(const uint64_t weights, impl_->Weights());
-  return KvOrigin{.model = id().fingerprint, .weights = weights, .choices = impl_->kv_choices};
+  TRY(SequenceHome home, impl_->Home());
+  return std::move(home.origin);
+}
+
+Result<SequenceHome> Engine::Impl::Home() {
+  TRY(const uint64_t weights, Weights());
+  return SequenceHome{
+      .origin = {.model = model.id.fingerprint, .weights = weights, .choices = kv_choices},
+      .shape = remembers,
+      .n_ctx = n_ctx,
+      .n_vocab = model.spec.n_vocab};
+}
+
+Status Engine::SaveSequence(const Sequence& sequence, const std::string& notes,
+                            const std::string& path) {
+  Impl& m = *impl_;
+  TRY(const SequenceHome home, m.Home());
+  return SaveTimeline(path, notes, home, *m.sequences->Find(sequence.id()),
+                      {.kv = m.kv, .states = m.states});
+}
+
+Result<SavedTokens> Engine::PeekSequence(const std::string& path) {
+  TRY(const SequenceHome home, impl_->Home());
+  TRY(const SequenceFile file, SequenceFile::Open(path, home));
+  return file.ReadTokens();
+}
+
+Result<SavedSequence> Engine::RestoreSequence(const std::string& path) {
+  Impl& m = *impl_;
+  TRY(const SequenceHome home, m.Home());
+  TRY(const SequenceFile file, SequenceFile::Open(path, home));
+  TRY_STATUS(file.Check());
+  TRY(SavedTokens text, file.ReadTokens());
+  SavedSequence saved{.sequence = NewSequence(), .notes = std::move(text.notes)};
+  const SequenceId id = saved.sequence.id();
+  TRY_STATUS(m.sequences->Append(id, text.tokens));
+  TRY_STATUS(file.ReadInto(*m.sequences->Find(id), {.kv = m.kv, .states = m.states}));
+  m.sequences->Commit(id);
+  return saved;
 }
 
 }  // namespace moestro

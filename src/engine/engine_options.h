@@ -17,6 +17,7 @@
 #include "decide/layer/lossy_options.h"
 #include "decide/slots/policy.h"
 #include "engine/device_options.h"
+#include "forward/dense/mixers/mixer.h"
 #include "store/block_reader.h"
 
 namespace moestro {
@@ -52,14 +53,14 @@ struct MemoryPlan {
 };
 
 struct EngineOptions {
-  uint64_t ram_bytes = 0;          // peak of the whole process; 0: what is free, less a margin
-  uint64_t caller_bytes = 0;       // part of it: what the caller will take beside the engine
-  std::optional<CacheSize> cache;  // fixes the expert slots; then ram_bytes is only a check
-  uint32_t threads = 0;            // 0: physical cores
-  uint32_t ctx = 4096;             // capped at the model's training context
-  KvType kv_type = KvType::kF16;   // of keys and values
-  uint32_t chunk = 0;              // most tokens per prefill chunk; 0: engine/plan/prompt_chunk.h
-  std::string reader = "auto";     // auto, uring, pread
+  uint64_t ram_bytes = 0;               // peak of the whole process; 0: what is free, less a margin
+  uint64_t caller_bytes = 0;            // part of it: what the caller will take beside the engine
+  std::optional<CacheSize> cache = {};  // fixes the expert slots; then ram_bytes is only a check
+  uint32_t threads = 0;                 // 0: physical cores
+  uint32_t ctx = 4096;                  // capped at the model's training context
+  KvType kv_type = KvType::kF16;        // of keys and values
+  uint32_t chunk = 0;           // most tokens per prefill chunk; 0: engine/plan/prompt_chunk.h
+  std::string reader = "auto";  // auto, uring, pread
   uint32_t io_depth = 0;  // reads of at most 1 MiB at a time; 0: measured, engine/plan/io_depth.h
   // Who leaves a slot; nullopt: what policy_source.h finds for this model and number of slots.
   std::optional<PolicyChoice> policy = {};
@@ -111,6 +112,8 @@ struct EngineOptions {
 
   // For tests. Puts a faulty disk between the engine and its files; empty: none.
   std::function<std::unique_ptr<BlockReader>(std::unique_ptr<BlockReader>)> wrap_reader = {};
+  // For models whose layers have states; empty: no such layer can be computed.
+  MakeStateMixer make_state_mixer = {};
   // Asked at every look at StopSignal whether a stop is requested at that moment; empty: nobody.
   StopSignal::AtLook at_look = {};
   // By which prefetch judges what steps cost.

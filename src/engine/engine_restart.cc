@@ -17,6 +17,7 @@ Status Engine::LeaveDevices(const Error& why) {
   Watchers watchers = impl_->forward->watchers();
   EngineOptions again = impl_->options;
   again.device = {.name = "cpu"};
+  lasting_->sequences->LoseStates();
   impl_.reset();  // before its successor takes as much
   impl_ = std::make_unique<Impl>(*lasting_);
   const Status started = impl_->Start(again);
@@ -52,8 +53,10 @@ Result<size_t> Engine::Impl::ComputeSequencesAgain() {
     }
     tokens += batch.size();
     if (batch.rows.empty()) continue;
+    TRY_STATUS(sequences->Append(id, {}));  // a place for its state
     PhaseStats not_counted;
     TRY_STATUS(Counted(not_counted, [&] { return Compute(batch, {}); }));
+    sequences->Commit(id);
   }
   return tokens;
 }

@@ -64,6 +64,28 @@ void Engine::Impl::CutBack(const Batch& batch) {
   }
 }
 
+void Engine::Impl::Commit(const Batch& batch) {
+  for (const BatchRow& row : batch.rows) sequences->Commit(row.sequence);
+}
+
+bool Engine::Impl::CanRepeat(const Batch& last) const {
+  return std::ranges::all_of(last.rows, [this](const BatchRow& row) {
+    return sequences->Reach(row.sequence, row.position) == row.position;
+  });
+}
+
+Status Engine::Impl::Repeat(const Batch& last, PhaseStats& phase) {
+  CutBack(last);
+  TRY_STATUS(Extend(last));
+  const Status status = Counted(phase, [&] { return Compute(last, {}); });
+  if (status) {
+    Commit(last);
+  } else {
+    CutBack(last);  // what their cells hold is not known
+  }
+  return status;
+}
+
 Status Engine::Impl::Counted(PhaseStats& phase, const std::function<Status()>& work) {
   PhaseCount* const around = std::exchange(counting, nullptr);  // of a step that has stepped aside
   PhaseCount count = BeginCount(phase);
@@ -141,6 +163,13 @@ Status Engine::Impl::LookAtFiles() {
   return looked;
 }
 
+// The first row of a step goes on from the sequence's state, the others from where they write.
+static RowState StateOf(const Timeline& timeline, uint32_t position) {
+  if (position > timeline.committed()) return {.from = timeline.next, .to = timeline.next};
+  if (!timeline.state) return {.to = timeline.next};
+  return {.from = timeline.state->state, .to = timeline.next};
+}
+
 Status Engine::Impl::ComputeChunk(const Batch& batch, size_t first, size_t n,
                                   const LogitsSink& sink) {
   const auto part = std::span(batch.rows).subspan(first, n);
@@ -148,13 +177,15 @@ Status Engine::Impl::ComputeChunk(const Batch& batch, size_t first, size_t n,
   std::vector<StepRow> rows;
   std::vector<RowKind> kinds;
   for (const BatchRow& row : part) {
-    const KvTimeline& cells = sequences->Find(row.sequence)->cells;
+    const Timeline& timeline = *sequences->Find(row.sequence);
+    const KvTimeline& cells = timeline.cells;
     auto visible = runs.find(row.sequence);
     if (visible == runs.end()) visible = runs.emplace(row.sequence, cells.Runs()).first;
     rows.push_back({.token = row.token,
                     .position = row.position,
                     .cell = cells.cell(row.position),
-                    .visible = {.runs = visible->second, .n_positions = row.position + 1}});
+                    .visible = {.runs = visible->second, .n_positions = row.position + 1},
+                    .state = StateOf(timeline, row.position)});
     kinds.push_back(row.kind);
   }
   dense_touched += dense_reads.OfPass(part);
@@ -162,7 +193,7 @@ Status Engine::Impl::ComputeChunk(const Batch& batch, size_t first, size_t n,
   const Forward::Hooks hooks{.layer_begins =
                                  [&](uint32_t layers_done) {
                                    if (is_prompt)
-                                     Report("prefill", layers_done, model.spec.n_layer);
+                                     Report("prefill", layers_done, model.spec.n_layer());
                                    return LookAtFiles();
                                  },
                              .interlude = is_prompt ? InterludeOf(batch) : Interlude{}};
@@ -203,12 +234,13 @@ Result<std::span<const float>> Engine::Impl::CheckExactly(const Batch& batch) {
     residency->Drain();
     return Status();
   }));
-  const KvTimeline& cells = sequences->Find(row.sequence)->cells;
-  const std::vector<CellRun> runs = cells.Runs();
+  const Timeline& timeline = *sequences->Find(row.sequence);
+  const std::vector<CellRun> runs = timeline.cells.Runs();
   auto exact = exact_check->Evaluate({.token = row.token,
                                       .position = row.position,
-                                      .cell = cells.cell(row.position),
-                                      .visible = {.runs = runs, .n_positions = row.position + 1}});
+                                      .cell = timeline.cells.cell(row.position),
+                                      .visible = {.runs = runs, .n_positions = row.position + 1},
+                                      .state = StateOf(timeline, row.position)});
   if (!exact && exact.error().code == Errc::kInterrupted) stop.Take();
   return exact;
 }
@@ -217,7 +249,11 @@ Status Engine::Impl::RunStep(const Batch& batch, PhaseStats& phase, const Logits
   const Status status = Counted(phase, [&] {
     return is_for_little(batch) ? ComputeLittleFirst(batch, sink) : Compute(batch, sink);
   });
-  if (!status) CutBack(batch);
+  if (status) {
+    Commit(batch);
+  } else {
+    CutBack(batch);
+  }
   return status;
 }
 
@@ -305,7 +341,7 @@ Status Engine::Preload() {
   for (uint16_t l = 0; l < layers; ++l) {
     std::vector<ExpertKey> keys;
     for (uint16_t e = 0; e < m.model.spec.router.n_expert; ++e) {
-      keys.push_back({.layer = LayerId{l}, .expert = {e}});
+      keys.push_back({.layer = ExpertLayerId{l}, .expert = {e}});
     }
     LeaseStream leases(*m.residency, keys, Urgency::kDemand);
     leases.Advance();
@@ -337,12 +373,12 @@ Result<std::optional<double>> Engine::Impl::FastestStep(const Batch& again) {
   std::optional<double> best;
   for (int done = 0; done < kRepeats;) {
     PhaseStats once;
-    CutBack(again);
-    TRY_STATUS(Extend(again));
-    Status status = Counted(once, [&] { return Compute(again, {}); });
-    // A stop that came too late for the tokens before is no reason to fail now; it ends one try.
-    if (!status && status.error().code == Errc::kInterrupted) continue;
-    if (!status) CutBack(again);  // what their cells hold is not known
+    Status status = Repeat(again, once);
+    if (!status && status.error().code == Errc::kInterrupted) {
+      // A stop that came too late for the tokens before is no reason to fail now; it ends one try.
+      TRY_STATUS(Extend(again));
+      continue;
+    }
     TRY_STATUS(std::move(status));
     ++done;
     if (once.misses == 0) best = std::min(best.value_or(once.seconds), once.seconds);
@@ -359,7 +395,7 @@ Result<std::optional<double>> Engine::ProbeComputeSeconds(std::span<Sequence* co
                           .position = sequence->position() - 1,
                           .token = sequence->tokens().back()});
   }
-  if (again.rows.empty()) return std::optional<double>();
+  if (again.rows.empty() || !m.CanRepeat(again)) return std::optional<double>();
   Result<std::optional<double>> probed = m.ProbeStep(again);
   if (probed || probed.error().code != Errc::kDevice || !m.may_leave_devices()) return probed;
   TRY_STATUS(m.Extend(again));  // what was cut back is computed again with all else

@@ -30,7 +30,7 @@ std::vector<LayerBiases> BiasesByLayer(const ModelWeights& weights) {
 
 DeviceBiases::Shape BiasShapeOf(const ModelFile& model) {
   DeviceBiases::Shape shape{.n_embd = model.spec.n_embd,
-                            .n_ff = model.spec.n_ff_expert,
+                            .n_ff = model.spec.MostOf(&FeedForwardSpec::n_ff_expert),
                             .n_expert = model.spec.router.n_expert};
   for (const LayerBiases& layer : BiasesByLayer(model.weights)) {
     std::array<bool, kMatrices>& has = shape.has.emplace_back();
@@ -42,7 +42,7 @@ DeviceBiases::Shape BiasShapeOf(const ModelFile& model) {
 Result<DeviceBiases> LoadBiasesOn(const ComputeDevice& device, const ModelFile& model) {
   TRY(const ExtentReader file, ExtentReader::Open(model.gguf.paths()));
   const std::vector<LayerBiases> layers = BiasesByLayer(model.weights);
-  const auto source = [&](LayerId layer, Matrix matrix, std::span<std::byte> to) -> Status {
+  const auto source = [&](ExpertLayerId layer, Matrix matrix, std::span<std::byte> to) -> Status {
     const TensorInfo* bias = layers[layer.value][static_cast<size_t>(matrix)];
     TRY(const ExtentBytes read, file.Read(bias->extent));
     std::ranges::copy(read.bytes, to.begin());

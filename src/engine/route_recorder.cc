@@ -61,8 +61,7 @@ Status RouteRecorder::EvaluateLittle(Token token) {
     const double confidence = Confidence(logits);
     confidence_ = confidence > 0.0 ? static_cast<float>(confidence) : 0.0F;  // not for NaN
   }));
-  sequence_.CutBack(sequence_.position() - 1);
-  return {};
+  return CutBackTo(engine_, sequence_, sequence_.position() - 1);
 }
 
 void RouteRecorder::TakeLittle() {

@@ -15,7 +15,7 @@
 #include "decide/devices/latency_model.h"
 #include "engine/engine_options.h"
 #include "engine/run_stats.h"
-#include "engine/sequence.h"
+#include "memory/sequence.h"
 
 namespace moestro {
 

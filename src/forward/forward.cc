@@ -63,7 +63,7 @@ Status Forward::StepAside(const Interlude& interlude) {
   return {};
 }
 
-Routing Forward::RouteRows(LayerId layer, size_t n_rows, const LittleStep& little) const {
+Routing Forward::RouteRows(ExpertLayerId layer, size_t n_rows, const LittleStep& little) const {
   const RouterSpec& router = parts_.spec.router;
   uint32_t candidates = parts_.protocol.candidates();
   if (watchers_.wants_candidates) candidates = CandidatesOf(router.n_expert, router.n_used);
@@ -74,7 +74,7 @@ Routing Forward::RouteRows(LayerId layer, size_t n_rows, const LittleStep& littl
 
 // Keeps the K best of each row, of which the routing has the first. Whoever chooses among
 // candidates has asked for more than K of them.
-void Forward::Widen(LayerId layer, Routing& routing) {
+void Forward::Widen(ExpertLayerId layer, Routing& routing) {
   const uint32_t k = parts_.spec.router.n_used;
   widened_.resize(parts_.spec.n_expert_layers());
   std::vector<ExpertId>& widened = widened_[layer.value];
@@ -85,7 +85,7 @@ void Forward::Widen(LayerId layer, Routing& routing) {
   if (parts_.protocol.candidates() == 0) routing.candidates = {};
 }
 
-RoutedAhead Forward::RouteAhead(LayerId layer, size_t n_rows, uint32_t look_ahead,
+RoutedAhead Forward::RouteAhead(ExpertLayerId layer, size_t n_rows, uint32_t look_ahead,
                                 const LittleStep& little) const {
   const uint32_t layers = std::min(look_ahead, parts_.spec.n_expert_layers() - 1 - layer.value);
   const RouterSpec router = RouterOf(parts_.spec, little);
@@ -100,7 +100,7 @@ RoutedAhead Forward::RouteAhead(LayerId layer, size_t n_rows, uint32_t look_ahea
   return ahead;
 }
 
-LeaseStream Forward::ReadAhead(LayerId layer, std::span<const RowKind> kinds) const {
+LeaseStream Forward::ReadAhead(ExpertLayerId layer, std::span<const RowKind> kinds) const {
   const RouterSpec& router = parts_.spec.router;
   const auto prompt_rows = static_cast<size_t>(std::ranges::count(kinds, RowKind::kPrompt));
   const std::vector<ExpertKey> keys = PlanReadAhead(layer, parts_.spec.n_expert_layers(),
@@ -109,9 +109,10 @@ LeaseStream Forward::ReadAhead(LayerId layer, std::span<const RowKind> kinds) co
   return {parts_.residency, keys, Urgency::kSpeculative};
 }
 
-ExpertRows Forward::rows() const {
+ExpertRows Forward::RowsOf(LayerId layer) const {
+  const bool has_shared = parts_.spec.layers[layer.value].feed_forward.n_ff_shared > 0;
   return {.ffn_in = parts_.buffers.ffn_in(),
-          .shared = parts_.spec.n_ff_shared > 0 ? parts_.buffers.shared() : nullptr,
+          .shared = has_shared ? parts_.buffers.shared() : nullptr,
           .residual = parts_.buffers.residual(),
           .hidden = parts_.buffers.hidden()};
 }
@@ -129,8 +130,9 @@ bool Forward::StaysThere(const LayerPlan& plan) const {
          !std::ranges::contains(plan.pair_of, kNoPair);
 }
 
-Status Forward::RunExperts(LayerPlan& plan, LeaseStream& leases, LeaseStream& read_ahead) {
-  ExpertRows its_rows = rows();
+Status Forward::RunExperts(LayerId layer, LayerPlan& plan, LeaseStream& leases,
+                           LeaseStream& read_ahead) {
+  ExpertRows its_rows = RowsOf(layer);
   const bool stays = StaysThere(plan);
   if (stays) {
     its_rows.there = &parts_.buffers;
@@ -154,7 +156,7 @@ Status Forward::RunExperts(LayerPlan& plan, LeaseStream& leases, LeaseStream& re
   leases = LeaseStream(parts_.residency, plan);
   leases.Advance();
   TRY_STATUS(parts_.graph.FetchRows());
-  return parts_.experts.Run(plan, rows(), leases, &read_ahead);
+  return parts_.experts.Run(plan, RowsOf(layer), leases, &read_ahead);
 }
 
 void Forward::OverrideCopies(LayerPlan& plan) const {

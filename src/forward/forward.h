@@ -79,18 +79,18 @@ class Forward {
   // on a device is left to the next router.
   Status CheckFinite(LayerId layer, size_t n_rows) const;
   // K experts of each row; K' in a little step.
-  Routing RouteRows(LayerId layer, size_t n_rows, const LittleStep& little) const;
+  Routing RouteRows(ExpertLayerId layer, size_t n_rows, const LittleStep& little) const;
   // What the routers of the `look_ahead` layers after `layer` choose: [distance - 1][row][K or K'].
-  RoutedAhead RouteAhead(LayerId layer, size_t n_rows, uint32_t look_ahead,
+  RoutedAhead RouteAhead(ExpertLayerId layer, size_t n_rows, uint32_t look_ahead,
                          const LittleStep& little) const;
-  void Widen(LayerId layer, Routing& routing);
-  LeaseStream ReadAhead(LayerId layer, std::span<const RowKind> kinds) const;
-  ExpertRows rows() const;
+  void Widen(ExpertLayerId layer, Routing& routing);
+  LeaseStream ReadAhead(ExpertLayerId layer, std::span<const RowKind> kinds) const;
+  ExpertRows RowsOf(LayerId layer) const;
   // Whether a layer's rows may stay on the first device.
   bool StaysThere(const LayerPlan& plan) const;
   void PlaceExperts(LayerPlan& plan);
   // The experts of a layer, where the plan says; by the CPU if a device fails.
-  Status RunExperts(LayerPlan& plan, LeaseStream& leases, LeaseStream& read_ahead);
+  Status RunExperts(LayerId layer, LayerPlan& plan, LeaseStream& leases, LeaseStream& read_ahead);
   void OverrideCopies(LayerPlan& plan) const;
   void ShowExperts(const LayerPlan& plan) const;
 

@@ -18,7 +18,7 @@ namespace moestro {
 
 // A layer's routing of the rows of a step.
 struct SeenRouting {
-  LayerId layer;
+  ExpertLayerId layer;
   const Routing& routing;
   std::span<const RowKind> kinds;  // [row]
   // [distance - 1][row][K]: what the routers of the next layers choose on this layer's input, as
@@ -40,7 +40,8 @@ struct RoutedAhead {
 
 // Puts other choices in place of a layer's routing and of what later routers would say, for
 // measurements with recorded routing. Shapes stay.
-using RoutingOverride = std::function<void(LayerId layer, Routing& routing, RoutedAhead& ahead)>;
+using RoutingOverride =
+    std::function<void(ExpertLayerId layer, Routing& routing, RoutedAhead& ahead)>;
 
 // Which copy of an expert of a plan runs, for measurements; the plan is exact before. REQUIRES:
 // there is such a copy.

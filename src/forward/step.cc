@@ -22,7 +22,7 @@ Status Forward::Step(std::span<const StepRow> rows, std::span<const RowKind> kin
   if (parts_.devices != nullptr) parts_.devices->BeginStep();
   TRY_STATUS(parts_.graph.SetRows(rows));  // embeddings -> hidden
   LeaseStream read_ahead;                  // a prompt's, of the layer about to run
-  for (uint16_t l = 0; l < parts_.spec.n_layer; ++l) {
+  for (uint16_t l = 0; l < parts_.spec.n_layer(); ++l) {
     if (hooks.layer_begins) TRY_STATUS(hooks.layer_begins(l));
     TRY_STATUS(CheckStop());
     if (hooks.interlude.is_due && hooks.interlude.is_due()) {
@@ -32,7 +32,7 @@ Status Forward::Step(std::span<const StepRow> rows, std::span<const RowKind> kin
     if (!decodes) parts_.residency.PumpAhead();  // the disk reads this layer's experts meanwhile
     TRY_STATUS(Attend(LayerId{l}, rows.size(), look_ahead));  // dense part, router logits
     if (!parts_.spec.has_experts(l)) continue;
-    const LayerId layer{static_cast<uint16_t>(parts_.spec.expert_layers_before(l))};
+    const ExpertLayerId layer = parts_.spec.expert_layer(LayerId{l});
     Routing routing = RouteRows(layer, rows.size(), little);  // which experts, with what weight
     RoutedAhead ahead = RouteAhead(layer, rows.size(), look_ahead, little);
     if (watchers_.routing) watchers_.routing(layer, routing, ahead);
@@ -48,7 +48,7 @@ Status Forward::Step(std::span<const StepRow> rows, std::span<const RowKind> kin
     leases.Advance();                            // to be read
     read_ahead = ReadAhead(layer, kinds);        // lets go of this layer's, takes the next one's
     parts_.protocol.Prefetch();                  // for later layers, behind this layer's own
-    TRY_STATUS(RunExperts(plan, leases, read_ahead));
+    TRY_STATUS(RunExperts(LayerId{l}, plan, leases, read_ahead));
     if (watchers_.plan) watchers_.plan(plan);
     if (watchers_.experts) ShowExperts(plan);
   }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Which blocks of the KV cache hold which positions of which sequence. Pure bookkeeping: keys and
-// values lie in forward/dense/kv_cache.h.
+// values lie in memory/kv_cache.h.
 //
 // A block is kPositions cells. Position p of a sequence always lies in cell p % kPositions of some
 // block. Sequences that were forked share cells; nothing is ever copied: whoever goes on first

@@ -35,7 +35,8 @@ class ExpertFinder {
 };
 
 Status ExpertFinder::Add(const ExpertTensor& tensor) {
-  TensorShape shape{spec_.n_embd, spec_.n_ff_expert, tensor.n_experts, 1};
+  TensorShape shape{spec_.n_embd, spec_.layers[layer_].feed_forward.n_ff_expert, tensor.n_experts,
+                    1};
   if (tensor.matrix == Matrix::kDown) std::swap(shape[0], shape[1]);
   if (tensor.is_fused) shape[1] *= 2;
   TRY_STATUS(CheckTensorShape(file_, *tensor.info, shape, spec_.arch_name));

@@ -90,7 +90,7 @@ Result<std::vector<ExpertTensor>> FindFittedTensors(const GgufFile& file, const 
                     file.paths().front(), kFitWidthKey, name, kFitAgain);
       }
       const auto in_tensor = static_cast<uint32_t>(ids[w].size());
-      TensorShape shape{spec.n_embd, spec.n_ff_expert, in_tensor, 1};
+      TensorShape shape{spec.n_embd, spec.layers[layer].feed_forward.n_ff_expert, in_tensor, 1};
       if (matrix == Matrix::kDown) std::swap(shape[0], shape[1]);
       TRY_STATUS(CheckTensorShape(file, *info, shape, spec.arch_name));
       TRY_STATUS(CheckMatrixType(file, *info));

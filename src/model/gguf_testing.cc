@@ -119,15 +119,18 @@ void AddKeys(GgufBuilder& file, const std::string& arch) {
 // The sizes of roles.
 ModelSpec SizesOf(const Family& family, uint32_t head_dim) {
   ModelSpec spec;
-  spec.attention = family.attention;
   spec.n_embd = kEmbd;
-  spec.n_head = 4;
-  spec.n_head_kv = 2;
-  spec.head_dim_k = spec.head_dim_v = head_dim;
-  spec.n_ff_expert = kFf;
-  spec.n_ff_shared = family.shared_expert == SharedExpert::kOwnWidth ? 96 : 2 * kFf;
   spec.n_vocab = kVocab;
-  spec.rope.n_dims = head_dim;
+  spec.layers.push_back(
+      {.mixer = AttentionSpec{.form = family.attention,
+                              .n_head = 4,
+                              .n_head_kv = 2,
+                              .head_dim_k = head_dim,
+                              .head_dim_v = head_dim,
+                              .rope = RopeSpec{.n_dims = head_dim}},
+       .feed_forward = {.n_ff_expert = kFf,
+                        .n_ff_shared = static_cast<uint32_t>(
+                            family.shared_expert == SharedExpert::kOwnWidth ? 96 : 2 * kFf)}});
   spec.router.n_expert = kExperts;
   return spec;
 }
@@ -141,8 +144,9 @@ ggml_type TypeOf(const TensorRole& role) {
 
 void AddRole(GgufBuilder& file, const std::string& blk, const TensorRole& role,
              const ModelSpec& spec) {
-  std::vector<int64_t> ne{DimSize(role.ne0, spec)};
-  if (role.ne1 != Dim::kOne) ne.push_back(DimSize(role.ne1, spec));
+  const LayerSpec* layer = &spec.layers.front();
+  std::vector<int64_t> ne{DimSize(role.ne0, spec, layer)};
+  if (role.ne1 != Dim::kOne) ne.push_back(DimSize(role.ne1, spec, layer));
   file.Tensor(blk + std::string(role.name), TypeOf(role), ne);
 }
 

@@ -83,7 +83,7 @@ Status CheckSameModel(const GgufFile& file, const ModelFile& model) {
   const ModelSpec& spec = model.spec;
   TRY_STATUS(header.CheckVersion());
   TRY_STATUS(header.CheckArchitecture());
-  TRY_STATUS(header.CheckNumber("block_count", "layers", spec.n_layer));
+  TRY_STATUS(header.CheckNumber("block_count", "layers", spec.n_layer()));
   TRY_STATUS(header.CheckNumber("expert_count", "experts of a layer", spec.router.n_expert));
   TRY_STATUS(header.CheckNumber("embedding_length", "values wide", spec.n_embd));
   return header.CheckFingerprint();
@@ -151,7 +151,7 @@ Result<LowCopies> OpenLowCopies(const std::string& path, const ModelFile& model)
                    .layers = {},
                    .names_source = fingerprint.has_value(),
                    .source_weights = weights};
-  for (uint32_t layer = 0; layer < model.spec.n_layer; ++layer) {
+  for (uint32_t layer = 0; layer < model.spec.n_layer(); ++layer) {
     if (!model.spec.has_experts(layer)) {
       TRY_STATUS(CheckNoExperts(copies.gguf, model, layer));
       continue;

@@ -3,9 +3,11 @@
 // model out of one file.
 #include "model/read_spec.h"
 
+#include <algorithm>
 #include <cmath>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "base/printable.h"
 #include "model/meta_keys.h"
@@ -37,26 +39,36 @@ Result<const Family*> ReadFamily(const GgufFile& file, std::span<const Family> f
               file.paths().front(), Printable(*name), FamilyNames(families));
 }
 
-Status ReadAttention(const MetaKeys& keys, const Family& family, ModelSpec& spec) {
-  TRY(spec.n_head, keys.Count("attention.head_count", {1, kMaxHeads}));
-  TRY(spec.n_head_kv, keys.CountOr("attention.head_count_kv", {1, spec.n_head}, spec.n_head));
-  if (spec.n_head % spec.n_head_kv != 0) {
+// What all layers have in common, until a family's read() says otherwise.
+Result<AttentionSpec> ReadAttention(const MetaKeys& keys, const Family& family,
+                                    const ModelSpec& spec) {
+  AttentionSpec attention{.form = family.attention};
+  TRY(attention.n_head, keys.Count("attention.head_count", {1, kMaxHeads}));
+  TRY(attention.n_head_kv,
+      keys.CountOr("attention.head_count_kv", {1, attention.n_head}, attention.n_head));
+  if (attention.n_head % attention.n_head_kv != 0) {
     return Fail(Errc::kInvalidFile, "{}: {} heads cannot share {} key-value heads ({})",
-                keys.path(), spec.n_head, spec.n_head_kv, keys.Full("attention.head_count_kv"));
+                keys.path(), attention.n_head, attention.n_head_kv,
+                keys.Full("attention.head_count_kv"));
   }
   TRY(const auto key_length, keys.FindCount("attention.key_length", {1, kMaxHeadDim}));
-  if (!key_length && spec.n_embd % spec.n_head != 0) {
+  if (!key_length && spec.n_embd % attention.n_head != 0) {
     return Fail(Errc::kInvalidFile,
                 "{}: embedding length {} is not divisible by {} heads and '{}' is missing",
-                keys.path(), spec.n_embd, spec.n_head, keys.Full("attention.key_length"));
+                keys.path(), spec.n_embd, attention.n_head, keys.Full("attention.key_length"));
   }
-  const uint32_t default_dim = spec.n_embd / spec.n_head;
-  TRY(spec.head_dim_k, keys.CountOr("attention.key_length", {1, kMaxHeadDim}, default_dim));
-  TRY(spec.head_dim_v, keys.CountOr("attention.value_length", {1, kMaxHeadDim}, default_dim));
-  if (spec.head_dim_k != spec.head_dim_v && !family.has_value_heads_of_own) {
+  const uint32_t default_dim = spec.n_embd / attention.n_head;
+  TRY(attention.head_dim_k, keys.CountOr("attention.key_length", {1, kMaxHeadDim}, default_dim));
+  TRY(attention.head_dim_v, keys.CountOr("attention.value_length", {1, kMaxHeadDim}, default_dim));
+  if (attention.head_dim_k != attention.head_dim_v && !family.has_value_heads_of_own) {
     return Fail(Errc::kUnsupported, "{}: key length {} and value length {} differ ({})",
-                keys.path(), spec.head_dim_k, spec.head_dim_v, keys.Full("attention.value_length"));
+                keys.path(), attention.head_dim_k, attention.head_dim_v,
+                keys.Full("attention.value_length"));
   }
+  return attention;
+}
+
+Status ReadNormEpsilon(const MetaKeys& keys, ModelSpec& spec) {
   TRY(const auto eps, keys.FindFactor("attention.layer_norm_rms_epsilon"));
   if (!eps) {
     return Fail(Errc::kInvalidFile, "{}: metadata '{}' is missing; convert the model again",
@@ -89,9 +101,9 @@ Status ReadRopeScaling(const MetaKeys& keys, RopeSpec& rope) {
   return {};
 }
 
-Status ReadRope(const MetaKeys& keys, ModelSpec& spec) {
-  RopeSpec& rope = spec.rope;
-  TRY(rope.n_dims, keys.CountOr("rope.dimension_count", {2, spec.head_dim_k}, spec.head_dim_k));
+Result<RopeSpec> ReadRope(const MetaKeys& keys, uint32_t head_dim, uint32_t n_ctx_train) {
+  RopeSpec rope;
+  TRY(rope.n_dims, keys.CountOr("rope.dimension_count", {2, head_dim}, head_dim));
   if (rope.n_dims % 2 != 0) {
     return Fail(Errc::kInvalidFile, "{}: {} is {}, expected an even number", keys.path(),
                 keys.Full("rope.dimension_count"), rope.n_dims);
@@ -103,8 +115,9 @@ Status ReadRope(const MetaKeys& keys, ModelSpec& spec) {
                 keys.Full("rope.freq_base"), rope.freq_base);
   }
   TRY(rope.original_context,
-      keys.CountOr("rope.scaling.original_context_length", {1, kMaxContext}, spec.n_ctx_train));
-  return ReadRopeScaling(keys, rope);
+      keys.CountOr("rope.scaling.original_context_length", {1, kMaxContext}, n_ctx_train));
+  TRY_STATUS(ReadRopeScaling(keys, rope));
+  return rope;
 }
 
 std::unexpected<Error> Refuse(const MetaKeys& keys, std::string_view key, uint64_t value,
@@ -170,72 +183,88 @@ Status ReadRouter(const MetaKeys& keys, const RouterRules& rules, RouterSpec& ro
   return ReadGroups(keys, rules, router);
 }
 
-// The router decides what a layer is: counting rules differ between converters.
-Status ReadLayerKinds(const MetaKeys& keys, const Family& family, ModelSpec& spec) {
-  spec.layers.assign(spec.n_layer, LayerKind::kExperts);
+// Which layers have experts. The router decides: counting rules differ between converters.
+Result<std::vector<bool>> FindExpertLayers(const MetaKeys& keys, const Family& family,
+                                           uint32_t n_layer) {
+  std::vector<bool> has_experts(n_layer, true);
   if (!family.has_dense_layers) {
     TRY(const auto dense, keys.file().FindUniformUint(keys.Full("leading_dense_block_count")));
-    if (dense.value_or(0) == 0) return {};
+    if (dense.value_or(0) == 0) return has_experts;
     return Refuse(keys, "leading_dense_block_count", *dense, "layers without experts");
   }
-  for (uint32_t l = 0; l < spec.n_layer; ++l) {
+  for (uint32_t l = 0; l < n_layer; ++l) {
     if (keys.file().Find(LayerTensorName(l, "ffn_gate_inp.weight")) != nullptr) continue;
     if (keys.file().Find(LayerTensorName(l, "ffn_gate.weight")) == nullptr) {
       return Fail(Errc::kInvalidFile, "{}: layer {} has neither '{}' nor '{}'; convert it again",
                   keys.path(), l, LayerTensorName(l, "ffn_gate_inp.weight"),
                   LayerTensorName(l, "ffn_gate.weight"));
     }
-    spec.layers[l] = LayerKind::kDense;
+    has_experts[l] = false;
   }
-  if (spec.n_expert_layers() > 0) return {};
+  if (std::ranges::contains(has_experts, true)) return has_experts;
   return Fail(Errc::kUnsupported,
               "{}: no layer has a router (blk.N.ffn_gate_inp.weight); only mixture-of-experts "
               "models are supported",
               keys.path());
 }
 
-Status ReadSharedExpert(const MetaKeys& keys, const Family& family, ModelSpec& spec) {
+Result<uint32_t> ReadSharedWidth(const MetaKeys& keys, const Family& family, uint32_t n_ff_expert) {
   TRY(const auto width, keys.FindCount("expert_shared_feed_forward_length", {0, kMaxFeedForward}));
   switch (family.shared_expert) {
     case SharedExpert::kNone:
-      if (width.value_or(0) == 0) return {};
+      if (width.value_or(0) == 0) return 0U;
       return Refuse(keys, "expert_shared_feed_forward_length", *width, "shared experts");
     case SharedExpert::kOwnWidth: {
       TRY(const auto n_ff, keys.FindCount("feed_forward_length", {1, kMaxFeedForward}));
-      spec.n_ff_shared = width.value_or(0) > 0 ? *width : n_ff.value_or(0);
-      if (spec.n_ff_shared > 0) return {};
+      const uint32_t n_ff_shared = width.value_or(0) > 0 ? *width : n_ff.value_or(0);
+      if (n_ff_shared > 0) return n_ff_shared;
       return Fail(Errc::kInvalidFile, "{}: metadata '{}' is missing", keys.path(),
                   keys.Full("expert_shared_feed_forward_length"));
     }
     case SharedExpert::kCounted: {
       TRY(const uint32_t count,
-          keys.Count("expert_shared_count", {1, kMaxFeedForward / spec.n_ff_expert}));
-      spec.n_ff_shared = count * spec.n_ff_expert;
-      return {};
+          keys.Count("expert_shared_count", {1, kMaxFeedForward / n_ff_expert}));
+      return count * n_ff_expert;
     }
   }
-  return {};
+  return 0U;
 }
 
-Status ReadWidths(const MetaKeys& keys, const Family& family, ModelSpec& spec) {
+Result<uint32_t> ReadExpertWidth(const MetaKeys& keys, const Family& family, uint32_t n_used) {
   TRY(const auto n_ff, keys.FindCount("feed_forward_length", {1, kMaxFeedForward}));
   TRY(const auto n_ff_expert, keys.FindCount("expert_feed_forward_length", {0, kMaxFeedForward}));
+  uint32_t width = 0;
   if (family.feed_forward_length == FeedForwardLength::kOneExpert && n_ff) {
-    spec.n_ff_expert = *n_ff;
+    width = *n_ff;
   } else if (n_ff_expert.value_or(0) > 0) {
-    spec.n_ff_expert = *n_ff_expert;
+    width = *n_ff_expert;
   } else if (family.feed_forward_length != FeedForwardLength::kDenseLayer && n_ff) {
-    spec.n_ff_expert = *n_ff / spec.router.n_used;
+    width = *n_ff / n_used;
   }
-  if (spec.n_ff_expert == 0) {
-    return Fail(Errc::kInvalidFile, "{}: neither '{}' nor '{}' gives the width of an expert",
-                keys.path(), keys.Full("expert_feed_forward_length"),
-                keys.Full("feed_forward_length"));
+  if (width > 0) return width;
+  return Fail(Errc::kInvalidFile, "{}: neither '{}' nor '{}' gives the width of an expert",
+              keys.path(), keys.Full("expert_feed_forward_length"),
+              keys.Full("feed_forward_length"));
+}
+
+// Each layer as the keys that hold for all of them say.
+Status ReadLayers(const MetaKeys& keys, const Family& family, ModelSpec& spec) {
+  TRY(const uint32_t n_layer, keys.Count("block_count", {1, kMaxLayers}));
+  TRY(const std::vector<bool> has_experts, FindExpertLayers(keys, family, n_layer));
+  FeedForwardSpec experts;
+  FeedForwardSpec dense;
+  TRY(experts.n_ff_expert, ReadExpertWidth(keys, family, spec.router.n_used));
+  if (std::ranges::contains(has_experts, false)) {
+    TRY(dense.n_ff_dense, keys.Count("feed_forward_length", {1, kMaxFeedForward}));
   }
-  if (spec.n_expert_layers() < spec.n_layer) {
-    TRY(spec.n_ff_dense, keys.Count("feed_forward_length", {1, kMaxFeedForward}));
+  TRY(experts.n_ff_shared, ReadSharedWidth(keys, family, experts.n_ff_expert));
+  TRY(AttentionSpec attention, ReadAttention(keys, family, spec));
+  TRY_STATUS(ReadNormEpsilon(keys, spec));
+  TRY(attention.rope, ReadRope(keys, attention.head_dim_k, spec.n_ctx_train));
+  for (const bool has : has_experts) {
+    spec.layers.push_back({.mixer = attention, .feed_forward = has ? experts : dense});
   }
-  return ReadSharedExpert(keys, family, spec);
+  return {};
 }
 
 // The embedding table decides; what the metadata says must agree, as it indexes that table.
@@ -270,18 +299,13 @@ Result<ModelSpec> ReadSpec(const GgufFile& file, std::span<const Family> familie
   const MetaKeys keys(file, family->name);
   ModelSpec spec;
   spec.arch_name = family->name;
-  spec.attention = family->attention;
   spec.experts = family->experts;
   TRY(const auto name, file.FindString("general.name"));
   spec.name = Printable(name.value_or(""));
-  TRY(spec.n_layer, keys.Count("block_count", {1, kMaxLayers}));
   TRY(spec.n_embd, keys.Count("embedding_length", {1, kMaxEmbedding}));
   TRY(spec.n_ctx_train, keys.Count("context_length", {1, kMaxContext}));
   TRY_STATUS(ReadRouter(keys, family->router, spec.router));
-  TRY_STATUS(ReadLayerKinds(keys, *family, spec));
-  TRY_STATUS(ReadWidths(keys, *family, spec));
-  TRY_STATUS(ReadAttention(keys, *family, spec));
-  TRY_STATUS(ReadRope(keys, spec));
+  TRY_STATUS(ReadLayers(keys, *family, spec));
   TRY_STATUS(ReadVocabularySize(keys, spec));
   if (family->read != nullptr) TRY_STATUS(family->read(keys, spec));
   spec.tied_output = file.Find("output.weight") == nullptr;

@@ -37,20 +37,20 @@ TEST_F(ReadSpecTest, ReadsLlama) {
   ASSERT_TRUE(spec) << spec.error().message;
   EXPECT_EQ(spec->arch_name, "llama");
   EXPECT_EQ(spec->name, "small");
-  EXPECT_EQ(spec->n_layer, 2U);
+  EXPECT_EQ(spec->n_layer(), 2U);
   EXPECT_EQ(spec->n_embd, 32U);
-  EXPECT_EQ(spec->n_head, 4U);
-  EXPECT_EQ(spec->n_head_kv, 2U);
-  EXPECT_EQ(spec->head_dim_k, 8U);
-  EXPECT_EQ(spec->head_dim_v, 8U);
-  EXPECT_EQ(spec->n_ff_expert, 64U);
-  EXPECT_EQ(spec->n_ff_shared, 0U);
+  EXPECT_EQ(spec->layers.front().attention()->n_head, 4U);
+  EXPECT_EQ(spec->layers.front().attention()->n_head_kv, 2U);
+  EXPECT_EQ(spec->layers.front().attention()->head_dim_k, 8U);
+  EXPECT_EQ(spec->layers.front().attention()->head_dim_v, 8U);
+  EXPECT_EQ(spec->layers.back().feed_forward.n_ff_expert, 64U);
+  EXPECT_EQ(spec->layers.back().feed_forward.n_ff_shared, 0U);
   EXPECT_EQ(spec->n_vocab, 300U);
   EXPECT_EQ(spec->n_ctx_train, 128U);
   EXPECT_FLOAT_EQ(spec->rms_eps, 1e-6F);
   EXPECT_FALSE(spec->tied_output);
   const RopeSpec rope{.n_dims = 8, .freq_base = 5000.0F, .original_context = 128};
-  EXPECT_EQ(spec->rope, rope);
+  EXPECT_EQ(spec->layers.front().attention()->rope, rope);
   const RouterSpec router{.n_expert = 4, .n_used = 2, .renormalise = true};
   EXPECT_EQ(spec->router, router);
 }
@@ -59,29 +59,30 @@ TEST_F(ReadSpecTest, ReadsWhatDiffersBetweenArchitectures) {
   const auto qwen2 = Spec(SmallMoe("qwen2moe"));
   ASSERT_TRUE(qwen2) << qwen2.error().message;
   EXPECT_FALSE(qwen2->router.renormalise);
-  EXPECT_EQ(qwen2->n_ff_expert, 64U);  // feed_forward_length 128 by 2 used experts
-  EXPECT_EQ(qwen2->n_ff_shared, 96U);
+  EXPECT_EQ(qwen2->layers.back().feed_forward.n_ff_expert,
+            64U);  // feed_forward_length 128 by 2 used experts
+  EXPECT_EQ(qwen2->layers.back().feed_forward.n_ff_shared, 96U);
 
   const auto qwen3 = Spec(SmallMoe("qwen3moe"));
   ASSERT_TRUE(qwen3) << qwen3.error().message;
   EXPECT_TRUE(qwen3->router.renormalise);
-  EXPECT_EQ(qwen3->n_ff_expert, 64U);
-  EXPECT_EQ(qwen3->head_dim_k, 16U);
-  EXPECT_EQ(qwen3->rope.n_dims, 16U);
+  EXPECT_EQ(qwen3->layers.back().feed_forward.n_ff_expert, 64U);
+  EXPECT_EQ(qwen3->layers.front().attention()->head_dim_k, 16U);
+  EXPECT_EQ(qwen3->layers.front().attention()->rope->n_dims, 16U);
 
   const auto olmoe = Spec(SmallMoe("olmoe").Set("olmoe.attention.clamp_kqv", 8.0F));
   ASSERT_TRUE(olmoe) << olmoe.error().message;
   EXPECT_FALSE(olmoe->router.renormalise);
-  EXPECT_EQ(olmoe->clamp_kqv, 8.0F);
+  EXPECT_EQ(olmoe->layers.front().attention()->clamp_kqv, 8.0F);
 
   const auto phimoe = Spec(SmallMoe("phimoe")
                                .Set("phimoe.rope.scaling.original_context_length", 64U)
                                .Set("phimoe.rope.scaling.attn_factor", 1.19F));
   ASSERT_TRUE(phimoe) << phimoe.error().message;
   EXPECT_TRUE(phimoe->router.renormalise);
-  EXPECT_EQ(phimoe->rope.original_context, 64U);
-  EXPECT_FLOAT_EQ(phimoe->rope.attn_factor, 1.19F);
-  EXPECT_EQ(phimoe->rope.freq_scale, 1.0F);
+  EXPECT_EQ(phimoe->layers.front().attention()->rope->original_context, 64U);
+  EXPECT_FLOAT_EQ(phimoe->layers.front().attention()->rope->attn_factor, 1.19F);
+  EXPECT_EQ(phimoe->layers.front().attention()->rope->freq_scale, 1.0F);
 }
 
 TEST_F(ReadSpecTest, AppliesDefaults) {
@@ -91,8 +92,8 @@ TEST_F(ReadSpecTest, AppliesDefaults) {
                              .Remove("general.name")
                              .RemoveTensor("output.weight"));
   ASSERT_TRUE(spec) << spec.error().message;
-  EXPECT_EQ(spec->n_head_kv, 4U);
-  EXPECT_EQ(spec->rope.freq_base, 10000.0F);
+  EXPECT_EQ(spec->layers.front().attention()->n_head_kv, 4U);
+  EXPECT_EQ(spec->layers.front().attention()->rope->freq_base, 10000.0F);
   EXPECT_EQ(spec->name, "");
   EXPECT_TRUE(spec->tied_output);
 }
@@ -106,11 +107,11 @@ TEST_F(ReadSpecTest, ReadsRopeScaling) {
   };
   const auto none = scaled("none");
   ASSERT_TRUE(none);
-  EXPECT_EQ(none->rope.freq_scale, 1.0F);
+  EXPECT_EQ(none->layers.front().attention()->rope->freq_scale, 1.0F);
   const auto linear = scaled("linear");
   ASSERT_TRUE(linear);
-  EXPECT_EQ(linear->rope.freq_scale, 0.25F);
-  EXPECT_EQ(linear->rope.ext_factor, 0.0F);
+  EXPECT_EQ(linear->layers.front().attention()->rope->freq_scale, 0.25F);
+  EXPECT_EQ(linear->layers.front().attention()->rope->ext_factor, 0.0F);
   const auto yarn = scaled("yarn");
   ASSERT_TRUE(yarn);
   const RopeSpec expected{.n_dims = 16,
@@ -121,18 +122,18 @@ TEST_F(ReadSpecTest, ReadsRopeScaling) {
                           .beta_fast = 32.0F,
                           .beta_slow = 1.0F,
                           .original_context = 32};
-  EXPECT_EQ(yarn->rope, expected);
+  EXPECT_EQ(yarn->layers.front().attention()->rope, expected);
   EXPECT_EQ(scaled("su").error().code, Errc::kUnsupported);
   // The name of old converters, and no type: linear.
   const auto old = Spec(SmallMoe("llama").Set("llama.rope.scale_linear", 2.0F));
   ASSERT_TRUE(old);
-  EXPECT_EQ(old->rope.freq_scale, 0.5F);
+  EXPECT_EQ(old->layers.front().attention()->rope->freq_scale, 0.5F);
 }
 
 TEST_F(ReadSpecTest, AcceptsOneValuePerLayer) {
   const auto spec = Spec(SmallMoe("llama").SetInts("llama.attention.head_count_kv", {2, 2}));
   ASSERT_TRUE(spec) << spec.error().message;
-  EXPECT_EQ(spec->n_head_kv, 2U);
+  EXPECT_EQ(spec->layers.front().attention()->n_head_kv, 2U);
   ExpectError(SmallMoe("llama").SetInts("llama.attention.head_count_kv", {2, 4}),
               Errc::kUnsupported, "differs between layers");
 }
@@ -190,14 +191,15 @@ TEST_F(ReadSpecTest, ReadsWhatAFamilyDeclares) {
                           .n_group_used = 1,
                           .renormalise = true};
   EXPECT_EQ(spec->router, router);
-  EXPECT_EQ(spec->layers, (std::vector{LayerKind::kDense, LayerKind::kExperts}));
+  EXPECT_FALSE(spec->has_experts(0));
+  EXPECT_TRUE(spec->has_experts(1));
   EXPECT_EQ(spec->n_expert_layers(), 1U);
   EXPECT_EQ(spec->expert_layers_before(1), 0U);
-  EXPECT_EQ(spec->n_ff_expert, 64U);
-  EXPECT_EQ(spec->n_ff_dense, 96U);
-  EXPECT_EQ(spec->n_ff_shared, 128U);
-  EXPECT_EQ(spec->head_dim_k, 8U);
-  EXPECT_EQ(spec->head_dim_v, 4U);
+  EXPECT_EQ(spec->layers.back().feed_forward.n_ff_expert, 64U);
+  EXPECT_EQ(spec->layers.front().feed_forward.n_ff_dense, 96U);
+  EXPECT_EQ(spec->layers.back().feed_forward.n_ff_shared, 128U);
+  EXPECT_EQ(spec->layers.front().attention()->head_dim_k, 8U);
+  EXPECT_EQ(spec->layers.front().attention()->head_dim_v, 4U);
   EXPECT_EQ(Spec(LiberalMoe().Set("llama.expert_gating_func", 3U), {&family, 1})->router.gating,
             Gating::kSoftmaxOfChosen);
 }

@@ -3,6 +3,7 @@
 
 #include <array>
 
+#include "base/check.h"
 #include "base/format.h"
 
 namespace moestro {
@@ -13,45 +14,59 @@ std::string_view Name(Matrix matrix) {
   return kNames[static_cast<size_t>(matrix)];
 }
 
+// What attention's tensors measure; 0 for what another mixer does not have.
+int64_t AttentionSize(Dim dim, const AttentionSpec& a) {
+  const bool is_per_head = a.form.qk_norm == QkNorm::kPerHead;
+  switch (dim) {
+    case Dim::kQuery:
+      return a.n_embd_q();
+    case Dim::kKeys:
+      return a.n_embd_k();
+    case Dim::kValues:
+      return a.n_embd_v();
+    case Dim::kQkv:
+      return int64_t{a.n_embd_q()} + a.n_embd_k() + a.n_embd_v();
+    case Dim::kMixerOut:
+      return a.n_embd_out();
+    case Dim::kQueryNorm:
+      return is_per_head ? a.head_dim_k : a.n_embd_q();
+    case Dim::kKeyNorm:
+      return is_per_head ? a.head_dim_k : a.n_embd_k();
+    default:
+      return 0;
+  }
+}
+
 }  // namespace
 
-int64_t DimSize(Dim dim, const ModelSpec& spec) {
-  const int64_t query = int64_t{spec.n_head} * spec.head_dim_k;
-  const int64_t keys = int64_t{spec.n_head_kv} * spec.head_dim_k;
-  const int64_t values = int64_t{spec.n_head_kv} * spec.head_dim_v;
+int64_t DimSize(Dim dim, const ModelSpec& spec, const LayerSpec* layer) {
   switch (dim) {
     case Dim::kOne:
       return 1;
     case Dim::kEmbd:
       return spec.n_embd;
-    case Dim::kQuery:
-      return query;
-    case Dim::kKeys:
-      return keys;
-    case Dim::kValues:
-      return values;
-    case Dim::kQkv:
-      return query + keys + values;
-    case Dim::kHeadsOut:
-      return int64_t{spec.n_head} * spec.head_dim_v;
-    case Dim::kQueryNorm:
-      return spec.attention.qk_norm == QkNorm::kPerHead ? spec.head_dim_k : query;
-    case Dim::kKeyNorm:
-      return spec.attention.qk_norm == QkNorm::kPerHead ? spec.head_dim_k : keys;
     case Dim::kExperts:
       return spec.router.n_expert;
-    case Dim::kExpertFf:
-      return spec.n_ff_expert;
-    case Dim::kSharedFf:
-      return spec.n_ff_shared;
-    case Dim::kDenseFf:
-      return spec.n_ff_dense;
     case Dim::kVocab:
       return spec.n_vocab;
     case Dim::kHalfRotary:
-      return spec.rope.n_dims / 2;
+      return spec.first_rotated() != nullptr ? spec.first_rotated()->rope->n_dims / 2 : 0;
+    default:
+      break;
   }
-  return 0;
+  CHECK(layer != nullptr);
+  switch (dim) {
+    case Dim::kExpertFf:
+      return layer->feed_forward.n_ff_expert;
+    case Dim::kSharedFf:
+      return layer->feed_forward.n_ff_shared;
+    case Dim::kDenseFf:
+      return layer->feed_forward.n_ff_dense;
+    default:
+      break;
+  }
+  if (layer->attention() != nullptr) return AttentionSize(dim, *layer->attention());
+  return dim == Dim::kMixerOut ? layer->state()->n_values : 0;
 }
 
 std::string LayerTensorName(uint32_t layer, std::string_view name) {

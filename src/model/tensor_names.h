@@ -12,7 +12,7 @@
 
 namespace moestro {
 
-int64_t DimSize(Dim dim, const ModelSpec& spec);
+int64_t DimSize(Dim dim, const ModelSpec& spec, const LayerSpec* layer = nullptr);
 
 std::string LayerTensorName(uint32_t layer, std::string_view name);  // blk.3.attn_q.weight
 std::string MergedExpertsName(uint32_t layer, Matrix matrix);        // blk.3.ffn_gate_exps.weight

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: MIT
 #include "model/weights.h"
 
+#include <optional>
+#include <string>
+#include <string_view>
 #include <unordered_set>
 
 #include "base/check.h"
@@ -10,6 +13,20 @@
 
 namespace moestro {
 namespace {
+
+bool Has(const LayerSpec& layer, LayerPart part) {
+  switch (part) {
+    case LayerPart::kEvery:
+      return true;
+    case LayerPart::kAttention:
+      return layer.attention() != nullptr;
+    case LayerPart::kExperts:
+      return layer.feed_forward.has_experts();
+    case LayerPart::kDense:
+      return layer.feed_forward.n_ff_dense > 0;
+  }
+  return false;
+}
 
 // Looks tensors up, checks them, and remembers which ones have found a role.
 class Reader {
@@ -30,7 +47,7 @@ class Reader {
                 file_.paths().front(), name, spec_.arch_name);
   }
   Result<const TensorInfo*> ReadRole(const TensorRole& role, Presence presence,
-                                     const std::string& name);
+                                     std::optional<uint32_t> layer);
   Status Check(const TensorInfo& tensor, TensorKind kind, const TensorShape& shape);
 
   const GgufFile& file_;
@@ -39,15 +56,26 @@ class Reader {
   std::unordered_set<const TensorInfo*> used_;
 };
 
-// nullptr: the family does not have it, or the file does not and need not.
+// nullptr: the family does not have it, or the file does not and need not. `layer`: whose it is;
+// null: of the whole model. kInvalidFile: both of a role's names are there.
 Result<const TensorInfo*> Reader::ReadRole(const TensorRole& role, Presence presence,
-                                           const std::string& name) {
+                                           std::optional<uint32_t> layer) {
   if (presence == Presence::kNone) return nullptr;
-  const TensorInfo* tensor = file_.Find(name);
-  if (tensor == nullptr && presence == Presence::kRequired) return Missing(name);
+  const auto named = [&](std::string_view name) {
+    return layer ? LayerTensorName(*layer, name) : std::string(name);
+  };
+  const TensorInfo* tensor = file_.Find(named(role.name));
+  const TensorInfo* other = role.other_name.empty() ? nullptr : file_.Find(named(role.other_name));
+  if (tensor != nullptr && other != nullptr) {
+    return Fail(Errc::kInvalidFile, "{}: '{}' and '{}' are two names for one tensor",
+                file_.paths().front(), named(role.name), named(role.other_name));
+  }
+  if (tensor == nullptr) tensor = other;
+  if (tensor == nullptr && presence == Presence::kRequired) return Missing(named(role.name));
   if (tensor == nullptr) return nullptr;
-  const TensorShape shape{DimSize(role.ne0, spec_), DimSize(role.ne1, spec_), 1, 1};
-  TRY_STATUS(Check(*tensor, role.kind, shape));
+  const LayerSpec* of = layer ? &spec_.layers[*layer] : nullptr;
+  const auto size = [&](Dim dim) { return DimSize(dim, spec_, of); };
+  TRY_STATUS(Check(*tensor, role.kind, {size(role.ne0), size(role.ne1), size(role.ne2), 1}));
   return tensor;
 }
 
@@ -55,7 +83,7 @@ Status Reader::ReadModelRoles(ModelWeights& weights) {
   Status status;
   const auto read = [&](const TensorRole& role, Presence presence, const TensorInfo*& tensor) {
     if (!status) return;
-    auto found = ReadRole(role, presence, std::string(role.name));
+    auto found = ReadRole(role, presence, std::nullopt);
     if (found) tensor = *found;
     if (!found) status = std::unexpected(std::move(found).error());
   };
@@ -65,10 +93,9 @@ Status Reader::ReadModelRoles(ModelWeights& weights) {
 
 Status Reader::ReadLayerRoles(uint32_t layer, LayerWeights& weights) {
   Status status;
-  const LayerPart other = spec_.has_experts(layer) ? LayerPart::kDense : LayerPart::kExperts;
   const auto read = [&](const TensorRole& role, Presence presence, const TensorInfo*& tensor) {
-    if (!status || role.part == other) return;
-    auto found = ReadRole(role, presence, LayerTensorName(layer, role.name));
+    if (!status || !Has(spec_.layers[layer], role.part)) return;
+    auto found = ReadRole(role, presence, layer);
     if (found) tensor = *found;
     if (!found) status = std::unexpected(std::move(found).error());
   };
@@ -122,9 +149,10 @@ Status Reader::ReadExperts(uint32_t layer, const std::optional<FitHeader>& fit,
 Status Reader::CheckAllUsed() const {
   for (const TensorInfo& tensor : file_.tensors()) {
     if (used_.contains(&tensor)) continue;
-    return Fail(
-        Errc::kUnsupported, "{}: tensor '{}' has no place in architecture {} with {} layers",
-        file_.paths()[tensor.extent.file], Printable(tensor.name), spec_.arch_name, spec_.n_layer);
+    return Fail(Errc::kUnsupported,
+                "{}: tensor '{}' has no place in architecture {} with {} layers",
+                file_.paths()[tensor.extent.file], Printable(tensor.name), spec_.arch_name,
+                spec_.n_layer());
   }
   return {};
 }
@@ -145,10 +173,12 @@ Result<ModelWeights> ReadWeights(const GgufFile& file, const ModelSpec& spec,
                 "{}: only one of rope_factors_long and rope_factors_short is present",
                 file.paths().front());
   }
-  for (uint32_t layer = 0; layer < spec.n_layer; ++layer) {
+  for (uint32_t layer = 0; layer < spec.n_layer(); ++layer) {
     LayerWeights w;
     TRY_STATUS(reader.ReadLayerRoles(layer, w));
-    TRY_STATUS(reader.CheckAttentionForm(layer, w));
+    if (spec.layers[layer].attention() != nullptr) {
+      TRY_STATUS(reader.CheckAttentionForm(layer, w));
+    }
     if (spec.has_experts(layer)) TRY_STATUS(reader.ReadExperts(layer, weights.fit, w.experts));
     weights.layers.push_back(std::move(w));
   }

@@ -26,11 +26,11 @@ class PrefetchedExperts final : public ExpertHolder {
   bool contains(ExpertKey key) const override {
     return residency_.contains(key) || (device_ != nullptr && device_->contains(key));
   }
-  void BeginLayer(LayerId layer) override {
+  void BeginLayer(ExpertLayerId layer) override {
     residency_.BeginLayer(layer);
     if (device_ != nullptr) device_->BeginLayer(layer);
   }
-  void Predict(LayerId layer, std::span<const ExpertId> experts) override {
+  void Predict(ExpertLayerId layer, std::span<const ExpertId> experts) override {
     residency_.Predict(layer, experts);
     if (device_ != nullptr) device_->Predict(layer, experts);
   }

@@ -256,11 +256,11 @@ void Residency::BeginSequence() {
   for (Pool& pool : pools_) pool.table->BeginSequence();
 }
 
-void Residency::BeginLayer(LayerId layer) {
+void Residency::BeginLayer(ExpertLayerId layer) {
   for (Pool& pool : pools_) pool.table->BeginLayer(layer);
 }
 
-void Residency::Predict(LayerId layer, std::span<const ExpertId> experts) {
+void Residency::Predict(ExpertLayerId layer, std::span<const ExpertId> experts) {
   for (const uint32_t pool : catalog_->layers[layer.value].pools) {
     pools_[pool].table->Predict(layer, experts);
   }

@@ -142,8 +142,8 @@ class Residency {
   void SetObserver(const SlotTable::Observer& observer);
   // The decode's clock, for the policies.
   void BeginSequence();
-  void BeginLayer(LayerId layer);
-  void Predict(LayerId layer, std::span<const ExpertId> experts);
+  void BeginLayer(ExpertLayerId layer);
+  void Predict(ExpertLayerId layer, std::span<const ExpertId> experts);
 
   // Moves reads forward: cheap, never blocks.
   void Pump();

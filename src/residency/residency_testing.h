@@ -79,7 +79,8 @@ class ResidencyTest : public ::testing::Test {
           offset += kSlices[m] + 32;
         }
       }
-      for (uint16_t e = 0; e < 4; ++e) catalog_.Add(LayerId{layer}, ExpertId{e}, {}, slices[e]);
+      for (uint16_t e = 0; e < 4; ++e)
+        catalog_.Add(ExpertLayerId{layer}, ExpertId{e}, {}, slices[e]);
     }
     std::vector<std::byte> bytes(offset);
     for (size_t i = 0; i < bytes.size(); ++i) bytes[i] = static_cast<std::byte>(i * 31 + i / 251);

@@ -121,7 +121,7 @@ TEST_F(StagingTest, WhatADeviceGivesUpIsInMemory) {
 TEST_F(StagingTest, AStreamStagesWhatThePlanStages) {
   Create(1);
   ASSERT_TRUE(residency_->AllocateStaging(1));
-  LayerPlan plan{.layer = LayerId{0}};
+  LayerPlan plan{.layer = ExpertLayerId{0}};
   for (const int e : {0, 1, 2}) {
     plan.experts.push_back({.key = Key(0, e),
                             .place = e == 0 ? Place::kHost : Place::kCopied,

@@ -5,10 +5,20 @@
 #include <utility>
 
 namespace moestro {
+namespace {
+
+// The sequence begins with the tokens and can be cut back to them.
+bool Covers(const Sequence& sequence, std::span<const Token> tokens) {
+  const auto n = static_cast<uint32_t>(tokens.size());
+  return std::ranges::starts_with(sequence.tokens(), tokens) && sequence.Reach(n) == n;
+}
+
+}  // namespace
 
 std::optional<PrefixMatch> KeptPrefixes::Find(std::span<const Token> tokens, uint32_t most) const {
   return LongestPrefix(
-      kept_, [](const Kept& kept) { return kept.sequence.tokens(); }, tokens, most);
+      kept_, [](const Kept& kept) { return kept.sequence.tokens(); },
+      [](const Kept& kept, uint32_t common) { return kept.sequence.Reach(common); }, tokens, most);
 }
 
 Sequence KeptPrefixes::Begin(const PrefixMatch& match, double now) {
@@ -20,23 +30,19 @@ Sequence KeptPrefixes::Begin(const PrefixMatch& match, double now) {
 }
 
 void KeptPrefixes::Keep(Sequence sequence, bool is_saved, double now) {
-  const auto longer = std::ranges::find_if(kept_, [&](const Kept& kept) {
-    return std::ranges::starts_with(kept.sequence.tokens(), sequence.tokens());
-  });
+  const auto longer = std::ranges::find_if(
+      kept_, [&](const Kept& kept) { return Covers(kept.sequence, sequence.tokens()); });
   if (longer != kept_.end()) {
     longer->used = now;
     return;
   }
-  std::erase_if(kept_, [&](const Kept& kept) {
-    return std::ranges::starts_with(sequence.tokens(), kept.sequence.tokens());
-  });
+  std::erase_if(kept_, [&](const Kept& kept) { return Covers(sequence, kept.sequence.tokens()); });
   kept_.push_back({.sequence = std::move(sequence), .used = now, .is_saved = is_saved});
 }
 
 std::optional<Sequence> KeptPrefixes::ForkWhole(std::span<const Token> tokens) const {
-  const auto found = std::ranges::find_if(kept_, [&](const Kept& kept) {
-    return std::ranges::starts_with(kept.sequence.tokens(), tokens);
-  });
+  const auto found =
+      std::ranges::find_if(kept_, [&](const Kept& kept) { return Covers(kept.sequence, tokens); });
   if (tokens.empty() || found == kept_.end()) return std::nullopt;
   Sequence sequence = found->sequence.Fork();
   sequence.CutBack(static_cast<uint32_t>(tokens.size()));

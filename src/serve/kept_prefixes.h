@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "core/ids.h"
-#include "engine/sequence.h"
+#include "memory/sequence.h"
 #include "serve/prefix_match.h"
 
 namespace moestro {
@@ -31,10 +31,11 @@ class KeptPrefixes {
   std::optional<PrefixMatch> Find(std::span<const Token> tokens, uint32_t most) const;
   // A sequence of the first `match.common` tokens.
   Sequence Begin(const PrefixMatch& match, double now);
-  // Keeps a text, unless a kept one begins with it; those that are its beginning go.
+  // Keeps a text, unless a kept one covers it: begins with it and can be cut back to it. Those that
+  // it covers go.
   void Keep(Sequence sequence, bool is_saved, double now);
-  // A sequence of these tokens, of a kept text that begins with them; nullopt: there is none, or
-  // there are no tokens.
+  // A sequence of these tokens, of a kept text that covers them; nullopt: there is none, or there
+  // are no tokens.
   std::optional<Sequence> ForkWhole(std::span<const Token> tokens) const;
   // Lets go of the one of just these tokens; false: there is none.
   bool Drop(std::span<const Token> tokens);

@@ -55,16 +55,23 @@ void PrefixCache::LetGo(const std::function<bool(std::span<const Token> held)>& 
   std::erase_if(held_, [&](const Sequence& held) { return !is_wanted(held.tokens()); });
 }
 
+bool PrefixCache::HasRoom(uint32_t positions, uint32_t states) const {
+  const Engine::KvRoom room = engine_.kv_room();
+  return room.free >= positions && (!engine_.remembers().has_states() || room.states >= states);
+}
+
 void PrefixCache::DropFor(uint32_t positions) {
-  while (engine_.kv_room().free < positions && DropOne()) {
+  while (!HasRoom(positions, 1) && DropOne()) {
   }
 }
 
 bool PrefixCache::DropOne() {
   if (KeptPrefixes::Kept* oldest = kept_.FindOldest(); oldest != nullptr) {
     // A small cache leaves no text so long that it is written at its rest.
-    const uint64_t each = Engine::PositionBytes(engine_.spec(), KvType::kF16);
-    const bool is_small = oldest->sequence.position() * each <= kSavedAtOnce;
+    const MemoryShape& remembers = engine_.remembers();
+    const uint64_t bytes =
+        oldest->sequence.position() * remembers.position_bytes() + remembers.state_bytes();
+    const bool is_small = bytes <= kSavedAtOnce;
     if (files_.is_on() && !oldest->is_saved && is_small) Save(*oldest);
     return kept_.DropOldest();
   }

@@ -16,8 +16,8 @@
 #include "base/clock.h"
 #include "core/ids.h"
 #include "engine/engine.h"
-#include "engine/sequence.h"
 #include "memory/kv_blocks.h"
+#include "memory/sequence.h"
 #include "serve/kept_prefixes.h"
 #include "serve/prefix_files.h"
 
@@ -53,7 +53,10 @@ class PrefixCache {
   std::optional<Sequence> ForkHeld(std::span<const Token> tokens) const;
   void LetGo(const std::function<bool(std::span<const Token> held)>& is_wanted);
 
-  // Kept and held positions go until so many are free, or none is left to go.
+  // So many positions are free, and where layers have states a place for a state of so many texts.
+  bool HasRoom(uint32_t positions, uint32_t states) const;
+  // Kept and held positions go until so many are free, and a place for a state, or none is left to
+  // go.
   void DropFor(uint32_t positions);
   // False: none is left to go. A small text is written to disk first, as it would be at its rest.
   bool DropOne();

@@ -129,8 +129,12 @@ void PrefixFiles::Scan() {
 std::optional<PrefixMatch> PrefixFiles::Find(std::span<const Token> tokens, uint32_t most) {
   if (!Refresh()) return std::nullopt;
   return LongestPrefix(
-      entries_, [](const Entry& entry) { return std::span<const Token>(entry.tokens); }, tokens,
-      most);
+      entries_, [](const Entry& entry) { return std::span<const Token>(entry.tokens); },
+      [is_whole = engine_.remembers().has_states()](const Entry& entry, uint32_t common) {
+        // A file has the state after its last token and no other.
+        return is_whole && common < entry.tokens.size() ? 0 : common;
+      },
+      tokens, most);
 }
 
 Result<Sequence> PrefixFiles::Restore(const PrefixMatch& match) {

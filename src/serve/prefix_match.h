@@ -16,20 +16,21 @@ namespace moestro {
 
 struct PrefixMatch {
   size_t index = 0;     // of the text
-  uint32_t common = 0;  // tokens, above 0
+  uint32_t common = 0;  // tokens that can be gone on from, above 0
 };
 
-// `texts`: a range; `tokens_of` gives an element's tokens. At most `most` tokens count. nullopt: no
-// text has any in common.
-template <std::ranges::range Texts, class TokensOf>
-std::optional<PrefixMatch> LongestPrefix(const Texts& texts, TokensOf&& tokens_of,
+// `texts`: a range; `tokens_of` gives an element's tokens, `reach(element, n)` how many of its
+// first n can be gone on from. At most `most` tokens count. nullopt: no text has any in common.
+template <std::ranges::range Texts, class TokensOf, class Reach>
+std::optional<PrefixMatch> LongestPrefix(const Texts& texts, TokensOf&& tokens_of, Reach&& reach,
                                          std::span<const Token> tokens, uint32_t most) {
   std::optional<PrefixMatch> best;
   size_t index = 0;
   for (const auto& text : texts) {
     const size_t common = std::min<size_t>(CommonPrefix(tokens_of(text), tokens), most);
-    if (common > (best ? best->common : 0)) {
-      best = PrefixMatch{.index = index, .common = static_cast<uint32_t>(common)};
+    const uint32_t reached = reach(text, static_cast<uint32_t>(common));
+    if (reached > (best ? best->common : 0)) {
+      best = PrefixMatch{.index = index, .common = reached};
     }
     ++index;
   }

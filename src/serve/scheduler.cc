@@ -320,7 +320,7 @@ std::optional<Sequence> Scheduler::SharedPrompt(const Job& job) const {
   const std::span<const Token> part = HeldPart(job);
   if (const RunningText* twin = TwinOf(job); twin != nullptr) {
     Sequence sequence = twin->sequence().Fork();
-    sequence.CutBack(std::min(static_cast<uint32_t>(part.size()), sequence.position()));
+    sequence.GoBack(std::min(static_cast<uint32_t>(part.size()), sequence.position()));
     return sequence;
   }
   if (job.options().scores_prompt()) return std::nullopt;
@@ -333,7 +333,7 @@ void Scheduler::HoldForTwins(RunningText& text) {
   if (text.sequence().position() + 1 < text.n_prompt() || text.n_prompt() == 1) return;
   const bool is_wanted = inbox_.HasFurther(
       [&](const Job& other) { return other.options().prompt == job.options().prompt; });
-  if (!is_wanted) return;
+  if (!is_wanted || text.sequence().Reach(text.n_prompt() - 1) != text.n_prompt() - 1) return;
   Sequence held = text.TakeSequence();
   held.CutBack(text.n_prompt() - 1);
   prefixes_.Hold(std::move(held));

@@ -120,7 +120,7 @@ Status Scheduler::StepTexts(std::span<const uint32_t> rows) {
     if (WaitsForToken(i, rows)) texts[i] = 1;
     n += texts[i];
   }
-  while (engine_.kv_room().free < n * (1 + PrefixCache::kSlack)) {
+  while (!prefixes_.HasRoom(n * (1 + PrefixCache::kSlack), n)) {
     if (!prefixes_.DropOldest()) return {};
   }
   const double began = clock_();
@@ -158,8 +158,12 @@ void Scheduler::FailedStep(std::span<const uint32_t> rows, const Error& error) {
 // True: the rows have positions. False: somebody gave up.
 bool Scheduler::MakeRoomFor(std::span<const uint32_t> rows) {
   uint32_t needed = 0;
-  for (const uint32_t n : rows) needed += n > 0 ? n + PrefixCache::kSlack : 0;
-  while (engine_.kv_room().free < needed) {
+  uint32_t n_texts = 0;
+  for (const uint32_t n : rows) {
+    needed += n > 0 ? n + PrefixCache::kSlack : 0;
+    n_texts += n > 0 ? 1 : 0;
+  }
+  while (!prefixes_.HasRoom(needed, n_texts)) {
     if (prefixes_.DropOne()) continue;
     if (running_.size() == 1) return true;  // it has all there is, so it fits
     std::unique_ptr<RunningText> newest = std::move(running_.back());

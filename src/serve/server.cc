@@ -160,13 +160,14 @@ class StopSignals {
 std::string NameOf(const std::string& path) { return std::filesystem::path(path).stem().string(); }
 
 // Room for what requests take, for one full context and for others' texts beside it.
-void ChooseRoom(const ServerOptions& options, const ModelSpec& spec, bool has_text,
-                EngineOptions& engine) {
+Status ChooseRoom(const ServerOptions& options, const ModelSpec& spec, bool has_text,
+                  EngineOptions& engine) {
   uint64_t requests = kRequestBytes;
   // A process for each text's grammar, and two to try new ones out.
   if (has_text) requests += (options.parallel + 2) * kGrammarMemory;
   engine.caller_bytes += requests;
-  const uint64_t each = std::max<uint64_t>(Engine::PositionBytes(spec, engine.kv_type), 1);
+  TRY(const MemoryShape remembers, MemoryShape::Of(spec, engine.kv_type));
+  const uint64_t each = std::max<uint64_t>(remembers.position_bytes(), 1);
   if (!options.has_ctx) {
     // Half of a quarter of the rest.
     const uint64_t budget = engine.ram_bytes > 0 ? engine.ram_bytes : AvailableMemory();
@@ -178,6 +179,7 @@ void ChooseRoom(const ServerOptions& options, const ModelSpec& spec, bool has_te
   const uint64_t beside = options.cache_ram > 0 ? options.cache_ram / each : engine.ctx;
   engine.positions = static_cast<uint32_t>(
       std::min<uint64_t>(engine.ctx + beside, std::numeric_limits<int32_t>::max() / 2));
+  return {};
   engine.sequences = options.parallel;
 }
 
@@ -333,7 +335,7 @@ Status Serve(const ServerOptions& options, const std::function<void(const std::s
   AddFormat(chat_template, vocab, format, card);
   EngineOptions engine_options = options.engine;
   engine_options.device.goes_on_if_lost = true;
-  ChooseRoom(options, file.spec, vocab.has_text(), engine_options);
+  TRY_STATUS(ChooseRoom(options, file.spec, vocab.has_text(), engine_options));
   TRY(const std::unique_ptr<Engine> engine, Engine::Open(std::move(file), engine_options));
   card.n_ctx = engine->n_ctx();
   LogInfo("{}", engine->description());

@@ -35,7 +35,7 @@ void BeladyPolicy::Reset(const PolicyShape& shape) {
   has_begun_ = false;
 }
 
-void BeladyPolicy::LayerBegun(LayerId layer) {
+void BeladyPolicy::LayerBegun(ExpertLayerId layer) {
   if (has_begun_) ++group_;
   has_begun_ = true;
   CHECK(group_ % trace_.info().shape().n_layer == layer.value);

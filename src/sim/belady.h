@@ -24,7 +24,7 @@ class BeladyPolicy final : public Policy {
   explicit BeladyPolicy(const Trace& trace);
 
   void Reset(const PolicyShape& shape) override;
-  void LayerBegun(LayerId layer) override;
+  void LayerBegun(ExpertLayerId layer) override;
   void Inserted(SlotId slot, ExpertKey key, uint32_t rows) override;
   void Touched(SlotId slot, uint32_t rows) override;
   void Erased(SlotId slot) override;

@@ -138,7 +138,7 @@ class LanesPlayer {
   }
 
   void RunLayer(size_t first, size_t n, uint32_t layer, LanePhase& phase) {
-    const LayerId id{static_cast<uint16_t>(layer)};
+    const ExpertLayerId id{static_cast<uint16_t>(layer)};
     const RoutedRows rows = RowsOf(trace_, first, n, layer);
     if (std::ranges::contains(rows.kinds, RowKind::kDecode)) tier_.BeginLayer(id);
     LayerPlan plan = PlanLayer(id, rows.routing, rows.kinds,

@@ -117,7 +117,7 @@ LayerPlan Player::Plan(const Pass& pass, uint32_t layer) {
                                           : trace_.predicted_weights(t, layer, d));
     }
   }
-  return protocol_->AfterRouting({.layer = LayerId{static_cast<uint16_t>(layer)},
+  return protocol_->AfterRouting({.layer = ExpertLayerId{static_cast<uint16_t>(layer)},
                                   .routing = routing,
                                   .kinds = kinds,
                                   .predicted = predicted,
@@ -146,7 +146,7 @@ void Player::PrefillLayer(const Pass& pass, uint32_t layer) {
     held.push_back({expert.key, *placed});
   }
   FinishAll(read_ahead_);
-  const LayerId id{static_cast<uint16_t>(layer)};
+  const ExpertLayerId id{static_cast<uint16_t>(layer)};
   protocol_->Prefetch();
   const std::vector<ExpertKey> next = PlanReadAhead(
       id, info_.shape().n_layer, info_.shape().n_expert, info_.shape().n_used, pass.tokens.size());
@@ -376,11 +376,11 @@ bool Player::has_all(std::span<const Machine::Ticket> reads) const {
                              [this](Machine::Ticket read) { return machine_.is_done(read); });
 }
 
-void Player::BeginLayer(LayerId layer) {
+void Player::BeginLayer(ExpertLayerId layer) {
   for (SlotTable& table : tables_) table.BeginLayer(layer);
 }
 
-void Player::Predict(LayerId layer, std::span<const ExpertId> experts) {
+void Player::Predict(ExpertLayerId layer, std::span<const ExpertId> experts) {
   for (const uint32_t pool : pools_.of_layer(layer)) tables_[pool].Predict(layer, experts);
 }
 

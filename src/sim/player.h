@@ -101,8 +101,8 @@ class Player final : private ExpertHolder {
 
   // ExpertHolder:
   bool contains(ExpertKey key) const override { return tables_[pools_.of(key)].contains(key); }
-  void BeginLayer(LayerId layer) override;
-  void Predict(LayerId layer, std::span<const ExpertId> experts) override;
+  void BeginLayer(ExpertLayerId layer) override;
+  void Predict(ExpertLayerId layer, std::span<const ExpertId> experts) override;
   bool Prefetch(ExpertKey key) override;
   void Withdraw(ExpertKey key) override;
   void Release(ExpertKey key) override;

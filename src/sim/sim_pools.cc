@@ -22,7 +22,7 @@ std::vector<uint64_t> ExpertsOf(const ExpertPools& pools, const MoeShape& shape)
   std::vector<uint64_t> experts(pools.pools.size());
   for (uint16_t l = 0; l < shape.n_layer; ++l) {
     for (uint16_t e = 0; e < shape.n_expert; ++e) {
-      ++experts[pools.of({.layer = LayerId{l}, .expert = {e}}, shape.n_expert)];
+      ++experts[pools.of({.layer = ExpertLayerId{l}, .expert = {e}}, shape.n_expert)];
     }
   }
   return experts;
@@ -43,7 +43,7 @@ SimPools::SimPools(const TraceInfo& info, const ReplayOptions& options)
   }
   for (uint16_t l = 0; l < shape_.n_layer; ++l) {
     for (uint16_t e = 0; e < shape_.n_expert; ++e) {
-      const uint32_t pool = of({.layer = LayerId{l}, .expert = {e}});
+      const uint32_t pool = of({.layer = ExpertLayerId{l}, .expert = {e}});
       mean_bytes_ += expert_bytes(pool) / shape_.experts();
       if (!std::ranges::contains(layers_[l], pool)) layers_[l].push_back(pool);
     }

@@ -24,7 +24,7 @@ class SimPools {
     return key.copy == 0 ? own_.of(key, shape_.n_expert) : low_pool();
   }
   // That the copies of a layer's experts use, each once.
-  std::span<const uint32_t> of_layer(LayerId layer) const { return layers_[layer.value]; }
+  std::span<const uint32_t> of_layer(ExpertLayerId layer) const { return layers_[layer.value]; }
   const std::array<double, kMatrices>& matrices(uint32_t pool) const { return matrices_[pool]; }
   double expert_bytes(uint32_t pool) const {
     return matrices_[pool][0] + matrices_[pool][1] + matrices_[pool][2];

@@ -10,7 +10,7 @@ Result<std::span<const float>> DraftingStepper::Append(std::span<const Token> to
   if (tokens.size() == 1 && taken_ < tokens_.size() && tokens_[taken_] == tokens.front()) {
     return Row(taken_++);
   }
-  Finish();
+  TRY_STATUS(Finish());
   if (tokens.size() == 1) return Begin(tokens.front());
   return rows_.Append(tokens);
 }
@@ -54,19 +54,20 @@ uint32_t DraftingStepper::position() const {
   return tokens_.empty() ? rows_.position() : first_ + static_cast<uint32_t>(taken_);
 }
 
-void DraftingStepper::Rewind(uint32_t position) {
-  Finish();
-  rows_.Rewind(position);
+Status DraftingStepper::Rewind(uint32_t position) {
+  TRY_STATUS(Finish());
+  return rows_.Rewind(position);
 }
 
-void DraftingStepper::Finish() {
-  if (tokens_.empty()) return;
-  rows_.Rewind(position());
+Status DraftingStepper::Finish() {
+  if (tokens_.empty()) return {};
+  const Status rewound = rows_.Rewind(position());
   round_.accepted = static_cast<uint32_t>(taken_ - 1);
   control_.Round(round_);
   if (told_) told_(round_.drafted, round_.accepted);
   tokens_.clear();
   taken_ = 0;
+  return rewound;
 }
 
 }  // namespace moestro

@@ -35,11 +35,11 @@ class DraftingStepper final : public Stepper {
   Result<std::span<const float>> Append(std::span<const Token> tokens) override;
   uint32_t position() const override;
   uint32_t n_ctx() const override { return rows_.n_ctx(); }
-  void Rewind(uint32_t position) override;
+  Status Rewind(uint32_t position) override;
 
   // Forgets drafts that were not taken: the sequence behind is that of the text again. Before
-  // anybody else uses it.
-  void Finish();
+  // other code uses it. Errors as Rewind().
+  Status Finish();
 
  private:
   Result<std::span<const float>> Begin(Token token);

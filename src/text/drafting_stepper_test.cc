@@ -37,7 +37,10 @@ class CountingRows final : public RowStepper {
   std::span<const Token> tokens() const override { return sequence_; }
   uint32_t position() const override { return static_cast<uint32_t>(sequence_.size()); }
   uint32_t n_ctx() const override { return 20; }
-  void Rewind(uint32_t position) override { sequence_.resize(position); }
+  Status Rewind(uint32_t position) override {
+    sequence_.resize(position);
+    return {};
+  }
 
   void FailAt(int call) { fail_at_ = call; }
   int calls() const { return calls_; }
@@ -106,7 +109,7 @@ TEST_F(DraftingTest, WhatWasGuessedRightIsThereAlready) {
   EXPECT_EQ(rows_.calls(), 2);  // the prompt, and one step for all three
   EXPECT_EQ(drafter.asked(), (std::vector<Token>{5, 6, 7}));
   EXPECT_EQ(rows_.foreseen().size(), 1U);
-  stepper.Finish();
+  ASSERT_TRUE(stepper.Finish());
   EXPECT_EQ(rows_.position(), 5U);
   EXPECT_EQ(proposed_, 2U);
   EXPECT_EQ(accepted_, 2U);
@@ -120,7 +123,7 @@ TEST_F(DraftingTest, WhatWasGuessedWrongIsForgotten) {
     EXPECT_EQ(Pair(stepper.Append({&text[i], 1})),
               std::pair(static_cast<float>(text[i]), static_cast<float>(i + 1)));
   }
-  stepper.Finish();
+  ASSERT_TRUE(stepper.Finish());
   EXPECT_EQ(std::vector<Token>(rows_.tokens().begin(), rows_.tokens().end()), text);
   EXPECT_EQ(accepted_, 1U);
   EXPECT_GT(proposed_, 2U);
@@ -133,7 +136,7 @@ TEST_F(DraftingTest, RewindingForgetsDraftsToo) {
   Pair(stepper.Append({&seven, 1}));
   EXPECT_EQ(rows_.position(), 3U);
   EXPECT_EQ(stepper.position(), 1U);
-  stepper.Rewind(0);
+  ASSERT_TRUE(stepper.Rewind(0));
   EXPECT_EQ(rows_.position(), 0U);
   EXPECT_EQ(stepper.position(), 0U);
 }

@@ -34,7 +34,7 @@ class EngineStepper final : public RowStepper {
   std::span<const Token> tokens() const override { return sequence_.tokens(); }
   uint32_t position() const override { return sequence_.position(); }
   uint32_t n_ctx() const override { return engine_.n_ctx(); }
-  void Rewind(uint32_t position) override { sequence_.CutBack(position); }
+  Status Rewind(uint32_t position) override { return CutBackTo(engine_, sequence_, position); }
 
  private:
   Engine& engine_;

@@ -24,7 +24,10 @@ class FakeStepper final : public Stepper {
   }
   uint32_t position() const override { return static_cast<uint32_t>(sequence_.size()); }
   uint32_t n_ctx() const override { return n_ctx_; }
-  void Rewind(uint32_t position) override { sequence_.resize(position); }
+  Status Rewind(uint32_t position) override {
+    sequence_.resize(position);
+    return {};
+  }
 
   void FailAt(int call, Errc code) {
     fail_at_call_ = call;

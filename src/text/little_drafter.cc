@@ -5,6 +5,8 @@
 #include <cstddef>
 #include <utility>
 
+#include "engine/append.h"
+
 namespace moestro {
 
 LittleDrafter::LittleDrafter(Engine& engine, Sequence& sequence)
@@ -17,11 +19,13 @@ LittleDrafter::LittleDrafter(Engine& engine, Sequence& sequence)
 Result<Draft> LittleDrafter::Propose(std::span<const Token> text, uint32_t most) {
   Draft draft;
   const uint32_t position = sequence_.position();
+  sequence_.Keep();
   Status status;
   while (status && draft.tokens.size() < most) {
     status = Add(draft.tokens.empty() ? text.back() : draft.tokens.back(), draft);
   }
-  sequence_.CutBack(position);  // the step that checks them fills these cells
+  const Status back = CutBackTo(engine_, sequence_, position);  // the step that checks them fills
+  if (status) status = back;                                    // these cells
   if (!status) return std::unexpected(std::move(status).error());
   return draft;
 }

@@ -120,9 +120,11 @@ Result<Generated> Session::Continue(std::span<const Token> tokens, const Generat
   sampler_.Observe(tokens.subspan(kept));
   Result<Generated> result = Fail(Errc::kInterrupted, "");
   do {
-    sequence_->CutBack(static_cast<uint32_t>(kept));
-    result = Generate(stepper, parts, tokens.subspan(kept), options);
-    if (drafting) drafting->Finish();
+    const uint32_t reached = sequence_->GoBack(static_cast<uint32_t>(kept));
+    result = Generate(stepper, parts, tokens.subspan(reached), options);
+    if (!drafting) continue;
+    const Status finished = drafting->Finish();
+    if (result && !finished) result = std::unexpected(finished.error());
   } while (result && result->reason == StopReason::kInterrupted && !is_stopped());
   pending_.clear();
   if (result) {  // the last token is not evaluated if nobody asks what follows it

@@ -21,8 +21,10 @@ class Stepper {
   virtual Result<std::span<const float>> Append(std::span<const Token> tokens) = 0;
   virtual uint32_t position() const = 0;  // tokens in the sequence
   virtual uint32_t n_ctx() const = 0;     // the most it can hold
-  // Forgets all tokens from `position` on. REQUIRES: position <= this->position().
-  virtual void Rewind(uint32_t position) = 0;
+  // Forgets all tokens from `position` on. Errors: of evaluating some of the others again, where
+  // the model's layers cannot go on from there; the sequence then has fewer tokens. REQUIRES:
+  // position <= this->position().
+  virtual Status Rewind(uint32_t position) = 0;
 };
 
 // One that gives the logits of several tokens at once.

@@ -102,7 +102,7 @@ class DraftTest : public testing::Test {
     Stepper& stepper = drafting ? static_cast<Stepper&>(*drafting) : plain;
     auto made = Generate(stepper, parts, prompt, {.max_tokens = kTokens});
     EXPECT_TRUE(made) << made.error().message;
-    if (drafting) drafting->Finish();
+    EXPECT_TRUE(!drafting || drafting->Finish());
     Run run{.tokens = prompt,
             .drafts = (*engine)->stats().drafts,
             .counted = (*engine)->stats().decode.tokens,

@@ -80,7 +80,7 @@ class FitTest : public testing::Test {
     std::mt19937 random(5);
     std::deque<std::vector<float>> values;
     std::vector<ImatrixEntry> entries;
-    for (uint32_t l = 0; l < opened->spec.n_layer; ++l) {
+    for (uint32_t l = 0; l < opened->spec.n_layer(); ++l) {
       for (const Matrix m : {Matrix::kGate, Matrix::kUp, Matrix::kDown}) {
         const ExpertMatrix& matrix = opened->weights.layers[l].experts[m];
         auto& counts = values.emplace_back(matrix.slices.size(), 7.0F);

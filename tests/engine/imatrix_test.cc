@@ -67,7 +67,7 @@ TEST(ExpertObserver, SeesWhatTheMatricesAreMultipliedWith) {
   auto run = OneSequence::Open(path, Threads(2));
   ASSERT_TRUE(run) << run.error().message;
   const uint32_t n_embd = model->spec.n_embd;
-  const uint32_t n_ff = model->spec.n_ff_expert;
+  const uint32_t n_ff = model->spec.MostOf(&FeedForwardSpec::n_ff_expert);
   size_t layers = 0;
   (*run)->engine().SetExpertObserver([&](const SeenExperts& seen) {
     EXPECT_EQ(seen.plan.layer.value, layers % 2);

@@ -224,7 +224,8 @@ class OneModel : public ::testing::TestWithParam<KvType> {
   std::unique_ptr<Engine> engine_;
 };
 
-INSTANTIATE_TEST_SUITE_P(KvTypes, OneModel, ::testing::Values(KvType::kF16, KvType::kQ8),
+INSTANTIATE_TEST_SUITE_P(KvTypes, OneModel,
+                         ::testing::Values(KvType::kF16, KvType::kQ8, KvType::kF32),
                          [](const auto& type) { return std::string(NameOf(type.param)); });
 
 TEST_P(OneModel, ForksGoOnAsIfEachWereAlone) {

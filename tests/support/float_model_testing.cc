@@ -14,6 +14,7 @@
 #include "base/check.h"
 #include "base/format.h"
 #include "core/tensor_roles.h"
+#include "tests/support/running_sum_testing.h"
 
 namespace moestro {
 namespace {
@@ -26,7 +27,11 @@ using Vec = std::vector<double>;
 class Reference {
  public:
   Reference(const std::map<std::string, FloatTensor>& tensors, const FloatShape& shape)
-      : tensors_(tensors), s_(shape), keys_(shape.layers), values_(shape.layers) {}
+      : tensors_(tensors),
+        s_(shape),
+        keys_(shape.layers),
+        values_(shape.layers),
+        sums_(shape.layers, Vec(shape.embd)) {}
 
   Vec Step(Token token) {
     const FloatTensor& table = Get("token_embd.weight");
@@ -36,7 +41,8 @@ class Reference {
     }
     for (uint32_t l = 0; l < s_.layers; ++l) {
       blk_ = Format("blk.{}.", l);
-      AddTo(x, Attention(l, Norm(x, blk_ + "attn_norm.weight")));
+      const Vec mixed = Norm(x, blk_ + "attn_norm.weight");
+      AddTo(x, HasState(s_, l) ? RunningSum(l, mixed) : Attention(l, mixed));
       const Vec h = Norm(x, blk_ + "ffn_norm.weight");
       AddTo(x, l < s_.dense_layers ? Gated(h, "ffn_gate.weight", "ffn_up.weight", "ffn_down.weight")
                                    : Experts(h));
@@ -88,18 +94,30 @@ class Reference {
     }
   }
 
+  Vec RunningSum(uint32_t l, const Vec& x) {
+    for (size_t i = 0; i < x.size(); ++i) sums_[l][i] = kFade * sums_[l][i] + x[i];
+    return Multiply(blk_ + "attn_output.weight", sums_[l]);
+  }
+
   Vec Attention(uint32_t l, const Vec& x) {
+    const bool is_odd = IsOdd(s_, l);
+    const uint32_t kv_heads = KvHeadsOf(s_, l);
     Vec q = Multiply(blk_ + "attn_q.weight", x);
     Vec k = Multiply(blk_ + "attn_k.weight", x);
-    Rotate(q, s_.heads);
-    Rotate(k, s_.kv_heads);
+    if (!is_odd) {
+      Rotate(q, s_.heads);
+      Rotate(k, kv_heads);
+    }
     keys_[l].push_back(k);
     values_[l].push_back(Multiply(blk_ + "attn_v.weight", x));
     Vec mixed(size_t{s_.heads} * s_.dim_v);
     for (uint32_t h = 0; h < s_.heads; ++h) {
-      const size_t shared = h / (s_.heads / s_.kv_heads);
+      const size_t shared = h / (s_.heads / kv_heads);
+      const size_t unseen =
+          is_odd ? keys_[l].size() - std::min<size_t>(keys_[l].size(), s_.odd_window) : 0;
       Vec scores;
-      for (const Vec& key : keys_[l]) {
+      for (size_t p = unseen; p < keys_[l].size(); ++p) {
+        const Vec& key = keys_[l][p];
         double dot = 0.0;
         for (size_t i = 0; i < s_.dim_k; ++i) {
           dot += q[h * s_.dim_k + i] * key[shared * s_.dim_k + i];
@@ -109,7 +127,7 @@ class Reference {
       Softmax(scores);
       for (size_t p = 0; p < scores.size(); ++p) {
         for (size_t i = 0; i < s_.dim_v; ++i) {
-          mixed[h * s_.dim_v + i] += scores[p] * values_[l][p][shared * s_.dim_v + i];
+          mixed[h * s_.dim_v + i] += scores[p] * values_[l][unseen + p][shared * s_.dim_v + i];
         }
       }
     }
@@ -214,7 +232,26 @@ class Reference {
   uint32_t position_ = 0;
   std::vector<std::vector<Vec>> keys_;  // [layer][position]
   std::vector<std::vector<Vec>> values_;
+  std::vector<Vec> sums_;  // [layer]
 };
+
+// Keys say which layers differ from the others, and how.
+Status ReadLayersThatDiffer(const MetaKeys& keys, ModelSpec& spec) {
+  FloatShape shape;
+  TRY(shape.state_every, keys.CountOr("state_every", {0, 64}, 0));
+  TRY(shape.odd_window, keys.CountOr("odd_window", {0, 64}, 0));
+  for (uint32_t l = 0; l < spec.n_layer(); ++l) {
+    if (HasState(shape, l)) {
+      spec.layers[l].mixer = StateSpec{.kind = kRunningSum, .n_values = spec.n_embd};
+    } else if (IsOdd(shape, l)) {
+      auto& attention = std::get<AttentionSpec>(spec.layers[l].mixer);
+      attention.rope.reset();
+      attention.window = shape.odd_window;
+      attention.n_head_kv = 1;
+    }
+  }
+  return {};
+}
 
 }  // namespace
 
@@ -227,7 +264,8 @@ Family SyntheticFamily(const FloatShape& s) {
                 .has_dense_layers = true,
                 .has_value_heads_of_own = true,
                 .model_tensors = CommonModelTensors(),
-                .layer_tensors = CommonLayerTensors()};
+                .layer_tensors = CommonLayerTensors(),
+                .read = ReadLayersThatDiffer};
   LayerRoles<Presence>& layer = family.layer_tensors;
   for (Presence* p : {&layer.router_b, &layer.selection_b, &layer.gate_b, &layer.up_b,
                       &layer.down_b, &layer.shared_gate, &layer.shared_up, &layer.shared_down}) {
@@ -268,10 +306,15 @@ void FloatModel::AddLayer(uint32_t layer) {
   const std::string blk = Format("blk.{}.", layer);
   Add(blk + "attn_norm.weight", {s.embd}, 1.0F, 0.1F);
   Add(blk + "ffn_norm.weight", {s.embd}, 1.0F, 0.1F);
-  AddMatrix(blk + "attn_q.weight", {s.embd, s.heads * s.dim_k});
-  AddMatrix(blk + "attn_k.weight", {s.embd, s.kv_heads * s.dim_k});
-  AddMatrix(blk + "attn_v.weight", {s.embd, s.kv_heads * s.dim_v});
-  AddMatrix(blk + "attn_output.weight", {s.heads * s.dim_v, s.embd});
+  if (HasState(s, layer)) {
+    AddMatrix(blk + "attn_output.weight", {s.embd, s.embd});
+  } else {
+    const uint32_t kv_heads = KvHeadsOf(s, layer);
+    AddMatrix(blk + "attn_q.weight", {s.embd, s.heads * s.dim_k});
+    AddMatrix(blk + "attn_k.weight", {s.embd, kv_heads * s.dim_k});
+    AddMatrix(blk + "attn_v.weight", {s.embd, kv_heads * s.dim_v});
+    AddMatrix(blk + "attn_output.weight", {s.heads * s.dim_v, s.embd});
+  }
   if (layer < s.dense_layers) {
     AddMatrix(blk + "ffn_gate.weight", {s.embd, s.dense_ff});
     AddMatrix(blk + "ffn_up.weight", {s.embd, s.dense_ff});
@@ -318,6 +361,8 @@ void FloatModel::Write(const std::string& path) const {
   count("attention.key_length", s.dim_k);
   count("attention.value_length", s.dim_v);
   count("rope.dimension_count", s.rotated);
+  count("state_every", s.state_every);
+  count("odd_window", s.odd_window);
   count("expert_count", s.experts);
   count("expert_used_count", s.used);
   count("expert_group_count", s.groups);

@@ -38,6 +38,12 @@ struct FloatShape {
   uint32_t groups = 1;
   uint32_t groups_used = 1;
   uint32_t vocab = 48;
+  // Each so many-th layer, from this one on, has a state instead of attention; 0: none
+  // (running_sum_testing.h).
+  uint32_t state_every = 0;
+  // Odd layers with attention see their last so many positions only, do not turn heads by their
+  // position, and have one key-value head; 0: all layers are alike.
+  uint32_t odd_window = 0;
   Gating gating = Gating::kSoftmax;
   bool renormalise = false;
   float weight_scale = 1.0F;
@@ -47,6 +53,17 @@ struct FloatShape {
   bool has_expert_biases = false;
   bool is_fused = false;  // gate and up in one tensor
 };
+
+// What layer `layer` has.
+inline bool HasState(const FloatShape& s, uint32_t layer) {
+  return s.state_every > 0 && layer % s.state_every + 1 == s.state_every;
+}
+inline bool IsOdd(const FloatShape& s, uint32_t layer) {
+  return s.odd_window > 0 && layer % 2 == 1;
+}
+inline uint32_t KvHeadsOf(const FloatShape& s, uint32_t layer) {
+  return IsOdd(s, layer) ? 1 : s.kv_heads;
+}
 
 // What such a file is opened as: whatever a family can declare, of which the file makes use or not.
 Family SyntheticFamily(const FloatShape& shape);

@@ -37,9 +37,12 @@ LlamaReference::LlamaReference(const std::string& path, uint32_t n_ctx, uint32_t
   params.n_threads_batch = 2;
   // The one that adds up values in F32; the other one adds them up in F16 if that is their type,
   // and alone takes quantised ones.
-  const bool is_half = kv_type == KvType::kF16;
-  params.flash_attn_type = is_half ? LLAMA_FLASH_ATTN_TYPE_DISABLED : LLAMA_FLASH_ATTN_TYPE_ENABLED;
-  params.type_k = is_half ? GGML_TYPE_F16 : GGML_TYPE_Q8_0;
+  const bool is_quantised = kv_type == KvType::kQ8;
+  params.flash_attn_type =
+      is_quantised ? LLAMA_FLASH_ATTN_TYPE_ENABLED : LLAMA_FLASH_ATTN_TYPE_DISABLED;
+  params.type_k = is_quantised              ? GGML_TYPE_Q8_0
+                  : kv_type == KvType::kF32 ? GGML_TYPE_F32
+                                            : GGML_TYPE_F16;
   params.type_v = params.type_k;
   params.op_offload = false;
   params.cb_eval = Look;

@@ -26,7 +26,7 @@ class Predictor {
  public:
   // What a layer's router has just chosen for the rows of a step.
   struct Seen {
-    LayerId layer;
+    ExpertLayerId layer;
     uint32_t rows = 1;
     std::span<const ExpertId> chosen;  // [row][K], in router order; K' of a little step
     // [distance - 1][row][K]: the experts that the router of layer + distance chooses on this

@@ -36,7 +36,7 @@ void PrefetchPlanner::Foresee(std::span<const std::vector<ExpertId>> by_layer, u
   step_rows_ = rows;
   foreseen_.assign(by_layer.size(), {});
   for (size_t l = 0; l < by_layer.size(); ++l) {
-    const LayerId layer{static_cast<uint16_t>(l)};
+    const ExpertLayerId layer{static_cast<uint16_t>(l)};
     for (const ExpertId expert : union_.ByRank(by_layer[l], shape_.moe.n_used)) {
       foreseen_[l].push_back(Predicted(layer, expert, foreseen_[l].size(), copy_of));
     }
@@ -70,7 +70,7 @@ void PrefetchPlanner::Predict(size_t most, const CopyChoice& copy_of) {
   for (uint32_t d = 1; d <= shape_.depth && layer_ + d < shape_.moe.n_layer; ++d) {
     std::vector<Prediction>& about = predictions(layer_ + d, d);
     about.clear();
-    const LayerId target{static_cast<uint16_t>(layer_ + d)};
+    const ExpertLayerId target{static_cast<uint16_t>(layer_ + d)};
     for (const ExpertId expert : predictor_->Predict(d)) {
       if (about.size() == most) break;
       about.push_back(Predicted(target, expert, about.size(), copy_of));
@@ -78,8 +78,8 @@ void PrefetchPlanner::Predict(size_t most, const CopyChoice& copy_of) {
   }
 }
 
-PrefetchPlanner::Prediction PrefetchPlanner::Predicted(LayerId layer, ExpertId expert, size_t i,
-                                                       const CopyChoice& copy_of) const {
+PrefetchPlanner::Prediction PrefetchPlanner::Predicted(ExpertLayerId layer, ExpertId expert,
+                                                       size_t i, const CopyChoice& copy_of) const {
   const std::optional<CopyId> copy = copy_of(layer, expert, static_cast<uint32_t>(rank_of(i)));
   const ExpertKey key{.layer = layer, .expert = expert, .copy = copy.value_or(CopyId{0})};
   return {.key = key, .is_left_out = !copy.has_value(), .is_present = is_present_(key)};

@@ -75,7 +75,7 @@ struct PrefetchLimits {
 // Which copy of an expert a layer will ask for, if its router makes it the rank-th choice of a row;
 // nullopt: it would be left out.
 using CopyChoice =
-    std::function<std::optional<CopyId>(LayerId layer, ExpertId expert, uint32_t rank)>;
+    std::function<std::optional<CopyId>(ExpertLayerId layer, ExpertId expert, uint32_t rank)>;
 
 class PrefetchPlanner {
  public:
@@ -111,7 +111,7 @@ class PrefetchPlanner {
       const std::vector<Prediction>& about =
           is_foreseen() ? foreseen_[layer_ + d] : predictions(layer_ + d, d);
       for (const Prediction& one : about) predicted_.push_back(one.key.expert);
-      if (!predicted_.empty()) visit(LayerId{static_cast<uint16_t>(layer_ + d)}, predicted_);
+      if (!predicted_.empty()) visit(ExpertLayerId{static_cast<uint16_t>(layer_ + d)}, predicted_);
     }
   }
   // After Observe(): what the next layers will need and was not requested before, the nearest layer
@@ -136,7 +136,7 @@ class PrefetchPlanner {
     bool is_present = false;
     bool is_settled = false;  // of what was foreseen: requested, or not worth it
   };
-  static std::optional<CopyId> OwnCopy(LayerId, ExpertId, uint32_t) { return CopyId{0}; }
+  static std::optional<CopyId> OwnCopy(ExpertLayerId, ExpertId, uint32_t) { return CopyId{0}; }
   bool is_foreseen() const { return !foreseen_.empty(); }
   // Experience with absent experts, decayed.
   struct Cell {
@@ -158,7 +158,8 @@ class PrefetchPlanner {
     return cell.precision() >= control_.least_precision();
   }
   void Predict(size_t most, const CopyChoice& copy_of);
-  Prediction Predicted(LayerId layer, ExpertId expert, size_t i, const CopyChoice& copy_of) const;
+  Prediction Predicted(ExpertLayerId layer, ExpertId expert, size_t i,
+                       const CopyChoice& copy_of) const;
   void Score(const Predictor::Seen& seen);
   void ScoreForeseen(const Predictor::Seen& seen);
   uint64_t CountDistinct(std::span<const ExpertId> experts);

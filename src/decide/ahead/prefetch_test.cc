@@ -175,10 +175,10 @@ TEST_F(PlannerTest, RowsOfOneStepAreOneUnionByRank) {
   PrefetchPlanner planner = Planner({.slots = {20}, .most_unfinished = 8});
   const auto chosen = Ids({0, 1, 1, 5});
   const auto ahead = Ids({2, 3, 4, 2});
-  planner.Observe({.layer = LayerId{0}, .rows = 2, .chosen = chosen, .ahead = ahead});
+  planner.Observe({.layer = ExpertLayerId{0}, .rows = 2, .chosen = chosen, .ahead = ahead});
   EXPECT_EQ(Keys(planner.Requests(0), false), (std::vector{Key(1, 2), Key(1, 4), Key(1, 3)}));
   const auto next = Ids({4, 0, 4, 6});
-  planner.Observe({.layer = LayerId{1}, .rows = 2, .chosen = next});
+  planner.Observe({.layer = ExpertLayerId{1}, .rows = 2, .chosen = next});
   EXPECT_EQ(planner.scores()[0].asked, 3U);  // 0, 4 and 6
   EXPECT_EQ(planner.scores()[0].predicted, 3U);
   EXPECT_EQ(planner.scores()[0].right, 1U);
@@ -187,7 +187,7 @@ TEST_F(PlannerTest, RowsOfOneStepAreOneUnionByRank) {
 std::vector<std::vector<ExpertId>> EveryLayer(const std::vector<ExpertId>& experts) {
   return std::vector<std::vector<ExpertId>>(kShape.moe.n_layer, experts);
 }
-std::optional<CopyId> Own(LayerId, ExpertId, uint32_t) { return CopyId{0}; }
+std::optional<CopyId> Own(ExpertLayerId, ExpertId, uint32_t) { return CopyId{0}; }
 
 TEST_F(PlannerTest, AForeseenStepIsRequestedFromItsFirstLayerOn) {
   PrefetchPlanner planner = Planner({.slots = {40}, .most_unfinished = 1, .most_foreseen = 3});
@@ -229,9 +229,9 @@ TEST_F(PlannerTest, WhatIsForeseenWaitsForRoomInItsPoolAlone) {
 TEST_F(PlannerTest, AForeseenStepNamesTheNearLayersForThePolicies) {
   PrefetchPlanner planner = Planner({.slots = {40}});
   planner.Foresee(EveryLayer(Ids({2, 3, 3, 7})), 2, Own);
-  planner.Observe({.layer = LayerId{0}, .rows = 2, .chosen = Ids({1, 2, 3, 4})});
+  planner.Observe({.layer = ExpertLayerId{0}, .rows = 2, .chosen = Ids({1, 2, 3, 4})});
   std::vector<uint16_t> layers;
-  planner.ForEachPrediction([&](LayerId layer, std::span<const ExpertId> experts) {
+  planner.ForEachPrediction([&](ExpertLayerId layer, std::span<const ExpertId> experts) {
     layers.push_back(layer.value);
     EXPECT_EQ(Copy(experts), Ids({2, 3, 7}));
   });

@@ -126,7 +126,7 @@ void DeviceTier::BeginSequence() {
   if (parts_.memory) parts_.memory->BeginSequence();
 }
 
-void DeviceTier::BeginLayer(LayerId layer) {
+void DeviceTier::BeginLayer(ExpertLayerId layer) {
   if (layer.value == 0) ++step_;
   for (std::optional<SlotTable>& t : parts_.tables | std::views::join) {
     if (t) t->BeginLayer(layer);
@@ -134,7 +134,7 @@ void DeviceTier::BeginLayer(LayerId layer) {
   if (parts_.memory) parts_.memory->BeginLayer(layer);
 }
 
-void DeviceTier::Predict(LayerId layer, std::span<const ExpertId> experts) {
+void DeviceTier::Predict(ExpertLayerId layer, std::span<const ExpertId> experts) {
   for (std::optional<SlotTable>& t : parts_.tables | std::views::join) {
     if (t) t->Predict(layer, experts);
   }

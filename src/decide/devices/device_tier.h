@@ -90,8 +90,8 @@ class DeviceTier {
   DeviceTier(DeviceTierParts parts, const LatencyModel& model, PlaceMode mode);
 
   void BeginSequence();
-  void BeginLayer(LayerId layer);
-  void Predict(LayerId layer, std::span<const ExpertId> experts);
+  void BeginLayer(ExpertLayerId layer);
+  void Predict(ExpertLayerId layer, std::span<const ExpertId> experts);
   // There, or on its way there.
   bool contains(ExpertKey key) const;
   // As plans see it.

@@ -191,12 +191,12 @@ TEST(DeviceTier, TheOrderDoesNotDependOnWhatMemoryReallyHolds) {
   const std::vector<RowKind> kinds(2, RowKind::kDecode);
   for (const uint32_t held : {0U, 1U << 7, 1U << 2 | 1U << 9, ~0U}) {
     Tier tier(8, PlaceMode::kGpuCentric, Costs(), 8);
-    LayerPlan warm =
-        PlanLayer(LayerId{0}, {.n_tokens = 1, .n_used = 2, .experts = {{5}, {9}}, .weights = {}},
-                  std::vector(1, RowKind::kDecode), [](ExpertKey) { return true; });
+    LayerPlan warm = PlanLayer(ExpertLayerId{0},
+                               {.n_tokens = 1, .n_used = 2, .experts = {{5}, {9}}, .weights = {}},
+                               std::vector(1, RowKind::kDecode), [](ExpertKey) { return true; });
     tier->Assign(warm);
     tier->Done(warm);
-    LayerPlan plan = PlanLayer(LayerId{0}, routing, kinds,
+    LayerPlan plan = PlanLayer(ExpertLayerId{0}, routing, kinds,
                                [&](ExpertKey key) { return (held >> key.expert.value & 1U) != 0; });
     tier->Assign(plan);
     EXPECT_EQ(Text(plan), "7c 2c 5D 9D") << held;

@@ -50,13 +50,13 @@ class Tier {
 
   LayerPlan Plan(const std::vector<uint16_t>& experts, Use use = Use::kDecode) {
     LayerPlan plan{
-        .layer = LayerId{0}, .n_rows = 1, .n_used = static_cast<uint32_t>(experts.size())};
+        .layer = ExpertLayerId{0}, .n_rows = 1, .n_used = static_cast<uint32_t>(experts.size())};
     for (uint32_t i = 0; i < experts.size(); ++i) {
       plan.experts.push_back({.key = Key(experts[i]), .use = use, .first_pair = i, .n_pairs = 1});
       plan.pair_of.push_back(i);
     }
     plan.row_of.assign(experts.size(), 0);
-    tier_.BeginLayer(LayerId{0});
+    tier_.BeginLayer(ExpertLayerId{0});
     tier_.Assign(plan);
     return plan;
   }

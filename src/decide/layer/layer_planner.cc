@@ -19,8 +19,9 @@ struct Needed {
   Need need = Need::kDrop;
 };
 
-std::vector<Needed> Gather(LayerId layer, const Routing& routing, std::span<const RowKind> kinds,
-                           const RowNeeds& needs, std::vector<uint32_t>& place_of) {
+std::vector<Needed> Gather(ExpertLayerId layer, const Routing& routing,
+                           std::span<const RowKind> kinds, const RowNeeds& needs,
+                           std::vector<uint32_t>& place_of) {
   uint16_t highest = 0;
   for (const ExpertId e : routing.experts) highest = std::max(highest, e.value);
   place_of.assign(size_t{highest} + 1, kNone);
@@ -69,7 +70,7 @@ void Rescale(LayerPlan& plan) {
 
 }  // namespace
 
-LayerPlan PlanLayer(LayerId layer, const Routing& routing, std::span<const RowKind> kinds,
+LayerPlan PlanLayer(ExpertLayerId layer, const Routing& routing, std::span<const RowKind> kinds,
                     const ExpertPresence& is_present, const RowNeeds& needs) {
   CHECK(kinds.size() == routing.n_tokens);
   CHECK(needs.needs.empty() || needs.needs.size() == routing.experts.size());
@@ -110,7 +111,7 @@ LayerPlan PlanLayer(LayerId layer, const Routing& routing, std::span<const RowKi
   return plan;
 }
 
-std::vector<ExpertKey> PlanReadAhead(LayerId layer, uint32_t n_layer, uint32_t n_expert,
+std::vector<ExpertKey> PlanReadAhead(ExpertLayerId layer, uint32_t n_layer, uint32_t n_expert,
                                      uint32_t n_used, size_t prompt_rows) {
   constexpr double kLeastShare = 0.8;
   // With T rows of K from E experts, even routing leaves out (1 - K/E)^T of them.
@@ -118,7 +119,7 @@ std::vector<ExpertKey> PlanReadAhead(LayerId layer, uint32_t n_layer, uint32_t n
       std::pow(1.0 - static_cast<double>(n_used) / n_expert, static_cast<double>(prompt_rows));
   std::vector<ExpertKey> keys;
   if (1.0 - skipped < kLeastShare || layer.value + 1U >= n_layer) return keys;
-  const LayerId next{static_cast<uint16_t>(layer.value + 1)};
+  const ExpertLayerId next{static_cast<uint16_t>(layer.value + 1)};
   for (uint16_t e = 0; e < n_expert; ++e) keys.push_back({.layer = next, .expert = {e}});
   return keys;
 }

@@ -32,12 +32,12 @@ struct RowNeeds {
 // Experts that are present come first, so that none of the absent ones evicts them and the team has
 // work while the others arrive; otherwise in order of first appearance in the routing.
 // kinds: [n_rows].
-LayerPlan PlanLayer(LayerId layer, const Routing& routing, std::span<const RowKind> kinds,
+LayerPlan PlanLayer(ExpertLayerId layer, const Routing& routing, std::span<const RowKind> kinds,
                     const ExpertPresence& is_present, const RowNeeds& needs = {});
 
 // The experts of the layer after `layer` if a prompt of that many rows should read them before it
 // is routed there; empty if not. It pays only if nearly all of them will be needed.
-std::vector<ExpertKey> PlanReadAhead(LayerId layer, uint32_t n_layer, uint32_t n_expert,
+std::vector<ExpertKey> PlanReadAhead(ExpertLayerId layer, uint32_t n_layer, uint32_t n_expert,
                                      uint32_t n_used, size_t prompt_rows);
 
 }  // namespace moestro

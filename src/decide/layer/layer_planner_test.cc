@@ -33,10 +33,10 @@ std::vector<uint16_t> ExpertsOf(const LayerPlan& plan) {
 TEST(PlanLayer, PresentExpertsComeFirstOtherwiseByFirstAppearance) {
   const Routing routing = RoutingOf({5, 3, 3, 9, 5, 1}, 2);
   const std::vector<RowKind> kinds(3, kD);
-  const LayerPlan plan =
-      PlanLayer(LayerId{2}, routing, kinds, [](ExpertKey key) { return key.expert.value >= 9; });
+  const LayerPlan plan = PlanLayer(ExpertLayerId{2}, routing, kinds,
+                                   [](ExpertKey key) { return key.expert.value >= 9; });
   EXPECT_EQ(ExpertsOf(plan), (std::vector<uint16_t>{9, 5, 3, 1}));
-  EXPECT_EQ(plan.layer, LayerId{2});
+  EXPECT_EQ(plan.layer, ExpertLayerId{2});
   EXPECT_TRUE(plan.experts[0].is_present);
   EXPECT_FALSE(plan.experts[1].is_present);
 }
@@ -44,7 +44,8 @@ TEST(PlanLayer, PresentExpertsComeFirstOtherwiseByFirstAppearance) {
 TEST(PlanLayer, PairsOfAnExpertAreNeighboursAndLeadBackToRouterOrder) {
   const Routing routing = RoutingOf({5, 3, 3, 9, 5, 1}, 2);
   const std::vector<RowKind> kinds(3, kD);
-  const LayerPlan plan = PlanLayer(LayerId{0}, routing, kinds, [](ExpertKey) { return false; });
+  const LayerPlan plan =
+      PlanLayer(ExpertLayerId{0}, routing, kinds, [](ExpertKey) { return false; });
   ASSERT_EQ(plan.row_of.size(), 6U);
   for (const PlannedExpert& expert : plan.experts) {
     for (uint32_t i = 0; i < expert.n_pairs; ++i) {
@@ -62,7 +63,8 @@ TEST(PlanLayer, PairsOfAnExpertAreNeighboursAndLeadBackToRouterOrder) {
 TEST(PlanLayer, AnExpertIsADecodesIfAnyOfItsRowsDecodes) {
   const Routing routing = RoutingOf({5, 3, 3, 9}, 2);
   const std::vector<RowKind> kinds = {kP, kD};
-  const LayerPlan plan = PlanLayer(LayerId{0}, routing, kinds, [](ExpertKey) { return true; });
+  const LayerPlan plan =
+      PlanLayer(ExpertLayerId{0}, routing, kinds, [](ExpertKey) { return true; });
   ASSERT_EQ(ExpertsOf(plan), (std::vector<uint16_t>{5, 3, 9}));
   EXPECT_EQ(plan.experts[0].use, Use::kPrefill);
   EXPECT_EQ(plan.experts[1].use, Use::kDecode);
@@ -71,11 +73,11 @@ TEST(PlanLayer, AnExpertIsADecodesIfAnyOfItsRowsDecodes) {
 
 TEST(PlanReadAhead, OnlyWhenNearlyAllExpertsWillBeNeeded) {
   // With 2 of 8 experts a row, six rows leave out 18 %, five rows 24 %.
-  EXPECT_TRUE(PlanReadAhead(LayerId{0}, 3, 8, 2, 5).empty());
-  const std::vector<ExpertKey> keys = PlanReadAhead(LayerId{0}, 3, 8, 2, 6);
+  EXPECT_TRUE(PlanReadAhead(ExpertLayerId{0}, 3, 8, 2, 5).empty());
+  const std::vector<ExpertKey> keys = PlanReadAhead(ExpertLayerId{0}, 3, 8, 2, 6);
   ASSERT_EQ(keys.size(), 8U);
-  EXPECT_EQ(keys.front(), (ExpertKey{.layer = LayerId{1}, .expert = ExpertId{0}}));
-  EXPECT_TRUE(PlanReadAhead(LayerId{2}, 3, 8, 2, 100).empty());  // there is no next layer
+  EXPECT_EQ(keys.front(), (ExpertKey{.layer = ExpertLayerId{1}, .expert = ExpertId{0}}));
+  EXPECT_TRUE(PlanReadAhead(ExpertLayerId{2}, 3, 8, 2, 100).empty());  // there is no next layer
 }
 
 }  // namespace

@@ -105,7 +105,7 @@ void LayerProtocol::Learn(const Routed& routed) {
                              .ahead = predicted_};
   Expect(routed);
   planner_.Observe(seen, UsualCopies(), rows);
-  planner_.ForEachPrediction([this](LayerId later, std::span<const ExpertId> experts) {
+  planner_.ForEachPrediction([this](ExpertLayerId later, std::span<const ExpertId> experts) {
     holder_.Predict(later, experts);
     if (lossy_.choices != nullptr) lossy_.choices->Predict(later, experts);
   });
@@ -121,7 +121,7 @@ void LayerProtocol::Expect(const Routed& routed) {
   const size_t rows = routed.kinds.size();
   for (size_t r = 0; r * used < routed.predicted.size(); ++r) {
     if (routed.kinds[r % rows] != RowKind::kDecode) continue;
-    const LayerId later{static_cast<uint16_t>(layer_ + 1 + r / rows)};
+    const ExpertLayerId later{static_cast<uint16_t>(layer_ + 1 + r / rows)};
     const auto experts = routed.predicted.subspan(r * used, used);
     const std::vector<Need> needs = lossy_.chooser->NeedsOfPredicted(
         later, experts, routed.predicted_weights.subspan(r * used, used));
@@ -134,7 +134,7 @@ void LayerProtocol::Expect(const Routed& routed) {
 }
 
 CopyChoice LayerProtocol::UsualCopies() const {
-  return [this](LayerId layer, ExpertId expert, uint32_t rank) -> std::optional<CopyId> {
+  return [this](ExpertLayerId layer, ExpertId expert, uint32_t rank) -> std::optional<CopyId> {
     if (lossy_.chooser == nullptr) return CopyId{0};
     return UsualCopy({.layer = layer, .expert = expert}, rank);
   };

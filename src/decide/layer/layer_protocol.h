@@ -36,8 +36,8 @@ class ExpertHolder {
   // In memory or on its way there.
   virtual bool contains(ExpertKey key) const = 0;
   // The decode's clock and what is predicted, for the replacement policies.
-  virtual void BeginLayer(LayerId layer) = 0;
-  virtual void Predict(LayerId layer, std::span<const ExpertId> experts) = 0;
+  virtual void BeginLayer(ExpertLayerId layer) = 0;
+  virtual void Predict(ExpertLayerId layer, std::span<const ExpertId> experts) = 0;
   // Pins an expert for a later layer, and starts reading it if it is absent. False: no room.
   virtual bool Prefetch(ExpertKey key) = 0;
   // Ends a prefetch: what has not been read of it yet is not read.
@@ -61,7 +61,7 @@ class LayerProtocol {
   // What one layer's routers have said about a step. What gives way to resident experts changes the
   // routing.
   struct Routed {
-    LayerId layer;
+    ExpertLayerId layer;
     Routing& routing;
     std::span<const RowKind> kinds;       // [rows]
     std::span<const ExpertId> predicted;  // [distance - 1][row][K or K']; empty: not evaluated

@@ -24,7 +24,7 @@ uint32_t LossyChooser::candidates() const {
   return CandidatesOf(router_->n_expert, router_->n_used);
 }
 
-uint32_t LossyChooser::Prefer(LayerId layer, std::span<const RowKind> kinds,
+uint32_t LossyChooser::Prefer(ExpertLayerId layer, std::span<const RowKind> kinds,
                               const ExpertPresence& is_present, Routing& routing) {
   if (candidates() == 0) return 0;
   CHECK(routing.candidates.per_row == candidates());
@@ -36,8 +36,8 @@ uint32_t LossyChooser::Prefer(LayerId layer, std::span<const RowKind> kinds,
 }
 
 // How many of the row's experts were replaced.
-uint32_t LossyChooser::PreferRow(LayerId layer, uint32_t row, const ExpertPresence& is_present,
-                                 Routing& routing) {
+uint32_t LossyChooser::PreferRow(ExpertLayerId layer, uint32_t row,
+                                 const ExpertPresence& is_present, Routing& routing) {
   const RoutingCandidates& c = routing.candidates;
   const size_t first = size_t{row} * c.per_row;
   // Twice the range lifts a present expert above every absent one.
@@ -94,7 +94,7 @@ Need LossyChooser::NeedAt(double unimportance, double share) const {
 }
 
 // Into unimportance_ and shares_.
-void LossyChooser::JudgeRow(LayerId layer, std::span<const ExpertId> experts,
+void LossyChooser::JudgeRow(ExpertLayerId layer, std::span<const ExpertId> experts,
                             std::span<const float> weights) {
   contributions_.resize(experts.size());
   unimportance_.resize(experts.size());
@@ -107,7 +107,8 @@ void LossyChooser::JudgeRow(LayerId layer, std::span<const ExpertId> experts,
   }
 }
 
-std::vector<Need> LossyChooser::NeedsOfPredicted(LayerId layer, std::span<const ExpertId> experts,
+std::vector<Need> LossyChooser::NeedsOfPredicted(ExpertLayerId layer,
+                                                 std::span<const ExpertId> experts,
                                                  std::span<const float> weights) {
   JudgeRow(layer, experts, weights);
   const Need least = NeedOfMisses();
@@ -118,7 +119,7 @@ std::vector<Need> LossyChooser::NeedsOfPredicted(LayerId layer, std::span<const 
   return needs;
 }
 
-RowNeeds LossyChooser::NeedsOf(LayerId layer, const Routing& routing,
+RowNeeds LossyChooser::NeedsOf(ExpertLayerId layer, const Routing& routing,
                                std::span<const RowKind> kinds) {
   RowNeeds needs{.needs = std::vector<Need>(routing.experts.size(), Need::kOwn),
                  .has_low = has_low_,
@@ -145,7 +146,7 @@ RowNeeds LossyChooser::NeedsOf(LayerId layer, const Routing& routing,
   return needs;
 }
 
-Need LossyChooser::UsualNeed(LayerId layer, uint32_t k) const {
+Need LossyChooser::UsualNeed(ExpertLayerId layer, uint32_t k) const {
   const size_t at = size_t{layer.value} * router_->n_used + k;
   const Need least = NeedOfMisses();
   if (at >= usual_.size() || !usual_[at].is_known) return least;

@@ -40,23 +40,24 @@ class LossyChooser {
   // Lets absent experts of decode rows give way to present ones (cache-aware routing): the router's
   // order, in which present experts stand lambda times the row's range higher, decides, but for the
   // best `keep`. Gives how many were replaced. REQUIRES: routing has candidates() of them.
-  uint32_t Prefer(LayerId layer, std::span<const RowKind> kinds, const ExpertPresence& is_present,
-                  Routing& routing);
+  uint32_t Prefer(ExpertLayerId layer, std::span<const RowKind> kinds,
+                  const ExpertPresence& is_present, Routing& routing);
 
-  RowNeeds NeedsOf(LayerId layer, const Routing& routing, std::span<const RowKind> kinds);
+  RowNeeds NeedsOf(ExpertLayerId layer, const Routing& routing, std::span<const RowKind> kinds);
 
   // Of a row that decodes, by the weights that a later layer's router would give on what is known
   // so far: [K], or [K'] of a little step. For prefetches.
-  std::vector<Need> NeedsOfPredicted(LayerId layer, std::span<const ExpertId> experts,
+  std::vector<Need> NeedsOfPredicted(ExpertLayerId layer, std::span<const ExpertId> experts,
                                      std::span<const float> weights);
   // What a row needs of its k-th expert on average: for prefetches where no weights are known.
-  Need UsualNeed(LayerId layer, uint32_t k) const;
+  Need UsualNeed(ExpertLayerId layer, uint32_t k) const;
 
  private:
   Need NeedAt(double unimportance, double share) const;
-  void JudgeRow(LayerId layer, std::span<const ExpertId> experts, std::span<const float> weights);
+  void JudgeRow(ExpertLayerId layer, std::span<const ExpertId> experts,
+                std::span<const float> weights);
   Need NeedOfMisses() const;
-  uint32_t PreferRow(LayerId layer, uint32_t row, const ExpertPresence& is_present,
+  uint32_t PreferRow(ExpertLayerId layer, uint32_t row, const ExpertPresence& is_present,
                      Routing& routing);
 
   LossyOptions options_;

@@ -22,7 +22,7 @@
 namespace moestro {
 namespace {
 
-constexpr LayerId kLayer{0};
+constexpr ExpertLayerId kLayer{0};
 
 ExpertKey Own(uint16_t expert) { return {.layer = kLayer, .expert = {expert}}; }
 ExpertKey Low(uint16_t expert) { return {.layer = kLayer, .expert = {expert}, .copy = kLowCopy}; }
@@ -185,8 +185,8 @@ TEST_F(LossyChoices, AnExpertThatOneRowNeedsInFullRunsInFullForAll) {
 class Wishes final : public ExpertHolder {
  public:
   bool contains(ExpertKey) const override { return false; }
-  void BeginLayer(LayerId) override {}
-  void Predict(LayerId, std::span<const ExpertId>) override {}
+  void BeginLayer(ExpertLayerId) override {}
+  void Predict(ExpertLayerId, std::span<const ExpertId>) override {}
   bool Prefetch(ExpertKey key) override {
     prefetched.insert(key);
     return true;
@@ -222,7 +222,7 @@ TEST_F(LossyChoices, APrefetchReadsTheCopyThatThisTokenNeeds) {
         const std::span<const float> weights =
             is_first && step == 29 ? predicted_weights : std::span<const float>();
         if (step == 29) wishes.prefetched.clear();
-        protocol.AfterRouting({LayerId{l}, routing, {&kDecode, 1}, ahead, weights});
+        protocol.AfterRouting({ExpertLayerId{l}, routing, {&kDecode, 1}, ahead, weights});
         protocol.Prefetch();
         if (step == 29) break;
       }
@@ -278,17 +278,17 @@ TEST(ResidentModel, KnowsWhatPlansAskedForUntilItLeaves) {
 TEST(Upgrades, AnExpertThatRunsLowAgainSoonIsNamedTwoPerStepAtMost) {
   Upgrades upgrades(4, 8);
   const auto plan = [](uint16_t layer, const std::vector<uint16_t>& low, CopyId copy = kLowCopy) {
-    LayerPlan made{.layer = LayerId{layer}};
+    LayerPlan made{.layer = ExpertLayerId{layer}};
     for (const uint16_t e : low) {
       made.experts.push_back(
-          {.key = {.layer = LayerId{layer}, .expert = {e}, .copy = copy}, .n_pairs = 1});
+          {.key = {.layer = ExpertLayerId{layer}, .expert = {e}, .copy = copy}, .n_pairs = 1});
     }
     return made;
   };
   for (uint16_t layer = 0; layer < 4; ++layer) EXPECT_FALSE(upgrades.Next(plan(layer, {1, 2})));
   const auto first = upgrades.Next(plan(0, {3, 2, 1}));
   ASSERT_TRUE(first);
-  EXPECT_EQ(*first, (ExpertKey{.layer = LayerId{0}, .expert = {2}}));
+  EXPECT_EQ(*first, (ExpertKey{.layer = ExpertLayerId{0}, .expert = {2}}));
   EXPECT_TRUE(upgrades.Next(plan(1, {1})));
   EXPECT_FALSE(upgrades.Next(plan(2, {1}))) << "two in this step already";
   EXPECT_FALSE(upgrades.Next(plan(0, {5}, 0))) << "an own copy";

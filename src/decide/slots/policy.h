@@ -41,10 +41,10 @@ class Policy {
   // The decode's clock. A sequence begins while no other lives; the next layer's requests (layer 0
   // begins a step).
   virtual void SequenceBegun() {}
-  virtual void LayerBegun(LayerId /*layer*/) {}
+  virtual void LayerBegun(ExpertLayerId /*layer*/) {}
   // The experts that `layer`, of those ahead in this step, will probably ask for; after
   // LayerBegun(). A hint that may be wrong, and that need not come.
-  virtual void Predicted(LayerId /*layer*/, std::span<const ExpertId> /*experts*/) {}
+  virtual void Predicted(ExpertLayerId /*layer*/, std::span<const ExpertId> /*experts*/) {}
   // `slot` now belongs to `key` and has just been used, by `rows` of the step: one use as far as
   // recency goes, that many as far as frequency goes. REQUIRES: the slot was empty.
   virtual void Inserted(SlotId slot, ExpertKey key, uint32_t rows) = 0;

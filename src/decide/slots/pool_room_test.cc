@@ -100,10 +100,10 @@ class Machine final : private ExpertHolder {
   bool contains(ExpertKey key) const override {
     return memory_.contains(key) || (tier_ && tier_->contains(key));
   }
-  void BeginLayer(LayerId layer) override {
+  void BeginLayer(ExpertLayerId layer) override {
     if (tier_) tier_->BeginLayer(layer);
   }
-  void Predict(LayerId, std::span<const ExpertId>) override {}
+  void Predict(ExpertLayerId, std::span<const ExpertId>) override {}
   bool Prefetch(ExpertKey key) override {
     if (tier_ && tier_->contains(key) && !memory_.contains(key)) return false;
     const std::optional<Memory::Pin> pin = memory_.TryAcquire(key, Use::kPrefetch);
@@ -143,11 +143,11 @@ class Machine final : private ExpertHolder {
       std::vector<ExpertId> predicted;
       const uint32_t ahead = std::min(sizes_.depth, sizes_.moe.n_layer - 1 - l);
       for (uint32_t d = 0; d < ahead; ++d) predicted.append_range(RoutingOf(rows, used).experts);
-      LayerPlan plan = protocol_.AfterRouting({LayerId{l}, routing, kinds, predicted});
+      LayerPlan plan = protocol_.AfterRouting({ExpertLayerId{l}, routing, kinds, predicted});
       if (tier_) Assign(plan);
       Stream own(memory_, Wanted(plan));
       own.Advance();
-      read_ahead = Stream(memory_, Ahead(LayerId{l}, prompt));
+      read_ahead = Stream(memory_, Ahead(ExpertLayerId{l}, prompt));
       protocol_.Prefetch();
       RunLayer(plan, own, read_ahead);
     }
@@ -168,7 +168,7 @@ class Machine final : private ExpertHolder {
     }
     return wanted;
   }
-  std::vector<Stream::Wanted> Ahead(LayerId layer, uint32_t prompt_rows) const {
+  std::vector<Stream::Wanted> Ahead(ExpertLayerId layer, uint32_t prompt_rows) const {
     std::vector<Stream::Wanted> wanted;
     for (const ExpertKey key : PlanReadAhead(layer, sizes_.moe.n_layer, sizes_.moe.n_expert,
                                              sizes_.moe.n_used, prompt_rows)) {

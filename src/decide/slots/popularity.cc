@@ -13,7 +13,7 @@ std::vector<ExpertKey> AllExperts(const MoeShape& shape) {
   keys.reserve(shape.experts());
   for (uint16_t l = 0; l < shape.n_layer; ++l) {
     for (uint16_t e = 0; e < shape.n_expert; ++e) {
-      keys.push_back({.layer = LayerId{l}, .expert = {e}});
+      keys.push_back({.layer = ExpertLayerId{l}, .expert = {e}});
     }
   }
   return keys;

@@ -17,11 +17,11 @@ void ResidentModel::BeginSequence() {
   for (SlotTable& table : tables_) table.BeginSequence();
 }
 
-void ResidentModel::BeginLayer(LayerId layer) {
+void ResidentModel::BeginLayer(ExpertLayerId layer) {
   for (SlotTable& table : tables_) table.BeginLayer(layer);
 }
 
-void ResidentModel::Predict(LayerId layer, std::span<const ExpertId> experts) {
+void ResidentModel::Predict(ExpertLayerId layer, std::span<const ExpertId> experts) {
   for (SlotTable& table : tables_) table.Predict(layer, experts);
 }
 

@@ -24,8 +24,8 @@ class ResidentModel {
 
   bool contains(ExpertKey key) const { return tables_[pool_of_(key)].contains(key); }
   void BeginSequence();
-  void BeginLayer(LayerId layer);
-  void Predict(LayerId layer, std::span<const ExpertId> experts);  // see Policy::Predicted()
+  void BeginLayer(ExpertLayerId layer);
+  void Predict(ExpertLayerId layer, std::span<const ExpertId> experts);  // see Policy::Predicted()
   // The experts of a plan are asked for in its order, are there at once and are let go.
   void Run(const LayerPlan& plan);
   // An expert that is fetched for later tokens: present from now on.

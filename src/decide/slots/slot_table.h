@@ -57,10 +57,10 @@ class SlotTable final : private PinView {
 
   // The decode's clock, for the policy (see policy.h).
   void BeginSequence() { policy_->SequenceBegun(); }
-  void BeginLayer(LayerId layer) { policy_->LayerBegun(layer); }
+  void BeginLayer(ExpertLayerId layer) { policy_->LayerBegun(layer); }
   // Decode has used a copy of an expert that has its slots in another table.
   void OtherCopyUsed(ExpertKey ran, uint32_t rows) { policy_->OtherCopyUsed(ran, rows); }
-  void Predict(LayerId layer, std::span<const ExpertId> experts) {
+  void Predict(ExpertLayerId layer, std::span<const ExpertId> experts) {
     policy_->Predicted(layer, experts);
   }
 

@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 
 #include "device/attention_kernel.h"
 
@@ -174,6 +175,11 @@ void FromF16(const std::byte* from, float* to, size_t n) {
   V::ToFloat(reinterpret_cast<const Half*>(from), to, n);
 }
 
+// AttentionKernel::from_f32.
+inline void FromF32(const std::byte* from, float* to, size_t n) {
+  std::memcpy(to, from, n * sizeof(float));
+}
+
 // AttentionKernel::from_q8: blocks of a factor, a half, and its integers.
 template <class V>
 void FromQ8(const std::byte* from, float* to, size_t n) {
@@ -193,6 +199,7 @@ template <class V>
 inline constexpr AttentionKernel kAttentionKernel = {.attend = AttendBlock<V>,
                                                      .from_f16 = FromF16<V>,
                                                      .from_q8 = FromQ8<V>,
+                                                     .from_f32 = FromF32,
                                                      .turn = TurnKeys<V>,
                                                      .lanes = V::kLanes,
                                                      .name = V::kName};

@@ -6,10 +6,10 @@
 
 #include "base/bytes.h"
 #include "decide/slots/budget.h"
-#include "forward/dense/kv_cache.h"
 #include "forward/dense/step_buffers.h"
 #include "forward/experts/device_experts.h"
 #include "memory/kv_blocks.h"
+#include "memory/kv_cache.h"
 
 namespace moestro {
 namespace {
@@ -21,9 +21,10 @@ constexpr uint64_t kProcessEstimate = 160 * kMiB;
 }  // namespace
 
 FixedMemory EstimateFixed(const ModelSpec& spec, uint64_t dense_bytes, uint32_t n_ctx,
-                          KvType kv_type, uint32_t chunk) {
+                          const MemoryShape& remembers, uint32_t chunk) {
   return {.dense = dense_bytes,
-          .kv = KvCache::BytesFor(spec, kv_type, KvBlocks::BlocksFor(n_ctx) * KvBlocks::kPositions),
+          .kv = KvCache::BytesFor(remembers, KvBlocks::BlocksFor(n_ctx) * KvBlocks::kPositions) +
+                2 * remembers.state_bytes(),
           .work = StepBuffers::BytesFor(spec, {.chunk = chunk}),
           .process = kProcessEstimate};
 }

@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "core/expert_catalog.h"
-#include "core/kv_type.h"
 #include "core/model_spec.h"
+#include "memory/layer_memory.h"
 
 namespace moestro {
 
@@ -20,7 +20,7 @@ struct FixedMemory {
 };
 // n_ctx tokens, with keys and values of `kv_type`.
 FixedMemory EstimateFixed(const ModelSpec& spec, uint64_t dense_bytes, uint32_t n_ctx,
-                          KvType kv_type, uint32_t chunk);
+                          const MemoryShape& remembers, uint32_t chunk);
 
 struct Fit {
   uint64_t ram = 0;  // of the whole process

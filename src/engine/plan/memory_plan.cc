@@ -88,9 +88,13 @@ Result<uint64_t> ProcessBytes(const EngineOptions& options, const ExpertCatalog&
 }  // namespace
 
 uint64_t MultiplyScratch(const ModelSpec& spec, uint32_t chunk) {
-  const uint64_t widest =
-      std::max<uint64_t>({spec.n_embd, spec.n_ff_shared, spec.n_ff_dense,
-                          uint64_t{spec.n_head} * std::max(spec.head_dim_k, spec.head_dim_v)});
+  uint64_t widest = spec.n_embd;
+  for (const LayerSpec& layer : spec.layers) {
+    const FeedForwardSpec& ff = layer.feed_forward;
+    widest = std::max<uint64_t>({widest, ff.n_ff_shared, ff.n_ff_dense});
+    const AttentionSpec* a = layer.attention();
+    if (a != nullptr) widest = std::max<uint64_t>({widest, a->n_embd_q(), a->n_embd_out()});
+  }
   return uint64_t{chunk} * widest * sizeof(float) + 4 * kMiB;
 }
 

@@ -49,11 +49,12 @@ void AskFor(const std::byte* values, size_t bytes) {
 
 }  // namespace
 
-AttentionShape AttentionShape::Of(const ModelSpec& spec, KvType kv_type) {
+AttentionShape AttentionShape::Of(const AttentionSpec& spec, KvType kv_type) {
   return {.n_head = spec.n_head,
           .n_head_kv = spec.n_head_kv,
           .dim_k = spec.head_dim_k,
           .dim_v = spec.head_dim_v,
+          .window = spec.window,
           .kv_type = kv_type};
 }
 

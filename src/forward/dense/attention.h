@@ -38,12 +38,13 @@ struct RowCells {
 };
 
 struct AttentionShape {
-  static AttentionShape Of(const ModelSpec& spec, KvType kv_type);
+  static AttentionShape Of(const AttentionSpec& spec, KvType kv_type);
 
   uint32_t n_head = 0;
   uint32_t n_head_kv = 0;  // divides n_head
   uint32_t dim_k = 0;      // of a head
   uint32_t dim_v = 0;
+  uint32_t window = 0;  // of a mask: a row sees its last so many positions; 0: all
   KvType kv_type = KvType::kF16;
 };
 

@@ -14,8 +14,8 @@
 #include "core/cells.h"
 #include "device/backend_calls.h"
 #include "device/graph_arena.h"
-#include "forward/dense/kv_cache.h"
 #include "forward/dense/masked_attention.h"
+#include "memory/kv_cache.h"
 
 namespace moestro {
 namespace {

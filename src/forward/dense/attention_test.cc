@@ -13,7 +13,7 @@
 
 #include "device/cpu_device.h"
 #include "device/graph_arena.h"
-#include "forward/dense/kv_cache.h"
+#include "memory/kv_cache.h"
 
 namespace moestro {
 namespace {
@@ -149,7 +149,8 @@ class AttentionTest : public ::testing::TestWithParam<KvType> {
   std::vector<float> queries_;
 };
 
-INSTANTIATE_TEST_SUITE_P(All, AttentionTest, ::testing::Values(KvType::kF16, KvType::kQ8),
+INSTANTIATE_TEST_SUITE_P(All, AttentionTest,
+                         ::testing::Values(KvType::kF16, KvType::kQ8, KvType::kF32),
                          [](const auto& one) { return std::string(NameOf(one.param)); });
 
 // 300 positions in pieces all over the cache, none of which ends where a block does.

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT
-// The dense parts of a transformer layer as ggml nodes. Functions add nodes to a context and return
-// the last one; nothing is computed here. Dimensions are written [fastest, ..., slowest].
+// The dense parts of a transformer layer that its mixer does not have, as ggml nodes. Functions add
+// nodes to a context and return the last one; nothing is computed here. Dimensions are written
+// [fastest, ..., slowest].
 #pragma once
 
 #include <ggml.h>
 
-#include <cstdint>
-#include <functional>
+#include <span>
 
 #include "core/model_spec.h"
 #include "forward/dense/tensors.h"
@@ -20,25 +20,14 @@ ggml_tensor* RmsNorm(ggml_context* ctx, ggml_tensor* x, ggml_tensor* weight, ggm
 // weight^T x (+ bias); weight [n_in, n_out], x [n_in, tokens] -> [n_out, tokens].
 ggml_tensor* Linear(ggml_context* ctx, ggml_tensor* weight, ggml_tensor* x, ggml_tensor* bias);
 
+// Linear() of several matrices, in one node where they can share it. biases: one for each, or none
+// at all. REQUIRES: as many products as weights.
+void Linears(ggml_context* ctx, std::span<ggml_tensor* const> weights, ggml_tensor* x,
+             std::span<ggml_tensor* const> biases, std::span<ggml_tensor*> products);
+
 // activation(gate, up), as device/activation.h joins them in routed experts on the CPU.
 ggml_tensor* GatedProduct(ggml_context* ctx, Activation activation, ggml_tensor* gate,
                           ggml_tensor* up);
-
-struct AttentionInputs {
-  ggml_tensor* x = nullptr;             // F32 [n_embd, tokens]
-  ggml_tensor* positions = nullptr;     // I32 [tokens]
-  ggml_tensor* cells = nullptr;         // I64 [tokens]: rows of the KV cache to write
-  ggml_tensor* k_cache = nullptr;       // F16 [n_embd_k, cells of the cache]
-  ggml_tensor* v_cache = nullptr;       // F16 [n_embd_v, cells of the cache]
-  ggml_tensor* rope_factors = nullptr;  // F32 [n_dims / 2] or null
-  // Adds the node that attends to the cells: q [head_dim_k, n_head, tokens] and the scale of the
-  // scores -> [n_head * head_dim_v, tokens].
-  std::function<ggml_tensor*(ggml_tensor* q, float scale)> attend;
-};
-
-// Self-attention with its residual: x + attention(norm(x)), [n_embd, tokens].
-ggml_tensor* Attention(ggml_context* ctx, ggml_cgraph* graph, const ModelSpec& spec,
-                       const LayerTensors& w, const AttentionInputs& in);
 
 // The expert that every token uses, weighted by its own sigmoid gate where it has one:
 // [n_embd, tokens]. REQUIRES: w.shared_gate is set.

@@ -11,6 +11,7 @@
 #include "device/backend_calls.h"
 #include "forward/dense/blocks.h"
 #include "forward/dense/finite.h"
+#include "forward/dense/masked_attention.h"
 
 namespace moestro {
 namespace {
@@ -53,18 +54,13 @@ uint32_t PieceRows(const LayerGraph::Parts& parts) {
       std::clamp<uint64_t>(AlignDown(rows, kFewestRows), kFewestRows, kMostPieceRows));
 }
 
-ggml_tensor* RopeFactors(const ModelSpec& spec, const ModelTensors& t, uint32_t n_ctx) {
-  if (t.rope_freqs != nullptr || !spec.attention.long_short_factors) return t.rope_freqs;
-  return n_ctx > spec.rope.original_context ? t.rope_factors_long : t.rope_factors_short;
-}
-
 }  // namespace
 
 uint32_t LayerGraph::CellsFor(uint32_t n_cells, bool is_on_device) {
   return is_on_device ? static_cast<uint32_t>(AlignUp(n_cells, MaskedAttention::kCells)) : n_cells;
 }
 
-LayerGraph::LayerGraph(const Parts& parts, uint32_t n_ctx)
+LayerGraph::LayerGraph(const Parts& parts)
     : spec_(&parts.spec),
       tensors_(&parts.tensors),
       buffers_(&parts.buffers),
@@ -74,29 +70,54 @@ LayerGraph::LayerGraph(const Parts& parts, uint32_t n_ctx)
       cpu_(&parts.cpu),
       stop_(parts.stop),
       piece_rows_(PieceRows(parts)),
-      rope_factors_(RopeFactors(parts.spec, parts.tensors, n_ctx)),
       arena_(parts.device != nullptr ? parts.device->backend() : parts.cpu.backend(), kMaxNodes) {}
 
 Result<std::unique_ptr<LayerGraph>> LayerGraph::Create(const Parts& parts, uint32_t n_ctx,
                                                        uint32_t chunk, uint32_t logits_rows) {
-  std::unique_ptr<LayerGraph> graph(new LayerGraph(parts, n_ctx));
-  const AttentionShape shape = AttentionShape::Of(parts.spec, parts.kv.type());
-  if (parts.device != nullptr) {
-    ggml_backend_t backend = parts.device->backend();
-    // Rows of hidden are places for tensors.
-    if (parts.spec.n_embd * sizeof(float) % BackendBuffer::AlignmentOf(backend) != 0) {
-      return Fail(Errc::kDevice, "rows of {} values do not lie where {} wants them",
-                  parts.spec.n_embd, parts.device->info().name);
-    }
-    TRY(graph->masked_, MaskedAttention::Allocate(backend, shape, chunk, parts.kv.cells()));
-  } else {
-    TRY(graph->tiled_, TiledAttention::Create(shape, parts.cpu.threads(),
-                                              AttentionKernel::ForThisMachine(), parts.stop));
+  std::unique_ptr<LayerGraph> graph(new LayerGraph(parts));
+  // Rows of hidden are places for tensors.
+  if (parts.device != nullptr &&
+      parts.spec.n_embd * sizeof(float) % BackendBuffer::AlignmentOf(parts.device->backend()) !=
+          0) {
+    return Fail(Errc::kDevice, "rows of {} values do not lie where {} wants them",
+                parts.spec.n_embd, parts.device->info().name);
   }
+  TRY_STATUS(graph->MakeMixers(parts, n_ctx, chunk));
   TRY_STATUS(graph->Reserve(chunk, logits_rows));
-  graph->work_bytes_ = graph->arena_.buffer_bytes() +
-                       (graph->masked_ ? MaskedAttention::BytesFor(chunk, parts.kv.cells()) : 0);
+  graph->work_bytes_ = graph->arena_.buffer_bytes();
+  for (const auto& mixer : graph->mixers_) graph->work_bytes_ += mixer->work_bytes();
   return graph;
+}
+
+Status LayerGraph::MakeMixers(const Parts& parts, uint32_t n_ctx, uint32_t chunk) {
+  const MixerParts from{.cpu = parts.cpu,
+                        .spec = parts.spec,
+                        .tensors = parts.tensors,
+                        .kv = parts.kv,
+                        .states = parts.states,
+                        .device = parts.device,
+                        .stop = parts.stop,
+                        .n_ctx = n_ctx,
+                        .chunk = chunk};
+  const std::vector<LayerSpec>& layers = spec_->layers;
+  for (size_t l = 0; l < layers.size(); ++l) {
+    const auto alike = std::ranges::find(layers, layers[l].mixer, &LayerSpec::mixer);
+    const auto first = static_cast<size_t>(alike - layers.begin());
+    if (first < l) {
+      mixer_of_.push_back(mixer_of_[first]);
+      continue;
+    }
+    TRY(std::unique_ptr<Mixer> mixer, MakeMixer(from, layers[l].mixer, parts.make_state_mixer));
+    mixer_of_.push_back(mixer.get());
+    mixers_.push_back(std::move(mixer));
+  }
+  return {};
+}
+
+uint64_t LayerGraph::thread_bytes() const {
+  uint64_t bytes = 0;
+  for (const auto& mixer : mixers_) bytes += mixer->thread_bytes();
+  return bytes;
 }
 
 LayerGraph::~LayerGraph() {
@@ -107,17 +128,17 @@ LayerGraph::~LayerGraph() {
 Status LayerGraph::Reserve(uint32_t chunk, uint32_t logits_rows) {
   // A later, larger graph would move the buffer; the largest of each kind comes first.
   visible_.assign(chunk, {});
-  if (masked_) masked_->Assume(chunk);
+  states_.assign(chunk, {});
+  for (const auto& mixer : mixers_) mixer->Assume(chunk);
   const uint32_t head_rows = std::min(chunk, logits_rows);
   BuildHead({.count = device_ != nullptr ? head_rows : std::min(head_rows, kHeadRows)}, 0);
   TRY_STATUS(CheckSupport());
   TRY_STATUS(arena_.Reserve());
   const uint64_t head = arena_.buffer_bytes();
-  for (const LayerKind kind : {LayerKind::kExperts, LayerKind::kDense}) {
-    const auto first = std::ranges::find(spec_->layers, kind);
-    if (first == spec_->layers.end()) continue;
-    BuildLayer(LayerId{static_cast<uint16_t>(first - spec_->layers.begin())}, 0,
-               {.count = std::min(chunk, piece_rows_)});
+  const std::vector<LayerSpec>& layers = spec_->layers;
+  for (size_t l = 0; l < layers.size(); ++l) {
+    if (std::ranges::find(layers, layers[l]) - layers.begin() < static_cast<ptrdiff_t>(l)) continue;
+    BuildLayer(LayerId{static_cast<uint16_t>(l)}, 0, {.count = std::min(chunk, piece_rows_)});
     TRY_STATUS(CheckSupport());
     TRY_STATUS(arena_.Reserve());
   }
@@ -142,21 +163,25 @@ Status LayerGraph::SetRows(std::span<const StepRow> rows) {
   Embed(rows);
   is_hidden_there_ = false;
   visible_.clear();
+  states_.clear();
   for (size_t r = 0; r < rows.size(); ++r) {
     buffers_->positions()[r] = static_cast<int32_t>(rows[r].position);
     buffers_->cells()[r] = rows[r].cell;
     visible_.push_back(rows[r].visible);
+    states_.push_back(rows[r].state);
   }
   if (device_ == nullptr) return {};
   TRY_STATUS(device_->Finish());  // a step that failed may have left a launch behind
   TRY_STATUS(buffers_->Send(StepBuffers::kPositions, rows.size() * sizeof(int32_t)));
   TRY_STATUS(buffers_->Send(StepBuffers::kCells, rows.size() * sizeof(int64_t)));
-  return masked_->SetRows(visible_);
+  for (const auto& mixer : mixers_) TRY_STATUS(mixer->SetRows(visible_));
+  return {};
 }
 
 LayerGraph::Rows LayerGraph::KeepRows(uint32_t most) const {
   const size_t n = std::min<size_t>(most, visible_.size());
   return {.visible = visible_,
+          .states = states_,
           .hidden = {buffers_->hidden(), buffers_->hidden() + n * spec_->n_embd},
           .positions = {buffers_->positions(), buffers_->positions() + n},
           .cells = {buffers_->cells(), buffers_->cells() + n}};
@@ -167,6 +192,7 @@ void LayerGraph::BringBack(const Rows& rows) {
   std::ranges::copy(rows.positions, buffers_->positions());
   std::ranges::copy(rows.cells, buffers_->cells());
   visible_ = rows.visible;
+  states_ = rows.states;
 }
 
 void LayerGraph::Embed(std::span<const StepRow> rows) {
@@ -270,7 +296,9 @@ Status LayerGraph::FetchLogits(LayerId layer, uint32_t look_ahead) {
 Status LayerGraph::FetchRows() {
   if (device_ == nullptr) return {};
   TRY_STATUS(buffers_->Fetch(StepBuffers::kResidual, row_bytes()));
-  if (spec_->n_ff_shared > 0) TRY_STATUS(buffers_->Fetch(StepBuffers::kShared, row_bytes()));
+  if (spec_->MostOf(&FeedForwardSpec::n_ff_shared) > 0) {
+    TRY_STATUS(buffers_->Fetch(StepBuffers::kShared, row_bytes()));
+  }
   return buffers_->Fetch(StepBuffers::kFfnIn, row_bytes());
 }
 
@@ -315,28 +343,21 @@ void LayerGraph::BuildLookAhead(LayerId layer, ggml_tensor* ffn_in, uint32_t loo
 void LayerGraph::BuildLayer(LayerId layer, uint32_t look_ahead, StepRows rows) {
   ggml_context* ctx = arena_.Begin();
   const LayerTensors& w = tensors_->layers[layer.value];
-  ggml_tensor* k_cache = kv_->K(ctx, layer.value);
-  ggml_tensor* v_cache = kv_->V(ctx, layer.value);
-  const auto attend = [&](ggml_tensor* q, float scale) {
-    if (masked_) return masked_->Node(ctx, q, k_cache, v_cache, scale);
-    const KvCache::Layer kv = kv_->layer(layer.value);
-    return tiled_->Node(ctx, q, {.k = kv.k, .v = kv.v, .scale = scale, .sinks = {}},
-                        std::span(visible_).subspan(rows.first, rows.count));
-  };
 
   // hidden [rows][n_embd], each row's position, and the cell that its key and value go to.
-  const AttentionInputs in{.x = Input(rows),
-                           .positions = ggml_new_tensor_1d(ctx, GGML_TYPE_I32, rows.count),
-                           .cells = ggml_new_tensor_1d(ctx, GGML_TYPE_I64, rows.count),
-                           .k_cache = k_cache,
-                           .v_cache = v_cache,
-                           .rope_factors = rope_factors_,
-                           .attend = attend};
+  const MixerRows in{.ctx = ctx,
+                     .graph = arena_.graph(),
+                     .layer = layer,
+                     .x = Input(rows),
+                     .positions = ggml_new_tensor_1d(ctx, GGML_TYPE_I32, rows.count),
+                     .cells = ggml_new_tensor_1d(ctx, GGML_TYPE_I64, rows.count),
+                     .visible = std::span(visible_).subspan(rows.first, rows.count),
+                     .states = std::span(states_).subspan(rows.first, rows.count)};
   buffers_->Place(in.positions, StepBuffers::kPositions, rows.first * sizeof(int32_t));
   buffers_->Place(in.cells, StepBuffers::kCells, rows.first * sizeof(int64_t));
 
-  // attended = hidden + attention(norm(hidden)) [rows][n_embd]; then the norm before the experts.
-  ggml_tensor* attended = Attention(ctx, arena_.graph(), *spec_, w, in);
+  // attended = hidden + mixer(norm(hidden)) [rows][n_embd]; then the norm before the experts.
+  ggml_tensor* attended = mixer_of_[layer.value]->Build(w, in);
   ggml_tensor* ffn_in = RmsNorm(ctx, attended, w.ffn_norm, w.ffn_norm_b, spec_->rms_eps);
   if (!spec_->has_experts(layer.value)) {  // its result is the next layer's input
     ggml_tensor* ffn = DenseFfn(ctx, spec_->experts.activation, w, ffn_in);

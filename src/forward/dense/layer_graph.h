@@ -11,7 +11,6 @@
 #include <array>
 #include <cstdint>
 #include <memory>
-#include <optional>
 #include <span>
 #include <vector>
 
@@ -23,11 +22,11 @@
 #include "device/devices.h"
 #include "device/graph_arena.h"
 #include "forward/dense/attention.h"
-#include "forward/dense/kv_cache.h"
 #include "forward/dense/look_ahead.h"
-#include "forward/dense/masked_attention.h"
+#include "forward/dense/mixers/mixer.h"
 #include "forward/dense/step_buffers.h"
 #include "forward/dense/tensors.h"
+#include "memory/kv_cache.h"
 
 namespace moestro {
 
@@ -37,6 +36,7 @@ struct StepRow {
   uint32_t position = 0;
   uint32_t cell = 0;  // where its key and value go
   RowCells visible;   // positions 0 .. position of its sequence; the runs outlive the step
+  RowState state = {};
 };
 
 // Rows [first, first + count) of a step.
@@ -54,13 +54,15 @@ class LayerGraph {
     const ModelTensors& tensors;
     StepBuffers& buffers;
     KvCache& kv;
+    StateStore& states;
     const LookAheadRouters* look_ahead = nullptr;  // for Attend() with look_ahead > 0
     // Where graphs run; buffers, cache and routers are there, too. Null: on the CPU.
     const ComputeDevice* device = nullptr;
-    StopSignal* stop = nullptr;  // looked at within graphs on the CPU; null: nobody asks
+    StopSignal* stop = nullptr;            // looked at within graphs on the CPU; null: nobody asks
+    MakeStateMixer make_state_mixer = {};  // for layers with a state
   };
   // n_ctx: the longest sequence. Sizes what graphs of `chunk` rows take. kNoMemory; kDevice if the
-  // device does not compute some part.
+  // device does not compute some part; kUnsupported as MakeMixer().
   static Result<std::unique_ptr<LayerGraph>> Create(const Parts& parts, uint32_t n_ctx,
                                                     uint32_t chunk, uint32_t logits_rows);
   // Cells that a cache must have for `n_cells` to be of use.
@@ -70,7 +72,7 @@ class LayerGraph {
   // Intermediate results and masks, wherever graphs run, and what each thread of the CPU takes on
   // top.
   uint64_t work_bytes() const { return work_bytes_; }
-  uint64_t thread_bytes() const { return tiled_ ? tiled_->thread_bytes() : 0; }
+  uint64_t thread_bytes() const;
   bool is_on_device() const { return device_ != nullptr; }
 
   // The rows that the following calls are about: looks up their embeddings -> hidden. kDevice.
@@ -79,6 +81,7 @@ class LayerGraph {
   // on with these. Between two layers. REQUIRES: !is_on_device().
   struct Rows {
     std::vector<RowCells> visible;   // of all
+    std::vector<RowState> states;    // of all
     std::vector<float> hidden;       // [first rows][n_embd]
     std::vector<int32_t> positions;  // of these
     std::vector<int64_t> cells;      // of these
@@ -104,7 +107,8 @@ class LayerGraph {
   Status Head(uint32_t first_row, uint32_t n_rows);
 
  private:
-  LayerGraph(const Parts& parts, uint32_t n_ctx);
+  explicit LayerGraph(const Parts& parts);
+  Status MakeMixers(const Parts& parts, uint32_t n_ctx, uint32_t chunk);
   Status Reserve(uint32_t chunk, uint32_t logits_rows);
   Status CheckSupport() const;
   ggml_tensor* Input(StepRows rows);
@@ -128,11 +132,11 @@ class LayerGraph {
   const ComputeDevice* device_;
   CpuDevice* cpu_;
   StopSignal* stop_;
-  uint32_t piece_rows_;  // of a layer that one graph computes, at most
-  ggml_tensor* rope_factors_;
-  std::unique_ptr<TiledAttention> tiled_;  // on the CPU
-  std::optional<MaskedAttention> masked_;  // on a device
-  std::vector<RowCells> visible_;          // of the rows
+  uint32_t piece_rows_;                         // of a layer that one graph computes, at most
+  std::vector<std::unique_ptr<Mixer>> mixers_;  // one for all layers that are alike
+  std::vector<Mixer*> mixer_of_;                // [layer]
+  std::vector<RowCells> visible_;               // of the rows
+  std::vector<RowState> states_;                // of the rows
   bool is_hidden_there_ = false;
   uint64_t work_bytes_ = 0;
   std::vector<float> ahead_;  // scratch

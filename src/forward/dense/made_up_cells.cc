@@ -5,14 +5,15 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <cstring>
 #include <random>
 #include <vector>
 
 namespace moestro {
 namespace {
 
-constexpr size_t kBegins = 65521;     // blocks of the table where a cell may begin
-constexpr uint32_t kTogether = 1024;  // cells that are written at once
+constexpr size_t kBegins = 65521;          // blocks of the table where a cell may begin
+constexpr uint32_t kCellsTogether = 1024;  // cells that are written at once
 
 // The sum of twelve uniform numbers less six: a standard library's normal_distribution would not
 // promise the same numbers everywhere.
@@ -23,9 +24,23 @@ std::vector<std::byte> NormalNumbers(KvType type, size_t n, std::mt19937_64& ran
     for (int i = 0; i < 12; ++i) number += static_cast<float>(random() >> 40) * 0x1p-24F;
   }
   std::vector<std::byte> stored(KvBytes(type, n));
-  ggml_get_type_traits(KvCache::TensorType(type))
-      ->from_float_ref(numbers.data(), stored.data(), static_cast<int64_t>(n));
+  const ggml_from_float_t from_float =
+      ggml_get_type_traits(KvCache::TensorType(type))->from_float_ref;
+  if (from_float == nullptr) {  // ggml has none for its own type
+    std::memcpy(stored.data(), numbers.data(), stored.size());
+  } else {
+    from_float(numbers.data(), stored.data(), static_cast<int64_t>(n));
+  }
   return stored;
+}
+
+// Values of a key or a value, at most.
+uint32_t WidestOf(const MemoryShape& shape) {
+  uint32_t widest = 0;
+  for (const LayerMemory& layer : shape.layers) {
+    widest = std::max({widest, layer.keys, layer.values});
+  }
+  return widest;
 }
 
 }  // namespace
@@ -35,18 +50,19 @@ std::vector<std::byte> NormalNumbers(KvType type, size_t n, std::mt19937_64& ran
 Status MakeUpCells(const KvCache& kv, std::span<const CellRun> cells, uint64_t seed) {
   std::mt19937_64 random(seed);
   const KvTypeInfo& type = InfoOf(kv.type());
-  const std::vector<std::byte> table = NormalNumbers(
-      kv.type(), kBegins * type.block + std::max(kv.n_embd_k(), kv.n_embd_v()), random);
+  const std::vector<std::byte> table =
+      NormalNumbers(kv.type(), kBegins * type.block + WidestOf(kv.shape()), random);
   std::vector<std::byte> rows;
   for (uint32_t layer = 0; layer < kv.layers(); ++layer) {
+    if (!kv.shape().layers[layer].has_cells()) continue;
     for (const KvCache::Part part : {KvCache::Part::kKeys, KvCache::Part::kValues}) {
       for (const CellRun& run : cells) {
         for (uint32_t done = 0; done < run.count;) {
-          const uint32_t n = std::min(kTogether, run.count - done);
+          const uint32_t n = std::min(kCellsTogether, run.count - done);
           rows.clear();
           for (uint32_t i = 0; i < n; ++i) {
             const size_t from = random() % kBegins * type.block_bytes;
-            rows.append_range(std::span(table).subspan(from, kv.cell_bytes(part)));
+            rows.append_range(std::span(table).subspan(from, kv.cell_bytes(layer, part)));
           }
           TRY_STATUS(kv.Write(layer, part, run.first + done, rows));
           done += n;

@@ -7,7 +7,7 @@
 
 #include "base/result.h"
 #include "core/cells.h"
-#include "forward/dense/kv_cache.h"
+#include "memory/kv_cache.h"
 
 namespace moestro {
 

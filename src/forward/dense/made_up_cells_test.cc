@@ -16,17 +16,18 @@ namespace {
 constexpr uint32_t kCells = 3000;
 constexpr size_t kWidth = 64;  // of a key
 
-ModelSpec Spec() {
+// The first layer has a state and no cells.
+MemoryShape Shape(KvType type) {
   ModelSpec spec;
-  spec.n_layer = 2;
-  spec.n_head_kv = 1;
-  spec.head_dim_k = kWidth;
-  spec.head_dim_v = 32;
-  return spec;
+  spec.layers.push_back({.mixer = StateSpec{.kind = "sum", .n_values = 8}, .feed_forward = {}});
+  spec.layers.resize(
+      3, {.mixer = AttentionSpec{.n_head_kv = 1, .head_dim_k = kWidth, .head_dim_v = 32},
+          .feed_forward = {}});
+  return MemoryShape::Of(spec, type).value();
 }
 
 KvCache Filled(KvType type, std::span<const CellRun> cells, uint64_t seed) {
-  auto kv = KvCache::Allocate(Spec(), type, kCells);
+  auto kv = KvCache::Allocate(Shape(type), kCells);
   EXPECT_TRUE(kv) << kv.error().message;
   EXPECT_TRUE(MakeUpCells(*kv, cells, seed));
   return std::move(*kv);
@@ -43,13 +44,14 @@ std::vector<float> Keys(const KvCache& kv, uint32_t layer) {
 
 class MakeUpCellsTest : public ::testing::TestWithParam<KvType> {};
 
-INSTANTIATE_TEST_SUITE_P(All, MakeUpCellsTest, ::testing::Values(KvType::kF16, KvType::kQ8),
+INSTANTIATE_TEST_SUITE_P(All, MakeUpCellsTest,
+                         ::testing::Values(KvType::kF16, KvType::kQ8, KvType::kF32),
                          [](const auto& one) { return std::string(NameOf(one.param)); });
 
 TEST_P(MakeUpCellsTest, NumbersAreOrdinaryAndOthersStayAsTheyAre) {
   const std::vector<CellRun> cells = {{.first = 0, .count = 1100}, {.first = 2000, .count = 900}};
   const KvCache kv = Filled(GetParam(), cells, 1);
-  for (uint32_t layer = 0; layer < 2; ++layer) {
+  for (const uint32_t layer : {1U, 2U}) {
     const std::vector<float> keys = Keys(kv, layer);
     double sum = 0.0;
     double squares = 0.0;
@@ -71,10 +73,10 @@ TEST_P(MakeUpCellsTest, NumbersAreOrdinaryAndOthersStayAsTheyAre) {
 TEST_P(MakeUpCellsTest, ASeedGivesTheSameNumbersAndCellsDiffer) {
   const std::vector<CellRun> cells = {{.first = 0, .count = kCells}};
   const KvCache kv = Filled(GetParam(), cells, 1);
-  const std::vector<float> keys = Keys(kv, 0);
-  EXPECT_EQ(keys, Keys(Filled(GetParam(), cells, 1), 0));
-  EXPECT_NE(keys, Keys(Filled(GetParam(), cells, 2), 0));
-  EXPECT_NE(keys, Keys(kv, 1));
+  const std::vector<float> keys = Keys(kv, 1);
+  EXPECT_EQ(keys, Keys(Filled(GetParam(), cells, 1), 1));
+  EXPECT_NE(keys, Keys(Filled(GetParam(), cells, 2), 1));
+  EXPECT_NE(keys, Keys(kv, 2));
   EXPECT_NE(std::vector(keys.begin(), keys.begin() + kWidth),
             std::vector(keys.begin() + kWidth, keys.begin() + 2 * kWidth));
 }

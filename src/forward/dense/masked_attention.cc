@@ -31,12 +31,16 @@ void MaskedAttention::Assume(uint32_t rows) {
 
 Status MaskedAttention::SetRows(std::span<const RowCells> rows) {
   // Calls visit(first cell, count) for each run of a row.
-  const auto each_run = [](const RowCells& row, auto&& visit) {
+  const auto each_run = [this](const RowCells& row, auto&& visit) {
     uint32_t left = row.n_positions;
+    const bool is_cut = shape_.window > 0 && shape_.window < left;
+    uint32_t unseen = is_cut ? left - shape_.window : 0;
     for (const CellRun& run : row.runs) {
       if (left == 0) break;
       const uint32_t count = std::min(run.count, left);
-      visit(run.first, count);
+      const uint32_t skipped = std::min(unseen, count);
+      if (skipped < count) visit(run.first + skipped, count - skipped);
+      unseen -= skipped;
       left -= count;
     }
   };

@@ -21,7 +21,7 @@ constexpr uint32_t kWidth = 32;
 constexpr uint16_t kExperts = 4;
 
 // Added to all values of a product.
-float BiasFor(LayerId layer, Matrix matrix, uint32_t expert) {
+float BiasFor(ExpertLayerId layer, Matrix matrix, uint32_t expert) {
   const auto m = static_cast<float>(matrix);
   return 0.25F * (m + 1.0F) * static_cast<float>(expert) + 0.5F * layer.value;
 }
@@ -33,7 +33,7 @@ class DeviceExpertsTest : public ::testing::Test {
   void SetUp() override {
     const CopyForm form{.n_embd = kWidth, .n_ff = kWidth};
     for (uint16_t e = 0; e < 2 * kExperts; ++e) {
-      catalog_.Add(LayerId{static_cast<uint16_t>(e / kExperts)},
+      catalog_.Add(ExpertLayerId{static_cast<uint16_t>(e / kExperts)},
                    ExpertId{static_cast<uint16_t>(e % kExperts)}, form, {});
     }
     const std::vector<DeviceInfo> found = FindDevices();
@@ -55,7 +55,7 @@ class DeviceExpertsTest : public ::testing::Test {
         shape_);
   }
 
-  static Status Values(LayerId layer, Matrix matrix, std::span<std::byte> to) {
+  static Status Values(ExpertLayerId layer, Matrix matrix, std::span<std::byte> to) {
     std::vector<float> values;
     for (uint32_t e = 0; e < kExperts; ++e) {
       values.resize(values.size() + kWidth, BiasFor(layer, matrix, e));
@@ -66,7 +66,7 @@ class DeviceExpertsTest : public ::testing::Test {
   }
 
   // Experts 1 and 2 of a layer for `rows` rows, of which row r is r + 1 in one place and else 0.
-  std::vector<float> Run(LayerId layer, uint32_t rows) {
+  std::vector<float> Run(ExpertLayerId layer, uint32_t rows) {
     const std::vector<float> ones(size_t{kWidth} * kWidth, 1.0F);
     const auto* bytes = reinterpret_cast<const std::byte*>(ones.data());
     LayerPlan plan{.layer = layer, .n_rows = rows, .n_used = 2};
@@ -89,7 +89,7 @@ class DeviceExpertsTest : public ::testing::Test {
     return y;
   }
 
-  void ExpectResults(LayerId layer, uint32_t rows) {
+  void ExpectResults(ExpertLayerId layer, uint32_t rows) {
     const std::vector<float> y = Run(layer, rows);
     for (uint32_t pair = 0; pair < 2 * rows; ++pair) {
       const uint32_t expert = 1 + pair / rows;
@@ -117,7 +117,7 @@ class DeviceExpertsTest : public ::testing::Test {
 TEST_F(DeviceExpertsTest, ComputesExpertsByTheirSlots) {
   ASSERT_NO_FATAL_FAILURE(Create());
   EXPECT_EQ(shape_.bias_bytes, 0U);
-  for (const uint32_t rows : {1U, 3U}) ExpectResults(LayerId{0}, rows);
+  for (const uint32_t rows : {1U, 3U}) ExpectResults(ExpertLayerId{0}, rows);
 }
 
 TEST_F(DeviceExpertsTest, AddsTheBiasesOfExpertsWhateverTheirSlots) {
@@ -126,8 +126,8 @@ TEST_F(DeviceExpertsTest, AddsTheBiasesOfExpertsWhateverTheirSlots) {
   EXPECT_GE(shape_.bias_bytes, uint64_t{4} * kExperts * kWidth * sizeof(float));
   EXPECT_GT(DeviceExperts::WorkBytes(shape_), shape_.bias_bytes);
   for (const uint32_t rows : {1U, 3U}) {
-    ExpectResults(LayerId{0}, rows);
-    ExpectResults(LayerId{1}, rows);
+    ExpectResults(ExpertLayerId{0}, rows);
+    ExpectResults(ExpertLayerId{1}, rows);
   }
 }
 
@@ -155,7 +155,7 @@ TEST_F(DeviceExpertsTest, BiasesThatCannotBeReadAreAnError) {
   const DeviceBiases::Shape biases{
       .n_embd = kWidth, .n_ff = kWidth, .n_expert = kExperts, .has = {{true, true, true}}};
   const auto loaded = DeviceBiases::Load(
-      *device_, biases, [](LayerId, Matrix matrix, std::span<std::byte>) -> Status {
+      *device_, biases, [](ExpertLayerId, Matrix matrix, std::span<std::byte>) -> Status {
         if (matrix == Matrix::kUp) return Fail(Errc::kIo, "a short file");
         return {};
       });

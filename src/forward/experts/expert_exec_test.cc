@@ -33,7 +33,7 @@ class ExpertExecTest : public ::testing::Test {
         slice = {.file = 0, .offset = offset, .length = kSlice};
         offset += kSlice;
       }
-      catalog_.Add(LayerId{0}, ExpertId{e}, {}, slices);
+      catalog_.Add(ExpertLayerId{0}, ExpertId{e}, {}, slices);
     }
     const std::vector<float> ones(offset / sizeof(float), 1.0F);
     std::vector<std::byte> bytes(offset);
@@ -69,7 +69,7 @@ class ExpertExecTest : public ::testing::Test {
     const Routing routing{
         .n_tokens = 1, .n_used = 2, .experts = {ExpertId{0}, ExpertId{1}}, .weights = {1.0F, 2.0F}};
     const RowKind kind = RowKind::kDecode;
-    const LayerPlan plan = PlanLayer(LayerId{0}, routing, {&kind, 1},
+    const LayerPlan plan = PlanLayer(ExpertLayerId{0}, routing, {&kind, 1},
                                      [this](ExpertKey key) { return residency_->contains(key); });
     LeaseStream leases(*residency_, plan);
     return exec_->Run(

@@ -52,7 +52,7 @@ struct ModelOnDisk {
         slices[m] = {.file = 0, .offset = file.size(), .length = matrix.size()};
         file.insert(file.end(), matrix.begin(), matrix.end());
       }
-      catalog.Add(LayerId{0}, ExpertId{e}, {}, slices);
+      catalog.Add(ExpertLayerId{0}, ExpertId{e}, {}, slices);
     }
   }
 };
@@ -90,7 +90,7 @@ class Layer {
                           .experts = {ExpertId{first}, ExpertId{second}},
                           .weights = {0.75F, 0.25F}};
     const RowKind kind = RowKind::kDecode;
-    const LayerPlan plan = PlanLayer(LayerId{0}, routing, {&kind, 1},
+    const LayerPlan plan = PlanLayer(ExpertLayerId{0}, routing, {&kind, 1},
                                      [this](ExpertKey key) { return residency_->contains(key); });
     std::vector<float> in(kIn);
     for (size_t i = 0; i < in.size(); ++i) in[i] = std::sin(static_cast<float>(i));

@@ -8,7 +8,9 @@ namespace {
 
 Status ReadClamp(const MetaKeys& keys, ModelSpec& spec) {
   TRY(const auto clamp, keys.FindFactor("attention.clamp_kqv"));
-  spec.clamp_kqv = clamp.value_or(0.0F);
+  for (LayerSpec& layer : spec.layers) {
+    std::get<AttentionSpec>(layer.mixer).clamp_kqv = clamp.value_or(0.0F);
+  }
   return {};
 }
 

@@ -50,7 +50,8 @@ TEST(DecodeLimit, CountsWhatHadToBeTouchedAndRead) {
   const PhaseStats& decode = done.report.stats.decode;
   const auto model = ModelFile::Open(kDemo);
   ASSERT_TRUE(model);
-  const DenseReads dense = DenseReads::Of(model->weights, model->spec, KvType::kF16);
+  const DenseReads dense =
+      DenseReads::Of(model->weights, model->spec, *MemoryShape::Of(model->spec, KvType::kF16));
   uint64_t touched = decode.expert_uses * 3 * 256 * 256 / 32 * 34;  // three matrices of Q8_0
   for (const uint32_t position : {4U, 5U, 6U}) {
     touched += dense.OfPass(

@@ -113,8 +113,6 @@ Status SideBySide::DecodeDrafted() {
   return {};
 }
 
-void SideBySide::Finish() {
-  if (drafting_) drafting_->Finish();
-}
+Status SideBySide::Finish() { return drafting_ ? drafting_->Finish() : Status(); }
 
 }  // namespace moestro

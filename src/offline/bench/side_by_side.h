@@ -39,7 +39,7 @@ class SideBySide {
   Status MakeUpDepth();  // before anything else
   Status Prefill();
   Status Decode();  // the next token of each sequence
-  void Finish();    // after the last one
+  Status Finish();  // after the last one
 
   std::span<Sequence* const> sequences() const { return pointers_; }
   const std::string& hash() const { return hash_; }  // of the last row's last logits

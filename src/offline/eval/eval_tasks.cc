@@ -149,12 +149,13 @@ Result<std::vector<double>> LogProbsOf(Engine& engine, Sequence& sequence,
   sequence.CutBack(0);
   if (shared > 0) {
     TRY_STATUS(Append(engine, sequence, std::span(asked.prompt).first(shared)));
+    sequence.Keep();
   }
   std::vector<float> row(engine.spec().n_vocab);
   std::vector<double> sums;
   for (size_t c = 0; c < asked.choices.size(); ++c) {
     const std::span<const Token> tokens(asked.choices[c]);
-    sequence.CutBack(static_cast<uint32_t>(shared));
+    TRY_STATUS(CutBackTo(engine, sequence, static_cast<uint32_t>(shared)));
     double sum = 0.0;
     for (size_t i = shared; i + 1 < tokens.size(); ++i) {
       TRY(const std::span<const float> logits, Append(engine, sequence, tokens.subspan(i, 1)));
@@ -171,7 +172,7 @@ Result<std::vector<double>> LogProbsOf(Engine& engine, Sequence& sequence,
 Result<std::string> Written(Engine& engine, Sequence& sequence, const Vocab& vocab,
                             std::span<const Token> prompt, uint32_t most) {
   EngineStepper stepper(engine, sequence);
-  stepper.Rewind(0);
+  TRY_STATUS(stepper.Rewind(0));
   const TextParts parts{
       .pick = [](std::span<const float> logits) -> Result<Token> {
         return static_cast<Token>(Largest(logits));

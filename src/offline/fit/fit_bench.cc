@@ -158,7 +158,7 @@ Result<std::vector<BlockLoss>> FitBench::Observe(ReferenceReader& reference, Exp
   use = {.tokens = std::vector<uint64_t>(n_experts_),
          .popularity_norm = std::vector<double>(n_experts_),
          .in_window = {}};
-  const size_t n_ff = engine_->spec().n_ff_expert;
+  const size_t n_ff = engine_->spec().MostOf(&FeedForwardSpec::n_ff_expert);
   std::vector<BlockLoss> blocks;
   Status status;
   for (const uint32_t& window : text_->calibration) {

@@ -15,7 +15,7 @@ namespace {
 
 uint64_t BytesAt(const ModelFile& model, const LowTypes& types) {
   const uint64_t n_embd = model.spec.n_embd;
-  const uint64_t n_ff = model.spec.n_ff_expert;
+  const uint64_t n_ff = model.spec.MostOf(&FeedForwardSpec::n_ff_expert);
   const uint64_t in = (ggml_row_size(types[Matrix::kGate], static_cast<int64_t>(n_embd)) +
                        ggml_row_size(types[Matrix::kUp], static_cast<int64_t>(n_embd))) *
                       n_ff;
@@ -41,7 +41,8 @@ Result<std::vector<SizedWidth>> PlanWidths(const ModelFile& model,
   for (const ggml_type type : types) {
     LowTypes low;
     low.types.fill(FittingType(type, model.spec.n_embd));
-    low.types[static_cast<size_t>(Matrix::kDown)] = FittingType(type, model.spec.n_ff_expert);
+    low.types[static_cast<size_t>(Matrix::kDown)] =
+        FittingType(type, model.spec.MostOf(&FeedForwardSpec::n_ff_expert));
     for (const ggml_type each : low.types) {
       TRY_STATUS(CheckFits(each, ggml_blck_size(each), "the experts", false));
     }

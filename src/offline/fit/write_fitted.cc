@@ -203,7 +203,7 @@ Result<FittedJob> PrepareFitted(const FittedOptions& options) {
   for (const TensorInfo* tensor : job.model.weights.dense_tensors()) {
     job.tensors.push_back(CopyOf(*tensor));
   }
-  for (uint32_t layer = 0; layer < job.model.spec.n_layer; ++layer) {
+  for (uint32_t layer = 0; layer < job.model.spec.n_layer(); ++layer) {
     if (job.model.spec.has_experts(layer)) TRY_STATUS(AddExperts(options, layer, job));
   }
   TRY(job.header, FittedHeaderBytes(job, options));

@@ -56,7 +56,7 @@ struct LowJob {
 Result<std::vector<LowTensor>> PlanLowTensors(const ModelFile& model, const LowTypes& types,
                                               bool has_imatrix) {
   std::vector<LowTensor> tensors;
-  for (uint32_t layer = 0; layer < model.spec.n_layer; ++layer) {
+  for (uint32_t layer = 0; layer < model.spec.n_layer(); ++layer) {
     if (!model.spec.has_experts(layer)) continue;
     TRY(const auto sources,
         FindExpertTensors(model.gguf, model.spec, layer, "convert the model again"));

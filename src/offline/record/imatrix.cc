@@ -32,7 +32,7 @@ struct ExpertPlace {
 
 Result<std::vector<ExpertPlace>> PlacesOf(const GgufFile& file, const ModelSpec& spec) {
   std::vector<ExpertPlace> places;
-  for (uint32_t layer = 0; layer < spec.n_layer; ++layer) {
+  for (uint32_t layer = 0; layer < spec.n_layer(); ++layer) {
     if (!spec.has_experts(layer)) continue;
     TRY(const auto tensors, FindExpertTensors(file, spec, layer, "convert the model again"));
     for (const ExpertTensor& tensor : tensors) {
@@ -52,7 +52,7 @@ std::vector<ImatrixEntry> EntriesOf(std::span<const ExpertPlace> places, const M
   std::vector<ImatrixEntry> entries;
   for (const ExpertPlace& place : places) {
     const bool is_down = place.matrix == Matrix::kDown;
-    const uint32_t n_in = is_down ? spec.n_ff_expert : spec.n_embd;
+    const uint32_t n_in = is_down ? spec.MostOf(&FeedForwardSpec::n_ff_expert) : spec.n_embd;
     const auto all = is_down ? sums.products(place.layer) : sums.inputs(place.layer);
     entries.push_back(
         {.name = place.name,
@@ -80,7 +80,9 @@ ImatrixReport ReportOf(const ModelSpec& spec, const ImatrixSums& sums, uint64_t 
 }  // namespace
 
 ImatrixSums::ImatrixSums(const ModelSpec& spec)
-    : n_embd_(spec.n_embd), n_ff_(spec.n_ff_expert), layers_(spec.n_expert_layers()) {
+    : n_embd_(spec.n_embd),
+      n_ff_(spec.MostOf(&FeedForwardSpec::n_ff_expert)),
+      layers_(spec.n_expert_layers()) {
   const size_t experts = spec.router.n_expert;
   for (Layer& layer : layers_) {
     layer.inputs.resize(experts * n_embd_);
@@ -91,7 +93,7 @@ ImatrixSums::ImatrixSums(const ModelSpec& spec)
 
 uint64_t ImatrixSums::BytesFor(const ModelSpec& spec) {
   return uint64_t{spec.n_expert_layers()} * spec.router.n_expert *
-         (uint64_t{spec.n_embd} + spec.n_ff_expert + 1) * sizeof(float);
+         (uint64_t{spec.n_embd} + spec.MostOf(&FeedForwardSpec::n_ff_expert) + 1) * sizeof(float);
 }
 
 void ImatrixSums::Add(const SeenExperts& seen) {

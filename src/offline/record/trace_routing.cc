@@ -39,7 +39,7 @@ void TraceRouting::Begin(size_t rows, bool is_little) {
   next_ = (first_ + rows) % trace_.tokens();
 }
 
-void TraceRouting::Apply(LayerId layer, Routing& routing, RoutedAhead& ahead) {
+void TraceRouting::Apply(ExpertLayerId layer, Routing& routing, RoutedAhead& ahead) {
   const size_t rows = routing.n_tokens;
   const size_t used = routing.n_used;
   const bool is_little = used < trace_.info().shape().n_used;

@@ -31,7 +31,7 @@ class TraceRouting {
   // experts is of a little step and gets that pass's; the step with all K right after it is of the
   // same row. For Engine::SetRoutingOverride(). REQUIRES: little steps as CheckLittle() allows
   // them, of one row.
-  void Apply(LayerId layer, Routing& routing, RoutedAhead& ahead);
+  void Apply(ExpertLayerId layer, Routing& routing, RoutedAhead& ahead);
 
   const Trace& trace() const { return trace_; }
 

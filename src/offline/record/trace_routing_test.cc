@@ -61,7 +61,7 @@ Applied Apply(TraceRouting& trace, uint16_t layer, uint32_t used) {
                           .ranges = {1.0F}};
   }
   RoutedAhead ahead{.experts = std::vector<ExpertId>(layer == 0 ? used : 0)};
-  trace.Apply(LayerId{layer}, routing, ahead);
+  trace.Apply(ExpertLayerId{layer}, routing, ahead);
   const auto values = [](const std::vector<ExpertId>& ids) {
     std::vector<uint16_t> all;
     for (const ExpertId id : ids) all.push_back(id.value);

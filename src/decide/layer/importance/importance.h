@@ -18,7 +18,7 @@ namespace moestro {
 struct ExpertNorms {
   MoeShape shape;
   std::vector<float> values;  // [layer][expert]
-  float of(LayerId layer, ExpertId expert) const {
+  float of(ExpertLayerId layer, ExpertId expert) const {
     return values[size_t{layer.value} * shape.n_expert + expert.value];
   }
 };
@@ -27,7 +27,7 @@ class Importance {
  public:
   virtual ~Importance() = default;
   // What each expert of a row contributes: any measure above 0. All spans are [K].
-  virtual void Contributions(LayerId layer, std::span<const ExpertId> experts,
+  virtual void Contributions(ExpertLayerId layer, std::span<const ExpertId> experts,
                              std::span<const float> weights, std::span<float> out) const = 0;
 };
 

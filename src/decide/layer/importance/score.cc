@@ -9,7 +9,7 @@ namespace {
 
 class ScoreImportance final : public Importance {
  public:
-  void Contributions(LayerId /*layer*/, std::span<const ExpertId> /*experts*/,
+  void Contributions(ExpertLayerId /*layer*/, std::span<const ExpertId> /*experts*/,
                      std::span<const float> weights, std::span<float> out) const override {
     std::ranges::copy(weights, out.begin());
   }

@@ -13,7 +13,7 @@ class ScoreNormImportance final : public Importance {
   explicit ScoreNormImportance(std::shared_ptr<const ExpertNorms> norms)
       : norms_(std::move(norms)) {}
 
-  void Contributions(LayerId layer, std::span<const ExpertId> experts,
+  void Contributions(ExpertLayerId layer, std::span<const ExpertId> experts,
                      std::span<const float> weights, std::span<float> out) const override {
     for (size_t k = 0; k < experts.size(); ++k) out[k] = weights[k] * norms_->of(layer, experts[k]);
   }

@@ -11,7 +11,7 @@ class EdgeMoePolicy final : public RankedPolicy {
  public:
   SlotId Victim(const PinView& pins) const override {
     const uint32_t n = ranking_.layers();
-    return ranking_.Lowest(pins, [this, n](LayerId layer, double uses) {
+    return ranking_.Lowest(pins, [this, n](ExpertLayerId layer, double uses) {
       return uses * ((now().value + n - layer.value) % n);
     });
   }

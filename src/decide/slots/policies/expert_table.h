@@ -24,10 +24,10 @@ class ExpertTable {
   const Value& operator[](ExpertKey key) const {
     return values_[size_t{key.layer.value} * experts_ + key.expert.value];
   }
-  std::span<const Value> of(LayerId layer) const {
+  std::span<const Value> of(ExpertLayerId layer) const {
     return std::span(values_).subspan(size_t{layer.value} * experts_, experts_);
   }
-  std::span<Value> of(LayerId layer) {
+  std::span<Value> of(ExpertLayerId layer) {
     return std::span(values_).subspan(size_t{layer.value} * experts_, experts_);
   }
   std::span<Value> all() { return values_; }

@@ -9,8 +9,9 @@ namespace {
 class FldPolicy final : public RankedPolicy {
  public:
   SlotId Victim(const PinView& pins) const override {
-    return ranking_.Lowest(
-        pins, [this](LayerId layer, double) { return -static_cast<double>(LayersUntil(layer)); });
+    return ranking_.Lowest(pins, [this](ExpertLayerId layer, double) {
+      return -static_cast<double>(LayersUntil(layer));
+    });
   }
 
  private:

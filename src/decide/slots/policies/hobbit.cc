@@ -28,7 +28,7 @@ class HobbitPolicy final : public RankedPolicy {
     for (History& history : history_.all()) history = {};
     ClearRanks();
   }
-  void LayerBegun(LayerId layer) override {
+  void LayerBegun(ExpertLayerId layer) override {
     RankedPolicy::LayerBegun(layer);
     if (layer.value == 0) ++token_;
   }
@@ -36,7 +36,7 @@ class HobbitPolicy final : public RankedPolicy {
   SlotId Victim(const PinView& pins) const override {
     const double tokens = static_cast<double>(std::max<uint64_t>(token_, 1));
     const uint32_t n = ranking_.layers();
-    return ranking_.Lowest(pins, [&](LayerId layer, double rank) {
+    return ranking_.Lowest(pins, [&](ExpertLayerId layer, double rank) {
       const double ahead = (layer.value + n - now().value) % n;
       return rank / tokens + weights_.fld * (1.0 - ahead / n);
     });

@@ -10,7 +10,7 @@ void LayerRanking::Reset(size_t slots, uint32_t layers) {
   clock_ = 0;
 }
 
-void LayerRanking::Add(SlotId slot, LayerId layer, double rank) {
+void LayerRanking::Add(SlotId slot, ExpertLayerId layer, double rank) {
   Layer& list = layers_[layer.value];
   entries_[slot.value] = {
       .layer = layer, .rank = rank, .set_at = ++clock_, .position = list.slots.size()};
@@ -30,7 +30,7 @@ void LayerRanking::Set(SlotId slot, double rank) {
   }
 }
 
-void LayerRanking::Defer(LayerId layer) {
+void LayerRanking::Defer(ExpertLayerId layer) {
   Layer& list = layers_[layer.value];
   list.deferred = list.slots.size();
   list.deferred_at = clock_;

@@ -24,17 +24,17 @@ class LayerRanking {
  public:
   void Reset(size_t slots, uint32_t layers);
   // Equal ranks leave in the order in which they were last set.
-  void Add(SlotId slot, LayerId layer, double rank);
+  void Add(SlotId slot, ExpertLayerId layer, double rank);
   void Set(SlotId slot, double rank);
   // REQUIRES: its layer is settled.
   void Remove(SlotId slot);
   // Every slot of the layer gets a new rank now that nobody has to know yet. What was deferred
   // before counts no more, and what is set or added from now on comes later.
-  void Defer(LayerId layer);
-  bool is_settled(LayerId layer) const { return layers_[layer.value].deferred == 0; }
+  void Defer(ExpertLayerId layer);
+  bool is_settled(ExpertLayerId layer) const { return layers_[layer.value].deferred == 0; }
   // The ranks that were deferred, by `rank_of(slot)`.
   template <class RankOf>
-  void Settle(LayerId layer, RankOf rank_of) {
+  void Settle(ExpertLayerId layer, RankOf rank_of) {
     Layer& list = layers_[layer.value];
     for (size_t i = 0; i < list.deferred; ++i) {
       const SlotId slot = list.slots[i];
@@ -46,9 +46,11 @@ class LayerRanking {
     list.deferred = 0;
   }
 
-  LayerId layer_of(SlotId slot) const { return entries_[slot.value].layer; }
+  ExpertLayerId layer_of(SlotId slot) const { return entries_[slot.value].layer; }
   double rank_of(SlotId slot) const { return entries_[slot.value].rank; }
-  const std::vector<SlotId>& slots_of(LayerId layer) const { return layers_[layer.value].slots; }
+  const std::vector<SlotId>& slots_of(ExpertLayerId layer) const {
+    return layers_[layer.value].slots;
+  }
   uint32_t layers() const { return static_cast<uint32_t>(layers_.size()); }
 
   // The slot that is not pinned and has the lowest score(layer, rank); ties leave oldest first.
@@ -62,7 +64,7 @@ class LayerRanking {
       const std::optional<SlotId> candidate = LowestOf(l, pins);
       if (!candidate) continue;
       const double its_score =
-          score(LayerId{static_cast<uint16_t>(l)}, entries_[candidate->value].rank);
+          score(ExpertLayerId{static_cast<uint16_t>(l)}, entries_[candidate->value].rank);
       if (lowest && (its_score > lowest_score ||
                      (its_score == lowest_score && is_older(*lowest, *candidate)))) {
         continue;
@@ -76,7 +78,7 @@ class LayerRanking {
 
  private:
   struct Entry {
-    LayerId layer{};
+    ExpertLayerId layer{};
     double rank = 0.0;
     uint64_t set_at = 0;
     size_t position = 0;  // in its layer's list

@@ -12,12 +12,12 @@ class LfruPolicy final : public RankedPolicy {
  public:
   explicit LfruPolicy(double half_life) : half_life_(half_life) {}
 
-  void LayerBegun(LayerId layer) override {
+  void LayerBegun(ExpertLayerId layer) override {
     RankedPolicy::LayerBegun(layer);
     if (layer.value == 0) ++token_;
   }
   SlotId Victim(const PinView& pins) const override {
-    return ranking_.Lowest(pins, [](LayerId, double weight) { return weight; });
+    return ranking_.Lowest(pins, [](ExpertLayerId, double weight) { return weight; });
   }
 
  private:

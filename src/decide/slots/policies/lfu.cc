@@ -17,7 +17,7 @@ class LfuPolicy final : public RankedPolicy {
     ClearRanks();
   }
   SlotId Victim(const PinView& pins) const override {
-    return ranking_.Lowest(pins, [](LayerId, double uses) { return uses; });
+    return ranking_.Lowest(pins, [](ExpertLayerId, double uses) { return uses; });
   }
 
  private:

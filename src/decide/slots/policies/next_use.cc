@@ -44,14 +44,14 @@ class NextUsePolicy final : public RankedPolicy {
     }
   }
 
-  void LayerBegun(LayerId layer) override {
+  void LayerBegun(ExpertLayerId layer) override {
     if (has_begun_) EndPass(now());
     RankedPolicy::LayerBegun(layer);
     has_begun_ = true;
     // Whatever is not asked for from now on waits for the next pass, one pass older.
     Defer(layer, {.by = By::kUnused});
   }
-  void Predicted(LayerId layer, std::span<const ExpertId> experts) override {
+  void Predicted(ExpertLayerId layer, std::span<const ExpertId> experts) override {
     const uint32_t distance = LayersUntil(layer);
     if (distance > kMaxDistance) return;
     Prediction& predicted = predicted_[layer.value];
@@ -65,9 +65,10 @@ class NextUsePolicy final : public RankedPolicy {
     RankedPolicy::Erased(slot);
   }
   SlotId Victim(const PinView& pins) const override {
-    for (uint32_t l = 0; l < ranking_.layers(); ++l) Settle(LayerId{static_cast<uint16_t>(l)});
+    for (uint32_t l = 0; l < ranking_.layers(); ++l)
+      Settle(ExpertLayerId{static_cast<uint16_t>(l)});
     return ranking_.Lowest(
-        pins, [this](LayerId layer, double chance) { return chance / LayersUntil(layer); });
+        pins, [this](ExpertLayerId layer, double chance) { return chance / LayersUntil(layer); });
   }
 
  private:
@@ -143,7 +144,7 @@ class NextUsePolicy final : public RankedPolicy {
   }
 
   // Learns from the pass of `layer` that has just ended and ranks its experts anew.
-  void EndPass(LayerId layer) {
+  void EndPass(ExpertLayerId layer) {
     // A table sees only the layers of its pool being used.
     if (!std::ranges::any_of(history_.of(layer), &History::is_used_now)) return;
     KeepExperience();
@@ -174,20 +175,20 @@ class NextUsePolicy final : public RankedPolicy {
     Cells& place = earlier_[version_ % earlier_.size()];
     for (uint32_t l = 0; l < ranking_.layers() && version_ >= earlier_.size(); ++l) {
       if (rankings_[l].version + earlier_.size() == version_) {
-        Settle(LayerId{static_cast<uint16_t>(l)});
+        Settle(ExpertLayerId{static_cast<uint16_t>(l)});
       }
     }
     place = cells_;
     ++version_;
   }
 
-  void Defer(LayerId layer, const Ranking& ranking) {
+  void Defer(ExpertLayerId layer, const Ranking& ranking) {
     rankings_[layer.value] = ranking;
     rankings_[layer.value].version = version_;
     ranking_.Defer(layer);
   }
 
-  void Settle(LayerId layer) const {
+  void Settle(ExpertLayerId layer) const {
     if (ranking_.is_settled(layer)) return;
     const Ranking& ranking = rankings_[layer.value];
     const Cells& cells =
@@ -217,7 +218,7 @@ class NextUsePolicy final : public RankedPolicy {
     return std::min(chance, now + (1.0 - now) * later);
   }
 
-  void LearnTrust(LayerId layer) {
+  void LearnTrust(ExpertLayerId layer) {
     Prediction& predicted = predicted_[layer.value];
     const auto history = history_.of(layer);
     for (uint32_t d = 1; d <= kMaxDistance && predicted.distance > 0; ++d) {
@@ -230,7 +231,7 @@ class NextUsePolicy final : public RankedPolicy {
     predicted.distance = 0;
   }
 
-  double Mean(LayerId layer) const {
+  double Mean(ExpertLayerId layer) const {
     double sum = 0.0;
     for (const History& h : history_.of(layer)) sum += h.weight;
     return sum / static_cast<double>(history_.of(layer).size());

@@ -230,13 +230,13 @@ class Both {
 
   void Begin(uint16_t layer) {
     now_ = layer;
-    lazy_->LayerBegun(LayerId{layer});
+    lazy_->LayerBegun(ExpertLayerId{layer});
     eager_.LayerBegun(layer);
   }
   void Predict(uint16_t layer) {
     std::vector<ExpertId> experts;
     for (uint32_t i = 0; i < 3; ++i) experts.push_back(AnyExpert());
-    lazy_->Predicted(LayerId{layer}, experts);
+    lazy_->Predicted(ExpertLayerId{layer}, experts);
     eager_.Predicted(layer, experts);
   }
   // An expert of the layer; who leaves for it is compared.

@@ -49,7 +49,7 @@ TEST(LayerRanking, AgreesWithASearchThroughEverything) {
            .layer = static_cast<uint16_t>(random() % kLayers),
            .rank = rank,
            .set_at = step};
-      ranking.Add(SlotId{i}, LayerId{t.layer}, rank);
+      ranking.Add(SlotId{i}, ExpertLayerId{t.layer}, rank);
     } else if (random() % 3 == 0) {
       t.is_used = false;
       ranking.Remove(SlotId{i});
@@ -60,7 +60,7 @@ TEST(LayerRanking, AgreesWithASearchThroughEverything) {
     }
     std::set<uint32_t> pinned;
     for (int p = 0; p < 5; ++p) pinned.insert(static_cast<uint32_t>(random() % kSlots));
-    const auto score = [](LayerId l, double r) { return r - 2.0 * l.value; };
+    const auto score = [](ExpertLayerId l, double r) { return r - 2.0 * l.value; };
     std::optional<uint32_t> expected;
     for (uint32_t s = 0; s < kSlots; ++s) {
       if (!truth[s].is_used || pinned.contains(s)) continue;
@@ -69,8 +69,8 @@ TEST(LayerRanking, AgreesWithASearchThroughEverything) {
         continue;
       }
       const Truth& best = truth[*expected];
-      const double a = score(LayerId{truth[s].layer}, truth[s].rank);
-      const double b = score(LayerId{best.layer}, best.rank);
+      const double a = score(ExpertLayerId{truth[s].layer}, truth[s].rank);
+      const double b = score(ExpertLayerId{best.layer}, best.rank);
       if (a < b || (a == b && truth[s].set_at < best.set_at)) expected = s;
     }
     if (expected) {
@@ -96,14 +96,14 @@ TEST(Policies, LfuKeepsWhatIsUsedOftenAndLfuSeqForgets) {
 
 TEST(Policies, LfruForgetsOldFrequency) {
   const auto policy = Make("lfru:half_life=2", {.slots = 2, .layers = 1, .experts = 4});
-  policy->LayerBegun(LayerId{0});
+  policy->LayerBegun(ExpertLayerId{0});
   policy->Inserted(SlotId{0}, Key(0, 0), 1);
   policy->Touched(SlotId{0}, 1);
   policy->Touched(SlotId{0}, 1);
-  policy->LayerBegun(LayerId{0});
+  policy->LayerBegun(ExpertLayerId{0});
   policy->Inserted(SlotId{1}, Key(0, 1), 1);
   EXPECT_EQ(policy->Victim(Pins()).value, 1U);
-  for (int token = 0; token < 10; ++token) policy->LayerBegun(LayerId{0});
+  for (int token = 0; token < 10; ++token) policy->LayerBegun(ExpertLayerId{0});
   policy->Touched(SlotId{1}, 1);
   EXPECT_EQ(policy->Victim(Pins()).value, 0U);
 }
@@ -112,14 +112,14 @@ TEST(Policies, LayerDistanceDecides) {
   const PolicyShape shape{.slots = 3, .layers = 3, .experts = 2};
   const auto fill = [](Policy& policy) {
     for (uint16_t l = 0; l < 3; ++l) {
-      policy.LayerBegun(LayerId{l});
+      policy.LayerBegun(ExpertLayerId{l});
       policy.Inserted(SlotId{l}, Key(l, 0), 1);
     }
   };
   const auto fld = Make("fld", shape);
   fill(*fld);
   EXPECT_EQ(fld->Victim(Pins()).value, 2U);  // its layer has just run
-  fld->LayerBegun(LayerId{0});
+  fld->LayerBegun(ExpertLayerId{0});
   EXPECT_EQ(fld->Victim(Pins()).value, 0U);
   const auto edgemoe = Make("edgemoe", shape);
   fill(*edgemoe);
@@ -134,7 +134,7 @@ TEST(Policies, LayerDistanceDecides) {
 TEST(Policies, HobbitCountsHighPrecisionUseApart) {
   const auto policy =
       Make("hobbit:w_lru=0,w_lfu=0,w_lhu=1,w_fld=0", {.slots = 2, .layers = 1, .experts = 2});
-  policy->LayerBegun(LayerId{0});
+  policy->LayerBegun(ExpertLayerId{0});
   ExpertKey low = Key(0, 0);
   low.copy = 1;
   policy->Inserted(SlotId{0}, low, 1);
@@ -150,7 +150,7 @@ TEST(Policies, NextUseLearnsWhoComesBackSoon) {
   uint64_t hits_of_regular = 0;
   for (int token = 0; token < 400; ++token) {
     const ExpertKey key = Key(0, token % 2 == 0 ? 0 : static_cast<uint16_t>(1 + token / 2 % 2));
-    table.BeginLayer(LayerId{0});
+    table.BeginLayer(ExpertLayerId{0});
     const auto placed = table.Request(key, Use::kDecode);
     ASSERT_TRUE(placed);
     if (placed->was == Placement::Was::kAbsent) table.Landed(placed->slot);
@@ -169,7 +169,7 @@ TEST(Policies, AScanLeavesSomethingBehind) {
     SlotTable table(shape, Make(std::string(info.name), shape));
     for (int token = 0; token < 50; ++token) {
       for (uint16_t l = 0; l < 8; ++l) {
-        table.BeginLayer(LayerId{l});
+        table.BeginLayer(ExpertLayerId{l});
         for (uint16_t e = 0; e < 2; ++e) {
           const auto placed = table.Request(Key(l, e), Use::kDecode);
           ASSERT_TRUE(placed);
@@ -201,7 +201,7 @@ TEST(Policies, AllSurviveRandomUseAndAreReproducible) {
       for (int token = 0; token < 300; ++token) {
         if (token % 70 == 0) table.BeginSequence();
         for (uint16_t l = 0; l < 4; ++l) {
-          table.BeginLayer(LayerId{l});
+          table.BeginLayer(ExpertLayerId{l});
           std::vector<Placement> held;
           std::set<uint16_t> chosen;
           while (chosen.size() < 3) chosen.insert(static_cast<uint16_t>(random() % 16));

@@ -15,10 +15,10 @@ class RankedPolicy : public Policy {
   void Reset(const PolicyShape& shape) override {
     keys_.assign(shape.slots, ExpertKey{});
     ranking_.Reset(shape.slots, shape.layers);
-    now_ = LayerId{};
+    now_ = ExpertLayerId{};
     Forget(shape);
   }
-  void LayerBegun(LayerId layer) override { now_ = layer; }
+  void LayerBegun(ExpertLayerId layer) override { now_ = layer; }
   void Inserted(SlotId slot, ExpertKey key, uint32_t rows) override {
     keys_[slot.value] = key;
     ranking_.Add(slot, key.layer, Used(key, rows));
@@ -37,18 +37,18 @@ class RankedPolicy : public Policy {
   // All residents rank 0 again: their history is forgotten.
   void ClearRanks() {
     for (uint32_t l = 0; l < ranking_.layers(); ++l) {
-      for (const SlotId slot : ranking_.slots_of(LayerId{static_cast<uint16_t>(l)})) {
+      for (const SlotId slot : ranking_.slots_of(ExpertLayerId{static_cast<uint16_t>(l)})) {
         ranking_.Set(slot, 0.0);
       }
     }
   }
   // Layers until `layer` runs again: 1 .. layers; the one that is running has had its turn.
-  uint32_t LayersUntil(LayerId layer) const {
+  uint32_t LayersUntil(ExpertLayerId layer) const {
     const uint32_t n = ranking_.layers();
     const uint32_t ahead = (layer.value + n - now_.value) % n;
     return ahead == 0 ? n : ahead;
   }
-  LayerId now() const { return now_; }
+  ExpertLayerId now() const { return now_; }
   const ExpertKey& key_of(SlotId slot) const { return keys_[slot.value]; }
 
   // Shared with the kinds on purpose; mutable, because a kind may settle ranks as late as when a
@@ -57,7 +57,7 @@ class RankedPolicy : public Policy {
 
  private:
   std::vector<ExpertKey> keys_;
-  LayerId now_{};
+  ExpertLayerId now_{};
 };
 
 }  // namespace moestro

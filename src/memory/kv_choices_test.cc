@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include "engine/kv_choices.h"
+#include "memory/kv_choices.h"
 
 #include <gtest/gtest.h>
 

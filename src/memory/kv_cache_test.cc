@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include "forward/dense/kv_cache.h"
+#include "memory/kv_cache.h"
 
 #include <ggml.h>
 #include <gtest/gtest.h>
@@ -14,11 +14,13 @@ namespace {
 
 ModelSpec Spec(uint32_t dim_k, uint32_t dim_v) {
   ModelSpec spec;
-  spec.n_layer = 3;
-  spec.n_head_kv = 2;
-  spec.head_dim_k = dim_k;
-  spec.head_dim_v = dim_v;
+  spec.layers.assign(
+      3, {.mixer = AttentionSpec{.n_head_kv = 2, .head_dim_k = dim_k, .head_dim_v = dim_v}});
   return spec;
+}
+
+MemoryShape Shape(uint32_t dim_k, uint32_t dim_v, KvType type) {
+  return MemoryShape::Of(Spec(dim_k, dim_v), type).value();
 }
 
 TEST(KvCache, TypesAreGgmls) {
@@ -34,15 +36,15 @@ TEST(KvCache, TypesAreGgmls) {
 
 TEST(KvCache, TakesTheBytesOfItsBlocks) {
   // 64 + 32 values of two heads in 128 cells of three layers.
-  EXPECT_EQ(KvCache::BytesFor(Spec(64, 32), KvType::kF16, 128), 96U * 2 * 128 * 3 * 2);
-  EXPECT_EQ(KvCache::BytesFor(Spec(64, 32), KvType::kQ8, 128), 96U * 2 * 128 * 3 * 34 / 32);
+  EXPECT_EQ(KvCache::BytesFor(Shape(64, 32, KvType::kF16), 128), 96U * 2 * 128 * 3 * 2);
+  EXPECT_EQ(KvCache::BytesFor(Shape(64, 32, KvType::kQ8), 128), 96U * 2 * 128 * 3 * 34 / 32);
 }
 
 TEST(KvCache, HeadsThatAreNoWholeBlocksAreRefusedWithTheirWidths) {
-  EXPECT_TRUE(CheckKvType(KvType::kQ8, Spec(64, 32)));
-  EXPECT_TRUE(CheckKvType(KvType::kF16, Spec(80, 48)));
+  EXPECT_TRUE(MemoryShape::Of(Spec(64, 32), KvType::kQ8));
+  EXPECT_TRUE(MemoryShape::Of(Spec(80, 48), KvType::kF16));
   for (const auto& [dim_k, dim_v] : {std::pair{80U, 64U}, {64U, 80U}}) {  // two heads are 160
-    const Status refused = CheckKvType(KvType::kQ8, Spec(dim_k, dim_v));
+    const auto refused = MemoryShape::Of(Spec(dim_k, dim_v), KvType::kQ8);
     ASSERT_FALSE(refused);
     EXPECT_EQ(refused.error().code, Errc::kInvalidRequest);
     EXPECT_NE(refused.error().message.find("80"), std::string::npos) << refused.error().message;
@@ -51,11 +53,11 @@ TEST(KvCache, HeadsThatAreNoWholeBlocksAreRefusedWithTheirWidths) {
 
 TEST(KvCache, CellsComeBackAsTheyWereWritten) {
   for (const KvTypeInfo& type : kKvTypes) {
-    auto kv = KvCache::Allocate(Spec(64, 32), type.type, 16);
+    auto kv = KvCache::Allocate(Shape(64, 32, type.type), 16);
     ASSERT_TRUE(kv) << kv.error().message;
     std::byte next{1};
     const auto bytes_of = [&](KvCache::Part part) {
-      std::vector<std::byte> bytes(2 * kv->cell_bytes(part));
+      std::vector<std::byte> bytes(2 * kv->cell_bytes(1, part));
       for (std::byte& b : bytes) b = next = static_cast<std::byte>(std::to_integer<int>(next) + 7);
       return bytes;
     };

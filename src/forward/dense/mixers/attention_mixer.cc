@@ -1,0 +1,159 @@
+// SPDX-License-Identifier: MIT
+#include "forward/dense/mixers/attention_mixer.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstdint>
+#include <optional>
+#include <utility>
+
+#include "device/attention_kernel.h"
+#include "forward/dense/blocks.h"
+#include "forward/dense/masked_attention.h"
+
+namespace moestro {
+namespace {
+
+struct Heads {
+  ggml_tensor* q;  // [head_dim_k, n_head, rows]
+  ggml_tensor* k;  // [head_dim_k, n_head_kv, rows]
+  ggml_tensor* v;  // [n_embd_v, rows]
+};
+
+// Values [first, first + n) of each row of a projection.
+ggml_tensor* Part(ggml_context* ctx, ggml_tensor* x, int64_t first, int64_t n) {
+  ggml_tensor* view = ggml_view_2d(ctx, x, n, x->ne[1], x->nb[1],
+                                   static_cast<size_t>(first) * ggml_element_size(x));
+  return ggml_cont(ctx, view);
+}
+
+ggml_tensor* Clamped(ggml_context* ctx, ggml_tensor* x, float limit) {
+  return limit > 0.0F ? ggml_clamp(ctx, x, -limit, limit) : x;
+}
+
+ggml_tensor* RopeFactors(const AttentionSpec& spec, const ModelTensors& t, uint32_t n_ctx) {
+  if (!spec.rope || t.rope_freqs != nullptr || !spec.form.long_short_factors) return t.rope_freqs;
+  return n_ctx > spec.rope->original_context ? t.rope_factors_long : t.rope_factors_short;
+}
+
+class AttentionMixer final : public Mixer {
+ public:
+  AttentionMixer(const MixerParts& parts, const AttentionSpec& spec)
+      : spec_(spec),
+        rms_eps_(parts.spec.rms_eps),
+        kv_(&parts.kv),
+        rope_factors_(RopeFactors(spec, parts.tensors, parts.n_ctx)) {}
+
+  Status Allocate(const MixerParts& parts) {
+    const AttentionShape shape = AttentionShape::Of(spec_, kv_->type());
+    if (parts.device == nullptr) {
+      TRY(tiled_, TiledAttention::Create(shape, parts.cpu.threads(),
+                                         AttentionKernel::ForThisMachine(), parts.stop));
+      return {};
+    }
+    TRY(masked_,
+        MaskedAttention::Allocate(parts.device->backend(), shape, parts.chunk, kv_->cells()));
+    mask_bytes_ = MaskedAttention::BytesFor(parts.chunk, kv_->cells());
+    return {};
+  }
+
+  ggml_tensor* Build(const LayerTensors& w, const MixerRows& rows) override {
+    ggml_context* ctx = rows.ctx;
+    // x [n_embd, rows] -> q [head_dim_k, n_head, rows], k [head_dim_k, n_head_kv, rows], v.
+    Heads h = Project(ctx, w, RmsNorm(ctx, rows.x, w.attn_norm, w.attn_norm_b, rms_eps_));
+    // Each row turned by its position.
+    h.q = Rotate(ctx, h.q, rows.positions);
+    h.k = Rotate(ctx, h.k, rows.positions);
+    float scale = 1.0F / std::sqrt(static_cast<float>(spec_.head_dim_k));
+    if (spec_.form.scale_query) h.q = ggml_scale(ctx, h.q, std::exchange(scale, 1.0F));
+
+    // The cache is written before the node below reads it: nodes run in the order they are added.
+    ggml_tensor* k_cache = kv_->K(ctx, rows.layer.value);
+    ggml_tensor* v_cache = kv_->V(ctx, rows.layer.value);
+    ggml_tensor* keys = ggml_reshape_2d(ctx, h.k, spec_.n_embd_k(), rows.x->ne[1]);
+    ggml_build_forward_expand(rows.graph, ggml_set_rows(ctx, k_cache, keys, rows.cells));
+    ggml_build_forward_expand(rows.graph, ggml_set_rows(ctx, v_cache, h.v, rows.cells));
+    // mixed [n_head * head_dim_v, rows]: what each head found in its sequence's cells; back to
+    // [n_embd, rows], plus the residual.
+    ggml_tensor* mixed =
+        masked_ ? masked_->Node(ctx, h.q, k_cache, v_cache, scale) : TiledNode(rows, h.q, scale);
+    return ggml_add(ctx, Linear(ctx, w.attn_out, mixed, w.attn_out_b), rows.x);
+  }
+
+  Status SetRows(std::span<const RowCells> visible) override {
+    return masked_ ? masked_->SetRows(visible) : Status();
+  }
+  void Assume(uint32_t rows) override {
+    if (masked_) masked_->Assume(rows);
+  }
+  uint64_t work_bytes() const override { return mask_bytes_; }
+  uint64_t thread_bytes() const override { return tiled_ ? tiled_->thread_bytes() : 0; }
+
+ private:
+  ggml_tensor* TiledNode(const MixerRows& rows, ggml_tensor* q, float scale) {
+    const KvCache::Layer cells = kv_->layer(rows.layer.value);
+    return tiled_->Node(
+        rows.ctx, q,
+        {.k = cells.k, .v = cells.v, .scale = scale, .window = spec_.window, .sinks = {}},
+        rows.visible);
+  }
+
+  // x [n_embd, rows] -> heads, with the limits and norms that some families have.
+  Heads Project(ggml_context* ctx, const LayerTensors& w, ggml_tensor* x) const {
+    const int64_t n_q = spec_.n_embd_q();
+    std::array<ggml_tensor*, 3> qkv{};
+    if (w.attn_qkv != nullptr) {
+      ggml_tensor* fused = Linear(ctx, w.attn_qkv, x, w.attn_qkv_b);
+      qkv = {Part(ctx, fused, 0, n_q), Part(ctx, fused, n_q, spec_.n_embd_k()),
+             Part(ctx, fused, n_q + spec_.n_embd_k(), spec_.n_embd_v())};
+    } else {
+      Linears(ctx, std::array{w.attn_q, w.attn_k, w.attn_v}, x,
+              std::array{w.attn_q_b, w.attn_k_b, w.attn_v_b}, qkv);
+    }
+    auto [q, k, v] = qkv;
+    q = Clamped(ctx, q, spec_.clamp_kqv);
+    k = Clamped(ctx, k, spec_.clamp_kqv);
+    v = Clamped(ctx, v, spec_.clamp_kqv);
+    if (spec_.form.qk_norm == QkNorm::kWholeVector) {
+      q = RmsNorm(ctx, q, w.attn_q_norm, nullptr, rms_eps_);
+      k = RmsNorm(ctx, k, w.attn_k_norm, nullptr, rms_eps_);
+    }
+    q = ggml_reshape_3d(ctx, q, spec_.head_dim_k, spec_.n_head, x->ne[1]);
+    k = ggml_reshape_3d(ctx, k, spec_.head_dim_k, spec_.n_head_kv, x->ne[1]);
+    if (spec_.form.qk_norm == QkNorm::kPerHead) {
+      q = RmsNorm(ctx, q, w.attn_q_norm, nullptr, rms_eps_);
+      k = RmsNorm(ctx, k, w.attn_k_norm, nullptr, rms_eps_);
+    }
+    return {.q = q, .k = k, .v = v};
+  }
+
+  ggml_tensor* Rotate(ggml_context* ctx, ggml_tensor* heads, ggml_tensor* positions) const {
+    if (!spec_.rope) return heads;
+    const RopeSpec& rope = *spec_.rope;
+    const int mode =
+        spec_.form.rope_pairs == RopePairs::kHalves ? GGML_ROPE_TYPE_NEOX : GGML_ROPE_TYPE_NORMAL;
+    return ggml_rope_ext(ctx, heads, positions, rope_factors_, static_cast<int>(rope.n_dims), mode,
+                         static_cast<int>(rope.original_context), rope.freq_base, rope.freq_scale,
+                         rope.ext_factor, rope.attn_factor, rope.beta_fast, rope.beta_slow);
+  }
+
+  AttentionSpec spec_;
+  float rms_eps_;
+  const KvCache* kv_;
+  ggml_tensor* rope_factors_;              // F32 [n_dims / 2] or null
+  std::unique_ptr<TiledAttention> tiled_;  // on the CPU
+  std::optional<MaskedAttention> masked_;  // on a device
+  uint64_t mask_bytes_ = 0;
+};
+
+}  // namespace
+
+Result<std::unique_ptr<Mixer>> MakeAttentionMixer(const MixerParts& parts,
+                                                  const AttentionSpec& spec) {
+  auto mixer = std::make_unique<AttentionMixer>(parts, spec);
+  TRY_STATUS(mixer->Allocate(parts));
+  return mixer;
+}
+
+}  // namespace moestro

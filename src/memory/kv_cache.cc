@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: MIT
+#include "memory/kv_cache.h"
+
+#include "base/bytes.h"
+
+namespace moestro {
+namespace {
+
+constexpr uint64_t kMatrixAlignment = 64;
+
+// Where the keys and the values of each layer begin, and the end.
+std::vector<uint64_t> BeginsOf(const MemoryShape& shape, uint32_t n_cells, ggml_backend_t backend) {
+  const uint64_t alignment =
+      backend == nullptr ? kMatrixAlignment : BackendBuffer::AlignmentOf(backend);
+  std::vector<uint64_t> begins = {0};
+  for (uint32_t l = 0; l < shape.layers.size(); ++l) {
+    for (const uint64_t bytes : {shape.key_bytes(l), shape.value_bytes(l)}) {
+      begins.push_back(begins.back() + AlignUp(bytes * n_cells, alignment));
+    }
+  }
+  return begins;
+}
+
+}  // namespace
+
+uint64_t KvCache::BytesFor(const MemoryShape& shape, uint32_t n_cells, ggml_backend_t backend) {
+  return BeginsOf(shape, n_cells, backend).back();
+}
+
+ggml_type KvCache::TensorType(KvType type) {
+  switch (type) {
+    case KvType::kF16:
+      return GGML_TYPE_F16;
+    case KvType::kQ8:
+      return GGML_TYPE_Q8_0;
+    case KvType::kF32:
+      break;
+  }
+  return GGML_TYPE_F32;
+}
+
+Result<KvCache> KvCache::Allocate(const MemoryShape& shape, uint32_t n_cells,
+                                  ggml_backend_t backend) {
+  KvCache kv;
+  kv.shape_ = shape;
+  kv.n_cells_ = n_cells;
+  kv.begins_ = BeginsOf(shape, n_cells, backend);
+  TRY(kv.buffer_, BackendBuffer::Where(backend, kv.begins_.back()));
+  return kv;
+}
+
+KvCache::Layer KvCache::layer(uint32_t layer) const {
+  std::byte* base = buffer_.data();
+  return {.k = base + OffsetOf(layer, Part::kKeys), .v = base + OffsetOf(layer, Part::kValues)};
+}
+
+ggml_tensor* KvCache::K(ggml_context* ctx, uint32_t layer) const {
+  ggml_tensor* k = ggml_new_tensor_2d(ctx, TensorType(type()), shape_.layers[layer].keys, n_cells_);
+  buffer_.Place(k, OffsetOf(layer, Part::kKeys));
+  return k;
+}
+
+ggml_tensor* KvCache::V(ggml_context* ctx, uint32_t layer) const {
+  ggml_tensor* v =
+      ggml_new_tensor_2d(ctx, TensorType(type()), shape_.layers[layer].values, n_cells_);
+  buffer_.Place(v, OffsetOf(layer, Part::kValues));
+  return v;
+}
+
+Status KvCache::Read(uint32_t layer, Part part, uint32_t first_cell,
+                     std::span<std::byte> to) const {
+  return buffer_.Read(OffsetOf(layer, part) + first_cell * cell_bytes(layer, part), to);
+}
+
+Status KvCache::Write(uint32_t layer, Part part, uint32_t first_cell,
+                      std::span<const std::byte> from) const {
+  return buffer_.Write(OffsetOf(layer, part) + first_cell * cell_bytes(layer, part), from);
+}
+
+}  // namespace moestro

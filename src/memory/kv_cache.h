@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: MIT
+// Keys and values of every layer that has cells, all of one type, for all sequences. A cell holds
+// one position of one sequence in each of these layers, as wide as the layer declares;
+// memory/kv_blocks.h says which. A layer's keys are one matrix with a row for each cell, and so are
+// its values: ggml writes them by index, on any device. In memory, or where the graphs run.
+//
+// Thread rule: the engine thread; threads of the team may read while a graph runs.
+#pragma once
+
+#include <ggml-backend.h>
+#include <ggml.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "base/result.h"
+#include "core/kv_type.h"
+#include "device/backend_buffer.h"
+#include "memory/layer_memory.h"
+
+namespace moestro {
+
+class KvCache {
+ public:
+  // kNoMemory. On the device of `backend`; null: in memory.
+  static Result<KvCache> Allocate(const MemoryShape& shape, uint32_t n_cells,
+                                  ggml_backend_t backend = nullptr);
+  static uint64_t BytesFor(const MemoryShape& shape, uint32_t n_cells,
+                           ggml_backend_t backend = nullptr);
+  static ggml_type TensorType(KvType type);
+
+  // REQUIRES: in memory.
+  struct Layer {
+    std::byte* k = nullptr;  // [cell][values of a key]
+    std::byte* v = nullptr;  // [cell][values of a value]
+  };
+  Layer layer(uint32_t layer) const;
+
+  // Keys or values of neighbouring cells, wherever they are: as many as there are bytes for.
+  // kDevice.
+  enum class Part : uint8_t { kKeys, kValues };
+  size_t cell_bytes(uint32_t layer, Part part) const {
+    return part == Part::kKeys ? shape_.key_bytes(layer) : shape_.value_bytes(layer);
+  }
+  Status Read(uint32_t layer, Part part, uint32_t first_cell, std::span<std::byte> to) const;
+  Status Write(uint32_t layer, Part part, uint32_t first_cell,
+               std::span<const std::byte> from) const;
+  KvType type() const { return shape_.type; }
+  const MemoryShape& shape() const { return shape_; }
+  uint32_t layers() const { return static_cast<uint32_t>(shape_.layers.size()); }
+  uint32_t cells() const { return n_cells_; }
+
+  // The same as tensors of a graph: [values of a key or of a value, cells].
+  ggml_tensor* K(ggml_context* ctx, uint32_t layer) const;
+  ggml_tensor* V(ggml_context* ctx, uint32_t layer) const;
+
+ private:
+  uint64_t OffsetOf(uint32_t layer, Part part) const {
+    return begins_[2 * layer + (part == Part::kKeys ? 0 : 1)];
+  }
+
+  BackendBuffer buffer_;
+  MemoryShape shape_;
+  uint32_t n_cells_ = 0;
+  std::vector<uint64_t> begins_;  // [layer][keys, values], and the end
+};
+
+}  // namespace moestro

@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: MIT
+#include "memory/layer_memory.h"
+
+namespace moestro {
+
+LayerMemory LayerMemory::Of(const LayerSpec& layer) {
+  if (const AttentionSpec* a = layer.attention(); a != nullptr) {
+    return {.keys = a->n_embd_k(),
+            .values = a->n_embd_v(),
+            .head_keys = a->head_dim_k,
+            .head_values = a->head_dim_v,
+            .window = a->window};
+  }
+  return {.state_values = layer.state()->n_values};
+}
+
+Result<MemoryShape> MemoryShape::Of(const ModelSpec& spec, KvType type) {
+  MemoryShape shape{.type = type, .layers = {}};
+  const KvTypeInfo& info = InfoOf(type);
+  for (const LayerSpec& layer : spec.layers) {
+    const LayerMemory& its = shape.layers.emplace_back(LayerMemory::Of(layer));
+    // Heads are read one by one, so each is whole blocks.
+    if (its.head_keys % info.block == 0 && its.head_values % info.block == 0) continue;
+    return Fail(Errc::kInvalidRequest,
+                "--kv-type {} stores blocks of {} values, and the heads of this model have {} in a "
+                "key and {} in a value, no multiple of {}; leave it out to store them in {}",
+                info.name, info.block, its.head_keys, its.head_values, info.block,
+                NameOf(KvType::kF16));
+  }
+  return shape;
+}
+
+uint64_t MemoryShape::position_bytes() const {
+  uint64_t bytes = 0;
+  for (uint32_t l = 0; l < layers.size(); ++l) bytes += key_bytes(l) + value_bytes(l);
+  return bytes;
+}
+
+uint64_t MemoryShape::state_values() const {
+  uint64_t values = 0;
+  for (const LayerMemory& layer : layers) values += layer.state_values;
+  return values;
+}
+
+}  // namespace moestro

@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: MIT
+// What a model's layers remember of a sequence. Each mixer declares its part here; plan, cache,
+// files and reports sum these declarations and know no mixer. Plain values.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "base/result.h"
+#include "core/kv_type.h"
+#include "core/model_spec.h"
+
+namespace moestro {
+
+// A layer remembers cells, one for each position; or a state, one for each sequence; or nothing.
+struct LayerMemory {
+  // Values that a cell has as key and as value; 0: the layer has no cells.
+  uint32_t keys = 0;
+  uint32_t values = 0;
+  // Values of a head, which a type of keys and values stores in whole blocks.
+  uint32_t head_keys = 0;
+  uint32_t head_values = 0;
+  uint32_t window = 0;        // only the last so many positions are looked at; 0: all
+  uint32_t state_values = 0;  // F32; 0: the layer has no state
+
+  static LayerMemory Of(const LayerSpec& layer);
+  bool has_cells() const { return keys + values > 0; }
+  bool operator==(const LayerMemory&) const = default;
+};
+
+struct MemoryShape {
+  KvType type = KvType::kF16;  // of keys and values
+  std::vector<LayerMemory> layers;
+
+  // kInvalidRequest: the type's blocks do not divide a head.
+  static Result<MemoryShape> Of(const ModelSpec& spec, KvType type);
+
+  uint64_t key_bytes(uint32_t layer) const { return KvBytes(type, layers[layer].keys); }
+  uint64_t value_bytes(uint32_t layer) const { return KvBytes(type, layers[layer].values); }
+  uint64_t position_bytes() const;  // a cell in all layers
+  uint64_t state_values() const;    // of one state in all layers
+  uint64_t state_bytes() const { return state_values() * sizeof(float); }
+  bool has_states() const { return state_values() > 0; }
+};
+
+}  // namespace moestro

@@ -1,0 +1,192 @@
+// SPDX-License-Identifier: MIT
+#include "memory/sequence.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/check.h"
+
+namespace moestro {
+
+SequenceId SequenceTable::New() {
+  const SequenceId id{next_id_++};
+  timelines_.try_emplace(id);
+  return id;
+}
+
+SequenceId SequenceTable::Fork(SequenceId id) {
+  const Timeline& from = timelines_.at(id);
+  CHECK(!from.next);
+  Timeline copy{.cells = blocks_.Fork(from.cells),
+                .tokens = from.tokens,
+                .state = from.state,
+                .checkpoints = from.checkpoints};
+  if (copy.state) states_.Share(copy.state->state);
+  for (const Checkpoint& checkpoint : copy.checkpoints) states_.Share(checkpoint.state);
+  const SequenceId fork = New();
+  timelines_.at(fork) = std::move(copy);
+  return fork;
+}
+
+void SequenceTable::Drop(SequenceId id) {
+  Timeline& timeline = timelines_.at(id);
+  if (timeline.next) states_.GiveBack(*std::exchange(timeline.next, std::nullopt));
+  CutBack(id, 0);
+  timelines_.erase(id);
+}
+
+const Timeline* SequenceTable::Find(SequenceId id) const {
+  const auto found = timelines_.find(id);
+  return found == timelines_.end() ? nullptr : &found->second;
+}
+
+std::vector<SequenceId> SequenceTable::ids() const {
+  std::vector<SequenceId> ids;
+  for (const auto& [id, timeline] : timelines_) ids.push_back(id);
+  return ids;
+}
+
+bool SequenceTable::any_lives() const {
+  return std::ranges::any_of(timelines_, [](const auto& t) { return !t.second.tokens.empty(); });
+}
+
+void SequenceTable::LetGo(std::optional<Checkpoint>& checkpoint) {
+  if (checkpoint) states_.GiveBack(checkpoint->state);
+  checkpoint.reset();
+}
+
+// Checkpoints of the sequence that was made first go first, then what others could go back to.
+std::optional<StateSlot> SequenceTable::TakeState() {
+  for (auto& [id, timeline] : timelines_) {
+    while (states_.free() == 0 && !timeline.checkpoints.empty()) {
+      states_.GiveBack(timeline.checkpoints.front().state);
+      timeline.checkpoints.erase(timeline.checkpoints.begin());
+    }
+  }
+  for (auto& [id, timeline] : timelines_) {
+    if (states_.free() == 0 && timeline.last_step) LetGo(timeline.last_step);
+  }
+  return states_.Take();
+}
+
+Status SequenceTable::Append(SequenceId id, std::span<const Token> tokens) {
+  Timeline& timeline = timelines_.at(id);
+  if (has_states() && !timeline.next) {
+    LetGo(timeline.last_step);
+    timeline.next = TakeState();
+    if (!timeline.next) {
+      return Fail(Errc::kInvalidRequest,
+                  "the states of {} sequences take all {} places; end one, or allow for more",
+                  timelines_.size(), states_.size());
+    }
+  }
+  const Status extended = blocks_.Extend(timeline.cells, static_cast<uint32_t>(tokens.size()));
+  if (!extended) {
+    const bool is_first = timeline.tokens.size() == timeline.committed();
+    if (timeline.next && is_first) states_.GiveBack(*std::exchange(timeline.next, std::nullopt));
+    return extended;
+  }
+  timeline.tokens.insert(timeline.tokens.end(), tokens.begin(), tokens.end());
+  return {};
+}
+
+void SequenceTable::Commit(SequenceId id) {
+  Timeline& timeline = timelines_.at(id);
+  if (!timeline.next) return;
+  timeline.last_step = timeline.state;
+  timeline.state = {.position = static_cast<uint32_t>(timeline.tokens.size()),
+                    .state = *std::exchange(timeline.next, std::nullopt)};
+}
+
+uint32_t SequenceTable::Reach(SequenceId id, uint32_t position) const {
+  const Timeline& timeline = timelines_.at(id);
+  if (!has_states()) return position;
+  uint32_t reached = 0;
+  const auto look = [&](const Checkpoint& at) {
+    if (at.position <= position) reached = std::max(reached, at.position);
+  };
+  for (const auto* at : {&timeline.state, &timeline.last_step}) {
+    if (*at) look(**at);
+  }
+  std::ranges::for_each(timeline.checkpoints, look);
+  return reached;
+}
+
+// The state after `position` tokens becomes the sequence's; what comes later goes.
+void SequenceTable::CutBackState(Timeline& timeline, uint32_t position) {
+  if (position == timeline.committed()) return;
+  std::optional<Checkpoint> found;
+  if (timeline.last_step && timeline.last_step->position == position) found = timeline.last_step;
+  for (const Checkpoint& checkpoint : timeline.checkpoints) {
+    if (checkpoint.position == position) found = checkpoint;
+  }
+  CHECK(found || position == 0);
+  if (found) states_.Share(found->state);
+  LetGo(timeline.state);
+  timeline.state = found;
+  if (timeline.last_step && timeline.last_step->position >= position) LetGo(timeline.last_step);
+  std::erase_if(timeline.checkpoints, [&](const Checkpoint& checkpoint) {
+    if (checkpoint.position <= position) return false;
+    states_.GiveBack(checkpoint.state);
+    return true;
+  });
+}
+
+void SequenceTable::CutBack(SequenceId id, uint32_t position) {
+  Timeline& timeline = timelines_.at(id);
+  CHECK(position <= timeline.tokens.size());
+  if (timeline.next && position <= timeline.committed()) {
+    states_.GiveBack(*std::exchange(timeline.next, std::nullopt));
+  }
+  if (has_states() && !timeline.next) CutBackState(timeline, position);
+  blocks_.CutBack(timeline.cells, position);
+  timeline.tokens.resize(position);
+}
+
+void SequenceTable::Keep(SequenceId id) {
+  Timeline& timeline = timelines_.at(id);
+  CHECK(!timeline.next);
+  if (!timeline.state) return;
+  const bool is_kept = !timeline.checkpoints.empty() &&
+                       timeline.checkpoints.back().position == timeline.state->position;
+  if (is_kept) return;
+  states_.Share(timeline.state->state);
+  timeline.checkpoints.push_back(*timeline.state);
+}
+
+void SequenceTable::LoseStates() {
+  for (auto& [id, timeline] : timelines_) {
+    if (timeline.next) states_.GiveBack(*std::exchange(timeline.next, std::nullopt));
+    LetGo(timeline.state);
+    LetGo(timeline.last_step);
+    for (const Checkpoint& checkpoint : timeline.checkpoints) states_.GiveBack(checkpoint.state);
+    timeline.checkpoints.clear();
+  }
+}
+
+Sequence::Sequence(Sequence&& other) noexcept
+    : table_(std::exchange(other.table_, nullptr)), id_(other.id_) {}
+
+Sequence& Sequence::operator=(Sequence&& other) noexcept {
+  std::swap(table_, other.table_);
+  std::swap(id_, other.id_);
+  return *this;
+}
+
+Sequence::~Sequence() {
+  if (table_ != nullptr) table_->Drop(id_);
+}
+
+uint32_t Sequence::position() const {
+  return static_cast<uint32_t>(table_->Find(id_)->tokens.size());
+}
+
+std::span<const Token> Sequence::tokens() const { return table_->Find(id_)->tokens; }
+
+uint32_t Sequence::GoBack(uint32_t position) {
+  const uint32_t reached = Reach(position);
+  CutBack(reached);
+  return reached;
+}
+
+}  // namespace moestro

@@ -1,0 +1,252 @@
+// SPDX-License-Identifier: MIT
+#include "memory/sequence_file.h"
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <span>
+#include <string_view>
+#include <utility>
+
+#include "base/check.h"
+#include "base/format.h"
+#include "base/log.h"
+#include "base/printable.h"
+#include "memory/kv_choices.h"
+
+namespace moestro {
+namespace {
+
+constexpr FileFormat kSequenceFormat{.magic = "MOESEQKV",
+                                     .version = 3,
+                                     .oldest = 2,
+                                     .header_bytes = 68,
+                                     .what = "a saved sequence",
+                                     .origin = "save one with 'moestro run --session'",
+                                     .remedy = "start a new one"};
+constexpr uint32_t kAlikeVersion = 2;  // says the widths of all layers' keys and values
+constexpr uint64_t kAlikeHeaderBytes = 60;
+constexpr uint32_t kMaxNotes = 16U << 20;
+constexpr uint32_t kMaxChoices = 64U << 10;
+constexpr uint32_t kMaxBlock = 65536;  // positions; what a reader takes
+
+constexpr std::array kParts = {KvCache::Part::kKeys, KvCache::Part::kValues};
+
+// All layers have cells of these widths and nothing else.
+bool IsAlike(const MemoryShape& shape, uint32_t keys, uint32_t values) {
+  return std::ranges::all_of(shape.layers, [&](const LayerMemory& layer) {
+    return layer.keys == keys && layer.values == values && layer.state_values == 0;
+  });
+}
+
+// Positions from `first` on, before `end`, whose cells are neighbours.
+uint32_t NeighboursFrom(const KvTimeline& cells, uint32_t first, uint32_t end) {
+  uint32_t n = 1;
+  while (first + n < end && cells.cell(first + n) == cells.cell(first) + n) ++n;
+  return n;
+}
+
+// Positions [first, end) of every layer: keys, then values.
+Status AddCells(BinaryWriter& out, const KvTimeline& cells, uint32_t first, uint32_t end,
+                const KvCache& kv) {
+  for (uint32_t l = 0; l < kv.layers(); ++l) {
+    for (const KvCache::Part part : kParts) {
+      for (uint32_t p = first; p < end;) {
+        const uint32_t run = NeighboursFrom(cells, p, end);
+        std::string bytes(run * kv.cell_bytes(l, part), '\0');
+        TRY_STATUS(kv.Read(l, part, cells.cell(p), std::as_writable_bytes(std::span(bytes))));
+        TRY_STATUS(out.Add(bytes));
+        p += run;
+      }
+    }
+  }
+  return {};
+}
+
+}  // namespace
+
+uint64_t SequenceFile::Header::choices_begin() const {
+  return version == kAlikeVersion ? kAlikeHeaderBytes : kSequenceFormat.header_bytes;
+}
+
+Status SaveTimeline(const std::string& path, const std::string& notes, const SequenceHome& home,
+                    const Timeline& timeline, const SequenceValues& values) {
+  if (notes.size() > kMaxNotes) {
+    return Fail(Errc::kInvalidRequest,
+                "{} bytes of notes are more than a saved sequence takes ({})", notes.size(),
+                kMaxNotes);
+  }
+  TRY(BinaryWriter out, BinaryWriter::Create(path, FileReaders::kOwner));
+  const auto n_tokens = static_cast<uint32_t>(timeline.tokens.size());
+  std::string header = BeginHeader(kSequenceFormat);
+  AppendNumber(header, KvBlocks::kPositions);
+  AppendNumber(header, home.origin.model);
+  AppendNumber(header, home.origin.weights);
+  AppendNumber(header, static_cast<uint32_t>(home.shape.layers.size()));
+  AppendNumber(header, home.shape.position_bytes());
+  AppendNumber(header, home.shape.state_bytes());
+  AppendNumber(header, n_tokens);
+  AppendNumber(header, static_cast<uint32_t>(notes.size()));
+  AppendNumber(header, uint32_t{std::to_underlying(home.shape.type)});
+  AppendNumber(header, static_cast<uint32_t>(home.origin.choices.size()));
+  TRY_STATUS(out.Add(header));
+  TRY_STATUS(out.Add(home.origin.choices));
+  TRY_STATUS(out.Add(notes));
+  TRY_STATUS(out.Add({reinterpret_cast<const char*>(timeline.tokens.data()),
+                      timeline.tokens.size() * sizeof(Token)}));
+  for (uint32_t first = 0; first < n_tokens; first += KvBlocks::kPositions) {
+    const uint32_t end = std::min(first + KvBlocks::kPositions, n_tokens);
+    TRY_STATUS(AddCells(out, timeline.cells, first, end, values.kv));
+  }
+  if (home.shape.has_states() && n_tokens > 0) {
+    CHECK(timeline.committed() == n_tokens);
+    const std::span<const float> state = values.states.all(timeline.state->state);
+    TRY_STATUS(out.Add({reinterpret_cast<const char*>(state.data()), state.size_bytes()}));
+  }
+  return out.Finish();
+}
+
+Result<SequenceFile> SequenceFile::Open(const std::string& path, const SequenceHome& home) {
+  TRY(InputFile file, InputFile::Open(path, kSequenceFormat));
+  SequenceFile opened(std::move(file), home);
+  TRY_STATUS(opened.ReadHeader());
+  return opened;
+}
+
+Status SequenceFile::ReadHeader() {
+  TRY(const std::string bytes, file_.ReadHeader());
+  TRY(const std::string version, file_.Read(kSequenceFormat.magic.size(), sizeof(uint32_t)));
+  header_.version = Decoder(version).Take<uint32_t>();
+  Decoder in(bytes);
+  header_.block = in.Take<uint32_t>();
+  header_.model = in.Take<uint64_t>();
+  header_.weights = in.Take<uint64_t>();
+  header_.n_layer = in.Take<uint32_t>();
+  const MemoryShape& shape = home_->shape;
+  bool is_alike = true;
+  if (header_.version == kAlikeVersion) {
+    const auto keys = in.Take<uint32_t>();
+    const auto values = in.Take<uint32_t>();
+    is_alike = IsAlike(shape, keys, values);
+  } else {
+    header_.position_bytes = in.Take<uint64_t>();
+    header_.state_bytes = in.Take<uint64_t>();
+  }
+  header_.n_tokens = in.Take<uint32_t>();
+  header_.notes_bytes = in.Take<uint32_t>();
+  header_.type = in.Take<uint32_t>();
+  header_.choices_bytes = in.Take<uint32_t>();
+  TRY_STATUS(CheckOrigin());
+  if (!is_alike) return file_.Damaged("its shape is not the model's");
+  if (header_.version == kAlikeVersion) header_.position_bytes = shape.position_bytes();
+  TRY_STATUS(CheckShape());
+  return CheckChoices();
+}
+
+Status SequenceFile::CheckOrigin() const {
+  if (header_.model != home_->origin.model) {
+    return Fail(Errc::kInvalidRequest,
+                "{} was saved with another model; name that model, or "
+                "another file",
+                file_.path());
+  }
+  if (header_.weights == home_->origin.weights) return {};
+  return Fail(Errc::kInvalidRequest,
+              "{} was saved with other weights: a model with the same header, but not this one; "
+              "name that model, or another file",
+              file_.path());
+}
+
+Status SequenceFile::CheckShape() const {
+  const MemoryShape& shape = home_->shape;
+  if (header_.type >= kKvTypes.size()) {
+    return file_.Damaged("its keys and values have an unknown type");
+  }
+  const auto type = static_cast<KvType>(header_.type);
+  if (type != shape.type) {
+    return Fail(Errc::kInvalidRequest,
+                "{} holds keys and values in {}, and this run stores them in {}; use --kv-type {}",
+                file_.path(), NameOf(type), NameOf(shape.type), NameOf(type));
+  }
+  if (header_.n_layer != shape.layers.size() || header_.position_bytes != shape.position_bytes() ||
+      header_.state_bytes != shape.state_bytes() || header_.block == 0 ||
+      header_.block > kMaxBlock || header_.notes_bytes > kMaxNotes ||
+      header_.choices_bytes > kMaxChoices) {
+    return file_.Damaged("its shape is not the model's");
+  }
+  if (header_.n_tokens > home_->n_ctx) {
+    return Fail(Errc::kInvalidRequest, "{} holds {} tokens, the context {}; raise --ctx",
+                file_.path(), header_.n_tokens, home_->n_ctx);
+  }
+  if (file_.size() == header_.file_bytes()) return {};
+  return file_.CutShort(Format("{} bytes", header_.file_bytes()));
+}
+
+// Other kernels are no reason to refuse: Check() warns of them.
+Status SequenceFile::CheckChoices() const {
+  TRY(const std::string saved, file_.Read(header_.choices_begin(), header_.choices_bytes));
+  const std::string other = KvChoices::Difference(saved, home_->origin.choices, kKernelsChoice);
+  if (!other.empty()) return Fail(Errc::kInvalidRequest, "{} {}", file_.path(), other);
+  return {};
+}
+
+Status SequenceFile::Check() const {
+  TRY_STATUS(file_.CheckSum());
+  TRY(const std::string saved, file_.Read(header_.choices_begin(), header_.choices_bytes));
+  const std::string& ours = home_->origin.choices;
+  if (saved == ours) return {};
+  LogWarning("{} was computed by other kernels ({}; here: {}): the text goes on, rounded otherwise",
+             file_.path(), Printable(KvChoices::Find(saved, kKernelsChoice)),
+             KvChoices::Find(ours, kKernelsChoice));
+  return {};
+}
+
+Result<SavedTokens> SequenceFile::ReadTokens() const {
+  SavedTokens saved;
+  TRY(saved.notes, file_.Read(header_.notes_begin(), header_.notes_bytes));
+  TRY(const std::string bytes,
+      file_.Read(header_.tokens_begin(), header_.n_tokens * sizeof(Token)));
+  saved.tokens.resize(header_.n_tokens);
+  std::copy_n(bytes.data(), bytes.size(), reinterpret_cast<char*>(saved.tokens.data()));
+  for (const Token t : saved.tokens) {
+    if (t < 0 || static_cast<uint32_t>(t) >= home_->n_vocab) {
+      return file_.Damaged(Format("token {} is outside the vocabulary", t));
+    }
+  }
+  return saved;
+}
+
+// Positions [first, first + n) of every layer: keys, then values.
+Status SequenceFile::ReadCells(uint64_t offset, const KvTimeline& cells, uint32_t first, uint32_t n,
+                               const KvCache& kv) const {
+  for (uint32_t l = 0; l < kv.layers(); ++l) {
+    for (const KvCache::Part part : kParts) {
+      const size_t row = kv.cell_bytes(l, part);
+      TRY(const std::string bytes, file_.Read(offset, row * n));
+      for (uint32_t i = 0; i < n;) {
+        const uint32_t run = NeighboursFrom(cells, first + i, first + n);
+        TRY_STATUS(kv.Write(l, part, cells.cell(first + i),
+                            std::as_bytes(std::span(bytes).subspan(i * row, run * row))));
+        i += run;
+      }
+      offset += bytes.size();
+    }
+  }
+  return {};
+}
+
+Status SequenceFile::ReadInto(const Timeline& timeline, const SequenceValues& values) const {
+  uint64_t offset = header_.cells_begin();
+  for (uint32_t first = 0; first < header_.n_tokens; first += header_.block) {
+    const uint32_t n = std::min(header_.block, header_.n_tokens - first);
+    TRY_STATUS(ReadCells(offset, timeline.cells, first, n, values.kv));
+    offset += n * header_.position_bytes;
+  }
+  if (header_.state_bytes == 0 || header_.n_tokens == 0) return {};
+  TRY(const std::string bytes, file_.Read(header_.state_begin(), header_.state_bytes));
+  const std::span<float> state = values.states.all(*timeline.next);
+  std::copy_n(bytes.data(), bytes.size(), reinterpret_cast<char*>(state.data()));
+  return {};
+}
+
+}  // namespace moestro

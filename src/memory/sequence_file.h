@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: MIT
+// Sequences as files; docs/sequence-format.md describes the bytes.
+//
+// Thread rule: the engine thread.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/binary_file.h"
+#include "base/result.h"
+#include "core/ids.h"
+#include "memory/kv_cache.h"
+#include "memory/layer_memory.h"
+#include "memory/sequence.h"
+#include "memory/state_store.h"
+
+namespace moestro {
+
+// To whom keys, values and states belong; docs/sequence-format.md says what counts.
+struct KvOrigin {
+  uint64_t model = 0;    // fingerprint of the header
+  uint64_t weights = 0;  // model/weights_id.h
+  std::string choices;   // KvChoices::text()
+  bool operator==(const KvOrigin&) const = default;
+};
+
+// What a run has, and a file must agree with.
+struct SequenceHome {
+  KvOrigin origin;
+  MemoryShape shape;
+  uint32_t n_ctx = 0;
+  uint32_t n_vocab = 0;
+};
+
+// A saved text, without its keys and values.
+struct SavedTokens {
+  std::vector<Token> tokens;
+  std::string notes;
+};
+
+// Where the values themselves are.
+struct SequenceValues {
+  const KvCache& kv;
+  const StateStore& states;
+};
+
+// kInvalidRequest: the notes are too long. kIo: nothing is left of the file. kDevice.
+// REQUIRES: all tokens of the timeline are committed.
+Status SaveTimeline(const std::string& path, const std::string& notes, const SequenceHome& home,
+                    const Timeline& timeline, const SequenceValues& values);
+
+class SequenceFile {
+ public:
+  // Looks at the header. kInvalidRequest: it is of another model, other weights, choices or another
+  // type, or too long for the context; kInvalidFile, kUnsupported, kIo. `home` must outlive this.
+  static Result<SequenceFile> Open(const std::string& path, const SequenceHome& home);
+  // kInvalidFile: a token is outside the vocabulary.
+  Result<SavedTokens> ReadTokens() const;
+  // Compares the checksum, and warns of a file whose values other kernels computed. kInvalidFile.
+  Status Check() const;
+  // Fills the cells of the timeline and its next state. kInvalidFile, kIo, kDevice.
+  // REQUIRES: the timeline has got the file's tokens, and none of them is committed.
+  Status ReadInto(const Timeline& timeline, const SequenceValues& values) const;
+
+ private:
+  struct Header {
+    uint32_t version = 0;
+    uint32_t block = 0;  // P
+    uint64_t model = 0;
+    uint64_t weights = 0;
+    uint32_t n_layer = 0;
+    uint64_t position_bytes = 0;
+    uint64_t state_bytes = 0;
+    uint32_t n_tokens = 0;
+    uint32_t notes_bytes = 0;
+    uint32_t type = 0;
+    uint32_t choices_bytes = 0;
+
+    uint64_t choices_begin() const;
+    uint64_t notes_begin() const { return choices_begin() + choices_bytes; }
+    uint64_t tokens_begin() const { return notes_begin() + notes_bytes; }
+    uint64_t cells_begin() const { return tokens_begin() + uint64_t{n_tokens} * sizeof(Token); }
+    uint64_t state_begin() const { return cells_begin() + n_tokens * position_bytes; }
+    uint64_t file_bytes() const {
+      return state_begin() + (n_tokens > 0 ? state_bytes : 0) + kChecksumBytes;
+    }
+  };
+  friend Status SaveTimeline(const std::string& path, const std::string& notes,
+                             const SequenceHome& home, const Timeline& timeline,
+                             const SequenceValues& values);
+
+  SequenceFile(InputFile file, const SequenceHome& home) : file_(std::move(file)), home_(&home) {}
+  Status ReadHeader();
+  Status CheckOrigin() const;
+  Status CheckShape() const;
+  Status CheckChoices() const;
+  Status ReadCells(uint64_t offset, const KvTimeline& cells, uint32_t first, uint32_t n,
+                   const KvCache& kv) const;
+
+  InputFile file_;
+  const SequenceHome* home_;
+  Header header_;
+};
+
+}  // namespace moestro

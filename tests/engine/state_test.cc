@@ -1,0 +1,418 @@
+// SPDX-License-Identifier: MIT
+// Layers with a state that cannot be cut back (tests/support/running_sum_testing.h): whatever a
+// sequence has been through, it goes on with the bits of one that was evaluated from its beginning.
+#include <gtest/gtest.h>
+
+#include <cerrno>
+#include <cstring>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "engine/append.h"
+#include "engine/engine.h"
+#include "model/model_file.h"
+#include "serve/kept_prefixes.h"
+#include "serve/prefix_cache.h"
+#include "store/block_reader.h"
+#include "tests/support/fault_reader_testing.h"
+#include "tests/support/float_model_testing.h"
+#include "tests/support/prompts_testing.h"
+#include "tests/support/running_sum_testing.h"
+#include "tests/support/temp_folder_testing.h"
+#include "text/draft_control.h"
+#include "text/drafter.h"
+#include "text/drafting_stepper.h"
+#include "text/engine_stepper.h"
+#include "text/little_drafter.h"
+
+namespace moestro {
+namespace {
+
+constexpr uint32_t kVocab = 48;
+
+// Two layers of four have a state.
+FloatShape Shape() { return {.layers = 4, .vocab = kVocab, .state_every = 2}; }
+
+class StateTest : public testing::Test {
+ protected:
+  StateTest() { FloatModel(Shape(), 5).Write(folder_.File("model.gguf")); }
+
+  std::unique_ptr<Engine> Open(EngineOptions options = {}) {
+    options.ctx = 64;
+    options.threads = 2;
+    options.make_state_mixer = MakeRunningSum;
+    const Family family = SyntheticFamily(Shape());
+    auto model = ModelFile::Open(folder_.File("model.gguf"), {&family, 1});
+    if (!model) {
+      ADD_FAILURE() << model.error().message;
+      return nullptr;
+    }
+    auto engine = Engine::Open(*std::move(model), options);
+    EXPECT_TRUE(engine) << engine.error().message;
+    return engine ? *std::move(engine) : nullptr;
+  }
+
+  static std::vector<float> Logits(Engine& engine, Sequence& sequence,
+                                   std::span<const Token> tokens) {
+    const auto logits = Append(engine, sequence, tokens);
+    EXPECT_TRUE(logits) << logits.error().message;
+    return logits ? std::vector<float>(logits->begin(), logits->end()) : std::vector<float>();
+  }
+  // After all of the text, evaluated from its beginning, token by token.
+  std::vector<float> Fresh(std::span<const Token> text, const EngineOptions& options = {}) {
+    const auto engine = Open(options);
+    Sequence sequence = engine->NewSequence();
+    std::vector<float> last;
+    for (size_t i = 0; i < text.size(); ++i) {
+      last = Logits(*engine, sequence, text.subspan(i, 1));
+    }
+    return last;
+  }
+  // The sequence goes on by one token as if it had been evaluated from its beginning.
+  void ExpectGoesOn(Engine& engine, Sequence& sequence, const EngineOptions& options = {}) {
+    constexpr Token kNext = 7;
+    std::vector<Token> text(sequence.tokens().begin(), sequence.tokens().end());
+    text.push_back(kNext);
+    EXPECT_EQ(Logits(engine, sequence, {&kNext, 1}), Fresh(text, options));
+  }
+
+  TempFolder folder_;
+  const std::vector<Token> text_ = RandomTokens(40, kVocab, 3);
+};
+
+TEST_F(StateTest, APromptInPiecesOfAnySizeGivesTheSameBits) {
+  const std::vector<float> expected = Fresh(text_);
+  for (const uint32_t chunk : {0U, 1U, 4U, 32U}) {
+    for (const size_t piece : {size_t{3}, text_.size()}) {
+      const auto engine = Open({.chunk = chunk});
+      Sequence sequence = engine->NewSequence();
+      std::vector<float> last;
+      for (size_t at = 0; at < text_.size(); at += piece) {
+        last = Logits(*engine, sequence,
+                      std::span(text_).subspan(at, std::min(piece, text_.size() - at)));
+      }
+      EXPECT_EQ(last, expected) << "chunks of " << chunk << ", pieces of " << piece;
+    }
+  }
+}
+
+TEST_F(StateTest, RowsOfSeveralSequencesInOneStepHaveStatesOfTheirOwn) {
+  const auto engine = Open({.sequences = 3});
+  std::vector<Sequence> sequences;
+  for (size_t s = 0; s < 3; ++s) {
+    sequences.push_back(engine->NewSequence());
+    Logits(*engine, sequences[s], std::span(text_).subspan(s, 4 + s));
+  }
+  Batch batch;  // two rows of each, in turn
+  for (uint32_t i = 0; i < 2; ++i) {
+    for (const Sequence& sequence : sequences) {
+      batch.rows.push_back({.sequence = sequence.id(),
+                            .position = sequence.position() + i,
+                            .token = static_cast<Token>(10 + i)});
+    }
+  }
+  ASSERT_TRUE(engine->Step(batch, {}));
+  for (Sequence& sequence : sequences) ExpectGoesOn(*engine, sequence);
+}
+
+TEST_F(StateTest, ForksShareAStateUntilOneGoesOn) {
+  const auto engine = Open({.sequences = 3});
+  Sequence first = engine->NewSequence();
+  Logits(*engine, first, std::span(text_).first(9));
+  const uint32_t free = engine->kv_room().states;
+  Sequence second = first.Fork();
+  EXPECT_EQ(engine->kv_room().states, free);
+  const Token other = 11;
+  Logits(*engine, first, {&other, 1});
+  Sequence third = second.Fork();
+  ExpectGoesOn(*engine, second);
+  ExpectGoesOn(*engine, third);
+  ExpectGoesOn(*engine, first);
+}
+
+TEST_F(StateTest, ASequenceIsCutBackToWhereAStateIsKept) {
+  const auto engine = Open();
+  Sequence sequence = engine->NewSequence();
+  Logits(*engine, sequence, std::span(text_).first(8));
+  sequence.Keep();
+  Logits(*engine, sequence, std::span(text_).subspan(8, 5));
+  Logits(*engine, sequence, std::span(text_).subspan(13, 1));
+  Logits(*engine, sequence, std::span(text_).subspan(14, 1));
+  EXPECT_EQ(sequence.Reach(15), 15U);
+  EXPECT_EQ(sequence.Reach(14), 14U);  // before the last step
+  EXPECT_EQ(sequence.Reach(13), 8U);   // kept
+  EXPECT_EQ(sequence.Reach(7), 0U);
+  EXPECT_EQ(sequence.GoBack(12), 8U);
+  EXPECT_EQ(sequence.position(), 8U);
+  ExpectGoesOn(*engine, sequence);
+  EXPECT_EQ(sequence.GoBack(8), 8U);  // still kept
+  ExpectGoesOn(*engine, sequence);
+  EXPECT_EQ(sequence.GoBack(5), 0U);
+  ExpectGoesOn(*engine, sequence);
+}
+
+TEST_F(StateTest, WhatLiesBehindAKeptStateIsEvaluatedAgain) {
+  const auto engine = Open();
+  Sequence sequence = engine->NewSequence();
+  Logits(*engine, sequence, std::span(text_).first(8));
+  sequence.Keep();
+  Logits(*engine, sequence, std::span(text_).subspan(8));
+  ASSERT_TRUE(CutBackTo(*engine, sequence, 12));
+  EXPECT_EQ(std::vector(sequence.tokens().begin(), sequence.tokens().end()),
+            std::vector(text_.begin(), text_.begin() + 12));
+  ExpectGoesOn(*engine, sequence);
+}
+
+// Says what it was told to.
+class ScriptedDrafter final : public Drafter {
+ public:
+  explicit ScriptedDrafter(std::vector<Token> tokens) : tokens_(std::move(tokens)) {}
+  Result<Draft> Propose(std::span<const Token> text, uint32_t most) override {
+    Draft draft;
+    for (size_t at = text.size(); at < tokens_.size() && draft.tokens.size() < most; ++at) {
+      draft.tokens.push_back(tokens_[at]);
+    }
+    return draft;
+  }
+
+ private:
+  std::vector<Token> tokens_;
+};
+
+TEST_F(StateTest, DraftsThatAreRejectedLeaveNothing) {
+  const auto engine = Open();
+  Sequence sequence = engine->NewSequence();
+  EngineStepper plain(*engine, sequence);
+  std::vector<Token> drafts = text_;  // right but for two
+  drafts[9] = (drafts[9] + 1) % static_cast<Token>(kVocab);
+  drafts[17] = (drafts[17] + 1) % static_cast<Token>(kVocab);
+  ScriptedDrafter drafter(drafts);
+  DraftControl control(4);
+  DraftingStepper stepper(plain, drafter, control, SteadySeconds, {});
+  ASSERT_TRUE(stepper.Append(std::span(text_).first(5)));
+  for (size_t i = 5; i < text_.size(); ++i) {
+    const auto logits = stepper.Append(std::span(text_).subspan(i, 1));
+    ASSERT_TRUE(logits) << logits.error().message;
+    EXPECT_EQ(std::vector<float>(logits->begin(), logits->end()),
+              Fresh(std::span(text_).first(i + 1)))
+        << i;
+  }
+  ASSERT_TRUE(stepper.Finish());
+  ExpectGoesOn(*engine, sequence);
+}
+
+TEST_F(StateTest, DraftsByALittleModelLeaveNothing) {
+  const auto engine = Open();
+  Sequence sequence = engine->NewSequence();
+  Logits(*engine, sequence, std::span(text_).first(9));
+  LittleDrafter drafter(*engine, sequence);
+  std::vector<Token> text(text_.begin(), text_.begin() + 10);
+  const auto draft = drafter.Propose(text, 3);
+  ASSERT_TRUE(draft) << draft.error().message;
+  EXPECT_EQ(draft->tokens.size(), 3U);
+  EXPECT_EQ(sequence.position(), 9U);
+  ExpectGoesOn(*engine, sequence);
+}
+
+// The first pass of each step is never sure enough.
+TEST_F(StateTest, ASecondPassGoesOnFromWhereTheFirstDid) {
+  EngineOptions options;
+  options.little = {.n_used = 1, .gamma = 0.999999};
+  const auto engine = Open(options);
+  Sequence sequence = engine->NewSequence();
+  std::vector<float> last;
+  for (size_t i = 0; i < text_.size(); ++i) {
+    last = Logits(*engine, sequence, std::span(text_).subspan(i, 1));
+  }
+  EXPECT_EQ(engine->stats().little.again, text_.size());
+  EXPECT_EQ(last, Fresh(text_));
+}
+
+TEST_F(StateTest, AnExactCheckChangesNoState) {
+  EngineOptions lossy;
+  lossy.lossy.drop_below = 0.3;
+  lossy.cache = CacheSize{.percent = 50.0};
+  EngineOptions checked = lossy;
+  checked.check_every = 1;
+  const auto engine = Open(checked);
+  size_t checks = 0;
+  engine->SetCheckObserver([&](std::span<const float>, std::span<const float>) { ++checks; });
+  Sequence sequence = engine->NewSequence();
+  std::vector<float> last;
+  for (size_t i = 0; i < text_.size(); ++i) {
+    last = Logits(*engine, sequence, std::span(text_).subspan(i, 1));
+  }
+  EXPECT_EQ(checks, text_.size());
+  EXPECT_EQ(last, Fresh(text_, lossy));
+}
+
+TEST_F(StateTest, AFailedReadLeavesTheStateAsItWas) {
+  FaultReader* disk = nullptr;
+  EngineOptions options;
+  options.cache = CacheSize{.percent = 40.0};
+  options.prefetch = 0;
+  options.wrap_reader = [&](std::unique_ptr<BlockReader> inner) {
+    auto faulty = std::make_unique<FaultReader>(std::move(inner));
+    disk = faulty.get();
+    return faulty;
+  };
+  const auto engine = Open(options);
+  Sequence sequence = engine->NewSequence();
+  Logits(*engine, sequence, std::span(text_).first(8));
+  for (uint64_t nth = 0; nth < 12; ++nth) {
+    const auto n = static_cast<size_t>(nth % 2 == 0 ? 1 : 5);
+    disk->SetPlan(FaultPlan().ErrorFrom(disk->submitted() + nth, EIO));
+    const auto tokens = std::span(text_).subspan(8 + nth, n);
+    const auto failed = Append(*engine, sequence, tokens);
+    disk->SetPlan({});
+    if (failed) {  // it needed fewer reads than go well
+      sequence.GoBack(0);
+      Logits(*engine, sequence, std::span(text_).first(8));
+    } else {
+      EXPECT_EQ(failed.error().code, Errc::kIo);
+    }
+    EXPECT_EQ(sequence.position(), 8U);
+    Sequence fork = sequence.Fork();
+    ExpectGoesOn(*engine, fork);
+  }
+}
+
+TEST_F(StateTest, AStopInTheMiddleLeavesTheStateAsItWas) {
+  int looks = 0;
+  int at = -1;
+  EngineOptions options;
+  options.chunk = 4;
+  options.at_look = [&] { return looks++ == at; };
+  const auto engine = Open(options);
+  Sequence sequence = engine->NewSequence();
+  Logits(*engine, sequence, std::span(text_).first(8));
+  bool has_ended = false;
+  size_t stops = 0;
+  for (int look = 0; !has_ended; look += 3) {
+    looks = 0;
+    at = look;
+    Sequence fork = sequence.Fork();
+    const auto stopped = Append(*engine, fork, std::span(text_).subspan(8, 9));
+    at = -1;
+    has_ended = stopped.has_value();
+    if (has_ended) break;
+    ++stops;
+    EXPECT_EQ(stopped.error().code, Errc::kInterrupted);
+    ASSERT_EQ(fork.position(), 8U);
+    if (look % 30 == 0) ExpectGoesOn(*engine, fork);
+  }
+  EXPECT_GT(stops, 4U);
+  ExpectGoesOn(*engine, sequence);
+}
+
+TEST_F(StateTest, ASavedFileHoldsTheState) {
+  const std::string path = folder_.File("saved");
+  {
+    const auto engine = Open();
+    Sequence sequence = engine->NewSequence();
+    Logits(*engine, sequence, std::span(text_).first(20));
+    ASSERT_TRUE(engine->SaveSequence(sequence, "", path));
+  }
+  const auto engine = Open();
+  auto saved = engine->RestoreSequence(path);
+  ASSERT_TRUE(saved) << saved.error().message;
+  EXPECT_EQ(saved->sequence.position(), 20U);
+  EXPECT_EQ(saved->sequence.Reach(19), 0U);
+  ExpectGoesOn(*engine, saved->sequence);
+}
+
+TEST_F(StateTest, AServersPrefixBeginsATextWhereItCan) {
+  const std::string folder = folder_.File("prefixes");
+  const auto engine = Open({.sequences = 2});
+  const Clock clock = SteadySeconds;
+  std::vector<Token> longer = text_;
+  longer.push_back(5);
+  std::vector<Token> edited = text_;
+  edited[14] = (edited[14] + 1) % static_cast<Token>(kVocab);
+  {
+    PrefixCache prefixes(*engine, clock, {.folder = folder, .disk_bytes = 1U << 30});
+    Sequence text = engine->NewSequence();
+    Logits(*engine, text, std::span(text_).first(12));
+    text.Keep();
+    Logits(*engine, text, std::span(text_).subspan(12));
+    prefixes.Keep(std::move(text));
+    Sequence whole = prefixes.Begin(longer);
+    EXPECT_EQ(whole.position(), text_.size());
+    ExpectGoesOn(*engine, whole);
+    Sequence checkpoint = prefixes.Begin(edited);
+    EXPECT_EQ(checkpoint.position(), 12U);
+    ExpectGoesOn(*engine, checkpoint);
+    while (prefixes.SaveOne(clock())) {
+    }
+  }
+  PrefixCache prefixes(*engine, clock, {.folder = folder, .disk_bytes = 1U << 30});
+  EXPECT_EQ(prefixes.Begin(edited).position(), 0U);  // a file has the last state only
+  Sequence whole = prefixes.Begin(longer);
+  EXPECT_EQ(whole.position(), text_.size());
+  ExpectGoesOn(*engine, whole);
+}
+
+// The short one can be gone on from where the long one cannot be cut back to.
+TEST_F(StateTest, AKeptTextStaysBesideALongerOneThatDoesNotCoverIt) {
+  const auto engine = Open({.sequences = 2});
+  KeptPrefixes kept;
+  Sequence first = engine->NewSequence();
+  Logits(*engine, first, std::span(text_).first(10));
+  Sequence second = engine->NewSequence();
+  Logits(*engine, second, text_);
+  kept.Keep(std::move(first), false, 1.0);
+  kept.Keep(std::move(second), false, 2.0);
+  EXPECT_EQ(kept.all().size(), 2U);
+  const auto match = kept.Find(std::span(text_).first(15), 14);
+  ASSERT_TRUE(match);
+  EXPECT_EQ(match->common, 10U);
+}
+
+TEST_F(StateTest, TheLastRowsAreRepeatedWhereTheyCanBe) {
+  const auto engine = Open();
+  Sequence sequence = engine->NewSequence();
+  Logits(*engine, sequence, std::span(text_).first(8));
+  Sequence* const all = &sequence;
+  auto seconds = engine->ProbeComputeSeconds({&all, 1});
+  ASSERT_TRUE(seconds) << seconds.error().message;
+  EXPECT_FALSE(*seconds) << "the last step was more than a token";
+  Logits(*engine, sequence, std::span(text_).subspan(8, 1));
+  seconds = engine->ProbeComputeSeconds({&all, 1});
+  ASSERT_TRUE(seconds) << seconds.error().message;
+  EXPECT_TRUE(*seconds);
+  EXPECT_EQ(sequence.position(), 9U);
+  ExpectGoesOn(*engine, sequence);
+}
+
+TEST_F(StateTest, WithoutAMixerForTheStateTheModelIsRefused) {
+  const Family family = SyntheticFamily(Shape());
+  auto model = ModelFile::Open(folder_.File("model.gguf"), {&family, 1});
+  ASSERT_TRUE(model);
+  const auto engine = Engine::Open(*std::move(model), EngineOptions{.threads = 1, .ctx = 64});
+  ASSERT_FALSE(engine);
+  EXPECT_EQ(engine.error().code, Errc::kUnsupported);
+}
+
+TEST_F(StateTest, MoreSequencesThanPlacesAreRefusedAndNothingIsLost) {
+  const auto engine = Open();
+  std::vector<Sequence> sequences;
+  Status status;
+  while (status) {
+    sequences.push_back(engine->NewSequence());
+    const Batch batch = RowsOf(sequences.back(), std::span(text_).first(3), RowKind::kPrompt);
+    status = engine->Step(batch, {});
+    ASSERT_LT(sequences.size(), 20U);
+  }
+  EXPECT_EQ(status.error().code, Errc::kInvalidRequest);
+  sequences.pop_back();
+  sequences.pop_back();
+  for (Sequence& sequence : sequences) ExpectGoesOn(*engine, sequence);
+}
+
+}  // namespace
+}  // namespace moestro
