@@ -113,7 +113,7 @@ Flag AddCommonFlags(Flags flags, CommonOptions& options) {
                        .ShowDefault();
   flags.AddParsed("--kv-type", "f16|q8_0|f32",
                   "what keys and values are stored as (default: f16); q8_0 takes 53 % of the "
-                  "memory and is not quite exact",
+                  "memory and is not quite exact; f32 takes twice as much and rounds nothing",
                   [&engine](const std::string& text) { return SetKnob(engine, "kv-type", text); });
   flags.AddParsed("--chunk", "N|auto",
                   "most prompt tokens evaluated at once (default: auto, 512 to 2048 by the model's "

@@ -130,7 +130,8 @@ Result<DeviceProfile> ProfileDevice(const DeviceInfo& info, const ProfileRequest
   TRY(const std::vector<uint64_t> slots, SlotsFor(subject, device));
   TRY(DevicePools pools, DevicePools::Allocate(device, catalog.forms, slots));
   DeviceExperts experts(device, catalog, {.pools = std::move(pools)}, shape);
-  const std::optional<HostMemorySource> pinned = PinnedSource(device, reader.get());
+  const std::optional<HostMemorySource> pinned =
+      PinnedSource(device, reader.get(), request.pins_slow_memory);
   DeviceProbe probe(experts, team,
                     {.key = {},
                      .matrices = {subject.matrices[0].data(), subject.matrices[1].data(),

@@ -25,6 +25,7 @@ struct ProfileRequest {
   std::string model = {};
   // What is kept there of the device (learned/cost_cache.h) gives way; empty: nowhere.
   std::string cost_folder = {};
+  bool pins_slow_memory = false;  // as DeviceOptions has it
 };
 
 struct DeviceProfile {

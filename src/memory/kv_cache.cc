@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT
 #include "memory/kv_cache.h"
 
+#include <cstring>
+
 #include "base/bytes.h"
 
 namespace moestro {
@@ -65,6 +67,25 @@ ggml_tensor* KvCache::V(ggml_context* ctx, uint32_t layer) const {
       ggml_new_tensor_2d(ctx, TensorType(type()), shape_.layers[layer].values, n_cells_);
   buffer_.Place(v, OffsetOf(layer, Part::kValues));
   return v;
+}
+
+// ggml has no conversion of F32 to itself.
+void ToCells(KvType type, std::span<const float> values, std::span<std::byte> cells) {
+  if (type == KvType::kF32) {
+    std::memcpy(cells.data(), values.data(), values.size_bytes());
+    return;
+  }
+  ggml_get_type_traits(KvCache::TensorType(type))
+      ->from_float_ref(values.data(), cells.data(), static_cast<int64_t>(values.size()));
+}
+
+void FromCells(KvType type, std::span<const std::byte> cells, std::span<float> values) {
+  if (type == KvType::kF32) {
+    std::memcpy(values.data(), cells.data(), values.size_bytes());
+    return;
+  }
+  ggml_get_type_traits(KvCache::TensorType(type))
+      ->to_float(cells.data(), values.data(), static_cast<int64_t>(values.size()));
 }
 
 Status KvCache::Read(uint32_t layer, Part part, uint32_t first_cell,

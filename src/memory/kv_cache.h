@@ -67,4 +67,8 @@ class KvCache {
   std::vector<uint64_t> begins_;  // [layer][keys, values], and the end
 };
 
+// Values as cells hold them, and back. REQUIRES: whole blocks, and as much room.
+void ToCells(KvType type, std::span<const float> values, std::span<std::byte> cells);
+void FromCells(KvType type, std::span<const std::byte> cells, std::span<float> values);
+
 }  // namespace moestro

@@ -150,30 +150,20 @@ void AddRole(GgufBuilder& file, const std::string& blk, const TensorRole& role,
   file.Tensor(blk + std::string(role.name), TypeOf(role), ne);
 }
 
-// What the family demands, the output matrix, and attention in three with biases where its name
-// is in kQkvBiases.
+// What stock files of the family have.
 void AddTensors(GgufBuilder& file, const Family& family, const ModelSpec& spec) {
-  constexpr std::array<std::string_view, 2> kQkvBiases{"qwen2moe", "phimoe"};
-  const bool has_biases = std::ranges::contains(kQkvBiases, family.name);
-  ModelRoles<Presence> model = family.model_tensors;
-  model.output = Presence::kRequired;
-  const auto add_model = [&](const TensorRole& role, Presence presence) {
-    if (presence == Presence::kRequired) AddRole(file, "", role, spec);
+  const auto is_there = [](Presence presence) {
+    return presence == Presence::kRequired || presence == Presence::kUsual;
   };
-  ForEachModelRole(add_model, model);
-  if (family.attention.long_short_factors) {
-    AddRole(file, "", {"rope_factors_long.weight", TensorKind::kVector, Dim::kHalfRotary}, spec);
-    AddRole(file, "", {"rope_factors_short.weight", TensorKind::kVector, Dim::kHalfRotary}, spec);
-  }
-  LayerRoles<Presence> layer = family.layer_tensors;
-  layer.attn_q = layer.attn_k = layer.attn_v = Presence::kRequired;
-  if (has_biases) layer.attn_q_b = layer.attn_k_b = layer.attn_v_b = Presence::kRequired;
+  const auto add_model = [&](const TensorRole& role, Presence presence) {
+    if (is_there(presence)) AddRole(file, "", role, spec);
+  };
+  ForEachModelRole(add_model, family.model_tensors);
   for (const std::string blk : {"blk.0.", "blk.1."}) {
     const auto add = [&](const TensorRole& role, Presence presence) {
-      if (presence != Presence::kRequired || role.part == LayerPart::kDense) return;
-      AddRole(file, blk, role, spec);
+      if (is_there(presence) && role.part != LayerPart::kDense) AddRole(file, blk, role, spec);
     };
-    ForEachLayerRole(add, layer);
+    ForEachLayerRole(add, family.layer_tensors);
     file.Tensor(blk + "ffn_gate_exps.weight", GGML_TYPE_Q8_0, {kEmbd, kFf, kExperts})
         .Tensor(blk + "ffn_up_exps.weight", GGML_TYPE_Q4_0, {kEmbd, kFf, kExperts})
         .Tensor(blk + "ffn_down_exps.weight", GGML_TYPE_F16, {kFf, kEmbd, kExperts});
@@ -202,10 +192,12 @@ GgufBuilder SmallMoe(std::string_view arch) {
   const std::string name(arch);
   GgufBuilder file;
   AddKeys(file, name);
-  if (arch == "qwen3moe") {  // heads that are no quotient
+  const bool has_wide_heads = family->written.has_head_length_keys;
+  if (has_wide_heads) {  // no quotient
     file.Set(name + ".attention.key_length", 16U).Set(name + ".attention.value_length", 16U);
   }
-  if (arch == "qwen2moe") {  // feed_forward_length says the width of an expert
+  if (family->feed_forward_length == FeedForwardLength::kUsedExperts && !has_wide_heads) {
+    // feed_forward_length says the width of an expert
     file.Set(name + ".feed_forward_length", 2 * uint32_t{kFf});
   } else if (family->feed_forward_length != FeedForwardLength::kOneExpert) {
     file.Set(name + ".expert_feed_forward_length", uint32_t{kFf})
@@ -215,7 +207,7 @@ GgufBuilder SmallMoe(std::string_view arch) {
     file.Set(name + ".expert_shared_feed_forward_length", 96U);
   }
   if (family->shared_expert == SharedExpert::kCounted) file.Set(name + ".expert_shared_count", 2U);
-  AddTensors(file, *family, SizesOf(*family, arch == "qwen3moe" ? 16 : 8));
+  AddTensors(file, *family, SizesOf(*family, has_wide_heads ? 16 : 8));
   return file;
 }
 

@@ -6,24 +6,24 @@
 
 #include "base/check.h"
 #include "base/format.h"
+#include "model/families/families.h"
 #include "offline/synth/synth.h"
-#include "offline/synth/synth_family.h"
 
 namespace moestro {
 
 std::vector<std::string> TinyArchs() {
   std::vector<std::string> archs;
-  for (const SynthFamily& family : SynthFamilies()) archs.emplace_back(family.arch);
+  for (const Family& family : Families()) archs.emplace_back(family.name);
   return archs;
 }
 
 SynthShape TinyShape(const TinySpec& spec) {
-  const SynthFamily* family = FindSynthFamily(spec.arch);
+  const Family* family = FindFamily(Families(), spec.arch);
   CHECK(family != nullptr);
   const bool is_dense = family->has_dense_layers && spec.dense_layers < spec.layers;
   uint32_t shared_ff = 0;
-  if (family->shared == SynthFamily::Shared::kGated) shared_ff = spec.shared_ff;
-  if (family->shared == SynthFamily::Shared::kCounted) shared_ff = 2 * spec.ff;
+  if (family->shared_expert == SharedExpert::kOwnWidth) shared_ff = spec.shared_ff;
+  if (family->shared_expert == SharedExpert::kCounted) shared_ff = 2 * spec.ff;
   return {.name = "tiny-" + spec.arch,
           .arch = spec.arch,
           .layers = spec.layers,
@@ -35,11 +35,11 @@ SynthShape TinyShape(const TinySpec& spec) {
           .dense_layers = is_dense ? spec.dense_layers : 0,
           .dense_ff = is_dense ? spec.dense_ff : 0,
           .heads = spec.heads,
-          .kv_heads = family->shares_kv_heads ? spec.kv_heads : spec.heads,
+          .kv_heads = family->written.shares_kv_heads ? spec.kv_heads : spec.heads,
           .head_dim = spec.head_dim,
           .vocab = spec.vocab,
           .context = spec.context,
-          .orig_context = family->has_rope_factors ? spec.orig_context : 0,
+          .orig_context = family->attention.long_short_factors ? spec.orig_context : 0,
           .rope_base = 10000,
           .rms_eps = 1e-6F};
 }

@@ -13,7 +13,7 @@
 namespace moestro {
 
 struct TinySpec {
-  std::string arch = "olmoe";  // one of SynthFamilies()
+  std::string arch = "olmoe";  // one of Families()
   std::string type = "Q8_0";   // as `moestro synth --type`
   uint32_t layers = 2;
   uint32_t experts = 8;

@@ -34,14 +34,12 @@ struct Cells {
   std::vector<float> values;
 };
 
-Cells RandomCells(ggml_type type, uint32_t n_cells, uint32_t width, uint32_t seed) {
+Cells RandomCells(KvType type, uint32_t n_cells, uint32_t width, uint32_t seed) {
   const size_t n = size_t{n_cells} * width;
   const std::vector<float> exact = NormalValues(n, seed);
-  Cells cells{.stored = std::vector<std::byte>(ggml_row_size(type, width) * n_cells),
-              .values = std::vector<float>(n)};
-  ggml_quantize_chunk(type, exact.data(), cells.stored.data(), 0, n_cells, width, nullptr);
-  ggml_get_type_traits(type)->to_float(cells.stored.data(), cells.values.data(),
-                                       static_cast<int64_t>(n));
+  Cells cells{.stored = std::vector<std::byte>(KvBytes(type, n)), .values = std::vector<float>(n)};
+  ToCells(type, exact, cells.stored);
+  FromCells(type, cells.stored, cells.values);
   return cells;
 }
 
@@ -57,7 +55,7 @@ struct Prompt {
 
 Prompt RandomPrompt(const AttentionShape& shape, uint32_t rows) {
   const auto n_cells = static_cast<uint32_t>(AlignUp(rows, MaskedAttention::kCells));
-  const ggml_type type = KvCache::TensorType(shape.kv_type);
+  const KvType type = shape.kv_type;
   return {.shape = shape,
           .n_rows = rows,
           .n_cells = n_cells,
@@ -128,6 +126,7 @@ Result<double> AttentionDifference(ggml_backend_t backend, const AttentionShape&
                                    uint32_t rows) {
   const uint32_t group = shape.n_head / shape.n_head_kv;
   AttentionShape s = shape;
+  s.window = 0;  // all rows see all that is before them
   s.n_head_kv = std::min(shape.n_head_kv, 2U);
   s.n_head = group * s.n_head_kv;
   const Prompt prompt = RandomPrompt(s, rows);

@@ -32,7 +32,7 @@ class Stored {
   Stored(KvType type, size_t width, std::span<const float> numbers)
       : type_(type), row_bytes_(KvBytes(type, width)), width_(width) {
     bytes_.resize(KvBytes(type, numbers.size()));
-    traits().from_float_ref(numbers.data(), bytes_.data(), static_cast<int64_t>(numbers.size()));
+    ToCells(type, numbers, bytes_);
   }
   const std::byte* data() const { return bytes_.data(); }
   std::span<std::byte> row(size_t cell) {
@@ -41,14 +41,11 @@ class Stored {
   // What a cell's values are after rounding.
   std::vector<float> ReadRow(size_t cell) const {
     std::vector<float> values(width_);
-    traits().to_float(data() + cell * row_bytes_, values.data(), static_cast<int64_t>(width_));
+    FromCells(type_, std::span(bytes_).subspan(cell * row_bytes_, row_bytes_), values);
     return values;
   }
 
  private:
-  const ggml_type_traits& traits() const {
-    return *ggml_get_type_traits(KvCache::TensorType(type_));
-  }
   KvType type_;
   size_t row_bytes_;
   size_t width_;

@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <cstddef>
-#include <cstring>
 #include <random>
 #include <vector>
 
@@ -24,13 +23,7 @@ std::vector<std::byte> NormalNumbers(KvType type, size_t n, std::mt19937_64& ran
     for (int i = 0; i < 12; ++i) number += static_cast<float>(random() >> 40) * 0x1p-24F;
   }
   std::vector<std::byte> stored(KvBytes(type, n));
-  const ggml_from_float_t from_float =
-      ggml_get_type_traits(KvCache::TensorType(type))->from_float_ref;
-  if (from_float == nullptr) {  // ggml has none for its own type
-    std::memcpy(stored.data(), numbers.data(), stored.size());
-  } else {
-    from_float(numbers.data(), stored.data(), static_cast<int64_t>(n));
-  }
+  ToCells(type, numbers, stored);
   return stored;
 }
 

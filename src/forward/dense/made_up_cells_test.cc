@@ -37,8 +37,7 @@ std::vector<float> Keys(const KvCache& kv, uint32_t layer) {
   std::vector<std::byte> stored(KvBytes(kv.type(), kCells * kWidth));
   EXPECT_TRUE(kv.Read(layer, KvCache::Part::kKeys, 0, stored));
   std::vector<float> keys(kCells * kWidth);
-  ggml_get_type_traits(KvCache::TensorType(kv.type()))
-      ->to_float(stored.data(), keys.data(), static_cast<int64_t>(keys.size()));
+  FromCells(kv.type(), stored, keys);
   return keys;
 }
 

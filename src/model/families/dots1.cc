@@ -14,11 +14,12 @@ Family Dots1() {
       .shared_expert = SharedExpert::kCounted,
       .has_dense_layers = true,
       .model_tensors = CommonModelTensors(),
-      .layer_tensors = CommonLayerTensors()};
+      .layer_tensors = CommonLayerTensors(),
+      .written = {.shares_kv_heads = false, .weights_scale = 2.5F}};
   LayerRoles<Presence>& layer = family.layer_tensors;
   layer.attn_q_norm = Presence::kRequired;
   layer.attn_k_norm = Presence::kRequired;
-  layer.selection_b = Presence::kOptional;
+  layer.selection_b = Presence::kUsual;
   layer.shared_gate = Presence::kRequired;
   layer.shared_up = Presence::kRequired;
   layer.shared_down = Presence::kRequired;

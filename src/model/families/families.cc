@@ -27,16 +27,16 @@ std::string FamilyNames(std::span<const Family> families) {
 
 ModelRoles<Presence> CommonModelTensors() {
   return {.token_embd = Presence::kRequired,
-          .output = Presence::kOptional,
+          .output = Presence::kUsual,
           .output_norm = Presence::kRequired};
 }
 
 LayerRoles<Presence> CommonLayerTensors() {
   return {.attn_norm = Presence::kRequired,
           // The three or the fused form: ReadWeights() demands one of them.
-          .attn_q = Presence::kOptional,
-          .attn_k = Presence::kOptional,
-          .attn_v = Presence::kOptional,
+          .attn_q = Presence::kUsual,
+          .attn_k = Presence::kUsual,
+          .attn_v = Presence::kUsual,
           .attn_qkv = Presence::kOptional,
           .attn_q_b = Presence::kOptional,
           .attn_k_b = Presence::kOptional,

@@ -15,7 +15,12 @@
 
 namespace moestro {
 
-enum class Presence : uint8_t { kNone, kOptional, kRequired };
+enum class Presence : uint8_t {
+  kNone,
+  kOptional,
+  kUsual,  // optional, and stock files have it
+  kRequired,
+};
 
 struct RouterRules {
   Gating gating = Gating::kSoftmax;
@@ -38,6 +43,17 @@ enum class SharedExpert : uint8_t {
   kCounted,   // as wide as expert_shared_count experts
 };
 
+// How stock converters write files of a family, where that does not follow from how they are read.
+// Synthetic models and tests are written so.
+struct WrittenForm {
+  bool has_free_heads = false;  // heads may be wider or narrower together than the embedding
+  bool shares_kv_heads = true;
+  bool can_be_tied = false;
+  bool has_head_length_keys = false;  // else only where they are no quotient
+  bool has_rope_length_key = false;
+  float weights_scale = 0.0F;  // expert_weights_scale with expert_weights_norm; 0: not written
+};
+
 struct Family {
   std::string_view name;
   AttentionForm attention{};
@@ -51,6 +67,7 @@ struct Family {
   LayerRoles<Presence> layer_tensors{};
   // Metadata that no other family has; null: there is none.
   Status (*read)(const MetaKeys& keys, ModelSpec& spec) = nullptr;
+  WrittenForm written{};
 };
 
 // The tensors that every family has had so far; a file of a family adds its own.

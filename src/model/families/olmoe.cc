@@ -21,7 +21,8 @@ Family Olmoe() {
                 .attention = {.qk_norm = QkNorm::kWholeVector},
                 .model_tensors = CommonModelTensors(),
                 .layer_tensors = CommonLayerTensors(),
-                .read = ReadClamp};
+                .read = ReadClamp,
+                .written = {.shares_kv_heads = false}};
   family.layer_tensors.attn_q_norm = Presence::kRequired;
   family.layer_tensors.attn_k_norm = Presence::kRequired;
   return family;

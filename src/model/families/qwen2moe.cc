@@ -14,6 +14,10 @@ Family Qwen2Moe() {
   family.layer_tensors.shared_gate = Presence::kRequired;
   family.layer_tensors.shared_up = Presence::kRequired;
   family.layer_tensors.shared_down = Presence::kRequired;
+  for (Presence* bias : {&family.layer_tensors.attn_q_b, &family.layer_tensors.attn_k_b,
+                         &family.layer_tensors.attn_v_b}) {
+    *bias = Presence::kUsual;
+  }
   return family;
 }
 

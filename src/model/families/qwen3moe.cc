@@ -5,12 +5,14 @@
 namespace moestro {
 
 Family Qwen3Moe() {
-  Family family{.name = "qwen3moe",
-                .attention = {.qk_norm = QkNorm::kPerHead},
-                .router = {.renormalise = true},
-                .feed_forward_length = FeedForwardLength::kUsedExperts,
-                .model_tensors = CommonModelTensors(),
-                .layer_tensors = CommonLayerTensors()};
+  Family family{
+      .name = "qwen3moe",
+      .attention = {.qk_norm = QkNorm::kPerHead},
+      .router = {.renormalise = true},
+      .feed_forward_length = FeedForwardLength::kUsedExperts,
+      .model_tensors = CommonModelTensors(),
+      .layer_tensors = CommonLayerTensors(),
+      .written = {.has_free_heads = true, .can_be_tied = true, .has_head_length_keys = true}};
   family.layer_tensors.attn_q_norm = Presence::kRequired;
   family.layer_tensors.attn_k_norm = Presence::kRequired;
   return family;

@@ -14,10 +14,10 @@
 
 #include "base/bytes.h"
 #include "base/format.h"
+#include "model/families/families.h"
 #include "model/gguf_testing.h"
 #include "model/low_copies.h"
 #include "offline/synth/synth.h"
-#include "offline/synth/synth_family.h"
 #include "tests/support/temp_folder_testing.h"
 
 namespace moestro {
@@ -129,10 +129,10 @@ TEST(Quantize, EveryTypeThatNeedsNoImportances) {
 }
 
 TEST(Quantize, EveryFamilyHasExpertsToQuantise) {
-  for (const SynthFamily& family : SynthFamilies()) {
+  for (const Family& family : Families()) {
     const TempFolder folder;
     for (const SynthShape& shape : KnownShapes()) {
-      if (shape.arch != family.arch) continue;
+      if (shape.arch != family.name) continue;
       SynthOptions source = Source(folder);
       const SynthShape small = source.shape;
       source.shape = shape;

@@ -60,7 +60,7 @@ Status CheckOptions(const SynthOptions& options) {
   }
   const std::string& arch = options.shape.arch;
   TRY_STATUS(CheckShape(options.shape));
-  if (!options.is_tied || FindSynthFamily(arch)->can_be_tied) return {};
+  if (!options.is_tied || FindSynthFamily(arch)->written.can_be_tied) return {};
   return Fail(Errc::kInvalidRequest,
               "{} always has an output matrix of its own; llama and qwen3moe can be tied", arch);
 }

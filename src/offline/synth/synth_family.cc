@@ -1,61 +1,38 @@
 // SPDX-License-Identifier: MIT
 #include "offline/synth/synth_family.h"
 
-#include <algorithm>
-#include <array>
+#include "model/families/families.h"
 
 namespace moestro {
 
-std::span<const SynthFamily> SynthFamilies() {
-  using Shared = SynthFamily::Shared;
-  using FeedForward = SynthFamily::FeedForward;
-  static constexpr std::array<SynthFamily, 6> kFamilies = {{
-      {.arch = "llama", .has_free_heads = true, .can_be_tied = true, .has_rope_length_key = true},
-      {.arch = "phimoe",
-       .has_norm_biases = true,
-       .has_qkv_biases = true,
-       .has_rope_factors = true,
-       .has_rope_length_key = true},
-      {.arch = "qwen2moe",
-       .has_qkv_biases = true,
-       .shared = Shared::kGated,
-       .feed_forward_length = FeedForward::kShared,
-       .has_expert_length_key = true},
-      {.arch = "olmoe", .qk_norm = QkNorm::kWholeVector, .shares_kv_heads = false},
-      {.arch = "qwen3moe",
-       .qk_norm = QkNorm::kPerHead,
-       .has_free_heads = true,
-       .can_be_tied = true,
-       .feed_forward_length = FeedForward::kUsedExperts,
-       .has_expert_length_key = true,
-       .has_head_length_keys = true},
-      {.arch = "dots1",
-       .qk_norm = QkNorm::kPerHead,
-       .has_selection_bias = true,
-       .shares_kv_heads = false,
-       .shared = Shared::kCounted,
-       .has_dense_layers = true,
-       .feed_forward_length = FeedForward::kDense,
-       .has_expert_length_key = true,
-       .gating_key = 2,
-       .weights_scale = 2.5F},
-  }};
-  return kFamilies;
-}
+const Family* FindSynthFamily(std::string_view arch) { return FindFamily(Families(), arch); }
 
-const SynthFamily* FindSynthFamily(std::string_view arch) {
-  const auto families = SynthFamilies();
-  const auto found = std::ranges::find(families, arch, &SynthFamily::arch);
-  return found != families.end() ? &*found : nullptr;
-}
-
-std::string SynthFamilyNames() {
-  std::string names;
-  for (const SynthFamily& family : SynthFamilies()) {
-    if (!names.empty()) names += ", ";
-    names += family.arch;
+ModelSpec SpecOf(const SynthShape& shape) {
+  const Family& family = *FindSynthFamily(shape.arch);
+  ModelSpec spec;
+  spec.n_embd = shape.embd;
+  spec.n_vocab = shape.vocab;
+  spec.router = {.n_expert = shape.experts, .n_used = shape.used};
+  const AttentionSpec attention{.form = family.attention,
+                                .n_head = shape.heads,
+                                .n_head_kv = shape.kv_heads,
+                                .head_dim_k = shape.head_dim,
+                                .head_dim_v = shape.head_dim,
+                                .rope = RopeSpec{.n_dims = shape.head_dim}};
+  for (uint32_t l = 0; l < shape.layers; ++l) {
+    LayerSpec& layer = spec.layers.emplace_back();
+    layer.mixer = attention;
+    if (l < shape.dense_layers) {
+      layer.feed_forward = {.n_ff_dense = shape.dense_ff};
+    } else {
+      layer.feed_forward = {.n_ff_expert = shape.ff, .n_ff_shared = shape.shared_ff};
+    }
   }
-  return names;
+  return spec;
+}
+
+bool IsWritten(Presence presence) {
+  return presence == Presence::kUsual || presence == Presence::kRequired;
 }
 
 }  // namespace moestro

@@ -1,43 +1,21 @@
 // SPDX-License-Identifier: MIT
-// What files of a family hold besides sizes: which tensors and metadata a synthetic model gets. One
-// row per family that model/families knows.
+// What a synthetic model of a family has, as the family's own description says (model/families).
 #pragma once
 
-#include <cstdint>
-#include <span>
-#include <string>
 #include <string_view>
 
 #include "core/model_spec.h"
+#include "model/families/family.h"
+#include "offline/synth/synth_shapes.h"
 
 namespace moestro {
 
-struct SynthFamily {
-  std::string_view arch;         // general.architecture
-  bool has_norm_biases = false;  // of norms, of attention's output and of the output matrix
-  bool has_qkv_biases = false;
-  QkNorm qk_norm = QkNorm::kNone;
-  bool has_selection_bias = false;
-  bool has_free_heads = false;  // heads may be wider or narrower together than the embedding
-  bool shares_kv_heads = true;
-  bool can_be_tied = false;
-  bool has_rope_factors = false;  // a long and a short set
-
-  enum class Shared : uint8_t { kNone, kGated, kCounted } shared = Shared::kNone;
-  bool has_dense_layers = false;  // the first ones
-
-  // As the stock converters write them.
-  enum class FeedForward : uint8_t { kExpert, kUsedExperts, kShared, kDense };
-  FeedForward feed_forward_length = FeedForward::kExpert;
-  bool has_expert_length_key = false;
-  bool has_head_length_keys = false;  // else only where they are no quotient
-  bool has_rope_length_key = false;
-  uint32_t gating_key = 0;  // expert_gating_func; 0: not written
-  float weights_scale = 0;  // expert_weights_scale with expert_weights_norm; 0: not written
-};
-
-std::span<const SynthFamily> SynthFamilies();
-const SynthFamily* FindSynthFamily(std::string_view arch);  // nullptr: unknown
-std::string SynthFamilyNames();                             // "llama, olmoe"
+// nullptr: unknown.
+const Family* FindSynthFamily(std::string_view arch);
+// The model that a file of this shape is read as, as far as tensors show it.
+// REQUIRES: the architecture is known.
+ModelSpec SpecOf(const SynthShape& shape);
+// A stock file of this shape has such a tensor.
+bool IsWritten(Presence presence);
 
 }  // namespace moestro

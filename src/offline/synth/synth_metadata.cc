@@ -32,8 +32,8 @@ class ArchKeys {
   std::string arch_;
 };
 
-const SynthFamily& FamilyOf(const SynthShape& shape) {
-  const SynthFamily* family = FindSynthFamily(shape.arch);
+const Family& FamilyOf(const SynthShape& shape) {
+  const Family* family = FindSynthFamily(shape.arch);
   CHECK(family != nullptr);
   return *family;
 }
@@ -42,13 +42,11 @@ const SynthFamily& FamilyOf(const SynthShape& shape) {
 // width active per token for the Qwen family.
 uint32_t DeclaredFeedForward(const SynthShape& shape) {
   switch (FamilyOf(shape).feed_forward_length) {
-    case SynthFamily::FeedForward::kExpert:
+    case FeedForwardLength::kOneExpert:
       return shape.ff;
-    case SynthFamily::FeedForward::kUsedExperts:
-      return shape.ff * shape.used;
-    case SynthFamily::FeedForward::kShared:
-      return shape.shared_ff;
-    case SynthFamily::FeedForward::kDense:
+    case FeedForwardLength::kUsedExperts:
+      return shape.shared_ff > 0 ? shape.shared_ff : shape.ff * shape.used;
+    case FeedForwardLength::kDenseLayer:
       return shape.dense_ff > 0 ? shape.dense_ff : shape.ff;
   }
   std::unreachable();
@@ -56,7 +54,7 @@ uint32_t DeclaredFeedForward(const SynthShape& shape) {
 
 void SetRopeKeys(ArchKeys& keys, const SynthShape& shape) {
   keys.Set("rope.freq_base", shape.rope_base);
-  if (FamilyOf(shape).has_rope_length_key) {
+  if (FamilyOf(shape).written.has_rope_length_key) {
     keys.Set("rope.dimension_count", shape.head_dim);
   }
   if (shape.orig_context == 0) return;
@@ -87,25 +85,29 @@ void SetModelKeys(gguf_context* gguf, const SynthShape& shape, const WeightSchem
   keys.Set("attention.head_count", shape.heads);
   keys.Set("attention.head_count_kv", shape.kv_heads);
   keys.Set("attention.layer_norm_rms_epsilon", shape.rms_eps);
-  const SynthFamily& family = FamilyOf(shape);
-  if (family.has_head_length_keys || shape.q_width() != shape.embd) {
+  const Family& family = FamilyOf(shape);
+  if (family.written.has_head_length_keys || shape.q_width() != shape.embd) {
     keys.Set("attention.key_length", shape.head_dim);
     keys.Set("attention.value_length", shape.head_dim);
   }
   SetRopeKeys(keys, shape);
   keys.Set("expert_count", shape.experts);
   keys.Set("expert_used_count", shape.used);
-  if (family.has_expert_length_key) keys.Set("expert_feed_forward_length", shape.ff);
-  if (family.shared == SynthFamily::Shared::kGated) {
+  if (family.feed_forward_length != FeedForwardLength::kOneExpert) {
+    keys.Set("expert_feed_forward_length", shape.ff);
+  }
+  if (family.shared_expert == SharedExpert::kOwnWidth) {
     keys.Set("expert_shared_feed_forward_length", shape.shared_ff);
   }
-  if (family.shared == SynthFamily::Shared::kCounted) {
+  if (family.shared_expert == SharedExpert::kCounted) {
     keys.Set("expert_shared_count", shape.shared_ff / shape.ff);
   }
   if (family.has_dense_layers) keys.Set("leading_dense_block_count", shape.dense_layers);
-  if (family.gating_key > 0) keys.Set("expert_gating_func", family.gating_key);
-  if (family.weights_scale > 0) {
-    keys.Set("expert_weights_scale", family.weights_scale);
+  if (family.router.gating_by_key) {
+    keys.Set("expert_gating_func", static_cast<uint32_t>(family.router.gating) + 1);
+  }
+  if (family.written.weights_scale > 0) {
+    keys.Set("expert_weights_scale", family.written.weights_scale);
     keys.Set("expert_weights_norm", true);
   }
   keys.Set("vocab_size", shape.vocab);

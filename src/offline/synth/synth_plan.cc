@@ -1,10 +1,15 @@
 // SPDX-License-Identifier: MIT
 #include "offline/synth/synth_plan.h"
 
+#include <algorithm>
+#include <array>
 #include <cmath>
+#include <string_view>
 #include <utility>
 
-#include "base/format.h"
+#include "base/check.h"
+#include "core/tensor_roles.h"
+#include "model/tensor_names.h"
 #include "offline/synth/synth_family.h"
 
 namespace moestro {
@@ -18,28 +23,48 @@ constexpr float kBiasDeviation = 0.1F;
 // to make favourites.
 constexpr float kSelectionDeviation = 0.05F;
 
+// How many bits a mix gives a matrix depends on its place.
+MatrixRole MatrixRoleOf(std::string_view name) {
+  using Named = std::pair<std::string_view, MatrixRole>;
+  constexpr std::array kRoles = {Named{"token_embd.weight", MatrixRole::kTokenEmbd},
+                                 Named{"output.weight", MatrixRole::kOutput},
+                                 Named{"attn_q.weight", MatrixRole::kAttnQ},
+                                 Named{"attn_k.weight", MatrixRole::kAttnK},
+                                 Named{"attn_v.weight", MatrixRole::kAttnV},
+                                 Named{"attn_output.weight", MatrixRole::kAttnOutput},
+                                 Named{"ffn_gate_shexp.weight", MatrixRole::kSharedGateUp},
+                                 Named{"ffn_up_shexp.weight", MatrixRole::kSharedGateUp},
+                                 Named{"ffn_down_shexp.weight", MatrixRole::kSharedDown},
+                                 Named{"ffn_gate.weight", MatrixRole::kDenseGateUp},
+                                 Named{"ffn_up.weight", MatrixRole::kDenseGateUp},
+                                 Named{"ffn_down.weight", MatrixRole::kDenseDown}};
+  const auto* found = std::ranges::find(kRoles, name, &Named::first);
+  CHECK(found != kRoles.end());
+  return found->second;
+}
+
 class Planner {
  public:
   Planner(const SynthShape& shape, const WeightScheme& scheme, const PlanChoices& choices)
-      : shape_(shape), family_(*FindSynthFamily(shape.arch)), scheme_(scheme), choices_(choices) {}
+      : shape_(shape),
+        family_(*FindSynthFamily(shape.arch)),
+        spec_(SpecOf(shape)),
+        scheme_(scheme),
+        choices_(choices) {}
 
   std::vector<PlannedTensor> Plan() {
-    Head();
+    ForEachModelRole([this](const TensorRole& role, Presence p) { Add(role, p, nullptr); },
+                     family_.model_tensors);
     for (layer_ = 0; layer_ < shape_.layers; ++layer_) {
-      Attention();
-      if (layer_ < shape_.dense_layers) {
-        DenseBlock();
-        continue;
-      }
-      Experts();
-      if (shape_.shared_ff > 0) SharedExpert();
+      const LayerSpec& layer = spec_.layers[layer_];
+      ForEachLayerRole([&](const TensorRole& role, Presence p) { Add(role, p, &layer); },
+                       family_.layer_tensors);
+      if (layer.feed_forward.has_experts()) AddExperts();
     }
     return std::move(plan_);
   }
 
  private:
-  std::string Block(std::string_view suffix) const { return Format("blk.{}.{}", layer_, suffix); }
-
   // An embedding that serves as output matrix too must not blow up the logits.
   float EmbeddingDeviation() const {
     return choices_.is_tied ? 1.0F / std::sqrt(static_cast<float>(shape_.embd)) : 1.0F;
@@ -52,8 +77,49 @@ class Planner {
     return EmbeddingDeviation() / std::sqrt(2.0F * static_cast<float>(shape_.layers));
   }
 
+  bool IsThere(const TensorRole& role, Presence presence, const LayerSpec* layer) const {
+    if (!IsWritten(presence)) return false;
+    if (role.name == "output.weight") return !choices_.is_tied;
+    if (role.name.starts_with("rope_factors")) return shape_.orig_context > 0;
+    if (layer == nullptr) return true;
+    const bool has_experts = layer->feed_forward.has_experts();
+    return role.part == LayerPart::kEvery || role.part == LayerPart::kAttention ||
+           (role.part == LayerPart::kExperts) == has_experts;
+  }
+
+  // layer: whose role it is; null: of the whole model.
+  void Add(const TensorRole& role, Presence presence, const LayerSpec* layer) {
+    if (!IsThere(role, presence, layer)) return;
+    const int64_t width = DimSize(role.ne0, spec_, layer);
+    const int64_t rows = DimSize(role.ne1, spec_, layer);
+    std::string name(role.name);
+    if (layer != nullptr) name = LayerTensorName(layer_, role.name);
+    if (role.kind == TensorKind::kMatrix && role.name != "ffn_gate_inp.weight") {
+      return AddMatrix(std::move(name), MatrixRoleOf(role.name), {width, rows, 1});
+    }
+    const auto [fill, deviation] = VectorFill(role.name, width);
+    plan_.push_back({.name = std::move(name),
+                     .ne = {width, rows, 1},
+                     .dims = role.ne1 == Dim::kOne ? 1 : 2,
+                     .type = GGML_TYPE_F32,
+                     .fill = fill,
+                     .deviation = deviation});
+  }
+
+  // Of what is F32: vectors and routers.
+  std::pair<Fill, float> VectorFill(std::string_view name, int64_t width) const {
+    if (name == "rope_factors_long.weight") return {Fill::kRopeLong, 0.0F};
+    if (name == "rope_factors_short.weight") return {Fill::kRopeShort, 0.0F};
+    if (name.ends_with("norm.weight")) return {Fill::kNearOne, kNormDeviation};
+    if (name == "exp_probs_b.bias") return {Fill::kNormal, kSelectionDeviation};
+    if (name == "attn_output.bias") return {Fill::kNormal, kBiasDeviation * ResidualScale()};
+    if (name.ends_with(".bias")) return {Fill::kNormal, kBiasDeviation};
+    const float unit = 1.0F / std::sqrt(static_cast<float>(width));
+    return {name == "ffn_gate_inp.weight" ? Fill::kRouter : Fill::kNormal, unit};
+  }
+
   // Fan-in decides the deviation, so that a normalised input gives an output of unit variance.
-  void Matrix(std::string name, MatrixRole role, std::array<int64_t, 3> ne) {
+  void AddMatrix(std::string name, MatrixRole role, std::array<int64_t, 3> ne) {
     float deviation = 1.0F / std::sqrt(static_cast<float>(ne[0]));
     if (role == MatrixRole::kTokenEmbd) deviation = EmbeddingDeviation();
     if (role == MatrixRole::kAttnOutput || role == MatrixRole::kExpertDown ||
@@ -66,118 +132,28 @@ class Planner {
                             .experts = shape_.experts,
                             .row = ne[0],
                             .is_tied = choices_.is_tied};
-    plan_.push_back(
-        {.name = std::move(name),
-         .ne = ne,
-         .dims = ne[2] > 1 || role == MatrixRole::kExpertGateUp || role == MatrixRole::kExpertDown
-                     ? 3
-                     : 2,
-         .type = TypeFor(scheme_, place),
-         .fill = Fill::kNormal,
-         .deviation = deviation});
-  }
-
-  void Vector(std::string name, uint64_t size, Fill fill, float deviation) {
+    const bool is_of_experts = role == MatrixRole::kExpertGateUp || role == MatrixRole::kExpertDown;
     plan_.push_back({.name = std::move(name),
-                     .ne = {static_cast<int64_t>(size), 1, 1},
-                     .dims = 1,
-                     .type = GGML_TYPE_F32,
-                     .fill = fill,
+                     .ne = ne,
+                     .dims = is_of_experts ? 3 : 2,
+                     .type = TypeFor(scheme_, place),
+                     .fill = Fill::kNormal,
                      .deviation = deviation});
   }
-  void Norm(std::string name, uint64_t size) {
-    Vector(std::move(name), size, Fill::kNearOne, kNormDeviation);
-  }
-  void Bias(std::string name, uint64_t size, float scale = 1.0F) {
-    Vector(std::move(name), size, Fill::kNormal, kBiasDeviation * scale);
-  }
 
-  void Head() {
-    const int64_t embd = shape_.embd;
-    const int64_t vocab = shape_.vocab;
-    Matrix("token_embd.weight", MatrixRole::kTokenEmbd, {embd, vocab, 1});
-    if (!choices_.is_tied) Matrix("output.weight", MatrixRole::kOutput, {embd, vocab, 1});
-    Norm("output_norm.weight", shape_.embd);
-    if (family_.has_norm_biases) {
-      Bias("output_norm.bias", shape_.embd);
-      Bias("output.bias", shape_.vocab);
-    }
-    if (shape_.orig_context > 0) {
-      Vector("rope_factors_long.weight", shape_.head_dim / 2, Fill::kRopeLong, 0);
-      Vector("rope_factors_short.weight", shape_.head_dim / 2, Fill::kRopeShort, 0);
-    }
-  }
-
-  void Attention() {
-    const int64_t embd = shape_.embd;
-    const auto q = static_cast<int64_t>(shape_.q_width());
-    const auto kv = static_cast<int64_t>(shape_.kv_width());
-    Norm(Block("attn_norm.weight"), shape_.embd);
-    Norm(Block("ffn_norm.weight"), shape_.embd);
-    if (family_.has_norm_biases) {
-      Bias(Block("attn_norm.bias"), shape_.embd);
-      Bias(Block("ffn_norm.bias"), shape_.embd);
-      Bias(Block("attn_output.bias"), shape_.embd, ResidualScale());
-    }
-    Matrix(Block("attn_q.weight"), MatrixRole::kAttnQ, {embd, q, 1});
-    Matrix(Block("attn_k.weight"), MatrixRole::kAttnK, {embd, kv, 1});
-    Matrix(Block("attn_v.weight"), MatrixRole::kAttnV, {embd, kv, 1});
-    Matrix(Block("attn_output.weight"), MatrixRole::kAttnOutput, {q, embd, 1});
-    if (family_.has_qkv_biases) {
-      Bias(Block("attn_q.bias"), shape_.q_width());
-      Bias(Block("attn_k.bias"), shape_.kv_width());
-      Bias(Block("attn_v.bias"), shape_.kv_width());
-    }
-    if (family_.qk_norm == QkNorm::kPerHead) {  // one norm for all heads
-      Norm(Block("attn_q_norm.weight"), shape_.head_dim);
-      Norm(Block("attn_k_norm.weight"), shape_.head_dim);
-    }
-    if (family_.qk_norm == QkNorm::kWholeVector) {  // over the whole vector
-      Norm(Block("attn_q_norm.weight"), shape_.q_width());
-      Norm(Block("attn_k_norm.weight"), shape_.kv_width());
-    }
-  }
-
-  void Experts() {
+  void AddExperts() {
     const int64_t embd = shape_.embd;
     const int64_t ff = shape_.ff;
-    const int64_t experts = shape_.experts;
-    plan_.push_back({.name = Block("ffn_gate_inp.weight"),
-                     .ne = {embd, experts, 1},
-                     .dims = 2,
-                     .type = GGML_TYPE_F32,
-                     .fill = Fill::kRouter,
-                     .deviation = 1.0F / std::sqrt(static_cast<float>(embd))});
-    if (family_.has_selection_bias) {
-      Vector(Block("exp_probs_b.bias"), shape_.experts, Fill::kNormal, kSelectionDeviation);
-    }
-    Matrix(Block("ffn_gate_exps.weight"), MatrixRole::kExpertGateUp, {embd, ff, experts});
-    Matrix(Block("ffn_up_exps.weight"), MatrixRole::kExpertGateUp, {embd, ff, experts});
-    Matrix(Block("ffn_down_exps.weight"), MatrixRole::kExpertDown, {ff, embd, experts});
-  }
-
-  void DenseBlock() {
-    const int64_t embd = shape_.embd;
-    const int64_t ff = shape_.dense_ff;
-    Matrix(Block("ffn_gate.weight"), MatrixRole::kDenseGateUp, {embd, ff, 1});
-    Matrix(Block("ffn_up.weight"), MatrixRole::kDenseGateUp, {embd, ff, 1});
-    Matrix(Block("ffn_down.weight"), MatrixRole::kDenseDown, {ff, embd, 1});
-  }
-
-  void SharedExpert() {
-    const int64_t embd = shape_.embd;
-    const int64_t ff = shape_.shared_ff;
-    if (family_.shared == SynthFamily::Shared::kGated) {
-      Vector(Block("ffn_gate_inp_shexp.weight"), shape_.embd, Fill::kNormal,
-             1.0F / std::sqrt(static_cast<float>(embd)));
-    }
-    Matrix(Block("ffn_gate_shexp.weight"), MatrixRole::kSharedGateUp, {embd, ff, 1});
-    Matrix(Block("ffn_up_shexp.weight"), MatrixRole::kSharedGateUp, {embd, ff, 1});
-    Matrix(Block("ffn_down_shexp.weight"), MatrixRole::kSharedDown, {ff, embd, 1});
+    const int64_t n = shape_.experts;
+    const auto name = [this](Matrix matrix) { return MergedExpertsName(layer_, matrix); };
+    AddMatrix(name(Matrix::kGate), MatrixRole::kExpertGateUp, {embd, ff, n});
+    AddMatrix(name(Matrix::kUp), MatrixRole::kExpertGateUp, {embd, ff, n});
+    AddMatrix(name(Matrix::kDown), MatrixRole::kExpertDown, {ff, embd, n});
   }
 
   const SynthShape& shape_;
-  const SynthFamily& family_;
+  const Family& family_;
+  ModelSpec spec_;
   const WeightScheme& scheme_;
   PlanChoices choices_;
   uint32_t layer_ = 0;

@@ -3,6 +3,7 @@
 
 #include <array>
 
+#include "model/families/families.h"
 #include "offline/synth/synth_family.h"
 
 namespace moestro {
@@ -117,13 +118,13 @@ const std::array<SynthShape, 6> kShapes = {{
      .rms_eps = 1e-5F},
 }};
 
-Status CheckSharedExpert(const SynthShape& s, const SynthFamily& family) {
-  const bool wants_one = family.shared != SynthFamily::Shared::kNone;
+Status CheckSharedExpert(const SynthShape& s, const Family& family) {
+  const bool wants_one = family.shared_expert != SharedExpert::kNone;
   if (wants_one != (s.shared_ff > 0) || s.shared_ff > 1048576) {
     return Fail(Errc::kInvalidRequest, "shared expert width {} does not fit {}, which {}",
                 s.shared_ff, s.arch, wants_one ? "needs one of 1 to 1048576" : "has none");
   }
-  if (family.shared == SynthFamily::Shared::kCounted && s.shared_ff % s.ff != 0) {
+  if (family.shared_expert == SharedExpert::kCounted && s.shared_ff % s.ff != 0) {
     return Fail(Errc::kInvalidRequest,
                 "shared expert width {} is no multiple of {}, an expert's width, as {} wants it",
                 s.shared_ff, s.ff, s.arch);
@@ -131,7 +132,7 @@ Status CheckSharedExpert(const SynthShape& s, const SynthFamily& family) {
   return {};
 }
 
-Status CheckDenseLayers(const SynthShape& s, const SynthFamily& family) {
+Status CheckDenseLayers(const SynthShape& s, const Family& family) {
   if (s.dense_layers == 0) return {};
   if (!family.has_dense_layers || s.dense_layers >= s.layers) {
     return Fail(Errc::kInvalidRequest, "{} of {} layers without experts do not fit {}",
@@ -180,17 +181,17 @@ Status CheckShape(const SynthShape& s) {
   if (s.head_dim % 2 != 0) {
     return Fail(Errc::kInvalidRequest, "head dimension {} is odd; rope turns pairs", s.head_dim);
   }
-  const SynthFamily* family = FindSynthFamily(s.arch);
+  const Family* family = FindSynthFamily(s.arch);
   if (family == nullptr) {
     return Fail(Errc::kInvalidRequest, "architecture '{}' is unknown; known are {}", s.arch,
-                SynthFamilyNames());
+                FamilyNames(Families()));
   }
-  if (!family->has_free_heads && s.q_width() != s.embd) {
+  if (!family->written.has_free_heads && s.q_width() != s.embd) {
     return Fail(Errc::kInvalidRequest,
                 "{} heads of {} make {}, but {} wants exactly the embedding width {}", s.heads,
                 s.head_dim, s.q_width(), s.arch, s.embd);
   }
-  if (!family->shares_kv_heads && s.kv_heads != s.heads) {
+  if (!family->written.shares_kv_heads && s.kv_heads != s.heads) {
     return Fail(Errc::kInvalidRequest, "{} shares no kv heads: {} kv heads for {} heads", s.arch,
                 s.kv_heads, s.heads);
   }

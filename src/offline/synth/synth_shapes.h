@@ -14,7 +14,7 @@ namespace moestro {
 
 struct SynthShape {
   std::string name;  // as in --shape
-  std::string arch;  // GGUF architecture, one of SynthFamilies()
+  std::string arch;  // GGUF architecture, one of Families()
   uint32_t layers = 0;
   uint32_t experts = 0;
   uint32_t used = 0;          // experts per token

@@ -251,7 +251,7 @@ TEST(Synth, ImpossibleOptionsAreNamed) {
   EXPECT_PRED2(says, message([](SynthOptions& o) { o.shape.dense_layers = 1; }), "without experts");
   EXPECT_PRED2(says, message([](SynthOptions& o) { o.shape.arch = "olmoe"; }), "olmoe");
   EXPECT_PRED2(says, message([](SynthOptions& o) { o.shape.arch = "mamba"; }),
-               "known are llama, phimoe");
+               "known are llama, qwen2moe");
   EXPECT_PRED2(says, message([](SynthOptions& o) {
                  o.shape.arch = "phimoe";
                  o.shape.heads = 8;

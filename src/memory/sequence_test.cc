@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: MIT
+// Positions and places of states, without any values.
+#include "memory/sequence.h"
+
+#include <gtest/gtest.h>
+
+#include <vector>
+
+namespace moestro {
+namespace {
+
+std::vector<Token> Tokens(size_t n) { return std::vector<Token>(n, 1); }
+
+// A step of n tokens that succeeds.
+void Go(SequenceTable& table, SequenceId id, size_t n) {
+  ASSERT_TRUE(table.Append(id, Tokens(n)));
+  table.Commit(id);
+}
+
+TEST(SequenceTable, WithoutStatesEveryPositionIsReached) {
+  SequenceTable table(8, 0);
+  const SequenceId id = table.New();
+  Go(table, id, 20);
+  EXPECT_EQ(table.Reach(id, 13), 13U);
+  table.CutBack(id, 13);
+  EXPECT_EQ(table.Find(id)->tokens.size(), 13U);
+  EXPECT_FALSE(table.Find(id)->state);
+}
+
+TEST(SequenceTable, AStepThatIsNotCommittedLeavesTheState) {
+  SequenceTable table(8, 3);
+  const SequenceId id = table.New();
+  Go(table, id, 5);
+  const StateSlot before = table.Find(id)->state->state;
+  ASSERT_TRUE(table.Append(id, Tokens(2)));
+  ASSERT_TRUE(table.Append(id, Tokens(1)));
+  EXPECT_NE(table.Find(id)->next->value, before.value);
+  table.CutBack(id, 7);
+  table.CutBack(id, 5);
+  EXPECT_FALSE(table.Find(id)->next);
+  EXPECT_EQ(table.Find(id)->state->state, before);
+  EXPECT_EQ(table.states().free(), 2U);
+}
+
+TEST(SequenceTable, StatesAreGivenBackWithTheirLastUser) {
+  SequenceTable table(16, 6);
+  const SequenceId first = table.New();
+  Go(table, first, 5);
+  table.Keep(first);
+  Go(table, first, 3);
+  const SequenceId second = table.Fork(first);
+  EXPECT_EQ(table.states().free(), 4U);  // a state and a checkpoint, both shared
+  table.Drop(first);
+  EXPECT_EQ(table.states().free(), 4U);
+  EXPECT_EQ(table.Reach(second, 7), 5U);
+  table.CutBack(second, 5);
+  EXPECT_EQ(table.states().free(), 5U);
+  table.Drop(second);
+  EXPECT_EQ(table.states().free(), 6U);
+}
+
+TEST(SequenceTable, CheckpointsGoWhenPlacesRunOut) {
+  SequenceTable table(16, 4);
+  const SequenceId kept = table.New();
+  for (int i = 0; i < 3; ++i) {
+    Go(table, kept, 4);
+    table.Keep(kept);
+  }
+  EXPECT_EQ(table.Reach(kept, 7), 4U);
+  const SequenceId other = table.New();
+  Go(table, other, 1);  // takes the last free place
+  Go(table, other, 1);
+  EXPECT_EQ(table.Reach(kept, 7), 0U) << "the first checkpoint went";
+  EXPECT_EQ(table.Reach(kept, 12), 12U);
+  const SequenceId third = table.New();
+  Go(table, third, 1);
+  const SequenceId fourth = table.New();
+  const Status full = table.Append(fourth, Tokens(1));
+  if (full) table.Commit(fourth);
+  const SequenceId fifth = table.New();
+  EXPECT_EQ(table.Append(fifth, Tokens(1)).error().code, Errc::kInvalidRequest);
+  EXPECT_TRUE(table.Find(fifth)->tokens.empty());
+  table.Drop(third);
+  EXPECT_TRUE(table.Append(fifth, Tokens(1)));
+}
+
+TEST(SequenceTable, LostStatesAreComputedAgainFromTheTokens) {
+  SequenceTable table(8, 4);
+  const SequenceId id = table.New();
+  Go(table, id, 5);
+  table.Keep(id);
+  Go(table, id, 1);
+  table.LoseStates();
+  EXPECT_EQ(table.states().free(), 4U);
+  EXPECT_EQ(table.Find(id)->committed(), 0U);
+  ASSERT_TRUE(table.Append(id, {}));
+  table.Commit(id);
+  EXPECT_EQ(table.Find(id)->committed(), 6U);
+  EXPECT_EQ(table.Reach(id, 5), 0U);
+}
+
+}  // namespace
+}  // namespace moestro
