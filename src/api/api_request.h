@@ -56,7 +56,7 @@ struct ApiRequest {
   bool cache_prompt = true;
   uint64_t needed_context = 0;       // tokens that the client wants room for; 0: it does not say
   bool is_load = false;              // Ollama's: no prompt, the model shall only be there
-  std::vector<std::string> ignored;  // fields that nobody here knows, for the log; printable
+  std::vector<std::string> ignored;  // fields that are not known here, for the log; printable
   // What was asked for and is left out, as sentences for the client; printable.
   std::vector<std::string> warnings;
 };

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// The fields of an object in a client's body, which nobody trusts. null is the same as absent. A
+// The fields of an object in a client's body, which is not trusted. null is the same as absent. A
 // field of a wrong kind or range is a 400 that names the field, what it must be and what came.
 #pragma once
 
@@ -63,7 +63,7 @@ class BodyFields {
   std::string Name(std::string_view key) const;
   std::string Name(std::string_view key, size_t index) const;
   const std::string& where() const { return where_; }
-  // Keys that nobody asked for, printable; no more than some tens of them.
+  // Keys that were not asked for, printable; no more than some tens of them.
   std::vector<std::string> Unasked() const;
 
  private:

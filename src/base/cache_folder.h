@@ -7,8 +7,8 @@
 
 namespace moestro {
 
-// $XDG_CACHE_HOME/moestro, else ~/.cache/moestro; empty if neither is an absolute path. Nobody has
-// made the folder yet.
+// $XDG_CACHE_HOME/moestro, else ~/.cache/moestro; empty if neither is an absolute path. The
+// folder may not exist yet.
 std::string CacheFolder();
 
 // Makes `folder` and what is missing above it, for this user alone. One that exists stays as it is.

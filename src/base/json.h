@@ -31,7 +31,7 @@ class JsonView {
  public:
   JsonKind kind() const;
   // Each gives nullopt when this is not of that kind, or has no such key or index.
-  // Takes as long as the object has keys; whoever asks for many of many goes through members().
+  // Takes as long as the object has keys; code that asks for many of many goes through members().
   std::optional<JsonView> Find(std::string_view key) const;
   std::optional<JsonView> At(size_t index) const;
   std::optional<bool> boolean() const;
@@ -77,7 +77,7 @@ class Json {
   // Of equal keys in an object the last one counts. Takes time in proportion to the text, but for
   // the sorting of an object's keys. A value takes some 60 bytes of memory beside its text, which
   // may be 20 times what the text takes ("[[],[],..."): `most_values` bounds it for texts that
-  // nobody vouches for.
+  // are not trusted.
   // kInvalidRequest with the byte position of the first mistake; if it is nested deeper; if it has
   // more values; if a number is beyond a double's range.
   static Result<Json> Parse(std::string_view text, size_t most_values = SIZE_MAX);

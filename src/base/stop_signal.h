@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: MIT
-// A request to end the work under way. Whoever computes looks at it now and then, between pieces of
-// some milliseconds, and leaves; whoever began the work takes the request back once all have left.
+// A request to end the work under way. Threads that compute look at it now and then, between pieces
+// of some milliseconds, and leave; the thread that began the work takes the request back once all
+// have left.
 //
 // Thread rule: Request() from any thread or a signal handler, is_requested() from any thread, the
-// rest from the thread that begins the work, while nobody else looks.
+// rest from the thread that begins the work, while no other thread looks.
 #pragma once
 
 #include <atomic>
@@ -14,7 +15,8 @@ namespace moestro {
 
 class StopSignal {
  public:
-  // For tests: asked at every look, by whoever looks, whether a request comes at this moment.
+  // For tests: asked at every look, by the thread that looks, whether a request comes at this
+  // moment.
   using AtLook = std::function<bool()>;
 
   StopSignal() = default;
@@ -22,7 +24,7 @@ class StopSignal {
 
   void Request() { requested_.store(true, std::memory_order_release); }
   // Stays true until Take(), so that one piece of work cannot leave and the next one go on. Two
-  // loads of a line that nobody writes.
+  // loads of a line that no thread writes.
   bool is_requested() {
     if (is_held_) return false;
     if (at_look_ && at_look_()) Request();
@@ -31,7 +33,7 @@ class StopSignal {
   // The request has had its effect.
   void Take() { requested_.store(false, std::memory_order_relaxed); }
 
-  // While it lives nobody sees a request; one that comes meanwhile is seen afterwards. For work
+  // While it lives no thread sees a request; one that comes meanwhile is seen afterwards. For work
   // that must not be left half done.
   class Hold {
    public:

@@ -33,7 +33,7 @@ struct BeamRequest {
   int64_t n_predict = -1;       // negative: as many as the context holds
   bool json = false;            // instead of text
   bool shows_prompt = true;     // before the text
-  PlanObserver plans = {};      // of --explain; empty: nobody
+  PlanObserver plans = {};      // of --explain; may be empty
 };
 
 // Makes room, starts the session, searches, prints. With one beam to print, its text streams as far

@@ -34,7 +34,7 @@ struct DevicesOptions {
 struct Line {
   DeviceInfo info;
   std::optional<DeviceProfile> profile = {};
-  std::string why_not = {};  // empty: it was profiled, or nobody asked for it
+  std::string why_not = {};  // empty: it was profiled, or that was not asked for
 };
 
 std::string CostText(const Cost& cost) {

@@ -73,7 +73,7 @@ bool HasEmbeddedBytes(const std::string& path) {
   return true;
 }
 
-// Written under another name first, so that nobody ever sees half a model under the right one.
+// Written under another name first, so that no program ever sees half a model under the right one.
 bool Install(const std::string& folder, const std::string& path) {
   if (MakePrivateFolder(folder)) return false;
   std::string temporary = path + ".XXXXXX";

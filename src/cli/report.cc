@@ -127,7 +127,7 @@ void AddDevices(Json& object, const RunReport& report) {
       .Set("disk_ratio", report.lane_ratios.disk);
 }
 
-// What no kernel or policy could beat; empty: nobody asked.
+// What no kernel or policy could beat; empty: it was not asked for.
 std::string LimitText(const RunReport& report) {
   if (!report.limit) return "";
   if (!*report.limit) return Format("limit    not given: {}\n", report.limit->error().message);

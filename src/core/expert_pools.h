@@ -23,7 +23,7 @@ struct ExpertPools {
   std::vector<uint16_t> pool_of = {};  // [layer][expert]; empty: all go to the first
 
   bool is_known() const { return !pools.empty(); }
-  // REQUIRES: is_known(), or nobody asks for more than one pool; `experts` of a layer.
+  // REQUIRES: is_known(), or no caller asks for more than one pool; `experts` of a layer.
   uint32_t of(ExpertKey key, uint32_t experts) const {
     if (pool_of.empty()) return 0;
     return pool_of[size_t{key.layer.value} * experts + key.expert.value];

@@ -51,7 +51,7 @@ struct SkippedExpert {
   Need need = Need::kSkip;  // kSkip or kDrop
 };
 
-// An expert that leaves a device for memory, for the sake of whoever is copied to its slot.
+// An expert that leaves a device for memory, for the sake of the expert that is copied to its slot.
 struct MovedExpert {
   ExpertKey key;
   uint32_t device = 0;

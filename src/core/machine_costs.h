@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // What decoding one token at a time costs on a machine: by measurement (Engine::ProbeCosts()) or as
-// somebody says. The simulator's clock goes by it.
+// a user says. The simulator's clock goes by it.
 #pragma once
 
 #include <cstdint>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // The tensors that stay in memory, each role once: its name in a file, its shape, where it is found
-// and how it is used. The same struct holds whatever somebody keeps for each role: where it lies in
+// and how it is used. The same struct holds whatever is kept for each role: where it lies in
 // the file, the loaded tensor, whether a family has it.
 #pragma once
 

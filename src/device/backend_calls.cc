@@ -19,7 +19,7 @@ auto Guarded(std::string_view what, Work&& work) {
   });
 }
 
-// What gives something back has nobody to tell that it failed.
+// What gives something back has no caller to tell that it failed.
 template <class Work>
 void Swallowed(Work&& work) noexcept {
   Caught([&] { work(); }, [](std::string_view) {});

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // ggml's plug-ins, loaded as far as they are needed: a GPU's driver takes a hundred megabytes of a
-// budget that somebody may need for experts. ggml's own "load all" knows no less. Both are quiet:
+// budget that experts may need. ggml's own "load all" knows no less. Both are quiet:
 // plug-ins tell about themselves, only trouble is worth a line.
 //
 // Thread rule: one thread at a time.

@@ -68,7 +68,7 @@ class Copier {
   uint64_t n_asked_ = 0;
   uint64_t n_done_ = 0;
   Made made_;
-  std::vector<uint64_t> failed_;  // that nobody has waited for yet
+  std::vector<uint64_t> failed_;  // that no call has waited for yet
   bool ends_ = false;
   std::thread thread_;  // last: it uses all of the above
 };

@@ -24,8 +24,8 @@ namespace moestro {
 // symbol in the plug-in's own file; ggml-cpu.h declares the symbol, plug-ins do not promise it.
 class CpuTraits {
  public:
-  // Loads ggml's backends if nobody has. kUnsupported without a CPU backend. A plug-in without the
-  // symbol is no error: every Of() is then nullptr.
+  // Loads ggml's backends if they are not loaded. kUnsupported without a CPU backend. A plug-in
+  // without the symbol is no error: every Of() is then nullptr.
   static Result<CpuTraits> Load();
   // As if the plug-in lacked the symbol.
   static CpuTraits Missing() { return CpuTraits(nullptr); }

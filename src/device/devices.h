@@ -19,10 +19,10 @@
 namespace moestro {
 
 // All of them in ggml's order, the CPU among them; a device whose driver fails when it is asked for
-// its memory has none. Loads ggml's plug-ins if nobody has.
+// its memory has none. Loads ggml's plug-ins if they are not loaded.
 std::vector<DeviceInfo> FindDevices();
 
-// False if the system has no node of a GPU: then nobody needs to load drivers, which take a hundred
+// False if the system has no node of a GPU: then no driver need be loaded, which takes a hundred
 // megabytes of memory, to find none. `root`: in place of "/", for tests.
 bool MayHaveGpu(const std::string& root = "");
 
@@ -46,7 +46,7 @@ class ComputeDevice {
   const DeviceInfo& info() const { return info_; }
   ggml_backend_t backend() const { return backend_.get(); }
   ggml_backend_dev_t handle() const { return ggml_backend_get_device(backend_.get()); }
-  // Bytes that nobody uses at the moment. kDevice.
+  // Bytes that are free at the moment. kDevice.
   Result<uint64_t> FreeMemory() const;
   // Waits for all launches. kDevice if they, or the device, came to grief.
   Status Finish() const;

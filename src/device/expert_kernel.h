@@ -73,7 +73,7 @@ struct ExpertKernel {
 
 // The fastest kernel for this machine. kUnsupported for a type the CPU backend cannot multiply.
 // `allow_own` = false gives the generic kernel (ggml's vec_dot), for tests and comparison.
-// Loads ggml's backends if nobody has done so yet.
+// Loads ggml's backends if they are not loaded.
 Result<ExpertKernel> FindExpertKernel(ggml_type type, bool allow_own = true);
 
 }  // namespace moestro

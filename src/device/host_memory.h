@@ -23,7 +23,7 @@ class HostMemory {
   // Zeroed on first touch; asks for huge pages above a few MiB (fewer page-table pages, fewer TLB
   // misses while streaming weights). kNoMemory when the address space or limit does not allow it.
   static Result<HostMemory> Allocate(uint64_t bytes);
-  // Somebody else's: it lives as long as `owner`.
+  // Another owner's: it lives as long as `owner`.
   static HostMemory Of(std::shared_ptr<void> owner, std::span<std::byte> bytes);
   HostMemory(HostMemory&& other) noexcept;
   HostMemory& operator=(HostMemory&& other) noexcept;

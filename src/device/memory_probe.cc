@@ -56,7 +56,7 @@ Result<double> ProbeReadBandwidth(Team& team, std::span<const std::byte> memory)
     best = std::max(best, static_cast<double>(pass) / seconds);
     at = at + 2 * pass <= memory.size() ? at + pass : 0;
   }
-  // Somebody has to want what was read, or the compiler leaves it out.
+  // The program has to use what was read, or the compiler leaves it out.
   [[maybe_unused]] volatile uint64_t wanted =
       std::accumulate(sums.begin(), sums.end(), uint64_t{0});
   return best;

@@ -63,7 +63,7 @@ const std::byte* RowOf(const ggml_tensor* weight, int64_t row) {
   return static_cast<const std::byte*>(weight->data) + static_cast<size_t>(row) * weight->nb[1];
 }
 
-// Rows [begin, end) of the matrix; `following`: whose rows the thread reads then, null: nobody's.
+// Rows [begin, end) of the matrix; `following`: whose rows the thread reads then, null: no rows'.
 void MultiplyShare(const Product& p, int64_t begin, int64_t end, const ggml_tensor* following) {
   const ggml_tensor* w = p.weight;
   const auto [kernel, is_interleaved] = *RowProductOf(w);

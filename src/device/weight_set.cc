@@ -29,7 +29,7 @@ bool HasTiles(ggml_backend_buffer_type_t type) {
   return std::string_view(ggml_backend_buft_name(type)) == "AMX";
 }
 
-// The memory of ggml's whose tensors' `extra` nobody else uses.
+// The memory of ggml's whose tensors' `extra` no other code uses.
 bool IsPlain(ggml_backend_buffer_type_t type) { return type == ggml_backend_cpu_buffer_type(); }
 
 // Decides for one weight after the other. types: of buffers, the first is plain.

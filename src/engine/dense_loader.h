@@ -37,8 +37,8 @@ DensePlan PlanDenseOn(ggml_backend_t backend, const CpuDevice& device, const Mod
 
 // Reads every dense tensor, see weight_load.h: what is in memory is stored by the team, the rest by
 // the caller. `progress` gets bytes done and in all. `sum`: gets what every tensor adds to the
-// weights' number (model/weights_id.h) on the way; null: nobody needs it. kIo, kNoMemory. REQUIRES:
-// `queue` is idle.
+// weights' number (model/weights_id.h) on the way; null: it is not needed. kIo, kNoMemory.
+// REQUIRES: `queue` is idle.
 Status LoadDense(DensePlan& plan, ReadQueue& queue, Team& team,
                  const std::function<void(uint64_t done, uint64_t total)>& progress,
                  std::atomic<uint64_t>* sum = nullptr);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// What computes on this machine, and how fast; for whoever has no engine at hand.
+// What computes on this machine, and how fast; for code that has no engine at hand.
 //
 // Thread rule: one thread at a time, and no engine in the same process.
 #pragma once

@@ -138,8 +138,8 @@ class Engine {
   // kInvalidFile: the model's file has changed.
   Result<KvOrigin> kv_origin();
   // Writes a sequence with its keys and values to a file, and `notes`, any text of at most 16 MiB,
-  // for whoever restores it. The file appears only when it is complete. kIo, and what kv_origin()
-  // says.
+  // for the program that restores it. The file appears only when it is complete. kIo, and what
+  // kv_origin() says.
   Status SaveSequence(const Sequence& sequence, const std::string& notes, const std::string& path);
   // Reads it back: it goes on with the same bits. kIo; kInvalidFile for a file that is damaged or
   // none; kInvalidRequest for one of another model, of other weights or of other choices, or one
@@ -184,7 +184,7 @@ class Engine {
   // Of the model's own copies, and the slots of each.
   ExpertPools pools() const;
   // Sees every layer's routing, in the engine thread, and what the next `look_ahead` layers'
-  // routers would say, and who else could run if `candidates`; empty: nobody. For traces.
+  // routers would say, and which other experts could run if `candidates`; may be empty. For traces.
   // REQUIRES: look_ahead <= max_look_ahead().
   void SetRouteObserver(RouteObserver observer, uint32_t look_ahead = 0, bool candidates = false);
   uint32_t max_look_ahead() const;  // as many layers as options.prefetch says, or as there are
@@ -194,18 +194,18 @@ class Engine {
   void SetRoutingOverride(RoutingOverride routing);
   // Other copies in place of the planned ones, for measurements; empty: as planned.
   void SetCopyOverride(CopyOverride copies);
-  // Sees every layer's plan before it is carried out; empty: nobody. For --explain.
+  // Sees every layer's plan before it is carried out; may be empty. For --explain.
   void SetPlanObserver(PlanObserver observer);
   // Called for a step that was also evaluated exactly (EngineOptions::check_every) with the logits
   // of both: the next token after the same history, which is the lossy run's own. The spans live
-  // until it returns. Empty: nobody, and nothing is checked. It uses the model's own routers.
+  // until it returns. Empty: nothing is checked. It uses the model's own routers.
   using CheckObserver =
       std::function<void(std::span<const float> exact, std::span<const float> actual)>;
   void SetCheckObserver(CheckObserver observer);
   // Who would be in memory if nothing were prefetched, empty: with the engine's slots and policy.
   // It must not outlive the engine.
   ResidentModel MakeResidentModel() const;
-  // Sees what every layer's experts were given, after they have run; empty: nobody. For
+  // Sees what every layer's experts were given, after they have run; may be empty. For
   // importances.
   void SetExpertObserver(ExpertObserver observer);
   // Waits until no read is under way. For tests and probes.

@@ -138,7 +138,7 @@ Result<SeenStep> CostProbe::Step() {
   return seen;
 }
 
-// They are in slots then, and nobody has computed with them.
+// They are in slots then, and no step has computed with them.
 Status CostProbe::ReadAgain(const LayerKeys& keys) {
   m_.residency->Settle();
   for (const std::vector<ExpertKey>& layer : keys) {
@@ -158,7 +158,7 @@ void CostProbe::Drop(std::span<const ExpertKey> keys) {
   for (const ExpertKey key : keys) m_.residency->Drop(key);
 }
 
-// The first set with `missing` others in place of its last ones. Nobody has read them lately.
+// The first set with `missing` others in place of its last ones. They have not been read lately.
 std::vector<std::vector<ExpertId>> CostProbe::WithOthers(size_t missing) {
   std::vector<std::vector<ExpertId>> routes = sets_.front();
   for (size_t l = 0; l < routes.size(); ++l) {
@@ -233,7 +233,7 @@ Status CostProbe::Waiting(double reading, MachineCosts& costs) {
     m_.residency->Settle();
     routes_ = WithOthers(1);
     TRY(const SeenStep seen, Step());
-    if (seen.misses != routes_.size()) continue;  // somebody kept one
+    if (seen.misses != routes_.size()) continue;  // a lease kept one
     waiting.push_back((seen.seconds - costs.compute) / layers -
                       (std::max(reading, experts - one) + one * (1.0 + costs.first_use) - experts));
   }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// What an Engine is made of. engine.cc puts it together, engine_run.cc runs it; nobody else may
+// What an Engine is made of. engine.cc puts it together, engine_run.cc runs it; no other file may
 // include this.
 #pragma once
 

@@ -81,8 +81,8 @@ struct EngineOptions {
   uint32_t sequences = 1;  // of ctx tokens, that the KV cache has room for
   // Positions that the sequences have in common (they are forks): there is room for these once.
   uint32_t common_positions = 0;
-  // Positions that the KV cache has room for, whoever has them; 0: what the two above say. At least
-  // ctx.
+  // Positions that the KV cache has room for, of all sequences together; 0: what the two above say.
+  // At least ctx.
   uint32_t positions = 0;
   DeviceOptions device = {};  // what computes experts beside the CPU
   bool repack = true;         // dense weights in the layouts that multiply fastest
@@ -92,7 +92,7 @@ struct EngineOptions {
   // Where the weights' numbers are remembered (engine/find_weights.h); empty: nowhere.
   std::string weights_folder = {};
 
-  // Told where the budget goes before anything is read into it; empty: nobody.
+  // Told where the budget goes before anything is read into it; may be empty.
   std::function<void(const MemoryPlan&)> planned = {};
 
   // Every expert that a router chooses is computed as the model has it.
@@ -114,7 +114,7 @@ struct EngineOptions {
   std::function<std::unique_ptr<BlockReader>(std::unique_ptr<BlockReader>)> wrap_reader = {};
   // For models whose layers have states; empty: no such layer can be computed.
   MakeStateMixer make_state_mixer = {};
-  // Asked at every look at StopSignal whether a stop is requested at that moment; empty: nobody.
+  // Asked at every look at StopSignal whether a stop is requested at that moment; may be empty.
   StopSignal::AtLook at_look = {};
   // By which prefetch judges what steps cost.
   Clock clock = SteadySeconds;

@@ -54,7 +54,7 @@ uint32_t Engine::Impl::MeasureIoDepth() const {
                                                            .total = kBytesOfARound,
                                                            .most_seconds = kSecondsOfARound,
                                                            .seed = ++seed});
-      if (!probe) {  // whoever needs what cannot be read will say so
+      if (!probe) {  // the step that needs what cannot be read will say so
         LogInfo("{}; the disk gets {} reads at a time", probe.error().message, kIoDepths.front());
         return kIoDepths.front();
       }
@@ -66,7 +66,8 @@ uint32_t Engine::Impl::MeasureIoDepth() const {
 }
 
 Result<double> Engine::Impl::ProbeReads(uint64_t total) {
-  // A prefill may leave reads under way that nobody waited for; the probe would meet their results.
+  // A prefill may leave reads under way that no step waited for; the probe would meet their
+  // results.
   residency->Settle();
   TRY(const BandwidthProbe probe,
       ProbeBandwidth(*reader, OwnSlices(catalog), {.reads = queue->options(), .total = total}));

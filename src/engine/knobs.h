@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The engine's options by the names of their flags, for whoever gets them as text: the command line
-// and sweeps.
+// The engine's options by the names of their flags, for code that gets them as text: the command
+// line and sweeps.
 #pragma once
 
 #include <string>

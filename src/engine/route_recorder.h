@@ -27,7 +27,7 @@ class RouteRecorder {
   RouteRecorder(const RouteRecorder&) = delete;
   RouteRecorder& operator=(const RouteRecorder&) = delete;
 
-  // Why the sink did not take a token, of those that somebody else had evaluated.
+  // Why the sink did not take a token, of those that another caller had evaluated.
   const Status& status() const { return status_; }
 
   // Evaluates `tokens` as a new sequence, the first `prefill` of them as a prompt and the others

@@ -82,7 +82,7 @@ struct RunReport {
   std::string kernels = {};  // see Engine::kernels()
   uint32_t io_depth = 0;     // reads at a time
   uint64_t peak_rss = 0;     // bytes
-  // Of decode; nullopt: nobody asked, an error: why it cannot be given.
+  // Of decode; nullopt: it was not asked for, an error: why it cannot be given.
   std::optional<Result<Limit>> limit = {};
 };
 

@@ -21,7 +21,7 @@ static_assert(kPiece % kDenseBlock == 0);
 // Read beside the longest piece: what keeps a disk and some threads busy.
 constexpr uint64_t kAhead = 64 * kMiB;
 // The thread that reads stores nothing longer if others can: a gigabyte takes it a second or two,
-// and nobody else hands out what lands meanwhile.
+// and no other thread hands out what lands meanwhile.
 constexpr uint64_t kLongest = 16 * kMiB;
 // As reads are planned; a reader with larger blocks gets by with fewer windows.
 constexpr uint64_t kUsualBlock = 4 * kKiB;
@@ -182,7 +182,7 @@ void Loading::TakeBack() {
   if (bytes_ > before) load_.stored(bytes_);
 }
 
-// False: there is nothing, or nothing so short, that has landed and nobody stores.
+// False: there is nothing, or nothing so short, that has landed and no thread stores.
 bool Loading::StoreNext(uint32_t published, uint64_t longest) {
   uint32_t next = claimed_.load(std::memory_order_relaxed);
   do {
@@ -196,7 +196,8 @@ bool Loading::StoreNext(uint32_t published, uint64_t longest) {
   return true;
 }
 
-// A piece that cannot be stored counts as stored, so that nobody waits for it; the error is kept.
+// A piece that cannot be stored counts as stored, so that no thread waits for it; the error is
+// kept.
 void Loading::Store(size_t index) {
   const WeightPiece& piece = load_.pieces[index];
   const uint64_t residue = CoveringWindow(piece.from, load_.queue.block()).residue;

@@ -41,7 +41,7 @@ struct WeightLoad {
   Team* team = nullptr;          // null: the caller stores alone, as a device's driver may want it
   // Told by the caller's thread how many bytes are stored by now.
   std::function<void(uint64_t bytes)> stored;
-  // Shown each piece as it is in the file by the thread that is about to store it; empty: nobody.
+  // Shown each piece as it is in the file by the thread that is about to store it; may be empty.
   std::function<void(const WeightPiece& piece, std::span<const std::byte> bytes)> landed = {};
 };
 

@@ -72,7 +72,7 @@ Routing Forward::RouteRows(ExpertLayerId layer, size_t n_rows, const LittleStep&
                parts_.layers[layer.value].selection_bias, candidates);
 }
 
-// Keeps the K best of each row, of which the routing has the first. Whoever chooses among
+// Keeps the K best of each row, of which the routing has the first. Code that chooses among
 // candidates has asked for more than K of them.
 void Forward::Widen(ExpertLayerId layer, Routing& routing) {
   const uint32_t k = parts_.spec.router.n_used;
@@ -118,7 +118,7 @@ ExpertRows Forward::RowsOf(LayerId layer) const {
 }
 
 void Forward::PlaceExperts(LayerPlan& plan) {
-  // Whoever watches experts wants what the CPU has in between, too.
+  // An observer of experts wants what the CPU has in between, too.
   if (parts_.devices != nullptr && !watchers_.experts) parts_.devices->Assign(plan);
 }
 

@@ -61,7 +61,7 @@ struct SeenExperts {
 // After the experts of a layer have run; layers in order.
 using ExpertObserver = std::function<void(const SeenExperts&)>;
 
-// All of them; empty: nobody watches, the routers and plans decide.
+// All of them; empty: the routers and plans decide.
 struct Watchers {
   RouteObserver route;
   // Layers whose routers are evaluated ahead of time for it, at least, and whether it wants to know

@@ -111,7 +111,7 @@ void Reap(uint32_t& running, uint32_t most) {
     MessageSocket answers = socket.Receive();
     if (request->empty() || !answers.is_open()) break;
     Reap(running, limits.most_texts + kTrialsAtOnce);
-    if (!answers.Write("", std::nullopt)) continue;  // it begins; or nobody wants it any more
+    if (!answers.Write("", std::nullopt)) continue;  // it begins; or its caller has gone
     const pid_t child = fork();
     if (child > 0) ++running;
     if (child != 0) continue;
@@ -203,7 +203,7 @@ int GrammarChecker::helper_id() const {
   return helper_;
 }
 
-// REQUIRES: socket_mutex_ is held, or nobody else has this as yet.
+// REQUIRES: socket_mutex_ is held, or no other thread has this as yet.
 bool GrammarChecker::StartHelper() {
   to_helper_.Close();
   helper_ = -1;

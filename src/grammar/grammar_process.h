@@ -32,7 +32,7 @@ class GrammarProcess final : public TokenFilter {
   using Opener = std::function<Result<MessageSocket>()>;
 
   // The process begins meanwhile; the first question waits for it. `again` opens another one where
-  // none has begun: whoever should have begun it has died.
+  // none has begun: the process that should have begun it has died.
   explicit GrammarProcess(MessageSocket socket, Opener again = {})
       : socket_(std::move(socket)), again_(std::move(again)) {}
 

@@ -85,7 +85,7 @@ TEST_F(GrammarProcessTest, AGrammarThatTakesTooLongEndsItsText) {
   }
 }
 
-// Whoever opens one that has not been tried is told when it is asked.
+// A caller that opens one without a trial is told when it is asked.
 TEST_F(GrammarProcessTest, AGrammarThatCannotBeginSaysSoWhenItIsAsked) {
   for (const char* text : {"root ::= (\"a\"?){1,1000}", "root"}) {
     const auto opened = checker_->Open({text, {}});

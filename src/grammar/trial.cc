@@ -26,7 +26,7 @@ constexpr rlim_t kStack = rlim_t{4} << 20;
 
 [[noreturn]] void RunChild(const std::function<bool()>& work, uint64_t memory, int output,
                            pid_t parent) {
-  // Nobody would end it in the parent's place.
+  // No other process would end it in the parent's place.
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (getppid() != parent) _exit(EXIT_FAILURE);
   dup2(output, STDERR_FILENO);

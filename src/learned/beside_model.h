@@ -11,7 +11,7 @@
 
 namespace moestro {
 
-// Where a file of each kind is looked for when nobody names one.
+// Where a file of each kind is looked for when none is named.
 inline std::string PathsBeside(const std::string& model_path) { return model_path + ".paths"; }
 inline std::string NormsBeside(const std::string& model_path) { return model_path + ".norms"; }
 inline std::string TuningBeside(const std::string& model_path) {

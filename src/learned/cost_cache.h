@@ -20,7 +20,7 @@ struct CostKey {
   std::string cpu = {};     // its name, and how many threads compute
   std::string kernel = {};  // by which it multiplies
   DeviceInfo device = {};
-  std::string pinned_by = {};  // the device that pins the memory of copies; empty: nobody
+  std::string pinned_by = {};  // the device that pins the memory of copies; empty: none
   CopyForm expert = {};
 
   // One line that holds all of it.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // What small JSON files have in common: a head that says what they are and, beside a model, of
-// which one, and fields that nobody trusts. Errors name what is wrong; the file is named by whoever
-// knows it (ReadJsonFile()).
+// which one, and fields that are not trusted. Errors name what is wrong; the file is named by the
+// code that knows it (ReadJsonFile()).
 #pragma once
 
 #include <cstdint>

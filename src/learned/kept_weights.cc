@@ -42,7 +42,7 @@ std::string WithCheck(std::string text) {
   return text + Format("{:016x}\n", check.value());
 }
 
-// Bytes of a file that belongs to this user and that nobody else may write, if they are so many.
+// Bytes of a file that belongs to this user and that no other user may write, if they are so many.
 std::string ReadOwn(const std::string& path, size_t bytes) {
   const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOFOLLOW);
   if (fd < 0) return {};

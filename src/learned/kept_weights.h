@@ -34,7 +34,7 @@ struct WeightsKey {
   bool operator==(const WeightsKey&) const = default;
 };
 
-// The number kept for exactly this; nullopt: there is none. A file that somebody else could have
+// The number kept for exactly this; nullopt: there is none. A file that another user could have
 // written is not believed. `folder` may be empty: none either.
 std::optional<uint64_t> KeptWeights(const std::string& folder, const WeightsKey& key);
 // Keeps it, in place of that of an older content of the same file. A file that was modified within

@@ -3,7 +3,7 @@
 // values lie in memory/kv_cache.h.
 //
 // A block is kPositions cells. Position p of a sequence always lies in cell p % kPositions of some
-// block. Sequences that were forked share cells; nothing is ever copied: whoever goes on first
+// block. Sequences that were forked share cells; nothing is ever copied: the one that goes on first
 // fills the block further, the others go on in a block that is free or, if there is none, in free
 // cells of one that others use. So S sequences of n positions never need more than S times
 // BlocksFor(n) blocks, whatever they share and however they were forked.

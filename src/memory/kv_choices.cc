@@ -10,7 +10,7 @@
 namespace moestro {
 namespace {
 
-// "name value" lines of a text that may be anybody's.
+// "name value" lines of a text that is not trusted.
 std::vector<std::string_view> LinesOf(std::string_view text) {
   std::vector<std::string_view> lines;
   while (!text.empty()) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// What tensors are checked for before anybody uses them. Pure functions.
+// What tensors are checked for before they are used. Pure functions.
 #pragma once
 
 #include <ggml.h>

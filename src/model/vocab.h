@@ -33,7 +33,7 @@ class Vocab {
   // kInvalidFile for a vocabulary that contradicts itself. A file without a tokenizer ("none")
   // gives a Vocab with has_text() == false.
   static Result<Vocab> Load(const GgufFile& file);
-  // Of a file that nobody has open; fails as GgufFile::Open() does, too.
+  // Of a file that is not open yet; fails as GgufFile::Open() does, too.
   static Result<Vocab> Load(const std::string& path);
   Vocab(Vocab&&) noexcept;
   Vocab& operator=(Vocab&&) noexcept;

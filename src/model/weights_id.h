@@ -5,7 +5,7 @@
 // Dense tensors count whole. Of experts, which are too many to be read at every start, a sample
 // counts: a block of 4 KiB of each expert's each matrix, of 4,096 of them where there are more. So
 // a change of a few weights of one expert may go unseen (docs/security.md). Where tensors lie does
-// not count, nor in how many files. It is no defence against somebody who wants a collision.
+// not count, nor in how many files. It is no defence against an attacker who wants a collision.
 //
 // The number is a sum over blocks, so they may be hashed in any order by any thread.
 // docs/sequence-format.md has the definition to the byte. Pure; any thread.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Parts of writing a large GGUF front to back with little memory: keys and directory by gguf.h,
-// then each tensor's bytes by whoever makes them, padded to the alignment. One thread.
+// then each tensor's bytes by the code that makes them, padded to the alignment. One thread.
 #pragma once
 
 #include <ggml-cpp.h>
@@ -22,7 +22,7 @@ namespace moestro {
 gguf_context_ptr NewGguf(uint32_t alignment = GGUF_DEFAULT_ALIGNMENT);
 
 // The keys of a GGUF file for which `keep` says so. Fails with kInvalidFile.
-// REQUIRES: nobody gave the file to harm us, or GgufFile::Open() has accepted it.
+// REQUIRES: the file is trusted, or GgufFile::Open() has accepted it.
 Result<gguf_context_ptr> ReadKeys(const std::string& path,
                                   const std::function<bool(std::string_view key)>& keep);
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Residency as LayerProtocol sees it: carries out prefetch requests at low priority and holds their
-// leases until the protocol ends them. What a device holds counts as present: nobody reads it
+// leases until the protocol ends them. What a device holds counts as present: it is not read
 // ahead.
 //
 // Thread rule: engine thread only.

@@ -331,10 +331,10 @@ void Residency::Finish(const ExtentDone& done) {
   Slot& slot = pool.slots[tag.slot.value];
   if (done.error) {
     if (slot.wanted > 0 && done.error->code == Errc::kInterrupted) {
-      // It had been given up when somebody came to want it after all.
+      // It had been given up when a caller came to want it after all.
       return StartRead(tag.pool, tag.slot, slot.key, tag.matrix, Urgency::kDemand);
     }
-    // What nobody waits for may fail: whoever asks for the expert later reads it again.
+    // What no caller waits for may fail: a later request for the expert reads it again.
     slot.missing = static_cast<uint8_t>(slot.missing | (1U << tag.matrix));
     if (slot.wanted > 0 && !error_) error_ = done.error;
   } else {

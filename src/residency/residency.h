@@ -40,16 +40,16 @@ class Lease {
   ExpertKey key() const { return key_; }
   Placement::Was was() const { return was_; }
   // The matrix as it stands in the file, unless notes() says otherwise; its bytes are there once
-  // landed(m). They may be laid out anew by whoever computes with them, if nobody else reads them
-  // meanwhile and SetNotes() says so before this lease goes.
+  // landed(m). They may be laid out anew by the code that computes with them, if no other reads
+  // them meanwhile and SetNotes() says so before this lease goes.
   std::byte* matrix(Matrix m) const;
   bool landed(Matrix m) const;
   bool is_complete() const;  // all matrices have landed
 
-  // What whoever computes with these bytes leaves for the next one that does. They are forgotten
-  // when other bytes come into the slot.
+  // What a layer that computes with these bytes leaves for the next one that does. They are
+  // forgotten when other bytes come into the slot.
   struct Notes {
-    bool was_used = false;        // somebody has computed with them
+    bool was_used = false;        // a layer has computed with them
     bool is_interleaved = false;  // each matrix lies as its kernel interleaves rows, if that does
   };
   Notes notes() const;
@@ -71,7 +71,7 @@ class Lease {
   SlotId slot_;
   ExpertKey key_;
   Placement::Was was_;
-  bool is_wanted_;  // on demand: somebody waits for it
+  bool is_wanted_;  // on demand: a layer waits for it
 };
 
 struct ResidencyStats {
@@ -85,7 +85,7 @@ struct ResidencyStats {
   uint64_t prefetches = 0;          // absent experts that prefetches asked for
   uint64_t used_prefetches = 0;     // of these, asked for in the end
   uint64_t dropped_prefetches = 0;  // of these, given up before they were read completely
-  double demand_seconds = 0.0;      // a read that somebody waited for was under way
+  double demand_seconds = 0.0;      // a read that a layer waited for was under way
   uint64_t asked_bytes = 0;         // of experts, each request
   uint64_t needed_bytes = 0;        // of experts that were asked for and had to be read
   uint64_t bytes_read = 0;          // by the device, padding included
@@ -119,10 +119,10 @@ class Residency {
   // loading: let leases go or Pump() and ask again. `rows` of the step use the expert.
   std::optional<Lease> TryAcquire(ExpertKey key, Use use, Urgency urgency = Urgency::kDemand,
                                   uint32_t rows = 1);
-  // The same on demand, but what memory lacks is read into a staging slot: nobody leaves memory for
-  // it, and it is gone with its last lease. REQUIRES: there are staging slots.
+  // The same on demand, but what memory lacks is read into a staging slot: no expert leaves memory
+  // for it, and it is gone with its last lease. REQUIRES: there are staging slots.
   std::optional<Lease> TryStage(ExpertKey key, Use use, uint32_t rows);
-  // Ends a prefetch of an expert that nobody will use: what the device has not been asked for yet
+  // Ends a prefetch of an expert that no layer will use: what the device has not been asked for yet
   // is not read.
   void Withdraw(Lease prefetch);
   bool contains(ExpertKey key) const;
@@ -175,7 +175,7 @@ class Residency {
     uint8_t landed = 0;       // bit per matrix
     uint8_t outstanding = 0;  // reads not finished
     uint8_t wanted = 0;       // leases on demand
-    uint8_t missing = 0;      // bit per matrix that nobody reads any more
+    uint8_t missing = 0;      // bit per matrix that is not read any more
     ExpertKey key{};          // what is being read
     Lease::Notes notes;
   };

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
 // HTTP/1.1 on a socket: takes requests apart, keeps limits, writes replies whole or as a stream.
 // What is answered is the handlers' business. A connection has a thread of its own, so that one
-// that sends or reads slowly holds up nobody. It stays for further requests, which may be sent
-// ahead and are answered in their order; a reply after which it does not says so. Each reply has an
-// X-Request-Id, the client's own if it sent one. httplib.h stays in http_server.cc.
+// that sends or reads slowly holds up no other client. It stays for further requests, which may be
+// sent ahead and are answered in their order; a reply after which it does not says so. Each reply
+// has an X-Request-Id, the client's own if it sent one. httplib.h stays in http_server.cc.
 //
 // Limits: a body of `most_body` bytes (413, the rest is not read), as many for all bodies of a time
 // together but for the first 64 KiB of each (503, likewise), 16 KiB and 100 lines of headers

@@ -31,7 +31,7 @@ namespace moestro {
 struct JobOptions {
   std::vector<Token> prompt;
   GenerateOptions generate;     // stop strings, most tokens
-  bool spells_control = false;  // control tokens are text, for whoever reads marks in the answer
+  bool spells_control = false;  // control tokens are text, for a reader of marks in the answer
   bool wants_logprobs = false;
   uint32_t top_logprobs = 0;
   bool uses_prefixes = true;  // kept ones may be gone on with, and this one is kept
@@ -76,7 +76,7 @@ class Job {
   // Client's thread. The next event, or nullopt after `patience`. After a JobEnd or an ApiError
   // there are no more.
   std::optional<JobEvent> Next(std::chrono::milliseconds patience);
-  // Client's thread: nobody wants the rest. The scheduler is told by Scheduler::Withdraw().
+  // Client's thread: the client has gone. The scheduler is told by Scheduler::Withdraw().
   void Cancel() { cancelled_.store(true, std::memory_order_release); }
 
   // Any thread.

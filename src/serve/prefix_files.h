@@ -3,7 +3,7 @@
 // sequence (docs/sequence-format.md), which knows its model, its weights and the choices it was
 // computed with; its name has a number for all of them, so that others' files are left alone and
 // never written over. When the folder holds more than it may, the file that was used longest ago
-// goes, whoever's it is.
+// goes, also one of another server.
 //
 // Thread rule: the engine thread. Several servers may share a folder: files appear whole, and one
 // that is gone or damaged when it is asked for is as if it had never been there.

@@ -4,7 +4,7 @@
 // its turn at a time, since what a turn takes of memory is bounded for one (docs/server.md), and
 // its processor time is limited.
 //
-// Whoever waits for a turn or has one is counted, for reports.
+// Requests that wait for a turn or have one are counted, for reports.
 //
 // Thread rule: any thread; a Turn is one thread's.
 #pragma once

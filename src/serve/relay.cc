@@ -172,7 +172,7 @@ class ChoiceRelay {
   std::chrono::steady_clock::time_point looked_ = std::chrono::steady_clock::now();
 };
 
-// What was computed of answers that nobody gets to their end.
+// What was computed of answers whose client has gone.
 void NoteUnfinished(std::span<const std::shared_ptr<Job>> jobs, RequestRecord& record) {
   for (const auto& job : jobs) record.completion_tokens += job->generated();
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // A JSON line for each request, where a program's messages go. The log never holds up the server
-// and never ends it: a line that nobody takes (a full disk, a reader that stands still or is gone)
+// and never ends it: a line that is not taken (a full disk, a reader that stands still or is gone)
 // is left out, and the next one says how many were.
 //
 // Thread rule: any thread.

@@ -21,7 +21,7 @@
 namespace moestro {
 
 struct RouteOptions {
-  std::vector<std::string> keys = {};  // one of them must come along; empty: anybody may ask
+  std::vector<std::string> keys = {};  // one of them must come along; empty: every client may ask
   AccessRules access = {};
 };
 

@@ -47,7 +47,7 @@ struct SchedulerOptions {
   uint32_t parallel = 4;          // texts that are computed beside each other
   uint32_t queue = 64;            // jobs that wait
   double gap_seconds = 1.0;       // see StepPlanner
-  double rest_seconds = 1.0;      // a prefix is written to disk when nobody used it for so long
+  double rest_seconds = 1.0;      // a prefix is written to disk when it was not used for so long
   std::string cache_folder = {};  // for prefixes; empty: none on disk
   std::string cache_key = {};     // see PrefixFiles
   uint64_t cache_disk = 0;        // bytes
@@ -64,7 +64,7 @@ class Scheduler {
 
   // Any thread. Jobs of one prompt compute it once. 429: the queue is full; 503: the server is
   // going down. Of a request's jobs the first takes a place in the queue; its others begin when
-  // nobody else waits, so that a request of many fits a short queue and holds up no other request.
+  // no first job waits, so that a request of many fits a short queue and holds up no other request.
   ApiStatus Submit(std::span<const std::shared_ptr<Job>> jobs) { return inbox_.Put(jobs); }
   ApiStatus Submit(const std::shared_ptr<Job>& job) { return Submit(std::span(&job, 1)); }
   // Any thread. Done between two steps, one after another. Errors: the same; the task is told the
@@ -72,7 +72,7 @@ class Scheduler {
   // nothing to save; 409, a text is being computed there; 503, there is no room for it now.
   ApiStatus Submit(std::shared_ptr<SlotTask> task) { return inbox_.Put(std::move(task)); }
   bool has_slot_files() const { return !options_.slot_folder.empty(); }
-  // Any thread. Nobody wants the job any more: a prompt of it that is being computed is stopped
+  // Any thread. The client of the job has gone: a prompt of it that is being computed is stopped
   // within a layer's time.
   void Withdraw(Job& job);
   // Any thread. New jobs are refused from now on; Run() returns when the others have ended.

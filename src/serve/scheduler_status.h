@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// What a scheduler does, as plain values for whoever reports it.
+// What a scheduler does, as plain values for reports.
 #pragma once
 
 #include <cstdint>

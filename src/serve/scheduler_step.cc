@@ -16,7 +16,7 @@ void Scheduler::Step() {
                      .waiting = static_cast<uint32_t>(text->waiting().size())});
   }
   const std::vector<uint32_t> rows = planner_.Plan(texts);
-  if (!MakeRoomFor(rows)) return;  // somebody gave up: plan again
+  if (!MakeRoomFor(rows)) return;  // a text gave up: plan again
   uint32_t prompt_rows = 0;
   bool others_wait = false;
   std::vector<const Job*> prompts;
@@ -112,7 +112,7 @@ bool Scheduler::WaitsForToken(size_t text, std::span<const uint32_t> rows) const
          !std::ranges::contains(ended_, &its);
 }
 
-// Within a prompts' step with these rows: nobody leaves before that ends.
+// Within a prompts' step with these rows: no text leaves before that ends.
 Status Scheduler::StepTexts(std::span<const uint32_t> rows) {
   std::vector<uint32_t> texts(rows.size(), 0);
   uint32_t n = 0;
@@ -155,7 +155,7 @@ void Scheduler::FailedStep(std::span<const uint32_t> rows, const Error& error) {
   }
 }
 
-// True: the rows have positions. False: somebody gave up.
+// True: the rows have positions. False: a text gave up.
 bool Scheduler::MakeRoomFor(std::span<const uint32_t> rows) {
   uint32_t needed = 0;
   uint32_t n_texts = 0;

@@ -27,7 +27,7 @@ class SlotTask {
     if (done_.wait_for(patience) != std::future_status::ready) return std::nullopt;
     return done_.get();
   }
-  // Client's thread: nobody wants it any more. What has begun is done all the same.
+  // Client's thread: the client has gone. What has begun is done all the same.
   void Cancel() { cancelled_.store(true, std::memory_order_release); }
 
   // Any thread.

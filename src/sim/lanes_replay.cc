@@ -188,7 +188,7 @@ class LanesPlayer {
     ++phase.devices[device].moved_back;
   }
 
-  // Before anybody moves.
+  // Before any expert moves.
   void CountWhere(const LayerPlan& plan, LanePhase& phase) const {
     for (const PlannedExpert& expert : plan.experts) {
       const bool is_there = tier_.contains(expert.key);

@@ -41,7 +41,7 @@ struct LanesOptions {
   PolicyChoice policy = {};                 // of all, each with a state of its own
   uint64_t expert_bytes = 0;                // 0: as the trace says
   // Who has a device slot at the start; the first ones, as far as there are slots. They leave in
-  // the reverse order, and before anybody that decode has used there.
+  // the reverse order, and before any expert that decode has used there.
   std::vector<ExpertKey> first = {};
   // Memory is full at the start, too: with who comes next in `first`, then the others by layer,
   // then, in inclusive tiers, with who is on a device.

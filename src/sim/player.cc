@@ -409,7 +409,7 @@ void Player::Withdraw(ExpertKey key) {
   prefetched_.erase(p);
 }
 
-// What nobody took over goes on being read.
+// What no layer took over goes on being read.
 void Player::Release(ExpertKey key) {
   const auto p = Find(key);
   if (!p->is_ready) table(key).Landed(p->slot);

@@ -27,7 +27,7 @@ class NeededLast {
     needs_.emplace(next, expert);
     return was_here;
   }
-  // Whoever is needed last leaves, as far as there are more than slots.
+  // The expert that is needed last leaves, as far as there are more than slots.
   void Trim() {
     while (needs_.size() > slots_) {
       const auto last = std::prev(needs_.end());

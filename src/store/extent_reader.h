@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Reads parts of files one at a time, past the page cache where the file system allows it: for work
-// that goes through a model once. Whoever runs one reads by a queue (read_queue.h) instead.
+// that goes through a model once. The engine reads by a queue (read_queue.h) instead.
 #pragma once
 
 #include <cstddef>

@@ -135,7 +135,7 @@ ReadQueue::Dropped ReadQueue::Drop(uint64_t tag) {
   }
   const bool waits_again = !read.error && GiveUp(index) > 0;
   const bool is_whole = !read.error && read.handed_out == read.window.length && !waits_again;
-  if (!is_whole) read.error = GivenUp();  // also of what has failed: nobody waits to hear why
+  if (!is_whole) read.error = GivenUp();  // also of what has failed: no caller waits to hear why
   if (read.open_parts > 0) return Dropped::kEnds;
   Free(index);  // all that was at the device has come back, to be tried again
   return Dropped::kGone;

@@ -83,7 +83,7 @@ class ReadQueue {
   void Promote(uint64_t tag);
   // Drops a read of which no part has been handed to the device. False: too late or unknown.
   bool Cancel(uint64_t tag);
-  // Nobody waits for the read any more.
+  // No caller waits for the read any more.
   enum class Dropped : uint8_t {
     kUnknown,  // there is no such read
     kGone,     // no part of it was at the device, and none will be
@@ -91,7 +91,7 @@ class ReadQueue {
                // not all of it. Until then nothing else may use its place.
   };
   // What the device has of it is not counted among the reads in flight any more: others need not
-  // wait for it. REQUIRES: for kEnds, nobody promotes or drops it again.
+  // wait for it. REQUIRES: for kEnds, it is not promoted or dropped again.
   Dropped Drop(uint64_t tag);
   // Submits what may be submitted and collects what is done; never blocks. Appends to `done`.
   void Pump(std::vector<ExtentDone>& done);
@@ -132,7 +132,7 @@ class ReadQueue {
     uint64_t length = 0;
     bool is_retry = false;
     bool is_speculative = false;  // as it was submitted
-    bool is_counted = false;      // it is at the device, and somebody may wait for it
+    bool is_counted = false;      // it is at the device, and a caller may wait for it
   };
   // What waits, by urgency.
   struct Lane {

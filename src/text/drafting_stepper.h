@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
 // A Stepper that computes ahead: it drafts tokens and evaluates them in one step with the token
 // that was asked for; as long as the next tokens are the drafted ones, their logits are there.
-// Whoever picks tokens sees the same logits one after the other as without drafts (to rounding, see
-// docs/decisions/0004-bits-and-tolerances.md), so a sampler's state needs no care, and the text is
-// the same.
+// The code that picks tokens sees the same logits one after the other as without drafts (to
+// rounding, see docs/decisions/0004-bits-and-tolerances.md), so a sampler's state needs no care,
+// and the text is the same.
 #pragma once
 
 #include <cstdint>

@@ -64,7 +64,7 @@ Result<StopReason> Run(Stepper& stepper, const TextParts& parts, std::span<const
     writer.Add(token);
     if (writer.is_closed()) return StopReason::kOutputClosed;
     if (writer.found_stop()) return StopReason::kStopString;
-    // Asked before the step, whose logits nobody would read.
+    // Asked before the step, whose logits would not be read.
     if (std::cmp_equal(tokens.size(), max_tokens)) return StopReason::kLimit;
     if (stepper.position() + 1 == stepper.n_ctx()) return StopReason::kContextFull;
     logits = stepper.Append(std::span(&tokens.back(), 1));

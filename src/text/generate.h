@@ -26,7 +26,7 @@ struct TextParts {
   std::function<Result<Token>(std::span<const float> logits)> pick;
   std::function<std::string(Token)> piece;  // bytes; may be part of a character
   std::function<bool(Token)> is_end;
-  // Gets text as it becomes certain, whole UTF-8 characters. False: nobody listens any more.
+  // Gets text as it becomes certain, whole UTF-8 characters. False: the caller listens no more.
   std::function<bool(std::string_view)> emit;
 };
 

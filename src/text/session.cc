@@ -127,7 +127,7 @@ Result<Generated> Session::Continue(std::span<const Token> tokens, const Generat
     if (result && !finished) result = std::unexpected(finished.error());
   } while (result && result->reason == StopReason::kInterrupted && !is_stopped());
   pending_.clear();
-  if (result) {  // the last token is not evaluated if nobody asks what follows it
+  if (result) {  // the last token is not evaluated if no call asks what follows it
     std::vector<Token> all(tokens.begin(), tokens.end());
     all.insert(all.end(), result->tokens.begin(), result->tokens.end());
     const size_t evaluated = std::min<size_t>(sequence_->position(), all.size());

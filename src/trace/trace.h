@@ -5,7 +5,7 @@
 // The simulator replays it, trace_file.h keeps it.
 //
 // A value: it owns all it holds, and tokens are only ever added at the end. Thread rule: none of
-// its own; const calls may come from several threads while nobody adds.
+// its own; const calls may come from several threads while no call adds.
 #pragma once
 
 #include <algorithm>
@@ -30,7 +30,7 @@ struct TraceInfo {
   ModelId model = {};
   uint64_t expert_bytes = 0;  // of one expert, on average; 0: unknown
   ExpertPools pools = {};     // where the model's own copies go, in the engine that recorded it
-  // What decode costs where it was recorded; nullopt: nobody measured it.
+  // What decode costs where it was recorded; nullopt: it was not measured.
   std::optional<MachineCosts> costs = {};
   uint32_t depth = 0;        // layers that predictions reach ahead, below n_layer; 0: none
   uint32_t little = 0;       // K', experts of a token's little pass, below K; 0: none is stored

@@ -132,7 +132,7 @@ class PrefetchPlanner {
  private:
   struct Prediction {
     ExpertKey key;
-    bool is_left_out = false;  // if it comes true, nobody will ask for a copy
+    bool is_left_out = false;  // if it comes true, no layer will ask for a copy
     bool is_present = false;
     bool is_settled = false;  // of what was foreseen: requested, or not worth it
   };

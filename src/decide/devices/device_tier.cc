@@ -373,9 +373,9 @@ double DeviceTier::GainOf(ExpertKey key, uint32_t device) const {
                            model_.devices[device].compute.Seconds(bytes));
 }
 
-// What the disk will have to read for whoever gives up its slot, less what it will not for this
-// one. Nothing but that: where memory has the experts, the lanes share the later uses, too, and
-// what one of them takes is hardly ever what a layer takes longer.
+// What the disk will have to read for an expert that gives up its slot, less what it will not for
+// this one. Nothing but that: where memory has the experts, the lanes share the later uses, too,
+// and what one of them takes is hardly ever what a layer takes longer.
 double DeviceTier::SlotPrice(const PlannedExpert& expert, uint32_t device,
                              std::span<const ExpertKey> keeps) const {
   const SlotTable* its = table(device, expert.key);
@@ -387,7 +387,7 @@ double DeviceTier::SlotPrice(const PlannedExpert& expert, uint32_t device,
 }
 
 // Whether who leaves the device goes to memory: if the reads that this saves cost more than the
-// copy and the reads of whoever leaves memory for it. Memory has it then.
+// copy and the reads of the expert that leaves memory for it. Memory has it then.
 bool DeviceTier::MovesBack(ExpertKey key, uint32_t device, std::span<const ExpertKey> keeps) {
   if (parts_.tiers == Tiers::kInclusive || is_in_memory(key)) return false;
   if (!parts_.memory && !parts_.memory_room) return false;

@@ -114,8 +114,8 @@ class DeviceTier {
     std::optional<ExpertKey> moved_back = {};  // from that slot, before
   };
   // Before the first step: slots for those of `first`, as far as there are any: the first device's,
-  // then the next one's. They leave in the reverse order, and before anybody that decode has used
-  // there. None in PlaceMode::kCpu.
+  // then the next one's. They leave in the reverse order, and before any expert that decode has
+  // used there. None in PlaceMode::kCpu.
   std::vector<Promotion> Fill(std::span<const ExpertKey> first);
   // Before a step that decodes; once, and not after Fill() has filled anything. The same by what
   // the prompts so far asked for most, as many as come there in kMostFillSeconds by the model: the
@@ -127,9 +127,9 @@ class DeviceTier {
   static constexpr size_t kMostPromotions = 8;
   // After Done(). At most one for a layer of decode: an expert that the CPU computed from memory,
   // if what its later uses will save pays for the copy, and for what the one that leaves would have
-  // saved; to the device where most is left of that. Nobody moves from one device to another. Until
-  // Promoted() it keeps its slot of memory, and so many are under way at most that later layers of
-  // the step find theirs (PoolRoom). Only in PlaceMode::kAuto.
+  // saved; to the device where most is left of that. No expert moves from one device to another.
+  // Until Promoted() it keeps its slot of memory, and so many are under way at most that later
+  // layers of the step find theirs (PoolRoom). Only in PlaceMode::kAuto.
   std::optional<Promotion> Promote(const LayerPlan& plan);
   void Promoted(const Promotion& promotion, bool has_landed);
 
@@ -145,7 +145,7 @@ class DeviceTier {
   uint32_t devices() const { return static_cast<uint32_t>(parts_.tables.size()); }
   SlotTable* table(uint32_t device, ExpertKey key);
   const SlotTable* table(uint32_t device, ExpertKey key) const;
-  // Who has it, ready or on its way; nullopt: nobody that is on.
+  // The device that has it, ready or on its way; nullopt: none of those in use.
   std::optional<uint32_t> DeviceOf(ExpertKey key) const;
   std::optional<uint32_t> ReadyOn(ExpertKey key) const;
   void LeaveMemory(ExpertKey key);

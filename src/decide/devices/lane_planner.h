@@ -34,11 +34,11 @@ struct LaneJob {
   uint64_t bytes = 0;
   uint32_t rows = 1;
   bool in_memory = true;  // no disk read is needed
-  // Who has it in a slot: nobody else may compute it then but the CPU.
+  // The device that has it in a slot: only that one and the CPU may compute it then.
   std::optional<uint32_t> on_device = {};
   uint32_t pool = 0;  // index into a device's `room`
-  // [device] Seconds of later layers that a copy there costs: what whoever gives up the slot would
-  // have saved. Empty: slots have no price.
+  // [device] Seconds of later layers that a copy there costs: what the expert that gives up the
+  // slot would have saved. Empty: slots have no price.
   std::vector<double> slot_prices = {};
 };
 

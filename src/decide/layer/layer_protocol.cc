@@ -162,7 +162,7 @@ void LayerProtocol::Prefetch() {
   held_[layer_].clear();
   if (!decodes_) return;
   RequestPredicted();
-  // Behind all of these; not in the last layer, whose end nobody sees.
+  // Behind all of these; not in the last layer, whose end is not seen.
   const std::optional<ExpertKey> upgrade = std::exchange(upgrade_, std::nullopt);
   if (!upgrade || layer_ + 1 == held_.size()) return;
   if (planner_.may_upgrade(*upgrade) && holder_.Prefetch(*upgrade)) upgrading_ = upgrade;

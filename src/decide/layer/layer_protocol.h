@@ -29,7 +29,7 @@
 
 namespace moestro {
 
-// Whoever keeps experts in slots.
+// What keeps experts in slots.
 class ExpertHolder {
  public:
   virtual ~ExpertHolder() = default;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Which experts' own copies are worth reading although nobody waits for them: those whose low
+// Which experts' own copies are worth reading although no layer waits for them: those whose low
 // copies keep running. Counts of steps decide, not time. Pure.
 #pragma once
 

@@ -34,9 +34,9 @@ class ResidentModel {
   std::optional<SlotTable::Room> RoomFor(ExpertKey key, std::span<const ExpertKey> keeps) const {
     return tables_[pool_of_(key)].RoomFor(Use::kDecode, keeps);
   }
-  // Somebody else gives it up: present from now on, if there is room.
+  // A device gives it up: present from now on, if there is room.
   void Adopt(ExpertKey key, std::span<const ExpertKey> keeps);
-  // Somebody else has it: absent from now on.
+  // A device has it: absent from now on.
   void Drop(ExpertKey key) { tables_[pool_of_(key)].Drop(key); }
 
  private:

@@ -74,14 +74,14 @@ class SlotTable final : private PinView {
     std::optional<ExpertKey> evicts;
   };
   std::optional<Room> RoomFor(Use use, std::span<const ExpertKey> keeps = {}) const;
-  // Somebody else gives an expert up that is not here: it takes a slot, loading and pinned, as if
+  // A device gives up an expert that is not here: it takes a slot, loading and pinned, as if
   // decode had just used it, and counts as no request. As RoomFor() says.
   std::optional<Placement> Adopt(ExpertKey key, std::span<const ExpertKey> keeps);
   void Unpin(SlotId slot);
   void Landed(SlotId slot);
-  // The bytes did not come: the slot is free again once nobody pins it.
+  // The bytes did not come: the slot is free again once no lease pins it.
   void Failed(SlotId slot);
-  // Somebody else has the expert now: it leaves, if it is ready and nobody pins it, else it stays.
+  // A device has the expert now: it leaves if it is ready and no lease pins it, else it stays.
   void Drop(ExpertKey key);
 
   bool contains(ExpertKey key) const { return slot_of_.contains(key); }

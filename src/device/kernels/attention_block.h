@@ -128,7 +128,7 @@ template <class V>
 void AttendBlock(const AttentionKernel::Block& b) {
   constexpr int kRows = V::kRows;
   constexpr uint32_t kWidth = 2 * V::kLanes;
-  // All keys' scores, those that nobody sees too: which they are, Weigh() knows.
+  // All keys' scores, those that no row sees, too: which they are, Weigh() knows.
   for (uint32_t column = 0; column < AttentionKernel::kKeys / kWidth; ++column) {
     uint32_t q = 0;
     for (; q + kRows <= b.n_queries; q += kRows) Scores<V, kRows>(b, q, column);

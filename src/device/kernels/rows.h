@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // The rows that the lanes of a register work on. A Lanes type V (avx512_lanes.h, avx2_lanes.h)
 // names the registers; a lane is a matrix row, so every row and token has its own sum, added up
-// block after block, whoever its neighbours are.
+// block after block, whatever its neighbours are.
 #pragma once
 
 #include <cstddef>

@@ -121,7 +121,7 @@ uint64_t LayerGraph::thread_bytes() const {
 }
 
 LayerGraph::~LayerGraph() {
-  // Whatever it says: nobody asks for results.
+  // Whatever it says: no call asks for results.
   [[maybe_unused]] const Status ended = Finish();
 }
 
@@ -258,7 +258,7 @@ Status LayerGraph::SendHidden() {
   return buffers_->Send(StepBuffers::kHidden, row_bytes());
 }
 
-// A device computes while this returns; it waits for it whoever fetches something.
+// A device computes while this returns; the call that fetches something waits for it.
 Status LayerGraph::Compute() {
   const Status placed = arena_.Place();
   if (device_ != nullptr) {

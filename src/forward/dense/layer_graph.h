@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Runs the dense part of a model: everything but the routed experts. On the CPU, or on a device
-// that has the weights, the KV cache and the StepBuffers; then only what somebody asks for comes
+// that has the weights, the KV cache and the StepBuffers; then only what a caller asks for comes
 // back. Results land in StepBuffers so that they outlive the graph that made them.
 //
 // Thread rule: the engine thread.
@@ -58,7 +58,7 @@ class LayerGraph {
     const LookAheadRouters* look_ahead = nullptr;  // for Attend() with look_ahead > 0
     // Where graphs run; buffers, cache and routers are there, too. Null: on the CPU.
     const ComputeDevice* device = nullptr;
-    StopSignal* stop = nullptr;            // looked at within graphs on the CPU; null: nobody asks
+    StopSignal* stop = nullptr;  // looked at within graphs on the CPU; null: no stop is asked for
     MakeStateMixer make_state_mixer = {};  // for layers with a state
   };
   // n_ctx: the longest sequence. Sizes what graphs of `chunk` rows take. kNoMemory; kDevice if the
@@ -91,7 +91,7 @@ class LayerGraph {
   // hidden -> residual, shared (where the model has a shared expert), ffn_in, router logits; writes
   // the KV cache. Also the router logits of the next `look_ahead` layers that have one, or of as
   // many as there are, on this layer's input. A layer without experts: hidden -> hidden, nothing
-  // else. On a device router logits are in memory afterwards, all else is there; whoever computes
+  // else. On a device router logits are in memory afterwards, all else is there; code that computes
   // experts in memory asks for it with FetchRows(). No launch is under way on the device then.
   // kInterrupted, kDevice: the results are undefined.
   // REQUIRES: look_ahead is within the buffers' limit, and there are routers if it is not 0.

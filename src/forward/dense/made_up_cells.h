@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Keys and values that nobody computed, for measuring what a long context costs.
+// Keys and values that were not computed, for measuring what a long context costs.
 #pragma once
 
 #include <cstdint>

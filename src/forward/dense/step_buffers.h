@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // What crosses the border between graphs, for up to a chunk of rows: always in memory, and where
-// graphs run on a device, there too. Nothing is copied between the two unless somebody asks.
+// graphs run on a device, there too. Nothing is copied between the two unless a caller asks.
 //
 // Thread rule: the engine thread.
 #pragma once

@@ -299,7 +299,7 @@ Status DeviceExperts::Finish() {
   CHECK(all_launched());
   if (there_ != nullptr) {
     TRY_STATUS(Combine());
-    for (Flight& flight : flights_) flight.y = nullptr;  // nobody waits for them
+    for (Flight& flight : flights_) flight.y = nullptr;  // no call waits for them
     plan_ = nullptr;
     return {};
   }

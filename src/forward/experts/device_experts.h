@@ -125,7 +125,7 @@ class DeviceExperts {
   };
   using Matrices = std::array<const std::byte*, kMatrices>;
   Ticket Fill(ExpertKey key, SlotId slot, const Matrices& matrices);
-  // Fills memory from a slot that nobody writes, and waits. kDevice.
+  // Fills memory from a slot that is not written, and waits. kDevice.
   Status Fetch(ExpertKey key, SlotId slot, const std::array<std::byte*, kMatrices>& to) const;
   bool Wait(const Ticket& ticket) { return copier_.Wait(ticket.first, ticket.last); }
   // One for each matrix.

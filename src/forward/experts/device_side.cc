@@ -111,7 +111,7 @@ void DeviceSide::ObserveCopies(bool beside_host) {
   }
 }
 
-// A layer whose reads all began with it: then somebody waited for one from the first to the last.
+// A layer whose reads all began with it: then a thread waited for one from the first to the last.
 void DeviceSide::ObserveReads() {
   if (predicted_.disk <= 0.0) return;
   const ResidencyStats did = residency_.stats().Since(read_before_);

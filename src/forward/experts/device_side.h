@@ -30,7 +30,7 @@ class DeviceSide {
     bool is_fixed = false;  // the latency model stays as it is
     // [device] If it is lost the step ends; else the CPU and the other devices go on.
     std::vector<bool> ends_if_lost = {};
-    // Told, in a sentence, when a device is given up; empty: nobody.
+    // Told, in a sentence, when a device is given up; may be empty.
     std::function<void(const std::string&)> lost = {};
   };
   // All must outlive this.
@@ -44,7 +44,7 @@ class DeviceSide {
   void Assign(LayerPlan& plan);
   // The layer has run; notes in the plan what it took.
   void Done(LayerPlan& plan, const ExpertExec::LaneSeconds& took);
-  // It has not: the plan is for the CPU now. An error of another kind than kDevice is nobody's
+  // It has not: the plan is for the CPU now. An error of another kind than kDevice is no device's
   // fault here. kDevice: a device is lost and the step must not go on without it.
   Status Failed(LayerPlan& plan, const Error& why);
 

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
 // Runs the experts of one layer on the compute team while their bytes are still arriving.
 //
-// Work is cut into blocks of weight rows. Whoever is free takes the next block whose bytes are
-// there: experts that were resident first, each late one as it lands. Thread 0 also moves the reads
-// along between blocks, so there is no separate I/O thread to compete for a core. Results are
+// Work is cut into blocks of weight rows. A thread that is free takes the next block whose bytes
+// are there: experts that were resident first, each late one as it lands. Thread 0 also moves the
+// reads along between blocks, so there is no separate I/O thread to compete for a core. Results are
 // summed per row in router order at the end, which makes the sum independent of the order of
 // arrival.
 #pragma once
@@ -79,9 +79,9 @@ class ExpertExec {
     std::span<const FormKernels> kernels;  // by form
     std::span<const LayerForm> layers;     // by layer
     DeviceSet* devices = nullptr;          // null: plans are for the CPU alone
-    // Unless kNever, nobody else may read slots of this residency: no device copies from them.
+    // Unless kNever, no other code may read slots of this residency: no device copies from them.
     InterleaveWhen interleave = InterleaveWhen::kNever;
-    StopSignal* stop = nullptr;  // null: nobody asks
+    StopSignal* stop = nullptr;  // null: no stop is asked for
   };
   // Room for `rows` rows of K experts each; the widths are the largest of any form.
   struct Limits {

@@ -134,7 +134,7 @@ void LayerRun::GiveUp(int thread, int n_threads) {
 }
 
 void LayerRun::WorkOn(int thread, int n_threads) {
-  // x [rows][n_embd] quantised, each thread some rows; nobody multiplies before all are done.
+  // x [rows][n_embd] quantised, each thread some rows; no thread multiplies before all are done.
   QuantiseInputs(thread, n_threads);
   inputs_ready_.fetch_add(1, std::memory_order_acq_rel);
   inputs_ready_.notify_all();
@@ -162,7 +162,7 @@ void LayerRun::WorkOn(int thread, int n_threads) {
   if (!ShallEnd() && rows_.there == nullptr) SumUp(thread, n_threads);
 }
 
-// Each thread looks before each task: whoever sees a request first tells those that sleep.
+// Each thread looks before each task: the first that sees a request tells those that sleep.
 bool LayerRun::ShallEnd() {
   if (stop_.load(std::memory_order_acquire)) return true;
   if (!is_asked_to_stop()) return false;
@@ -247,7 +247,7 @@ void LayerRun::ShowLanded(size_t j) {
 }
 
 // Thread 0 has nothing to compute. If no read is under way and none of the leases taken so far is
-// still held, nobody will ever make room for the next one.
+// still held, no thread will ever make room for the next one.
 void LayerRun::CheckForRoom() {
   const size_t taken = leases_.taken();
   if (leases_.all_taken() || first_held_ < taken || !s_.parts.residency.idle()) return;
@@ -308,9 +308,9 @@ bool LayerRun::TryJob(size_t j, int thread) {
          TryDown(j, thread, thread) || Help(&LayerRun::TryDown, j, thread);
 }
 
-// How many weight rows a thread takes at a time. Nobody waits for reads while stages run: the calls
-// that a share is cut into only interrupt its stream, and the last expert's is enough for threads
-// to end together.
+// How many weight rows a thread takes at a time. No thread waits for reads while stages run: the
+// calls that a share is cut into only interrupt its stream, and the last expert's is enough for
+// threads to end together.
 uint32_t LayerRun::BlockRows(size_t j, uint32_t rows, bool is_own) const {
   constexpr uint32_t kLongBlock = 4;
   return by_stage_ && is_own && j + 1 < n_host_ ? rows * kLongBlock : rows;
@@ -367,7 +367,7 @@ const std::byte* LayerRun::RowOf(size_t j, size_t m, uint32_t row) const {
 }
 
 // What the owner reads after its rows of gate and up before `row`: the next ones, or the first of
-// its next share. nullptr: nobody knows.
+// its next share. nullptr: not known.
 const std::byte* LayerRun::AfterHidden(size_t j, int owner, uint32_t row) const {
   if (row < share(j, owner).hidden.end()) return RowOf(j, kMatrixGate, row);
   const auto thread = static_cast<uint32_t>(owner);
@@ -452,7 +452,7 @@ void LayerRun::InterleaveRest(size_t j) {
 
 void LayerRun::LetGo(size_t j) {
   JobState& job = s_.jobs[j];
-  // Of an expert that nobody was shown nothing is known here.
+  // Of an expert that was not shown nothing is known here.
   if (j < n_host_ && job.has(kMatrixGate) && job.has(kMatrixUp) && job.has(kMatrixDown)) {
     leases_.lease(j)->SetNotes(
         {.was_used = true, .is_interleaved = job.is_interleaved || job.is_to_interleave});

@@ -42,7 +42,7 @@ struct alignas(64) JobState {
   const RunForm* form = nullptr;
   std::array<std::byte*, kMatrices> matrix{};  // written before the bit in landed is set
   bool is_interleaved = false;                 // written before the first bit is
-  bool is_to_interleave = false;               // the same: by whoever multiplies the rows
+  bool is_to_interleave = false;               // the same: by the thread that multiplies the rows
   std::atomic<uint8_t> landed{0};              // bit per matrix
   bool let_go = false;                         // thread 0 only
 

@@ -7,7 +7,7 @@
 //   down       down [n_embd][n_ff] times product -> results [pairs][n_embd]
 //   sum        results by router order           -> hidden [rows][n_embd]
 //
-// A task that is left because of a stop leaves its results undefined; nobody looks at them.
+// A task that is left because of a stop leaves its results undefined; they are not looked at.
 #include <algorithm>
 #include <array>
 #include <cstddef>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // The rows of a matrix, divided among the threads of a team. Each takes its own share from the
-// first row to the last, a block at a time, so that it reads one stream of memory; whoever has
-// finished takes blocks of the others' shares.
+// first row to the last, a block at a time, so that it reads one stream of memory; a thread that
+// has finished takes blocks of the others' shares.
 //
 // Thread rule: Reset() before the team begins; the rest from all of its threads.
 #pragma once
@@ -35,7 +35,7 @@ class RowShare {
     begin_ = begin;
     end_ = end;
   }
-  // The next rows, at most `most` of them; nobody else gets them.
+  // The next rows, at most `most` of them; no other thread gets them.
   std::optional<RowBlock> Claim(uint32_t most) {
     if (next_.load(std::memory_order_relaxed) >= end_) return std::nullopt;
     const uint32_t begin = next_.fetch_add(most, std::memory_order_relaxed);

@@ -34,7 +34,7 @@ class Spinner {
   std::chrono::steady_clock::time_point begun_;
 };
 
-// Until the value satisfies the condition. Whoever changes it calls notify_all().
+// Until the value satisfies the condition. The thread that changes it calls notify_all().
 template <class T, class Condition>
 void WaitUntil(const std::atomic<T>& value, Condition&& condition) {
   Spinner spinner;

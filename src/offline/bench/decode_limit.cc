@@ -61,7 +61,7 @@ Result<Limit> DecodeLimit::Find(const RunReport& report) const {
   Limit limit{.touched_bytes = report.stats.decode.touched_bytes,
               .disk_bandwidth = report.probes.disk_bandwidth};
   for (const Pool& pool : pools_) {
-    if (pool.start.slots == 0) continue;  // nobody could have asked
+    if (pool.start.slots == 0) continue;  // no layer could have asked
     std::vector<uint32_t> present;
     for (const ExpertKey key : pool.start.experts) present.push_back(NumberOf(key));
     limit.fewest_bytes += pool.log.FewestReads(pool.start.slots, present) * pool.start.expert_bytes;

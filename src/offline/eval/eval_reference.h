@@ -63,8 +63,8 @@ class ReferenceReader {
 };
 
 // Where large files for a while go: `asked`, or else the folder of `text`, or the current one if
-// that cannot be written. kInvalidRequest when nobody asked and files there lie in memory; kIo for
-// a folder that is not there or cannot be written.
+// that cannot be written. kInvalidRequest when that was not asked for and files there lie in
+// memory; kIo for a folder that is not there or cannot be written.
 Result<std::string> ScratchFolder(const std::string& asked, const std::string& text);
 
 }  // namespace moestro

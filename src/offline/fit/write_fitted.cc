@@ -118,7 +118,7 @@ Status AddMatrixAt(const FittedJob& job, uint32_t layer, Matrix m, const Width& 
   if (width) TRY_STATUS(CheckFits(tensor.type, matrix.n_in, tensor.name, has_imatrix));
   if (width && has_imatrix) {
     tensor.judged = {.layer = layer, .matrix = m};
-    // Read once now, so that nobody waits for an hour before a bad one is told.
+    // Read once now, so that the user does not wait for an hour before a bad one is told.
     TRY([[maybe_unused]] const std::vector<float> readable, ImportancesOf(job, *tensor.judged));
   }
   for (const uint32_t e : ids) {

@@ -142,7 +142,7 @@ Result<Importances> ImportancesOf(const ImatrixFile& imatrix, const LowTensor& t
                       tensor.source.n_experts);
 }
 
-// Reads all of them once, so that nobody waits for an hour before a bad one is told.
+// Reads all of them once, so that the user does not wait for an hour before a bad one is told.
 Status CheckImportances(LowJob& job) {
   if (!job.imatrix) return {};
   job.report.unvisited.resize(job.report.layers);

@@ -20,7 +20,7 @@ namespace {
 constexpr const char* kImatrixType = "imatrix";  // of general.type
 constexpr std::string_view kSumsSuffix = ".in_sum2";
 constexpr std::string_view kCountsSuffix = ".counts";
-// So that a column of zeros, whose weights nobody can judge, is not quantised to anything at all.
+// So that a column of zeros, whose weights cannot be judged, is not quantised to anything at all.
 constexpr float kLeastShare = 1e-6F;
 
 std::string SumsName(const std::string& tensor) { return Format("{}{}", tensor, kSumsSuffix); }

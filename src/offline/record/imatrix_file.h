@@ -15,7 +15,7 @@
 
 namespace moestro {
 
-// What was seen of the inputs of one weight tensor. Views; whoever has the values owns them.
+// What was seen of the inputs of one weight tensor. Views; the values have another owner.
 struct ImatrixEntry {
   std::string name;               // the weight tensor's
   uint32_t n_in = 0;              // values of an input

@@ -23,7 +23,7 @@ struct RecordOptions {
   bool details = false;     // weights, and what the next engine.prefetch layers' routers would say
   bool candidates = false;  // who else could run
   uint32_t prefill = 0;     // at the start of each sequence, evaluated at once
-  // Memory that whoever takes the tokens keeps for each expert of a token; part of the plan.
+  // Memory that the taker of the tokens keeps for each expert of a token; part of the plan.
   uint64_t bytes_per_expert = 0;
   // Made once the engine is open, for what experts are given and give; may be empty.
   std::function<ExpertObserver(const ModelSpec& spec, const ModelId& id)> watch_experts = {};

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Writes a GGUF file with the shape of a real model and weights that nobody trained: the same
+// Writes a GGUF file with the shape of a real model and weights without training: the same
 // sizes, reads and arithmetic, to measure a machine before a download of 20 GB. The name and the
 // key `moestro.synthetic` in the file say what it is. Answers mean nothing, and routing is that of
 // random weights: more even than a trained model's unless `skew` is set (synth_weights.h).

@@ -13,7 +13,7 @@
 
 namespace moestro {
 
-// Sets general.*, the architecture's keys and `moestro.synthetic`, which says that nobody trained
+// Sets general.*, the architecture's keys and `moestro.synthetic`, which says that nothing trained
 // these weights. The vocabulary is left to the two below.
 void SetModelKeys(gguf_context* gguf, const SynthShape& shape, const WeightScheme& scheme,
                   uint64_t seed);

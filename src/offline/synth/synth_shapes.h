@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// The sizes of a Mixture-of-Experts model: those of well-known ones by name, or anybody's own.
+// The sizes of a Mixture-of-Experts model: those of well-known ones by name, or a user's own.
 // Plain values; no thread rule.
 #pragma once
 

@@ -41,8 +41,8 @@ class SynthRng {
 
 // Row scales that make the experts of one router unequally popular. A threshold picture of top-k:
 // an expert whose logits have deviation s is among the chosen when they pass a common threshold, so
-// s is set to give rank r the share (r+1)^-skew of the choices; nobody passes 45 % of the tokens,
-// the rest of a capped share goes to the others. Which expert has which rank depends on
+// s is set to give rank r the share (r+1)^-skew of the choices; no expert passes 45 % of the
+// tokens, the rest of a capped share goes to the others. Which expert has which rank depends on
 // seed and tensor name. Choices still depend on the token. All ones for skew 0.
 // For comparison: in recorded routing of OLMoE-1B-7B (64 experts, 8 used, 299 tokens) the 8
 // favourites of a layer take 29 to 45 % of the choices, 37 % on average. Skew 1 gives them 41 %,

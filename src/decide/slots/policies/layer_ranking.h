@@ -28,7 +28,7 @@ class LayerRanking {
   void Set(SlotId slot, double rank);
   // REQUIRES: its layer is settled.
   void Remove(SlotId slot);
-  // Every slot of the layer gets a new rank now that nobody has to know yet. What was deferred
+  // Every slot of the layer gets a new rank now that no caller has to know yet. What was deferred
   // before counts no more, and what is set or added from now on comes later.
   void Defer(ExpertLayerId layer);
   bool is_settled(ExpertLayerId layer) const { return layers_[layer.value].deferred == 0; }
