@@ -13,11 +13,13 @@
 #include <utility>
 #include <vector>
 
+#include "core/interlude.h"
 #include "engine/append.h"
 #include "engine/engine.h"
 #include "model/model_file.h"
 #include "serve/kept_prefixes.h"
 #include "serve/prefix_cache.h"
+#include "serve/prefix_files.h"
 #include "store/block_reader.h"
 #include "tests/support/fault_reader_testing.h"
 #include "tests/support/float_model_testing.h"
@@ -118,6 +120,28 @@ TEST_F(StateTest, RowsOfSeveralSequencesInOneStepHaveStatesOfTheirOwn) {
   }
   ASSERT_TRUE(engine->Step(batch, {}));
   for (Sequence& sequence : sequences) ExpectGoesOn(*engine, sequence);
+}
+
+// Between two layers of a prompt another sequence is decoded.
+TEST_F(StateTest, AnInterludeLeavesBothStates) {
+  const auto engine = Open({.sequences = 2});
+  Sequence prompt = engine->NewSequence();
+  Sequence other = engine->NewSequence();
+  Logits(*engine, prompt, std::span(text_).first(6));
+  Logits(*engine, other, std::span(text_).subspan(20, 3));
+  size_t runs = 0;
+  const Interlude interlude{.is_due = [] { return true; },
+                            .run = [&]() -> Status {
+                              const Token token = text_[23 + runs++];
+                              return engine->Step(RowsOf(other, {&token, 1}, RowKind::kDecode), {});
+                            },
+                            .most_rows = 1};
+  const Batch rows = RowsOf(prompt, std::span(text_).subspan(6, 9), RowKind::kPrompt);
+  ASSERT_TRUE(engine->Step(rows, {}, interlude));
+  EXPECT_GE(runs, 3U);
+  EXPECT_EQ(other.position(), 3 + runs);
+  ExpectGoesOn(*engine, prompt);
+  ExpectGoesOn(*engine, other);
 }
 
 TEST_F(StateTest, ForksShareAStateUntilOneGoesOn) {
@@ -350,8 +374,12 @@ TEST_F(StateTest, AServersPrefixBeginsATextWhereItCan) {
     while (prefixes.SaveOne(clock())) {
     }
   }
+  // A file has the last state only.
+  PrefixFiles files(*engine, folder, "", 1U << 30);
+  EXPECT_FALSE(files.Find(edited, static_cast<uint32_t>(edited.size())));
+  EXPECT_TRUE(files.Find(longer, static_cast<uint32_t>(text_.size())));
   PrefixCache prefixes(*engine, clock, {.folder = folder, .disk_bytes = 1U << 30});
-  EXPECT_EQ(prefixes.Begin(edited).position(), 0U);  // a file has the last state only
+  EXPECT_EQ(prefixes.Begin(edited).position(), 0U);
   Sequence whole = prefixes.Begin(longer);
   EXPECT_EQ(whole.position(), text_.size());
   ExpectGoesOn(*engine, whole);
