@@ -109,12 +109,12 @@ format: setup-lint ## rewrite our sources with clang-format
 	@scripts/format.py
 
 .PHONY: policies
-policies: build ## hit rates of all policies on bench/traces, into docs/policies.md
-	@bench/policies.py build/moestro docs/policies.md
+policies: build ## hit rates of all policies on bench/traces, into docs/policies-results.md
+	@bench/policies.py build/moestro docs/policies-results.md
 
 .PHONY: lanes
-lanes: build ## what devices would be worth on the machines of bench/machines, into docs/devices.md
-	@bench/lanes.py build/moestro docs/devices.md
+lanes: build ## what devices would be worth on the machines of bench/machines, into docs/devices-results.md
+	@bench/lanes.py build/moestro docs/devices-results.md
 
 .PHONY: bench
 bench: setup-bench ## micro-benchmarks of kernels, policies and disk reads (whole runs: bench/compare.sh)

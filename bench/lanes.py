@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""Traces on the machines of bench/machines -> the tables in docs/devices.md.
+"""Traces on the machines of bench/machines -> the tables in docs/devices-results.md.
 
 usage: lanes.py MOESTRO DOCUMENT
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""Hit rates of every policy on the traces of bench/traces -> the tables in docs/policies.md and a
+"""Hit rates of every policy on the traces of bench/traces -> the tables in docs/policies-results.md and a
 drawing of each sweep in the folder policies/ beside it.
 
 usage: policies.py MOESTRO DOCUMENT

@@ -45,7 +45,7 @@ ReplayOptions ReplayOf(const TuneOptions& options, const PolicyChoice& policy, s
 }
 
 // The first half of the training tokens only warms up. Counting it, too, finds what fills an empty
-// cache best, which is something else (docs/policies.md has the figures).
+// cache best, which is something else (docs/policies-results.md has the figures).
 Result<ReplayResult> ReplayTraining(const Trace& training, const TuneOptions& options,
                                     const PolicyChoice& policy) {
   return Replay(training, ReplayOf(options, policy, training.tokens() / 2));

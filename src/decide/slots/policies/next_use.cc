@@ -7,7 +7,7 @@
 // relative to its layer's mean; cells without experience fall back on the frequency. The score is
 // that chance over the layers until the pass. (To evict the latest expected use instead, as
 // Belady's rule does with what it knows, hits less: a mean is far away for whatever comes back
-// irregularly. docs/policies.md has the figures.)
+// irregularly. docs/policies-results.md has the figures.)
 //
 // Experience changes with every pass, and with it the ranks of a layer's experts, two or three
 // times per token. Hardly any of these ranks is ever looked at, none where everybody has a slot: it
