@@ -2,7 +2,6 @@
 #include "model/gguf_testing.h"
 
 #include <algorithm>
-#include <array>
 #include <fstream>
 #include <iterator>
 #include <utility>

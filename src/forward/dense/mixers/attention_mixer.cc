@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
 #include "forward/dense/mixers/attention_mixer.h"
 
-#include <algorithm>
 #include <array>
 #include <cmath>
 #include <cstdint>
