@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdint>
 #include <fstream>
 #include <initializer_list>
 #include <iterator>
@@ -12,7 +13,10 @@
 #include <utility>
 #include <vector>
 
+#include "base/binary_file.h"
 #include "base/format.h"
+#include "base/hash.h"
+#include "core/model_spec.h"
 #include "decide/slots/policy.h"
 #include "engine/append.h"
 #include "engine/engine.h"
@@ -339,6 +343,38 @@ TEST_P(OneModel, ASavedSequenceGoesOnWithTheSameBitsInAnotherEngine) {
   const auto logits = Append(*other, restored->sequence, {&eight, 1});
   ASSERT_TRUE(logits.has_value());
   EXPECT_EQ(std::vector<float>(logits->begin(), logits->end()), expected);
+}
+
+// As version 2 had it: the widths of all layers' keys and values in place of the two sizes.
+TEST_P(OneModel, ASavedSequenceOfTheVersionBeforeIsRead) {
+  const std::string file = (folder_.path() / "saved.moeseq").string();
+  Sequence sequence = engine_->NewSequence();
+  Next(sequence, RandomTokens(45, 512, 6));
+  ASSERT_TRUE(engine_->SaveSequence(sequence, "a note", file));
+  const std::vector<float> expected = Next(sequence, {8});
+  std::ifstream in(file, std::ios::binary);
+  const std::string newer((std::istreambuf_iterator<char>(in)), {});
+  const auto as_version_2 = [&](uint32_t keys, uint32_t values) {
+    std::string older = newer.substr(0, 8);
+    AppendNumber(older, uint32_t{2});
+    older += newer.substr(12, 24);  // positions in a block, model, weights, layers
+    AppendNumber(older, keys);
+    AppendNumber(older, values);
+    older += newer.substr(52, newer.size() - 52 - kChecksumBytes);
+    Fnv1a sum;
+    sum.Add(older);
+    AppendNumber(older, sum.value());
+    std::ofstream(file, std::ios::binary | std::ios::trunc) << older;
+    return engine_->RestoreSequence(file);
+  };
+  const AttentionSpec& attention = *engine_->spec().layers.front().attention();
+  auto restored = as_version_2(attention.n_embd_k(), attention.n_embd_v());
+  ASSERT_TRUE(restored.has_value()) << restored.error().message;
+  EXPECT_EQ(restored->notes, "a note");
+  EXPECT_EQ(Next(restored->sequence, {8}), expected);
+  const auto refused = as_version_2(attention.n_embd_k(), attention.n_embd_v() + 1);
+  ASSERT_FALSE(refused.has_value());
+  EXPECT_EQ(refused.error().code, Errc::kInvalidFile);
 }
 
 TEST_P(OneModel, EveryTruncationAndFlippedByteOfASavedSequenceIsRefused) {

@@ -5,7 +5,9 @@
 
 #include <cerrno>
 #include <cstring>
+#include <fstream>
 #include <functional>
+#include <iterator>
 #include <memory>
 #include <optional>
 #include <span>
@@ -348,6 +350,30 @@ TEST_F(StateTest, ASavedFileHoldsTheState) {
   EXPECT_EQ(saved->sequence.position(), 20U);
   EXPECT_EQ(saved->sequence.Reach(19), 0U);
   ExpectGoesOn(*engine, saved->sequence);
+}
+
+TEST_F(StateTest, ADamagedFileIsRefusedAndNothingIsTaken) {
+  const std::string path = folder_.File("saved");
+  const auto engine = Open();
+  Sequence sequence = engine->NewSequence();
+  Logits(*engine, sequence, std::span(text_).first(3));
+  ASSERT_TRUE(engine->SaveSequence(sequence, "", path));
+  std::ifstream in(path, std::ios::binary);
+  const std::string good((std::istreambuf_iterator<char>(in)), {});
+  const uint32_t free = engine->kv_room().states;
+  const auto is_refused = [&](const std::string& bytes) {
+    std::ofstream(path, std::ios::binary | std::ios::trunc) << bytes;
+    return !engine->RestoreSequence(path).has_value();
+  };
+  ASSERT_FALSE(is_refused(good));
+  for (size_t n = 0; n < good.size(); n += n < 200 ? 1 : 61) {
+    ASSERT_TRUE(is_refused(good.substr(0, n))) << n;
+    std::string bad = good;
+    bad[n] = static_cast<char>(bad[n] ^ 1);
+    ASSERT_TRUE(is_refused(bad)) << n;
+  }
+  EXPECT_EQ(engine->kv_room().states, free);
+  ExpectGoesOn(*engine, sequence);
 }
 
 TEST_F(StateTest, AServersPrefixBeginsATextWhereItCan) {
