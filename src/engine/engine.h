@@ -141,13 +141,13 @@ class Engine {
   // for the program that restores it. The file appears only when it is complete. kIo, and what
   // kv_origin() says.
   Status SaveSequence(const Sequence& sequence, const std::string& notes, const std::string& path);
-  // Reads it back: it goes on with the same bits. kIo; kInvalidFile for a file that is damaged or
-  // none; kInvalidRequest for one of another model, of other weights or of other choices, or one
-  // that does not fit n_ctx or the KV cache; kUnsupported for one of another version; what
-  // kv_origin() says. One of other kernels is taken with a warning.
+  // Reads a saved sequence, which goes on with the same bits. kIo; kInvalidFile for a file that is
+  // damaged or none; kInvalidRequest for one of another model, of other weights or of other
+  // choices, or one that does not fit n_ctx or the KV cache; kUnsupported for one of another
+  // version; what kv_origin() says. One of other kernels is taken with a warning.
   Result<SavedSequence> RestoreSequence(const std::string& path);
-  // What it would restore. Keys and values are not looked at, so damage there is not seen. Errors:
-  // the same.
+  // The tokens and notes that RestoreSequence() would restore. Keys and values are not read, so
+  // damage in them is not seen. Errors: as RestoreSequence().
   Result<SavedTokens> PeekSequence(const std::string& path);
 
   // Makes the current step return kInterrupted soon, whatever it is doing: within some tens of

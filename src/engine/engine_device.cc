@@ -187,7 +187,8 @@ uint64_t Engine::Impl::StagingSlots() const {
   return std::max<uint64_t>(std::min<uint64_t>(wanted, 8), 1 + device_experts.size());
 }
 
-// In memory that the first device copies from directly, as far as its driver has so much of it.
+// Memory's slots: in memory that the first device copies from directly, as far as its driver gives
+// that much, else in plain memory.
 Status Engine::Impl::AllocateMemory() {
   const auto create = [this](const HostMemorySource& source) -> Result<std::unique_ptr<Residency>> {
     TRY(std::unique_ptr<Residency> made,

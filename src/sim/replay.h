@@ -47,7 +47,8 @@ struct ReplayOptions {
   std::shared_ptr<const ExpertNorms> norms = {};  // of the importance "score-norm"
   // How the model's router weighs its choices; nullopt: in proportion to the recorded raw values.
   std::optional<RouterSpec> router = {};
-  // Fewer experts first, as the trace recorded them; what stays follows from its confidences.
+  // Fewer experts first, as the trace recorded them; the recorded confidence of a token says
+  // whether its first pass stays.
   LittleOptions little = {};
   size_t count_from = 0;              // tokens before this one warm up and are not counted
   SlotTable::Observer observer = {};  // sees every request

@@ -373,9 +373,9 @@ double DeviceTier::GainOf(ExpertKey key, uint32_t device) const {
                            model_.devices[device].compute.Seconds(bytes));
 }
 
-// What the disk will have to read for an expert that gives up its slot, less what it will not for
-// this one. Nothing but that: where memory has the experts, the lanes share the later uses, too,
-// and what one of them takes is hardly ever what a layer takes longer.
+// Seconds of the disk for the later uses of the expert that gives up its slot, less those for the
+// later uses of this expert. Only the disk counts: where memory has both experts, CPU and devices
+// share the later uses, and one expert more hardly ever makes a layer longer.
 double DeviceTier::SlotPrice(const PlannedExpert& expert, uint32_t device,
                              std::span<const ExpertKey> keeps) const {
   const SlotTable* its = table(device, expert.key);

@@ -113,13 +113,13 @@ class DeviceTier {
     SlotId slot;                               // loading and pinned until Promoted()
     std::optional<ExpertKey> moved_back = {};  // from that slot, before
   };
-  // Before the first step: slots for those of `first`, as far as there are any: the first device's,
-  // then the next one's. They leave in the reverse order, and before any expert that decode has
-  // used there. None in PlaceMode::kCpu.
+  // Before the first step: the experts of `first` get device slots, as far as slots suffice, the
+  // first device's before the next one's. These experts leave in the reverse order, and before any
+  // expert that decode has used there. PlaceMode::kCpu: no expert gets a slot.
   std::vector<Promotion> Fill(std::span<const ExpertKey> first);
-  // Before a step that decodes; once, and not after Fill() has filled anything. The same by what
-  // the prompts so far asked for most, as many as come there in kMostFillSeconds by the model: the
-  // first token waits for them.
+  // Before a step that decodes, once, unless Fill() has filled a slot: the experts that the prompts
+  // so far asked for most get device slots, as many as the latency model copies in
+  // kMostFillSeconds: the first token waits for these copies.
   std::vector<Promotion> FillByPrompt();
   static constexpr double kMostFillSeconds = 2.0;
   bool is_filled() const { return is_filled_; }
