@@ -326,9 +326,15 @@ Status Engine::MakeUp(const Sequence& sequence, std::span<const Token> tokens, u
   TRY_STATUS(m.CheckBatch(rows));
   if (!m.sequences->any_lives()) m.BeginSequence();
   TRY_STATUS(m.sequences->Append(sequence.id(), tokens));
-  Status made = MakeUpCells(m.kv, m.sequences->Find(sequence.id())->cells.Runs(), seed);
-  if (!made) m.sequences->CutBack(sequence.id(), 0);
-  return made;
+  const Timeline& timeline = *m.sequences->Find(sequence.id());
+  Status made = MakeUpCells(m.kv, timeline.cells.Runs(), seed);
+  if (!made) {
+    m.sequences->CutBack(sequence.id(), 0);
+    return made;
+  }
+  if (timeline.next) std::ranges::fill(m.states.all(*timeline.next), 0.0F);
+  m.sequences->Commit(sequence.id());
+  return {};
 }
 
 Status Engine::Preload() {

@@ -41,7 +41,10 @@ Sequence PrefixCache::Begin(std::span<const Token> prompt) {
 void PrefixCache::Keep(Sequence sequence) { kept_.Keep(std::move(sequence), false, clock_()); }
 
 void PrefixCache::Hold(Sequence prompt) {
-  if (!ForkHeld(prompt.tokens())) held_.push_back(std::move(prompt));
+  const auto is_same = [&](const Sequence& held) {
+    return std::ranges::equal(held.tokens(), prompt.tokens());
+  };
+  if (std::ranges::none_of(held_, is_same)) held_.push_back(std::move(prompt));
 }
 
 std::optional<Sequence> PrefixCache::ForkHeld(std::span<const Token> tokens) const {

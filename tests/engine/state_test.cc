@@ -443,6 +443,23 @@ TEST_F(StateTest, TheLastRowsAreRepeatedWhereTheyCanBe) {
   ExpectGoesOn(*engine, sequence);
 }
 
+// A place that was used before holds no zeros.
+TEST_F(StateTest, MadeUpPositionsHaveAStateOfTheirOwn) {
+  std::vector<std::vector<float>> said;
+  for (const bool was_used : {false, true}) {
+    const auto engine = Open();
+    if (was_used) {
+      Sequence before = engine->NewSequence();
+      Logits(*engine, before, std::span(text_).first(5));
+    }
+    Sequence sequence = engine->NewSequence();
+    ASSERT_TRUE(engine->MakeUp(sequence, std::span(text_).first(20), 3));
+    EXPECT_EQ(sequence.Reach(20), 20U);
+    said.push_back(Logits(*engine, sequence, std::span(text_).subspan(20, 1)));
+  }
+  EXPECT_EQ(said[0], said[1]);
+}
+
 TEST_F(StateTest, WithoutAMixerForTheStateTheModelIsRefused) {
   const Family family = SyntheticFamily(Shape());
   auto model = ModelFile::Open(folder_.File("model.gguf"), {&family, 1});
