@@ -8,20 +8,13 @@
 #include <string>
 #include <vector>
 
+#include "offline/eval/eval_sweep_testing.h"
+
 namespace moestro {
 namespace {
 
-EvalPoint Point(const std::string& cache, double kl, double tps) {
-  EvalPoint point{
-      .settings = {{.knob = "cache", .value = cache}}, .figures = {}, .decode_tps = tps};
-  point.figures.tokens = 100;
-  point.figures.against.emplace();
-  point.figures.against->kl_mean = {.value = kl, .error = kl / 10.0};
-  return point;
-}
-
 TEST(EvalSweepReport, TheTableSaysWhatIsOnTheFront) {
-  const std::string csv = SweepAsCsv({Point("a", 0.0, 10.0), Point("b", 0.01, 9.0)});
+  const std::string csv = SweepAsCsv({SweepPoint("a", 0.0, 10.0), SweepPoint("b", 0.01, 9.0)});
   EXPECT_TRUE(csv.starts_with("cache,tokens,perplexity,perplexity_se,kl_mean,kl_se,")) << csv;
   EXPECT_EQ(std::ranges::count(csv, '\n'), 3);
   EXPECT_NE(csv.find("\na,100,"), std::string::npos) << csv;
@@ -31,8 +24,8 @@ TEST(EvalSweepReport, TheTableSaysWhatIsOnTheFront) {
 }
 
 TEST(EvalSweepReport, TheDrawingHasADotForEachPointAndALineThroughTheFront) {
-  const std::vector<EvalPoint> points = {Point("<10%>", 0.0, 10.0), Point("b", 0.03, 5.0),
-                                         Point("c", 0.04, 20.0)};
+  const std::vector<EvalPoint> points = {SweepPoint("<10%>", 0.0, 10.0), SweepPoint("b", 0.03, 5.0),
+                                         SweepPoint("c", 0.04, 20.0)};
   const std::string svg = SweepDrawing("a & b", points);
   size_t dots = 0;
   for (size_t at = 0; (at = svg.find("<circle", at)) != std::string::npos; ++at) ++dots;
@@ -45,7 +38,7 @@ TEST(EvalSweepReport, TheDrawingHasADotForEachPointAndALineThroughTheFront) {
 }
 
 TEST(EvalSweepReport, ADrawingOfWhatIsNotKnownHasFiniteNumbers) {
-  EvalPoint exact = Point("100%", 0.0, 0.0);
+  EvalPoint exact = SweepPoint("100%", 0.0, 0.0);
   exact.figures.against->kl_mean.error = std::numeric_limits<double>::quiet_NaN();
   const std::string svg = SweepDrawing("t", {exact});
   EXPECT_EQ(svg.find("nan"), std::string::npos);

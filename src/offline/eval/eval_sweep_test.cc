@@ -6,17 +6,10 @@
 #include <string>
 #include <vector>
 
+#include "offline/eval/eval_sweep_testing.h"
+
 namespace moestro {
 namespace {
-
-EvalPoint Point(const std::string& cache, double kl, double tps) {
-  EvalPoint point{
-      .settings = {{.knob = "cache", .value = cache}}, .figures = {}, .decode_tps = tps};
-  point.figures.tokens = 100;
-  point.figures.against.emplace();
-  point.figures.against->kl_mean = {.value = kl, .error = kl / 10.0};
-  return point;
-}
 
 TEST(EvalSweep, EveryCombinationOnce) {
   const auto all = ParseSweep("cache=25%,1G;policy=lru,hobbit:w_lru=0.5;prefetch=0");
@@ -46,9 +39,9 @@ TEST(EvalSweep, MistakesAreUsageErrors) {
 }
 
 TEST(EvalSweep, TheFrontIsWhatNothingElseBeats) {
-  const std::vector<EvalPoint> points = {Point("a", 0.0, 10.0),  Point("b", 0.01, 9.0),
-                                         Point("c", 0.01, 20.0), Point("d", 0.02, 20.0),
-                                         Point("e", 0.05, 40.0), Point("f", 0.0, 10.0)};
+  const std::vector<EvalPoint> points = {SweepPoint("a", 0.0, 10.0),  SweepPoint("b", 0.01, 9.0),
+                                         SweepPoint("c", 0.01, 20.0), SweepPoint("d", 0.02, 20.0),
+                                         SweepPoint("e", 0.05, 40.0), SweepPoint("f", 0.0, 10.0)};
   EXPECT_EQ(ParetoFront(points), (std::vector{true, false, true, false, true, true}));
 }
 
