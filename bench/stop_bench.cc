@@ -19,7 +19,7 @@
 
 #include "base/bytes.h"
 #include "core/random_tokens.h"
-#include "engine/engine.h"
+#include "native/native_engine.h"
 
 namespace moestro {
 namespace {
@@ -47,7 +47,7 @@ Batch PromptOf(const Sequence& sequence, std::span<const Token> tokens) {
 }
 
 // From the request to the return of the step.
-Result<double> StopAfter(Engine& engine, const Batch& batch, double seconds) {
+Result<double> StopAfter(NativeEngine& engine, const Batch& batch, double seconds) {
   std::chrono::steady_clock::time_point requested;
   Status done;
   {
@@ -70,7 +70,7 @@ Status Measure(const Setting& setting) {
   options.ram_bytes = setting.ram;
   options.chunk = setting.chunk;
   options.ctx = setting.behind + setting.chunk + 64;
-  TRY(const auto engine, Engine::Open(setting.model, options));
+  TRY(const auto engine, NativeEngine::Open(setting.model, options));
   const uint32_t n_vocab = engine->spec().n_vocab;
   Sequence sequence = engine->NewSequence();
   if (setting.behind > 0) {

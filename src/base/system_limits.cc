@@ -2,6 +2,7 @@
 #include "base/system_limits.h"
 
 #include <malloc.h>
+#include <sched.h>
 
 #include <algorithm>
 #include <cstddef>
@@ -9,12 +10,14 @@
 #include <limits>
 #include <optional>
 #include <ranges>
+#include <set>
 #include <sstream>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "base/bytes.h"
+#include "base/format.h"
 
 namespace moestro {
 namespace {
@@ -120,6 +123,16 @@ double QuotaIn(const std::string& folder) {
   return Quota(time, period);
 }
 
+// The lowest CPU number that shares a core with `cpu`: one name per core. Without sysfs every CPU
+// counts as a core of its own.
+int CoreOf(const std::string& root, int cpu) {
+  std::ifstream file(
+      Format("{}/sys/devices/system/cpu/cpu{}/topology/thread_siblings_list", root, cpu));
+  int first = cpu;
+  file >> first;
+  return file.fail() ? cpu : first;
+}
+
 }  // namespace
 
 uint64_t AvailableMemory(const std::string& root) {
@@ -155,6 +168,18 @@ uint64_t ResidentMemory(const std::string& root) {
 
 uint64_t PeakResidentMemory(const std::string& root) {
   return KibField(root + "/proc/self/status", "VmHWM:");
+}
+
+uint32_t PhysicalCores(const std::string& root) {
+  cpu_set_t mask;
+  CPU_ZERO(&mask);
+  if (sched_getaffinity(0, sizeof(mask), &mask) != 0) return 1;
+  std::set<int> cores;
+  for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu) {
+    if (CPU_ISSET(cpu, &mask)) cores.insert(CoreOf(root, cpu));
+  }
+  const double most = std::min(static_cast<double>(cores.size()), ProcessorQuota(root));
+  return std::max(static_cast<uint32_t>(most + 0.5), 1U);
 }
 
 }  // namespace moestro

@@ -18,6 +18,9 @@ uint64_t AvailableMemory(const std::string& root = "");
 inline constexpr double kNoQuota = std::numeric_limits<double>::infinity();
 double ProcessorQuota(const std::string& root = "");
 
+// Cores, not hyper-threads, within this process's affinity mask and processor quota.
+uint32_t PhysicalCores(const std::string& root = "");
+
 // Gives memory that was freed back to the system, so that ResidentMemory() is what is in use.
 void ReturnFreedMemory();
 

@@ -127,5 +127,17 @@ TEST(SystemLimitsOfThisMachine, LargeBlocksAreReturnedAtOnce) {
   EXPECT_EQ(last.back(), 'x');
 }
 
+TEST(PhysicalCores, IsAtLeastOne) { EXPECT_GE(PhysicalCores(), 1U); }
+
+// The quota is that of the process's own group, not of the tree's root.
+TEST(PhysicalCores, KeepsToTheQuotaOfItsGroup) {
+  const TempFolder root;
+  std::filesystem::create_directories(root.path() / "proc/self");
+  std::filesystem::create_directories(root.path() / "sys/fs/cgroup/job");
+  std::ofstream(root.path() / "proc/self/cgroup") << "0::/job\n";
+  std::ofstream(root.path() / "sys/fs/cgroup/job/cpu.max") << "100000 100000\n";
+  EXPECT_EQ(PhysicalCores(root.path().string()), 1U);
+}
+
 }  // namespace
 }  // namespace moestro

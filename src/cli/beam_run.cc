@@ -8,6 +8,7 @@
 
 #include "base/format.h"
 #include "base/json.h"
+#include "load/open_engine.h"
 #include "text/beam_search.h"
 #include "text/engine_beams.h"
 #include "text/session.h"
@@ -44,7 +45,7 @@ Status TooMany(const Error& error, const BeamRequest& request, uint32_t most) {
   options.ctx = options.common_positions + most - 1;
   for (uint32_t beams = *request.flags.beams - 1; beams > 0; --beams) {
     options.sequences = beams;
-    if (!Engine::Plan(request.model, options)) continue;
+    if (!PlanEngine(request.model, options)) continue;
     return Fail(error.code, "{}; {} {} of {} tokens would fit", error.message, beams,
                 beams == 1 ? "beam" : "beams", most);
   }

@@ -24,7 +24,8 @@
 #include "cli/terminal_session.h"
 #include "core/random_tokens.h"
 #include "engine/append.h"
-#include "engine/engine.h"
+#include "load/open_engine.h"
+#include "native/native_engine.h"
 #include "offline/bench/decode_limit.h"
 #include "offline/bench/medians.h"
 #include "offline/bench/side_by_side.h"
@@ -79,9 +80,9 @@ Status WarmUp(const BenchOptions& options, Engine& engine) {
   if (options.warmup == 0) return {};
   Sequence other = engine.NewSequence();
   TRY_STATUS(Append(engine, other,
-                    RandomTokens(options.warmup, engine.spec().n_vocab,
+                    RandomTokens(options.warmup, engine.facts().n_vocab,
                                  options.common.seed.value_or(kDefaultSeed) + 1)));
-  engine.ResetStats();
+  engine.stats() = {};
   return {};
 }
 
@@ -91,7 +92,7 @@ Status CheckFits(const BenchOptions& options, const Engine& engine) {
   if (tokens <= engine.n_ctx()) return {};
   return Fail(Errc::kInvalidRequest,
               "{} tokens do not fit a context of {}; raise --ctx (this model allows {})", tokens,
-              engine.n_ctx(), engine.spec().n_ctx_train);
+              engine.n_ctx(), engine.facts().n_ctx_train);
 }
 
 // The most that the measured decode can ask for.
@@ -122,15 +123,17 @@ Status UseRouting(const BenchOptions& options, Engine& engine,
   const LittleOptions& little = options.common.engine.little;
   if (little.is_on()) {
     TRY(const uint32_t used,
-        CheckLittle(little, engine.spec().router.n_used, !options.common.engine.low.empty()));
+        CheckLittle(little, engine.id().shape.n_used, !options.common.engine.low.empty()));
     const Status has_it = created->CheckLittle(used);
     if (!has_it)
       return Fail(has_it.error().code, "{}: {}", options.routing, has_it.error().message);
   }
   routing.emplace(*std::move(created));
-  engine.SetRoutingOverride([&routing](ExpertLayerId layer, Routing& of_layer, RoutedAhead& ahead) {
-    routing->Apply(layer, of_layer, ahead);
-  });
+  TRY(NativeEngine* const native, AsNative(engine, "--routing"));
+  native->SetRoutingOverride(
+      [&routing](ExpertLayerId layer, Routing& of_layer, RoutedAhead& ahead) {
+        routing->Apply(layer, of_layer, ahead);
+      });
   return {};
 }
 
@@ -143,13 +146,13 @@ Result<Measured> RunOnce(const BenchOptions& options, ProgressBar& bar) {
   TRY_STATUS(CheckDraft(options.draft, options.common.engine, model.spec));
   EngineOptions engine_options = options.common.engine;
   engine_options.caller_bytes += DraftBytes(options.draft, model.spec) +
-                                 DecodeLimit::BytesFor(model.spec, DecodeShapeOf(options));
+                                 DecodeLimit::BytesFor(model.id.shape, DecodeShapeOf(options));
   TRY(const std::unique_ptr<Engine> engine,
-      Engine::Open(std::move(model), engine_options, ShowOn(bar)));
+      OpenEngine(std::move(model), engine_options, ShowOn(bar)));
   Measured run;
   run.load_seconds = std::chrono::duration<double>(Clock::now() - start).count();
-  run.engine = engine->description();
-  run.arch = engine->spec().arch_name;
+  run.engine = engine->facts().description;
+  run.arch = engine->facts().arch_name;
   run.chunk = engine->chunk();
   TRY_STATUS(CheckFits(options, *engine));
   std::optional<TraceRouting> routing;
@@ -175,7 +178,7 @@ Result<Measured> RunOnce(const BenchOptions& options, ProgressBar& bar) {
     // A single token is a decode step.
     prefill = options.prefill > 1 ? engine->stats().prefill : engine->stats().decode;
   }
-  engine->ResetStats();
+  engine->stats() = {};
   DecodeLimit limit(*engine, DecodeShapeOf(options));
   for (uint32_t i = 0; i < options.decode; ++i) {
     bar.Update("decode", i, options.decode);

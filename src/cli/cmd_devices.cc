@@ -17,8 +17,8 @@
 #include "cli/flags.h"
 #include "cli/output.h"
 #include "cli/report.h"
-#include "engine/device_list.h"
 #include "learned/latency_file.h"
+#include "native/device_list.h"
 
 namespace moestro {
 namespace {

@@ -19,10 +19,10 @@
 #include "cli/output.h"
 #include "cli/report.h"
 #include "core/expert_catalog.h"
-#include "engine/catalog.h"
-#include "engine/plan/fit.h"
-#include "engine/plan/prompt_chunk.h"
 #include "model/model_file.h"
+#include "native/catalog.h"
+#include "native/plan/fit.h"
+#include "native/plan/prompt_chunk.h"
 
 namespace moestro {
 namespace {

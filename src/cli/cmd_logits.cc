@@ -24,6 +24,7 @@
 #include "cli/terminal_session.h"
 #include "engine/append.h"
 #include "engine/engine.h"
+#include "load/open_engine.h"
 #include "model/model_file.h"
 #include "model/vocab.h"
 #include "text/text_tokens.h"
@@ -137,7 +138,7 @@ Status RunEvery(const LogitsOptions& options, Engine& engine) {
   Json object = Json::Object();
   object.Set("tokens", Json::Array(std::span<const int32_t>(options.tokens)))
       .Set("rows", options.tokens.size())
-      .Set("columns", engine.spec().n_vocab)
+      .Set("columns", engine.facts().n_vocab)
       .Set("output", options.output);
   return Output(STDOUT_FILENO).Write(object.Dump() + "\n");
 }
@@ -168,7 +169,7 @@ Status Run(LogitsOptions& options) {
   }
   ProgressBar bar(ProgressBar::Stderr());
   TRY(const std::unique_ptr<Engine> engine,
-      Engine::Open(std::move(model), options.common.engine, ShowOn(bar)));
+      OpenEngine(std::move(model), options.common.engine, ShowOn(bar)));
   if (options.every) return RunEvery(options, *engine);
   Sequence sequence = engine->NewSequence();
   TRY(const std::span<const float> logits, EvaluateLast(options, *engine, sequence));

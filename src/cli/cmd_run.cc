@@ -27,6 +27,7 @@
 #include "cli/sampling_flags.h"
 #include "cli/terminal_session.h"
 #include "cli/text_input.h"
+#include "native/native_engine.h"
 #include "offline/eval/one_step_kl.h"
 #include "text/draft_options.h"
 #include "text/text_file.h"
@@ -237,7 +238,8 @@ Status Run(RunOptions& options) {
   }
   OneStepKl checked;
   if (options.common.quality.kl) {
-    session.engine().SetCheckObserver(
+    TRY(NativeEngine* const native, AsNative(session.engine(), "--kl"));
+    native->SetCheckObserver(
         [&checked](std::span<const float> exact, std::span<const float> actual) {
           checked.Add(exact, actual);
         });
@@ -247,7 +249,10 @@ Status Run(RunOptions& options) {
                        : Complete(options, prompt, *terminal, checked, output));
   if (!options.session.empty()) TRY_STATUS(session.Save(options.session));
   session.engine().SetPlanObserver({});
-  session.engine().SetCheckObserver({});
+  if (options.common.quality.kl) {
+    TRY(NativeEngine* const native, AsNative(session.engine(), "--kl"));
+    native->SetCheckObserver({});
+  }
   if (options.explains) ShowPlans(plans, session.engine());
   if (options.common.json || !options.shows_summary) return {};
   return PrintSummary(options, session, checked);

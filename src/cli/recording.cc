@@ -6,6 +6,7 @@
 
 #include "base/bytes.h"
 #include "base/format.h"
+#include "native/native_engine.h"
 #include "trace/trace_file.h"
 
 namespace moestro {
@@ -40,8 +41,8 @@ Status Recording::Begin(Engine& engine, std::optional<Recording>& recording) {
       Trace::Create(
           {.model = engine.id(),
            .expert_bytes = memory.n_experts > 0 ? memory.all_experts / memory.n_experts : 0,
-           .pools = engine.pools(),
-           .depth = engine.max_look_ahead(),
+           .pools = engine.facts().pools,
+           .depth = engine.facts().max_look_ahead,
            .has_weights = true}));
   recording.emplace(Recording(engine, std::move(trace)));
   return {};
@@ -55,7 +56,8 @@ void Recording::Stop() {
 Result<Forecast> Recording::Finish(const Sequence& sequence, const EngineOptions& options,
                                    const std::string& path) {
   TRY_STATUS(status_);
-  TRY(const std::optional<MachineCosts> costs, engine_.ProbeCosts(sequence));
+  TRY(NativeEngine* const native, AsNative(engine_, "--record"));
+  TRY(const std::optional<MachineCosts> costs, native->ProbeCosts(sequence));
   if (!costs) {
     return Fail(Errc::kInvalidRequest,
                 "what decode costs cannot be measured: one token's experts have no room; raise "
@@ -65,10 +67,10 @@ Result<Forecast> Recording::Finish(const Sequence& sequence, const EngineOptions
   TRY_STATUS(WriteTrace(path, trace));
   std::vector<uint64_t> slots;
   for (const ExpertPools::Pool& pool : trace.info().pools.pools) slots.push_back(pool.slots);
-  const bool looks_ahead = engine_.max_look_ahead() > 0;
+  const bool looks_ahead = engine_.facts().max_look_ahead > 0;
   TRY(ReplayResult result,
       Replay(trace, {.pool_slots = std::move(slots),
-                     .policy = engine_.policy(),
+                     .policy = engine_.facts().policy,
                      .costs = *costs,
                      .predictor = {.name = looks_ahead ? options.predictor : "none"}}));
   return Forecast{.costs = *costs, .result = std::move(result)};

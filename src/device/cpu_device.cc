@@ -3,12 +3,9 @@
 
 #include <dlfcn.h>
 #include <ggml-cpp.h>
-#include <sched.h>
 
 #include <algorithm>
 #include <filesystem>
-#include <fstream>
-#include <set>
 #include <string>
 #include <utility>
 
@@ -18,16 +15,6 @@
 
 namespace moestro {
 namespace {
-
-// The lowest CPU number that shares a core with `cpu`: one name per core. Without sysfs every CPU
-// counts as a core of its own.
-int CoreOf(const std::string& root, int cpu) {
-  std::ifstream file(
-      Format("{}/sys/devices/system/cpu/cpu{}/topology/thread_siblings_list", root, cpu));
-  int first = cpu;
-  file >> first;
-  return file.fail() ? cpu : first;
-}
 
 // The file of the shared object that holds `address`; empty: not known.
 std::string ObjectOf(const void* address) {
@@ -49,18 +36,6 @@ void* SymbolBeside(const void* address, const char* symbol) {
 }
 
 }  // namespace
-
-uint32_t PhysicalCores(const std::string& root) {
-  cpu_set_t mask;
-  CPU_ZERO(&mask);
-  if (sched_getaffinity(0, sizeof(mask), &mask) != 0) return 1;
-  std::set<int> cores;
-  for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu) {
-    if (CPU_ISSET(cpu, &mask)) cores.insert(CoreOf(root, cpu));
-  }
-  const double most = std::min(static_cast<double>(cores.size()), ProcessorQuota(root));
-  return std::max(static_cast<uint32_t>(most + 0.5), 1U);
-}
 
 Result<CpuTraits> CpuTraits::Load() {
   LoadCpuBackend();

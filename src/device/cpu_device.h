@@ -75,8 +75,4 @@ class CpuDevice {
   ggml_backend_set_abort_callback_t set_abort_callback_ = nullptr;  // null: it has none
 };
 
-// Cores, not hyper-threads, within this process's affinity mask and processor quota. `root`: see
-// base/system_limits.h.
-uint32_t PhysicalCores(const std::string& root = "");
-
 }  // namespace moestro

@@ -31,7 +31,7 @@ Result<std::span<const float>> Append(Engine& engine, Sequence& sequence,
 Result<std::vector<float>> AppendAll(Engine& engine, Sequence& sequence,
                                      std::span<const Token> tokens) {
   std::vector<float> all;
-  all.reserve(tokens.size() * engine.spec().n_vocab);
+  all.reserve(tokens.size() * engine.facts().n_vocab);
   TRY_STATUS(engine.Step(RowsOf(sequence, tokens, RowKind::kPrompt, true),
                          [&](size_t, std::span<const float> logits) {
                            all.insert(all.end(), logits.begin(), logits.end());

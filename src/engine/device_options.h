@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -11,9 +12,16 @@
 #include "decide/devices/device_tier.h"
 #include "decide/devices/lane_planner.h"
 #include "decide/devices/latency_model.h"
-#include "forward/experts/device_experts.h"
 
 namespace moestro {
+
+// For tests: what goes wrong on the device. Empty: nothing.
+struct DeviceFaults {
+  // Asked before each copy: there on the copier's thread, back on the engine's.
+  std::function<bool()> fails_copy;
+  std::function<bool()> fails_launch;  // asked before each launch
+  bool spoils_results = false;         // every result is a tenth too large
+};
 
 struct DeviceOptions {
   // ggml's names with commas between them, or a backend's for the first device of that backend;

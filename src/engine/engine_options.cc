@@ -6,7 +6,7 @@
 #include <system_error>
 
 #include "base/bytes.h"
-#include "device/cpu_device.h"
+#include "base/system_limits.h"
 
 namespace moestro {
 
@@ -28,5 +28,17 @@ Result<CacheSize> ParseCacheSize(const std::string& text) {
 }
 
 uint32_t ResolveThreads(uint32_t threads) { return threads > 0 ? threads : PhysicalCores(); }
+
+std::string_view NameOf(CostSource source) {
+  switch (source) {
+    case CostSource::kMeasured:
+      return "measured";
+    case CostSource::kKept:
+      return "kept";
+    case CostSource::kFile:
+      return "file";
+  }
+  return "";
+}
 
 }  // namespace moestro

@@ -17,10 +17,17 @@
 #include "decide/layer/lossy_options.h"
 #include "decide/slots/policy.h"
 #include "engine/device_options.h"
-#include "forward/dense/mixers/mixer.h"
-#include "store/block_reader.h"
 
 namespace moestro {
+
+class BlockReader;
+class Mixer;
+struct MixerParts;
+struct StateSpec;
+
+// For tests: makes mixers with a state (forward/dense/mixers/mixer.h says what they must do).
+using MakeStateMixer =
+    std::function<Result<std::unique_ptr<Mixer>>(const MixerParts& parts, const StateSpec& spec)>;
 
 // --cache: expert slots alone, as bytes or as a share of all expert bytes.
 struct CacheSize {
@@ -59,9 +66,9 @@ struct EngineOptions {
   uint32_t threads = 0;                 // 0: physical cores
   uint32_t ctx = 4096;                  // capped at the model's training context
   KvType kv_type = KvType::kF16;        // of keys and values
-  uint32_t chunk = 0;           // most tokens per prefill chunk; 0: engine/plan/prompt_chunk.h
+  uint32_t chunk = 0;           // most tokens per prefill chunk; 0: native/plan/prompt_chunk.h
   std::string reader = "auto";  // auto, uring, pread
-  uint32_t io_depth = 0;  // reads of at most 1 MiB at a time; 0: measured, engine/plan/io_depth.h
+  uint32_t io_depth = 0;  // reads of at most 1 MiB at a time; 0: measured, native/plan/io_depth.h
   // Who leaves a slot; nullopt: what policy_source.h finds for this model and number of slots.
   std::optional<PolicyChoice> policy = {};
   std::string policy_file = {};           // a tuning to follow; read only without `policy`
@@ -76,7 +83,8 @@ struct EngineOptions {
   std::string norms = {};     // of the importance "score-norm"; empty: MODEL.norms
   LittleOptions little = {};  // decode steps with fewer experts first
   // Of a lossy engine: every so many-th decode step of one row that wants logits is evaluated
-  // exactly, too, and shown to Engine::SetCheckObserver()'s; it takes slots for one layer. 0: none.
+  // exactly, too, and shown to NativeEngine::SetCheckObserver()'s; it takes slots for one layer. 0:
+  // none.
   uint32_t check_every = 0;
   uint32_t sequences = 1;  // of ctx tokens, that the KV cache has room for
   // Positions that the sequences have in common (they are forks): there is room for these once.
@@ -89,7 +97,7 @@ struct EngineOptions {
   // Matrices that ggml may multiply faster in a way by which a row depends on how many there are
   // (docs/decisions/0007) are multiplied so.
   bool fast_batches = false;
-  // Where the weights' numbers are remembered (engine/find_weights.h); empty: nowhere.
+  // Where the weights' numbers are remembered (native/find_weights.h); empty: nowhere.
   std::string weights_folder = {};
 
   // Told where the budget goes before anything is read into it; may be empty.

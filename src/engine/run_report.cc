@@ -32,16 +32,17 @@ Result<RunReport> MakeReport(Engine& engine, Sequence& sequence, bool probe_disk
 Result<RunReport> MakeReport(Engine& engine, std::span<Sequence* const> sequences,
                              bool probe_disk) {
   const RunStats& stats = engine.stats();
-  const std::span<const PredictionScore> scores = engine.prediction_scores();
+  const EngineFacts& facts = engine.facts();
+  const EngineLearned learned = engine.learned();
   RunReport report{.stats = stats,
-                   .predictions = {scores.begin(), scores.end()},
+                   .predictions = {learned.predictions.begin(), learned.predictions.end()},
                    .probes = {},
-                   .memory = engine.memory(),
-                   .device = engine.device_stats(),
-                   .lane_ratios = engine.lane_ratios(),
-                   .policy = engine.policy(),
-                   .kernels = engine.kernels(),
-                   .io_depth = engine.io_depth()};
+                   .memory = facts.memory,
+                   .device = learned.device,
+                   .lane_ratios = learned.lane_ratios,
+                   .policy = facts.policy,
+                   .kernels = facts.kernels,
+                   .io_depth = facts.io_depth};
   report.probes.rows_per_step = std::max<uint64_t>(sequences.size(), 1);
   TRY(const std::optional<double> step, engine.ProbeComputeSeconds(sequences));
   if (step) {

@@ -15,7 +15,7 @@
 #include "decide/devices/latency_model.h"
 #include "engine/engine_options.h"
 #include "engine/run_stats.h"
-#include "memory/sequence.h"
+#include "engine/sequence.h"
 
 namespace moestro {
 
@@ -77,9 +77,9 @@ struct RunReport {
   Probes probes;
   MemoryPlan memory;
   DeviceStats device = {};      // of memory.devices
-  LaneRatios lane_ratios = {};  // see Engine::lane_ratios()
+  LaneRatios lane_ratios = {};  // see EngineLearned
   PolicyChoice policy;
-  std::string kernels = {};  // see Engine::kernels()
+  std::string kernels = {};  // see EngineFacts
   uint32_t io_depth = 0;     // reads at a time
   uint64_t peak_rss = 0;     // bytes
   // Of decode; nullopt: it was not asked for, an error: why it cannot be given.

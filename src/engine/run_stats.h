@@ -82,6 +82,15 @@ struct RunStats {
   // Over decode's tokens.
   Histogram decode_ms;
   Histogram decode_bytes;  // needed_bytes
+
+  // Of the rows of decode steps since the last call, `proposed` were drafts of tokens to come, of
+  // which the text took `accepted`; the others are no tokens.
+  void NoteDrafts(uint64_t proposed, uint64_t accepted) {
+    decode.tokens -= proposed - accepted;
+    drafts.proposed += proposed;
+    drafts.accepted += accepted;
+    ++drafts.rounds;
+  }
 };
 
 }  // namespace moestro

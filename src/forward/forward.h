@@ -19,10 +19,10 @@
 #include "core/model_spec.h"
 #include "core/routing.h"
 #include "decide/layer/layer_protocol.h"
+#include "engine/watchers.h"
 #include "forward/dense/layer_graph.h"
 #include "forward/experts/device_side.h"
 #include "forward/experts/expert_exec.h"
-#include "forward/observers.h"
 #include "residency/lease_stream.h"
 #include "residency/residency.h"
 

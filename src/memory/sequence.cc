@@ -164,29 +164,4 @@ void SequenceTable::LoseStates() {
   }
 }
 
-Sequence::Sequence(Sequence&& other) noexcept
-    : table_(std::exchange(other.table_, nullptr)), id_(other.id_) {}
-
-Sequence& Sequence::operator=(Sequence&& other) noexcept {
-  std::swap(table_, other.table_);
-  std::swap(id_, other.id_);
-  return *this;
-}
-
-Sequence::~Sequence() {
-  if (table_ != nullptr) table_->Drop(id_);
-}
-
-uint32_t Sequence::position() const {
-  return static_cast<uint32_t>(table_->Find(id_)->tokens.size());
-}
-
-std::span<const Token> Sequence::tokens() const { return table_->Find(id_)->tokens; }
-
-uint32_t Sequence::GoBack(uint32_t position) {
-  const uint32_t reached = Reach(position);
-  CutBack(reached);
-  return reached;
-}
-
 }  // namespace moestro

@@ -12,6 +12,7 @@
 #include "base/binary_file.h"
 #include "base/result.h"
 #include "core/ids.h"
+#include "engine/saved_sequence.h"
 #include "memory/kv_cache.h"
 #include "memory/layer_memory.h"
 #include "memory/sequence.h"
@@ -19,26 +20,12 @@
 
 namespace moestro {
 
-// To whom keys, values and states belong; docs/sequence-format.md says what counts.
-struct KvOrigin {
-  uint64_t model = 0;    // fingerprint of the header
-  uint64_t weights = 0;  // model/weights_id.h
-  std::string choices;   // KvChoices::text()
-  bool operator==(const KvOrigin&) const = default;
-};
-
 // What a run has, and a file must agree with.
 struct SequenceHome {
   KvOrigin origin;
   MemoryShape shape;
   uint32_t n_ctx = 0;
   uint32_t n_vocab = 0;
-};
-
-// A saved text, without its keys and values.
-struct SavedTokens {
-  std::vector<Token> tokens;
-  std::string notes;
 };
 
 // Where the values themselves are.

@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "core/ids.h"
-#include "memory/sequence.h"
+#include "engine/sequence.h"
 #include "serve/prefix_match.h"
 
 namespace moestro {

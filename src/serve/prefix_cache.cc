@@ -60,7 +60,7 @@ void PrefixCache::LetGo(const std::function<bool(std::span<const Token> held)>& 
 
 bool PrefixCache::HasRoom(uint32_t positions, uint32_t states) const {
   const Engine::KvRoom room = engine_.kv_room();
-  return room.free >= positions && (!engine_.remembers().has_states() || room.states >= states);
+  return room.free >= positions && (!engine_.facts().has_states || room.states >= states);
 }
 
 void PrefixCache::DropFor(uint32_t positions) {
@@ -71,9 +71,8 @@ void PrefixCache::DropFor(uint32_t positions) {
 bool PrefixCache::DropOne() {
   if (KeptPrefixes::Kept* oldest = kept_.FindOldest(); oldest != nullptr) {
     // A small cache leaves no text so long that it is written at its rest.
-    const MemoryShape& remembers = engine_.remembers();
-    const uint64_t bytes =
-        oldest->sequence.position() * remembers.position_bytes() + remembers.state_bytes();
+    const EngineFacts& facts = engine_.facts();
+    const uint64_t bytes = oldest->sequence.position() * facts.position_bytes + facts.state_bytes;
     const bool is_small = bytes <= kSavedAtOnce;
     if (files_.is_on() && !oldest->is_saved && is_small) Save(*oldest);
     return kept_.DropOldest();

@@ -16,8 +16,8 @@
 #include "base/clock.h"
 #include "core/ids.h"
 #include "engine/engine.h"
+#include "engine/sequence.h"
 #include "memory/kv_blocks.h"
-#include "memory/sequence.h"
 #include "serve/kept_prefixes.h"
 #include "serve/prefix_files.h"
 

@@ -130,7 +130,7 @@ std::optional<PrefixMatch> PrefixFiles::Find(std::span<const Token> tokens, uint
   if (!Refresh()) return std::nullopt;
   return LongestPrefix(
       entries_, [](const Entry& entry) { return std::span<const Token>(entry.tokens); },
-      [is_whole = engine_.remembers().has_states()](const Entry& entry, uint32_t common) {
+      [is_whole = engine_.facts().has_states](const Entry& entry, uint32_t common) {
         // A file has the state after its last token and no other.
         return is_whole && common < entry.tokens.size() ? 0 : common;
       },

@@ -33,6 +33,7 @@
 #include "engine/engine.h"
 #include "grammar/grammar_checker.h"
 #include "grammar/grammar_process.h"
+#include "load/open_engine.h"
 #include "model/model_file.h"
 #include "serve/access.h"
 #include "serve/api_keys.h"
@@ -271,8 +272,8 @@ ChatFormat FormatFor(const std::string& chat_template, const Vocab& vocab) {
 }
 
 ServerFacts FactsOf(Engine& engine) {
-  return {.n_expert_layers = engine.spec().n_expert_layers(),
-          .n_experts = engine.spec().router.n_expert,
+  return {.n_expert_layers = engine.id().shape.n_layer,
+          .n_experts = engine.id().shape.n_expert,
           .ram = engine.memory().budget,
           .disk_bandwidth = engine.ProbeDiskBandwidth().value_or(0.0),
           .memory_bandwidth = engine.ProbeMemoryBandwidth().value_or(0.0)};
@@ -336,9 +337,9 @@ Status Serve(const ServerOptions& options, const std::function<void(const std::s
   EngineOptions engine_options = options.engine;
   engine_options.device.goes_on_if_lost = true;
   TRY_STATUS(ChooseRoom(options, file.spec, vocab.has_text(), engine_options));
-  TRY(const std::unique_ptr<Engine> engine, Engine::Open(std::move(file), engine_options));
+  TRY(const std::unique_ptr<Engine> engine, OpenEngine(std::move(file), engine_options));
   card.n_ctx = engine->n_ctx();
-  LogInfo("{}", engine->description());
+  LogInfo("{}", engine->facts().description);
   Scheduler scheduler(*engine, vocab,
                       {.parallel = std::min(options.parallel, engine->chunk()),
                        .queue = options.queue,

@@ -41,7 +41,7 @@ Result<std::vector<std::string>> ReadKeys(const ServerOptions& options);
 
 // Serves until SIGTERM or SIGINT. `listens` is told the address once there is one. Errors: those of
 // ReadKeys(); kUsage when slot_folder is no folder; what HttpServer::Listen(), ModelFile::Open()
-// and Engine::Open() say.
+// and OpenEngine() say.
 //
 // Thread rule: the process's first thread, before any other; it becomes the engine thread.
 Status Serve(const ServerOptions& options, const std::function<void(const std::string&)>& listens);

@@ -12,7 +12,7 @@ namespace moestro {
 LittleDrafter::LittleDrafter(Engine& engine, Sequence& sequence)
     : engine_(engine),
       sequence_(sequence),
-      little_({.n_used = engine.spec().router.n_used / 2,
+      little_({.n_used = engine.id().shape.n_used / 2,
                .misses = Misses::kDrop,
                .prefers_resident = true}) {}
 

@@ -9,6 +9,7 @@
 #include "base/bytes.h"
 #include "base/log.h"
 #include "engine/append.h"
+#include "load/open_engine.h"
 #include "text/drafting_stepper.h"
 #include "text/engine_stepper.h"
 #include "text/little_drafter.h"
@@ -51,9 +52,9 @@ Status Session::DraftWith(const DraftOptions& draft) {
 }
 
 Status Session::Start(Progress progress) {
-  TRY(engine_, Engine::Open(*std::exchange(model_, std::nullopt), options_, std::move(progress)));
+  TRY(engine_, OpenEngine(*std::exchange(model_, std::nullopt), options_, std::move(progress)));
   sequence_.emplace(engine_->NewSequence());
-  LogInfo("{}", engine_->description());
+  LogInfo("{}", engine_->facts().description);
   return {};
 }
 
@@ -104,9 +105,10 @@ Result<Generated> Session::Continue(std::span<const Token> tokens, const Generat
   const std::unique_ptr<Drafter> drafter = MakeDrafter();
   std::optional<DraftingStepper> drafting;
   if (drafter) {
-    drafting.emplace(
-        plain, *drafter, *draft_control_, SteadySeconds,
-        [this](uint32_t proposed, uint32_t accepted) { engine_->NoteDrafts(proposed, accepted); });
+    drafting.emplace(plain, *drafter, *draft_control_, SteadySeconds,
+                     [this](uint32_t proposed, uint32_t accepted) {
+                       engine_->stats().NoteDrafts(proposed, accepted);
+                     });
   }
   Stepper& stepper = drafting ? static_cast<Stepper&>(*drafting) : plain;
   const TextParts parts{.pick = [this](std::span<const float> l) { return sampler_.Pick(l); },

@@ -16,8 +16,8 @@
 #include "decide/devices/latency_model.h"
 #include "decide/slots/popularity.h"
 #include "engine/append.h"
-#include "engine/engine.h"
 #include "learned/latency_file.h"
+#include "native/native_engine.h"
 #include "sim/lanes_replay.h"
 #include "tests/support/device_testing.h"
 #include "tests/support/prompts_testing.h"
@@ -46,7 +46,7 @@ std::string Line(const LayerPlan& plan) {
 class RecordedPlans {
  public:
   RecordedPlans(const std::string& model, const EngineOptions& options) {
-    auto engine = Engine::Open(model, options);
+    auto engine = NativeEngine::Open(model, options);
     EXPECT_TRUE(engine) << engine.error().message;
     engine_ = *std::move(engine);
     auto empty = Trace::Create({.model = engine_->id()});
@@ -85,7 +85,7 @@ class RecordedPlans {
     }
   }
 
-  Engine& engine() { return *engine_; }
+  NativeEngine& engine() { return *engine_; }
   const Trace& trace() const { return *trace_; }
   const std::vector<std::string>& plans() const { return plans_; }
 
@@ -116,7 +116,7 @@ class RecordedPlans {
     }
   }
 
-  std::unique_ptr<Engine> engine_;
+  std::unique_ptr<NativeEngine> engine_;
   std::optional<Sequence> before_;
   std::optional<Trace> trace_;
   std::vector<std::string> plans_;
@@ -125,14 +125,14 @@ class RecordedPlans {
 
 class DeviceAgreement : public DeviceFixture {
  protected:
-  static std::vector<uint64_t> SlotsOf(const Engine& engine) {
+  static std::vector<uint64_t> SlotsOf(const NativeEngine& engine) {
     std::vector<uint64_t> slots;
     for (const DevicePlan& device : engine.memory().devices) slots.push_back(device.slots);
     return slots;
   }
   static LanesResult ExpectSame(RecordedPlans& recorded, const EngineOptions& options,
                                 const std::string& what, std::vector<ExpertKey> first = {}) {
-    const Engine& engine = recorded.engine();
+    const NativeEngine& engine = recorded.engine();
     const auto costs = ReadLatency(options.device.latency_model);
     EXPECT_TRUE(costs) << costs.error().message;
     std::vector<std::string> simulated;
@@ -143,8 +143,8 @@ class DeviceAgreement : public DeviceFixture {
          .tiers = options.device.tiers,
          .slots = engine.memory().n_slots,
          .device_slots = SlotsOf(engine),
-         .policy = engine.policy(),
-         .expert_bytes = engine.copy_bytes(ExpertKey{}),
+         .policy = engine.facts().policy,
+         .expert_bytes = engine.place_of(ExpertKey{}).bytes,
          .first = std::move(first),
          .plan_observer = [&](const LayerPlan& plan) { simulated.push_back(Line(plan)); }});
     EXPECT_TRUE(result) << result.error().message;
@@ -182,7 +182,7 @@ TEST_F(DeviceAgreement, EveryModeWithOneRowAndWithFour) {
       if (HasFatalFailure()) return;
       const std::string what = Format("{}, {} rows", NameOf(mode), rows);
       const LanesResult result = ExpectSame(recorded, options, what);
-      ExpectSameCounts(result, recorded.engine().device_stats());
+      ExpectSameCounts(result, recorded.engine().learned().device);
       if (mode == PlaceMode::kAuto || mode == PlaceMode::kGpuCentric) {
         EXPECT_GT(result.decode.ran_there, 20U) << what;
         EXPECT_GT(result.decode.copied, 10U) << what;
@@ -207,7 +207,7 @@ TEST_F(DeviceAgreement, WhoIsThereFirst) {
       if (HasFatalFailure()) return;
       const std::string what = Format("{}, {} rows", NameOf(mode), rows);
       const LanesResult result = ExpectSame(recorded, options, what, first);
-      const DeviceStats& did = recorded.engine().device_stats();
+      const DeviceStats& did = recorded.engine().learned().device;
       ExpectSameCounts(result, did);
       EXPECT_EQ(did.filled,
                 mode == PlaceMode::kCpu ? 0 : recorded.engine().memory().devices.at(0).slots);
@@ -232,7 +232,7 @@ TEST_F(DeviceAgreement, WhoIsThereByThePrompt) {
       if (HasFatalFailure()) return;
       const std::string what = Format("{}, {}", NameOf(mode), NameOf(tiers));
       const LanesResult result = ExpectSame(recorded, options, what);
-      const DeviceStats did = recorded.engine().device_stats();
+      const DeviceStats did = recorded.engine().learned().device;
       ExpectSameCounts(result, did);
       EXPECT_EQ(did.filled > 0, mode != PlaceMode::kCpu) << what;
     }
@@ -256,7 +256,7 @@ TEST_F(DeviceAgreement, ExclusiveTiers) {
       if (HasFatalFailure()) return;
       const std::string what = Format("{}, {} rows", NameOf(mode), rows);
       const LanesResult result = ExpectSame(recorded, options, what);
-      const DeviceStats& did = recorded.engine().device_stats();
+      const DeviceStats& did = recorded.engine().learned().device;
       ExpectSameCounts(result, did);
       EXPECT_GT(did.staged, 10U) << what;
       EXPECT_GT(did.moved_back, 10U) << what;
@@ -289,7 +289,7 @@ TEST_F(DeviceAgreement, TwoDevices) {
     if (HasFatalFailure()) return;
     const std::string what = Format("{}, {}, {} rows", NameOf(c.tiers), NameOf(c.mode), c.rows);
     const LanesResult result = ExpectSame(recorded, options, what, first);
-    const DeviceStats did = recorded.engine().device_stats();
+    const DeviceStats did = recorded.engine().learned().device;
     ExpectSameCounts(result, did);
     for (size_t d = 0; d < 2; ++d) {
       const LanePhase::Device& decode = result.decode.devices.at(d);
@@ -331,7 +331,7 @@ TEST_F(DeviceAgreement, ExpertsThatMoveForLaterWhateverTheTiming) {
     recorded.Decode(1, 80);
     if (HasFatalFailure()) return;
     const LanesResult result = ExpectSame(recorded, options, Format("prefetch {}", prefetch));
-    ExpectSameCounts(result, recorded.engine().device_stats());
+    ExpectSameCounts(result, recorded.engine().learned().device);
     EXPECT_GT(result.decode.promoted, 5U);
   }
 }

@@ -11,8 +11,8 @@
 
 #include "base/bytes.h"
 #include "base/format.h"
-#include "engine/engine.h"
 #include "model/model_file.h"
+#include "native/native_engine.h"
 #include "tests/device/device_testing.h"
 #include "tests/support/float_model_testing.h"
 
@@ -33,11 +33,12 @@ class DeviceBiasTest : public DeviceTest {
     FloatModel(shape, 5).Write(path);
     return path;
   }
-  static Result<std::unique_ptr<Engine>> Open(const std::string& path, const FloatShape& shape,
-                                              const EngineOptions& options) {
+  static Result<std::unique_ptr<NativeEngine>> Open(const std::string& path,
+                                                    const FloatShape& shape,
+                                                    const EngineOptions& options) {
     const Family family = SyntheticFamily(shape);
     TRY(ModelFile model, ModelFile::Open(path, {&family, 1}));
-    return Engine::Open(std::move(model), options);
+    return NativeEngine::Open(std::move(model), options);
   }
   EngineOptions There(PlaceMode place) {
     EngineOptions options = OnDevice({}, place);

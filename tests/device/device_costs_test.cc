@@ -9,8 +9,8 @@
 #include <utility>
 
 #include "base/bytes.h"
-#include "engine/device_list.h"
-#include "engine/engine.h"
+#include "native/device_list.h"
+#include "native/native_engine.h"
 #include "tests/device/device_testing.h"
 #include "tests/support/fault_reader_testing.h"
 #include "tests/support/tiny_model_testing.h"
@@ -41,7 +41,7 @@ TEST_F(DeviceCostsTest, TheSecondStartDoesNotMeasure) {
   EngineOptions options = Measuring(spec, PlaceMode::kAuto, 20, kept);
   options.device.pins_slow_memory = true;  // a busy machine may not change what is measured
   const auto costs = [&] {
-    const auto plan = Engine::Plan(model, options);
+    const auto plan = NativeEngine::Plan(model, options);
     EXPECT_TRUE(plan) << plan.error().message;
     return plan && !plan->devices.empty() ? plan->devices.front() : DevicePlan{};
   };
@@ -76,7 +76,7 @@ TEST_F(DeviceCostsTest, AProfileOfAModelHasItsDiskAndIsKept) {
   EXPECT_GT(profile->latency.disk.per_byte, 0.0);
   EngineOptions options = Measuring(spec, PlaceMode::kAuto, 20, kept);
   options.device.pins_slow_memory = true;
-  const auto plan = Engine::Plan(model, options);
+  const auto plan = NativeEngine::Plan(model, options);
   ASSERT_TRUE(plan) << plan.error().message;
   EXPECT_EQ(plan->devices.at(0).costs, CostSource::kKept);
   EXPECT_EQ(plan->devices.at(0).from_pinned, profile->from_pinned);

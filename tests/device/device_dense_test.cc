@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "base/bytes.h"
-#include "engine/engine.h"
+#include "native/native_engine.h"
 #include "tests/device/device_testing.h"
 #include "tests/support/prompts_testing.h"
 #include "tests/support/tiny_model_testing.h"
@@ -31,7 +31,7 @@ class DeviceDenseTest : public DeviceTest {
   EngineOptions Small(const std::string& model, const TinySpec& spec, PlaceMode place,
                       uint64_t slots) {
     EngineOptions options = Whole(spec, place);
-    const auto plan = Engine::Plan(model, options);
+    const auto plan = NativeEngine::Plan(model, options);
     EXPECT_TRUE(plan) << plan.error().message;
     const uint64_t expert = 3 * uint64_t{spec.embd} * spec.ff * 34 / 32;  // Q8_0
     options.device.vram = {plan->devices.at(0).bytes - (plan->devices.at(0).slots + 1) * expert +
@@ -108,9 +108,9 @@ TEST_F(DeviceDenseTest, EqualRunsGiveEqualBits) {
 TEST_F(DeviceDenseTest, RowsOfOtherSequencesAreNotSeen) {
   const TinySpec spec = Spec("llama", "Q8_0");
   const std::string model = WriteTinyModel(folder_.path(), spec);
-  auto opened = Engine::Open(model, Whole(spec));
+  auto opened = NativeEngine::Open(model, Whole(spec));
   ASSERT_TRUE(opened) << opened.error().message;
-  Engine& engine = **opened;
+  NativeEngine& engine = **opened;
   const std::vector<Token> text = RandomTokens(40, engine.spec().n_vocab, 3);
   // Logits of the last token of `text`, after `others` sequences have had as many of their own.
   const auto last = [&](uint32_t others) {
@@ -148,7 +148,7 @@ TEST_F(DeviceDenseTest, SequencesGoOnOnTheirOwnProcessorAlone) {
   // Saves 50 tokens there, goes on here; the logits of the next one.
   const auto move = [&](const EngineOptions& from, const EngineOptions& to) {
     Run run;
-    auto first = Engine::Open(model, from);
+    auto first = NativeEngine::Open(model, from);
     EXPECT_TRUE(first) << first.error().message;
     const std::vector<Token> text = RandomTokens(51, (*first)->spec().n_vocab, 5);
     Sequence sequence = (*first)->NewSequence();
@@ -159,7 +159,7 @@ TEST_F(DeviceDenseTest, SequencesGoOnOnTheirOwnProcessorAlone) {
     }
     EXPECT_TRUE((*first)->Step(prompt));
     EXPECT_TRUE((*first)->SaveSequence(sequence, "", saved));
-    auto second = Engine::Open(model, to);
+    auto second = NativeEngine::Open(model, to);
     EXPECT_TRUE(second) << second.error().message;
     auto restored = (*second)->RestoreSequence(saved);
     if (!restored) {
@@ -240,9 +240,9 @@ TEST_F(DeviceDenseTest, RoutersAheadAreAsOnTheCpu) {
   const std::string model = WriteTinyModel(folder_.path(), spec);
   const auto predictions = [&](EngineOptions options, uint32_t rows) {
     options.prefetch = 2;
-    auto opened = Engine::Open(model, options);
+    auto opened = NativeEngine::Open(model, options);
     EXPECT_TRUE(opened) << opened.error().message;
-    Engine& engine = **opened;
+    NativeEngine& engine = **opened;
     std::vector<ExpertId> predicted;
     engine.SetRouteObserver([&](const SeenRouting& seen) { predicted.append_range(seen.ahead); }, 2,
                             false);

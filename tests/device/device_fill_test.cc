@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "engine/append.h"
-#include "engine/engine.h"
 #include "learned/beside_model.h"
+#include "native/native_engine.h"
 #include "tests/support/device_testing.h"
 #include "tests/support/prompts_testing.h"
 #include "tests/support/tiny_model_testing.h"
@@ -26,7 +26,7 @@ class DeviceFill : public DeviceFixture {
   };
   static Ran Decode(const std::string& model, const EngineOptions& options) {
     Ran ran;
-    const auto engine = Engine::Open(model, options);
+    const auto engine = NativeEngine::Open(model, options);
     EXPECT_TRUE(engine) << engine.error().message;
     Sequence sequence = (*engine)->NewSequence();
     for (const Token token : RandomTokens(30, (*engine)->spec().n_vocab, 4)) {
@@ -34,7 +34,7 @@ class DeviceFill : public DeviceFixture {
       EXPECT_TRUE(logits) << logits.error().message;
       if (logits) ran.best.push_back(Greedy(*logits));
     }
-    ran.device = (*engine)->device_stats();
+    ran.device = (*engine)->learned().device;
     return ran;
   }
 };
@@ -43,14 +43,14 @@ class DeviceFill : public DeviceFixture {
 TEST_F(DeviceFill, WithoutPathsTheFirstPromptFillsIt) {
   const TinySpec spec = Spec("olmoe", "Q8_0");
   const std::string model = WriteTinyModel(folder_.path(), spec);
-  const auto engine = Engine::Open(model, OnDevice(spec, PlaceMode::kCooperative, 14));
+  const auto engine = NativeEngine::Open(model, OnDevice(spec, PlaceMode::kCooperative, 14));
   ASSERT_TRUE(engine) << engine.error().message;
   Sequence sequence = (*engine)->NewSequence();
   const std::vector<Token> tokens = RandomTokens(31, (*engine)->spec().n_vocab, 4);
   ASSERT_TRUE((*engine)->Step(RowsOf(sequence, std::span(tokens).first(30), RowKind::kPrompt)));
-  EXPECT_EQ((*engine)->device_stats().filled, 0U);
+  EXPECT_EQ((*engine)->learned().device.filled, 0U);
   ASSERT_TRUE((*engine)->Step(RowsOf(sequence, std::span(tokens).last(1), RowKind::kDecode)));
-  const DeviceStats filled = (*engine)->device_stats();
+  const DeviceStats filled = (*engine)->learned().device;
   EXPECT_EQ(filled.filled, (*engine)->memory().devices.at(0).slots);
   EXPECT_GT(filled.on_device, 0U);  // of the first token's
 }
@@ -60,14 +60,14 @@ TEST_F(DeviceFill, AStopEndsIt) {
   const TinySpec spec = Spec("olmoe", "Q8_0");
   const std::string model = WriteTinyModel(folder_.path(), spec);
   EngineOptions options = OnDevice(spec, PlaceMode::kCooperative);
-  Engine* running = nullptr;
+  NativeEngine* running = nullptr;
   const auto copies = std::make_shared<std::atomic<int>>(0);
   const auto stops = std::make_shared<std::atomic<bool>>(false);
   options.device.faults.fails_copy = [&running, copies, stops] {
     if (stops->load() && copies->fetch_add(1) == 3) running->RequestStop();
     return false;
   };
-  const auto engine = Engine::Open(model, options);
+  const auto engine = NativeEngine::Open(model, options);
   ASSERT_TRUE(engine) << engine.error().message;
   running = engine->get();
   Sequence sequence = (*engine)->NewSequence();
@@ -131,7 +131,7 @@ TEST_F(DeviceFill, PathsOfAnotherModelAreRefused) {
   EngineOptions options = OnDevice(spec, PlaceMode::kAuto);
   LearnPaths(small);
   options.paths = PathsBeside(small);
-  const auto engine = Engine::Open(model, options);
+  const auto engine = NativeEngine::Open(model, options);
   ASSERT_FALSE(engine);
   EXPECT_EQ(engine.error().code, Errc::kInvalidRequest);
   EXPECT_NE(engine.error().message.find("moestro profile"), std::string::npos)

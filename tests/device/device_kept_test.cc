@@ -18,7 +18,7 @@ namespace {
 class DeviceKeptTest : public DeviceTest {
  protected:
   static KvOrigin OriginOf(const std::string& model, const EngineOptions& options) {
-    const auto engine = Engine::Open(model, options);
+    const auto engine = NativeEngine::Open(model, options);
     EXPECT_TRUE(engine) << engine.error().message;
     const auto origin = engine ? (*engine)->kv_origin() : std::unexpected(engine.error());
     EXPECT_TRUE(origin) << origin.error().message;
@@ -82,7 +82,7 @@ TEST_F(DeviceKeptTest, ALostDeviceIsNoLongerTheOwner) {
   options.device.auto_takes_software = true;
   auto launches = std::make_shared<std::atomic<int>>(0);
   options.device.faults.fails_launch = [launches] { return ++*launches > 40; };
-  const auto engine = Engine::Open(model, options);
+  const auto engine = NativeEngine::Open(model, options);
   ASSERT_TRUE(engine) << engine.error().message;
   ASSERT_NE((*engine)->kv_origin()->choices, on_cpu.choices);
   Sequence sequence = (*engine)->NewSequence();
@@ -93,7 +93,7 @@ TEST_F(DeviceKeptTest, ALostDeviceIsNoLongerTheOwner) {
   EXPECT_EQ(*(*engine)->kv_origin(), on_cpu);
   const std::string saved = folder_.path() / "saved";
   ASSERT_TRUE((*engine)->SaveSequence(sequence, "", saved));
-  EXPECT_TRUE((*Engine::Open(model, OnCpu()))->RestoreSequence(saved));
+  EXPECT_TRUE((*NativeEngine::Open(model, OnCpu()))->RestoreSequence(saved));
 }
 
 }  // namespace

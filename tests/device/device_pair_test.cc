@@ -11,7 +11,7 @@
 #include "base/bytes.h"
 #include "decide/devices/device_tier.h"
 #include "decide/devices/lane_planner.h"
-#include "engine/engine.h"
+#include "native/native_engine.h"
 #include "tests/device/device_testing.h"
 #include "tests/support/slow_reader_testing.h"
 #include "tests/support/tiny_model_testing.h"
@@ -217,7 +217,7 @@ TEST_F(DevicePair, EachIsMeasuredAndKept) {
   EngineOptions options = Measuring(spec, PlaceMode::kGpuCentric, 7, folder_.path() / "costs");
   options.device.name = names_[0] + "," + names_[1];
   options.device.pins_slow_memory = true;  // a busy machine may not change what is measured
-  const auto first = Engine::Plan(model, options);
+  const auto first = NativeEngine::Plan(model, options);
   ASSERT_TRUE(first) << first.error().message;
   const Run second = Decode(model, options, 4, 20);
   ASSERT_TRUE(second.status) << second.status.error().message;
@@ -239,16 +239,16 @@ TEST_F(DevicePair, EachHasItsSizeOrAllHaveOne) {
   const std::string model = WriteTinyModel(folder_.path(), spec);
   EngineOptions options = OnTwo(spec, PlaceMode::kAuto, 10);
   const uint64_t size = options.device.vram.front();
-  const auto same = Engine::Plan(model, options);
+  const auto same = NativeEngine::Plan(model, options);
   ASSERT_TRUE(same) << same.error().message;
   EXPECT_EQ(same->devices.at(0).slots, same->devices.at(1).slots);
   options.device.vram = {size, size + 10 * 3 * uint64_t{spec.embd} * spec.ff};
-  const auto unequal = Engine::Plan(model, options);
+  const auto unequal = NativeEngine::Plan(model, options);
   ASSERT_TRUE(unequal) << unequal.error().message;
   EXPECT_EQ(unequal->devices.at(0).slots, same->devices.at(0).slots);
   EXPECT_GT(unequal->devices.at(1).slots, same->devices.at(1).slots + 5);
   options.device.vram = {size, size, size};
-  const auto refused = Engine::Plan(model, options);
+  const auto refused = NativeEngine::Plan(model, options);
   ASSERT_FALSE(refused);
   EXPECT_EQ(refused.error().code, Errc::kInvalidRequest);
   EXPECT_NE(refused.error().message.find("3 sizes for 2 devices"), std::string::npos);
@@ -258,7 +258,7 @@ TEST_F(DevicePair, BadSettingsAreNamed) {
   const TinySpec spec = Spec("olmoe", "Q8_0");
   const std::string model = WriteTinyModel(folder_.path(), spec);
   const auto expect = [&](const EngineOptions& options, const std::string& part) {
-    const auto refused = Engine::Plan(model, options);
+    const auto refused = NativeEngine::Plan(model, options);
     ASSERT_FALSE(refused) << part;
     EXPECT_NE(refused.error().message.find(part), std::string::npos) << refused.error().message;
   };

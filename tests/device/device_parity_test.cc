@@ -113,7 +113,7 @@ TEST_P(DeviceParity, PromptsOfAllLengthsAreAsInFloats) {
       }
       EXPECT_LT(largest, MostFor(width)) << length << " tokens, width " << width;
     }
-    EXPECT_GT(both.device->engine().device_stats().layers_there, 0U);
+    EXPECT_GT(both.device->engine().learned().device.layers_there, 0U);
   }
 }
 

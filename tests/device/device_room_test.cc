@@ -18,7 +18,7 @@
 
 #include "base/format.h"
 #include "decide/devices/lane_planner.h"
-#include "engine/engine.h"
+#include "native/native_engine.h"
 #include "tests/device/device_testing.h"
 #include "tests/support/prompts_testing.h"
 #include "tests/support/slow_reader_testing.h"
@@ -125,7 +125,7 @@ class DeviceRoom : public DeviceTest {
   }
 
   // A prompt for each sequence, then steps of a row of each, with rows of a prompt beside them.
-  static Status Run(Engine& engine, const Machine& m) {
+  static Status Run(NativeEngine& engine, const Machine& m) {
     std::vector<Sequence> sequences;
     uint32_t seed = 1;
     const auto tokens = [&](uint32_t n) { return RandomTokens(n, engine.spec().n_vocab, seed++); };
@@ -162,7 +162,8 @@ class DeviceRoom : public DeviceTest {
       std::fprintf(stderr, "MOESTRO_MACHINE=%llu: %s\n", static_cast<unsigned long long>(seed),
                    machine.text.c_str());
       if (machine.has_low) machine.options.low = ModelOf(machine.spec, "Q4_0");
-      const auto engine = Engine::Open(ModelOf(machine.spec, machine.spec.type), machine.options);
+      const auto engine =
+          NativeEngine::Open(ModelOf(machine.spec, machine.spec.type), machine.options);
       ASSERT_TRUE(engine) << engine.error().message;
       *machine.is_open = true;
       const Status ran = Run(**engine, machine);
@@ -218,14 +219,14 @@ TEST_F(DeviceRoom, ALostDevicesPromptFindsSlotsInMemory) {
   options.cache = CacheSize{.percent = 9.0};  // three of 36
   auto working = std::make_shared<std::atomic<bool>>(false);
   options.device.faults.fails_launch = [working] { return working->load(); };
-  const auto engine = Engine::Open(model, options);
+  const auto engine = NativeEngine::Open(model, options);
   ASSERT_TRUE(engine) << engine.error().message;
   *working = true;
   Sequence sequence = (*engine)->NewSequence();
   const std::vector<Token> prompt = RandomTokens(40, (*engine)->spec().n_vocab, 3);
   const Status done = (*engine)->Step(RowsOf(sequence, prompt, RowKind::kPrompt));
   EXPECT_TRUE(done) << done.error().message;
-  EXPECT_GT((*engine)->device_stats().failures, 0U);
+  EXPECT_GT((*engine)->learned().device.failures, 0U);
 }
 
 // On whatever device there is; a software one starts slowly.

@@ -61,9 +61,9 @@ class DeviceTest : public DeviceFixture {
   // A prompt for each of `rows` sequences, then `steps` steps of a row of each.
   static Run Decode(const std::string& path, const EngineOptions& options, uint32_t rows,
                     uint32_t steps = 6) {
-    return Decode(Engine::Open(path, options), rows, steps);
+    return Decode(NativeEngine::Open(path, options), rows, steps);
   }
-  static Run Decode(const Result<std::unique_ptr<Engine>>& engine, uint32_t rows,
+  static Run Decode(const Result<std::unique_ptr<NativeEngine>>& engine, uint32_t rows,
                     uint32_t steps = 6) {
     GivenTokens given{.prompts = {}, .steps = steps, .prompt_seed = 50, .seed = 9};
     for (uint32_t s = 0; s < rows; ++s) given.prompts.push_back(2 + s % 4);

@@ -22,7 +22,7 @@ std::string WriteMixed(const TempFolder& folder) {
       {.arch = "qwen3moe", .type = "Q4_K_M", .layers = 8, .experts = 16, .used = 4, .ff = 256});
 }
 
-std::vector<uint64_t> SlotsOf(const Engine& engine) {
+std::vector<uint64_t> SlotsOf(const NativeEngine& engine) {
   std::vector<uint64_t> slots;
   for (const SlotContents& pool : engine.slot_contents()) slots.push_back(pool.slots);
   return slots;
@@ -35,7 +35,7 @@ TEST_P(AgreementInPools, OneSequence) {
   const std::string model = WriteMixed(folder);
   for (const char* predictor : {"none", "next-router"}) {
     Recorded recorded(OptionsFor(GetParam(), predictor), 1, model);
-    Engine& engine = recorded.engine();
+    NativeEngine& engine = recorded.engine();
     ASSERT_GE(engine.slot_contents().size(), 2U);
     Sequence sequence = engine.NewSequence();
     for (const Token t : RandomTokens(80, engine.spec().n_vocab, 1)) {
@@ -56,7 +56,7 @@ TEST_P(AgreementInPools, OneSequence) {
 TEST_P(AgreementInPools, SeveralRowsAndPromptsBetweenThem) {
   const TempFolder folder;
   Recorded recorded(OptionsFor(GetParam(), "next-router", 60.0), 1, WriteMixed(folder));
-  Engine& engine = recorded.engine();
+  NativeEngine& engine = recorded.engine();
   Sequence sequence = engine.NewSequence();
   ASSERT_TRUE(Append(engine, sequence, RandomTokens(30, engine.spec().n_vocab, 3)));
   DecodeTogether(engine, 4);
@@ -78,12 +78,12 @@ TEST_P(AgreementInPools, LossyChoices) {
   options.low_share = 0.3;
   options.lossy = {.t1 = 0.4, .t2 = 0.8, .drop_below = 0.05};
   Recorded recorded(options, 1, model);
-  Engine& engine = recorded.engine();
+  NativeEngine& engine = recorded.engine();
   DecodeTogether(engine, 1);
   if (HasFailure()) return;
   EXPECT_GT(engine.stats().decode.losses.low, 20U);
   std::vector<uint64_t> slots = SlotsOf(engine);
-  ASSERT_EQ(slots.size(), engine.pools().pools.size() + 1);
+  ASSERT_EQ(slots.size(), engine.facts().pools.pools.size() + 1);
   slots.pop_back();
   ExpectSame(recorded, {.pool_slots = slots,
                         .policy = {.name = GetParam()},
@@ -99,9 +99,9 @@ TEST(PoolsOfATrace, ASharesSlotsAreTheEngines) {
   const TempFolder folder;
   const std::string model = WriteMixed(folder);
   for (const double percent : {25.0, 50.0, 100.0}) {
-    const auto engine = Engine::Open(model, OptionsFor("lru", "none", percent));
+    const auto engine = NativeEngine::Open(model, OptionsFor("lru", "none", percent));
     ASSERT_TRUE(engine) << engine.error().message;
-    const TraceInfo info{.model = (*engine)->id(), .pools = (*engine)->pools()};
+    const TraceInfo info{.model = (*engine)->id(), .pools = (*engine)->facts().pools};
     const auto n = static_cast<uint64_t>(percent / 100.0 * info.shape().experts());
     const auto slots = SlotsOfPools(info, {.slots = n});
     ASSERT_TRUE(slots) << slots.error().message;

@@ -13,7 +13,7 @@
 #include "decide/layer/little_judge.h"
 #include "decide/slots/policy.h"
 #include "engine/append.h"
-#include "engine/engine.h"
+#include "native/native_engine.h"
 #include "sim/replay.h"
 #include "tests/engine/agreement_testing.h"
 #include "tests/support/prompts_testing.h"
@@ -27,7 +27,7 @@ class Agreement : public testing::TestWithParam<std::string> {};
 
 TEST_P(Agreement, OneSequenceAfterTheOther) {
   Recorded recorded(OptionsFor(GetParam(), "none"), 0);
-  Engine& engine = recorded.engine();
+  NativeEngine& engine = recorded.engine();
   for (uint32_t s = 0; s < 2; ++s) {
     recorded.BeginSequence();
     Sequence sequence = engine.NewSequence();
@@ -42,7 +42,7 @@ TEST_P(Agreement, OneSequenceAfterTheOther) {
 TEST_P(Agreement, FiveSequencesInOneStepWithPrefetch) {
   for (const char* predictor : {"none", "next-router", "frequency"}) {
     Recorded recorded(OptionsFor(GetParam(), predictor), 1);
-    Engine& engine = recorded.engine();
+    NativeEngine& engine = recorded.engine();
     DecodeTogether(engine, 5);
     if (HasFailure()) return;
     ExpectSame(recorded, GetParam(), predictor, engine.memory().n_slots);
@@ -56,7 +56,7 @@ TEST_P(Agreement, FiveSequencesInOneStepWithPrefetch) {
 // From 1 row in a step to 32, which need all the experts of a layer.
 TEST_P(Agreement, ThirtyTwoSequencesInOneStep) {
   Recorded recorded(OptionsFor(GetParam(), "next-router"), 1);
-  Engine& engine = recorded.engine();
+  NativeEngine& engine = recorded.engine();
   DecodeTogether(engine, 32);
   if (HasFatalFailure()) return;
   EXPECT_GT(engine.stats().decode.evictions, 500U);
@@ -66,7 +66,7 @@ TEST_P(Agreement, ThirtyTwoSequencesInOneStep) {
 // Room for two layers, so that what is read ahead does not depend on what is computed first.
 TEST_P(Agreement, PromptsBetweenDecodeSteps) {
   Recorded recorded(OptionsFor(GetParam(), "next-router", 50.0), 1);
-  Engine& engine = recorded.engine();
+  NativeEngine& engine = recorded.engine();
   for (uint32_t s = 0; s < 3; ++s) {
     recorded.BeginSequence();
     Sequence sequence = engine.NewSequence();
@@ -95,7 +95,7 @@ TEST_P(Agreement, LossyChoices) {
                      .prefer_resident = 0.05,
                      .upgrades = std::string(predictor) == "none"};
     Recorded recorded(options, 1, model);
-    Engine& engine = recorded.engine();
+    NativeEngine& engine = recorded.engine();
     // Three rows may need more experts of a layer than there are slots for either copy.
     DecodeTogether(engine, 2);
     if (HasFailure()) return;
@@ -115,7 +115,7 @@ TEST_P(Agreement, LossyChoices) {
 }
 
 // 40 steps of up to two rows, all of which want logits.
-void DecodeTwo(Engine& engine, const std::function<void(const Batch&)>& step) {
+void DecodeTwo(NativeEngine& engine, const std::function<void(const Batch&)>& step) {
   std::vector<Sequence> sequences;
   for (size_t i = 0; i < 2; ++i) sequences.push_back(engine.NewSequence());
   for (uint32_t at = 0; at < 40; ++at) {
@@ -134,7 +134,7 @@ void DecodeTwo(Engine& engine, const std::function<void(const Batch&)>& step) {
 // Half of the tokens are surer than this.
 double MiddleConfidence(EngineOptions options, const std::string& model) {
   options.little.gamma = 0.0;
-  const auto engine = Engine::Open(model, options);
+  const auto engine = NativeEngine::Open(model, options);
   EXPECT_TRUE(engine) << engine.error().message;
   std::vector<double> seen;
   DecodeTwo(**engine, [&](const Batch& batch) {
@@ -154,7 +154,7 @@ TEST_P(Agreement, FewerExpertsFirst) {
       options.little = {.n_used = 2, .misses = misses};
       options.little.gamma = MiddleConfidence(options, model);
       Recorded recorded(options, 1, model);
-      Engine& engine = recorded.engine();
+      NativeEngine& engine = recorded.engine();
       DecodeTwo(engine, [&](const Batch& batch) { recorded.StepLittle(batch); });
       if (HasFailure()) return;
       const LittleStats& little = engine.stats().little;

@@ -15,7 +15,7 @@
 #include "decide/layer/little_judge.h"
 #include "decide/slots/policy.h"
 #include "engine/append.h"
-#include "engine/engine.h"
+#include "native/native_engine.h"
 #include "sim/replay.h"
 #include "tests/support/prompts_testing.h"
 
@@ -43,11 +43,11 @@ class Recorded {
  public:
   explicit Recorded(const EngineOptions& options, uint32_t depth,
                     const std::string& model = kDemo) {
-    auto engine = Engine::Open(model, options);
+    auto engine = NativeEngine::Open(model, options);
     EXPECT_TRUE(engine) << engine.error().message;
     engine_ = *std::move(engine);
     auto empty = Trace::Create({.model = engine_->id(),
-                                .pools = engine_->pools(),
+                                .pools = engine_->facts().pools,
                                 .depth = depth,
                                 .little = options.little.n_used.value_or(0),
                                 .has_weights = true,
@@ -61,7 +61,7 @@ class Recorded {
     });
   }
 
-  Engine& engine() { return *engine_; }
+  NativeEngine& engine() { return *engine_; }
   const Trace& trace() const { return *trace_; }
   const std::vector<std::string>& did() const { return did_; }
 
@@ -155,7 +155,7 @@ class Recorded {
     return kept_;
   }
 
-  std::unique_ptr<Engine> engine_;
+  std::unique_ptr<NativeEngine> engine_;
   std::optional<Trace> trace_;
   std::vector<std::string> did_;
   std::vector<Row> rows_;
@@ -201,7 +201,7 @@ inline void ExpectSame(const Recorded& recorded, const std::string& policy,
 }
 
 // 40 steps of 1, 2, ..., `most`, 1, ... sequences.
-inline void DecodeTogether(Engine& engine, size_t most) {
+inline void DecodeTogether(NativeEngine& engine, size_t most) {
   std::vector<Sequence> sequences;
   for (size_t i = 0; i < most; ++i) sequences.push_back(engine.NewSequence());
   for (uint32_t step = 0; step < 40; ++step) {

@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "engine/append.h"
-#include "engine/engine.h"
+#include "native/native_engine.h"
 #include "tests/support/fault_reader_testing.h"
 #include "tests/support/prompts_testing.h"
 #include "tests/support/temp_folder_testing.h"
@@ -32,7 +32,7 @@ constexpr uint32_t kVocab = 512;
 class SideBySide {
  public:
   SideBySide(const std::string& path, const EngineOptions& options, uint32_t n) {
-    auto engine = Engine::Open(path, options);
+    auto engine = NativeEngine::Open(path, options);
     EXPECT_TRUE(engine) << engine.error().message;
     engine_ = *std::move(engine);
     for (uint32_t i = 0; i < n; ++i) {
@@ -43,10 +43,10 @@ class SideBySide {
       sequences_.push_back(engine_->NewSequence());
       EXPECT_TRUE(Append(*engine_, sequences_.back(), RandomTokens(4 + i, kVocab, 100 + i)));
     }
-    engine_->ResetStats();
+    engine_->stats() = {};
   }
 
-  Engine& engine() { return *engine_; }
+  NativeEngine& engine() { return *engine_; }
   const PhaseStats& decode() const { return engine_->stats().decode; }
   Sequence& sequence(size_t i) { return sequences_[i]; }
   std::vector<uint32_t> positions() const {
@@ -87,7 +87,7 @@ class SideBySide {
   }
 
  private:
-  std::unique_ptr<Engine> engine_;
+  std::unique_ptr<NativeEngine> engine_;
   std::vector<Sequence> sequences_;
 };
 
@@ -258,7 +258,7 @@ TEST_F(BatchTest, StatisticsCountAnExpertOnceAndEachOfItsRows) {
       if (has_all) {
         ASSERT_TRUE(rows.engine().Preload());
       }
-      rows.engine().ResetStats();
+      rows.engine().stats() = {};
       uint64_t experts = 0;
       uint64_t pairs = 0;
       rows.engine().SetPlanObserver([&](const LayerPlan& plan) {
@@ -283,7 +283,7 @@ TEST_F(BatchTest, StatisticsCountAnExpertOnceAndEachOfItsRows) {
       EXPECT_EQ(decode.expert_uses == decode.row_uses, n == 1);
       EXPECT_EQ(decode.row_hits == decode.row_uses, has_all);
       // Bytes are of experts, not of rows.
-      const uint64_t bytes = rows.engine().copy_bytes({.layer = {0}, .expert = {0}});
+      const uint64_t bytes = rows.engine().place_of({.layer = {0}, .expert = {0}}).bytes;
       EXPECT_EQ(decode.needed_bytes, decode.misses * bytes);
     }
   }

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "engine/append.h"
-#include "engine/engine.h"
+#include "native/native_engine.h"
 #include "tests/support/prompts_testing.h"
 #include "text/beam_search.h"
 #include "text/engine_beams.h"
@@ -24,15 +24,15 @@ constexpr Token kEnd = 2;
 
 using Tokens = std::vector<Token>;
 
-std::unique_ptr<Engine> Open(uint32_t sequences, double percent, uint32_t common = 0,
-                             uint32_t ctx = 64) {
+std::unique_ptr<NativeEngine> Open(uint32_t sequences, double percent, uint32_t common = 0,
+                                   uint32_t ctx = 64) {
   EngineOptions options;
   options.threads = 2;
   options.ctx = ctx;
   options.sequences = sequences;
   options.common_positions = common;
   options.cache = CacheSize{.percent = percent};
-  auto engine = Engine::Open(kDemo, options);
+  auto engine = NativeEngine::Open(kDemo, options);
   EXPECT_TRUE(engine) << engine.error().message;
   return engine ? *std::move(engine) : nullptr;
 }
@@ -50,7 +50,7 @@ struct Hypothesis {
 // By itself: a new sequence for every text, token by token.
 class OneByOne {
  public:
-  OneByOne(Engine& engine, Tokens prompt, const BeamOptions& options)
+  OneByOne(NativeEngine& engine, Tokens prompt, const BeamOptions& options)
       : engine_(engine), prompt_(std::move(prompt)), options_(options) {}
 
   std::vector<Hypothesis> Run() {
@@ -101,7 +101,7 @@ class OneByOne {
     }
   }
 
-  Engine& engine_;
+  NativeEngine& engine_;
   Tokens prompt_;
   BeamOptions options_;
 };
@@ -116,9 +116,9 @@ void ExpectSame(const std::vector<Beam>& found, const std::vector<Hypothesis>& w
 }
 
 TEST(Beams, AreThoseOfASearchOneByOne) {
-  const std::unique_ptr<Engine> engine = Open(8, 100.0);
+  const std::unique_ptr<NativeEngine> engine = Open(8, 100.0);
   ASSERT_TRUE(engine);
-  const std::unique_ptr<Engine> alone = Open(1, 100.0);
+  const std::unique_ptr<NativeEngine> alone = Open(1, 100.0);
   ASSERT_TRUE(alone);
   // "Once upon a time", and the end of a story.
   for (const Tokens& prompt : {Tokens{0, 449, 454, 259, 406}, Tokens{0, 449, 454}}) {
@@ -147,14 +147,14 @@ TEST(Beams, AreThoseOfASearchOneByOne) {
 // what follows for each beam. The context is used up to its last position.
 TEST(Beams, AreTheSameInAQuarterOfTheMemory) {
   constexpr uint32_t kPrompt = 37;
-  const std::unique_ptr<Engine> all = Open(6, 100.0);
+  const std::unique_ptr<NativeEngine> all = Open(6, 100.0);
   ASSERT_TRUE(all);
   const Tokens prompt = RandomTokens(kPrompt, all->spec().n_vocab, 8);
   const BeamOptions options{.beams = 6, .max_tokens = 64 - kPrompt + 1};
   EngineBeams rows(*all);
   const auto wanted = SearchBeams(rows, Parts(), prompt, options);
   ASSERT_TRUE(wanted) << wanted.error().message;
-  const std::unique_ptr<Engine> tight = Open(6, 25.0, kPrompt);
+  const std::unique_ptr<NativeEngine> tight = Open(6, 25.0, kPrompt);
   ASSERT_TRUE(tight);
   EXPECT_LT(tight->memory().kv, all->memory().kv);
   EngineBeams tight_rows(*tight);
@@ -172,7 +172,7 @@ TEST(Beams, AreTheSameInAQuarterOfTheMemory) {
 }
 
 TEST(Beams, AStopInTheMiddleKeepsWhatWasFound) {
-  const std::unique_ptr<Engine> engine = Open(3, 100.0);
+  const std::unique_ptr<NativeEngine> engine = Open(3, 100.0);
   ASSERT_TRUE(engine);
   int layers = 0;
   engine->SetRouteObserver([&](const SeenRouting&) {

@@ -125,7 +125,7 @@ TEST_F(DamagedModel, AFileThatIsReplacedBetweenHeaderAndWeightsIsRefused) {
   ASSERT_TRUE(model) << model.error().message;
   std::filesystem::copy(path, path + ".new");
   std::filesystem::rename(path + ".new", path);
-  const auto engine = Engine::Open(*std::move(model), Options());
+  const auto engine = NativeEngine::Open(*std::move(model), Options());
   ASSERT_FALSE(engine);
   EXPECT_TRUE(engine.error().message.contains("another file")) << engine.error().message;
 }

@@ -10,9 +10,9 @@
 #include <utility>
 #include <vector>
 
-#include "engine/engine.h"
 #include "model/model_file.h"
 #include "model/vocab.h"
+#include "native/native_engine.h"
 #include "tests/support/fault_reader_testing.h"
 #include "text/draft_control.h"
 #include "text/drafting_stepper.h"
@@ -75,7 +75,7 @@ class DraftTest : public testing::Test {
     const uint32_t n_vocab = model->spec.n_vocab;
     auto sampler = Sampler::Create(sampling, *vocab, n_vocab, 256);
     EXPECT_TRUE(sampler) << sampler.error().message;
-    auto engine = Engine::Open(*std::move(model), options);
+    auto engine = NativeEngine::Open(*std::move(model), options);
     EXPECT_TRUE(engine) << engine.error().message;
     Sequence sequence = (*engine)->NewSequence();
     EngineStepper plain(**engine, sequence);
@@ -89,7 +89,9 @@ class DraftTest : public testing::Test {
       // Every step takes as long as any other, so drafts that are right pay.
       drafting.emplace(
           plain, *drafter, control, [now = 0.0]() mutable { return now += 1.0; },
-          [&](uint32_t proposed, uint32_t accepted) { (*engine)->NoteDrafts(proposed, accepted); });
+          [&](uint32_t proposed, uint32_t accepted) {
+            (*engine)->stats().NoteDrafts(proposed, accepted);
+          });
     }
     const TextParts parts{
         .pick = [&](std::span<const float> logits) { return sampler->Pick(logits); },
@@ -147,7 +149,7 @@ TEST_F(DraftTest, SamplersWithAMemorySeeTheTextAlone) {
 }
 
 TEST_F(DraftTest, ALittleDraftReadsNothing) {
-  auto engine = Engine::Open(kDemo, Options(30.0));
+  auto engine = NativeEngine::Open(kDemo, Options(30.0));
   ASSERT_TRUE(engine);
   Sequence sequence = (*engine)->NewSequence();
   EngineStepper plain(**engine, sequence);
@@ -177,7 +179,7 @@ TEST_F(DraftTest, AFailedReadOfACheckingStepLeavesTheTextAsItWas) {
     faults = reader.get();
     return reader;
   };
-  auto engine = Engine::Open(kDemo, options);
+  auto engine = NativeEngine::Open(kDemo, options);
   ASSERT_TRUE(engine);
   Sequence sequence = (*engine)->NewSequence();
   EngineStepper plain(**engine, sequence);

@@ -14,11 +14,11 @@
 #include "base/system_limits.h"
 #include "decide/ahead/predictor.h"
 #include "decide/slots/policy.h"
-#include "engine/engine.h"
 #include "engine/route_recorder.h"
 #include "learned/beside_model.h"
 #include "learned/path_counter.h"
 #include "learned/path_file.h"
+#include "native/native_engine.h"
 #include "tests/support/one_sequence_testing.h"
 #include "tests/support/prompts_testing.h"
 #include "tests/support/sanitized_testing.h"
@@ -266,7 +266,7 @@ TEST(Sequence, AStopRequestEndsThePrefillAndNothingElse) {
 // What a budget that is too small is refused with.
 uint64_t SmallestBudget(const std::string& path, EngineOptions options) {
   options.ram_bytes = 1 << 20;
-  const auto refused = Engine::Open(path, options);
+  const auto refused = NativeEngine::Open(path, options);
   EXPECT_FALSE(refused.has_value());
   EXPECT_EQ(refused.error().code, Errc::kInvalidRequest);
   const std::string& message = refused.error().message;

@@ -14,8 +14,8 @@
 #include <vector>
 
 #include "engine/append.h"
-#include "engine/engine.h"
 #include "model/model_file.h"
+#include "native/native_engine.h"
 #include "tests/support/float_model_testing.h"
 #include "tests/support/prompts_testing.h"
 #include "tests/support/running_sum_testing.h"
@@ -53,8 +53,8 @@ double ShareWithin(double tolerance, std::span<const float> a, std::span<const f
   return static_cast<double>(within * n_vocab) / static_cast<double>(a.size());
 }
 
-std::unique_ptr<Engine> OpenEngine(const std::string& path, const Family& family,
-                                   EngineOptions options) {
+std::unique_ptr<NativeEngine> OpenEngine(const std::string& path, const Family& family,
+                                         EngineOptions options) {
   options.ctx = 64;
   options.threads = 2;
   options.kv_type = KvType::kF32;
@@ -64,7 +64,7 @@ std::unique_ptr<Engine> OpenEngine(const std::string& path, const Family& family
     ADD_FAILURE() << model.error().message;
     return nullptr;
   }
-  auto engine = Engine::Open(*std::move(model), options);
+  auto engine = NativeEngine::Open(*std::move(model), options);
   if (!engine) {
     ADD_FAILURE() << engine.error().message;
     return nullptr;
@@ -73,7 +73,7 @@ std::unique_ptr<Engine> OpenEngine(const std::string& path, const Family& family
 }
 
 // A prompt at once, then tokens one by one.
-std::vector<float> Evaluate(Engine& engine, const std::vector<Token>& tokens) {
+std::vector<float> Evaluate(NativeEngine& engine, const std::vector<Token>& tokens) {
   Sequence sequence = engine.NewSequence();
   const auto prompt = AppendAll(engine, sequence, std::span(tokens).first(kPrompt));
   EXPECT_TRUE(prompt) << prompt.error().message;

@@ -11,8 +11,8 @@
 #include <string>
 #include <vector>
 
-#include "engine/catalog.h"
 #include "model/read_spec.h"
+#include "native/catalog.h"
 #include "tests/support/fault_reader_testing.h"
 #include "tests/support/one_sequence_testing.h"
 #include "tests/support/prompts_testing.h"

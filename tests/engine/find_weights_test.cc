@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // The weights' number: what changes it and what does not, read in two ways.
-#include "engine/find_weights.h"
+#include "native/find_weights.h"
 
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -11,8 +11,8 @@
 #include <set>
 #include <string>
 
-#include "engine/engine.h"
 #include "model/weights_id.h"
+#include "native/native_engine.h"
 #include "tests/support/other_weights_testing.h"
 #include "tests/support/temp_folder_testing.h"
 #include "tests/support/tiny_model_testing.h"
@@ -39,7 +39,7 @@ EngineOptions Options() {
 
 // While it is loaded, whatever the layout of the weights.
 uint64_t IdByLoading(const std::string& path, const EngineOptions& options = Options()) {
-  const auto engine = Engine::Open(path, options);
+  const auto engine = NativeEngine::Open(path, options);
   EXPECT_TRUE(engine) << engine.error().message;
   const auto origin = (*engine)->kv_origin();
   EXPECT_TRUE(origin) << origin.error().message;
@@ -174,11 +174,11 @@ TEST_F(FindWeightsKept, AFileThatIsReplacedMeanwhileIsAnError) {
   EXPECT_TRUE(id.error().message.contains("changed")) << id.error().message;
 }
 
-// Engine::Plan() reads no weight, and neither does what asks for none.
+// NativeEngine::Plan() reads no weight, and neither does what asks for none.
 TEST_F(FindWeightsKept, APlanRemembersNothing) {
   EngineOptions options = Options();
   options.weights_folder = cache_;
-  ASSERT_TRUE(Engine::Plan(path_, options));
+  ASSERT_TRUE(NativeEngine::Plan(path_, options));
   EXPECT_FALSE(std::filesystem::exists(cache_));
 }
 

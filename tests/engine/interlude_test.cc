@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "engine/append.h"
-#include "engine/engine.h"
+#include "native/native_engine.h"
 #include "tests/support/fault_reader_testing.h"
 #include "tests/support/prompts_testing.h"
 #include "tests/support/temp_folder_testing.h"
@@ -30,7 +30,7 @@ constexpr uint32_t kPrompt = 40;
 class Beside {
  public:
   Beside(const std::string& path, const EngineOptions& options) {
-    auto engine = Engine::Open(path, options);
+    auto engine = NativeEngine::Open(path, options);
     EXPECT_TRUE(engine) << engine.error().message;
     engine_ = *std::move(engine);
     for (uint32_t i = 0; i < kTexts; ++i) {
@@ -38,10 +38,10 @@ class Beside {
       EXPECT_TRUE(Append(*engine_, texts_.back(), RandomTokens(3 + i, kVocab, 100 + i)));
     }
     texts_.push_back(engine_->NewSequence());  // the prompt's
-    engine_->ResetStats();
+    engine_->stats() = {};
   }
 
-  Engine& engine() { return *engine_; }
+  NativeEngine& engine() { return *engine_; }
   Sequence& prompt() { return texts_.back(); }
   std::vector<uint32_t> positions() const {
     std::vector<uint32_t> all;
@@ -82,7 +82,7 @@ class Beside {
   std::vector<float> of_prompt;
 
  private:
-  std::unique_ptr<Engine> engine_;
+  std::unique_ptr<NativeEngine> engine_;
   std::vector<Sequence> texts_;
   uint32_t steps_ = 0;
 };
@@ -140,7 +140,7 @@ TEST_F(InterludeTest, EachPhaseCountsItsOwn) {
   Beside alone(path, options);
   for (Beside* one : {&beside, &alone}) {
     ASSERT_TRUE(one->engine().Preload());
-    one->engine().ResetStats();
+    one->engine().stats() = {};
   }
   ASSERT_TRUE(beside.StepPrompt(beside.Always()));
   for (uint32_t i = 0; i < kLayers; ++i) ASSERT_TRUE(alone.StepTexts());

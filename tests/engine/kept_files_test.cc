@@ -144,8 +144,8 @@ TEST_P(OtherWeights, DoNotTakeLowCopies) {
   options.threads = 1;
   options.low = low;
   options.cache = CacheSize{.percent = 50.0};
-  EXPECT_TRUE(Engine::Open(kDemo, options));
-  const auto refused = Engine::Open(other_, options);
+  EXPECT_TRUE(NativeEngine::Open(kDemo, options));
+  const auto refused = NativeEngine::Open(other_, options);
   ASSERT_FALSE(refused);
   EXPECT_EQ(refused.error().code, Errc::kInvalidRequest);
   EXPECT_TRUE(refused.error().message.contains("other weights")) << refused.error().message;
@@ -167,9 +167,9 @@ TEST_P(OtherWeights, DoNotLendLowCopiesToAModelThatWasFittedFromTheFirst) {
   options.threads = 1;
   options.cache = CacheSize{.percent = 50.0};
   options.low = WriteLow(kDemo, "low.gguf");
-  EXPECT_TRUE(Engine::Open(fitted, options));
+  EXPECT_TRUE(NativeEngine::Open(fitted, options));
   options.low = WriteLow(other_, "other.low.gguf");
-  const auto refused = Engine::Open(fitted, options);
+  const auto refused = NativeEngine::Open(fitted, options);
   ASSERT_FALSE(refused);
   EXPECT_TRUE(refused.error().message.contains("other weights")) << refused.error().message;
 }

@@ -18,9 +18,9 @@
 #include "cli/common_flags.h"
 #include "cli/flags.h"
 #include "engine/append.h"
-#include "engine/engine.h"
 #include "learned/norms_file.h"
 #include "model/model_file.h"
+#include "native/native_engine.h"
 #include "offline/quantize/quantize.h"
 #include "tests/support/prompts_testing.h"
 #include "tests/support/temp_folder_testing.h"
@@ -87,9 +87,9 @@ class KeptFlagsTest : public ::testing::Test {
     options.engine.device.cost_folder = "";
     return options;
   }
-  std::unique_ptr<Engine> Open(const std::vector<std::string>& arguments,
-                               const std::string& model = kModel) const {
-    auto engine = Engine::Open(model, Parse(arguments).engine);
+  std::unique_ptr<NativeEngine> Open(const std::vector<std::string>& arguments,
+                                     const std::string& model = kModel) const {
+    auto engine = NativeEngine::Open(model, Parse(arguments).engine);
     EXPECT_TRUE(engine) << engine.error().message;
     return engine ? *std::move(engine) : nullptr;
   }
@@ -277,7 +277,7 @@ TEST_F(KeptFlagsTest, RopeFactorsCountByTheContext) {
 TEST_F(KeptFlagsTest, OtherKernelsAreTakenWithAWarning) {
   EngineOptions options = Parse(kBase).engine;
   options.own_kernels = false;
-  const auto other = Engine::Open(kModel, options);
+  const auto other = NativeEngine::Open(kModel, options);
   ASSERT_TRUE(other);
   const std::string saved = Save(kBase, "a");
   ::testing::internal::CaptureStderr();

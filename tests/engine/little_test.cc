@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include "engine/engine.h"
+#include "native/native_engine.h"
 #include "tests/support/decode_testing.h"
 #include "tests/support/fault_reader_testing.h"
 #include "tests/support/one_sequence_testing.h"
@@ -133,9 +133,9 @@ TEST_F(LittleTest, RowsOfAStepAreJudgedOneByOne) {
   EngineOptions options = Options(50.0, {.n_used = 2, .fallback_share = 0.5});
   options.sequences = 5;
   const std::string model = Model();
-  auto engine = Engine::Open(model, options);
+  auto engine = NativeEngine::Open(model, options);
   options.little = {};
-  auto exact = Engine::Open(model, options);
+  auto exact = NativeEngine::Open(model, options);
   ASSERT_TRUE(engine && exact);
   std::vector<Sequence> sequences;
   for (int i = 0; i < 5; ++i) sequences.push_back((*engine)->NewSequence());
@@ -249,7 +249,7 @@ TEST_F(LittleTest, WhatIsNoLittleStepIsRefused) {
   for (const LittleOptions& wrong : {LittleOptions{.n_used = 4}, LittleOptions{.n_used = 0},
                                      LittleOptions{.n_used = 2, .gamma = 1.1},
                                      LittleOptions{.n_used = 2, .misses = Misses::kLow}}) {
-    const auto engine = Engine::Open(model, Options(40.0, wrong));
+    const auto engine = NativeEngine::Open(model, Options(40.0, wrong));
     ASSERT_FALSE(engine);
     EXPECT_EQ(engine.error().code, Errc::kUsage);
   }

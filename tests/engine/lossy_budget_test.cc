@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "engine/engine.h"
+#include "native/native_engine.h"
 #include "tests/engine/lossy_testing.h"
 #include "tests/support/sanitized_testing.h"
 #include "tests/support/slow_reader_testing.h"
@@ -24,7 +24,7 @@ TEST_F(LossyBudgetTest, ReproducibleChoicesFollowFromTheBudgetAlone) {
   EngineOptions options = Options(Everything());
   options.cache.reset();
   options.ram_bytes = uint64_t{1} << 40;
-  const auto whole = Engine::Plan(model_, options);
+  const auto whole = NativeEngine::Plan(model_, options);
   ASSERT_TRUE(whole) << whole.error().message;
   options.ram_bytes = whole->smallest + whole->all_experts / 3;
   options.io_depth = 4;
@@ -45,7 +45,7 @@ TEST_F(LossyBudgetTest, ReproducibleChoicesFollowFromTheBudgetAlone) {
   }
   EXPECT_EQ(ballast.back(), 'x');
   // What the plan says repeats it, too, without a budget.
-  const auto plan = Engine::Plan(model_, options);
+  const auto plan = NativeEngine::Plan(model_, options);
   ASSERT_TRUE(plan);
   ASSERT_GT(plan->repeating_cache, 0U);
   EngineOptions repeated = options;
@@ -60,12 +60,12 @@ TEST_F(LossyBudgetTest, AProcessThatTakesMoreThanItsShareIsRefused) {
   options.cache.reset();
   options.ram_bytes = uint64_t{1} << 30;
   const std::vector<char> ballast(size_t{200} << 20, 'x');
-  const auto refused = Engine::Plan(model_, options);
+  const auto refused = NativeEngine::Plan(model_, options);
   ASSERT_FALSE(refused);
   EXPECT_TRUE(refused.error().message.contains("--cache")) << refused.error().message;
   options.lossy.is_reproducible = false;
-  EXPECT_TRUE(Engine::Plan(model_, options));
-  EXPECT_TRUE(Engine::Plan(model_, Options({}, false)));
+  EXPECT_TRUE(NativeEngine::Plan(model_, options));
+  EXPECT_TRUE(NativeEngine::Plan(model_, Options({}, false)));
   EXPECT_EQ(ballast.back(), 'x');
 }
 

@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "decide/layer/lossy_chooser.h"
-#include "engine/engine.h"
+#include "native/native_engine.h"
 #include "offline/quantize/quantize.h"
 #include "tests/engine/lossy_testing.h"
 #include "tests/support/decode_testing.h"
@@ -182,16 +182,16 @@ class LossyRows : public LossyTest {
     const auto written = WriteLowCopies({.model = kDemo, .types = *types, .path = low_});
     ASSERT_TRUE(written) << written.error().message;
   }
-  std::unique_ptr<Engine> OpenDemo(const LossyOptions& lossy, double percent) const {
+  std::unique_ptr<NativeEngine> OpenDemo(const LossyOptions& lossy, double percent) const {
     EngineOptions options = Options(lossy);
     options.cache = CacheSize{.percent = percent};
     options.sequences = kRows;
-    auto engine = Engine::Open(kDemo, options);
+    auto engine = NativeEngine::Open(kDemo, options);
     EXPECT_TRUE(engine) << engine.error().message;
     return engine ? *std::move(engine) : nullptr;
   }
   // The logits of all rows and steps; a token for each row is said by the step.
-  static std::vector<float> Decode(Engine& engine) {
+  static std::vector<float> Decode(NativeEngine& engine) {
     std::vector<Sequence> sequences;
     for (size_t i = 0; i < kRows; ++i) sequences.push_back(engine.NewSequence());
     std::vector<float> all;
@@ -294,7 +294,7 @@ TEST_F(LossyRows, EveryRowIsComputedWithThePlannedCopy) {
 
 TEST_F(LossyTest, BadSettingsAreRefusedBeforeAnythingIsLoaded) {
   const auto refused = [&](const EngineOptions& options, const std::string& part) {
-    const auto engine = Engine::Open(model_, options);
+    const auto engine = NativeEngine::Open(model_, options);
     ASSERT_FALSE(engine) << part;
     EXPECT_NE(engine.error().message.find(part), std::string::npos) << engine.error().message;
   };

@@ -12,7 +12,7 @@
 #include <utility>
 #include <vector>
 
-#include "engine/plan/io_depth.h"
+#include "native/plan/io_depth.h"
 #include "store/block_reader.h"
 #include "tests/support/fault_reader_testing.h"
 #include "tests/support/one_sequence_testing.h"
@@ -65,7 +65,7 @@ TEST(IoDepth, MeasuredOrNotItChangesNoBit) {
     options.io_depth = asked;
     auto engine = OneSequence::Open(path, options);
     ASSERT_TRUE(engine.has_value()) << engine.error().message;
-    const uint32_t depth = (*engine)->engine().io_depth();
+    const uint32_t depth = (*engine)->engine().facts().io_depth;
     if (asked > 0) {
       EXPECT_EQ(depth, asked);
     } else {
@@ -93,7 +93,7 @@ TEST(IoDepth, AFailedMeasurementLeavesTheUsualDepth) {
   };
   auto engine = OneSequence::Open(path, options);
   ASSERT_TRUE(engine.has_value()) << engine.error().message;
-  EXPECT_EQ((*engine)->engine().io_depth(), kIoDepths.front());
+  EXPECT_EQ((*engine)->engine().facts().io_depth, kIoDepths.front());
 }
 
 }  // namespace

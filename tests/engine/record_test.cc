@@ -13,8 +13,8 @@
 
 #include "decide/layer/little_judge.h"
 #include "engine/append.h"
-#include "engine/engine.h"
 #include "engine/route_recorder.h"
+#include "native/native_engine.h"
 #include "tests/support/prompts_testing.h"
 #include "tests/support/temp_folder_testing.h"
 #include "tests/support/tiny_model_testing.h"
@@ -33,7 +33,7 @@ class RecordTest : public testing::Test {
     options.ctx = 64;
     options.threads = 2;
     options.cache = CacheSize{.percent = 50.0};
-    auto engine = Engine::Open(path_, options);
+    auto engine = NativeEngine::Open(path_, options);
     EXPECT_TRUE(engine) << engine.error().message;
     engine_ = *std::move(engine);
     tokens_ = RandomTokens(kTokens, engine_->spec().n_vocab, 7);
@@ -58,7 +58,7 @@ class RecordTest : public testing::Test {
   TempFolder folder_;
   std::string path_ = WriteTinyModel(
       folder_.path(), {.arch = "qwen3moe", .type = "Q8_0", .layers = 4, .experts = 16, .used = 4});
-  std::unique_ptr<Engine> engine_;
+  std::unique_ptr<NativeEngine> engine_;
   std::vector<Token> tokens_;
 };
 
@@ -167,7 +167,7 @@ TEST_F(RecordTest, MeasuringCostsLeavesNoTrace) {
   EXPECT_TRUE((*costs)->is_sane());
   EXPECT_GT((*costs)->compute, 0.0);
   EXPECT_GT((*costs)->expert_share, 0.0);
-  EXPECT_EQ((*costs)->io_depth, engine_->io_depth());
+  EXPECT_EQ((*costs)->io_depth, engine_->facts().io_depth);
   EXPECT_EQ(engine_->stats().decode.tokens, before.tokens);
   EXPECT_EQ(engine_->stats().decode.expert_uses, before.expert_uses);
   EXPECT_EQ(sequence.position(), kTokens - 1);

@@ -19,7 +19,7 @@
 #include "core/model_spec.h"
 #include "decide/slots/policy.h"
 #include "engine/append.h"
-#include "engine/engine.h"
+#include "native/native_engine.h"
 #include "tests/support/prompts_testing.h"
 #include "tests/support/temp_folder_testing.h"
 #include "tests/support/tiny_model_testing.h"
@@ -40,7 +40,7 @@ struct Setting {
   KvType kv_type = KvType::kF16;
 };
 
-std::unique_ptr<Engine> Open(const std::string& path, const Setting& setting) {
+std::unique_ptr<NativeEngine> Open(const std::string& path, const Setting& setting) {
   EngineOptions options;
   options.ctx = kContext;
   options.sequences = kMost + 1;
@@ -51,7 +51,7 @@ std::unique_ptr<Engine> Open(const std::string& path, const Setting& setting) {
   options.repack = setting.repack;
   options.cache = CacheSize{.percent = setting.percent};
   options.kv_type = setting.kv_type;
-  auto engine = Engine::Open(path, options);
+  auto engine = NativeEngine::Open(path, options);
   EXPECT_TRUE(engine.has_value()) << engine.error().message;
   return engine ? *std::move(engine) : nullptr;
 }
@@ -72,7 +72,7 @@ void Note(Said& said, std::span<const float> logits) {
   said.logits.insert(said.logits.end(), logits.begin(), logits.end());
 }
 
-Said Alone(Engine& engine, uint32_t i) {
+Said Alone(NativeEngine& engine, uint32_t i) {
   Said said;
   Sequence sequence = engine.NewSequence();
   const auto prompt = Append(engine, sequence, PromptOf(i, engine.spec().n_vocab));
@@ -88,7 +88,7 @@ Said Alone(Engine& engine, uint32_t i) {
 }
 
 // All sequences a step at a time, one row each.
-std::vector<Said> Together(Engine& engine, uint32_t n) {
+std::vector<Said> Together(NativeEngine& engine, uint32_t n) {
   std::vector<Said> said(n);
   std::vector<Sequence> sequences;
   for (uint32_t i = 0; i < n; ++i) {
@@ -157,7 +157,7 @@ INSTANTIATE_TEST_SUITE_P(Families, Sequences, ::testing::ValuesIn(TinyArchs()),
                          [](const auto& arch) { return arch.param; });
 
 // The logits of a prompt of 70 tokens that goes in by `rows` at a time.
-std::vector<float> InPieces(Engine& engine, size_t rows) {
+std::vector<float> InPieces(NativeEngine& engine, size_t rows) {
   const std::vector<Token> prompt = RandomTokens(70, engine.spec().n_vocab, 3);
   Sequence sequence = engine.NewSequence();
   std::vector<float> last;
@@ -225,7 +225,7 @@ class OneModel : public ::testing::TestWithParam<KvType> {
 
   TempFolder folder_;
   std::string path_;
-  std::unique_ptr<Engine> engine_;
+  std::unique_ptr<NativeEngine> engine_;
 };
 
 INSTANTIATE_TEST_SUITE_P(KvTypes, OneModel,

@@ -17,8 +17,8 @@
 
 #include "core/interlude.h"
 #include "engine/append.h"
-#include "engine/engine.h"
 #include "model/model_file.h"
+#include "native/native_engine.h"
 #include "serve/kept_prefixes.h"
 #include "serve/prefix_cache.h"
 #include "serve/prefix_files.h"
@@ -46,7 +46,7 @@ class StateTest : public testing::Test {
  protected:
   StateTest() { FloatModel(Shape(), 5).Write(folder_.File("model.gguf")); }
 
-  std::unique_ptr<Engine> Open(EngineOptions options = {}) {
+  std::unique_ptr<NativeEngine> Open(EngineOptions options = {}) {
     options.ctx = 64;
     options.threads = 2;
     options.make_state_mixer = MakeRunningSum;
@@ -56,12 +56,12 @@ class StateTest : public testing::Test {
       ADD_FAILURE() << model.error().message;
       return nullptr;
     }
-    auto engine = Engine::Open(*std::move(model), options);
+    auto engine = NativeEngine::Open(*std::move(model), options);
     EXPECT_TRUE(engine) << engine.error().message;
     return engine ? *std::move(engine) : nullptr;
   }
 
-  static std::vector<float> Logits(Engine& engine, Sequence& sequence,
+  static std::vector<float> Logits(NativeEngine& engine, Sequence& sequence,
                                    std::span<const Token> tokens) {
     const auto logits = Append(engine, sequence, tokens);
     EXPECT_TRUE(logits) << logits.error().message;
@@ -78,7 +78,7 @@ class StateTest : public testing::Test {
     return last;
   }
   // The sequence goes on by one token as if it had been evaluated from its beginning.
-  void ExpectGoesOn(Engine& engine, Sequence& sequence, const EngineOptions& options = {}) {
+  void ExpectGoesOn(NativeEngine& engine, Sequence& sequence, const EngineOptions& options = {}) {
     constexpr Token kNext = 7;
     std::vector<Token> text(sequence.tokens().begin(), sequence.tokens().end());
     text.push_back(kNext);
@@ -464,7 +464,7 @@ TEST_F(StateTest, WithoutAMixerForTheStateTheModelIsRefused) {
   const Family family = SyntheticFamily(Shape());
   auto model = ModelFile::Open(folder_.File("model.gguf"), {&family, 1});
   ASSERT_TRUE(model);
-  const auto engine = Engine::Open(*std::move(model), EngineOptions{.threads = 1, .ctx = 64});
+  const auto engine = NativeEngine::Open(*std::move(model), EngineOptions{.threads = 1, .ctx = 64});
   ASSERT_FALSE(engine);
   EXPECT_EQ(engine.error().code, Errc::kUnsupported);
 }

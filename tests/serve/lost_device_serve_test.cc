@@ -67,14 +67,14 @@ class LostWhileServing : public DeviceFixture {
     }
     return texts;
   }
-  static std::vector<std::string> AnswersOf(Engine& engine) {
+  static std::vector<std::string> AnswersOf(NativeEngine& engine) {
     // Texts get tokens between a prompt's layers wherever they can.
     Scheduler scheduler(engine, DemoVocab(), {.gap_seconds = 0.0});
     return TextsOf(ServeAll(scheduler, kQuestions));
   }
   // Each token of the answer is the best one that the CPU knows after those before it, but for what
   // roundings of the device that computed it may change.
-  static void ExpectChosen(Engine& cpu, const std::string& prompt, const std::string& answer,
+  static void ExpectChosen(NativeEngine& cpu, const std::string& prompt, const std::string& answer,
                            const std::string& what) {
     const auto asked = DemoVocab().Tokenize(prompt, true, false);
     const auto all = DemoVocab().Tokenize(prompt + answer, true, false);
@@ -93,7 +93,7 @@ class LostWhileServing : public DeviceFixture {
     }
   }
   static std::vector<std::string> OnTheCpu() {
-    auto engine = Engine::Open(kDemo, Options());
+    auto engine = NativeEngine::Open(kDemo, Options());
     EXPECT_TRUE(engine) << engine.error().message;
     return AnswersOf(**engine);
   }
@@ -101,11 +101,11 @@ class LostWhileServing : public DeviceFixture {
 
 // At the n-th call after the start, while four are answered.
 TEST_F(LostWhileServing, AnswersGoOnFromMemoryAndDisk) {
-  auto cpu = Engine::Open(kDemo, Options());
+  auto cpu = NativeEngine::Open(kDemo, Options());
   ASSERT_TRUE(cpu) << cpu.error().message;
   for (const bool has_dense : {true, false}) {
     for (const int64_t first : {0, 1, 60, 200, 500}) {
-      auto engine = Engine::Open(kDemo, There(has_dense));
+      auto engine = NativeEngine::Open(kDemo, There(has_dense));
       ASSERT_TRUE(engine) << engine.error().message;
       ASSERT_EQ(engine->get()->memory().devices.at(0).dense > 0, has_dense);
       const LostDevice lost({.first = first});
@@ -125,7 +125,7 @@ TEST_F(LostWhileServing, AnswersGoOnFromMemoryAndDisk) {
 TEST_F(LostWhileServing, WhatWasKeptIsStillGood) {
   const std::vector<std::string> expected = OnTheCpu();
   const TempFolder kept;
-  auto engine = Engine::Open(kDemo, There(true));
+  auto engine = NativeEngine::Open(kDemo, There(true));
   ASSERT_TRUE(engine) << engine.error().message;
   SchedulerOptions options;
   options.slot_folder = kept.path();

@@ -8,7 +8,7 @@
 #include <memory>
 #include <string>
 
-#include "engine/engine.h"
+#include "native/native_engine.h"
 #include "serve/scheduler.h"
 #include "tests/serve/scheduler_testing.h"
 
@@ -26,7 +26,7 @@ std::string LongPrompt() {
 // A text is being written when a long prompt comes.
 class Meeting {
  public:
-  Meeting(Engine& engine, const Wish& text, const Wish& prompt, SchedulerOptions options)
+  Meeting(NativeEngine& engine, const Wish& text, const Wish& prompt, SchedulerOptions options)
       : scheduler_(engine, DemoVocab(), std::move(options)),
         text_(Make(text)),
         prompt_(Make(prompt)) {

@@ -43,7 +43,7 @@ class SchedulerStatusTest : public ::testing::Test {
   }
 
   Gate gate_;
-  std::unique_ptr<Engine> engine_ =
+  std::unique_ptr<NativeEngine> engine_ =
       Open({.percent = 10.0, .wrap = [this](std::unique_ptr<BlockReader> inner) {
               return std::make_unique<GateReader>(std::move(inner), gate_);
             }});

@@ -91,7 +91,7 @@ TEST(SchedulerTest, UsageNeverSaysMoreThanTheContext) {
   }
 }
 
-Said ServeJob(Engine& engine, const std::shared_ptr<Job>& job) {
+Said ServeJob(NativeEngine& engine, const std::shared_ptr<Job>& job) {
   Scheduler scheduler(engine, DemoVocab(), {});
   EXPECT_TRUE(scheduler.Submit(job));
   scheduler.Drain();
@@ -377,7 +377,7 @@ TEST(SchedulerTest, AModelThatChangesEndsTheServer) {
   options.ctx = 128;
   options.cache = CacheSize{.percent = 25.0};
   options.clock = [&] { return now; };
-  const auto engine = Engine::Open(path, options);
+  const auto engine = NativeEngine::Open(path, options);
   ASSERT_TRUE(engine) << engine.error().message;
   Scheduler scheduler(**engine, DemoVocab(), {});
   const auto job = Make(kWishes[0]);

@@ -15,8 +15,8 @@
 #include <variant>
 #include <vector>
 
-#include "engine/engine.h"
 #include "model/vocab.h"
+#include "native/native_engine.h"
 #include "serve/scheduler.h"
 #include "tests/support/demo_vocab_testing.h"
 
@@ -34,7 +34,7 @@ struct Setting {
   std::function<void(EngineOptions&)> change = {};  // of everything else
 };
 
-inline std::unique_ptr<Engine> Open(const Setting& setting = {}) {
+inline std::unique_ptr<NativeEngine> Open(const Setting& setting = {}) {
   EngineOptions options;
   options.threads = 2;
   options.ctx = setting.ctx;
@@ -44,7 +44,7 @@ inline std::unique_ptr<Engine> Open(const Setting& setting = {}) {
   options.cache = CacheSize{.percent = setting.percent};
   options.wrap_reader = setting.wrap;
   if (setting.change) setting.change(options);
-  auto engine = Engine::Open(setting.model, options);
+  auto engine = NativeEngine::Open(setting.model, options);
   EXPECT_TRUE(engine) << engine.error().message;
   return engine ? *std::move(engine) : nullptr;
 }
@@ -113,7 +113,7 @@ inline std::vector<Said> ServeAll(Scheduler& scheduler, const std::vector<Wish>&
   return said;
 }
 
-inline Said ServeOne(Engine& engine, const Wish& wish, SchedulerOptions options = {}) {
+inline Said ServeOne(NativeEngine& engine, const Wish& wish, SchedulerOptions options = {}) {
   Scheduler scheduler(engine, DemoVocab(), std::move(options));
   return ServeAll(scheduler, {wish}).front();
 }

@@ -14,7 +14,7 @@
 #include "decide/devices/device_tier.h"
 #include "decide/devices/latency_model.h"
 #include "engine/append.h"
-#include "engine/engine.h"
+#include "native/native_engine.h"
 #include "tests/support/prompts_testing.h"
 
 namespace moestro {
@@ -36,16 +36,16 @@ struct Decoded {
   MemoryPlan memory;
 };
 
-inline Decoded DecodeGiven(const Result<std::unique_ptr<Engine>>& opened,
+inline Decoded DecodeGiven(const Result<std::unique_ptr<NativeEngine>>& opened,
                            const GivenTokens& given) {
   Decoded run;
   if (!opened) {
     run.status = std::unexpected(opened.error());
     return run;
   }
-  Engine& engine = **opened;
+  NativeEngine& engine = **opened;
   run.n_vocab = engine.spec().n_vocab;
-  const Engine::LogitsSink sink = [&](size_t, std::span<const float> logits) {
+  const NativeEngine::LogitsSink sink = [&](size_t, std::span<const float> logits) {
     run.logits.append_range(logits);
   };
   const size_t n = given.prompts.size();
@@ -70,15 +70,15 @@ inline Decoded DecodeGiven(const Result<std::unique_ptr<Engine>>& opened,
     run.status = engine.Step(batch, sink);
   }
   run.stats = engine.stats();
-  run.device = engine.device_stats();
-  run.lane_ratios = engine.lane_ratios();
+  run.device = engine.learned().device;
+  run.lane_ratios = engine.learned().lane_ratios;
   run.memory = engine.memory();
   return run;
 }
 
 inline Decoded DecodeGiven(const std::string& path, const EngineOptions& options,
                            const GivenTokens& given = {}) {
-  return DecodeGiven(Engine::Open(path, options), given);
+  return DecodeGiven(NativeEngine::Open(path, options), given);
 }
 
 }  // namespace moestro

@@ -11,14 +11,14 @@
 #include <vector>
 
 #include "decide/devices/latency_model.h"
-#include "engine/device_list.h"
-#include "engine/engine.h"
 #include "engine/engine_options.h"
 #include "engine/route_recorder.h"
 #include "learned/beside_model.h"
 #include "learned/latency_file.h"
 #include "learned/path_counter.h"
 #include "learned/path_file.h"
+#include "native/device_list.h"
+#include "native/native_engine.h"
 #include "tests/support/prompts_testing.h"
 #include "tests/support/temp_folder_testing.h"
 #include "tests/support/tiny_model_testing.h"
@@ -110,7 +110,7 @@ class DeviceFixture : public testing::Test {
 
   // What 'moestro profile' would leave beside the model.
   PathFile LearnPaths(const std::string& model) const {
-    const auto engine = Engine::Open(model, OnCpu());
+    const auto engine = NativeEngine::Open(model, OnCpu());
     EXPECT_TRUE(engine) << engine.error().message;
     const ModelId& id = (*engine)->id();
     PathCounter counter(id.shape);

@@ -13,7 +13,7 @@
 #include "base/result.h"
 #include "core/ids.h"
 #include "engine/append.h"
-#include "engine/engine.h"
+#include "native/native_engine.h"
 
 namespace moestro {
 
@@ -21,11 +21,11 @@ class OneSequence {
  public:
   static Result<std::unique_ptr<OneSequence>> Open(const std::string& path,
                                                    const EngineOptions& options) {
-    TRY(std::unique_ptr<Engine> engine, Engine::Open(path, options));
+    TRY(std::unique_ptr<NativeEngine> engine, NativeEngine::Open(path, options));
     return std::unique_ptr<OneSequence>(new OneSequence(std::move(engine)));
   }
 
-  Engine& engine() { return *engine_; }
+  NativeEngine& engine() { return *engine_; }
   Sequence& sequence() { return sequence_; }
   const ModelSpec& spec() const { return engine_->spec(); }
   const MemoryPlan& memory() const { return engine_->memory(); }
@@ -46,10 +46,10 @@ class OneSequence {
   void RequestStop() { engine_->RequestStop(); }
 
  private:
-  explicit OneSequence(std::unique_ptr<Engine> engine)
+  explicit OneSequence(std::unique_ptr<NativeEngine> engine)
       : engine_(std::move(engine)), sequence_(engine_->NewSequence()) {}
 
-  std::unique_ptr<Engine> engine_;
+  std::unique_ptr<NativeEngine> engine_;
   Sequence sequence_;
 };
 

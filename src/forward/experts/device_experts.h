@@ -44,20 +44,13 @@
 #include "device/device_pools.h"
 #include "device/devices.h"
 #include "device/graph_arena.h"
+#include "engine/device_options.h"
 #include "forward/dense/step_buffers.h"
 #include "forward/experts/device_products.h"
 #include "forward/experts/expert_exec.h"
 #include "residency/residency.h"  // Lease
 
 namespace moestro {
-
-// For tests: what goes wrong on the device. Empty: nothing.
-struct DeviceFaults {
-  // Asked before each copy: there on the copier's thread, back on the engine's.
-  std::function<bool()> fails_copy;
-  std::function<bool()> fails_launch;  // asked before each launch
-  bool spoils_results = false;         // every result is a tenth too large
-};
 
 class DeviceExperts {
  public:

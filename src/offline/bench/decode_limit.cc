@@ -6,21 +6,19 @@
 
 namespace moestro {
 
-uint64_t DecodeShape::Requests(const ModelSpec& spec) const {
-  const uint64_t layer =
-      std::min<uint64_t>(copies * spec.router.n_expert, rows * spec.router.n_used);
-  return steps * passes * spec.n_expert_layers() * layer;
+uint64_t DecodeShape::Requests(const MoeShape& moe) const {
+  const uint64_t layer = std::min<uint64_t>(copies * moe.n_expert, rows * moe.n_used);
+  return steps * passes * moe.n_layer * layer;
 }
 
-uint64_t DecodeLimit::BytesFor(const ModelSpec& spec, const DecodeShape& shape) {
-  const uint64_t requests = shape.Requests(spec);
+uint64_t DecodeLimit::BytesFor(const MoeShape& moe, const DecodeShape& shape) {
+  const uint64_t requests = shape.Requests(moe);
   if (requests > kMostRequests) return 0;
-  return RequestLog::BytesFor(
-      requests, shape.copies * spec.n_expert_layers() * uint64_t{spec.router.n_expert});
+  return RequestLog::BytesFor(requests, shape.copies * moe.n_layer * uint64_t{moe.n_expert});
 }
 
 DecodeLimit::DecodeLimit(Engine& engine, const DecodeShape& shape)
-    : engine_(engine), requests_(shape.Requests(engine.spec())) {
+    : engine_(engine), requests_(shape.Requests(engine.id().shape)) {
   if (requests_ > kMostRequests || !engine.memory().devices.empty()) return;
   for (SlotContents& start : engine.slot_contents()) {
     pools_.push_back({.log = RequestLog(requests_), .start = std::move(start), .asked = {}});
@@ -34,15 +32,14 @@ void DecodeLimit::Stop() {
 }
 
 uint32_t DecodeLimit::NumberOf(ExpertKey key) const {
-  const ModelSpec& spec = engine_.spec();
-  return (key.copy * spec.n_expert_layers() + key.layer.value) * spec.router.n_expert +
-         key.expert.value;
+  const MoeShape& moe = engine_.id().shape;
+  return (key.copy * moe.n_layer + key.layer.value) * moe.n_expert + key.expert.value;
 }
 
 void DecodeLimit::See(const LayerPlan& plan) {
   for (Pool& pool : pools_) pool.asked.clear();
   for (const PlannedExpert& expert : plan.experts) {
-    pools_[engine_.pool_of(expert.key)].asked.push_back(NumberOf(expert.key));
+    pools_[engine_.place_of(expert.key).pool].asked.push_back(NumberOf(expert.key));
   }
   for (Pool& pool : pools_) pool.log.Add(pool.asked);
 }

@@ -10,7 +10,7 @@
 
 #include "base/result.h"
 #include "core/layer_plan.h"
-#include "core/model_spec.h"
+#include "core/model_id.h"
 #include "engine/engine.h"
 #include "engine/run_report.h"
 #include "sim/request_log.h"
@@ -24,7 +24,7 @@ struct DecodeShape {
   uint64_t rows = 1;    // of a pass
   uint64_t copies = 1;  // of an expert
 
-  uint64_t Requests(const ModelSpec& spec) const;
+  uint64_t Requests(const MoeShape& moe) const;
 };
 
 class DecodeLimit {
@@ -32,7 +32,7 @@ class DecodeLimit {
   // More requests for experts are not noted, and there is no limit then.
   static constexpr uint64_t kMostRequests = 2U << 20;
   // Of memory beside the engine's; for EngineOptions::caller_bytes.
-  static uint64_t BytesFor(const ModelSpec& spec, const DecodeShape& shape);
+  static uint64_t BytesFor(const MoeShape& moe, const DecodeShape& shape);
 
   // Begins with the slots as they are now; takes the engine's plan observer until Stop() or the
   // end. The engine must outlive it.

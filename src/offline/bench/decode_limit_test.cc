@@ -9,8 +9,9 @@
 
 #include "core/batch.h"
 #include "engine/append.h"
-#include "engine/dense_reads.h"
 #include "model/model_file.h"
+#include "native/dense_reads.h"
+#include "native/native_engine.h"
 
 namespace moestro {
 namespace {
@@ -25,12 +26,12 @@ struct Decoded {
 
 Decoded Decode(const DecodeShape& shape) {
   Decoded result;
-  auto engine = Engine::Open(kDemo, {.cache = CacheSize{.percent = 30.0}, .threads = 1});
+  auto engine = NativeEngine::Open(kDemo, {.cache = CacheSize{.percent = 30.0}, .threads = 1});
   EXPECT_TRUE(engine) << engine.error().message;
   if (!engine) return result;
   Sequence sequence = (*engine)->NewSequence();
   EXPECT_TRUE(Append(**engine, sequence, std::vector<Token>{1, 2, 3, 4}));
-  (*engine)->ResetStats();
+  (*engine)->stats() = {};
   DecodeLimit limit(**engine, shape);
   for (const Token token : {5, 6, 7}) {
     EXPECT_TRUE(Append(**engine, sequence, {&token, 1}));
@@ -76,11 +77,12 @@ TEST(DecodeLimit, SaysWhenThereWereTooManyRequests) {
 TEST(DecodeLimit, TakesMemoryForWhatItNotesOnly) {
   const auto model = ModelFile::Open(kDemo);
   ASSERT_TRUE(model);
-  EXPECT_EQ(DecodeShape({.steps = 10}).Requests(model->spec), 10U * 6 * 4);
-  EXPECT_EQ(DecodeShape({.steps = 10, .passes = 2, .rows = 3}).Requests(model->spec), 20U * 6 * 12);
-  EXPECT_EQ(DecodeShape({.steps = 10, .rows = 8}).Requests(model->spec), 10U * 6 * 16);
-  EXPECT_GE(DecodeLimit::BytesFor(model->spec, {.steps = 10'000}), 10'000U * 6 * 4 * 8);
-  EXPECT_EQ(DecodeLimit::BytesFor(model->spec, {.steps = 1'000'000}), 0U);
+  EXPECT_EQ(DecodeShape({.steps = 10}).Requests(model->id.shape), 10U * 6 * 4);
+  EXPECT_EQ(DecodeShape({.steps = 10, .passes = 2, .rows = 3}).Requests(model->id.shape),
+            20U * 6 * 12);
+  EXPECT_EQ(DecodeShape({.steps = 10, .rows = 8}).Requests(model->id.shape), 10U * 6 * 16);
+  EXPECT_GE(DecodeLimit::BytesFor(model->id.shape, {.steps = 10'000}), 10'000U * 6 * 4 * 8);
+  EXPECT_EQ(DecodeLimit::BytesFor(model->id.shape, {.steps = 1'000'000}), 0U);
 }
 
 }  // namespace

@@ -7,6 +7,7 @@
 #include "core/batch.h"
 #include "core/random_tokens.h"
 #include "engine/append.h"
+#include "native/native_engine.h"
 #include "offline/bench/logits_hash.h"
 #include "text/little_drafter.h"
 #include "text/ngram_drafter.h"
@@ -46,7 +47,7 @@ SideBySide::SideBySide(Engine& engine, const SideBySideOptions& options)
   for (uint32_t i = 0; i < options.sequences; ++i) {
     // The first one's are those of a run of one sequence; seed + 1 is the warm-up's.
     tokens_.push_back(RandomTokens(size_t{options.depth} + options.prefill + options.decode,
-                                   engine.spec().n_vocab,
+                                   engine.facts().n_vocab,
                                    i == 0 ? options.seed : options.seed + 1 + i));
     sequences_.push_back(engine.NewSequence());
   }
@@ -66,14 +67,17 @@ void SideBySide::PrepareDrafts() {
                                                *options_.acceptance, options_.seed);
   }
   control_.emplace(options_.draft.most);
-  drafting_.emplace(
-      *plain_, *drafter_, *control_, SteadySeconds,
-      [this](uint32_t proposed, uint32_t accepted) { engine_.NoteDrafts(proposed, accepted); });
+  drafting_.emplace(*plain_, *drafter_, *control_, SteadySeconds,
+                    [this](uint32_t proposed, uint32_t accepted) {
+                      engine_.stats().NoteDrafts(proposed, accepted);
+                    });
 }
 
 Status SideBySide::MakeUpDepth() {
-  for (size_t i = 0; i < sequences_.size() && options_.depth > 0; ++i) {
-    TRY_STATUS(engine_.MakeUp(sequences_[i], std::span(tokens_[i]).first(options_.depth),
+  if (options_.depth == 0) return {};
+  TRY(NativeEngine* const native, AsNative(engine_, "--depth"));
+  for (size_t i = 0; i < sequences_.size(); ++i) {
+    TRY_STATUS(native->MakeUp(sequences_[i], std::span(tokens_[i]).first(options_.depth),
                               uint64_t{options_.seed} + i));
   }
   return {};

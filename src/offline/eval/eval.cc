@@ -13,8 +13,9 @@
 
 #include "base/format.h"
 #include "engine/append.h"
-#include "engine/find_weights.h"
-#include "engine/plan/asked_bytes.h"
+#include "engine/asked_bytes.h"
+#include "load/open_engine.h"
+#include "native/find_weights.h"
 
 namespace moestro {
 namespace {
@@ -116,7 +117,7 @@ Result<ReferenceReader> Evaluation::RunExact(ModelFile model, const ReferenceInf
   options.caller_bytes += OwnBytes();
   {
     TRY(const std::unique_ptr<Engine> engine,
-        Engine::Open(std::move(model), options, request_.progress));
+        OpenEngine(std::move(model), options, request_.progress));
     Sequence sequence = engine->NewSequence();
     std::vector<float> row(text_.n_vocab);
     TRY_STATUS(DecodeText(*engine, text_, sequence, "exact run", request_.progress,
@@ -136,8 +137,7 @@ Result<ReferenceReader> Evaluation::RunExact(ModelFile model, const ReferenceInf
 
 Result<EvalResult> Evaluation::Run(EngineOptions options) {
   options.caller_bytes += OwnBytes();
-  TRY(const std::unique_ptr<Engine> engine,
-      Engine::Open(request_.model, options, request_.progress));
+  TRY(const std::unique_ptr<Engine> engine, OpenEngine(request_.model, options, request_.progress));
   EvalStats stats(text_.n_evaluated(), text_.n_blocks(kBlockTokens));
   std::vector<float> row(text_.n_vocab);
   uint64_t index = 0;

@@ -38,7 +38,7 @@ struct EvalRequest {
 struct EvalResult {
   EvalFigures figures = {};
   RunReport report = {};     // of the run that is judged; decode is all of it
-  uint64_t asked_bytes = 0;  // see engine/plan/asked_bytes.h
+  uint64_t asked_bytes = 0;  // see engine/asked_bytes.h
   uint64_t windows = 0;
 
   // Per evaluated position, those before score_from included: they cost as much.

@@ -11,6 +11,7 @@
 #include "base/bytes.h"
 #include "base/format.h"
 #include "engine/append.h"
+#include "load/open_engine.h"
 #include "model/model_file.h"
 #include "model/token_stream.h"
 #include "model/vocab.h"
@@ -151,7 +152,7 @@ Result<std::vector<double>> LogProbsOf(Engine& engine, Sequence& sequence,
     TRY_STATUS(Append(engine, sequence, std::span(asked.prompt).first(shared)));
     sequence.Keep();
   }
-  std::vector<float> row(engine.spec().n_vocab);
+  std::vector<float> row(engine.facts().n_vocab);
   std::vector<double> sums;
   for (size_t c = 0; c < asked.choices.size(); ++c) {
     const std::span<const Token> tokens(asked.choices[c]);
@@ -213,7 +214,7 @@ Result<TaskRun> RunItems(const TaskRequest& request, EngineOptions options, cons
         2 * (sizeof(ItemOutcome) + questions.items[item].choices.size() * sizeof(double));
   }
   TRY(const std::unique_ptr<Engine> engine,
-      Engine::Open(std::move(model), options, request.progress));
+      OpenEngine(std::move(model), options, request.progress));
   engine->SetProgress({});  // each prompt's bar would take the place of this one
   Sequence sequence = engine->NewSequence();
   TaskRun run{.items = {}, .report = {}};

@@ -6,6 +6,7 @@
 
 #include "base/clock.h"
 #include "engine/append.h"
+#include "native/native_engine.h"
 #include "offline/eval/eval.h"
 
 namespace moestro {
@@ -66,7 +67,7 @@ Result<FitText> ReadFitText(const ModelFile& model, const TextRequest& request,
   return fit;
 }
 
-FitBench::FitBench(std::unique_ptr<Engine> engine, const FitText& text, Progress progress)
+FitBench::FitBench(std::unique_ptr<NativeEngine> engine, const FitText& text, Progress progress)
     : engine_(std::move(engine)),
       text_(&text),
       progress_(std::move(progress)),
@@ -80,8 +81,8 @@ Result<FitBench> FitBench::Open(const FitBenchOptions& options, const FitText& t
   engine_options.lossy = {.t1 = 1.0, .t2 = 1.0};  // only the bench decides which copy runs
   engine_options.prefetch = 0;                    // it would fetch the planned copy
   engine_options.caller_bytes += 3 * uint64_t{text.text.n_vocab} * sizeof(float);
-  TRY(std::unique_ptr<Engine> engine,
-      Engine::Open(options.model, engine_options, options.progress));
+  TRY(std::unique_ptr<NativeEngine> engine,
+      NativeEngine::Open(options.model, engine_options, options.progress));
   FitBench bench(std::move(engine), text, options.progress);
   bench.first_window_ = options.first_window;
   return bench;

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "base/result.h"
-#include "engine/engine.h"
+#include "native/native_engine.h"
 #include "offline/eval/eval_reference.h"
 #include "offline/eval/eval_stats.h"
 #include "offline/eval/eval_text.h"
@@ -61,7 +61,7 @@ struct FitBenchOptions {
 
 class FitBench {
  public:
-  // `text` must outlive it. Errors: those of Engine::Open().
+  // `text` must outlive it. Errors: those of NativeEngine::Open().
   static Result<FitBench> Open(const FitBenchOptions& options, const FitText& text);
 
   // Writes the log-probabilities of all windows, none of the experts lower, into a file.
@@ -77,13 +77,13 @@ class FitBench {
   uint64_t evaluated() const { return evaluated_; }
 
  private:
-  FitBench(std::unique_ptr<Engine> engine, const FitText& text, Progress progress);
+  FitBench(std::unique_ptr<NativeEngine> engine, const FitText& text, Progress progress);
   // Each window as one prompt: an expert is needed once for all of its tokens.
   Status Read(std::span<const uint32_t> windows, const char* what,
               const std::function<void(size_t window)>& begin,
               const std::function<Status(std::span<const float> row, Token next)>& take);
 
-  std::unique_ptr<Engine> engine_;
+  std::unique_ptr<NativeEngine> engine_;
   const FitText* text_;
   Progress progress_;
   uint32_t per_layer_ = 0;

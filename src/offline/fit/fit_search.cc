@@ -9,8 +9,8 @@
 #include <utility>
 
 #include "base/format.h"
-#include "engine/find_weights.h"
 #include "model/fitted.h"
+#include "native/find_weights.h"
 #include "offline/fit/fit_bench.h"
 #include "offline/fit/fit_order.h"
 #include "offline/fit/fit_scratch.h"

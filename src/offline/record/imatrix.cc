@@ -10,6 +10,7 @@
 #include "engine/append.h"
 #include "model/expert_tensors.h"
 #include "model/model_file.h"
+#include "native/native_engine.h"
 #include "offline/gguf_output.h"
 #include "offline/record/imatrix_file.h"
 #include "offline/record/text_parts.h"
@@ -131,8 +132,8 @@ Result<ImatrixReport> MakeImatrix(const ImatrixOptions& options) {
   TRY(const auto places, PlacesOf(model.gguf, spec));
   EngineOptions engine_options = options.engine;
   engine_options.caller_bytes += ImatrixSums::BytesFor(spec);
-  TRY(const std::unique_ptr<Engine> engine,
-      Engine::Open(std::move(model), engine_options, options.progress));
+  TRY(const std::unique_ptr<NativeEngine> engine,
+      NativeEngine::Open(std::move(model), engine_options, options.progress));
 
   ImatrixSums sums(spec);
   engine->SetExpertObserver([&sums](const SeenExperts& seen) { sums.Add(seen); });

@@ -8,7 +8,7 @@
 
 #include "core/model_id.h"
 #include "decide/layer/importance/importance.h"
-#include "forward/observers.h"
+#include "engine/watchers.h"
 
 namespace moestro {
 

@@ -6,9 +6,9 @@
 #include <utility>
 
 #include "core/random_tokens.h"
-#include "engine/engine.h"
 #include "engine/route_recorder.h"
 #include "model/model_file.h"
+#include "native/native_engine.h"
 #include "offline/record/text_parts.h"
 
 namespace moestro {
@@ -36,13 +36,13 @@ Status RecordTexts(const RecordOptions& options, const OpenSink& open) {
   engine_options.caller_bytes +=
       tokens * spec.n_expert_layers() * spec.router.n_used * options.bytes_per_expert;
 
-  TRY(const std::unique_ptr<Engine> engine,
-      Engine::Open(std::move(model), engine_options, options.progress));
+  TRY(const std::unique_ptr<NativeEngine> engine,
+      NativeEngine::Open(std::move(model), engine_options, options.progress));
   const MemoryPlan& memory = engine->memory();
   const TraceInfo info{.model = engine->id(),
                        .expert_bytes = memory.all_experts / std::max<uint64_t>(memory.n_experts, 1),
-                       .pools = engine->pools(),
-                       .depth = options.details ? engine->max_look_ahead() : 0,
+                       .pools = engine->facts().pools,
+                       .depth = options.details ? engine->facts().max_look_ahead : 0,
                        .little = little,
                        .has_weights = options.details,
                        .has_predicted_weights = options.candidates,

@@ -12,7 +12,7 @@
 #include "core/ids.h"
 #include "core/model_id.h"
 #include "core/routing.h"
-#include "forward/observers.h"
+#include "engine/watchers.h"
 #include "trace/trace.h"
 
 namespace moestro {

@@ -19,6 +19,7 @@
 #include "core/model_spec.h"
 #include "device/cpu_device.h"
 #include "device/devices.h"
+#include "engine/engine_options.h"
 #include "forward/dense/attention.h"
 #include "forward/dense/tensors.h"
 #include "memory/kv_cache.h"
@@ -73,10 +74,8 @@ struct MixerParts {
   uint32_t chunk = 0;                     // rows of a graph, at most
 };
 
-// Makes mixers with a state. REQUIRES: what they add to the graph runs where MixerParts says.
-using MakeStateMixer =
-    std::function<Result<std::unique_ptr<Mixer>>(const MixerParts& parts, const StateSpec& spec)>;
-
+// What EngineOptions::make_state_mixer makes. REQUIRES: what it adds to the graph runs where
+// MixerParts says.
 // kNoMemory; kUnsupported: `make_state` is empty and the mixer has a state; kDevice.
 Result<std::unique_ptr<Mixer>> MakeMixer(const MixerParts& parts, const MixerSpec& spec,
                                          const MakeStateMixer& make_state);

@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: MIT
+// What is known of a sequence that lies in a file.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "core/ids.h"
+#include "engine/sequence.h"
+
+namespace moestro {
+
+// To whom keys, values and states belong; docs/sequence-format.md says what counts.
+struct KvOrigin {
+  uint64_t model = 0;    // fingerprint of the header
+  uint64_t weights = 0;  // model/weights_id.h
+  std::string choices;   // KvChoices::text()
+  bool operator==(const KvOrigin&) const = default;
+};
+
+// A saved text, without its keys and values.
+struct SavedTokens {
+  std::vector<Token> tokens;
+  std::string notes;
+};
+
+// A sequence that came from a file.
+struct SavedSequence {
+  Sequence sequence;
+  std::string notes;
+};
+
+}  // namespace moestro

@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: MIT
+// Opens a model with the engine that suits it: the only code that knows all engines.
+//
+// Thread rule: that of Engine.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "base/result.h"
+#include "engine/engine.h"
+#include "model/model_file.h"
+
+namespace moestro {
+
+// Errors: what ModelFile::Open() says; kInvalidRequest when the budget is too small (names the
+// smallest that works, broken down).
+Result<std::unique_ptr<Engine>> OpenEngine(const std::string& model_path,
+                                           const EngineOptions& options, Progress progress = {});
+// Of a file that is open already.
+Result<std::unique_ptr<Engine>> OpenEngine(ModelFile model, const EngineOptions& options,
+                                           Progress progress = {});
+// Where the budget would go, without reading a weight. Errors: those of OpenEngine() but for kIo
+// while reading.
+Result<MemoryPlan> PlanEngine(const std::string& model_path, const EngineOptions& options);
+
+}  // namespace moestro

@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: MIT
+#include "native/catalog.h"
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+
+#include "core/ids.h"
+
+namespace moestro {
+
+namespace {
+
+// The copies of one layer; their files count from `first_file`.
+void AddLayer(const LayerExperts& experts, ExpertLayerId layer, uint32_t first_file,
+              ExpertCatalog& catalog) {
+  CopyForm form{.n_embd = experts[Matrix::kGate].n_in, .n_ff = experts[Matrix::kGate].n_out};
+  for (uint16_t e = 0; e < experts[Matrix::kGate].slices.size(); ++e) {
+    std::array<Extent, kMatrices> slices;
+    for (size_t m = 0; m < kMatrices; ++m) {
+      form.types[m] = experts.matrices[m].types[e];
+      slices[m] = experts.matrices[m].slices[e];
+      slices[m].file += first_file;
+    }
+    catalog.Add(layer, ExpertId{e}, form, slices);
+  }
+}
+
+}  // namespace
+
+ExpertCatalog MakeCatalog(const ModelWeights& weights) {
+  ExpertCatalog catalog;
+  uint16_t l = 0;  // of the layers with experts
+  for (const LayerWeights& layer : weights.layers) {
+    if (!layer.experts.is_empty()) AddLayer(layer.experts, ExpertLayerId{l++}, 0, catalog);
+  }
+  return catalog;
+}
+
+std::vector<Extent> OwnSlices(const ExpertCatalog& catalog) {
+  std::vector<Extent> all;
+  for (const ExpertCatalog::Layer& layer : catalog.layers) {
+    for (const std::vector<ExpertCopy>& copies : layer.experts) {
+      all.append_range(copies.front().slices);
+    }
+  }
+  return all;
+}
+
+void AddLowCopies(const LowCopies& low, uint32_t first_file, ExpertCatalog& catalog) {
+  for (uint16_t l = 0; l < low.layers.size(); ++l) {
+    AddLayer(low.layers[l], ExpertLayerId{l}, first_file, catalog);
+  }
+}
+
+Result<std::vector<FormKernels>> FindFormKernels(const ExpertCatalog& catalog, bool own_kernels) {
+  std::vector<FormKernels> forms;
+  std::map<ggml_type, ExpertKernel> known;
+  for (const CopyForm& form : catalog.forms) {
+    FormKernels kernels{.kernel = {}, .n_embd = form.n_embd, .n_ff = form.n_ff};
+    for (size_t m = 0; m < kMatrices; ++m) {
+      const auto type = static_cast<ggml_type>(form.types[m]);
+      if (!known.contains(type)) {
+        TRY(ExpertKernel kernel, FindExpertKernel(type, own_kernels));
+        known.emplace(type, kernel);
+      }
+      kernels.kernel[m] = known.at(type);
+      const bool is_down = static_cast<Matrix>(m) == Matrix::kDown;
+      kernels.row_bytes[m] = ggml_row_size(type, is_down ? form.n_ff : form.n_embd);
+    }
+    forms.push_back(kernels);
+  }
+  return forms;
+}
+
+std::vector<LayerForm> LayerFormsOf(const ModelSpec& spec, const ModelTensors& tensors) {
+  const auto values = [](const ggml_tensor* t) {
+    return t != nullptr ? static_cast<const float*>(t->data) : nullptr;
+  };
+  std::vector<LayerForm> forms;
+  for (size_t l = 0; l < tensors.layers.size(); ++l) {
+    if (!spec.has_experts(l)) continue;
+    const LayerTensors& tensor = tensors.layers[l];
+    LayerForm form;
+    form.activation = spec.experts.activation;
+    form.bias = {values(tensor.gate_b), values(tensor.up_b), values(tensor.down_b)};
+    if (tensor.selection_b != nullptr) {
+      form.selection_bias = {values(tensor.selection_b), spec.router.n_expert};
+    }
+    forms.push_back(form);
+  }
+  return forms;
+}
+
+}  // namespace moestro

@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: MIT
+#include "native/exact_check.h"
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+#include "core/batch.h"
+#include "decide/ahead/predictor.h"
+#include "decide/slots/policy.h"
+
+namespace moestro {
+namespace {
+
+// By pool: a row's experts in one layer; no low copies.
+std::vector<uint64_t> CheckSlots(const ExpertCatalog& catalog, uint32_t n_used) {
+  std::vector<uint64_t> slots;
+  for (const PoolShape& pool : catalog.pools) {
+    slots.push_back(pool.is_low ? 0 : std::min<uint64_t>(n_used, pool.experts));
+  }
+  return slots;
+}
+
+}  // namespace
+
+uint64_t ExactCheck::BytesFor(const ModelSpec& spec, const ExpertCatalog& catalog,
+                              std::span<const FormKernels> kernels, uint64_t block) {
+  const std::vector<uint64_t> slots = CheckSlots(catalog, spec.router.n_used);
+  uint64_t bytes = ExpertExec::BytesFor(ExpertExec::LimitsFor(kernels, spec.router, 1)) +
+                   uint64_t{spec.n_vocab} * sizeof(float);
+  for (size_t p = 0; p < slots.size(); ++p) bytes += slots[p] * catalog.pools[p].slot_bytes(block);
+  return bytes;
+}
+
+ExactCheck::ExactCheck(const Parts& parts, std::unique_ptr<Residency> residency,
+                       std::unique_ptr<Predictor> nothing, std::vector<uint64_t> slots)
+    : parts_(parts),
+      residency_(std::move(residency)),
+      prefetched_(*residency_, nullptr),
+      planner_(std::move(nothing), PredictorShape{.moe = parts.shape},
+               PrefetchLimits{.slots = std::move(slots),
+                              .pool_of = [&catalog = parts.catalog](
+                                             ExpertKey key) { return catalog.copy(key).pool; }},
+               [r = residency_.get()](ExpertKey key) { return r->contains(key); }),
+      protocol_(planner_, prefetched_, parts.spec.n_expert_layers()),
+      logits_(parts.spec.n_vocab) {}
+
+Result<std::unique_ptr<ExactCheck>> ExactCheck::Create(const Parts& parts) {
+  std::vector<uint64_t> slots = CheckSlots(parts.catalog, parts.spec.router.n_used);
+  TRY(std::unique_ptr<Residency> residency,
+      Residency::Create(parts.catalog, slots, PolicyChoice{.name = "lru"}, parts.queue,
+                        parts.clock));
+  TRY(std::unique_ptr<Predictor> nothing, MakePredictor({.name = "none"}));
+  std::unique_ptr<ExactCheck> check(
+      new ExactCheck(parts, std::move(residency), std::move(nothing), std::move(slots)));
+  TRY(check->experts_,
+      ExpertExec::Create({.team = parts.team,
+                          .residency = *check->residency_,
+                          .catalog = parts.catalog,
+                          .kernels = parts.kernels,
+                          .layers = parts.layers,
+                          .stop = &parts.stop},
+                         ExpertExec::LimitsFor(parts.kernels, parts.spec.router, 1)));
+  check->forward_.emplace(Forward::Parts{.spec = parts.spec,
+                                         .graph = parts.graph,
+                                         .buffers = parts.buffers,
+                                         .residency = *check->residency_,
+                                         .protocol = check->protocol_,
+                                         .planner = check->planner_,
+                                         .experts = *check->experts_,
+                                         .layers = parts.layers,
+                                         .clock = check->parts_.clock,
+                                         .stop = parts.stop});
+  return check;
+}
+
+Result<std::span<const float>> ExactCheck::Evaluate(const StepRow& row) {
+  constexpr std::array kKinds = {RowKind::kDecode};
+  const Status status = forward_->Step({&row, 1}, kKinds, {}, {});
+  // Nothing of this may be met by the engine's own reads.
+  protocol_.Clear();
+  residency_->Abandon();
+  residency_->Settle();
+  TRY_STATUS(status);
+  TRY_STATUS(parts_.graph.Head(0, 1));
+  std::copy_n(parts_.buffers.logits(), logits_.size(), logits_.begin());
+  return std::span<const float>(logits_);
+}
+
+}  // namespace moestro

@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: MIT
+// The native engine: our own forward pass, and what only it can show or be told. Opening reads the
+// dense weights and reserves every byte that the budget allows.
+//
+// Thread rule: that of Engine.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "base/result.h"
+#include "core/machine_costs.h"
+#include "core/model_spec.h"
+#include "engine/engine.h"
+#include "model/model_file.h"
+
+namespace moestro {
+
+class NativeEngine final : public Engine {
+ public:
+  // Errors: what ModelFile::Open() says; kInvalidRequest when the budget is too small (names the
+  // smallest that works, broken down).
+  static Result<std::unique_ptr<NativeEngine>> Open(const std::string& model_path,
+                                                    const EngineOptions& options,
+                                                    Progress progress = {});
+  // Of a file that is open already.
+  static Result<std::unique_ptr<NativeEngine>> Open(ModelFile model, const EngineOptions& options,
+                                                    Progress progress = {});
+  ~NativeEngine() override;
+  // Where the budget would go, without reading a weight. Errors: those of Open() but for kIo while
+  // reading.
+  static Result<MemoryPlan> Plan(const std::string& model_path, const EngineOptions& options);
+
+  const EngineFacts& facts() const override;
+  Sequence NewSequence() override;
+  KvRoom kv_room() const override;
+  using Engine::Step;
+  Status Step(const Batch& batch, const LogitsSink& sink, const Interlude& interlude) override;
+  const std::optional<Error>& closed() const override;
+  void RequestStop() override;
+  Status Preload() override;
+  Result<KvOrigin> kv_origin() override;
+  Status SaveSequence(const Sequence& sequence, const std::string& notes,
+                      const std::string& path) override;
+  Result<SavedSequence> RestoreSequence(const std::string& path) override;
+  Result<SavedTokens> PeekSequence(const std::string& path) override;
+  RunStats& stats() override;
+  EngineLearned learned() const override;
+  std::vector<SlotContents> slot_contents() const override;
+  ExpertPlace place_of(ExpertKey key) const override;
+  ResidentModel MakeResidentModel() const override;
+  std::span<const std::vector<ExpertId>> widened() const override;
+  Result<double> ProbeDiskBandwidth() override;
+  Result<double> ProbeMemoryBandwidth() override;
+  Result<std::optional<double>> ProbeComputeSeconds(std::span<Sequence* const> sequences) override;
+  void SetRequestObserver(const SlotTable::Observer& observer) override;
+  void SetProgress(Progress progress) override;
+
+  const ModelSpec& spec() const;
+
+  // Gives an empty sequence these tokens with keys and values that are made up from the seed and
+  // not computed, for measuring what a long context costs. kInvalidRequest: they are no tokens, or
+  // do not fit n_ctx or the KV cache. kDevice. The sequence is empty then. REQUIRES: it was.
+  Status MakeUp(const Sequence& sequence, std::span<const Token> tokens, uint64_t seed);
+  // What the simulator's clock needs to know of decoding one row at a time, by repeating the
+  // sequence's last token and by reading experts: takes some seconds. Counts in no statistics;
+  // changes no state but recency and which experts are in slots. nullopt: the sequence is empty, or
+  // the slots do not hold the token's experts. kInvalidRequest: with devices, or with experts that
+  // are not exact. kIo: the sequence has lost its last token.
+  Result<std::optional<MachineCosts>> ProbeCosts(const Sequence& sequence);
+  // Choices in place of the routers', for measurements; empty: the routers decide.
+  void SetRoutingOverride(RoutingOverride routing);
+  // Other copies in place of the planned ones, for measurements; empty: as planned.
+  void SetCopyOverride(CopyOverride copies);
+  // Called for a step that was also evaluated exactly (EngineOptions::check_every) with the logits
+  // of both: the next token after the same history, which is the lossy run's own. The spans live
+  // until it returns. Empty: nothing is checked. It uses the model's own routers.
+  using CheckObserver =
+      std::function<void(std::span<const float> exact, std::span<const float> actual)>;
+  void SetCheckObserver(CheckObserver observer);
+  // Sees what every layer's experts were given, after they have run; may be empty. For
+  // importances.
+  void SetExpertObserver(ExpertObserver observer);
+  // Waits until no read is under way. For tests and probes.
+  void FinishReads();
+
+ private:
+  struct Lasting;  // what outlasts a restart
+  struct Impl;     // the rest
+  friend class CostProbe;
+  NativeEngine(std::unique_ptr<Lasting> lasting, std::unique_ptr<Impl> impl);
+  Watchers& watchers() override;
+  Status StepWhole(const Batch& batch, const LogitsSink& sink);
+  Status LeaveDevices(const Error& why);
+
+  std::unique_ptr<Lasting> lasting_;
+  std::unique_ptr<Impl> impl_;
+};
+
+// The native engine behind `engine`. kUnsupported: it is another one, which cannot do `what` (the
+// subject of the sentence, such as "--little").
+Result<NativeEngine*> AsNative(Engine& engine, std::string_view what);
+
+}  // namespace moestro

@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: MIT
+#include "native/plan/fit.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include "base/bytes.h"
+#include "decide/slots/budget.h"
+#include "forward/dense/step_buffers.h"
+#include "forward/experts/device_experts.h"
+#include "memory/kv_blocks.h"
+#include "memory/kv_cache.h"
+
+namespace moestro {
+namespace {
+
+// Code, libraries, vocabulary, heap and ggml's graph buffers, as seen with models of 0.02 to 30
+// billion parameters. Only for this estimate: the engine measures its own process.
+constexpr uint64_t kProcessEstimate = 160 * kMiB;
+
+}  // namespace
+
+FixedMemory EstimateFixed(const ModelSpec& spec, uint64_t dense_bytes, uint32_t n_ctx,
+                          const MemoryShape& remembers, uint32_t chunk) {
+  return {.dense = dense_bytes,
+          .kv = KvCache::BytesFor(remembers, KvBlocks::BlocksFor(n_ctx) * KvBlocks::kPositions) +
+                2 * remembers.state_bytes(),
+          .work = StepBuffers::BytesFor(spec, {.chunk = chunk}),
+          .process = kProcessEstimate};
+}
+
+std::vector<Fit> WhatFits(const ExpertCatalog& catalog, uint32_t n_used, const FixedMemory& fixed,
+                          uint64_t block) {
+  BudgetRequest request{.dense = fixed.dense,
+                        .kv = fixed.kv,
+                        .work = fixed.work,
+                        .process = fixed.process,
+                        .classes = {}};
+  uint64_t experts = 0;
+  uint64_t everything = fixed.dense + fixed.kv + fixed.work + fixed.process;
+  uint64_t smallest = everything;
+  for (const PoolShape& pool : catalog.pools) {
+    request.classes.push_back(
+        {.slot_bytes = pool.slot_bytes(block), .experts = pool.experts, .minimum = n_used});
+    experts += pool.experts;
+    everything += pool.slot_bytes(block) * pool.experts;
+    smallest += pool.slot_bytes(block) * n_used;
+  }
+  std::vector<uint64_t> budgets = {AlignUp(smallest, kMiB)};
+  // 256, 384, 512, 768 MiB, 1, 1.5, 2, 3, 4, 6, 8 GiB and so on: the sizes that memory comes in.
+  for (uint64_t size = 256 * kMiB; size < everything; size *= 2) {
+    for (const uint64_t budget : {size, size + size / 2}) {
+      if (budget > budgets.front() && budget < everything) budgets.push_back(budget);
+    }
+  }
+  budgets.push_back(AlignUp(everything, kMiB));
+
+  std::vector<Fit> fits;
+  for (const uint64_t budget : budgets) {
+    request.budget = budget;
+    const auto split = SplitBudget(request);
+    if (!split) continue;
+    const uint64_t slots = std::accumulate(split->slots.begin(), split->slots.end(), uint64_t{0});
+    fits.push_back({.ram = budget, .slots = slots, .experts = experts});
+  }
+  return fits;
+}
+
+std::vector<DeviceFit> WhatFitsOnDevice(const ExpertCatalog& catalog, const ModelSpec& spec,
+                                        const FixedMemory& fixed, uint32_t chunk) {
+  uint64_t experts = 0;
+  for (const PoolShape& pool : catalog.pools) experts += pool.is_low ? 0 : pool.experts;
+  if (experts == 0) return {};
+  DeviceExperts::Shape shape{.n_embd = spec.n_embd};
+  for (const CopyForm& form : catalog.forms) shape.n_ff = std::max(shape.n_ff, form.n_ff);
+  const uint64_t work = DeviceExperts::WorkBytes(shape);
+  const uint64_t dense = fixed.dense + fixed.kv + fixed.work +
+                         DeviceExperts::BytesThere(shape, uint64_t{chunk} * spec.router.n_used);
+  const uint64_t bytes = catalog.total_bytes();
+  const uint64_t everything = work + dense + bytes;
+  std::vector<uint64_t> sizes;
+  for (uint64_t size = 256 * kMiB; size < everything; size *= 2) {
+    for (const uint64_t vram : {size, size + size / 2}) {
+      if (vram > work && vram < everything) sizes.push_back(vram);
+    }
+  }
+  sizes.push_back(AlignUp(everything, kMiB));
+  std::vector<DeviceFit> fits;
+  for (const uint64_t vram : sizes) {
+    // Experts of an average size: which types a device takes is not known here.
+    const uint64_t token = bytes / experts * spec.router.n_used;
+    const bool has_dense = vram >= work + dense + token;
+    const uint64_t left = vram - work - (has_dense ? dense : 0);
+    const double share = static_cast<double>(left) / static_cast<double>(bytes);
+    fits.push_back(
+        {.vram = vram,
+         .slots = std::min(experts, static_cast<uint64_t>(share * static_cast<double>(experts))),
+         .experts = experts,
+         .has_dense = has_dense});
+  }
+  return fits;
+}
+
+}  // namespace moestro

@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: MIT
+#include "native/plan/fit.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <vector>
+
+#include "base/bytes.h"
+
+namespace moestro {
+namespace {
+
+ExpertCatalog Catalog(uint64_t experts, uint64_t slice) {
+  ExpertCatalog catalog;
+  catalog.pools.push_back({.slice_bytes = {slice, slice, slice}, .experts = experts});
+  return catalog;
+}
+
+TEST(WhatFits, RunsFromTheSmallestBudgetToEverything) {
+  constexpr uint64_t kExperts = 6144;
+  const FixedMemory fixed{
+      .dense = kGiB, .kv = 400 * kMiB, .work = 20 * kMiB, .process = 100 * kMiB};
+  const auto fits = WhatFits(Catalog(kExperts, 864 * kKiB), 8, fixed, 4096);
+  ASSERT_GT(fits.size(), 4U);
+  EXPECT_GE(fits.front().slots, 8U);
+  EXPECT_LT(fits.front().share(), 0.01);
+  EXPECT_EQ(fits.back().slots, kExperts);
+  EXPECT_EQ(fits.back().share(), 1.0);
+  for (size_t i = 1; i < fits.size(); ++i) {
+    EXPECT_GT(fits[i].ram, fits[i - 1].ram);
+    EXPECT_GE(fits[i].slots, fits[i - 1].slots);
+  }
+  EXPECT_LT(fits[fits.size() - 2].share(), 1.0);
+}
+
+TEST(WhatFitsOnDevice, RunsOverUsualSizesToEverything) {
+  ExpertCatalog catalog = Catalog(6144, 864 * kKiB);
+  catalog.forms.push_back({.n_embd = 2048, .n_ff = 768});
+  ModelSpec spec;
+  spec.n_embd = 2048;
+  const std::vector<DeviceFit> fits = WhatFitsOnDevice(catalog, spec, {}, 0);
+  ASSERT_GT(fits.size(), 8U);
+  EXPECT_EQ(fits.front().vram, 256 * kMiB);
+  EXPECT_EQ(fits.back().slots, 6144U);
+  for (size_t i = 1; i < fits.size(); ++i) {
+    EXPECT_GT(fits[i].vram, fits[i - 1].vram);
+    EXPECT_GT(fits[i].slots, fits[i - 1].slots);
+  }
+  // 8 GiB less what launches take, in experts of 2.53 MiB.
+  const auto eight = std::ranges::find(fits, 8 * kGiB, &DeviceFit::vram);
+  ASSERT_NE(eight, fits.end());
+  EXPECT_NEAR(static_cast<double>(eight->slots), 8.0 * 1024 / 2.53, 60.0);
+}
+
+TEST(WhatFitsOnDevice, TheDensePartComesFirstWhereThereIsRoom) {
+  ExpertCatalog catalog = Catalog(6144, 864 * kKiB);
+  catalog.forms.push_back({.n_embd = 2048, .n_ff = 768});
+  ModelSpec spec;
+  spec.n_embd = 2048;
+  spec.router.n_used = 8;
+  const std::vector<DeviceFit> fits =
+      WhatFitsOnDevice(catalog, spec, {.dense = kGiB, .kv = 512 * kMiB}, 512);
+  EXPECT_FALSE(fits.front().has_dense);
+  EXPECT_TRUE(fits.back().has_dense);
+  EXPECT_EQ(fits.back().slots, 6144U);
+  // 1.5 GiB are too little for it and a token's experts; 2 GiB hold it and 80 to 160 of them.
+  const auto at = [&](uint64_t vram) { return *std::ranges::find(fits, vram, &DeviceFit::vram); };
+  EXPECT_FALSE(at(3 * kGiB / 2).has_dense);
+  EXPECT_TRUE(at(2 * kGiB).has_dense);
+  EXPECT_GT(at(2 * kGiB).slots, 80U);
+  EXPECT_LT(at(2 * kGiB).slots, 160U);
+}
+
+TEST(WhatFits, ATinyModelHasItsSmallestAndItsWhole) {
+  const auto fits = WhatFits(Catalog(96, 64 * kKiB), 4, {.process = 50 * kMiB}, 4096);
+  ASSERT_EQ(fits.size(), 2U);
+  EXPECT_LT(fits[0].share(), 1.0);
+  EXPECT_EQ(fits[1].share(), 1.0);
+}
+
+}  // namespace
+}  // namespace moestro

@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: MIT
+#include "native/plan/io_depth.h"
+
+#include <algorithm>
+
+#include "base/check.h"
+
+namespace moestro {
+
+uint32_t FewestThatFill(std::span<const DepthSpeed> measured) {
+  constexpr double kNearlyAll = 0.95;
+  CHECK(!measured.empty());
+  const double best =
+      std::ranges::max_element(measured, {}, &DepthSpeed::bytes_per_second)->bytes_per_second;
+  uint32_t fewest = UINT32_MAX;
+  for (const DepthSpeed& m : measured) {
+    if (m.bytes_per_second >= kNearlyAll * best) fewest = std::min(fewest, m.depth);
+  }
+  return fewest;
+}
+
+}  // namespace moestro

@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: MIT
+#include "native/plan/memory_plan.h"
+
+#include <algorithm>
+#include <cstddef>
+
+#include "base/bytes.h"
+#include "base/system_limits.h"
+#include "core/extent.h"
+#include "decide/slots/budget.h"
+#include "native/plan/io_depth.h"
+#include "store/read_queue.h"
+
+namespace moestro {
+namespace {
+
+// What comes on top of resident memory when planning: heap growth, thread stacks, the ring, pages
+// of libraries not touched yet, the bandwidth probe's buffers.
+constexpr uint64_t kProcessGrowth = 40 * kMiB;
+// The probe's buffers are part of that for so many reads at a time.
+constexpr uint32_t kUsualDepth = kIoDepths.front();
+// The process's fixed share: code, libraries, heap (15 to 45 MiB were measured), the vocabulary
+// (300 bytes a token), a driver of each device, and scratch of more threads than most machines
+// have.
+constexpr uint64_t kReservedProcess = 64 * kMiB;
+constexpr uint64_t kReservedToken = 512;
+constexpr uint64_t kReservedDevice = 256 * kMiB;
+constexpr uint32_t kReservedThreads = 64;
+// Left alone when the user names no budget.
+constexpr uint64_t kLeastMargin = 256 * kMiB;
+
+uint64_t DefaultBudget() {
+  const uint64_t room = AvailableMemory();
+  const uint64_t margin = std::max(room / 20, kLeastMargin);
+  return ResidentMemory() + room - std::min(room, margin);
+}
+
+std::vector<SlotClass> ClassesOf(const ExpertCatalog& catalog, uint64_t block, uint32_t n_used) {
+  std::vector<SlotClass> classes;
+  for (const PoolShape& pool : catalog.pools) {
+    classes.push_back({.slot_bytes = pool.slot_bytes(block),
+                       .experts = pool.experts,
+                       .minimum = n_used,
+                       .is_low = pool.is_low});
+  }
+  return classes;
+}
+
+// What the probe's buffers take beyond what process growth has for them.
+uint64_t ProbeGrowth(uint32_t depth, const ExpertCatalog& catalog, uint64_t block) {
+  if (depth <= kUsualDepth) return 0;
+  uint64_t largest = 0;
+  for (const PoolShape& pool : catalog.pools) {
+    for (const uint64_t bytes : pool.slice_bytes) {
+      largest = std::max(largest, WindowCapacity(bytes, block));
+    }
+  }
+  return (depth - kUsualDepth) * std::min(largest, ReadQueueOptions().max_request);
+}
+
+uint64_t FixedCache(const EngineOptions& options, const std::vector<SlotClass>& classes) {
+  if (!options.cache) return 0;
+  if (options.cache->bytes > 0) return options.cache->bytes;
+  uint64_t all = 0;
+  for (const SlotClass& c : classes) all += c.is_low ? 0 : c.slot_bytes * c.experts;
+  const double share = options.cache->percent / 100.0;
+  return std::max<uint64_t>(1, static_cast<uint64_t>(static_cast<double>(all) * share));
+}
+
+// What the process takes beside the engine's own parts.
+Result<uint64_t> ProcessBytes(const EngineOptions& options, const ExpertCatalog& catalog,
+                              uint64_t block, const FixedBytes& fixed) {
+  const uint64_t taken = ResidentMemory() + kProcessGrowth +
+                         ProbeGrowth(options.io_depth, catalog, block) +
+                         fixed.threads * fixed.thread;
+  if (!options.has_fixed_reserves()) return taken + options.caller_bytes;
+  const uint64_t reserved = kReservedProcess + fixed.n_vocab * kReservedToken +
+                            fixed.devices * kReservedDevice + kProcessGrowth +
+                            ProbeGrowth(kIoDepths.back(), catalog, block) +
+                            kReservedThreads * fixed.thread;
+  if (taken <= reserved) return reserved + options.caller_bytes;
+  return Fail(Errc::kInvalidRequest,
+              "--ram repeats a lossy text only while the process itself takes at most {}, and here "
+              "it takes {}: fix the slots with --cache SIZE, or give --lossy-mode opportunistic",
+              FormatBytes(reserved), FormatBytes(taken));
+}
+
+}  // namespace
+
+uint64_t MultiplyScratch(const ModelSpec& spec, uint32_t chunk) {
+  uint64_t widest = spec.n_embd;
+  for (const LayerSpec& layer : spec.layers) {
+    const FeedForwardSpec& ff = layer.feed_forward;
+    widest = std::max<uint64_t>({widest, ff.n_ff_shared, ff.n_ff_dense});
+    const AttentionSpec* a = layer.attention();
+    if (a != nullptr) widest = std::max<uint64_t>({widest, a->n_embd_q(), a->n_embd_out()});
+  }
+  return uint64_t{chunk} * widest * sizeof(float) + 4 * kMiB;
+}
+
+Result<PlannedMemory> PlanMemory(const EngineOptions& options, const ExpertCatalog& catalog,
+                                 uint64_t block, uint32_t n_used, const FixedBytes& fixed) {
+  ReturnFreedMemory();
+  block = std::max(block, kPlannedBlock);
+  BudgetRequest request;
+  request.budget = options.ram_bytes > 0 ? options.ram_bytes : DefaultBudget();
+  request.dense = fixed.dense;
+  request.kv = fixed.kv;
+  request.work = std::max(fixed.work, fixed.staging);
+  TRY(request.process, ProcessBytes(options, catalog, block, fixed));
+  request.bytes_per_table_byte = 512;  // 8 bytes per 4 KiB page at worst
+  request.classes = ClassesOf(catalog, block, n_used);
+  request.low_share = options.low_share;
+  request.fixed_cache = FixedCache(options, request.classes);
+  TRY(BudgetSplit split, SplitBudget(request));
+
+  PlannedMemory planned{.plan = {.budget = request.budget,
+                                 .dense = request.dense,
+                                 .kv = request.kv,
+                                 .kv_type = options.kv_type,
+                                 .work = request.work,
+                                 .process = request.process + split.table_bytes,
+                                 .slots = split.slot_bytes,
+                                 .repeating_cache = options.chooses_by_slots() ? split.room : 0,
+                                 .all_experts = catalog.total_bytes(),
+                                 .smallest = split.smallest},
+                        .slots = split.slots};
+  for (size_t i = 0; i < split.slots.size(); ++i) {
+    if (request.classes[i].is_low) {
+      planned.plan.n_low_slots += split.slots[i];
+      continue;
+    }
+    planned.plan.n_slots += split.slots[i];
+    planned.plan.n_experts += request.classes[i].experts;
+  }
+  return planned;
+}
+
+}  // namespace moestro

@@ -1,0 +1,242 @@
+// SPDX-License-Identifier: MIT
+#include "native/weight_load.h"
+
+#include <algorithm>
+#include <atomic>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <utility>
+
+#include "base/bytes.h"
+#include "base/check.h"
+#include "model/weights_id.h"
+
+namespace moestro {
+namespace {
+
+// Weights that keep their layout are cut into pieces of this size.
+constexpr uint64_t kPiece = 4 * kMiB;
+static_assert(kPiece % kDenseBlock == 0);
+// Read beside the longest piece: what keeps a disk and some threads busy.
+constexpr uint64_t kAhead = 64 * kMiB;
+// The thread that reads stores nothing longer if others can: a gigabyte takes it a second or two,
+// and no other thread hands out what lands meanwhile.
+constexpr uint64_t kLongest = 16 * kMiB;
+// As reads are planned; a reader with larger blocks gets by with fewer windows.
+constexpr uint64_t kUsualBlock = 4 * kKiB;
+
+// Parts of one memory, of any size, given back in any order.
+class Windows {
+ public:
+  explicit Windows(std::span<std::byte> all) : all_(all) {}
+
+  // From the first gap that is large enough. Empty: there is none now.
+  std::span<std::byte> Take(uint64_t bytes) {
+    uint64_t begin = 0;
+    for (const auto& [at, length] : taken_) {
+      if (at - begin >= bytes) break;
+      begin = at + length;
+    }
+    if (all_.size() - begin < bytes) return {};
+    taken_.emplace(begin, bytes);
+    return all_.subspan(begin, bytes);
+  }
+  void GiveBack(std::span<std::byte> taken) {
+    taken_.erase(static_cast<uint64_t>(taken.data() - all_.data()));
+  }
+
+ private:
+  std::span<std::byte> all_;
+  std::map<uint64_t, uint64_t> taken_;  // length by offset
+};
+
+// One thread leads: it reads, hands out what has landed, and stores between that. The others only
+// store. Pieces pass to them by `published_`, windows back by `is_stored_`.
+class Loading {
+ public:
+  explicit Loading(const WeightLoad& load)
+      : load_(load),
+        windows_(load.staging),
+        landing_(load.pieces.size()),
+        landed_(load.pieces.size()),
+        is_stored_(load.pieces.size()) {
+    CHECK(load.queue.idle());
+  }
+
+  Status Run() {
+    TRY_STATUS(ReadAndStore());
+    if (error_) return std::unexpected(*std::move(error_));
+    if (store_error_) return std::unexpected(*std::move(store_error_));
+    return {};
+  }
+
+ private:
+  // Set in published_ when nothing more will come.
+  static constexpr uint32_t kNoMore = 1U << 31;
+
+  Status ReadAndStore() {
+    if (load_.team == nullptr) {
+      Lead(1);
+    } else {
+      TRY_STATUS(load_.team->Run(
+          [this](int thread, int n_threads) { thread == 0 ? Lead(n_threads) : Follow(); }));
+    }
+    return {};
+  }
+  void Lead(int n_threads);
+  void Follow();
+  void StartReads();
+  void Publish();
+  void TakeBack();
+  bool StoreNext(uint32_t published, uint64_t longest);
+  void Store(size_t index);
+
+  const WeightLoad& load_;
+  // The leader's.
+  Windows windows_;
+  size_t started_ = 0;            // pieces whose read has been asked for
+  std::vector<size_t> open_;      // of these, those that have windows
+  std::vector<ExtentDone> done_;  // scratch
+  std::optional<Error> error_;
+  uint32_t n_landed_ = 0;
+  uint64_t bytes_ = 0;  // stored, as told last
+  // Written by the leader before it publishes.
+  std::vector<std::span<std::byte>> landing_;  // by piece: its bytes, when they have landed
+  std::vector<size_t> landed_;                 // pieces, in the order in which they landed
+
+  std::atomic<uint32_t> published_{0};        // of landed_
+  std::atomic<uint32_t> claimed_{0};          // of these, by who stores them
+  std::vector<std::atomic<bool>> is_stored_;  // by piece
+  std::atomic<uint32_t> n_stored_{0};
+  std::atomic<bool> has_failed_to_store_{false};
+  std::mutex store_mutex_;
+  std::optional<Error> store_error_;  // the first one; under store_mutex_
+};
+
+void Loading::Lead(int n_threads) {
+  const uint64_t longest = n_threads > 1 ? kLongest : UINT64_MAX;
+  while (!error_ && !has_failed_to_store_.load(std::memory_order_relaxed)) {
+    const uint32_t n_stored = n_stored_.load(std::memory_order_acquire);
+    TakeBack();
+    if (started_ == load_.pieces.size() && open_.empty()) break;
+    StartReads();
+    load_.queue.PumpAhead(done_);  // storing a piece takes a while
+    Publish();
+    if (error_ || StoreNext(n_landed_, longest)) continue;
+    if (load_.queue.idle()) {
+      n_stored_.wait(n_stored);  // all windows are with others
+    } else {
+      load_.queue.Wait(done_);
+      Publish();
+    }
+  }
+  while (!load_.queue.idle()) load_.queue.Wait(done_);
+  published_.fetch_or(kNoMore, std::memory_order_release);
+  published_.notify_all();
+}
+
+void Loading::Follow() {
+  for (;;) {
+    const uint32_t published = published_.load(std::memory_order_acquire);
+    if (StoreNext(published & ~kNoMore, UINT64_MAX)) continue;
+    if ((published & kNoMore) != 0) return;
+    published_.wait(published);
+  }
+}
+
+// In their order: a long piece finds room when those before it are stored.
+void Loading::StartReads() {
+  for (; started_ < load_.pieces.size(); ++started_) {
+    const Extent& from = load_.pieces[started_].from;
+    const std::span<std::byte> window =
+        windows_.Take(WindowCapacity(from.length, load_.queue.block()));
+    if (window.empty()) break;
+    landing_[started_] = window;
+    open_.push_back(started_);
+    load_.queue.Enqueue(
+        {.from = from, .landing = window, .tag = started_, .urgency = Urgency::kDemand});
+  }
+  CHECK(!open_.empty());
+}
+
+void Loading::Publish() {
+  for (ExtentDone& done : done_) {
+    if (done.error && !error_) error_ = std::move(done.error);
+    if (!error_) landed_[n_landed_++] = done.tag;
+  }
+  if (done_.empty()) return;
+  done_.clear();
+  published_.store(n_landed_, std::memory_order_release);
+  published_.notify_all();
+}
+
+void Loading::TakeBack() {
+  const uint64_t before = bytes_;
+  std::erase_if(open_, [this](size_t piece) {
+    if (!is_stored_[piece].load(std::memory_order_acquire)) return false;
+    windows_.GiveBack(landing_[piece]);
+    bytes_ += load_.pieces[piece].from.length;
+    return true;
+  });
+  if (bytes_ > before) load_.stored(bytes_);
+}
+
+// False: there is nothing, or nothing so short, that has landed and no thread stores.
+bool Loading::StoreNext(uint32_t published, uint64_t longest) {
+  uint32_t next = claimed_.load(std::memory_order_relaxed);
+  do {
+    if (next >= published || load_.pieces[landed_[next]].from.length > longest) return false;
+  } while (!claimed_.compare_exchange_weak(next, next + 1, std::memory_order_relaxed));
+  const size_t index = landed_[next];
+  Store(index);
+  is_stored_[index].store(true, std::memory_order_release);
+  n_stored_.fetch_add(1, std::memory_order_release);
+  n_stored_.notify_one();
+  return true;
+}
+
+// A piece that cannot be stored counts as stored, so that no thread waits for it; the error is
+// kept.
+void Loading::Store(size_t index) {
+  const WeightPiece& piece = load_.pieces[index];
+  const uint64_t residue = CoveringWindow(piece.from, load_.queue.block()).residue;
+  const auto bytes = landing_[index].subspan(residue, piece.from.length);
+  if (load_.landed) load_.landed(piece, bytes);
+  Status stored = load_.set.Store(piece.weight, piece.offset, bytes);
+  if (stored) return;
+  const std::lock_guard lock(store_mutex_);
+  if (!store_error_) store_error_ = std::move(stored).error();
+  has_failed_to_store_.store(true, std::memory_order_relaxed);
+}
+
+}  // namespace
+
+std::vector<WeightPiece> CutWeights(const WeightSet& set, std::span<const Extent> from) {
+  CHECK(from.size() == set.size());
+  std::vector<WeightPiece> pieces;
+  for (size_t i = 0; i < from.size(); ++i) {
+    const Extent& whole = from[i];
+    const uint64_t most = set.is_repacked(i) ? whole.length : kPiece;
+    for (uint64_t at = 0; at < whole.length; at += most) {
+      pieces.push_back({.weight = i,
+                        .offset = at,
+                        .from = {.file = whole.file,
+                                 .offset = whole.offset + at,
+                                 .length = std::min(most, whole.length - at)}});
+    }
+  }
+  std::ranges::stable_sort(pieces, std::ranges::greater(),
+                           [](const WeightPiece& piece) { return piece.from.length; });
+  return pieces;
+}
+
+uint64_t StagingFor(std::span<const WeightPiece> pieces) {
+  uint64_t all = 0;
+  for (const WeightPiece& piece : pieces) all += WindowCapacity(piece.from.length, kUsualBlock);
+  return pieces.empty() ? 0 : std::min(all, pieces.front().from.length + kAhead);
+}
+
+Status LoadWeights(const WeightLoad& load) { return Loading(load).Run(); }
+
+}  // namespace moestro
