@@ -34,6 +34,7 @@
 #include "grammar/grammar_checker.h"
 #include "grammar/grammar_process.h"
 #include "load/open_engine.h"
+#include "memory/layer_memory.h"
 #include "model/model_file.h"
 #include "serve/access.h"
 #include "serve/api_keys.h"
