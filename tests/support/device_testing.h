@@ -13,6 +13,7 @@
 #include "decide/devices/latency_model.h"
 #include "engine/engine_options.h"
 #include "engine/route_recorder.h"
+#include "forward/experts/device_experts.h"
 #include "learned/beside_model.h"
 #include "learned/latency_file.h"
 #include "learned/path_counter.h"
