@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// What clients' threads hand to the engine thread, and what it lets them see: jobs and slot tasks
+// What clients' threads hand to the engine thread, and what it lets them see: jobs and place tasks
 // that wait, whether the server goes down, which prompts are in the step under way, the status.
 //
 // Thread rule: as each method says. The one lock is held for a few moves at most.
@@ -19,8 +19,8 @@
 
 #include "api/api_error.h"
 #include "serve/job.h"
+#include "serve/place_task.h"
 #include "serve/scheduler_status.h"
-#include "serve/slot_task.h"
 
 namespace moestro {
 
@@ -32,7 +32,7 @@ class JobInbox {
   // Any thread. A request's jobs: the first takes a place in the queue, its others begin when no
   // first job waits. 429: the queue is full; 503: the server is going down.
   ApiStatus Put(std::span<const std::shared_ptr<Job>> jobs);
-  ApiStatus Put(std::shared_ptr<SlotTask> task);
+  ApiStatus Put(std::shared_ptr<PlaceTask> task);
   // Any thread. True: the job's prompt is in the step under way.
   bool Cancel(Job& job);
   // Any thread. New jobs are refused from now on; Stop(): those that wait are not begun either.
@@ -56,7 +56,7 @@ class JobInbox {
   std::optional<Next> FindNext(const std::function<bool(const Job&)>& may_begin) const;
   // `text`: as it runs now; nullopt: it does not.
   void Took(const Job& job, const std::optional<TextStatus>& text);
-  std::shared_ptr<SlotTask> TakeTask();  // nullptr: none waits
+  std::shared_ptr<PlaceTask> TakeTask();  // nullptr: none waits
   // A further job waits that is not cancelled and is such a one.
   bool HasFurther(const std::function<bool(const Job&)>& is_such) const;
   // Numbers of jobs that left.
@@ -78,7 +78,7 @@ class JobInbox {
   std::condition_variable work_;
   std::deque<std::shared_ptr<Job>> waiting_;  // of each request the first job
   std::deque<std::shared_ptr<Job>> further_;  // the others
-  std::deque<std::shared_ptr<SlotTask>> tasks_;
+  std::deque<std::shared_ptr<PlaceTask>> tasks_;
   std::vector<const Job*> prompts_in_step_;
   bool is_draining_ = false;
   bool is_stopped_ = false;

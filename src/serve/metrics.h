@@ -18,6 +18,6 @@ std::string MetricsText(const SchedulerStatus& status, const ReadyModel& model);
 // The same and what a page draws: texts, memory, and who is in memory as [layer][expert].
 Json DashboardState(const SchedulerStatus& status, const ReadyModel& model);
 // One entry for each text that can be computed beside others, as llama-server's /slots.
-Json SlotsJson(const SchedulerStatus& status, uint32_t n_ctx);
+Json PlacesJson(const SchedulerStatus& status, uint32_t n_ctx);
 
 }  // namespace moestro

@@ -31,11 +31,11 @@
 #include "model/vocab.h"
 #include "serve/job.h"
 #include "serve/job_inbox.h"
+#include "serve/place_task.h"
 #include "serve/prefix_cache.h"
 #include "serve/running_text.h"
+#include "serve/saved_texts.h"
 #include "serve/scheduler_status.h"
-#include "serve/slot_files.h"
-#include "serve/slot_task.h"
 #include "serve/step_planner.h"
 
 namespace moestro {
@@ -51,9 +51,9 @@ struct SchedulerOptions {
   std::string cache_folder = {};  // for prefixes; empty: none on disk
   std::string cache_key = {};     // see PrefixFiles
   uint64_t cache_disk = 0;        // bytes
-  std::string slot_folder = {};   // for texts that clients save; empty: none
-  uint32_t slot_files = 256;      // of them
-  OpenGrammar open_grammar = {};  // empty: no job has one. At most `parallel` are open
+  std::string saved_texts_folder = {};  // for texts that clients save; empty: none
+  uint32_t most_saved_texts = 256;      // of them
+  OpenGrammar open_grammar = {};        // empty: no job has one. At most `parallel` are open
 };
 
 class Scheduler {
@@ -70,8 +70,8 @@ class Scheduler {
   // Any thread. Done between two steps, one after another. Errors: the same; the task is told the
   // others: 400, there is no such place or the file cannot be used; 404, there is no such file or
   // nothing to save; 409, a text is being computed there; 503, there is no room for it now.
-  ApiStatus Submit(std::shared_ptr<SlotTask> task) { return inbox_.Put(std::move(task)); }
-  bool has_slot_files() const { return !options_.slot_folder.empty(); }
+  ApiStatus Submit(std::shared_ptr<PlaceTask> task) { return inbox_.Put(std::move(task)); }
+  bool has_saved_texts() const { return !options_.saved_texts_folder.empty(); }
   // Any thread. The client of the job has gone: a prompt of it that is being computed is stopped
   // within a layer's time.
   void Withdraw(Job& job);
@@ -113,10 +113,10 @@ class Scheduler {
   void RemoveEnded();
   void RemoveCancelled();
   void Keep(RunningText& text);
-  void DoSlotTask();
-  ApiResult<SlotFigures> Do(const SlotTask& task);
-  ApiResult<SlotFigures> SaveSlot(const SlotTask& task);
-  ApiResult<SlotFigures> RestoreSlot(const SlotTask& task);
+  void DoPlaceTask();
+  ApiResult<PlaceFigures> Do(const PlaceTask& task);
+  ApiResult<PlaceFigures> SaveText(const PlaceTask& task);
+  ApiResult<PlaceFigures> RestoreText(const PlaceTask& task);
   void FailAll(const ApiError& error);
   void Publish(bool now);
 
@@ -127,7 +127,7 @@ class Scheduler {
   JobInbox inbox_;
   StepPlanner planner_;
   PrefixCache prefixes_;
-  SlotFiles slot_files_;
+  SavedTexts saved_texts_;
   std::vector<std::vector<Token>> place_texts_;       // [place]: what was kept last there
   std::deque<std::unique_ptr<RunningText>> running_;  // in order of arrival
   std::deque<std::unique_ptr<RunningText>> paused_;   // gave up their positions, oldest first

@@ -31,8 +31,8 @@ struct ServerOptions {
   uint64_t cache_ram = 0;   // keys and values beyond one full context; 0: as much again
   uint64_t cache_disk = 0;  // bytes of prefixes on disk; 0: none
   std::string cache_folder = {};
-  std::string slot_folder = {};  // for texts that clients save; empty: they cannot
-  bool logs_requests = false;    // a line for each, on stderr; see RequestLines
+  std::string saved_texts_folder = {};  // for texts that clients save; empty: they cannot
+  bool logs_requests = false;           // a line for each, on stderr; see RequestLines
 };
 
 // kUsage: the host is reachable from elsewhere, or every origin may ask, and there is no key; the
@@ -40,8 +40,8 @@ struct ServerOptions {
 Result<std::vector<std::string>> ReadKeys(const ServerOptions& options);
 
 // Serves until SIGTERM or SIGINT. `listens` is told the address once there is one. Errors: those of
-// ReadKeys(); kUsage when slot_folder is no folder; what HttpServer::Listen(), ModelFile::Open()
-// and OpenEngine() say.
+// ReadKeys(); kUsage when saved_texts_folder is no folder; what HttpServer::Listen(),
+// ModelFile::Open() and OpenEngine() say.
 //
 // Thread rule: the process's first thread, before any other; it becomes the engine thread.
 Status Serve(const ServerOptions& options, const std::function<void(const std::string&)>& listens);

@@ -13,6 +13,6 @@ namespace moestro {
 
 // `place`: what the path names. 404 unless it is a number, 501 when the server was started without
 // a folder for such files. Ends early when the client leaves.
-HttpReply ChangeSlot(const ReadyModel& model, const HttpRequest& request, std::string_view place);
+HttpReply ChangePlace(const ReadyModel& model, const HttpRequest& request, std::string_view place);
 
 }  // namespace moestro

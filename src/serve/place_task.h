@@ -12,18 +12,18 @@
 #include <string>
 #include <utility>
 
-#include "api/slot_bodies.h"
+#include "api/place_bodies.h"
 
 namespace moestro {
 
-class SlotTask {
+class PlaceTask {
  public:
   // `file`: a plain name; erasing has none.
-  SlotTask(SlotAction action, uint32_t place, std::string file)
+  PlaceTask(PlaceAction action, uint32_t place, std::string file)
       : action_(action), place_(place), file_(std::move(file)), done_(told_.get_future()) {}
 
   // Client's thread. What came of it, once; nullopt after `patience`.
-  std::optional<ApiResult<SlotFigures>> Wait(std::chrono::milliseconds patience) {
+  std::optional<ApiResult<PlaceFigures>> Wait(std::chrono::milliseconds patience) {
     if (done_.wait_for(patience) != std::future_status::ready) return std::nullopt;
     return done_.get();
   }
@@ -32,20 +32,20 @@ class SlotTask {
 
   // Any thread.
   bool is_cancelled() const { return cancelled_.load(std::memory_order_acquire); }
-  SlotAction action() const { return action_; }
+  PlaceAction action() const { return action_; }
   uint32_t place() const { return place_; }
   const std::string& file() const { return file_; }
 
   // Engine thread, once.
-  void Tell(ApiResult<SlotFigures> result) { told_.set_value(std::move(result)); }
+  void Tell(ApiResult<PlaceFigures> result) { told_.set_value(std::move(result)); }
 
  private:
-  const SlotAction action_;
+  const PlaceAction action_;
   const uint32_t place_;
   const std::string file_;
   std::atomic<bool> cancelled_ = false;
-  std::promise<ApiResult<SlotFigures>> told_;
-  std::future<ApiResult<SlotFigures>> done_;
+  std::promise<ApiResult<PlaceFigures>> told_;
+  std::future<ApiResult<PlaceFigures>> done_;
 };
 
 }  // namespace moestro

@@ -17,12 +17,12 @@
 
 namespace moestro {
 
-class SlotFiles {
+class SavedTexts {
  public:
   // `key`: see PrefixFiles.
-  SlotFiles(Engine& engine, std::string folder, std::string key, uint32_t most_files);
+  SavedTexts(Engine& engine, std::string folder, std::string key, uint32_t most_files);
 
-  // `name` is a plain one (api/slot_bodies.h). Replaces a file of that name when it is complete.
+  // `name` is a plain one (api/place_bodies.h). Replaces a file of that name when it is complete.
   // Gives its bytes. 400 for another one when there are as many as may be.
   ApiResult<uint64_t> Save(const Sequence& sequence, const std::string& name);
   // Tokens of what Restore() would give, above 0.

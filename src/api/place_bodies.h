@@ -11,21 +11,21 @@
 
 namespace moestro {
 
-enum class SlotAction : uint8_t { kSave, kRestore, kErase };
+enum class PlaceAction : uint8_t { kSave, kRestore, kErase };
 
-struct SlotFigures {
+struct PlaceFigures {
   uint64_t tokens = 0;
   uint64_t bytes = 0;    // of the file; erasing has none
   double seconds = 0.0;  // what it took
 };
 
 // "save", "restore" or "erase"; 400 for anything else.
-ApiResult<SlotAction> ParseSlotAction(std::string_view action);
+ApiResult<PlaceAction> ParsePlaceAction(std::string_view action);
 // The body's "filename". 400 unless it is one plain name: 1 to 200 bytes, no separator, no control
 // character, no dot at the beginning and no two in a row.
-ApiResult<std::string> ParseSlotFile(std::string_view body);
+ApiResult<std::string> ParseTextFile(std::string_view body);
 
-std::string SlotBody(SlotAction action, uint32_t slot, std::string_view file,
-                     const SlotFigures& figures);
+std::string PlaceBody(PlaceAction action, uint32_t place, std::string_view file,
+                      const PlaceFigures& figures);
 
 }  // namespace moestro
