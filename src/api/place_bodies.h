@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// What clients ask of a place for texts, and what they are told, as llama-server has it:
-// POST /slots/N?action=save|restore|erase.
+// A client's request about a place, and the answer, in llama-server's form:
+// POST /slots/N?action=save|restore|erase. A place is what llama-server calls a slot: one of the
+// texts that are computed beside each other.
 #pragma once
 
 #include <cstdint>
@@ -15,14 +16,14 @@ enum class PlaceAction : uint8_t { kSave, kRestore, kErase };
 
 struct PlaceFigures {
   uint64_t tokens = 0;
-  uint64_t bytes = 0;    // of the file; erasing has none
-  double seconds = 0.0;  // what it took
+  uint64_t bytes = 0;    // of the file; 0 for erasing
+  double seconds = 0.0;  // that the task took
 };
 
-// "save", "restore" or "erase"; 400 for anything else.
+// "save", "restore" or "erase"; 400 for every other word.
 ApiResult<PlaceAction> ParsePlaceAction(std::string_view action);
-// The body's "filename". 400 unless it is one plain name: 1 to 200 bytes, no separator, no control
-// character, no dot at the beginning and no two in a row.
+// The body's "filename". 400 unless it is a plain name: 1 to 200 bytes, no separator, no control
+// character, no dot at the beginning, no two dots in a row.
 ApiResult<std::string> ParseTextFile(std::string_view body);
 
 std::string PlaceBody(PlaceAction action, uint32_t place, std::string_view file,

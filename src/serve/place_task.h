@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// A client's wish about what was computed at a place, on its way to the engine thread and back.
+// A client's request about the text that was computed at a place, on the way to the engine thread
+// and back.
 //
 // Thread rule: as each method says. Shared by the two threads (std::shared_ptr).
 #pragma once
@@ -18,16 +19,16 @@ namespace moestro {
 
 class PlaceTask {
  public:
-  // `file`: a plain name; erasing has none.
+  // `file`: a plain name; empty for erasing.
   PlaceTask(PlaceAction action, uint32_t place, std::string file)
       : action_(action), place_(place), file_(std::move(file)), done_(told_.get_future()) {}
 
-  // Client's thread. What came of it, once; nullopt after `patience`.
+  // Client's thread, until a result comes. The task's result; nullopt after `patience`.
   std::optional<ApiResult<PlaceFigures>> Wait(std::chrono::milliseconds patience) {
     if (done_.wait_for(patience) != std::future_status::ready) return std::nullopt;
     return done_.get();
   }
-  // Client's thread: the client has gone. What has begun is done all the same.
+  // Client's thread: the client has gone. A task that has begun is done all the same.
   void Cancel() { cancelled_.store(true, std::memory_order_release); }
 
   // Any thread.
