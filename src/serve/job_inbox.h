@@ -35,7 +35,7 @@ class JobInbox {
   ApiStatus Put(std::shared_ptr<PlaceTask> task);
   // Any thread. True: the job's prompt is in the step under way.
   bool Cancel(Job& job);
-  // Any thread. New jobs are refused from now on. After Stop() jobs that wait are not begun, too.
+  // Any thread. New jobs are refused from now on. After Stop() waiting jobs are not begun either.
   void Drain();
   void Stop();
   bool is_draining() const;
