@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// What a client is told when its request fails, in the terms of the wire.
+// The error of a client's request, in the terms of the wire formats.
 #pragma once
 
 #include <cstdint>
@@ -15,8 +15,8 @@ struct ApiError {
   int status = 500;                   // HTTP
   std::string type = "server_error";  // "invalid_request_error", "unavailable_error", ...
   std::string message = {};           // one line: what, which value, what to do
-  std::string code = {};              // "context_length_exceeded", ...; empty: none
-  std::string param = {};             // the field at fault; empty: none
+  std::string code = {};              // "context_length_exceeded", ...; empty: no code
+  std::string param = {};             // the field at fault; empty: no field
 };
 
 template <class T>
@@ -25,13 +25,14 @@ using ApiStatus = ApiResult<void>;
 
 // 503: the server is going down.
 ApiError GoingDown();
-// 400: the client can mend it.
+// 400: the client can mend the request.
 [[nodiscard]] std::unexpected<ApiError> BadRequest(std::string param, std::string message);
 
-// 400 for what the client can mend, GoingDown() for what was interrupted, 500 for the rest.
+// 400 for an error that the client can mend, GoingDown() for an interrupted call, 500 for all other
+// errors.
 ApiError ToApiError(const Error& error);
-// 400 "context_length_exceeded", with both numbers. max_tokens: what was asked for beside the
-// prompt; negative: nothing.
+// 400 "context_length_exceeded"; the message has both numbers. max_tokens: tokens that were asked
+// for beside the prompt; negative: no number was given.
 ApiError ContextExceeded(uint64_t n_prompt, int64_t max_tokens, uint32_t n_ctx);
 // 501 for an endpoint that is known and not offered.
 ApiError NotOffered(std::string what);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// A client's request for text, whatever wire format it came in.
+// A client's request for text, of any wire format.
 #pragma once
 
 #include <cstdint>
@@ -32,21 +32,21 @@ using ApiPrompt = std::variant<std::string, std::vector<Token>>;
 
 struct ApiRequest {
   ApiKind kind = ApiKind::kChat;
-  std::string model;               // as sent; empty: none
+  std::string model;               // as sent; empty: no name was sent
   ChatInput chat;                  // all kinds but completions
   std::vector<ApiPrompt> prompts;  // of texts without turns: n choices of each
   uint32_t n = 1;  // answers to a prompt; with a seed, the next ones' are seed + 1, ...
   OutputForm form;
-  // Where the client says nothing, what llama.cpp's programs do, as everywhere in Moestro; not
-  // OpenAI's temperature of 1. Its grammar is left empty: form says what is wanted.
+  // The defaults are those of llama.cpp's programs, as everywhere in Moestro; not OpenAI's
+  // temperature of 1. The grammar is empty: `form` says what the answer must be.
   SamplingOptions sampling;
   std::optional<uint32_t> seed;  // not given, or -1: a random one is taken
   int64_t max_tokens = -1;       // negative: until something else ends the text
   std::vector<std::string> stops;
   std::vector<Token> stop_tokens;  // end the text as the model's own end tokens do
-  uint32_t min_tokens = 0;         // before so many neither those nor a stop string end it
-  double seconds = 0.0;            // from the request to the answer's end; 0: any
-  double writing_seconds = 0.0;    // from the first token to the end of a line; 0: any
+  uint32_t min_tokens = 0;         // before so many no end token and no stop string ends it
+  double seconds = 0.0;            // most, from the request to the answer's end; 0: no limit
+  double writing_seconds = 0.0;    // most, from the first token to a line's end; 0: no limit
   bool return_progress = false;    // streamed: how far the prompt is
   bool stream = false;
   bool include_usage = false;  // chat and completions, streamed: one more event with the usage
@@ -54,7 +54,7 @@ struct ApiRequest {
   bool logprobs = false;
   uint32_t top_logprobs = 0;  // candidates for each token
   bool cache_prompt = true;
-  uint64_t needed_context = 0;       // tokens that the client wants room for; 0: it does not say
+  uint64_t needed_context = 0;       // tokens that the client wants room for; 0: not said
   bool is_load = false;              // Ollama's: no prompt, the model shall only be there
   std::vector<std::string> ignored;  // fields that are not known here, for the log; printable
   // What was asked for and is left out, as sentences for the client; printable.
@@ -64,18 +64,20 @@ struct ApiRequest {
 // A text goes on, without turns and marks.
 inline bool GoesOn(const ApiRequest& request) { return !request.prompts.empty(); }
 
-// What an input_tokens, count_tokens or apply-template endpoint takes is the body of a request, of
-// which only the input counts.
+// What a body is for. The endpoints input_tokens, count_tokens and apply-template take the body of
+// a request, of which only the input counts.
 enum class ApiPurpose : uint8_t { kAnswer, kInput };
 
-// The wire's JSON. 400, with `param` where a field is at fault: not UTF-8, not JSON, a field of a
-// wrong kind or value, something that needs pictures or state of the server. null is the same as
-// absent; of equal keys the last counts. n_vocab: for logit_bias and prompts of tokens.
+// Reads a request's JSON. 400, with `param` where a field is at fault: the body is not UTF-8 or not
+// JSON, a field has a wrong kind or value, the request needs pictures or state of the server. null
+// is the same as absent. Of equal keys the last counts. n_vocab: for logit_bias and prompts of
+// tokens.
 //
 // Several texts in one content are joined by line ends. Arguments of an earlier call that are no
 // JSON object become {"input": the text}. Tools that are no functions and items that need a
-// server's memory are left out with a warning; 400 only where one is demanded. A schema, or a
-// call's input that is no string, is printed anew without blanks, in its order of keys.
+// server's memory are left out with a warning; 400 only where the request demands such a tool. A
+// schema is printed anew without blanks, with the keys in their order, and so is a call's input
+// that is no string.
 ApiResult<ApiRequest> ParseApiRequest(ApiKind kind, std::string_view body, uint32_t n_vocab,
                                       ApiPurpose purpose = ApiPurpose::kAnswer);
 
@@ -83,7 +85,7 @@ ApiResult<ApiRequest> ParseApiRequest(ApiKind kind, std::string_view body, uint3
 const char* StreamType(ApiKind kind);
 std::string ErrorBodyFor(ApiKind kind, const ApiError& error, std::string_view request_id);
 
-// Writes the request's answer in its own format.
+// A writer of the request's answer, in the request's format.
 std::unique_ptr<ReplyWriter> MakeReplyWriter(const ApiRequest& request, const ReplyHead& head);
 
 }  // namespace moestro

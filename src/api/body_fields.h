@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // The fields of an object in a client's body, which is not trusted. null is the same as absent. A
-// field of a wrong kind or range is a 400 that names the field, what it must be and what came.
+// field of a wrong kind or range is a 400 that names the field, the wanted value and what came.
 #pragma once
 
 #include <cstddef>
@@ -30,20 +30,20 @@ struct IntegerRange {
 // A value as a message shows it: short, one line, printable.
 std::string ShownValue(JsonView value);
 
-// `what` must be `wanted`, and is not.
+// The 400 for the field `where`: its value must be `wanted`, and is not.
 [[nodiscard]] std::unexpected<ApiError> WrongValue(std::string where, std::string_view wanted,
                                                    JsonView value);
 
-// 400 for what is not UTF-8, not JSON, or has more values than any context has tokens.
+// 400: the body is not UTF-8, is not JSON, or has more values than any context has tokens.
 ApiResult<Json> ParseBody(std::string_view body);
-// An array of ids below n_vocab; `where` names it.
+// An array of ids below n_vocab; `where` names the array in messages.
 ApiResult<std::vector<Token>> ReadTokenIds(JsonView array, const std::string& where,
                                            uint32_t n_vocab);
 
 class BodyFields {
  public:
-  // `where`: the object's place in the body, "messages[2]"; empty: it is the body. 400 if the value
-  // is no object.
+  // `where`: the object's path in the body, "messages[2]"; empty: the object is the body. 400 if
+  // the value is no object.
   static ApiResult<BodyFields> Of(JsonView value, std::string where);
 
   std::optional<JsonView> Find(std::string_view key);
@@ -54,16 +54,16 @@ class BodyFields {
   ApiResult<std::optional<JsonView>> Array(std::string_view key);
   ApiResult<std::optional<JsonView>> Object(std::string_view key);
   ApiResult<std::optional<BodyFields>> Fields(std::string_view key);
-  // 400 if absent or empty.
+  // 400 if the field is absent or empty.
   ApiResult<std::string> NeededText(std::string_view key);
-  // 400 if absent.
+  // 400 if the field is absent.
   ApiResult<JsonView> NeededArray(std::string_view key);
 
   // "messages[2].role".
   std::string Name(std::string_view key) const;
   std::string Name(std::string_view key, size_t index) const;
   const std::string& where() const { return where_; }
-  // Keys that were not asked for, printable; no more than some tens of them.
+  // The object's keys that no method was asked for, printable; some tens at most.
   std::vector<std::string> Unasked() const;
 
  private:

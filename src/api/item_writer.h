@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// What the formats that answer with a list of items have in common (responses, messages): an item
-// is opened, grows and is closed, each with events of its own. Inside src/api only.
+// The common part of the formats that answer with a list of items (responses, messages). An item is
+// opened, grows and is closed, each with events. Inside src/api only.
 #pragma once
 
 #include <span>
@@ -24,7 +24,7 @@ class ItemWriter : public ReplyWriter {
   // Events of the last item. Asked for only if the answer is streamed.
   virtual std::string Opened() = 0;
   virtual std::string Grown(const std::string& text, std::span<const TokenLogprob> logprobs) = 0;
-  // is_whole: it was not cut off by a limit.
+  // is_whole: no limit cut the item off.
   virtual std::string Closed(bool is_whole) = 0;
 
   bool is_stream() const { return is_stream_; }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Ollama's small answers, for editors that speak nothing else.
+// Ollama's small answers, for editors that speak only Ollama's interface.
 #pragma once
 
 #include <cstdint>
@@ -16,14 +16,14 @@ std::string UtcTime(int64_t seconds);
 
 // {"error": "text"}.
 std::string OllamaErrorBody(const ApiError& error);
-// Whose interface this is: clients leave out what older ones lack.
+// The version of Ollama that has this interface: clients leave out what older versions lack.
 std::string OllamaVersionBody();
-// What is on disk, and what is in memory: the one model.
+// The models on disk, and the models in memory: the one model.
 std::string OllamaTagsBody(const ServedModel& model);
 std::string OllamaRunningBody(const ServedModel& model);
-// The context that it tells is what one request may have.
+// The context in this body is the tokens that one request may have.
 std::string OllamaShowBody(const ServedModel& model);
-// To a request without a prompt, which asks to have the model in memory.
+// The answer to a request without a prompt, which asks to load the model.
 std::string OllamaLoadedBody(const ApiRequest& request, const ReplyHead& head);
 
 }  // namespace moestro

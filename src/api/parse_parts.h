@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The pieces that the bodies of several wire formats share, and each format's reader. Each reader
-// fills in what its fields say and leaves the rest as it is. Inside src/api only.
+// Readers of the fields that several wire formats share, and a reader for each format. A reader
+// changes what its fields say and leaves the rest of the request as it is. Inside src/api only.
 #pragma once
 
 #include <cstdint>
@@ -14,12 +14,12 @@
 
 namespace moestro {
 
-// parse_sampling.cc: fields that are the same everywhere, llama-server's own among them.
+// parse_sampling.cc: fields that are the same in all formats, also those of llama-server.
 ApiStatus ReadSampling(BodyFields& body, uint32_t n_vocab, ApiRequest& request);
-// The first of `keys` that is there; all are checked.
+// The first of `keys` that the body has; all are checked.
 ApiStatus ReadMaxTokens(BodyFields& body, std::initializer_list<std::string_view> keys,
                         ApiRequest& request);
-// A string or an array of them.
+// A string or an array of strings.
 ApiStatus ReadStops(BodyFields& body, std::string_view key, ApiRequest& request);
 // "n", answers to each of `prompts` prompts.
 ApiStatus ReadAnswers(BodyFields& body, size_t prompts, ApiRequest& request);
@@ -30,41 +30,42 @@ ApiStatus ReadBareForms(BodyFields& body, OutputForm& form);
 // {"type": "text" | "json_object" | "json_schema", ...}. The schema is in the format itself if it
 // is flat (responses, messages), else in its "json_schema".
 ApiStatus ReadFormat(BodyFields& format, bool is_flat, OutputForm& form);
-// A form once; 400 for a second one.
+// Sets the answer's form; 400 if the request has a form already.
 ApiStatus SetForm(OutputForm::Kind kind, std::string definition, const std::string& where,
                   OutputForm& form);
 ApiStatus ReadTemplateArguments(BodyFields& body, ChatInput& chat);
-// Unless the client said it itself.
+// Adds the argument unless the client sent it.
 void AddTemplateArgument(std::string_view key, Json value, ChatInput& chat);
 ApiStatus ReadEffort(BodyFields& fields, std::string_view key, ChatInput& chat);
 
 // parse_tools.cc
-// `function`: where name, description and schema stand.
+// `function`: the object with name, description and schema.
 ApiStatus AddTool(BodyFields& function, std::string_view schema_key, ChatInput& chat);
-// "auto", "none", "required", {"type": "function"} with the name in "function" or beside it, or
-// {"type": "allowed_tools"}.
+// "auto", "none", "required", {"type": "allowed_tools"}, or {"type": "function"} with the name in
+// "function" or in the object itself.
 ApiStatus ReadToolChoice(BodyFields& body, ChatInput& chat);
-// Chat's {"type": "function", "function": {...}} or the flat form of responses. Those of other
+// Chat's {"type": "function", "function": {...}} or the flat form of responses. Tools of other
 // types are left out with a warning.
 ApiStatus ReadTools(BodyFields& body, bool is_flat, ApiRequest& request);
-// `where` is left out: what it is, and what is offered instead. No more than some tens of them.
+// Adds the warning that the field `where` is left out: the field's type, and what is offered
+// instead. A request has some tens of warnings at most.
 void Warn(ApiRequest& request, const std::string& where, std::string_view type,
           std::string_view offered);
-// No two of a name; the one asked for is there.
+// 400 unless the tools' names differ and the tool that was asked for is among them.
 ApiStatus CheckTools(const ChatInput& chat);
 // A call's arguments, a string or the object itself, as JSON text of an object.
 ApiResult<std::string> ReadArguments(BodyFields& call, std::string_view key);
-// `text` if it is a JSON object, else {"input": text}; nothing is {}.
+// `text` if it is a JSON object, else {"input": text}; {} for an empty text.
 std::string ObjectText(std::string_view text);
 
 // parse_content.cc
 ChatTurn NewTurn(std::string role, std::string content = {});
-// The last turn is an assistant's that can be gone on with.
+// Whether the last turn is an assistant's text that the answer can go on with.
 bool EndsInText(const ChatInput& chat);
-// A string, or text parts joined by line ends. 400 for parts that are no text.
+// A string, or text parts joined by line ends. 400 if a part is no text.
 ApiResult<std::string> ReadContent(BodyFields& turn, std::string_view key);
 
-// One file each.
+// The readers of the formats, a file each.
 ApiStatus ReadChatBody(BodyFields& body, ApiRequest& request);
 ApiStatus ReadCompletionBody(BodyFields& body, uint32_t n_vocab, ApiRequest& request);
 ApiStatus ReadResponsesBody(BodyFields& body, ApiRequest& request);

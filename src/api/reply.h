@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// An answer on its way to a client: what every wire format's writer is given, and what it gives
-// back. Each format has a writer of its own.
+// An answer on the way to a client: what the writer of a wire format is given, and what it gives
+// back. Each format has a writer.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +17,7 @@ struct TokenLogprob {
   struct Candidate {
     Token token = 0;
     std::string bytes;     // may be part of a character
-    float logprob = 0.0F;  // NaN: not known, as of an echoed prompt's first token
+    float logprob = 0.0F;  // NaN: not known, as for an echoed prompt's first token
   };
   Candidate chosen;
   std::vector<Candidate> top;  // likeliest first
@@ -46,46 +46,46 @@ struct PromptProgress {
   uint32_t total = 0;      // tokens
   uint32_t cached = 0;     // of them, not computed again
   uint32_t processed = 0;  // computed or cached
-  double seconds = 0.0;    // since it began
+  double seconds = 0.0;    // since the prompt's first step
 };
 
 struct ReplyEnd {
   FinishReason reason = FinishReason::kStop;
-  std::string stop;  // the stop string that ended it; empty: none
+  std::string stop;  // the stop string that ended the text; empty: no stop string did
   ReplyUsage usage;
 };
 
-// Who answers, and when.
+// The answer's model, time and ids.
 struct ReplyHead {
   std::string id;               // random part; a writer puts its own prefix before it
   std::string model;            // as /v1/models names it
-  std::string fingerprint;      // of program and model ("system_fingerprint"); empty: none
+  std::string fingerprint;      // of program and model ("system_fingerprint"); empty: not sent
   int64_t created = 0;          // seconds since 1970
-  std::string request_id = {};  // formats whose errors name it
-  uint32_t prompt_tokens = 0;   // formats that begin with a usage say it there
+  std::string request_id = {};  // for formats whose errors name it
+  uint32_t prompt_tokens = 0;   // for formats that begin with a usage
 };
 
 // Streamed: Begin(), Part()..., EndChoice() of each choice, End(); or Failed() at any point. Each
-// gives bytes for the wire, maybe none; whole events, each with the empty line that ends it.
-// Not streamed: Begin(), Part() and EndChoice() give nothing; End() gives the whole body, and
-// Failed() that of the error.
+// call gives whole events for the wire, with the empty line that ends an event, or no bytes.
+// Not streamed: Begin(), Part() and EndChoice() give no bytes. End() gives the whole body, and
+// Failed() gives the body of the error.
 //
 // Thread rule: one thread.
 class ReplyWriter {
  public:
   virtual ~ReplyWriter() = default;
   virtual std::string Begin() = 0;
-  // `choice`: which of the n answers to a prompt, or of several prompts' answers one after another;
-  // 0 but for chat and completions.
+  // `choice`: the number of the answer, over all prompts and n answers to each; 0 but for chat and
+  // completions.
   virtual std::string Part(const ReplyPart& part, uint32_t choice) = 0;
-  // Streamed, in formats that have a place for it; else nothing.
+  // Streamed, in formats that can tell progress; else no bytes.
   virtual std::string Progress(const PromptProgress&, uint32_t) { return ""; }
-  // All of one choice has been said.
+  // One choice has been written to the end.
   virtual std::string EndChoice(const ReplyEnd& end, uint32_t choice) = 0;
   virtual std::string End() = 0;
-  // The error as the format's stream says it; ends the stream.
+  // The error in the format's form; ends the stream.
   virtual std::string Failed(const ApiError& error) = 0;
-  // Streamed: says nothing, but keeps clients and proxies waiting. Any time after Begin().
+  // Streamed: an empty message that keeps clients and proxies waiting. Any time after Begin().
   virtual std::string Ping() const = 0;
 };
 

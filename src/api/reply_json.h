@@ -11,10 +11,10 @@
 
 namespace moestro {
 
-// An event of a stream, with the empty line that ends it: clients drop one without.
+// An event of a stream, with the empty line that ends the event: clients drop an event without it.
 std::string StreamEvent(std::string_view data);
 std::string StreamEvent(std::string_view name, const Json& data);
-// Says nothing.
+// An empty comment of a stream.
 std::string StreamComment();
 
 // "stop", "length", "tool_calls".
@@ -28,25 +28,27 @@ Json TimingsJson(const ReplyUsage& usage);
 Json ProgressJson(const PromptProgress& progress);
 void AddUsage(const ReplyUsage& more, ReplyUsage& sum);
 
-// With the digits that tell it from other floats: 0.8, not 0.800000011920929. NaN becomes null.
+// A number with the digits that tell it from other floats: 0.8, not 0.800000011920929. NaN becomes
+// null.
 Json NumberJson(float number);
-// JSON knows no infinity: what cannot be is -9999, as OpenAI writes it; NaN becomes null.
+// A log-probability. JSON has no infinity: an impossible token is -9999, as OpenAI writes it. NaN
+// becomes null.
 Json LogprobJson(float logprob);
 // [{"token", "logprob", "bytes", "top_logprobs": [...]}].
 Json LogprobsJson(std::span<const TokenLogprob> logprobs);
 void PushLogprobs(std::span<const TokenLogprob> logprobs, Json& array);
 
-// What an answer consists of, in order: a text, thoughts, or a call.
+// A part of an answer: a text, thoughts, or a call.
 struct AnswerItem {
   ChatDelta::Kind kind = ChatDelta::Kind::kContent;  // kContent, kReasoning or kCallBegin
-  std::string text;                                  // of a call: its arguments
+  std::string text;                                  // of a call: the arguments
   std::string name;
   std::string call_id;
-  Json logprobs = Json::Array();  // of its tokens, as LogprobsJson() gives them
+  Json logprobs = Json::Array();  // of the item's tokens; LogprobsJson()
 };
 
-// Whether a delta is the first of an item after `items`. One without text opens none unless it
-// begins a call.
+// Whether a delta is the first of a new item after `items`. A delta without text opens an item only
+// if it begins a call.
 bool OpensItem(std::span<const AnswerItem> items, const ChatDelta& delta);
 AnswerItem NewItem(const ChatDelta& delta);
 

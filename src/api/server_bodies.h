@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// The small requests and answers beside those for text.
+// The small requests and answers beside the requests for text.
 #pragma once
 
 #include <cstdint>
@@ -23,20 +23,20 @@ struct ServedModel {
   uint32_t n_ctx_train = 0;
   uint32_t n_vocab = 0;
   uint64_t n_params = 0;
-  uint64_t size_bytes = 0;        // of its tensors
+  uint64_t size_bytes = 0;        // of the tensors
   std::string architecture = {};  // "qwen3moe"
-  std::string quantization = {};  // the type that most of its weights have: "q4_K"
-  std::string digest = {};        // hexadecimal, tells it from others
+  std::string quantization = {};  // the type that most weights have: "q4_K"
+  std::string digest = {};        // hexadecimal; differs between models
   std::string path = {};
   std::string chat_template = {};
   std::vector<std::string> capabilities = {};  // "completion", "tools", "thinking"
-  std::vector<std::string> warnings = {};      // what a user of it must know
+  std::vector<std::string> warnings = {};      // what a user of the model must know
 };
 
-// llama-server's: what a request gets that says nothing, and what the model is.
+// llama-server's /props: the defaults of a request, and facts of the model.
 struct ServerProperties {
   SamplingOptions defaults;
-  uint32_t parallel = 0;  // texts beside each other
+  uint32_t parallel = 0;  // texts that are computed beside each other
   std::string bos = {};
   std::string eos = {};
   std::string build = {};
@@ -47,7 +47,7 @@ std::string ModelBody(const ServedModel& model);
 std::string ModelListBody(std::span<const ServedModel> models);
 
 std::string HealthBody();
-// With status 503, until the model is there.
+// The body of a 503 until the model is loaded.
 std::string LoadingBody();
 
 struct TokenizeRequest {
@@ -58,15 +58,15 @@ struct TokenizeRequest {
 };
 ApiResult<TokenizeRequest> ParseTokenizeRequest(std::string_view body);
 std::string TokenizeBody(std::span<const Token> tokens);
-// REQUIRES: a piece, the token's bytes, for each token.
+// `pieces`: the tokens' bytes. REQUIRES: a piece for each token.
 std::string TokenizeBody(std::span<const Token> tokens, std::span<const std::string> pieces);
 
 ApiResult<std::vector<Token>> ParseDetokenizeRequest(std::string_view body, uint32_t n_vocab);
 std::string DetokenizeBody(std::string_view text);
 
-// Its request is one of ApiKind::kChat, of which the input counts.
+// The answer of /apply-template. The request is of ApiKind::kChat, and only the input counts.
 std::string ApplyTemplateBody(std::string_view prompt);
-// How many tokens a request's input has.
+// The number of tokens of a request's input.
 std::string InputTokensBody(ApiKind kind, uint64_t n_tokens);
 
 }  // namespace moestro

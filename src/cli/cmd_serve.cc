@@ -138,7 +138,7 @@ void AddServe(CommandLine& line) {
            "is free, at most 16G)")
       .Type("SIZE");
   serve
-      .Add("--slot-save-path", server.slot_folder,
+      .Add("--slot-save-path", server.saved_texts_folder,
            "folder for what clients save and restore by POST /slots/N; without it they cannot")
       .Type("DIR");
   serve.AddSwitch("--log-requests", server.logs_requests,

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: MIT
-// Whose requests are answered, by what a browser cannot be made to lie about. A page that a user
-// looks at can send requests to this machine, and a name of its own that it points here makes our
-// replies readable to it (DNS rebinding). So a request must name a host that is ours (Host), and a
-// page that sends one must be our own or a listed one (Origin, Sec-Fetch-Site). Programs that are
-// no browsers send no Origin and are not asked for one. docs/security.md has the threats. Pure.
+// The rule for which requests are answered. The rule uses only headers that a page cannot forge in
+// a browser. A page that a user looks at can send requests to this machine. If the page's owner
+// points a name at this machine, the page can also read our replies (DNS rebinding). So the Host of
+// a request must be a name of this server. A request of a page (Origin, Sec-Fetch-Site) must come
+// from our own page or from a listed origin. A program that is no browser sends no Origin, and
+// needs none. docs/security.md lists the threats. Pure.
 #pragma once
 
 #include <optional>
@@ -17,15 +18,16 @@
 namespace moestro {
 
 struct AccessRules {
-  bool has_keys = false;                  // then the host is not looked at
-  std::vector<std::string> hosts = {};    // ours beside addresses and localhost; ParseHosts()
-  std::vector<std::string> origins = {};  // whose pages may ask; ParseOrigins()
+  bool has_keys = false;                  // true: the host is not checked
+  std::vector<std::string> hosts = {};    // beside addresses and localhost; ParseHosts()
+  std::vector<std::string> origins = {};  // pages of these may ask; ParseOrigins()
 };
 
-// What of a request's head matters. The texts are as they came; nullopt: there was no such line.
+// The part of a request's head that the rule looks at. A text is as it came. nullopt: the head has
+// no such line.
 struct AskedFrom {
   std::string_view path;
-  bool is_page = false;  // a file of our page, which other sites may lead to
+  bool is_page = false;  // a file of our page, which other sites may link to
   std::optional<std::string> host = {};
   std::optional<std::string> origin = {};
   std::optional<std::string> fetch_site = {};
@@ -37,22 +39,24 @@ struct Refusal {
   std::string message;
 };
 
-// Names, between commas, as --allowed-host takes them: in lower case, without a dot at the end.
-// kUsage: one has a scheme, a port, a wildcard or what no name has.
+// The names in a list of --allowed-host, which commas part: in lower case, without a dot at the
+// end. kUsage: a name has a scheme, a port, a wildcard, or a character that no name has.
 Result<std::vector<std::string>> ParseHosts(std::string_view list);
-// Origins, between commas, as --cors takes them: spelled as browsers do ("http://a.example", no
-// port where it is the scheme's own). kUsage: one that no browser sends, "null", or "*" beside
-// others.
+// The origins in a list of --cors, which commas part, spelled as browsers spell them
+// ("http://a.example", without the scheme's default port). kUsage: an origin that no browser sends,
+// "null", or "*" beside other origins.
 Result<std::vector<std::string>> ParseOrigins(std::string_view list);
 
-// 400 for a Host that is none, 421 for one that is not ours, 403 for a page that may not ask.
+// nullopt: the request is answered. 400: a needed Host is missing; 421: the Host is no name of this
+// server; 403: the page may not ask.
 std::optional<Refusal> CheckAccess(const AccessRules& rules, const AskedFrom& asked);
 
-// The header lines that let the page of a listed origin read a reply, whatever its status; what a
-// reply depends on is said to caches. No origin: none may.
+// The header lines that let a page of a listed origin read a reply of any status. Vary tells caches
+// that the reply depends on the origin. Without an origin no page may read the reply.
 std::vector<std::pair<std::string, std::string>> SharingHeaders(
     const AccessRules& rules, const std::optional<std::string>& origin);
-// What a browser asks before it sends a request with headers of its own. `headers`: those it names.
+// The reply's header lines to the question that a browser sends before a request with headers of
+// the page's own. `headers`: the names of those headers.
 std::vector<std::pair<std::string, std::string>> PreflightHeaders(
     const AccessRules& rules, const std::optional<std::string>& origin,
     const std::optional<std::string>& headers);

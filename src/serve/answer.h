@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// A client's request for text, from its body to the last byte of the reply.
+// A client's request for text, from the request's body to the last byte of the reply.
 //
-// Thread rule: any thread; it waits for the engine.
+// Thread rule: any thread; the thread waits for the engine.
 #pragma once
 
 #include <string_view>
@@ -12,10 +12,10 @@
 
 namespace moestro {
 
-// The reply to a body of that kind. Whole replies are ready when this returns; streamed ones are
-// written by HttpReply::stream, with a comment every few seconds while there is nothing to say.
-// When the client leaves, its jobs are withdrawn. The body is gone as soon as it has been read.
-// `model` outlives the reply.
+// The reply to a body of that kind. A whole reply is ready when this returns. A streamed reply is
+// written by HttpReply::stream, with a comment every few seconds while the answer has no news. When
+// the client leaves, the request's jobs are withdrawn. The body is dropped as soon as it has been
+// read. `model` outlives the reply.
 HttpReply AnswerRequest(const ReadyModel& model, ApiKind kind, HttpRequest& request);
 
 // An error in the kind's own form.

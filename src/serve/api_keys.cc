@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
 #include "serve/api_keys.h"
 
-#include <strings.h>
 #include <sys/stat.h>
 
 #include <cerrno>
@@ -10,6 +9,7 @@
 #include <fstream>
 
 #include "base/log.h"
+#include "serve/http_head.h"
 
 namespace moestro {
 namespace {
@@ -61,8 +61,7 @@ uint32_t WhichKey(std::span<const std::string> keys, std::string_view given) {
 
 std::string BearerOf(std::string_view authorization) {
   constexpr std::string_view kBearer = "bearer ";
-  if (authorization.size() < kBearer.size()) return {};
-  if (strncasecmp(authorization.data(), kBearer.data(), kBearer.size()) != 0) return {};
+  if (!HasIgnoringCase(authorization.substr(0, kBearer.size()), kBearer)) return {};
   authorization.remove_prefix(kBearer.size());
   while (authorization.starts_with(' ')) authorization.remove_prefix(1);
   return std::string(authorization);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The keys that clients of a server must have. They stand in a file, never on a command line, which
-// every user of the machine can read, and no message or log line repeats one.
+// The keys that clients of a server must have. Keys stand in a file, never on a command line, which
+// every user of the machine can read. No message and no log line repeats a key.
 #pragma once
 
 #include <cstdint>
@@ -13,18 +13,19 @@
 
 namespace moestro {
 
-// A key a line; blanks at the ends of lines and empty lines do not count. Warns when other users
-// of the machine can read the file. kIo: it cannot be read; kUsage: it holds none.
+// The file's keys, one a line. Blanks at the ends of lines and empty lines do not count. Warns when
+// other users of the machine can read the file. kIo: the file cannot be read; kUsage: the file
+// holds no key.
 Result<std::vector<std::string>> ReadKeyFile(const std::string& path);
 
-// Which key it is, from 1; 0: none. All keys are compared, and each in full: how long it takes
-// depends on the keys alone, not on how much of one was guessed.
+// The number of the key that was given, from 1; 0: no key is equal. Every key is compared in full.
+// So the time depends on the keys alone, not on how much of a key was guessed.
 uint32_t WhichKey(std::span<const std::string> keys, std::string_view given);
 inline bool IsKnownKey(std::span<const std::string> keys, std::string_view given) {
   return WhichKey(keys, given) > 0;
 }
 
-// The key of an "Authorization: Bearer KEY"; empty: there is none.
+// The key in "Authorization: Bearer KEY"; empty: the header has no key.
 std::string BearerOf(std::string_view authorization);
 
 }  // namespace moestro

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
-// What the bodies of all requests may take together. Each may have kFree without asking, so that
-// large ones that come slowly hold up no small ones.
+// The memory that the bodies of all requests may take together. Each body has kFree beside it, so
+// that large bodies that come slowly do not hold up small bodies.
 //
-// Thread rule: any thread; a Share is one thread's.
+// Thread rule: any thread; a Share belongs to one thread.
 #pragma once
 
 #include <algorithm>
@@ -15,10 +15,10 @@ class BodyRoom {
  public:
   static constexpr size_t kFree = size_t{64} << 10;
 
-  // `bytes` beyond what is free.
+  // `bytes`: for all bodies together, beyond each body's kFree.
   explicit BodyRoom(size_t bytes) : all_(bytes) {}
 
-  // One body's. Gives back in the end. The room must outlive it.
+  // The memory of one body; the destructor gives it back. The room must outlive the share.
   class Share {
    public:
     explicit Share(BodyRoom& room) : room_(room) {}
@@ -26,7 +26,7 @@ class BodyRoom {
     Share& operator=(const Share&) = delete;
     ~Share() { room_.taken_.fetch_sub(taken_, std::memory_order_relaxed); }
 
-    // The body has grown to so many bytes. False: there is no room for it now.
+    // The body has grown to `bytes`. False: the room has no place for so many bytes now.
     bool GrowTo(size_t bytes) {
       const size_t wanted = bytes - std::min(bytes, kFree);
       if (wanted <= taken_) return true;

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
 #include "serve/client_socket.h"
 
-#include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
 #include <sys/socket.h>
@@ -26,10 +25,10 @@ void Set(int socket, int level, int name, int value) {
 ClientSocket::ClientSocket(int socket, Connections& connections)
     : socket_(socket), connections_(connections), id_(connections.Open(socket)) {
   Set(socket, SOL_SOCKET, SO_KEEPALIVE, 1);
-  Set(socket, IPPROTO_TCP, TCP_KEEPIDLE, kAliveEvery);
-  Set(socket, IPPROTO_TCP, TCP_KEEPINTVL, kAliveEvery);
-  Set(socket, IPPROTO_TCP, TCP_KEEPCNT, kAliveTries);
-  Set(socket, IPPROTO_TCP, TCP_USER_TIMEOUT, kAliveSeconds * 1000);
+  Set(socket, SOL_TCP, TCP_KEEPIDLE, kAliveEvery);
+  Set(socket, SOL_TCP, TCP_KEEPINTVL, kAliveEvery);
+  Set(socket, SOL_TCP, TCP_KEEPCNT, kAliveTries);
+  Set(socket, SOL_TCP, TCP_USER_TIMEOUT, kAliveSeconds * 1000);
 }
 
 ClientSocket::~ClientSocket() {

@@ -1,6 +1,16 @@
 // SPDX-License-Identifier: MIT
 // A client's connection as bytes: reads requests one after another, writes replies, tells whether
-// the client is still there. How long it may wait for the client is the business of Connections.
+// the client has left. Connections says how long a client is waited for.
+//
+// httplib's own stream does not do. Each of these tests of HttpServerTest fails with it:
+// - Bytes that were read behind a request begin the next request, where httplib drops them:
+//   RequestsThatAreSentAheadAreAllAnswered.
+// - A client that has only ended its own side gets the reply, where httplib takes it for gone:
+//   AClientThatHalfClosesGetsItsReply.
+// - The body of a refused request is not waited for, where httplib reads all of it before it goes
+//   on: BodiesThatTakeTooMuchTogetherAreRefused.
+// - A client that still sends is listened to for a moment, where httplib closes and the network may
+//   drop the reply: ARefusedBodyIsTakenToItsEnd.
 //
 // Thread rule: the connection's thread.
 #pragma once
@@ -18,10 +28,10 @@
 
 namespace moestro {
 
-// To one whose head did not arrive as far as a reply needs it.
+// The reply to a client whose request line did not arrive in time.
 inline constexpr std::string_view kTooSlow =
     "HTTP/1.1 408 Request Timeout\r\nConnection: close\r\nContent-Length: 0\r\n\r\n";
-// What clients pass over: before a reply, and between the events of one.
+// Bytes that clients pass over: before a reply, and between the events of a reply.
 inline constexpr std::string_view kIgnored = "HTTP/1.1 100 Continue\r\n\r\n";
 inline constexpr std::string_view kIgnoredEvent = "3\r\n:\n\n\r\n";
 
@@ -33,15 +43,15 @@ class ClientSocket {
   ClientSocket(const ClientSocket&) = delete;
   ClientSocket& operator=(const ClientSocket&) = delete;
 
-  // Waits for the next request's first byte, which may be here already. False: there is none.
+  // Waits for the first byte of the next request. False: no request comes.
   bool NextRequest();
-  // As read(2), but that a head's lines which httplib does not take are left out.
+  // As read(2), without the lines of a head that HttpHead puts aside.
   ssize_t Read(char* to, size_t size);
-  // As write(2), of at least one byte; waits until the client has read enough.
+  // As write(2), of at least one byte. Waits until the kernel takes a byte.
   ssize_t Write(std::string_view bytes);
-  // Looks whether the client has left. One that has only ended its own side waits for its reply; it
-  // is told from one that has closed by what the network answers to `ignored`, bytes that a client
-  // passes over at this place. Empty: there are none, and both have left.
+  // Whether the client has left. A client that has only ended its own side waits for the reply. The
+  // network tells it from a client that has closed, by the answer to `ignored`: bytes that a client
+  // passes over at this point. `ignored` empty: a client that has ended its side counts as gone.
   bool IsGone();
   void set_ignored(std::string_view ignored) { ignored_ = ignored; }
 

@@ -1,11 +1,15 @@
 // SPDX-License-Identifier: MIT
-// Which connections there are, what each waits for since when, and which one has to go: the
-// server's rules against clients that are slow, on purpose or not. Behind a balancer all clients
-// have one address, so the rules know time and bytes alone. Pure: the caller says what time it is
+// The server's rules against clients that are slow, on purpose or not: the list of connections,
+// what each connection waits for since when, and which connection has to go. Behind a balancer all
+// clients have one address, so the rules know time and bytes alone. Pure: the caller says the time
 // and ends the connections that are named.
 //
-// A connection is somewhere in a circle: it is idle, sends a head, sends a body, is answered, is
-// idle. Each part in which the server waits for the client has a time by which it must be over.
+// A connection goes in a circle: it is idle, sends a head, sends a body, is answered, is idle. Each
+// part in which the server waits for the client has a deadline.
+//
+// httplib's time-outs do not do. Each byte starts them anew, and they know nothing of places. These
+// tests of SlowClientsTest fail with them: SingleBytesBuyNoTime, ASlowHeadIsEnded,
+// ABodyThatTricklesIsEnded, ThreeHundredSlowBodiesKeepNobodyOutForLong.
 //
 // Not shared between threads.
 #pragma once
@@ -19,24 +23,24 @@
 namespace moestro {
 
 struct ConnectionLimits {
-  size_t most = 256;                // requests at a time
-  size_t kept = 16;                 // connections beside these, so that the kept paths get in
+  size_t most = 256;                // requests at the same time
+  size_t kept = 16;                 // more connections, so that requests of kept paths get in
   double head_seconds = 10.0;       // from a head's first byte, or the connection, to its end
-  double idle_seconds = 65.0;       // from a reply to the next request; clients are told a bit less
+  double idle_seconds = 65.0;       // from a reply to the next request; clients are told less
   double start_seconds = 10.0;      // that a body may stand still at its beginning
   double patience = 30.0;           // that a body or a reply may ever stand still
-  double bytes_per_second = 16384;  // of a body, and of a reply that fills what the kernel holds
+  double bytes_per_second = 16384;  // of a body, and of a reply that fills the kernel's buffer
   double linger_seconds = 1.0;      // for what a client still sends after a refusal
 };
 
-// A client's bytes against the clock. It may stand still for some time; a byte earns the time that
-// it may take, so that a slow link passes and a pause of a fast one, too.
+// A client's bytes against the clock. A client may stand still for some time. Each byte earns the
+// client more time, so that a slow link passes, and a pause of a fast link, too.
 class Pace {
  public:
-  // `now`: it begins, and may stand still for `start` seconds.
+  // The bytes begin at `now`, and may stand still for `start` seconds.
   Pace(const ConnectionLimits& limits, double start, double now);
   void Moved(size_t bytes, double now);
-  // The client is not waited for until it goes on.
+  // The client is not waited for between Pause() and GoOn().
   void Pause(double now) { paused_ = now; }
   void GoOn(double now);
 
@@ -59,20 +63,20 @@ class ConnectionLedger {
 
   explicit ConnectionLedger(const ConnectionLimits& limits) : limits_(limits) {}
 
-  // A connection has come. When all places are taken the oldest one without a complete head gives
-  // way: `leaves`. nullopt: none can, the new one is to be closed.
+  // A connection has come. When all places are taken, the oldest connection without a complete head
+  // gives way: `leaves`. nullopt: no connection can give way, and the new one is to be closed.
   struct Arrival {
     Id id = 0;
     std::optional<Id> leaves = {};
   };
   std::optional<Arrival> Arrive(double now);
-  // It is closed.
+  // The connection is closed.
   void Gone(Id id) { entries_.erase(id); }
 
   void HeadBegins(Id id, double now);
-  // It has sent a complete head; `is_kept`: of a path that the kept places are for. When there are
-  // as many requests as may be, the slowest of those whose clients have been waited for for some
-  // time gives way. `passes` false: none does, the request is to be refused.
+  // The client has sent a complete head. `is_kept`: the kept places are for this path. When all
+  // places for requests are taken, a request whose client is known to be slow gives way, the
+  // slowest first: `leaves`. `passes` false: no request gives way, and this one is to be refused.
   struct Verdict {
     bool passes = true;
     std::optional<Id> leaves = {};
@@ -80,21 +84,21 @@ class ConnectionLedger {
   Verdict HeadEnds(Id id, bool is_kept, double now);
   void BodyGrew(Id id, size_t bytes, double now);
   void BodyEnds(Id id, double now);
-  // The kernel takes no more of the reply until the client has read some; it has taken so much.
+  // The kernel takes no more of the reply until the client reads; it has taken `bytes` more.
   void ReplyWaits(Id id, double now);
   void ReplyGoesOn(Id id, size_t bytes, double now);
-  // The reply has been sent, and the connection stays for another request, or until the client has
-  // heard that it does not.
+  // The reply has been sent. Rests(): the connection stays for another request. Lingers(): it ends,
+  // and the client may still send.
   void Rests(Id id, double now);
   void Lingers(Id id, double now);
 
-  // Those whose time is over; they are named once.
+  // The connections whose time is over; each is named once.
   std::vector<Id> TakeLate(double now);
-  // Named by TakeLate() or as one that leaves.
+  // TakeLate() has named the connection, or it gave way to another.
   bool must_go(Id id) const;
-  // It sends a request, head or body.
+  // The client sends a head or a body.
   bool is_sending(Id id) const;
-  // All that the server waits for, rather than they for it.
+  // The connections whose clients the server waits for.
   std::vector<Id> waited_for() const;
   size_t size() const { return entries_.size(); }
 

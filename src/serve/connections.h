@@ -1,8 +1,12 @@
 // SPDX-License-Identifier: MIT
-// A server's connections, a thread for each, and the ledger's word made true: a connection that has
-// to go finds its socket shut down, whatever its thread waits for there.
+// A server's connections, a thread for each. What the ledger decides is done here: the socket of a
+// connection that has to go is shut down, so that the thread that waits for the socket goes on.
 //
-// Thread rule: any thread; Begin() and Finish() one thread.
+// httplib's own thread pool and time-outs do not do. A pool serves as many connections as it has
+// threads, and the first silent clients hold all of them:
+// SlowClientsTest.ThreeHundredWithoutACompleteHeadKeepNobodyOut.
+//
+// Thread rule: any thread; Begin() and Finish() are one thread's.
 #pragma once
 
 #include <condition_variable>
@@ -27,18 +31,18 @@ class Connections {
         clock_(std::move(clock)),
         ledger_(limits) {}
 
-  // A connection has come: `work` is done in a thread of its own. False: there is no place for it,
-  // or no thread.
+  // A connection has come: does `work` in a new thread. False: the connection gets no place or no
+  // thread.
   bool Begin(std::function<void()> work);
-  // The server ends: no connection begins another request, those that the server waits for end, and
-  // after a second all others. Waits for the threads.
+  // The server ends. No connection begins another request. Connections that the server waits for
+  // end at once, the others after a second. Waits for the threads.
   void Finish();
-  // In that thread: this is its socket, open until Close().
+  // In the connection's thread: names the connection's socket, which is open until Close().
   Id Open(int socket);
   // Shuts the socket down and closes it.
   void Close(Id id);
 
-  // Ends those whose time is over. Cheap: to be called several times a second.
+  // Ends connections whose time is over. Cheap: to be called several times a second.
   void EndLate();
 
   double now() const { return clock_(); }
@@ -69,8 +73,8 @@ class Connections {
     const std::lock_guard lock(mutex_);
     return ledger_.must_go(id);
   }
-  // What a request without a whole head or body is answered: 503 when the server ends, 408 when
-  // the client was too slow, else 400.
+  // The status for a request without a whole head or body: 503 when the server ends, 408 when the
+  // client was too slow, else 400.
   int StatusOfCut(Id id) const {
     const std::lock_guard lock(mutex_);
     if (is_finishing_) return 503;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// A request on its way to its reply, as far as the HTTP library does not know it.
+// A request and its reply, as far as httplib does not know them.
 //
-// Thread rule: an Exchange is its connection's thread's; Exchanges any thread.
+// Thread rule: an Exchange belongs to the connection's thread; Exchanges: any thread.
 #pragma once
 
 #include <limits>
@@ -22,8 +22,8 @@ struct Exchange {
   RequestRecord record = {};
 };
 
-// The library gives its handlers a request and no connection, so an exchange is found by a number
-// that travels along as the client's port.
+// httplib gives a handler the request and no connection. So a handler finds the exchange by a
+// number that the request has in place of the client's port.
 class Exchanges {
  public:
   static int NumberOf(const Exchange& exchange) {
@@ -37,7 +37,7 @@ class Exchanges {
     const std::lock_guard lock(mutex_);
     all_.erase(NumberOf(exchange));
   }
-  // REQUIRES: it has been added and not removed.
+  // REQUIRES: the exchange has been added and not removed.
   Exchange& Of(int number) const {
     const std::lock_guard lock(mutex_);
     return *all_.at(number);

@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: MIT
-// The beginning of a request, up to the empty line, on its way to httplib: that takes no line of
-// headers above 8 KiB (a number inside of the library), so longer ones go past it. Pure.
+// The head of a request on the way to httplib, which takes it apart. Two limits are ours:
+// - httplib refuses a header line above 8 KiB, a number that is compiled into the library. A longer
+//   line goes past httplib. HttpServerTest.TakesALongHeaderWholeAndTheBodyAfterIt fails without.
+// - httplib has no limit for all headers together. The tests RefusesTooManyBytesOfHeaders and
+//   RefusesALineOfMoreThanAllHeadersMayHave of HttpServerTest fail without.
+// Pure.
 #pragma once
 
 #include <cstddef>
@@ -11,19 +15,19 @@
 
 namespace moestro {
 
-// Letters of either case are the same, as in names of fields and in many of their values.
+// Whether `text` contains `part`; the case of ASCII letters does not count.
 bool HasIgnoringCase(std::string_view text, std::string_view part);
 
 class HttpHead {
  public:
   static constexpr size_t kMostBytes = 16 * 1024;  // of headers, line ends included
 
-  // What httplib shall see of the next bytes that came. After the head that is all of them; once
-  // is_too_long(), an empty line and then nothing.
+  // The part of the next bytes that httplib gets. After the head that is all bytes. When the head
+  // becomes too long, httplib gets an empty line and no byte after it.
   std::string Push(std::string_view bytes);
   bool is_over() const { return is_over_; }
   bool is_too_long() const { return is_too_long_; }
-  // Headers of lines that were too long for httplib.
+  // The headers whose lines are too long for httplib.
   const std::vector<std::pair<std::string, std::string>>& put_aside() const { return put_aside_; }
 
  private:

@@ -20,7 +20,7 @@ namespace {
 
 // A header that no client can send, since a name has no blank: there are too many bytes of them.
 constexpr const char* kTooLong = "too long";
-constexpr size_t kMostHeaderLines = 100;  // httplib's own limit
+constexpr size_t kMostHeaderLines = 100;  // httplib's own limit, which it calls 400
 constexpr int kBacklog = 512;
 constexpr int kLookEveryMicroseconds = 100000;  // whose time is over
 // Of the time that a connection stays, what clients are told: they shall be the ones who close.
@@ -273,7 +273,7 @@ void HttpServer::Impl::Read(const httplib::Request& request, httplib::Response& 
     connections.BodyGrew(exchange.client.id(), size);
     has_room = room.GrowTo(body.size() + size);
     if (has_room) body.append(data, size);
-    return has_room && body.size() <= options.most_body;
+    return has_room;
   });
   if (exchange.has_read_body) {
     Answer(request, reply, std::move(body));

@@ -1,15 +1,26 @@
 // SPDX-License-Identifier: MIT
-// HTTP/1.1 on a socket: takes requests apart, keeps limits, writes replies whole or as a stream.
-// What is answered is the handlers' business. A connection has a thread of its own, so that one
-// that sends or reads slowly holds up no other client. It stays for further requests, which may be
-// sent ahead and are answered in their order; a reply after which it does not says so. Each reply
-// has an X-Request-Id, the client's own if it sent one. httplib.h stays in http_server.cc.
+// HTTP/1.1 on a socket: keeps limits, gives requests to handlers, writes replies whole or as a
+// stream. A connection has a thread of its own, so that a client that sends or reads slowly holds
+// up no other client. A connection stays for further requests. A client may send requests ahead;
+// they are answered in their order. A reply after which the connection ends says so. Each reply has
+// an X-Request-Id, the client's own if the client sent one.
 //
-// Limits: a body of `most_body` bytes (413, the rest is not read), as many for all bodies of a time
-// together but for the first 64 KiB of each (503, likewise), 16 KiB and 100 lines of headers
-// (431), 8 KiB in a target (414); how many connections and how slow they may be, see
-// connection_ledger.h (408, 503, or closed). Two hosts or origins, and a host in the target, are
-// 400: a proxy before this server may have believed the other one.
+// httplib (0.41 or newer; httplib.h stays in http_server.cc) takes requests apart. It refuses a
+// target above 8 KiB (414), more than 100 lines of headers (431), a length beside an encoding or
+// beside another length (400), and a chunked body above `most_body` (413). What it cannot do is
+// ours. Each part has a test that fails with httplib alone; those named here are HttpServerTest's:
+// - http_head.h: 16 KiB of headers, also in one line (431);
+// - client_socket.h: requests sent ahead, half-closed clients, refusals that reach the client;
+// - connection_ledger.h, connections.h: how many connections, and how slow (408, 503, or closed);
+// - body_room.h: all bodies together (503), BodiesThatTakeTooMuchTogetherAreRefused;
+// - a long body is refused before it is read (413), RefusesALongBodyWithoutReadingIt;
+// - a client that asks first is refused first, AClientThatAsksFirstIsRefusedBeforeItSends, and may
+//   write "100-Continue", AClientThatAsksFirstIsToldToSend;
+// - a connection ends, and says so, when the beginning of the next request is in doubt,
+//   AfterARefusalTheConnectionVisiblyEnds.
+//
+// Two hosts or origins, and a host in the target, are 400: a proxy before this server may have
+// believed the other one.
 //
 // Thread rule: handlers are called from many threads.
 #pragma once
@@ -37,13 +48,14 @@ struct HttpRequest {
   std::string body;
   std::function<std::optional<std::string>(std::string_view name)> header;
   std::function<std::optional<std::string>(std::string_view name)> query;  // a field's value
-  // The client has closed its connection. Its own side may be at its end. Its thread only.
+  // Whether the client has closed the connection. A client that has only ended its own side has
+  // not. The request's thread.
   std::function<bool()> is_gone;
-  // What is written down about it; handlers add what they know until the reply has been sent.
+  // The request's record; handlers add what they know until the reply has been sent.
   RequestRecord* record = nullptr;
 };
 
-// Where a streamed reply goes.
+// The bytes of a streamed reply, on the way to the client.
 class HttpStream {
  public:
   virtual ~HttpStream() = default;
@@ -57,38 +69,39 @@ struct HttpReply {
   std::string type = "application/json";
   std::string body = {};
   std::vector<std::pair<std::string, std::string>> headers = {};
-  // Writes the body as it comes, after the headers; empty: `body` is all.
+  // Writes the body piece by piece, after the headers; empty: `body` is the whole body.
   std::function<void(HttpStream&)> stream = {};
 };
 
 struct HttpHandlers {
-  // Before the body is read; a reply ends the request there.
+  // Called before the body is read. A reply ends the request, and the body is not read.
   std::function<std::optional<HttpReply>(const HttpRequest&)> admit;
   std::function<HttpReply(HttpRequest&)> answer;  // may take the body away
-  // The body of what this server refuses itself. A request without a whole head has no path.
+  // The body of a reply by which this server refuses a request. The record of a request without a
+  // whole head has no path.
   std::function<std::string(const RequestRecord&, int status, std::string_view message)> refuse;
-  // Headers of every reply to the request, also of what this server refuses itself.
+  // Headers of every reply to the request, also of a refusal by this server.
   std::function<std::vector<std::pair<std::string, std::string>>(const HttpRequest&)> headers =
       [](const HttpRequest&) { return std::vector<std::pair<std::string, std::string>>(); };
-  // The reply has been sent, or as much of it as the client took.
+  // The reply has been sent, or the client took no more of it.
   std::function<void(const RequestRecord&)> ended = {};
 };
 
 struct HttpOptions {
   std::string host = "127.0.0.1";
-  uint16_t port = 8080;  // 0: any free one
+  uint16_t port = 8080;  // 0: any free port
   size_t most_body = size_t{32} << 20;
   ConnectionLimits limits = {};
   bool keeps_alive = true;
-  std::vector<std::string> kept_paths = {};  // that get in when all other places are taken
+  std::vector<std::string> kept_paths = {};  // have places beside those of all other requests
   Clock clock = SteadySeconds;               // for the limits
 };
 
 class HttpServer {
  public:
-  // Listens; connections are taken from then on. kIo when the address cannot be had (names it).
+  // Listens and takes connections. kIo: the address cannot be had; the message names it.
   static Result<std::unique_ptr<HttpServer>> Listen(HttpOptions options, HttpHandlers handlers);
-  // Takes no more connections and waits until those that are open have been answered.
+  // Takes no more connections, and waits until the open ones have been answered.
   ~HttpServer();
   uint16_t port() const;
 

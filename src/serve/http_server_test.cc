@@ -136,7 +136,7 @@ TEST_F(HttpServerTest, RefusesALongBodyWithoutReadingIt) {
   EXPECT_EQ(answered_, 0);
 }
 
-// Whoever still sends what is refused gets the reply all the same, and then the connection ends.
+// A client that still sends what is refused gets the reply, and then the connection ends.
 TEST_F(HttpServerTest, AClientThatStillSendsGetsTheRefusal) {
   Start({.port = 0, .most_body = 1000});
   for (int i = 0; i < 20; ++i) {
@@ -144,6 +144,15 @@ TEST_F(HttpServerTest, AClientThatStillSendsGetsTheRefusal) {
     client.Send(Post("/", std::string(size_t{4} << 20U, 'x')));
     EXPECT_TRUE(client.ReceiveAll().starts_with("HTTP/1.1 413")) << i;
   }
+}
+
+// Time stands still, so the connection ends when the client does.
+TEST_F(HttpServerTest, ARefusedBodyIsTakenToItsEnd) {
+  Start({.port = 0, .most_body = 1000, .clock = [] { return 1.0; }});
+  const SocketClient client(server_->port());
+  EXPECT_TRUE(client.Send(Post("/", std::string(size_t{64} << 20U, 'x'))));
+  client.EndSending();
+  EXPECT_TRUE(client.ReceiveAll().starts_with("HTTP/1.1 413"));
 }
 
 TEST_F(HttpServerTest, RefusesALongChunkedBody) {
@@ -186,6 +195,17 @@ TEST_F(HttpServerTest, RefusesALineOfMoreThanAllHeadersMayHave) {
     const SocketClient client(server_->port());
     client.Send("GET / HTTP/1.1\r\nHost: x\r\na: " + std::string(size, 'v') + "\r\n\r\n");
     EXPECT_TRUE(client.ReceiveUntil("\r\n").starts_with("HTTP/1.1 431")) << size;
+  }
+  EXPECT_EQ(answered_, 0);
+}
+
+TEST_F(HttpServerTest, RefusesALongTarget) {
+  for (const size_t size : {size_t{8192}, size_t{20000}}) {
+    const SocketClient client(server_->port());
+    client.Send(KeptGet("/" + std::string(size, 'p')));
+    const std::string reply = client.ReceiveAll();
+    EXPECT_TRUE(reply.starts_with("HTTP/1.1 414")) << size << reply;
+    EXPECT_TRUE(reply.contains("\r\nConnection: close\r\n")) << size << reply;
   }
   EXPECT_EQ(answered_, 0);
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// One request for text on its way through the server: made by a thread that talks to a client,
-// computed by the engine thread, which tells through it what has been written.
+// One text on its way through the server. A thread that talks to a client makes the job. The engine
+// thread computes the text and tells the job what has been written.
 //
 // Thread rule: as each method says. Shared by the two threads (std::shared_ptr).
 #pragma once
@@ -34,17 +34,17 @@ struct JobOptions {
   bool spells_control = false;  // control tokens are text, for a reader of marks in the answer
   bool wants_logprobs = false;
   uint32_t top_logprobs = 0;
-  bool uses_prefixes = true;  // kept ones may be gone on with, and this one is kept
-  std::shared_ptr<const Grammar> grammar = {};  // has been checked; null: none
+  bool uses_prefixes = true;  // the text may begin with a kept prefix, and is kept as one
+  std::shared_ptr<const Grammar> grammar = {};  // has been checked; null: no grammar
   QuietText quiet = {};                         // where a grammar that waits for its trigger sleeps
   std::vector<Token> end_tokens = {};           // end the text as the model's own do
-  uint32_t min_tokens = 0;                      // before so many neither those nor a stop string do
-  std::vector<Token> early_ends = {};           // tokens that are not picked before min_tokens
-  // The first token of the prompt that gets log-probabilities; none: the answer's do.
+  uint32_t min_tokens = 0;             // before so many no end token and no stop string ends it
+  std::vector<Token> early_ends = {};  // tokens that are not picked before min_tokens
+  // The first token of the prompt that gets log-probabilities; nullopt: the answer's tokens do.
   std::optional<uint32_t> scored_from = {};
   bool wants_progress = false;   // of the prompt
-  double seconds = 0.0;          // from the job's making to its end; 0: any
-  double writing_seconds = 0.0;  // from the first token to the end of a line; 0: any
+  double seconds = 0.0;          // most, from the job's making to the text's end; 0: no limit
+  double writing_seconds = 0.0;  // most, from the first token to a line's end; 0: no limit
 
   bool scores_prompt() const { return scored_from.has_value(); }
 };
@@ -58,12 +58,12 @@ struct JobPrompt {
 struct JobText {
   std::string text;
   std::vector<TokenLogprob> logprobs;
-  uint32_t tokens = 0;  // picked since the last one was told
+  uint32_t tokens = 0;  // picked since the last JobText
 };
 
 struct JobEnd {
   StopReason reason = StopReason::kEndToken;
-  std::string stop;  // the stop string that ended it; empty: none
+  std::string stop;  // the stop string that ended the text; empty: no stop string did
   ReplyUsage usage;
 };
 
@@ -73,8 +73,8 @@ class Job {
  public:
   Job(JobOptions options, Sampler sampler);
 
-  // Client's thread. The next event, or nullopt after `patience`. After a JobEnd or an ApiError
-  // there are no more.
+  // Client's thread. The next event, or nullopt after `patience`. A JobEnd or an ApiError is the
+  // last event.
   std::optional<JobEvent> Next(std::chrono::milliseconds patience);
   // Client's thread: the client has gone. The scheduler is told by Scheduler::Withdraw().
   void Cancel() { cancelled_.store(true, std::memory_order_release); }
@@ -84,7 +84,7 @@ class Job {
   const JobOptions& options() const { return options_; }
   // Tokens of the answer so far.
   uint32_t generated() const { return generated_.load(std::memory_order_relaxed); }
-  // By SteadySeconds(), when its time is over; infinity: never.
+  // The time, by SteadySeconds(), when the job's seconds are over; infinity: no limit.
   double deadline() const { return deadline_; }
 
   // Engine thread.

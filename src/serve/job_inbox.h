@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
-// What clients' threads hand to the engine thread, and what it lets them see: jobs and slot tasks
-// that wait, whether the server goes down, which prompts are in the step under way, the status.
+// What clients' threads and the engine thread tell each other: jobs and place tasks that wait,
+// whether the server goes down, which prompts are in the step under way, the status.
 //
-// Thread rule: as each method says. The one lock is held for a few moves at most.
+// Thread rule: as each method says. The lock is held for a few moves at most.
 #pragma once
 
 #include <chrono>
@@ -19,8 +19,8 @@
 
 #include "api/api_error.h"
 #include "serve/job.h"
+#include "serve/place_task.h"
 #include "serve/scheduler_status.h"
-#include "serve/slot_task.h"
 
 namespace moestro {
 
@@ -29,43 +29,45 @@ class JobInbox {
   // `queue`: requests that may wait.
   explicit JobInbox(uint32_t queue) : queue_(queue) {}
 
-  // Any thread. A request's jobs: the first takes a place in the queue, its others begin when no
-  // first job waits. 429: the queue is full; 503: the server is going down.
+  // Any thread. The jobs of a request: the first job takes a place in the queue, the others begin
+  // when no first job waits. 429: the queue is full; 503: the server is going down.
   ApiStatus Put(std::span<const std::shared_ptr<Job>> jobs);
-  ApiStatus Put(std::shared_ptr<SlotTask> task);
+  ApiStatus Put(std::shared_ptr<PlaceTask> task);
   // Any thread. True: the job's prompt is in the step under way.
   bool Cancel(Job& job);
-  // Any thread. New jobs are refused from now on; Stop(): those that wait are not begun either.
+  // Any thread. New jobs are refused from now on. After Stop() waiting jobs are not begun either.
   void Drain();
   void Stop();
   bool is_draining() const;
-  // Any thread. What was published last, with the jobs that wait now.
+  // Any thread. The status that was published last, with the jobs that wait now.
   SchedulerStatus status() const;
 
   // The methods below: engine thread.
   bool is_stopped() const;
   bool is_empty() const;  // neither a job nor a task waits
-  // Until something waits or the server goes down, `patience` at the longest.
+  // Waits until a job or a task waits or the server goes down, `patience` at the longest.
   void Wait(std::chrono::duration<double> patience);
 
   struct Next {
     std::shared_ptr<Job> job;
     bool is_further = false;  // not the first of its request
   };
-  // The job to begin next; it waits on until Took(). `may_begin` is asked about further jobs.
+  // The job to begin next, which stays in the queue until Took(). `may_begin` is asked about
+  // further jobs.
   std::optional<Next> FindNext(const std::function<bool(const Job&)>& may_begin) const;
-  // `text`: as it runs now; nullopt: it does not.
+  // The job has left the queue. `text`: the job's text as it runs now; nullopt: the text does not
+  // run.
   void Took(const Job& job, const std::optional<TextStatus>& text);
-  std::shared_ptr<SlotTask> TakeTask();  // nullptr: none waits
-  // A further job waits that is not cancelled and is such a one.
+  std::shared_ptr<PlaceTask> TakeTask();  // nullptr: no task waits
+  // Whether a further job waits that is not cancelled and for which `is_such` is true.
   bool HasFurther(const std::function<bool(const Job&)>& is_such) const;
-  // Numbers of jobs that left.
+  // Each gives the number of jobs that left the queue.
   size_t RemoveCancelled();
   size_t FailAll(const ApiError& error);
 
-  // Whose prompts the step under way computes; empty: none.
+  // The jobs whose prompts the step under way computes.
   void SetPromptsInStep(std::vector<const Job*> jobs);
-  // Without slots the ones published last stay.
+  // Without `with_slots` the experts' slots that were published last stay.
   void Publish(SchedulerStatus status, bool with_slots);
 
  private:
@@ -78,7 +80,7 @@ class JobInbox {
   std::condition_variable work_;
   std::deque<std::shared_ptr<Job>> waiting_;  // of each request the first job
   std::deque<std::shared_ptr<Job>> further_;  // the others
-  std::deque<std::shared_ptr<SlotTask>> tasks_;
+  std::deque<std::shared_ptr<PlaceTask>> tasks_;
   std::vector<const Job*> prompts_in_step_;
   bool is_draining_ = false;
   bool is_stopped_ = false;

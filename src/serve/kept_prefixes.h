@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Texts that were computed and may begin again: sequences that rest in the KV cache. A request
-// whose prompt begins like one forks it and computes the rest only. The one that was used longest
-// ago goes first when positions are needed.
+// Texts that were computed and may begin later texts: sequences that rest in the KV cache. A
+// request whose prompt begins like a kept text forks the text's sequence and computes the rest
+// only. When positions are needed, the text that was used longest ago goes first.
 //
 // Thread rule: the engine thread.
 #pragma once
@@ -26,24 +26,24 @@ class KeptPrefixes {
     bool is_saved = false;  // a file has it
   };
 
-  // The kept text with the most tokens in common with `tokens`, at most `most`; nullopt: none has
-  // any. Counts as a use.
+  // The kept text with the most tokens in common with `tokens`, at most `most`; nullopt: no kept
+  // text has a token in common.
   std::optional<PrefixMatch> Find(std::span<const Token> tokens, uint32_t most) const;
-  // A sequence of the first `match.common` tokens.
+  // A sequence of the first `match.common` tokens. Counts as a use of the text.
   Sequence Begin(const PrefixMatch& match, double now);
-  // Keeps a text, unless a kept one covers it: begins with it and can be cut back to it. Those that
-  // it covers go.
+  // Keeps a text unless a kept text covers it. A text covers another when it begins with the other
+  // and can be cut back to it. Kept texts that the new text covers go.
   void Keep(Sequence sequence, bool is_saved, double now);
-  // A sequence of these tokens, of a kept text that covers them; nullopt: there is none, or there
-  // are no tokens.
+  // A sequence of these tokens, forked from a kept text that covers them; nullopt: no kept text
+  // does, or `tokens` is empty.
   std::optional<Sequence> ForkWhole(std::span<const Token> tokens) const;
-  // Lets go of the one of just these tokens; false: there is none.
+  // Drops the kept text of exactly these tokens; false: no kept text has them.
   bool Drop(std::span<const Token> tokens);
-  // The one used longest ago; nullptr: none.
+  // The text that was used longest ago; nullptr: no text is kept.
   Kept* FindOldest();
-  // Lets go of the one used longest ago; false: there is none.
+  // Drops the text that was used longest ago; false: no text is kept.
   bool DropOldest();
-  // One that has rested since `before` and no file has; nullptr: none.
+  // A text that has rested since `before` and that no file holds; nullptr: no such text.
   Kept* FindUnsaved(double before);
 
   std::span<const Kept> all() const { return kept_; }

@@ -113,24 +113,24 @@ std::string MetricsText(const SchedulerStatus& status, const ReadyModel& model) 
   return out.Take();
 }
 
-Json SlotsJson(const SchedulerStatus& status, uint32_t n_ctx) {
-  Json slots = Json::Array();
+Json PlacesJson(const SchedulerStatus& status, uint32_t n_ctx) {
+  Json places = Json::Array();
   for (uint32_t i = 0; i < status.parallel; ++i) {
-    Json slot = Json::Object();
+    Json place = Json::Object();
     const auto at = std::ranges::find(status.texts, i, &TextStatus::place);
     const bool is_processing = at != status.texts.end();
-    slot.Set("id", i).Set("n_ctx", n_ctx).Set("is_processing", is_processing);
+    place.Set("id", i).Set("n_ctx", n_ctx).Set("is_processing", is_processing);
     if (is_processing) {
       const TextStatus& text = *at;
-      slot.Set("state", text.is_written ? "decode" : "prefill")
+      place.Set("state", text.is_written ? "decode" : "prefill")
           .Set("n_prompt_tokens", text.prompt_tokens)
           .Set("n_prompt_tokens_cache", text.cached_tokens)
           .Set("n_past", text.positions)
           .Set("n_decoded", text.generated);
     }
-    slots.Push(std::move(slot));
+    places.Push(std::move(place));
   }
-  return slots;
+  return places;
 }
 
 Json DashboardState(const SchedulerStatus& status, const ReadyModel& model) {
@@ -140,7 +140,7 @@ Json DashboardState(const SchedulerStatus& status, const ReadyModel& model) {
   Json state = Json::Object();
   state.Set("model", model.card.id)
       .Set("n_ctx", model.card.n_ctx)
-      .Set("slots", SlotsJson(status, model.card.n_ctx))
+      .Set("slots", PlacesJson(status, model.card.n_ctx))
       .Set("waiting", status.waiting + model.preparing.waiting())
       .Set("preparing", model.preparing.working())
       .Set("kept_prefixes", status.kept_prefixes)

@@ -15,9 +15,11 @@ namespace moestro {
 inline constexpr const char* kMetricsType = "text/plain; version=0.0.4; charset=utf-8";
 std::string MetricsText(const SchedulerStatus& status, const ReadyModel& model);
 
-// The same and what a page draws: texts, memory, and who is in memory as [layer][expert].
+// The same figures and what a page draws: texts, memory, and which experts are in memory as
+// [layer][expert].
 Json DashboardState(const SchedulerStatus& status, const ReadyModel& model);
-// One entry for each text that can be computed beside others, as llama-server's /slots.
-Json SlotsJson(const SchedulerStatus& status, uint32_t n_ctx);
+// One entry for each place, at which one text can be computed beside others, in the form of
+// llama-server's /slots.
+Json PlacesJson(const SchedulerStatus& status, uint32_t n_ctx);
 
 }  // namespace moestro

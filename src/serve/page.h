@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The dashboard: the files of page/ inside the program. They ask for nothing but this server, and
-// their Content-Security-Policy allows no script but these files.
+// The dashboard: the files of page/ inside the program. The page asks this server only. The page's
+// Content-Security-Policy allows no script but these files.
 #pragma once
 
 #include <string_view>
@@ -15,7 +15,7 @@ struct PageFile {
   std::string_view bytes;
 };
 
-// nullptr: there is no such file.
+// nullptr: the page has no such file.
 const PageFile* FindPageFile(std::string_view path);
 HttpReply ReplyOf(const PageFile& file);
 

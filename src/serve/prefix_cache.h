@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// What was computed and may begin texts to come: kept texts in the KV cache, the same on disk, and
-// prompts that a request's further jobs wait for. It gives way when positions are needed.
+// Computed texts that may begin later texts: kept texts in the KV cache, kept texts on disk, and
+// prompts that further jobs of a request wait for. Kept texts go when positions are needed.
 //
 // Thread rule: the engine thread.
 #pragma once
@@ -24,21 +24,21 @@
 namespace moestro {
 
 struct PrefixCacheOptions {
-  std::string folder = {};  // empty: none on disk
+  std::string folder = {};  // empty: no text is kept on disk
   std::string key = {};     // see PrefixFiles
   uint64_t disk_bytes = 0;
 };
 
 class PrefixCache {
  public:
-  // What a sequence may take beyond the positions that it goes on by.
+  // The positions that a sequence may take beyond those of the tokens that follow.
   static constexpr uint32_t kSlack = 2 * KvBlocks::kPositions;
 
   // Engine and clock must outlive this.
   PrefixCache(Engine& engine, const Clock& clock, const PrefixCacheOptions& options);
 
-  // A sequence that has the beginning of the prompt, as much as is kept, but not its last token:
-  // the logits of that are gone.
+  // A sequence with as much of the prompt's beginning as is kept. The prompt's last token is never
+  // part of it: the logits after that token are gone.
   Sequence Begin(std::span<const Token> prompt);
   // Keeps a text that has ended.
   void Keep(Sequence sequence);
@@ -48,21 +48,23 @@ class PrefixCache {
   }
   bool Drop(std::span<const Token> tokens) { return kept_.Drop(tokens); }
 
-  // Prompts without their last token, each held as long as it is wanted.
+  // Holds a prompt without the last token, until LetGo() is told that the prompt is not wanted.
   void Hold(Sequence prompt);
   std::optional<Sequence> ForkHeld(std::span<const Token> tokens) const;
   void LetGo(const std::function<bool(std::span<const Token> held)>& is_wanted);
 
-  // So many positions are free, and where layers have states a place for a state of so many texts.
+  // Whether `positions` are free. Where layers have states, the states of `states` texts must have
+  // a place, too.
   bool HasRoom(uint32_t positions, uint32_t states) const;
-  // Kept and held positions go until so many are free, and a place for a state, or none is left to
-  // go.
+  // Drops kept and held texts until `positions` are free and a state has a place, or no text is
+  // left to drop.
   void DropFor(uint32_t positions);
-  // False: none is left to go. A small text is written to disk first, as it would be at its rest.
+  // Drops one text; false: no text is left. A small text is written to disk first, as it would be
+  // after a rest.
   bool DropOne();
-  // As DropOne(), but writes nothing and leaves what is held.
+  // As DropOne(), but writes no file and leaves held prompts alone.
   bool DropOldest() { return kept_.DropOldest(); }
-  // Writes one text that has rested since `before`; false: there is none.
+  // Writes one text that has rested since `before`; false: no such text.
   bool SaveOne(double before);
 
   uint32_t texts() const { return static_cast<uint32_t>(kept_.all().size()); }

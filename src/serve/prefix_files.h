@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT
-// Kept texts on disk, in one folder for all models: they outlive the server. A file is a saved
-// sequence (docs/sequence-format.md), which knows its model, its weights and the choices it was
-// computed with; its name has a number for all of them, so that others' files are left alone and
-// never written over. When the folder holds more than it may, the file that was used longest ago
-// goes, also one of another server.
+// Kept texts on disk, in one folder for all models. The files outlive the server. A file is a saved
+// sequence (docs/sequence-format.md), which names the model, the weights and the choices that the
+// text was computed with. A number for these three is part of the file's name, so that files of
+// other models are left alone and never written over. When the folder holds more bytes than it may,
+// the file that was used longest ago goes, also a file of another server.
 //
-// Thread rule: the engine thread. Several servers may share a folder: files appear whole, and one
-// that is gone or damaged when it is asked for is as if it had never been there.
+// Thread rule: the engine thread. Several servers may share a folder: a file appears when it is
+// complete, and a file that is gone or damaged counts as absent.
 #pragma once
 
 #include <cstdint>
@@ -23,23 +23,22 @@ namespace moestro {
 
 class PrefixFiles {
  public:
-  // Looks at what is there for the engine's keys and values (Engine::kv_origin()) and for `key`,
-  // anything else that must be equal for texts to be worth keeping (a chat template's hash).
-  // `folder` empty or most_bytes 0: keeps nothing. Files that cannot be read, and those of this
-  // model's header that are of other weights, choices or versions, are left alone, and said in the
-  // log.
+  // Finds the files with the engine's keys and values (Engine::kv_origin()) and with `key`. `key`
+  // stands for what else must be equal for a text to be useful (a chat template's hash). `folder`
+  // empty or most_bytes 0: no file is written. Files that cannot be read are left alone, and so are
+  // files of this model's header with other weights, choices or versions; the log names them.
   PrefixFiles(Engine& engine, std::string folder, std::string key, uint64_t most_bytes);
 
   // As KeptPrefixes::Find().
   std::optional<PrefixMatch> Find(std::span<const Token> tokens, uint32_t most);
-  // Its sequence. Errors as Engine::RestoreSequence(); a file that cannot be read is forgotten, a
-  // damaged one removed. kInvalidRequest: no room in the KV cache.
+  // The sequence of the match's file. Errors as Engine::RestoreSequence(). A file that cannot be
+  // read is forgotten, a damaged file is removed. kInvalidRequest: the KV cache has no room.
   Result<Sequence> Restore(const PrefixMatch& match);
   uint32_t length(const PrefixMatch& match) const {
     return static_cast<uint32_t>(entries_[match.index].tokens.size());
   }
-  // Writes one; files that are its beginning go. Errors: kIo, and nothing has changed. A text that
-  // some file begins with is there already.
+  // Writes a file, unless a file begins with the same text. Files that hold a beginning of the text
+  // go. kIo: no file has changed.
   Status Save(const Sequence& sequence);
 
   bool is_on() const { return !folder_.empty(); }
@@ -53,7 +52,7 @@ class PrefixFiles {
     uint64_t bytes = 0;
   };
   void TurnOff(const std::string& why);
-  bool Refresh();  // of entries_, if the engine's origin is another one
+  bool Refresh();  // reads entries_ again if the engine's origin has changed
   void Scan();
   void Forget(size_t index, bool removes);
   void MakeRoom();

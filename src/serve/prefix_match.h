@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Which of several texts has the most tokens in common with the beginning of another. Pure.
+// The text, among several, that has the most tokens in common with the beginning of another. Pure.
 #pragma once
 
 #include <algorithm>
@@ -16,11 +16,12 @@ namespace moestro {
 
 struct PrefixMatch {
   size_t index = 0;     // of the text
-  uint32_t common = 0;  // tokens that can be gone on from, above 0
+  uint32_t common = 0;  // common tokens that a text can go on from, above 0
 };
 
-// `texts`: a range; `tokens_of` gives an element's tokens, `reach(element, n)` how many of its
-// first n can be gone on from. At most `most` tokens count. nullopt: no text has any in common.
+// `texts`: a range. `tokens_of` gives an element's tokens. `reach(element, n)` gives the largest
+// number, up to n, of first tokens that the element can go on from. At most `most` tokens count.
+// nullopt: no text has a token in common.
 template <std::ranges::range Texts, class TokensOf, class Reach>
 std::optional<PrefixMatch> LongestPrefix(const Texts& texts, TokensOf&& tokens_of, Reach&& reach,
                                          std::span<const Token> tokens, uint32_t most) {

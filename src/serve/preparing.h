@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT
-// Turns at what comes before the engine: a body is taken apart, rendered and cut into tokens. There
-// are two lanes, so that small bodies never wait behind large ones. In each lane one request has
-// its turn at a time, since what a turn takes of memory is bounded for one (docs/server.md), and
-// its processor time is limited.
+// Turns at the work before the engine: a body is taken apart, rendered and cut into tokens. Small
+// and large bodies have a lane each, so that a small body never waits behind a large one. In a lane
+// one request has a turn at a time, since the plan has memory for one (docs/server.md). A turn's
+// processor time is limited.
 //
-// Requests that wait for a turn or have one are counted, for reports.
+// Requests that wait for a turn and requests that have one are counted, for reports.
 //
-// Thread rule: any thread; a Turn is one thread's.
+// Thread rule: any thread; a Turn belongs to one thread.
 #pragma once
 
 #include <atomic>
@@ -25,11 +25,11 @@ namespace moestro {
 class Preparing {
  public:
   static constexpr size_t kSmallBody = 256 * kKiB;
-  // Of all requests together, what is kept of each while it waits and is answered.
+  // The bytes that all requests together keep while they wait and are answered.
   static constexpr size_t kKeptBytes = 32 * kMiB;
 
   struct Options {
-    std::function<bool()> is_over = {};  // turns end early from then on; empty: never
+    std::function<bool()> is_over = {};  // true: turns end early; empty: never
     // Processor seconds of a turn. A quarter of a MB takes 0.1 on a quick machine.
     double small_seconds = 2.0;
     double large_seconds = 10.0;
@@ -40,7 +40,7 @@ class Preparing {
   class Turn {
    public:
     const WorkLimit& limit() const { return limit_; }
-    // The next body may have its turn; this one is still being prepared.
+    // The next body may have a turn, while this body is still being prepared.
     void FreeLane() { lock_.unlock(); }
 
    private:
@@ -50,7 +50,7 @@ class Preparing {
       counted_.Begins();
     }
 
-    // Counts its owner among those that wait, then among those that work.
+    // Counts a request among those that wait, then among those that work.
     class Counted {
      public:
       Counted(std::atomic<uint32_t>& waiting, std::atomic<uint32_t>& working)
@@ -61,7 +61,7 @@ class Preparing {
       Counted& operator=(const Counted&) = delete;
       ~Counted() { --*at_; }
       void Begins() {
-        ++working_;  // first: it is never in neither
+        ++working_;  // first: a request is always counted
         --*std::exchange(at_, &working_);
       }
 
@@ -72,7 +72,7 @@ class Preparing {
 
     Counted counted_;
     std::unique_lock<std::mutex> lock_;
-    WorkLimit limit_;  // its time begins when the lane is free
+    WorkLimit limit_;  // the time begins when the lane is free
   };
   // Waits until the lane for such a body is free. The lane is free again when the Turn ends.
   Turn Begin(size_t body_bytes) {
@@ -85,7 +85,7 @@ class Preparing {
   }
   const std::function<bool()>& is_over() const { return options_.is_over; }
   BodyRoom& kept() { return kept_; }
-  // Turns that have begun, and those that are waited for.
+  // Turns that have begun, and turns that requests wait for.
   uint32_t working() const { return working_; }
   uint32_t waiting() const { return waiting_; }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// From a client's text to tokens, within what a request may take of memory and time.
+// Tokens of a client's text, within a request's limits of memory and time.
 //
 // Thread rule: any thread.
 #pragma once
@@ -16,24 +16,24 @@
 
 namespace moestro {
 
-// Longer than any prompt of the context could be, so that it need not be taken apart.
+// Whether a text of so many bytes is longer than any prompt of the context could be.
 bool IsHopeless(const ReadyModel& model, size_t bytes);
-// 400 for such a one.
+// The 400 for such a text.
 ApiError TooManyBytes(const ReadyModel& model, size_t bytes);
-// The tokens of a text. 400 "context_length_exceeded" for one that is far beyond the context: it is
-// not taken apart, or only its first quarter of a million of tokens. 400 for one that is not UTF-8.
-// And what the limit says.
+// The tokens of a text. 400 "context_length_exceeded": the text is far beyond the context; at most
+// its first quarter of a million of tokens are computed then. 400: the text is not UTF-8, or the
+// limit is over.
 struct TokenWish {
   bool add_special = true;
   bool parse_special = true;
 };
 ApiResult<std::vector<Token>> TokensOf(const ReadyModel& model, const std::string& text,
                                        TokenWish wish, const WorkLimit& limit);
-// Of a prompt as a template or a client wrote it: with the tokens that begin a text, unless they
-// are spelled there.
+// The tokens of a prompt that a template or a client wrote. The tokens that begin a text are added
+// unless the prompt spells them.
 ApiResult<std::vector<Token>> PromptTokens(const ReadyModel& model, const std::string& text,
                                            const WorkLimit& limit);
-// The same of a conversation: control tokens that a client spelled stay words.
+// The tokens of a conversation. Control tokens that a client spelled stay words.
 ApiResult<std::vector<Token>> PromptTokens(const ReadyModel& model, const RenderedChat& chat,
                                            const WorkLimit& limit);
 

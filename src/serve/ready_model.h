@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// A model that is ready to answer, as the threads see it that talk to clients.
+// A model that is ready to answer, as the threads that talk to clients see it.
 //
-// Thread rule: any thread; nothing here changes once it is made.
+// Thread rule: any thread; the values do not change.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@
 
 namespace moestro {
 
-// What reports say beside what happens.
+// Constant figures for reports.
 struct ServerFacts {
   uint32_t n_expert_layers = 0;
   uint32_t n_experts = 0;         // of a layer
@@ -24,7 +24,7 @@ struct ServerFacts {
   double memory_bandwidth = 0.0;  // the same
 };
 
-// What is borrowed outlives this.
+// The references must outlive this.
 struct ReadyModel {
   ServedModel card;
   ServerFacts facts;
@@ -33,7 +33,7 @@ struct ReadyModel {
   GrammarChecker& grammars;
   Scheduler& scheduler;
   Preparing& preparing;
-  double request_seconds = 0.0;  // what any request may take; 0: any time
+  double request_seconds = 0.0;  // most for one request; 0: no limit
 };
 
 }  // namespace moestro

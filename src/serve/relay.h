@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// The way of an answer from the engine thread's events to the client's bytes.
+// Turns the engine thread's events into the bytes of a client's answer.
 //
-// Thread rule: a client's thread; it waits for the engine.
+// Thread rule: a client's thread; the thread waits for the engine.
 #pragma once
 
 #include <cstddef>
@@ -21,12 +21,12 @@
 
 namespace moestro {
 
-// What a request has become: request.n jobs for each prompt, and how to read the answers.
+// A request after parsing: request.n jobs for each prompt, and how to read the answers.
 struct Work {
-  ApiRequest request;  // without its texts, which are tokens by now
+  ApiRequest request;  // without the texts, which are tokens by now
   AnswerStyle style = {};
   std::vector<std::shared_ptr<Job>> jobs = {};
-  std::shared_ptr<const Grammar> grammar = {};  // of all jobs; null: none
+  std::shared_ptr<const Grammar> grammar = {};  // of all jobs; null: no grammar
   std::vector<std::string> echoes = {};         // each prompt as text, if asked for
   uint64_t id_seed = 0;                         // makes the ids of calls
   double submitted = 0.0;                       // by SteadySeconds()
@@ -34,17 +34,17 @@ struct Work {
   size_t kept_bytes = 0;
 };
 
-// Tokens of all prompts.
+// The number of tokens of all prompts.
 uint32_t PromptLength(const Work& work);
 
-// Withdraws what has not ended when the reply does.
+// Withdraws, in the destructor, the jobs that have not ended.
 class JobGuard {
  public:
   JobGuard(Scheduler& scheduler, std::vector<std::shared_ptr<Job>> jobs);
   ~JobGuard();
   JobGuard(const JobGuard&) = delete;
   JobGuard& operator=(const JobGuard&) = delete;
-  // The first one that is left has ended.
+  // The first job that is left has ended.
   void Ended() { jobs_.erase(jobs_.begin()); }
 
  private:
@@ -52,16 +52,16 @@ class JobGuard {
   std::vector<std::shared_ptr<Job>> jobs_;
 };
 
-// How a reply reaches its client, and what is written down about it.
+// How a reply reaches a client, and the record of the request.
 struct Client {
-  std::function<bool(std::string_view)> write;  // false: it is gone
+  std::function<bool(std::string_view)> write;  // false: the client is gone
   std::function<bool()> is_gone;
   RequestRecord& record;
   bool wants_pings = false;
 };
 
-// All choices in order, as the writer puts them. The error of a job that failed; 504 for one whose
-// time was over before its answer began.
+// Writes all choices in order, in the writer's form. Errors: that of a job that failed; 504: a
+// job's time was over before the answer began.
 ApiStatus Relay(const Work& work, ReplyWriter& writer, const Client& client, JobGuard& guard);
 
 }  // namespace moestro

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// A JSON line for each request, where a program's messages go. The log never holds up the server
-// and never ends it: a line that is not taken (a full disk, a reader that stands still or is gone)
-// is left out, and the next one says how many were.
+// Writes a JSON line for each request to the log. The log never holds up the server and never ends
+// it. A line that cannot be written (a full disk, a reader that stands still or is gone) is left
+// out, and the next line says how many lines were.
 //
 // Thread rule: any thread.
 #pragma once
@@ -15,7 +15,7 @@ namespace moestro {
 
 class RequestLines {
  public:
-  // `fd`: open as long as this lives. SIGPIPE is ignored by the program.
+  // `fd` must stay open as long as this lives. REQUIRES: the program ignores SIGPIPE.
   explicit RequestLines(int fd) : fd_(fd) {}
 
   void Write(const RequestRecord& record);
@@ -23,8 +23,8 @@ class RequestLines {
  private:
   const int fd_;
   std::mutex mutex_;
-  uint64_t lost_ = 0;    // lines since the last that was written
-  bool is_cut_ = false;  // the last one was written in part
+  uint64_t lost_ = 0;    // lines left out since the last line that was written
+  bool is_cut_ = false;  // the last line was written in part
 };
 
 }  // namespace moestro

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// What became of a request, in figures: never a word of its text.
+// The figures of a request, for the log. No text of the request is part of them.
 #pragma once
 
 #include <cstdint>
@@ -11,12 +11,12 @@
 namespace moestro {
 
 struct RequestRecord {
-  std::string id = {};          // the client's own (X-Request-Id), or ours
+  std::string id = {};          // the client's own (X-Request-Id), else made by us
   std::string path = {};        // as it was asked for; not for the log, which names the route
   std::string_view route = {};  // one of the server's own names
-  uint32_t key = 0;             // which of the server's keys came along, from 1; 0: none
+  uint32_t key = 0;             // the number of the client's key, from 1; 0: no key
   int status = 0;               // HTTP
-  double seconds = 0.0;         // from its first byte until the reply was sent
+  double seconds = 0.0;         // from the first byte until the reply was sent
 
   // Of requests for text; several prompts count together.
   std::string_view finish =
@@ -24,16 +24,16 @@ struct RequestRecord {
   uint32_t prompt_tokens = 0;
   uint32_t cached_tokens = 0;  // of the prompt, not computed again
   uint32_t completion_tokens = 0;
-  double queue_seconds = 0.0;  // between its coming and its beginning, and while it gave way
+  double queue_seconds = 0.0;  // before the prompt's first step, and while the text gave way
   double prompt_seconds = 0.0;
   double completion_seconds = 0.0;
 };
 
-// The client's name for its request, if it is one: up to 128 printable ASCII characters. Else one
-// of ours that nothing else has.
+// `asked`, the client's name for the request, if it has 1 to 128 characters of printable ASCII.
+// Else a new name, which no other request has.
 std::string RequestId(std::string_view asked);
 
-// An answer has ended, `seconds` after it was asked for.
+// An answer has ended, `seconds` after the client asked for it.
 void NoteEnd(const ReplyEnd& end, double seconds, RequestRecord& record);
 
 // {"time": ..., "id": ..., ...} without a line end. `unix_seconds`: now.

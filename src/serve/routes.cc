@@ -11,8 +11,8 @@
 #include "serve/api_keys.h"
 #include "serve/metrics.h"
 #include "serve/page.h"
+#include "serve/place_reply.h"
 #include "serve/prompt_tokens.h"
-#include "serve/slot_reply.h"
 #include "serve/work.h"
 
 namespace moestro {
@@ -81,8 +81,8 @@ HttpReply Metrics(const ReadyModel& model, HttpRequest&) {
   return {.type = kMetricsType, .body = MetricsText(model.scheduler.status(), model)};
 }
 
-HttpReply Slots(const ReadyModel& model, HttpRequest&) {
-  return Body(SlotsJson(model.scheduler.status(), model.card.n_ctx).Dump());
+HttpReply Places(const ReadyModel& model, HttpRequest&) {
+  return Body(PlacesJson(model.scheduler.status(), model.card.n_ctx).Dump());
 }
 
 HttpReply State(const ReadyModel& model, HttpRequest&) {
@@ -133,7 +133,7 @@ HttpReply Draining() {
 }
 
 // Places have a number behind this.
-constexpr std::string_view kSlotPath = "/slots/";
+constexpr std::string_view kPlacePath = "/slots/";
 
 HttpReply WrongMethod(const HttpRequest& request, std::string_view right) {
   return {
@@ -172,7 +172,7 @@ constexpr std::array kRoutes = {
     Route{"GET", "/props", Properties},
     Route{"GET", "/models", ListModels},
     Route{"GET", "/metrics", Metrics},
-    Route{"GET", "/slots", Slots},
+    Route{"GET", "/slots", Places},
     Route{"GET", "/state", State},
 };
 
@@ -255,8 +255,8 @@ HttpReply Routes::Answer(HttpRequest& request) const {
   const auto has_path = [&](const Route& route) { return route.path == path; };
   const auto found = std::ranges::find_if(kRoutes, has_path);
   const bool is_one_model = path.starts_with("/models/") && request.method == "GET";
-  const bool is_slot = path.starts_with(kSlotPath);
-  if (found == kRoutes.end() && !is_one_model && !is_slot) {
+  const bool is_place = path.starts_with(kPlacePath);
+  if (found == kRoutes.end() && !is_one_model && !is_place) {
     return {.status = 404,
             .body = Refuse(*request.record, 404, Format("there is no {}", request.path))};
   }
@@ -270,9 +270,9 @@ HttpReply Routes::Answer(HttpRequest& request) const {
     return {.status = 404,
             .body = Refuse(*request.record, 404, Format("there is no {}", request.path))};
   }
-  if (is_slot) {
+  if (is_place) {
     if (request.method != "POST") return WrongMethod(request, "POST");
-    return ChangeSlot(*model, request, path.substr(kSlotPath.size()));
+    return ChangePlace(*model, request, path.substr(kPlacePath.size()));
   }
   if (found->method != request.method) return WrongMethod(request, found->method);
   return found->handler(*model, request);
@@ -282,7 +282,7 @@ std::string_view Routes::NameOf(std::string_view path) {
   if (FindPageFile(path) != nullptr) return "page";
   path = WithoutVersion(path);
   if (path == "/health") return "/health";
-  if (path.starts_with(kSlotPath)) return "/slots/N";
+  if (path.starts_with(kPlacePath)) return "/slots/N";
   if (path.starts_with("/models/")) return "/models/NAME";
   const auto found = std::ranges::find(kRoutes, path, &Route::path);
   return found == kRoutes.end() ? "other" : found->path;

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: MIT
-// Which path answers what, and who may ask. Paths work with and without "/v1" where clients differ.
+// The server's paths: which handler answers a path, and which clients may ask. A path works with
+// and without "/v1" where clients differ.
 //
-// Until the model is ready, what needs it answers 503. /health, /metrics and the page never wait
-// for the engine.
+// Paths that need the model answer 503 until the model is ready. /health, /metrics and the page
+// never wait for the engine.
 //
-// Thread rule: any thread, but for Set...(): one thread.
+// Thread rule: any thread; Set...() are one thread's.
 #pragma once
 
 #include <atomic>
@@ -21,7 +22,8 @@
 namespace moestro {
 
 struct RouteOptions {
-  std::vector<std::string> keys = {};  // one of them must come along; empty: every client may ask
+  std::vector<std::string> keys =
+      {};  // a client must send one of them; empty: every client may ask
   AccessRules access = {};
 };
 
@@ -31,23 +33,23 @@ class Routes {
 
   std::optional<HttpReply> Admit(const HttpRequest& request) const;
   HttpReply Answer(HttpRequest& request) const;
-  // The server's own name for what a path leads to, for the log: "/slots/N", "other".
+  // The server's own name of a path, for the log: "/slots/N", "other".
   static std::string_view NameOf(std::string_view path);
-  // The body of an error of the server itself, as the path's clients read it.
+  // The body of an error of the server itself, in the form that the path's clients read.
   static std::string Refuse(const RequestRecord& record, int status, std::string_view message);
   // Headers of every reply to the request.
   std::vector<std::pair<std::string, std::string>> HeadersFor(const HttpRequest& request) const;
 
-  // What is answered even if all other connections are taken.
+  // The paths that are answered even if all other connections are taken.
   static std::vector<std::string> KeptPaths();
 
-  // The server ends soon: /health says so. Any thread.
+  // The server ends soon, and /health says so. Any thread.
   void SetDraining() { is_draining_.store(true, std::memory_order_release); }
   // The model must outlive this.
   void SetReady(const ReadyModel& model) { model_.store(&model, std::memory_order_release); }
 
  private:
-  // Which key came along, from 1; 0: none that is known.
+  // The number of the request's key, from 1; 0: no known key.
   uint32_t KeyOf(const HttpRequest& request) const;
 
   RouteOptions options_;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// A job that the engine works on: its sequence, the tokens it shall have, and the way from logits
-// to the client.
+// The text of a job that the engine computes: the text's sequence, the tokens of prompt and answer,
+// and the way from logits to the client.
 //
 // Thread rule: the engine thread.
 #pragma once
@@ -26,50 +26,51 @@ namespace moestro {
 
 class RunningText {
  public:
-  // Takes the job's sampler and gives it the grammar; null: none. `sequence` has the first `cached`
-  // tokens of the prompt already. `vocab` and `clock` must outlive this.
+  // Takes the job's sampler. `grammar`: for the sampler; null: no grammar. `sequence` has the first
+  // `cached` tokens of the prompt already. `vocab` and `clock` must outlive this.
   RunningText(std::shared_ptr<Job> job, std::unique_ptr<TokenFilter> grammar, Sequence sequence,
               const Vocab& vocab, const Clock& clock);
 
   Job& job() const { return *job_; }
   Sequence& sequence() { return sequence_; }
   const Sequence& sequence() const { return sequence_; }
-  // The tokens of prompt and answer that the sequence lacks. Never empty before the end.
+  // The tokens of prompt and answer that the sequence lacks. Never empty before the text's end.
   std::span<const Token> waiting() const {
     return std::span(tokens_).subspan(sequence_.position());
   }
-  // It waits for nothing but its newest token.
+  // The answer has begun, and only the newest token waits.
   bool is_written() const { return tokens_.size() > n_prompt_ && waiting().size() == 1; }
   uint32_t generated() const { return static_cast<uint32_t>(tokens_.size() - n_prompt_); }
   uint32_t n_prompt() const { return static_cast<uint32_t>(n_prompt_); }
   uint32_t cached() const { return cached_; }
-  // Where it runs, for reports and for clients that save what ran there.
+  // The place where the text runs, for reports and for clients that save texts of a place.
   uint32_t place() const { return place_; }
   void set_place(uint32_t place) { place_ = place; }
   double told() const { return told_; }  // when the newest token was picked
 
-  // It wants the logits after this token of the prompt, which is not the last one.
+  // Whether the job wants the logits after this token of the prompt. The prompt's last token is no
+  // such token.
   bool wants_logits_at(uint32_t position) const {
     const JobOptions& options = job_->options();
     return options.scores_prompt() && position + 1 >= *options.scored_from &&
            position + 1 < n_prompt_;
   }
-  // Those logits, in the order of positions.
+  // Takes these logits, in the order of positions.
   void Score(uint32_t position, std::span<const float> logits);
-  // Tells the job how many tokens of its prompt are there, if it wants to know.
+  // Tells the job how many tokens of the prompt have been computed, if the job wants to know.
   void SayProgress(uint32_t processed);
-  // The logits after the last of its tokens: picks the next one and tells the job. True: that was
-  // the end, which the job has been told, too. `n_ctx`: tokens a text may have.
+  // Takes the logits after the text's last token, picks the next token and tells the job. True: the
+  // text has ended, and the job has been told. `n_ctx`: the most tokens of a text.
   bool Take(std::span<const float> logits, uint32_t n_ctx);
-  // It cannot go on.
+  // The text cannot go on: tells the job the error.
   void Fail(const Error& error) {
     has_failed_ = true;
     job_->Tell(ToApiError(error));
   }
   bool has_failed() const { return has_failed_; }
-  // Its sequence is given up for others' sake; it will be computed again. Gives the sequence.
+  // The text gives up the sequence for other texts, and will be computed again. Gives the sequence.
   Sequence GiveUp(Sequence empty);
-  // The sequence at the end, to be kept as a prefix.
+  // The sequence after the text's end, to be kept as a prefix.
   Sequence TakeSequence() { return std::move(sequence_); }
 
  private:
@@ -81,20 +82,20 @@ class RunningText {
   void End(StopReason reason);
 
   std::shared_ptr<Job> job_;
-  Sampler sampler_;  // ends with the text, and with it the grammar's process
+  Sampler sampler_;  // owns the grammar's process
   Sequence sequence_;
   const Vocab& vocab_;
   const Clock& clock_;
   std::vector<Token> tokens_;  // prompt and answer
   size_t n_prompt_;
-  uint32_t cached_;  // tokens of the prompt that were there
+  uint32_t cached_;  // tokens of the prompt that a prefix had
   Utf8Stream utf8_;
   StopMatcher stop_;
   double began_;
   double first_token_ = 0.0;  // when the prompt had been computed
   double told_ = 0.0;
-  std::vector<TokenLogprob> scores_;  // of the prompt's tokens, until they are told
-  uint32_t unsaid_tokens_ = 0;        // picked since text was told last
+  std::vector<TokenLogprob> scores_;  // of the prompt's tokens, until the job is told
+  uint32_t unsaid_tokens_ = 0;        // picked since the job was told text
   bool has_said_prompt_ = false;      // the prompt has been computed
   bool has_line_ = false;             // a line of the answer has ended
   bool has_failed_ = false;

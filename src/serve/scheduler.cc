@@ -47,7 +47,8 @@ Scheduler::Scheduler(Engine& engine, const Vocab& vocab, SchedulerOptions option
                 {.folder = options_.cache_folder,
                  .key = options_.cache_key,
                  .disk_bytes = options_.cache_disk}),
-      slot_files_(engine, options_.slot_folder, options_.cache_key, options_.slot_files),
+      saved_texts_(engine, options_.saved_texts_folder, options_.cache_key,
+                   options_.most_saved_texts),
       place_texts_(options_.parallel) {
   Publish(true);
 }
@@ -67,7 +68,7 @@ Status Scheduler::Run() {
     RemoveCancelled();
     const bool is_draining = inbox_.is_draining();  // what comes in from here on is refused
     if (inbox_.is_stopped()) break;
-    DoSlotTask();
+    DoPlaceTask();
     Admit();
     if (!running_.empty()) {
       Publish(false);  // a step may take seconds
@@ -228,17 +229,17 @@ void Scheduler::Start(std::unique_ptr<RunningText> text) {
   is_shown_ = false;
 }
 
-void Scheduler::DoSlotTask() {
-  const std::shared_ptr<SlotTask> task = inbox_.TakeTask();
+void Scheduler::DoPlaceTask() {
+  const std::shared_ptr<PlaceTask> task = inbox_.TakeTask();
   if (!task || task->is_cancelled()) return;
   const double began = clock_();
-  ApiResult<SlotFigures> done = Do(*task);
+  ApiResult<PlaceFigures> done = Do(*task);
   if (done) done->seconds = clock_() - began;
   Publish(true);  // who is told sees it in the reports
   task->Tell(std::move(done));
 }
 
-ApiResult<SlotFigures> Scheduler::Do(const SlotTask& task) {
+ApiResult<PlaceFigures> Scheduler::Do(const PlaceTask& task) {
   if (task.place() >= options_.parallel) {
     return BadRequest("id_slot", Format("there is no place {}; this server has {}, from 0 on",
                                         task.place(), options_.parallel));
@@ -252,18 +253,18 @@ ApiResult<SlotFigures> Scheduler::Do(const SlotTask& task) {
         .code = "slot_busy"});
   }
   switch (task.action()) {
-    case SlotAction::kSave:
-      return SaveSlot(task);
-    case SlotAction::kRestore:
-      return RestoreSlot(task);
-    case SlotAction::kErase:
+    case PlaceAction::kSave:
+      return SaveText(task);
+    case PlaceAction::kRestore:
+      return RestoreText(task);
+    case PlaceAction::kErase:
       break;
   }
   const std::vector<Token> tokens = std::exchange(place_texts_[task.place()], {});
-  return SlotFigures{.tokens = prefixes_.Drop(tokens) ? tokens.size() : 0};
+  return PlaceFigures{.tokens = prefixes_.Drop(tokens) ? tokens.size() : 0};
 }
 
-ApiResult<SlotFigures> Scheduler::SaveSlot(const SlotTask& task) {
+ApiResult<PlaceFigures> Scheduler::SaveText(const PlaceTask& task) {
   const std::optional<Sequence> text = prefixes_.ForkWhole(place_texts_[task.place()]);
   if (!text) {
     return std::unexpected(ApiError{
@@ -274,12 +275,12 @@ ApiResult<SlotFigures> Scheduler::SaveSlot(const SlotTask& task) {
                           task.place()),
         .code = "slot_empty"});
   }
-  TRY(const uint64_t bytes, slot_files_.Save(*text, task.file()));
-  return SlotFigures{.tokens = text->position(), .bytes = bytes};
+  TRY(const uint64_t bytes, saved_texts_.Save(*text, task.file()));
+  return PlaceFigures{.tokens = text->position(), .bytes = bytes};
 }
 
-ApiResult<SlotFigures> Scheduler::RestoreSlot(const SlotTask& task) {
-  TRY(const uint32_t length, slot_files_.Length(task.file()));
+ApiResult<PlaceFigures> Scheduler::RestoreText(const PlaceTask& task) {
+  TRY(const uint32_t length, saved_texts_.Length(task.file()));
   // Asked before kept prefixes go, which would be for nothing.
   if (!Fits(length)) {
     return std::unexpected(ApiError{
@@ -290,11 +291,11 @@ ApiResult<SlotFigures> Scheduler::RestoreSlot(const SlotTask& task) {
                           length)});
   }
   prefixes_.DropFor(length + PrefixCache::kSlack);
-  TRY(Sequence restored, slot_files_.Restore(task.file()));
+  TRY(Sequence restored, saved_texts_.Restore(task.file()));
   const std::span<const Token> tokens = restored.tokens();
   place_texts_[task.place()].assign(tokens.begin(), tokens.end());
   prefixes_.Keep(std::move(restored));
-  return SlotFigures{.tokens = length, .bytes = slot_files_.BytesOf(task.file())};
+  return PlaceFigures{.tokens = length, .bytes = saved_texts_.BytesOf(task.file())};
 }
 
 // A request's further job waits while its prompt is being computed for another.

@@ -2,11 +2,11 @@
 // The engine thread's work in a server: takes jobs, computes rows of several texts in each step
 // (serve/step_planner.h says which), keeps what was computed as prefixes of later prompts.
 //
-// A text is the same alone or beside others, from a cold or a warm prefix: a row's result depends
-// on its own sequence only.
+// A text is the same alone or beside others, with or without a kept prefix: a row's result depends
+// on the row's own sequence only.
 //
-// A job that does not fit beside the others waits. When texts grow until positions run out, kept
-// prefixes go, then the newest text gives up its positions and is computed again later.
+// A job that does not fit beside the running texts waits. When texts grow until positions run out,
+// kept prefixes go first. Then the newest text gives up its positions and is computed again later.
 //
 // Thread rule: as each method says.
 #pragma once
@@ -31,29 +31,29 @@
 #include "model/vocab.h"
 #include "serve/job.h"
 #include "serve/job_inbox.h"
+#include "serve/place_task.h"
 #include "serve/prefix_cache.h"
 #include "serve/running_text.h"
+#include "serve/saved_texts.h"
 #include "serve/scheduler_status.h"
-#include "serve/slot_files.h"
-#include "serve/slot_task.h"
 #include "serve/step_planner.h"
 
 namespace moestro {
 
-// For a grammar that has been checked. Engine thread; at once.
+// Opens a grammar that has been checked. Engine thread; does not wait.
 using OpenGrammar = std::function<Result<std::unique_ptr<TokenFilter>>(const Grammar& grammar)>;
 
 struct SchedulerOptions {
-  uint32_t parallel = 4;          // texts that are computed beside each other
-  uint32_t queue = 64;            // jobs that wait
-  double gap_seconds = 1.0;       // see StepPlanner
-  double rest_seconds = 1.0;      // a prefix is written to disk when it was not used for so long
-  std::string cache_folder = {};  // for prefixes; empty: none on disk
-  std::string cache_key = {};     // see PrefixFiles
-  uint64_t cache_disk = 0;        // bytes
-  std::string slot_folder = {};   // for texts that clients save; empty: none
-  uint32_t slot_files = 256;      // of them
-  OpenGrammar open_grammar = {};  // empty: no job has one. At most `parallel` are open
+  uint32_t parallel = 4;                // texts that are computed beside each other
+  uint32_t queue = 64;                  // jobs that wait
+  double gap_seconds = 1.0;             // see StepPlanner
+  double rest_seconds = 1.0;            // a prefix that was not used for so long is written to disk
+  std::string cache_folder = {};        // for prefixes; empty: no prefix is written to disk
+  std::string cache_key = {};           // see PrefixFiles
+  uint64_t cache_disk = 0;              // bytes
+  std::string saved_texts_folder = {};  // for texts that clients save; empty: no client can
+  uint32_t most_saved_texts = 256;
+  OpenGrammar open_grammar = {};  // empty: no job has a grammar. At most `parallel` are open
 };
 
 class Scheduler {
@@ -62,30 +62,32 @@ class Scheduler {
   Scheduler(Engine& engine, const Vocab& vocab, SchedulerOptions options,
             Clock clock = SteadySeconds);
 
-  // Any thread. Jobs of one prompt compute it once. 429: the queue is full; 503: the server is
-  // going down. Of a request's jobs the first takes a place in the queue; its others begin when
-  // no first job waits, so that a request of many fits a short queue and holds up no other request.
+  // Any thread. Jobs of equal prompts compute the prompt once. 429: the queue is full; 503: the
+  // server is going down. The first job of a request takes a place in the queue. The request's
+  // further jobs begin when no first job waits. So a request of many jobs fits a short queue and
+  // holds up no other request.
   ApiStatus Submit(std::span<const std::shared_ptr<Job>> jobs) { return inbox_.Put(jobs); }
   ApiStatus Submit(const std::shared_ptr<Job>& job) { return Submit(std::span(&job, 1)); }
-  // Any thread. Done between two steps, one after another. Errors: the same; the task is told the
-  // others: 400, there is no such place or the file cannot be used; 404, there is no such file or
-  // nothing to save; 409, a text is being computed there; 503, there is no room for it now.
-  ApiStatus Submit(std::shared_ptr<SlotTask> task) { return inbox_.Put(std::move(task)); }
-  bool has_slot_files() const { return !options_.slot_folder.empty(); }
-  // Any thread. The client of the job has gone: a prompt of it that is being computed is stopped
-  // within a layer's time.
+  // Any thread. Tasks are done between two steps, one after another. Errors: 429 and 503 as above.
+  // The task is told of: 400, the number is no place, or the file cannot be used; 404, no such
+  // file, or the place has no text; 409, a text is being computed at the place; 503, the KV cache
+  // has no room for the text now.
+  ApiStatus Submit(std::shared_ptr<PlaceTask> task) { return inbox_.Put(std::move(task)); }
+  bool has_saved_texts() const { return !options_.saved_texts_folder.empty(); }
+  // Any thread. The client of the job has gone. If the job's prompt is being computed, the step is
+  // stopped within a layer's time.
   void Withdraw(Job& job);
-  // Any thread. New jobs are refused from now on; Run() returns when the others have ended.
+  // Any thread. New jobs are refused from now on. Run() returns when the accepted jobs have ended.
   void Drain() { inbox_.Drain(); }
   bool is_draining() const { return inbox_.is_draining(); }
-  // Any thread. Those that are left fail; Run() returns.
+  // Any thread. All jobs that have not ended fail, and Run() returns.
   void Stop();
-  // Any thread, at once. Which texts wait and run, as it is now: each job is among them from
-  // Submit() on. Their figures are as of the last step or the last tenth of a second.
+  // Any thread; does not wait. The texts that wait and run now: each job is among them from
+  // Submit() on. The texts' figures are as of the last step or the last tenth of a second.
   SchedulerStatus status() const { return inbox_.status(); }
 
-  // Engine thread. Works until Drain() or Stop(), then saves what rests. Fails with
-  // Engine::closed() once that is; then nothing more is saved.
+  // Engine thread. Works until Drain() or Stop(), then writes kept prefixes to disk. Fails with
+  // Engine::closed() once the engine is closed; then no prefix is written.
   Status Run();
 
  private:
@@ -113,10 +115,10 @@ class Scheduler {
   void RemoveEnded();
   void RemoveCancelled();
   void Keep(RunningText& text);
-  void DoSlotTask();
-  ApiResult<SlotFigures> Do(const SlotTask& task);
-  ApiResult<SlotFigures> SaveSlot(const SlotTask& task);
-  ApiResult<SlotFigures> RestoreSlot(const SlotTask& task);
+  void DoPlaceTask();
+  ApiResult<PlaceFigures> Do(const PlaceTask& task);
+  ApiResult<PlaceFigures> SaveText(const PlaceTask& task);
+  ApiResult<PlaceFigures> RestoreText(const PlaceTask& task);
   void FailAll(const ApiError& error);
   void Publish(bool now);
 
@@ -127,10 +129,10 @@ class Scheduler {
   JobInbox inbox_;
   StepPlanner planner_;
   PrefixCache prefixes_;
-  SlotFiles slot_files_;
-  std::vector<std::vector<Token>> place_texts_;       // [place]: what was kept last there
+  SavedTexts saved_texts_;
+  std::vector<std::vector<Token>> place_texts_;       // [place]: the text that ended there last
   std::deque<std::unique_ptr<RunningText>> running_;  // in order of arrival
-  std::deque<std::unique_ptr<RunningText>> paused_;   // gave up their positions, oldest first
+  std::deque<std::unique_ptr<RunningText>> paused_;   // texts that gave up positions, oldest first
   std::vector<const RunningText*> ended_;             // in this step
   ServeTotals totals_;
   bool is_shown_ = false;  // the inbox has the texts that run

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// What a scheduler does, as plain values for reports.
+// The state of a scheduler, as plain values for reports.
 #pragma once
 
 #include <cstdint>
@@ -11,8 +11,8 @@
 namespace moestro {
 
 struct TextStatus {
-  uint32_t place = 0;       // below SchedulerStatus::parallel, its own while it runs
-  bool is_written = false;  // false: its prompt is being computed
+  uint32_t place = 0;       // below SchedulerStatus::parallel; no other running text has it
+  bool is_written = false;  // false: the prompt is being computed
   uint32_t prompt_tokens = 0;
   uint32_t cached_tokens = 0;
   uint32_t generated = 0;
@@ -29,8 +29,8 @@ struct ServeTotals {
   uint64_t cached_tokens = 0;  // of prompts, not computed again
   uint64_t generated = 0;
   uint64_t steps = 0;
-  double prompt_seconds = 0.0;  // of steps with prompts in them
-  double text_seconds = 0.0;    // of the others
+  double prompt_seconds = 0.0;  // of steps with rows of prompts
+  double text_seconds = 0.0;    // of all other steps
   Histogram gap_ms;             // between two tokens of a text
 };
 
@@ -45,7 +45,7 @@ struct SchedulerStatus {
   Engine::KvRoom kv_room;
   ServeTotals totals;
   RunStats engine;
-  std::vector<SlotContents> slots = {};  // now and then
+  std::vector<SlotContents> slots = {};  // of experts; once a second
 };
 
 }  // namespace moestro

@@ -216,7 +216,7 @@ std::vector<std::string> CapabilitiesOf(const Vocab& vocab, const ChatFormat& fo
   return capabilities;
 }
 
-Status CheckSlotFolder(const std::string& folder) {
+Status CheckSavedTextsFolder(const std::string& folder) {
   std::error_code unknown;
   if (folder.empty() || std::filesystem::is_directory(folder, unknown)) return {};
   return Fail(Errc::kUsage, "--slot-save-path {} is no folder; make it first", folder);
@@ -298,7 +298,7 @@ void AddFormat(const std::string& chat_template, const Vocab& vocab, const ChatF
 
 Status Serve(const ServerOptions& options, const std::function<void(const std::string&)>& listens) {
   TRY(std::vector<std::string> keys, ReadKeys(options));
-  TRY_STATUS(CheckSlotFolder(options.slot_folder));
+  TRY_STATUS(CheckSavedTextsFolder(options.saved_texts_folder));
   StopSignals::Block();
   ReturnLargeBlocksAtOnce();  // requests' bodies
   TRY(ModelFile file, ModelFile::Open(options.model));
@@ -348,7 +348,7 @@ Status Serve(const ServerOptions& options, const std::function<void(const std::s
                        .cache_folder = options.cache_folder,
                        .cache_key = HashOf(chat_template),
                        .cache_disk = options.cache_disk,
-                       .slot_folder = options.slot_folder,
+                       .saved_texts_folder = options.saved_texts_folder,
                        .open_grammar = [&](const Grammar& g) { return grammars->Open(g); }});
   Preparing preparing({.is_over = [&] { return scheduler.is_draining(); }});
   const ReadyModel model{.card = card,

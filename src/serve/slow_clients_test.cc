@@ -103,6 +103,24 @@ TEST_F(SlowClientsTest, ABodyThatTricklesIsEnded) {
   EXPECT_TRUE(chunked.ReceiveAll().starts_with("HTTP/1.1 408 "));
 }
 
+// A byte every two seconds buys neither a head nor a body more time.
+TEST_F(SlowClientsTest, SingleBytesBuyNoTime) {
+  const SocketClient head(server_->port());
+  ASSERT_TRUE(head.Send("GET / HTTP/1.1\r\nHost: x\r\na: "));
+  const SocketClient body(server_->port());
+  ASSERT_TRUE(body.Send(kBodyBegins));
+  while (asked_ < 1) std::this_thread::sleep_for(1ms);
+  Settle();
+  for (int i = 0; i < 5; ++i) {
+    EXPECT_TRUE(head.Send("v") && body.Send("v")) << i;
+    Settle();
+    seconds_ = seconds_ + 2.0;
+  }
+  seconds_ = 11.5;
+  EXPECT_TRUE(head.ReceiveAll().starts_with("HTTP/1.1 408 "));
+  EXPECT_TRUE(body.ReceiveAll().starts_with("HTTP/1.1 408 "));
+}
+
 TEST_F(SlowClientsTest, AReplyThatIsNotReadIsEnded) {
   const SocketClient client(server_->port());
   ASSERT_TRUE(client.Send(Post("/flood", "")));

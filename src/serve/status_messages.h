@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT
-// What a client is told with a status that the server itself has chosen.
+// The message to a client with a status that the server itself has chosen.
 #pragma once
 
 #include <string_view>
 
 namespace moestro {
 
-// `otherwise`: for a status that is not among them.
+// `otherwise`: the message of every other status.
 inline std::string_view StatusMessage(int status, std::string_view otherwise) {
   if (status == 400) return "this is no HTTP request";
   if (status == 404) return "there is nothing of that name";

@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: MIT
-// Which rows a server's next step computes: texts that are being written want one row each, prompts
-// want as many as a chunk holds. Two aims pull apart: a text's next token must not wait long, and a
-// prompt's rows are cheap only in large numbers, because a chunk of them reads most experts once.
+// The rows that a server's next step computes. A text that is being written wants one row, a prompt
+// wants as many rows as a chunk holds. Two aims pull apart. A text's next token must not wait long.
+// A prompt's rows are cheap only in large numbers, because a chunk reads most experts once.
 //
-// The rule. While both are there, prompts and texts take turns, each with as much time as the
-// other's last turn took. A prompt's turn is one step of so many rows as fit `gap_seconds` by what
-// steps have cost, but never so few that rows cost more than twice what they cost in a whole chunk.
-// Where that takes longer than `gap_seconds` texts get a token between two layers of it.
-// Within a step the oldest prompt gets half the rows, the shortest ones the rest, so that neither a
-// long prompt holds up short ones nor many short ones a long one.
+// The rule. While prompts and texts wait, they take turns, each with as much time as the last turn
+// of the other took. A prompt's turn is one step with as many rows as fit `gap_seconds`, by what
+// steps have cost. The step never has so few rows that a row costs more than twice a row of a whole
+// chunk. Where such a step takes longer than `gap_seconds`, texts get a token between two layers.
+// Within a step the oldest prompt gets half the rows, the shortest prompts get the rest. So a long
+// prompt does not hold up short prompts, and many short prompts do not hold up a long one.
 //
-// Pure: told what steps took.
+// Pure: the caller says what steps took.
 #pragma once
 
 #include <cstdint>
@@ -25,29 +25,29 @@ class StepPlanner {
     uint32_t chunk = 512;      // most rows of a step
     double gap_seconds = 1.0;  // a text's next token should not wait longer for a prompt
   };
-  // One text, prompts first come first.
+  // One text.
   struct Text {
     bool is_prompt = false;
-    uint32_t waiting = 1;  // tokens that are not computed yet; a text that is written has one
+    uint32_t waiting = 1;  // tokens that are not computed yet; 1 for a text that is being written
   };
 
   explicit StepPlanner(Limits limits) : limits_(limits) {}
 
-  // Rows of each, 0: it waits. REQUIRES: texts are in order of arrival, each has waiting > 0, and
-  // not more than `chunk` are being written.
+  // The rows of each text; 0: the text waits. REQUIRES: texts are in order of arrival, each text
+  // has waiting > 0, and not more than `chunk` texts are being written.
   std::vector<uint32_t> Plan(std::span<const Text> texts) const;
-  // The step that was planned last has been computed: `prompt_rows` of prompts in it, 0: it was a
-  // step of texts alone. `others_wait`: texts were being written meanwhile.
+  // The step that was planned last has been computed. `prompt_rows`: rows of prompts; 0: the step
+  // had texts only. `others_wait`: texts were being written meanwhile.
   void StepDone(uint32_t prompt_rows, double seconds, bool others_wait);
-  // Texts had so many seconds of the prompts' step that is done; they count as their turn.
+  // Texts had so many seconds of the prompts' step; these count as the texts' turn.
   void TextsHad(double seconds);
-  // Before a layer of a prompt's step: whether texts get a token first. `waited`: seconds since one
-  // of them had its last token; `piece`: the longest time from layer to layer so far. Prompts get
-  // as much time between two tokens as one takes.
+  // Before a layer of a prompt's step: whether texts get a token first. `waited`: seconds since a
+  // text had its last token. `piece`: the longest time from layer to layer so far. Between two
+  // tokens of texts, prompts get as much time as a token takes.
   bool is_time_for_texts(double waited, double piece) const {
     return waited + piece + text_seconds_ > limits_.gap_seconds && waited >= text_seconds_;
   }
-  // Rows that a prompt's step has while texts are being written.
+  // The rows of a prompt's step while texts are being written.
   uint32_t rows_beside_texts() const;
 
  private:

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT
-// What a client's body becomes before the engine sees it: a prompt's tokens, and a job for each
-// prompt.
+// Turns a client's body into work for the engine: the prompts' tokens, and the jobs.
 //
 // Thread rule: any thread.
 #pragma once
@@ -16,9 +15,9 @@
 
 namespace moestro {
 
-// The body's jobs, which wait for the engine by then. Waits for a turn (preparing.h), and for a
-// grammar's trial. 400 for what is wrong with the body or takes too long; 429 and 503 as
-// Scheduler::Submit(), and 503 when what others keep takes all the room.
+// Makes the body's jobs and submits them. Waits for a turn (preparing.h), and for a grammar's
+// trial. 400: the body is wrong, or takes too long; 429 and 503 as Scheduler::Submit(); 503 also
+// when what other requests keep takes all the room.
 ApiResult<Work> MakeWork(const ReadyModel& model, ApiKind kind, std::string body);
 
 // The prompt of a conversation, without answering it.

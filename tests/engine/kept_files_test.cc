@@ -118,19 +118,19 @@ TEST_P(OtherWeights, DoNotTakeAFileUnderTheNameOfTheirOwnPrefix) {
 }
 
 TEST_P(OtherWeights, DoNotTakeAClientsSavedText) {
-  const SchedulerOptions options{.cache_key = "k", .slot_folder = folder_.path().string()};
+  const SchedulerOptions options{.cache_key = "k", .saved_texts_folder = folder_.path().string()};
   {
     const auto engine = Open();
     Scheduler scheduler(*engine, DemoVocab(), options);
     ServeWhile(scheduler, [&] {
       Answer(scheduler, kWishes[2]);
-      EXPECT_TRUE(Do(scheduler, SlotAction::kSave, 0, "text"));
+      EXPECT_TRUE(Do(scheduler, PlaceAction::kSave, 0, "text"));
     });
   }
   const auto engine = Open({.model = other_});
   Scheduler scheduler(*engine, DemoVocab(), options);
   ServeWhile(scheduler, [&] {
-    const Outcome restored = Do(scheduler, SlotAction::kRestore, 0, "text");
+    const Outcome restored = Do(scheduler, PlaceAction::kRestore, 0, "text");
     ASSERT_FALSE(restored);
     EXPECT_EQ(restored.error().status, 400);
     EXPECT_TRUE(restored.error().message.contains("other weights")) << restored.error().message;
@@ -223,7 +223,7 @@ TEST_P(OtherChoices, TakeNeitherPrefixesNorSavedTexts) {
   const SchedulerOptions options{.cache_folder = folder.File("kept"),
                                  .cache_key = "k",
                                  .cache_disk = 1 << 30,
-                                 .slot_folder = folder.path().string()};
+                                 .saved_texts_folder = folder.path().string()};
   const Wish wish = kWishes[2];
   JobEnd first;
   {
@@ -231,13 +231,13 @@ TEST_P(OtherChoices, TakeNeitherPrefixesNorSavedTexts) {
     Scheduler scheduler(*engine, DemoVocab(), options);
     ServeWhile(scheduler, [&] {
       first = Answer(scheduler, wish);
-      EXPECT_TRUE(Do(scheduler, SlotAction::kSave, 0, "text"));
+      EXPECT_TRUE(Do(scheduler, PlaceAction::kSave, 0, "text"));
     });
   }
   const auto engine = Open({.change = GetParam().second});
   Scheduler scheduler(*engine, DemoVocab(), options);
   ServeWhile(scheduler, [&] {
-    const Outcome restored = Do(scheduler, SlotAction::kRestore, 0, "text");
+    const Outcome restored = Do(scheduler, PlaceAction::kRestore, 0, "text");
     ASSERT_FALSE(restored);
     EXPECT_EQ(restored.error().status, 400);
     EXPECT_TRUE(restored.error().message.contains("was saved with")) << restored.error().message;

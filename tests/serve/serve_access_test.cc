@@ -189,13 +189,13 @@ std::vector<std::filesystem::path> FilesOf(const std::filesystem::path& folder) 
 TEST_F(ServeTest, KeptTextsAreTheirOwnersAlone) {
   namespace fs = std::filesystem;
   constexpr fs::perms kOthers = fs::perms::group_all | fs::perms::others_all;
-  const fs::path slots = folder_.path() / "slots";
-  fs::create_directories(slots);
-  fs::permissions(slots, fs::perms::owner_all | fs::perms::others_read);
+  const fs::path folder = folder_.path() / "slots";
+  fs::create_directories(folder);
+  fs::permissions(folder, fs::perms::owner_all | fs::perms::others_read);
   const fs::path cache = folder_.path() / "moestro";
   const std::string prompt(100, 'x');
   const mode_t mask = umask(0);
-  Serve({"--slot-save-path", slots.string()});
+  Serve({"--slot-save-path", folder.string()});
   umask(mask);
   const std::string reply =
       Ask(port_, Post("/v1/completions", R"({"max_tokens":3,"prompt":")" + prompt + R"("})"));
@@ -203,10 +203,10 @@ TEST_F(ServeTest, KeptTextsAreTheirOwnersAlone) {
   const std::string saved = Ask(port_, Post("/slots/0?action=save", R"({"filename":"a"})"));
   EXPECT_TRUE(saved.starts_with("HTTP/1.1 200")) << saved;
   const Finished first = End();
-  EXPECT_TRUE(first.err.contains(slots.string())) << first.err;  // it is wider, and that is said
+  EXPECT_TRUE(first.err.contains(folder.string())) << first.err;  // it is wider, and that is said
   EXPECT_FALSE(first.err.contains(cache.string())) << first.err;
   EXPECT_EQ(fs::status(cache).permissions() & kOthers, fs::perms::none);
-  EXPECT_EQ(fs::status(slots / "a").permissions() & kOthers, fs::perms::none);
+  EXPECT_EQ(fs::status(folder / "a").permissions() & kOthers, fs::perms::none);
   int n_prefixes = 0;
   for (const fs::path& file : FilesOf(cache)) {
     if (file.extension() != ".prefix") continue;

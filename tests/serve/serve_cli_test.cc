@@ -147,12 +147,12 @@ TEST_F(ServeTest, ATextIsSavedAndRestoredByName) {
   const std::string folder = folder_.File("slots");
   std::filesystem::create_directory(folder);
   const std::string body = R"({"prompt":"Once upon a time there were two friends","max_tokens":3})";
-  const auto slot = [&](const std::string& path, const std::string& file) {
+  const auto change = [&](const std::string& path, const std::string& file) {
     return Ask(port_, Post("/slots/" + path, R"({"filename":")" + file + R"("})"));
   };
   Serve({"--slot-save-path", folder, "--cache-disk", "0"});
   Ask(port_, Post("/v1/completions", body));
-  const std::string saved = slot("0?action=save", "friends");
+  const std::string saved = change("0?action=save", "friends");
   EXPECT_TRUE(saved.contains(R"("id_slot":0,"filename":"friends","n_saved":)")) << saved;
   const std::string written =
       R"("n_written":)" + std::to_string(std::filesystem::file_size(folder + "/friends"));
@@ -160,19 +160,19 @@ TEST_F(ServeTest, ATextIsSavedAndRestoredByName) {
   EXPECT_EQ(End().exit_code, 0);
 
   Serve({"--slot-save-path", folder, "--cache-disk", "0"});
-  const std::string restored = slot("2?action=restore", "friends");
+  const std::string restored = change("2?action=restore", "friends");
   EXPECT_TRUE(restored.contains(R"("n_restored":)")) << restored;
   const std::string warm = Ask(port_, Post("/v1/completions", body));
   EXPECT_FALSE(warm.contains(R"("cached_tokens":0)")) << warm;
   const std::string erased = Ask(port_, Post("/slots/0?action=erase", ""));
   EXPECT_TRUE(erased.contains(R"("id_slot":0,"n_erased":)")) << erased;
 
-  EXPECT_TRUE(slot("0?action=restore", "absent").starts_with("HTTP/1.1 404"));
-  EXPECT_TRUE(slot("0?action=restore", "../friends").starts_with("HTTP/1.1 400"));
-  EXPECT_TRUE(slot("0?action=load", "a").contains(R"("param":"action")"));
-  EXPECT_TRUE(slot("0", "a").contains(R"("param":"action")"));
-  EXPECT_TRUE(slot("99?action=save", "a").contains(R"("param":"id_slot")"));
-  EXPECT_TRUE(slot("x?action=save", "a").starts_with("HTTP/1.1 404"));
+  EXPECT_TRUE(change("0?action=restore", "absent").starts_with("HTTP/1.1 404"));
+  EXPECT_TRUE(change("0?action=restore", "../friends").starts_with("HTTP/1.1 400"));
+  EXPECT_TRUE(change("0?action=load", "a").contains(R"("param":"action")"));
+  EXPECT_TRUE(change("0", "a").contains(R"("param":"action")"));
+  EXPECT_TRUE(change("99?action=save", "a").contains(R"("param":"id_slot")"));
+  EXPECT_TRUE(change("x?action=save", "a").starts_with("HTTP/1.1 404"));
   EXPECT_TRUE(Ask(port_, Get("/slots/0")).starts_with("HTTP/1.1 405"));
   EXPECT_EQ(End().exit_code, 0);
 }

@@ -50,17 +50,17 @@ function textRow() {
   return row;
 }
 
-function showText(row, slot) {
+function showText(row, place) {
   const [words, meter] = row.children;
-  const isWritten = slot.state === "decode";
-  const cached = slot.n_prompt_tokens_cache > 0
-    ? `, ${whole.format(slot.n_prompt_tokens_cache)} of them from the cache` : "";
-  const done = Math.min(slot.n_past, slot.n_prompt_tokens);
-  const length = whole.format(slot.n_prompt_tokens);
+  const isWritten = place.state === "decode";
+  const cached = place.n_prompt_tokens_cache > 0
+    ? `, ${whole.format(place.n_prompt_tokens_cache)} of them from the cache` : "";
+  const done = Math.min(place.n_past, place.n_prompt_tokens);
+  const length = whole.format(place.n_prompt_tokens);
   const reading = `${whole.format(done)} of ${length} prompt tokens read`;
-  const writing = `${counted(slot.n_decoded, "token")} written after a prompt of ${length}`;
-  setText(words, `Text ${slot.id + 1}: ${isWritten ? writing : reading}${cached}`);
-  setMeter(meter, isWritten ? null : shareOf(done, slot.n_prompt_tokens), reading);
+  const writing = `${counted(place.n_decoded, "token")} written after a prompt of ${length}`;
+  setText(words, `Text ${place.id + 1}: ${isWritten ? writing : reading}${cached}`);
+  setMeter(meter, isWritten ? null : shareOf(done, place.n_prompt_tokens), reading);
 }
 
 export class LiveState {
@@ -147,7 +147,7 @@ export class LiveState {
   }
 
   #showRates(state) {
-    const is = (phase) => state.slots.some((slot) => slot.is_processing && slot.state === phase);
+    const is = (phase) => state.slots.some((place) => place.is_processing && place.state === phase);
     const now = this.#since();
     const decode = is("decode") ? this.#since("generated") : now;
     const prefill = is("prefill") ? this.#since("prompt_tokens") : now;
@@ -213,12 +213,12 @@ export class LiveState {
   }
 
   #showTexts(state) {
-    const active = state.slots.filter((slot) => slot.is_processing);
+    const active = state.slots.filter((place) => place.is_processing);
     const places = whole.format(state.slots.length);
     show("queue", `${whole.format(active.length)} of ${places} being computed, ` +
       `${whole.format(state.waiting)} waiting`);
     const list = byId("texts");
     setCount(list, active.length, textRow);
-    active.forEach((slot, i) => showText(list.children[i], slot));
+    active.forEach((place, i) => showText(list.children[i], place));
   }
 }

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT
 // Texts that clients save under names of their own, in one folder. A file is a saved sequence
-// (docs/sequence-format.md) with the same note as a prefix on disk, so it is for one model and one
-// chat template. Nothing here removes a file.
+// (docs/sequence-format.md) with the same note as a prefix on disk. So a file is for one model and
+// one chat template. The server never removes a file.
 //
-// Errors: 404, there is no such file; 400, it is damaged, foreign or too long for this server; 500,
-// the system does not read or write it.
+// Errors: 404, no file has this name; 400, the file is damaged, of another model or too long for
+// this server; 500, the system cannot read or write the file.
 //
 // Thread rule: the engine thread.
 #pragma once
@@ -17,15 +17,16 @@
 
 namespace moestro {
 
-class SlotFiles {
+class SavedTexts {
  public:
   // `key`: see PrefixFiles.
-  SlotFiles(Engine& engine, std::string folder, std::string key, uint32_t most_files);
+  SavedTexts(Engine& engine, std::string folder, std::string key, uint32_t most_files);
 
-  // `name` is a plain one (api/slot_bodies.h). Replaces a file of that name when it is complete.
-  // Gives its bytes. 400 for another one when there are as many as may be.
+  // Saves a text and gives the file's bytes. `name` is a plain name (api/place_bodies.h). The new
+  // file replaces a file of that name once it is complete. 400: the name is new, and the folder has
+  // most_files.
   ApiResult<uint64_t> Save(const Sequence& sequence, const std::string& name);
-  // Tokens of what Restore() would give, above 0.
+  // The number of tokens of the file's text, above 0.
   ApiResult<uint32_t> Length(const std::string& name) const;
   ApiResult<Sequence> Restore(const std::string& name);
   uint64_t BytesOf(const std::string& name) const;

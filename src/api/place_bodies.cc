@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include "api/slot_bodies.h"
+#include "api/place_bodies.h"
 
 #include <algorithm>
 #include <cstddef>
@@ -25,15 +25,15 @@ bool IsPlainName(std::string_view name) {
 
 }  // namespace
 
-ApiResult<SlotAction> ParseSlotAction(std::string_view action) {
-  if (action == "save") return SlotAction::kSave;
-  if (action == "restore") return SlotAction::kRestore;
-  if (action == "erase") return SlotAction::kErase;
+ApiResult<PlaceAction> ParsePlaceAction(std::string_view action) {
+  if (action == "save") return PlaceAction::kSave;
+  if (action == "restore") return PlaceAction::kRestore;
+  if (action == "erase") return PlaceAction::kErase;
   return BadRequest("action", Format("\"action\" must be save, restore or erase, not \"{}\"",
                                      Printable(action, 40)));
 }
 
-ApiResult<std::string> ParseSlotFile(std::string_view body) {
+ApiResult<std::string> ParseTextFile(std::string_view body) {
   TRY(const Json json, ParseBody(body));
   TRY(BodyFields fields, BodyFields::Of(json.view(), ""));
   TRY(std::string name, fields.NeededText("filename"));
@@ -46,12 +46,12 @@ ApiResult<std::string> ParseSlotFile(std::string_view body) {
   return name;
 }
 
-std::string SlotBody(SlotAction action, uint32_t slot, std::string_view file,
-                     const SlotFigures& figures) {
+std::string PlaceBody(PlaceAction action, uint32_t place, std::string_view file,
+                      const PlaceFigures& figures) {
   Json body = Json::Object();
-  body.Set("id_slot", slot);
-  if (action == SlotAction::kErase) return body.Set("n_erased", figures.tokens).Dump();
-  const bool saves = action == SlotAction::kSave;
+  body.Set("id_slot", place);
+  if (action == PlaceAction::kErase) return body.Set("n_erased", figures.tokens).Dump();
+  const bool saves = action == PlaceAction::kSave;
   Json timings = Json::Object();
   timings.Set(saves ? "save_ms" : "restore_ms", figures.seconds * 1e3);
   body.Set("filename", file)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include "serve/slot_reply.h"
+#include "serve/place_reply.h"
 
 #include <charconv>
 #include <chrono>
@@ -8,15 +8,15 @@
 #include <string>
 #include <utility>
 
-#include "api/slot_bodies.h"
+#include "api/place_bodies.h"
 #include "base/printable.h"
 #include "serve/answer.h"
-#include "serve/slot_task.h"
+#include "serve/place_task.h"
 
 namespace moestro {
 namespace {
 
-constexpr std::chrono::milliseconds kSlotPatience{100};  // how soon a client is missed
+constexpr std::chrono::milliseconds kPatience{100};  // how soon a client is missed
 
 std::optional<uint32_t> NumberOf(std::string_view text) {
   uint32_t number = 0;
@@ -25,8 +25,8 @@ std::optional<uint32_t> NumberOf(std::string_view text) {
   return number;
 }
 
-ApiResult<std::shared_ptr<SlotTask>> TaskOf(const ReadyModel& model, const HttpRequest& request,
-                                            std::string_view place) {
+ApiResult<std::shared_ptr<PlaceTask>> TaskOf(const ReadyModel& model, const HttpRequest& request,
+                                             std::string_view place) {
   const std::optional<uint32_t> number = NumberOf(place);
   if (!number) {
     return std::unexpected(ApiError{
@@ -34,31 +34,31 @@ ApiResult<std::shared_ptr<SlotTask>> TaskOf(const ReadyModel& model, const HttpR
         .type = "invalid_request_error",
         .message = Format("there is no place \"{}\"; they are numbers", Printable(place, 40))});
   }
-  if (!model.scheduler.has_slot_files()) {
+  if (!model.scheduler.has_saved_texts()) {
     ApiError error = NotOffered("saving and restoring of places");
     error.message += "; start it with --slot-save-path DIR";
     return std::unexpected(std::move(error));
   }
-  TRY(const SlotAction action, ParseSlotAction(request.query("action").value_or("")));
+  TRY(const PlaceAction action, ParsePlaceAction(request.query("action").value_or("")));
   std::string file;
-  if (action != SlotAction::kErase) {
-    TRY(file, ParseSlotFile(request.body));
+  if (action != PlaceAction::kErase) {
+    TRY(file, ParseTextFile(request.body));
   }
-  return std::make_shared<SlotTask>(action, *number, std::move(file));
+  return std::make_shared<PlaceTask>(action, *number, std::move(file));
 }
 
 }  // namespace
 
-HttpReply ChangeSlot(const ReadyModel& model, const HttpRequest& request, std::string_view place) {
+HttpReply ChangePlace(const ReadyModel& model, const HttpRequest& request, std::string_view place) {
   const auto made = TaskOf(model, request, place);
   if (!made) return ErrorReply(ApiKind::kChat, made.error(), *request.record);
-  SlotTask& task = **made;
+  PlaceTask& task = **made;
   const ApiStatus submitted = model.scheduler.Submit(*made);
   if (!submitted) return ErrorReply(ApiKind::kChat, submitted.error(), *request.record);
   while (true) {
-    if (const auto done = task.Wait(kSlotPatience)) {
+    if (const auto done = task.Wait(kPatience)) {
       if (!*done) return ErrorReply(ApiKind::kChat, done->error(), *request.record);
-      return {.body = SlotBody(task.action(), task.place(), task.file(), **done)};
+      return {.body = PlaceBody(task.action(), task.place(), task.file(), **done)};
     }
     if (!request.is_gone()) continue;
     task.Cancel();

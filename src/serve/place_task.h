@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// A client's wish about what was computed at a place, on its way to the engine thread and back.
+// A client's request about the text that was computed at a place, on the way to the engine thread
+// and back.
 //
 // Thread rule: as each method says. Shared by the two threads (std::shared_ptr).
 #pragma once
@@ -12,40 +13,40 @@
 #include <string>
 #include <utility>
 
-#include "api/slot_bodies.h"
+#include "api/place_bodies.h"
 
 namespace moestro {
 
-class SlotTask {
+class PlaceTask {
  public:
-  // `file`: a plain name; erasing has none.
-  SlotTask(SlotAction action, uint32_t place, std::string file)
+  // `file`: a plain name; empty for erasing.
+  PlaceTask(PlaceAction action, uint32_t place, std::string file)
       : action_(action), place_(place), file_(std::move(file)), done_(told_.get_future()) {}
 
-  // Client's thread. What came of it, once; nullopt after `patience`.
-  std::optional<ApiResult<SlotFigures>> Wait(std::chrono::milliseconds patience) {
+  // Client's thread, until a result comes. The task's result; nullopt after `patience`.
+  std::optional<ApiResult<PlaceFigures>> Wait(std::chrono::milliseconds patience) {
     if (done_.wait_for(patience) != std::future_status::ready) return std::nullopt;
     return done_.get();
   }
-  // Client's thread: the client has gone. What has begun is done all the same.
+  // Client's thread: the client has gone. A task that has begun is done all the same.
   void Cancel() { cancelled_.store(true, std::memory_order_release); }
 
   // Any thread.
   bool is_cancelled() const { return cancelled_.load(std::memory_order_acquire); }
-  SlotAction action() const { return action_; }
+  PlaceAction action() const { return action_; }
   uint32_t place() const { return place_; }
   const std::string& file() const { return file_; }
 
   // Engine thread, once.
-  void Tell(ApiResult<SlotFigures> result) { told_.set_value(std::move(result)); }
+  void Tell(ApiResult<PlaceFigures> result) { told_.set_value(std::move(result)); }
 
  private:
-  const SlotAction action_;
+  const PlaceAction action_;
   const uint32_t place_;
   const std::string file_;
   std::atomic<bool> cancelled_ = false;
-  std::promise<ApiResult<SlotFigures>> told_;
-  std::future<ApiResult<SlotFigures>> done_;
+  std::promise<ApiResult<PlaceFigures>> told_;
+  std::future<ApiResult<PlaceFigures>> done_;
 };
 
 }  // namespace moestro

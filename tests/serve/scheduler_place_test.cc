@@ -25,10 +25,10 @@ uint64_t TokensOf(const JobEnd& end) {
   return uint64_t{end.usage.prompt_tokens} + end.usage.completion_tokens - 1;
 }
 
-class SchedulerSlotTest : public ::testing::Test {
+class SchedulerPlaceTest : public ::testing::Test {
  protected:
   SchedulerOptions Options(std::string key = "k") const {
-    return {.cache_key = std::move(key), .slot_folder = folder_.path().string()};
+    return {.cache_key = std::move(key), .saved_texts_folder = folder_.path().string()};
   }
   // Saves a text of kWishes[2] at place 0 of a server of its own.
   JobEnd SaveOne(const std::string& file, std::string* said = nullptr) {
@@ -37,7 +37,7 @@ class SchedulerSlotTest : public ::testing::Test {
     JobEnd end;
     ServeWhile(scheduler, [&] {
       end = Answer(scheduler, kWishes[2], said);
-      EXPECT_TRUE(Do(scheduler, SlotAction::kSave, 0, file));
+      EXPECT_TRUE(Do(scheduler, PlaceAction::kSave, 0, file));
     });
     return end;
   }
@@ -45,14 +45,14 @@ class SchedulerSlotTest : public ::testing::Test {
   TempFolder folder_;
 };
 
-TEST_F(SchedulerSlotTest, ATextThatWasSavedIsGoneOnWithByAnotherServer) {
+TEST_F(SchedulerPlaceTest, ATextThatWasSavedIsGoneOnWithByAnotherServer) {
   std::string first;
   std::string second;
   const JobEnd saved = SaveOne("a", &first);
   const auto engine = Open();
   Scheduler scheduler(*engine, DemoVocab(), Options());
   ServeWhile(scheduler, [&] {
-    const Outcome done = Do(scheduler, SlotAction::kRestore, 3, "a");
+    const Outcome done = Do(scheduler, PlaceAction::kRestore, 3, "a");
     ASSERT_TRUE(done) << done.error().message;
     EXPECT_EQ(done->tokens, TokensOf(saved));
     EXPECT_EQ(done->bytes, std::filesystem::file_size(folder_.File("a")));
@@ -60,7 +60,7 @@ TEST_F(SchedulerSlotTest, ATextThatWasSavedIsGoneOnWithByAnotherServer) {
     const JobEnd again = Answer(scheduler, kWishes[2], &second);
     EXPECT_EQ(again.usage.cached_tokens, again.usage.prompt_tokens - 1);
     // The place has what was restored, though the text ran at another.
-    const Outcome copied = Do(scheduler, SlotAction::kSave, 3, "b");
+    const Outcome copied = Do(scheduler, PlaceAction::kSave, 3, "b");
     ASSERT_TRUE(copied) << copied.error().message;
     EXPECT_EQ(copied->tokens, done->tokens);
   });
@@ -68,7 +68,7 @@ TEST_F(SchedulerSlotTest, ATextThatWasSavedIsGoneOnWithByAnotherServer) {
   EXPECT_EQ(ReadAll(folder_.File("b")), ReadAll(folder_.File("a")));
 }
 
-TEST_F(SchedulerSlotTest, EachPlaceHasItsOwnTextThoughOthersEnd) {
+TEST_F(SchedulerPlaceTest, EachPlaceHasItsOwnTextThoughOthersEnd) {
   const auto engine = Open();
   Scheduler scheduler(*engine, DemoVocab(), Options());
   const auto short_one = Make({.prompt = "A cat", .tokens = 2});
@@ -77,42 +77,42 @@ TEST_F(SchedulerSlotTest, EachPlaceHasItsOwnTextThoughOthersEnd) {
   ASSERT_TRUE(scheduler.Submit(long_one));
   ServeWhile(scheduler, [&] {
     while (scheduler.status().totals.finished < 2) std::this_thread::sleep_for(1ms);
-    const Outcome first = Do(scheduler, SlotAction::kSave, 0, "a");
-    const Outcome second = Do(scheduler, SlotAction::kSave, 1, "b");
+    const Outcome first = Do(scheduler, PlaceAction::kSave, 0, "a");
+    const Outcome second = Do(scheduler, PlaceAction::kSave, 1, "b");
     ASSERT_TRUE(first && second);
     EXPECT_EQ(first->tokens, TokensOf(*Listen(*short_one).end));
     EXPECT_EQ(second->tokens, TokensOf(*Listen(*long_one).end));
-    EXPECT_EQ(Do(scheduler, SlotAction::kSave, 2, "c").error().status, 404);
+    EXPECT_EQ(Do(scheduler, PlaceAction::kSave, 2, "c").error().status, 404);
     // The lowest place that is free.
     const JobEnd third = Answer(scheduler, {.prompt = "One day", .tokens = 5});
-    EXPECT_EQ(Do(scheduler, SlotAction::kSave, 0, "a")->tokens, TokensOf(third));
+    EXPECT_EQ(Do(scheduler, PlaceAction::kSave, 0, "a")->tokens, TokensOf(third));
   });
 }
 
-TEST_F(SchedulerSlotTest, WhatWasErasedIsComputedAgain) {
+TEST_F(SchedulerPlaceTest, WhatWasErasedIsComputedAgain) {
   const auto engine = Open();
   Scheduler scheduler(*engine, DemoVocab(), Options());
   ServeWhile(scheduler, [&] {
     const JobEnd end = Answer(scheduler, kWishes[2]);
-    EXPECT_EQ(Do(scheduler, SlotAction::kErase, 0)->tokens, TokensOf(end));
+    EXPECT_EQ(Do(scheduler, PlaceAction::kErase, 0)->tokens, TokensOf(end));
     EXPECT_EQ(scheduler.status().kept_prefixes, 0U);
-    EXPECT_EQ(Do(scheduler, SlotAction::kErase, 0)->tokens, 0U);
-    EXPECT_EQ(Do(scheduler, SlotAction::kSave, 0, "a").error().status, 404);
+    EXPECT_EQ(Do(scheduler, PlaceAction::kErase, 0)->tokens, 0U);
+    EXPECT_EQ(Do(scheduler, PlaceAction::kSave, 0, "a").error().status, 404);
     EXPECT_EQ(Answer(scheduler, kWishes[2]).usage.cached_tokens, 0U);
   });
   EXPECT_TRUE(folder_.is_empty());
 }
 
-TEST_F(SchedulerSlotTest, APlaceWhereATextRunsIsBusy) {
+TEST_F(SchedulerPlaceTest, APlaceWhereATextRunsIsBusy) {
   const auto engine = Open();
   Scheduler scheduler(*engine, DemoVocab(), Options());
   const auto job = Make(kWishes[0]);
   ASSERT_TRUE(scheduler.Submit(job));
   // One task between two steps, the first one before the text begins.
-  const auto before = Order(scheduler, SlotAction::kErase, 0);
-  const auto during = Order(scheduler, SlotAction::kSave, 0, "a");
-  const auto beside = Order(scheduler, SlotAction::kErase, 1);
-  const auto beyond = Order(scheduler, SlotAction::kErase, 4);
+  const auto before = Order(scheduler, PlaceAction::kErase, 0);
+  const auto during = Order(scheduler, PlaceAction::kSave, 0, "a");
+  const auto beside = Order(scheduler, PlaceAction::kErase, 1);
+  const auto beyond = Order(scheduler, PlaceAction::kErase, 4);
   scheduler.Drain();
   EXPECT_TRUE(scheduler.Run());
   EXPECT_TRUE(ResultOf(*before));
@@ -124,26 +124,26 @@ TEST_F(SchedulerSlotTest, APlaceWhereATextRunsIsBusy) {
 }
 
 // A client with a key filled the disk with names of its own.
-TEST_F(SchedulerSlotTest, MoreFilesThanMayBeAreRefused) {
+TEST_F(SchedulerPlaceTest, MoreFilesThanMayBeAreRefused) {
   const auto engine = Open();
   SchedulerOptions options = Options();
-  options.slot_files = 2;
+  options.most_saved_texts = 2;
   Scheduler scheduler(*engine, DemoVocab(), options);
   ServeWhile(scheduler, [&] {
     Answer(scheduler, kWishes[2]);
-    EXPECT_TRUE(Do(scheduler, SlotAction::kSave, 0, "a"));
-    EXPECT_TRUE(Do(scheduler, SlotAction::kSave, 0, "b"));
-    const Outcome third = Do(scheduler, SlotAction::kSave, 0, "c");
+    EXPECT_TRUE(Do(scheduler, PlaceAction::kSave, 0, "a"));
+    EXPECT_TRUE(Do(scheduler, PlaceAction::kSave, 0, "b"));
+    const Outcome third = Do(scheduler, PlaceAction::kSave, 0, "c");
     ASSERT_FALSE(third);
     EXPECT_EQ(third.error().status, 400);
     EXPECT_EQ(third.error().code, "too_many_files");
     EXPECT_TRUE(third.error().message.contains("2 texts")) << third.error().message;
-    EXPECT_TRUE(Do(scheduler, SlotAction::kSave, 0, "b")) << "it takes another's place";
+    EXPECT_TRUE(Do(scheduler, PlaceAction::kSave, 0, "b")) << "it takes another's place";
   });
   EXPECT_FALSE(std::filesystem::exists(folder_.File("c")));
 }
 
-TEST_F(SchedulerSlotTest, FilesThatCannotBeUsedAreRefusedAndTheServerGoesOn) {
+TEST_F(SchedulerPlaceTest, FilesThatCannotBeUsedAreRefusedAndTheServerGoesOn) {
   std::string first;
   SaveOne("good", &first);
   std::string bytes = ReadAll(folder_.File("good"));
@@ -158,13 +158,13 @@ TEST_F(SchedulerSlotTest, FilesThatCannotBeUsedAreRefusedAndTheServerGoesOn) {
   std::string second;
   ServeWhile(scheduler, [&] {
     for (const char* file : {"short", "damaged", "foreign", "empty"}) {
-      const Outcome done = Do(scheduler, SlotAction::kRestore, 0, file);
+      const Outcome done = Do(scheduler, PlaceAction::kRestore, 0, file);
       ASSERT_FALSE(done) << file;
       EXPECT_EQ(done.error().status, 400) << file << ": " << done.error().message;
       EXPECT_EQ(done.error().param, "filename");
     }
     for (const char* file : {"absent", "folder"}) {
-      EXPECT_EQ(Do(scheduler, SlotAction::kRestore, 0, file).error().status, 404) << file;
+      EXPECT_EQ(Do(scheduler, PlaceAction::kRestore, 0, file).error().status, 404) << file;
     }
     EXPECT_EQ(scheduler.status().kept_prefixes, 0U);
     EXPECT_EQ(Answer(scheduler, kWishes[2], &second).usage.cached_tokens, 0U);
@@ -173,37 +173,37 @@ TEST_F(SchedulerSlotTest, FilesThatCannotBeUsedAreRefusedAndTheServerGoesOn) {
   EXPECT_TRUE(std::filesystem::exists(folder_.File("damaged")));
 }
 
-TEST_F(SchedulerSlotTest, AFileOfAnotherTemplateIsRefused) {
+TEST_F(SchedulerPlaceTest, AFileOfAnotherTemplateIsRefused) {
   SaveOne("a");
   const auto engine = Open();
   Scheduler scheduler(*engine, DemoVocab(), Options("another"));
   ServeWhile(scheduler, [&] {
-    const Outcome done = Do(scheduler, SlotAction::kRestore, 0, "a");
+    const Outcome done = Do(scheduler, PlaceAction::kRestore, 0, "a");
     ASSERT_FALSE(done);
     EXPECT_EQ(done.error().status, 400);
     EXPECT_TRUE(done.error().message.contains("template")) << done.error().message;
   });
 }
 
-TEST_F(SchedulerSlotTest, AFileThatCannotBeWrittenIsTheServersFault) {
+TEST_F(SchedulerPlaceTest, AFileThatCannotBeWrittenIsTheServersFault) {
   SchedulerOptions options = Options();
-  options.slot_folder = folder_.File("gone");
+  options.saved_texts_folder = folder_.File("gone");
   const auto engine = Open();
   Scheduler scheduler(*engine, DemoVocab(), options);
   ServeWhile(scheduler, [&] {
     Answer(scheduler, kWishes[2]);
-    EXPECT_EQ(Do(scheduler, SlotAction::kSave, 0, "a").error().status, 500);
+    EXPECT_EQ(Do(scheduler, PlaceAction::kSave, 0, "a").error().status, 500);
     EXPECT_GT(Answer(scheduler, kWishes[2]).usage.cached_tokens, 0U);
   });
 }
 
-TEST_F(SchedulerSlotTest, ATextThatDoesNotFitBesideOthersMustWait) {
+TEST_F(SchedulerPlaceTest, ATextThatDoesNotFitBesideOthersMustWait) {
   {
     const auto roomy = Open();
     Scheduler scheduler(*roomy, DemoVocab(), Options());
     ServeWhile(scheduler, [&] {
       Answer(scheduler, {.prompt = kWishes[2].prompt, .temp = 1.0F, .tokens = 100});
-      const Outcome done = Do(scheduler, SlotAction::kSave, 0, "long");
+      const Outcome done = Do(scheduler, PlaceAction::kSave, 0, "long");
       ASSERT_TRUE(done);
       if (done->tokens < 97) GTEST_SKIP() << "the story ended by itself";
     });
@@ -212,27 +212,27 @@ TEST_F(SchedulerSlotTest, ATextThatDoesNotFitBesideOthersMustWait) {
   Scheduler scheduler(*tight, DemoVocab(), Options());
   const auto job = Make(kWishes[0]);
   ASSERT_TRUE(scheduler.Submit(job));
-  const auto before = Order(scheduler, SlotAction::kErase, 1);
-  const auto during = Order(scheduler, SlotAction::kRestore, 1, "long");
+  const auto before = Order(scheduler, PlaceAction::kErase, 1);
+  const auto during = Order(scheduler, PlaceAction::kRestore, 1, "long");
   Outcome after;
   ServeWhile(scheduler, [&] {
     EXPECT_TRUE(ResultOf(*before));
     EXPECT_EQ(ResultOf(*during).error().status, 503);
     while (scheduler.status().totals.finished == 0) std::this_thread::sleep_for(1ms);
-    after = Do(scheduler, SlotAction::kRestore, 1, "long");
+    after = Do(scheduler, PlaceAction::kRestore, 1, "long");
   });
   EXPECT_TRUE(after) << after.error().message;
   EXPECT_TRUE(Listen(*job).end);
 }
 
-TEST_F(SchedulerSlotTest, TasksKeepTheQueuesBoundAndEndWithTheServer) {
+TEST_F(SchedulerPlaceTest, TasksKeepTheQueuesBoundAndEndWithTheServer) {
   const auto engine = Open();
   SchedulerOptions options = Options();
   options.queue = 2;
   Scheduler scheduler(*engine, DemoVocab(), options);
-  const auto first = Order(scheduler, SlotAction::kErase, 0);
+  const auto first = Order(scheduler, PlaceAction::kErase, 0);
   ASSERT_TRUE(scheduler.Submit(Make(kWishes[0])));
-  const auto third = std::make_shared<SlotTask>(SlotAction::kErase, 0, "");
+  const auto third = std::make_shared<PlaceTask>(PlaceAction::kErase, 0, "");
   EXPECT_EQ(scheduler.Submit(third).error().status, 429);
   EXPECT_EQ(scheduler.Submit(Make(kWishes[0])).error().status, 429);
   scheduler.Stop();
@@ -241,15 +241,15 @@ TEST_F(SchedulerSlotTest, TasksKeepTheQueuesBoundAndEndWithTheServer) {
   EXPECT_EQ(scheduler.Submit(third).error().status, 503);
 }
 
-TEST_F(SchedulerSlotTest, ATaskThatNobodyWantsIsNotDone) {
+TEST_F(SchedulerPlaceTest, ATaskThatNobodyWantsIsNotDone) {
   const auto engine = Open();
   Scheduler scheduler(*engine, DemoVocab(), Options());
   ServeWhile(scheduler, [&] {
     Answer(scheduler, kWishes[2]);
-    const auto task = std::make_shared<SlotTask>(SlotAction::kErase, 0, "");
+    const auto task = std::make_shared<PlaceTask>(PlaceAction::kErase, 0, "");
     task->Cancel();
     ASSERT_TRUE(scheduler.Submit(task));
-    EXPECT_TRUE(Do(scheduler, SlotAction::kSave, 0, "a"));
+    EXPECT_TRUE(Do(scheduler, PlaceAction::kSave, 0, "a"));
   });
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include "api/slot_bodies.h"
+#include "api/place_bodies.h"
 
 #include <gtest/gtest.h>
 
@@ -11,10 +11,10 @@ namespace moestro {
 namespace {
 
 ApiResult<std::string> FileOf(const std::string& name) {
-  return ParseSlotFile(Json::Object().Set("filename", name).Dump());
+  return ParseTextFile(Json::Object().Set("filename", name).Dump());
 }
 
-TEST(SlotBodies, PlainFileNamesAreTaken) {
+TEST(PlaceBodies, PlainFileNamesAreTaken) {
   for (const std::string name : {"a", "chat-1.bin", "mit Leerzeichen", "\u00e4\u00f6"}) {
     const auto file = FileOf(name);
     ASSERT_TRUE(file) << name;
@@ -23,7 +23,7 @@ TEST(SlotBodies, PlainFileNamesAreTaken) {
   EXPECT_TRUE(FileOf(std::string(200, 'x')));
 }
 
-TEST(SlotBodies, NamesThatCouldLeaveTheFolderAreRefused) {
+TEST(PlaceBodies, NamesThatCouldLeaveTheFolderAreRefused) {
   for (const std::string& name :
        {std::string(), std::string("."), std::string(".."), std::string("../a"), std::string("/a"),
         std::string("a/b"), std::string("a\\b"), std::string("a..b"), std::string(".hidden"),
@@ -35,30 +35,30 @@ TEST(SlotBodies, NamesThatCouldLeaveTheFolderAreRefused) {
     EXPECT_LT(file.error().message.size(), 300U);
   }
   for (const std::string body : {"{}", "", "[]", R"({"filename":5})"}) {
-    EXPECT_EQ(ParseSlotFile(body).error().status, 400) << body;
+    EXPECT_EQ(ParseTextFile(body).error().status, 400) << body;
   }
 }
 
-TEST(SlotBodies, ActionsHaveThreeNames) {
-  EXPECT_EQ(ParseSlotAction("save"), SlotAction::kSave);
-  EXPECT_EQ(ParseSlotAction("restore"), SlotAction::kRestore);
-  EXPECT_EQ(ParseSlotAction("erase"), SlotAction::kErase);
+TEST(PlaceBodies, ActionsHaveThreeNames) {
+  EXPECT_EQ(ParsePlaceAction("save"), PlaceAction::kSave);
+  EXPECT_EQ(ParsePlaceAction("restore"), PlaceAction::kRestore);
+  EXPECT_EQ(ParsePlaceAction("erase"), PlaceAction::kErase);
   for (const std::string action : {"", "Save", "load"}) {
-    const auto parsed = ParseSlotAction(action);
+    const auto parsed = ParsePlaceAction(action);
     ASSERT_FALSE(parsed);
     EXPECT_EQ(parsed.error().param, "action");
   }
 }
 
-TEST(SlotBodies, AnswersHaveTheShapesOfLlamaServer) {
-  const SlotFigures figures{.tokens = 84, .bytes = 14309796, .seconds = 0.0625};
-  EXPECT_EQ(SlotBody(SlotAction::kSave, 1, "f", figures),
+TEST(PlaceBodies, AnswersHaveTheShapesOfLlamaServer) {
+  const PlaceFigures figures{.tokens = 84, .bytes = 14309796, .seconds = 0.0625};
+  EXPECT_EQ(PlaceBody(PlaceAction::kSave, 1, "f", figures),
             R"({"id_slot":1,"filename":"f","n_saved":84,"n_written":14309796,)"
             R"("timings":{"save_ms":62.5}})");
-  EXPECT_EQ(SlotBody(SlotAction::kRestore, 0, "f", figures),
+  EXPECT_EQ(PlaceBody(PlaceAction::kRestore, 0, "f", figures),
             R"({"id_slot":0,"filename":"f","n_restored":84,"n_read":14309796,)"
             R"("timings":{"restore_ms":62.5}})");
-  EXPECT_EQ(SlotBody(SlotAction::kErase, 2, "", figures), R"({"id_slot":2,"n_erased":84})");
+  EXPECT_EQ(PlaceBody(PlaceAction::kErase, 2, "", figures), R"({"id_slot":2,"n_erased":84})");
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include "serve/slot_files.h"
+#include "serve/saved_texts.h"
 
 #include <filesystem>
 #include <system_error>
@@ -22,7 +22,7 @@ ApiError BlameFile(const Error& error) {
 
 }  // namespace
 
-SlotFiles::SlotFiles(Engine& engine, std::string folder, std::string key, uint32_t most_files)
+SavedTexts::SavedTexts(Engine& engine, std::string folder, std::string key, uint32_t most_files)
     : engine_(engine), folder_(std::move(folder)), key_(std::move(key)), most_files_(most_files) {
   if (folder_.empty()) return;
   WarnIfOpenToOthers(folder_);
@@ -33,7 +33,7 @@ SlotFiles::SlotFiles(Engine& engine, std::string folder, std::string key, uint32
 }
 
 // A client that invents names must not fill the disk with files, nor the folder with names.
-ApiStatus SlotFiles::CheckNumber(const std::string& name) const {
+ApiStatus SavedTexts::CheckNumber(const std::string& name) const {
   std::error_code error;
   if (std::filesystem::exists(PathOf(name), error)) return {};
   uint32_t files = 0;
@@ -51,20 +51,20 @@ ApiStatus SlotFiles::CheckNumber(const std::string& name) const {
   return std::unexpected(std::move(full));
 }
 
-ApiResult<uint64_t> SlotFiles::Save(const Sequence& sequence, const std::string& name) {
+ApiResult<uint64_t> SavedTexts::Save(const Sequence& sequence, const std::string& name) {
   TRY_STATUS(CheckNumber(name));
   const Status saved = engine_.SaveSequence(sequence, key_, PathOf(name));
   if (!saved) return std::unexpected(ToApiError(saved.error()));
   return BytesOf(name);
 }
 
-uint64_t SlotFiles::BytesOf(const std::string& name) const {
+uint64_t SavedTexts::BytesOf(const std::string& name) const {
   std::error_code gone;
   const uint64_t bytes = std::filesystem::file_size(PathOf(name), gone);
   return gone ? 0 : bytes;
 }
 
-ApiResult<uint32_t> SlotFiles::Length(const std::string& name) const {
+ApiResult<uint32_t> SavedTexts::Length(const std::string& name) const {
   std::error_code unknown;
   if (!std::filesystem::is_regular_file(PathOf(name), unknown)) {
     return std::unexpected(
@@ -86,7 +86,7 @@ ApiResult<uint32_t> SlotFiles::Length(const std::string& name) const {
   return static_cast<uint32_t>(saved->tokens.size());
 }
 
-ApiResult<Sequence> SlotFiles::Restore(const std::string& name) {
+ApiResult<Sequence> SavedTexts::Restore(const std::string& name) {
   Result<SavedSequence> saved = engine_.RestoreSequence(PathOf(name));
   if (!saved) return std::unexpected(BlameFile(saved.error()));
   return std::move(saved->sequence);
