@@ -72,6 +72,12 @@ struct Watchers {
   CopyOverride copies;
   PlanObserver plan;
   ExpertObserver experts;
+
+  // Of an exact plan.
+  void OverrideCopies(LayerPlan& its) const {
+    if (!copies) return;
+    for (PlannedExpert& expert : its.experts) expert.key.copy = copies(expert.key);
+  }
 };
 
 }  // namespace moestro

@@ -7,7 +7,6 @@
 #include <cstdint>
 #include <functional>
 #include <span>
-#include <utility>
 #include <vector>
 
 #include "base/clock.h"
@@ -17,13 +16,13 @@
 #include "core/ids.h"
 #include "core/interlude.h"
 #include "core/model_spec.h"
-#include "core/routing.h"
 #include "decide/layer/layer_protocol.h"
 #include "engine/watchers.h"
 #include "forward/dense/layer_graph.h"
 #include "forward/experts/device_side.h"
 #include "forward/experts/expert_exec.h"
-#include "residency/lease_stream.h"
+#include "forward/experts/expert_stage.h"
+#include "forward/row_router.h"
 #include "residency/residency.h"
 
 namespace moestro {
@@ -41,11 +40,12 @@ class Forward {
     ExpertExec& experts;
     std::span<const LayerForm> layers;
     const Clock& clock;
-    StopSignal& stop;               // the step ends soon after it is requested
+    StopSignal& stop;  // the step ends soon after it is requested
+    // Looked at in every step. REQUIRES: their look-ahead is within the limit of the buffers.
+    const Watchers& watchers;
     DeviceSide* devices = nullptr;  // null: the CPU computes everything
   };
-  explicit Forward(const Parts& parts, Watchers watchers = {})
-      : parts_(parts), watchers_(std::move(watchers)) {}
+  explicit Forward(const Parts& parts);
 
   struct Hooks {
     // Called before every layer; the step ends with its error. May be empty.
@@ -61,44 +61,14 @@ class Forward {
 
   // Of the last little step: the K experts of each row, of which it used the first: [layer][row][K]
   // in router order.
-  std::span<const std::vector<ExpertId>> widened() const { return widened_; }
-
-  // Seconds of evaluating the layers' dense parts, since creation.
-  double dense_seconds() const { return dense_seconds_; }
+  std::span<const std::vector<ExpertId>> widened() const { return router_.widened(); }
   // Layers whose rows stayed on the first device, since creation.
-  uint64_t layers_there() const { return layers_there_; }
-
-  // REQUIRES: the look-ahead is within the limit of the buffers.
-  Watchers& watchers() { return watchers_; }
+  uint64_t layers_there() const { return experts_.layers_there(); }
 
  private:
-  Status CheckStop() const;
-  Status StepAside(const Interlude& interlude);
-  Status Attend(LayerId layer, size_t n_rows, uint32_t look_ahead);
-  // kInvalidFile: the layer's rows are no finite numbers. A layer without experts whose rows stay
-  // on a device is left to the next router.
-  Status CheckFinite(LayerId layer, size_t n_rows) const;
-  // K experts of each row; K' in a little step.
-  Routing RouteRows(ExpertLayerId layer, size_t n_rows, const LittleStep& little) const;
-  // What the routers of the `look_ahead` layers after `layer` choose: [distance - 1][row][K or K'].
-  RoutedAhead RouteAhead(ExpertLayerId layer, size_t n_rows, uint32_t look_ahead,
-                         const LittleStep& little) const;
-  void Widen(ExpertLayerId layer, Routing& routing);
-  LeaseStream ReadAhead(ExpertLayerId layer, std::span<const RowKind> kinds) const;
-  ExpertRows RowsOf(LayerId layer) const;
-  // Whether a layer's rows may stay on the first device.
-  bool StaysThere(const LayerPlan& plan) const;
-  void PlaceExperts(LayerPlan& plan);
-  // The experts of a layer, where the plan says; by the CPU if a device fails.
-  Status RunExperts(LayerId layer, LayerPlan& plan, LeaseStream& leases, LeaseStream& read_ahead);
-  void OverrideCopies(LayerPlan& plan) const;
-  void ShowExperts(const LayerPlan& plan) const;
-
   Parts parts_;
-  Watchers watchers_;
-  double dense_seconds_ = 0.0;
-  uint64_t layers_there_ = 0;
-  std::vector<std::vector<ExpertId>> widened_;
+  RowRouter router_;
+  ExpertStage experts_;
 };
 
 }  // namespace moestro

@@ -3,54 +3,77 @@
 // is many rows of the same one. An expert is read once for all rows that need it.
 
 #include <algorithm>
+#include <cstddef>
+#include <vector>
 
 #include "base/result.h"
 #include "core/ids.h"
 #include "core/layer_plan.h"
 #include "core/routing.h"
+#include "decide/layer/layer_planner.h"
 #include "forward/dense/layer_graph.h"
 #include "forward/forward.h"
 #include "residency/lease_stream.h"
 
 namespace moestro {
 
+Forward::Forward(const Parts& p)
+    : parts_(p),
+      router_({.spec = p.spec,
+               .buffers = p.buffers,
+               .protocol = p.protocol,
+               .layers = p.layers,
+               .watchers = p.watchers}),
+      experts_({.spec = p.spec,
+                .graph = p.graph,
+                .buffers = p.buffers,
+                .residency = p.residency,
+                .experts = p.experts,
+                .watchers = p.watchers,
+                .devices = p.devices}) {}
+
 Status Forward::Step(std::span<const StepRow> rows, std::span<const RowKind> kinds,
                      const LittleStep& little, const Hooks& hooks) {
+  const Watchers& watchers = parts_.watchers;
+  const RouterSpec& router = parts_.spec.router;
   const bool decodes = std::ranges::contains(kinds, RowKind::kDecode);
+  const auto prompt_rows = static_cast<size_t>(std::ranges::count(kinds, RowKind::kPrompt));
   const uint32_t look_ahead =
-      std::max(decodes ? parts_.planner.look_ahead() : 0, watchers_.look_ahead);
-  if (parts_.devices != nullptr) parts_.devices->BeginStep();
+      std::max(decodes ? parts_.planner.look_ahead() : 0, watchers.look_ahead);
+  experts_.BeginStep();
   TRY_STATUS(parts_.graph.SetRows(rows));  // embeddings -> hidden
   LeaseStream read_ahead;                  // a prompt's, of the layer about to run
   for (uint16_t l = 0; l < parts_.spec.n_layer(); ++l) {
     if (hooks.layer_begins) TRY_STATUS(hooks.layer_begins(l));
-    TRY_STATUS(CheckStop());
+    if (parts_.stop.is_requested()) return Fail(Errc::kInterrupted, "stopped on request");
     if (hooks.interlude.is_due && hooks.interlude.is_due()) {
       read_ahead = {};  // others need its slots
-      TRY_STATUS(StepAside(hooks.interlude));
+      TRY_STATUS(parts_.graph.StepAside(hooks.interlude));
     }
     if (!decodes) parts_.residency.PumpAhead();  // the disk reads this layer's experts meanwhile
-    TRY_STATUS(Attend(LayerId{l}, rows.size(), look_ahead));  // dense part, router logits
+    TRY_STATUS(parts_.graph.Attend(LayerId{l}, look_ahead));  // dense part, router logits
     if (!parts_.spec.has_experts(l)) continue;
     const ExpertLayerId layer = parts_.spec.expert_layer(LayerId{l});
-    Routing routing = RouteRows(layer, rows.size(), little);  // which experts, with what weight
-    RoutedAhead ahead = RouteAhead(layer, rows.size(), look_ahead, little);
-    if (watchers_.routing) watchers_.routing(layer, routing, ahead);
-    if (watchers_.route) {
-      watchers_.route({layer, routing, kinds, ahead.experts, ahead.weights, little.is_on()});
+    Routing routing = router_.Choose(layer, rows.size(), little);  // experts with their weights
+    RoutedAhead ahead = router_.ChooseAhead(layer, rows.size(), look_ahead, little);
+    if (watchers.routing) watchers.routing(layer, routing, ahead);
+    if (watchers.route) {
+      watchers.route({layer, routing, kinds, ahead.experts, ahead.weights, little.is_on()});
     }
-    if (little.is_on()) Widen(layer, routing);
+    if (little.is_on()) router_.Widen(layer, routing);
     LayerPlan plan =
         parts_.protocol.AfterRouting({layer, routing, kinds, ahead.experts, ahead.weights});
-    if (watchers_.copies) OverrideCopies(plan);
-    PlaceExperts(plan);                          // on the CPU or on devices
+    watchers.OverrideCopies(plan);
+    experts_.Place(plan);                        // on the CPU or on devices
     LeaseStream leases(parts_.residency, plan);  // present experts are pinned, absent ones start
     leases.Advance();                            // to be read
-    read_ahead = ReadAhead(layer, kinds);        // lets go of this layer's, takes the next one's
-    parts_.protocol.Prefetch();                  // for later layers, behind this layer's own
-    TRY_STATUS(RunExperts(LayerId{l}, plan, leases, read_ahead));
-    if (watchers_.plan) watchers_.plan(plan);
-    if (watchers_.experts) ShowExperts(plan);
+    const std::vector<ExpertKey> next = PlanReadAhead(layer, parts_.spec.n_expert_layers(),
+                                                      router.n_expert, router.n_used, prompt_rows);
+    read_ahead = {parts_.residency, next, Urgency::kSpeculative};  // lets go of this layer's
+    parts_.protocol.Prefetch();  // for later layers, behind this layer's own
+    TRY_STATUS(experts_.Run(LayerId{l}, plan, leases, read_ahead));
+    if (watchers.plan) watchers.plan(plan);
+    experts_.Show(plan);
   }
   return parts_.graph.Finish();  // a device may still compute
 }

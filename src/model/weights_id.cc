@@ -55,7 +55,7 @@ std::vector<WeightBlock> Sample(std::span<const LayerExperts* const> layers) {
 
 }  // namespace
 
-uint64_t DensePart(std::string_view tensor, uint64_t offset, std::span<const std::byte> bytes) {
+uint64_t DenseSum(std::string_view tensor, uint64_t offset, std::span<const std::byte> bytes) {
   uint64_t sum = 0;
   for (uint64_t at = 0; at < bytes.size(); at += kDenseBlock) {
     const auto block = bytes.subspan(at, std::min(kDenseBlock, bytes.size() - at));

@@ -31,7 +31,7 @@ inline constexpr size_t kMostSamples = 4096;
 
 // What a part of a dense tensor adds. `offset`: in the tensor, a multiple of kDenseBlock. REQUIRES:
 // the part ends at such a multiple or with the tensor.
-uint64_t DensePart(std::string_view tensor, uint64_t offset, std::span<const std::byte> bytes);
+uint64_t DenseSum(std::string_view tensor, uint64_t offset, std::span<const std::byte> bytes);
 
 // A block that counts: what it adds is HashBlock() of its bytes with this seed.
 struct WeightBlock {

@@ -54,6 +54,39 @@ void AddLowCopies(const LowCopies& low, uint32_t first_file, ExpertCatalog& cata
   }
 }
 
+Result<ExpertKey> AnyExpertOf(const ExpertCatalog& catalog, uint32_t form) {
+  for (uint16_t l = 0; l < catalog.layers.size(); ++l) {
+    for (uint16_t e = 0; e < catalog.layers[l].experts.size(); ++e) {
+      for (CopyId c = 0; c < catalog.layers[l].experts[e].size(); ++c) {
+        if (catalog.layers[l].experts[e][c].form == form) return ExpertKey{{l}, {e}, c};
+      }
+    }
+  }
+  return Fail(Errc::kUnsupported, "no expert has form {}", form);
+}
+
+uint64_t BytesOf(const ExpertCatalog& catalog, ExpertKey key) {
+  uint64_t bytes = 0;
+  for (const Extent& slice : catalog.copy(key).slices) bytes += slice.length;
+  return bytes;
+}
+
+ExpertPools PoolsOfOwnCopies(const ExpertCatalog& catalog, std::span<const uint64_t> slots) {
+  ExpertPools pools;
+  for (size_t p = 0; p < catalog.pools.size(); ++p) {
+    const PoolShape& pool = catalog.pools[p];
+    if (pool.is_low) continue;  // these come behind all others
+    pools.pools.push_back({.matrix_bytes = pool.slice_bytes, .slots = slots[p]});
+  }
+  if (pools.pools.size() < 2) return pools;
+  for (const ExpertCatalog::Layer& layer : catalog.layers) {
+    for (const std::vector<ExpertCopy>& copies : layer.experts) {
+      pools.pool_of.push_back(static_cast<uint16_t>(copies.front().pool));
+    }
+  }
+  return pools;
+}
+
 Result<std::vector<FormKernels>> FindFormKernels(const ExpertCatalog& catalog, bool own_kernels) {
   std::vector<FormKernels> forms;
   std::map<ggml_type, ExpertKernel> known;

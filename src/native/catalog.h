@@ -2,11 +2,15 @@
 // From the file's tensors to what residency and the kernels need.
 #pragma once
 
+#include <cstdint>
+#include <span>
 #include <vector>
 
 #include "base/result.h"
 #include "core/expert_catalog.h"
+#include "core/expert_pools.h"
 #include "core/extent.h"
+#include "core/ids.h"
 #include "forward/dense/tensors.h"
 #include "forward/experts/expert_exec.h"
 #include "model/low_copies.h"
@@ -23,6 +27,15 @@ std::vector<Extent> OwnSlices(const ExpertCatalog& catalog);
 // A low copy of every expert. `first_file`: of the low copies, in the reader's list of files.
 // REQUIRES: they were opened for the model of the catalog.
 void AddLowCopies(const LowCopies& low, uint32_t first_file, ExpertCatalog& catalog);
+
+// Some expert with a copy of that form. kUnsupported: there is none.
+Result<ExpertKey> AnyExpertOf(const ExpertCatalog& catalog, uint32_t form);
+
+// Of its matrices.
+uint64_t BytesOf(const ExpertCatalog& catalog, ExpertKey key);
+
+// Pools of the model's own copies. slots: by pool of the catalog.
+ExpertPools PoolsOfOwnCopies(const ExpertCatalog& catalog, std::span<const uint64_t> slots);
 
 // One entry per form of the catalog. kUnsupported for a type without a kernel.
 Result<std::vector<FormKernels>> FindFormKernels(const ExpertCatalog& catalog, bool own_kernels);

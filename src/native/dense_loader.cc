@@ -112,7 +112,7 @@ Status LoadDense(DensePlan& plan, ReadQueue& queue, Team& team,
                                                        std::span<const std::byte> bytes) {
       const TensorInfo* tensor = part->tensors[piece.weight];
       if (!is_host && std::ranges::contains(plan.host.tensors, tensor)) return;
-      sum->fetch_add(DensePart(tensor->name, piece.offset, bytes), std::memory_order_relaxed);
+      sum->fetch_add(DenseSum(tensor->name, piece.offset, bytes), std::memory_order_relaxed);
     };
     TRY_STATUS(LoadWeights({.set = part->set,
                             .pieces = pieces,

@@ -70,7 +70,8 @@ Result<std::unique_ptr<ExactCheck>> ExactCheck::Create(const Parts& parts) {
                                          .experts = *check->experts_,
                                          .layers = parts.layers,
                                          .clock = check->parts_.clock,
-                                         .stop = parts.stop});
+                                         .stop = parts.stop,
+                                         .watchers = check->nothing_watches_});
   return check;
 }
 

@@ -21,6 +21,7 @@
 #include "decide/ahead/prefetch_planner.h"
 #include "decide/layer/layer_protocol.h"
 #include "device/team.h"
+#include "engine/watchers.h"
 #include "forward/dense/layer_graph.h"
 #include "forward/experts/expert_exec.h"
 #include "forward/forward.h"
@@ -65,6 +66,7 @@ class ExactCheck {
   PrefetchPlanner planner_;  // of nothing
   LayerProtocol protocol_;
   std::unique_ptr<ExpertExec> experts_;
+  Watchers nothing_watches_;
   std::optional<Forward> forward_;
   std::vector<float> logits_;
 };

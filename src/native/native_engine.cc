@@ -1,248 +1,261 @@
 // SPDX-License-Identifier: MIT
-// The composition root: puts every part together.
+// The composition root: puts the parts together, and asks them.
+#include "native/native_engine.h"
+
 #include <algorithm>
+#include <chrono>
 #include <cstddef>
-#include <limits>
 #include <utility>
 
-#include "base/bytes.h"
 #include "base/check.h"
 #include "base/format.h"
 #include "base/log.h"
-#include "learned/beside_model.h"
-#include "learned/path_file.h"
+#include "device/memory_probe.h"
+#include "device/team.h"
+#include "forward/experts/expert_exec.h"
+#include "forward/forward.h"
+#include "memory/sequence.h"
 #include "native/catalog.h"
-#include "native/native_impl.h"
+#include "native/cost_probe.h"
+#include "native/dense_part.h"
+#include "native/device_part.h"
+#include "native/exact_check.h"
+#include "native/joined_devices.h"
+#include "native/kept_sequences.h"
+#include "native/little_first.h"
+#include "native/lossy_choices.h"
+#include "native/opened_model.h"
 #include "native/plan/io_depth.h"
-#include "native/plan/prompt_chunk.h"
+#include "native/prefetch_part.h"
+#include "native/slot_part.h"
+#include "native/step_probe.h"
+#include "native/step_runner.h"
+#include "store/probe.h"
 
 namespace moestro {
 namespace {
 
-// Logits of several rows are computed this many bytes at a time.
-constexpr uint64_t kLogitsBytes = 4 * kMiB;
-
-uint32_t LogitsRows(const ModelSpec& spec, uint32_t sequences, uint32_t chunk) {
-  const uint64_t rows = kLogitsBytes / (uint64_t{spec.n_vocab} * sizeof(float));
-  // A decode step of all sequences takes one product.
-  return static_cast<uint32_t>(std::clamp<uint64_t>(std::max<uint64_t>(rows, sequences), 1, chunk));
-}
-
-// Each sequence has a state, and while it is in a step one that is being written; as many are for
-// kept texts and checkpoints.
-uint32_t StatesFor(const MemoryShape& shape, uint32_t sequences) {
-  return shape.has_states() ? 4 * sequences + 2 : 0;
+BatchRow LastRowOf(const Sequence& sequence) {
+  return {.sequence = sequence.id(),
+          .position = sequence.position() - 1,
+          .token = sequence.tokens().back()};
 }
 
 }  // namespace
 
-// Everything that can be known before memory is taken.
-Status NativeEngine::Impl::Prepare(const EngineOptions& requested) {
-  options = requested;
-  TRY(policy_source,
-      PolicySource::Find(options.policy, options.policy_file, model.gguf.paths().front()));
-  catalog = MakeCatalog(model.weights);
-  TRY(remembers, MemoryShape::Of(model.spec, options.kv_type));
-  dense_reads = DenseReads::Of(model.weights, model.spec, remembers);
-  TRY_STATUS(OpenLow());
-  TRY_STATUS(PrepareLittle());
-  n_ctx = std::min(options.ctx, model.spec.n_ctx_train);
-  if (n_ctx == 0)
-    return Fail(Errc::kInvalidRequest, "a context of 0 tokens holds no prompt; set --ctx");
-  // A decode step of all sequences is computed at once.
-  chunk = std::min(ChunkFor(options.chunk, model.spec.router), std::max(n_ctx, options.sequences));
-  if (options.sequences == 0) {
-    return Fail(Errc::kInvalidRequest,
-                "room for 0 sequences holds no prompt; ask for at least one");
+// What is still there when a device is lost and all else is put together again: the model's
+// directory, the sequences' tokens, what was counted and who wants to be told.
+struct NativeEngine::Lasting {
+  ModelFile model;
+  std::optional<SequenceTable> sequences = {};
+  StopSignal stop = {};
+  std::optional<Error> closed = {};  // why no step can be computed any more; parts may be missing
+  Watchers watchers = {};
+  SlotTable::Observer request_observer = {};
+  CheckObserver check_observer = {};
+  uint64_t checkable_steps = 0;
+  RunStats stats = {};
+  KnownWeights weights = {};
+  Progress progress = {};
+  const Progress report = [this](const char* what, uint64_t done, uint64_t total) {
+    if (progress) progress(what, done, total);
+  };
+};
+
+// The parts in order of construction: later ones borrow from earlier ones. A restart makes all of
+// them anew.
+struct NativeEngine::Running {
+  std::unique_ptr<OpenedModel> opened;
+  std::optional<Team> team;
+  std::unique_ptr<DevicePart> devices;
+  std::unique_ptr<DensePart> dense;
+  std::unique_ptr<SlotPart> slots;
+  std::unique_ptr<JoinedDevices> joined;  // null: the CPU computes everything
+  std::unique_ptr<LossyChoices> lossy;
+  std::unique_ptr<PrefetchPart> prefetch;
+  std::unique_ptr<ExpertExec> experts;
+  std::optional<Forward> forward;
+  std::unique_ptr<ExactCheck> exact_check;  // null: no step is compared with an exact one
+  std::optional<StepRunner> runner;
+  std::optional<LittleFirst> little;    // nullopt: every step is one pass
+  std::unique_ptr<KeptSequences> kept;  // the last one: it is there if all are
+  EngineFacts facts;
+
+  // All of the two below. Fails as they do.
+  Status Start(const EngineOptions& options, Lasting& lasting);
+  Status Allocate(const EngineOptions& options, Lasting& lasting);
+  Status Load(Lasting& lasting);
+
+  Status MakeForward(Lasting& lasting, const ExpertExec::Limits& limits);
+  FixedBytes FixedFor(const ExpertExec::Limits& limits) const;
+  EngineFacts FindFacts() const;
+  // Devices copy experts from their slots. Where all have one, interleaving always pays in the end.
+  InterleaveWhen WhenToInterleave() const {
+    if (joined) return InterleaveWhen::kNever;
+    return slots->holds_all() ? InterleaveWhen::kThere : InterleaveWhen::kMetAgain;
   }
-  logits_rows = LogitsRows(model.spec, options.sequences, chunk);
-  look_ahead = std::min(options.prefetch, model.spec.n_expert_layers() - 1);
-  TRY(predictor_choice, ChoosePredictor());
-  TRY(device, CpuDevice::Open(options.threads));
-  TRY(kernels, FindFormKernels(catalog, options.own_kernels));
-  TRY(const ReaderKind kind, ParseReaderKind(options.reader));
-  TRY(reader, OpenReader({.kind = kind}, AllPaths()));
-  if (options.wrap_reader) reader = options.wrap_reader(std::move(reader));
-  watch = WatchOverFiles();
-  return watch.Look();  // the reader has opened by name what was opened before
+  // What is decided must not depend on timing.
+  bool is_repeatable() const {
+    return lossy->are_repeatable() || (joined && joined->has_fixed_costs());
+  }
+  // After kDevice: whether the CPU goes on with everything.
+  bool may_leave_devices() const {
+    return devices->goes_on_if_lost() && !devices->empty() && runner->aside() == nullptr;
+  }
+  void BeginSequence() {
+    slots->residency().BeginSequence();
+    if (joined) joined->tier().BeginSequence();
+    prefetch->protocol().BeginSequence();
+  }
+};
+
+Status NativeEngine::Running::Start(const EngineOptions& options, Lasting& lasting) {
+  TRY_STATUS(Allocate(options, lasting));
+  return Load(lasting);
 }
 
-Status NativeEngine::Impl::Allocate() {
-  const uint32_t common = std::min(options.common_positions, n_ctx);
-  const uint64_t n_blocks =
-      options.positions > 0 ? KvBlocks::BlocksFor(std::max(options.positions, n_ctx))
-                            : KvBlocks::BlocksFor(common) +
-                                  uint64_t{KvBlocks::BlocksFor(n_ctx - common)} * options.sequences;
-  if (n_blocks * KvBlocks::kPositions > std::numeric_limits<int32_t>::max()) {
-    return Fail(Errc::kInvalidRequest,
-                "{} sequences of {} tokens are more than a KV cache can hold", options.sequences,
-                n_ctx);
-  }
-  n_cells = static_cast<uint32_t>(n_blocks * KvBlocks::kPositions);
-  const uint32_t n_states = StatesFor(remembers, options.sequences);
-  if (!sequences) sequences.emplace(static_cast<uint32_t>(n_blocks), n_states);
-  TRY(team, Team::Create(*device));
+Status NativeEngine::Running::Allocate(const EngineOptions& options, Lasting& lasting) {
+  TRY(opened, OpenedModel::Open(lasting.model, options));
+  const EnginePlan& plan = opened->plan;
+  if (!lasting.sequences) lasting.sequences.emplace(plan.n_blocks, plan.n_states);
+  TRY(team, Team::Create(*opened->cpu));
   // Before memory is planned: a driver takes some, too.
-  TRY_STATUS(OpenDevices());
-  TRY_STATUS(PrepareDense());
-  TRY_STATUS(PrepareDevices(&Impl::AllocateSlots));
-  TRY_STATUS(PrepareDevices(&Impl::TryDevice));
+  TRY(devices, DevicePart::Open(*opened));
+  TRY(dense, DensePart::Create(*opened, lasting.stop, devices->first()));
+  TRY_STATUS(devices->AllocateSlots(*dense));
+  TRY_STATUS(devices->Try(*dense, *team));
 
-  const ExpertExec::Limits limits = ExpertExec::LimitsFor(kernels, model.spec.router, chunk);
-  const FixedBytes fixed = FixedFor(limits);
-  TRY(const PlannedMemory planned, PlanSlots(fixed));
-  queue = std::make_unique<ReadQueue>(
-      *reader, AllPaths(),
-      ReadQueueOptions{.max_in_flight = options.io_depth, .max_speculative = options.io_depth});
-  memory = planned.plan;
-  slots = planned.slots;
-  TRY(policy, policy_source.Choose(model.id, memory.n_slots));
-  TRY_STATUS(AllocateMemory());
-  TRY_STATUS(JoinDevices());
-  if (options.planned) options.planned(memory);
-  TRY_STATUS(PrepareLossy());
-  TRY_STATUS(PreparePrefetch(planned));
+  const ExpertExec::Limits limits =
+      ExpertExec::LimitsFor(opened->kernels, lasting.model.spec.router, plan.chunk);
+  TRY(slots, SlotPart::Create(*opened, *devices, FixedFor(limits)));
+  if (!devices->empty()) {
+    TRY(joined, JoinedDevices::Join(*opened, *devices, *slots, dense->is_on_device()));
+  }
+  facts = FindFacts();
+  if (options.planned) options.planned(facts.memory);
+  TRY(lossy, LossyChoices::Create(*opened, *slots));
+  DeviceTier* const tier = joined ? &joined->tier() : nullptr;
+  TRY(prefetch, PrefetchPart::Create(*opened, *slots, tier, lossy->parts(), is_repeatable()));
+  return MakeForward(lasting, limits);
+}
+
+// What computes steps.
+Status NativeEngine::Running::MakeForward(Lasting& lasting, const ExpertExec::Limits& limits) {
+  const ModelFile& model = lasting.model;
   TRY(experts, ExpertExec::Create({.team = *team,
-                                   .residency = *residency,
-                                   .catalog = catalog,
-                                   .kernels = kernels,
-                                   .layers = layer_forms,
-                                   .devices = device_set ? &*device_set : nullptr,
+                                   .residency = slots->residency(),
+                                   .catalog = opened->catalog,
+                                   .kernels = opened->kernels,
+                                   .layers = dense->layers(),
+                                   .devices = joined ? &joined->set() : nullptr,
                                    .interleave = WhenToInterleave(),
-                                   .stop = &stop},
+                                   .stop = &lasting.stop},
                                   limits));
   forward.emplace(Forward::Parts{.spec = model.spec,
-                                 .graph = *graph,
-                                 .buffers = buffers,
-                                 .residency = *residency,
-                                 .protocol = *protocol,
-                                 .planner = *planner,
+                                 .graph = dense->graph(),
+                                 .buffers = dense->buffers(),
+                                 .residency = slots->residency(),
+                                 .protocol = prefetch->protocol(),
+                                 .planner = prefetch->planner(),
                                  .experts = *experts,
-                                 .layers = layer_forms,
-                                 .clock = options.clock,
-                                 .stop = stop,
-                                 .devices = device_side.get()});
-  return PrepareCheck();
-}
-
-// Devices copy experts from their slots. Where all have one, interleaving always pays in the end.
-InterleaveWhen NativeEngine::Impl::WhenToInterleave() const {
-  if (!gpus.empty()) return InterleaveWhen::kNever;
-  return memory.n_slots < memory.n_experts ? InterleaveWhen::kMetAgain : InterleaveWhen::kThere;
+                                 .layers = dense->layers(),
+                                 .clock = opened->options.clock,
+                                 .stop = lasting.stop,
+                                 .watchers = lasting.watchers,
+                                 .devices = joined ? &joined->side() : nullptr});
+  if (opened->checks()) {
+    TRY(exact_check, ExactCheck::Create({.spec = model.spec,
+                                         .shape = model.id.shape,
+                                         .catalog = opened->catalog,
+                                         .kernels = opened->kernels,
+                                         .layers = dense->layers(),
+                                         .graph = dense->graph(),
+                                         .buffers = dense->buffers(),
+                                         .team = *team,
+                                         .queue = slots->queue(),
+                                         .clock = opened->options.clock,
+                                         .stop = lasting.stop}));
+  }
+  runner.emplace(StepRunner::Parts{.opened = *opened,
+                                   .watch = opened->watch,
+                                   .sequences = *lasting.sequences,
+                                   .dense = *dense,
+                                   .residency = slots->residency(),
+                                   .prefetch = *prefetch,
+                                   .experts = *experts,
+                                   .forward = *forward,
+                                   .stop = lasting.stop,
+                                   .closed = lasting.closed,
+                                   .report = lasting.report});
+  if (!opened->little.is_on()) return {};
+  little.emplace(LittleFirst::Parts{.runner = *runner,
+                                    .forward = *forward,
+                                    .residency = slots->residency(),
+                                    .planner = prefetch->planner(),
+                                    .clock = opened->options.clock,
+                                    .stats = lasting.stats.little,
+                                    .n_used = model.spec.router.n_used,
+                                    .chunk = opened->plan.chunk},
+                 opened->little, opened->options.little);
+  return {};
 }
 
 // What is taken in memory whatever the number of slots.
-FixedBytes NativeEngine::Impl::FixedFor(const ExpertExec::Limits& limits) const {
-  const bool is_there = graph->is_on_device();
-  const uint64_t check =
-      checks() ? ExactCheck::BytesFor(model.spec, catalog, kernels, planned_block()) : 0;
-  const uint64_t routers = look_ahead > 0 && !is_there ? LookAheadRouters::BytesFor(model.spec) : 0;
-  const uint64_t work = check + routers + StepBuffers::BytesFor(model.spec, step_limits()) +
-                        (is_there ? 0 : graph->work_bytes()) + ExpertExec::BytesFor(limits) +
-                        MultiplyScratch(model.spec, chunk);
-  const uint64_t staging = StagingSlots() * Residency::StagingSlotBytes(catalog, planned_block());
-  // An integrated GPU's memory is the machine's own. A software one's is in use by now.
-  uint64_t shared = 0;
-  for (const std::unique_ptr<UsedDevice>& gpu : gpus) {
-    if (gpu->device.info().kind == DeviceKind::kIntegrated) shared += gpu->plan.bytes;
+FixedBytes NativeEngine::Running::FixedFor(const ExpertExec::Limits& limits) const {
+  const ModelSpec& spec = opened->model.spec;
+  FixedBytes fixed{.work = ExpertExec::BytesFor(limits),
+                   .threads = opened->cpu->threads(),
+                   .n_vocab = spec.n_vocab};
+  dense->AddTo(fixed);
+  devices->AddTo(fixed);
+  if (opened->checks()) {
+    fixed.work +=
+        ExactCheck::BytesFor(spec, opened->catalog, opened->kernels, opened->planned_block());
   }
-  return {.dense = dense.host.set.bytes(),
-          .kv = (is_there ? 0 : KvCache::BytesFor(remembers, n_cells)) +
-                StateStore::BytesFor(remembers, sequences->states().size()),
-          .work = work + staging + shared,
-          .thread = is_there ? 0 : graph->thread_bytes(),
-          .threads = device->threads(),
-          .n_vocab = model.spec.n_vocab,
-          .devices = static_cast<uint32_t>(gpus.size()),
-          .staging = dense.staging_bytes};
+  return fixed;
 }
 
-Result<PredictorChoice> NativeEngine::Impl::ChoosePredictor() const {
-  TRY_STATUS(CheckPredictorName(options.predictor));
-  if (look_ahead == 0) return PredictorChoice{.name = "none"};
-  PredictorChoice choice{.name = options.predictor};
-  if (choice.name != "paths") return choice;
-  const std::string& path = model.gguf.paths().front();
-  auto paths = ReadPathsFor(model.id, options.paths.empty() ? PathsBeside(path) : options.paths);
-  if (!paths && paths.error().code == Errc::kIo) {
-    return Fail(Errc::kIo, "{}; learn them with 'moestro profile {} --text FILE'",
-                paths.error().message, path);
-  }
-  TRY(choice.paths, std::move(paths));
-  return choice;
-}
-
-Status NativeEngine::Impl::PreparePrefetch(const PlannedMemory& planned) {
-  TRY(std::unique_ptr<Predictor> predictor, MakePredictor(predictor_choice));
-  const PredictorShape shape{.moe = model.id.shape, .depth = std::max(look_ahead, 1U)};
-  planner.emplace(
-      std::move(predictor), shape,
-      PrefetchLimits{.slots = planned.slots,
-                     .pool_of = [this](ExpertKey key) { return catalog.copy(key).pool; },
-                     .reads_at_device = queue->options().max_speculative,
-                     .is_fixed = is_repeatable()},
-      [this](ExpertKey key) { return prefetched->contains(key); });
-  // Both are bound by memory bandwidth, so bytes tell.
-  const double routers = look_ahead * static_cast<double>(LookAheadRouters::BytesFor(model.spec));
-  look_ahead_share = routers / (routers + static_cast<double>(model.weights.dense_bytes()));
-  prefetched.emplace(*residency, device_tier.get());
-  protocol.emplace(*planner, *prefetched, model.spec.n_expert_layers(),
-                   LossyParts{.chooser = chooser ? &*chooser : nullptr,
-                              .choices = choices ? &*choices : nullptr,
-                              .upgrades = upgrades ? &*upgrades : nullptr});
+Status NativeEngine::Running::Load(Lasting& lasting) {
+  TRY_STATUS(slots->Populate(*team, lasting.report));
+  TRY_STATUS(dense->Load(slots->queue(), *team, lasting.report, lasting.weights));
+  TRY(kept, KeptSequences::Create({.opened = *opened,
+                                   .dense = *dense,
+                                   .devices = *devices,
+                                   .slots = *slots,
+                                   .is_repeatable = is_repeatable(),
+                                   .known = lasting.weights,
+                                   .sequences = *lasting.sequences}));
+  if (joined) TRY_STATUS(joined->Fill(devices->fill_first(), lasting.report));
   return {};
 }
 
-Status NativeEngine::Impl::Load() {
-  // In steps, so that a progress bar moves: each thread of the team takes its part of every step.
-  constexpr size_t kSteps = 16;
-  for (size_t step = 0; step < kSteps; ++step) {
-    Report("reserving memory", step, kSteps);
-    TRY_STATUS(team->Run([&](int thread, int n_threads) {
-      const auto part = step * static_cast<size_t>(n_threads) + static_cast<size_t>(thread);
-      residency->Populate(part, kSteps * static_cast<size_t>(n_threads));
-    }));
-  }
-  TRY_STATUS(LoadDenseWeights());
-  if (look_ahead > 0) TRY_STATUS(look_ahead_routers.Fill(tensors));
-  TRY_STATUS(CheckLowWeights());
-  TRY_STATUS(FillDevice());
-  TRY(kv_choices, FindChoices());
-  return {};
-}
-
-EngineFacts NativeEngine::Impl::FindFacts() const {
+EngineFacts NativeEngine::Running::FindFacts() const {
+  const ModelFile& model = opened->model;
+  const std::string_view kernel = opened->kernels.front().kernel.front().name;
+  MemoryPlan memory = slots->memory();
+  for (const auto& one : devices->used()) memory.devices.push_back(one->plan);
   return {.engine = "native",
           .id = model.id,
           .arch_name = model.spec.arch_name,
           .n_vocab = model.spec.n_vocab,
           .n_ctx_train = model.spec.n_ctx_train,
-          .n_ctx = n_ctx,
-          .chunk = chunk,
-          .has_states = remembers.has_states(),
-          .position_bytes = remembers.position_bytes(),
-          .state_bytes = remembers.state_bytes(),
-          .memory = memory,
-          .policy = policy,
-          .pools = PoolsOfOwnCopies(),
-          .max_look_ahead = look_ahead,
-          .io_depth = options.io_depth,
-          .description = Format("{}, {}, experts by {}", device->description(),
-                                reader->description(), kernels.front().kernel.front().name),
-          .kernels =
-              Format("{}, experts by {}", device->plug_in(), kernels.front().kernel.front().name)};
+          .n_ctx = opened->plan.n_ctx,
+          .chunk = opened->plan.chunk,
+          .has_states = opened->remembers.has_states(),
+          .position_bytes = opened->remembers.position_bytes(),
+          .state_bytes = opened->remembers.state_bytes(),
+          .memory = std::move(memory),
+          .policy = slots->policy(),
+          .pools = PoolsOfOwnCopies(opened->catalog, slots->slots()),
+          .max_look_ahead = opened->plan.look_ahead,
+          .io_depth = slots->io_depth(),
+          .description = Format("{}, {}, experts by {}", opened->cpu->description(),
+                                opened->reader->description(), kernel),
+          .kernels = Format("{}, experts by {}", opened->cpu->plug_in(), kernel)};
 }
 
-Status NativeEngine::Impl::Start(const EngineOptions& requested) {
-  TRY_STATUS(Prepare(requested));
-  TRY_STATUS(Allocate());
-  TRY_STATUS(Load());
-  facts = FindFacts();
-  return {};
-}
-
-NativeEngine::NativeEngine(std::unique_ptr<Lasting> lasting, std::unique_ptr<Impl> impl)
-    : lasting_(std::move(lasting)), impl_(std::move(impl)) {}
+NativeEngine::NativeEngine(std::unique_ptr<Lasting> lasting, std::unique_ptr<Running> running)
+    : lasting_(std::move(lasting)), running_(std::move(running)) {}
 NativeEngine::~NativeEngine() = default;
 
 Result<std::unique_ptr<NativeEngine>> NativeEngine::Open(const std::string& model_path,
@@ -258,82 +271,322 @@ Result<std::unique_ptr<NativeEngine>> NativeEngine::Open(ModelFile model,
   std::unique_ptr<Lasting> lasting(
       new Lasting{.model = std::move(model), .stop = StopSignal(options.at_look)});
   lasting->progress = std::move(progress);
-  auto impl = std::make_unique<Impl>(*lasting);
-  Status started = impl->Start(options);
-  if (!started && started.error().code == Errc::kDevice && impl->is_auto() && !impl->gpus.empty()) {
+  auto running = std::make_unique<Running>();
+  Status started = running->Start(options, *lasting);
+  const auto has_chosen_devices = [&] {
+    return running->devices && running->devices->is_auto() && !running->devices->empty();
+  };
+  if (!started && started.error().code == Errc::kDevice && has_chosen_devices()) {
     LogWarning("{}; the CPU computes everything", started.error().message);
     EngineOptions again = options;
     again.device = {.name = "cpu"};
-    impl.reset();  // before its successor takes as much
+    running.reset();  // before its successor takes as much
     lasting->sequences.reset();
-    impl = std::make_unique<Impl>(*lasting);
-    started = impl->Start(again);
+    running = std::make_unique<Running>();
+    started = running->Start(again, *lasting);
   }
   TRY_STATUS(std::move(started));
-  return std::unique_ptr<NativeEngine>(new NativeEngine(std::move(lasting), std::move(impl)));
+  return std::unique_ptr<NativeEngine>(new NativeEngine(std::move(lasting), std::move(running)));
 }
 
 Result<MemoryPlan> NativeEngine::Plan(const std::string& model_path, const EngineOptions& options) {
   TRY(ModelFile model, ModelFile::Open(model_path));
   Lasting lasting{.model = std::move(model)};
-  Impl impl(lasting);
+  Running running;
   EngineOptions unmeasured = options;
   if (options.io_depth == 0) unmeasured.io_depth = kIoDepths.front();
-  TRY_STATUS(impl.Prepare(unmeasured));
-  TRY_STATUS(impl.Allocate());
-  return impl.memory;
+  TRY_STATUS(running.Allocate(unmeasured, lasting));
+  return running.facts.memory;
 }
 
-const EngineFacts& NativeEngine::facts() const { return impl_->facts; }
+// The first device is lost in the middle of a run, and with it keys and values: the engine is put
+// together again for the CPU alone, and the sequences' tokens are computed again.
+Status NativeEngine::LeaveDevices(const Error& why) {
+  const auto start = std::chrono::steady_clock::now();
+  LogWarning("{} is lost ({}); starting again on the CPU",
+             running_->devices->first()->device.info().name, why.message);
+  EngineOptions again = running_->opened->options;
+  again.io_depth = running_->slots->io_depth();
+  again.device = {.name = "cpu"};
+  lasting_->sequences->LoseStates();
+  running_.reset();  // before its successor takes as much
+  running_ = std::make_unique<Running>();
+  const Status started = running_->Start(again, *lasting_);
+  if (!started) {
+    lasting_->closed = Error{
+        .code = Errc::kDevice,
+        .message = "the device is lost, and the CPU cannot go on: " + started.error().message};
+    return std::unexpected(*lasting_->closed);
+  }
+  if (lasting_->request_observer) {
+    running_->slots->residency().SetObserver(lasting_->request_observer);
+  }
+  running_->BeginSequence();
+  TRY(const size_t tokens, running_->runner->ComputeAllAgain());
+  const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
+  LogWarning("the CPU goes on; {} tokens of {} sequences were computed again, in {:.1f} s in all",
+             tokens, lasting_->sequences->ids().size(), took.count());
+  return {};
+}
+
+// Fails once a restart has left parts missing.
+Status NativeEngine::CheckParts() const {
+  if (running_->kept) return {};
+  return std::unexpected(*lasting_->closed);
+}
+
+Status NativeEngine::Step(const Batch& batch, const LogitsSink& sink, const Interlude& interlude) {
+  if (lasting_->closed) return std::unexpected(*lasting_->closed);
+  const Interlude* const around = running_->runner->aside();
+  if (around == nullptr) return StepWhole(batch, sink, interlude);
+  if (batch.size() > around->most_rows) {
+    return Fail(Errc::kInvalidRequest, "{} rows between a prompt's layers, where {} may be",
+                batch.size(), around->most_rows);
+  }
+  return StepWhole(batch, sink, {});
+}
+
+Status NativeEngine::StepWhole(const Batch& batch, const LogitsSink& sink,
+                               const Interlude& interlude) {
+  Running& r = *running_;
+  TRY_STATUS(r.runner->Check(batch));
+  if (!lasting_->sequences->any_lives()) r.BeginSequence();
+  TRY_STATUS(r.runner->Extend(batch));
+  RunStats& stats = lasting_->stats;
+  if (r.joined && !r.joined->tier().is_filled() && batch.has_decode_rows()) {
+    TRY_STATUS(r.runner->Counted(stats.prefill, [&]() -> Status {
+      r.joined->FillByPrompt(lasting_->stop, r.is_repeatable(), lasting_->report);
+      return {};
+    }));
+  }
+  PhaseStats& phase = batch.has_decode_rows() ? stats.decode : stats.prefill;
+  const Result<std::span<const float>> exact = CheckExactly(batch);
+  if (!exact) {
+    r.runner->CutBack(batch);
+    if (exact.error().code != Errc::kDevice || !r.may_leave_devices()) {
+      return std::unexpected(exact.error());
+    }
+    TRY_STATUS(LeaveDevices(exact.error()));
+    return StepWhole(batch, sink, interlude);  // there are no devices now
+  }
+  // Logits are told once, even if the step is computed again.
+  size_t told = 0;
+  size_t known = 0;
+  bool is_checked = !exact->empty();
+  const LogitsSink sees = [&](size_t row, std::span<const float> logits) {
+    if (known > 0) {
+      --known;
+      return;
+    }
+    ++told;
+    if (is_checked) lasting_->check_observer(*exact, logits);
+    if (sink) sink(row, logits);
+  };
+  const PhaseStats before = phase;
+  Status status = ComputeStep(batch, phase, sees, interlude);
+  if (!status && status.error().code == Errc::kDevice && r.may_leave_devices()) {
+    TRY_STATUS(LeaveDevices(status.error()));  // and with it all of `r`
+    TRY_STATUS(running_->runner->Extend(batch));
+    known = told;
+    is_checked = false;  // what was exact is gone
+    status = ComputeStep(batch, phase, sees, interlude);
+  }
+  TRY_STATUS(std::move(status));
+  if (batch.little.is_on()) return {};  // a pass, no tokens
+  phase.tokens += batch.size();
+  if (batch.has_decode_rows()) {
+    stats.decode_ms.Add((phase.seconds - before.seconds) * 1e3);
+    stats.decode_bytes.Add(static_cast<double>(phase.needed_bytes - before.needed_bytes));
+  }
+  return {};
+}
+
+// One pass or two.
+Status NativeEngine::ComputeStep(const Batch& batch, PhaseStats& phase, const LogitsSink& sink,
+                                 const Interlude& interlude) {
+  Running& r = *running_;
+  return r.runner->Finish(batch, phase, [&] {
+    return r.little && r.little->Takes(batch) ? r.little->Compute(batch, sink)
+                                              : r.runner->Compute(batch, sink, interlude);
+  });
+}
+
+// What the row would have said exactly, if this step is one to be checked; else empty.
+Result<std::span<const float>> NativeEngine::CheckExactly(const Batch& batch) {
+  Running& r = *running_;
+  const BatchRow& row = batch.rows.front();
+  const bool is_checkable = r.exact_check && lasting_->check_observer && batch.size() == 1 &&
+                            row.kind == RowKind::kDecode && row.wants_logits;
+  if (!is_checkable || ++lasting_->checkable_steps % r.opened->options.check_every != 0) {
+    return std::span<const float>();
+  }
+  // What is still being read is the phase's own and counts there.
+  TRY_STATUS(r.runner->Counted(lasting_->stats.decode, [&r] {
+    r.slots->residency().Drain();
+    return Status();
+  }));
+  const std::vector<CellRun> runs = lasting_->sequences->Find(row.sequence)->cells.Runs();
+  auto exact = r.exact_check->Evaluate(r.runner->RowOf(row, runs));
+  if (!exact && exact.error().code == Errc::kInterrupted) lasting_->stop.Take();
+  return exact;
+}
+
+Status NativeEngine::MakeUp(const Sequence& sequence, std::span<const Token> tokens,
+                            uint64_t seed) {
+  if (lasting_->closed) return std::unexpected(*lasting_->closed);
+  Running& r = *running_;
+  CHECK(sequence.position() == 0);
+  TRY_STATUS(r.runner->Check(PromptOf(sequence.id(), tokens)));
+  if (!lasting_->sequences->any_lives()) r.BeginSequence();
+  return r.runner->MakeUp(sequence.id(), tokens, seed);
+}
+
+Status NativeEngine::Preload() {
+  TRY_STATUS(CheckParts());
+  return running_->slots->ReadAll(lasting_->report);
+}
+
+Result<double> NativeEngine::ProbeDiskBandwidth() {
+  TRY_STATUS(CheckParts());
+  return running_->slots->ProbeReads(ProbeOptions().total);
+}
+
+Result<double> NativeEngine::ProbeMemoryBandwidth() {
+  TRY_STATUS(CheckParts());
+  Residency& residency = running_->slots->residency();
+  residency.Settle();  // nothing may be read into the slots meanwhile
+  return ProbeReadBandwidth(*running_->team, residency.memory());
+}
+
+Result<std::optional<double>> NativeEngine::ProbeComputeSeconds(
+    std::span<Sequence* const> sequences) {
+  TRY_STATUS(CheckParts());
+  Running& r = *running_;
+  Batch again;
+  for (const Sequence* sequence : sequences) {
+    if (sequence->position() == 0) return std::optional<double>();
+    again.rows.push_back(LastRowOf(*sequence));
+  }
+  if (again.rows.empty() || !r.runner->CanRepeat(again)) return std::optional<double>();
+  Result<std::optional<double>> probed =
+      ProbeStep(*r.runner, again,
+                {.first = r.opened->little, .share = lasting_->stats.little.fallback_share()});
+  if (probed || probed.error().code != Errc::kDevice || !r.may_leave_devices()) return probed;
+  TRY_STATUS(r.runner->Extend(again));  // what was cut back is computed again with all else
+  TRY_STATUS(LeaveDevices(probed.error()));
+  return std::optional<double>();
+}
+
+Result<std::optional<MachineCosts>> NativeEngine::ProbeCosts(const Sequence& sequence) {
+  TRY_STATUS(CheckParts());
+  Running& r = *running_;
+  const EngineOptions& options = r.opened->options;
+  if (!r.devices->empty() || r.little || !options.lossy.is_exact(r.opened->catalog.has_low())) {
+    return Fail(Errc::kInvalidRequest,
+                "what decode costs is measured without devices and with every expert as it is");
+  }
+  if (sequence.position() == 0) return std::optional<MachineCosts>();
+  r.slots->residency().Settle();
+  const Batch again{.rows = {LastRowOf(sequence)}};
+  if (!r.runner->CanRepeat(again)) return std::optional<MachineCosts>();
+  r.prefetch->planner().Pause(true);
+  // Whether routers are evaluated ahead is otherwise left to what prefetch gained lately.
+  const uint32_t watched = std::exchange(watchers().look_ahead, r.opened->plan.look_ahead);
+  Result<std::optional<MachineCosts>> costs = MeasureCosts({.runner = *r.runner,
+                                                            .residency = r.slots->residency(),
+                                                            .queue = r.slots->queue(),
+                                                            .experts = *r.experts,
+                                                            .watchers = watchers(),
+                                                            .catalog = r.opened->catalog,
+                                                            .shape = lasting_->model.id.shape},
+                                                           again);
+  watchers().look_ahead = watched;
+  r.prefetch->planner().Pause(false);
+  if (!costs) return costs;
+  // The token's own experts again, for its keys and values.
+  PhaseStats uncounted;
+  TRY_STATUS(r.runner->Repeat(again, uncounted));
+  return costs;
+}
+
+Result<KvOrigin> NativeEngine::kv_origin() {
+  TRY_STATUS(CheckParts());
+  return running_->kept->Origin();
+}
+Status NativeEngine::SaveSequence(const Sequence& sequence, const std::string& notes,
+                                  const std::string& path) {
+  TRY_STATUS(CheckParts());
+  return running_->kept->Save(sequence.id(), notes, path);
+}
+Result<SavedTokens> NativeEngine::PeekSequence(const std::string& path) {
+  TRY_STATUS(CheckParts());
+  return running_->kept->Peek(path);
+}
+Result<SavedSequence> NativeEngine::RestoreSequence(const std::string& path) {
+  TRY_STATUS(CheckParts());
+  return running_->kept->Restore(path);
+}
+
+const EngineFacts& NativeEngine::facts() const { return running_->facts; }
 const std::optional<Error>& NativeEngine::closed() const { return lasting_->closed; }
-const ModelSpec& NativeEngine::spec() const { return impl_->model.spec; }
+const ModelSpec& NativeEngine::spec() const { return lasting_->model.spec; }
 RunStats& NativeEngine::stats() { return lasting_->stats; }
-Watchers& NativeEngine::watchers() { return impl_->watchers(); }
+Watchers& NativeEngine::watchers() { return lasting_->watchers; }
+Sequence NativeEngine::NewSequence() { return {*lasting_->sequences, lasting_->sequences->New()}; }
+void NativeEngine::RequestStop() { lasting_->stop.Request(); }
+Engine::KvRoom NativeEngine::kv_room() const {
+  const KvBlocks& blocks = lasting_->sequences->blocks();
+  return {.free = blocks.free_blocks() * KvBlocks::kPositions,
+          .all = blocks.blocks() * KvBlocks::kPositions,
+          .states = lasting_->sequences->states().free()};
+}
+
 EngineLearned NativeEngine::learned() const {
-  EngineLearned learned{.lane_ratios = impl_->CurrentLaneRatios()};
-  if (impl_->look_ahead > 0 && impl_->planner) learned.predictions = impl_->planner->scores();
-  if (impl_->device_tier) {
-    learned.device = impl_->device_tier->stats();
-    learned.device.layers_there = impl_->forward->layers_there();
+  EngineLearned learned;
+  if (running_->prefetch && running_->opened->plan.look_ahead > 0) {
+    learned.predictions = running_->prefetch->planner().scores();
+  }
+  if (running_->joined) {
+    learned.device = running_->joined->tier().stats();
+    learned.device.layers_there = running_->forward->layers_there();
+    learned.lane_ratios = running_->joined->side().ratios();
   }
   return learned;
 }
+std::vector<SlotContents> NativeEngine::slot_contents() const {
+  return running_->slots ? running_->slots->contents() : std::vector<SlotContents>();
+}
 ExpertPlace NativeEngine::place_of(ExpertKey key) const {
-  const ExpertCatalog& catalog = impl_->catalog;
+  const ExpertCatalog& catalog = running_->opened->catalog;
   const uint32_t pool = catalog.copy(key).pool;
   return {.pool = pool, .bytes = catalog.pools[pool].expert_bytes()};
 }
-void NativeEngine::SetProgress(Progress progress) { impl_->progress = std::move(progress); }
+ResidentModel NativeEngine::MakeResidentModel() const {
+  return running_->slots->MakeResidentModel();
+}
+std::span<const std::vector<ExpertId>> NativeEngine::widened() const {
+  if (!running_->forward) return {};
+  return running_->forward->widened();
+}
+void NativeEngine::FinishReads() {
+  if (running_->slots) running_->slots->residency().Drain();
+}
+
+void NativeEngine::SetProgress(Progress progress) { lasting_->progress = std::move(progress); }
 void NativeEngine::SetRoutingOverride(RoutingOverride routing) {
   watchers().routing = std::move(routing);
 }
 void NativeEngine::SetCopyOverride(CopyOverride copies) { watchers().copies = std::move(copies); }
-void NativeEngine::SetRequestObserver(const SlotTable::Observer& observer) {
-  impl_->request_observer = observer;
-  if (impl_->residency) impl_->residency->SetObserver(observer);
-}
-void NativeEngine::SetCheckObserver(CheckObserver observer) {
-  impl_->check_observer = std::move(observer);
-}
 void NativeEngine::SetExpertObserver(ExpertObserver observer) {
   watchers().experts = std::move(observer);
 }
-std::span<const std::vector<ExpertId>> NativeEngine::widened() const {
-  if (!impl_->forward) return {};
-  return impl_->forward->widened();
+void NativeEngine::SetRequestObserver(const SlotTable::Observer& observer) {
+  lasting_->request_observer = observer;
+  if (running_->slots) running_->slots->residency().SetObserver(observer);
 }
-void NativeEngine::FinishReads() {
-  if (impl_->residency) impl_->residency->Drain();
+void NativeEngine::SetCheckObserver(CheckObserver observer) {
+  lasting_->check_observer = std::move(observer);
 }
-Engine::KvRoom NativeEngine::kv_room() const {
-  const KvBlocks& blocks = impl_->sequences->blocks();
-  return {.free = blocks.free_blocks() * KvBlocks::kPositions,
-          .all = blocks.blocks() * KvBlocks::kPositions,
-          .states = impl_->sequences->states().free()};
-}
-
-Sequence NativeEngine::NewSequence() { return {*impl_->sequences, impl_->sequences->New()}; }
-void NativeEngine::RequestStop() { lasting_->stop.Request(); }
 
 Result<NativeEngine*> AsNative(Engine& engine, std::string_view what) {
   if (auto* const native = dynamic_cast<NativeEngine*>(&engine)) return native;

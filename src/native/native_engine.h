@@ -91,15 +91,18 @@ class NativeEngine final : public Engine {
 
  private:
   struct Lasting;  // what outlasts a restart
-  struct Impl;     // the rest
-  friend class CostProbe;
-  NativeEngine(std::unique_ptr<Lasting> lasting, std::unique_ptr<Impl> impl);
+  struct Running;  // the parts, which a restart makes anew
+  NativeEngine(std::unique_ptr<Lasting> lasting, std::unique_ptr<Running> running);
   Watchers& watchers() override;
-  Status StepWhole(const Batch& batch, const LogitsSink& sink);
+  Status CheckParts() const;
+  Status StepWhole(const Batch& batch, const LogitsSink& sink, const Interlude& interlude);
+  Status ComputeStep(const Batch& batch, PhaseStats& phase, const LogitsSink& sink,
+                     const Interlude& interlude);
+  Result<std::span<const float>> CheckExactly(const Batch& batch);
   Status LeaveDevices(const Error& why);
 
   std::unique_ptr<Lasting> lasting_;
-  std::unique_ptr<Impl> impl_;
+  std::unique_ptr<Running> running_;
 };
 
 // The native engine behind `engine`. kUnsupported: it is another one, which cannot do `what` (the

@@ -75,7 +75,7 @@ class Player final : private ExpertHolder {
   // All layers.
   void DecodePass(const Pass& pass);
   bool is_for_little(const Pass& step) const;
-  // As Engine::Impl::ComputeLittleFirst(). Gives the seconds of computation.
+  // As the native engine's LittleFirst::Compute(). Gives the seconds of computation.
   double DecodeLittleFirst(const Pass& step);
   void DecodeAgain(const Pass& again);
   // Of one token whose experts are resident.

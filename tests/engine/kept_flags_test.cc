@@ -62,7 +62,7 @@ TEST(KeptFlags, EveryFlagHasAVerdict) {
   for (const std::string& flag : flags) {
     EXPECT_TRUE(verdicts.contains(flag))
         << flag << ": does it change a bit of keys and values? Say so in docs/sequence-format.md; "
-        << "if it does, add it to Engine::Impl::FindChoices()";
+        << "if it does, add it to FindChoices() in native/kept_sequences.cc";
   }
   const std::set<std::string> known{"no", "yes", "lossy", "slots", "device", "rope", "rows"};
   for (const auto& [flag, verdict] : verdicts) {

@@ -5,9 +5,11 @@
 
 #include <algorithm>
 #include <limits>
+#include <string>
 
 #include "base/bytes.h"
 #include "base/check.h"
+#include "base/format.h"
 #include "device/backend_calls.h"
 #include "forward/dense/blocks.h"
 #include "forward/dense/finite.h"
@@ -69,6 +71,7 @@ LayerGraph::LayerGraph(const Parts& parts)
       device_(parts.device),
       cpu_(&parts.cpu),
       stop_(parts.stop),
+      clock_(parts.clock),
       piece_rows_(PieceRows(parts)),
       arena_(parts.device != nullptr ? parts.device->backend() : parts.cpu.backend(), kMaxNodes) {}
 
@@ -178,6 +181,13 @@ Status LayerGraph::SetRows(std::span<const StepRow> rows) {
   return {};
 }
 
+Status LayerGraph::StepAside(const Interlude& interlude) {
+  const Rows kept = KeepRows(interlude.most_rows);
+  TRY_STATUS(interlude.run());
+  BringBack(kept);
+  return {};
+}
+
 LayerGraph::Rows LayerGraph::KeepRows(uint32_t most) const {
   const size_t n = std::min<size_t>(most, visible_.size());
   return {.visible = visible_,
@@ -212,6 +222,13 @@ void LayerGraph::Embed(std::span<const StepRow> rows) {
 }
 
 Status LayerGraph::Attend(LayerId layer, uint32_t look_ahead) {
+  const double start = clock_();
+  TRY_STATUS(ComputeLayer(layer, look_ahead));
+  seconds_ += clock_() - start;
+  return CheckFinite(layer);
+}
+
+Status LayerGraph::ComputeLayer(LayerId layer, uint32_t look_ahead) {
   TRY_STATUS(SendHidden());
   const auto n_rows = static_cast<uint32_t>(visible_.size());
   // A row sees cells of earlier rows alone.
@@ -224,6 +241,31 @@ Status LayerGraph::Attend(LayerId layer, uint32_t look_ahead) {
   if (device_ == nullptr) return {};
   is_hidden_there_ = !spec_->has_experts(layer.value);
   return is_hidden_there_ ? Status() : FetchLogits(layer, look_ahead);
+}
+
+// With a router its logits are looked at, else the layer's result. What a layer without experts
+// leaves on a device is left to the next router.
+Status LayerGraph::CheckFinite(LayerId layer) const {
+  const ModelSpec& spec = *spec_;
+  const size_t n_rows = visible_.size();
+  const bool has_router = spec.has_experts(layer.value);
+  const bool is_there = is_on_device();
+  if (!has_router && is_there) return {};
+  const std::span<const float> hidden(buffers_->hidden(), n_rows * spec.n_embd);
+  const auto row = has_router
+                       ? FirstRowNotFinite({buffers_->router(), n_rows * spec.router.n_expert},
+                                           spec.router.n_expert)
+                       : FirstRowNotFinite(hidden, spec.n_embd);
+  if (!row) return {};
+  // With a router, hidden is still what came into the layer.
+  const bool came_in = has_router && !is_there && FirstRowNotFinite(hidden, spec.n_embd);
+  const std::string where = !came_in          ? Format("layer {}", layer.value)
+                            : layer.value > 0 ? Format("layer {}'s experts", layer.value - 1)
+                                              : "the embedding";
+  return Fail(Errc::kInvalidFile,
+              "position {}: {} computed NaN or infinity; the weights are damaged, or their values "
+              "too large for this type of keys and values: fetch the model again",
+              buffers_->positions()[*row], where);
 }
 
 Status LayerGraph::Head(uint32_t first_row, uint32_t n_rows) {

@@ -14,9 +14,11 @@
 #include <span>
 #include <vector>
 
+#include "base/clock.h"
 #include "base/result.h"
 #include "base/stop_signal.h"
 #include "core/ids.h"
+#include "core/interlude.h"
 #include "core/model_spec.h"
 #include "device/cpu_device.h"
 #include "device/devices.h"
@@ -55,6 +57,7 @@ class LayerGraph {
     StepBuffers& buffers;
     KvCache& kv;
     StateStore& states;
+    const Clock& clock;
     const LookAheadRouters* look_ahead = nullptr;  // for Attend() with look_ahead > 0
     // Where graphs run; buffers, cache and routers are there, too. Null: on the CPU.
     const ComputeDevice* device = nullptr;
@@ -77,8 +80,33 @@ class LayerGraph {
 
   // The rows that the following calls are about: looks up their embeddings -> hidden. kDevice.
   Status SetRows(std::span<const StepRow> rows);
-  // Before the rows of another step take these rows' places, `most` of them: what is needed to go
-  // on with these. Between two layers. REQUIRES: !is_on_device().
+  // Between two layers: the rows of other steps take these rows' places, then these go on. An error
+  // is the interlude's, and these rows do not go on. REQUIRES: !is_on_device().
+  Status StepAside(const Interlude& interlude);
+  // hidden -> residual, shared (where the model has a shared expert), ffn_in, router logits; writes
+  // the KV cache. Also the router logits of the next `look_ahead` layers that have one, or of as
+  // many as there are, on this layer's input. A layer without experts: hidden -> hidden, nothing
+  // else. On a device router logits are in memory afterwards, all else is there; code that computes
+  // experts in memory asks for it with FetchRows(). No launch is under way on the device then.
+  // kInterrupted, kDevice: the results are undefined. kInvalidFile: the layer gave NaN or infinity;
+  // the message names it.
+  // REQUIRES: look_ahead is within the buffers' limit, and there are routers if it is not 0.
+  Status Attend(LayerId layer, uint32_t look_ahead = 0);
+  // residual, shared and ffn_in to memory; nothing to do on the CPU. kDevice.
+  Status FetchRows();
+  // The experts' results, hidden, are on the device and not in memory. REQUIRES: is_on_device().
+  void HiddenIsThere() { is_hidden_there_ = true; }
+  // Seconds of evaluating layers, since creation.
+  double seconds() const { return seconds_; }
+  // Waits until no launch is under way on the device; kDevice.
+  Status Finish() const { return device_ != nullptr ? device_->Finish() : Status(); }
+  // Rows [first_row, first_row + n_rows) of hidden -> logits, in memory. kInvalidFile: they are NaN
+  // or infinite. kInterrupted, kDevice. REQUIRES: n_rows <= logits_rows.
+  Status Head(uint32_t first_row, uint32_t n_rows);
+
+ private:
+  explicit LayerGraph(const Parts& parts);
+  // What is needed to go on with rows whose places others take, `most` of them at most.
   struct Rows {
     std::vector<RowCells> visible;   // of all
     std::vector<RowState> states;    // of all
@@ -88,26 +116,8 @@ class LayerGraph {
   };
   Rows KeepRows(uint32_t most) const;
   void BringBack(const Rows& rows);
-  // hidden -> residual, shared (where the model has a shared expert), ffn_in, router logits; writes
-  // the KV cache. Also the router logits of the next `look_ahead` layers that have one, or of as
-  // many as there are, on this layer's input. A layer without experts: hidden -> hidden, nothing
-  // else. On a device router logits are in memory afterwards, all else is there; code that computes
-  // experts in memory asks for it with FetchRows(). No launch is under way on the device then.
-  // kInterrupted, kDevice: the results are undefined.
-  // REQUIRES: look_ahead is within the buffers' limit, and there are routers if it is not 0.
-  Status Attend(LayerId layer, uint32_t look_ahead = 0);
-  // residual, shared and ffn_in to memory; nothing to do on the CPU. kDevice.
-  Status FetchRows();
-  // The experts' results, hidden, are on the device and not in memory. REQUIRES: is_on_device().
-  void HiddenIsThere() { is_hidden_there_ = true; }
-  // Waits until no launch is under way on the device; kDevice.
-  Status Finish() const { return device_ != nullptr ? device_->Finish() : Status(); }
-  // Rows [first_row, first_row + n_rows) of hidden -> logits, in memory. kInvalidFile: they are NaN
-  // or infinite. kInterrupted, kDevice. REQUIRES: n_rows <= logits_rows.
-  Status Head(uint32_t first_row, uint32_t n_rows);
-
- private:
-  explicit LayerGraph(const Parts& parts);
+  Status ComputeLayer(LayerId layer, uint32_t look_ahead);
+  Status CheckFinite(LayerId layer) const;
   Status MakeMixers(const Parts& parts, uint32_t n_ctx, uint32_t chunk);
   Status Reserve(uint32_t chunk, uint32_t logits_rows);
   Status CheckSupport() const;
@@ -132,12 +142,14 @@ class LayerGraph {
   const ComputeDevice* device_;
   CpuDevice* cpu_;
   StopSignal* stop_;
+  const Clock& clock_;
   uint32_t piece_rows_;                         // of a layer that one graph computes, at most
   std::vector<std::unique_ptr<Mixer>> mixers_;  // one for all layers that are alike
   std::vector<Mixer*> mixer_of_;                // [layer]
   std::vector<RowCells> visible_;               // of the rows
   std::vector<RowState> states_;                // of the rows
   bool is_hidden_there_ = false;
+  double seconds_ = 0.0;
   uint64_t work_bytes_ = 0;
   std::vector<float> ahead_;  // scratch
   GraphArena arena_;

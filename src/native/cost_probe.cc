@@ -1,15 +1,17 @@
 // SPDX-License-Identifier: MIT
-// What decode costs on this machine, for the simulator: measured after the work, with the engine's
-// own reads of experts that it has not.
+#include "native/cost_probe.h"
+
 #include <algorithm>
 #include <chrono>
+#include <cstddef>
 #include <functional>
 #include <random>
+#include <span>
 #include <utility>
 #include <vector>
 
 #include "base/quantile.h"
-#include "native/native_impl.h"
+#include "native/catalog.h"
 
 namespace moestro {
 namespace {
@@ -44,11 +46,9 @@ struct SeenStep {
   LayerKeys keys = {};
 };
 
-}  // namespace
-
 class CostProbe {
  public:
-  CostProbe(NativeEngine::Impl& engine, Batch again) : m_(engine), again_(std::move(again)) {}
+  CostProbe(const CostParts& parts, Batch again) : parts_(parts), again_(std::move(again)) {}
 
   Result<std::optional<MachineCosts>> Measure();
 
@@ -66,7 +66,7 @@ class CostProbe {
   Status Waiting(double reading, MachineCosts& costs);
   Status Beside(MachineCosts& costs);
 
-  NativeEngine::Impl& m_;
+  CostParts parts_;
   Batch again_;
   std::vector<std::vector<std::vector<ExpertId>>> sets_;  // [set][layer][K], all in slots
   std::vector<std::vector<ExpertId>> routes_;    // [layer][K] of steps, in place of the token's own
@@ -78,10 +78,10 @@ class CostProbe {
 
 // Of who is in slots. False: of some layer there are fewer than K.
 bool CostProbe::ChooseSets() {
-  const MoeShape& shape = m_.model.id.shape;
+  const MoeShape& shape = parts_.shape;
   std::vector<std::vector<ExpertId>> there(shape.n_layer);
-  for (uint32_t pool = 0; pool < m_.catalog.pools.size(); ++pool) {
-    for (const ExpertKey key : m_.residency->contents(pool)) {
+  for (uint32_t pool = 0; pool < parts_.catalog.pools.size(); ++pool) {
+    for (const ExpertKey key : parts_.residency.contents(pool)) {
       if (key.copy == 0) there[key.layer.value].push_back(key.expert);
     }
   }
@@ -102,7 +102,7 @@ bool CostProbe::ChooseSets() {
 // What was read just now comes sooner a second time where something between here and the disk keeps
 // it, as the host of a virtual machine does.
 void CostProbe::ChooseOthers(std::vector<std::vector<ExpertId>> there) {
-  const MoeShape& shape = m_.model.id.shape;
+  const MoeShape& shape = parts_.shape;
   std::mt19937 random(2);
   others_.assign(shape.n_layer, {});
   for (size_t l = 0; l < others_.size(); ++l) {
@@ -120,18 +120,18 @@ Result<SeenStep> CostProbe::Step() {
   PlanObserver watches = [&](const LayerPlan& plan) {
     std::vector<ExpertKey>& keys = seen.keys.emplace_back();
     for (const PlannedExpert& expert : plan.experts) keys.push_back(expert.key);
-    seen.expert_seconds += m_.experts->lane_seconds().host;
+    seen.expert_seconds += parts_.experts.lane_seconds().host;
   };
   RoutingOverride routes = [&](ExpertLayerId layer, Routing& routing, RoutedAhead&) {
     routing.experts = routes_[layer.value];
     if (at_layer_) at_layer_(layer);
   };
-  std::swap(m_.watchers().plan, watches);
-  std::swap(m_.watchers().routing, routes);
+  std::swap(parts_.watchers.plan, watches);
+  std::swap(parts_.watchers.routing, routes);
   PhaseStats once;
-  Status status = m_.Repeat(again_, once);
-  std::swap(m_.watchers().plan, watches);
-  std::swap(m_.watchers().routing, routes);
+  Status status = parts_.runner.Repeat(again_, once);
+  std::swap(parts_.watchers.plan, watches);
+  std::swap(parts_.watchers.routing, routes);
   TRY_STATUS(std::move(status));
   seen.seconds = once.seconds;
   seen.misses = once.misses;
@@ -140,22 +140,22 @@ Result<SeenStep> CostProbe::Step() {
 
 // They are in slots then, and no step has computed with them.
 Status CostProbe::ReadAgain(const LayerKeys& keys) {
-  m_.residency->Settle();
+  parts_.residency.Settle();
   for (const std::vector<ExpertKey>& layer : keys) {
     Drop(layer);
     std::vector<Lease> leases;
     for (const ExpertKey key : layer) {
-      auto lease = m_.residency->TryAcquire(key, Use::kPrefetch, Urgency::kDemand);
+      auto lease = parts_.residency.TryAcquire(key, Use::kPrefetch, Urgency::kDemand);
       if (lease) leases.push_back(*std::move(lease));
     }
-    m_.residency->Drain();
-    if (auto error = m_.residency->TakeError()) return std::unexpected(*std::move(error));
+    parts_.residency.Drain();
+    if (auto error = parts_.residency.TakeError()) return std::unexpected(*std::move(error));
   }
   return {};
 }
 
 void CostProbe::Drop(std::span<const ExpertKey> keys) {
-  for (const ExpertKey key : keys) m_.residency->Drop(key);
+  for (const ExpertKey key : keys) parts_.residency.Drop(key);
 }
 
 // The first set with `missing` others in place of its last ones. They have not been read lately.
@@ -176,7 +176,7 @@ std::vector<std::vector<ExpertId>> CostProbe::WithOthers(size_t missing) {
 // Seconds of a layer in which `missing` others are asked for at once and read while nothing else is
 // done, on average over layers.
 Result<double> CostProbe::ReadingOf(size_t missing) {
-  m_.residency->Settle();
+  parts_.residency.Settle();
   const std::vector<std::vector<ExpertId>> routes = WithOthers(missing);
   double seconds = 0.0;
   for (size_t l = 0; l < routes.size(); ++l) {
@@ -184,11 +184,11 @@ Result<double> CostProbe::ReadingOf(size_t missing) {
     std::vector<Lease> leases;
     for (const ExpertId expert : std::span(routes[l]).last(missing)) {
       const ExpertKey key{.layer = {static_cast<uint16_t>(l)}, .expert = expert};
-      auto lease = m_.residency->TryAcquire(key, Use::kPrefetch, Urgency::kDemand);
+      auto lease = parts_.residency.TryAcquire(key, Use::kPrefetch, Urgency::kDemand);
       if (lease) leases.push_back(*std::move(lease));
     }
-    m_.residency->Drain();
-    if (auto error = m_.residency->TakeError()) return std::unexpected(*std::move(error));
+    parts_.residency.Drain();
+    if (auto error = parts_.residency.TakeError()) return std::unexpected(*std::move(error));
     seconds += SecondsFrom(begun);
   }
   return seconds / static_cast<double>(routes.size());
@@ -198,9 +198,10 @@ Result<double> CostProbe::ReadingOf(size_t missing) {
 Status CostProbe::Disk(MachineCosts& costs) {
   double bytes = 0.0;  // of an expert, on average over layers
   for (const std::vector<ExpertKey>& layer : keys_) {
-    bytes += static_cast<double>(m_.BytesOf(layer.back())) / static_cast<double>(keys_.size());
+    bytes += static_cast<double>(BytesOf(parts_.catalog, layer.back())) /
+             static_cast<double>(keys_.size());
   }
-  const size_t many = m_.model.spec.router.n_used;
+  const size_t many = parts_.shape.n_used;
   const auto has_few = [&](const auto& others) { return others.size() < many; };
   if (many < 2 || std::ranges::any_of(others_, has_few)) return {};
   std::vector<double> one;
@@ -226,11 +227,11 @@ Status CostProbe::Disk(MachineCosts& costs) {
 Status CostProbe::Waiting(double reading, MachineCosts& costs) {
   const double layers = static_cast<double>(sets_.front().size());
   const double experts = costs.compute * costs.expert_share / layers;
-  const double one = experts / static_cast<double>(m_.model.spec.router.n_used);
+  const double one = experts / static_cast<double>(parts_.shape.n_used);
   std::vector<double> waiting;
   const SteadyClock::time_point begun = SteadyClock::now();
   for (int round = 0; IsRoundLeft(round, begun); ++round) {
-    m_.residency->Settle();
+    parts_.residency.Settle();
     routes_ = WithOthers(1);
     TRY(const SeenStep seen, Step());
     if (seen.misses != routes_.size()) continue;  // a lease kept one
@@ -248,7 +249,7 @@ Status CostProbe::Beside(MachineCosts& costs) {
   double bytes = 0.0;  // that have landed
   const auto read_on = [&](ExpertLayerId layer) {
     std::erase_if(reading, [&](const Lease& lease) {
-      if (lease.is_complete()) bytes += static_cast<double>(m_.BytesOf(lease.key()));
+      if (lease.is_complete()) bytes += static_cast<double>(BytesOf(parts_.catalog, lease.key()));
       return lease.is_complete();
     });
     while (reading.size() < kReadsBeside) {
@@ -256,12 +257,12 @@ Status CostProbe::Beside(MachineCosts& costs) {
       const ExpertKey key{.layer = layer, .expert = others[next_other_++ % others.size()]};
       if (std::ranges::contains(reading, key, &Lease::key)) break;  // there are few others
       Drop({&key, 1});
-      auto lease = m_.residency->TryAcquire(key, Use::kPrefetch, Urgency::kSpeculative);
+      auto lease = parts_.residency.TryAcquire(key, Use::kPrefetch, Urgency::kSpeculative);
       if (!lease || lease->is_complete()) break;
       reading.push_back(*std::move(lease));
     }
   };
-  m_.residency->Settle();
+  parts_.residency.Settle();
   std::vector<double> steps;
   const SteadyClock::time_point begun = SteadyClock::now();
   at_layer_ = read_on;
@@ -320,8 +321,8 @@ Status CostProbe::Uses(MachineCosts& costs) {
 }
 
 Result<std::optional<MachineCosts>> CostProbe::Measure() {
-  MachineCosts costs{.io_depth = m_.queue->options().max_in_flight,
-                     .max_read = static_cast<uint32_t>(m_.queue->options().max_request)};
+  MachineCosts costs{.io_depth = parts_.queue.options().max_in_flight,
+                     .max_read = static_cast<uint32_t>(parts_.queue.options().max_request)};
   if (!ChooseSets()) return std::optional<MachineCosts>();
   TRY_STATUS(Alone(costs));
   if (costs.compute <= 0.0) return std::optional<MachineCosts>();  // they have no room together
@@ -331,46 +332,10 @@ Result<std::optional<MachineCosts>> CostProbe::Measure() {
   return std::optional(costs);
 }
 
-ExpertPools NativeEngine::Impl::PoolsOfOwnCopies() const {
-  ExpertPools pools;
-  for (size_t p = 0; p < catalog.pools.size(); ++p) {
-    const PoolShape& pool = catalog.pools[p];
-    if (pool.is_low) continue;  // these come behind all others
-    pools.pools.push_back({.matrix_bytes = pool.slice_bytes, .slots = slots[p]});
-  }
-  if (pools.pools.size() < 2) return pools;
-  for (const ExpertCatalog::Layer& layer : catalog.layers) {
-    for (const std::vector<ExpertCopy>& copies : layer.experts) {
-      pools.pool_of.push_back(static_cast<uint16_t>(copies.front().pool));
-    }
-  }
-  return pools;
-}
+}  // namespace
 
-Result<std::optional<MachineCosts>> NativeEngine::ProbeCosts(const Sequence& sequence) {
-  Impl& m = *impl_;
-  if (!m.gpus.empty() || m.little.is_on() || !m.options.lossy.is_exact(m.catalog.has_low())) {
-    return Fail(Errc::kInvalidRequest,
-                "what decode costs is measured without devices and with every expert as it is");
-  }
-  if (sequence.position() == 0) return std::optional<MachineCosts>();
-  m.residency->Settle();
-  Batch again;
-  again.rows.push_back({.sequence = sequence.id(),
-                        .position = sequence.position() - 1,
-                        .token = sequence.tokens().back()});
-  if (!m.CanRepeat(again)) return std::optional<MachineCosts>();
-  m.planner->Pause(true);
-  // Whether routers are evaluated ahead is otherwise left to what prefetch gained lately.
-  const uint32_t watched = std::exchange(m.watchers().look_ahead, m.look_ahead);
-  Result<std::optional<MachineCosts>> costs = CostProbe(m, again).Measure();
-  m.watchers().look_ahead = watched;
-  m.planner->Pause(false);
-  if (!costs) return costs;
-  // The token's own experts again, for its keys and values.
-  PhaseStats uncounted;
-  TRY_STATUS(m.Repeat(again, uncounted));
-  return costs;
+Result<std::optional<MachineCosts>> MeasureCosts(const CostParts& parts, const Batch& again) {
+  return CostProbe(parts, again).Measure();
 }
 
 }  // namespace moestro

@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: MIT
+#include "forward/experts/expert_stage.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <span>
+
+namespace moestro {
+
+void ExpertStage::BeginStep() {
+  if (parts_.devices != nullptr) parts_.devices->BeginStep();
+}
+
+void ExpertStage::Place(LayerPlan& plan) {
+  if (uses_devices()) parts_.devices->Assign(plan);
+}
+
+ExpertRows ExpertStage::RowsOf(LayerId layer) const {
+  const bool has_shared = parts_.spec.layers[layer.value].feed_forward.n_ff_shared > 0;
+  return {.ffn_in = parts_.buffers.ffn_in(),
+          .shared = has_shared ? parts_.buffers.shared() : nullptr,
+          .residual = parts_.buffers.residual(),
+          .hidden = parts_.buffers.hidden()};
+}
+
+// Whether the layer's rows may stay on the first device.
+bool ExpertStage::StaysThere(const LayerPlan& plan) const {
+  const auto is_there = [](const PlannedExpert& e) {
+    return e.place != Place::kHost && e.device == 0;
+  };
+  return parts_.graph.is_on_device() && std::ranges::all_of(plan.experts, is_there) &&
+         !std::ranges::contains(plan.pair_of, kNoPair);
+}
+
+Status ExpertStage::Run(LayerId layer, LayerPlan& plan, LeaseStream& leases,
+                        LeaseStream& read_ahead) {
+  ExpertRows its_rows = RowsOf(layer);
+  const bool stays = StaysThere(plan);
+  if (stays) {
+    its_rows.there = &parts_.buffers;
+  } else {
+    TRY_STATUS(parts_.graph.FetchRows());
+  }
+  Status ran = parts_.experts.Run(plan, its_rows, leases, &read_ahead);
+  if (ran && stays) {
+    parts_.graph.HiddenIsThere();
+    ++layers_there_;
+  }
+  if (!uses_devices()) return ran;
+  if (ran) {
+    parts_.devices->Done(plan, parts_.experts.lane_seconds());
+    return ran;
+  }
+  TRY_STATUS(parts_.devices->Failed(plan, ran.error()));
+  if (ran.error().code != Errc::kDevice) return ran;
+  leases = {};  // their slots are free for all of the plan, and those of the next layer's experts
+  read_ahead = {};
+  leases = LeaseStream(parts_.residency, plan);
+  leases.Advance();
+  TRY_STATUS(parts_.graph.FetchRows());
+  return parts_.experts.Run(plan, RowsOf(layer), leases, &read_ahead);
+}
+
+void ExpertStage::Show(const LayerPlan& plan) const {
+  if (!parts_.watchers.experts) return;
+  const std::span inputs(parts_.buffers.ffn_in(), size_t{plan.n_rows} * parts_.spec.n_embd);
+  parts_.watchers.experts(
+      {plan, inputs, parts_.experts.products(plan), parts_.experts.results(plan)});
+}
+
+}  // namespace moestro

@@ -1,0 +1,210 @@
+// SPDX-License-Identifier: MIT
+#include "native/dense_part.h"
+
+#include <algorithm>
+#include <atomic>
+#include <cstddef>
+#include <set>
+
+#include "base/bytes.h"
+#include "base/log.h"
+#include "forward/dense/attention.h"
+#include "forward/dense/attention_probe.h"
+#include "forward/dense/dense_probe.h"
+#include "forward/dense/masked_attention.h"
+#include "forward/experts/device_probe.h"
+#include "native/catalog.h"
+#include "native/device_part.h"
+
+namespace moestro {
+
+Result<std::unique_ptr<DensePart>> DensePart::Create(const OpenedModel& opened, StopSignal& stop,
+                                                     UsedDevice* first) {
+  std::unique_ptr<DensePart> part(new DensePart(opened, stop));
+  const ModelFile& model = opened.model;
+  part->reads_ = DenseReads::Of(model.weights, model.spec, opened.remembers);
+  if (first != nullptr && !opened.options.device.dense_on_cpu) {
+    const Status there = part->PutOn(*first);
+    if (there) return part;
+    LogWarning("{}; the CPU computes the dense part", there.error().message);
+    part->LetGo();
+    first->plan = DevicePlan{.info = first->device.info()};
+  }
+  TRY_STATUS(part->Build(nullptr));
+  return part;
+}
+
+Status DensePart::MoveToCpu() {
+  LetGo();
+  return Build(nullptr);
+}
+
+void DensePart::LetGo() {
+  graph_.reset();
+  look_ahead_routers_ = {};
+  kv_ = {};
+  buffers_ = {};
+}
+
+Status DensePart::PutOn(UsedDevice& first) {
+  const ComputeDevice& there = first.device;
+  weights_ = PlanDenseOn(there.backend(), *opened_.cpu, opened_.model.weights);
+  TRY_STATUS(CheckRoom(first));
+  TRY_STATUS(Build(&there));
+  DevicePlan& plan = first.plan;
+  plan.dense = weights_.device.set.bytes();
+  plan.kv = KvCache::BytesFor(opened_.remembers, kv_.cells(), there.backend());
+  plan.bytes = BytesOn(there) + graph_->work_bytes();
+  return Try(there);
+}
+
+// there: the first device, for which weights are planned already; null: the CPU.
+Status DensePart::Build(const ComputeDevice* there) {
+  const ModelSpec& spec = opened_.model.spec;
+  const EnginePlan& plan = opened_.plan;
+  ggml_backend_t backend = there != nullptr ? there->backend() : nullptr;
+  if (there == nullptr) {
+    weights_ = PlanDense(
+        *opened_.cpu, opened_.model.weights,
+        {.allow_repack = opened_.options.repack, .rows_alike = !opened_.options.fast_batches});
+  }
+  TRY_STATUS(weights_.Allocate());
+  TRY(buffers_, StepBuffers::Allocate(spec, limits(), backend));
+  TRY(kv_, KvCache::Allocate(opened_.remembers,
+                             LayerGraph::CellsFor(plan.n_cells, there != nullptr), backend));
+  TRY(states_, StateStore::Allocate(opened_.remembers, plan.n_states));
+  if (plan.look_ahead > 0) {
+    TRY(look_ahead_routers_, LookAheadRouters::Allocate(spec, backend));
+  }
+  tensors_ = TensorsByRole(weights_, opened_.model.weights);
+  layers_ = LayerFormsOf(spec, tensors_);
+  TRY(graph_,
+      LayerGraph::Create({.cpu = *opened_.cpu,
+                          .spec = spec,
+                          .tensors = tensors_,
+                          .buffers = buffers_,
+                          .kv = kv_,
+                          .states = states_,
+                          .clock = opened_.options.clock,
+                          .look_ahead = plan.look_ahead > 0 ? &look_ahead_routers_ : nullptr,
+                          .device = there,
+                          .stop = &stop_,
+                          .make_state_mixer = opened_.options.make_state_mixer},
+                         plan.n_ctx, plan.chunk, plan.logits_rows));
+  return {};
+}
+
+StepLimits DensePart::limits() const {
+  return {.chunk = opened_.plan.chunk,
+          .logits_rows = opened_.plan.logits_rows,
+          .look_ahead = opened_.plan.look_ahead};
+}
+
+void DensePart::AddTo(FixedBytes& fixed) const {
+  const ModelSpec& spec = opened_.model.spec;
+  const EnginePlan& plan = opened_.plan;
+  const bool is_there = is_on_device();
+  const uint64_t routers = plan.look_ahead > 0 && !is_there ? LookAheadRouters::BytesFor(spec) : 0;
+  fixed.dense += weights_.host.set.bytes();
+  fixed.kv += (is_there ? 0 : KvCache::BytesFor(opened_.remembers, plan.n_cells)) +
+              StateStore::BytesFor(opened_.remembers, plan.n_states);
+  fixed.work += routers + StepBuffers::BytesFor(spec, limits()) +
+                (is_there ? 0 : graph_->work_bytes()) + MultiplyScratch(spec, plan.chunk);
+  fixed.thread += is_there ? 0 : graph_->thread_bytes();
+  fixed.staging += weights_.staging_bytes;
+}
+
+Status DensePart::Load(ReadQueue& queue, Team& team, const Progress& report, KnownWeights& known) {
+  if (!known.id) known.id = KnownWeightsId(opened_.model, opened_.options.weights_folder);
+  std::atomic<uint64_t> sum{0};
+  const bool is_wanted = !known.id && !known.dense_sum;
+  TRY_STATUS(LoadDense(
+      weights_, queue, team, [&](uint64_t done, uint64_t total) { report("loading", done, total); },
+      is_wanted ? &sum : nullptr));
+  if (is_wanted) known.dense_sum = sum.load();
+  if (opened_.plan.look_ahead > 0) TRY_STATUS(look_ahead_routers_.Fill(tensors_));
+  return {};
+}
+
+// Both are bound by memory bandwidth, so bytes tell.
+double DensePart::look_ahead_share() const {
+  const double routers =
+      opened_.plan.look_ahead * static_cast<double>(LookAheadRouters::BytesFor(opened_.model.spec));
+  return routers / (routers + static_cast<double>(opened_.model.weights.dense_bytes()));
+}
+
+// Weights, keys and values, and what crosses the border between graphs.
+uint64_t DensePart::BytesOn(const ComputeDevice& there) const {
+  const ModelSpec& spec = opened_.model.spec;
+  const EnginePlan& plan = opened_.plan;
+  ggml_backend_t backend = there.backend();
+  const uint64_t routers = plan.look_ahead > 0 ? LookAheadRouters::BytesFor(spec) : 0;
+  const uint32_t cells = LayerGraph::CellsFor(plan.n_cells, true);
+  const uint64_t pairs = uint64_t{plan.chunk} * spec.router.n_used;
+  return weights_.device.set.bytes() + KvCache::BytesFor(opened_.remembers, cells, backend) +
+         routers + StepBuffers::BytesFor(spec, limits(), backend) +
+         DeviceExperts::BytesThere(DeviceShapeOf(opened_, there), pairs);
+}
+
+// There must be room for the experts of a token beside it.
+Status DensePart::CheckRoom(const UsedDevice& first) const {
+  const ExpertCatalog& catalog = opened_.catalog;
+  uint64_t token = 0;
+  for (size_t f = 0; f < catalog.forms.size(); ++f) {
+    if (!first.computes[f]) continue;
+    token =
+        std::max(token, DevicePools::BytesFor(catalog.forms[f], opened_.model.spec.router.n_used));
+  }
+  const uint32_t cells = LayerGraph::CellsFor(opened_.plan.n_cells, true);
+  const uint64_t needed = BytesOn(first.device) +
+                          MaskedAttention::BytesFor(opened_.plan.chunk, cells) +
+                          DeviceExperts::WorkBytes(DeviceShapeOf(opened_, first.device)) + token;
+  if (needed <= first.vram) return {};
+  return Fail(Errc::kDevice,
+              "the dense part and a token's experts take {}, of which {} may be used on {}",
+              FormatBytes(needed), FormatBytes(first.vram), first.device.info().name);
+}
+
+// Each type of matrix, multiplied there and by the CPU; then attention of this model's heads. Of
+// many rows the last tile is not whole.
+Status DensePart::Try(const ComputeDevice& there) const {
+  std::set<ggml_type> types;
+  for (const TensorInfo* t : weights_.device.tensors) {
+    if (t->ne[1] > 1) types.insert(t->type);
+  }
+  for (const ggml_type type : types) {
+    for (const uint32_t rows : DeviceProbe::kRowsToTry) {
+      TRY(const double difference, DenseDifference(there, *opened_.cpu, type, rows));
+      const double most = MostDenseDifference(type);
+      if (difference <= most) continue;
+      return Fail(Errc::kDevice,
+                  "{} multiplies {} with an error of {:.1e} (mean squares; {:.0e} is allowed)",
+                  there.info().name, ggml_type_name(type), difference, most);
+    }
+  }
+  const std::vector<LayerSpec>& layers = opened_.model.spec.layers;
+  for (auto layer = layers.begin(); layer != layers.end(); ++layer) {
+    const bool is_tried = std::find_if(layers.begin(), layer, [&](const LayerSpec& before) {
+                            return before.mixer == layer->mixer;
+                          }) != layer;
+    if (!is_tried && layer->attention() != nullptr) {
+      TRY_STATUS(TryAttention(there, *layer->attention()));
+    }
+  }
+  return {};
+}
+
+Status DensePart::TryAttention(const ComputeDevice& there, const AttentionSpec& attention) const {
+  const AttentionShape shape = AttentionShape::Of(attention, kv_.type());
+  for (const uint32_t rows : {1U, DeviceProbe::kRowsToTry.back()}) {
+    TRY(const double difference, AttentionDifference(there.backend(), shape, rows));
+    if (difference <= kMostAttentionDifference) continue;
+    return Fail(Errc::kDevice,
+                "{} attends with an error of {:.1e} in a prompt of {} (mean squares; {:.0e} is "
+                "allowed)",
+                there.info().name, difference, rows, kMostAttentionDifference);
+  }
+  return {};
+}
+
+}  // namespace moestro

@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: MIT
+// The dense part of an engine: its weights, what sequences remember, what crosses between graphs,
+// and the graph of each layer. It is on the first device if that has room and computes as exactly
+// as the CPU, else on the CPU.
+//
+// Thread rule: the engine thread.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "base/result.h"
+#include "base/stop_signal.h"
+#include "core/batch.h"
+#include "device/team.h"
+#include "engine/engine.h"
+#include "forward/dense/layer_graph.h"
+#include "forward/dense/look_ahead.h"
+#include "forward/dense/step_buffers.h"
+#include "forward/experts/expert_exec.h"
+#include "memory/kv_cache.h"
+#include "native/dense_loader.h"
+#include "native/dense_reads.h"
+#include "native/find_weights.h"
+#include "native/opened_model.h"
+#include "native/plan/memory_plan.h"
+#include "store/read_queue.h"
+
+namespace moestro {
+
+struct UsedDevice;
+
+class DensePart {
+ public:
+  // All must outlive this. first: the first device, whose plan then says what the dense part takes
+  // there; null: the CPU has it. kNoMemory, kUnsupported; what is wrong with the device is said,
+  // and the CPU has the dense part.
+  static Result<std::unique_ptr<DensePart>> Create(const OpenedModel& opened, StopSignal& stop,
+                                                   UsedDevice* first);
+  DensePart(const DensePart&) = delete;
+  DensePart& operator=(const DensePart&) = delete;
+
+  // Lets go of the device. REQUIRES: weights are not loaded yet.
+  Status MoveToCpu();
+  bool is_on_device() const { return graph_->is_on_device(); }
+  // Adds what it takes in memory.
+  void AddTo(FixedBytes& fixed) const;
+  // Reads the weights; finds their sum on the way if it is of use. kIo.
+  Status Load(ReadQueue& queue, Team& team, const Progress& report, KnownWeights& known);
+
+  LayerGraph& graph() { return *graph_; }
+  StepBuffers& buffers() { return buffers_; }
+  const KvCache& kv() const { return kv_; }
+  StateStore& states() { return states_; }
+  const StateStore& states() const { return states_; }
+  const ModelTensors& tensors() const { return tensors_; }
+  const std::vector<LayerForm>& layers() const { return layers_; }  // those with experts
+  // Weights, keys and values that a pass with these rows reads.
+  uint64_t ReadBy(std::span<const BatchRow> rows) const { return reads_.OfPass(rows); }
+  // Of reading weights, the share that looking ahead adds.
+  double look_ahead_share() const;
+
+ private:
+  DensePart(const OpenedModel& opened, StopSignal& stop) : opened_(opened), stop_(stop) {}
+  Status PutOn(UsedDevice& first);
+  Status Build(const ComputeDevice* there);
+  void LetGo();
+  StepLimits limits() const;
+  uint64_t BytesOn(const ComputeDevice& there) const;
+  Status CheckRoom(const UsedDevice& first) const;
+  Status Try(const ComputeDevice& there) const;
+  Status TryAttention(const ComputeDevice& there, const AttentionSpec& attention) const;
+
+  const OpenedModel& opened_;
+  StopSignal& stop_;
+  DenseReads reads_;
+  DensePlan weights_;
+  ModelTensors tensors_;
+  std::vector<LayerForm> layers_;
+  StepBuffers buffers_;
+  KvCache kv_;
+  StateStore states_;
+  LookAheadRouters look_ahead_routers_;
+  std::unique_ptr<LayerGraph> graph_;
+};
+
+}  // namespace moestro

@@ -1,0 +1,213 @@
+// SPDX-License-Identifier: MIT
+#include "native/device_part.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <utility>
+
+#include "base/bytes.h"
+#include "base/log.h"
+#include "native/expert_biases.h"
+#include "residency/residency.h"
+
+namespace moestro {
+namespace {
+
+// Left alone when the user names no size.
+constexpr uint64_t kLeastVramMargin = 256 * kMiB;
+// What experts on their way from the disk to devices may take in memory, if they are small.
+constexpr uint64_t kStagingBytes = 32 * kMiB;
+
+// A device's budget over forms, in proportion to the bytes of their experts.
+std::vector<uint64_t> SplitSlots(const ExpertCatalog& catalog, const std::vector<bool>& computes,
+                                 const ComputeDevice& device, uint64_t bytes) {
+  std::vector<uint64_t> experts(catalog.forms.size());
+  for (const ExpertCatalog::Layer& layer : catalog.layers) {
+    for (const std::vector<ExpertCopy>& copies : layer.experts) {
+      for (const ExpertCopy& copy : copies) ++experts[copy.form];
+    }
+  }
+  uint64_t all = 0;
+  for (size_t f = 0; f < experts.size(); ++f) {
+    if (computes[f]) all += DevicePools::BytesFor(catalog.forms[f], experts[f]);
+  }
+  std::vector<uint64_t> slots(experts.size());
+  for (size_t f = 0; f < experts.size(); ++f) {
+    if (!computes[f]) continue;
+    const uint64_t one = DevicePools::BytesFor(catalog.forms[f], 1) / 2;  // the spare one aside
+    const double share = static_cast<double>(DevicePools::BytesFor(catalog.forms[f], experts[f])) /
+                         static_cast<double>(all);
+    const auto its = static_cast<uint64_t>(static_cast<double>(bytes) * share);
+    slots[f] = std::min({experts[f], its / one > 0 ? its / one - 1 : 0,
+                         DevicePools::MostSlots(device, catalog.forms[f])});
+  }
+  return slots;
+}
+
+// Of the devices that are in use, what the user allows each.
+Result<std::vector<uint64_t>> SizesFor(const std::vector<uint64_t>& vram, size_t devices) {
+  if (vram.empty()) return std::vector<uint64_t>(devices, 0);
+  if (vram.size() == 1) return std::vector<uint64_t>(devices, vram.front());
+  if (vram.size() == devices) return vram;
+  return Fail(Errc::kInvalidRequest,
+              "--vram has {} sizes for {} devices; give one for all, or one for each", vram.size(),
+              devices);
+}
+
+}  // namespace
+
+DeviceExperts::Shape DeviceShapeOf(const OpenedModel& opened, const ComputeDevice& there) {
+  const ModelSpec& spec = opened.model.spec;
+  DeviceExperts::Shape shape{
+      .n_embd = spec.n_embd,
+      .activation = spec.experts.activation,
+      .n_used = spec.router.n_used,
+      .has_shared = spec.MostOf(&FeedForwardSpec::n_ff_shared) > 0,
+      .bias_bytes = DeviceBiases::BytesFor(there, BiasShapeOf(opened.model))};
+  for (const CopyForm& form : opened.catalog.forms) shape.n_ff = std::max(shape.n_ff, form.n_ff);
+  return shape;
+}
+
+// What they compute, and how much memory may be taken there.
+Result<std::unique_ptr<DevicePart>> DevicePart::Open(const OpenedModel& opened) {
+  std::unique_ptr<DevicePart> part(new DevicePart(opened));
+  const DeviceOptions& options = opened.options.device;
+  const bool takes_software = options.auto_takes_software;
+  const bool has_none = part->is_auto() && !takes_software && !MayHaveGpu();
+  if (options.name == "cpu" || has_none) return part;
+  const std::vector<DeviceInfo> found = FindDevices();
+  TRY(const std::vector<size_t> chosen, ChooseDevices(found, options.name, takes_software));
+  if (chosen.empty()) return part;
+  TRY(const std::vector<uint64_t> sizes, SizesFor(options.vram, chosen.size()));
+  for (size_t i = 0; i < chosen.size(); ++i) {
+    const Status opened_one = part->OpenOne(found[chosen[i]], sizes[i]);
+    if (opened_one) continue;
+    if (!part->is_auto()) return std::unexpected(opened_one.error());
+    LogWarning("{}; it is left out", opened_one.error().message);
+  }
+  if (part->empty()) LogWarning("no device is of use; the CPU computes everything");
+  return part;
+}
+
+Status DevicePart::OpenOne(const DeviceInfo& info, uint64_t vram) {
+  TRY(ComputeDevice gpu, ComputeDevice::Open(info));
+  const DeviceExperts::Shape shape = DeviceShapeOf(opened_, gpu);
+  std::vector<bool> computes;
+  for (const CopyForm& form : opened_.catalog.forms) {
+    computes.push_back(DeviceExperts::Supports(gpu, form, shape));
+  }
+  if (!std::ranges::contains(computes, true)) {
+    return Fail(Errc::kDevice, "the device {} computes no expert of this model", info.name);
+  }
+  TRY(const uint64_t available, gpu.FreeMemory());
+  if (vram > available) {
+    return Fail(Errc::kInvalidRequest, "--vram {} is more than the {} that are free on {}",
+                FormatBytes(vram), FormatBytes(available), info.name);
+  }
+  const uint64_t margin = std::max(kLeastVramMargin, available / 20);
+  const uint64_t usual = available - std::min(available, margin);
+  used_.push_back(std::make_unique<UsedDevice>(UsedDevice{.device = std::move(gpu),
+                                                          .plan = {.info = info},
+                                                          .vram = vram > 0 ? vram : usual,
+                                                          .computes = std::move(computes)}));
+  return {};
+}
+
+Status DevicePart::AllocateSlots(DensePart& dense) {
+  return ForEach(dense,
+                 [&](size_t i) { return AllocateSlotsOn(i, i == 0 && dense.is_on_device()); });
+}
+
+Status DevicePart::Try(DensePart& dense, Team& team) {
+  return ForEach(dense, [&](size_t i) { return TryOne(i, team); });
+}
+
+Status DevicePart::AllocateSlotsOn(size_t index, bool has_dense) {
+  UsedDevice& its = *used_[index];
+  const DeviceExperts::Shape shape = DeviceShapeOf(opened_, its.device);
+  const uint64_t work = DeviceExperts::WorkBytes(shape);
+  const std::string& faulty = opened_.options.device.faults_of;
+  const bool has_faults = faulty.empty() || faulty == its.device.info().name;
+  TRY(DeviceBiases biases, LoadBiasesOn(its.device, opened_.model));
+  uint64_t bytes = its.vram - std::min(its.vram, its.plan.bytes);
+  for (;; bytes = work + (bytes - work) / 2) {
+    its.slots =
+        SplitSlots(opened_.catalog, its.computes, its.device, bytes - std::min(bytes, work));
+    if (std::ranges::none_of(its.slots, [](uint64_t n) { return n > 0; })) {
+      return Fail(Errc::kInvalidRequest,
+                  "{} on {} hold no expert beside the {} that computing them takes; raise --vram",
+                  FormatBytes(bytes), its.device.info().name, FormatBytes(work));
+    }
+    Result<DevicePools> pools = DevicePools::Allocate(its.device, opened_.catalog.forms, its.slots);
+    if (!pools) {
+      if (pools.error().code != Errc::kNoMemory) return std::unexpected(pools.error());
+      LogWarning("{}; trying half of it", pools.error().message);
+      continue;
+    }
+    its.experts = std::make_unique<DeviceExperts>(
+        its.device, opened_.catalog,
+        DeviceExperts::Weights{.pools = *std::move(pools), .biases = std::move(biases)}, shape,
+        has_faults ? opened_.options.device.faults : DeviceFaults{});
+    break;
+  }
+  if (has_dense) {
+    const uint64_t pairs = uint64_t{opened_.plan.chunk} * opened_.model.spec.router.n_used;
+    TRY_STATUS(its.experts->ReserveThere(pairs));
+  }
+  its.plan.bytes += work;
+  for (size_t f = 0; f < its.slots.size(); ++f) {
+    its.plan.slots += its.slots[f];
+    its.plan.bytes += DevicePools::BytesFor(opened_.catalog.forms[f], its.slots[f]);
+  }
+  return {};
+}
+
+// One after the other. With "auto" a device that is of no use is left out.
+Status DevicePart::ForEach(DensePart& dense, const std::function<Status(size_t index)>& prepare) {
+  for (size_t index = 0; index < used_.size();) {
+    const Status prepared = prepare(index);
+    if (prepared) {
+      ++index;
+      continue;
+    }
+    if (!is_auto()) return prepared;
+    LogWarning("{}; {}", prepared.error().message,
+               used_.size() == 1 ? "the CPU computes everything" : "it is left out");
+    TRY_STATUS(Drop(index, dense));
+  }
+  return {};
+}
+
+// What was on the first is the CPU's from then on; the next one takes its number.
+Status DevicePart::Drop(size_t index, DensePart& dense) {
+  used_[index]->experts.reset();
+  if (index == 0) slot_memory_.reset();
+  if (index == 0 && dense.is_on_device()) TRY_STATUS(dense.MoveToCpu());
+  used_.erase(used_.begin() + static_cast<std::ptrdiff_t>(index));
+  return {};
+}
+
+// So many that the disk has enough to do, and that one is read while each device copies another.
+// Whichever device copies takes the next.
+uint64_t DevicePart::staging_slots() const {
+  if (used_.empty() || opened_.options.device.tiers == Tiers::kInclusive) return 0;
+  const uint64_t wanted =
+      kStagingBytes / Residency::StagingSlotBytes(opened_.catalog, opened_.reader->block());
+  return std::max<uint64_t>(std::min<uint64_t>(wanted, 8), 1 + used_.size());
+}
+
+void DevicePart::AddTo(FixedBytes& fixed) const {
+  fixed.devices = static_cast<uint32_t>(used_.size());
+  fixed.work +=
+      staging_slots() * Residency::StagingSlotBytes(opened_.catalog, opened_.planned_block());
+  // A software device's memory is in use by now.
+  for (const std::unique_ptr<UsedDevice>& one : used_) {
+    if (one->device.info().kind == DeviceKind::kIntegrated) fixed.work += one->plan.bytes;
+  }
+}
+
+void DevicePart::CopyFromPlainMemory() {
+  for (const std::unique_ptr<UsedDevice>& one : used_) one->plan.from_pinned = false;
+}
+
+}  // namespace moestro

@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: MIT
+// Devices tried with experts of the model and measured, and the experts that they get first.
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <filesystem>
+#include <span>
+#include <system_error>
+#include <utility>
+
+#include "base/log.h"
+#include "base/system_limits.h"
+#include "decide/slots/popularity.h"
+#include "learned/beside_model.h"
+#include "learned/cost_cache.h"
+#include "learned/latency_file.h"
+#include "learned/path_file.h"
+#include "native/catalog.h"
+#include "native/device_part.h"
+#include "native/expert_biases.h"
+#include "native/pinned_source.h"
+
+namespace moestro {
+namespace {
+
+// Memory that may be taken while slots are still empty: half of what a budget leaves.
+uint64_t ScratchFor(const EngineOptions& options) {
+  if (options.ram_bytes == 0) return DeviceProbe::kScratch;
+  const uint64_t taken = ResidentMemory();
+  return options.ram_bytes > taken ? (options.ram_bytes - taken) / 2 : 0;
+}
+
+}  // namespace
+
+Status DevicePart::TryOne(size_t index, Team& team) {
+  UsedDevice& its = *used_[index];
+  if (index == 0 && ScratchFor(opened_.options) >= kPinnedTrialBytes) {
+    slot_memory_ =
+        PinnedSource(its.device, opened_.reader.get(), opened_.options.device.pins_slow_memory);
+  }
+  its.plan.from_pinned = slot_memory_.has_value();
+  TRY(const ExtentReader file, ExtentReader::Open(opened_.paths()));
+  bool has_costs = false;
+  if (!opened_.options.device.latency_model.empty()) {
+    TRY(const LatencyFile costs, ReadLatency(opened_.options.device.latency_model));
+    TRY(its.plan.latency, CostsOf(costs, its.device.info().name, used_.size() == 1));
+    its.plan.costs = CostSource::kFile;
+    has_costs = true;
+  }
+  for (uint32_t form = 0; form < opened_.catalog.forms.size(); ++form) {
+    if (its.slots[form] == 0) continue;
+    TRY(const double worst, TryForm({index, form, has_costs}, file, team));
+    its.plan.difference = std::max(its.plan.difference, worst);
+    if (worst <= DeviceProbe::kMostDifference) {
+      has_costs = true;
+      continue;
+    }
+    LogWarning(
+        "{} computes {} experts with an error of {:.1e} (mean squares; {:.0e} is allowed): "
+        "they stay on the CPU",
+        its.device.info().name,
+        ggml_type_name(static_cast<ggml_type>(opened_.catalog.forms[form].types[0])), worst,
+        DeviceProbe::kMostDifference);
+    its.plan.slots -= std::exchange(its.slots[form], 0);
+  }
+  if (std::ranges::none_of(its.slots, [](uint64_t n) { return n > 0; })) {
+    return Fail(Errc::kDevice, "the device {} computes no expert of this model as the CPU does",
+                its.device.info().name);
+  }
+  return index == 0 ? ChooseFirst() : Status();
+}
+
+// How far the device's results are from the CPU's. The first form that it computes well is
+// measured, if costs are not known yet.
+Result<double> DevicePart::TryForm(const Trial& trial, const ExtentReader& file, Team& team) {
+  const UsedDevice& its = *used_[trial.index];
+  const ModelFile& model = opened_.model;
+  TRY(const ExpertKey key, AnyExpertOf(opened_.catalog, trial.form));
+  std::array<ExtentBytes, kMatrices> bytes;
+  DeviceExperts::Matrices matrices{};
+  for (size_t m = 0; m < kMatrices; ++m) {
+    TRY(bytes[m], file.Read(opened_.catalog.copy(key).slices[m]));
+    matrices[m] = bytes[m].bytes.data();
+  }
+  TRY(DeviceProbe::Biases biases, ReadBiasesOf(key, model));
+  DeviceProbe probe(*its.experts, team,
+                    {.key = key,
+                     .matrices = matrices,
+                     .bytes = BytesOf(opened_.catalog, key),
+                     .kernels = opened_.kernels[trial.form],
+                     .activation = model.spec.experts.activation,
+                     .slots = static_cast<uint32_t>(its.slots[trial.form]),
+                     .memory = slot_memory_.value_or(HostMemorySource()),
+                     .biases = std::move(biases)});
+  double worst = 0.0;
+  for (const uint32_t rows : DeviceProbe::kRowsToTry) {
+    TRY(const double difference, probe.Difference(rows));
+    worst = std::max(worst, difference);
+  }
+  if (!trial.has_costs && worst <= DeviceProbe::kMostDifference) {
+    TRY_STATUS(FindCosts(trial, probe));
+  }
+  return worst;
+}
+
+Status DevicePart::FindCosts(const Trial& trial, DeviceProbe& probe) {
+  UsedDevice& its = *used_[trial.index];
+  const CostKey key{.cpu = opened_.cpu->description(),
+                    .kernel = opened_.kernels[trial.form].kernel.front().name,
+                    .device = its.device.info(),
+                    .pinned_by = slot_memory_ ? used_.front()->device.info().name : "",
+                    .expert = opened_.catalog.forms[trial.form]};
+  if (const auto kept = KeptCosts(opened_.options.device.cost_folder, key)) {
+    its.plan.latency = *kept;
+    its.plan.costs = CostSource::kKept;
+    return {};
+  }
+  TRY(its.plan.latency, probe.Measure(ScratchFor(opened_.options)));
+  KeepCosts(opened_.options.device.cost_folder, key, its.plan.latency);
+  return {};
+}
+
+// By what 'moestro profile' learned, beside the model or where --paths says; without that the
+// devices are empty until a prompt has been read. Before memory is planned: the table takes some
+// while it is read.
+Status DevicePart::ChooseFirst() {
+  std::shared_ptr<const PathTable> paths = opened_.predictor.paths;
+  if (paths == nullptr) {
+    std::string path = opened_.options.paths;
+    if (path.empty()) {
+      path = PathsBeside(opened_.model.gguf.paths().front());
+      std::error_code unreadable;  // is no absence: ReadPathsFor() says what it is
+      if (!std::filesystem::exists(path, unreadable) && !unreadable) return {};
+    }
+    TRY(paths, ReadPathsFor(opened_.model.id, path));
+  }
+  fill_first_ = ByPopularity(*paths);
+  return {};
+}
+
+}  // namespace moestro

@@ -1,0 +1,175 @@
+// SPDX-License-Identifier: MIT
+#include "native/joined_devices.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <deque>
+#include <string>
+#include <utility>
+
+#include "base/bytes.h"
+#include "base/check.h"
+#include "base/clock.h"
+#include "base/log.h"
+#include "decide/slots/policy.h"
+#include "decide/slots/slot_table.h"
+#include "native/catalog.h"
+
+namespace moestro {
+namespace {
+
+// Read to know what the disk gives.
+constexpr uint64_t kDeviceProbeBytes = 64 * kMiB;
+// Experts that are read while others are copied.
+constexpr size_t kReadAhead = 4;
+
+Status FindDiskCosts(const std::string& latency_model, DevicePart& devices, SlotPart& slots) {
+  if (latency_model.empty()) {
+    TRY(const double bandwidth, slots.ProbeReads(kDeviceProbeBytes));
+    for (const std::unique_ptr<UsedDevice>& gpu : devices.used()) {
+      gpu->plan.latency.disk = {.per_byte = 1.0 / bandwidth};
+    }
+    return {};
+  }
+  if (devices.first()->plan.latency.disk == Cost{} && !slots.holds_all()) {
+    LogWarning(
+        "{} has no costs of the disk: plans take reads for free; 'moestro devices MODEL --profile "
+        "-o FILE' measures them",
+        latency_model);
+  }
+  return {};
+}
+
+// The CPU as it was measured with the first; beside any of them it takes as long as beside the one
+// that slows it down most.
+LatencyModel LatencyOfAll(const DevicePart& devices) {
+  LatencyModel all = devices.used().front()->plan.latency;
+  all.devices.clear();
+  for (const std::unique_ptr<UsedDevice>& gpu : devices.used()) {
+    all.host_beside = std::max(all.host_beside, gpu->plan.latency.host_beside);
+    all.devices.push_back(gpu->plan.latency.devices.front());
+  }
+  return all;
+}
+
+// Of one device, by form; nullopt: it computes no such expert.
+Result<std::vector<std::optional<SlotTable>>> TablesOf(const UsedDevice& device,
+                                                       const PolicyChoice& policy,
+                                                       const MoeShape& shape) {
+  std::vector<std::optional<SlotTable>> tables(device.slots.size());
+  for (size_t form = 0; form < tables.size(); ++form) {
+    if (device.slots[form] == 0) continue;
+    TRY(std::unique_ptr<Policy> its, MakePolicy(policy));
+    tables[form].emplace(
+        PolicyShape{
+            .slots = device.slots[form], .layers = shape.n_layer, .experts = shape.n_expert},
+        std::move(its));
+  }
+  return tables;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<JoinedDevices>> JoinedDevices::Join(const OpenedModel& opened,
+                                                           DevicePart& devices, SlotPart& slots,
+                                                           bool has_dense) {
+  TRY_STATUS(FindDiskCosts(opened.options.device.latency_model, devices, slots));
+  std::unique_ptr<JoinedDevices> joined(new JoinedDevices(opened, slots));
+  const MoeShape& shape = opened.model.id.shape;
+  std::vector<std::vector<std::optional<SlotTable>>> tables;
+  std::vector<DeviceExperts*> executed;
+  DeviceSide::Options side{.is_fixed = joined->has_fixed_costs(),
+                           .lost = [](const std::string& why) { LogWarning("{}", why); }};
+  for (const std::unique_ptr<UsedDevice>& one : devices.used()) {
+    // Keys and values are lost with the one that has them.
+    const bool has_cells = has_dense && one.get() == devices.first();
+    side.ends_if_lost.push_back(!devices.goes_on_if_lost() || has_cells);
+    TRY(tables.emplace_back(), TablesOf(*one, slots.policy(), shape));
+    joined->experts_.push_back(std::move(one->experts));
+    executed.push_back(joined->experts_.back().get());
+  }
+  std::optional<ResidentModel> in_memory;
+  if (joined->has_fixed_costs()) in_memory = slots.MakeResidentModel();
+  const ExpertCatalog& catalog = opened.catalog;
+  Residency& residency = slots.residency();
+  joined->tier_ = std::make_unique<DeviceTier>(
+      DeviceTierParts{.tables = std::move(tables),
+                      .form_of = [&catalog](ExpertKey key) { return catalog.copy(key).form; },
+                      .bytes_of = [&catalog](ExpertKey key) { return BytesOf(catalog, key); },
+                      .in_memory = [&residency](ExpertKey key) { return residency.contains(key); },
+                      .memory_slots = {slots.slots().begin(), slots.slots().end()},
+                      .pool_of = [&catalog](ExpertKey key) { return catalog.copy(key).pool; },
+                      .n_expert = shape.n_expert,
+                      .memory = std::move(in_memory),
+                      .tiers = opened.options.device.tiers,
+                      .drop = [&residency](ExpertKey key) { residency.Drop(key); },
+                      .memory_room =
+                          [&residency](ExpertKey key, std::span<const ExpertKey> keeps) {
+                            return residency.RoomFor(key, keeps);
+                          },
+                      .usual_share = shape.usual_share()},
+      LatencyOfAll(devices), opened.options.device.place);
+  joined->set_.emplace(std::move(executed));
+  joined->side_ =
+      std::make_unique<DeviceSide>(*joined->tier_, *joined->set_, residency, std::move(side));
+  return joined;
+}
+
+Status JoinedDevices::Fill(std::span<const ExpertKey> first, const Progress& report) {
+  return Copy(tier_->Fill(first), [] { return true; }, report);
+}
+
+void JoinedDevices::FillByPrompt(StopSignal& stop, bool is_repeatable, const Progress& report) {
+  const std::vector<DeviceTier::Promotion> wanted = tier_->FillByPrompt();
+  if (wanted.empty()) return;
+  const double start = SteadySeconds();
+  // Where plans must not depend on timing what was decided by the model's costs is done.
+  const auto goes_on = [&] {
+    const bool is_late = SteadySeconds() - start > DeviceTier::kMostFillSeconds;
+    return !stop.is_requested() && (is_repeatable || !is_late);
+  };
+  const Status filled = Copy(wanted, goes_on, report);
+  if (!filled) LogWarning("{}; devices are filled no further", filled.error().message);
+}
+
+// Experts that memory lacks pass through slots of it, so the budget holds.
+Status JoinedDevices::Copy(std::span<const DeviceTier::Promotion> wanted, const GoesOn& goes_on,
+                           const Progress& report) {
+  std::deque<Lease> reading;
+  Status status;
+  size_t next = 0;
+  size_t done = 0;
+  for (; done < wanted.size() && status && goes_on(); ++done) {
+    while (next < wanted.size() && reading.size() < kReadAhead) {
+      std::optional<Lease> lease =
+          residency_.TryAcquire(wanted[next].key, Use::kPrefetch, Urgency::kDemand);
+      if (!lease && reading.empty()) {
+        residency_.Drain();  // reads that are no longer wanted have every slot
+        lease = residency_.TryAcquire(wanted[next].key, Use::kPrefetch, Urgency::kDemand);
+      }
+      if (!lease) break;
+      reading.push_back(*std::move(lease));
+      ++next;
+    }
+    CHECK(!reading.empty());  // between steps no other leases are out
+    while (status && !reading.front().is_complete()) {
+      residency_.Wait();
+      if (auto error = residency_.TakeError()) status = std::unexpected(*std::move(error));
+    }
+    if (!status) break;
+    const DeviceTier::Promotion& one = wanted[done];
+    DeviceExperts& its = *experts_[one.device];
+    const bool has_landed = its.Wait(its.Fill(one.key, one.slot, MatricesOf(reading.front())));
+    const bool was_there = reading.front().was() == Placement::Was::kReady;
+    reading.pop_front();
+    if (!was_there) residency_.Drop(one.key);  // memory is for what devices lack
+    tier_->Promoted(one, has_landed);
+    report("filling devices", done + 1, wanted.size());
+  }
+  reading.clear();
+  for (; done < wanted.size(); ++done) tier_->Promoted(wanted[done], false);
+  if (!status) residency_.Settle();
+  return status;
+}
+
+}  // namespace moestro

@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: MIT
+// Sequences in files, and to whom their keys and values belong: the model's weights, and the
+// choices of the run.
+//
+// Thread rule: the engine thread.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "base/result.h"
+#include "core/batch.h"
+#include "engine/saved_sequence.h"
+#include "memory/sequence.h"
+#include "memory/sequence_file.h"
+#include "native/dense_part.h"
+#include "native/device_part.h"
+#include "native/find_weights.h"
+#include "native/opened_model.h"
+#include "native/slot_part.h"
+
+namespace moestro {
+
+class KeptSequences {
+ public:
+  // Everything is borrowed and must outlive this. is_repeatable: what is decided does not depend on
+  // timing.
+  struct Parts {
+    const OpenedModel& opened;
+    const DensePart& dense;
+    const DevicePart& devices;
+    const SlotPart& slots;
+    bool is_repeatable = false;
+    KnownWeights& known;
+    SequenceTable& sequences;
+  };
+  // kInvalidRequest: low copies of other weights than the model's. kIo; kInvalidFile: a file has
+  // changed.
+  static Result<std::unique_ptr<KeptSequences>> Create(const Parts& parts);
+
+  // As of Engine.
+  Result<KvOrigin> Origin();
+  Status Save(SequenceId sequence, const std::string& notes, const std::string& path);
+  Result<SavedSequence> Restore(const std::string& path);
+  Result<SavedTokens> Peek(const std::string& path);
+
+ private:
+  explicit KeptSequences(const Parts& parts) : parts_(parts) {}
+  Result<SequenceHome> Home();
+  Result<uint64_t> Weights();
+  Status CheckLow();
+
+  Parts parts_;
+  std::optional<uint64_t> low_id_;  // of the low copies' weights; nullopt: there are none
+  std::string choices_;             // KvChoices::text() of the run as it started
+};
+
+}  // namespace moestro

@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: MIT
+#include "native/little_first.h"
+
+#include <algorithm>
+#include <vector>
+
+namespace moestro {
+
+// A row whose sequence has an earlier one in the step would see keys and values that may go.
+bool LittleFirst::Takes(const Batch& batch) const {
+  if (batch.little.is_on()) return false;
+  std::vector<SequenceId> seen;
+  for (const BatchRow& row : batch.rows) {
+    if (row.kind != RowKind::kDecode || !row.wants_logits) return false;
+    seen.push_back(row.sequence);
+  }
+  std::ranges::sort(seen);
+  return std::ranges::adjacent_find(seen) == seen.end();
+}
+
+Status LittleFirst::Compute(const Batch& batch, const StepRunner::LogitsSink& sink) {
+  for (size_t first = 0; first < batch.size(); first += parts_.chunk) {
+    const size_t n = std::min<size_t>(parts_.chunk, batch.size() - first);
+    const auto begin = batch.rows.begin() + static_cast<std::ptrdiff_t>(first);
+    const Batch part{.rows = {begin, begin + static_cast<std::ptrdiff_t>(n)}, .little = first_};
+    std::vector<size_t> again;  // rows of the part
+    const double start = parts_.clock();
+    TRY_STATUS(parts_.runner.Compute(part, [&](size_t row, std::span<const float> logits) {
+      if (!judge_.Keeps(Confidence(logits))) {
+        again.push_back(row);
+      } else if (sink) {
+        sink(first + row, logits);
+      }
+    }));
+    parts_.stats.little_seconds += parts_.clock() - start;
+    parts_.stats.tokens += n;
+    ++parts_.stats.steps;
+    if (again.empty()) continue;
+    TRY_STATUS(ComputeAgain(part, again, [&](size_t row, std::span<const float> logits) {
+      if (sink) sink(first + row, logits);
+    }));
+  }
+  return {};
+}
+
+Status LittleFirst::ComputeAgain(const Batch& batch, std::span<const size_t> rows,
+                                 const StepRunner::LogitsSink& sink) {
+  Batch big;
+  for (const size_t row : rows) big.rows.push_back(batch.rows[row]);
+  const size_t k = parts_.n_used;
+  for (const std::vector<ExpertId>& of_layer : parts_.forward.widened()) {
+    std::vector<ExpertId>& in_layer = big.foreseen.emplace_back();
+    for (const size_t row : rows) {
+      in_layer.append_range(std::span(of_layer).subspan(row * k, k));
+    }
+  }
+  const ResidencyStats before = parts_.residency.stats();
+  const PredictionScore score = parts_.planner.foreseen_score();
+  const double start = parts_.clock();
+  TRY_STATUS(parts_.runner.Compute(
+      big, [&](size_t i, std::span<const float> logits) { sink(rows[i], logits); }));
+  const ResidencyStats did = parts_.residency.stats().Since(before);
+  LittleStats& counts = parts_.stats;
+  counts.again_seconds += parts_.clock() - start;
+  counts.again += rows.size();
+  ++counts.steps_again;
+  counts.foreseen = counts.foreseen + (parts_.planner.foreseen_score() - score);
+  counts.prefetches += did.prefetches;
+  counts.used_prefetches += did.used_prefetches;
+  return {};
+}
+
+}  // namespace moestro

@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: MIT
+// What an engine decides by when misses may be cheaper than exact: how important an expert is to a
+// row, which experts count as present, and which low copies are replaced later.
+//
+// Thread rule: the engine thread.
+#pragma once
+
+#include <memory>
+#include <optional>
+
+#include "base/result.h"
+#include "decide/layer/layer_protocol.h"
+#include "decide/layer/lossy_chooser.h"
+#include "decide/layer/upgrades.h"
+#include "decide/slots/resident_model.h"
+#include "native/opened_model.h"
+#include "native/slot_part.h"
+
+namespace moestro {
+
+class LossyChoices {
+ public:
+  // Reads norms if importance goes by them. kIo, kInvalidFile, kInvalidRequest.
+  static Result<std::unique_ptr<LossyChoices>> Create(const OpenedModel& opened,
+                                                      const SlotPart& slots);
+  LossyChoices(const LossyChoices&) = delete;
+  LossyChoices& operator=(const LossyChoices&) = delete;
+
+  // For a LayerProtocol, which this must outlive.
+  LossyParts parts() {
+    return {.chooser = &chooser_,
+            .choices = present_ ? &*present_ : nullptr,
+            .upgrades = upgrades_ ? &*upgrades_ : nullptr};
+  }
+  // Choices go by a model of memory, so that they do not depend on timing.
+  bool are_repeatable() const { return present_.has_value(); }
+
+ private:
+  explicit LossyChoices(LossyChooser chooser) : chooser_(std::move(chooser)) {}
+
+  LossyChooser chooser_;
+  std::optional<ResidentModel> present_;  // of a lossy engine that is reproducible
+  std::optional<Upgrades> upgrades_;      // if they are wanted
+};
+
+}  // namespace moestro

@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: MIT
+#include "native/opened_model.h"
+
+#include <utility>
+
+#include "learned/beside_model.h"
+#include "learned/path_file.h"
+#include "native/catalog.h"
+
+namespace moestro {
+namespace {
+
+SizeRequest SizesOf(const EngineOptions& options) {
+  return {.ctx = options.ctx,
+          .chunk = options.chunk,
+          .sequences = options.sequences,
+          .common_positions = options.common_positions,
+          .positions = options.positions,
+          .look_ahead = options.prefetch};
+}
+
+FileWatch WatchOver(const OpenedModel& opened) {
+  std::vector<WatchedFile> files;
+  const auto add = [&](const GgufFile& gguf) {
+    for (size_t i = 0; i < gguf.paths().size(); ++i) {
+      files.push_back({.path = gguf.paths()[i], .stamp = gguf.stamps()[i]});
+    }
+  };
+  add(opened.model.gguf);
+  if (opened.low) add(opened.low->gguf);
+  return {std::move(files), opened.options.clock};
+}
+
+}  // namespace
+
+Result<std::unique_ptr<OpenedModel>> OpenedModel::Open(const ModelFile& model,
+                                                       const EngineOptions& options) {
+  auto opened = std::make_unique<OpenedModel>(model, options);
+  TRY(opened->policies,
+      PolicySource::Find(options.policy, options.policy_file, model.gguf.paths().front()));
+  opened->catalog = MakeCatalog(model.weights);
+  TRY(opened->remembers, MemoryShape::Of(model.spec, options.kv_type));
+  TRY_STATUS(opened->OpenLow());
+  TRY_STATUS(opened->ChoosePasses());
+  TRY(opened->plan, EnginePlan::Of(SizesOf(options), model.spec, opened->remembers.has_states()));
+  TRY_STATUS(opened->ChoosePredictor());
+  TRY_STATUS(opened->OpenReaders());
+  return opened;
+}
+
+Status OpenedModel::OpenLow() {
+  TRY_STATUS(CheckLossy(options.lossy, !options.low.empty()));
+  if (!(options.low_share > 0.0 && options.low_share < 1.0)) {
+    return Fail(Errc::kUsage, "--low-share is {}; it lies between 0 and 1", options.low_share);
+  }
+  if (options.low.empty()) return {};
+  TRY(low, OpenLowCopies(options.low, model));
+  AddLowCopies(*low, static_cast<uint32_t>(model.gguf.paths().size()), catalog);
+  return {};
+}
+
+Status OpenedModel::ChoosePasses() {
+  if (!options.little.is_on()) return {};
+  TRY(const uint32_t used,
+      CheckLittle(options.little, model.spec.router.n_used, catalog.has_low()));
+  // The first pass would keep nothing.
+  if (!options.little.fallback_share && options.little.gamma >= 1.0) return {};
+  little = {.n_used = used, .misses = options.little.misses};
+  return {};
+}
+
+Status OpenedModel::ChoosePredictor() {
+  TRY_STATUS(CheckPredictorName(options.predictor));
+  predictor = {.name = plan.look_ahead == 0 ? "none" : options.predictor};
+  if (predictor.name != "paths") return {};
+  const std::string& path = model.gguf.paths().front();
+  auto paths = ReadPathsFor(model.id, options.paths.empty() ? PathsBeside(path) : options.paths);
+  if (!paths && paths.error().code == Errc::kIo) {
+    return Fail(Errc::kIo, "{}; learn them with 'moestro profile {} --text FILE'",
+                paths.error().message, path);
+  }
+  TRY(predictor.paths, std::move(paths));
+  return {};
+}
+
+Status OpenedModel::OpenReaders() {
+  TRY(CpuDevice device, CpuDevice::Open(options.threads));
+  cpu = std::make_unique<CpuDevice>(std::move(device));
+  TRY(kernels, FindFormKernels(catalog, options.own_kernels));
+  TRY(const ReaderKind kind, ParseReaderKind(options.reader));
+  TRY(reader, OpenReader({.kind = kind}, paths()));
+  if (options.wrap_reader) reader = options.wrap_reader(std::move(reader));
+  watch = WatchOver(*this);
+  return watch.Look();  // the reader has opened by name what was opened before
+}
+
+std::vector<std::string> OpenedModel::paths() const {
+  std::vector<std::string> paths = model.gguf.paths();
+  if (low) paths.append_range(low->gguf.paths());
+  return paths;
+}
+
+}  // namespace moestro

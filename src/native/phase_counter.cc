@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: MIT
+#include "native/phase_counter.h"
+
+#include <utility>
+
+#include "base/check.h"
+
+namespace moestro {
+
+Status PhaseCounter::Count(PhaseStats& phase, const std::function<Status()>& work) {
+  Begun begun = Begin(phase);
+  Begun* const around = std::exchange(counting_, &begun);  // of a step that has stepped aside
+  Status status = work();
+  End(begun);
+  counting_ = around;
+  return status;
+}
+
+Status PhaseCounter::Aside(const std::function<Status()>& work) {
+  CHECK(is_counting());
+  Begun& begun = *counting_;
+  End(begun);
+  Status status = work();
+  begun = Begin(*begun.phase);
+  return status;
+}
+
+PhaseCounter::Begun PhaseCounter::Begin(PhaseStats& phase) const {
+  return {.phase = &phase,
+          .residency = residency_.stats(),
+          .lost = protocol_.losses(),
+          .dense_bytes = dense_bytes_,
+          .waited = experts_.wait_seconds(),
+          .start = std::chrono::steady_clock::now()};
+}
+
+void PhaseCounter::End(const Begun& begun) const {
+  PhaseStats& phase = *begun.phase;
+  const ResidencyStats did = residency_.stats().Since(begun.residency);
+  const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begun.start;
+  phase.seconds += took.count();
+  phase.wait_seconds += experts_.wait_seconds() - begun.waited;
+  phase.expert_uses += did.requests;
+  phase.hits += did.hits;
+  phase.misses += did.late + did.misses;
+  phase.late += did.late;
+  phase.evictions += did.evictions;
+  phase.row_uses += did.row_requests;
+  phase.row_hits += did.row_hits;
+  phase.prefetches += did.prefetches;
+  phase.used_prefetches += did.used_prefetches;
+  phase.dropped_prefetches += did.dropped_prefetches;
+  phase.disk_bytes += did.bytes_read;
+  phase.needed_bytes += did.needed_bytes;
+  phase.touched_bytes += did.asked_bytes + dense_bytes_ - begun.dense_bytes;
+  phase.losses += protocol_.losses().Since(begun.lost);
+}
+
+}  // namespace moestro

@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: MIT
+// What a phase's work took and used: clocks and counters of the parts, before and after.
+//
+// Thread rule: the engine thread.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+
+#include "base/result.h"
+#include "decide/layer/layer_protocol.h"
+#include "engine/run_stats.h"
+#include "forward/experts/expert_exec.h"
+#include "residency/residency.h"
+
+namespace moestro {
+
+class PhaseCounter {
+ public:
+  // All must outlive this.
+  PhaseCounter(const Residency& residency, const LayerProtocol& protocol, const ExpertExec& experts)
+      : residency_(residency), protocol_(protocol), experts_(experts) {}
+
+  // Adds to the phase what the work counts, whatever comes of it.
+  Status Count(PhaseStats& phase, const std::function<Status()>& work);
+  // Within Count(): other work, which the innermost phase does not count. REQUIRES: is_counting().
+  Status Aside(const std::function<Status()>& work);
+  bool is_counting() const { return counting_ != nullptr; }
+  // A pass has read so many bytes of the dense part.
+  void AddDense(uint64_t bytes) { dense_bytes_ += bytes; }
+
+ private:
+  // Where counters stood when a phase's work began.
+  struct Begun {
+    PhaseStats* phase = nullptr;
+    ResidencyStats residency;
+    LossCounts lost;
+    uint64_t dense_bytes = 0;
+    double waited = 0.0;
+    std::chrono::steady_clock::time_point start;
+  };
+  Begun Begin(PhaseStats& phase) const;
+  void End(const Begun& begun) const;
+
+  const Residency& residency_;
+  const LayerProtocol& protocol_;
+  const ExpertExec& experts_;
+  uint64_t dense_bytes_ = 0;   // by all passes so far
+  Begun* counting_ = nullptr;  // the innermost under way
+};
+
+}  // namespace moestro

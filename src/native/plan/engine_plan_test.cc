@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: MIT
+#include "native/plan/engine_plan.h"
+
+#include <gtest/gtest.h>
+
+namespace moestro {
+namespace {
+
+// Two layers with experts; 32 positions are a block of the KV cache.
+ModelSpec SmallModel() {
+  const FeedForwardSpec experts{.n_ff_expert = 8};
+  ModelSpec spec;
+  spec.layers = {{.mixer = AttentionSpec{}, .feed_forward = experts},
+                 {.mixer = AttentionSpec{}, .feed_forward = {.n_ff_dense = 8}},
+                 {.mixer = AttentionSpec{}, .feed_forward = experts}};
+  spec.n_vocab = 1 << 18;  // 1 MiB of logits a row
+  spec.n_ctx_train = 1000;
+  spec.router = {.n_expert = 8, .n_used = 2};
+  return spec;
+}
+
+EnginePlan PlanOf(const SizeRequest& request, bool has_states = false) {
+  const Result<EnginePlan> plan = EnginePlan::Of(request, SmallModel(), has_states);
+  EXPECT_TRUE(plan.has_value());
+  return plan.value_or(EnginePlan());
+}
+
+std::string ErrorOf(const SizeRequest& request) {
+  const Result<EnginePlan> plan = EnginePlan::Of(request, SmallModel(), false);
+  EXPECT_FALSE(plan.has_value());
+  if (plan) return "";
+  EXPECT_EQ(plan.error().code, Errc::kInvalidRequest);
+  return plan.error().message;
+}
+
+TEST(EnginePlan, TheModelLimitsTheContext) {
+  EXPECT_EQ(PlanOf({.ctx = 70}).n_ctx, 70U);
+  EXPECT_EQ(PlanOf({.ctx = 4096}).n_ctx, 1000U);
+}
+
+TEST(EnginePlan, BlocksAreWhole) {
+  const EnginePlan plan = PlanOf({.ctx = 70});
+  EXPECT_EQ(plan.n_blocks, 3U);
+  EXPECT_EQ(plan.n_cells, 96U);
+}
+
+TEST(EnginePlan, WhatSequencesHaveInCommonHasRoomOnce) {
+  EXPECT_EQ(PlanOf({.ctx = 100, .sequences = 3}).n_blocks, 3 * 4U);
+  EXPECT_EQ(PlanOf({.ctx = 100, .sequences = 3, .common_positions = 64}).n_blocks, 2 + 3 * 2U);
+  EXPECT_EQ(PlanOf({.ctx = 100, .sequences = 3, .common_positions = 5000}).n_blocks, 4U);
+}
+
+TEST(EnginePlan, PositionsThatAreAskedForCount) {
+  EXPECT_EQ(PlanOf({.ctx = 100, .sequences = 3, .positions = 320}).n_blocks, 10U);
+  EXPECT_EQ(PlanOf({.ctx = 100, .sequences = 3, .positions = 1}).n_blocks, 4U);
+}
+
+TEST(EnginePlan, AStepOfAllSequencesIsOneChunk) {
+  EXPECT_EQ(PlanOf({.ctx = 1000, .chunk = 7}).chunk, 7U);
+  EXPECT_EQ(PlanOf({.ctx = 1000}).chunk, 512U);
+  EXPECT_EQ(PlanOf({.ctx = 10}).chunk, 10U);
+  EXPECT_EQ(PlanOf({.ctx = 10, .sequences = 20}).chunk, 20U);
+}
+
+TEST(EnginePlan, LogitsHaveFourMebibytesOrARowForEachSequence) {
+  EXPECT_EQ(PlanOf({.ctx = 1000}).logits_rows, 4U);
+  EXPECT_EQ(PlanOf({.ctx = 1000, .sequences = 9}).logits_rows, 9U);
+  EXPECT_EQ(PlanOf({.ctx = 1000, .chunk = 3}).logits_rows, 3U);
+}
+
+TEST(EnginePlan, LookAheadEndsWithTheLayersThatHaveExperts) {
+  EXPECT_EQ(PlanOf({.ctx = 10, .look_ahead = 0}).look_ahead, 0U);
+  EXPECT_EQ(PlanOf({.ctx = 10, .look_ahead = 5}).look_ahead, 1U);
+}
+
+TEST(EnginePlan, StatesHavePlacesIfLayersHaveThem) {
+  EXPECT_EQ(PlanOf({.ctx = 10, .sequences = 3}).n_states, 0U);
+  EXPECT_EQ(PlanOf({.ctx = 10, .sequences = 3}, true).n_states, 14U);
+}
+
+TEST(EnginePlan, RefusesWhatHoldsNoPrompt) {
+  EXPECT_EQ(ErrorOf({.ctx = 0}), "a context of 0 tokens holds no prompt; set --ctx");
+  EXPECT_EQ(ErrorOf({.ctx = 10, .sequences = 0}),
+            "room for 0 sequences holds no prompt; ask for at least one");
+}
+
+TEST(EnginePlan, RefusesMoreCellsThanCanBeCounted) {
+  EXPECT_EQ(ErrorOf({.ctx = 1000, .sequences = 4'000'000}),
+            "4000000 sequences of 1000 tokens are more than a KV cache can hold");
+}
+
+}  // namespace
+}  // namespace moestro

@@ -1,0 +1,180 @@
+// SPDX-License-Identifier: MIT
+#include "native/slot_part.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <optional>
+#include <ranges>
+#include <utility>
+
+#include "base/bytes.h"
+#include "base/check.h"
+#include "base/log.h"
+#include "decide/slots/policy.h"
+#include "native/catalog.h"
+#include "native/plan/io_depth.h"
+#include "residency/lease_stream.h"
+#include "store/probe.h"
+
+namespace moestro {
+namespace {
+
+// Of each depth: a round reads so much, or for so long. Where others use the disk, too, one round
+// may well find that more reads help; two seldom do.
+constexpr int kDepthRounds = 2;
+constexpr uint64_t kBytesOfARound = 32 * kMiB;
+constexpr double kSecondsOfARound = 0.05;
+
+// Memory is empty yet, and no read is under way.
+uint32_t MeasureIoDepth(const OpenedModel& opened) {
+  const std::vector<Extent> matrices = OwnSlices(opened.catalog);
+  uint32_t fewest = kIoDepths.back();
+  uint64_t seed = 0;
+  for (int round = 0; round < kDepthRounds && fewest > kIoDepths.front(); ++round) {
+    std::vector<DepthSpeed> measured;
+    // The first reads of a file find the way to its blocks; that must not speak for more of them.
+    for (const uint32_t depth : std::views::reverse(kIoDepths)) {
+      const Result<BandwidthProbe> probe = ProbeBandwidth(*opened.reader, matrices,
+                                                          {.reads = {.max_in_flight = depth},
+                                                           .total = kBytesOfARound,
+                                                           .most_seconds = kSecondsOfARound,
+                                                           .seed = ++seed});
+      if (!probe) {  // the step that needs what cannot be read will say so
+        LogInfo("{}; the disk gets {} reads at a time", probe.error().message, kIoDepths.front());
+        return kIoDepths.front();
+      }
+      measured.push_back({.depth = depth, .bytes_per_second = probe->bytes_per_second});
+    }
+    fewest = std::min(fewest, FewestThatFill(measured));
+  }
+  return fewest;
+}
+
+// Sets options.io_depth if that is left to a measurement.
+Result<PlannedMemory> PlanSlots(const OpenedModel& opened, const FixedBytes& fixed,
+                                EngineOptions& options) {
+  const ExpertCatalog& catalog = opened.catalog;
+  const auto plan = [&] {
+    return PlanMemory(options, catalog, opened.reader->block(), opened.model.spec.router.n_used,
+                      fixed);
+  };
+  if (options.io_depth > 0) return plan();
+  options.io_depth = kIoDepths.front();
+  TRY(PlannedMemory usual, plan());
+  // Where nothing is read while a text is written, or so little, the depth is worth no measurement.
+  const bool reads_much = usual.plan.n_slots < usual.plan.n_experts &&
+                          catalog.total_bytes() >= kDepthRounds * kBytesOfARound;
+  if (!reads_much) return usual;
+  options.io_depth = MeasureIoDepth(opened);
+  Result<PlannedMemory> planned = plan();
+  if (planned) return planned;
+  options.io_depth = kIoDepths.front();  // more takes memory that this budget does not have
+  return usual;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<SlotPart>> SlotPart::Create(const OpenedModel& opened, DevicePart& devices,
+                                                   const FixedBytes& fixed) {
+  EngineOptions options = opened.options;
+  TRY(PlannedMemory planned, PlanSlots(opened, fixed, options));
+  std::unique_ptr<SlotPart> part(new SlotPart(opened, std::move(planned)));
+  part->queue_ = std::make_unique<ReadQueue>(
+      *opened.reader, opened.paths(),
+      ReadQueueOptions{.max_in_flight = options.io_depth, .max_speculative = options.io_depth});
+  TRY(part->policy_, opened.policies.Choose(opened.model.id, part->memory().n_slots));
+  TRY_STATUS(part->Allocate(devices));
+  return part;
+}
+
+// In memory that the first device copies from directly, as far as its driver gives that much, else
+// in plain memory.
+Status SlotPart::Allocate(DevicePart& devices) {
+  const uint64_t staging = devices.staging_slots();
+  const auto create = [&](const HostMemorySource& source) -> Result<std::unique_ptr<Residency>> {
+    TRY(std::unique_ptr<Residency> made, Residency::Create(opened_.catalog, planned_.slots, policy_,
+                                                           *queue_, opened_.options.clock, source));
+    if (staging > 0) TRY_STATUS(made->AllocateStaging(staging, source));
+    return made;
+  };
+  if (devices.slot_memory()) {
+    Result<std::unique_ptr<Residency>> pinned = create(*devices.slot_memory());
+    if (pinned || pinned.error().code != Errc::kNoMemory) {
+      TRY(residency_, std::move(pinned));
+      return {};
+    }
+    LogInfo("{}: experts lie in plain memory", pinned.error().message);
+    devices.CopyFromPlainMemory();
+  }
+  TRY(residency_, create({}));
+  return {};
+}
+
+ResidentModel SlotPart::MakeResidentModel() const {
+  const MoeShape& shape = opened_.model.id.shape;
+  std::vector<SlotTable> tables;
+  for (const uint64_t n : planned_.slots) {
+    auto chosen = MakePolicy(policy_);
+    CHECK(chosen.has_value());  // residency has one
+    tables.emplace_back(PolicyShape{.slots = n, .layers = shape.n_layer, .experts = shape.n_expert},
+                        *std::move(chosen));
+  }
+  // Its own catalog: a caller may keep the model while a restart replaces the engine's.
+  return {std::move(tables), [its = opened_.catalog](ExpertKey key) { return its.copy(key).pool; }};
+}
+
+std::vector<SlotContents> SlotPart::contents() const {
+  std::vector<SlotContents> pools;
+  for (uint32_t p = 0; p < planned_.slots.size(); ++p) {
+    pools.push_back({.slots = planned_.slots[p],
+                     .expert_bytes = opened_.catalog.pools[p].expert_bytes(),
+                     .experts = residency_->contents(p)});
+  }
+  return pools;
+}
+
+// In steps, so that a progress bar moves: each thread of the team takes its part of every step.
+Status SlotPart::Populate(Team& team, const Progress& report) const {
+  constexpr size_t kSteps = 16;
+  for (size_t step = 0; step < kSteps; ++step) {
+    report("reserving memory", step, kSteps);
+    TRY_STATUS(team.Run([&](int thread, int n_threads) {
+      const auto part = step * static_cast<size_t>(n_threads) + static_cast<size_t>(thread);
+      residency_->Populate(part, kSteps * static_cast<size_t>(n_threads));
+    }));
+  }
+  return {};
+}
+
+Status SlotPart::ReadAll(const Progress& report) {
+  if (!holds_all()) {
+    return Fail(Errc::kInvalidRequest, "{} slots do not hold all {} experts; raise --ram",
+                memory().n_slots, memory().n_experts);
+  }
+  const ModelSpec& spec = opened_.model.spec;
+  const uint32_t layers = spec.n_expert_layers();
+  for (uint16_t l = 0; l < layers; ++l) {
+    std::vector<ExpertKey> keys;
+    for (uint16_t e = 0; e < spec.router.n_expert; ++e) {
+      keys.push_back({.layer = ExpertLayerId{l}, .expert = {e}});
+    }
+    LeaseStream leases(*residency_, keys, Urgency::kDemand);
+    leases.Advance();
+    CHECK(leases.all_taken());
+    residency_->Drain();
+    if (auto error = residency_->TakeError()) return std::unexpected(*std::move(error));
+    report("loading experts", l + 1U, layers);
+  }
+  return {};
+}
+
+Result<double> SlotPart::ProbeReads(uint64_t total) {
+  // A prefill may leave reads under way that no step waited for; the probe would meet their
+  // results.
+  residency_->Settle();
+  TRY(const BandwidthProbe probe, ProbeBandwidth(*opened_.reader, OwnSlices(opened_.catalog),
+                                                 {.reads = queue_->options(), .total = total}));
+  return probe.bytes_per_second;
+}
+
+}  // namespace moestro

@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: MIT
+// The slots of an engine: how many the budget gives, the queue that fills them, who leaves one, and
+// what is in them.
+//
+// Thread rule: the engine thread.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "base/result.h"
+#include "decide/slots/resident_model.h"
+#include "device/team.h"
+#include "engine/engine.h"
+#include "native/device_part.h"
+#include "native/opened_model.h"
+#include "native/plan/memory_plan.h"
+#include "residency/residency.h"
+#include "store/read_queue.h"
+
+namespace moestro {
+
+class SlotPart {
+ public:
+  // What is left of the budget becomes slots; measures how many reads the disk gets at a time if no
+  // number was asked for. `opened` must outlive this, and so must the memory that `devices` copy
+  // from. kInvalidRequest: the budget is too small (names the smallest that works); kNoMemory;
+  // kUsage.
+  static Result<std::unique_ptr<SlotPart>> Create(const OpenedModel& opened, DevicePart& devices,
+                                                  const FixedBytes& fixed);
+  SlotPart(const SlotPart&) = delete;
+  SlotPart& operator=(const SlotPart&) = delete;
+
+  const MemoryPlan& memory() const { return planned_.plan; }          // without devices
+  std::span<const uint64_t> slots() const { return planned_.slots; }  // by pool
+  const PolicyChoice& policy() const { return policy_; }              // in use
+  bool holds_all() const { return memory().n_slots >= memory().n_experts; }
+  ReadQueue& queue() { return *queue_; }
+  uint32_t io_depth() const { return queue_->options().max_in_flight; }
+  Residency& residency() { return *residency_; }
+  const Residency& residency() const { return *residency_; }
+  // Which experts would be in memory if nothing were prefetched, empty.
+  ResidentModel MakeResidentModel() const;
+  std::vector<SlotContents> contents() const;
+
+  // Makes all slots resident. REQUIRES: nothing has been acquired yet.
+  Status Populate(Team& team, const Progress& report) const;
+  // Reads every expert into its slot. kInvalidRequest: the slots do not hold them all; kIo.
+  Status ReadAll(const Progress& report);
+  // Bytes per second of the disk, by reading `total` bytes of experts as decode does. REQUIRES: no
+  // leases. kIo.
+  Result<double> ProbeReads(uint64_t total);
+
+ private:
+  SlotPart(const OpenedModel& opened, PlannedMemory planned)
+      : opened_(opened), planned_(std::move(planned)) {}
+  Status Allocate(DevicePart& devices);
+
+  const OpenedModel& opened_;
+  PlannedMemory planned_;
+  PolicyChoice policy_;
+  std::unique_ptr<ReadQueue> queue_;
+  std::unique_ptr<Residency> residency_;
+};
+
+}  // namespace moestro
