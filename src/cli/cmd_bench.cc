@@ -24,6 +24,7 @@
 #include "cli/terminal_session.h"
 #include "core/random_tokens.h"
 #include "engine/append.h"
+#include "load/model_to_load.h"
 #include "load/open_engine.h"
 #include "native/native_engine.h"
 #include "offline/bench/decode_limit.h"
@@ -142,11 +143,11 @@ Status UseRouting(const BenchOptions& options, Engine& engine,
 Result<Measured> RunOnce(const BenchOptions& options, ProgressBar& bar) {
   using Clock = std::chrono::steady_clock;
   const Clock::time_point start = Clock::now();
-  TRY(ModelFile model, ModelFile::Open(options.model));
-  TRY_STATUS(CheckDraft(options.draft, options.common.engine, model.spec));
+  TRY(ModelToLoad model, ModelToLoad::Open(options.model, options.common.engine.engine));
+  TRY_STATUS(CheckDraft(options.draft, options.common.engine, model.id().shape));
   EngineOptions engine_options = options.common.engine;
-  engine_options.caller_bytes += DraftBytes(options.draft, model.spec) +
-                                 DecodeLimit::BytesFor(model.id.shape, DecodeShapeOf(options));
+  engine_options.caller_bytes += DraftBytes(options.draft, model.n_vocab()) +
+                                 DecodeLimit::BytesFor(model.id().shape, DecodeShapeOf(options));
   TRY(const std::unique_ptr<Engine> engine,
       OpenEngine(std::move(model), engine_options, ShowOn(bar)));
   Measured run;

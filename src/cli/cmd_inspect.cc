@@ -16,9 +16,11 @@
 #include "cli/commands.h"
 #include "cli/common_flags.h"
 #include "cli/flags.h"
+#include "cli/hosted_inspection.h"
 #include "cli/output.h"
 #include "cli/report.h"
 #include "core/expert_catalog.h"
+#include "load/model_to_load.h"
 #include "model/model_file.h"
 #include "native/catalog.h"
 #include "native/plan/fit.h"
@@ -261,8 +263,10 @@ Json ToJson(const InspectOptions& options, const Inspection& i) {
 }
 
 Status Run(const InspectOptions& options) {
-  TRY(const Inspection found, Inspect(options));
   Output output(STDOUT_FILENO);
+  TRY(const ModelToLoad model, ModelToLoad::Open(options.model, options.common.engine.engine));
+  if (!model.is_native()) return InspectHosted(model, options.common, output);
+  TRY(const Inspection found, Inspect(options));
   if (options.common.json) return output.Write(ToJson(options, found).Dump() + "\n");
   return output.Write(ShapeText(found) + SizesText(found) + FitsText(found));
 }

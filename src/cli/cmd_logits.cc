@@ -24,6 +24,7 @@
 #include "cli/terminal_session.h"
 #include "engine/append.h"
 #include "engine/engine.h"
+#include "load/model_to_load.h"
 #include "load/open_engine.h"
 #include "model/model_file.h"
 #include "model/vocab.h"
@@ -80,10 +81,10 @@ Json TopLogits(std::span<const float> logits, size_t count) {
 }
 
 // The vocabulary is gone again when the engine takes its memory.
-Result<std::vector<Token>> TokenizePrompt(const LogitsOptions& options, const ModelFile& model) {
+Result<std::vector<Token>> TokenizePrompt(const LogitsOptions& options, const ModelToLoad& model) {
   const EngineOptions& engine = options.common.engine;
-  TRY(const Vocab vocab, Vocab::Load(model.gguf));
-  const uint32_t n_ctx_train = model.spec.n_ctx_train;
+  TRY(const Vocab vocab, Vocab::Load(model.gguf()));
+  const uint32_t n_ctx_train = model.n_ctx_train();
   TRY(Prompt prompt,
       ReadPrompt(vocab, FromText(*options.prompt),
                  {.n_ctx = std::min(engine.ctx, n_ctx_train), .n_ctx_train = n_ctx_train}, engine));
@@ -163,7 +164,7 @@ Status Run(LogitsOptions& options) {
     return Fail(Errc::kUsage, "--every writes to a file: give both, --every -o FILE");
   }
   TRY_STATUS(ApplyQuality(options.common.quality, options.model, options.common.engine));
-  TRY(ModelFile model, ModelFile::Open(options.model));
+  TRY(ModelToLoad model, ModelToLoad::Open(options.model, options.common.engine.engine));
   if (options.prompt) {
     TRY(options.tokens, TokenizePrompt(options, model));
   }

@@ -122,6 +122,17 @@ Flag AddCommonFlags(Flags flags, CommonOptions& options) {
                     TRY(engine.chunk, ParseChunk(text));
                     return {};
                   });
+  flags.AddParsed("--engine", "auto|native|hosted",
+                  "the native engine where it knows the model's family, else libllama's forward "
+                  "pass (default: auto)",
+                  [&engine](const std::string& text) -> Status {
+                    if (text != "auto" && text != "native" && text != "hosted") {
+                      return Fail(Errc::kUsage, "'{}' is no engine; write auto, native or hosted",
+                                  text);
+                    }
+                    engine.engine = text;
+                    return {};
+                  });
   flags.AddParsed("--reader", "uring|pread|auto", "how experts are read (default: auto)",
                   [&engine](const std::string& text) -> Status {
                     TRY([[maybe_unused]] const ReaderKind kind, ParseReaderKind(text));

@@ -32,6 +32,7 @@ constexpr Window CoveringWindow(const Extent& extent, uint64_t block) {
 
 // Enough memory for the window of any extent of `length` bytes, wherever it starts.
 constexpr uint64_t WindowCapacity(uint64_t length, uint64_t block) {
+  if (length == 0) return 0;
   return AlignUp(length, block) + (length % block == 1 ? 0 : block);
 }
 

@@ -60,6 +60,7 @@ struct MemoryPlan {
 };
 
 struct EngineOptions {
+  std::string engine = "auto";          // auto, native, hosted; load/model_to_load.h
   uint64_t ram_bytes = 0;               // peak of the whole process; 0: what is free, less a margin
   uint64_t caller_bytes = 0;            // part of it: what the caller will take beside the engine
   std::optional<CacheSize> cache = {};  // fixes the expert slots; then ram_bytes is only a check
@@ -68,7 +69,7 @@ struct EngineOptions {
   KvType kv_type = KvType::kF16;        // of keys and values
   uint32_t chunk = 0;           // most tokens per prefill chunk; 0: native/plan/prompt_chunk.h
   std::string reader = "auto";  // auto, uring, pread
-  uint32_t io_depth = 0;  // reads of at most 1 MiB at a time; 0: measured, native/plan/io_depth.h
+  uint32_t io_depth = 0;  // reads of at most 1 MiB at a time; 0: measured, engine/plan/io_depth.h
   // Who leaves a slot; nullopt: what policy_source.h finds for this model and number of slots.
   std::optional<PolicyChoice> policy = {};
   std::string policy_file = {};           // a tuning to follow; read only without `policy`
@@ -122,6 +123,8 @@ struct EngineOptions {
   std::function<std::unique_ptr<BlockReader>(std::unique_ptr<BlockReader>)> wrap_reader = {};
   // For models whose layers have states; empty: no such layer can be computed.
   MakeStateMixer make_state_mixer = {};
+  // The hosted engine fills the bytes of experts that are not in memory with 0xFF.
+  bool poisons_absent_experts = false;
   // Asked at every look at StopSignal whether a stop is requested at that moment; may be empty.
   StopSignal::AtLook at_look = {};
   // By which prefetch judges what steps cost.

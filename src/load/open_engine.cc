@@ -3,23 +3,29 @@
 
 #include <utility>
 
+#include "hosted/hosted_engine.h"
 #include "native/native_engine.h"
 
 namespace moestro {
 
 Result<std::unique_ptr<Engine>> OpenEngine(const std::string& model_path,
                                            const EngineOptions& options, Progress progress) {
-  TRY(ModelFile model, ModelFile::Open(model_path));
+  TRY(ModelToLoad model, ModelToLoad::Open(model_path, options.engine));
   return OpenEngine(std::move(model), options, std::move(progress));
 }
 
-Result<std::unique_ptr<Engine>> OpenEngine(ModelFile model, const EngineOptions& options,
+Result<std::unique_ptr<Engine>> OpenEngine(ModelToLoad model, const EngineOptions& options,
                                            Progress progress) {
-  return NativeEngine::Open(std::move(model), options, std::move(progress));
+  if (model.is_native()) {
+    return NativeEngine::Open(std::move(model).TakeNative(), options, std::move(progress));
+  }
+  return HostedEngine::Open(std::move(model).TakeHosted(), options, std::move(progress));
 }
 
 Result<MemoryPlan> PlanEngine(const std::string& model_path, const EngineOptions& options) {
-  return NativeEngine::Plan(model_path, options);
+  TRY(ModelToLoad model, ModelToLoad::Open(model_path, options.engine));
+  if (model.is_native()) return NativeEngine::Plan(model_path, options);
+  return HostedEngine::Plan(std::move(model).TakeHosted(), options);
 }
 
 }  // namespace moestro

@@ -9,16 +9,16 @@
 
 #include "base/result.h"
 #include "engine/engine.h"
-#include "model/model_file.h"
+#include "load/model_to_load.h"
 
 namespace moestro {
 
-// Errors: what ModelFile::Open() says; kInvalidRequest when the budget is too small (names the
+// Errors: what ModelToLoad::Open() says; kInvalidRequest when the budget is too small (names the
 // smallest that works, broken down).
 Result<std::unique_ptr<Engine>> OpenEngine(const std::string& model_path,
                                            const EngineOptions& options, Progress progress = {});
 // Of a file that is open already.
-Result<std::unique_ptr<Engine>> OpenEngine(ModelFile model, const EngineOptions& options,
+Result<std::unique_ptr<Engine>> OpenEngine(ModelToLoad model, const EngineOptions& options,
                                            Progress progress = {});
 // Where the budget would go, without reading a weight. Errors: those of OpenEngine() but for kIo
 // while reading.

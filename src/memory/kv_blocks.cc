@@ -2,6 +2,7 @@
 #include "memory/kv_blocks.h"
 
 #include <algorithm>
+#include <limits>
 #include <span>
 
 #include "base/check.h"
@@ -117,6 +118,21 @@ KvTimeline KvBlocks::Fork(const KvTimeline& timeline) {
     for (uint32_t p = span.begin; p < span.end; ++p) Take(span.block, p % kPositions);
   }
   return timeline;
+}
+
+Result<uint32_t> BlocksOf(const KvDemand& demand) {
+  const uint32_t common = std::min(demand.common, demand.n_ctx);
+  const uint64_t n_blocks =
+      demand.positions > 0
+          ? KvBlocks::BlocksFor(std::max(demand.positions, demand.n_ctx))
+          : KvBlocks::BlocksFor(common) +
+                uint64_t{KvBlocks::BlocksFor(demand.n_ctx - common)} * demand.sequences;
+  if (n_blocks * KvBlocks::kPositions > std::numeric_limits<int32_t>::max()) {
+    return Fail(Errc::kInvalidRequest,
+                "{} sequences of {} tokens are more than a KV cache can hold", demand.sequences,
+                demand.n_ctx);
+  }
+  return static_cast<uint32_t>(n_blocks);
 }
 
 }  // namespace moestro

@@ -78,4 +78,14 @@ class KvBlocks {
   std::vector<BlockId> free_;    // no cell is used; taken from the end
 };
 
+// What the sequences of a run may need together.
+struct KvDemand {
+  uint32_t n_ctx = 0;      // positions of a sequence
+  uint32_t sequences = 1;  // at a time
+  uint32_t common = 0;     // first positions that they share, because they are forks
+  uint32_t positions = 0;  // of all sequences together; 0: what the others say
+};
+// Blocks for that. kInvalidRequest: they are more than a cache can hold.
+Result<uint32_t> BlocksOf(const KvDemand& demand);
+
 }  // namespace moestro

@@ -24,6 +24,7 @@ class StateSlots {
   void Share(StateSlot slot);
   void GiveBack(StateSlot slot);
 
+  bool is_used(StateSlot slot) const { return users_[slot.value] > 0; }
   uint32_t size() const { return static_cast<uint32_t>(users_.size()); }
   uint32_t free() const { return static_cast<uint32_t>(free_.size()); }
 

@@ -4,9 +4,7 @@
 #include <llama.h>
 
 #include <algorithm>
-#include <exception>
 #include <limits>
-#include <mutex>
 #include <optional>
 #include <set>
 #include <utility>
@@ -14,45 +12,11 @@
 #include "base/printable.h"
 #include "base/utf8.h"
 #include "model/gguf_file.h"
+#include "model/llama_load.h"
 #include "model/vocab_check.h"
 
 namespace moestro {
 namespace {
-
-void IgnoreLog(ggml_log_level, const char*, void*) {}
-
-void KeepLastError(ggml_log_level level, const char* text, void* user_data) {
-  if (level != GGML_LOG_LEVEL_ERROR) return;
-  std::string& last = *static_cast<std::string*>(user_data);
-  // "function: error loading model: reason": only the reason helps a user. The last line that
-  // libllama writes merely says that it failed.
-  constexpr std::string_view kMarker = "error loading model: ";
-  const std::string_view line(text);
-  const size_t at = line.find(kMarker);
-  if (at != std::string_view::npos) last = line.substr(at + kMarker.size());
-  if (last.empty()) last = line;
-}
-
-// Calls libllama with its log captured; afterwards the log is silent. The log is one per process,
-// so one load runs at a time.
-llama_model* LoadWithLog(const std::string& path, std::string& last_error) {
-  static std::mutex log_mutex;
-  const std::scoped_lock lock(log_mutex);
-  llama_log_set(KeepLastError, &last_error);
-  llama_model_params params = llama_model_default_params();
-  params.vocab_only = true;
-  params.load_mode = LLAMA_LOAD_MODE_NONE;  // no mapping, so no read-ahead into the tensors
-  params.n_gpu_layers = 0;
-  llama_model* model = nullptr;
-  try {
-    model = llama_model_load_from_file(path.c_str(), params);
-  } catch (const std::exception& e) {
-    last_error = e.what();
-  }
-  llama_log_set(IgnoreLog, nullptr);
-  while (!last_error.empty() && last_error.back() == '\n') last_error.pop_back();
-  return model;
-}
 
 // libllama asserts these when it tokenizes with special tokens.
 bool SpecialTokensExist(const llama_vocab* vocab) {
@@ -120,8 +84,12 @@ Result<Vocab> Vocab::Load(const GgufFile& file) {
   TRY_STATUS(CheckTokenizer(file));
   TRY(std::optional<std::string> pre_tokenizer, file.FindString("tokenizer.ggml.pre"));
   const std::string& path = file.paths().front();
+  llama_model_params params = llama_model_default_params();
+  params.vocab_only = true;
+  params.load_mode = LLAMA_LOAD_MODE_NONE;  // no mapping, so no read-ahead into the tensors
+  params.n_gpu_layers = 0;
   std::string reason;
-  Model model(LoadWithLog(path, reason));
+  Model model(LoadByLlama(path, params, reason));
   if (model == nullptr) {
     return Fail(Errc::kInvalidFile, "{}: libllama cannot read the vocabulary: {}", path,
                 Printable(reason, 300));

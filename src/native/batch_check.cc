@@ -3,8 +3,10 @@
 
 #include <algorithm>
 #include <cstddef>
-#include <map>
+#include <optional>
 #include <vector>
+
+#include "engine/check_batch.h"
 
 namespace moestro {
 namespace {
@@ -45,33 +47,15 @@ Status CheckLittleStep(const Batch& batch, const BatchRules& rules) {
 }  // namespace
 
 Status CheckBatch(const Batch& batch, const SequenceTable& sequences, const BatchRules& rules) {
-  if (batch.rows.empty()) return Fail(Errc::kInvalidRequest, "there are no tokens to evaluate");
-  TRY_STATUS(CheckLittleStep(batch, rules));
-  std::map<SequenceId, uint32_t> lengths;  // with the rows checked so far
-  for (const BatchRow& row : batch.rows) {
-    const Timeline* timeline = sequences.Find(row.sequence);
-    if (timeline == nullptr) {
-      return Fail(Errc::kInvalidRequest, "there is no sequence {}", row.sequence.value);
-    }
-    const auto length =
-        lengths.try_emplace(row.sequence, static_cast<uint32_t>(timeline->tokens.size())).first;
-    if (row.position != length->second) {
-      return Fail(Errc::kInvalidRequest, "position {} does not follow a sequence of {} tokens",
-                  row.position, length->second);
-    }
-    if (++length->second > rules.n_ctx) {
-      return Fail(
-          Errc::kInvalidRequest,
-          "{} tokens after {} do not fit a context of {}; raise --ctx (this model allows {})",
-          std::ranges::count(batch.rows, row.sequence, &BatchRow::sequence),
-          timeline->tokens.size(), rules.n_ctx, rules.spec.n_ctx_train);
-    }
-    if (row.token < 0 || static_cast<uint32_t>(row.token) >= rules.spec.n_vocab) {
-      return Fail(Errc::kInvalidRequest, "token {} is outside the vocabulary (0 to {})", row.token,
-                  rules.spec.n_vocab - 1);
-    }
-  }
-  return {};
+  TRY_STATUS(CheckRows(
+      batch,
+      {.n_ctx = rules.n_ctx, .n_ctx_train = rules.spec.n_ctx_train, .n_vocab = rules.spec.n_vocab},
+      [&](SequenceId id) -> std::optional<uint32_t> {
+        const Timeline* timeline = sequences.Find(id);
+        if (timeline == nullptr) return std::nullopt;
+        return static_cast<uint32_t>(timeline->tokens.size());
+      }));
+  return CheckLittleStep(batch, rules);
 }
 
 }  // namespace moestro

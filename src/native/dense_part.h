@@ -16,6 +16,7 @@
 #include "core/batch.h"
 #include "device/team.h"
 #include "engine/engine.h"
+#include "engine/plan/memory_plan.h"
 #include "forward/dense/layer_graph.h"
 #include "forward/dense/look_ahead.h"
 #include "forward/dense/step_buffers.h"
@@ -25,7 +26,6 @@
 #include "native/dense_reads.h"
 #include "native/find_weights.h"
 #include "native/opened_model.h"
-#include "native/plan/memory_plan.h"
 #include "store/read_queue.h"
 
 namespace moestro {

@@ -20,11 +20,11 @@
 #include "device/host_memory.h"
 #include "device/team.h"
 #include "engine/device_options.h"
+#include "engine/plan/memory_plan.h"
 #include "forward/experts/device_experts.h"
 #include "forward/experts/device_probe.h"
 #include "native/dense_part.h"
 #include "native/opened_model.h"
-#include "native/plan/memory_plan.h"
 #include "store/extent_reader.h"
 
 namespace moestro {

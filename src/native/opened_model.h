@@ -20,13 +20,13 @@
 #include "decide/ahead/predictor.h"
 #include "device/cpu_device.h"
 #include "engine/engine_options.h"
+#include "engine/plan/memory_plan.h"
 #include "forward/experts/expert_exec.h"
 #include "learned/policy_source.h"
 #include "memory/layer_memory.h"
 #include "model/low_copies.h"
 #include "model/model_file.h"
 #include "native/plan/engine_plan.h"
-#include "native/plan/memory_plan.h"
 #include "store/block_reader.h"
 
 namespace moestro {

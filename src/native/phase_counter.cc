@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "residency/count_phase.h"
 
 namespace moestro {
 
@@ -40,18 +41,7 @@ void PhaseCounter::End(const Begun& begun) const {
   const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begun.start;
   phase.seconds += took.count();
   phase.wait_seconds += experts_.wait_seconds() - begun.waited;
-  phase.expert_uses += did.requests;
-  phase.hits += did.hits;
-  phase.misses += did.late + did.misses;
-  phase.late += did.late;
-  phase.evictions += did.evictions;
-  phase.row_uses += did.row_requests;
-  phase.row_hits += did.row_hits;
-  phase.prefetches += did.prefetches;
-  phase.used_prefetches += did.used_prefetches;
-  phase.dropped_prefetches += did.dropped_prefetches;
-  phase.disk_bytes += did.bytes_read;
-  phase.needed_bytes += did.needed_bytes;
+  CountResidency(did, phase);
   phase.touched_bytes += did.asked_bytes + dense_bytes_ - begun.dense_bytes;
   phase.losses += protocol_.losses().Since(begun.lost);
 }

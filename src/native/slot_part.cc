@@ -11,8 +11,8 @@
 #include "base/check.h"
 #include "base/log.h"
 #include "decide/slots/policy.h"
+#include "engine/plan/io_depth.h"
 #include "native/catalog.h"
-#include "native/plan/io_depth.h"
 #include "residency/lease_stream.h"
 #include "store/probe.h"
 

@@ -14,9 +14,9 @@
 #include "decide/slots/resident_model.h"
 #include "device/team.h"
 #include "engine/engine.h"
+#include "engine/plan/memory_plan.h"
 #include "native/device_part.h"
 #include "native/opened_model.h"
-#include "native/plan/memory_plan.h"
 #include "residency/residency.h"
 #include "store/read_queue.h"
 

@@ -90,6 +90,21 @@ Result<std::unique_ptr<Residency>> Residency::Create(const ExpertCatalog& catalo
   return residency;
 }
 
+Result<std::unique_ptr<Residency>> Residency::CreateAt(ExpertHome& home,
+                                                       const ExpertCatalog& catalog,
+                                                       std::span<const uint64_t> slots,
+                                                       const PolicyChoice& policy, ReadQueue& queue,
+                                                       const Clock& clock) {
+  CHECK(slots.size() == catalog.pools.size());
+  std::unique_ptr<Residency> residency(new Residency(catalog, queue, clock));
+  residency->home_ = &home;
+  for (size_t p = 0; p < catalog.pools.size(); ++p) {
+    TRY_STATUS(residency->AddPool(CapacityFor(catalog.pools[p], queue.block()), slots[p], policy,
+                                  HostMemorySource()));
+  }
+  return residency;
+}
+
 std::array<uint64_t, kMatrices> Residency::CapacityFor(const PoolShape& shape, uint64_t block) {
   std::array<uint64_t, kMatrices> capacity;
   for (size_t m = 0; m < kMatrices; ++m) {
@@ -134,7 +149,7 @@ Status Residency::AddPool(const std::array<uint64_t, kMatrices>& capacity, uint6
   TRY(std::unique_ptr<Policy> chosen, MakePolicy(policy));
   pool.table = std::make_unique<SlotTable>(shape, std::move(chosen));
   pool.slots.resize(slots);
-  TRY_STATUS(Allocate(pool, slots, memory));
+  if (home_ == nullptr) TRY_STATUS(Allocate(pool, slots, memory));
   pools_.push_back(std::move(pool));
   return {};
 }
@@ -198,6 +213,7 @@ std::optional<Lease> Residency::TryAcquire(ExpertKey key, Use use, Urgency urgen
   Pool& pool = pools_[p];
   const std::optional<Placement> placed = pool.table->Request(key, use, rows);
   if (!placed) return std::nullopt;
+  if (home_ != nullptr && placed->evicted) home_->Leaves(*placed->evicted);
   if (use == Use::kDecode) {
     for (const uint32_t other : catalog_->layers[key.layer.value].pools) {
       if (other != p) pools_[other].table->OtherCopyUsed(key, rows);
@@ -273,8 +289,19 @@ void Residency::StartReads(uint32_t p, SlotId slot, ExpertKey key, Urgency urgen
   state.missing = 0;
   state.key = key;
   state.notes = {};
-  state.outstanding = kMatrices;
-  for (size_t m = 0; m < kMatrices; ++m) StartRead(p, slot, key, m, urgency);
+  state.outstanding = 0;
+  if (home_ != nullptr) home_->Comes(key);
+  const std::array<Extent, kMatrices>& slices = catalog_->copy(key).slices;
+  for (size_t m = 0; m < kMatrices; ++m) {
+    if (slices[m].length > 0) {
+      ++state.outstanding;
+    } else {
+      state.landed = static_cast<uint8_t>(state.landed | (1U << m));  // it has no such matrix
+    }
+  }
+  for (size_t m = 0; m < kMatrices; ++m) {
+    if (slices[m].length > 0) StartRead(p, slot, key, m, urgency);
+  }
 }
 
 void Residency::StartRead(uint32_t p, SlotId slot, ExpertKey key, size_t m, Urgency urgency) {
@@ -358,6 +385,7 @@ void Residency::EndDemand() {
 void Residency::Close(Pool& pool, SlotId id) {
   const Slot& slot = pool.slots[id.value];
   if (slot.missing != 0) {
+    if (home_ != nullptr) home_->Leaves(slot.key);
     pool.table->Failed(id);
   } else {
     CHECK(slot.landed == kAllLanded);
@@ -408,7 +436,12 @@ void Residency::Adopt(ExpertKey key, std::span<const ExpertKey> keeps, const Fet
   pool.table->Unpin(placed->slot);
 }
 
-void Residency::Drop(ExpertKey key) { pools_[catalog_->copy(key).pool].table->Drop(key); }
+void Residency::Drop(ExpertKey key) {
+  SlotTable& table = *pools_[catalog_->copy(key).pool].table;
+  const bool was_there = table.contains(key);
+  table.Drop(key);
+  if (home_ != nullptr && was_there && !table.contains(key)) home_->Leaves(key);
+}
 
 ResidencyStats ResidencyStats::Since(const ResidencyStats& before) const {
   return {.requests = requests - before.requests,

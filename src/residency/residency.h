@@ -22,6 +22,7 @@
 #include "decide/slots/policy.h"
 #include "decide/slots/slot_table.h"
 #include "device/host_memory.h"
+#include "residency/expert_home.h"
 #include "store/read_queue.h"
 
 namespace moestro {
@@ -103,6 +104,11 @@ class Residency {
                                                    const PolicyChoice& policy, ReadQueue& queue,
                                                    const Clock& clock = SteadySeconds,
                                                    const HostMemorySource& memory = {});
+  // The same with experts at their own addresses. Slots are numbers only. `home` must outlive this.
+  static Result<std::unique_ptr<Residency>> CreateAt(ExpertHome& home, const ExpertCatalog& catalog,
+                                                     std::span<const uint64_t> slots,
+                                                     const PolicyChoice& policy, ReadQueue& queue,
+                                                     const Clock& clock = SteadySeconds);
   // Before anything is acquired: slots beside memory's, each for any expert, from which a device
   // copies what it has no use for in memory. kNoMemory.
   Status AllocateStaging(uint64_t slots, const HostMemorySource& memory = {});
@@ -209,6 +215,9 @@ class Residency {
   void Finish(const ExtentDone& done);
   void Unpin(const Lease& lease);
   std::byte* window(const Pool& pool, SlotId slot, size_t matrix) const {
+    if (home_ != nullptr) {
+      return home_->Window(pool.slots[slot.value].key, static_cast<Matrix>(matrix));
+    }
     return pool.memory[slot.value / pool.slots_per_piece].data() +
            slot.value % pool.slots_per_piece * pool.stride + pool.offset[matrix];
   }
@@ -217,6 +226,7 @@ class Residency {
   uint64_t block_;
   ReadQueue* queue_;
   Clock clock_;
+  ExpertHome* home_ = nullptr;    // nullptr: experts lie in slots
   std::vector<Pool> pools_;       // the catalog's; then the staging slots, if there are any
   std::vector<ExtentDone> done_;  // scratch of Pump
   std::optional<Error> error_;

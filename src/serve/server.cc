@@ -33,9 +33,8 @@
 #include "engine/engine.h"
 #include "grammar/grammar_checker.h"
 #include "grammar/grammar_process.h"
+#include "load/model_to_load.h"
 #include "load/open_engine.h"
-#include "memory/layer_memory.h"
-#include "model/model_file.h"
 #include "serve/access.h"
 #include "serve/api_keys.h"
 #include "serve/chosen_template.h"
@@ -162,14 +161,14 @@ class StopSignals {
 std::string NameOf(const std::string& path) { return std::filesystem::path(path).stem().string(); }
 
 // Room for what requests take, for one full context and for others' texts beside it.
-Status ChooseRoom(const ServerOptions& options, const ModelSpec& spec, bool has_text,
+Status ChooseRoom(const ServerOptions& options, const ModelToLoad& model, bool has_text,
                   EngineOptions& engine) {
   uint64_t requests = kRequestBytes;
   // A process for each text's grammar, and two to try new ones out.
   if (has_text) requests += (options.parallel + 2) * kGrammarMemory;
   engine.caller_bytes += requests;
-  TRY(const MemoryShape remembers, MemoryShape::Of(spec, engine.kv_type));
-  const uint64_t each = std::max<uint64_t>(remembers.position_bytes(), 1);
+  TRY(const uint64_t position, model.PositionBytes(engine.kv_type));
+  const uint64_t each = std::max<uint64_t>(position, 1);
   if (!options.has_ctx) {
     // Half of a quarter of the rest.
     const uint64_t budget = engine.ram_bytes > 0 ? engine.ram_bytes : AvailableMemory();
@@ -177,7 +176,7 @@ Status ChooseRoom(const ServerOptions& options, const ModelSpec& spec, bool has_
     engine.ctx =
         static_cast<uint32_t>(std::clamp<uint64_t>(affordable, kSmallestContext, kDefaultContext));
   }
-  engine.ctx = std::min(engine.ctx, spec.n_ctx_train);
+  engine.ctx = std::min(engine.ctx, model.n_ctx_train());
   const uint64_t beside = options.cache_ram > 0 ? options.cache_ram / each : engine.ctx;
   engine.positions = static_cast<uint32_t>(
       std::min<uint64_t>(engine.ctx + beside, std::numeric_limits<int32_t>::max() / 2));
@@ -185,18 +184,18 @@ Status ChooseRoom(const ServerOptions& options, const ModelSpec& spec, bool has_
   engine.sequences = options.parallel;
 }
 
-ServedModel MakeCard(const ServerOptions& options, const ModelFile& model) {
+ServedModel MakeCard(const ServerOptions& options, const ModelToLoad& model) {
   ServedModel card{
       .id = options.alias.empty() ? NameOf(options.model) : options.alias,
       .created = std::chrono::system_clock::to_time_t(std::chrono::system_clock::now()),
-      .n_ctx_train = model.spec.n_ctx_train,
-      .n_vocab = model.spec.n_vocab,
-      .size_bytes = model.gguf.file_bytes(),
-      .architecture = model.spec.arch_name,
-      .digest = Format("{:016x}", model.id.fingerprint),
+      .n_ctx_train = model.n_ctx_train(),
+      .n_vocab = model.n_vocab(),
+      .size_bytes = model.gguf().file_bytes(),
+      .architecture = model.arch_name(),
+      .digest = Format("{:016x}", model.id().fingerprint),
       .path = options.model};
   std::map<ggml_type, uint64_t> bytes;
-  for (const TensorInfo& tensor : model.gguf.tensors()) {
+  for (const TensorInfo& tensor : model.gguf().tensors()) {
     uint64_t n = 1;
     for (const int64_t ne : tensor.ne) n *= static_cast<uint64_t>(ne);
     card.n_params += n;
@@ -301,16 +300,15 @@ Status Serve(const ServerOptions& options, const std::function<void(const std::s
   TRY_STATUS(CheckSavedTextsFolder(options.saved_texts_folder));
   StopSignals::Block();
   ReturnLargeBlocksAtOnce();  // requests' bodies
-  TRY(ModelFile file, ModelFile::Open(options.model));
-  TRY(const Vocab vocab, Vocab::Load(file.gguf));
+  TRY(ModelToLoad file, ModelToLoad::Open(options.model, options.engine.engine));
+  TRY(const Vocab vocab, Vocab::Load(file.gguf()));
   if (!vocab.has_text()) {
     LogWarning("{} has no tokenizer: only completions of prompts of tokens work, without text",
                options.model);
   }
   // Forks, which a process of one thread can do well.
   TRY(const std::unique_ptr<GrammarChecker> grammars,
-      GrammarChecker::Start(vocab,
-                            {.n_tokens = file.spec.n_vocab, .most_texts = options.parallel}));
+      GrammarChecker::Start(vocab, {.n_tokens = file.n_vocab(), .most_texts = options.parallel}));
   AccessRules access = AccessFor(options, !keys.empty());
   Routes routes({.keys = std::move(keys), .access = std::move(access)});
   RequestLines log(STDERR_FILENO);
@@ -337,7 +335,7 @@ Status Serve(const ServerOptions& options, const std::function<void(const std::s
   AddFormat(chat_template, vocab, format, card);
   EngineOptions engine_options = options.engine;
   engine_options.device.goes_on_if_lost = true;
-  TRY_STATUS(ChooseRoom(options, file.spec, vocab.has_text(), engine_options));
+  TRY_STATUS(ChooseRoom(options, file, vocab.has_text(), engine_options));
   TRY(const std::unique_ptr<Engine> engine, OpenEngine(std::move(file), engine_options));
   card.n_ctx = engine->n_ctx();
   LogInfo("{}", engine->facts().description);

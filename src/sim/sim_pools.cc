@@ -9,7 +9,7 @@
 namespace moestro {
 namespace {
 
-// Slots are planned for blocks of this size (native/plan/memory_plan.h).
+// Slots are planned for blocks of this size (engine/plan/memory_plan.h).
 constexpr uint64_t kBlock = 4096;
 
 // As the replay has them: one for all where the trace does not tell, or sizes are given.

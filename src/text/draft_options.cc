@@ -30,14 +30,14 @@ Result<DraftOptions> ParseDraft(const std::string& text) {
   return Fail(Errc::kUsage, "'{}' is no number of tokens from 1 to {}", number, kMostDrafted);
 }
 
-Status CheckDraft(const DraftOptions& draft, const EngineOptions& engine, const ModelSpec& spec) {
+Status CheckDraft(const DraftOptions& draft, const EngineOptions& engine, const MoeShape& shape) {
   if (!draft.is_on()) return {};
   if (!engine.has_exact_experts()) {
     return Fail(Errc::kUsage,
                 "--draft keeps the text exact; leave out what makes it less so (--low, --t1, "
                 "--drop-below, --prefer-resident, --little, --quality)");
   }
-  if (draft.kind == DraftKind::kLittle && spec.router.n_used < 2) {
+  if (draft.kind == DraftKind::kLittle && shape.n_used < 2) {
     return Fail(Errc::kUsage,
                 "--draft little needs a model that uses several experts for a token; this one "
                 "uses 1");
@@ -45,8 +45,8 @@ Status CheckDraft(const DraftOptions& draft, const EngineOptions& engine, const 
   return {};
 }
 
-uint64_t DraftBytes(const DraftOptions& draft, const ModelSpec& spec) {
-  return draft.is_on() ? (uint64_t{draft.most} + 1) * spec.n_vocab * sizeof(float) : 0;
+uint64_t DraftBytes(const DraftOptions& draft, uint32_t n_vocab) {
+  return draft.is_on() ? (uint64_t{draft.most} + 1) * n_vocab * sizeof(float) : 0;
 }
 
 }  // namespace moestro

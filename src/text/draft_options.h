@@ -6,7 +6,7 @@
 #include <string>
 
 #include "base/result.h"
-#include "core/model_spec.h"
+#include "core/model_id.h"
 #include "engine/engine_options.h"
 
 namespace moestro {
@@ -23,8 +23,8 @@ struct DraftOptions {
 // "little", "ngram:12". kUsage otherwise.
 Result<DraftOptions> ParseDraft(const std::string& text);
 // kUsage: the model has no fewer experts to draft with, or the engine's output is not exact.
-Status CheckDraft(const DraftOptions& draft, const EngineOptions& engine, const ModelSpec& spec);
+Status CheckDraft(const DraftOptions& draft, const EngineOptions& engine, const MoeShape& shape);
 // What keeping the logits of a draft's rows takes beside the engine.
-uint64_t DraftBytes(const DraftOptions& draft, const ModelSpec& spec);
+uint64_t DraftBytes(const DraftOptions& draft, uint32_t n_vocab);
 
 }  // namespace moestro

@@ -20,18 +20,18 @@ namespace moestro {
 Result<std::unique_ptr<Session>> Session::Load(const std::string& path, const EngineOptions& engine,
                                                const SamplingOptions& sampling) {
   // Our own reader goes first: it survives damaged files, libllama's need not.
-  TRY(ModelFile model, ModelFile::Open(path));
-  TRY(Vocab vocab, Vocab::Load(model.gguf));
+  TRY(ModelToLoad model, ModelToLoad::Open(path, engine.engine));
+  TRY(Vocab vocab, Vocab::Load(model.gguf()));
   if (!vocab.has_text()) {
     return Fail(Errc::kInvalidRequest,
                 "{} has no tokenizer, so it can neither read nor write text; 'moestro bench' and "
                 "'moestro logits --tokens' work on it",
                 path);
   }
-  const uint32_t n_ctx = std::min(engine.ctx, model.spec.n_ctx_train);
-  TRY(Sampler sampler, Sampler::Create(sampling, vocab, model.spec.n_vocab, n_ctx));
+  const uint32_t n_ctx = std::min(engine.ctx, model.n_ctx_train());
+  TRY(Sampler sampler, Sampler::Create(sampling, vocab, model.n_vocab(), n_ctx));
   std::unique_ptr<Session> session(new Session(std::move(vocab), std::move(sampler)));
-  session->limit_ = {.n_ctx = n_ctx, .n_ctx_train = model.spec.n_ctx_train};
+  session->limit_ = {.n_ctx = n_ctx, .n_ctx_train = model.n_ctx_train()};
   session->options_ = engine;
   session->model_ = std::move(model);
   return session;
@@ -44,10 +44,10 @@ void Session::MakeRoom(uint32_t n, uint32_t common, uint32_t n_ctx) {
 }
 
 Status Session::DraftWith(const DraftOptions& draft) {
-  TRY_STATUS(CheckDraft(draft, options_, model_->spec));
+  TRY_STATUS(CheckDraft(draft, options_, model_->id().shape));
   draft_ = draft;
   if (draft.is_on()) draft_control_.emplace(draft.most);
-  options_.caller_bytes += DraftBytes(draft, model_->spec);
+  options_.caller_bytes += DraftBytes(draft, model_->n_vocab());
   return {};
 }
 

@@ -16,7 +16,7 @@
 
 #include "base/result.h"
 #include "engine/engine.h"
-#include "model/model_file.h"
+#include "load/model_to_load.h"
 #include "model/vocab.h"
 #include "text/draft_control.h"
 #include "text/draft_options.h"
@@ -73,7 +73,7 @@ class Session {
   std::unique_ptr<Drafter> MakeDrafter();  // nullptr: without drafts
   Session(Vocab vocab, Sampler sampler) : vocab_(std::move(vocab)), sampler_(std::move(sampler)) {}
 
-  std::optional<ModelFile> model_;  // until the engine has it
+  std::optional<ModelToLoad> model_;  // until the engine has it
   EngineOptions options_;
   DraftOptions draft_;
   std::optional<DraftControl> draft_control_;  // with drafts

@@ -12,7 +12,7 @@
 #include <utility>
 #include <vector>
 
-#include "native/plan/io_depth.h"
+#include "engine/plan/io_depth.h"
 #include "store/block_reader.h"
 #include "tests/support/fault_reader_testing.h"
 #include "tests/support/one_sequence_testing.h"

@@ -2,7 +2,6 @@
 #include "native/plan/engine_plan.h"
 
 #include <algorithm>
-#include <limits>
 
 #include "base/bytes.h"
 #include "memory/kv_blocks.h"
@@ -18,13 +17,6 @@ uint32_t LogitsRows(const ModelSpec& spec, uint32_t sequences, uint32_t chunk) {
   const uint64_t rows = kLogitsBytes / (uint64_t{spec.n_vocab} * sizeof(float));
   // A decode step of all sequences takes one product.
   return static_cast<uint32_t>(std::clamp<uint64_t>(std::max<uint64_t>(rows, sequences), 1, chunk));
-}
-
-uint64_t BlocksOf(const SizeRequest& request, uint32_t n_ctx) {
-  if (request.positions > 0) return KvBlocks::BlocksFor(std::max(request.positions, n_ctx));
-  const uint32_t common = std::min(request.common_positions, n_ctx);
-  return KvBlocks::BlocksFor(common) +
-         uint64_t{KvBlocks::BlocksFor(n_ctx - common)} * request.sequences;
 }
 
 }  // namespace
@@ -43,13 +35,10 @@ Result<EnginePlan> EnginePlan::Of(const SizeRequest& request, const ModelSpec& s
       std::min(ChunkFor(request.chunk, spec.router), std::max(plan.n_ctx, request.sequences));
   plan.logits_rows = LogitsRows(spec, request.sequences, plan.chunk);
   plan.look_ahead = std::min(request.look_ahead, spec.n_expert_layers() - 1);
-  const uint64_t n_blocks = BlocksOf(request, plan.n_ctx);
-  if (n_blocks * KvBlocks::kPositions > std::numeric_limits<int32_t>::max()) {
-    return Fail(Errc::kInvalidRequest,
-                "{} sequences of {} tokens are more than a KV cache can hold", request.sequences,
-                plan.n_ctx);
-  }
-  plan.n_blocks = static_cast<uint32_t>(n_blocks);
+  TRY(plan.n_blocks, BlocksOf({.n_ctx = plan.n_ctx,
+                               .sequences = request.sequences,
+                               .common = request.common_positions,
+                               .positions = request.positions}));
   plan.n_cells = plan.n_blocks * KvBlocks::kPositions;
   // Each sequence has a state, and while it is in a step one that is being written; as many are for
   // kept texts and checkpoints.

@@ -14,8 +14,10 @@
 #include "base/format.h"
 #include "engine/append.h"
 #include "engine/asked_bytes.h"
+#include "load/model_to_load.h"
 #include "load/open_engine.h"
 #include "native/find_weights.h"
+#include "native/native_engine.h"
 
 namespace moestro {
 namespace {
@@ -65,22 +67,28 @@ Result<Evaluation> Evaluation::Prepare(EvalRequest request) {
   if (request.against_exact && request.reference.empty()) {
     TRY(scratch, ScratchFolder(request.scratch, request.text.paths.front()));
   }
-  TRY(ModelFile model, ModelFile::Open(request.model));
-  TRY(EvalText text, ReadEvalText(model, request.text, request.engine));
-  Evaluation evaluation(std::move(request), model.id, std::move(text));
+  TRY(ModelToLoad model, ModelToLoad::Open(request.model, request.engine.engine));
+  TRY(EvalText text, ReadEvalText(TextModel::Of(model), request.text, request.engine));
+  Evaluation evaluation(std::move(request), model.id(), std::move(text));
   evaluation.scratch_ = std::move(scratch);
   const EvalRequest& asked = evaluation.request_;
   if (!asked.against_exact) return evaluation;
   if (!asked.exact_model.empty()) {
-    TRY(model, ModelFile::Open(asked.exact_model));
+    TRY(model, ModelToLoad::Open(asked.exact_model));
     TRY_STATUS(evaluation.CheckReadsAlike(model));
   }
-  TRY_STATUS(evaluation.MakeReference(std::move(model)));
+  if (!model.is_native()) {
+    return Fail(Errc::kUnsupported,
+                "--against compares runs of the native engine; the hosted one, which {} needs, "
+                "always runs exactly",
+                model.arch_name());
+  }
+  TRY_STATUS(evaluation.MakeReference(std::move(model).TakeNative()));
   return evaluation;
 }
 
-Status Evaluation::CheckReadsAlike(const ModelFile& other) const {
-  TRY(const EvalText text, ReadEvalText(other, request_.text, request_.engine));
+Status Evaluation::CheckReadsAlike(const ModelToLoad& other) const {
+  TRY(const EvalText text, ReadEvalText(TextModel::Of(other), request_.text, request_.engine));
   if (text.n_vocab == text_.n_vocab && text.Hash() == text_.Hash()) return {};
   return Fail(Errc::kInvalidRequest,
               "{} and {} read the text as different tokens; only models of one vocabulary can be "
@@ -117,7 +125,7 @@ Result<ReferenceReader> Evaluation::RunExact(ModelFile model, const ReferenceInf
   options.caller_bytes += OwnBytes();
   {
     TRY(const std::unique_ptr<Engine> engine,
-        OpenEngine(std::move(model), options, request_.progress));
+        NativeEngine::Open(std::move(model), options, request_.progress));
     Sequence sequence = engine->NewSequence();
     std::vector<float> row(text_.n_vocab);
     TRY_STATUS(DecodeText(*engine, text_, sequence, "exact run", request_.progress,

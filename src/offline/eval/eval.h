@@ -15,6 +15,7 @@
 #include "core/model_id.h"
 #include "engine/engine.h"
 #include "engine/run_report.h"
+#include "load/model_to_load.h"
 #include "offline/eval/eval_reference.h"
 #include "offline/eval/eval_stats.h"
 #include "offline/eval/eval_text.h"
@@ -49,7 +50,7 @@ struct EvalResult {
 class Evaluation {
  public:
   // Checks the request, tokenizes, and makes the exact run if the request wants one. Errors: those
-  // of ModelFile::Open(), ScratchFolder(), ReadEvalText(), the engine and the reference's file;
+  // of ModelToLoad::Open(), ScratchFolder(), ReadEvalText(), the engine and the reference's file;
   // kInvalidRequest if the two models read the text as other tokens.
   static Result<Evaluation> Prepare(EvalRequest request);
   // Opens an engine with these options and runs it over the text. Errors: the engine's; kIo.
@@ -62,7 +63,7 @@ class Evaluation {
 
   Status MakeReference(ModelFile model);  // the one that runs exactly
   Result<ReferenceReader> RunExact(ModelFile model, const ReferenceInfo& info);
-  Status CheckReadsAlike(const ModelFile& other) const;
+  Status CheckReadsAlike(const ModelToLoad& other) const;
   uint64_t OwnBytes() const;  // beside an engine
 
   EvalRequest request_;

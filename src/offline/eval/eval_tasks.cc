@@ -11,6 +11,7 @@
 #include "base/bytes.h"
 #include "base/format.h"
 #include "engine/append.h"
+#include "load/model_to_load.h"
 #include "load/open_engine.h"
 #include "model/model_file.h"
 #include "model/token_stream.h"
@@ -206,8 +207,8 @@ Result<ItemOutcome> Ask(const TaskRequest& request, Engine& engine, Sequence& se
 
 Result<TaskRun> RunItems(const TaskRequest& request, EngineOptions options, const Vocab& vocab,
                          const Questions& questions, const std::vector<size_t>& items) {
-  TRY(ModelFile model, ModelFile::Open(request.model));
-  options.caller_bytes += uint64_t{model.spec.n_vocab} * sizeof(float);
+  TRY(ModelToLoad model, ModelToLoad::Open(request.model, options.engine));
+  options.caller_bytes += uint64_t{model.n_vocab()} * sizeof(float);
   for (const size_t item : items) {
     // In a list that grows by doubling.
     options.caller_bytes +=
@@ -252,15 +253,15 @@ uint64_t TaskRun::right() const {
 
 Result<TaskResult> RunTask(const TaskRequest& request) {
   TRY(const Questions questions, ReadQuestions(request));
-  TRY(const ModelFile model, ModelFile::Open(request.model));
-  TRY(const Vocab vocab, Vocab::Load(model.gguf));
-  const uint32_t n_ctx = std::min(request.engine.ctx, model.spec.n_ctx_train);
+  TRY(const ModelToLoad model, ModelToLoad::Open(request.model, request.engine.engine));
+  TRY(const Vocab vocab, Vocab::Load(model.gguf()));
+  const uint32_t n_ctx = std::min(request.engine.ctx, model.n_ctx_train());
   TRY(const Selection selection, Select(request, questions, vocab, n_ctx));
   if (selection.items.empty()) {
     return Fail(Errc::kInvalidRequest,
                 "{}: none of {} items fits a context of {}; raise --ctx (this model allows {}), or "
                 "take fewer --shots or --answer-tokens",
-                request.path, selection.too_long, n_ctx, model.spec.n_ctx_train);
+                request.path, selection.too_long, n_ctx, model.n_ctx_train());
   }
   std::optional<TaskRun> exact;
   if (request.against_exact) {

@@ -54,16 +54,16 @@ uint64_t EvalText::Hash() const {
   return hash.value();
 }
 
-Result<EvalText> ReadEvalText(const ModelFile& model, const TextRequest& request,
+Result<EvalText> ReadEvalText(const TextModel& model, const TextRequest& request,
                               const EngineOptions& options) {
-  EvalText text{.n_ctx = std::min(options.ctx, model.spec.n_ctx_train),
-                .n_vocab = model.spec.n_vocab,
+  EvalText text{.n_ctx = std::min(options.ctx, model.n_ctx_train),
+                .n_vocab = model.n_vocab,
                 .score_from = request.score_from};
   if (text.n_ctx < uint64_t{request.score_from} + 2) {
     return Fail(Errc::kInvalidRequest,
                 "a context of {} has no token after position {}; raise --ctx (this model allows "
                 "{}) or lower --score-from",
-                text.n_ctx, request.score_from, model.spec.n_ctx_train);
+                text.n_ctx, request.score_from, model.n_ctx_train);
   }
   TRY(const Vocab vocab, Vocab::Load(model.gguf));
   const std::vector<Token> begin = vocab.begin_tokens();

@@ -11,7 +11,7 @@
 #include "base/result.h"
 #include "core/ids.h"
 #include "engine/engine_options.h"
-#include "model/model_file.h"
+#include "load/model_to_load.h"
 
 namespace moestro {
 
@@ -46,10 +46,21 @@ struct EvalText {
   uint64_t Hash() const;                         // of all windows' tokens and what is evaluated
 };
 
+// Of the model that reads a text.
+struct TextModel {
+  const GgufFile& gguf;
+  uint32_t n_ctx_train = 0;
+  uint32_t n_vocab = 0;
+
+  static TextModel Of(const ModelToLoad& model) {
+    return {.gguf = model.gguf(), .n_ctx_train = model.n_ctx_train(), .n_vocab = model.n_vocab()};
+  }
+};
+
 // Tokenizes the texts as ReadPrompt() does, each as a whole, then cuts them. The vocabulary is gone
 // again afterwards. kInvalidRequest: the context leaves no position to evaluate, or no text has
 // one; and what OpenText() and TokenizeText() say.
-Result<EvalText> ReadEvalText(const ModelFile& model, const TextRequest& request,
+Result<EvalText> ReadEvalText(const TextModel& model, const TextRequest& request,
                               const EngineOptions& options);
 
 }  // namespace moestro

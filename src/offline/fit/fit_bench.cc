@@ -52,7 +52,10 @@ uint64_t FitText::first_row(uint32_t window) const {
 Result<FitText> ReadFitText(const ModelFile& model, const TextRequest& request,
                             const EngineOptions& options) {
   FitText fit;
-  TRY(fit.text, ReadEvalText(model, request, options));
+  TRY(fit.text, ReadEvalText({.gguf = model.gguf,
+                              .n_ctx_train = model.spec.n_ctx_train,
+                              .n_vocab = model.spec.n_vocab},
+                             request, options));
   if (fit.text.windows.size() < kFewestWindows) {
     return Fail(Errc::kInvalidRequest,
                 "{}: {} windows of {} tokens, at least {} are needed; give a longer text, more "

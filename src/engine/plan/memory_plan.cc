@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include "native/plan/memory_plan.h"
+#include "engine/plan/memory_plan.h"
 
 #include <algorithm>
 #include <cstddef>
@@ -8,7 +8,7 @@
 #include "base/system_limits.h"
 #include "core/extent.h"
 #include "decide/slots/budget.h"
-#include "native/plan/io_depth.h"
+#include "engine/plan/io_depth.h"
 #include "store/read_queue.h"
 
 namespace moestro {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include "native/plan/io_depth.h"
+#include "engine/plan/io_depth.h"
 
 #include <gtest/gtest.h>
 

@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: MIT
+#include "hosted/file_mapping.h"
+
+#include <dlfcn.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <fstream>
+#include <string>
+
+#include "base/bytes.h"
+#include "base/check.h"
+
+namespace moestro {
+namespace {
+
+thread_local LazyMapping* current = nullptr;
+
+void* MapBySystem(void* address, size_t length, int protection, int flags, int fd, off_t offset) {
+#if defined(__SANITIZE_THREAD__)
+  // The sanitizer's own must see every mapping.
+  using Map = void* (*)(void*, size_t, int, int, int, off_t);
+  static const auto next = reinterpret_cast<Map>(dlsym(RTLD_NEXT, "mmap"));
+  if (next != nullptr) return next(address, length, protection, flags, fd, offset);
+#endif
+  // NOLINTNEXTLINE(performance-no-int-to-ptr): the system answers with a number.
+  return reinterpret_cast<void*>(syscall(SYS_mmap, address, length, protection, flags, fd, offset));
+}
+
+// A line of /proc/self/maps: "begin-end rights offset device inode path".
+struct MapsLine {
+  uint64_t begin = 0;
+  uint64_t end = 0;
+  uint64_t offset = 0;
+  uint64_t inode = 0;
+};
+
+bool Parse(const std::string& line, MapsLine& parsed) {
+  unsigned long begin = 0;
+  unsigned long end = 0;
+  unsigned long offset = 0;
+  unsigned long inode = 0;
+  if (std::sscanf(line.c_str(), "%lx-%lx %*s %lx %*s %lu", &begin, &end, &offset, &inode) != 4) {
+    return false;
+  }
+  parsed = {.begin = begin, .end = end, .offset = offset, .inode = inode};
+  return true;
+}
+
+}  // namespace
+
+LazyMapping::LazyMapping(std::span<const FileStamp> files) : files_(files.begin(), files.end()) {
+  CHECK(current == nullptr);
+  current = this;
+}
+
+LazyMapping::~LazyMapping() { current = nullptr; }
+
+LazyMapping* LazyMapping::of_this_thread() { return current; }
+
+bool LazyMapping::is_for(int fd, uint32_t& file) const {
+  struct stat found{};
+  if (fd < 0 || fstat(fd, &found) != 0) return false;
+  const auto at = std::ranges::find_if(files_, [&](const FileStamp& stamp) {
+    return stamp.device == found.st_dev && stamp.inode == found.st_ino;
+  });
+  file = static_cast<uint32_t>(at - files_.begin());
+  return at != files_.end();
+}
+
+// The device is not compared: some file systems tell another one here than stat() does. That a line
+// lies where the file was mapped says enough.
+Result<std::vector<MappedRange>> LazyMapping::Remaining() const {
+  std::ifstream maps("/proc/self/maps");
+  if (!maps) return Fail(Errc::kIo, "cannot read /proc/self/maps: {}", std::strerror(errno));
+  std::vector<MappedRange> remaining;
+  for (std::string line; std::getline(maps, line);) {
+    MapsLine found;
+    if (!Parse(line, found)) continue;
+    for (const MappedRange& range : mapped_) {
+      const auto begin = reinterpret_cast<uint64_t>(range.begin);
+      const bool is_within = found.begin >= begin && found.end <= begin + range.length;
+      if (!is_within || found.inode != files_[range.file].inode) continue;
+      remaining.push_back({.begin = range.begin + (found.begin - begin),
+                           .length = found.end - found.begin,
+                           .file = range.file,
+                           .offset = found.offset});
+    }
+  }
+  return remaining;
+}
+
+Status LayOver(std::span<const MappedRange> ranges) {
+  for (const MappedRange& range : ranges) {
+    void* const laid = MapBySystem(range.begin, range.length, PROT_READ | PROT_WRITE,
+                                   MAP_FIXED | MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (laid != range.begin) {
+      return Fail(Errc::kNoMemory,
+                  "the system refuses {} of addresses for the model's file ({}); where "
+                  "vm.overcommit_memory is 2, set it to 0",
+                  FormatBytes(range.length), std::strerror(errno));
+    }
+    // A huge page would bring neighbours of an expert back.
+    madvise(range.begin, range.length, MADV_NOHUGEPAGE);
+  }
+  return {};
+}
+
+}  // namespace moestro
+
+// In place of the C library's: see the header.
+extern "C" void* mmap(void* address, size_t length, int protection, int flags, int fd,
+                      off_t offset) noexcept {
+  using moestro::LazyMapping;
+  LazyMapping* const lazy = LazyMapping::of_this_thread();
+  uint32_t file = 0;
+  if (lazy == nullptr || !lazy->is_for(fd, file)) {
+    return moestro::MapBySystem(address, length, protection, flags, fd, offset);
+  }
+  void* const mapped =
+      moestro::MapBySystem(address, length, protection, flags & ~MAP_POPULATE, fd, offset);
+  if (mapped != MAP_FAILED) {
+    lazy->Mapped({.begin = static_cast<std::byte*>(mapped),
+                  .length = moestro::AlignUp(length, 4096),
+                  .file = file,
+                  .offset = static_cast<uint64_t>(offset)});
+  }
+  return mapped;
+}
+
+extern "C" int posix_madvise(void* address, size_t length, int advice) noexcept {
+  if (moestro::LazyMapping::of_this_thread() != nullptr) return 0;  // nothing is to be read ahead
+  if (advice == POSIX_MADV_DONTNEED) return 0;  // madvise() would lose what was written there
+  return madvise(address, length, advice) == 0 ? 0 : errno;
+}

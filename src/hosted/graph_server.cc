@@ -1,0 +1,172 @@
+// SPDX-License-Identifier: MIT
+#include "hosted/graph_server.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <cstring>
+#include <utility>
+
+#include "base/check.h"
+
+namespace moestro {
+
+GraphServer::GraphServer(const Parts& parts, GraphHooks& hooks)
+    : parts_(parts), hooks_(hooks), groups_(parts.graph.groups.size()) {
+  for (uint32_t g = 0; g < parts_.graph.groups.size(); ++g) {
+    const ExpertGroup& group = parts_.graph.groups[g];
+    std::vector<uint32_t>& turns = groups_of_[group.ids.name];
+    turns.resize(std::max<size_t>(turns.size(), group.ids.occurrence), UINT32_MAX);
+    turns[group.ids.occurrence - 1] = g;
+    for (const MappedTensor& matrix : group.matrices) group_of_[matrix.data] = g;
+  }
+  hooks_.on_node = [this](const ggml_tensor* node, bool asks) { return OnNode(*node, asks); };
+  hooks_.aborts = [this] { return error_.has_value() || parts_.stop.is_requested(); };
+}
+
+void GraphServer::Begin(std::span<const RowKind> kinds, std::span<const RowKind> kinds_of_outputs) {
+  kinds_.assign(kinds.begin(), kinds.end());
+  kinds_of_outputs_.assign(kinds_of_outputs.begin(), kinds_of_outputs.end());
+  error_.reset();
+  BeginGraph();
+}
+
+void GraphServer::BeginGraph() {
+  for (size_t g = 0; g < groups_.size(); ++g) {
+    groups_[g].leases = {};
+    groups_[g].is_served = false;
+    groups_[g].products_left = parts_.graph.groups[g].n_products;
+  }
+  seen_.clear();
+  awaited_.reset();
+}
+
+Status GraphServer::End() {
+  const bool all_served = std::ranges::all_of(groups_, &Group::is_served);
+  BeginGraph();
+  if (error_) return std::unexpected(*std::exchange(error_, std::nullopt));
+  if (parts_.stop.is_requested()) return Fail(Errc::kInterrupted, "stopped on request");
+  if (!all_served) {
+    return Fail(Errc::kUnsupported, "libllama left out a choice of experts that it made before");
+  }
+  return {};
+}
+
+bool GraphServer::OnNode(const ggml_tensor& node, bool asks) {
+  if (asks) return Ask(node);
+  if (!awaited_ || awaited_->first != &node) return !error_;
+  const uint32_t group = std::exchange(awaited_, std::nullopt)->second;
+  const Status served = Serve(group, node);
+  if (!served && !error_) error_ = served.error();
+  return served.has_value();
+}
+
+bool GraphServer::Ask(const ggml_tensor& node) {
+  if (error_) return false;
+  if (parts_.graph.first_node == node.name) BeginGraph();
+  if (node.op == GGML_OP_MUL_MAT_ID) CheckProduct(node);
+  const auto turns = groups_of_.find(std::string_view(node.name));
+  if (turns == groups_of_.end()) return false;
+  const size_t turn = seen_[turns->first]++;
+  const bool is_ids = turn < turns->second.size() && turns->second[turn] != UINT32_MAX;
+  if (!is_ids) return false;  // another node of this name
+  awaited_ = {&node, turns->second[turn]};
+  return true;
+}
+
+void GraphServer::CheckProduct(const ggml_tensor& product) {
+  const auto group = group_of_.find(product.src[0]->data);
+  if (group == group_of_.end()) return;  // its experts are all there
+  Group& its = groups_[group->second];
+  if (!its.is_served || its.products_left == 0) {
+    error_ = Error{Errc::kUnsupported,
+                   Format("{}: libllama multiplies by experts that it has not chosen in this graph",
+                          product.src[0]->name)};
+    return;
+  }
+  --its.products_left;
+}
+
+// Products that were asked for before are computed by now.
+void GraphServer::EndGroups() {
+  for (Group& group : groups_) {
+    if (group.is_served && group.products_left == 0) group.leases = {};
+  }
+}
+
+std::span<const RowKind> GraphServer::KindsOf(uint32_t rows) const {
+  return rows == kinds_.size() ? std::span(kinds_) : std::span(kinds_of_outputs_);
+}
+
+Result<Routing> GraphServer::RoutingOf(uint32_t group, const ggml_tensor& ids) const {
+  const ExpertGroup& its = parts_.graph.groups[group];
+  const auto rows = static_cast<uint32_t>(ids.ne[1]);
+  const bool is_known = ids.type == GGML_TYPE_I32 && ids.ne[0] == its.n_used && ids.ne[2] == 1 &&
+                        ids.ne[3] == 1 && ids.nb[0] == sizeof(int32_t);
+  if (!is_known || KindsOf(rows).size() != rows) {
+    return Fail(Errc::kUnsupported, "{}: the chosen experts have not the shape that was learned",
+                static_cast<const char*>(ids.name));
+  }
+  Routing routing{.n_tokens = rows, .n_used = its.n_used, .experts = {}, .weights = {}};
+  const auto* const bytes = static_cast<const std::byte*>(ids.data);
+  for (uint32_t row = 0; row < rows; ++row) {
+    for (uint32_t k = 0; k < its.n_used; ++k) {
+      int32_t expert = 0;
+      std::memcpy(&expert, bytes + row * ids.nb[1] + k * sizeof(int32_t), sizeof(expert));
+      if (expert < 0 || static_cast<uint32_t>(expert) >= its.n_expert) {
+        return Fail(Errc::kInvalidFile, "{}: expert {} was chosen of {}; the weights are damaged",
+                    static_cast<const char*>(ids.name), expert, its.n_expert);
+      }
+      routing.experts.push_back({static_cast<uint16_t>(expert)});
+    }
+  }
+  // libllama computes the weights later.
+  routing.weights.assign(routing.experts.size(), 1.0F / static_cast<float>(its.n_used));
+  return routing;
+}
+
+Status GraphServer::Serve(uint32_t group, const ggml_tensor& ids) {
+  EndGroups();
+  if (parts_.layer_begins) TRY_STATUS(parts_.layer_begins());
+  Group& its = groups_[group];
+  its.is_served = true;
+  if (ids.ne[1] == 0) return {};  // no row of the last layers wants logits
+  TRY(Routing routing, RoutingOf(group, ids));
+  const std::span<const RowKind> kinds = KindsOf(routing.n_tokens);
+  const ExpertLayerId layer{static_cast<uint16_t>(group)};
+  if (parts_.watchers.route) parts_.watchers.route({layer, routing, kinds, {}, {}, false});
+  const LayerPlan plan = parts_.protocol.AfterRouting(
+      {.layer = layer, .routing = routing, .kinds = kinds, .predicted = {}});
+  its.leases = LeaseStream(parts_.residency, plan);
+  its.leases.Advance();
+  parts_.protocol.Prefetch();
+  TRY_STATUS(WaitFor(its.leases));
+  if (parts_.watchers.plan) parts_.watchers.plan(plan);
+  return {};
+}
+
+Status GraphServer::WaitFor(LeaseStream& leases) {
+  const double start = parts_.clock();
+  const auto is_missing = [&] {
+    if (!leases.all_taken()) return true;
+    for (size_t i = 0; i < leases.size(); ++i) {
+      if (!leases.lease(i)->is_complete()) return true;
+    }
+    return false;
+  };
+  Status status;
+  while (status && is_missing()) {
+    if (parts_.stop.is_requested()) {
+      status = Fail(Errc::kInterrupted, "stopped on request");
+    } else if (parts_.residency.idle() && !leases.all_taken()) {
+      status = Fail(Errc::kNoMemory, "a layer's experts have no room together; raise --ram");
+    } else {
+      parts_.residency.WaitBriefly();
+      leases.Advance();
+    }
+    if (auto error = parts_.residency.TakeError()) status = std::unexpected(*std::move(error));
+  }
+  wait_seconds_ += parts_.clock() - start;
+  return status;
+}
+
+}  // namespace moestro

@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: MIT
+// libllama's graph under way: it stops where a router's choice is known, and goes on when the
+// chosen experts are there. What the native step does between a layer's two halves
+// (forward/step.cc) happens here, by the same decisions.
+//
+//   ask(ids)       the graph is to stop behind this node
+//   ids computed   routing -> plan -> leases, absent experts are read, all are waited for
+//   ask(product)   its choice was served in this graph, else the graph ends with an error
+//
+// Thread rule: the engine thread, within llama_decode().
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <optional>
+#include <span>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "base/result.h"
+#include "base/stop_signal.h"
+#include "core/batch.h"
+#include "decide/layer/layer_protocol.h"
+#include "engine/watchers.h"
+#include "hosted/learned_graph.h"
+#include "residency/lease_stream.h"
+#include "residency/residency.h"
+
+namespace moestro {
+
+class GraphServer {
+ public:
+  // All is borrowed and must outlive this.
+  struct Parts {
+    const LearnedGraph& graph;
+    Residency& residency;
+    LayerProtocol& protocol;
+    const Watchers& watchers;
+    StopSignal& stop;
+    Clock clock;
+    std::function<Status()> layer_begins;  // before each layer with experts; may be empty
+  };
+  GraphServer(const Parts& parts, GraphHooks& hooks);
+  ~GraphServer() { hooks_ = {}; }
+  GraphServer(const GraphServer&) = delete;
+  GraphServer& operator=(const GraphServer&) = delete;
+
+  // The graphs of one llama_decode() begin. `kinds`: [rows]; of the last layers libllama may
+  // compute rows that want logits alone: `kinds_of_outputs`.
+  void Begin(std::span<const RowKind> kinds, std::span<const RowKind> kinds_of_outputs);
+  // They have ended. What went wrong, whatever llama_decode() returned: what reading says;
+  // kInterrupted; kUnsupported: the graph is not the one that was learned.
+  Status End();
+
+  double wait_seconds() const { return wait_seconds_; }  // for reads, since creation
+
+ private:
+  bool OnNode(const ggml_tensor& node, bool asks);
+  bool Ask(const ggml_tensor& node);
+  void BeginGraph();
+  void CheckProduct(const ggml_tensor& product);
+  Status Serve(uint32_t group, const ggml_tensor& ids);
+  Result<Routing> RoutingOf(uint32_t group, const ggml_tensor& ids) const;
+  std::span<const RowKind> KindsOf(uint32_t rows) const;
+  Status WaitFor(LeaseStream& leases);
+  void EndGroups();
+
+  struct Group {
+    bool is_served = false;
+    uint32_t products_left = 0;
+    LeaseStream leases = {};
+  };
+
+  Parts parts_;
+  GraphHooks& hooks_;
+  std::map<std::string, std::vector<uint32_t>, std::less<>> groups_of_;  // by name of ids, in turn
+  std::unordered_map<const void*, uint32_t> group_of_;                   // by a matrix's address
+  std::vector<RowKind> kinds_;
+  std::vector<RowKind> kinds_of_outputs_;
+  // Of the graph under way.
+  std::vector<Group> groups_;
+  std::map<std::string, size_t, std::less<>> seen_;                 // how often, of the names above
+  std::optional<std::pair<const ggml_tensor*, uint32_t>> awaited_;  // ids that are to be computed
+  std::optional<Error> error_;
+  double wait_seconds_ = 0.0;
+};
+
+}  // namespace moestro

@@ -1,0 +1,594 @@
+// SPDX-License-Identifier: MIT
+#include "hosted/hosted_engine.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <filesystem>
+#include <utility>
+
+#include "base/bytes.h"
+#include "base/check.h"
+#include "base/file_watch.h"
+#include "base/log.h"
+#include "base/stop_signal.h"
+#include "engine/check_batch.h"
+#include "engine/plan/io_depth.h"
+#include "engine/plan/memory_plan.h"
+#include "hosted/expert_pages.h"
+#include "hosted/graph_server.h"
+#include "hosted/hosted_file.h"
+#include "hosted/hosted_model.h"
+#include "hosted/hosted_origin.h"
+#include "hosted/hosted_plan.h"
+#include "hosted/hosted_sequences.h"
+#include "learned/beside_model.h"
+#include "learned/path_file.h"
+#include "learned/policy_source.h"
+#include "memory/kv_blocks.h"
+#include "model/fingerprint.h"
+#include "residency/count_phase.h"
+#include "residency/lease_stream.h"
+#include "residency/prefetched_experts.h"
+#include "store/probe.h"
+
+namespace moestro {
+namespace {
+
+// Rows of a prompt that are computed together, if the user says nothing.
+constexpr uint32_t kUsualChunk = 512;
+// Logits of so many bytes are computed at a time.
+constexpr uint64_t kLogitsBytes = 4 * kMiB;
+// Sequences, kept texts and forks have places in libllama's memory.
+constexpr uint32_t kFewestPlaces = 64;
+constexpr uint32_t kMostPlaces = 256;
+
+Status CheckSupported(const EngineOptions& options) {
+  const auto needs_native = [](std::string_view what) {
+    return Fail(Errc::kUnsupported,
+                "{} needs the native engine; this model runs on the hosted one (libllama's forward "
+                "pass), which computes every expert as it is, on the CPU",
+                what);
+  };
+  if (!options.low.empty()) return needs_native("--low");
+  if (!options.lossy.is_exact(false)) return needs_native("a cheaper miss");
+  if (options.little.is_on()) return needs_native("--little");
+  if (options.check_every > 0) return needs_native("--kl");
+  if (options.device.name != "auto" && options.device.name != "cpu") {
+    return needs_native("--device");
+  }
+  if (options.sequences == 0) {
+    return Fail(Errc::kInvalidRequest,
+                "room for 0 sequences holds no prompt; ask for at least one");
+  }
+  return {};
+}
+
+Result<uint32_t> ContextOf(const GgufFile& file, const EngineOptions& options) {
+  TRY(const std::optional<std::string> arch, file.FindString("general.architecture"));
+  TRY(const std::optional<uint64_t> trained, file.FindUint(arch.value_or("") + ".context_length"));
+  const uint64_t n_ctx = std::min<uint64_t>(options.ctx, trained.value_or(options.ctx));
+  if (n_ctx > 0) return static_cast<uint32_t>(n_ctx);
+  return Fail(Errc::kInvalidRequest, "a context of 0 tokens holds no prompt; set --ctx");
+}
+
+// The predictor's name; routers ahead cannot be evaluated in libllama's graph.
+Result<PredictorChoice> PredictorOf(const EngineOptions& options, const ModelId& id,
+                                    const std::string& model) {
+  TRY_STATUS(CheckPredictorName(options.predictor));
+  PredictorChoice choice{.name = options.predictor};
+  if (options.prefetch == 0 || choice.name == "next-router") choice.name = "none";
+  if (choice.name != "paths") return choice;
+  TRY(choice.paths, ReadPathsFor(id, options.paths.empty() ? PathsBeside(model) : options.paths));
+  return choice;
+}
+
+}  // namespace
+
+// Members in order of construction: later ones borrow from earlier ones.
+struct HostedEngine::Parts {
+  GgufFile file;
+  EngineOptions options;
+  StopSignal stop;
+  std::optional<Error> closed = {};
+  Progress progress = {};
+  FileWatch watch = {};
+  std::unique_ptr<HostedModel> model = {};
+  ExpertCatalog catalog = {};
+  std::unique_ptr<BlockReader> reader = {};
+  std::unique_ptr<ReadQueue> queue = {};
+  std::unique_ptr<ExpertPages> pages = {};
+  std::unique_ptr<Residency> residency = {};
+  std::optional<PrefetchPlanner> planner = {};
+  std::optional<PrefetchedExperts> prefetched = {};
+  std::optional<LayerProtocol> protocol = {};
+  Watchers watchers = {};
+  std::optional<GraphServer> server = {};
+  std::optional<HostedSequences> sequences = {};
+  EngineFacts facts = {};
+  std::vector<uint64_t> slots = {};  // by pool
+  uint32_t rows = 0;                 // of a llama_decode(), at most
+  uint32_t outputs = 0;              // of these, rows that want logits
+  std::optional<HostedOrigin> origin = {};
+  RunStats stats = {};
+
+  Parts(GgufFile opened, const EngineOptions& wanted)
+      : file(std::move(opened)), options(wanted), stop(wanted.at_look) {}
+
+  Status OpenModel();
+  Status PlanSlots();
+  Status FindFacts(const MemoryPlan& memory, uint32_t n_ctx);
+  Status Load();
+  Status Decide(PredictorChoice choice);
+  Status LookAtFiles();
+  void BeginSequence();
+  void Report(const char* what, uint64_t done, uint64_t total) const {
+    if (progress) progress(what, done, total);
+  }
+  size_t ChunkFrom(const Batch& batch, size_t first) const;
+  Status Compute(const Batch& batch, const LogitsSink& sink, const Interlude& interlude);
+  Status ComputeChunk(std::span<const BatchRow> rows, size_t first, const LogitsSink& sink);
+  Status GiveLogits(std::span<const BatchRow> rows, size_t first, const LogitsSink& sink) const;
+  Status RunStep(const Batch& batch, PhaseStats& phase, const LogitsSink& sink,
+                 const Interlude& interlude);
+};
+
+// Everything that libllama takes, and what its graph does.
+Status HostedEngine::Parts::OpenModel() {
+  TRY_STATUS(CheckSupported(options));
+  TRY(facts.n_ctx, ContextOf(file, options));
+  TRY(const uint32_t n_blocks, BlocksOf({.n_ctx = facts.n_ctx,
+                                         .sequences = options.sequences,
+                                         .common = options.common_positions,
+                                         .positions = options.positions}));
+  std::vector<WatchedFile> watched;
+  for (size_t i = 0; i < file.paths().size(); ++i) {
+    watched.push_back({.path = file.paths()[i], .stamp = file.stamps()[i]});
+  }
+  watch = FileWatch(std::move(watched), options.clock);
+  const uint32_t chunk = std::max(
+      std::min(options.chunk > 0 ? options.chunk : kUsualChunk, facts.n_ctx), options.sequences);
+  TRY(const std::optional<uint64_t> n_vocab, file.FindArrayLength("tokenizer.ggml.tokens"));
+  const uint64_t of_logits = kLogitsBytes / (std::max<uint64_t>(n_vocab.value_or(1), 1) * 4);
+  outputs = static_cast<uint32_t>(
+      std::clamp<uint64_t>(std::max<uint64_t>(of_logits, options.sequences), 1, chunk));
+  // As many states as the native engine has: each sequence's, one that is written, and some kept.
+  const uint32_t states = std::min(4 * options.sequences + 2, kMostPlaces);
+  TRY(const std::optional<std::string> arch, file.FindString("general.architecture"));
+  facts.arch_name = arch.value_or("");
+  HostedModel::Shape shape{.n_cells = n_blocks * KvBlocks::kPositions,
+                           .n_places = states,
+                           .chunk = chunk,
+                           .outputs = outputs,
+                           .threads = ResolveThreads(options.threads),
+                           .kv_type = options.kv_type};
+  TRY(model, HostedModel::Open(file, shape));
+  TRY_STATUS(watch.Look());
+  facts.chunk = chunk;
+  catalog = CatalogOf(model->graph().groups);
+  origin.emplace(file, *model);
+  sequences.emplace(model->memory(), model->has_states(), n_blocks, states);
+  return {};
+}
+
+Status HostedEngine::Parts::PlanSlots() {
+  TRY(const ReaderKind kind, ParseReaderKind(options.reader));
+  TRY(reader, OpenReader({.kind = kind}, file.paths()));
+  if (options.wrap_reader) reader = options.wrap_reader(std::move(reader));
+  if (options.io_depth == 0) options.io_depth = kIoDepths.front();
+  const MoeShape shape = ShapeOf(model->graph().groups);
+  TRY(PlannedMemory planned, PlanMemory(options, catalog, std::max(reader->block(), kPlannedBlock),
+                                        shape.n_used * model->graph().most_open,
+                                        {.dense = model->dense_bytes(),
+                                         .work = model->work_bytes(),
+                                         .threads = ResolveThreads(options.threads),
+                                         .n_vocab = model->n_vocab()}));
+  slots = planned.slots;
+  // Cells and states are resident by now, as a part of the process.
+  const uint64_t cells = std::min(model->memory_bytes(), planned.plan.process);
+  planned.plan.process -= cells;
+  planned.plan.kv += cells;
+  rows = RowsThatFit(model->graph(), catalog, slots, facts.chunk);
+  CHECK(rows > 0);
+  facts.chunk = rows;
+  facts.memory = planned.plan;
+  return {};
+}
+
+Status HostedEngine::Parts::FindFacts(const MemoryPlan& memory, uint32_t n_ctx) {
+  facts.engine = "hosted";
+  facts.id = {.name = std::filesystem::path(file.paths().front()).filename().string(),
+              .fingerprint = Fingerprint(file),
+              .shape = ShapeOf(model->graph().groups)};
+  facts.n_vocab = model->n_vocab();
+  facts.n_ctx_train = model->n_ctx_train();
+  facts.n_ctx = n_ctx;
+  facts.has_states = model->has_states();
+  facts.position_bytes = memory.kv / std::max<uint64_t>(model->n_cells(), 1);
+  for (size_t p = 0; p < catalog.pools.size(); ++p) {
+    facts.pools.pools.push_back({.matrix_bytes = catalog.pools[p].slice_bytes, .slots = slots[p]});
+  }
+  const MoeShape& shape = facts.id.shape;
+  for (size_t l = 0; catalog.pools.size() > 1 && l < catalog.layers.size(); ++l) {
+    const auto pool = static_cast<uint16_t>(catalog.layers[l].pools.front());
+    facts.pools.pool_of.insert(facts.pools.pool_of.end(), shape.n_expert, pool);
+  }
+  facts.io_depth = options.io_depth;
+  facts.kernels = Format("libllama {}, ggml {}", llama_version(), ggml_version());
+  facts.description = Format("hosted by {}, {} threads, {}", facts.kernels,
+                             ResolveThreads(options.threads), reader->description());
+  if (shape.n_layer == 0) {
+    LogWarning("{} has no experts: all of it is resident", facts.id.name);
+    return {};
+  }
+  TRY(const PolicySource source,
+      PolicySource::Find(options.policy, options.policy_file, file.paths().front()));
+  TRY(facts.policy, source.Choose(facts.id, memory.n_slots));
+  return {};
+}
+
+Status HostedEngine::Parts::Load() {
+  queue = std::make_unique<ReadQueue>(
+      *reader, file.paths(),
+      ReadQueueOptions{.max_in_flight = options.io_depth, .max_speculative = options.io_depth});
+  Report("loading", 0, model->dense_bytes());
+  TRY_STATUS(model->LoadDense(*queue));
+  Report("loading", model->dense_bytes(), model->dense_bytes());
+  std::vector<MappedTensor> dense = model->graph().dense;
+  dense.append_range(model->graph().tables);
+  pages = std::make_unique<ExpertPages>(model->graph().groups, dense, catalog, queue->block(),
+                                        options.poisons_absent_experts);
+  TRY(residency, Residency::CreateAt(*pages, catalog, slots, facts.policy, *queue, options.clock));
+  TRY(PredictorChoice choice, PredictorOf(options, facts.id, file.paths().front()));
+  return Decide(std::move(choice));
+}
+
+// The decisions of every layer, as the native engine and the simulator make them.
+Status HostedEngine::Parts::Decide(PredictorChoice choice) {
+  const bool predicts = choice.name != "none" && facts.id.shape.n_layer > 1;
+  TRY(std::unique_ptr<Predictor> predictor, MakePredictor(choice));
+  facts.max_look_ahead = 0;  // routers are not evaluated ahead
+  planner.emplace(
+      std::move(predictor),
+      PredictorShape{.moe = facts.id.shape, .depth = predicts ? std::max(options.prefetch, 1U) : 1},
+      PrefetchLimits{.slots = slots,
+                     .pool_of = [this](ExpertKey key) { return catalog.copy(key).pool; },
+                     .reads_at_device = queue->options().max_speculative},
+      [this](ExpertKey key) { return prefetched->contains(key); });
+  prefetched.emplace(*residency, nullptr);
+  protocol.emplace(*planner, *prefetched, facts.id.shape.n_layer);
+  server.emplace(GraphServer::Parts{.graph = model->graph(),
+                                    .residency = *residency,
+                                    .protocol = *protocol,
+                                    .watchers = watchers,
+                                    .stop = stop,
+                                    .clock = options.clock,
+                                    .layer_begins = [this] { return LookAtFiles(); }},
+                 model->hooks());
+  return {};
+}
+
+// Once a second. A change ends this step and all later ones.
+Status HostedEngine::Parts::LookAtFiles() {
+  Status looked = watch.LookNowAndThen();
+  if (!looked) closed = looked.error();
+  return looked;
+}
+
+void HostedEngine::Parts::BeginSequence() {
+  residency->BeginSequence();
+  protocol->BeginSequence();
+}
+
+// Rows from `first` on that go through the layers together. More rows with logits than there is
+// room for begin the next chunk.
+size_t HostedEngine::Parts::ChunkFrom(const Batch& batch, size_t first) const {
+  size_t n = 0;
+  size_t wanted = 0;
+  for (; n < rows && first + n < batch.size(); ++n) {
+    // An observer of routing sees every row in the last layers, too.
+    if (batch.rows[first + n].wants_logits || watchers.route) ++wanted;
+    if (wanted > outputs) break;
+  }
+  return n;
+}
+
+Status HostedEngine::Parts::Compute(const Batch& batch, const LogitsSink& sink,
+                                    const Interlude& interlude) {
+  const bool is_prompt = !batch.has_decode_rows();
+  const ResidencyStats before = residency->stats();
+  const double start = options.clock();
+  for (size_t first = 0; first < batch.size();) {
+    if (first > 0 && is_prompt && interlude.is_due && interlude.is_due()) {
+      TRY_STATUS(interlude.run());
+    }
+    if (is_prompt) Report("prefill", first, batch.size());
+    const size_t n = ChunkFrom(batch, first);
+    TRY_STATUS(ComputeChunk(std::span(batch.rows).subspan(first, n), first, sink));
+    first += n;
+  }
+  if (is_prompt) return {};
+  const ResidencyStats did = residency->stats().Since(before);
+  planner->StepDone({.seconds = options.clock() - start,
+                     .demand_seconds = did.demand_seconds,
+                     .demand_reads = did.misses + did.late});
+  return {};
+}
+
+Status HostedEngine::Parts::ComputeChunk(std::span<const BatchRow> part, size_t first,
+                                         const LogitsSink& sink) {
+  llama_batch batch = llama_batch_init(static_cast<int32_t>(part.size()), 0, 1);
+  batch.n_tokens = static_cast<int32_t>(part.size());
+  std::vector<RowKind> kinds;
+  std::vector<RowKind> kinds_of_outputs;
+  const bool has_logits = std::ranges::contains(part, true, &BatchRow::wants_logits);
+  for (size_t i = 0; i < part.size(); ++i) {
+    const BatchRow& row = part[i];
+    // libllama computes the last layers for rows with logits alone, and for one at least here.
+    const bool is_output =
+        row.wants_logits || watchers.route || (!has_logits && i + 1 == part.size());
+    batch.token[i] = row.token;
+    batch.pos[i] = static_cast<llama_pos>(row.position);
+    batch.n_seq_id[i] = 1;
+    batch.seq_id[i][0] = sequences->WritesTo(row.sequence);
+    batch.logits[i] = is_output ? 1 : 0;
+    kinds.push_back(row.kind);
+    if (is_output) kinds_of_outputs.push_back(row.kind);
+  }
+  protocol->BeginStep({});
+  server->Begin(kinds, kinds_of_outputs);
+  const int32_t code = llama_decode(model->context(), batch);
+  llama_batch_free(batch);
+  TRY_STATUS(server->End());
+  if (code == 1) return Fail(Errc::kInvalidRequest, "libllama finds no room in the KV cache");
+  if (code != 0) {
+    return Fail(Errc::kUnsupported, "libllama cannot compute these rows (code {})", code);
+  }
+  return GiveLogits(part, first, sink);
+}
+
+Status HostedEngine::Parts::GiveLogits(std::span<const BatchRow> part, size_t first,
+                                       const LogitsSink& sink) const {
+  for (size_t i = 0; i < part.size(); ++i) {
+    if (!part[i].wants_logits) continue;
+    const float* const logits = llama_get_logits_ith(model->context(), static_cast<int32_t>(i));
+    if (logits == nullptr) return Fail(Errc::kUnsupported, "libllama gives no logits");
+    const std::span<const float> row(logits, facts.n_vocab);
+    if (std::ranges::any_of(row, [](float value) { return std::isnan(value); })) {
+      return Fail(Errc::kInvalidFile,
+                  "position {}: the model computed NaN; the weights are damaged, or their values "
+                  "too large for this type of keys and values: fetch the model again",
+                  part[i].position);
+    }
+    if (sink) sink(first + i, row);
+  }
+  return {};
+}
+
+Status HostedEngine::Parts::RunStep(const Batch& batch, PhaseStats& phase, const LogitsSink& sink,
+                                    const Interlude& interlude) {
+  const ResidencyStats before = residency->stats();
+  const double waited = server->wait_seconds();
+  const double start = SteadySeconds();
+  const Status status = Compute(batch, sink, interlude);
+  if (status) {
+    sequences->Commit(batch);
+  } else {
+    protocol->Clear();
+    residency->Abandon();
+    if (status.error().code == Errc::kInterrupted) stop.Take();
+    sequences->Undo(batch);
+  }
+  CountResidency(residency->stats().Since(before), phase);
+  phase.seconds += SteadySeconds() - start;
+  phase.wait_seconds += server->wait_seconds() - waited;
+  return status;
+}
+
+HostedEngine::HostedEngine(std::unique_ptr<Parts> parts) : parts_(std::move(parts)) {}
+HostedEngine::~HostedEngine() = default;
+
+Result<std::unique_ptr<HostedEngine>> HostedEngine::Open(GgufFile file,
+                                                         const EngineOptions& options,
+                                                         Progress progress) {
+  auto parts = std::make_unique<Parts>(std::move(file), options);
+  parts->progress = std::move(progress);
+  TRY_STATUS(parts->OpenModel());
+  TRY_STATUS(parts->PlanSlots());
+  TRY_STATUS(parts->FindFacts(parts->facts.memory, parts->facts.n_ctx));
+  if (options.planned) options.planned(parts->facts.memory);
+  TRY_STATUS(parts->Load());
+  return std::unique_ptr<HostedEngine>(new HostedEngine(std::move(parts)));
+}
+
+Result<MemoryPlan> HostedEngine::Plan(GgufFile file, const EngineOptions& options) {
+  Parts parts(std::move(file), options);
+  TRY_STATUS(parts.OpenModel());
+  TRY_STATUS(parts.PlanSlots());
+  return parts.facts.memory;
+}
+
+Status HostedEngine::Step(const Batch& batch, const LogitsSink& sink, const Interlude& interlude) {
+  Parts& m = *parts_;
+  if (m.closed) return std::unexpected(*m.closed);
+  if (batch.little.is_on()) {
+    return Fail(Errc::kInvalidRequest, "the hosted engine takes no step with fewer experts");
+  }
+  const auto length_of = [&](SequenceId id) -> std::optional<uint32_t> {
+    const Timeline* timeline = m.sequences->Find(id);
+    if (timeline == nullptr) return std::nullopt;
+    return static_cast<uint32_t>(timeline->tokens.size());
+  };
+  TRY_STATUS(CheckRows(
+      batch,
+      {.n_ctx = m.facts.n_ctx, .n_ctx_train = m.facts.n_ctx_train, .n_vocab = m.facts.n_vocab},
+      length_of));
+  if (!m.sequences->any_lives()) m.BeginSequence();
+  TRY_STATUS(m.sequences->Begin(batch));
+  PhaseStats& phase = batch.has_decode_rows() ? m.stats.decode : m.stats.prefill;
+  const PhaseStats before = phase;
+  TRY_STATUS(m.RunStep(batch, phase, sink, interlude));
+  phase.tokens += batch.size();
+  if (batch.has_decode_rows()) {
+    m.stats.decode_ms.Add((phase.seconds - before.seconds) * 1e3);
+    m.stats.decode_bytes.Add(static_cast<double>(phase.needed_bytes - before.needed_bytes));
+  }
+  return {};
+}
+
+const EngineFacts& HostedEngine::facts() const { return parts_->facts; }
+const std::optional<Error>& HostedEngine::closed() const { return parts_->closed; }
+RunStats& HostedEngine::stats() { return parts_->stats; }
+Watchers& HostedEngine::watchers() { return parts_->watchers; }
+void HostedEngine::RequestStop() { parts_->stop.Request(); }
+void HostedEngine::SetProgress(Progress progress) { parts_->progress = std::move(progress); }
+EngineLearned HostedEngine::learned() const { return {.predictions = {}}; }
+std::span<const std::vector<ExpertId>> HostedEngine::widened() const { return {}; }
+Sequence HostedEngine::NewSequence() { return {*parts_->sequences, parts_->sequences->New()}; }
+Engine::KvRoom HostedEngine::kv_room() const { return parts_->sequences->room(); }
+void HostedEngine::SetRequestObserver(const SlotTable::Observer& observer) {
+  parts_->residency->SetObserver(observer);
+}
+
+std::vector<SlotContents> HostedEngine::slot_contents() const {
+  std::vector<SlotContents> pools;
+  for (uint32_t p = 0; p < parts_->slots.size(); ++p) {
+    pools.push_back({.slots = parts_->slots[p],
+                     .expert_bytes = parts_->catalog.pools[p].expert_bytes(),
+                     .experts = parts_->residency->contents(p)});
+  }
+  return pools;
+}
+
+ExpertPlace HostedEngine::place_of(ExpertKey key) const {
+  const uint32_t pool = parts_->catalog.copy(key).pool;
+  return {.pool = pool, .bytes = parts_->catalog.pools[pool].expert_bytes()};
+}
+
+ResidentModel HostedEngine::MakeResidentModel() const {
+  std::vector<SlotTable> tables;
+  const MoeShape& shape = parts_->facts.id.shape;
+  for (const uint64_t n : parts_->slots) {
+    auto policy = MakePolicy(parts_->facts.policy);
+    CHECK(policy.has_value());  // residency has one
+    tables.emplace_back(PolicyShape{.slots = n, .layers = shape.n_layer, .experts = shape.n_expert},
+                        *std::move(policy));
+  }
+  return {std::move(tables), [its = parts_->catalog](ExpertKey key) { return its.copy(key).pool; }};
+}
+
+Status HostedEngine::Preload() {
+  Parts& m = *parts_;
+  if (m.facts.memory.n_slots < m.facts.memory.n_experts) {
+    return Fail(Errc::kInvalidRequest, "{} slots do not hold all {} experts; raise --ram",
+                m.facts.memory.n_slots, m.facts.memory.n_experts);
+  }
+  const std::vector<ExpertGroup>& groups = m.model->graph().groups;
+  for (uint16_t g = 0; g < groups.size(); ++g) {
+    std::vector<ExpertKey> keys;
+    for (uint16_t e = 0; e < groups[g].n_expert; ++e) {
+      keys.push_back({.layer = ExpertLayerId{g}, .expert = {e}});
+    }
+    LeaseStream leases(*m.residency, keys, Urgency::kDemand);
+    leases.Advance();
+    CHECK(leases.all_taken());
+    m.residency->Drain();
+    if (auto error = m.residency->TakeError()) return std::unexpected(*std::move(error));
+    m.Report("loading experts", g + 1U, groups.size());
+  }
+  return {};
+}
+
+Result<KvOrigin> HostedEngine::kv_origin() {
+  TRY(HostedHome home, parts_->origin->Home(parts_->facts, parts_->options.kv_type));
+  return std::move(home.origin);
+}
+
+Status HostedEngine::SaveSequence(const Sequence& sequence, const std::string& notes,
+                                  const std::string& path) {
+  Parts& m = *parts_;
+  TRY(const HostedHome home, m.origin->Home(m.facts, m.options.kv_type));
+  std::vector<uint8_t> state;
+  if (sequence.position() > 0) {
+    const llama_seq_id from = m.sequences->HeldIn(sequence.id());
+    state.resize(llama_state_seq_get_size(m.model->context(), from));
+    const size_t got =
+        llama_state_seq_get_data(m.model->context(), state.data(), state.size(), from);
+    if (got != state.size()) return Fail(Errc::kUnsupported, "libllama gives no state to save");
+  }
+  return WriteHosted(path, home, sequence.tokens(), notes, state);
+}
+
+Result<SavedTokens> HostedEngine::PeekSequence(const std::string& path) {
+  TRY(const HostedHome home, parts_->origin->Home(parts_->facts, parts_->options.kv_type));
+  return PeekHosted(path, home);
+}
+
+Result<SavedSequence> HostedEngine::RestoreSequence(const std::string& path) {
+  Parts& m = *parts_;
+  TRY(const HostedHome home, m.origin->Home(m.facts, m.options.kv_type));
+  TRY(HostedText read, ReadHosted(path, home));
+  SavedSequence saved{.sequence = NewSequence(), .notes = std::move(read.text.notes)};
+  if (read.text.tokens.empty()) return saved;
+  const SequenceId id = saved.sequence.id();
+  TRY_STATUS(m.sequences->Begin(id, read.text.tokens));
+  const llama_seq_id to = m.sequences->WritesTo(id);
+  const size_t taken =
+      llama_state_seq_set_data(m.model->context(), read.state.data(), read.state.size(), to);
+  const auto last = static_cast<llama_pos>(read.text.tokens.size() - 1);
+  if (taken == 0 || llama_memory_seq_pos_max(m.model->memory(), to) != last) {
+    m.sequences->Undo(id, 0);
+    return Fail(Errc::kInvalidFile, "{}: libllama does not take its state; start a new one", path);
+  }
+  m.sequences->Commit(id);
+  return saved;
+}
+
+Result<double> HostedEngine::ProbeDiskBandwidth() {
+  Parts& m = *parts_;
+  m.residency->Settle();
+  std::vector<Extent> matrices;
+  for (const ExpertCatalog::Layer& layer : m.catalog.layers) {
+    for (const std::vector<ExpertCopy>& copies : layer.experts) {
+      for (const Extent& slice : copies.front().slices) {
+        if (slice.length > 0) matrices.push_back(slice);
+      }
+    }
+  }
+  if (matrices.empty()) return 0.0;
+  TRY(const BandwidthProbe probe,
+      ProbeBandwidth(*m.reader, matrices,
+                     {.reads = m.queue->options(), .total = ProbeOptions().total}));
+  return probe.bytes_per_second;
+}
+
+// Experts lie at addresses of their own, between pages that are not there.
+Result<double> HostedEngine::ProbeMemoryBandwidth() {
+  return Fail(Errc::kUnsupported, "the hosted engine does not measure the memory's bandwidth");
+}
+
+Result<std::optional<double>> HostedEngine::ProbeComputeSeconds(
+    std::span<Sequence* const> sequences) {
+  constexpr int kRepeats = 4;
+  Batch again;
+  for (Sequence* const sequence : sequences) {
+    const uint32_t position = sequence->position();
+    if (position == 0 || sequence->Reach(position - 1) != position - 1) {
+      return std::optional<double>();
+    }
+    again.rows.push_back(
+        {.sequence = sequence->id(), .position = position - 1, .token = sequence->tokens().back()});
+  }
+  if (again.rows.empty()) return std::optional<double>();
+  std::optional<double> best;
+  for (int i = 0; i < kRepeats; ++i) {
+    for (Sequence* const sequence : sequences) sequence->CutBack(sequence->position() - 1);
+    PhaseStats once;
+    TRY_STATUS(parts_->sequences->Begin(again));
+    TRY_STATUS(parts_->RunStep(again, once, {}, {}));
+    if (once.misses == 0) best = std::min(best.value_or(once.seconds), once.seconds);
+  }
+  return best;
+}
+
+}  // namespace moestro

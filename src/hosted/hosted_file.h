@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: MIT
+// Sequences of the hosted engine as files: what libllama says of a sequence's memory, behind a
+// header of ours. Sizes and checksum are compared before libllama gets the bytes: it empties the
+// sequence that it cannot fill. docs/hosted.md describes the bytes.
+//
+// Thread rule: the engine thread.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+#include "engine/saved_sequence.h"
+
+namespace moestro {
+
+struct HostedText {
+  SavedTokens text;
+  std::vector<uint8_t> state;  // as llama_state_seq_get_data() gives it
+};
+
+// What a run has, and a file must agree with.
+struct HostedHome {
+  KvOrigin origin;
+  uint32_t n_ctx = 0;
+  uint32_t n_vocab = 0;
+};
+
+// kInvalidRequest: the notes are too long. kIo: nothing is left of the file.
+Status WriteHosted(const std::string& path, const HostedHome& home, std::span<const Token> tokens,
+                   const std::string& notes, std::span<const uint8_t> state);
+// Without the state, and without a look at its bytes. kInvalidRequest: the file is of another
+// model, other weights or choices, or too long for the context; kInvalidFile, kUnsupported, kIo.
+Result<SavedTokens> PeekHosted(const std::string& path, const HostedHome& home);
+// The same with the state, all bytes compared with the checksum.
+Result<HostedText> ReadHosted(const std::string& path, const HostedHome& home);
+
+}  // namespace moestro

@@ -1,0 +1,224 @@
+// SPDX-License-Identifier: MIT
+#include "hosted/hosted_model.h"
+
+#include <malloc.h>
+
+#include <algorithm>
+#include <array>
+#include <span>
+#include <utility>
+
+#include "base/bytes.h"
+#include "base/system_limits.h"
+#include "core/extent.h"
+#include "device/backends.h"
+#include "model/llama_load.h"
+
+namespace moestro {
+namespace {
+
+// A table of which each token takes a row stays in the file from this size on.
+constexpr uint64_t kTableInFile = kGiB;
+constexpr uint64_t kPageBytes = 4096;
+// Rows of the second graph that is learned from.
+constexpr uint32_t kManyRows = 32;
+
+// What the C library's heap holds, large blocks included.
+uint64_t HeapBytes() {
+  const struct mallinfo2 heap = mallinfo2();
+  return heap.uordblks + heap.hblkhd;
+}
+
+ggml_type GgmlType(KvType type) {
+  switch (type) {
+    case KvType::kF16:
+      return GGML_TYPE_F16;
+    case KvType::kQ8:
+      return GGML_TYPE_Q8_0;
+    case KvType::kF32:
+      return GGML_TYPE_F32;
+  }
+  return GGML_TYPE_F16;
+}
+
+// ggml's own scratch for products of a chunk: converted rows of the widest matrix, and of each
+// row's experts.
+constexpr uint64_t kScratchMargin = 8 * kMiB;
+
+bool StaysInFile(const MappedTensor& table) { return table.info->extent.length >= kTableInFile; }
+
+}  // namespace
+
+Status HostedModel::Load(const GgufFile& file) {
+  LoadCpuBackend();
+  if (ggml_backend_dev_by_type(GGML_BACKEND_DEVICE_TYPE_CPU) == nullptr)
+    return Fail(Errc::kUnsupported, "ggml found no CPU backend");
+  std::array<ggml_backend_dev_t, 1> none = {nullptr};
+  llama_model_params params = llama_model_default_params();
+  params.devices = none.data();
+  params.n_gpu_layers = 0;
+  params.load_mode = LLAMA_LOAD_MODE_MMAP;
+  params.use_extra_bufts = false;  // the weights stay where the file is mapped
+  params.check_tensors = false;
+  const LazyMapping lazy(file.stamps());
+  std::string why;
+  model_.reset(LoadByLlama(file.paths().front(), params, why));
+  if (model_ == nullptr) {
+    return Fail(Errc::kInvalidFile, "{}: libllama cannot read the model: {}", file.paths().front(),
+                why);
+  }
+  TRY(ranges_, lazy.Remaining());
+  return {};
+}
+
+Status HostedModel::MakeContext(const Shape& shape) {
+  llama_context_params params = llama_context_default_params();
+  params.n_ctx = shape.n_cells;
+  params.n_batch = params.n_ubatch = shape.chunk;
+  params.n_seq_max = shape.n_places;
+  params.n_outputs_max = shape.outputs;
+  params.n_threads = params.n_threads_batch = static_cast<int32_t>(shape.threads);
+  params.cb_eval = GraphHooks::OnNode;
+  params.cb_eval_user_data = &hooks_;
+  params.abort_callback = GraphHooks::Aborts;
+  params.abort_callback_data = &hooks_;
+  params.type_k = params.type_v = GgmlType(shape.kv_type);
+  params.offload_kqv = false;
+  params.op_offload = false;
+  params.kv_unified = true;  // forks share cells
+  params.swa_full = true;    // windows can be cut back
+  params.no_perf = true;
+  const uint64_t heap = HeapBytes();
+  const uint64_t resident = ResidentMemory();
+  context_.reset(llama_init_from_model(model_.get(), params));
+  if (context_ == nullptr) {
+    return Fail(Errc::kNoMemory,
+                "libllama cannot make a context of {} positions; lower --ctx or --chunk",
+                shape.n_cells);
+  }
+  const uint64_t taken = HeapBytes() - std::min(heap, HeapBytes());
+  memory_bytes_ = ResidentMemory() - std::min(resident, ResidentMemory());
+  work_bytes_ = taken - std::min(taken, memory_bytes_);
+  return {};
+}
+
+bool HostedModel::is_mapped(const MappedTensor& tensor) const {
+  const Extent& extent = tensor.info->extent;
+  return std::ranges::any_of(ranges_, [&](const MappedRange& range) {
+    return range.file == extent.file && tensor.data >= range.begin &&
+           tensor.data + extent.length <= range.begin + range.length &&
+           range.offset + static_cast<uint64_t>(tensor.data - range.begin) == extent.offset;
+  });
+}
+
+// Tensors lie in the mapped file where the directory says, or nothing would be read into them.
+Status HostedModel::CheckAddresses() const {
+  const auto check = [&](std::span<const MappedTensor> tensors) -> Status {
+    for (const MappedTensor& tensor : tensors) {
+      if (is_mapped(tensor)) continue;
+      return Fail(Errc::kUnsupported, "libllama does not use {} as it lies in the file",
+                  tensor.info->name);
+    }
+    return {};
+  };
+  TRY_STATUS(check(graph_.dense));
+  TRY_STATUS(check(graph_.tables));
+  for (const ExpertGroup& group : graph_.groups) {
+    TRY_STATUS(check(group.matrices));
+    if (group.matrices.size() <= kMatrices) continue;
+    return Fail(Errc::kUnsupported, "{}: {} matrices follow one choice of experts, and {} can",
+                group.matrices.front().info->name, group.matrices.size(), kMatrices);
+  }
+  return {};
+}
+
+// All but the pages of tables that stay in the file.
+Status HostedModel::LayOverAll() {
+  std::vector<MappedRange> laid = ranges_;
+  for (const MappedTensor& table : graph_.tables) {
+    if (!StaysInFile(table)) continue;
+    const auto offset = reinterpret_cast<uintptr_t>(table.data) % kPageBytes;
+    std::byte* const begin = table.data + (offset == 0 ? 0 : kPageBytes - offset);
+    std::byte* const end = table.data + table.info->extent.length;
+    std::byte* const last = end - reinterpret_cast<uintptr_t>(end) % kPageBytes;
+    std::vector<MappedRange> cut;
+    for (const MappedRange& range : laid) {
+      std::byte* const range_end = range.begin + range.length;
+      if (begin < range.begin || last > range_end) {
+        cut.push_back(range);
+        continue;
+      }
+      const auto before = static_cast<uint64_t>(begin - range.begin);
+      const auto after = static_cast<uint64_t>(last - range.begin);
+      if (before > 0) cut.push_back({range.begin, before, range.file, range.offset});
+      if (last < range_end) {
+        cut.push_back({last, range.length - after, range.file, range.offset + after});
+      }
+    }
+    laid = std::move(cut);
+  }
+  return LayOver(laid);
+}
+
+Result<std::unique_ptr<HostedModel>> HostedModel::Open(const GgufFile& file, const Shape& shape) {
+  std::unique_ptr<HostedModel> opened(new HostedModel());
+  TRY_STATUS(opened->Load(file));
+  TRY_STATUS(opened->MakeContext(shape));
+  LearningPass pass(file, opened->hooks_);
+  TRY(opened->graph_, pass.Learn(opened->context(), std::min(kManyRows, shape.chunk)));
+  opened->work_bytes_ += opened->ScratchBytes(shape.chunk);
+  TRY_STATUS(opened->CheckAddresses());
+  TRY_STATUS(opened->LayOverAll());
+  return opened;
+}
+
+uint64_t HostedModel::ScratchBytes(uint32_t chunk) const {
+  int64_t widest = 0;
+  for (const MappedTensor& tensor : graph_.dense) widest = std::max(widest, tensor.info->ne[0]);
+  for (const ExpertGroup& group : graph_.groups) {
+    for (const MappedTensor& matrix : group.matrices) {
+      widest = std::max(widest, matrix.info->ne[0] * group.n_used);
+    }
+  }
+  return uint64_t{chunk} * static_cast<uint64_t>(widest) * 2 + kScratchMargin;
+}
+
+uint32_t HostedModel::n_vocab() const {
+  return static_cast<uint32_t>(llama_vocab_n_tokens(llama_model_get_vocab(model_.get())));
+}
+uint32_t HostedModel::n_ctx_train() const {
+  return static_cast<uint32_t>(llama_model_n_ctx_train(model_.get()));
+}
+bool HostedModel::has_states() const {
+  return llama_model_is_recurrent(model_.get()) || llama_model_is_hybrid(model_.get());
+}
+
+uint64_t HostedModel::dense_bytes() const {
+  uint64_t bytes = 0;
+  for (const MappedTensor& tensor : graph_.dense) bytes += tensor.info->extent.length;
+  for (const MappedTensor& table : graph_.tables) {
+    if (!StaysInFile(table)) bytes += table.info->extent.length;
+  }
+  return bytes;
+}
+
+Status HostedModel::LoadDense(ReadQueue& queue) {
+  std::vector<MappedTensor> tensors = graph_.dense;
+  std::ranges::copy_if(graph_.tables, std::back_inserter(tensors),
+                       [](const MappedTensor& table) { return !StaysInFile(table); });
+  uint64_t tag = 0;
+  for (const MappedTensor& tensor : tensors) {
+    const Window window = CoveringWindow(tensor.info->extent, queue.block());
+    queue.Enqueue({.from = tensor.info->extent,
+                   .landing = {tensor.data - window.residue, window.length},
+                   .tag = tag++});
+  }
+  std::vector<ExtentDone> done;
+  while (!queue.idle()) queue.Wait(done);
+  for (const ExtentDone& read : done) {
+    if (read.error) return std::unexpected(*read.error);
+  }
+  return {};
+}
+
+}  // namespace moestro

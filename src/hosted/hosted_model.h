@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: MIT
+// A model in libllama whose file is mapped but not read: its context, what its graph does with its
+// tensors, and memory of ours at the tensors' addresses.
+//
+// Thread rule: the engine thread.
+#pragma once
+
+#include <llama.h>
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+#include "core/kv_type.h"
+#include "hosted/file_mapping.h"
+#include "hosted/learned_graph.h"
+#include "model/gguf_file.h"
+#include "store/read_queue.h"
+
+namespace moestro {
+
+class HostedModel {
+ public:
+  struct Shape {
+    uint32_t n_cells = 0;   // of the KV cache
+    uint32_t n_places = 0;  // sequences at a time; with a state, states
+    uint32_t chunk = 0;     // rows of a llama_decode(), at most
+    uint32_t outputs = 0;   // of these, rows that want logits
+    uint32_t threads = 0;
+    KvType kv_type = KvType::kF16;
+  };
+  // kInvalidFile: libllama cannot read the model, and says why. kUnsupported: see LearningPass.
+  // kNoMemory. The file must outlive this.
+  static Result<std::unique_ptr<HostedModel>> Open(const GgufFile& file, const Shape& shape);
+
+  llama_context* context() const { return context_.get(); }
+  llama_memory_t memory() const { return llama_get_memory(context_.get()); }
+  GraphHooks& hooks() { return hooks_; }
+  const LearnedGraph& graph() const { return graph_; }
+  uint32_t n_vocab() const;
+  uint32_t n_ctx_train() const;
+  uint32_t n_cells() const { return llama_n_ctx(context_.get()); }
+  // Some layer remembers a state, which cannot be cut back.
+  bool has_states() const;
+  // What libllama has taken for the context: cells and states, which are resident at once, and the
+  // work of a chunk, which is so once it is used.
+  uint64_t memory_bytes() const { return memory_bytes_; }
+  uint64_t work_bytes() const { return work_bytes_; }
+  uint64_t dense_bytes() const;  // of the tensors that LoadDense() reads
+
+  // Reads what is no expert to its address. Larger tables stay in the file: a token takes a row of
+  // them. kIo. REQUIRES: the queue is idle.
+  Status LoadDense(ReadQueue& queue);
+
+ private:
+  struct Free {
+    void operator()(llama_model* model) const { llama_model_free(model); }
+    void operator()(llama_context* context) const { llama_free(context); }
+  };
+  HostedModel() = default;
+  Status Load(const GgufFile& file);
+  Status MakeContext(const Shape& shape);
+  bool is_mapped(const MappedTensor& tensor) const;
+  Status CheckAddresses() const;
+  Status LayOverAll();
+  uint64_t ScratchBytes(uint32_t chunk) const;
+
+  std::unique_ptr<llama_model, Free> model_;
+  std::vector<MappedRange> ranges_;  // of the files, before memory is laid over them
+  GraphHooks hooks_;
+  std::unique_ptr<llama_context, Free> context_;
+  LearnedGraph graph_;
+  uint64_t memory_bytes_ = 0;
+  uint64_t work_bytes_ = 0;
+};
+
+}  // namespace moestro

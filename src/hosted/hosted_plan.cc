@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: MIT
+#include "hosted/hosted_plan.h"
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+
+namespace moestro {
+
+ExpertCatalog CatalogOf(std::span<const ExpertGroup> groups) {
+  ExpertCatalog catalog;
+  for (uint16_t g = 0; g < groups.size(); ++g) {
+    const ExpertGroup& group = groups[g];
+    CopyForm form{.n_embd = static_cast<uint32_t>(group.matrices.front().info->ne[0]),
+                  .n_ff = static_cast<uint32_t>(group.matrices.front().info->ne[1])};
+    for (uint16_t e = 0; e < group.n_expert; ++e) {
+      std::array<Extent, kMatrices> slices{};
+      for (size_t m = 0; m < group.matrices.size(); ++m) {
+        const TensorInfo& info = *group.matrices[m].info;
+        const uint64_t length = info.extent.length / group.n_expert;
+        slices[m] = {
+            .file = info.extent.file, .offset = info.extent.offset + e * length, .length = length};
+        form.types[m] = info.type;
+      }
+      catalog.Add(ExpertLayerId{g}, ExpertId{e}, form, slices);
+    }
+  }
+  return catalog;
+}
+
+MoeShape ShapeOf(std::span<const ExpertGroup> groups) {
+  MoeShape shape{.n_layer = static_cast<uint32_t>(groups.size())};
+  for (const ExpertGroup& group : groups) {
+    shape.n_expert = std::max(shape.n_expert, group.n_expert);
+    shape.n_used = std::max(shape.n_used, group.n_used);
+  }
+  return shape;
+}
+
+uint32_t RowsThatFit(const LearnedGraph& graph, const ExpertCatalog& catalog,
+                     std::span<const uint64_t> slots, uint32_t chunk) {
+  uint64_t rows = chunk;
+  for (size_t g = 0; g < graph.groups.size(); ++g) {
+    const ExpertGroup& group = graph.groups[g];
+    // Groups that are in use together may share a pool.
+    const uint64_t room = slots[catalog.layers[g].pools.front()] / graph.most_open;
+    if (room < group.n_expert) rows = std::min(rows, room / group.n_used);
+  }
+  return static_cast<uint32_t>(rows);
+}
+
+}  // namespace moestro

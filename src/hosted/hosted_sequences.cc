@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: MIT
+#include "hosted/hosted_sequences.h"
+
+#include <algorithm>
+#include <ranges>
+namespace moestro {
+
+HostedSequences::HostedSequences(llama_memory_t memory, bool has_states, uint32_t n_blocks,
+                                 uint32_t n_places)
+    : memory_(memory), has_states_(has_states), table_(n_blocks, has_states ? n_places : 0) {
+  if (has_states_) {
+    is_written_.assign(n_places, 0);
+  } else {
+    for (uint32_t i = n_places; i > 0; --i) {
+      free_places_.push_back(static_cast<llama_seq_id>(i - 1));
+    }
+  }
+}
+
+// A fork that finds no place remembers its tokens alone: Reach() says so, and it goes on from
+// there.
+SequenceId HostedSequences::Fork(SequenceId id) {
+  const SequenceId fork = table_.Fork(id);
+  const auto from = places_.find(id);
+  if (from != places_.end() && Take(fork)) {
+    llama_memory_seq_cp(memory_, from->second, places_.at(fork), -1, -1);
+  }
+  return fork;
+}
+
+void HostedSequences::Drop(SequenceId id) {
+  GiveBack(id);
+  table_.Drop(id);
+}
+
+uint32_t HostedSequences::Reach(SequenceId id, uint32_t position) const {
+  if (!has_states_ && !places_.contains(id)) return 0;
+  return table_.Reach(id, position);
+}
+
+void HostedSequences::CutBack(SequenceId id, uint32_t position) {
+  table_.CutBack(id, position);
+  const auto place = places_.find(id);
+  if (place == places_.end()) return;
+  if (llama_memory_seq_rm(memory_, place->second, static_cast<llama_pos>(position), -1)) return;
+  GiveBack(id);  // this memory cannot be cut: Reach() says that nothing is left
+}
+
+void HostedSequences::GiveBack(SequenceId id) {
+  const auto place = places_.find(id);
+  if (place == places_.end()) return;
+  Forget(place->second);
+  free_places_.push_back(place->second);
+  places_.erase(place);
+}
+
+Engine::KvRoom HostedSequences::room() const {
+  const KvBlocks& blocks = table_.blocks();
+  const auto places =
+      has_states_ ? table_.states().free() : static_cast<uint32_t>(free_places_.size());
+  return {.free = blocks.free_blocks() * KvBlocks::kPositions,
+          .all = blocks.blocks() * KvBlocks::kPositions,
+          .states = places};
+}
+
+Status HostedSequences::Take(SequenceId id) {
+  if (free_places_.empty()) {
+    return Fail(Errc::kInvalidRequest, "no place is left for another sequence; end one");
+  }
+  places_[id] = free_places_.back();
+  free_places_.pop_back();
+  return {};
+}
+
+// The state's place goes on in a new one.
+Status HostedSequences::BeginState(SequenceId id) {
+  ForgetUnused();
+  const Timeline& timeline = *table_.Find(id);
+  const auto next = static_cast<llama_seq_id>(timeline.next->value);
+  Forget(next);
+  is_written_[timeline.next->value] = 1;
+  if (timeline.state) {
+    llama_memory_seq_cp(memory_, static_cast<llama_seq_id>(timeline.state->state.value), next, -1,
+                        -1);
+  }
+  return {};
+}
+
+// The books give places back at many moments; libllama is told before cells are needed again.
+void HostedSequences::ForgetUnused() {
+  for (uint32_t place = 0; place < is_written_.size(); ++place) {
+    if (is_written_[place] == 0 || table_.states().is_used(StateSlot{place})) continue;
+    Forget(static_cast<llama_seq_id>(place));
+    is_written_[place] = 0;
+  }
+}
+
+Status HostedSequences::Begin(SequenceId id, std::span<const Token> tokens) {
+  const auto before = static_cast<uint32_t>(table_.TokensOf(id).size());
+  const bool had_next = table_.Find(id)->next.has_value();
+  TRY_STATUS(table_.Append(id, tokens));
+  if (has_states_) return had_next ? Status() : BeginState(id);
+  if (places_.contains(id)) return {};
+  Status taken = before == 0
+                     ? Take(id)
+                     : Fail(Errc::kInvalidRequest,
+                            "the sequence's keys and values had no place; evaluate it again");
+  if (!taken) table_.CutBack(id, before);
+  return taken;
+}
+
+Status HostedSequences::Begin(const Batch& batch) {
+  for (size_t i = 0; i < batch.size(); ++i) {
+    const BatchRow& row = batch.rows[i];
+    const Status begun = Begin(row.sequence, {&row.token, 1});
+    if (begun) continue;
+    Undo({.rows = {batch.rows.begin(), batch.rows.begin() + static_cast<std::ptrdiff_t>(i)}});
+    return begun;
+  }
+  return {};
+}
+
+void HostedSequences::Commit(const Batch& batch) {
+  for (const BatchRow& row : batch.rows) table_.Commit(row.sequence);
+}
+
+void HostedSequences::Undo(SequenceId id, uint32_t position) {
+  if (has_states_) {
+    if (const auto& next = table_.Find(id)->next) Forget(static_cast<llama_seq_id>(next->value));
+  }
+  CutBack(id, position);
+}
+
+void HostedSequences::Undo(const Batch& batch) {
+  for (const BatchRow& row : std::views::reverse(batch.rows)) Undo(row.sequence, row.position);
+}
+
+llama_seq_id HostedSequences::WritesTo(SequenceId id) const {
+  if (has_states_) return static_cast<llama_seq_id>(table_.Find(id)->next->value);
+  return places_.at(id);
+}
+
+llama_seq_id HostedSequences::HeldIn(SequenceId id) const {
+  if (has_states_) return static_cast<llama_seq_id>(table_.Find(id)->state->state.value);
+  return places_.at(id);
+}
+
+}  // namespace moestro

@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: MIT
+// Sequences in libllama's memory. memory/sequence.h keeps the books, as for the native engine; this
+// makes them true in one of two ways:
+//
+//   cells alone    a sequence has a sequence of libllama's, which is cut back to any position;
+//   with a state   a place for a state is a sequence of libllama's. A step copies the sequence's
+//                  place to a new one and writes there, so that what was before stays until the
+//                  step is committed, and a failed step is undone by forgetting its place.
+//
+// Copies share cells and, until one of them goes on, states.
+//
+// Thread rule: the engine thread.
+#pragma once
+
+#include <llama.h>
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "base/result.h"
+#include "core/batch.h"
+#include "engine/engine.h"
+#include "engine/sequence.h"
+#include "memory/sequence.h"
+
+namespace moestro {
+
+class HostedSequences final : public SequenceOwner {
+ public:
+  // n_places: libllama's sequences.
+  HostedSequences(llama_memory_t memory, bool has_states, uint32_t n_blocks, uint32_t n_places);
+
+  SequenceId New() { return table_.New(); }
+  SequenceId Fork(SequenceId id) override;
+  void Drop(SequenceId id) override;
+  std::span<const Token> TokensOf(SequenceId id) const override { return table_.TokensOf(id); }
+  uint32_t Reach(SequenceId id, uint32_t position) const override;
+  void CutBack(SequenceId id, uint32_t position) override;
+  void Keep(SequenceId id) override { table_.Keep(id); }
+
+  // nullptr: there is no such sequence.
+  const Timeline* Find(SequenceId id) const { return table_.Find(id); }
+  bool any_lives() const { return table_.any_lives(); }
+  Engine::KvRoom room() const;
+
+  // Gives the rows' tokens positions, and each sequence a place to write to. kInvalidRequest:
+  // cells or places run out; nothing has changed then.
+  Status Begin(const Batch& batch);
+  // The same for tokens that come from a file.
+  Status Begin(SequenceId id, std::span<const Token> tokens);
+  void Commit(const Batch& batch);
+  void Commit(SequenceId id) { table_.Commit(id); }
+  // The sequences are as before Begin().
+  void Undo(const Batch& batch);
+  void Undo(SequenceId id, uint32_t position);
+
+  // libllama's sequence that the step under way writes to. REQUIRES: Begin().
+  llama_seq_id WritesTo(SequenceId id) const;
+  // That holds what was committed last. REQUIRES: the sequence has a position.
+  llama_seq_id HeldIn(SequenceId id) const;
+
+ private:
+  Status Take(SequenceId id);
+  void GiveBack(SequenceId id);
+  Status BeginState(SequenceId id);
+  void Forget(llama_seq_id place) { llama_memory_seq_rm(memory_, place, -1, -1); }
+  void ForgetUnused();
+
+  llama_memory_t memory_;
+  bool has_states_;
+  SequenceTable table_;
+  // With cells alone.
+  std::map<SequenceId, llama_seq_id> places_;
+  std::vector<llama_seq_id> free_places_;
+  // With states: places that hold something.
+  std::vector<uint8_t> is_written_;
+};
+
+}  // namespace moestro

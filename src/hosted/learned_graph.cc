@@ -1,0 +1,179 @@
+// SPDX-License-Identifier: MIT
+#include "hosted/learned_graph.h"
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+
+#include "base/check.h"
+
+namespace moestro {
+namespace {
+
+const ggml_tensor* BaseOf(const ggml_tensor* tensor) {
+  while (tensor->view_src != nullptr) tensor = tensor->view_src;
+  return tensor;
+}
+
+}  // namespace
+
+LearningPass::Source LearningPass::SourceOf(const ggml_tensor* tensor) const {
+  const ggml_tensor* const base = BaseOf(tensor);
+  const TensorInfo* const info = base->op == GGML_OP_NONE ? file_.Find(base->name) : nullptr;
+  return {.tensor = tensor,
+          .info = info,
+          .data = static_cast<std::byte*>(base->data),
+          .is_whole = base == tensor};
+}
+
+void LearningPass::See(const ggml_tensor* node) {
+  Node seen{.name = {.name = node->name, .occurrence = ++occurrences_[node->name]},
+            .op = node->op,
+            .tensor = node};
+  for (const ggml_tensor* source : node->src) {
+    if (source != nullptr) seen.sources.push_back(SourceOf(source));
+  }
+  if (node->op == GGML_OP_MUL_MAT_ID) seen.n_used = static_cast<uint32_t>(node->src[2]->ne[0]);
+  nodes_.push_back(std::move(seen));
+}
+
+// All nodes are asked about before the first one is computed; then the graph is aborted.
+Status LearningPass::Build(llama_context* context, uint32_t rows) {
+  nodes_.clear();
+  occurrences_.clear();
+  hooks_ = {.on_node =
+                [this](const ggml_tensor* node, bool asks) {
+                  if (asks) See(node);
+                  return false;
+                },
+            .aborts = [] { return true; }};
+  llama_batch batch = llama_batch_init(static_cast<int32_t>(rows), 0, 1);
+  batch.n_tokens = static_cast<int32_t>(rows);
+  for (uint32_t i = 0; i < rows; ++i) {
+    batch.token[i] = 0;
+    batch.pos[i] = static_cast<llama_pos>(i);
+    batch.n_seq_id[i] = 1;
+    batch.seq_id[i][0] = 0;
+    batch.logits[i] = i + 1 == rows ? 1 : 0;
+  }
+  const int32_t code = llama_decode(context, batch);
+  llama_batch_free(batch);
+  hooks_ = {};
+  llama_memory_clear(llama_get_memory(context), true);
+  if (nodes_.empty()) {
+    return Fail(Errc::kUnsupported, "libllama builds no graph of this model (code {})", code);
+  }
+  return {};
+}
+
+void LearningPass::CountUses() {
+  for (const Node& node : nodes_) {
+    for (size_t i = 0; i < node.sources.size(); ++i) {
+      const Source& source = node.sources[i];
+      if (source.info == nullptr) continue;
+      Uses& uses = uses_[source.info];
+      uses.tensor = {.info = source.info, .data = source.data};
+      const bool is_product = node.op == GGML_OP_MUL_MAT_ID && i == 0 && source.is_whole &&
+                              source.info->ne[2] > 1 && source.info->ne[3] == 1;
+      const bool is_table = node.op == GGML_OP_GET_ROWS && i == 0 && source.is_whole;
+      uses.in_products = uses.in_products || is_product;
+      uses.as_table = uses.as_table || is_table;
+      uses.otherwise = uses.otherwise || (!is_product && !is_table);
+    }
+  }
+}
+
+bool LearningPass::is_streamed(const Source& source) const {
+  const auto uses = uses_.find(source.info);
+  return uses != uses_.end() && uses->second.in_products && !uses->second.as_table &&
+         !uses->second.otherwise;
+}
+
+Result<std::vector<ExpertGroup>> LearningPass::GroupsOfGraph(uint32_t& most_open) const {
+  struct Found {
+    ExpertGroup group;
+    size_t at = 0;    // of the ids
+    size_t last = 0;  // of the products
+  };
+  std::vector<Found> found;
+  for (size_t n = 0; n < nodes_.size(); ++n) {
+    const Node& node = nodes_[n];
+    if (node.op != GGML_OP_MUL_MAT_ID || !is_streamed(node.sources[0])) continue;
+    const auto ids = std::ranges::find(nodes_, node.sources[2].tensor, &Node::tensor);
+    const std::string& tensor = node.sources[0].info->name;
+    if (ids == nodes_.end()) {
+      return Fail(Errc::kUnsupported,
+                  "{}: its experts are chosen by values that no node of the graph computes",
+                  tensor);
+    }
+    auto group = std::ranges::find(found, ids->name, [](const Found& f) { return f.group.ids; });
+    if (group == found.end()) {
+      const auto n_expert = static_cast<uint32_t>(node.sources[0].info->ne[2]);
+      found.push_back({.group = {.ids = ids->name, .n_expert = n_expert, .n_used = node.n_used},
+                       .at = static_cast<size_t>(ids - nodes_.begin())});
+      group = found.end() - 1;
+    }
+    if (group->group.n_expert != static_cast<uint32_t>(node.sources[0].info->ne[2])) {
+      return Fail(Errc::kUnsupported, "{} has another number of experts than its neighbours",
+                  tensor);
+    }
+    ++group->group.n_products;
+    group->last = n;
+    const MappedTensor matrix{.info = node.sources[0].info, .data = node.sources[0].data};
+    if (!std::ranges::contains(group->group.matrices, matrix.info, &MappedTensor::info)) {
+      group->group.matrices.push_back(matrix);
+    }
+  }
+  std::ranges::sort(found, {}, &Found::at);
+  std::vector<ExpertGroup> groups;
+  for (const Found& opens : found) {
+    const auto is_open = [&](const Found& f) { return f.at <= opens.at && f.last > opens.at; };
+    most_open = std::max(most_open, static_cast<uint32_t>(std::ranges::count_if(found, is_open)));
+    groups.push_back(opens.group);
+  }
+  return groups;
+}
+
+Result<std::string> LearningPass::FirstNode() const {
+  for (const Node& node : nodes_) {
+    if (occurrences_.at(node.name.name) == 1 && !node.name.name.empty()) return node.name.name;
+    if (node.op == GGML_OP_MUL_MAT_ID) break;
+  }
+  return Fail(Errc::kUnsupported, "no node of its own name begins the graph");
+}
+
+Result<LearnedGraph> LearningPass::Learn(llama_context* context, uint32_t rows) {
+  TRY_STATUS(Build(context, 1));
+  CountUses();
+  TRY_STATUS(Build(context, rows));
+  CountUses();
+  LearnedGraph learned;
+  TRY(learned.first_node, FirstNode());
+  TRY(learned.groups, GroupsOfGraph(learned.most_open));
+  TRY_STATUS(Build(context, 1));
+  TRY(const std::string first, FirstNode());
+  TRY(const std::vector<ExpertGroup> groups, GroupsOfGraph(learned.most_open));
+  const bool is_same =
+      first == learned.first_node &&
+      std::ranges::equal(groups, learned.groups, {}, &ExpertGroup::ids, &ExpertGroup::ids);
+  if (!is_same) {
+    return Fail(Errc::kUnsupported, "libllama chooses experts otherwise for one row than for {}",
+                rows);
+  }
+  for (const auto& [info, uses] : uses_) {
+    if (uses.in_products && !uses.as_table && !uses.otherwise) {
+      const auto has_it = [&](const ExpertGroup& group) {
+        return std::ranges::contains(group.matrices, info, &MappedTensor::info);
+      };
+      if (std::ranges::count_if(learned.groups, has_it) != 1) {
+        return Fail(Errc::kUnsupported, "{} serves several choices of experts", info->name);
+      }
+      continue;
+    }
+    const bool is_table = uses.as_table && !uses.in_products && !uses.otherwise;
+    (is_table ? learned.tables : learned.dense).push_back(uses.tensor);
+  }
+  return learned;
+}
+
+}  // namespace moestro

@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: MIT
+// What libllama's graph of a model does with the tensors of its file, learned from the graph
+// itself: no name of a node is known beforehand. Plain values.
+#pragma once
+
+#include <llama.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+#include "model/gguf_file.h"
+
+namespace moestro {
+
+// A tensor of the file, at the address where libllama expects it.
+struct MappedTensor {
+  const TensorInfo* info = nullptr;
+  std::byte* data = nullptr;
+};
+
+// A node of a graph: its name, and the how manieth of this name it is (from 1 on).
+struct NodeName {
+  std::string name;
+  uint32_t occurrence = 0;
+  bool operator==(const NodeName&) const = default;
+};
+
+// Matrices of experts that one choice of a router goes to: a group for each tensor of chosen ids,
+// in the order in which these are computed.
+struct ExpertGroup {
+  NodeName ids;
+  uint32_t n_expert = 0;
+  uint32_t n_used = 0;                      // K
+  uint32_t n_products = 0;                  // products by chosen ids in a graph
+  std::vector<MappedTensor> matrices = {};  // of all experts one after the other, each once
+};
+
+struct LearnedGraph {
+  std::string first_node;  // begins every graph, and no other node has this name
+  std::vector<ExpertGroup> groups = {};
+  std::vector<MappedTensor> dense = {};   // all other tensors in use
+  std::vector<MappedTensor> tables = {};  // of these, tables of which a token takes a row each
+  // Groups whose experts are in use at a time, at most: the next ids may be computed before the
+  // last product of the ones before.
+  uint32_t most_open = 1;
+};
+
+// What is asked while libllama computes a graph: a context has one set of callbacks for its life.
+struct GraphHooks {
+  // Before a node is computed (`asks`): whether the graph is to stop behind it. Then again, once it
+  // is computed: whether the graph goes on.
+  std::function<bool(ggml_tensor* node, bool asks)> on_node = {};
+  std::function<bool()> aborts = {};  // before each node: whether the graph ends here
+
+  // For llama_context_params, with the hooks as their data.
+  static bool OnNode(ggml_tensor* node, bool asks, void* hooks) {
+    const GraphHooks& self = *static_cast<GraphHooks*>(hooks);
+    return self.on_node ? self.on_node(node, asks) : !asks;
+  }
+  static bool Aborts(void* hooks) {
+    const GraphHooks& self = *static_cast<GraphHooks*>(hooks);
+    return self.aborts && self.aborts();
+  }
+};
+
+// Has libllama build the graphs of one row and of several and looks at their nodes. Nothing is
+// computed, and the context remembers nothing of it.
+class LearningPass {
+ public:
+  // The context's hooks; tensors' infos belong to `file`. Both must outlive this.
+  LearningPass(const GgufFile& file, GraphHooks& hooks) : file_(file), hooks_(hooks) {}
+
+  // kUnsupported: the graph does what cannot be served; the message names the tensor.
+  Result<LearnedGraph> Learn(llama_context* context, uint32_t rows);
+
+ private:
+  // A tensor that a node reads.
+  struct Source {
+    const void* tensor = nullptr;      // tells tensors of one graph apart
+    const TensorInfo* info = nullptr;  // nullptr: no tensor of the file
+    std::byte* data = nullptr;
+    bool is_whole = false;  // the tensor itself, no view of it
+  };
+  struct Node {
+    NodeName name;
+    ggml_op op = GGML_OP_NONE;
+    const void* tensor = nullptr;
+    std::vector<Source> sources = {};
+    uint32_t n_used = 0;  // of a product by chosen ids
+  };
+  // What tensors of the file are used for.
+  struct Uses {
+    MappedTensor tensor;
+    bool in_products = false;
+    bool as_table = false;
+    bool otherwise = false;
+  };
+  Source SourceOf(const ggml_tensor* tensor) const;
+  void See(const ggml_tensor* node);
+  Status Build(llama_context* context, uint32_t rows);
+  void CountUses();
+  bool is_streamed(const Source& source) const;
+  Result<std::vector<ExpertGroup>> GroupsOfGraph(uint32_t& most_open) const;
+  Result<std::string> FirstNode() const;
+
+  const GgufFile& file_;
+  GraphHooks& hooks_;
+  std::vector<Node> nodes_;  // of the last graph
+  std::map<std::string, uint32_t> occurrences_;
+  std::map<const TensorInfo*, Uses> uses_;  // of all graphs
+};
+
+}  // namespace moestro

@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: MIT
+#include "load/model_to_load.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <utility>
+
+#include "memory/layer_memory.h"
+#include "model/families/families.h"
+#include "model/fingerprint.h"
+
+namespace moestro {
+
+Result<ModelToLoad> ModelToLoad::Open(const std::string& path, const std::string& engine) {
+  if (engine != "auto" && engine != "native" && engine != "hosted") {
+    return Fail(Errc::kUsage, "'{}' is no engine; write auto, native or hosted", engine);
+  }
+  TRY(GgufFile gguf, GgufFile::Open(path));
+  TRY(const std::optional<std::string> arch, gguf.FindString("general.architecture"));
+  const bool is_known = FindFamily(Families(), arch.value_or("")) != nullptr;
+  ModelToLoad model;
+  model.arch_name_ = arch.value_or("");
+  if (engine == "hosted" || (engine == "auto" && !is_known)) {
+    model.hosted_ = std::move(gguf);
+    TRY_STATUS(model.ReadHosted());
+    return model;
+  }
+  TRY(model.native_, ModelFile::Open(path));
+  model.id_ = model.native_->id;
+  model.n_vocab_ = model.native_->spec.n_vocab;
+  model.n_ctx_train_ = model.native_->spec.n_ctx_train;
+  return model;
+}
+
+Status ModelToLoad::ReadHosted() {
+  const auto find = [this](const char* key, uint64_t usual) -> Result<uint32_t> {
+    // Layers may differ: then the usual value stands in.
+    const auto found = hosted_->FindUniformUint(arch_name_ + key);
+    if (!found && found.error().code != Errc::kUnsupported) return std::unexpected(found.error());
+    const uint64_t value = found ? found->value_or(usual) : usual;
+    return static_cast<uint32_t>(std::min<uint64_t>(value, UINT32_MAX));
+  };
+  TRY(n_ctx_train_, find(".context_length", 4096));
+  id_ = {.name = std::filesystem::path(hosted_->paths().front()).filename().string(),
+         .fingerprint = Fingerprint(*hosted_),
+         .shape = {}};
+  TRY(id_.shape.n_layer, find(".block_count", 1));
+  TRY(id_.shape.n_expert, find(".expert_count", 1));
+  TRY(id_.shape.n_used, find(".expert_used_count", 1));
+  TRY(const std::optional<uint64_t> tokens, hosted_->FindArrayLength("tokenizer.ggml.tokens"));
+  const TensorInfo* const embedding = hosted_->Find("token_embd.weight");
+  const auto rows = embedding != nullptr ? static_cast<uint64_t>(embedding->ne[1]) : 0;
+  n_vocab_ =
+      static_cast<uint32_t>(std::min<uint64_t>(std::max(tokens.value_or(0), rows), UINT32_MAX));
+  if (n_vocab_ > 0) return {};
+  return Fail(Errc::kInvalidFile,
+              "{}: neither a vocabulary nor an embedding says what its tokens are", id_.name);
+}
+
+Result<uint64_t> ModelToLoad::PositionBytes(KvType type) const {
+  if (native_) {
+    TRY(const MemoryShape remembers, MemoryShape::Of(native_->spec, type));
+    return remembers.position_bytes();
+  }
+  const auto uint = [this](const std::string& key) -> Result<uint64_t> {
+    const auto found = hosted_->FindUniformUint(arch_name_ + key);
+    if (!found && found.error().code != Errc::kUnsupported) return std::unexpected(found.error());
+    return found ? found->value_or(0) : 0;
+  };
+  TRY(const uint64_t width, uint(".embedding_length"));
+  TRY(const uint64_t heads, uint(".attention.head_count"));
+  TRY(const uint64_t kv_heads, uint(".attention.head_count_kv"));
+  TRY(const uint64_t keys, uint(".attention.key_length"));
+  TRY(const uint64_t values, uint(".attention.value_length"));
+  const uint64_t head = heads > 0 ? width / heads : width;
+  const uint64_t cell = (kv_heads > 0 ? kv_heads : std::max<uint64_t>(heads, 1)) *
+                        ((keys > 0 ? keys : head) + (values > 0 ? values : head));
+  return id_.shape.n_layer * KvBytes(type, cell / 32 * 32);
+}
+
+}  // namespace moestro

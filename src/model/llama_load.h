@@ -1,0 +1,18 @@
+// SPDX-License-Identifier: MIT
+// Loading by libllama with the reason if it fails: libllama has one log for the process.
+//
+// Thread rule: any thread; one load at a time runs, others wait.
+#pragma once
+
+#include <llama.h>
+
+#include <string>
+
+namespace moestro {
+
+// nullptr: it failed, and `why` says why. `path`: of the first shard. libllama's log is silent
+// afterwards.
+llama_model* LoadByLlama(const std::string& path, const llama_model_params& params,
+                         std::string& why);
+
+}  // namespace moestro

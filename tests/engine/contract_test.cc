@@ -1,0 +1,246 @@
+// SPDX-License-Identifier: MIT
+// What the contract of an engine promises, held to every engine: several sequences, forks, cut
+// backs, files, faults, stops; and the engines beside each other.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "engine/append.h"
+#include "load/open_engine.h"
+#include "tests/support/fault_reader_testing.h"
+#include "tests/support/llama_zoo_testing.h"
+#include "tests/support/temp_folder_testing.h"
+#include "tests/support/tiny_model_testing.h"
+
+namespace moestro {
+namespace {
+
+std::vector<Token> Tokens(size_t n, uint32_t seed) {
+  std::vector<Token> tokens;
+  for (size_t i = 0; i < n; ++i) tokens.push_back(static_cast<Token>((i * 37 + seed * 11) % 256));
+  return tokens;
+}
+
+struct Case {
+  std::string engine;
+  std::string arch;
+};
+
+class EngineContract : public testing::TestWithParam<Case> {
+ protected:
+  void SetUp() override {
+    path_ = GetParam().engine == "native"
+                ? WriteTinyModel(folder_.path(), {.arch = GetParam().arch, .type = "F16"})
+                : WriteZooModel(folder_.path(), GetParam().arch);
+  }
+
+  static EngineOptions Quarter() {
+    EngineOptions options;
+    options.cache = CacheSize{.percent = 30.0};
+    options.threads = 1;
+    options.ctx = 256;
+    options.sequences = 4;
+    options.poisons_absent_experts = true;
+    return options;
+  }
+  std::unique_ptr<Engine> Open(EngineOptions options = Quarter()) const {
+    options.engine = GetParam().engine;
+    auto engine = OpenEngine(path_, options);
+    EXPECT_TRUE(engine) << engine.error().message;
+    return engine ? *std::move(engine) : nullptr;
+  }
+  // One token after the other, so that each text has the same rows in its steps.
+  static std::vector<float> Write(Engine& engine, Sequence& sequence,
+                                  std::span<const Token> tokens) {
+    std::vector<float> last;
+    for (const Token token : tokens) {
+      const auto row = Append(engine, sequence, {&token, 1});
+      EXPECT_TRUE(row) << row.error().message;
+      if (row) last.assign(row->begin(), row->end());
+    }
+    return last;
+  }
+  std::vector<float> Alone(std::span<const Token> tokens) const {
+    const auto engine = Open();
+    Sequence sequence = engine->NewSequence();
+    return Write(*engine, sequence, tokens);
+  }
+
+  TempFolder folder_;
+  std::string path_;
+};
+
+TEST_P(EngineContract, AForkGoesOnAndItsOriginal) {
+  const auto engine = Open();
+  const std::vector<Token> common = Tokens(9, 1);
+  const std::vector<Token> one = Tokens(5, 2);
+  const std::vector<Token> other = Tokens(7, 3);
+  Sequence first = engine->NewSequence();
+  Write(*engine, first, common);
+  Sequence fork = first.Fork();
+  std::vector<Token> all = common;
+  all.append_range(one);
+  EXPECT_EQ(Write(*engine, first, one), Alone(all));
+  all = common;
+  all.append_range(other);
+  EXPECT_EQ(Write(*engine, fork, other), Alone(all));
+}
+
+TEST_P(EngineContract, GoesBackToWhereItReaches) {
+  const auto engine = Open();
+  const std::vector<Token> text = Tokens(12, 1);
+  const std::vector<Token> other = Tokens(4, 5);
+  Sequence sequence = engine->NewSequence();
+  Write(*engine, sequence, std::span(text).first(6));
+  sequence.Keep();
+  Write(*engine, sequence, std::span(text).subspan(6));
+  EXPECT_GE(sequence.Reach(8), 6U);
+  ASSERT_TRUE(CutBackTo(*engine, sequence, 6));
+  std::vector<Token> all(text.begin(), text.begin() + 6);
+  all.append_range(other);
+  EXPECT_EQ(Write(*engine, sequence, other), Alone(all));
+}
+
+TEST_P(EngineContract, AFailedReadLeavesNothingOfItsStep) {
+  const std::vector<Token> text = Tokens(10, 1);
+  const std::vector<float> expected = Alone(text);
+  for (const int failing : {0, 3}) {
+    FaultReader* disk = nullptr;
+    EngineOptions options = Quarter();
+    options.wrap_reader = [&](std::unique_ptr<BlockReader> reader) {
+      auto faulty = std::make_unique<FaultReader>(std::move(reader));
+      disk = faulty.get();
+      return faulty;
+    };
+    const auto engine = Open(options);
+    Sequence sequence = engine->NewSequence();
+    Write(*engine, sequence, std::span(text).first(6));
+    disk->SetPlan(FaultPlan().ErrorFrom(disk->submitted() + static_cast<uint64_t>(failing), EIO));
+    bool failed = false;
+    for (uint32_t seed = 20; seed < 40 && !failed; ++seed) {
+      Sequence stranger = engine->NewSequence();
+      const auto row = Append(*engine, stranger, Tokens(2, seed));
+      failed = !row;
+      if (failed) {
+        EXPECT_EQ(row.error().code, Errc::kIo);
+        EXPECT_EQ(stranger.position(), 0U);
+      }
+    }
+    EXPECT_TRUE(failed);
+    disk->SetPlan({});
+    EXPECT_EQ(Write(*engine, sequence, std::span(text).subspan(6)), expected) << failing;
+  }
+}
+
+TEST_P(EngineContract, AStopEndsTheStepAndTheNextOneIsAsIfItHadNotBeen) {
+  const std::vector<Token> text = Tokens(10, 1);
+  const auto engine = Open();
+  Sequence sequence = engine->NewSequence();
+  Write(*engine, sequence, std::span(text).first(6));
+  engine->RequestStop();
+  const auto stopped = Append(*engine, sequence, {&text[6], 1});
+  ASSERT_FALSE(stopped);
+  EXPECT_EQ(stopped.error().code, Errc::kInterrupted);
+  EXPECT_EQ(sequence.position(), 6U);
+  EXPECT_EQ(Write(*engine, sequence, std::span(text).subspan(6)), Alone(text));
+}
+
+TEST_P(EngineContract, ASavedSequenceGoesOn) {
+  const std::vector<Token> text = Tokens(10, 1);
+  const std::string file = folder_.File("text.seq");
+  {
+    const auto engine = Open();
+    Sequence sequence = engine->NewSequence();
+    Write(*engine, sequence, std::span(text).first(6));
+    ASSERT_TRUE(engine->SaveSequence(sequence, "notes", file));
+  }
+  const auto engine = Open();
+  const auto peeked = engine->PeekSequence(file);
+  ASSERT_TRUE(peeked) << peeked.error().message;
+  EXPECT_EQ(peeked->tokens.size(), 6U);
+  auto saved = engine->RestoreSequence(file);
+  ASSERT_TRUE(saved) << saved.error().message;
+  EXPECT_EQ(saved->notes, "notes");
+  EXPECT_EQ(Write(*engine, saved->sequence, std::span(text).subspan(6)), Alone(text));
+}
+
+TEST_P(EngineContract, ADamagedFileIsRefused) {
+  const std::string file = folder_.File("text.seq");
+  const auto engine = Open();
+  Sequence sequence = engine->NewSequence();
+  Write(*engine, sequence, Tokens(6, 1));
+  ASSERT_TRUE(engine->SaveSequence(sequence, "", file));
+  const auto size = std::filesystem::file_size(file);
+  for (const uint64_t length : {size - 1, size / 2, uint64_t{20}}) {
+    const std::string cut = folder_.File("cut.seq");
+    std::filesystem::copy_file(file, cut, std::filesystem::copy_options::overwrite_existing);
+    std::filesystem::resize_file(cut, length);
+    EXPECT_FALSE(engine->RestoreSequence(cut)) << length;
+  }
+  for (const uint64_t at : {size / 2, size - 20}) {
+    const std::string changed = folder_.File("changed.seq");
+    std::filesystem::copy_file(file, changed, std::filesystem::copy_options::overwrite_existing);
+    std::fstream bytes(changed, std::ios::in | std::ios::out | std::ios::binary);
+    bytes.seekp(static_cast<std::streamoff>(at));
+    bytes.put('\x5A');
+    bytes.close();
+    EXPECT_FALSE(engine->RestoreSequence(changed)) << at;
+  }
+  EXPECT_TRUE(engine->RestoreSequence(file));
+}
+
+// Attention alone; a delta net beside attention; latent attention; Mamba-2 beside attention.
+INSTANTIATE_TEST_SUITE_P(Engines, EngineContract,
+                         testing::Values(Case{"native", "qwen3moe"}, Case{"native", "dots1"},
+                                         Case{"hosted", "qwen3moe"}, Case{"hosted", "qwen35moe"},
+                                         Case{"hosted", "deepseek2"},
+                                         Case{"hosted", "nemotron_h_moe"}),
+                         [](const auto& about) {
+                           return about.param.engine + "_" + about.param.arch;
+                         });
+
+// Keys and values in F32: nothing but the order of additions differs.
+class BothEngines : public testing::TestWithParam<std::string> {};
+
+TEST_P(BothEngines, SayTheSame) {
+  const TempFolder folder;
+  const std::string path = WriteTinyModel(folder.path(), {.arch = GetParam(), .type = "F32"});
+  std::vector<std::vector<float>> logits;
+  for (const std::string engine : {"native", "hosted"}) {
+    EngineOptions options;
+    options.engine = engine;
+    options.cache = CacheSize{.percent = 50.0};
+    options.threads = 1;
+    options.ctx = 256;
+    options.kv_type = KvType::kF32;
+    const auto opened = OpenEngine(path, options);
+    ASSERT_TRUE(opened) << opened.error().message;
+    EXPECT_EQ((*opened)->facts().engine, engine);
+    Sequence sequence = (*opened)->NewSequence();
+    const auto rows = AppendAll(**opened, sequence, Tokens(20, 1));
+    ASSERT_TRUE(rows) << rows.error().message;
+    logits.push_back(*rows);
+  }
+  double difference = 0.0;
+  double deviation = 0.0;
+  for (size_t i = 0; i < logits[0].size(); ++i) {
+    difference = std::max(difference, std::abs(double{logits[0][i]} - double{logits[1][i]}));
+    deviation += double{logits[1][i]} * double{logits[1][i]};
+  }
+  deviation = std::sqrt(deviation / static_cast<double>(logits[0].size()));
+  EXPECT_LT(difference, 1e-3 * deviation);
+}
+
+INSTANTIATE_TEST_SUITE_P(NativeFamilies, BothEngines,
+                         testing::Values("dots1", "llama", "olmoe", "phimoe", "qwen2moe",
+                                         "qwen3moe"));
+
+}  // namespace
+}  // namespace moestro

@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: MIT
+// libllama on our residency computes the bits of plain libllama on the same rows, whatever the
+// budget. Bytes of experts that are not there are 0xFF, so that each use of one shows.
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "engine/append.h"
+#include "hosted/hosted_engine.h"
+#include "tests/hosted/plain_llama_testing.h"
+#include "tests/support/llama_zoo_testing.h"
+#include "tests/support/temp_folder_testing.h"
+
+namespace moestro {
+namespace {
+
+constexpr uint32_t kContext = 256;
+
+std::vector<Token> Tokens(size_t n, uint32_t seed) {
+  std::vector<Token> tokens;
+  for (size_t i = 0; i < n; ++i) tokens.push_back(static_cast<Token>((i * 37 + seed * 11) % 256));
+  return tokens;
+}
+
+EngineOptions Budget(double percent, const std::string& reader = "auto") {
+  EngineOptions options;
+  options.cache = CacheSize{.percent = percent};
+  options.threads = 1;
+  options.ctx = kContext;
+  options.reader = reader;
+  options.poisons_absent_experts = true;
+  return options;
+}
+
+// Reads the prompt and then several tokens one by one, twice over the same experts.
+std::vector<float> Logits(Engine& engine, std::span<const Token> prompt,
+                          std::span<const Token> text) {
+  Sequence sequence = engine.NewSequence();
+  auto all = AppendAll(engine, sequence, prompt);
+  EXPECT_TRUE(all) << all.error().message;
+  if (!all) return {};
+  for (const Token token : text) {
+    const auto row = Append(engine, sequence, {&token, 1});
+    EXPECT_TRUE(row) << row.error().message;
+    if (!row) return {};
+    all->insert(all->end(), row->begin(), row->end());
+  }
+  return *all;
+}
+
+std::vector<float> PlainLogits(const std::string& path, uint32_t threads,
+                               std::span<const Token> prompt, std::span<const Token> text) {
+  PlainLlama plain(path, kContext, threads);
+  std::vector<float> all = plain.Append(prompt);
+  for (const Token token : text) {
+    const std::vector<float> row = plain.Append({&token, 1});
+    all.insert(all.end(), row.begin(), row.end());
+  }
+  return all;
+}
+
+std::unique_ptr<HostedEngine> Open(const std::string& path, const EngineOptions& options) {
+  auto file = GgufFile::Open(path);
+  EXPECT_TRUE(file) << file.error().message;
+  if (!file) return nullptr;
+  auto engine = HostedEngine::Open(*std::move(file), options);
+  EXPECT_TRUE(engine) << engine.error().message;
+  return engine ? *std::move(engine) : nullptr;
+}
+
+class HostedExactness : public testing::TestWithParam<std::string> {
+ protected:
+  TempFolder folder_;
+};
+
+TEST_P(HostedExactness, LogitsArePlainLibllamasInEveryBudget) {
+  const std::string path = WriteZooModel(folder_.path(), GetParam());
+  const std::vector<Token> text = Tokens(12, 3);
+  for (const double percent : {100.0, 60.0, 26.0}) {
+    const auto engine = Open(path, Budget(percent));
+    ASSERT_NE(engine, nullptr);
+    // A prompt that goes through the layers at once in every budget.
+    const std::vector<Token> prompt = Tokens(engine->chunk() > 1 ? 2 : 1, 1);
+    const auto expected = PlainLogits(path, 1, prompt, text);
+    EXPECT_EQ(Logits(*engine, prompt, text), expected) << percent;
+    EXPECT_EQ(Logits(*engine, prompt, text), expected) << percent << ", once more";
+    if (percent < 30.0) {
+      EXPECT_GT(engine->stats().decode.evictions, 0U);
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Zoo, HostedExactness, testing::ValuesIn(ZooArchs()), [](const auto& arch) {
+  std::string name = arch.param;
+  for (char& c : name) {
+    if (c == '-' || c == '_') c = 'X';
+  }
+  return name;
+});
+
+}  // namespace
+}  // namespace moestro

@@ -1,0 +1,288 @@
+// SPDX-License-Identifier: MIT
+#include "tests/support/llama_zoo_testing.h"
+
+#include <ggml-backend.h>
+#include <gguf.h>
+#include <llama.h>
+
+#include <array>
+#include <cmath>
+#include <memory>
+#include <random>
+#include <span>
+#include <utility>
+
+#include "base/check.h"
+#include "base/format.h"
+#include "device/backends.h"
+
+namespace moestro {
+namespace {
+
+constexpr int32_t kLayers = 4;
+
+// A key of one architecture that differs from the usual value, or that it alone has.
+struct Key {
+  std::string_view name;
+  // One value is a number, several an array of integers.
+  std::vector<int32_t> values;
+  enum class Kind : uint8_t { kUint, kFloat, kIntArray, kBoolArray } kind = Kind::kUint;
+};
+
+const std::vector<Key> kLatent = {{"attention.head_count_kv", {1}},
+                                  {"attention.key_length", {80}},
+                                  {"attention.value_length", {64}},
+                                  {"rope.dimension_count", {16}}};
+const std::vector<Key> kWindows = {
+    {"attention.sliding_window_pattern", {1, 0, 1, 0}, Key::Kind::kBoolArray}};
+const std::vector<Key> kEverySecond = {
+    {"ssm.inner_size", {256}}, {"attention.head_count_kv", {0, 2, 0, 2}, Key::Kind::kIntArray}};
+
+struct Arch {
+  std::string_view name;
+  std::vector<Key> keys = {};
+};
+
+const std::vector<Arch>& Archs() {
+  static const std::vector<Arch> archs = {
+      {"afmoe"},
+      {"arctic"},
+      {"bailingmoe"},
+      {"bailingmoe2"},
+      {"cohere2moe"},
+      {"dbrx"},
+      {"deepseek"},
+      {"deepseek2", kLatent},
+      {"dots1", {{"attention.head_count_kv", {4}}}},
+      {"ernie4_5-moe"},
+      {"exaone-moe"},
+      {"glm4moe"},
+      {"gpt-oss"},
+      {"granitehybrid", kEverySecond},
+      {"granitemoe"},
+      {"grok"},
+      {"grovemoe"},
+      {"hunyuan-moe"},
+      {"hy_v3"},
+      {"jamba", kEverySecond},
+      {"k2-horizon"},
+      {"kimi-linear",
+       {{"attention.head_count_kv", {0, 1, 0, 1}, Key::Kind::kIntArray},
+        {"attention.key_length", {80}},
+        {"attention.value_length", {64}},
+        {"rope.dimension_count", {16}}}},
+      {"laguna"},
+      {"lfm2moe", {{"attention.head_count_kv", {0, 2, 0, 2}, Key::Kind::kIntArray}}},
+      {"llada-moe"},
+      {"llama"},
+      {"llama4"},
+      {"maion-coder", {{"attention.sliding_window_pattern", {2, 2, 2, 2}, Key::Kind::kIntArray}}},
+      {"mellum"},
+      {"mimo2", kWindows},
+      {"minimax-01"},
+      {"minimax-m2"},
+      {"minimax-m3",
+       {{"attention.indexer.block_size", {32}}, {"attention.indexer.local_blocks", {2}}}},
+      {"mistral4", kLatent},
+      {"nemotron_h_moe",
+       {{"attention.head_count_kv", {0, 2, 0, 0}, Key::Kind::kIntArray},
+        {"feed_forward_length", {0, 0, 64, 64}, Key::Kind::kIntArray}}},
+      {"olmoe", {{"attention.head_count_kv", {4}}}},
+      {"phimoe"},
+      {"qwen2moe"},
+      {"qwen3moe"},
+      {"qwen3next"},
+      {"qwen3vlmoe"},
+      {"qwen35moe"},
+      {"qwen4exp", {{"hyper_connection.low_rank", {16}}}},
+      {"rnd1"},
+      {"smallthinker"},
+  };
+  return archs;
+}
+
+class Metadata {
+ public:
+  Metadata(std::string arch, const ZooSize& size)
+      : arch_(std::move(arch)), gguf_(gguf_init_empty()) {
+    gguf_set_val_str(gguf_.get(), "general.architecture", arch_.c_str());
+    gguf_set_val_str(gguf_.get(), "tokenizer.ggml.model", "none");
+    SetUints(size);
+    SetFloats();
+    Set({"rope.dimension_sections", {8, 4, 4, 0}, Key::Kind::kIntArray});
+    for (const char* name : {"expert_weights_norm", "attention.causal"}) {
+      gguf_set_val_bool(gguf_.get(), KeyOf(name).c_str(), true);
+    }
+  }
+  void Set(const Key& key) {
+    const std::string name = KeyOf(key.name);
+    switch (key.kind) {
+      case Key::Kind::kUint:
+        gguf_set_val_u32(gguf_.get(), name.c_str(), static_cast<uint32_t>(key.values.front()));
+        return;
+      case Key::Kind::kFloat:
+        gguf_set_val_f32(gguf_.get(), name.c_str(), static_cast<float>(key.values.front()));
+        return;
+      case Key::Kind::kIntArray:
+        gguf_set_arr_data(gguf_.get(), name.c_str(), GGUF_TYPE_INT32, key.values.data(),
+                          key.values.size());
+        return;
+      case Key::Kind::kBoolArray: {
+        const std::vector<int8_t> flags(key.values.begin(), key.values.end());
+        gguf_set_arr_data(gguf_.get(), name.c_str(), GGUF_TYPE_BOOL, flags.data(), flags.size());
+        return;
+      }
+    }
+  }
+  gguf_context* get() const { return gguf_.get(); }
+
+ private:
+  struct Free {
+    void operator()(gguf_context* gguf) const { gguf_free(gguf); }
+  };
+  std::string KeyOf(std::string_view name) const { return Format("{}.{}", arch_, name); }
+  void SetUints(const ZooSize& size) const;
+  void SetFloats() const;
+
+  std::string arch_;
+  std::unique_ptr<gguf_context, Free> gguf_;
+};
+
+void Metadata::SetUints(const ZooSize& size) const {
+  const std::pair<const char*, uint32_t> uints[] = {
+      {"vocab_size", 256},
+      {"context_length", 256},
+      {"embedding_length", 128},
+      {"block_count", kLayers},
+      {"feed_forward_length", 160},
+      {"expert_feed_forward_length", size.expert_ff},
+      {"expert_shared_feed_forward_length", 96},
+      {"expert_count", size.experts},
+      {"expert_used_count", 2},
+      {"expert_shared_count", 1},
+      {"expert_gating_func", 2},
+      {"leading_dense_block_count", 1},
+      {"attention.head_count", 4},
+      {"attention.head_count_kv", 2},
+      {"attention.key_length", 32},
+      {"attention.value_length", 32},
+      {"rope.dimension_count", 32},
+      {"attention.sliding_window", 32},
+      {"ssm.conv_kernel", 4},
+      {"ssm.state_size", 32},
+      {"ssm.group_count", 2},
+      {"ssm.time_step_rank", 4},
+      {"ssm.inner_size", 128},
+      {"full_attention_interval", 2},
+      {"attention.q_lora_rank", 64},
+      {"attention.kv_lora_rank", 64},
+      {"attention.key_length_mla", 48},
+      {"attention.value_length_mla", 32},
+      {"interleave_moe_layer_step", 1},
+      {"attention.chunk_size", 64},
+      {"shortconv.l_cache", 3},
+      {"nextn_predict_layers", 0},
+      {"moe_every_n_layers", 1},
+      {"moe_latent_size", 64},
+      {"expert_chunk_feed_forward_length", 32},
+      {"experts_per_group", 2},
+      {"attention.indexer.head_count", 2},
+      {"attention.indexer.key_length", 32},
+      {"attention.indexer.top_k", 64},
+      {"attention.key_length_swa", 32},
+      {"attention.value_length_swa", 32},
+      {"rope.dimension_count_swa", 32},
+      {"attention.shared_kv_layers", 0},
+      {"embedding_length_per_layer_input", 16},
+      {"kda.head_dim", 32},
+      {"hyper_connection.count", 2},
+  };
+  for (const auto& [name, value] : uints) {
+    gguf_set_val_u32(gguf_.get(), KeyOf(name).c_str(), value);
+  }
+}
+
+void Metadata::SetFloats() const {
+  const std::pair<const char*, float> floats[] = {
+      {"expert_weights_scale", 1.5F},
+      {"attention.layer_norm_rms_epsilon", 1e-5F},
+      {"attention.layer_norm_epsilon", 1e-5F},
+      {"rope.freq_base", 10000.0F},
+      {"rope.freq_base_swa", 10000.0F},
+      {"logit_scale", 1.0F},
+      {"residual_scale", 1.0F},
+      {"embedding_scale", 1.0F},
+      {"attention.scale", 0.17F},
+      {"expert_group_scale", 0.5F},
+      {"router_logit_softcapping", 30.0F},
+      {"attn_logit_softcapping", 50.0F},
+      {"final_logit_softcapping", 30.0F},
+      {"attention.output_scale", 1.0F},
+      {"attention.clamp_kqv", 8.0F},
+  };
+  for (const auto& [name, value] : floats) {
+    gguf_set_val_f32(gguf_.get(), KeyOf(name).c_str(), value);
+  }
+}
+
+// Norms about 1, decays below 0, the rest about 0.
+void Fill(ggml_tensor* tensor, void* random_engine) {
+  auto& random = *static_cast<std::minstd_rand*>(random_engine);
+  const std::string_view name = tensor->name;
+  const auto n = static_cast<size_t>(ggml_nelements(tensor));
+  if (tensor->type == GGML_TYPE_I32) {
+    std::vector<int32_t> numbers(n);
+    for (size_t i = 0; i < n; ++i) numbers[i] = static_cast<int32_t>(i * 7 % 8);
+    ggml_backend_tensor_set(tensor, numbers.data(), 0, n * sizeof(int32_t));
+    return;
+  }
+  std::uniform_real_distribution<float> usual(-0.125F, 0.125F);
+  std::vector<float> values(n);
+  for (float& value : values) {
+    value = usual(random);
+    if (name.contains("norm")) value = 1.0F + 0.4F * value;
+    if (name.contains("ssm_a")) value = -0.5F - std::abs(value);
+  }
+  if (tensor->type == GGML_TYPE_F16) {
+    std::vector<ggml_fp16_t> halves(n);
+    ggml_fp32_to_fp16_row(values.data(), halves.data(), static_cast<int64_t>(n));
+    ggml_backend_tensor_set(tensor, halves.data(), 0, n * sizeof(ggml_fp16_t));
+    return;
+  }
+  CHECK(tensor->type == GGML_TYPE_F32);
+  ggml_backend_tensor_set(tensor, values.data(), 0, n * sizeof(float));
+}
+
+}  // namespace
+
+std::vector<std::string> ZooArchs() {
+  std::vector<std::string> names;
+  for (const Arch& arch : Archs()) names.emplace_back(arch.name);
+  return names;
+}
+
+std::string WriteZooModel(const std::filesystem::path& dir, std::string_view arch,
+                          const ZooSize& size) {
+  LoadCpuBackend();
+  llama_log_set([](ggml_log_level, const char*, void*) {}, nullptr);
+  Metadata metadata(std::string(arch), size);
+  for (const Arch& known : Archs()) {
+    if (known.name != arch) continue;
+    for (const Key& key : known.keys) metadata.Set(key);
+  }
+  std::array<ggml_backend_dev_t, 1> none = {nullptr};
+  llama_model_params params = llama_model_default_params();
+  params.devices = none.data();
+  params.n_gpu_layers = 0;
+  params.use_extra_bufts = false;
+  params.load_mode = LLAMA_LOAD_MODE_NONE;
+  std::minstd_rand random(7);
+  llama_model* model = llama_model_init_from_user(metadata.get(), Fill, &random, params);
+  CHECK(model != nullptr);
+  const std::string path = dir / Format("{}-{}-{}.gguf", arch, size.experts, size.expert_ff);
+  llama_model_save_to_file(model, path.c_str());
+  llama_model_free(model);
+  return path;
+}
+
+}  // namespace moestro

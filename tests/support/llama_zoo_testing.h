@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: MIT
+// Tiny models of every architecture with experts that libllama can make by itself: it names and
+// shapes the tensors, weights are random and seeded. No tokenizer: 256 token numbers.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace moestro {
+
+struct ZooSize {
+  uint32_t experts = 8;
+  uint32_t expert_ff = 64;  // width of an expert; 128 values go in
+};
+
+// Those that are made; docs/hosted.md lists the others with the reason.
+std::vector<std::string> ZooArchs();
+
+// Writes the model into `dir` and returns its path. Stops the test program when that fails.
+std::string WriteZooModel(const std::filesystem::path& dir, std::string_view arch,
+                          const ZooSize& size = {});
+
+}  // namespace moestro
