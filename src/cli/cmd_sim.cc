@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <memory>
 #include <numeric>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -30,6 +31,7 @@
 #include "learned/norms_file.h"
 #include "learned/tuning_file.h"
 #include "sim/replay.h"
+#include "sim/sweep.h"
 #include "sim/tune.h"
 #include "sim/tune_sizes.h"
 #include "trace/trace_file.h"
@@ -78,12 +80,13 @@ Result<PolicyChoice> ParseSimPolicy(const std::string& text) {
 }
 
 // The limit only where it knows what comes.
-std::vector<PolicyChoice> SweptPolicies(const LittleOptions& little) {
+std::vector<PolicyChoice> SweptPolicies(const SimOptions& options) {
   std::vector<PolicyChoice> policies;
   for (const PolicyInfo& known : KnownPolicies()) {
     policies.push_back({.name = std::string(known.name)});
   }
-  if (!little.is_on()) policies.push_back({.name = "belady"});
+  const bool knows = !options.little.is_on() && options.lanes.machine.empty();
+  if (knows) policies.push_back({.name = "belady"});
   return policies;
 }
 
@@ -104,9 +107,10 @@ size_t WarmUp(const SimOptions& options, const Trace& trace) {
   return options.held_out > 0.0 ? TrainingTokens(trace, 100.0 - options.held_out) : 0;
 }
 
-// What is given, else what the trace holds.
+// What is given, else what the trace holds. A machine's file and --bandwidth go before both.
 MachineCosts CostsOf(const SimOptions& options, const TraceInfo& info) {
-  if (options.bandwidth == 0 && options.compute_ms == 0.0) {
+  const bool is_given = options.bandwidth > 0 || options.compute_ms > 0.0;
+  if (!is_given || !options.lanes.machine.empty()) {
     return info.costs.value_or(MachineCosts());
   }
   MachineCosts costs;
@@ -125,67 +129,73 @@ std::vector<uint64_t> RecordedSlots(const TraceInfo& info) {
   return slots;
 }
 
-Result<SimLine> MeasureOne(const SimOptions& options, const Trace& trace,
-                           const PolicyChoice& policy, uint64_t slots) {
-  TRY(const PredictorChoice predictor, ChoosePredictor(options.predictor, trace.info()));
-  TRY(const ReplayOptions lossy, LossyPart(options, trace));
-  TRY(const ReplayResult result,
-      Replay(trace, {.slots = slots,
-                     .pool_slots = options.recorded_slots ? RecordedSlots(trace.info())
-                                                          : std::vector<uint64_t>(),
-                     .policy = policy,
-                     .expert_bytes = options.expert_bytes,
-                     .costs = CostsOf(options, trace.info()),
-                     .predictor = predictor,
-                     .depth = options.predictor.prefetch.value_or(0),
-                     .fetches = options.predictor.prefetch != 0U,
-                     .lossy = lossy.lossy,
-                     .low_slots = lossy.low_slots,
-                     .low_bytes = lossy.low_bytes,
-                     .norms = lossy.norms,
-                     .little = options.little,
-                     .count_from = WarmUp(options, trace)}));
-  return SimLine{.policy = policy.name,
-                 .slots = slots,
-                 .percent = 100.0 * static_cast<double>(slots) /
-                            static_cast<double>(trace.info().shape().experts()),
-                 .result = result};
+// Of a replay with these flags, on the machine if there is one.
+Result<ReplayOptions> ReplayOf(const SimOptions& options, const Trace& trace,
+                               const std::optional<SimMachine>& machine) {
+  TRY(ReplayOptions replay, LossyPart(options, trace));
+  TRY(replay.predictor, ChoosePredictor(options.predictor, trace.info()));
+  if (options.recorded_slots) replay.pool_slots = RecordedSlots(trace.info());
+  replay.expert_bytes = options.expert_bytes;
+  replay.costs = CostsOf(options, trace.info());
+  if (machine) replay.lanes = machine->lanes;
+  replay.depth = options.predictor.prefetch.value_or(0);
+  replay.fetches = options.predictor.prefetch != 0U;
+  replay.little = options.little;
+  replay.count_from = WarmUp(options, trace);
+  return replay;
 }
 
-// The tuning's choice for each size.
-Result<std::vector<SimLine>> MeasureTuned(const SimOptions& options, const Trace& trace) {
+std::vector<uint64_t> SlotsOf(const SimOptions& options, const Trace& trace) {
+  std::vector<uint64_t> slots;
+  for (const SlotCount& count : options.slots) {
+    slots.push_back(count.of(trace.info().shape().experts()));
+  }
+  return slots;
+}
+
+Result<std::vector<SweepLine>> Measure(const SimOptions& options, const Trace& trace,
+                                       const std::optional<SimMachine>& machine) {
+  Sweep sweep{.policies = options.sweep ? SweptPolicies(options) : std::vector{options.policy},
+              .slots = SlotsOf(options, trace),
+              .rows = options.lanes.rows,
+              .modes = options.lanes.modes};
+  TRY(sweep.options, ReplayOf(options, trace, machine));
+  if (machine) sweep.device_slots = machine->device_slots;
+  if (options.policy_file.empty()) return ReplayAll(trace, sweep);
+  // The tuning's choice for each size.
   TRY(const PolicyTuning tuning, ReadTuning(options.policy_file));
   TRY_STATUS(CheckMadeFor(trace.info().model, tuning.model, options.policy_file,
                           "tune on a trace of this model"));
-  std::vector<SimLine> lines;
-  for (const SlotCount& count : options.slots) {
-    const uint64_t slots = count.of(trace.info().shape().experts());
-    const PolicyChoice& choice = ChoiceFor(tuning, std::max<uint64_t>(slots, 1));
-    TRY(SimLine line, MeasureOne(options, trace, choice, slots));
-    lines.push_back(std::move(line));
+  std::vector<SweepLine> lines;
+  for (const uint64_t slots : SlotsOf(options, trace)) {
+    sweep.slots = {slots};
+    sweep.policies = {ChoiceFor(tuning, std::max<uint64_t>(slots, 1))};
+    TRY(std::vector<SweepLine> its, ReplayAll(trace, sweep));
+    lines.append_range(std::move(its));
   }
   return lines;
 }
 
-Result<std::vector<SimLine>> Measure(const SimOptions& options, const Trace& trace) {
-  if (!options.policy_file.empty()) return MeasureTuned(options, trace);
-  std::vector<SimLine> lines;
-  for (const PolicyChoice& policy :
-       options.sweep ? SweptPolicies(options.little) : std::vector{options.policy}) {
-    for (const SlotCount& count : options.slots) {
-      TRY(SimLine line,
-          MeasureOne(options, trace, policy, count.of(trace.info().shape().experts())));
-      lines.push_back(std::move(line));
-    }
+// A policy is tuned for one machine.
+Status TuneOn(const SimMachine& machine, const SimOptions& options, ReplayOptions& replay) {
+  const SimLanes& lanes = options.lanes;
+  if (machine.device_slots.size() > 1 || lanes.rows.size() > 1 || lanes.modes.size() > 1) {
+    return Fail(Errc::kUsage, "--tune takes one --place, one --vram and one --rows");
   }
-  return lines;
+  replay.lanes = machine.lanes;
+  replay.lanes->mode = lanes.modes.front();
+  replay.lanes->device_slots.assign(machine.names.devices.size(), machine.device_slots.front());
+  replay.step.rows = lanes.rows.front();
+  replay.expert_bytes = options.expert_bytes;
+  return {};
 }
 
-Status RunTune(const SimOptions& options, const Trace& trace) {
-  TuneRequest request{.policy = options.tune, .train_percent = options.train};
-  for (const SlotCount& count : options.slots)
-    request.slots.push_back(count.of(trace.info().shape().experts()));
+Status RunTune(const SimOptions& options, const Trace& trace,
+               const std::optional<SimMachine>& machine) {
+  TuneRequest request{
+      .policy = options.tune, .slots = SlotsOf(options, trace), .train_percent = options.train};
   TRY(request.lossy, LossyPart(options, trace));
+  if (machine) TRY_STATUS(TuneOn(*machine, options, request.lossy));
   ProgressBar bar(ProgressBar::Stderr());
   TRY(const std::vector<TunedAtSize> sizes,
       TuneSizes(trace, request, [&bar](const std::string& what, size_t tried) {
@@ -198,15 +208,23 @@ Status RunTune(const SimOptions& options, const Trace& trace) {
   return Output(STDOUT_FILENO).Write(options.json ? TuningAsJson(sizes) : DescribeTuning(sizes));
 }
 
-Status RunOnLanes(const SimOptions& options, const Trace& trace) {
-  TRY(const std::string text, ReplayOnLanes(options.lanes, trace,
-                                            {.slots = options.slots,
-                                             .policy = options.policy,
-                                             .expert_bytes = options.expert_bytes,
-                                             .paths = options.predictor.paths,
-                                             .warm_up = WarmUp(options, trace),
-                                             .json = options.json}));
-  return Output(STDOUT_FILENO).Write(text);
+// nullopt: no machine is named.
+Result<std::optional<SimMachine>> MachineOf(const SimOptions& options, const Trace& trace) {
+  if (options.lanes.machine.empty()) return std::optional<SimMachine>();
+  if (options.compute_ms > 0.0) {
+    return Fail(Errc::kUsage,
+                "--compute is of a machine without lanes; what {} says of its lanes is what "
+                "computing takes there",
+                options.lanes.machine);
+  }
+  const size_t known =
+      options.tune.empty() ? WarmUp(options, trace) : TrainingTokens(trace, options.train);
+  TRY(SimMachine machine, ReadMachine(options.lanes, trace,
+                                      {.paths = options.predictor.paths,
+                                       .warm_up = known,
+                                       .bandwidth = options.bandwidth,
+                                       .expert_bytes = options.expert_bytes}));
+  return std::optional(std::move(machine));
 }
 
 Status Run(SimOptions& options) {
@@ -231,28 +249,32 @@ Status Run(SimOptions& options) {
     }
     options.slots = {{.slots = std::accumulate(slots.begin(), slots.end(), uint64_t{0})}};
   }
-  if (!options.tune.empty()) return RunTune(options, trace);
-  if (!options.lanes.machine.empty()) return RunOnLanes(options, trace);
-  TRY(const std::vector<SimLine> lines, Measure(options, trace));
+  TRY(const std::optional<SimMachine> machine, MachineOf(options, trace));
+  if (!options.tune.empty()) return RunTune(options, trace, machine);
+  TRY(const std::vector<SweepLine> lines, Measure(options, trace, machine));
   if (!options.plot.empty()) {
     const std::string title = std::filesystem::path(options.trace).stem().string();
     TRY_STATUS(WriteFile(options.plot, SweepPlot(title, lines)));
   }
+  std::optional<LanesMachine> names;
+  if (machine) names = machine->names;
   return Output(STDOUT_FILENO)
-      .Write(options.json    ? LinesAsJson(lines)
+      .Write(options.json    ? LinesAsJson(lines, names)
              : options.sweep ? LinesAsCsv(lines)
-                             : DescribeLines(lines));
+                             : DescribeLines(lines, names));
 }
 
 void AddClockFlags(Flags sim, const std::shared_ptr<SimOptions>& options) {
-  sim.AddParsed("--bandwidth", "SIZE",
-                "bytes per second of the pretend disk, for example 2G; with --compute gives tok/s "
-                "(default: what the trace says, if 'moestro bench --record' made it)",
-                [options](const std::string& text) -> Status {
-                  TRY(options->bandwidth, ParseBytes(text));
-                  return {};
-                });
-  sim.Add("--compute", options->compute_ms, "milliseconds of one token with all experts resident")
+  sim.AddParsed(
+      "--bandwidth", "SIZE",
+      "bytes per second of the pretend disk, for example 2G; with --compute gives tok/s "
+      "(default: what --machine says, else the trace, if 'moestro bench --record' made it)",
+      [options](const std::string& text) -> Status {
+        TRY(options->bandwidth, ParseBytes(text));
+        return {};
+      });
+  sim.Add("--compute", options->compute_ms,
+          "milliseconds of one token with all experts resident, without --machine")
       .NonNegative();
   sim.AddParsed("--expert-bytes", "SIZE", "of one expert (default: as the trace says)",
                 [options](const std::string& text) -> Status {

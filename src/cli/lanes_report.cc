@@ -87,33 +87,22 @@ Json ToJson(const LanePhase& p, const std::vector<std::string>& names) {
 
 }  // namespace
 
-std::string DescribeLanes(const LanesMachine& machine, const std::vector<LanesLine>& lines) {
-  std::string text = machine.name + "\n";
-  for (const LanesLine& line : lines) {
-    text += Format("{:11} {} rows, {} slots on each device ({:.4g} %), {} in memory ({:.4g} %)\n",
-                   NameOf(line.mode), line.rows, line.device_slots,
-                   Percent(line.device_slots, machine.experts), line.slots,
-                   Percent(line.slots, machine.experts));
-    text += Describe("decode", line.result.decode, machine.devices);
-    text += Describe("prefill", line.result.prefill, machine.devices);
-  }
-  return text;
+std::string LanesText(const LanesMachine& machine, const SweepLine& line) {
+  return Format("{:11} {} rows, {} slots on each device ({:.4g} %), {} in memory ({:.4g} %)\n",
+                NameOf(line.mode), line.rows, line.device_slots,
+                Percent(line.device_slots, machine.experts), line.slots,
+                Percent(line.slots, machine.experts)) +
+         Describe("decode", line.result.lanes.decode, machine.devices) +
+         Describe("prefill", line.result.lanes.prefill, machine.devices);
 }
 
-std::string LanesAsJson(const LanesMachine& machine, const std::vector<LanesLine>& lines) {
-  Json array = Json::Array();
-  for (const LanesLine& line : lines) {
-    Json object = Json::Object();
-    object.Set("machine", machine.name)
-        .Set("place", NameOf(line.mode))
-        .Set("rows", line.rows)
-        .Set("device_slots", line.device_slots)
-        .Set("slots", line.slots)
-        .Set("decode", ToJson(line.result.decode, machine.devices))
-        .Set("prefill", ToJson(line.result.prefill, machine.devices));
-    array.Push(std::move(object));
-  }
-  return array.Dump() + "\n";
+void AddLanes(Json& object, const LanesMachine& machine, const SweepLine& line) {
+  object.Set("machine", machine.name)
+      .Set("place", NameOf(line.mode))
+      .Set("rows", line.rows)
+      .Set("device_slots", line.device_slots)
+      .Set("decode", ToJson(line.result.lanes.decode, machine.devices))
+      .Set("prefill", ToJson(line.result.lanes.prefill, machine.devices));
 }
 
 }  // namespace moestro

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: MIT
-// What `moestro sim --machine` replayed, as lines for people and as JSON.
+// What `moestro sim --machine` says of lanes beside what it says of memory (sim_report.h).
 #pragma once
 
 #include <cstdint>
 #include <string>
 #include <vector>
 
-#include "sim/lanes_sweep.h"
+#include "base/json.h"
+#include "sim/sweep.h"
 
 namespace moestro {
 
@@ -16,8 +17,8 @@ struct LanesMachine {
   uint64_t experts = 0;              // of the model
 };
 
-// Each with a final newline.
-std::string DescribeLanes(const LanesMachine& machine, const std::vector<LanesLine>& lines);
-std::string LanesAsJson(const LanesMachine& machine, const std::vector<LanesLine>& lines);
+// Lines, each with a newline.
+std::string LanesText(const LanesMachine& machine, const SweepLine& line);
+void AddLanes(Json& object, const LanesMachine& machine, const SweepLine& line);
 
 }  // namespace moestro

@@ -7,12 +7,10 @@
 #include <system_error>
 
 #include "base/bytes.h"
-#include "cli/lanes_report.h"
 #include "decide/ahead/path_table.h"
 #include "decide/slots/popularity.h"
 #include "learned/latency_file.h"
 #include "learned/path_file.h"
-#include "sim/lanes_sweep.h"
 
 namespace moestro {
 namespace {
@@ -76,11 +74,6 @@ void AddLaneFlags(Flags sim, SimLanes& lanes) {
               "what its lanes cost (docs/devices.md; bench/machines has some): experts then lie in "
               "device slots, memory and on the disk, and run where a layer is done first")
           .Type("FILE");
-  for (const char* other :
-       {"--policy-file", "--sweep", "--tune", "--bandwidth", "--compute", "--predictor",
-        "--prefetch", "--low-bytes", "--little", "--drop-below", "--prefer-resident"}) {
-    machine.Excludes(other);
-  }
   sim.AddParsed("--place", "MODE|all",
                 "auto, gpu-centric (copies what devices lack), cooperative (the CPU computes "
                 "that), cpu",
@@ -119,37 +112,25 @@ void AddLaneFlags(Flags sim, SimLanes& lanes) {
       .Needs(machine);
 }
 
-Result<std::string> ReplayOnLanes(const SimLanes& lanes, const Trace& trace,
-                                  const SimShared& shared) {
-  TRY(const LatencyFile machine, ReadLatency(lanes.machine));
+Result<SimMachine> ReadMachine(const SimLanes& lanes, const Trace& trace, const SimShared& shared) {
+  TRY(const LatencyFile file, ReadLatency(lanes.machine));
   if (shared.expert_bytes == 0 && trace.info().expert_bytes == 0) {
     return Fail(Errc::kUsage, "the trace does not say how large an expert is; give --expert-bytes");
   }
-  TRY(const std::vector<SlotCount> device_sizes, DeviceSizes(lanes, machine));
-  TRY(const std::vector<ExpertKey> first, ChooseFirst(lanes, trace, shared));
+  SimMachine machine{.lanes = {.model = file.model,
+                               .dense = file.dense,
+                               .dense_bytes = lanes.dense_bytes,
+                               .tiers = lanes.tiers,
+                               .fills_memory = lanes.preload}};
+  if (shared.bandwidth > 0) {
+    machine.lanes.model.disk = {.per_byte = 1.0 / static_cast<double>(shared.bandwidth)};
+  }
   const uint64_t experts = trace.info().shape().experts();
-  const auto counts = [experts](const std::vector<SlotCount>& sizes) {
-    std::vector<uint64_t> slots;
-    for (const SlotCount& size : sizes) slots.push_back(size.of(experts));
-    return slots;
-  };
-  TRY(const std::vector<LanesLine> lines,
-      SweepLanes(trace, {.options = {.model = machine.model,
-                                     .dense = machine.dense,
-                                     .dense_bytes = lanes.dense_bytes,
-                                     .tiers = lanes.tiers,
-                                     .policy = shared.policy,
-                                     .expert_bytes = shared.expert_bytes,
-                                     .first = first,
-                                     .fills_memory = lanes.preload,
-                                     .count_from = shared.warm_up},
-                         .devices = machine.devices.size(),
-                         .rows = lanes.rows,
-                         .device_slots = counts(device_sizes),
-                         .slots = counts(shared.slots),
-                         .modes = lanes.modes}));
-  const LanesMachine names{.name = machine.machine, .devices = machine.devices, .experts = experts};
-  return shared.json ? LanesAsJson(names, lines) : DescribeLanes(names, lines);
+  TRY(const std::vector<SlotCount> sizes, DeviceSizes(lanes, file));
+  for (const SlotCount& size : sizes) machine.device_slots.push_back(size.of(experts));
+  TRY(machine.lanes.first, ChooseFirst(lanes, trace, shared));
+  machine.names = {.name = file.machine, .devices = file.devices, .experts = experts};
+  return machine;
 }
 
 }  // namespace moestro

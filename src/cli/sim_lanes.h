@@ -9,10 +9,11 @@
 
 #include "base/result.h"
 #include "cli/flags.h"
+#include "cli/lanes_report.h"
 #include "cli/slot_count.h"
 #include "decide/devices/device_tier.h"
 #include "decide/devices/lane_planner.h"
-#include "decide/slots/policy.h"
+#include "sim/lanes.h"
 #include "trace/trace.h"
 
 namespace moestro {
@@ -28,22 +29,25 @@ struct SimLanes {
   bool preload = false;
 };
 
-// Flags that are not of the lanes alone.
-struct SimShared {
-  std::vector<SlotCount> slots = {};
-  PolicyChoice policy = {};
-  uint64_t expert_bytes = 0;
-  std::string paths = {};  // file of what 'moestro profile' learned; empty: none
-  size_t warm_up = 0;      // tokens that are not counted
-  bool json = false;
-};
-
 // --machine and what needs it. `lanes` must outlive the parsing.
 void AddLaneFlags(Flags sim, SimLanes& lanes);
 
-// Every mode with every size and number of rows, as lines for people or as JSON. kUsage, and what
-// reading the machine's file and the paths says.
-Result<std::string> ReplayOnLanes(const SimLanes& lanes, const Trace& trace,
-                                  const SimShared& shared);
+struct SimMachine {
+  LaneMachine lanes = {};
+  std::vector<uint64_t> device_slots = {};  // experts that each device holds, each size
+  LanesMachine names = {};
+};
+
+// Flags of which lanes need to know.
+struct SimShared {
+  std::string paths = {};     // file of what 'moestro profile' learned; empty: none
+  size_t warm_up = 0;         // tokens that are not counted
+  uint64_t bandwidth = 0;     // of the disk, in place of what the file says; 0: not given
+  uint64_t expert_bytes = 0;  // 0: not given
+};
+
+// The machine's file, and who is on its devices first. kUsage, and what reading the machine's file
+// and the paths says.
+Result<SimMachine> ReadMachine(const SimLanes& lanes, const Trace& trace, const SimShared& shared);
 
 }  // namespace moestro

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "cli/sim_report.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "base/bytes.h"
@@ -11,7 +12,7 @@
 namespace moestro {
 namespace {
 
-std::string Describe(const SimLine& line) {
+std::string Describe(const SweepLine& line) {
   const ReplayResult& r = line.result;
   std::string text =
       Format("{:10} {:6} slots ({:.4g} %)  {:6.2f} % hits, {} misses, {} evictions", line.policy,
@@ -42,30 +43,43 @@ std::string Describe(const SimLine& line) {
 
 }  // namespace
 
-std::string DescribeLines(const std::vector<SimLine>& lines) {
-  std::string text;
-  for (const SimLine& line : lines) text += Describe(line);
-  return text;
-}
-
-std::string LinesAsCsv(const std::vector<SimLine>& lines) {
-  std::string text =
-      "policy,slots,percent,tokens,requests,hits,misses,evictions,hit_rate,late,"
-      "prefetches,used_prefetches,bytes,seconds,stall_seconds,tokens_per_second,percent_of_bound\n";
-  for (const SimLine& line : lines) {
-    const ReplayResult& r = line.result;
-    text += Format("{},{},{:.4g},{},{},{},{},{},{:.6f},", line.policy, line.slots, line.percent,
-                   r.tokens, r.requests, r.hits, r.misses, r.evictions, r.hit_rate());
-    text +=
-        Format("{},{},{},{},{:.6f},{:.6f},{:.4f},{:.2f}\n", r.late, r.prefetches, r.used_prefetches,
-               r.bytes, r.seconds, r.stall_seconds, r.tokens_per_second(), r.percent_of_bound());
+std::string DescribeLines(const std::vector<SweepLine>& lines,
+                          const std::optional<LanesMachine>& machine) {
+  std::string text = machine ? machine->name + "\n" : "";
+  for (const SweepLine& line : lines) {
+    if (machine) text += LanesText(*machine, line) + "  ";
+    text += Describe(line);
   }
   return text;
 }
 
-std::string LinesAsJson(const std::vector<SimLine>& lines) {
+std::string LinesAsCsv(const std::vector<SweepLine>& lines) {
+  const bool has_lanes = std::ranges::any_of(lines, &SweepLine::has_lanes);
+  std::string text =
+      "policy,slots,percent,tokens,requests,hits,misses,evictions,hit_rate,late,"
+      "prefetches,used_prefetches,bytes,seconds,stall_seconds,tokens_per_second,percent_of_bound";
+  text += has_lanes ? ",place,rows,device_slots,experts,ran_there,copied,on_host\n" : "\n";
+  for (const SweepLine& line : lines) {
+    const ReplayResult& r = line.result;
+    text += Format("{},{},{:.4g},{},{},{},{},{},{:.6f},", line.policy, line.slots, line.percent,
+                   r.tokens, r.requests, r.hits, r.misses, r.evictions, r.hit_rate());
+    text +=
+        Format("{},{},{},{},{:.6f},{:.6f},{:.4f},{:.2f}", r.late, r.prefetches, r.used_prefetches,
+               r.bytes, r.seconds, r.stall_seconds, r.tokens_per_second(), r.percent_of_bound());
+    if (line.has_lanes) {
+      const LanePhase& decode = r.lanes.decode;
+      text += Format(",{},{},{},{},{},{},{}", NameOf(line.mode), line.rows, line.device_slots,
+                     decode.experts, decode.ran_there, decode.copied, decode.on_host);
+    }
+    text += '\n';
+  }
+  return text;
+}
+
+std::string LinesAsJson(const std::vector<SweepLine>& lines,
+                        const std::optional<LanesMachine>& machine) {
   Json array = Json::Array();
-  for (const SimLine& line : lines) {
+  for (const SweepLine& line : lines) {
     const ReplayResult& r = line.result;
     Json object = Json::Object();
     object.Set("policy", line.policy)
@@ -95,6 +109,7 @@ std::string LinesAsJson(const std::vector<SimLine>& lines) {
         .Set("fallback_ratio", r.fallback_ratio())
         .Set("foreseen_recall", r.foreseen.recall())
         .Set("predictions", ScoresAsJson(r.predictions));
+    if (machine) AddLanes(object, *machine, line);
     array.Push(std::move(object));
   }
   return array.Dump() + "\n";

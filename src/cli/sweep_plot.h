@@ -5,13 +5,13 @@
 #include <string>
 #include <vector>
 
-#include "cli/sim_report.h"
+#include "sim/sweep.h"
 
 namespace moestro {
 
 // An SVG of its own: a line per policy over the slots' share of all experts (logarithmic), Belady's
 // dashed, with axes and a legend. `title` may hold any text. REQUIRES: lines are not empty and
 // their percentages are above 0.
-std::string SweepPlot(const std::string& title, const std::vector<SimLine>& lines);
+std::string SweepPlot(const std::string& title, const std::vector<SweepLine>& lines);
 
 }  // namespace moestro

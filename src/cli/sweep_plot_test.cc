@@ -11,7 +11,7 @@
 namespace moestro {
 namespace {
 
-SimLine Line(const std::string& policy, double percent, uint64_t hits) {
+SweepLine Line(const std::string& policy, double percent, uint64_t hits) {
   return {.policy = policy,
           .slots = static_cast<uint64_t>(percent),
           .percent = percent,

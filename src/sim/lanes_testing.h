@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// What tests of lanes_replay.h share: traces by hand and at random, costs in round numbers.
+// What tests of replays on lanes share: traces by hand and at random, costs in round numbers.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -8,7 +8,8 @@
 #include <random>
 #include <vector>
 
-#include "sim/lanes_replay.h"
+#include "sim/lanes.h"
+#include "sim/replay.h"
 #include "trace/trace.h"
 
 namespace moestro {
@@ -53,10 +54,43 @@ inline ExpertKey Key(uint16_t layer, uint16_t expert) {
   return {.layer = {layer}, .expert = {expert}};
 }
 
+// A replay on a machine with lanes, in one list.
+struct LanesOptions {
+  LatencyModel model = {};
+  Cost dense = {};
+  uint64_t dense_bytes = 0;
+  PlaceMode mode = PlaceMode::kAuto;
+  Tiers tiers = Tiers::kInclusive;
+  uint64_t slots = 0;
+  std::vector<uint64_t> device_slots = {};
+  PolicyChoice policy = {};
+  std::vector<ExpertKey> first = {};
+  bool fills_memory = false;
+  StepSize step = {};
+  size_t count_from = 0;
+  SlotTable::Observer observer = {};
+};
+
+inline ReplayOptions OnLanes(const LanesOptions& options) {
+  return {.slots = options.slots,
+          .policy = options.policy,
+          .lanes = LaneMachine{.model = options.model,
+                               .dense = options.dense,
+                               .dense_bytes = options.dense_bytes,
+                               .mode = options.mode,
+                               .tiers = options.tiers,
+                               .device_slots = options.device_slots,
+                               .first = options.first,
+                               .fills_memory = options.fills_memory},
+          .step = options.step,
+          .count_from = options.count_from,
+          .observer = options.observer};
+}
+
 inline LanesResult Play(const Trace& trace, const LanesOptions& options) {
-  const auto result = ReplayLanes(trace, options);
+  const auto result = Replay(trace, OnLanes(options));
   EXPECT_TRUE(result) << result.error().message;
-  return result.value_or(LanesResult{});
+  return result ? result->lanes : LanesResult{};
 }
 
 // Experts by a skewed random choice.

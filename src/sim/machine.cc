@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "base/check.h"
 
@@ -12,6 +13,12 @@ Machine::Machine(const MachineCosts& costs)
     : costs_(costs), seconds_per_byte_(costs.bandwidth > 0.0 ? 1.0 / costs.bandwidth : 0.0) {}
 
 void Machine::Compute(double seconds, Reads reads) {
+  Pass(seconds, {.compute = costs_.compute_beside, .read = costs_.read_beside}, reads);
+}
+
+void Machine::Idle(double seconds) { Pass(seconds, {}, Reads::kMove); }
+
+void Machine::Pass(double seconds, Beside beside, Reads reads) {
   if (reads == Reads::kMove) Pump();
   while (seconds > 0.0) {
     if (at_disk_.empty()) {
@@ -19,13 +26,13 @@ void Machine::Compute(double seconds, Reads reads) {
       return;
     }
     Part& part = at_disk_.front();
-    const double compute_left = seconds * costs_.compute_beside;
-    const double read_left = part.seconds * costs_.read_beside;
+    const double compute_left = seconds * beside.compute;
+    const double read_left = part.seconds * beside.read;
     const double passed = std::min(compute_left, read_left);
     now_ += passed;
-    seconds = compute_left <= read_left ? 0.0 : seconds - passed / costs_.compute_beside;
+    seconds = compute_left <= read_left ? 0.0 : seconds - passed / beside.compute;
     if (read_left > compute_left) {
-      part.seconds -= passed / costs_.read_beside;
+      part.seconds -= passed / beside.read;
       continue;
     }
     FinishFirst();
@@ -33,9 +40,11 @@ void Machine::Compute(double seconds, Reads reads) {
   }
 }
 
-Machine::Ticket Machine::Read(double bytes, bool is_urgent) {
+Machine::Ticket Machine::Read(double bytes, bool is_urgent, double setup) {
   const double parts = std::max(1.0, std::ceil(bytes / costs_.max_read));
-  reads_.emplace(next_, Unfinished{.left = bytes, .part = bytes / parts, .is_urgent = is_urgent});
+  reads_.emplace(
+      next_,
+      Unfinished{.left = bytes, .part = bytes / parts, .setup = setup, .is_urgent = is_urgent});
   (is_urgent ? urgent_ : speculative_).push_back(next_);
   return next_++;
 }
@@ -56,6 +65,11 @@ bool Machine::Cancel(Ticket ticket) {
   std::erase(found->second.is_urgent ? urgent_ : speculative_, ticket);
   reads_.erase(found);
   return true;
+}
+
+double Machine::DoneAt(Ticket ticket) const {
+  const auto found = done_at_.find(ticket);
+  return found != done_at_.end() ? found->second : 0.0;
 }
 
 void Machine::Pump() {
@@ -85,7 +99,8 @@ bool Machine::HandOutFrom(std::deque<Ticket>& lane) {
   // What rounding leaves over is no part.
   const double bytes = read.left < 1.5 * read.part ? read.left : read.part;
   const double latency = at_disk_.empty() ? costs_.read_latency : 0.0;
-  at_disk_.push_back({.ticket = ticket, .seconds = latency + bytes * seconds_per_byte_});
+  const double setup = std::exchange(read.setup, 0.0);
+  at_disk_.push_back({.ticket = ticket, .seconds = latency + setup + bytes * seconds_per_byte_});
   read.left -= bytes;
   ++read.under_way;
   bytes_read_ += bytes;
@@ -96,7 +111,9 @@ bool Machine::HandOutFrom(std::deque<Ticket>& lane) {
 void Machine::FinishFirst() {
   const auto read = reads_.find(at_disk_.front().ticket);
   at_disk_.pop_front();
-  if (--read->second.under_way == 0 && read->second.left <= 0.0) reads_.erase(read);
+  if (--read->second.under_way > 0 || read->second.left > 0.0) return;
+  done_at_.emplace(read->first, now_);
+  reads_.erase(read);
 }
 
 }  // namespace moestro

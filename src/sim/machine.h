@@ -2,7 +2,8 @@
 // A pretend disk and processor with a virtual clock. The disk has some reads at a time and serves
 // them one after the other; demand goes before speculation, and reads that wait are handed out
 // between pieces of the experts' computation, but not while the dense part of a layer is computed,
-// as the engine does (store/read_queue.h). Both are slower while the other works.
+// as the engine does (store/read_queue.h). Both are slower while the other works. What devices do
+// beside both is not here: to the machine it is time that passes.
 #pragma once
 
 #include <cstddef>
@@ -27,13 +28,19 @@ class Machine {
 
   // Seconds of computation on an idle machine.
   void Compute(double seconds, Reads reads);
+  // So many seconds in which the processor computes nothing. Reads go on.
+  void Idle(double seconds);
   // Reads in the order of the calls, the urgent ones first. Nothing is handed out before Pump().
-  Ticket Read(double bytes, bool is_urgent);
+  // `setup`: seconds that the disk takes for it beside its bytes.
+  Ticket Read(double bytes, bool is_urgent, double setup = 0.0);
   void Promote(Ticket ticket);  // becomes urgent, behind those that are
   // False: some of it has been handed out, or all.
   bool Cancel(Ticket ticket);
   void Pump();
   bool is_done(Ticket ticket) const { return !reads_.contains(ticket); }
+  // When the read was done; 0: before the last ForgetDone(). REQUIRES: it is done.
+  double DoneAt(Ticket ticket) const;
+  void ForgetDone() { done_at_.clear(); }
   // Until some read is done. REQUIRES: one is not.
   void Wait();
   double SecondsToRead(double bytes) const { return bytes * seconds_per_byte_; }
@@ -42,6 +49,7 @@ class Machine {
   struct Unfinished {
     double left = 0.0;       // bytes not handed out
     double part = 0.0;       // bytes handed out at a time
+    double setup = 0.0;      // seconds, of what is handed out next
     uint32_t under_way = 0;  // parts
     bool is_urgent = false;
   };
@@ -50,12 +58,19 @@ class Machine {
     double seconds = 0.0;  // left to serve it
   };
 
+  // How many times as long computing and reading take meanwhile.
+  struct Beside {
+    double compute = 1.0;
+    double read = 1.0;
+  };
+  void Pass(double seconds, Beside beside, Reads reads);
   bool HandOutFrom(std::deque<Ticket>& lane);
   void FinishFirst();
 
   MachineCosts costs_;
   double seconds_per_byte_;
   std::unordered_map<Ticket, Unfinished> reads_;
+  std::unordered_map<Ticket, double> done_at_;
   std::deque<Ticket> urgent_;       // not handed out completely, oldest first
   std::deque<Ticket> speculative_;  // the same
   std::deque<Part> at_disk_;

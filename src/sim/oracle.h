@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "decide/ahead/predictor.h"
+#include "decide/ahead/predictors/expert_union.h"
 #include "trace/trace.h"
 
 namespace moestro {
@@ -18,22 +19,34 @@ class OraclePredictor final : public Predictor {
  public:
   explicit OraclePredictor(const Trace& trace) : trace_(trace) {}
 
-  void Reset(const PredictorShape& /*shape*/) override { next_ = 0; }
+  void Reset(const PredictorShape& shape) override {
+    next_ = 0;
+    union_.Reset(shape.moe.n_expert);
+  }
   void Observe(const Seen& seen) override {
     layer_ = seen.layer.value;
     if (layer_ > 0) return;
-    while (trace_.phase(next_) != Phase::kDecode) ++next_;
-    token_ = next_++;
+    tokens_.clear();
+    while (tokens_.size() < seen.rows) {
+      if (trace_.phase(next_) == Phase::kDecode) tokens_.push_back(next_);
+      ++next_;
+    }
   }
   std::span<const ExpertId> Predict(uint32_t distance) override {
-    return trace_.experts(token_, layer_ + distance);
+    rows_.clear();
+    for (const size_t token : tokens_) {
+      rows_.append_range(trace_.experts(token, layer_ + distance));
+    }
+    return union_.ByRank(rows_, trace_.info().shape().n_used);
   }
 
  private:
   const Trace& trace_;
-  size_t next_ = 0;  // where the next decode token is looked for
-  size_t token_ = 0;
+  size_t next_ = 0;             // where the next decode token is looked for
+  std::vector<size_t> tokens_;  // of the step, that decode
   size_t layer_ = 0;
+  std::vector<ExpertId> rows_;  // scratch: [row][K]
+  ExpertUnion union_;           // scratch
 };
 
 }  // namespace moestro

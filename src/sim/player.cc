@@ -21,6 +21,16 @@ double SecondsPerByte(const MachineCosts& costs, const MoeShape& shape, double m
   return token > 0.0 ? costs.compute * costs.expert_share / token : 0.0;
 }
 
+// With lanes the disk is as fast as plans take it to be.
+MachineCosts ClockOf(const ReplayOptions& options) {
+  MachineCosts costs = options.costs;
+  if (!options.lanes) return costs;
+  const Cost& disk = options.lanes->model.disk;
+  costs.bandwidth = disk.per_byte > 0.0 ? 1.0 / disk.per_byte : 0.0;
+  costs.read_latency = 0.0;  // it is in what each expert's reads take
+  return costs;
+}
+
 }  // namespace
 
 Player::Player(const Trace& trace, std::vector<SlotTable> tables, const ReplayOptions& options,
@@ -29,44 +39,39 @@ Player::Player(const Trace& trace, std::vector<SlotTable> tables, const ReplayOp
       info_(trace.info()),
       options_(options),
       pools_(pools),
-      tables_(std::move(tables)),
-      machine_(options.costs),
+      machine_(ClockOf(options)),
+      memory_(std::move(tables), pools, machine_,
+              options.lanes ? options.lanes->model.disk.base : 0.0),
       dense_seconds_(options.costs.compute * (1.0 - options.costs.expert_share) /
                      info_.shape().n_layer),
       seconds_per_byte_(SecondsPerByte(options.costs, info_.shape(), pools.mean_bytes())),
-      step_size_{.prefill_chunk = std::max<size_t>(options.prefill_chunk, 1)},
       judge_(options.little) {
-  for (SlotTable& table : tables_) {
-    table.SetObserver(options.observer);
-    uses_.emplace_back(table.slots());
-  }
+  memory_.SetObserver(options.observer);
   if (options.has_little_pass()) {
     little_ = {.n_used = info_.little, .misses = options.little.misses};
   }
 }
 
+void Player::AddDevices(SimTables tables) {
+  devices_.emplace(*options_.lanes, std::move(tables), info_.shape(), memory_, pools_, machine_);
+  memory_.SetDevices(&devices_->tier());
+}
+
 ReplayResult Player::Play(std::unique_ptr<Predictor> predictor) {
   const PredictorShape shape{.moe = info_.shape(), .depth = depth()};
-  std::vector<uint64_t> slots;
-  for (const SlotTable& table : tables_) slots.push_back(table.slots());
   planner_.emplace(std::move(predictor), shape,
-                   PrefetchLimits{.slots = std::move(slots),
+                   PrefetchLimits{.slots = memory_.slots(),
                                   .pool_of = [this](ExpertKey key) { return pools_.of(key); },
                                   .reads_at_device = options_.costs.io_depth,
-                                  .is_fixed = lossy_.choices != nullptr},
-                   [this](ExpertKey key) { return contains(key); });
-  ExpertHolder& holder = *this;
-  protocol_.emplace(*planner_, holder, info_.shape().n_layer, lossy_);
+                                  .is_fixed = lossy_.choices != nullptr || devices_.has_value()},
+                   [this](ExpertKey key) { return memory_.contains(key); });
+  protocol_.emplace(*planner_, memory_, info_.shape().n_layer, lossy_);
   for (size_t t = 0; t < trace_.tokens();) {
     if (t == 0 || trace_.starts_sequence(t)) BeginSequence();
-    const auto tokens = std::views::iota(t, t + TokensOfStep(trace_, t, step_size_));
-    const Pass step{.tokens = {tokens.begin(), tokens.end()}};
+    const auto tokens = std::views::iota(t, t + TokensOfStep(trace_, t, options_.step));
     const auto is_decode = [this](size_t row) { return trace_.phase(row) == Phase::kDecode; };
-    if (std::ranges::any_of(tokens, is_decode)) {
-      Decode(step);
-    } else {
-      Prefill(step);
-    }
+    RunStep({.tokens = {tokens.begin(), tokens.end()},
+             .decodes = std::ranges::any_of(tokens, is_decode)});
     t += tokens.size();
   }
   result_.predictions.assign(planner_->scores().begin(), planner_->scores().end());
@@ -74,6 +79,12 @@ ReplayResult Player::Play(std::unique_ptr<Predictor> predictor) {
     result_.predictions[i] = result_.predictions[i] - uncounted_[i];
   }
   result_.foreseen = planner_->foreseen_score() - uncounted_foreseen_;
+  if (devices_) {
+    result_.lanes = devices_->result();
+    // Steps wait for what moves to devices, too.
+    result_.seconds = result_.lanes.decode.seconds;
+    result_.bytes = result_.lanes.decode.disk_bytes;
+  }
   return result_;
 }
 
@@ -83,8 +94,20 @@ uint32_t Player::depth() const {
 }
 
 void Player::BeginSequence() {
-  for (SlotTable& table : tables_) table.BeginSequence();
+  memory_.BeginSequence();
+  if (devices_) devices_->BeginSequence();
   protocol_->BeginSequence();
+}
+
+void Player::RunStep(const Pass& step) {
+  staged_bytes_ = 0.0;
+  if (devices_) devices_->BeginStep(step.tokens.size(), step.decodes, counts(step));
+  if (step.decodes) {
+    Decode(step);
+  } else {
+    Prefill(step);
+  }
+  if (devices_) devices_->EndStep();
 }
 
 LayerPlan Player::Plan(const Pass& pass, uint32_t layer) {
@@ -124,59 +147,27 @@ LayerPlan Player::Plan(const Pass& pass, uint32_t layer) {
                                   .predicted_weights = weights});
 }
 
-void Player::Prefill(const Pass& pass) {
+void Player::Prefill(const Pass& step) {
+  counts_ = false;
   look_ahead_ = 0;
+  StepCost cost;
   protocol_->BeginStep({});
-  for (uint32_t l = 0; l < info_.shape().n_layer; ++l) PrefillLayer(pass, l);
-}
-
-void Player::PrefillLayer(const Pass& pass, uint32_t layer) {
-  const LayerPlan plan = Plan(pass, layer);
-  std::deque<Asked> held;
-  for (const PlannedExpert& expert : plan.experts) {
-    SlotTable& its = table(expert.key);
-    std::optional<Placement> placed = its.Request(expert.key, expert.use, expert.n_pairs);
-    while (!placed) {
-      CHECK(!held.empty() || !read_ahead_.empty());
-      std::deque<Asked>& oldest = held.empty() ? read_ahead_ : held;
-      Finish(oldest.front());
-      oldest.pop_front();
-      placed = its.Request(expert.key, expert.use, expert.n_pairs);
-    }
-    held.push_back({expert.key, *placed});
-  }
-  FinishAll(read_ahead_);
-  const ExpertLayerId id{static_cast<uint16_t>(layer)};
-  protocol_->Prefetch();
-  const std::vector<ExpertKey> next = PlanReadAhead(
-      id, info_.shape().n_layer, info_.shape().n_expert, info_.shape().n_used, pass.tokens.size());
-  size_t asked = 0;
-  AskAhead(next, asked);
-  FinishAll(held);
-  AskAhead(next, asked);
-}
-
-void Player::AskAhead(std::span<const ExpertKey> keys, size_t& asked) {
-  for (; asked < keys.size(); ++asked) {
-    const std::optional<Placement> placed = table(keys[asked]).Request(keys[asked], Use::kPrefill);
-    if (!placed) return;
-    read_ahead_.push_back({keys[asked], *placed});
-  }
+  for (uint32_t l = 0; l < info_.shape().n_layer; ++l) RunLayer(step, l, cost);
 }
 
 void Player::Decode(const Pass& step) {
-  counts_ = step.tokens.front() >= options_.count_from;
+  counts_ = counts(step);
   const double before = machine_.now();
   const double waited = machine_.waited();
-  const std::vector<TableStats> before_stats = Stats();
+  const std::vector<TableStats> before_stats = memory_.stats();
   const LossCounts lost = protocol_->losses();
   const double read = machine_.bytes_read();
-  double compute_seconds = options_.costs.compute;
+  double compute_seconds = 0.0;
   if (is_for_little(step)) {
     compute_seconds = DecodeLittleFirst(step);
   } else {
     protocol_->BeginStep({});
-    DecodePass(step);
+    compute_seconds = DecodePass(step);
   }
   if (!counts_) {
     uncounted_.assign(planner_->scores().begin(), planner_->scores().end());
@@ -184,8 +175,8 @@ void Player::Decode(const Pass& step) {
     return;
   }
   result_.tokens += step.tokens.size();
-  const std::vector<TableStats> after = Stats();
-  double needed = 0.0;  // bytes
+  const std::vector<TableStats> after = memory_.stats();
+  double needed = staged_bytes_;
   for (uint32_t pool = 0; pool < after.size(); ++pool) {
     needed += Count(before_stats[pool], after[pool]) * pools_.expert_bytes(pool);
   }
@@ -196,20 +187,17 @@ void Player::Decode(const Pass& step) {
   result_.stall_seconds += machine_.waited() - waited;
 }
 
-void Player::DecodePass(const Pass& pass) {
+double Player::DecodePass(const Pass& pass) {
   const double before = machine_.now();
+  const double busy = devices_ ? devices_->busiest() : 0.0;
   look_ahead_ = planner_->look_ahead();
   StepCost cost;
-  for (uint32_t l = 0; l < info_.shape().n_layer; ++l) DecodeLayer(pass, l, cost);
-  CHECK(prefetched_.empty());
+  for (uint32_t l = 0; l < info_.shape().n_layer; ++l) RunLayer(pass, l, cost);
+  CHECK(!memory_.has_prefetched());
   cost.seconds = machine_.now() - before;
   planner_->StepDone(cost);
-}
-
-std::vector<TableStats> Player::Stats() const {
-  std::vector<TableStats> all;
-  for (const SlotTable& table : tables_) all.push_back(table.stats());
-  return all;
+  if (devices_) return devices_->busiest() - busy;
+  return ComputeSeconds(pass.is_little ? info_.little : info_.shape().n_used);
 }
 
 double Player::Count(const TableStats& before, const TableStats& now) {
@@ -224,83 +212,157 @@ double Player::Count(const TableStats& before, const TableStats& now) {
                              before.used_prefetches);
 }
 
-void Player::DecodeLayer(const Pass& pass, uint32_t layer, StepCost& cost) {
-  machine_.Compute(dense_seconds_, Machine::Reads::kStay);
-  SettlePrefetched(layer);
-  const LayerPlan plan = Plan(pass, layer);
-  std::vector<Asked> asked;
-  for (const PlannedExpert& expert : plan.experts) {
-    const std::optional<Placement> placed =
-        table(expert.key).Request(expert.key, expert.use, expert.n_pairs);
-    CHECK(placed.has_value());  // Replay() has seen to enough slots
-    for (const uint32_t other : pools_.of_layer(expert.key.layer)) {
-      if (expert.use == Use::kDecode && other != pools_.of(expert.key)) {
-        tables_[other].OtherCopyUsed(expert.key, expert.n_pairs);
-      }
-    }
-    asked.push_back({expert.key, *placed, ReadsOf(expert.key, *placed)});
-  }
+void Player::RunLayer(const Pass& pass, uint32_t layer, StepCost& cost) {
+  ComputeDense(pass, layer);
+  LayerPlan plan = Plan(pass, layer);
+  if (devices_) devices_->Assign(plan);
+  std::vector<Asked> held = AskFor(pass, plan);
+  FinishReadAhead();
   if (options_.fetches) protocol_->Prefetch();
+  std::vector<ExpertKey> next;  // the next layer's
+  size_t asked_ahead = 0;
+  if (!pass.decodes) {
+    next = PlanReadAhead(plan.layer, info_.shape().n_layer, info_.shape().n_expert,
+                         info_.shape().n_used, pass.tokens.size());
+  }
+  AskAhead(pass, next, asked_ahead);
   const double before = machine_.now();
-  const auto is_missing = [this](const Asked& one) { return !has_all(one.reads); };
   machine_.Pump();
-  const auto missing = static_cast<uint64_t>(std::ranges::count_if(asked, is_missing));
+  const auto missing = static_cast<uint64_t>(std::ranges::count_if(
+      held, [this](const Asked& one) { return !memory_.has_all(one.reads); }));
   cost.demand_reads += missing;
-  const double landed = ComputeExperts(asked);
+  const double landed = ComputeExperts(pass, held);
   if (missing > 0) {
     cost.demand_seconds += landed - before;
     machine_.Compute(options_.costs.layer_wait, Machine::Reads::kMove);
   }
-  if (counts_) AddPenalty(asked);
-  for (const Asked& one : asked) Finish(one);
+  if (counts_) AddPenalty(held);
+  for (const Asked& one : held) {
+    if (!one.is_let_go) memory_.Finish(one);
+  }
+  AskAhead(pass, next, asked_ahead);
+  if (devices_) devices_->Done(plan);
   machine_.Pump();
+  if (devices_ && options_.plan_observer) options_.plan_observer(plan);
 }
 
-double Player::ComputeExperts(std::vector<Asked> asked) {
+void Player::ComputeDense(const Pass& pass, uint32_t layer) {
+  if (!is_timed(pass)) return;
+  const double before = machine_.now();
+  machine_.Compute(devices_ ? devices_->DenseSeconds(pass.tokens.size()) : dense_seconds_,
+                   Machine::Reads::kStay);
+  if (devices_) devices_->DenseDone(machine_.now() - before);
+  memory_.Settle(layer);
+}
+
+std::vector<Asked> Player::AskFor(const Pass& pass, const LayerPlan& plan) {
+  using Reading = SimMemory::Reading;
+  const Reading reading = is_timed(pass) ? Reading::kUrgent : Reading::kFree;
+  std::vector<Asked> held;
+  for (const PlannedExpert& expert : plan.experts) {
+    if (expert.place == Place::kDevice) continue;
+    const auto ask = [&] {
+      return expert.is_staged ? memory_.Stage(expert) : memory_.Ask(expert, reading);
+    };
+    std::optional<Asked> asked = ask();
+    for (; !asked; asked = ask()) LetGoOfOldest(pass, held);
+    held.push_back(*std::move(asked));
+  }
+  return held;
+}
+
+void Player::LetGoOfOldest(const Pass& pass, std::span<Asked> held) {
+  const auto oldest = std::ranges::find(held, false, &Asked::is_let_go);
+  if (oldest == held.end()) {
+    CHECK(!read_ahead_.empty());
+    WaitFor(read_ahead_.front());
+    memory_.Finish(read_ahead_.front());
+    read_ahead_.pop_front();
+    return;
+  }
+  WaitFor(*oldest);
+  Compute(pass, *oldest);
+  if (oldest->expert.place == Place::kCopied) devices_->WaitForCopies(oldest->expert.device);
+  memory_.Finish(*oldest);
+  oldest->is_let_go = true;
+}
+
+void Player::AskAhead(const Pass& pass, std::span<const ExpertKey> keys, size_t& asked) {
+  using Reading = SimMemory::Reading;
+  const Reading reading = is_timed(pass) ? Reading::kAhead : Reading::kFree;
+  for (; asked < keys.size(); ++asked) {
+    std::optional<Asked> one =
+        memory_.Ask({.key = keys[asked], .use = Use::kPrefill, .n_pairs = 1}, reading);
+    if (!one) return;
+    read_ahead_.push_back(*std::move(one));
+  }
+}
+
+// What the layer asked for, too, it waits for; the rest goes on being read.
+void Player::FinishReadAhead() {
+  for (const Asked& one : read_ahead_) memory_.Finish(one);
+  read_ahead_.clear();
+}
+
+double Player::ComputeExperts(const Pass& pass, std::span<Asked> asked) {
   double landed = machine_.now();
-  while (!asked.empty()) {
-    const auto there =
-        std::ranges::find_if(asked, [this](const Asked& one) { return has_all(one.reads); });
-    if (there == asked.end()) {
-      machine_.Wait();
-      landed = machine_.now();
+  const auto waits_for_cpu = [](const Asked& one) {
+    return one.expert.place == Place::kHost && !one.is_computed;
+  };
+  while (std::ranges::any_of(asked, waits_for_cpu)) {
+    const auto there = std::ranges::find_if(
+        asked, [&](const Asked& one) { return waits_for_cpu(one) && memory_.has_all(one.reads); });
+    if (there != asked.end()) {
+      Compute(pass, *there);
       continue;
     }
-    machine_.Compute(ExpertSeconds(*there), Machine::Reads::kMove);
-    asked.erase(there);
+    machine_.Wait();
+    landed = machine_.now();
+  }
+  // Devices and links work beside the CPU, so copies have begun as their experts landed.
+  for (Asked& one : asked) {
+    if (one.is_computed) continue;
+    if (WaitFor(one)) landed = machine_.now();
+    Compute(pass, one);
   }
   return landed;
 }
 
-double Player::ExpertSeconds(const Asked& expert) {
-  const uint32_t pool = pools_.of(expert.key);
-  const double seconds = pools_.expert_bytes(pool) * seconds_per_byte_;
-  uint8_t& uses = uses_[pool][expert.placed.slot.value];
+bool Player::WaitFor(const Asked& asked) {
+  if (memory_.has_all(asked.reads)) return false;
+  while (!memory_.has_all(asked.reads)) machine_.Wait();
+  return true;
+}
+
+void Player::Compute(const Pass& pass, Asked& asked) {
+  asked.is_computed = true;
+  if (asked.expert.place == Place::kCopied) {
+    devices_->Copy(asked);
+  } else if (devices_) {
+    devices_->ComputeOnHost(asked);
+  } else {
+    const double seconds = ExpertSeconds(asked);
+    if (is_timed(pass)) machine_.Compute(seconds, Machine::Reads::kMove);
+  }
+}
+
+double Player::ExpertSeconds(const Asked& asked) {
+  const double seconds = pools_.expert_bytes(pools_.of(asked.expert.key)) * seconds_per_byte_;
+  const uint32_t uses = memory_.Use(asked);
   const double more = uses == 0   ? options_.costs.first_use
                       : uses == 1 ? options_.costs.second_use
                                   : 0.0;
-  if (uses < 2) ++uses;
   return seconds * (1.0 + more);
 }
 
 void Player::AddPenalty(std::span<const Asked> asked) {
   for (const Asked& one : asked) {
-    if (one.placed.was == Placement::Was::kReady) continue;
-    result_.penalty += one.key.copy == 0 || pools_.mean_bytes() <= 0.0
-                           ? 1.0
-                           : pools_.expert_bytes(pools_.of(one.key)) / pools_.mean_bytes();
+    const double bytes = pools_.expert_bytes(pools_.of(one.expert.key));
+    if (one.expert.is_staged) staged_bytes_ += bytes;
+    if (!one.expert.is_staged && one.placed.was == Placement::Was::kReady) continue;
+    const bool is_whole = one.expert.key.copy == 0 || pools_.mean_bytes() <= 0.0;
+    result_.penalty += is_whole ? 1.0 : bytes / pools_.mean_bytes();
   }
-}
-
-void Player::Finish(const Asked& asked) {
-  SlotTable& its = table(asked.key);
-  if (asked.placed.was == Placement::Was::kAbsent) its.Landed(asked.placed.slot);
-  its.Unpin(asked.placed.slot);
-}
-
-void Player::FinishAll(std::deque<Asked>& all) {
-  for (const Asked& one : all) Finish(one);
-  all.clear();
 }
 
 bool Player::is_for_little(const Pass& step) const {
@@ -311,9 +373,8 @@ bool Player::is_for_little(const Pass& step) const {
 
 double Player::DecodeLittleFirst(const Pass& step) {
   protocol_->BeginStep(little_);
-  DecodePass({.tokens = step.tokens, .is_little = true});
-  double seconds = ComputeSeconds(info_.little);
-  Pass again;
+  const double seconds = DecodePass({.tokens = step.tokens, .decodes = true, .is_little = true});
+  Pass again{.tokens = {}, .decodes = true};
   for (const size_t t : step.tokens) {
     if (!judge_.Keeps(trace_.confidence(t))) again.tokens.push_back(t);
   }
@@ -321,12 +382,10 @@ double Player::DecodeLittleFirst(const Pass& step) {
     result_.again += again.tokens.size();
     result_.kept += step.tokens.size() - again.tokens.size();
   }
-  if (again.tokens.empty()) return seconds;
-  DecodeAgain(again);
-  return seconds + ComputeSeconds(info_.shape().n_used);
+  return again.tokens.empty() ? seconds : seconds + DecodeAgain(again);
 }
 
-void Player::DecodeAgain(const Pass& again) {
+double Player::DecodeAgain(const Pass& again) {
   std::vector<std::vector<ExpertId>> foreseen(info_.shape().n_layer);  // [layer][row][K]
   for (size_t l = 0; l < foreseen.size(); ++l) {
     for (const size_t t : again.tokens) foreseen[l].append_range(trace_.little_experts(t, l));
@@ -336,97 +395,12 @@ void Player::DecodeAgain(const Pass& again) {
     protocol_->Foresee(foreseen, static_cast<uint32_t>(again.tokens.size()));
     machine_.Pump();
   }
-  DecodePass(again);
+  return DecodePass(again);
 }
 
 double Player::ComputeSeconds(uint32_t n_used) const {
   const double left_out = 1.0 - static_cast<double>(n_used) / info_.shape().n_used;
   return options_.costs.compute * (1.0 - options_.costs.expert_share * left_out);
-}
-
-void Player::SettlePrefetched(uint32_t layer) {
-  for (Prefetched& p : prefetched_) {
-    if (p.key.layer.value != layer || p.is_ready || !is_done(p)) continue;
-    table(p.key).Landed(p.slot);
-    p.is_ready = true;
-  }
-}
-
-std::vector<Machine::Ticket> Player::ReadsOf(const ExpertKey& key, const Placement& placed) {
-  if (placed.was == Placement::Was::kReady) return {};
-  if (placed.was == Placement::Was::kAbsent) {
-    uses_[pools_.of(key)][placed.slot.value] = 0;
-    return Read(key, true);
-  }
-  const Prefetched& p = *Find(key);
-  for (const Machine::Ticket read : p.reads) machine_.Promote(read);
-  return p.reads;
-}
-
-std::vector<Machine::Ticket> Player::Read(ExpertKey key, bool is_urgent) {
-  std::vector<Machine::Ticket> reads;
-  for (const double bytes : pools_.matrices(pools_.of(key))) {
-    reads.push_back(machine_.Read(bytes, is_urgent));
-  }
-  return reads;
-}
-
-bool Player::has_all(std::span<const Machine::Ticket> reads) const {
-  return std::ranges::all_of(reads,
-                             [this](Machine::Ticket read) { return machine_.is_done(read); });
-}
-
-void Player::BeginLayer(ExpertLayerId layer) {
-  for (SlotTable& table : tables_) table.BeginLayer(layer);
-}
-
-void Player::Predict(ExpertLayerId layer, std::span<const ExpertId> experts) {
-  for (const uint32_t pool : pools_.of_layer(layer)) tables_[pool].Predict(layer, experts);
-}
-
-bool Player::Prefetch(ExpertKey key) {
-  const std::optional<Placement> placed = table(key).Request(key, Use::kPrefetch);
-  if (!placed) return false;
-  const bool is_absent = placed->was == Placement::Was::kAbsent;
-  if (is_absent) uses_[pools_.of(key)][placed->slot.value] = 0;
-  prefetched_.push_back({.key = key,
-                         .slot = placed->slot,
-                         .is_ready = !is_absent,
-                         .reads = is_absent ? Read(key, false) : std::vector<Machine::Ticket>()});
-  return true;
-}
-
-void Player::Withdraw(ExpertKey key) {
-  const auto p = Find(key);
-  bool is_cut = false;
-  for (const Machine::Ticket read : p->reads) is_cut = machine_.Cancel(read) || is_cut;
-  if (is_cut) {
-    table(key).Failed(p->slot);
-  } else if (!p->is_ready) {
-    table(key).Landed(p->slot);
-  }
-  table(key).Unpin(p->slot);
-  prefetched_.erase(p);
-}
-
-// What no layer took over goes on being read.
-void Player::Release(ExpertKey key) {
-  const auto p = Find(key);
-  if (!p->is_ready) table(key).Landed(p->slot);
-  table(key).Unpin(p->slot);
-  prefetched_.erase(p);
-}
-
-bool Player::is_complete(ExpertKey key) const {
-  return is_done(*std::ranges::find(prefetched_, key, &Prefetched::key));
-}
-
-bool Player::is_done(const Prefetched& p) const { return has_all(p.reads); }
-
-std::vector<Prefetched>::iterator Player::Find(ExpertKey key) {
-  const auto p = std::ranges::find(prefetched_, key, &Prefetched::key);
-  CHECK(p != prefetched_.end());
-  return p;
 }
 
 }  // namespace moestro

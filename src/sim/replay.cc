@@ -3,14 +3,18 @@
 
 #include <algorithm>
 #include <memory>
+#include <numeric>
 #include <optional>
+#include <span>
 #include <string>
+#include <unordered_set>
 #include <utility>
 #include <vector>
 
 #include "base/format.h"
 #include "core/ids.h"
 #include "decide/ahead/predictor.h"
+#include "decide/slots/popularity.h"
 #include "sim/belady.h"
 #include "sim/oracle.h"
 #include "sim/player.h"
@@ -41,6 +45,65 @@ Result<std::vector<SlotTable>> MakeTables(const Trace& trace, const ReplayOption
     tables.emplace_back(shape, std::move(policy));
   }
   return tables;
+}
+
+// Who is in memory at the start: those that the devices lack come first.
+std::vector<ExpertKey> MemoryFirst(const MoeShape& shape, const LaneMachine& lanes) {
+  const uint64_t on_devices =
+      lanes.mode == PlaceMode::kCpu
+          ? 0
+          : std::accumulate(lanes.device_slots.begin(), lanes.device_slots.end(), uint64_t{0});
+  const std::span<const ExpertKey> first(lanes.first);
+  const std::span<const ExpertKey> there = first.first(std::min<size_t>(on_devices, first.size()));
+  std::vector<ExpertKey> keys(first.begin() + static_cast<ptrdiff_t>(there.size()), first.end());
+  std::unordered_set<ExpertKey> listed(first.begin(), first.end());
+  for (const ExpertKey key : AllExperts(shape)) {
+    if (listed.insert(key).second) keys.push_back(key);
+  }
+  if (lanes.tiers == Tiers::kInclusive) keys.append_range(there);
+  return keys;
+}
+
+// Slots of the devices, each with a policy of its own, and memory as plans see it, as full as
+// memory is. REQUIRES: options.lanes.
+Result<SimTables> MakeDeviceTables(const Trace& trace, const ReplayOptions& options,
+                                   const SimPools& pools) {
+  const MoeShape& moe = trace.info().shape();
+  const LaneMachine& lanes = *options.lanes;
+  const size_t copies = options.low_bytes > 0 ? 2 : 1;
+  SimTables tables;
+  for (size_t d = 0; d < lanes.model.devices.size(); ++d) {
+    const uint64_t n = d < lanes.device_slots.size() ? lanes.device_slots[d] : 0;
+    auto& its = tables.devices.emplace_back(copies);
+    if (n == 0 || lanes.mode == PlaceMode::kCpu) continue;
+    for (std::optional<SlotTable>& table : its) {
+      TRY(std::unique_ptr<Policy> policy, MakePolicy(options.policy));
+      const PolicyShape shape{.slots = n, .layers = moe.n_layer, .experts = moe.n_expert};
+      table.emplace(shape, std::move(policy));
+    }
+  }
+  TRY(tables.model, MakeTables(trace, options));
+  if (lanes.fills_memory) FillSlots(tables.model, pools, MemoryFirst(moe, lanes));
+  return tables;
+}
+
+Status CheckLanes(const Trace& trace, const ReplayOptions& options) {
+  if (options.step.rows > 1 && HasStepsOfRows(trace)) {
+    return Fail(Errc::kUsage, "the trace has steps of several rows of its own; {} cannot be added",
+                options.step.rows);
+  }
+  if (!options.lanes) return {};
+  const LaneMachine& lanes = *options.lanes;
+  if (lanes.device_slots.size() > lanes.model.devices.size()) {
+    return Fail(Errc::kUsage, "slots on {} devices, and the machine has {}",
+                lanes.device_slots.size(), lanes.model.devices.size());
+  }
+  if (options.policy.name == "belady") {
+    return Fail(Errc::kUsage,
+                "belady knows which experts come, not which of them memory is asked "
+                "for beside devices");
+  }
+  return {};
 }
 
 // Nothing that a layer of a pass asks for is coarsened or left out.
@@ -95,6 +158,7 @@ Status CheckLossyReplay(const TraceInfo& info, const ReplayOptions& options) {
 
 Result<ReplayResult> Replay(const Trace& trace, const ReplayOptions& options) {
   const TraceInfo& info = trace.info();
+  TRY_STATUS(CheckLanes(trace, options));
   TRY_STATUS(CheckLittleReplay(info, options));
   TRY_STATUS(CheckLossyReplay(info, options));
   TRY(std::vector<SlotTable> tables, MakeTables(trace, options));
@@ -114,7 +178,14 @@ Result<ReplayResult> Replay(const Trace& trace, const ReplayOptions& options) {
   }
   const bool has_low = options.low_bytes > 0;
   const SimPools pools(info, options);
+  if (options.lanes && options.lanes->fills_memory) {
+    FillSlots(tables, pools, MemoryFirst(info.shape(), *options.lanes));
+  }
   Player player(trace, std::move(tables), options, pools);
+  if (options.lanes) {
+    TRY(SimTables beside, MakeDeviceTables(trace, options, pools));
+    player.AddDevices(std::move(beside));
+  }
   if (is_exact(options)) return player.Play(std::move(predictor));
 
   RouterSpec router = options.router.value_or(RouterSpec{});

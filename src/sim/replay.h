@@ -1,7 +1,13 @@
 // SPDX-License-Identifier: MIT
 // Replays a routing trace through the same SlotTable and policies that the engine runs, against a
 // pretend disk and processor with a virtual clock. With the same trace, slots and policy, hits,
-// misses and evictions are the engine's, in the same order.
+// misses and evictions are the engine's, in the same order. With a machine of lanes (lanes.h) the
+// engine's DeviceTier runs, too; with the engine's costs (--latency-model) plans are the engine's.
+//
+// The clock. Without lanes decode alone takes time, an expert the same for any number of rows. With
+// lanes prompts take time, too, and an expert what its rows take: a layer takes its dense part and
+// then as long as its last lane; the disk goes on beside both, with the layer's own reads and then
+// with prefetches. The head and what is outside the layers cost nothing.
 //
 // Thread rule: none; calls on different traces or from different threads do not meet.
 #pragma once
@@ -24,6 +30,8 @@
 #include "decide/layer/lossy_options.h"
 #include "decide/slots/policy.h"
 #include "decide/slots/slot_table.h"
+#include "sim/lanes.h"
+#include "sim/trace_steps.h"
 #include "trace/trace.h"
 
 namespace moestro {
@@ -34,8 +42,11 @@ struct ReplayOptions {
   PolicyChoice policy = {};               // "belady" too
   // Of every expert, in one pool; 0: sizes and pools as the trace says.
   uint64_t expert_bytes = 0;
+  // With lanes: how the disk is read, how it and the CPU slow each other down, what a layer that
+  // lacks experts takes beyond its lanes; the rest is in `lanes`.
   MachineCosts costs = {};
-  size_t prefill_chunk = 512;  // tokens whose experts are read once
+  std::optional<LaneMachine> lanes = {};
+  StepSize step = {};
   PredictorChoice predictor = {
       "none"};          // or "oracle": always right; "next-router" needs predictions
   uint32_t depth = 0;   // layers looked ahead; 0: as many as the trace predicts, or 1
@@ -51,7 +62,9 @@ struct ReplayOptions {
   // whether its first pass stays.
   LittleOptions little = {};
   size_t count_from = 0;              // tokens before this one warm up and are not counted
-  SlotTable::Observer observer = {};  // sees every request
+  SlotTable::Observer observer = {};  // sees every request for memory's slots
+  // With lanes: sees every layer's plan, after it has run.
+  std::function<void(const LayerPlan&)> plan_observer = {};
 
   // False too where the first pass would keep nothing: it is left out.
   bool has_little_pass() const {
@@ -81,8 +94,9 @@ struct ReplayResult {
   double seconds = 0.0;                           // of decode, virtual
   double stall_seconds = 0.0;                     // of these, waiting for the disk
   // No token is faster than the reading of what it needed and did not find, nor than its
-  // computation; the sum over tokens.
+  // computation (with lanes: on the busiest lane of each layer); the sum over tokens.
   double bound_seconds = 0.0;
+  LanesResult lanes = {};  // where the experts were and ran; empty without lanes
 
   double hit_rate() const {
     return requests > 0 ? static_cast<double>(hits) / static_cast<double>(requests) : 0.0;
@@ -102,7 +116,9 @@ Result<std::vector<uint64_t>> SlotsOfPools(const TraceInfo& info, const ReplayOp
 
 // kUsage: an unknown policy or predictor, fewer slots than one layer of a token needs, predictions
 // that the trace does not hold, weights or candidates that lossy options need and it does not hold,
-// a little pass that it does not hold or that belady or the oracle would have to know of.
+// a little pass that it does not hold or that belady or the oracle would have to know of, slots of
+// more devices than the machine has, belady on a machine with lanes, several rows for a trace that
+// has such steps of its own.
 Result<ReplayResult> Replay(const Trace& trace, const ReplayOptions& options);
 
 }  // namespace moestro

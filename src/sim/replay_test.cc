@@ -134,6 +134,23 @@ TEST(Replay, ClockKnowsWaitingLayersAndFirstUses) {
   EXPECT_DOUBLE_EQ(result->seconds, 2.5 + 0.5 + 0.125 + 0.5 + 1.5);
 }
 
+// What a prompt has computed with is used for the second time by the decode after it.
+TEST(Replay, ClockKnowsThatPromptsUseExperts) {
+  Trace trace = Empty({.model = {.shape = {1, 8, 2}}, .expert_bytes = 1000});
+  const std::vector<ExpertId> row = {ExpertId{0}, ExpertId{1}};
+  Add(trace, Phase::kPrefill, true, row);
+  Add(trace, Phase::kDecode, false, row);
+  const auto result = Replay(trace, {.slots = 2,
+                                     .costs = {.compute = 1.0,
+                                               .expert_share = 0.5,
+                                               .first_use = 1.0,
+                                               .second_use = 2.0,
+                                               .bandwidth = 1000.0}});
+  ASSERT_TRUE(result);
+  EXPECT_DOUBLE_EQ(result->seconds, 0.5 + 1.5);
+  EXPECT_EQ(result->bytes, 0U);
+}
+
 // Layers of two sizes: what is read and computed goes by bytes.
 TEST(Replay, ClockKnowsTheSizesOfPools) {
   Trace trace = Empty({.model = {.shape = {2, 4, 2}},

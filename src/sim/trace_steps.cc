@@ -23,18 +23,4 @@ bool HasStepsOfRows(const Trace& trace) {
   return false;
 }
 
-RoutedRows RowsOf(const Trace& trace, size_t first, size_t n, uint32_t layer) {
-  RoutedRows rows{.routing = {.n_tokens = static_cast<uint32_t>(n),
-                              .n_used = trace.info().shape().n_used,
-                              .experts = {},
-                              .weights = {}},
-                  .kinds = {}};
-  for (size_t t = first; t < first + n; ++t) {
-    rows.routing.experts.append_range(trace.experts(t, layer));
-    rows.routing.weights.append_range(trace.weights(t, layer));
-    rows.kinds.push_back(trace.phase(t) == Phase::kDecode ? RowKind::kDecode : RowKind::kPrompt);
-  }
-  return rows;
-}
-
 }  // namespace moestro

@@ -37,6 +37,9 @@ double Apart(const PolicyParameter& p, double a, double b) {
 ReplayOptions ReplayOf(const TuneOptions& options, const PolicyChoice& policy, size_t count_from) {
   return {.slots = options.slots,
           .policy = policy,
+          .expert_bytes = options.lossy.expert_bytes,
+          .lanes = options.lossy.lanes,
+          .step = options.lossy.step,
           .lossy = options.lossy.lossy,
           .low_slots = options.lossy.low_slots,
           .low_bytes = options.lossy.low_bytes,

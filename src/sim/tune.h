@@ -29,7 +29,8 @@ struct TuneOptions {
   std::string policy = "next-use";
   uint64_t slots = 0;
   double train_percent = 50.0;  // of the tokens, the first ones; above 0 and below 100
-  // Lossy options and low copies to tune for; what else it says is not looked at.
+  // Lossy options, low copies, lanes, rows and the size of an expert to tune for; what else it says
+  // is not looked at.
   ReplayOptions lossy = {};
   // Told of every candidate that was replayed: how many so far.
   std::function<void(size_t tried)> progress = {};

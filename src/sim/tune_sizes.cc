@@ -42,8 +42,9 @@ Result<TunedAtSize> TuneSize(
     replay.slots = slots;
     replay.policy = {.name = name};
     replay.count_from = TrainingTokens(trace, request.train_percent);
-    const bool is_exact = replay.lossy.is_exact(replay.low_bytes > 0);
-    if (replay.policy.name == "belady" && !is_exact) continue;  // it knows no copies
+    // It knows neither copies nor devices.
+    const bool has_limit = replay.lossy.is_exact(replay.low_bytes > 0) && !replay.lanes;
+    if (replay.policy.name == "belady" && !has_limit) continue;
     TRY(const ReplayResult result, Replay(trace, replay));
     size.plain.push_back({.name = name, .hit_rate = result.hit_rate(), .penalty = result.penalty});
   }

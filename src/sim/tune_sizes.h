@@ -27,7 +27,7 @@ struct TunedAtSize {
   uint64_t slots = 0;
   double percent = 0.0;                 // of all experts
   std::vector<TunedPolicy> tuned = {};  // least penalty on the training tokens first
-  // Of lru, lfu, lfru and, without low copies, belady, on the held-out tokens.
+  // Of lru, lfu, lfru and, without low copies and lanes, belady, on the held-out tokens.
   struct Plain {
     std::string name;
     double hit_rate = 0.0;

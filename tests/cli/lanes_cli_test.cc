@@ -144,6 +144,76 @@ TEST_F(LanesCliTest, WhoIsThereFirstCanBeChosen) {
   EXPECT_GT(Number(*Lines(learned).At(0), "ran_there"), 1.2 * Number(*by_layer.At(0), "ran_there"));
 }
 
+// Both halves of a line: what memory was asked for and read, and what the lanes did.
+TEST_F(LanesCliTest, PrefetchingAndLossyChoicesBesideADevice) {
+  const std::vector<std::string> common = {"--machine", kDesk, "--vram", "25%", "--slots", "25%"};
+  const auto line = [&](const std::vector<std::string>& more) {
+    std::vector<std::string> all = common;
+    all.insert(all.end(), more.begin(), more.end());
+    const Json lines = Lines(all);
+    EXPECT_EQ(lines.size(), 1U);
+    const auto top = [&lines](std::string_view key) {
+      return lines.At(0)->Find(key)->number().value_or(-1.0);
+    };
+    struct Line {
+      double seconds, prefetches, misses, disk, skipped;
+    };
+    EXPECT_GT(Number(*lines.At(0), "ran_there"), 0.0);
+    return Line{.seconds = top("seconds"),
+                .prefetches = top("prefetches"),
+                .misses = top("misses"),
+                .disk = top("disk_bytes"),
+                .skipped = top("dropped") + top("skipped")};
+  };
+  const auto plain = line({});
+  EXPECT_GT(plain.misses, 0.0);
+  EXPECT_EQ(plain.prefetches, 0.0);
+  const auto oracle = line({"--predictor", "oracle", "--prefetch", "1"});
+  EXPECT_GT(oracle.prefetches, 0.0);
+  EXPECT_LT(oracle.seconds, plain.seconds);
+  const auto informed = line({"--predictor", "oracle", "--prefetch", "0"});
+  EXPECT_EQ(informed.prefetches, 0.0);
+  EXPECT_GT(line({"--bandwidth", "500M"}).seconds, plain.seconds);
+  const auto drops = line({"--drop-below", "0.2"});
+  EXPECT_GT(drops.skipped, 0.0);
+  EXPECT_LT(drops.disk, plain.disk);
+  EXPECT_LT(line({"--low-bytes", "20K", "--low-slots", "25%", "--t1", "0.2", "--t2", "0.9"}).disk,
+            plain.disk);
+}
+
+TEST_F(LanesCliTest, SweepsAndTunedPoliciesBesideADevice) {
+  const Finished sweep = Run({"sim", kTrace, "--machine", kDesk, "--sweep", "--slots", "25%,50%",
+                              "--place", "all", "--plot", (folder_.path() / "s.svg").string()});
+  EXPECT_EQ(sweep.exit_code, 0) << sweep.err;
+  EXPECT_TRUE(sweep.out.contains("place,rows,device_slots")) << sweep.out;
+  EXPECT_TRUE(sweep.out.contains(",cooperative,1,24,")) << sweep.out;
+  EXPECT_FALSE(sweep.out.contains("belady")) << sweep.out;
+  EXPECT_TRUE(std::filesystem::exists(folder_.path() / "s.svg"));
+  const std::string tuned = (folder_.path() / "maths.policy.json").string();
+  const Finished tune =
+      Run({"sim", kTrace, "--machine", kDesk, "--tune", "lfru", "--slots", "25%", "-o", tuned});
+  EXPECT_EQ(tune.exit_code, 0) << tune.err;
+  const Json lines = Lines({"--machine", kDesk, "--policy-file", tuned, "--slots", "25%"});
+  EXPECT_EQ(lines.At(0)->Find("policy")->text(), "lfru");
+  EXPECT_GT(Number(*lines.At(0), "ran_there"), 0.0);
+}
+
+TEST_F(LanesCliTest, FewerExpertsFirstBesideADevice) {
+  const std::string model = MOESTRO_SOURCE_DIR "/models/stories-moe-q8_0.gguf";
+  const std::string both = (folder_.path() / "both.trace").string();
+  const Finished traced = Run({"trace", model, "--random", "40", "--little", "half", "-o", both});
+  ASSERT_EQ(traced.exit_code, 0) << traced.err;
+  const Finished run = Run({"sim", both, "--little", "half", "--gamma", "0.5", "--machine", kDesk,
+                            "--json", "--slots", "25%"});
+  ASSERT_EQ(run.exit_code, 0) << run.err;
+  const auto lines = Json::Parse(run.out);
+  ASSERT_TRUE(lines) << run.out;
+  const double kept = lines->At(0)->Find("little_kept")->number().value_or(-1.0);
+  const double again = lines->At(0)->Find("little_again")->number().value_or(-1.0);
+  EXPECT_EQ(kept + again, Number(*lines->At(0), "tokens"));
+  EXPECT_GT(Number(*lines->At(0), "experts"), 0.0);
+}
+
 TEST_F(LanesCliTest, SaysWhatCannotWork) {
   const std::string plain = kBench + "machines/epyc-2core.json";
   ExpectError({"--machine", kDesk, "--place", "gpu"}, 2, "'gpu' is no way to place experts");
@@ -154,8 +224,9 @@ TEST_F(LanesCliTest, SaysWhatCannotWork) {
   ExpectError({"--machine", kDesk, "--first", "best"}, 2, "--first");
   ExpectError({"--machine", kDesk, "--slots", "3"}, 2, "3 slots do not hold the 4");
   ExpectError({"--machine", kDesk, "--policy", "belady"}, 2, "belady");
-  ExpectError({"--machine", kDesk, "--bandwidth", "2G"}, 2, "--bandwidth");
-  ExpectError({"--machine", kDesk, "--sweep"}, 2, "--sweep");
+  ExpectError({"--machine", kDesk, "--compute", "5"}, 2, "what computing takes there");
+  ExpectError({"--machine", kDesk, "--tune", "lfru", "--place", "all"}, 2, "one --place");
+  ExpectError({"--machine", kDesk, "--predictor", "next-router", "--prefetch", "8"}, 2, "predicts");
   ExpectError({"--place", "cpu"}, 2, "--machine");
   ExpectError({"--preload"}, 2, "--machine");
   ExpectError({"--machine", plain, "--vram", "25%"}, 2, "has no device");

@@ -18,7 +18,7 @@
 #include "engine/append.h"
 #include "learned/latency_file.h"
 #include "native/native_engine.h"
-#include "sim/lanes_replay.h"
+#include "sim/replay.h"
 #include "tests/support/device_testing.h"
 #include "tests/support/prompts_testing.h"
 #include "tests/support/slow_reader_testing.h"
@@ -42,18 +42,36 @@ std::string Line(const LayerPlan& plan) {
   return line;
 }
 
-// An engine whose routing becomes a trace and whose plans become lines.
+std::string Line(ExpertKey key, Use use, const Placement& placed) {
+  std::string line = Format("layer {}: {} use {} was {}", key.layer.value, key.expert.value,
+                            static_cast<int>(use), static_cast<int>(placed.was));
+  if (placed.evicted) {
+    line += Format(" for {}/{}", placed.evicted->layer.value, placed.evicted->expert.value);
+  }
+  return line;
+}
+
+// An engine whose routing becomes a trace and whose plans and requests for memory become lines.
 class RecordedPlans {
  public:
-  RecordedPlans(const std::string& model, const EngineOptions& options) {
+  // `depth`: layers whose routers are evaluated ahead.
+  RecordedPlans(const std::string& model, const EngineOptions& options, uint32_t depth = 0) {
     auto engine = NativeEngine::Open(model, options);
     EXPECT_TRUE(engine) << engine.error().message;
     engine_ = *std::move(engine);
-    auto empty = Trace::Create({.model = engine_->id()});
+    auto empty = Trace::Create({.model = engine_->id(), .depth = depth});
     EXPECT_TRUE(empty) << empty.error().message;
     trace_.emplace(*std::move(empty));
-    engine_->SetRouteObserver([this](const SeenRouting& seen) { See(seen); });
+    engine_->SetRouteObserver([this](const SeenRouting& seen) { See(seen); }, depth);
     engine_->SetPlanObserver([this](const LayerPlan& plan) { plans_.push_back(Line(plan)); });
+  }
+
+  // From now on. What is read ahead is there when the next layer's router speaks.
+  void RecordRequests() {
+    finishes_reads_ = true;
+    engine_->SetRequestObserver([this](ExpertKey key, Use use, const Placement& placed) {
+      requests_.push_back(Line(key, use, placed));
+    });
   }
 
   // A token without a prompt: no prompt fills devices then, and steps bring there what they use.
@@ -85,9 +103,10 @@ class RecordedPlans {
     }
   }
 
-  NativeEngine& engine() { return *engine_; }
+  NativeEngine& engine() const { return *engine_; }
   const Trace& trace() const { return *trace_; }
   const std::vector<std::string>& plans() const { return plans_; }
+  const std::vector<std::string>& requests() const { return requests_; }
 
  private:
   void Step(const std::vector<Sequence>& sequences, uint32_t s, const std::vector<Token>& tokens,
@@ -102,16 +121,28 @@ class RecordedPlans {
   }
 
   void See(const SeenRouting& seen) {
+    if (finishes_reads_) engine_->FinishReads();
     const size_t n = seen.kinds.size();
-    if (seen.layer.value == 0) rows_.assign(n, {});
-    for (size_t r = 0; r < n; ++r) rows_[r].append_range(seen.routing.experts_of(r));
+    const size_t used = seen.routing.n_used;
+    if (seen.layer.value == 0) {
+      rows_.assign(n, {});
+      predicted_.assign(n, {});
+    }
+    for (size_t r = 0; r < n; ++r) {
+      rows_[r].append_range(seen.routing.experts_of(r));
+      const bool is_recorded = trace_->info().depth > 0;
+      for (size_t at = r; is_recorded && at * used < seen.ahead.size(); at += n) {
+        predicted_[r].append_range(seen.ahead.subspan(at * used, used));
+      }
+    }
     if (seen.layer.value + 1U < trace_->info().shape().n_layer) return;
     for (size_t r = 0; r < n; ++r) {
       const bool is_prompt = seen.kinds[r] == RowKind::kPrompt;
       const Status added = trace_->Add({.phase = is_prompt ? Phase::kPrefill : Phase::kDecode,
                                         .starts_sequence = trace_->tokens() == 0,
                                         .joins_step = r > 0,
-                                        .experts = rows_[r]});
+                                        .experts = rows_[r],
+                                        .predicted = predicted_[r]});
       EXPECT_TRUE(added) << added.error().message;
     }
   }
@@ -120,7 +151,10 @@ class RecordedPlans {
   std::optional<Sequence> before_;
   std::optional<Trace> trace_;
   std::vector<std::string> plans_;
+  std::vector<std::string> requests_;
+  bool finishes_reads_ = false;
   std::vector<std::vector<ExpertId>> rows_;
+  std::vector<std::vector<ExpertId>> predicted_;
 };
 
 class DeviceAgreement : public DeviceFixture {
@@ -130,31 +164,41 @@ class DeviceAgreement : public DeviceFixture {
     for (const DevicePlan& device : engine.memory().devices) slots.push_back(device.slots);
     return slots;
   }
-  static LanesResult ExpectSame(RecordedPlans& recorded, const EngineOptions& options,
-                                const std::string& what, std::vector<ExpertKey> first = {}) {
+  // What the engine ran with, and who was on its devices first.
+  static ReplayOptions As(const RecordedPlans& recorded, const EngineOptions& options,
+                          std::vector<ExpertKey> first) {
     const NativeEngine& engine = recorded.engine();
     const auto costs = ReadLatency(options.device.latency_model);
     EXPECT_TRUE(costs) << costs.error().message;
-    std::vector<std::string> simulated;
-    const auto result = ReplayLanes(
-        recorded.trace(),
-        {.model = costs->model,
-         .mode = options.device.place,
-         .tiers = options.device.tiers,
-         .slots = engine.memory().n_slots,
-         .device_slots = SlotsOf(engine),
-         .policy = engine.facts().policy,
-         .expert_bytes = engine.place_of(ExpertKey{}).bytes,
-         .first = std::move(first),
-         .plan_observer = [&](const LayerPlan& plan) { simulated.push_back(Line(plan)); }});
-    EXPECT_TRUE(result) << result.error().message;
-    const std::vector<std::string>& did = recorded.plans();
+    return {.slots = engine.memory().n_slots,
+            .policy = engine.facts().policy,
+            .expert_bytes = engine.place_of(ExpertKey{}).bytes,
+            .lanes = LaneMachine{.model = costs->model,
+                                 .mode = options.device.place,
+                                 .tiers = options.device.tiers,
+                                 .device_slots = SlotsOf(engine),
+                                 .first = std::move(first)}};
+  }
+  static void ExpectSameLines(const std::vector<std::string>& did,
+                              const std::vector<std::string>& simulated, const std::string& what) {
     const auto [one, other] = std::ranges::mismatch(did, simulated);
     EXPECT_TRUE(one == did.end() && other == simulated.end())
-        << what << ", plan " << one - did.begin() << ":\n"
+        << what << " " << one - did.begin() << ":\n"
         << (one == did.end() ? "none" : *one) << ", but in the simulator\n"
         << (other == simulated.end() ? "none" : *other);
-    return result.value_or(LanesResult{});
+  }
+  static ReplayResult ExpectSamePlans(const RecordedPlans& recorded, ReplayOptions replay,
+                                      const std::string& what) {
+    std::vector<std::string> simulated;
+    replay.plan_observer = [&](const LayerPlan& plan) { simulated.push_back(Line(plan)); };
+    const auto result = Replay(recorded.trace(), replay);
+    EXPECT_TRUE(result) << result.error().message;
+    ExpectSameLines(recorded.plans(), simulated, what + ", plan");
+    return result.value_or(ReplayResult{});
+  }
+  static LanesResult ExpectSame(const RecordedPlans& recorded, const EngineOptions& options,
+                                const std::string& what, std::vector<ExpertKey> first = {}) {
+    return ExpectSamePlans(recorded, As(recorded, options, std::move(first)), what).lanes;
   }
   static void ExpectSameCounts(const LanesResult& result, const DeviceStats& did) {
     const LanePhase& d = result.decode;
@@ -333,6 +377,48 @@ TEST_F(DeviceAgreement, ExpertsThatMoveForLaterWhateverTheTiming) {
     const LanesResult result = ExpectSame(recorded, options, Format("prefetch {}", prefetch));
     ExpectSameCounts(result, recorded.engine().learned().device);
     EXPECT_GT(result.decode.promoted, 5U);
+  }
+}
+
+// A device, and memory and disk behind it, with what is read ahead: the same plans, and memory is
+// asked for the same experts, has them or not, and evicts the same ones for them.
+TEST_F(DeviceAgreement, MemoryAndDiskBehindADevice) {
+  const TinySpec spec = Spec("olmoe", "Q8_0");
+  const std::string model = WriteTinyModel(folder_.path(), spec);
+  for (const PlaceMode mode : {PlaceMode::kAuto, PlaceMode::kGpuCentric, PlaceMode::kCpu}) {
+    for (const Tiers tiers : {Tiers::kInclusive, Tiers::kExclusive}) {
+      EngineOptions options = OnDevice(spec, mode, 8);
+      options.device.tiers = tiers;
+      options.cache = CacheSize{.percent = 50.0};
+      options.predictor = "next-router";
+      options.prefetch = 1;
+      options.policy = {.name = "lru"};
+      options.clock = [] { return 0.0; };
+      RecordedPlans recorded(model, options, 1);
+      recorded.RecordRequests();
+      recorded.Decode(1, 60);
+      if (HasFatalFailure()) return;
+      ReplayOptions replay = As(recorded, options, {});
+      // Reads are done when the next layer's router speaks, as in the engine here.
+      replay.lanes->dense = {.base = 1.0};
+      replay.costs.io_depth = 1000;
+      replay.predictor = {.name = "next-router", .paths = {}};
+      std::vector<std::string> asked;
+      replay.observer = [&](ExpertKey key, Use use, const Placement& placed) {
+        asked.push_back(Line(key, use, placed));
+      };
+      const std::string what = Format("{}, {}", NameOf(mode), NameOf(tiers));
+      const ReplayResult result = ExpectSamePlans(recorded, replay, what);
+      ExpectSameLines(recorded.requests(), asked, what + ", request");
+      const DeviceStats did = recorded.engine().learned().device;
+      ExpectSameCounts(result.lanes, did);
+      const PhaseStats& decode = recorded.engine().stats().decode;
+      EXPECT_EQ(result.prefetches, decode.prefetches) << what;
+      EXPECT_EQ(result.used_prefetches, decode.used_prefetches) << what;
+      EXPECT_GT(result.prefetches, 10U) << what;
+      EXPECT_GT(result.evictions, 20U) << what;
+      EXPECT_EQ(did.computed() > 20, mode != PlaceMode::kCpu) << what;
+    }
   }
 }
 
