@@ -206,7 +206,11 @@ INSTANTIATE_TEST_SUITE_P(Engines, EngineContract,
                            return about.param.engine + "_" + about.param.arch;
                          });
 
-// Keys and values in F32: nothing but the order of additions differs.
+// The native engine is compared with libllama in tests/engine/parity_test.cc; here libllama attends
+// by its flash attention, which rounds as products in F16 do: that file's tolerance for F16. Tokens
+// whose router nearly ties would choose other experts, so these have none.
+constexpr double kTolerance = 5 * 5e-6 + 2.0 / (1 << 10);
+
 class BothEngines : public testing::TestWithParam<std::string> {};
 
 TEST_P(BothEngines, SayTheSame) {
@@ -224,7 +228,7 @@ TEST_P(BothEngines, SayTheSame) {
     ASSERT_TRUE(opened) << opened.error().message;
     EXPECT_EQ((*opened)->facts().engine, engine);
     Sequence sequence = (*opened)->NewSequence();
-    const auto rows = AppendAll(**opened, sequence, Tokens(20, 1));
+    const auto rows = AppendAll(**opened, sequence, Tokens(20, 2));
     ASSERT_TRUE(rows) << rows.error().message;
     logits.push_back(*rows);
   }
@@ -235,7 +239,7 @@ TEST_P(BothEngines, SayTheSame) {
     deviation += double{logits[1][i]} * double{logits[1][i]};
   }
   deviation = std::sqrt(deviation / static_cast<double>(logits[0].size()));
-  EXPECT_LT(difference, 1e-3 * deviation);
+  EXPECT_LT(difference, kTolerance * deviation);
 }
 
 INSTANTIATE_TEST_SUITE_P(NativeFamilies, BothEngines,
