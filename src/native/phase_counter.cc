@@ -36,24 +36,14 @@ PhaseCounter::Begun PhaseCounter::Begin(PhaseStats& phase) const {
 
 void PhaseCounter::End(const Begun& begun) const {
   PhaseStats& phase = *begun.phase;
-  const ResidencyStats did = residency_.stats().Since(begun.residency);
+  ExpertCounts& of_experts = phase;
+  const ExpertCounts did = residency_.stats() - begun.residency;
+  of_experts += did;
   const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begun.start;
   phase.seconds += took.count();
   phase.wait_seconds += experts_.wait_seconds() - begun.waited;
-  phase.expert_uses += did.requests;
-  phase.hits += did.hits;
-  phase.misses += did.late + did.misses;
-  phase.late += did.late;
-  phase.evictions += did.evictions;
-  phase.row_uses += did.row_requests;
-  phase.row_hits += did.row_hits;
-  phase.prefetches += did.prefetches;
-  phase.used_prefetches += did.used_prefetches;
-  phase.dropped_prefetches += did.dropped_prefetches;
-  phase.disk_bytes += did.bytes_read;
-  phase.needed_bytes += did.needed_bytes;
   phase.touched_bytes += did.asked_bytes + dense_bytes_ - begun.dense_bytes;
-  phase.losses += protocol_.losses().Since(begun.lost);
+  phase.losses += protocol_.losses() - begun.lost;
 }
 
 }  // namespace moestro

@@ -80,10 +80,10 @@ class Player final : private ExpertHolder {
   void DecodeAgain(const Pass& again);
   // Of one token whose experts are resident.
   double ComputeSeconds(uint32_t n_used) const;
-  std::vector<TableStats> Stats() const;
+  std::vector<ExpertCounts> Stats() const;
 
   // Adds what one table did in a step; gives how many of its experts had to be read.
-  double Count(const TableStats& before, const TableStats& now);
+  double Count(const ExpertCounts& before, const ExpertCounts& now);
   void DecodeLayer(const Pass& pass, uint32_t layer, StepCost& cost);
   void AddPenalty(std::span<const Asked> asked);
 
