@@ -13,9 +13,8 @@
 #include "base/bytes.h"
 #include "base/progress.h"
 #include "cli/commands.h"
-#include "cli/common_flags.h"
 #include "cli/flags.h"
-#include "cli/lossy_flags.h"
+#include "cli/option_flags.h"
 #include "cli/output.h"
 #include "cli/report.h"
 #include "cli/sim_lanes.h"
@@ -26,6 +25,7 @@
 #include "decide/layer/little_options.h"
 #include "decide/slots/policy.h"
 #include "decide/slots/policy_tuning.h"
+#include "engine/option_table.h"
 #include "learned/beside_model.h"
 #include "learned/norms_file.h"
 #include "learned/tuning_file.h"
@@ -56,8 +56,7 @@ struct SimOptions {
   uint64_t bandwidth = 0;
   double compute_ms = 0.0;
   double held_out = 0.0;
-  LossyOptions lossy;
-  LittleOptions little;
+  EngineOptions engine;  // of it, what may be left out and what is decoded with fewer experts
   std::vector<SlotCount> low_slots;  // one; empty: no low copies
   uint64_t low_bytes = 0;
   std::string norms;
@@ -89,11 +88,11 @@ std::vector<PolicyChoice> SweptPolicies(const LittleOptions& little) {
 
 // Copies and what may be left out.
 Result<ReplayOptions> LossyPart(const SimOptions& options, const Trace& trace) {
-  ReplayOptions replay{.lossy = options.lossy, .low_bytes = options.low_bytes};
+  ReplayOptions replay{.lossy = options.engine.lossy, .low_bytes = options.low_bytes};
   if (!options.low_slots.empty()) {
     replay.low_slots = options.low_slots.front().of(trace.info().shape().experts());
   }
-  if (options.lossy.importance == "score-norm") {
+  if (options.engine.lossy.importance == "score-norm") {
     TRY(replay.norms, ReadNormsFor(trace.info().model, options.norms));
   }
   return replay;
@@ -143,7 +142,7 @@ Result<SimLine> MeasureOne(const SimOptions& options, const Trace& trace,
                      .low_slots = lossy.low_slots,
                      .low_bytes = lossy.low_bytes,
                      .norms = lossy.norms,
-                     .little = options.little,
+                     .little = options.engine.little,
                      .count_from = WarmUp(options, trace)}));
   return SimLine{.policy = policy.name,
                  .slots = slots,
@@ -171,7 +170,7 @@ Result<std::vector<SimLine>> Measure(const SimOptions& options, const Trace& tra
   if (!options.policy_file.empty()) return MeasureTuned(options, trace);
   std::vector<SimLine> lines;
   for (const PolicyChoice& policy :
-       options.sweep ? SweptPolicies(options.little) : std::vector{options.policy}) {
+       options.sweep ? SweptPolicies(options.engine.little) : std::vector{options.policy}) {
     for (const SlotCount& count : options.slots) {
       TRY(SimLine line,
           MeasureOne(options, trace, policy, count.of(trace.info().shape().experts())));
@@ -261,6 +260,21 @@ void AddClockFlags(Flags sim, const std::shared_ptr<SimOptions>& options) {
                 });
 }
 
+// As the engine's, but for what happens without them.
+void AddPolicyFlags(Flags sim, const std::shared_ptr<SimOptions>& options) {
+  OptionRow policy = FindOption("policy");
+  policy.usual = options->policy.name;
+  sim.AddParsed(std::string(policy.flag), std::string(policy.value), HelpOf(policy),
+                [options](const std::string& text) -> Status {
+                  TRY(options->policy, ParseSimPolicy(text));
+                  return {};
+                });
+  const OptionRow& file = FindOption("policy-file");
+  sim.Add(std::string(file.flag), options->policy_file, HelpOf(file))
+      .Type(std::string(file.value))
+      .Excludes("--policy");
+}
+
 void AddLowFlags(Flags sim, const std::shared_ptr<SimOptions>& options) {
   const Flag bytes =
       sim.AddParsed("--low-bytes", "SIZE", "of one low copy; without it there are none",
@@ -276,8 +290,8 @@ void AddLowFlags(Flags sim, const std::shared_ptr<SimOptions>& options) {
   bytes.Needs(slots);
   sim.Add("--norms", options->norms, "what 'moestro profile' measured, for --importance score-norm")
       .Type("FILE");
-  AddLossyFlags(sim, options->lossy);
-  AddLittleFlags(sim, options->little);
+  AddOptionFlags(sim, options->engine, OptionPart::kLossy);
+  AddOptionFlags(sim, options->engine, OptionPart::kLittle);
 }
 
 void AddTuneFlags(Flags sim, const std::shared_ptr<SimOptions>& options) {
@@ -326,13 +340,7 @@ void AddSim(CommandLine& line) {
   sim.AddSwitch("--recorded-slots", options->recorded_slots,
                 "as many in each pool as the engine had that recorded the trace")
       .Excludes("--slots");
-  AddPolicyFlags(
-      sim, options->policy.name,
-      [options](const std::string& text) -> Status {
-        TRY(options->policy, ParseSimPolicy(text));
-        return {};
-      },
-      options->policy_file);
+  AddPolicyFlags(sim, options);
   const Flag sweep =
       sim.AddSwitch("--sweep", options->sweep, "every policy and Belady's limit, as CSV")
           .Excludes("--policy")
