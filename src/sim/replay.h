@@ -118,6 +118,7 @@ Result<std::vector<uint64_t>> SlotsOfPools(const TraceInfo& info, const ReplayOp
 // kUsage: an unknown policy or predictor, fewer slots than one layer of a token needs, predictions
 // that the trace does not hold, weights or candidates that lossy options need and it does not hold,
 // a little pass that it does not hold or that belady or the oracle would have to know of.
+// REQUIRES: lossy and little options are within their ranges (see their structs).
 Result<ReplayResult> Replay(const Trace& trace, const ReplayOptions& options);
 
 }  // namespace moestro
