@@ -41,7 +41,7 @@ void DecodeLayer(benchmark::State& state, const std::string& name) {
     layer = static_cast<uint16_t>((layer + 1) % kLayers);
   };
   for (uint32_t i = 0; i < 100 * kLayers; ++i) step();  // full, with a history
-  const TableStats before = table.stats();
+  const ExpertCounts before = table.stats();
   while (state.KeepRunning()) step();
   const auto misses = static_cast<double>(table.stats().misses - before.misses);
   state.counters["miss_share"] =

@@ -14,9 +14,8 @@
 #include "base/bytes.h"
 #include "base/progress.h"
 #include "cli/commands.h"
-#include "cli/common_flags.h"
 #include "cli/flags.h"
-#include "cli/lossy_flags.h"
+#include "cli/option_flags.h"
 #include "cli/output.h"
 #include "cli/report.h"
 #include "cli/sim_lanes.h"
@@ -27,6 +26,7 @@
 #include "decide/layer/little_options.h"
 #include "decide/slots/policy.h"
 #include "decide/slots/policy_tuning.h"
+#include "engine/option_table.h"
 #include "learned/beside_model.h"
 #include "learned/norms_file.h"
 #include "learned/tuning_file.h"
@@ -58,8 +58,7 @@ struct SimOptions {
   uint64_t bandwidth = 0;
   double compute_ms = 0.0;
   double held_out = 0.0;
-  LossyOptions lossy;
-  LittleOptions little;
+  EngineOptions engine;  // of it, what may be left out and what is decoded with fewer experts
   std::vector<SlotCount> low_slots;  // one; empty: no low copies
   uint64_t low_bytes = 0;
   std::string norms;
@@ -92,11 +91,11 @@ std::vector<PolicyChoice> SweptPolicies(const SimOptions& options) {
 
 // Copies and what may be left out.
 Result<ReplayOptions> LossyPart(const SimOptions& options, const Trace& trace) {
-  ReplayOptions replay{.lossy = options.lossy, .low_bytes = options.low_bytes};
+  ReplayOptions replay{.lossy = options.engine.lossy, .low_bytes = options.low_bytes};
   if (!options.low_slots.empty()) {
     replay.low_slots = options.low_slots.front().of(trace.info().shape().experts());
   }
-  if (options.lossy.importance == "score-norm") {
+  if (options.engine.lossy.importance == "score-norm") {
     TRY(replay.norms, ReadNormsFor(trace.info().model, options.norms));
   }
   return replay;
@@ -140,7 +139,7 @@ Result<ReplayOptions> ReplayOf(const SimOptions& options, const Trace& trace,
   if (machine) replay.lanes = machine->lanes;
   replay.depth = options.predictor.prefetch.value_or(0);
   replay.fetches = options.predictor.prefetch != 0U;
-  replay.little = options.little;
+  replay.little = options.engine.little;
   replay.count_from = WarmUp(options, trace);
   return replay;
 }
@@ -283,6 +282,21 @@ void AddClockFlags(Flags sim, const std::shared_ptr<SimOptions>& options) {
                 });
 }
 
+// As the engine's, but for what happens without them.
+void AddPolicyFlags(Flags sim, const std::shared_ptr<SimOptions>& options) {
+  OptionRow policy = FindOption("policy");
+  policy.usual = options->policy.name;
+  sim.AddParsed(std::string(policy.flag), std::string(policy.value), HelpOf(policy),
+                [options](const std::string& text) -> Status {
+                  TRY(options->policy, ParseSimPolicy(text));
+                  return {};
+                });
+  const OptionRow& file = FindOption("policy-file");
+  sim.Add(std::string(file.flag), options->policy_file, HelpOf(file))
+      .Type(std::string(file.value))
+      .Excludes("--policy");
+}
+
 void AddLowFlags(Flags sim, const std::shared_ptr<SimOptions>& options) {
   const Flag bytes =
       sim.AddParsed("--low-bytes", "SIZE", "of one low copy; without it there are none",
@@ -298,8 +312,8 @@ void AddLowFlags(Flags sim, const std::shared_ptr<SimOptions>& options) {
   bytes.Needs(slots);
   sim.Add("--norms", options->norms, "what 'moestro profile' measured, for --importance score-norm")
       .Type("FILE");
-  AddLossyFlags(sim, options->lossy);
-  AddLittleFlags(sim, options->little);
+  AddOptionFlags(sim, options->engine, OptionPart::kLossy);
+  AddOptionFlags(sim, options->engine, OptionPart::kLittle);
 }
 
 void AddTuneFlags(Flags sim, const std::shared_ptr<SimOptions>& options) {
@@ -348,13 +362,7 @@ void AddSim(CommandLine& line) {
   sim.AddSwitch("--recorded-slots", options->recorded_slots,
                 "as many in each pool as the engine had that recorded the trace")
       .Excludes("--slots");
-  AddPolicyFlags(
-      sim, options->policy.name,
-      [options](const std::string& text) -> Status {
-        TRY(options->policy, ParseSimPolicy(text));
-        return {};
-      },
-      options->policy_file);
+  AddPolicyFlags(sim, options);
   const Flag sweep =
       sim.AddSwitch("--sweep", options->sweep, "every policy and Belady's limit, as CSV")
           .Excludes("--policy")

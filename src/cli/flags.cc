@@ -48,12 +48,15 @@ Flag Flag::OneOf(const std::vector<std::string>& values) const {
   return Flag(option_->check(CLI::IsMember(values)));
 }
 Flag Flag::Needs(Flag other) const { return Flag(option_->needs(other.option_)); }
+Flag Flag::Needs(const std::string& other) const { return Flag(option_->needs(other)); }
 Flag Flag::Excludes(Flag other) const { return Flag(option_->excludes(other.option_)); }
 Flag Flag::Excludes(const std::string& other) const { return Flag(option_->excludes(other)); }
 bool Flag::is_given() const { return option_->count() > 0; }
 
 void Flags::Footer(const std::string& text) { command_->footer(text); }
 void Flags::Group(const std::string& name) { command_->option_defaults()->group(name); }
+
+Flag Flags::Find(const std::string& name) const { return Flag(command_->get_option(name)); }
 
 template <class T>
 Flag Flags::Add(const std::string& names, T& value, const std::string& help) {

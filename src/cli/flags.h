@@ -39,6 +39,7 @@ class Flag {
   Flag OneOf(const std::vector<std::string>& values) const;
   // Together with, or without, another flag of the same command; `other` by name: "--policy".
   Flag Needs(Flag other) const;
+  Flag Needs(const std::string& other) const;
   Flag Excludes(Flag other) const;
   Flag Excludes(const std::string& other) const;
   bool is_given() const;  // after CommandLine::Parse()
@@ -53,7 +54,8 @@ class Flags {
   explicit Flags(CLI::App* command) : command_(command) {}
 
   void Footer(const std::string& text);
-  void Group(const std::string& name);  // heading of the flags added from now on
+  void Group(const std::string& name);       // heading of the flags added from now on
+  Flag Find(const std::string& name) const;  // "--ctx". REQUIRES: there is such a flag.
 
   // T: bool is not a value, see AddSwitch(); flags.cc lists the others.
   template <class T>

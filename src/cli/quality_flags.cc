@@ -9,6 +9,7 @@
 
 #include "base/bytes.h"
 #include "base/format.h"
+#include "cli/option_flags.h"
 #include "engine/knobs.h"
 #include "learned/beside_model.h"
 #include "learned/quality_choice.h"
@@ -49,7 +50,7 @@ Status UseSetting(const MeasuredSetting& setting, const std::string& path, Engin
 }  // namespace
 
 void AddQualityFlags(Flags flags, QualityWish& wish) {
-  flags.Group("Cheaper misses (output is no longer exact; 'moestro eval' measures by how much)");
+  flags.Group(kLossyHeading);
   const Flag quality = flags.AddParsed(
       "--quality", "KL",
       "the fastest setting whose mean KL from the exact run, in nats per token, is at most this; "
@@ -58,11 +59,7 @@ void AddQualityFlags(Flags flags, QualityWish& wish) {
         TRY(wish.kl, ParseKl(text));
         return {};
       });
-  for (const char* lossy : {"--low", "--low-share", "--norms", "--t1", "--t2", "--importance",
-                            "--drop-below", "--prefer-resident", "--keep", "--rescale", "--upgrade",
-                            "--lossy-mode", "--little", "--kv-type"}) {
-    quality.Excludes(lossy);
-  }
+  ExcludeChosenByQuality(quality);
   flags.Add("--sweep-file", wish.sweep_file, "the sweep to choose from (default: MODEL.sweep.json)")
       .Type("FILE")
       .Needs(quality);

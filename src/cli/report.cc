@@ -5,6 +5,7 @@
 #include <string_view>
 
 #include "base/bytes.h"
+#include "base/counters_json.h"
 #include "base/format.h"
 
 namespace moestro {
@@ -62,26 +63,10 @@ std::string DraftText(const DraftStats& drafts) {
                 drafts.proposed, 100.0 * drafts.acceptance(), drafts.rounds);
 }
 
-void AddLittle(Json& object, const LittleStats& little) {
-  const auto per_step = [](double seconds, uint64_t steps) {
-    return steps > 0 ? seconds / static_cast<double>(steps) : 0.0;
-  };
-  object.Set("little_tokens", little.tokens)
-      .Set("little_again", little.again)
-      .Set("fallback_ratio", little.fallback_ratio())
-      .Set("little_step_seconds", per_step(little.little_seconds, little.steps))
-      .Set("again_step_seconds", per_step(little.again_seconds, little.steps_again))
-      .Set("foreseen_recall", little.foreseen.recall())
-      .Set("foreseen_precision", little.foreseen.precision())
-      .Set("foreseen_absent_precision", little.foreseen.absent_precision())
-      .Set("foreseen_prefetches", little.prefetches)
-      .Set("foreseen_used_prefetches", little.used_prefetches);
-}
-
 // What the rows of decode shared; empty if there was one in a step.
 std::string RowsText(const RunReport& report) {
   const PhaseStats& decode = report.stats.decode;
-  if (report.probes.rows_per_step < 2 || decode.expert_uses == 0) return "";
+  if (report.probes.rows_per_step < 2 || decode.requests == 0) return "";
   return Format(
       "rows     {} in a step, {:.2f} to an expert; {:.1f} % of their uses hit, {} read for each\n",
       report.probes.rows_per_step, decode.rows_per_use(), 100.0 * decode.row_hit_rate(),
@@ -95,16 +80,9 @@ Json DeviceAsJson(const DevicePlan& plan, const DeviceWork& did, const LaneRatio
       .Set("dense_bytes", plan.dense)
       .Set("kv_bytes", plan.kv)
       .Set("slots", plan.slots)
-      .Set("difference", plan.difference)
-      .Set("computed", did.computed())
-      .Set("copied", did.copied)
-      .Set("staged", did.staged)
-      .Set("filled", did.filled)
-      .Set("promotions", did.promotions)
-      .Set("moved_back", did.moved_back)
-      .Set("copied_bytes", did.copied_bytes)
-      .Set("failures", did.failures)
-      .Set("copies_from_pinned_memory", plan.from_pinned)
+      .Set("difference", plan.difference);
+  AddCounters(json, did);
+  json.Set("copies_from_pinned_memory", plan.from_pinned)
       .Set("costs", std::string(NameOf(plan.costs)))
       .Set("compute_ratio", ratios.compute)
       .Set("copy_ratio", ratios.copy);
@@ -210,12 +188,12 @@ std::string SummaryText(const RunReport& report) {
   text += Format("decode   {:6} tokens  {:9.1f} tok/s  ({:.1f} ms p50, {:.1f} ms p95)\n",
                  decode.tokens, decode.tokens_per_second(), report.stats.decode_ms.Quantile(0.5),
                  report.stats.decode_ms.Quantile(0.95));
-  const uint64_t uses = prefill.expert_uses + decode.expert_uses;
+  const uint64_t uses = prefill.requests + decode.requests;
   const uint64_t hits = prefill.hits + decode.hits;
   const double hit_rate = uses > 0 ? static_cast<double>(hits) / static_cast<double>(uses) : 0.0;
   text += Format("experts  {:5.1f} % hits in decode, {:.1f} % in all; {} read, {:.2f} s waited\n",
                  100.0 * decode.hit_rate(), 100.0 * hit_rate,
-                 FormatBytes(prefill.disk_bytes + decode.disk_bytes),
+                 FormatBytes(prefill.bytes_read + decode.bytes_read),
                  prefill.wait_seconds + decode.wait_seconds);
   text += RowsText(report);
   if (decode.prefetches > 0) {
@@ -266,22 +244,16 @@ Json ScoresAsJson(const std::vector<PredictionScore>& scores) {
   Json array = Json::Array();
   for (size_t i = 0; i < scores.size(); ++i) {
     Json score = Json::Object();
-    score.Set("distance", i + 1)
-        .Set("recall", scores[i].recall())
-        .Set("precision", scores[i].precision())
-        .Set("absent_precision", scores[i].absent_precision());
+    score.Set("distance", i + 1);
+    AddCounters(score, scores[i]);
     array.Push(std::move(score));
   }
   return array;
 }
 
 void AddReport(Json& object, const RunReport& report) {
-  AddLittle(object, report.stats.little);
-  const DraftStats& drafts = report.stats.drafts;
-  object.Set("drafted_tokens", drafts.proposed)
-      .Set("accepted_tokens", drafts.accepted)
-      .Set("draft_steps", drafts.rounds);
-  const PhaseStats& prefill = report.stats.prefill;
+  AddCounters(object, report.stats.little);
+  AddCounters(object, report.stats.drafts);
   const PhaseStats& decode = report.stats.decode;
   const SpeedBound bound = DecodeBound(report.stats, report.probes);
   const SpeedBound prefill_bound = PrefillBound(report.stats, report.probes);
@@ -297,39 +269,14 @@ void AddReport(Json& object, const RunReport& report) {
       .Set("experts", report.memory.n_experts)
       .Set("policy", ToText(report.policy))
       .Set("kernels", report.kernels)
-      .Set("repeating_cache", report.memory.repeating_cache)
-      .Set("prefill_tokens", prefill.tokens)
-      .Set("prefill_seconds", prefill.seconds)
-      .Set("prefill_tps", prefill.tokens_per_second())
-      .Set("disk_bytes_prefill", prefill.disk_bytes)
-      .Set("prefill_wait_seconds", prefill.wait_seconds)
-      .Set("prefill_disk_bound_seconds", prefill_bound.disk_seconds)
-      .Set("decode_tokens", decode.tokens)
-      .Set("decode_seconds", decode.seconds)
-      .Set("decode_tps", decode.tokens_per_second())
-      .Set("decode_ms_p10", report.stats.decode_ms.Quantile(0.1))
+      .Set("repeating_cache", report.memory.repeating_cache);
+  AddCounters(object, report.stats.prefill, &CounterText::prefill);
+  object.Set("prefill_disk_bound_seconds", prefill_bound.disk_seconds);
+  AddCounters(object, decode);
+  object.Set("decode_ms_p10", report.stats.decode_ms.Quantile(0.1))
       .Set("decode_ms_p50", report.stats.decode_ms.Quantile(0.5))
       .Set("decode_ms_p95", report.stats.decode_ms.Quantile(0.95))
-      .Set("expert_uses", decode.expert_uses)
-      .Set("hit_rate", decode.hit_rate())
-      .Set("row_uses", decode.row_uses)
-      .Set("row_hit_rate", decode.row_hit_rate())
-      .Set("bytes_per_row", decode.bytes_per_row())
-      .Set("evictions", decode.evictions)
-      .Set("late", decode.late)
-      .Set("prefetches", decode.prefetches)
-      .Set("used_prefetches", decode.used_prefetches)
-      .Set("dropped_prefetches", decode.dropped_prefetches)
-      .Set("missing", decode.losses.missing)
-      .Set("low", decode.losses.low)
-      .Set("skipped", decode.losses.skipped)
-      .Set("dropped", decode.losses.dropped)
-      .Set("replaced", decode.losses.replaced)
-      .Set("upgrades", decode.losses.upgrades)
       .Set("predictions", ScoresAsJson(report.predictions))
-      .Set("disk_bytes_decode", decode.disk_bytes)
-      .Set("needed_bytes_decode", decode.needed_bytes)
-      .Set("decode_wait_seconds", decode.wait_seconds)
       .Set("io_depth", report.io_depth)
       .Set("disk_bandwidth_probe", report.probes.disk_bandwidth)
       .Set("compute_seconds_per_token", report.probes.compute_seconds_per_token.value_or(0.0))

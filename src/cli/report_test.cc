@@ -5,35 +5,33 @@
 
 #include <algorithm>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/bytes.h"
+#include "base/counters.h"
 
 namespace moestro {
 namespace {
 
 RunReport Example() {
   RunReport report;
-  report.stats.prefill = {.tokens = 128,
-                          .seconds = 8.0,
-                          .expert_uses = 600,
-                          .hits = 100,
-                          .misses = 500,
-                          .disk_bytes = 8 * kGiB};
-  report.stats.decode = {.tokens = 10,
-                         .seconds = 2.0,
-                         .wait_seconds = 0.5,
-                         .expert_uses = 400,
-                         .hits = 300,
-                         .misses = 100,
-                         .late = 12,
-                         .row_uses = 1000,
-                         .row_hits = 900,
-                         .prefetches = 40,
-                         .used_prefetches = 30,
-                         .dropped_prefetches = 6,
-                         .disk_bytes = 3 * kGiB + 500 * kMiB,  // some for nothing
-                         .needed_bytes = 3 * kGiB};
+  report.stats.prefill = {
+      {.requests = 600, .hits = 100, .misses = 500, .bytes_read = 8 * kGiB}, 128, 8.0};
+  report.stats.decode = {{.requests = 400,
+                          .hits = 300,
+                          .misses = 100,
+                          .late = 12,
+                          .row_requests = 1000,
+                          .row_hits = 900,
+                          .prefetches = 40,
+                          .used_prefetches = 30,
+                          .dropped_prefetches = 6,
+                          .needed_bytes = 3 * kGiB,
+                          .bytes_read = 3 * kGiB + 500 * kMiB},  // some for nothing
+                         10,
+                         2.0,
+                         0.5};
   report.predictions = {
       {.asked = 80, .predicted = 80, .right = 60, .absent = 50, .absent_right = 30}};
   for (int i = 0; i < 10; ++i) report.stats.decode_ms.Add(200);
@@ -84,6 +82,28 @@ TEST(Report, JsonHasTheNamesThatScriptsReadAndTheirValues) {
   EXPECT_EQ(number("disk_bandwidth_probe"), static_cast<double>(2 * kGiB));
   EXPECT_DOUBLE_EQ(number("bound_tps"), 10.0 / 1.5);
   EXPECT_DOUBLE_EQ(number("percent_of_bound"), 75.0);
+}
+
+template <Counted T>
+void ExpectAll(const Json& object, const T& counts, std::string_view CounterText::* name) {
+  ForEachCounter(counts, name, [&](const std::string& key, const CounterText&, auto number) {
+    const auto value = object.Find(key);
+    ASSERT_TRUE(value) << key;
+    EXPECT_EQ(value->number(), static_cast<double>(number)) << key;
+  });
+}
+
+TEST(Report, JsonHasEveryCounterThatNamesAKey) {
+  RunReport report = Example();
+  report.stats.decode.losses = {.missing = 1, .low = 2, .skipped = 3, .dropped = 4, .upgrades = 5};
+  report.stats.little = {.tokens = 6, .again = 2, .steps = 3, .little_seconds = 1.5};
+  report.stats.drafts = {.rounds = 2, .proposed = 9, .accepted = 4};
+  Json object = Json::Object();
+  AddReport(object, report);
+  ExpectAll(object, report.stats.decode, &CounterText::json);
+  ExpectAll(object, report.stats.prefill, &CounterText::prefill);
+  ExpectAll(object, report.stats.little, &CounterText::json);
+  ExpectAll(object, report.stats.drafts, &CounterText::json);
 }
 
 TEST(Report, SummarySaysWhatMattersInAFewLines) {

@@ -1,13 +1,16 @@
 // SPDX-License-Identifier: MIT
 #include "cli/sim_predictor.h"
 
-#include "cli/common_flags.h"
+#include "engine/option_table.h"
 #include "learned/path_file.h"
 
 namespace moestro {
 
 void AddPredictorFlags(Flags sim, SimPredictor& predictor) {
-  sim.AddParsed("--predictor", "NAME", PredictorHelp("none") + "\noracle: always right, the limit",
+  OptionRow row = FindOption("predictor");
+  row.usual = "none";
+  row.known += "\noracle: always right, the limit";
+  sim.AddParsed(std::string(row.flag), std::string(row.value), HelpOf(row),
                 [&predictor](const std::string& text) -> Status {
                   if (text != "oracle") TRY_STATUS(CheckPredictorName(text));
                   predictor.name = text;

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/bytes.h"
+#include "base/counters_json.h"
 #include "base/format.h"
 #include "base/json.h"
 #include "cli/report.h"
@@ -82,33 +83,10 @@ std::string LinesAsJson(const std::vector<SweepLine>& lines,
   for (const SweepLine& line : lines) {
     const ReplayResult& r = line.result;
     Json object = Json::Object();
-    object.Set("policy", line.policy)
-        .Set("slots", line.slots)
-        .Set("tokens", r.tokens)
-        .Set("requests", r.requests)
-        .Set("hits", r.hits)
-        .Set("misses", r.misses)
-        .Set("evictions", r.evictions)
-        .Set("hit_rate", r.hit_rate())
-        .Set("disk_bytes", r.bytes)
-        .Set("seconds", r.seconds)
-        .Set("stall_seconds", r.stall_seconds)
-        .Set("decode_tps", r.tokens_per_second())
-        .Set("percent_of_bound", r.percent_of_bound())
-        .Set("late", r.late)
-        .Set("prefetches", r.prefetches)
-        .Set("used_prefetches", r.used_prefetches)
-        .Set("missing", r.losses.missing)
-        .Set("low", r.losses.low)
-        .Set("skipped", r.losses.skipped)
-        .Set("dropped", r.losses.dropped)
-        .Set("replaced", r.losses.replaced)
-        .Set("penalty", r.penalty)
-        .Set("little_kept", r.kept)
-        .Set("little_again", r.again)
-        .Set("fallback_ratio", r.fallback_ratio())
-        .Set("foreseen_recall", r.foreseen.recall())
-        .Set("predictions", ScoresAsJson(r.predictions));
+    object.Set("policy", line.policy).Set("slots", line.slots);
+    const ReplayCounts& counts = r;
+    AddCounters(object, counts, &CounterText::sim);
+    object.Set("predictions", ScoresAsJson(r.predictions));
     if (machine) AddLanes(object, *machine, line);
     array.Push(std::move(object));
   }

@@ -12,10 +12,12 @@ namespace moestro {
 namespace {
 
 SweepLine Line(const std::string& policy, double percent, uint64_t hits) {
-  return {.policy = policy,
-          .slots = static_cast<uint64_t>(percent),
-          .percent = percent,
-          .result = {.requests = 100, .hits = hits, .misses = 100 - hits}};
+  SweepLine line{
+      .policy = policy, .slots = static_cast<uint64_t>(percent), .percent = percent, .result = {}};
+  line.result.requests = 100;
+  line.result.hits = hits;
+  line.result.misses = 100 - hits;
+  return line;
 }
 
 std::vector<std::pair<double, double>> PointsOf(const std::string& polyline) {

@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "base/counters.h"
 
 namespace moestro {
 
@@ -42,16 +43,16 @@ class Copier {
   // Waits for the copies `first` to `last`; false if one of them failed.
   bool Wait(uint64_t first, uint64_t last);
 
-  // Copies that were made, since the beginning or since `before`.
+  // Copies that were made.
   struct Made {
     uint64_t copies = 0;
     uint64_t bytes = 0;
     double seconds = 0.0;  // in which they were under way, one after another
 
-    Made Since(const Made& before) const {
-      return {.copies = copies - before.copies,
-              .bytes = bytes - before.bytes,
-              .seconds = seconds - before.seconds};
+    static constexpr void Visit(auto&& visit) {
+      visit(&Made::copies, CounterText{});
+      visit(&Made::bytes, CounterText{});
+      visit(&Made::seconds, CounterText{});
     }
   };
   Made made() const;
@@ -72,5 +73,6 @@ class Copier {
   bool ends_ = false;
   std::thread thread_;  // last: it uses all of the above
 };
+static_assert(CountsAllOf<Copier::Made>());
 
 }  // namespace moestro

@@ -92,8 +92,8 @@ TEST_F(CopierTest, KnowsHowLongItsCopiesTook) {
   EXPECT_DOUBLE_EQ(first.seconds, 2.0);
   copier.Ask(CopyOf(5));
   EXPECT_TRUE(copier.Wait(4, 4));
-  EXPECT_EQ(copier.made().Since(first).copies, 1U);
-  EXPECT_DOUBLE_EQ(copier.made().Since(first).seconds, 1.0);
+  EXPECT_EQ((copier.made() - first).copies, 1U);
+  EXPECT_DOUBLE_EQ((copier.made() - first).seconds, 1.0);
 }
 
 TEST_F(CopierTest, EndsWithAllThatWasAskedFor) {

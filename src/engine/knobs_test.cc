@@ -99,7 +99,7 @@ TEST(Knobs, WhatAFlagWouldRefuseIsRefused) {
   EXPECT_FALSE(SetKnob(options, "ram", "0").has_value());
   const Status unknown = SetKnob(options, "speed", "11");
   ASSERT_FALSE(unknown.has_value());
-  EXPECT_NE(unknown.error().message.find("cache, ram, policy"), std::string::npos);
+  EXPECT_NE(unknown.error().message.find("ram, cache, kv-type, policy"), std::string::npos);
 }
 
 }  // namespace

@@ -49,7 +49,7 @@ Result<RunReport> MakeReport(Engine& engine, std::span<Sequence* const> sequence
     report.probes.compute_seconds_per_token =
         *step / static_cast<double>(report.probes.rows_per_step);
   }
-  if (probe_disk || stats.prefill.disk_bytes + stats.decode.disk_bytes > 0) {
+  if (probe_disk || stats.prefill.bytes_read + stats.decode.bytes_read > 0) {
     TRY(report.probes.disk_bandwidth, engine.ProbeDiskBandwidth());
   }
   report.peak_rss = PeakResidentMemory();
@@ -71,7 +71,7 @@ SpeedBound DecodeBound(const RunStats& stats, const Probes& probes) {
 
 SpeedBound PrefillBound(const RunStats& stats, const Probes& probes) {
   if (probes.disk_bandwidth <= 0.0) return {};
-  return {.disk_seconds = static_cast<double>(stats.prefill.disk_bytes) / probes.disk_bandwidth};
+  return {.disk_seconds = static_cast<double>(stats.prefill.bytes_read) / probes.disk_bandwidth};
 }
 
 }  // namespace moestro

@@ -10,7 +10,7 @@ namespace {
 
 TEST(SpeedBound, IsTheSlowerOfDiskAndProcessor) {
   RunStats stats;
-  stats.decode = {.tokens = 10, .seconds = 2.0, .needed_bytes = 3 * kGiB};
+  stats.decode = {{.needed_bytes = 3 * kGiB}, 10, 2.0};
   const Probes probes{.disk_bandwidth = 2.0 * static_cast<double>(kGiB),
                       .compute_seconds_per_token = 0.1};
   const SpeedBound bound = DecodeBound(stats, probes);
@@ -24,7 +24,7 @@ TEST(SpeedBound, IsTheSlowerOfDiskAndProcessor) {
 
 TEST(SpeedBound, HoldsForEveryTokenByItself) {
   RunStats stats;
-  stats.decode = {.tokens = 2, .seconds = 2.0, .needed_bytes = 1000};
+  stats.decode = {{.needed_bytes = 1000}, 2, 2.0};
   for (const double bytes : {1000.0, 0.0}) stats.decode_bytes.Add(bytes);  // cold, then warm
   const SpeedBound bound =
       DecodeBound(stats, {.disk_bandwidth = 1000.0, .compute_seconds_per_token = 0.25});

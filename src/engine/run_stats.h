@@ -4,29 +4,25 @@
 
 #include <cstdint>
 
+#include "base/counters.h"
 #include "base/histogram.h"
 #include "base/share.h"
 #include "decide/ahead/prefetch_planner.h"
 #include "decide/layer/loss_counts.h"
+#include "decide/slots/expert_counts.h"
 
 namespace moestro {
 
-struct PhaseStats {
+// `sum` for each of `count`; 0 of none.
+inline double Each(double sum, uint64_t count) {
+  return count > 0 ? sum / static_cast<double>(count) : 0.0;
+}
+
+// What its steps asked of experts, what that took, and what came of it.
+struct PhaseStats : ExpertCounts {
   uint64_t tokens = 0;
   double seconds = 0.0;
   double wait_seconds = 0.0;  // compute threads had nothing to do but wait for bytes
-  uint64_t expert_uses = 0;   // (layer, expert) requests, once for all rows of a step
-  uint64_t hits = 0;          // resident when asked
-  uint64_t misses = 0;        // not there when asked: absent or still on their way
-  uint64_t late = 0;          // of these, on their way
-  uint64_t evictions = 0;
-  uint64_t row_uses = 0;            // (row, layer, expert)
-  uint64_t row_hits = 0;            // of these, resident when asked
-  uint64_t prefetches = 0;          // experts fetched before their router asked
-  uint64_t used_prefetches = 0;     // of these, asked for in the end
-  uint64_t dropped_prefetches = 0;  // of these, given up before they were read completely
-  uint64_t disk_bytes = 0;          // expert bytes read, padding included
-  uint64_t needed_bytes = 0;        // of experts that were used and had to be read
   // Of weights, keys and values that the steps had to read from memory: each weight once for all
   // rows of a step, experts among them, of the embedding the rows' own.
   uint64_t touched_bytes = 0;
@@ -35,17 +31,28 @@ struct PhaseStats {
   double tokens_per_second() const {
     return seconds > 0 ? static_cast<double>(tokens) / seconds : 0;
   }
-  double hit_rate() const { return Share(hits, expert_uses); }
-  double row_hit_rate() const { return Share(row_hits, row_uses); }
   // Rows that share an expert of a step.
-  double rows_per_use() const {
-    return expert_uses > 0 ? static_cast<double>(row_uses) / static_cast<double>(expert_uses) : 0;
-  }
+  double rows_per_use() const { return Each(static_cast<double>(row_requests), requests); }
   // Expert bytes read for a row.
-  double bytes_per_row() const {
-    return tokens > 0 ? static_cast<double>(disk_bytes) / static_cast<double>(tokens) : 0;
+  double bytes_per_row() const { return Each(static_cast<double>(bytes_read), tokens); }
+
+  static constexpr void Visit(auto&& visit) {
+    using P = PhaseStats;
+    visit(&P::tokens, CounterText{.json = "decode_tokens", .prefill = "prefill_tokens"});
+    visit(&P::seconds, CounterText{.json = "decode_seconds", .prefill = "prefill_seconds"});
+    visit(&P::tokens_per_second, CounterText{.json = "decode_tps", .prefill = "prefill_tps"});
+    ExpertCounts::Visit(visit);
+    visit(&P::bytes_per_row, CounterText{.json = "bytes_per_row"});
+    visit(&P::wait_seconds,
+          CounterText{.json = "decode_wait_seconds",
+                      .prefill = "prefill_wait_seconds",
+                      .metric = "read_wait_seconds_total",
+                      .meaning = "Time in which there was nothing to do but wait for bytes."});
+    visit(&P::touched_bytes, CounterText{});
+    visit(&P::losses, CounterText{});
   }
 };
+static_assert(CountsAllOf<PhaseStats>());
 
 // Decode steps that were computed with fewer experts first (EngineOptions::little).
 struct LittleStats {
@@ -63,7 +70,26 @@ struct LittleStats {
 
   double fallback_ratio() const { return Share(again, tokens); }
   double fallback_share() const { return Share(steps_again, steps); }
+  double little_step_seconds() const { return Each(little_seconds, steps); }
+  double again_step_seconds() const { return Each(again_seconds, steps_again); }
+
+  static constexpr void Visit(auto&& visit) {
+    using L = LittleStats;
+    visit(&L::tokens, CounterText{.json = "little_tokens"});
+    visit(&L::again, CounterText{.json = "little_again"});
+    visit(&L::fallback_ratio, CounterText{.json = "fallback_ratio"});
+    visit(&L::steps, CounterText{});
+    visit(&L::steps_again, CounterText{});
+    visit(&L::little_seconds, CounterText{});
+    visit(&L::again_seconds, CounterText{});
+    visit(&L::little_step_seconds, CounterText{.json = "little_step_seconds"});
+    visit(&L::again_step_seconds, CounterText{.json = "again_step_seconds"});
+    visit(&L::foreseen, CounterText{.json = "foreseen_"});
+    visit(&L::prefetches, CounterText{.json = "foreseen_prefetches"});
+    visit(&L::used_prefetches, CounterText{.json = "foreseen_used_prefetches"});
+  }
 };
+static_assert(CountsAllOf<LittleStats>());
 
 // Tokens that were drafted and then checked by a step of several rows.
 struct DraftStats {
@@ -72,7 +98,14 @@ struct DraftStats {
   uint64_t accepted = 0;
 
   double acceptance() const { return Share(accepted, proposed); }
+
+  static constexpr void Visit(auto&& visit) {
+    visit(&DraftStats::proposed, CounterText{.json = "drafted_tokens"});
+    visit(&DraftStats::accepted, CounterText{.json = "accepted_tokens"});
+    visit(&DraftStats::rounds, CounterText{.json = "draft_steps"});
+  }
 };
+static_assert(CountsAllOf<DraftStats>());
 
 struct RunStats {
   PhaseStats prefill;

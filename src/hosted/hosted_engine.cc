@@ -13,6 +13,7 @@
 #include "base/log.h"
 #include "base/stop_signal.h"
 #include "engine/check_batch.h"
+#include "engine/option_table.h"
 #include "engine/plan/io_depth.h"
 #include "engine/plan/memory_plan.h"
 #include "hosted/expert_pages.h"
@@ -27,7 +28,6 @@
 #include "learned/policy_source.h"
 #include "memory/kv_blocks.h"
 #include "model/fingerprint.h"
-#include "residency/count_phase.h"
 #include "residency/lease_stream.h"
 #include "residency/prefetched_experts.h"
 #include "store/probe.h"
@@ -135,6 +135,7 @@ struct HostedEngine::Parts {
 
 // Everything that libllama takes, and what its graph does.
 Status HostedEngine::Parts::OpenModel() {
+  TRY_STATUS(CheckOptions(options));
   TRY_STATUS(CheckSupported(options));
   TRY(facts.n_ctx, ContextOf(file, options));
   TRY(const uint32_t n_blocks, BlocksOf({.n_ctx = facts.n_ctx,
@@ -296,7 +297,7 @@ size_t HostedEngine::Parts::ChunkFrom(const Batch& batch, size_t first) const {
 Status HostedEngine::Parts::Compute(const Batch& batch, const LogitsSink& sink,
                                     const Interlude& interlude) {
   const bool is_prompt = !batch.has_decode_rows();
-  const ResidencyStats before = residency->stats();
+  const ExpertCounts before = residency->stats();
   const double start = options.clock();
   for (size_t first = 0; first < batch.size();) {
     if (first > 0 && is_prompt && interlude.is_due && interlude.is_due()) {
@@ -308,10 +309,10 @@ Status HostedEngine::Parts::Compute(const Batch& batch, const LogitsSink& sink,
     first += n;
   }
   if (is_prompt) return {};
-  const ResidencyStats did = residency->stats().Since(before);
+  const ExpertCounts did = residency->stats() - before;
   planner->StepDone({.seconds = options.clock() - start,
                      .demand_seconds = did.demand_seconds,
-                     .demand_reads = did.misses + did.late});
+                     .demand_reads = did.misses});
   return {};
 }
 
@@ -367,7 +368,7 @@ Status HostedEngine::Parts::GiveLogits(std::span<const BatchRow> part, size_t fi
 
 Status HostedEngine::Parts::RunStep(const Batch& batch, PhaseStats& phase, const LogitsSink& sink,
                                     const Interlude& interlude) {
-  const ResidencyStats before = residency->stats();
+  const ExpertCounts before = residency->stats();
   const double waited = server->wait_seconds();
   const double start = SteadySeconds();
   const Status status = Compute(batch, sink, interlude);
@@ -379,7 +380,8 @@ Status HostedEngine::Parts::RunStep(const Batch& batch, PhaseStats& phase, const
     if (status.error().code == Errc::kInterrupted) stop.Take();
     sequences->Undo(batch);
   }
-  CountResidency(residency->stats().Since(before), phase);
+  ExpertCounts& of_experts = phase;
+  of_experts += residency->stats() - before;
   phase.seconds += SteadySeconds() - start;
   phase.wait_seconds += server->wait_seconds() - waited;
   return status;

@@ -4,8 +4,11 @@
 #include <cerrno>
 #include <cstring>
 #include <fstream>
+#include <functional>
 #include <iterator>
+#include <optional>
 #include <span>
+#include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -13,6 +16,7 @@
 #include "base/format.h"
 #include "base/hash.h"
 #include "device/attention_kernel.h"
+#include "engine/option_table.h"
 #include "learned/beside_model.h"
 #include "memory/kv_choices.h"
 
@@ -47,30 +51,43 @@ std::string KernelNames(const CpuDevice& device, const std::vector<FormKernels>&
   return names;
 }
 
-void AddLossyChoices(const LossyOptions& lossy, bool has_low, KvChoices& choices) {
-  const LossyOptions usual;
-  if (has_low || lossy.t1_of(has_low) < 1.0) {
-    choices.Add("--t1", Format("{}", lossy.t1_of(has_low)));
-    choices.Add("--t2", Format("{}", lossy.t2_of(has_low)));
+// What a run with these options writes among the choices of its keys and values.
+struct Written {
+  const EngineOptions& options;  // as this run resolves them
+  KvChoices& choices;
+};
+
+// Each row of the table that `is_asked` picks and whose text counts as it stands; those alone that
+// differ from a run without flags, unless `is_said_always`.
+void AddRows(const Written& to, bool is_said_always,
+             const std::function<bool(const OptionRow&)>& is_asked) {
+  const EngineOptions usual;
+  for (const OptionRow& row : OptionTable()) {
+    if (row.is_resolved || !is_asked(row)) continue;
+    std::optional<std::string> text = row.get(to.options);
+    if (!text || (!is_said_always && text == row.get(usual))) continue;
+    if (row.on_off) text = *text == "1" ? "on" : "off";
+    to.choices.Add(Format("--{}", row.name()), *std::move(text));
   }
-  if (lossy.drop_below > 0.0) choices.Add("--drop-below", Format("{}", lossy.drop_below));
-  if (lossy.prefer_resident > 0.0) {
-    choices.Add("--prefer-resident", Format("{}", lossy.prefer_resident));
-  }
-  if (lossy.keep != usual.keep) choices.Add("--keep", Format("{}", lossy.keep));
-  if (lossy.rescales) choices.Add("--rescale", "on");
-  if (lossy.upgrades) choices.Add("--upgrade", "on");
-  if (lossy.importance != usual.importance) choices.Add("--importance", lossy.importance);
 }
 
-void AddLittleChoices(const LittleOptions& little, uint32_t n_used, KvChoices& choices) {
-  choices.Add("--little", Format("{}", n_used));
-  if (little.fallback_share) {
-    choices.Add("--little-share", Format("{}", *little.fallback_share));
-  } else {
-    choices.Add("--gamma", Format("{}", little.gamma));
+// In the part of the table that little options are in, or in another one.
+bool IsLossy(const OptionRow& row, bool is_little) {
+  return row.counts == Counts::kLossy && is_little == (row.part == OptionPart::kLittle);
+}
+
+// The options as the run takes them: defaults that depend on the model or on other options are
+// filled in.
+EngineOptions Resolved(const OpenedModel& opened) {
+  EngineOptions options = opened.options;
+  if (opened.catalog.has_low()) {
+    options.lossy.t1 = options.lossy.t1_of(true);
+    options.lossy.t2 = options.lossy.t2_of(true);
   }
-  choices.Add("--little-misses", std::string(ToString(little.misses)));
+  options.little.is_half = false;
+  options.little.n_used.reset();
+  if (opened.little.is_on()) options.little.n_used = opened.little.n_used;
+  return options;
 }
 
 std::string Joined(std::span<const uint64_t> numbers) {
@@ -93,8 +110,8 @@ Status AddDeviceChoices(const KeptSequences::Parts& parts, KvChoices& all) {
   }
   all.Add("--device", std::move(names));
   all.Add("--dense", parts.dense.is_on_device() ? "device" : "cpu");
-  all.Add("--place", std::string(NameOf(options.place)));
-  all.Add("--tiers", std::string(NameOf(options.tiers)));
+  AddRows({.options = parts.opened.options, .choices = all}, true,
+          [](const OptionRow& row) { return row.counts == Counts::kDevice; });
   if (options.latency_model.empty()) return {};
   TRY(std::string costs, HashOfFile(options.latency_model));
   all.Add("--latency-model", std::move(costs));
@@ -122,25 +139,30 @@ bool DependsOnRows(bool fast_batches, const DensePart& dense) {
   return depends;
 }
 
-// docs/sequence-format.md has the table of flags that this must agree with.
+// docs/sequence-format.md has the table of flags that this and the rows must agree with.
 Result<std::string> FindChoices(const KeptSequences::Parts& parts, std::optional<uint64_t> low_id) {
   const OpenedModel& opened = parts.opened;
   const EngineOptions& options = opened.options;
   KvChoices all;
-  if (options.kv_type != KvType::kF16) all.Add("--kv-type", std::string(NameOf(options.kv_type)));
+  const EngineOptions resolved = Resolved(opened);
+  const Written to{.options = resolved, .choices = all};
+  AddRows(to, false, [](const OptionRow& row) { return row.counts == Counts::kYes; });
   const bool has_low = opened.catalog.has_low();
   const bool is_lossy = !options.lossy.is_exact(has_low);
   const bool is_little = opened.little.is_on();
   const bool asks_slots = is_lossy || (is_little && opened.little.misses != Misses::kRead);
   if (asks_slots && low_id) all.Add("--low", Format("{:016x}", *low_id));
-  if (is_lossy) AddLossyChoices(options.lossy, has_low, all);
+  if (is_lossy) AddRows(to, false, [](const OptionRow& row) { return IsLossy(row, false); });
   if (is_lossy && options.lossy.importance == "score-norm") {
     const std::string path =
         options.norms.empty() ? NormsBeside(opened.model.gguf.paths().front()) : options.norms;
     TRY(std::string norms, HashOfFile(path));
     all.Add("--norms", std::move(norms));
   }
-  if (is_little) AddLittleChoices(options.little, opened.little.n_used, all);
+  if (is_little) AddRows(to, true, [](const OptionRow& row) { return IsLossy(row, true); });
+  if (is_little && options.little.fallback_share) {
+    all.Add("--little-share", Format("{}", *options.little.fallback_share));
+  }
   if (asks_slots && !options.lossy.is_reproducible) all.Add("--lossy-mode", "opportunistic");
   TRY_STATUS(AddDeviceChoices(parts, all));
   if (asks_slots || (!parts.devices.empty() && parts.is_repeatable)) {

@@ -54,17 +54,17 @@ Status LittleFirst::ComputeAgain(const Batch& batch, std::span<const size_t> row
       in_layer.append_range(std::span(of_layer).subspan(row * k, k));
     }
   }
-  const ResidencyStats before = parts_.residency.stats();
+  const ExpertCounts before = parts_.residency.stats();
   const PredictionScore score = parts_.planner.foreseen_score();
   const double start = parts_.clock();
   TRY_STATUS(parts_.runner.Compute(
       big, [&](size_t i, std::span<const float> logits) { sink(rows[i], logits); }));
-  const ResidencyStats did = parts_.residency.stats().Since(before);
+  const ExpertCounts did = parts_.residency.stats() - before;
   LittleStats& counts = parts_.stats;
   counts.again_seconds += parts_.clock() - start;
   counts.again += rows.size();
   ++counts.steps_again;
-  counts.foreseen = counts.foreseen + (parts_.planner.foreseen_score() - score);
+  counts.foreseen += parts_.planner.foreseen_score() - score;
   counts.prefetches += did.prefetches;
   counts.used_prefetches += did.used_prefetches;
   return {};

@@ -3,6 +3,7 @@
 
 #include <utility>
 
+#include "engine/option_table.h"
 #include "learned/beside_model.h"
 #include "learned/path_file.h"
 #include "native/catalog.h"
@@ -35,6 +36,7 @@ FileWatch WatchOver(const OpenedModel& opened) {
 
 Result<std::unique_ptr<OpenedModel>> OpenedModel::Open(const ModelFile& model,
                                                        const EngineOptions& options) {
+  TRY_STATUS(CheckOptions(options));
   auto opened = std::make_unique<OpenedModel>(model, options);
   TRY(opened->policies,
       PolicySource::Find(options.policy, options.policy_file, model.gguf.paths().front()));
@@ -50,9 +52,6 @@ Result<std::unique_ptr<OpenedModel>> OpenedModel::Open(const ModelFile& model,
 
 Status OpenedModel::OpenLow() {
   TRY_STATUS(CheckLossy(options.lossy, !options.low.empty()));
-  if (!(options.low_share > 0.0 && options.low_share < 1.0)) {
-    return Fail(Errc::kUsage, "--low-share is {}; it lies between 0 and 1", options.low_share);
-  }
   if (options.low.empty()) return {};
   TRY(low, OpenLowCopies(options.low, model));
   AddLowCopies(*low, static_cast<uint32_t>(model.gguf.paths().size()), catalog);
@@ -70,7 +69,6 @@ Status OpenedModel::ChoosePasses() {
 }
 
 Status OpenedModel::ChoosePredictor() {
-  TRY_STATUS(CheckPredictorName(options.predictor));
   predictor = {.name = plan.look_ahead == 0 ? "none" : options.predictor};
   if (predictor.name != "paths") return {};
   const std::string& path = model.gguf.paths().front();

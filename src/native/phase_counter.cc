@@ -4,7 +4,6 @@
 #include <utility>
 
 #include "base/check.h"
-#include "residency/count_phase.h"
 
 namespace moestro {
 
@@ -37,13 +36,14 @@ PhaseCounter::Begun PhaseCounter::Begin(PhaseStats& phase) const {
 
 void PhaseCounter::End(const Begun& begun) const {
   PhaseStats& phase = *begun.phase;
-  const ResidencyStats did = residency_.stats().Since(begun.residency);
+  ExpertCounts& of_experts = phase;
+  const ExpertCounts did = residency_.stats() - begun.residency;
+  of_experts += did;
   const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begun.start;
   phase.seconds += took.count();
   phase.wait_seconds += experts_.wait_seconds() - begun.waited;
-  CountResidency(did, phase);
   phase.touched_bytes += did.asked_bytes + dense_bytes_ - begun.dense_bytes;
-  phase.losses += protocol_.losses().Since(begun.lost);
+  phase.losses += protocol_.losses() - begun.lost;
 }
 
 }  // namespace moestro

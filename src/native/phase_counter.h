@@ -34,7 +34,7 @@ class PhaseCounter {
   // Where counters stood when a phase's work began.
   struct Begun {
     PhaseStats* phase = nullptr;
-    ResidencyStats residency;
+    ExpertCounts residency;
     LossCounts lost;
     uint64_t dense_bytes = 0;
     double waited = 0.0;

@@ -89,7 +89,7 @@ Status StepRunner::Compute(const Batch& batch, const LogitsSink& sink, const Int
   LayerProtocol& protocol = parts_.prefetch.protocol();
   PrefetchPlanner& planner = parts_.prefetch.planner();
   const Clock& clock = parts_.opened.options.clock;
-  const ResidencyStats before = parts_.residency.stats();
+  const ExpertCounts before = parts_.residency.stats();
   const double dense_before = parts_.dense.graph().seconds();
   const double start = clock();
   protocol.BeginStep(batch.little);
@@ -104,11 +104,11 @@ Status StepRunner::Compute(const Batch& batch, const LogitsSink& sink, const Int
     TRY_STATUS(Heads(batch, first, n, sink));
   }
   if (!batch.has_decode_rows()) return {};
-  const ResidencyStats did = parts_.residency.stats().Since(before);
+  const ExpertCounts did = parts_.residency.stats() - before;
   const double dense_seconds = parts_.dense.graph().seconds() - dense_before;
   planner.StepDone({.seconds = clock() - start,
                     .demand_seconds = did.demand_seconds,
-                    .demand_reads = did.misses + did.late,
+                    .demand_reads = did.misses,
                     .look_ahead_seconds = looks_ahead ? dense_seconds * look_ahead_share_ : 0});
   return {};
 }

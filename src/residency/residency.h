@@ -19,6 +19,7 @@
 #include "base/result.h"
 #include "core/expert_catalog.h"
 #include "core/ids.h"
+#include "decide/slots/expert_counts.h"
 #include "decide/slots/policy.h"
 #include "decide/slots/slot_table.h"
 #include "device/host_memory.h"
@@ -73,26 +74,6 @@ class Lease {
   ExpertKey key_;
   Placement::Was was_;
   bool is_wanted_;  // on demand: a layer waits for it
-};
-
-struct ResidencyStats {
-  uint64_t requests = 0;
-  uint64_t hits = 0;
-  uint64_t late = 0;
-  uint64_t misses = 0;
-  uint64_t evictions = 0;
-  uint64_t row_requests = 0;        // each as often as it has rows
-  uint64_t row_hits = 0;            // of these, hits
-  uint64_t prefetches = 0;          // absent experts that prefetches asked for
-  uint64_t used_prefetches = 0;     // of these, asked for in the end
-  uint64_t dropped_prefetches = 0;  // of these, given up before they were read completely
-  double demand_seconds = 0.0;      // a read that a layer waited for was under way
-  uint64_t asked_bytes = 0;         // of experts, each request
-  uint64_t needed_bytes = 0;        // of experts that were asked for and had to be read
-  uint64_t bytes_read = 0;          // by the device, padding included
-
-  // What happened since `before`.
-  ResidencyStats Since(const ResidencyStats& before) const;
 };
 
 class Residency {
@@ -171,7 +152,7 @@ class Residency {
   // The first failed read of an expert leased on demand since the last call.
   std::optional<Error> TakeError();
 
-  ResidencyStats stats() const;
+  ExpertCounts stats() const;
 
  private:
   friend class Lease;

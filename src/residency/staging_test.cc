@@ -34,7 +34,7 @@ TEST_F(StagingTest, WhatIsStagedPassesMemoryBy) {
     EXPECT_FALSE(residency_->contains(Key(0, 1)));
   }
   EXPECT_TRUE(residency_->contains(Key(0, 0)));
-  const ResidencyStats stats = residency_->stats();
+  const ExpertCounts stats = residency_->stats();
   EXPECT_EQ(stats.misses, 5U);
   EXPECT_EQ(stats.evictions, 0U);
   EXPECT_EQ(stats.needed_bytes, 5 * catalog_.pools[0].expert_bytes());

@@ -2,37 +2,15 @@
 #include "serve/metrics.h"
 
 #include <algorithm>
-#include <string_view>
 #include <vector>
 
+#include "base/counters_json.h"
 #include "base/format.h"
 #include "base/system_limits.h"
+#include "serve/metrics_writer.h"
 
 namespace moestro {
 namespace {
-
-// Writes families of one value, or of one for each label.
-class MetricsWriter {
- public:
-  void Counter(std::string_view name, std::string_view help, double value) {
-    Family(name, help, "counter");
-    Value(name, "", value);
-  }
-  void Gauge(std::string_view name, std::string_view help, double value) {
-    Family(name, help, "gauge");
-    Value(name, "", value);
-  }
-  void Family(std::string_view name, std::string_view help, std::string_view type) {
-    text_ += Format("# HELP moestro_{} {}\n# TYPE moestro_{} {}\n", name, help, name, type);
-  }
-  void Value(std::string_view name, std::string_view labels, double value) {
-    text_ += Format("moestro_{}{} {}\n", name, labels, value);
-  }
-  std::string Take() { return std::move(text_); }
-
- private:
-  std::string text_;
-};
 
 void AddRequests(MetricsWriter& out, const SchedulerStatus& status, const Preparing& preparing) {
   const ServeTotals& totals = status.totals;
@@ -45,21 +23,8 @@ void AddRequests(MetricsWriter& out, const SchedulerStatus& status, const Prepar
             preparing.working());
   out.Gauge("requests_deferred", "Requests that wait for that, or for the engine.",
             status.waiting + preparing.waiting());
-  out.Family("requests_total", "Requests that have ended, by how.", "counter");
-  out.Value("requests_total", "{end=\"finished\"}", static_cast<double>(totals.finished));
-  out.Value("requests_total", "{end=\"cancelled\"}", static_cast<double>(totals.cancelled));
-  out.Value("requests_total", "{end=\"failed\"}", static_cast<double>(totals.failed));
-  out.Value("requests_total", "{end=\"refused\"}", static_cast<double>(totals.refused));
-  out.Counter("prompt_tokens_total", "Tokens of prompts that were computed.",
-              static_cast<double>(totals.prompt_tokens));
-  out.Counter("prompt_cached_tokens_total", "Tokens of prompts that were there already.",
-              static_cast<double>(totals.cached_tokens));
-  out.Counter("tokens_predicted_total", "Tokens of answers.",
-              static_cast<double>(totals.generated));
-  out.Counter("steps_total", "Steps of the engine.", static_cast<double>(totals.steps));
-  out.Counter("prompt_seconds_total", "Time of steps with prompts in them.", totals.prompt_seconds);
-  out.Counter("tokens_predicted_seconds_total", "Time of steps of answers alone.",
-              totals.text_seconds);
+  const ServeCounts& counts = totals;
+  out.Counters(counts);
   out.Family("token_gap_seconds", "Time between two tokens of an answer.", "summary");
   for (const double q : {0.5, 0.99}) {
     const double gap = totals.gap_ms.count() > 0 ? totals.gap_ms.Quantile(q) / 1e3 : 0.0;
@@ -69,32 +34,14 @@ void AddRequests(MetricsWriter& out, const SchedulerStatus& status, const Prepar
   out.Value("token_gap_seconds_count", "", static_cast<double>(totals.gap_ms.count()));
 }
 
-void AddExperts(MetricsWriter& out, const RunStats& stats) {
-  const auto both = [&](auto field) {
-    return static_cast<double>(stats.prefill.*field) + static_cast<double>(stats.decode.*field);
-  };
-  out.Counter("expert_hits_total", "Experts that were in memory when a layer asked.",
-              both(&PhaseStats::hits));
-  out.Counter("expert_misses_total", "Experts that were not.", both(&PhaseStats::misses));
-  out.Counter("expert_evictions_total", "Experts that left memory for others.",
-              both(&PhaseStats::evictions));
-  out.Counter("expert_prefetches_total", "Experts that were read before a layer asked.",
-              both(&PhaseStats::prefetches));
-  out.Counter("expert_prefetches_used_total", "Of these, experts that a layer asked for.",
-              both(&PhaseStats::used_prefetches));
-  out.Counter("disk_read_bytes_total", "Bytes of experts that were read from disk.",
-              both(&PhaseStats::disk_bytes));
-  out.Counter("read_wait_seconds_total",
-              "Time in which there was nothing to do but wait for bytes.",
-              both(&PhaseStats::wait_seconds));
-}
-
 }  // namespace
 
 std::string MetricsText(const SchedulerStatus& status, const ReadyModel& model) {
   MetricsWriter out;
   AddRequests(out, status, model.preparing);
-  AddExperts(out, status.engine);
+  PhaseStats both = status.engine.prefill;
+  both += status.engine.decode;
+  out.Counters(both);
   out.Gauge("context_tokens", "Tokens that one request may have, prompt and answer.",
             model.card.n_ctx);
   out.Gauge("kv_positions", "Positions of the KV cache.", status.kv_room.all);
@@ -134,7 +81,7 @@ Json PlacesJson(const SchedulerStatus& status, uint32_t n_ctx) {
 }
 
 Json DashboardState(const SchedulerStatus& status, const ReadyModel& model) {
-  const ServeTotals& totals = status.totals;
+  const ServeCounts& totals = status.totals;
   const PhaseStats& prefill = status.engine.prefill;
   const PhaseStats& decode = status.engine.decode;
   Json state = Json::Object();
@@ -150,20 +97,13 @@ Json DashboardState(const SchedulerStatus& status, const ReadyModel& model) {
       .Set("kv_positions", status.kv_room.all)
       .Set("kv_free", status.kv_room.free)
       .Set("ram", model.facts.ram)
-      .Set("resident", ResidentMemory())
-      .Set("prompt_tokens", totals.prompt_tokens)
-      .Set("cached_tokens", totals.cached_tokens)
-      .Set("generated", totals.generated)
-      .Set("prompt_seconds", totals.prompt_seconds)
-      .Set("text_seconds", totals.text_seconds)
-      .Set("finished", totals.finished)
-      .Set("cancelled", totals.cancelled)
-      .Set("failed", totals.failed)
-      .Set("hits", prefill.hits + decode.hits)
+      .Set("resident", ResidentMemory());
+  AddCounters(state, totals);
+  state.Set("hits", prefill.hits + decode.hits)
       .Set("misses", prefill.misses + decode.misses)
       .Set("decode_hits", decode.hits)
       .Set("decode_misses", decode.misses)
-      .Set("disk_bytes", prefill.disk_bytes + decode.disk_bytes)
+      .Set("disk_bytes", prefill.bytes_read + decode.bytes_read)
       .Set("wait_seconds", prefill.wait_seconds + decode.wait_seconds)
       .Set("decode_seconds", decode.seconds)
       .Set("decode_tokens", decode.tokens)

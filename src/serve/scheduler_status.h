@@ -3,8 +3,10 @@
 #pragma once
 
 #include <cstdint>
+#include <string_view>
 #include <vector>
 
+#include "base/counters.h"
 #include "base/histogram.h"
 #include "engine/engine.h"
 
@@ -19,8 +21,8 @@ struct TextStatus {
   uint32_t positions = 0;  // computed so far
 };
 
-// Since the start.
-struct ServeTotals {
+// Of requests and steps.
+struct ServeCounts {
   uint64_t finished = 0;
   uint64_t cancelled = 0;
   uint64_t failed = 0;
@@ -31,7 +33,41 @@ struct ServeTotals {
   uint64_t steps = 0;
   double prompt_seconds = 0.0;  // of steps with rows of prompts
   double text_seconds = 0.0;    // of all other steps
-  Histogram gap_ms;             // between two tokens of a text
+
+  static constexpr void Visit(auto&& visit) {
+    using S = ServeCounts;
+    constexpr std::string_view kEnds = "requests_total";
+    visit(&S::finished, CounterText{.json = "finished",
+                                    .metric = kEnds,
+                                    .label = "{end=\"finished\"}",
+                                    .meaning = "Requests that have ended, by how."});
+    visit(&S::cancelled,
+          CounterText{.json = "cancelled", .metric = kEnds, .label = "{end=\"cancelled\"}"});
+    visit(&S::failed, CounterText{.json = "failed", .metric = kEnds, .label = "{end=\"failed\"}"});
+    visit(&S::refused, CounterText{.metric = kEnds, .label = "{end=\"refused\"}"});
+    visit(&S::prompt_tokens, CounterText{.json = "prompt_tokens",
+                                         .metric = "prompt_tokens_total",
+                                         .meaning = "Tokens of prompts that were computed."});
+    visit(&S::cached_tokens, CounterText{.json = "cached_tokens",
+                                         .metric = "prompt_cached_tokens_total",
+                                         .meaning = "Tokens of prompts that were there already."});
+    visit(&S::generated, CounterText{.json = "generated",
+                                     .metric = "tokens_predicted_total",
+                                     .meaning = "Tokens of answers."});
+    visit(&S::steps, CounterText{.metric = "steps_total", .meaning = "Steps of the engine."});
+    visit(&S::prompt_seconds, CounterText{.json = "prompt_seconds",
+                                          .metric = "prompt_seconds_total",
+                                          .meaning = "Time of steps with prompts in them."});
+    visit(&S::text_seconds, CounterText{.json = "text_seconds",
+                                        .metric = "tokens_predicted_seconds_total",
+                                        .meaning = "Time of steps of answers alone."});
+  }
+};
+static_assert(CountsAllOf<ServeCounts>());
+
+// Since the start.
+struct ServeTotals : ServeCounts {
+  Histogram gap_ms;  // between two tokens of a text
 };
 
 struct SchedulerStatus {

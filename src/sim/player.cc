@@ -159,7 +159,7 @@ void Player::Decode(const Pass& step) {
   counts_ = counts(step);
   const double before = machine_.now();
   const double waited = machine_.waited();
-  const std::vector<TableStats> before_stats = memory_.stats();
+  const std::vector<ExpertCounts> before_stats = memory_.stats();
   const LossCounts lost = protocol_->losses();
   const double read = machine_.bytes_read();
   double compute_seconds = 0.0;
@@ -175,12 +175,12 @@ void Player::Decode(const Pass& step) {
     return;
   }
   result_.tokens += step.tokens.size();
-  const std::vector<TableStats> after = memory_.stats();
+  const std::vector<ExpertCounts> after = memory_.stats();
   double needed = staged_bytes_;
   for (uint32_t pool = 0; pool < after.size(); ++pool) {
     needed += Count(before_stats[pool], after[pool]) * pools_.expert_bytes(pool);
   }
-  result_.losses += protocol_->losses().Since(lost);
+  result_.losses += protocol_->losses() - lost;
   result_.bytes += static_cast<uint64_t>(std::llround(machine_.bytes_read() - read));
   result_.seconds += machine_.now() - before;
   result_.bound_seconds += std::max(compute_seconds, machine_.SecondsToRead(needed));
@@ -200,16 +200,11 @@ double Player::DecodePass(const Pass& pass) {
   return ComputeSeconds(pass.is_little ? info_.little : info_.shape().n_used);
 }
 
-double Player::Count(const TableStats& before, const TableStats& now) {
-  result_.requests += now.requests - before.requests;
-  result_.hits += now.hits - before.hits;
-  result_.misses += now.misses + now.late - before.misses - before.late;
-  result_.late += now.late - before.late;
-  result_.evictions += now.evictions - before.evictions;
-  result_.prefetches += now.prefetches - before.prefetches;
-  result_.used_prefetches += now.used_prefetches - before.used_prefetches;
-  return static_cast<double>(now.misses + now.used_prefetches - before.misses -
-                             before.used_prefetches);
+double Player::Count(const ExpertCounts& before, const ExpertCounts& now) {
+  const ExpertCounts did = now - before;
+  ExpertCounts& all = result_;
+  all += did;
+  return static_cast<double>(did.absent() + did.used_prefetches);
 }
 
 void Player::RunLayer(const Pass& pass, uint32_t layer, StepCost& cost) {

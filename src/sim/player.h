@@ -68,7 +68,7 @@ class Player {
   // Of one token whose experts are resident.
   double ComputeSeconds(uint32_t n_used) const;
   // Adds what one table did in a step; gives how many of its experts had to be read.
-  double Count(const TableStats& before, const TableStats& now);
+  double Count(const ExpertCounts& before, const ExpertCounts& now);
 
   // A layer: its experts are asked for in the order of the plan, as many at a time as there is room
   // for, then later layers', then all are computed.

@@ -20,14 +20,18 @@
 #include <string>
 #include <vector>
 
+#include "base/counters.h"
 #include "base/result.h"
+#include "base/share.h"
 #include "core/machine_costs.h"
 #include "core/model_spec.h"
 #include "decide/ahead/prefetch_planner.h"
 #include "decide/layer/importance/importance.h"
 #include "decide/layer/layer_protocol.h"
 #include "decide/layer/little_options.h"
+#include "decide/layer/loss_counts.h"
 #include "decide/layer/lossy_options.h"
+#include "decide/slots/expert_counts.h"
 #include "decide/slots/policy.h"
 #include "decide/slots/slot_table.h"
 #include "sim/lanes.h"
@@ -72,16 +76,10 @@ struct ReplayOptions {
   }
 };
 
-struct ReplayResult {
-  uint64_t tokens = 0;  // decode tokens counted
-  uint64_t requests = 0;
-  uint64_t hits = 0;
-  uint64_t misses = 0;
-  uint64_t evictions = 0;
-  uint64_t late = 0;             // of the misses, on their way when asked for
-  uint64_t prefetches = 0;       // absent experts asked for before their router did
-  uint64_t used_prefetches = 0;  // of these, asked for in the end
-  LossCounts losses = {};        // what was not exact
+// Of decode: what its tables of slots counted, and what became of its tokens.
+struct ReplayCounts : ExpertCounts {
+  uint64_t tokens = 0;
+  LossCounts losses = {};  // what was not exact
   // With ReplayOptions::little: tokens that stayed as their little pass left them, and those that
   // got all experts afterwards; and what the little passes of these said about the second ones.
   uint64_t kept = 0;
@@ -89,25 +87,42 @@ struct ReplayResult {
   PredictionScore foreseen = {};
   // HOBBIT's miss penalty: 1 for reading an expert in full, the share of its bytes for a low copy.
   double penalty = 0.0;
-  std::vector<PredictionScore> predictions = {};  // by distance
-  uint64_t bytes = 0;                             // read by decode
-  double seconds = 0.0;                           // of decode, virtual
-  double stall_seconds = 0.0;                     // of these, waiting for the disk
+  uint64_t bytes = 0;          // read
+  double seconds = 0.0;        // virtual
+  double stall_seconds = 0.0;  // of these, waiting for the disk
   // No token is faster than the reading of what it needed and did not find, nor than its
   // computation (with lanes: on the busiest lane of each layer); the sum over tokens.
   double bound_seconds = 0.0;
-  LanesResult lanes = {};  // where the experts were and ran; empty without lanes
 
-  double hit_rate() const {
-    return requests > 0 ? static_cast<double>(hits) / static_cast<double>(requests) : 0.0;
-  }
-  double fallback_ratio() const {
-    return kept + again > 0 ? static_cast<double>(again) / static_cast<double>(kept + again) : 0.0;
-  }
+  double fallback_ratio() const { return Share(again, kept + again); }
   double percent_of_bound() const { return seconds > 0.0 ? 100.0 * bound_seconds / seconds : 0.0; }
   double tokens_per_second() const {
     return seconds > 0.0 ? static_cast<double>(tokens) / seconds : 0.0;
   }
+
+  static constexpr void Visit(auto&& visit) {
+    using R = ReplayCounts;
+    visit(&R::tokens, CounterText{.sim = "tokens"});
+    ExpertCounts::Visit(visit);
+    visit(&R::bytes, CounterText{.sim = "disk_bytes"});
+    visit(&R::seconds, CounterText{.sim = "seconds"});
+    visit(&R::stall_seconds, CounterText{.sim = "stall_seconds"});
+    visit(&R::tokens_per_second, CounterText{.sim = "decode_tps"});
+    visit(&R::bound_seconds, CounterText{});
+    visit(&R::percent_of_bound, CounterText{.sim = "percent_of_bound"});
+    visit(&R::losses, CounterText{});
+    visit(&R::penalty, CounterText{.sim = "penalty"});
+    visit(&R::kept, CounterText{.sim = "little_kept"});
+    visit(&R::again, CounterText{.sim = "little_again"});
+    visit(&R::fallback_ratio, CounterText{.sim = "fallback_ratio"});
+    visit(&R::foreseen, CounterText{.sim = "foreseen_"});
+  }
+};
+static_assert(CountsAllOf<ReplayCounts>());
+
+struct ReplayResult : ReplayCounts {
+  std::vector<PredictionScore> predictions = {};  // by distance
+  LanesResult lanes = {};  // where the experts were and ran; empty without lanes
 };
 
 // The slots of each pool of the trace's own copies that a replay with these options has.
@@ -119,6 +134,7 @@ Result<std::vector<uint64_t>> SlotsOfPools(const TraceInfo& info, const ReplayOp
 // a little pass that it does not hold or that belady or the oracle would have to know of, slots of
 // more devices than the machine has, belady on a machine with lanes, several rows for a trace that
 // has such steps of its own.
+// REQUIRES: lossy and little options are within their ranges (see their structs).
 Result<ReplayResult> Replay(const Trace& trace, const ReplayOptions& options);
 
 }  // namespace moestro

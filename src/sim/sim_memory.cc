@@ -84,8 +84,8 @@ void SimMemory::Adopt(ExpertKey key, std::span<const ExpertKey> keeps) {
   its.Unpin(placed->slot);
 }
 
-std::vector<TableStats> SimMemory::stats() const {
-  std::vector<TableStats> all;
+std::vector<ExpertCounts> SimMemory::stats() const {
+  std::vector<ExpertCounts> all;
   for (const SlotTable& table : tables_) all.push_back(table.stats());
   return all;
 }

@@ -62,8 +62,8 @@ class SimMemory final : public ExpertHolder {
   void Adopt(ExpertKey key, std::span<const ExpertKey> keeps);
   void Drop(ExpertKey key) { table(key).Drop(key); }  // a device has it
 
-  std::vector<TableStats> stats() const;  // [pool]
-  std::vector<uint64_t> slots() const;    // [pool]
+  std::vector<ExpertCounts> stats() const;  // [pool]
+  std::vector<uint64_t> slots() const;      // [pool]
 
   // ExpertHolder:
   bool contains(ExpertKey key) const override;

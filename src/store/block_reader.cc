@@ -6,13 +6,6 @@
 
 namespace moestro {
 
-Result<ReaderKind> ParseReaderKind(const std::string& name) {
-  if (name == "auto") return ReaderKind::kAuto;
-  if (name == "uring") return ReaderKind::kUring;
-  if (name == "pread") return ReaderKind::kPread;
-  return Fail(Errc::kUsage, "unknown reader '{}' (auto, uring, pread)", name);
-}
-
 Result<std::unique_ptr<BlockReader>> OpenReader(const ReaderOptions& options,
                                                 const std::vector<std::string>& paths) {
   if (options.kind != ReaderKind::kPread) {

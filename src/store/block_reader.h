@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "base/result.h"
+#include "core/reader_kind.h"
 
 namespace moestro {
 
@@ -49,11 +50,6 @@ class BlockReader {
   // "io_uring, O_DIRECT", "pread x4, buffered": for logs and bench output.
   virtual std::string description() const = 0;
 };
-
-enum class ReaderKind { kAuto, kUring, kPread };
-
-// "auto", "uring", "pread"; fails with kUsage listing them.
-Result<ReaderKind> ParseReaderKind(const std::string& name);
 
 struct ReaderOptions {
   ReaderKind kind = ReaderKind::kAuto;  // kAuto: io_uring where the kernel allows it, else pread

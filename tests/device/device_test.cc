@@ -119,7 +119,7 @@ TEST_F(DeviceTest, ExclusiveTiersGiveTheSameBits) {
   ASSERT_TRUE(both.status && once.status);
   EXPECT_EQ(once.logits, both.logits);
   const auto read = [](const Run& run) {
-    return run.stats.decode.disk_bytes + run.stats.prefill.disk_bytes;
+    return run.stats.decode.bytes_read + run.stats.prefill.bytes_read;
   };
   EXPECT_GT(read(once), 2 * read(both));
   EXPECT_EQ(both.device.staged, 0U);

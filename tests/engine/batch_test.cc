@@ -273,15 +273,16 @@ TEST_F(BatchTest, StatisticsCountAnExpertOnceAndEachOfItsRows) {
       rows.Steps(0, 5);
       const PhaseStats& decode = rows.decode();
       EXPECT_EQ(decode.tokens, 5 * n);
-      EXPECT_EQ(decode.expert_uses, experts);
-      EXPECT_EQ(decode.expert_uses, decode.hits + decode.misses);
-      EXPECT_EQ(decode.row_uses, pairs);
-      EXPECT_EQ(decode.row_uses, uint64_t{5} * n * kLayers * rows.engine().spec().router.n_used);
+      EXPECT_EQ(decode.requests, experts);
+      EXPECT_EQ(decode.requests, decode.hits + decode.misses);
+      EXPECT_EQ(decode.row_requests, pairs);
+      EXPECT_EQ(decode.row_requests,
+                uint64_t{5} * n * kLayers * rows.engine().spec().router.n_used);
       EXPECT_GE(decode.row_hits, decode.hits);
-      EXPECT_LE(decode.row_hits, decode.row_uses);
+      EXPECT_LE(decode.row_hits, decode.row_requests);
       // A row shares nothing with itself; eight of 2 from 16 experts do.
-      EXPECT_EQ(decode.expert_uses == decode.row_uses, n == 1);
-      EXPECT_EQ(decode.row_hits == decode.row_uses, has_all);
+      EXPECT_EQ(decode.requests == decode.row_requests, n == 1);
+      EXPECT_EQ(decode.row_hits == decode.row_requests, has_all);
       // Bytes are of experts, not of rows.
       const uint64_t bytes = rows.engine().place_of({.layer = {0}, .expert = {0}}).bytes;
       EXPECT_EQ(decode.needed_bytes, decode.misses * bytes);

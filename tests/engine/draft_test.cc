@@ -156,7 +156,7 @@ TEST_F(DraftTest, ALittleDraftReadsNothing) {
   const std::vector<Token> prompt = {5, 9, 11, 40, 7};
   for (const Token t : prompt) ASSERT_TRUE(plain.Append({&t, 1}));
   (*engine)->FinishReads();
-  const uint64_t before = (*engine)->stats().decode.disk_bytes;
+  const uint64_t before = (*engine)->stats().decode.bytes_read;
   const uint64_t tokens = (*engine)->stats().decode.tokens;
   LittleDrafter drafter(**engine, sequence);
   const std::vector<Token> text = {5, 9, 11, 40, 7, 3};
@@ -167,7 +167,7 @@ TEST_F(DraftTest, ALittleDraftReadsNothing) {
   EXPECT_EQ(draft->foreseen.front().size(), 3U * (*engine)->spec().router.n_used);
   EXPECT_EQ(sequence.position(), 5U);
   (*engine)->FinishReads();
-  EXPECT_EQ((*engine)->stats().decode.disk_bytes, before);
+  EXPECT_EQ((*engine)->stats().decode.bytes_read, before);
   EXPECT_EQ((*engine)->stats().decode.tokens, tokens);  // a draft is no text
 }
 

@@ -150,8 +150,8 @@ TEST_F(InterludeTest, EachPhaseCountsItsOwn) {
   EXPECT_EQ(did.decode.tokens, kLayers * kTexts);
   EXPECT_EQ(did.prefill.tokens, kPrompt);
   for (const auto phase : {&RunStats::decode, &RunStats::prefill}) {
-    EXPECT_EQ((did.*phase).expert_uses, (expected.*phase).expert_uses);
-    EXPECT_EQ((did.*phase).row_uses, (expected.*phase).row_uses);
+    EXPECT_EQ((did.*phase).requests, (expected.*phase).requests);
+    EXPECT_EQ((did.*phase).row_requests, (expected.*phase).row_requests);
     EXPECT_EQ((did.*phase).hits, (expected.*phase).hits);
     EXPECT_EQ((did.*phase).touched_bytes, (expected.*phase).touched_bytes);
   }

@@ -18,6 +18,7 @@
 #include "cli/common_flags.h"
 #include "cli/flags.h"
 #include "engine/append.h"
+#include "engine/option_table.h"
 #include "learned/norms_file.h"
 #include "model/model_file.h"
 #include "native/native_engine.h"
@@ -62,12 +63,22 @@ TEST(KeptFlags, EveryFlagHasAVerdict) {
   for (const std::string& flag : flags) {
     EXPECT_TRUE(verdicts.contains(flag))
         << flag << ": does it change a bit of keys and values? Say so in docs/sequence-format.md; "
-        << "if it does, add it to FindChoices() in native/kept_sequences.cc";
+        << "if it does and no row of engine/option_table.cc says so, add it to FindChoices() in "
+        << "native/kept_sequences.cc";
   }
   const std::set<std::string> known{"no", "yes", "lossy", "slots", "device", "rope", "rows"};
   for (const auto& [flag, verdict] : verdicts) {
     EXPECT_TRUE(flags.contains(flag)) << flag << " is no flag of run or serve";
     EXPECT_TRUE(known.contains(verdict)) << flag << " counts '" << verdict << "'";
+  }
+}
+
+TEST(KeptFlags, TheTableOfOptionsAgreesWithTheDocument) {
+  const std::map<std::string, std::string> verdicts = Verdicts();
+  for (const OptionRow& row : OptionTable()) {
+    const auto verdict = verdicts.find("--" + std::string(row.name()));
+    ASSERT_NE(verdict, verdicts.end()) << row.name();
+    EXPECT_EQ(verdict->second, NameOf(row.counts)) << row.name();
   }
 }
 

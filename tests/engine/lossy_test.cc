@@ -139,9 +139,9 @@ TEST_F(LossyTest, ACheckChangesNothingElse) {
   EXPECT_EQ(with.requests, without.requests);
   EXPECT_EQ(with.stats.losses, without.stats.losses);
   EXPECT_EQ(with.stats.tokens, without.stats.tokens);
-  EXPECT_EQ(with.stats.expert_uses, without.stats.expert_uses);
+  EXPECT_EQ(with.stats.requests, without.stats.requests);
   EXPECT_EQ(with.stats.hits, without.stats.hits);
-  EXPECT_EQ(with.stats.disk_bytes, without.stats.disk_bytes);
+  EXPECT_EQ(with.stats.bytes_read, without.stats.bytes_read);
   EXPECT_EQ(with.stats.evictions, without.stats.evictions);
   EXPECT_EQ(with.stats.needed_bytes, without.stats.needed_bytes);
 }

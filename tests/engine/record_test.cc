@@ -169,7 +169,7 @@ TEST_F(RecordTest, MeasuringCostsLeavesNoTrace) {
   EXPECT_GT((*costs)->expert_share, 0.0);
   EXPECT_EQ((*costs)->io_depth, engine_->facts().io_depth);
   EXPECT_EQ(engine_->stats().decode.tokens, before.tokens);
-  EXPECT_EQ(engine_->stats().decode.expert_uses, before.expert_uses);
+  EXPECT_EQ(engine_->stats().decode.requests, before.requests);
   EXPECT_EQ(sequence.position(), kTokens - 1);
   EXPECT_EQ(last(sequence), expected);
 }

@@ -16,6 +16,7 @@
 #include <span>
 #include <vector>
 
+#include "base/counters.h"
 #include "base/share.h"
 #include "core/ids.h"
 #include "decide/ahead/predictor.h"
@@ -40,27 +41,23 @@ struct PredictionScore {
   uint64_t absent = 0;     // predicted and absent
   uint64_t absent_right = 0;
 
-  // Since `earlier`.
-  PredictionScore operator-(const PredictionScore& earlier) const {
-    return {.asked = asked - earlier.asked,
-            .predicted = predicted - earlier.predicted,
-            .right = right - earlier.right,
-            .absent = absent - earlier.absent,
-            .absent_right = absent_right - earlier.absent_right};
-  }
-
-  PredictionScore operator+(const PredictionScore& more) const {
-    return {.asked = asked + more.asked,
-            .predicted = predicted + more.predicted,
-            .right = right + more.right,
-            .absent = absent + more.absent,
-            .absent_right = absent_right + more.absent_right};
-  }
-
   double recall() const { return Share(right, asked); }
   double precision() const { return Share(right, predicted); }
   double absent_precision() const { return Share(absent_right, absent); }
+
+  static constexpr void Visit(auto&& visit) {
+    using S = PredictionScore;
+    visit(&S::asked, CounterText{});
+    visit(&S::predicted, CounterText{});
+    visit(&S::right, CounterText{});
+    visit(&S::absent, CounterText{});
+    visit(&S::absent_right, CounterText{});
+    visit(&S::recall, CounterText{.json = "recall", .sim = "recall"});
+    visit(&S::precision, CounterText{.json = "precision"});
+    visit(&S::absent_precision, CounterText{.json = "absent_precision"});
+  }
 };
+static_assert(CountsAllOf<PredictionScore>());
 
 struct PrefetchLimits {
   // By pool of slots: slots that prefetched experts share with the layers' own.

@@ -90,18 +90,11 @@ bool DeviceTier::contains(ExpertKey key) const { return DeviceOf(key).has_value(
 
 DeviceStats DeviceTier::stats() const {
   DeviceStats stats;
+  DeviceWork& all = stats;
+  for (const DeviceWork& one : work_) all += one;
+  all.failures = failures_;  // a layer may fail by no device's fault
   stats.experts = experts_;
-  stats.failures = failures_;
   stats.each = work_;
-  for (const DeviceWork& one : work_) {
-    stats.on_device += one.on_device;
-    stats.copied += one.copied;
-    stats.staged += one.staged;
-    stats.filled += one.filled;
-    stats.promotions += one.promotions;
-    stats.moved_back += one.moved_back;
-    stats.copied_bytes += one.copied_bytes;
-  }
   return stats;
 }
 

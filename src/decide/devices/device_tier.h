@@ -19,6 +19,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "base/counters.h"
 #include "base/result.h"
 #include "core/ids.h"
 #include "core/layer_plan.h"
@@ -75,7 +76,21 @@ struct DeviceWork {
   uint64_t failures = 0;  // layers that the CPU computed after all
 
   uint64_t computed() const { return on_device + copied; }
+
+  static constexpr void Visit(auto&& visit) {
+    using W = DeviceWork;
+    visit(&W::on_device, CounterText{});
+    visit(&W::computed, CounterText{.json = "computed"});
+    visit(&W::copied, CounterText{.json = "copied"});
+    visit(&W::staged, CounterText{.json = "staged"});
+    visit(&W::filled, CounterText{.json = "filled"});
+    visit(&W::promotions, CounterText{.json = "promotions"});
+    visit(&W::moved_back, CounterText{.json = "moved_back"});
+    visit(&W::copied_bytes, CounterText{.json = "copied_bytes"});
+    visit(&W::failures, CounterText{.json = "failures"});
+  }
 };
+static_assert(CountsAllOf<DeviceWork>());
 
 // All devices together, and each.
 struct DeviceStats : DeviceWork {

@@ -15,9 +15,6 @@ Result<uint32_t> CheckLittle(const LittleOptions& options, uint32_t n_used, bool
                 "--little {}: this model uses {} experts for a token; its little pass can use {}",
                 little, n_used, n_used > 1 ? Format("1 to {}", n_used - 1) : "no fewer");
   }
-  if (!(options.gamma >= 0.0 && options.gamma <= 1.0)) {
-    return Fail(Errc::kUsage, "--gamma is {}; it lies between 0 and 1", options.gamma);
-  }
   if (options.misses == Misses::kLow && !has_low) {
     return Fail(Errc::kUsage, "--little-misses low needs low copies; give --low FILE");
   }

@@ -30,8 +30,8 @@ struct LittleOptions {
   bool operator==(const LittleOptions&) const = default;
 };
 
-// kUsage, naming the value: K' is not from 1 to K - 1, gamma is not from 0 to 1, low copies are
-// wanted and there are none. Gives K'.
+// kUsage, naming the value: K' is not from 1 to K - 1, low copies are wanted and there are none.
+// Gives K'. REQUIRES: gamma is from 0 to 1.
 Result<uint32_t> CheckLittle(const LittleOptions& options, uint32_t n_used, bool has_low);
 
 // K' as text: a number, "half", or "off"; kUsage otherwise.

@@ -31,9 +31,6 @@ TEST(LittleOptions, WhatCannotBeIsRefusedWithItsValue) {
   EXPECT_NE(message({.n_used = 9}, 8, false).find("--little 9"), std::string::npos);
   EXPECT_NE(message({.n_used = 0}, 8, false).find("--little 0"), std::string::npos);
   EXPECT_NE(message({.is_half = true}, 1, false).find("no fewer"), std::string::npos);
-  for (const double gamma : {-0.1, 1.5, std::nan("")}) {
-    EXPECT_NE(message({.n_used = 2, .gamma = gamma}, 8, false).find("--gamma"), std::string::npos);
-  }
   EXPECT_NE(message({.n_used = 2, .misses = Misses::kLow}, 8, false).find("--low"),
             std::string::npos);
   EXPECT_EQ(message({.n_used = 2, .misses = Misses::kLow}, 8, true), "accepted");

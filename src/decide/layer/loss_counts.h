@@ -4,6 +4,8 @@
 
 #include <cstdint>
 
+#include "base/counters.h"
+
 namespace moestro {
 
 // What lossy plans did, in experts of a layer and step.
@@ -16,23 +18,16 @@ struct LossCounts {
   uint64_t upgrades = 0;  // own copies read after low ones ran
 
   bool operator==(const LossCounts&) const = default;
-  LossCounts& operator+=(const LossCounts& more) {
-    missing += more.missing;
-    low += more.low;
-    skipped += more.skipped;
-    dropped += more.dropped;
-    replaced += more.replaced;
-    upgrades += more.upgrades;
-    return *this;
-  }
-  LossCounts Since(const LossCounts& before) const {
-    return {.missing = missing - before.missing,
-            .low = low - before.low,
-            .skipped = skipped - before.skipped,
-            .dropped = dropped - before.dropped,
-            .replaced = replaced - before.replaced,
-            .upgrades = upgrades - before.upgrades};
+
+  static constexpr void Visit(auto&& visit) {
+    visit(&LossCounts::missing, CounterText{.json = "missing", .sim = "missing"});
+    visit(&LossCounts::low, CounterText{.json = "low", .sim = "low"});
+    visit(&LossCounts::skipped, CounterText{.json = "skipped", .sim = "skipped"});
+    visit(&LossCounts::dropped, CounterText{.json = "dropped", .sim = "dropped"});
+    visit(&LossCounts::replaced, CounterText{.json = "replaced", .sim = "replaced"});
+    visit(&LossCounts::upgrades, CounterText{.json = "upgrades"});
   }
 };
+static_assert(CountsAllOf<LossCounts>());
 
 }  // namespace moestro

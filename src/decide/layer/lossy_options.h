@@ -39,8 +39,8 @@ struct LossyOptions {
   bool operator==(const LossyOptions&) const = default;
 };
 
-// kUsage, naming the value: outside 0 to 1, t1 above t2, an unknown importance, thresholds without
-// low copies.
+// kUsage, naming the values: t1 above t2, thresholds without low copies. REQUIRES: shares are from
+// 0 to 1 and the importance is known.
 Status CheckLossy(const LossyOptions& options, bool has_low);
 
 }  // namespace moestro

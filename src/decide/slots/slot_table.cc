@@ -46,7 +46,8 @@ Placement SlotTable::Reuse(SlotId slot, Use use, uint32_t rows) {
   const bool ready = entry.state == State::kReady;
   if (use != Use::kPrefetch) {
     ++stats_.requests;
-    ++(ready ? stats_.hits : stats_.late);
+    ++(ready ? stats_.hits : stats_.misses);
+    stats_.late += ready ? 0 : 1;
     stats_.row_requests += rows;
     stats_.row_hits += ready ? rows : 0;
     stats_.used_prefetches += std::exchange(entry.prefetched, false);

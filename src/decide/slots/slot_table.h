@@ -24,6 +24,7 @@
 
 #include "core/ids.h"
 #include "core/layer_plan.h"
+#include "decide/slots/expert_counts.h"
 #include "decide/slots/policy.h"
 
 namespace moestro {
@@ -33,18 +34,6 @@ struct Placement {
   SlotId slot;
   Was was = Was::kAbsent;
   std::optional<ExpertKey> evicted;  // set when an absent expert took an occupied slot
-};
-
-struct TableStats {
-  uint64_t requests = 0;
-  uint64_t hits = 0;    // ready when asked
-  uint64_t late = 0;    // asked while under way
-  uint64_t misses = 0;  // absent when asked
-  uint64_t evictions = 0;
-  uint64_t row_requests = 0;     // each as often as it has rows
-  uint64_t row_hits = 0;         // of these, ready when asked
-  uint64_t prefetches = 0;       // absent experts that a prefetch brought in
-  uint64_t used_prefetches = 0;  // of these, asked for before they left
 };
 
 class SlotTable final : private PinView {
@@ -90,7 +79,8 @@ class SlotTable final : private PinView {
   size_t slots() const { return entries_.size(); }
   // That absent experts' requests could take.
   size_t room() const { return idle_ + free_.size(); }
-  const TableStats& stats() const { return stats_; }
+  // Requests and prefetches; seconds and bytes stay 0.
+  const ExpertCounts& stats() const { return stats_; }
 
  private:
   enum class State : uint8_t { kFree, kLoading, kReady, kFailed };
@@ -120,7 +110,7 @@ class SlotTable final : private PinView {
   std::list<SlotId> transient_;  // oldest first
   std::unordered_map<ExpertKey, SlotId> slot_of_;
   size_t idle_ = 0;  // ready and not pinned
-  TableStats stats_;
+  ExpertCounts stats_;
   Observer observer_;
 };
 

@@ -233,7 +233,7 @@ Result<double> DeviceProbe::CopySeconds() {
   DeviceExperts::Ticket all = FillNext();
   for (size_t i = 1; i < kRepeats; ++i) all.last = FillNext().last;
   TRY_STATUS(Landed(all));
-  return std::max(device_.copies_made().Since(before).seconds / kRepeats, 1e-9);
+  return std::max((device_.copies_made() - before).seconds / kRepeats, 1e-9);
 }
 
 // So many copies are asked for ahead that the copier never runs dry while the CPU computes.
@@ -259,7 +259,7 @@ Result<DeviceProbe::Pair> DeviceProbe::Together(const Pair& alone) {
     if (!took) device_.Wait(all);
     if (!took) return std::unexpected(took.error());
     seconds.push_back(*took);
-    made = device_.copies_made().Since(before);
+    made = device_.copies_made() - before;
   } while ((seconds.size() < kRepeats || made.copies < kMatrices) &&
            SecondsSince(start) < kLongest);
   TRY_STATUS(Landed(all));

@@ -100,7 +100,7 @@ void DeviceSide::ObserveDevices(const ExpertExec::LaneSeconds& took) {
 // like others.
 void DeviceSide::ObserveCopies(bool beside_host) {
   for (uint32_t d = 0; d < devices_.size(); ++d) {
-    const Copier::Made made = devices_[d].copies_made().Since(copied_before_[d]);
+    const Copier::Made made = devices_[d].copies_made() - copied_before_[d];
     if (made.copies == 0) continue;
     const DeviceCosts& costs = measured_.devices[d];
     const double factor = beside_host ? costs.copy_beside : 1.0;
@@ -114,7 +114,7 @@ void DeviceSide::ObserveCopies(bool beside_host) {
 // A layer whose reads all began with it: then a thread waited for one from the first to the last.
 void DeviceSide::ObserveReads() {
   if (predicted_.disk <= 0.0) return;
-  const ResidencyStats did = residency_.stats().Since(read_before_);
+  const ExpertCounts did = residency_.stats() - read_before_;
   if (did.misses == 0 || did.late > 0) return;
   tracker_.Observe(Lane::kDisk, predicted_.disk / in_use_.disk, did.demand_seconds);
 }

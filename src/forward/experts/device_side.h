@@ -77,7 +77,7 @@ class DeviceSide {
   // Of the layer under way: what was predicted, what had been copied and read before it.
   LaneTimes predicted_;
   std::vector<Copier::Made> copied_before_;  // [device]
-  ResidencyStats read_before_;
+  ExpertCounts read_before_;
   std::vector<UnderWay> promotions_;
   std::vector<uint32_t> failures_;  // [device], of its layers one after another
 };

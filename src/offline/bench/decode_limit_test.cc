@@ -53,12 +53,12 @@ TEST(DecodeLimit, CountsWhatHadToBeTouchedAndRead) {
   ASSERT_TRUE(model);
   const DenseReads dense =
       DenseReads::Of(model->weights, model->spec, *MemoryShape::Of(model->spec, KvType::kF16));
-  uint64_t touched = decode.expert_uses * 3 * 256 * 256 / 32 * 34;  // three matrices of Q8_0
+  uint64_t touched = decode.requests * 3 * 256 * 256 / 32 * 34;  // three matrices of Q8_0
   for (const uint32_t position : {4U, 5U, 6U}) {
     touched += dense.OfPass(
         std::vector{BatchRow{.sequence = {}, .position = position, .wants_logits = true}});
   }
-  EXPECT_EQ(decode.expert_uses, 3U * 6 * 4);
+  EXPECT_EQ(decode.requests, 3U * 6 * 4);
   EXPECT_EQ(done.limit->touched_bytes, touched);
   EXPECT_GT(done.limit->fewest_bytes, 0U);
   EXPECT_LE(done.limit->fewest_bytes, decode.needed_bytes);

@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: MIT
+// The engine's options as flags, from their table.
+#pragma once
+
+#include <span>
+
+#include "cli/flags.h"
+#include "engine/engine_options.h"
+#include "engine/option_table.h"
+
+namespace moestro {
+
+// Of what makes the output inexact.
+inline constexpr const char* kLossyHeading =
+    "Cheaper misses (output is no longer exact; 'moestro eval' measures by how much)";
+
+// A flag for each row, under the heading of its part. `options` must outlive the parsing, the rows
+// this call.
+void AddOptionFlags(Flags flags, EngineOptions& options,
+                    std::span<const OptionRow> table = OptionTable());
+// Those of one part alone.
+void AddOptionFlags(Flags flags, EngineOptions& options, OptionPart part);
+
+// What --quality chooses is given by it alone. REQUIRES: AddOptionFlags(flags, ...) of the table.
+void ExcludeChosenByQuality(Flag quality);
+
+}  // namespace moestro
