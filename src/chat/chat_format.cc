@@ -168,8 +168,7 @@ struct ChatFormat::Impl {
                                   .tools = describes ? input.tools : std::span<const Tool>(),
                                   .arguments = input.template_arguments,
                                   .add_assistant = input.add_assistant,
-                                  .forms = traits.forms,
-                                  .controls = controls.empty() ? nullptr : &controls},
+                                  .forms = traits.forms},
                                  limit);
   }
 
@@ -235,7 +234,8 @@ ChatFormat ChatFormat::Make(const ChatModel& model) {
     impl->SetControls(model.control_texts);
     return ChatFormat(std::move(impl));
   }
-  Result<ChatTemplate> parsed = ChatTemplate::Parse(model.template_text, model.bos, model.eos);
+  Result<ChatTemplate> parsed = ChatTemplate::Parse(model.template_text, model.bos, model.eos,
+                                                    ControlTexts(model.control_texts));
   if (parsed) {
     impl->TakeTemplate(*std::move(parsed), model.template_text);
   } else {
