@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: MIT
 #include "base/work_limit.h"
 
+#include <algorithm>
 #include <ctime>
+#include <limits>
 #include <utility>
 
 namespace moestro {
@@ -17,6 +19,8 @@ struct WorkLimit::State {
   uint64_t steps = 0;
   size_t since_look = 0;
   Status status = {};
+
+  double used() const { return rules.clock() - began; }
 };
 
 double ThreadProcessorSeconds() {
@@ -44,13 +48,23 @@ Status WorkLimit::Look() const {
   if (!s.status) return s.status;
   if (s.rules.is_over && s.rules.is_over()) {
     s.status = Fail(Errc::kInterrupted, "the work was ended before it was done");
-  } else if (s.rules.clock() - s.began > s.rules.processor_seconds) {
+  } else if (s.used() > s.rules.processor_seconds) {
     s.status = Fail(Errc::kInvalidRequest,
                     "taking the request apart needs more than {} s of processor time; make it "
                     "smaller or simpler",
                     s.rules.processor_seconds);
   }
   return s.status;
+}
+
+Status WorkLimit::Charge(double processor_seconds) const {
+  if (state_) state_->began -= processor_seconds;
+  return Look();
+}
+
+double WorkLimit::seconds_left() const {
+  if (!state_) return std::numeric_limits<double>::infinity();
+  return std::max(0.0, state_->rules.processor_seconds - state_->used());
 }
 
 Status WorkLimit::status() const { return state_ ? state_->status : Status(); }

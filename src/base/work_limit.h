@@ -37,6 +37,10 @@ class WorkLimit {
   Status Spend(size_t steps) const;
   // Looks at the clock now, for what takes long at once. Half a microsecond.
   Status Look() const;
+  // Another process or thread has worked for this one; its time counts as well. As Look().
+  Status Charge(double processor_seconds) const;
+  // Of the processor; infinite without rules.
+  double seconds_left() const;
   // What the last look said.
   Status status() const;
   uint64_t steps() const;  // that have been spent

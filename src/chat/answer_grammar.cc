@@ -140,7 +140,7 @@ class GrammarMaker {
                 "schemas",
                 GrammarRules::kLongestText);
   }
-  bool has_channels() const { return style_.calls == CallFormat::kChannels; }
+  bool has_channels() const { return style_.calls.shape == CallShape::kChannels; }
 
   ThoughtMarks Marks() const {
     if (has_channels()) {

@@ -5,8 +5,8 @@ namespace moestro {
 
 AnswerParser::AnswerParser(const AnswerStyle& style, uint64_t id_seed)
     : sink_(id_seed, style.has_short_ids),
-      reader_(style.calls == CallFormat::kChannels ? MakeChannelReader(style)
-                                                   : MakeTaggedReader(style)) {}
+      reader_(style.calls.shape == CallShape::kChannels ? MakeChannelReader(style)
+                                                        : MakeTaggedReader(style)) {}
 
 std::vector<ChatDelta> AnswerParser::Push(std::string_view text) {
   reader_->Read(text, sink_);

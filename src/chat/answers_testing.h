@@ -57,30 +57,29 @@ inline std::string Read(const AnswerStyle& style, std::string_view text) {
   return Describe(Parse(style, {text}));
 }
 
-inline AnswerStyle Style(CallFormat format, std::string_view begin = "<tool_call>",
-                         std::string_view end = "</tool_call>") {
+inline AnswerStyle Style(const CallStyle& calls) {
   AnswerStyle style;
-  style.calls = format;
-  style.call_begin = begin;
-  style.call_end = end;
+  style.calls = calls;
   style.reasoning_begin = "<think>";
   style.reasoning_end = "</think>";
   style.tools = {{.name = "add", .text_parameters = {"note"}},
                  {.name = "look", .text_parameters = {"place"}}};
   return style;
 }
-
-inline AnswerStyle Tagged() { return Style(CallFormat::kTaggedJson); }
-inline AnswerStyle List() { return Style(CallFormat::kList, "[TOOL_CALLS]", ""); }
-inline AnswerStyle Named() { return Style(CallFormat::kNamed, "[TOOL_CALLS]", ""); }
-inline AnswerStyle Bare() { return Style(CallFormat::kBareJson, "<|python_tag|>", ""); }
-inline AnswerStyle Parameters() { return Style(CallFormat::kParameterTags); }
-inline AnswerStyle KeyValues() { return Style(CallFormat::kKeyValueTags); }
-inline AnswerStyle Fenced() {
-  return Style(CallFormat::kFenced, "<｜tool▁calls▁begin｜>", "<｜tool▁calls▁end｜>");
+// Of a template that speaks of these marks.
+inline AnswerStyle StyleOf(std::string_view marks) {
+  return Style(FindCallStyle(marks).value_or(CallStyle()));
 }
+
+inline AnswerStyle Tagged() { return StyleOf("<tool_call>"); }
+inline AnswerStyle List() { return StyleOf("[TOOL_CALLS]"); }
+inline AnswerStyle Named() { return StyleOf("[TOOL_CALLS][ARGS]"); }
+inline AnswerStyle Bare() { return StyleOf("<|python_tag|>"); }
+inline AnswerStyle Parameters() { return StyleOf("<function=<parameter="); }
+inline AnswerStyle KeyValues() { return StyleOf("<arg_key><arg_value>"); }
+inline AnswerStyle Fenced() { return StyleOf("<｜tool▁calls▁begin｜>"); }
 inline AnswerStyle Channels() {
-  AnswerStyle style = Style(CallFormat::kChannels, "", "");
+  AnswerStyle style = StyleOf("<|channel|><|message|>");
   style.reasoning_begin.clear();
   style.reasoning_end.clear();
   return style;

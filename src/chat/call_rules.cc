@@ -14,9 +14,6 @@ namespace {
 
 std::string Quoted(std::string_view text) { return GrammarRules::Literal(text); }
 
-// Name is JSON text.
-std::string NameText(const Tool& tool) { return Json(tool.name).Dump(); }
-
 // The state of a search for `mark` after `matched` of its characters and then `c`.
 size_t NextState(std::string_view mark, size_t matched, char c) {
   const std::string seen = std::string(mark.substr(0, matched)) + c;
@@ -67,74 +64,50 @@ std::string CallRules::Add(std::span<const Tool> tools, bool many) {
     choices.push_back(rules_.AddRule("call", One(tool)));
   }
   const std::string one = rules_.AddRule("calls-one", Join(choices, " | "));
-  const std::string begin = Quoted(style_.call_begin);
-  const std::string end = style_.call_end.empty() ? "" : " " + Quoted(style_.call_end);
-  const auto repeated = [&](std::string_view between) {
-    return many ? Format("{} ({} {})*", one, between, one) : one;
-  };
-  switch (style_.calls) {
-    case CallFormat::kList:
-      return rules_.AddRule(
-          "calls", Format("{} \" \"? \"[\" {} \"]\"{}", begin, repeated("\",\" \" \"?"), end));
-    case CallFormat::kBareJson:
-      return rules_.AddRule("calls", Format("{}? {}", begin, repeated("\";\" [ \\n]?")));
-    case CallFormat::kFenced:
-      return rules_.AddRule("calls", Format("{} {}{}", begin, repeated("\"\\n\"?"), end));
-    case CallFormat::kChannels:
-      return one;
-    default:
-      return rules_.AddRule("calls", repeated("\"\\n\"?"));
+  const CallStyle& style = style_.calls;
+  if (style.shape == CallShape::kChannels) return one;
+  const std::string row = many ? Format("{} ({} {})*", one, style.between, one) : one;
+  if (!style.is_around_all) return rules_.AddRule("calls", row);
+  std::string begin = Quoted(style.begin);
+  if (style.may_lack_begin) begin += "?";
+  if (!style.list_begin.empty()) begin += " \" \"? " + Quoted(style.list_begin);
+  std::string end;
+  for (const std::string_view mark : {style.list_end, style.end}) {
+    if (!mark.empty()) end += " " + Quoted(mark);
   }
+  return rules_.AddRule("calls", Format("{} {}{}", begin, row, end));
 }
 
 std::vector<std::string> CallRules::Triggers(std::span<const Tool> tools) const {
-  if (style_.calls == CallFormat::kChannels) {
+  if (style_.calls.shape == CallShape::kChannels) {
     return {ChannelCallBegin()};
   }
-  std::vector<std::string> triggers{style_.call_begin};
-  if (style_.calls == CallFormat::kBareJson) {
+  std::vector<std::string> triggers{std::string(style_.calls.begin)};
+  if (style_.calls.is_bare()) {
     for (const Tool& tool : tools) triggers.push_back(BareBegin(tool.name));
   }
   return triggers;
 }
 
 std::string CallRules::One(const Tool& tool) {
-  const std::string begin = Quoted(style_.call_begin);
-  const std::string end = Quoted("\n" + style_.call_end);
-  switch (style_.calls) {
-    case CallFormat::kTaggedJson:
-      return Format("{} \"\\n\" {} {}", begin, Envelope(tool, "arguments"), end);
-    case CallFormat::kList:
-      return Envelope(tool, "arguments");
-    case CallFormat::kBareJson:
-      return Envelope(tool, "parameters");
-    case CallFormat::kNamed:
-      return Format("{} {} {}", begin, Quoted(tool.name + std::string(kArgumentsMark)),
-                    Arguments(tool));
-    case CallFormat::kFenced: {
-      const std::string separator(kFencedSeparator);
-      const std::string head =
-          style_.fences_calls
-              ? Format("{}function{}{}\n```json\n", kFencedBegin, separator, tool.name)
-              : Format("{}{}{}", kFencedBegin, tool.name, separator);
-      const std::string tail = Format("{}{}", style_.fences_calls ? "\n```" : "", kFencedEnd);
-      return Format("{} {} {}", Quoted(head), Arguments(tool), Quoted(tail));
-    }
-    case CallFormat::kChannels:
-      return Format(
-          "{} {} {}", Quoted(Format("{}commentary {}{}", kChannelMark, kRecipient, tool.name)),
-          Format("(\" \" {}? \"json\")? {}", Quoted(kConstrainMark), Quoted(kMessageMark)),
-          Arguments(tool));
-    case CallFormat::kParameterTags:
-      return Format("{} {} {} {} {}", begin, Quoted(Format("\n{}{}>\n", kFunctionTag, tool.name)),
-                    TaggedParameters(tool), Quoted(kFunctionEnd), end);
-    case CallFormat::kKeyValueTags:
-      return Format("{} {} {} {}", begin, Quoted(tool.name + "\n"), TaggedParameters(tool),
-                    Quoted(style_.call_end));
-    case CallFormat::kNone:
-      break;
+  const CallStyle& style = style_.calls;
+  if (style.shape == CallShape::kChannels) {
+    return Format("{} {} {}",
+                  Quoted(Format("{}commentary {}{}", kChannelMark, kRecipient, tool.name)),
+                  Format("(\" \" {}? \"json\")? {}", Quoted(kConstrainMark), Quoted(kMessageMark)),
+                  Arguments(tool));
   }
-  return "\"\"";
+  AroundArguments around = TextAround(style, tool.name);
+  if (!style.is_around_all) {
+    const std::string_view line = style.has_lines ? "\n" : "";
+    around.before = Format("{}{}{}", style.begin, line, around.before);
+    around.behind = Format("{}{}{}", around.behind, line, style.end);
+  }
+  const bool has_tags = style.shape == CallShape::kTags;
+  const std::string arguments = has_tags ? TaggedParameters(tool) : Arguments(tool);
+  const std::string before = around.before.empty() ? "" : Quoted(around.before) + " ";
+  const std::string behind = around.behind.empty() ? "" : " " + Quoted(around.behind);
+  return before + arguments + behind;
 }
 
 std::string CallRules::Arguments(const Tool& tool) {
@@ -147,26 +120,19 @@ std::string CallRules::Arguments(const Tool& tool) {
   return rules_.AddAnyObject();
 }
 
-std::string CallRules::Envelope(const Tool& tool, std::string_view arguments_key) {
-  const std::string head = Format(R"({{"name": {}, "{}": )", NameText(tool), arguments_key);
-  return Format("{} {} \"}}\"", Quoted(head), Arguments(tool));
-}
-
+// Before a value.
 std::string CallRules::KeyText(std::string_view key) const {
-  if (style_.calls == CallFormat::kParameterTags) return Format("{}{}>\n", kParameterTag, key);
-  return Format("{}{}{}\n{}", kKeyTag, key, kKeyEnd, kValueTag);
+  return Format("{}{}{}", style_.calls.key_begin, key, BehindKey());
 }
 
-std::string_view CallRules::ValueEnd() const {
-  return style_.calls == CallFormat::kParameterTags ? kParameterEnd : kValueEnd;
+// A value that no other tag opens stands on lines of its own, else its tag does.
+std::string CallRules::BehindKey() const {
+  return Format("{}\n{}", style_.calls.key_end, style_.calls.value_begin);
 }
 
 std::string CallRules::FreeParameters() {
-  const bool is_pair = style_.calls == CallFormat::kKeyValueTags;
-  const std::string head = Quoted(is_pair ? kKeyTag : kParameterTag);
-  const std::string middle =
-      Quoted(is_pair ? Format("{}\n{}", kKeyEnd, kValueTag) : std::string(">\n"));
-  return Format("({} [^<>\\n]+ {} {} \"\\n\")*", head, middle, Until(ValueEnd()));
+  return Format("({} [^<>\\n]+ {} {} \"\\n\")*", Quoted(style_.calls.key_begin),
+                Quoted(BehindKey()), Until(style_.calls.value_end));
 }
 
 std::string CallRules::TaggedParameters(const Tool& tool) {
@@ -184,8 +150,8 @@ std::string CallRules::TaggedParameters(const Tool& tool) {
 }
 
 std::string CallRules::TaggedParameter(std::string_view key, JsonView schema) {
-  const bool has_lines = style_.calls == CallFormat::kParameterTags;
-  const std::string end = Quoted(Format("{}{}\n", has_lines ? "\n" : "", ValueEnd()));
+  const bool has_lines = style_.calls.value_begin.empty();
+  const std::string end = Quoted(Format("{}{}\n", has_lines ? "\n" : "", style_.calls.value_end));
   const std::string head = Quoted(KeyText(key));
   const auto values = schema.Find("enum");
   if (IsTextSchema(schema) && values) {
@@ -199,7 +165,7 @@ std::string CallRules::TaggedParameter(std::string_view key, JsonView schema) {
     const Result<std::string> rule = rules_.AddSchema(schema.Dump(), "value");
     if (rule) return Format("{} {} {}", head, *rule, end);
   }
-  return Format("{} {} \"\\n\"", head, Until(ValueEnd()));
+  return Format("{} {} \"\\n\"", head, Until(style_.calls.value_end));
 }
 
 std::string CallRules::Until(std::string_view mark) {

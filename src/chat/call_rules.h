@@ -31,12 +31,11 @@ class CallRules {
  private:
   std::string One(const Tool& tool);
   std::string Arguments(const Tool& tool);
-  std::string Envelope(const Tool& tool, std::string_view arguments_key);
   std::string TaggedParameters(const Tool& tool);
   std::string TaggedParameter(std::string_view key, JsonView schema);
   std::string FreeParameters();
   std::string KeyText(std::string_view key) const;
-  std::string_view ValueEnd() const;
+  std::string BehindKey() const;
 
   const AnswerStyle& style_;
   GrammarRules& rules_;

@@ -114,27 +114,40 @@ class CallScanner {
 
  private:
   bool Read() {
-    switch (style_.calls) {
-      case CallFormat::kTaggedJson:
-        return in_.Take(style_.call_begin) && ReadEnvelope() && ReadEnd();
-      case CallFormat::kList:
-        return in_.Take(style_.call_begin) && ReadList();
-      case CallFormat::kNamed:
-        return in_.Take(style_.call_begin) && ReadNamed();
-      case CallFormat::kBareJson:
-        return ReadBare();
-      case CallFormat::kParameterTags:
-        return ReadParameterTags();
-      case CallFormat::kKeyValueTags:
-        return in_.Take(style_.call_begin) && ReadKeyValueTags();
-      case CallFormat::kFenced:
-        return in_.Take(style_.call_begin) && ReadFenced();
-      case CallFormat::kNone:
-      case CallFormat::kChannels:
-        break;
+    if (calls_.shape == CallShape::kNone || calls_.shape == CallShape::kChannels) {
+      return in_.Fail();
     }
-    return in_.Fail();
+    if (!ReadBegin()) return false;
+    if (!calls_.list_begin.empty()) return ReadList();
+    if (calls_.is_around_all && !calls_.is_bare()) return ReadRow();
+    return ReadCall() && (lacks_begin_ || ReadEnd());
   }
+
+  // What a call may begin with that lacks its mark.
+  std::string_view Unmarked() const { return calls_.is_bare() ? "{" : calls_.call_begin; }
+
+  bool ReadBegin() {
+    lacks_begin_ = calls_.may_lack_begin && in_.rest().starts_with(Unmarked());
+    if (!lacks_begin_) return in_.Take(calls_.begin);
+    // A grammar holds a bare call where a name's field begins it as Triggers() says.
+    scan_.is_held =
+        calls_.is_bare() && std::ranges::any_of(style_.tools, [this](const ToolShape& tool) {
+          return in_.rest().starts_with(BareBegin(tool.name));
+        });
+    return true;
+  }
+
+  bool ReadCall() {
+    if (calls_.shape == CallShape::kEnvelope) return ReadEnvelope();
+    Add();
+    if (!calls_.call_begin.empty()) {
+      in_.SkipBlanks();
+      if (!in_.Take(calls_.call_begin)) return false;
+    }
+    return ReadNamed();
+  }
+  // Behind CALL_BEGIN.
+  bool ReadNamed() { return calls_.shape == CallShape::kTags ? ReadTags() : ReadMarked(); }
 
   ScannedCall& Add() { return scan_.calls.emplace_back(); }
   ScannedCall& call() { return scan_.calls.back(); }
@@ -144,9 +157,9 @@ class CallScanner {
     return true;
   }
   bool ReadEnd() {
-    if (style_.call_end.empty()) return true;
+    if (calls_.end.empty() || has_end_) return true;
     in_.SkipBlanks();
-    return in_.Take(style_.call_end);
+    return in_.Take(calls_.end);
   }
 
   // The arguments of a call whose name is known.
@@ -191,7 +204,7 @@ class CallScanner {
     const auto value = Json::Parse(text);
     call().name = value ? value->text().value_or("") : "";
     if (!IsName(call().name)) return in_.Fail();
-    return style_.calls != CallFormat::kBareJson || IsTool(call().name) || in_.Fail();
+    return !calls_.is_bare() || IsTool(call().name) || in_.Fail();
   }
 
   bool ReadField() {
@@ -204,7 +217,7 @@ class CallScanner {
     if (key == "\"arguments\"" || key == "\"parameters\"") return ReadArgumentsField();
     // A bare object is a call only if it looks like one from its beginning on.
     const bool is_known = key == "\"type\"" || key == "\"id\"";
-    if (style_.calls == CallFormat::kBareJson && !is_known) return in_.Fail();
+    if (calls_.is_bare() && !is_known) return in_.Fail();
     std::string_view ignored;
     return in_.TakeJson(ignored);
   }
@@ -229,113 +242,105 @@ class CallScanner {
 
   bool ReadList() {
     in_.SkipBlanks();
-    if (!in_.Take("[")) return false;
+    if (!in_.Take(calls_.list_begin)) return false;
     while (true) {
-      if (!ReadEnvelope()) return false;
+      if (!ReadCall()) return false;
       in_.SkipBlanks();
-      const int next = in_.TakeOne({",", "]"});
+      const int next = in_.TakeOne({calls_.separator, calls_.list_end});
       if (next < 0) return false;
       if (next == 1) return ReadEnd();
     }
   }
 
-  bool ReadNamed() {
-    Add();
-    std::string name;
-    if (!TakeName(in_, kArgumentsMark, name)) return false;
-    call().name = Trim(name.substr(0, name.find(kCallIdMark)));
-    if (!IsName(call().name)) return in_.Fail();
-    return ReadObject() && Whole();
-  }
-
-  // Behind the mark a grammar holds it, and where a name's field begins it as Triggers() says.
-  bool ReadBare() {
-    if (in_.rest().starts_with('{')) {
-      scan_.is_held = std::ranges::any_of(style_.tools, [this](const ToolShape& tool) {
-        return in_.rest().starts_with(BareBegin(tool.name));
-      });
-    } else if (!in_.Take(style_.call_begin)) {
-      return false;
-    }
-    return ReadEnvelope();
-  }
-
-  bool ReadFenced() {
+  // Calls with marks of their own, up to the end of all.
+  bool ReadRow() {
     while (true) {
       in_.SkipBlanks();
-      const int next = in_.TakeOne({kFencedBegin, style_.call_end});
+      const int next = in_.TakeOne({calls_.call_begin, calls_.end});
       if (next < 0) return false;
       if (next == 1) return !scan_.calls.empty() || in_.Fail();
-      if (!ReadFencedCall()) return false;
+      Add();
+      if (!ReadNamed()) return false;
     }
   }
 
-  // NAME SEPARATOR {...}, or "function" SEPARATOR NAME and the object in a fence.
-  bool ReadFencedCall() {
-    Add();
+  // NAME NAME_END {...}, or KIND NAME_END NAME and the object in a fence.
+  bool ReadMarked() {
     std::string name;
-    if (!TakeName(in_, kFencedSeparator, name)) return false;
-    const bool has_fence = name == "function";
-    if (has_fence && (!TakeName(in_, "\n", name) || !in_.Take("```json"))) return false;
+    if (!TakeName(in_, calls_.name_end, name)) return false;
+    const bool has_fence = !calls_.kind.empty() && name == calls_.kind;
+    if (has_fence && (!TakeName(in_, "\n", name) || !in_.Take(calls_.fence_begin))) return false;
     call().name = name;
+    if (!calls_.before_end.empty()) {
+      call().name = Trim(std::string_view(name).substr(0, name.find(calls_.before_end)));
+      if (!IsName(call().name)) return in_.Fail();
+    }
     if (!ReadObject()) return false;
-    in_.SkipBlanks();
-    if (has_fence && !in_.Take("```")) return false;
-    in_.SkipBlanks();
-    return in_.Take(kFencedEnd) && Whole();
+    if (has_fence) {
+      in_.SkipBlanks();
+      if (!in_.Take(calls_.fence_end)) return false;
+    }
+    if (!calls_.call_end.empty()) {
+      in_.SkipBlanks();
+      if (!in_.Take(calls_.call_end)) return false;
+    }
+    return Whole();
   }
 
-  bool ReadParameterTags() {
-    const bool is_tagged = !in_.rest().starts_with(kFunctionTag);
-    scan_.is_held = is_tagged;
-    if (is_tagged && !in_.Take(style_.call_begin)) return false;
-    in_.SkipBlanks();
-    Add();
-    if (!in_.Take(kFunctionTag) || !TakeName(in_, ">", call().name)) return false;
+  // Without NAME_END a name ends with the first character of what follows.
+  bool ReadTags() {
+    const bool has_name_end = !calls_.name_end.empty();
+    const std::string_view name_end =
+        has_name_end ? calls_.name_end : calls_.key_begin.substr(0, 1);
+    if (!TakeName(in_, name_end, call().name)) return false;
     // Words about such tags, which name no tool.
-    if (!IsTool(call().name)) return in_.Fail();
+    if (calls_.may_lack_begin && !IsTool(call().name)) return in_.Fail();
     call().is_named = true;
     call().arguments = "{";
-    while (true) {
+    int next = 0;
+    for (bool is_first = true; (next = TakeTag(!has_name_end && is_first)) == 0; is_first = false) {
+      if (!ReadTag()) return false;
+    }
+    if (next < 0) return false;
+    call().arguments += "}";
+    has_end_ = calls_.call_end.empty();
+    return Whole();
+  }
+
+  // 0: the beginning of an argument, 1: the end of the call, -1: neither. `has_first`: the tag's
+  // first character is behind.
+  int TakeTag(bool has_first) {
+    const std::string_view end = calls_.call_end.empty() ? calls_.end : calls_.call_end;
+    if (!calls_.name_end.empty()) {
       in_.SkipBlanks();
-      const int next = in_.TakeOne({kParameterTag, kFunctionEnd});
-      if (next < 0) return false;
-      if (next == 1) break;
+      return in_.TakeOne({calls_.key_begin, end});
+    }
+    if (!has_first) {
+      in_.SkipBlanks();
+      if (!in_.Take(calls_.key_begin.substr(0, 1))) return -1;
+    }
+    return in_.TakeOne({calls_.key_begin.substr(1), end.substr(1)});
+  }
+
+  bool ReadTag() {
+    std::string_view value;
+    if (calls_.value_begin.empty()) {
       std::string key;
-      std::string_view value;
-      if (!TakeName(in_, ">", key) || !in_.TakeUntil(kParameterEnd, value)) return false;
+      if (!TakeName(in_, calls_.key_end, key) || !in_.TakeUntil(calls_.value_end, value)) {
+        return false;
+      }
       // The tags stand on lines of their own.
       if (value.starts_with('\n')) value.remove_prefix(1);
       if (value.ends_with('\n')) value.remove_suffix(1);
       AddArgument(key, value);
+      return true;
     }
-    call().arguments += "}";
-    Whole();
-    return !is_tagged || ReadEnd();
-  }
-
-  bool ReadKeyValueTags() {
-    Add();
-    if (!TakeName(in_, "<", call().name)) return false;
-    call().is_named = true;
-    call().arguments = "{";
-    while (true) {
-      // The tag's '<' is behind.
-      const int next =
-          in_.TakeOne({kKeyTag.substr(1), std::string_view(style_.call_end).substr(1)});
-      if (next < 0) return false;
-      if (next == 1) break;
-      std::string_view key;
-      std::string_view value;
-      if (!in_.TakeUntil(kKeyEnd, key)) return false;
-      in_.SkipBlanks();
-      if (!in_.Take(kValueTag) || !in_.TakeUntil(kValueEnd, value)) return false;
-      AddArgument(Trim(key), value);
-      in_.SkipBlanks();
-      if (!in_.Take("<")) return false;
-    }
-    call().arguments += "}";
-    return Whole();
+    std::string_view key;
+    if (!in_.TakeUntil(calls_.key_end, key)) return false;
+    in_.SkipBlanks();
+    if (!in_.Take(calls_.value_begin) || !in_.TakeUntil(calls_.value_end, value)) return false;
+    AddArgument(Trim(key), value);
+    return true;
   }
 
   void AddArgument(std::string_view key, std::string_view value) {
@@ -359,8 +364,11 @@ class CallScanner {
   std::string_view call_name() const { return scan_.calls.back().name; }
 
   const AnswerStyle& style_;
+  const CallStyle& calls_ = style_.calls;
   CallCursor in_;
   CallScan scan_;
+  bool lacks_begin_ = false;
+  bool has_end_ = false;  // the mark that ends a call is behind
 };
 
 }  // namespace
@@ -381,9 +389,10 @@ std::string BareBegin(std::string_view tool) {
 std::string ChannelCallBegin() { return Format("{}commentary {}", kChannelMark, kRecipient); }
 
 std::vector<std::string_view> OpeningMarks(const AnswerStyle& style) {
-  if (style.calls == CallFormat::kNone || style.calls == CallFormat::kChannels) return {};
-  std::vector<std::string_view> marks{style.call_begin};
-  if (style.calls == CallFormat::kParameterTags) marks.push_back(kFunctionTag);
+  const CallStyle& calls = style.calls;
+  if (calls.shape == CallShape::kNone || calls.shape == CallShape::kChannels) return {};
+  std::vector<std::string_view> marks{calls.begin};
+  if (calls.may_lack_begin && !calls.is_bare()) marks.push_back(calls.call_begin);
   return marks;
 }
 

@@ -32,8 +32,8 @@ struct CallScan {
   bool is_held = true;
 };
 
-// `text` begins with one of OpeningMarks(style). REQUIRES: style.calls is neither kNone nor
-// kChannels.
+// `text` begins with one of OpeningMarks(style). REQUIRES: the calls' shape is neither kNone
+// nor kChannels.
 CallScan ScanCalls(const AnswerStyle& style, std::string_view text);
 
 // A call's arguments alone, from their opening brace on.

@@ -15,30 +15,6 @@
 namespace moestro {
 namespace {
 
-std::string_view FormatName(CallFormat format) {
-  switch (format) {
-    case CallFormat::kNone:
-      return "none";
-    case CallFormat::kTaggedJson:
-      return "tagged JSON";
-    case CallFormat::kList:
-      return "a list of JSON";
-    case CallFormat::kNamed:
-      return "names and JSON";
-    case CallFormat::kBareJson:
-      return "bare JSON";
-    case CallFormat::kParameterTags:
-      return "parameter tags";
-    case CallFormat::kKeyValueTags:
-      return "key and value tags";
-    case CallFormat::kFenced:
-      return "fenced JSON";
-    case CallFormat::kChannels:
-      return "channels";
-  }
-  return "none";
-}
-
 std::string OneLine(std::string text) {
   std::ranges::replace(text, '\n', ' ');
   return text;
@@ -71,6 +47,8 @@ struct ChatFormat::Impl {
   std::string description;
   std::vector<std::string> warnings;
 
+  bool has_channels() const { return style.calls.shape == CallShape::kChannels; }
+
   void SetControls(const std::vector<std::string>& texts) {
     controls = ControlTexts(texts);
     std::vector<std::string> others = texts;
@@ -81,12 +59,9 @@ struct ChatFormat::Impl {
   bool IsOwnMark(std::string_view text) const {
     constexpr std::string_view kChannelMarks[] = {kChannelMark, kStartMark, kMessageMark,
                                                   kEndMark,     kCallMark,  kConstrainMark};
-    if (style.calls == CallFormat::kChannels) return std::ranges::contains(kChannelMarks, text);
-    constexpr std::string_view kInCalls[] = {kArgumentsMark, kCallIdMark, kFencedBegin,
-                                             kFencedSeparator, kFencedEnd};
+    if (has_channels()) return std::ranges::contains(kChannelMarks, text);
     return text == style.reasoning_begin || text == style.reasoning_end ||
-           text == style.call_begin || text == style.call_end ||
-           std::ranges::contains(kInCalls, text);
+           text == style.calls.begin || text == style.calls.end || IsMarkInCalls(text);
   }
 
   // What an assistant said may have its marks: clients send them back, and templates look for them.
@@ -111,19 +86,15 @@ struct ChatFormat::Impl {
     traits = FindTraits(parsed, text);
     style = FindStyle(text);
     // Told in words of ours, a model answers in the way they say: its own if they can say it.
-    const bool has_example = traits.knows_calls && (style.calls == CallFormat::kList ||
-                                                    style.calls == CallFormat::kFenced);
-    if (!traits.knows_tools && !has_example && style.calls != CallFormat::kChannels) {
+    const bool has_example = traits.knows_calls && HasExample(style.calls);
+    if (!traits.knows_tools && !has_example && !has_channels()) {
       traits.knows_calls = false;
       traits.knows_results = false;
-      const AnswerStyle plain = FindStyle({});
-      style.calls = plain.calls;
-      style.call_begin = plain.call_begin;
-      style.call_end = plain.call_end;
+      style.calls = PlainCallStyle();
     }
     chat_template = std::move(parsed);
     stops = StopsOf(text);
-    description = Format("the model's template; calls of tools as {}{}", FormatName(style.calls),
+    description = Format("the model's template; calls of tools as {}{}", style.calls.title,
                          traits.knows_tools ? "" : ", described in the system message");
     // Told by its template, the model writes calls as its template has them.
     if (traits.knows_tools && style.is_guess) {
@@ -168,8 +139,7 @@ struct ChatFormat::Impl {
                                   .tools = describes ? input.tools : std::span<const Tool>(),
                                   .arguments = input.template_arguments,
                                   .add_assistant = input.add_assistant,
-                                  .forms = traits.forms,
-                                  .controls = controls.empty() ? nullptr : &controls},
+                                  .forms = traits.forms},
                                  limit);
   }
 
@@ -181,7 +151,7 @@ struct ChatFormat::Impl {
     answer.begins_in_reasoning = input.add_assistant && !answer.reasoning_begin.empty() &&
                                  end.ends_with(answer.reasoning_begin);
     if (input.tools.empty() || input.tool_use == ToolUse::kNone) {
-      if (answer.calls != CallFormat::kChannels) answer.calls = CallFormat::kNone;
+      if (!has_channels()) answer.calls = {};
       return answer;
     }
     for (const Tool& tool : input.tools) {
@@ -196,9 +166,9 @@ struct ChatFormat::Impl {
 
   // What the assistant has said of its turn goes behind the prompt, and the answer begins there.
   void Continue(const ChatTurn& turn, std::string& prompt, AnswerStyle& answer) const {
-    const bool can_think = answer.calls == CallFormat::kChannels || !answer.reasoning_end.empty();
+    const bool can_think = has_channels() || !answer.reasoning_end.empty();
     const bool is_thinking = can_think && turn.content.empty();
-    if (answer.calls == CallFormat::kChannels) {
+    if (has_channels()) {
       if (!turn.reasoning.empty()) {
         prompt += Format("{}analysis{}{}", kChannelMark, kMessageMark, turn.reasoning);
         if (!is_thinking) prompt += Format("{}{}assistant", kEndMark, kStartMark);
@@ -218,7 +188,7 @@ struct ChatFormat::Impl {
 
   bool MayThink(const AnswerStyle& answer, std::string_view prompt) const {
     if (answer.begins_in_content) return false;
-    if (answer.calls == CallFormat::kChannels) return true;
+    if (has_channels()) return true;
     return !answer.reasoning_end.empty() && !TrimEnd(prompt).ends_with(answer.reasoning_end);
   }
 };
@@ -235,7 +205,8 @@ ChatFormat ChatFormat::Make(const ChatModel& model) {
     impl->SetControls(model.control_texts);
     return ChatFormat(std::move(impl));
   }
-  Result<ChatTemplate> parsed = ChatTemplate::Parse(model.template_text, model.bos, model.eos);
+  Result<ChatTemplate> parsed = ChatTemplate::Parse(model.template_text, model.bos, model.eos,
+                                                    ControlTexts(model.control_texts));
   if (parsed) {
     impl->TakeTemplate(*std::move(parsed), model.template_text);
   } else {
@@ -276,7 +247,7 @@ Result<RenderedChat> ChatFormat::Render(const ChatInput& input, const OutputForm
 const std::vector<std::string>& ChatFormat::warnings() const { return impl_->warnings; }
 
 bool ChatFormat::has_thoughts() const {
-  return !impl_->style.reasoning_begin.empty() || impl_->style.calls == CallFormat::kChannels;
+  return !impl_->style.reasoning_begin.empty() || impl_->has_channels();
 }
 
 std::string_view ChatFormat::description() const { return impl_->description; }

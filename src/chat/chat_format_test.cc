@@ -137,24 +137,24 @@ TEST(ChatFormat, ATemplateThatOnlyKnowsCallsGetsToolsInWordsOfOurs) {
       chat->prompt.contains("<｜tool▁sep｜>look\n```json\n{\"place\":\"Rome\",\"days\": 2}"))
       << chat->prompt;
   EXPECT_TRUE(chat->style.begins_in_reasoning);
-  EXPECT_EQ(chat->style.calls, CallFormat::kFenced);
-  EXPECT_TRUE(chat->style.fences_calls);
+  EXPECT_EQ(chat->style.calls.title, "fenced JSON");
+  EXPECT_TRUE(chat->style.calls.is_fenced);
 }
 
 TEST(ChatFormat, FindsHowCallsAreWritten) {
-  const std::vector<std::pair<std::string_view, CallFormat>> formats{
-      {kTaggedTemplate, CallFormat::kTaggedJson},
-      {kListTemplate, CallFormat::kList},
-      {kBareTemplate, CallFormat::kBareJson},
-      {kParameterTemplate, CallFormat::kParameterTags},
-      {kKeyValueTemplate, CallFormat::kKeyValueTags},
-      {kFencedTemplate, CallFormat::kFenced},
-      {kChannelTemplate, CallFormat::kChannels},
-      {"", CallFormat::kTaggedJson}};
+  const std::vector<std::pair<std::string_view, std::string_view>> formats{
+      {kTaggedTemplate, "tagged JSON"},
+      {kListTemplate, "a list of JSON"},
+      {kBareTemplate, "bare JSON"},
+      {kParameterTemplate, "parameter tags"},
+      {kKeyValueTemplate, "key and value tags"},
+      {kFencedTemplate, "fenced JSON"},
+      {kChannelTemplate, "channels"},
+      {"", "tagged JSON"}};
   for (const auto& [text, calls] : formats) {
     const auto chat = MakeFormat(text).Render(WithTool(Ask()), {});
     ASSERT_TRUE(chat) << chat.error().message;
-    EXPECT_EQ(chat->style.calls, calls) << text.substr(0, 200);
+    EXPECT_EQ(chat->style.calls.title, calls) << text.substr(0, 200);
     ASSERT_EQ(chat->style.tools.size(), 1U);
     EXPECT_EQ(chat->style.tools[0].text_parameters, std::vector<std::string>{"place"});
   }
@@ -187,7 +187,7 @@ TEST(ChatFormat, WithoutCallsAllowedToolsStayInThePrompt) {
   input.tool_use = ToolUse::kNone;
   const auto chat = format.Render(input, {});
   EXPECT_EQ(chat->prompt, before->prompt);
-  EXPECT_EQ(chat->style.calls, CallFormat::kNone);
+  EXPECT_EQ(chat->style.calls.shape, CallShape::kNone);
   EXPECT_TRUE(chat->grammar.empty());
 }
 

@@ -13,21 +13,11 @@ namespace moestro {
 namespace {
 
 // How a call looks, for the model to imitate.
-std::string CallExample(const AnswerStyle& style) {
-  constexpr std::string_view kName = "the tool's name";
-  constexpr std::string_view kObject = R"({"name": "the tool's name", "arguments": {}})";
-  switch (style.calls) {
-    case CallFormat::kList:
-      return Format("{}[{}]{}", style.call_begin, kObject, style.call_end);
-    case CallFormat::kFenced: {
-      const std::string head =
-          style.fences_calls ? Format("function{}{}\n```json\n{{}}\n```", kFencedSeparator, kName)
-                             : Format("{}{}{{}}", kName, kFencedSeparator);
-      return Format("{}{}{}{}{}", style.call_begin, kFencedBegin, head, kFencedEnd, style.call_end);
-    }
-    default:
-      return Format("<tool_call>\n{}\n</tool_call>", kObject);
-  }
+std::string CallExample(const CallStyle& style) {
+  const AroundArguments around = TextAround(style, "the tool's name");
+  const std::string call = around.before + "{}" + around.behind;
+  if (style.has_lines) return Format("{}\n{}\n{}", style.begin, call, style.end);
+  return Format("{}{}{}{}{}", style.begin, style.list_begin, call, style.list_end, style.end);
 }
 
 // JSON texts stay as they were sent.
@@ -39,7 +29,7 @@ std::string DescribeTools(const std::vector<Tool>& tools, const AnswerStyle& sty
     text += "\n";
   }
   text += "To call one, answer like this, with its name and its arguments as a JSON object:\n";
-  return text + CallExample(style);
+  return text + CallExample(HasExample(style.calls) ? style.calls : PlainCallStyle());
 }
 
 void SpellCalls(ChatTurn& turn) {
@@ -146,6 +136,8 @@ void FitRows(std::vector<ChatTurn>& turns, const TemplateTraits& traits) {
 }
 
 }  // namespace
+
+bool HasExample(const CallStyle& style) { return style.is_around_all && !style.is_bare(); }
 
 std::vector<ChatTurn> PlainTurns(const ChatInput& input, const TemplateTraits& traits,
                                  const AnswerStyle& style) {

@@ -16,6 +16,9 @@ namespace moestro {
 std::vector<ChatTurn> PlainTurns(const ChatInput& input, const TemplateTraits& traits,
                                  const AnswerStyle& style);
 
+// Calls that the model's template writes like this can be asked for in words.
+bool HasExample(const CallStyle& style);
+
 // Without a template: ChatML, or lines of "role: text".
 std::string RenderChatMl(const std::vector<ChatTurn>& turns, bool add_assistant);
 std::string RenderLines(const std::vector<ChatTurn>& turns, bool add_assistant);

@@ -82,7 +82,7 @@ class TaggedReader : public AnswerReader {
   // Marks that only the first text of an answer, or of what follows a call, can be.
   // 1: one was found, 0: none, -1: not known yet.
   int ReadFirst() {
-    const bool is_bare = style_.calls == CallFormat::kBareJson && may_be_bare_;
+    const bool is_bare = style_.calls.is_bare() && may_be_bare_;
     const bool may_think = is_start_ && !style_.reasoning_begin.empty();
     if (!is_bare && !may_think) return 0;
     const std::string_view skipped = is_bare && !is_start_ ? " \t\r\n;" : kBlanks;
@@ -174,7 +174,7 @@ class TaggedReader : public AnswerReader {
   void DropOpenEnd() {
     const size_t first = CountBlanks(held_);
     const std::string_view rest = std::string_view(held_).substr(first);
-    if (has_ended() && style_.call_end.starts_with(rest)) held_.clear();
+    if (has_ended() && style_.calls.end.starts_with(rest)) held_.clear();
   }
 
   AnswerStyle style_;

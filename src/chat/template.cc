@@ -2,237 +2,203 @@
 #include "chat/template.h"
 
 #include <algorithm>
-#include <cctype>
-#include <cstdint>
-#include <ctime>
-#include <exception>
-#include <functional>
-#include <iomanip>
-#include <minja/minja.hpp>
+#include <chrono>
+#include <cmath>
+#include <mutex>
 #include <optional>
-#include <sstream>
-#include <stdexcept>
 #include <utility>
-#include <vector>
 
-#include "base/json.h"
-#include "chat/template_guard.h"
-#include "chat/template_values.h"
+#include "chat/template_message.h"
+#include "chat/template_process.h"
+#include "sandbox/child_starter.h"
+#include "sandbox/trial.h"
 
 namespace moestro {
 namespace {
 
-using JsonValue = nlohmann::ordered_json;
-using minja::ArgumentsValue;
-using minja::Context;
-using minja::Value;
+using std::chrono::milliseconds;
+using std::chrono::steady_clock;
 
-// What one rendering may use. A conversation of 128 k tokens takes some 20 MiB of work.
-constexpr size_t kMaxWork = size_t{256} << 20U;  // bytes of template run and of values kept
-constexpr size_t kMaxValueBytes = size_t{16} << 20U;
-constexpr size_t kMaxStackBytes = size_t{2} << 20U;
-constexpr size_t kMaxValueDepth = 2 * Json::kMaxDepth;  // the library prints by recursion
-constexpr int64_t kMaxRange = 100'000;
-constexpr int64_t kMaxIndent = 64;
-constexpr size_t kTickWork = 256;  // of a body, whatever its size
-constexpr size_t kItemWork = 16;
-constexpr size_t kCopyWork = 128;  // of each value within one that is copied
+constexpr size_t kSmallInput = size_t{256} << 10U;
+constexpr size_t kMostText = size_t{40} << 20U;  // the largest body, and a template's own words
+constexpr double kMostSeconds = 10.0;            // of the processor, where the limit has more
+constexpr double kClockStep = 0.001;
+constexpr milliseconds kLookEvery{50};         // whether all work shall end
+constexpr milliseconds kLongestStart{15'000};  // of a process, on a machine that is busy
+constexpr const char* kDoesNotSurvive = "the library that runs it does not survive it";
+// Of the clock on the wall, for each second of the processor.
+constexpr int kBusyMachine = 6;
 
-// Counts what a rendering uses, and ends the library's circles of contexts and macros, which would
-// never be freed.
-class Rendering {
- public:
-  explicit Rendering(const WorkLimit& limit) : limit_(limit), stack_(StackNow()) {}
-  Rendering(const Rendering&) = delete;
-  Rendering& operator=(const Rendering&) = delete;
-  ~Rendering() {
-    for (const std::weak_ptr<Context>& seen : contexts_) {
-      if (const std::shared_ptr<Context> context = seen.lock()) Clear(*context);
+std::unexpected<Error> Failed(std::string_view why) {
+  return Fail(Errc::kUnsupported, "the model's chat template fails: {}", why);
+}
+
+// What a child has said of one rendering.
+struct Said {
+  std::string text;
+  std::optional<Error> error;
+  bool is_done = false;
+  bool has_ended = false;  // the child
+  Trial::Outcome outcome = Trial::Outcome::kNotRun;
+  bool is_out_of_memory = false;
+  std::optional<double> processor_seconds;  // of all its renderings
+
+  void Add(std::string_view message) {
+    if (message.empty()) return;
+    const auto mark = static_cast<RenderMark>(message.front());
+    message.remove_prefix(1);
+    if (mark == RenderMark::kText) {
+      text += message;
+    } else if (mark == RenderMark::kError && !message.empty()) {
+      error = Error{.code = static_cast<Errc>(message.front()),
+                    .message = std::string(message.substr(1))};
+    } else if (mark == RenderMark::kDone) {
+      is_done = true;
+      AddTime(message);
+    } else if (mark == RenderMark::kEnd && message.size() >= 2) {
+      has_ended = true;
+      outcome = static_cast<Trial::Outcome>(message[0]);
+      is_out_of_memory = message[1] == '1';
+      AddTime(message.substr(2));
     }
   }
-
-  void Watch(const std::shared_ptr<Context>& context) {
-    if (last_ == context.get()) return;
-    last_ = context.get();
-    contexts_.emplace_back(context);
-  }
-  void Tick(const std::shared_ptr<Context>& context, size_t body_bytes) {
-    Watch(context);
-    if (!limit_.Look()) throw std::runtime_error("there is no time left");
-    Use(kTickWork + body_bytes);
-    for (const Value& key : context->keys()) Keep(context->get(key));
-    const uintptr_t now = StackNow();
-    if (std::max(now, stack_) - std::min(now, stack_) > kMaxStackBytes) {
-      throw std::runtime_error("it calls itself too deeply");
-    }
-  }
-  void Keep(const Value& value) {
-    const size_t bytes = value.is_string()                       ? value.size()
-                         : value.is_array() || value.is_object() ? value.size() * kItemWork
-                                                                 : 0;
-    if (bytes > kMaxValueBytes) throw std::runtime_error("it makes too long a text");
-    Use(bytes);
-  }
-  // A copy of all of it. So values are trees, of which the library makes an end.
-  Value Own(const Value& value, size_t depth = 0) {
-    if (depth > kMaxValueDepth) throw std::runtime_error("it nests values too deeply");
-    if (value.is_callable()) throw std::runtime_error("it stores a function");
-    Keep(value);
-    Use(kCopyWork);
-    if (value.is_array()) {
-      Value copy = Value::array();
-      for (size_t i = 0; i < value.size(); ++i) copy.push_back(Own(value.at(i), depth + 1));
-      return copy;
-    }
-    if (!value.is_object()) return value;
-    Value copy = Value::object();
-    value.for_each([&](const Value& key) { copy.set(key, Own(value.at(key), depth + 1)); });
-    return copy;
-  }
-  [[noreturn]] void Refuse(std::string words) {
-    refusal_ = std::move(words);
-    throw std::runtime_error("refused");
-  }
-  const std::optional<std::string>& refusal() const { return refusal_; }
 
  private:
-  // Not the address of a variable: sanitizers move those to the heap.
-  static uintptr_t StackNow() {
-    return reinterpret_cast<uintptr_t>(__builtin_frame_address(0));  // NOLINT
+  void AddTime(std::string_view bytes) {
+    if (bytes.size() == sizeof(uint32_t)) processor_seconds = TakeNumber(bytes) / 1000.0;
   }
-  static void Clear(Context& context) {
-    for (const Value& key : context.keys()) context.set(key, Value());
-  }
-  void Use(size_t work) {
-    work_ += work;
-    if (!limit_.Spend(work)) throw std::runtime_error("there is no time left");
-    if (work_ > kMaxWork) throw std::runtime_error("it does not come to an end");
-  }
-
-  const WorkLimit& limit_;
-  uintptr_t stack_;
-  size_t work_ = 0;
-  Context* last_ = nullptr;
-  std::vector<std::weak_ptr<Context>> contexts_;
-  std::optional<std::string> refusal_;
 };
 
-int64_t WholeNumber(const Value& value) {
-  if (!value.is_number_integer()) throw std::runtime_error("a whole number is needed");
-  return value.get<int64_t>();
+// Until when a child is waited for: its processor time, on a machine that is busy elsewhere.
+steady_clock::time_point EndOf(double processor_seconds) {
+  return steady_clock::now() + kLongestStart +
+         milliseconds(std::lround(processor_seconds * 1000) * kBusyMachine);
 }
 
-const Value& First(const ArgumentsValue& arguments) {
-  if (arguments.args.empty()) throw std::runtime_error("a function without its argument");
-  return arguments.args.front();
-}
+// A child, from its beginning on.
+class Child {
+ public:
+  explicit Child(MessageSocket socket) : socket_(std::move(socket)) {}
 
-Value Range(const ArgumentsValue& arguments) {
-  int64_t begin = 0;
-  int64_t step = 1;
-  int64_t end = WholeNumber(First(arguments));
-  if (arguments.args.size() > 1) begin = std::exchange(end, WholeNumber(arguments.args[1]));
-  if (arguments.args.size() > 2) step = WholeNumber(arguments.args[2]);
-  const auto is_small = [](int64_t n) { return n >= -kMaxRange && n <= kMaxRange; };
-  if (!is_small(begin) || !is_small(end) || !is_small(step) || step == 0) {
-    throw std::runtime_error("range() of too many");
-  }
-  Value numbers = Value::array();
-  for (int64_t n = begin; step > 0 ? n < end : n > end; n += step) numbers.push_back(Value(n));
-  return numbers;
-}
-
-// Python's writers of JSON have more arguments than the layout; none of them matters here.
-Value ToJson(ArgumentsValue& arguments) {
-  const Value indent = arguments.get_named("indent");
-  const int64_t width = indent.is_null() ? -1 : WholeNumber(indent);
-  if (width > kMaxIndent) throw std::runtime_error("too wide an indent");
-  const Value& value = First(arguments);
-  if (width >= 0) return value.get<JsonValue>().dump(static_cast<int>(width));
-  return value.dump(-1, /*to_json=*/true);
-}
-
-Value Now(const ArgumentsValue& arguments) {
-  const std::string format = First(arguments).get<std::string>();
-  const std::time_t now = std::time(nullptr);
-  std::tm local{};
-  localtime_r(&now, &local);
-  std::ostringstream text;
-  text << std::put_time(&local, format.c_str());
-  return text.str();
-}
-
-// The first letter of the text, or of each word, is a capital, all others are small.
-Value Capitals(std::string text, bool of_words) {
-  bool is_first = true;
-  for (char& c : text) {
-    const auto byte = static_cast<unsigned char>(c);
-    c = static_cast<char>(is_first ? std::toupper(byte) : std::tolower(byte));
-    is_first = of_words && std::isspace(byte) != 0;
-  }
-  return text;
-}
-
-using TemplateFunction = std::function<Value(const std::shared_ptr<Context>&, ArgumentsValue&)>;
-
-void SetFunction(Context& context, std::string_view name, const TemplateFunction& function) {
-  context.set(std::string(name), Value::callable(function));
-}
-
-void SetFunctions(Context& context, Rendering& rendering) {
-  using Scope = std::shared_ptr<Context>;
-  SetFunction(context, kTickFunction, [&rendering](const Scope& scope, ArgumentsValue& arguments) {
-    rendering.Tick(scope, static_cast<size_t>(WholeNumber(First(arguments))));
-    return Value();
-  });
-  SetFunction(context, kKeepFunction, [&rendering](const Scope&, ArgumentsValue& arguments) {
-    rendering.Keep(First(arguments));
-    return First(arguments);
-  });
-  SetFunction(context, kOwnFunction, [&rendering](const Scope&, ArgumentsValue& arguments) {
-    return rendering.Own(First(arguments));
-  });
-  SetFunction(context, "namespace", [&rendering](const Scope&, ArgumentsValue& arguments) {
-    Value made = Value::object();
-    for (const auto& [name, value] : arguments.kwargs) made.set(name, rendering.Own(value));
-    return made;
-  });
-  SetFunction(context, "raise_exception",
-              [&rendering](const Scope&, ArgumentsValue& arguments) -> Value {
-                rendering.Refuse(First(arguments).to_str());
-              });
-  SetFunction(context, "range", [](const Scope&, ArgumentsValue& a) { return Range(a); });
-  SetFunction(context, "tojson", [](const Scope&, ArgumentsValue& a) { return ToJson(a); });
-  SetFunction(context, "strftime_now", [](const Scope&, ArgumentsValue& a) { return Now(a); });
-  for (const std::string_view method : {"capitalize", "title"}) {
-    SetFunction(context, method, [method](const Scope&, ArgumentsValue& arguments) {
-      return Capitals(First(arguments).to_str(), method == "title");
-    });
-  }
-  SetFunction(context, "first", [](const Scope&, ArgumentsValue& arguments) {
-    const Value& items = First(arguments);
-    return items.is_array() && items.size() > 0 ? items.at(size_t{0}) : Value();
-  });
-  const Value indent = context.get(Value("indent"));
-  SetFunction(context, "indent", [indent](const Scope& scope, ArgumentsValue& arguments) {
-    if (arguments.args.size() > 1 && WholeNumber(arguments.args[1]) > kMaxIndent) {
-      throw std::runtime_error("too wide an indent");
+  // nullopt: it is gone, or stands still.
+  Result<std::optional<std::string>> Next(steady_clock::time_point end, const WorkLimit& limit) {
+    while (!socket_.Await(kLookEvery)) {
+      TRY_STATUS(limit.Look());
+      if (steady_clock::now() > end) return std::nullopt;
     }
-    return indent.call(scope, arguments);
-  });
-}
+    return socket_.Read(end);
+  }
+  // False: it is no more.
+  Result<bool> Begins(double seconds, steady_clock::time_point end, const WorkLimit& limit) {
+    std::string request;
+    AppendNumber(request, static_cast<uint32_t>(std::ceil(seconds * 1000)) + 1);
+    if (!socket_.Write(request, end)) return false;
+    TRY(const auto answer, Next(end, limit));
+    return answer && answer->starts_with(static_cast<char>(RenderMark::kBegins));
+  }
+  Status Send(const TemplateInput& input, steady_clock::time_point end, const WorkLimit& limit) {
+    return WriteInput(
+        input,
+        [&](std::string_view part) -> Status {
+          TRY_STATUS(limit.Spend(part.size()));
+          socket_.Write(part, end);  // it says itself why it is gone
+          return {};
+        },
+        [&] { return limit.Look(); });
+  }
+  Result<Said> Listen(steady_clock::time_point end, const WorkLimit& limit) {
+    Said said;
+    while (!said.is_done && !said.has_ended) {
+      TRY(const auto message, Next(end, limit));
+      if (!message) break;
+      said.Add(*message);
+      if (said.text.size() > kMostText) return Failed("it makes too long a text");
+    }
+    return said;
+  }
+  // Since this was asked last.
+  double TakeSeconds(const Said& said) {
+    const double all = std::max(said.processor_seconds.value_or(0.0), seconds_);
+    return all - std::exchange(seconds_, all);
+  }
 
-// The library appends the place of a mistake, once for each level.
-std::string FirstWords(std::string_view text) {
-  return std::string(text.substr(0, std::min(text.find(" at row "), text.find('\n'))));
-}
+ private:
+  MessageSocket socket_;
+  double seconds_ = 0.0;  // of the processor
+};
 
 }  // namespace
 
+// Renderings of one size, one at a time.
+class ChatTemplate::Lane {
+ public:
+  explicit Lane(bool is_large) : is_large_(is_large) {}
+
+  Result<std::string> Render(ChildStarter& starter, const TemplateInput& input,
+                             const WorkLimit& limit) {
+    const std::scoped_lock lock(mutex_);
+    // What ends early leaves no child that is in the middle of something.
+    std::optional<Child> child = std::exchange(child_, std::nullopt);
+    const double seconds = std::min(limit.seconds_left(), kMostSeconds);
+    const auto end = EndOf(seconds);
+    TRY_STATUS(Begin(starter, child, seconds, end, limit));
+    if (!child) return Failed(kDoesNotSurvive);
+    TRY_STATUS(child->Send(input, end, limit));
+    TRY(Said said, child->Listen(end, limit));
+    double used = child->TakeSeconds(said);
+    // Two clocks: of the time that there was nothing is left.
+    if (said.outcome == Trial::Outcome::kTimedOut) used = std::max(used, seconds + kClockStep);
+    const Status charged = limit.Charge(used);
+    if (said.is_done) child_ = std::move(child);
+    TRY_STATUS(charged);
+    return TextOf(std::move(said));
+  }
+
+ private:
+  // A child that begins: the one that there is, or another one. None: it died each time.
+  Status Begin(ChildStarter& starter, std::optional<Child>& child, double seconds,
+               steady_clock::time_point end, const WorkLimit& limit) const {
+    constexpr int kTries = 3;  // the child may have died, and the helper
+    for (int i = 0; i < kTries; ++i) {
+      if (!child) {
+        TRY(MessageSocket socket, starter.Begin(is_large_ ? kAskLarge : kAskSmall));
+        child.emplace(std::move(socket));
+        TRY(const auto begins, child->Next(end, limit));
+        if (!begins) {
+          child.reset();
+          continue;
+        }
+      }
+      TRY(const bool begins, child->Begins(seconds, end, limit));
+      if (begins) return {};
+      child.reset();
+    }
+    return {};
+  }
+
+  // What it means for the request.
+  Result<std::string> TextOf(Said said) const {
+    if (said.error) return std::unexpected(*std::move(said.error));
+    if (said.is_done) return std::move(said.text);
+    if (said.is_out_of_memory) {
+      const uint64_t most = (is_large_ ? kLargeRenderMemory : kSmallRenderMemory) >> 20U;
+      return Fail(is_large_ ? Errc::kInvalidRequest : Errc::kUnsupported,
+                  "the model's chat template fails: it needs more than {} MiB for the conversation",
+                  most);
+    }
+    return Failed(said.outcome == Trial::Outcome::kTimedOut ? "it does not come to an end"
+                                                            : kDoesNotSurvive);
+  }
+
+  const bool is_large_;
+  std::mutex mutex_;
+  std::optional<Child> child_;  // waits for the next
+};
+
 struct ChatTemplate::Impl {
-  std::shared_ptr<minja::TemplateNode> root;
-  std::string bos;
-  std::string eos;
+  std::unique_ptr<ChildStarter> starter;
+  Lane small{/*is_large=*/false};
+  Lane large{/*is_large=*/true};
 };
 
 ChatTemplate::ChatTemplate(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
@@ -241,38 +207,33 @@ ChatTemplate& ChatTemplate::operator=(ChatTemplate&&) noexcept = default;
 ChatTemplate::~ChatTemplate() = default;
 
 Result<ChatTemplate> ChatTemplate::Parse(std::string_view text, std::string_view bos,
-                                         std::string_view eos) {
-  std::string unix_text(text);
-  for (size_t at = 0; (at = unix_text.find("\r\n", at)) != std::string::npos;)
-    unix_text.erase(at, 1);
-  TRY(const std::string guarded, GuardTemplate(unix_text));
-  try {
-    auto root = minja::Parser::parse(
-        guarded, {.trim_blocks = true, .lstrip_blocks = true, .keep_trailing_newline = false});
-    return ChatTemplate(
-        std::make_unique<Impl>(std::move(root), std::string(bos), std::string(eos)));
-  } catch (const std::exception& error) {
-    return Fail(Errc::kUnsupported, "{}", FirstWords(error.what()));
+                                         std::string_view eos, const ControlTexts& controls) {
+  auto impl = std::make_unique<Impl>();
+  TRY(impl->starter, ChildStarter::Start(TemplateWork({.text = std::string(text),
+                                                       .bos = std::string(bos),
+                                                       .eos = std::string(eos),
+                                                       .controls = controls})));
+  const auto end = EndOf(std::chrono::duration<double>(kLongestParse).count());
+  for (int i = 0; i < 2; ++i) {  // the helper may die of something else
+    TRY(MessageSocket socket, impl->starter->Begin(kAskParsed));
+    Child child(std::move(socket));
+    TRY(const auto begins, child.Next(end, {}));
+    if (!begins) continue;
+    TRY(Said said, child.Listen(end, {}));
+    if (said.error) return std::unexpected(*std::move(said.error));
+    if (said.has_ended) return ChatTemplate(std::move(impl));
   }
+  return Fail(Errc::kUnsupported, "{}", kDoesNotSurvive);
 }
 
 Result<std::string> ChatTemplate::Render(const TemplateInput& input, const WorkLimit& limit) const {
-  Rendering rendering(limit);
-  try {
-    TRY(Value variables, TemplateValues(input, impl_->bos, impl_->eos, limit));
-    const std::shared_ptr<Context> context = Context::make(std::move(variables));
-    rendering.Watch(context);
-    SetFunctions(*context, rendering);
-    return impl_->root->render(context);
-  } catch (const std::exception& error) {
-    TRY_STATUS(limit.status());
-    if (rendering.refusal()) {
-      return Fail(Errc::kInvalidRequest, "the model's chat template refuses the conversation: {}",
-                  *rendering.refusal());
-    }
-    return Fail(Errc::kUnsupported, "the model's chat template fails: {}",
-                FirstWords(error.what()));
-  }
+  TRY_STATUS(limit.Look());
+  Lane& lane = SizeOf(input) > kSmallInput ? impl_->large : impl_->small;
+  return lane.Render(*impl_->starter, input, limit);
 }
+
+int ChatTemplate::spawner_id() const { return impl_->starter->spawner_id(); }
+
+int ChatTemplate::helper_id() const { return impl_->starter->helper_id(); }
 
 }  // namespace moestro

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: MIT
-// A model's chat template. The library that runs Jinja stays in template.cc.
+// A model's chat template. It is rendered in a process of its own (template_process.h), since it
+// comes with a model, and the library that runs it trusts it.
 //
-// Immutable after Parse(); any thread may read it.
+// Thread rule: any thread. Two renderings run at a time: one of a large conversation, one of a
+// small one.
 #pragma once
 
 #include <memory>
@@ -29,27 +31,30 @@ struct TemplateInput {
   std::string_view arguments = {};  // JSON text of an object; its keys are variables
   bool add_assistant = true;
   TemplateForms forms = {};
-  // Marked in tools, arguments and calls; the turns' texts come as they shall be. Null: nothing is.
-  const ControlTexts* controls = nullptr;
 };
 
 class ChatTemplate {
  public:
-  // kUnsupported with the reason: it cannot be parsed, or might not end well (template_guard.h).
+  // Forks: the rules of ChildStarter::Start() hold. `controls` are marked in tools, arguments and
+  // calls; the turns' texts come as they shall be. kUnsupported with the reason: it cannot be
+  // parsed, or the library does not survive that. kIo: there can be no process.
   static Result<ChatTemplate> Parse(std::string_view text, std::string_view bos,
-                                    std::string_view eos);
+                                    std::string_view eos, const ControlTexts& controls = {});
   ChatTemplate(ChatTemplate&&) noexcept;
   ChatTemplate& operator=(ChatTemplate&&) noexcept;
   ~ChatTemplate();
 
   // kInvalidRequest with the template's own words if it refuses, or for JSON in `input` that is
-  // none; kUnsupported if it fails otherwise, or uses more time,
-  // memory or stack than a rendering may: what the conversation holds does not matter for that
-  // promise, since values are counted as they are made. JSON keeps its keys' order. The time of day
-  // is in the text only if the template asks for it. And what the limit says.
+  // none, or if a large conversation takes more memory than a rendering may; kUnsupported if it
+  // fails otherwise, or takes more than a rendering may; kIo: there is no process for it. JSON
+  // keeps its keys' order. The time of day is in the text only if the template asks for it. And
+  // what the limit says, which the time of the rendering's process counts for.
   Result<std::string> Render(const TemplateInput& input, const WorkLimit& limit = {}) const;
+  int spawner_id() const;  // process numbers, for tests
+  int helper_id() const;
 
  private:
+  class Lane;
   struct Impl;
   explicit ChatTemplate(std::unique_ptr<Impl> impl);
   std::unique_ptr<Impl> impl_;

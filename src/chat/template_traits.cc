@@ -8,6 +8,7 @@
 namespace moestro {
 namespace {
 
+constexpr double kMostProbing = 5.0;  // seconds of the processor, of a template that may not end
 constexpr std::string_view kSystem = "Probe of system.";
 constexpr std::string_view kResult = "Probe of result.";
 constexpr std::string_view kTool = "probe_tool";
@@ -50,7 +51,8 @@ class Prober {
                  .tools = tools,
                  .arguments = {},
                  .add_assistant = false,
-                 .forms = forms})
+                 .forms = forms},
+                limit_)
         .value_or("");
   }
 
@@ -119,6 +121,7 @@ class Prober {
 
   const ChatTemplate& template_;
   std::string_view text_;
+  WorkLimit limit_{{.processor_seconds = kMostProbing}};
   std::vector<Tool> tools_{{.name = std::string(kTool),
                             .description = "Probe.",
                             .parameters = R"({"type": "object", "properties": {}})"}};

@@ -20,13 +20,12 @@ using minja::Value;
 
 constexpr size_t kMostValues = size_t{1} << 18U;  // of a conversation's JSON; 150 bytes each
 constexpr size_t kMostKeys = 2048;                // of an object
-constexpr size_t kTurnSteps = 256;                // beside its text
 
 // Makes the library's values of a JSON text. Its own way takes the square of an object's keys, and
 // some of its functions do, so keys are bounded. Depth is bounded for its recursion.
 class ValueBuilder final : public nlohmann::json_sax<JsonValue> {
  public:
-  ValueBuilder(size_t most_values, const ControlTexts* controls)
+  ValueBuilder(size_t most_values, const ControlTexts& controls)
       : values_left_(most_values), controls_(controls) {}
 
   bool null() override { return Add(Value()); }
@@ -75,7 +74,7 @@ class ValueBuilder final : public nlohmann::json_sax<JsonValue> {
   };
 
   void Mark(std::string& text) const {
-    if (controls_ != nullptr) text = MarkControls(*controls_, text);
+    if (!controls_.empty()) text = MarkControls(controls_, text);
   }
   bool Refuse(std::string why) {
     error_ = std::move(why);
@@ -108,7 +107,7 @@ class ValueBuilder final : public nlohmann::json_sax<JsonValue> {
   }
 
   size_t values_left_;
-  const ControlTexts* controls_;  // marked in all texts; null: none
+  const ControlTexts& controls_;  // marked in all texts
   std::vector<Level> open_;
   Value root_;
   std::string error_;
@@ -117,11 +116,10 @@ class ValueBuilder final : public nlohmann::json_sax<JsonValue> {
 // What a template sees of a conversation.
 class Conversation {
  public:
-  Conversation(const TemplateInput& input, const WorkLimit& limit)
-      : forms_(input.forms), controls_(input.controls), limit_(limit) {}
+  Conversation(const TemplateForms& forms, const ControlTexts& controls)
+      : forms_(forms), controls_(controls) {}
 
   Result<Value> Parse(std::string_view text, std::string_view what) {
-    TRY_STATUS(limit_.Spend(text.size()));
     // The library takes it for the end and reads no further.
     if (const size_t zero = text.find('\0'); zero != std::string_view::npos) {
       return Fail(Errc::kInvalidRequest, "{}: not JSON: mistake at byte {}", what, zero + 1);
@@ -134,9 +132,11 @@ class Conversation {
     return std::move(builder.root());
   }
 
-  Result<Value> Turns(std::span<const ChatTurn> turns) {
+  // Takes each out of its place, so that large texts are not there twice.
+  Result<Value> Turns(std::span<ChatTurn> turns) {
     Value values = Value::array();
-    for (const ChatTurn& turn : turns) {
+    for (ChatTurn& place : turns) {
+      const ChatTurn turn = std::exchange(place, {});
       TRY(const Value value, Turn(turn));
       values.push_back(value);
     }
@@ -159,9 +159,7 @@ class Conversation {
   }
 
  private:
-  std::string Marked(const std::string& text) const {
-    return controls_ == nullptr ? text : MarkControls(*controls_, text);
-  }
+  std::string Marked(const std::string& text) const { return MarkControls(controls_, text); }
   static Value Function(const Value& function) {
     Value value = Value::object();
     value.set("type", "function");
@@ -175,7 +173,6 @@ class Conversation {
     function.set("arguments", Marked(call.arguments));
     if (forms_.has_object_arguments) {
       const auto object = Parse(call.arguments.empty() ? "{}" : call.arguments, "arguments");
-      TRY_STATUS(limit_.status());
       // What a client kept of a broken call stays text.
       if (object && object->is_object()) function.set("arguments", *object);
     }
@@ -185,7 +182,6 @@ class Conversation {
   }
 
   Result<Value> Turn(const ChatTurn& turn) {
-    TRY_STATUS(limit_.Spend(kTurnSteps + turn.content.size() + turn.reasoning.size()));
     Value value = Value::object();
     value.set("role", turn.role);
     value.set("content", turn.content);
@@ -206,16 +202,15 @@ class Conversation {
   }
 
   const TemplateForms& forms_;
-  const ControlTexts* controls_;
-  const WorkLimit& limit_;
+  const ControlTexts& controls_;
   size_t values_left_ = kMostValues;
 };
 
 }  // namespace
 
-Result<minja::Value> TemplateValues(const TemplateInput& input, const std::string& bos,
-                                    const std::string& eos, const WorkLimit& limit) {
-  Conversation conversation(input, limit);
+Result<minja::Value> TemplateValues(SentInput input, const std::string& bos, const std::string& eos,
+                                    const ControlTexts& controls) {
+  Conversation conversation(input.forms, controls);
   Value values = Value::object();
   if (!input.arguments.empty()) {
     TRY(values, conversation.Parse(input.arguments, "the template's arguments"));

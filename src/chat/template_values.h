@@ -5,8 +5,8 @@
 #include <string>
 
 #include "base/result.h"
-#include "base/work_limit.h"
-#include "chat/template.h"
+#include "chat/control_text.h"
+#include "chat/template_message.h"
 
 namespace minja {
 class Value;
@@ -14,11 +14,11 @@ class Value;
 
 namespace moestro {
 
-// The template's variables, an object. Values are trees. Takes time in proportion to the texts.
-// kInvalidRequest for JSON that is none, has an object of more than 2048 keys (the library looks
-// for a key among all of them) or more than 262144 values together, but for a call's arguments,
-// which stay text then. And what the limit says.
-Result<minja::Value> TemplateValues(const TemplateInput& input, const std::string& bos,
-                                    const std::string& eos, const WorkLimit& limit);
+// The template's variables, an object. Takes time in proportion to the texts, and the texts with
+// it. `controls` are marked as in ChatTemplate::Parse(). kInvalidRequest for JSON that is none, has
+// an object of more than 2048 keys (the library looks for a key among all of them) or more than
+// 262144 values together, but for a call's arguments, which stay text then.
+Result<minja::Value> TemplateValues(SentInput input, const std::string& bos, const std::string& eos,
+                                    const ControlTexts& controls);
 
 }  // namespace moestro

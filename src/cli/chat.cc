@@ -42,32 +42,31 @@ Result<std::optional<std::string>> Ask(Output& output) {
   }
 }
 
-// Answers one message. False: it did not fit, the conversation is as before.
-Result<bool> Say(Conversation& conversation, std::string message, TerminalSession& session,
-                 const GenerateOptions& options, Output& output) {
+// Answers one message. Not: why it could not be said, the conversation is as before.
+Result<std::optional<Error>> Say(Conversation& conversation, std::string message,
+                                 TerminalSession& session, const GenerateOptions& options,
+                                 Output& output) {
   const auto tokens = conversation.Ask(std::move(message));
-  if (!tokens && tokens.error().code == Errc::kInvalidRequest) {
+  if (!tokens) {
     Notice(Format("({}; /clear starts a new conversation)", tokens.error().message));
-    return false;
+    return tokens.error();
   }
-  if (!tokens) return std::unexpected(tokens.error());
   TRY(Generated made, Show(session, *tokens, options, output));
   conversation.Answered(std::move(made.text));
-  return true;
+  return std::nullopt;
 }
 
 }  // namespace
 
-Status RunChat(TerminalSession& session, const ChatOptions& options, Output& output) {
-  Conversation conversation(session.session(), options.system);
+Status RunChat(TerminalSession& session, const ChatFormat& format, const ChatOptions& options,
+               Output& output) {
+  Conversation conversation(session.session(), format, options.system);
   const auto say = [&](std::string message) {
     return Say(conversation, std::move(message), session, options.generate, output);
   };
   if (options.first) {
-    TRY(const bool fits, say(*options.first));
-    if (!fits && !options.asks_on) {
-      return Fail(Errc::kInvalidRequest, "the message does not fit the context; raise --ctx");
-    }
+    TRY(std::optional<Error> unsaid, say(*options.first));
+    if (unsaid && !options.asks_on) return std::unexpected(*std::move(unsaid));
   }
   if (options.asks_on) Notice("(/clear starts a new conversation, /exit or Ctrl-D ends it)");
   while (options.asks_on && !output.closed()) {

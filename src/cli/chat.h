@@ -7,6 +7,7 @@
 #include <string>
 
 #include "base/result.h"
+#include "chat/chat_format.h"
 #include "cli/output.h"
 #include "cli/terminal_session.h"
 #include "text/generate.h"
@@ -21,8 +22,10 @@ struct ChatOptions {
 };
 
 // Until the end of the input, /exit, an interrupt while waiting for input, or a closed output.
-// A message that no longer fits is refused with a notice, and the conversation goes on without it.
-Status RunChat(TerminalSession& session, const ChatOptions& options, Output& output);
+// A message that no longer fits, or that the template does not write, is refused with a notice, and
+// the conversation goes on without it.
+Status RunChat(TerminalSession& session, const ChatFormat& format, const ChatOptions& options,
+               Output& output);
 
 // Each line from standard input begins a text of its own, which the model continues.
 Status RunLines(TerminalSession& session, const GenerateOptions& options, Output& output);

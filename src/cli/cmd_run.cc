@@ -13,6 +13,7 @@
 #include "base/json.h"
 #include "base/log.h"
 #include "base/output_file.h"
+#include "chat/chat_format.h"
 #include "cli/beam_run.h"
 #include "cli/chat.h"
 #include "cli/commands.h"
@@ -29,6 +30,7 @@
 #include "cli/text_input.h"
 #include "native/native_engine.h"
 #include "offline/eval/one_step_kl.h"
+#include "text/conversation.h"
 #include "text/draft_options.h"
 #include "text/text_file.h"
 
@@ -129,13 +131,22 @@ Status Complete(const RunOptions& options, const Prompt& prompt, TerminalSession
   return PrintJson(options, prompt.text, *made, session.session(), checked, output);
 }
 
+// How the model takes a conversation, and what is wrong with that; nullopt: it has no template.
+// Forks, so there must be no second thread as yet.
+std::optional<ChatFormat> FormatOf(const Vocab& vocab) {
+  if (!vocab.has_chat_template()) return std::nullopt;
+  ChatFormat format = ChatFormat::Make(ChatModelOf(vocab, vocab.chat_template()));
+  for (const std::string& warning : format.warnings()) LogWarning("{}", warning);
+  return format;
+}
+
 Status Converse(const RunOptions& options, const std::optional<std::string>& prompt,
-                TerminalSession& session, Output& output) {
+                const std::optional<ChatFormat>& format, TerminalSession& session, Output& output) {
   const GenerateOptions generate{.max_tokens = options.n_predict, .stops = options.stops};
   const bool asks_on = isatty(STDIN_FILENO) == 1 && !options.single_turn;
-  if (session.session().vocab().has_chat_template()) {
+  if (format) {
     return RunChat(
-        session,
+        session, *format,
         {.system = options.system, .first = prompt, .asks_on = asks_on, .generate = generate},
         output);
   }
@@ -229,6 +240,8 @@ Status Run(RunOptions& options) {
   }
   Output output(STDOUT_FILENO);
   if (options.beams.beams) return FollowBeams(options, path, prompt, *terminal, output);
+  const std::optional<ChatFormat> format =
+      converses ? FormatOf(session.vocab()) : std::optional<ChatFormat>();
   TRY_STATUS(session.DraftWith(options.draft));
   TRY_STATUS(terminal->Start());
   if (!options.session.empty()) TRY_STATUS(session.Resume(options.session));
@@ -245,7 +258,7 @@ Status Run(RunOptions& options) {
         });
   }
   const auto first = source ? std::optional(prompt.text) : std::nullopt;
-  TRY_STATUS(converses ? Converse(options, first, *terminal, output)
+  TRY_STATUS(converses ? Converse(options, first, format, *terminal, output)
                        : Complete(options, prompt, *terminal, checked, output));
   if (!options.session.empty()) TRY_STATUS(session.Save(options.session));
   session.engine().SetPlanObserver({});

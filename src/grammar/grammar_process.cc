@@ -11,7 +11,7 @@
 #include <string_view>
 #include <utility>
 
-#include "grammar/trial.h"
+#include "sandbox/trial.h"
 
 namespace moestro {
 namespace {

@@ -15,9 +15,9 @@
 
 #include "base/result.h"
 #include "grammar/grammar_state.h"
-#include "grammar/message_socket.h"
 #include "grammar/token_filter.h"
 #include "model/vocab.h"
+#include "sandbox/message_socket.h"
 
 namespace moestro {
 

@@ -17,8 +17,8 @@
 #include "base/result.h"
 #include "core/ids.h"
 #include "grammar/token_filter.h"
-#include "grammar/trial.h"
 #include "model/vocab.h"
+#include "sandbox/trial.h"
 
 struct llama_sampler;  // NOLINT(readability-identifier-naming)
 

@@ -48,8 +48,6 @@ class CorruptionTest : public testing::TestWithParam<const char*> {
         for (const Token token : *tokens) vocab.Piece(token);
       }
     }
-    const std::vector<ChatMessage> turns{{"user", "hello"}};
-    const auto ignored = vocab.ApplyChatTemplate(turns, true);
     return {};
   }
   Status ReadAll(bool with_vocab) const {

@@ -213,43 +213,4 @@ bool Vocab::has_token(std::string_view text) const {
   return tokens && tokens->size() == 1 && Spelling(tokens->front()) == text;
 }
 
-Result<std::string> Vocab::ApplyChatTemplate(std::span<const ChatMessage> turns,
-                                             bool add_assistant) const {
-  const char* chat_template = llama_model_chat_template(model_.get(), nullptr);
-  if (chat_template == nullptr) {
-    return Fail(Errc::kUnsupported, "{} has no chat template; give a plain prompt instead", path_);
-  }
-  std::vector<llama_chat_message> messages;
-  size_t bytes = 0;
-  for (const ChatMessage& turn : turns) {
-    if (turn.role.contains('\0') || turn.content.contains('\0')) {
-      return Fail(Errc::kInvalidRequest, "message {} contains a zero byte", messages.size());
-    }
-    messages.push_back({.role = turn.role.c_str(), .content = turn.content.c_str()});
-    bytes += turn.role.size() + turn.content.size();
-  }
-  constexpr size_t kMaxBytes = std::numeric_limits<int32_t>::max() / 8;
-  if (bytes > kMaxBytes) {
-    return Fail(Errc::kInvalidRequest, "the messages have {} bytes, at most {} can be formatted",
-                bytes, kMaxBytes);
-  }
-  std::string text(2 * bytes + 256, '\0');
-  const auto apply = [&] {
-    return llama_chat_apply_template(chat_template, messages.data(), messages.size(), add_assistant,
-                                     text.data(), static_cast<int32_t>(text.size()));
-  };
-  int32_t length = apply();
-  if (std::cmp_greater(length, text.size())) {
-    text.resize(static_cast<size_t>(length));
-    length = apply();
-  }
-  if (length < 0) {
-    return Fail(Errc::kUnsupported,
-                "the chat template of {} is none that libllama knows; give a plain prompt instead",
-                path_);
-  }
-  text.resize(static_cast<size_t>(length));
-  return text;
-}
-
 }  // namespace moestro

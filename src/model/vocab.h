@@ -6,7 +6,6 @@
 
 #include <cstdint>
 #include <memory>
-#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -20,11 +19,6 @@ struct llama_model;
 struct llama_vocab;
 
 namespace moestro {
-
-struct ChatMessage {
-  std::string role;  // "system", "user", "assistant"
-  std::string content;
-};
 
 class Vocab {
  public:
@@ -50,10 +44,6 @@ class Vocab {
   std::string Piece(Token token) const;
   // The same, but control tokens are spelled: "<|im_end|>".
   std::string Spelling(Token token) const;
-  // The model's own template applied to the turns; ChatML-like fallback is NOT guessed: without a
-  // template, or with one libllama does not know, kUnsupported with the remedy.
-  Result<std::string> ApplyChatTemplate(std::span<const ChatMessage> turns,
-                                        bool add_assistant) const;
   bool has_chat_template() const { return !chat_template().empty(); }
   std::string chat_template() const;  // Jinja, as the model has it; empty: none
   // Text of the tokens that begin and end a text; empty: none.

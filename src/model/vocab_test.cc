@@ -146,26 +146,13 @@ TEST_F(VocabTest, KnowsModelsWithoutText) {
   EXPECT_FALSE(vocab->is_end(5));
   EXPECT_EQ(vocab->Tokenize("hello", true, false).error().code, Errc::kInvalidRequest);
   EXPECT_FALSE(vocab->has_chat_template());
-  EXPECT_EQ(vocab->ApplyChatTemplate({}, true).error().code, Errc::kUnsupported);
 }
 
-TEST_F(VocabTest, AppliesTheModelsChatTemplate) {
-  const auto vocab = Load(ByteLevel());
+TEST_F(VocabTest, HasTheModelsChatTemplate) {
+  const auto vocab = Load(ByteLevel().Set("tokenizer.chat_template", "{{ unheard of }}"));
   ASSERT_TRUE(vocab);
-  ASSERT_TRUE(vocab->has_chat_template());
-  const std::string long_text(5000, 'x');
-  const std::vector<ChatMessage> turns{{"system", "Be kind."}, {"user", long_text}};
-  EXPECT_EQ(vocab->ApplyChatTemplate(turns, true).value(),
-            "<|im_start|>system\nBe kind.<|im_end|>\n<|im_start|>user\n" + long_text +
-                "<|im_end|>\n<|im_start|>assistant\n");
-  EXPECT_EQ(
-      vocab->ApplyChatTemplate(std::vector<ChatMessage>{{"user", std::string("a\0b", 3)}}, true)
-          .error()
-          .code,
-      Errc::kInvalidRequest);
-  const auto strange = Load(ByteLevel().Set("tokenizer.chat_template", "{{ unheard of }}"));
-  ASSERT_TRUE(strange);
-  EXPECT_EQ(strange->ApplyChatTemplate(turns, true).error().code, Errc::kUnsupported);
+  EXPECT_TRUE(vocab->has_chat_template());
+  EXPECT_EQ(vocab->chat_template(), "{{ unheard of }}");
 }
 
 TEST_F(VocabTest, RefusesVocabulariesThatLibllamaWouldAbortOn) {

@@ -42,6 +42,7 @@
 #include "serve/request_lines.h"
 #include "serve/routes.h"
 #include "serve/scheduler.h"
+#include "text/conversation.h"
 
 namespace moestro {
 namespace {
@@ -260,12 +261,9 @@ AccessRules AccessFor(const ServerOptions& options, bool has_keys) {
 
 // And says which it is, and what is wrong with it.
 ChatFormat FormatFor(const std::string& chat_template, const Vocab& vocab) {
-  ChatFormat format = ChatFormat::Make(
-      {.template_text = chat_template,
-       .bos = vocab.begin_text(),
-       .eos = vocab.end_text(),
-       .has_chatml_marks = vocab.has_token("<|im_start|>") && vocab.has_token("<|im_end|>"),
-       .control_texts = vocab.control_texts()});
+  ChatModel model = ChatModelOf(vocab, chat_template);
+  model.control_texts = vocab.control_texts();
+  ChatFormat format = ChatFormat::Make(model);
   LogInfo("{}", format.description());
   for (const std::string& warning : format.warnings()) LogWarning("{}", warning);
   return format;
@@ -306,9 +304,11 @@ Status Serve(const ServerOptions& options, const std::function<void(const std::s
     LogWarning("{} has no tokenizer: only completions of prompts of tokens work, without text",
                options.model);
   }
-  // Forks, which a process of one thread can do well.
+  // These fork, which a process of one thread can do well.
   TRY(const std::unique_ptr<GrammarChecker> grammars,
       GrammarChecker::Start(vocab, {.n_tokens = file.n_vocab(), .most_texts = options.parallel}));
+  TRY(const std::string chat_template, ChosenTemplate(options.chat_template, vocab));
+  const ChatFormat format = FormatFor(chat_template, vocab);
   AccessRules access = AccessFor(options, !keys.empty());
   Routes routes({.keys = std::move(keys), .access = std::move(access)});
   RequestLines log(STDERR_FILENO);
@@ -329,8 +329,6 @@ Status Serve(const ServerOptions& options, const std::function<void(const std::s
   listens(AddressOf(options.host, http->port()));
   StopSignals signals(options.drain_seconds, [&] { routes.SetDraining(); });
 
-  TRY(const std::string chat_template, ChosenTemplate(options.chat_template, vocab));
-  const ChatFormat format = FormatFor(chat_template, vocab);
   ServedModel card = MakeCard(options, file);
   AddFormat(chat_template, vocab, format, card);
   EngineOptions engine_options = options.engine;

@@ -77,7 +77,7 @@ ApiResult<RenderedChat> RenderChat(const ReadyModel& model, const ApiRequest& re
 
 // Marks of thoughts and calls may be control tokens.
 bool ReadsMarks(const AnswerStyle& style) {
-  return style.calls != CallFormat::kNone || !style.reasoning_begin.empty();
+  return style.calls.shape != CallShape::kNone || !style.reasoning_begin.empty();
 }
 
 // What a prompt is answered with, beside what the request says.

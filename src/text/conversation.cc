@@ -6,23 +6,32 @@
 #include "base/json.h"
 
 namespace moestro {
+namespace {
 
-Conversation::Conversation(Session& session, std::optional<std::string> system)
-    : session_(session), system_(std::move(system)) {
+ChatTurn Turn(std::string role, std::string content) {
+  ChatTurn turn;
+  turn.role = std::move(role);
+  turn.content = std::move(content);
+  return turn;
+}
+
+}  // namespace
+
+Conversation::Conversation(Session& session, const ChatFormat& format,
+                           std::optional<std::string> system)
+    : session_(session), format_(format), system_(std::move(system)) {
   Clear();
   Recall();
 }
 
 void Conversation::Clear() {
   turns_.clear();
-  if (system_) turns_.push_back({"system", *system_});
+  if (system_) turns_.push_back(Turn("system", *system_));
 }
 
 Result<std::vector<Token>> Conversation::Ask(std::string message) {
-  turns_.push_back({"user", std::move(message)});
-  Result<std::vector<Token>> tokens = std::vector<Token>();
-  const auto text = session_.vocab().ApplyChatTemplate(turns_, true);
-  tokens = text ? session_.Tokenize(*text, true) : std::unexpected(text.error());
+  turns_.push_back(Turn("user", std::move(message)));
+  Result<std::vector<Token>> tokens = Tokens();
   if (tokens && tokens->size() >= session_.limit().n_ctx) {
     tokens = Fail(Errc::kInvalidRequest,
                   "this does not fit: with all before it, it has more tokens than the context "
@@ -33,31 +42,47 @@ Result<std::vector<Token>> Conversation::Ask(std::string message) {
   return tokens;
 }
 
+Result<std::vector<Token>> Conversation::Tokens() const {
+  ChatInput input;
+  input.turns = turns_;
+  TRY(const RenderedChat chat, format_.Render(input, {}));
+  const std::string begin = session_.vocab().begin_text();
+  const bool is_begun = !begin.empty() && chat.prompt.starts_with(begin);
+  return session_.Tokenize(chat.prompt, /*parse_special=*/true, /*add_special=*/!is_begun);
+}
+
 void Conversation::Answered(std::string text) {
-  turns_.push_back({"assistant", std::move(text)});
+  turns_.push_back(Turn("assistant", std::move(text)));
   Remember();
 }
 
 void Conversation::Recall() {
   const Result<Json> notes = Json::Parse(session_.notes());
   if (!notes) return;  // none, or of a text that was no conversation
-  std::vector<ChatMessage> turns;
+  std::vector<ChatTurn> turns;
   for (size_t i = 0; i < notes->size(); ++i) {
     const auto turn = notes->At(i);
     const auto role = turn->Find("role");
     const auto content = turn->Find("content");
     if (!role || !role->text() || !content || !content->text()) return;
-    turns.push_back({*role->text(), *content->text()});
+    turns.push_back(Turn(*role->text(), *content->text()));
   }
   if (!turns.empty()) turns_ = std::move(turns);
 }
 
 void Conversation::Remember() {
   Json notes = Json::Array();
-  for (const ChatMessage& turn : turns_) {
+  for (const ChatTurn& turn : turns_) {
     notes.Push(std::move(Json::Object().Set("role", turn.role).Set("content", turn.content)));
   }
   session_.notes() = notes.Dump();
+}
+
+ChatModel ChatModelOf(const Vocab& vocab, std::string template_text) {
+  return {.template_text = std::move(template_text),
+          .bos = vocab.begin_text(),
+          .eos = vocab.end_text(),
+          .has_chatml_marks = vocab.has_token("<|im_start|>") && vocab.has_token("<|im_end|>")};
 }
 
 }  // namespace moestro

@@ -9,7 +9,7 @@
 #include <limits>
 
 #include "grammar/grammar_state.h"
-#include "grammar/trial.h"
+#include "sandbox/trial.h"
 
 namespace moestro {
 namespace {

@@ -80,9 +80,12 @@ Status Session::Save(const std::string& path) {
 
 // Beside the engine a stretch without a place to cut may take 12 MiB, which the plan's share for
 // the process covers.
-Result<std::vector<Token>> Session::Tokenize(std::string_view text, bool parse_special) const {
+Result<std::vector<Token>> Session::Tokenize(std::string_view text, bool parse_special,
+                                             bool add_special) const {
   TokenStream stream(vocab_, FromText(text),
-                     {.parse_special = parse_special, .longest_piece_bytes = 32 * kKiB});
+                     {.add_special = add_special,
+                      .parse_special = parse_special,
+                      .longest_piece_bytes = 32 * kKiB});
   return Collect(stream, uint64_t{limit_.n_ctx} + 1);
 }
 

@@ -58,7 +58,9 @@ class Session {
   Sequence& sequence() { return *sequence_; }
 
   // The tokens of a text with all its special ones, at most one more than the context holds.
-  Result<std::vector<Token>> Tokenize(std::string_view text, bool parse_special) const;
+  // Those that begin and end a text only if it does not spell them itself (add_special).
+  Result<std::vector<Token>> Tokenize(std::string_view text, bool parse_special,
+                                      bool add_special = true) const;
 
   // Makes the text be `tokens`, reusing what it already has in common with them, and continues it.
   // `emit` as in TextParts. Engine::RequestStop() ends it with StopReason::kInterrupted if

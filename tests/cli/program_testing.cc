@@ -56,7 +56,7 @@ Program::Program(const std::filesystem::path& folder, const Start& start) {
   child_ = fork();
   CHECK(child_ >= 0);
   if (child_ == 0) {
-    dup2(in.read, STDIN_FILENO);
+    dup2(start.in_fd >= 0 ? start.in_fd : in.read, STDIN_FILENO);
     dup2(start.out_fd >= 0 ? start.out_fd : out.write, STDOUT_FILENO);
     dup2(err.write, STDERR_FILENO);
     // Shaders that a driver has compiled before are found again: compiling takes long and much

@@ -18,10 +18,12 @@ struct Finished {
   std::string err;
 };
 
-// `out_fd` >= 0 takes its standard output instead of Finished::out.
+// `out_fd` >= 0 takes its standard output instead of Finished::out, `in_fd` >= 0 is its standard
+// input instead of `input`.
 struct Start {
   std::vector<std::string> arguments;
   std::string input = {};
+  int in_fd = -1;
   int out_fd = -1;
 };
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Any bytes as a chat template: parsing and rendering must return.
+// Any bytes as a chat template: parsing and rendering must return, whatever becomes of the
+// processes that do it.
 #include <cstddef>
 #include <cstdint>
 #include <string_view>
@@ -7,11 +8,13 @@
 
 #include "base/check.h"
 #include "chat/template.h"
+#include "chat/template_spelling.h"
 
 namespace moestro {
 namespace {
 
 void Examine(std::string_view text) {
+  SpellForLibrary(text);
   const Result<ChatTemplate> parsed = ChatTemplate::Parse(text, "<s>", "</s>");
   if (!parsed) return;
   std::vector<ChatTurn> turns(3);

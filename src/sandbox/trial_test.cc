@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include "grammar/trial.h"
+#include "sandbox/trial.h"
 
 #include <gtest/gtest.h>
 #include <malloc.h>

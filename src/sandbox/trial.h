@@ -33,8 +33,12 @@ Trial TryInChild(const std::function<bool()>& work, TrialLimits limits);
 
 // For a child: what it may take of memory beyond what its parent uses (or as much as its parent has
 // freed and kept, if that is more), and 4 MiB of stack, less than any thread has that will do the
-// work for good. When it aborts there is no core and no debugger.
+// work for good. A limit is never raised. When it aborts there is no core and no debugger.
 void LimitChild(uint64_t more_bytes);
+
+// What this process has of memory that can be written, as LimitChild() counts it; 0 where /proc is
+// missing.
+uint64_t WritableBytes();
 
 // For a child: ends the process by SIGPROF when it has used that much processor time between
 // Resume() and Pause(). One at a time may run.

@@ -41,6 +41,8 @@ class MessageSocket {
 
   // Waits until there is something to read, or the other side is gone; false: neither, in time.
   bool Await(std::chrono::milliseconds time) const;
+  // The other side is gone, though it may have left something to read.
+  bool is_abandoned() const;
   // False, nullopt: the other side is gone or does not answer in time, or the message is too long.
   bool Write(std::string_view message, Deadline end);
   std::optional<std::string> Read(Deadline end);

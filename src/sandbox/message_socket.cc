@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include "grammar/message_socket.h"
+#include "sandbox/message_socket.h"
 
 #include <poll.h>
 #include <sys/socket.h>
@@ -80,7 +80,7 @@ uint32_t TakeNumber(std::string_view& bytes) {
 Result<std::pair<MessageSocket, MessageSocket>> MessageSocket::MakePair() {
   std::array<int, 2> ends{};
   if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends.data()) != 0) {
-    return Fail(Errc::kIo, "cannot make a socket to try out grammars: {}", std::strerror(errno));
+    return Fail(Errc::kIo, "cannot make a socket between processes: {}", std::strerror(errno));
   }
   return std::pair(MessageSocket(ends[0]), MessageSocket(ends[1]));
 }
@@ -92,6 +92,11 @@ void MessageSocket::Close() {
 
 bool MessageSocket::Await(milliseconds time) const {
   return AwaitEvent(fd_, POLLIN, steady_clock::now() + time);
+}
+
+bool MessageSocket::is_abandoned() const {
+  pollfd other = {fd_, POLLRDHUP, 0};
+  return poll(&other, 1, 0) > 0;
 }
 
 bool MessageSocket::Write(std::string_view message, Deadline end) {

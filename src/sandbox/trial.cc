@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include "grammar/trial.h"
+#include "sandbox/trial.h"
 
 #include <fcntl.h>
 #include <malloc.h>
@@ -79,13 +79,20 @@ void LimitChild(uint64_t more_bytes) {
   const rlim_t more = more_bytes - std::min<rlim_t>(more_bytes, mallinfo2().fordblks);
   // Of what can be written, not of addresses: the C library has reserved some for the blocks of
   // each of the parent's threads, and the child could take those.
-  std::array<rlim_t, 6> pages{};  // the last: of data and stack
-  std::ifstream statm("/proc/self/statm");
-  for (rlim_t& n : pages) statm >> n;
-  if (!statm) return;
-  const rlim_t most = pages.back() * static_cast<rlim_t>(sysconf(_SC_PAGESIZE)) + more;
-  const rlimit limit = {most, most};
+  const rlim_t now = WritableBytes();
+  if (now == 0) return;
+  const rlim_t most = now + more;
+  rlimit limit{};
+  getrlimit(RLIMIT_DATA, &limit);
+  limit.rlim_cur = limit.rlim_max = std::min(limit.rlim_max, most);
   setrlimit(RLIMIT_DATA, &limit);
+}
+
+uint64_t WritableBytes() {
+  std::array<uint64_t, 6> pages{};  // the last: of data and stack
+  std::ifstream statm("/proc/self/statm");
+  for (uint64_t& n : pages) statm >> n;
+  return statm ? pages.back() * static_cast<uint64_t>(sysconf(_SC_PAGESIZE)) : 0;
 }
 
 void ProcessorLimit::Resume() const {

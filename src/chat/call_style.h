@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: MIT
+// How a model writes calls of tools, as a value. Two interpreters read it: call_scan.h takes calls
+// out of an answer, call_rules.h writes the grammar that holds them. A model that writes calls in a
+// new way of a known shape is one more row of the table in call_style.cc.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+namespace moestro {
+
+// Where a call's name and arguments stand.
+enum class CallShape : uint8_t {
+  kNone,      // calls are not looked for
+  kEnvelope,  // {"name": NAME, KEY: {...}}
+  kObject,    // NAME {...}, with marks around
+  kTags,      // NAME, each argument between tags, with marks around
+  kChannels,  // <|channel|>commentary to=functions.NAME ...<|message|>{...}: channel_reader.cc
+};
+
+// The texts outlive it; empty: there is none.
+struct CallStyle {
+  CallShape shape = CallShape::kNone;
+  std::string_view title = "none";  // for the log
+  // Around each call, or around all calls in a row. A call that `may_lack_begin` may begin with
+  // what follows the mark.
+  std::string_view begin = {};
+  std::string_view end = {};
+  bool is_around_all = false;
+  bool may_lack_begin = false;
+  std::string_view list_begin = {};  // behind `begin` and before `end`, if that is around all
+  std::string_view list_end = {};
+  std::string_view separator = {};        // between calls, which is needed
+  std::string_view between = R"("\n"?)";  // GBNF of all that may stand between calls
+  bool has_lines = false;                 // `begin` and `end` stand on lines of their own
+  std::string_view arguments_key = {};    // kEnvelope
+  // kObject, kTags: CALL_BEGIN NAME NAME_END arguments CALL_END. Without NAME_END a name ends where
+  // the first tag begins.
+  std::string_view call_begin = {};
+  std::string_view name_end = {};
+  std::string_view call_end = {};
+  std::string_view before_end = {};  // kObject: NAME BEFORE_END anything NAME_END is read, too
+  // kObject: CALL_BEGIN KIND NAME_END NAME FENCE_BEGIN {...} FENCE_END CALL_END is read, too, and
+  // written if `is_fenced`. Fences stand on lines of their own.
+  std::string_view kind = {};
+  std::string_view fence_begin = {};
+  std::string_view fence_end = {};
+  bool is_fenced = false;
+  // kTags: KEY_BEGIN KEY KEY_END VALUE_BEGIN VALUE VALUE_END.
+  std::string_view key_begin = {};
+  std::string_view key_end = {};
+  std::string_view value_begin = {};
+  std::string_view value_end = {};
+
+  // A whole answer, or what follows `begin`, is a JSON object.
+  bool is_bare() const { return shape == CallShape::kEnvelope && may_lack_begin; }
+};
+
+// What is written before and behind a call's arguments, `begin` and `end` left out.
+struct AroundArguments {
+  std::string before;
+  std::string behind;
+};
+// REQUIRES: the shape is one of the three that are written in place.
+AroundArguments TextAround(const CallStyle& style, std::string_view name);
+
+// The style that the text of a chat template speaks of. nullopt: of none that is known.
+std::optional<CallStyle> FindCallStyle(std::string_view template_text);
+// Tagged JSON: what a model is told to write that knows no calls.
+CallStyle PlainCallStyle();
+// Some style's mark inside of calls.
+bool IsMarkInCalls(std::string_view text);
+
+// Marks of channels.
+inline constexpr std::string_view kChannelMark = "<|channel|>";
+inline constexpr std::string_view kStartMark = "<|start|>";
+inline constexpr std::string_view kMessageMark = "<|message|>";
+inline constexpr std::string_view kEndMark = "<|end|>";
+inline constexpr std::string_view kCallMark = "<|call|>";
+inline constexpr std::string_view kReturnMark = "<|return|>";
+inline constexpr std::string_view kConstrainMark = "<|constrain|>";
+inline constexpr std::string_view kRecipient = "to=functions.";
+
+}  // namespace moestro
