@@ -282,7 +282,8 @@ void HostedEngine::Parts::BeginSequence() {
 }
 
 // Rows from `first` on that go through the layers together. More rows with logits than there is
-// room for begin the next chunk.
+// room for begin the next chunk, and so do rows that libllama would put into another graph: the
+// server knows the rows of one.
 size_t HostedEngine::Parts::ChunkFrom(const Batch& batch, size_t first) const {
   size_t n = 0;
   size_t wanted = 0;
@@ -291,7 +292,7 @@ size_t HostedEngine::Parts::ChunkFrom(const Batch& batch, size_t first) const {
     if (batch.rows[first + n].wants_logits || watchers.route) ++wanted;
     if (wanted > outputs) break;
   }
-  return n;
+  return facts.has_states ? EvenRows(std::span(batch.rows).subspan(first, n)) : n;
 }
 
 Status HostedEngine::Parts::Compute(const Batch& batch, const LogitsSink& sink,

@@ -49,4 +49,21 @@ uint32_t RowsThatFit(const LearnedGraph& graph, const ExpertCatalog& catalog,
   return static_cast<uint32_t>(rows);
 }
 
+size_t EvenRows(std::span<const BatchRow> rows) {
+  const auto run_from = [&](size_t first) {
+    size_t n = 1;
+    while (first + n < rows.size() && rows[first + n].sequence == rows[first].sequence) ++n;
+    return n;
+  };
+  const size_t length = run_from(0);
+  size_t n = length;
+  while (n < rows.size() && run_from(n) == length) {
+    const bool is_known =
+        std::ranges::contains(rows.first(n), rows[n].sequence, &BatchRow::sequence);
+    if (is_known) break;
+    n += length;
+  }
+  return n;
+}
+
 }  // namespace moestro

@@ -2,9 +2,11 @@
 // From what the graph's experts are to what residency and the plan of memory must know.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <span>
 
+#include "core/batch.h"
 #include "core/expert_catalog.h"
 #include "core/model_id.h"
 #include "hosted/learned_graph.h"
@@ -21,5 +23,10 @@ MoeShape ShapeOf(std::span<const ExpertGroup> groups);
 // a chunk cannot be split once it is routed. 0: one row has no room. `slots`: by pool.
 uint32_t RowsThatFit(const LearnedGraph& graph, const ExpertCatalog& catalog,
                      std::span<const uint64_t> slots, uint32_t chunk);
+
+// Of the rows' beginning, as many as libllama computes in one graph where layers have a state: runs
+// of one sequence each, all as long as the first, of different sequences. It cuts other batches
+// into several graphs. REQUIRES: there are rows.
+size_t EvenRows(std::span<const BatchRow> rows);
 
 }  // namespace moestro
