@@ -2,6 +2,7 @@
 #include "hosted/expert_pages.h"
 
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include <cstring>
 
@@ -45,6 +46,15 @@ ExpertPages::ExpertPages(std::span<const ExpertGroup> groups, std::span<const Ma
   for (uint16_t g = 0; poisons_ && g < data_.size(); ++g) {
     for (uint16_t e = 0; e < is_there_[g].size(); ++e) Poison({.layer = {g}, .expert = {e}});
   }
+}
+
+Status ExpertPages::CheckBlock(uint64_t block) {
+  const auto page = static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
+  if (block == kPage && page == kPage) return {};
+  return Fail(Errc::kUnsupported,
+              "the hosted engine needs pages and blocks of {} bytes; this system has pages of {}, "
+              "and the model's disk blocks of {}",
+              kPage, page, block);
 }
 
 ExpertPages::Slice ExpertPages::SliceOf(ExpertKey key, size_t matrix) const {

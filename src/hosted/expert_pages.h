@@ -12,6 +12,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "base/result.h"
 #include "core/expert_catalog.h"
 #include "core/ids.h"
 #include "hosted/learned_graph.h"
@@ -25,6 +26,10 @@ class ExpertPages final : public ExpertHome {
   // 0xFF. Everything is laid over with anonymous memory. The catalog must outlive this.
   ExpertPages(std::span<const ExpertGroup> groups, std::span<const MappedTensor> dense,
               const ExpertCatalog& catalog, uint64_t block, bool poisons);
+
+  // kUnsupported: reads of whole blocks would not be reads of whole pages, or the system's pages
+  // are not those that are given back.
+  static Status CheckBlock(uint64_t block);
 
   std::byte* Window(ExpertKey key, Matrix m) override;
   void Comes(ExpertKey key) override;

@@ -40,7 +40,6 @@ constexpr uint32_t kUsualChunk = 512;
 // Logits of so many bytes are computed at a time.
 constexpr uint64_t kLogitsBytes = 4 * kMiB;
 // Sequences, kept texts and forks have places in libllama's memory.
-constexpr uint32_t kFewestPlaces = 64;
 constexpr uint32_t kMostPlaces = 256;
 
 Status CheckSupported(const EngineOptions& options) {
@@ -176,6 +175,7 @@ Status HostedEngine::Parts::PlanSlots() {
   TRY(const ReaderKind kind, ParseReaderKind(options.reader));
   TRY(reader, OpenReader({.kind = kind}, file.paths()));
   if (options.wrap_reader) reader = options.wrap_reader(std::move(reader));
+  TRY_STATUS(ExpertPages::CheckBlock(reader->block()));
   if (options.io_depth == 0) options.io_depth = kIoDepths.front();
   const MoeShape shape = ShapeOf(model->graph().groups);
   TRY(PlannedMemory planned, PlanMemory(options, catalog, std::max(reader->block(), kPlannedBlock),
