@@ -34,8 +34,13 @@ void HostedSequences::Drop(SequenceId id) {
 }
 
 uint32_t HostedSequences::Reach(SequenceId id, uint32_t position) const {
-  if (!has_states_ && !places_.contains(id)) return 0;
-  return table_.Reach(id, position);
+  if (has_states_) return table_.Reach(id, position);
+  const auto place = places_.find(id);
+  if (place == places_.end()) return 0;
+  // A memory that has forgotten the first positions takes any cut and computes wrong logits after a
+  // deep one.
+  const bool is_whole = llama_memory_seq_pos_min(memory_, place->second) <= 0;
+  return is_whole || position == TokensOf(id).size() ? table_.Reach(id, position) : 0;
 }
 
 void HostedSequences::CutBack(SequenceId id, uint32_t position) {
