@@ -84,7 +84,7 @@ std::vector<PolicyChoice> SweptPolicies(const SimOptions& options) {
   for (const PolicyInfo& known : KnownPolicies()) {
     policies.push_back({.name = std::string(known.name)});
   }
-  const bool knows = !options.little.is_on() && options.lanes.machine.empty();
+  const bool knows = !options.engine.little.is_on() && options.lanes.machine.empty();
   if (knows) policies.push_back({.name = "belady"});
   return policies;
 }
