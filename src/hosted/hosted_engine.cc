@@ -5,9 +5,11 @@
 #include <cmath>
 #include <cstddef>
 #include <filesystem>
+#include <string_view>
 #include <utility>
 
 #include "base/bytes.h"
+#include "base/caught.h"
 #include "base/check.h"
 #include "base/file_watch.h"
 #include "base/log.h"
@@ -339,9 +341,18 @@ Status HostedEngine::Parts::ComputeChunk(std::span<const BatchRow> part, size_t 
   }
   protocol->BeginStep({});
   server->Begin(kinds, kinds_of_outputs);
-  const int32_t code = llama_decode(model->context(), batch);
+  std::string thrown;
+  const int32_t code = Caught([&] { return llama_decode(model->context(), batch); },
+                              [&](std::string_view why) {
+                                thrown = why;
+                                return int32_t{-1};
+                              });
   llama_batch_free(batch);
-  TRY_STATUS(server->End());
+  const Status served = server->End();
+  if (!thrown.empty()) {
+    return Fail(Errc::kUnsupported, "libllama cannot compute these rows: {}", thrown);
+  }
+  TRY_STATUS(served);
   if (code == 1) return Fail(Errc::kInvalidRequest, "libllama finds no room in the KV cache");
   if (code != 0) {
     return Fail(Errc::kUnsupported, "libllama cannot compute these rows (code {})", code);
