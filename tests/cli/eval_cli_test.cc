@@ -298,7 +298,7 @@ TEST_F(EvalTest, ASweepIsATableAndADrawing) {
                                     "--tokens", "8",   "-t",     "1",
                                     "--sweep",  knobs};
   };
-  ExpectError(sweep("speed=1"), 2, "cache, ram, policy");
+  ExpectError(sweep("speed=1"), 2, "known are ram, cache, kv-type");
   std::vector<std::string> json = sweep("cache=25%");
   json.emplace_back("--json");
   ExpectError(json, 2, "--json");
