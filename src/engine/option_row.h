@@ -49,7 +49,7 @@ struct OptionRow {
   OptionPart part = OptionPart::kMachine;
   std::string_view needs = {};     // a flag that this option needs; empty: none
   std::string_view excludes = {};  // a flag that cannot be given with it
-  bool is_knob = false;            // of sweeps
+  bool is_knob = false;            // an option of sweeps
   bool is_budget = false;          // sets the budget of a sweep
   bool is_by_quality = false;      // --quality chooses it
   Counts counts = Counts::kNo;

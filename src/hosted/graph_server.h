@@ -3,9 +3,9 @@
 // on when the chosen experts are in memory. The work is that of the native step between a layer's
 // two halves (forward/step.cc), with the same decisions.
 //
-//   ask(ids)       the graph is to stop behind this node
-//   ids computed   routing -> plan -> leases, absent experts are read, all are waited for
-//   ask(product)   its choice was served in this graph, else the graph ends with an error
+//   ask(ids)       the graph stops after this node
+//   ids computed   routing -> plan -> leases; absent experts are read and waited for
+//   ask(product)   the choice of its experts was served in this graph, else an error
 //
 // Thread rule: the engine thread, within llama_decode().
 #pragma once

@@ -4,7 +4,7 @@
 //
 //   cells alone    a sequence has a sequence of libllama's, which is cut back to any position;
 //   with a state   a place for a state is a sequence of libllama's. A step copies the sequence's
-//                  place to a new one and writes there, so that what was before stays until the
+//                  place to a new one and writes there, so that the old state stays until the
 //                  step is committed, and a failed step is undone by forgetting its place.
 //
 // Copies share cells and, until one of them goes on, states.

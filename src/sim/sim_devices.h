@@ -6,7 +6,7 @@
 //   devices.BeginStep(...)
 //     devices.Assign(plan)       a layer begins
 //     devices.ComputeOnHost(...) and devices.Copy(...) for each expert that memory was asked for
-//     devices.Done(plan)         the layer ends when the last lane does
+//     devices.Done(plan)         the layer ends with its last lane
 //   devices.EndStep()
 //
 // Experts in a device's slots are launched when the layer begins. Copied experts are launched after

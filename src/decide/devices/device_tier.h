@@ -3,10 +3,10 @@
 // layer the devices compute. An expert is on at most one device. The tier is pure: the caller
 // copies and launches, and then tells the tier the result.
 //
-//   tier.Assign(plan)       before a layer: CPU or a device for each expert, slots for the copies
+//   tier.Assign(plan)       before a layer: CPU or a device for each expert, slots for copies
 //   ... copies and launches ...
-//   tier.Done(plan)         the copies are there, the launches over
-//   tier.Promote(plan)      an expert that should move to a device while later layers run
+//   tier.Done(plan)         the copies have landed, the launches are over
+//   tier.Promote(plan)      an expert to copy to a device while later layers run
 //
 // An expert that runs from a device slot is not requested in memory; see Tiers.
 #pragma once
@@ -50,7 +50,7 @@ struct DeviceTierParts {
   std::vector<std::vector<std::optional<SlotTable>>> tables;
   std::function<uint32_t(ExpertKey)> form_of;
   std::function<uint64_t(ExpertKey)> bytes_of;
-  std::function<bool(ExpertKey)> in_memory;  // or on its way there
+  std::function<bool(ExpertKey)> in_memory;  // or on its way to memory
   // Memory's slots by pool. An expert keeps its slot while it is copied to a device for later.
   std::vector<uint64_t> memory_slots;
   std::function<uint32_t(ExpertKey)> pool_of;  // of memory
@@ -134,9 +134,10 @@ class DeviceTier {
     // The expert that left the slot and goes back to memory.
     std::optional<ExpertKey> moved_back = {};
   };
-  // Call before the first step. The experts of `first` get device slots, as many as there are;
-  // slots of the first device are given first. These experts leave in the reverse order, and before
-  // any expert that decode has used on the device. PlaceMode::kCpu: no expert gets a slot.
+  // Call before the first step. The experts of `first` get device slots in this order while slots
+  // are free; slots of the first device are given first. These experts leave in the reverse order,
+  // and before any expert that decode has used on the device. PlaceMode::kCpu: no expert gets a
+  // slot.
   std::vector<Promotion> Fill(std::span<const ExpertKey> first);
   // Call once before a step that decodes. If Fill() has filled no slot, the experts that the
   // prompts so far requested most get device slots. By the latency model their copies take at most

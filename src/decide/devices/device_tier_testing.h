@@ -103,8 +103,8 @@ class Tier {
   DeviceTier tier_;
 };
 
-// The experts in the plan's order, such as "5h 3c 1D": "h" is the CPU, "c" copied and "D" there on
-// the first device; "d" and "E" are the same on the second device.
+// The experts in the plan's order, such as "5h 3c 1D": on the CPU "h", on the first device "c"
+// (copied first) or "D" (from a slot); "d" and "E" are the same on the second device.
 inline std::string Text(const LayerPlan& plan) {
   std::string text;
   for (const PlannedExpert& e : plan.experts) {

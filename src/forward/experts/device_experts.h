@@ -2,10 +2,10 @@
 // The experts of a layer that one device computes, beside those of the CPU and of other devices. In
 // a layer:
 //
-//   Begin(plan)    x of the rows there, experts that this device has launched
-//   Bring(lease)   an expert that must be copied first: its bytes go there beside all that
+//   Begin(plan)    sends x of the rows, launches the experts that this device has
+//   Bring(lease)   copies an expert to the device beside the launches
 //   Advance()      launches what was copied, group by group, while the next group is copied
-//   Finish()       results back: [pair][n_embd]
+//   Finish()       copies the results back: [pair][n_embd]
 //
 // If the dense part and all experts of a layer are on the device, rows stay there: BeginThere()
 // takes x from the StepBuffers on the device, and Finish() launches the sum of all results, without

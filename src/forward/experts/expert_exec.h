@@ -51,7 +51,7 @@ struct ExpertRows {
   const float* shared = nullptr;    // [rows][n_embd], added to the sum; null: no shared expert
   const float* residual = nullptr;  // [rows][n_embd], added last
   float* hidden = nullptr;          // [rows][n_embd], the result
-  // Not null: all experts are for the first device. The rows are there and the result stays there;
+  // Not null: all experts are for the first device. The rows are on it and the result stays on it;
   // the pointers above are not used.
   const StepBuffers* there = nullptr;
 };
