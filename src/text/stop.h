@@ -32,7 +32,7 @@ class StopMatcher {
   struct Search {
     explicit Search(std::string text);
     std::string stop;
-    // [n]: the length of the longest string that both begins and ends the first n
+    // [n]: the length of the longest string that both begins and ends the first n characters
     std::vector<size_t> fallback;
     size_t matched = 0;  // characters of the stop string that the end of the text matches
   };

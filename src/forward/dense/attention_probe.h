@@ -16,7 +16,7 @@ namespace moestro {
 
 // The mean square of the difference between MaskedAttention on the device and plain loops in double
 // precision, divided by the mean square of the loops' results. The input is a prompt of `rows`
-// random rows with heads of this shape; only the heads that share the first two heads of keys are
+// random rows with heads of this shape; at most the heads that share two heads of keys are
 // computed. Not a number if the device's results are not numbers. kDevice, kNoMemory. REQUIRES: the
 // device computes flash attention of this shape.
 Result<double> AttentionDifference(ggml_backend_t backend, const AttentionShape& shape,
