@@ -22,23 +22,23 @@ struct BeamFlags {
   uint32_t n_best = 1;
 };
 
-// After all other flags of the command. `flags` must outlive the parsing.
+// Call after all other flags of the command. `flags` must outlive the parsing.
 void AddBeamFlags(Flags command, BeamFlags& flags);
 
 struct BeamRequest {
   const BeamFlags& flags;
   const Prompt& prompt;
   std::string model;            // path
-  const EngineOptions& engine;  // as the session was loaded with
+  const EngineOptions& engine;  // the session was loaded with these
   int64_t n_predict = -1;       // negative: as many as the context holds
   bool json = false;            // instead of text
   bool shows_prompt = true;     // before the text
   PlanObserver plans = {};      // of --explain; may be empty
 };
 
-// Makes room, starts the session, searches, prints. With one beam to print, its text streams as far
-// as all beams agree. Errors: those of the engine; kInvalidRequest for a prompt that does not fit,
-// and for beams that the memory has no room for (says how many would fit).
+// Makes room, starts the session, searches, prints. If one beam is printed, its text is printed as
+// soon as all beams agree. Errors: those of the engine; kInvalidRequest for a prompt that does not
+// fit, and for beams that do not fit in memory (the message says how many fit).
 Status RunBeams(const BeamRequest& request, TerminalSession& session, Output& output);
 
 }  // namespace moestro

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT
-// A conversation on a terminal: with the model's chat template, or, where it has none, text by
-// text.
+// A conversation on a terminal: with the model's chat template, or line by line without one.
 #pragma once
 
 #include <optional>
@@ -16,18 +15,18 @@ namespace moestro {
 
 struct ChatOptions {
   std::optional<std::string> system;  // the system message
-  std::optional<std::string> first;   // the first user message; otherwise it is asked for
+  std::optional<std::string> first;   // the first user message; nullopt: read from standard input
   bool asks_on = true;                // more messages come from standard input
   GenerateOptions generate;
 };
 
-// Until the end of the input, /exit, an interrupt while waiting for input, or a closed output.
-// A message that no longer fits, or that the template does not write, is refused with a notice, and
-// the conversation goes on without it.
+// Runs until the end of the input, /exit, an interrupt while waiting for input, or a closed output.
+// A message that does not fit, or that the template refuses, gives a notice, and the conversation
+// goes on without it.
 Status RunChat(TerminalSession& session, const ChatFormat& format, const ChatOptions& options,
                Output& output);
 
-// Each line from standard input begins a text of its own, which the model continues.
+// Each line from standard input begins a new text, which the model continues.
 Status RunLines(TerminalSession& session, const GenerateOptions& options, Output& output);
 
 }  // namespace moestro

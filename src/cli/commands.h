@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The subcommands. Each function adds one with its flags and what it does; cmd_<name>.cc has it.
+// The subcommands. Each function adds one command with its flags and its action; its code is in
+// cmd_<name>.cc.
 #pragma once
 
 namespace moestro {
@@ -7,8 +8,8 @@ namespace moestro {
 class CommandLine;
 
 void AddBench(CommandLine& line);     // prefill and decode speed, and how close to the bound it is
-void AddDevices(CommandLine& line);   // what can compute, and how fast
-void AddEval(CommandLine& line);      // perplexity, and how far a run is from the exact one
+void AddDevices(CommandLine& line);   // the devices that can compute, and their speed
+void AddEval(CommandLine& line);      // perplexity, and the difference from the exact run
 void AddFit(CommandLine& line);       // a width for each expert, fitted to a tolerance
 void AddImatrix(CommandLine& line);   // measures which weights of the experts matter
 void AddInspect(CommandLine& line);   // what a model holds and what fits in memory

@@ -14,14 +14,14 @@ namespace moestro {
 
 struct CommonOptions {
   EngineOptions engine;
-  QualityWish quality;  // of commands with AddQualityFlags()
+  QualityWish quality;  // for commands with AddQualityFlags()
   std::optional<uint32_t> seed;
   bool json = false;
   bool verbose = false;
 };
 
-// `options` must outlive the parsing. A value that does not parse ends it with exit code 2. Returns
-// --ctx, for a command that knows better than its default.
+// `options` must outlive the parsing. A value that does not parse ends the parsing with exit code
+// 2. Returns --ctx, for a command that sets a better default.
 Flag AddCommonFlags(Flags flags, CommonOptions& options);
 
 }  // namespace moestro

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// The small story model inside the executable, as a file that can be read like any other.
+// The small story model inside the executable, as an ordinary file.
 #pragma once
 
 #include <string>
@@ -11,9 +11,8 @@ namespace moestro {
 inline constexpr const char* kDemoPrompt = "Once upon a time";
 
 // The path of a file with the embedded model: in $XDG_CACHE_HOME/moestro (or ~/.cache/moestro),
-// written there the first time and whenever its bytes are not the right ones; where no such folder
-// can be written, in memory (such a file costs RAM and takes no direct reads). kIo if neither
-// works.
+// written the first time, and again if its bytes are wrong. If no such folder can be written, the
+// file is in memory; it then takes RAM and allows no direct reads. kIo if neither works.
 Result<std::string> DemoModelPath();
 
 // The same with the cache folder given; empty: in memory. For tests.

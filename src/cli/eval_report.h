@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// What `eval` prints.
+// The output of `eval`.
 #pragma once
 
 #include <string>
@@ -13,9 +13,9 @@ namespace moestro {
 // Several lines for people, with a final newline.
 std::string DescribeEval(const EvalResult& result);
 std::string DescribeTask(const TaskResult& result);
-// One object: the figures, then what bench reports of a run.
+// One object: the figures, then the report of bench about the run.
 Json EvalAsJson(const EvalResult& result);
-// One object: the score, every item's outcome, then what bench reports of a run.
+// One object: the score, every item's outcome, then the report of bench about the run.
 Json TaskAsJson(const TaskResult& result);
 
 }  // namespace moestro

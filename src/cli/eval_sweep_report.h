@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// What `eval --sweep` measured, as a table and as a drawing of speed against error.
+// The results of `eval --sweep`, as a table and as a drawing of speed against error.
 #pragma once
 
 #include <string>

@@ -13,16 +13,17 @@ struct Features {
   bool beams = false;
   bool low = false;
   bool prefer_resident = false;
-  bool sequences = false;  // several, of bench
+  bool sequences = false;  // several sequences, in bench
 };
 
-// Those that are options of an engine.
+// The features that are options of an engine.
 Features FeaturesOf(const EngineOptions& engine);
 
-// kUsage: two of them do not work together; names them and what the first one works with.
+// kUsage: two features do not work together; the message names them and the features that work with
+// the first one.
 Status CheckTogether(const Features& features);
 
-// kUsage: `command` measures what all experts of a token do, and --little is on.
+// kUsage: `command` measures all experts of a token, and --little is on.
 Status CheckAllExperts(const char* command, const EngineOptions& engine);
 
 }  // namespace moestro

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// What `moestro fit` tells about its search: text, JSON, and the importances as a drawing.
+// The report of `moestro fit` about its search: text, JSON, and the importances as a drawing.
 #pragma once
 
 #include <string>
@@ -12,7 +12,7 @@ namespace moestro {
 std::string DescribeFit(const FitRequest& request, const FitReport& report);
 Json FitAsJson(const FitRequest& request, const FitReport& report);
 
-// A heat map, layers down and experts across; experts at the lower width have a dot, those that
+// A heat map, layers down and experts across; experts at the lower width have a dot, experts that
 // were not measured are empty. An SVG. REQUIRES: the report has importances.
 std::string FitDrawing(const std::string& title, const FitReport& report);
 

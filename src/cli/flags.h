@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Subcommands and their flags. CLI11 stays in flags.cc: its headers take longer to compile than all
-// the rest of a command.
+// Subcommands and their flags. CLI11 stays in flags.cc: its headers take longer to compile than the
+// rest of a command.
 //
 // Flag and Flags are handles, valid as long as their CommandLine. Variables that flags write to
 // must outlive CommandLine::Parse().
@@ -26,9 +26,9 @@ class Flag {
   explicit Flag(CLI::Option* option) : option_(option) {}
 
   Flag Required() const;
-  Flag Type(const std::string& name) const;   // what the help calls the value
+  Flag Type(const std::string& name) const;   // the name of the value in the help
   Flag Group(const std::string& name) const;  // heading in the help
-  Flag ShowDefault() const;                   // the help shows what the variable holds now
+  Flag ShowDefault() const;                   // the help shows the variable's current value
   // The flag may come several times with one value each.
   Flag Repeatable() const;
   // Other values are usage errors.
@@ -37,7 +37,7 @@ class Flag {
   Flag Between(uint32_t low, uint32_t high) const;
   Flag Between(double low, double high) const;
   Flag OneOf(const std::vector<std::string>& values) const;
-  // Together with, or without, another flag of the same command; `other` by name: "--policy".
+  // Needs or excludes another flag of the same command; `other` is a name such as "--policy".
   Flag Needs(Flag other) const;
   Flag Needs(const std::string& other) const;
   Flag Excludes(Flag other) const;
@@ -55,12 +55,12 @@ class Flags {
 
   void Footer(const std::string& text);
   void Group(const std::string& name);       // heading of the flags added from now on
-  Flag Find(const std::string& name) const;  // "--ctx". REQUIRES: there is such a flag.
+  Flag Find(const std::string& name) const;  // "--ctx". REQUIRES: the flag exists.
 
-  // T: bool is not a value, see AddSwitch(); flags.cc lists the others.
+  // T: not bool, see AddSwitch(); flags.cc lists the types.
   template <class T>
   Flag Add(const std::string& names, T& value, const std::string& help);
-  // "--perf,!--no-perf": the second one turns it off.
+  // "--perf,!--no-perf": the second name turns the switch off.
   Flag AddSwitch(const std::string& names, bool& value, const std::string& help);
   // `parse` takes the text; its error becomes a usage error.
   Flag AddParsed(const std::string& names, const std::string& type, const std::string& help,
@@ -81,13 +81,13 @@ class CommandLine {
   CommandLine& operator=(const CommandLine&) = delete;
 
   void Footer(const std::string& text);
-  // `run` gives the exit code.
+  // `run` returns the exit code.
   Flags AddCommand(const std::string& name, const std::string& help, std::function<int()> run);
-  // What the arguments ask for: a command, or to print help or the version. Else kUsage with a
-  // sentence that names the flag, the value and the command whose --help to read.
+  // The action of the arguments: a command, or printing the help or the version. kUsage: a message
+  // that names the flag, the value and the command with the right --help.
   Result<std::function<int()>> Parse(std::vector<std::string> arguments);
   // The first long name of each flag of a command: "--prompt". Without --help and arguments that
-  // have no dashes. REQUIRES: there is such a command.
+  // have no dashes. REQUIRES: the command exists.
   std::vector<std::string> FlagNames(const std::string& command) const;
 
  private:

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT
-// `moestro inspect` of a model that the hosted engine runs: libllama is asked what its graph does,
-// no weight is read.
+// `moestro inspect` of a model that the hosted engine runs: reads libllama's graph and no weight.
 #pragma once
 
 #include "base/result.h"
@@ -10,7 +9,7 @@
 
 namespace moestro {
 
-// Prints the model, and where the budget would go; as one object with --json. Errors: those of
+// Prints the model and the plan of the budget; as one object with --json. Errors: those of
 // HostedEngine::Plan(), and of the output.
 Status InspectHosted(const ModelToLoad& model, const CommonOptions& options, Output& output);
 

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: MIT
-// Ctrl-C: the first stops the engine's work and lets the command end in order, a second one ends
-// the process at once.
+// Ctrl-C: the first stops the engine's work, and the command ends in order. The second ends the
+// process at once.
 #pragma once
 
 namespace moestro {
 
 class Engine;
 
-// Takes over SIGINT while it lives; at most one at a time. The engine thread uses it.
+// Handles SIGINT while it lives. At most one guard exists at a time. Only the engine thread uses
+// it.
 class InterruptGuard {
  public:
   // `engine` must outlive this.
@@ -16,11 +17,12 @@ class InterruptGuard {
   InterruptGuard(const InterruptGuard&) = delete;
   InterruptGuard& operator=(const InterruptGuard&) = delete;
 
-  // Between these two an interrupt reaches the engine; outside it only makes a blocked read of the
-  // terminal return. Both forget earlier interrupts.
+  // Between BeginWork() and EndWork() an interrupt reaches the engine. Outside, an interrupt only
+  // ends a blocked read of the terminal. Both calls clear earlier interrupts.
   void BeginWork();
   void EndWork();
-  // There was one since BeginWork(). REQUIRES: between the two.
+  // Whether an interrupt came since BeginWork(). REQUIRES: BeginWork() was called, EndWork() was
+  // not.
   bool interrupted() const;
 
  private:

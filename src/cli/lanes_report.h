@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// What `moestro sim --machine` says of lanes beside what it says of memory (sim_report.h).
+// The report of `moestro sim --machine` about lanes; sim_report.h has the report about memory.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// What `run` says of the steps that --quality checked.
+// The report of `run` about the steps that --quality checked.
 #pragma once
 
 #include <string>
@@ -9,8 +9,8 @@
 
 namespace moestro {
 
-// A line for the summary, with a newline. `wish`: what --quality asked for. `is_exact`: the run
-// gives nothing up, so nothing is checked.
+// A line for the summary, with a newline. `wish`: the value of --quality. `is_exact`: the run is
+// exact, so no step is checked.
 std::string DescribeOneStepKl(const OneStepKl& kl, double wish, bool is_exact);
 void AddOneStepKl(Json& object, const OneStepKl& kl, double wish);
 

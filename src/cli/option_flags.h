@@ -10,18 +10,19 @@
 
 namespace moestro {
 
-// Of what makes the output inexact.
+// The heading of options that make the output inexact.
 inline constexpr const char* kLossyHeading =
     "Cheaper misses (output is no longer exact; 'moestro eval' measures by how much)";
 
-// A flag for each row, under the heading of its part. `options` must outlive the parsing, the rows
-// this call.
+// A flag for each row, under the heading of its part. `options` must outlive the parsing; the rows
+// must outlive this call.
 void AddOptionFlags(Flags flags, EngineOptions& options,
                     std::span<const OptionRow> table = OptionTable());
-// Those of one part alone.
+// The flags of one part alone.
 void AddOptionFlags(Flags flags, EngineOptions& options, OptionPart part);
 
-// What --quality chooses is given by it alone. REQUIRES: AddOptionFlags(flags, ...) of the table.
+// Excludes --quality together with a flag that --quality chooses. REQUIRES: AddOptionFlags(flags,
+// ...) of the table.
 void ExcludeChosenByQuality(Flag quality);
 
 }  // namespace moestro

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Standard output, unbuffered, with its errors seen, and small files.
+// Standard output, unbuffered, with its errors reported, and small files.
 #pragma once
 
 #include <string>
@@ -14,8 +14,8 @@ class Output {
  public:
   explicit Output(int fd) : fd_(fd) {}
 
-  // Writes all of `text`. When the reader has gone (a closed pipe) that is no error: closed()
-  // becomes true and further text is dropped. kIo for anything else, for example a full disk.
+  // Writes all of `text`. A closed pipe is no error: closed() becomes true and further text is
+  // dropped. kIo for any other fault, for example a full disk.
   Status Write(std::string_view text);
   bool closed() const { return closed_; }
 
@@ -24,7 +24,7 @@ class Output {
   bool closed_ = false;
 };
 
-// A file with this text, there only when it is complete. kIo.
+// Writes a file with this text. The file appears only when it is complete. kIo.
 Status WriteFile(const std::string& path, std::string_view text);
 
 }  // namespace moestro

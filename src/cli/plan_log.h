@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Keeps the plans of the latest step and prints them: what `run --explain` shows.
+// Keeps the plans of the latest step and prints them for `run --explain`.
 #pragma once
 
 #include <span>
@@ -14,11 +14,11 @@ class PlanLog {
  public:
   // Layers come in order; layer 0 begins a step.
   void Note(const LayerPlan& plan);
-  // A line for each layer: experts in the order in which they were asked for, "memory" for those
-  // that were there or on their way, "disk" for the others, a device's name for what ran from a
-  // slot there and "... to" it for what was copied first, with the router's weight; where a step
-  // has several rows, of each row that uses the expert, behind its number. `devices`: their names,
-  // as plans number them.
+  // One line for each layer, with its experts in the order of requests and the router's weights.
+  // "memory": the expert was in memory or on its way. "disk": it was not. A device's name: the
+  // expert ran from a slot of the device. "... to" and the name: it was copied first. In a step of
+  // several rows, the weight of each row that uses the expert follows the row's number. `devices`:
+  // their names, as plans number them.
   std::string Text(std::span<const std::string> devices) const;
 
  private:

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// --quality: one wish in place of the flags that trade exactness for speed.
+// --quality: one value in place of the flags that trade exactness for speed.
 #pragma once
 
 #include <optional>
@@ -16,14 +16,15 @@ struct QualityWish {
   std::string sweep_file;    // empty: MODEL.sweep.json
 };
 
-// REQUIRES: the flags of AddCommonFlags() are there, of which some exclude this one. `wish` must
-// outlive the parsing.
+// REQUIRES: the flags of AddCommonFlags() have been added; some of them exclude this flag. `wish`
+// must outlive the parsing.
 void AddQualityFlags(Flags flags, QualityWish& wish);
 
-// With a wish: takes the setting from the model's stored sweep and has the engine, as soon as it
-// knows its memory, print one line on standard error that says which and why, and if it is only an
-// estimate. Without: changes nothing. Errors: kIo without a sweep, naming the command that makes
-// one; what ReadSweepFor() and ChooseQuality() say; kInvalidFile for a knob that SetKnob() refuses.
+// With a wish: takes the setting from the model's stored sweep. As soon as the engine knows its
+// memory, it prints one line on standard error with the setting and the reason, and says if the
+// setting is only an estimate. Without a wish: changes nothing. Errors: kIo without a sweep, naming
+// the command that makes a sweep; those of ReadSweepFor() and ChooseQuality(); kInvalidFile for a
+// knob that SetKnob() refuses.
 Status ApplyQuality(const QualityWish& wish, const std::string& model, EngineOptions& engine);
 
 }  // namespace moestro

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// A measured run as a trace, and what the simulator says of it: whether its clock can be believed.
+// Records a measured run as a trace and compares it with the simulator's forecast, to check the
+// simulator's clock.
 //
 // Thread rule: the engine's thread.
 #pragma once
@@ -26,14 +27,14 @@ struct Forecast {
 
 class Recording {
  public:
-  // Everything that the engine evaluates from now on. The engine must outlive it.
+  // Begins to record all steps of the engine. The engine must outlive the recording.
   static Status Begin(Engine& engine, std::optional<Recording>& recording);
 
-  // Nothing that is evaluated from now on.
+  // Ends the recording.
   void Stop();
-  // REQUIRES: Stop(). Measures what decode costs, writes the trace to `path` and replays it.
-  // Errors: what Engine::ProbeCosts() and WriteTrace() say; kInvalidRequest: a token's experts have
-  // no room.
+  // REQUIRES: Stop(). Measures the costs of decode, writes the trace to `path` and replays it.
+  // Errors: those of ProbeCosts() and WriteTrace(); kInvalidRequest: the slots do not hold a
+  // token's experts.
   Result<Forecast> Finish(const Sequence& sequence, const EngineOptions& options,
                           const std::string& path);
 
@@ -46,7 +47,7 @@ class Recording {
   Status status_;
 };
 
-// As `moestro bench` prints it; `measured` is what was predicted.
+// As `moestro bench` prints it; `measured`: the measured phase that the forecast is for.
 std::string ForecastText(const Forecast& forecast, const PhaseStats& measured);
 void AddForecast(Json& object, const Forecast& forecast, const PhaseStats& measured);
 

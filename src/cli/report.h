@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// What a run tells the user: errors, the summary on stderr, the numbers of --json.
+// Reports of a run for the user: errors, the summary on stderr, the numbers of --json.
 #pragma once
 
 #include <span>
@@ -14,9 +14,9 @@
 
 namespace moestro {
 
-// Prints "moestro: <message>" to stderr and gives the exit code: 2 for kUsage, else 1.
+// Prints "moestro: <message>" to stderr and returns the exit code: 2 for kUsage, else 1.
 int PrintError(const Error& error);
-// 0, or what PrintError gives.
+// 0, or the result of PrintError().
 int ExitCode(const Status& status);
 
 // Several lines for people, with a final newline.
@@ -24,7 +24,7 @@ std::string SummaryText(const RunReport& report);
 // The same numbers under the names of `bench --json`, added to `object`.
 void AddReport(Json& object, const RunReport& report);
 
-// A line for each distance at which something was predicted, and an array, the nearest first.
+// One line, or one array item, for each distance with predictions, the nearest first.
 std::string ScoresText(std::string_view begin, const std::vector<PredictionScore>& scores);
 Json ScoresAsJson(const std::vector<PredictionScore>& scores);
 

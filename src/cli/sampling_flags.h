@@ -7,7 +7,7 @@
 
 namespace moestro {
 
-// `options` must outlive the parsing. The seed is a common flag, not one of these.
+// `options` must outlive the parsing. The seed is a common flag.
 void AddSamplingFlags(Flags flags, SamplingOptions& options);
 
 }  // namespace moestro

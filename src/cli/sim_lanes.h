@@ -29,25 +29,25 @@ struct SimLanes {
   bool preload = false;
 };
 
-// --machine and what needs it. `lanes` must outlive the parsing.
+// Adds --machine and the flags that need it. `lanes` must outlive the parsing.
 void AddLaneFlags(Flags sim, SimLanes& lanes);
 
 struct SimMachine {
   LaneMachine lanes = {};
-  std::vector<uint64_t> device_slots = {};  // experts that each device holds, each size
+  std::vector<uint64_t> device_slots = {};  // sizes to replay: experts that each device holds
   LanesMachine names = {};
 };
 
-// Flags of which lanes need to know.
+// Other flags that lanes use.
 struct SimShared {
-  std::string paths = {};     // file of what 'moestro profile' learned; empty: none
+  std::string paths = {};     // file of 'moestro profile'; empty: none
   size_t warm_up = 0;         // tokens that are not counted
-  uint64_t bandwidth = 0;     // of the disk, in place of what the file says; 0: not given
+  uint64_t bandwidth = 0;     // of the disk, in place of the file's value; 0: not given
   uint64_t expert_bytes = 0;  // 0: not given
 };
 
-// The machine's file, and who is on its devices first. kUsage, and what reading the machine's file
-// and the paths says.
+// Reads the machine's file, and chooses the experts on its devices at the start. kUsage; errors of
+// reading the machine's file and the paths.
 Result<SimMachine> ReadMachine(const SimLanes& lanes, const Trace& trace, const SimShared& shared);
 
 }  // namespace moestro

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Which predictor `moestro sim` replays with.
+// The predictor for replays of `moestro sim`.
 #pragma once
 
 #include <cstdint>
@@ -15,14 +15,14 @@ namespace moestro {
 
 struct SimPredictor {
   std::string name = "none";
-  std::string paths = {};                 // file of what "paths" has learned
+  std::string paths = {};                 // file of the predictor "paths"
   std::optional<uint32_t> prefetch = {};  // layers; 0: predictions inform the policy only
 };
 
 // --predictor, --paths and --prefetch. `predictor` must outlive the parsing.
 void AddPredictorFlags(Flags sim, SimPredictor& predictor);
 
-// Reads the paths if they are needed. kUsage: they are not named; else what ReadPathsFor() says.
+// Reads the paths if they are needed. kUsage: the file is not named; else errors of ReadPathsFor().
 Result<PredictorChoice> ChoosePredictor(const SimPredictor& predictor, const TraceInfo& info);
 
 }  // namespace moestro

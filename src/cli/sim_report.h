@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// What `moestro sim` replayed, as lines for people, as CSV and as JSON.
+// The replays of `moestro sim`, as lines for people, as CSV and as JSON.
 #pragma once
 
 #include <optional>
@@ -12,7 +12,7 @@
 
 namespace moestro {
 
-// Each with a final newline. `machine`: where the lines have lanes.
+// Each text has a final newline. `machine`: set if the lines have lanes.
 std::string DescribeLines(const std::vector<SweepLine>& lines,
                           const std::optional<LanesMachine>& machine);
 std::string LinesAsCsv(const std::vector<SweepLine>& lines);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// How many experts a tier holds, as people write it: "512" or "12.5%".
+// The number of experts that a tier holds, as users write it: "512" or "12.5%".
 #pragma once
 
 #include <algorithm>
@@ -23,7 +23,7 @@ struct SlotCount {
   }
 };
 
-// "24,12.5%". kUsage, naming what is no such number.
+// "24,12.5%". kUsage, naming the wrong number.
 Status ParseSlotCounts(std::string_view text, std::vector<SlotCount>& counts);
 
 }  // namespace moestro

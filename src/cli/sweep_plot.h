@@ -9,8 +9,8 @@
 
 namespace moestro {
 
-// An SVG of its own: a line per policy over the slots' share of all experts (logarithmic), Belady's
-// dashed, with axes and a legend. `title` may hold any text. REQUIRES: lines are not empty and
+// A complete SVG: one line per policy over the slots' share of all experts (logarithmic), a dashed
+// line for Belady, axes and a legend. `title` may hold any text. REQUIRES: lines are not empty and
 // their percentages are above 0.
 std::string SweepPlot(const std::string& title, const std::vector<SweepLine>& lines);
 

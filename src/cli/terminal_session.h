@@ -22,7 +22,7 @@ Progress ShowOn(ProgressBar& bar);
 
 class TerminalSession {
  public:
-  // Errors: what Session::Load() says.
+  // Errors: those of Session::Load().
   static Result<std::unique_ptr<TerminalSession>> Load(const std::string& path,
                                                        const EngineOptions& engine,
                                                        const SamplingOptions& sampling);
@@ -32,7 +32,7 @@ class TerminalSession {
   // As Session::Continue(), until Ctrl-C.
   Result<Generated> Continue(std::span<const Token> tokens, const GenerateOptions& options,
                              const std::function<bool(std::string_view)>& emit);
-  // Any other work of the engine, until Ctrl-C: it then fails with kInterrupted.
+  // Runs other work of the engine. Ctrl-C ends the work with kInterrupted.
   template <class Work>
   auto Interruptible(const Work& work) {
     interrupt_->BeginWork();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// What a person types: escapes in flags, lines at a terminal.
+// Input of a person: escapes in flags, lines at a terminal.
 #pragma once
 
 #include <optional>
@@ -8,7 +8,7 @@
 
 namespace moestro {
 
-// \n \t \r \\ \" \' \xHH as in C; anything else stays as it is (llama.cpp's rule).
+// \n \t \r \\ \" \' \xHH as in C; other text does not change (llama.cpp's rule).
 std::string ProcessEscapes(std::string_view text);
 
 // One line of standard input without its newline; nullopt at its end and after an interrupt.

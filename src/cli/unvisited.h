@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Which experts a text never came to, in words.
+// Writes which experts a text was never routed to.
 #pragma once
 
 #include <cstdint>

@@ -219,7 +219,7 @@ TEST(AttentionKernel, AQueryGetsTheSameBitsAloneAndAmongOthers) {
   }
 }
 
-// Cells that nobody has written may hold anything.
+// Cells that were never written may hold any bytes.
 TEST(AttentionKernel, WhatAQueryDoesNotSeeMayBeAnything) {
   Case c{.n_queries = 12, .dim_k = 64, .dim_v = 64, .ranges = {}};
   c.ranges = Causal(c.n_queries, c.blocks, 2 * kKeys + 10);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// One sequence fed in the usual way: one token is a decode step, several are a prompt.
+// Appends tokens to one sequence in the usual way: one token is a decode step, several tokens are a
+// prompt.
 #pragma once
 
 #include <span>
@@ -12,7 +13,8 @@
 
 namespace moestro {
 
-// The rows that append `tokens` to a sequence; the last one wants logits, with `all_logits` each.
+// The rows that append `tokens` to a sequence; the last row wants logits; with `all_logits` every
+// row does.
 Batch RowsOf(const Sequence& sequence, std::span<const Token> tokens, RowKind kind,
              bool all_logits = false);
 
@@ -20,13 +22,13 @@ Batch RowsOf(const Sequence& sequence, std::span<const Token> tokens, RowKind ki
 // step. Errors: what Engine::Step() says.
 Result<std::span<const float>> Append(Engine& engine, Sequence& sequence,
                                       std::span<const Token> tokens);
-// Same, as a prompt, with the logits of every token: [n_tokens][n_vocab] row-major.
+// The same as a prompt, with the logits of every token: [n_tokens][n_vocab] row-major.
 Result<std::vector<float>> AppendAll(Engine& engine, Sequence& sequence,
                                      std::span<const Token> tokens);
 
-// The sequence has its first `position` tokens again: those behind Sequence::Reach(position) are
-// evaluated once more, as decode rows in one step. An error of Step(): it has only those that it
-// reached. REQUIRES: position <= sequence.position().
+// Cuts the sequence back to its first `position` tokens. Tokens after Sequence::Reach(position) are
+// evaluated again, as decode rows in one step. After an error of Step() the sequence ends at
+// Reach(position). REQUIRES: position <= sequence.position().
 Status CutBackTo(Engine& engine, Sequence& sequence, uint32_t position);
 
 }  // namespace moestro

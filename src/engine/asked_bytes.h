@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// How many bytes of experts the plans of a run ask the disk for, if every read were done at once
-// and nothing were prefetched. It depends on tokens, slots and policy alone: two equal runs ask for
-// the same, whatever was read too early, given up half-way or read again.
+// Counts the bytes of experts that the plans of a run would read from the disk if every read were
+// done at once and no expert were prefetched. The count depends on tokens, slots and policy alone.
+// Two equal runs have the same count, although their real reads may differ.
 //
 // Thread rule: the engine thread.
 #pragma once
@@ -15,13 +15,13 @@ namespace moestro {
 
 class AskedBytes {
  public:
-  // Takes the engine's plan observer until it goes. The engine must outlive it.
+  // Sets the engine's plan observer, and removes it in the destructor. The engine must outlive it.
   explicit AskedBytes(Engine& engine);
   ~AskedBytes();
   AskedBytes(const AskedBytes&) = delete;
   AskedBytes& operator=(const AskedBytes&) = delete;
 
-  // Of experts that decode rows needed and that were not in memory.
+  // Bytes of experts that decode rows needed and memory did not hold.
   uint64_t bytes() const { return bytes_; }
 
  private:

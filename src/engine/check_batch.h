@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Whether a batch is one that an engine can compute.
+// Checks whether an engine can compute a batch.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +17,7 @@ struct BatchLimits {
   uint32_t n_vocab = 0;
 };
 
-// `length_of`: tokens that a sequence has; nullopt: there is no such sequence. kInvalidRequest: no
+// `length_of`: the number of tokens of a sequence; nullopt: no such sequence. kInvalidRequest: no
 // rows, an unknown sequence, a position that does not follow or is past n_ctx, a token outside the
 // vocabulary.
 Status CheckRows(const Batch& batch, const BatchLimits& limits,

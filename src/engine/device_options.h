@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// What a user may say about devices beside the CPU, and what became of it.
+// A user's options for devices beside the CPU, and the plan of each device.
 #pragma once
 
 #include <cstdint>
@@ -15,34 +15,36 @@
 
 namespace moestro {
 
-// For tests: what goes wrong on the device. Empty: nothing.
+// For tests: the faults of a device; empty: no fault.
 struct DeviceFaults {
-  // Asked before each copy: there on the copier's thread, back on the engine's.
+  // Called before each copy: on the copier's thread for a copy to the device, on the engine's
+  // thread for a copy back.
   std::function<bool()> fails_copy;
-  std::function<bool()> fails_launch;  // asked before each launch
+  std::function<bool()> fails_launch;  // called before each launch
   bool spoils_results = false;         // every result is a tenth too large
 };
 
 struct DeviceOptions {
-  // ggml's names with commas between them, or a backend's for the first device of that backend;
-  // "cpu": none; "auto": the GPUs of one backend that are neither software nor remote, if there are
-  // any. The dense part goes to the first, expert slots to all, the first ones first.
+  // ggml's device names with commas between them, or a backend's name for its first device. "cpu":
+  // no device. "auto": the GPUs of one backend that are neither software nor remote, if there are
+  // any. The dense part goes to the first device. Expert slots go to all devices, to the first
+  // device first.
   std::string name = "auto";
-  // For expert slots, the dense part and what computing takes: one size for every device, or each
-  // one's own; empty: what is free, less a margin.
+  // Bytes for expert slots, the dense part and buffers: one size for all devices, or one size for
+  // each device; empty: what is free, less a margin.
   std::vector<uint64_t> vram = {};
   PlaceMode place = PlaceMode::kAuto;
   Tiers tiers = Tiers::kInclusive;
-  std::string latency_model = {};  // a file, whose costs are taken as they are; empty: measured
+  std::string latency_model = {};  // a file of costs; empty: costs are measured
   // The dense part, keys and values stay in memory even if the first device has room for them.
   bool dense_on_cpu = false;
-  // A device that was asked for by name and is lost in the middle does not end the run, as with
-  // "auto": the CPU goes on. A server's choice.
+  // If a device that was requested by name is lost, the CPU goes on, as with "auto". Servers set
+  // this.
   bool goes_on_if_lost = false;
-  std::string cost_folder = {};  // where what was measured is kept for later; empty: nowhere
+  std::string cost_folder = {};  // keeps measured costs for later starts; empty: they are not kept
 
-  // For tests: what goes wrong there, and on which device (empty: on all); "auto" takes software
-  // devices if there is no GPU; memory's slots are pinned even if reads into them are slow.
+  // For tests: faults; the device that has them (empty: all); "auto" takes software devices if
+  // there is no GPU; memory's slots are pinned even if reads into them are slow.
   DeviceFaults faults = {};
   std::string faults_of = {};
   bool auto_takes_software = false;
@@ -53,11 +55,11 @@ enum class CostSource : uint8_t { kMeasured, kKept, kFile };
 // "measured", "kept" (from an earlier start), "file".
 std::string_view NameOf(CostSource source);
 
-// What a device computes beside the CPU, and what it takes there.
+// The plan of a device beside the CPU: its bytes, slots and costs.
 struct DevicePlan {
   DeviceInfo info;
   uint64_t bytes = 0;  // on the device, of everything
-  uint64_t dense = 0;  // of these: dense weights; 0: the CPU computes the dense part
+  uint64_t dense = 0;  // of `bytes`: dense weights; 0: the CPU computes the dense part
   uint64_t kv = 0;     // of these
   uint64_t slots = 0;
   LatencyModel latency = {};  // with this device alone

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
 // The contract of an engine: a loaded model that turns rows of tokens into logits within a budget
-// of memory. Text, server, offline work and command line know this alone. Implementations: the
-// native engine (native/native_engine.h, our own forward pass) and the hosted one
-// (hosted/hosted_engine.h, libllama's). What is being written lives in Sequences; Step() is the
-// only verb that computes.
+// of memory. Text, server, offline work and command line use this contract alone. Implementations:
+// the native engine (native/native_engine.h, our own forward pass) and the hosted one
+// (hosted/hosted_engine.h, libllama's). Sequences hold the tokens; Step() is the only call that
+// computes.
 //
 // Thread rule: one thread for the whole life of the process opens engines and calls every method
 // (ggml's OpenMP team belongs to it). RequestStop() may be called from a signal handler or any
@@ -44,10 +44,10 @@ namespace moestro {
 // done/total in any unit; called at most about 20 times a second from the engine thread.
 using Progress = std::function<void(const char* what, uint64_t done, uint64_t total)>;
 
-// What does not change while the engine lives, but for a device that is lost.
+// Facts that do not change while the engine lives, except when a device is lost.
 struct EngineFacts {
   std::string_view engine;     // "native" or "hosted"
-  ModelId id = {};             // by which files are known to be for this model
+  ModelId id = {};             // identifies files for this model
   std::string arch_name = {};  // as in general.architecture
   uint32_t n_vocab = 0;
   uint32_t n_ctx_train = 0;
@@ -57,24 +57,24 @@ struct EngineFacts {
   uint64_t position_bytes = 0;  // what a position takes in all layers
   uint64_t state_bytes = 0;     // what the state of one sequence takes
   MemoryPlan memory = {};
-  PolicyChoice policy = {};      // that is really used
-  ExpertPools pools = {};        // of the model's own copies, and the slots of each
-  uint32_t max_look_ahead = 0;   // as many layers as options.prefetch says, or as there are
-  uint32_t io_depth = 0;         // reads at a time, as it was asked for or measured
+  PolicyChoice policy = {};      // the policy in use
+  ExpertPools pools = {};        // pools of the model's own copies, and the slots of each pool
+  uint32_t max_look_ahead = 0;   // layers: options.prefetch, or fewer if the model has fewer
+  uint32_t io_depth = 0;         // reads at a time, as requested or measured
   std::string description = {};  // processor, threads, reader, kernels: for reports
-  std::string kernels = {};      // what computes on the CPU; where this is equal, so are the bits
+  std::string kernels = {};      // the kernels of the CPU; equal kernels give equal bits
 };
 
-// What an engine has learned of itself since it was opened.
+// What an engine has measured since it was opened.
 struct EngineLearned {
   std::span<const PredictionScore> predictions = {};  // by distance; empty without prefetch
-  DeviceStats device = {};  // what devices did beside the CPU; zeros: there are none
-  // How many times as long as was measured at the start the lanes take by now; 1: as yet unknown,
-  // fixed by a file, or there is no device.
+  DeviceStats device = {};  // the work of devices beside the CPU; zeros: no device
+  // For each lane: the time now divided by the time measured at the start; 1: not known yet, fixed
+  // by a file, or no device.
   LaneRatios lane_ratios = {};
 };
 
-// Slots of one size: how many, and which experts are there or on the way there, in no order.
+// Slots of one size: their number, and the experts in them or on the way to them, in no order.
 struct SlotContents {
   uint64_t slots = 0;
   uint64_t expert_bytes = 0;  // of one expert's matrices
@@ -83,7 +83,7 @@ struct SlotContents {
 
 // Where a copy of an expert goes.
 struct ExpertPlace {
-  uint32_t pool = 0;   // whose slots it takes
+  uint32_t pool = 0;   // the pool whose slots it takes
   uint64_t bytes = 0;  // of its matrices
 };
 
@@ -100,12 +100,12 @@ class Engine {
 
   // An empty sequence. It must not outlive the engine.
   virtual Sequence NewSequence() = 0;
-  // Positions of the KV cache that are free, whole blocks only, and that there are. A sequence that
-  // goes on by n positions takes at most n + 2 * kKvBlock of the free ones.
+  // Free positions of the KV cache, in whole blocks, and all of its positions. A sequence that goes
+  // on by n positions takes at most n + 2 * kKvBlock free positions.
   struct KvRoom {
     uint32_t free = 0;
     uint32_t all = 0;
-    uint32_t states = 0;  // free places for a sequence's state; 0 where no layer has one, too
+    uint32_t states = 0;  // free places for a sequence's state; also 0 if no layer has a state
   };
   virtual KvRoom kv_room() const = 0;
 
@@ -115,34 +115,34 @@ class Engine {
   // Computes the rows and appends their tokens to their sequences. Each sequence's rows follow its
   // last position without gaps; rows of different sequences may be mixed. More rows than a chunk
   // are computed chunk by chunk, and so are their logits, in the order of the rows. A step with a
-  // decode row counts as decode in all statistics, a little step without tokens. With
+  // decode row counts as decode in all statistics. A little step counts no tokens. With
   // EngineOptions::little, decode rows of different sequences that all want logits are computed
-  // with fewer experts first, and the logits of those computed again come last.
+  // with fewer experts first, and the logits of rows that are computed again come last.
   // kInvalidRequest: no rows, a little step that this engine cannot take, an unknown sequence, a
   // token out of range, a position that does not follow or is past n_ctx, no room in the KV cache.
-  // kIo: a read failed twice. kInterrupted: after RequestStop(). kDevice: the device is lost; with
-  // --device auto the CPU has started again instead, within this call, unless its budget does not
-  // hold the model: then no later step works either. kInvalidFile: a layer computed NaN or
+  // kIo: a read failed twice. kInterrupted: after RequestStop(). kDevice: the device is lost. With
+  // --device auto the engine has then started again on the CPU within this call. If the CPU's
+  // budget does not hold the model, no later step works. kInvalidFile: a layer computed NaN or
   // infinity, or a file of the model has changed since it was opened, and no later step works.
-  // After any error the sequences are as before.
-  // A step of prompts' rows alone is interrupted between layers when `interlude` is due, unless
-  // rows stay on a device. Within it Step() may be called for other sequences, whose results stay
-  // whatever becomes of the prompt: kDevice is then an error, a stop waits for the prompt.
+  // After any error the sequences are as before. A step of prompts' rows alone is interrupted
+  // between layers when `interlude` is due, unless rows stay on a device. Within the interlude
+  // Step() may be called for other sequences. Their results stay even if the prompt fails. In these
+  // calls kDevice is always an error, and a stop waits for the prompt.
   virtual Status Step(const Batch& batch, const LogitsSink& sink, const Interlude& interlude) = 0;
   Status Step(const Batch& batch, const LogitsSink& sink = {}) { return Step(batch, sink, {}); }
-  // Why no step can be computed any more: all of them fail with this. nullopt: they can.
+  // The error with which every later step fails; nullopt: steps can be computed.
   virtual const std::optional<Error>& closed() const = 0;
-  // Makes the current step return kInterrupted soon, whatever it is doing: within some tens of
-  // milliseconds, but for what a device computes or has been asked to copy. What the disk has been
-  // asked for lands later, beside the next step. A request that comes after a step's last look, or
-  // between steps, ends the next one. Each request ends one step.
+  // Makes the current step return kInterrupted within some tens of milliseconds. The step still
+  // waits for a device's computing and copies. Disk reads under way land later, beside the next
+  // step. A request after a step's last look, or between steps, ends the next step. Each request
+  // ends one step.
   virtual void RequestStop() = 0;
-  // Reads every expert into its place, so that nothing is missing from then on. kInvalidRequest
+  // Reads every expert into its slot, so that no expert is missing from then on. kInvalidRequest
   // when the slots do not hold them all.
   virtual Status Preload() = 0;
 
-  // To whom keys and values belong. May read up to 16 MiB of experts the first time. kIo;
-  // kInvalidFile: the model's file has changed.
+  // The model, weights and choices that keys and values belong to. May read up to 16 MiB of experts
+  // the first time. kIo; kInvalidFile: the model's file has changed.
   virtual Result<KvOrigin> kv_origin() = 0;
   // Writes a sequence with its keys and values to a file, and `notes`, any text of at most 16 MiB,
   // for the program that restores it. The file appears only when it is complete. kIo, and what
@@ -150,9 +150,9 @@ class Engine {
   virtual Status SaveSequence(const Sequence& sequence, const std::string& notes,
                               const std::string& path) = 0;
   // Reads a saved sequence, which goes on with the same bits. kIo; kInvalidFile for a file that is
-  // damaged or none; kInvalidRequest for one of another model, of other weights or of other
-  // choices, or one that does not fit n_ctx or the KV cache; kUnsupported for one of another
-  // version; what kv_origin() says. One of other kernels is taken with a warning.
+  // damaged or not a sequence; kInvalidRequest for a file of another model, of other weights or of
+  // other choices, or a sequence that does not fit n_ctx or the KV cache; kUnsupported for a file
+  // of another version; errors of kv_origin(). A file of other kernels is taken with a warning.
   virtual Result<SavedSequence> RestoreSequence(const std::string& path) = 0;
   // The tokens and notes that RestoreSequence() would restore. Keys and values are not read, so
   // damage in them is not seen. Errors: as RestoreSequence().
@@ -161,26 +161,28 @@ class Engine {
   // Counters since the engine was opened, or since a caller set them to {}.
   virtual RunStats& stats() = 0;
   virtual EngineLearned learned() const = 0;
-  // Of memory's slots, by pool.
+  // The contents of memory's slots, by pool.
   virtual std::vector<SlotContents> slot_contents() const = 0;
   virtual ExpertPlace place_of(ExpertKey key) const = 0;  // REQUIRES: there is such a copy
-  // Which experts would be in memory if nothing were prefetched, empty: with the engine's slots and
-  // policy. It must not outlive the engine.
+  // A model of which experts would be in memory if no expert were prefetched, with the engine's
+  // slots and policy. The model is empty at first. It must not outlive the engine.
   virtual ResidentModel MakeResidentModel() const = 0;
-  // Of the last little step: the K experts that each layer's router ranked best for each row, of
-  // which the row used the first: [layer][row][K], for Batch::foreseen. Until the next little step.
+  // For the last little step: the K experts that each layer's router ranked best for each row,
+  // [layer][row][K], for Batch::foreseen. The row used the first of them. Valid until the next
+  // little step.
   virtual std::span<const std::vector<ExpertId>> widened() const = 0;
 
-  // Bytes per second of reads like decode's (same size, same depth) with nothing else going on.
+  // Bytes per second of reads like decode's (same size, same depth) with no other work.
   virtual Result<double> ProbeDiskBandwidth() = 0;
   // Bytes per second of reading the slots' memory by a plain loop on all compute threads.
   virtual Result<double> ProbeMemoryBandwidth() = 0;
   // Seconds a decode step of one row of each sequence takes when all its experts are resident:
-  // repeats their last tokens a few times (their experts have just been used) and takes the
-  // fastest; with EngineOptions::little, of the first pass and, in its measured share, of the
-  // second. Counts in no statistics; changes no state but recency, and what a first pass left of
-  // the last tokens is a second one's then. nullopt: a sequence is empty or there is none, or the
-  // slots do not hold the step's experts. kIo: the sequences have lost their last tokens.
+  // repeats their last tokens a few times (their experts have just been used) and takes the fastest
+  // step. With EngineOptions::little, the seconds are those of a first pass and, in its measured
+  // share, of a second pass. Counts in no statistics. Changes only recency, and the last tokens'
+  // keys and values, which are those of a second pass afterwards. nullopt: a sequence is empty or
+  // there is none, or the slots do not hold the step's experts. kIo: the sequences have lost their
+  // last tokens.
   virtual Result<std::optional<double>> ProbeComputeSeconds(
       std::span<Sequence* const> sequences) = 0;
 
@@ -198,11 +200,11 @@ class Engine {
   void SetPlanObserver(PlanObserver observer) { watchers().plan = std::move(observer); }
   // Sees every request for an expert; for tests that compare with the simulator.
   virtual void SetRequestObserver(const SlotTable::Observer& observer) = 0;
-  // Of long prefills; empty: none.
+  // Reports the progress of long prefills; empty: no reports.
   virtual void SetProgress(Progress progress) = 0;
 
  protected:
-  // What watches steps. An engine keeps them as long as it lives.
+  // The callbacks that watch steps. An engine keeps them as long as it lives.
   virtual Watchers& watchers() = 0;
 };
 

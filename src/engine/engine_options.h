@@ -44,12 +44,12 @@ struct MemoryPlan {
   uint64_t budget = 0;  // what was asked for or found
   uint64_t dense = 0;   // resident weights
   uint64_t kv = 0;
-  KvType kv_type = KvType::kF16;  // here and on a device
+  KvType kv_type = KvType::kF16;  // in memory and on a device
   uint64_t work = 0;              // graph, activation and staging buffers
   uint64_t process = 0;           // code, libraries, vocabulary, heap, page tables, margin
   uint64_t slots = 0;             // expert slots
-  // As --cache, this gives the same slots and so the same text; 0: the text does not depend on
-  // them.
+  // The value of --cache that gives the same slots and so the same text; 0: the text does not
+  // depend on slots.
   uint64_t repeating_cache = 0;
   uint64_t all_experts = 0;              // what all experts would take
   uint64_t n_slots = 0;                  // for the model's own copies
@@ -60,9 +60,10 @@ struct MemoryPlan {
 };
 
 struct EngineOptions {
-  std::string engine = "auto";          // auto, native, hosted; load/model_to_load.h
-  uint64_t ram_bytes = 0;               // peak of the whole process; 0: what is free, less a margin
-  uint64_t caller_bytes = 0;            // part of it: what the caller will take beside the engine
+  std::string engine = "auto";  // auto, native, hosted; load/model_to_load.h
+  uint64_t ram_bytes = 0;       // peak of the whole process; 0: what is free, less a margin
+  // part of ram_bytes: what the caller takes beside the engine
+  uint64_t caller_bytes = 0;
   std::optional<CacheSize> cache = {};  // fixes the expert slots; then ram_bytes is only a check
   uint32_t threads = 0;                 // 0: physical cores
   uint32_t ctx = 4096;                  // capped at the model's training context
@@ -70,38 +71,40 @@ struct EngineOptions {
   uint32_t chunk = 0;           // most tokens per prefill chunk; 0: native/plan/prompt_chunk.h
   std::string reader = "auto";  // auto, uring, pread
   uint32_t io_depth = 0;  // reads of at most 1 MiB at a time; 0: measured, engine/plan/io_depth.h
-  // Who leaves a slot; nullopt: what policy_source.h finds for this model and number of slots.
+  // Which expert leaves a slot; nullopt: the policy that policy_source.h finds for this model and
+  // number of slots.
   std::optional<PolicyChoice> policy = {};
-  std::string policy_file = {};           // a tuning to follow; read only without `policy`
-  std::string predictor = "next-router";  // what later layers will need, see KnownPredictors()
-  std::string paths = {};                 // of the predictor "paths"; empty: MODEL.paths
-  uint32_t prefetch = 1;                  // layers looked ahead; 0: no prefetch
-  bool own_kernels = true;                // false: ggml's vec_dot for experts (comparison)
+  std::string policy_file = {};  // a tuning to follow; read only without `policy`
+  // predicts the experts of later layers, see KnownPredictors()
+  std::string predictor = "next-router";
+  std::string paths = {};   // of the predictor "paths"; empty: MODEL.paths
+  uint32_t prefetch = 1;    // layers looked ahead; 0: no prefetch
+  bool own_kernels = true;  // false: ggml's vec_dot for experts (comparison)
   // Cheaper misses; the defaults change nothing.
   std::string low = {};       // GGUF with copies of the experts in a lower type; empty: none
   double low_share = 0.25;    // of the slots' memory, for low copies
   LossyOptions lossy = {};    // what may be left out or coarsened
   std::string norms = {};     // of the importance "score-norm"; empty: MODEL.norms
   LittleOptions little = {};  // decode steps with fewer experts first
-  // Of a lossy engine: every so many-th decode step of one row that wants logits is evaluated
-  // exactly, too, and shown to NativeEngine::SetCheckObserver()'s; it takes slots for one layer. 0:
-  // none.
+  // For a lossy engine. One of every check_every decode steps with one row and logits is also
+  // evaluated exactly, for the observer of NativeEngine::SetCheckObserver(). This takes slots for
+  // one layer. 0: no step is checked.
   uint32_t check_every = 0;
-  uint32_t sequences = 1;  // of ctx tokens, that the KV cache has room for
-  // Positions that the sequences have in common (they are forks): there is room for these once.
+  uint32_t sequences = 1;  // sequences of ctx tokens that fit in the KV cache
+  // Positions that all sequences share because they are forks. The KV cache has room for them once.
   uint32_t common_positions = 0;
-  // Positions that the KV cache has room for, of all sequences together; 0: what the two above say.
-  // At least ctx.
+  // Positions of all sequences together that fit in the KV cache, at least ctx; 0: as the two
+  // options above say.
   uint32_t positions = 0;
   DeviceOptions device = {};  // what computes experts beside the CPU
   bool repack = true;         // dense weights in the layouts that multiply fastest
-  // Matrices that ggml may multiply faster in a way by which a row depends on how many there are
-  // (docs/decisions/0007) are multiplied so.
+  // ggml may multiply matrices in a faster way, in which a row's result depends on the number of
+  // rows (docs/decisions/0007).
   bool fast_batches = false;
-  // Where the weights' numbers are remembered (native/find_weights.h); empty: nowhere.
+  // The folder that keeps the weights' numbers (native/find_weights.h); empty: they are not kept.
   std::string weights_folder = {};
 
-  // Told where the budget goes before anything is read into it; may be empty.
+  // Called with the plan of the budget before any weight is read; may be empty.
   std::function<void(const MemoryPlan&)> planned = {};
 
   // Every expert that a router chooses is computed as the model has it.
@@ -109,8 +112,7 @@ struct EngineOptions {
   // The output is the model's own.
   bool is_exact() const { return has_exact_experts() && kv_type == KvType::kF16; }
 
-  // The text depends on how many experts have a slot, and on nothing else of the machine but its
-  // kernels.
+  // Of the machine, the text depends on the number of expert slots and on the kernels alone.
   bool chooses_by_slots() const {
     const bool chooses =
         !lossy.is_exact(!low.empty()) || (little.is_on() && little.misses != Misses::kRead);
@@ -125,9 +127,9 @@ struct EngineOptions {
   MakeStateMixer make_state_mixer = {};
   // The hosted engine fills the bytes of experts that are not in memory with 0xFF.
   bool poisons_absent_experts = false;
-  // Asked at every look at StopSignal whether a stop is requested at that moment; may be empty.
+  // Called at every look at StopSignal; true: a stop is requested at that moment. May be empty.
   StopSignal::AtLook at_look = {};
-  // By which prefetch judges what steps cost.
+  // The clock by which prefetch measures the cost of steps.
   Clock clock = SteadySeconds;
 };
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // The engine's options by the names of their flags, for code that gets them as text: the command
-// line and sweeps. Knobs are the rows of the table that say so.
+// line and sweeps. Knobs are the rows of the table with is_knob.
 #pragma once
 
 #include <span>
@@ -18,15 +18,15 @@ namespace moestro {
 // In the order in which help lists them, without dashes: "ram", "cache", ...
 std::vector<std::string_view> KnownKnobs(std::span<const OptionRow> table = OptionTable());
 std::string KnobNames();  // the same in one line, for messages
-// What the flag --name with this value does. kUsage for an unknown name, which lists the known
+// Does what the flag --name with this value does. kUsage for an unknown name, which lists the known
 // ones, and for a value that the flag would refuse.
 Status SetKnob(EngineOptions& options, std::string_view name, const std::string& value,
                std::span<const OptionRow> table = OptionTable());
 
 // True for knobs that set the budget: "cache", "ram".
 bool IsBudgetKnob(std::string_view name);
-// All others whose values are not the defaults. SetKnob() of each, over defaults, gives `options`
-// back as far as knobs reach.
+// All other knobs with values that are not the defaults. SetKnob() of each setting, applied to
+// default options, gives the same knobs as `options`.
 KnobSettings ChangedKnobs(const EngineOptions& options,
                           std::span<const OptionRow> table = OptionTable());
 

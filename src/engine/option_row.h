@@ -27,44 +27,46 @@
 
 namespace moestro {
 
-// Under which heading help lists it.
+// The heading under which help lists an option.
 enum class OptionPart : uint8_t {
   kMachine,  // memory, disk and threads
   kDevice,
-  kCopies,  // what cheaper misses take: files, memory
-  kLossy,   // what may be coarsened or left out; the simulator has these as well
-  kLittle,  // fewer experts first; the same
+  kCopies,  // files and memory for cheaper misses
+  kLossy,   // what may be coarsened or left out; also options of the simulator
+  kLittle,  // fewer experts first; also options of the simulator
 };
 
-// When it decides a bit of keys and values; docs/sequence-format.md says what each means.
+// When an option changes a bit of keys and values; docs/sequence-format.md explains each value.
 enum class Counts : uint8_t { kNo, kYes, kLossy, kSlots, kDevice, kRope, kRows };
-std::string_view NameOf(Counts counts);  // "no", "yes", as the document has them
+std::string_view NameOf(Counts counts);  // "no", "yes", as in the document
 
 struct OptionRow {
-  std::string_view flag;  // "-c,--ctx,--ctx-size"; of a switch that is on at times "--a,!--no-a"
-  std::string_view value = {};  // what help calls its value; empty: a switch
+  std::string_view flag;        // "-c,--ctx,--ctx-size"; a switch that is on at times "--a,!--no-a"
+  std::string_view value = {};  // the name of the value in help; empty: a switch
   std::string help = {};        // without range, default and known values
-  std::string usual = {};       // the default, where the value in EngineOptions does not say it
+  std::string usual = {};       // the default, if the value in EngineOptions does not show it
   std::string known = {};       // "\nNAME: what it is" for each known value
   OptionPart part = OptionPart::kMachine;
-  std::string_view needs = {};     // a flag without which it means nothing; empty: none
+  std::string_view needs = {};     // a flag that this option needs; empty: none
   std::string_view excludes = {};  // a flag that cannot be given with it
-  bool is_knob = false;            // of sweeps
-  bool is_budget = false;          // sets the size of what a sweep measures
+  bool is_knob = false;            // an option of sweeps
+  bool is_budget = false;          // sets the budget of a sweep
   bool is_by_quality = false;      // --quality chooses it
   Counts counts = Counts::kNo;
-  // What counts is not its text but what the engine makes of it (native/kept_sequences.cc).
+  // The value that the engine derives from the text counts, not the text
+  // (native/kept_sequences.cc).
   bool is_resolved = false;
 
-  // Below: from the functions that make rows.
-  std::string range = {};  // "from 0 to 1"; empty: it has none
-  // kUsage for a text that is no value, with a sentence that names it and what would be one.
+  // The members below are set by the functions that make rows.
+  std::string range = {};  // "from 0 to 1"; empty: no range
+  // kUsage for a text that is no value, with a sentence that names the text and the valid values.
   std::function<Status(EngineOptions&, const std::string&)> set = {};
-  // What set() reads; nullopt: the option is not set. A switch: "1" or "0".
+  // The option's value as a text that set() reads; nullopt: the option is not set. A switch: "1" or
+  // "0".
   std::function<std::optional<std::string>(const EngineOptions&)> get = {};
-  // kUsage for a value that set() would not have made; empty: there is no such value.
+  // kUsage for a value that set() does not make; empty: every value is valid.
   std::function<Status(const EngineOptions&)> check = {};
-  std::function<bool&(EngineOptions&)> on_off = {};  // of a switch; else empty
+  std::function<bool&(EngineOptions&)> on_off = {};  // for a switch; else empty
 
   // Without dashes: "ctx".
   std::string_view name() const {
@@ -76,7 +78,7 @@ struct OptionRow {
 // The help of a row, with its range, its default and its known values.
 std::string HelpOf(const OptionRow& row);
 
-// The value of an option that may have none.
+// A pointer to an option's value; nullptr: the option has no value.
 template <class T>
 const T* ValueIn(const T& value) {
   return &value;
@@ -86,10 +88,10 @@ const T* ValueIn(const std::optional<T>& value) {
   return value ? &*value : nullptr;
 }
 
-// Whether the ends of a range are in it.
+// Whether the ends of a range are part of it.
 enum class Ends : uint8_t { kIn, kOut };
 
-// A number from `low` to `high`; of an optional one, nullopt is not set.
+// A number from `low` to `high`. If the member is optional, nullopt means not set.
 template <class T, class Member>
 OptionRow NumberOption(OptionRow row, Member member, T low, T high, Ends ends = Ends::kIn) {
   const bool has_range = low != T{} || high != std::numeric_limits<T>::max();
@@ -155,7 +157,7 @@ OptionRow AutoOption(OptionRow row, Member member, uint32_t high, const char* un
   return row;
 }
 
-// A text that `is_known` passes; any, if that is empty.
+// A text that `is_known` accepts; any text if `is_known` is empty.
 template <class Member>
 OptionRow TextOption(OptionRow row, Member member,
                      std::function<Status(const std::string&)> is_known = {}) {
@@ -172,7 +174,7 @@ OptionRow TextOption(OptionRow row, Member member,
   return row;
 }
 
-// A value with a name: `parse` gives a Result of it, `name_of` the name.
+// A value with a name: `parse` gives a Result of the value, `name_of` the name.
 template <class Member, class Parse, class NameOf>
 OptionRow NamedOption(OptionRow row, Member member, Parse parse, NameOf name_of) {
   row.set = [=](EngineOptions& options, const std::string& text) -> Status {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// The table of an engine's options, a row for each that a user may set.
+// The table of an engine's options: one row for each option that a user may set.
 #pragma once
 
 #include <span>
@@ -11,7 +11,7 @@
 
 namespace moestro {
 
-// In the order in which help lists them: those of a part follow each other.
+// The rows in the order in which help lists them; options of a part are together.
 std::span<const OptionRow> OptionTable();
 
 // kUsage for the first value outside its range, naming the flag, the value and the range.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Gives away what an engine's router decides, token by token, as it is decided: nothing is kept but
-// a chunk's routing.
+// Passes on what an engine's routers decide, token by token, during the run. It keeps the routing
+// of one chunk at most.
 //
 // Thread rule: the engine's thread.
 #pragma once
@@ -18,16 +18,16 @@ namespace moestro {
 
 class RouteRecorder {
  public:
-  // Watches `engine` until it goes and passes every token to `sink`. `info` has the model's shape
-  // and at most the engine's look-ahead as its depth; with TraceInfo::little, tokens that are not
-  // of a prompt are evaluated twice, first with so many experts. The engine must outlive it.
+  // Watches `engine` until the destructor and passes every token to `sink`. `info` has the model's
+  // shape, and its depth is at most the engine's look-ahead. With TraceInfo::little, tokens after
+  // the prompt are evaluated twice, first with so many experts. The engine must outlive it.
   // REQUIRES: the engine has no little pass of its own.
   RouteRecorder(Engine& engine, TraceInfo info, TraceSink sink);
   ~RouteRecorder();
   RouteRecorder(const RouteRecorder&) = delete;
   RouteRecorder& operator=(const RouteRecorder&) = delete;
 
-  // Why the sink did not take a token, of those that another caller had evaluated.
+  // The sink's first error for a token that another caller had evaluated.
   const Status& status() const { return status_; }
 
   // Evaluates `tokens` as a new sequence, the first `prefill` of them as a prompt and the others
@@ -42,7 +42,7 @@ class RouteRecorder {
     std::vector<ExpertId> ahead;       // [distance - 1][token][K or K']
     std::vector<float> ahead_weights;  // of these
   };
-  // One token's rows, as a TraceToken wants them.
+  // One token's rows, as in a TraceToken.
   struct Rows {
     std::vector<ExpertId> experts = {};
     std::vector<float> weights = {};

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// What an engine has done and how close that came to what the machine allows.
+// Reports what an engine has done, and how close its speed is to what the machine allows.
 #pragma once
 
 #include <algorithm>
@@ -21,26 +21,27 @@ namespace moestro {
 
 class Engine;
 
-// What the hardware would allow for the work of one phase. It cannot be faster than its bytes come
-// from the disk, nor than it computes with every expert at hand. Both hold for every token by
-// itself, because what a token wants is known only when the one before it is done: the bound of a
-// decode is the sum of its tokens' bounds. (The bound of the sums alone pretends that a cold
-// start's reads could hide behind later tokens' computation; it is reported too.)
+// The least time that the hardware allows for the work of one phase. A phase takes at least the
+// time of its disk reads, and at least the time of its computation with every expert in memory.
+// Both bounds hold for every single token, because a token's experts are known only after the token
+// before it. So the bound of a decode is the sum of its tokens' bounds. (of_sums() is reported too.
+// It assumes that reads of a cold start could run beside the computation of later tokens.)
 struct SpeedBound {
   double disk_seconds = 0.0;
   double compute_seconds = 0.0;   // 0: unknown
   double stepwise_seconds = 0.0;  // sum over tokens of the larger of the two; 0: not known by token
   double of_sums() const { return std::max(disk_seconds, compute_seconds); }
   double seconds() const { return std::max(of_sums(), stepwise_seconds); }
-  // Of `tokens`, and of the bound that `actual` seconds reached; 0 when there is no bound.
+  // Tokens per second at the bound, and the bound as a percentage of `actual` seconds; 0 if there
+  // is no bound.
   double tokens_per_second(uint64_t tokens) const;
   double percent(double actual) const;
 };
 
-// What no kernel, policy or prefetch could beat for a decode's steps. The bound above takes the
-// engine's own fastest step and its own policy's misses, so slower kernels and worse policies make
-// it easier; this one does not know them. (It is looser than a bound that adds up tokens: its two
-// sides are sums.)
+// The least time of a decode's steps with any kernel, policy and prefetch. SpeedBound takes the
+// engine's own fastest step and its own policy's misses, so slower kernels and worse policies raise
+// that bound. Limit does not depend on them. (Limit is looser than a sum over tokens: both of its
+// times are sums.)
 struct Limit {
   uint64_t touched_bytes = 0;  // PhaseStats::touched_bytes
   uint64_t fewest_bytes = 0;   // from disk by Belady's rule, with the slots as they were at first
@@ -50,7 +51,7 @@ struct Limit {
   double memory_seconds() const { return Seconds(touched_bytes, memory_bandwidth); }
   double disk_seconds() const { return Seconds(fewest_bytes, disk_bandwidth); }
   double seconds() const { return std::max(memory_seconds(), disk_seconds()); }
-  // As of a SpeedBound.
+  // As in SpeedBound.
   double tokens_per_second(uint64_t tokens) const;
   double percent(double actual) const;
 
@@ -60,7 +61,7 @@ struct Limit {
   }
 };
 
-// What the machine gives, measured in this process after the work.
+// Speeds of the machine, measured in this process after the work.
 struct Probes {
   double disk_bandwidth = 0.0;                      // bytes per second; 0: not measured
   std::optional<double> compute_seconds_per_token;  // nullopt: one step's experts do not fit
@@ -68,7 +69,8 @@ struct Probes {
 };
 
 SpeedBound DecodeBound(const RunStats& stats, const Probes& probes);
-// By the disk alone: what all-resident prefill takes is measured by a run of its own.
+// The bound by the disk alone. The time of a prefill with all experts resident is measured by a
+// separate run.
 SpeedBound PrefillBound(const RunStats& stats, const Probes& probes);
 
 struct RunReport {
@@ -82,12 +84,13 @@ struct RunReport {
   std::string kernels = {};  // see EngineFacts
   uint32_t io_depth = 0;     // reads at a time
   uint64_t peak_rss = 0;     // bytes
-  // Of decode; nullopt: it was not asked for, an error: why it cannot be given.
+  // The limit of decode; nullopt: not requested; an error: why there is no limit.
   std::optional<Result<Limit>> limit = {};
 };
 
-// What the engine has done since its statistics were reset, and what the machine gives.
-// `sequences`: one row of each was a step. `probe_disk`: also if nothing was read.
+// Reports what the engine has done since its statistics were reset, and the speeds of the machine.
+// `sequences`: a step had one row of each. `probe_disk`: the disk is measured even if nothing was
+// read.
 Result<RunReport> MakeReport(Engine& engine, std::span<Sequence* const> sequences, bool probe_disk);
 Result<RunReport> MakeReport(Engine& engine, Sequence& sequence, bool probe_disk);
 

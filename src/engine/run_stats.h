@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// What a run did, for summaries, bench output and tests. Same names everywhere.
+// Counters of a run, for summaries, bench output and tests. Same names everywhere.
 #pragma once
 
 #include <cstdint>
@@ -13,25 +13,25 @@
 
 namespace moestro {
 
-// `sum` for each of `count`; 0 of none.
+// `sum` divided by `count`; 0 if count is 0.
 inline double Each(double sum, uint64_t count) {
   return count > 0 ? sum / static_cast<double>(count) : 0.0;
 }
 
-// What its steps asked of experts, what that took, and what came of it.
+// A phase's work: the experts that its steps requested, the time, the bytes and the losses.
 struct PhaseStats : ExpertCounts {
   uint64_t tokens = 0;
   double seconds = 0.0;
-  double wait_seconds = 0.0;  // compute threads had nothing to do but wait for bytes
-  // Of weights, keys and values that the steps had to read from memory: each weight once for all
-  // rows of a step, experts among them, of the embedding the rows' own.
+  double wait_seconds = 0.0;  // the compute threads had no work and waited for bytes
+  // Bytes of weights, keys and values that the steps had to read from memory. Each weight, of
+  // experts too, counts once for all rows of a step. Of the embedding, the rows' own part counts.
   uint64_t touched_bytes = 0;
   LossCounts losses = {};  // what was not exact
 
   double tokens_per_second() const {
     return seconds > 0 ? static_cast<double>(tokens) / seconds : 0;
   }
-  // Rows that share an expert of a step.
+  // The mean number of rows that share an expert of a step.
   double rows_per_use() const { return Each(static_cast<double>(row_requests), requests); }
   // Expert bytes read for a row.
   double bytes_per_row() const { return Each(static_cast<double>(bytes_read), tokens); }
@@ -56,14 +56,14 @@ static_assert(CountsAllOf<PhaseStats>());
 
 // Decode steps that were computed with fewer experts first (EngineOptions::little).
 struct LittleStats {
-  uint64_t tokens = 0;  // computed so
-  uint64_t again = 0;   // of these, with all experts afterwards
+  uint64_t tokens = 0;  // tokens computed with fewer experts first
+  uint64_t again = 0;   // of these: computed again with all experts
   uint64_t steps = 0;
-  uint64_t steps_again = 0;  // with at least one such token
+  uint64_t steps_again = 0;  // steps with at least one token computed again
   double little_seconds = 0.0;
   double again_seconds = 0.0;
-  // What the discarded passes said about the second ones' routing, and what was read of it before
-  // its layer asked.
+  // How well the discarded passes predicted the routing of the second passes, and the experts that
+  // were read by it before their layer requested them.
   PredictionScore foreseen = {};
   uint64_t prefetches = 0;
   uint64_t used_prefetches = 0;
@@ -112,12 +112,12 @@ struct RunStats {
   PhaseStats decode;
   LittleStats little;  // part of decode
   DraftStats drafts;   // the same
-  // Over decode's tokens.
+  // Over the tokens of decode.
   Histogram decode_ms;
   Histogram decode_bytes;  // needed_bytes
 
-  // Of the rows of decode steps since the last call, `proposed` were drafts of tokens to come, of
-  // which the text took `accepted`; the others are no tokens.
+  // Call after decode steps with drafts. Of their rows, `proposed` were drafts of later tokens, and
+  // the text took `accepted` of these. The other drafts do not count as tokens.
   void NoteDrafts(uint64_t proposed, uint64_t accepted) {
     decode.tokens -= proposed - accepted;
     drafts.proposed += proposed;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// What is known of a sequence that lies in a file.
+// Facts about a sequence that is saved in a file.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,8 @@
 
 namespace moestro {
 
-// To whom keys, values and states belong; docs/sequence-format.md says what counts.
+// The model, weights and choices that keys, values and states belong to; docs/sequence-format.md
+// says what counts.
 struct KvOrigin {
   uint64_t model = 0;    // fingerprint of the header
   uint64_t weights = 0;  // model/weights_id.h

@@ -13,8 +13,8 @@
 
 namespace moestro {
 
-// What an engine does for its sequences. Sides: SequenceTable (native), the hosted engine.
-// REQUIRES, of every call: the sequence exists.
+// What an engine does for its sequences. Implementations: SequenceTable (native), the hosted
+// engine. REQUIRES, of every call: the sequence exists.
 class SequenceOwner {
  public:
   virtual ~SequenceOwner() = default;
@@ -50,14 +50,14 @@ class Sequence {
   SequenceId id() const { return id_; }
   // All tokens, valid until the sequence changes.
   std::span<const Token> tokens() const { return owner_->TokensOf(id_); }
-  // The next token's, so also the number of tokens.
+  // The position of the next token. This is also the number of tokens.
   uint32_t position() const { return static_cast<uint32_t>(tokens().size()); }
   // Another sequence of the same tokens. Keys and values are shared, not copied, and so are states
   // until one of the two goes on.
   Sequence Fork() const { return {*owner_, owner_->Fork(id_)}; }
   // The largest position up to `position` that every layer of the model can go on from: all
-  // positions where layers remember keys and values, some where they have a state. What lies
-  // between is evaluated again. REQUIRES: position <= this->position().
+  // positions where layers remember keys and values, some where they have a state. Tokens after it
+  // are evaluated again. REQUIRES: position <= this->position().
   uint32_t Reach(uint32_t position) const { return owner_->Reach(id_, position); }
   // Forgets the tokens from `position` on. REQUIRES: Reach(position) == position.
   void CutBack(uint32_t position) { owner_->CutBack(id_, position); }
@@ -67,7 +67,8 @@ class Sequence {
     CutBack(reached);
     return reached;
   }
-  // A later Reach() may end here: where layers have a state, it is kept while there is room.
+  // A later Reach() may return this position: the state of the layers, if they have one, is kept
+  // while there is room.
   void Keep() { owner_->Keep(id_); }
 
  private:

@@ -21,51 +21,52 @@ struct SeenRouting {
   ExpertLayerId layer;
   const Routing& routing;
   std::span<const RowKind> kinds;  // [row]
-  // [distance - 1][row][K]: what the routers of the next layers choose on this layer's input, as
-  // far as the observer asked for it and there are layers.
+  // [distance - 1][row][K]: the experts that the routers of the next layers choose on this layer's
+  // input. Distances go up to the observer's look_ahead and to the last layer.
   std::span<const ExpertId> ahead;
   std::span<const float> ahead_weights;  // of these
-  // Of a little step: the routing has K' experts of each row and at least K candidates, and ahead
-  // K' in place of K.
+  // The step is a little step: the routing has K' experts of each row and at least K candidates,
+  // and `ahead` has K' in place of K.
   bool is_little = false;
 };
-// As soon as it is known; layers in order.
+// Called as soon as a layer's routing is known; layers in order.
 using RouteObserver = std::function<void(const SeenRouting&)>;
 
-// Experts that later layers' routers choose on a layer's input, and with what weight.
+// Experts that later layers' routers choose on a layer's input, and their weights.
 struct RoutedAhead {
   std::vector<ExpertId> experts = {};  // [distance - 1][row][K]
   std::vector<float> weights = {};     // of these; empty: not known
 };
 
-// Puts other choices in place of a layer's routing and of what later routers would say, for
-// measurements with recorded routing. Shapes stay.
+// Replaces a layer's routing and the choices of later routers, for measurements with recorded
+// routing. Shapes do not change.
 using RoutingOverride =
     std::function<void(ExpertLayerId layer, Routing& routing, RoutedAhead& ahead)>;
 
-// Which copy of an expert of a plan runs, for measurements; the plan is exact before. REQUIRES:
-// there is such a copy.
+// Chooses the copy of an expert of a plan that runs, for measurements. The plan is exact before.
+// REQUIRES: there is such a copy.
 using CopyOverride = std::function<CopyId(ExpertKey own)>;
 
-// A layer's plan, before its experts are asked for.
+// Called with a layer's plan before its experts are requested.
 using PlanObserver = std::function<void(const LayerPlan&)>;
 
-// What the matrices of a layer's experts were multiplied with, as values before ggml quantises
-// them, and what came out. The spans live until the observer returns.
+// The inputs and results of the matrices of a layer's experts. Inputs are values before ggml
+// quantises them. The spans live until the observer returns.
 struct SeenExperts {
   const LayerPlan& plan;
-  std::span<const float> inputs;    // [row][n_embd]: of gate and up
-  std::span<const float> products;  // [pair of the plan][n_ff], activation(gate, up): of down
-  std::span<const float> results;   // [pair of the plan][n_embd], before the router's weight
+  std::span<const float> inputs;  // [row][n_embd]: inputs of gate and up
+  // [pair of the plan][n_ff], activation(gate, up): inputs of down
+  std::span<const float> products;
+  std::span<const float> results;  // [pair of the plan][n_embd], before the router's weight
 };
-// After the experts of a layer have run; layers in order.
+// Called after the experts of a layer have run; layers in order.
 using ExpertObserver = std::function<void(const SeenExperts&)>;
 
-// All of them; empty: the routers and plans decide.
+// All observers and overrides; empty: the routers and plans decide.
 struct Watchers {
   RouteObserver route;
-  // Layers whose routers are evaluated ahead of time for it, at least, and whether it wants to know
-  // who else could run.
+  // For `route`: the least number of layers whose routers are evaluated ahead of time, and whether
+  // it needs the other experts that could run.
   uint32_t look_ahead = 0;
   bool wants_candidates = false;
   RoutingOverride routing;
@@ -73,7 +74,7 @@ struct Watchers {
   PlanObserver plan;
   ExpertObserver experts;
 
-  // Of an exact plan.
+  // REQUIRES: the plan is exact.
   void OverrideCopies(LayerPlan& its) const {
     if (!copies) return;
     for (PlannedExpert& expert : its.experts) expert.key.copy = copies(expert.key);

@@ -41,26 +41,27 @@ class Forward {
     std::span<const LayerForm> layers;
     const Clock& clock;
     StopSignal& stop;  // the step ends soon after it is requested
-    // Looked at in every step. REQUIRES: their look-ahead is within the limit of the buffers.
+    // Read in every step. REQUIRES: their look-ahead is within the limit of the buffers.
     const Watchers& watchers;
     DeviceSide* devices = nullptr;  // null: the CPU computes everything
   };
   explicit Forward(const Parts& parts);
 
   struct Hooks {
-    // Called before every layer; the step ends with its error. May be empty.
+    // Called before every layer; an error ends the step. May be empty.
     std::function<Status(uint32_t layers_done)> layer_begins = {};
-    // Step() may be called within it. REQUIRES: empty if a row decodes or the graph is on a device.
+    // Step() may be called within the interlude. REQUIRES: empty if a row decodes or the graph is
+    // on a device.
     Interlude interlude = {};
   };
-  // Rows through all layers, at most a chunk of them; leaves the last layer's output in
-  // buffers.hidden(). kinds: [rows]. kIo, kInterrupted: nothing but the rows' cells has changed.
+  // Runs at most a chunk of rows through all layers; leaves the last layer's output in
+  // buffers.hidden(). kinds: [rows]. kIo, kInterrupted: only the rows' cells have changed.
   // kInvalidFile: a layer gave NaN or infinity; the message names it.
   Status Step(std::span<const StepRow> rows, std::span<const RowKind> kinds,
               const LittleStep& little, const Hooks& hooks);
 
-  // Of the last little step: the K experts of each row, of which it used the first: [layer][row][K]
-  // in router order.
+  // For the last little step: the K experts of each row, [layer][row][K] in router order. The row
+  // used the first of them.
   std::span<const std::vector<ExpertId>> widened() const { return router_.widened(); }
   // Layers whose rows stayed on the first device, since creation.
   uint64_t layers_there() const { return experts_.layers_there(); }

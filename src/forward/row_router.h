@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Which experts the rows of a step get, from the router logits that a layer's graph left in the
+// Chooses the experts of a step's rows from the router logits that a layer's graph left in the
 // StepBuffers.
 //
 // Thread rule: the engine thread.
@@ -33,15 +33,16 @@ class RowRouter {
   };
   explicit RowRouter(const Parts& parts) : parts_(parts) {}
 
-  // K experts of each row; K' in a little step.
+  // Chooses K experts of each row; K' in a little step.
   Routing Choose(ExpertLayerId layer, size_t n_rows, const LittleStep& little) const;
-  // What the routers of the `look_ahead` layers after `layer` choose: [distance - 1][row][K or K'].
+  // The experts that the routers of the `look_ahead` layers after `layer` choose: [distance -
+  // 1][row][K or K'].
   RoutedAhead ChooseAhead(ExpertLayerId layer, size_t n_rows, uint32_t look_ahead,
                           const LittleStep& little) const;
-  // Of a little step: keeps the K best of each row, of which the routing has the first. Code that
-  // chooses among candidates has asked for more than K of them.
+  // For a little step: keeps the K best experts of each row; the routing has the first of them.
+  // Drops the routing's candidates if no code chooses among them.
   void Widen(ExpertLayerId layer, Routing& routing);
-  // Of the last little step: the K experts of each row, [layer][row][K] in router order.
+  // For the last little step: the K experts of each row, [layer][row][K] in router order.
   std::span<const std::vector<ExpertId>> widened() const { return widened_; }
 
  private:

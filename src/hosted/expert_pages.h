@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// The pages of experts at the addresses where libllama looks for them. Matrices of experts lie one
-// after the other, so an expert shares its first and last page with its neighbours: such a page is
-// given back with the last of those that are there.
+// The pages of experts at the addresses that libllama reads. Matrices of experts lie one after the
+// other, so an expert shares its first and last page with its neighbours. A shared page is given
+// back with the last of its experts.
 //
 // Thread rule: the engine thread.
 #pragma once
@@ -22,13 +22,13 @@ namespace moestro {
 
 class ExpertPages final : public ExpertHome {
  public:
-  // `dense`: what stays where it is. poisons: for tests, bytes of experts that are not there are
-  // 0xFF. Everything is laid over with anonymous memory. The catalog must outlive this.
+  // `dense`: tensors that stay in memory. poisons: for tests, bytes of absent experts are 0xFF.
+  // REQUIRES: all of these tensors lie in anonymous memory. The catalog must outlive this.
   ExpertPages(std::span<const ExpertGroup> groups, std::span<const MappedTensor> dense,
               const ExpertCatalog& catalog, uint64_t block, bool poisons);
 
-  // kUnsupported: reads of whole blocks would not be reads of whole pages, or the system's pages
-  // are not those that are given back.
+  // kUnsupported: whole blocks are not whole pages, or the system's page size is not the one that
+  // is given back.
   static Status CheckBlock(uint64_t block);
 
   std::byte* Window(ExpertKey key, Matrix m) override;
@@ -43,7 +43,7 @@ class ExpertPages final : public ExpertHome {
   };
   Slice SliceOf(ExpertKey key, size_t matrix) const;
   void Poison(ExpertKey key) const;
-  // visit(page) for the pages that only begin or end within the slice.
+  // Calls visit(page) for each page that is only partly within the slice.
   template <class Visit>
   static void ForEachBorder(const Slice& slice, Visit visit);
 
@@ -52,7 +52,8 @@ class ExpertPages final : public ExpertHome {
   uint64_t block_;
   bool poisons_;
   std::vector<std::vector<uint8_t>> is_there_;  // [group][expert]
-  std::unordered_map<Page, uint32_t> owners_;   // of a border page: experts and tensors there
+  // [border page] the number of experts and tensors on the page
+  std::unordered_map<Page, uint32_t> owners_;
 };
 
 }  // namespace moestro

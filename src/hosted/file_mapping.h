@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT
-// libllama maps a model's files, and would read all of them at once. While a LazyMapping lives, its
-// thread's mappings of these files are made without reading anything. What is mapped then is found
-// again, and anonymous memory is laid over it, which the caller fills piece by piece.
+// libllama maps a model's files, and would read all of them at once. While a LazyMapping lives,
+// mappings of these files by its thread read nothing. The caller can list these mappings, put
+// anonymous memory over them and fill it piece by piece.
 //
-// The room defines the C library's mmap() and posix_madvise() for the whole program; both go
-// straight on to the system unless a LazyMapping of the calling thread asks for the file.
+// This folder defines the C library's mmap() and posix_madvise() for the whole program. Both call
+// the system directly, unless a LazyMapping of the calling thread has the file.
 //
 // Thread rule: one LazyMapping a thread; the rest from any thread.
 #pragma once
@@ -20,7 +20,7 @@
 
 namespace moestro {
 
-// Addresses that show a part of a file, whole pages.
+// Addresses of a mapped part of a file, in whole pages.
 struct MappedRange {
   std::byte* begin = nullptr;
   uint64_t length = 0;
@@ -37,12 +37,12 @@ class LazyMapping {
 
   // For mmap() and posix_madvise() of this thread.
   static LazyMapping* of_this_thread();
-  // The file's index; nullopt: `fd` is none of the files.
+  // The file's index; nullopt: `fd` is not one of the files.
   bool is_for(int fd, uint32_t& file) const;
   void Mapped(const MappedRange& range) { mapped_.push_back(range); }
 
-  // What is left of the mappings: libllama gives back parts that it does not use. kIo: the system
-  // does not tell.
+  // The parts of the mappings that still exist: libllama unmaps parts that it does not use. kIo:
+  // the system does not list them.
   Result<std::vector<MappedRange>> Remaining() const;
 
  private:
@@ -50,7 +50,7 @@ class LazyMapping {
   std::vector<MappedRange> mapped_;  // as they were made
 };
 
-// Puts anonymous memory, all zeros, in the place of each range. kNoMemory.
+// Replaces each range by anonymous memory with all zeros. kNoMemory.
 Status LayOver(std::span<const MappedRange> ranges);
 
 }  // namespace moestro

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT
-// libllama's graph under way: it stops where a router's choice is known, and goes on when the
-// chosen experts are there. What the native step does between a layer's two halves
-// (forward/step.cc) happens here, by the same decisions.
+// Serves libllama's graph during its run. The graph stops when a router's choice is known, and goes
+// on when the chosen experts are in memory. The work is that of the native step between a layer's
+// two halves (forward/step.cc), with the same decisions.
 //
-//   ask(ids)       the graph is to stop behind this node
-//   ids computed   routing -> plan -> leases, absent experts are read, all are waited for
-//   ask(product)   its choice was served in this graph, else the graph ends with an error
+//   ask(ids)       the graph stops after this node
+//   ids computed   routing -> plan -> leases; absent experts are read and waited for
+//   ask(product)   the choice of its experts was served in this graph, else an error
 //
 // Thread rule: the engine thread, within llama_decode().
 #pragma once
@@ -47,11 +47,11 @@ class GraphServer {
   GraphServer(const GraphServer&) = delete;
   GraphServer& operator=(const GraphServer&) = delete;
 
-  // The graphs of one llama_decode() begin. `kinds`: [rows]; of the last layers libllama may
-  // compute rows that want logits alone: `kinds_of_outputs`.
+  // The graphs of one llama_decode() begin. `kinds`: [rows]. In the last layers libllama may
+  // compute only the rows that want logits: `kinds_of_outputs`.
   void Begin(std::span<const RowKind> kinds, std::span<const RowKind> kinds_of_outputs);
-  // They have ended. What went wrong, whatever llama_decode() returned: what reading says;
-  // kInterrupted; kUnsupported: the graph is not the one that was learned.
+  // The graphs have ended. Returns their error, for any result of llama_decode(): an error of
+  // reading; kInterrupted; kUnsupported: the graph differs from the learned graph.
   Status End();
 
   double wait_seconds() const { return wait_seconds_; }  // for reads, since creation
@@ -75,14 +75,16 @@ class GraphServer {
 
   Parts parts_;
   GraphHooks& hooks_;
-  std::map<std::string, std::vector<uint32_t>, std::less<>> groups_of_;  // by name of ids, in turn
+  std::map<std::string, std::vector<uint32_t>, std::less<>> groups_of_;  // by name of ids, in order
   std::unordered_map<const void*, uint32_t> group_of_;                   // by a matrix's address
   std::vector<RowKind> kinds_;
   std::vector<RowKind> kinds_of_outputs_;
-  // Of the graph under way.
+  // State of the graph under way.
   std::vector<Group> groups_;
-  std::map<std::string, size_t, std::less<>> seen_;                 // how often, of the names above
-  std::optional<std::pair<const ggml_tensor*, uint32_t>> awaited_;  // ids that are to be computed
+  // how often each of these names has been seen
+  std::map<std::string, size_t, std::less<>> seen_;
+  // ids that the graph computes next
+  std::optional<std::pair<const ggml_tensor*, uint32_t>> awaited_;
   std::optional<Error> error_;
   double wait_seconds_ = 0.0;
 };

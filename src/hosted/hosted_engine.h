@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT
 // The hosted engine: libllama's forward pass, unchanged, on our residency. It runs every model with
-// experts that libllama knows. libllama believes the file to be mapped; at these addresses lies
-// memory that is filled with an expert when the graph has chosen it (hosted/graph_server.h).
-// docs/hosted.md says what it can and what ends the process.
+// experts that libllama knows. libllama uses the file as mapped memory. Other memory lies at these
+// addresses, and an expert is read into it when the graph has chosen the expert
+// (hosted/graph_server.h). docs/hosted.md lists the engine's features and the errors that end the
+// process.
 //
 // Thread rule: that of Engine.
 #pragma once
@@ -22,13 +23,13 @@ namespace moestro {
 
 class HostedEngine final : public Engine {
  public:
-  // kUnsupported: an option needs the native engine, or libllama's graph does what cannot be
-  // served; kInvalidFile: libllama cannot read the model; kInvalidRequest: the budget is too small
-  // (names the smallest that works); kIo; kNoMemory.
+  // kUnsupported: an option needs the native engine, or libllama's graph cannot be served;
+  // kInvalidFile: libllama cannot read the model; kInvalidRequest: the budget is too small (names
+  // the smallest that works); kIo; kNoMemory.
   static Result<std::unique_ptr<HostedEngine>> Open(GgufFile file, const EngineOptions& options,
                                                     Progress progress = {});
   ~HostedEngine() override;
-  // Where the budget would go, without reading a weight. Errors: those of Open() but for kIo while
+  // The plan of the budget, without reading a weight. Errors: those of Open(), except kIo while
   // reading.
   static Result<MemoryPlan> Plan(GgufFile file, const EngineOptions& options);
 
@@ -36,7 +37,7 @@ class HostedEngine final : public Engine {
   Sequence NewSequence() override;
   KvRoom kv_room() const override;
   using Engine::Step;
-  // Others' steps come between two chunks of a prompt.
+  // Steps of the interlude run between two chunks of a prompt.
   Status Step(const Batch& batch, const LogitsSink& sink, const Interlude& interlude) override;
   const std::optional<Error>& closed() const override;
   void RequestStop() override;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Sequences of the hosted engine as files: what libllama says of a sequence's memory, behind a
-// header of ours. Sizes and checksum are compared before libllama gets the bytes: it empties the
-// sequence that it cannot fill. docs/hosted.md describes the bytes.
+// Sequences of the hosted engine as files: a header of ours, then libllama's bytes of the
+// sequence's memory. Sizes and checksum are compared before libllama gets the bytes, because
+// libllama empties a sequence that it cannot fill. docs/hosted.md describes the bytes.
 //
 // Thread rule: the engine thread.
 #pragma once
@@ -21,20 +21,21 @@ struct HostedText {
   std::vector<uint8_t> state;  // as llama_state_seq_get_data() gives it
 };
 
-// What a run has, and a file must agree with.
+// Facts of a run that a file must match.
 struct HostedHome {
   KvOrigin origin;
   uint32_t n_ctx = 0;
   uint32_t n_vocab = 0;
 };
 
-// kInvalidRequest: the notes are too long. kIo: nothing is left of the file.
+// kInvalidRequest: the notes are too long. kIo: no part of the file is left.
 Status WriteHosted(const std::string& path, const HostedHome& home, std::span<const Token> tokens,
                    const std::string& notes, std::span<const uint8_t> state);
-// Without the state, and without a look at its bytes. kInvalidRequest: the file is of another
-// model, other weights or choices, or too long for the context; kInvalidFile, kUnsupported, kIo.
+// Reads the text without the state and without checking the state's bytes. kInvalidRequest: the
+// file is of another model, other weights or choices, or too long for the context; kInvalidFile,
+// kUnsupported, kIo.
 Result<SavedTokens> PeekHosted(const std::string& path, const HostedHome& home);
-// The same with the state, all bytes compared with the checksum.
+// The same with the state. All bytes are compared with the checksum.
 Result<HostedText> ReadHosted(const std::string& path, const HostedHome& home);
 
 }  // namespace moestro

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// A model in libllama whose file is mapped but not read: its context, what its graph does with its
-// tensors, and memory of ours at the tensors' addresses.
+// A model in libllama whose file is mapped but not read: its context, the learned uses of its
+// tensors, and our own memory at the tensors' addresses.
 //
 // Thread rule: the engine thread.
 #pragma once
@@ -24,15 +24,15 @@ namespace moestro {
 class HostedModel {
  public:
   struct Shape {
-    uint32_t n_cells = 0;   // of the KV cache
-    uint32_t n_places = 0;  // sequences at a time; with a state, states
+    uint32_t n_cells = 0;   // cells of the KV cache
+    uint32_t n_places = 0;  // sequences at a time; if layers have a state, places for states
     uint32_t chunk = 0;     // rows of a llama_decode(), at most
-    uint32_t outputs = 0;   // of these, rows that want logits
+    uint32_t outputs = 0;   // of these: rows that want logits
     uint32_t threads = 0;
     KvType kv_type = KvType::kF16;
   };
-  // kInvalidFile: libllama cannot read the model, and says why. kUnsupported: see LearningPass.
-  // kNoMemory. The file must outlive this.
+  // kInvalidFile: libllama cannot read the model; the message has libllama's reason. kUnsupported:
+  // see LearningPass. kNoMemory. The file must outlive this.
   static Result<std::unique_ptr<HostedModel>> Open(const GgufFile& file, const Shape& shape);
 
   llama_context* context() const { return context_.get(); }
@@ -42,16 +42,16 @@ class HostedModel {
   uint32_t n_vocab() const;
   uint32_t n_ctx_train() const;
   uint32_t n_cells() const { return llama_n_ctx(context_.get()); }
-  // Some layer remembers a state, which cannot be cut back.
+  // Whether a layer has a state, which cannot be cut back.
   bool has_states() const;
-  // What libllama has taken for the context: cells and states, which are resident at once, and the
-  // work of a chunk, which is so once it is used.
+  // Bytes that libllama has taken for the context. memory_bytes(): cells and states, resident at
+  // once. work_bytes(): the buffers of a chunk, resident after their first use.
   uint64_t memory_bytes() const { return memory_bytes_; }
   uint64_t work_bytes() const { return work_bytes_; }
-  uint64_t dense_bytes() const;  // of the tensors that LoadDense() reads
+  uint64_t dense_bytes() const;  // bytes of the tensors that LoadDense() reads
 
-  // Reads what is no expert to its address. Larger tables stay in the file: a token takes a row of
-  // them. kIo. REQUIRES: the queue is idle.
+  // Reads every tensor without experts to its address. Larger tables stay in the file, because a
+  // token takes only one row of them. kIo. REQUIRES: the queue is idle.
   Status LoadDense(ReadQueue& queue);
 
  private:
@@ -68,7 +68,7 @@ class HostedModel {
   uint64_t ScratchBytes(uint32_t chunk) const;
 
   std::unique_ptr<llama_model, Free> model_;
-  std::vector<MappedRange> ranges_;  // of the files, before memory is laid over them
+  std::vector<MappedRange> ranges_;  // of the files, before memory is put over them
   GraphHooks hooks_;
   std::unique_ptr<llama_context, Free> context_;
   LearnedGraph graph_;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// To whom keys, values and states of the hosted engine belong: the model's weights, libllama, and
-// the choices of the run.
+// The origin of the hosted engine's keys, values and states: the model's weights, libllama, and the
+// choices of the run.
 //
 // Thread rule: the engine thread.
 #pragma once

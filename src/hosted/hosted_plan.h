@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// From what the graph's experts are to what residency and the plan of memory must know.
+// Makes from the graph's experts what residency and the plan of memory need.
 #pragma once
 
 #include <cstddef>
@@ -13,20 +13,21 @@
 
 namespace moestro {
 
-// A layer of the catalog for each group. Groups of fewer matrices than three have empty ones.
+// One layer of the catalog for each group. If a group has fewer than three matrices, the others are
+// empty.
 ExpertCatalog CatalogOf(std::span<const ExpertGroup> groups);
 
 // Groups are the layers; experts and K are the largest of any group.
 MoeShape ShapeOf(std::span<const ExpertGroup> groups);
 
-// Rows that go through the layers together, at most, so that the experts of any of them have slots:
-// a chunk cannot be split once it is routed. 0: one row has no room. `slots`: by pool.
+// The most rows that may go through the layers together, so that all of their experts have slots. A
+// chunk cannot be split after its routing. 0: not even one row fits. `slots`: by pool.
 uint32_t RowsThatFit(const LearnedGraph& graph, const ExpertCatalog& catalog,
                      std::span<const uint64_t> slots, uint32_t chunk);
 
-// Of the rows' beginning, as many as libllama computes in one graph where layers have a state: runs
-// of one sequence each, all as long as the first, of different sequences. It cuts other batches
-// into several graphs. REQUIRES: there are rows.
+// The number of first rows that libllama computes in one graph if layers have a state: runs of
+// different sequences, all as long as the first run. libllama cuts other batches into several
+// graphs. REQUIRES: `rows` is not empty.
 size_t EvenRows(std::span<const BatchRow> rows);
 
 }  // namespace moestro

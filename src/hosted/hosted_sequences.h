@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT
-// Sequences in libllama's memory. memory/sequence.h keeps the books, as for the native engine; this
-// makes them true in one of two ways:
+// Sequences in libllama's memory. memory/sequence.h keeps the tables, as for the native engine.
+// This class carries them out in one of two ways:
 //
 //   cells alone    a sequence has a sequence of libllama's, which is cut back to any position;
 //   with a state   a place for a state is a sequence of libllama's. A step copies the sequence's
-//                  place to a new one and writes there, so that what was before stays until the
+//                  place to a new one and writes there, so that the old state stays until the
 //                  step is committed, and a failed step is undone by forgetting its place.
 //
 // Copies share cells and, until one of them goes on, states.
@@ -30,7 +30,7 @@ namespace moestro {
 
 class HostedSequences final : public SequenceOwner {
  public:
-  // n_places: libllama's sequences.
+  // n_places: the number of libllama's sequences.
   HostedSequences(llama_memory_t memory, bool has_states, uint32_t n_blocks, uint32_t n_places);
 
   SequenceId New() { return table_.New(); }
@@ -41,7 +41,7 @@ class HostedSequences final : public SequenceOwner {
   void CutBack(SequenceId id, uint32_t position) override;
   void Keep(SequenceId id) override { table_.Keep(id); }
 
-  // nullptr: there is no such sequence.
+  // nullptr: no such sequence.
   const Timeline* Find(SequenceId id) const { return table_.Find(id); }
   bool any_lives() const { return table_.any_lives(); }
   Engine::KvRoom room() const;
@@ -59,7 +59,8 @@ class HostedSequences final : public SequenceOwner {
 
   // libllama's sequence that the step under way writes to. REQUIRES: Begin().
   llama_seq_id WritesTo(SequenceId id) const;
-  // That holds what was committed last. REQUIRES: the sequence has a position.
+  // libllama's sequence that holds the last committed tokens. REQUIRES: the sequence has a
+  // position.
   llama_seq_id HeldIn(SequenceId id) const;
 
  private:
@@ -75,7 +76,7 @@ class HostedSequences final : public SequenceOwner {
   // With cells alone.
   std::map<SequenceId, llama_seq_id> places_;
   std::vector<llama_seq_id> free_places_;
-  // With states: places that hold something.
+  // With states: whether each place holds a state.
   std::vector<uint8_t> is_written_;
 };
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// What libllama's graph of a model does with the tensors of its file, learned from the graph
-// itself: no name of a node is known beforehand. Plain values.
+// The uses of a file's tensors in libllama's graph of the model, learned from the graph itself. No
+// name of a node is known beforehand. Plain values.
 #pragma once
 
 #include <llama.h>
@@ -23,15 +23,15 @@ struct MappedTensor {
   std::byte* data = nullptr;
 };
 
-// A node of a graph: its name, and the how manieth of this name it is (from 1 on).
+// A node of a graph: its name, and its number among nodes of this name (from 1 on).
 struct NodeName {
   std::string name;
   uint32_t occurrence = 0;
   bool operator==(const NodeName&) const = default;
 };
 
-// Matrices of experts that one choice of a router goes to: a group for each tensor of chosen ids,
-// in the order in which these are computed.
+// Matrices of experts for one choice of a router: one group for each tensor of chosen ids, in the
+// order in which the ids are computed.
 struct ExpertGroup {
   NodeName ids;
   uint32_t n_expert = 0;
@@ -41,19 +41,19 @@ struct ExpertGroup {
 };
 
 struct LearnedGraph {
-  std::string first_node;  // begins every graph, and no other node has this name
+  std::string first_node;  // the first node of every graph; no other node has this name
   std::vector<ExpertGroup> groups = {};
   std::vector<MappedTensor> dense = {};   // all other tensors in use
-  std::vector<MappedTensor> tables = {};  // of these, tables of which a token takes a row each
-  // Groups whose experts are in use at a time, at most: the next ids may be computed before the
-  // last product of the ones before.
+  std::vector<MappedTensor> tables = {};  // of these: tables of which a token takes one row
+  // The most groups whose experts are in use at a time. The next ids may be computed before the
+  // last product of earlier ids.
   uint32_t most_open = 1;
 };
 
-// What is asked while libllama computes a graph: a context has one set of callbacks for its life.
+// Callbacks while libllama computes a graph. A context keeps one set of callbacks for its life.
 struct GraphHooks {
-  // Before a node is computed (`asks`): whether the graph is to stop behind it. Then again, once it
-  // is computed: whether the graph goes on.
+  // Before a node is computed (`asks`): returns whether the graph stops after the node. Called
+  // again after the node is computed: returns whether the graph goes on.
   std::function<bool(ggml_tensor* node, bool asks)> on_node = {};
   std::function<bool()> aborts = {};  // before each node: whether the graph ends here
 
@@ -68,32 +68,33 @@ struct GraphHooks {
   }
 };
 
-// Has libllama build the graphs of one row and of several and looks at their nodes. Nothing is
-// computed, and the context remembers nothing of it.
+// Lets libllama build the graphs of one row and of several rows, and reads their nodes. No node is
+// computed, and the context does not change.
 class LearningPass {
  public:
   // The context's hooks; tensors' infos belong to `file`. Both must outlive this.
   LearningPass(const GgufFile& file, GraphHooks& hooks) : file_(file), hooks_(hooks) {}
 
-  // kUnsupported: the graph does what cannot be served; the message names the tensor.
+  // kUnsupported: the graph uses a tensor in a way that cannot be served; the message names the
+  // tensor.
   Result<LearnedGraph> Learn(llama_context* context, uint32_t rows);
 
  private:
   // A tensor that a node reads.
   struct Source {
-    const void* tensor = nullptr;      // tells tensors of one graph apart
+    const void* tensor = nullptr;      // identifies a tensor within one graph
     const TensorInfo* info = nullptr;  // nullptr: no tensor of the file
     std::byte* data = nullptr;
-    bool is_whole = false;  // the tensor itself, no view of it
+    bool is_whole = false;  // the tensor itself, not a view
   };
   struct Node {
     NodeName name;
     ggml_op op = GGML_OP_NONE;
     const void* tensor = nullptr;
     std::vector<Source> sources = {};
-    uint32_t n_used = 0;  // of a product by chosen ids
+    uint32_t n_used = 0;  // for a product by chosen ids
   };
-  // What tensors of the file are used for.
+  // The uses of a tensor of the file.
   struct Uses {
     MappedTensor tensor;
     bool in_products = false;

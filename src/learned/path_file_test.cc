@@ -91,7 +91,7 @@ TEST_F(PathFileTest, IsRefusedWhenAByteChanged) {
   }
 }
 
-// Whoever writes a wrong file can write its checksum as well: it may be taken for another good one,
+// The writer of a wrong file can also write its checksum. The file may be read as another good one,
 // but must not be harmful.
 TEST_F(PathFileTest, IsHarmlessWhenTheChecksumFitsAChangedByte) {
   const std::string bytes = SmallBytes();

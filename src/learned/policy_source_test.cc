@@ -76,7 +76,7 @@ TEST_F(PolicySourceTest, ABadTuningIsNamedWithTheRemedy) {
   }
   std::ofstream(beside) << "{";
   EXPECT_NE(Chosen({}).find("delete it"), std::string::npos) << Chosen({});
-  // Whoever names a policy need not care.
+  // A request that names a policy does not read the file.
   Asked named;
   named.policy = PolicyChoice{.name = "lru"};
   EXPECT_EQ(Chosen(named), "lru");

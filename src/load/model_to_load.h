@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// A model's file, opened for the engine that will load it. The header has been judged by our own
-// reader before libllama sees the file.
+// A model's file, opened for the engine that will load it. Our own reader has checked the header
+// before libllama reads the file.
 #pragma once
 
 #include <cstdint>
@@ -18,24 +18,24 @@ namespace moestro {
 class ModelToLoad {
  public:
   // engine: "auto" (the native one for families that it knows, else the hosted one), "native" or
-  // "hosted". kUsage: another word. Errors: what GgufFile::Open() says; for the native engine those
-  // of ModelFile::Open().
+  // "hosted". kUsage: another word. Errors: those of GgufFile::Open(), and for the native engine
+  // those of ModelFile::Open().
   static Result<ModelToLoad> Open(const std::string& path, const std::string& engine = "auto");
 
   const GgufFile& gguf() const { return native_ ? native_->gguf : *hosted_; }
   bool is_native() const { return native_.has_value(); }
-  // REQUIRES: it is_native(), or it is not.
+  // REQUIRES: is_native() for TakeNative(), !is_native() for TakeHosted().
   ModelFile TakeNative() && { return *std::move(native_); }
   GgufFile TakeHosted() && { return *std::move(hosted_); }
 
-  // What is known before an engine is there. Of a hosted model the shape is as the metadata says:
-  // layers without experts count, too.
+  // Facts that are known before an engine is open. The shape of a hosted model is that of the
+  // metadata, which also counts layers without experts.
   const ModelId& id() const { return id_; }
   const std::string& arch_name() const { return arch_name_; }
   uint32_t n_vocab() const { return n_vocab_; }
   uint32_t n_ctx_train() const { return n_ctx_train_; }
-  // Bytes that a position of a sequence takes in all layers; of a hosted model by its metadata, at
-  // most. kInvalidRequest: the type does not fit.
+  // Bytes that a position of a sequence takes in all layers; for a hosted model the most by its
+  // metadata. kInvalidRequest: the type does not fit the model.
   Result<uint64_t> PositionBytes(KvType type) const;
 
  private:

@@ -13,15 +13,15 @@
 
 namespace moestro {
 
-// Errors: what ModelToLoad::Open() says; kInvalidRequest when the budget is too small (names the
+// Errors: those of ModelToLoad::Open(); kInvalidRequest when the budget is too small (names the
 // smallest that works, broken down).
 Result<std::unique_ptr<Engine>> OpenEngine(const std::string& model_path,
                                            const EngineOptions& options, Progress progress = {});
-// Of a file that is open already.
+// The same for a file that is open already.
 Result<std::unique_ptr<Engine>> OpenEngine(ModelToLoad model, const EngineOptions& options,
                                            Progress progress = {});
-// Where the budget would go, without reading a weight. Errors: those of OpenEngine() but for kIo
-// while reading.
+// The plan of the budget, without reading a weight. Errors: those of OpenEngine(), except kIo while
+// reading.
 Result<MemoryPlan> PlanEngine(const std::string& model_path, const EngineOptions& options);
 
 }  // namespace moestro

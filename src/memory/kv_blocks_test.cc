@@ -70,8 +70,8 @@ TEST(KvBlocks, ALoneSequenceOverwritesWhatItHasCutOff) {
   EXPECT_EQ(blocks.free_blocks(), 1U);
 }
 
-// As in a beam search: the best go on from any of the others, and those that nobody goes on from
-// are gone. What few of them share is used again, so that there is room for the rest.
+// As in a beam search: the best sequences go on from any of the others, and sequences that are not
+// continued are dropped. What few of them share is used again, so that there is room for the rest.
 TEST(KvBlocks, ForkedSequencesNeverNeedMoreThanTheirLengths) {
   std::mt19937 random(3);
   for (const uint32_t beams : {1U, 2U, 5U, 16U}) {

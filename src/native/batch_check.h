@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Whether an engine can compute a batch.
+// Checks whether an engine can compute a batch.
 #pragma once
 
 #include <cstdint>
@@ -17,8 +17,9 @@ struct BatchRules {
   bool has_low = false;  // every expert has a low copy
 };
 
-// kInvalidRequest: no rows, a little step that cannot be taken, an unknown sequence, a token out of
-// range, a position that does not follow or is past n_ctx, foreseen experts of another shape.
+// kInvalidRequest: no rows, a little step that the engine cannot take, an unknown sequence, a token
+// out of range, a position that does not follow or is past n_ctx, foreseen experts of another
+// shape.
 Status CheckBatch(const Batch& batch, const SequenceTable& sequences, const BatchRules& rules);
 
 }  // namespace moestro

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// What decode costs on this machine, for the simulator: measured after the work, with the engine's
-// own reads of experts that it has not.
+// Measures the costs of decode on this machine for the simulator, after the run, with the engine's
+// own reads of missing experts.
 //
 // Thread rule: the engine thread.
 #pragma once
@@ -31,10 +31,10 @@ struct CostParts {
   const MoeShape& shape;
 };
 
-// Of decoding one row at a time, by repeating `again`. Changes recency and which experts are in
-// slots; the row's keys and values are other experts' afterwards. nullopt: the slots do not hold
-// the row's experts. kIo: the row is cut back. REQUIRES: runner.CanRepeat(again), one row; every
-// expert is computed by the CPU as it is.
+// Measures the decoding of one row at a time by repeating `again`. Changes recency and the experts
+// in slots. Afterwards the row's keys and values come from other experts. nullopt: the slots do not
+// hold the row's experts. kIo: the row has been cut back. REQUIRES: runner.CanRepeat(again), one
+// row; the CPU computes every expert exactly.
 Result<std::optional<MachineCosts>> MeasureCosts(const CostParts& parts, const Batch& again);
 
 }  // namespace moestro

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Dense weights from the file to where they are used: all in memory, or what graphs use on a device
-// and the rest in memory.
+// Loads dense weights from the file to the place of their use: all in memory, or weights of a
+// device's graphs on the device and the rest in memory.
 #pragma once
 
 #include <atomic>
@@ -29,16 +29,17 @@ struct DensePlan {
   Status Allocate();
 };
 
-// layouts: of what is in memory.
+// layouts: for weights in memory.
 DensePlan PlanDense(const CpuDevice& device, const ModelWeights& weights,
                     const WeightLayouts& layouts);
-// Graphs run on `backend`. An output that is the embedding again is there and in memory.
+// Graphs run on `backend`. An output matrix that is also the embedding is both on the device and in
+// memory.
 DensePlan PlanDenseOn(ggml_backend_t backend, const CpuDevice& device, const ModelWeights& weights);
 
-// Reads every dense tensor, see weight_load.h: what is in memory is stored by the team, the rest by
-// the caller. `progress` gets bytes done and in all. `sum`: gets what every tensor adds to the
-// weights' number (model/weights_id.h) on the way; null: it is not needed. kIo, kNoMemory.
-// REQUIRES: `queue` is idle.
+// Reads every dense tensor, see weight_load.h. The team stores tensors in memory, the caller's
+// thread stores the rest. `progress` gets the bytes done and the total. `sum` gets every tensor's
+// part of the weights' number (model/weights_id.h); null: not needed. kIo, kNoMemory. REQUIRES:
+// `queue` is idle.
 Status LoadDense(DensePlan& plan, ReadQueue& queue, Team& team,
                  const std::function<void(uint64_t done, uint64_t total)>& progress,
                  std::atomic<uint64_t>* sum = nullptr);

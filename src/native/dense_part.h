@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// The dense part of an engine: its weights, what sequences remember, what crosses between graphs,
-// and the graph of each layer. It is on the first device if that has room and computes as exactly
-// as the CPU, else on the CPU.
+// The dense part of an engine: its weights, the memory of sequences, the buffers between graphs,
+// and the graph of each layer. It is on the first device if the device has room and computes as
+// exactly as the CPU, else on the CPU.
 //
 // Thread rule: the engine thread.
 #pragma once
@@ -34,20 +34,20 @@ struct UsedDevice;
 
 class DensePart {
  public:
-  // All must outlive this. first: the first device, whose plan then says what the dense part takes
-  // there; null: the CPU has it. kNoMemory, kUnsupported; what is wrong with the device is said,
-  // and the CPU has the dense part.
+  // All must outlive this. first: the first device. Its plan then has the dense part's bytes on the
+  // device. null: the CPU has the dense part. kNoMemory, kUnsupported. A fault of the device is
+  // logged, and the CPU has the dense part.
   static Result<std::unique_ptr<DensePart>> Create(const OpenedModel& opened, StopSignal& stop,
                                                    UsedDevice* first);
   DensePart(const DensePart&) = delete;
   DensePart& operator=(const DensePart&) = delete;
 
-  // Lets go of the device. REQUIRES: weights are not loaded yet.
+  // Moves the dense part from the device to the CPU. REQUIRES: weights are not loaded yet.
   Status MoveToCpu();
   bool is_on_device() const { return graph_->is_on_device(); }
-  // Adds what it takes in memory.
+  // Adds the bytes that the dense part takes in memory.
   void AddTo(FixedBytes& fixed) const;
-  // Reads the weights; finds their sum on the way if it is of use. kIo.
+  // Reads the weights, and finds their sum during the reads if it is needed. kIo.
   Status Load(ReadQueue& queue, Team& team, const Progress& report, KnownWeights& known);
 
   LayerGraph& graph() { return *graph_; }
@@ -56,10 +56,10 @@ class DensePart {
   StateStore& states() { return states_; }
   const StateStore& states() const { return states_; }
   const ModelTensors& tensors() const { return tensors_; }
-  const std::vector<LayerForm>& layers() const { return layers_; }  // those with experts
+  const std::vector<LayerForm>& layers() const { return layers_; }  // layers with experts
   // Weights, keys and values that a pass with these rows reads.
   uint64_t ReadBy(std::span<const BatchRow> rows) const { return reads_.OfPass(rows); }
-  // Of reading weights, the share that looking ahead adds.
+  // The share of the weights' reads that look-ahead adds.
   double look_ahead_share() const;
 
  private:

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Which bytes beside the experts a pass over the layers cannot avoid reading from memory: every
-// weight once for all of its rows, and what the rows look back at.
+// Counts the bytes beside the experts that a pass over the layers must read from memory: every
+// weight once for all rows of the pass, and the keys, values and states that the rows use.
 #pragma once
 
 #include <cstdint>
@@ -14,13 +14,13 @@
 namespace moestro {
 
 struct DenseReads {
-  uint64_t weights = 0;    // of all passes: everything but what follows
+  uint64_t weights = 0;    // of every pass: all weights except the two below
   uint64_t head = 0;       // the output matrix, if a row wants logits
   uint64_t embedding = 0;  // of one token
-  uint64_t position = 0;   // its key and value in all layers
-  uint64_t state = 0;      // of one sequence in all layers, read and written
+  uint64_t position = 0;   // the key and value of a position in all layers
+  uint64_t state = 0;      // the state of one sequence in all layers, read and written
 
-  // Bytes as they stand in the file; repacked layouts take as many.
+  // Bytes as in the file; repacked layouts have the same size.
   static DenseReads Of(const ModelWeights& weights, const ModelSpec& spec,
                        const MemoryShape& remembers);
   // A sequence's positions count once, for its last row.

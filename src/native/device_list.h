@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// What computes on this machine, and how fast; for code that has no engine at hand.
+// Lists the devices of this machine and measures their speed, for code that has no engine.
 //
 // Thread rule: one thread at a time, and no engine in the same process.
 #pragma once
@@ -19,23 +19,25 @@ std::vector<DeviceInfo> ListDevices();
 std::string_view KindName(DeviceKind kind);
 
 struct ProfileRequest {
-  uint32_t threads = 0;  // of the CPU; 0: physical cores
-  // Whose experts are measured, and the disk that it lies on; empty: an expert as large models have
-  // them (2048 wide, 768 hidden, Q4_K, random weights), and no disk.
+  uint32_t threads = 0;  // threads of the CPU; 0: physical cores
+  // The model whose experts are measured, and the disk that holds its file. Empty: an expert like
+  // those of large models (2048 wide, 768 hidden, Q4_K, random weights), and no disk.
   std::string model = {};
-  // What is kept there of the device (learned/cost_cache.h) gives way; empty: nowhere.
+  // The folder of kept costs (learned/cost_cache.h). The new costs of the device replace the old
+  // ones. Empty: costs are not kept.
   std::string cost_folder = {};
-  bool pins_slow_memory = false;  // as DeviceOptions has it
+  bool pins_slow_memory = false;  // as in DeviceOptions
 };
 
 struct DeviceProfile {
   LatencyModel latency;      // with this device alone
-  double difference = 0.0;   // from the CPU's results, a share (mean squares)
-  bool from_pinned = false;  // the copies
+  double difference = 0.0;   // from the CPU's results, as a share (mean squares)
+  bool from_pinned = false;  // copies are from pinned memory
 };
 
-// Costs of an expert on the device and on the CPU; under two seconds. kDevice: it does not start,
-// lacks the memory or does not compute such experts; what reading a model says.
+// Measures the costs of an expert on the device and on the CPU, in less than two seconds. kDevice:
+// the device does not start, has too little memory or does not compute such experts; errors of
+// reading a model.
 Result<DeviceProfile> ProfileDevice(const DeviceInfo& info, const ProfileRequest& request);
 
 }  // namespace moestro

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
 // The devices beside the CPU: found, opened, given slots, tried with experts of the model. With the
-// device "auto" whatever is wrong with one is said, and the others and the CPU compute; a device
-// that was asked for by name fails then. joined_devices.h is what they do afterwards.
+// device "auto" a fault of a device is logged, and the other devices and the CPU compute. For a
+// device that was requested by name a fault is an error. joined_devices.h uses the devices
+// afterwards.
 //
 // Thread rule: the engine thread.
 #pragma once
@@ -33,48 +34,51 @@ namespace moestro {
 struct UsedDevice {
   ComputeDevice device;
   DevicePlan plan;
-  uint64_t vram = 0;                            // bytes that may be taken there
-  std::vector<bool> computes = {};              // by form
-  std::vector<uint64_t> slots = {};             // by form
-  std::unique_ptr<DeviceExperts> experts = {};  // in these; null: not yet, or joined
+  uint64_t vram = 0;                 // bytes that may be used on the device
+  std::vector<bool> computes = {};   // by form
+  std::vector<uint64_t> slots = {};  // by form
+  // experts in these slots; null: not made yet, or joined
+  std::unique_ptr<DeviceExperts> experts = {};
 };
 
-// What experts of the model ask of a device.
+// What experts of the model need from a device.
 DeviceExperts::Shape DeviceShapeOf(const OpenedModel& opened, const ComputeDevice& there);
 
 class DevicePart {
  public:
-  // None if the CPU is to compute everything. kDevice, kUsage; kInvalidRequest: sizes that do not
+  // No device if the CPU computes everything. kDevice, kUsage; kInvalidRequest: sizes that do not
   // fit the devices. `opened` must outlive this.
   static Result<std::unique_ptr<DevicePart>> Open(const OpenedModel& opened);
   DevicePart(const DevicePart&) = delete;
   DevicePart& operator=(const DevicePart&) = delete;
 
   bool empty() const { return used_.empty(); }
-  // As plans number them; the dense part may be on the first.
+  // The devices in the order of plans; the dense part may be on the first device.
   std::span<const std::unique_ptr<UsedDevice>> used() const { return used_; }
-  // null: there is none.
+  // null: no device is in use.
   UsedDevice* first() { return used_.empty() ? nullptr : used_.front().get(); }
   bool is_auto() const { return opened_.options.device.name == "auto"; }
-  // A device that is lost does not end the run.
+  // Whether the run goes on after a device is lost.
   bool goes_on_if_lost() const { return is_auto() || opened_.options.device.goes_on_if_lost; }
 
-  // Slots for experts in what the dense part leaves; then an expert of each form, read and computed
-  // there and by the CPU: forms that differ too much are the CPU's. Costs are measured where they
-  // are not known. Before memory is planned: a driver compiles what it launches, and keeps that in
-  // memory. A device that is dropped gives the dense part to the CPU.
+  // AllocateSlots() makes expert slots in the memory that the dense part leaves. Try() computes an
+  // expert of each form on the device and on the CPU. The CPU computes the forms whose results
+  // differ too much. Try() also measures costs that are not known. Call both before memory is
+  // planned, because a driver keeps compiled kernels in memory. If the first device is dropped, the
+  // CPU gets the dense part.
   Status AllocateSlots(DensePart& dense);
   Status Try(DensePart& dense, Team& team);
 
-  // Adds what they take in memory. An integrated GPU's memory is the machine's own.
+  // Adds the bytes that the devices take in memory. An integrated GPU uses the machine's own
+  // memory.
   void AddTo(FixedBytes& fixed) const;
-  // Slots for experts that are read to be copied to a device and that memory is not to keep.
+  // Slots for experts that are read for a copy to a device and do not stay in memory.
   uint64_t staging_slots() const;
-  // Memory that the first device copies from directly; nullopt: plain memory is as good.
+  // Memory from which the first device copies directly; nullopt: plain memory is as good.
   const std::optional<HostMemorySource>& slot_memory() const { return slot_memory_; }
-  // Slots lie in plain memory, since the driver gives no more.
+  // Puts slots in plain memory, because the driver gives no more pinned memory.
   void CopyFromPlainMemory();
-  // Experts that get slots there before the first token, the most popular first.
+  // Experts that get device slots before the first token, the most popular first.
   std::span<const ExpertKey> fill_first() const { return fill_first_; }
 
  private:

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
-// What a lossy engine would have said next without its losses: one row again, every expert from its
-// own copy, through slots of its own for the experts of one layer. The engine's slots, choices and
-// counters are not touched; weights, buffers, the disk and the keys and values of earlier positions
-// are the engine's.
+// Computes the logits that a lossy engine would have given without its losses. One row is evaluated
+// again, every expert from its own copy. The check has its own slots for the experts of one layer.
+// The engine's slots, choices and counters do not change. The check uses the engine's weights,
+// buffers and disk, and its keys and values of earlier positions.
 //
 // Thread rule: the engine thread.
 #pragma once
@@ -51,9 +51,9 @@ class ExactCheck {
                            std::span<const FormKernels> kernels, uint64_t block);
   static Result<std::unique_ptr<ExactCheck>> Create(const Parts& parts);
 
-  // The row's logits, [n_vocab], until the next call. Its cell holds exact keys and values then:
-  // evaluate the row as usual afterwards. REQUIRES: no read of the engine's is under way. kIo,
-  // kInterrupted.
+  // The row's logits, [n_vocab], until the next call. The row's cell then holds exact keys and
+  // values, so the caller must evaluate the row as usual afterwards. REQUIRES: the engine has no
+  // read under way. kIo, kInterrupted.
   Result<std::span<const float>> Evaluate(const StepRow& row);
 
  private:
@@ -63,7 +63,7 @@ class ExactCheck {
   Parts parts_;
   std::unique_ptr<Residency> residency_;
   PrefetchedExperts prefetched_;
-  PrefetchPlanner planner_;  // of nothing
+  PrefetchPlanner planner_;  // has no predictions
   LayerProtocol protocol_;
   std::unique_ptr<ExpertExec> experts_;
   Watchers nothing_watches_;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The biases of a model's experts, from its file to a device: what is in memory is loaded later
-// than a device is tried.
+// Loads the biases of a model's experts from its file to a device. The biases in memory are loaded
+// only after devices are tried.
 #pragma once
 
 #include "base/result.h"
@@ -14,10 +14,10 @@ namespace moestro {
 
 DeviceBiases::Shape BiasShapeOf(const ModelFile& model);
 
-// None, if the model has none. kIo, kNoMemory, kDevice.
+// Empty if the model has no biases. kIo, kNoMemory, kDevice.
 Result<DeviceBiases> LoadBiasesOn(const ComputeDevice& device, const ModelFile& model);
 
-// Those of one expert. kIo.
+// The biases of one expert. kIo.
 Result<DeviceProbe::Biases> ReadBiasesOf(ExpertKey key, const ModelFile& model);
 
 }  // namespace moestro

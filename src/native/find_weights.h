@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The weights' number of a model (model/weights_id.h): remembered from an earlier start, or from
-// the file.
+// Finds the weights' number of a model (model/weights_id.h): kept from an earlier start, or read
+// from the file.
 //
 // Thread rule: none, calls share nothing but the file system.
 #pragma once
@@ -15,22 +15,22 @@
 
 namespace moestro {
 
-// What is known of the weights while engines come and go.
+// The weights' numbers that are kept when an engine restarts.
 struct KnownWeights {
-  std::optional<uint64_t> id = {};         // nullopt: not known yet, or not asked for
+  std::optional<uint64_t> id = {};         // nullopt: not known yet, or not needed
   std::optional<uint64_t> dense_sum = {};  // the dense tensors' part of it
 };
 
-// What is remembered of these files; nullopt: nothing. Reads no weight.
+// The number that is kept for these files; nullopt: no number is kept. Reads no weight.
 std::optional<uint64_t> KnownWeightsId(const ModelFile& model, const std::string& folder);
 
-// The same, else read: the sample of the experts, and all dense tensors unless `dense`, the sum of
-// DenseSum() over them, is known. Remembered in `folder` (learned/kept_weights.h; empty: nowhere).
-// Memory: 33 MiB while dense tensors are read, else 256 KiB. kIo; kInvalidFile: a file has changed
-// since it was opened.
+// The same, but reads the weights if no number is kept: a sample of the experts, and all dense
+// tensors unless `dense` is known. `dense` is the sum of DenseSum() over these tensors. The number
+// is kept in `folder` (learned/kept_weights.h); empty: it is not kept. Memory: 33 MiB while dense
+// tensors are read, else 256 KiB. kIo; kInvalidFile: a file has changed since it was opened.
 Result<uint64_t> FindWeightsId(const ModelFile& model, const std::string& folder,
                                std::optional<uint64_t> dense = {});
-// Of copies in a file of their own, whose dense tensors, if there are any, are never used.
+// The same for copies in a separate file. Dense tensors of this file are never used.
 Result<uint64_t> FindWeightsId(const LowCopies& low, const std::string& folder);
 
 }  // namespace moestro

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// The devices beside the CPU, joined in one tier of slots that plans are made for, beside memory
-// and its policy; and the experts that they get before the first token: the most popular ones, as a
-// profile says or else as the first prompt asked for them (Twiddler).
+// Joins the devices beside the CPU in one tier of slots, beside memory and its policy. Fills the
+// slots before the first token with the most popular experts, by a profile or else by the first
+// prompt (Twiddler).
 //
 // Thread rule: the engine thread.
 #pragma once
@@ -28,8 +28,8 @@ namespace moestro {
 
 class JoinedDevices {
  public:
-  // All must outlive this. Takes over what computes experts on the devices, whose plans have the
-  // costs of the disk then. kIo; kUsage. REQUIRES: there is a device.
+  // All must outlive this. Takes the DeviceExperts of the devices. The devices' plans then have the
+  // costs of the disk. kIo; kUsage. REQUIRES: there is a device.
   static Result<std::unique_ptr<JoinedDevices>> Join(const OpenedModel& opened, DevicePart& devices,
                                                      SlotPart& slots, bool has_dense);
   JoinedDevices(const JoinedDevices&) = delete;
@@ -40,20 +40,20 @@ class JoinedDevices {
   DeviceSet& set() { return *set_; }
   DeviceSide& side() { return *side_; }
   const DeviceSide& side() const { return *side_; }
-  // Costs are from a file, so that what is decided by them does not depend on timing.
+  // Costs are from a file, so that decisions by cost do not depend on timing.
   bool has_fixed_costs() const { return !opened_.options.device.latency_model.empty(); }
 
-  // Copies the most popular experts there. kIo.
+  // Copies the most popular experts to the devices. kIo.
   Status Fill(std::span<const ExpertKey> first, const Progress& report);
-  // Before a step that decodes: what DeviceTier::FillByPrompt() says, until the stop, or until it
-  // takes long and plans may depend on timing. A read that fails is no error: a layer that needs
-  // the expert reads it again.
+  // Call before a step that decodes. Copies the experts of DeviceTier::FillByPrompt(). Ends early
+  // at a stop, or after a long time if plans may depend on timing. A failed read is no error: a
+  // layer that needs the expert reads it again.
   void FillByPrompt(StopSignal& stop, bool is_repeatable, const Progress& report);
 
  private:
   JoinedDevices(const OpenedModel& opened, SlotPart& slots)
       : opened_(opened), residency_(slots.residency()) {}
-  // False: what is left is not copied any more; asked before each expert.
+  // Called before each expert; false: the remaining experts are not copied.
   using GoesOn = std::function<bool()>;
   Status Copy(std::span<const DeviceTier::Promotion> wanted, const GoesOn& goes_on,
               const Progress& report);

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Sequences in files, and to whom their keys and values belong: the model's weights, and the
-// choices of the run.
+// Sequences in files, and the model, weights and choices that their keys and values belong to.
 //
 // Thread rule: the engine thread.
 #pragma once
@@ -25,8 +24,7 @@ namespace moestro {
 
 class KeptSequences {
  public:
-  // Everything is borrowed and must outlive this. is_repeatable: what is decided does not depend on
-  // timing.
+  // Everything is borrowed and must outlive this. is_repeatable: decisions do not depend on timing.
   struct Parts {
     const OpenedModel& opened;
     const DensePart& dense;
@@ -40,7 +38,7 @@ class KeptSequences {
   // changed.
   static Result<std::unique_ptr<KeptSequences>> Create(const Parts& parts);
 
-  // As of Engine.
+  // As in Engine.
   Result<KvOrigin> Origin();
   Status Save(SequenceId sequence, const std::string& notes, const std::string& path);
   Result<SavedSequence> Restore(const std::string& path);
@@ -53,7 +51,7 @@ class KeptSequences {
   Status CheckLow();
 
   Parts parts_;
-  std::optional<uint64_t> low_id_;  // of the low copies' weights; nullopt: there are none
+  std::optional<uint64_t> low_id_;  // of the low copies' weights; nullopt: no low copies
   std::string choices_;             // KvChoices::text() of the run as it started
 };
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Big and little: decode rows with fewer experts first, and with all of them where the model is not
-// sure. A second pass overwrites the first one's keys and values; what the first pass's routers
-// said is read ahead for it. Source: MoBiLE.
+// Big and little: decode rows are computed with fewer experts first, and again with all experts if
+// the model is not sure. A second pass overwrites the first pass's keys and values. Experts that
+// the first pass's routers chose are read ahead for the second pass. Source: MoBiLE.
 //
 // Thread rule: the engine thread.
 #pragma once
@@ -23,7 +23,7 @@ namespace moestro {
 
 class LittleFirst {
  public:
-  // Everything is borrowed and must outlive this; stats: what both passes count.
+  // Everything is borrowed and must outlive this; stats: the counters of both passes.
   struct Parts {
     StepRunner& runner;
     const Forward& forward;
@@ -38,10 +38,10 @@ class LittleFirst {
       : parts_(parts), first_(first), judge_(options) {}
 
   const LittleStep& first() const { return first_; }
-  // The step is to be computed with fewer experts first.
+  // Whether the step is computed with fewer experts first.
   bool Takes(const Batch& batch) const;
-  // As StepRunner::Compute(). Rows of which the little pass is not sure are computed again, with
-  // all experts; their logits come after the others'. REQUIRES: Takes(batch).
+  // As StepRunner::Compute(). If the little pass is not sure of a row, the row is computed again
+  // with all experts. The logits of these rows come last. REQUIRES: Takes(batch).
   Status Compute(const Batch& batch, const StepRunner::LogitsSink& sink);
 
  private:

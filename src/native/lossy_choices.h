@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// What an engine decides by when misses may be cheaper than exact: how important an expert is to a
-// row, which experts count as present, and which low copies are replaced later.
+// Holds what lossy decisions depend on: the importance of an expert for a row, the experts that
+// count as present, and the low copies that are replaced later.
 //
 // Thread rule: the engine thread.
 #pragma once
@@ -32,15 +32,15 @@ class LossyChoices {
             .choices = present_ ? &*present_ : nullptr,
             .upgrades = upgrades_ ? &*upgrades_ : nullptr};
   }
-  // Choices go by a model of memory, so that they do not depend on timing.
+  // Choices follow a model of memory, so that they do not depend on timing.
   bool are_repeatable() const { return present_.has_value(); }
 
  private:
   explicit LossyChoices(LossyChooser chooser) : chooser_(std::move(chooser)) {}
 
   LossyChooser chooser_;
-  std::optional<ResidentModel> present_;  // of a lossy engine that is reproducible
-  std::optional<Upgrades> upgrades_;      // if they are wanted
+  std::optional<ResidentModel> present_;  // for a lossy engine that is reproducible
+  std::optional<Upgrades> upgrades_;      // if upgrades are on
 };
 
 }  // namespace moestro

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The native engine: our own forward pass, and what only it can show or be told. Opening reads the
-// dense weights and reserves every byte that the budget allows.
+// The native engine: our own forward pass, with observers and overrides that no other engine has.
+// Opening reads the dense weights and reserves every byte that the budget allows.
 //
 // Thread rule: that of Engine.
 #pragma once
@@ -28,11 +28,11 @@ class NativeEngine final : public Engine {
   static Result<std::unique_ptr<NativeEngine>> Open(const std::string& model_path,
                                                     const EngineOptions& options,
                                                     Progress progress = {});
-  // Of a file that is open already.
+  // The same for a file that is open already.
   static Result<std::unique_ptr<NativeEngine>> Open(ModelFile model, const EngineOptions& options,
                                                     Progress progress = {});
   ~NativeEngine() override;
-  // Where the budget would go, without reading a weight. Errors: those of Open() but for kIo while
+  // The plan of the budget, without reading a weight. Errors: those of Open(), except kIo while
   // reading.
   static Result<MemoryPlan> Plan(const std::string& model_path, const EngineOptions& options);
 
@@ -67,31 +67,31 @@ class NativeEngine final : public Engine {
   // not computed, for measuring what a long context costs. kInvalidRequest: they are no tokens, or
   // do not fit n_ctx or the KV cache. kDevice. The sequence is empty then. REQUIRES: it was.
   Status MakeUp(const Sequence& sequence, std::span<const Token> tokens, uint64_t seed);
-  // What the simulator's clock needs to know of decoding one row at a time, by repeating the
-  // sequence's last token and by reading experts: takes some seconds. Counts in no statistics;
+  // Measures the costs of decoding one row at a time for the simulator's clock. Repeats the
+  // sequence's last token and reads experts; this takes some seconds. Counts in no statistics;
   // changes no state but recency and which experts are in slots. nullopt: the sequence is empty, or
   // the slots do not hold the token's experts. kInvalidRequest: with devices, or with experts that
   // are not exact. kIo: the sequence has lost its last token.
   Result<std::optional<MachineCosts>> ProbeCosts(const Sequence& sequence);
-  // Choices in place of the routers', for measurements; empty: the routers decide.
+  // Sets choices that replace the routers' choices, for measurements; empty: the routers decide.
   void SetRoutingOverride(RoutingOverride routing);
-  // Other copies in place of the planned ones, for measurements; empty: as planned.
+  // Sets copies that replace the planned copies, for measurements; empty: as planned.
   void SetCopyOverride(CopyOverride copies);
   // Called for a step that was also evaluated exactly (EngineOptions::check_every) with the logits
-  // of both: the next token after the same history, which is the lossy run's own. The spans live
-  // until it returns. Empty: nothing is checked. It uses the model's own routers.
+  // of both: logits of the next token after the same history of the lossy run. The spans live until
+  // the observer returns. Empty: no step is checked. The exact step uses the model's own routers.
   using CheckObserver =
       std::function<void(std::span<const float> exact, std::span<const float> actual)>;
   void SetCheckObserver(CheckObserver observer);
-  // Sees what every layer's experts were given, after they have run; may be empty. For
-  // importances.
+  // Sets an observer that sees the inputs of every layer's experts after the experts have run; may
+  // be empty. For importances.
   void SetExpertObserver(ExpertObserver observer);
   // Waits until no read is under way. For tests and probes.
   void FinishReads();
 
  private:
-  struct Lasting;  // what outlasts a restart
-  struct Running;  // the parts, which a restart makes anew
+  struct Lasting;  // parts that outlast a restart
+  struct Running;  // parts that a restart makes again
   NativeEngine(std::unique_ptr<Lasting> lasting, std::unique_ptr<Running> running);
   Watchers& watchers() override;
   Status CheckParts() const;
@@ -105,8 +105,8 @@ class NativeEngine final : public Engine {
   std::unique_ptr<Running> running_;
 };
 
-// The native engine behind `engine`. kUnsupported: it is another one, which cannot do `what` (the
-// subject of the sentence, such as "--little").
+// The native engine behind `engine`. kUnsupported: `engine` is another engine, which cannot do
+// `what` (the subject of the message, such as "--little").
 Result<NativeEngine*> AsNative(Engine& engine, std::string_view what);
 
 }  // namespace moestro

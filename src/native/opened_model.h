@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// What an engine opens before it takes memory, and what its parts borrow: the files, what they
-// hold, the processor, and the sizes that follow from these. A model that is opened has passed
+// Holds what an engine opens before it takes memory: the files, their contents, the processor, and
+// the sizes that follow from these. The engine's parts borrow from it. An opened model has passed
 // every check that needs no memory.
 //
 // Thread rule: the engine thread.
@@ -40,26 +40,26 @@ struct OpenedModel {
   OpenedModel(const OpenedModel&) = delete;
   OpenedModel& operator=(const OpenedModel&) = delete;
 
-  // Of the model and its low copies, as the catalog numbers them.
+  // Paths of the files of the model and its low copies, in the catalog's order.
   std::vector<std::string> paths() const;
-  // The reader's, as slots are planned for it.
+  // The block for which slots are planned.
   uint64_t planned_block() const { return std::max(reader->block(), kPlannedBlock); }
-  // Steps are compared with exact ones now and then.
+  // Whether some steps are compared with exact steps.
   bool checks() const { return options.check_every > 0 && !options.has_exact_experts(); }
 
   const ModelFile& model;
-  const EngineOptions options;  // as they were asked for
+  const EngineOptions options;  // as requested
   PolicySource policies;
   ExpertCatalog catalog;  // with the low copies
-  MemoryShape remembers;  // what the layers do
+  MemoryShape remembers;  // what the layers remember
   std::optional<LowCopies> low;
-  LittleStep little;  // the first of two passes; off: there is one
+  LittleStep little;  // the first of two passes; off: one pass
   EnginePlan plan;
   PredictorChoice predictor;
   std::unique_ptr<CpuDevice> cpu;
   std::vector<FormKernels> kernels;  // by form
   std::unique_ptr<BlockReader> reader;
-  FileWatch watch;  // over what the reader reads
+  FileWatch watch;  // for the files of the reader
 
  private:
   Status OpenLow();

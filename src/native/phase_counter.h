@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// What a phase's work took and used: clocks and counters of the parts, before and after.
+// Counts the time and work of a phase, by the clocks and counters of the parts before and after.
 //
 // Thread rule: the engine thread.
 #pragma once
@@ -22,16 +22,16 @@ class PhaseCounter {
   PhaseCounter(const Residency& residency, const LayerProtocol& protocol, const ExpertExec& experts)
       : residency_(residency), protocol_(protocol), experts_(experts) {}
 
-  // Adds to the phase what the work counts, whatever comes of it.
+  // Runs the work and adds its counts to the phase, also after an error.
   Status Count(PhaseStats& phase, const std::function<Status()>& work);
   // Within Count(): other work, which the innermost phase does not count. REQUIRES: is_counting().
   Status Aside(const std::function<Status()>& work);
   bool is_counting() const { return counting_ != nullptr; }
-  // A pass has read so many bytes of the dense part.
+  // Adds the bytes of the dense part that a pass has read.
   void AddDense(uint64_t bytes) { dense_bytes_ += bytes; }
 
  private:
-  // Where counters stood when a phase's work began.
+  // The counters at the beginning of a phase's work.
   struct Begun {
     PhaseStats* phase = nullptr;
     ExpertCounts residency;
@@ -46,8 +46,8 @@ class PhaseCounter {
   const Residency& residency_;
   const LayerProtocol& protocol_;
   const ExpertExec& experts_;
-  uint64_t dense_bytes_ = 0;   // by all passes so far
-  Begun* counting_ = nullptr;  // the innermost under way
+  uint64_t dense_bytes_ = 0;   // bytes read by all passes so far
+  Begun* counting_ = nullptr;  // the innermost phase under way
 };
 
 }  // namespace moestro

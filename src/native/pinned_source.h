@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Slots in memory that a device copies from directly, where that costs nothing else.
+// Gives memory for slots from which a device copies directly, if reads into it are not slower.
 #pragma once
 
 #include <cstdint>
@@ -11,13 +11,13 @@
 
 namespace moestro {
 
-// Memory that trying takes.
+// The memory that the trial takes.
 inline constexpr uint64_t kPinnedTrialBytes = uint64_t{32} << 20;
 
-// Where pinned memory comes from, if the device offers some that the CPU caches and that `reader`,
-// if any, reads into about as fast as into plain memory: some drivers' pages refuse direct reads,
-// and small pages make them slow (`may_be_slow`: that does not matter). Else nullopt, and a line of
-// log says why. The device must outlive it. REQUIRES: nothing is in flight on the reader.
+// The source of pinned memory that the device offers. The CPU must cache this memory, and `reader`,
+// if any, must read into it about as fast as into plain memory. Pages of some drivers refuse direct
+// reads, and small pages make reads slow; `may_be_slow` accepts slow reads. Else nullopt, and a
+// line of the log says why. The device must outlive it. REQUIRES: the reader has no read in flight.
 std::optional<HostMemorySource> PinnedSource(const ComputeDevice& device, BlockReader* reader,
                                              bool may_be_slow = false);
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// What an engine decides around each layer of a step: its plan, and which experts are read before a
-// layer asks for them.
+// Holds the decisions around each layer of a step: the layer's plan, and the experts that are read
+// before a layer requests them.
 //
 // Thread rule: the engine thread.
 #pragma once
@@ -20,8 +20,8 @@ namespace moestro {
 
 class PrefetchPart {
  public:
-  // tier: null without devices. is_fixed: what is prefetched must not depend on timing. All must
-  // outlive this. kUsage.
+  // tier: null without devices. is_fixed: prefetch must not depend on timing. All must outlive
+  // this. kUsage.
   static Result<std::unique_ptr<PrefetchPart>> Create(const OpenedModel& opened, SlotPart& slots,
                                                       DeviceTier* tier, const LossyParts& lossy,
                                                       bool is_fixed);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The slots of an engine: how many the budget gives, the queue that fills them, who leaves one, and
-// what is in them.
+// The slots of an engine: their number within the budget, the queue that fills them, the policy
+// that chooses which expert leaves, and their contents.
 //
 // Thread rule: the engine thread.
 #pragma once
@@ -24,10 +24,9 @@ namespace moestro {
 
 class SlotPart {
  public:
-  // What is left of the budget becomes slots; measures how many reads the disk gets at a time if no
-  // number was asked for. `opened` must outlive this, and so must the memory that `devices` copy
-  // from. kInvalidRequest: the budget is too small (names the smallest that works); kNoMemory;
-  // kUsage.
+  // Turns the rest of the budget into slots. Measures how many reads the disk gets at a time if no
+  // number was requested. `opened` and the memory that `devices` copy from must outlive this.
+  // kInvalidRequest: the budget is too small (names the smallest that works); kNoMemory; kUsage.
   static Result<std::unique_ptr<SlotPart>> Create(const OpenedModel& opened, DevicePart& devices,
                                                   const FixedBytes& fixed);
   SlotPart(const SlotPart&) = delete;
@@ -41,16 +40,17 @@ class SlotPart {
   uint32_t io_depth() const { return queue_->options().max_in_flight; }
   Residency& residency() { return *residency_; }
   const Residency& residency() const { return *residency_; }
-  // Which experts would be in memory if nothing were prefetched, empty.
+  // A model of which experts would be in memory if no expert were prefetched. The model is empty at
+  // first.
   ResidentModel MakeResidentModel() const;
   std::vector<SlotContents> contents() const;
 
-  // Makes all slots resident. REQUIRES: nothing has been acquired yet.
+  // Makes all slots resident. REQUIRES: no expert has been acquired yet.
   Status Populate(Team& team, const Progress& report) const;
   // Reads every expert into its slot. kInvalidRequest: the slots do not hold them all; kIo.
   Status ReadAll(const Progress& report);
-  // Bytes per second of the disk, by reading `total` bytes of experts as decode does. REQUIRES: no
-  // leases. kIo.
+  // Measures the disk's bytes per second by reading `total` bytes of experts as decode does.
+  // REQUIRES: no leases. kIo.
   Result<double> ProbeReads(uint64_t total);
 
  private:

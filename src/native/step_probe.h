@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// How long a decode step takes when nothing is missing: the last rows again.
+// Measures a decode step with no expert missing, by computing the last rows again.
 #pragma once
 
 #include <optional>
@@ -12,13 +12,13 @@ namespace moestro {
 
 // A first pass with fewer experts, and the share of steps that need a second one.
 struct ProbedPasses {
-  LittleStep first = {};  // off: there is one pass, with all experts
+  LittleStep first = {};  // off: one pass, with all experts
   double share = 1.0;
 };
 
-// Seconds of a step with these rows, the fastest of a few; with a first pass, of that and of the
-// second one in its share. nullopt: something was missing each time. kIo: the rows are gone.
-// REQUIRES: runner.CanRepeat(again).
+// Seconds of a step with these rows: the fastest of a few steps. With a first pass, the second pass
+// is added in its share. nullopt: an expert was missing in every step. kIo: the sequences have lost
+// the rows. REQUIRES: runner.CanRepeat(again).
 Result<std::optional<double>> ProbeStep(StepRunner& runner, Batch again,
                                         const ProbedPasses& passes);
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// A batch to logits: its rows get cells, go through the layers chunk by chunk, and are committed or
-// cut back. forward/step.cc is what happens to a chunk.
+// Runs a batch to logits: the rows get cells, go through the layers chunk by chunk, and are
+// committed or cut back. forward/step.cc computes one chunk.
 //
 // Thread rule: the engine thread.
 #pragma once
@@ -46,8 +46,8 @@ class StepRunner {
     ExpertExec& experts;
     Forward& forward;
     StopSignal& stop;
-    std::optional<Error>& closed;  // gets why no step can be computed any more
-    const Progress& report;        // of prefills
+    std::optional<Error>& closed;  // gets the error after which no step can be computed
+    const Progress& report;        // progress of prefills
   };
   explicit StepRunner(const Parts& parts);
   StepRunner(const StepRunner&) = delete;
@@ -56,36 +56,40 @@ class StepRunner {
   using LogitsSink = Engine::LogitsSink;
 
   Status Check(const Batch& batch) const;
-  // Cells for all rows, or nothing at all. kInvalidRequest. REQUIRES: Check().
+  // Gives every row a cell. kInvalidRequest: no row has got a cell. REQUIRES: Check().
   Status Extend(const Batch& batch);
-  // Every sequence to where it was before the rows. REQUIRES: they are their sequences' last.
+  // Cuts every sequence back to its length before the rows. REQUIRES: the rows are the last of
+  // their sequences.
   void CutBack(const Batch& batch);
 
-  // Work of a phase, with all that it counts. After an error no read is left that the work asked
-  // for, and a stop has had its effect.
+  // Runs the work and counts it in the phase. After an error no read of the work is left, and a
+  // stop request is used up.
   Status Counted(PhaseStats& phase, const std::function<Status()>& work);
-  // The same, after which the rows are committed, or cut back if it failed. REQUIRES: Extend().
+  // The same for `compute`. Afterwards the rows are committed, or cut back after an error.
+  // REQUIRES: Extend().
   Status Finish(const Batch& batch, PhaseStats& phase, const std::function<Status()>& compute);
-  // The rows' embeddings to logits; decode costs are told to prefetch. A step of prompts' rows
-  // alone steps aside when the interlude is due. REQUIRES: Extend(), within Counted().
+  // Computes the rows from embeddings to logits, and gives the costs of decode to prefetch. A step
+  // of prompts' rows alone steps aside when the interlude is due. REQUIRES: Extend(), within
+  // Counted().
   Status Compute(const Batch& batch, const LogitsSink& sink, const Interlude& interlude = {});
-  // The interlude that a prompt's step has stepped aside for; nullptr: none has.
+  // The interlude that a prompt's step has stepped aside for; nullptr: no step is interrupted.
   const Interlude* aside() const { return aside_; }
 
-  // Rows that are their sequences' last can be computed again.
+  // Whether the rows, the last of their sequences, can be computed again.
   bool CanRepeat(const Batch& last) const;
-  // Computes them again, into the same cells. An error: they are cut back.
+  // Computes the rows again, into the same cells. After an error they are cut back.
   Status Repeat(const Batch& last, PhaseStats& phase);
-  // Every sequence's tokens from the first on, whose keys, values and states are lost, and says how
-  // many these are. A stop is for the step that is computed next: without all of this there is
-  // none.
+  // Computes all tokens of every sequence again after their keys, values and states are lost, and
+  // returns the number of tokens. A stop request waits for the next step, which needs all of these
+  // tokens.
   Result<size_t> ComputeAllAgain();
 
   // Gives an empty sequence these tokens with keys and values that are made up from the seed, and
   // a state of zeros. kInvalidRequest; kDevice. The sequence is empty then. REQUIRES: Check().
   Status MakeUp(SequenceId id, std::span<const Token> tokens, uint64_t seed);
 
-  // A row that has got its cell; `runs`: its sequence's cells, which the row borrows.
+  // The StepRow of a row that has its cell. `runs`: the cells of its sequence, which the StepRow
+  // borrows.
   StepRow RowOf(const BatchRow& row, std::span<const CellRun> runs) const;
 
  private:
@@ -99,7 +103,7 @@ class StepRunner {
   const EnginePlan& plan_;
   const ModelSpec& spec_;
   PhaseCounter counter_;
-  double look_ahead_share_;  // of the dense part's time
+  double look_ahead_share_;  // share of the dense part's time
   const Interlude* aside_ = nullptr;
 };
 

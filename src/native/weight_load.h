@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Weights from their files into a set: many reads are under way into a bounded piece of memory
-// while the threads of the team store, and so repack, what has landed.
+// Loads weights from their files into a set. Many reads into a bounded part of memory are under
+// way, while the threads of the team store (and so repack) the bytes that have landed.
 #pragma once
 
 #include <cstddef>
@@ -17,20 +17,20 @@
 
 namespace moestro {
 
-// What is read and stored at once: all of a weight that changes its layout, else a part of it that
-// begins at a multiple of kDenseBlock (model/weights_id.h).
+// Bytes that are read and stored at once: a whole weight if its layout changes, else a part of the
+// weight. Parts begin at a multiple of kDenseBlock (model/weights_id.h).
 struct WeightPiece {
   size_t weight = 0;    // its index in the set
   uint64_t offset = 0;  // in the weight
   Extent from;
 };
 
-// The weights of the set, whose bytes lie at `from`, cut into pieces. The longest come first: what
-// one thread alone can repack must not be what the others wait for in the end.
+// Cuts the weights of the set into pieces; the weights' bytes are at `from`. The longest pieces
+// come first, so that no thread repacks a long piece alone at the end.
 std::vector<WeightPiece> CutWeights(const WeightSet& set, std::span<const Extent> from);
 
-// Bytes of staging memory with which these pieces load well; less for few and small ones. Beside
-// its own two blocks it holds any of them.
+// Bytes of staging memory with which these pieces load fast; less for few and small pieces. The
+// memory holds any of the pieces beside two blocks of the loader.
 uint64_t StagingFor(std::span<const WeightPiece> pieces);
 
 struct WeightLoad {
@@ -38,16 +38,17 @@ struct WeightLoad {
   std::span<const WeightPiece> pieces;
   ReadQueue& queue;              // REQUIRES: it is idle
   std::span<std::byte> staging;  // aligned to the queue's block. REQUIRES: the longest piece fits
-  Team* team = nullptr;          // null: the caller stores alone, as a device's driver may want it
-  // Told by the caller's thread how many bytes are stored by now.
+  // null: the caller's thread alone stores, as a device's driver may require
+  Team* team = nullptr;
+  // Called in the caller's thread with the number of bytes stored so far.
   std::function<void(uint64_t bytes)> stored;
-  // Shown each piece as it is in the file by the thread that is about to store it; may be empty.
+  // Called with each piece as it is in the file, by the thread that then stores the piece; may be
+  // empty.
   std::function<void(const WeightPiece& piece, std::span<const std::byte> bytes)> landed = {};
 };
 
-// Reads and stores all pieces. kIo: the first read that failed for good; what Store()
-// says. The set is then of no use.
-// No read is under way any more when it returns.
+// Reads and stores all pieces. kIo: the first read that failed for good; errors of Store(). After
+// an error the set cannot be used. No read is under way after the return.
 Status LoadWeights(const WeightLoad& load);
 
 }  // namespace moestro

@@ -24,7 +24,7 @@ TEST(InOrder, EveryPieceComesOnceInItsPlace) {
           [&](std::span<const std::byte> bytes) -> Status {
             EXPECT_EQ(bytes[0], OneByte(taken)[0]);
             ++taken;
-            EXPECT_LE(made.load(), taken + size_t{2} * threads);  // nobody runs far ahead
+            EXPECT_LE(made.load(), taken + size_t{2} * threads);  // no thread runs far ahead
             return {};
           });
       EXPECT_TRUE(done);

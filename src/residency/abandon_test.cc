@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Work that ended early: nobody waits for the reads it has left under way, and their bytes do no
-// harm when they land.
+// Work that ended early: no caller waits for its reads under way, and their bytes do no harm when
+// they land.
 #include <gtest/gtest.h>
 
 #include <cstddef>
@@ -59,7 +59,7 @@ TEST_F(AbandonTest, WhatTheDiskHasNotBeenGivenIsNotRead) {
   EXPECT_FALSE(residency_->contains(Key(0, 0))) << "a matrix of it is missing";
 }
 
-// Whoever asks while its first reads are still under way gets all of it.
+// A request during the expert's first reads gets all of its bytes.
 TEST_F(AbandonTest, AnExpertThatIsWantedAgainComesWhole) {
   for (size_t landed = 0; landed <= 2; ++landed) {
     Create(1);

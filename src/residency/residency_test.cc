@@ -139,8 +139,8 @@ TEST_F(ResidencyTest, AWithdrawnGuessIsNotReadAndItsSlotIsFree) {
   EXPECT_TRUE(residency_->TryAcquire(Key(0, 0), Use::kDecode).has_value());
 }
 
-// The device has its first reads already: they go on, the slot waits for them, and whoever wants
-// the expert after all gets all of its bytes.
+// The device has its first reads already: they go on, and the slot waits for them. A later request
+// for the expert gets all of its bytes.
 TEST_F(ResidencyTest, AGuessGivenUpHalfwayIsReadToItsEndOnDemand) {
   Create(1);
   auto prefetch = residency_->TryAcquire(Key(1, 0), Use::kPrefetch, Urgency::kSpeculative);

@@ -15,7 +15,8 @@ namespace {
 
 using StagingTest = ResidencyTest;
 
-// Staging slots beside memory's: nobody leaves for what passes through, and it does not stay.
+// Staging slots beside memory's: no expert leaves for a staged expert, and the staged expert does
+// not stay.
 TEST_F(StagingTest, WhatIsStagedPassesMemoryBy) {
   Create(1);
   ASSERT_TRUE(residency_->AllocateStaging(2));
@@ -98,7 +99,7 @@ TEST_F(StagingTest, WhatADeviceGivesUpIsInMemory) {
     ASSERT_TRUE(lease);
     EXPECT_EQ(lease->was(), Placement::Was::kReady);
     ExpectBytes(*lease);
-    // No room: nothing happens, and nobody asks for bytes.
+    // No room: nothing happens, and no bytes are requested.
     const std::array all = {Key(0, 0)};
     EXPECT_FALSE(residency_->RoomFor(Key(1, 1), all));
     residency_->Adopt(Key(1, 1), all, [](const auto&) -> bool {

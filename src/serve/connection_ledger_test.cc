@@ -199,7 +199,7 @@ TEST(ConnectionLedger, OneThatSendsWhatWasRefusedIsHeardForASecond) {
   EXPECT_EQ(ledger.TakeLate(2.1), Ids{id});
 }
 
-// Whoever arrives keeps a place while as many others arrive as there are places.
+// A client keeps its place until as many other clients have arrived as there are places.
 TEST(ConnectionLedger, AGoodClientOutlivesAFloodForAsLongAsItTakesToFillThePlaces) {
   ConnectionLedger ledger({});
   for (int i = 0; i < 300; ++i) ArriveAt(ledger, 0.001 * i);

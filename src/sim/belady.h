@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Belady's rule: evict what is needed again last. It knows the trace, so it is the limit that
-// policies are measured against, and lives in the simulator only.
-// Source: L. A. Belady, "A study of replacement algorithms for a virtual-storage computer", 1966.
+// Belady's rule: evict the expert that is needed again last. The policy knows the trace, so it is
+// the limit for other policies. It exists in the simulator only. Source: L. A. Belady, "A study of
+// replacement algorithms for a virtual-storage computer", 1966.
 #pragma once
 
 #include <cstddef>
@@ -17,8 +17,7 @@
 
 namespace moestro {
 
-// The decode tokens of a trace, in order, are what LayerBegun() steps through. The trace must
-// outlive this.
+// LayerBegun() steps through the decode tokens of a trace in order. The trace must outlive this.
 class BeladyPolicy final : public Policy {
  public:
   explicit BeladyPolicy(const Trace& trace);
@@ -37,7 +36,7 @@ class BeladyPolicy final : public Policy {
   uint32_t NextUse(ExpertKey key) const;
 
   const Trace& trace_;
-  std::vector<size_t> tokens_;          // of the trace: those that decode
+  std::vector<size_t> tokens_;          // the trace's decode tokens
   std::vector<uint32_t> next_use_;      // [group][K]: group of the same expert's next use
   std::vector<ExpertKey> keys_;         // [slot]
   std::vector<uint32_t> needed_again_;  // [slot]

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// A machine with lanes, as a replay (replay.h) runs on one: what the CPU, the devices and the links
-// to these cost, who is on the devices at the start, and what became of a trace's experts there.
-// The disk behind them is the replay's.
+// A machine with lanes for a replay (replay.h): the costs of the CPU, the devices and their links,
+// the experts on the devices at the start, and the result for a trace's experts. The disk is part
+// of the replay.
 //
 // Pure. Thread rule: none.
 #pragma once
@@ -22,17 +22,18 @@ namespace moestro {
 
 struct LaneMachine {
   LatencyModel model = {};   // without devices everything runs on the CPU
-  Cost dense = {};           // what a layer computes beside its experts
+  Cost dense = {};           // the dense part of a layer
   uint64_t dense_bytes = 0;  // of one layer
   PlaceMode mode = PlaceMode::kAuto;
   Tiers tiers = Tiers::kInclusive;
-  // [device], experts that it holds of each copy; devices that are not listed hold none.
+  // [device] The number of experts of each copy that the device holds; devices that are not listed
+  // hold none.
   std::vector<uint64_t> device_slots = {};
-  // Who has a device slot at the start; the first ones, as far as there are slots. They leave in
-  // the reverse order, and before any expert that decode has used there.
+  // Experts that get device slots at the start, in this order while slots are free. They leave in
+  // the reverse order, and before any expert that decode has used on the device.
   std::vector<ExpertKey> first = {};
-  // Memory is full at the start, too: with who comes next in `first`, then the others by layer,
-  // then, in inclusive tiers, with who is on a device.
+  // Memory is also full at the start: with the next experts of `first`, then the others by layer,
+  // then, in inclusive tiers, the experts on a device.
   bool fills_memory = false;
 };
 
@@ -41,26 +42,27 @@ struct LanePhase {
   uint64_t tokens = 0;
   uint64_t steps = 0;
   uint64_t experts = 0;
-  // Where they were, the nearest place first; what is on its way to memory counts as there.
+  // The places where experts were, the nearest first. An expert on its way to memory counts as in
+  // memory.
   uint64_t in_device = 0;
   uint64_t in_memory = 0;
   uint64_t on_disk = 0;
-  // Where they ran: on a device from the start, there after a copy, on the CPU.
+  // The places where experts ran: on a device from a slot, on a device after a copy, on the CPU.
   uint64_t ran_there = 0;
   uint64_t copied = 0;
-  uint64_t staged = 0;  // of the copied, read past memory's slots
+  uint64_t staged = 0;  // of the copied: experts read past memory's slots
   uint64_t on_host = 0;
-  uint64_t promoted = 0;    // moved to a device for later
-  uint64_t moved_back = 0;  // from there to memory, when others came
-  // Bytes of weights that went through each lane; of the disk also what was read ahead.
+  uint64_t promoted = 0;    // experts copied to a device for later
+  uint64_t moved_back = 0;  // experts moved back to memory when others took their slots
+  // Bytes of weights that went through each lane; for the disk also bytes read ahead.
   uint64_t device_bytes = 0;
   uint64_t copy_bytes = 0;
   uint64_t host_bytes = 0;
   uint64_t disk_bytes = 0;
-  double seconds = 0.0;        // of all, virtual
-  double dense_seconds = 0.0;  // of these, beside the experts
-  LaneTimes lanes = {};        // when each had done its part, summed over layers
-  // Of what is above, each device's part.
+  double seconds = 0.0;        // virtual seconds of all tokens
+  double dense_seconds = 0.0;  // of these: the dense part
+  LaneTimes lanes = {};        // when each lane had done its part, summed over layers
+  // Each device's part of the numbers above.
   struct Device {
     uint64_t ran_there = 0;
     uint64_t copied = 0;
@@ -82,11 +84,11 @@ struct LanesResult {
   LanePhase prefill;  // the others
 };
 
-// All experts, the most asked for in the first `tokens` first; of equals the earlier layer. By what
-// was learned: decide/slots/popularity.h.
+// All experts, sorted by requests in the first `tokens` tokens, the most requested first; of equals
+// the earlier layer is first. For the order by learned popularity see decide/slots/popularity.h.
 std::vector<ExpertKey> ByPopularity(const Trace& trace, size_t tokens);
-// Layer by layer from the last one: whole layers on the device, as programs do that place layers
-// and not experts.
+// All experts by layer, the last layer first: whole layers on the device, as in programs that place
+// layers and not experts.
 std::vector<ExpertKey> ByLayer(const MoeShape& shape);
 
 }  // namespace moestro

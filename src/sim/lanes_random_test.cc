@@ -98,7 +98,7 @@ TEST(LanesOfAnyTrace, AutoIsTheFastestOfALayer) {
   }
 }
 
-// And over a whole trace, if nobody can change places: the device and memory hold all.
+// And over a whole trace, if no expert can change its place: the device and memory hold all.
 TEST(LanesOfAnyTrace, AutoIsTheFastestOfATraceWhereNobodyMoves) {
   const Trace trace = RandomTrace(5, 150, 4);
   LanesOptions options{.model = Simple(),

@@ -55,7 +55,7 @@ TEST(Lanes, GpuCentricCopiesAndEvicts) {
       Make(kTwoLayers,
            {{.experts = {0, 2, 2, 3}}, {.experts = {0, 2, 2, 3}}, {.experts = {1, 3, 2, 3}}});
   const LanePhase p = Play(trace, TwoLayers(PlaceMode::kGpuCentric)).decode;
-  // Token 1, layer 0: 0 is there; 2 takes the slot of 1, which nobody has used. Layer 1: copies
+  // Token 1, layer 0: 0 is there; 2 takes the slot of 1, which no row has used. Layer 1: copies
   // take both slots. Token 2 and 3 find none of theirs.
   EXPECT_EQ(p.ran_there, 1U);
   EXPECT_EQ(p.copied, 11U);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// What tests of replays on lanes share: traces by hand and at random, costs in round numbers.
+// Shared by tests of replays on lanes: traces by hand and at random, costs in round numbers.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -16,8 +16,8 @@ namespace moestro {
 
 inline constexpr uint64_t kBytes = 1'000'000;
 
-// Of an expert of 1 MB: 100 us on the CPU and a quarter more for each row more, 10 us on the device
-// and 1 more, 40 us to copy, 1000 us to read; 20 us for a launch.
+// Costs of an expert of 1 MB: 100 us on the CPU and 25 us for each further row; 10 us on the device
+// and 1 us for each further row; 40 us to copy; 1000 us to read. A launch takes 20 us.
 inline LatencyModel Simple() {
   LatencyModel model;
   model.host = {.per_byte = 100e-12, .per_row = 25e-12};
@@ -54,7 +54,7 @@ inline ExpertKey Key(uint16_t layer, uint16_t expert) {
   return {.layer = {layer}, .expert = {expert}};
 }
 
-// A replay on a machine with lanes, in one list.
+// All options of a replay on a machine with lanes.
 struct LanesOptions {
   LatencyModel model = {};
   Cost dense = {};
@@ -93,7 +93,7 @@ inline LanesResult Play(const Trace& trace, const LanesOptions& options) {
   return result ? result->lanes : LanesResult{};
 }
 
-// Experts by a skewed random choice.
+// A trace whose experts are chosen at random, some much more often than others.
 inline Trace RandomTrace(uint32_t seed, size_t tokens, uint32_t layers, size_t rows = 1) {
   const MoeShape shape{.n_layer = layers, .n_expert = 16, .n_used = 3};
   std::mt19937 random(seed);

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
-// A pretend disk and processor with a virtual clock. The disk has some reads at a time and serves
-// them one after the other; demand goes before speculation, and reads that wait are handed out
-// between pieces of the experts' computation, but not while the dense part of a layer is computed,
-// as the engine does (store/read_queue.h). Both are slower while the other works. What devices do
-// beside both is not here: to the machine it is time that passes.
+// A pretend disk and processor with a virtual clock. The disk has several reads at a time and
+// serves one after the other. Demand reads go before speculative reads. Waiting reads are handed
+// out between pieces of the experts' computation, but not during the dense part of a layer, as in
+// the engine (store/read_queue.h). Disk and processor are slower while the other works. Devices are
+// not part of the machine: their work is time that passes.
 #pragma once
 
 #include <cstddef>
@@ -18,30 +18,31 @@ namespace moestro {
 class Machine {
  public:
   using Ticket = uint64_t;                      // of a read
-  enum class Reads : uint8_t { kStay, kMove };  // meanwhile: what waits is handed out or is not
+  enum class Reads : uint8_t { kStay, kMove };  // whether waiting reads are handed out meanwhile
 
   explicit Machine(const MachineCosts& costs);
 
   double now() const { return now_; }
-  double waited() const { return waited_; }          // of this, for the disk
+  double waited() const { return waited_; }          // of now(): seconds of waiting for the disk
   double bytes_read() const { return bytes_read_; }  // handed to the disk
 
   // Seconds of computation on an idle machine.
   void Compute(double seconds, Reads reads);
-  // So many seconds in which the processor computes nothing. Reads go on.
+  // Lets this many seconds pass without computation. Reads go on.
   void Idle(double seconds);
-  // Reads in the order of the calls, the urgent ones first. Nothing is handed out before Pump().
-  // `setup`: seconds that the disk takes for it beside its bytes.
+  // Adds a read. Reads are in the order of the calls, urgent reads first. Pump() hands them out.
+  // `setup`: seconds that the disk takes for the read beside its bytes.
   Ticket Read(double bytes, bool is_urgent, double setup = 0.0);
-  void Promote(Ticket ticket);  // becomes urgent, behind those that are
-  // False: some of it has been handed out, or all.
+  void Promote(Ticket ticket);  // the read becomes urgent, behind other urgent reads
+  // False: some or all of the read has been handed out.
   bool Cancel(Ticket ticket);
   void Pump();
   bool is_done(Ticket ticket) const { return !reads_.contains(ticket); }
-  // When the read was done; 0: before the last ForgetDone(). REQUIRES: it is done.
+  // The time at which the read was done; 0: before the last ForgetDone(). REQUIRES: the read is
+  // done.
   double DoneAt(Ticket ticket) const;
   void ForgetDone() { done_at_.clear(); }
-  // Until some read is done. REQUIRES: one is not.
+  // Waits until a read is done. REQUIRES: a read is not done.
   void Wait();
   double SecondsToRead(double bytes) const { return bytes * seconds_per_byte_; }
 
@@ -49,16 +50,16 @@ class Machine {
   struct Unfinished {
     double left = 0.0;       // bytes not handed out
     double part = 0.0;       // bytes handed out at a time
-    double setup = 0.0;      // seconds, of what is handed out next
+    double setup = 0.0;      // seconds, for the next part
     uint32_t under_way = 0;  // parts
     bool is_urgent = false;
   };
   struct Part {
     Ticket ticket = 0;
-    double seconds = 0.0;  // left to serve it
+    double seconds = 0.0;  // left to serve the part
   };
 
-  // How many times as long computing and reading take meanwhile.
+  // Factors by which computing and reading are slower meanwhile.
   struct Beside {
     double compute = 1.0;
     double read = 1.0;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// A predictor that is always right: it knows the trace, so it is the limit that predictors are
-// measured against, and lives in the simulator only.
+// A predictor that is always right: the predictor knows the trace, so it is the limit for other
+// predictors. It exists in the simulator only.
 #pragma once
 
 #include <cstddef>
@@ -13,8 +13,7 @@
 
 namespace moestro {
 
-// The decode tokens of a trace, in order, are what Observe() steps through. The trace must outlive
-// this.
+// Observe() steps through the decode tokens of a trace in order. The trace must outlive this.
 class OraclePredictor final : public Predictor {
  public:
   explicit OraclePredictor(const Trace& trace) : trace_(trace) {}
@@ -42,8 +41,8 @@ class OraclePredictor final : public Predictor {
 
  private:
   const Trace& trace_;
-  size_t next_ = 0;             // where the next decode token is looked for
-  std::vector<size_t> tokens_;  // of the step, that decode
+  size_t next_ = 0;             // the search for the next decode token begins here
+  std::vector<size_t> tokens_;  // decode tokens of the step
   size_t layer_ = 0;
   std::vector<ExpertId> rows_;  // scratch: [row][K]
   ExpertUnion union_;           // scratch

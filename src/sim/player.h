@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// A trace's steps through the engine's own LayerProtocol, against a pretend disk, processor and
+// Runs a trace's steps through the engine's own LayerProtocol, with a pretend disk, processor and
 // devices. Used by replay.cc alone.
 #pragma once
 
@@ -27,7 +27,7 @@ namespace moestro {
 // Tokens of a trace that are computed together, with all their experts or with the first K'.
 struct Pass {
   std::vector<size_t> tokens;
-  bool decodes = false;  // some of them
+  bool decodes = false;  // some of the tokens decode
   bool is_little = false;
 };
 
@@ -38,9 +38,9 @@ class Player {
   Player(const Trace& trace, std::vector<SlotTable> tables, const ReplayOptions& options,
          const SimPools& pools);
 
-  // What options.lanes has beside memory. Before Play().
+  // Adds the devices of options.lanes. Call before Play().
   void AddDevices(SimTables tables);
-  // Lossy choices; the parts must outlive this. Before Play().
+  // Sets the parts of lossy choices, which must outlive this. Call before Play().
   void MakeLossy(const LossyParts& lossy) { lossy_ = lossy; }
 
   ReplayResult Play(std::unique_ptr<Predictor> predictor);
@@ -54,37 +54,37 @@ class Player {
   void BeginSequence();
   void RunStep(const Pass& step);
 
-  // What routing the rows of a pass did at a layer -> the plan.
+  // Makes the plan from the recorded routing of the pass's rows at a layer.
   LayerPlan Plan(const Pass& pass, uint32_t layer);
 
   void Prefill(const Pass& step);
   void Decode(const Pass& step);
-  // All layers. Gives the seconds of computation.
+  // Runs all layers. Returns the seconds of computation.
   double DecodePass(const Pass& pass);
   bool is_for_little(const Pass& step) const;
-  // As the native engine's LittleFirst::Compute(). Gives the seconds of computation.
+  // As the native engine's LittleFirst::Compute(). Returns the seconds of computation.
   double DecodeLittleFirst(const Pass& step);
   double DecodeAgain(const Pass& again);
-  // Of one token whose experts are resident.
+  // The seconds of one token with all experts resident.
   double ComputeSeconds(uint32_t n_used) const;
-  // Adds what one table did in a step; gives how many of its experts had to be read.
+  // Adds the counts of one table in a step. Returns the number of its experts that were read.
   double Count(const ExpertCounts& before, const ExpertCounts& now);
 
-  // A layer: its experts are asked for in the order of the plan, as many at a time as there is room
-  // for, then later layers', then all are computed.
+  // Runs a layer. It requests the layer's experts in the plan's order, as many at a time as slots
+  // allow, then experts of later layers. Then it computes all experts of the layer.
   void RunLayer(const Pass& pass, uint32_t layer, StepCost& cost);
   void ComputeDense(const Pass& pass, uint32_t layer);
   std::vector<Asked> AskFor(const Pass& pass, const LayerPlan& plan);
-  // Makes room: the oldest expert of the layer is computed and let go; without one, the oldest of
-  // what was read ahead.
+  // Makes room: the oldest expert of the layer is computed and released. If none is left, the
+  // oldest expert that was read ahead is released.
   void LetGoOfOldest(const Pass& pass, std::span<Asked> held);
   void AskAhead(const Pass& pass, std::span<const ExpertKey> keys, size_t& asked);
-  // The experts of a layer, each once it is there.
-  // Gives the moment at which the last one had to be waited for.
+  // Computes each expert of a layer after its reads. Returns the time of the last wait for an
+  // expert.
   double ComputeExperts(const Pass& pass, std::span<Asked> asked);
-  // Once all of it is there: on the CPU, or the copy to its device.
+  // Computes an expert on the CPU, or copies it to its device. Waits for its reads first.
   void Compute(const Pass& pass, Asked& asked);
-  bool WaitFor(const Asked& asked);  // whether it had to
+  bool WaitFor(const Asked& asked);  // true: it had to wait
   double ExpertSeconds(const Asked& asked);
   void AddPenalty(std::span<const Asked> asked);
   void FinishReadAhead();
@@ -97,15 +97,15 @@ class Player {
   SimMemory memory_;
   std::optional<SimDevices> devices_;  // with lanes
   double dense_seconds_;               // of a layer's dense part, without lanes
-  double seconds_per_byte_;            // of experts, to compute with them; the same
+  double seconds_per_byte_;            // to compute experts, without lanes
   std::optional<PrefetchPlanner> planner_;
   std::optional<LayerProtocol> protocol_;
   LossyParts lossy_;
   std::deque<Asked> read_ahead_;  // a prompt's next layer
-  LittleStep little_;             // the first pass; off: there is none
+  LittleStep little_;             // the first pass; off: one pass
   LittleJudge judge_;
-  bool counts_ = false;        // the step is one of decode, and not one that warms up
-  double staged_bytes_ = 0.0;  // of the step, read past memory's slots
+  bool counts_ = false;        // the step decodes and does not warm up
+  double staged_bytes_ = 0.0;  // bytes of the step that were read past memory's slots
   std::vector<PredictionScore> uncounted_;
   PredictionScore uncounted_foreseen_;
   uint32_t look_ahead_ = 0;  // layers whose routers are evaluated in this step

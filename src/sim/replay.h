@@ -2,12 +2,14 @@
 // Replays a routing trace through the same SlotTable and policies that the engine runs, against a
 // pretend disk and processor with a virtual clock. With the same trace, slots and policy, hits,
 // misses and evictions are the engine's, in the same order. With a machine of lanes (lanes.h) the
-// engine's DeviceTier runs, too; with the engine's costs (--latency-model) plans are the engine's.
+// engine's DeviceTier also runs. With the engine's costs (--latency-model) the plans are the
+// engine's.
 //
-// The clock. Without lanes decode alone takes time, an expert the same for any number of rows. With
-// lanes prompts take time, too, and an expert what its rows take: a layer takes its dense part and
-// then as long as its last lane; the disk goes on beside both, with the layer's own reads and then
-// with prefetches. The head and what is outside the layers cost nothing.
+// The clock. Without lanes only decode takes time, and an expert takes the same time for any number
+// of rows. With lanes prompts also take time, and an expert's time depends on its rows. A layer
+// takes the time of its dense part and then of its slowest lane. The disk works beside both, first
+// on the layer's own reads and then on prefetches. The head and other work outside the layers take
+// no time.
 //
 // Thread rule: none; calls on different traces or from different threads do not meet.
 #pragma once
@@ -41,57 +43,60 @@
 namespace moestro {
 
 struct ReplayOptions {
-  uint64_t slots = 0;  // of all pools: each gets the same share of its experts, as in the engine
-  std::vector<uint64_t> pool_slots = {};  // of each of the trace's pools; empty: by `slots`
-  PolicyChoice policy = {};               // "belady" too
-  // Of every expert, in one pool; 0: sizes and pools as the trace says.
+  // slots of all pools: each pool gets slots for the same share of its experts, as in the engine
+  uint64_t slots = 0;
+  std::vector<uint64_t> pool_slots = {};  // slots of each of the trace's pools; empty: by `slots`
+  PolicyChoice policy = {};               // also "belady"
+  // Bytes of every expert, in one pool; 0: sizes and pools as in the trace.
   uint64_t expert_bytes = 0;
-  // With lanes: how the disk is read, how it and the CPU slow each other down, what a layer that
-  // lacks experts takes beyond its lanes; the rest is in `lanes`.
+  // The costs of the machine. With lanes these are used: disk reads, the slowdown of disk and CPU
+  // by each other, and the extra time of a layer with missing experts. `lanes` has the rest.
   MachineCosts costs = {};
   std::optional<LaneMachine> lanes = {};
   StepSize step = {};
   PredictorChoice predictor = {
       "none"};          // or "oracle": always right; "next-router" needs predictions
-  uint32_t depth = 0;   // layers looked ahead; 0: as many as the trace predicts, or 1
+  uint32_t depth = 0;   // layers looked ahead; 0: all that the trace predicts, or 1
   bool fetches = true;  // false: predictions inform the policy only
-  // Cheaper misses. `low_bytes`: of one low copy; 0: there are none.
+  // Cheaper misses. `low_bytes`: of one low copy; 0: no low copies.
   LossyOptions lossy = {};
   uint64_t low_slots = 0;
   uint64_t low_bytes = 0;
-  std::shared_ptr<const ExpertNorms> norms = {};  // of the importance "score-norm"
+  std::shared_ptr<const ExpertNorms> norms = {};  // for the importance "score-norm"
   // How the model's router weighs its choices; nullopt: in proportion to the recorded raw values.
   std::optional<RouterSpec> router = {};
-  // Fewer experts first, as the trace recorded them; the recorded confidence of a token says
-  // whether its first pass stays.
+  // Fewer experts first, as recorded in the trace. A token's recorded confidence decides whether
+  // its first pass is kept.
   LittleOptions little = {};
   size_t count_from = 0;              // tokens before this one warm up and are not counted
   SlotTable::Observer observer = {};  // sees every request for memory's slots
-  // With lanes: sees every layer's plan, after it has run.
+  // With lanes: called with every layer's plan after the layer has run.
   std::function<void(const LayerPlan&)> plan_observer = {};
 
-  // False too where the first pass would keep nothing: it is left out.
+  // Also false if no result of the first pass would be kept; the pass is then left out.
   bool has_little_pass() const {
     return little.is_on() && (little.fallback_share || little.gamma < 1.0);
   }
 };
 
-// Of decode: what its tables of slots counted, and what became of its tokens.
+// The counts of decode: those of its slot tables, and those of its tokens.
 struct ReplayCounts : ExpertCounts {
   uint64_t tokens = 0;
   LossCounts losses = {};  // what was not exact
-  // With ReplayOptions::little: tokens that stayed as their little pass left them, and those that
-  // got all experts afterwards; and what the little passes of these said about the second ones.
+  // With ReplayOptions::little: tokens whose little pass was kept, tokens that were computed again
+  // with all experts, and how well the little pass of a token computed again predicted the second
+  // pass.
   uint64_t kept = 0;
   uint64_t again = 0;
   PredictionScore foreseen = {};
-  // HOBBIT's miss penalty: 1 for reading an expert in full, the share of its bytes for a low copy.
+  // HOBBIT's miss penalty: 1 for a read of a whole expert, the share of its bytes for a low copy.
   double penalty = 0.0;
   uint64_t bytes = 0;          // read
   double seconds = 0.0;        // virtual
   double stall_seconds = 0.0;  // of these, waiting for the disk
-  // No token is faster than the reading of what it needed and did not find, nor than its
-  // computation (with lanes: on the busiest lane of each layer); the sum over tokens.
+  // The sum over tokens of the least time of a token. A token takes at least the time to read its
+  // missing experts, and at least the time of its computation (with lanes: of the busiest lane of
+  // each layer).
   double bound_seconds = 0.0;
 
   double fallback_ratio() const { return Share(again, kept + again); }
@@ -122,19 +127,19 @@ static_assert(CountsAllOf<ReplayCounts>());
 
 struct ReplayResult : ReplayCounts {
   std::vector<PredictionScore> predictions = {};  // by distance
-  LanesResult lanes = {};  // where the experts were and ran; empty without lanes
+  LanesResult lanes = {};  // the places where experts were and ran; empty without lanes
 };
 
-// The slots of each pool of the trace's own copies that a replay with these options has.
-// kInvalidRequest: a pool would have fewer than K.
+// The slots of each pool of the trace's own copies in a replay with these options. kInvalidRequest:
+// a pool would have fewer than K slots.
 Result<std::vector<uint64_t>> SlotsOfPools(const TraceInfo& info, const ReplayOptions& options);
 
 // kUsage: an unknown policy or predictor, fewer slots than one layer of a token needs, predictions
-// that the trace does not hold, weights or candidates that lossy options need and it does not hold,
-// a little pass that it does not hold or that belady or the oracle would have to know of, slots of
-// more devices than the machine has, belady on a machine with lanes, several rows for a trace that
-// has such steps of its own.
-// REQUIRES: lossy and little options are within their ranges (see their structs).
+// that the trace does not hold, weights or candidates that lossy options need and the trace does
+// not hold, a little pass that the trace does not hold, a little pass with belady or the oracle,
+// slots of more devices than the machine has, belady on a machine with lanes, several rows for a
+// trace that was recorded with steps of several rows. REQUIRES: lossy and little options are within
+// their ranges (see their structs).
 Result<ReplayResult> Replay(const Trace& trace, const ReplayOptions& options);
 
 }  // namespace moestro

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
-// What a run asked of one kind of slots, and the fewest reads that it could have done with: by
-// Belady's rule (see belady.h), which knows what is asked for later, from the experts that were in
-// the slots when the log began. An expert that is read need not take a slot, and a layer may ask in
-// any order: whatever a policy keeps or a prefetch reads early, it reads no less.
+// Logs a run's requests for experts of one kind of slots, and computes the fewest reads for them:
+// by Belady's rule (see belady.h), which knows later requests, from the experts in the slots when
+// the log began. In this count a read expert need not take a slot, and a layer may request experts
+// in any order. So no policy and no prefetch needs fewer reads.
 #pragma once
 
 #include <cstddef>
@@ -14,14 +14,15 @@ namespace moestro {
 
 class RequestLog {
  public:
-  // Takes memory for so many requests at once and keeps no more.
+  // Takes memory for `capacity` requests at once and keeps no more requests.
   explicit RequestLog(size_t capacity) { requests_.reserve(capacity); }
-  // Bytes of a log with so many requests for so many different experts, and of FewestReads().
+  // Bytes of a log with this number of requests and of different experts, and of FewestReads().
   static uint64_t BytesFor(uint64_t requests, uint64_t experts);
 
-  // What one layer of a step needs, in any order, each expert once. REQUIRES: numbers below 2^31.
+  // Adds the experts that one layer of a step needs, in any order, each once. REQUIRES: numbers
+  // below 2^31.
   void Add(std::span<const uint32_t> experts);
-  // False once there were more requests than it keeps.
+  // False after more requests than the capacity.
   bool is_complete() const { return is_complete_; }
 
   // REQUIRES: is_complete(); slots > 0; `present` are different experts, no more than slots.

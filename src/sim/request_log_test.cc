@@ -97,8 +97,8 @@ TEST(RequestLog, StartsFromWhoIsThere) {
   EXPECT_EQ(log.FewestReads(3, {}), 3U);
   EXPECT_EQ(log.FewestReads(3, std::vector<uint32_t>{0, 1}), 1U);
   EXPECT_EQ(log.FewestReads(3, std::vector<uint32_t>{0, 1, 2}), 0U);
-  EXPECT_EQ(log.FewestReads(3, std::vector<uint32_t>{7, 8, 9}), 3U);  // nobody asks for these
-  EXPECT_EQ(log.FewestReads(2, std::vector<uint32_t>{0, 1}), 1U);     // 2 takes nobody's slot
+  EXPECT_EQ(log.FewestReads(3, std::vector<uint32_t>{7, 8, 9}), 3U);  // no request for these
+  EXPECT_EQ(log.FewestReads(2, std::vector<uint32_t>{0, 1}), 1U);     // 2 takes no expert's slot
 }
 
 TEST(RequestLog, KeepsNoMoreThanItsCapacity) {

@@ -1,16 +1,17 @@
 // SPDX-License-Identifier: MIT
 // The devices of a replay and their lanes beside the pretend processor. The engine's own DeviceTier
-// decides who is where, who computes and who moves for later; in the engine DeviceSide does it.
+// decides the place of each expert and the copies for later. In the engine DeviceSide carries this
+// out.
 //
 //   devices.BeginStep(...)
 //     devices.Assign(plan)       a layer begins
 //     devices.ComputeOnHost(...) and devices.Copy(...) for each expert that memory was asked for
-//     devices.Done(plan)         the layer ends when the last lane does
+//     devices.Done(plan)         the layer ends with its last lane
 //   devices.EndStep()
 //
-// What runs from a device's slots is launched when the layer begins; what is copied there follows
-// once the last copy has landed. A link copies one expert at a time. What moves for later takes its
-// link while layers leave it idle: a layer's own copies wait for that, and so does the next step.
+// Experts in a device's slots are launched when the layer begins. Copied experts are launched after
+// the last copy has landed. A link copies one expert at a time. Copies for later use a link while
+// layers leave it idle. A layer's own copies wait for them, and the next step does too.
 //
 // Pure. Used by player.cc and replay.cc.
 #pragma once
@@ -33,46 +34,47 @@
 
 namespace moestro {
 
-// What a machine with lanes has beside memory, as DeviceTierParts say it.
+// The slot tables of a machine with lanes, as in DeviceTierParts.
 struct SimTables {
   std::vector<std::vector<std::optional<SlotTable>>> devices;  // [device][copy]
-  std::vector<SlotTable> model;                                // [pool] of memory, as plans see it
+  // [pool] the model of memory, as plans see it
+  std::vector<SlotTable> model;
 };
 
 class SimDevices {
  public:
-  // Everything must outlive this. Devices are filled with who is there first.
+  // All arguments must outlive this. Devices are filled with the experts of lanes.first.
   SimDevices(const LaneMachine& lanes, SimTables tables, const MoeShape& shape, SimMemory& memory,
              const SimPools& pools, Machine& machine);
 
   DeviceTier& tier() { return tier_; }
   void BeginSequence() { tier_.BeginSequence(); }
-  // What moved for later has landed. Before the first step that decodes, devices are filled with
-  // whom the prompts asked for.
+  // Copies for later have landed. Before the first step that decodes, devices are filled with
+  // experts that the prompts requested.
   void BeginStep(size_t tokens, bool decodes, bool counts);
   void EndStep();
 
-  // Of a layer beside its experts. REQUIRES: rows >= 1.
+  // Seconds of a layer's dense part. REQUIRES: rows >= 1.
   double DenseSeconds(size_t rows) const;
   void DenseDone(double seconds);
-  // Who runs where. Who moves back to memory is there afterwards.
+  // Gives each expert its place. Experts that move back are in memory afterwards.
   void Assign(LayerPlan& plan);
-  // The expert's reads are done.
+  // REQUIRES: the expert's reads are done.
   void ComputeOnHost(const Asked& asked);
   void Copy(const Asked& asked);
-  void WaitForCopies(uint32_t device);  // the copies so far have landed
-  // REQUIRES: memory has let go of the layer's experts.
+  void WaitForCopies(uint32_t device);  // waits until all copies so far have landed
+  // REQUIRES: memory has released the layer's experts.
   void Done(LayerPlan& plan);
 
   // Seconds of the busiest lane's own work in this step's layers, the dense part included: no step
-  // is faster.
+  // can be faster.
   double busiest() const { return busiest_; }
   const LanesResult& result() const { return result_; }
 
  private:
   struct UnderWay {
     DeviceTier::Promotion promotion;
-    Asked asked;  // keeps its slot of memory
+    Asked asked;  // the expert keeps its slot of memory
   };
 
   uint64_t BytesOf(ExpertKey key) const { return bytes_[pools_.of(key)]; }
@@ -91,20 +93,21 @@ class SimDevices {
   std::vector<uint64_t> bytes_;  // [pool of memory], of an expert
   DeviceTier tier_;
   std::vector<UnderWay> promotions_;
-  std::vector<double> backlog_;  // [device], seconds of its link that they still take
+  // [device], seconds of the device's link that copies for later still take
+  std::vector<double> backlog_;
   LanesResult result_;
   LanePhase uncounted_;
   LanePhase* phase_ = nullptr;  // of the step
   double step_began_ = 0.0;
   double step_bytes_ = 0.0;  // handed to the disk before the step
   double busiest_ = 0.0;
-  // Of the layer under way.
+  // State of the layer under way.
   double began_ = 0.0;
   double host_factor_ = 1.0;
   double host_busy_ = 0.0;
   bool uses_host_ = false;
   LaneTimes times_;
-  std::vector<double> copied_;  // [device], seconds of computing what is copied there
+  std::vector<double> copied_;  // [device], seconds of computing the copied experts
 };
 
 }  // namespace moestro

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Memory as a replay has it: slot tables of every pool, the reads that fill them from the pretend
-// disk, and what is prefetched. In the engine that is residency.
+// The memory of a replay: slot tables of every pool, the reads that fill slots from the pretend
+// disk, and the prefetched experts. In the engine this is residency.
 //
 // Pure. Used by replay.cc, player.cc and sim_devices.cc.
 #pragma once
@@ -21,13 +21,13 @@
 
 namespace moestro {
 
-// An expert that a layer asked for.
+// An expert that a layer has requested.
 struct Asked {
   PlannedExpert expert = {};
-  Placement placed = {};                    // in memory; of no meaning where the expert is staged
-  std::vector<Machine::Ticket> reads = {};  // that bring it
+  Placement placed = {};                    // in memory; not used if the expert is staged
+  std::vector<Machine::Ticket> reads = {};  // the reads that bring the expert
   bool is_computed = false;
-  bool is_let_go = false;  // its slot
+  bool is_let_go = false;  // the expert's slot has been released
 };
 
 class SimMemory final : public ExpertHolder {
@@ -36,31 +36,32 @@ class SimMemory final : public ExpertHolder {
   // each expert beside its bytes.
   SimMemory(std::vector<SlotTable> tables, const SimPools& pools, Machine& machine, double setup);
 
-  // What a device holds counts as present. The tier must outlive this.
+  // Experts on a device count as present. The tier must outlive this.
   void SetDevices(DeviceTier* devices) { devices_ = devices; }
   void SetObserver(const SlotTable::Observer& observer);
   void BeginSequence();
 
   bool has(ExpertKey key) const { return tables_[pools_.of(key)].contains(key); }  // itself
-  // How what memory lacks is read; kFree: it is there by itself.
+  // How a missing expert is read; kFree: the expert is present without a read.
   enum class Reading : uint8_t { kFree, kUrgent, kAhead };
-  // Of a plan's expert. nullopt: every slot of the pool is taken.
+  // Requests a plan's expert. nullopt: every slot of the pool is taken.
   std::optional<Asked> Ask(const PlannedExpert& expert, Reading reading);
-  // The same of an expert that is read past memory's slots, if memory lacks it.
+  // The same, but an expert that memory lacks is read past memory's slots.
   std::optional<Asked> Stage(const PlannedExpert& expert);
-  // The expert has been used: memory may let it go.
+  // Call after the expert's use: memory may then give it up.
   void Finish(const Asked& asked);
   bool has_all(std::span<const Machine::Ticket> reads) const;
-  // How often the bytes in the expert's slot had been computed with before now: 0, 1, or 2 for
-  // more. It is computed with now.
+  // Counts a use of the bytes in the expert's slot. Returns the number of earlier uses: 0, 1, or 2
+  // for two and more.
   uint32_t Use(const Asked& asked);
-  // Of what was prefetched for a layer, complete experts become ready.
+  // Prefetched experts of a layer become ready if their reads are done.
   void Settle(uint32_t layer);
   bool has_prefetched() const { return !prefetched_.empty(); }
 
-  // A device gives the expert up; `keeps` stay. Nothing happens without room, or if it is here.
+  // Takes an expert that a device gives up; the experts of `keeps` stay. Nothing happens without a
+  // slot, or if memory has the expert.
   void Adopt(ExpertKey key, std::span<const ExpertKey> keeps);
-  void Drop(ExpertKey key) { table(key).Drop(key); }  // a device has it
+  void Drop(ExpertKey key) { table(key).Drop(key); }  // a device now has the expert
 
   std::vector<ExpertCounts> stats() const;  // [pool]
   std::vector<uint64_t> slots() const;      // [pool]
@@ -94,13 +95,14 @@ class SimMemory final : public ExpertHolder {
   Machine& machine_;
   double setup_;
   DeviceTier* devices_ = nullptr;
-  std::vector<std::vector<uint8_t>> uses_;  // [pool][slot]: since it was read, up to 2
+  std::vector<std::vector<uint8_t>> uses_;  // [pool][slot]: uses since the read, up to 2
   std::vector<Prefetched> prefetched_;      // oldest first
-  std::unordered_map<ExpertKey, std::vector<Machine::Ticket>> loading_;  // by reads, not by itself
+  // experts that reads are bringing
+  std::unordered_map<ExpertKey, std::vector<Machine::Ticket>> loading_;
 };
 
-// Each key gets a slot of its pool's table, the first keys as far as there are slots, as if
-// prefetched: policies do not know the experts yet, and they leave in the reverse order.
+// Each key gets a slot of its pool's table, in order while slots are free, as a prefetched expert
+// does. Policies do not know these experts yet, and the experts leave in the reverse order.
 void FillSlots(std::vector<SlotTable>& tables, const SimPools& pools,
                std::span<const ExpertKey> keys);
 

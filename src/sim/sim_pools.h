@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The pools of slots that a replay has: those of the trace's model, and one more for low copies.
-// Pure values; used by replay.cc and the player.
+// The pools of slots of a replay: the pools of the trace's model, and one more for low copies. Pure
+// values; used by replay.cc and the player.
 #pragma once
 
 #include <array>
@@ -23,13 +23,13 @@ class SimPools {
   uint32_t of(ExpertKey key) const {
     return key.copy == 0 ? own_.of(key, shape_.n_expert) : low_pool();
   }
-  // That the copies of a layer's experts use, each once.
+  // The pools that the copies of a layer's experts use, each once.
   std::span<const uint32_t> of_layer(ExpertLayerId layer) const { return layers_[layer.value]; }
   const std::array<double, kMatrices>& matrices(uint32_t pool) const { return matrices_[pool]; }
   double expert_bytes(uint32_t pool) const {
     return matrices_[pool][0] + matrices_[pool][1] + matrices_[pool][2];
   }
-  // Of the own copies of all experts.
+  // The mean bytes of all experts' own copies.
   double mean_bytes() const { return mean_bytes_; }
 
  private:

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// One trace, replayed with every combination of some choices.
+// Replays one trace with every combination of some choices.
 //
 // Pure. Thread rule: none.
 #pragma once
@@ -17,10 +17,10 @@
 namespace moestro {
 
 struct Sweep {
-  ReplayOptions options = {};  // what all share; what is below replaces its own
+  ReplayOptions options = {};  // shared by all replays; the members below replace its fields
   std::vector<PolicyChoice> policies = {};
   std::vector<uint64_t> slots = {};  // experts that memory holds
-  // Of options.lanes, and not looked at without lanes.
+  // The members below replace fields of options.lanes; without lanes they are not used.
   std::vector<uint32_t> rows = {1};
   std::vector<uint64_t> device_slots = {0};  // experts that each device holds
   std::vector<PlaceMode> modes = {PlaceMode::kAuto};
@@ -31,14 +31,14 @@ struct SweepLine {
   uint64_t slots = 0;
   double percent = 0.0;  // of all experts
   ReplayResult result;
-  bool has_lanes = false;  // the rest is of these
+  bool has_lanes = false;  // the members below are for lanes
   PlaceMode mode = PlaceMode::kAuto;
   uint32_t rows = 1;
   uint64_t device_slots = 0;
 };
 
-// Every combination: policies change slowest, then rows, device slots, slots and modes. Errors:
-// Replay().
+// Replays every combination. Policies change slowest, then rows, device slots, slots and modes.
+// Errors: Replay().
 Result<std::vector<SweepLine>> ReplayAll(const Trace& trace, const Sweep& sweep);
 
 }  // namespace moestro

@@ -10,12 +10,13 @@ namespace moestro {
 
 struct StepSize {
   size_t prefill_chunk = 512;  // tokens of a prompt
-  // Consecutive decode tokens of a sequence, where the trace was recorded one at a time.
+  // Consecutive decode tokens of a sequence in a step, if the trace was recorded one token at a
+  // time.
   size_t rows = 1;
 };
 
-// The tokens computed together with `first`: those recorded so, else what is left of the prompt or
-// of the sequence, as far as `size` allows. REQUIRES: first < tokens().
+// The tokens computed together with `first`: the tokens recorded together, else the rest of the
+// prompt or of the sequence, at most `size`. REQUIRES: first < tokens().
 size_t TokensOfStep(const Trace& trace, size_t first, const StepSize& size);
 
 // Whether some decode tokens were recorded together.

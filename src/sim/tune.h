@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: MIT
-// Finds a policy's parameters on the first tokens of a trace and says what they are worth on the
-// rest, which the search never sees. What it minimises is the miss penalty (sim/replay.h): misses,
-// where there are no low copies. The earlier half of the training tokens only warms up: a cache
-// is full for most of its life, and what suits an empty one is something else. Pure: the same trace
+// Finds a policy's parameters on the first tokens of a trace and measures them on the rest, which
+// the search never sees. The search minimises the miss penalty (sim/replay.h). Without low copies
+// the penalty is the number of misses. The first half of the training tokens only warms up, because
+// a cache is full for most of a run and an empty cache needs other parameters. Pure: the same trace
 // gives the same answer everywhere.
 //
-// Shares (see PolicyParameter) are searched together on a grid of their mixtures, every other
-// parameter along its own axis, logarithmic where its range spans decades; then in ever smaller
-// steps from the best. The default values are always tried and stay where the search gains no more
-// than luck could; of equals those nearest to them win.
+// Shares (see PolicyParameter) are searched together on a grid of their mixtures. Every other
+// parameter is searched along its own axis, in logarithmic steps if its range spans decades. The
+// search then goes on from the best values in smaller steps. The default values are always tried,
+// and stay if the gain of the search is within chance. Of equal results the one nearest to the
+// defaults wins.
 //
 // Thread rule: none; calls on different traces or from different threads do not meet.
 #pragma once
@@ -29,17 +30,18 @@ struct TuneOptions {
   std::string policy = "next-use";
   uint64_t slots = 0;
   double train_percent = 50.0;  // of the tokens, the first ones; above 0 and below 100
-  // Lossy options, low copies, lanes, rows and the size of an expert to tune for; what else it says
-  // is not looked at.
+  // The lossy options, low copies, lanes, rows and expert size to tune for; other fields are not
+  // used.
   ReplayOptions lossy = {};
-  // Told of every candidate that was replayed: how many so far.
+  // Called after every replayed candidate with the number of candidates so far.
   std::function<void(size_t tried)> progress = {};
 };
 
 struct TunedPolicy {
   PolicyChoice choice;  // every parameter written out
   ReplayResult
-      training;  // of `choice` on the later half of the training tokens: its penalty was minimised
+      // of `choice` on the later half of the training tokens: the search minimised this penalty
+      training;
   ReplayResult held_out;  // of `choice` on the rest of the trace, the training tokens warming up
   ReplayResult held_out_standard;
 };

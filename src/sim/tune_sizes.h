@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The search for several policies and numbers of slots, what it found beside the plain policies,
-// and the tuning that follows from it.
+// The search for several policies and numbers of slots, its results compared with plain policies,
+// and the tuning made from them.
 #pragma once
 
 #include <cstdint>
@@ -27,7 +27,7 @@ struct TunedAtSize {
   uint64_t slots = 0;
   double percent = 0.0;                 // of all experts
   std::vector<TunedPolicy> tuned = {};  // least penalty on the training tokens first
-  // Of lru, lfu, lfru and, without low copies and lanes, belady, on the held-out tokens.
+  // Results of lru, lfu, lfru and, without low copies and lanes, belady on the held-out tokens.
   struct Plain {
     std::string name;
     double hit_rate = 0.0;
@@ -39,12 +39,12 @@ struct TunedAtSize {
 // "all", or a known policy; else kUsage with the known ones.
 Result<std::string> ParseTunedPolicy(const std::string& text);
 
-// `progress`: what is being tuned, the candidates tried so far. Errors: what Tune() says.
+// `progress`: the policy and size, and the candidates tried so far. Errors: those of Tune().
 Result<std::vector<TunedAtSize>> TuneSizes(
     const Trace& trace, const TuneRequest& request,
     const std::function<void(const std::string& what, size_t tried)>& progress);
 
-// The winners. REQUIRES: each size has one.
+// The tuning with the best policy of each size. REQUIRES: each size has a tuned policy.
 PolicyTuning ToTuning(const TraceInfo& info, const std::vector<TunedAtSize>& sizes);
 
 }  // namespace moestro

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Reads that nobody waits for any more, while the device has parts of them.
+// Reads that no caller waits for any more, while the device has parts of them.
 #include <gtest/gtest.h>
 
 #include <cerrno>
@@ -51,7 +51,7 @@ TEST(ReadQueueDrop, WhatIsAtTheDeviceLandsAndIsToldOnce) {
   EXPECT_EQ(done[1].error->code, Errc::kInterrupted);
 }
 
-// It was short or failed: nobody wants the rest.
+// The read was short or failed: no caller wants the rest.
 TEST(ReadQueueDrop, NothingIsTriedAgain) {
   MemoryScript script{.order = Order::kByHand};
   script.faults.ErrorAt(0, EIO).ErrorAt(1, EIO);

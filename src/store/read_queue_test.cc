@@ -312,7 +312,7 @@ TEST(ReadQueue, WaitWithNothingToDoReturns) {
   EXPECT_TRUE(done.empty());
 }
 
-// While nobody pumps, the device works on what it was given.
+// While no caller pumps, the device works on the reads that it has.
 TEST(ReadQueue, PumpAheadGivesTheDeviceAllThatWaits) {
   QueueFixture f(64 * kBlock, {.order = Order::kByHand},
                  {.max_request = kBlock, .max_in_flight = 2, .max_speculative = 1, .max_ahead = 6});

@@ -3,11 +3,11 @@
 //
 // As the transformers library does it, with early_stopping="never": each step looks at the 2B best
 // of all continuations of the running beams, by the sum of their log-probabilities (ties: the lower
-// beam, then the lower id). One that ends the text is finished if it is among the first B, and
-// forgotten otherwise; the first B others run on. The search stops when B are finished and no
-// running beam can still beat the worst of them, or nothing more fits, or it is interrupted; then
-// what runs is finished as it is. score = log_prob / length^a; tokens and length include the end
-// token.
+// beam, then the lower id). A continuation that ends the text is finished if it is among the first
+// B, and dropped otherwise. The first B others run on. The search stops if B beams are finished and
+// no running beam can still beat the worst of them. It also stops if no more tokens fit, or at an
+// interruption; the running beams are then finished as they are. score = log_prob / length^a;
+// tokens and length include the end token.
 //
 // No clock, no random number: equal logits give equal beams.
 #pragma once
@@ -22,17 +22,17 @@
 
 namespace moestro {
 
-// Sequences side by side. Sides: EngineBeams (production), a scripted one in tests.
+// Sequences side by side. Implementations: EngineBeams (production), a scripted one in tests.
 class BeamRows {
  public:
   virtual ~BeamRows() = default;
   // Gets the logits of a row, [n_vocab], valid until it returns.
   using Sink = std::function<void(size_t row, std::span<const float> logits)>;
 
-  // One row: the prompt. Any rows there were are gone.
+  // Begins with one row, the prompt. Earlier rows are removed.
   virtual Status Begin(std::span<const Token> prompt, const Sink& sink) = 0;
-  // New rows in place of the old ones: row i is row parents[i] of the old ones and then tokens[i].
-  // After an error there are no rows. REQUIRES: equal sizes, not empty.
+  // Replaces the rows: new row i is old row parents[i] and then tokens[i]. After an error there are
+  // no rows. REQUIRES: equal sizes, not empty.
   virtual Status Advance(std::span<const uint32_t> parents, std::span<const Token> tokens,
                          const Sink& sink) = 0;
 };
@@ -52,13 +52,12 @@ struct Beam {
 
 struct BeamParts {
   std::function<bool(Token)> is_end;
-  // Tokens that every beam which may still be the best has in common, as they become certain. May
-  // be empty.
+  // Called with tokens as soon as all beams that may still be the best share them. May be empty.
   std::function<void(std::span<const Token>)> agreed = {};
 };
 
 // At most `beams`, best first (ties: finished earlier). Errors: those of the rows; kInvalidFile for
-// logits that are no numbers (a damaged model). REQUIRES: a prompt, beams > 0, max_tokens > 0.
+// logits that are not numbers (a damaged model). REQUIRES: a prompt, beams > 0, max_tokens > 0.
 Result<std::vector<Beam>> SearchBeams(BeamRows& rows, const BeamParts& parts,
                                       std::span<const Token> prompt, const BeamOptions& options);
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Messages in turn, written out as the model takes a conversation (chat/chat_format.h). What a new
-// message has in common with the sequence so far is not evaluated again (Session::Continue).
+// Messages in order, written in the model's chat format (chat/chat_format.h). Tokens that are
+// already in the sequence are not evaluated again (Session::Continue).
 //
 // Thread rule: the engine's thread.
 #pragma once
@@ -20,17 +20,17 @@ namespace moestro {
 
 class Conversation {
  public:
-  // Takes up the messages that were saved with the session's text, if there are any; else begins
-  // with `system`, if there is one. Session and format must outlive this.
+  // Begins with the messages that were saved with the session's text, if any; else with `system`,
+  // if given. Session and format must outlive this.
   Conversation(Session& session, const ChatFormat& format, std::optional<std::string> system);
 
   void Clear();  // back to the system message
 
-  // All messages, `message` of the user last, as tokens for the session to continue. After an
-  // error the conversation is as before. kInvalidRequest: they do not fit the context, or the
-  // template refuses them. What ChatFormat::Render() says else.
+  // All messages, `message` of the user last, as tokens for the session to continue. After an error
+  // the conversation is as before. kInvalidRequest: the messages do not fit the context, or the
+  // template refuses them. Other errors: those of ChatFormat::Render().
   Result<std::vector<Token>> Ask(std::string message);
-  // What the model made of them is part of the conversation, and of what the session saves.
+  // Adds the model's answer to the conversation and to the text that the session saves.
   void Answered(std::string text);
 
  private:
@@ -44,7 +44,7 @@ class Conversation {
   std::vector<ChatTurn> turns_;
 };
 
-// What is known of a model for ChatFormat::Make(), but for `control_texts`.
+// The facts of a model for ChatFormat::Make(), without `control_texts`.
 ChatModel ChatModelOf(const Vocab& vocab, std::string template_text);
 
 }  // namespace moestro

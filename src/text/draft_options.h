@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// --draft: who guesses the next tokens, and how many at most.
+// --draft: the drafter that guesses the next tokens, and the most tokens of a draft.
 #pragma once
 
 #include <cstdint>
@@ -22,9 +22,9 @@ struct DraftOptions {
 
 // "little", "ngram:12". kUsage otherwise.
 Result<DraftOptions> ParseDraft(const std::string& text);
-// kUsage: the model has no fewer experts to draft with, or the engine's output is not exact.
+// kUsage: the model cannot draft with fewer experts, or the engine's output is not exact.
 Status CheckDraft(const DraftOptions& draft, const EngineOptions& engine, const MoeShape& shape);
-// What keeping the logits of a draft's rows takes beside the engine.
+// Bytes for the logits of a draft's rows, beside the engine.
 uint64_t DraftBytes(const DraftOptions& draft, uint32_t n_vocab);
 
 }  // namespace moestro

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Guesses how a text goes on. A guess costs nothing but time: a step of the model checks it.
+// Guesses the next tokens of a text. A wrong guess costs only time, because a step of the model
+// checks it.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +14,7 @@ namespace moestro {
 
 struct Draft {
   std::vector<Token> tokens;
-  // What the step that checks them will probably ask for, see Batch::foreseen; often empty.
+  // The experts that the checking step will probably need, see Batch::foreseen; often empty.
   std::vector<std::vector<ExpertId>> foreseen = {};
 };
 
@@ -21,8 +22,8 @@ struct Draft {
 class Drafter {
  public:
   virtual ~Drafter() = default;
-  // At most `most` tokens that may follow `text`, whose last token has not been evaluated; none
-  // when it has no idea. Errors, kInterrupted among them, leave the sequence as it was.
+  // At most `most` tokens that may follow `text`, whose last token has not been evaluated; no token
+  // if the drafter has no guess. Errors, kInterrupted among them, leave the sequence as it was.
   virtual Result<Draft> Propose(std::span<const Token> text, uint32_t most) = 0;
 };
 

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
-// A Stepper that computes ahead: it drafts tokens and evaluates them in one step with the token
-// that was asked for; as long as the next tokens are the drafted ones, their logits are there.
-// The code that picks tokens sees the same logits one after the other as without drafts (to
-// rounding, see docs/decisions/0004-bits-and-tolerances.md), so a sampler's state needs no care,
-// and the text is the same.
+// A Stepper that computes ahead: it drafts tokens and evaluates them in one step with the requested
+// token. While the next tokens are the drafted ones, their logits are ready. The code that picks
+// tokens sees the same logits one after the other as without drafts (to rounding, see
+// docs/decisions/0004-bits-and-tolerances.md), so a sampler's state stays valid and the text is the
+// same.
 #pragma once
 
 #include <cstdint>
@@ -21,7 +21,7 @@ namespace moestro {
 
 class DraftingStepper final : public Stepper {
  public:
-  // How many tokens of a draft there were and how many of them the text took.
+  // Called with the number of drafted tokens, and with the number that the text took.
   using Told = std::function<void(uint32_t proposed, uint32_t accepted)>;
 
   // `rows`, `drafter` and `control` must outlive this; `told` may be empty.
@@ -37,8 +37,8 @@ class DraftingStepper final : public Stepper {
   uint32_t n_ctx() const override { return rows_.n_ctx(); }
   Status Rewind(uint32_t position) override;
 
-  // Forgets drafts that were not taken: the sequence behind is that of the text again. Before
-  // other code uses it. Errors as Rewind().
+  // Removes drafts that were not taken, so that the sequence holds the text alone. Call before
+  // other code uses the sequence. Errors as Rewind().
   Status Finish();
 
  private:
@@ -53,7 +53,7 @@ class DraftingStepper final : public Stepper {
   // The step of the last draft: its tokens, of which the first `taken_` are part of the text.
   std::vector<Token> tokens_;
   size_t taken_ = 0;
-  uint32_t first_ = 0;             // position of the first
+  uint32_t first_ = 0;             // position of the first of these tokens
   std::span<const float> logits_;  // [tokens][n_vocab]
   DraftRound round_;
   std::vector<Token> text_;  // scratch

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Forks of one engine's sequences seen as BeamRows: keys and values are shared, and a step of all
-// rows reads each expert once.
+// Forks of one engine's sequences as BeamRows: keys and values are shared, and a step of all rows
+// reads each expert once.
 #pragma once
 
 #include <vector>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// One sequence of an engine seen as a Stepper.
+// One sequence of an engine as a Stepper.
 #pragma once
 
 #include <cstdint>

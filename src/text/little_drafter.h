@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Drafts with the model itself, with fewer experts and of these as many as possible that are in
-// memory; what is not there is left out, so that a draft reads nothing. What its routers say is
-// read ahead for the step that checks it.
+// Drafts with the model itself, with fewer experts, and with experts in memory where possible.
+// Missing experts are left out, so that a draft reads no expert. The experts that its routers
+// choose are read ahead for the step that checks the draft.
 #pragma once
 
 #include <cstdint>
@@ -14,8 +14,8 @@ namespace moestro {
 
 class LittleDrafter final : public Drafter {
  public:
-  // Both must outlive this; `sequence` is that of the text. REQUIRES: the model uses more than one
-  // expert for a token.
+  // Both must outlive this; `sequence` is the text's sequence. REQUIRES: the model uses more than
+  // one expert for a token.
   LittleDrafter(Engine& engine, Sequence& sequence);
 
   Result<Draft> Propose(std::span<const Token> text, uint32_t most) override;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Drafts what followed the same few tokens earlier in the text: names, quotations, code. It needs
-// no model.
+// Drafts the tokens that followed the same few tokens earlier in the text: names, quotations, code.
+// It needs no model.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,8 @@ namespace moestro {
 
 class NgramDrafter final : public Drafter {
  public:
-  // After the latest earlier place with the longest end of the text, four tokens to two.
+  // Drafts the tokens after the latest earlier place that matches the end of the text. The longest
+  // match is used, of four to two tokens.
   Result<Draft> Propose(std::span<const Token> text, uint32_t most) override;
 };
 

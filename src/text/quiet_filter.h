@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// A filter that sleeps while a model thinks: thoughts may speak of the texts that wake a grammar
-// without meaning them.
+// A filter that sleeps while a model thinks, because thoughts may contain the texts that start a
+// grammar.
 //
 // Thread rule: one thread.
 #pragma once
@@ -17,20 +17,20 @@
 
 namespace moestro {
 
-// Where a filter sleeps, as marks in the text. Control tokens are spelled.
+// The marks in the text between which a filter sleeps. Control tokens are written as text.
 struct QuietText {
   std::string begin;
-  std::string end;       // empty: it never sleeps
+  std::string end;       // empty: the filter never sleeps
   bool is_open = false;  // the text begins within
   bool is_anywhere =
-      false;  // `begin` counts again later; else only as the first text, behind blanks
+      false;  // `begin` counts everywhere; else only at the start of the text, after blanks
 };
 
-// Follows a text and says when it is within a quiet part.
+// Follows a text and knows whether the text is within a quiet part.
 class QuietWatch {
  public:
   explicit QuietWatch(QuietText marks);
-  // Goes on with the text. True: some of it is not quiet, its end at least.
+  // Adds the next text. True: a part of it, at least its end, is not quiet.
   bool Push(std::string_view text);
   void Restart();
 
@@ -41,13 +41,13 @@ class QuietWatch {
 
   QuietText marks_;
   Place place_ = Place::kStart;
-  std::string tail_;  // in which a mark may have begun
+  std::string tail_;  // the last bytes, in which a mark may have begun
 };
 
 class QuietFilter final : public TokenFilter {
  public:
-  // `vocab` must outlive this. REQUIRES: `filter` allows every token until it has been told a text
-  // that only a loud part has.
+  // `vocab` must outlive this. REQUIRES: `filter` allows every token until it gets a text that
+  // occurs only in a loud part.
   QuietFilter(std::unique_ptr<TokenFilter> filter, QuietText marks, const Vocab& vocab);
 
   Result<bool> Take(Token token) override;

@@ -51,20 +51,21 @@ struct SamplingOptions {
   bool ignore_eos = false;
   std::vector<std::pair<Token, float>> logit_bias = {};
   std::string grammar = {};  // GBNF text, start symbol "root"; empty: none
-  // The grammar takes effect at the first of these texts in the answer, which belongs to its own
-  // text; none: at once.
+  // The grammar takes effect at the first of these texts in the answer, which belongs to the
+  // grammar's text; none: at once.
   std::vector<std::string> grammar_triggers = {};
 };
 
 class Sampler {
  public:
-  // `vocab` must outlive this; n_vocab: logits per call; n_ctx: what "the whole context" means.
+  // `vocab` must outlive this; n_vocab: logits per call; n_ctx: the length of "the whole context".
   // kInvalidRequest for values that cannot work and for a grammar that is malformed, too deep or
-  // allows nothing (it is tried out in a child process, since libllama may abort on it). Call it
+  // allows no token. A child process tests the grammar, because libllama may abort on it. Call
   // before the engine starts its threads.
   static Result<Sampler> Create(const SamplingOptions& options, const Vocab& vocab,
                                 uint32_t n_vocab, uint32_t n_ctx);
-  // The same at any time, with a grammar that is ready; null: none. The options' is not used.
+  // The same at any time, with a grammar that is ready; null: no grammar. The grammar of the
+  // options is not used.
   static Result<Sampler> CreateWith(std::unique_ptr<TokenFilter> grammar,
                                     const SamplingOptions& options, const Vocab& vocab,
                                     uint32_t n_vocab, uint32_t n_ctx);
@@ -72,15 +73,15 @@ class Sampler {
   Sampler& operator=(Sampler&&) noexcept;
   ~Sampler();
 
-  // For a text that has not begun, in place of the one it has; null: none.
+  // Replaces the grammar before a text begins; null: no grammar.
   void SetGrammar(std::unique_ptr<TokenFilter> grammar);
-  // Tokens that repetition penalties shall know of; a grammar does not see them.
+  // Adds tokens for repetition penalties. The grammar does not get them.
   void Observe(std::span<const Token> prompt);
-  // REQUIRES: logits.size() == n_vocab. kInvalidFile when one is not a number (a damaged model),
-  // kInvalidRequest when the grammar allows no token or cannot go on. `not_yet`: tokens that are
+  // REQUIRES: logits.size() == n_vocab. kInvalidFile if a logit is not a number (a damaged model),
+  // kInvalidRequest if the grammar allows no token or cannot go on. `not_yet`: tokens that are
   // picked only if a grammar allows no other.
   Result<Token> Pick(std::span<const float> logits, std::span<const Token> not_yet = {});
-  // The next token is the first of a new text as far as the grammar is concerned.
+  // Restarts the grammar: the next token is the first of a new text.
   void RestartGrammar();
 
  private:

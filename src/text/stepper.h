@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// The seam between text generation and whatever turns tokens into logits. Sides: EngineStepper
-// (production), a scripted one in tests, and DraftingStepper in front of either.
+// The interface between text generation and the code that turns tokens into logits.
+// Implementations: EngineStepper (production), a scripted stepper in tests, and DraftingStepper in
+// front of either.
 #pragma once
 
 #include <cstdint>
@@ -16,18 +17,19 @@ namespace moestro {
 class Stepper {
  public:
   virtual ~Stepper() = default;
-  // Appends tokens to the sequence; the logits after the last one, [n_vocab], valid until the next
-  // call. kInterrupted when the user asked to stop; after any error the sequence is as before.
+  // Appends tokens to the sequence. Returns the logits after the last token, [n_vocab], valid until
+  // the next call. kInterrupted after a stop request of the user; after any error the sequence is
+  // as before.
   virtual Result<std::span<const float>> Append(std::span<const Token> tokens) = 0;
   virtual uint32_t position() const = 0;  // tokens in the sequence
-  virtual uint32_t n_ctx() const = 0;     // the most it can hold
-  // Forgets all tokens from `position` on. Errors: of evaluating some of the others again, where
-  // the model's layers cannot go on from there; the sequence then has fewer tokens. REQUIRES:
-  // position <= this->position().
+  virtual uint32_t n_ctx() const = 0;     // the most tokens in the sequence
+  // Forgets all tokens from `position` on. Some earlier tokens are evaluated again if the model's
+  // layers cannot go on from `position`. After an error of this evaluation the sequence has fewer
+  // tokens. REQUIRES: position <= this->position().
   virtual Status Rewind(uint32_t position) = 0;
 };
 
-// One that gives the logits of several tokens at once.
+// A stepper that gives the logits of several tokens at once.
 class RowStepper : public Stepper {
  public:
   // Appends tokens as one decode step: [n_tokens][n_vocab], valid until the next call. `foreseen`:

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Finds stop strings in text that arrives in parts, holding back what might turn out to be one.
-// Takes time in proportion to the text and the number of stop strings, whatever these are.
+// Finds stop strings in text that arrives in parts. It holds back text that may be the start of a
+// stop string. Its time is proportional to the length of the text and the number of stop strings.
 #pragma once
 
 #include <cstddef>
@@ -17,12 +17,13 @@ class StopMatcher {
   // Empty strings among `stops` are ignored.
   explicit StopMatcher(std::vector<std::string> stops);
 
-  // Adds text and returns what is certain to lie before any stop string. Once one has been found,
-  // everything from its first byte on is dropped.
+  // Adds text and returns what is certain to lie before any stop string. After a stop string is
+  // found, all text from its first byte on is dropped.
   std::string Push(std::string_view text);
   bool found() const { return found_; }
-  const std::string& which() const { return which_; }  // was found; empty: none
-  // The text still held back, when no more is to come.
+  // the stop string that was found; empty: none
+  const std::string& which() const { return which_; }
+  // The text that is still held back, at the end of the input.
   std::string Flush();
   // Characters that have been compared.
   uint64_t steps() const { return steps_; }
@@ -31,10 +32,11 @@ class StopMatcher {
   struct Search {
     explicit Search(std::string text);
     std::string stop;
-    std::vector<size_t> fallback;  // [n]: of its first n, how many both begin and end them
-    size_t matched = 0;            // of its characters, at the end of all text
+    // [n]: the length of the longest string that both begins and ends the first n characters
+    std::vector<size_t> fallback;
+    size_t matched = 0;  // characters of the stop string that the end of the text matches
   };
-  // Where in `text` the stop string has been found to end.
+  // The place in `text` where the stop string ends.
   std::optional<size_t> EndIn(std::string_view text, Search& search);
 
   std::vector<Search> searches_;

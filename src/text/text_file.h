@@ -9,11 +9,12 @@
 
 namespace moestro {
 
-// A file's text, or standard input's, without one final line break, in parts as they are asked for.
-// kIo: it cannot be opened or read; the message names it.
+// The text of a file or of standard input, without one final line break, in parts on request. kIo:
+// it cannot be opened or read; the message names it.
 Result<TextSource> OpenText(const std::string& path);
 TextSource StandardInput();
-// A whole file of at most 1 MiB that is UTF-8. kInvalidRequest, naming it, for any other.
+// Reads a whole file of at most 1 MiB in UTF-8. kInvalidRequest, naming the file, for any other
+// file.
 Result<std::string> ReadSmallText(const std::string& path);
 
 }  // namespace moestro

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Texts of any length as tokens, within the budget. Commands do this before the engine takes its
-// memory: whatever tokenizing took is free again by then, and what is kept the plan sees.
+// memory: the memory of tokenizing is free again by then, and the plan counts the tokens that are
+// kept.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +16,7 @@
 
 namespace moestro {
 
-// How many bytes of a text may be tokenized at once in what the budget leaves now.
+// The most bytes of a text that may be tokenized at once in the memory that the budget leaves now.
 size_t LongestPiece(const EngineOptions& options);
 
 struct Prompt {
@@ -23,21 +24,21 @@ struct Prompt {
   std::vector<Token> tokens;
 };
 
-// What a context makes of texts that do not fit it.
+// The limit of a context for texts.
 struct ContextLimit {
   uint32_t n_ctx = 0;
   uint32_t n_ctx_train = 0;  // for the message
 };
 
-// A whole text with the tokens that begin and end one, and control tokens where it spells them.
-// kInvalidRequest when it does not fit the context: told as soon as that is sure, of a text that
-// fits no memory too.
+// Reads a whole text as tokens, with the tokens that begin and end a text, and control tokens where
+// the text spells them. kInvalidRequest if the text does not fit the context. This error comes as
+// soon as it is certain, also for a text that does not fit in memory.
 Result<Prompt> ReadPrompt(const Vocab& vocab, const TextSource& source, const ContextLimit& limit,
                           const EngineOptions& options);
 
-// The first `most` tokens of a text, or all if that is 0. kInvalidRequest when the budget does not
-// hold them. Errors about the text call it `name`. `parse_special`: control tokens where it spells
-// them, as ReadPrompt() does.
+// The first `most` tokens of a text, or all if that is 0. kInvalidRequest if the budget does not
+// hold the tokens. Error messages call the text `name`. `parse_special`: control tokens where the
+// text spells them, as in ReadPrompt().
 Result<std::vector<Token>> TokenizeText(const Vocab& vocab, TextSource source,
                                         const std::string& name, uint64_t most,
                                         const EngineOptions& options, bool parse_special = false);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Joins token pieces into whole UTF-8 characters: a character may be spread over several tokens,
-// and a terminal must never see half of one.
+// and a terminal must never get half of a character.
 #pragma once
 
 #include <string>
@@ -13,7 +13,7 @@ class Utf8Stream {
   // The whole characters that `bytes` completes. Bytes that can never become one (stray
   // continuation bytes, overlong forms, surrogates) come out as U+FFFD.
   std::string Push(std::string_view bytes);
-  // What was waiting for its last bytes, as U+FFFD; empty if nothing was.
+  // The incomplete character at the end as U+FFFD; empty if there is none.
   std::string Flush();
 
  private:

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// What `bench` measures after a context that nobody computed.
+// What `bench` measures after a context that was made up.
 #include <gtest/gtest.h>
 
 #include <filesystem>

@@ -63,7 +63,7 @@ double Number(const Json& object, std::string_view key) {
   return value ? value->number().value_or(-1.0) : -1.0;
 }
 
-// A folder that nobody named is not written to.
+// The program does not write to a folder that was not named.
 TEST_F(ProfileTest, NormsLieBesideTheModelOnlyIfThePathsDo) {
   const std::string model = folder_.File("m.gguf");
   std::filesystem::copy_file(kDemo, model);

@@ -159,7 +159,7 @@ TEST_F(BatchTest, ARowOfManyHasTheBitsOfTheRowAlone) {
   }
 }
 
-// Forwards or backwards, and with nobody else's neighbours.
+// Every second row, backwards: with other neighbours a row's result stays the same.
 TEST_F(BatchTest, ARowDoesNotSeeItsNeighboursOrItsPlace) {
   const std::string path = Model();
   SideBySide engine(path, Options(), kMostRows);

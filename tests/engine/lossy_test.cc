@@ -95,7 +95,7 @@ TEST_F(LossyTest, OpportunisticRunsUseWhatIsThere) {
 // without.
 TEST_F(LossyTest, ACheckChangesNothingElse) {
   LossyOptions lossy = Everything();
-  lossy.upgrades = false;  // nobody waits for them, so how much was read depends on when it ends
+  lossy.upgrades = false;  // no step waits for upgrades, so the bytes read depend on the time
   EngineOptions plain = Options(lossy);
   plain.prefetch = 0;  // what is prefetched depends on timing, and so do its counters
   EngineOptions checking = plain;

@@ -46,7 +46,7 @@ TEST(ReadAhead, APromptsReadsAreAtTheDiskDuringTheDensePart) {
   ASSERT_TRUE((*engine)->Append(RandomTokens(32, 512, 1)).has_value());
   ASSERT_EQ(seen.size(), 3U);
   constexpr size_t kReadsOfALayer = 8 * 3;
-  EXPECT_EQ(seen[0], 0U);  // nobody knew
+  EXPECT_EQ(seen[0], 0U);  // no expert was known yet
   EXPECT_EQ(seen[1], kReadsOfALayer);
   EXPECT_EQ(seen[2], kReadsOfALayer);
 }

@@ -72,7 +72,7 @@ TEST_F(StopTest, AStopBetweenTwoCallsEndsTheSecond) {
   ExpectOneStop();
 }
 
-// When logits are told nobody looks any more.
+// No code looks for a stop after the logits are passed on.
 TEST_F(StopTest, AStopAfterTheLastLookEndsTheNextCall) {
   const Token token = 3;
   const BatchRow row{.sequence = engine_->sequence().id(), .token = token, .wants_logits = true};
@@ -236,7 +236,7 @@ class PromptReader final : public BlockReader {
   std::unique_ptr<BlockReader> inner_;
 };
 
-// Stops at the nth look of a call, whoever looks.
+// Stops at the nth look of a call, in any code.
 class EveryLook : public ::testing::Test {
  protected:
   struct Setting {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// A server whose device is lost: whoever is being answered gets the rest, and those who come later
-// the whole, as from a server without a device.
+// A server whose device is lost: clients that are being answered get the rest, and later clients
+// get the whole answer, as from a server without a device.
 #include <gtest/gtest.h>
 
 #include <algorithm>

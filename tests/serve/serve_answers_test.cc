@@ -60,7 +60,7 @@ TEST_F(ServeAnswersTest, SeveralAnswersAreThoseOfTheNextSeeds) {
   EXPECT_EQ(End().exit_code, 0);
 }
 
-// All had OpenAI's form, whoever asked.
+// Once all errors had OpenAI's form, for every client.
 TEST_F(ServeAnswersTest, ErrorsHaveTheFormOfThePathsClients) {
   Serve();
   const auto body = [&](const std::string& request) { return BodyOf(Ask(port_, request)); };

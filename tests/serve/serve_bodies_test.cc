@@ -99,7 +99,7 @@ TEST_F(LargeBodiesTest, ASignalEndsItBesideThem) {
 // A drain of ten minutes would outlast the test.
 TEST_F(LargeBodiesTest, ASecondSignalEndsItBesideThemAtOnce) {
   Serve({"--drain", "600"});
-  // Answers that nobody waits for would end the drain too soon.
+  // Answers that no client waits for would end the drain too soon.
   const SocketClient other(port_);
   ASSERT_TRUE(other.Send(Post("/v1/completions", R"({"prompt":"Once","ignore_eos":true,)"
                                                  R"("logit_bias":{"2":-100}})")));

@@ -2,7 +2,7 @@
 // main() of the tests that compute with ggml's CPU backend. ggml has a plug-in for each level of
 // instruction sets and takes the best one; where MOESTRO_TEST_GGML_CPU names a libggml-cpu-*.so,
 // these tests take that one instead (`make test-variants`). The program does not know the variable:
-// whoever finds a CPU backend loaded uses it, so loading one first is enough.
+// code that finds a CPU backend loaded uses it, so loading one first is enough.
 #include <ggml-backend.h>
 #include <gtest/gtest.h>
 

@@ -43,7 +43,7 @@ class SocketClient {
   }
   std::string ReceiveAll() const { return ReceiveUntil("\x01 never sent"); }
 
-  // A port that nobody listens on, for a server that is about to.
+  // A port that no server listens on, for a server that is about to start.
   static uint16_t FreePort() {
     const int fd = socket(AF_INET, SOCK_STREAM, 0);
     sockaddr_in address = Loopback(0);

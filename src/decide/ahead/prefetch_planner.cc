@@ -35,6 +35,7 @@ void PrefetchPlanner::Foresee(std::span<const std::vector<ExpertId>> by_layer, u
   rows_ = rows;
   step_rows_ = rows;
   foreseen_.assign(by_layer.size(), {});
+  // Stage: [layer][row][K] experts of the first pass -> [layer][n_used] predictions by rank.
   for (size_t l = 0; l < by_layer.size(); ++l) {
     const ExpertLayerId layer{static_cast<uint16_t>(l)};
     for (const ExpertId expert : union_.ByRank(by_layer[l], shape_.moe.n_used)) {
@@ -48,15 +49,19 @@ void PrefetchPlanner::Observe(const Predictor::Seen& seen, const CopyChoice& cop
                               uint64_t step_rows) {
   rows_ = seen.rows;
   step_rows_ = std::max<uint64_t>(step_rows, seen.rows);
+  // Stage: score earlier predictions by the routing, [rows][K].
   if (is_foreseen()) {
     ScoreForeseen(seen);
   } else {
     Score(seen);
   }
+  // Stage: the predictor learns.
   predictor_->Observe(seen);
   layer_ = seen.layer.value;
+  // Stage: slots of the layer's prefetched experts no longer count as held.
   for (const ExpertKey key : held_[layer_]) --n_held_[limits_.pool_of(key)];
   held_[layer_].clear();
+  // Stage: predict the next layers, or go on to the next foreseen layer.
   if (!is_foreseen()) {
     Predict(seen.chosen.size(), copy_of);
   } else {
@@ -65,7 +70,8 @@ void PrefetchPlanner::Observe(const Predictor::Seen& seen, const CopyChoice& cop
   }
 }
 
-// At most as many as the layer's own routers chose.
+// Stage: predictions for the next layers, [depth][at most `most` experts]. `most` is the number
+// that the layer's own routers chose.
 void PrefetchPlanner::Predict(size_t most, const CopyChoice& copy_of) {
   for (uint32_t d = 1; d <= shape_.depth && layer_ + d < shape_.moe.n_layer; ++d) {
     std::vector<Prediction>& about = predictions(layer_ + d, d);
@@ -90,6 +96,7 @@ void PrefetchPlanner::Score(const Predictor::Seen& seen) {
   for (uint32_t d = 1; d <= shape_.depth && d <= seen.layer.value; ++d) {
     std::vector<Prediction>& about = predictions(seen.layer.value, d);
     if (about.empty()) continue;
+    // Stage: score the predictions of distance d, and teach each cell [d - 1][rank].
     PredictionScore& score = scores_[d - 1];
     score.asked += asked;
     for (size_t i = 0; i < about.size(); ++i) {
@@ -121,7 +128,7 @@ void PrefetchPlanner::ScoreForeseen(const Predictor::Seen& seen) {
 }
 
 uint64_t PrefetchPlanner::CountDistinct(std::span<const ExpertId> experts) {
-  if (experts.size() <= shape_.moe.n_used) return experts.size();  // one row repeats none
+  if (experts.size() <= shape_.moe.n_used) return experts.size();  // one row has no expert twice
   is_counted_.assign(shape_.moe.n_expert, false);
   for (const ExpertId expert : experts) is_counted_[expert.value] = true;
   return static_cast<uint64_t>(std::ranges::count(is_counted_, true));
@@ -138,6 +145,7 @@ std::span<const PrefetchRequest> PrefetchPlanner::Requests(size_t unfinished) {
     RequestForeseen(unfinished);
     return requests_;
   }
+  // Stage: requests by distance, the nearest layer first, until a layer needs a read.
   const size_t before = unfinished;
   for (uint32_t d = 1; d <= shape_.depth && layer_ + d < shape_.moe.n_layer; ++d) {
     RequestFor(d, unfinished);
@@ -168,7 +176,8 @@ void PrefetchPlanner::RequestFor(uint32_t distance, size_t& unfinished) {
   }
 }
 
-// What finds no room in its pool is tried again in the next layer.
+// Stage: requests for the foreseen experts of all later layers. An expert without room in its pool
+// is tried again in the next layer.
 void PrefetchPlanner::RequestForeseen(size_t unfinished) {
   for (size_t layer = next_layer_; layer < foreseen_.size(); ++layer) {
     std::vector<Prediction>& about = foreseen_[layer];

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: MIT
-// What the slots of the devices hold, and which experts of a layer are computed there. An expert is
-// on at most one device. Pure: the caller copies and launches, and says what came of it.
+// The device tier decides which experts are in the slots of the devices, and which experts of a
+// layer the devices compute. An expert is on at most one device. The tier is pure: the caller
+// copies and launches, and then tells the tier the result.
 //
-//   tier.Assign(plan)       before a layer: CPU or a device for each expert, slots for the copies
+//   tier.Assign(plan)       before a layer: CPU or a device for each expert, slots for copies
 //   ... copies and launches ...
-//   tier.Done(plan)         the copies are there, the launches over
-//   tier.Promote(plan)      an expert that should move to a device while later layers run
+//   tier.Done(plan)         the copies have landed, the launches are over
+//   tier.Promote(plan)      an expert to copy to a device while later layers run
 //
-// What runs from a slot there is not asked for in memory; see Tiers.
+// An expert that runs from a device slot is not requested in memory; see Tiers.
 #pragma once
 
 #include <cstddef>
@@ -31,11 +32,12 @@
 
 namespace moestro {
 
-// Whether memory may have what a device has.
+// Whether memory may hold an expert that is on a device.
 enum class Tiers : uint8_t {
-  kInclusive,  // yes: it does not hear of uses there, so it gives such experts up first
-  // No: what has landed there leaves memory, what is read for a copy takes no slot of it, and who
-  // leaves the device goes back to memory if that pays.
+  kInclusive,  // yes: memory does not see uses on a device, so it gives up such experts first
+  // No: an expert that has landed on a device leaves memory. An expert that is read for a copy
+  // takes no slot of memory. An expert that leaves the device goes back to memory if that saves
+  // time.
   kExclusive,
 };
 // kUsage for an unknown name; the message lists the known ones.
@@ -48,30 +50,32 @@ struct DeviceTierParts {
   std::vector<std::vector<std::optional<SlotTable>>> tables;
   std::function<uint32_t(ExpertKey)> form_of;
   std::function<uint64_t(ExpertKey)> bytes_of;
-  std::function<bool(ExpertKey)> in_memory;  // or on its way there
-  // Memory's slots by pool, of which an expert keeps one while it is copied to a device for later.
+  std::function<bool(ExpertKey)> in_memory;  // or on its way to memory
+  // Memory's slots by pool. An expert keeps its slot while it is copied to a device for later.
   std::vector<uint64_t> memory_slots;
   std::function<uint32_t(ExpertKey)> pool_of;  // of memory
   uint32_t n_expert = 0;                       // of a layer
-  // In place of `in_memory` where plans must not depend on timing, which decides what reads ahead
-  // have brought: what memory would hold if every read were done at once.
+  // Used in place of `in_memory` where plans must not depend on timing: what memory would hold if
+  // every read were done at once. (Timing decides which experts reads ahead have brought.)
   std::optional<ResidentModel> memory = {};
   Tiers tiers = Tiers::kInclusive;
-  std::function<void(ExpertKey)> drop = {};  // memory lets go of an expert, if it can
-  // Who leaves memory for an expert that it lacks, as SlotTable::RoomFor() says; not asked if there
-  // is a model of it.
+  std::function<void(ExpertKey)> drop = {};  // memory gives up an expert, if it can
+  // The expert that leaves memory for an expert that memory lacks, as SlotTable::RoomFor() says.
+  // The tier does not call this if it has `memory`.
   std::function<std::optional<SlotTable::Room>(ExpertKey, std::span<const ExpertKey> keeps)>
       memory_room = {};
-  double usual_share = 0.0;  // of the steps that use an expert: K of E; of who is there first
+  // The share of the steps that use an expert: K of E. It stands for the uses of filled experts.
+  double usual_share = 0.0;
 };
 
 struct DeviceWork {
-  uint64_t on_device = 0;   // experts computed there from a slot, once for all rows of a step
-  uint64_t copied = 0;      // computed there, but copied first
-  uint64_t staged = 0;      // of these, read from the disk past memory's slots
-  uint64_t filled = 0;      // given slots before the first step
-  uint64_t promotions = 0;  // moved there for later
-  uint64_t moved_back = 0;  // from there to memory, when others came
+  // Experts computed on the device from a slot, counted once for all rows of a step.
+  uint64_t on_device = 0;
+  uint64_t copied = 0;      // experts copied first and then computed on the device
+  uint64_t staged = 0;      // of the copied experts: read from the disk past memory's slots
+  uint64_t filled = 0;      // experts that got slots before the first step
+  uint64_t promotions = 0;  // experts copied to the device for later layers or steps
+  uint64_t moved_back = 0;  // experts that went back to memory when others took their slots
   uint64_t copied_bytes = 0;
   uint64_t failures = 0;  // layers that the CPU computed after all
 
@@ -92,10 +96,10 @@ struct DeviceWork {
 };
 static_assert(CountsAllOf<DeviceWork>());
 
-// All devices together, and each.
+// The work of all devices together, and of each device.
 struct DeviceStats : DeviceWork {
-  uint64_t experts = 0;       // planned, wherever they were computed
-  uint64_t layers_there = 0;  // whose rows did not come back from the first device
+  uint64_t experts = 0;       // experts planned, for the CPU and the devices
+  uint64_t layers_there = 0;  // layers whose rows stayed on the first device
   std::vector<DeviceWork> each = {};
 };
 
@@ -107,51 +111,55 @@ class DeviceTier {
   void BeginSequence();
   void BeginLayer(ExpertLayerId layer);
   void Predict(ExpertLayerId layer, std::span<const ExpertId> experts);
-  // There, or on its way there.
+  // Whether the expert is on a device, or on its way to one.
   bool contains(ExpertKey key) const;
-  // As plans see it.
+  // Whether the expert is in memory, as plans see memory.
   bool is_in_memory(ExpertKey key) const;
 
-  // Gives every expert its place and those of the devices their slots, pinned until Done() or
-  // Failed(); orders them as a plan says, and says who moves back before that. All devices off: all
-  // on the CPU.
+  // Gives every expert its place, and experts of the devices their slots. These slots are pinned
+  // until Done() or Failed(). Orders the experts as LayerPlan says, and lists the experts that move
+  // back first. If all devices are off, the CPU computes all experts.
   LaneTimes Assign(LayerPlan& plan);
   // The copies have landed and the launches have ended.
   void Done(const LayerPlan& plan);
-  // They have not: copied experts are not there. Afterwards all of the plan is for the CPU. `by`:
-  // whose fault it was; nullopt: no device's.
+  // The copies or launches of the plan have failed. Copied experts give their slots back.
+  // Afterwards the CPU computes every expert of the plan. `by` is the device that failed; nullopt:
+  // no device failed.
   void Failed(LayerPlan& plan, std::optional<uint32_t> by);
 
   struct Promotion {
     ExpertKey key;
     uint32_t device = 0;
-    SlotId slot;                               // loading and pinned until Promoted()
-    std::optional<ExpertKey> moved_back = {};  // from that slot, before
+    SlotId slot;  // loading and pinned until Promoted()
+    // The expert that left the slot and goes back to memory.
+    std::optional<ExpertKey> moved_back = {};
   };
-  // Before the first step: the experts of `first` get device slots, as far as slots suffice, the
-  // first device's before the next one's. These experts leave in the reverse order, and before any
-  // expert that decode has used there. PlaceMode::kCpu: no expert gets a slot.
+  // Call before the first step. The experts of `first` get device slots in this order while slots
+  // are free; slots of the first device are given first. These experts leave in the reverse order,
+  // and before any expert that decode has used on the device. PlaceMode::kCpu: no expert gets a
+  // slot.
   std::vector<Promotion> Fill(std::span<const ExpertKey> first);
-  // Before a step that decodes, once, unless Fill() has filled a slot: the experts that the prompts
-  // so far asked for most get device slots, as many as the latency model copies in
-  // kMostFillSeconds: the first token waits for these copies.
+  // Call once before a step that decodes. If Fill() has filled no slot, the experts that the
+  // prompts so far requested most get device slots. By the latency model their copies take at most
+  // kMostFillSeconds, since the first token waits for them.
   std::vector<Promotion> FillByPrompt();
   static constexpr double kMostFillSeconds = 2.0;
   bool is_filled() const { return is_filled_; }
-  // Copies for later that may be under way: their bytes compete with the step's own.
+  // The most copies for later that may be under way. Their bytes compete with the step's own.
   static constexpr size_t kMostPromotions = 8;
-  // After Done(). At most one for a layer of decode: an expert that the CPU computed from memory,
-  // if what its later uses will save pays for the copy, and for what the one that leaves would have
-  // saved; to the device where most is left of that. No expert moves from one device to another.
-  // Until Promoted() it keeps its slot of memory, and so many are under way at most that later
-  // layers of the step find theirs (PoolRoom). Only in PlaceMode::kAuto.
+  // Call after Done(). Copies at most one expert for a layer of decode. The CPU has computed this
+  // expert from memory. Its later uses must save more than the copy costs and the expert that
+  // leaves would have saved. The expert moves to the device where it saves most. No expert moves
+  // from one device to another. The expert keeps its slot of memory until Promoted(). The number of
+  // such copies under way is limited, so that later layers of the step find slots (PoolRoom). Only
+  // in PlaceMode::kAuto.
   std::optional<Promotion> Promote(const LayerPlan& plan);
   void Promoted(const Promotion& promotion, bool has_landed);
 
-  // Nothing runs on that device any more; the others go on.
+  // No expert runs on that device any more; the other devices go on.
   void TurnOff(uint32_t device) { is_on_[device] = false; }
   bool is_on(uint32_t device) const { return is_on_[device]; }
-  // Follows what the machine really does.
+  // Takes new costs, as measured on the machine during the run.
   void SetModel(const LatencyModel& model) { model_ = model; }
   const LatencyModel& model() const { return model_; }
   DeviceStats stats() const;
@@ -160,7 +168,7 @@ class DeviceTier {
   uint32_t devices() const { return static_cast<uint32_t>(parts_.tables.size()); }
   SlotTable* table(uint32_t device, ExpertKey key);
   const SlotTable* table(uint32_t device, ExpertKey key) const;
-  // The device that has it, ready or on its way; nullopt: none of those in use.
+  // The device in use that has the expert, ready or on its way; nullopt: no device has it.
   std::optional<uint32_t> DeviceOf(ExpertKey key) const;
   std::optional<uint32_t> ReadyOn(ExpertKey key) const;
   void LeaveMemory(ExpertKey key);
@@ -177,7 +185,7 @@ class DeviceTier {
   double GainOf(ExpertKey key, uint32_t device) const;
   double SlotPrice(const PlannedExpert& expert, uint32_t device,
                    std::span<const ExpertKey> keeps) const;
-  // What moving the best of the plan to that device saves, less its price.
+  // The expert of the plan whose move to the device saves most, and what it saves less its price.
   struct Offer {
     ExpertKey key;
     double saves = 0.0;
@@ -192,19 +200,21 @@ class DeviceTier {
   std::vector<bool> is_on_;       // [device]
   std::vector<DeviceWork> work_;  // [device]
   uint64_t experts_ = 0;          // planned
-  uint64_t asked_ = 0;            // of these, not run from slots there
+  uint64_t asked_ = 0;            // of these: experts that did not run from device slots
   uint64_t failures_ = 0;         // layers
-  // Uses by decode, of which half are forgotten every kHalfLife steps.
+  // Uses by decode. The count is halved every kHalfLife steps.
   struct Uses {
     double count = 0.0;
-    uint64_t step = 0;  // when `count` was right
+    uint64_t step = 0;  // the step for which `count` is right
   };
-  static constexpr double kHalfLife = 64.0;  // an expert's uses are roughly those to come, too
+  // A count of uses is also an estimate of the uses to come.
+  static constexpr double kHalfLife = 64.0;
   std::unordered_map<ExpertKey, Uses> uses_;
   uint64_t step_ = 0;
-  std::unordered_map<ExpertKey, uint64_t> prompt_rows_;  // until is_filled_
+  std::unordered_map<ExpertKey, uint64_t> prompt_rows_;  // kept until is_filled_
   bool is_filled_ = false;
-  double missing_ = 0.0;             // share of what is not run from slots there that memory lacked
+  // Of the experts that do not run from device slots, the share that memory lacked.
+  double missing_ = 0.0;
   std::vector<uint64_t> under_way_;  // [pool of memory]: copies for later
 };
 

@@ -126,7 +126,8 @@ TEST(DeviceTier, ExclusiveTiersHaveAnExpertOnce) {
   EXPECT_TRUE(both.dropped().empty());
 }
 
-// What is read for a copy alone drives nobody out of memory; what memory has is copied from there.
+// An expert that is read only for a copy pushes no expert out of memory. An expert in memory is
+// copied from memory.
 TEST(DeviceTier, ExclusiveTiersReadPastMemory) {
   Tier tier(2, PlaceMode::kGpuCentric, Costs(), 2, Tiers::kExclusive);
   tier.Run({60, 61});  // on the CPU, by their form
@@ -190,7 +191,7 @@ TEST(DeviceTier, NobodyGoesBackWhereThatDoesNotPay) {
   EXPECT_TRUE(prompt.Run({2}).moved_back.empty());
 }
 
-// The same for whoever gives way to an expert that moves for later.
+// The same for an expert that gives its slot to an expert copied for later.
 TEST(DeviceTier, AMoveForLaterSendsBackWhoLeaves) {
   LatencyModel costs = SlowDisk();
   costs.devices[0].copy.per_byte = 3e-9;

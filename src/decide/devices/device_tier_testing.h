@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// For tests of the device tier: one over devices of a few slots. Of the two forms of experts the
-// devices compute the first.
+// For tests of the device tier: a tier over devices of a few slots. Experts have two forms; the
+// devices compute the first form.
 #pragma once
 
 #include <cstddef>
@@ -19,19 +19,19 @@ inline constexpr uint64_t kBytes = 1'000'000;
 
 inline ExpertKey Key(uint16_t expert, uint16_t layer = 0) { return {{layer}, {expert}}; }
 
-// Copying takes as long as ten uses on the CPU save.
+// A copy takes as long as ten uses on a device save.
 inline LatencyModel Costs() {
   return {.host = {.per_byte = 1.1e-9},
           .disk = {},
           .devices = {{.compute = {.per_byte = 0.1e-9}, .copy = {.per_byte = 10e-9}}}};
 }
-// A second device that is slower.
+// The costs of Costs() with a second, slower device.
 inline LatencyModel TwoDevices() {
   LatencyModel costs = Costs();
   costs.devices.push_back({.compute = {.per_byte = 0.6e-9}, .copy = {.per_byte = 10e-9}});
   return costs;
 }
-// Copying is quick, reading takes as long as 18 uses on the CPU.
+// A copy is quick; a read takes as long as 18 uses on the CPU.
 inline LatencyModel SlowDisk() {
   LatencyModel costs = Costs();
   costs.devices[0].copy.per_byte = 0.2e-9;
@@ -41,11 +41,12 @@ inline LatencyModel SlowDisk() {
 
 class Tier {
  public:
-  // `slots`: of every device of `costs`; `memory`: slots of a model of it, 0: it holds all.
+  // `slots`: slots of every device of `costs`. `memory`: slots of the model of memory; 0: memory
+  // holds all experts.
   Tier(uint64_t slots, PlaceMode mode, const LatencyModel& costs = Costs(), uint64_t memory = 0,
        Tiers tiers = Tiers::kInclusive)
       : tier_(PartsOf(slots, costs.devices.size(), memory, tiers), costs, mode) {}
-  Tier(const Tier&) = delete;  // it is told what to drop
+  Tier(const Tier&) = delete;  // tier_ calls this object to drop experts
   Tier& operator=(const Tier&) = delete;
 
   LayerPlan Plan(const std::vector<uint16_t>& experts, Use use = Use::kDecode) {
@@ -60,7 +61,7 @@ class Tier {
     tier_.Assign(plan);
     return plan;
   }
-  // A layer from its plan to its end.
+  // Runs a layer from its plan to its end.
   LayerPlan Run(const std::vector<uint16_t>& experts) {
     const LayerPlan plan = Plan(experts);
     tier_.Done(plan);
@@ -102,7 +103,8 @@ class Tier {
   DeviceTier tier_;
 };
 
-// "5h 3c 1D": experts in the plan's order; "d" and "E" on the second device.
+// The experts in the plan's order, such as "5h 3c 1D": on the CPU "h", on the first device "c"
+// (copied first) or "D" (from a slot); "d" and "E" are the same on the second device.
 inline std::string Text(const LayerPlan& plan) {
   std::string text;
   for (const PlannedExpert& e : plan.experts) {

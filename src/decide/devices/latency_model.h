@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// What it takes to run an expert on the CPU or on a device, and to bring it there: costs that are
-// measured, not assumed (Twiddler's latency model; its published constants are of one machine).
+// The cost of running an expert on the CPU or on a device, and of bringing it there. Costs are
+// measured, not assumed (Twiddler's latency model; its published constants are for one machine).
 // Pure values.
 #pragma once
 
@@ -13,15 +13,15 @@
 
 namespace moestro {
 
-// seconds = base + bytes * (per_byte + per_row * (rows - 1)): a row more costs in proportion to the
-// weights that it is multiplied with, so a fit holds for experts of another size, too.
+// seconds = base + bytes * (per_byte + per_row * (rows - 1)): one more row costs in proportion to
+// the weights, so a fit also holds for experts of another size.
 struct Cost {
   double base = 0.0;
   double per_byte = 0.0;
   double per_row = 0.0;
   double error = 0.0;  // of the fit: the median share by which a measurement was missed
 
-  // Of `bytes` of weights for `rows` rows. REQUIRES: rows >= 1.
+  // The seconds for `bytes` of weights and `rows` rows. REQUIRES: rows >= 1.
   double Seconds(uint64_t bytes, uint32_t rows = 1) const {
     return base + static_cast<double>(bytes) * (per_byte + per_row * (rows - 1.0));
   }
@@ -34,16 +34,16 @@ struct CostSample {
   double seconds = 0.0;
 };
 
-// The least sum of squared relative misses; no part is negative. Of samples that differ in nothing
-// but rows or bytes the other parts are 0. REQUIRES: samples, all with bytes, rows and seconds
-// above 0.
+// The fit with the least sum of squared relative errors; no part is negative. If samples differ in
+// rows alone or in bytes alone, the other parts are 0. REQUIRES: samples, all with bytes, rows and
+// seconds above 0.
 Cost FitCost(std::span<const CostSample> samples);
 
-// What a device beside the CPU takes.
+// The costs of a device beside the CPU.
 struct DeviceCosts {
-  Cost compute = {};         // an expert there, among others of a launch
+  Cost compute = {};         // an expert on the device, as one of several in a launch
   Cost copy = {};            // memory to device
-  double launch = 0.0;       // seconds of a launch: inputs there, results back
+  double launch = 0.0;       // seconds of a launch: inputs to the device, results back
   double copy_beside = 1.0;  // times as long while the CPU computes
 
   bool operator==(const DeviceCosts&) const = default;
@@ -65,7 +65,7 @@ enum class Lane : uint8_t { kHost, kDisk, kDevice, kCopy };
 // "host", "disk", "device", "copy".
 const char* NameOf(Lane lane);
 
-// How the lanes of the machine really do: how many times as long as predicted they take.
+// For each lane of the machine: the measured time divided by the predicted time.
 struct LaneRatios {
   struct Device {
     double compute = 1.0;
@@ -80,18 +80,18 @@ struct LaneRatios {
   bool operator==(const LaneRatios&) const = default;
 };
 
-// A lane's median ratio of what a layer took to what was predicted, over the last kWindow layers:
-// one stalled layer changes nothing.
+// Keeps each lane's median ratio of measured to predicted time over the last kWindow layers. One
+// stalled layer does not change it.
 class LatencyTracker {
  public:
   static constexpr size_t kWindow = 64;
 
   explicit LatencyTracker(size_t devices) : lanes_(kCommon + kOfDevice * devices) {}
 
-  // Of CPU and disk, and of a device what it computes and the copies to it. REQUIRES: seconds >= 0.
-  // What was predicted to take no time teaches nothing.
+  // Notes the time of a lane: the CPU, the disk, a device's computing or the copies to a device. A
+  // prediction of 0 seconds is ignored. REQUIRES: seconds >= 0.
   void Observe(Lane lane, double predicted, double seconds, size_t device = 0);
-  // 1 until half a window has been seen.
+  // The ratio is 1 until half a window has been observed.
   double Ratio(Lane lane, size_t device = 0) const;
   LaneRatios ratios() const;
   // `model` with every lane's costs times its ratio. REQUIRES: it has as many devices.

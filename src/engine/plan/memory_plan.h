@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Turns the user's budget into slots: measures what the process already takes, asks decide/budget
-// for the split, and writes down where everything goes.
+// Turns the user's budget into slots: measures the memory that the process already takes, gets the
+// split from decide/budget, and records the size of every part.
 #pragma once
 
 #include <cstdint>
@@ -13,8 +13,8 @@
 
 namespace moestro {
 
-// Slots are planned for a disk that reads in blocks of so many bytes, or in larger ones if it does:
-// as many slots then fit on a disk with smaller blocks.
+// Slots are planned for a disk with blocks of this size, or with larger blocks if the disk has
+// them. Disks with smaller blocks then get the same number of slots.
 inline constexpr uint64_t kPlannedBlock = 4096;
 
 // Bytes that do not depend on the number of slots.
@@ -24,7 +24,7 @@ struct FixedBytes {
   uint64_t work = 0;     // for a step: activations, graph, experts, kernel scratch
   uint64_t thread = 0;   // for each compute thread, on top
   uint32_t threads = 0;  // compute threads
-  uint32_t n_vocab = 0;  // tokens of the vocabulary, which the process keeps
+  uint32_t n_vocab = 0;  // tokens of the vocabulary, kept in the process
   uint32_t devices = 0;  // beside the CPU; each has a driver in the process
   uint64_t staging = 0;  // while loading only, when the slots are still empty
 };
@@ -37,11 +37,10 @@ struct PlannedMemory {
   std::vector<uint64_t> slots;  // per pool of the catalog
 };
 
-// Where choices depend on slots and --ram alone is given, the process gets a fixed share of it, so
-// that slots, and with them the text, are the same on every machine and at any moment.
-// `block` is the reader's alignment in bytes, `n_used` the router's top-k.
-// kInvalidRequest when the budget does not hold one token's work, or the process takes more than
-// its fixed share.
+// If choices depend on slots and --ram alone is given, the process gets a fixed share of the
+// budget. The slots, and so the text, are then the same on every machine and at any moment. `block`
+// is the reader's alignment in bytes, `n_used` the router's top-k. kInvalidRequest when the budget
+// does not hold one token's work, or the process takes more than its fixed share.
 Result<PlannedMemory> PlanMemory(const EngineOptions& options, const ExpertCatalog& catalog,
                                  uint64_t block, uint32_t n_used, const FixedBytes& fixed);
 

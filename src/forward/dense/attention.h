@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT
-// Attention on the CPU: every row visits the cells of its own sequence, in order of position, and
-// no others. A custom node on ggml's threads.
+// Attention on the CPU: every row visits only the cells of its own sequence, in order of position.
+// A custom node on ggml's threads.
 //
-// Rows of one sequence that follow each other form a tile; with each key-value head come the
-// queries of all heads that share it, so that a block of keys is converted once for many queries.
-// Blocks are cut at absolute positions, and all arithmetic is F32: a row's result depends on its
-// own query and cells alone, to the bit. Not on the other rows of the step, nor on how a prompt is
-// cut into chunks, on the number of threads, or on where its cells lie.
+// Rows of one sequence that follow each other form a tile; for each key-value head it has the
+// queries of all heads that share this head, so that a block of keys is converted once for many
+// queries. Blocks are cut at absolute positions, and all arithmetic is F32: a row's result depends
+// only on its own query and cells, to the bit. It does not depend on other rows of the step, on the
+// chunks of a prompt, on the number of threads, or on the places of its cells.
 //
 // Thread rule: Node() and the graph it is part of on the engine thread; the node itself runs on all
 // threads of the team.
@@ -31,7 +31,7 @@
 
 namespace moestro {
 
-// Which cells a row attends to: the first n_positions of `runs`.
+// The cells that a row attends to: the first n_positions of `runs`.
 struct RowCells {
   std::span<const CellRun> runs;
   uint32_t n_positions = 0;
@@ -44,32 +44,32 @@ struct AttentionShape {
   uint32_t n_head_kv = 0;  // divides n_head
   uint32_t dim_k = 0;      // of a head
   uint32_t dim_v = 0;
-  uint32_t window = 0;  // of a mask: a row sees its last so many positions; 0: all
+  uint32_t window = 0;  // a row sees this many of its last positions; 0: all
   KvType kv_type = KvType::kF16;
 };
 
 class TiledAttention {
  public:
-  // The node looks at `stop` before each block of keys and leaves with undefined results; null: it
-  // computes to its end. kNoMemory.
+  // The node reads `stop` before each block of keys. After a stop its results are undefined. null:
+  // no stop is requested. kNoMemory.
   static Result<std::unique_ptr<TiledAttention>> Create(const AttentionShape& shape,
                                                         uint32_t threads,
                                                         const AttentionKernel& kernel,
                                                         StopSignal* stop = nullptr);
-  uint64_t thread_bytes() const { return thread_bytes_; }  // what each thread takes
+  uint64_t thread_bytes() const { return thread_bytes_; }  // bytes of each thread
 
   struct Layer {
     // As ggml_set_rows() writes values of the shape's type.
     const std::byte* k = nullptr;  // [cell][n_head_kv * dim_k]
     const std::byte* v = nullptr;  // [cell][n_head_kv * dim_v]
     float scale = 1.0F;            // of scores
-    uint32_t window = 0;           // a row sees its last so many positions; 0: all
-    // [n_head]: a score that takes part in the softmax and brings no value; empty: none.
+    uint32_t window = 0;           // a row sees this many of its last positions; 0: all
+    // [n_head]: a score that is part of the softmax and has no value; empty: no such scores.
     std::span<const float> sinks;
   };
-  // Adds the node: q F32 [dim_k, n_head, rows] -> [n_head * dim_v, rows]. The node computes what
-  // the last call described, so one graph holds one of them; `rows` must live until it has run.
-  // REQUIRES: the graph writes the cells before this node.
+  // Adds the node: q F32 [dim_k, n_head, rows] -> [n_head * dim_v, rows]. The node uses the
+  // arguments of the last call, so a graph holds one such node. `rows` must live until the node has
+  // run. REQUIRES: the graph writes the cells before this node.
   ggml_tensor* Node(ggml_context* ctx, ggml_tensor* q, const Layer& layer,
                     std::span<const RowCells> rows);
 
@@ -81,7 +81,7 @@ class TiledAttention {
     uint32_t begin = 0;
     uint32_t end = 0;
   };
-  // Of one thread; a query is a row's head.
+  // The buffers of one thread. A query is one head of a row.
   struct Scratch {
     float* queries = nullptr;    // [queries][dim_k]
     float* scores = nullptr;     // [queries][kKeys]
@@ -117,7 +117,7 @@ class TiledAttention {
   uint64_t thread_bytes_ = 0;
   HostMemory memory_;
   std::vector<Scratch> scratch_;  // [thread]
-  // Of the node.
+  // The arguments of the node.
   Layer layer_;
   std::span<const RowCells> rows_;
   std::vector<Tile> tiles_;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Whether a device attends as exactly as plain loops: its kernel is a fused one of its own.
+// Tests whether a device computes attention as exactly as plain loops, because its fused kernel
+// differs from the CPU's.
 //
 // Thread rule: the engine thread.
 #pragma once
@@ -13,10 +14,11 @@
 
 namespace moestro {
 
-// Mean square of the difference between MaskedAttention there and plain loops in double precision
-// over that of the loops' results: a prompt of `rows` random rows with heads of this shape, of
-// which no more are computed than share two heads of keys. Not a number if the device computes
-// none. kDevice, kNoMemory. REQUIRES: the device computes flash attention of this shape.
+// The mean square of the difference between MaskedAttention on the device and plain loops in double
+// precision, divided by the mean square of the loops' results. The input is a prompt of `rows`
+// random rows with heads of this shape; at most the heads that share two heads of keys are
+// computed. Not a number if the device's results are not numbers. kDevice, kNoMemory. REQUIRES: the
+// device computes flash attention of this shape.
 Result<double> AttentionDifference(ggml_backend_t backend, const AttentionShape& shape,
                                    uint32_t rows);
 

@@ -227,7 +227,7 @@ TEST_P(AttentionTest, CellsNobodyHasWrittenMayHoldAnything) {
   const std::vector<RowCells> rows = Prompt(kScattered, 230, 5);
   const std::vector<float> before = Run(rows, layer());
   constexpr std::byte kNan{0xff};                           // of halves that consist of it
-  for (const uint32_t cell : {13U, 14U, 40U, 77U, 850U}) {  // positions from 235 on, and nobody's
+  for (const uint32_t cell : {13U, 14U, 40U, 77U, 850U}) {  // positions from 235 on, and free cells
     std::ranges::fill(keys_->row(cell), kNan);
     std::ranges::fill(values_->row(cell), kNan);
   }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// The dense parts of a transformer layer that its mixer does not have, as ggml nodes. Functions add
-// nodes to a context and return the last one; nothing is computed here. Dimensions are written
-// [fastest, ..., slowest].
+// The dense parts of a transformer layer outside its mixer, as ggml nodes. Functions add nodes to a
+// context and return the last one; nothing is computed here. Dimensions are written [fastest, ...,
+// slowest].
 #pragma once
 
 #include <ggml.h>
@@ -20,8 +20,8 @@ ggml_tensor* RmsNorm(ggml_context* ctx, ggml_tensor* x, ggml_tensor* weight, ggm
 // weight^T x (+ bias); weight [n_in, n_out], x [n_in, tokens] -> [n_out, tokens].
 ggml_tensor* Linear(ggml_context* ctx, ggml_tensor* weight, ggml_tensor* x, ggml_tensor* bias);
 
-// Linear() of several matrices, in one node where they can share it. biases: one for each, or none
-// at all. REQUIRES: as many products as weights.
+// Linear() of several matrices, in one node if possible. biases: one for each matrix, or empty.
+// REQUIRES: as many products as weights.
 void Linears(ggml_context* ctx, std::span<ggml_tensor* const> weights, ggml_tensor* x,
              std::span<ggml_tensor* const> biases, std::span<ggml_tensor*> products);
 
@@ -29,8 +29,8 @@ void Linears(ggml_context* ctx, std::span<ggml_tensor* const> weights, ggml_tens
 ggml_tensor* GatedProduct(ggml_context* ctx, Activation activation, ggml_tensor* gate,
                           ggml_tensor* up);
 
-// The expert that every token uses, weighted by its own sigmoid gate where it has one:
-// [n_embd, tokens]. REQUIRES: w.shared_gate is set.
+// The expert that every token uses, weighted by its own sigmoid gate if it has one: [n_embd,
+// tokens]. REQUIRES: w.shared_gate is set.
 ggml_tensor* SharedExpert(ggml_context* ctx, Activation activation, const LayerTensors& w,
                           ggml_tensor* x);
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Whether a device multiplies as exactly as the CPU. Half-precision shaders do not for all types.
+// Tests whether a device multiplies as exactly as the CPU. Half-precision shaders are less exact
+// for some types.
 //
 // Thread rule: the engine thread.
 #pragma once
@@ -14,13 +15,14 @@
 
 namespace moestro {
 
-// Mean square of the difference between the products of both over that of the CPU's, for a matrix
-// of random numbers of `type` and so many rows. kDevice, kNoMemory.
+// The mean square of the difference between both products, divided by the mean square of the CPU's
+// product, for a matrix of random numbers of `type` and this many rows. kDevice, kNoMemory.
 Result<double> DenseDifference(const ComputeDevice& device, const CpuDevice& cpu, ggml_type type,
                                uint32_t rows);
 
-// The most that is allowed: for quantised types what ggml allows its backends, whose activations
-// are rounded as coarsely as the CPU's; for the others what rounding activations to the type gives.
+// The most that is allowed: for quantised types the limit of ggml for its backends, which round
+// activations as coarsely as the CPU; for other types the error of rounding activations to the
+// type.
 double MostDenseDifference(ggml_type type);
 
 }  // namespace moestro

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Runs the dense part of a model: everything but the routed experts. On the CPU, or on a device
-// that has the weights, the KV cache and the StepBuffers; then only what a caller asks for comes
-// back. Results land in StepBuffers so that they outlive the graph that made them.
+// that has the weights, the KV cache and the StepBuffers; then only results that a caller requests
+// come back. Results are in StepBuffers, so that they outlive their graph.
 //
 // Thread rule: the engine thread.
 #pragma once
@@ -32,11 +32,11 @@
 
 namespace moestro {
 
-// A row of a step, with the cells that its position and those before it have got.
+// A row of a step, with the cells of its position and of all positions before it.
 struct StepRow {
   Token token = 0;
   uint32_t position = 0;
-  uint32_t cell = 0;  // where its key and value go
+  uint32_t cell = 0;  // the cell of its key and value
   RowCells visible;   // positions 0 .. position of its sequence; the runs outlive the step
   RowState state = {};
 };
@@ -59,40 +59,40 @@ class LayerGraph {
     StateStore& states;
     const Clock& clock;
     const LookAheadRouters* look_ahead = nullptr;  // for Attend() with look_ahead > 0
-    // Where graphs run; buffers, cache and routers are there, too. Null: on the CPU.
+    // The device of graphs, buffers, cache and routers. Null: the CPU.
     const ComputeDevice* device = nullptr;
-    StopSignal* stop = nullptr;  // looked at within graphs on the CPU; null: no stop is asked for
+    StopSignal* stop = nullptr;  // read within graphs on the CPU; null: no stop is requested
     MakeStateMixer make_state_mixer = {};  // for layers with a state
   };
-  // n_ctx: the longest sequence. Sizes what graphs of `chunk` rows take. kNoMemory; kDevice if the
-  // device does not compute some part; kUnsupported as MakeMixer().
+  // n_ctx: the longest sequence. Sizes buffers for graphs of `chunk` rows. kNoMemory; kDevice if
+  // the device does not compute some part; kUnsupported as MakeMixer().
   static Result<std::unique_ptr<LayerGraph>> Create(const Parts& parts, uint32_t n_ctx,
                                                     uint32_t chunk, uint32_t logits_rows);
-  // Cells that a cache must have for `n_cells` to be of use.
+  // The cells of a cache that has `n_cells` usable cells.
   static uint32_t CellsFor(uint32_t n_cells, bool is_on_device);
-  // No launch uses its memory any more.
+  // Waits until no launch uses its memory.
   ~LayerGraph();
-  // Intermediate results and masks, wherever graphs run, and what each thread of the CPU takes on
-  // top.
+  // Bytes of intermediate results and masks, on the device or the CPU, and of each CPU thread's
+  // buffers.
   uint64_t work_bytes() const { return work_bytes_; }
   uint64_t thread_bytes() const;
   bool is_on_device() const { return device_ != nullptr; }
 
-  // The rows that the following calls are about: looks up their embeddings -> hidden. kDevice.
+  // Sets the rows of the following calls, and writes their embeddings to hidden. kDevice.
   Status SetRows(std::span<const StepRow> rows);
-  // Between two layers: the rows of other steps take these rows' places, then these go on. An error
-  // is the interlude's, and these rows do not go on. REQUIRES: !is_on_device().
+  // Between two layers: the rows of other steps use the buffers, and then these rows go on. After
+  // an error of the interlude these rows do not go on. REQUIRES: !is_on_device().
   Status StepAside(const Interlude& interlude);
   // hidden -> residual, shared (where the model has a shared expert), ffn_in, router logits; writes
-  // the KV cache. Also the router logits of the next `look_ahead` layers that have one, or of as
-  // many as there are, on this layer's input. A layer without experts: hidden -> hidden, nothing
-  // else. On a device router logits are in memory afterwards, all else is there; code that computes
-  // experts in memory asks for it with FetchRows(). No launch is under way on the device then.
-  // kInterrupted, kDevice: the results are undefined. kInvalidFile: the layer gave NaN or infinity;
-  // the message names it.
-  // REQUIRES: look_ahead is within the buffers' limit, and there are routers if it is not 0.
+  // the KV cache. Also the router logits of the next `look_ahead` layers with a router, at most to
+  // the last layer, on this layer's input. A layer without experts: only hidden -> hidden. On a
+  // device router logits are in memory afterwards, and other results stay on the device; code that
+  // computes experts in memory gets them with FetchRows(). No launch is under way on the device
+  // then. kInterrupted, kDevice: the results are undefined. kInvalidFile: the layer gave NaN or
+  // infinity; the message names it. REQUIRES: look_ahead is within the buffers' limit, and
+  // Parts::look_ahead is set if it is not 0.
   Status Attend(LayerId layer, uint32_t look_ahead = 0);
-  // residual, shared and ffn_in to memory; nothing to do on the CPU. kDevice.
+  // residual, shared and ffn_in to memory; on the CPU this does nothing. kDevice.
   Status FetchRows();
   // The experts' results, hidden, are on the device and not in memory. REQUIRES: is_on_device().
   void HiddenIsThere() { is_hidden_there_ = true; }
@@ -106,7 +106,8 @@ class LayerGraph {
 
  private:
   explicit LayerGraph(const Parts& parts);
-  // What is needed to go on with rows whose places others take, `most` of them at most.
+  // The state with which rows go on after other rows have used the buffers. Other rows use the
+  // buffers of at most `most` rows.
   struct Rows {
     std::vector<RowCells> visible;   // of all
     std::vector<RowState> states;    // of all
@@ -143,8 +144,8 @@ class LayerGraph {
   CpuDevice* cpu_;
   StopSignal* stop_;
   const Clock& clock_;
-  uint32_t piece_rows_;                         // of a layer that one graph computes, at most
-  std::vector<std::unique_ptr<Mixer>> mixers_;  // one for all layers that are alike
+  uint32_t piece_rows_;                         // most rows of a layer in one graph
+  std::vector<std::unique_ptr<Mixer>> mixers_;  // one for all equal layers
   std::vector<Mixer*> mixer_of_;                // [layer]
   std::vector<RowCells> visible_;               // of the rows
   std::vector<RowState> states_;                // of the rows

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 // All layers' routers as one matrix, so that the next layers' logits on this layer's input are one
-// product. A copy in 8 bits: predictions need no more, and the product is bound by memory bandwidth
-// (in F32 it took 4 to 8 % of a token's computation for one layer ahead, Qwen3-30B-A3B's shape).
-// Biases of routers are left out.
+// product. The matrix is a copy in 8 bits: this is enough for predictions, and the product is bound
+// by memory bandwidth (in F32 it took 4 to 8 % of a token's computation for one layer ahead,
+// Qwen3-30B-A3B's shape). Biases of routers are left out.
 //
 // Thread rule: the engine thread.
 #pragma once
@@ -26,7 +26,7 @@ class LookAheadRouters {
   // On the device of `backend`; null: in memory. kNoMemory. REQUIRES: routers are [n_embd,
   // n_expert] in every layer.
   static Result<LookAheadRouters> Allocate(const ModelSpec& spec, ggml_backend_t backend = nullptr);
-  // Copies what `tensors` hold; once they are loaded. kDevice.
+  // Copies the routers of `tensors`. REQUIRES: they are loaded. kDevice.
   Status Fill(const ModelTensors& tensors);
 
   // The routers of `layers` layers with experts from the `first` such layer on:

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Keys and values that were not computed, for measuring what a long context costs.
+// Makes up keys and values without computing them, for measuring the cost of a long context.
 #pragma once
 
 #include <cstdint>

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: MIT
-// Attention on a device: one fused product (ggml's flash attention) of all rows with the cells that
-// any of them may see, and a mask that leaves each row those of its own sequence up to its own
-// position. Rows of other sequences cost their cells' reads; one sequence costs nothing more.
+// Attention on a device: one fused product (ggml's flash attention) of all rows with all cells that
+// a row may see. A mask limits each row to the cells of its own sequence up to its own position.
+// With several sequences, every row also reads the cells of the others; with one sequence there is
+// no extra cost.
 //
-// Keys and values are read as they are stored, sums F32 where the device has them.
+// Keys and values are read as they are stored, sums are F32 if the device supports them.
 //
 // Thread rule: the engine thread.
 #pragma once
@@ -24,7 +25,8 @@ namespace moestro {
 
 class MaskedAttention {
  public:
-  // Cells are visited in steps of so many: kernels are fastest then. A cache has a multiple of it.
+  // Cells are visited in steps of this many, because kernels are then fastest. A cache has a
+  // multiple of kCells cells.
   static constexpr uint32_t kCells = 256;
 
   // Room for `rows` rows over `n_cells` cells. kNoMemory.
@@ -32,9 +34,9 @@ class MaskedAttention {
                                           uint32_t rows, uint32_t n_cells);
   static uint64_t BytesFor(uint32_t rows, uint32_t n_cells);
 
-  // The rows of the following nodes. kDevice.
+  // Sets the rows of the following nodes. kDevice.
   Status SetRows(std::span<const RowCells> rows);
-  // As SetRows() with rows that see everything, but nothing is sent: for sizes.
+  // As SetRows() with rows that see all cells, but sends no data: for sizes.
   void Assume(uint32_t rows);
 
   // q F32 [dim_k, n_head, rows], the layer's caches [n_head_kv * dim, cells]
@@ -44,7 +46,7 @@ class MaskedAttention {
 
  private:
   AttentionShape shape_;
-  uint32_t n_cells_ = 0;  // of the cache
+  uint32_t n_cells_ = 0;  // cells of the cache
   uint32_t n_rows_ = 0;
   uint32_t n_visited_ = 0;  // cells from the first on that some row may see
   BackendBuffer buffer_;    // the mask, F16 [rows][visited cells]

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// What crosses the border between graphs, for up to a chunk of rows: always in memory, and where
-// graphs run on a device, there too. Nothing is copied between the two unless a caller asks.
+// Buffers for values that pass between graphs, for up to a chunk of rows: always in memory, and
+// also on the device if graphs run there. Values are copied between the two only on a caller's
+// request.
 //
 // Thread rule: the engine thread.
 #pragma once
@@ -48,20 +49,21 @@ class StepBuffers {
 
   float* hidden() const { return At<float>(kHidden); }      // [rows][n_embd] enters a layer
   float* residual() const { return At<float>(kResidual); }  // [rows][n_embd] after attention
-  float* shared() const { return At<float>(kShared); }      // [rows][n_embd] of the shared expert
-  float* ffn_in() const { return At<float>(kFfnIn); }       // [rows][n_embd] what experts see
-  float* router() const { return At<float>(kRouter); }      // [rows][n_expert] logits
+  // [rows][n_embd] result of the shared expert
+  float* shared() const { return At<float>(kShared); }
+  float* ffn_in() const { return At<float>(kFfnIn); }   // [rows][n_embd] the experts' input
+  float* router() const { return At<float>(kRouter); }  // [rows][n_expert] logits
   // [look_ahead][rows][n_expert] logits of the following layers' routers on this layer's input
   float* ahead() const { return At<float>(kAhead); }
   float* logits() const { return At<float>(kLogits); }  // [logits_rows][n_vocab]
   int32_t* positions() const { return At<int32_t>(kPositions); }
   int64_t* cells() const { return At<int64_t>(kCells); }  // rows of the KV cache to write
 
-  // Gives a tensor of a graph its place in a region, where graphs run.
+  // Gives a tensor of a graph its place in a region, on the device or in memory as the graphs run.
   void Place(ggml_tensor* tensor, Region region, uint64_t skip_bytes = 0) const;
   bool is_on_device() const { return device_.has_value(); }
-  // The first `bytes` of a region from memory to the device, or back. REQUIRES: is_on_device().
-  // kDevice.
+  // Copies the first `bytes` of a region from memory to the device, or back. REQUIRES:
+  // is_on_device(). kDevice.
   Status Send(Region region, uint64_t bytes) const;
   Status Fetch(Region region, uint64_t bytes) const;
 

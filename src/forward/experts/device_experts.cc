@@ -41,7 +41,7 @@ struct LaunchInputs {
   }
 };
 
-// Where the next list of numbers begins in a tensor, on any device.
+// The place of the next list of numbers in a tensor, aligned for every device.
 size_t Aligned(size_t numbers) { return AlignUp(numbers, 64); }
 
 }  // namespace
@@ -53,7 +53,7 @@ bool DeviceExperts::Supports(const ComputeDevice& device, const CopyForm& form,
       .mem_buffer = nullptr,
       .no_alloc = true};
   const ggml_context_ptr context(ggml_init(params));
-  // The backend judges by where the weights live; an empty buffer is enough to tell it.
+  // The backend decides by the weights' buffer; an empty buffer is enough.
   const Result<BufferPtr> buffer =
       AllocateBuffer(ggml_backend_get_default_buffer_type(device.backend()), 0);
   if (!buffer) return false;
@@ -102,11 +102,11 @@ DeviceExperts::DeviceExperts(const ComputeDevice& device, const ExpertCatalog& c
 
 DeviceExperts::~DeviceExperts() {
   Abandon();
-  // Rows that stayed there were not waited for.
+  // Finish() does not wait for rows that stay on the device.
   [[maybe_unused]] const Status ended = device_.Finish();
 }
 
-// Who is launched together follows from the plan alone.
+// Makes the groups of copied experts. They follow from the plan alone.
 void DeviceExperts::BeginPlan(const Part& part) {
   const LayerPlan& plan = part.plan;
   plan_ = &plan;
@@ -128,7 +128,7 @@ void DeviceExperts::BeginPlan(const Part& part) {
   is_there_.assign(plan.experts.size(), false);
 }
 
-// What the device has from the start: of the last experts of the plan.
+// Launches the experts in the device's slots. They are among the last experts of the plan.
 Status DeviceExperts::LaunchHeld() {
   const auto first = std::ranges::find(plan_->experts, Place::kDevice, &PlannedExpert::place);
   return LaunchGroup({.first = static_cast<size_t>(first - plan_->experts.begin()),
@@ -204,8 +204,9 @@ Status DeviceExperts::Advance() {
   return {};
 }
 
-// Neighbours in the plan, form by form.
+// Stage: the pairs of a group, form by form, at most most_pairs in a launch.
 Status DeviceExperts::LaunchGroup(const Group& group) {
+  // Stage: sort the pairs by form, [form][pairs].
   std::vector<std::vector<Pair>> by_form(catalog_.forms.size());
   for (size_t i = group.first; i < group.last; ++i) {
     const PlannedExpert& expert = plan_->experts[i];
@@ -216,6 +217,7 @@ Status DeviceExperts::LaunchGroup(const Group& group) {
           {.pair = p, .row = plan_->row_of[p], .slot = expert.slot, .expert = expert.key.expert});
     }
   }
+  // Stage: launches of at most most_pairs pairs.
   for (uint32_t form = 0; form < by_form.size(); ++form) {
     std::span<const Pair> left = by_form[form];
     while (!left.empty()) {
@@ -250,11 +252,13 @@ Status DeviceExperts::Launch(uint32_t form, std::span<const Pair> pairs) {
   return there_ != nullptr ? LaunchThere(flight, form, pairs) : LaunchHere(flight, form, pairs);
 }
 
-// x and the slots go there, y comes back when it is collected.
+// Stage: one launch with rows in memory: x [pairs][n_embd] and slots [pairs] -> y [pairs][n_embd]
+// on the device.
 Status DeviceExperts::LaunchHere(Flight& flight, uint32_t form, std::span<const Pair> pairs) {
   const bool is_one_row = plan_->n_rows == 1;
   const size_t width = shape_.n_embd;
   flight.pairs.clear();
+  // Stage: gather x, [pairs][n_embd] from ffn_in [rows][n_embd]; [1][n_embd] for one row.
   x_.resize((is_one_row ? 1 : pairs.size()) * width);
   for (size_t i = 0; i < pairs.size(); ++i) {
     flight.pairs.push_back(pairs[i].pair);
@@ -262,11 +266,13 @@ Status DeviceExperts::LaunchHere(Flight& flight, uint32_t form, std::span<const 
     std::memcpy(x_.data() + i * width, ffn_in_ + pairs[i].row * width, width * sizeof(float));
   }
   ggml_context* context = flight.arena->Begin();
+  // Stage: graph, x [pairs][n_embd] -> y [pairs][n_embd].
   const LaunchInputs in(context, shape_.n_embd, static_cast<int64_t>(pairs.size()), is_one_row);
   const ExpertTensors experts = tensors(form);
   ggml_tensor* y = AddProducts(context, flight.arena->graph(), experts, in.x, in.ids);
   ggml_set_output(y);
   TRY_STATUS(PlaceOn(device_, *flight.arena));
+  // Stage: send x, slots and experts, then launch.
   TRY_STATUS(CopyTo(in.x, 0, std::as_bytes(std::span(x_))));
   TRY_STATUS(CopyTo(in.ids.slots, 0, std::as_bytes(std::span(slots_))));
   if (experts.has_bias()) {
@@ -277,12 +283,12 @@ Status DeviceExperts::LaunchHere(Flight& flight, uint32_t form, std::span<const 
   return {};
 }
 
-// Waits for a launch and puts its results where they belong.
+// Stage: waits for a launch and copies y [pairs][n_embd] to results [pair][n_embd].
 Status DeviceExperts::Collect(Flight& flight) {
   ggml_tensor* y = std::exchange(flight.y, nullptr);
   if (y == nullptr) return {};
   TRY_STATUS(device_.Finish());
-  if (there_ != nullptr) return {};  // they are there
+  if (there_ != nullptr) return {};  // the results stay on the device
   const size_t width = shape_.n_embd;
   x_.resize(flight.pairs.size() * width);
   TRY_STATUS(CopyFrom(y, 0, std::as_writable_bytes(std::span(x_))));
@@ -299,7 +305,7 @@ Status DeviceExperts::Finish() {
   CHECK(all_launched());
   if (there_ != nullptr) {
     TRY_STATUS(Combine());
-    for (Flight& flight : flights_) flight.y = nullptr;  // no call waits for them
+    for (Flight& flight : flights_) flight.y = nullptr;  // no later call waits for these launches
     plan_ = nullptr;
     return {};
   }
@@ -313,7 +319,7 @@ void DeviceExperts::Abandon() {
   for (const Ticket& ticket : tickets_) {
     if (ticket.last > 0) copier_.Wait(ticket.first, ticket.last);
   }
-  // Whatever it says: nothing of it is used.
+  // An error has no effect: no result is used.
   [[maybe_unused]] const Status ended = device_.Finish();
   for (Flight& flight : flights_) flight.y = nullptr;
   groups_.clear();
@@ -322,7 +328,7 @@ void DeviceExperts::Abandon() {
 }
 
 uint64_t DeviceExperts::BytesThere(const Shape& shape, uint64_t pairs) {
-  // What launches give, gathered by row, weighted, and added up.
+  // Results of launches, gathered by row, weighted, and added up.
   return 4 * pairs * shape.n_embd * sizeof(float);
 }
 
@@ -341,7 +347,8 @@ Status DeviceExperts::BeginThere(const Part& part, const StepBuffers& rows) {
   return LaunchHeld();
 }
 
-// Slots, experts and rows of the pairs go there; x is there, y stays.
+// Stage: one launch with rows on the device: slots, experts and rows of the pairs, [3][pairs], are
+// sent; x [pairs][n_embd] is gathered from ffn_in [rows][n_embd]; y [pairs][n_embd] stays.
 Status DeviceExperts::LaunchThere(Flight& flight, uint32_t form, std::span<const Pair> pairs) {
   const auto n = static_cast<int64_t>(pairs.size());
   const size_t length = Aligned(pairs.size());
@@ -355,6 +362,7 @@ Status DeviceExperts::LaunchThere(Flight& flight, uint32_t form, std::span<const
     return is_one_row ? ggml_view_2d(context, lists, n, 1, lists->nb[1], offset)
                       : ggml_view_2d(context, lists, 1, n, sizeof(int32_t), offset);
   };
+  // Stage: gather x, [pairs][n_embd] from ffn_in [rows][n_embd] on the device.
   ggml_tensor* rows = ggml_new_tensor_2d(context, GGML_TYPE_F32, shape_.n_embd, plan_->n_rows);
   there_->Place(rows, StepBuffers::kFfnIn);
   ggml_tensor* x = rows;
@@ -362,10 +370,12 @@ Status DeviceExperts::LaunchThere(Flight& flight, uint32_t form, std::span<const
     x = ggml_get_rows(context, rows, ggml_view_1d(context, lists, n, 2 * length * sizeof(int32_t)));
   }
   x = ggml_reshape_3d(context, x, shape_.n_embd, 1, is_one_row ? 1 : n);
+  // Stage: x [pairs][n_embd] -> y [pairs][n_embd], into results_there_.
   ggml_tensor* y = AddProducts(context, flight.arena->graph(), tensors(form), x,
                                {.slots = ids(0), .experts = ids(1)});
   results_there_.Place(y, (n_launched_ - pairs.size()) * shape_.n_embd * sizeof(float));
   TRY_STATUS(PlaceOn(device_, *flight.arena));
+  // Stage: send the lists, [slots, experts, rows][length], then launch.
   slots_.resize(length);
   slots_.append_range(experts_);
   slots_.resize(2 * length);
@@ -377,7 +387,7 @@ Status DeviceExperts::LaunchThere(Flight& flight, uint32_t form, std::span<const
   return {};
 }
 
-// hidden [rows][n_embd] from what the launches gave, [launched pair][n_embd].
+// Stage: results [launched pair][n_embd] -> hidden [rows][n_embd].
 Status DeviceExperts::Combine() {
   const auto n_used = static_cast<int64_t>(plan_->n_used);
   const auto n_rows = static_cast<int64_t>(plan_->n_rows);
@@ -389,7 +399,8 @@ Status DeviceExperts::Combine() {
   ggml_set_input(weights);
   ggml_tensor* results = ggml_new_tensor_2d(context, GGML_TYPE_F32, width, n_launched_);
   results_there_.Place(results, 0);
-  // weight * y by row in router order, [n_embd, K, rows]; then the K of each row, one by one.
+  // Stage: weight * y in router order, [rows * K][n_embd]; then the sum of each row's K results in
+  // this order.
   ggml_tensor* weighted = ggml_mul(context, ggml_get_rows(context, results, from), weights);
   const auto of = [&](int64_t k) {
     return ggml_view_2d(context, weighted, width, n_rows,
@@ -398,6 +409,7 @@ Status DeviceExperts::Combine() {
   };
   ggml_tensor* sum = of(0);
   for (int64_t k = 1; k < n_used; ++k) sum = ggml_add(context, sum, of(k));
+  // Stage: + shared [rows][n_embd], if the model has one, + residual [rows][n_embd].
   for (const StepBuffers::Region region : {StepBuffers::kShared, StepBuffers::kResidual}) {
     if (region == StepBuffers::kShared && !shape_.has_shared) continue;
     ggml_tensor* rows = ggml_new_tensor_2d(context, GGML_TYPE_F32, width, n_rows);
@@ -407,6 +419,7 @@ Status DeviceExperts::Combine() {
   there_->Place(sum, StepBuffers::kHidden);
   ggml_build_forward_expand(combine_.graph(), sum);
   TRY_STATUS(PlaceOn(device_, combine_));
+  // Stage: send the results' places [rows * K] and the router's weights [rows * K], then launch.
   std::vector<int32_t> places;
   for (const uint32_t pair : plan_->pair_of) places.push_back(launched_as_[pair]);
   TRY_STATUS(CopyTo(from, 0, std::as_bytes(std::span(places))));

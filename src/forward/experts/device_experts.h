@@ -2,24 +2,24 @@
 // The experts of a layer that one device computes, beside those of the CPU and of other devices. In
 // a layer:
 //
-//   Begin(plan)    x of the rows there, experts that this device has launched
-//   Bring(lease)   an expert that must be copied first: its bytes go there beside all that
+//   Begin(plan)    sends x of the rows, launches the experts that this device has
+//   Bring(lease)   copies an expert to the device beside the launches
 //   Advance()      launches what was copied, group by group, while the next group is copied
-//   Finish()       results back: [pair][n_embd]
+//   Finish()       copies the results back: [pair][n_embd]
 //
-// Where the dense part is on the device, too, and all experts of a layer are, rows need not come
-// back: BeginThere() takes x from the StepBuffers there, and Finish() launches what adds it all up,
-// without waiting:
+// If the dense part and all experts of a layer are on the device, rows stay there: BeginThere()
+// takes x from the StepBuffers on the device, and Finish() launches the sum of all results, without
+// waiting:
 //
 //   hidden [rows][n_embd] = sum over K of weight * y, in router order, then shared, then residual
 //
-// Experts of one form are one launch: for P pairs of a row and an expert
+// Experts of one form are one launch. For P pairs of a row and an expert:
 //
 //   up, gate   [n_embd][n_ff][slots] by slot times x [P][n_embd]  -> [P][n_ff], + bias by expert
 //   join       activation(gate, up)                               -> [P][n_ff]
 //   down       [n_ff][n_embd][slots] by slot                      -> [P][n_embd], + bias
 //
-// A launch is computed the same way however its experts got there, so equal plans give equal bits.
+// A launch does not depend on how its experts came to the device, so equal plans give equal bits.
 //
 // Thread rule: the engine thread. Copies run on a thread of their own; a slot is rewritten only
 // between Finish() and the next Begin(), when no launch reads it.
@@ -61,12 +61,12 @@ class DeviceExperts {
     uint32_t most_pairs = 512;  // of a launch
     uint32_t n_used = 0;        // K
     bool has_shared = false;    // a shared expert
-    uint64_t bias_bytes = 0;    // of all experts, which the device has from the start
+    uint64_t bias_bytes = 0;    // biases of all experts, on the device from the start
   };
-  // True if the device multiplies such experts, adds biases if there are any, and joins products
-  // with that activation.
+  // Whether the device multiplies such experts, adds their biases and joins products with their
+  // activation.
   static bool Supports(const ComputeDevice& device, const CopyForm& form, const Shape& shape);
-  // What launches take beside the slots, biases included.
+  // Bytes of launches beside the slots, biases included.
   static uint64_t WorkBytes(const Shape& shape);
 
   struct Weights {
@@ -78,55 +78,57 @@ class DeviceExperts {
                 const Shape& shape, DeviceFaults faults = {});
   ~DeviceExperts();
 
-  // For BeginThere() with so many pairs. kNoMemory.
+  // Takes memory for BeginThere() with this number of pairs. kNoMemory.
   Status ReserveThere(uint64_t pairs);
   static uint64_t BytesThere(const Shape& shape, uint64_t pairs);
 
-  // `device`: what the plan calls this one; others' experts are left alone.
+  // `device`: this device's number in the plan; experts of other devices are ignored.
   struct Part {
     const LayerPlan& plan;
     uint32_t device = 0;
   };
-  // BeginThere() if the rows are there, else Begin().
+  // BeginThere() if the rows are on the device, else Begin().
   Status Begin(const Part& part, const ExpertRows& rows, float* results) {
     return rows.there != nullptr ? BeginThere(part, *rows.there)
                                  : Begin(part, rows.ffn_in, results);
   }
-  // ffn_in: [rows][n_embd]; results: [pair][n_embd], of which this device's pairs are written.
-  // Both stay until Finish() or Abandon(), the plan, too. kDevice: then Abandon().
+  // ffn_in: [rows][n_embd]; results: [pair][n_embd], written for this device's pairs. Both and the
+  // plan must live until Finish() or Abandon(). kDevice: call Abandon() then.
   Status Begin(const Part& part, const float* ffn_in, float* results);
-  // From the ffn_in, shared and residual of `rows` on the device to its hidden. REQUIRES: all
-  // experts and all K of each row are for this device, no launch is under way. kDevice: Abandon().
+  // Computes `hidden` of `rows` on the device from ffn_in, shared and residual. REQUIRES: all
+  // experts and all K of each row are for this device; no launch is under way. kDevice: call
+  // Abandon() then.
   Status BeginThere(const Part& part, const StepBuffers& rows);
-  // Of an expert of the plan that is copied here: true once its bytes are on the device and its
-  // lease may go.
+  // Copies an expert of the plan to this device. True once its bytes are on the device and the
+  // lease may be released.
   bool Bring(size_t index, const Lease& lease);
-  // Launches the groups of copied experts of which all are there, in the plan's order. kDevice:
-  // then Abandon().
+  // Launches each group of copied experts whose copies have all landed, in the plan's order.
+  // kDevice: call Abandon() then.
   Status Advance();
   bool all_launched() const { return next_group_ == groups_.size(); }
-  // Waits, but after BeginThere(). REQUIRES: all_launched(). kDevice: then Abandon().
+  // Ends the layer. Waits for the results, except after BeginThere(). REQUIRES: all_launched().
+  // kDevice: call Abandon() then.
   Status Finish();
   const DeviceInfo& info() const { return device_.info(); }
-  // Waits until nothing of the layer is under way any more; its results are lost.
+  // Waits until no copy and no launch of the layer is under way; the layer's results are lost.
   void Abandon();
 
-  // Fills a slot beside the launches; the lease stays until Wait() has said what came of it.
+  // Fills a slot beside the launches. The lease must live until Wait() has returned.
   struct Ticket {
     uint64_t first = 0;
     uint64_t last = 0;
   };
   using Matrices = std::array<const std::byte*, kMatrices>;
   Ticket Fill(ExpertKey key, SlotId slot, const Matrices& matrices);
-  // Fills memory from a slot that is not written, and waits. kDevice.
+  // Copies a slot to memory and waits. REQUIRES: the slot is not written meanwhile. kDevice.
   Status Fetch(ExpertKey key, SlotId slot, const std::array<std::byte*, kMatrices>& to) const;
   bool Wait(const Ticket& ticket) { return copier_.Wait(ticket.first, ticket.last); }
-  // One for each matrix.
+  // Copies made, one for each matrix.
   Copier::Made copies_made() const { return copier_.made(); }
 
  private:
   struct Pair {
-    uint32_t pair;  // index of its result
+    uint32_t pair;  // index of the pair's result
     uint32_t row;
     SlotId slot;
     ExpertId expert;
@@ -137,7 +139,8 @@ class DeviceExperts {
     ggml_tensor* y = nullptr;
     std::vector<uint32_t> pairs;
   };
-  // Experts [first, last) of the plan of which those that are copied here are launched together.
+  // Experts [first, last) of the plan. The copied experts of this device among them are launched
+  // together.
   struct Group {
     size_t first = 0;
     size_t last = 0;
@@ -162,21 +165,21 @@ class DeviceExperts {
   DeviceFaults faults_;
   Copier copier_;
 
-  // The layer under way.
+  // State of the layer under way.
   const LayerPlan* plan_ = nullptr;
-  uint32_t index_ = 0;  // what it calls this device
+  uint32_t index_ = 0;  // this device's number in the plan
   const float* ffn_in_ = nullptr;
   float* results_ = nullptr;
   std::vector<Group> groups_;
   size_t next_group_ = 0;        // to be launched
   bool has_failed_ = false;      // a copy
-  std::vector<Ticket> tickets_;  // [expert of the plan]: its copies; 0: not asked for
+  std::vector<Ticket> tickets_;  // [expert of the plan]: the expert's copies; 0: not requested
   std::vector<bool> is_there_;   // [expert of the plan]: copied
 
   const StepBuffers* there_ = nullptr;  // null: rows are in memory
   BackendBuffer results_there_;         // [launched pair][n_embd]
   uint32_t n_launched_ = 0;             // pairs
-  std::vector<int32_t> launched_as_;    // [pair]: its place in results_there_
+  std::vector<int32_t> launched_as_;    // [pair]: the pair's place in results_there_
   GraphArena combine_;
 
   static constexpr size_t kFlights = 4;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// What a device is worth, found out with one real expert: whether it computes as the CPU does, and
-// how long experts and their copies take, each alone and beside the other.
+// Tests a device with one real expert: whether it computes as the CPU does, and the time of experts
+// and of their copies, each alone and beside the other.
 //
 // Thread rule: the engine thread, before any step.
 #pragma once
@@ -27,9 +27,9 @@ namespace moestro {
 
 class DeviceProbe {
  public:
-  // An expert whose bytes are in memory. Everything must outlive the probe, the kernels those of
-  // its form; `slots` of that form are free to be overwritten. `memory`: as of the slots that
-  // experts will be computed and copied from.
+  // An expert whose bytes are in memory. All members must outlive the probe. The kernels are those
+  // of the expert's form. The probe may overwrite `slots` of this form. `memory`: the kind of
+  // memory of the slots from which experts are computed and copied.
   using Biases = std::array<std::vector<float>, kMatrices>;  // [n_out]; empty: none
   struct Expert {
     ExpertKey key;
@@ -44,23 +44,23 @@ class DeviceProbe {
   DeviceProbe(DeviceExperts& device, Team& team, Expert expert)
       : device_(device), team_(team), expert_(std::move(expert)) {}
 
-  // The mean squared difference between the device's results and the CPU's, as a share of these,
-  // for `rows` random rows of the expert, at most the last of kRowsToTry. kDevice.
+  // The mean squared difference between the device's results and the CPU's, as a share of the CPU's
+  // results, for `rows` random rows, at most the last of kRowsToTry. kDevice.
   Result<double> Difference(uint32_t rows);
-  // Kernels differ by the number of rows, and of many the last tile is not whole.
+  // Kernels depend on the number of rows, and with many rows the last tile may be partial.
   static constexpr std::array<uint32_t, 4> kRowsToTry = {1, 4, 32, 100};
-  // What two products in a row may differ by: ggml holds its backends to 5e-4 for each.
+  // The most difference of two products in sequence: ggml allows its backends 5e-4 for each.
   static constexpr double kMostDifference = 1e-3;
 
-  // Costs with this one device by measurement, in about a second, the disk's aside: CPU and copies
-  // alone, then each while the other works all the time; of the CPU's time beside copies and beside
-  // launches the longer counts. Takes up to `scratch` bytes of memory meanwhile, for weights that
-  // no cache holds. kDevice, kNoMemory.
+  // Measures the costs with this one device, without the disk, in about a second: the CPU and
+  // copies alone, then each while the other works. For the CPU beside other work, the longer time
+  // counts: beside copies or beside launches. Takes up to `scratch` bytes of memory meanwhile, for
+  // weights that do not fit in a cache. kDevice, kNoMemory.
   Result<LatencyModel> Measure(uint64_t scratch = kScratch);
   static constexpr uint64_t kScratch = uint64_t{96} << 20;  // more than caches of small machines
 
  private:
-  // What an expert of one row takes on the CPU, and its copy.
+  // The time of an expert with one row on the CPU, and of its copy.
   struct Pair {
     double host = 0.0;
     double copy = 0.0;
@@ -70,7 +70,7 @@ class DeviceProbe {
   DeviceExperts::Ticket FillNext();
   // Seconds for `experts` experts with `rows` rows each.
   Result<double> DeviceSeconds(uint32_t experts, uint32_t rows);
-  // `launched`: what there is on the device is computed meanwhile; null: nothing.
+  // `launched`: the device computes this plan meanwhile; null: no launch.
   Result<double> HostSeconds(uint32_t rows, const LayerPlan* launched = nullptr);
   Result<double> HostOnce(std::span<const float> x, uint32_t rows, std::span<float> y);
   Status Landed(const DeviceExperts::Ticket& ticket);
@@ -84,7 +84,7 @@ class DeviceProbe {
   DeviceExperts& device_;
   Team& team_;
   Expert expert_;
-  HostMemory copies_;  // of the expert, so many that no cache holds them
+  HostMemory copies_;  // copies of the expert, more than a cache holds
   size_t n_copies_ = 0;
   size_t next_copy_ = 0;
   uint32_t next_slot_ = 0;

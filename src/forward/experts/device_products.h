@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// What launches of experts on a device have in common. Used by device_experts alone.
+// Shared by launches of experts on a device. Used by device_experts alone.
 #pragma once
 
 #include <ggml.h>
@@ -15,10 +15,10 @@
 
 namespace moestro {
 
-// What experts are made of there. The activation is the one between their matrices.
+// The tensors of experts on a device. The activation is the one between the matrices.
 struct ExpertTensors {
   std::array<ggml_tensor*, kMatrices> matrix{};  // of the pool, [n_in, n_out, slots]
-  std::array<ggml_tensor*, kMatrices> bias{};    // [n_out, experts]; null: that matrix has none
+  std::array<ggml_tensor*, kMatrices> bias{};    // [n_out, experts]; null: the matrix has no bias
   Activation activation = Activation::kSwiglu;
 
   bool has_bias() const {
@@ -26,19 +26,19 @@ struct ExpertTensors {
   }
 };
 
-// Which ones, both [1, P], or [P, 1] for one row, whose experts differ: no slot comes twice within
-// one of ggml's rows.
+// The slots and experts of the pairs, both [1, P], or [P, 1] for one row with different experts: a
+// slot must not occur twice within one of ggml's rows.
 struct PairIds {
   ggml_tensor* slots = nullptr;
-  ggml_tensor* experts = nullptr;  // looked at only where there are biases
+  ggml_tensor* experts = nullptr;  // used only with biases
 };
 
-// down * activation(gate * x, up * x), to each product its bias: [n_embd] for each pair. x:
-// [n_embd, 1, P], or [n_embd, 1, 1] for one row.
+// down * activation(gate * x, up * x), with its bias added to each product: [n_embd] for each pair.
+// x: [n_embd, 1, P], or [n_embd, 1, 1] for one row.
 ggml_tensor* AddProducts(ggml_context* context, ggml_cgraph* graph, const ExpertTensors& tensors,
                          ggml_tensor* x, const PairIds& ids);
 
-// kDevice, no room among others.
+// Gives the arena's tensors memory on the device. kDevice: also if memory is too small.
 Status PlaceOn(const ComputeDevice& device, GraphArena& arena);
 
 }  // namespace moestro

@@ -21,32 +21,33 @@ namespace moestro {
 
 class DeviceSet {
  public:
-  // In the order of plans; all must outlive this.
+  // The devices in the order of plans; all must outlive this.
   explicit DeviceSet(std::vector<DeviceExperts*> devices) : devices_(std::move(devices)) {}
 
   uint32_t size() const { return static_cast<uint32_t>(devices_.size()); }
   DeviceExperts& operator[](uint32_t device) { return *devices_[device]; }
 
-  // What the devices have is launched. The plan, the rows and results stay until the last Finish()
-  // or Abandon(). kDevice, as of the others: failed() says whose, then Abandon().
+  // Launches the experts that are in device slots. The plan, the rows and the results must live
+  // until the last Finish() or Abandon(). kDevice, here and below: failed() says which device
+  // failed; call Abandon() then.
   Status Begin(const LayerPlan& plan, const ExpertRows& rows, float* results);
   // See DeviceExperts.
   bool Bring(size_t index, const Lease& lease);
   Status Advance();
   bool all_launched() const;
-  // Whether that device computes anything of the layer.
+  // Whether the device computes an expert of the layer.
   bool works(uint32_t device) const { return works_[device]; }
-  // Waits for its results, if it works. REQUIRES: all_launched().
+  // Waits for the device's results, if it works. REQUIRES: all_launched().
   Status Finish(uint32_t device);
   void Abandon();
-  // Whose error ended the layer; nullopt: no device's.
+  // The device whose error ended the layer; nullopt: no device.
   std::optional<uint32_t> failed() const { return failed_; }
 
  private:
   Status Note(uint32_t device, Status done);
 
   std::vector<DeviceExperts*> devices_;
-  // The layer under way.
+  // State of the layer under way.
   const LayerPlan* plan_ = nullptr;
   std::vector<bool> works_;
   std::optional<uint32_t> failed_;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// The devices beside the CPU: what they compute of every layer, what moves to them, what happens
-// when one fails. decide/devices/device_tier.h decides, device_set.h does.
+// The devices beside the CPU: the experts that they compute in a layer, the experts that move to
+// them, and the failure of a device. decide/devices/device_tier.h decides, device_set.h carries
+// out.
 //
 // Thread rule: the engine thread.
 #pragma once
@@ -28,27 +29,28 @@ class DeviceSide {
  public:
   struct Options {
     bool is_fixed = false;  // the latency model stays as it is
-    // [device] If it is lost the step ends; else the CPU and the other devices go on.
+    // [device] If true, the step ends when the device is lost; else the CPU and the other devices
+    // go on.
     std::vector<bool> ends_if_lost = {};
-    // Told, in a sentence, when a device is given up; may be empty.
+    // Called with a sentence when a device is given up; may be empty.
     std::function<void(const std::string&)> lost = {};
   };
   // All must outlive this.
   DeviceSide(DeviceTier& tier, DeviceSet& devices, Residency& residency, Options options);
-  // No copy is under way any more.
+  // Waits until no copy is under way.
   ~DeviceSide();
 
-  // Before a step: what was promoted in the last one is there now.
+  // Call before a step: experts promoted in the last step are now on their devices.
   void BeginStep();
-  // Which experts the devices compute.
+  // Chooses the experts that the devices compute.
   void Assign(LayerPlan& plan);
-  // The layer has run; notes in the plan what it took.
+  // The layer has run; notes its times in the plan.
   void Done(LayerPlan& plan, const ExpertExec::LaneSeconds& took);
-  // It has not: the plan is for the CPU now. An error of another kind than kDevice is no device's
-  // fault here. kDevice: a device is lost and the step must not go on without it.
+  // The layer has failed: the CPU computes the whole plan now. No device is at fault for an error
+  // other than kDevice. kDevice: a device is lost and the step must not go on without it.
   Status Failed(LayerPlan& plan, const Error& why);
 
-  // How many times as long as was measured at the start the lanes take; 1: as yet unknown, or the
+  // For each lane: the time now divided by the time measured at the start; 1: not known yet, or the
   // model is fixed.
   LaneRatios ratios() const { return tracker_.ratios(); }
 
@@ -56,7 +58,7 @@ class DeviceSide {
   struct UnderWay {
     DeviceTier::Promotion promotion;
     DeviceExperts::Ticket ticket;
-    std::optional<Lease> lease;  // until the bytes are there
+    std::optional<Lease> lease;  // until the bytes are on the device
   };
   void MoveBack(const MovedExpert& moved, std::span<const ExpertKey> keeps);
   void Promote(const LayerPlan& plan);
@@ -72,14 +74,14 @@ class DeviceSide {
   Options options_;
   LatencyModel measured_;  // before any refit
   LatencyTracker tracker_;
-  // Of the model in use to the measured one.
+  // The ratios of the model in use to the measured model.
   LaneRatios in_use_;
-  // Of the layer under way: what was predicted, what had been copied and read before it.
+  // For the layer under way: the predicted times, and the counts of copies and reads before it.
   LaneTimes predicted_;
   std::vector<Copier::Made> copied_before_;  // [device]
   ExpertCounts read_before_;
   std::vector<UnderWay> promotions_;
-  std::vector<uint32_t> failures_;  // [device], of its layers one after another
+  std::vector<uint32_t> failures_;  // [device], failed layers in a row
 };
 
 }  // namespace moestro

@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: MIT
 // Runs the experts of one layer on the compute team while their bytes are still arriving.
 //
-// Work is cut into blocks of weight rows. A thread that is free takes the next block whose bytes
-// are there: experts that were resident first, each late one as it lands. Thread 0 also moves the
-// reads along between blocks, so there is no separate I/O thread to compete for a core. Results are
-// summed per row in router order at the end, which makes the sum independent of the order of
-// arrival.
+// Work is cut into blocks of weight rows. A free thread takes the next block whose bytes have
+// landed: first resident experts, then each late expert as it lands. Between blocks thread 0 also
+// advances the reads, so no separate I/O thread competes for a core. Results are summed per row in
+// router order at the end, which makes the sum independent of the order of arrival.
 #pragma once
 
 #include <array>
@@ -40,7 +39,7 @@ struct FormKernels {
 // What a model's family adds to the experts of a layer.
 struct LayerForm {
   Activation activation = Activation::kSwiglu;
-  // Added to what each matrix gives, [expert][n_ff] and for down [expert][n_embd]; null: nothing.
+  // Biases of each matrix's products, [expert][n_ff] and for down [expert][n_embd]; null: no bias.
   std::array<const float*, kMatrices> bias{};
   std::span<const float> selection_bias;  // [expert], for Route(); empty: none
 };
@@ -52,18 +51,18 @@ struct ExpertRows {
   const float* shared = nullptr;    // [rows][n_embd], added to the sum; null: no shared expert
   const float* residual = nullptr;  // [rows][n_embd], added last
   float* hidden = nullptr;          // [rows][n_embd], the result
-  // Not null: all experts are for the first device, where these rows are and where the result
-  // stays; the others above are not looked at.
+  // Not null: all experts are for the first device. The rows are on it and the result stays on it;
+  // the pointers above are not used.
   const StepBuffers* there = nullptr;
 };
 
-// When an expert in its slot is laid out anew, as its kernels read it fastest
-// (ExpertKernel::interleave, docs/decisions/0018). What comes from the disk is first multiplied as
-// it lies in the file.
+// When an expert in its slot is changed to the layout that its kernels read fastest
+// (ExpertKernel::interleave, docs/decisions/0018). An expert from the disk is first multiplied in
+// the layout of the file.
 enum class InterleaveWhen : uint8_t {
   kNever,
-  kMetAgain,  // it stays for a while
-  kThere,     // also at its first use if it was there before: where no expert is ever evicted
+  kMetAgain,  // at its second use: the expert will stay for a while
+  kThere,     // also at its first use if it was resident before: used if no expert is ever evicted
 };
 
 class DeviceSet;
@@ -71,7 +70,7 @@ struct ExpertScratch;  // defined in expert_exec.cc
 
 class ExpertExec {
  public:
-  // What can be computed: the copies of a catalog by the kernels of their forms.
+  // The parts for computing: the copies of a catalog, and the kernels of their forms.
   struct Parts {
     Team& team;
     Residency& residency;
@@ -81,7 +80,7 @@ class ExpertExec {
     DeviceSet* devices = nullptr;          // null: plans are for the CPU alone
     // Unless kNever, no other code may read slots of this residency: no device copies from them.
     InterleaveWhen interleave = InterleaveWhen::kNever;
-    StopSignal* stop = nullptr;  // null: no stop is asked for
+    StopSignal* stop = nullptr;  // null: no stop is requested
   };
   // Room for `rows` rows of K experts each; the widths are the largest of any form.
   struct Limits {
@@ -90,39 +89,39 @@ class ExpertExec {
     uint32_t n_expert = 0;
     uint32_t n_embd = 0;
     uint32_t n_ff = 0;
-    uint32_t inputs = 1;               // ways in which the forms want their input quantised
+    uint32_t inputs = 1;               // number of different quantisations of the forms' inputs
     size_t activation_bytes_embd = 0;  // largest quantised row of n_embd values
-    size_t activation_bytes_ff = 0;    // and of n_ff values
+    size_t activation_bytes_ff = 0;    // largest quantised row of n_ff values
   };
   static Limits LimitsFor(std::span<const FormKernels> kernels, const RouterSpec& router,
                           uint32_t rows);
   static uint64_t BytesFor(const Limits& limits);
-  // Everything in `parts` must outlive this.
+  // All members of `parts` must outlive this.
   static Result<std::unique_ptr<ExpertExec>> Create(const Parts& parts, const Limits& limits);
   ~ExpertExec();
 
   // hidden = sum of weight * expert(ffn_in) + shared + residual, per row in router order. `leases`
-  // holds the experts of the plan that do not run from a device's slots, in its order; each is
-  // let go after use. `ahead`, if any, is advanced once all of `leases` are taken. Fails with the
-  // error of a read that failed, kInterrupted, or kDevice; hidden is then undefined.
+  // holds the experts of the plan that do not run from a device's slots, in the plan's order. Each
+  // lease is released after use. `ahead`, if any, is advanced once all of `leases` are taken. Fails
+  // with the error of a read that failed, kInterrupted, or kDevice; hidden is then undefined.
   Status Run(const LayerPlan& plan, const ExpertRows& rows, LeaseStream& leases,
              LeaseStream* ahead);
 
-  // [pair][n_ff]: what the down matrices of the last Run() were multiplied with, before it was
-  // quantised for them. Valid until the next Run(). REQUIRES: that succeeded, and was for `plan`.
+  // [pair][n_ff]: the inputs of the down matrices in the last Run(), before quantisation. Valid
+  // until the next Run(). REQUIRES: the last Run() was for `plan` and succeeded.
   std::span<const float> products(const LayerPlan& plan) const;
-  // [pair][n_embd]: what the experts gave, under the same conditions.
+  // [pair][n_embd]: the results of the experts, under the same conditions.
   std::span<const float> results(const LayerPlan& plan) const;
 
-  // The last Run(): when the CPU and each device had done their parts and been asked for them, in
-  // seconds since it began; 0: it had none.
+  // Times of the last Run(): when the CPU and each device had finished their parts and the results
+  // were collected, in seconds since its begin; 0: no part.
   struct LaneSeconds {
     double host = 0.0;
     std::vector<double> devices = {};  // [device]
   };
   const LaneSeconds& lane_seconds() const;
 
-  // Seconds thread 0 had nothing to do but wait for bytes, since creation.
+  // Seconds in which thread 0 only waited for bytes, since creation.
   double wait_seconds() const;
 
  private:

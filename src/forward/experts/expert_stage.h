@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The experts of a layer, where the plan says: on the CPU and on devices; by the CPU alone if a
-// device fails.
+// Runs the experts of a layer in the places of the plan: on the CPU and on devices. If a device
+// fails, the CPU runs all of them.
 //
 // Thread rule: the engine thread.
 #pragma once
@@ -26,7 +26,7 @@ class ExpertStage {
   // Everything is borrowed and must outlive this.
   struct Parts {
     const ModelSpec& spec;
-    LayerGraph& graph;  // which the rows come from and go back to
+    LayerGraph& graph;  // the source and the target of the rows
     StepBuffers& buffers;
     Residency& residency;
     ExpertExec& experts;
@@ -36,19 +36,19 @@ class ExpertStage {
   explicit ExpertStage(const Parts& parts) : parts_(parts) {}
 
   void BeginStep();
-  // Which experts devices compute.
+  // Chooses the experts that devices compute.
   void Place(LayerPlan& plan);
   // ffn_in -> hidden, through the plan's experts. `leases` are the plan's, `read_ahead` the next
-  // layer's; both are gone if a device has failed. kIo, kInterrupted; kDevice: a device is lost and
-  // the step must not go on without it.
+  // layer's; both are released if a device has failed. kIo, kInterrupted; kDevice: a device is lost
+  // and the step must not go on without it.
   Status Run(LayerId layer, LayerPlan& plan, LeaseStream& leases, LeaseStream& read_ahead);
-  // What the plan's experts were given and gave, to the observer, if there is one. REQUIRES: Run().
+  // Gives the inputs and results of the plan's experts to the observer, if any. REQUIRES: Run().
   void Show(const LayerPlan& plan) const;
   // Layers whose rows stayed on the first device, since creation.
   uint64_t layers_there() const { return layers_there_; }
 
  private:
-  // An observer of experts wants what the CPU has in between, too.
+  // An observer of experts also needs the CPU's intermediate results.
   bool uses_devices() const { return parts_.devices != nullptr && !parts_.watchers.experts; }
   ExpertRows RowsOf(LayerId layer) const;
   bool StaysThere(const LayerPlan& plan) const;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Who does what, and when: threads choose among the tasks of a layer's experts, thread 0 moves the
-// reads and devices along between its own. The arithmetic is in layer_stages.cc.
+// The order of work in a layer: threads choose among the tasks of the layer's experts. Between its
+// tasks thread 0 advances the reads and the devices. The arithmetic is in layer_stages.cc.
 #include "forward/experts/layer_run.h"
 
 #include <algorithm>
@@ -19,11 +19,11 @@
 namespace moestro {
 namespace {
 
-// A block of weight rows is about this many bytes: long enough that claiming it costs nothing,
-// short enough that two cores finish together and reads are moved along every ten microseconds.
+// A block of weight rows is about this many bytes: long enough that claiming it takes almost no
+// time, short enough that two cores finish together and reads advance every ten microseconds.
 constexpr size_t kBlockBytes = 256 * kKiB;
-// With more rows than these a step is bound by arithmetic: how weights are walked through matters
-// no more, and experts that are done early make room for others.
+// With more rows a step is bound by arithmetic. The order of the weights' reads then has no effect,
+// and experts that are done early give their slots to others.
 constexpr uint32_t kFewRows = 16;
 
 uint32_t RowsPerBlock(size_t row_bytes, uint32_t rows) {
@@ -65,10 +65,12 @@ LayerRun::LayerRun(ExpertScratch& scratch, const LayerPlan& plan, const ExpertRo
   CHECK(plan.experts.size() <= s_.jobs.size() && leases_.size() <= plan.experts.size());
   CHECK(plan.n_rows <= s_.limits.rows);
   CHECK(n_host_ == plan.experts.size() || devices_ != nullptr);
+  // Stage: reset the jobs, one per expert; the first n_host_ experts are the CPU's.
   for (size_t j = 0; j < leases_.size(); ++j) s_.jobs[j].let_go = false;
   for (size_t j = 0; j < n_host_; ++j) ResetJob(j);
   BeginDevices();
-  // A device that fails here ends the layer, and the next ones know nothing of it yet.
+  // A device that fails here ends the layer. Later devices have not begun then, so Pump() must not
+  // run.
   if (!stop_.load(std::memory_order_relaxed)) Pump();
   const auto is_there = [this](size_t j) { return leases_.lease(j)->is_complete(); };
   by_stage_ = plan.n_rows <= kFewRows && leases_.all_taken() && leases_.size() == n_host_ &&
@@ -98,7 +100,8 @@ JobShare& LayerRun::share(size_t j, int thread) const {
   return s_.shares[j * s_.parts.team.threads() + static_cast<size_t>(thread)];
 }
 
-// What devices have is launched before the CPU begins: all compute at once.
+// Experts in device slots are launched before the CPU begins, so that CPU and devices compute at
+// the same time.
 void LayerRun::BeginDevices() {
   if (devices_ == nullptr) return;
   devices_done_.store(false, std::memory_order_relaxed);
@@ -134,16 +137,17 @@ void LayerRun::GiveUp(int thread, int n_threads) {
 }
 
 void LayerRun::WorkOn(int thread, int n_threads) {
-  // x [rows][n_embd] quantised, each thread some rows; no thread multiplies before all are done.
+  // Stage: quantise x [rows][n_embd], some rows per thread. All rows are quantised before a thread
+  // multiplies.
   QuantiseInputs(thread, n_threads);
   inputs_ready_.fetch_add(1, std::memory_order_acq_rel);
   inputs_ready_.notify_all();
   WaitUntil(inputs_ready_, [=](int ready) { return ready >= n_threads; });
-  // Experts in any order, as their bytes come.
+  // Stage: experts in the order of their bytes: x [rows][n_embd] -> results [pair][n_embd].
   Spinner idle;
   while (!ShallEnd()) {
     if (thread == 0) Pump();
-    // Looked at before the tasks are: what changes after it ends the wait below.
+    // Read before the tasks are tried, so that a later change ends the wait below.
     const uint32_t seen = changes_.load(std::memory_order_acquire);
     if (TryTask(thread)) {
       idle.Reset();
@@ -156,13 +160,14 @@ void LayerRun::WorkOn(int thread, int n_threads) {
       changes_.wait(seen, std::memory_order_acquire);
     }
   }
-  if (thread == 0) FinishDevices();  // their results
+  if (thread == 0) FinishDevices();  // Stage: results of devices [pair][n_embd].
   WaitUntil(devices_done_, [](bool done) { return done; });
-  // All results are there: sum in router order.
+  // Stage: results [pair][n_embd] -> hidden [rows][n_embd], summed in router order.
   if (!ShallEnd() && rows_.there == nullptr) SumUp(thread, n_threads);
 }
 
-// Each thread looks before each task: the first that sees a request tells those that sleep.
+// Each thread checks before each task. The first thread that sees a stop request wakes the sleeping
+// threads.
 bool LayerRun::ShallEnd() {
   if (stop_.load(std::memory_order_acquire)) return true;
   if (!is_asked_to_stop()) return false;
@@ -175,24 +180,27 @@ void LayerRun::End() {
   Announce();
 }
 
-// Something that a thread may wait for has happened.
+// Wakes threads that wait for a change.
 void LayerRun::Announce() {
   changes_.fetch_add(1, std::memory_order_acq_rel);
   changes_.notify_all();
 }
 
 void LayerRun::Pump() {
-  // Leases for what has room now: this layer's first, then the next one's.
+  // Stage: leases for free slots, this layer's first, then the next layer's.
   if (!leases_.all_taken()) leases_.Advance();
   if (ahead_ != nullptr && leases_.all_taken() && !ahead_->all_taken()) ahead_->Advance();
+  // Stage: advance the reads.
   s_.parts.residency.Pump();
   if (auto error = s_.parts.residency.TakeError()) return Fail(*std::move(error));
+  // Stage: show landed matrices to the jobs, release finished experts.
   if (!by_stage_) MoveLeases();
+  // Stage: launch copied experts.
   if (devices_ == nullptr || devices_done_.load(std::memory_order_relaxed)) return;
   if (auto advanced = devices_->Advance(); !advanced) Fail(std::move(advanced).error());
 }
 
-// Matrices that have landed become visible to the team; experts that are done free their slots.
+// Shows landed matrices to the team, and releases the leases of experts that are done.
 void LayerRun::MoveLeases() {
   while (first_held_ < leases_.size() && s_.jobs[first_held_].let_go) ++first_held_;
   for (size_t j = first_held_; j < leases_.size(); ++j) {
@@ -213,14 +221,16 @@ void LayerRun::Fail(Error error) {
   End();
 }
 
-// Thread 0 has nothing left to compute: copies and launches to their end.
+// Thread 0 has no task left: it brings copies and launches to their end.
 void LayerRun::FinishDevices() {
   s_.lane_seconds = {.host = n_host_ > 0 ? seconds() : 0.0};
   if (devices_ == nullptr) return;
+  // Stage: the last copies and launches.
   while (!ShallEnd() && !devices_->all_launched()) {
     WaitForBytes();
     Pump();
   }
+  // Stage: the results of each device, [its pairs][n_embd].
   for (uint32_t d = 0; d < devices_->size() && !stop_.load(std::memory_order_relaxed); ++d) {
     if (auto finished = devices_->Finish(d); !finished) Fail(std::move(finished).error());
     const bool was_waited_for = devices_->works(d) && rows_.there == nullptr;
@@ -231,8 +241,8 @@ void LayerRun::FinishDevices() {
   devices_done_.notify_all();
 }
 
-// Tells the other threads which matrices are there. Written on change only: they look at that line
-// before every task.
+// Shows the other threads which matrices have landed. It writes on a change only, because they read
+// this cache line before every task.
 void LayerRun::ShowLanded(size_t j) {
   JobState& job = s_.jobs[j];
   const Lease& lease = *leases_.lease(j);
@@ -246,23 +256,23 @@ void LayerRun::ShowLanded(size_t j) {
   }
 }
 
-// Thread 0 has nothing to compute. If no read is under way and none of the leases taken so far is
-// still held, no thread will ever make room for the next one.
+// Thread 0 has no task. If no read is under way and no lease is held, no thread can free a slot for
+// the next lease.
 void LayerRun::CheckForRoom() {
   const size_t taken = leases_.taken();
   if (leases_.all_taken() || first_held_ < taken || !s_.parts.residency.idle()) return;
-  leases_.Advance();  // something may have become free since Pump() tried
+  leases_.Advance();  // a slot may have become free since Pump()
   CHECK(leases_.taken() > taken && "no slot for an expert: leases outside this layer hold them");
 }
 
-// Whether reads and devices have to be moved along while thread 0 has nothing to compute; else it
-// waits for the other threads as they do.
+// Whether reads or devices must advance while thread 0 has no task; else thread 0 sleeps until a
+// change, as the other threads do.
 bool LayerRun::MayWaitForBytes() const {
   return devices_ != nullptr || !leases_.all_taken() || !s_.parts.residency.idle();
 }
 
-// Spinning answers a completed read within a microsecond; after a while the reader sleeps in the
-// kernel instead, so that a slow disk does not burn a core.
+// Spinning answers a completed read within a microsecond; after a while the thread sleeps in the
+// kernel, so that a slow disk does not keep a core busy.
 void LayerRun::WaitForBytes() {
   CheckForRoom();
   constexpr uint32_t kSpins = 2000;
@@ -271,7 +281,7 @@ void LayerRun::WaitForBytes() {
     for (int i = 0; i < 16; ++i) CpuRelax();
   } else {
     idle_rounds_ = 0;
-    s_.parts.residency.WaitBriefly();  // and look around
+    s_.parts.residency.WaitBriefly();  // then the loop checks for tasks again
   }
   s_.wait_seconds +=
       std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
@@ -280,7 +290,7 @@ void LayerRun::WaitForBytes() {
 bool LayerRun::TryTask(int thread) {
   size_t first = first_open_.load(std::memory_order_acquire);
   while (first < n_host_ && s_.jobs[first].down.is_done()) {
-    // Losing this race only means that another thread has moved the mark further.
+    // If the exchange fails, another thread has already advanced the mark.
     if (first_open_.compare_exchange_strong(first, first + 1, std::memory_order_acq_rel)) ++first;
   }
   if (by_stage_) return TryStages(thread);
@@ -290,7 +300,7 @@ bool LayerRun::TryTask(int thread) {
   return false;
 }
 
-// A thread's own rows of all experts, then what is left of the others'.
+// Tries a thread's own rows of all experts, then the remaining rows of other threads.
 bool LayerRun::TryStages(int thread) {
   const auto any = [this](auto&& attempt) {
     return std::ranges::any_of(std::views::iota(size_t{0}, n_host_), attempt);
@@ -302,21 +312,22 @@ bool LayerRun::TryStages(int thread) {
          any([&](size_t j) { return Help(&LayerRun::TryDown, j, thread); });
 }
 
-// The next task of one expert, if its bytes are there and the stage before it is done.
+// Tries the next task of one expert, if its bytes have landed and the stage before it is done.
 bool LayerRun::TryJob(size_t j, int thread) {
   return TryHidden(j, thread, thread) || Help(&LayerRun::TryHidden, j, thread) || TryQuantise(j) ||
          TryDown(j, thread, thread) || Help(&LayerRun::TryDown, j, thread);
 }
 
-// How many weight rows a thread takes at a time. No thread waits for reads while stages run: the
-// calls that a share is cut into only interrupt its stream, and the last expert's is enough for
-// threads to end together.
+// The number of weight rows that a thread takes at a time. By stage no thread waits for reads, so
+// long blocks keep a share's stream of memory unbroken. Short blocks of the last expert are enough
+// for threads to end together.
 uint32_t LayerRun::BlockRows(size_t j, uint32_t rows, bool is_own) const {
   constexpr uint32_t kLongBlock = 4;
   return by_stage_ && is_own && j + 1 < n_host_ ? rows * kLongBlock : rows;
 }
 
-// gate and up rows, as soon as both matrices are there
+// Stage: gate and up rows, once both matrices have landed: x [pairs][n_embd] -> products
+// [pairs][n_ff].
 bool LayerRun::TryHidden(size_t j, int owner, int thread) {
   JobState& job = s_.jobs[j];
   if (!job.has(kMatrixGate) || !job.has(kMatrixUp)) return false;
@@ -328,7 +339,7 @@ bool LayerRun::TryHidden(size_t j, int owner, int thread) {
   return true;
 }
 
-// the product of a row, once all of its n_ff values are there
+// Stage: one pair's product [n_ff], once all products are computed -> the quantised input of down.
 bool LayerRun::TryQuantise(size_t j) {
   JobState& job = s_.jobs[j];
   const uint32_t pairs = plan_.experts[j].n_pairs;
@@ -340,7 +351,7 @@ bool LayerRun::TryQuantise(size_t j) {
   return true;
 }
 
-// down rows, once every product is quantised
+// Stage: down rows, once every product is quantised: [pairs][n_ff] -> results [pairs][n_embd].
 bool LayerRun::TryDown(size_t j, int owner, int thread) {
   JobState& job = s_.jobs[j];
   if (!job.has(kMatrixDown) || !job.quantise.is_done()) return false;
@@ -351,7 +362,7 @@ bool LayerRun::TryDown(size_t j, int owner, int thread) {
   return true;
 }
 
-// The same for rows that are another thread's.
+// The same for rows of another thread.
 bool LayerRun::Help(Attempt attempt, size_t j, int thread) {
   const int threads = static_cast<int>(s_.parts.team.threads());
   for (int t = 1; t < threads; ++t) {
@@ -360,14 +371,14 @@ bool LayerRun::Help(Attempt attempt, size_t j, int thread) {
   return false;
 }
 
-// nullptr: it is not there yet.
+// nullptr: the matrix has not landed.
 const std::byte* LayerRun::RowOf(size_t j, size_t m, uint32_t row) const {
   const JobState& job = s_.jobs[j];
   return job.has(m) ? job.matrix[m] + row * job.form->kernels->row_bytes[m] : nullptr;
 }
 
-// What the owner reads after its rows of gate and up before `row`: the next ones, or the first of
-// its next share. nullptr: not known.
+// The bytes that the owner reads after its gate and up rows before `row`: the next rows, or the
+// first row of its next share. nullptr: not known.
 const std::byte* LayerRun::AfterHidden(size_t j, int owner, uint32_t row) const {
   if (row < share(j, owner).hidden.end()) return RowOf(j, kMatrixGate, row);
   const auto thread = static_cast<uint32_t>(owner);
@@ -394,17 +405,17 @@ const std::byte* LayerRun::AfterDown(size_t j, int owner, uint32_t row) const {
 
 static_assert(kTileRows % ExpertKernel::kInterleavedRows == 0, "blocks are split there");
 
-// How experts lie in their slots. An expert that comes from the disk lies as in the file and is
-// multiplied so. When it is met again it stays for a while: the thread that multiplies a block of
-// its rows interleaves them first (ExpertKernel::interleave), and leases take a note of it. Where
-// every expert has a slot, one that was preloaded is interleaved at its first use.
+// Chooses the layout of an expert in its slot. An expert from the disk is first multiplied in the
+// layout of the file. At its second use it is likely to stay, so the thread that multiplies a block
+// of its rows interleaves them first (ExpertKernel::interleave), and the lease notes this. If every
+// expert has a slot, a preloaded expert is interleaved at its first use.
 //
-// Thread 0, before the first matrix of the job is shown to the others.
+// Called by thread 0 before the first matrix of the job is shown to the other threads.
 void LayerRun::ChooseLayout(size_t j) {
   const Lease& lease = *leases_.lease(j);
   const Lease::Notes notes = lease.notes();
   const InterleaveWhen when = s_.parts.interleave;
-  // Only what is there completely: a read may go on when this layer has failed.
+  // Only a complete expert: a read may go on after this layer has failed.
   const bool pays = notes.was_used || (when == InterleaveWhen::kThere && lease.is_complete());
   JobState& job = s_.jobs[j];
   job.is_interleaved = notes.is_interleaved;
@@ -435,7 +446,7 @@ bool LayerRun::HasBegun(size_t j) const {
   return false;
 }
 
-// What a failed run has left of an expert.
+// Interleaves the rows of an expert that a failed run has left.
 void LayerRun::InterleaveRest(size_t j) {
   const JobState& job = s_.jobs[j];
   for (uint32_t t = 0; t < s_.parts.team.threads(); ++t) {
@@ -452,7 +463,7 @@ void LayerRun::InterleaveRest(size_t j) {
 
 void LayerRun::LetGo(size_t j) {
   JobState& job = s_.jobs[j];
-  // Of an expert that was not shown nothing is known here.
+  // The notes of an expert stay if not all of its matrices were shown.
   if (j < n_host_ && job.has(kMatrixGate) && job.has(kMatrixUp) && job.has(kMatrixDown)) {
     leases_.lease(j)->SetNotes(
         {.was_used = true, .is_interleaved = job.is_interleaved || job.is_to_interleave});
@@ -467,7 +478,7 @@ void LayerRun::Close() {
     if (s_.jobs[j].is_to_interleave && HasBegun(j)) {
       InterleaveRest(j);
     } else {
-      s_.jobs[j].is_to_interleave = false;  // no row of it was met
+      s_.jobs[j].is_to_interleave = false;  // no row of the expert was computed
     }
     LetGo(j);
   }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// One layer of experts on the compute team: what its threads share and how they divide the work.
-// Used by expert_exec.cc alone.
+// One layer of experts on the compute team: the state that its threads share, and how they divide
+// the work. Used by expert_exec.cc alone.
 #pragma once
 
 #include <array>
@@ -28,39 +28,40 @@ inline constexpr size_t kMatrixGate = static_cast<size_t>(Matrix::kGate);
 inline constexpr size_t kMatrixUp = static_cast<size_t>(Matrix::kUp);
 inline constexpr size_t kMatrixDown = static_cast<size_t>(Matrix::kDown);
 
-// What a form's experts need beyond their kernels.
+// Sizes for a form's experts beside their kernels.
 struct RunForm {
   const FormKernels* kernels = nullptr;
   uint32_t hidden_rows = 0;         // weight rows of gate and of up in a block
   uint32_t down_rows = 0;           // weight rows of down in a block
-  std::array<uint32_t, 2> input{};  // which quantised input gate and up take
+  std::array<uint32_t, 2> input{};  // the quantised inputs of gate and up
 };
 
-// One expert's progress through a layer. What threads look at lies apart from what they count, and
-// no two experts share a cache line.
+// One expert's progress through a layer. Values that threads read are apart from counters, and no
+// two experts share a cache line.
 struct alignas(64) JobState {
   const RunForm* form = nullptr;
   std::array<std::byte*, kMatrices> matrix{};  // written before the bit in landed is set
-  bool is_interleaved = false;                 // written before the first bit is
-  bool is_to_interleave = false;               // the same: by the thread that multiplies the rows
-  std::atomic<uint8_t> landed{0};              // bit per matrix
-  bool let_go = false;                         // thread 0 only
+  bool is_interleaved = false;                 // written before the first bit is set
+  // the same; true: threads interleave the rows that they multiply
+  bool is_to_interleave = false;
+  std::atomic<uint8_t> landed{0};  // bit per matrix
+  bool let_go = false;             // thread 0 only
 
   alignas(64) Progress hidden;         // rows: gate and up -> activation(gate, up)
   Progress quantise;                   // pairs: the products, for the down matrix
   Progress down;                       // rows
-  std::atomic<uint32_t> next_pair{0};  // to be quantised
+  std::atomic<uint32_t> next_pair{0};  // the next pair to quantise
 
   bool has(size_t m) const { return (landed.load(std::memory_order_acquire) >> m & 1U) != 0; }
 };
 
-// A thread's rows of an expert's matrices.
+// A thread's share of the rows of an expert's matrices.
 struct alignas(64) JobShare {
   RowShare hidden;
   RowShare down;
 };
 
-// Buffers that every layer uses again.
+// Buffers that all layers share.
 struct ExpertScratch {
   ExpertScratch(const ExpertExec::Parts& p, const ExpertExec::Limits& l)
       : parts(p),
@@ -86,26 +87,26 @@ struct ExpertScratch {
   ExpertExec::LaneSeconds lane_seconds;  // of the last run
 };
 
-// Sizes of blocks, and which of `inputs` the form's gate and up matrices take.
+// The sizes of blocks, and the `inputs` of the form's gate and up matrices.
 RunForm FormOf(const FormKernels& kernels, std::span<const ExpertKernel> inputs,
                bool (*quantise_alike)(const ExpertKernel&, const ExpertKernel&));
 
-// One call of Run(): what the threads share. Everything here outlives the parallel part.
+// The state of one call of Run(), shared by the threads. It outlives the parallel part.
 class LayerRun {
  public:
   struct Leases {
-    LeaseStream& now;    // one lease for each expert of the plan but those that devices have
-    LeaseStream* ahead;  // the next layer's, taken once all of this layer's are; may be null
+    LeaseStream& now;    // one lease for each expert of the plan that is not in a device slot
+    LeaseStream* ahead;  // the next layer's leases, taken after all of this layer's; may be null
   };
   LayerRun(ExpertScratch& scratch, const LayerPlan& plan, const ExpertRows& rows, Leases leases);
 
-  // Throws what its work throws, and then no other thread waits for this one.
+  // Throws the exceptions of its work; no other thread then waits for this one.
   void Work(int thread, int n_threads);
-  // When no thread works any more: lets the leases go. A run that failed may have interleaved some
-  // rows of an expert: the others follow.
+  // Call when no thread works any more. Releases the leases. A failed run may have interleaved some
+  // rows of an expert; then the other rows are interleaved too.
   void Close();
   std::optional<Error> TakeError() { return std::exchange(error_, std::nullopt); }
-  // Any thread. Once true it stays so.
+  // For any thread. Once true, it stays true.
   bool is_asked_to_stop() const {
     return s_.parts.stop != nullptr && s_.parts.stop->is_requested();
   }
@@ -113,7 +114,8 @@ class LayerRun {
  private:
   void WorkOn(int thread, int n_threads);
   void GiveUp(int thread, int n_threads);
-  // Thread 0: reads forward, new leases, landed matrices to the jobs, finished experts let go.
+  // For thread 0: advances reads, takes new leases, shows landed matrices to the jobs, releases
+  // finished experts.
   void Pump();
   void MoveLeases();
   void LetGo(size_t job);
@@ -163,21 +165,21 @@ class LayerRun {
   const ExpertRows& rows_;
   LeaseStream& leases_;
   LeaseStream* ahead_;
-  DeviceSet* devices_;  // null: nothing of the plan is for them
+  DeviceSet* devices_;  // null: no expert of the plan is for devices
   size_t n_host_ = 0;   // experts of the plan that the CPU computes, its first ones
   std::chrono::steady_clock::time_point begun_;
   std::vector<bool> is_input_used_;  // [input]
-  // All experts were there when the layer began, for few rows: every thread walks through all
-  // its rows of gate and up, then through all those of down, as fast as memory gives them. Else
-  // the experts are done one after the other, so that their slots become free.
+  // True if all experts were resident when the layer began, and rows are few. Every thread then
+  // computes all its rows of gate and up, and then all its rows of down, at the speed of memory.
+  // Else experts are computed one after the other, so that their slots become free.
   bool by_stage_ = false;
   std::atomic<int> inputs_ready_{0};
   std::atomic<size_t> first_open_{0};  // all jobs before it are done
-  std::atomic<uint32_t> changes_{0};   // counts what threads without a task wait for
+  std::atomic<uint32_t> changes_{0};   // counts events that threads without a task wait for
   std::atomic<bool> stop_{false};
   std::atomic<bool> devices_done_{true};
   std::optional<Error> error_;
-  size_t first_held_ = 0;     // thread 0: all leases before it are let go
+  size_t first_held_ = 0;     // thread 0: all leases before it are released
   uint32_t idle_rounds_ = 0;  // thread 0
 };
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Experts that are met again are interleaved in their slots, and nobody can tell by the results.
+// Experts that are used again are interleaved in their slots, and results do not change.
 #include <gtest/gtest.h>
 
 #include <array>
@@ -107,7 +107,7 @@ class Layer {
     return is_done ? hidden : std::vector<float>();
   }
 
-  // Read, and used by nobody.
+  // Reads the expert without a use.
   void Load(uint16_t expert) {
     const std::array keys = {ExpertKey{.layer = {0}, .expert = {expert}}};
     LeaseStream leases(*residency_, keys, Urgency::kDemand);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// The rows of a matrix, divided among the threads of a team. Each takes its own share from the
-// first row to the last, a block at a time, so that it reads one stream of memory; a thread that
-// has finished takes blocks of the others' shares.
+// The rows of a matrix, divided among the threads of a team. Each thread takes its own share from
+// the first row to the last, one block at a time, so that it reads one stream of memory. A thread
+// that has finished takes blocks of other threads' shares.
 //
 // Thread rule: Reset() before the team begins; the rest from all of its threads.
 #pragma once
@@ -19,10 +19,10 @@ struct RowBlock {
   uint32_t end() const { return begin + count; }
 };
 
-// Kernels work on tiles of so many rows: blocks and shares are whole ones.
+// Kernels work on tiles of this many rows. Blocks and shares are whole tiles.
 inline constexpr uint32_t kTileRows = 16;
 
-// The first of thread `thread`'s rows of a matrix; of the number of threads: where the rows end.
+// The first row of thread `thread` in a matrix. For thread == threads: the end of the rows.
 constexpr uint32_t ShareBegin(uint32_t rows, uint32_t thread, uint32_t threads) {
   const uint64_t tiles = (uint64_t{rows} + kTileRows - 1) / kTileRows;
   return std::min(rows, static_cast<uint32_t>(tiles * thread / threads) * kTileRows);
@@ -51,7 +51,7 @@ class RowShare {
   uint32_t end_ = 0;
 };
 
-// How much of something all threads together have done.
+// Counts the work that all threads together have done.
 class Progress {
  public:
   void Reset(uint32_t all) {
@@ -59,7 +59,7 @@ class Progress {
     all_ = all;
   }
   bool is_done() const { return done_.load(std::memory_order_acquire) == all_; }
-  // Whether that was the last of it.
+  // True if this was the last of the work.
   bool Finish(uint32_t count) {
     return done_.fetch_add(count, std::memory_order_acq_rel) + count == all_;
   }

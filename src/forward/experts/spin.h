@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Waiting inside the compute team: short waits spin, because waking a sleeping thread costs more
-// than the wait; in long ones a thread sleeps. It never yields: beside a busy program that gives
-// away a whole time slice, some milliseconds, for a wait of microseconds.
+// than the wait. In long waits a thread sleeps. A thread never yields: beside a busy program a
+// yield gives away a time slice of some milliseconds for a wait of microseconds.
 #pragma once
 
 #include <atomic>
@@ -20,7 +20,7 @@ inline void CpuRelax() {
 
 class Spinner {
  public:
-  // Spins a little. False: it has done so for long enough.
+  // Spins a little. False: it has spun long enough.
   bool Spin() {
     for (int i = 0; i < 16; ++i) CpuRelax();
     const auto now = std::chrono::steady_clock::now();
@@ -34,7 +34,8 @@ class Spinner {
   std::chrono::steady_clock::time_point begun_;
 };
 
-// Until the value satisfies the condition. The thread that changes it calls notify_all().
+// Waits until the value satisfies the condition. The thread that changes the value calls
+// notify_all().
 template <class T, class Condition>
 void WaitUntil(const std::atomic<T>& value, Condition&& condition) {
   Spinner spinner;

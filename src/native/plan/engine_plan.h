@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// The sizes of an engine: what the user asks for and the model's shape give them alone, before a
+// The sizes of an engine. They follow from the user's options and the model's shape alone, before a
 // file is opened or memory is taken.
 #pragma once
 
@@ -10,13 +10,13 @@
 
 namespace moestro {
 
-// As EngineOptions says; all in tokens but `sequences` and `look_ahead`.
+// The sizes in EngineOptions, in tokens except `sequences` and `look_ahead`.
 struct SizeRequest {
   uint32_t ctx = 0;
   uint32_t chunk = 0;  // 0: plan/prompt_chunk.h
   uint32_t sequences = 1;
   uint32_t common_positions = 0;
-  uint32_t positions = 0;   // 0: what the sequences take
+  uint32_t positions = 0;   // 0: what the sequences need
   uint32_t look_ahead = 0;  // layers
 };
 
@@ -25,9 +25,9 @@ struct EnginePlan {
   uint32_t chunk = 0;        // rows that go through a layer at once, at most
   uint32_t logits_rows = 1;  // rows whose logits are computed at once, at most
   uint32_t look_ahead = 0;   // layers whose experts are predicted, at most
-  uint32_t n_blocks = 0;     // of the KV cache
-  uint32_t n_cells = 0;      // in these blocks
-  uint32_t n_states = 0;     // places for a sequence's state; 0: no layer has one
+  uint32_t n_blocks = 0;     // blocks of the KV cache
+  uint32_t n_cells = 0;      // cells in these blocks
+  uint32_t n_states = 0;     // places for a sequence's state; 0: no layer has a state
 
   // kInvalidRequest: no token or no sequence has room, or more cells than can be counted.
   static Result<EnginePlan> Of(const SizeRequest& request, const ModelSpec& spec, bool has_states);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Which share of a model's experts a memory budget holds, estimated without loading anything.
+// Estimates the share of a model's experts that a memory budget holds, without loading the model.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@
 
 namespace moestro {
 
-// Bytes that are taken whatever the number of slots.
+// Bytes that do not depend on the number of slots.
 struct FixedMemory {
   uint64_t dense = 0;
   uint64_t kv = 0;
@@ -31,21 +31,21 @@ struct Fit {
   }
 };
 
-// Experts that a device's memory holds beside what computing them takes, and beside the dense part
-// where there is room for it.
+// Experts that fit in a device's memory beside the buffers for computing, and beside the dense part
+// if it fits.
 struct DeviceFit {
   uint64_t vram = 0;
   uint64_t slots = 0;
   uint64_t experts = 0;
   bool has_dense = false;
 };
-// Over the usual sizes of memory to one that holds everything. fixed: what the dense part takes in
-// memory; `process` is not looked at.
+// One entry for each usual size of memory, up to a size that holds everything. fixed: the sizes of
+// the dense part in memory; `process` is not used.
 std::vector<DeviceFit> WhatFitsOnDevice(const ExpertCatalog& catalog, const ModelSpec& spec,
                                         const FixedMemory& fixed, uint32_t chunk);
 
-// From the smallest budget that works over the usual sizes of memory to one that holds everything.
-// `block`: the granularity of reads.
+// One entry for the smallest budget that works, then for each usual size of memory, up to a size
+// that holds everything. `block`: the granularity of reads.
 std::vector<Fit> WhatFits(const ExpertCatalog& catalog, uint32_t n_used, const FixedMemory& fixed,
                           uint64_t block);
 

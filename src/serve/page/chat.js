@@ -260,7 +260,7 @@ export class Chat {
     throw new Refusal(0, "The connection ended before the answer did.");
   }
 
-  // Whoever looks at the end of the conversation goes on seeing it; who has scrolled up is left be.
+  // A reader at the end of the conversation stays at its end. A reader who has scrolled up stays.
   #follow(change) {
     const log = this.#log;
     const isAtEnd = log.scrollHeight - log.scrollTop - log.clientHeight < 40;
@@ -276,7 +276,7 @@ export class Chat {
     if (status === 401) this.#askForKey();
   }
 
-  // Read out once; the conversation itself is there for whoever wants to read it again.
+  // Read out once; a user can read the conversation itself again.
   #announce(text) {
     setText(byId("announce"), text);
     setTimeout(() => setText(byId("announce"), ""), 10000);

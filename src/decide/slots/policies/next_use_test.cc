@@ -315,14 +315,14 @@ TEST(NextUse, EvictsWhomItWouldEvictIfItRankedAtOnce) {
   EXPECT_GT(both.compared(), 3000U);
 }
 
-// Long times without a victim, layers that nobody asks, that run in no order or not at all.
+// Long times without a victim, layers without requests, layers that run in no order or not at all.
 TEST(NextUse, RanksThatWaitedLongAreThoseOfTheirTime) {
   for (const uint32_t layers : {1U, 2U, 5U}) {
     const PolicyShape shape{.slots = layers * 6, .layers = layers, .experts = 12};
     Both both(shape, layers);
     for (int step = 0; step < 6000 && !testing::Test::HasFailure(); ++step) {
-      // Every other time two of the layers only, and nobody leaves: the others wait for more passes
-      // than there are layers.
+      // Every other time only two of the layers run and no expert leaves: the others wait for more
+      // passes than there are layers.
       const bool is_quiet = step / 20 % 2 == 1;
       const uint32_t some = is_quiet ? std::min(layers, 2U) : layers;
       both.Begin(static_cast<uint16_t>(both.Random() % some));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Self-attention over the cells of a row's own sequence: heads that share keys and values, turned
-// by their position, with the norms, limits and biases that families have.
+// Self-attention over the cells of a row's own sequence: heads that share keys and values, rotated
+// by position, with the norms, limits and biases of model families.
 #pragma once
 
 #include <memory>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // The part of a layer that moves information between positions, as nodes of a graph. One source per
-// mixer beside this one; memory/layer_memory.h says what each remembers.
+// mixer beside this one; memory/layer_memory.h says what each mixer remembers.
 //
 // Thread rule: the engine thread; nodes of its own run on all threads of the team.
 #pragma once
@@ -27,8 +27,8 @@
 
 namespace moestro {
 
-// Where the state before a row lies, and where the state after it goes. The two are one place for a
-// row that follows another of its sequence.
+// The places of the state before a row and of the state after it. Both are the same place for a row
+// that follows another row of its sequence.
 struct RowState {
   std::optional<StateSlot> from = {};  // nullopt: all zeros, before the first token
   std::optional<StateSlot> to = {};    // nullopt: no layer has a state
@@ -49,34 +49,34 @@ struct MixerRows {
 class Mixer {
  public:
   virtual ~Mixer() = default;
-  // Adds nodes: x -> x + what the mixer makes of norm(x), F32 [n_embd, rows]. A graph holds the
-  // nodes of one call.
+  // Adds nodes: x -> x + mixer(norm(x)), F32 [n_embd, rows]. A graph holds the nodes of one call.
   virtual ggml_tensor* Build(const LayerTensors& weights, const MixerRows& rows) = 0;
-  // On a device: the rows of the following graphs. kDevice.
+  // On a device: sets the rows of the following graphs. kDevice.
   virtual Status SetRows(std::span<const RowCells> /*visible*/) { return {}; }
-  // As SetRows() with so many rows that see everything, but nothing is sent: for sizes.
+  // As SetRows() with this many rows that see all cells, but sends no data: for sizes.
   virtual void Assume(uint32_t /*rows*/) {}
-  // What the mixer takes beside the graph's own memory; on top of it each thread of the CPU.
+  // work_bytes(): bytes of the mixer beside the graph's own memory. thread_bytes(): further bytes
+  // for each CPU thread.
   virtual uint64_t work_bytes() const { return 0; }
   virtual uint64_t thread_bytes() const { return 0; }
 };
 
-// What mixers are made from; everything is borrowed.
+// The parts of mixers; all are borrowed.
 struct MixerParts {
   CpuDevice& cpu;
   const ModelSpec& spec;
   const ModelTensors& tensors;
   const KvCache& kv;
   const StateStore& states;
-  const ComputeDevice* device = nullptr;  // where graphs run; null: on the CPU
-  StopSignal* stop = nullptr;             // looked at within nodes; null: nothing asks for a stop
+  const ComputeDevice* device = nullptr;  // the device of graphs; null: the CPU
+  StopSignal* stop = nullptr;             // read within nodes; null: no stop is requested
   uint32_t n_ctx = 0;                     // the longest sequence
   uint32_t chunk = 0;                     // rows of a graph, at most
 };
 
-// What EngineOptions::make_state_mixer makes. REQUIRES: what it adds to the graph runs where
-// MixerParts says.
-// kNoMemory; kUnsupported: `make_state` is empty and the mixer has a state; kDevice.
+// Makes a mixer. A mixer with a state comes from `make_state` (EngineOptions::make_state_mixer).
+// REQUIRES: its nodes run on the device of MixerParts. kNoMemory; kUnsupported: `make_state` is
+// empty and the mixer has a state; kDevice.
 Result<std::unique_ptr<Mixer>> MakeMixer(const MixerParts& parts, const MixerSpec& spec,
                                          const MakeStateMixer& make_state);
 
