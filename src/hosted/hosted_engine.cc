@@ -22,11 +22,10 @@
 #include "hosted/graph_server.h"
 #include "hosted/hosted_file.h"
 #include "hosted/hosted_model.h"
+#include "hosted/hosted_options.h"
 #include "hosted/hosted_origin.h"
 #include "hosted/hosted_plan.h"
 #include "hosted/hosted_sequences.h"
-#include "learned/beside_model.h"
-#include "learned/path_file.h"
 #include "learned/policy_source.h"
 #include "memory/kv_blocks.h"
 #include "model/fingerprint.h"
@@ -43,46 +42,6 @@ constexpr uint32_t kUsualChunk = 512;
 constexpr uint64_t kLogitsBytes = 4 * kMiB;
 // Sequences, kept texts and forks have places in libllama's memory.
 constexpr uint32_t kMostPlaces = 256;
-
-Status CheckSupported(const EngineOptions& options) {
-  const auto needs_native = [](std::string_view what) {
-    return Fail(Errc::kUnsupported,
-                "{} needs the native engine; this model runs on the hosted one (libllama's forward "
-                "pass), which computes every expert as it is, on the CPU",
-                what);
-  };
-  if (!options.low.empty()) return needs_native("--low");
-  if (!options.lossy.is_exact(false)) return needs_native("a cheaper miss");
-  if (options.little.is_on()) return needs_native("--little");
-  if (options.check_every > 0) return needs_native("--kl");
-  if (options.device.name != "auto" && options.device.name != "cpu") {
-    return needs_native("--device");
-  }
-  if (options.sequences == 0) {
-    return Fail(Errc::kInvalidRequest,
-                "room for 0 sequences holds no prompt; ask for at least one");
-  }
-  return {};
-}
-
-Result<uint32_t> ContextOf(const GgufFile& file, const EngineOptions& options) {
-  TRY(const std::optional<std::string> arch, file.FindString("general.architecture"));
-  TRY(const std::optional<uint64_t> trained, file.FindUint(arch.value_or("") + ".context_length"));
-  const uint64_t n_ctx = std::min<uint64_t>(options.ctx, trained.value_or(options.ctx));
-  if (n_ctx > 0) return static_cast<uint32_t>(n_ctx);
-  return Fail(Errc::kInvalidRequest, "a context of 0 tokens holds no prompt; set --ctx");
-}
-
-// The predictor's name; routers ahead cannot be evaluated in libllama's graph.
-Result<PredictorChoice> PredictorOf(const EngineOptions& options, const ModelId& id,
-                                    const std::string& model) {
-  TRY_STATUS(CheckPredictorName(options.predictor));
-  PredictorChoice choice{.name = options.predictor};
-  if (options.prefetch == 0 || choice.name == "next-router") choice.name = "none";
-  if (choice.name != "paths") return choice;
-  TRY(choice.paths, ReadPathsFor(id, options.paths.empty() ? PathsBeside(model) : options.paths));
-  return choice;
-}
 
 }  // namespace
 
@@ -137,8 +96,8 @@ struct HostedEngine::Parts {
 // Everything that libllama takes, and what its graph does.
 Status HostedEngine::Parts::OpenModel() {
   TRY_STATUS(CheckOptions(options));
-  TRY_STATUS(CheckSupported(options));
-  TRY(facts.n_ctx, ContextOf(file, options));
+  TRY_STATUS(CheckHosted(options));
+  TRY(facts.n_ctx, HostedContext(file, options));
   TRY(const uint32_t n_blocks, BlocksOf({.n_ctx = facts.n_ctx,
                                          .sequences = options.sequences,
                                          .common = options.common_positions,
@@ -242,7 +201,7 @@ Status HostedEngine::Parts::Load() {
   pages = std::make_unique<ExpertPages>(model->graph().groups, dense, catalog, queue->block(),
                                         options.poisons_absent_experts);
   TRY(residency, Residency::CreateAt(*pages, catalog, slots, facts.policy, *queue, options.clock));
-  TRY(PredictorChoice choice, PredictorOf(options, facts.id, file.paths().front()));
+  TRY(PredictorChoice choice, HostedPredictor(options, facts.id, file.paths().front()));
   return Decide(std::move(choice));
 }
 

@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: MIT
+// What a user's options mean for the hosted engine. Pure but for the file of learned paths.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "base/result.h"
+#include "core/model_id.h"
+#include "decide/ahead/predictor.h"
+#include "engine/engine_options.h"
+#include "model/gguf_file.h"
+
+namespace moestro {
+
+// kUnsupported: an option needs the native engine. kInvalidRequest: there is room for no sequence.
+Status CheckHosted(const EngineOptions& options);
+
+// The context's positions. kInvalidRequest: it has none.
+Result<uint32_t> HostedContext(const GgufFile& file, const EngineOptions& options);
+
+// Which predictor reads ahead. Routers of later layers cannot be evaluated early in libllama's
+// graph, so the predictor that asks them is none. Errors: those of CheckPredictorName() and, with
+// "paths", of ReadPathsFor(). `model`: the path of the model's file.
+Result<PredictorChoice> HostedPredictor(const EngineOptions& options, const ModelId& id,
+                                        const std::string& model);
+
+}  // namespace moestro
