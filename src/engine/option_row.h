@@ -160,8 +160,8 @@ OptionRow AutoOption(OptionRow row, Member member, uint32_t high, const char* un
 // A text that `is_known` accepts; any text if `is_known` is empty.
 template <class Member>
 OptionRow TextOption(OptionRow row, Member member,
-                     std::function<Status(const std::string&)> is_known = {}) {
-  row.set = [=](EngineOptions& options, const std::string& text) -> Status {
+                     const std::function<Status(const std::string&)>& is_known = {}) {
+  row.set = [member, is_known](EngineOptions& options, const std::string& text) -> Status {
     if (is_known) TRY_STATUS(is_known(text));
     member(options) = text;
     return {};

@@ -6,7 +6,6 @@
 
 #include <cstring>
 
-#include "base/bytes.h"
 #include "core/extent.h"
 
 namespace moestro {

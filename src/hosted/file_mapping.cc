@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "hosted/file_mapping.h"
 
-#include <dlfcn.h>
+#include <dlfcn.h>  // NOLINT(misc-include-cleaner): with the thread sanitizer
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -115,6 +115,7 @@ Status LayOver(std::span<const MappedRange> ranges) {
 }  // namespace moestro
 
 // In place of the C library's: see the header.
+// NOLINTBEGIN(readability-inconsistent-declaration-parameter-name): the system has other names.
 extern "C" void* mmap(void* address, size_t length, int protection, int flags, int fd,
                       off_t offset) noexcept {
   using moestro::LazyMapping;
@@ -139,3 +140,4 @@ extern "C" int posix_madvise(void* address, size_t length, int advice) noexcept 
   if (advice == POSIX_MADV_DONTNEED) return 0;  // madvise() would lose what was written there
   return madvise(address, length, advice) == 0 ? 0 : errno;
 }
+// NOLINTEND(readability-inconsistent-declaration-parameter-name)

@@ -6,8 +6,6 @@
 #include <cstring>
 #include <utility>
 
-#include "base/check.h"
-
 namespace moestro {
 
 GraphServer::GraphServer(const Parts& parts, GraphHooks& hooks)

@@ -79,7 +79,7 @@ struct HostedEngine::Parts {
   Status PlanSlots();
   Status FindFacts(const MemoryPlan& memory, uint32_t n_ctx);
   Status Load();
-  Status Decide(PredictorChoice choice);
+  Status Decide(const PredictorChoice& choice);
   Status LookAtFiles();
   void BeginSequence();
   void Report(const char* what, uint64_t done, uint64_t total) const {
@@ -87,8 +87,8 @@ struct HostedEngine::Parts {
   }
   size_t ChunkFrom(const Batch& batch, size_t first) const;
   Status Compute(const Batch& batch, const LogitsSink& sink, const Interlude& interlude);
-  Status ComputeChunk(std::span<const BatchRow> rows, size_t first, const LogitsSink& sink);
-  Status GiveLogits(std::span<const BatchRow> rows, size_t first, const LogitsSink& sink) const;
+  Status ComputeChunk(std::span<const BatchRow> part, size_t first, const LogitsSink& sink);
+  Status GiveLogits(std::span<const BatchRow> part, size_t first, const LogitsSink& sink) const;
   Status RunStep(const Batch& batch, PhaseStats& phase, const LogitsSink& sink,
                  const Interlude& interlude);
 };
@@ -201,12 +201,12 @@ Status HostedEngine::Parts::Load() {
   pages = std::make_unique<ExpertPages>(model->graph().groups, dense, catalog, queue->block(),
                                         options.poisons_absent_experts);
   TRY(residency, Residency::CreateAt(*pages, catalog, slots, facts.policy, *queue, options.clock));
-  TRY(PredictorChoice choice, HostedPredictor(options, facts.id, file.paths().front()));
-  return Decide(std::move(choice));
+  TRY(const PredictorChoice choice, HostedPredictor(options, facts.id, file.paths().front()));
+  return Decide(choice);
 }
 
 // The decisions of every layer, as the native engine and the simulator make them.
-Status HostedEngine::Parts::Decide(PredictorChoice choice) {
+Status HostedEngine::Parts::Decide(const PredictorChoice& choice) {
   const bool predicts = choice.name != "none" && facts.id.shape.n_layer > 1;
   TRY(std::unique_ptr<Predictor> predictor, MakePredictor(choice));
   facts.max_look_ahead = 0;  // routers are not evaluated ahead

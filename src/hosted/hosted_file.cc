@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <cstring>
 #include <string_view>
-#include <utility>
 
 #include "base/binary_file.h"
 #include "base/log.h"

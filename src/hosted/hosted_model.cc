@@ -11,6 +11,7 @@
 #include "base/bytes.h"
 #include "base/system_limits.h"
 #include "core/extent.h"
+#include "core/ids.h"
 #include "device/backends.h"
 #include "model/llama_load.h"
 

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
 #include "hosted/hosted_sequences.h"
 
-#include <algorithm>
 #include <ranges>
 namespace moestro {
 

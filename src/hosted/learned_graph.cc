@@ -2,10 +2,7 @@
 #include "hosted/learned_graph.h"
 
 #include <algorithm>
-#include <optional>
 #include <utility>
-
-#include "base/check.h"
 
 namespace moestro {
 namespace {
