@@ -138,6 +138,7 @@ OptionRow WithAccess(OptionRow row, Status (*set)(EngineOptions&, const std::str
   return row;
 }
 
+// NOLINTNEXTLINE(readability-function-size): a table, a row after the other.
 std::vector<OptionRow> MachineRows() {
   return {
       WithAccess({.flag = "--ram",
@@ -484,8 +485,8 @@ std::string HelpOf(const OptionRow& row) {
 }
 
 std::span<const OptionRow> OptionTable() {
-  static const std::vector<OptionRow> kRows = AllRows();
-  return kRows;
+  static const std::vector<OptionRow> rows = AllRows();
+  return rows;
 }
 
 const OptionRow& FindOption(std::string_view name) {
