@@ -206,9 +206,10 @@ INSTANTIATE_TEST_SUITE_P(Engines, EngineContract,
                            return about.param.engine + "_" + about.param.arch;
                          });
 
-// The native engine is compared with libllama in tests/engine/parity_test.cc; here libllama attends
-// by its flash attention, which rounds as products in F16 do: that file's tolerance for F16. Tokens
-// whose router nearly ties would choose other experts, so these have none.
+// The native engine is compared with libllama in tests/engine/parity_test.cc. Here libllama attends
+// by its flash attention, which is taken to round as products in F16 do: the tolerance of that file
+// for F16. The engines may choose other experts where a router nearly ties. With tokens of seed 1
+// qwen2moe differs by 0.2 of a deviation, which is taken for such a tie and was not looked at.
 constexpr double kTolerance = 5 * 5e-6 + 2.0 / (1 << 10);
 
 class BothEngines : public testing::TestWithParam<std::string> {};
