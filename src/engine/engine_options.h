@@ -125,8 +125,6 @@ struct EngineOptions {
   std::function<std::unique_ptr<BlockReader>(std::unique_ptr<BlockReader>)> wrap_reader = {};
   // For models whose layers have states; empty: no such layer can be computed.
   MakeStateMixer make_state_mixer = {};
-  // The hosted engine fills the bytes of experts that are not in memory with 0xFF.
-  bool poisons_absent_experts = false;
   // Called at every look at StopSignal; true: a stop is requested at that moment. May be empty.
   StopSignal::AtLook at_look = {};
   // The clock by which prefetch measures the cost of steps.

@@ -16,6 +16,7 @@
 
 #include "base/bytes.h"
 #include "base/check.h"
+#include "device/host_memory.h"
 
 namespace moestro {
 namespace {
@@ -96,19 +97,14 @@ Result<std::vector<MappedRange>> LazyMapping::Remaining() const {
   return remaining;
 }
 
-Status LayOver(std::span<const MappedRange> ranges) {
-  for (const MappedRange& range : ranges) {
-    void* const laid = MapBySystem(range.begin, range.length, PROT_READ | PROT_WRITE,
-                                   MAP_FIXED | MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (laid != range.begin) {
-      return Fail(Errc::kNoMemory,
-                  "the system refuses {} of addresses for the model's file ({}); where "
-                  "vm.overcommit_memory is 2, set it to 0",
-                  FormatBytes(range.length), std::strerror(errno));
-    }
-    // A huge page would bring neighbours of an expert back.
-    madvise(range.begin, range.length, MADV_NOHUGEPAGE);
+Status LayOver(std::span<std::byte> pages) {
+  void* const laid = MapBySystem(pages.data(), pages.size(), PROT_READ | PROT_WRITE,
+                                 MAP_FIXED | MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (laid != pages.data()) {
+    return Fail(Errc::kNoMemory, "the system refuses {} of memory for the model ({})",
+                FormatBytes(pages.size()), std::strerror(errno));
   }
+  AdviseHugePages(pages.data(), pages.size());
   return {};
 }
 

@@ -50,7 +50,7 @@ class LazyMapping {
   std::vector<MappedRange> mapped_;  // as they were made
 };
 
-// Replaces each range by anonymous memory with all zeros. kNoMemory.
-Status LayOver(std::span<const MappedRange> ranges);
+// Replaces whole pages of a mapping by anonymous memory with all zeros. kNoMemory.
+Status LayOver(std::span<std::byte> pages);
 
 }  // namespace moestro

@@ -15,9 +15,8 @@ GraphServer::GraphServer(const Parts& parts, GraphHooks& hooks)
     std::vector<uint32_t>& turns = groups_of_[group.ids.name];
     turns.resize(std::max<size_t>(turns.size(), group.ids.occurrence), UINT32_MAX);
     turns[group.ids.occurrence - 1] = g;
-    for (const MappedTensor& matrix : group.matrices) group_of_[matrix.data] = g;
   }
-  hooks_.on_node = [this](const ggml_tensor* node, bool asks) { return OnNode(*node, asks); };
+  hooks_.on_node = [this](ggml_tensor* node, bool asks) { return OnNode(*node, asks); };
   hooks_.aborts = [this] { return error_.has_value() || parts_.stop.is_requested(); };
 }
 
@@ -49,7 +48,7 @@ Status GraphServer::End() {
   return {};
 }
 
-bool GraphServer::OnNode(const ggml_tensor& node, bool asks) {
+bool GraphServer::OnNode(ggml_tensor& node, bool asks) {
   if (asks) return Ask(node);
   if (!awaited_ || awaited_->first != &node) return !error_;
   const uint32_t group = std::exchange(awaited_, std::nullopt)->second;
@@ -58,10 +57,10 @@ bool GraphServer::OnNode(const ggml_tensor& node, bool asks) {
   return served.has_value();
 }
 
-bool GraphServer::Ask(const ggml_tensor& node) {
+bool GraphServer::Ask(ggml_tensor& node) {
   if (error_) return false;
   if (parts_.graph.first_node == node.name) BeginGraph();
-  if (node.op == GGML_OP_MUL_MAT_ID) CheckProduct(node);
+  if (node.op == GGML_OP_MUL_MAT_ID) LeadProduct(node);
   const auto turns = groups_of_.find(std::string_view(node.name));
   if (turns == groups_of_.end()) return false;
   const size_t turn = seen_[turns->first]++;
@@ -71,17 +70,18 @@ bool GraphServer::Ask(const ggml_tensor& node) {
   return true;
 }
 
-void GraphServer::CheckProduct(const ggml_tensor& product) {
-  const auto group = group_of_.find(product.src[0]->data);
-  if (group == group_of_.end()) return;  // its experts are all there
-  Group& its = groups_[group->second];
-  if (!its.is_served || its.products_left == 0) {
+void GraphServer::LeadProduct(ggml_tensor& product) {
+  const std::optional<SlotProducts::Product> which = parts_.products.Find(product);
+  if (!which) return;  // its experts are all there
+  Group& group = groups_[which->group];
+  if (!group.is_served || group.products_left == 0) {
     error_ = Error{Errc::kUnsupported,
                    Format("{}: libllama multiplies by experts that it has not chosen in this graph",
                           product.src[0]->name)};
     return;
   }
-  --its.products_left;
+  --group.products_left;
+  if (group.leases.size() > 0) parts_.products.Redirect(product, *which);
 }
 
 // Products that were asked for before are computed by now.
@@ -138,6 +138,7 @@ Status GraphServer::Serve(uint32_t group, const ggml_tensor& ids) {
   its.leases.Advance();
   parts_.protocol.Prefetch();
   TRY_STATUS(WaitFor(its.leases));
+  parts_.products.Choose(group, ids, routing, its.leases);
   if (parts_.watchers.plan) parts_.watchers.plan(plan);
   return {};
 }

@@ -5,7 +5,8 @@
 //
 //   ask(ids)       the graph stops after this node
 //   ids computed   routing -> plan -> leases; absent experts are read and waited for
-//   ask(product)   the choice of its experts was served in this graph, else an error
+//   ask(product)   the choice of its experts was served in this graph, else an error; the product
+//                  is led to the slots
 //
 // Thread rule: the engine thread, within llama_decode().
 #pragma once
@@ -16,7 +17,6 @@
 #include <optional>
 #include <span>
 #include <string>
-#include <unordered_map>
 #include <vector>
 
 #include "base/result.h"
@@ -25,6 +25,7 @@
 #include "decide/layer/layer_protocol.h"
 #include "engine/watchers.h"
 #include "hosted/learned_graph.h"
+#include "hosted/slot_products.h"
 #include "residency/lease_stream.h"
 #include "residency/residency.h"
 
@@ -36,6 +37,7 @@ class GraphServer {
   struct Parts {
     const LearnedGraph& graph;
     Residency& residency;
+    SlotProducts& products;
     LayerProtocol& protocol;
     const Watchers& watchers;
     StopSignal& stop;
@@ -57,10 +59,10 @@ class GraphServer {
   double wait_seconds() const { return wait_seconds_; }  // for reads, since creation
 
  private:
-  bool OnNode(const ggml_tensor& node, bool asks);
-  bool Ask(const ggml_tensor& node);
+  bool OnNode(ggml_tensor& node, bool asks);
+  bool Ask(ggml_tensor& node);
   void BeginGraph();
-  void CheckProduct(const ggml_tensor& product);
+  void LeadProduct(ggml_tensor& product);
   Status Serve(uint32_t group, const ggml_tensor& ids);
   Result<Routing> RoutingOf(uint32_t group, const ggml_tensor& ids) const;
   std::span<const RowKind> KindsOf(uint32_t rows) const;
@@ -76,7 +78,6 @@ class GraphServer {
   Parts parts_;
   GraphHooks& hooks_;
   std::map<std::string, std::vector<uint32_t>, std::less<>> groups_of_;  // by name of ids, in order
-  std::unordered_map<const void*, uint32_t> group_of_;                   // by a matrix's address
   std::vector<RowKind> kinds_;
   std::vector<RowKind> kinds_of_outputs_;
   // State of the graph under way.

@@ -18,7 +18,6 @@
 #include "engine/option_table.h"
 #include "engine/plan/io_depth.h"
 #include "engine/plan/memory_plan.h"
-#include "hosted/expert_pages.h"
 #include "hosted/graph_server.h"
 #include "hosted/hosted_file.h"
 #include "hosted/hosted_model.h"
@@ -26,6 +25,7 @@
 #include "hosted/hosted_origin.h"
 #include "hosted/hosted_plan.h"
 #include "hosted/hosted_sequences.h"
+#include "hosted/slot_products.h"
 #include "learned/policy_source.h"
 #include "memory/kv_blocks.h"
 #include "model/fingerprint.h"
@@ -57,8 +57,8 @@ struct HostedEngine::Parts {
   ExpertCatalog catalog = {};
   std::unique_ptr<BlockReader> reader = {};
   std::unique_ptr<ReadQueue> queue = {};
-  std::unique_ptr<ExpertPages> pages = {};
   std::unique_ptr<Residency> residency = {};
+  std::optional<SlotProducts> products = {};
   std::optional<PrefetchPlanner> planner = {};
   std::optional<PrefetchedExperts> prefetched = {};
   std::optional<LayerProtocol> protocol = {};
@@ -136,7 +136,6 @@ Status HostedEngine::Parts::PlanSlots() {
   TRY(const ReaderKind kind, ParseReaderKind(options.reader));
   TRY(reader, OpenReader({.kind = kind}, file.paths()));
   if (options.wrap_reader) reader = options.wrap_reader(std::move(reader));
-  TRY_STATUS(ExpertPages::CheckBlock(reader->block()));
   if (options.io_depth == 0) options.io_depth = kIoDepths.front();
   const MoeShape shape = ShapeOf(model->graph().groups);
   TRY(PlannedMemory planned, PlanMemory(options, catalog, std::max(reader->block(), kPlannedBlock),
@@ -196,11 +195,8 @@ Status HostedEngine::Parts::Load() {
   Report("loading", 0, model->dense_bytes());
   TRY_STATUS(model->LoadDense(*queue));
   Report("loading", model->dense_bytes(), model->dense_bytes());
-  std::vector<MappedTensor> dense = model->graph().dense;
-  dense.append_range(model->graph().tables);
-  pages = std::make_unique<ExpertPages>(model->graph().groups, dense, catalog, queue->block(),
-                                        options.poisons_absent_experts);
-  TRY(residency, Residency::CreateAt(*pages, catalog, slots, facts.policy, *queue, options.clock));
+  TRY(residency, Residency::Create(catalog, slots, facts.policy, *queue, options.clock));
+  products.emplace(model->graph(), catalog, *residency);
   TRY(const PredictorChoice choice, HostedPredictor(options, facts.id, file.paths().front()));
   return Decide(choice);
 }
@@ -221,6 +217,7 @@ Status HostedEngine::Parts::Decide(const PredictorChoice& choice) {
   protocol.emplace(*planner, *prefetched, facts.id.shape.n_layer);
   server.emplace(GraphServer::Parts{.graph = model->graph(),
                                     .residency = *residency,
+                                    .products = *products,
                                     .protocol = *protocol,
                                     .watchers = watchers,
                                     .stop = stop,

@@ -133,32 +133,26 @@ Status HostedModel::CheckAddresses() const {
   return {};
 }
 
-// All but the pages of tables that stay in the file.
-Status HostedModel::LayOverAll() {
-  std::vector<MappedRange> laid = ranges_;
-  for (const MappedTensor& table : graph_.tables) {
-    if (!StaysInFile(table)) continue;
-    const auto offset = reinterpret_cast<uintptr_t>(table.data) % kPageBytes;
-    std::byte* const begin = table.data + (offset == 0 ? 0 : kPageBytes - offset);
-    std::byte* const end = table.data + table.info->extent.length;
-    std::byte* const last = end - reinterpret_cast<uintptr_t>(end) % kPageBytes;
-    std::vector<MappedRange> cut;
-    for (const MappedRange& range : laid) {
-      std::byte* const range_end = range.begin + range.length;
-      if (begin < range.begin || last > range_end) {
-        cut.push_back(range);
-        continue;
-      }
-      const auto before = static_cast<uint64_t>(begin - range.begin);
-      const auto after = static_cast<uint64_t>(last - range.begin);
-      if (before > 0) cut.push_back({range.begin, before, range.file, range.offset});
-      if (last < range_end) {
-        cut.push_back({last, range.length - after, range.file, range.offset + after});
-      }
-    }
-    laid = std::move(cut);
+// Tensors that lie side by side are read together, so that no page is read twice.
+std::vector<HostedModel::DenseRun> HostedModel::DenseRuns() const {
+  std::vector<MappedTensor> tensors = graph_.dense;
+  std::ranges::copy_if(graph_.tables, std::back_inserter(tensors),
+                       [](const MappedTensor& table) { return !StaysInFile(table); });
+  std::ranges::sort(tensors, {}, &MappedTensor::data);
+  std::vector<DenseRun> runs;
+  for (const MappedTensor& tensor : tensors) {
+    const Extent& extent = tensor.info->extent;
+    const Window window = CoveringWindow(extent, kPageBytes);
+    std::byte* const begin = tensor.data - window.residue;
+    const bool follows = !runs.empty() && runs.back().from.file == extent.file &&
+                         begin <= runs.back().begin + runs.back().length;
+    if (!follows) runs.push_back({.begin = begin, .from = {extent.file, window.offset, 0}});
+    DenseRun& run = runs.back();
+    const auto before = static_cast<uint64_t>(begin - run.begin);
+    run.length = std::max(run.length, before + window.length);
+    run.from.length = std::max(run.from.length, before + window.residue + extent.length);
   }
-  return LayOver(laid);
+  return runs;
 }
 
 Result<std::unique_ptr<HostedModel>> HostedModel::Open(const GgufFile& file, const Shape& shape) {
@@ -169,7 +163,6 @@ Result<std::unique_ptr<HostedModel>> HostedModel::Open(const GgufFile& file, con
   TRY(opened->graph_, pass.Learn(opened->context(), std::min(kManyRows, shape.chunk)));
   opened->work_bytes_ += opened->ScratchBytes(shape.chunk);
   TRY_STATUS(opened->CheckAddresses());
-  TRY_STATUS(opened->LayOverAll());
   return opened;
 }
 
@@ -204,15 +197,15 @@ uint64_t HostedModel::dense_bytes() const {
 }
 
 Status HostedModel::LoadDense(ReadQueue& queue) {
-  std::vector<MappedTensor> tensors = graph_.dense;
-  std::ranges::copy_if(graph_.tables, std::back_inserter(tensors),
-                       [](const MappedTensor& table) { return !StaysInFile(table); });
+  if (queue.block() > kPageBytes) {
+    return Fail(Errc::kUnsupported,
+                "the hosted engine reads pages of {} bytes; this disk has blocks of {}", kPageBytes,
+                queue.block());
+  }
   uint64_t tag = 0;
-  for (const MappedTensor& tensor : tensors) {
-    const Window window = CoveringWindow(tensor.info->extent, queue.block());
-    queue.Enqueue({.from = tensor.info->extent,
-                   .landing = {tensor.data - window.residue, window.length},
-                   .tag = tag++});
+  for (const DenseRun& run : DenseRuns()) {
+    TRY_STATUS(LayOver({run.begin, run.length}));
+    queue.Enqueue({.from = run.from, .landing = {run.begin, run.length}, .tag = tag++});
   }
   std::vector<ExtentDone> done;
   while (!queue.idle()) queue.Wait(done);

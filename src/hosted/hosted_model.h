@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // A model in libllama whose file is mapped but not read: its context, the learned uses of its
-// tensors, and our own memory at the tensors' addresses.
+// tensors, and our own memory at the addresses of those that stay.
 //
 // Thread rule: the engine thread.
 #pragma once
@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "base/result.h"
+#include "core/extent.h"
 #include "core/kv_type.h"
 #include "hosted/file_mapping.h"
 #include "hosted/learned_graph.h"
@@ -50,8 +51,9 @@ class HostedModel {
   uint64_t work_bytes() const { return work_bytes_; }
   uint64_t dense_bytes() const;  // bytes of the tensors that LoadDense() reads
 
-  // Reads every tensor without experts to its address. Larger tables stay in the file, because a
-  // token takes only one row of them. kIo. REQUIRES: the queue is idle.
+  // Puts memory at the addresses of every tensor without experts and reads the tensor there. Larger
+  // tables stay in the file, because a token takes only one row of them; so do experts. kIo;
+  // kNoMemory; kUnsupported: the disk's blocks are larger than a page. REQUIRES: the queue is idle.
   Status LoadDense(ReadQueue& queue);
 
  private:
@@ -59,16 +61,22 @@ class HostedModel {
     void operator()(llama_model* model) const { llama_model_free(model); }
     void operator()(llama_context* context) const { llama_free(context); }
   };
+  // Whole pages of tensors that lie side by side.
+  struct DenseRun {
+    std::byte* begin = nullptr;
+    uint64_t length = 0;
+    Extent from;  // from the first page to the last tensor's end
+  };
   HostedModel() = default;
   Status Load(const GgufFile& file);
   Status MakeContext(const Shape& shape);
   bool is_mapped(const MappedTensor& tensor) const;
   Status CheckAddresses() const;
-  Status LayOverAll();
+  std::vector<DenseRun> DenseRuns() const;
   uint64_t ScratchBytes(uint32_t chunk) const;
 
   std::unique_ptr<llama_model, Free> model_;
-  std::vector<MappedRange> ranges_;  // of the files, before memory is put over them
+  std::vector<MappedRange> ranges_;  // of the files
   GraphHooks hooks_;
   std::unique_ptr<llama_context, Free> context_;
   LearnedGraph graph_;

@@ -90,21 +90,6 @@ Result<std::unique_ptr<Residency>> Residency::Create(const ExpertCatalog& catalo
   return residency;
 }
 
-Result<std::unique_ptr<Residency>> Residency::CreateAt(ExpertHome& home,
-                                                       const ExpertCatalog& catalog,
-                                                       std::span<const uint64_t> slots,
-                                                       const PolicyChoice& policy, ReadQueue& queue,
-                                                       const Clock& clock) {
-  CHECK(slots.size() == catalog.pools.size());
-  std::unique_ptr<Residency> residency(new Residency(catalog, queue, clock));
-  residency->home_ = &home;
-  for (size_t p = 0; p < catalog.pools.size(); ++p) {
-    TRY_STATUS(residency->AddPool(CapacityFor(catalog.pools[p], queue.block()), slots[p], policy,
-                                  HostMemorySource()));
-  }
-  return residency;
-}
-
 std::array<uint64_t, kMatrices> Residency::CapacityFor(const PoolShape& shape, uint64_t block) {
   std::array<uint64_t, kMatrices> capacity;
   for (size_t m = 0; m < kMatrices; ++m) {
@@ -149,7 +134,7 @@ Status Residency::AddPool(const std::array<uint64_t, kMatrices>& capacity, uint6
   TRY(std::unique_ptr<Policy> chosen, MakePolicy(policy));
   pool.table = std::make_unique<SlotTable>(shape, std::move(chosen));
   pool.slots.resize(slots);
-  if (home_ == nullptr) TRY_STATUS(Allocate(pool, slots, memory));
+  TRY_STATUS(Allocate(pool, slots, memory));
   pools_.push_back(std::move(pool));
   return {};
 }
@@ -213,7 +198,6 @@ std::optional<Lease> Residency::TryAcquire(ExpertKey key, Use use, Urgency urgen
   Pool& pool = pools_[p];
   const std::optional<Placement> placed = pool.table->Request(key, use, rows);
   if (!placed) return std::nullopt;
-  if (home_ != nullptr && placed->evicted) home_->Leaves(*placed->evicted);
   if (use == Use::kDecode) {
     for (const uint32_t other : catalog_->layers[key.layer.value].pools) {
       if (other != p) pools_[other].table->OtherCopyUsed(key, rows);
@@ -254,6 +238,15 @@ bool Residency::contains(ExpertKey key) const {
   return pools_[catalog_->copy(key).pool].table->contains(key);
 }
 
+Residency::Grid Residency::grid(uint32_t p) const {
+  const Pool& pool = pools_[p];
+  CHECK(pool.memory.size() <= 1);
+  return {.begin = pool.memory.empty() ? nullptr : pool.memory.front().data(),
+          .stride = pool.stride,
+          .slots = pool.slots.size(),
+          .offset = pool.offset};
+}
+
 std::span<const std::byte> Residency::memory() const {
   std::span<const std::byte> largest;
   for (const Pool& pool : pools_) {
@@ -290,7 +283,6 @@ void Residency::StartReads(uint32_t p, SlotId slot, ExpertKey key, Urgency urgen
   state.key = key;
   state.notes = {};
   state.outstanding = 0;
-  if (home_ != nullptr) home_->Comes(key);
   const std::array<Extent, kMatrices>& slices = catalog_->copy(key).slices;
   for (size_t m = 0; m < kMatrices; ++m) {
     if (slices[m].length > 0) {
@@ -385,7 +377,6 @@ void Residency::EndDemand() {
 void Residency::Close(Pool& pool, SlotId id) {
   const Slot& slot = pool.slots[id.value];
   if (slot.missing != 0) {
-    if (home_ != nullptr) home_->Leaves(slot.key);
     pool.table->Failed(id);
   } else {
     CHECK(slot.landed == kAllLanded);
@@ -436,12 +427,7 @@ void Residency::Adopt(ExpertKey key, std::span<const ExpertKey> keeps, const Fet
   pool.table->Unpin(placed->slot);
 }
 
-void Residency::Drop(ExpertKey key) {
-  SlotTable& table = *pools_[catalog_->copy(key).pool].table;
-  const bool was_there = table.contains(key);
-  table.Drop(key);
-  if (home_ != nullptr && was_there && !table.contains(key)) home_->Leaves(key);
-}
+void Residency::Drop(ExpertKey key) { pools_[catalog_->copy(key).pool].table->Drop(key); }
 
 ExpertCounts Residency::stats() const {
   ExpertCounts sum;

@@ -23,7 +23,6 @@
 #include "decide/slots/policy.h"
 #include "decide/slots/slot_table.h"
 #include "device/host_memory.h"
-#include "residency/expert_home.h"
 #include "store/read_queue.h"
 
 namespace moestro {
@@ -40,6 +39,7 @@ class Lease {
   ~Lease();
 
   ExpertKey key() const { return key_; }
+  SlotId slot() const { return slot_; }  // of the expert's pool
   Placement::Was was() const { return was_; }
   // The matrix as it stands in the file, unless notes() says otherwise; its bytes are there once
   // landed(m). They may be laid out anew by the code that computes with them, if no other reads
@@ -53,6 +53,7 @@ class Lease {
   struct Notes {
     bool was_used = false;        // a layer has computed with them
     bool is_interleaved = false;  // each matrix lies as its kernel interleaves rows, if that does
+    bool is_at_front = false;     // each matrix begins where its window in the slot begins
   };
   Notes notes() const;
   // REQUIRES: is_complete().
@@ -85,11 +86,6 @@ class Residency {
                                                    const PolicyChoice& policy, ReadQueue& queue,
                                                    const Clock& clock = SteadySeconds,
                                                    const HostMemorySource& memory = {});
-  // The same with experts at their own addresses. Slots are numbers only. `home` must outlive this.
-  static Result<std::unique_ptr<Residency>> CreateAt(ExpertHome& home, const ExpertCatalog& catalog,
-                                                     std::span<const uint64_t> slots,
-                                                     const PolicyChoice& policy, ReadQueue& queue,
-                                                     const Clock& clock = SteadySeconds);
   // Before anything is acquired: slots beside memory's, each for any expert, from which a device
   // copies what it has no use for in memory. kNoMemory.
   Status AllocateStaging(uint64_t slots, const HostMemorySource& memory = {});
@@ -115,6 +111,16 @@ class Residency {
   bool contains(ExpertKey key) const;
   // Who is in a pool's slots or on the way there, in no order.
   std::vector<ExpertKey> contents(uint32_t pool) const { return pools_[pool].table->keys(); }
+  // Where a pool's slots lie: the window of matrix m in slot s is at begin + s * stride +
+  // offset[m].
+  struct Grid {
+    std::byte* begin = nullptr;
+    uint64_t stride = 0;
+    uint64_t slots = 0;
+    std::array<uint64_t, kMatrices> offset{};
+  };
+  // REQUIRES: the slots came from memory in one piece.
+  Grid grid(uint32_t pool) const;
   // The largest piece of the slots' memory. Reads may be under way there.
   std::span<const std::byte> memory() const;
   // What would leave for an expert that memory lacks; `keeps` stay. nullopt: there is no room.
@@ -153,6 +159,7 @@ class Residency {
   std::optional<Error> TakeError();
 
   ExpertCounts stats() const;
+  uint64_t block() const { return block_; }  // bytes of the disk's blocks
 
  private:
   friend class Lease;
@@ -196,9 +203,6 @@ class Residency {
   void Finish(const ExtentDone& done);
   void Unpin(const Lease& lease);
   std::byte* window(const Pool& pool, SlotId slot, size_t matrix) const {
-    if (home_ != nullptr) {
-      return home_->Window(pool.slots[slot.value].key, static_cast<Matrix>(matrix));
-    }
     return pool.memory[slot.value / pool.slots_per_piece].data() +
            slot.value % pool.slots_per_piece * pool.stride + pool.offset[matrix];
   }
@@ -207,7 +211,6 @@ class Residency {
   uint64_t block_;
   ReadQueue* queue_;
   Clock clock_;
-  ExpertHome* home_ = nullptr;    // nullptr: experts lie in slots
   std::vector<Pool> pools_;       // the catalog's; then the staging slots, if there are any
   std::vector<ExtentDone> done_;  // scratch of Pump
   std::optional<Error> error_;

@@ -16,6 +16,7 @@
 #include "load/open_engine.h"
 #include "tests/support/fault_reader_testing.h"
 #include "tests/support/llama_zoo_testing.h"
+#include "tests/support/poisoning_reader_testing.h"
 #include "tests/support/temp_folder_testing.h"
 #include "tests/support/tiny_model_testing.h"
 
@@ -47,7 +48,7 @@ class EngineContract : public testing::TestWithParam<Case> {
     options.threads = 1;
     options.ctx = 256;
     options.sequences = 4;
-    options.poisons_absent_experts = true;
+    options.wrap_reader = PoisoningReader::Wrap;
     return options;
   }
   std::unique_ptr<Engine> Open(EngineOptions options = Quarter()) const {

@@ -12,6 +12,7 @@
 #include "hosted/hosted_engine.h"
 #include "tests/hosted/plain_llama_testing.h"
 #include "tests/support/llama_zoo_testing.h"
+#include "tests/support/poisoning_reader_testing.h"
 #include "tests/support/temp_folder_testing.h"
 
 namespace moestro {
@@ -31,7 +32,7 @@ EngineOptions Budget(double percent, const std::string& reader = "auto") {
   options.threads = 1;
   options.ctx = kContext;
   options.reader = reader;
-  options.poisons_absent_experts = true;
+  options.wrap_reader = PoisoningReader::Wrap;
   return options;
 }
 

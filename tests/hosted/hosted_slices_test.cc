@@ -17,6 +17,7 @@
 #include "store/block_reader.h"
 #include "tests/hosted/plain_llama_testing.h"
 #include "tests/support/llama_zoo_testing.h"
+#include "tests/support/poisoning_reader_testing.h"
 #include "tests/support/temp_folder_testing.h"
 
 namespace moestro {
@@ -96,7 +97,7 @@ TEST_P(HostedSlices, GiveTheBitsOfPlainLibllama) {
         options.threads = threads;
         options.ctx = kContext;
         options.reader = reader;
-        options.poisons_absent_experts = true;
+        options.wrap_reader = PoisoningReader::Wrap;
         const auto engine = OpenEngine(path_, options);
         ASSERT_TRUE(engine) << engine.error().message;
         for (int pass = 0; pass < 2; ++pass) {
@@ -119,9 +120,8 @@ TEST_P(HostedSlices, ASkippedReadShows) {
   options.cache = CacheSize{.percent = 40.0};
   options.threads = 1;
   options.ctx = kContext;
-  options.poisons_absent_experts = true;
-  options.wrap_reader = [](std::unique_ptr<BlockReader> inner) -> std::unique_ptr<BlockReader> {
-    return std::make_unique<SkippingReader>(std::move(inner));
+  options.wrap_reader = [](std::unique_ptr<BlockReader> inner) {
+    return PoisoningReader::Wrap(std::make_unique<SkippingReader>(std::move(inner)));
   };
   const auto engine = OpenEngine(path_, options);
   ASSERT_TRUE(engine) << engine.error().message;
