@@ -60,7 +60,10 @@ bool GraphServer::OnNode(ggml_tensor& node, bool asks) {
 bool GraphServer::Ask(ggml_tensor& node) {
   if (error_) return false;
   if (parts_.graph.first_node == node.name) BeginGraph();
-  if (node.op == GGML_OP_MUL_MAT_ID) LeadProduct(node);
+  if (const Status led = Lead(node); !led) {
+    error_ = led.error();
+    return false;
+  }
   const auto turns = groups_of_.find(std::string_view(node.name));
   if (turns == groups_of_.end()) return false;
   const size_t turn = seen_[turns->first]++;
@@ -70,18 +73,29 @@ bool GraphServer::Ask(ggml_tensor& node) {
   return true;
 }
 
-void GraphServer::LeadProduct(ggml_tensor& product) {
+// A graph that is computed again has our operations in it.
+Status GraphServer::Lead(ggml_tensor& node) {
+  if (node.op == GGML_OP_MUL_MAT_ID) return LeadProduct(node);
+  if (node.op == GGML_OP_CUSTOM && node.src[0] != nullptr) return LeadProduct(node);
+  return parts_.kernels != nullptr ? parts_.kernels->ReplaceDense(node) : Status();
+}
+
+Status GraphServer::LeadProduct(ggml_tensor& product) {
   const std::optional<SlotProducts::Product> which = parts_.products.Find(product);
-  if (!which) return;  // its experts are all there
+  if (!which) return {};  // its experts are all there
   Group& group = groups_[which->group];
   if (!group.is_served || group.products_left == 0) {
-    error_ = Error{Errc::kUnsupported,
-                   Format("{}: libllama multiplies by experts that it has not chosen in this graph",
-                          product.src[0]->name)};
-    return;
+    return Fail(Errc::kUnsupported,
+                "{}: libllama multiplies by experts that it has not chosen in this graph",
+                static_cast<const char*>(product.src[0]->name));
   }
   --group.products_left;
-  if (group.leases.size() > 0) parts_.products.Redirect(product, *which);
+  if (group.leases.size() == 0) return {};
+  if (is_ours(which->group)) {
+    return parts_.kernels->Replace(product, which->group, which->matrix);
+  }
+  parts_.products.Redirect(product, *which);
+  return {};
 }
 
 // Products that were asked for before are computed by now.
@@ -138,7 +152,11 @@ Status GraphServer::Serve(uint32_t group, const ggml_tensor& ids) {
   its.leases.Advance();
   parts_.protocol.Prefetch();
   TRY_STATUS(WaitFor(its.leases));
-  parts_.products.Choose(group, ids, routing, its.leases);
+  if (is_ours(group)) {
+    parts_.kernels->Choose(group, routing, its.leases);
+  } else {
+    parts_.products.Choose(group, ids, routing, its.leases);
+  }
   if (parts_.watchers.plan) parts_.watchers.plan(plan);
   return {};
 }

@@ -24,6 +24,7 @@
 #include "core/batch.h"
 #include "decide/layer/layer_protocol.h"
 #include "engine/watchers.h"
+#include "hosted/kernel_products.h"
 #include "hosted/learned_graph.h"
 #include "hosted/slot_products.h"
 #include "residency/lease_stream.h"
@@ -38,6 +39,7 @@ class GraphServer {
     const LearnedGraph& graph;
     Residency& residency;
     SlotProducts& products;
+    KernelProducts* kernels = nullptr;  // may be null: libllama's products stay
     LayerProtocol& protocol;
     const Watchers& watchers;
     StopSignal& stop;
@@ -62,7 +64,11 @@ class GraphServer {
   bool OnNode(ggml_tensor& node, bool asks);
   bool Ask(ggml_tensor& node);
   void BeginGraph();
-  void LeadProduct(ggml_tensor& product);
+  Status Lead(ggml_tensor& node);
+  Status LeadProduct(ggml_tensor& product);
+  bool is_ours(uint32_t group) const {
+    return parts_.kernels != nullptr && parts_.kernels->has(group);
+  }
   Status Serve(uint32_t group, const ggml_tensor& ids);
   Result<Routing> RoutingOf(uint32_t group, const ggml_tensor& ids) const;
   std::span<const RowKind> KindsOf(uint32_t rows) const;

@@ -59,6 +59,7 @@ struct HostedEngine::Parts {
   std::unique_ptr<ReadQueue> queue = {};
   std::unique_ptr<Residency> residency = {};
   std::optional<SlotProducts> products = {};
+  std::optional<KernelProducts> kernels = {};
   std::optional<PrefetchPlanner> planner = {};
   std::optional<PrefetchedExperts> prefetched = {};
   std::optional<LayerProtocol> protocol = {};
@@ -197,6 +198,10 @@ Status HostedEngine::Parts::Load() {
   Report("loading", model->dense_bytes(), model->dense_bytes());
   TRY(residency, Residency::Create(catalog, slots, facts.policy, *queue, options.clock));
   products.emplace(model->graph(), catalog, *residency);
+  if (options.repack) {
+    kernels.emplace(model->graph(), ResolveThreads(options.threads));
+    kernels->LayOutDense();
+  }
   TRY(const PredictorChoice choice, HostedPredictor(options, facts.id, file.paths().front()));
   return Decide(choice);
 }
@@ -218,6 +223,7 @@ Status HostedEngine::Parts::Decide(const PredictorChoice& choice) {
   server.emplace(GraphServer::Parts{.graph = model->graph(),
                                     .residency = *residency,
                                     .products = *products,
+                                    .kernels = kernels ? &*kernels : nullptr,
                                     .protocol = *protocol,
                                     .watchers = watchers,
                                     .stop = stop,

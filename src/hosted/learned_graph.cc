@@ -31,6 +31,11 @@ void LearningPass::See(const ggml_tensor* node) {
     if (source != nullptr) seen.sources.push_back(SourceOf(source));
   }
   if (node->op == GGML_OP_MUL_MAT_ID) seen.n_used = static_cast<uint32_t>(node->src[2]->ne[0]);
+  if (node->op == GGML_OP_MUL_MAT) {
+    const ggml_tensor& x = *node->src[1];
+    seen.has_float_rows =
+        x.type == GGML_TYPE_F32 && x.nb[0] == sizeof(float) && node->type == GGML_TYPE_F32;
+  }
   nodes_.push_back(std::move(seen));
 }
 
@@ -69,13 +74,17 @@ void LearningPass::CountUses() {
       const Source& source = node.sources[i];
       if (source.info == nullptr) continue;
       Uses& uses = uses_[source.info];
-      uses.tensor = {.info = source.info, .data = source.data};
+      uses.tensor.info = source.info;
+      uses.tensor.data = source.data;
       const bool is_product = node.op == GGML_OP_MUL_MAT_ID && i == 0 && source.is_whole &&
                               source.info->ne[2] > 1 && source.info->ne[3] == 1;
       const bool is_table = node.op == GGML_OP_GET_ROWS && i == 0 && source.is_whole;
+      const bool is_dense_product = node.has_float_rows && i == 0 && source.is_whole &&
+                                    source.info->ne[2] == 1 && source.info->ne[3] == 1;
       uses.in_products = uses.in_products || is_product;
       uses.as_table = uses.as_table || is_table;
       uses.otherwise = uses.otherwise || (!is_product && !is_table);
+      uses.in_other_than_dense_products = uses.in_other_than_dense_products || !is_dense_product;
     }
   }
 }
@@ -168,7 +177,9 @@ Result<LearnedGraph> LearningPass::Learn(llama_context* context, uint32_t rows) 
       continue;
     }
     const bool is_table = uses.as_table && !uses.in_products && !uses.otherwise;
-    (is_table ? learned.tables : learned.dense).push_back(uses.tensor);
+    MappedTensor tensor = uses.tensor;
+    tensor.is_multiplied = !uses.in_other_than_dense_products;
+    (is_table ? learned.tables : learned.dense).push_back(tensor);
   }
   return learned;
 }

@@ -21,6 +21,8 @@ namespace moestro {
 struct MappedTensor {
   const TensorInfo* info = nullptr;
   std::byte* data = nullptr;
+  // Every node that reads it multiplies rows of floats by the whole matrix.
+  bool is_multiplied = false;
 };
 
 // A node of a graph: its name, and its number among nodes of this name (from 1 on).
@@ -92,7 +94,8 @@ class LearningPass {
     ggml_op op = GGML_OP_NONE;
     const void* tensor = nullptr;
     std::vector<Source> sources = {};
-    uint32_t n_used = 0;  // for a product by chosen ids
+    uint32_t n_used = 0;           // for a product by chosen ids
+    bool has_float_rows = false;  // for products: activations and result are rows of floats
   };
   // The uses of a tensor of the file.
   struct Uses {
@@ -100,6 +103,7 @@ class LearningPass {
     bool in_products = false;
     bool as_table = false;
     bool otherwise = false;
+    bool in_other_than_dense_products = false;
   };
   Source SourceOf(const ggml_tensor* tensor) const;
   void See(const ggml_tensor* node);

@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: MIT
+// Lets our own kernels compute products of quantised matrices in libllama's graph. A node of the
+// graph becomes an operation of ours with the same sources and the same result:
+//
+//   GGML_OP_MUL_MAT     matrix [n_in, n_out], x [n_in, rows..] -> [n_out, rows..]
+//   GGML_OP_MUL_MAT_ID  the matrices of chosen experts, x [n_in, 1 or K, tokens] -> [n_out, K, tokens]
+//
+// The kernels read interleaved rows of dense matrices, and experts wherever they lie. A row of
+// activations has the same product whatever rows are beside it.
+//
+// Thread rule: the engine thread; the operations themselves run on ggml's threads.
+#pragma once
+
+#include <ggml.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <memory>
+#include <optional>
+#include <span>
+#include <unordered_map>
+#include <vector>
+
+#include "base/result.h"
+#include "core/routing.h"
+#include "device/expert_kernel.h"
+#include "hosted/learned_graph.h"
+#include "residency/lease_stream.h"
+
+namespace moestro {
+
+class KernelProducts {
+ public:
+  // For graphs that `threads` threads compute. The graph must outlive this. libllama's context
+  // computes nothing after this is gone.
+  KernelProducts(const LearnedGraph& graph, uint32_t threads);
+  ~KernelProducts();
+  KernelProducts(const KernelProducts&) = delete;
+  KernelProducts& operator=(const KernelProducts&) = delete;
+
+  // Lays each dense matrix that our kernels multiply out as they read it fastest, in its place.
+  // REQUIRES: the matrices are in memory as in the file; called once.
+  void LayOutDense();
+  // Whether all of a group's matrices have a kernel of ours.
+  bool has(uint32_t group) const { return !groups_[group].empty(); }
+  // The choice that the group's next products follow. REQUIRES: has(group), and what
+  // SlotProducts::Choose() does.
+  void Choose(uint32_t group, const Routing& routing, const LeaseStream& leases);
+  // Makes an expert's product ours. REQUIRES: the choice is made. kUnsupported: see ReplaceDense().
+  Status Replace(ggml_tensor& product, uint32_t group, uint32_t matrix);
+  // The same for a product of a dense matrix; does nothing for other nodes. kUnsupported: the
+  // product has not the shape that was learned.
+  Status ReplaceDense(ggml_tensor& node);
+
+ private:
+  struct Job;
+  struct Scratch;
+  const ExpertKernel* KernelFor(int type);
+  static void Run(ggml_tensor* result, int thread, int n_threads, void* userdata);
+  void Become(ggml_tensor& node, Job& job) const;
+
+  const LearnedGraph& graph_;
+  std::unique_ptr<Scratch> scratch_;
+  std::map<int, std::optional<ExpertKernel>> kernels_;      // by type; nullopt: none of ours
+  std::deque<Job> jobs_;
+  std::vector<std::vector<Job*>> groups_;                   // [group][matrix]
+  std::unordered_map<const void*, Job*> dense_;             // by address
+};
+
+}  // namespace moestro
