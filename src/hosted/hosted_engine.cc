@@ -14,6 +14,9 @@
 #include "base/file_watch.h"
 #include "base/log.h"
 #include "base/stop_signal.h"
+#include "device/cpu_device.h"
+#include "device/memory_probe.h"
+#include "device/team.h"
 #include "engine/check_batch.h"
 #include "engine/option_table.h"
 #include "engine/plan/io_depth.h"
@@ -25,6 +28,7 @@
 #include "hosted/hosted_origin.h"
 #include "hosted/hosted_plan.h"
 #include "hosted/hosted_sequences.h"
+#include "hosted/kernel_products.h"
 #include "hosted/slot_products.h"
 #include "learned/policy_source.h"
 #include "memory/kv_blocks.h"
@@ -57,6 +61,8 @@ struct HostedEngine::Parts {
   ExpertCatalog catalog = {};
   std::unique_ptr<BlockReader> reader = {};
   std::unique_ptr<ReadQueue> queue = {};
+  std::optional<CpuDevice> cpu = {};
+  std::optional<Team> team = {};
   std::unique_ptr<Residency> residency = {};
   std::optional<SlotProducts> products = {};
   std::optional<KernelProducts> kernels = {};
@@ -190,6 +196,8 @@ Status HostedEngine::Parts::FindFacts(const MemoryPlan& memory, uint32_t n_ctx) 
 }
 
 Status HostedEngine::Parts::Load() {
+  TRY(cpu, CpuDevice::Open(options.threads));
+  TRY(team, Team::Create(*cpu));
   queue = std::make_unique<ReadQueue>(
       *reader, file.paths(),
       ReadQueueOptions{.max_in_flight = options.io_depth, .max_speculative = options.io_depth});
@@ -198,10 +206,14 @@ Status HostedEngine::Parts::Load() {
   Report("loading", model->dense_bytes(), model->dense_bytes());
   TRY(residency, Residency::Create(catalog, slots, facts.policy, *queue, options.clock));
   products.emplace(model->graph(), catalog, *residency);
-  if (options.repack) {
-    kernels.emplace(model->graph(), ResolveThreads(options.threads));
-    kernels->LayOutDense();
-  }
+  if (options.repack) kernels.emplace(model->graph(), cpu->threads());
+  Report("reserving memory", 0, 1);
+  TRY_STATUS(team->Run([this](int thread, int n_threads) {
+    const auto part = static_cast<size_t>(thread);
+    const auto parts = static_cast<size_t>(n_threads);
+    residency->Populate(part, parts);
+    if (kernels) kernels->LayOutDense(part, parts);
+  }));
   TRY(const PredictorChoice choice, HostedPredictor(options, facts.id, file.paths().front()));
   return Decide(choice);
 }
@@ -538,9 +550,9 @@ Result<double> HostedEngine::ProbeDiskBandwidth() {
   return probe.bytes_per_second;
 }
 
-// Experts lie at addresses of their own, between pages that are not there.
 Result<double> HostedEngine::ProbeMemoryBandwidth() {
-  return Fail(Errc::kUnsupported, "the hosted engine does not measure the memory's bandwidth");
+  parts_->residency->Settle();  // nothing may be read into the slots meanwhile
+  return ProbeReadBandwidth(*parts_->team, parts_->residency->memory());
 }
 
 Result<std::optional<double>> HostedEngine::ProbeComputeSeconds(

@@ -199,9 +199,10 @@ KernelProducts::KernelProducts(const LearnedGraph& graph, uint32_t threads)
 
 KernelProducts::~KernelProducts() = default;
 
-void KernelProducts::LayOutDense() {
+void KernelProducts::LayOutDense(size_t part, size_t parts) {
   std::vector<std::byte> scratch;
-  for (const MappedTensor& tensor : graph_.dense) {
+  for (size_t i = part; i < graph_.dense.size(); i += parts) {
+    const MappedTensor& tensor = graph_.dense[i];
     const auto found = dense_.find(tensor.data);
     if (found == dense_.end()) continue;
     Job& job = *found->second;

@@ -40,9 +40,10 @@ class KernelProducts {
   KernelProducts(const KernelProducts&) = delete;
   KernelProducts& operator=(const KernelProducts&) = delete;
 
-  // Lays each dense matrix that our kernels multiply out as they read it fastest, in its place.
-  // REQUIRES: the matrices are in memory as in the file; called once.
-  void LayOutDense();
+  // Lays each dense matrix that our kernels multiply out as they read it fastest, in its place: part
+  // `part` of `parts` of the work; threads may each do a part. REQUIRES: the matrices are in memory
+  // as in the file; all parts are done once, before the first product.
+  void LayOutDense(size_t part, size_t parts);
   // Whether all of a group's matrices have a kernel of ours.
   bool has(uint32_t group) const { return !groups_[group].empty(); }
   // The choice that the group's next products follow. REQUIRES: has(group), and what
