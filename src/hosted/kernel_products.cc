@@ -99,17 +99,17 @@ void MultiplyGroup(const Job& job, const std::byte* rows, const RowShare& share,
     activations[i] = to;
     out[i] = reinterpret_cast<float*>(ResultAt(*share.result, group[i])) + share.begin;
   }
-  job.kernel->multiply(
-      *job.kernel, {.rows = rows + static_cast<size_t>(share.begin) * job.row_bytes,
-                    .row_bytes = job.row_bytes,
-                    .n_in = job.n_in,
-                    .n_rows = share.end - share.begin,
-                    .activations = activations.data(),
-                    .out = out.data(),
-                    .n_tokens = static_cast<int64_t>(group.size()),
-                    .next = share.next,
-                    .next_bytes = share.next != nullptr ? job.row_bytes * size_t{kTile} : 0,
-                    .is_interleaved = job.is_interleaved});
+  job.kernel->multiply(*job.kernel,
+                       {.rows = rows + static_cast<size_t>(share.begin) * job.row_bytes,
+                        .row_bytes = job.row_bytes,
+                        .n_in = job.n_in,
+                        .n_rows = share.end - share.begin,
+                        .activations = activations.data(),
+                        .out = out.data(),
+                        .n_tokens = static_cast<int64_t>(group.size()),
+                        .next = share.next,
+                        .next_bytes = share.next != nullptr ? job.row_bytes * size_t{kTile} : 0,
+                        .is_interleaved = job.is_interleaved});
 }
 
 // Rows of plain floats, as the kernels take and give them.
@@ -137,10 +137,10 @@ void KernelProducts::Run(ggml_tensor* result, int thread, int n_threads, void* u
   const Job& job = *static_cast<const Job*>(userdata);
   const int64_t tiles = (job.n_out + kTile - 1) / kTile;
   RowShare share{.result = result,
-              .begin = tiles * thread / n_threads * kTile,
-              .end = std::min(tiles * (thread + 1) / n_threads * kTile, job.n_out),
-              .quantised = job.scratch->of(thread),
-              .next = nullptr};
+                 .begin = tiles * thread / n_threads * kTile,
+                 .end = std::min(tiles * (thread + 1) / n_threads * kTile, job.n_out),
+                 .quantised = job.scratch->of(thread),
+                 .next = nullptr};
   if (share.begin >= share.end) return;
   for (size_t p = 0; p < job.parts.size(); ++p) {
     const Job::Part& part = job.parts[p];
@@ -207,8 +207,8 @@ void KernelProducts::LayOutDense(size_t part, size_t parts) {
     if (found == dense_.end()) continue;
     Job& job = *found->second;
     scratch.resize(std::max(scratch.size(), static_cast<size_t>(kTile) * job.row_bytes));
-    job.kernel->interleave(
-        {.rows = tensor.data, .row_bytes = job.row_bytes, .n_rows = job.n_out}, scratch.data());
+    job.kernel->interleave({.rows = tensor.data, .row_bytes = job.row_bytes, .n_rows = job.n_out},
+                           scratch.data());
     job.is_interleaved = true;
     job.parts = {{.rows = tensor.data, .of = {}}};
   }
@@ -227,8 +227,8 @@ void KernelProducts::Choose(uint32_t group, const Routing& routing, const LeaseS
     job.parts.clear();
     for (size_t i = 0; i < leases.size(); ++i) {
       const Lease& lease = *leases.lease(i);
-      job.parts.push_back({.rows = lease.matrix(static_cast<Matrix>(m)),
-                           .of = rows_of[lease.key().expert.value]});
+      job.parts.push_back(
+          {.rows = lease.matrix(static_cast<Matrix>(m)), .of = rows_of[lease.key().expert.value]});
       CHECK(!job.parts.back().of.empty());
     }
   }

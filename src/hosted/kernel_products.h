@@ -3,7 +3,8 @@
 // graph becomes an operation of ours with the same sources and the same result:
 //
 //   GGML_OP_MUL_MAT     matrix [n_in, n_out], x [n_in, rows..] -> [n_out, rows..]
-//   GGML_OP_MUL_MAT_ID  the matrices of chosen experts, x [n_in, 1 or K, tokens] -> [n_out, K, tokens]
+//   GGML_OP_MUL_MAT_ID  the matrices of chosen experts, x [n_in, 1 or K, tokens] -> [n_out, K,
+//   tokens]
 //
 // The kernels read interleaved rows of dense matrices, and experts wherever they lie. A row of
 // activations has the same product whatever rows are beside it.
@@ -40,9 +41,9 @@ class KernelProducts {
   KernelProducts(const KernelProducts&) = delete;
   KernelProducts& operator=(const KernelProducts&) = delete;
 
-  // Lays each dense matrix that our kernels multiply out as they read it fastest, in its place: part
-  // `part` of `parts` of the work; threads may each do a part. REQUIRES: the matrices are in memory
-  // as in the file; all parts are done once, before the first product.
+  // Lays each dense matrix that our kernels multiply out as they read it fastest, in its place:
+  // part `part` of `parts` of the work; threads may each do a part. REQUIRES: the matrices are in
+  // memory as in the file; all parts are done once, before the first product.
   void LayOutDense(size_t part, size_t parts);
   // Whether all of a group's matrices have a kernel of ours.
   bool has(uint32_t group) const { return !groups_[group].empty(); }
@@ -64,10 +65,10 @@ class KernelProducts {
 
   const LearnedGraph& graph_;
   std::unique_ptr<Scratch> scratch_;
-  std::map<int, std::optional<ExpertKernel>> kernels_;      // by type; nullopt: none of ours
+  std::map<int, std::optional<ExpertKernel>> kernels_;  // by type; nullopt: none of ours
   std::deque<Job> jobs_;
-  std::vector<std::vector<Job*>> groups_;                   // [group][matrix]
-  std::unordered_map<const void*, Job*> dense_;             // by address
+  std::vector<std::vector<Job*>> groups_;        // [group][matrix]
+  std::unordered_map<const void*, Job*> dense_;  // by address
 };
 
 }  // namespace moestro

@@ -94,7 +94,7 @@ class LearningPass {
     ggml_op op = GGML_OP_NONE;
     const void* tensor = nullptr;
     std::vector<Source> sources = {};
-    uint32_t n_used = 0;           // for a product by chosen ids
+    uint32_t n_used = 0;          // for a product by chosen ids
     bool has_float_rows = false;  // for products: activations and result are rows of floats
   };
   // The uses of a tensor of the file.

@@ -32,6 +32,7 @@ EngineOptions Budget(double percent, const std::string& reader = "auto") {
   options.threads = 1;
   options.ctx = kContext;
   options.reader = reader;
+  options.repack = false;  // libllama's own products
   options.wrap_reader = PoisoningReader::Wrap;
   return options;
 }

@@ -97,6 +97,7 @@ TEST_P(HostedSlices, GiveTheBitsOfPlainLibllama) {
         options.threads = threads;
         options.ctx = kContext;
         options.reader = reader;
+        options.repack = false;  // libllama's own products
         options.wrap_reader = PoisoningReader::Wrap;
         const auto engine = OpenEngine(path_, options);
         ASSERT_TRUE(engine) << engine.error().message;
@@ -120,6 +121,7 @@ TEST_P(HostedSlices, ASkippedReadShows) {
   options.cache = CacheSize{.percent = 40.0};
   options.threads = 1;
   options.ctx = kContext;
+  options.repack = false;
   options.wrap_reader = [](std::unique_ptr<BlockReader> inner) {
     return PoisoningReader::Wrap(std::make_unique<SkippingReader>(std::move(inner)));
   };

@@ -282,7 +282,14 @@ std::string WriteZooModel(const std::filesystem::path& dir, std::string_view arc
   const std::string path = dir / Format("{}-{}-{}.gguf", arch, size.experts, size.expert_ff);
   llama_model_save_to_file(model, path.c_str());
   llama_model_free(model);
-  return path;
+  if (size.file_type == 0) return path;
+  const std::string quantised = path + ".quantised.gguf";
+  llama_model_quantize_params how = llama_model_quantize_default_params();
+  how.nthread = 1;
+  how.ftype = static_cast<llama_ftype>(size.file_type);
+  how.pure = true;
+  CHECK(llama_model_quantize(path.c_str(), quantised.c_str(), &how) == 0);
+  return quantised;
 }
 
 }  // namespace moestro

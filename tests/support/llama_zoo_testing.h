@@ -14,6 +14,8 @@ namespace moestro {
 struct ZooSize {
   uint32_t experts = 8;
   uint32_t expert_ff = 64;  // width of an expert; 128 values go in
+  // libllama's number of a quantised file type (llama_ftype); 0: as it is made, in F32.
+  int file_type = 0;
 };
 
 // Those that are made; docs/hosted.md lists the others with the reason.
