@@ -78,6 +78,7 @@ struct HostedEngine::Parts {
   uint32_t outputs = 0;              // of these, rows that want logits
   std::optional<HostedOrigin> origin = {};
   RunStats stats = {};
+  uint64_t chunks = 0;  // computed, since creation
 
   Parts(GgufFile opened, const EngineOptions& wanted)
       : file(std::move(opened)), options(wanted), stop(wanted.at_look) {}
@@ -313,6 +314,7 @@ Status HostedEngine::Parts::ComputeChunk(std::span<const BatchRow> part, size_t 
     kinds.push_back(row.kind);
     if (is_output) kinds_of_outputs.push_back(row.kind);
   }
+  ++chunks;
   protocol->BeginStep({});
   server->Begin(kinds, kinds_of_outputs);
   std::string thrown;
@@ -356,6 +358,7 @@ Status HostedEngine::Parts::RunStep(const Batch& batch, PhaseStats& phase, const
                                     const Interlude& interlude) {
   const ExpertCounts before = residency->stats();
   const double waited = server->wait_seconds();
+  const uint64_t chunks_before = chunks;
   const double start = SteadySeconds();
   const Status status = Compute(batch, sink, interlude);
   if (status) {
@@ -367,7 +370,10 @@ Status HostedEngine::Parts::RunStep(const Batch& batch, PhaseStats& phase, const
     sequences->Undo(batch);
   }
   ExpertCounts& of_experts = phase;
-  of_experts += residency->stats() - before;
+  const ExpertCounts did = residency->stats() - before;
+  of_experts += did;
+  // Keys and values are libllama's, and are not counted.
+  phase.touched_bytes += did.asked_bytes + (chunks - chunks_before) * model->whole_bytes();
   phase.seconds += SteadySeconds() - start;
   phase.wait_seconds += server->wait_seconds() - waited;
   return status;

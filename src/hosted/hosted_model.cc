@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <array>
 #include <span>
-#include <utility>
 
 #include "base/bytes.h"
 #include "base/system_limits.h"
@@ -187,9 +186,14 @@ bool HostedModel::has_states() const {
   return llama_model_is_recurrent(model_.get()) || llama_model_is_hybrid(model_.get());
 }
 
-uint64_t HostedModel::dense_bytes() const {
+uint64_t HostedModel::whole_bytes() const {
   uint64_t bytes = 0;
   for (const MappedTensor& tensor : graph_.dense) bytes += tensor.info->extent.length;
+  return bytes;
+}
+
+uint64_t HostedModel::dense_bytes() const {
+  uint64_t bytes = whole_bytes();
   for (const MappedTensor& table : graph_.tables) {
     if (!StaysInFile(table)) bytes += table.info->extent.length;
   }

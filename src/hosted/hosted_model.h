@@ -50,6 +50,7 @@ class HostedModel {
   uint64_t memory_bytes() const { return memory_bytes_; }
   uint64_t work_bytes() const { return work_bytes_; }
   uint64_t dense_bytes() const;  // bytes of the tensors that LoadDense() reads
+  uint64_t whole_bytes() const;  // of these: bytes that every chunk reads, tables left out
 
   // Puts memory at the addresses of every tensor without experts and reads the tensor there. Larger
   // tables stay in the file, because a token takes only one row of them; so do experts. kIo;
