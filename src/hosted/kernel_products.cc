@@ -115,8 +115,9 @@ void MultiplyGroup(const Job& job, const std::byte* rows, const RowShare& share,
 // Rows of plain floats, as the kernels take and give them.
 Status CheckRows(const ggml_tensor& product) {
   const ggml_tensor& x = *product.src[1];
-  const bool is_known = x.type == GGML_TYPE_F32 && x.nb[0] == sizeof(float) &&
-                        product.type == GGML_TYPE_F32 && product.nb[0] == sizeof(float);
+  const bool is_known = product.src[0]->view_src == nullptr && x.type == GGML_TYPE_F32 &&
+                        x.nb[0] == sizeof(float) && product.type == GGML_TYPE_F32 &&
+                        product.nb[0] == sizeof(float);
   if (is_known) return {};
   return Fail(Errc::kUnsupported, "{}: libllama multiplies it otherwise than it did before",
               static_cast<const char*>(product.src[0]->name));
