@@ -255,8 +255,18 @@ Status KernelProducts::Replace(ggml_tensor& product, uint32_t group, uint32_t ma
   return {};
 }
 
+// No other operation can read interleaved rows.
+Status KernelProducts::CheckOther(const ggml_tensor& node) const {
+  for (const ggml_tensor* source : node.src) {
+    if (source == nullptr || !dense_.contains(source->data)) continue;
+    return Fail(Errc::kUnsupported, "{}: libllama uses it otherwise than it did before",
+                static_cast<const char*>(source->name));
+  }
+  return {};
+}
+
 Status KernelProducts::ReplaceDense(ggml_tensor& node) {
-  if (node.op != GGML_OP_MUL_MAT) return {};
+  if (node.op != GGML_OP_MUL_MAT) return CheckOther(node);
   const auto found = dense_.find(node.src[0]->data);
   if (found == dense_.end()) return {};
   TRY_STATUS(CheckRows(node));

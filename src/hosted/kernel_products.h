@@ -52,14 +52,15 @@ class KernelProducts {
   void Choose(uint32_t group, const Routing& routing, const LeaseStream& leases);
   // Makes an expert's product ours. REQUIRES: the choice is made. kUnsupported: see ReplaceDense().
   Status Replace(ggml_tensor& product, uint32_t group, uint32_t matrix);
-  // The same for a product of a dense matrix; does nothing for other nodes. kUnsupported: the
-  // product has not the shape that was learned.
+  // The same for a product of a dense matrix; does nothing for nodes that read none of ours.
+  // kUnsupported: a matrix of ours is used otherwise than was learned.
   Status ReplaceDense(ggml_tensor& node);
 
  private:
   struct Job;
   struct Scratch;
   const ExpertKernel* KernelFor(int type);
+  Status CheckOther(const ggml_tensor& node) const;
   static void Run(ggml_tensor* result, int thread, int n_threads, void* userdata);
   void Become(ggml_tensor& node, Job& job) const;
 
