@@ -244,9 +244,7 @@ TEST_P(BothEngines, SayTheSame) {
   EXPECT_LT(difference, kTolerance * deviation);
 }
 
-INSTANTIATE_TEST_SUITE_P(NativeFamilies, BothEngines,
-                         testing::Values("dots1", "llama", "olmoe", "phimoe", "qwen2moe",
-                                         "qwen3moe"));
+INSTANTIATE_TEST_SUITE_P(NativeFamilies, BothEngines, testing::ValuesIn(TinyArchs()));
 
 }  // namespace
 }  // namespace moestro

@@ -17,7 +17,7 @@ struct Range {
 };
 
 // Hyperparameters as in the published configurations.
-const std::array<SynthShape, 6> kShapes = {{
+const auto kShapes = std::to_array<SynthShape>({
     {.name = "mixtral-8x7b",
      .arch = "llama",
      .layers = 32,
@@ -33,7 +33,8 @@ const std::array<SynthShape, 6> kShapes = {{
      .context = 32768,
      .orig_context = 0,
      .rope_base = 1e6F,
-     .rms_eps = 1e-5F},
+     .rms_eps = 1e-5F,
+     .billions = 46.7},
     {.name = "phi-3.5-moe",
      .arch = "phimoe",
      .layers = 32,
@@ -49,7 +50,8 @@ const std::array<SynthShape, 6> kShapes = {{
      .context = 131072,
      .orig_context = 4096,
      .rope_base = 1e4F,
-     .rms_eps = 1e-5F},
+     .rms_eps = 1e-5F,
+     .billions = 41.9},
     {.name = "qwen1.5-moe-a2.7b",
      .arch = "qwen2moe",
      .layers = 24,
@@ -65,7 +67,8 @@ const std::array<SynthShape, 6> kShapes = {{
      .context = 8192,
      .orig_context = 0,
      .rope_base = 1e6F,
-     .rms_eps = 1e-6F},
+     .rms_eps = 1e-6F,
+     .billions = 14.3},
     {.name = "olmoe-1b-7b",
      .arch = "olmoe",
      .layers = 16,
@@ -81,7 +84,8 @@ const std::array<SynthShape, 6> kShapes = {{
      .context = 4096,
      .orig_context = 0,
      .rope_base = 1e4F,
-     .rms_eps = 1e-5F},
+     .rms_eps = 1e-5F,
+     .billions = 6.92},
     {.name = "qwen3-30b-a3b",
      .arch = "qwen3moe",
      .layers = 48,
@@ -97,7 +101,8 @@ const std::array<SynthShape, 6> kShapes = {{
      .context = 32768,
      .orig_context = 0,
      .rope_base = 1e6F,
-     .rms_eps = 1e-6F},
+     .rms_eps = 1e-6F,
+     .billions = 30.5},
     {.name = "dots1-142b-a14b",
      .arch = "dots1",
      .layers = 62,
@@ -115,8 +120,9 @@ const std::array<SynthShape, 6> kShapes = {{
      .context = 32768,
      .orig_context = 0,
      .rope_base = 1e7F,
-     .rms_eps = 1e-5F},
-}};
+     .rms_eps = 1e-5F,
+     .billions = 142.8},
+});
 
 Status CheckSharedExpert(const SynthShape& s, const Family& family) {
   const bool wants_one = family.shared_expert != SharedExpert::kNone;

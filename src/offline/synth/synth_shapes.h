@@ -31,12 +31,12 @@ struct SynthShape {
   uint32_t orig_context = 0;  // context before rope scaling; 0 where it is not scaled
   float rope_base = 0;
   float rms_eps = 0;
+  double billions = 0;  // published number of weights, in 10^9; 0: a shape of the user's own
 
   uint64_t q_width() const { return uint64_t{heads} * head_dim; }
   uint64_t kv_width() const { return uint64_t{kv_heads} * head_dim; }
 };
 
-// mixtral-8x7b, phi-3.5-moe, qwen1.5-moe-a2.7b, olmoe-1b-7b, qwen3-30b-a3b, dots1-142b-a14b.
 std::span<const SynthShape> KnownShapes();
 
 // Fails with kUsage on an unknown name; the message lists the known ones.
