@@ -5,6 +5,7 @@
 #include <atomic>
 #include <cstddef>
 #include <set>
+#include <vector>
 
 #include "base/bytes.h"
 #include "base/log.h"
@@ -17,6 +18,13 @@
 #include "native/device_part.h"
 
 namespace moestro {
+namespace {
+
+uint64_t RouterBytes(const ModelSpec& spec) {
+  return LookAheadRouters::BytesFor(LookAheadRouters::Shape::Of(spec));
+}
+
+}  // namespace
 
 Result<std::unique_ptr<DensePart>> DensePart::Create(const OpenedModel& opened, StopSignal& stop,
                                                      UsedDevice* first) {
@@ -74,7 +82,8 @@ Status DensePart::Build(const ComputeDevice* there) {
                              LayerGraph::CellsFor(plan.n_cells, there != nullptr), backend));
   TRY(states_, StateStore::Allocate(opened_.remembers, plan.n_states));
   if (plan.look_ahead > 0) {
-    TRY(look_ahead_routers_, LookAheadRouters::Allocate(spec, backend));
+    TRY(look_ahead_routers_,
+        LookAheadRouters::Allocate(LookAheadRouters::Shape::Of(spec), backend));
   }
   tensors_ = TensorsByRole(weights_, opened_.model.weights);
   layers_ = LayerFormsOf(spec, tensors_);
@@ -104,7 +113,7 @@ void DensePart::AddTo(FixedBytes& fixed) const {
   const ModelSpec& spec = opened_.model.spec;
   const EnginePlan& plan = opened_.plan;
   const bool is_there = is_on_device();
-  const uint64_t routers = plan.look_ahead > 0 && !is_there ? LookAheadRouters::BytesFor(spec) : 0;
+  const uint64_t routers = plan.look_ahead > 0 && !is_there ? RouterBytes(spec) : 0;
   fixed.dense += weights_.host.set.bytes();
   fixed.kv += (is_there ? 0 : KvCache::BytesFor(opened_.remembers, plan.n_cells)) +
               StateStore::BytesFor(opened_.remembers, plan.n_states);
@@ -122,14 +131,18 @@ Status DensePart::Load(ReadQueue& queue, Team& team, const Progress& report, Kno
       weights_, queue, team, [&](uint64_t done, uint64_t total) { report("loading", done, total); },
       is_wanted ? &sum : nullptr));
   if (is_wanted) known.dense_sum = sum.load();
-  if (opened_.plan.look_ahead > 0) TRY_STATUS(look_ahead_routers_.Fill(tensors_));
-  return {};
+  if (opened_.plan.look_ahead == 0) return {};
+  std::vector<const ggml_tensor*> routers;
+  for (const LayerTensors& layer : tensors_.layers) {
+    if (layer.router != nullptr) routers.push_back(layer.router);
+  }
+  return look_ahead_routers_.Fill(routers);
 }
 
 // Both are bound by memory bandwidth, so bytes tell.
 double DensePart::look_ahead_share() const {
   const double routers =
-      opened_.plan.look_ahead * static_cast<double>(LookAheadRouters::BytesFor(opened_.model.spec));
+      opened_.plan.look_ahead * static_cast<double>(RouterBytes(opened_.model.spec));
   return routers / (routers + static_cast<double>(opened_.model.weights.dense_bytes()));
 }
 
@@ -138,7 +151,7 @@ uint64_t DensePart::BytesOn(const ComputeDevice& there) const {
   const ModelSpec& spec = opened_.model.spec;
   const EnginePlan& plan = opened_.plan;
   ggml_backend_t backend = there.backend();
-  const uint64_t routers = plan.look_ahead > 0 ? LookAheadRouters::BytesFor(spec) : 0;
+  const uint64_t routers = plan.look_ahead > 0 ? RouterBytes(spec) : 0;
   const uint32_t cells = LayerGraph::CellsFor(plan.n_cells, true);
   const uint64_t pairs = uint64_t{plan.chunk} * spec.router.n_used;
   return weights_.device.set.bytes() + KvCache::BytesFor(opened_.remembers, cells, backend) +

@@ -12,33 +12,44 @@
 #include <ggml.h>
 
 #include <cstdint>
+#include <span>
 
 #include "base/result.h"
 #include "core/model_spec.h"
 #include "device/backend_buffer.h"
-#include "forward/dense/tensors.h"
 
 namespace moestro {
 
 class LookAheadRouters {
  public:
-  static uint64_t BytesFor(const ModelSpec& spec);
-  // On the device of `backend`; null: in memory. kNoMemory. REQUIRES: routers are [n_embd,
-  // n_expert] in every layer.
-  static Result<LookAheadRouters> Allocate(const ModelSpec& spec, ggml_backend_t backend = nullptr);
-  // Copies the routers of `tensors`. REQUIRES: they are loaded. kDevice.
-  Status Fill(const ModelTensors& tensors);
+  // Routers are [n_embd, n_expert] in every layer with experts.
+  struct Shape {
+    int64_t n_embd = 0;
+    int64_t n_expert = 0;
+    uint32_t layers = 0;  // with experts
+
+    static Shape Of(const ModelSpec& spec) {
+      return {.n_embd = spec.n_embd,
+              .n_expert = spec.router.n_expert,
+              .layers = spec.n_expert_layers()};
+    }
+  };
+  static uint64_t BytesFor(const Shape& shape);
+  // On the device of `backend`; null: in memory. kNoMemory.
+  static Result<LookAheadRouters> Allocate(const Shape& shape, ggml_backend_t backend = nullptr);
+  // Copies the routers, [layers with experts]; null: the layer's logits will be 0. REQUIRES: they
+  // are loaded. kDevice.
+  Status Fill(std::span<const ggml_tensor* const> routers);
 
   // The routers of `layers` layers with experts from the `first` such layer on:
   // [n_embd, layers * n_expert].
   ggml_tensor* Stack(ggml_context* ctx, uint32_t first, uint32_t layers) const;
 
  private:
+  Shape shape_;
   BackendBuffer buffer_;
   ggml_context_ptr context_;
   ggml_tensor* all_ = nullptr;  // [n_embd, layers * n_expert]
-  int64_t n_embd_ = 0;
-  int64_t n_expert_ = 0;
 };
 
 }  // namespace moestro
