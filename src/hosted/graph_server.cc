@@ -20,9 +20,10 @@ GraphServer::GraphServer(const Parts& parts, GraphHooks& hooks)
   hooks_.aborts = [this] { return error_.has_value() || parts_.stop.is_requested(); };
 }
 
-void GraphServer::Begin(std::span<const RowKind> kinds, std::span<const RowKind> kinds_of_outputs) {
-  kinds_.assign(kinds.begin(), kinds.end());
-  kinds_of_outputs_.assign(kinds_of_outputs.begin(), kinds_of_outputs.end());
+void GraphServer::Begin(const Rows& rows) {
+  kinds_.assign(rows.kinds.begin(), rows.kinds.end());
+  kinds_of_outputs_.assign(rows.kinds_of_outputs.begin(), rows.kinds_of_outputs.end());
+  look_ahead_ = rows.look_ahead;
   error_.reset();
   BeginGraph();
 }
@@ -145,9 +146,12 @@ Status GraphServer::Serve(uint32_t group, const ggml_tensor& ids) {
   TRY(Routing routing, RoutingOf(group, ids));
   const std::span<const RowKind> kinds = KindsOf(routing.n_tokens);
   const ExpertLayerId layer{static_cast<uint16_t>(group)};
-  if (parts_.watchers.route) parts_.watchers.route({layer, routing, kinds, {}, {}, false});
-  const LayerPlan plan = parts_.protocol.AfterRouting(
-      {.layer = layer, .routing = routing, .kinds = kinds, .predicted = {}});
+  TRY(const RoutedAhead ahead, LookAhead(group, ids));
+  if (parts_.watchers.route) {
+    parts_.watchers.route({layer, routing, kinds, ahead.experts, ahead.weights, false});
+  }
+  const LayerPlan plan =
+      parts_.protocol.AfterRouting({layer, routing, kinds, ahead.experts, ahead.weights});
   its.leases = LeaseStream(parts_.residency, plan);
   its.leases.Advance();
   parts_.protocol.Prefetch();
@@ -159,6 +163,14 @@ Status GraphServer::Serve(uint32_t group, const ggml_tensor& ids) {
   }
   if (parts_.watchers.plan) parts_.watchers.plan(plan);
   return {};
+}
+
+Result<RoutedAhead> GraphServer::LookAhead(uint32_t group, const ggml_tensor& ids) {
+  if (parts_.early == nullptr || look_ahead_ == 0) return RoutedAhead();
+  const double start = parts_.clock();
+  Result<RoutedAhead> ahead = parts_.early->Choose(group, ids, look_ahead_);
+  look_ahead_seconds_ += parts_.clock() - start;
+  return ahead;
 }
 
 Status GraphServer::WaitFor(LeaseStream& leases) {

@@ -24,6 +24,7 @@
 #include "core/batch.h"
 #include "decide/layer/layer_protocol.h"
 #include "engine/watchers.h"
+#include "hosted/early_routers.h"
 #include "hosted/kernel_products.h"
 #include "hosted/learned_graph.h"
 #include "hosted/slot_products.h"
@@ -40,6 +41,7 @@ class GraphServer {
     Residency& residency;
     SlotProducts& products;
     KernelProducts* kernels = nullptr;  // may be null: libllama's products stay
+    EarlyRouters* early = nullptr;      // may be null: no router is evaluated ahead
     LayerProtocol& protocol;
     const Watchers& watchers;
     StopSignal& stop;
@@ -51,14 +53,21 @@ class GraphServer {
   GraphServer(const GraphServer&) = delete;
   GraphServer& operator=(const GraphServer&) = delete;
 
-  // The graphs of one llama_decode() begin. `kinds`: [rows]. In the last layers libllama may
-  // compute only the rows that want logits: `kinds_of_outputs`.
-  void Begin(std::span<const RowKind> kinds, std::span<const RowKind> kinds_of_outputs);
+  // One llama_decode()'s rows.
+  struct Rows {
+    std::span<const RowKind> kinds;  // [rows]
+    // In the last layers libllama may compute only the rows that want logits.
+    std::span<const RowKind> kinds_of_outputs;
+    uint32_t look_ahead = 0;  // layers whose routers are evaluated ahead
+  };
+  // The graphs of one llama_decode() begin.
+  void Begin(const Rows& rows);
   // The graphs have ended. Returns their error, for any result of llama_decode(): an error of
   // reading; kInterrupted; kUnsupported: the graph differs from the learned graph.
   Status End();
 
-  double wait_seconds() const { return wait_seconds_; }  // for reads, since creation
+  double wait_seconds() const { return wait_seconds_; }              // for reads, since creation
+  double look_ahead_seconds() const { return look_ahead_seconds_; }  // of early routers, the same
 
  private:
   bool OnNode(ggml_tensor& node, bool asks);
@@ -72,6 +81,7 @@ class GraphServer {
   Status Serve(uint32_t group, const ggml_tensor& ids);
   Result<Routing> RoutingOf(uint32_t group, const ggml_tensor& ids) const;
   std::span<const RowKind> KindsOf(uint32_t rows) const;
+  Result<RoutedAhead> LookAhead(uint32_t group, const ggml_tensor& ids);
   Status WaitFor(LeaseStream& leases);
   void EndGroups();
 
@@ -86,6 +96,7 @@ class GraphServer {
   std::map<std::string, std::vector<uint32_t>, std::less<>> groups_of_;  // by name of ids, in order
   std::vector<RowKind> kinds_;
   std::vector<RowKind> kinds_of_outputs_;
+  uint32_t look_ahead_ = 0;
   // State of the graph under way.
   std::vector<Group> groups_;
   // how often each of these names has been seen
@@ -94,6 +105,7 @@ class GraphServer {
   std::optional<std::pair<const ggml_tensor*, uint32_t>> awaited_;
   std::optional<Error> error_;
   double wait_seconds_ = 0.0;
+  double look_ahead_seconds_ = 0.0;
 };
 
 }  // namespace moestro

@@ -21,6 +21,7 @@
 #include "engine/option_table.h"
 #include "engine/plan/io_depth.h"
 #include "engine/plan/memory_plan.h"
+#include "hosted/early_routers.h"
 #include "hosted/graph_server.h"
 #include "hosted/hosted_file.h"
 #include "hosted/hosted_model.h"
@@ -67,7 +68,9 @@ struct HostedEngine::Parts {
   std::optional<SlotProducts> products = {};
   std::optional<KernelProducts> kernels = {};
   std::optional<PrefetchPlanner> planner = {};
+  bool predicts = false;
   std::optional<PrefetchedExperts> prefetched = {};
+  std::optional<EarlyRouters> early = {};
   std::optional<LayerProtocol> protocol = {};
   Watchers watchers = {};
   std::optional<GraphServer> server = {};
@@ -87,7 +90,8 @@ struct HostedEngine::Parts {
   Status PlanSlots();
   Status FindFacts(const MemoryPlan& memory, uint32_t n_ctx);
   Status Load();
-  Status Decide(const PredictorChoice& choice);
+  Status Decide();
+  uint64_t EarlyRouterBytes() const;
   Status LookAtFiles();
   void BeginSequence();
   void Report(const char* what, uint64_t done, uint64_t total) const {
@@ -135,6 +139,7 @@ Status HostedEngine::Parts::OpenModel() {
   TRY_STATUS(watch.Look());
   facts.chunk = chunk;
   catalog = CatalogOf(model->graph().groups);
+  facts.max_look_ahead = std::min(options.prefetch, EarlyRouters::MostAhead(model->graph()));
   origin.emplace(file, *model);
   sequences.emplace(model->memory(), model->has_states(), n_blocks, states);
   return {};
@@ -149,7 +154,7 @@ Status HostedEngine::Parts::PlanSlots() {
   TRY(PlannedMemory planned, PlanMemory(options, catalog, std::max(reader->block(), kPlannedBlock),
                                         shape.n_used * model->graph().most_open,
                                         {.dense = model->dense_bytes(),
-                                         .work = model->work_bytes(),
+                                         .work = model->work_bytes() + EarlyRouterBytes(),
                                          .threads = ResolveThreads(options.threads),
                                          .n_vocab = model->n_vocab()}));
   slots = planned.slots;
@@ -215,15 +220,21 @@ Status HostedEngine::Parts::Load() {
     residency->Populate(part, parts);
     if (kernels) kernels->LayOutDense(part, parts);
   }));
-  TRY(const PredictorChoice choice, HostedPredictor(options, facts.id, file.paths().front()));
-  return Decide(choice);
+  if (facts.max_look_ahead > 0) {
+    TRY(early, EarlyRouters::Create(model->graph(), *cpu));
+  }
+  return Decide();
+}
+
+uint64_t HostedEngine::Parts::EarlyRouterBytes() const {
+  return facts.max_look_ahead > 0 ? EarlyRouters::BytesFor(model->graph()) : 0;
 }
 
 // The decisions of every layer, as the native engine and the simulator make them.
-Status HostedEngine::Parts::Decide(const PredictorChoice& choice) {
-  const bool predicts = choice.name != "none" && facts.id.shape.n_layer > 1;
+Status HostedEngine::Parts::Decide() {
+  TRY(const PredictorChoice choice, HostedPredictor(options, facts, file.paths().front()));
+  predicts = choice.name != "none";
   TRY(std::unique_ptr<Predictor> predictor, MakePredictor(choice));
-  facts.max_look_ahead = 0;  // routers are not evaluated ahead
   planner.emplace(
       std::move(predictor),
       PredictorShape{.moe = facts.id.shape, .depth = predicts ? std::max(options.prefetch, 1U) : 1},
@@ -237,6 +248,7 @@ Status HostedEngine::Parts::Decide(const PredictorChoice& choice) {
                                     .residency = *residency,
                                     .products = *products,
                                     .kernels = kernels ? &*kernels : nullptr,
+                                    .early = early ? &*early : nullptr,
                                     .protocol = *protocol,
                                     .watchers = watchers,
                                     .stop = stop,
@@ -276,7 +288,9 @@ Status HostedEngine::Parts::Compute(const Batch& batch, const LogitsSink& sink,
                                     const Interlude& interlude) {
   const bool is_prompt = !batch.has_decode_rows();
   const ExpertCounts before = residency->stats();
+  const double looked = server->look_ahead_seconds();
   const double start = options.clock();
+  protocol->BeginStep({});
   for (size_t first = 0; first < batch.size();) {
     if (first > 0 && is_prompt && interlude.is_due && interlude.is_due()) {
       TRY_STATUS(interlude.run());
@@ -290,7 +304,8 @@ Status HostedEngine::Parts::Compute(const Batch& batch, const LogitsSink& sink,
   const ExpertCounts did = residency->stats() - before;
   planner->StepDone({.seconds = options.clock() - start,
                      .demand_seconds = did.demand_seconds,
-                     .demand_reads = did.misses});
+                     .demand_reads = did.misses,
+                     .look_ahead_seconds = server->look_ahead_seconds() - looked});
   return {};
 }
 
@@ -315,8 +330,10 @@ Status HostedEngine::Parts::ComputeChunk(std::span<const BatchRow> part, size_t 
     if (is_output) kinds_of_outputs.push_back(row.kind);
   }
   ++chunks;
-  protocol->BeginStep({});
-  server->Begin(kinds, kinds_of_outputs);
+  const bool decodes = std::ranges::contains(kinds, RowKind::kDecode);
+  server->Begin({.kinds = kinds,
+                 .kinds_of_outputs = kinds_of_outputs,
+                 .look_ahead = std::max(decodes ? planner->look_ahead() : 0, watchers.look_ahead)});
   std::string thrown;
   const int32_t code = Caught([&] { return llama_decode(model->context(), batch); },
                               [&](std::string_view why) {
@@ -436,7 +453,11 @@ RunStats& HostedEngine::stats() { return parts_->stats; }
 Watchers& HostedEngine::watchers() { return parts_->watchers; }
 void HostedEngine::RequestStop() { parts_->stop.Request(); }
 void HostedEngine::SetProgress(Progress progress) { parts_->progress = std::move(progress); }
-EngineLearned HostedEngine::learned() const { return {.predictions = {}}; }
+EngineLearned HostedEngine::learned() const {
+  EngineLearned learned;
+  if (parts_->predicts) learned.predictions = parts_->planner->scores();
+  return learned;
+}
 std::span<const std::vector<ExpertId>> HostedEngine::widened() const { return {}; }
 Sequence HostedEngine::NewSequence() { return {*parts_->sequences, parts_->sequences->New()}; }
 Engine::KvRoom HostedEngine::kv_room() const { return parts_->sequences->room(); }

@@ -39,14 +39,15 @@ Result<uint32_t> HostedContext(const GgufFile& file, const EngineOptions& option
   return Fail(Errc::kInvalidRequest, "a context of 0 tokens holds no prompt; set --ctx");
 }
 
-// The predictor's name; routers ahead cannot be evaluated in libllama's graph.
-Result<PredictorChoice> HostedPredictor(const EngineOptions& options, const ModelId& id,
+Result<PredictorChoice> HostedPredictor(const EngineOptions& options, const EngineFacts& facts,
                                         const std::string& model) {
   TRY_STATUS(CheckPredictorName(options.predictor));
   PredictorChoice choice{.name = options.predictor};
-  if (options.prefetch == 0 || choice.name == "next-router") choice.name = "none";
+  const bool is_blind = choice.name == "next-router" && facts.max_look_ahead == 0;
+  if (options.prefetch == 0 || facts.id.shape.n_layer < 2 || is_blind) choice.name = "none";
   if (choice.name != "paths") return choice;
-  TRY(choice.paths, ReadPathsFor(id, options.paths.empty() ? PathsBeside(model) : options.paths));
+  TRY(choice.paths,
+      ReadPathsFor(facts.id, options.paths.empty() ? PathsBeside(model) : options.paths));
   return choice;
 }
 

@@ -7,9 +7,13 @@
 namespace moestro {
 namespace {
 
-const ggml_tensor* BaseOf(const ggml_tensor* tensor) {
-  while (tensor->view_src != nullptr) tensor = tensor->view_src;
-  return tensor;
+// The router of a product by chosen ids. The product reads the router's input, too, so the input
+// is in memory until then.
+std::optional<RouterTensors> RouterOf(const ggml_tensor& product) {
+  const std::optional<RouterNodes> nodes = FindRouter(*product.src[2]);
+  const bool is_kept = nodes && BaseOf(nodes->input) == BaseOf(product.src[1]);
+  if (!is_kept) return std::nullopt;
+  return nodes->tensors;
 }
 
 }  // namespace
@@ -30,7 +34,10 @@ void LearningPass::See(const ggml_tensor* node) {
   for (const ggml_tensor* source : node->src) {
     if (source != nullptr) seen.sources.push_back(SourceOf(source));
   }
-  if (node->op == GGML_OP_MUL_MAT_ID) seen.n_used = static_cast<uint32_t>(node->src[2]->ne[0]);
+  if (node->op == GGML_OP_MUL_MAT_ID) {
+    seen.n_used = static_cast<uint32_t>(node->src[2]->ne[0]);
+    seen.router = RouterOf(*node);
+  }
   if (node->op == GGML_OP_MUL_MAT) {
     const ggml_tensor& x = *node->src[1];
     seen.has_float_rows =
@@ -115,7 +122,10 @@ Result<std::vector<ExpertGroup>> LearningPass::GroupsOfGraph(uint32_t& most_open
     auto group = std::ranges::find(found, ids->name, [](const Found& f) { return f.group.ids; });
     if (group == found.end()) {
       const auto n_expert = static_cast<uint32_t>(node.sources[0].info->ne[2]);
-      found.push_back({.group = {.ids = ids->name, .n_expert = n_expert, .n_used = node.n_used},
+      found.push_back({.group = {.ids = ids->name,
+                                 .n_expert = n_expert,
+                                 .n_used = node.n_used,
+                                 .router = node.router},
                        .at = static_cast<size_t>(ids - nodes_.begin())});
       group = found.end() - 1;
     }

@@ -9,10 +9,12 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "base/result.h"
+#include "hosted/router_nodes.h"
 #include "model/gguf_file.h"
 
 namespace moestro {
@@ -40,6 +42,8 @@ struct ExpertGroup {
   uint32_t n_used = 0;                      // K
   uint32_t n_products = 0;                  // products by chosen ids in a graph
   std::vector<MappedTensor> matrices = {};  // of all experts one after the other, each once
+  // The router, if it has a known form and its input is still in memory when the ids are computed.
+  std::optional<RouterTensors> router = {};
 };
 
 struct LearnedGraph {
@@ -94,7 +98,8 @@ class LearningPass {
     ggml_op op = GGML_OP_NONE;
     const void* tensor = nullptr;
     std::vector<Source> sources = {};
-    uint32_t n_used = 0;          // for a product by chosen ids
+    uint32_t n_used = 0;                       // for a product by chosen ids
+    std::optional<RouterTensors> router = {};  // the same; of its ids
     bool has_float_rows = false;  // for products: activations and result are rows of floats
   };
   // The uses of a tensor of the file.

@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: MIT
+// The routers of later layers, evaluated on the input of an earlier layer's router while libllama's
+// graph stands still. Only for predictions: libllama's own routers choose.
+// Source: HOBBIT's look-ahead, as in decide/ahead/predictors/next_router.cc.
+//
+// Thread rule: the engine thread, while libllama computes nothing.
+#pragma once
+
+#include <ggml.h>
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "base/result.h"
+#include "device/cpu_device.h"
+#include "device/graph_arena.h"
+#include "device/look_ahead.h"
+#include "engine/watchers.h"
+#include "hosted/learned_graph.h"
+
+namespace moestro {
+
+class EarlyRouters {
+ public:
+  // How many layers at most can be looked ahead from some layer: 0 if routers are not of the form
+  // that is known (hosted/router_nodes.h).
+  static uint32_t MostAhead(const LearnedGraph& graph);
+  static uint64_t BytesFor(const LearnedGraph& graph);
+  // The graph and the device must outlive this. kNoMemory. REQUIRES: MostAhead() > 0, and the
+  // model's dense part is loaded.
+  static Result<EarlyRouters> Create(const LearnedGraph& graph, CpuDevice& cpu);
+
+  // What the routers of the next `layers` groups choose on the input of this group's router, which
+  // has just computed `ids`: [distance - 1][row][K]. Distances end at the first router of another
+  // form or K; none if this group's input is not known. kNoMemory.
+  Result<RoutedAhead> Choose(uint32_t group, const ggml_tensor& ids, uint32_t layers);
+
+ private:
+  EarlyRouters(const LearnedGraph& graph, CpuDevice& cpu, LookAheadRouters routers);
+  uint32_t Ahead(uint32_t group, uint32_t layers) const;
+  void Choose(uint32_t group, std::span<float> logits, RoutedAhead& ahead) const;
+
+  const LearnedGraph* graph_;
+  LookAheadRouters routers_;
+  GraphArena arena_;
+  std::vector<float> logits_;  // scratch
+};
+
+}  // namespace moestro
