@@ -24,7 +24,7 @@ namespace moestro {
 namespace {
 
 // How long OpenMP threads spin between two pieces of work before they sleep: 30 to 100 us, as our
-// own do (forward/experts/spin.h). libgomp's default holds a core for 12 ms, during which threads
+// own do (base/spin.h). libgomp's default holds a core for 12 ms, during which threads
 // that read from disk, and other programs, starve; sleeping at once makes small graphs several
 // times slower. Beside one busy program per core, 20000 gave 13 to 50 % of the quiet speed and 2000
 // gives 35 to 55; quiet, they are alike (Qwen3-30B's shape, bench).

@@ -18,6 +18,10 @@ GraphServer::GraphServer(const Parts& parts, GraphHooks& hooks)
   }
   hooks_.on_node = [this](ggml_tensor* node, bool asks) { return OnNode(*node, asks); };
   hooks_.aborts = [this] { return error_.has_value() || parts_.stop.is_requested(); };
+  if (parts_.kernels == nullptr) return;
+  parts_.kernels->SetReads({.advance = [this] { parts_.residency.Pump(); },
+                            .is_ended = [this] { return is_ended(); },
+                            .wait_briefly = [this] { WaitBriefly(); }});
 }
 
 void GraphServer::Begin(const Rows& rows) {
@@ -138,6 +142,7 @@ Result<Routing> GraphServer::RoutingOf(uint32_t group, const ggml_tensor& ids) c
 }
 
 Status GraphServer::Serve(uint32_t group, const ggml_tensor& ids) {
+  parts_.residency.Pump();  // what has landed meanwhile is there
   EndGroups();
   if (parts_.layer_begins) TRY_STATUS(parts_.layer_begins());
   Group& its = groups_[group];
@@ -152,13 +157,14 @@ Status GraphServer::Serve(uint32_t group, const ggml_tensor& ids) {
   }
   const LayerPlan plan =
       parts_.protocol.AfterRouting({layer, routing, kinds, ahead.experts, ahead.weights});
-  its.leases = LeaseStream(parts_.residency, plan);
+  its.leases = LeaseStream(parts_.residency, plan);  // absent experts start to be read
   its.leases.Advance();
-  parts_.protocol.Prefetch();
-  TRY_STATUS(WaitFor(its.leases));
+  parts_.protocol.Prefetch();  // later layers' are read behind them
   if (is_ours(group)) {
+    TRY_STATUS(WaitFor(its.leases, Until::kTaken));
     parts_.kernels->Choose(group, routing, its.leases);
   } else {
+    TRY_STATUS(WaitFor(its.leases, Until::kComplete));
     parts_.products.Choose(group, ids, routing, its.leases);
   }
   if (parts_.watchers.plan) parts_.watchers.plan(plan);
@@ -173,29 +179,39 @@ Result<RoutedAhead> GraphServer::LookAhead(uint32_t group, const ggml_tensor& id
   return ahead;
 }
 
-Status GraphServer::WaitFor(LeaseStream& leases) {
+// Errors of reads end the graph, and so do requests to stop.
+bool GraphServer::is_ended() {
+  if (auto error = parts_.residency.TakeError(); error && !error_) error_ = std::move(error);
+  return error_.has_value() || parts_.stop.is_requested();
+}
+
+void GraphServer::WaitBriefly() {
   const double start = parts_.clock();
+  parts_.residency.WaitBriefly();
+  wait_seconds_ += parts_.clock() - start;
+}
+
+Status GraphServer::WaitFor(LeaseStream& leases, Until until) {
   const auto is_missing = [&] {
     if (!leases.all_taken()) return true;
+    if (until == Until::kTaken) return false;
     for (size_t i = 0; i < leases.size(); ++i) {
       if (!leases.lease(i)->is_complete()) return true;
     }
     return false;
   };
-  Status status;
-  while (status && is_missing()) {
-    if (parts_.stop.is_requested()) {
-      status = Fail(Errc::kInterrupted, "stopped on request");
-    } else if (parts_.residency.idle() && !leases.all_taken()) {
-      status = Fail(Errc::kNoMemory, "a layer's experts have no room together; raise --ram");
-    } else {
-      parts_.residency.WaitBriefly();
-      leases.Advance();
+  while (is_missing()) {
+    if (is_ended()) {
+      if (error_) return std::unexpected(*error_);
+      return Fail(Errc::kInterrupted, "stopped on request");
     }
-    if (auto error = parts_.residency.TakeError()) status = std::unexpected(*std::move(error));
+    if (parts_.residency.idle() && !leases.all_taken()) {
+      return Fail(Errc::kNoMemory, "a layer's experts have no room together; raise --ram");
+    }
+    WaitBriefly();
+    leases.Advance();
   }
-  wait_seconds_ += parts_.clock() - start;
-  return status;
+  return {};
 }
 
 }  // namespace moestro

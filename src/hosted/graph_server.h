@@ -4,9 +4,11 @@
 // two halves (forward/step.cc), with the same decisions.
 //
 //   ask(ids)       the graph stops after this node
-//   ids computed   routing -> plan -> leases; absent experts are read and waited for
+//   ids computed   routing -> plan -> leases; absent experts start to be read
 //   ask(product)   the choice of its experts was served in this graph, else an error; the product
 //                  is led to the slots
+//   product        waits for its experts one after the other, if the kernels are ours; for
+//                  libllama's own product all of them were waited for when the ids were computed
 //
 // Thread rule: the engine thread, within llama_decode().
 #pragma once
@@ -70,6 +72,11 @@ class GraphServer {
   double look_ahead_seconds() const { return look_ahead_seconds_; }  // of early routers, the same
 
  private:
+  struct Group {
+    bool is_served = false;
+    uint32_t products_left = 0;
+    LeaseStream leases = {};
+  };
   bool OnNode(ggml_tensor& node, bool asks);
   bool Ask(ggml_tensor& node);
   void BeginGraph();
@@ -82,14 +89,11 @@ class GraphServer {
   Result<Routing> RoutingOf(uint32_t group, const ggml_tensor& ids) const;
   std::span<const RowKind> KindsOf(uint32_t rows) const;
   Result<RoutedAhead> LookAhead(uint32_t group, const ggml_tensor& ids);
-  Status WaitFor(LeaseStream& leases);
+  bool is_ended();
+  void WaitBriefly();
+  enum class Until : uint8_t { kTaken, kComplete };
+  Status WaitFor(LeaseStream& leases, Until until);
   void EndGroups();
-
-  struct Group {
-    bool is_served = false;
-    uint32_t products_left = 0;
-    LeaseStream leases = {};
-  };
 
   Parts parts_;
   GraphHooks& hooks_;

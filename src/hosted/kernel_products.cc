@@ -3,10 +3,13 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <cstring>
 #include <new>
+#include <utility>
 
 #include "base/check.h"
+#include "base/spin.h"
 
 namespace moestro {
 namespace {
@@ -29,7 +32,8 @@ struct RowAt {
 struct KernelProducts::Job {
   struct Part {
     const std::byte* rows = nullptr;
-    std::vector<RowAt> of;  // rows that it is multiplied with; empty: all of the node's
+    std::vector<RowAt> of = {};    // rows that it is multiplied with; empty: all of the node's
+    const Lease* lease = nullptr;  // of an expert, which may still be on its way; null: dense
   };
   const ExpertKernel* kernel = nullptr;
   Scratch* scratch = nullptr;
@@ -37,11 +41,18 @@ struct KernelProducts::Job {
   int64_t n_out = 0;
   size_t row_bytes = 0;
   bool is_interleaved = false;
+  Matrix matrix = Matrix::kGate;  // of an expert
   std::vector<Part> parts = {};
+  // So many parts have landed; kEnded: nothing more is computed. Written by the engine thread.
+  std::unique_ptr<std::atomic<size_t>> landed = std::make_unique<std::atomic<size_t>>(0);
+  static constexpr size_t kEnded = SIZE_MAX;
+
+  bool WaitFor(size_t part, bool is_engine_thread);
 };
 
-// Quantised activations, kGroup rows for each thread.
+// Quantised activations, kGroup rows for each thread; and the reads.
 struct KernelProducts::Scratch {
+  Reads reads = {};
   struct Free {
     void operator()(std::byte* bytes) const { ::operator delete[](bytes, kAlignment); }
   };
@@ -132,18 +143,44 @@ RowAt NthRow(const ggml_tensor& result, int64_t n) {
 
 }  // namespace
 
+// False: nothing more is to be computed, or has been read.
+bool KernelProducts::Job::WaitFor(size_t part, bool is_engine_thread) {
+  if (!is_engine_thread) {
+    WaitUntil(*landed, [part](size_t n) { return n > part; });
+    return landed->load(std::memory_order_acquire) != kEnded;
+  }
+  const Reads& reads = scratch->reads;
+  if (reads.advance) reads.advance();
+  const size_t before = landed->load(std::memory_order_relaxed);
+  size_t n = before;
+  const auto move_on = [&] {
+    while (n < parts.size() && (parts[n].lease == nullptr || parts[n].lease->landed(matrix))) ++n;
+    return n > part;
+  };
+  bool goes_on = true;
+  while (!move_on() && (goes_on = !reads.is_ended())) reads.wait_briefly();
+  if (!goes_on) n = kEnded;
+  if (n == before) return true;
+  landed->store(n, std::memory_order_release);
+  landed->notify_all();
+  return goes_on;
+}
+
 // Each thread takes a share of the rows of every part, in whole tiles, and quantises the
-// activations for itself: threads do not wait for each other within a node.
+// activations for itself: threads wait for bytes within a node, and not for each other.
 void KernelProducts::Run(ggml_tensor* result, int thread, int n_threads, void* userdata) {
-  const Job& job = *static_cast<const Job*>(userdata);
+  Job& job = *static_cast<Job*>(userdata);
   const int64_t tiles = (job.n_out + kTile - 1) / kTile;
   RowShare share{.result = result,
                  .begin = tiles * thread / n_threads * kTile,
                  .end = std::min(tiles * (thread + 1) / n_threads * kTile, job.n_out),
                  .quantised = job.scratch->of(thread),
                  .next = nullptr};
-  if (share.begin >= share.end) return;
+  const bool has_share = share.begin < share.end;
+  if (!has_share && thread != 0) return;
   for (size_t p = 0; p < job.parts.size(); ++p) {
+    if (!job.WaitFor(p, thread == 0)) return;
+    if (!has_share) continue;
     const Job::Part& part = job.parts[p];
     share.next = p + 1 < job.parts.size()
                      ? job.parts[p + 1].rows + static_cast<size_t>(share.begin) * job.row_bytes
@@ -200,6 +237,8 @@ KernelProducts::KernelProducts(const LearnedGraph& graph, uint32_t threads)
 
 KernelProducts::~KernelProducts() = default;
 
+void KernelProducts::SetReads(Reads reads) { scratch_->reads = std::move(reads); }
+
 void KernelProducts::LayOutDense(size_t part, size_t parts) {
   std::vector<std::byte> scratch;
   for (size_t i = part; i < graph_.dense.size(); i += parts) {
@@ -211,7 +250,8 @@ void KernelProducts::LayOutDense(size_t part, size_t parts) {
     job.kernel->interleave({.rows = tensor.data, .row_bytes = job.row_bytes, .n_rows = job.n_out},
                            scratch.data());
     job.is_interleaved = true;
-    job.parts = {{.rows = tensor.data, .of = {}}};
+    job.parts = {{.rows = tensor.data}};
+    job.landed->store(1, std::memory_order_relaxed);
   }
 }
 
@@ -226,10 +266,13 @@ void KernelProducts::Choose(uint32_t group, const Routing& routing, const LeaseS
   for (size_t m = 0; m < groups_[group].size(); ++m) {
     Job& job = *groups_[group][m];
     job.parts.clear();
+    job.matrix = static_cast<Matrix>(m);
+    job.landed->store(0, std::memory_order_relaxed);
     for (size_t i = 0; i < leases.size(); ++i) {
       const Lease& lease = *leases.lease(i);
-      job.parts.push_back(
-          {.rows = lease.matrix(static_cast<Matrix>(m)), .of = rows_of[lease.key().expert.value]});
+      job.parts.push_back({.rows = lease.matrix(job.matrix),
+                           .of = rows_of[lease.key().expert.value],
+                           .lease = &lease});
       CHECK(!job.parts.back().of.empty());
     }
   }

@@ -2,12 +2,16 @@
 // Lets our own kernels compute products of quantised matrices in libllama's graph. A node of the
 // graph becomes an operation of ours with the same sources and the same result:
 //
-//   GGML_OP_MUL_MAT     matrix [n_in, n_out], x [n_in, rows..] -> [n_out, rows..]
-//   GGML_OP_MUL_MAT_ID  the matrices of chosen experts, x [n_in, 1 or K, tokens] -> [n_out, K,
-//   tokens]
+//   GGML_OP_MUL_MAT     a matrix [n_in, n_out], x [n_in, rows..]
+//                       -> [n_out, rows..]
+//   GGML_OP_MUL_MAT_ID  matrices of chosen experts, x [n_in, 1 or K, tokens]
+//                       -> [n_out, K, tokens]
 //
-// The kernels read interleaved rows of dense matrices, and experts wherever they lie. A row of
+// The kernels read interleaved rows of dense matrices, and experts in their slots. A row of
 // activations has the same product whatever rows are beside it.
+//
+// Experts may land while they are multiplied: each operation takes them in their order, and its
+// first thread, which is the engine thread, moves the reads forward in between.
 //
 // Thread rule: the engine thread; the operations themselves run on ggml's threads.
 #pragma once
@@ -17,6 +21,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -34,9 +39,17 @@ namespace moestro {
 
 class KernelProducts {
  public:
+  // Called by the engine thread within an operation.
+  struct Reads {
+    std::function<void()> advance;       // moves reads forward; never waits
+    std::function<bool()> is_ended;      // nothing more is to be computed
+    std::function<void()> wait_briefly;  // until a read finishes, or a little while
+  };
   // For graphs that `threads` threads compute. The graph must outlive this. libllama's context
   // computes nothing after this is gone.
   KernelProducts(const LearnedGraph& graph, uint32_t threads);
+  // Before the first operation runs.
+  void SetReads(Reads reads);
   ~KernelProducts();
   KernelProducts(const KernelProducts&) = delete;
   KernelProducts& operator=(const KernelProducts&) = delete;
@@ -47,8 +60,8 @@ class KernelProducts {
   void LayOutDense(size_t part, size_t parts);
   // Whether all of a group's matrices have a kernel of ours.
   bool has(uint32_t group) const { return !groups_[group].empty(); }
-  // The choice that the group's next products follow. REQUIRES: has(group), and what
-  // SlotProducts::Choose() does.
+  // The choice that the group's next products follow. REQUIRES: has(group); `leases` has every
+  // chosen expert, complete or on its way, until the last of these products is computed.
   void Choose(uint32_t group, const Routing& routing, const LeaseStream& leases);
   // Makes an expert's product ours. REQUIRES: the choice is made. kUnsupported: see ReplaceDense().
   Status Replace(ggml_tensor& product, uint32_t group, uint32_t matrix);

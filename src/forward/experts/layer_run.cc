@@ -12,9 +12,9 @@
 
 #include "base/bytes.h"
 #include "base/check.h"
+#include "base/spin.h"
 #include "device/expert_kernel.h"
 #include "forward/experts/device_set.h"
-#include "forward/experts/spin.h"
 
 namespace moestro {
 namespace {
