@@ -24,7 +24,7 @@
 #include "learned/learn_paths.h"
 #include "learned/norms_file.h"
 #include "learned/path_file.h"
-#include "model/model_file.h"
+#include "load/model_to_load.h"
 #include "offline/record/output_norms.h"
 #include "offline/record/record_texts.h"
 #include "trace/trace_file.h"
@@ -99,6 +99,10 @@ Result<Recorded> FindRouting(const ProfileOptions& options) {
                           .progress = ShowOn(bar)},
                          open));
   bar.Clear();
+  if (!norms && !options.norms.empty()) {
+    return Fail(Errc::kUnsupported,
+                "--norms-output needs the native engine; this model runs on the hosted one");
+  }
   all->norms = std::move(norms);
   return *std::move(all);
 }
@@ -123,10 +127,13 @@ Status CheckUsage(const ProfileOptions& options) {
 // What the recorded routing is from: of traces the model that was named, which they must fit.
 Result<ModelId> FindModel(const ProfileOptions& options, const ModelId& recorded) {
   if (options.model.empty() || options.traces.empty()) return recorded;
-  TRY(const ModelFile model, ModelFile::Open(options.model));
-  TRY_STATUS(CheckMadeFor(model.id, recorded, options.traces.front(),
+  TRY(const ModelToLoad model, ModelToLoad::Open(options.model));
+  ModelId id = model.id();
+  // Before a hosted model is loaded its layers with experts are not known.
+  if (!model.is_native()) id.shape = recorded.shape;
+  TRY_STATUS(CheckMadeFor(id, recorded, options.traces.front(),
                           Format("record one with 'moestro trace {}'", options.model)));
-  return model.id;
+  return id;
 }
 
 // Beside the model, as the paths; nothing is put there when those go elsewhere.
@@ -156,8 +163,8 @@ Result<Profile> Learn(const ProfileOptions& options) {
                   .held_out = held_out,
                   .recall = recall};
   TRY(profile.file_bytes, WritePaths(profile.output, profile.paths));
-  profile.norms = NormsPath(options);
-  if (routing.norms && !profile.norms.empty()) {
+  if (routing.norms) profile.norms = NormsPath(options);
+  if (!profile.norms.empty()) {
     TRY_STATUS(WriteNorms(
         profile.norms,
         {.model = profile.paths.model, .tokens = tokens, .norms = routing.norms->Mean()}));

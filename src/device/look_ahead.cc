@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
 #include "device/look_ahead.h"
 
-#include <algorithm>
 #include <cstddef>
 #include <cstring>
 #include <vector>
@@ -50,18 +49,14 @@ Status LookAheadRouters::Fill(std::span<const ggml_tensor* const> routers) {
   std::vector<std::byte> bytes(BytesOfLayer(shape_));
   uint64_t offset = 0;
   for (const ggml_tensor* router : routers) {
-    if (router == nullptr) {
-      std::ranges::fill(floats, 0.0F);
+    CHECK(ggml_nelements(router) == static_cast<int64_t>(values));
+    std::vector<std::byte> given(ggml_nbytes(router));
+    TRY_STATUS(CopyFrom(router, 0, given));
+    if (router->type == GGML_TYPE_F32) {
+      std::memcpy(floats.data(), given.data(), given.size());
     } else {
-      CHECK(ggml_nelements(router) == static_cast<int64_t>(values));
-      std::vector<std::byte> given(ggml_nbytes(router));
-      TRY_STATUS(CopyFrom(router, 0, given));
-      if (router->type == GGML_TYPE_F32) {
-        std::memcpy(floats.data(), given.data(), given.size());
-      } else {
-        ggml_get_type_traits(router->type)
-            ->to_float(given.data(), floats.data(), static_cast<int64_t>(values));
-      }
+      ggml_get_type_traits(router->type)
+          ->to_float(given.data(), floats.data(), static_cast<int64_t>(values));
     }
     ggml_quantize_chunk(TypeFor(shape_.n_embd), floats.data(), bytes.data(), 0, shape_.n_expert,
                         shape_.n_embd, nullptr);

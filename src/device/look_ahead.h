@@ -37,8 +37,7 @@ class LookAheadRouters {
   static uint64_t BytesFor(const Shape& shape);
   // On the device of `backend`; null: in memory. kNoMemory.
   static Result<LookAheadRouters> Allocate(const Shape& shape, ggml_backend_t backend = nullptr);
-  // Copies the routers, [layers with experts]; null: the layer's logits will be 0. REQUIRES: they
-  // are loaded. kDevice.
+  // Copies the routers, [layers with experts]. REQUIRES: they are loaded. kDevice.
   Status Fill(std::span<const ggml_tensor* const> routers);
 
   // The routers of `layers` layers with experts from the `first` such layer on:

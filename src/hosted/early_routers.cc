@@ -15,20 +15,22 @@ namespace {
 // The input, and a router and a product for each of eight distances.
 constexpr size_t kNodes = 32;
 
-// The first router of a known form says what the matrix of all has to be.
+// nullopt: some router has another form than the others, or none that is known.
 std::optional<LookAheadRouters::Shape> RoutersOf(const LearnedGraph& graph) {
+  std::optional<LookAheadRouters::Shape> shape;
   for (const ExpertGroup& group : graph.groups) {
-    if (!group.router) continue;
-    return LookAheadRouters::Shape{.n_embd = group.router->matrix->ne[0],
-                                   .n_expert = group.router->matrix->ne[1],
-                                   .layers = static_cast<uint32_t>(graph.groups.size())};
+    if (!group.router || group.n_used != graph.groups.front().n_used) return std::nullopt;
+    const ggml_tensor& matrix = *group.router->matrix;
+    if (!shape) {
+      shape = {.n_embd = matrix.ne[0],
+               .n_expert = matrix.ne[1],
+               .layers = static_cast<uint32_t>(graph.groups.size())};
+    }
+    const bool is_alike = matrix.ne[0] == shape->n_embd && matrix.ne[1] == shape->n_expert &&
+                          matrix.ne[1] == group.n_expert;
+    if (!is_alike) return std::nullopt;
   }
-  return std::nullopt;
-}
-
-bool Fits(const ExpertGroup& group, const LookAheadRouters::Shape& shape) {
-  return group.router && group.router->matrix->ne[0] == shape.n_embd &&
-         group.router->matrix->ne[1] == shape.n_expert;
+  return shape;
 }
 
 std::span<const float> RowOf(const ggml_tensor* row) {
@@ -39,15 +41,7 @@ std::span<const float> RowOf(const ggml_tensor* row) {
 }  // namespace
 
 uint32_t EarlyRouters::MostAhead(const LearnedGraph& graph) {
-  const auto shape = RoutersOf(graph);
-  if (!shape) return 0;
-  uint32_t most = 0;
-  uint32_t in_a_row = 0;
-  for (const ExpertGroup& group : graph.groups) {
-    in_a_row = Fits(group, *shape) ? in_a_row + 1 : 0;
-    most = std::max(most, in_a_row);
-  }
-  return most > 0 ? most - 1 : 0;
+  return RoutersOf(graph) ? static_cast<uint32_t>(graph.groups.size()) - 1 : 0;
 }
 
 uint64_t EarlyRouters::BytesFor(const LearnedGraph& graph) {
@@ -59,33 +53,23 @@ EarlyRouters::EarlyRouters(const LearnedGraph& graph, CpuDevice& cpu, LookAheadR
 
 Result<EarlyRouters> EarlyRouters::Create(const LearnedGraph& graph, CpuDevice& cpu) {
   CHECK(MostAhead(graph) > 0);
-  const LookAheadRouters::Shape shape = *RoutersOf(graph);
-  TRY(LookAheadRouters routers, LookAheadRouters::Allocate(shape));
+  TRY(LookAheadRouters routers, LookAheadRouters::Allocate(*RoutersOf(graph)));
   std::vector<const ggml_tensor*> matrices;
-  for (const ExpertGroup& group : graph.groups) {
-    matrices.push_back(Fits(group, shape) ? group.router->matrix : nullptr);
-  }
+  for (const ExpertGroup& group : graph.groups) matrices.push_back(group.router->matrix);
   TRY_STATUS(routers.Fill(matrices));
   return EarlyRouters(graph, cpu, std::move(routers));
 }
 
-uint32_t EarlyRouters::Ahead(uint32_t group, uint32_t layers) const {
-  const std::vector<ExpertGroup>& groups = graph_->groups;
-  const LookAheadRouters::Shape shape = *RoutersOf(*graph_);
-  if (!Fits(groups[group], shape)) return 0;
-  uint32_t ahead = 0;
-  for (uint32_t g = group + 1; g < groups.size() && ahead < layers; ++g, ++ahead) {
-    if (!Fits(groups[g], shape) || groups[g].n_used != groups[group].n_used) break;
-  }
-  return ahead;
-}
-
 Result<RoutedAhead> EarlyRouters::Choose(uint32_t group, const ggml_tensor& ids, uint32_t layers) {
   RoutedAhead ahead;
-  const uint32_t distances = Ahead(group, layers);
+  const auto later = static_cast<uint32_t>(graph_->groups.size()) - 1 - group;
+  const uint32_t distances = std::min(layers, later);
   if (distances == 0) return ahead;
   const std::optional<RouterNodes> nodes = FindRouter(ids);
-  if (!nodes || ggml_nrows(nodes->input) != ids.ne[1]) return ahead;
+  if (!nodes || ggml_nrows(nodes->input) != ids.ne[1]) {
+    return Fail(Errc::kUnsupported, "{}: the router is not of the form that was learned",
+                static_cast<const char*>(ids.name));
+  }
   // input [n_embd, rows], one router [n_embd, n_expert] for each distance -> logits [n_expert,
   // rows]
   ggml_context* const context = arena_.Begin();

@@ -23,8 +23,8 @@ namespace moestro {
 
 class EarlyRouters {
  public:
-  // How many layers at most can be looked ahead from some layer: 0 if routers are not of the form
-  // that is known (hosted/router_nodes.h).
+  // How many layers at most can be looked ahead from the first one: 0 unless all routers have the
+  // form that is known (hosted/router_nodes.h), the same sizes and the same K.
   static uint32_t MostAhead(const LearnedGraph& graph);
   static uint64_t BytesFor(const LearnedGraph& graph);
   // The graph and the device must outlive this. kNoMemory. REQUIRES: MostAhead() > 0, and the
@@ -32,13 +32,12 @@ class EarlyRouters {
   static Result<EarlyRouters> Create(const LearnedGraph& graph, CpuDevice& cpu);
 
   // What the routers of the next `layers` groups choose on the input of this group's router, which
-  // has just computed `ids`: [distance - 1][row][K]. Distances end at the first router of another
-  // form or K; none if this group's input is not known. kNoMemory.
+  // has just computed `ids`: [distance - 1][row][K]. Distances end at the last group. kNoMemory;
+  // kUnsupported: the graph differs from the learned graph.
   Result<RoutedAhead> Choose(uint32_t group, const ggml_tensor& ids, uint32_t layers);
 
  private:
   EarlyRouters(const LearnedGraph& graph, CpuDevice& cpu, LookAheadRouters routers);
-  uint32_t Ahead(uint32_t group, uint32_t layers) const;
   void Choose(uint32_t group, std::span<float> logits, RoutedAhead& ahead) const;
 
   const LearnedGraph* graph_;

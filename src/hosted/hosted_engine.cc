@@ -123,10 +123,10 @@ Status HostedEngine::Parts::OpenModel() {
       std::min(options.chunk > 0 ? options.chunk : kUsualChunk, facts.n_ctx), options.sequences);
   TRY(const std::optional<uint64_t> n_vocab, file.FindArrayLength("tokenizer.ggml.tokens"));
   const uint64_t of_logits = kLogitsBytes / (std::max<uint64_t>(n_vocab.value_or(1), 1) * 4);
-  outputs = static_cast<uint32_t>(
-      std::clamp<uint64_t>(std::max<uint64_t>(of_logits, options.sequences), 1, chunk));
   // As many states as the native engine has: each sequence's, one that is written, and some kept.
   const uint32_t states = std::min(4 * options.sequences + 2, kMostPlaces);
+  // libllama's context wants room for a row of each of its sequences, and ends the process else.
+  outputs = static_cast<uint32_t>(std::max<uint64_t>(std::min<uint64_t>(of_logits, chunk), states));
   TRY(const std::optional<std::string> arch, file.FindString("general.architecture"));
   facts.arch_name = arch.value_or("");
   HostedModel::Shape shape{.n_cells = n_blocks * KvBlocks::kPositions,
@@ -464,6 +464,8 @@ Engine::KvRoom HostedEngine::kv_room() const { return parts_->sequences->room();
 void HostedEngine::SetRequestObserver(const SlotTable::Observer& observer) {
   parts_->residency->SetObserver(observer);
 }
+
+void HostedEngine::FinishReads() { parts_->residency->Drain(); }
 
 std::vector<SlotContents> HostedEngine::slot_contents() const {
   std::vector<SlotContents> pools;

@@ -58,6 +58,8 @@ class HostedEngine final : public Engine {
   Result<std::optional<double>> ProbeComputeSeconds(std::span<Sequence* const> sequences) override;
   void SetRequestObserver(const SlotTable::Observer& observer) override;
   void SetProgress(Progress progress) override;
+  // Waits until no read is under way; for tests that compare with the simulator.
+  void FinishReads();
 
  private:
   struct Parts;

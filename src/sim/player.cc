@@ -216,7 +216,7 @@ void Player::RunLayer(const Pass& pass, uint32_t layer, StepCost& cost) {
   if (options_.fetches) protocol_->Prefetch();
   std::vector<ExpertKey> next;  // the next layer's
   size_t asked_ahead = 0;
-  if (!pass.decodes) {
+  if (!pass.decodes && info_.reads_prompts_ahead) {
     next = PlanReadAhead(plan.layer, info_.shape().n_layer, info_.shape().n_expert,
                          info_.shape().n_used, pass.tokens.size());
   }

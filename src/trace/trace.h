@@ -38,6 +38,8 @@ struct TraceInfo {
   bool has_predicted_weights = false;  // and every prediction those that it goes by
   bool has_candidates = false;         // and who else its routers could have chosen
   bool experts_guessed = false;        // n_expert is the highest id seen plus one: perhaps too low
+  // The engine that recorded reads the next layer's experts during a layer of a prompt.
+  bool reads_prompts_ahead = true;
   bool operator==(const TraceInfo&) const = default;
 
   const MoeShape& shape() const { return model.shape; }

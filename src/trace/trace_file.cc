@@ -26,7 +26,8 @@ constexpr uint32_t kFlagLittle = 8;
 constexpr uint32_t kFlagPredictedWeights = 16;
 constexpr uint32_t kFlagPools = 32;
 constexpr uint32_t kFlagCosts = 64;
-constexpr uint32_t kAllFlags = 127;
+constexpr uint32_t kFlagNotAhead = 128;
+constexpr uint32_t kAllFlags = 255;
 constexpr uint8_t kKindPrefill = 1;
 constexpr uint8_t kKindStartsSequence = 2;
 constexpr uint8_t kKindJoinsStep = 4;
@@ -74,7 +75,8 @@ std::string EncodeHeader(const TraceInfo& info, uint64_t tokens) {
                           (info.has_candidates ? kFlagCandidates : 0) |
                           (info.little > 0 ? kFlagLittle : 0) |
                           (info.has_predicted_weights ? kFlagPredictedWeights : 0) |
-                          (info.pools.is_known() ? kFlagPools : 0) | (info.costs ? kFlagCosts : 0));
+                          (info.pools.is_known() ? kFlagPools : 0) | (info.costs ? kFlagCosts : 0) |
+                          (info.reads_prompts_ahead ? 0 : kFlagNotAhead));
   AppendNumber(bytes, info.shape().n_layer);
   AppendNumber(bytes, info.shape().n_expert);
   AppendNumber(bytes, info.shape().n_used);
@@ -178,6 +180,7 @@ Result<Header> ReadHeader(const InputFile& source) {
   Header header;
   header.info.has_weights = (flags & kFlagWeights) != 0;
   header.info.experts_guessed = (flags & kFlagExpertsGuessed) != 0;
+  header.info.reads_prompts_ahead = (flags & kFlagNotAhead) == 0;
   header.info.has_candidates = (flags & kFlagCandidates) != 0;
   header.info.has_predicted_weights = (flags & kFlagPredictedWeights) != 0;
   header.info.model.shape.n_layer = decoder.Take<uint32_t>();

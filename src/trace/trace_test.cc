@@ -218,7 +218,7 @@ TEST_F(TraceTest, WrongContentIsRefusedWhateverItsChecksum) {
   const auto with = [&](size_t at, char value) { return ErrorWith(whole, at, value); };
   EXPECT_EQ(with(first_token + 1, 0), "");
   EXPECT_TRUE(with(8, 2).contains("update")) << with(8, 2);
-  EXPECT_TRUE(with(12, -128).contains("flags")) << with(12, -128);
+  EXPECT_TRUE(with(13, 1).contains("flags")) << with(13, 1);
   EXPECT_TRUE(with(19, 127).contains("layers")) << with(19, 127);
   EXPECT_TRUE(with(55, 127).contains("bytes")) << with(55, 127);  // 2^62 tokens and more
   EXPECT_TRUE(with(first_token, 8).contains("kind 8")) << with(first_token, 4);

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -45,23 +46,28 @@ class Recorded {
                     const std::string& model = kDemo) {
     auto engine = NativeEngine::Open(model, options);
     EXPECT_TRUE(engine) << engine.error().message;
+    native_ = engine->get();
+    finish_reads_ = [this] { native_->FinishReads(); };
     engine_ = *std::move(engine);
-    auto empty = Trace::Create({.model = engine_->id(),
-                                .pools = engine_->facts().pools,
-                                .depth = depth,
-                                .little = options.little.n_used.value_or(0),
-                                .has_weights = true,
-                                .has_predicted_weights = true,
-                                .has_candidates = true});
-    EXPECT_TRUE(empty) << empty.error().message;
-    trace_.emplace(*std::move(empty));
-    engine_->SetRouteObserver([this](const SeenRouting& seen) { See(seen); }, depth, true);
-    engine_->SetRequestObserver([this](ExpertKey key, Use use, const Placement& placed) {
-      did_.push_back(Line(key, use, placed));
-    });
+    Watch({.model = engine_->id(),
+           .pools = engine_->facts().pools,
+           .depth = depth,
+           .little = options.little.n_used.value_or(0),
+           .has_weights = true,
+           .has_predicted_weights = true,
+           .has_candidates = true});
+  }
+  // Of an engine that shows neither weights nor candidates.
+  Recorded(std::unique_ptr<Engine> engine, std::function<void()> finish_reads, uint32_t depth)
+      : engine_(std::move(engine)), finish_reads_(std::move(finish_reads)) {
+    Watch({.model = engine_->id(),
+           .pools = engine_->facts().pools,
+           .depth = depth,
+           .reads_prompts_ahead = false});
   }
 
-  NativeEngine& engine() { return *engine_; }
+  NativeEngine& engine() { return *native_; }
+  Engine& any_engine() { return *engine_; }
   const Trace& trace() const { return *trace_; }
   const std::vector<std::string>& did() const { return did_; }
 
@@ -100,28 +106,44 @@ class Recorded {
     RoutingCandidates candidates;
   };
 
-  static void Take(const SeenRouting& seen, std::vector<Row>& rows) {
+  static void Take(const SeenRouting& seen, bool has_details, std::vector<Row>& rows) {
     const size_t used = seen.routing.n_used;
     const size_t n = seen.kinds.size();
     if (seen.layer.value == 0) rows.assign(n, {});
     for (size_t r = 0; r < n; ++r) {
       rows[r].phase = seen.kinds[r] == RowKind::kPrompt ? Phase::kPrefill : Phase::kDecode;
-      rows[r].weights.append_range(seen.routing.weights_of(r));
-      rows[r].candidates.Append(seen.routing.candidates.row(r));
+      if (has_details) {
+        rows[r].weights.append_range(seen.routing.weights_of(r));
+        rows[r].candidates.Append(seen.routing.candidates.row(r));
+      }
       for (size_t at = r; at * used < seen.ahead.size(); at += n) {
         rows[r].predicted.append_range(seen.ahead.subspan(at * used, used));
+        if (!has_details) continue;
         rows[r].predicted_weights.append_range(seen.ahead_weights.subspan(at * used, used));
       }
     }
   }
 
+  void Watch(const TraceInfo& info) {
+    auto empty = Trace::Create(info);
+    EXPECT_TRUE(empty) << empty.error().message;
+    trace_.emplace(*std::move(empty));
+    engine_->SetRouteObserver([this](const SeenRouting& seen) { See(seen); }, info.depth,
+                              info.has_candidates);
+    engine_->SetRequestObserver([this](ExpertKey key, Use use, const Placement& placed) {
+      did_.push_back(Line(key, use, placed));
+    });
+  }
+
   void See(const SeenRouting& seen) {
-    engine_->FinishReads();
+    finish_reads_();
     std::vector<Row>& rows = seen.is_little ? little_rows_ : rows_;
-    Take(seen, rows);
+    const bool has_details = trace_->info().has_candidates;
+    Take(seen, has_details, rows);
     const size_t k = trace_->info().shape().n_used;
     for (size_t r = 0; r < rows.size(); ++r) {
-      rows[r].experts.append_range(seen.routing.candidates.row(r).experts.first(k));
+      rows[r].experts.append_range(has_details ? seen.routing.candidates.row(r).experts.first(k)
+                                               : seen.routing.experts_of(r));
     }
     if (trace_->info().little > 0 || seen.layer.value + 1U < trace_->info().shape().n_layer) return;
     for (size_t r = 0; r < rows.size(); ++r) Add(rows[r], r, {});
@@ -155,7 +177,9 @@ class Recorded {
     return kept_;
   }
 
-  std::unique_ptr<NativeEngine> engine_;
+  std::unique_ptr<Engine> engine_;
+  NativeEngine* native_ = nullptr;
+  std::function<void()> finish_reads_;
   std::optional<Trace> trace_;
   std::vector<std::string> did_;
   std::vector<Row> rows_;
@@ -201,12 +225,12 @@ inline void ExpectSame(const Recorded& recorded, const std::string& policy,
 }
 
 // 40 steps of 1, 2, ..., `most`, 1, ... sequences.
-inline void DecodeTogether(NativeEngine& engine, size_t most) {
+inline void DecodeTogether(Engine& engine, size_t most) {
   std::vector<Sequence> sequences;
   for (size_t i = 0; i < most; ++i) sequences.push_back(engine.NewSequence());
   for (uint32_t step = 0; step < 40; ++step) {
     Batch batch;
-    const std::vector<Token> tokens = RandomTokens(most, engine.spec().n_vocab, step);
+    const std::vector<Token> tokens = RandomTokens(most, engine.facts().n_vocab, step);
     for (size_t i = 0; i < 1 + step % most; ++i) {
       batch.rows.push_back(
           {.sequence = sequences[i].id(), .position = sequences[i].position(), .token = tokens[i]});

@@ -8,6 +8,7 @@
 #include <cmath>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -29,9 +30,42 @@ std::vector<Token> Tokens(size_t n, uint32_t seed) {
   return tokens;
 }
 
+// libllama's number of the file type Q4_0, whose products are our kernels' in the hosted engine.
+constexpr int kQ4 = 2;
+
 struct Case {
   std::string engine;
   std::string arch;
+  int file_type = 0;  // of hosted models; 0: F32
+};
+
+// A disk that finishes no read after a stop was asked for, and asks for one itself when it is armed
+// and a step waits.
+struct StoppingDisk {
+  bool is_armed = false;
+  std::function<void()> stop;
+};
+
+class StoppingReader final : public BlockReader {
+ public:
+  // `disk` outlives it.
+  StoppingReader(std::unique_ptr<BlockReader> inner, StoppingDisk& disk)
+      : inner_(std::move(inner)), disk_(disk) {}
+
+  uint64_t block() const override { return inner_->block(); }
+  bool Submit(const BlockRead& read) override { return inner_->Submit(read); }
+  size_t Poll(std::span<BlockDone> out) override { return disk_.is_armed ? 0 : inner_->Poll(out); }
+  size_t Wait(std::span<BlockDone> out) override { return inner_->Wait(out); }
+  size_t WaitBriefly(std::span<BlockDone> out) override {
+    if (!disk_.is_armed) return inner_->WaitBriefly(out);
+    disk_.stop();
+    return 0;
+  }
+  std::string description() const override { return inner_->description() + ", stopping"; }
+
+ private:
+  std::unique_ptr<BlockReader> inner_;
+  StoppingDisk& disk_;
 };
 
 class EngineContract : public testing::TestWithParam<Case> {
@@ -39,7 +73,8 @@ class EngineContract : public testing::TestWithParam<Case> {
   void SetUp() override {
     path_ = GetParam().engine == "native"
                 ? WriteTinyModel(folder_.path(), {.arch = GetParam().arch, .type = "F16"})
-                : WriteZooModel(folder_.path(), GetParam().arch);
+                : WriteZooModel(folder_.path(), GetParam().arch,
+                                {.expert_ff = 128, .file_type = GetParam().file_type});
   }
 
   static EngineOptions Quarter() {
@@ -153,6 +188,34 @@ TEST_P(EngineContract, AStopEndsTheStepAndTheNextOneIsAsIfItHadNotBeen) {
   EXPECT_EQ(Write(*engine, sequence, std::span(text).subspan(6)), Alone(text));
 }
 
+TEST_P(EngineContract, AStopEndsAStepThatWaitsForBytes) {
+  const std::vector<Token> text = Tokens(10, 1);
+  StoppingDisk disk;
+  EngineOptions options = Quarter();
+  options.threads = 2;
+  options.wrap_reader = [&](std::unique_ptr<BlockReader> reader) {
+    return std::make_unique<StoppingReader>(std::move(reader), disk);
+  };
+  const auto engine = Open(options);
+  disk.stop = [&] { engine->RequestStop(); };
+  Sequence sequence = engine->NewSequence();
+  Write(*engine, sequence, std::span(text).first(6));
+  disk.is_armed = true;
+  bool is_stopped = false;
+  for (uint32_t seed = 20; seed < 40 && !is_stopped; ++seed) {
+    Sequence stranger = engine->NewSequence();
+    const auto row = Append(*engine, stranger, Tokens(2, seed));
+    is_stopped = !row;
+    if (is_stopped) {
+      EXPECT_EQ(row.error().code, Errc::kInterrupted);
+      EXPECT_EQ(stranger.position(), 0U);
+    }
+  }
+  EXPECT_TRUE(is_stopped);
+  disk.is_armed = false;
+  EXPECT_EQ(Write(*engine, sequence, std::span(text).subspan(6)), Alone(text));
+}
+
 TEST_P(EngineContract, ASavedSequenceGoesOn) {
   const std::vector<Token> text = Tokens(10, 1);
   const std::string file = folder_.File("text.seq");
@@ -202,10 +265,29 @@ INSTANTIATE_TEST_SUITE_P(Engines, EngineContract,
                          testing::Values(Case{"native", "qwen3moe"}, Case{"native", "dots1"},
                                          Case{"hosted", "qwen3moe"}, Case{"hosted", "qwen35moe"},
                                          Case{"hosted", "deepseek2"},
-                                         Case{"hosted", "nemotron_h_moe"}),
+                                         Case{"hosted", "nemotron_h_moe"},
+                                         Case{"hosted", "qwen3moe", kQ4},
+                                         Case{"hosted", "qwen35moe", kQ4}),
                          [](const auto& about) {
-                           return about.param.engine + "_" + about.param.arch;
+                           return about.param.engine + "_" + about.param.arch +
+                                  (about.param.file_type == kQ4 ? "_Q4_0" : "");
                          });
+
+// libllama ends the process if a context has room for fewer rows of logits than sequences.
+TEST(HostedContexts, HaveRoomForManySequencesInAShortContext) {
+  const TempFolder folder;
+  for (const uint32_t sequences : {1U, 32U, 64U, 300U}) {
+    EngineOptions options;
+    options.engine = "hosted";
+    options.threads = 1;
+    options.ctx = 32;
+    options.sequences = sequences;
+    const auto engine = OpenEngine(WriteZooModel(folder.path(), "qwen3moe"), options);
+    ASSERT_TRUE(engine) << engine.error().message;
+    Sequence sequence = (*engine)->NewSequence();
+    EXPECT_TRUE(Append(**engine, sequence, Tokens(9, 1))) << sequences;
+  }
+}
 
 // The native engine is compared with libllama in tests/engine/parity_test.cc. Here libllama attends
 // by its flash attention, which is taken to round as products in F16 do: the tolerance of that file

@@ -25,7 +25,8 @@ struct RecordOptions {
   uint32_t prefill = 0;     // at the start of each sequence, evaluated at once
   // Memory that the taker of the tokens keeps for each expert of a token; part of the plan.
   uint64_t bytes_per_expert = 0;
-  // Made once the engine is open, for what experts are given and give; may be empty.
+  // Made once the engine is open, for what experts are given and give; may be empty. The hosted
+  // engine cannot show it, and calls nothing.
   std::function<ExpertObserver(const ModelSpec& spec, const ModelId& id)> watch_experts = {};
   Progress progress = {};  // may be empty
 };
