@@ -105,7 +105,9 @@ class Engine {
   struct KvRoom {
     uint32_t free = 0;
     uint32_t all = 0;
-    uint32_t states = 0;  // free places for a sequence's state; also 0 if no layer has a state
+    // Places for a sequence's state that a step may take; also 0 if no layer has a state. A place
+    // that only a kept position holds is one of them: the position is forgotten then.
+    uint32_t states = 0;
   };
   virtual KvRoom kv_room() const = 0;
 

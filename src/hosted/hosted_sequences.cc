@@ -61,7 +61,7 @@ void HostedSequences::GiveBack(SequenceId id) {
 Engine::KvRoom HostedSequences::room() const {
   const KvBlocks& blocks = table_.blocks();
   const auto places =
-      has_states_ ? table_.states().free() : static_cast<uint32_t>(free_places_.size());
+      has_states_ ? table_.available_states() : static_cast<uint32_t>(free_places_.size());
   return {.free = blocks.free_blocks() * KvBlocks::kPositions,
           .all = blocks.blocks() * KvBlocks::kPositions,
           .states = places};

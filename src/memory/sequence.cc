@@ -46,6 +46,15 @@ std::vector<SequenceId> SequenceTable::ids() const {
   return ids;
 }
 
+uint32_t SequenceTable::available_states() const {
+  std::vector<uint8_t> is_held(states_.size(), 0);
+  for (const auto& [id, timeline] : timelines_) {
+    if (timeline.state) is_held[timeline.state->state.value] = 1;
+    if (timeline.next) is_held[timeline.next->value] = 1;
+  }
+  return static_cast<uint32_t>(std::ranges::count(is_held, 0));
+}
+
 bool SequenceTable::any_lives() const {
   return std::ranges::any_of(timelines_, [](const auto& t) { return !t.second.tokens.empty(); });
 }

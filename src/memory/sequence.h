@@ -58,6 +58,9 @@ class SequenceTable final : public SequenceOwner {
   std::vector<SequenceId> ids() const;
   const KvBlocks& blocks() const { return blocks_; }
   const StateSlots& states() const { return states_; }
+  // Places that steps may take: free ones, and those that checkpoints and states before the last
+  // step alone hold, which go for a step that needs them.
+  uint32_t available_states() const;
   // True if some sequence has a position.
   bool any_lives() const;
 

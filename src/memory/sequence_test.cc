@@ -84,6 +84,31 @@ TEST(SequenceTable, CheckpointsGoWhenPlacesRunOut) {
   EXPECT_TRUE(table.Append(fifth, Tokens(1)));
 }
 
+// A server goes by it. Counted as taken, these places once stopped all texts for good.
+TEST(SequenceTable, PlacesOfCheckpointsAreAvailable) {
+  SequenceTable table(16, 6);
+  const auto write = [&](SequenceId id, Token token) {
+    EXPECT_TRUE(table.Append(id, {&token, 1}));
+    table.Commit(id);
+  };
+  const SequenceId one = table.New();
+  const SequenceId other = table.New();
+  for (Token token = 0; token < 9; ++token) {
+    for (const SequenceId id : {one, other}) {
+      write(id, token);
+      table.Keep(id);
+      EXPECT_EQ(table.available_states(), id == one && token == 0 ? 5U : 4U);
+    }
+  }
+  EXPECT_EQ(table.states().free(), 0U);
+  const SequenceId fork = table.Fork(one);
+  EXPECT_EQ(table.available_states(), 4U);  // they share a state
+  table.Drop(one);
+  EXPECT_EQ(table.available_states(), 4U);
+  table.Drop(fork);
+  EXPECT_EQ(table.available_states(), 5U);
+}
+
 TEST(SequenceTable, LostStatesAreComputedAgainFromTheTokens) {
   SequenceTable table(8, 4);
   const SequenceId id = table.New();

@@ -538,7 +538,7 @@ Engine::KvRoom NativeEngine::kv_room() const {
   const KvBlocks& blocks = lasting_->sequences->blocks();
   return {.free = blocks.free_blocks() * KvBlocks::kPositions,
           .all = blocks.blocks() * KvBlocks::kPositions,
-          .states = lasting_->sequences->states().free()};
+          .states = lasting_->sequences->available_states()};
 }
 
 EngineLearned NativeEngine::learned() const {

@@ -106,8 +106,8 @@ class Metadata {
   Metadata(std::string arch, const ZooSize& size)
       : arch_(std::move(arch)), gguf_(gguf_init_empty()) {
     gguf_set_val_str(gguf_.get(), "general.architecture", arch_.c_str());
-    gguf_set_val_str(gguf_.get(), "tokenizer.ggml.model", "none");
     SetUints(size);
+    SetVocab(size.vocab_path);
     SetFloats();
     Set({"rope.dimension_sections", {8, 4, 4, 0}, Key::Kind::kIntArray});
     for (const char* name : {"expert_weights_norm", "attention.causal"}) {
@@ -143,6 +143,7 @@ class Metadata {
   std::string KeyOf(std::string_view name) const { return Format("{}.{}", arch_, name); }
   void SetUints(const ZooSize& size) const;
   void SetFloats() const;
+  void SetVocab(const std::string& path) const;
 
   std::string arch_;
   std::unique_ptr<gguf_context, Free> gguf_;
@@ -200,6 +201,26 @@ void Metadata::SetUints(const ZooSize& size) const {
   for (const auto& [name, value] : uints) {
     gguf_set_val_u32(gguf_.get(), KeyOf(name).c_str(), value);
   }
+}
+
+// All keys of the other file, then without those that are not its tokenizer's.
+void Metadata::SetVocab(const std::string& path) const {
+  if (path.empty()) {
+    gguf_set_val_str(gguf_.get(), "tokenizer.ggml.model", "none");
+    return;
+  }
+  const std::unique_ptr<gguf_context, Free> from(
+      gguf_init_from_file(path.c_str(), {.no_alloc = true, .ctx = nullptr}));
+  CHECK(from != nullptr);
+  for (int64_t i = gguf_get_n_kv(from.get()) - 1; i >= 0; --i) {
+    const std::string key = gguf_get_key(from.get(), i);
+    if (!key.starts_with("tokenizer.")) gguf_remove_key(from.get(), key.c_str());
+  }
+  gguf_set_kv(gguf_.get(), from.get());
+  const int64_t tokens = gguf_find_key(from.get(), "tokenizer.ggml.tokens");
+  CHECK(tokens >= 0);
+  gguf_set_val_u32(gguf_.get(), KeyOf("vocab_size").c_str(),
+                   static_cast<uint32_t>(gguf_get_arr_n(from.get(), tokens)));
 }
 
 void Metadata::SetFloats() const {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Tiny models of every architecture with experts that libllama can make by itself: it names and
-// shapes the tensors, weights are random and seeded. No tokenizer: 256 token numbers.
+// shapes the tensors, weights are random and seeded. No tokenizer unless asked for: 256 token
+// numbers.
 #pragma once
 
 #include <cstdint>
@@ -16,6 +17,7 @@ struct ZooSize {
   uint32_t expert_ff = 64;  // width of an expert; 128 values go in
   // libllama's number of a quantised file type (llama_ftype); 0: as it is made, in F32.
   int file_type = 0;
+  std::string vocab_path = {};  // GGUF with a tokenizer to copy
 };
 
 // Those that are made; docs/hosted.md lists the others with the reason.
