@@ -67,6 +67,7 @@ class Answer:
     def __init__(self):
         self.text, self.times, self.done, self.error, self.timings = "", [], False, None, {}
         self.status = None
+        self.tokens = []  # (text, how much likelier than the next token), with logprobs
 
     def see(self, event):
         if event == "[DONE]":
@@ -81,6 +82,16 @@ class Answer:
             if choice["text"]:
                 self.text += choice["text"]
                 self.times.append(time.monotonic())
+            for top in (choice.get("logprobs") or {}).get("top_logprobs", []):
+                best, *others = sorted(top.values(), reverse=True)
+                self.tokens.append((max(top, key=top.get), best - others[0] if others else 1e9))
+
+    def differs_at_a_near_tie(self, alone, near):
+        """The first other token was nearly as likely alone: rounding may decide there."""
+        for (token, _), (other, gap) in zip(self.tokens, alone.tokens):
+            if token != other:
+                return gap < near
+        return False
 
 
 async def complete(url, prompt, tokens, **fields):
@@ -107,27 +118,30 @@ def prompts(n, words, seed):
             for _ in range(n)]
 
 
-async def run_clients(url, clients, seconds, wishes, alone):
+async def run_clients(url, clients, seconds, wishes, alone, near=0.0):
     end = time.monotonic() + seconds
-    counts = {"answers": 0, "tokens": 0, "wrong": 0, "lost": 0, "refused": 0}
+    counts = {"answers": 0, "tokens": 0, "cached": 0, "wrong": 0, "near_ties": 0, "lost": 0,
+              "refused": 0}
     gaps = []
 
     async def client(number):
         rng = random.Random(number)
         while time.monotonic() < end:
             i = rng.randrange(len(wishes))
-            answer = await complete(url, *wishes[i])
+            answer = await complete(url, *wishes[i], **({"logprobs": 2} if near else {}))
             if answer.status in (429, 503):
                 counts["refused"] += 1
                 await asyncio.sleep(0.1)
                 continue
             counts["answers"] += 1
             counts["tokens"] += len(answer.times)
+            counts["cached"] += answer.timings.get("cache_n") or 0
             gaps.extend(b - a for a, b in zip(answer.times, answer.times[1:]))
             if not answer.done or answer.error:
                 counts["lost"] += 1
-            elif answer.text != alone[i]:
-                counts["wrong"] += 1
+            elif answer.text != alone[i].text:
+                is_tie = answer.differs_at_a_near_tie(alone[i], near)
+                counts["near_ties" if is_tie else "wrong"] += 1
 
     began = time.monotonic()
     await asyncio.gather(*(client(i) for i in range(clients)))
@@ -141,9 +155,10 @@ async def run_clients(url, clients, seconds, wishes, alone):
 
 async def load(args):
     wishes = [(p, random.Random(p).randint(8, 80)) for p in prompts(24, 60, 1)]
-    alone = [(await complete(args.url, *wish, cache_prompt=False)).text for wish in wishes]
-    one = await run_clients(args.url, 1, min(args.seconds, 30), wishes, alone)
-    many = await run_clients(args.url, args.clients, args.seconds, wishes, alone)
+    fields = {"logprobs": 2} if args.near else {}
+    alone = [await complete(args.url, *wish, cache_prompt=False, **fields) for wish in wishes]
+    one = await run_clients(args.url, 1, min(args.seconds, 30), wishes, alone, args.near)
+    many = await run_clients(args.url, args.clients, args.seconds, wishes, alone, args.near)
     return {"clients": args.clients, "seconds": args.seconds, "one": one, "many": many,
             "ok": many["wrong"] + many["lost"] + one["wrong"] + one["lost"] == 0}
 
@@ -351,6 +366,9 @@ def main():
         command.add_argument("--seconds", type=float, default=600)
         command.add_argument("--connections", type=int, default=100)
         command.add_argument("--words", type=int, default=3000)
+        command.add_argument("--near", type=float, default=0.0,
+                             help="load: answers may differ where two tokens' log probabilities "
+                                  "are that near (libllama's attention rounds by its neighbours)")
     command = commands.add_parser("prefix")
     command.add_argument("moestro")
     command.add_argument("model")

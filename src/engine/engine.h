@@ -105,9 +105,11 @@ class Engine {
   struct KvRoom {
     uint32_t free = 0;
     uint32_t all = 0;
-    // Places for a sequence's state that a step may take; also 0 if no layer has a state. A place
-    // that only a kept position holds is one of them: the position is forgotten then.
-    uint32_t states = 0;
+    // Places that sequences may take. A step takes one for the state of each sequence in it; where
+    // layers have no state, a new sequence or a fork takes one, if places are limited at all. A
+    // place that only a kept position holds is one of them: the position is forgotten then.
+    uint32_t places = kAnyNumber;
+    static constexpr uint32_t kAnyNumber = UINT32_MAX;
   };
   virtual KvRoom kv_room() const = 0;
 

@@ -527,10 +527,14 @@ Status HostedEngine::SaveSequence(const Sequence& sequence, const std::string& n
   TRY(const HostedHome home, m.origin->Home(m.facts, m.options.kv_type));
   std::vector<uint8_t> state;
   if (sequence.position() > 0) {
-    const llama_seq_id from = m.sequences->HeldIn(sequence.id());
-    state.resize(llama_state_seq_get_size(m.model->context(), from));
+    const std::optional<llama_seq_id> from = m.sequences->HeldIn(sequence.id());
+    if (!from) {
+      return Fail(Errc::kInvalidRequest,
+                  "the sequence's keys and values had no place; evaluate it again");
+    }
+    state.resize(llama_state_seq_get_size(m.model->context(), *from));
     const size_t got =
-        llama_state_seq_get_data(m.model->context(), state.data(), state.size(), from);
+        llama_state_seq_get_data(m.model->context(), state.data(), state.size(), *from);
     if (got != state.size()) return Fail(Errc::kUnsupported, "libllama gives no state to save");
   }
   return WriteHosted(path, home, sequence.tokens(), notes, state);

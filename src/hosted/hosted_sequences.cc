@@ -64,7 +64,7 @@ Engine::KvRoom HostedSequences::room() const {
       has_states_ ? table_.available_states() : static_cast<uint32_t>(free_places_.size());
   return {.free = blocks.free_blocks() * KvBlocks::kPositions,
           .all = blocks.blocks() * KvBlocks::kPositions,
-          .states = places};
+          .places = places};
 }
 
 Status HostedSequences::Take(SequenceId id) {
@@ -144,9 +144,13 @@ llama_seq_id HostedSequences::WritesTo(SequenceId id) const {
   return places_.at(id);
 }
 
-llama_seq_id HostedSequences::HeldIn(SequenceId id) const {
-  if (has_states_) return static_cast<llama_seq_id>(table_.Find(id)->state->state.value);
-  return places_.at(id);
+std::optional<llama_seq_id> HostedSequences::HeldIn(SequenceId id) const {
+  if (has_states_) {
+    const std::optional<Checkpoint>& state = table_.Find(id)->state;
+    return state ? std::optional(static_cast<llama_seq_id>(state->state.value)) : std::nullopt;
+  }
+  const auto place = places_.find(id);
+  return place != places_.end() ? std::optional(place->second) : std::nullopt;
 }
 
 }  // namespace moestro

@@ -59,9 +59,9 @@ class HostedSequences final : public SequenceOwner {
 
   // libllama's sequence that the step under way writes to. REQUIRES: Begin().
   llama_seq_id WritesTo(SequenceId id) const;
-  // libllama's sequence that holds the last committed tokens. REQUIRES: the sequence has a
-  // position.
-  llama_seq_id HeldIn(SequenceId id) const;
+  // libllama's sequence that holds the last committed tokens; nullopt: none does, since the
+  // sequence has no position, or was forked when no place was left.
+  std::optional<llama_seq_id> HeldIn(SequenceId id) const;
 
  private:
   Status Take(SequenceId id);

@@ -535,10 +535,12 @@ Watchers& NativeEngine::watchers() { return lasting_->watchers; }
 Sequence NativeEngine::NewSequence() { return {*lasting_->sequences, lasting_->sequences->New()}; }
 void NativeEngine::RequestStop() { lasting_->stop.Request(); }
 Engine::KvRoom NativeEngine::kv_room() const {
-  const KvBlocks& blocks = lasting_->sequences->blocks();
-  return {.free = blocks.free_blocks() * KvBlocks::kPositions,
-          .all = blocks.blocks() * KvBlocks::kPositions,
-          .states = lasting_->sequences->available_states()};
+  const SequenceTable& sequences = *lasting_->sequences;
+  const KvBlocks& blocks = sequences.blocks();
+  return {
+      .free = blocks.free_blocks() * KvBlocks::kPositions,
+      .all = blocks.blocks() * KvBlocks::kPositions,
+      .places = sequences.states().size() > 0 ? sequences.available_states() : KvRoom::kAnyNumber};
 }
 
 EngineLearned NativeEngine::learned() const {

@@ -25,7 +25,7 @@ Sequence KeptPrefixes::Begin(const PrefixMatch& match, double now) {
   Kept& kept = kept_[match.index];
   kept.used = now;
   Sequence sequence = kept.sequence.Fork();
-  sequence.CutBack(match.common);
+  sequence.GoBack(match.common);  // to the beginning, if the engine had no place for a fork
   return sequence;
 }
 

@@ -26,7 +26,7 @@ Sequence PrefixCache::Begin(std::span<const Token> prompt) {
   auto match = kept_.Find(prompt, most);
   const auto saved = files_.Find(prompt, most);
   if (saved && saved->common >= (match ? match->common : 0) + kWorthReading) {
-    DropFor(files_.length(*saved) + kSlack);
+    DropFor(files_.length(*saved) + kSlack, 2);  // for it, and for its fork
     Result<Sequence> restored = files_.Restore(*saved);
     if (restored) {
       kept_.Keep(std::move(*restored), true, clock_());
@@ -38,7 +38,10 @@ Sequence PrefixCache::Begin(std::span<const Token> prompt) {
   return match ? kept_.Begin(*match, clock_()) : engine_.NewSequence();
 }
 
-void PrefixCache::Keep(Sequence sequence) { kept_.Keep(std::move(sequence), false, clock_()); }
+void PrefixCache::Keep(Sequence sequence) {
+  kept_.Keep(std::move(sequence), false, clock_());
+  DropFor(0);
+}
 
 void PrefixCache::Hold(Sequence prompt) {
   const auto is_same = [&](const Sequence& held) {
@@ -58,13 +61,13 @@ void PrefixCache::LetGo(const std::function<bool(std::span<const Token> held)>& 
   std::erase_if(held_, [&](const Sequence& held) { return !is_wanted(held.tokens()); });
 }
 
-bool PrefixCache::HasRoom(uint32_t positions, uint32_t states) const {
+bool PrefixCache::HasRoom(uint32_t positions, uint32_t places) const {
   const Engine::KvRoom room = engine_.kv_room();
-  return room.free >= positions && (!engine_.facts().has_states || room.states >= states);
+  return room.free >= positions && room.places >= places;
 }
 
-void PrefixCache::DropFor(uint32_t positions) {
-  while (!HasRoom(positions, 1) && DropOne()) {
+void PrefixCache::DropFor(uint32_t positions, uint32_t places) {
+  while (!HasRoom(positions, places) && DropOne()) {
   }
 }
 

@@ -37,10 +37,10 @@ class PrefixCache {
   // Engine and clock must outlive this.
   PrefixCache(Engine& engine, const Clock& clock, const PrefixCacheOptions& options);
 
-  // A sequence with as much of the prompt's beginning as is kept. The prompt's last token is never
-  // part of it: the logits after that token are gone.
+  // A sequence with as much of the prompt's beginning as is kept; it takes one place. The prompt's
+  // last token is never part of it: the logits after that token are gone.
   Sequence Begin(std::span<const Token> prompt);
-  // Keeps a text that has ended.
+  // Keeps a text that has ended, and drops others if no place is left for one that begins.
   void Keep(Sequence sequence);
   // See KeptPrefixes.
   std::optional<Sequence> ForkWhole(std::span<const Token> tokens) const {
@@ -53,12 +53,10 @@ class PrefixCache {
   std::optional<Sequence> ForkHeld(std::span<const Token> tokens) const;
   void LetGo(const std::function<bool(std::span<const Token> held)>& is_wanted);
 
-  // Whether `positions` are free. Where layers have states, the states of `states` texts must have
-  // a place, too.
-  bool HasRoom(uint32_t positions, uint32_t states) const;
-  // Drops kept and held texts until `positions` are free and a state has a place, or no text is
-  // left to drop.
-  void DropFor(uint32_t positions);
+  // Whether `positions` are free, and so many of the engine's places for sequences.
+  bool HasRoom(uint32_t positions, uint32_t places) const;
+  // Drops kept and held texts until there is room, or no text is left to drop.
+  void DropFor(uint32_t positions, uint32_t places = 1);
   // Drops one text; false: no text is left. A small text is written to disk first, as it would be
   // after a rest.
   bool DropOne();

@@ -150,9 +150,9 @@ TEST_F(StateTest, ForksShareAStateUntilOneGoesOn) {
   const auto engine = Open({.sequences = 3});
   Sequence first = engine->NewSequence();
   Logits(*engine, first, std::span(text_).first(9));
-  const uint32_t free = engine->kv_room().states;
+  const uint32_t free = engine->kv_room().places;
   Sequence second = first.Fork();
-  EXPECT_EQ(engine->kv_room().states, free);
+  EXPECT_EQ(engine->kv_room().places, free);
   const Token other = 11;
   Logits(*engine, first, {&other, 1});
   Sequence third = second.Fork();
@@ -360,7 +360,7 @@ TEST_F(StateTest, ADamagedFileIsRefusedAndNothingIsTaken) {
   ASSERT_TRUE(engine->SaveSequence(sequence, "", path));
   std::ifstream in(path, std::ios::binary);
   const std::string good((std::istreambuf_iterator<char>(in)), {});
-  const uint32_t free = engine->kv_room().states;
+  const uint32_t free = engine->kv_room().places;
   const auto is_refused = [&](const std::string& bytes) {
     std::ofstream(path, std::ios::binary | std::ios::trunc) << bytes;
     return !engine->RestoreSequence(path).has_value();
@@ -372,7 +372,7 @@ TEST_F(StateTest, ADamagedFileIsRefusedAndNothingIsTaken) {
     bad[n] = static_cast<char>(bad[n] ^ 1);
     ASSERT_TRUE(is_refused(bad)) << n;
   }
-  EXPECT_EQ(engine->kv_room().states, free);
+  EXPECT_EQ(engine->kv_room().places, free);
   ExpectGoesOn(*engine, sequence);
 }
 
