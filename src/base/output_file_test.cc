@@ -2,8 +2,6 @@
 #include "base/output_file.h"
 
 #include <gtest/gtest.h>
-#include <signal.h>
-#include <sys/resource.h>
 #include <sys/stat.h>
 
 #include <cstring>
@@ -15,6 +13,7 @@
 #include <vector>
 
 #include "base/bytes.h"
+#include "tests/support/file_size_limit_testing.h"
 #include "tests/support/temp_folder_testing.h"
 
 namespace moestro {
@@ -25,26 +24,6 @@ std::vector<std::byte> Pattern(size_t size) {
   for (size_t i = 0; i < size; ++i) bytes[i] = static_cast<std::byte>((i * 7 + i / 251) & 0xff);
   return bytes;
 }
-
-// Larger files fail with EFBIG while this lives: a full disk without a disk to fill.
-class FileSizeLimit {
- public:
-  explicit FileSizeLimit(rlim_t bytes) : handler_(signal(SIGXFSZ, SIG_IGN)) {
-    getrlimit(RLIMIT_FSIZE, &before_);
-    const rlimit limit = {bytes, before_.rlim_max};
-    setrlimit(RLIMIT_FSIZE, &limit);
-  }
-  FileSizeLimit(const FileSizeLimit&) = delete;
-  FileSizeLimit& operator=(const FileSizeLimit&) = delete;
-  ~FileSizeLimit() {
-    setrlimit(RLIMIT_FSIZE, &before_);
-    signal(SIGXFSZ, handler_);
-  }
-
- private:
-  rlimit before_ = {};
-  sighandler_t handler_;
-};
 
 TEST(OutputFile, AppearsUnderItsNameOnlyWhenPublished) {
   const TempFolder folder;

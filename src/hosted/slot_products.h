@@ -2,9 +2,9 @@
 // Lets libllama multiply by experts that lie in slots. A product by chosen experts
 // (GGML_OP_MUL_MAT_ID) reads three tensors:
 //
-//   src[0]  matrices of all experts   [k, rows, n_expert]  -> of all slots of the pool, [..,
-//   n_slots] src[1]  activations               unchanged src[2]  chosen experts            [n_used,
-//   n_tokens]   -> the slots of these experts
+//   src[0]  matrices of all experts [k, rows, n_expert] -> of all slots of the pool [.., n_slots]
+//   src[1]  activations, unchanged
+//   src[2]  chosen experts [n_used, n_tokens]           -> the slots of these experts
 //
 // The first and the third are replaced in the graph by tensors of this class just before ggml
 // computes the product. ggml computes each row and expert by itself, so the result has the same

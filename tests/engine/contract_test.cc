@@ -15,7 +15,9 @@
 
 #include "engine/append.h"
 #include "load/open_engine.h"
+#include "tests/support/damage_testing.h"
 #include "tests/support/fault_reader_testing.h"
+#include "tests/support/file_size_limit_testing.h"
 #include "tests/support/llama_zoo_testing.h"
 #include "tests/support/poisoning_reader_testing.h"
 #include "tests/support/temp_folder_testing.h"
@@ -175,6 +177,50 @@ TEST_P(EngineContract, AFailedReadLeavesNothingOfItsStep) {
   }
 }
 
+// A prompt of several chunks behind a text, with a read that fails in the first or the last chunk.
+TEST_P(EngineContract, AFailedReadOfAPromptsChunkLeavesNothingOfThePrompt) {
+  const std::vector<Token> before = Tokens(5, 1);
+  const std::vector<Token> prompt = Tokens(12, 2);
+  FaultReader* disk = nullptr;
+  const auto open = [&] {
+    EngineOptions options = Quarter();
+    options.chunk = 4;
+    options.wrap_reader = [&](std::unique_ptr<BlockReader> reader) {
+      auto faulty = std::make_unique<FaultReader>(std::move(reader));
+      disk = faulty.get();
+      return faulty;
+    };
+    return Open(options);
+  };
+  uint64_t reads = 0;
+  std::vector<float> expected;
+  {
+    const auto engine = open();
+    Sequence sequence = engine->NewSequence();
+    Write(*engine, sequence, before);
+    const uint64_t begin = disk->submitted();
+    const auto row = Append(*engine, sequence, prompt);
+    ASSERT_TRUE(row) << row.error().message;
+    expected.assign(row->begin(), row->end());
+    reads = disk->submitted() - begin;
+  }
+  ASSERT_GT(reads, 6U);
+  for (const uint64_t failing : {uint64_t{0}, reads - 1}) {
+    const auto engine = open();
+    Sequence sequence = engine->NewSequence();
+    Write(*engine, sequence, before);
+    disk->SetPlan(FaultPlan().ErrorFrom(disk->submitted() + failing, EIO));
+    const auto failed = Append(*engine, sequence, prompt);
+    ASSERT_FALSE(failed) << failing;
+    EXPECT_EQ(failed.error().code, Errc::kIo);
+    EXPECT_EQ(sequence.position(), before.size());
+    disk->SetPlan({});
+    const auto row = Append(*engine, sequence, prompt);
+    ASSERT_TRUE(row) << row.error().message;
+    EXPECT_TRUE(std::ranges::equal(*row, expected)) << failing;
+  }
+}
+
 TEST_P(EngineContract, AStopEndsTheStepAndTheNextOneIsAsIfItHadNotBeen) {
   const std::vector<Token> text = Tokens(10, 1);
   const auto engine = Open();
@@ -233,6 +279,42 @@ TEST_P(EngineContract, ASavedSequenceGoesOn) {
   ASSERT_TRUE(saved) << saved.error().message;
   EXPECT_EQ(saved->notes, "notes");
   EXPECT_EQ(Write(*engine, saved->sequence, std::span(text).subspan(6)), Alone(text));
+}
+
+TEST_P(EngineContract, AFullDiskLeavesNoFileOfASequence) {
+  const std::vector<Token> text = Tokens(10, 1);
+  const auto engine = Open();
+  Sequence sequence = engine->NewSequence();
+  Write(*engine, sequence, std::span(text).first(6));
+  const std::filesystem::path to = folder_.path() / "saved";
+  std::filesystem::create_directory(to);
+  const auto saved = [&] {
+    const FileSizeLimit full(256);
+    return engine->SaveSequence(sequence, "", (to / "text.seq").string());
+  }();
+  ASSERT_FALSE(saved);
+  EXPECT_EQ(saved.error().code, Errc::kIo);
+  EXPECT_TRUE(std::filesystem::is_empty(to));
+  EXPECT_EQ(Write(*engine, sequence, std::span(text).subspan(6)), Alone(text));
+}
+
+TEST_P(EngineContract, AChangedModelEndsTheEngine) {
+  double now = 0.0;
+  EngineOptions options = Quarter();
+  options.clock = [&now] { return now; };
+  const auto engine = Open(options);
+  Sequence sequence = engine->NewSequence();
+  Write(*engine, sequence, Tokens(3, 1));
+  MakeNewer(path_);
+  now += 1.1;
+  for (int i = 0; i < 2; ++i) {
+    const auto row = Append(*engine, sequence, Tokens(1, 2));
+    ASSERT_FALSE(row);
+    EXPECT_EQ(row.error().code, Errc::kInvalidFile);
+    EXPECT_TRUE(row.error().message.contains(path_)) << row.error().message;
+    EXPECT_EQ(sequence.position(), 3U);
+    EXPECT_TRUE(engine->closed());
+  }
 }
 
 TEST_P(EngineContract, ADamagedFileIsRefused) {
