@@ -6,6 +6,8 @@
 #include <cstring>
 #include <utility>
 
+#include "base/caught.h"
+
 namespace moestro {
 
 GraphServer::GraphServer(const Parts& parts, GraphHooks& hooks)
@@ -19,7 +21,7 @@ GraphServer::GraphServer(const Parts& parts, GraphHooks& hooks)
   hooks_.on_node = [this](ggml_tensor* node, bool asks) { return OnNode(*node, asks); };
   hooks_.aborts = [this] { return error_.has_value() || parts_.stop.is_requested(); };
   if (parts_.kernels == nullptr) return;
-  parts_.kernels->SetReads({.advance = [this] { parts_.residency.Pump(); },
+  parts_.kernels->SetReads({.advance = [this] { Advance(); },
                             .is_ended = [this] { return is_ended(); },
                             .wait_briefly = [this] { WaitBriefly(); }});
 }
@@ -179,16 +181,41 @@ Result<RoutedAhead> GraphServer::LookAhead(uint32_t group, const ggml_tensor& id
   return ahead;
 }
 
+// Within an operation no exception may leave: ggml's threads are C. Without memory for even the
+// error the process ends.
+template <class Work>
+void GraphServer::Guard(Work&& work) {
+  const std::string thrown = Caught(
+      [&] {
+        work();
+        return std::string();
+      },
+      [](std::string_view why) { return std::string(why); });
+  if (!thrown.empty() && !error_) error_ = Error{.code = Errc::kNoMemory, .message = thrown};
+}
+
+void GraphServer::Advance() {
+  Guard([this] { parts_.residency.Pump(); });
+}
+
 // Errors of reads end the graph, and so do requests to stop.
 bool GraphServer::is_ended() {
-  if (auto error = parts_.residency.TakeError(); error && !error_) error_ = std::move(error);
+  Guard([this] {
+    if (auto error = parts_.residency.TakeError(); error && !error_) error_ = std::move(error);
+  });
   return error_.has_value() || parts_.stop.is_requested();
 }
 
+// REQUIRES: some lease is not complete.
 void GraphServer::WaitBriefly() {
-  const double start = parts_.clock();
-  parts_.residency.WaitBriefly();
-  wait_seconds_ += parts_.clock() - start;
+  Guard([this] {
+    const double start = parts_.clock();
+    if (parts_.residency.idle() && !error_) {
+      error_ = Error{.code = Errc::kIo, .message = "the read of an expert was given up"};
+    }
+    parts_.residency.WaitBriefly();
+    wait_seconds_ += parts_.clock() - start;
+  });
 }
 
 Status GraphServer::WaitFor(LeaseStream& leases, Until until) {

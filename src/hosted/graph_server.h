@@ -90,7 +90,10 @@ class GraphServer {
   std::span<const RowKind> KindsOf(uint32_t rows) const;
   Result<RoutedAhead> LookAhead(uint32_t group, const ggml_tensor& ids);
   bool is_ended();
+  void Advance();
   void WaitBriefly();
+  template <class Work>
+  void Guard(Work&& work);
   enum class Until : uint8_t { kTaken, kComplete };
   Status WaitFor(LeaseStream& leases, Until until);
   void EndGroups();

@@ -30,6 +30,7 @@
 #include "hosted/hosted_plan.h"
 #include "hosted/hosted_sequences.h"
 #include "hosted/kernel_products.h"
+#include "hosted/llama_rows.h"
 #include "hosted/slot_products.h"
 #include "learned/policy_source.h"
 #include "memory/kv_blocks.h"
@@ -39,17 +40,6 @@
 #include "store/probe.h"
 
 namespace moestro {
-namespace {
-
-// Rows of a prompt that are computed together, if the user says nothing.
-constexpr uint32_t kUsualChunk = 512;
-// Logits of so many bytes are computed at a time.
-constexpr uint64_t kLogitsBytes = 4 * kMiB;
-// Sequences, kept texts and forks have places in libllama's memory.
-constexpr uint32_t kMostPlaces = 256;
-
-}  // namespace
-
 // Members in order of construction: later ones borrow from earlier ones.
 struct HostedEngine::Parts {
   GgufFile file;
@@ -119,29 +109,25 @@ Status HostedEngine::Parts::OpenModel() {
     watched.push_back({.path = file.paths()[i], .stamp = file.stamps()[i]});
   }
   watch = FileWatch(std::move(watched), options.clock);
-  const uint32_t chunk = std::max(
-      std::min(options.chunk > 0 ? options.chunk : kUsualChunk, facts.n_ctx), options.sequences);
   TRY(const std::optional<uint64_t> n_vocab, file.FindArrayLength("tokenizer.ggml.tokens"));
-  const uint64_t of_logits = kLogitsBytes / (std::max<uint64_t>(n_vocab.value_or(1), 1) * 4);
-  // As many states as the native engine has: each sequence's, one that is written, and some kept.
-  const uint32_t states = std::min(4 * options.sequences + 2, kMostPlaces);
-  // libllama's context wants room for a row of each of its sequences, and ends the process else.
-  outputs = static_cast<uint32_t>(std::max<uint64_t>(std::min<uint64_t>(of_logits, chunk), states));
+  const ContextSizes sizes =
+      SizesOf(facts.n_ctx, options.chunk, options.sequences, n_vocab.value_or(0));
+  outputs = sizes.outputs;
   TRY(const std::optional<std::string> arch, file.FindString("general.architecture"));
   facts.arch_name = arch.value_or("");
   HostedModel::Shape shape{.n_cells = n_blocks * KvBlocks::kPositions,
-                           .n_places = states,
-                           .chunk = chunk,
-                           .outputs = outputs,
+                           .n_places = sizes.places,
+                           .chunk = sizes.chunk,
+                           .outputs = sizes.outputs,
                            .threads = ResolveThreads(options.threads),
                            .kv_type = options.kv_type};
   TRY(model, HostedModel::Open(file, shape));
   TRY_STATUS(watch.Look());
-  facts.chunk = chunk;
+  facts.chunk = sizes.chunk;
   catalog = CatalogOf(model->graph().groups);
   facts.max_look_ahead = std::min(options.prefetch, EarlyRouters::MostAhead(model->graph()));
   origin.emplace(file, *model);
-  sequences.emplace(model->memory(), model->has_states(), n_blocks, states);
+  sequences.emplace(model->memory(), model->has_states(), n_blocks, sizes.places);
   return {};
 }
 
@@ -311,8 +297,7 @@ Status HostedEngine::Parts::Compute(const Batch& batch, const LogitsSink& sink,
 
 Status HostedEngine::Parts::ComputeChunk(std::span<const BatchRow> part, size_t first,
                                          const LogitsSink& sink) {
-  llama_batch batch = llama_batch_init(static_cast<int32_t>(part.size()), 0, 1);
-  batch.n_tokens = static_cast<int32_t>(part.size());
+  LlamaRows batch(part.size());
   std::vector<RowKind> kinds;
   std::vector<RowKind> kinds_of_outputs;
   const bool has_logits = std::ranges::contains(part, true, &BatchRow::wants_logits);
@@ -321,11 +306,7 @@ Status HostedEngine::Parts::ComputeChunk(std::span<const BatchRow> part, size_t 
     // libllama computes the last layers for rows with logits alone, and for one at least here.
     const bool is_output =
         row.wants_logits || watchers.route || (!has_logits && i + 1 == part.size());
-    batch.token[i] = row.token;
-    batch.pos[i] = static_cast<llama_pos>(row.position);
-    batch.n_seq_id[i] = 1;
-    batch.seq_id[i][0] = sequences->WritesTo(row.sequence);
-    batch.logits[i] = is_output ? 1 : 0;
+    batch.Add(row.token, row.position, sequences->WritesTo(row.sequence), is_output);
     kinds.push_back(row.kind);
     if (is_output) kinds_of_outputs.push_back(row.kind);
   }
@@ -335,12 +316,11 @@ Status HostedEngine::Parts::ComputeChunk(std::span<const BatchRow> part, size_t 
                  .kinds_of_outputs = kinds_of_outputs,
                  .look_ahead = std::max(decodes ? planner->look_ahead() : 0, watchers.look_ahead)});
   std::string thrown;
-  const int32_t code = Caught([&] { return llama_decode(model->context(), batch); },
+  const int32_t code = Caught([&] { return llama_decode(model->context(), batch.batch()); },
                               [&](std::string_view why) {
                                 thrown = why;
                                 return int32_t{-1};
                               });
-  llama_batch_free(batch);
   const Status served = server->End();
   if (!thrown.empty()) {
     return Fail(Errc::kUnsupported, "libllama cannot compute these rows: {}", thrown);

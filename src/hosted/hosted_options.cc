@@ -5,6 +5,7 @@
 #include <optional>
 #include <string_view>
 
+#include "hosted/hosted_plan.h"
 #include "learned/beside_model.h"
 #include "learned/path_file.h"
 
@@ -27,6 +28,11 @@ Status CheckHosted(const EngineOptions& options) {
   if (options.sequences == 0) {
     return Fail(Errc::kInvalidRequest,
                 "room for 0 sequences holds no prompt; ask for at least one");
+  }
+  if (options.sequences > kMostTexts) {
+    return Fail(Errc::kInvalidRequest,
+                "the hosted engine runs at most {} texts at a time, not {}; lower --parallel",
+                kMostTexts, options.sequences);
   }
   return {};
 }

@@ -13,7 +13,8 @@
 
 namespace moestro {
 
-// kUnsupported: an option needs the native engine. kInvalidRequest: there is room for no sequence.
+// kUnsupported: an option needs the native engine. kInvalidRequest: there is room for no sequence,
+// or for more than libllama has.
 Status CheckHosted(const EngineOptions& options);
 
 // The context's positions. kInvalidRequest: it has none.

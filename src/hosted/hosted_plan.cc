@@ -6,6 +6,28 @@
 #include <cstddef>
 
 namespace moestro {
+namespace {
+
+// Rows of a prompt that are computed together, if the user says nothing.
+constexpr uint32_t kUsualChunk = 512;
+// Logits of so many bytes are computed at a time.
+constexpr uint64_t kLogitsBytes = uint64_t{4} << 20;
+// libllama's limit.
+constexpr uint32_t kMostPlaces = 256;
+
+}  // namespace
+
+ContextSizes SizesOf(uint32_t n_ctx, uint32_t chunk, uint32_t sequences, uint64_t n_vocab) {
+  ContextSizes sizes;
+  sizes.chunk = std::max(std::min(chunk > 0 ? chunk : kUsualChunk, n_ctx), sequences);
+  // As many as the native engine has states.
+  sizes.places = std::min(4 * sequences + 2, kMostPlaces);
+  const uint64_t of_logits = kLogitsBytes / (std::max<uint64_t>(n_vocab, 1) * sizeof(float));
+  // libllama's context wants room for a row of each of its sequences, and ends the process else.
+  sizes.outputs = static_cast<uint32_t>(
+      std::max<uint64_t>(std::min<uint64_t>(of_logits, sizes.chunk), sizes.places));
+  return sizes;
+}
 
 ExpertCatalog CatalogOf(std::span<const ExpertGroup> groups) {
   ExpertCatalog catalog;

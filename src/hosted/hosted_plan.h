@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Makes from the graph's experts what residency and the plan of memory need.
+// Pure sizes: of libllama's context, of the graph's experts for residency and the plan of memory.
 #pragma once
 
 #include <cstddef>
@@ -12,6 +12,17 @@
 #include "hosted/learned_graph.h"
 
 namespace moestro {
+
+// Sizes of libllama's context.
+struct ContextSizes {
+  uint32_t chunk = 0;    // rows of a llama_decode(), at most
+  uint32_t outputs = 0;  // of these, rows with logits; at least one for each place
+  uint32_t places = 0;  // its sequences: texts that run, the states that they write, and kept texts
+};
+// libllama's limit of sequences leaves room for so many texts, each with a state that it writes.
+constexpr uint32_t kMostTexts = 127;
+// n_vocab: 0 if it is not known. REQUIRES: 1 to kMostTexts sequences.
+ContextSizes SizesOf(uint32_t n_ctx, uint32_t chunk, uint32_t sequences, uint64_t n_vocab);
 
 // One layer of the catalog for each group. If a group has fewer than three matrices, the others are
 // empty.

@@ -24,6 +24,21 @@ TEST(EvenRows, AreRunsAsLongAsTheFirst) {
   EXPECT_EQ(Even({4, 4, 5, 5, 6}), 4U);
 }
 
+// The context's assertion ends the process.
+TEST(ContextSizes, HaveALogitsRowForEachPlace) {
+  for (const uint32_t n_ctx : {1U, 32U, 4096U}) {
+    for (const uint32_t sequences : {1U, 4U, 32U, kMostTexts}) {
+      for (const uint64_t n_vocab : {0U, 256U, 200'000U}) {
+        const ContextSizes sizes = SizesOf(n_ctx, 0, sequences, n_vocab);
+        EXPECT_GE(sizes.outputs, sizes.places);
+        EXPECT_GE(sizes.places, 2 * sequences);
+        EXPECT_LE(sizes.places, 256U);
+        EXPECT_GE(sizes.chunk, sequences);
+      }
+    }
+  }
+}
+
 TEST(EvenRows, HaveEachSequenceOnce) { EXPECT_EQ(Even({1, 2, 1, 2}), 2U); }
 
 }  // namespace

@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "hosted/llama_rows.h"
+
 namespace moestro {
 namespace {
 
@@ -56,17 +58,9 @@ Status LearningPass::Build(llama_context* context, uint32_t rows) {
                   return false;
                 },
             .aborts = [] { return true; }};
-  llama_batch batch = llama_batch_init(static_cast<int32_t>(rows), 0, 1);
-  batch.n_tokens = static_cast<int32_t>(rows);
-  for (uint32_t i = 0; i < rows; ++i) {
-    batch.token[i] = 0;
-    batch.pos[i] = static_cast<llama_pos>(i);
-    batch.n_seq_id[i] = 1;
-    batch.seq_id[i][0] = 0;
-    batch.logits[i] = i + 1 == rows ? 1 : 0;
-  }
-  const int32_t code = llama_decode(context, batch);
-  llama_batch_free(batch);
+  LlamaRows batch(rows);
+  for (uint32_t i = 0; i < rows; ++i) batch.Add(0, i, 0, i + 1 == rows);
+  const int32_t code = llama_decode(context, batch.batch());
   hooks_ = {};
   llama_memory_clear(llama_get_memory(context), true);
   if (nodes_.empty()) {

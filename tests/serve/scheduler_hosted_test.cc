@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: MIT
+// The scheduler over the hosted engine: layers with a state beside attention, and latent attention.
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "load/open_engine.h"
+#include "tests/serve/scheduler_testing.h"
+#include "tests/support/llama_zoo_testing.h"
+#include "tests/support/temp_folder_testing.h"
+
+namespace moestro {
+namespace {
+
+class HostedScheduler : public testing::TestWithParam<std::string> {
+ protected:
+  void SetUp() override {
+    path_ = WriteZooModel(folder_.path(), GetParam(), {.vocab_path = kDemo});
+  }
+  std::unique_ptr<Engine> OpenHosted() const {
+    EngineOptions options;
+    options.engine = "hosted";
+    options.threads = 1;
+    options.ctx = 200;
+    options.sequences = 4;
+    options.positions = 800;
+    options.cache = CacheSize{.percent = 25.0};
+    auto engine = OpenEngine(path_, options);
+    EXPECT_TRUE(engine) << engine.error().message;
+    return engine ? *std::move(engine) : nullptr;
+  }
+  // Of a job with these tokens as its prompt: its tokens, the prompt's first.
+  static std::vector<Token> Converse(Scheduler& scheduler, const std::vector<Token>& prompt,
+                                     uint32_t& cached) {
+    const auto job =
+        Make({.prompt = "x", .tokens = 12}, [&](JobOptions& options) { options.prompt = prompt; });
+    EXPECT_TRUE(scheduler.Submit(job));
+    scheduler.Drain();
+    EXPECT_TRUE(scheduler.Run());
+    const Said said = Listen(*job);
+    EXPECT_TRUE(said.end) << (said.error ? said.error->message : "no end");
+    cached = said.end ? static_cast<uint32_t>(said.end->usage.cached_tokens) : 0;
+    std::vector<Token> all = prompt;
+    for (const TokenLogprob& token : said.logprobs) all.push_back(token.chosen.token);
+    return all;
+  }
+
+  TempFolder folder_;
+  std::string path_;
+};
+
+// Texts that ended once held every place of libllama's memory, and others waited for good.
+TEST_P(HostedScheduler, ManyTextsEnd) {
+  const auto engine = OpenHosted();
+  ASSERT_NE(engine, nullptr);
+  Scheduler scheduler(*engine, DemoVocab(), {.parallel = 4});
+  std::vector<Wish> wishes;
+  for (int i = 0; i < 40; ++i) {
+    Wish wish = kWishes[static_cast<size_t>(i) % kWishes.size()];
+    wish.prompt = std::to_string(i) + wish.prompt;
+    wishes.push_back(std::move(wish));
+  }
+  for (const Said& said : ServeAll(scheduler, wishes)) {
+    EXPECT_TRUE(said.end) << (said.error ? said.error->message : "no end");
+  }
+}
+
+TEST_P(HostedScheduler, ASecondTurnEvaluatesNewTokensAlone) {
+  const std::vector<Token> first = *DemoVocab().Tokenize(kWishes[2].prompt, true, false);
+  const std::vector<Token> more = *DemoVocab().Tokenize("and then they", false, false);
+  const TempFolder kept;
+  const SchedulerOptions options{
+      .parallel = 2, .cache_folder = kept.path().string(), .cache_key = "k", .cache_disk = 1 << 30};
+  uint32_t cached = 0;
+  std::vector<Token> turn;
+  const auto engine = OpenHosted();
+  ASSERT_NE(engine, nullptr);
+  {
+    Scheduler scheduler(*engine, DemoVocab(), options);
+    turn = Converse(scheduler, first, cached);
+  }
+  // Another scheduler, and later another engine, find the text on disk.
+  for (int restart = 0; restart < 2; ++restart) {
+    const auto later = restart == 0 ? nullptr : OpenHosted();
+    Scheduler scheduler(later ? *later : *engine, DemoVocab(), options);
+    std::vector<Token> next = turn;
+    next.append_range(more);
+    const size_t known = turn.size() - 1;  // the last token was told and not evaluated
+    turn = Converse(scheduler, next, cached);
+    EXPECT_EQ(cached, known) << restart;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Kinds, HostedScheduler, testing::Values("qwen35moe", "deepseek2"),
+                         [](const auto& about) { return about.param; });
+
+}  // namespace
+}  // namespace moestro
