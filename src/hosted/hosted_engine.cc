@@ -117,6 +117,7 @@ Status HostedEngine::Parts::OpenModel() {
   facts.arch_name = arch.value_or("");
   HostedModel::Shape shape{.n_cells = n_blocks * KvBlocks::kPositions,
                            .n_places = sizes.places,
+                           .n_places_of_states = sizes.places_of_states,
                            .chunk = sizes.chunk,
                            .outputs = sizes.outputs,
                            .threads = ResolveThreads(options.threads),
@@ -127,7 +128,7 @@ Status HostedEngine::Parts::OpenModel() {
   catalog = CatalogOf(model->graph().groups);
   facts.max_look_ahead = std::min(options.prefetch, EarlyRouters::MostAhead(model->graph()));
   origin.emplace(file, *model);
-  sequences.emplace(model->memory(), model->has_states(), n_blocks, sizes.places);
+  sequences.emplace(model->memory(), model->has_states(), n_blocks, model->n_places());
   return {};
 }
 

@@ -75,7 +75,8 @@ Status HostedModel::MakeContext(const Shape& shape) {
   llama_context_params params = llama_context_default_params();
   params.n_ctx = shape.n_cells;
   params.n_batch = params.n_ubatch = shape.chunk;
-  params.n_seq_max = shape.n_places;
+  n_places_ = has_states() ? shape.n_places_of_states : shape.n_places;
+  params.n_seq_max = n_places_;
   params.n_outputs_max = shape.outputs;
   params.n_threads = params.n_threads_batch = static_cast<int32_t>(shape.threads);
   params.cb_eval = GraphHooks::OnNode;

@@ -25,10 +25,11 @@ namespace moestro {
 class HostedModel {
  public:
   struct Shape {
-    uint32_t n_cells = 0;   // cells of the KV cache
-    uint32_t n_places = 0;  // sequences at a time; if layers have a state, places for states
-    uint32_t chunk = 0;     // rows of a llama_decode(), at most
-    uint32_t outputs = 0;   // of these: rows that want logits
+    uint32_t n_cells = 0;             // cells of the KV cache
+    uint32_t n_places = 0;            // sequences at a time
+    uint32_t n_places_of_states = 0;  // the same if layers have a state
+    uint32_t chunk = 0;               // rows of a llama_decode(), at most
+    uint32_t outputs = 0;             // of these: rows that want logits
     uint32_t threads = 0;
     KvType kv_type = KvType::kF16;
   };
@@ -43,6 +44,7 @@ class HostedModel {
   uint32_t n_vocab() const;
   uint32_t n_ctx_train() const;
   uint32_t n_cells() const { return llama_n_ctx(context_.get()); }
+  uint32_t n_places() const { return n_places_; }
   // Whether a layer has a state, which cannot be cut back.
   bool has_states() const;
   // Bytes that libllama has taken for the context. memory_bytes(): cells and states, resident at
@@ -81,6 +83,7 @@ class HostedModel {
   GraphHooks hooks_;
   std::unique_ptr<llama_context, Free> context_;
   LearnedGraph graph_;
+  uint32_t n_places_ = 0;
   uint64_t memory_bytes_ = 0;
   uint64_t work_bytes_ = 0;
 };

@@ -20,12 +20,13 @@ constexpr uint32_t kMostPlaces = 256;
 ContextSizes SizesOf(uint32_t n_ctx, uint32_t chunk, uint32_t sequences, uint64_t n_vocab) {
   ContextSizes sizes;
   sizes.chunk = std::max(std::min(chunk > 0 ? chunk : kUsualChunk, n_ctx), sequences);
-  // As many as the native engine has states.
   sizes.places = std::min(4 * sequences + 2, kMostPlaces);
+  sizes.places_of_states = std::min(2 * sequences + 4, kMostPlaces);
   const uint64_t of_logits = kLogitsBytes / (std::max<uint64_t>(n_vocab, 1) * sizeof(float));
   // libllama's context wants room for a row of each of its sequences, and ends the process else.
-  sizes.outputs = static_cast<uint32_t>(
-      std::max<uint64_t>(std::min<uint64_t>(of_logits, sizes.chunk), sizes.places));
+  sizes.outputs =
+      static_cast<uint32_t>(std::max({std::min<uint64_t>(of_logits, sizes.chunk),
+                                      uint64_t{sizes.places}, uint64_t{sizes.places_of_states}}));
   return sizes;
 }
 

@@ -30,9 +30,11 @@ TEST(ContextSizes, HaveALogitsRowForEachPlace) {
     for (const uint32_t sequences : {1U, 4U, 32U, kMostTexts}) {
       for (const uint64_t n_vocab : {0U, 256U, 200'000U}) {
         const ContextSizes sizes = SizesOf(n_ctx, 0, sequences, n_vocab);
-        EXPECT_GE(sizes.outputs, sizes.places);
-        EXPECT_GE(sizes.places, 2 * sequences);
-        EXPECT_LE(sizes.places, 256U);
+        for (const uint32_t places : {sizes.places, sizes.places_of_states}) {
+          EXPECT_GE(sizes.outputs, places);
+          EXPECT_GE(places, 2 * sequences + 2);
+          EXPECT_LE(places, 256U);
+        }
         EXPECT_GE(sizes.chunk, sequences);
       }
     }

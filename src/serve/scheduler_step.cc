@@ -11,12 +11,16 @@ namespace moestro {
 
 void Scheduler::Step() {
   std::vector<StepPlanner::Text> texts;
-  for (const auto& text : running_) {
-    texts.push_back({.is_prompt = !text->is_written(),
-                     .waiting = static_cast<uint32_t>(text->waiting().size())});
-  }
-  const std::vector<uint32_t> rows = planner_.Plan(texts);
-  if (!MakeRoomFor(rows)) return;  // a text gave up: plan again
+  std::vector<uint32_t> rows;
+  // If a text gives up, the others go on at once. It may be taken up again before the next step.
+  do {
+    texts.clear();
+    for (const auto& text : running_) {
+      texts.push_back({.is_prompt = !text->is_written(),
+                       .waiting = static_cast<uint32_t>(text->waiting().size())});
+    }
+    rows = planner_.Plan(texts);
+  } while (!MakeRoomFor(rows));
   uint32_t prompt_rows = 0;
   bool others_wait = false;
   std::vector<const Job*> prompts;

@@ -181,8 +181,8 @@ Status ChooseRoom(const ServerOptions& options, const ModelToLoad& model, bool h
   const uint64_t beside = options.cache_ram > 0 ? options.cache_ram / each : engine.ctx;
   engine.positions = static_cast<uint32_t>(
       std::min<uint64_t>(engine.ctx + beside, std::numeric_limits<int32_t>::max() / 2));
-  return {};
   engine.sequences = options.parallel;
+  return {};
 }
 
 ServedModel MakeCard(const ServerOptions& options, const ModelToLoad& model) {

@@ -60,6 +60,15 @@ TEST_F(ServeAnswersTest, SeveralAnswersAreThoseOfTheNextSeeds) {
   EXPECT_EQ(End().exit_code, 0);
 }
 
+// The engine once had room for one text whatever --parallel said. The hosted one takes that at its
+// word, and four texts stopped each other for good.
+TEST_F(ServeAnswersTest, EightTextsBesideEachOtherOnTheHostedEngine) {
+  Serve({"--engine", "hosted", "--parallel", "8", "--cache", "25%"});
+  const Json all = Complete(R"("prompt":["A","The","Tom","One day","Mom","A cat","Lily","Once"])");
+  for (size_t i = 0; i < 8; ++i) EXPECT_FALSE(Text(all, i).empty()) << i;
+  EXPECT_EQ(End().exit_code, 0);
+}
+
 // Once all errors had OpenAI's form, for every client.
 TEST_F(ServeAnswersTest, ErrorsHaveTheFormOfThePathsClients) {
   Serve();
