@@ -8,7 +8,6 @@
 #include <string_view>
 #include <utility>
 
-#include "base/bytes.h"
 #include "base/caught.h"
 #include "base/check.h"
 #include "base/file_watch.h"

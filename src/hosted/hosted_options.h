@@ -6,8 +6,8 @@
 #include <string>
 
 #include "base/result.h"
-#include "core/model_id.h"
 #include "decide/ahead/predictor.h"
+#include "engine/engine.h"
 #include "engine/engine_options.h"
 #include "model/gguf_file.h"
 

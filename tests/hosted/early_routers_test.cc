@@ -3,7 +3,6 @@
 // native one does.
 #include <gtest/gtest.h>
 
-#include <algorithm>
 #include <memory>
 #include <set>
 #include <string>

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/result.h"
+#include "core/model_spec.h"
 #include "engine/engine.h"
 #include "trace/trace.h"
 
