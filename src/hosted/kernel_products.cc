@@ -143,7 +143,7 @@ RowAt NthRow(const ggml_tensor& result, int64_t n) {
 
 }  // namespace
 
-// False: nothing more is to be computed, or has been read.
+// False: the operation ends here; later parts are not computed.
 bool KernelProducts::Job::WaitFor(size_t part, bool is_engine_thread) {
   if (!is_engine_thread) {
     WaitUntil(*landed, [part](size_t n) { return n > part; });

@@ -142,9 +142,7 @@ INSTANTIATE_TEST_SUITE_P(Shapes, HostedSlices,
                                          Slices{"gpt-oss", 96}, Slices{"deepseek2", 136},
                                          Slices{"nemotron_h_moe", 120}),
                          [](const auto& shape) {
-                           std::string name = shape.param.arch;
-                           for (char& c : name) c = c == '-' || c == '_' ? 'X' : c;
-                           return name + std::to_string(shape.param.expert_ff);
+                           return ZooCaseName(shape.param.arch, shape.param.expert_ff);
                          });
 
 }  // namespace

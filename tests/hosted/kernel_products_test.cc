@@ -103,9 +103,7 @@ INSTANTIATE_TEST_SUITE_P(Kinds, KernelProductsTest,
                                          Kind{"nemotron_h_moe", LLAMA_FTYPE_MOSTLY_Q8_0},
                                          Kind{"llama4", LLAMA_FTYPE_MOSTLY_Q4_0}),
                          [](const auto& kind) {
-                           std::string name = kind.param.arch;
-                           for (char& c : name) c = c == '-' || c == '_' ? 'X' : c;
-                           return name + std::to_string(kind.param.file_type);
+                           return ZooCaseName(kind.param.arch, kind.param.file_type);
                          });
 
 }  // namespace

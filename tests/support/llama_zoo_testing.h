@@ -23,6 +23,12 @@ struct ZooSize {
 // Those that are made; docs/hosted.md lists the others with the reason.
 std::vector<std::string> ZooArchs();
 
+// For the name of a test with a parameter: letters and digits alone.
+inline std::string ZooCaseName(std::string arch, int64_t number) {
+  for (char& c : arch) c = c == '-' || c == '_' ? 'X' : c;
+  return arch + std::to_string(number);
+}
+
 // Writes the model into `dir` and returns its path. Stops the test program when that fails.
 std::string WriteZooModel(const std::filesystem::path& dir, std::string_view arch,
                           const ZooSize& size = {});
