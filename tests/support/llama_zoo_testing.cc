@@ -9,7 +9,6 @@
 #include <cmath>
 #include <memory>
 #include <random>
-#include <span>
 #include <utility>
 
 #include "base/check.h"
