@@ -22,14 +22,15 @@ enum class RopePairs : uint8_t {
 
 enum class QkNorm : uint8_t {
   kNone,
-  kPerHead,     // RMS over each head, before rotation
-  kWholeVector  // RMS over all heads together, before rotation
+  kPerHead,      // RMS over each head, before rotation
+  kAfterRope,    // RMS over each head, after rotation
+  kWholeVector,  // RMS over all heads together, before rotation
 };
 
-// What attention does besides its sizes. Biases are seen from the tensors.
+// What attention does besides its sizes. Biases and sinks are seen from the tensors.
 struct AttentionForm {
   RopePairs rope_pairs = RopePairs::kHalves;
-  QkNorm qk_norm = QkNorm::kNone;
+  QkNorm qk_norm = QkNorm::kNone;  // where the file has the norms
   // The query is scaled after rotation instead of the attention scores.
   bool scale_query = false;
   // Rope factors come in a long and a short set, chosen by the context size.
@@ -131,6 +132,8 @@ struct ModelSpec {
   std::string arch_name;          // as in general.architecture
   std::string name;               // general.name, may be empty
   std::vector<LayerSpec> layers;  // at least one with experts
+  // Layers of the file behind these that predict further tokens. They are not evaluated.
+  uint32_t n_next_token_layers = 0;
   uint32_t n_embd = 0;
   uint32_t n_vocab = 0;
   uint32_t n_ctx_train = 0;

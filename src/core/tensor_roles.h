@@ -14,11 +14,12 @@ namespace moestro {
 enum class Dim : uint8_t {
   kOne,
   kEmbd,
-  kQuery,      // n_head * head_dim_k
-  kKeys,       // n_head_kv * head_dim_k
-  kValues,     // n_head_kv * head_dim_v
-  kQkv,        // the three above together
-  kMixerOut,   // what a layer's mixer gives: n_head * head_dim_v of attention
+  kQuery,     // n_head * head_dim_k
+  kKeys,      // n_head_kv * head_dim_k
+  kValues,    // n_head_kv * head_dim_v
+  kQkv,       // the three above together
+  kMixerOut,  // what a layer's mixer gives: n_head * head_dim_v of attention
+  kHeads,
   kQueryNorm,  // what one norm of queries covers: a head or all of them, as the family has it
   kKeyNorm,
   kExperts,
@@ -34,7 +35,7 @@ enum class Dim : uint8_t {
 enum class TensorKind : uint8_t { kMatrix, kVector };
 
 // Which layers have a role.
-enum class LayerPart : uint8_t { kEvery, kAttention, kExperts, kDense };
+enum class LayerPart : uint8_t { kEvery, kAttention, kExperts, kShared, kDense };
 
 // Who uses it, and how. What only ever stands on the left of a product may be stored in another
 // layout; routers gain nothing from that.
@@ -71,6 +72,7 @@ struct LayerRoles {
   T attn_out_b{};
   T attn_q_norm{};
   T attn_k_norm{};
+  T attn_sinks{};  // of each head a score that is part of the softmax and has no value
   T ffn_norm{};
   T ffn_norm_b{};
   T router{};
@@ -113,6 +115,7 @@ constexpr void ForEachLayerRole(Visit&& visit, Parts&... parts) {
   constexpr auto kEvery = LayerPart::kEvery;
   constexpr auto kAtt = LayerPart::kAttention;
   constexpr auto kMoe = LayerPart::kExperts;
+  constexpr auto kShared = LayerPart::kShared;
   constexpr auto kDense = LayerPart::kDense;
   using Role = TensorRole;
   visit(Role{"attn_norm.weight", kVec, kEmbd}, parts.attn_norm...);
@@ -129,6 +132,7 @@ constexpr void ForEachLayerRole(Visit&& visit, Parts&... parts) {
   visit(Role{"attn_output.bias", kVec, kEmbd}, parts.attn_out_b...);
   visit(Role{"attn_q_norm.weight", kVec, kQueryNorm, kOne, kAny, kAtt}, parts.attn_q_norm...);
   visit(Role{"attn_k_norm.weight", kVec, kKeyNorm, kOne, kAny, kAtt}, parts.attn_k_norm...);
+  visit(Role{"attn_sinks.weight", kVec, kHeads, kOne, kAny, kAtt}, parts.attn_sinks...);
   visit(Role{"ffn_norm.weight", kVec, kEmbd, kOne, kAny, kEvery, "post_attention_norm.weight"},
         parts.ffn_norm...);
   visit(Role{"ffn_norm.bias", kVec, kEmbd}, parts.ffn_norm_b...);
@@ -138,10 +142,11 @@ constexpr void ForEachLayerRole(Visit&& visit, Parts&... parts) {
   visit(Role{"ffn_gate_exps.bias", kVec, kExpertFf, kExperts, kHost, kMoe}, parts.gate_b...);
   visit(Role{"ffn_up_exps.bias", kVec, kExpertFf, kExperts, kHost, kMoe}, parts.up_b...);
   visit(Role{"ffn_down_exps.bias", kVec, kEmbd, kExperts, kHost, kMoe}, parts.down_b...);
-  visit(Role{"ffn_gate_inp_shexp.weight", kVec, kEmbd, kOne, kAny, kMoe}, parts.shared_router...);
-  visit(Role{"ffn_gate_shexp.weight", kMat, kEmbd, kSharedFf, kMul, kMoe}, parts.shared_gate...);
-  visit(Role{"ffn_up_shexp.weight", kMat, kEmbd, kSharedFf, kMul, kMoe}, parts.shared_up...);
-  visit(Role{"ffn_down_shexp.weight", kMat, kSharedFf, kEmbd, kMul, kMoe}, parts.shared_down...);
+  visit(Role{"ffn_gate_inp_shexp.weight", kVec, kEmbd, kOne, kAny, kShared},
+        parts.shared_router...);
+  visit(Role{"ffn_gate_shexp.weight", kMat, kEmbd, kSharedFf, kMul, kShared}, parts.shared_gate...);
+  visit(Role{"ffn_up_shexp.weight", kMat, kEmbd, kSharedFf, kMul, kShared}, parts.shared_up...);
+  visit(Role{"ffn_down_shexp.weight", kMat, kSharedFf, kEmbd, kMul, kShared}, parts.shared_down...);
   visit(Role{"ffn_gate.weight", kMat, kEmbd, kDenseFf, kMul, kDense}, parts.dense_gate...);
   visit(Role{"ffn_up.weight", kMat, kEmbd, kDenseFf, kMul, kDense}, parts.dense_up...);
   visit(Role{"ffn_down.weight", kMat, kDenseFf, kEmbd, kMul, kDense}, parts.dense_down...);

@@ -3,6 +3,7 @@
 
 #include <utility>
 
+#include "base/check.h"
 #include "base/format.h"
 #include "base/printable.h"
 
@@ -211,6 +212,27 @@ Result<std::optional<uint64_t>> GgufFile::FindUniformUint(const std::string& key
                 paths_.front(), key, *first, i);
   }
   return first;
+}
+
+Result<std::vector<uint64_t>> GgufFile::ArrayOfUints(const std::string& key, uint64_t count) const {
+  const MetaValue* value = FindValue(key);
+  CHECK(value != nullptr && value->is_array);
+  if (value->count != count) {
+    return Fail(Errc::kInvalidFile, "{}: '{}' has {} values for {} layers", paths_.front(), key,
+                value->count, count);
+  }
+  std::vector<uint64_t> numbers;
+  for (uint64_t i = 0; i < count; ++i) {
+    std::optional<uint64_t> number = value->UintAt(i);
+    if (value->type == GGUF_TYPE_BOOL && i < value->raw.size()) number = value->raw[i] != 0;
+    if (!number) {
+      return Fail(Errc::kInvalidFile,
+                  "{}: '{}' is an array of {} {} values, expected whole numbers", paths_.front(),
+                  key, value->count, gguf_type_name(value->type));
+    }
+    numbers.push_back(*number);
+  }
+  return numbers;
 }
 
 }  // namespace moestro

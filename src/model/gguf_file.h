@@ -64,6 +64,9 @@ class GgufFile {
   // Some models store per-layer arrays where others have one number: the number, or the common
   // value of the array; kUnsupported if the entries differ.
   Result<std::optional<uint64_t>> FindUniformUint(const std::string& key) const;
+  // An array of `count` whole numbers or truth values (1 and 0). REQUIRES: the key holds an array.
+  // kInvalidFile: of another length or type.
+  Result<std::vector<uint64_t>> ArrayOfUints(const std::string& key, uint64_t count) const;
 
  private:
   GgufFile() = default;

@@ -205,6 +205,14 @@ GgufBuilder SmallMoe(std::string_view arch) {
   if (family->shared_expert == SharedExpert::kOwnWidth) {
     file.Set(name + ".expert_shared_feed_forward_length", 96U);
   }
+  if (family->shared_expert == SharedExpert::kOptional ||
+      family->shared_expert == SharedExpert::kLikeExpert) {
+    file.Set(name + ".expert_shared_feed_forward_length", 2 * uint32_t{kFf});
+  }
+  if (family->router.gating_key == Presence::kRequired) {
+    file.Set(name + ".expert_gating_func", static_cast<uint32_t>(family->router.gating) + 1);
+  }
+  if (family->windows.period > 0) file.Set(name + ".attention.sliding_window", 16U);
   if (family->shared_expert == SharedExpert::kCounted) file.Set(name + ".expert_shared_count", 2U);
   AddTensors(file, *family, SizesOf(*family, has_wide_heads ? 16 : 8));
   return file;

@@ -30,6 +30,31 @@ Result<uint32_t> MetaKeys::CountOr(std::string_view key, Range range, uint64_t f
               path(), Full(key), fallback, range.min, range.max);
 }
 
+Result<std::vector<uint32_t>> MetaKeys::Counts(std::string_view key, Range range,
+                                               uint32_t n) const {
+  if (!IsArray(key)) {
+    TRY(const uint32_t count, Count(key, range));
+    return std::vector(n, count);
+  }
+  TRY(const std::vector<uint64_t> values, file_.ArrayOfUints(Full(key), n));
+  std::vector<uint32_t> counts;
+  for (const uint64_t value : values) {
+    if (value < range.min || value > range.max) {
+      return Fail(Errc::kInvalidFile, "{}: {} is {} in layer {}, expected {} to {}", path(),
+                  Full(key), value, counts.size(), range.min, range.max);
+    }
+    counts.push_back(static_cast<uint32_t>(value));
+  }
+  return counts;
+}
+
+bool MetaKeys::Has(std::string_view key) const { return file_.FindValue(Full(key)) != nullptr; }
+
+bool MetaKeys::IsArray(std::string_view key) const {
+  const MetaValue* value = file_.FindValue(Full(key));
+  return value != nullptr && value->is_array;
+}
+
 Result<std::optional<float>> MetaKeys::FindFactor(std::string_view key) const {
   TRY(const auto value, file_.FindFloat(Full(key)));
   if (!value) return std::nullopt;

@@ -7,6 +7,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "base/result.h"
 #include "model/gguf_file.h"
@@ -22,6 +23,7 @@ class MetaKeys {
   // Widths that no real model comes near. With them every product of two dimensions fits in 64
   // bits.
   static constexpr uint64_t kMaxFeedForward = uint64_t{1} << 20;
+  static constexpr uint64_t kMaxContext = uint64_t{1} << 30;
 
   // `file` is borrowed.
   MetaKeys(const GgufFile& file, std::string_view arch) : file_(file), prefix_(arch) {
@@ -35,6 +37,12 @@ class MetaKeys {
   Result<std::optional<uint32_t>> FindCount(std::string_view key, Range range) const;
   Result<uint32_t> Count(std::string_view key, Range range) const;  // kInvalidFile when missing
   Result<uint32_t> CountOr(std::string_view key, Range range, uint64_t fallback) const;
+  // A count for each of `n` layers, from an array or from one number for all. kInvalidFile: the key
+  // is missing, or an array has another length.
+  Result<std::vector<uint32_t>> Counts(std::string_view key, Range range, uint32_t n) const;
+  bool Has(std::string_view key) const;
+  // Whether the key holds an array.
+  bool IsArray(std::string_view key) const;
   // Finite and at least 0.
   Result<std::optional<float>> FindFactor(std::string_view key) const;
 

@@ -157,14 +157,15 @@ TEST_F(ReadSpecTest, RefusesOtherModels) {
 
 // A family under the name of a real one, so that SmallMoe() can write it.
 Family Liberal() {
-  return {.name = "llama",
-          .router = {.gating_by_key = true, .renormalise_by_key = true, .has_groups = true},
-          .feed_forward_length = FeedForwardLength::kDenseLayer,
-          .shared_expert = SharedExpert::kCounted,
-          .has_dense_layers = true,
-          .has_value_heads_of_own = true,
-          .model_tensors = CommonModelTensors(),
-          .layer_tensors = CommonLayerTensors()};
+  return {
+      .name = "llama",
+      .router = {.gating_key = Presence::kOptional, .renormalise_by_key = true, .has_groups = true},
+      .feed_forward_length = FeedForwardLength::kDenseLayer,
+      .shared_expert = SharedExpert::kCounted,
+      .has_dense_layers = true,
+      .has_value_heads_of_own = true,
+      .model_tensors = CommonModelTensors(),
+      .layer_tensors = CommonLayerTensors()};
 }
 
 GgufBuilder LiberalMoe() {
@@ -235,6 +236,89 @@ TEST_F(ReadSpecTest, RefusesWhatAFamilyCannotBe) {
               "expert_gating_func is 2: a router other than softmax");
   ExpectError(SmallMoe("olmoe").Set("olmoe.expert_group_count", 2U), Errc::kUnsupported,
               "expert_group_count is 2: expert groups");
+}
+
+// Which layers have a window, as text: w or a dot for each.
+std::string WindowsOf(const ModelSpec& spec) {
+  std::string text;
+  for (const LayerSpec& layer : spec.layers) text += layer.attention()->window > 0 ? 'w' : '.';
+  return text;
+}
+
+// Six layers; the tensors of four of them are not looked at here.
+GgufBuilder Windowed(const std::string& arch) {
+  GgufBuilder file = SmallMoe(arch);
+  file.Set(arch + ".block_count", 6U);
+  for (const char* blk : {"blk.2.", "blk.3.", "blk.4.", "blk.5."}) {
+    file.Tensor(std::string(blk) + "ffn_gate_inp.weight", GGML_TYPE_F32, {32, 4});
+  }
+  return file;
+}
+
+TEST_F(ReadSpecTest, ReadsWindows) {
+  const auto every_second = Spec(Windowed("gpt-oss").Set("gpt-oss.rope.freq_base_swa", 77.0F));
+  ASSERT_TRUE(every_second) << every_second.error().message;
+  EXPECT_EQ(WindowsOf(*every_second), "w.w.w.");
+  EXPECT_EQ(every_second->layers[0].attention()->window, 16U);
+  EXPECT_EQ(every_second->layers[0].attention()->rope->freq_base, 77.0F);
+  EXPECT_EQ(every_second->layers[1].attention()->rope->freq_base, 5000.0F);
+  const std::string pattern = "gpt-oss.attention.sliding_window_pattern";
+  EXPECT_EQ(WindowsOf(*Spec(Windowed("gpt-oss").Set(pattern, 3U))), "ww.ww.");
+  EXPECT_EQ(WindowsOf(*Spec(Windowed("gpt-oss").Set(pattern, 0U))), "wwwwww");
+  EXPECT_EQ(WindowsOf(*Spec(Windowed("gpt-oss").SetInts(pattern, {0, 1, 1, 0, 0, 1}))), ".ww..w");
+  ExpectError(Windowed("gpt-oss").SetInts(pattern, {0, 1, 1}), Errc::kInvalidFile,
+              "sliding_window_pattern' has 3 values for 6 layers");
+  ExpectError(Windowed("gpt-oss").SetInts(pattern, {0, 1, 1, 0, 0, 7}), Errc::kInvalidFile,
+              "sliding_window_pattern is 7 in layer 5, expected 0 to 1");
+  ExpectError(Windowed("gpt-oss").Set("gpt-oss.attention.sliding_window", 0U), Errc::kInvalidFile,
+              "attention.sliding_window is 0");
+  ExpectError(Windowed("gpt-oss").Remove("gpt-oss.attention.sliding_window"), Errc::kInvalidFile,
+              "attention.sliding_window");
+  const auto rotated_within = Spec(Windowed("exaone-moe"));
+  ASSERT_TRUE(rotated_within) << rotated_within.error().message;
+  EXPECT_EQ(WindowsOf(*rotated_within), "www.ww");
+  EXPECT_TRUE(rotated_within->layers[0].attention()->rope);
+  EXPECT_FALSE(rotated_within->layers[3].attention()->rope);
+}
+
+TEST_F(ReadSpecTest, ReadsArraysWithAValueForEachLayer) {
+  const auto spec = Spec(SmallMoe("llama")
+                             .SetInts("llama.attention.head_count", {4, 8})
+                             .SetInts("llama.attention.head_count_kv", {2, 1})
+                             .SetInts("llama.feed_forward_length", {64, 96}));
+  ASSERT_TRUE(spec) << spec.error().message;
+  EXPECT_EQ(spec->layers[0].attention()->n_head, 4U);
+  EXPECT_EQ(spec->layers[1].attention()->n_head, 8U);
+  EXPECT_EQ(spec->layers[1].attention()->head_dim_k, 4U);
+  EXPECT_EQ(spec->layers[1].attention()->n_head_kv, 1U);
+  EXPECT_EQ(spec->layers[0].feed_forward.n_ff_expert, 64U);
+  EXPECT_EQ(spec->layers[1].feed_forward.n_ff_expert, 96U);
+  for (const char* key :
+       {"attention.head_count", "attention.head_count_kv", "feed_forward_length"}) {
+    ExpectError(SmallMoe("llama").SetInts(std::string("llama.") + key, {4, 4, 4}),
+                Errc::kInvalidFile, std::string(key) + "' has 3 values for 2 layers");
+  }
+  ExpectError(SmallMoe("llama").SetInts("llama.attention.head_count_kv", {2, 3}),
+              Errc::kInvalidFile, "4 heads cannot share 3 key-value heads");
+  ExpectError(SmallMoe("llama").SetInts("llama.attention.head_count", {4, -4}), Errc::kInvalidFile,
+              "whole numbers");
+}
+
+TEST_F(ReadSpecTest, CountsLayersThatPredictFurtherTokens) {
+  ExpectError(SmallMoe("llama").Set("llama.nextn_predict_layers", 1U), Errc::kUnsupported,
+              "nextn_predict_layers is 1");
+  ExpectError(SmallMoe("glm4moe").Set("glm4moe.nextn_predict_layers", 2U), Errc::kInvalidFile,
+              "nextn_predict_layers is 2 of 2 layers");
+}
+
+TEST_F(ReadSpecTest, SomeFamiliesMustNameTheirRouter) {
+  for (const std::string arch : {"minimax-m2", "bailingmoe2", "exaone-moe"}) {
+    ExpectError(SmallMoe(arch).Remove(arch + ".expert_gating_func"), Errc::kInvalidFile,
+                arch + ".expert_gating_func");
+  }
+  const auto glm = Spec(SmallMoe("glm4moe"));
+  ASSERT_TRUE(glm) << glm.error().message;
+  EXPECT_EQ(glm->router.gating, Gating::kSigmoid);
 }
 
 TEST_F(ReadSpecTest, NamesMissingKeys) {

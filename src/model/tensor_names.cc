@@ -16,8 +16,10 @@ std::string_view Name(Matrix matrix) {
 
 // What attention's tensors measure; 0 for what another mixer does not have.
 int64_t AttentionSize(Dim dim, const AttentionSpec& a) {
-  const bool is_per_head = a.form.qk_norm == QkNorm::kPerHead;
+  const bool is_per_head = a.form.qk_norm != QkNorm::kWholeVector;
   switch (dim) {
+    case Dim::kHeads:
+      return a.n_head;
     case Dim::kQuery:
       return a.n_embd_q();
     case Dim::kKeys:
@@ -38,6 +40,22 @@ int64_t AttentionSize(Dim dim, const AttentionSpec& a) {
 }
 
 }  // namespace
+
+bool HasPart(const LayerSpec& layer, LayerPart part) {
+  switch (part) {
+    case LayerPart::kEvery:
+      return true;
+    case LayerPart::kAttention:
+      return layer.attention() != nullptr;
+    case LayerPart::kExperts:
+      return layer.feed_forward.has_experts();
+    case LayerPart::kShared:
+      return layer.feed_forward.n_ff_shared > 0;
+    case LayerPart::kDense:
+      return layer.feed_forward.n_ff_dense > 0;
+  }
+  return false;
+}
 
 int64_t DimSize(Dim dim, const ModelSpec& spec, const LayerSpec* layer) {
   switch (dim) {

@@ -12,6 +12,9 @@
 
 namespace moestro {
 
+// Whether a layer has the roles of a part.
+bool HasPart(const LayerSpec& layer, LayerPart part);
+
 int64_t DimSize(Dim dim, const ModelSpec& spec, const LayerSpec* layer = nullptr);
 
 std::string LayerTensorName(uint32_t layer, std::string_view name);  // blk.3.attn_q.weight

@@ -14,20 +14,6 @@
 namespace moestro {
 namespace {
 
-bool Has(const LayerSpec& layer, LayerPart part) {
-  switch (part) {
-    case LayerPart::kEvery:
-      return true;
-    case LayerPart::kAttention:
-      return layer.attention() != nullptr;
-    case LayerPart::kExperts:
-      return layer.feed_forward.has_experts();
-    case LayerPart::kDense:
-      return layer.feed_forward.n_ff_dense > 0;
-  }
-  return false;
-}
-
 // Looks tensors up, checks them, and remembers which ones have found a role.
 class Reader {
  public:
@@ -49,6 +35,7 @@ class Reader {
   Result<const TensorInfo*> ReadRole(const TensorRole& role, Presence presence,
                                      std::optional<uint32_t> layer);
   Status Check(const TensorInfo& tensor, TensorKind kind, const TensorShape& shape);
+  bool IsOfNextToken(const TensorInfo& tensor) const;
 
   const GgufFile& file_;
   const ModelSpec& spec_;
@@ -71,7 +58,10 @@ Result<const TensorInfo*> Reader::ReadRole(const TensorRole& role, Presence pres
                 file_.paths().front(), named(role.name), named(role.other_name));
   }
   if (tensor == nullptr) tensor = other;
-  if (tensor == nullptr && presence == Presence::kRequired) return Missing(named(role.name));
+  if (tensor == nullptr && presence == Presence::kRequired) {
+    if (role.other_name.empty()) return Missing(named(role.name));
+    return Missing(named(role.name) + "' or '" + named(role.other_name));
+  }
   if (tensor == nullptr) return nullptr;
   const LayerSpec* of = layer ? &spec_.layers[*layer] : nullptr;
   const auto size = [&](Dim dim) { return DimSize(dim, spec_, of); };
@@ -94,7 +84,7 @@ Status Reader::ReadModelRoles(ModelWeights& weights) {
 Status Reader::ReadLayerRoles(uint32_t layer, LayerWeights& weights) {
   Status status;
   const auto read = [&](const TensorRole& role, Presence presence, const TensorInfo*& tensor) {
-    if (!status || !Has(spec_.layers[layer], role.part)) return;
+    if (!status || !HasPart(spec_.layers[layer], role.part)) return;
     auto found = ReadRole(role, presence, layer);
     if (found) tensor = *found;
     if (!found) status = std::unexpected(std::move(found).error());
@@ -144,11 +134,19 @@ Status Reader::ReadExperts(uint32_t layer, const std::optional<FitHeader>& fit,
   return {};
 }
 
+// Whether a tensor is part of a layer that predicts further tokens.
+bool Reader::IsOfNextToken(const TensorInfo& tensor) const {
+  for (uint32_t i = 0; i < spec_.n_next_token_layers; ++i) {
+    if (tensor.name.starts_with(LayerTensorName(spec_.n_layer() + i, ""))) return true;
+  }
+  return false;
+}
+
 // A tensor without a role means a model that does more than this architecture: running it without
 // that tensor would give wrong text silently.
 Status Reader::CheckAllUsed() const {
   for (const TensorInfo& tensor : file_.tensors()) {
-    if (used_.contains(&tensor)) continue;
+    if (used_.contains(&tensor) || IsOfNextToken(tensor)) continue;
     return Fail(Errc::kUnsupported,
                 "{}: tensor '{}' has no place in architecture {} with {} layers",
                 file_.paths()[tensor.extent.file], Printable(tensor.name), spec_.arch_name,

@@ -70,11 +70,52 @@ TEST_P(EveryArchTest, FindsEveryTensorOnce) {
 }
 
 TEST_P(EveryArchTest, NamesAMissingTensor) {
-  for (const char* name : {"output_norm.weight", "blk.1.attn_norm.weight", "blk.0.attn_v.weight",
-                           "blk.1.attn_output.weight", "blk.0.ffn_norm.weight",
-                           "blk.1.ffn_gate_inp.weight", "blk.0.ffn_up_exps.weight"}) {
+  const Family* family = FindFamily(Families(), GetParam());
+  const bool is_fused = family->layer_tensors.attn_qkv == Presence::kRequired;
+  for (const char* name :
+       {"output_norm.weight", "blk.1.attn_norm.weight",
+        is_fused ? "blk.0.attn_qkv.weight" : "blk.0.attn_v.weight", "blk.1.attn_output.weight",
+        "blk.0.ffn_norm.weight", "blk.1.ffn_gate_inp.weight", "blk.0.ffn_up_exps.weight"}) {
     ExpectError(SmallMoe(GetParam()).RemoveTensor(name), Errc::kInvalidFile, name);
   }
+}
+
+// Every tensor that a family demands, taken out alone.
+TEST_P(EveryArchTest, NamesEachRequiredTensor) {
+  const Family* family = FindFamily(Families(), GetParam());
+  size_t required = 0;
+  const auto take_out = [&](const TensorRole& role, Presence presence) {
+    if (presence != Presence::kRequired || role.part == LayerPart::kDense) return;
+    const std::string name = "blk.1." + std::string(role.name);
+    if (role.name == "ffn_gate_inp.weight" && family->has_dense_layers) return;  // a dense layer
+    ExpectError(SmallMoe(GetParam()).RemoveTensor(name), Errc::kInvalidFile, name);
+    ++required;
+  };
+  ForEachLayerRole(take_out, family->layer_tensors);
+  EXPECT_GE(required, 3U);
+}
+
+TEST_P(EveryArchTest, RefusesOneTensorTooMany) {
+  ExpectError(SmallMoe(GetParam()).Tensor("blk.1.attn_gate.weight", GGML_TYPE_F16, {32, 32}),
+              Errc::kUnsupported, "blk.1.attn_gate.weight");
+}
+
+TEST_F(WeightsTest, PassesOverLayersThatPredictFurtherTokens) {
+  GgufBuilder file = SmallMoe("glm4moe");
+  file.Set("glm4moe.block_count", 3U).Set("glm4moe.nextn_predict_layers", 1U);
+  file.Tensor("blk.2.attn_norm.weight", GGML_TYPE_F32, {32})
+      .Tensor("blk.2.ffn_gate_exps.weight", GGML_TYPE_Q8_0, {32, 64, 4})
+      .Tensor("blk.2.nextn.eh_proj.weight", GGML_TYPE_F16, {64, 32});
+  const auto opened = Open(file);
+  ASSERT_TRUE(opened) << opened.error().message;
+  EXPECT_EQ(opened->spec.n_layer(), 2U);
+  EXPECT_EQ(opened->spec.n_next_token_layers, 1U);
+  const std::vector<const TensorInfo*> dense = opened->weights.dense_tensors();
+  EXPECT_TRUE(std::ranges::none_of(
+      dense, [](const TensorInfo* t) { return t->name.starts_with("blk.2."); }));
+  // Without that key the same layer is one too many.
+  file.Set("glm4moe.block_count", 2U).Set("glm4moe.nextn_predict_layers", 0U);
+  ExpectError(file, Errc::kUnsupported, "blk.2.attn_norm.weight");
 }
 
 TEST_F(WeightsTest, CutsExpertsOutOfTheMergedTensor) {

@@ -154,7 +154,9 @@ std::vector<TinySpec> AllFamilies() {
   return specs;
 }
 
-const auto kSpecName = [](const auto& param) { return param.param.arch + "_" + param.param.type; };
+const auto kSpecName = [](const auto& param) {
+  return CaseName(param.param.arch) + "_" + param.param.type;
+};
 
 INSTANTIATE_TEST_SUITE_P(Families, Exactness, ::testing::ValuesIn(AllFamilies()), kSpecName);
 

@@ -97,6 +97,7 @@ std::vector<Case> Cases() {
   using S = FloatShape;
   const auto gating = [](Gating kind) { return [kind](S& s) { s.gating = kind; }; };
   const auto activation = [](Activation kind) { return [kind](S& s) { s.activation = kind; }; };
+  const auto norm = [](QkNorm kind) { return [kind](S& s) { s.qk_norm = kind; }; };
   const auto all = [](S& s) {
     s.dense_layers = 1;
     s.dim_v = 32;
@@ -107,6 +108,8 @@ std::vector<Case> Cases() {
     s.renormalise = true;
     s.weight_scale = 2.5F;
     s.activation = Activation::kSwigluOai;
+    s.qk_norm = QkNorm::kAfterRope;
+    s.has_sinks = s.has_attention_biases = true;
     s.has_router_bias = s.has_selection_bias = s.has_expert_biases = s.is_fused = true;
   };
   return {
@@ -130,6 +133,19 @@ std::vector<Case> Cases() {
        },
        [](S& s) { s.has_selection_bias = false; }},
       {"groups", [](S& s) { s.groups = 4, s.groups_used = 2; }, [](S& s) { s.groups = 1; }},
+      {"sinks", [](S& s) { s.has_sinks = true; }, [](S& s) { s.has_sinks = false; }},
+      {"attention_biases", [](S& s) { s.has_attention_biases = true; },
+       [](S& s) { s.has_attention_biases = false; }},
+      {"norm_of_each_head", norm(QkNorm::kPerHead), norm(QkNorm::kNone)},
+      {"norm_of_whole_vectors", norm(QkNorm::kWholeVector), norm(QkNorm::kNone)},
+      {"norm_after_rotation", norm(QkNorm::kAfterRope), norm(QkNorm::kPerHead)},
+      {"window", [](S& s) { s.odd_window = 4; }, [](S& s) { s.odd_window = 64; }},
+      {"window_with_sinks",
+       [](S& s) {
+         s.odd_window = 4;
+         s.has_sinks = true;
+       },
+       [](S& s) { s.has_sinks = false; }},
       {"renormalised", [](S& s) { s.renormalise = true; }, [](S& s) { s.renormalise = false; }},
       {"scaled", [](S& s) { s.weight_scale = 2.5F; }, [](S& s) { s.weight_scale = 1.0F; }},
       {"geglu", activation(Activation::kGeglu), activation(Activation::kSwiglu)},

@@ -154,7 +154,7 @@ TEST_P(Sequences, StepsTogetherGiveTheBitsOfStepsAlone) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Families, Sequences, ::testing::ValuesIn(TinyArchs()),
-                         [](const auto& arch) { return arch.param; });
+                         [](const auto& arch) { return CaseName(arch.param); });
 
 // The logits of a prompt of 70 tokens that goes in by `rows` at a time.
 std::vector<float> InPieces(NativeEngine& engine, size_t rows) {

@@ -69,7 +69,7 @@ TEST_P(EarlyRoutersTest, PredictWhatTheNativeEngineDoes) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Families, EarlyRoutersTest, testing::ValuesIn(TinyArchs()),
-                         [](const auto& about) { return about.param; });
+                         [](const auto& about) { return CaseName(about.param); });
 
 // Routers that read something else than their experts do, choose groups first, or differ in K.
 TEST(EarlyRouters, AreFoundInMostArchitectures) {

@@ -99,17 +99,39 @@ class Reference {
     return Multiply(blk_ + "attn_output.weight", sums_[l]);
   }
 
+  Vec Biased(const std::string& name, const Vec& x) const {
+    Vec y = Multiply(blk_ + name + ".weight", x);
+    if (s_.has_attention_biases) AddBias(y, name + ".bias", 0);
+    return y;
+  }
+
+  void NormQk(Vec& q, Vec& k) const {
+    if (s_.qk_norm == QkNorm::kNone) return;
+    const bool is_whole = s_.qk_norm == QkNorm::kWholeVector;
+    for (const auto& [x, name] :
+         {std::pair{&q, "attn_q_norm.weight"}, {&k, "attn_k_norm.weight"}}) {
+      const size_t width = is_whole ? x->size() : s_.dim_k;
+      for (size_t first = 0; first < x->size(); first += width) {
+        const auto begin = x->begin() + static_cast<ptrdiff_t>(first);
+        const Vec normed = Norm(Vec(begin, begin + static_cast<ptrdiff_t>(width)), blk_ + name);
+        std::ranges::copy(normed, begin);
+      }
+    }
+  }
+
   Vec Attention(uint32_t l, const Vec& x) {
     const bool is_odd = IsOdd(s_, l);
     const uint32_t kv_heads = KvHeadsOf(s_, l);
-    Vec q = Multiply(blk_ + "attn_q.weight", x);
-    Vec k = Multiply(blk_ + "attn_k.weight", x);
+    Vec q = Biased("attn_q", x);
+    Vec k = Biased("attn_k", x);
+    if (s_.qk_norm != QkNorm::kAfterRope) NormQk(q, k);
     if (!is_odd) {
       Rotate(q, s_.heads);
       Rotate(k, kv_heads);
     }
+    if (s_.qk_norm == QkNorm::kAfterRope) NormQk(q, k);
     keys_[l].push_back(k);
-    values_[l].push_back(Multiply(blk_ + "attn_v.weight", x));
+    values_[l].push_back(Biased("attn_v", x));
     Vec mixed(size_t{s_.heads} * s_.dim_v);
     for (uint32_t h = 0; h < s_.heads; ++h) {
       const size_t shared = h / (s_.heads / kv_heads);
@@ -124,14 +146,17 @@ class Reference {
         }
         scores.push_back(dot / std::sqrt(static_cast<double>(s_.dim_k)));
       }
+      // A sink is a score of which no value comes.
+      if (s_.has_sinks) scores.push_back(Get(blk_ + "attn_sinks.weight").values[h]);
       Softmax(scores);
+      if (s_.has_sinks) scores.pop_back();
       for (size_t p = 0; p < scores.size(); ++p) {
         for (size_t i = 0; i < s_.dim_v; ++i) {
           mixed[h * s_.dim_v + i] += scores[p] * values_[l][unseen + p][shared * s_.dim_v + i];
         }
       }
     }
-    return Multiply(blk_ + "attn_output.weight", mixed);
+    return Biased("attn_output", mixed);
   }
 
   static void Softmax(Vec& x) {
@@ -256,19 +281,22 @@ Status ReadLayersThatDiffer(const MetaKeys& keys, ModelSpec& spec) {
 }  // namespace
 
 Family SyntheticFamily(const FloatShape& s) {
-  Family family{.name = "synthetic",
-                .experts = {.activation = s.activation},
-                .router = {.gating_by_key = true, .renormalise_by_key = true, .has_groups = true},
-                .feed_forward_length = FeedForwardLength::kDenseLayer,
-                .shared_expert = s.shared_ff > 0 ? SharedExpert::kCounted : SharedExpert::kNone,
-                .has_dense_layers = true,
-                .has_value_heads_of_own = true,
-                .model_tensors = CommonModelTensors(),
-                .layer_tensors = CommonLayerTensors(),
-                .read = ReadLayersThatDiffer};
+  Family family{
+      .name = "synthetic",
+      .attention = {.qk_norm = s.qk_norm},
+      .experts = {.activation = s.activation},
+      .router = {.gating_key = Presence::kOptional, .renormalise_by_key = true, .has_groups = true},
+      .feed_forward_length = FeedForwardLength::kDenseLayer,
+      .shared_expert = s.shared_ff > 0 ? SharedExpert::kCounted : SharedExpert::kNone,
+      .has_dense_layers = true,
+      .has_value_heads_of_own = true,
+      .model_tensors = CommonModelTensors(),
+      .layer_tensors = CommonLayerTensors(),
+      .read = ReadLayersThatDiffer};
   LayerRoles<Presence>& layer = family.layer_tensors;
-  for (Presence* p : {&layer.router_b, &layer.selection_b, &layer.gate_b, &layer.up_b,
-                      &layer.down_b, &layer.shared_gate, &layer.shared_up, &layer.shared_down}) {
+  for (Presence* p : {&layer.attn_q_norm, &layer.attn_k_norm, &layer.attn_sinks, &layer.router_b,
+                      &layer.selection_b, &layer.gate_b, &layer.up_b, &layer.down_b,
+                      &layer.shared_gate, &layer.shared_up, &layer.shared_down}) {
     *p = Presence::kOptional;
   }
   for (Presence* p : {&layer.dense_gate, &layer.dense_up, &layer.dense_down}) {
@@ -314,6 +342,7 @@ void FloatModel::AddLayer(uint32_t layer) {
     AddMatrix(blk + "attn_k.weight", {s.embd, kv_heads * s.dim_k});
     AddMatrix(blk + "attn_v.weight", {s.embd, kv_heads * s.dim_v});
     AddMatrix(blk + "attn_output.weight", {s.heads * s.dim_v, s.embd});
+    AddAttentionExtras(blk, kv_heads);
   }
   if (layer < s.dense_layers) {
     AddMatrix(blk + "ffn_gate.weight", {s.embd, s.dense_ff});
@@ -340,6 +369,21 @@ void FloatModel::AddLayer(uint32_t layer) {
   AddMatrix(blk + "ffn_gate_shexp.weight", {s.embd, s.shared_ff});
   AddMatrix(blk + "ffn_up_shexp.weight", {s.embd, s.shared_ff});
   AddMatrix(blk + "ffn_down_shexp.weight", {s.shared_ff, s.embd});
+}
+
+void FloatModel::AddAttentionExtras(const std::string& blk, uint32_t kv_heads) {
+  const FloatShape& s = shape_;
+  if (s.has_sinks) Add(blk + "attn_sinks.weight", {s.heads}, 0.0F, 2.0F);
+  if (s.has_attention_biases) {
+    Add(blk + "attn_q.bias", {s.heads * s.dim_k}, 0.0F, 1.0F);
+    Add(blk + "attn_k.bias", {kv_heads * s.dim_k}, 0.0F, 1.0F);
+    Add(blk + "attn_v.bias", {kv_heads * s.dim_v}, 0.0F, 1.0F);
+    Add(blk + "attn_output.bias", {s.embd}, 0.0F, 1.0F);
+  }
+  if (s.qk_norm == QkNorm::kNone) return;
+  const bool is_whole = s.qk_norm == QkNorm::kWholeVector;
+  Add(blk + "attn_q_norm.weight", {is_whole ? s.heads * s.dim_k : s.dim_k}, 1.0F, 0.3F);
+  Add(blk + "attn_k_norm.weight", {is_whole ? kv_heads * s.dim_k : s.dim_k}, 1.0F, 0.3F);
 }
 
 void FloatModel::Write(const std::string& path) const {

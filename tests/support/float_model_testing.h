@@ -48,6 +48,9 @@ struct FloatShape {
   bool renormalise = false;
   float weight_scale = 1.0F;
   Activation activation = Activation::kSwiglu;
+  QkNorm qk_norm = QkNorm::kNone;
+  bool has_sinks = false;
+  bool has_attention_biases = false;  // of q, k, v and the output
   bool has_router_bias = false;
   bool has_selection_bias = false;
   bool has_expert_biases = false;
@@ -85,6 +88,7 @@ class FloatModel {
   void Add(const std::string& name, std::vector<int64_t> ne, float mean, float deviation);
   void AddMatrix(const std::string& name, std::vector<int64_t> ne);
   void AddLayer(uint32_t layer);
+  void AddAttentionExtras(const std::string& blk, uint32_t kv_heads);
 
   FloatShape shape_;
   std::mt19937 random_;

@@ -67,8 +67,10 @@ uint32_t LlamaReference::n_vocab() const {
 
 bool LlamaReference::Look(ggml_tensor* tensor, bool ask, void* self) {
   const std::string_view name = tensor->name;
-  const bool is_biased =
-      name.starts_with("ffn_moe_probs_biased-");  // after the logits of its layer
+  // After the logits of its layer. Biased logits that are not made probabilities have the name of
+  // these.
+  const bool is_biased = name.starts_with("ffn_moe_probs_biased-") ||
+                         (name.starts_with("ffn_moe_probs-") && tensor->op == GGML_OP_ADD);
   const bool is_router = is_biased || name.starts_with("ffn_moe_logits-");
   if (ask || !is_router) return is_router;
   std::vector<float> values(static_cast<size_t>(ggml_nelements(tensor)));

@@ -274,7 +274,7 @@ TEST_P(TinyModel, RoutingStaysEvenInDeepModels) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Architectures, TinyModel, testing::ValuesIn(TinyArchs()),
-                         [](const auto& test) { return test.param; });
+                         [](const auto& test) { return CaseName(test.param); });
 
 using TinyModelFree = TinyModel;
 TEST_P(TinyModelFree, LoadsWithoutAnOutputMatrix) {
@@ -286,7 +286,7 @@ TEST_P(TinyModelFree, LoadsWithHeadsWiderThanTheEmbedding) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Architectures, TinyModelFree, testing::Values("llama", "qwen3moe"),
-                         [](const auto& test) { return test.param; });
+                         [](const auto& test) { return CaseName(test.param); });
 
 }  // namespace
 }  // namespace moestro

@@ -21,8 +21,12 @@ SynthShape TinyShape(const TinySpec& spec) {
   const Family* family = FindFamily(Families(), spec.arch);
   CHECK(family != nullptr);
   const bool is_dense = family->has_dense_layers && spec.dense_layers < spec.layers;
+  const bool is_scaled = family->attention.long_short_factors || family->written.has_yarn;
   uint32_t shared_ff = 0;
-  if (family->shared_expert == SharedExpert::kOwnWidth) shared_ff = spec.shared_ff;
+  const bool has_groups = family->written.has_groups && spec.experts % spec.groups == 0 &&
+                          spec.used <= 2 * (spec.experts / spec.groups) &&
+                          spec.experts >= 2 * spec.groups;
+  if (family->shared_expert != SharedExpert::kNone) shared_ff = spec.shared_ff;
   if (family->shared_expert == SharedExpert::kCounted) shared_ff = 2 * spec.ff;
   return {.name = "tiny-" + spec.arch,
           .arch = spec.arch,
@@ -37,9 +41,15 @@ SynthShape TinyShape(const TinySpec& spec) {
           .heads = spec.heads,
           .kv_heads = family->written.shares_kv_heads ? spec.kv_heads : spec.heads,
           .head_dim = spec.head_dim,
+          .rotated = family->written.rotates_half ? spec.head_dim / 2 : 0,
+          .window = family->windows.period > 0 ? spec.window : 0,
+          .groups = has_groups ? spec.groups : 0,
+          .groups_used = has_groups ? 2U : 0U,
+          .has_qk_norm = spec.has_qk_norm,
           .vocab = spec.vocab,
           .context = spec.context,
-          .orig_context = family->attention.long_short_factors ? spec.orig_context : 0,
+          .orig_context = is_scaled ? spec.orig_context : 0,
+          .yarn_factor = family->written.has_yarn ? 4.0F : 0.0F,
           .rope_base = 10000,
           .rms_eps = 1e-6F};
 }
@@ -48,10 +58,10 @@ std::string WriteTinyModel(const std::filesystem::path& dir, const TinySpec& spe
   SynthOptions options;
   options.shape = TinyShape(spec);
   options.type = spec.type;
-  options.path =
-      (dir / Format("tiny-{}-{}-{}x{}x{}-ff{}-seed{}{}.gguf", spec.arch, spec.type, spec.layers,
-                    spec.experts, spec.used, spec.ff, spec.seed, spec.is_tied ? "-tied" : ""))
-          .string();
+  options.path = (dir / Format("tiny-{}-{}-{}x{}x{}-ff{}-seed{}{}{}.gguf", spec.arch, spec.type,
+                               spec.layers, spec.experts, spec.used, spec.ff, spec.seed,
+                               spec.has_qk_norm ? "-qknorm" : "", spec.is_tied ? "-tied" : ""))
+                     .string();
   options.vocab_path = spec.vocab_path;
   options.seed = spec.seed;
   options.skew = spec.skew;

@@ -28,6 +28,9 @@ struct TinySpec {
   uint32_t head_dim = 64;
   uint32_t vocab = 512;
   uint32_t context = 512;
+  uint32_t window = 24;         // where the family has windows
+  uint32_t groups = 4;          // of experts, two of them used, where the family's models have them
+  bool has_qk_norm = false;     // where files of the family may lack these norms
   uint32_t orig_context = 128;  // phimoe: longer sequences' contexts take the long rope factors
   uint32_t shards = 1;
   uint64_t seed = 1;
@@ -38,6 +41,12 @@ struct TinySpec {
 
 // Every family.
 std::vector<std::string> TinyArchs();
+
+// An architecture as part of a test's name: letters, digits and underscores alone.
+inline std::string CaseName(std::string arch) {
+  for (char& c : arch) c = c == '-' ? '_' : c;
+  return arch;
+}
 
 SynthShape TinyShape(const TinySpec& spec);
 

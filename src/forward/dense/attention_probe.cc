@@ -105,7 +105,7 @@ Result<std::vector<float>> AttendThere(ggml_backend_t backend, const Prompt& pro
   ggml_tensor* values =
       ggml_new_tensor_2d(context, type, shape.n_head_kv * shape.dim_v, prompt.n_cells);
   for (ggml_tensor* input : {queries, keys, values}) ggml_set_input(input);
-  ggml_tensor* mixed = attention.Node(context, queries, keys, values,
+  ggml_tensor* mixed = attention.Node(context, queries, {.k = keys, .v = values},
                                       1.0F / std::sqrt(static_cast<float>(shape.dim_k)));
   ggml_set_output(mixed);
   ggml_build_forward_expand(arena.graph(), mixed);

@@ -62,8 +62,8 @@ Status MaskedAttention::SetRows(std::span<const RowCells> rows) {
   return buffer_.Write(0, std::as_bytes(std::span(mask_)));
 }
 
-ggml_tensor* MaskedAttention::Node(ggml_context* ctx, ggml_tensor* q, ggml_tensor* k_cache,
-                                   ggml_tensor* v_cache, float scale) const {
+ggml_tensor* MaskedAttention::Node(ggml_context* ctx, ggml_tensor* q, const Layer& layer,
+                                   float scale) const {
   // Of a cache [n_head_kv * dim, cells]: [dim, visited, n_head_kv].
   const auto visited = [&](ggml_tensor* cache, uint32_t dim) {
     return ggml_view_3d(ctx, cache, dim, n_visited_, shape_.n_head_kv, cache->nb[1],
@@ -72,8 +72,9 @@ ggml_tensor* MaskedAttention::Node(ggml_context* ctx, ggml_tensor* q, ggml_tenso
   ggml_tensor* mask = ggml_new_tensor_2d(ctx, GGML_TYPE_F16, n_visited_, n_rows_);
   buffer_.Place(mask, 0);
   ggml_tensor* mixed = ggml_flash_attn_ext(
-      ctx, ggml_permute(ctx, q, 0, 2, 1, 3), visited(k_cache, shape_.dim_k),
-      visited(v_cache, shape_.dim_v), mask, scale, 0.0F, 0.0F);  // [dim_v, n_head, rows]
+      ctx, ggml_permute(ctx, q, 0, 2, 1, 3), visited(layer.k, shape_.dim_k),
+      visited(layer.v, shape_.dim_v), mask, scale, 0.0F, 0.0F);  // [dim_v, n_head, rows]
+  if (layer.sinks != nullptr) ggml_flash_attn_ext_add_sinks(mixed, layer.sinks);
   ggml_prec_set_acc(mixed, GGML_PREC_F32);
   return ggml_reshape_2d(ctx, mixed, int64_t{shape_.n_head} * shape_.dim_v, n_rows_);
 }

@@ -39,10 +39,14 @@ class MaskedAttention {
   // As SetRows() with rows that see all cells, but sends no data: for sizes.
   void Assume(uint32_t rows);
 
-  // q F32 [dim_k, n_head, rows], the layer's caches [n_head_kv * dim, cells]
-  // -> [n_head * dim_v, rows]. REQUIRES: the graph writes the rows' cells before this node.
-  ggml_tensor* Node(ggml_context* ctx, ggml_tensor* q, ggml_tensor* k_cache, ggml_tensor* v_cache,
-                    float scale) const;
+  struct Layer {
+    ggml_tensor* k = nullptr;      // [n_head_kv * dim_k, cells]
+    ggml_tensor* v = nullptr;      // [n_head_kv * dim_v, cells]
+    ggml_tensor* sinks = nullptr;  // F32 [n_head], on the device; null: the layer has none
+  };
+  // q F32 [dim_k, n_head, rows] -> [n_head * dim_v, rows]. REQUIRES: the graph writes the rows'
+  // cells before this node.
+  ggml_tensor* Node(ggml_context* ctx, ggml_tensor* q, const Layer& layer, float scale) const;
 
  private:
   AttentionShape shape_;

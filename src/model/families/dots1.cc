@@ -6,16 +6,17 @@
 namespace moestro {
 
 Family Dots1() {
-  Family family{
-      .name = "dots1",
-      .attention = {.qk_norm = QkNorm::kPerHead},
-      .router = {.gating = Gating::kSigmoid, .gating_by_key = true, .renormalise_by_key = true},
-      .feed_forward_length = FeedForwardLength::kDenseLayer,
-      .shared_expert = SharedExpert::kCounted,
-      .has_dense_layers = true,
-      .model_tensors = CommonModelTensors(),
-      .layer_tensors = CommonLayerTensors(),
-      .written = {.shares_kv_heads = false, .weights_scale = 2.5F}};
+  Family family{.name = "dots1",
+                .attention = {.qk_norm = QkNorm::kPerHead},
+                .router = {.gating = Gating::kSigmoid,
+                           .gating_key = Presence::kOptional,
+                           .renormalise_by_key = true},
+                .feed_forward_length = FeedForwardLength::kDenseLayer,
+                .shared_expert = SharedExpert::kCounted,
+                .has_dense_layers = true,
+                .model_tensors = CommonModelTensors(),
+                .layer_tensors = CommonLayerTensors(),
+                .written = {.shares_kv_heads = false, .weights_scale = 2.5F}};
   LayerRoles<Presence>& layer = family.layer_tensors;
   layer.attn_q_norm = Presence::kRequired;
   layer.attn_k_norm = Presence::kRequired;

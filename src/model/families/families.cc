@@ -7,7 +7,9 @@
 namespace moestro {
 
 std::span<const Family> Families() {
-  static const std::array families{Llama(), Qwen2Moe(), Qwen3Moe(), Olmoe(), Phimoe(), Dots1()};
+  static const std::array families{
+      Llama(),   Qwen2Moe(),  Qwen3Moe(),   Olmoe(),      Phimoe(),      Dots1(),    GptOss(),
+      Glm4Moe(), MiniMaxM2(), Ernie45Moe(), HunyuanMoe(), BailingMoe2(), ExaoneMoe()};
   return families;
 }
 

@@ -10,8 +10,15 @@
 
 namespace moestro {
 
+Family BailingMoe2();
 Family Dots1();
+Family Ernie45Moe();
+Family ExaoneMoe();
+Family Glm4Moe();
+Family GptOss();
+Family HunyuanMoe();
 Family Llama();
+Family MiniMaxM2();
 Family Olmoe();
 Family Phimoe();
 Family Qwen2Moe();

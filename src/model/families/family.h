@@ -24,10 +24,19 @@ enum class Presence : uint8_t {
 
 struct RouterRules {
   Gating gating = Gating::kSoftmax;
-  bool gating_by_key = false;       // expert_gating_func may name another
+  // expert_gating_func may name another; kRequired: a file without that key is refused.
+  Presence gating_key = Presence::kNone;
   bool renormalise = false;         // the K weights are divided by their sum
   bool renormalise_by_key = false;  // expert_weights_norm says so instead
   bool has_groups = false;          // expert_group_count may be more than 1
+  bool scales_by_key = true;        // expert_weights_scale counts, else the key is not read
+};
+
+// Layers that see their last positions only: attention.sliding_window says how many,
+// attention.sliding_window_pattern may hold another period or a choice for each layer.
+struct WindowRules {
+  uint32_t period = 0;      // the last of each so many layers sees all positions; 0: no windows
+  bool rotates_all = true;  // false: only layers with a window are rotated
 };
 
 // What the key feed_forward_length means.
@@ -39,8 +48,10 @@ enum class FeedForwardLength : uint8_t {
 
 enum class SharedExpert : uint8_t {
   kNone,
-  kOwnWidth,  // expert_shared_feed_forward_length, or else feed_forward_length
-  kCounted,   // as wide as expert_shared_count experts
+  kOwnWidth,    // expert_shared_feed_forward_length, or else feed_forward_length
+  kOptional,    // expert_shared_feed_forward_length; without that key the model has none
+  kLikeExpert,  // expert_shared_feed_forward_length, or else as wide as an expert
+  kCounted,     // expert_shared_count of these, side by side in one
 };
 
 // How stock converters write files of a family, where that does not follow from how they are read.
@@ -51,6 +62,12 @@ struct WrittenForm {
   bool can_be_tied = false;
   bool has_head_length_keys = false;  // else only where they are no quotient
   bool has_rope_length_key = false;
+  bool has_expert_length_key = false;  // expert_feed_forward_length, though it is not read
+  bool has_other_names = false;        // roles with another name have that one
+  bool has_moe_step_key = false;       // interleave_moe_layer_step
+  bool has_groups = false;             // of experts
+  bool has_yarn = false;               // rope.scaling of type yarn
+  bool rotates_half = false;           // of each head, by rope.dimension_count
   float weights_scale = 0.0F;  // expert_weights_scale with expert_weights_norm; 0: not written
 };
 
@@ -59,9 +76,11 @@ struct Family {
   AttentionForm attention{};
   ExpertForm experts{};
   RouterRules router{};
+  WindowRules windows{};
   FeedForwardLength feed_forward_length = FeedForwardLength::kOneExpert;
   SharedExpert shared_expert = SharedExpert::kNone;
   bool has_dense_layers = false;         // a layer without a router has a dense block instead
+  bool has_next_token_layers = false;    // nextn_predict_layers, which are passed over
   bool has_value_heads_of_own = false;   // attention.value_length may differ from key_length
   ModelRoles<Presence> model_tensors{};  // kNone: refused
   LayerRoles<Presence> layer_tensors{};

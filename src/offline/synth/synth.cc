@@ -48,6 +48,8 @@ std::string ShardPath(const std::string& path, uint32_t index, uint32_t count) {
   return Format("{}-{:05}-of-{:05}{}", stem, index + 1, count, kSuffix);
 }
 
+bool IsTied(const SynthOptions& options) { return options.is_tied || options.shape.is_tied; }
+
 Status CheckOptions(const SynthOptions& options) {
   if (options.path.empty()) return Fail(Errc::kUsage, "no output file named");
   if (!(options.skew >= 0 && options.skew <= 8)) {
@@ -60,9 +62,8 @@ Status CheckOptions(const SynthOptions& options) {
   }
   const std::string& arch = options.shape.arch;
   TRY_STATUS(CheckShape(options.shape));
-  if (!options.is_tied || FindSynthFamily(arch)->written.can_be_tied) return {};
-  return Fail(Errc::kInvalidRequest,
-              "{} always has an output matrix of its own; llama and qwen3moe can be tied", arch);
+  if (!IsTied(options) || FindSynthFamily(arch)->written.can_be_tied) return {};
+  return Fail(Errc::kInvalidRequest, "{} always has an output matrix of its own", arch);
 }
 
 // Consecutive runs of about equal bytes, none empty.
@@ -131,7 +132,7 @@ Result<Job> Prepare(const SynthOptions& options) {
   checked.shape = job.shape;
   TRY_STATUS(CheckOptions(checked));
   job.tensors =
-      PlanTensors(job.shape, scheme, {.is_tied = options.is_tied, .is_damped = options.is_damped});
+      PlanTensors(job.shape, scheme, {.is_tied = IsTied(options), .is_damped = options.is_damped});
   const auto most = std::min(kMaxShards, static_cast<uint32_t>(job.tensors.size()));
   if (options.shards < 1 || options.shards > most) {
     return Fail(Errc::kInvalidRequest, "{} shards are outside 1 to {}", options.shards, most);

@@ -18,7 +18,7 @@ ModelSpec SpecOf(const SynthShape& shape) {
                                 .n_head_kv = shape.kv_heads,
                                 .head_dim_k = shape.head_dim,
                                 .head_dim_v = shape.head_dim,
-                                .rope = RopeSpec{.n_dims = shape.head_dim}};
+                                .rope = RopeSpec{.n_dims = shape.rope_dim()}};
   for (uint32_t l = 0; l < shape.layers; ++l) {
     LayerSpec& layer = spec.layers.emplace_back();
     layer.mixer = attention;

@@ -23,6 +23,9 @@ class ArchKeys {
   void Set(std::string_view suffix, bool value) {
     gguf_set_val_bool(gguf_, Format("{}.{}", arch_, suffix).c_str(), value);
   }
+  void Set(std::string_view suffix, const char* value) {
+    gguf_set_val_str(gguf_, Format("{}.{}", arch_, suffix).c_str(), value);
+  }
   void Set(std::string_view suffix, float value) {
     gguf_set_val_f32(gguf_, Format("{}.{}", arch_, suffix).c_str(), value);
   }
@@ -55,10 +58,15 @@ uint32_t DeclaredFeedForward(const SynthShape& shape) {
 void SetRopeKeys(ArchKeys& keys, const SynthShape& shape) {
   keys.Set("rope.freq_base", shape.rope_base);
   if (FamilyOf(shape).written.has_rope_length_key) {
-    keys.Set("rope.dimension_count", shape.head_dim);
+    keys.Set("rope.dimension_count", shape.rope_dim());
   }
   if (shape.orig_context == 0) return;
   keys.Set("rope.scaling.original_context_length", shape.orig_context);
+  if (shape.yarn_factor > 0) {
+    keys.Set("rope.scaling.type", "yarn");
+    keys.Set("rope.scaling.factor", shape.yarn_factor);
+    return;
+  }
   const double stretch = static_cast<double>(shape.context) / shape.orig_context;
   const double factor =
       stretch > 1 ? std::sqrt(1 + std::log(stretch) / std::log(shape.orig_context)) : 1;
@@ -93,22 +101,28 @@ void SetModelKeys(gguf_context* gguf, const SynthShape& shape, const WeightSchem
   SetRopeKeys(keys, shape);
   keys.Set("expert_count", shape.experts);
   keys.Set("expert_used_count", shape.used);
-  if (family.feed_forward_length != FeedForwardLength::kOneExpert) {
+  const bool is_one = family.feed_forward_length == FeedForwardLength::kOneExpert;
+  if (!is_one || family.written.has_expert_length_key) {
     keys.Set("expert_feed_forward_length", shape.ff);
   }
-  if (family.shared_expert == SharedExpert::kOwnWidth) {
+  const bool is_counted = family.shared_expert == SharedExpert::kCounted;
+  if (family.shared_expert != SharedExpert::kNone && !is_counted) {
     keys.Set("expert_shared_feed_forward_length", shape.shared_ff);
   }
-  if (family.shared_expert == SharedExpert::kCounted) {
-    keys.Set("expert_shared_count", shape.shared_ff / shape.ff);
-  }
+  if (is_counted) keys.Set("expert_shared_count", shape.shared_ff / shape.ff);
   if (family.has_dense_layers) keys.Set("leading_dense_block_count", shape.dense_layers);
-  if (family.router.gating_by_key) {
+  if (family.router.gating_key != Presence::kNone) {
     keys.Set("expert_gating_func", static_cast<uint32_t>(family.router.gating) + 1);
   }
   if (family.written.weights_scale > 0) {
     keys.Set("expert_weights_scale", family.written.weights_scale);
     keys.Set("expert_weights_norm", true);
+  }
+  if (family.written.has_moe_step_key) keys.Set("interleave_moe_layer_step", 1U);
+  if (shape.window > 0) keys.Set("attention.sliding_window", shape.window);
+  if (shape.groups > 0) {
+    keys.Set("expert_group_count", shape.groups);
+    keys.Set("expert_group_used_count", shape.groups_used);
   }
   keys.Set("vocab_size", shape.vocab);
 }

@@ -19,6 +19,8 @@ namespace {
 // visibly different logits.
 constexpr float kNormDeviation = 0.1F;
 constexpr float kBiasDeviation = 0.1F;
+// A sink of a few units takes a good share of a softmax over tens of positions.
+constexpr float kSinkDeviation = 2.0F;
 // Of what shifts a router's probabilities: enough to change some choices of every token, too little
 // to make favourites.
 constexpr float kSelectionDeviation = 0.05F;
@@ -31,6 +33,7 @@ MatrixRole MatrixRoleOf(std::string_view name) {
                                  Named{"attn_q.weight", MatrixRole::kAttnQ},
                                  Named{"attn_k.weight", MatrixRole::kAttnK},
                                  Named{"attn_v.weight", MatrixRole::kAttnV},
+                                 Named{"attn_qkv.weight", MatrixRole::kAttnQkv},
                                  Named{"attn_output.weight", MatrixRole::kAttnOutput},
                                  Named{"ffn_gate_shexp.weight", MatrixRole::kSharedGateUp},
                                  Named{"ffn_up_shexp.weight", MatrixRole::kSharedGateUp},
@@ -78,13 +81,13 @@ class Planner {
   }
 
   bool IsThere(const TensorRole& role, Presence presence, const LayerSpec* layer) const {
-    if (!IsWritten(presence)) return false;
+    const bool is_qk_norm = role.name == "attn_q_norm.weight" || role.name == "attn_k_norm.weight";
+    const bool is_asked_for = presence == Presence::kOptional && is_qk_norm && shape_.has_qk_norm;
+    if (!IsWritten(presence) && !is_asked_for) return false;
     if (role.name == "output.weight") return !choices_.is_tied;
     if (role.name.starts_with("rope_factors")) return shape_.orig_context > 0;
     if (layer == nullptr) return true;
-    const bool has_experts = layer->feed_forward.has_experts();
-    return role.part == LayerPart::kEvery || role.part == LayerPart::kAttention ||
-           (role.part == LayerPart::kExperts) == has_experts;
+    return HasPart(*layer, role.part);
   }
 
   // layer: whose role it is; null: of the whole model.
@@ -92,8 +95,9 @@ class Planner {
     if (!IsThere(role, presence, layer)) return;
     const int64_t width = DimSize(role.ne0, spec_, layer);
     const int64_t rows = DimSize(role.ne1, spec_, layer);
-    std::string name(role.name);
-    if (layer != nullptr) name = LayerTensorName(layer_, role.name);
+    const bool is_renamed = family_.written.has_other_names && !role.other_name.empty();
+    std::string name(is_renamed ? role.other_name : role.name);
+    if (layer != nullptr) name = LayerTensorName(layer_, name);
     if (role.kind == TensorKind::kMatrix && role.name != "ffn_gate_inp.weight") {
       return AddMatrix(std::move(name), MatrixRoleOf(role.name), {width, rows, 1});
     }
@@ -111,8 +115,10 @@ class Planner {
     if (name == "rope_factors_long.weight") return {Fill::kRopeLong, 0.0F};
     if (name == "rope_factors_short.weight") return {Fill::kRopeShort, 0.0F};
     if (name.ends_with("norm.weight")) return {Fill::kNearOne, kNormDeviation};
+    if (name == "attn_sinks.weight") return {Fill::kNormal, kSinkDeviation};
     if (name == "exp_probs_b.bias") return {Fill::kNormal, kSelectionDeviation};
-    if (name == "attn_output.bias") return {Fill::kNormal, kBiasDeviation * ResidualScale()};
+    if (name == "attn_output.bias" || name == "ffn_down_exps.bias")
+      return {Fill::kNormal, kBiasDeviation * ResidualScale()};
     if (name.ends_with(".bias")) return {Fill::kNormal, kBiasDeviation};
     const float unit = 1.0F / std::sqrt(static_cast<float>(width));
     return {name == "ffn_gate_inp.weight" ? Fill::kRouter : Fill::kNormal, unit};

@@ -122,11 +122,180 @@ const auto kShapes = std::to_array<SynthShape>({
      .rope_base = 1e7F,
      .rms_eps = 1e-5F,
      .billions = 142.8},
+    {.name = "gpt-oss-20b",
+     .arch = "gpt-oss",
+     .layers = 24,
+     .experts = 32,
+     .used = 4,
+     .embd = 2880,
+     .ff = 2880,
+     .heads = 64,
+     .kv_heads = 8,
+     .head_dim = 64,
+     .window = 128,
+     .vocab = 201088,
+     .context = 131072,
+     .orig_context = 4096,
+     .yarn_factor = 32,
+     .rope_base = 1.5e5F,
+     .rms_eps = 1e-5F,
+     .billions = 20.9},
+    {.name = "gpt-oss-120b",
+     .arch = "gpt-oss",
+     .layers = 36,
+     .experts = 128,
+     .used = 4,
+     .embd = 2880,
+     .ff = 2880,
+     .heads = 64,
+     .kv_heads = 8,
+     .head_dim = 64,
+     .window = 128,
+     .vocab = 201088,
+     .context = 131072,
+     .orig_context = 4096,
+     .yarn_factor = 32,
+     .rope_base = 1.5e5F,
+     .rms_eps = 1e-5F,
+     .billions = 116.8},
+    {.name = "glm-4.5-air",
+     .arch = "glm4moe",
+     .layers = 46,
+     .experts = 128,
+     .used = 8,
+     .embd = 4096,
+     .ff = 1408,
+     .shared_ff = 1408,
+     .dense_layers = 1,
+     .dense_ff = 10944,
+     .heads = 96,
+     .kv_heads = 8,
+     .head_dim = 128,
+     .rotated = 64,
+     .vocab = 151552,
+     .context = 131072,
+     .rope_base = 1e6F,
+     .rms_eps = 1e-5F,
+     .billions = 106.8},
+    {.name = "minimax-m2",
+     .arch = "minimax-m2",
+     .layers = 62,
+     .experts = 256,
+     .used = 8,
+     .embd = 3072,
+     .ff = 1536,
+     .heads = 48,
+     .kv_heads = 8,
+     .head_dim = 128,
+     .rotated = 64,
+     .vocab = 200064,
+     .context = 196608,
+     .rope_base = 5e6F,
+     .rms_eps = 1e-6F,
+     .billions = 228.7},
+    {.name = "ernie-21b",
+     .arch = "ernie4_5-moe",
+     .layers = 28,
+     .experts = 64,
+     .used = 6,
+     .embd = 2560,
+     .ff = 1536,
+     .shared_ff = 3072,
+     .dense_layers = 1,
+     .dense_ff = 12288,
+     .heads = 20,
+     .kv_heads = 4,
+     .head_dim = 128,
+     .is_tied = true,
+     .vocab = 103424,
+     .context = 131072,
+     .rope_base = 5e5F,
+     .rms_eps = 1e-5F,
+     .billions = 21.8},
+    {.name = "hunyuan-a13b",
+     .arch = "hunyuan-moe",
+     .layers = 32,
+     .experts = 64,
+     .used = 8,
+     .embd = 4096,
+     .ff = 3072,
+     .shared_ff = 3072,
+     .heads = 32,
+     .kv_heads = 8,
+     .head_dim = 128,
+     .is_tied = true,
+     .vocab = 128167,
+     .context = 262144,
+     .rope_base = 11158840.0F,
+     .rms_eps = 1e-5F,
+     .billions = 80.4},
+    {.name = "ling-mini-2.0",
+     .arch = "bailingmoe2",
+     .layers = 20,
+     .experts = 256,
+     .used = 8,
+     .embd = 2048,
+     .ff = 512,
+     .shared_ff = 512,
+     .dense_layers = 1,
+     .dense_ff = 5120,
+     .heads = 16,
+     .kv_heads = 4,
+     .head_dim = 128,
+     .rotated = 64,
+     .groups = 8,
+     .groups_used = 4,
+     .vocab = 157184,
+     .context = 32768,
+     .rope_base = 6e5F,
+     .rms_eps = 1e-6F,
+     .billions = 16.3},
+    {.name = "ling-flash-2.0",
+     .arch = "bailingmoe2",
+     .layers = 32,
+     .experts = 256,
+     .used = 8,
+     .embd = 4096,
+     .ff = 1024,
+     .shared_ff = 1024,
+     .dense_layers = 1,
+     .dense_ff = 9216,
+     .heads = 32,
+     .kv_heads = 4,
+     .head_dim = 128,
+     .rotated = 64,
+     .groups = 8,
+     .groups_used = 4,
+     .vocab = 157184,
+     .context = 32768,
+     .rope_base = 6e5F,
+     .rms_eps = 1e-6F,
+     .billions = 102.9},
+    {.name = "k-exaone-236b",
+     .arch = "exaone-moe",
+     .layers = 48,
+     .experts = 128,
+     .used = 8,
+     .embd = 6144,
+     .ff = 2048,
+     .shared_ff = 2048,
+     .dense_layers = 1,
+     .dense_ff = 18432,
+     .heads = 64,
+     .kv_heads = 8,
+     .head_dim = 128,
+     .window = 128,
+     .vocab = 153600,
+     .context = 262144,
+     .rope_base = 1e6F,
+     .rms_eps = 1e-5F,
+     .billions = 236.6},
 });
 
 Status CheckSharedExpert(const SynthShape& s, const Family& family) {
   const bool wants_one = family.shared_expert != SharedExpert::kNone;
-  if (wants_one != (s.shared_ff > 0) || s.shared_ff > 1048576) {
+  const bool may_lack_one = family.shared_expert == SharedExpert::kOptional && s.shared_ff == 0;
+  if ((wants_one != (s.shared_ff > 0) && !may_lack_one) || s.shared_ff > 1048576) {
     return Fail(Errc::kInvalidRequest, "shared expert width {} does not fit {}, which {}",
                 s.shared_ff, s.arch, wants_one ? "needs one of 1 to 1048576" : "has none");
   }
@@ -136,6 +305,35 @@ Status CheckSharedExpert(const SynthShape& s, const Family& family) {
                 s.shared_ff, s.ff, s.arch);
   }
   return {};
+}
+
+Status CheckRotation(const SynthShape& s, const Family& family) {
+  if (s.head_dim % 2 != 0) {
+    return Fail(Errc::kInvalidRequest, "head dimension {} is odd; rope turns pairs", s.head_dim);
+  }
+  if (s.rotated == 0) return {};
+  if (family.written.has_rope_length_key && s.rotated <= s.head_dim && s.rotated % 2 == 0) {
+    return {};
+  }
+  return Fail(Errc::kInvalidRequest, "{} rotated dimensions of {} do not fit {}", s.rotated,
+              s.head_dim, s.arch);
+}
+
+Status CheckWindow(const SynthShape& s, const Family& family) {
+  const bool has_windows = family.windows.period > 0;
+  if (has_windows == (s.window > 0) && s.window <= 16777216) return {};
+  return Fail(Errc::kInvalidRequest, "a window of {} positions does not fit {}, which {}", s.window,
+              s.arch, has_windows ? "needs one" : "has none");
+}
+
+Status CheckGroups(const SynthShape& s, const Family& family) {
+  if (s.groups <= 1) return {};
+  const bool fits = family.router.has_groups && s.experts % s.groups == 0 &&
+                    s.experts / s.groups >= 2 && s.groups_used >= 1 && s.groups_used <= s.groups &&
+                    s.groups_used * (s.experts / s.groups) >= s.used;
+  if (fits) return {};
+  return Fail(Errc::kInvalidRequest, "{} experts in {} groups, {} of them used, do not fit {}",
+              s.experts, s.groups, s.groups_used, s.arch);
 }
 
 Status CheckDenseLayers(const SynthShape& s, const Family& family) {
@@ -184,9 +382,6 @@ Status CheckShape(const SynthShape& s) {
     return Fail(Errc::kInvalidRequest, "{} heads cannot share {} kv heads evenly", s.heads,
                 s.kv_heads);
   }
-  if (s.head_dim % 2 != 0) {
-    return Fail(Errc::kInvalidRequest, "head dimension {} is odd; rope turns pairs", s.head_dim);
-  }
   const Family* family = FindSynthFamily(s.arch);
   if (family == nullptr) {
     return Fail(Errc::kInvalidRequest, "architecture '{}' is unknown; known are {}", s.arch,
@@ -201,6 +396,9 @@ Status CheckShape(const SynthShape& s) {
     return Fail(Errc::kInvalidRequest, "{} shares no kv heads: {} kv heads for {} heads", s.arch,
                 s.kv_heads, s.heads);
   }
+  TRY_STATUS(CheckRotation(s, *family));
+  TRY_STATUS(CheckWindow(s, *family));
+  TRY_STATUS(CheckGroups(s, *family));
   TRY_STATUS(CheckSharedExpert(s, *family));
   return CheckDenseLayers(s, *family);
 }

@@ -26,13 +26,21 @@ struct SynthShape {
   uint32_t heads = 0;
   uint32_t kv_heads = 0;
   uint32_t head_dim = 0;
+  uint32_t rotated = 0;  // dimensions of a head; 0: all
+  uint32_t window = 0;   // positions that some layers see, as the family has it; 0: all
+  uint32_t groups = 0;   // of experts; 0: no groups
+  uint32_t groups_used = 0;
+  bool has_qk_norm = false;  // where files of the family may lack these norms
+  bool is_tied = false;      // token_embd serves as output matrix, too
   uint32_t vocab = 0;
   uint32_t context = 0;       // trained context
   uint32_t orig_context = 0;  // context before rope scaling; 0 where it is not scaled
+  float yarn_factor = 0;      // of that scaling; 0: another kind
   float rope_base = 0;
   float rms_eps = 0;
   double billions = 0;  // published number of weights, in 10^9; 0: a shape of the user's own
 
+  uint32_t rope_dim() const { return rotated > 0 ? rotated : head_dim; }
   uint64_t q_width() const { return uint64_t{heads} * head_dim; }
   uint64_t kv_width() const { return uint64_t{kv_heads} * head_dim; }
 };

@@ -21,6 +21,7 @@ enum class MatrixRole {
   kAttnQ,
   kAttnK,
   kAttnV,
+  kAttnQkv,
   kAttnOutput,
   kExpertGateUp,
   kExpertDown,

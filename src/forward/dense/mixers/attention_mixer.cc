@@ -64,6 +64,7 @@ class AttentionMixer final : public Mixer {
     // Each row turned by its position.
     h.q = Rotate(ctx, h.q, rows.positions);
     h.k = Rotate(ctx, h.k, rows.positions);
+    if (spec_.form.qk_norm == QkNorm::kAfterRope) NormHeads(ctx, w, h);
     float scale = 1.0F / std::sqrt(static_cast<float>(spec_.head_dim_k));
     if (spec_.form.scale_query) h.q = ggml_scale(ctx, h.q, std::exchange(scale, 1.0F));
 
@@ -75,8 +76,8 @@ class AttentionMixer final : public Mixer {
     ggml_build_forward_expand(rows.graph, ggml_set_rows(ctx, v_cache, h.v, rows.cells));
     // mixed [n_head * head_dim_v, rows]: what each head found in its sequence's cells; back to
     // [n_embd, rows], plus the residual.
-    ggml_tensor* mixed =
-        masked_ ? masked_->Node(ctx, h.q, k_cache, v_cache, scale) : TiledNode(rows, h.q, scale);
+    ggml_tensor* mixed = masked_ ? masked_->Node(ctx, h.q, {k_cache, v_cache, w.attn_sinks}, scale)
+                                 : TiledNode(rows, h.q, w.attn_sinks, scale);
     return ggml_add(ctx, Linear(ctx, w.attn_out, mixed, w.attn_out_b), rows.x);
   }
 
@@ -90,12 +91,19 @@ class AttentionMixer final : public Mixer {
   uint64_t thread_bytes() const override { return tiled_ ? tiled_->thread_bytes() : 0; }
 
  private:
-  ggml_tensor* TiledNode(const MixerRows& rows, ggml_tensor* q, float scale) {
+  ggml_tensor* TiledNode(const MixerRows& rows, ggml_tensor* q, const ggml_tensor* sinks,
+                         float scale) {
     const KvCache::Layer cells = kv_->layer(rows.layer.value);
-    return tiled_->Node(
-        rows.ctx, q,
-        {.k = cells.k, .v = cells.v, .scale = scale, .window = spec_.window, .sinks = {}},
-        rows.visible);
+    TiledAttention::Layer layer{
+        .k = cells.k, .v = cells.v, .scale = scale, .window = spec_.window, .sinks = {}};
+    if (sinks != nullptr) layer.sinks = {static_cast<const float*>(sinks->data), spec_.n_head};
+    return tiled_->Node(rows.ctx, q, layer, rows.visible);
+  }
+
+  // RMS of each head, where the file has the norms.
+  void NormHeads(ggml_context* ctx, const LayerTensors& w, Heads& h) const {
+    if (w.attn_q_norm != nullptr) h.q = RmsNorm(ctx, h.q, w.attn_q_norm, nullptr, rms_eps_);
+    if (w.attn_k_norm != nullptr) h.k = RmsNorm(ctx, h.k, w.attn_k_norm, nullptr, rms_eps_);
   }
 
   // x [n_embd, rows] -> heads, with the limits and norms that some families have.
@@ -120,11 +128,9 @@ class AttentionMixer final : public Mixer {
     }
     q = ggml_reshape_3d(ctx, q, spec_.head_dim_k, spec_.n_head, x->ne[1]);
     k = ggml_reshape_3d(ctx, k, spec_.head_dim_k, spec_.n_head_kv, x->ne[1]);
-    if (spec_.form.qk_norm == QkNorm::kPerHead) {
-      q = RmsNorm(ctx, q, w.attn_q_norm, nullptr, rms_eps_);
-      k = RmsNorm(ctx, k, w.attn_k_norm, nullptr, rms_eps_);
-    }
-    return {.q = q, .k = k, .v = v};
+    Heads heads{.q = q, .k = k, .v = v};
+    if (spec_.form.qk_norm == QkNorm::kPerHead) NormHeads(ctx, w, heads);
+    return heads;
   }
 
   ggml_tensor* Rotate(ggml_context* ctx, ggml_tensor* heads, ggml_tensor* positions) const {

@@ -1,0 +1,303 @@
+// SPDX-License-Identifier: MIT
+#include "model/read_layers.h"
+
+#include <algorithm>
+#include <cmath>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/printable.h"
+#include "model/tensor_names.h"
+
+namespace moestro {
+namespace {
+
+// Upper bounds that no real model comes near.
+constexpr uint64_t kMaxLayers = 4096;
+constexpr uint64_t kMaxHeads = 4096;
+constexpr uint64_t kMaxHeadDim = 4096;
+constexpr uint64_t kMaxFeedForward = MetaKeys::kMaxFeedForward;
+
+// Layers of the file, and how many of these are evaluated.
+struct Blocks {
+  uint32_t all = 0;
+  uint32_t evaluated = 0;
+};
+
+Result<Blocks> ReadBlocks(const MetaKeys& keys, const Family& family) {
+  Blocks blocks;
+  TRY(blocks.all, keys.Count("block_count", {1, kMaxLayers}));
+  blocks.evaluated = blocks.all;
+  TRY(const auto next, keys.file().FindUniformUint(keys.Full("nextn_predict_layers")));
+  if (next.value_or(0) == 0) return blocks;
+  if (!family.has_next_token_layers) {
+    return RefuseKey(keys, "nextn_predict_layers", *next, "layers that predict further tokens");
+  }
+  if (*next >= blocks.all) {
+    return Fail(Errc::kInvalidFile, "{}: {} is {} of {} layers", keys.path(),
+                keys.Full("nextn_predict_layers"), *next, blocks.all);
+  }
+  blocks.evaluated -= static_cast<uint32_t>(*next);
+  return blocks;
+}
+
+Status CheckHeads(const MetaKeys& keys, const AttentionSpec& attention) {
+  if (attention.n_head_kv > attention.n_head) {
+    return Fail(Errc::kInvalidFile, "{}: {} is {}, expected 1 to {}", keys.path(),
+                keys.Full("attention.head_count_kv"), attention.n_head_kv, attention.n_head);
+  }
+  if (attention.n_head % attention.n_head_kv == 0) return {};
+  return Fail(Errc::kInvalidFile, "{}: {} heads cannot share {} key-value heads ({})", keys.path(),
+              attention.n_head, attention.n_head_kv, keys.Full("attention.head_count_kv"));
+}
+
+Status ReadHeadSizes(const MetaKeys& keys, const Family& family, uint32_t n_embd,
+                     AttentionSpec& attention) {
+  TRY(const auto key_length, keys.FindCount("attention.key_length", {1, kMaxHeadDim}));
+  if (!key_length && n_embd % attention.n_head != 0) {
+    return Fail(Errc::kInvalidFile,
+                "{}: embedding length {} is not divisible by {} heads and '{}' is missing",
+                keys.path(), n_embd, attention.n_head, keys.Full("attention.key_length"));
+  }
+  const uint32_t default_dim = n_embd / attention.n_head;
+  TRY(attention.head_dim_k, keys.CountOr("attention.key_length", {1, kMaxHeadDim}, default_dim));
+  TRY(attention.head_dim_v, keys.CountOr("attention.value_length", {1, kMaxHeadDim}, default_dim));
+  if (attention.head_dim_k != attention.head_dim_v && !family.has_value_heads_of_own) {
+    return Fail(Errc::kUnsupported, "{}: key length {} and value length {} differ ({})",
+                keys.path(), attention.head_dim_k, attention.head_dim_v,
+                keys.Full("attention.value_length"));
+  }
+  return {};
+}
+
+// Attention of each layer without its rotation and its window.
+Result<std::vector<AttentionSpec>> ReadAttention(const MetaKeys& keys, const Family& family,
+                                                 const Blocks& blocks, uint32_t n_embd) {
+  TRY(const auto heads, keys.Counts("attention.head_count", {1, kMaxHeads}, blocks.all));
+  std::vector<uint32_t> kv_heads = heads;
+  if (keys.Has("attention.head_count_kv")) {
+    TRY(kv_heads, keys.Counts("attention.head_count_kv", {1, kMaxHeads}, blocks.all));
+  }
+  std::vector<AttentionSpec> layers;
+  for (uint32_t l = 0; l < blocks.evaluated; ++l) {
+    AttentionSpec attention{.form = family.attention, .n_head = heads[l], .n_head_kv = kv_heads[l]};
+    TRY_STATUS(CheckHeads(keys, attention));
+    TRY_STATUS(ReadHeadSizes(keys, family, n_embd, attention));
+    layers.push_back(attention);
+  }
+  return layers;
+}
+
+Status ReadNormEpsilon(const MetaKeys& keys, ModelSpec& spec) {
+  TRY(const auto eps, keys.FindFactor("attention.layer_norm_rms_epsilon"));
+  if (!eps) {
+    return Fail(Errc::kInvalidFile, "{}: metadata '{}' is missing; convert the model again",
+                keys.path(), keys.Full("attention.layer_norm_rms_epsilon"));
+  }
+  spec.rms_eps = *eps;
+  return {};
+}
+
+Status ReadRopeScaling(const MetaKeys& keys, RopeSpec& rope) {
+  TRY(const auto type, keys.file().FindString(keys.Full("rope.scaling.type")));
+  const std::string scaling = type.value_or("linear");
+  if (scaling != "none" && scaling != "linear" && scaling != "yarn" && scaling != "longrope") {
+    return Fail(Errc::kUnsupported, "{}: {} is '{}'; supported are none, linear, yarn, longrope",
+                keys.path(), keys.Full("rope.scaling.type"), Printable(scaling));
+  }
+  TRY(auto factor, keys.FindFactor("rope.scaling.factor"));
+  if (!factor) {
+    TRY(factor, keys.FindFactor("rope.scale_linear"));  // the name old converters wrote
+  }
+  if (factor && *factor > 0.0F && scaling != "none") rope.freq_scale = 1.0F / *factor;
+  if (!std::isfinite(rope.freq_scale)) {
+    return Fail(Errc::kInvalidFile, "{}: {} is {}, too small", keys.path(),
+                keys.Full("rope.scaling.factor"), *factor);
+  }
+  if (scaling == "yarn") rope.ext_factor = 1.0F;
+  // ggml's YaRN multiplies the magnitude by 1 + 0.1 ln(factor) on its own; this comes on top.
+  TRY(const auto attn_factor, keys.FindFactor("rope.scaling.attn_factor"));
+  rope.attn_factor = attn_factor.value_or(1.0F);
+  return {};
+}
+
+Result<float> ReadBase(const MetaKeys& keys, std::string_view key, float fallback) {
+  TRY(const auto base, keys.FindFactor(key));
+  if (base.value_or(fallback) > 0.0F) return base.value_or(fallback);
+  return Fail(Errc::kInvalidFile, "{}: {} is {}, expected more than 0", keys.path(), keys.Full(key),
+              *base);
+}
+
+Result<RopeSpec> ReadRope(const MetaKeys& keys, uint32_t head_dim, uint32_t n_ctx_train) {
+  RopeSpec rope;
+  TRY(rope.n_dims, keys.CountOr("rope.dimension_count", {2, head_dim}, head_dim));
+  if (rope.n_dims % 2 != 0) {
+    return Fail(Errc::kInvalidFile, "{}: {} is {}, expected an even number", keys.path(),
+                keys.Full("rope.dimension_count"), rope.n_dims);
+  }
+  TRY(rope.freq_base, ReadBase(keys, "rope.freq_base", 10000.0F));
+  TRY(rope.original_context, keys.CountOr("rope.scaling.original_context_length",
+                                          {1, MetaKeys::kMaxContext}, n_ctx_train));
+  TRY_STATUS(ReadRopeScaling(keys, rope));
+  return rope;
+}
+
+// Which of the layers have a window.
+Result<std::vector<bool>> ReadWindowPattern(const MetaKeys& keys, const WindowRules& rules,
+                                            const Blocks& blocks) {
+  constexpr std::string_view kKey = "attention.sliding_window_pattern";
+  std::vector<bool> has_window;
+  if (keys.IsArray(kKey)) {
+    TRY(const auto choices, keys.Counts(kKey, {0, 1}, blocks.all));
+    has_window.assign(choices.begin(), choices.begin() + blocks.evaluated);
+    return has_window;
+  }
+  TRY(const uint32_t period, keys.CountOr(kKey, {0, kMaxLayers}, rules.period));
+  for (uint32_t l = 0; l < blocks.evaluated; ++l) {
+    has_window.push_back(period == 0 || l % period + 1 < period);
+  }
+  return has_window;
+}
+
+Status ReadWindows(const MetaKeys& keys, const WindowRules& rules, const Blocks& blocks,
+                   std::vector<AttentionSpec>& layers) {
+  if (rules.period == 0) return {};
+  TRY(const uint32_t window, keys.Count("attention.sliding_window", {1, MetaKeys::kMaxContext}));
+  TRY(const std::vector<bool> has_window, ReadWindowPattern(keys, rules, blocks));
+  for (size_t l = 0; l < layers.size(); ++l) {
+    AttentionSpec& attention = layers[l];
+    if (has_window[l]) {
+      attention.window = window;
+      TRY(attention.rope->freq_base,
+          ReadBase(keys, "rope.freq_base_swa", attention.rope->freq_base));
+    } else if (!rules.rotates_all) {
+      attention.rope.reset();
+    }
+  }
+  return {};
+}
+
+// Which layers have experts. The router decides: counting rules differ between converters.
+Result<std::vector<bool>> FindExpertLayers(const MetaKeys& keys, const Family& family,
+                                           uint32_t n_layer) {
+  std::vector<bool> has_experts(n_layer, true);
+  if (!family.has_dense_layers) {
+    TRY(const auto dense, keys.file().FindUniformUint(keys.Full("leading_dense_block_count")));
+    if (dense.value_or(0) == 0) return has_experts;
+    return RefuseKey(keys, "leading_dense_block_count", *dense, "layers without experts");
+  }
+  for (uint32_t l = 0; l < n_layer; ++l) {
+    if (keys.file().Find(LayerTensorName(l, "ffn_gate_inp.weight")) != nullptr) continue;
+    if (keys.file().Find(LayerTensorName(l, "ffn_gate.weight")) == nullptr) {
+      return Fail(Errc::kInvalidFile, "{}: layer {} has neither '{}' nor '{}'; convert it again",
+                  keys.path(), l, LayerTensorName(l, "ffn_gate_inp.weight"),
+                  LayerTensorName(l, "ffn_gate.weight"));
+    }
+    has_experts[l] = false;
+  }
+  if (std::ranges::contains(has_experts, true)) return has_experts;
+  return Fail(Errc::kUnsupported,
+              "{}: no layer has a router (blk.N.ffn_gate_inp.weight); only mixture-of-experts "
+              "models are supported",
+              keys.path());
+}
+
+// `n_ff`: feed_forward_length, if the file has one.
+Result<uint32_t> ReadSharedWidth(const MetaKeys& keys, const Family& family, uint32_t n_ff_expert,
+                                 uint32_t n_ff) {
+  TRY(const auto key, keys.FindCount("expert_shared_feed_forward_length", {0, kMaxFeedForward}));
+  const uint32_t width = key.value_or(0);
+  switch (family.shared_expert) {
+    case SharedExpert::kNone:
+      if (width == 0) return 0U;
+      return RefuseKey(keys, "expert_shared_feed_forward_length", width, "shared experts");
+    case SharedExpert::kOptional:
+      return width;
+    case SharedExpert::kLikeExpert:
+      return width > 0 ? width : n_ff_expert;
+    case SharedExpert::kOwnWidth:
+      if (width > 0 || n_ff > 0) return width > 0 ? width : n_ff;
+      return Fail(Errc::kInvalidFile, "{}: metadata '{}' is missing", keys.path(),
+                  keys.Full("expert_shared_feed_forward_length"));
+    case SharedExpert::kCounted: {
+      const uint32_t one = width > 0 ? width : n_ff_expert;
+      TRY(const uint32_t count, keys.Count("expert_shared_count", {1, kMaxFeedForward / one}));
+      return count * one;
+    }
+  }
+  return 0U;
+}
+
+// The width of an expert; `n_ff`: feed_forward_length of the layer, 0 without that key.
+Result<uint32_t> ReadExpertWidth(const MetaKeys& keys, const Family& family, uint32_t n_ff,
+                                 uint32_t n_used) {
+  TRY(const auto n_ff_expert, keys.FindCount("expert_feed_forward_length", {0, kMaxFeedForward}));
+  uint32_t width = 0;
+  if (family.feed_forward_length == FeedForwardLength::kOneExpert && n_ff > 0) {
+    width = n_ff;
+  } else if (n_ff_expert.value_or(0) > 0) {
+    width = *n_ff_expert;
+  } else if (family.feed_forward_length != FeedForwardLength::kDenseLayer) {
+    width = n_ff / n_used;
+  }
+  if (width > 0) return width;
+  return Fail(Errc::kInvalidFile, "{}: neither '{}' nor '{}' gives the width of an expert",
+              keys.path(), keys.Full("expert_feed_forward_length"),
+              keys.Full("feed_forward_length"));
+}
+
+// feed_forward_length of each layer; 0 without that key, or where an array says so.
+Result<std::vector<uint32_t>> ReadWidths(const MetaKeys& keys, const Blocks& blocks) {
+  constexpr std::string_view kKey = "feed_forward_length";
+  if (keys.IsArray(kKey)) return keys.Counts(kKey, {0, kMaxFeedForward}, blocks.all);
+  TRY(const auto width, keys.FindCount(kKey, {1, kMaxFeedForward}));
+  return std::vector(blocks.all, width.value_or(0));
+}
+
+Result<std::vector<FeedForwardSpec>> ReadFeedForward(const MetaKeys& keys, const Family& family,
+                                                     const Blocks& blocks, uint32_t n_used) {
+  TRY(const std::vector<bool> has_experts, FindExpertLayers(keys, family, blocks.evaluated));
+  TRY(const std::vector<uint32_t> widths, ReadWidths(keys, blocks));
+  std::vector<FeedForwardSpec> layers;
+  for (uint32_t l = 0; l < blocks.evaluated; ++l) {
+    FeedForwardSpec& layer = layers.emplace_back();
+    if (has_experts[l]) {
+      TRY(layer.n_ff_expert, ReadExpertWidth(keys, family, widths[l], n_used));
+      TRY(layer.n_ff_shared, ReadSharedWidth(keys, family, layer.n_ff_expert, widths[l]));
+      continue;
+    }
+    layer.n_ff_dense = widths[l];
+    if (layer.n_ff_dense > 0) continue;
+    return Fail(Errc::kInvalidFile, "{}: '{}' gives layer {} no width", keys.path(),
+                keys.Full("feed_forward_length"), l);
+  }
+  return layers;
+}
+
+}  // namespace
+
+std::unexpected<Error> RefuseKey(const MetaKeys& keys, std::string_view key, uint64_t value,
+                                 std::string_view what) {
+  return Fail(Errc::kUnsupported, "{}: {} is {}: {} are not supported for this architecture",
+              keys.path(), keys.Full(key), value, what);
+}
+
+Status ReadLayers(const MetaKeys& keys, const Family& family, ModelSpec& spec) {
+  TRY(const Blocks blocks, ReadBlocks(keys, family));
+  spec.n_next_token_layers = blocks.all - blocks.evaluated;
+  TRY(const auto feed_forward, ReadFeedForward(keys, family, blocks, spec.router.n_used));
+  TRY(std::vector<AttentionSpec> attention, ReadAttention(keys, family, blocks, spec.n_embd));
+  TRY_STATUS(ReadNormEpsilon(keys, spec));
+  for (AttentionSpec& layer : attention) {
+    TRY(layer.rope, ReadRope(keys, layer.head_dim_k, spec.n_ctx_train));
+  }
+  TRY_STATUS(ReadWindows(keys, family.windows, blocks, attention));
+  for (uint32_t l = 0; l < blocks.evaluated; ++l) {
+    spec.layers.push_back({.mixer = attention[l], .feed_forward = feed_forward[l]});
+  }
+  return {};
+}
+
+}  // namespace moestro

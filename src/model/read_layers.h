@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: MIT
+// Metadata -> the layers of a ModelSpec: what each mixer and each feed-forward block is. A key may
+// hold one number for all layers or an array with one for each.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+
+#include "base/result.h"
+#include "core/model_spec.h"
+#include "model/families/family.h"
+#include "model/meta_keys.h"
+
+namespace moestro {
+
+// Fills layers, n_next_token_layers and rms_eps. `spec` has its embedding, context and router.
+// kInvalidFile, kUnsupported, with the key in the message.
+Status ReadLayers(const MetaKeys& keys, const Family& family, ModelSpec& spec);
+
+// "key is value: `what` are not supported for this architecture".
+std::unexpected<Error> RefuseKey(const MetaKeys& keys, std::string_view key, uint64_t value,
+                                 std::string_view what);
+
+}  // namespace moestro
