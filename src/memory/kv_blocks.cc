@@ -62,7 +62,7 @@ uint32_t KvBlocks::FreeCells(BlockId block, uint32_t first, uint32_t most) const
 // The timeline's own block first, so that its cells stay together; then a whole one.
 KvSpan KvBlocks::FindCells(const KvTimeline& timeline, uint32_t at, uint32_t most) const {
   const uint32_t first = at % kPositions;
-  if (first > 0) {
+  if (first > 0 && !timeline.spans_.empty()) {
     const BlockId last = timeline.spans_.back().block;
     const uint32_t n = FreeCells(last, first, most);
     if (n > 0) return {.block = last, .begin = at, .end = at + n};
@@ -90,7 +90,7 @@ Status KvBlocks::Extend(KvTimeline& timeline, uint32_t n) {
     }
     if (!free_.empty() && free_.back() == found.block) free_.pop_back();
     for (uint32_t p = found.begin; p < found.end; ++p) Take(found.block, p % kPositions);
-    const bool goes_on = at % kPositions > 0 && spans.back().block == found.block;
+    const bool goes_on = at % kPositions > 0 && !spans.empty() && spans.back().block == found.block;
     if (goes_on) {
       spans.back().end = found.end;
     } else {
@@ -102,7 +102,7 @@ Status KvBlocks::Extend(KvTimeline& timeline, uint32_t n) {
 }
 
 void KvBlocks::CutBack(KvTimeline& timeline, uint32_t length) {
-  CHECK(length <= timeline.length());
+  CHECK(timeline.begin() <= length && length <= timeline.length());
   std::vector<KvSpan>& spans = timeline.spans_;
   while (timeline.length() > length) {
     KvSpan& last = spans.back();
@@ -111,6 +111,24 @@ void KvBlocks::CutBack(KvTimeline& timeline, uint32_t length) {
     last.end = end;
     if (last.begin == last.end) spans.pop_back();
   }
+}
+
+void KvBlocks::DropBefore(KvTimeline& timeline, uint32_t begin) {
+  CHECK(begin <= timeline.length());
+  if (begin <= timeline.begin_) return;
+  std::vector<KvSpan>& spans = timeline.spans_;
+  size_t gone = 0;
+  for (KvSpan& span : spans) {
+    const uint32_t end = std::min(begin, span.end);
+    for (uint32_t p = span.begin; p < end; ++p) GiveBack(span.block, p % kPositions);
+    if (end < span.end) {
+      span.begin = std::max(span.begin, end);
+      break;
+    }
+    ++gone;
+  }
+  spans.erase(spans.begin(), spans.begin() + static_cast<std::ptrdiff_t>(gone));
+  timeline.begin_ = begin;
 }
 
 KvTimeline KvBlocks::Fork(const KvTimeline& timeline) {

@@ -29,18 +29,23 @@ struct KvSpan {
   bool operator==(const KvSpan&) const = default;
 };
 
-// One sequence's spans in order of position, from 0 on without gaps. A plain value whose blocks are
-// counted by KvBlocks: only KvBlocks makes, changes and ends one.
+// One sequence's spans in order of position without gaps, from 0 on or from a later position. A
+// plain value whose blocks are counted by KvBlocks: only KvBlocks changes and ends one.
 class KvTimeline {
  public:
-  uint32_t length() const { return spans_.empty() ? 0 : spans_.back().end; }
-  // REQUIRES: position < length().
+  KvTimeline() = default;
+  // Without cells; the first one will be of `begin`.
+  explicit KvTimeline(uint32_t begin) : begin_(begin) {}
+  uint32_t begin() const { return begin_; }
+  uint32_t length() const { return spans_.empty() ? begin_ : spans_.back().end; }
+  // REQUIRES: begin() <= position < length().
   uint32_t cell(uint32_t position) const;
-  // The cells of all positions in order, neighbours joined.
+  // The cells of all positions from begin() on in order, neighbours joined.
   std::vector<CellRun> Runs() const;
 
  private:
   friend class KvBlocks;
+  uint32_t begin_ = 0;
   std::vector<KvSpan> spans_;
 };
 
@@ -58,8 +63,10 @@ class KvBlocks {
   // Makes the timeline n positions longer. kInvalidRequest when the blocks do not suffice; the
   // timeline is then as before.
   Status Extend(KvTimeline& timeline, uint32_t n);
-  // Forgets the positions from `length` on. REQUIRES: length <= timeline.length().
+  // Forgets the positions from `length` on. REQUIRES: begin() <= length <= timeline.length().
   void CutBack(KvTimeline& timeline, uint32_t length);
+  // Forgets the positions before `begin`, if it has such. REQUIRES: begin <= timeline.length().
+  void DropBefore(KvTimeline& timeline, uint32_t begin);
   KvTimeline Fork(const KvTimeline& timeline);
 
   uint32_t blocks() const { return static_cast<uint32_t>(used_.size()); }

@@ -11,13 +11,14 @@ namespace {
 constexpr uint64_t kMatrixAlignment = 64;
 
 // Where the keys and the values of each layer begin, and the end.
-std::vector<uint64_t> BeginsOf(const MemoryShape& shape, uint32_t n_cells, ggml_backend_t backend) {
+std::vector<uint64_t> BeginsOf(const MemoryShape& shape, const CellCounts& cells,
+                               ggml_backend_t backend) {
   const uint64_t alignment =
       backend == nullptr ? kMatrixAlignment : BackendBuffer::AlignmentOf(backend);
   std::vector<uint64_t> begins = {0};
   for (uint32_t l = 0; l < shape.layers.size(); ++l) {
     for (const uint64_t bytes : {shape.key_bytes(l), shape.value_bytes(l)}) {
-      begins.push_back(begins.back() + AlignUp(bytes * n_cells, alignment));
+      begins.push_back(begins.back() + AlignUp(bytes * cells.of(shape.layers[l]), alignment));
     }
   }
   return begins;
@@ -25,8 +26,9 @@ std::vector<uint64_t> BeginsOf(const MemoryShape& shape, uint32_t n_cells, ggml_
 
 }  // namespace
 
-uint64_t KvCache::BytesFor(const MemoryShape& shape, uint32_t n_cells, ggml_backend_t backend) {
-  return BeginsOf(shape, n_cells, backend).back();
+uint64_t KvCache::BytesFor(const MemoryShape& shape, const CellCounts& cells,
+                           ggml_backend_t backend) {
+  return BeginsOf(shape, cells, backend).back();
 }
 
 ggml_type KvCache::TensorType(KvType type) {
@@ -41,12 +43,12 @@ ggml_type KvCache::TensorType(KvType type) {
   return GGML_TYPE_F32;
 }
 
-Result<KvCache> KvCache::Allocate(const MemoryShape& shape, uint32_t n_cells,
+Result<KvCache> KvCache::Allocate(const MemoryShape& shape, const CellCounts& cells,
                                   ggml_backend_t backend) {
   KvCache kv;
   kv.shape_ = shape;
-  kv.n_cells_ = n_cells;
-  kv.begins_ = BeginsOf(shape, n_cells, backend);
+  kv.cells_ = cells;
+  kv.begins_ = BeginsOf(shape, cells, backend);
   TRY(kv.buffer_, BackendBuffer::Where(backend, kv.begins_.back()));
   return kv;
 }
@@ -57,14 +59,15 @@ KvCache::Layer KvCache::layer(uint32_t layer) const {
 }
 
 ggml_tensor* KvCache::K(ggml_context* ctx, uint32_t layer) const {
-  ggml_tensor* k = ggml_new_tensor_2d(ctx, TensorType(type()), shape_.layers[layer].keys, n_cells_);
+  ggml_tensor* k =
+      ggml_new_tensor_2d(ctx, TensorType(type()), shape_.layers[layer].keys, cells_of(layer));
   buffer_.Place(k, OffsetOf(layer, Part::kKeys));
   return k;
 }
 
 ggml_tensor* KvCache::V(ggml_context* ctx, uint32_t layer) const {
   ggml_tensor* v =
-      ggml_new_tensor_2d(ctx, TensorType(type()), shape_.layers[layer].values, n_cells_);
+      ggml_new_tensor_2d(ctx, TensorType(type()), shape_.layers[layer].values, cells_of(layer));
   buffer_.Place(v, OffsetOf(layer, Part::kValues));
   return v;
 }

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT
 // Keys and values of every layer that has cells, all of one type, for all sequences. A cell holds
 // one position of one sequence in each of these layers, as wide as the layer declares;
-// memory/kv_blocks.h says which. A layer's keys are one matrix with a row for each cell, and so are
-// its values: ggml writes them by index, on any device. In memory, or where the graphs run.
+// memory/kv_blocks.h says which, and memory/recent_cells.h for layers with a window. A layer's keys
+// are one matrix with a row for each cell, and so are its values: ggml writes them by index, on any
+// device. In memory, or where the graphs run.
 //
 // Thread rule: the engine thread; threads of the team may read while a graph runs.
 #pragma once
@@ -25,9 +26,9 @@ namespace moestro {
 class KvCache {
  public:
   // kNoMemory. On the device of `backend`; null: in memory.
-  static Result<KvCache> Allocate(const MemoryShape& shape, uint32_t n_cells,
+  static Result<KvCache> Allocate(const MemoryShape& shape, const CellCounts& cells,
                                   ggml_backend_t backend = nullptr);
-  static uint64_t BytesFor(const MemoryShape& shape, uint32_t n_cells,
+  static uint64_t BytesFor(const MemoryShape& shape, const CellCounts& cells,
                            ggml_backend_t backend = nullptr);
   static ggml_type TensorType(KvType type);
 
@@ -50,7 +51,10 @@ class KvCache {
   KvType type() const { return shape_.type; }
   const MemoryShape& shape() const { return shape_; }
   uint32_t layers() const { return static_cast<uint32_t>(shape_.layers.size()); }
-  uint32_t cells() const { return n_cells_; }
+  const CellCounts& cells() const { return cells_; }
+  uint32_t cells_of(uint32_t layer) const { return cells_.of(shape_.layers[layer]); }
+  // Whether a layer has cells of the last positions alone.
+  bool is_recent(uint32_t layer) const { return cells_.is_recent(shape_.layers[layer]); }
 
   // The same as tensors of a graph: [values of a key or of a value, cells].
   ggml_tensor* K(ggml_context* ctx, uint32_t layer) const;
@@ -63,7 +67,7 @@ class KvCache {
 
   BackendBuffer buffer_;
   MemoryShape shape_;
-  uint32_t n_cells_ = 0;
+  CellCounts cells_;
   std::vector<uint64_t> begins_;  // [layer][keys, values], and the end
 };
 

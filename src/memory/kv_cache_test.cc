@@ -36,8 +36,9 @@ TEST(KvCache, TypesAreGgmls) {
 
 TEST(KvCache, TakesTheBytesOfItsBlocks) {
   // 64 + 32 values of two heads in 128 cells of three layers.
-  EXPECT_EQ(KvCache::BytesFor(Shape(64, 32, KvType::kF16), 128), 96U * 2 * 128 * 3 * 2);
-  EXPECT_EQ(KvCache::BytesFor(Shape(64, 32, KvType::kQ8), 128), 96U * 2 * 128 * 3 * 34 / 32);
+  EXPECT_EQ(KvCache::BytesFor(Shape(64, 32, KvType::kF16), {.all = 128}), 96U * 2 * 128 * 3 * 2);
+  EXPECT_EQ(KvCache::BytesFor(Shape(64, 32, KvType::kQ8), {.all = 128}),
+            96U * 2 * 128 * 3 * 34 / 32);
 }
 
 TEST(KvCache, HeadsThatAreNoWholeBlocksAreRefusedWithTheirWidths) {
@@ -53,7 +54,7 @@ TEST(KvCache, HeadsThatAreNoWholeBlocksAreRefusedWithTheirWidths) {
 
 TEST(KvCache, CellsComeBackAsTheyWereWritten) {
   for (const KvTypeInfo& type : kKvTypes) {
-    auto kv = KvCache::Allocate(Shape(64, 32, type.type), 16);
+    auto kv = KvCache::Allocate(Shape(64, 32, type.type), {.all = 16});
     ASSERT_TRUE(kv) << kv.error().message;
     std::byte next{1};
     const auto bytes_of = [&](KvCache::Part part) {

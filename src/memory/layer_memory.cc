@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT
 #include "memory/layer_memory.h"
 
+#include <algorithm>
+
 namespace moestro {
 
 LayerMemory LayerMemory::Of(const LayerSpec& layer) {
@@ -34,6 +36,20 @@ uint64_t MemoryShape::position_bytes() const {
   uint64_t bytes = 0;
   for (uint32_t l = 0; l < layers.size(); ++l) bytes += key_bytes(l) + value_bytes(l);
   return bytes;
+}
+
+uint64_t MemoryShape::recent_bytes() const {
+  uint64_t bytes = 0;
+  for (uint32_t l = 0; l < layers.size(); ++l) {
+    if (layers[l].window > 0) bytes += key_bytes(l) + value_bytes(l);
+  }
+  return bytes;
+}
+
+uint32_t MemoryShape::window() const {
+  uint32_t window = 0;
+  for (const LayerMemory& layer : layers) window = std::max(window, layer.window);
+  return window;
 }
 
 uint64_t MemoryShape::state_values() const {

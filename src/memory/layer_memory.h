@@ -28,6 +28,15 @@ struct LayerMemory {
   bool operator==(const LayerMemory&) const = default;
 };
 
+// Cells of layers that look at all positions, and of those with a window.
+struct CellCounts {
+  uint32_t all = 0;
+  uint32_t recent = 0;  // 0: layers with a window have cells of all positions
+
+  bool is_recent(const LayerMemory& layer) const { return recent > 0 && layer.window > 0; }
+  uint32_t of(const LayerMemory& layer) const { return is_recent(layer) ? recent : all; }
+};
+
 struct MemoryShape {
   KvType type = KvType::kF16;  // of keys and values
   std::vector<LayerMemory> layers;
@@ -38,6 +47,8 @@ struct MemoryShape {
   uint64_t key_bytes(uint32_t layer) const { return KvBytes(type, layers[layer].keys); }
   uint64_t value_bytes(uint32_t layer) const { return KvBytes(type, layers[layer].values); }
   uint64_t position_bytes() const;  // a cell in all layers
+  uint64_t recent_bytes() const;    // a cell in all layers with a window
+  uint32_t window() const;          // the largest; 0: no layer has one
   uint64_t state_values() const;    // of one state in all layers
   uint64_t state_bytes() const { return state_values() * sizeof(float); }
   bool has_states() const { return state_values() > 0; }

@@ -18,6 +18,7 @@ SequenceId SequenceTable::Fork(SequenceId id) {
   const Timeline& from = timelines_.at(id);
   CHECK(!from.next);
   Timeline copy{.cells = blocks_.Fork(from.cells),
+                .recent = recent_.Fork(from.recent),
                 .tokens = from.tokens,
                 .state = from.state,
                 .checkpoints = from.checkpoints};
@@ -32,6 +33,7 @@ void SequenceTable::Drop(SequenceId id) {
   Timeline& timeline = timelines_.at(id);
   if (timeline.next) states_.GiveBack(*std::exchange(timeline.next, std::nullopt));
   CutBack(id, 0);
+  recent_.Drop(timeline.recent);
   timelines_.erase(id);
 }
 
@@ -53,6 +55,25 @@ uint32_t SequenceTable::available_states() const {
     if (timeline.next) is_held[timeline.next->value] = 1;
   }
   return static_cast<uint32_t>(std::ranges::count(is_held, 0));
+}
+
+uint32_t SequenceTable::available_windows() const {
+  const auto held = static_cast<uint32_t>(std::ranges::count_if(
+      timelines_, [](const auto& t) { return t.second.recent.now.length() > 0; }));
+  return recent_.room().places - std::min(held, recent_.room().places);
+}
+
+std::optional<uint32_t> SequenceTable::available_places() const {
+  std::optional<uint32_t> places;
+  if (has_states()) places = available_states();
+  if (recent_.is_used()) places = std::min(places.value_or(UINT32_MAX), available_windows());
+  return places;
+}
+
+std::vector<RecentTimeline*> SequenceTable::Recents() {
+  std::vector<RecentTimeline*> all;
+  for (auto& [id, timeline] : timelines_) all.push_back(&timeline.recent);
+  return all;
 }
 
 bool SequenceTable::any_lives() const {
@@ -99,8 +120,22 @@ Status SequenceTable::Append(SequenceId id, std::span<const Token> tokens) {
   return {};
 }
 
+Status SequenceTable::Advance(SequenceId id, uint32_t n) {
+  if (!recent_.is_used()) return {};
+  return recent_.Advance(timelines_.at(id).recent, n, Recents());
+}
+
+Status SequenceTable::FillWindow(SequenceId id) {
+  if (!recent_.is_used()) return {};
+  Timeline& timeline = timelines_.at(id);
+  return recent_.Fill(timeline.recent, static_cast<uint32_t>(timeline.tokens.size()), Recents());
+}
+
 void SequenceTable::Commit(SequenceId id) {
   Timeline& timeline = timelines_.at(id);
+  if (recent_.is_used()) {
+    recent_.Commit(timeline.recent, static_cast<uint32_t>(timeline.tokens.size()));
+  }
   if (!timeline.next) return;
   timeline.last_step = timeline.state;
   timeline.state = {.position = static_cast<uint32_t>(timeline.tokens.size()),
@@ -109,6 +144,15 @@ void SequenceTable::Commit(SequenceId id) {
 
 uint32_t SequenceTable::Reach(SequenceId id, uint32_t position) const {
   const Timeline& timeline = timelines_.at(id);
+  for (;;) {
+    const uint32_t by_state = StateReach(timeline, position);
+    const uint32_t both = recent_.is_used() ? recent_.Reach(timeline.recent, by_state) : by_state;
+    if (both == by_state) return both;
+    position = both;
+  }
+}
+
+uint32_t SequenceTable::StateReach(const Timeline& timeline, uint32_t position) const {
   if (!has_states()) return position;
   uint32_t reached = 0;
   const auto look = [&](const Checkpoint& at) {
@@ -148,6 +192,7 @@ void SequenceTable::CutBack(SequenceId id, uint32_t position) {
     states_.GiveBack(*std::exchange(timeline.next, std::nullopt));
   }
   if (has_states() && !timeline.next) CutBackState(timeline, position);
+  if (recent_.is_used()) recent_.CutBack(timeline.recent, position);
   blocks_.CutBack(timeline.cells, position);
   timeline.tokens.resize(position);
 }
@@ -155,6 +200,7 @@ void SequenceTable::CutBack(SequenceId id, uint32_t position) {
 void SequenceTable::Keep(SequenceId id) {
   Timeline& timeline = timelines_.at(id);
   CHECK(!timeline.next);
+  if (recent_.is_used()) recent_.Keep(timeline.recent);
   if (!timeline.state) return;
   const bool is_kept = !timeline.checkpoints.empty() &&
                        timeline.checkpoints.back().position == timeline.state->position;
@@ -165,6 +211,7 @@ void SequenceTable::Keep(SequenceId id) {
 
 void SequenceTable::LoseStates() {
   for (auto& [id, timeline] : timelines_) {
+    recent_.Drop(timeline.recent);
     if (timeline.next) states_.GiveBack(*std::exchange(timeline.next, std::nullopt));
     LetGo(timeline.state);
     LetGo(timeline.last_step);

@@ -21,6 +21,7 @@
 #include "core/ids.h"
 #include "engine/sequence.h"
 #include "memory/kv_blocks.h"
+#include "memory/recent_cells.h"
 #include "memory/state_slots.h"
 
 namespace moestro {
@@ -34,6 +35,7 @@ struct Checkpoint {
 // What is known of one sequence.
 struct Timeline {
   KvTimeline cells;
+  RecentTimeline recent;      // of layers with a window; empty where these have cells of all
   std::vector<Token> tokens;  // as many as positions
   // Of layers with a state; all empty where no layer has one.
   std::optional<Checkpoint> state = {};      // nullopt: of no token
@@ -47,7 +49,8 @@ struct Timeline {
 class SequenceTable final : public SequenceOwner {
  public:
   // n_states: places for states; 0: no layer has one.
-  SequenceTable(uint32_t n_blocks, uint32_t n_states) : blocks_(n_blocks), states_(n_states) {}
+  SequenceTable(uint32_t n_blocks, uint32_t n_states, const RecentRoom& recent = {})
+      : blocks_(n_blocks), recent_(recent), states_(n_states) {}
 
   SequenceId New();
   SequenceId Fork(SequenceId id) override;
@@ -61,6 +64,11 @@ class SequenceTable final : public SequenceOwner {
   // Places that steps may take: free ones, and those that checkpoints and states before the last
   // step alone hold, which go for a step that needs them.
   uint32_t available_states() const;
+  // Sequences more that can hold a window.
+  uint32_t available_windows() const;
+  // The fewer of the two; nullopt: no layer has a state or a window of its own.
+  std::optional<uint32_t> available_places() const;
+  const RecentRoom& recent_room() const { return recent_.room(); }
   // True if some sequence has a position.
   bool any_lives() const;
 
@@ -68,6 +76,12 @@ class SequenceTable final : public SequenceOwner {
   // step leaves; other sequences' checkpoints go for that if they must. kInvalidRequest when blocks
   // or places run out; nothing has changed then. REQUIRES: id exists.
   Status Append(SequenceId id, std::span<const Token> tokens);
+  // Gives the next n of the tokens cells in layers with a window. Positions that no window has
+  // any more are given back. kInvalidRequest when blocks run out. REQUIRES: id exists, and its
+  // earlier tokens are computed.
+  Status Advance(SequenceId id, uint32_t n);
+  // The same for the last window of the tokens, of which none is computed. REQUIRES: id exists.
+  Status FillWindow(SequenceId id);
   // The tokens have been computed: the new state is the sequence's. REQUIRES: id exists.
   void Commit(SequenceId id);
   // The largest position up to `position` that every layer can go on from. REQUIRES: id exists.
@@ -87,8 +101,11 @@ class SequenceTable final : public SequenceOwner {
   std::optional<StateSlot> TakeState();
   void LetGo(std::optional<Checkpoint>& checkpoint);
   void CutBackState(Timeline& timeline, uint32_t position);
+  uint32_t StateReach(const Timeline& timeline, uint32_t position) const;
+  std::vector<RecentTimeline*> Recents();
 
   KvBlocks blocks_;
+  RecentCells recent_;
   StateSlots states_;
   std::map<SequenceId, Timeline> timelines_;
   uint32_t next_id_ = 0;

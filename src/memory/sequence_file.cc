@@ -18,14 +18,16 @@ namespace moestro {
 namespace {
 
 constexpr FileFormat kSequenceFormat{.magic = "MOESEQKV",
-                                     .version = 3,
+                                     .version = 4,
                                      .oldest = 2,
-                                     .header_bytes = 68,
+                                     .header_bytes = 80,
                                      .what = "a saved sequence",
                                      .origin = "save one with 'moestro run --session'",
                                      .remedy = "start a new one"};
 constexpr uint32_t kAlikeVersion = 2;  // says the widths of all layers' keys and values
 constexpr uint64_t kAlikeHeaderBytes = 60;
+constexpr uint32_t kWholeVersion = 3;  // has all positions of every layer
+constexpr uint64_t kWholeHeaderBytes = 68;
 constexpr uint32_t kMaxNotes = 16U << 20;
 constexpr uint32_t kMaxChoices = 64U << 10;
 constexpr uint32_t kMaxBlock = 65536;  // positions; what a reader takes
@@ -46,10 +48,17 @@ uint32_t NeighboursFrom(const KvTimeline& cells, uint32_t first, uint32_t end) {
   return n;
 }
 
-// Positions [first, end) of every layer: keys, then values.
-Status AddCells(BinaryWriter& out, const KvTimeline& cells, uint32_t first, uint32_t end,
-                const KvCache& kv) {
+// The cells of a layer.
+const KvTimeline& CellsOf(const Timeline& timeline, const KvCache& kv, uint32_t layer) {
+  return kv.is_recent(layer) ? timeline.recent.now : timeline.cells;
+}
+
+// Positions [first, end) of every layer that holds them: keys, then values.
+Status AddCells(BinaryWriter& out, const Timeline& timeline, uint32_t first, uint32_t end,
+                const KvCache& kv, uint32_t recent_first) {
   for (uint32_t l = 0; l < kv.layers(); ++l) {
+    if (kv.is_recent(l) && first < recent_first) continue;
+    const KvTimeline& cells = CellsOf(timeline, kv, l);
     for (const KvCache::Part part : kParts) {
       for (uint32_t p = first; p < end;) {
         const uint32_t run = NeighboursFrom(cells, p, end);
@@ -66,7 +75,8 @@ Status AddCells(BinaryWriter& out, const KvTimeline& cells, uint32_t first, uint
 }  // namespace
 
 uint64_t SequenceFile::Header::choices_begin() const {
-  return version == kAlikeVersion ? kAlikeHeaderBytes : kSequenceFormat.header_bytes;
+  if (version == kAlikeVersion) return kAlikeHeaderBytes;
+  return version == kWholeVersion ? kWholeHeaderBytes : kSequenceFormat.header_bytes;
 }
 
 Status SaveTimeline(const std::string& path, const std::string& notes, const SequenceHome& home,
@@ -83,12 +93,16 @@ Status SaveTimeline(const std::string& path, const std::string& notes, const Seq
   AppendNumber(header, home.origin.model);
   AppendNumber(header, home.origin.weights);
   AppendNumber(header, static_cast<uint32_t>(home.shape.layers.size()));
-  AppendNumber(header, home.shape.position_bytes());
+  const uint64_t recent_bytes = home.recent.window > 0 ? home.shape.recent_bytes() : 0;
+  const uint32_t recent_first = recent_bytes > 0 ? home.recent.FirstOf(n_tokens) : 0;
+  AppendNumber(header, home.shape.position_bytes() - recent_bytes);
   AppendNumber(header, home.shape.state_bytes());
   AppendNumber(header, n_tokens);
   AppendNumber(header, static_cast<uint32_t>(notes.size()));
   AppendNumber(header, uint32_t{std::to_underlying(home.shape.type)});
   AppendNumber(header, static_cast<uint32_t>(home.origin.choices.size()));
+  AppendNumber(header, recent_bytes);
+  AppendNumber(header, recent_first);
   TRY_STATUS(out.Add(header));
   TRY_STATUS(out.Add(home.origin.choices));
   TRY_STATUS(out.Add(notes));
@@ -96,7 +110,7 @@ Status SaveTimeline(const std::string& path, const std::string& notes, const Seq
                       timeline.tokens.size() * sizeof(Token)}));
   for (uint32_t first = 0; first < n_tokens; first += KvBlocks::kPositions) {
     const uint32_t end = std::min(first + KvBlocks::kPositions, n_tokens);
-    TRY_STATUS(AddCells(out, timeline.cells, first, end, values.kv));
+    TRY_STATUS(AddCells(out, timeline, first, end, values.kv, recent_first));
   }
   if (home.shape.has_states() && n_tokens > 0) {
     CHECK(timeline.committed() == n_tokens);
@@ -136,6 +150,10 @@ Status SequenceFile::ReadHeader() {
   header_.notes_bytes = in.Take<uint32_t>();
   header_.type = in.Take<uint32_t>();
   header_.choices_bytes = in.Take<uint32_t>();
+  if (header_.version > kWholeVersion) {
+    header_.recent_bytes = in.Take<uint64_t>();
+    header_.recent_first = in.Take<uint32_t>();
+  }
   TRY_STATUS(CheckOrigin());
   if (!is_alike) return file_.Damaged("its shape is not the model's");
   if (header_.version == kAlikeVersion) header_.position_bytes = shape.position_bytes();
@@ -168,7 +186,10 @@ Status SequenceFile::CheckShape() const {
                 "{} holds keys and values in {}, and this run stores them in {}; use --kv-type {}",
                 file_.path(), NameOf(type), NameOf(shape.type), NameOf(type));
   }
-  if (header_.n_layer != shape.layers.size() || header_.position_bytes != shape.position_bytes() ||
+  const bool has_recent = header_.recent_bytes > 0;
+  if (header_.n_layer != shape.layers.size() ||
+      (has_recent && header_.recent_bytes != shape.recent_bytes()) ||
+      header_.position_bytes != shape.position_bytes() - header_.recent_bytes ||
       header_.state_bytes != shape.state_bytes() || header_.block == 0 ||
       header_.block > kMaxBlock || header_.notes_bytes > kMaxNotes ||
       header_.choices_bytes > kMaxChoices) {
@@ -178,8 +199,27 @@ Status SequenceFile::CheckShape() const {
     return Fail(Errc::kInvalidRequest, "{} holds {} tokens, the context {}; raise --ctx",
                 file_.path(), header_.n_tokens, home_->n_ctx);
   }
+  TRY_STATUS(CheckRecent());
   if (file_.size() == header_.file_bytes()) return {};
   return file_.CutShort(Format("{} bytes", header_.file_bytes()));
+}
+
+// Windows before the file's first position of such layers cannot be had.
+Status SequenceFile::CheckRecent() const {
+  const uint32_t first = header_.recent_first;
+  const bool is_whole = header_.recent_bytes > 0 ? first % header_.block == 0 : first == 0;
+  if (!is_whole || first > header_.n_tokens) {
+    return file_.Damaged("it says wrongly which positions it has");
+  }
+  if (first == 0) return {};
+  if (home_->recent.window == 0) {
+    return Fail(Errc::kInvalidRequest,
+                "{} holds the last positions of layers with a window alone, and this run has room "
+                "for all; raise --ctx",
+                file_.path());
+  }
+  if (first <= home_->recent.FirstOf(header_.n_tokens)) return {};
+  return file_.Damaged("it lacks positions that a window looks at");
 }
 
 // Other kernels are no reason to refuse: Check() warns of them.
@@ -216,14 +256,18 @@ Result<SavedTokens> SequenceFile::ReadTokens() const {
   return saved;
 }
 
-// Positions [first, first + n) of every layer: keys, then values.
-Status SequenceFile::ReadCells(uint64_t offset, const KvTimeline& cells, uint32_t first, uint32_t n,
-                               const KvCache& kv) const {
+// Of every layer that has them: keys, then values.
+Result<uint64_t> SequenceFile::ReadCells(uint64_t offset, const Timeline& timeline, uint32_t first,
+                                         uint32_t n, const KvCache& kv) const {
   for (uint32_t l = 0; l < kv.layers(); ++l) {
+    const bool has_recent = header_.recent_bytes > 0 && kv.shape().layers[l].window > 0;
+    if (has_recent && first < header_.recent_first) continue;
+    const KvTimeline& cells = CellsOf(timeline, kv, l);
+    const uint32_t unheld = std::min(n, cells.begin() - std::min(first, cells.begin()));
     for (const KvCache::Part part : kParts) {
       const size_t row = kv.cell_bytes(l, part);
       TRY(const std::string bytes, file_.Read(offset, row * n));
-      for (uint32_t i = 0; i < n;) {
+      for (uint32_t i = unheld; i < n;) {
         const uint32_t run = NeighboursFrom(cells, first + i, first + n);
         TRY_STATUS(kv.Write(l, part, cells.cell(first + i),
                             std::as_bytes(std::span(bytes).subspan(i * row, run * row))));
@@ -232,15 +276,14 @@ Status SequenceFile::ReadCells(uint64_t offset, const KvTimeline& cells, uint32_
       offset += bytes.size();
     }
   }
-  return {};
+  return offset;
 }
 
 Status SequenceFile::ReadInto(const Timeline& timeline, const SequenceValues& values) const {
   uint64_t offset = header_.cells_begin();
   for (uint32_t first = 0; first < header_.n_tokens; first += header_.block) {
     const uint32_t n = std::min(header_.block, header_.n_tokens - first);
-    TRY_STATUS(ReadCells(offset, timeline.cells, first, n, values.kv));
-    offset += n * header_.position_bytes;
+    TRY(offset, ReadCells(offset, timeline, first, n, values.kv));
   }
   if (header_.state_bytes == 0 || header_.n_tokens == 0) return {};
   TRY(const std::string bytes, file_.Read(header_.state_begin(), header_.state_bytes));

@@ -24,6 +24,7 @@ namespace moestro {
 struct SequenceHome {
   KvOrigin origin;
   MemoryShape shape;
+  RecentRoom recent = {};  // of layers with a window; empty: they have cells of all positions
   uint32_t n_ctx = 0;
   uint32_t n_vocab = 0;
 };
@@ -60,6 +61,8 @@ class SequenceFile {
     uint64_t weights = 0;
     uint32_t n_layer = 0;
     uint64_t position_bytes = 0;
+    uint64_t recent_bytes = 0;  // of a position in layers of which the last positions are there
+    uint32_t recent_first = 0;  // the first of these
     uint64_t state_bytes = 0;
     uint32_t n_tokens = 0;
     uint32_t notes_bytes = 0;
@@ -70,7 +73,9 @@ class SequenceFile {
     uint64_t notes_begin() const { return choices_begin() + choices_bytes; }
     uint64_t tokens_begin() const { return notes_begin() + notes_bytes; }
     uint64_t cells_begin() const { return tokens_begin() + uint64_t{n_tokens} * sizeof(Token); }
-    uint64_t state_begin() const { return cells_begin() + n_tokens * position_bytes; }
+    uint64_t state_begin() const {
+      return cells_begin() + n_tokens * position_bytes + (n_tokens - recent_first) * recent_bytes;
+    }
     uint64_t file_bytes() const {
       return state_begin() + (n_tokens > 0 ? state_bytes : 0) + kChecksumBytes;
     }
@@ -84,8 +89,10 @@ class SequenceFile {
   Status CheckOrigin() const;
   Status CheckShape() const;
   Status CheckChoices() const;
-  Status ReadCells(uint64_t offset, const KvTimeline& cells, uint32_t first, uint32_t n,
-                   const KvCache& kv) const;
+  Status CheckRecent() const;
+  // Positions [first, first + n), which are at `offset`; the offset behind them.
+  Result<uint64_t> ReadCells(uint64_t offset, const Timeline& timeline, uint32_t first, uint32_t n,
+                             const KvCache& kv) const;
 
   InputFile file_;
   const SequenceHome* home_;

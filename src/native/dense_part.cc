@@ -78,8 +78,8 @@ Status DensePart::Build(const ComputeDevice* there) {
   }
   TRY_STATUS(weights_.Allocate());
   TRY(buffers_, StepBuffers::Allocate(spec, limits(), backend));
-  TRY(kv_, KvCache::Allocate(opened_.remembers,
-                             LayerGraph::CellsFor(plan.n_cells, there != nullptr), backend));
+  TRY(kv_, KvCache::Allocate(opened_.remembers, LayerGraph::CellsFor(plan.cells, there != nullptr),
+                             backend));
   TRY(states_, StateStore::Allocate(opened_.remembers, plan.n_states));
   if (plan.look_ahead > 0) {
     TRY(look_ahead_routers_,
@@ -115,7 +115,7 @@ void DensePart::AddTo(FixedBytes& fixed) const {
   const bool is_there = is_on_device();
   const uint64_t routers = plan.look_ahead > 0 && !is_there ? RouterBytes(spec) : 0;
   fixed.dense += weights_.host.set.bytes();
-  fixed.kv += (is_there ? 0 : KvCache::BytesFor(opened_.remembers, plan.n_cells)) +
+  fixed.kv += (is_there ? 0 : KvCache::BytesFor(opened_.remembers, plan.cells)) +
               StateStore::BytesFor(opened_.remembers, plan.n_states);
   fixed.work += routers + StepBuffers::BytesFor(spec, limits()) +
                 (is_there ? 0 : graph_->work_bytes()) + MultiplyScratch(spec, plan.chunk);
@@ -152,7 +152,7 @@ uint64_t DensePart::BytesOn(const ComputeDevice& there) const {
   const EnginePlan& plan = opened_.plan;
   ggml_backend_t backend = there.backend();
   const uint64_t routers = plan.look_ahead > 0 ? RouterBytes(spec) : 0;
-  const uint32_t cells = LayerGraph::CellsFor(plan.n_cells, true);
+  const CellCounts cells = LayerGraph::CellsFor(plan.cells, true);
   const uint64_t pairs = uint64_t{plan.chunk} * spec.router.n_used;
   return weights_.device.set.bytes() + KvCache::BytesFor(opened_.remembers, cells, backend) +
          routers + StepBuffers::BytesFor(spec, limits(), backend) +
@@ -168,7 +168,7 @@ Status DensePart::CheckRoom(const UsedDevice& first) const {
     token =
         std::max(token, DevicePools::BytesFor(catalog.forms[f], opened_.model.spec.router.n_used));
   }
-  const uint32_t cells = LayerGraph::CellsFor(opened_.plan.n_cells, true);
+  const uint32_t cells = LayerGraph::CellsFor(opened_.plan.cells, true).all;
   const uint64_t needed = BytesOn(first.device) +
                           MaskedAttention::BytesFor(opened_.plan.chunk, cells) +
                           DeviceExperts::WorkBytes(DeviceShapeOf(opened_, first.device)) + token;

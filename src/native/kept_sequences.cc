@@ -216,6 +216,7 @@ Result<SequenceHome> KeptSequences::Home() {
   return SequenceHome{
       .origin = {.model = opened.model.id.fingerprint, .weights = weights, .choices = choices_},
       .shape = opened.remembers,
+      .recent = opened.plan.recent,
       .n_ctx = opened.plan.n_ctx,
       .n_vocab = opened.model.spec.n_vocab};
 }
@@ -247,6 +248,7 @@ Result<SavedSequence> KeptSequences::Restore(const std::string& path) {
                       .notes = std::move(text.notes)};
   const SequenceId id = saved.sequence.id();
   TRY_STATUS(sequences.Append(id, text.tokens));
+  TRY_STATUS(sequences.FillWindow(id));
   TRY_STATUS(file.ReadInto(*sequences.Find(id),
                            {.kv = parts_.dense.kv(), .states = parts_.dense.states()}));
   sequences.Commit(id);

@@ -117,7 +117,7 @@ Status NativeEngine::Running::Start(const EngineOptions& options, Lasting& lasti
 Status NativeEngine::Running::Allocate(const EngineOptions& options, Lasting& lasting) {
   TRY(opened, OpenedModel::Open(lasting.model, options));
   const EnginePlan& plan = opened->plan;
-  if (!lasting.sequences) lasting.sequences.emplace(plan.n_blocks, plan.n_states);
+  if (!lasting.sequences) lasting.sequences.emplace(plan.n_blocks, plan.n_states, plan.recent);
   TRY(team, Team::Create(*opened->cpu));
   // Before memory is planned: a driver takes some, too.
   TRY(devices, DevicePart::Open(*opened));
@@ -241,9 +241,9 @@ EngineFacts NativeEngine::Running::FindFacts() const {
           .n_ctx_train = model.spec.n_ctx_train,
           .n_ctx = opened->plan.n_ctx,
           .chunk = opened->plan.chunk,
-          .has_states = opened->remembers.has_states(),
-          .position_bytes = opened->remembers.position_bytes(),
-          .state_bytes = opened->remembers.state_bytes(),
+          .has_states = opened->remembers.has_states() || opened->plan.recent.window > 0,
+          .position_bytes = opened->position_bytes(),
+          .state_bytes = opened->state_bytes(),
           .memory = std::move(memory),
           .policy = slots->policy(),
           .pools = PoolsOfOwnCopies(opened->catalog, slots->slots()),
@@ -425,7 +425,7 @@ Result<std::span<const float>> NativeEngine::CheckExactly(const Batch& batch) {
     r.slots->residency().Drain();
     return Status();
   }));
-  const std::vector<CellRun> runs = lasting_->sequences->Find(row.sequence)->cells.Runs();
+  const StepRunner::Runs runs = r.runner->RunsOf(row.sequence);
   auto exact = r.exact_check->Evaluate(r.runner->RowOf(row, runs));
   if (!exact && exact.error().code == Errc::kInterrupted) lasting_->stop.Take();
   return exact;
@@ -537,10 +537,9 @@ void NativeEngine::RequestStop() { lasting_->stop.Request(); }
 Engine::KvRoom NativeEngine::kv_room() const {
   const SequenceTable& sequences = *lasting_->sequences;
   const KvBlocks& blocks = sequences.blocks();
-  return {
-      .free = blocks.free_blocks() * KvBlocks::kPositions,
-      .all = blocks.blocks() * KvBlocks::kPositions,
-      .places = sequences.states().size() > 0 ? sequences.available_states() : KvRoom::kAnyNumber};
+  return {.free = blocks.free_blocks() * KvBlocks::kPositions,
+          .all = blocks.blocks() * KvBlocks::kPositions,
+          .places = sequences.available_places().value_or(KvRoom::kAnyNumber)};
 }
 
 EngineLearned NativeEngine::learned() const {

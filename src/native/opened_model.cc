@@ -44,7 +44,7 @@ Result<std::unique_ptr<OpenedModel>> OpenedModel::Open(const ModelFile& model,
   TRY(opened->remembers, MemoryShape::Of(model.spec, options.kv_type));
   TRY_STATUS(opened->OpenLow());
   TRY_STATUS(opened->ChoosePasses());
-  TRY(opened->plan, EnginePlan::Of(SizesOf(options), model.spec, opened->remembers.has_states()));
+  TRY(opened->plan, EnginePlan::Of(SizesOf(options), model.spec, opened->remembers));
   TRY_STATUS(opened->ChoosePredictor());
   TRY_STATUS(opened->OpenReaders());
   return opened;
@@ -90,6 +90,16 @@ Status OpenedModel::OpenReaders() {
   if (options.wrap_reader) reader = options.wrap_reader(std::move(reader));
   watch = WatchOver(*this);
   return watch.Look();  // the reader has opened by name what was opened before
+}
+
+uint64_t OpenedModel::position_bytes() const {
+  const uint64_t recent = plan.recent.window > 0 ? remembers.recent_bytes() : 0;
+  return remembers.position_bytes() - recent;
+}
+
+uint64_t OpenedModel::state_bytes() const {
+  if (plan.recent.window == 0) return remembers.state_bytes();
+  return remembers.state_bytes() + plan.recent.window * remembers.recent_bytes();
 }
 
 std::vector<std::string> OpenedModel::paths() const {

@@ -44,6 +44,9 @@ struct OpenedModel {
   std::vector<std::string> paths() const;
   // The block for which slots are planned.
   uint64_t planned_block() const { return std::max(reader->block(), kPlannedBlock); }
+  // What a sequence takes for each position, and beside them.
+  uint64_t position_bytes() const;
+  uint64_t state_bytes() const;
   // Whether some steps are compared with exact steps.
   bool checks() const { return options.check_every > 0 && !options.has_exact_experts(); }
 

@@ -113,26 +113,45 @@ Status StepRunner::Compute(const Batch& batch, const LogitsSink& sink, const Int
   return {};
 }
 
-StepRow StepRunner::RowOf(const BatchRow& row, std::span<const CellRun> runs) const {
+StepRunner::Runs StepRunner::RunsOf(SequenceId sequence) const {
+  const Timeline& timeline = *parts_.sequences.Find(sequence);
+  return {.all = timeline.cells.Runs(), .recent = timeline.recent.now.Runs()};
+}
+
+StepRow StepRunner::RowOf(const BatchRow& row, const Runs& runs) const {
   const Timeline& timeline = *parts_.sequences.Find(row.sequence);
-  return {.token = row.token,
-          .position = row.position,
-          .cell = timeline.cells.cell(row.position),
-          .visible = {.runs = runs, .n_positions = row.position + 1},
-          .state = StateOf(timeline, row.position)};
+  StepRow step{.token = row.token,
+               .position = row.position,
+               .cell = timeline.cells.cell(row.position),
+               .visible = {.runs = runs.all, .n_positions = row.position + 1},
+               .state = StateOf(timeline, row.position)};
+  if (plan_.recent.window == 0) return step;
+  const KvTimeline& recent = timeline.recent.now;
+  step.recent_cell = recent.cell(row.position);
+  step.recent = {.runs = runs.recent, .n_positions = row.position + 1, .first = recent.begin()};
+  return step;
+}
+
+// Gives the rows their cells in layers with a window. Rows of a sequence are in order of position.
+Status StepRunner::Advance(std::span<const BatchRow> rows) {
+  std::map<SequenceId, uint32_t> added;
+  for (const BatchRow& row : rows) ++added[row.sequence];
+  for (const auto& [sequence, n] : added) TRY_STATUS(parts_.sequences.Advance(sequence, n));
+  return {};
 }
 
 // Rows [first, first + n) through all layers.
 Status StepRunner::ComputeChunk(const Batch& batch, size_t first, size_t n,
                                 const Interlude& interlude) {
   const auto part = std::span(batch.rows).subspan(first, n);
-  std::map<SequenceId, std::vector<CellRun>> runs;
+  TRY_STATUS(Advance(part));
+  std::map<SequenceId, Runs> runs;
   std::vector<StepRow> rows;
   std::vector<RowKind> kinds;
   for (const BatchRow& row : part) {
     auto visible = runs.find(row.sequence);
     if (visible == runs.end()) {
-      visible = runs.emplace(row.sequence, parts_.sequences.Find(row.sequence)->cells.Runs()).first;
+      visible = runs.emplace(row.sequence, RunsOf(row.sequence)).first;
     }
     rows.push_back(RowOf(row, visible->second));
     kinds.push_back(row.kind);
@@ -216,7 +235,9 @@ Status StepRunner::MakeUp(SequenceId id, std::span<const Token> tokens, uint64_t
   SequenceTable& sequences = parts_.sequences;
   TRY_STATUS(sequences.Append(id, tokens));
   const Timeline& timeline = *sequences.Find(id);
-  Status made = MakeUpCells(parts_.dense.kv(), timeline.cells.Runs(), seed);
+  Status made = sequences.FillWindow(id);
+  const Runs runs = RunsOf(id);
+  if (made) made = MakeUpCells(parts_.dense.kv(), runs.all, runs.recent, seed);
   if (!made) {
     sequences.CutBack(id, 0);
     return made;

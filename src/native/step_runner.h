@@ -88,11 +88,17 @@ class StepRunner {
   // a state of zeros. kInvalidRequest; kDevice. The sequence is empty then. REQUIRES: Check().
   Status MakeUp(SequenceId id, std::span<const Token> tokens, uint64_t seed);
 
-  // The StepRow of a row that has its cell. `runs`: the cells of its sequence, which the StepRow
-  // borrows.
-  StepRow RowOf(const BatchRow& row, std::span<const CellRun> runs) const;
+  // The cells of a sequence.
+  struct Runs {
+    std::vector<CellRun> all;
+    std::vector<CellRun> recent;  // in layers that have cells of the last positions alone
+  };
+  Runs RunsOf(SequenceId sequence) const;
+  // The StepRow of a row that has its cells; it borrows the runs of its sequence.
+  StepRow RowOf(const BatchRow& row, const Runs& runs) const;
 
  private:
+  Status Advance(std::span<const BatchRow> rows);
   Status ComputeChunk(const Batch& batch, size_t first, size_t n, const Interlude& interlude);
   Status Heads(const Batch& batch, size_t first, size_t n, const LogitsSink& sink);
   Interlude Between(const Interlude& wanted, const LittleStep& rest);

@@ -40,12 +40,15 @@ class DeviceDenseTest : public DeviceTest {
   }
 };
 
+// In F32, so that few ties between experts fall the other way; beyond the windows of families that
+// have such.
 TEST_F(DeviceDenseTest, EveryFamilyIsAsOnTheCpu) {
   for (const std::string& arch : TinyArchs()) {
-    const TinySpec spec = Spec(arch, "Q8_0");
+    TinySpec spec = Spec(arch, "F32");
+    spec.window = 4;
     const std::string model = WriteTinyModel(folder_.path(), spec);
     const Run device = Decode(model, Whole(spec), 4);
-    ExpectNear(device, Decode(model, OnCpu(), 4), kEightBits, arch);
+    ExpectNear(device, Decode(model, OnCpu(), 4), kElevenBits, arch);
     ASSERT_FALSE(device.memory.devices.empty()) << arch;
     EXPECT_GT(device.memory.devices.at(0).dense, 0U) << arch;
     EXPECT_GT(device.memory.devices.at(0).kv, 0U) << arch;

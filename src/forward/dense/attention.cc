@@ -9,12 +9,14 @@
 
 #include "base/bytes.h"
 #include "base/check.h"
+#include "memory/recent_cells.h"
 
 namespace moestro {
 namespace {
 
 constexpr uint32_t kKeys = AttentionKernel::kKeys;
 constexpr uint32_t kWeightLanes = AttentionKernel::kMaxLanes;
+static_assert(RecentRoom::kAlignment % kKeys == 0);  // a row's cells begin with a block
 constexpr size_t kAlignment = 64;
 // Queries of a tile: enough that converting a block of keys and values is a tenth of the work on
 // it, few enough that everything stays in the second-level cache (300 KiB with heads of 128).
@@ -23,7 +25,8 @@ constexpr uint32_t kTileQueries = 128;
 // Which cells hold a sequence's positions from `position` on.
 class CellCursor {
  public:
-  CellCursor(std::span<const CellRun> runs, uint32_t position) : runs_(runs), skipped_(position) {
+  CellCursor(const RowCells& row, uint32_t position)
+      : runs_(row.runs), skipped_(position - row.first) {
     while (!runs_.empty() && skipped_ >= runs_.front().count) Next();
   }
   // REQUIRES: there is one.
@@ -214,9 +217,10 @@ void TiledAttention::LoadBlock(const Tile& tile, uint32_t kv_head, uint32_t posi
   const std::byte* v = layer_.v + kv_head * v_bytes;
   const uint32_t count = std::min(kKeys, tile.end - position);
   const uint32_t next_count = std::min(kKeys, tile.end - position - count);
-  const std::span<const CellRun> runs = rows_[tile.first].runs;
-  CellCursor cells(runs, position);
-  CellCursor next(runs, position + count);
+  const RowCells& row = rows_[tile.first];
+  CHECK(position >= row.first);
+  CellCursor cells(row, position);
+  CellCursor next(row, position + count);
   for (uint32_t i = 0; i < count; ++i) {
     const size_t cell = cells.Take();
     to_float(k + cell * k_row, s.keys + i * key_stride_, shape_.dim_k);

@@ -31,10 +31,11 @@
 
 namespace moestro {
 
-// The cells that a row attends to: the first n_positions of `runs`.
+// The cells that a row attends to: those of positions `first` to n_positions - 1, in order.
 struct RowCells {
-  std::span<const CellRun> runs;
+  std::span<const CellRun> runs;  // from the cell of `first` on
   uint32_t n_positions = 0;
+  uint32_t first = 0;  // a multiple of AttentionKernel::kKeys, within every row's window
 };
 
 struct AttentionShape {

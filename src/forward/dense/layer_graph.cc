@@ -58,8 +58,12 @@ uint32_t PieceRows(const LayerGraph::Parts& parts) {
 
 }  // namespace
 
-uint32_t LayerGraph::CellsFor(uint32_t n_cells, bool is_on_device) {
-  return is_on_device ? static_cast<uint32_t>(AlignUp(n_cells, MaskedAttention::kCells)) : n_cells;
+CellCounts LayerGraph::CellsFor(const CellCounts& cells, bool is_on_device) {
+  const auto aligned = [](uint32_t n) {
+    return static_cast<uint32_t>(AlignUp(n, MaskedAttention::kCells));
+  };
+  if (!is_on_device) return cells;
+  return {.all = aligned(cells.all), .recent = aligned(cells.recent)};
 }
 
 LayerGraph::LayerGraph(const Parts& parts)
@@ -93,15 +97,15 @@ Result<std::unique_ptr<LayerGraph>> LayerGraph::Create(const Parts& parts, uint3
 }
 
 Status LayerGraph::MakeMixers(const Parts& parts, uint32_t n_ctx, uint32_t chunk) {
-  const MixerParts from{.cpu = parts.cpu,
-                        .spec = parts.spec,
-                        .tensors = parts.tensors,
-                        .kv = parts.kv,
-                        .states = parts.states,
-                        .device = parts.device,
-                        .stop = parts.stop,
-                        .n_ctx = n_ctx,
-                        .chunk = chunk};
+  MixerParts from{.cpu = parts.cpu,
+                  .spec = parts.spec,
+                  .tensors = parts.tensors,
+                  .kv = parts.kv,
+                  .states = parts.states,
+                  .device = parts.device,
+                  .stop = parts.stop,
+                  .n_ctx = n_ctx,
+                  .chunk = chunk};
   const std::vector<LayerSpec>& layers = spec_->layers;
   for (size_t l = 0; l < layers.size(); ++l) {
     const auto alike = std::ranges::find(layers, layers[l].mixer, &LayerSpec::mixer);
@@ -110,6 +114,7 @@ Status LayerGraph::MakeMixers(const Parts& parts, uint32_t n_ctx, uint32_t chunk
       mixer_of_.push_back(mixer_of_[first]);
       continue;
     }
+    from.n_cells = kv_->cells_of(static_cast<uint32_t>(l));
     TRY(std::unique_ptr<Mixer> mixer, MakeMixer(from, layers[l].mixer, parts.make_state_mixer));
     mixer_of_.push_back(mixer.get());
     mixers_.push_back(std::move(mixer));
@@ -131,6 +136,7 @@ LayerGraph::~LayerGraph() {
 Status LayerGraph::Reserve(uint32_t chunk, uint32_t logits_rows) {
   // A later, larger graph would move the buffer; the largest of each kind comes first.
   visible_.assign(chunk, {});
+  recent_.assign(chunk, {});
   states_.assign(chunk, {});
   for (const auto& mixer : mixers_) mixer->Assume(chunk);
   const uint32_t head_rows = std::min(chunk, logits_rows);
@@ -166,18 +172,26 @@ Status LayerGraph::SetRows(std::span<const StepRow> rows) {
   Embed(rows);
   is_hidden_there_ = false;
   visible_.clear();
+  recent_.clear();
   states_.clear();
   for (size_t r = 0; r < rows.size(); ++r) {
     buffers_->positions()[r] = static_cast<int32_t>(rows[r].position);
     buffers_->cells()[r] = rows[r].cell;
+    buffers_->recent_cells()[r] = rows[r].recent_cell;
     visible_.push_back(rows[r].visible);
+    recent_.push_back(rows[r].recent);
     states_.push_back(rows[r].state);
   }
   if (device_ == nullptr) return {};
   TRY_STATUS(device_->Finish());  // a step that failed may have left a launch behind
   TRY_STATUS(buffers_->Send(StepBuffers::kPositions, rows.size() * sizeof(int32_t)));
   TRY_STATUS(buffers_->Send(StepBuffers::kCells, rows.size() * sizeof(int64_t)));
-  for (const auto& mixer : mixers_) TRY_STATUS(mixer->SetRows(visible_));
+  TRY_STATUS(buffers_->Send(StepBuffers::kRecentCells, rows.size() * sizeof(int64_t)));
+  for (const auto& mixer : mixers_) {
+    const auto layer =
+        static_cast<uint32_t>(std::ranges::find(mixer_of_, mixer.get()) - mixer_of_.begin());
+    TRY_STATUS(mixer->SetRows(kv_->is_recent(layer) ? recent_ : visible_));
+  }
   return {};
 }
 
@@ -191,17 +205,21 @@ Status LayerGraph::StepAside(const Interlude& interlude) {
 LayerGraph::Rows LayerGraph::KeepRows(uint32_t most) const {
   const size_t n = std::min<size_t>(most, visible_.size());
   return {.visible = visible_,
+          .recent = recent_,
           .states = states_,
           .hidden = {buffers_->hidden(), buffers_->hidden() + n * spec_->n_embd},
           .positions = {buffers_->positions(), buffers_->positions() + n},
-          .cells = {buffers_->cells(), buffers_->cells() + n}};
+          .cells = {buffers_->cells(), buffers_->cells() + n},
+          .recent_cells = {buffers_->recent_cells(), buffers_->recent_cells() + n}};
 }
 
 void LayerGraph::BringBack(const Rows& rows) {
   std::ranges::copy(rows.hidden, buffers_->hidden());
   std::ranges::copy(rows.positions, buffers_->positions());
   std::ranges::copy(rows.cells, buffers_->cells());
+  std::ranges::copy(rows.recent_cells, buffers_->recent_cells());
   visible_ = rows.visible;
+  recent_ = rows.recent;
   states_ = rows.states;
 }
 
@@ -385,18 +403,21 @@ void LayerGraph::BuildLookAhead(LayerId layer, ggml_tensor* ffn_in, uint32_t loo
 void LayerGraph::BuildLayer(LayerId layer, uint32_t look_ahead, StepRows rows) {
   ggml_context* ctx = arena_.Begin();
   const LayerTensors& w = tensors_->layers[layer.value];
+  const bool is_recent = kv_->is_recent(layer.value);
 
   // hidden [rows][n_embd], each row's position, and the cell that its key and value go to.
-  const MixerRows in{.ctx = ctx,
-                     .graph = arena_.graph(),
-                     .layer = layer,
-                     .x = Input(rows),
-                     .positions = ggml_new_tensor_1d(ctx, GGML_TYPE_I32, rows.count),
-                     .cells = ggml_new_tensor_1d(ctx, GGML_TYPE_I64, rows.count),
-                     .visible = std::span(visible_).subspan(rows.first, rows.count),
-                     .states = std::span(states_).subspan(rows.first, rows.count)};
+  const MixerRows in{
+      .ctx = ctx,
+      .graph = arena_.graph(),
+      .layer = layer,
+      .x = Input(rows),
+      .positions = ggml_new_tensor_1d(ctx, GGML_TYPE_I32, rows.count),
+      .cells = ggml_new_tensor_1d(ctx, GGML_TYPE_I64, rows.count),
+      .visible = std::span(is_recent ? recent_ : visible_).subspan(rows.first, rows.count),
+      .states = std::span(states_).subspan(rows.first, rows.count)};
   buffers_->Place(in.positions, StepBuffers::kPositions, rows.first * sizeof(int32_t));
-  buffers_->Place(in.cells, StepBuffers::kCells, rows.first * sizeof(int64_t));
+  buffers_->Place(in.cells, is_recent ? StepBuffers::kRecentCells : StepBuffers::kCells,
+                  rows.first * sizeof(int64_t));
 
   // attended = hidden + mixer(norm(hidden)) [rows][n_embd]; then the norm before the experts.
   ggml_tensor* attended = mixer_of_[layer.value]->Build(w, in);

@@ -38,6 +38,9 @@ struct StepRow {
   uint32_t position = 0;
   uint32_t cell = 0;  // the cell of its key and value
   RowCells visible;   // positions 0 .. position of its sequence; the runs outlive the step
+  // The same in layers with cells of the last positions alone, if the model has such.
+  uint32_t recent_cell = 0;
+  RowCells recent = {};
   RowState state = {};
 };
 
@@ -69,7 +72,7 @@ class LayerGraph {
   static Result<std::unique_ptr<LayerGraph>> Create(const Parts& parts, uint32_t n_ctx,
                                                     uint32_t chunk, uint32_t logits_rows);
   // The cells of a cache that has `n_cells` usable cells.
-  static uint32_t CellsFor(uint32_t n_cells, bool is_on_device);
+  static CellCounts CellsFor(const CellCounts& cells, bool is_on_device);
   // Waits until no launch uses its memory.
   ~LayerGraph();
   // Bytes of intermediate results and masks, on the device or the CPU, and of each CPU thread's
@@ -109,11 +112,13 @@ class LayerGraph {
   // The state with which rows go on after other rows have used the buffers. Other rows use the
   // buffers of at most `most` rows.
   struct Rows {
-    std::vector<RowCells> visible;   // of all
-    std::vector<RowState> states;    // of all
-    std::vector<float> hidden;       // [first rows][n_embd]
-    std::vector<int32_t> positions;  // of these
-    std::vector<int64_t> cells;      // of these
+    std::vector<RowCells> visible;      // of all
+    std::vector<RowCells> recent;       // of all
+    std::vector<RowState> states;       // of all
+    std::vector<float> hidden;          // [first rows][n_embd]
+    std::vector<int32_t> positions;     // of these
+    std::vector<int64_t> cells;         // of these
+    std::vector<int64_t> recent_cells;  // of these
   };
   Rows KeepRows(uint32_t most) const;
   void BringBack(const Rows& rows);
@@ -148,6 +153,7 @@ class LayerGraph {
   std::vector<std::unique_ptr<Mixer>> mixers_;  // one for all equal layers
   std::vector<Mixer*> mixer_of_;                // [layer]
   std::vector<RowCells> visible_;               // of the rows
+  std::vector<RowCells> recent_;                // the same in layers with a window
   std::vector<RowState> states_;                // of the rows
   bool is_hidden_there_ = false;
   double seconds_ = 0.0;

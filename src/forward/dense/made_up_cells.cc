@@ -40,7 +40,8 @@ uint32_t WidestOf(const MemoryShape& shape) {
 
 // Drawing each number would take longer than evaluating some prompts: cells are pieces of one
 // table.
-Status MakeUpCells(const KvCache& kv, std::span<const CellRun> cells, uint64_t seed) {
+Status MakeUpCells(const KvCache& kv, std::span<const CellRun> cells,
+                   std::span<const CellRun> recent, uint64_t seed) {
   std::mt19937_64 random(seed);
   const KvTypeInfo& type = InfoOf(kv.type());
   const std::vector<std::byte> table =
@@ -49,7 +50,7 @@ Status MakeUpCells(const KvCache& kv, std::span<const CellRun> cells, uint64_t s
   for (uint32_t layer = 0; layer < kv.layers(); ++layer) {
     if (!kv.shape().layers[layer].has_cells()) continue;
     for (const KvCache::Part part : {KvCache::Part::kKeys, KvCache::Part::kValues}) {
-      for (const CellRun& run : cells) {
+      for (const CellRun& run : kv.is_recent(layer) ? recent : cells) {
         for (uint32_t done = 0; done < run.count;) {
           const uint32_t n = std::min(kCellsTogether, run.count - done);
           rows.clear();

@@ -27,9 +27,9 @@ MemoryShape Shape(KvType type) {
 }
 
 KvCache Filled(KvType type, std::span<const CellRun> cells, uint64_t seed) {
-  auto kv = KvCache::Allocate(Shape(type), kCells);
+  auto kv = KvCache::Allocate(Shape(type), {.all = kCells});
   EXPECT_TRUE(kv) << kv.error().message;
-  EXPECT_TRUE(MakeUpCells(*kv, cells, seed));
+  EXPECT_TRUE(MakeUpCells(*kv, cells, {}, seed));
   return std::move(*kv);
 }
 

@@ -32,7 +32,7 @@ void MaskedAttention::Assume(uint32_t rows) {
 Status MaskedAttention::SetRows(std::span<const RowCells> rows) {
   // Calls visit(first cell, count) for each run of a row.
   const auto each_run = [this](const RowCells& row, auto&& visit) {
-    uint32_t left = row.n_positions;
+    uint32_t left = row.n_positions - row.first;
     const bool is_cut = shape_.window > 0 && shape_.window < left;
     uint32_t unseen = is_cut ? left - shape_.window : 0;
     for (const CellRun& run : row.runs) {

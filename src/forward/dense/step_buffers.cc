@@ -25,6 +25,7 @@ StepBuffers::Offsets StepBuffers::Layout(const ModelSpec& spec, const StepLimits
       uint64_t{limits.logits_rows} * spec.n_vocab * sizeof(float),
       rows * sizeof(int32_t),
       rows * sizeof(int64_t),
+      rows * sizeof(int64_t),
   };
   const uint64_t alignment = backend == nullptr ? kAlignment : BackendBuffer::AlignmentOf(backend);
   Offsets offsets{};

@@ -22,7 +22,7 @@ uint32_t LogitsRows(const ModelSpec& spec, uint32_t sequences, uint32_t chunk) {
 }  // namespace
 
 Result<EnginePlan> EnginePlan::Of(const SizeRequest& request, const ModelSpec& spec,
-                                  bool has_states) {
+                                  const MemoryShape& remembers) {
   EnginePlan plan{.n_ctx = std::min(request.ctx, spec.n_ctx_train)};
   if (plan.n_ctx == 0)
     return Fail(Errc::kInvalidRequest, "a context of 0 tokens holds no prompt; set --ctx");
@@ -39,10 +39,15 @@ Result<EnginePlan> EnginePlan::Of(const SizeRequest& request, const ModelSpec& s
                                .sequences = request.sequences,
                                .common = request.common_positions,
                                .positions = request.positions}));
-  plan.n_cells = plan.n_blocks * KvBlocks::kPositions;
+  plan.cells.all = plan.n_blocks * KvBlocks::kPositions;
+  if (remembers.window() > 0) {
+    const RecentRoom recent = RecentRoom::Of(remembers.window(), request.sequences, plan.chunk);
+    if (recent.blocks < plan.n_blocks) plan.recent = recent;
+    plan.cells.recent = plan.recent.cells();
+  }
   // Each sequence has a state, and while it is in a step one that is being written; as many are for
   // kept texts and checkpoints.
-  plan.n_states = has_states ? 4 * request.sequences + 2 : 0;
+  plan.n_states = remembers.has_states() ? 4 * request.sequences + 2 : 0;
   return plan;
 }
 

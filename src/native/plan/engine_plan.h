@@ -7,6 +7,8 @@
 
 #include "base/result.h"
 #include "core/model_spec.h"
+#include "memory/layer_memory.h"
+#include "memory/recent_cells.h"
 
 namespace moestro {
 
@@ -26,11 +28,13 @@ struct EnginePlan {
   uint32_t logits_rows = 1;  // rows whose logits are computed at once, at most
   uint32_t look_ahead = 0;   // layers whose experts are predicted, at most
   uint32_t n_blocks = 0;     // blocks of the KV cache
-  uint32_t n_cells = 0;      // cells in these blocks
+  CellCounts cells = {};     // cells in these blocks, and of layers with a window
+  RecentRoom recent = {};    // of those cells; empty: such layers have cells of all positions
   uint32_t n_states = 0;     // places for a sequence's state; 0: no layer has a state
 
   // kInvalidRequest: no token or no sequence has room, or more cells than can be counted.
-  static Result<EnginePlan> Of(const SizeRequest& request, const ModelSpec& spec, bool has_states);
+  static Result<EnginePlan> Of(const SizeRequest& request, const ModelSpec& spec,
+                               const MemoryShape& remembers);
 };
 
 }  // namespace moestro

@@ -19,14 +19,15 @@ ModelSpec SmallModel() {
   return spec;
 }
 
-EnginePlan PlanOf(const SizeRequest& request, bool has_states = false) {
-  const Result<EnginePlan> plan = EnginePlan::Of(request, SmallModel(), has_states);
+EnginePlan PlanOf(const SizeRequest& request, const LayerMemory& layer = {}) {
+  const MemoryShape remembers{.layers = {layer}};
+  const Result<EnginePlan> plan = EnginePlan::Of(request, SmallModel(), remembers);
   EXPECT_TRUE(plan.has_value());
   return plan.value_or(EnginePlan());
 }
 
 std::string ErrorOf(const SizeRequest& request) {
-  const Result<EnginePlan> plan = EnginePlan::Of(request, SmallModel(), false);
+  const Result<EnginePlan> plan = EnginePlan::Of(request, SmallModel(), {});
   EXPECT_FALSE(plan.has_value());
   if (plan) return "";
   EXPECT_EQ(plan.error().code, Errc::kInvalidRequest);
@@ -41,13 +42,29 @@ TEST(EnginePlan, TheModelLimitsTheContext) {
 TEST(EnginePlan, BlocksAreWhole) {
   const EnginePlan plan = PlanOf({.ctx = 70});
   EXPECT_EQ(plan.n_blocks, 3U);
-  EXPECT_EQ(plan.n_cells, 96U);
+  EXPECT_EQ(plan.cells.all, 96U);
 }
 
 TEST(EnginePlan, WhatSequencesHaveInCommonHasRoomOnce) {
   EXPECT_EQ(PlanOf({.ctx = 100, .sequences = 3}).n_blocks, 3 * 4U);
   EXPECT_EQ(PlanOf({.ctx = 100, .sequences = 3, .common_positions = 64}).n_blocks, 2 + 3 * 2U);
   EXPECT_EQ(PlanOf({.ctx = 100, .sequences = 3, .common_positions = 5000}).n_blocks, 4U);
+}
+
+TEST(EnginePlan, LayersWithAWindowHaveCellsOfTheLastPositions) {
+  const MemoryShape windowed{.layers = {{.keys = 8, .values = 8, .window = 33}}};
+  ModelSpec spec = SmallModel();
+  spec.n_ctx_train = 8000;
+  const auto plan = EnginePlan::Of({.ctx = 8000, .chunk = 64, .sequences = 4}, spec, windowed);
+  ASSERT_TRUE(plan);
+  EXPECT_EQ(plan->cells.all, 4 * 8000U);
+  // A window and what may be cut back, twice 64 positions, are six blocks: of four sequences, of as
+  // many kept ones as a state has places, and again of the four while they are in a step. A chunk,
+  // and for each sequence a block that it begins with another's.
+  EXPECT_EQ(plan->recent.blocks, (18 + 4) * 6U + 2 + 4);
+  EXPECT_EQ(plan->cells.recent, 138U * 32);
+  // Where that saves nothing, such layers have cells of all positions.
+  EXPECT_EQ(PlanOf({.ctx = 1000, .sequences = 4}, windowed.layers.front()).cells.recent, 0U);
 }
 
 TEST(EnginePlan, PositionsThatAreAskedForCount) {
@@ -75,7 +92,7 @@ TEST(EnginePlan, LookAheadEndsWithTheLayersThatHaveExperts) {
 
 TEST(EnginePlan, StatesHavePlacesIfLayersHaveThem) {
   EXPECT_EQ(PlanOf({.ctx = 10, .sequences = 3}).n_states, 0U);
-  EXPECT_EQ(PlanOf({.ctx = 10, .sequences = 3}, true).n_states, 14U);
+  EXPECT_EQ(PlanOf({.ctx = 10, .sequences = 3}, {.state_values = 8}).n_states, 14U);
 }
 
 TEST(EnginePlan, RefusesWhatHoldsNoPrompt) {

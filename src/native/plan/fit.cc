@@ -10,6 +10,7 @@
 #include "forward/experts/device_experts.h"
 #include "memory/kv_blocks.h"
 #include "memory/kv_cache.h"
+#include "memory/recent_cells.h"
 
 namespace moestro {
 namespace {
@@ -22,9 +23,13 @@ constexpr uint64_t kProcessEstimate = 160 * kMiB;
 
 FixedMemory EstimateFixed(const ModelSpec& spec, uint64_t dense_bytes, uint32_t n_ctx,
                           const MemoryShape& remembers, uint32_t chunk) {
+  CellCounts cells{.all = KvBlocks::BlocksFor(n_ctx) * KvBlocks::kPositions};
+  if (remembers.window() > 0) {
+    const uint32_t recent = RecentRoom::Of(remembers.window(), 1, chunk).cells();
+    if (recent < cells.all) cells.recent = recent;
+  }
   return {.dense = dense_bytes,
-          .kv = KvCache::BytesFor(remembers, KvBlocks::BlocksFor(n_ctx) * KvBlocks::kPositions) +
-                2 * remembers.state_bytes(),
+          .kv = KvCache::BytesFor(remembers, cells) + 2 * remembers.state_bytes(),
           .work = StepBuffers::BytesFor(spec, {.chunk = chunk}),
           .process = kProcessEstimate};
 }

@@ -52,8 +52,8 @@ class AttentionMixer final : public Mixer {
       return {};
     }
     TRY(masked_,
-        MaskedAttention::Allocate(parts.device->backend(), shape, parts.chunk, kv_->cells()));
-    mask_bytes_ = MaskedAttention::BytesFor(parts.chunk, kv_->cells());
+        MaskedAttention::Allocate(parts.device->backend(), shape, parts.chunk, parts.n_cells));
+    mask_bytes_ = MaskedAttention::BytesFor(parts.chunk, parts.n_cells);
     return {};
   }
 

@@ -41,8 +41,8 @@ struct MixerRows {
   LayerId layer;
   ggml_tensor* x = nullptr;           // F32 [n_embd, rows]
   ggml_tensor* positions = nullptr;   // I32 [rows]
-  ggml_tensor* cells = nullptr;       // I64 [rows]: rows of the KV cache to write
-  std::span<const RowCells> visible;  // [rows]; lives until the graph has run
+  ggml_tensor* cells = nullptr;       // I64 [rows]: rows of the layer's keys and values to write
+  std::span<const RowCells> visible;  // [rows] in this layer; lives until the graph has run
   std::span<const RowState> states;   // [rows]; the same
 };
 
@@ -72,6 +72,7 @@ struct MixerParts {
   StopSignal* stop = nullptr;             // read within nodes; null: no stop is requested
   uint32_t n_ctx = 0;                     // the longest sequence
   uint32_t chunk = 0;                     // rows of a graph, at most
+  uint32_t n_cells = 0;                   // cells of the layer; 0: the layer has none
 };
 
 // Makes a mixer. A mixer with a state comes from `make_state` (EngineOptions::make_state_mixer).

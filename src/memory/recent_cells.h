@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: MIT
+// Cells of layers with a window. Such a layer looks at the last positions of a sequence alone, so
+// cells of earlier positions are given back and used again: a few cells for each sequence, however
+// long it is.
+//
+// A sequence can go on from a position if the window before it is held. Held are the positions that
+// the last step began with and those that it added; and before each kept position a window, until
+// other sequences need these cells. Pure bookkeeping, as memory/kv_blocks.h, which counts the users
+// of each cell.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "base/result.h"
+#include "memory/kv_blocks.h"
+
+namespace moestro {
+
+// How many cells there are for what.
+struct RecentRoom {
+  uint32_t window = 0;  // positions that a layer looks at, at most; 0: no layer has such cells
+  uint32_t places = 0;  // sequences that hold a window
+  uint32_t blocks = 0;
+
+  // Held positions begin at a multiple of this, as blocks of keys in attention do.
+  static constexpr uint32_t kAlignment = 64;
+
+  // For `sequences` in steps at a time of up to `chunk` rows together, and as many kept ones as a
+  // state has places. REQUIRES: window > 0.
+  static RecentRoom Of(uint32_t window, uint32_t sequences, uint32_t chunk);
+  uint32_t cells() const { return blocks * KvBlocks::kPositions; }
+  // The first position that is held of `length` positions.
+  uint32_t FirstOf(uint32_t length) const;
+};
+
+// What one sequence holds.
+struct RecentTimeline {
+  KvTimeline now;                         // the window, and what the last step added
+  std::optional<KvTimeline> before = {};  // what `now` was before the last step
+  std::vector<KvTimeline> kept = {};      // windows before kept positions, rising
+  uint32_t done = 0;                      // positions of steps that have ended
+};
+
+class RecentCells {
+ public:
+  explicit RecentCells(const RecentRoom& room) : room_(room), blocks_(room.blocks) {}
+  bool is_used() const { return room_.window > 0; }
+  const RecentRoom& room() const { return room_; }
+
+  // Gives the next n positions cells; the first call after a Commit() begins a step. Others give
+  // kept positions up for it if they must, first those of `all` that come first. kInvalidRequest.
+  Status Advance(RecentTimeline& timeline, uint32_t n, const std::vector<RecentTimeline*>& all);
+  // Gives the last of `length` positions cells, of which nothing is computed. REQUIRES: the
+  // timeline is new. kInvalidRequest.
+  Status Fill(RecentTimeline& timeline, uint32_t length, const std::vector<RecentTimeline*>& all);
+  // The step has ended with `length` positions.
+  void Commit(RecentTimeline& timeline, uint32_t length);
+  // The largest position up to `position` before which a window is held.
+  uint32_t Reach(const RecentTimeline& timeline, uint32_t position) const;
+  // Forgets positions from `position` on. REQUIRES: they are of a step that has not ended, or
+  // Reach(timeline, position) == position.
+  void CutBack(RecentTimeline& timeline, uint32_t position);
+  void Keep(RecentTimeline& timeline);
+  // REQUIRES: no step of the timeline is under way.
+  RecentTimeline Fork(const RecentTimeline& timeline);
+  void Drop(RecentTimeline& timeline);
+
+ private:
+  bool Holds(const KvTimeline& held, uint32_t position) const;
+  void Release(KvTimeline& held) { blocks_.CutBack(held, held.begin()); }
+  bool GiveUpOne(const std::vector<RecentTimeline*>& all, const RecentTimeline& but);
+  Status Extend(RecentTimeline& timeline, uint32_t n, const std::vector<RecentTimeline*>& all);
+
+  RecentRoom room_;
+  KvBlocks blocks_;
+};
+
+}  // namespace moestro
