@@ -141,6 +141,9 @@ std::string ShapeText(const Inspection& i) {
     text +=
         Format("; {} layers without experts, width {}", s.n_layer() - s.n_expert_layers(), dense);
   }
+  if (s.n_next_token_layers > 0) {
+    text += Format("; {} more for the next tokens, passed over", s.n_next_token_layers);
+  }
   text += Format("\ncontext    {} trained; keys and values of {} tokens take {} in {}\n",
                  s.n_ctx_train, i.ctx, FormatBytes(i.kv_bytes), NameOf(i.kv_type));
   text += Format("vocabulary {} tokens, tokenizer {}, chat template {}{}\n", s.n_vocab,
@@ -241,6 +244,7 @@ Json ToJson(const InspectOptions& options, const Inspection& i) {
       .Set("experts_used", s.router.n_used)
       .Set("expert_width", s.MostOf(&FeedForwardSpec::n_ff_expert))
       .Set("shared_expert_width", s.MostOf(&FeedForwardSpec::n_ff_shared))
+      .Set("next_token_layers", s.n_next_token_layers)
       .Set("dense_layers", s.n_layer() - s.n_expert_layers())
       .Set("dense_width", s.MostOf(&FeedForwardSpec::n_ff_dense))
       .Set("vocabulary", s.n_vocab)

@@ -142,6 +142,7 @@ TEST(Quantize, EveryFamilyHasExpertsToQuantise) {
       source.shape.embd = small.embd;
       source.shape.ff = 256;
       if (shape.shared_ff > 0) source.shape.shared_ff = 512;
+      source.shape.groups = 0;
       source.shape.heads = source.shape.kv_heads = 4;
       source.shape.head_dim = 64;
       source.shape.vocab = 300;
