@@ -353,16 +353,15 @@ INSTANTIATE_TEST_SUITE_P(AllTypes, KernelOfType, testing::ValuesIn(AllTypes()), 
 
 // Bytes that quantisers hardly write, the largest scales and weights among them: sums within a
 // block must hold them, too.
-TEST(OwnKernels, AnyBytesOfKQuantsAreWeights) {
+TEST(OwnKernels, AnyBytesAreWeights) {
   constexpr int64_t kIn = 256;
   const std::vector<Floats> tokens = {Floats(kIn, 1.0F), Floats(kIn, -1.0F), RandomFloats(kIn, 8)};
   const CpuTraits traits = CpuTraits::Load().value();
   const ggml_fp16_t half = ggml_fp32_to_fp16(0.01F);
-  const std::vector<std::pair<ggml_type, std::vector<size_t>>> halves = {{GGML_TYPE_Q2_K, {80, 82}},
-                                                                         {GGML_TYPE_Q3_K, {108}},
-                                                                         {GGML_TYPE_Q4_K, {0, 2}},
-                                                                         {GGML_TYPE_Q5_K, {0, 2}},
-                                                                         {GGML_TYPE_Q6_K, {208}}};
+  const std::vector<std::pair<ggml_type, std::vector<size_t>>> halves = {
+      {GGML_TYPE_Q5_0, {0}},   {GGML_TYPE_Q5_1, {0, 2}}, {GGML_TYPE_Q2_K, {80, 82}},
+      {GGML_TYPE_Q3_K, {108}}, {GGML_TYPE_Q4_K, {0, 2}}, {GGML_TYPE_Q5_K, {0, 2}},
+      {GGML_TYPE_Q6_K, {208}}, {GGML_TYPE_IQ4_XS, {0}}};
   for (const auto& [type, at] : halves) {
     Matrix rows(type, kIn, 16, 0, Floats(kIn * 16, 0.0F));
     std::memset(rows.data(), 0xff, 16 * rows.row_bytes());
@@ -370,9 +369,9 @@ TEST(OwnKernels, AnyBytesOfKQuantsAreWeights) {
     for (size_t i = 0; i < 12 * rows.row_bytes(); ++i) {
       rows.data()[i] = static_cast<std::byte>(engine());
     }
-    for (size_t r = 0; r < 16; ++r) {
+    for (size_t block = 0; block < 16 * rows.row_bytes(); block += ggml_type_size(type)) {
       for (const size_t offset : at) {
-        std::memcpy(rows.data() + r * rows.row_bytes() + offset, &half, sizeof(half));
+        std::memcpy(rows.data() + block + offset, &half, sizeof(half));
       }
     }
     for (const ExpertKernel& kernel : KernelsOf(type)) {

@@ -42,9 +42,11 @@ void Quantise32(const ExpertKernel& self, const float* from, std::byte* to, int6
   }
 }
 
+template void Quantise32<-1>(const ExpertKernel&, const float*, std::byte*, int64_t);
 template void Quantise32<0>(const ExpertKernel&, const float*, std::byte*, int64_t);
 template void Quantise32<8>(const ExpertKernel&, const float*, std::byte*, int64_t);
 template void Quantise32<12>(const ExpertKernel&, const float*, std::byte*, int64_t);
+template void Quantise32<16>(const ExpertKernel&, const float*, std::byte*, int64_t);
 template void Quantise32<128>(const ExpertKernel&, const float*, std::byte*, int64_t);
 
 void Quantise256(const ExpertKernel& self, const float* from, std::byte* to, int64_t n) {

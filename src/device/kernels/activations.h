@@ -36,9 +36,11 @@ template <int32_t kOffset>
 void Quantise32(const ExpertKernel& self, const float* from, std::byte* to, int64_t n);
 void Quantise256(const ExpertKernel& self, const float* from, std::byte* to, int64_t n);
 
+extern template void Quantise32<-1>(const ExpertKernel&, const float*, std::byte*, int64_t);
 extern template void Quantise32<0>(const ExpertKernel&, const float*, std::byte*, int64_t);
 extern template void Quantise32<8>(const ExpertKernel&, const float*, std::byte*, int64_t);
 extern template void Quantise32<12>(const ExpertKernel&, const float*, std::byte*, int64_t);
+extern template void Quantise32<16>(const ExpertKernel&, const float*, std::byte*, int64_t);
 extern template void Quantise32<128>(const ExpertKernel&, const float*, std::byte*, int64_t);
 
 }  // namespace moestro

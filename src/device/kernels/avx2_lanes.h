@@ -93,6 +93,18 @@ struct Avx2Lanes {
   static Int Negate(Int v) { return _mm256_sub_epi32(_mm256_setzero_si256(), v); }
   static Int Min(Int a, Int b) { return _mm256_min_epi32(a, b); }
   static Int Max(Int a, Int b) { return _mm256_max_epi32(a, b); }
+  // Byte kByte of each lane in all four.
+  template <int kByte>
+  static Int SpreadByte(Int v) {
+    const __m256i from =
+        _mm256_broadcastsi128_si256(_mm_set_epi32(0x0c0c0c0c, 0x08080808, 0x04040404, 0x00000000));
+    return _mm256_shuffle_epi8(v, _mm256_add_epi8(from, Fill8(kByte)));
+  }
+  // Bytes: v | set where `bits` has a bit, one for a byte, of `bytes`.
+  static Int OrWhere(Int v, Int set, Int bytes, Int bits) {
+    const Int is_set = _mm256_cmpeq_epi8(_mm256_and_si256(bytes, bits), bits);
+    return _mm256_or_si256(v, _mm256_and_si256(is_set, set));
+  }
   // table[v] for bytes v < 16.
   static Int Lookup(const int8_t (&table)[16], Int v) {
     const __m128i t = _mm_loadu_si128(reinterpret_cast<const __m128i*>(table));
@@ -126,10 +138,22 @@ struct Avx2Lanes {
       const __m256i ones = _mm256_set1_epi16(1);
 #pragma GCC unroll 8
       for (int i = 0; i < kCount; ++i) {
-        // |w| <= 128 and |v| <= 127: two products fit 16 bits.
-        const __m256i v = _mm256_sign_epi8(Broadcast(values + 4 * i), weights[i]);
-        const __m256i pairs = _mm256_maddubs_epi16(_mm256_abs_epi8(weights[i]), v);
+        const __m256i pairs = SignedPairs(weights[i], Broadcast(values + 4 * i));
         sum = _mm256_add_epi32(sum, _mm256_madd_epi16(pairs, ones));
+      }
+      return sum;
+    }
+  }
+  // sum + scale * DotSigned of zero, the scale from LowScale or HighScale.
+  template <int kCount>
+  static Int ScaledDotSigned(Int sum, Int scale, const Int* weights, const int8_t* values) {
+    if constexpr (kVnni) {
+      return ScaledDot<255, kCount>(sum, scale, weights, values);
+    } else {
+#pragma GCC unroll 8
+      for (int i = 0; i < kCount; ++i) {
+        sum = _mm256_add_epi32(
+            sum, _mm256_madd_epi16(SignedPairs(weights[i], Broadcast(values + 4 * i)), scale));
       }
       return sum;
     }
@@ -195,6 +219,11 @@ struct Avx2Lanes {
     (void)values;
     return sum;
 #endif
+  }
+  // Products of signed bytes, added up by twos. |weight| <= 128 and |value| <= 127: they fit 16
+  // bits.
+  static __m256i SignedPairs(Int weights, Int values) {
+    return _mm256_maddubs_epi16(_mm256_abs_epi8(weights), _mm256_sign_epi8(values, weights));
   }
   // sum + factor * products, the factor in both halves of each lane. Products of pairs are added in
   // 16 bits as long as they fit whatever the values are.

@@ -89,6 +89,17 @@ struct Avx512Lanes {
   static Int Negate(Int v) { return _mm512_sub_epi32(_mm512_setzero_si512(), v); }
   static Int Min(Int a, Int b) { return _mm512_min_epi32(a, b); }
   static Int Max(Int a, Int b) { return _mm512_max_epi32(a, b); }
+  // Byte kByte of each lane in all four.
+  template <int kByte>
+  static Int SpreadByte(Int v) {
+    const __m512i from =
+        _mm512_broadcast_i32x4(_mm_set_epi32(0x0c0c0c0c, 0x08080808, 0x04040404, 0x00000000));
+    return _mm512_shuffle_epi8(v, _mm512_add_epi8(from, Fill8(kByte)));
+  }
+  // Bytes: v | set where `bits` has a bit, one for a byte, of `bytes`.
+  static Int OrWhere(Int v, Int set, Int bytes, Int bits) {
+    return _mm512_or_si512(v, _mm512_maskz_mov_epi8(_mm512_test_epi8_mask(bytes, bits), set));
+  }
   // table[v] for bytes v < 16.
   static Int Lookup(const int8_t (&table)[16], Int v) {
     const __m128i t = _mm_loadu_si128(reinterpret_cast<const __m128i*>(table));
@@ -122,6 +133,11 @@ struct Avx512Lanes {
   static Int ScaledDot(Int sum, Int scale, const Int* weights, const int8_t* values) {
     const Int dot = Dot<kMax, kCount>(_mm512_setzero_si512(), weights, values);
     return _mm512_add_epi32(sum, _mm512_mullo_epi32(dot, scale));
+  }
+  // The same of DotSigned.
+  template <int kCount>
+  static Int ScaledDotSigned(Int sum, Int scale, const Int* weights, const int8_t* values) {
+    return ScaledDot<255, kCount>(sum, scale, weights, values);
   }
   // sum + the low halves of `scales` times Dot of zero of the first weights + the high halves times
   // that of the second. Each dot product has to fit 16 bits.

@@ -70,6 +70,22 @@ inline void AddTotals(const Activation256* const (&tokens)[kTokens], typename V:
   }
 }
 
+// What is to be added to products of signed weights, 32 with a scale each: scales times sums of
+// values times -kSignedOffset.
+template <class V, int kTokens>
+inline void StartSigned(const Activation256* const (&tokens)[kTokens],
+                        const typename V::Int (&scales)[4], typename V::Int (&totals)[kTokens]) {
+#pragma GCC unroll 16
+  for (int t = 0; t < kTokens; ++t) {
+    if constexpr (V::kSignedOffset == 0) {
+      totals[t] = V::Fill32(0);
+    } else {
+      static_assert(V::kSignedOffset == 128);
+      totals[t] = V::Negate(V::template ShiftLeft<7>(SumOfParts<V, 4>(scales, tokens[t]->sums32)));
+    }
+  }
+}
+
 // Q4_K and Q5_K: halves d and m, 8 scales s and 8 minima n of six bits in 12 bytes.
 template <class V>
 struct SixBitHead {
@@ -193,6 +209,72 @@ struct FormatQ5_K {
       AddPart<V, 31, 8>(tokens, 64 * c + 32, V::HighScale(head.scales[c]), w, totals);
     }
     AddTotals<V>(tokens, head.scale, totals, sums);
+  }
+};
+
+// A half d, 16 bits and four bytes of 8 scales s (two bits and a nibble of each), 128 bytes of
+// nibbles n: weights d * (s - 32) * kNonLinear[n], a scale for 32 of them, in 16 bytes.
+struct FormatIQ4_XS {
+  static constexpr size_t kBytes = 136;
+  static constexpr NarrowColumn kNarrow = {};
+  using Activation = Activation256;
+  template <class V>
+  static constexpr int kMaxTokens = V::kMaxTokens256;
+  template <class V>
+  static constexpr auto kQuantise = Quantise256;
+
+  template <class V, int kTokens, class Source>
+  static void Block(const Source& rows, const Activation256* const (&tokens)[kTokens],
+                    typename V::Float (&sums)[kTokens]) {
+    using Int = typename V::Int;
+    Int head[4];
+    rows.Load16(0, head);
+    Int scales[4];
+    FourfoldScales<V>(V::template ShiftRight<16>(head[0]), head[1], scales);
+    Int totals[kTokens];
+    StartSigned<V>(tokens, scales, totals);
+#pragma GCC unroll 1
+    for (int c = 0; c < 4; ++c) {
+      ThirtyTwo<V>(rows, 2 * c, V::LowScale(scales[c]), tokens, totals);
+      ThirtyTwo<V>(rows, 2 * c + 1, V::HighScale(scales[c]), tokens, totals);
+    }
+    const typename V::Float quarter = V::Multiply(V::LowHalf(head[0]), V::Broadcast(0.25F));
+    AddTotals<V>(tokens, quarter, totals, sums);
+  }
+
+ private:
+  // 4 * (s - 32), pairs: s << 2 is a byte whose top bit wants flipping then.
+  template <class V>
+  static void FourfoldScales(typename V::Int top, typename V::Int nibbles,
+                             typename V::Int* scales) {
+    using Int = typename V::Int;
+    const Int flip = V::Fill32(0x00800080);
+#pragma GCC unroll 4
+    for (int c = 0; c < 4; ++c) {
+      const Int low = V::Or(V::And(V::template ShiftLeft<2>(nibbles), V::Fill32(0x3c)),
+                            V::And(V::template ShiftLeft<6>(top), V::Fill32(0xc0)));
+      const Int high = V::Or(V::And(V::template ShiftLeft<14>(nibbles), V::Fill32(0x3c0000)),
+                             V::And(V::template ShiftLeft<20>(top), V::Fill32(0xc00000)));
+      scales[c] = V::SignExtendBytes(V::Xor(V::Or(low, high), flip));
+      nibbles = V::template ShiftRight<8>(nibbles);
+      top = V::template ShiftRight<4>(top);
+    }
+  }
+
+  template <class V, int kTokens, class Source>
+  static void ThirtyTwo(const Source& rows, int part, typename V::Int scale,
+                        const Activation256* const (&tokens)[kTokens],
+                        typename V::Int (&totals)[kTokens]) {
+    typename V::Int w[8];
+    rows.Load16(static_cast<size_t>(8 + 16 * part), w);
+    SplitNibbles<V>(w);
+#pragma GCC unroll 8
+    for (int k = 0; k < 8; ++k) w[k] = V::PrepareSigned(V::Lookup(kNonLinear, w[k]));
+#pragma GCC unroll 16
+    for (int t = 0; t < kTokens; ++t) {
+      totals[t] =
+          V::template ScaledDotSigned<8>(totals[t], scale, w, tokens[t]->values + 32 * part);
+    }
   }
 };
 

@@ -62,6 +62,61 @@ struct FormatQ4_0 {
   }
 };
 
+// A half d, a word of fifth bits and 16 bytes of nibbles: weights d * (q - 16).
+struct FormatQ5_0 {
+  static constexpr size_t kBytes = 22;
+  static constexpr NarrowColumn kNarrow = {.at = 0, .bytes = 2};
+  using Activation = Activation32;
+  template <class V>
+  static constexpr int kMaxTokens = V::kMaxTokens;
+  template <class V>
+  static constexpr auto kQuantise = Quantise32<16>;
+
+  template <class V, int kTokens, class Source>
+  static void Block(const Source& rows, const Activation32* const (&tokens)[kTokens],
+                    typename V::Float (&sums)[kTokens]) {
+    typename V::Int w[8];
+    typename V::Int fifth;
+    const typename V::Float scale = rows.LoadHalfAndWord(&fifth);
+    rows.Load16(6, w);
+    SplitNibbles<V>(w);
+    SetBytesOfBits<V>(fifth, 0x10, w);
+    Accumulate32<V>(tokens, scale, sums, UnsignedDot<V, 31>{w});
+  }
+};
+
+// Halves d and m, a word of fifth bits and 16 bytes of nibbles: weights d * q + m.
+struct FormatQ5_1 {
+  static constexpr size_t kBytes = 24;
+  static constexpr NarrowColumn kNarrow = {};
+  using Activation = Activation32;
+  template <class V>
+  static constexpr int kMaxTokens = V::kMaxTokens;
+  template <class V>
+  static constexpr auto kQuantise = Quantise32<-1>;  // the bias is the sum of values
+
+  template <class V, int kTokens, class Source>
+  static void Block(const Source& rows, const Activation32* const (&tokens)[kTokens],
+                    typename V::Float (&sums)[kTokens]) {
+    typename V::Int head[4];
+    typename V::Int w[8];
+    rows.Load16(0, head);
+    rows.Load16(8, w);
+    SplitNibbles<V>(w);
+    SetBytesOfBits<V>(head[1], 0x10, w);
+    const typename V::Float scale = V::LowHalf(head[0]);
+    const typename V::Float minimum = V::LowHalf(V::template ShiftRight<16>(head[0]));
+#pragma GCC unroll 16
+    for (int t = 0; t < kTokens; ++t) {
+      const typename V::Int product = V::template Dot<31, 8>(V::Fill32(0), w, tokens[t]->values);
+      const typename V::Float sum = V::ToFloat(V::Broadcast(&tokens[t]->bias));
+      const typename V::Float both =
+          V::MultiplyAdd(V::ToFloat(product), scale, V::Multiply(sum, minimum));
+      sums[t] = V::MultiplyAdd(both, V::Broadcast(tokens[t]->scale), sums[t]);
+    }
+  }
+};
+
 // A half d and 32 signed bytes b: weights d * b.
 struct FormatQ8_0 {
   static constexpr size_t kBytes = 34;

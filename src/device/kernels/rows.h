@@ -92,6 +92,13 @@ struct Rows {
   typename V::Int LoadFirstByte() const {
     return V::And(V::Gather2(quad, stride), V::Fill32(0xff));
   }
+  // The half that starts a block of 16 bytes or more, and the word behind it.
+  typename V::Float LoadHalfAndWord(typename V::Int* word) const {
+    typename V::Int head[4];
+    Load16(0, head);
+    *word = V::Or(V::template ShiftRight<16>(head[0]), V::template ShiftLeft<16>(head[1]));
+    return V::LowHalf(head[0]);
+  }
   // The 14 bytes that end a block whose size is `offset` + 14: out[0] has two in its high half, and
   // nothing below them.
   void LoadLast14(size_t offset, typename V::Int* out) const { Load16(offset - 2, out); }
@@ -115,6 +122,11 @@ struct InterleavedRows {
     return V::LoadHalfFloats(at + kLanes * offset);
   }
   typename V::Int LoadFirstByte() const { return V::LoadBytes(at); }
+  typename V::Float LoadHalfAndWord(typename V::Int* word) const {
+    warmer->Step();
+    *word = V::LoadWords(at + kLanes * 2);
+    return V::LoadHalfFloats(at);
+  }
   void LoadLast14(size_t offset, typename V::Int* out) const {
     warmer->Step();
     out[0] = V::template ShiftLeft<16>(V::LoadHalves(at + kLanes * offset));
@@ -139,6 +151,23 @@ inline void SplitNibbles(typename V::Int* w) {
   for (int k = 0; k < 4; ++k) {
     w[k + 4] = V::And(V::template ShiftRight<4>(w[k]), mask);
     w[k] = V::And(w[k], mask);
+  }
+}
+
+// Bits of a word, one for a byte of eight registers: `value` is set in the i-th byte of w[k] where
+// bit 4k + i is.
+template <class V>
+inline void SetBytesOfBits(typename V::Int word, int value, typename V::Int* w) {
+  using Int = typename V::Int;
+  const Int low = V::Fill32(0x08040201);
+  const Int high = V::Fill32(static_cast<int>(0x80402010));
+  const Int set = V::Fill8(value);
+  const Int bytes[4] = {V::template SpreadByte<0>(word), V::template SpreadByte<1>(word),
+                        V::template SpreadByte<2>(word), V::template SpreadByte<3>(word)};
+#pragma GCC unroll 4
+  for (int k = 0; k < 4; ++k) {
+    w[2 * k] = V::OrWhere(w[2 * k], set, bytes[k], low);
+    w[2 * k + 1] = V::OrWhere(w[2 * k + 1], set, bytes[k], high);
   }
 }
 

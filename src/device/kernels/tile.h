@@ -158,6 +158,10 @@ const OwnFunctions* FindFunctions32(ggml_type type) {
   switch (type) {
     case GGML_TYPE_Q4_0:
       return &kFunctions<V, FormatQ4_0>;
+    case GGML_TYPE_Q5_0:
+      return &kFunctions<V, FormatQ5_0>;
+    case GGML_TYPE_Q5_1:
+      return &kFunctions<V, FormatQ5_1>;
     case GGML_TYPE_Q8_0:
       return &kFunctions<V, FormatQ8_0>;
     case GGML_TYPE_IQ4_NL:
@@ -182,6 +186,8 @@ const OwnFunctions* FindFunctions256(ggml_type type) {
       return &kFunctions<V, FormatQ5_K>;
     case GGML_TYPE_Q6_K:
       return &kFunctions<V, FormatQ6_K>;
+    case GGML_TYPE_IQ4_XS:
+      return &kFunctions<V, FormatIQ4_XS>;
     default:
       return nullptr;
   }
