@@ -69,6 +69,7 @@ struct ExpertKernel {
   size_t activation_block_bytes = 0;       // its size in this kernel's layout
   ggml_from_float_t from_float = nullptr;  // ggml's quantisation to activation_type
   ggml_vec_dot_t vec_dot = nullptr;        // ggml's dot product; null: dequantise
+  const uint32_t* grid = nullptr;          // what the weights' indices name (kernels/grids.h)
 };
 
 // The fastest kernel for this machine. kUnsupported for a type the CPU backend cannot multiply.

@@ -6,10 +6,6 @@
 
 namespace moestro {
 
-const OwnFunctions* Avx2Functions(ggml_type type) {
-  using Lanes = Avx2Lanes<false>;
-  const OwnFunctions* found = FindFunctions32<Lanes>(type);
-  return found != nullptr ? found : FindFunctions256<Lanes>(type);
-}
+const OwnFunctions* Avx2Functions(ggml_type type) { return FindFunctions<Avx2Lanes<false>>(type); }
 
 }  // namespace moestro

@@ -105,6 +105,35 @@ struct Avx2Lanes {
     const Int is_set = _mm256_cmpeq_epi8(_mm256_and_si256(bytes, bits), bits);
     return _mm256_or_si256(v, _mm256_and_si256(is_set, set));
   }
+  // Weights of a grid get a minus where `bits` has a bit, one for a byte, of `bytes`. Answers what
+  // ScaledDotGrid wants beside them. Without VNNI weights stay and values change sides.
+  static Int SetSigns(Int bytes, Int bits, Int* weights) {
+    const Int is_set = _mm256_cmpeq_epi8(_mm256_and_si256(bytes, bits), bits);
+    if constexpr (kVnni) {
+      *weights = _mm256_sub_epi8(_mm256_xor_si256(*weights, is_set), is_set);
+      return is_set;
+    } else {
+      return _mm256_or_si256(is_set, Fill8(1));
+    }
+  }
+  // grid[i], i at four bytes from lane to lane.
+  static Int LookupWords(const uint32_t* grid, const uint8_t* i) {
+    const auto word = [=](int lane) { return static_cast<int>(grid[i[4 * lane]]); };
+    return _mm256_set_epi32(word(7), word(6), word(5), word(4), word(3), word(2), word(1), word(0));
+  }
+  // grid[2i] and grid[2i + 1].
+  static void LookupPairs(const uint32_t* grid, const uint8_t* i, Int* to) {
+    const auto two = [=](int lane) {
+      const uint32_t* const first = grid + size_t{2} * i[4 * lane];
+      const uint32_t* const second = grid + size_t{2} * i[4 * lane + 4];
+      return _mm_loadh_pi(_mm_castsi128_ps(_mm_loadu_si64(first)),
+                          reinterpret_cast<const __m64*>(second));
+    };
+    const Float a = _mm256_set_m128(two(4), two(0));
+    const Float b = _mm256_set_m128(two(6), two(2));
+    to[0] = _mm256_castps_si256(_mm256_shuffle_ps(a, b, 0x88));
+    to[1] = _mm256_castps_si256(_mm256_shuffle_ps(a, b, 0xdd));
+  }
   // table[v] for bytes v < 16.
   static Int Lookup(const int8_t (&table)[16], Int v) {
     const __m128i t = _mm_loadu_si128(reinterpret_cast<const __m128i*>(table));
@@ -152,8 +181,34 @@ struct Avx2Lanes {
     } else {
 #pragma GCC unroll 8
       for (int i = 0; i < kCount; ++i) {
-        sum = _mm256_add_epi32(
-            sum, _mm256_madd_epi16(SignedPairs(weights[i], Broadcast(values + 4 * i)), scale));
+        const __m256i pairs = SignedPairs(weights[i], Broadcast(values + 4 * i));
+        sum = _mm256_add_epi32(sum, _mm256_madd_epi16(pairs, scale));
+      }
+      return sum;
+    }
+  }
+  // sum + scale * products of a grid's weights, at most kMax without their signs, kSignedOffset
+  // times the sum of the values still to be taken off.
+  template <int kMax, int kCount>
+  static Int ScaledDotGrid(Int sum, Int scale, const Int* weights, const Int* signs,
+                           const int8_t* values) {
+    if constexpr (kVnni) {
+      return ScaledDot<255, kCount>(sum, scale, weights, values);
+    } else {
+      const auto pairs = [=](int i) {
+        const __m256i signed_values = _mm256_sign_epi8(Broadcast(values + 4 * i), signs[i]);
+        return _mm256_maddubs_epi16(weights[i], signed_values);
+      };
+      constexpr int kFit = 32767 / (kMax * 2 * 128);
+      constexpr int kStep = kFit < kCount ? kFit : kCount;
+#pragma GCC unroll 8
+      for (int i = 0; i < kCount; i += kStep) {
+        __m256i sixteen = pairs(i);
+#pragma GCC unroll 8
+        for (int k = i + 1; k < kCount && k < i + kStep; ++k) {
+          sixteen = _mm256_add_epi16(sixteen, pairs(k));
+        }
+        sum = _mm256_add_epi32(sum, _mm256_madd_epi16(sixteen, scale));
       }
       return sum;
     }

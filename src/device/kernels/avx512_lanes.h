@@ -100,6 +100,34 @@ struct Avx512Lanes {
   static Int OrWhere(Int v, Int set, Int bytes, Int bits) {
     return _mm512_or_si512(v, _mm512_maskz_mov_epi8(_mm512_test_epi8_mask(bytes, bits), set));
   }
+  // Weights of a grid get a minus where `bits` has a bit, one for a byte, of `bytes`. Answers what
+  // ScaledDotGrid wants beside them: nothing here.
+  static Int SetSigns(Int bytes, Int bits, Int* weights) {
+    *weights = _mm512_mask_sub_epi8(*weights, _mm512_test_epi8_mask(bytes, bits),
+                                    _mm512_setzero_si512(), *weights);
+    return bits;
+  }
+  // grid[i], i at four bytes from lane to lane.
+  static Int LookupWords(const uint32_t* grid, const uint8_t* i) {
+    const auto four = [=](int lane) {
+      const auto word = [=](int of) { return static_cast<int>(grid[i[4 * of]]); };
+      return _mm_set_epi32(word(lane + 3), word(lane + 2), word(lane + 1), word(lane));
+    };
+    return Join(four(0), four(4), four(8), four(12));
+  }
+  // grid[2i] and grid[2i + 1].
+  static void LookupPairs(const uint32_t* grid, const uint8_t* i, Int* to) {
+    const auto two = [=](int lane) {
+      const uint32_t* const first = grid + size_t{2} * i[4 * lane];
+      const uint32_t* const second = grid + size_t{2} * i[4 * lane + 4];
+      return _mm_castps_si128(_mm_loadh_pi(_mm_castsi128_ps(_mm_loadu_si64(first)),
+                                           reinterpret_cast<const __m64*>(second)));
+    };
+    const Float a = _mm512_castsi512_ps(Join(two(0), two(4), two(8), two(12)));
+    const Float b = _mm512_castsi512_ps(Join(two(2), two(6), two(10), two(14)));
+    to[0] = _mm512_castps_si512(_mm512_shuffle_ps(a, b, 0x88));
+    to[1] = _mm512_castps_si512(_mm512_shuffle_ps(a, b, 0xdd));
+  }
   // table[v] for bytes v < 16.
   static Int Lookup(const int8_t (&table)[16], Int v) {
     const __m128i t = _mm_loadu_si128(reinterpret_cast<const __m128i*>(table));
@@ -139,6 +167,13 @@ struct Avx512Lanes {
   static Int ScaledDotSigned(Int sum, Int scale, const Int* weights, const int8_t* values) {
     return ScaledDot<255, kCount>(sum, scale, weights, values);
   }
+  // sum + scale * products of a grid's weights, at most kMax without their signs, kSignedOffset
+  // times the sum of the values still to be taken off.
+  template <int kMax, int kCount>
+  static Int ScaledDotGrid(Int sum, Int scale, const Int* weights, const Int*,
+                           const int8_t* values) {
+    return ScaledDot<255, kCount>(sum, scale, weights, values);
+  }
   // sum + the low halves of `scales` times Dot of zero of the first weights + the high halves times
   // that of the second. Each dot product has to fit 16 bits.
   template <int kMax, int kCount>
@@ -163,6 +198,10 @@ struct Avx512Lanes {
   }
 
  private:
+  static Int Join(__m128i a, __m128i b, __m128i c, __m128i d) {
+    return _mm512_inserti64x4(_mm512_castsi256_si512(_mm256_set_m128i(b, a)),
+                              _mm256_set_m128i(d, c), 1);
+  }
   static __m128i Halves8(const std::byte* a, const std::byte* b, size_t stride) {
     const auto half = [stride](const std::byte* quad, size_t i) {
       uint16_t value;

@@ -7,9 +7,7 @@
 namespace moestro {
 
 const OwnFunctions* AvxVnniFunctions(ggml_type type) {
-  using Lanes = Avx2Lanes<true>;
-  const OwnFunctions* found = FindFunctions32<Lanes>(type);
-  return found != nullptr ? found : FindFunctions256<Lanes>(type);
+  return FindFunctions<Avx2Lanes<true>>(type);
 }
 
 }  // namespace moestro

@@ -21,12 +21,14 @@ struct OwnFunctions {
   decltype(ExpertKernel::interleave) interleave;
   int64_t activation_block;
   size_t activation_block_bytes;
+  bool takes_shifted_grid;  // grids.h
 };
 
-// nullptr for a type without a kernel. AVX-512 is split by block size to build on two cores.
+// nullptr for a type without a kernel. AVX-512 is split to build on two cores.
 const OwnFunctions* Avx2Functions(ggml_type type);
 const OwnFunctions* AvxVnniFunctions(ggml_type type);
 const OwnFunctions* Avx512VnniFunctions32(ggml_type type);
 const OwnFunctions* Avx512VnniFunctions256(ggml_type type);
+const OwnFunctions* Avx512VnniFunctionsGrid(ggml_type type);
 
 }  // namespace moestro

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "device/kernels/own.h"
 
+#include "device/kernels/grids.h"
 #include "device/kernels/isa_tables.h"
 
 namespace moestro {
@@ -15,7 +16,8 @@ const OwnFunctions* Functions(ggml_type type, Isa isa) {
       return AvxVnniFunctions(type);
     case Isa::kAvx512Vnni: {
       const OwnFunctions* found = Avx512VnniFunctions32(type);
-      return found != nullptr ? found : Avx512VnniFunctions256(type);
+      if (found == nullptr) found = Avx512VnniFunctions256(type);
+      return found != nullptr ? found : Avx512VnniFunctionsGrid(type);
     }
   }
 #endif
@@ -61,6 +63,7 @@ std::optional<ExpertKernel> OwnKernel(ggml_type type, Isa isa, const CpuTraits& 
   kernel.activation_block_bytes = functions->activation_block_bytes;
   kernel.from_float = traits.Of(kernel.activation_type)->from_float;
   if (kernel.from_float == nullptr) return std::nullopt;
+  kernel.grid = GridOf(type, functions->takes_shifted_grid);
   return kernel;
 }
 

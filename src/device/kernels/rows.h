@@ -59,6 +59,7 @@ struct Rows {
   const std::byte* quad[V::kQuads];
   size_t stride;
   CacheWarmer<V>* warmer;
+  const uint32_t* grid;  // of formats with indices (grids.h)
 
   void Advance(size_t bytes) {
 #pragma GCC unroll 4
@@ -111,6 +112,7 @@ struct InterleavedRows {
 
   const std::byte* at;
   CacheWarmer<V>* warmer;
+  const uint32_t* grid;
 
   void Advance(size_t bytes) { at += kLanes * bytes; }
   void Load16(size_t offset, typename V::Int* out) const {

@@ -11,6 +11,7 @@
 #include "device/kernels/formats256.h"
 #include "device/kernels/formats256_low.h"
 #include "device/kernels/formats32.h"
+#include "device/kernels/formats_grid.h"
 #include "device/kernels/interleave.h"
 #include "device/kernels/isa_tables.h"
 
@@ -84,10 +85,11 @@ inline void MultiplyTokens(const TileRows<V, Source>& tile, TileTokens call, int
 
 // Fewer than four rows do not fill a quad: they go one by one, the same row in all lanes.
 template <class V, class Format>
-void MultiplyFewRows(const ExpertKernel::Call& call, int64_t begin) {
+void MultiplyFewRows(const ExpertKernel& self, const ExpertKernel::Call& call, int64_t begin) {
   constexpr int kMax = Format::template kMaxTokens<V>;
   CacheWarmer<V> warmer;
   TileRows<V, Rows<V>> tile{};
+  tile.rows.grid = self.grid;
   for (int64_t r = begin; r < call.n_rows; ++r) {
     for (const std::byte*& quad : tile.rows.quad) {
       quad = call.rows + static_cast<size_t>(r) * call.row_bytes;
@@ -106,12 +108,13 @@ void MultiplyFewRows(const ExpertKernel::Call& call, int64_t begin) {
 
 // Rows [begin, n_rows) as they stand in the file.
 template <class V, class Format>
-void MultiplySideBySide(const ExpertKernel::Call& call, int64_t begin) {
-  if (call.n_rows - begin < 4) return MultiplyFewRows<V, Format>(call, begin);
+void MultiplySideBySide(const ExpertKernel& self, const ExpertKernel::Call& call, int64_t begin) {
+  if (call.n_rows - begin < 4) return MultiplyFewRows<V, Format>(self, call, begin);
   constexpr int64_t kRows = 4 * V::kQuads;
   const size_t tile_bytes = kRows * call.row_bytes;
   TileRows<V, Rows<V>> tile;
   tile.rows.stride = call.row_bytes;
+  tile.rows.grid = self.grid;
   for (int64_t r = begin; r < call.n_rows; r += kRows) {
     // The last quads step back onto rows that are done already and write the same results again.
     for (int q = 0; q < V::kQuads; ++q) {
@@ -129,13 +132,14 @@ void MultiplySideBySide(const ExpertKernel::Call& call, int64_t begin) {
 
 // ExpertKernel::multiply.
 template <class V, class Format>
-void MultiplyRows(const ExpertKernel&, const ExpertKernel::Call& call) {
-  if (!call.is_interleaved) return MultiplySideBySide<V, Format>(call, 0);
+void MultiplyRows(const ExpertKernel& self, const ExpertKernel::Call& call) {
+  if (!call.is_interleaved) return MultiplySideBySide<V, Format>(self, call, 0);
   constexpr int64_t kRows = 4 * V::kQuads;
   const size_t tile_bytes = kRows * call.row_bytes;
   int64_t r = 0;
   for (; r + kRows <= call.n_rows; r += kRows) {
     TileRows<V, InterleavedRows<V>> tile;
+    tile.rows.grid = self.grid;
     tile.rows.at = call.rows + static_cast<size_t>(r) * call.row_bytes;
     for (int q = 0; q < V::kQuads; ++q) tile.first[q] = r + 4 * q;
     const size_t ahead = static_cast<size_t>(r) * call.row_bytes + LookAhead(tile_bytes);
@@ -144,13 +148,14 @@ void MultiplyRows(const ExpertKernel&, const ExpertKernel::Call& call) {
                               call.n_tokens, warmer,
                               std::make_integer_sequence<int, Format::template kMaxTokens<V>>());
   }
-  if (r < call.n_rows) MultiplySideBySide<V, Format>(call, r);
+  if (r < call.n_rows) MultiplySideBySide<V, Format>(self, call, r);
 }
 
 template <class V, class Format>
-inline constexpr OwnFunctions kFunctions = {Format::template kQuantise<V>, MultiplyRows<V, Format>,
-                                            InterleaveRows<V, Format>, kBlock<Format>,
-                                            sizeof(typename Format::Activation)};
+inline constexpr OwnFunctions kFunctions = {
+    Format::template kQuantise<V>,       MultiplyRows<V, Format>,
+    InterleaveRows<V, Format>,           kBlock<Format>,
+    sizeof(typename Format::Activation), V::kSignedOffset != 0};
 
 // nullptr for a type without a format.
 template <class V>
@@ -191,6 +196,26 @@ const OwnFunctions* FindFunctions256(ggml_type type) {
     default:
       return nullptr;
   }
+}
+
+template <class V>
+const OwnFunctions* FindFunctionsGrid(ggml_type type) {
+  switch (type) {
+    case GGML_TYPE_IQ2_XXS:
+      return &kFunctions<V, FormatIQ2_XXS>;
+    case GGML_TYPE_IQ3_XXS:
+      return &kFunctions<V, FormatIQ3_XXS>;
+    default:
+      return nullptr;
+  }
+}
+
+// The same of all formats.
+template <class V>
+const OwnFunctions* FindFunctions(ggml_type type) {
+  const OwnFunctions* found = FindFunctions32<V>(type);
+  if (found == nullptr) found = FindFunctions256<V>(type);
+  return found != nullptr ? found : FindFunctionsGrid<V>(type);
 }
 
 }  // namespace moestro

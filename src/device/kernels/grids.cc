@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: MIT
+#include "device/kernels/grids.h"
+
+#include <cmath>
+#include <cstddef>
+#include <cstring>
+#include <utility>
+#include <vector>
+
+#include "base/check.h"
+
+namespace moestro {
+namespace {
+
+constexpr size_t kBlockWeights = 256;
+
+// One block of 256 weights, all signs plus and all scales zero, as far as bytes of zero say so.
+using SetIndex = void (*)(std::byte* block, size_t place, size_t index);
+
+struct GridLayout {
+  size_t n_entries;
+  size_t entry_bytes;  // weights that an index stands for
+  size_t block_bytes;
+  float scale;  // the half at a block's start that makes to_float answer the grid's integers
+  SetIndex set_index;
+};
+
+void SetByte(std::byte* block, size_t place, size_t index) {
+  block[2 + place] = static_cast<std::byte>(index);
+}
+
+// Four indices, then a word of signs.
+void SetByteOfEveryOtherWord(std::byte* block, size_t place, size_t index) {
+  block[2 + place / 4 * 8 + place % 4] = static_cast<std::byte>(index);
+}
+
+struct Grid {
+  std::vector<uint32_t> plain;
+  std::vector<uint32_t> shifted;
+};
+
+Grid ReadGrid(ggml_type type, const GridLayout& layout) {
+  CHECK(ggml_type_size(type) == layout.block_bytes);
+  std::vector<uint32_t> grid(layout.n_entries * layout.entry_bytes / sizeof(uint32_t));
+  auto* to = reinterpret_cast<uint8_t*>(grid.data());
+  const size_t per_block = kBlockWeights / layout.entry_bytes;
+  const ggml_fp16_t scale = ggml_fp32_to_fp16(layout.scale);
+  for (size_t first = 0; first < layout.n_entries; first += per_block) {
+    std::vector<std::byte> block(layout.block_bytes);
+    std::memcpy(block.data(), &scale, sizeof(scale));
+    for (size_t i = 0; i < per_block; ++i) layout.set_index(block.data(), i, first + i);
+    float weights[kBlockWeights];
+    ggml_get_type_traits(type)->to_float(block.data(), weights, kBlockWeights);
+    for (const float weight : weights) *to++ = static_cast<uint8_t>(std::lround(weight));
+  }
+  Grid both = {grid, grid};
+  for (uint32_t& four : both.shifted) four ^= 0x80808080U;
+  return both;
+}
+
+const Grid* FindGrid(ggml_type type) {
+  switch (type) {
+    case GGML_TYPE_IQ3_XXS: {
+      static const Grid grid = ReadGrid(type, {256, 4, 98, 4.0F, SetByte});
+      return &grid;
+    }
+    case GGML_TYPE_IQ2_XXS: {
+      static const Grid grid = ReadGrid(type, {256, 8, 66, 8.0F, SetByteOfEveryOtherWord});
+      return &grid;
+    }
+    default:
+      return nullptr;
+  }
+}
+
+}  // namespace
+
+const uint32_t* GridOf(ggml_type type, bool is_shifted) {
+  const Grid* grid = FindGrid(type);
+  if (grid == nullptr) return nullptr;
+  return is_shifted ? grid->shifted.data() : grid->plain.data();
+}
+
+}  // namespace moestro
