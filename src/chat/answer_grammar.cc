@@ -117,7 +117,10 @@ class GrammarMaker {
     if (has_calls && input_.tool_use != ToolUse::kAuto) {
       rules_.AddRule("root", thoughts + body);
     } else if (is_lazy) {
-      rules_.AddRule("root", body);
+      // The trigger may have begun the header.
+      const std::string begun =
+          has_channels() ? GrammarRules::Literal(Format("{}assistant", kStartMark)) + "? " : "";
+      rules_.AddRule("root", begun + body);
       grammar.triggers = calls_.Triggers(tools);
       if (may_think_) grammar.sleeps_in = Marks();
     } else {
@@ -173,6 +176,10 @@ class GrammarMaker {
     if (form.kind == OutputForm::Kind::kJsonObject) rule = rules_.AddAnyObject();
     if (form.kind == OutputForm::Kind::kJsonSchema) {
       TRY(rule, rules_.AddSchema(form.definition, "answer"));
+    }
+    if (!style_.content_begin.empty()) {
+      return Format("({} \"\\n\"?)? {} (\"\\n\"? {})?", GrammarRules::Literal(style_.content_begin),
+                    rule, GrammarRules::Literal(style_.content_end));
     }
     if (!has_channels()) return rule;
     return Format("{} {}", GrammarRules::Literal(Format("{}final{}", kChannelMark, kMessageMark)),

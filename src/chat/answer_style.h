@@ -21,6 +21,8 @@ struct AnswerStyle {
   bool is_guess = false;        // of `calls`: the template speaks of no marks that are known
   std::string reasoning_begin;  // "<think>"; empty: the model has no thoughts
   std::string reasoning_end;
+  std::string content_begin;  // "<answer>": some models write it before content; empty: none does
+  std::string content_end;
   bool begins_in_reasoning = false;  // the prompt ended with reasoning_begin
   bool begins_in_content = false;    // the prompt ended within the answer's text
   bool has_short_ids = false;        // of calls; call_ids.h

@@ -78,6 +78,16 @@ inline AnswerStyle Bare() { return StyleOf("<|python_tag|>"); }
 inline AnswerStyle Parameters() { return StyleOf("<function=<parameter="); }
 inline AnswerStyle KeyValues() { return StyleOf("<arg_key><arg_value>"); }
 inline AnswerStyle Fenced() { return StyleOf("<｜tool▁calls▁begin｜>"); }
+inline AnswerStyle JoinedKeyValues() { return StyleOf("</arg_key><arg_value>"); }
+inline AnswerStyle Invokes() { return StyleOf("<minimax:tool_call><invoke name=\""); }
+inline AnswerStyle Marked(AnswerStyle style, std::string_view begin, std::string_view end) {
+  style.content_begin = begin;
+  style.content_end = end;
+  return style;
+}
+// Of ERNIE 4.5 and of Hunyuan.
+inline AnswerStyle Responses() { return Marked(Tagged(), "<response>", "</response>"); }
+inline AnswerStyle Answers() { return Marked(StyleOf("<tool_calls>["), "<answer>", "</answer>"); }
 inline AnswerStyle Channels() {
   AnswerStyle style = StyleOf("<|channel|><|message|>");
   style.reasoning_begin.clear();
@@ -230,8 +240,66 @@ inline std::vector<Example> XmlExamples() {
   };
 }
 
+inline std::vector<Example> InvokeExamples() {
+  return {
+      {"values without lines of their own", JoinedKeyValues(),
+       "Hm.</think><tool_call>add<arg_key>a</arg_key><arg_value>[1]</arg_value><arg_key>note"
+       "</arg_key><arg_value>\n7</arg_value></tool_call><tool_call>look</tool_call>",
+       "Hm.</think>add[{\"a\": [1], \"note\": \"\\n7\"}]look[{}]"},
+      {"invokes", Thinking(Invokes()),
+       "Hm.\n</think>\n\nI look.\n<minimax:tool_call>\n<invoke name=\"look\">\n"
+       "<parameter name=\"place\">\n \"Rome\" <b></parameter>\n"
+       "<parameter name=\"days\">[2, \"é\"]</parameter>\n</invoke>\n<invoke "
+       "name=\"add\">\n</invoke>\n"
+       "</minimax:tool_call>\n",
+       "(Hm.)I look.look[{\"place\": \"\\n \\\"Rome\\\" <b>\", \"days\": [2, \"é\"]}]add[{}]"},
+      {"an invoke that is cut off", Invokes(),
+       "<minimax:tool_call>\n<invoke name=\"look\">\n<parameter name=\"place\">Ro",
+       "<minimax:tool_call>\n<invoke name=\"look\">\n<parameter name=\"place\">Ro"},
+      {"an invoke without its outer mark", Invokes(), "<invoke name=\"look\">\n</invoke>",
+       "<invoke name=\"look\">\n</invoke>"},
+  };
+}
+
+inline std::vector<Example> MarkedExamples() {
+  return {
+      {"a response", Thinking(Responses()),
+       "Hm.\n</think>\n\n\n<response>\nFine, </resp.\n</response>\n", "(Hm.)Fine, </resp."},
+      {"a call in place of a response", Thinking(Responses()),
+       "Hm.\n</think>\n\n\n<tool_call>\n{\"name\": \"add\", \"arguments\": {}}\n</tool_call>\n\n"
+       "<tool_call>\n{\"name\": \"look\", \"arguments\": {}}\n</tool_call>\n",
+       "(Hm.)add[{}]look[{}]"},
+      {"a response before a call", Thinking(Responses()),
+       "Hm.\n</think>\n\n<response>\nI add.\n</response>\n\n<tool_call>\n{\"name\": \"add\", "
+       "\"arguments\": {}}\n</tool_call>\n",
+       "(Hm.)I add.add[{}]"},
+      {"no response at all", Responses(), "Say <response>.", "Say <response>."},
+      {"a response without end", Responses(), "<response>\nFine.\n</respo", "Fine.\n</respo"},
+      {"an answer", Answers(), "<think>\nHm.\n</think>\n<answer>\nUse <b>\n\nhere.\n</answer>",
+       "(Hm.)Use <b>\n\nhere."},
+      {"a list in tags", Answers(),
+       "<think>\nHm.\n</think>\n<answer>\n<tool_calls>[{\"name\": \"add\", \"arguments\": {\"a\": "
+       "1}}, "
+       "{\"name\": \"look\", \"arguments\": {}}]</tool_calls>\n</answer>",
+       "(Hm.)add[{\"a\": 1}]look[{}]"},
+      {"a list without an answer around it", Answers(),
+       "<think>\n\n</think>\n<tool_calls>[{\"name\": \"add\", \"arguments\": {}}]</tool_calls>",
+       "add[{}]"},
+      {"a broken list", Answers(), "<answer>\n<tool_calls>[oops]</tool_calls>\n</answer>",
+       "<tool_calls>[oops]</tool_calls>"},
+  };
+}
+
 inline std::vector<Example> ChannelExamples() {
   return {
+      {"a recipient at the beginning", Channels(),
+       " to=functions.add<|channel|>commentary json<|message|>{\"a\": 1}<|call|>",
+       "add[{\"a\": 1}]"},
+      {"a recipient behind thoughts", Channels(),
+       "<|channel|>analysis<|message|>Hm.<|end|><|start|>assistant to=functions.add<|channel|>"
+       "commentary json<|message|>{}<|call|>",
+       "(Hm.)add[{}]"},
+      {"words like a recipient", Channels(), " to=f and more", " to=f and more"},
       {"channels", Channels(),
        "<|channel|>analysis<|message|>Hm. "
        "<b><|end|><|start|>assistant<|channel|>final<|message|>Yes.",
@@ -255,7 +323,8 @@ inline std::vector<Example> ChannelExamples() {
 
 inline std::vector<Example> Examples() {
   std::vector<Example> all;
-  for (auto& some : {TaggedExamples(), JsonExamples(), XmlExamples(), ChannelExamples()}) {
+  for (auto& some : {TaggedExamples(), JsonExamples(), XmlExamples(), InvokeExamples(),
+                     MarkedExamples(), ChannelExamples()}) {
     all.insert(all.end(), some.begin(), some.end());
   }
   return all;

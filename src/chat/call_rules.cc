@@ -68,20 +68,19 @@ std::string CallRules::Add(std::span<const Tool> tools, bool many) {
   if (style.shape == CallShape::kChannels) return one;
   const std::string row = many ? Format("{} ({} {})*", one, style.between, one) : one;
   if (!style.is_around_all) return rules_.AddRule("calls", row);
-  std::string begin = Quoted(style.begin);
+  const std::string_view line = style.has_lines ? "\n" : "";
+  std::string begin = Quoted(Format("{}{}", style.begin, line));
   if (style.may_lack_begin) begin += "?";
   if (!style.list_begin.empty()) begin += " \" \"? " + Quoted(style.list_begin);
   std::string end;
   for (const std::string_view mark : {style.list_end, style.end}) {
-    if (!mark.empty()) end += " " + Quoted(mark);
+    if (!mark.empty()) end += " " + Quoted(Format("{}{}", line, mark));
   }
   return rules_.AddRule("calls", Format("{} {}{}", begin, row, end));
 }
 
 std::vector<std::string> CallRules::Triggers(std::span<const Tool> tools) const {
-  if (style_.calls.shape == CallShape::kChannels) {
-    return {ChannelCallBegin()};
-  }
+  if (style_.calls.shape == CallShape::kChannels) return ChannelCallBegins();
   std::vector<std::string> triggers{std::string(style_.calls.begin)};
   if (style_.calls.is_bare()) {
     for (const Tool& tool : tools) triggers.push_back(BareBegin(tool.name));
@@ -92,8 +91,9 @@ std::vector<std::string> CallRules::Triggers(std::span<const Tool> tools) const 
 std::string CallRules::One(const Tool& tool) {
   const CallStyle& style = style_.calls;
   if (style.shape == CallShape::kChannels) {
-    return Format("{} {} {}",
+    return Format("({} | {}) {} {}",
                   Quoted(Format("{}commentary {}{}", kChannelMark, kRecipient, tool.name)),
+                  Quoted(Format(" {}{}{}commentary", kRecipient, tool.name, kChannelMark)),
                   Format("(\" \" {}? \"json\")? {}", Quoted(kConstrainMark), Quoted(kMessageMark)),
                   Arguments(tool));
   }
@@ -125,14 +125,21 @@ std::string CallRules::KeyText(std::string_view key) const {
   return Format("{}{}{}", style_.calls.key_begin, key, BehindKey());
 }
 
-// A value that no other tag opens stands on lines of its own, else its tag does.
 std::string CallRules::BehindKey() const {
-  return Format("{}\n{}", style_.calls.key_end, style_.calls.value_begin);
+  const CallStyle& style = style_.calls;
+  return Format("{}{}{}", style.key_end, style.behind_key, style.value_begin);
+}
+
+// Any text, up to the next argument.
+std::string CallRules::AnyValue() {
+  const std::string_view behind = style_.calls.behind_value;
+  return Until(style_.calls.value_end) + (behind.empty() ? "" : " " + Quoted(behind));
 }
 
 std::string CallRules::FreeParameters() {
-  return Format("({} [^<>\\n]+ {} {} \"\\n\")*", Quoted(style_.calls.key_begin),
-                Quoted(BehindKey()), Until(style_.calls.value_end));
+  const std::string_view quote = style_.calls.key_end.starts_with('"') ? "\\\"" : "";
+  return Format("({} [^<>\\n{}]+ {} {})*", Quoted(style_.calls.key_begin), quote,
+                Quoted(BehindKey()), AnyValue());
 }
 
 std::string CallRules::TaggedParameters(const Tool& tool) {
@@ -150,8 +157,9 @@ std::string CallRules::TaggedParameters(const Tool& tool) {
 }
 
 std::string CallRules::TaggedParameter(std::string_view key, JsonView schema) {
-  const bool has_lines = style_.calls.value_begin.empty();
-  const std::string end = Quoted(Format("{}{}\n", has_lines ? "\n" : "", style_.calls.value_end));
+  const CallStyle& style = style_.calls;
+  const std::string end =
+      Quoted(Format("{}{}{}", style.before_value_end, style.value_end, style.behind_value));
   const std::string head = Quoted(KeyText(key));
   const auto values = schema.Find("enum");
   if (IsTextSchema(schema) && values) {
@@ -165,7 +173,7 @@ std::string CallRules::TaggedParameter(std::string_view key, JsonView schema) {
     const Result<std::string> rule = rules_.AddSchema(schema.Dump(), "value");
     if (rule) return Format("{} {} {}", head, *rule, end);
   }
-  return Format("{} {} \"\\n\"", head, Until(style_.calls.value_end));
+  return Format("{} {}", head, AnyValue());
 }
 
 std::string CallRules::Until(std::string_view mark) {

@@ -34,6 +34,7 @@ class CallRules {
   std::string TaggedParameters(const Tool& tool);
   std::string TaggedParameter(std::string_view key, JsonView schema);
   std::string FreeParameters();
+  std::string AnyValue();
   std::string KeyText(std::string_view key) const;
   std::string BehindKey() const;
 

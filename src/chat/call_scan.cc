@@ -329,9 +329,11 @@ class CallScanner {
       if (!TakeName(in_, calls_.key_end, key) || !in_.TakeUntil(calls_.value_end, value)) {
         return false;
       }
-      // The tags stand on lines of their own.
-      if (value.starts_with('\n')) value.remove_prefix(1);
-      if (value.ends_with('\n')) value.remove_suffix(1);
+      // Blanks that are the style's, once.
+      if (value.starts_with(calls_.behind_key)) value.remove_prefix(calls_.behind_key.size());
+      if (value.ends_with(calls_.before_value_end)) {
+        value.remove_suffix(calls_.before_value_end.size());
+      }
       AddArgument(key, value);
       return true;
     }
@@ -386,7 +388,10 @@ std::string BareBegin(std::string_view tool) {
   return Format(R"({{"name": {},)", Json(tool).Dump());
 }
 
-std::string ChannelCallBegin() { return Format("{}commentary {}", kChannelMark, kRecipient); }
+std::vector<std::string> ChannelCallBegins() {
+  return {Format("{}commentary {}", kChannelMark, kRecipient),
+          Format("{}assistant {}", kStartMark, kRecipient)};
+}
 
 std::vector<std::string_view> OpeningMarks(const AnswerStyle& style) {
   const CallStyle& calls = style.calls;

@@ -41,8 +41,8 @@ CallScan ScanArguments(std::string_view name, std::string_view text);
 
 // How a bare call of the tool begins where a grammar is to hold it.
 std::string BareBegin(std::string_view tool);
-// The same in channels.
-std::string ChannelCallBegin();
+// The same in channels, for any tool: the recipient stands behind the channel, or before it.
+std::vector<std::string> ChannelCallBegins();
 
 // Where a call may begin anywhere in an answer.
 std::vector<std::string_view> OpeningMarks(const AnswerStyle& style);

@@ -33,6 +33,7 @@ constexpr CallStyle WithMarks(CallStyle style, std::string_view begin, std::stri
   return style;
 }
 constexpr CallStyle kPipedList = WithMarks(kJsonList, "<|tool_call|>", "<|/tool_call|>");
+constexpr CallStyle kTaggedList = WithMarks(kJsonList, "<tool_calls>", "</tool_calls>");
 
 constexpr CallStyle kBareJson{.shape = CallShape::kEnvelope,
                               .title = "bare JSON",
@@ -77,7 +78,22 @@ constexpr CallStyle kParameterTags{.shape = CallShape::kTags,
                                    .call_end = "</function>",
                                    .key_begin = "<parameter=",
                                    .key_end = ">",
-                                   .value_end = "</parameter>"};
+                                   .value_end = "</parameter>",
+                                   .before_value_end = "\n"};
+
+constexpr CallStyle kInvokeTags{.shape = CallShape::kTags,
+                                .title = "invoke tags",
+                                .begin = "<minimax:tool_call>",
+                                .end = "</minimax:tool_call>",
+                                .is_around_all = true,
+                                .has_lines = true,
+                                .call_begin = "<invoke name=\"",
+                                .name_end = "\">",
+                                .call_end = "</invoke>",
+                                .key_begin = "<parameter name=\"",
+                                .key_end = "\">",
+                                .value_end = "</parameter>",
+                                .behind_key = ""};
 
 constexpr CallStyle kKeyValueTags{.shape = CallShape::kTags,
                                   .title = "key and value tags",
@@ -87,6 +103,12 @@ constexpr CallStyle kKeyValueTags{.shape = CallShape::kTags,
                                   .key_end = "</arg_key>",
                                   .value_begin = "<arg_value>",
                                   .value_end = "</arg_value>"};
+
+constexpr CallStyle WithoutLines(CallStyle style) {
+  style.behind_name = style.behind_key = style.behind_value = {};
+  return style;
+}
+constexpr CallStyle kJoinedKeyValueTags = WithoutLines(kKeyValueTags);
 
 constexpr CallStyle kChannelCalls{.shape = CallShape::kChannels, .title = "channels"};
 
@@ -99,9 +121,12 @@ constexpr StyleRow kStyles[] = {
     {{kChannelMark, kMessageMark}, kChannelCalls},
     {{kFencedJson.begin, "```json"}, kFencedJson},
     {{kMarkedJson.begin}, kMarkedJson},
+    {{kInvokeTags.begin, kInvokeTags.call_begin}, kInvokeTags},
+    {{"</arg_key><arg_value>"}, kJoinedKeyValueTags},
     {{kKeyValueTags.key_begin, kKeyValueTags.value_begin}, kKeyValueTags},
     {{kParameterTags.call_begin, kParameterTags.key_begin}, kParameterTags},
     {{kTaggedJson.begin}, kTaggedJson},
+    {{"<tool_calls>["}, kTaggedList},
     {{kNamedJson.begin, kNamedJson.name_end}, kNamedJson},
     {{kJsonList.begin}, kJsonList},
     {{kPipedList.begin}, kPipedList},
@@ -146,8 +171,9 @@ AroundArguments TextAround(const CallStyle& style, std::string_view name) {
       return {.before = Format("{}{}{}", style.call_begin, name, style.name_end),
               .behind = std::string(style.call_end)};
     case CallShape::kTags:
-      return {.before = Format("{}{}{}\n", style.call_begin, name, style.name_end),
-              .behind = std::string(style.call_end)};
+      return {
+          .before = Format("{}{}{}{}", style.call_begin, name, style.name_end, style.behind_name),
+          .behind = std::string(style.call_end)};
     case CallShape::kNone:
     case CallShape::kChannels:
       break;

@@ -54,6 +54,11 @@ struct CallStyle {
   std::string_view key_end = {};
   std::string_view value_begin = {};
   std::string_view value_end = {};
+  // kTags: blanks that are written behind NAME_END, KEY_END and VALUE_END, and before VALUE_END.
+  std::string_view behind_name = "\n";
+  std::string_view behind_key = "\n";
+  std::string_view behind_value = "\n";
+  std::string_view before_value_end = {};
 
   // A whole answer, or what follows `begin`, is a JSON object.
   bool is_bare() const { return shape == CallShape::kEnvelope && may_lack_begin; }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Answers that are messages in channels, each behind a header: thoughts in "analysis", calls where
 // the header names a function as recipient, content in the others.
+#include <algorithm>
 #include <string>
 
 #include "chat/answer_parser.h"
@@ -14,7 +15,8 @@ constexpr size_t kMaxHeaderBytes = 256;
 
 class ChannelReader : public AnswerReader {
  public:
-  explicit ChannelReader(const AnswerStyle& style) : style_(style) {
+  explicit ChannelReader(const AnswerStyle& style)
+      : style_(style), is_start_(!style.begins_in_content && !style.begins_in_reasoning) {
     if (style.begins_in_content) mode_ = Mode::kContent;
     if (style.begins_in_reasoning) mode_ = Mode::kReasoning;
   }
@@ -46,8 +48,25 @@ class ChannelReader : public AnswerReader {
     }
   }
 
+  // The prompt has begun the first header, which may go on with a recipient.
+  // 1: it does, 0: not, -1: not known yet.
+  int ReadStart() {
+    const std::string_view rest = std::string_view(held_).substr(CountBlanks(held_));
+    if (rest.starts_with(kRecipient)) return 1;
+    if (!kRecipient.starts_with(rest)) return 0;
+    if (!has_ended()) return -1;
+    if (is_cut()) held_.clear();
+    return 0;
+  }
+
   // Text up to the next mark.
   bool ReadBody(DeltaSink& sink) {
+    if (is_start_) {
+      const int start = ReadStart();
+      is_start_ = start < 0;
+      if (start > 0) mode_ = Mode::kHeader;
+      if (start != 0 || held_.empty()) return start > 0;
+    }
     const std::vector<std::string_view> marks{kStartMark, kChannelMark, kEndMark, kCallMark,
                                               kReturnMark};
     size_t found = std::string::npos;
@@ -90,7 +109,9 @@ class ChannelReader : public AnswerReader {
     const std::string_view rest = std::string_view(header).substr(to + kRecipient.size());
     name_ = rest.substr(0, rest.find_first_of(" <"));
     mode_ = name_.empty() || style_.tools.empty() ? Mode::kContent : Mode::kCall;
-    is_held_ = header.contains(ChannelCallBegin());
+    is_held_ = std::ranges::any_of(ChannelCallBegins(), [&header](const std::string& begin) {
+      return header.contains(begin);
+    });
     progress_ = {};
     return true;
   }
@@ -124,6 +145,7 @@ class ChannelReader : public AnswerReader {
   bool is_held_ = false;  // by a grammar, if there is one: call_rules.h says where it begins
   CallProgress progress_;
   Mode mode_ = Mode::kBetween;
+  bool is_start_;  // nothing was read yet
 };
 
 }  // namespace

@@ -7,6 +7,7 @@
 
 #include "base/format.h"
 #include "chat/answer_grammar.h"
+#include "chat/channel_effort.h"
 #include "chat/json_scan.h"
 #include "chat/plain_turns.h"
 #include "chat/template.h"
@@ -23,7 +24,8 @@ std::string OneLine(std::string text) {
 // Marks that end a turn, of which a vocabulary may know nothing.
 std::vector<std::string> StopsOf(std::string_view template_text) {
   std::vector<std::string> stops;
-  for (const std::string_view mark : {"<|im_end|>", "<|eot_id|>", "<|observation|>"}) {
+  for (const std::string_view mark :
+       {"<|im_end|>", "<|eot_id|>", "<|observation|>", "<|role_end|>", "<|endofturn|>", "[e~["}) {
     if (template_text.contains(mark)) stops.emplace_back(mark);
   }
   return stops;
@@ -61,7 +63,8 @@ struct ChatFormat::Impl {
                                                   kEndMark,     kCallMark,  kConstrainMark};
     if (has_channels()) return std::ranges::contains(kChannelMarks, text);
     return text == style.reasoning_begin || text == style.reasoning_end ||
-           text == style.calls.begin || text == style.calls.end || IsMarkInCalls(text);
+           text == style.content_begin || text == style.content_end || text == style.calls.begin ||
+           text == style.calls.end || IsMarkInCalls(text);
   }
 
   // What an assistant said may have its marks: clients send them back, and templates look for them.
@@ -225,6 +228,9 @@ Result<RenderedChat> ChatFormat::Render(const ChatInput& input, const OutputForm
   RenderedChat chat;
   ChatInput marked = input;
   impl_->Mark(marked);
+  if (impl_->has_channels()) {
+    marked.template_arguments = WithChannelEffort(marked.template_arguments);
+  }
   TRY(chat.prompt, impl_->Prompt(marked, limit));
   TRY(chat.style, impl_->StyleFor(input, chat.prompt, limit));
   if (input.continues_last && !input.turns.empty()) {

@@ -2,6 +2,8 @@
 #include "chat/plain_turns.h"
 
 #include <algorithm>
+#include <cstddef>
+#include <iterator>
 #include <string_view>
 #include <utility>
 
@@ -101,6 +103,37 @@ void MergeSystem(std::vector<ChatTurn>& turns, size_t first) {
   turns = std::move(merged);
 }
 
+// Takes the results of the call; without ids they come in the order of the calls.
+std::vector<ChatTurn> TakeResults(const ToolCall& call, std::vector<ChatTurn>& results) {
+  std::vector<ChatTurn> own;
+  std::vector<ChatTurn> others;
+  for (ChatTurn& result : results) {
+    const bool is_own = call.id.empty() ? own.empty() : result.call_id == call.id;
+    (is_own ? own : others).push_back(std::move(result));
+  }
+  results = std::move(others);
+  return own;
+}
+
+// Each call is a turn with its results behind it, for templates that say one call of a turn.
+std::vector<ChatTurn> WithCallsApart(const std::vector<ChatTurn>& turns) {
+  std::vector<ChatTurn> apart;
+  for (size_t i = 0; i < turns.size(); ++i) {
+    apart.push_back(turns[i]);
+    if (turns[i].calls.size() < 2) continue;
+    std::vector<ChatTurn> results;
+    while (i + 1 < turns.size() && turns[i + 1].role == "tool") results.push_back(turns[++i]);
+    const std::vector<ToolCall> calls = std::exchange(apart.back().calls, {});
+    for (size_t c = 0; c < calls.size(); ++c) {
+      if (c > 0) apart.push_back(Turn("assistant"));
+      apart.back().calls.push_back(calls[c]);
+      std::ranges::move(TakeResults(calls[c], results), std::back_inserter(apart));
+    }
+    std::ranges::move(results, std::back_inserter(apart));  // of calls that are not known
+  }
+  return apart;
+}
+
 size_t LeadingSystems(const std::vector<ChatTurn>& turns) {
   const auto is_other = [](const ChatTurn& turn) { return turn.role != "system"; };
   return static_cast<size_t>(std::ranges::find_if(turns, is_other) - turns.begin());
@@ -137,13 +170,18 @@ void FitRows(std::vector<ChatTurn>& turns, const TemplateTraits& traits) {
 
 }  // namespace
 
-bool HasExample(const CallStyle& style) { return style.is_around_all && !style.is_bare(); }
+bool HasExample(const CallStyle& style) {
+  return style.is_around_all && !style.is_bare() && style.shape != CallShape::kTags;
+}
 
 std::vector<ChatTurn> PlainTurns(const ChatInput& input, const TemplateTraits& traits,
                                  const AnswerStyle& style) {
   std::vector<ChatTurn> turns;
   bool was_result = false;
-  for (ChatTurn turn : input.turns) {
+  const bool splits = traits.knows_calls && !traits.knows_calls_in_a_row;
+  const std::vector<ChatTurn> apart =
+      splits ? WithCallsApart(input.turns) : std::vector<ChatTurn>();
+  for (ChatTurn turn : splits ? apart : input.turns) {
     const bool is_result = turn.role == "tool" && !traits.knows_results;
     if (turn.role == "developer" && !traits.knows_developer) turn.role = "system";
     if (!traits.knows_calls) SpellCalls(turn);

@@ -16,6 +16,7 @@ class TaggedReader : public AnswerReader {
       : style_(style),
         mode_(style.begins_in_reasoning ? Mode::kReasoning : Mode::kContent),
         is_start_(!style.begins_in_content),
+        may_be_marked_(!style.begins_in_content),
         may_be_bare_(!style.begins_in_content),
         drops_newlines_(style.begins_in_reasoning) {}
 
@@ -71,6 +72,7 @@ class TaggedReader : public AnswerReader {
     mode_ = Mode::kContent;
     drops_newlines_ = true;
     may_be_bare_ = true;
+    may_be_marked_ = true;
     return true;
   }
 
@@ -84,7 +86,8 @@ class TaggedReader : public AnswerReader {
   int ReadFirst() {
     const bool is_bare = style_.calls.is_bare() && may_be_bare_;
     const bool may_think = is_start_ && !style_.reasoning_begin.empty();
-    if (!is_bare && !may_think) return 0;
+    const bool may_be_marked = may_be_marked_ && !style_.content_begin.empty();
+    if (!is_bare && !may_think && !may_be_marked) return 0;
     const std::string_view skipped = is_bare && !is_start_ ? " \t\r\n;" : kBlanks;
     const size_t first = held_.find_first_not_of(skipped);
     if (first == std::string::npos) {
@@ -99,7 +102,17 @@ class TaggedReader : public AnswerReader {
       drops_newlines_ = true;
       return 1;
     }
-    if (may_think && begin.starts_with(rest)) {
+    const std::string_view content_begin = style_.content_begin;
+    if (may_be_marked && rest.starts_with(content_begin)) {
+      held_.erase(0, first + content_begin.size());
+      may_be_marked_ = false;
+      is_marked_ = true;
+      drops_newlines_ = true;
+      return 1;
+    }
+    const bool may_become_mark = (may_think && begin.starts_with(rest)) ||
+                                 (may_be_marked && content_begin.starts_with(rest));
+    if (may_become_mark) {
       if (!has_ended()) return -1;
       if (is_cut()) held_.clear();
       return 0;
@@ -124,7 +137,8 @@ class TaggedReader : public AnswerReader {
     const int first = ReadFirst();
     is_start_ = is_start_ && first < 0;
     if (first != 0 || held_.empty()) return first > 0;
-    const std::vector<std::string_view> marks = OpeningMarks(style_);
+    std::vector<std::string_view> marks = OpeningMarks(style_);
+    if (is_marked_) marks.emplace_back(style_.content_end);
     size_t found = std::string::npos;
     for (const std::string_view mark : marks) found = std::min(found, held_.find(mark));
     const bool has_mark = found != std::string::npos;
@@ -132,10 +146,17 @@ class TaggedReader : public AnswerReader {
     const size_t mark_at = end;
     const bool keeps_blanks = marks.empty() || (has_ended() && end == held_.size());
     while (!keeps_blanks && end > 0 && kBlanks.contains(held_[end - 1])) --end;
-    if (end > 0) may_be_bare_ = false;
+    if (end > 0) may_be_bare_ = may_be_marked_ = false;
     sink.Content(std::string_view(held_).substr(0, end));
     held_.erase(0, end);
     if (!has_mark) return false;
+    if (is_marked_ &&
+        std::string_view(held_).substr(mark_at - end).starts_with(style_.content_end)) {
+      held_.erase(0, mark_at - end + style_.content_end.size());
+      is_marked_ = false;
+      drops_newlines_ = true;
+      return true;
+    }
     EnterCall(mark_at - end);
     return true;
   }
@@ -146,6 +167,7 @@ class TaggedReader : public AnswerReader {
     if (scan.state == Scan::kOpen && !has_ended()) return false;
     mode_ = Mode::kContent;
     may_be_bare_ = scan.whole_end > 0;
+    may_be_marked_ = scan.whole_end > 0 && !is_marked_;
     drops_newlines_ = scan.whole_end > 0;
     if (scan.state == Scan::kWhole) {
       held_.erase(0, scan.end);
@@ -181,9 +203,11 @@ class TaggedReader : public AnswerReader {
   std::string blanks_;  // before the call that is being read
   CallProgress progress_;
   Mode mode_;
-  bool is_start_;        // nothing was passed on yet
-  bool may_be_bare_;     // a bare call may begin here
-  bool drops_newlines_;  // until something else comes
+  bool is_start_;           // nothing was passed on yet
+  bool may_be_marked_;      // content's opening mark may stand here
+  bool is_marked_ = false;  // content's closing mark has not come
+  bool may_be_bare_;        // a bare call may begin here
+  bool drops_newlines_;     // until something else comes
 };
 
 }  // namespace

@@ -30,12 +30,13 @@ class Prober {
       : template_(chat_template), text_(text) {}
 
   TemplateTraits Run() {
-    traits_.knows_developer = text_.contains("developer");
     traits_.forms.has_thinking_key = text_.contains(".thinking");
     traits_.knows_reasoning = traits_.forms.has_thinking_key || text_.contains("reasoning_content");
     const std::vector<ChatTurn> asks{Turn("user", "Probe.")};
     const std::vector<ChatTurn> instructs{Turn("system", kSystem), Turn("user", "Probe.")};
-    traits_.knows_system = Say(instructs, {}, {}).contains(kSystem);
+    const std::string instructed = Say(instructs, {}, {});
+    traits_.knows_system = instructed.contains(kSystem);
+    traits_.knows_developer = text_.contains("developer") && KnowsDeveloper(instructed);
     traits_.knows_tools = Say(asks, tools_, {}).contains(kTool);
     FindRows();
     FindCalls();
@@ -54,6 +55,13 @@ class Prober {
                  .forms = forms},
                 limit_)
         .value_or("");
+  }
+
+  // `instructed`: what it says of the same with a system. Templates that say both alike take a
+  // developer for the system, perhaps in the first turn alone.
+  bool KnowsDeveloper(std::string_view instructed) const {
+    const std::string said = Say({Turn("developer", kSystem), Turn("user", "Probe.")}, {}, {});
+    return said.contains(kSystem) && said != instructed;
   }
 
   bool SaysAll(const std::vector<ChatTurn>& turns) const {
@@ -94,7 +102,23 @@ class Prober {
     traits_.knows_calls = true;
     traits_.knows_results = said.contains(kResult);
     traits_.forms = forms;
+    traits_.knows_calls_in_a_row = KnowsCallsInARow(turns);
     return true;
+  }
+
+  // `turns`: with one call, and perhaps its result.
+  bool KnowsCallsInARow(std::vector<ChatTurn> turns) const {
+    constexpr std::string_view kMoreTool = "probe_more";
+    turns[1].calls.push_back(
+        {.id = "probe0002", .name = std::string(kMoreTool), .arguments = std::string(kArguments)});
+    if (turns.size() > 2) {
+      ChatTurn& more = turns.emplace_back(turns[2]);
+      more.call_id = "probe0002";
+      more.name = kMoreTool;
+    }
+    // A result may have the name of its call.
+    for (ChatTurn& turn : turns) turn.name.clear();
+    return Say(turns, tools_, traits_.forms).contains(kMoreTool);
   }
 
   void FindCalls() {

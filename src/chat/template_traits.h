@@ -10,7 +10,7 @@ namespace moestro {
 
 struct TemplateTraits {
   bool knows_system = false;
-  bool knows_developer = false;
+  bool knows_developer = false;  // says it in another way than the system
   bool knows_tools = false;      // writes their descriptions
   bool knows_calls = false;      // writes an assistant's calls
   bool knows_results = false;    // writes a tool's answers
@@ -20,7 +20,8 @@ struct TemplateTraits {
   bool knows_late_system = false;  // behind an answer
   bool knows_users_in_a_row = false;
   bool knows_assistants_in_a_row = false;
-  bool wants_short_ids = false;  // of calls: nine letters or digits, no others
+  bool knows_calls_in_a_row = false;  // of one turn
+  bool wants_short_ids = false;       // of calls: nine letters or digits, no others
   TemplateForms forms;
 };
 

@@ -343,7 +343,8 @@ TEST_F(MadeUpStyleTest, TagsWithinTags) {
        .call_end = "</invoke>",
        .key_begin = "<argument name=\"",
        .key_end = "\">",
-       .value_end = "</argument>"},
+       .value_end = "</argument>",
+       .before_value_end = "\n"},
       "<calls><invoke name=\"look\">\n<argument name=\"place\">\nRome\n</argument>\n"
       "<argument name=\"days\">\n2\n</argument>\n</invoke>\n"
       "<invoke name=\"stop\">\n</invoke></calls>");

@@ -1,0 +1,15 @@
+// SPDX-License-Identifier: MIT
+// How much models of channels think.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+namespace moestro {
+
+// A template's arguments with an effort that models of channels know: low, medium or high. They
+// always think, so no thoughts are few. Other values stay as they are. `arguments`: JSON text of an
+// object; empty: none.
+std::string WithChannelEffort(std::string_view arguments);
+
+}  // namespace moestro
