@@ -23,6 +23,9 @@ struct TemplateForms {
   bool has_object_arguments = false;  // a call's arguments are an object, else its JSON text
   bool has_null_content = false;      // empty content beside calls is null, else ""
   bool has_thinking_key = false;      // thoughts are "thinking", else "reasoning_content"
+  // A tool's properties are left out where there are none: the template asks whether there are
+  // some, and for the library an empty object is some.
+  bool has_no_empty_properties = false;
 };
 
 struct TemplateInput {

@@ -37,7 +37,11 @@ class Prober {
     const std::string instructed = Say(instructs, {}, {});
     traits_.knows_system = instructed.contains(kSystem);
     traits_.knows_developer = text_.contains("developer") && KnowsDeveloper(instructed);
-    traits_.knows_tools = Say(asks, tools_, {}).contains(kTool);
+    const std::string described = Say(asks, tools_, {});
+    traits_.knows_tools = described.contains(kTool);
+    // What writes a schema as JSON writes all of it.
+    traits_.forms.has_no_empty_properties =
+        traits_.knows_tools && !described.contains("\"properties\"");
     FindRows();
     FindCalls();
     return traits_;

@@ -148,7 +148,8 @@ class Conversation {
     Value values = Value::array();
     for (const Tool& tool : tools) {
       const std::string_view sent = tool.parameters.empty() ? kNoParameters : tool.parameters;
-      TRY(const Value parameters, Parse(sent, Format("parameters of tool {}", tool.name)));
+      TRY(Value parameters, Parse(sent, Format("parameters of tool {}", tool.name)));
+      if (forms_.has_no_empty_properties) DropEmptyProperties(parameters);
       Value function = Value::object();
       function.set("name", Marked(tool.name));
       function.set("description", Marked(tool.description));
@@ -160,6 +161,12 @@ class Conversation {
 
  private:
   std::string Marked(const std::string& text) const { return MarkControls(controls_, text); }
+  static void DropEmptyProperties(Value& parameters) {
+    constexpr const char* kKey = "properties";
+    if (!parameters.is_object() || !parameters.contains(kKey)) return;
+    const Value properties = parameters.get(kKey);
+    if (properties.is_object() && properties.size() == 0) parameters.erase(kKey);
+  }
   static Value Function(const Value& function) {
     Value value = Value::object();
     value.set("type", "function");
