@@ -134,8 +134,8 @@ TEST_F(ReadSpecTest, AcceptsOneValuePerLayer) {
   const auto spec = Spec(SmallMoe("llama").SetInts("llama.attention.head_count_kv", {2, 2}));
   ASSERT_TRUE(spec) << spec.error().message;
   EXPECT_EQ(spec->layers.front().attention()->n_head_kv, 2U);
-  ExpectError(SmallMoe("llama").SetInts("llama.attention.head_count_kv", {2, 4}),
-              Errc::kUnsupported, "differs between layers");
+  ExpectError(SmallMoe("llama").SetInts("llama.attention.key_length", {8, 16}), Errc::kUnsupported,
+              "differs between layers");
 }
 
 TEST_F(ReadSpecTest, RefusesOtherModels) {

@@ -345,8 +345,9 @@ TEST_P(OneModel, ASavedSequenceGoesOnWithTheSameBitsInAnotherEngine) {
   EXPECT_EQ(std::vector<float>(logits->begin(), logits->end()), expected);
 }
 
-// As version 2 had it: the widths of all layers' keys and values in place of the two sizes.
-TEST_P(OneModel, ASavedSequenceOfTheVersionBeforeIsRead) {
+// As version 2 had it: the widths of all layers' keys and values in place of the two sizes. Version
+// 3 lacked what is said of layers with a window.
+TEST_P(OneModel, ASavedSequenceOfAnEarlierVersionIsRead) {
   const std::string file = (folder_.path() / "saved.moeseq").string();
   Sequence sequence = engine_->NewSequence();
   Next(sequence, RandomTokens(45, 512, 6));
@@ -354,18 +355,24 @@ TEST_P(OneModel, ASavedSequenceOfTheVersionBeforeIsRead) {
   const std::vector<float> expected = Next(sequence, {8});
   std::ifstream in(file, std::ios::binary);
   const std::string newer((std::istreambuf_iterator<char>(in)), {});
-  const auto as_version_2 = [&](uint32_t keys, uint32_t values) {
+  const auto restore = [&](uint32_t version, const std::string& sizes) {
     std::string older = newer.substr(0, 8);
-    AppendNumber(older, uint32_t{2});
+    AppendNumber(older, version);
     older += newer.substr(12, 24);  // positions in a block, model, weights, layers
-    AppendNumber(older, keys);
-    AppendNumber(older, values);
-    older += newer.substr(52, newer.size() - 52 - kChecksumBytes);
+    older += sizes;
+    older += newer.substr(52, 16);  // tokens, notes, type, choices
+    older += newer.substr(80, newer.size() - 80 - kChecksumBytes);
     Fnv1a sum;
     sum.Add(older);
     AppendNumber(older, sum.value());
     std::ofstream(file, std::ios::binary | std::ios::trunc) << older;
     return engine_->RestoreSequence(file);
+  };
+  const auto as_version_2 = [&](uint32_t keys, uint32_t values) {
+    std::string sizes;
+    AppendNumber(sizes, keys);
+    AppendNumber(sizes, values);
+    return restore(2, sizes);
   };
   const AttentionSpec& attention = *engine_->spec().layers.front().attention();
   auto restored = as_version_2(attention.n_embd_k(), attention.n_embd_v());
@@ -375,6 +382,9 @@ TEST_P(OneModel, ASavedSequenceOfTheVersionBeforeIsRead) {
   const auto refused = as_version_2(attention.n_embd_k(), attention.n_embd_v() + 1);
   ASSERT_FALSE(refused.has_value());
   EXPECT_EQ(refused.error().code, Errc::kInvalidFile);
+  auto third = restore(3, newer.substr(36, 16));
+  ASSERT_TRUE(third.has_value()) << third.error().message;
+  EXPECT_EQ(Next(third->sequence, {8}), expected);
 }
 
 TEST_P(OneModel, EveryTruncationAndFlippedByteOfASavedSequenceIsRefused) {
