@@ -246,6 +246,65 @@ TEST(ChatFormat, TurnsInARowAreJoinedWhereATemplateRefusesThem) {
             "[S]A.\n\nB.[user]C.\n\nD.[assistant]E.\n\nF.[user]G.\n\nH.[answer]");
 }
 
+// The template says the first call of a turn alone, and names results after it.
+TEST(ChatFormat, CallsStandApartWhereATemplateSaysOneOfATurn) {
+  for (const std::string_view id : {"abcdefghj", ""}) {
+    ChatInput input = WithCall();
+    input.turns[2].calls[0].id = id.empty() ? "" : "abcdefghi";
+    input.turns[2].calls.push_back(
+        {.id = std::string(id), .name = "peek", .arguments = R"({"far":true})"});
+    ChatTurn more = input.turns[3];
+    input.turns[3].call_id = input.turns[2].calls[0].id;
+    more.content = "moon";
+    more.call_id = id;
+    more.name = "peek";
+    // With ids, results may come in any order.
+    input.turns.insert(input.turns.begin() + (id.empty() ? 4 : 3), more);
+    const std::string prompt = Prompt(MakeFormat(kChannelTemplate), input);
+    const size_t look = prompt.find("to=functions.look");
+    const size_t sun = prompt.find("sun");
+    const size_t peek = prompt.find("to=functions.peek");
+    const size_t moon = prompt.find("moon");
+    EXPECT_TRUE(look < sun && sun < peek && peek < moon && moon != std::string::npos) << prompt;
+    EXPECT_EQ(prompt.find("Hm."), prompt.rfind("Hm.")) << prompt;
+  }
+  // A template that knows both calls sees the turn as it was sent.
+  ChatInput input = WithCall();
+  input.turns[2].calls.push_back(input.turns[2].calls[0]);
+  EXPECT_TRUE(Prompt(MakeFormat(kTaggedTemplate), input).contains("</tool_call><tool_call>"));
+}
+
+// What takes a developer for the system, in the first turn alone, says a second one, too.
+TEST(ChatFormat, ADeveloperBehindTheSystemIsNotLost) {
+  constexpr std::string_view kFirstAlone =
+      "{% if messages[0].role in ['system', 'developer'] %}[S]{{ messages[0].content }}{% endif %}"
+      "{% for m in messages if m.role == 'user' %}[U]{{ m.content }}{% endfor %}";
+  EXPECT_EQ(Prompt(MakeFormat(kFirstAlone),
+                   Ask({Turn("system", "A."), Turn("developer", "B."), Turn("user", "C.")})),
+            "[S]A.\n\nB.[U]C.");
+}
+
+TEST(ChatFormat, ModelsOfChannelsKnowThreeEfforts) {
+  const ChatFormat format = MakeFormat(
+      "{{ reasoning_effort or 'none' }}{{ messages[-1].content }}<|channel|><|message|>");
+  const auto effort = [&format](std::string_view arguments) {
+    ChatInput input = Ask({Turn("user", "")});
+    input.template_arguments = arguments;
+    const std::string prompt = Prompt(format, input);
+    return prompt.substr(0, prompt.find('<'));
+  };
+  EXPECT_EQ(effort(""), "none");
+  EXPECT_EQ(effort(R"({"enable_thinking":true})"), "none");
+  EXPECT_EQ(effort(R"({"enable_thinking":false})"), "low");
+  EXPECT_EQ(effort(R"({"enable_thinking":false,"reasoning_effort":"none"})"), "low");
+  EXPECT_EQ(effort(R"({"reasoning_effort":"minimal"})"), "low");
+  EXPECT_EQ(effort(R"({"reasoning_effort":"medium"})"), "medium");
+  EXPECT_EQ(effort(R"({"enable_thinking":true,"reasoning_effort":"high"})"), "high");
+  EXPECT_EQ(effort(R"({"reasoning_effort":"xhigh"})"), "high");
+  EXPECT_EQ(effort(R"({"reasoning_effort":"max","enable_thinking":false})"), "high");
+  EXPECT_EQ(effort(R"({"reasoning_effort":"own"})"), "own");
+}
+
 ChatInput Continuing(std::string content, std::string reasoning = {}) {
   ChatTurn begun = Turn("assistant", std::move(content));
   begun.reasoning = std::move(reasoning);

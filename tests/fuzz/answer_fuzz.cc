@@ -3,6 +3,7 @@
 // read the same, and the arguments of calls are JSON.
 #include <cstddef>
 #include <cstdint>
+#include <iterator>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -24,9 +25,13 @@ AnswerStyle StyleOf(uint8_t byte) {
                                              "<function=<parameter=</think>",
                                              "<arg_key><arg_value></think>",
                                              "<｜tool▁calls▁begin｜>```json</think>",
-                                             "<|channel|><|message|>"};
-  AnswerStyle style = FindStyle(kTemplates[byte % 8]);
-  style.begins_in_reasoning = byte % 16 >= 8 && !style.reasoning_begin.empty();
+                                             "<|channel|><|message|>",
+                                             "<minimax:tool_call><invoke name=\"</think>",
+                                             "</arg_key><arg_value></think>",
+                                             "<tool_calls>[<|extra_0|></think>",
+                                             "<tool_call><response><global_setting></think>"};
+  AnswerStyle style = FindStyle(kTemplates[byte % std::size(kTemplates)]);
+  style.begins_in_reasoning = byte >= 128 && !style.reasoning_begin.empty();
   style.tools = {{.name = "a", .text_parameters = {"t"}}};
   return style;
 }

@@ -237,8 +237,15 @@ void WriteAnswers(const std::string& folder) {
       "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>function<｜tool▁sep｜>a\n```json\n{}\n```"
       "<｜tool▁call▁end｜><｜tool▁calls▁end｜>",
       "<|channel|>analysis<|message|>x<|end|><|start|>assistant<|channel|>commentary "
-      "to=functions.a<|message|>{}"};
-  char style = '0';  // its remainder of 8 is 0
+      "to=functions.a<|message|>{}",
+      "<think>x</think><minimax:tool_call>\n<invoke name=\"a\">\n<parameter "
+      "name=\"t\">1</parameter>\n"
+      "</invoke>\n</minimax:tool_call>",
+      "<tool_call>a<arg_key>t</arg_key><arg_value>1</arg_value></tool_call>",
+      "<think>x</think><answer>\n<tool_calls>[{\"name\": \"a\", \"arguments\": "
+      "{}}]</tool_calls></answer>",
+      "<response>\nx\n</response>\n<tool_call>{\"name\": \"a\", \"arguments\": {}}</tool_call>"};
+  char style = '0';  // its remainder of 12 is 0
   for (const std::string_view answer : kAnswers) {
     std::ofstream(Format("{}/{}.txt", folder, style)) << style << answer;
     ++style;

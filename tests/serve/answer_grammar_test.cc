@@ -3,6 +3,8 @@
 // let through is read as it was meant.
 #include <gtest/gtest.h>
 
+#include <fstream>
+#include <iterator>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -64,33 +66,41 @@ class AnswerGrammarTest : public testing::Test {
   static inline std::optional<GrammarMatcher> matcher_;
 };
 
+std::string FamilyTemplate(std::string_view family) {
+  std::ifstream file(std::string(MOESTRO_SOURCE_DIR "/tests/chat/templates/") +
+                     std::string(family) + ".jinja");
+  EXPECT_TRUE(file) << family;
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
 struct Written {
-  std::string_view chat_template;
+  std::string chat_template;
   std::string look;    // one call of look with {"place": "Rome", "days": 2}
   std::string both;    // and one of stop
   std::string broken;  // a call that the schema refuses
 };
 
-std::vector<Written> AllFormats() {
+std::vector<Written> SmallFormats() {
   const std::string fence = "<｜tool▁call▁begin｜>function<｜tool▁sep｜>";
   return {
-      {kTaggedTemplate,
+      {std::string(kTaggedTemplate),
        "<tool_call>\n{\"name\": \"look\", \"arguments\": {\"place\": \"Rome\", \"days\": "
        "2}}\n</tool_call>",
        "<tool_call>\n{\"name\": \"look\", \"arguments\": {\"place\": \"Rome\", \"days\": "
        "2}}\n</tool_call>"
        "\n<tool_call>\n{\"name\": \"stop\", \"arguments\": {}}\n</tool_call>",
        "<tool_call>\n{\"name\": \"look\", \"arguments\": {\"place\": 1}}\n</tool_call>"},
-      {kListTemplate,
+      {std::string(kListTemplate),
        "[TOOL_CALLS] [{\"name\": \"look\", \"arguments\": {\"place\": \"Rome\", \"days\": 2}}]",
        "[TOOL_CALLS][{\"name\": \"look\", \"arguments\": {\"place\": \"Rome\", \"days\": 2}}, "
        "{\"name\": \"stop\", \"arguments\": {}}]",
        "[TOOL_CALLS] [{\"name\": \"look\", \"arguments\": {}}]"},
-      {kBareTemplate, "{\"name\": \"look\", \"parameters\": {\"place\": \"Rome\", \"days\": 2}}",
+      {std::string(kBareTemplate),
+       "{\"name\": \"look\", \"parameters\": {\"place\": \"Rome\", \"days\": 2}}",
        "<|python_tag|>{\"name\": \"look\", \"parameters\": {\"place\": \"Rome\", \"days\": 2}}; "
        "{\"name\": \"stop\", \"parameters\": {}}",
        "{\"name\": \"peek\", \"parameters\": {}}"},
-      {kParameterTemplate,
+      {std::string(kParameterTemplate),
        "<tool_call>\n<function=look>\n<parameter=place>\nRome\n</parameter>\n<parameter=days>\n2\n"
        "</parameter>\n</function>\n</tool_call>",
        "<tool_call>\n<function=look>\n<parameter=place>\nRome\n</parameter>\n<parameter=days>\n2\n"
@@ -99,14 +109,14 @@ std::vector<Written> AllFormats() {
        "<tool_call>\n<function=look>\n<parameter=place>\nRome\n</"
        "parameter>\n<parameter=days>\ntwo\n"
        "</parameter>\n</function>\n</tool_call>"},
-      {kKeyValueTemplate,
+      {std::string(kKeyValueTemplate),
        "<tool_call>look\n<arg_key>place</arg_key>\n<arg_value>Rome</arg_value>\n"
        "<arg_key>days</arg_key>\n<arg_value>2</arg_value>\n</tool_call>",
        "<tool_call>look\n<arg_key>place</arg_key>\n<arg_value>Rome</arg_value>\n"
        "<arg_key>days</arg_key>\n<arg_value>2</arg_value>\n</tool_call>\n<tool_call>stop\n</"
        "tool_call>",
        "<tool_call>look\n</tool_call>"},
-      {kFencedTemplate,
+      {std::string(kFencedTemplate),
        "<｜tool▁calls▁begin｜>" + fence +
            "look\n```json\n{\"place\": \"Rome\", \"days\": "
            "2}\n```<｜tool▁call▁end｜><｜tool▁calls▁end｜>",
@@ -117,7 +127,50 @@ std::vector<Written> AllFormats() {
   };
 }
 
-// The prompt of the fenced one has opened the thoughts.
+// Of whole families, as tests/chat/templates has them.
+std::vector<Written> FamilyFormats() {
+  const std::string look =
+      "<tool_call>\n{\"name\": \"look\", \"arguments\": {\"place\": \"Rome\", \"days\": "
+      "2}}\n</tool_call>";
+  const std::string stop = "\n<tool_call>\n{\"name\": \"stop\", \"arguments\": {}}\n</tool_call>";
+  const std::string broken = "<tool_call>\n{\"name\": \"look\", \"arguments\": {}}\n</tool_call>";
+  const std::string keys =
+      "<tool_call>look\n<arg_key>place</arg_key>\n<arg_value>Rome</arg_value>\n"
+      "<arg_key>days</arg_key>\n<arg_value>2</arg_value>\n</tool_call>";
+  const std::string joined =
+      "<tool_call>look<arg_key>place</arg_key><arg_value>Rome</arg_value>"
+      "<arg_key>days</arg_key><arg_value>2</arg_value></tool_call>";
+  const std::string invoke =
+      "<invoke name=\"look\">\n<parameter name=\"place\">Rome</parameter>\n"
+      "<parameter name=\"days\">2</parameter>\n</invoke>\n";
+  const std::string invokes = "<minimax:tool_call>\n";
+  const std::string invoked = "</minimax:tool_call>";
+  const std::string entry =
+      "{\"name\": \"look\", \"arguments\": {\"place\": \"Rome\", \"days\": 2}}";
+  return {
+      {FamilyTemplate("ernie4_5_moe"), look, look + stop, broken},
+      {FamilyTemplate("bailingmoe2"), look, look + stop, broken},
+      {FamilyTemplate("exaone_moe"), look, look + stop, broken},
+      {FamilyTemplate("glm4_moe"), keys, keys + "\n<tool_call>stop\n</tool_call>",
+       "<tool_call>look\n</tool_call>"},
+      {FamilyTemplate("glm4_7"), joined, joined + "<tool_call>stop</tool_call>",
+       "<tool_call>look</tool_call>"},
+      {FamilyTemplate("minimax_m2"), invokes + invoke + invoked,
+       invokes + invoke + "<invoke name=\"stop\">\n</invoke>\n" + invoked,
+       invokes + "<invoke name=\"look\">\n</invoke>\n" + invoked},
+      {FamilyTemplate("hunyuan_moe"), "<tool_calls>[" + entry + "]</tool_calls>",
+       "<tool_calls>[" + entry + ", {\"name\": \"stop\", \"arguments\": {}}]</tool_calls>",
+       "<tool_calls>[{\"name\": \"look\", \"arguments\": {}}]</tool_calls>"},
+  };
+}
+
+std::vector<Written> AllFormats() {
+  std::vector<Written> all = SmallFormats();
+  for (Written& written : FamilyFormats()) all.push_back(std::move(written));
+  return all;
+}
+
+// Some prompts have opened the thoughts.
 std::string Before(const RenderedChat& chat) {
   return chat.style.begins_in_reasoning ? "Hm.\n</think>\n\n" : "";
 }
@@ -222,6 +275,36 @@ TEST_F(AnswerGrammarTest, Channels) {
   const RenderedChat object = Render(kChannelTemplate, input, form);
   EXPECT_TRUE(Allows(object, thoughts + "<|channel|>final<|message|>{\"a\": 1}"));
   EXPECT_FALSE(Allows(object, "{\"a\": 1}"));
+}
+
+TEST_F(AnswerGrammarTest, ARecipientMayStandBeforeTheChannel) {
+  const std::string text = FamilyTemplate("gpt_oss");
+  ChatInput input = Ask();
+  input.tool_use = ToolUse::kRequired;
+  RenderedChat chat = Render(text, input);
+  const std::string thoughts = "<|channel|>analysis<|message|>Hm.<|end|><|start|>assistant";
+  const std::string call =
+      " to=functions.look<|channel|>commentary json<|message|>{\"place\": \"Rome\"}";
+  EXPECT_TRUE(Allows(chat, call));
+  EXPECT_TRUE(Allows(chat, thoughts + call));
+  EXPECT_FALSE(Allows(chat, " to=functions.peek<|channel|>commentary json<|message|>{}"));
+  EXPECT_EQ(Calls(chat, thoughts + call).size(), 1U);
+  input.tool_use = ToolUse::kAuto;
+  chat = Render(text, input);
+  const std::string begun = "<|start|>assistant" + call;
+  EXPECT_TRUE(Allows(chat, begun));
+  EXPECT_FALSE(Allows(chat, begun.substr(0, begun.size() - 1) + ", \"far\": 1}"));
+  EXPECT_TRUE(begun.starts_with(chat.grammar_triggers.back())) << chat.grammar_triggers.back();
+}
+
+TEST_F(AnswerGrammarTest, AFormMayStandBetweenTheModelsMarks) {
+  ChatInput input = Ask();
+  input.tools.clear();
+  const OutputForm form{.kind = OutputForm::Kind::kJsonObject, .definition = ""};
+  const RenderedChat chat = Render(FamilyTemplate("ernie4_5_moe"), input, form);
+  EXPECT_TRUE(Allows(chat, "Hm.\n</think>\n\n<response>\n{\"a\": 1}\n</response>"));
+  EXPECT_TRUE(Allows(chat, "Hm.\n</think>\n\n{\"a\": 1}"));
+  EXPECT_FALSE(Allows(chat, "Hm.\n</think>\n\n<response>\nHi"));
 }
 
 TEST_F(AnswerGrammarTest, FormsHoldTheContentBehindThoughts) {
