@@ -5,10 +5,8 @@
 #include <cmath>
 #include <cstddef>
 #include <filesystem>
-#include <string_view>
 #include <utility>
 
-#include "base/caught.h"
 #include "base/check.h"
 #include "base/file_watch.h"
 #include "base/log.h"
@@ -35,6 +33,7 @@
 #include "memory/kv_blocks.h"
 #include "model/fingerprint.h"
 #include "residency/lease_stream.h"
+#include "residency/phase_counter.h"
 #include "residency/prefetched_experts.h"
 #include "store/probe.h"
 
@@ -70,7 +69,7 @@ struct HostedEngine::Parts {
   uint32_t outputs = 0;              // of these, rows that want logits
   std::optional<HostedOrigin> origin = {};
   RunStats stats = {};
-  uint64_t chunks = 0;  // computed, since creation
+  std::optional<PhaseCounter> counter = {};
 
   Parts(GgufFile opened, const EngineOptions& wanted)
       : file(std::move(opened)), options(wanted), stop(wanted.at_look) {}
@@ -88,6 +87,7 @@ struct HostedEngine::Parts {
   }
   size_t ChunkFrom(const Batch& batch, size_t first) const;
   Status Compute(const Batch& batch, const LogitsSink& sink, const Interlude& interlude);
+  Status StepAside(const Interlude& interlude);
   Status ComputeChunk(std::span<const BatchRow> part, size_t first, const LogitsSink& sink);
   Status GiveLogits(std::span<const BatchRow> part, size_t first, const LogitsSink& sink) const;
   Status RunStep(const Batch& batch, PhaseStats& phase, const LogitsSink& sink,
@@ -241,6 +241,7 @@ Status HostedEngine::Parts::Decide() {
                                     .clock = options.clock,
                                     .layer_begins = [this] { return LookAtFiles(); }},
                  model->hooks());
+  counter.emplace(*residency, *protocol, [this] { return server->wait_seconds(); });
   return {};
 }
 
@@ -279,7 +280,7 @@ Status HostedEngine::Parts::Compute(const Batch& batch, const LogitsSink& sink,
   protocol->BeginStep({});
   for (size_t first = 0; first < batch.size();) {
     if (first > 0 && is_prompt && interlude.is_due && interlude.is_due()) {
-      TRY_STATUS(interlude.run());
+      TRY_STATUS(StepAside(interlude));
     }
     if (is_prompt) Report("prefill", first, batch.size());
     const size_t n = ChunkFrom(batch, first);
@@ -293,6 +294,16 @@ Status HostedEngine::Parts::Compute(const Batch& batch, const LogitsSink& sink,
                      .demand_reads = did.misses,
                      .look_ahead_seconds = server->look_ahead_seconds() - looked});
   return {};
+}
+
+// What the others do counts as theirs. A stop is for the prompt, which goes on afterwards.
+Status HostedEngine::Parts::StepAside(const Interlude& interlude) {
+  const Status ran = counter->Aside([&] {
+    const StopSignal::Hold hold(stop);
+    return interlude.run();
+  });
+  protocol->BeginStep({});
+  return ran;
 }
 
 Status HostedEngine::Parts::ComputeChunk(std::span<const BatchRow> part, size_t first,
@@ -310,25 +321,19 @@ Status HostedEngine::Parts::ComputeChunk(std::span<const BatchRow> part, size_t 
     kinds.push_back(row.kind);
     if (is_output) kinds_of_outputs.push_back(row.kind);
   }
-  ++chunks;
+  // Keys and values are libllama's, and are not counted.
+  counter->AddDense(model->whole_bytes());
   const bool decodes = std::ranges::contains(kinds, RowKind::kDecode);
   server->Begin({.kinds = kinds,
                  .kinds_of_outputs = kinds_of_outputs,
                  .look_ahead = std::max(decodes ? planner->look_ahead() : 0, watchers.look_ahead)});
-  std::string thrown;
-  const int32_t code = Caught([&] { return llama_decode(model->context(), batch.batch()); },
-                              [&](std::string_view why) {
-                                thrown = why;
-                                return int32_t{-1};
-                              });
+  const Result<int32_t> code = batch.Decode(model->context());
   const Status served = server->End();
-  if (!thrown.empty()) {
-    return Fail(Errc::kUnsupported, "libllama cannot compute these rows: {}", thrown);
-  }
+  if (!code) return std::unexpected(code.error());
   TRY_STATUS(served);
-  if (code == 1) return Fail(Errc::kInvalidRequest, "libllama finds no room in the KV cache");
-  if (code != 0) {
-    return Fail(Errc::kUnsupported, "libllama cannot compute these rows (code {})", code);
+  if (*code == 1) return Fail(Errc::kInvalidRequest, "libllama finds no room in the KV cache");
+  if (*code != 0) {
+    return Fail(Errc::kUnsupported, "libllama cannot compute these rows (code {})", *code);
   }
   return GiveLogits(part, first, sink);
 }
@@ -353,26 +358,20 @@ Status HostedEngine::Parts::GiveLogits(std::span<const BatchRow> part, size_t fi
 
 Status HostedEngine::Parts::RunStep(const Batch& batch, PhaseStats& phase, const LogitsSink& sink,
                                     const Interlude& interlude) {
-  const ExpertCounts before = residency->stats();
-  const double waited = server->wait_seconds();
-  const uint64_t chunks_before = chunks;
-  const double start = SteadySeconds();
-  const Status status = Compute(batch, sink, interlude);
+  Status status = counter->Count(phase, [&] {
+    Status computed = Compute(batch, sink, interlude);
+    if (!computed) {
+      protocol->Clear();
+      residency->Abandon();
+      if (computed.error().code == Errc::kInterrupted) stop.Take();
+    }
+    return computed;
+  });
   if (status) {
     sequences->Commit(batch);
   } else {
-    protocol->Clear();
-    residency->Abandon();
-    if (status.error().code == Errc::kInterrupted) stop.Take();
     sequences->Undo(batch);
   }
-  ExpertCounts& of_experts = phase;
-  const ExpertCounts did = residency->stats() - before;
-  of_experts += did;
-  // Keys and values are libllama's, and are not counted.
-  phase.touched_bytes += did.asked_bytes + (chunks - chunks_before) * model->whole_bytes();
-  phase.seconds += SteadySeconds() - start;
-  phase.wait_seconds += server->wait_seconds() - waited;
   return status;
 }
 

@@ -60,11 +60,12 @@ Status LearningPass::Build(llama_context* context, uint32_t rows) {
             .aborts = [] { return true; }};
   LlamaRows batch(rows);
   for (uint32_t i = 0; i < rows; ++i) batch.Add(0, i, 0, i + 1 == rows);
-  const int32_t code = llama_decode(context, batch.batch());
+  const Result<int32_t> code = batch.Decode(context);
   hooks_ = {};
   llama_memory_clear(llama_get_memory(context), true);
+  if (!code) return std::unexpected(code.error());
   if (nodes_.empty()) {
-    return Fail(Errc::kUnsupported, "libllama builds no graph of this model (code {})", code);
+    return Fail(Errc::kUnsupported, "libllama builds no graph of this model (code {})", *code);
   }
   return {};
 }

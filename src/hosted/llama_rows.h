@@ -6,7 +6,10 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <string_view>
 
+#include "base/caught.h"
+#include "base/result.h"
 #include "core/ids.h"
 
 namespace moestro {
@@ -27,7 +30,13 @@ class LlamaRows {
     batch_.seq_id[row][0] = sequence;
     batch_.logits[row] = is_output ? 1 : 0;
   }
-  const llama_batch& batch() const { return batch_; }
+  // The code of llama_decode(). kUnsupported: libllama threw; the message has its words.
+  Result<int32_t> Decode(llama_context* context) const {
+    return Caught([&]() -> Result<int32_t> { return llama_decode(context, batch_); },
+                  [](std::string_view why) -> Result<int32_t> {
+                    return Fail(Errc::kUnsupported, "libllama cannot compute these rows: {}", why);
+                  });
+  }
 
  private:
   llama_batch batch_;

@@ -36,7 +36,8 @@ StepRunner::StepRunner(const Parts& parts)
     : parts_(parts),
       plan_(parts.opened.plan),
       spec_(parts.opened.model.spec),
-      counter_(parts.residency, parts.prefetch.protocol(), parts.experts),
+      counter_(parts.residency, parts.prefetch.protocol(),
+               [&experts = parts.experts] { return experts.wait_seconds(); }),
       look_ahead_share_(parts.dense.look_ahead_share()) {}
 
 Status StepRunner::Check(const Batch& batch) const {

@@ -24,8 +24,8 @@
 #include "memory/sequence.h"
 #include "native/dense_part.h"
 #include "native/opened_model.h"
-#include "native/phase_counter.h"
 #include "native/prefetch_part.h"
+#include "residency/phase_counter.h"
 #include "residency/residency.h"
 
 namespace moestro {

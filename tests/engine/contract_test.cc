@@ -263,6 +263,82 @@ TEST_P(EngineContract, AStopEndsAStepThatWaitsForBytes) {
   EXPECT_EQ(Write(*engine, sequence, std::span(text).subspan(6)), Alone(text));
 }
 
+// Other texts' steps between two pieces of a prompt. The native engine has such pieces between
+// layers, too.
+class Interludes {
+ public:
+  explicit Interludes(Engine& engine) : engine_(engine), text_(engine.NewSequence()) {
+    EXPECT_TRUE(Append(engine_, text_, Tokens(3, 1)));
+  }
+  Status StepText() {
+    const std::vector<Token> token = Tokens(1, 50 + steps_);
+    const auto row = Append(engine_, text_, token);
+    if (!row) return std::unexpected(row.error());
+    ++steps_;
+    return {};
+  }
+  Status StepPrompt(Sequence& prompt, const Interlude& interlude) {
+    return engine_.Step(RowsOf(prompt, Tokens(12, 7), RowKind::kPrompt), {}, interlude);
+  }
+  uint32_t steps() const { return steps_; }
+  uint32_t position() const { return text_.position(); }
+
+ private:
+  Engine& engine_;
+  Sequence text_;
+  uint32_t steps_ = 0;
+};
+
+TEST_P(EngineContract, StepsWithinAPromptCountAsTheirOwn) {
+  EngineOptions options = Quarter();
+  options.cache = CacheSize{.percent = 100.0};
+  options.predictor = "none";
+  options.chunk = 4;
+  std::vector<RunStats> stats;
+  for (const bool is_within : {true, false}) {
+    const auto engine = Open(options);
+    ASSERT_TRUE(engine->Preload());
+    Interludes texts(*engine);
+    Sequence prompt = engine->NewSequence();
+    engine->stats() = {};
+    while (!is_within && texts.steps() < 2) ASSERT_TRUE(texts.StepText());
+    ASSERT_TRUE(texts.StepPrompt(prompt, {.is_due = [&] { return texts.steps() < 2; },
+                                          .run = [&] { return texts.StepText(); },
+                                          .most_rows = 1}));
+    EXPECT_EQ(texts.steps(), 2U);
+    stats.push_back(engine->stats());
+  }
+  for (const auto phase : {&RunStats::decode, &RunStats::prefill}) {
+    const PhaseStats& within = stats[0].*phase;
+    const PhaseStats& alone = stats[1].*phase;
+    EXPECT_EQ(within.tokens, alone.tokens);
+    EXPECT_EQ(within.requests, alone.requests);
+    EXPECT_EQ(within.row_requests, alone.row_requests);
+    EXPECT_EQ(within.touched_bytes, alone.touched_bytes);
+  }
+}
+
+TEST_P(EngineContract, AStopWithinAPromptsStepIsForThePrompt) {
+  EngineOptions options = Quarter();
+  options.chunk = 4;
+  const auto engine = Open(options);
+  Interludes texts(*engine);
+  Sequence prompt = engine->NewSequence();
+  const Status stopped = texts.StepPrompt(prompt, {.is_due = [&] { return texts.steps() < 2; },
+                                                   .run =
+                                                       [&] {
+                                                         engine->RequestStop();
+                                                         return texts.StepText();
+                                                       },
+                                                   .most_rows = 1});
+  ASSERT_FALSE(stopped);
+  EXPECT_EQ(stopped.error().code, Errc::kInterrupted);
+  EXPECT_EQ(texts.steps(), 1U);
+  EXPECT_EQ(texts.position(), 4U);
+  EXPECT_EQ(prompt.position(), 0U);
+  EXPECT_TRUE(texts.StepPrompt(prompt, {}));
+}
+
 TEST_P(EngineContract, ASavedSequenceGoesOn) {
   const std::vector<Token> text = Tokens(10, 1);
   const std::string file = folder_.File("text.seq");

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include "native/phase_counter.h"
+#include "residency/phase_counter.h"
 
 #include <utility>
 
@@ -30,7 +30,7 @@ PhaseCounter::Begun PhaseCounter::Begin(PhaseStats& phase) const {
           .residency = residency_.stats(),
           .lost = protocol_.losses(),
           .dense_bytes = dense_bytes_,
-          .waited = experts_.wait_seconds(),
+          .waited = waited_(),
           .start = std::chrono::steady_clock::now()};
 }
 
@@ -41,7 +41,7 @@ void PhaseCounter::End(const Begun& begun) const {
   of_experts += did;
   const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begun.start;
   phase.seconds += took.count();
-  phase.wait_seconds += experts_.wait_seconds() - begun.waited;
+  phase.wait_seconds += waited_() - begun.waited;
   phase.touched_bytes += did.asked_bytes + dense_bytes_ - begun.dense_bytes;
   phase.losses += protocol_.losses() - begun.lost;
 }

@@ -7,20 +7,21 @@
 #include <chrono>
 #include <cstdint>
 #include <functional>
+#include <utility>
 
 #include "base/result.h"
 #include "decide/layer/layer_protocol.h"
 #include "engine/run_stats.h"
-#include "forward/experts/expert_exec.h"
 #include "residency/residency.h"
 
 namespace moestro {
 
 class PhaseCounter {
  public:
-  // All must outlive this.
-  PhaseCounter(const Residency& residency, const LayerProtocol& protocol, const ExpertExec& experts)
-      : residency_(residency), protocol_(protocol), experts_(experts) {}
+  // Both must outlive this. `waited`: seconds for which the engine has waited for reads so far.
+  PhaseCounter(const Residency& residency, const LayerProtocol& protocol,
+               std::function<double()> waited)
+      : residency_(residency), protocol_(protocol), waited_(std::move(waited)) {}
 
   // Runs the work and adds its counts to the phase, also after an error.
   Status Count(PhaseStats& phase, const std::function<Status()>& work);
@@ -45,7 +46,7 @@ class PhaseCounter {
 
   const Residency& residency_;
   const LayerProtocol& protocol_;
-  const ExpertExec& experts_;
+  const std::function<double()> waited_;
   uint64_t dense_bytes_ = 0;   // bytes read by all passes so far
   Begun* counting_ = nullptr;  // the innermost phase under way
 };
