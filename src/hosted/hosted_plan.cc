@@ -65,8 +65,10 @@ uint32_t RowsThatFit(const LearnedGraph& graph, const ExpertCatalog& catalog,
   uint64_t rows = chunk;
   for (size_t g = 0; g < graph.groups.size(); ++g) {
     const ExpertGroup& group = graph.groups[g];
+    const uint32_t pool = catalog.layers[g].pools.front();
+    if (slots[pool] >= catalog.pools[pool].experts) continue;  // each has a slot
     // Groups that are in use together may share a pool.
-    const uint64_t room = slots[catalog.layers[g].pools.front()] / graph.most_open;
+    const uint64_t room = slots[pool] / graph.most_open;
     if (room < group.n_expert) rows = std::min(rows, room / group.n_used);
   }
   return static_cast<uint32_t>(rows);

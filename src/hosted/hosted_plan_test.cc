@@ -41,6 +41,22 @@ TEST(ContextSizes, HaveALogitsRowForEachPlace) {
   }
 }
 
+// A pool with a slot for each of its experts has room for any choice, however many groups are in
+// use together. Halved, these slots were once too few for a single row.
+TEST(RowsThatFit, AreAllInAPoolOfAllItsExperts) {
+  TensorInfo info{.name = "experts", .ne = {32, 16, 4, 1}, .extent = {0, 0, 4 * 1024}};
+  LearnedGraph graph{.first_node = "first", .most_open = 2};
+  graph.groups.push_back({.ids = {}, .n_expert = 4, .n_used = 3, .matrices = {{.info = &info}}});
+  const ExpertCatalog catalog = CatalogOf(graph.groups);
+  const auto rows = [&](uint64_t slots) {
+    return RowsThatFit(graph, catalog, std::vector<uint64_t>{slots}, 100);
+  };
+  EXPECT_EQ(rows(4), 100U);
+  graph.most_open = 1;
+  EXPECT_EQ(rows(4), 100U);
+  EXPECT_EQ(rows(3), 1U);
+}
+
 TEST(EvenRows, HaveEachSequenceOnce) { EXPECT_EQ(Even({1, 2, 1, 2}), 2U); }
 
 }  // namespace
