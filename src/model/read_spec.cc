@@ -3,8 +3,6 @@
 // model out of one file.
 #include "model/read_spec.h"
 
-#include <algorithm>
-#include <cmath>
 #include <optional>
 #include <string>
 #include <vector>
