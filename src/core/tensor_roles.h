@@ -137,7 +137,7 @@ constexpr void ForEachLayerRole(Visit&& visit, Parts&... parts) {
         parts.ffn_norm...);
   visit(Role{"ffn_norm.bias", kVec, kEmbd}, parts.ffn_norm_b...);
   visit(Role{"ffn_gate_inp.weight", kMat, kEmbd, kExperts, kAny, kMoe}, parts.router...);
-  visit(Role{"ffn_gate_inp.bias", kVec, kExperts, kOne, kAny, kMoe}, parts.router_b...);
+  visit(Role{"ffn_gate_inp.bias", kVec, kExperts, kOne, kHost, kMoe}, parts.router_b...);
   visit(Role{"exp_probs_b.bias", kVec, kExperts, kOne, kHost, kMoe}, parts.selection_b...);
   visit(Role{"ffn_gate_exps.bias", kVec, kExpertFf, kExperts, kHost, kMoe}, parts.gate_b...);
   visit(Role{"ffn_up_exps.bias", kVec, kExpertFf, kExperts, kHost, kMoe}, parts.up_b...);

@@ -2,6 +2,9 @@
 #include "forward/row_router.h"
 
 #include <algorithm>
+#include <cstddef>
+#include <span>
+#include <vector>
 
 #include "decide/layer/router.h"
 
@@ -14,6 +17,15 @@ RouterSpec RouterOf(const ModelSpec& spec, const LittleStep& little) {
   return router;
 }
 
+// The rows' logits with the router's bias; `room` holds them if it has one.
+std::span<const float> WithBias(std::span<const float> logits, std::span<const float> bias,
+                                std::vector<float>& room) {
+  if (bias.empty()) return logits;
+  room.assign(logits.begin(), logits.end());
+  for (size_t i = 0; i < room.size(); ++i) room[i] += bias[i % bias.size()];
+  return room;
+}
+
 }  // namespace
 
 Routing RowRouter::Choose(ExpertLayerId layer, size_t n_rows, const LittleStep& little) const {
@@ -21,8 +33,12 @@ Routing RowRouter::Choose(ExpertLayerId layer, size_t n_rows, const LittleStep& 
   uint32_t candidates = parts_.protocol.candidates();
   if (parts_.watchers.wants_candidates) candidates = CandidatesOf(router.n_expert, router.n_used);
   if (little.is_on()) candidates = std::max(candidates, router.n_used);
-  return Route(RouterOf(parts_.spec, little), {parts_.buffers.router(), n_rows * router.n_expert},
-               parts_.layers[layer.value].selection_bias, candidates);
+  const LayerForm& form = parts_.layers[layer.value];
+  std::vector<float> biased;
+  return Route(
+      RouterOf(parts_.spec, little),
+      WithBias({parts_.buffers.router(), n_rows * router.n_expert}, form.router_bias, biased),
+      form.selection_bias, candidates);
 }
 
 void RowRouter::Widen(ExpertLayerId layer, Routing& routing) {
@@ -42,9 +58,12 @@ RoutedAhead RowRouter::ChooseAhead(ExpertLayerId layer, size_t n_rows, uint32_t 
   const RouterSpec router = RouterOf(parts_.spec, little);
   const size_t logits = n_rows * router.n_expert;  // of one layer
   RoutedAhead ahead;
+  std::vector<float> biased;
   for (uint32_t i = 0; i < layers; ++i) {
-    const Routing routing = Route(router, {parts_.buffers.ahead() + i * logits, logits},
-                                  parts_.layers[layer.value + 1 + i].selection_bias);
+    const LayerForm& form = parts_.layers[layer.value + 1 + i];
+    const Routing routing = Route(
+        router, WithBias({parts_.buffers.ahead() + i * logits, logits}, form.router_bias, biased),
+        form.selection_bias);
     ahead.experts.append_range(routing.experts);
     ahead.weights.append_range(routing.weights);
   }

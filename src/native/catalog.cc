@@ -118,6 +118,9 @@ std::vector<LayerForm> LayerFormsOf(const ModelSpec& spec, const ModelTensors& t
     LayerForm form;
     form.activation = spec.experts.activation;
     form.bias = {values(tensor.gate_b), values(tensor.up_b), values(tensor.down_b)};
+    if (tensor.router_b != nullptr) {
+      form.router_bias = {values(tensor.router_b), spec.router.n_expert};
+    }
     if (tensor.selection_b != nullptr) {
       form.selection_bias = {values(tensor.selection_b), spec.router.n_expert};
     }

@@ -2,7 +2,6 @@
 // The composition root: puts the parts together, and asks them.
 #include "native/native_engine.h"
 
-#include <algorithm>
 #include <chrono>
 #include <cstddef>
 #include <utility>
@@ -354,8 +353,9 @@ Status NativeEngine::StepWhole(const Batch& batch, const LogitsSink& sink,
   TRY_STATUS(r.runner->Extend(batch));
   RunStats& stats = lasting_->stats;
   if (r.joined && !r.joined->tier().is_filled() && batch.has_decode_rows()) {
+    auto& joined = *r.joined;
     TRY_STATUS(r.runner->Counted(stats.prefill, [&]() -> Status {
-      r.joined->FillByPrompt(lasting_->stop, r.is_repeatable(), lasting_->report);
+      joined.FillByPrompt(lasting_->stop, r.is_repeatable(), lasting_->report);
       return {};
     }));
   }

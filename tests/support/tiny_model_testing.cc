@@ -23,9 +23,9 @@ SynthShape TinyShape(const TinySpec& spec) {
   const bool is_dense = family->has_dense_layers && spec.dense_layers < spec.layers;
   const bool is_scaled = family->attention.long_short_factors || family->written.has_yarn;
   uint32_t shared_ff = 0;
-  const bool has_groups = family->written.has_groups && spec.experts % spec.groups == 0 &&
-                          spec.used <= 2 * (spec.experts / spec.groups) &&
-                          spec.experts >= 2 * spec.groups;
+  const bool has_groups =
+      family->written.has_groups && spec.groups > 1 && spec.experts % spec.groups == 0 &&
+      spec.used <= 2 * (spec.experts / spec.groups) && spec.experts >= 2 * spec.groups;
   if (family->shared_expert != SharedExpert::kNone) shared_ff = spec.shared_ff;
   if (family->shared_expert == SharedExpert::kCounted) shared_ff = 2 * spec.ff;
   return {.name = "tiny-" + spec.arch,

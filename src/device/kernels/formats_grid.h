@@ -43,6 +43,15 @@ inline void OddScales(const typename V::Int* const (&words)[8], typename V::Int 
   }
 }
 
+// Sixteen weights of a block: where they begin, their scale, and the signs of eight in every byte
+// of each of two registers.
+template <class V>
+struct SixteenSigned {
+  int64_t at;
+  typename V::Int scale;
+  typename V::Int signs[2];
+};
+
 // totals[t] += scale * dot of 16 weights at `offset`, without signs in w; the signs of eight in
 // every byte of each of two registers.
 template <class V, int kMax, int kTokens>
@@ -98,22 +107,25 @@ struct FormatIQ3_XXS {
                    typename V::Int (&totals)[kTokens]) {
     using Int = typename V::Int;
     const Int signs = SignBytes<V>(q[16 + part]);
-    const Int first[2] = {V::template SpreadByte<0>(signs), V::template SpreadByte<1>(signs)};
-    const Int second[2] = {V::template SpreadByte<2>(signs), V::template SpreadByte<3>(signs)};
-    Sixteen<V>(grid, q + 2 * part, 32 * part, scale, first, tokens, totals);
-    Sixteen<V>(grid, q + 2 * part + 1, 32 * part + 16, scale, second, tokens, totals);
+    const SixteenSigned<V> first{
+        32 * part, scale, {V::template SpreadByte<0>(signs), V::template SpreadByte<1>(signs)}};
+    const SixteenSigned<V> second{
+        32 * part + 16,
+        scale,
+        {V::template SpreadByte<2>(signs), V::template SpreadByte<3>(signs)}};
+    Sixteen<V>(grid, q + 2 * part, first, tokens, totals);
+    Sixteen<V>(grid, q + 2 * part + 1, second, tokens, totals);
   }
 
   template <class V, int kTokens>
-  static void Sixteen(const uint32_t* grid, const typename V::Int* q, int64_t at,
-                      typename V::Int scale, const typename V::Int (&signs)[2],
+  static void Sixteen(const uint32_t* grid, const typename V::Int* q, const SixteenSigned<V>& its,
                       const Activation256* const (&tokens)[kTokens],
                       typename V::Int (&totals)[kTokens]) {
     typename V::Int w[4];
     const auto* const indices = reinterpret_cast<const uint8_t*>(q);
 #pragma GCC unroll 4
     for (int k = 0; k < 4; ++k) w[k] = V::LookupWords(grid, indices + k);
-    AddSixteen<V, 62>(tokens, at, scale, signs, w, totals);
+    AddSixteen<V, 62>(tokens, its.at, its.scale, its.signs, w, totals);
   }
 };
 
@@ -154,22 +166,25 @@ struct FormatIQ2_XXS {
                    typename V::Int (&totals)[kTokens]) {
     using Int = typename V::Int;
     const Int signs = SignBytes<V>(q[2 * part + 1]);
-    const Int first[2] = {V::template SpreadByte<0>(signs), V::template SpreadByte<1>(signs)};
-    const Int second[2] = {V::template SpreadByte<2>(signs), V::template SpreadByte<3>(signs)};
+    const SixteenSigned<V> first{
+        32 * part, scale, {V::template SpreadByte<0>(signs), V::template SpreadByte<1>(signs)}};
+    const SixteenSigned<V> second{
+        32 * part + 16,
+        scale,
+        {V::template SpreadByte<2>(signs), V::template SpreadByte<3>(signs)}};
     const auto* const indices = reinterpret_cast<const uint8_t*>(q + 2 * part);
-    Sixteen<V>(grid, indices, 32 * part, scale, first, tokens, totals);
-    Sixteen<V>(grid, indices + 2, 32 * part + 16, scale, second, tokens, totals);
+    Sixteen<V>(grid, indices, first, tokens, totals);
+    Sixteen<V>(grid, indices + 2, second, tokens, totals);
   }
 
   template <class V, int kTokens>
-  static void Sixteen(const uint32_t* grid, const uint8_t* indices, int64_t at,
-                      typename V::Int scale, const typename V::Int (&signs)[2],
+  static void Sixteen(const uint32_t* grid, const uint8_t* indices, const SixteenSigned<V>& its,
                       const Activation256* const (&tokens)[kTokens],
                       typename V::Int (&totals)[kTokens]) {
     typename V::Int w[4];
     V::LookupPairs(grid, indices, w);
     V::LookupPairs(grid, indices + 1, w + 2);
-    AddSixteen<V, 43>(tokens, at, scale, signs, w, totals);
+    AddSixteen<V, 43>(tokens, its.at, its.scale, its.signs, w, totals);
   }
 };
 

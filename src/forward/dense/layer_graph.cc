@@ -428,9 +428,10 @@ void LayerGraph::BuildLayer(LayerId layer, uint32_t look_ahead, StepRows rows) {
     return;
   }
   // What the experts need: their input, the router's logits [rows][n_expert] of this layer and of
-  // those looked ahead, the shared expert's result and the residual, [rows][n_embd] each.
+  // those looked ahead, without biases, the shared expert's result and the residual, [rows][n_embd]
+  // each.
   Output(ffn_in, StepBuffers::kFfnIn, rows.first);
-  Output(Linear(ctx, w.router, ffn_in, w.router_b), StepBuffers::kRouter, rows.first);
+  Output(Linear(ctx, w.router, ffn_in, nullptr), StepBuffers::kRouter, rows.first);
   BuildLookAhead(layer, ffn_in, look_ahead, rows);
   if (w.shared_gate != nullptr) {
     Output(SharedExpert(ctx, spec_->experts.activation, w, ffn_in), StepBuffers::kShared,

@@ -41,6 +41,7 @@ struct LayerForm {
   Activation activation = Activation::kSwiglu;
   // Biases of each matrix's products, [expert][n_ff] and for down [expert][n_embd]; null: no bias.
   std::array<const float*, kMatrices> bias{};
+  std::span<const float> router_bias;     // [expert], of the router's logits; empty: none
   std::span<const float> selection_bias;  // [expert], for Route(); empty: none
 };
 
