@@ -3,6 +3,7 @@
 // native one does.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <memory>
 #include <set>
 #include <string>
@@ -41,7 +42,7 @@ std::vector<std::vector<ExpertId>> Predictions(const std::string& path, const st
         const uint32_t k = seen.routing.n_used;
         for (size_t at = 0; at < seen.ahead.size(); at += k) {
           const auto row = seen.ahead.subspan(at, k);
-          predictions.emplace_back(row.begin(), row.end());
+          std::ranges::sort(predictions.emplace_back(row.begin(), row.end()));
         }
       },
       2);
