@@ -15,7 +15,7 @@
 #include <vector>
 
 #include "base/json.h"
-#include "chat/chat_format.h"
+#include "chat/chat_types.h"
 #include "chat/template.h"
 #include "chat/template_traits.h"
 
