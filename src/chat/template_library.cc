@@ -66,6 +66,25 @@ Value Capitals(std::string text, bool of_words) {
   return text;
 }
 
+Value Replaced(const ArgumentsValue& arguments) {
+  if (arguments.args.size() != 3) throw std::runtime_error("two texts are needed");
+  std::string text = arguments.args[0].to_str();
+  const std::string from = arguments.args[1].to_str();
+  const std::string to = arguments.args[2].to_str();
+  if (from.empty()) throw std::runtime_error("a text is needed");
+  for (size_t at = 0; (at = text.find(from, at)) != std::string::npos; at += to.size()) {
+    text.replace(at, from.size(), to);
+  }
+  return text;
+}
+
+Value Reversed(const Value& items) {
+  if (!items.is_array()) throw std::runtime_error("a list is needed");
+  Value reversed = Value::array();
+  for (size_t i = items.size(); i > 0; --i) reversed.push_back(items.at(i - 1));
+  return reversed;
+}
+
 using TemplateFunction = std::function<Value(const std::shared_ptr<Context>&, ArgumentsValue&)>;
 
 void SetFunction(Context& context, std::string_view name, const TemplateFunction& function) {
@@ -97,6 +116,9 @@ void SetFunctions(Context& context, std::optional<std::string>& refusal) {
     const Value& items = First(arguments);
     return items.is_array() && items.size() > 0 ? items.at(size_t{0}) : Value();
   });
+  SetFunction(context, "reverse",
+              [](const Scope&, ArgumentsValue& a) { return Reversed(First(a)); });
+  SetFunction(context, "replace", [](const Scope&, ArgumentsValue& a) { return Replaced(a); });
 }
 
 // A macro holds the context that holds it.

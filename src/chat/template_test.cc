@@ -80,6 +80,8 @@ TEST(ChatTemplate, KnowsWhatModelsUse) {
   EXPECT_EQ(Render("a\n  {{ 'b' }}\n  {%- if true %}\n    {{ 'c' }}\n  {% endif %}\nd"),
             "a\n  b    c\nd");
   EXPECT_EQ(Render("{{ [3, 4] | first }}{{ 'ab cd' | title }}{{ 'AB' | capitalize }}"), "3Ab CdAb");
+  EXPECT_EQ(Render("{{ [3, 4] | reverse | join(',') }}{{ 'aba' | replace('a', 'aa') }}"),
+            "4,3aabaa");
   EXPECT_EQ(Render("{{ tools | tojson(ensure_ascii=False) }}"), "null");
   EXPECT_EQ(Render("{% for i in range(1, 6, 2) %}{{ i }}{% endfor %}{{ range(2) | length }}"),
             "1352");
