@@ -52,8 +52,9 @@ struct EngineFacts {
   uint32_t n_vocab = 0;
   uint32_t n_ctx_train = 0;
   uint32_t n_ctx = 0;
-  uint32_t chunk = 0;           // rows of a batch that are computed at once, at most
-  bool has_states = false;      // some layer has a state, which cannot be cut back
+  uint32_t chunk = 0;  // rows of a batch that are computed at once, at most
+  // Some layer has a state or cells of the last positions alone, which cannot be cut back.
+  bool has_states = false;
   uint64_t position_bytes = 0;  // what a position takes in all layers
   uint64_t state_bytes = 0;     // what the state of one sequence takes
   MemoryPlan memory = {};

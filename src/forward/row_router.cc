@@ -28,16 +28,15 @@ std::span<const float> WithBias(std::span<const float> logits, std::span<const f
 
 }  // namespace
 
-Routing RowRouter::Choose(ExpertLayerId layer, size_t n_rows, const LittleStep& little) const {
+Routing RowRouter::Choose(ExpertLayerId layer, size_t n_rows, const LittleStep& little) {
   const RouterSpec& router = parts_.spec.router;
   uint32_t candidates = parts_.protocol.candidates();
   if (parts_.watchers.wants_candidates) candidates = CandidatesOf(router.n_expert, router.n_used);
   if (little.is_on()) candidates = std::max(candidates, router.n_used);
   const LayerForm& form = parts_.layers[layer.value];
-  std::vector<float> biased;
   return Route(
       RouterOf(parts_.spec, little),
-      WithBias({parts_.buffers.router(), n_rows * router.n_expert}, form.router_bias, biased),
+      WithBias({parts_.buffers.router(), n_rows * router.n_expert}, form.router_bias, biased_),
       form.selection_bias, candidates);
 }
 
@@ -53,16 +52,15 @@ void RowRouter::Widen(ExpertLayerId layer, Routing& routing) {
 }
 
 RoutedAhead RowRouter::ChooseAhead(ExpertLayerId layer, size_t n_rows, uint32_t look_ahead,
-                                   const LittleStep& little) const {
+                                   const LittleStep& little) {
   const uint32_t layers = std::min(look_ahead, parts_.spec.n_expert_layers() - 1 - layer.value);
   const RouterSpec router = RouterOf(parts_.spec, little);
   const size_t logits = n_rows * router.n_expert;  // of one layer
   RoutedAhead ahead;
-  std::vector<float> biased;
   for (uint32_t i = 0; i < layers; ++i) {
     const LayerForm& form = parts_.layers[layer.value + 1 + i];
     const Routing routing = Route(
-        router, WithBias({parts_.buffers.ahead() + i * logits, logits}, form.router_bias, biased),
+        router, WithBias({parts_.buffers.ahead() + i * logits, logits}, form.router_bias, biased_),
         form.selection_bias);
     ahead.experts.append_range(routing.experts);
     ahead.weights.append_range(routing.weights);

@@ -34,11 +34,11 @@ class RowRouter {
   explicit RowRouter(const Parts& parts) : parts_(parts) {}
 
   // Chooses K experts of each row; K' in a little step.
-  Routing Choose(ExpertLayerId layer, size_t n_rows, const LittleStep& little) const;
+  Routing Choose(ExpertLayerId layer, size_t n_rows, const LittleStep& little);
   // The experts that the routers of the `look_ahead` layers after `layer` choose: [distance -
   // 1][row][K or K'].
   RoutedAhead ChooseAhead(ExpertLayerId layer, size_t n_rows, uint32_t look_ahead,
-                          const LittleStep& little) const;
+                          const LittleStep& little);
   // For a little step: keeps the K best experts of each row; the routing has the first of them.
   // Drops the routing's candidates if no code chooses among them.
   void Widen(ExpertLayerId layer, Routing& routing);
@@ -48,6 +48,7 @@ class RowRouter {
  private:
   Parts parts_;
   std::vector<std::vector<ExpertId>> widened_;
+  std::vector<float> biased_;  // scratch
 };
 
 }  // namespace moestro

@@ -147,6 +147,20 @@ TEST_F(RecentCellsTest, ARestoredTextHasItsWindow) {
   Go(id, 10);
 }
 
+TEST_F(RecentCellsTest, LostWindowsAreComputedAgainFromTheTokens) {
+  const SequenceId id = table_.New();
+  Go(id, 1000);
+  table_.Keep(id);
+  Go(id, 300);
+  table_.LoseStates();
+  EXPECT_EQ(table_.available_windows(), table_.recent_room().places);
+  AdvanceBy(id, 1300);  // the tokens are still there
+  table_.Commit(id);
+  EXPECT_EQ(table_.Reach(id, 1300), 1300U);
+  EXPECT_EQ(table_.Reach(id, 1000), 0U) << "what was kept is lost";
+  Go(id, 7);
+}
+
 // Against what each sequence should hold; two that share no prefix never share a cell.
 TEST_F(RecentCellsTest, RandomCallsKeepCellsApart) {
   std::mt19937 random(7);

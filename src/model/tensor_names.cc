@@ -2,6 +2,8 @@
 #include "model/tensor_names.h"
 
 #include <array>
+#include <charconv>
+#include <system_error>
 
 #include "base/check.h"
 #include "base/format.h"
@@ -89,6 +91,18 @@ int64_t DimSize(Dim dim, const ModelSpec& spec, const LayerSpec* layer) {
 
 std::string LayerTensorName(uint32_t layer, std::string_view name) {
   return Format("blk.{}.{}", layer, name);
+}
+
+std::optional<uint32_t> LayerOfTensorName(std::string_view name) {
+  constexpr std::string_view kPrefix = "blk.";
+  if (!name.starts_with(kPrefix)) return std::nullopt;
+  name.remove_prefix(kPrefix.size());
+  uint32_t layer = 0;
+  const auto [end, error] = std::from_chars(name.data(), name.data() + name.size(), layer);
+  const bool is_number = error == std::errc() && end != name.data() + name.size() && *end == '.';
+  // "blk.02." is no name that LayerTensorName() gives.
+  const bool is_padded = name.starts_with('0') && end != name.data() + 1;
+  return is_number && !is_padded ? std::optional(layer) : std::nullopt;
 }
 
 std::string MergedExpertsName(uint32_t layer, Matrix matrix) {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -18,9 +19,11 @@ bool HasPart(const LayerSpec& layer, LayerPart part);
 int64_t DimSize(Dim dim, const ModelSpec& spec, const LayerSpec* layer = nullptr);
 
 std::string LayerTensorName(uint32_t layer, std::string_view name);  // blk.3.attn_q.weight
-std::string MergedExpertsName(uint32_t layer, Matrix matrix);        // blk.3.ffn_gate_exps.weight
-std::string LowExpertsName(uint32_t layer, Matrix matrix);  // blk.3.ffn_gate_exps_low.weight
-std::string FusedGateUpName(uint32_t layer);                // blk.3.ffn_gate_up_exps.weight
+// The layer of such a name; nullopt: the name is of another form.
+std::optional<uint32_t> LayerOfTensorName(std::string_view name);
+std::string MergedExpertsName(uint32_t layer, Matrix matrix);  // blk.3.ffn_gate_exps.weight
+std::string LowExpertsName(uint32_t layer, Matrix matrix);     // blk.3.ffn_gate_exps_low.weight
+std::string FusedGateUpName(uint32_t layer);                   // blk.3.ffn_gate_up_exps.weight
 // As converters wrote Mixtral before experts were merged: blk.3.ffn_gate.7.weight.
 std::string SingleExpertName(uint32_t layer, Matrix matrix, uint32_t expert);
 

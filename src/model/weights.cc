@@ -136,10 +136,8 @@ Status Reader::ReadExperts(uint32_t layer, const std::optional<FitHeader>& fit,
 
 // Whether a tensor is part of a layer that predicts further tokens.
 bool Reader::IsOfNextToken(const TensorInfo& tensor) const {
-  for (uint32_t i = 0; i < spec_.n_next_token_layers; ++i) {
-    if (tensor.name.starts_with(LayerTensorName(spec_.n_layer() + i, ""))) return true;
-  }
-  return false;
+  const std::optional<uint32_t> layer = LayerOfTensorName(tensor.name);
+  return layer && *layer >= spec_.n_layer() && *layer - spec_.n_layer() < spec_.n_next_token_layers;
 }
 
 // A tensor without a role means a model that does more than this architecture: running it without

@@ -113,6 +113,13 @@ TEST_F(WeightsTest, PassesOverLayersThatPredictFurtherTokens) {
   const std::vector<const TensorInfo*> dense = opened->weights.dense_tensors();
   EXPECT_TRUE(std::ranges::none_of(
       dense, [](const TensorInfo* t) { return t->name.starts_with("blk.2."); }));
+  // A layer behind these, or a name that only looks like one of theirs, is one too many.
+  for (const char* name :
+       {"blk.3.attn_norm.weight", "blk.02.attn_norm.weight", "blk.2", "blk.x."}) {
+    GgufBuilder more = SmallMoe("glm4moe");
+    more.Set("glm4moe.block_count", 3U).Set("glm4moe.nextn_predict_layers", 1U);
+    ExpectError(more.Tensor(name, GGML_TYPE_F32, {32}), Errc::kUnsupported, name);
+  }
   // Without that key the same layer is one too many.
   file.Set("glm4moe.block_count", 2U).Set("glm4moe.nextn_predict_layers", 0U);
   ExpectError(file, Errc::kUnsupported, "blk.2.attn_norm.weight");

@@ -3,8 +3,11 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cmath>
 #include <cstddef>
 #include <set>
+#include <span>
+#include <utility>
 #include <vector>
 
 #include "base/bytes.h"
@@ -131,12 +134,32 @@ Status DensePart::Load(ReadQueue& queue, Team& team, const Progress& report, Kno
       weights_, queue, team, [&](uint64_t done, uint64_t total) { report("loading", done, total); },
       is_wanted ? &sum : nullptr));
   if (is_wanted) known.dense_sum = sum.load();
+  TRY_STATUS(CheckRouterBiases());
   if (opened_.plan.look_ahead == 0) return {};
   std::vector<const ggml_tensor*> routers;
   for (const LayerTensors& layer : tensors_.layers) {
     if (layer.router != nullptr) routers.push_back(layer.router);
   }
   return look_ahead_routers_.Fill(routers);
+}
+
+// Biases that no graph adds, so that no result of a graph tells of a NaN in them. It would choose
+// experts without a word.
+Status DensePart::CheckRouterBiases() const {
+  const ModelWeights& weights = opened_.model.weights;
+  for (size_t l = 0; l < tensors_.layers.size(); ++l) {
+    const LayerTensors& layer = tensors_.layers[l];
+    for (const auto& [loaded, info] : {std::pair{layer.router_b, weights.layers[l].router_b},
+                                       {layer.selection_b, weights.layers[l].selection_b}}) {
+      if (loaded == nullptr) continue;
+      const std::span values(static_cast<const float*>(loaded->data),
+                             static_cast<size_t>(ggml_nelements(loaded)));
+      if (std::ranges::none_of(values, [](float value) { return std::isnan(value); })) continue;
+      return Fail(Errc::kInvalidFile, "{}: tensor '{}' holds NaN; the file is damaged",
+                  opened_.model.gguf.paths()[info->extent.file], info->name);
+    }
+  }
+  return {};
 }
 
 // Both are bound by memory bandwidth, so bytes tell.

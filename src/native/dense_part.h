@@ -47,7 +47,8 @@ class DensePart {
   bool is_on_device() const { return graph_->is_on_device(); }
   // Adds the bytes that the dense part takes in memory.
   void AddTo(FixedBytes& fixed) const;
-  // Reads the weights, and finds their sum during the reads if it is needed. kIo.
+  // Reads the weights, and finds their sum during the reads if it is needed. kIo; kInvalidFile: a
+  // router's bias holds NaN.
   Status Load(ReadQueue& queue, Team& team, const Progress& report, KnownWeights& known);
 
   LayerGraph& graph() { return *graph_; }
@@ -69,6 +70,7 @@ class DensePart {
   void LetGo();
   StepLimits limits() const;
   uint64_t BytesOn(const ComputeDevice& there) const;
+  Status CheckRouterBiases() const;
   Status CheckRoom(const UsedDevice& first) const;
   Status Try(const ComputeDevice& there) const;
   Status TryAttention(const ComputeDevice& there, const AttentionSpec& attention) const;

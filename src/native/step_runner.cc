@@ -135,6 +135,7 @@ StepRow StepRunner::RowOf(const BatchRow& row, const Runs& runs) const {
 
 // Gives the rows their cells in layers with a window. Rows of a sequence are in order of position.
 Status StepRunner::Advance(std::span<const BatchRow> rows) {
+  if (plan_.recent.window == 0) return {};
   std::map<SequenceId, uint32_t> added;
   for (const BatchRow& row : rows) ++added[row.sequence];
   for (const auto& [sequence, n] : added) TRY_STATUS(parts_.sequences.Advance(sequence, n));

@@ -45,6 +45,7 @@ std::optional<Sequence> KeptPrefixes::ForkWhole(std::span<const Token> tokens) c
       std::ranges::find_if(kept_, [&](const Kept& kept) { return Covers(kept.sequence, tokens); });
   if (tokens.empty() || found == kept_.end()) return std::nullopt;
   Sequence sequence = found->sequence.Fork();
+  if (!Covers(sequence, tokens)) return std::nullopt;  // the engine had no place for the fork
   sequence.CutBack(static_cast<uint32_t>(tokens.size()));
   return sequence;
 }

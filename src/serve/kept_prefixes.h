@@ -35,7 +35,7 @@ class KeptPrefixes {
   // and can be cut back to it. Kept texts that the new text covers go.
   void Keep(Sequence sequence, bool is_saved, double now);
   // A sequence of these tokens, forked from a kept text that covers them; nullopt: no kept text
-  // does, or `tokens` is empty.
+  // does, the engine has no place for the fork, or `tokens` is empty.
   std::optional<Sequence> ForkWhole(std::span<const Token> tokens) const;
   // Drops the kept text of exactly these tokens; false: no kept text has them.
   bool Drop(std::span<const Token> tokens);

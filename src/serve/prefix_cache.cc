@@ -52,7 +52,10 @@ void PrefixCache::Hold(Sequence prompt) {
 
 std::optional<Sequence> PrefixCache::ForkHeld(std::span<const Token> tokens) const {
   for (const Sequence& held : held_) {
-    if (std::ranges::equal(held.tokens(), tokens)) return held.Fork();
+    if (!std::ranges::equal(held.tokens(), tokens)) continue;
+    Sequence fork = held.Fork();
+    fork.GoBack(fork.position());  // to the beginning, if the engine had no place for it
+    return fork;
   }
   return std::nullopt;
 }

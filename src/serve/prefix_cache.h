@@ -50,6 +50,7 @@ class PrefixCache {
 
   // Holds a prompt without the last token, until LetGo() is told that the prompt is not wanted.
   void Hold(Sequence prompt);
+  // Of a held prompt with these tokens; from the beginning, if the engine has no place for a fork.
   std::optional<Sequence> ForkHeld(std::span<const Token> tokens) const;
   void LetGo(const std::function<bool(std::span<const Token> held)>& is_wanted);
 

@@ -88,6 +88,19 @@ TEST_F(DamagedModel, NanOfALayerWithoutExpertsIsNamed) {
   ExpectsNamed(path, "layer 0 ");
 }
 
+// No graph adds these: a NaN would choose experts without a word.
+TEST_F(DamagedModel, NanOfARoutersBiasIsFoundWhenItIsLoaded) {
+  for (const auto& [arch, tensor] :
+       {std::pair{"gpt-oss", "blk.2.ffn_gate_inp.bias"}, {"dots1", "blk.2.exp_probs_b.bias"}}) {
+    const std::string path = Write(arch);
+    FillWithNan(path, tensor);
+    const auto engine = OneSequence::Open(path, Options());
+    ASSERT_FALSE(engine) << arch;
+    EXPECT_EQ(engine.error().code, Errc::kInvalidFile);
+    EXPECT_TRUE(engine.error().message.contains(tensor)) << engine.error().message;
+  }
+}
+
 TEST_F(DamagedModel, AChangeEndsTheRunWithinASecond) {
   const std::string path = Write();
   const auto engine = Open(path);

@@ -5,12 +5,18 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdint>
+#include <cstring>
+#include <fstream>
+#include <iterator>
 #include <memory>
 #include <span>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "base/binary_file.h"
+#include "base/hash.h"
 #include "engine/append.h"
 #include "memory/layer_memory.h"
 #include "native/native_engine.h"
@@ -247,6 +253,40 @@ TEST_P(WindowTest, ASavedTextHoldsTheWindow) {
   EXPECT_NE(refused.error().message.find("raise --ctx"), std::string::npos);
 }
 
+// Each number of the header alone, as hostile bytes would have it, with a checksum that is right.
+TEST_P(WindowTest, ASavedTextThatLiesIsRefused) {
+  const std::string path = folder_.File("saved");
+  const auto engine = Open();
+  Sequence sequence = engine->NewSequence();
+  Logits(*engine, sequence, std::span(text_).first(500));
+  ASSERT_TRUE(engine->SaveSequence(sequence, "", path));
+  std::ifstream in(path, std::ios::binary);
+  const std::string good((std::istreambuf_iterator<char>(in)), {});
+  const auto restored = [&](std::string bytes) {
+    bytes.resize(bytes.size() - kChecksumBytes);
+    Fnv1a sum;
+    sum.Add(bytes);
+    AppendNumber(bytes, sum.value());
+    std::ofstream(path, std::ios::binary | std::ios::trunc) << bytes;
+    return engine->RestoreSequence(path).has_value();
+  };
+  ASSERT_TRUE(restored(good));
+  constexpr size_t kHeader = 80;
+  for (size_t at = 8; at < kHeader; ++at) {
+    for (const int flip : {0x01, 0x20, 0x80, 0xff}) {
+      std::string bad = good;
+      bad[at] = static_cast<char>(bad[at] ^ flip);
+      EXPECT_FALSE(restored(bad)) << "byte " << at << " flipped by " << flip;
+    }
+  }
+  // The first position of layers with a window (the last number) says what is there.
+  for (const uint32_t first : {0U, 32U, 320U, 448U, 480U, 500U, 512U, 0xffffffe0U}) {
+    std::string bad = good;
+    std::memcpy(bad.data() + kHeader - sizeof(first), &first, sizeof(first));
+    EXPECT_EQ(restored(bad), bad == good) << first;
+  }
+}
+
 TEST_P(WindowTest, ATextWithCellsOfAllPositionsIsReadIntoWindows) {
   const std::string path = folder_.File("saved");
   EngineOptions whole;
@@ -282,6 +322,29 @@ TEST_P(WindowTest, AServersPrefixBeginsATextWhereItCan) {
   Sequence kept = prefixes.Begin(edited);
   EXPECT_EQ(kept.position(), 200U);
   ExpectGoesOn(*engine, kept);
+}
+
+TEST_P(WindowTest, APrefixOnDiskBeginsATextWithItsLastWindow) {
+  const std::string folder = folder_.File("prefixes");
+  const Clock clock = SteadySeconds;
+  std::vector<Token> longer(text_.begin(), text_.begin() + 520);
+  {
+    const auto engine = Open({.sequences = 2});
+    PrefixCache prefixes(*engine, clock, {.folder = folder, .disk_bytes = 1U << 30});
+    Sequence text = engine->NewSequence();
+    Logits(*engine, text, std::span(text_).first(500));
+    prefixes.Keep(std::move(text));
+    while (prefixes.SaveOne(clock())) {
+    }
+  }
+  const auto engine = Open({.sequences = 2});
+  PrefixCache prefixes(*engine, clock, {.folder = folder, .disk_bytes = 1U << 30});
+  Sequence whole = prefixes.Begin(longer);
+  EXPECT_EQ(whole.position(), 500U);
+  ExpectGoesOn(*engine, whole);
+  longer[350] = (longer[350] + 1) % static_cast<Token>(kVocab);
+  Sequence edited = prefixes.Begin(longer);
+  EXPECT_EQ(edited.position(), 0U) << "a file has the last window alone";
 }
 
 TEST_P(WindowTest, MadeUpPositionsHaveAWindow) {

@@ -3,11 +3,16 @@
 #include <gtest/gtest.h>
 
 #include <memory>
+#include <optional>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "base/clock.h"
+#include "engine/append.h"
 #include "load/open_engine.h"
+#include "serve/prefix_cache.h"
 #include "tests/serve/scheduler_testing.h"
 #include "tests/support/llama_zoo_testing.h"
 #include "tests/support/temp_folder_testing.h"
@@ -20,12 +25,12 @@ class HostedScheduler : public testing::TestWithParam<std::string> {
   void SetUp() override {
     path_ = WriteZooModel(folder_.path(), GetParam(), {.vocab_path = kDemo});
   }
-  std::unique_ptr<Engine> OpenHosted() const {
+  std::unique_ptr<Engine> OpenHosted(uint32_t sequences = 4) const {
     EngineOptions options;
     options.engine = "hosted";
     options.threads = 1;
     options.ctx = 200;
-    options.sequences = 4;
+    options.sequences = sequences;
     options.positions = 800;
     options.cache = CacheSize{.percent = 25.0};
     auto engine = OpenEngine(path_, options);
@@ -68,6 +73,16 @@ TEST_P(HostedScheduler, ManyTextsEnd) {
   }
 }
 
+// Four texts with six places paused each other for good once: after each pause they began anew.
+TEST_P(HostedScheduler, TextsEndOnAnEngineWithPlacesForFewer) {
+  const auto engine = OpenHosted(1);
+  ASSERT_NE(engine, nullptr);
+  Scheduler scheduler(*engine, DemoVocab(), {.parallel = 4});
+  for (const Said& said : ServeAll(scheduler, {kWishes.begin(), kWishes.begin() + 4})) {
+    EXPECT_TRUE(said.end) << (said.error ? said.error->message : "no end");
+  }
+}
+
 TEST_P(HostedScheduler, ASecondTurnEvaluatesNewTokensAlone) {
   const std::vector<Token> first = *DemoVocab().Tokenize(kWishes[2].prompt, true, false);
   const std::vector<Token> more = *DemoVocab().Tokenize("and then they", false, false);
@@ -92,6 +107,30 @@ TEST_P(HostedScheduler, ASecondTurnEvaluatesNewTokensAlone) {
     turn = Converse(scheduler, next, cached);
     EXPECT_EQ(cached, known) << restart;
   }
+}
+
+// Of a fork that found no place, nothing but its tokens was left, and the text that went on from
+// there failed.
+TEST_P(HostedScheduler, AHeldPromptIsEvaluatedAgainIfItsForkFindsNoPlace) {
+  const auto engine = OpenHosted();
+  ASSERT_NE(engine, nullptr);
+  const Clock clock = SteadySeconds;
+  PrefixCache prefixes(*engine, clock, {});
+  const std::vector<Token> prompt = {5, 6, 7};
+  Sequence held = engine->NewSequence();
+  ASSERT_TRUE(Append(*engine, held, prompt));
+  prefixes.Hold(std::move(held));
+  std::vector<Sequence> others;
+  while (engine->kv_room().places > 0) {
+    others.push_back(engine->NewSequence());
+    ASSERT_TRUE(Append(*engine, others.back(), prompt));
+  }
+  std::optional<Sequence> fork = prefixes.ForkHeld(prompt);
+  ASSERT_TRUE(fork);
+  others.clear();
+  const std::vector<Token> again = {5, 6, 7, 8};
+  const auto goes_on = Append(*engine, *fork, std::span(again).subspan(fork->position()));
+  EXPECT_TRUE(goes_on) << goes_on.error().message;
 }
 
 INSTANTIATE_TEST_SUITE_P(Kinds, HostedScheduler, testing::Values("qwen35moe", "deepseek2"),

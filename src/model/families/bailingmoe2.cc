@@ -26,15 +26,10 @@ Family BailingMoe2() {
   LayerRoles<Presence>& layer = family.layer_tensors;
   layer.attn_qkv = Presence::kRequired;
   layer.attn_q = layer.attn_k = layer.attn_v = Presence::kNone;
-  layer.attn_q_norm = Presence::kRequired;
-  layer.attn_k_norm = Presence::kRequired;
+  RequireQkNorms(layer);
   layer.selection_b = Presence::kUsual;
-  layer.shared_gate = Presence::kRequired;
-  layer.shared_up = Presence::kRequired;
-  layer.shared_down = Presence::kRequired;
-  layer.dense_gate = Presence::kRequired;
-  layer.dense_up = Presence::kRequired;
-  layer.dense_down = Presence::kRequired;
+  RequireSharedExpert(layer);
+  RequireDenseBlock(layer);
   return family;
 }
 

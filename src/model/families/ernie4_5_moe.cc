@@ -20,12 +20,8 @@ Family Ernie45Moe() {
                             .has_moe_step_key = true}};
   LayerRoles<Presence>& layer = family.layer_tensors;
   layer.selection_b = Presence::kUsual;
-  layer.shared_gate = Presence::kRequired;
-  layer.shared_up = Presence::kRequired;
-  layer.shared_down = Presence::kRequired;
-  layer.dense_gate = Presence::kRequired;
-  layer.dense_up = Presence::kRequired;
-  layer.dense_down = Presence::kRequired;
+  RequireSharedExpert(layer);
+  RequireDenseBlock(layer);
   return family;
 }
 

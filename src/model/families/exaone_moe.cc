@@ -24,15 +24,10 @@ Family ExaoneMoe() {
   family.model_tensors.output = Presence::kRequired;
   family.model_tensors.rope_freqs = Presence::kOptional;
   LayerRoles<Presence>& layer = family.layer_tensors;
-  layer.attn_q_norm = Presence::kRequired;
-  layer.attn_k_norm = Presence::kRequired;
+  RequireQkNorms(layer);
   layer.selection_b = Presence::kUsual;
-  layer.shared_gate = Presence::kRequired;
-  layer.shared_up = Presence::kRequired;
-  layer.shared_down = Presence::kRequired;
-  layer.dense_gate = Presence::kRequired;
-  layer.dense_up = Presence::kRequired;
-  layer.dense_down = Presence::kRequired;
+  RequireSharedExpert(layer);
+  RequireDenseBlock(layer);
   return family;
 }
 

@@ -50,4 +50,21 @@ LayerRoles<Presence> CommonLayerTensors() {
           .router = Presence::kRequired};
 }
 
+void RequireQkNorms(LayerRoles<Presence>& layer) {
+  layer.attn_q_norm = Presence::kRequired;
+  layer.attn_k_norm = Presence::kRequired;
+}
+
+void RequireSharedExpert(LayerRoles<Presence>& layer) {
+  layer.shared_gate = Presence::kRequired;
+  layer.shared_up = Presence::kRequired;
+  layer.shared_down = Presence::kRequired;
+}
+
+void RequireDenseBlock(LayerRoles<Presence>& layer) {
+  layer.dense_gate = Presence::kRequired;
+  layer.dense_up = Presence::kRequired;
+  layer.dense_down = Presence::kRequired;
+}
+
 }  // namespace moestro

@@ -26,6 +26,11 @@ Family Qwen3Moe();
 
 std::span<const Family> Families();
 
+// Tensors that several families have, all of them required.
+void RequireQkNorms(LayerRoles<Presence>& layer);
+void RequireSharedExpert(LayerRoles<Presence>& layer);
+void RequireDenseBlock(LayerRoles<Presence>& layer);
+
 const Family* FindFamily(std::span<const Family> families, std::string_view name);  // or nullptr
 std::string FamilyNames(std::span<const Family> families);  // "llama, olmoe"
 

@@ -32,12 +32,8 @@ Family Glm4Moe() {
     *bias = Presence::kUsual;
   }
   layer.selection_b = Presence::kRequired;
-  layer.shared_gate = Presence::kRequired;
-  layer.shared_up = Presence::kRequired;
-  layer.shared_down = Presence::kRequired;
-  layer.dense_gate = Presence::kRequired;
-  layer.dense_up = Presence::kRequired;
-  layer.dense_down = Presence::kRequired;
+  RequireSharedExpert(layer);
+  RequireDenseBlock(layer);
   return family;
 }
 

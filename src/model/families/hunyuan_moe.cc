@@ -17,11 +17,8 @@ Family HunyuanMoe() {
                             .has_head_length_keys = true,
                             .has_expert_length_key = true}};
   LayerRoles<Presence>& layer = family.layer_tensors;
-  layer.attn_q_norm = Presence::kRequired;
-  layer.attn_k_norm = Presence::kRequired;
-  layer.shared_gate = Presence::kRequired;
-  layer.shared_up = Presence::kRequired;
-  layer.shared_down = Presence::kRequired;
+  RequireQkNorms(layer);
+  RequireSharedExpert(layer);
   return family;
 }
 

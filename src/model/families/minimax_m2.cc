@@ -22,8 +22,7 @@ Family MiniMaxM2() {
                             .rotates_half = true}};
   family.model_tensors.output = Presence::kRequired;
   LayerRoles<Presence>& layer = family.layer_tensors;
-  layer.attn_q_norm = Presence::kRequired;
-  layer.attn_k_norm = Presence::kRequired;
+  RequireQkNorms(layer);
   layer.selection_b = Presence::kRequired;
   return family;
 }

@@ -23,8 +23,7 @@ Family Olmoe() {
                 .layer_tensors = CommonLayerTensors(),
                 .read = ReadClamp,
                 .written = {.shares_kv_heads = false}};
-  family.layer_tensors.attn_q_norm = Presence::kRequired;
-  family.layer_tensors.attn_k_norm = Presence::kRequired;
+  RequireQkNorms(family.layer_tensors);
   return family;
 }
 

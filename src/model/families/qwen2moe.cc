@@ -11,9 +11,7 @@ Family Qwen2Moe() {
                 .model_tensors = CommonModelTensors(),
                 .layer_tensors = CommonLayerTensors()};
   family.layer_tensors.shared_router = Presence::kRequired;
-  family.layer_tensors.shared_gate = Presence::kRequired;
-  family.layer_tensors.shared_up = Presence::kRequired;
-  family.layer_tensors.shared_down = Presence::kRequired;
+  RequireSharedExpert(family.layer_tensors);
   for (Presence* bias : {&family.layer_tensors.attn_q_b, &family.layer_tensors.attn_k_b,
                          &family.layer_tensors.attn_v_b}) {
     *bias = Presence::kUsual;

@@ -13,8 +13,7 @@ Family Qwen3Moe() {
       .model_tensors = CommonModelTensors(),
       .layer_tensors = CommonLayerTensors(),
       .written = {.has_free_heads = true, .can_be_tied = true, .has_head_length_keys = true}};
-  family.layer_tensors.attn_q_norm = Presence::kRequired;
-  family.layer_tensors.attn_k_norm = Presence::kRequired;
+  RequireQkNorms(family.layer_tensors);
   return family;
 }
 
