@@ -2,6 +2,7 @@
 // Answers that are messages in channels, each behind a header: thoughts in "analysis", calls where
 // the header names a function as recipient, content in the others.
 #include <algorithm>
+#include <optional>
 #include <string>
 
 #include "chat/answer_parser.h"
@@ -48,24 +49,25 @@ class ChannelReader : public AnswerReader {
     }
   }
 
-  // The prompt has begun the first header, which may go on with a recipient.
-  // 1: it does, 0: not, -1: not known yet.
-  int ReadStart() {
+  // Whether the first header, which the prompt has begun, goes on with a recipient; nullopt: not
+  // known yet.
+  std::optional<bool> BeginsWithRecipient() {
     const std::string_view rest = std::string_view(held_).substr(CountBlanks(held_));
-    if (rest.starts_with(kRecipient)) return 1;
-    if (!kRecipient.starts_with(rest)) return 0;
-    if (!has_ended()) return -1;
+    if (rest.starts_with(kRecipient)) return true;
+    if (!kRecipient.starts_with(rest)) return false;
+    if (!has_ended()) return std::nullopt;
     if (is_cut()) held_.clear();
-    return 0;
+    return false;
   }
 
   // Text up to the next mark.
   bool ReadBody(DeltaSink& sink) {
     if (is_start_) {
-      const int start = ReadStart();
-      is_start_ = start < 0;
-      if (start > 0) mode_ = Mode::kHeader;
-      if (start != 0 || held_.empty()) return start > 0;
+      const std::optional<bool> begins = BeginsWithRecipient();
+      is_start_ = !begins;
+      if (!begins) return false;
+      if (*begins) mode_ = Mode::kHeader;
+      if (*begins || held_.empty()) return *begins;
     }
     const std::vector<std::string_view> marks{kStartMark, kChannelMark, kEndMark, kCallMark,
                                               kReturnMark};

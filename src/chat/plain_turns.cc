@@ -3,7 +3,8 @@
 
 #include <algorithm>
 #include <cstddef>
-#include <iterator>
+#include <map>
+#include <string>
 #include <string_view>
 #include <utility>
 
@@ -103,17 +104,42 @@ void MergeSystem(std::vector<ChatTurn>& turns, size_t first) {
   turns = std::move(merged);
 }
 
-// Takes the results of the call; without ids they come in the order of the calls.
-std::vector<ChatTurn> TakeResults(const ToolCall& call, std::vector<ChatTurn>& results) {
-  std::vector<ChatTurn> own;
-  std::vector<ChatTurn> others;
-  for (ChatTurn& result : results) {
-    const bool is_own = call.id.empty() ? own.empty() : result.call_id == call.id;
-    (is_own ? own : others).push_back(std::move(result));
+// The results of several calls of a turn, each taken once. A client may send hundreds of thousands,
+// so that none is looked at for every call.
+class CallResults {
+ public:
+  explicit CallResults(std::vector<ChatTurn> results)
+      : results_(std::move(results)), is_taken_(results_.size()) {
+    for (size_t i = 0; i < results_.size(); ++i) by_id_[results_[i].call_id].push_back(i);
   }
-  results = std::move(others);
-  return own;
-}
+  // Moves those of the call to `turns`; of a call without an id the first that is left.
+  void TakeOf(const ToolCall& call, std::vector<ChatTurn>& turns) {
+    if (call.id.empty()) {
+      while (first_ < results_.size() && is_taken_[first_]) ++first_;
+      if (first_ < results_.size()) Take(first_, turns);
+      return;
+    }
+    const auto found = by_id_.find(call.id);
+    if (found == by_id_.end()) return;
+    for (const size_t i : found->second) Take(i, turns);
+    by_id_.erase(found);
+  }
+  void TakeRest(std::vector<ChatTurn>& turns) {
+    for (size_t i = 0; i < results_.size(); ++i) Take(i, turns);
+  }
+
+ private:
+  void Take(size_t i, std::vector<ChatTurn>& turns) {
+    if (is_taken_[i]) return;
+    is_taken_[i] = true;
+    turns.push_back(std::move(results_[i]));
+  }
+
+  std::vector<ChatTurn> results_;
+  std::vector<bool> is_taken_;
+  std::map<std::string, std::vector<size_t>> by_id_;
+  size_t first_ = 0;  // before it all are taken
+};
 
 // Each call is a turn with its results behind it, for templates that say one call of a turn.
 std::vector<ChatTurn> WithCallsApart(const std::vector<ChatTurn>& turns) {
@@ -123,13 +149,14 @@ std::vector<ChatTurn> WithCallsApart(const std::vector<ChatTurn>& turns) {
     if (turns[i].calls.size() < 2) continue;
     std::vector<ChatTurn> results;
     while (i + 1 < turns.size() && turns[i + 1].role == "tool") results.push_back(turns[++i]);
+    CallResults of_calls(std::move(results));
     const std::vector<ToolCall> calls = std::exchange(apart.back().calls, {});
     for (size_t c = 0; c < calls.size(); ++c) {
       if (c > 0) apart.push_back(Turn("assistant"));
       apart.back().calls.push_back(calls[c]);
-      std::ranges::move(TakeResults(calls[c], results), std::back_inserter(apart));
+      of_calls.TakeOf(calls[c], apart);
     }
-    std::ranges::move(results, std::back_inserter(apart));  // of calls that are not known
+    of_calls.TakeRest(apart);  // of calls that are not known
   }
   return apart;
 }

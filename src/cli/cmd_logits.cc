@@ -26,7 +26,6 @@
 #include "engine/engine.h"
 #include "load/model_to_load.h"
 #include "load/open_engine.h"
-#include "model/model_file.h"
 #include "model/vocab.h"
 #include "text/text_tokens.h"
 
