@@ -21,9 +21,9 @@ constexpr float kNormDeviation = 0.1F;
 constexpr float kBiasDeviation = 0.1F;
 // A sink of a few units takes a good share of a softmax over tens of positions.
 constexpr float kSinkDeviation = 2.0F;
-// Of what shifts a router's probabilities: enough to change some choices of every token, too little
-// to make favourites.
-constexpr float kSelectionDeviation = 0.05F;
+// Of what shifts a router's probabilities, as a share of their mean: enough to change some choices
+// of every token, too little to make favourites.
+constexpr float kSelectionDeviation = 0.1F;
 
 // How many bits a mix gives a matrix depends on its place.
 MatrixRole MatrixRoleOf(std::string_view name) {
@@ -33,7 +33,7 @@ MatrixRole MatrixRoleOf(std::string_view name) {
                                  Named{"attn_q.weight", MatrixRole::kAttnQ},
                                  Named{"attn_k.weight", MatrixRole::kAttnK},
                                  Named{"attn_v.weight", MatrixRole::kAttnV},
-                                 Named{"attn_qkv.weight", MatrixRole::kAttnQkv},
+                                 Named{"attn_qkv.weight", MatrixRole::kAttnV},
                                  Named{"attn_output.weight", MatrixRole::kAttnOutput},
                                  Named{"ffn_gate_shexp.weight", MatrixRole::kSharedGateUp},
                                  Named{"ffn_up_shexp.weight", MatrixRole::kSharedGateUp},
@@ -90,6 +90,12 @@ class Planner {
     return HasPart(*layer, role.part);
   }
 
+  // What a router gives an expert on average; a sigmoid does not share one among them.
+  float MeanProbability() const {
+    if (family_.router.gating == Gating::kSigmoid) return 0.5F;
+    return 1.0F / static_cast<float>(shape_.experts);
+  }
+
   // layer: whose role it is; null: of the whole model.
   void Add(const TensorRole& role, Presence presence, const LayerSpec* layer) {
     if (!IsThere(role, presence, layer)) return;
@@ -116,7 +122,7 @@ class Planner {
     if (name == "rope_factors_short.weight") return {Fill::kRopeShort, 0.0F};
     if (name.ends_with("norm.weight")) return {Fill::kNearOne, kNormDeviation};
     if (name == "attn_sinks.weight") return {Fill::kNormal, kSinkDeviation};
-    if (name == "exp_probs_b.bias") return {Fill::kNormal, kSelectionDeviation};
+    if (name == "exp_probs_b.bias") return {Fill::kNormal, kSelectionDeviation * MeanProbability()};
     if (name == "attn_output.bias" || name == "ffn_down_exps.bias")
       return {Fill::kNormal, kBiasDeviation * ResidualScale()};
     if (name.ends_with(".bias")) return {Fill::kNormal, kBiasDeviation};

@@ -52,8 +52,6 @@ ggml_type MixedType(const MatrixPlace& place) {
     case MatrixRole::kAttnV:
       if (few_experts) return GGML_TYPE_Q8_0;
       return more_bits ? GGML_TYPE_Q6_K : GGML_TYPE_Q4_K;
-    case MatrixRole::kAttnQkv:
-      return GGML_TYPE_Q5_K;
     case MatrixRole::kAttnOutput:
       return few_experts ? GGML_TYPE_Q5_K : GGML_TYPE_Q4_K;
     case MatrixRole::kExpertDown:

@@ -20,8 +20,7 @@ enum class MatrixRole {
   kOutput,
   kAttnQ,
   kAttnK,
-  kAttnV,
-  kAttnQkv,
+  kAttnV,  // also q, k and v in one matrix
   kAttnOutput,
   kExpertGateUp,
   kExpertDown,
