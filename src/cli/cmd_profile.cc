@@ -99,10 +99,6 @@ Result<Recorded> FindRouting(const ProfileOptions& options) {
                           .progress = ShowOn(bar)},
                          open));
   bar.Clear();
-  if (!norms && !options.norms.empty()) {
-    return Fail(Errc::kUnsupported,
-                "--norms-output needs the native engine; this model runs on the hosted one");
-  }
   all->norms = std::move(norms);
   return *std::move(all);
 }
@@ -127,7 +123,7 @@ Status CheckUsage(const ProfileOptions& options) {
 // What the recorded routing is from: of traces the model that was named, which they must fit.
 Result<ModelId> FindModel(const ProfileOptions& options, const ModelId& recorded) {
   if (options.model.empty() || options.traces.empty()) return recorded;
-  TRY(const ModelToLoad model, ModelToLoad::Open(options.model));
+  TRY(const ModelToLoad model, ModelToLoad::Open(options.model, options.common.engine.engine));
   ModelId id = model.id();
   // Before a hosted model is loaded its layers with experts are not known.
   if (!model.is_native()) id.shape = recorded.shape;
@@ -144,7 +140,17 @@ std::string NormsPath(const ProfileOptions& options) {
   return NormsBeside(options.model);
 }
 
+// Outputs are measured by the native engine. An hour of recording ends otherwise with a refusal.
+Status CheckMeasures(const ProfileOptions& options) {
+  if (options.norms.empty()) return {};
+  TRY(const ModelToLoad model, ModelToLoad::Open(options.model, options.common.engine.engine));
+  if (model.is_native()) return {};
+  return Fail(Errc::kUnsupported,
+              "--norms-output needs the native engine; this model runs on the hosted one");
+}
+
 Result<Profile> Learn(const ProfileOptions& options) {
+  TRY_STATUS(CheckMeasures(options));
   TRY(const Recorded routing, FindRouting(options));
   const PathCounter& experts = routing.experts;
   const size_t tokens = experts.tokens();

@@ -66,10 +66,8 @@ Result<RoutedAhead> EarlyRouters::Choose(uint32_t group, const ggml_tensor& ids,
   const uint32_t distances = std::min(layers, later);
   if (distances == 0) return ahead;
   const std::optional<RouterNodes> nodes = FindRouter(ids);
-  if (!nodes || ggml_nrows(nodes->input) != ids.ne[1]) {
-    return Fail(Errc::kUnsupported, "{}: the router is not of the form that was learned",
-                static_cast<const char*>(ids.name));
-  }
+  // A prediction is no reason to end a step that libllama can compute.
+  if (!nodes || ggml_nrows(nodes->input) != ids.ne[1]) return ahead;
   // input [n_embd, rows], one router [n_embd, n_expert] for each distance -> logits [n_expert,
   // rows]
   ggml_context* const context = arena_.Begin();

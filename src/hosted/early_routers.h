@@ -32,8 +32,8 @@ class EarlyRouters {
   static Result<EarlyRouters> Create(const LearnedGraph& graph, CpuDevice& cpu);
 
   // What the routers of the next `layers` groups choose on the input of this group's router, which
-  // has just computed `ids`: [distance - 1][row][K]. Distances end at the last group. kNoMemory;
-  // kUnsupported: the graph differs from the learned graph.
+  // has just computed `ids`: [distance - 1][row][K]. Distances end at the last group. Nothing, if
+  // this graph's router is not of the learned form. kNoMemory.
   Result<RoutedAhead> Choose(uint32_t group, const ggml_tensor& ids, uint32_t layers);
 
  private:

@@ -35,8 +35,8 @@ void GraphServer::Begin(const Rows& rows) {
 }
 
 void GraphServer::BeginGraph() {
-  for (size_t g = 0; g < groups_.size(); ++g) {
-    groups_[g].leases = {};
+  for (uint32_t g = 0; g < groups_.size(); ++g) {
+    EndLeases(g);
     groups_[g].is_served = false;
     groups_[g].products_left = parts_.graph.groups[g].n_products;
   }
@@ -107,9 +107,14 @@ Status GraphServer::LeadProduct(ggml_tensor& product) {
 
 // Products that were asked for before are computed by now.
 void GraphServer::EndGroups() {
-  for (Group& group : groups_) {
-    if (group.is_served && group.products_left == 0) group.leases = {};
+  for (uint32_t g = 0; g < groups_.size(); ++g) {
+    if (groups_[g].is_served && groups_[g].products_left == 0) EndLeases(g);
   }
+}
+
+void GraphServer::EndLeases(uint32_t group) {
+  groups_[group].leases = {};
+  if (is_ours(group)) parts_.kernels->Forget(group);
 }
 
 std::span<const RowKind> GraphServer::KindsOf(uint32_t rows) const {

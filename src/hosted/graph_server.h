@@ -97,6 +97,7 @@ class GraphServer {
   enum class Until : uint8_t { kTaken, kComplete };
   Status WaitFor(LeaseStream& leases, Until until);
   void EndGroups();
+  void EndLeases(uint32_t group);
 
   Parts parts_;
   GraphHooks& hooks_;

@@ -12,6 +12,7 @@
 #include "core/extent.h"
 #include "core/ids.h"
 #include "device/backends.h"
+#include "hosted/huge_blocks.h"
 #include "model/llama_load.h"
 
 namespace moestro {
@@ -91,11 +92,15 @@ Status HostedModel::MakeContext(const Shape& shape) {
   params.no_perf = true;
   const uint64_t heap = HeapBytes();
   const uint64_t resident = ResidentMemory();
-  context_.reset(llama_init_from_model(model_.get(), params));
+  std::string why;
+  {
+    const HugeBlocks huge;
+    context_.reset(ContextByLlama(*model_, params, why));
+  }
   if (context_ == nullptr) {
     return Fail(Errc::kNoMemory,
-                "libllama cannot make a context of {} positions; lower --ctx or --chunk",
-                shape.n_cells);
+                "libllama cannot make a context of {} positions ({}); lower --ctx or --chunk",
+                shape.n_cells, why);
   }
   const uint64_t taken = HeapBytes() - std::min(heap, HeapBytes());
   memory_bytes_ = ResidentMemory() - std::min(resident, ResidentMemory());

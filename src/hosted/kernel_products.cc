@@ -278,6 +278,10 @@ void KernelProducts::Choose(uint32_t group, const Routing& routing, const LeaseS
   }
 }
 
+void KernelProducts::Forget(uint32_t group) {
+  for (Job* const job : groups_[group]) job->parts.clear();
+}
+
 // ggml keeps an operation's function in the node's parameters; only ggml_custom_4d() knows where.
 void KernelProducts::Become(ggml_tensor& node, Job& job) const {
   std::array<std::byte, 4096> room;

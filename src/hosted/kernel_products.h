@@ -63,6 +63,9 @@ class KernelProducts {
   // The choice that the group's next products follow. REQUIRES: has(group); `leases` has every
   // chosen expert, complete or on its way, until the last of these products is computed.
   void Choose(uint32_t group, const Routing& routing, const LeaseStream& leases);
+  // The leases of the group's choice end: until the next choice the group's products compute
+  // nothing. A graph that is computed again still holds these products.
+  void Forget(uint32_t group);
   // Makes an expert's product ours. REQUIRES: the choice is made. kUnsupported: see ReplaceDense().
   Status Replace(ggml_tensor& product, uint32_t group, uint32_t matrix);
   // The same for a product of a dense matrix; does nothing for nodes that read none of ours.

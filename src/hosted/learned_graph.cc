@@ -9,16 +9,26 @@
 namespace moestro {
 namespace {
 
-// The router of a product by chosen ids. The product reads the router's input, too, so the input
-// is in memory until then.
-std::optional<RouterTensors> RouterOf(const ggml_tensor& product) {
-  const std::optional<RouterNodes> nodes = FindRouter(*product.src[2]);
-  const bool is_kept = nodes && BaseOf(nodes->input) == BaseOf(product.src[1]);
-  if (!is_kept) return std::nullopt;
-  return nodes->tensors;
+// Whether graphs of different numbers of rows choose the same experts for the same products.
+bool IsAlike(const ExpertGroup& a, const ExpertGroup& b) {
+  return a.ids == b.ids && a.n_expert == b.n_expert && a.n_used == b.n_used &&
+         a.n_products == b.n_products &&
+         std::ranges::equal(a.matrices, b.matrices, {}, &MappedTensor::info, &MappedTensor::info);
 }
 
 }  // namespace
+
+// The product reads the router's input, too, so the input is in memory until then. Tensors of the
+// file outlive the graph; its inputs do not.
+std::optional<RouterTensors> LearningPass::RouterOf(const ggml_tensor& product) const {
+  const std::optional<RouterNodes> nodes = FindRouter(*product.src[2]);
+  if (!nodes || BaseOf(nodes->input) != BaseOf(product.src[1])) return std::nullopt;
+  const RouterTensors& router = nodes->tensors;
+  for (const ggml_tensor* tensor : {router.matrix, router.bias, router.selection_bias}) {
+    if (tensor != nullptr && SourceOf(tensor).info == nullptr) return std::nullopt;
+  }
+  return router;
+}
 
 LearningPass::Source LearningPass::SourceOf(const ggml_tensor* tensor) const {
   const ggml_tensor* const base = BaseOf(tensor);
@@ -165,8 +175,7 @@ Result<LearnedGraph> LearningPass::Learn(llama_context* context, uint32_t rows) 
   TRY(const std::string first, FirstNode());
   TRY(const std::vector<ExpertGroup> groups, GroupsOfGraph(learned.most_open));
   const bool is_same =
-      first == learned.first_node &&
-      std::ranges::equal(groups, learned.groups, {}, &ExpertGroup::ids, &ExpertGroup::ids);
+      first == learned.first_node && std::ranges::equal(groups, learned.groups, IsAlike);
   if (!is_same) {
     return Fail(Errc::kUnsupported, "libllama chooses experts otherwise for one row than for {}",
                 rows);

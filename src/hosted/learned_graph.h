@@ -111,6 +111,7 @@ class LearningPass {
     bool in_other_than_dense_products = false;
   };
   Source SourceOf(const ggml_tensor* tensor) const;
+  std::optional<RouterTensors> RouterOf(const ggml_tensor& product) const;
   void See(const ggml_tensor* node);
   Status Build(llama_context* context, uint32_t rows);
   void CountUses();

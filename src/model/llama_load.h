@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
-// Loading by libllama with the reason if it fails: libllama has one log for the process.
+// Loading and contexts by libllama, with the reason if they fail: libllama has one log for the
+// process.
 //
-// Thread rule: any thread; one load at a time runs, others wait.
+// Thread rule: any thread; one call at a time runs, others wait.
 #pragma once
 
 #include <llama.h>
@@ -14,5 +15,8 @@ namespace moestro {
 // afterwards.
 llama_model* LoadByLlama(const std::string& path, const llama_model_params& params,
                          std::string& why);
+// The same for a context of the model.
+llama_context* ContextByLlama(llama_model& model, const llama_context_params& params,
+                              std::string& why);
 
 }  // namespace moestro

@@ -79,6 +79,10 @@ TEST_F(ProfileTest, NormsLieBesideTheModelOnlyIfThePathsDo) {
   ExpectError({"--trace", kTraces + "demo-stories.trace", "-o", folder_.File("p"), "--norms-output",
                folder_.File("q")},
               2, {"--norms-output needs --text"});
+  // Refused before the text is read, which may take an hour.
+  ExpectError({model, "--engine", "hosted", "--text", folder_.File("none.txt"), "--norms-output",
+               folder_.File("q")},
+              1, {"--norms-output needs the native engine"});
 }
 
 TEST_F(ProfileTest, LearnsATextAndWritesBesideTheModel) {
