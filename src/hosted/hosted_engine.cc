@@ -140,14 +140,11 @@ Status HostedEngine::Parts::PlanSlots() {
   TRY(PlannedMemory planned, PlanMemory(options, catalog, std::max(reader->block(), kPlannedBlock),
                                         shape.n_used * model->graph().most_open,
                                         {.dense = model->dense_bytes(),
+                                         .kv = model->memory_bytes(),
                                          .work = model->work_bytes() + EarlyRouterBytes(),
                                          .threads = ResolveThreads(options.threads),
                                          .n_vocab = model->n_vocab()}));
   slots = planned.slots;
-  // Cells and states are resident by now, as a part of the process.
-  const uint64_t cells = std::min(model->memory_bytes(), planned.plan.process);
-  planned.plan.process -= cells;
-  planned.plan.kv += cells;
   rows = RowsThatFit(model->graph(), catalog, slots, facts.chunk);
   CHECK(rows > 0);
   facts.chunk = rows;

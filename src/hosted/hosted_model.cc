@@ -12,7 +12,7 @@
 #include "core/extent.h"
 #include "core/ids.h"
 #include "device/backends.h"
-#include "hosted/huge_blocks.h"
+#include "hosted/context_memory.h"
 #include "model/llama_load.h"
 
 namespace moestro {
@@ -91,19 +91,16 @@ Status HostedModel::MakeContext(const Shape& shape) {
   params.swa_full = true;    // windows can be cut back
   params.no_perf = true;
   const uint64_t heap = HeapBytes();
-  const uint64_t resident = ResidentMemory();
+  const ContextMemory memory;
   std::string why;
-  {
-    const HugeBlocks huge;
-    context_.reset(ContextByLlama(*model_, params, why));
-  }
+  context_.reset(ContextByLlama(*model_, params, why));
   if (context_ == nullptr) {
     return Fail(Errc::kNoMemory,
                 "libllama cannot make a context of {} positions ({}); lower --ctx or --chunk",
                 shape.n_cells, why);
   }
   const uint64_t taken = HeapBytes() - std::min(heap, HeapBytes());
-  memory_bytes_ = ResidentMemory() - std::min(resident, ResidentMemory());
+  memory_bytes_ = memory.cleared_bytes();
   work_bytes_ = taken - std::min(taken, memory_bytes_);
   return {};
 }

@@ -47,8 +47,8 @@ class HostedModel {
   uint32_t n_places() const { return n_places_; }
   // Whether a layer has a state, which cannot be cut back.
   bool has_states() const;
-  // Bytes that libllama has taken for the context. memory_bytes(): cells and states, resident at
-  // once. work_bytes(): the buffers of a chunk, resident after their first use.
+  // Bytes that libllama has taken for the context. Resident after their first use. memory_bytes():
+  // cells and states. work_bytes(): the buffers of a chunk.
   uint64_t memory_bytes() const { return memory_bytes_; }
   uint64_t work_bytes() const { return work_bytes_; }
   uint64_t dense_bytes() const;  // bytes of the tensors that LoadDense() reads

@@ -72,7 +72,7 @@ Status LearningPass::Build(llama_context* context, uint32_t rows) {
   for (uint32_t i = 0; i < rows; ++i) batch.Add(0, i, 0, i + 1 == rows);
   const Result<int32_t> code = batch.Decode(context);
   hooks_ = {};
-  llama_memory_clear(llama_get_memory(context), true);
+  llama_memory_clear(llama_get_memory(context), false);  // nothing was written to its cells
   if (!code) return std::unexpected(code.error());
   if (nodes_.empty()) {
     return Fail(Errc::kUnsupported, "libllama builds no graph of this model (code {})", *code);

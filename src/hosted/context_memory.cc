@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: MIT
+#include "hosted/context_memory.h"
+
+#include <dlfcn.h>
+#include <ggml-backend.h>
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <bit>
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+
+#include "base/bytes.h"
+#include "base/check.h"
+#include "device/host_memory.h"
+
+namespace moestro {
+namespace {
+
+constexpr uint64_t kPage = 4 * kKiB;
+// Smaller blocks are touched in a moment.
+constexpr uint64_t kLarge = 8 * kMiB;
+
+thread_local ContextMemory* this_threads = nullptr;
+
+std::span<std::byte> WholePages(std::span<std::byte> block) {
+  const auto begin = reinterpret_cast<uintptr_t>(block.data());
+  const uint64_t first = AlignUp(begin, kPage) - begin;
+  const uint64_t last = AlignDown(begin + block.size(), kPage) - begin;
+  return block.subspan(first, last - first);
+}
+
+}  // namespace
+
+ContextMemory::ContextMemory() {
+  CHECK(this_threads == nullptr);
+  this_threads = this;
+}
+
+ContextMemory::~ContextMemory() { this_threads = nullptr; }
+
+ContextMemory* ContextMemory::of_this_thread() { return this_threads; }
+
+// The C library may hand out memory that was in use before.
+void ContextMemory::Allocated(std::span<std::byte> block) {
+  if (block.size() < kLarge) return;
+  const std::span<std::byte> pages = WholePages(block);
+  if (madvise(pages.data(), pages.size(), MADV_DONTNEED) != 0) return;
+  AdviseHugePages(pages.data(), pages.size());
+  fresh_.push_back(pages);
+}
+
+bool ContextMemory::Clear(std::span<std::byte> buffer) {
+  cleared_bytes_ += buffer.size();
+  const auto within = [&](std::span<std::byte> pages) {
+    return pages.data() >= buffer.data() &&
+           pages.data() + pages.size() <= buffer.data() + buffer.size();
+  };
+  const auto pages = std::ranges::find_if(fresh_, within);
+  if (pages == fresh_.end()) return false;
+  const auto before = static_cast<size_t>(pages->data() - buffer.data());
+  std::memset(buffer.data(), 0, before);
+  std::memset(pages->data() + pages->size(), 0, buffer.size() - before - pages->size());
+  fresh_.erase(pages);  // the next time it has been in use
+  return true;
+}
+
+}  // namespace moestro
+
+// In place of the libraries' own: see the header.
+// NOLINTBEGIN(readability-inconsistent-declaration-parameter-name): the system has other names.
+extern "C" int posix_memalign(void** block, size_t alignment, size_t size) noexcept {
+  if (!std::has_single_bit(alignment) || alignment % sizeof(void*) != 0) return EINVAL;
+  void* const memory = aligned_alloc(alignment, size);
+  if (memory == nullptr) return ENOMEM;
+  if (moestro::ContextMemory* const its = moestro::ContextMemory::of_this_thread()) {
+    its->Allocated({static_cast<std::byte*>(memory), size});
+  }
+  *block = memory;
+  return 0;
+}
+
+// Weak: a test's backend that fails has one of its own.
+extern "C" [[gnu::weak]] void ggml_backend_buffer_clear(ggml_backend_buffer_t buffer,
+                                                        uint8_t value) {
+  moestro::ContextMemory* const its = moestro::ContextMemory::of_this_thread();
+  if (its != nullptr && value == 0 && ggml_backend_buffer_is_host(buffer)) {
+    auto* const begin = static_cast<std::byte*>(ggml_backend_buffer_get_base(buffer));
+    if (its->Clear({begin, ggml_backend_buffer_get_size(buffer)})) return;
+  }
+  using Library = void (*)(ggml_backend_buffer_t, uint8_t);
+  static const auto library =
+      reinterpret_cast<Library>(dlsym(RTLD_NEXT, "ggml_backend_buffer_clear"));
+  CHECK(library != nullptr);
+  library(buffer, value);
+}
+// NOLINTEND(readability-inconsistent-declaration-parameter-name)

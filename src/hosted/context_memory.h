@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: MIT
+// The memory that ggml takes for a context of libllama. libllama clears cells and states when it
+// makes them. The first touch of a few GiB takes seconds, and fresh pages hold zeros anyway. While
+// a ContextMemory lives, in its thread:
+//
+//   large blocks          lie in huge pages and hold zeros
+//   a buffer is cleared   its bytes are counted; fresh ones are left alone, and so become resident
+//                         only when a position is written
+//
+// This folder defines the C library's posix_memalign() and ggml's ggml_backend_buffer_clear() for
+// the whole program. Without a ContextMemory both do what the libraries' own do.
+//
+// Thread rule: one ContextMemory a thread.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+namespace moestro {
+
+class ContextMemory {
+ public:
+  ContextMemory();
+  ~ContextMemory();
+  ContextMemory(const ContextMemory&) = delete;
+  ContextMemory& operator=(const ContextMemory&) = delete;
+
+  // Of this thread; nullptr: none lives.
+  static ContextMemory* of_this_thread();
+
+  // Bytes of the buffers that were cleared: cells and states.
+  uint64_t cleared_bytes() const { return cleared_bytes_; }
+
+  // The block was just allocated: its whole pages become fresh ones, if it is large.
+  void Allocated(std::span<std::byte> block);
+  // The buffer's bytes become zeros. False: they are not fresh, and nothing was done.
+  bool Clear(std::span<std::byte> buffer);
+
+ private:
+  std::vector<std::span<std::byte>> fresh_;  // whole pages with zeros that nothing has touched
+  uint64_t cleared_bytes_ = 0;
+};
+
+}  // namespace moestro
