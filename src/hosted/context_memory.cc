@@ -3,6 +3,7 @@
 
 #include <dlfcn.h>
 #include <ggml-backend.h>
+#include <malloc.h>
 #include <sys/mman.h>
 
 #include <algorithm>
@@ -21,6 +22,8 @@ namespace {
 constexpr uint64_t kPage = 4 * kKiB;
 // Smaller blocks are touched in a moment.
 constexpr uint64_t kLarge = 8 * kMiB;
+// A context has a few buffers. Within posix_memalign() nothing may throw, so there is room before.
+constexpr size_t kMostBlocks = 256;
 
 thread_local ContextMemory* this_threads = nullptr;
 
@@ -35,6 +38,7 @@ std::span<std::byte> WholePages(std::span<std::byte> block) {
 
 ContextMemory::ContextMemory() {
   CHECK(this_threads == nullptr);
+  fresh_.reserve(kMostBlocks);
   this_threads = this;
 }
 
@@ -44,7 +48,7 @@ ContextMemory* ContextMemory::of_this_thread() { return this_threads; }
 
 // The C library may hand out memory that was in use before.
 void ContextMemory::Allocated(std::span<std::byte> block) {
-  if (block.size() < kLarge) return;
+  if (block.size() < kLarge || fresh_.size() == kMostBlocks) return;
   const std::span<std::byte> pages = WholePages(block);
   if (madvise(pages.data(), pages.size(), MADV_DONTNEED) != 0) return;
   AdviseHugePages(pages.data(), pages.size());
@@ -72,7 +76,7 @@ bool ContextMemory::Clear(std::span<std::byte> buffer) {
 // NOLINTBEGIN(readability-inconsistent-declaration-parameter-name): the system has other names.
 extern "C" int posix_memalign(void** block, size_t alignment, size_t size) noexcept {
   if (!std::has_single_bit(alignment) || alignment % sizeof(void*) != 0) return EINVAL;
-  void* const memory = aligned_alloc(alignment, size);
+  void* const memory = memalign(alignment, size);
   if (memory == nullptr) return ENOMEM;
   if (moestro::ContextMemory* const its = moestro::ContextMemory::of_this_thread()) {
     its->Allocated({static_cast<std::byte*>(memory), size});

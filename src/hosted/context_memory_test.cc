@@ -20,6 +20,7 @@
 
 #include "base/bytes.h"
 #include "base/system_limits.h"
+#include "tests/support/sanitized_testing.h"
 
 namespace moestro {
 namespace {
@@ -72,6 +73,8 @@ TEST(ContextMemory, BlocksAreRefusedAsByTheLibrary) {
   void* block = &block;
   EXPECT_EQ(posix_memalign(&block, 24, 100), EINVAL);
   EXPECT_EQ(posix_memalign(&block, 4, 100), EINVAL);
+  EXPECT_EQ(block, &block);
+  if (kIsSanitized) return;  // its allocator ends the process on such sizes
   EXPECT_EQ(posix_memalign(&block, 64, SIZE_MAX / 2), ENOMEM);
   EXPECT_EQ(block, &block);
 }

@@ -8,7 +8,6 @@
 #include <span>
 
 #include "base/bytes.h"
-#include "base/system_limits.h"
 #include "core/extent.h"
 #include "core/ids.h"
 #include "device/backends.h"
