@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cctype>
 #include <optional>
+#include <set>
 #include <span>
 #include <string_view>
 
@@ -32,8 +33,9 @@ ChatInput WithAllowedAlone(const ChatInput& input) {
   ChatInput fewer;
   fewer.tool_use = input.tool_use;
   fewer.parallel_calls = input.parallel_calls;
+  const std::set<std::string_view> allowed(input.allowed_tools.begin(), input.allowed_tools.end());
   for (const Tool& tool : input.tools) {
-    if (std::ranges::contains(input.allowed_tools, tool.name)) fewer.tools.push_back(tool);
+    if (allowed.contains(tool.name)) fewer.tools.push_back(tool);
   }
   return fewer;
 }

@@ -228,6 +228,18 @@ inline std::vector<Example> XmlExamples() {
        "Write <function=look> to look. Yes."},
       {"a call of no tool", Parameters(), "<tool_call>\n<function=foo>\n</function>\n</tool_call>",
        "<tool_call>\n<function=foo>\n</function>\n</tool_call>"},
+      {"JSON that holds the mark of a value's end", Parameters(),
+       "<tool_call><function=add><parameter=a>[\"x</parameter>y\", 1]</parameter><parameter=b>\n"
+       "{\"</parameter>\": 1}\n</parameter></function></tool_call>",
+       "add[{\"a\": [\"x</parameter>y\", 1], \"b\": {\"</parameter>\": 1}}]"},
+      {"values that begin like JSON", Parameters(),
+       "<tool_call><function=add><parameter=a>{x</parameter><parameter=b>\"u\" v</parameter>"
+       "</function></tool_call>",
+       "add[{\"a\": \"{x\", \"b\": \"\\\"u\\\" v\"}]"},
+      {"JSON that holds an end, by keys", KeyValues(),
+       "<tool_call>add\n<arg_key>a</arg_key>\n<arg_value>[\"x</arg_value>y\"]</arg_value>\n"
+       "</tool_call>",
+       "add[{\"a\": [\"x</arg_value>y\"]}]"},
       {"keys and values", KeyValues(),
        "\n<tool_call>add\n<arg_key>a</arg_key>\n<arg_value>[1]</arg_value>\n<arg_key>note</"
        "arg_key>\n"
@@ -253,6 +265,11 @@ inline std::vector<Example> InvokeExamples() {
        "name=\"add\">\n</invoke>\n"
        "</minimax:tool_call>\n",
        "(Hm.)I look.look[{\"place\": \"\\n \\\"Rome\\\" <b>\", \"days\": [2, \"é\"]}]add[{}]"},
+      {"an invoke's JSON that holds an end", Invokes(),
+       "<minimax:tool_call>\n<invoke name=\"look\">\n"
+       "<parameter name=\"days\">[\"a</parameter>b\", 1]</parameter>\n</invoke>\n"
+       "</minimax:tool_call>\n",
+       "look[{\"days\": [\"a</parameter>b\", 1]}]"},
       {"an invoke that is cut off", Invokes(),
        "<minimax:tool_call>\n<invoke name=\"look\">\n<parameter name=\"place\">Ro",
        "<minimax:tool_call>\n<invoke name=\"look\">\n<parameter name=\"place\">Ro"},

@@ -41,6 +41,15 @@ class CallCursor {
     return -1;
   }
   bool Take(std::string_view text) { return TakeOne({text}) == 0; }
+  // More text has to come.
+  bool Wait() {
+    state_ = Scan::kOpen;
+    return false;
+  }
+  bool Skip(size_t bytes) {
+    at_ += bytes;
+    return true;
+  }
   bool TakeUntil(std::string_view mark, std::string_view& out) {
     const size_t found = rest().find(mark);
     if (found == std::string_view::npos) {
@@ -326,9 +335,7 @@ class CallScanner {
     std::string_view value;
     if (calls_.value_begin.empty()) {
       std::string key;
-      if (!TakeName(in_, calls_.key_end, key) || !in_.TakeUntil(calls_.value_end, value)) {
-        return false;
-      }
+      if (!TakeName(in_, calls_.key_end, key) || !TakeValue(key, value)) return false;
       // Blanks that are the style's, once.
       if (value.starts_with(calls_.behind_key)) value.remove_prefix(calls_.behind_key.size());
       if (value.ends_with(calls_.before_value_end)) {
@@ -340,9 +347,30 @@ class CallScanner {
     std::string_view key;
     if (!in_.TakeUntil(calls_.key_end, key)) return false;
     in_.SkipBlanks();
-    if (!in_.Take(calls_.value_begin) || !in_.TakeUntil(calls_.value_end, value)) return false;
+    if (!in_.Take(calls_.value_begin) || !TakeValue(Trim(key), value)) return false;
     AddArgument(Trim(key), value);
     return true;
+  }
+
+  // Strings within JSON may hold the mark that ends a value.
+  bool TakeValue(std::string_view key, std::string_view& value) {
+    const std::string_view rest = in_.rest();
+    const size_t blanks = CountBlanks(rest);
+    const bool may_be_json =
+        blanks < rest.size() && std::string_view("{[\"").contains(rest[blanks]);
+    if (!may_be_json || IsText(key)) return in_.TakeUntil(calls_.value_end, value);
+    const JsonScan json = ScanJson(rest);
+    if (json.state == Scan::kOpen) return in_.Wait();
+    const std::string_view behind = rest.substr(json.length);
+    const std::string_view end = behind.substr(CountBlanks(behind));
+    if (json.state == Scan::kWhole &&
+        calls_.value_end.starts_with(end.substr(0, calls_.value_end.size()))) {
+      if (end.size() < calls_.value_end.size()) return in_.Wait();
+      const size_t length = rest.size() - end.size();
+      value = rest.substr(0, length);
+      return in_.Skip(length + calls_.value_end.size());
+    }
+    return in_.TakeUntil(calls_.value_end, value);
   }
 
   void AddArgument(std::string_view key, std::string_view value) {
@@ -351,12 +379,15 @@ class CallScanner {
     arguments += Json(key).Dump() + ": " + ValueText(key, value);
   }
 
+  // Whether the call's parameter is declared to be text.
+  bool IsText(std::string_view key) const {
+    const auto tool = std::ranges::find(style_.tools, call_name(), &ToolShape::name);
+    return tool != style_.tools.end() && std::ranges::contains(tool->text_parameters, key);
+  }
+
   // As JSON: what is not declared to be text and reads as JSON is JSON.
   std::string ValueText(std::string_view key, std::string_view value) const {
-    const auto tool = std::ranges::find(style_.tools, call_name(), &ToolShape::name);
-    const bool is_text =
-        tool != style_.tools.end() && std::ranges::contains(tool->text_parameters, key);
-    if (is_text) return Json(value).Dump();
+    if (IsText(key)) return Json(value).Dump();
     const std::string_view trimmed = Trim(value);
     if (trimmed == "True") return "true";
     if (trimmed == "False") return "false";

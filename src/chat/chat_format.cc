@@ -3,6 +3,8 @@
 
 #include <algorithm>
 #include <optional>
+#include <set>
+#include <string_view>
 #include <utility>
 
 #include "base/format.h"
@@ -157,11 +159,11 @@ struct ChatFormat::Impl {
       if (!has_channels()) answer.calls = {};
       return answer;
     }
+    const std::set<std::string_view> allowed(input.allowed_tools.begin(),
+                                             input.allowed_tools.end());
     for (const Tool& tool : input.tools) {
-      TRY_STATUS(limit.Spend(tool.parameters.size()));
-      const bool may_be_called =
-          input.allowed_tools.empty() || std::ranges::contains(input.allowed_tools, tool.name);
-      if (!may_be_called) continue;
+      TRY_STATUS(limit.Spend(tool.name.size() + tool.parameters.size()));
+      if (!allowed.empty() && !allowed.contains(tool.name)) continue;
       answer.tools.push_back({.name = tool.name, .text_parameters = TextParameters(tool)});
     }
     return answer;

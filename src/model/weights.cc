@@ -21,6 +21,7 @@ class Reader {
       : file_(file), spec_(spec), family_(family) {}
 
   Status ReadModelRoles(ModelWeights& weights);
+  Status CheckRotatedAlike(const TensorInfo& factors) const;
   Status ReadLayerRoles(uint32_t layer, LayerWeights& weights);
   Status CheckAttentionForm(uint32_t layer, const LayerWeights& w) const;
   Status ReadExperts(uint32_t layer, const std::optional<FitHeader>& fit, LayerExperts& experts);
@@ -76,9 +77,24 @@ Status Reader::ReadModelRoles(ModelWeights& weights) {
     auto found = ReadRole(role, presence, std::nullopt);
     if (found) tensor = *found;
     if (!found) status = std::unexpected(std::move(found).error());
+    if (found && *found && role.ne0 == Dim::kHalfRotary) status = CheckRotatedAlike(**found);
   };
   ForEachModelRole(read, family_.model_tensors, weights);
   return status;
+}
+
+// The factors are those of all layers: one for each pair of dimensions that a head rotates.
+Status Reader::CheckRotatedAlike(const TensorInfo& factors) const {
+  for (uint32_t l = 0; l < spec_.n_layer(); ++l) {
+    const AttentionSpec* const attention = spec_.layers[l].attention();
+    if (attention == nullptr || !attention->rope) continue;
+    if (attention->rope->n_dims / 2 == static_cast<uint64_t>(factors.ne[0])) continue;
+    return Fail(Errc::kInvalidFile,
+                "{}: tensor '{}' has {} factors for all layers, but layer {} rotates {} dimensions",
+                file_.paths()[factors.extent.file], factors.name, factors.ne[0], l,
+                attention->rope->n_dims);
+  }
+  return {};
 }
 
 Status Reader::ReadLayerRoles(uint32_t layer, LayerWeights& weights) {

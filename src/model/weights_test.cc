@@ -197,6 +197,17 @@ TEST_F(WeightsTest, AcceptsFusedAttention) {
   ExpectError(builder, Errc::kInvalidFile, "biases of attention in layer 0");
 }
 
+// Layers may have heads of different widths; the factors of a rotation are those of one width.
+TEST_F(WeightsTest, RefusesFactorsThatFitSomeLayersAlone) {
+  GgufBuilder builder = SmallMoe("llama");
+  builder.SetInts("llama.attention.head_count", {4, 2})
+      .SetInts("llama.attention.head_count_kv", {2, 1})
+      .Tensor("rope_freqs.weight", GGML_TYPE_F32, {4});
+  ExpectError(builder, Errc::kInvalidFile, "rope_freqs.weight");
+  builder.RemoveTensor("rope_freqs.weight");
+  EXPECT_TRUE(Open(builder));
+}
+
 TEST_F(WeightsTest, TiesTheOutputToTheEmbedding) {
   const auto opened = Open(SmallMoe("olmoe").RemoveTensor("output.weight"));
   ASSERT_TRUE(opened) << opened.error().message;

@@ -134,7 +134,7 @@ Status DensePart::Load(ReadQueue& queue, Team& team, const Progress& report, Kno
       weights_, queue, team, [&](uint64_t done, uint64_t total) { report("loading", done, total); },
       is_wanted ? &sum : nullptr));
   if (is_wanted) known.dense_sum = sum.load();
-  TRY_STATUS(CheckRouterBiases());
+  TRY_STATUS(CheckSilentValues());
   if (opened_.plan.look_ahead == 0) return {};
   std::vector<const ggml_tensor*> routers;
   for (const LayerTensors& layer : tensors_.layers) {
@@ -143,17 +143,22 @@ Status DensePart::Load(ReadQueue& queue, Team& team, const Progress& report, Kno
   return look_ahead_routers_.Fill(routers);
 }
 
-// Biases that no graph adds, so that no result of a graph tells of a NaN in them. It would choose
-// experts without a word.
-Status DensePart::CheckRouterBiases() const {
+// Values of which no result of a graph tells: a NaN in a router's bias would choose experts without
+// a word, and one in a score of attention would take its position out of the softmax.
+Status DensePart::CheckSilentValues() const {
   const ModelWeights& weights = opened_.model.weights;
   for (size_t l = 0; l < tensors_.layers.size(); ++l) {
     const LayerTensors& layer = tensors_.layers[l];
-    for (const auto& [loaded, info] : {std::pair{layer.router_b, weights.layers[l].router_b},
-                                       {layer.selection_b, weights.layers[l].selection_b}}) {
+    const LayerWeights& infos = weights.layers[l];
+    for (const auto& [loaded, info] : {std::pair{layer.router_b, infos.router_b},
+                                       {layer.selection_b, infos.selection_b},
+                                       {layer.attn_sinks, infos.attn_sinks},
+                                       {layer.attn_q_b, infos.attn_q_b},
+                                       {layer.attn_k_b, infos.attn_k_b},
+                                       {layer.attn_qkv_b, infos.attn_qkv_b}}) {
       if (loaded == nullptr) continue;
-      const std::span values(static_cast<const float*>(loaded->data),
-                             static_cast<size_t>(ggml_nelements(loaded)));
+      std::vector<float> values(static_cast<size_t>(ggml_nelements(loaded)));
+      TRY_STATUS(CopyFrom(loaded, 0, std::as_writable_bytes(std::span(values))));
       if (std::ranges::none_of(values, [](float value) { return std::isnan(value); })) continue;
       return Fail(Errc::kInvalidFile, "{}: tensor '{}' holds NaN; the file is damaged",
                   opened_.model.gguf.paths()[info->extent.file], info->name);

@@ -70,7 +70,7 @@ class DensePart {
   void LetGo();
   StepLimits limits() const;
   uint64_t BytesOn(const ComputeDevice& there) const;
-  Status CheckRouterBiases() const;
+  Status CheckSilentValues() const;
   Status CheckRoom(const UsedDevice& first) const;
   Status Try(const ComputeDevice& there) const;
   Status TryAttention(const ComputeDevice& there, const AttentionSpec& attention) const;

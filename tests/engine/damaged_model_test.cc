@@ -70,6 +70,8 @@ TEST_F(DamagedModel, NanIsAnErrorThatNamesTheLayer) {
   for (const auto& [tensor, where] : std::vector<Case>{
            {"token_embd.weight", "the embedding"},
            {"blk.0.attn_v.weight", "layer 0 "},
+           {"blk.1.attn_q.weight", "layer 1 "},
+           {"blk.1.attn_k.weight", "layer 1 "},
            {"blk.2.attn_norm.weight", "layer 2 "},
            {"blk.2.ffn_gate_inp.weight", "layer 2 "},
            {"blk.1.ffn_down_exps.weight", "layer 1's experts"},
@@ -88,10 +90,14 @@ TEST_F(DamagedModel, NanOfALayerWithoutExpertsIsNamed) {
   ExpectsNamed(path, "layer 0 ");
 }
 
-// No graph adds these: a NaN would choose experts without a word.
-TEST_F(DamagedModel, NanOfARoutersBiasIsFoundWhenItIsLoaded) {
-  for (const auto& [arch, tensor] :
-       {std::pair{"gpt-oss", "blk.2.ffn_gate_inp.bias"}, {"dots1", "blk.2.exp_probs_b.bias"}}) {
+// No result of a graph tells of these: a NaN would choose experts, or leave out attention, without
+// a word.
+TEST_F(DamagedModel, NanOfWhatNoResultTellsIsFoundWhenItIsLoaded) {
+  for (const auto& [arch, tensor] : {std::pair{"gpt-oss", "blk.2.ffn_gate_inp.bias"},
+                                     {"gpt-oss", "blk.2.attn_sinks.weight"},
+                                     {"gpt-oss", "blk.2.attn_q.bias"},
+                                     {"qwen2moe", "blk.1.attn_k.bias"},
+                                     {"dots1", "blk.2.exp_probs_b.bias"}}) {
     const std::string path = Write(arch);
     FillWithNan(path, tensor);
     const auto engine = OneSequence::Open(path, Options());

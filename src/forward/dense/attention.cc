@@ -273,7 +273,10 @@ void TiledAttention::End(const Tile& tile, uint32_t kv_head, float* out, const S
       const float* weights = s.weights + query * kWeightLanes;
       const float weight = std::accumulate(weights, weights + kWeightLanes, 0.0F);
       const float* sums = s.sums + query * sums_width_;
-      const float share = weight == 0.0F ? 0.0F : 1.0F / weight;
+      // A row sees itself at least, so that no or endless weight comes from damaged scores. The
+      // layer's result is NaN then, which ends the step.
+      const bool is_sound = weight > 0.0F && weight <= std::numeric_limits<float>::max();
+      const float share = is_sound ? 1.0F / weight : std::numeric_limits<float>::quiet_NaN();
       for (uint32_t d = 0; d < shape_.dim_v; ++d) to[d] = sums[d] * share;
     }
   }
