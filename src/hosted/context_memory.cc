@@ -48,6 +48,7 @@ ContextMemory* ContextMemory::of_this_thread() { return this_threads; }
 
 // The C library may hand out memory that was in use before.
 void ContextMemory::Allocated(std::span<std::byte> block) {
+  ForgetWithin(block);  // of a block that was freed
   if (block.size() < kLarge || fresh_.size() == kMostBlocks) return;
   const std::span<std::byte> pages = WholePages(block);
   if (madvise(pages.data(), pages.size(), MADV_DONTNEED) != 0) return;
@@ -66,8 +67,14 @@ bool ContextMemory::Clear(std::span<std::byte> buffer) {
   const auto before = static_cast<size_t>(pages->data() - buffer.data());
   std::memset(buffer.data(), 0, before);
   std::memset(pages->data() + pages->size(), 0, buffer.size() - before - pages->size());
-  fresh_.erase(pages);  // the next time it has been in use
+  ForgetWithin(buffer);  // the next time it has been in use
   return true;
+}
+
+void ContextMemory::ForgetWithin(std::span<std::byte> bytes) {
+  std::erase_if(fresh_, [&](std::span<std::byte> pages) {
+    return pages.data() < bytes.data() + bytes.size() && bytes.data() < pages.data() + pages.size();
+  });
 }
 
 }  // namespace moestro

@@ -39,6 +39,8 @@ class ContextMemory {
   bool Clear(std::span<std::byte> buffer);
 
  private:
+  void ForgetWithin(std::span<std::byte> bytes);
+
   std::vector<std::span<std::byte>> fresh_;  // whole pages with zeros that nothing has touched
   uint64_t cleared_bytes_ = 0;
 };

@@ -127,6 +127,19 @@ TEST(ContextMemory, ClearedBuffersHoldZeros) {
   }
 }
 
+// A block that was freed may lie within a later one.
+TEST(ContextMemory, ABlockInThePlaceOfAFreedOneIsClearedAgain) {
+  ContextMemory memory;
+  std::free(Block(64 * kMiB));
+  std::free(Block(72 * kMiB));
+  const Buffer buffer = CpuBuffer(96 * kMiB);
+  for (int i = 0; i < 3; ++i) {
+    ggml_backend_buffer_clear(buffer.get(), 0);
+    ASSERT_TRUE(AreAll(BytesOf(buffer), 0)) << i;
+    std::ranges::fill(BytesOf(buffer), std::byte{9});
+  }
+}
+
 TEST(ContextMemory, WithoutOneTheLibraryClears) {
   Buffer buffer;
   {

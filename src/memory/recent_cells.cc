@@ -61,14 +61,22 @@ Status RecentCells::Extend(RecentTimeline& timeline, uint32_t n,
   }
 }
 
-Status RecentCells::Advance(RecentTimeline& timeline, uint32_t n,
+Status RecentCells::Advance(RecentTimeline& timeline, uint32_t length,
                             const std::vector<RecentTimeline*>& all) {
+  if (length <= timeline.now.length()) return {};  // rows that are computed again
   if (timeline.now.length() == timeline.done) {
     if (timeline.before) Release(*timeline.before);
     timeline.before = blocks_.Fork(timeline.now);
   }
-  blocks_.DropBefore(timeline.now, room_.FirstOf(timeline.now.length()));
-  return Extend(timeline, n, all);
+  Trim(timeline);
+  return Extend(timeline, length - timeline.now.length(), all);
+}
+
+// What the step has added may be cut back a little, once it has ended.
+void RecentCells::Trim(RecentTimeline& timeline) {
+  const uint32_t length = timeline.now.length();
+  const uint32_t added = length - timeline.done;
+  blocks_.DropBefore(timeline.now, room_.FirstOf(length - std::min(added, kSlack)));
 }
 
 Status RecentCells::Fill(RecentTimeline& timeline, uint32_t length,
@@ -84,10 +92,9 @@ Status RecentCells::Fill(RecentTimeline& timeline, uint32_t length,
 
 void RecentCells::Commit(RecentTimeline& timeline, uint32_t length) {
   CHECK(timeline.now.length() == length);
-  const uint32_t added = length - timeline.done;
+  if (length == timeline.done) return;  // another row of the step has said so
+  Trim(timeline);  // a prompt's last rows would hold a chunk more until the next step
   timeline.done = length;
-  // A prompt's last rows would hold a chunk more until the next step.
-  blocks_.DropBefore(timeline.now, room_.FirstOf(length - std::min(added, kSlack)));
 }
 
 uint32_t RecentCells::Reach(const RecentTimeline& timeline, uint32_t position) const {
@@ -147,6 +154,7 @@ void RecentCells::Keep(RecentTimeline& timeline) {
 RecentTimeline RecentCells::Fork(const RecentTimeline& timeline) {
   CHECK(timeline.now.length() == timeline.done);
   RecentTimeline copy{.now = blocks_.Fork(timeline.now), .done = timeline.done};
+  if (timeline.before) copy.before = blocks_.Fork(*timeline.before);
   for (const KvTimeline& kept : timeline.kept) copy.kept.push_back(blocks_.Fork(kept));
   return copy;
 }

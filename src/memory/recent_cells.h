@@ -49,9 +49,14 @@ class RecentCells {
   bool is_used() const { return room_.window > 0; }
   const RecentRoom& room() const { return room_; }
 
-  // Gives the next n positions cells; the first call after a Commit() begins a step. Others give
-  // kept positions up for it if they must, first those of `all` that come first. kInvalidRequest.
-  Status Advance(RecentTimeline& timeline, uint32_t n, const std::vector<RecentTimeline*>& all);
+  // Gives positions up to `length` cells, as far as they have none; the first call after a Commit()
+  // that gives some begins a step. Others give kept positions up for it if they must, first those
+  // of `all` that come first. kInvalidRequest.
+  Status Advance(RecentTimeline& timeline, uint32_t length,
+                 const std::vector<RecentTimeline*>& all);
+  // Within a step: all positions that have cells are computed, and those that no later position
+  // sees are given back.
+  void Trim(RecentTimeline& timeline);
   // Gives the last of `length` positions cells, of which nothing is computed. REQUIRES: the
   // timeline is new. kInvalidRequest.
   Status Fill(RecentTimeline& timeline, uint32_t length, const std::vector<RecentTimeline*>& all);
@@ -63,7 +68,7 @@ class RecentCells {
   // Reach(timeline, position) == position.
   void CutBack(RecentTimeline& timeline, uint32_t position);
   void Keep(RecentTimeline& timeline);
-  // REQUIRES: no step of the timeline is under way.
+  // The fork reaches the same positions. REQUIRES: no step of the timeline is under way.
   RecentTimeline Fork(const RecentTimeline& timeline);
   void Drop(RecentTimeline& timeline);
 

@@ -21,8 +21,10 @@ SequenceId SequenceTable::Fork(SequenceId id) {
                 .recent = recent_.Fork(from.recent),
                 .tokens = from.tokens,
                 .state = from.state,
+                .last_step = from.last_step,
                 .checkpoints = from.checkpoints};
   if (copy.state) states_.Share(copy.state->state);
+  if (copy.last_step) states_.Share(copy.last_step->state);
   for (const Checkpoint& checkpoint : copy.checkpoints) states_.Share(checkpoint.state);
   const SequenceId fork = New();
   timelines_.at(fork) = std::move(copy);
@@ -120,9 +122,13 @@ Status SequenceTable::Append(SequenceId id, std::span<const Token> tokens) {
   return {};
 }
 
-Status SequenceTable::Advance(SequenceId id, uint32_t n) {
+Status SequenceTable::Advance(SequenceId id, uint32_t length) {
   if (!recent_.is_used()) return {};
-  return recent_.Advance(timelines_.at(id).recent, n, Recents());
+  return recent_.Advance(timelines_.at(id).recent, length, Recents());
+}
+
+void SequenceTable::TrimWindow(SequenceId id) {
+  if (recent_.is_used()) recent_.Trim(timelines_.at(id).recent);
 }
 
 Status SequenceTable::FillWindow(SequenceId id) {

@@ -76,10 +76,12 @@ class SequenceTable final : public SequenceOwner {
   // step leaves; other sequences' checkpoints go for that if they must. kInvalidRequest when blocks
   // or places run out; nothing has changed then. REQUIRES: id exists.
   Status Append(SequenceId id, std::span<const Token> tokens);
-  // Gives the next n of the tokens cells in layers with a window. Positions that no window has
-  // any more are given back. kInvalidRequest when blocks run out. REQUIRES: id exists, and its
-  // earlier tokens are computed.
-  Status Advance(SequenceId id, uint32_t n);
+  // Gives the first `length` tokens cells in layers with a window, as far as they have none.
+  // Positions that no window has any more are given back. kInvalidRequest when blocks run out.
+  // REQUIRES: id exists, and its tokens that have cells are computed, or none are added.
+  Status Advance(SequenceId id, uint32_t length);
+  // Positions that no later token sees are given back. REQUIRES: the same.
+  void TrimWindow(SequenceId id);
   // The same for the last window of the tokens, of which none is computed. REQUIRES: id exists.
   Status FillWindow(SequenceId id);
   // The tokens have been computed: the new state is the sequence's. REQUIRES: id exists.

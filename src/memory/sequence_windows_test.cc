@@ -30,8 +30,9 @@ class RecentCellsTest : public testing::Test {
   }
   void AdvanceBy(SequenceId id, uint32_t n) {
     for (uint32_t done = 0; done < n; done += chunk_) {
-      const Status advanced = table_.Advance(id, std::min(chunk_, n - done));
+      const Status advanced = table_.Advance(id, held(id).length() + std::min(chunk_, n - done));
       ASSERT_TRUE(advanced) << advanced.error().message;
+      table_.TrimWindow(id);
     }
   }
   const KvTimeline& held(SequenceId id) const { return table_.Find(id)->recent.now; }
@@ -54,6 +55,60 @@ TEST_F(RecentCellsTest, HoldsAWindowHoweverLongTheText) {
     ASSERT_LE(held(id).begin(), length + 1 - kWindow);
     ASSERT_GE(held(id).begin() + kWindow + 2 * RecentRoom::kAlignment, length);
   }
+}
+
+// The engine says so for each row.
+TEST_F(RecentCellsTest, APromptCanBeCutBackALittleHoweverOftenItsStepEnds) {
+  for (uint32_t length = 1000; length < 1130; ++length) {
+    const SequenceId id = table_.New();
+    ASSERT_NO_FATAL_FAILURE(Go(id, length));
+    table_.Commit(id);
+    for (const uint32_t back : {1U, 32U, 64U}) {
+      EXPECT_EQ(table_.Reach(id, length - back), length - back) << length;
+    }
+    table_.Drop(id);
+  }
+}
+
+TEST_F(RecentCellsTest, RowsThatAreComputedAgainKeepTheirCells) {
+  const SequenceId id = table_.New();
+  Go(id, 500);
+  ASSERT_TRUE(table_.Append(id, Tokens(1)));
+  ASSERT_TRUE(table_.Advance(id, 501));
+  const uint32_t begin = held(id).begin();
+  const uint32_t cell = held(id).cell(500);
+  ASSERT_TRUE(table_.Advance(id, 501));
+  EXPECT_EQ(held(id).length(), 501U);
+  EXPECT_EQ(held(id).begin(), begin);
+  EXPECT_EQ(held(id).cell(500), cell);
+  table_.Commit(id);
+}
+
+TEST_F(RecentCellsTest, AForkReachesWhatItsOriginDoes) {
+  const SequenceId id = table_.New();
+  Go(id, 900);
+  table_.Keep(id);
+  Go(id, 700);
+  Go(id, 800);
+  const SequenceId fork = table_.Fork(id);
+  for (uint32_t p = 0; p <= 2400; p += 10)
+    EXPECT_EQ(table_.Reach(fork, p), table_.Reach(id, p)) << p;
+}
+
+class RecentCellsOfTwo : public RecentCellsTest {
+ protected:
+  RecentCellsOfTwo() : RecentCellsTest(2) {}
+};
+
+TEST_F(RecentCellsOfTwo, LongPromptsOfOneStepHaveRoom) {
+  const SequenceId first = table_.New();
+  const SequenceId second = table_.New();
+  ASSERT_TRUE(table_.Append(first, Tokens(9000)));
+  ASSERT_TRUE(table_.Append(second, Tokens(9000)));
+  ASSERT_NO_FATAL_FAILURE(AdvanceBy(first, 9000));
+  ASSERT_NO_FATAL_FAILURE(AdvanceBy(second, 9000));
+  table_.Commit(first);
+  table_.Commit(second);
 }
 
 TEST_F(RecentCellsTest, ShortTextsAreReachedEverywhere) {
@@ -173,7 +228,7 @@ TEST_F(RecentCellsTest, RandomCallsKeepCellsApart) {
     ASSERT_TRUE(table_.Append(ids[i], Tokens(n)));
     for (uint32_t done = 0; done < n;) {
       const uint32_t rows = std::min(chunk_, n - done);
-      ASSERT_TRUE(table_.Advance(ids[i], rows));
+      ASSERT_TRUE(table_.Advance(ids[i], held(ids[i]).length() + rows));
       const KvTimeline& now = held(ids[i]);
       for (uint32_t r = 0; r < rows; ++r, ++done) {
         const uint32_t position = static_cast<uint32_t>(written[i].size());

@@ -75,9 +75,12 @@ Status Reader::ReadModelRoles(ModelWeights& weights) {
   const auto read = [&](const TensorRole& role, Presence presence, const TensorInfo*& tensor) {
     if (!status) return;
     auto found = ReadRole(role, presence, std::nullopt);
-    if (found) tensor = *found;
-    if (!found) status = std::unexpected(std::move(found).error());
-    if (found && *found && role.ne0 == Dim::kHalfRotary) status = CheckRotatedAlike(**found);
+    if (!found) {
+      status = std::unexpected(std::move(found).error());
+      return;
+    }
+    tensor = *found;
+    if (tensor != nullptr && role.ne0 == Dim::kHalfRotary) status = CheckRotatedAlike(*tensor);
   };
   ForEachModelRole(read, family_.model_tensors, weights);
   return status;

@@ -321,10 +321,18 @@ Status NativeEngine::LeaveDevices(const Error& why) {
     running_->slots->residency().SetObserver(lasting_->request_observer);
   }
   running_->BeginSequence();
-  TRY(const size_t tokens, running_->runner->ComputeAllAgain());
+  const Result<size_t> tokens = running_->runner->ComputeAllAgain();
+  if (!tokens) {  // some sequences have tokens without keys and values now
+    lasting_->closed = Error{.code = Errc::kDevice,
+                             .message =
+                                 "the device is lost, and the CPU cannot compute the texts "
+                                 "again: " +
+                                 tokens.error().message};
+    return std::unexpected(*lasting_->closed);
+  }
   const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
   LogWarning("the CPU goes on; {} tokens of {} sequences were computed again, in {:.1f} s in all",
-             tokens, lasting_->sequences->ids().size(), took.count());
+             *tokens, lasting_->sequences->ids().size(), took.count());
   return {};
 }
 
@@ -425,6 +433,7 @@ Result<std::span<const float>> NativeEngine::CheckExactly(const Batch& batch) {
     r.slots->residency().Drain();
     return Status();
   }));
+  TRY_STATUS(r.runner->Advance(batch.rows));
   const StepRunner::Runs runs = r.runner->RunsOf(row.sequence);
   auto exact = r.exact_check->Evaluate(r.runner->RowOf(row, runs));
   if (!exact && exact.error().code == Errc::kInterrupted) lasting_->stop.Take();

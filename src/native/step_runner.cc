@@ -103,6 +103,11 @@ Status StepRunner::Compute(const Batch& batch, const LogitsSink& sink, const Int
     const size_t n = std::min<size_t>(plan_.chunk, batch.size() - first);
     TRY_STATUS(ComputeChunk(batch, first, n, interlude));
     TRY_STATUS(Heads(batch, first, n, sink));
+    // A sequence without rows in the next chunk would hold all of this chunk's until the step ends.
+    for (const BatchRow& row :
+         std::span(batch.rows).subspan(first, first + n < batch.size() ? n : 0)) {
+      parts_.sequences.TrimWindow(row.sequence);
+    }
   }
   if (!batch.has_decode_rows()) return {};
   const ExpertCounts did = parts_.residency.stats() - before;
@@ -133,12 +138,11 @@ StepRow StepRunner::RowOf(const BatchRow& row, const Runs& runs) const {
   return step;
 }
 
-// Gives the rows their cells in layers with a window. Rows of a sequence are in order of position.
 Status StepRunner::Advance(std::span<const BatchRow> rows) {
   if (plan_.recent.window == 0) return {};
-  std::map<SequenceId, uint32_t> added;
-  for (const BatchRow& row : rows) ++added[row.sequence];
-  for (const auto& [sequence, n] : added) TRY_STATUS(parts_.sequences.Advance(sequence, n));
+  std::map<SequenceId, uint32_t> lengths;
+  for (const BatchRow& row : rows) lengths[row.sequence] = row.position + 1;
+  for (const auto& [sequence, n] : lengths) TRY_STATUS(parts_.sequences.Advance(sequence, n));
   return {};
 }
 

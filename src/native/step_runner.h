@@ -96,9 +96,11 @@ class StepRunner {
   Runs RunsOf(SequenceId sequence) const;
   // The StepRow of a row that has its cells; it borrows the runs of its sequence.
   StepRow RowOf(const BatchRow& row, const Runs& runs) const;
+  // Gives the rows their cells in layers with a window, unless they have them. Rows of a sequence
+  // are in order of position. kInvalidRequest when cells run out.
+  Status Advance(std::span<const BatchRow> rows);
 
  private:
-  Status Advance(std::span<const BatchRow> rows);
   Status ComputeChunk(const Batch& batch, size_t first, size_t n, const Interlude& interlude);
   Status Heads(const Batch& batch, size_t first, size_t n, const LogitsSink& sink);
   Interlude Between(const Interlude& wanted, const LittleStep& rest);

@@ -162,15 +162,48 @@ TEST_P(WindowTest, ASequenceIsCutBackToWhereAWindowIsHeld) {
   Logits(*engine, sequence, std::span(text_).subspan(300, 200));
   Logits(*engine, sequence, std::span(text_).subspan(500, 5));
   EXPECT_EQ(sequence.Reach(503), 503U);  // within the last step
-  EXPECT_EQ(sequence.Reach(420), 300U);  // kept
+  EXPECT_EQ(sequence.Reach(420), 420U);  // a little before the step
+  EXPECT_EQ(sequence.Reach(400), 300U);  // kept
   EXPECT_EQ(sequence.Reach(200), 0U);
   EXPECT_EQ(sequence.GoBack(503), 503U);
   ExpectGoesOn(*engine, sequence);
-  EXPECT_EQ(sequence.GoBack(420), 300U);
+  EXPECT_EQ(sequence.GoBack(400), 300U);
   ExpectGoesOn(*engine, sequence);
   ASSERT_TRUE(CutBackTo(*engine, sequence, 150));  // evaluated again
   EXPECT_EQ(sequence.position(), 150U);
   ExpectGoesOn(*engine, sequence);
+}
+
+// Rows that are computed twice have their cells the second time.
+TEST_P(WindowTest, APassThatIsNeverSureIsTheModelItself) {
+  EngineOptions options;
+  options.little = {.n_used = 1, .gamma = 0.999999};
+  const auto engine = Open(options);
+  Sequence sequence = engine->NewSequence();
+  Logits(*engine, sequence, std::span(text_).first(300));
+  std::vector<float> last;
+  for (const Token token : std::span(text_).subspan(300, 100)) {
+    last = Logits(*engine, sequence, {&token, 1});
+  }
+  EXPECT_EQ(last, Fresh(std::span(text_).first(400)));
+}
+
+TEST_P(WindowTest, AnExactCheckChangesNothing) {
+  EngineOptions lossy;
+  lossy.lossy.drop_below = 0.2;
+  const auto plain = Open(lossy);
+  lossy.check_every = 1;
+  const auto checked = Open(lossy);
+  size_t checks = 0;
+  checked->SetCheckObserver([&](std::span<const float>, std::span<const float>) { ++checks; });
+  Sequence one = plain->NewSequence();
+  Sequence other = checked->NewSequence();
+  Logits(*plain, one, std::span(text_).first(300));
+  Logits(*checked, other, std::span(text_).first(300));
+  for (const Token token : std::span(text_).subspan(300, 100)) {
+    ASSERT_EQ(Logits(*checked, other, {&token, 1}), Logits(*plain, one, {&token, 1}));
+  }
+  EXPECT_EQ(checks, 100U);
 }
 
 TEST_P(WindowTest, AFailedReadLeavesTheWindowAsItWas) {
