@@ -2,7 +2,6 @@
 // The composition root: puts the parts together, and asks them.
 #include "native/native_engine.h"
 
-#include <chrono>
 #include <cstddef>
 #include <utility>
 
@@ -301,38 +300,30 @@ Result<MemoryPlan> NativeEngine::Plan(const std::string& model_path, const Engin
 // The first device is lost in the middle of a run, and with it keys and values: the engine is put
 // together again for the CPU alone, and the sequences' tokens are computed again.
 Status NativeEngine::LeaveDevices(const Error& why) {
-  const auto start = std::chrono::steady_clock::now();
   LogWarning("{} is lost ({}); starting again on the CPU",
              running_->devices->first()->device.info().name, why.message);
   EngineOptions again = running_->opened->options;
+  const double start = again.clock();
   again.io_depth = running_->slots->io_depth();
   again.device = {.name = "cpu"};
   lasting_->sequences->LoseStates();
   running_.reset();  // before its successor takes as much
   running_ = std::make_unique<Running>();
-  const Status started = running_->Start(again, *lasting_);
-  if (!started) {
-    lasting_->closed = Error{
+  const auto end = [this](const char* cannot, const Error& failed) {
+    return std::unexpected(lasting_->closed.emplace(Error{
         .code = Errc::kDevice,
-        .message = "the device is lost, and the CPU cannot go on: " + started.error().message};
-    return std::unexpected(*lasting_->closed);
-  }
-  if (lasting_->request_observer) {
-    running_->slots->residency().SetObserver(lasting_->request_observer);
-  }
+        .message =
+            Format("the device is lost, and the CPU cannot {}: {}", cannot, failed.message)}));
+  };
+  const Status started = running_->Start(again, *lasting_);
+  if (!started) return end("go on", started.error());
+  running_->slots->residency().SetObserver(lasting_->request_observer);
   running_->BeginSequence();
   const Result<size_t> tokens = running_->runner->ComputeAllAgain();
-  if (!tokens) {  // some sequences have tokens without keys and values now
-    lasting_->closed = Error{.code = Errc::kDevice,
-                             .message =
-                                 "the device is lost, and the CPU cannot compute the texts "
-                                 "again: " +
-                                 tokens.error().message};
-    return std::unexpected(*lasting_->closed);
-  }
-  const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
+  // Some sequences would have tokens without keys and values.
+  if (!tokens) return end("compute the texts again", tokens.error());
   LogWarning("the CPU goes on; {} tokens of {} sequences were computed again, in {:.1f} s in all",
-             *tokens, lasting_->sequences->ids().size(), took.count());
+             *tokens, lasting_->sequences->ids().size(), again.clock() - start);
   return {};
 }
 
