@@ -25,7 +25,7 @@ constexpr uint64_t kLarge = 8 * kMiB;
 // A context has a few buffers. Within posix_memalign() nothing may throw, so there is room before.
 constexpr size_t kMostBlocks = 256;
 
-thread_local ContextMemory* this_threads = nullptr;
+thread_local ContextMemory* living = nullptr;
 
 std::span<std::byte> WholePages(std::span<std::byte> block) {
   const auto begin = reinterpret_cast<uintptr_t>(block.data());
@@ -37,14 +37,14 @@ std::span<std::byte> WholePages(std::span<std::byte> block) {
 }  // namespace
 
 ContextMemory::ContextMemory() {
-  CHECK(this_threads == nullptr);
+  CHECK(living == nullptr);
   fresh_.reserve(kMostBlocks);
-  this_threads = this;
+  living = this;
 }
 
-ContextMemory::~ContextMemory() { this_threads = nullptr; }
+ContextMemory::~ContextMemory() { living = nullptr; }
 
-ContextMemory* ContextMemory::of_this_thread() { return this_threads; }
+ContextMemory* ContextMemory::of_this_thread() { return living; }
 
 // The C library may hand out memory that was in use before.
 void ContextMemory::Allocated(std::span<std::byte> block) {

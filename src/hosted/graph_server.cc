@@ -113,6 +113,7 @@ void GraphServer::EndGroups() {
 }
 
 void GraphServer::EndLeases(uint32_t group) {
+  if (groups_[group].leases.size() == 0) return;
   groups_[group].leases = {};
   if (is_ours(group)) parts_.kernels->Forget(group);
 }

@@ -320,7 +320,6 @@ Status NativeEngine::LeaveDevices(const Error& why) {
   running_->slots->residency().SetObserver(lasting_->request_observer);
   running_->BeginSequence();
   const Result<size_t> tokens = running_->runner->ComputeAllAgain();
-  // Some sequences would have tokens without keys and values.
   if (!tokens) return end("compute the texts again", tokens.error());
   LogWarning("the CPU goes on; {} tokens of {} sequences were computed again, in {:.1f} s in all",
              *tokens, lasting_->sequences->ids().size(), again.clock() - start);

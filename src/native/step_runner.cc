@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <map>
 #include <ranges>
+#include <set>
 #include <utility>
 
 #include "forward/dense/made_up_cells.h"
@@ -103,11 +104,9 @@ Status StepRunner::Compute(const Batch& batch, const LogitsSink& sink, const Int
     const size_t n = std::min<size_t>(plan_.chunk, batch.size() - first);
     TRY_STATUS(ComputeChunk(batch, first, n, interlude));
     TRY_STATUS(Heads(batch, first, n, sink));
-    // A sequence without rows in the next chunk would hold all of this chunk's until the step ends.
-    for (const BatchRow& row :
-         std::span(batch.rows).subspan(first, first + n < batch.size() ? n : 0)) {
-      parts_.sequences.TrimWindow(row.sequence);
-    }
+    // The last rows may be computed once more, by all experts.
+    const bool is_last = first + n == batch.size();
+    if (!is_last) TrimWindows(std::span(batch.rows).subspan(first, n));
   }
   if (!batch.has_decode_rows()) return {};
   const ExpertCounts did = parts_.residency.stats() - before;
@@ -144,6 +143,15 @@ Status StepRunner::Advance(std::span<const BatchRow> rows) {
   for (const BatchRow& row : rows) lengths[row.sequence] = row.position + 1;
   for (const auto& [sequence, n] : lengths) TRY_STATUS(parts_.sequences.Advance(sequence, n));
   return {};
+}
+
+// A sequence without rows in the next chunk would hold all of these until the step ends.
+void StepRunner::TrimWindows(std::span<const BatchRow> rows) {
+  if (plan_.recent.window == 0) return;
+  std::set<SequenceId> trimmed;
+  for (const BatchRow& row : rows) {
+    if (trimmed.insert(row.sequence).second) parts_.sequences.TrimWindow(row.sequence);
+  }
 }
 
 // Rows [first, first + n) through all layers.
@@ -263,7 +271,11 @@ Result<size_t> StepRunner::ComputeAllAgain() {
     if (batch.rows.empty()) continue;
     TRY_STATUS(sequences.Append(id, {}));  // a place for its state
     PhaseStats not_counted;
-    TRY_STATUS(Counted(not_counted, [&] { return Compute(batch, {}); }));
+    const Status computed = Counted(not_counted, [&] { return Compute(batch, {}); });
+    if (!computed) {
+      sequences.LoseStates();  // the half of a prompt, too
+      return std::unexpected(computed.error());
+    }
     sequences.Commit(id);
   }
   return tokens;

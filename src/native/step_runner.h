@@ -81,7 +81,7 @@ class StepRunner {
   Status Repeat(const Batch& last, PhaseStats& phase);
   // Computes all tokens of every sequence again after their keys, values and states are lost, and
   // returns the number of tokens. A stop request waits for the next step, which needs all of these
-  // tokens.
+  // tokens. After an error no sequence can go on from any position.
   Result<size_t> ComputeAllAgain();
 
   // Gives an empty sequence these tokens with keys and values that are made up from the seed, and
@@ -101,6 +101,7 @@ class StepRunner {
   Status Advance(std::span<const BatchRow> rows);
 
  private:
+  void TrimWindows(std::span<const BatchRow> rows);
   Status ComputeChunk(const Batch& batch, size_t first, size_t n, const Interlude& interlude);
   Status Heads(const Batch& batch, size_t first, size_t n, const LogitsSink& sink);
   Interlude Between(const Interlude& wanted, const LittleStep& rest);

@@ -4,15 +4,22 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstdint>
 #include <cstdlib>
+#include <memory>
 #include <numeric>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/bytes.h"
+#include "engine/append.h"
+#include "native/native_engine.h"
 #include "tests/device/device_testing.h"
+#include "tests/support/fault_reader_testing.h"
+#include "tests/support/prompts_testing.h"
 #include "tests/support/throwing_backend_testing.h"
 #include "tests/support/tiny_model_testing.h"
 
@@ -133,6 +140,59 @@ TEST_F(LostDeviceTest, TheDensePartComesBack) {
   const Run cpu = Short(model, OnCpu());
   LoseAt(model, Auto(Whole(spec)), cpu, "dense");
   LoseAt(model, Whole(spec), cpu, "dense, named", kSpread / 2);
+}
+
+// The disk fails, too, while the CPU computes the texts again: with the tokens alone no text can go
+// on, whatever is asked of it then.
+TEST_F(LostDeviceTest, TextsThatCannotBeComputedAgainEndTheEngine) {
+  for (const std::string arch : {"qwen2moe", "gpt-oss"}) {
+    TinySpec spec = AllOf(arch);
+    spec.context = 2048;
+    spec.window = 24;
+    const std::string model = WriteTinyModel(folder_.path(), spec);
+    EngineOptions options = Auto(Whole(spec));
+    options.ctx = 2048;
+    options.chunk = 32;
+    options.sequences = 2;
+    options.io_depth = 4;
+    std::vector<FaultReader*> disks;
+    FaultPlan next;
+    options.wrap_reader = [&](std::unique_ptr<BlockReader> inner) {
+      auto disk = std::make_unique<FaultReader>(std::move(inner), next);
+      disks.push_back(disk.get());
+      return disk;
+    };
+    EngineOptions on_cpu = options;
+    on_cpu.device = {.name = "cpu"};
+    const auto cpu = NativeEngine::Open(model, on_cpu);
+    ASSERT_TRUE(cpu) << cpu.error().message;
+    const uint64_t reads_of_start = disks.back()->submitted();
+
+    const auto engine = NativeEngine::Open(model, options);
+    ASSERT_TRUE(engine) << engine.error().message;
+    const std::vector<Token> text = RandomTokens(40, (*engine)->spec().n_vocab, 3);
+    Sequence first = (*engine)->NewSequence();
+    Sequence second = (*engine)->NewSequence();
+    ASSERT_TRUE(Append(**engine, first, text));
+    ASSERT_TRUE(Append(**engine, second, text));
+    next.ErrorFrom(reads_of_start, EIO);
+    const LostDevice lost({.first = 0});
+    const auto failed = Append(**engine, second, {&text[0], 1});
+    ASSERT_FALSE(failed) << arch;
+    EXPECT_EQ(failed.error().code, Errc::kDevice);
+    EXPECT_TRUE(failed.error().message.contains("compute the texts again"))
+        << failed.error().message;
+    ASSERT_TRUE((*engine)->closed()) << arch;
+    for (Sequence* sequence : {&first, &second}) {
+      const auto again = Append(**engine, *sequence, {&text[0], 1});
+      ASSERT_FALSE(again) << arch;
+      EXPECT_EQ(again.error().message, failed.error().message);
+      sequence->Keep();
+      const Sequence fork = sequence->Fork();
+      EXPECT_LE(sequence->Reach(30), 30U);
+      EXPECT_EQ(sequence->GoBack(0), 0U);
+    }
+  }
 }
 
 // Experts that are there before the first token, and those that move back from there.

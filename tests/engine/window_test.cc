@@ -20,6 +20,7 @@
 #include "engine/append.h"
 #include "memory/layer_memory.h"
 #include "native/native_engine.h"
+#include "native/step_runner.h"
 #include "serve/prefix_cache.h"
 #include "store/block_reader.h"
 #include "tests/support/fault_reader_testing.h"
@@ -139,6 +140,29 @@ TEST_P(WindowTest, SequencesOfOneStepHaveWindowsOfTheirOwn) {
   }
   ASSERT_TRUE(engine->Step(batch, {}));
   for (Sequence& sequence : sequences) ExpectGoesOn(*engine, sequence);
+}
+
+// The first prompt holds a window, and not all of its positions, while the second is computed.
+TEST_P(WindowTest, LongPromptsOfOneStepHaveRoom) {
+  EngineOptions options;
+  options.sequences = 2;
+  options.positions = 2 * kLong;
+  options.chunk = 2500;  // two of them are more than there is room for
+  const auto engine = Open(options);
+  const std::vector<Token> text = RandomTokens(options.chunk, kVocab, 5);
+  Sequence first = engine->NewSequence();
+  Sequence second = engine->NewSequence();
+  Batch both = PromptOf(first.id(), text);
+  both.rows.append_range(PromptOf(second.id(), text).rows);
+  both.rows[text.size() - 1].wants_logits = both.rows.back().wants_logits = true;
+  std::vector<std::vector<float>> last;
+  const Status stepped = engine->Step(both, [&](size_t, std::span<const float> logits) {
+    last.emplace_back(logits.begin(), logits.end());
+  });
+  ASSERT_TRUE(stepped) << stepped.error().message;
+  ASSERT_EQ(first.GoBack(0), 0U);
+  const std::vector<float> expected = Logits(*engine, first, text);
+  EXPECT_EQ(last, std::vector(2, expected));
 }
 
 TEST_P(WindowTest, ForksGoOnApart) {
