@@ -143,7 +143,8 @@ Status HostedEngine::Parts::PlanSlots() {
                                          .kv = model->memory_bytes(),
                                          .work = model->work_bytes() + EarlyRouterBytes(),
                                          .threads = ResolveThreads(options.threads),
-                                         .n_vocab = model->n_vocab()}));
+                                         .n_vocab = model->n_vocab(),
+                                         .resident = model->resident_before()}));
   slots = planned.slots;
   rows = RowsThatFit(model->graph(), catalog, slots, facts.chunk);
   CHECK(rows > 0);

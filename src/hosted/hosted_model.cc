@@ -8,6 +8,7 @@
 #include <span>
 
 #include "base/bytes.h"
+#include "base/system_limits.h"
 #include "core/extent.h"
 #include "core/ids.h"
 #include "device/backends.h"
@@ -89,6 +90,8 @@ Status HostedModel::MakeContext(const Shape& shape) {
   params.kv_unified = true;  // forks share cells
   params.swa_full = true;    // windows can be cut back
   params.no_perf = true;
+  ReturnFreedMemory();
+  resident_before_ = ResidentMemory();
   const uint64_t heap = HeapBytes();
   const ContextMemory memory;
   std::string why;

@@ -51,6 +51,9 @@ class HostedModel {
   // cells and states. work_bytes(): the buffers of a chunk.
   uint64_t memory_bytes() const { return memory_bytes_; }
   uint64_t work_bytes() const { return work_bytes_; }
+  // Of the process with the model, before there was a context: some pages of the buffers are
+  // touched by then, and how many varies.
+  uint64_t resident_before() const { return resident_before_; }
   uint64_t dense_bytes() const;  // bytes of the tensors that LoadDense() reads
   uint64_t whole_bytes() const;  // of these: bytes that every chunk reads, tables left out
 
@@ -84,6 +87,7 @@ class HostedModel {
   std::unique_ptr<llama_context, Free> context_;
   LearnedGraph graph_;
   uint32_t n_places_ = 0;
+  uint64_t resident_before_ = 0;
   uint64_t memory_bytes_ = 0;
   uint64_t work_bytes_ = 0;
 };

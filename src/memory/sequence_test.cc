@@ -59,6 +59,22 @@ TEST(SequenceTable, StatesAreGivenBackWithTheirLastUser) {
   EXPECT_EQ(table.states().free(), 6U);
 }
 
+TEST(SequenceTable, AForkReachesWhatItsOriginDoes) {
+  SequenceTable table(16, 6);
+  const SequenceId first = table.New();
+  Go(table, first, 5);
+  Go(table, first, 3);
+  const SequenceId second = table.Fork(first);
+  EXPECT_EQ(table.Reach(second, 7), 5U);
+  EXPECT_EQ(table.states().free(), 4U);  // two states, both shared
+  table.Drop(first);
+  table.CutBack(second, 5);
+  EXPECT_EQ(table.states().free(), 5U);
+  Go(table, second, 1);
+  table.Drop(second);
+  EXPECT_EQ(table.states().free(), 6U);
+}
+
 TEST(SequenceTable, CheckpointsGoWhenPlacesRunOut) {
   SequenceTable table(16, 4);
   const SequenceId kept = table.New();

@@ -14,6 +14,7 @@
 #include "base/format.h"
 #include "base/json.h"
 #include "tests/cli/program_testing.h"
+#include "tests/support/llama_zoo_testing.h"
 #include "tests/support/sanitized_testing.h"
 #include "tests/support/temp_folder_testing.h"
 #include "tests/support/tiny_model_testing.h"
@@ -259,6 +260,24 @@ TEST_F(MemoryTest, TwoHundredRandomSettingsKeepTheirBudget) {
     done += run.exit_code == 0 ? 1 : 0;
   }
   EXPECT_GT(done, 90);
+}
+
+// libllama's buffers differ by architecture and context; the hosted engine plans what it is given.
+TEST_F(MemoryTest, EveryHostedArchitectureKeepsTheBudget) {
+  for (const std::string& arch : ZooArchs()) {
+    const std::string model = WriteZooModel(folder_.path(), arch, {.context = 16384});
+    for (const std::string context : {"256", "16384"}) {
+      const std::vector<std::string> arguments = {
+          "bench", model, "--engine", "hosted", "-p", "200", "-n", "2", "-c", context, "--json"};
+      std::vector<std::string> with = arguments;
+      with.insert(with.end(), {"--ram", "1M", "-t", "1"});
+      const Finished refused = Program(folder_.path(), {.arguments = with}).Wait();
+      const auto smallest = SmallestBudget(refused.err);
+      ASSERT_TRUE(smallest) << arch << ": " << refused.err;
+      const Finished run = Run(arguments, *smallest);
+      EXPECT_EQ(run.exit_code, 0) << arch << ", " << context << ": " << run.err;
+    }
+  }
 }
 
 }  // namespace

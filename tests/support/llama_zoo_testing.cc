@@ -151,7 +151,7 @@ class Metadata {
 void Metadata::SetUints(const ZooSize& size) const {
   const std::pair<const char*, uint32_t> uints[] = {
       {"vocab_size", 256},
-      {"context_length", 256},
+      {"context_length", size.context},
       {"embedding_length", 128},
       {"block_count", kLayers},
       {"feed_forward_length", 160},

@@ -70,8 +70,8 @@ uint64_t FixedCache(const EngineOptions& options, const std::vector<SlotClass>& 
 // What the process takes beside the engine's own parts.
 Result<uint64_t> ProcessBytes(const EngineOptions& options, const ExpertCatalog& catalog,
                               uint64_t block, const FixedBytes& fixed) {
-  const uint64_t taken = ResidentMemory() + kProcessGrowth +
-                         ProbeGrowth(options.io_depth, catalog, block) +
+  const uint64_t resident = fixed.resident > 0 ? fixed.resident : ResidentMemory();
+  const uint64_t taken = resident + kProcessGrowth + ProbeGrowth(options.io_depth, catalog, block) +
                          fixed.threads * fixed.thread;
   if (!options.has_fixed_reserves()) return taken + options.caller_bytes;
   const uint64_t reserved = kReservedProcess + fixed.n_vocab * kReservedToken +
