@@ -352,7 +352,8 @@ class CallScanner {
     return true;
   }
 
-  // Strings within JSON may hold the mark that ends a value.
+  // A value up to its mark. A string within JSON may hold this mark, so JSON ends where it ends by
+  // itself, if the mark follows there. What only begins like JSON ends at the first mark.
   bool TakeValue(std::string_view key, std::string_view& value) {
     const std::string_view rest = in_.rest();
     const size_t blanks = CountBlanks(rest);

@@ -39,6 +39,7 @@ class ContextMemory {
   bool Clear(std::span<std::byte> buffer);
 
  private:
+  // Pages within the bytes count as touched from now on.
   void ForgetWithin(std::span<std::byte> bytes);
 
   std::vector<std::span<std::byte>> fresh_;  // whole pages with zeros that nothing has touched

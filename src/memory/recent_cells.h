@@ -54,8 +54,8 @@ class RecentCells {
   // of `all` that come first. kInvalidRequest.
   Status Advance(RecentTimeline& timeline, uint32_t length,
                  const std::vector<RecentTimeline*>& all);
-  // Within a step: all positions that have cells are computed, and those that no later position
-  // sees are given back.
+  // Within a step: cells of positions that no later position sees are given back. REQUIRES: all
+  // positions that have cells are computed.
   void Trim(RecentTimeline& timeline);
   // Gives the last of `length` positions cells, of which nothing is computed. REQUIRES: the
   // timeline is new. kInvalidRequest.

@@ -80,9 +80,11 @@ class SequenceTable final : public SequenceOwner {
   // Positions that no window has any more are given back. kInvalidRequest when blocks run out.
   // REQUIRES: id exists, and its tokens that have cells are computed, or none are added.
   Status Advance(SequenceId id, uint32_t length);
-  // Positions that no later token sees are given back. REQUIRES: the same.
+  // Within a step: cells of positions that no later token sees are given back. REQUIRES: id exists,
+  // and its tokens that have cells are computed.
   void TrimWindow(SequenceId id);
-  // The same for the last window of the tokens, of which none is computed. REQUIRES: id exists.
+  // Gives the last window of the tokens cells; none of the tokens is computed. kInvalidRequest when
+  // blocks run out. REQUIRES: id exists.
   Status FillWindow(SequenceId id);
   // The tokens have been computed: the new state is the sequence's. REQUIRES: id exists.
   void Commit(SequenceId id);
