@@ -107,6 +107,10 @@ std::string MixerText(const LayerSpec& layer) {
   if (const StateSpec* state = layer.state(); state != nullptr) {
     return Format("{} with a state of {} values", state->kind, state->n_values);
   }
+  if (const DeltaNetSpec* delta = layer.delta_net(); delta != nullptr) {
+    return Format("delta net of {} heads, {} for keys, of {}", delta->n_head_v, delta->n_head_k,
+                  delta->head_dim);
+  }
   const AttentionSpec& a = *layer.attention();
   std::string text =
       Format("{} heads, {} for keys and values, of {}", a.n_head, a.n_head_kv, a.head_dim_k);

@@ -27,10 +27,17 @@ enum class QkNorm : uint8_t {
   kWholeVector,  // RMS over all heads together, before rotation
 };
 
+// What weighs the values that attention gives, before they are projected back.
+enum class OutputGate : uint8_t {
+  kNone,
+  kWithQuery,  // sigmoid; the query's matrix gives a head's query and then its gate
+};
+
 // What attention does besides its sizes. Biases and sinks are seen from the tensors.
 struct AttentionForm {
   RopePairs rope_pairs = RopePairs::kHalves;
   QkNorm qk_norm = QkNorm::kNone;  // where the file has the norms
+  OutputGate output_gate = OutputGate::kNone;
   // The query is scaled after rotation instead of the attention scores.
   bool scale_query = false;
   // Rope factors come in a long and a short set, chosen by the context size.
@@ -93,20 +100,49 @@ struct AttentionSpec {
   float clamp_kqv = 0.0F;             // limit of queries, keys and values; 0: none
 
   uint32_t n_embd_q() const { return n_head * head_dim_k; }
+  // What the query's matrix gives.
+  uint32_t n_query_rows() const {
+    return form.output_gate == OutputGate::kWithQuery ? 2 * n_embd_q() : n_embd_q();
+  }
   uint32_t n_embd_k() const { return n_head_kv * head_dim_k; }
   uint32_t n_embd_v() const { return n_head_kv * head_dim_v; }
   uint32_t n_embd_out() const { return n_head * head_dim_v; }
   bool operator==(const AttentionSpec&) const = default;
 };
 
-// Another mixer remembers a state that every position changes and that cannot be cut back.
+// Which key head a value head uses.
+enum class HeadSharing : uint8_t {
+  kConsecutive,  // value head j uses key head j / (n_head_v / n_head_k)
+  kInTurn,       // value head j uses key head j % n_head_k
+};
+
+// A gated delta net remembers a matrix for each value head and the last inputs of its convolution.
+// Source: S. Yang, J. Kautz, A. Hatamizadeh, "Gated Delta Networks", 2024.
+struct DeltaNetSpec {
+  uint32_t n_head_k = 0;
+  uint32_t n_head_v = 0;  // a multiple of n_head_k
+  uint32_t head_dim = 0;  // of keys and of values; a multiple of 32
+  uint32_t n_taps = 0;    // positions that the convolution sees
+  HeadSharing sharing = HeadSharing::kConsecutive;
+
+  uint32_t n_keys() const { return n_head_k * head_dim; }
+  uint32_t n_values() const { return n_head_v * head_dim; }
+  // Channels of the convolution: queries, keys, values.
+  uint32_t n_convolved() const { return 2 * n_keys() + n_values(); }
+  uint32_t inputs_values() const { return (n_taps - 1) * n_convolved(); }
+  uint32_t matrix_values() const { return head_dim * head_dim; }
+  uint32_t state_values() const { return inputs_values() + n_head_v * matrix_values(); }
+  bool operator==(const DeltaNetSpec&) const = default;
+};
+
+// A mixer of a test remembers a state that every position changes and that cannot be cut back.
 struct StateSpec {
   std::string kind;       // which mixer computes it
   uint32_t n_values = 0;  // F32 values of the state of one sequence
   bool operator==(const StateSpec&) const = default;
 };
 
-using MixerSpec = std::variant<AttentionSpec, StateSpec>;
+using MixerSpec = std::variant<AttentionSpec, DeltaNetSpec, StateSpec>;
 
 // What a layer computes for each position alone. A width of 0: the layer has none of these.
 struct FeedForwardSpec {
@@ -124,6 +160,7 @@ struct LayerSpec {
 
   // nullptr: the layer has another mixer.
   const AttentionSpec* attention() const { return std::get_if<AttentionSpec>(&mixer); }
+  const DeltaNetSpec* delta_net() const { return std::get_if<DeltaNetSpec>(&mixer); }
   const StateSpec* state() const { return std::get_if<StateSpec>(&mixer); }
   bool operator==(const LayerSpec&) const = default;
 };

@@ -14,13 +14,19 @@ namespace moestro {
 enum class Dim : uint8_t {
   kOne,
   kEmbd,
-  kQuery,     // n_head * head_dim_k
+  kQuery,     // n_head * head_dim_k; twice that if it holds an output gate
   kKeys,      // n_head_kv * head_dim_k
   kValues,    // n_head_kv * head_dim_v
   kQkv,       // the three above together
   kMixerOut,  // what a layer's mixer gives: n_head * head_dim_v of attention
   kHeads,
-  kQueryNorm,  // what one norm of queries covers: a head or all of them, as the family has it
+  kConvolved,    // channels of a state mixer's convolution
+  kTaps,         // positions that it sees
+  kStateHeads,   // heads with a matrix of their own
+  kStateHeads2,  // twice as many
+  kStateHead,    // values of such a head
+  kProjected,    // everything that a state mixer computes of its input, in one
+  kQueryNorm,    // what one norm of queries covers: a head or all of them, as the family has it
   kKeyNorm,
   kExperts,
   kExpertFf,
@@ -35,7 +41,15 @@ enum class Dim : uint8_t {
 enum class TensorKind : uint8_t { kMatrix, kVector };
 
 // Which layers have a role.
-enum class LayerPart : uint8_t { kEvery, kAttention, kExperts, kShared, kDense };
+enum class LayerPart : uint8_t {
+  kEvery,
+  kAttention,
+  kAttended,  // attention, and a mixer of a test
+  kDeltaNet,
+  kExperts,
+  kShared,
+  kDense
+};
 
 // Who uses it, and how. What only ever stands on the left of a product may be stored in another
 // layout; routers gain nothing from that.
@@ -73,6 +87,17 @@ struct LayerRoles {
   T attn_q_norm{};
   T attn_k_norm{};
   T attn_sinks{};  // of each head a score that is part of the softmax and has no value
+  T delta_qkv{};   // of a delta net, before the convolution
+  T delta_gate{};
+  T delta_in{};  // both, in older files
+  T state_conv{};
+  T state_dt_b{};
+  T state_a{};           // how fast a head forgets
+  T state_alpha{};       // how much of that for a token
+  T state_beta{};        // how much of a token a head takes in
+  T state_beta_alpha{};  // both, instead
+  T state_norm{};
+  T state_out{};
   T ffn_norm{};
   T ffn_norm_b{};
   T router{};
@@ -114,6 +139,8 @@ constexpr void ForEachLayerRole(Visit&& visit, Parts&... parts) {
   constexpr auto kHost = TensorUse::kByHost;
   constexpr auto kEvery = LayerPart::kEvery;
   constexpr auto kAtt = LayerPart::kAttention;
+  constexpr auto kAttended = LayerPart::kAttended;
+  constexpr auto kDelta = LayerPart::kDeltaNet;
   constexpr auto kMoe = LayerPart::kExperts;
   constexpr auto kShared = LayerPart::kShared;
   constexpr auto kDense = LayerPart::kDense;
@@ -128,11 +155,22 @@ constexpr void ForEachLayerRole(Visit&& visit, Parts&... parts) {
   visit(Role{"attn_k.bias", kVec, kKeys, kOne, kAny, kAtt}, parts.attn_k_b...);
   visit(Role{"attn_v.bias", kVec, kValues, kOne, kAny, kAtt}, parts.attn_v_b...);
   visit(Role{"attn_qkv.bias", kVec, kQkv, kOne, kAny, kAtt}, parts.attn_qkv_b...);
-  visit(Role{"attn_output.weight", kMat, kMixerOut, kEmbd, kMul}, parts.attn_out...);
-  visit(Role{"attn_output.bias", kVec, kEmbd}, parts.attn_out_b...);
+  visit(Role{"attn_output.weight", kMat, kMixerOut, kEmbd, kMul, kAttended}, parts.attn_out...);
+  visit(Role{"attn_output.bias", kVec, kEmbd, kOne, kAny, kAttended}, parts.attn_out_b...);
   visit(Role{"attn_q_norm.weight", kVec, kQueryNorm, kOne, kAny, kAtt}, parts.attn_q_norm...);
   visit(Role{"attn_k_norm.weight", kVec, kKeyNorm, kOne, kAny, kAtt}, parts.attn_k_norm...);
   visit(Role{"attn_sinks.weight", kVec, kHeads, kOne, kAny, kAtt}, parts.attn_sinks...);
+  visit(Role{"attn_qkv.weight", kMat, kEmbd, kConvolved, kMul, kDelta}, parts.delta_qkv...);
+  visit(Role{"attn_gate.weight", kMat, kEmbd, kMixerOut, kMul, kDelta}, parts.delta_gate...);
+  visit(Role{"ssm_in.weight", kMat, kEmbd, kProjected, kMul, kDelta}, parts.delta_in...);
+  visit(Role{"ssm_conv1d.weight", kVec, kTaps, kConvolved, kAny, kDelta}, parts.state_conv...);
+  visit(Role{"ssm_dt.bias", kVec, kStateHeads, kOne, kAny, kDelta}, parts.state_dt_b...);
+  visit(Role{"ssm_a", kVec, kStateHeads, kOne, kAny, kDelta}, parts.state_a...);
+  visit(Role{"ssm_alpha.weight", kMat, kEmbd, kStateHeads, kMul, kDelta}, parts.state_alpha...);
+  visit(Role{"ssm_beta.weight", kMat, kEmbd, kStateHeads, kMul, kDelta}, parts.state_beta...);
+  visit(Role{"ssm_ba.weight", kMat, kEmbd, kStateHeads2, kMul, kDelta}, parts.state_beta_alpha...);
+  visit(Role{"ssm_norm.weight", kVec, kStateHead, kOne, kAny, kDelta}, parts.state_norm...);
+  visit(Role{"ssm_out.weight", kMat, kMixerOut, kEmbd, kMul, kDelta}, parts.state_out...);
   visit(Role{"ffn_norm.weight", kVec, kEmbd, kOne, kAny, kEvery, "post_attention_norm.weight"},
         parts.ffn_norm...);
   visit(Role{"ffn_norm.bias", kVec, kEmbd}, parts.ffn_norm_b...);

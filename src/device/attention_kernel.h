@@ -21,9 +21,6 @@
 
 namespace moestro {
 
-// IEEE half precision, ggml_fp16_t.
-using Half = uint16_t;
-
 // Keys of a block, by position within it: those that a query sees. The others are as if they were
 // not there, whatever their bytes.
 struct KeyRange {

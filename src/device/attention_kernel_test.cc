@@ -14,6 +14,8 @@
 #include <random>
 #include <vector>
 
+#include "device/kernels/float_lanes.h"
+
 namespace moestro {
 namespace {
 

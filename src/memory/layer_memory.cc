@@ -13,6 +13,9 @@ LayerMemory LayerMemory::Of(const LayerSpec& layer) {
             .head_values = a->head_dim_v,
             .window = a->window};
   }
+  if (const DeltaNetSpec* delta = layer.delta_net(); delta != nullptr) {
+    return {.state_values = delta->state_values()};
+  }
   return {.state_values = layer.state()->n_values};
 }
 

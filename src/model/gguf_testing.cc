@@ -97,6 +97,7 @@ constexpr int64_t kEmbd = 32;
 constexpr int64_t kVocab = 300;
 constexpr int64_t kExperts = 4;
 constexpr int64_t kFf = 64;
+constexpr DeltaNetSpec kDelta{.n_head_k = 1, .n_head_v = 2, .head_dim = 32, .n_taps = 4};
 
 void AddKeys(GgufBuilder& file, const std::string& arch) {
   file.Set("general.architecture", arch.c_str())
@@ -115,23 +116,35 @@ void AddKeys(GgufBuilder& file, const std::string& arch) {
       .Set("tokenizer.ggml.model", "none");
 }
 
-// The sizes of roles.
+// The sizes of roles. Where a family has layers with a state, the first is one.
 ModelSpec SizesOf(const Family& family, uint32_t head_dim) {
   ModelSpec spec;
   spec.n_embd = kEmbd;
   spec.n_vocab = kVocab;
-  spec.layers.push_back(
-      {.mixer = AttentionSpec{.form = family.attention,
-                              .n_head = 4,
-                              .n_head_kv = 2,
-                              .head_dim_k = head_dim,
-                              .head_dim_v = head_dim,
-                              .rope = RopeSpec{.n_dims = head_dim}},
-       .feed_forward = {.n_ff_expert = kFf,
-                        .n_ff_shared = static_cast<uint32_t>(
-                            family.shared_expert == SharedExpert::kOwnWidth ? 96 : 2 * kFf)}});
+  const FeedForwardSpec feed_forward{
+      .n_ff_expert = kFf,
+      .n_ff_shared = family.shared_expert == SharedExpert::kNone       ? 0
+                     : family.shared_expert == SharedExpert::kOwnWidth ? 96
+                                                                       : uint32_t{2 * kFf}};
+  const AttentionSpec attention{.form = family.attention,
+                                .n_head = 4,
+                                .n_head_kv = 2,
+                                .head_dim_k = head_dim,
+                                .head_dim_v = head_dim,
+                                .rope = RopeSpec{.n_dims = head_dim}};
+  spec.layers.assign(2, {.mixer = attention, .feed_forward = feed_forward});
+  if (family.states.mixer == StateMixer::kDeltaNet) spec.layers[0].mixer = kDelta;
   spec.router.n_expert = kExperts;
   return spec;
+}
+
+void AddStateKeys(GgufBuilder& file, const std::string& arch) {
+  file.Set(arch + ".full_attention_interval", 2U)
+      .Set(arch + ".ssm.conv_kernel", kDelta.n_taps)
+      .Set(arch + ".ssm.group_count", kDelta.n_head_k)
+      .Set(arch + ".ssm.inner_size", kDelta.n_values())
+      .Set(arch + ".ssm.state_size", kDelta.head_dim)
+      .Set(arch + ".ssm.time_step_rank", kDelta.n_head_v);
 }
 
 // Where a role's type matters to a test; others are F16 or, if vectors, F32.
@@ -142,8 +155,7 @@ ggml_type TypeOf(const TensorRole& role) {
 }
 
 void AddRole(GgufBuilder& file, const std::string& blk, const TensorRole& role,
-             const ModelSpec& spec) {
-  const LayerSpec* layer = &spec.layers.front();
+             const ModelSpec& spec, const LayerSpec* layer) {
   std::vector<int64_t> ne{DimSize(role.ne0, spec, layer)};
   if (role.ne1 != Dim::kOne) ne.push_back(DimSize(role.ne1, spec, layer));
   file.Tensor(blk + std::string(role.name), TypeOf(role), ne);
@@ -155,12 +167,14 @@ void AddTensors(GgufBuilder& file, const Family& family, const ModelSpec& spec) 
     return presence == Presence::kRequired || presence == Presence::kUsual;
   };
   const auto add_model = [&](const TensorRole& role, Presence presence) {
-    if (is_there(presence)) AddRole(file, "", role, spec);
+    if (is_there(presence)) AddRole(file, "", role, spec, &spec.layers.back());
   };
   ForEachModelRole(add_model, family.model_tensors);
-  for (const std::string blk : {"blk.0.", "blk.1."}) {
+  for (uint32_t l = 0; l < spec.n_layer(); ++l) {
+    const std::string blk = LayerTensorName(l, "");
+    const LayerSpec& layer = spec.layers[l];
     const auto add = [&](const TensorRole& role, Presence presence) {
-      if (is_there(presence) && role.part != LayerPart::kDense) AddRole(file, blk, role, spec);
+      if (is_there(presence) && HasPart(layer, role.part)) AddRole(file, blk, role, spec, &layer);
     };
     ForEachLayerRole(add, family.layer_tensors);
     file.Tensor(blk + "ffn_gate_exps.weight", GGML_TYPE_Q8_0, {kEmbd, kFf, kExperts})
@@ -211,6 +225,10 @@ GgufBuilder SmallMoe(std::string_view arch) {
   }
   if (family->router.gating_key == Presence::kRequired) {
     file.Set(name + ".expert_gating_func", static_cast<uint32_t>(family->router.gating) + 1);
+  }
+  if (family->states.mixer != StateMixer::kNone) AddStateKeys(file, name);
+  if (family->written.has_rope_sections) {
+    file.SetInts(name + ".rope.dimension_sections", {3, 3, 2, 0});
   }
   if (family->windows.period > 0) file.Set(name + ".attention.sliding_window", 16U);
   if (family->shared_expert == SharedExpert::kCounted) file.Set(name + ".expert_shared_count", 2U);

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/printable.h"
+#include "model/read_states.h"
 #include "model/tensor_names.h"
 
 namespace moestro {
@@ -178,6 +179,20 @@ Status ReadWindows(const MetaKeys& keys, const WindowRules& rules, const Blocks&
   return {};
 }
 
+// What mixes each layer's positions: attention, or what the family has instead.
+Result<std::vector<MixerSpec>> ReadMixers(const MetaKeys& keys, const Family& family,
+                                          const Blocks& blocks,
+                                          const std::vector<AttentionSpec>& attention) {
+  std::vector<MixerSpec> mixers(attention.begin(), attention.end());
+  if (family.states.mixer == StateMixer::kNone) return mixers;
+  TRY(const DeltaNetSpec delta, ReadDeltaNet(keys, family.states));
+  TRY(const auto has_state, FindStateLayers(keys, blocks.all, blocks.evaluated));
+  for (size_t l = 0; l < mixers.size(); ++l) {
+    if (has_state[l]) mixers[l] = delta;
+  }
+  return mixers;
+}
+
 // Which layers have experts. The router decides: counting rules differ between converters.
 Result<std::vector<bool>> FindExpertLayers(const MetaKeys& keys, const Family& family,
                                            uint32_t n_layer) {
@@ -293,8 +308,9 @@ Status ReadLayers(const MetaKeys& keys, const Family& family, ModelSpec& spec) {
     TRY(layer.rope, ReadRope(keys, layer.head_dim_k, spec.n_ctx_train));
   }
   TRY_STATUS(ReadWindows(keys, family.windows, blocks, attention));
+  TRY(const auto mixers, ReadMixers(keys, family, blocks, attention));
   for (uint32_t l = 0; l < blocks.evaluated; ++l) {
-    spec.layers.push_back({.mixer = attention[l], .feed_forward = feed_forward[l]});
+    spec.layers.push_back({.mixer = mixers[l], .feed_forward = feed_forward[l]});
   }
   return {};
 }

@@ -23,19 +23,40 @@ int64_t AttentionSize(Dim dim, const AttentionSpec& a) {
     case Dim::kHeads:
       return a.n_head;
     case Dim::kQuery:
-      return a.n_embd_q();
+      return a.n_query_rows();
     case Dim::kKeys:
       return a.n_embd_k();
     case Dim::kValues:
       return a.n_embd_v();
     case Dim::kQkv:
-      return int64_t{a.n_embd_q()} + a.n_embd_k() + a.n_embd_v();
+      return int64_t{a.n_query_rows()} + a.n_embd_k() + a.n_embd_v();
     case Dim::kMixerOut:
       return a.n_embd_out();
     case Dim::kQueryNorm:
       return is_per_head ? a.head_dim_k : a.n_embd_q();
     case Dim::kKeyNorm:
       return is_per_head ? a.head_dim_k : a.n_embd_k();
+    default:
+      return 0;
+  }
+}
+
+int64_t DeltaNetSize(Dim dim, const DeltaNetSpec& d) {
+  switch (dim) {
+    case Dim::kConvolved:
+      return d.n_convolved();
+    case Dim::kTaps:
+      return d.n_taps;
+    case Dim::kStateHeads:
+      return d.n_head_v;
+    case Dim::kStateHeads2:
+      return int64_t{2} * d.n_head_v;
+    case Dim::kStateHead:
+      return d.head_dim;
+    case Dim::kMixerOut:
+      return d.n_values();
+    case Dim::kProjected:
+      return int64_t{d.n_convolved()} + d.n_values();
     default:
       return 0;
   }
@@ -49,6 +70,10 @@ bool HasPart(const LayerSpec& layer, LayerPart part) {
       return true;
     case LayerPart::kAttention:
       return layer.attention() != nullptr;
+    case LayerPart::kAttended:
+      return layer.attention() != nullptr || layer.state() != nullptr;
+    case LayerPart::kDeltaNet:
+      return layer.delta_net() != nullptr;
     case LayerPart::kExperts:
       return layer.feed_forward.has_experts();
     case LayerPart::kShared:
@@ -86,6 +111,7 @@ int64_t DimSize(Dim dim, const ModelSpec& spec, const LayerSpec* layer) {
       break;
   }
   if (layer->attention() != nullptr) return AttentionSize(dim, *layer->attention());
+  if (layer->delta_net() != nullptr) return DeltaNetSize(dim, *layer->delta_net());
   return dim == Dim::kMixerOut ? layer->state()->n_values : 0;
 }
 
@@ -104,6 +130,8 @@ std::optional<uint32_t> LayerOfTensorName(std::string_view name) {
   const bool is_padded = name.starts_with('0') && end != name.data() + 1;
   return is_number && !is_padded ? std::optional(layer) : std::nullopt;
 }
+
+bool IsOfVision(std::string_view name) { return name.starts_with("v.") || name.starts_with("mm."); }
 
 std::string MergedExpertsName(uint32_t layer, Matrix matrix) {
   return Format("blk.{}.{}_exps.weight", layer, Name(matrix));

@@ -21,6 +21,8 @@ int64_t DimSize(Dim dim, const ModelSpec& spec, const LayerSpec* layer = nullptr
 std::string LayerTensorName(uint32_t layer, std::string_view name);  // blk.3.attn_q.weight
 // The layer of such a name; nullopt: the name is of another form.
 std::optional<uint32_t> LayerOfTensorName(std::string_view name);
+// Whether a tensor is part of an image encoder beside the language model.
+bool IsOfVision(std::string_view name);
 std::string MergedExpertsName(uint32_t layer, Matrix matrix);  // blk.3.ffn_gate_exps.weight
 std::string LowExpertsName(uint32_t layer, Matrix matrix);     // blk.3.ffn_gate_exps_low.weight
 std::string FusedGateUpName(uint32_t layer);                   // blk.3.ffn_gate_up_exps.weight

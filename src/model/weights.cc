@@ -24,6 +24,7 @@ class Reader {
   Status CheckRotatedAlike(const TensorInfo& factors) const;
   Status ReadLayerRoles(uint32_t layer, LayerWeights& weights);
   Status CheckAttentionForm(uint32_t layer, const LayerWeights& w) const;
+  Status CheckDeltaNetForm(uint32_t layer, const LayerWeights& w) const;
   Status ReadExperts(uint32_t layer, const std::optional<FitHeader>& fit, LayerExperts& experts);
   Status CheckAllUsed() const;
 
@@ -144,6 +145,19 @@ Status Reader::CheckAttentionForm(uint32_t layer, const LayerWeights& w) const {
   return {};
 }
 
+// Projections are in one matrix or in two.
+Status Reader::CheckDeltaNetForm(uint32_t layer, const LayerWeights& w) const {
+  const bool any_single = w.delta_qkv != nullptr || w.delta_gate != nullptr;
+  if (w.delta_in != nullptr && any_single) {
+    return Fail(Errc::kInvalidFile, "{}: layer {} has both {} and separate attn_qkv, attn_gate",
+                file_.paths().front(), layer, LayerTensorName(layer, "ssm_in.weight"));
+  }
+  if (w.delta_in != nullptr) return {};
+  if (w.delta_qkv == nullptr) return Missing(LayerTensorName(layer, "attn_qkv.weight"));
+  if (w.delta_gate == nullptr) return Missing(LayerTensorName(layer, "attn_gate.weight"));
+  return {};
+}
+
 Status Reader::ReadExperts(uint32_t layer, const std::optional<FitHeader>& fit,
                            LayerExperts& experts) {
   TRY(const auto tensors, fit ? FindFittedTensors(file_, spec_, layer, *fit)
@@ -164,6 +178,7 @@ bool Reader::IsOfNextToken(const TensorInfo& tensor) const {
 Status Reader::CheckAllUsed() const {
   for (const TensorInfo& tensor : file_.tensors()) {
     if (used_.contains(&tensor) || IsOfNextToken(tensor)) continue;
+    if (family_.may_hold_vision && IsOfVision(tensor.name)) continue;
     return Fail(Errc::kUnsupported,
                 "{}: tensor '{}' has no place in architecture {} with {} layers",
                 file_.paths()[tensor.extent.file], Printable(tensor.name), spec_.arch_name,
@@ -193,6 +208,9 @@ Result<ModelWeights> ReadWeights(const GgufFile& file, const ModelSpec& spec,
     TRY_STATUS(reader.ReadLayerRoles(layer, w));
     if (spec.layers[layer].attention() != nullptr) {
       TRY_STATUS(reader.CheckAttentionForm(layer, w));
+    }
+    if (spec.layers[layer].delta_net() != nullptr) {
+      TRY_STATUS(reader.CheckDeltaNetForm(layer, w));
     }
     if (spec.has_experts(layer)) TRY_STATUS(reader.ReadExperts(layer, weights.fit, w.experts));
     weights.layers.push_back(std::move(w));

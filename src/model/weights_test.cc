@@ -74,7 +74,7 @@ TEST_P(EveryArchTest, NamesAMissingTensor) {
   const bool is_fused = family->layer_tensors.attn_qkv == Presence::kRequired;
   for (const char* name :
        {"output_norm.weight", "blk.1.attn_norm.weight",
-        is_fused ? "blk.0.attn_qkv.weight" : "blk.0.attn_v.weight", "blk.1.attn_output.weight",
+        is_fused ? "blk.1.attn_qkv.weight" : "blk.1.attn_v.weight", "blk.1.attn_output.weight",
         "blk.0.ffn_norm.weight", "blk.1.ffn_gate_inp.weight", "blk.0.ffn_up_exps.weight"}) {
     ExpectError(SmallMoe(GetParam()).RemoveTensor(name), Errc::kInvalidFile, name);
   }
@@ -86,7 +86,8 @@ TEST_P(EveryArchTest, NamesEachRequiredTensor) {
   size_t required = 0;
   const auto take_out = [&](const TensorRole& role, Presence presence) {
     if (presence != Presence::kRequired || role.part == LayerPart::kDense) return;
-    const std::string name = "blk.1." + std::string(role.name);
+    const bool is_of_state = role.part == LayerPart::kDeltaNet;  // the first layer has one
+    const std::string name = (is_of_state ? "blk.0." : "blk.1.") + std::string(role.name);
     if (role.name == "ffn_gate_inp.weight" && family->has_dense_layers) return;  // a dense layer
     ExpectError(SmallMoe(GetParam()).RemoveTensor(name), Errc::kInvalidFile, name);
     ++required;
@@ -96,8 +97,8 @@ TEST_P(EveryArchTest, NamesEachRequiredTensor) {
 }
 
 TEST_P(EveryArchTest, RefusesOneTensorTooMany) {
-  ExpectError(SmallMoe(GetParam()).Tensor("blk.1.attn_gate.weight", GGML_TYPE_F16, {32, 32}),
-              Errc::kUnsupported, "blk.1.attn_gate.weight");
+  ExpectError(SmallMoe(GetParam()).Tensor("blk.1.attn_other.weight", GGML_TYPE_F16, {32, 32}),
+              Errc::kUnsupported, "blk.1.attn_other.weight");
 }
 
 TEST_F(WeightsTest, PassesOverLayersThatPredictFurtherTokens) {

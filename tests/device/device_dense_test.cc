@@ -44,6 +44,7 @@ class DeviceDenseTest : public DeviceTest {
 // have such.
 TEST_F(DeviceDenseTest, EveryFamilyIsAsOnTheCpu) {
   for (const std::string& arch : TinyArchs()) {
+    if (HasStates(arch)) continue;
     TinySpec spec = Spec(arch, "F32");
     spec.window = 4;
     const std::string model = WriteTinyModel(folder_.path(), spec);
@@ -55,6 +56,15 @@ TEST_F(DeviceDenseTest, EveryFamilyIsAsOnTheCpu) {
     EXPECT_GT(device.device.layers_there, 0U) << arch;
     EXPECT_EQ(device.device.failures, 0U) << arch;
   }
+}
+
+TEST_F(DeviceDenseTest, LayersWithAStateAreComputedInMemory) {
+  const TinySpec spec = Spec("qwen35moe", "F32");
+  const std::string model = WriteTinyModel(folder_.path(), spec);
+  const Run device = Decode(model, Whole(spec), 4);
+  ExpectNear(device, Decode(model, OnCpu(), 4), kElevenBits, spec.arch);
+  EXPECT_EQ(device.memory.devices.at(0).dense, 0U);
+  EXPECT_GT(device.device.layers_there + device.memory.devices.at(0).slots, 0U);
 }
 
 TEST_F(DeviceDenseTest, EveryTypeIsAsOnTheCpuWithOneRowAndWithMany) {

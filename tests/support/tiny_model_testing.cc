@@ -17,6 +17,10 @@ std::vector<std::string> TinyArchs() {
   return archs;
 }
 
+bool HasStates(const std::string& arch) {
+  return FindFamily(Families(), arch)->states.mixer != StateMixer::kNone;
+}
+
 SynthShape TinyShape(const TinySpec& spec) {
   const Family* family = FindFamily(Families(), spec.arch);
   CHECK(family != nullptr);
@@ -26,6 +30,7 @@ SynthShape TinyShape(const TinySpec& spec) {
   const bool has_groups =
       family->written.has_groups && spec.groups > 1 && spec.experts % spec.groups == 0 &&
       spec.used <= 2 * (spec.experts / spec.groups) && spec.experts >= 2 * spec.groups;
+  const bool has_states = family->states.mixer != StateMixer::kNone;
   if (family->shared_expert != SharedExpert::kNone) shared_ff = spec.shared_ff;
   if (family->shared_expert == SharedExpert::kCounted) shared_ff = 2 * spec.ff;
   return {.name = "tiny-" + spec.arch,
@@ -41,10 +46,17 @@ SynthShape TinyShape(const TinySpec& spec) {
           .heads = spec.heads,
           .kv_heads = family->written.shares_kv_heads ? spec.kv_heads : spec.heads,
           .head_dim = spec.head_dim,
-          .rotated = family->written.rotates_half ? spec.head_dim / 2 : 0,
+          .rotated = family->written.rotates_half      ? spec.head_dim / 2
+                     : family->written.rotates_quarter ? spec.head_dim / 4
+                                                       : 0,
           .window = family->windows.period > 0 ? spec.window : 0,
           .groups = has_groups ? spec.groups : 0,
           .groups_used = has_groups ? 2U : 0U,
+          .attention_every = has_states ? spec.attention_every : 0,
+          .state_heads = has_states ? 4U : 0U,
+          .state_key_heads = has_states ? 2U : 0U,
+          .state_dim = has_states ? 32U : 0U,
+          .taps = has_states ? 4U : 0U,
           .has_qk_norm = spec.has_qk_norm,
           .vocab = spec.vocab,
           .context = spec.context,

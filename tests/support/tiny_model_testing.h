@@ -28,7 +28,8 @@ struct TinySpec {
   uint32_t head_dim = 64;
   uint32_t vocab = 512;
   uint32_t context = 512;
-  uint32_t window = 24;         // where the family has windows
+  uint32_t window = 24;          // where the family has windows
+  uint32_t attention_every = 2;  // layers, where the others have a state
   uint32_t groups = 4;          // of experts, two of them used, where the family's models have them
   bool has_qk_norm = false;     // where files of the family may lack these norms
   uint32_t orig_context = 128;  // phimoe: longer sequences' contexts take the long rope factors
@@ -41,6 +42,8 @@ struct TinySpec {
 
 // Every family.
 std::vector<std::string> TinyArchs();
+// Whether some layers of the family have a state.
+bool HasStates(const std::string& arch);
 
 // An architecture as part of a test's name: letters, digits and underscores alone.
 inline std::string CaseName(std::string arch) {

@@ -8,15 +8,9 @@
 #include <cstring>
 
 #include "device/attention_kernel.h"
+#include "device/kernels/float_lanes.h"
 
 namespace moestro {
-
-// 2^x for |x| <= 1/2 is the polynomial with these coefficients, the highest power's first: within
-// 1.3e-7 of it (powers of log(2) over factorials).
-inline constexpr float kPower[7] = {1.5403530e-4F, 1.3333558e-3F, 9.6181291e-3F, 5.5504109e-2F,
-                                    2.4022651e-1F, 6.9314718e-1F, 1.0F};
-// Weights below 2^this are 0.
-inline constexpr float kSmallestPower = -125.0F;
 
 struct AttentionRows {
   const float* at;

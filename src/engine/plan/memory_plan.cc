@@ -94,6 +94,9 @@ uint64_t MultiplyScratch(const ModelSpec& spec, uint32_t chunk) {
     widest = std::max<uint64_t>({widest, ff.n_ff_shared, ff.n_ff_dense});
     const AttentionSpec* a = layer.attention();
     if (a != nullptr) widest = std::max<uint64_t>({widest, a->n_embd_q(), a->n_embd_out()});
+    if (layer.delta_net() != nullptr) {
+      widest = std::max<uint64_t>(widest, layer.delta_net()->n_values());
+    }
   }
   return uint64_t{chunk} * widest * sizeof(float) + 4 * kMiB;
 }

@@ -41,6 +41,8 @@ uint64_t LargestProduct(const ModelTensors& tensors) {
     together(w.attn_qkv);
     together(w.attn_q, w.attn_k, w.attn_v);
     together(w.attn_out);
+    together(w.delta_qkv, w.delta_gate, w.delta_in);
+    together(w.state_out);
     together(w.shared_gate, w.shared_up);
     together(w.dense_gate, w.dense_up);
     together(w.dense_down);

@@ -7,9 +7,10 @@
 namespace moestro {
 
 std::span<const Family> Families() {
-  static const std::array families{
-      Llama(),   Qwen2Moe(),  Qwen3Moe(),   Olmoe(),      Phimoe(),      Dots1(),    GptOss(),
-      Glm4Moe(), MiniMaxM2(), Ernie45Moe(), HunyuanMoe(), BailingMoe2(), ExaoneMoe()};
+  static const std::array families{Llama(),     Qwen2Moe(),   Qwen3Moe(),   Olmoe(),
+                                   Phimoe(),    Dots1(),      GptOss(),     Glm4Moe(),
+                                   MiniMaxM2(), Ernie45Moe(), HunyuanMoe(), BailingMoe2(),
+                                   ExaoneMoe(), Qwen35Moe(),  Qwen3Next()};
   return families;
 }
 
@@ -65,6 +66,13 @@ void RequireDenseBlock(LayerRoles<Presence>& layer) {
   layer.dense_gate = Presence::kRequired;
   layer.dense_up = Presence::kRequired;
   layer.dense_down = Presence::kRequired;
+}
+
+void RequireDeltaNet(LayerRoles<Presence>& layer) {
+  for (Presence* part : {&layer.delta_qkv, &layer.delta_gate, &layer.state_conv, &layer.state_dt_b,
+                         &layer.state_a, &layer.state_norm, &layer.state_out}) {
+    *part = Presence::kRequired;
+  }
 }
 
 }  // namespace moestro

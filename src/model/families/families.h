@@ -22,7 +22,9 @@ Family MiniMaxM2();
 Family Olmoe();
 Family Phimoe();
 Family Qwen2Moe();
+Family Qwen35Moe();
 Family Qwen3Moe();
+Family Qwen3Next();
 
 std::span<const Family> Families();
 
@@ -30,6 +32,7 @@ std::span<const Family> Families();
 void RequireQkNorms(LayerRoles<Presence>& layer);
 void RequireSharedExpert(LayerRoles<Presence>& layer);
 void RequireDenseBlock(LayerRoles<Presence>& layer);
+void RequireDeltaNet(LayerRoles<Presence>& layer);
 
 const Family* FindFamily(std::span<const Family> families, std::string_view name);  // or nullptr
 std::string FamilyNames(std::span<const Family> families);  // "llama, olmoe"

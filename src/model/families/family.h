@@ -39,6 +39,18 @@ struct WindowRules {
   bool rotates_all = true;  // false: only layers with a window are rotated
 };
 
+enum class StateMixer : uint8_t {
+  kNone,
+  kDeltaNet,  // ssm.*
+};
+
+// Layers with a state instead of attention: attention.recurrent_layers says which, or else all but
+// each full_attention_interval-th.
+struct StateRules {
+  StateMixer mixer = StateMixer::kNone;
+  HeadSharing sharing = HeadSharing::kConsecutive;
+};
+
 // What the key feed_forward_length means.
 enum class FeedForwardLength : uint8_t {
   kOneExpert,    // an expert's width
@@ -62,12 +74,14 @@ struct WrittenForm {
   bool can_be_tied = false;
   bool has_head_length_keys = false;  // else only where they are no quotient
   bool has_rope_length_key = false;
+  bool has_rope_sections = false;      // rope.dimension_sections
   bool has_expert_length_key = false;  // expert_feed_forward_length, though it is not read
   bool has_other_names = false;        // roles with another name have that one
   bool has_moe_step_key = false;       // interleave_moe_layer_step
   bool has_groups = false;             // of experts
   bool has_yarn = false;               // rope.scaling of type yarn
   bool rotates_half = false;           // of each head, by rope.dimension_count
+  bool rotates_quarter = false;
   float weights_scale = 0.0F;  // expert_weights_scale with expert_weights_norm; 0: not written
 };
 
@@ -77,10 +91,12 @@ struct Family {
   ExpertForm experts{};
   RouterRules router{};
   WindowRules windows{};
+  StateRules states{};
   FeedForwardLength feed_forward_length = FeedForwardLength::kOneExpert;
   SharedExpert shared_expert = SharedExpert::kNone;
   bool has_dense_layers = false;         // a layer without a router has a dense block instead
   bool has_next_token_layers = false;    // nextn_predict_layers, which are passed over
+  bool may_hold_vision = false;          // tensors of an image encoder, which are passed over
   bool has_value_heads_of_own = false;   // attention.value_length may differ from key_length
   ModelRoles<Presence> model_tensors{};  // kNone: refused
   LayerRoles<Presence> layer_tensors{};

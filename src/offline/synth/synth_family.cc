@@ -22,6 +22,13 @@ ModelSpec SpecOf(const SynthShape& shape) {
   for (uint32_t l = 0; l < shape.layers; ++l) {
     LayerSpec& layer = spec.layers.emplace_back();
     layer.mixer = attention;
+    if (shape.has_state(l)) {
+      layer.mixer = DeltaNetSpec{.n_head_k = shape.state_key_heads,
+                                 .n_head_v = shape.state_heads,
+                                 .head_dim = shape.state_dim,
+                                 .n_taps = shape.taps,
+                                 .sharing = family.states.sharing};
+    }
     if (l < shape.dense_layers) {
       layer.feed_forward = {.n_ff_dense = shape.dense_ff};
     } else {

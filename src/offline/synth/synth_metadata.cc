@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: MIT
 #include "offline/synth/synth_metadata.h"
 
+#include <array>
 #include <cmath>
+#include <span>
 #include <string_view>
 #include <utility>
 
@@ -25,6 +27,10 @@ class ArchKeys {
   }
   void Set(std::string_view suffix, const char* value) {
     gguf_set_val_str(gguf_, Format("{}.{}", arch_, suffix).c_str(), value);
+  }
+  void Set(std::string_view suffix, std::span<const int32_t> values) {
+    gguf_set_arr_data(gguf_, Format("{}.{}", arch_, suffix).c_str(), GGUF_TYPE_INT32, values.data(),
+                      values.size());
   }
   void Set(std::string_view suffix, float value) {
     gguf_set_val_f32(gguf_, Format("{}.{}", arch_, suffix).c_str(), value);
@@ -59,6 +65,13 @@ void SetRopeKeys(ArchKeys& keys, const SynthShape& shape) {
   keys.Set("rope.freq_base", shape.rope_base);
   if (FamilyOf(shape).written.has_rope_length_key) {
     keys.Set("rope.dimension_count", shape.rope_dim());
+  }
+  if (FamilyOf(shape).written.has_rope_sections) {  // thirds, for a text and an image
+    const uint32_t pairs = shape.rope_dim() / 2;
+    const std::array<int32_t, 4> sections = {static_cast<int32_t>((pairs + 2) / 3),
+                                             static_cast<int32_t>((pairs + 1) / 3),
+                                             static_cast<int32_t>(pairs / 3), 0};
+    keys.Set("rope.dimension_sections", sections);
   }
   if (shape.orig_context == 0) return;
   keys.Set("rope.scaling.original_context_length", shape.orig_context);
@@ -117,6 +130,14 @@ void SetModelKeys(gguf_context* gguf, const SynthShape& shape, const WeightSchem
   if (family.written.weights_scale > 0) {
     keys.Set("expert_weights_scale", family.written.weights_scale);
     keys.Set("expert_weights_norm", true);
+  }
+  if (shape.attention_every > 0) {
+    keys.Set("full_attention_interval", shape.attention_every);
+    keys.Set("ssm.conv_kernel", shape.taps);
+    keys.Set("ssm.group_count", shape.state_key_heads);
+    keys.Set("ssm.inner_size", shape.state_heads * shape.state_dim);
+    keys.Set("ssm.state_size", shape.state_dim);
+    keys.Set("ssm.time_step_rank", shape.state_heads);
   }
   if (family.written.has_moe_step_key) keys.Set("interleave_moe_layer_step", 1U);
   if (shape.window > 0) keys.Set("attention.sliding_window", shape.window);

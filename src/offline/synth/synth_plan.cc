@@ -42,8 +42,7 @@ MatrixRole MatrixRoleOf(std::string_view name) {
                                  Named{"ffn_up.weight", MatrixRole::kDenseGateUp},
                                  Named{"ffn_down.weight", MatrixRole::kDenseDown}};
   const auto* found = std::ranges::find(kRoles, name, &Named::first);
-  CHECK(found != kRoles.end());
-  return found->second;
+  return found != kRoles.end() ? found->second : MatrixRole::kOther;
 }
 
 class Planner {
@@ -118,6 +117,7 @@ class Planner {
 
   // Of what is F32: vectors and routers.
   std::pair<Fill, float> VectorFill(std::string_view name, int64_t width) const {
+    if (name == "ssm_a") return {Fill::kDecay, 0.0F};
     if (name == "rope_factors_long.weight") return {Fill::kRopeLong, 0.0F};
     if (name == "rope_factors_short.weight") return {Fill::kRopeShort, 0.0F};
     if (name.ends_with("norm.weight")) return {Fill::kNearOne, kNormDeviation};
@@ -134,8 +134,9 @@ class Planner {
   void AddMatrix(std::string name, MatrixRole role, std::array<int64_t, 3> ne) {
     float deviation = 1.0F / std::sqrt(static_cast<float>(ne[0]));
     if (role == MatrixRole::kTokenEmbd) deviation = EmbeddingDeviation();
-    if (role == MatrixRole::kAttnOutput || role == MatrixRole::kExpertDown ||
-        role == MatrixRole::kSharedDown || role == MatrixRole::kDenseDown) {
+    if (role == MatrixRole::kAttnOutput || name.ends_with("ssm_out.weight") ||
+        role == MatrixRole::kExpertDown || role == MatrixRole::kSharedDown ||
+        role == MatrixRole::kDenseDown) {
       deviation *= ResidualScale();
     }
     const MatrixPlace place{.role = role,

@@ -22,6 +22,7 @@ enum class Fill {
   kRouter,     // zero mean; rows scaled for popularity when a skew is asked for
   kRopeShort,  // rope factors near one
   kRopeLong,   // rope factors growing with the wavelength
+  kDecay,      // below zero: how fast heads forget, from a token to thousands
 };
 
 struct PlannedTensor {

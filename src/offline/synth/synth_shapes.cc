@@ -290,6 +290,94 @@ const auto kShapes = std::to_array<SynthShape>({
      .rope_base = 1e6F,
      .rms_eps = 1e-5F,
      .billions = 236.6},
+    {.name = "qwen3.6-35b-a3b",
+     .arch = "qwen35moe",
+     .layers = 40,
+     .experts = 256,
+     .used = 8,
+     .embd = 2048,
+     .ff = 512,
+     .shared_ff = 512,
+     .heads = 16,
+     .kv_heads = 2,
+     .head_dim = 256,
+     .rotated = 64,
+     .attention_every = 4,
+     .state_heads = 32,
+     .state_key_heads = 16,
+     .state_dim = 128,
+     .taps = 4,
+     .vocab = 248320,
+     .context = 262144,
+     .rope_base = 1e7F,
+     .rms_eps = 1e-6F,
+     .billions = 34.7},
+    {.name = "qwen3.5-122b-a10b",
+     .arch = "qwen35moe",
+     .layers = 48,
+     .experts = 256,
+     .used = 8,
+     .embd = 3072,
+     .ff = 1024,
+     .shared_ff = 1024,
+     .heads = 32,
+     .kv_heads = 2,
+     .head_dim = 256,
+     .rotated = 64,
+     .attention_every = 4,
+     .state_heads = 64,
+     .state_key_heads = 16,
+     .state_dim = 128,
+     .taps = 4,
+     .vocab = 248320,
+     .context = 262144,
+     .rope_base = 1e7F,
+     .rms_eps = 1e-6F,
+     .billions = 122.1},
+    {.name = "qwen3.5-397b-a17b",
+     .arch = "qwen35moe",
+     .layers = 60,
+     .experts = 512,
+     .used = 10,
+     .embd = 4096,
+     .ff = 1024,
+     .shared_ff = 1024,
+     .heads = 32,
+     .kv_heads = 2,
+     .head_dim = 256,
+     .rotated = 64,
+     .attention_every = 4,
+     .state_heads = 64,
+     .state_key_heads = 16,
+     .state_dim = 128,
+     .taps = 4,
+     .vocab = 248320,
+     .context = 262144,
+     .rope_base = 1e7F,
+     .rms_eps = 1e-6F,
+     .billions = 396.3},
+    {.name = "qwen3-next-80b-a3b",
+     .arch = "qwen3next",
+     .layers = 48,
+     .experts = 512,
+     .used = 10,
+     .embd = 2048,
+     .ff = 512,
+     .shared_ff = 512,
+     .heads = 16,
+     .kv_heads = 2,
+     .head_dim = 256,
+     .rotated = 64,
+     .attention_every = 4,
+     .state_heads = 32,
+     .state_key_heads = 16,
+     .state_dim = 128,
+     .taps = 4,
+     .vocab = 151936,
+     .context = 262144,
+     .rope_base = 1e7F,
+     .rms_eps = 1e-6F,
+     .billions = 79.7},
 });
 
 Status CheckSharedExpert(const SynthShape& s, const Family& family) {
@@ -324,6 +412,22 @@ Status CheckWindow(const SynthShape& s, const Family& family) {
   if (has_windows == (s.window > 0) && s.window <= 16777216) return {};
   return Fail(Errc::kInvalidRequest, "a window of {} positions does not fit {}, which {}", s.window,
               s.arch, has_windows ? "needs one" : "has none");
+}
+
+Status CheckStates(const SynthShape& s, const Family& family) {
+  const bool wants_states = family.states.mixer != StateMixer::kNone;
+  if (wants_states != (s.attention_every > 0)) {
+    return Fail(Errc::kInvalidRequest, "attention in each {}-th layer does not fit {}, which {}",
+                s.attention_every, s.arch, wants_states ? "has other layers" : "has it in all");
+  }
+  if (!wants_states) return {};
+  const bool fits = s.attention_every <= 512 && s.state_key_heads >= 1 && s.state_heads <= 1024 &&
+                    s.state_heads % s.state_key_heads == 0 && s.state_dim >= 32 &&
+                    s.state_dim <= 1024 && s.state_dim % 32 == 0 && s.taps >= 2 && s.taps <= 4;
+  if (fits) return {};
+  return Fail(Errc::kInvalidRequest,
+              "a state of {} heads of {}, {} of them for keys, over {} positions does not fit {}",
+              s.state_heads, s.state_dim, s.state_key_heads, s.taps, s.arch);
 }
 
 Status CheckGroups(const SynthShape& s, const Family& family) {
@@ -398,6 +502,7 @@ Status CheckShape(const SynthShape& s) {
   }
   TRY_STATUS(CheckRotation(s, *family));
   TRY_STATUS(CheckWindow(s, *family));
+  TRY_STATUS(CheckStates(s, *family));
   TRY_STATUS(CheckGroups(s, *family));
   TRY_STATUS(CheckSharedExpert(s, *family));
   return CheckDenseLayers(s, *family);

@@ -30,8 +30,14 @@ struct SynthShape {
   uint32_t window = 0;   // positions that some layers see, as the family has it; 0: all
   uint32_t groups = 0;   // of experts; 0: no groups
   uint32_t groups_used = 0;
-  bool has_qk_norm = false;  // where files of the family may lack these norms
-  bool is_tied = false;      // token_embd serves as output matrix, too
+  // Where some layers have a state instead of attention.
+  uint32_t attention_every = 0;  // each so many-th layer has attention; 0: all have
+  uint32_t state_heads = 0;
+  uint32_t state_key_heads = 0;  // shared by the others
+  uint32_t state_dim = 0;        // of a head
+  uint32_t taps = 0;             // positions that the convolution sees
+  bool has_qk_norm = false;      // where files of the family may lack these norms
+  bool is_tied = false;          // token_embd serves as output matrix, too
   uint32_t vocab = 0;
   uint32_t context = 0;       // trained context
   uint32_t orig_context = 0;  // context before rope scaling; 0 where it is not scaled
@@ -40,6 +46,9 @@ struct SynthShape {
   float rms_eps = 0;
   double billions = 0;  // published number of weights, in 10^9; 0: a shape of the user's own
 
+  bool has_state(uint32_t layer) const {
+    return attention_every > 0 && (layer + 1) % attention_every != 0;
+  }
   uint32_t rope_dim() const { return rotated > 0 ? rotated : head_dim; }
   uint64_t q_width() const { return uint64_t{heads} * head_dim; }
   uint64_t kv_width() const { return uint64_t{kv_heads} * head_dim; }

@@ -28,6 +28,7 @@ enum class MatrixRole {
   kSharedDown,
   kDenseGateUp,
   kDenseDown,
+  kOther,  // that no mix favours
 };
 
 // A name for `--type` and what stands behind it.

@@ -68,6 +68,9 @@ void FillRows(const PlannedTensor& tensor, SynthRng& rng, std::span<const float>
       case Fill::kRopeLong:
         values[i] = RopeFactor(tensor.fill, static_cast<int64_t>(i), tensor.ne[0]);
         break;
+      case Fill::kDecay:
+        values[i] = -std::exp(-7.0F * static_cast<float>(i) / static_cast<float>(values.size()));
+        break;
     }
   }
 }

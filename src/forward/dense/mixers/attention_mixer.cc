@@ -15,9 +15,10 @@ namespace moestro {
 namespace {
 
 struct Heads {
-  ggml_tensor* q;  // [head_dim_k, n_head, rows]
-  ggml_tensor* k;  // [head_dim_k, n_head_kv, rows]
-  ggml_tensor* v;  // [n_embd_v, rows]
+  ggml_tensor* q;               // [head_dim_k, n_head, rows]
+  ggml_tensor* k;               // [head_dim_k, n_head_kv, rows]
+  ggml_tensor* v;               // [n_embd_v, rows]
+  ggml_tensor* gate = nullptr;  // [n_head * head_dim_v, rows], if values are weighed
 };
 
 // Values [first, first + n) of each row of a projection.
@@ -78,6 +79,7 @@ class AttentionMixer final : public Mixer {
     // [n_embd, rows], plus the residual.
     ggml_tensor* mixed = masked_ ? masked_->Node(ctx, h.q, {k_cache, v_cache, w.attn_sinks}, scale)
                                  : TiledNode(rows, h.q, w.attn_sinks, scale);
+    if (h.gate != nullptr) mixed = ggml_mul(ctx, mixed, ggml_sigmoid(ctx, h.gate));
     return ggml_add(ctx, Linear(ctx, w.attn_out, mixed, w.attn_out_b), rows.x);
   }
 
@@ -108,7 +110,7 @@ class AttentionMixer final : public Mixer {
 
   // x [n_embd, rows] -> heads, with the limits and norms that some families have.
   Heads Project(ggml_context* ctx, const LayerTensors& w, ggml_tensor* x) const {
-    const int64_t n_q = spec_.n_embd_q();
+    const int64_t n_q = spec_.n_query_rows();
     std::array<ggml_tensor*, 3> qkv{};
     if (w.attn_qkv != nullptr) {
       ggml_tensor* fused = Linear(ctx, w.attn_qkv, x, w.attn_qkv_b);
@@ -119,6 +121,11 @@ class AttentionMixer final : public Mixer {
               std::array{w.attn_q_b, w.attn_k_b, w.attn_v_b}, qkv);
     }
     auto [q, k, v] = qkv;
+    ggml_tensor* gate = nullptr;
+    if (spec_.form.output_gate == OutputGate::kWithQuery) {
+      gate = HalfOfHeads(ctx, q, 1);
+      q = HalfOfHeads(ctx, q, 0);
+    }
     q = Clamped(ctx, q, spec_.clamp_kqv);
     k = Clamped(ctx, k, spec_.clamp_kqv);
     v = Clamped(ctx, v, spec_.clamp_kqv);
@@ -128,9 +135,17 @@ class AttentionMixer final : public Mixer {
     }
     q = ggml_reshape_3d(ctx, q, spec_.head_dim_k, spec_.n_head, x->ne[1]);
     k = ggml_reshape_3d(ctx, k, spec_.head_dim_k, spec_.n_head_kv, x->ne[1]);
-    Heads heads{.q = q, .k = k, .v = v};
+    Heads heads{.q = q, .k = k, .v = v, .gate = gate};
     if (spec_.form.qk_norm == QkNorm::kPerHead) NormHeads(ctx, w, heads);
     return heads;
+  }
+
+  // x [2 * n_embd_q, rows], of each head two halves -> one of them, [n_embd_q, rows].
+  ggml_tensor* HalfOfHeads(ggml_context* ctx, ggml_tensor* x, size_t half) const {
+    const size_t bytes = spec_.head_dim_k * sizeof(float);
+    ggml_tensor* heads = ggml_view_3d(ctx, x, spec_.head_dim_k, spec_.n_head, x->ne[1], 2 * bytes,
+                                      x->nb[1], half * bytes);
+    return ggml_cont_2d(ctx, heads, spec_.n_embd_q(), x->ne[1]);
   }
 
   ggml_tensor* Rotate(ggml_context* ctx, ggml_tensor* heads, ggml_tensor* positions) const {

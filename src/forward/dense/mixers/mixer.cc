@@ -4,6 +4,7 @@
 #include <variant>
 
 #include "forward/dense/mixers/attention_mixer.h"
+#include "forward/dense/mixers/delta_net_mixer.h"
 
 namespace moestro {
 
@@ -12,10 +13,11 @@ Result<std::unique_ptr<Mixer>> MakeMixer(const MixerParts& parts, const MixerSpe
   if (const auto* attention = std::get_if<AttentionSpec>(&spec)) {
     return MakeAttentionMixer(parts, *attention);
   }
-  const auto& state = std::get<StateSpec>(spec);
   if (parts.device != nullptr) {
-    return Fail(Errc::kDevice, "states of {} layers stay in memory", state.kind);
+    return Fail(Errc::kDevice, "layers with a state are computed in memory");
   }
+  if (const auto* delta = std::get_if<DeltaNetSpec>(&spec)) return MakeDeltaNetMixer(parts, *delta);
+  const auto& state = std::get<StateSpec>(spec);
   if (!make_state) return Fail(Errc::kUnsupported, "no mixer computes '{}'", state.kind);
   return make_state(parts, state);
 }

@@ -10,7 +10,6 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <optional>
 #include <span>
 
 #include "base/result.h"
@@ -21,18 +20,12 @@
 #include "device/devices.h"
 #include "engine/engine_options.h"
 #include "forward/dense/attention.h"
+#include "forward/dense/state_rows.h"
 #include "forward/dense/tensors.h"
 #include "memory/kv_cache.h"
 #include "memory/state_store.h"
 
 namespace moestro {
-
-// The places of the state before a row and of the state after it. Both are the same place for a row
-// that follows another row of its sequence.
-struct RowState {
-  std::optional<StateSlot> from = {};  // nullopt: all zeros, before the first token
-  std::optional<StateSlot> to = {};    // nullopt: no layer has a state
-};
 
 // The rows of one graph, in order; rows of one sequence are in order of position.
 struct MixerRows {
@@ -75,9 +68,9 @@ struct MixerParts {
   uint32_t n_cells = 0;                   // cells of the layer; 0: the layer has none
 };
 
-// Makes a mixer. A mixer with a state comes from `make_state` (EngineOptions::make_state_mixer).
+// Makes a mixer. A test's comes from `make_state` (EngineOptions::make_state_mixer).
 // REQUIRES: its nodes run on the device of MixerParts. kNoMemory; kUnsupported: `make_state` is
-// empty and the mixer has a state; kDevice.
+// empty and the mixer is a test's; kDevice: a state cannot be on a device.
 Result<std::unique_ptr<Mixer>> MakeMixer(const MixerParts& parts, const MixerSpec& spec,
                                          const MakeStateMixer& make_state);
 

@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: MIT
+// What the vectors of all instruction sets share. A vector type has kLanes floats and the functions
+// of the structs in float_lanes256.h, float_lanes512.h and float_lanes_portable.h.
+#pragma once
+
+#include <cstdint>
+#include <numbers>
+
+namespace moestro {
+
+// IEEE half precision, ggml_fp16_t.
+using Half = uint16_t;
+
+// 2^x for |x| <= 1/2 is the polynomial with these coefficients, the highest power's first: within
+// 1.3e-7 of it (powers of log(2) over factorials).
+inline constexpr float kPower[7] = {1.5403530e-4F, 1.3333558e-3F, 9.6181291e-3F, 5.5504109e-2F,
+                                    2.4022651e-1F, 6.9314718e-1F, 1.0F};
+// Weights below 2^this are 0.
+inline constexpr float kSmallestPower = -125.0F;
+
+// x * sigmoid(x); NaN stays NaN.
+template <class V>
+inline typename V::Float Silu(typename V::Float x) {
+  using Float = typename V::Float;
+  constexpr float kLog2E = std::numbers::log2e_v<float>;
+  const Float below = V::Min(x, V::Subtract(V::Zero(), x));  // -|x|
+  const Float power = V::PowerOfTwo(V::Multiply(below, V::Broadcast(kLog2E)));
+  const Float one = V::Broadcast(1.0F);
+  return V::Divide(V::Multiply(x, V::SelectNegative(x, power, one)), V::Add(one, power));
+}
+
+}  // namespace moestro

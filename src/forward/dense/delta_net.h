@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: MIT
+// A gated delta net on the CPU: for each row of a sequence a convolution of queries, keys and
+// values, then a change of each value head's matrix, then a norm that a gate weighs. A custom node
+// on ggml's threads.
+//
+// A row's result depends on its own values and on the rows of its sequence before it, to the bit:
+// not on other rows of the step, nor on the chunks of a prompt or the number of threads.
+// Source: S. Yang, J. Kautz, A. Hatamizadeh, "Gated Delta Networks", 2024.
+//
+// Thread rule: Node() and the graph it is part of on the engine thread; the node itself runs on all
+// threads of the team.
+#pragma once
+
+#include <ggml.h>
+
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "base/result.h"
+#include "base/stop_signal.h"
+#include "core/model_spec.h"
+#include "device/host_memory.h"
+#include "device/state_kernel.h"
+#include "forward/dense/state_rows.h"
+#include "memory/state_store.h"
+
+namespace moestro {
+
+// Where the values of a head begin in a row of a projection. A key head and the value heads that
+// use it have a number h; value heads of the same h are counted by i.
+struct HeadColumns {
+  uint32_t source = 0;  // which of the node's inputs
+  uint32_t begin = 0;
+  uint32_t of_h = 0;  // columns from one h to the next
+  uint32_t of_i = 0;
+  uint32_t at(uint32_t h, uint32_t i) const { return begin + h * of_h + i * of_i; }
+};
+
+// How the projections of a model are laid out.
+struct DeltaNetColumns {
+  HeadColumns query, key, value, gate;  // head_dim values each
+  HeadColumns rate, decay;              // one value of each value head
+};
+
+class DeltaNet {
+ public:
+  // The node reads `stop` before each head. After a stop its results are undefined. null: no stop
+  // is requested. kNoMemory.
+  static Result<std::unique_ptr<DeltaNet>> Create(const DeltaNetSpec& spec, float eps,
+                                                  uint32_t threads, const StateKernel& kernel,
+                                                  StopSignal* stop = nullptr);
+  uint64_t thread_bytes() const { return thread_bytes_; }  // bytes of each thread
+
+  static constexpr size_t kMostInputs = 4;
+  struct Layer {
+    std::array<ggml_tensor*, kMostInputs> inputs{};  // F32 [n, rows]; null behind the last
+    DeltaNetColumns columns;
+    const float* conv = nullptr;  // [n_convolved][n_taps]: queries, keys, values
+    const float* dt = nullptr;    // [n_head_v]
+    const float* a = nullptr;     // [n_head_v]
+    const float* norm = nullptr;  // [head_dim]
+    uint32_t layer = 0;           // of the states
+  };
+  // Adds the node: -> [n_values, rows]. The node uses the arguments of the last call, so a graph
+  // holds one such node. `rows` and `states` must live until the node has run.
+  ggml_tensor* Node(ggml_context* ctx, const Layer& layer, std::span<const RowState> rows,
+                    const StateStore& states);
+
+ private:
+  // The buffers of one thread, for up to kTokens rows.
+  struct Scratch {
+    float* queries = nullptr;  // [kTokens][head_dim]
+    float* keys = nullptr;
+    float* values = nullptr;
+    float* decays = nullptr;  // [kTokens]
+    float* rates = nullptr;
+  };
+  static constexpr uint32_t kTokens = 32;
+
+  DeltaNet(const DeltaNetSpec& spec, float eps, const StateKernel& kernel, StopSignal* stop)
+      : spec_(spec), eps_(eps), kernel_(kernel), stop_(stop) {}
+  Status Allocate(uint32_t threads);
+  bool ShallStop() const { return stop_ != nullptr && stop_->is_requested(); }
+  uint32_t heads_together() const { return spec_.n_head_v / spec_.n_head_k; }
+  // The number of a value head among all.
+  uint32_t value_head(uint32_t h, uint32_t i) const {
+    return spec_.sharing == HeadSharing::kConsecutive ? h * heads_together() + i
+                                                      : i * spec_.n_head_k + h;
+  }
+  StateKernel::Rows RowsOf(const HeadColumns& columns, uint32_t h, uint32_t i,
+                           uint32_t first_row) const;
+  void Work(ggml_tensor* result, Scratch& s);
+  void Mix(const StateRun& run, uint32_t h, ggml_tensor* result, Scratch& s) const;
+  void MixValueHead(const StateRun& run, uint32_t h, uint32_t i, ggml_tensor* result,
+                    Scratch& s) const;
+  void Convolve(const StateRun& run, const StateKernel::Rows& x, uint32_t channel, float* y) const;
+  void Weigh(const StateRun& run, uint32_t h, uint32_t i, Scratch& s) const;
+
+  DeltaNetSpec spec_;
+  float eps_;
+  StateKernel kernel_;
+  StopSignal* stop_;
+  uint64_t thread_bytes_ = 0;
+  HostMemory memory_;
+  std::vector<Scratch> scratch_;  // [thread]
+  // The arguments of the node.
+  Layer layer_;
+  const StateStore* states_ = nullptr;
+  StateRows rows_;
+  std::atomic<uint32_t> next_task_{0};  // (sequence, key head)
+};
+
+}  // namespace moestro

@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: MIT
+#include "forward/dense/mixers/delta_net_mixer.h"
+
+#include <array>
+#include <cstdint>
+#include <span>
+#include <utility>
+
+#include "device/state_kernel.h"
+#include "forward/dense/blocks.h"
+#include "forward/dense/delta_net.h"
+
+namespace moestro {
+namespace {
+
+const float* Values(const ggml_tensor* tensor) { return static_cast<const float*>(tensor->data); }
+
+class DeltaNetMixer final : public Mixer {
+ public:
+  DeltaNetMixer(const MixerParts& parts, const DeltaNetSpec& spec, std::unique_ptr<DeltaNet> net)
+      : spec_(spec), rms_eps_(parts.spec.rms_eps), states_(&parts.states), net_(std::move(net)) {}
+
+  ggml_tensor* Build(const LayerTensors& w, const MixerRows& rows) override {
+    ggml_context* ctx = rows.ctx;
+    ggml_tensor* x = RmsNorm(ctx, rows.x, w.attn_norm, w.attn_norm_b, rms_eps_);
+    // x [n_embd, rows] -> queries, keys, values and gates of all heads, and two numbers of each
+    // value head.
+    DeltaNet::Layer layer{.columns = ColumnsOf(w),
+                          .conv = Values(w.state_conv),
+                          .dt = Values(w.state_dt_b),
+                          .a = Values(w.state_a),
+                          .norm = Values(w.state_norm),
+                          .layer = rows.layer.value};
+    Project(ctx, w, x, layer.inputs);
+    // mixed [n_values, rows], back to [n_embd, rows], plus the residual.
+    ggml_tensor* mixed = net_->Node(ctx, layer, rows.states, *states_);
+    return ggml_add(ctx, Linear(ctx, w.state_out, mixed, nullptr), rows.x);
+  }
+
+  uint64_t thread_bytes() const override { return net_->thread_bytes(); }
+
+ private:
+  static void Project(ggml_context* ctx, const LayerTensors& w, ggml_tensor* x,
+                      std::span<ggml_tensor*> inputs) {
+    std::array<ggml_tensor*, DeltaNet::kMostInputs> weights{};
+    size_t n = 0;
+    for (ggml_tensor* weight :
+         {w.delta_in, w.delta_qkv, w.delta_gate, w.state_beta_alpha, w.state_beta, w.state_alpha}) {
+      if (weight != nullptr) weights[n++] = weight;
+    }
+    Linears(ctx, std::span(weights).first(n), x, {}, inputs.first(n));
+  }
+
+  // Where heads are in the products of Project().
+  DeltaNetColumns ColumnsOf(const LayerTensors& w) const {
+    const uint32_t dim = spec_.head_dim;
+    const uint32_t together = spec_.n_head_v / spec_.n_head_k;
+    // Value heads one after the other.
+    const bool in_turn = spec_.sharing == HeadSharing::kInTurn;
+    const uint32_t of_h = in_turn ? 1 : together;
+    const uint32_t of_i = in_turn ? spec_.n_head_k : 1;
+    DeltaNetColumns at;
+    uint32_t source = 0;
+    if (w.delta_in != nullptr) {  // of each key head: query, key, its values, their gates
+      const uint32_t all = 2 * dim + 2 * together * dim;
+      at.query = {.source = 0, .begin = 0, .of_h = all};
+      at.key = {.source = 0, .begin = dim, .of_h = all};
+      at.value = {.source = 0, .begin = 2 * dim, .of_h = all, .of_i = dim};
+      at.gate = {.source = 0, .begin = 2 * dim + together * dim, .of_h = all, .of_i = dim};
+      source = 1;
+    } else {
+      at.query = {.source = 0, .begin = 0, .of_h = dim};
+      at.key = {.source = 0, .begin = spec_.n_keys(), .of_h = dim};
+      at.value = {.source = 0, .begin = 2 * spec_.n_keys(), .of_h = of_h * dim, .of_i = of_i * dim};
+      at.gate = {.source = 1, .begin = 0, .of_h = of_h * dim, .of_i = of_i * dim};
+      source = 2;
+    }
+    if (w.state_beta_alpha != nullptr) {  // of each key head: its rates, its decays
+      at.rate = {.source = source, .begin = 0, .of_h = 2 * together, .of_i = 1};
+      at.decay = {.source = source, .begin = together, .of_h = 2 * together, .of_i = 1};
+    } else {
+      at.rate = {.source = source, .begin = 0, .of_h = of_h, .of_i = of_i};
+      at.decay = {.source = source + 1, .begin = 0, .of_h = of_h, .of_i = of_i};
+    }
+    return at;
+  }
+
+  DeltaNetSpec spec_;
+  float rms_eps_;
+  const StateStore* states_;
+  std::unique_ptr<DeltaNet> net_;
+};
+
+}  // namespace
+
+Result<std::unique_ptr<Mixer>> MakeDeltaNetMixer(const MixerParts& parts,
+                                                 const DeltaNetSpec& spec) {
+  TRY(auto net, DeltaNet::Create(spec, parts.spec.rms_eps, parts.cpu.threads(),
+                                 StateKernel::ForThisMachine(), parts.stop));
+  return std::make_unique<DeltaNetMixer>(parts, spec, std::move(net));
+}
+
+}  // namespace moestro

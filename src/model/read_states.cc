@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: MIT
+#include "model/read_states.h"
+
+#include <string_view>
+
+namespace moestro {
+namespace {
+
+// Upper bounds that no real model comes near. With them a state's values fit in 32 bits.
+constexpr uint64_t kMaxStateHeads = 1024;
+constexpr uint64_t kMaxStateDim = 1024;
+constexpr uint64_t kMaxStateValues = uint64_t{1} << 30;
+constexpr uint64_t kMaxInterval = 4096;
+
+// What the kernels of states take: device/state_kernel.h.
+constexpr uint32_t kHeadMultiple = 32;
+constexpr MetaKeys::Range kTaps = {.min = 2, .max = 4};
+
+}  // namespace
+
+Result<std::vector<bool>> FindStateLayers(const MetaKeys& keys, uint32_t n_all,
+                                          uint32_t n_evaluated) {
+  constexpr std::string_view kKey = "attention.recurrent_layers";
+  std::vector<bool> has_state;
+  if (keys.IsArray(kKey)) {
+    TRY(const auto choices, keys.Counts(kKey, {0, 1}, n_all));
+    has_state.assign(choices.begin(), choices.begin() + n_evaluated);
+    return has_state;
+  }
+  TRY(const uint32_t interval, keys.CountOr("full_attention_interval", {1, kMaxInterval}, 4));
+  for (uint32_t l = 0; l < n_evaluated; ++l) has_state.push_back((l + 1) % interval != 0);
+  return has_state;
+}
+
+Result<DeltaNetSpec> ReadDeltaNet(const MetaKeys& keys, const StateRules& rules) {
+  DeltaNetSpec delta{.sharing = rules.sharing};
+  TRY(delta.n_head_k, keys.Count("ssm.group_count", {1, kMaxStateHeads}));
+  TRY(delta.n_head_v, keys.Count("ssm.time_step_rank", {1, kMaxStateHeads}));
+  TRY(delta.head_dim, keys.Count("ssm.state_size", {1, kMaxStateDim}));
+  TRY(delta.n_taps, keys.Count("ssm.conv_kernel", kTaps));
+  TRY(const uint32_t inner, keys.Count("ssm.inner_size", {1, kMaxStateHeads * kMaxStateDim}));
+  if (delta.n_head_v % delta.n_head_k != 0) {
+    return Fail(Errc::kInvalidFile, "{}: {} value heads cannot share {} key heads ({})",
+                keys.path(), delta.n_head_v, delta.n_head_k, keys.Full("ssm.group_count"));
+  }
+  if (inner != uint64_t{delta.n_head_v} * delta.head_dim) {
+    return Fail(Errc::kInvalidFile, "{}: {} is {}, and {} heads of {} make {}", keys.path(),
+                keys.Full("ssm.inner_size"), inner, delta.n_head_v, delta.head_dim,
+                uint64_t{delta.n_head_v} * delta.head_dim);
+  }
+  if (delta.head_dim % kHeadMultiple != 0) {
+    return Fail(Errc::kUnsupported, "{}: {} is {}, no multiple of {}", keys.path(),
+                keys.Full("ssm.state_size"), delta.head_dim, kHeadMultiple);
+  }
+  const uint64_t values = uint64_t{delta.n_head_v} * delta.head_dim * delta.head_dim;
+  if (values <= kMaxStateValues) return delta;
+  return Fail(Errc::kUnsupported, "{}: a state of {} values in one layer ({}) is too large",
+              keys.path(), values, keys.Full("ssm.state_size"));
+}
+
+}  // namespace moestro

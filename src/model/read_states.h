@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: MIT
+// Metadata -> mixers that remember a state, and which layers have them.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "base/result.h"
+#include "core/model_spec.h"
+#include "model/families/family.h"
+#include "model/meta_keys.h"
+
+namespace moestro {
+
+// Which of the first `n_evaluated` of `n_all` layers have a state. REQUIRES: the family has such.
+// kInvalidFile.
+Result<std::vector<bool>> FindStateLayers(const MetaKeys& keys, uint32_t n_all,
+                                          uint32_t n_evaluated);
+
+// kInvalidFile; kUnsupported: a size for which there are no kernels.
+Result<DeltaNetSpec> ReadDeltaNet(const MetaKeys& keys, const StateRules& rules);
+
+}  // namespace moestro
