@@ -116,6 +116,11 @@ void AddServe(CommandLine& line) {
       .Add("--gap", server.gap_seconds,
            "seconds that a text's next token may wait for others' prompts, where the disk allows")
       .ShowDefault();
+  serve
+      .Add("--checkpoint-every", server.checkpoint_every,
+           "tokens between the states that a text of a model with states can go back to; 0: only "
+           "where its messages end")
+      .ShowDefault();
   serve.Add("--drain", server.drain_seconds, "seconds that answers get to end after SIGTERM")
       .NonNegative()
       .ShowDefault();

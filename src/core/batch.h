@@ -24,6 +24,9 @@ struct BatchRow {
   Token token = 0;
   RowKind kind = RowKind::kDecode;
   bool wants_logits = false;
+  // The sequence can go back to the position after this row once the step has ended, as long as
+  // there is room (Sequence::Keep()).
+  bool is_kept = false;
 };
 
 // What a row does about an expert that is not in memory.

@@ -265,6 +265,10 @@ size_t HostedEngine::Parts::ChunkFrom(const Batch& batch, size_t first) const {
     // An observer of routing sees every row in the last layers, too.
     if (batch.rows[first + n].wants_logits || watchers.route) ++wanted;
     if (wanted > outputs) break;
+    if (facts.has_states && batch.rows[first + n].is_kept) {  // what follows writes elsewhere
+      ++n;
+      break;
+    }
   }
   return facts.has_states ? EvenRows(std::span(batch.rows).subspan(first, n)) : n;
 }
@@ -306,6 +310,7 @@ Status HostedEngine::Parts::StepAside(const Interlude& interlude) {
 
 Status HostedEngine::Parts::ComputeChunk(std::span<const BatchRow> part, size_t first,
                                          const LogitsSink& sink) {
+  sequences->PassOn(part);
   LlamaRows batch(part.size());
   std::vector<RowKind> kinds;
   std::vector<RowKind> kinds_of_outputs;
@@ -315,7 +320,7 @@ Status HostedEngine::Parts::ComputeChunk(std::span<const BatchRow> part, size_t 
     // libllama computes the last layers for rows with logits alone, and for one at least here.
     const bool is_output =
         row.wants_logits || watchers.route || (!has_logits && i + 1 == part.size());
-    batch.Add(row.token, row.position, sequences->WritesTo(row.sequence), is_output);
+    batch.Add(row.token, row.position, sequences->WritesTo(row.sequence, row.position), is_output);
     kinds.push_back(row.kind);
     if (is_output) kinds_of_outputs.push_back(row.kind);
   }
@@ -530,7 +535,7 @@ Result<SavedSequence> HostedEngine::RestoreSequence(const std::string& path) {
   if (read.text.tokens.empty()) return saved;
   const SequenceId id = saved.sequence.id();
   TRY_STATUS(m.sequences->Begin(id, read.text.tokens));
-  const llama_seq_id to = m.sequences->WritesTo(id);
+  const llama_seq_id to = m.sequences->WritesTo(id, 0);
   const size_t taken =
       llama_state_seq_set_data(m.model->context(), read.state.data(), read.state.size(), to);
   const auto last = static_cast<llama_pos>(read.text.tokens.size() - 1);

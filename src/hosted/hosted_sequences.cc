@@ -117,6 +117,7 @@ Status HostedSequences::Begin(const Batch& batch) {
   for (size_t i = 0; i < batch.size(); ++i) {
     const BatchRow& row = batch.rows[i];
     const Status begun = Begin(row.sequence, {&row.token, 1});
+    if (begun && row.is_kept) table_.KeepInStep(row.sequence);
     if (begun) continue;
     Undo({.rows = {batch.rows.begin(), batch.rows.begin() + static_cast<std::ptrdiff_t>(i)}});
     return begun;
@@ -130,7 +131,11 @@ void HostedSequences::Commit(const Batch& batch) {
 
 void HostedSequences::Undo(SequenceId id, uint32_t position) {
   if (has_states_) {
-    if (const auto& next = table_.Find(id)->next) Forget(static_cast<llama_seq_id>(next->value));
+    const Timeline& timeline = *table_.Find(id);
+    if (const auto& next = timeline.next) Forget(static_cast<llama_seq_id>(next->value));
+    for (const Checkpoint& passed : timeline.passed) {
+      Forget(static_cast<llama_seq_id>(passed.state.value));
+    }
   }
   CutBack(id, position);
 }
@@ -139,9 +144,22 @@ void HostedSequences::Undo(const Batch& batch) {
   for (const BatchRow& row : std::views::reverse(batch.rows)) Undo(row.sequence, row.position);
 }
 
-llama_seq_id HostedSequences::WritesTo(SequenceId id) const {
-  if (has_states_) return static_cast<llama_seq_id>(table_.Find(id)->next->value);
-  return places_.at(id);
+void HostedSequences::PassOn(std::span<const BatchRow> rows) {
+  if (!has_states_) return;
+  for (const BatchRow& row : rows) {
+    const std::vector<Checkpoint>& passed = table_.Find(row.sequence)->passed;
+    const auto kept = std::ranges::find(passed, row.position, &Checkpoint::position);
+    if (kept == passed.end()) continue;
+    const llama_seq_id to = WritesTo(row.sequence, row.position);
+    Forget(to);
+    is_written_[static_cast<size_t>(to)] = 1;
+    llama_memory_seq_cp(memory_, static_cast<llama_seq_id>(kept->state.value), to, -1, -1);
+  }
+}
+
+llama_seq_id HostedSequences::WritesTo(SequenceId id, uint32_t position) const {
+  if (!has_states_) return places_.at(id);
+  return static_cast<llama_seq_id>(table_.PlacesOf(id, position).to->value);
 }
 
 std::optional<llama_seq_id> HostedSequences::HeldIn(SequenceId id) const {

@@ -57,8 +57,12 @@ class HostedSequences final : public SequenceOwner {
   void Undo(const Batch& batch);
   void Undo(SequenceId id, uint32_t position);
 
-  // libllama's sequence that the step under way writes to. REQUIRES: Begin().
-  llama_seq_id WritesTo(SequenceId id) const;
+  // Before the rows are computed: what earlier rows of the step left in a place that is kept goes
+  // to where these write. REQUIRES: Begin().
+  void PassOn(std::span<const BatchRow> rows);
+  // libllama's sequence that the step under way writes the token at `position` to. REQUIRES:
+  // Begin().
+  llama_seq_id WritesTo(SequenceId id, uint32_t position) const;
   // libllama's sequence that holds the last committed tokens; nullopt: none does, since the
   // sequence has no position, or was forked when no place was left.
   std::optional<llama_seq_id> HeldIn(SequenceId id) const;

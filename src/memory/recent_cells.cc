@@ -6,6 +6,7 @@
 
 #include "base/bytes.h"
 #include "base/check.h"
+#include "memory/checkpoint_worth.h"
 
 namespace moestro {
 namespace {
@@ -35,12 +36,29 @@ bool RecentCells::Holds(const KvTimeline& held, uint32_t position) const {
   return position == 0 || held.begin() == 0 || held.begin() + room_.window - 1 <= position;
 }
 
-// Kept positions first, then what other sequences could go back to after their last step.
+// Kept positions first, those worth least before others (memory/checkpoint_worth.h), then what
+// other sequences could go back to after their last step.
 bool RecentCells::GiveUpOne(const std::vector<RecentTimeline*>& all, const RecentTimeline& but) {
+  RecentTimeline* holder = nullptr;
+  size_t which = 0;
+  double least = 0.0;
   for (RecentTimeline* timeline : all) {
-    if (timeline->kept.empty()) continue;
-    Release(timeline->kept.front());
-    timeline->kept.erase(timeline->kept.begin());
+    const auto newer = static_cast<uint32_t>(std::ranges::count_if(
+        all, [&](const RecentTimeline* other) { return other->used > timeline->used; }));
+    uint32_t before = 0;
+    for (size_t i = 0; i < timeline->kept.size(); ++i) {
+      const uint32_t position = timeline->kept[i].length();
+      const double worth = CheckpointWorth(position - before, newer);
+      before = position;
+      if (holder != nullptr && worth >= least) continue;
+      holder = timeline;
+      which = i;
+      least = worth;
+    }
+  }
+  if (holder != nullptr) {
+    Release(holder->kept[which]);
+    holder->kept.erase(holder->kept.begin() + static_cast<std::ptrdiff_t>(which));
     return true;
   }
   for (RecentTimeline* timeline : all) {
@@ -142,18 +160,20 @@ void RecentCells::CutBack(RecentTimeline& timeline, uint32_t position) {
   });
 }
 
-void RecentCells::Keep(RecentTimeline& timeline) {
-  CHECK(timeline.now.length() == timeline.done);
-  const bool is_kept =
-      !timeline.kept.empty() && timeline.kept.back().length() == timeline.now.length();
-  if (is_kept || timeline.now.length() == 0) return;
-  KvTimeline& kept = timeline.kept.emplace_back(blocks_.Fork(timeline.now));
-  blocks_.DropBefore(kept, room_.FirstOf(kept.length()));
+void RecentCells::Keep(RecentTimeline& timeline, uint32_t position) {
+  const auto after = std::ranges::lower_bound(timeline.kept, position, {}, &KvTimeline::length);
+  const bool is_kept = after != timeline.kept.end() && after->length() == position;
+  if (is_kept || position == 0 || !Holds(timeline.now, position)) return;
+  KvTimeline kept = blocks_.Fork(timeline.now);
+  blocks_.CutBack(kept, position);
+  blocks_.DropBefore(kept, room_.FirstOf(position));
+  timeline.kept.insert(after, std::move(kept));
 }
 
 RecentTimeline RecentCells::Fork(const RecentTimeline& timeline) {
   CHECK(timeline.now.length() == timeline.done);
-  RecentTimeline copy{.now = blocks_.Fork(timeline.now), .done = timeline.done};
+  RecentTimeline copy{
+      .now = blocks_.Fork(timeline.now), .done = timeline.done, .used = timeline.used};
   if (timeline.before) copy.before = blocks_.Fork(*timeline.before);
   for (const KvTimeline& kept : timeline.kept) copy.kept.push_back(blocks_.Fork(kept));
   return copy;

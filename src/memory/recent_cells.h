@@ -41,6 +41,7 @@ struct RecentTimeline {
   std::optional<KvTimeline> before = {};  // what `now` was before the last step
   std::vector<KvTimeline> kept = {};      // windows before kept positions, rising
   uint32_t done = 0;                      // positions of steps that have ended
+  uint64_t used = 0;                      // as Timeline::used
 };
 
 class RecentCells {
@@ -50,8 +51,8 @@ class RecentCells {
   const RecentRoom& room() const { return room_; }
 
   // Gives positions up to `length` cells, as far as they have none; the first call after a Commit()
-  // that gives some begins a step. Others give kept positions up for it if they must, first those
-  // of `all` that come first. kInvalidRequest.
+  // that gives some begins a step. Others of `all` give kept positions up for it if they must,
+  // those worth least first. kInvalidRequest.
   Status Advance(RecentTimeline& timeline, uint32_t length,
                  const std::vector<RecentTimeline*>& all);
   // Within a step: cells of positions that no later position sees are given back. REQUIRES: all
@@ -67,7 +68,8 @@ class RecentCells {
   // Forgets positions from `position` on. REQUIRES: they are of a step that has not ended, or
   // Reach(timeline, position) == position.
   void CutBack(RecentTimeline& timeline, uint32_t position);
-  void Keep(RecentTimeline& timeline);
+  // Keeps the window before a position, if it is held.
+  void Keep(RecentTimeline& timeline, uint32_t position);
   // The fork reaches the same positions. REQUIRES: no step of the timeline is under way.
   RecentTimeline Fork(const RecentTimeline& timeline);
   void Drop(RecentTimeline& timeline);

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "memory/checkpoint_worth.h"
 
 namespace moestro {
 
@@ -22,7 +23,8 @@ SequenceId SequenceTable::Fork(SequenceId id) {
                 .tokens = from.tokens,
                 .state = from.state,
                 .last_step = from.last_step,
-                .checkpoints = from.checkpoints};
+                .checkpoints = from.checkpoints,
+                .used = ++uses_};
   if (copy.state) states_.Share(copy.state->state);
   if (copy.last_step) states_.Share(copy.last_step->state);
   for (const Checkpoint& checkpoint : copy.checkpoints) states_.Share(checkpoint.state);
@@ -33,7 +35,6 @@ SequenceId SequenceTable::Fork(SequenceId id) {
 
 void SequenceTable::Drop(SequenceId id) {
   Timeline& timeline = timelines_.at(id);
-  if (timeline.next) states_.GiveBack(*std::exchange(timeline.next, std::nullopt));
   CutBack(id, 0);
   recent_.Drop(timeline.recent);
   timelines_.erase(id);
@@ -55,6 +56,7 @@ uint32_t SequenceTable::available_states() const {
   for (const auto& [id, timeline] : timelines_) {
     if (timeline.state) is_held[timeline.state->state.value] = 1;
     if (timeline.next) is_held[timeline.next->value] = 1;
+    for (const Checkpoint& passed : timeline.passed) is_held[passed.state.value] = 1;
   }
   return static_cast<uint32_t>(std::ranges::count(is_held, 0));
 }
@@ -87,22 +89,53 @@ void SequenceTable::LetGo(std::optional<Checkpoint>& checkpoint) {
   checkpoint.reset();
 }
 
-// Checkpoints of the sequence that was made first go first, then what others could go back to.
-std::optional<StateSlot> SequenceTable::TakeState() {
-  for (auto& [id, timeline] : timelines_) {
-    while (states_.free() == 0 && !timeline.checkpoints.empty()) {
-      states_.GiveBack(timeline.checkpoints.front().state);
-      timeline.checkpoints.erase(timeline.checkpoints.begin());
-    }
-  }
+// The states before others' last steps go first: a draft or a probe goes back to one at once or
+// never. Then checkpoints that are worth less than `most_worth`.
+std::optional<StateSlot> SequenceTable::TakeState(double most_worth) {
   for (auto& [id, timeline] : timelines_) {
     if (states_.free() == 0 && timeline.last_step) LetGo(timeline.last_step);
+  }
+  while (states_.free() == 0 && ForgetCheckpoint(most_worth)) {
   }
   return states_.Take();
 }
 
+// Drops the checkpoint that is worth the least (memory/checkpoint_worth.h); false: there is none
+// that is worth less than `most_worth` and whose place would be free then.
+bool SequenceTable::ForgetCheckpoint(double most_worth) {
+  std::vector<uint8_t> is_state(states_.size(), 0);
+  for (const auto& [id, timeline] : timelines_) {
+    if (timeline.state) is_state[timeline.state->state.value] = 1;
+  }
+  std::map<uint32_t, double> worths;  // by place; the most that it is worth to a sequence
+  for (const auto& [id, timeline] : timelines_) {
+    const auto newer = static_cast<uint32_t>(std::ranges::count_if(
+        timelines_, [&](const auto& other) { return other.second.used > timeline.used; }));
+    uint32_t before = 0;
+    for (const Checkpoint& checkpoint : timeline.checkpoints) {
+      const double worth = CheckpointWorth(checkpoint.position - before, newer);
+      before = checkpoint.position;
+      if (is_state[checkpoint.state.value] != 0) continue;
+      double& most = worths[checkpoint.state.value];
+      most = std::max(most, worth);
+    }
+  }
+  const auto least = std::ranges::min_element(worths, {}, [](const auto& w) { return w.second; });
+  if (least == worths.end() || least->second >= most_worth) return false;
+  for (auto& [id, timeline] : timelines_) {
+    std::erase_if(timeline.checkpoints, [&](const Checkpoint& checkpoint) {
+      if (checkpoint.state.value != least->first) return false;
+      states_.GiveBack(checkpoint.state);
+      return true;
+    });
+  }
+  return true;
+}
+
 Status SequenceTable::Append(SequenceId id, std::span<const Token> tokens) {
   Timeline& timeline = timelines_.at(id);
+  timeline.used = timeline.recent.used = ++uses_;
+  if (!tokens.empty()) PassKept(timeline);
   if (has_states() && !timeline.next) {
     LetGo(timeline.last_step);
     timeline.next = TakeState();
@@ -122,13 +155,62 @@ Status SequenceTable::Append(SequenceId id, std::span<const Token> tokens) {
   return {};
 }
 
+// The last position was kept: what follows writes to another place. The position is not kept if
+// that takes a place from one that is worth more.
+void SequenceTable::PassKept(Timeline& timeline) {
+  const auto length = static_cast<uint32_t>(timeline.tokens.size());
+  const bool is_kept = !timeline.kept_in_step.empty() && timeline.kept_in_step.back() == length;
+  if (!timeline.next || !is_kept) return;
+  uint32_t before = timeline.checkpoints.empty() ? 0 : timeline.checkpoints.back().position;
+  if (!timeline.passed.empty()) before = timeline.passed.back().position;
+  const std::optional<StateSlot> place = TakeState(CheckpointWorth(length - before, 0));
+  if (!place) {
+    timeline.kept_in_step.pop_back();
+    return;
+  }
+  timeline.passed.push_back({.position = length, .state = *timeline.next});
+  timeline.next = place;
+}
+
+void SequenceTable::KeepInStep(SequenceId id) {
+  Timeline& timeline = timelines_.at(id);
+  const auto length = static_cast<uint32_t>(timeline.tokens.size());
+  const std::vector<uint32_t>& kept = timeline.kept_in_step;
+  if (kept.empty() || kept.back() < length) timeline.kept_in_step.push_back(length);
+}
+
+SequenceTable::StatePlaces SequenceTable::PlacesOf(SequenceId id, uint32_t position) const {
+  const Timeline& timeline = timelines_.at(id);
+  StatePlaces places;
+  if (timeline.state) places.from = timeline.state->state;
+  uint32_t begin = timeline.committed();  // of the rows that write to one place
+  for (const Checkpoint& passed : timeline.passed) {
+    if (position < passed.position) {
+      return {.from = position > begin ? passed.state : places.from, .to = passed.state};
+    }
+    places.from = passed.state;
+    begin = passed.position;
+  }
+  return {.from = position > begin ? timeline.next : places.from, .to = timeline.next};
+}
+
 Status SequenceTable::Advance(SequenceId id, uint32_t length) {
   if (!recent_.is_used()) return {};
   return recent_.Advance(timelines_.at(id).recent, length, Recents());
 }
 
 void SequenceTable::TrimWindow(SequenceId id) {
-  if (recent_.is_used()) recent_.Trim(timelines_.at(id).recent);
+  if (!recent_.is_used()) return;
+  Timeline& timeline = timelines_.at(id);
+  KeepWindows(timeline);
+  recent_.Trim(timeline.recent);
+}
+
+// Of the positions that are kept in this step, as far as they are computed.
+void SequenceTable::KeepWindows(Timeline& timeline) {
+  for (const uint32_t position : timeline.kept_in_step) {
+    if (position <= timeline.recent.now.length()) recent_.Keep(timeline.recent, position);
+  }
 }
 
 Status SequenceTable::FillWindow(SequenceId id) {
@@ -139,13 +221,17 @@ Status SequenceTable::FillWindow(SequenceId id) {
 
 void SequenceTable::Commit(SequenceId id) {
   Timeline& timeline = timelines_.at(id);
+  const auto length = static_cast<uint32_t>(timeline.tokens.size());
   if (recent_.is_used()) {
-    recent_.Commit(timeline.recent, static_cast<uint32_t>(timeline.tokens.size()));
+    KeepWindows(timeline);
+    recent_.Commit(timeline.recent, length);
   }
+  const std::vector<uint32_t> kept = std::exchange(timeline.kept_in_step, {});
   if (!timeline.next) return;
   timeline.last_step = timeline.state;
-  timeline.state = {.position = static_cast<uint32_t>(timeline.tokens.size()),
-                    .state = *std::exchange(timeline.next, std::nullopt)};
+  timeline.checkpoints.append_range(std::exchange(timeline.passed, {}));
+  timeline.state = {.position = length, .state = *std::exchange(timeline.next, std::nullopt)};
+  if (!kept.empty() && kept.back() == length) Keep(id);
 }
 
 uint32_t SequenceTable::Reach(SequenceId id, uint32_t position) const {
@@ -191,12 +277,23 @@ void SequenceTable::CutBackState(Timeline& timeline, uint32_t position) {
   });
 }
 
-void SequenceTable::CutBack(SequenceId id, uint32_t position) {
-  Timeline& timeline = timelines_.at(id);
-  CHECK(position <= timeline.tokens.size());
+// What the step under way writes behind `position`, and all of it with its first token.
+void SequenceTable::UndoStates(Timeline& timeline, uint32_t position) {
+  while (timeline.next && !timeline.passed.empty() && position < timeline.passed.back().position) {
+    states_.GiveBack(*timeline.next);
+    timeline.next = timeline.passed.back().state;
+    timeline.passed.pop_back();
+  }
   if (timeline.next && position <= timeline.committed()) {
     states_.GiveBack(*std::exchange(timeline.next, std::nullopt));
   }
+}
+
+void SequenceTable::CutBack(SequenceId id, uint32_t position) {
+  Timeline& timeline = timelines_.at(id);
+  CHECK(position <= timeline.tokens.size());
+  std::erase_if(timeline.kept_in_step, [&](uint32_t kept) { return kept > position; });
+  UndoStates(timeline, position);
   if (has_states() && !timeline.next) CutBackState(timeline, position);
   if (recent_.is_used()) recent_.CutBack(timeline.recent, position);
   blocks_.CutBack(timeline.cells, position);
@@ -206,7 +303,7 @@ void SequenceTable::CutBack(SequenceId id, uint32_t position) {
 void SequenceTable::Keep(SequenceId id) {
   Timeline& timeline = timelines_.at(id);
   CHECK(!timeline.next);
-  if (recent_.is_used()) recent_.Keep(timeline.recent);
+  if (recent_.is_used()) recent_.Keep(timeline.recent, timeline.recent.done);
   if (!timeline.state) return;
   const bool is_kept = !timeline.checkpoints.empty() &&
                        timeline.checkpoints.back().position == timeline.state->position;
@@ -218,7 +315,8 @@ void SequenceTable::Keep(SequenceId id) {
 void SequenceTable::LoseStates() {
   for (auto& [id, timeline] : timelines_) {
     recent_.Drop(timeline.recent);
-    if (timeline.next) states_.GiveBack(*std::exchange(timeline.next, std::nullopt));
+    UndoStates(timeline, 0);
+    timeline.kept_in_step.clear();
     LetGo(timeline.state);
     LetGo(timeline.last_step);
     for (const Checkpoint& checkpoint : timeline.checkpoints) states_.GiveBack(checkpoint.state);

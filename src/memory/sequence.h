@@ -3,14 +3,15 @@
 // positions, and where the states of layers that have one lie.
 //
 // A state cannot be cut back. So a step writes each sequence's new state beside the old one, and
-// Commit() makes it the sequence's; until then CutBack() undoes the step. The state before the last
-// step stays until the next one, and a checkpoint until it is dropped: Reach() says which positions
-// a sequence can go on from.
+// Commit() makes it the sequence's; until then CutBack() undoes the step. Where a row is kept, the
+// rows after it write to another place. The state before the last step stays until the next one,
+// and a checkpoint until it is dropped: Reach() says which positions a sequence can go on from.
 //
 // Thread rule: the engine thread.
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <map>
 #include <optional>
 #include <span>
@@ -39,9 +40,12 @@ struct Timeline {
   std::vector<Token> tokens;  // as many as positions
   // Of layers with a state; all empty where no layer has one.
   std::optional<Checkpoint> state = {};      // nullopt: of no token
-  std::optional<StateSlot> next = {};        // that the step under way writes
+  std::optional<StateSlot> next = {};        // that the last rows of the step under way write
+  std::vector<Checkpoint> passed = {};       // that earlier rows of it write, rising
+  std::vector<uint32_t> kept_in_step = {};   // positions, rising, up to the tokens' number
   std::optional<Checkpoint> last_step = {};  // before the last step
   std::vector<Checkpoint> checkpoints = {};  // rising positions, up to the state's
+  uint64_t used = 0;                         // the table's count of uses at the last one
 
   uint32_t committed() const { return state ? state->position : 0; }
 };
@@ -96,13 +100,27 @@ class SequenceTable final : public SequenceOwner {
   // Keeps the state as it is now, as long as places suffice. REQUIRES: id exists, all of its tokens
   // are committed.
   void Keep(SequenceId id) override;
+  // Within a step: the same for the position that the sequence has by now. REQUIRES: id exists, and
+  // Append() was the last call for it.
+  void KeepInStep(SequenceId id);
+  // The places of the state before and after the token at `position`, which the step under way
+  // computes. REQUIRES: id exists.
+  struct StatePlaces {
+    std::optional<StateSlot> from;  // nullopt: zeros
+    std::optional<StateSlot> to;    // nullopt: no layer has a state
+  };
+  StatePlaces PlacesOf(SequenceId id, uint32_t position) const;
   // Every state and checkpoint is gone, and with them what was computed: the tokens stay and are
   // not committed.
   void LoseStates();
 
  private:
   bool has_states() const { return states_.size() > 0; }
-  std::optional<StateSlot> TakeState();
+  std::optional<StateSlot> TakeState(double most_worth = std::numeric_limits<double>::infinity());
+  bool ForgetCheckpoint(double most_worth);
+  void PassKept(Timeline& timeline);
+  void KeepWindows(Timeline& timeline);
+  void UndoStates(Timeline& timeline, uint32_t position);
   void LetGo(std::optional<Checkpoint>& checkpoint);
   void CutBackState(Timeline& timeline, uint32_t position);
   uint32_t StateReach(const Timeline& timeline, uint32_t position) const;
@@ -113,6 +131,7 @@ class SequenceTable final : public SequenceOwner {
   StateSlots states_;
   std::map<SequenceId, Timeline> timelines_;
   uint32_t next_id_ = 0;
+  uint64_t uses_ = 0;
 };
 
 }  // namespace moestro

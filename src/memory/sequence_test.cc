@@ -125,6 +125,81 @@ TEST(SequenceTable, PlacesOfCheckpointsAreAvailable) {
   EXPECT_EQ(table.available_states(), 5U);
 }
 
+// Rows after a kept one write to a place of their own.
+TEST(SequenceTable, PositionsWithinAStepAreKept) {
+  SequenceTable table(16, 6);
+  const SequenceId id = table.New();
+  Go(table, id, 3);
+  const StateSlot before = table.Find(id)->state->state;
+  for (uint32_t position = 4; position <= 8; ++position) {
+    ASSERT_TRUE(table.Append(id, Tokens(1)));
+    if (position == 5 || position == 8) table.KeepInStep(id);
+  }
+  const auto [first_from, first_to] = table.PlacesOf(id, 3);
+  EXPECT_EQ(first_from, before);
+  const auto [second_from, second_to] = table.PlacesOf(id, 4);
+  EXPECT_EQ(second_from, first_to);
+  EXPECT_EQ(second_to, first_to);
+  const auto [third_from, third_to] = table.PlacesOf(id, 5);
+  EXPECT_EQ(third_from, first_to);
+  EXPECT_NE(third_to, first_to);
+  EXPECT_EQ(table.PlacesOf(id, 7).from, third_to);
+  EXPECT_EQ(table.PlacesOf(id, 7).to, third_to);
+  table.Commit(id);
+  EXPECT_EQ(table.Find(id)->state->state, third_to);
+  EXPECT_EQ(table.Reach(id, 7), 5U);
+  Go(table, id, 1);
+  Go(table, id, 1);
+  EXPECT_EQ(table.Reach(id, 8), 8U) << "the last row of a step";
+  table.CutBack(id, 5);
+  EXPECT_EQ(table.Find(id)->state->state, first_to);
+  table.Drop(id);
+  EXPECT_EQ(table.states().free(), 6U);
+}
+
+TEST(SequenceTable, AStepThatFailsKeepsNothing) {
+  SequenceTable table(16, 6);
+  const SequenceId id = table.New();
+  Go(table, id, 3);
+  const uint32_t free = table.states().free();
+  for (uint32_t position = 4; position <= 9; ++position) {
+    ASSERT_TRUE(table.Append(id, Tokens(1)));
+    if (position % 2 == 0) table.KeepInStep(id);
+  }
+  EXPECT_LT(table.states().free(), free);
+  for (uint32_t position = 9; position-- > 3;) table.CutBack(id, position);
+  EXPECT_EQ(table.states().free(), free);
+  EXPECT_EQ(table.Reach(id, 3), 3U);
+  Go(table, id, 4);
+  EXPECT_EQ(table.Reach(id, 6), 3U) << "the state before the step";
+}
+
+// Each is worth the tokens behind the one before it.
+TEST(SequenceTable, TheCheckpointThatIsWorthLeastGoesFirst) {
+  SequenceTable table(32, 5);
+  const SequenceId id = table.New();
+  for (const size_t n : {20U, 3U, 9U}) {
+    Go(table, id, n);
+    table.Keep(id);
+  }
+  Go(table, id, 1);
+  Go(table, id, 1);
+  EXPECT_EQ(table.Reach(id, 31), 23U) << "all are there";
+  const SequenceId other = table.New();
+  Go(table, other, 1);
+  EXPECT_EQ(table.Reach(id, 31), 23U) << "the state before the last step went";
+  Go(table, other, 1);
+  EXPECT_EQ(table.Reach(id, 31), 20U) << "three tokens were worth least";
+  EXPECT_EQ(table.Reach(id, 32), 32U);
+  // A position that is worth less than all that are kept is not kept.
+  ASSERT_TRUE(table.Append(other, Tokens(1)));
+  table.KeepInStep(other);
+  ASSERT_TRUE(table.Append(other, Tokens(1)));
+  table.Commit(other);
+  EXPECT_EQ(table.Reach(other, 3), 2U);
+  EXPECT_EQ(table.Reach(id, 32), 32U);
+}
+
 TEST(SequenceTable, LostStatesAreComputedAgainFromTheTokens) {
   SequenceTable table(8, 4);
   const SequenceId id = table.New();

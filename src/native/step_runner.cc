@@ -11,16 +11,6 @@
 #include "native/batch_check.h"
 
 namespace moestro {
-namespace {
-
-// The first row of a step goes on from the sequence's state, the others from where they write.
-RowState StateOf(const Timeline& timeline, uint32_t position) {
-  if (position > timeline.committed()) return {.from = timeline.next, .to = timeline.next};
-  if (!timeline.state) return {.to = timeline.next};
-  return {.from = timeline.state->state, .to = timeline.next};
-}
-
-}  // namespace
 
 Batch PromptOf(SequenceId sequence, std::span<const Token> tokens) {
   Batch batch;
@@ -51,6 +41,7 @@ Status StepRunner::Extend(const Batch& batch) {
   for (size_t i = 0; i < batch.size(); ++i) {
     const BatchRow& row = batch.rows[i];
     const Status extended = parts_.sequences.Append(row.sequence, {&row.token, 1});
+    if (extended && row.is_kept) parts_.sequences.KeepInStep(row.sequence);
     if (extended) continue;
     CutBack({.rows = {batch.rows.begin(), batch.rows.begin() + static_cast<std::ptrdiff_t>(i)}});
     return extended;
@@ -125,11 +116,12 @@ StepRunner::Runs StepRunner::RunsOf(SequenceId sequence) const {
 
 StepRow StepRunner::RowOf(const BatchRow& row, const Runs& runs) const {
   const Timeline& timeline = *parts_.sequences.Find(row.sequence);
+  const auto [from, to] = parts_.sequences.PlacesOf(row.sequence, row.position);
   StepRow step{.token = row.token,
                .position = row.position,
                .cell = timeline.cells.cell(row.position),
                .visible = {.runs = runs.all, .n_positions = row.position + 1},
-               .state = StateOf(timeline, row.position)};
+               .state = {.from = from, .to = to}};
   if (plan_.recent.window == 0) return step;
   const KvTimeline& recent = timeline.recent.now;
   step.recent_cell = recent.cell(row.position);

@@ -34,6 +34,9 @@ struct JobOptions {
   bool spells_control = false;  // control tokens are text, for a reader of marks in the answer
   bool wants_logprobs = false;
   uint32_t top_logprobs = 0;
+  // Numbers of tokens of the prompt at which later prompts may part from it, rising. Empty: not
+  // known.
+  std::vector<uint32_t> checkpoints = {};
   bool uses_prefixes = true;  // the text may begin with a kept prefix, and is kept as one
   std::shared_ptr<const Grammar> grammar = {};  // has been checked; null: no grammar
   QuietText quiet = {};                         // where a grammar that waits for its trigger sleeps

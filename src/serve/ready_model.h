@@ -33,6 +33,7 @@ struct ReadyModel {
   GrammarChecker& grammars;
   Scheduler& scheduler;
   Preparing& preparing;
+  bool keeps_states = false;     // a text cannot be cut back to every position
   double request_seconds = 0.0;  // most for one request; 0: no limit
 };
 

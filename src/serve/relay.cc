@@ -13,7 +13,7 @@
 namespace moestro {
 namespace {
 
-constexpr std::chrono::milliseconds kPatience{100};  // how soon a client is missed
+constexpr std::chrono::milliseconds kClientPatience{100};  // how soon a client is missed
 constexpr std::chrono::seconds kPingEvery{5};
 
 AnswerEnd EndOf(StopReason reason) {
@@ -99,7 +99,7 @@ std::optional<JobEvent> NextEvent(Job& job, bool has_begun, ReplyWriter& writer,
                                   const Client& client) {
   auto pinged = std::chrono::steady_clock::now();
   while (true) {
-    if (std::optional<JobEvent> event = job.Next(kPatience)) return event;
+    if (std::optional<JobEvent> event = job.Next(kClientPatience)) return event;
     if (client.is_gone()) return std::nullopt;
     if (!has_begun && SteadySeconds() > job.deadline()) return TimeIsOver(job);
     const auto now = std::chrono::steady_clock::now();
@@ -136,7 +136,7 @@ class ChoiceRelay {
   // not streamed writes nothing that could fail.
   bool HasLeft() {
     const auto now = std::chrono::steady_clock::now();
-    if (now - looked_ < kPatience) return false;
+    if (now - looked_ < kClientPatience) return false;
     looked_ = now;
     return client_.is_gone();
   }

@@ -56,6 +56,15 @@ RunningText::RunningText(std::shared_ptr<Job> job, std::unique_ptr<TokenFilter> 
   }
 }
 
+bool RunningText::IsKeptAfter(uint32_t n, uint32_t every) const {
+  const std::vector<uint32_t>& checkpoints = job_->options().checkpoints;
+  if (every > 0 && n % every == 0) return true;
+  // Of a prompt of which nothing is known the same prompt may come again: its last token is
+  // computed in any case.
+  if (checkpoints.empty()) return n + 1 == n_prompt_;
+  return std::ranges::binary_search(checkpoints, n);
+}
+
 void RunningText::Score(uint32_t position, std::span<const float> logits) {
   const JobOptions& options = job_->options();
   // A prompt that is computed again has been scored up to some place.

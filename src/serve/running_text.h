@@ -55,6 +55,9 @@ class RunningText {
     return options.scores_prompt() && position + 1 >= *options.scored_from &&
            position + 1 < n_prompt_;
   }
+  // Whether later texts may want to go on from the first `n` tokens. `every`: they may from each so
+  // many-th token; 0: from none of these.
+  bool IsKeptAfter(uint32_t n, uint32_t every) const;
   // Takes these logits, in the order of positions.
   void Score(uint32_t position, std::span<const float> logits);
   // Tells the job how many tokens of the prompt have been computed, if the job wants to know.

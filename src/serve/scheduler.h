@@ -44,9 +44,12 @@ namespace moestro {
 using OpenGrammar = std::function<Result<std::unique_ptr<TokenFilter>>(const Grammar& grammar)>;
 
 struct SchedulerOptions {
-  uint32_t parallel = 4;                // texts that are computed beside each other
-  uint32_t queue = 64;                  // jobs that wait
-  double gap_seconds = 1.0;             // see StepPlanner
+  uint32_t parallel = 4;     // texts that are computed beside each other
+  uint32_t queue = 64;       // jobs that wait
+  double gap_seconds = 1.0;  // see StepPlanner
+  // A text that cannot be cut back to every position can go back to each so many-th token, beside
+  // the job's checkpoints; 0: to these alone.
+  uint32_t checkpoint_every = 2048;
   double rest_seconds = 1.0;            // a prefix that was not used for so long is written to disk
   std::string cache_folder = {};        // for prefixes; empty: no prefix is written to disk
   std::string cache_key = {};           // see PrefixFiles

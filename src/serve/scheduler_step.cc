@@ -58,6 +58,7 @@ void Scheduler::Step() {
 Status Scheduler::Compute(std::span<const uint32_t> rows, const Interlude& interlude) {
   Batch batch;
   std::vector<RunningText*> takers;  // [row]: whose it is
+  const bool keeps = engine_.facts().has_states;
   for (size_t i = 0; i < rows.size(); ++i) {
     RunningText& text = *running_[i];
     const std::span<const Token> waiting = text.waiting();
@@ -65,11 +66,13 @@ Status Scheduler::Compute(std::span<const uint32_t> rows, const Interlude& inter
     for (uint32_t n = 0; n < rows[i]; ++n) {
       const bool is_last = n + 1 == waiting.size();
       const uint32_t position = text.sequence().position() + n;
-      batch.rows.push_back({.sequence = text.sequence().id(),
-                            .position = position,
-                            .token = waiting[n],
-                            .kind = kind,
-                            .wants_logits = is_last || text.wants_logits_at(position)});
+      batch.rows.push_back(
+          {.sequence = text.sequence().id(),
+           .position = position,
+           .token = waiting[n],
+           .kind = kind,
+           .wants_logits = is_last || text.wants_logits_at(position),
+           .is_kept = keeps && text.IsKeptAfter(position + 1, options_.checkpoint_every)});
       takers.push_back(&text);
     }
   }

@@ -341,6 +341,7 @@ Status Serve(const ServerOptions& options, const std::function<void(const std::s
                       {.parallel = std::min(options.parallel, engine->chunk()),
                        .queue = options.queue,
                        .gap_seconds = options.gap_seconds,
+                       .checkpoint_every = options.checkpoint_every,
                        .cache_folder = options.cache_folder,
                        .cache_key = HashOf(chat_template),
                        .cache_disk = options.cache_disk,
@@ -354,6 +355,7 @@ Status Serve(const ServerOptions& options, const std::function<void(const std::s
                          .grammars = *grammars,
                          .scheduler = scheduler,
                          .preparing = preparing,
+                         .keeps_states = engine->facts().has_states,
                          .request_seconds = options.request_seconds};
   routes.SetReady(model);
   signals.SetScheduler(&scheduler);

@@ -14,6 +14,7 @@
 #include "base/printable.h"
 #include "chat/answer_grammar.h"
 #include "schema/schema_grammar.h"
+#include "serve/checkpoints.h"
 #include "serve/prompt_tokens.h"
 
 namespace moestro {
@@ -83,6 +84,7 @@ bool ReadsMarks(const AnswerStyle& style) {
 // What a prompt is answered with, beside what the request says.
 struct JobPlan {
   std::vector<Token> prompt;
+  std::vector<uint32_t> checkpoints = {};
   SamplingOptions sampling;
   std::vector<std::string> stops;
   QuietText quiet = {};
@@ -146,6 +148,9 @@ class Preparation {
                  .sampling = work_.request.sampling,
                  .stops = work_.request.stops,
                  .quiet = QuietOf(chat.grammar_sleeps_in)};
+    if (model_.keeps_states && work_.request.cache_prompt) {
+      plan.checkpoints = CheckpointsOf(model_, work_.request.chat, plan.prompt, limit_);
+    }
     plan.sampling.grammar = std::move(chat.grammar);
     plan.sampling.grammar_triggers = std::move(chat.grammar_triggers);
     plan.stops.insert(plan.stops.end(), chat.stops.begin(), chat.stops.end());
@@ -252,6 +257,7 @@ class Preparation {
         .spells_control = ReadsMarks(work_.style),
         .wants_logprobs = request.logprobs,
         .top_logprobs = request.top_logprobs,
+        .checkpoints = plan.checkpoints,
         .uses_prefixes = request.cache_prompt,
         .grammar = work_.grammar,
         .quiet = std::move(plan.quiet),

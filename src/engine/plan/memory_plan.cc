@@ -87,6 +87,10 @@ Result<uint64_t> ProcessBytes(const EngineOptions& options, const ExpertCatalog&
 
 }  // namespace
 
+uint64_t BudgetOf(const EngineOptions& options) {
+  return options.ram_bytes > 0 ? options.ram_bytes : DefaultBudget();
+}
+
 uint64_t MultiplyScratch(const ModelSpec& spec, uint32_t chunk) {
   uint64_t widest = spec.n_embd;
   for (const LayerSpec& layer : spec.layers) {
@@ -106,7 +110,7 @@ Result<PlannedMemory> PlanMemory(const EngineOptions& options, const ExpertCatal
   ReturnFreedMemory();
   block = std::max(block, kPlannedBlock);
   BudgetRequest request;
-  request.budget = options.ram_bytes > 0 ? options.ram_bytes : DefaultBudget();
+  request.budget = BudgetOf(options);
   request.dense = fixed.dense;
   request.kv = fixed.kv;
   request.work = std::max(fixed.work, fixed.staging);

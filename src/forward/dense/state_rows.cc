@@ -6,23 +6,33 @@
 namespace moestro {
 
 StateRows::StateRows(std::span<const RowState> rows, uint32_t most) {
-  std::vector<uint32_t> order;
+  std::vector<std::vector<StateRun>> sequences;
+  std::vector<StateSlot> written;  // [sequence]: where its last run writes
   for (uint32_t row = 0; row < rows.size(); ++row) {
-    if (rows[row].to) order.push_back(row);
-  }
-  // A sequence writes to one place.
-  std::ranges::stable_sort(order, {}, [&](uint32_t row) { return rows[row].to->value; });
-  for (size_t i = 0; i < order.size(); ++i) {
-    const uint32_t row = order[i];
-    const bool is_next = i > 0 && rows[order[i - 1]].to == rows[row].to;
-    if (!is_next && i > 0) begins_.push_back(static_cast<uint32_t>(runs_.size()));
-    if (is_next && row == order[i - 1] + 1 && runs_.back().count < most) {
-      ++runs_.back().count;
+    const RowState& state = rows[row];
+    if (!state.to) continue;
+    const auto same = std::ranges::find_if(written, [&](StateSlot place) {
+      return place == *state.to || (state.from && place == *state.from);
+    });
+    const auto sequence = static_cast<size_t>(same - written.begin());
+    if (same == written.end()) {
+      written.push_back(*state.to);
+      sequences.emplace_back();
+    }
+    std::vector<StateRun>& runs = sequences[sequence];
+    const bool goes_on = !runs.empty() && written[sequence] == *state.to &&
+                         runs.back().first + runs.back().count == row && runs.back().count < most;
+    written[sequence] = *state.to;
+    if (goes_on) {
+      ++runs.back().count;
     } else {
-      runs_.push_back({.first = row, .count = 1, .state = rows[row]});
+      runs.push_back({.first = row, .count = 1, .state = state});
     }
   }
-  if (!runs_.empty()) begins_.push_back(static_cast<uint32_t>(runs_.size()));
+  for (const std::vector<StateRun>& runs : sequences) {
+    runs_.append_range(runs);
+    begins_.push_back(static_cast<uint32_t>(runs_.size()));
+  }
 }
 
 }  // namespace moestro

@@ -13,7 +13,7 @@
 namespace moestro {
 
 // The places of the state before a row and of the state after it. Both are the same place for a row
-// that follows another row of its sequence.
+// that follows another row of its sequence, unless the state between the two is kept.
 struct RowState {
   std::optional<StateSlot> from = {};  // nullopt: all zeros, before the first token
   std::optional<StateSlot> to = {};    // nullopt: no layer has a state
@@ -34,7 +34,7 @@ class StateRows {
   StateRows(std::span<const RowState> rows, uint32_t most);
 
   uint32_t sequences() const { return static_cast<uint32_t>(begins_.size()) - 1; }
-  // In order of position.
+  // In order of position; each run goes on from where the one before it wrote.
   std::span<const StateRun> of(uint32_t sequence) const {
     return std::span(runs_).subspan(begins_[sequence], begins_[sequence + 1] - begins_[sequence]);
   }

@@ -19,6 +19,22 @@ uint32_t LogitsRows(const ModelSpec& spec, uint32_t sequences, uint32_t chunk) {
   return static_cast<uint32_t>(std::clamp<uint64_t>(std::max<uint64_t>(rows, sequences), 1, chunk));
 }
 
+// A sequence has a state, and while it is in a step another one that is being written.
+constexpr uint32_t kStatesOfOne = 2;
+constexpr uint64_t kShareForKept = 8;  // a part of so many
+constexpr uint64_t kMostKept = 32;
+
+// Places for states of texts that rest and of positions that texts can go back to.
+uint32_t KeptStates(const SizeRequest& request, const MemoryShape& remembers,
+                    const CellCounts& cells) {
+  if (request.room_bytes == 0) return kStatesOfOne * request.sequences + 2;
+  const uint64_t taken = remembers.cells_bytes(cells) +
+                         uint64_t{kStatesOfOne} * request.sequences * remembers.state_bytes();
+  const uint64_t left = request.room_bytes - std::min(taken, request.room_bytes);
+  return static_cast<uint32_t>(
+      std::clamp<uint64_t>(left / kShareForKept / remembers.state_bytes(), 1, kMostKept));
+}
+
 }  // namespace
 
 Result<EnginePlan> EnginePlan::Of(const SizeRequest& request, const ModelSpec& spec,
@@ -45,9 +61,9 @@ Result<EnginePlan> EnginePlan::Of(const SizeRequest& request, const ModelSpec& s
     if (recent.blocks < plan.n_blocks) plan.recent = recent;
     plan.cells.recent = plan.recent.cells();
   }
-  // Each sequence has a state, and while it is in a step one that is being written; as many are for
-  // kept texts and checkpoints.
-  plan.n_states = remembers.has_states() ? 4 * request.sequences + 2 : 0;
+  if (remembers.has_states()) {
+    plan.n_states = kStatesOfOne * request.sequences + KeptStates(request, remembers, plan.cells);
+  }
   return plan;
 }
 

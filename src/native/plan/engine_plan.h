@@ -20,6 +20,9 @@ struct SizeRequest {
   uint32_t common_positions = 0;
   uint32_t positions = 0;   // 0: what the sequences need
   uint32_t look_ahead = 0;  // layers
+  // What dense weights leave of the budget. Kept states take an eighth of what cells and live
+  // states leave of that. 0: not known.
+  uint64_t room_bytes = 0;
 };
 
 struct EnginePlan {

@@ -1,0 +1,162 @@
+// SPDX-License-Identifier: MIT
+// Families whose layers have a state: a text has the same bits in one prompt and in pieces of any
+// size, forked, reached back, saved and beside others; and every tensor of a mixer is part of it.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <fstream>
+#include <iterator>
+#include <memory>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "engine/append.h"
+#include "native/native_engine.h"
+#include "tests/support/other_weights_testing.h"
+#include "tests/support/prompts_testing.h"
+#include "tests/support/temp_folder_testing.h"
+#include "tests/support/tiny_model_testing.h"
+
+namespace moestro {
+namespace {
+
+constexpr uint32_t kVocab = 512;
+
+std::vector<std::string> ArchsWithStates() {
+  std::vector<std::string> archs = TinyArchs();
+  std::erase_if(archs, [](const std::string& arch) { return !HasStates(arch); });
+  return archs;
+}
+
+class StateFamilies : public testing::TestWithParam<std::string> {
+ protected:
+  StateFamilies()
+      : path_(WriteTinyModel(folder_.path(),
+                             {.arch = GetParam(), .type = "Q4_0", .layers = 4, .vocab = kVocab})) {}
+
+  static std::unique_ptr<NativeEngine> Open(const std::string& path, EngineOptions options = {}) {
+    options.ctx = 256;
+    options.threads = 2;
+    auto engine = NativeEngine::Open(path, options);
+    EXPECT_TRUE(engine) << engine.error().message;
+    return engine ? *std::move(engine) : nullptr;
+  }
+  std::unique_ptr<NativeEngine> Open(const EngineOptions& options = {}) {
+    return Open(path_, options);
+  }
+  static std::vector<float> Logits(NativeEngine& engine, Sequence& sequence,
+                                   std::span<const Token> tokens) {
+    const auto logits = Append(engine, sequence, tokens);
+    EXPECT_TRUE(logits) << logits.error().message;
+    return logits ? std::vector<float>(logits->begin(), logits->end()) : std::vector<float>();
+  }
+  // After all of the text, in one prompt.
+  std::vector<float> Fresh(std::span<const Token> text) {
+    const auto engine = Open();
+    Sequence sequence = engine->NewSequence();
+    return Logits(*engine, sequence, text);
+  }
+  // The sequence goes on by a token as one that was evaluated from its beginning.
+  void ExpectGoesOn(NativeEngine& engine, Sequence& sequence) {
+    constexpr Token kNext = 7;
+    std::vector<Token> text(sequence.tokens().begin(), sequence.tokens().end());
+    text.push_back(kNext);
+    EXPECT_EQ(Logits(engine, sequence, {&kNext, 1}), Fresh(text));
+  }
+
+  TempFolder folder_;
+  std::string path_;
+  const std::vector<Token> text_ = RandomTokens(150, kVocab, 3);
+};
+
+INSTANTIATE_TEST_SUITE_P(Families, StateFamilies, testing::ValuesIn(ArchsWithStates()),
+                         [](const auto& arch) { return CaseName(arch.param); });
+
+TEST_P(StateFamilies, PiecesOfAnySizeGiveTheBitsOfOnePrompt) {
+  const std::vector<float> expected = Fresh(text_);
+  for (const uint32_t chunk : {0U, 7U, 64U}) {
+    for (const size_t piece : {size_t{1}, size_t{3}, size_t{64}}) {
+      const auto engine = Open({.chunk = chunk});
+      Sequence sequence = engine->NewSequence();
+      std::vector<float> last;
+      for (size_t at = 0; at < text_.size(); at += piece) {
+        last = Logits(*engine, sequence,
+                      std::span(text_).subspan(at, std::min(piece, text_.size() - at)));
+      }
+      EXPECT_EQ(last, expected) << "chunks of " << chunk << ", pieces of " << piece;
+    }
+  }
+}
+
+TEST_P(StateFamilies, ForksAndKeptPositionsGoOnWithTheSameBits) {
+  const auto engine = Open({.sequences = 3});
+  Sequence sequence = engine->NewSequence();
+  Batch batch = RowsOf(sequence, text_, RowKind::kPrompt);
+  batch.rows[40].is_kept = true;
+  batch.rows[99].is_kept = true;
+  ASSERT_TRUE(engine->Step(batch, {}));
+  Sequence fork = sequence.Fork();
+  ExpectGoesOn(*engine, sequence);
+  EXPECT_EQ(fork.Reach(149), 100U);
+  EXPECT_EQ(fork.GoBack(120), 100U);
+  ExpectGoesOn(*engine, fork);
+  EXPECT_EQ(fork.GoBack(99), 41U);
+  ExpectGoesOn(*engine, fork);
+  EXPECT_EQ(sequence.GoBack(130), 100U);
+  ExpectGoesOn(*engine, sequence);
+}
+
+TEST_P(StateFamilies, ASavedTextGoesOnWithTheSameBits) {
+  const std::string path = folder_.File("saved");
+  {
+    const auto engine = Open();
+    Sequence sequence = engine->NewSequence();
+    Logits(*engine, sequence, std::span(text_).first(77));
+    ASSERT_TRUE(engine->SaveSequence(sequence, "", path));
+  }
+  const auto engine = Open();
+  auto saved = engine->RestoreSequence(path);
+  ASSERT_TRUE(saved) << saved.error().message;
+  ExpectGoesOn(*engine, saved->sequence);
+}
+
+// A copy of the model in which the values of one tensor of floats have the other sign, or those of
+// another tensor other bits.
+void WriteSpoilt(const std::string& model, const TensorInfo& tensor, const std::string& path) {
+  if (tensor.type != GGML_TYPE_F32) {
+    return WriteOtherWeights(model, path,
+                             [&](std::string_view name) { return name == tensor.name; });
+  }
+  std::ifstream in(model, std::ios::binary);
+  std::string bytes((std::istreambuf_iterator<char>(in)), {});
+  for (uint64_t at = 0; at < tensor.extent.length; at += sizeof(float)) {
+    char& sign = bytes.at(tensor.extent.offset + at + sizeof(float) - 1);
+    sign = static_cast<char>(sign ^ 0x80);
+  }
+  std::ofstream(path, std::ios::binary) << bytes;
+}
+
+// Whatever does not notice a spoilt tensor does not compute with it. Of a longer text a state that
+// grows instead of fading would be infinite.
+TEST_P(StateFamilies, EveryTensorOfAStateCounts) {
+  const auto text = std::span(text_).first(8);
+  const std::vector<float> expected = Fresh(text);
+  auto model = ModelFile::Open(path_);
+  ASSERT_TRUE(model) << model.error().message;
+  size_t tensors = 0;
+  for (const TensorInfo& tensor : model->gguf.tensors()) {
+    if (!tensor.name.starts_with("blk.0.") || tensor.name.contains("ffn")) continue;
+    ++tensors;
+    const std::string other = folder_.File("other.gguf");
+    WriteSpoilt(path_, tensor, other);
+    const auto engine = Open(other);
+    Sequence sequence = engine->NewSequence();
+    EXPECT_NE(Logits(*engine, sequence, text), expected) << tensor.name;
+  }
+  EXPECT_GE(tensors, 4U);
+}
+
+}  // namespace
+}  // namespace moestro
