@@ -28,6 +28,8 @@ class SequenceOwner {
   virtual void CutBack(SequenceId id, uint32_t position) = 0;
   // Keeps the state as it is now, as long as places suffice.
   virtual void Keep(SequenceId id) = 0;
+  // Until it goes on, the sequence may be cut back to an earlier kept position for others.
+  virtual void Rest(SequenceId id) = 0;
 };
 
 // Move-only; destruction drops the sequence. The engine that made it must outlive it.
@@ -70,6 +72,9 @@ class Sequence {
   // A later Reach() may return this position: the state of the layers, if they have one, is kept
   // while there is room.
   void Keep() { owner_->Keep(id_); }
+  // The sequence is not about to go on. If other sequences run out of room for their states, it may
+  // be cut back to a position that Reach() can return. Ends with the next step of the sequence.
+  void Rest() { owner_->Rest(id_); }
 
  private:
   SequenceOwner* owner_;  // nullptr: moved from

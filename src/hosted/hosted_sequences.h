@@ -40,6 +40,7 @@ class HostedSequences final : public SequenceOwner {
   uint32_t Reach(SequenceId id, uint32_t position) const override;
   void CutBack(SequenceId id, uint32_t position) override;
   void Keep(SequenceId id) override { table_.Keep(id); }
+  void Rest(SequenceId id) override { table_.Rest(id); }
 
   // nullptr: no such sequence.
   const Timeline* Find(SequenceId id) const { return table_.Find(id); }

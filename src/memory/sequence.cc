@@ -54,7 +54,7 @@ std::vector<SequenceId> SequenceTable::ids() const {
 uint32_t SequenceTable::available_states() const {
   std::vector<uint8_t> is_held(states_.size(), 0);
   for (const auto& [id, timeline] : timelines_) {
-    if (timeline.state) is_held[timeline.state->state.value] = 1;
+    if (timeline.state && !timeline.is_resting) is_held[timeline.state->state.value] = 1;
     if (timeline.next) is_held[timeline.next->value] = 1;
     for (const Checkpoint& passed : timeline.passed) is_held[passed.state.value] = 1;
   }
@@ -100,41 +100,59 @@ std::optional<StateSlot> SequenceTable::TakeState(double most_worth) {
   return states_.Take();
 }
 
-// Drops the checkpoint that is worth the least (memory/checkpoint_worth.h); false: there is none
-// that is worth less than `most_worth` and whose place would be free then.
+// Drops the checkpoint, or the last state of a resting sequence, that is worth the least
+// (memory/checkpoint_worth.h). False: there is none that is worth less than `most_worth` and whose
+// place would be free then.
 bool SequenceTable::ForgetCheckpoint(double most_worth) {
-  std::vector<uint8_t> is_state(states_.size(), 0);
-  for (const auto& [id, timeline] : timelines_) {
-    if (timeline.state) is_state[timeline.state->state.value] = 1;
+  const std::vector<double> worths = PlaceWorths();
+  const auto least = std::ranges::min_element(worths);
+  if (least == worths.end() || *least >= most_worth) return false;
+  const StateSlot place{static_cast<uint32_t>(least - worths.begin())};
+  for (auto& [id, timeline] : timelines_) {
+    std::erase_if(timeline.checkpoints, [&](const Checkpoint& checkpoint) {
+      if (checkpoint.state != place) return false;
+      states_.GiveBack(place);
+      return true;
+    });
+    if (!timeline.state || timeline.state->state != place) continue;
+    const uint32_t kept =
+        timeline.checkpoints.empty() ? 0 : timeline.checkpoints.back().position;
+    CutBack(id, Reach(id, kept));
   }
-  std::map<uint32_t, double> worths;  // by place; the most that it is worth to a sequence
+  return true;
+}
+
+// Of each place the most that it is worth to a sequence; infinity: it cannot be given up.
+std::vector<double> SequenceTable::PlaceWorths() const {
+  constexpr double kHeld = std::numeric_limits<double>::infinity();
+  constexpr double kUnused = -1.0;
+  std::vector<double> worths(states_.size(), kUnused);
+  const auto count = [&](const Checkpoint& checkpoint, double worth) {
+    double& most = worths[checkpoint.state.value];
+    most = std::max(most, worth);
+  };
   for (const auto& [id, timeline] : timelines_) {
     const auto newer = static_cast<uint32_t>(std::ranges::count_if(
         timelines_, [&](const auto& other) { return other.second.used > timeline.used; }));
     uint32_t before = 0;
     for (const Checkpoint& checkpoint : timeline.checkpoints) {
-      const double worth = CheckpointWorth(checkpoint.position - before, newer);
+      count(checkpoint, CheckpointWorth(checkpoint.position - before, newer));
       before = checkpoint.position;
-      if (is_state[checkpoint.state.value] != 0) continue;
-      double& most = worths[checkpoint.state.value];
-      most = std::max(most, worth);
     }
+    const auto last = CheckpointWorth(timeline.committed() - before, newer);
+    if (timeline.state) count(*timeline.state, timeline.is_resting ? last : kHeld);
+    if (timeline.last_step) count(*timeline.last_step, kHeld);
+    for (const Checkpoint& passed : timeline.passed) count(passed, kHeld);
+    if (timeline.next) worths[timeline.next->value] = kHeld;
   }
-  const auto least = std::ranges::min_element(worths, {}, [](const auto& w) { return w.second; });
-  if (least == worths.end() || least->second >= most_worth) return false;
-  for (auto& [id, timeline] : timelines_) {
-    std::erase_if(timeline.checkpoints, [&](const Checkpoint& checkpoint) {
-      if (checkpoint.state.value != least->first) return false;
-      states_.GiveBack(checkpoint.state);
-      return true;
-    });
-  }
-  return true;
+  std::ranges::replace(worths, kUnused, kHeld);
+  return worths;
 }
 
 Status SequenceTable::Append(SequenceId id, std::span<const Token> tokens) {
   Timeline& timeline = timelines_.at(id);
   timeline.used = timeline.recent.used = ++uses_;
+  timeline.is_resting = false;
   if (!tokens.empty()) PassKept(timeline);
   if (has_states() && !timeline.next) {
     LetGo(timeline.last_step);

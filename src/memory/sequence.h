@@ -46,6 +46,7 @@ struct Timeline {
   std::optional<Checkpoint> last_step = {};  // before the last step
   std::vector<Checkpoint> checkpoints = {};  // rising positions, up to the state's
   uint64_t used = 0;                         // the table's count of uses at the last one
+  bool is_resting = false;                   // its state may go as checkpoints do
 
   uint32_t committed() const { return state ? state->position : 0; }
 };
@@ -65,8 +66,8 @@ class SequenceTable final : public SequenceOwner {
   std::vector<SequenceId> ids() const;
   const KvBlocks& blocks() const { return blocks_; }
   const StateSlots& states() const { return states_; }
-  // Places that steps may take: free ones, and those that checkpoints and states before the last
-  // step alone hold, which go for a step that needs them.
+  // Places that steps may take: free ones, and those that only checkpoints, states before the last
+  // step and resting sequences hold, which go for a step that needs them.
   uint32_t available_states() const;
   // Sequences more that can hold a window.
   uint32_t available_windows() const;
@@ -103,6 +104,8 @@ class SequenceTable final : public SequenceOwner {
   // Within a step: the same for the position that the sequence has by now. REQUIRES: id exists, and
   // Append() was the last call for it.
   void KeepInStep(SequenceId id);
+  // As SequenceOwner says. REQUIRES: id exists, all of its tokens are committed.
+  void Rest(SequenceId id) override { timelines_.at(id).is_resting = true; }
   // The places of the state before and after the token at `position`, which the step under way
   // computes. REQUIRES: id exists.
   struct StatePlaces {
@@ -118,6 +121,7 @@ class SequenceTable final : public SequenceOwner {
   bool has_states() const { return states_.size() > 0; }
   std::optional<StateSlot> TakeState(double most_worth = std::numeric_limits<double>::infinity());
   bool ForgetCheckpoint(double most_worth);
+  std::vector<double> PlaceWorths() const;
   void PassKept(Timeline& timeline);
   void KeepWindows(Timeline& timeline);
   void UndoStates(Timeline& timeline, uint32_t position);

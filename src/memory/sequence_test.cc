@@ -200,6 +200,36 @@ TEST(SequenceTable, TheCheckpointThatIsWorthLeastGoesFirst) {
   EXPECT_EQ(table.Reach(id, 32), 32U);
 }
 
+// Its last state is worth what lies behind the last checkpoint.
+TEST(SequenceTable, ARestingSequenceIsCutBackWhenPlacesRunOut) {
+  SequenceTable table(32, 4);
+  const SequenceId resting = table.New();
+  Go(table, resting, 20);
+  table.Keep(resting);
+  Go(table, resting, 2);
+  EXPECT_EQ(table.available_states(), 3U);
+  table.Rest(resting);
+  EXPECT_EQ(table.available_states(), 4U);
+  const SequenceId fork = table.Fork(resting);
+  EXPECT_EQ(table.available_states(), 3U) << "the fork does not rest";
+  table.Drop(fork);
+  const SequenceId other = table.New();
+  Go(table, other, 1);
+  Go(table, other, 1);
+  EXPECT_EQ(table.Find(resting)->tokens.size(), 22U);
+  const SequenceId third = table.New();
+  Go(table, third, 1);
+  EXPECT_EQ(table.Find(resting)->tokens.size(), 22U) << "the state before another's last step went";
+  Go(table, third, 1);
+  EXPECT_EQ(table.Find(resting)->tokens.size(), 20U);
+  const SequenceId fourth = table.New();
+  Go(table, fourth, 1);
+  Go(table, fourth, 1);
+  EXPECT_TRUE(table.Find(resting)->tokens.empty());
+  Go(table, resting, 1);
+  EXPECT_EQ(table.available_states(), 0U) << "it goes on";
+}
+
 TEST(SequenceTable, LostStatesAreComputedAgainFromTheTokens) {
   SequenceTable table(8, 4);
   const SequenceId id = table.New();

@@ -36,7 +36,9 @@ void KeptPrefixes::Keep(Sequence sequence, bool is_saved, double now) {
     longer->used = now;
     return;
   }
+  // Among those that go are texts that were cut back to their beginning while they rested.
   std::erase_if(kept_, [&](const Kept& kept) { return Covers(sequence, kept.sequence.tokens()); });
+  sequence.Rest();
   kept_.push_back({.sequence = std::move(sequence), .used = now, .is_saved = is_saved});
 }
 
