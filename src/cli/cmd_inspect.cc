@@ -111,6 +111,13 @@ std::string MixerText(const LayerSpec& layer) {
     return Format("delta net of {} heads, {} for keys, of {}", delta->n_head_v, delta->n_head_k,
                   delta->head_dim);
   }
+  if (const Mamba2Spec* mamba = layer.mamba2(); mamba != nullptr) {
+    return Format("Mamba-2 of {} heads of {}, state {}", mamba->n_head, mamba->head_dim,
+                  mamba->n_state);
+  }
+  if (const ShortConvSpec* conv = layer.short_conv(); conv != nullptr) {
+    return Format("short convolution over {} positions", conv->n_taps);
+  }
   const AttentionSpec& a = *layer.attention();
   std::string text =
       Format("{} heads, {} for keys and values, of {}", a.n_head, a.n_head_kv, a.head_dim_k);

@@ -97,6 +97,7 @@ struct AttentionSpec {
   uint32_t head_dim_v = 0;
   std::optional<RopeSpec> rope = {};  // nullopt: heads are not turned by their position
   uint32_t window = 0;                // a row sees its last so many positions; 0: all
+  float scale = 0.0F;                 // of scores; 0: one over the root of head_dim_k
   float clamp_kqv = 0.0F;             // limit of queries, keys and values; 0: none
 
   uint32_t n_embd_q() const { return n_head * head_dim_k; }
@@ -135,6 +136,36 @@ struct DeltaNetSpec {
   bool operator==(const DeltaNetSpec&) const = default;
 };
 
+// A short convolution remembers its last inputs: in the middle of it y = conv(b * x), and what it
+// gives is c * y.
+struct ShortConvSpec {
+  uint32_t n_channels = 0;
+  uint32_t n_taps = 0;  // positions that the convolution sees
+
+  uint32_t state_values() const { return (n_taps - 1) * n_channels; }
+  bool operator==(const ShortConvSpec&) const = default;
+};
+
+// Mamba-2 remembers a matrix for each head and the last inputs of its convolution.
+// Source: T. Dao, A. Gu, "Transformers are SSMs", 2024.
+struct Mamba2Spec {
+  uint32_t n_head = 0;
+  uint32_t head_dim = 0;  // a multiple of 32
+  uint32_t n_group = 0;   // of heads that share keys (B) and queries (C); divides n_head
+  uint32_t n_state = 0;   // values of a key
+  uint32_t n_taps = 0;    // positions that the convolution sees
+
+  uint32_t n_inner() const { return n_head * head_dim; }
+  // Channels of the convolution: values, keys, queries.
+  uint32_t n_convolved() const { return n_inner() + 2 * n_group * n_state; }
+  // What is computed of the input: gates, what is convolved, a step of each head.
+  uint32_t n_projected() const { return n_inner() + n_convolved() + n_head; }
+  uint32_t inputs_values() const { return (n_taps - 1) * n_convolved(); }
+  uint32_t matrix_values() const { return head_dim * n_state; }
+  uint32_t state_values() const { return inputs_values() + n_head * matrix_values(); }
+  bool operator==(const Mamba2Spec&) const = default;
+};
+
 // A mixer of a test remembers a state that every position changes and that cannot be cut back.
 struct StateSpec {
   std::string kind;       // which mixer computes it
@@ -142,7 +173,7 @@ struct StateSpec {
   bool operator==(const StateSpec&) const = default;
 };
 
-using MixerSpec = std::variant<AttentionSpec, DeltaNetSpec, StateSpec>;
+using MixerSpec = std::variant<AttentionSpec, DeltaNetSpec, ShortConvSpec, Mamba2Spec, StateSpec>;
 
 // What a layer computes for each position alone. A width of 0: the layer has none of these.
 struct FeedForwardSpec {
@@ -161,6 +192,8 @@ struct LayerSpec {
   // nullptr: the layer has another mixer.
   const AttentionSpec* attention() const { return std::get_if<AttentionSpec>(&mixer); }
   const DeltaNetSpec* delta_net() const { return std::get_if<DeltaNetSpec>(&mixer); }
+  const ShortConvSpec* short_conv() const { return std::get_if<ShortConvSpec>(&mixer); }
+  const Mamba2Spec* mamba2() const { return std::get_if<Mamba2Spec>(&mixer); }
   const StateSpec* state() const { return std::get_if<StateSpec>(&mixer); }
   bool operator==(const LayerSpec&) const = default;
 };
@@ -175,7 +208,10 @@ struct ModelSpec {
   uint32_t n_vocab = 0;
   uint32_t n_ctx_train = 0;
   float rms_eps = 1e-5F;
-  bool tied_output = false;  // token_embd serves as output
+  float embedding_scale = 1.0F;  // of embeddings
+  float residual_scale = 1.0F;   // of what mixers and feed-forward blocks add
+  float logit_scale = 1.0F;      // logits are divided by it
+  bool tied_output = false;      // token_embd serves as output
   ExpertForm experts;
   RouterSpec router;
 

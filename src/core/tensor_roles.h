@@ -26,7 +26,9 @@ enum class Dim : uint8_t {
   kStateHeads2,  // twice as many
   kStateHead,    // values of such a head
   kProjected,    // everything that a state mixer computes of its input, in one
-  kQueryNorm,    // what one norm of queries covers: a head or all of them, as the family has it
+  kStateGroup,   // values of the heads that a norm covers together
+  kStateGroups,
+  kQueryNorm,  // what one norm of queries covers: a head or all of them, as the family has it
   kKeyNorm,
   kExperts,
   kExpertFf,
@@ -46,6 +48,9 @@ enum class LayerPart : uint8_t {
   kAttention,
   kAttended,  // attention, and a mixer of a test
   kDeltaNet,
+  kMamba2,
+  kStateHeads,  // a delta net or Mamba-2
+  kShortConv,
   kExperts,
   kShared,
   kDense
@@ -89,7 +94,7 @@ struct LayerRoles {
   T attn_sinks{};  // of each head a score that is part of the softmax and has no value
   T delta_qkv{};   // of a delta net, before the convolution
   T delta_gate{};
-  T delta_in{};  // both, in older files
+  T state_in{};  // everything that is projected: Mamba-2, and delta nets of older files
   T state_conv{};
   T state_dt_b{};
   T state_a{};           // how fast a head forgets
@@ -98,6 +103,13 @@ struct LayerRoles {
   T state_beta_alpha{};  // both, instead
   T state_norm{};
   T state_out{};
+  T mamba_conv_b{};
+  T mamba_a{};
+  T mamba_d{};  // how much of a value a head passes on
+  T mamba_norm{};
+  T short_in{};  // b, c, x of a short convolution
+  T short_conv{};
+  T short_out{};
   T ffn_norm{};
   T ffn_norm_b{};
   T router{};
@@ -141,6 +153,9 @@ constexpr void ForEachLayerRole(Visit&& visit, Parts&... parts) {
   constexpr auto kAtt = LayerPart::kAttention;
   constexpr auto kAttended = LayerPart::kAttended;
   constexpr auto kDelta = LayerPart::kDeltaNet;
+  constexpr auto kMamba = LayerPart::kMamba2;
+  constexpr auto kSsm = LayerPart::kStateHeads;
+  constexpr auto kShort = LayerPart::kShortConv;
   constexpr auto kMoe = LayerPart::kExperts;
   constexpr auto kShared = LayerPart::kShared;
   constexpr auto kDense = LayerPart::kDense;
@@ -162,15 +177,24 @@ constexpr void ForEachLayerRole(Visit&& visit, Parts&... parts) {
   visit(Role{"attn_sinks.weight", kVec, kHeads, kOne, kAny, kAtt}, parts.attn_sinks...);
   visit(Role{"attn_qkv.weight", kMat, kEmbd, kConvolved, kMul, kDelta}, parts.delta_qkv...);
   visit(Role{"attn_gate.weight", kMat, kEmbd, kMixerOut, kMul, kDelta}, parts.delta_gate...);
-  visit(Role{"ssm_in.weight", kMat, kEmbd, kProjected, kMul, kDelta}, parts.delta_in...);
-  visit(Role{"ssm_conv1d.weight", kVec, kTaps, kConvolved, kAny, kDelta}, parts.state_conv...);
-  visit(Role{"ssm_dt.bias", kVec, kStateHeads, kOne, kAny, kDelta}, parts.state_dt_b...);
+  visit(Role{"ssm_in.weight", kMat, kEmbd, kProjected, kMul, kSsm}, parts.state_in...);
+  visit(Role{"ssm_conv1d.weight", kVec, kTaps, kConvolved, kAny, kSsm}, parts.state_conv...);
+  visit(Role{"ssm_dt.bias", kVec, kStateHeads, kOne, kAny, kSsm}, parts.state_dt_b...);
   visit(Role{"ssm_a", kVec, kStateHeads, kOne, kAny, kDelta}, parts.state_a...);
   visit(Role{"ssm_alpha.weight", kMat, kEmbd, kStateHeads, kMul, kDelta}, parts.state_alpha...);
   visit(Role{"ssm_beta.weight", kMat, kEmbd, kStateHeads, kMul, kDelta}, parts.state_beta...);
   visit(Role{"ssm_ba.weight", kMat, kEmbd, kStateHeads2, kMul, kDelta}, parts.state_beta_alpha...);
   visit(Role{"ssm_norm.weight", kVec, kStateHead, kOne, kAny, kDelta}, parts.state_norm...);
-  visit(Role{"ssm_out.weight", kMat, kMixerOut, kEmbd, kMul, kDelta}, parts.state_out...);
+  visit(Role{"ssm_out.weight", kMat, kMixerOut, kEmbd, kMul, kSsm}, parts.state_out...);
+  visit(Role{"ssm_conv1d.bias", kVec, kConvolved, kOne, kAny, kMamba}, parts.mamba_conv_b...);
+  visit(Role{"ssm_a", kVec, kOne, kStateHeads, kAny, kMamba}, parts.mamba_a...);
+  visit(Role{"ssm_d", kVec, kOne, kStateHeads, kAny, kMamba}, parts.mamba_d...);
+  visit(Role{"ssm_norm.weight", kVec, kStateGroup, kStateGroups, kAny, kMamba},
+        parts.mamba_norm...);
+  visit(Role{"shortconv.in_proj.weight", kMat, kEmbd, kProjected, kMul, kShort}, parts.short_in...);
+  visit(Role{"shortconv.conv.weight", kVec, kTaps, kConvolved, kAny, kShort}, parts.short_conv...);
+  visit(Role{"shortconv.out_proj.weight", kMat, kConvolved, kEmbd, kMul, kShort},
+        parts.short_out...);
   visit(Role{"ffn_norm.weight", kVec, kEmbd, kOne, kAny, kEvery, "post_attention_norm.weight"},
         parts.ffn_norm...);
   visit(Role{"ffn_norm.bias", kVec, kEmbd}, parts.ffn_norm_b...);
@@ -202,7 +226,9 @@ constexpr void ForEachModelRole(Visit&& visit, Parts&... parts) {
   visit(Role{"token_embd.weight", kMat, kEmbd, kVocab, kHost}, parts.token_embd...);
   visit(Role{"output.weight", kMat, kEmbd, kVocab, kMul}, parts.output...);
   visit(Role{"output.bias", kVec, kVocab}, parts.output_b...);
-  visit(Role{"output_norm.weight", kVec, kEmbd}, parts.output_norm...);
+  visit(Role{"output_norm.weight", kVec, kEmbd, kOne, TensorUse::kAny, LayerPart::kEvery,
+             "token_embd_norm.weight"},
+        parts.output_norm...);
   visit(Role{"output_norm.bias", kVec, kEmbd}, parts.output_norm_b...);
   visit(Role{"rope_freqs.weight", kVec, kHalfRotary}, parts.rope_freqs...);
   visit(Role{"rope_factors_long.weight", kVec, kHalfRotary}, parts.rope_factors_long...);

@@ -32,17 +32,20 @@ struct StateKernel {
     float* row(size_t i) const { return at + i * stride; }
   };
 
-  // y[t][c] = silu(sum over taps of weights[c][tap] * x[t - n_taps + 1 + tap][c]).
+  // y[t][c] = f(bias[c] + sum over taps of weights[c][tap] * x[t - n_taps + 1 + tap][c]), f being
+  // silu or nothing.
   struct Convolution {
     uint32_t n_tokens;
     uint32_t n_channels;  // a multiple of 16
     uint32_t n_taps;
     const float* weights;  // [n_channels][n_taps], the earliest token's first
-    Rows x;                // [n_tokens][n_channels]
-    Rows before;           // [n_taps - 1][n_channels]: the inputs before, the earliest first;
-                           // null: zeros
-    RowsOut after;         // the same after these tokens; may be `before`
-    RowsOut y;             // [n_tokens][n_channels]
+    const float* bias;     // [n_channels]; null: zeros
+    bool has_silu;
+    Rows x;         // [n_tokens][n_channels]
+    Rows before;    // [n_taps - 1][n_channels]: the inputs before, the earliest first;
+                    // null: zeros
+    RowsOut after;  // the same after these tokens; may be `before`
+    RowsOut y;      // [n_tokens][n_channels]
   };
   void (*convolve)(const Convolution& c) = nullptr;
 
@@ -56,8 +59,10 @@ struct StateKernel {
   void (*normalise)(const Norm& norm, RowsOut x) = nullptr;
 
   // For each token, S being a head's matrix [n_rows][n_columns]:
-  //   S *= decay;  change = rate * (value - key S);  S += key x change;  result = query S.
+  //   S *= decay;  S += key x change;  result = query S,
+  // where change = rate * (value - key S) if the matrix is corrected, or else rate * value.
   struct Update {
+    bool is_corrected;
     uint32_t n_tokens;
     uint32_t n_rows;      // values of a key; a multiple of 4
     uint32_t n_columns;   // values of a value; a multiple of kColumns
@@ -81,6 +86,16 @@ struct StateKernel {
     Rows gate;            // [n_rows][n]
   };
   void (*gate)(const Gate& gate, RowsOut x) = nullptr;
+
+  // x[i] = (x[i] + factor * passed[i]) * silu(gate[i]), for rows of `n` values, a multiple of 16.
+  struct Pass {
+    uint32_t n_rows;
+    uint32_t n;
+    float factor;
+    Rows passed;  // [n_rows][n]
+    Rows gate;    // [n_rows][n]
+  };
+  void (*pass)(const Pass& pass, RowsOut x) = nullptr;
 
   std::string_view name;
 

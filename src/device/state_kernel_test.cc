@@ -71,6 +71,8 @@ TEST_P(StateKernelTest, ConvolvesAsTheSumSays) {
                            .n_channels = kChannels,
                            .n_taps = taps,
                            .weights = weights.data(),
+                           .bias = nullptr,
+                           .has_silu = true,
                            .x = {x.data() + first * kWide, kWide},
                            .before = {state.data(), kWide},
                            .after = {state.data(), kWide},
@@ -87,6 +89,8 @@ TEST_P(StateKernelTest, ConvolvesAsTheSumSays) {
                          .n_channels = kChannels,
                          .n_taps = taps,
                          .weights = weights.data(),
+                         .bias = nullptr,
+                         .has_silu = true,
                          .x = {x.data(), kWide},
                          .before = {},
                          .after = {fresh.data(), kWide},
@@ -155,7 +159,8 @@ std::vector<double> Expected(const Tokens& t, uint32_t n, uint32_t rows, uint32_
 
 StateKernel::Update UpdateOf(const Tokens& t, uint32_t first, uint32_t n, uint32_t rows,
                              uint32_t columns, std::vector<float>& results) {
-  return {.n_tokens = n,
+  return {.is_corrected = true,
+          .n_tokens = n,
           .n_rows = rows,
           .n_columns = columns,
           .before = nullptr,

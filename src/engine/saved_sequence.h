@@ -24,6 +24,8 @@ struct KvOrigin {
 struct SavedTokens {
   std::vector<Token> tokens;
   std::string notes;
+  // Positions before the end that the text can go on from, too, where layers have a state; rising.
+  std::vector<uint32_t> checkpoints = {};
 };
 
 // A sequence that came from a file.

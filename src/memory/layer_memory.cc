@@ -16,6 +16,12 @@ LayerMemory LayerMemory::Of(const LayerSpec& layer) {
   if (const DeltaNetSpec* delta = layer.delta_net(); delta != nullptr) {
     return {.state_values = delta->state_values()};
   }
+  if (const ShortConvSpec* conv = layer.short_conv(); conv != nullptr) {
+    return {.state_values = conv->state_values()};
+  }
+  if (const Mamba2Spec* mamba = layer.mamba2(); mamba != nullptr) {
+    return {.state_values = mamba->state_values()};
+  }
   return {.state_values = layer.state()->n_values};
 }
 

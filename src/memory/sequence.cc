@@ -115,8 +115,7 @@ bool SequenceTable::ForgetCheckpoint(double most_worth) {
       return true;
     });
     if (!timeline.state || timeline.state->state != place) continue;
-    const uint32_t kept =
-        timeline.checkpoints.empty() ? 0 : timeline.checkpoints.back().position;
+    const uint32_t kept = timeline.checkpoints.empty() ? 0 : timeline.checkpoints.back().position;
     CutBack(id, Reach(id, kept));
   }
   return true;

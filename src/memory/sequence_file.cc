@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <array>
 #include <cstddef>
+#include <functional>
+#include <limits>
 #include <span>
 #include <string_view>
 #include <utility>
@@ -12,15 +14,16 @@
 #include "base/format.h"
 #include "base/log.h"
 #include "base/printable.h"
+#include "memory/checkpoint_worth.h"
 #include "memory/kv_choices.h"
 
 namespace moestro {
 namespace {
 
 constexpr FileFormat kSequenceFormat{.magic = "MOESEQKV",
-                                     .version = 4,
+                                     .version = 5,
                                      .oldest = 2,
-                                     .header_bytes = 80,
+                                     .header_bytes = 84,
                                      .what = "a saved sequence",
                                      .origin = "save one with 'moestro run --session'",
                                      .remedy = "start a new one"};
@@ -28,6 +31,10 @@ constexpr uint32_t kAlikeVersion = 2;  // says the widths of all layers' keys an
 constexpr uint64_t kAlikeHeaderBytes = 60;
 constexpr uint32_t kWholeVersion = 3;  // has all positions of every layer
 constexpr uint64_t kWholeHeaderBytes = 68;
+constexpr uint32_t kRecentVersion = 4;  // has no checkpoints
+constexpr uint64_t kRecentHeaderBytes = 80;
+constexpr uint32_t kMaxCheckpoints = 1024;  // what a reader takes
+constexpr size_t kSavedCheckpoints = 4;     // each may be 60 MiB
 constexpr uint32_t kMaxNotes = 16U << 20;
 constexpr uint32_t kMaxChoices = 64U << 10;
 constexpr uint32_t kMaxBlock = 65536;  // positions; what a reader takes
@@ -72,11 +79,34 @@ Status AddCells(BinaryWriter& out, const Timeline& timeline, uint32_t first, uin
   return {};
 }
 
+std::string_view BytesOf(std::span<const float> state) {
+  return {reinterpret_cast<const char*>(state.data()), state.size_bytes()};
+}
+
+// Of the checkpoints before the end the last one and those worth most, rising.
+std::vector<Checkpoint> CheckpointsToSave(const Timeline& timeline) {
+  std::vector<std::pair<double, Checkpoint>> all;
+  uint32_t before = 0;
+  for (const Checkpoint& checkpoint : timeline.checkpoints) {
+    if (checkpoint.position >= timeline.tokens.size()) break;
+    all.emplace_back(CheckpointWorth(checkpoint.position - before, 0), checkpoint);
+    before = checkpoint.position;
+  }
+  if (!all.empty()) all.back().first = std::numeric_limits<double>::infinity();
+  const size_t n = std::min(all.size(), kSavedCheckpoints);
+  std::ranges::stable_sort(all, std::greater(), [](const auto& c) { return c.first; });
+  std::vector<Checkpoint> saved;
+  for (const auto& [worth, checkpoint] : std::span(all).first(n)) saved.push_back(checkpoint);
+  std::ranges::sort(saved, {}, &Checkpoint::position);
+  return saved;
+}
+
 }  // namespace
 
 uint64_t SequenceFile::Header::choices_begin() const {
   if (version == kAlikeVersion) return kAlikeHeaderBytes;
-  return version == kWholeVersion ? kWholeHeaderBytes : kSequenceFormat.header_bytes;
+  if (version == kWholeVersion) return kWholeHeaderBytes;
+  return version == kRecentVersion ? kRecentHeaderBytes : kSequenceFormat.header_bytes;
 }
 
 Status SaveTimeline(const std::string& path, const std::string& notes, const SequenceHome& home,
@@ -103,19 +133,26 @@ Status SaveTimeline(const std::string& path, const std::string& notes, const Seq
   AppendNumber(header, static_cast<uint32_t>(home.origin.choices.size()));
   AppendNumber(header, recent_bytes);
   AppendNumber(header, recent_first);
+  const std::vector<Checkpoint> checkpoints = CheckpointsToSave(timeline);
+  AppendNumber(header, static_cast<uint32_t>(checkpoints.size()));
   TRY_STATUS(out.Add(header));
   TRY_STATUS(out.Add(home.origin.choices));
   TRY_STATUS(out.Add(notes));
   TRY_STATUS(out.Add({reinterpret_cast<const char*>(timeline.tokens.data()),
                       timeline.tokens.size() * sizeof(Token)}));
+  std::string positions;
+  for (const Checkpoint& checkpoint : checkpoints) AppendNumber(positions, checkpoint.position);
+  TRY_STATUS(out.Add(positions));
   for (uint32_t first = 0; first < n_tokens; first += KvBlocks::kPositions) {
     const uint32_t end = std::min(first + KvBlocks::kPositions, n_tokens);
     TRY_STATUS(AddCells(out, timeline, first, end, values.kv, recent_first));
   }
   if (home.shape.has_states() && n_tokens > 0) {
     CHECK(timeline.committed() == n_tokens);
-    const std::span<const float> state = values.states.all(timeline.state->state);
-    TRY_STATUS(out.Add({reinterpret_cast<const char*>(state.data()), state.size_bytes()}));
+    TRY_STATUS(out.Add(BytesOf(values.states.all(timeline.state->state))));
+  }
+  for (const Checkpoint& checkpoint : checkpoints) {
+    TRY_STATUS(out.Add(BytesOf(values.states.all(checkpoint.state))));
   }
   return out.Finish();
 }
@@ -154,6 +191,7 @@ Status SequenceFile::ReadHeader() {
     header_.recent_bytes = in.Take<uint64_t>();
     header_.recent_first = in.Take<uint32_t>();
   }
+  if (header_.version > kRecentVersion) header_.n_checkpoints = in.Take<uint32_t>();
   TRY_STATUS(CheckOrigin());
   if (!is_alike) return file_.Damaged("its shape is not the model's");
   if (header_.version == kAlikeVersion) header_.position_bytes = shape.position_bytes();
@@ -192,7 +230,8 @@ Status SequenceFile::CheckShape() const {
       header_.position_bytes != shape.position_bytes() - header_.recent_bytes ||
       header_.state_bytes != shape.state_bytes() || header_.block == 0 ||
       header_.block > kMaxBlock || header_.notes_bytes > kMaxNotes ||
-      header_.choices_bytes > kMaxChoices) {
+      header_.choices_bytes > kMaxChoices || header_.n_checkpoints > kMaxCheckpoints ||
+      (header_.n_checkpoints > 0 && header_.state_bytes == 0)) {
     return file_.Damaged("its shape is not the model's");
   }
   if (header_.n_tokens > home_->n_ctx) {
@@ -253,7 +292,30 @@ Result<SavedTokens> SequenceFile::ReadTokens() const {
       return file_.Damaged(Format("token {} is outside the vocabulary", t));
     }
   }
+  TRY(saved.checkpoints, ReadCheckpoints());
   return saved;
+}
+
+Result<std::vector<uint32_t>> SequenceFile::ReadCheckpoints() const {
+  TRY(const std::string bytes,
+      file_.Read(header_.checkpoints_begin(), header_.n_checkpoints * sizeof(uint32_t)));
+  Decoder in(bytes);
+  std::vector<uint32_t> positions;
+  for (uint32_t i = 0; i < header_.n_checkpoints; ++i) {
+    const auto position = in.Take<uint32_t>();
+    const uint32_t before = positions.empty() ? 0 : positions.back();
+    if (position <= before || position >= header_.n_tokens) {
+      return file_.Damaged(Format("it has a state after {} tokens, out of order", position));
+    }
+    positions.push_back(position);
+  }
+  return positions;
+}
+
+Status SequenceFile::ReadState(uint64_t offset, std::span<float> state) const {
+  TRY(const std::string bytes, file_.Read(offset, header_.state_bytes));
+  std::copy_n(bytes.data(), bytes.size(), reinterpret_cast<char*>(state.data()));
+  return {};
 }
 
 // Of every layer that has them: keys, then values.
@@ -286,10 +348,14 @@ Status SequenceFile::ReadInto(const Timeline& timeline, const SequenceValues& va
     TRY(offset, ReadCells(offset, timeline, first, n, values.kv));
   }
   if (header_.state_bytes == 0 || header_.n_tokens == 0) return {};
-  TRY(const std::string bytes, file_.Read(header_.state_begin(), header_.state_bytes));
-  const std::span<float> state = values.states.all(*timeline.next);
-  std::copy_n(bytes.data(), bytes.size(), reinterpret_cast<char*>(state.data()));
-  return {};
+  TRY(const std::vector<uint32_t> checkpoints, ReadCheckpoints());
+  for (const Checkpoint& passed : timeline.passed) {
+    const auto found = std::ranges::find(checkpoints, passed.position);
+    CHECK(found != checkpoints.end());
+    const auto i = static_cast<uint32_t>(found - checkpoints.begin());
+    TRY_STATUS(ReadState(header_.checkpoint_begin(i), values.states.all(passed.state)));
+  }
+  return ReadState(header_.state_begin(), values.states.all(*timeline.next));
 }
 
 }  // namespace moestro

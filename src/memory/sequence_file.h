@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -46,11 +47,13 @@ class SequenceFile {
   // type, or too long for the context; kInvalidFile, kUnsupported, kIo. `home` must outlive this.
   static Result<SequenceFile> Open(const std::string& path, const SequenceHome& home);
   // kInvalidFile: a token is outside the vocabulary.
+  // The positions of checkpoints, which come before those tokens.
   Result<SavedTokens> ReadTokens() const;
   // Compares the checksum, and warns of a file whose values other kernels computed. kInvalidFile.
   Status Check() const;
-  // Fills the cells of the timeline and its next state. kInvalidFile, kIo, kDevice.
-  // REQUIRES: the timeline has got the file's tokens, and none of them is committed.
+  // Fills the cells of the timeline, its next state, and those that it has passed at positions of
+  // checkpoints. kInvalidFile, kIo, kDevice. REQUIRES: the timeline has got the file's tokens, and
+  // none of them is committed; it has passed no other position.
   Status ReadInto(const Timeline& timeline, const SequenceValues& values) const;
 
  private:
@@ -68,17 +71,24 @@ class SequenceFile {
     uint32_t notes_bytes = 0;
     uint32_t type = 0;
     uint32_t choices_bytes = 0;
+    uint32_t n_checkpoints = 0;
 
     uint64_t choices_begin() const;
     uint64_t notes_begin() const { return choices_begin() + choices_bytes; }
     uint64_t tokens_begin() const { return notes_begin() + notes_bytes; }
-    uint64_t cells_begin() const { return tokens_begin() + uint64_t{n_tokens} * sizeof(Token); }
+    uint64_t checkpoints_begin() const {
+      return tokens_begin() + uint64_t{n_tokens} * sizeof(Token);
+    }
+    uint64_t cells_begin() const {
+      return checkpoints_begin() + uint64_t{n_checkpoints} * sizeof(uint32_t);
+    }
     uint64_t state_begin() const {
       return cells_begin() + n_tokens * position_bytes + (n_tokens - recent_first) * recent_bytes;
     }
-    uint64_t file_bytes() const {
-      return state_begin() + (n_tokens > 0 ? state_bytes : 0) + kChecksumBytes;
+    uint64_t checkpoint_begin(uint32_t i) const {
+      return state_begin() + (n_tokens > 0 ? state_bytes : 0) + i * state_bytes;
     }
+    uint64_t file_bytes() const { return checkpoint_begin(n_checkpoints) + kChecksumBytes; }
   };
   friend Status SaveTimeline(const std::string& path, const std::string& notes,
                              const SequenceHome& home, const Timeline& timeline,
@@ -90,6 +100,8 @@ class SequenceFile {
   Status CheckShape() const;
   Status CheckChoices() const;
   Status CheckRecent() const;
+  Result<std::vector<uint32_t>> ReadCheckpoints() const;
+  Status ReadState(uint64_t offset, std::span<float> state) const;
   // Positions [first, first + n), which are at `offset`; the offset behind them.
   Result<uint64_t> ReadCells(uint64_t offset, const Timeline& timeline, uint32_t first, uint32_t n,
                              const KvCache& kv) const;

@@ -98,6 +98,8 @@ constexpr int64_t kVocab = 300;
 constexpr int64_t kExperts = 4;
 constexpr int64_t kFf = 64;
 constexpr DeltaNetSpec kDelta{.n_head_k = 1, .n_head_v = 2, .head_dim = 32, .n_taps = 4};
+constexpr Mamba2Spec kMamba{
+    .n_head = 2, .head_dim = 32, .n_group = 2, .n_state = 16, .n_taps = 4};
 
 void AddKeys(GgufBuilder& file, const std::string& arch) {
   file.Set("general.architecture", arch.c_str())
@@ -134,13 +136,33 @@ ModelSpec SizesOf(const Family& family, uint32_t head_dim) {
                                 .rope = RopeSpec{.n_dims = head_dim}};
   spec.layers.assign(2, {.mixer = attention, .feed_forward = feed_forward});
   if (family.states.mixer == StateMixer::kDeltaNet) spec.layers[0].mixer = kDelta;
+  if (family.states.mixer == StateMixer::kMamba2) spec.layers[0].mixer = kMamba;
+  if (family.states.mixer == StateMixer::kShortConv) {
+    spec.layers[0].mixer = ShortConvSpec{.n_channels = kEmbd, .n_taps = 3};
+  }
   spec.router.n_expert = kExperts;
   return spec;
 }
 
-void AddStateKeys(GgufBuilder& file, const std::string& arch) {
-  file.Set(arch + ".full_attention_interval", 2U)
-      .Set(arch + ".ssm.conv_kernel", kDelta.n_taps)
+void AddStateKeys(GgufBuilder& file, const std::string& arch, const StateRules& rules) {
+  if (rules.layers == StateLayers::kByInterval) {
+    file.Set(arch + ".full_attention_interval", 2U);
+  } else {
+    file.SetInts(arch + ".attention.head_count_kv", {0, 2});
+  }
+  if (rules.mixer == StateMixer::kShortConv) {
+    file.Set(arch + ".shortconv.l_cache", 3U);
+    return;
+  }
+  if (rules.mixer == StateMixer::kMamba2) {
+    file.Set(arch + ".ssm.conv_kernel", kMamba.n_taps)
+        .Set(arch + ".ssm.group_count", kMamba.n_group)
+        .Set(arch + ".ssm.inner_size", kMamba.n_inner())
+        .Set(arch + ".ssm.state_size", kMamba.n_state)
+        .Set(arch + ".ssm.time_step_rank", kMamba.n_head);
+    return;
+  }
+  file.Set(arch + ".ssm.conv_kernel", kDelta.n_taps)
       .Set(arch + ".ssm.group_count", kDelta.n_head_k)
       .Set(arch + ".ssm.inner_size", kDelta.n_values())
       .Set(arch + ".ssm.state_size", kDelta.head_dim)
@@ -226,7 +248,7 @@ GgufBuilder SmallMoe(std::string_view arch) {
   if (family->router.gating_key == Presence::kRequired) {
     file.Set(name + ".expert_gating_func", static_cast<uint32_t>(family->router.gating) + 1);
   }
-  if (family->states.mixer != StateMixer::kNone) AddStateKeys(file, name);
+  if (family->states.mixer != StateMixer::kNone) AddStateKeys(file, name, family->states);
   if (family->written.has_rope_sections) {
     file.SetInts(name + ".rope.dimension_sections", {3, 3, 2, 0});
   }

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/printable.h"
@@ -72,18 +73,22 @@ Status ReadHeadSizes(const MetaKeys& keys, const Family& family, uint32_t n_embd
   return {};
 }
 
-// Attention of each layer without its rotation and its window.
+// Attention of each layer without its rotation and its window. Where layers without key-value heads
+// have a state, these have n_head_kv 0.
 Result<std::vector<AttentionSpec>> ReadAttention(const MetaKeys& keys, const Family& family,
                                                  const Blocks& blocks, uint32_t n_embd) {
   TRY(const auto heads, keys.Counts("attention.head_count", {1, kMaxHeads}, blocks.all));
   std::vector<uint32_t> kv_heads = heads;
+  const bool may_lack = family.states.mixer != StateMixer::kNone &&
+                        family.states.layers == StateLayers::kWithoutKvHeads;
   if (keys.Has("attention.head_count_kv")) {
-    TRY(kv_heads, keys.Counts("attention.head_count_kv", {1, kMaxHeads}, blocks.all));
+    TRY(kv_heads,
+        keys.Counts("attention.head_count_kv", {may_lack ? 0U : 1U, kMaxHeads}, blocks.all));
   }
   std::vector<AttentionSpec> layers;
   for (uint32_t l = 0; l < blocks.evaluated; ++l) {
     AttentionSpec attention{.form = family.attention, .n_head = heads[l], .n_head_kv = kv_heads[l]};
-    TRY_STATUS(CheckHeads(keys, attention));
+    if (kv_heads[l] > 0) TRY_STATUS(CheckHeads(keys, attention));
     TRY_STATUS(ReadHeadSizes(keys, family, n_embd, attention));
     layers.push_back(attention);
   }
@@ -179,18 +184,62 @@ Status ReadWindows(const MetaKeys& keys, const WindowRules& rules, const Blocks&
   return {};
 }
 
+Result<MixerSpec> ReadState(const MetaKeys& keys, const StateRules& rules, uint32_t n_embd) {
+  switch (rules.mixer) {
+    case StateMixer::kDeltaNet:
+      return ReadDeltaNet(keys, rules);
+    case StateMixer::kMamba2:
+      return ReadMamba2(keys);
+    case StateMixer::kShortConv:
+      return ReadShortConv(keys, n_embd);
+    case StateMixer::kNone:
+      break;
+  }
+  std::unreachable();
+}
+
 // What mixes each layer's positions: attention, or what the family has instead.
 Result<std::vector<MixerSpec>> ReadMixers(const MetaKeys& keys, const Family& family,
                                           const Blocks& blocks,
-                                          const std::vector<AttentionSpec>& attention) {
+                                          const std::vector<AttentionSpec>& attention,
+                                          uint32_t n_embd) {
   std::vector<MixerSpec> mixers(attention.begin(), attention.end());
   if (family.states.mixer == StateMixer::kNone) return mixers;
-  TRY(const DeltaNetSpec delta, ReadDeltaNet(keys, family.states));
-  TRY(const auto has_state, FindStateLayers(keys, blocks.all, blocks.evaluated));
+  TRY(const MixerSpec state, ReadState(keys, family.states, n_embd));
+  std::vector<bool> has_state;
+  if (family.states.layers == StateLayers::kByInterval) {
+    TRY(has_state, FindStateLayers(keys, blocks.all, blocks.evaluated));
+  } else {
+    for (const AttentionSpec& layer : attention) has_state.push_back(layer.n_head_kv == 0);
+  }
   for (size_t l = 0; l < mixers.size(); ++l) {
-    if (has_state[l]) mixers[l] = delta;
+    if (has_state[l]) mixers[l] = state;
   }
   return mixers;
+}
+
+// 1 where the key is missing or 0.
+Result<float> ReadScale(const MetaKeys& keys, std::string_view key) {
+  TRY(const auto scale, keys.FindFactor(key));
+  return scale.value_or(0.0F) == 0.0F ? 1.0F : *scale;
+}
+
+Status ReadScales(const MetaKeys& keys, ModelSpec& spec, std::vector<AttentionSpec>& attention) {
+  TRY(spec.embedding_scale, ReadScale(keys, "embedding_scale"));
+  TRY(spec.residual_scale, ReadScale(keys, "residual_scale"));
+  TRY(spec.logit_scale, ReadScale(keys, "logit_scale"));
+  spec.router.weight_scale *= spec.residual_scale;
+  TRY(const auto scale, keys.FindFactor("attention.scale"));
+  for (AttentionSpec& layer : attention) layer.scale = scale.value_or(0.0F);
+  return {};
+}
+
+// Whether heads are rotated: yes, unless the key says no.
+Status ReadRotation(const MetaKeys& keys, std::vector<AttentionSpec>& attention) {
+  TRY(const auto rotates, keys.file().FindBool(keys.Full("rope.scaling.finetuned")));
+  if (rotates.value_or(true)) return {};
+  for (AttentionSpec& layer : attention) layer.rope.reset();
+  return {};
 }
 
 // Which layers have experts. The router decides: counting rules differ between converters.
@@ -308,7 +357,9 @@ Status ReadLayers(const MetaKeys& keys, const Family& family, ModelSpec& spec) {
     TRY(layer.rope, ReadRope(keys, layer.head_dim_k, spec.n_ctx_train));
   }
   TRY_STATUS(ReadWindows(keys, family.windows, blocks, attention));
-  TRY(const auto mixers, ReadMixers(keys, family, blocks, attention));
+  if (family.rotates_by_key) TRY_STATUS(ReadRotation(keys, attention));
+  if (family.has_scales) TRY_STATUS(ReadScales(keys, spec, attention));
+  TRY(const auto mixers, ReadMixers(keys, family, blocks, attention, spec.n_embd));
   for (uint32_t l = 0; l < blocks.evaluated; ++l) {
     spec.layers.push_back({.mixer = mixers[l], .feed_forward = feed_forward[l]});
   }

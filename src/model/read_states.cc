@@ -14,7 +14,21 @@ constexpr uint64_t kMaxInterval = 4096;
 
 // What the kernels of states take: device/state_kernel.h.
 constexpr uint32_t kHeadMultiple = 32;
+constexpr uint32_t kChannelMultiple = 16;
 constexpr MetaKeys::Range kTaps = {.min = 2, .max = 4};
+
+Status CheckMultiple(const MetaKeys& keys, std::string_view key, uint32_t value,
+                     uint32_t multiple) {
+  if (value % multiple == 0) return {};
+  return Fail(Errc::kUnsupported, "{}: {} gives {}, no multiple of {}", keys.path(), keys.Full(key),
+              value, multiple);
+}
+
+Status CheckStateSize(const MetaKeys& keys, uint64_t values) {
+  if (values <= kMaxStateValues) return {};
+  return Fail(Errc::kUnsupported, "{}: a state of {} values in one layer ({}) is too large",
+              keys.path(), values, keys.Full("ssm.state_size"));
+}
 
 }  // namespace
 
@@ -48,14 +62,38 @@ Result<DeltaNetSpec> ReadDeltaNet(const MetaKeys& keys, const StateRules& rules)
                 keys.Full("ssm.inner_size"), inner, delta.n_head_v, delta.head_dim,
                 uint64_t{delta.n_head_v} * delta.head_dim);
   }
-  if (delta.head_dim % kHeadMultiple != 0) {
-    return Fail(Errc::kUnsupported, "{}: {} is {}, no multiple of {}", keys.path(),
-                keys.Full("ssm.state_size"), delta.head_dim, kHeadMultiple);
+  TRY_STATUS(CheckMultiple(keys, "ssm.state_size", delta.head_dim, kHeadMultiple));
+  TRY_STATUS(CheckStateSize(keys, uint64_t{delta.n_head_v} * delta.head_dim * delta.head_dim));
+  return delta;
+}
+
+Result<Mamba2Spec> ReadMamba2(const MetaKeys& keys) {
+  Mamba2Spec mamba;
+  TRY(mamba.n_head, keys.Count("ssm.time_step_rank", {1, kMaxStateHeads}));
+  TRY(mamba.n_group, keys.Count("ssm.group_count", {1, mamba.n_head}));
+  TRY(mamba.n_state, keys.Count("ssm.state_size", {1, kMaxStateDim}));
+  TRY(mamba.n_taps, keys.Count("ssm.conv_kernel", kTaps));
+  TRY(const uint32_t inner, keys.Count("ssm.inner_size", {1, kMaxStateHeads * kMaxStateDim}));
+  if (inner % mamba.n_head != 0) {
+    return Fail(Errc::kInvalidFile, "{}: {} is {}, which {} heads ({}) cannot share", keys.path(),
+                keys.Full("ssm.inner_size"), inner, mamba.n_head, keys.Full("ssm.time_step_rank"));
   }
-  const uint64_t values = uint64_t{delta.n_head_v} * delta.head_dim * delta.head_dim;
-  if (values <= kMaxStateValues) return delta;
-  return Fail(Errc::kUnsupported, "{}: a state of {} values in one layer ({}) is too large",
-              keys.path(), values, keys.Full("ssm.state_size"));
+  mamba.head_dim = inner / mamba.n_head;
+  if (mamba.n_head % mamba.n_group != 0) {
+    return Fail(Errc::kInvalidFile, "{}: {} heads cannot form {} groups ({})", keys.path(),
+                mamba.n_head, mamba.n_group, keys.Full("ssm.group_count"));
+  }
+  TRY_STATUS(CheckMultiple(keys, "ssm.inner_size", mamba.head_dim, kHeadMultiple));
+  TRY_STATUS(CheckMultiple(keys, "ssm.state_size", mamba.n_state, kChannelMultiple));
+  TRY_STATUS(CheckStateSize(keys, uint64_t{inner} * mamba.n_state));
+  return mamba;
+}
+
+Result<ShortConvSpec> ReadShortConv(const MetaKeys& keys, uint32_t n_embd) {
+  ShortConvSpec conv{.n_channels = n_embd};
+  TRY(conv.n_taps, keys.Count("shortconv.l_cache", kTaps));
+  TRY_STATUS(CheckMultiple(keys, "embedding_length", n_embd, kChannelMultiple));
+  return conv;
 }
 
 }  // namespace moestro

@@ -12,12 +12,14 @@
 
 namespace moestro {
 
-// Which of the first `n_evaluated` of `n_all` layers have a state. REQUIRES: the family has such.
+// Which of the first `n_evaluated` of `n_all` layers have a state, by StateLayers::kByInterval.
 // kInvalidFile.
 Result<std::vector<bool>> FindStateLayers(const MetaKeys& keys, uint32_t n_all,
                                           uint32_t n_evaluated);
 
-// kInvalidFile; kUnsupported: a size for which there are no kernels.
+// These: kInvalidFile; kUnsupported: a size for which there are no kernels.
 Result<DeltaNetSpec> ReadDeltaNet(const MetaKeys& keys, const StateRules& rules);
+Result<Mamba2Spec> ReadMamba2(const MetaKeys& keys);
+Result<ShortConvSpec> ReadShortConv(const MetaKeys& keys, uint32_t n_embd);
 
 }  // namespace moestro

@@ -62,6 +62,40 @@ int64_t DeltaNetSize(Dim dim, const DeltaNetSpec& d) {
   }
 }
 
+int64_t ShortConvSize(Dim dim, const ShortConvSpec& s) {
+  switch (dim) {
+    case Dim::kConvolved:
+      return s.n_channels;
+    case Dim::kTaps:
+      return s.n_taps;
+    case Dim::kProjected:
+      return int64_t{3} * s.n_channels;
+    default:
+      return 0;
+  }
+}
+
+int64_t Mamba2Size(Dim dim, const Mamba2Spec& m) {
+  switch (dim) {
+    case Dim::kConvolved:
+      return m.n_convolved();
+    case Dim::kTaps:
+      return m.n_taps;
+    case Dim::kStateHeads:
+      return m.n_head;
+    case Dim::kMixerOut:
+      return m.n_inner();
+    case Dim::kProjected:
+      return m.n_projected();
+    case Dim::kStateGroup:
+      return m.n_inner() / m.n_group;
+    case Dim::kStateGroups:
+      return m.n_group;
+    default:
+      return 0;
+  }
+}
+
 }  // namespace
 
 bool HasPart(const LayerSpec& layer, LayerPart part) {
@@ -74,6 +108,12 @@ bool HasPart(const LayerSpec& layer, LayerPart part) {
       return layer.attention() != nullptr || layer.state() != nullptr;
     case LayerPart::kDeltaNet:
       return layer.delta_net() != nullptr;
+    case LayerPart::kMamba2:
+      return layer.mamba2() != nullptr;
+    case LayerPart::kStateHeads:
+      return layer.delta_net() != nullptr || layer.mamba2() != nullptr;
+    case LayerPart::kShortConv:
+      return layer.short_conv() != nullptr;
     case LayerPart::kExperts:
       return layer.feed_forward.has_experts();
     case LayerPart::kShared:
@@ -112,6 +152,8 @@ int64_t DimSize(Dim dim, const ModelSpec& spec, const LayerSpec* layer) {
   }
   if (layer->attention() != nullptr) return AttentionSize(dim, *layer->attention());
   if (layer->delta_net() != nullptr) return DeltaNetSize(dim, *layer->delta_net());
+  if (layer->short_conv() != nullptr) return ShortConvSize(dim, *layer->short_conv());
+  if (layer->mamba2() != nullptr) return Mamba2Size(dim, *layer->mamba2());
   return dim == Dim::kMixerOut ? layer->state()->n_values : 0;
 }
 

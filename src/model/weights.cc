@@ -148,11 +148,11 @@ Status Reader::CheckAttentionForm(uint32_t layer, const LayerWeights& w) const {
 // Projections are in one matrix or in two.
 Status Reader::CheckDeltaNetForm(uint32_t layer, const LayerWeights& w) const {
   const bool any_single = w.delta_qkv != nullptr || w.delta_gate != nullptr;
-  if (w.delta_in != nullptr && any_single) {
+  if (w.state_in != nullptr && any_single) {
     return Fail(Errc::kInvalidFile, "{}: layer {} has both {} and separate attn_qkv, attn_gate",
                 file_.paths().front(), layer, LayerTensorName(layer, "ssm_in.weight"));
   }
-  if (w.delta_in != nullptr) return {};
+  if (w.state_in != nullptr) return {};
   if (w.delta_qkv == nullptr) return Missing(LayerTensorName(layer, "attn_qkv.weight"));
   if (w.delta_gate == nullptr) return Missing(LayerTensorName(layer, "attn_gate.weight"));
   return {};

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 
 #include "model/gguf_testing.h"
 #include "model/read_spec.h"
@@ -86,7 +87,9 @@ TEST_P(EveryArchTest, NamesEachRequiredTensor) {
   size_t required = 0;
   const auto take_out = [&](const TensorRole& role, Presence presence) {
     if (presence != Presence::kRequired || role.part == LayerPart::kDense) return;
-    const bool is_of_state = role.part == LayerPart::kDeltaNet;  // the first layer has one
+    constexpr std::array kOfStates = {LayerPart::kDeltaNet, LayerPart::kMamba2,
+                                      LayerPart::kStateHeads, LayerPart::kShortConv};
+    const bool is_of_state = std::ranges::contains(kOfStates, role.part);  // the first layer's
     const std::string name = (is_of_state ? "blk.0." : "blk.1.") + std::string(role.name);
     if (role.name == "ffn_gate_inp.weight" && family->has_dense_layers) return;  // a dense layer
     ExpectError(SmallMoe(GetParam()).RemoveTensor(name), Errc::kInvalidFile, name);

@@ -247,7 +247,14 @@ Result<SavedSequence> KeptSequences::Restore(const std::string& path) {
   SavedSequence saved{.sequence = Sequence(sequences, sequences.New()),
                       .notes = std::move(text.notes)};
   const SequenceId id = saved.sequence.id();
-  TRY_STATUS(sequences.Append(id, text.tokens));
+  const std::span<const Token> tokens = text.tokens;
+  uint32_t at = 0;
+  for (const uint32_t checkpoint : text.checkpoints) {
+    TRY_STATUS(sequences.Append(id, tokens.subspan(at, checkpoint - at)));
+    sequences.KeepInStep(id);
+    at = checkpoint;
+  }
+  TRY_STATUS(sequences.Append(id, tokens.subspan(at)));
   TRY_STATUS(sequences.FillWindow(id));
   TRY_STATUS(file.ReadInto(*sequences.Find(id),
                            {.kv = parts_.dense.kv(), .states = parts_.dense.states()}));

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <iterator>
 #include <system_error>
 #include <utility>
 
@@ -116,8 +117,10 @@ void PrefixFiles::Scan() {
       continue;
     }
     if (saved->notes != key_) continue;
-    entries_.push_back(
-        {.path = file.path.string(), .tokens = std::move(saved->tokens), .bytes = file.bytes});
+    entries_.push_back({.path = file.path.string(),
+                        .tokens = std::move(saved->tokens),
+                        .checkpoints = std::move(saved->checkpoints),
+                        .bytes = file.bytes});
   }
   if (others == 0) return;
   LogInfo(
@@ -130,11 +133,14 @@ std::optional<PrefixMatch> PrefixFiles::Find(std::span<const Token> tokens, uint
   if (!Refresh()) return std::nullopt;
   return LongestPrefix(
       entries_, [](const Entry& entry) { return std::span<const Token>(entry.tokens); },
-      [is_whole = engine_.facts().has_states](const Entry& entry, uint32_t common) {
-        // A file has the state after its last token and no other.
-        return is_whole && common < entry.tokens.size() ? 0 : common;
-      },
-      tokens, most);
+      [this](const Entry& entry, uint32_t common) { return Reach(entry, common); }, tokens, most);
+}
+
+// The largest number of first tokens, up to `n`, that the file's text can go on from.
+uint32_t PrefixFiles::Reach(const Entry& entry, uint32_t n) const {
+  if (!engine_.facts().has_states || n == entry.tokens.size()) return n;
+  const auto after = std::ranges::upper_bound(entry.checkpoints, n);
+  return after == entry.checkpoints.begin() ? 0 : *std::prev(after);
 }
 
 Result<Sequence> PrefixFiles::Restore(const PrefixMatch& match) {
@@ -154,6 +160,7 @@ Status PrefixFiles::Save(const Sequence& sequence) {
   const std::span<const Token> tokens = sequence.tokens();
   for (const Entry& entry : entries_) {
     if (!std::ranges::starts_with(entry.tokens, tokens)) continue;
+    if (Reach(entry, static_cast<uint32_t>(tokens.size())) < tokens.size()) continue;
     Touch(entry.path);
     return {};
   }
@@ -166,8 +173,11 @@ Status PrefixFiles::Save(const Sequence& sequence) {
   }
   std::error_code unknown;
   const uint64_t bytes = fs::file_size(path, unknown);
-  entries_.push_back(
-      {.path = path, .tokens = {tokens.begin(), tokens.end()}, .bytes = unknown ? 0 : bytes});
+  const Result<SavedTokens> saved = engine_.PeekSequence(path);  // which positions it goes on from
+  entries_.push_back({.path = path,
+                      .tokens = {tokens.begin(), tokens.end()},
+                      .checkpoints = saved ? saved->checkpoints : std::vector<uint32_t>(),
+                      .bytes = unknown ? 0 : bytes});
   MakeRoom();
   return {};
 }

@@ -49,8 +49,10 @@ class PrefixFiles {
   struct Entry {
     std::string path;
     std::vector<Token> tokens;
+    std::vector<uint32_t> checkpoints;  // see SavedTokens
     uint64_t bytes = 0;
   };
+  uint32_t Reach(const Entry& entry, uint32_t n) const;
   void TurnOff(const std::string& why);
   bool Refresh();  // reads entries_ again if the engine's origin has changed
   void Scan();

@@ -10,6 +10,7 @@
 #include <iterator>
 #include <memory>
 #include <optional>
+#include <ranges>
 #include <span>
 #include <string>
 #include <utility>
@@ -179,6 +180,58 @@ TEST_F(StateTest, ASequenceIsCutBackToWhereAStateIsKept) {
   EXPECT_EQ(sequence.GoBack(8), 8U);  // still kept
   ExpectGoesOn(*engine, sequence);
   EXPECT_EQ(sequence.GoBack(5), 0U);
+  ExpectGoesOn(*engine, sequence);
+}
+
+TEST_F(StateTest, RowsWithinAStepAreKept) {
+  for (const uint32_t chunk : {0U, 4U}) {
+    const auto engine = Open({.chunk = chunk, .sequences = 2});
+    Sequence one = engine->NewSequence();
+    Sequence two = engine->NewSequence();
+    Batch batch;  // rows of both in turn
+    for (uint32_t i = 0; i < 12; ++i) {
+      for (const Sequence* sequence : {&one, &two}) {
+        batch.rows.push_back({.sequence = sequence->id(),
+                              .position = i,
+                              .token = text_[i],
+                              .kind = RowKind::kPrompt,
+                              .is_kept = sequence == &one ? i == 4 || i == 7 : i == 6});
+      }
+    }
+    ASSERT_TRUE(engine->Step(batch, {}));
+    EXPECT_EQ(one.Reach(11), 8U);
+    EXPECT_EQ(two.Reach(11), 7U);
+    Sequence fork = one.Fork();
+    EXPECT_EQ(one.GoBack(7), 5U);
+    ExpectGoesOn(*engine, one);
+    ExpectGoesOn(*engine, two);
+    EXPECT_EQ(fork.GoBack(10), 8U);
+    ExpectGoesOn(*engine, fork);
+  }
+}
+
+TEST_F(StateTest, AStoppedStepKeepsNothing) {
+  int looks = 0;
+  int at = -1;
+  EngineOptions options;
+  options.chunk = 4;
+  options.at_look = [&] { return looks++ == at; };
+  const auto engine = Open(options);
+  Sequence sequence = engine->NewSequence();
+  Logits(*engine, sequence, std::span(text_).first(8));
+  const uint32_t free = engine->kv_room().places;
+  for (const int look : {0, 4, 9, 14}) {
+    looks = 0;
+    at = look;
+    Batch batch = RowsOf(sequence, std::span(text_).subspan(8, 12), RowKind::kPrompt);
+    batch.rows[2].is_kept = batch.rows[9].is_kept = true;
+    const Status stopped = engine->Step(batch, {});
+    at = -1;
+    ASSERT_FALSE(stopped) << look;
+    EXPECT_EQ(sequence.position(), 8U);
+    EXPECT_EQ(sequence.Reach(7), 0U);
+    EXPECT_EQ(engine->kv_room().places, free);
+  }
   ExpectGoesOn(*engine, sequence);
 }
 
@@ -352,11 +405,38 @@ TEST_F(StateTest, ASavedFileHoldsTheState) {
   ExpectGoesOn(*engine, saved->sequence);
 }
 
+TEST_F(StateTest, ASavedFileHoldsCheckpoints) {
+  const std::string path = folder_.File("saved");
+  {
+    const auto engine = Open();
+    Sequence sequence = engine->NewSequence();
+    Batch batch = RowsOf(sequence, text_, RowKind::kPrompt);
+    for (const size_t row : {3U, 8U, 9U, 19U, 29U, 31U, 38U}) batch.rows[row].is_kept = true;
+    ASSERT_TRUE(engine->Step(batch, {}));
+    EXPECT_EQ(sequence.Reach(31), 30U);
+    ASSERT_TRUE(engine->SaveSequence(sequence, "", path));
+  }
+  const auto engine = Open();
+  const auto peeked = engine->PeekSequence(path);
+  ASSERT_TRUE(peeked) << peeked.error().message;
+  // The last one, and those with the most tokens behind the one before.
+  EXPECT_EQ(peeked->checkpoints, (std::vector<uint32_t>{9, 20, 30, 39}));
+  auto saved = engine->RestoreSequence(path);
+  ASSERT_TRUE(saved) << saved.error().message;
+  for (const uint32_t position : peeked->checkpoints | std::views::reverse) {
+    EXPECT_EQ(saved->sequence.GoBack(position), position);
+    Sequence fork = saved->sequence.Fork();
+    ExpectGoesOn(*engine, fork);
+  }
+}
+
 TEST_F(StateTest, ADamagedFileIsRefusedAndNothingIsTaken) {
   const std::string path = folder_.File("saved");
   const auto engine = Open();
   Sequence sequence = engine->NewSequence();
-  Logits(*engine, sequence, std::span(text_).first(3));
+  Batch batch = RowsOf(sequence, std::span(text_).first(5), RowKind::kPrompt);
+  batch.rows[2].is_kept = true;
+  ASSERT_TRUE(engine->Step(batch, {}));
   ASSERT_TRUE(engine->SaveSequence(sequence, "", path));
   std::ifstream in(path, std::ios::binary);
   const std::string good((std::istreambuf_iterator<char>(in)), {});
@@ -400,12 +480,16 @@ TEST_F(StateTest, AServersPrefixBeginsATextWhereItCan) {
     while (prefixes.SaveOne(clock())) {
     }
   }
-  // A file has the last state only.
   PrefixFiles files(*engine, folder, "", 1U << 30);
-  EXPECT_FALSE(files.Find(edited, static_cast<uint32_t>(edited.size())));
+  const auto cut = files.Find(edited, static_cast<uint32_t>(edited.size()));
+  ASSERT_TRUE(cut);
+  EXPECT_EQ(cut->common, 12U);
   EXPECT_TRUE(files.Find(longer, static_cast<uint32_t>(text_.size())));
+  auto restored = files.Restore(*cut);
+  ASSERT_TRUE(restored) << restored.error().message;
+  EXPECT_EQ(restored->GoBack(13), 12U) << "its checkpoint is in the file";
+  ExpectGoesOn(*engine, *restored);
   PrefixCache prefixes(*engine, clock, {.folder = folder, .disk_bytes = 1U << 30});
-  EXPECT_EQ(prefixes.Begin(edited).position(), 0U);
   Sequence whole = prefixes.Begin(longer);
   EXPECT_EQ(whole.position(), text_.size());
   ExpectGoesOn(*engine, whole);

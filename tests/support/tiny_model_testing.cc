@@ -31,6 +31,7 @@ SynthShape TinyShape(const TinySpec& spec) {
       family->written.has_groups && spec.groups > 1 && spec.experts % spec.groups == 0 &&
       spec.used <= 2 * (spec.experts / spec.groups) && spec.experts >= 2 * spec.groups;
   const bool has_states = family->states.mixer != StateMixer::kNone;
+  const bool is_mamba = family->states.mixer == StateMixer::kMamba2;
   if (family->shared_expert != SharedExpert::kNone) shared_ff = spec.shared_ff;
   if (family->shared_expert == SharedExpert::kCounted) shared_ff = 2 * spec.ff;
   return {.name = "tiny-" + spec.arch,
@@ -53,9 +54,15 @@ SynthShape TinyShape(const TinySpec& spec) {
           .groups = has_groups ? spec.groups : 0,
           .groups_used = has_groups ? 2U : 0U,
           .attention_every = has_states ? spec.attention_every : 0,
-          .state_heads = has_states ? 4U : 0U,
+          // libllama takes Mamba-2 of Granite with twice the embedding's width alone.
+          .state_heads = is_mamba     ? spec.embd / 32
+                         : has_states ? 4U
+                                      : 0U,
           .state_key_heads = has_states ? 2U : 0U,
-          .state_dim = has_states ? 32U : 0U,
+          .state_size = is_mamba ? 32U : 0U,
+          .state_dim = is_mamba     ? 64U
+                       : has_states ? 32U
+                                    : 0U,
           .taps = has_states ? 4U : 0U,
           .has_qk_norm = spec.has_qk_norm,
           .vocab = spec.vocab,

@@ -14,7 +14,7 @@
 namespace moestro {
 
 // One vector of channels through all tokens; the last inputs stay in registers.
-template <class V, uint32_t kTaps>
+template <class V, uint32_t kTaps, bool kHasSilu>
 [[gnu::flatten]] void ConvolveChannels(const StateKernel::Convolution& c, uint32_t channel) {
   using Float = typename V::Float;
   float turned[kTaps][V::kLanes];
@@ -24,6 +24,7 @@ template <class V, uint32_t kTaps>
     }
   }
   Float weights[kTaps];
+  const Float bias = c.bias != nullptr ? V::Load(c.bias + channel) : V::Zero();
   Float inputs[kTaps];  // of a token and those before it, the earliest first
 #pragma GCC unroll 4
   for (uint32_t tap = 0; tap < kTaps; ++tap) weights[tap] = V::Load(turned[tap]);
@@ -35,12 +36,13 @@ template <class V, uint32_t kTaps>
 #pragma GCC unroll 4
     for (uint32_t tap = 0; tap + 1 < kTaps; ++tap) inputs[tap] = inputs[tap + 1];
     inputs[kTaps - 1] = V::Load(c.x.row(t) + channel);
-    Float sum = V::Multiply(weights[0], inputs[0]);
+    Float sum = bias;
 #pragma GCC unroll 4
-    for (uint32_t tap = 1; tap < kTaps; ++tap) {
+    for (uint32_t tap = 0; tap < kTaps; ++tap) {
       sum = V::MultiplyAdd(weights[tap], inputs[tap], sum);
     }
-    V::Store(c.y.row(t) + channel, Silu<V>(sum));
+    if constexpr (kHasSilu) sum = Silu<V>(sum);
+    V::Store(c.y.row(t) + channel, sum);
   }
 #pragma GCC unroll 4
   for (uint32_t tap = 0; tap + 1 < kTaps; ++tap) {
@@ -48,21 +50,26 @@ template <class V, uint32_t kTaps>
   }
 }
 
-// StateKernel::convolve.
-template <class V>
-void Convolve(const StateKernel::Convolution& c) {
+template <class V, bool kHasSilu>
+void ConvolveWith(const StateKernel::Convolution& c) {
   for (uint32_t channel = 0; channel < c.n_channels; channel += V::kLanes) {
     switch (c.n_taps) {
       case 2:
-        ConvolveChannels<V, 2>(c, channel);
+        ConvolveChannels<V, 2, kHasSilu>(c, channel);
         break;
       case 3:
-        ConvolveChannels<V, 3>(c, channel);
+        ConvolveChannels<V, 3, kHasSilu>(c, channel);
         break;
       default:
-        ConvolveChannels<V, 4>(c, channel);
+        ConvolveChannels<V, 4, kHasSilu>(c, channel);
     }
   }
+}
+
+// StateKernel::convolve.
+template <class V>
+void Convolve(const StateKernel::Convolution& c) {
+  c.has_silu ? ConvolveWith<V, true>(c) : ConvolveWith<V, false>(c);
 }
 
 template <class V>
@@ -89,7 +96,7 @@ void Normalise(const StateKernel::Norm& norm, StateKernel::RowsOut x) {
 
 // One token's change of a block of columns; the block stays in the first-level cache between the
 // two passes (16 KiB with keys of 128 values).
-template <class V>
+template <class V, bool kIsCorrected>
 [[gnu::flatten]] void UpdateColumns(const StateKernel::Update& u, uint32_t token, uint32_t column,
                                     const float* before, float* after) {
   using Float = typename V::Float;
@@ -105,7 +112,7 @@ template <class V>
 #pragma GCC unroll 8
     for (uint32_t v = 0; v < kVectors; ++v) sums[s][v] = V::Zero();
   }
-  for (uint32_t i = 0; i < u.n_rows; i += kSums) {
+  for (uint32_t i = 0; kIsCorrected && i < u.n_rows; i += kSums) {
 #pragma GCC unroll 8
     for (uint32_t s = 0; s < kSums; ++s) {
       const Float factor = V::Broadcast(key[i + s]);
@@ -161,7 +168,8 @@ void UpdateState(const StateKernel::Update& u) {
     const float* before = u.before != nullptr ? u.before + at : after;
     if (u.before == nullptr) std::memset(after, 0, block * sizeof(float));
     for (uint32_t t = 0; t < u.n_tokens; ++t) {
-      UpdateColumns<V>(u, t, column, before, after);
+      u.is_corrected ? UpdateColumns<V, true>(u, t, column, before, after)
+                     : UpdateColumns<V, false>(u, t, column, before, after);
       before = after;
     }
   }
@@ -183,11 +191,26 @@ void GateRows(const StateKernel::Gate& gate, StateKernel::RowsOut x) {
   }
 }
 
+// StateKernel::pass.
+template <class V>
+void PassRows(const StateKernel::Pass& pass, StateKernel::RowsOut x) {
+  using Float = typename V::Float;
+  const Float factor = V::Broadcast(pass.factor);
+  for (uint32_t r = 0; r < pass.n_rows; ++r) {
+    float* row = x.row(r);
+    for (uint32_t i = 0; i < pass.n; i += V::kLanes) {
+      const Float sum = V::MultiplyAdd(factor, V::Load(pass.passed.row(r) + i), V::Load(row + i));
+      V::Store(row + i, V::Multiply(sum, Silu<V>(V::Load(pass.gate.row(r) + i))));
+    }
+  }
+}
+
 template <class V>
 inline constexpr StateKernel kStateKernel = {.convolve = Convolve<V>,
                                              .normalise = Normalise<V>,
                                              .update = UpdateState<V>,
                                              .gate = GateRows<V>,
+                                             .pass = PassRows<V>,
                                              .name = V::kName};
 
 }  // namespace moestro

@@ -101,6 +101,9 @@ uint64_t MultiplyScratch(const ModelSpec& spec, uint32_t chunk) {
     if (layer.delta_net() != nullptr) {
       widest = std::max<uint64_t>(widest, layer.delta_net()->n_values());
     }
+    if (layer.mamba2() != nullptr) {
+      widest = std::max<uint64_t>(widest, layer.mamba2()->n_inner());
+    }
   }
   return uint64_t{chunk} * widest * sizeof(float) + 4 * kMiB;
 }

@@ -28,6 +28,10 @@ ggml_tensor* FeedForward(ggml_context* ctx, Activation activation,
 
 }  // namespace
 
+const float* FloatsOf(const ggml_tensor* tensor) {
+  return tensor != nullptr ? static_cast<const float*>(tensor->data) : nullptr;
+}
+
 ggml_tensor* RmsNorm(ggml_context* ctx, ggml_tensor* x, ggml_tensor* weight, ggml_tensor* bias,
                      float eps) {
   return WithBias(ctx, ggml_mul(ctx, ggml_rms_norm(ctx, x, eps), weight), bias);
@@ -72,6 +76,10 @@ ggml_tensor* GatedProduct(ggml_context* ctx, Activation activation, ggml_tensor*
       return ggml_swiglu_oai(ctx, gate, up, kOaiAlpha, kOaiLimit);
   }
   std::unreachable();
+}
+
+ggml_tensor* AddResidual(ggml_context* ctx, ggml_tensor* y, ggml_tensor* x, float scale) {
+  return ggml_add(ctx, scale != 1.0F ? ggml_scale(ctx, y, scale) : y, x);
 }
 
 ggml_tensor* SharedExpert(ggml_context* ctx, Activation activation, const LayerTensors& w,

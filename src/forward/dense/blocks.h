@@ -13,6 +13,9 @@
 
 namespace moestro {
 
+// The values of an F32 tensor in memory; null for null.
+const float* FloatsOf(const ggml_tensor* tensor);
+
 // x / rms(x) * weight (+ bias); x [n, tokens], weight and bias [n].
 ggml_tensor* RmsNorm(ggml_context* ctx, ggml_tensor* x, ggml_tensor* weight, ggml_tensor* bias,
                      float eps);
@@ -28,6 +31,9 @@ void Linears(ggml_context* ctx, std::span<ggml_tensor* const> weights, ggml_tens
 // activation(gate, up), as device/activation.h joins them in routed experts on the CPU.
 ggml_tensor* GatedProduct(ggml_context* ctx, Activation activation, ggml_tensor* gate,
                           ggml_tensor* up);
+
+// scale * y + x: what a layer adds to its input.
+ggml_tensor* AddResidual(ggml_context* ctx, ggml_tensor* y, ggml_tensor* x, float scale);
 
 // The expert that every token uses, weighted by its own sigmoid gate if it has one: [n_embd,
 // tokens]. REQUIRES: w.shared_gate is set.

@@ -4,17 +4,9 @@
 #include <algorithm>
 #include <cmath>
 
-#include "base/check.h"
+#include "forward/dense/state_gates.h"
 
 namespace moestro {
-namespace {
-
-// log(1 + e^x), without an overflow for large x.
-float Softplus(float x) { return x > 20.0F ? x : std::log1p(std::exp(x)); }
-
-float Sigmoid(float x) { return 1.0F / (1.0F + std::exp(-x)); }
-
-}  // namespace
 
 Result<std::unique_ptr<DeltaNet>> DeltaNet::Create(const DeltaNetSpec& spec, float eps,
                                                    uint32_t threads, const StateKernel& kernel,
@@ -106,7 +98,8 @@ void DeltaNet::MixValueHead(const StateRun& run, uint32_t h, uint32_t i, ggml_te
   const StateKernel::RowsOut mixed = {
       .at = static_cast<float*>(result->data) + run.first * stride + size_t{head} * dim,
       .stride = stride};
-  kernel_.update({.n_tokens = run.count,
+  kernel_.update({.is_corrected = true,
+                  .n_tokens = run.count,
                   .n_rows = dim,
                   .n_columns = dim,
                   .before = run.state.from
@@ -140,6 +133,8 @@ void DeltaNet::Convolve(const StateRun& run, const StateKernel::Rows& x, uint32_
                     .n_channels = spec_.head_dim,
                     .n_taps = spec_.n_taps,
                     .weights = layer_.conv + size_t{channel} * spec_.n_taps,
+                    .bias = nullptr,
+                    .has_silu = true,
                     .x = x,
                     .before = before,
                     .after = {.at = states_->state(*run.state.to, layer_.layer).data() + channel,

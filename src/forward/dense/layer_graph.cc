@@ -41,7 +41,8 @@ uint64_t LargestProduct(const ModelTensors& tensors) {
     together(w.attn_qkv);
     together(w.attn_q, w.attn_k, w.attn_v);
     together(w.attn_out);
-    together(w.delta_qkv, w.delta_gate, w.delta_in);
+    together(w.delta_qkv, w.delta_gate, w.state_in);
+    together(w.short_in);
     together(w.state_out);
     together(w.shared_gate, w.shared_up);
     together(w.dense_gate, w.dense_up);
@@ -238,6 +239,8 @@ void LayerGraph::Embed(std::span<const StepRow> rows) {
     } else {
       to_float(row, out, static_cast<int64_t>(n_embd));
     }
+    if (spec_->embedding_scale == 1.0F) continue;
+    for (float& value : std::span(out, n_embd)) value *= spec_->embedding_scale;
   }
 }
 
@@ -426,7 +429,8 @@ void LayerGraph::BuildLayer(LayerId layer, uint32_t look_ahead, StepRows rows) {
   ggml_tensor* ffn_in = RmsNorm(ctx, attended, w.ffn_norm, w.ffn_norm_b, spec_->rms_eps);
   if (!spec_->has_experts(layer.value)) {  // its result is the next layer's input
     ggml_tensor* ffn = DenseFfn(ctx, spec_->experts.activation, w, ffn_in);
-    Output(ggml_add(ctx, ffn, attended), StepBuffers::kHidden, rows.first);
+    Output(AddResidual(ctx, ffn, attended, spec_->residual_scale), StepBuffers::kHidden,
+           rows.first);
     return;
   }
   // What the experts need: their input, the router's logits [rows][n_expert] of this layer and of
@@ -436,8 +440,9 @@ void LayerGraph::BuildLayer(LayerId layer, uint32_t look_ahead, StepRows rows) {
   Output(Linear(ctx, w.router, ffn_in, nullptr), StepBuffers::kRouter, rows.first);
   BuildLookAhead(layer, ffn_in, look_ahead, rows);
   if (w.shared_gate != nullptr) {
-    Output(SharedExpert(ctx, spec_->experts.activation, w, ffn_in), StepBuffers::kShared,
-           rows.first);
+    ggml_tensor* shared = SharedExpert(ctx, spec_->experts.activation, w, ffn_in);
+    if (spec_->residual_scale != 1.0F) shared = ggml_scale(ctx, shared, spec_->residual_scale);
+    Output(shared, StepBuffers::kShared, rows.first);
   }
   Output(attended, StepBuffers::kResidual, rows.first);
 }
@@ -447,7 +452,9 @@ void LayerGraph::BuildHead(StepRows rows, uint32_t at) {
   ggml_context* ctx = arena_.Begin();
   ggml_tensor* x =
       RmsNorm(ctx, Input(rows), tensors_->output_norm, tensors_->output_norm_b, spec_->rms_eps);
-  Output(Linear(ctx, tensors_->output, x, tensors_->output_b), StepBuffers::kLogits, at);
+  ggml_tensor* logits = Linear(ctx, tensors_->output, x, tensors_->output_b);
+  if (spec_->logit_scale != 1.0F) logits = ggml_scale(ctx, logits, 1.0F / spec_->logit_scale);
+  Output(logits, StepBuffers::kLogits, at);
 }
 
 }  // namespace moestro

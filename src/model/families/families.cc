@@ -7,10 +7,10 @@
 namespace moestro {
 
 std::span<const Family> Families() {
-  static const std::array families{Llama(),     Qwen2Moe(),   Qwen3Moe(),   Olmoe(),
-                                   Phimoe(),    Dots1(),      GptOss(),     Glm4Moe(),
-                                   MiniMaxM2(), Ernie45Moe(), HunyuanMoe(), BailingMoe2(),
-                                   ExaoneMoe(), Qwen35Moe(),  Qwen3Next()};
+  static const std::array families{
+      Llama(),     Qwen2Moe(),  Qwen3Moe(),  Olmoe(),      Phimoe(),        Dots1(),
+      GptOss(),    Glm4Moe(),   MiniMaxM2(), Ernie45Moe(), HunyuanMoe(),    BailingMoe2(),
+      ExaoneMoe(), Qwen35Moe(), Qwen3Next(), Lfm2Moe(),    GraniteHybrid(), GraniteMoe()};
   return families;
 }
 
@@ -66,6 +66,14 @@ void RequireDenseBlock(LayerRoles<Presence>& layer) {
   layer.dense_gate = Presence::kRequired;
   layer.dense_up = Presence::kRequired;
   layer.dense_down = Presence::kRequired;
+}
+
+void RequireMamba2(LayerRoles<Presence>& layer) {
+  for (Presence* part : {&layer.state_in, &layer.state_conv, &layer.state_dt_b, &layer.state_out,
+                         &layer.mamba_a, &layer.mamba_d, &layer.mamba_norm}) {
+    *part = Presence::kRequired;
+  }
+  layer.mamba_conv_b = Presence::kUsual;
 }
 
 void RequireDeltaNet(LayerRoles<Presence>& layer) {

@@ -16,7 +16,10 @@ Family Ernie45Moe();
 Family ExaoneMoe();
 Family Glm4Moe();
 Family GptOss();
+Family GraniteHybrid();
+Family GraniteMoe();
 Family HunyuanMoe();
+Family Lfm2Moe();
 Family Llama();
 Family MiniMaxM2();
 Family Olmoe();
@@ -33,6 +36,7 @@ void RequireQkNorms(LayerRoles<Presence>& layer);
 void RequireSharedExpert(LayerRoles<Presence>& layer);
 void RequireDenseBlock(LayerRoles<Presence>& layer);
 void RequireDeltaNet(LayerRoles<Presence>& layer);
+void RequireMamba2(LayerRoles<Presence>& layer);
 
 const Family* FindFamily(std::span<const Family> families, std::string_view name);  // or nullptr
 std::string FamilyNames(std::span<const Family> families);  // "llama, olmoe"

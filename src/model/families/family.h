@@ -41,13 +41,20 @@ struct WindowRules {
 
 enum class StateMixer : uint8_t {
   kNone,
-  kDeltaNet,  // ssm.*
+  kDeltaNet,   // ssm.*
+  kMamba2,     // ssm.*
+  kShortConv,  // shortconv.l_cache
 };
 
-// Layers with a state instead of attention: attention.recurrent_layers says which, or else all but
-// each full_attention_interval-th.
+// Which layers have a state instead of attention.
+enum class StateLayers : uint8_t {
+  kByInterval,      // attention.recurrent_layers, or else all but each full_attention_interval-th
+  kWithoutKvHeads,  // where attention.head_count_kv is 0
+};
+
 struct StateRules {
   StateMixer mixer = StateMixer::kNone;
+  StateLayers layers = StateLayers::kByInterval;
   HeadSharing sharing = HeadSharing::kConsecutive;
 };
 
@@ -76,7 +83,8 @@ struct WrittenForm {
   bool has_rope_length_key = false;
   bool has_rope_sections = false;      // rope.dimension_sections
   bool has_expert_length_key = false;  // expert_feed_forward_length, though it is not read
-  bool has_other_names = false;        // roles with another name have that one
+  bool has_other_names = false;        // layers' roles with another name have that one
+  bool has_other_norm_name = false;    // output_norm has its other name
   bool has_moe_step_key = false;       // interleave_moe_layer_step
   bool has_groups = false;             // of experts
   bool has_yarn = false;               // rope.scaling of type yarn
@@ -96,6 +104,9 @@ struct Family {
   SharedExpert shared_expert = SharedExpert::kNone;
   bool has_dense_layers = false;         // a layer without a router has a dense block instead
   bool has_next_token_layers = false;    // nextn_predict_layers, which are passed over
+  bool has_scales = false;               // embedding_scale, residual_scale, logit_scale and
+                                         // attention.scale
+  bool rotates_by_key = false;           // rope.scaling.finetuned says whether heads are rotated
   bool may_hold_vision = false;          // tensors of an image encoder, which are passed over
   bool has_value_heads_of_own = false;   // attention.value_length may differ from key_length
   ModelRoles<Presence> model_tensors{};  // kNone: refused

@@ -27,7 +27,7 @@ Family Qwen3Next() {
   // Either these two or one for both: ReadWeights() looks.
   layer.delta_qkv = Presence::kUsual;
   layer.delta_gate = Presence::kUsual;
-  layer.delta_in = Presence::kOptional;
+  layer.state_in = Presence::kOptional;
   layer.state_beta_alpha = Presence::kRequired;
   layer.shared_router = Presence::kRequired;
   RequireSharedExpert(layer);

@@ -7,6 +7,28 @@ namespace moestro {
 
 const Family* FindSynthFamily(std::string_view arch) { return FindFamily(Families(), arch); }
 
+namespace {
+
+MixerSpec StateOf(const SynthShape& shape, const StateRules& rules) {
+  if (rules.mixer == StateMixer::kMamba2) {
+    return Mamba2Spec{.n_head = shape.state_heads,
+                      .head_dim = shape.state_dim,
+                      .n_group = shape.state_key_heads,
+                      .n_state = shape.state_size,
+                      .n_taps = shape.taps};
+  }
+  if (rules.mixer == StateMixer::kShortConv) {
+    return ShortConvSpec{.n_channels = shape.embd, .n_taps = shape.taps};
+  }
+  return DeltaNetSpec{.n_head_k = shape.state_key_heads,
+                      .n_head_v = shape.state_heads,
+                      .head_dim = shape.state_dim,
+                      .n_taps = shape.taps,
+                      .sharing = rules.sharing};
+}
+
+}  // namespace
+
 ModelSpec SpecOf(const SynthShape& shape) {
   const Family& family = *FindSynthFamily(shape.arch);
   ModelSpec spec;
@@ -22,13 +44,7 @@ ModelSpec SpecOf(const SynthShape& shape) {
   for (uint32_t l = 0; l < shape.layers; ++l) {
     LayerSpec& layer = spec.layers.emplace_back();
     layer.mixer = attention;
-    if (shape.has_state(l)) {
-      layer.mixer = DeltaNetSpec{.n_head_k = shape.state_key_heads,
-                                 .n_head_v = shape.state_heads,
-                                 .head_dim = shape.state_dim,
-                                 .n_taps = shape.taps,
-                                 .sharing = family.states.sharing};
-    }
+    if (shape.has_state(l)) layer.mixer = StateOf(shape, family.states);
     if (l < shape.dense_layers) {
       layer.feed_forward = {.n_ff_dense = shape.dense_ff};
     } else {

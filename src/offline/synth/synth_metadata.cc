@@ -6,6 +6,7 @@
 #include <span>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include "base/check.h"
 #include "base/format.h"
@@ -86,6 +87,28 @@ void SetRopeKeys(ArchKeys& keys, const SynthShape& shape) {
   keys.Set("rope.scaling.attn_factor", static_cast<float>(factor));
 }
 
+void SetStateKeys(ArchKeys& keys, const SynthShape& shape, const StateRules& rules) {
+  if (rules.layers == StateLayers::kByInterval) {
+    keys.Set("full_attention_interval", shape.attention_every);
+  } else {
+    std::vector<int32_t> kv_heads;
+    for (uint32_t l = 0; l < shape.layers; ++l) {
+      kv_heads.push_back(shape.has_state(l) ? 0 : static_cast<int32_t>(shape.kv_heads));
+    }
+    keys.Set("attention.head_count_kv", kv_heads);
+  }
+  if (rules.mixer == StateMixer::kShortConv) {
+    keys.Set("shortconv.l_cache", shape.taps);
+    return;
+  }
+  const bool is_mamba = rules.mixer == StateMixer::kMamba2;
+  keys.Set("ssm.conv_kernel", shape.taps);
+  keys.Set("ssm.group_count", shape.state_key_heads);
+  keys.Set("ssm.inner_size", shape.state_heads * shape.state_dim);
+  keys.Set("ssm.state_size", is_mamba ? shape.state_size : shape.state_dim);
+  keys.Set("ssm.time_step_rank", shape.state_heads);
+}
+
 }  // namespace
 
 void SetModelKeys(gguf_context* gguf, const SynthShape& shape, const WeightScheme& scheme,
@@ -131,13 +154,12 @@ void SetModelKeys(gguf_context* gguf, const SynthShape& shape, const WeightSchem
     keys.Set("expert_weights_scale", family.written.weights_scale);
     keys.Set("expert_weights_norm", true);
   }
-  if (shape.attention_every > 0) {
-    keys.Set("full_attention_interval", shape.attention_every);
-    keys.Set("ssm.conv_kernel", shape.taps);
-    keys.Set("ssm.group_count", shape.state_key_heads);
-    keys.Set("ssm.inner_size", shape.state_heads * shape.state_dim);
-    keys.Set("ssm.state_size", shape.state_dim);
-    keys.Set("ssm.time_step_rank", shape.state_heads);
+  if (shape.attention_every > 0) SetStateKeys(keys, shape, family.states);
+  if (family.has_scales) {  // near those of published models, but for a test's sake not as small
+    keys.Set("embedding_scale", 1.5F);
+    keys.Set("residual_scale", 0.75F);
+    keys.Set("logit_scale", 2.0F);
+    keys.Set("attention.scale", 1.25F / std::sqrt(static_cast<float>(shape.head_dim)));
   }
   if (family.written.has_moe_step_key) keys.Set("interleave_moe_layer_step", 1U);
   if (shape.window > 0) keys.Set("attention.sliding_window", shape.window);

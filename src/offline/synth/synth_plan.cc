@@ -100,7 +100,9 @@ class Planner {
     if (!IsThere(role, presence, layer)) return;
     const int64_t width = DimSize(role.ne0, spec_, layer);
     const int64_t rows = DimSize(role.ne1, spec_, layer);
-    const bool is_renamed = family_.written.has_other_names && !role.other_name.empty();
+    const bool is_renamed =
+        !role.other_name.empty() &&
+        (layer != nullptr ? family_.written.has_other_names : family_.written.has_other_norm_name);
     std::string name(is_renamed ? role.other_name : role.name);
     if (layer != nullptr) name = LayerTensorName(layer_, name);
     if (role.kind == TensorKind::kMatrix && role.name != "ffn_gate_inp.weight") {
@@ -135,8 +137,8 @@ class Planner {
     float deviation = 1.0F / std::sqrt(static_cast<float>(ne[0]));
     if (role == MatrixRole::kTokenEmbd) deviation = EmbeddingDeviation();
     if (role == MatrixRole::kAttnOutput || name.ends_with("ssm_out.weight") ||
-        role == MatrixRole::kExpertDown || role == MatrixRole::kSharedDown ||
-        role == MatrixRole::kDenseDown) {
+        name.ends_with("shortconv.out_proj.weight") || role == MatrixRole::kExpertDown ||
+        role == MatrixRole::kSharedDown || role == MatrixRole::kDenseDown) {
       deviation *= ResidualScale();
     }
     const MatrixPlace place{.role = role,

@@ -33,7 +33,8 @@ struct SynthShape {
   // Where some layers have a state instead of attention.
   uint32_t attention_every = 0;  // each so many-th layer has attention; 0: all have
   uint32_t state_heads = 0;
-  uint32_t state_key_heads = 0;  // shared by the others
+  uint32_t state_key_heads = 0;  // shared by the others; of Mamba-2 the groups
+  uint32_t state_size = 0;       // values of a key, of Mamba-2
   uint32_t state_dim = 0;        // of a head
   uint32_t taps = 0;             // positions that the convolution sees
   bool has_qk_norm = false;      // where files of the family may lack these norms

@@ -42,6 +42,7 @@ class AttentionMixer final : public Mixer {
   AttentionMixer(const MixerParts& parts, const AttentionSpec& spec)
       : spec_(spec),
         rms_eps_(parts.spec.rms_eps),
+        residual_scale_(parts.spec.residual_scale),
         kv_(&parts.kv),
         rope_factors_(RopeFactors(spec, parts.tensors, parts.n_ctx)) {}
 
@@ -66,7 +67,8 @@ class AttentionMixer final : public Mixer {
     h.q = Rotate(ctx, h.q, rows.positions);
     h.k = Rotate(ctx, h.k, rows.positions);
     if (spec_.form.qk_norm == QkNorm::kAfterRope) NormHeads(ctx, w, h);
-    float scale = 1.0F / std::sqrt(static_cast<float>(spec_.head_dim_k));
+    float scale = spec_.scale;
+    if (scale == 0.0F) scale = 1.0F / std::sqrt(static_cast<float>(spec_.head_dim_k));
     if (spec_.form.scale_query) h.q = ggml_scale(ctx, h.q, std::exchange(scale, 1.0F));
 
     // The cache is written before the node below reads it: nodes run in the order they are added.
@@ -80,7 +82,7 @@ class AttentionMixer final : public Mixer {
     ggml_tensor* mixed = masked_ ? masked_->Node(ctx, h.q, {k_cache, v_cache, w.attn_sinks}, scale)
                                  : TiledNode(rows, h.q, w.attn_sinks, scale);
     if (h.gate != nullptr) mixed = ggml_mul(ctx, mixed, ggml_sigmoid(ctx, h.gate));
-    return ggml_add(ctx, Linear(ctx, w.attn_out, mixed, w.attn_out_b), rows.x);
+    return AddResidual(ctx, Linear(ctx, w.attn_out, mixed, w.attn_out_b), rows.x, residual_scale_);
   }
 
   Status SetRows(std::span<const RowCells> visible) override {
@@ -160,6 +162,7 @@ class AttentionMixer final : public Mixer {
 
   AttentionSpec spec_;
   float rms_eps_;
+  float residual_scale_;
   const KvCache* kv_;
   ggml_tensor* rope_factors_;              // F32 [n_dims / 2] or null
   std::unique_ptr<TiledAttention> tiled_;  // on the CPU

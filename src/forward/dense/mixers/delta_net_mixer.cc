@@ -13,12 +13,14 @@
 namespace moestro {
 namespace {
 
-const float* Values(const ggml_tensor* tensor) { return static_cast<const float*>(tensor->data); }
-
 class DeltaNetMixer final : public Mixer {
  public:
   DeltaNetMixer(const MixerParts& parts, const DeltaNetSpec& spec, std::unique_ptr<DeltaNet> net)
-      : spec_(spec), rms_eps_(parts.spec.rms_eps), states_(&parts.states), net_(std::move(net)) {}
+      : spec_(spec),
+        rms_eps_(parts.spec.rms_eps),
+        residual_scale_(parts.spec.residual_scale),
+        states_(&parts.states),
+        net_(std::move(net)) {}
 
   ggml_tensor* Build(const LayerTensors& w, const MixerRows& rows) override {
     ggml_context* ctx = rows.ctx;
@@ -26,15 +28,15 @@ class DeltaNetMixer final : public Mixer {
     // x [n_embd, rows] -> queries, keys, values and gates of all heads, and two numbers of each
     // value head.
     DeltaNet::Layer layer{.columns = ColumnsOf(w),
-                          .conv = Values(w.state_conv),
-                          .dt = Values(w.state_dt_b),
-                          .a = Values(w.state_a),
-                          .norm = Values(w.state_norm),
+                          .conv = FloatsOf(w.state_conv),
+                          .dt = FloatsOf(w.state_dt_b),
+                          .a = FloatsOf(w.state_a),
+                          .norm = FloatsOf(w.state_norm),
                           .layer = rows.layer.value};
     Project(ctx, w, x, layer.inputs);
     // mixed [n_values, rows], back to [n_embd, rows], plus the residual.
     ggml_tensor* mixed = net_->Node(ctx, layer, rows.states, *states_);
-    return ggml_add(ctx, Linear(ctx, w.state_out, mixed, nullptr), rows.x);
+    return AddResidual(ctx, Linear(ctx, w.state_out, mixed, nullptr), rows.x, residual_scale_);
   }
 
   uint64_t thread_bytes() const override { return net_->thread_bytes(); }
@@ -45,7 +47,7 @@ class DeltaNetMixer final : public Mixer {
     std::array<ggml_tensor*, DeltaNet::kMostInputs> weights{};
     size_t n = 0;
     for (ggml_tensor* weight :
-         {w.delta_in, w.delta_qkv, w.delta_gate, w.state_beta_alpha, w.state_beta, w.state_alpha}) {
+         {w.state_in, w.delta_qkv, w.delta_gate, w.state_beta_alpha, w.state_beta, w.state_alpha}) {
       if (weight != nullptr) weights[n++] = weight;
     }
     Linears(ctx, std::span(weights).first(n), x, {}, inputs.first(n));
@@ -61,7 +63,7 @@ class DeltaNetMixer final : public Mixer {
     const uint32_t of_i = in_turn ? spec_.n_head_k : 1;
     DeltaNetColumns at;
     uint32_t source = 0;
-    if (w.delta_in != nullptr) {  // of each key head: query, key, its values, their gates
+    if (w.state_in != nullptr) {  // of each key head: query, key, its values, their gates
       const uint32_t all = 2 * dim + 2 * together * dim;
       at.query = {.source = 0, .begin = 0, .of_h = all};
       at.key = {.source = 0, .begin = dim, .of_h = all};
@@ -87,6 +89,7 @@ class DeltaNetMixer final : public Mixer {
 
   DeltaNetSpec spec_;
   float rms_eps_;
+  float residual_scale_;
   const StateStore* states_;
   std::unique_ptr<DeltaNet> net_;
 };

@@ -5,6 +5,8 @@
 
 #include "forward/dense/mixers/attention_mixer.h"
 #include "forward/dense/mixers/delta_net_mixer.h"
+#include "forward/dense/mixers/mamba2_mixer.h"
+#include "forward/dense/mixers/short_conv_mixer.h"
 
 namespace moestro {
 
@@ -17,6 +19,8 @@ Result<std::unique_ptr<Mixer>> MakeMixer(const MixerParts& parts, const MixerSpe
     return Fail(Errc::kDevice, "layers with a state are computed in memory");
   }
   if (const auto* delta = std::get_if<DeltaNetSpec>(&spec)) return MakeDeltaNetMixer(parts, *delta);
+  if (const auto* conv = std::get_if<ShortConvSpec>(&spec)) return MakeShortConvMixer(parts, *conv);
+  if (const auto* mamba = std::get_if<Mamba2Spec>(&spec)) return MakeMamba2Mixer(parts, *mamba);
   const auto& state = std::get<StateSpec>(spec);
   if (!make_state) return Fail(Errc::kUnsupported, "no mixer computes '{}'", state.kind);
   return make_state(parts, state);

@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: MIT
+#include "forward/dense/mamba2_heads.h"
+
+#include <array>
+#include <cmath>
+
+#include "forward/dense/state_gates.h"
+
+namespace moestro {
+namespace {
+
+// Rows of a product from a column on.
+StateKernel::Rows RowsOf(const ggml_tensor* x, uint32_t first_row, uint32_t column) {
+  const size_t stride = x->nb[1] / sizeof(float);
+  return {.at = static_cast<const float*>(x->data) + first_row * stride + column, .stride = stride};
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Mamba2Heads>> Mamba2Heads::Create(const Mamba2Spec& spec, uint32_t threads,
+                                                         const StateKernel& kernel,
+                                                         StopSignal* stop) {
+  std::unique_ptr<Mamba2Heads> heads(new Mamba2Heads(spec, kernel, stop));
+  TRY(heads->memory_, HostMemory::Allocate(heads->thread_bytes() * threads));
+  auto* at = reinterpret_cast<float*>(heads->memory_.data());
+  for (uint32_t thread = 0; thread < threads; ++thread, at += size_t{2} * kTokens) {
+    heads->scratch_.push_back({.decays = at, .steps = at + kTokens});
+  }
+  return heads;
+}
+
+ggml_tensor* Mamba2Heads::Node(ggml_context* ctx, ggml_tensor* projected, ggml_tensor* convolved,
+                               const Layer& layer, std::span<const RowState> rows,
+                               const StateStore& states) {
+  layer_ = layer;
+  states_ = &states;
+  rows_ = StateRows(rows, kTokens);
+  next_task_ = 0;
+  std::array inputs = {projected, convolved};
+  return ggml_custom_4d(
+      ctx, GGML_TYPE_F32, spec_.n_inner(), static_cast<int64_t>(rows.size()), 1, 1, inputs.data(),
+      static_cast<int>(inputs.size()),
+      [](ggml_tensor* result, int thread, int, void* self) {
+        auto* heads = static_cast<Mamba2Heads*>(self);
+        heads->Work(result, heads->scratch_[static_cast<size_t>(thread)]);
+      },
+      GGML_N_TASKS_MAX, this);
+}
+
+void Mamba2Heads::Work(ggml_tensor* result, const Scratch& s) {
+  const uint32_t n_tasks = rows_.sequences() * spec_.n_head;
+  for (;;) {
+    const uint32_t task = next_task_.fetch_add(1, std::memory_order_relaxed);
+    if (task >= n_tasks || (stop_ != nullptr && stop_->is_requested())) return;
+    for (const StateRun& run : rows_.of(task / spec_.n_head)) {
+      Mix(run, task % spec_.n_head, result, s);
+    }
+  }
+}
+
+// A projection holds gates, what is convolved, steps; a convolution's result values, keys, queries.
+void Mamba2Heads::Mix(const StateRun& run, uint32_t head, ggml_tensor* result,
+                      const Scratch& s) const {
+  const ggml_tensor* projected = result->src[0];
+  const ggml_tensor* convolved = result->src[1];
+  const uint32_t dim = spec_.head_dim;
+  const uint32_t group = head / (spec_.n_head / spec_.n_group);
+  const uint32_t keys = spec_.n_inner() + group * spec_.n_state;
+  const uint32_t queries = keys + spec_.n_group * spec_.n_state;
+  const StateKernel::Rows steps =
+      RowsOf(projected, run.first, spec_.n_inner() + spec_.n_convolved() + head);
+  for (uint32_t r = 0; r < run.count; ++r) {
+    s.steps[r] = Softplus(*steps.row(r) + layer_.dt[head]);
+    s.decays[r] = std::exp(layer_.a[head] * s.steps[r]);
+  }
+  // The head's matrix [n_state][head_dim] from one place to the other; mixed [rows][head_dim] goes
+  // into the result.
+  const size_t matrix = spec_.inputs_values() + size_t{head} * spec_.matrix_values();
+  const StateKernel::Rows values = RowsOf(convolved, run.first, head * dim);
+  const size_t stride = result->nb[1] / sizeof(float);
+  const StateKernel::RowsOut mixed = {
+      .at = static_cast<float*>(result->data) + run.first * stride + size_t{head} * dim,
+      .stride = stride};
+  kernel_.update({.is_corrected = false,
+                  .n_tokens = run.count,
+                  .n_rows = spec_.n_state,
+                  .n_columns = dim,
+                  .before = run.state.from
+                                ? states_->state(*run.state.from, layer_.layer).data() + matrix
+                                : nullptr,
+                  .after = states_->state(*run.state.to, layer_.layer).data() + matrix,
+                  .keys = RowsOf(convolved, run.first, keys),
+                  .queries = RowsOf(convolved, run.first, queries),
+                  .values = values,
+                  .decays = s.decays,
+                  .rates = s.steps,
+                  .results = mixed});
+  kernel_.pass({.n_rows = run.count,
+                .n = dim,
+                .factor = layer_.d[head],
+                .passed = values,
+                .gate = RowsOf(projected, run.first, head * dim)},
+               mixed);
+}
+
+}  // namespace moestro
