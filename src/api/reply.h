@@ -35,6 +35,8 @@ enum class FinishReason : uint8_t { kStop, kLength, kToolCalls };
 struct ReplyUsage {
   uint32_t prompt_tokens = 0;
   uint32_t cached_tokens = 0;  // of the prompt, not computed again
+  // Of the prompt, computed again: a kept text has them, and no state at their end.
+  uint32_t recomputed_tokens = 0;
   uint32_t completion_tokens = 0;
   uint32_t reasoning_tokens = 0;  // of the completion
   double prompt_seconds = 0.0;

@@ -48,11 +48,13 @@ const char* FinishName(FinishReason reason) {
 
 Json UsageJson(const ReplyUsage& usage) {
   Json json = Json::Object();
+  Json details = Json::Object();
+  details.Set("cached_tokens", usage.cached_tokens);
+  if (usage.recomputed_tokens > 0) details.Set("recomputed_tokens", usage.recomputed_tokens);
   json.Set("prompt_tokens", usage.prompt_tokens)
       .Set("completion_tokens", usage.completion_tokens)
       .Set("total_tokens", uint64_t{usage.prompt_tokens} + usage.completion_tokens)
-      .Set("prompt_tokens_details",
-           std::move(Json::Object().Set("cached_tokens", usage.cached_tokens)))
+      .Set("prompt_tokens_details", std::move(details))
       .Set("completion_tokens_details",
            std::move(Json::Object().Set("reasoning_tokens", usage.reasoning_tokens)));
   return json;
@@ -84,6 +86,7 @@ Json ProgressJson(const PromptProgress& progress) {
 void AddUsage(const ReplyUsage& more, ReplyUsage& sum) {
   sum.prompt_tokens += more.prompt_tokens;
   sum.cached_tokens += more.cached_tokens;
+  sum.recomputed_tokens += more.recomputed_tokens;
   sum.completion_tokens += more.completion_tokens;
   sum.reasoning_tokens += more.reasoning_tokens;
   sum.prompt_seconds += more.prompt_seconds;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "engine/append.h"
 
+#include <algorithm>
 #include <cstddef>
 
 namespace moestro {
@@ -20,11 +21,13 @@ Batch RowsOf(const Sequence& sequence, std::span<const Token> tokens, RowKind ki
 }
 
 Result<std::span<const float>> Append(Engine& engine, Sequence& sequence,
-                                      std::span<const Token> tokens) {
+                                      std::span<const Token> tokens,
+                                      std::span<const uint32_t> kept) {
   const RowKind kind = tokens.size() == 1 ? RowKind::kDecode : RowKind::kPrompt;
   std::span<const float> last;
-  TRY_STATUS(engine.Step(RowsOf(sequence, tokens, kind),
-                         [&](size_t, std::span<const float> logits) { last = logits; }));
+  Batch batch = RowsOf(sequence, tokens, kind);
+  for (BatchRow& row : batch.rows) row.is_kept = std::ranges::binary_search(kept, row.position + 1);
+  TRY_STATUS(engine.Step(batch, [&](size_t, std::span<const float> logits) { last = logits; }));
   return last;
 }
 

@@ -20,8 +20,10 @@ Batch RowsOf(const Sequence& sequence, std::span<const Token> tokens, RowKind ki
 
 // Appends the tokens and returns the logits after the last one, [n_vocab], valid until the next
 // step. Errors: what Engine::Step() says.
+// The sequence can go back to the positions in `kept`, rising, while there is room.
 Result<std::span<const float>> Append(Engine& engine, Sequence& sequence,
-                                      std::span<const Token> tokens);
+                                      std::span<const Token> tokens,
+                                      std::span<const uint32_t> kept = {});
 // The same as a prompt, with the logits of every token: [n_tokens][n_vocab] row-major.
 Result<std::vector<float>> AppendAll(Engine& engine, Sequence& sequence,
                                      std::span<const Token> tokens);

@@ -55,14 +55,6 @@ uint64_t MemoryShape::recent_bytes() const {
   return bytes;
 }
 
-uint64_t MemoryShape::cells_bytes(const CellCounts& cells) const {
-  uint64_t bytes = 0;
-  for (uint32_t l = 0; l < layers.size(); ++l) {
-    bytes += (key_bytes(l) + value_bytes(l)) * cells.of(layers[l]);
-  }
-  return bytes;
-}
-
 uint32_t MemoryShape::window() const {
   uint32_t window = 0;
   for (const LayerMemory& layer : layers) window = std::max(window, layer.window);

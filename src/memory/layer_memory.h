@@ -46,11 +46,10 @@ struct MemoryShape {
 
   uint64_t key_bytes(uint32_t layer) const { return KvBytes(type, layers[layer].keys); }
   uint64_t value_bytes(uint32_t layer) const { return KvBytes(type, layers[layer].values); }
-  uint64_t position_bytes() const;                      // a cell in all layers
-  uint64_t recent_bytes() const;                        // a cell in all layers with a window
-  uint64_t cells_bytes(const CellCounts& cells) const;  // in all layers
-  uint32_t window() const;                              // the largest; 0: no layer has one
-  uint64_t state_values() const;                        // of one state in all layers
+  uint64_t position_bytes() const;  // a cell in all layers
+  uint64_t recent_bytes() const;    // a cell in all layers with a window
+  uint32_t window() const;          // the largest; 0: no layer has one
+  uint64_t state_values() const;    // of one state in all layers
   uint64_t state_bytes() const { return state_values() * sizeof(float); }
   bool has_states() const { return state_values() > 0; }
 };

@@ -98,8 +98,7 @@ constexpr int64_t kVocab = 300;
 constexpr int64_t kExperts = 4;
 constexpr int64_t kFf = 64;
 constexpr DeltaNetSpec kDelta{.n_head_k = 1, .n_head_v = 2, .head_dim = 32, .n_taps = 4};
-constexpr Mamba2Spec kMamba{
-    .n_head = 2, .head_dim = 32, .n_group = 2, .n_state = 16, .n_taps = 4};
+constexpr Mamba2Spec kMamba{.n_head = 2, .head_dim = 32, .n_group = 2, .n_state = 16, .n_taps = 4};
 
 void AddKeys(GgufBuilder& file, const std::string& arch) {
   file.Set("general.architecture", arch.c_str())

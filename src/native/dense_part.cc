@@ -45,6 +45,13 @@ Result<std::unique_ptr<DensePart>> DensePart::Create(const OpenedModel& opened, 
   return part;
 }
 
+Status DensePart::TakeStates(uint64_t room, uint32_t known) {
+  if (n_states_ == 0) return {};
+  n_states_ = known > 0 ? known : n_states_ + FurtherStates(room, opened_.remembers.state_bytes());
+  TRY(states_, StateStore::Allocate(opened_.remembers, n_states_));
+  return {};
+}
+
 Status DensePart::MoveToCpu() {
   LetGo();
   return Build(nullptr);
@@ -83,7 +90,7 @@ Status DensePart::Build(const ComputeDevice* there) {
   TRY(buffers_, StepBuffers::Allocate(spec, limits(), backend));
   TRY(kv_, KvCache::Allocate(opened_.remembers, LayerGraph::CellsFor(plan.cells, there != nullptr),
                              backend));
-  TRY(states_, StateStore::Allocate(opened_.remembers, plan.n_states));
+  TRY(states_, StateStore::Allocate(opened_.remembers, n_states_));
   if (plan.look_ahead > 0) {
     TRY(look_ahead_routers_,
         LookAheadRouters::Allocate(LookAheadRouters::Shape::Of(spec), backend));
@@ -119,7 +126,7 @@ void DensePart::AddTo(FixedBytes& fixed) const {
   const uint64_t routers = plan.look_ahead > 0 && !is_there ? RouterBytes(spec) : 0;
   fixed.dense += weights_.host.set.bytes();
   fixed.kv += (is_there ? 0 : KvCache::BytesFor(opened_.remembers, plan.cells)) +
-              StateStore::BytesFor(opened_.remembers, plan.n_states);
+              StateStore::BytesFor(opened_.remembers, n_states_);
   fixed.work += routers + StepBuffers::BytesFor(spec, limits()) +
                 (is_there ? 0 : graph_->work_bytes()) + MultiplyScratch(spec, plan.chunk);
   fixed.thread += is_there ? 0 : graph_->thread_bytes();

@@ -54,6 +54,11 @@ class DensePart {
   LayerGraph& graph() { return *graph_; }
   StepBuffers& buffers() { return buffers_; }
   const KvCache& kv() const { return kv_; }
+  // Places for states: at first the fewest that sequences need.
+  uint32_t n_states() const { return n_states_; }
+  // Takes further ones where `room` bytes of the budget allow it; `known`: as many in all as before
+  // a restart, 0: it is the start. What they hold is lost. kNoMemory.
+  Status TakeStates(uint64_t room, uint32_t known);
   StateStore& states() { return states_; }
   const StateStore& states() const { return states_; }
   const ModelTensors& tensors() const { return tensors_; }
@@ -64,7 +69,8 @@ class DensePart {
   double look_ahead_share() const;
 
  private:
-  DensePart(const OpenedModel& opened, StopSignal& stop) : opened_(opened), stop_(stop) {}
+  DensePart(const OpenedModel& opened, StopSignal& stop)
+      : opened_(opened), stop_(stop), n_states_(opened.plan.n_states) {}
   Status PutOn(UsedDevice& first);
   Status Build(const ComputeDevice* there);
   void LetGo();
@@ -83,6 +89,7 @@ class DensePart {
   std::vector<LayerForm> layers_;
   StepBuffers buffers_;
   KvCache kv_;
+  uint32_t n_states_;
   StateStore states_;
   LookAheadRouters look_ahead_routers_;
   std::unique_ptr<LayerGraph> graph_;

@@ -115,7 +115,6 @@ Status NativeEngine::Running::Start(const EngineOptions& options, Lasting& lasti
 Status NativeEngine::Running::Allocate(const EngineOptions& options, Lasting& lasting) {
   TRY(opened, OpenedModel::Open(lasting.model, options));
   const EnginePlan& plan = opened->plan;
-  if (!lasting.sequences) lasting.sequences.emplace(plan.n_blocks, plan.n_states, plan.recent);
   TRY(team, Team::Create(*opened->cpu));
   // Before memory is planned: a driver takes some, too.
   TRY(devices, DevicePart::Open(*opened));
@@ -125,6 +124,9 @@ Status NativeEngine::Running::Allocate(const EngineOptions& options, Lasting& la
 
   const ExpertExec::Limits limits =
       ExpertExec::LimitsFor(opened->kernels, lasting.model.spec.router, plan.chunk);
+  const uint32_t known = lasting.sequences ? lasting.sequences->states().size() : 0;
+  TRY_STATUS(dense->TakeStates(SlotPart::RoomIn(*opened, FixedFor(limits)), known));
+  if (!lasting.sequences) lasting.sequences.emplace(plan.n_blocks, dense->n_states(), plan.recent);
   TRY(slots, SlotPart::Create(*opened, *devices, FixedFor(limits)));
   if (!devices->empty()) {
     TRY(joined, JoinedDevices::Join(*opened, *devices, *slots, dense->is_on_device()));

@@ -1,11 +1,9 @@
 // SPDX-License-Identifier: MIT
 #include "native/opened_model.h"
 
-#include <algorithm>
 #include <utility>
 
 #include "engine/option_table.h"
-#include "engine/plan/memory_plan.h"
 #include "learned/beside_model.h"
 #include "learned/path_file.h"
 #include "native/catalog.h"
@@ -13,15 +11,13 @@
 namespace moestro {
 namespace {
 
-SizeRequest SizesOf(const EngineOptions& options, uint64_t dense_bytes) {
-  const uint64_t budget = BudgetOf(options);
+SizeRequest SizesOf(const EngineOptions& options) {
   return {.ctx = options.ctx,
           .chunk = options.chunk,
           .sequences = options.sequences,
           .common_positions = options.common_positions,
           .positions = options.positions,
-          .look_ahead = options.prefetch,
-          .room_bytes = budget - std::min(dense_bytes, budget - 1)};
+          .look_ahead = options.prefetch};
 }
 
 FileWatch WatchOver(const OpenedModel& opened) {
@@ -48,8 +44,7 @@ Result<std::unique_ptr<OpenedModel>> OpenedModel::Open(const ModelFile& model,
   TRY(opened->remembers, MemoryShape::Of(model.spec, options.kv_type));
   TRY_STATUS(opened->OpenLow());
   TRY_STATUS(opened->ChoosePasses());
-  TRY(opened->plan,
-      EnginePlan::Of(SizesOf(options, model.weights.dense_bytes()), model.spec, opened->remembers));
+  TRY(opened->plan, EnginePlan::Of(SizesOf(options), model.spec, opened->remembers));
   TRY_STATUS(opened->ChoosePredictor());
   TRY_STATUS(opened->OpenReaders());
   return opened;

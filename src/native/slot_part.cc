@@ -74,6 +74,15 @@ Result<PlannedMemory> PlanSlots(const OpenedModel& opened, const FixedBytes& fix
 
 }  // namespace
 
+uint64_t SlotPart::RoomIn(const OpenedModel& opened, const FixedBytes& fixed) {
+  EngineOptions options = opened.options;
+  if (options.io_depth == 0) options.io_depth = kIoDepths.front();
+  const Result<PlannedMemory> planned = PlanMemory(options, opened.catalog, opened.reader->block(),
+                                                   opened.model.spec.router.n_used, fixed);
+  if (!planned) return 0;
+  return planned->plan.budget - std::min(planned->plan.smallest, planned->plan.budget);
+}
+
 Result<std::unique_ptr<SlotPart>> SlotPart::Create(const OpenedModel& opened, DevicePart& devices,
                                                    const FixedBytes& fixed) {
   EngineOptions options = opened.options;

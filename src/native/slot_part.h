@@ -29,6 +29,8 @@ class SlotPart {
   // kInvalidRequest: the budget is too small (names the smallest that works); kNoMemory; kUsage.
   static Result<std::unique_ptr<SlotPart>> Create(const OpenedModel& opened, DevicePart& devices,
                                                   const FixedBytes& fixed);
+  // Bytes of the budget beyond the smallest that works; 0: there are none.
+  static uint64_t RoomIn(const OpenedModel& opened, const FixedBytes& fixed);
   SlotPart(const SlotPart&) = delete;
   SlotPart& operator=(const SlotPart&) = delete;
 

@@ -21,6 +21,14 @@ std::optional<PrefixMatch> KeptPrefixes::Find(std::span<const Token> tokens, uin
       [](const Kept& kept, uint32_t common) { return kept.sequence.Reach(common); }, tokens, most);
 }
 
+uint32_t KeptPrefixes::MostInCommon(std::span<const Token> tokens, uint32_t most) const {
+  size_t common = 0;
+  for (const Kept& kept : kept_) {
+    common = std::max(common, CommonPrefix(kept.sequence.tokens(), tokens));
+  }
+  return static_cast<uint32_t>(std::min<size_t>(common, most));
+}
+
 Sequence KeptPrefixes::Begin(const PrefixMatch& match, double now) {
   Kept& kept = kept_[match.index];
   kept.used = now;

@@ -29,6 +29,9 @@ class KeptPrefixes {
   // The kept text with the most tokens in common with `tokens`, at most `most`; nullopt: no kept
   // text has a token in common.
   std::optional<PrefixMatch> Find(std::span<const Token> tokens, uint32_t most) const;
+  // The most tokens that a kept text has in common with `tokens`, whether it can go on from there
+  // or not, at most `most`.
+  uint32_t MostInCommon(std::span<const Token> tokens, uint32_t most) const;
   // A sequence of the first `match.common` tokens. Counts as a use of the text.
   Sequence Begin(const PrefixMatch& match, double now);
   // Keeps a text unless a kept text covers it. A text covers another when it begins with the other

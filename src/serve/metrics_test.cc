@@ -57,8 +57,9 @@ TEST(Metrics, NamesThatDashboardsReadStay) {
             (std::vector<std::string>{
                 "requests_total{end=\"finished\"}", "requests_total{end=\"cancelled\"}",
                 "requests_total{end=\"failed\"}", "requests_total{end=\"refused\"}",
-                "prompt_tokens_total", "prompt_cached_tokens_total", "tokens_predicted_total",
-                "steps_total", "prompt_seconds_total", "tokens_predicted_seconds_total"}));
+                "prompt_tokens_total", "prompt_cached_tokens_total",
+                "prompt_recomputed_tokens_total", "tokens_predicted_total", "steps_total",
+                "prompt_seconds_total", "tokens_predicted_seconds_total"}));
   EXPECT_EQ(Names(PhaseStats{}),
             (std::vector<std::string>{"expert_hits_total", "expert_misses_total",
                                       "expert_evictions_total", "expert_prefetches_total",

@@ -40,6 +40,11 @@ class PrefixCache {
   // A sequence with as much of the prompt's beginning as is kept; it takes one place. The prompt's
   // last token is never part of it: the logits after that token are gone.
   Sequence Begin(std::span<const Token> prompt);
+  // How many tokens of the prompt's beginning a kept text in memory has, whether Begin() can use
+  // them or not.
+  uint32_t MostInCommon(std::span<const Token> prompt) const {
+    return kept_.MostInCommon(prompt, static_cast<uint32_t>(prompt.size() - 1));
+  }
   // Keeps a text that has ended, and drops others if no place is left for one that begins.
   void Keep(Sequence sequence);
   // See KeptPrefixes.

@@ -160,6 +160,7 @@ void RunningText::End(StopReason reason) {
                     .stop = stop_.which(),
                     .usage = {.prompt_tokens = n_prompt(),
                               .cached_tokens = cached_,
+                              .recomputed_tokens = recomputed_,
                               .completion_tokens = generated(),
                               .prompt_seconds = first_token_ - began_,
                               .completion_seconds = clock_() - first_token_}});

@@ -43,6 +43,8 @@ class RunningText {
   uint32_t generated() const { return static_cast<uint32_t>(tokens_.size() - n_prompt_); }
   uint32_t n_prompt() const { return static_cast<uint32_t>(n_prompt_); }
   uint32_t cached() const { return cached_; }
+  // Tokens of the prompt that are computed again although a kept text has them; for reports.
+  void set_recomputed(uint32_t n) { recomputed_ = n; }
   // The place where the text runs, for reports and for clients that save texts of a place.
   uint32_t place() const { return place_; }
   void set_place(uint32_t place) { place_ = place; }
@@ -92,6 +94,7 @@ class RunningText {
   std::vector<Token> tokens_;  // prompt and answer
   size_t n_prompt_;
   uint32_t cached_;  // tokens of the prompt that a prefix had
+  uint32_t recomputed_ = 0;
   Utf8Stream utf8_;
   StopMatcher stop_;
   double began_;

@@ -138,11 +138,16 @@ bool Scheduler::AdmitOne(const JobInbox::Next& next) {
   }
   std::optional<Sequence> shared;
   if (next.is_further) shared = SharedPrompt(*job);
+  const bool looks = job->options().uses_prefixes && !job->options().scores_prompt() && !shared;
+  const uint32_t common = looks ? prefixes_.MostInCommon(job->options().prompt) : 0;
   Sequence sequence = shared ? std::move(*shared) : BeginSequence(*job);
+  const uint32_t recomputed = common - std::min(common, sequence.position());
   prefixes_.DropFor(n_prompt - sequence.position() + kReserve);
   totals_.cached_tokens += sequence.position();
+  totals_.recomputed_tokens += recomputed;
   Start(
       std::make_unique<RunningText>(job, *std::move(grammar), std::move(sequence), vocab_, clock_));
+  running_.back()->set_recomputed(recomputed);
   running_.back()->SayProgress(running_.back()->cached());
   return true;
 }

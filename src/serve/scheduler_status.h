@@ -26,9 +26,10 @@ struct ServeCounts {
   uint64_t finished = 0;
   uint64_t cancelled = 0;
   uint64_t failed = 0;
-  uint64_t refused = 0;        // the queue was full
-  uint64_t prompt_tokens = 0;  // computed
-  uint64_t cached_tokens = 0;  // of prompts, not computed again
+  uint64_t refused = 0;            // the queue was full
+  uint64_t prompt_tokens = 0;      // computed
+  uint64_t cached_tokens = 0;      // of prompts, not computed again
+  uint64_t recomputed_tokens = 0;  // of prompts, as ReplyUsage says
   uint64_t generated = 0;
   uint64_t steps = 0;
   double prompt_seconds = 0.0;  // of steps with rows of prompts
@@ -51,6 +52,12 @@ struct ServeCounts {
     visit(&S::cached_tokens, CounterText{.json = "cached_tokens",
                                          .metric = "prompt_cached_tokens_total",
                                          .meaning = "Tokens of prompts that were there already."});
+    visit(
+        &S::recomputed_tokens,
+        CounterText{.json = "recomputed_tokens",
+                    .metric = "prompt_recomputed_tokens_total",
+                    .meaning = "Tokens of prompts that were computed again, since a kept text has "
+                               "them and no state at their end."});
     visit(&S::generated, CounterText{.json = "generated",
                                      .metric = "tokens_predicted_total",
                                      .meaning = "Tokens of answers."});

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: MIT
 #include "text/conversation.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "base/json.h"
+#include "chat/kept_beginnings.h"
 
 namespace moestro {
 namespace {
@@ -31,20 +33,37 @@ void Conversation::Clear() {
 
 Result<std::vector<Token>> Conversation::Ask(std::string message) {
   turns_.push_back(Turn("user", std::move(message)));
-  Result<std::vector<Token>> tokens = Tokens();
+  ChatInput input;
+  input.turns = turns_;
+  Result<std::vector<Token>> tokens = Tokens(input);
   if (tokens && tokens->size() >= session_.limit().n_ctx) {
     tokens = Fail(Errc::kInvalidRequest,
                   "this does not fit: with all before it, it has more tokens than the context "
                   "holds, {}",
                   session_.limit().n_ctx);
   }
-  if (!tokens) turns_.pop_back();
+  if (!tokens) {
+    turns_.pop_back();
+  } else {
+    session_.KeepAt(SharedWithLater(input, *tokens));
+  }
   return tokens;
 }
 
-Result<std::vector<Token>> Conversation::Tokens() const {
-  ChatInput input;
-  input.turns = turns_;
+// What cannot be rendered gives no position.
+std::vector<uint32_t> Conversation::SharedWithLater(const ChatInput& input,
+                                                    const std::vector<Token>& tokens) const {
+  std::vector<uint32_t> positions;
+  if (!session_.engine().facts().has_states) return positions;
+  for (const ChatInput& other : LikelyBeginnings(input)) {
+    const Result<std::vector<Token>> others = Tokens(other);
+    if (others) positions.push_back(static_cast<uint32_t>(CommonPrefix(*others, tokens)));
+  }
+  std::ranges::sort(positions);
+  return positions;
+}
+
+Result<std::vector<Token>> Conversation::Tokens(const ChatInput& input) const {
   TRY(const RenderedChat chat, format_.Render(input, {}));
   const std::string begin = session_.vocab().begin_text();
   const bool is_begun = !begin.empty() && chat.prompt.starts_with(begin);

@@ -26,7 +26,8 @@ class Conversation {
 
   void Clear();  // back to the system message
 
-  // All messages, `message` of the user last, as tokens for the session to continue. After an error
+  // All messages, `message` of the user last, as tokens for the session to continue, which is told
+  // where later messages may part from them. After an error
   // the conversation is as before. kInvalidRequest: the messages do not fit the context, or the
   // template refuses them. Other errors: those of ChatFormat::Render().
   Result<std::vector<Token>> Ask(std::string message);
@@ -34,7 +35,9 @@ class Conversation {
   void Answered(std::string text);
 
  private:
-  Result<std::vector<Token>> Tokens() const;
+  Result<std::vector<Token>> Tokens(const ChatInput& input) const;
+  std::vector<uint32_t> SharedWithLater(const ChatInput& input,
+                                        const std::vector<Token>& tokens) const;
   void Recall();
   void Remember();
 

@@ -15,11 +15,12 @@ namespace moestro {
 
 class EngineStepper final : public RowStepper {
  public:
-  // Both must outlive this.
-  EngineStepper(Engine& engine, Sequence& sequence) : engine_(engine), sequence_(sequence) {}
+  // All must outlive this. kept: as of Append().
+  EngineStepper(Engine& engine, Sequence& sequence, std::span<const uint32_t> kept = {})
+      : engine_(engine), sequence_(sequence), kept_(kept) {}
 
   Result<std::span<const float>> Append(std::span<const Token> tokens) override {
-    return moestro::Append(engine_, sequence_, tokens);
+    return moestro::Append(engine_, sequence_, tokens, kept_);
   }
   Result<std::span<const float>> AppendRows(std::span<const Token> tokens,
                                             std::vector<std::vector<ExpertId>> foreseen) override {
@@ -39,6 +40,7 @@ class EngineStepper final : public RowStepper {
  private:
   Engine& engine_;
   Sequence& sequence_;
+  std::span<const uint32_t> kept_;
   std::vector<float> rows_;
 };
 

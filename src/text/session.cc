@@ -104,7 +104,7 @@ std::unique_ptr<Drafter> Session::MakeDrafter() {
 Result<Generated> Session::Continue(std::span<const Token> tokens, const GenerateOptions& options,
                                     const std::function<bool(std::string_view)>& emit,
                                     const std::function<bool()>& is_stopped) {
-  EngineStepper plain(*engine_, *sequence_);
+  EngineStepper plain(*engine_, *sequence_, kept_);
   const std::unique_ptr<Drafter> drafter = MakeDrafter();
   std::optional<DraftingStepper> drafting;
   if (drafter) {

@@ -51,6 +51,9 @@ class Session {
   Status Save(const std::string& path);
   // The text that is saved with a sequence beside its tokens: a conversation's messages, as JSON.
   std::string& notes() { return notes_; }
+  // The positions that later texts are likely to go on from, rising: for models with states, which
+  // cannot be cut back to others. Continue() keeps them.
+  void KeepAt(std::vector<uint32_t> positions) { kept_ = std::move(positions); }
 
   const Vocab& vocab() const { return vocab_; }
   const ContextLimit& limit() const { return limit_; }
@@ -85,6 +88,7 @@ class Session {
   std::unique_ptr<Engine> engine_;
   std::optional<Sequence> sequence_;
   std::string notes_;
+  std::vector<uint32_t> kept_;
   std::vector<Token> pending_;  // emitted, but not yet part of the sequence
 };
 

@@ -87,10 +87,6 @@ Result<uint64_t> ProcessBytes(const EngineOptions& options, const ExpertCatalog&
 
 }  // namespace
 
-uint64_t BudgetOf(const EngineOptions& options) {
-  return options.ram_bytes > 0 ? options.ram_bytes : DefaultBudget();
-}
-
 uint64_t MultiplyScratch(const ModelSpec& spec, uint32_t chunk) {
   uint64_t widest = spec.n_embd;
   for (const LayerSpec& layer : spec.layers) {
@@ -113,7 +109,7 @@ Result<PlannedMemory> PlanMemory(const EngineOptions& options, const ExpertCatal
   ReturnFreedMemory();
   block = std::max(block, kPlannedBlock);
   BudgetRequest request;
-  request.budget = BudgetOf(options);
+  request.budget = options.ram_bytes > 0 ? options.ram_bytes : DefaultBudget();
   request.dense = fixed.dense;
   request.kv = fixed.kv;
   request.work = std::max(fixed.work, fixed.staging);

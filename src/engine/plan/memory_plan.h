@@ -31,9 +31,6 @@ struct FixedBytes {
   uint64_t resident = 0;
 };
 
-// --ram, or what is free less a margin.
-uint64_t BudgetOf(const EngineOptions& options);
-
 // ggml's own scratch for products of `chunk` tokens: the converted activations of the widest row.
 uint64_t MultiplyScratch(const ModelSpec& spec, uint32_t chunk);
 

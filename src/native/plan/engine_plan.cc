@@ -19,21 +19,8 @@ uint32_t LogitsRows(const ModelSpec& spec, uint32_t sequences, uint32_t chunk) {
   return static_cast<uint32_t>(std::clamp<uint64_t>(std::max<uint64_t>(rows, sequences), 1, chunk));
 }
 
-// A sequence has a state, and while it is in a step another one that is being written.
-constexpr uint32_t kStatesOfOne = 2;
-constexpr uint64_t kShareForKept = 8;  // a part of so many
-constexpr uint64_t kMostKept = 32;
-
-// Places for states of texts that rest and of positions that texts can go back to.
-uint32_t KeptStates(const SizeRequest& request, const MemoryShape& remembers,
-                    const CellCounts& cells) {
-  if (request.room_bytes == 0) return kStatesOfOne * request.sequences + 2;
-  const uint64_t taken = remembers.cells_bytes(cells) +
-                         uint64_t{kStatesOfOne} * request.sequences * remembers.state_bytes();
-  const uint64_t left = request.room_bytes - std::min(taken, request.room_bytes);
-  return static_cast<uint32_t>(
-      std::clamp<uint64_t>(left / kShareForKept / remembers.state_bytes(), 1, kMostKept));
-}
+constexpr uint64_t kShareForStates = 8;  // a part of so many
+constexpr uint64_t kMostStates = 32;     // further ones
 
 }  // namespace
 
@@ -61,10 +48,12 @@ Result<EnginePlan> EnginePlan::Of(const SizeRequest& request, const ModelSpec& s
     if (recent.blocks < plan.n_blocks) plan.recent = recent;
     plan.cells.recent = plan.recent.cells();
   }
-  if (remembers.has_states()) {
-    plan.n_states = kStatesOfOne * request.sequences + KeptStates(request, remembers, plan.cells);
-  }
+  plan.n_states = remembers.has_states() ? FewestStates(request.sequences) : 0;
   return plan;
+}
+
+uint32_t FurtherStates(uint64_t room_bytes, uint64_t state_bytes) {
+  return static_cast<uint32_t>(std::min(room_bytes / kShareForStates / state_bytes, kMostStates));
 }
 
 }  // namespace moestro

@@ -20,9 +20,6 @@ struct SizeRequest {
   uint32_t common_positions = 0;
   uint32_t positions = 0;   // 0: what the sequences need
   uint32_t look_ahead = 0;  // layers
-  // What dense weights leave of the budget. Kept states take an eighth of what cells and live
-  // states leave of that. 0: not known.
-  uint64_t room_bytes = 0;
 };
 
 struct EnginePlan {
@@ -33,11 +30,19 @@ struct EnginePlan {
   uint32_t n_blocks = 0;     // blocks of the KV cache
   CellCounts cells = {};     // cells in these blocks, and of layers with a window
   RecentRoom recent = {};    // of those cells; empty: such layers have cells of all positions
-  uint32_t n_states = 0;     // places for a sequence's state; 0: no layer has a state
+  uint32_t n_states = 0;     // places for a sequence's state, at least; 0: no layer has a state
 
   // kInvalidRequest: no token or no sequence has room, or more cells than can be counted.
   static Result<EnginePlan> Of(const SizeRequest& request, const ModelSpec& spec,
                                const MemoryShape& remembers);
 };
+
+// A sequence has a state, and while it is in a step another one that is being written. One more is
+// for a position that can be gone back to.
+constexpr uint32_t FewestStates(uint32_t sequences) { return 2 * sequences + 1; }
+
+// Places beyond these, for texts that rest and for positions that can be gone back to: an eighth of
+// what the budget has beyond the smallest. REQUIRES: state_bytes > 0.
+uint32_t FurtherStates(uint64_t room_bytes, uint64_t state_bytes);
 
 }  // namespace moestro

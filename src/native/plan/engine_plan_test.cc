@@ -92,7 +92,7 @@ TEST(EnginePlan, LookAheadEndsWithTheLayersThatHaveExperts) {
 
 TEST(EnginePlan, StatesHavePlacesIfLayersHaveThem) {
   EXPECT_EQ(PlanOf({.ctx = 10, .sequences = 3}).n_states, 0U);
-  EXPECT_EQ(PlanOf({.ctx = 10, .sequences = 3}, {.state_values = 8}).n_states, 14U);
+  EXPECT_EQ(PlanOf({.ctx = 10, .sequences = 3}, {.state_values = 8}).n_states, 7U);
 }
 
 TEST(EnginePlan, RefusesWhatHoldsNoPrompt) {

@@ -11,6 +11,7 @@
 #include "memory/kv_blocks.h"
 #include "memory/kv_cache.h"
 #include "memory/recent_cells.h"
+#include "native/plan/engine_plan.h"
 
 namespace moestro {
 namespace {
@@ -29,7 +30,7 @@ FixedMemory EstimateFixed(const ModelSpec& spec, uint64_t dense_bytes, uint32_t 
     if (recent < cells.all) cells.recent = recent;
   }
   return {.dense = dense_bytes,
-          .kv = KvCache::BytesFor(remembers, cells) + 2 * remembers.state_bytes(),
+          .kv = KvCache::BytesFor(remembers, cells) + FewestStates(1) * remembers.state_bytes(),
           .work = StepBuffers::BytesFor(spec, {.chunk = chunk}),
           .process = kProcessEstimate};
 }
