@@ -116,16 +116,22 @@ struct Avx2Lanes {
       return _mm256_or_si256(is_set, Fill8(1));
     }
   }
-  // grid[i], i at four bytes from lane to lane.
-  static Int LookupWords(const uint32_t* grid, const uint8_t* i) {
-    const auto word = [=](int lane) { return static_cast<int>(grid[i[4 * lane]]); };
+  // grid[i], i the kAt-th Index in each lane of `indices`.
+  template <class Index, int kAt>
+  static Int LookupWords(const uint32_t* grid, const Int& indices) {
+    uint64_t lanes[4];
+    std::memcpy(lanes, &indices, sizeof(lanes));
+    const auto word = [&](int lane) { return static_cast<int>(grid[At<Index, kAt>(lanes, lane)]); };
     return _mm256_set_epi32(word(7), word(6), word(5), word(4), word(3), word(2), word(1), word(0));
   }
   // grid[2i] and grid[2i + 1].
-  static void LookupPairs(const uint32_t* grid, const uint8_t* i, Int* to) {
-    const auto two = [=](int lane) {
-      const uint32_t* const first = grid + size_t{2} * i[4 * lane];
-      const uint32_t* const second = grid + size_t{2} * i[4 * lane + 4];
+  template <class Index, int kAt>
+  static void LookupPairs(const uint32_t* grid, const Int& indices, Int* to) {
+    uint64_t lanes[4];
+    std::memcpy(lanes, &indices, sizeof(lanes));
+    const auto two = [&](int lane) {
+      const uint32_t* const first = grid + 2 * At<Index, kAt>(lanes, lane);
+      const uint32_t* const second = grid + 2 * At<Index, kAt>(lanes, lane + 1);
       return _mm_loadh_pi(_mm_castsi128_ps(_mm_loadu_si64(first)),
                           reinterpret_cast<const __m64*>(second));
     };
@@ -265,6 +271,12 @@ struct Avx2Lanes {
   }
 
  private:
+  // An index of two lanes' words: by shifts, since loads are what look-ups wait for.
+  template <class Index, int kAt>
+  static size_t At(const uint64_t (&lanes)[4], int lane) {
+    return static_cast<Index>(lanes[lane / 2] >>
+                              (lane % 2 * 32 + kAt * 8 * static_cast<int>(sizeof(Index))));
+  }
   static Int DotBytes(Int sum, Int weights, Int values) {
 #if defined(__AVXVNNI__)
     return _mm256_dpbusd_avx_epi32(sum, weights, values);

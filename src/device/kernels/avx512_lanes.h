@@ -107,19 +107,25 @@ struct Avx512Lanes {
                                     _mm512_setzero_si512(), *weights);
     return bits;
   }
-  // grid[i], i at four bytes from lane to lane.
-  static Int LookupWords(const uint32_t* grid, const uint8_t* i) {
-    const auto four = [=](int lane) {
-      const auto word = [=](int of) { return static_cast<int>(grid[i[4 * of]]); };
+  // grid[i], i the kAt-th Index in each lane of `indices`.
+  template <class Index, int kAt>
+  static Int LookupWords(const uint32_t* grid, const Int& indices) {
+    uint64_t lanes[8];
+    std::memcpy(lanes, &indices, sizeof(lanes));
+    const auto four = [&](int lane) {
+      const auto word = [&](int of) { return static_cast<int>(grid[At<Index, kAt>(lanes, of)]); };
       return _mm_set_epi32(word(lane + 3), word(lane + 2), word(lane + 1), word(lane));
     };
     return Join(four(0), four(4), four(8), four(12));
   }
   // grid[2i] and grid[2i + 1].
-  static void LookupPairs(const uint32_t* grid, const uint8_t* i, Int* to) {
-    const auto two = [=](int lane) {
-      const uint32_t* const first = grid + size_t{2} * i[4 * lane];
-      const uint32_t* const second = grid + size_t{2} * i[4 * lane + 4];
+  template <class Index, int kAt>
+  static void LookupPairs(const uint32_t* grid, const Int& indices, Int* to) {
+    uint64_t lanes[8];
+    std::memcpy(lanes, &indices, sizeof(lanes));
+    const auto two = [&](int lane) {
+      const uint32_t* const first = grid + 2 * At<Index, kAt>(lanes, lane);
+      const uint32_t* const second = grid + 2 * At<Index, kAt>(lanes, lane + 1);
       return _mm_castps_si128(_mm_loadh_pi(_mm_castsi128_ps(_mm_loadu_si64(first)),
                                            reinterpret_cast<const __m64*>(second)));
     };
@@ -198,6 +204,12 @@ struct Avx512Lanes {
   }
 
  private:
+  // An index of two lanes' words: by shifts, since loads are what look-ups wait for.
+  template <class Index, int kAt>
+  static size_t At(const uint64_t (&lanes)[8], int lane) {
+    return static_cast<Index>(lanes[lane / 2] >>
+                              (lane % 2 * 32 + kAt * 8 * static_cast<int>(sizeof(Index))));
+  }
   static Int Join(__m128i a, __m128i b, __m128i c, __m128i d) {
     return _mm512_inserti64x4(_mm512_castsi256_si512(_mm256_set_m128i(b, a)),
                               _mm256_set_m128i(d, c), 1);

@@ -70,18 +70,20 @@ inline void AddTotals(const Activation256* const (&tokens)[kTokens], typename V:
   }
 }
 
-// What is to be added to products of signed weights, 32 with a scale each: scales times sums of
-// values times -kSignedOffset.
-template <class V, int kTokens>
+// What is to be added to products of signed weights, 32 (four pairs) or 16 (eight) with a scale
+// each: scales times sums of values times -kSignedOffset.
+template <class V, int kTokens, int kPairs>
 inline void StartSigned(const Activation256* const (&tokens)[kTokens],
-                        const typename V::Int (&scales)[4], typename V::Int (&totals)[kTokens]) {
+                        const typename V::Int (&scales)[kPairs],
+                        typename V::Int (&totals)[kTokens]) {
 #pragma GCC unroll 16
   for (int t = 0; t < kTokens; ++t) {
     if constexpr (V::kSignedOffset == 0) {
       totals[t] = V::Fill32(0);
     } else {
-      static_assert(V::kSignedOffset == 128);
-      totals[t] = V::Negate(V::template ShiftLeft<7>(SumOfParts<V, 4>(scales, tokens[t]->sums32)));
+      static_assert(V::kSignedOffset == 128 && (kPairs == 4 || kPairs == 8));
+      const int16_t* const sums = kPairs == 4 ? tokens[t]->sums32 : tokens[t]->sums16;
+      totals[t] = V::Negate(V::template ShiftLeft<7>(SumOfParts<V, kPairs>(scales, sums)));
     }
   }
 }

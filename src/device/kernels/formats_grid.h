@@ -13,19 +13,25 @@
 
 namespace moestro {
 
-// Four times seven bits of signs -> four bytes; the eighth sign makes the number of ones even.
+// Bytes of seven signs; the eighth makes the number of ones even.
 template <class V>
-inline typename V::Int SignBytes(typename V::Int word) {
+inline typename V::Int EvenSigns(typename V::Int seven) {
   using Int = typename V::Int;
   static constexpr int8_t kOdd[16] = {0,    -128, -128, 0,    -128, 0,    0,    -128,
                                       -128, 0,    0,    -128, 0,    -128, -128, 0};
+  const Int folded = V::And(V::Xor(seven, V::template ShiftRight<4>(seven)), V::Fill8(0x0f));
+  return V::Or(seven, V::Lookup(kOdd, folded));
+}
+
+// Four times seven bits of signs -> four bytes.
+template <class V>
+inline typename V::Int SignBytes(typename V::Int word) {
+  using Int = typename V::Int;
   const Int low = V::Or(V::And(word, V::Fill32(0x7f)),
                         V::And(V::template ShiftLeft<1>(word), V::Fill32(0x7f00)));
   const Int high = V::Or(V::And(V::template ShiftLeft<2>(word), V::Fill32(0x7f0000)),
                          V::And(V::template ShiftLeft<3>(word), V::Fill32(0x7f000000)));
-  const Int seven = V::Or(low, high);
-  const Int folded = V::And(V::Xor(seven, V::template ShiftRight<4>(seven)), V::Fill8(0x0f));
-  return V::Or(seven, V::Lookup(kOdd, folded));
+  return EvenSigns<V>(V::Or(low, high));
 }
 
 // 2 * s + 1 of eight words' top nibbles s, pairs.
@@ -52,22 +58,51 @@ struct SixteenSigned {
   typename V::Int signs[2];
 };
 
-// totals[t] += scale * dot of 16 weights at `offset`, without signs in w; the signs of eight in
-// every byte of each of two registers.
+// 32 weights of a block: where they begin, a byte of signs for each eight, a scale for each half.
+template <class V>
+struct SignedPart {
+  int64_t at;
+  typename V::Int signs;
+  typename V::Int scales[2];
+
+  // The kHalf-th half, whose signs are these two bytes.
+  template <int kHalf, int kFirst = 2 * kHalf, int kSecond = 2 * kHalf + 1>
+  SixteenSigned<V> Half() const {
+    return {at + 16 * kHalf,
+            scales[kHalf],
+            {V::template SpreadByte<kFirst>(signs), V::template SpreadByte<kSecond>(signs)}};
+  }
+};
+
+// totals[t] += products of 16 weights, without signs in w.
 template <class V, int kMax, int kTokens>
-inline void AddSixteen(const Activation256* const (&tokens)[kTokens], int64_t offset,
-                       typename V::Int scale, const typename V::Int (&bytes)[2],
-                       typename V::Int (&w)[4], typename V::Int (&totals)[kTokens]) {
+inline void AddSixteen(const SixteenSigned<V>& its, typename V::Int (&w)[4],
+                       const Activation256* const (&tokens)[kTokens],
+                       typename V::Int (&totals)[kTokens]) {
   using Int = typename V::Int;
   const Int low = V::Fill32(0x08040201);
   const Int high = V::Fill32(static_cast<int>(0x80402010));
-  const Int signs[4] = {V::SetSigns(bytes[0], low, w), V::SetSigns(bytes[0], high, w + 1),
-                        V::SetSigns(bytes[1], low, w + 2), V::SetSigns(bytes[1], high, w + 3)};
+  const Int signs[4] = {V::SetSigns(its.signs[0], low, w), V::SetSigns(its.signs[0], high, w + 1),
+                        V::SetSigns(its.signs[1], low, w + 2),
+                        V::SetSigns(its.signs[1], high, w + 3)};
 #pragma GCC unroll 16
   for (int t = 0; t < kTokens; ++t) {
-    const int8_t* const values = tokens[t]->values + offset;
-    totals[t] = V::template ScaledDotGrid<kMax, 4>(totals[t], scale, w, signs, values);
+    const int8_t* const values = tokens[t]->values + its.at;
+    totals[t] = V::template ScaledDotGrid<kMax, 4>(totals[t], its.scale, w, signs, values);
   }
+}
+
+// The same of two indices of eight weights each, at most 43: the kFirst-th Index in lanes of
+// `first`, the kSecond-th of `second`.
+template <class V, class Index, int kFirst, int kSecond, int kTokens>
+inline void AddTwoEights(const uint32_t* grid, const typename V::Int& first,
+                         const typename V::Int& second, const SixteenSigned<V>& its,
+                         const Activation256* const (&tokens)[kTokens],
+                         typename V::Int (&totals)[kTokens]) {
+  typename V::Int w[4];
+  V::template LookupPairs<Index, kFirst>(grid, first, w);
+  V::template LookupPairs<Index, kSecond>(grid, second, w + 2);
+  AddSixteen<V, 43>(its, w, tokens, totals);
 }
 
 // A half d, 64 indices of four weights g, 8 words of signs and a scale s above them: weights
@@ -105,27 +140,20 @@ struct FormatIQ3_XXS {
   static void Part(const uint32_t* grid, const typename V::Int (&q)[24], int part,
                    typename V::Int scale, const Activation256* const (&tokens)[kTokens],
                    typename V::Int (&totals)[kTokens]) {
-    using Int = typename V::Int;
-    const Int signs = SignBytes<V>(q[16 + part]);
-    const SixteenSigned<V> first{
-        32 * part, scale, {V::template SpreadByte<0>(signs), V::template SpreadByte<1>(signs)}};
-    const SixteenSigned<V> second{
-        32 * part + 16,
-        scale,
-        {V::template SpreadByte<2>(signs), V::template SpreadByte<3>(signs)}};
-    Sixteen<V>(grid, q + 2 * part, first, tokens, totals);
-    Sixteen<V>(grid, q + 2 * part + 1, second, tokens, totals);
+    const SignedPart<V> its{32 * part, SignBytes<V>(q[16 + part]), {scale, scale}};
+    Sixteen<V>(grid, q[2 * part], its.template Half<0>(), tokens, totals);
+    Sixteen<V>(grid, q[2 * part + 1], its.template Half<1>(), tokens, totals);
   }
 
   template <class V, int kTokens>
-  static void Sixteen(const uint32_t* grid, const typename V::Int* q, const SixteenSigned<V>& its,
-                      const Activation256* const (&tokens)[kTokens],
+  static void Sixteen(const uint32_t* grid, const typename V::Int& indices,
+                      const SixteenSigned<V>& its, const Activation256* const (&tokens)[kTokens],
                       typename V::Int (&totals)[kTokens]) {
-    typename V::Int w[4];
-    const auto* const indices = reinterpret_cast<const uint8_t*>(q);
-#pragma GCC unroll 4
-    for (int k = 0; k < 4; ++k) w[k] = V::LookupWords(grid, indices + k);
-    AddSixteen<V, 62>(tokens, its.at, its.scale, its.signs, w, totals);
+    typename V::Int w[4] = {V::template LookupWords<uint8_t, 0>(grid, indices),
+                            V::template LookupWords<uint8_t, 1>(grid, indices),
+                            V::template LookupWords<uint8_t, 2>(grid, indices),
+                            V::template LookupWords<uint8_t, 3>(grid, indices)};
+    AddSixteen<V, 62>(its, w, tokens, totals);
   }
 };
 
@@ -164,27 +192,10 @@ struct FormatIQ2_XXS {
   static void Part(const uint32_t* grid, const typename V::Int (&q)[16], int part,
                    typename V::Int scale, const Activation256* const (&tokens)[kTokens],
                    typename V::Int (&totals)[kTokens]) {
-    using Int = typename V::Int;
-    const Int signs = SignBytes<V>(q[2 * part + 1]);
-    const SixteenSigned<V> first{
-        32 * part, scale, {V::template SpreadByte<0>(signs), V::template SpreadByte<1>(signs)}};
-    const SixteenSigned<V> second{
-        32 * part + 16,
-        scale,
-        {V::template SpreadByte<2>(signs), V::template SpreadByte<3>(signs)}};
-    const auto* const indices = reinterpret_cast<const uint8_t*>(q + 2 * part);
-    Sixteen<V>(grid, indices, first, tokens, totals);
-    Sixteen<V>(grid, indices + 2, second, tokens, totals);
-  }
-
-  template <class V, int kTokens>
-  static void Sixteen(const uint32_t* grid, const uint8_t* indices, const SixteenSigned<V>& its,
-                      const Activation256* const (&tokens)[kTokens],
-                      typename V::Int (&totals)[kTokens]) {
-    typename V::Int w[4];
-    V::LookupPairs(grid, indices, w);
-    V::LookupPairs(grid, indices + 1, w + 2);
-    AddSixteen<V, 43>(tokens, its.at, its.scale, its.signs, w, totals);
+    const typename V::Int& indices = q[2 * part];
+    const SignedPart<V> its{32 * part, SignBytes<V>(q[2 * part + 1]), {scale, scale}};
+    AddTwoEights<V, uint8_t, 0, 1>(grid, indices, indices, its.template Half<0>(), tokens, totals);
+    AddTwoEights<V, uint8_t, 2, 3>(grid, indices, indices, its.template Half<1>(), tokens, totals);
   }
 };
 

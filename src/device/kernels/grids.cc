@@ -3,8 +3,8 @@
 
 #include <cmath>
 #include <cstddef>
+#include <cstdint>
 #include <cstring>
-#include <utility>
 #include <vector>
 
 #include "base/check.h"
@@ -32,6 +32,19 @@ void SetByte(std::byte* block, size_t place, size_t index) {
 // Four indices, then a word of signs.
 void SetByteOfEveryOtherWord(std::byte* block, size_t place, size_t index) {
   block[2 + place / 4 * 8 + place % 4] = static_cast<std::byte>(index);
+}
+
+// Behind two bytes and 64 more, high bits of the indices, 8 / kPerByte of each.
+template <size_t kPerByte>
+void SetByteAndHighBits(std::byte* block, size_t place, size_t index) {
+  constexpr size_t kBits = 8 / kPerByte;
+  SetByte(block, place, index & 0xff);
+  block[66 + place / kPerByte] |= static_cast<std::byte>(index >> 8 << place % kPerByte * kBits);
+}
+
+void SetHalfword(std::byte* block, size_t place, size_t index) {
+  const auto halfword = static_cast<uint16_t>(index);
+  std::memcpy(block + 2 + 2 * place, &halfword, sizeof(halfword));
 }
 
 struct Grid {
@@ -66,6 +79,18 @@ const Grid* FindGrid(ggml_type type) {
     }
     case GGML_TYPE_IQ2_XXS: {
       static const Grid grid = ReadGrid(type, {256, 8, 66, 8.0F, SetByteOfEveryOtherWord});
+      return &grid;
+    }
+    case GGML_TYPE_IQ3_S: {
+      static const Grid grid = ReadGrid(type, {512, 4, 110, 1.0F, SetByteAndHighBits<8>});
+      return &grid;
+    }
+    case GGML_TYPE_IQ2_XS: {
+      static const Grid grid = ReadGrid(type, {512, 8, 74, 8.0F, SetHalfword});
+      return &grid;
+    }
+    case GGML_TYPE_IQ2_S: {
+      static const Grid grid = ReadGrid(type, {1024, 8, 82, 8.0F, SetByteAndHighBits<4>});
       return &grid;
     }
     default:

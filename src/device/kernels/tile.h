@@ -12,6 +12,7 @@
 #include "device/kernels/formats256_low.h"
 #include "device/kernels/formats32.h"
 #include "device/kernels/formats_grid.h"
+#include "device/kernels/formats_grid_wide.h"
 #include "device/kernels/interleave.h"
 #include "device/kernels/isa_tables.h"
 
@@ -203,8 +204,14 @@ const OwnFunctions* FindFunctionsGrid(ggml_type type) {
   switch (type) {
     case GGML_TYPE_IQ2_XXS:
       return &kFunctions<V, FormatIQ2_XXS>;
+    case GGML_TYPE_IQ2_XS:
+      return &kFunctions<V, FormatIQ2_XS>;
+    case GGML_TYPE_IQ2_S:
+      return &kFunctions<V, FormatIQ2_S>;
     case GGML_TYPE_IQ3_XXS:
       return &kFunctions<V, FormatIQ3_XXS>;
+    case GGML_TYPE_IQ3_S:
+      return &kFunctions<V, FormatIQ3_S>;
     default:
       return nullptr;
   }
