@@ -2,26 +2,37 @@
 // Expert kernels on cold weights: a matrix far larger than the last-level cache, walked from start
 // to end over and over, in calls of 64 rows as the engine makes them.
 //
-//   kernel_bench --benchmark_filter='q4_0/.*/tokens:1/'
+//   kernel_bench [--matrix=MIB] [--ggml=PLUG-IN] --benchmark_filter='q4_0/.*/tokens:1/'
+//
+// --matrix is its size for each thread (512): one that the caches hold shows what the processor can
+// do. --ggml is the file of the libggml-cpu-*.so to compare with, instead of this machine's best.
 //
 // weights/s is bytes of weights read per second, to be compared with `Stream`, a plain read loop
 // over the same memory; flops counts two per weight and token. Two threads share the machine's
 // memory bandwidth and each walk a matrix of their own. tokens:N is how many share the weights of a
 // call; 2048 wide, the calls are a twelfth of an expert's gate in Qwen3-30B-A3B. "ggml" is its dot
 // product in a plain loop, what its mul_mat_id does in decode. With --benchmark_format=json, what
-// bench/kernels.py makes a table of.
+// bench/kernels.py and bench/kernel_table.py make tables of.
 #include <benchmark/benchmark.h>
+#include <ggml-backend.h>
 #include <ggml.h>
 #include <sys/mman.h>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <cstdio>
+#include <cstdlib>
 #include <cstring>
+#include <memory>
+#include <mutex>
 #include <random>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/check.h"
+#include "device/backend_calls.h"
 #include "device/cpu_device.h"
 #include "device/expert_kernel.h"
 #include "device/kernels/generic.h"
@@ -31,26 +42,27 @@ namespace moestro {
 namespace {
 
 constexpr int64_t kIn = 2048;
-constexpr size_t kMatrixBytes = size_t{512} << 20;  // per thread
 constexpr int64_t kRowsPerCall = 64;
 
 // Anonymous memory with huge pages, as the engine's slots.
 class ColdBuffer {
  public:
-  ColdBuffer()
-      : data_(mmap(nullptr, kMatrixBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1,
-                   0)) {
+  explicit ColdBuffer(size_t size)
+      : size_(size),
+        data_(mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0)) {
     CHECK(data_ != MAP_FAILED);
-    madvise(data_, kMatrixBytes, MADV_HUGEPAGE);
-    std::memset(data_, 1, kMatrixBytes);
+    madvise(data_, size, MADV_HUGEPAGE);
+    std::memset(data_, 1, size);
   }
   ColdBuffer(const ColdBuffer&) = delete;
   ColdBuffer& operator=(const ColdBuffer&) = delete;
-  ~ColdBuffer() { munmap(data_, kMatrixBytes); }
+  ~ColdBuffer() { munmap(data_, size_); }
 
   std::byte* data() const { return static_cast<std::byte*>(data_); }
+  size_t size() const { return size_; }
 
  private:
+  size_t size_;
   void* data_;
 };
 
@@ -66,20 +78,50 @@ struct alignas(64) Line {
   std::byte bytes[64];
 };
 
+// The rows of a call, quantised when somebody first asks: that takes ggml up to a second.
+class SampleRows {
+ public:
+  explicit SampleRows(ggml_type type) : type_(type) {}
+  // Any thread.
+  const std::vector<std::byte>& Get() {
+    std::call_once(made_, [this] {
+      const auto values = RandomFloats(static_cast<size_t>(kIn * kRowsPerCall), 7);
+      const std::vector<float> importance(static_cast<size_t>(kIn), 1.0F);
+      rows_.resize(ggml_row_size(type_, kIn) * kRowsPerCall);
+      ggml_quantize_chunk(type_, values.data(), rows_.data(), 0, kRowsPerCall, kIn,
+                          importance.data());
+    });
+    return rows_;
+  }
+
+ private:
+  ggml_type type_;
+  std::once_flag made_;
+  std::vector<std::byte> rows_;
+};
+
+// What the benchmarks of a kernel share.
+struct Subject {
+  ExpertKernel kernel;
+  std::shared_ptr<SampleRows> rows;
+  size_t matrix_bytes;  // for each thread
+};
+
 class Workload {
  public:
-  Workload(const ExpertKernel& kernel, int64_t n_tokens, bool is_interleaved)
-      : kernel_(kernel),
-        row_bytes_(ggml_row_size(kernel.weight_type, kIn)),
-        is_interleaved_(is_interleaved) {
-    FillRows();
+  Workload(const Subject& subject, int64_t n_tokens, bool is_interleaved)
+      : kernel_(subject.kernel),
+        row_bytes_(ggml_row_size(kernel_.weight_type, kIn)),
+        is_interleaved_(is_interleaved),
+        weights_(subject.matrix_bytes) {
+    FillRows(subject.rows->Get());
     const auto tokens = static_cast<size_t>(n_tokens);
     activations_.resize(tokens);
     results_.resize(tokens);
     for (size_t t = 0; t < tokens; ++t) {
-      activations_[t].resize(kernel.activation_bytes(kIn) / sizeof(Line));
+      activations_[t].resize(kernel_.activation_bytes(kIn) / sizeof(Line));
       const auto x = RandomFloats(kIn, static_cast<uint32_t>(t));
-      kernel.quantise(kernel, x.data(), activations_[t].data()->bytes, kIn);
+      kernel_.quantise(kernel_, x.data(), activations_[t].data()->bytes, kIn);
       results_[t].resize(kRowsPerCall);
       activation_pointers_.push_back(activations_[t].data()->bytes);
       out_.push_back(results_[t].data());
@@ -89,7 +131,7 @@ class Workload {
   size_t call_bytes() const { return row_bytes_ * kRowsPerCall; }
 
   void MultiplyNext() {
-    if (at_ + 2 * call_bytes() > kMatrixBytes) at_ = 0;
+    if (at_ + 2 * call_bytes() > weights_.size()) at_ = 0;
     kernel_.multiply(kernel_, {.rows = weights_.data() + at_,
                                .row_bytes = row_bytes_,
                                .n_in = kIn,
@@ -103,22 +145,20 @@ class Workload {
     at_ += call_bytes();
   }
   void InterleaveNext() {
-    if (at_ + 2 * call_bytes() > kMatrixBytes) at_ = 0;
+    if (at_ + 2 * call_bytes() > weights_.size()) at_ = 0;
     kernel_.interleave({weights_.data() + at_, row_bytes_, kRowsPerCall}, scratch_.data());
     at_ += call_bytes();
   }
 
  private:
-  // 64 quantised rows, repeated.
-  void FillRows() {
-    const auto values = RandomFloats(static_cast<size_t>(kIn * kRowsPerCall), 7);
-    const std::vector<float> importance(static_cast<size_t>(kIn), 1.0F);
-    ggml_quantize_chunk(kernel_.weight_type, values.data(), weights_.data(), 0, kRowsPerCall, kIn,
-                        importance.data());
+  // `rows`, repeated.
+  void FillRows(const std::vector<std::byte>& rows) {
+    CHECK(2 * rows.size() <= weights_.size());
+    std::memcpy(weights_.data(), rows.data(), rows.size());
     scratch_.resize(ExpertKernel::kInterleavedRows * row_bytes_);
     if (is_interleaved_) InterleaveNext();
     at_ = 0;
-    for (size_t at = call_bytes(); at + call_bytes() <= kMatrixBytes; at += call_bytes()) {
+    for (size_t at = call_bytes(); at + call_bytes() <= weights_.size(); at += call_bytes()) {
       std::memcpy(weights_.data() + at, weights_.data(), call_bytes());
     }
   }
@@ -142,17 +182,17 @@ benchmark::Counter Rate(const benchmark::State& state, double per_iteration) {
                             benchmark::Counter::kIsIterationInvariantRate);
 }
 
-void Kernel(benchmark::State& state, const ExpertKernel& kernel, int64_t n_tokens,
+void Kernel(benchmark::State& state, const Subject& subject, int64_t n_tokens,
             bool is_interleaved) {
-  Workload workload(kernel, n_tokens, is_interleaved);
+  Workload workload(subject, n_tokens, is_interleaved);
   for (auto _ : state) workload.MultiplyNext();
   state.counters["weights/s"] = Rate(state, static_cast<double>(workload.call_bytes()));
   state.counters["flops"] = Rate(state, 2.0 * kIn * kRowsPerCall * static_cast<double>(n_tokens));
 }
 
 // The rows are read and written again.
-void Interleave(benchmark::State& state, const ExpertKernel& kernel) {
-  Workload workload(kernel, 1, false);
+void Interleave(benchmark::State& state, const Subject& subject) {
+  Workload workload(subject, 1, false);
   for (auto _ : state) workload.InterleaveNext();
   state.counters["weights/s"] = Rate(state, static_cast<double>(workload.call_bytes()));
 }
@@ -166,8 +206,8 @@ void Quantise(benchmark::State& state, const ExpertKernel& kernel) {
   }
 }
 
-void Stream(benchmark::State& state) {
-  const ColdBuffer buffer;
+void Stream(benchmark::State& state, size_t matrix_bytes) {
+  const ColdBuffer buffer(matrix_bytes);
   constexpr size_t kPiece = size_t{64} << 10;
   size_t at = 0;
   for (auto _ : state) {
@@ -181,14 +221,17 @@ void Stream(benchmark::State& state) {
       }
     }
     benchmark::DoNotOptimize(sums);
-    at = at + 2 * kPiece > kMatrixBytes ? 0 : at + kPiece;
+    at = at + 2 * kPiece > matrix_bytes ? 0 : at + kPiece;
   }
   state.counters["weights/s"] = Rate(state, kPiece);
 }
 
-void RegisterAll() {
+void RegisterAll(size_t matrix_bytes) {
   const CpuTraits traits = CpuTraits::Load().value();
-  benchmark::RegisterBenchmark("Stream", Stream)->Threads(1)->Threads(2)->UseRealTime();
+  benchmark::RegisterBenchmark("Stream", Stream, matrix_bytes)
+      ->Threads(1)
+      ->Threads(2)
+      ->UseRealTime();
   for (int t = 0; t < GGML_TYPE_COUNT; ++t) {
     const auto type = static_cast<ggml_type>(t);
     std::vector<ExpertKernel> kernels;
@@ -197,24 +240,26 @@ void RegisterAll() {
       const auto own = OwnKernel(type, isa, traits);
       if (own && IsaWorksHere(isa)) kernels.push_back(*own);
     }
+    const auto rows = std::make_shared<SampleRows>(type);
     for (const ExpertKernel& kernel : kernels) {
+      const Subject subject{kernel, rows, matrix_bytes};
       const std::string name = std::string(ggml_type_name(type)) + "/" + kernel.name;
       benchmark::RegisterBenchmark((name + "/quantise").c_str(), Quantise, kernel);
       for (const int64_t n_tokens : {1, 2, 4, 8, 16, 64}) {
         const std::string full = name + "/tokens:" + std::to_string(n_tokens);
-        benchmark::RegisterBenchmark(full.c_str(), Kernel, kernel, n_tokens, false)
+        benchmark::RegisterBenchmark(full.c_str(), Kernel, subject, n_tokens, false)
             ->Threads(1)
             ->Threads(2)
             ->UseRealTime();
         if (kernel.interleave == nullptr) continue;
         const std::string interleaved = full + "/interleaved";
-        benchmark::RegisterBenchmark(interleaved.c_str(), Kernel, kernel, n_tokens, true)
+        benchmark::RegisterBenchmark(interleaved.c_str(), Kernel, subject, n_tokens, true)
             ->Threads(1)
             ->Threads(2)
             ->UseRealTime();
       }
       if (kernel.interleave == nullptr) continue;
-      benchmark::RegisterBenchmark((name + "/interleave").c_str(), Interleave, kernel)
+      benchmark::RegisterBenchmark((name + "/interleave").c_str(), Interleave, subject)
           ->Threads(1)
           ->Threads(2)
           ->UseRealTime();
@@ -222,12 +267,38 @@ void RegisterAll() {
   }
 }
 
-}  // namespace
-}  // namespace moestro
+// Takes the value of --name=value out of the arguments; nullptr without one.
+const char* TakeFlag(int& argc, char** argv, std::string_view name) {
+  for (int i = 1; i < argc; ++i) {
+    const std::string_view argument = argv[i];
+    if (!argument.starts_with(name)) continue;
+    const char* const value = argv[i] + name.size();
+    std::copy(argv + i + 1, argv + argc + 1, argv + i);
+    --argc;
+    return value;
+  }
+  return nullptr;
+}
 
-int main(int argc, char** argv) {
-  moestro::RegisterAll();
+int Run(int argc, char** argv) {
+  const char* const plug_in = TakeFlag(argc, argv, "--ggml=");
+  const char* const mib = TakeFlag(argc, argv, "--matrix=");
+  // Whoever finds a CPU backend loaded uses it.
+  if (plug_in != nullptr) {
+    LoadPlugIn(plug_in);
+    if (ggml_backend_dev_by_type(GGML_BACKEND_DEVICE_TYPE_CPU) == nullptr) {
+      std::fprintf(stderr, "--ggml: ggml cannot use %s here\n", plug_in);
+      return 2;
+    }
+  }
+  RegisterAll(size_t{mib != nullptr ? std::strtoull(mib, nullptr, 10) : 512} << 20);
   benchmark::Initialize(&argc, argv);
+  if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 2;
   benchmark::RunSpecifiedBenchmarks();
   return 0;
 }
+
+}  // namespace
+}  // namespace moestro
+
+int main(int argc, char** argv) { return moestro::Run(argc, argv); }
