@@ -31,6 +31,8 @@ enum class QkNorm : uint8_t {
 enum class OutputGate : uint8_t {
   kNone,
   kWithQuery,  // sigmoid; the query's matrix gives a head's query and then its gate
+  kSigmoid,    // a matrix of its own gives a gate for each value
+  kSoftplus,   // a matrix of its own gives one for each value, or for each head
 };
 
 // What attention does besides its sizes. Biases and sinks are seen from the tensors.
@@ -96,6 +98,7 @@ struct AttentionSpec {
   uint32_t head_dim_k = 0;
   uint32_t head_dim_v = 0;
   std::optional<RopeSpec> rope = {};  // nullopt: heads are not turned by their position
+  uint32_t n_gate = 0;                // gates of a row that have a matrix of their own; 0: none
   uint32_t window = 0;                // a row sees its last so many positions; 0: all
   float scale = 0.0F;                 // of scores; 0: one over the root of head_dim_k
   float clamp_kqv = 0.0F;             // limit of queries, keys and values; 0: none
@@ -206,6 +209,8 @@ struct ModelSpec {
   uint32_t n_next_token_layers = 0;
   uint32_t n_embd = 0;
   uint32_t n_vocab = 0;
+  // What a layer's experts or dense block give is normed before it is added.
+  bool has_post_norms = false;
   uint32_t n_ctx_train = 0;
   float rms_eps = 1e-5F;
   float embedding_scale = 1.0F;  // of embeddings

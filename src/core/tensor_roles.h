@@ -20,6 +20,7 @@ enum class Dim : uint8_t {
   kQkv,       // the three above together
   kMixerOut,  // what a layer's mixer gives: n_head * head_dim_v of attention
   kHeads,
+  kGates,        // what a matrix for attention's output gate gives
   kConvolved,    // channels of a state mixer's convolution
   kTaps,         // positions that it sees
   kStateHeads,   // heads with a matrix of their own
@@ -91,8 +92,10 @@ struct LayerRoles {
   T attn_out_b{};
   T attn_q_norm{};
   T attn_k_norm{};
-  T attn_sinks{};  // of each head a score that is part of the softmax and has no value
-  T delta_qkv{};   // of a delta net, before the convolution
+  T attn_gate{};
+  T attn_post_norm{};  // of what attention adds
+  T attn_sinks{};      // of each head a score that is part of the softmax and has no value
+  T delta_qkv{};       // of a delta net, before the convolution
   T delta_gate{};
   T state_in{};  // everything that is projected: Mamba-2, and delta nets of older files
   T state_conv{};
@@ -110,6 +113,7 @@ struct LayerRoles {
   T short_in{};  // b, c, x of a short convolution
   T short_conv{};
   T short_out{};
+  T ffn_post_norm{};  // of what the feed-forward part adds
   T ffn_norm{};
   T ffn_norm_b{};
   T router{};
@@ -174,6 +178,9 @@ constexpr void ForEachLayerRole(Visit&& visit, Parts&... parts) {
   visit(Role{"attn_output.bias", kVec, kEmbd, kOne, kAny, kAttended}, parts.attn_out_b...);
   visit(Role{"attn_q_norm.weight", kVec, kQueryNorm, kOne, kAny, kAtt}, parts.attn_q_norm...);
   visit(Role{"attn_k_norm.weight", kVec, kKeyNorm, kOne, kAny, kAtt}, parts.attn_k_norm...);
+  visit(Role{"attn_gate.weight", kMat, kEmbd, kGates, kMul, kAtt}, parts.attn_gate...);
+  visit(Role{"post_attention_norm.weight", kVec, kEmbd, kOne, kAny, kAtt}, parts.attn_post_norm...);
+  visit(Role{"post_ffw_norm.weight", kVec, kEmbd}, parts.ffn_post_norm...);
   visit(Role{"attn_sinks.weight", kVec, kHeads, kOne, kAny, kAtt}, parts.attn_sinks...);
   visit(Role{"attn_qkv.weight", kMat, kEmbd, kConvolved, kMul, kDelta}, parts.delta_qkv...);
   visit(Role{"attn_gate.weight", kMat, kEmbd, kMixerOut, kMul, kDelta}, parts.delta_gate...);

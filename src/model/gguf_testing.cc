@@ -127,12 +127,16 @@ ModelSpec SizesOf(const Family& family, uint32_t head_dim) {
       .n_ff_shared = family.shared_expert == SharedExpert::kNone       ? 0
                      : family.shared_expert == SharedExpert::kOwnWidth ? 96
                                                                        : uint32_t{2 * kFf}};
+  const OutputGate gate = family.attention.output_gate;
   const AttentionSpec attention{.form = family.attention,
                                 .n_head = 4,
                                 .n_head_kv = 2,
                                 .head_dim_k = head_dim,
                                 .head_dim_v = head_dim,
-                                .rope = RopeSpec{.n_dims = head_dim}};
+                                .rope = RopeSpec{.n_dims = head_dim},
+                                .n_gate = gate == OutputGate::kSigmoid    ? 4 * head_dim
+                                          : gate == OutputGate::kSoftplus ? 4
+                                                                          : 0};
   spec.layers.assign(2, {.mixer = attention, .feed_forward = feed_forward});
   if (family.states.mixer == StateMixer::kDeltaNet) spec.layers[0].mixer = kDelta;
   if (family.states.mixer == StateMixer::kMamba2) spec.layers[0].mixer = kMamba;

@@ -161,22 +161,42 @@ Result<std::vector<bool>> ReadWindowPattern(const MetaKeys& keys, const WindowRu
   }
   TRY(const uint32_t period, keys.CountOr(kKey, {0, kMaxLayers}, rules.period));
   for (uint32_t l = 0; l < blocks.evaluated; ++l) {
-    has_window.push_back(period == 0 || l % period + 1 < period);
+    const bool sees_all =
+        period > 0 && (rules.is_first ? l % period == 0 : l % period + 1 == period);
+    has_window.push_back(!sees_all);
   }
   return has_window;
 }
 
+// The rotation of a layer with a window.
+Status RotateInWindow(const MetaKeys& keys, const WindowRules& rules, uint32_t n_ctx_train,
+                      AttentionSpec& attention) {
+  RopeSpec& rope = *attention.rope;
+  if (rules.rotates_plainly) {
+    const uint32_t n_dims = rope.n_dims;
+    rope = {.freq_base = rope.freq_base, .original_context = n_ctx_train};
+    TRY(rope.n_dims, keys.CountOr("rope.dimension_count_swa", {2, attention.head_dim_k}, n_dims));
+    if (rope.n_dims % 2 != 0) {
+      return Fail(Errc::kInvalidFile, "{}: {} is {}, expected an even number", keys.path(),
+                  keys.Full("rope.dimension_count_swa"), rope.n_dims);
+    }
+  }
+  TRY(rope.freq_base, ReadBase(keys, "rope.freq_base_swa", rope.freq_base));
+  return {};
+}
+
 Status ReadWindows(const MetaKeys& keys, const WindowRules& rules, const Blocks& blocks,
-                   std::vector<AttentionSpec>& layers) {
+                   uint32_t n_ctx_train, std::vector<AttentionSpec>& layers) {
   if (rules.period == 0) return {};
+  TRY(const auto key, keys.FindCount("attention.sliding_window", {0, MetaKeys::kMaxContext}));
+  if (rules.is_optional && key.value_or(0) == 0) return {};
   TRY(const uint32_t window, keys.Count("attention.sliding_window", {1, MetaKeys::kMaxContext}));
   TRY(const std::vector<bool> has_window, ReadWindowPattern(keys, rules, blocks));
   for (size_t l = 0; l < layers.size(); ++l) {
     AttentionSpec& attention = layers[l];
     if (has_window[l]) {
       attention.window = window;
-      TRY(attention.rope->freq_base,
-          ReadBase(keys, "rope.freq_base_swa", attention.rope->freq_base));
+      TRY_STATUS(RotateInWindow(keys, rules, n_ctx_train, attention));
     } else if (!rules.rotates_all) {
       attention.rope.reset();
     }
@@ -232,6 +252,20 @@ Status ReadScales(const MetaKeys& keys, ModelSpec& spec, std::vector<AttentionSp
   TRY(const auto scale, keys.FindFactor("attention.scale"));
   for (AttentionSpec& layer : attention) layer.scale = scale.value_or(0.0F);
   return {};
+}
+
+// How many gates a matrix of their own gives: one for each value, or for each head if its shape
+// says so.
+void FindGates(const MetaKeys& keys, std::vector<AttentionSpec>& attention) {
+  for (uint32_t l = 0; l < attention.size(); ++l) {
+    AttentionSpec& layer = attention[l];
+    const OutputGate gate = layer.form.output_gate;
+    if (gate != OutputGate::kSigmoid && gate != OutputGate::kSoftplus) continue;
+    layer.n_gate = layer.n_embd_out();
+    const TensorInfo* matrix = keys.file().Find(LayerTensorName(l, "attn_gate.weight"));
+    const bool is_of_heads = matrix != nullptr && matrix->ne[1] == layer.n_head;
+    if (gate == OutputGate::kSoftplus && is_of_heads) layer.n_gate = layer.n_head;
+  }
 }
 
 // Whether heads are rotated: yes, unless the key says no.
@@ -356,7 +390,14 @@ Status ReadLayers(const MetaKeys& keys, const Family& family, ModelSpec& spec) {
   for (AttentionSpec& layer : attention) {
     TRY(layer.rope, ReadRope(keys, layer.head_dim_k, spec.n_ctx_train));
   }
-  TRY_STATUS(ReadWindows(keys, family.windows, blocks, attention));
+  TRY_STATUS(ReadWindows(keys, family.windows, blocks, spec.n_ctx_train, attention));
+  FindGates(keys, attention);
+  for (size_t l = 0; l < attention.size(); ++l) {
+    const uint32_t every = family.windows.unrotated_every;
+    if (every > 0 && l % every + 1 == every) attention[l].rope.reset();
+  }
+  spec.has_post_norms = family.has_post_norms;
+  if (family.scales_embedding) spec.embedding_scale = std::sqrt(static_cast<float>(spec.n_embd));
   if (family.rotates_by_key) TRY_STATUS(ReadRotation(keys, attention));
   if (family.has_scales) TRY_STATUS(ReadScales(keys, spec, attention));
   TRY(const auto mixers, ReadMixers(keys, family, blocks, attention, spec.n_embd));

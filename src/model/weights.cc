@@ -37,6 +37,7 @@ class Reader {
   Result<const TensorInfo*> ReadRole(const TensorRole& role, Presence presence,
                                      std::optional<uint32_t> layer);
   Status Check(const TensorInfo& tensor, TensorKind kind, const TensorShape& shape);
+  bool IsNameOfRole(std::string_view name) const;
   bool IsOfNextToken(const TensorInfo& tensor) const;
 
   const GgufFile& file_;
@@ -54,14 +55,16 @@ Result<const TensorInfo*> Reader::ReadRole(const TensorRole& role, Presence pres
     return layer ? LayerTensorName(*layer, name) : std::string(name);
   };
   const TensorInfo* tensor = file_.Find(named(role.name));
-  const TensorInfo* other = role.other_name.empty() ? nullptr : file_.Find(named(role.other_name));
+  // Another role of the family may have that name.
+  const bool is_free = !role.other_name.empty() && !IsNameOfRole(role.other_name);
+  const TensorInfo* other = is_free ? file_.Find(named(role.other_name)) : nullptr;
   if (tensor != nullptr && other != nullptr) {
     return Fail(Errc::kInvalidFile, "{}: '{}' and '{}' are two names for one tensor",
                 file_.paths().front(), named(role.name), named(role.other_name));
   }
   if (tensor == nullptr) tensor = other;
   if (tensor == nullptr && presence == Presence::kRequired) {
-    if (role.other_name.empty()) return Missing(named(role.name));
+    if (!is_free) return Missing(named(role.name));
     return Missing(named(role.name) + "' or '" + named(role.other_name));
   }
   if (tensor == nullptr) return nullptr;
@@ -69,6 +72,16 @@ Result<const TensorInfo*> Reader::ReadRole(const TensorRole& role, Presence pres
   const auto size = [&](Dim dim) { return DimSize(dim, spec_, of); };
   TRY_STATUS(Check(*tensor, role.kind, {size(role.ne0), size(role.ne1), size(role.ne2), 1}));
   return tensor;
+}
+
+bool Reader::IsNameOfRole(std::string_view name) const {
+  bool is_one = false;
+  ForEachLayerRole(
+      [&](const TensorRole& role, Presence presence) {
+        is_one = is_one || (presence != Presence::kNone && role.name == name);
+      },
+      family_.layer_tensors);
+  return is_one;
 }
 
 Status Reader::ReadModelRoles(ModelWeights& weights) {

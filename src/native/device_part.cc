@@ -63,6 +63,7 @@ DeviceExperts::Shape DeviceShapeOf(const OpenedModel& opened, const ComputeDevic
       .activation = spec.experts.activation,
       .n_used = spec.router.n_used,
       .has_shared = spec.MostOf(&FeedForwardSpec::n_ff_shared) > 0,
+      .adds_residual = !spec.has_post_norms,
       .bias_bytes = DeviceBiases::BytesFor(there, BiasShapeOf(opened.model))};
   for (const CopyForm& form : opened.catalog.forms) shape.n_ff = std::max(shape.n_ff, form.n_ff);
   return shape;

@@ -331,6 +331,8 @@ std::vector<Case> Cases() {
       {"odd",
        {.arch = "qwen2moe", .type = "Q4_0", .layers = 4, .experts = 6, .used = 4, .ff = 352}});
   cases.push_back({"windows", {.arch = "exaone-moe", .type = "F32", .layers = 5}});
+  cases.push_back({"windows", {.arch = "laguna", .type = "F32", .layers = 5}});
+  cases.push_back({"windows", {.arch = "afmoe", .type = "F32", .layers = 5}});
   cases.push_back({"norms", {.arch = "glm4moe", .type = "F32", .has_qk_norm = true}});
   cases.push_back({"no_shared", {.arch = "ernie4_5-moe", .type = "F32", .shared_ff = 0}});
   cases.push_back({"longrope", {.arch = "phimoe", .type = "Q8_0", .orig_context = 300}});

@@ -211,6 +211,8 @@ LayerGraph::Rows LayerGraph::KeepRows(uint32_t most) const {
           .recent = recent_,
           .states = states_,
           .hidden = {buffers_->hidden(), buffers_->hidden() + n * spec_->n_embd},
+          .residual = {buffers_->residual(),
+                       buffers_->residual() + (spec_->has_post_norms ? n * spec_->n_embd : 0)},
           .positions = {buffers_->positions(), buffers_->positions() + n},
           .cells = {buffers_->cells(), buffers_->cells() + n},
           .recent_cells = {buffers_->recent_cells(), buffers_->recent_cells() + n}};
@@ -218,6 +220,7 @@ LayerGraph::Rows LayerGraph::KeepRows(uint32_t most) const {
 
 void LayerGraph::BringBack(const Rows& rows) {
   std::ranges::copy(rows.hidden, buffers_->hidden());
+  std::ranges::copy(rows.residual, buffers_->residual());
   std::ranges::copy(rows.positions, buffers_->positions());
   std::ranges::copy(rows.cells, buffers_->cells());
   std::ranges::copy(rows.recent_cells, buffers_->recent_cells());
@@ -372,11 +375,21 @@ uint32_t LayerGraph::LayersAhead(LayerId layer, uint32_t look_ahead) const {
   return std::min(look_ahead, spec_->n_expert_layers() - first);
 }
 
-// hidden [rows][n_embd]
-ggml_tensor* LayerGraph::Input(StepRows rows) {
-  ggml_tensor* x = ggml_new_tensor_2d(arena_.context(), GGML_TYPE_F32, spec_->n_embd, rows.count);
-  buffers_->Place(x, StepBuffers::kHidden, rows.first * x->nb[1]);
-  return x;
+// What enters a layer, or the head behind the last one: hidden [rows][n_embd]. Where feed-forward
+// parts are normed, hidden is what the experts of the layer before gave, and is normed and added to
+// that layer's residual here.
+ggml_tensor* LayerGraph::Input(uint32_t layer, StepRows rows) {
+  ggml_context* ctx = arena_.context();
+  const auto region = [&](StepBuffers::Region where) {
+    ggml_tensor* x = ggml_new_tensor_2d(ctx, GGML_TYPE_F32, spec_->n_embd, rows.count);
+    buffers_->Place(x, where, rows.first * x->nb[1]);
+    return x;
+  };
+  ggml_tensor* x = region(StepBuffers::kHidden);
+  if (!spec_->has_post_norms || layer == 0 || !spec_->has_experts(layer - 1)) return x;
+  ggml_tensor* norm = tensors_->layers[layer - 1].ffn_post_norm;
+  return ggml_add(ctx, RmsNorm(ctx, x, norm, nullptr, spec_->rms_eps),
+                  region(StepBuffers::kResidual));
 }
 
 // result [rows][...], of which the first is row `first_row` of the region.
@@ -415,7 +428,7 @@ void LayerGraph::BuildLayer(LayerId layer, uint32_t look_ahead, StepRows rows) {
       .ctx = ctx,
       .graph = arena_.graph(),
       .layer = layer,
-      .x = Input(rows),
+      .x = Input(layer.value, rows),
       .positions = ggml_new_tensor_1d(ctx, GGML_TYPE_I32, rows.count),
       .cells = ggml_new_tensor_1d(ctx, GGML_TYPE_I64, rows.count),
       .visible = std::span(is_recent ? recent_ : visible_).subspan(rows.first, rows.count),
@@ -429,6 +442,9 @@ void LayerGraph::BuildLayer(LayerId layer, uint32_t look_ahead, StepRows rows) {
   ggml_tensor* ffn_in = RmsNorm(ctx, attended, w.ffn_norm, w.ffn_norm_b, spec_->rms_eps);
   if (!spec_->has_experts(layer.value)) {  // its result is the next layer's input
     ggml_tensor* ffn = DenseFfn(ctx, spec_->experts.activation, w, ffn_in);
+    if (w.ffn_post_norm != nullptr) {
+      ffn = RmsNorm(ctx, ffn, w.ffn_post_norm, nullptr, spec_->rms_eps);
+    }
     Output(AddResidual(ctx, ffn, attended, spec_->residual_scale), StepBuffers::kHidden,
            rows.first);
     return;
@@ -450,8 +466,8 @@ void LayerGraph::BuildLayer(LayerId layer, uint32_t look_ahead, StepRows rows) {
 // logits [rows][n_vocab] = output * norm(hidden), from row `at` of the logits on.
 void LayerGraph::BuildHead(StepRows rows, uint32_t at) {
   ggml_context* ctx = arena_.Begin();
-  ggml_tensor* x =
-      RmsNorm(ctx, Input(rows), tensors_->output_norm, tensors_->output_norm_b, spec_->rms_eps);
+  ggml_tensor* x = RmsNorm(ctx, Input(spec_->n_layer(), rows), tensors_->output_norm,
+                           tensors_->output_norm_b, spec_->rms_eps);
   ggml_tensor* logits = Linear(ctx, tensors_->output, x, tensors_->output_b);
   if (spec_->logit_scale != 1.0F) logits = ggml_scale(ctx, logits, 1.0F / spec_->logit_scale);
   Output(logits, StepBuffers::kLogits, at);

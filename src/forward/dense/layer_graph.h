@@ -116,6 +116,7 @@ class LayerGraph {
     std::vector<RowCells> recent;       // of all
     std::vector<RowState> states;       // of all
     std::vector<float> hidden;          // [first rows][n_embd]
+    std::vector<float> residual;        // the same, where the next graph adds it
     std::vector<int32_t> positions;     // of these
     std::vector<int64_t> cells;         // of these
     std::vector<int64_t> recent_cells;  // of these
@@ -127,7 +128,7 @@ class LayerGraph {
   Status MakeMixers(const Parts& parts, uint32_t n_ctx, uint32_t chunk);
   Status Reserve(uint32_t chunk, uint32_t logits_rows);
   Status CheckSupport() const;
-  ggml_tensor* Input(StepRows rows);
+  ggml_tensor* Input(uint32_t layer, StepRows rows);
   void Output(ggml_tensor* result, StepBuffers::Region region, uint64_t first_row);
   void BuildLayer(LayerId layer, uint32_t look_ahead, StepRows rows);
   void BuildLookAhead(LayerId layer, ggml_tensor* ffn_in, uint32_t look_ahead, StepRows rows);

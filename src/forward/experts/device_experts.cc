@@ -412,6 +412,7 @@ Status DeviceExperts::Combine() {
   // Stage: + shared [rows][n_embd], if the model has one, + residual [rows][n_embd].
   for (const StepBuffers::Region region : {StepBuffers::kShared, StepBuffers::kResidual}) {
     if (region == StepBuffers::kShared && !shape_.has_shared) continue;
+    if (region == StepBuffers::kResidual && !shape_.adds_residual) continue;
     ggml_tensor* rows = ggml_new_tensor_2d(context, GGML_TYPE_F32, width, n_rows);
     there_->Place(rows, region);
     sum = ggml_add(context, sum, rows);

@@ -61,6 +61,7 @@ class DeviceExperts {
     uint32_t most_pairs = 512;  // of a launch
     uint32_t n_used = 0;        // K
     bool has_shared = false;    // a shared expert
+    bool adds_residual = true;  // false: the next graph does
     uint64_t bias_bytes = 0;    // biases of all experts, on the device from the start
   };
   // Whether the device multiplies such experts, adds their biases and joins products with their

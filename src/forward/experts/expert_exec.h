@@ -50,7 +50,7 @@ class StepBuffers;
 struct ExpertRows {
   const float* ffn_in = nullptr;    // [rows][n_embd]
   const float* shared = nullptr;    // [rows][n_embd], added to the sum; null: no shared expert
-  const float* residual = nullptr;  // [rows][n_embd], added last
+  const float* residual = nullptr;  // [rows][n_embd], added last; null: the next graph adds it
   float* hidden = nullptr;          // [rows][n_embd], the result
   // Not null: all experts are for the first device. The rows are on it and the result stays on it;
   // the pointers above are not used.

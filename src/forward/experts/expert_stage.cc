@@ -19,7 +19,7 @@ ExpertRows ExpertStage::RowsOf(LayerId layer) const {
   const bool has_shared = parts_.spec.layers[layer.value].feed_forward.n_ff_shared > 0;
   return {.ffn_in = parts_.buffers.ffn_in(),
           .shared = has_shared ? parts_.buffers.shared() : nullptr,
-          .residual = parts_.buffers.residual(),
+          .residual = parts_.spec.has_post_norms ? nullptr : parts_.buffers.residual(),
           .hidden = parts_.buffers.hidden()};
 }
 

@@ -141,7 +141,6 @@ void LayerRun::SumUp(int thread, int n_threads) {
   for (uint32_t row = 0; row < plan_.n_rows; ++row) {
     if (row > 0 && row % kGroup == 0 && ShallEnd()) return;
     float* out = rows_.hidden + size_t{row} * width;
-    const float* residual = rows_.residual + size_t{row} * width;
     for (uint32_t c = begin; c < end; ++c) out[c] = 0.0F;
     for (uint32_t k = 0; k < plan_.n_used; ++k) {
       const size_t at = size_t{row} * plan_.n_used + k;
@@ -154,6 +153,8 @@ void LayerRun::SumUp(int thread, int n_threads) {
       const float* shared = rows_.shared + size_t{row} * width;
       for (uint32_t c = begin; c < end; ++c) out[c] += shared[c];
     }
+    if (rows_.residual == nullptr) continue;
+    const float* residual = rows_.residual + size_t{row} * width;
     for (uint32_t c = begin; c < end; ++c) out[c] += residual[c];
   }
 }

@@ -10,6 +10,7 @@
 
 namespace moestro {
 
+Family AfMoe();
 Family BailingMoe2();
 Family Dots1();
 Family Ernie45Moe();
@@ -20,6 +21,7 @@ Family GraniteHybrid();
 Family GraniteMoe();
 Family HunyuanMoe();
 Family Lfm2Moe();
+Family Laguna();
 Family Llama();
 Family MiniMaxM2();
 Family Olmoe();

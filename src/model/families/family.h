@@ -35,8 +35,13 @@ struct RouterRules {
 // Layers that see their last positions only: attention.sliding_window says how many,
 // attention.sliding_window_pattern may hold another period or a choice for each layer.
 struct WindowRules {
-  uint32_t period = 0;      // the last of each so many layers sees all positions; 0: no windows
-  bool rotates_all = true;  // false: only layers with a window are rotated
+  uint32_t period = 0;       // the last of each so many layers sees all positions; 0: no windows
+  bool is_first = false;     // the first of them instead
+  bool is_optional = false;  // a file without that key has no windows
+  bool rotates_all = true;   // false: only layers with a window are rotated
+  uint32_t unrotated_every = 0;  // the last of each so many layers is not rotated; 0: all are
+  // Layers with a window are rotated without scaling, rope.dimension_count_swa dimensions.
+  bool rotates_plainly = false;
 };
 
 enum class StateMixer : uint8_t {
@@ -104,6 +109,8 @@ struct Family {
   SharedExpert shared_expert = SharedExpert::kNone;
   bool has_dense_layers = false;         // a layer without a router has a dense block instead
   bool has_next_token_layers = false;    // nextn_predict_layers, which are passed over
+  bool has_post_norms = false;           // of what attention and feed-forward parts add
+  bool scales_embedding = false;         // by the root of its length
   bool has_scales = false;               // embedding_scale, residual_scale, logit_scale and
                                          // attention.scale
   bool rotates_by_key = false;           // rope.scaling.finetuned says whether heads are rotated

@@ -35,12 +35,17 @@ ModelSpec SpecOf(const SynthShape& shape) {
   spec.n_embd = shape.embd;
   spec.n_vocab = shape.vocab;
   spec.router = {.n_expert = shape.experts, .n_used = shape.used};
+  const OutputGate gate = family.attention.output_gate;
+  const auto n_values = static_cast<uint32_t>(shape.q_width());
   const AttentionSpec attention{.form = family.attention,
                                 .n_head = shape.heads,
                                 .n_head_kv = shape.kv_heads,
                                 .head_dim_k = shape.head_dim,
                                 .head_dim_v = shape.head_dim,
-                                .rope = RopeSpec{.n_dims = shape.rope_dim()}};
+                                .rope = RopeSpec{.n_dims = shape.rope_dim()},
+                                .n_gate = gate == OutputGate::kSigmoid    ? n_values
+                                          : gate == OutputGate::kSoftplus ? shape.heads
+                                                                          : 0};
   for (uint32_t l = 0; l < shape.layers; ++l) {
     LayerSpec& layer = spec.layers.emplace_back();
     layer.mixer = attention;

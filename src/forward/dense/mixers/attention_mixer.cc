@@ -18,7 +18,7 @@ struct Heads {
   ggml_tensor* q;               // [head_dim_k, n_head, rows]
   ggml_tensor* k;               // [head_dim_k, n_head_kv, rows]
   ggml_tensor* v;               // [n_embd_v, rows]
-  ggml_tensor* gate = nullptr;  // [n_head * head_dim_v, rows], if values are weighed
+  ggml_tensor* gate = nullptr;  // [n_head * head_dim_v or n_head, rows], if values are weighed
 };
 
 // Values [first, first + n) of each row of a projection.
@@ -81,8 +81,12 @@ class AttentionMixer final : public Mixer {
     // [n_embd, rows], plus the residual.
     ggml_tensor* mixed = masked_ ? masked_->Node(ctx, h.q, {k_cache, v_cache, w.attn_sinks}, scale)
                                  : TiledNode(rows, h.q, w.attn_sinks, scale);
-    if (h.gate != nullptr) mixed = ggml_mul(ctx, mixed, ggml_sigmoid(ctx, h.gate));
-    return AddResidual(ctx, Linear(ctx, w.attn_out, mixed, w.attn_out_b), rows.x, residual_scale_);
+    if (h.gate != nullptr) mixed = Gated(ctx, mixed, h.gate);
+    mixed = Linear(ctx, w.attn_out, mixed, w.attn_out_b);
+    if (w.attn_post_norm != nullptr) {
+      mixed = RmsNorm(ctx, mixed, w.attn_post_norm, nullptr, rms_eps_);
+    }
+    return AddResidual(ctx, mixed, rows.x, residual_scale_);
   }
 
   Status SetRows(std::span<const RowCells> visible) override {
@@ -123,7 +127,7 @@ class AttentionMixer final : public Mixer {
               std::array{w.attn_q_b, w.attn_k_b, w.attn_v_b}, qkv);
     }
     auto [q, k, v] = qkv;
-    ggml_tensor* gate = nullptr;
+    ggml_tensor* gate = w.attn_gate != nullptr ? Linear(ctx, w.attn_gate, x, nullptr) : nullptr;
     if (spec_.form.output_gate == OutputGate::kWithQuery) {
       gate = HalfOfHeads(ctx, q, 1);
       q = HalfOfHeads(ctx, q, 0);
@@ -140,6 +144,17 @@ class AttentionMixer final : public Mixer {
     Heads heads{.q = q, .k = k, .v = v, .gate = gate};
     if (spec_.form.qk_norm == QkNorm::kPerHead) NormHeads(ctx, w, heads);
     return heads;
+  }
+
+  // mixed [n_head * head_dim_v, rows] times its gates [n_gate, rows].
+  ggml_tensor* Gated(ggml_context* ctx, ggml_tensor* mixed, ggml_tensor* gate) const {
+    const bool is_softplus = spec_.form.output_gate == OutputGate::kSoftplus;
+    gate = is_softplus ? ggml_softplus(ctx, gate) : ggml_sigmoid(ctx, gate);
+    if (gate->ne[0] == mixed->ne[0]) return ggml_mul(ctx, mixed, gate);
+    const int64_t n_rows = mixed->ne[1];
+    mixed = ggml_reshape_3d(ctx, mixed, spec_.head_dim_v, spec_.n_head, n_rows);
+    mixed = ggml_mul(ctx, mixed, ggml_reshape_3d(ctx, gate, 1, spec_.n_head, n_rows));
+    return ggml_reshape_2d(ctx, mixed, spec_.n_embd_out(), n_rows);
   }
 
   // x [2 * n_embd_q, rows], of each head two halves -> one of them, [n_embd_q, rows].
