@@ -22,7 +22,9 @@
 #include "core/expert_catalog.h"
 #include "load/model_to_load.h"
 #include "model/model_file.h"
+#include "model/tensor_names.h"
 #include "native/catalog.h"
+#include "native/plan/engine_plan.h"
 #include "native/plan/fit.h"
 #include "native/plan/prompt_chunk.h"
 
@@ -52,7 +54,9 @@ struct Inspection {
   bool has_chat_template = false;
   uint32_t ctx = 0;
   KvType kv_type = KvType::kF16;
-  uint64_t kv_bytes = 0;  // for ctx tokens
+  uint64_t kv_bytes = 0;     // for ctx tokens
+  uint64_t state_bytes = 0;  // of one sequence
+  TypeUse vision;            // tensors of an image encoder, which are passed over
   std::vector<Fit> fits;
   std::vector<DeviceFit> device_fits;
 };
@@ -71,6 +75,9 @@ Result<Inspection> Inspect(const InspectOptions& options) {
     TypeUse& use = found.types[ggml_type_name(tensor.type)];
     use.tensors += 1;
     use.bytes += tensor.extent.length;
+    if (!IsOfVision(tensor.name)) continue;
+    found.vision.tensors += 1;
+    found.vision.bytes += tensor.extent.length;
   }
   found.dense_bytes = weights.dense_bytes();
   found.catalog = MakeCatalog(weights);
@@ -93,7 +100,8 @@ Result<Inspection> Inspect(const InspectOptions& options) {
   TRY(const MemoryShape remembers, MemoryShape::Of(found.spec, found.kv_type));
   const FixedMemory fixed =
       EstimateFixed(found.spec, found.dense_bytes, found.ctx, remembers, chunk);
-  found.kv_bytes = fixed.kv;
+  found.state_bytes = remembers.state_bytes();
+  found.kv_bytes = fixed.kv - FewestStates(1) * found.state_bytes;
   found.device_fits = WhatFitsOnDevice(found.catalog, found.spec, fixed, chunk);
   found.fits = WhatFits(found.catalog, found.spec.router.n_used, fixed, kDirectBlock);
   return found;
@@ -157,6 +165,16 @@ std::string ShapeText(const Inspection& i) {
   }
   text += Format("\ncontext    {} trained; keys and values of {} tokens take {} in {}\n",
                  s.n_ctx_train, i.ctx, FormatBytes(i.kv_bytes), NameOf(i.kv_type));
+  if (i.state_bytes > 0) {
+    text += Format(
+        "states     {} for a text's layers with a state; {} of these for each text that runs, and "
+        "one for each position that it can go back to\n",
+        FormatBytes(i.state_bytes), FewestStates(1) - 1);
+  }
+  if (i.vision.tensors > 0) {
+    text += Format("vision     {} tensors of an image encoder, {}, passed over\n", i.vision.tensors,
+                   FormatBytes(i.vision.bytes));
+  }
   text += Format("vocabulary {} tokens, tokenizer {}, chat template {}{}\n", s.n_vocab,
                  i.tokenizer.empty() ? "none" : i.tokenizer, i.has_chat_template ? "yes" : "no",
                  s.tied_output ? ", output tied to embeddings" : "");
@@ -264,6 +282,8 @@ Json ToJson(const InspectOptions& options, const Inspection& i) {
       .Set("ctx", i.ctx)
       .Set("kv_type", std::string(NameOf(i.kv_type)))
       .Set("kv_bytes", i.kv_bytes)
+      .Set("state_bytes", i.state_bytes)
+      .Set("vision_bytes", i.vision.bytes)
       .Set("dense_bytes", i.dense_bytes)
       .Set("expert_bytes", i.catalog.total_bytes())
       .Set("pools", std::move(pools))

@@ -11,6 +11,7 @@
 #include <random>
 #include <span>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -345,6 +346,30 @@ TEST_P(KernelOfType, ZerosAndTinyNumbersStayFinite) {
           ASSERT_TRUE(t != 0 || value == 0.0F) << value;
         }
       }
+    }
+  }
+}
+
+// ggml's functions round such a value to some integer, and the product would look sound.
+TEST_P(KernelOfType, AValueThatIsNoNumberMakesTheProductNone) {
+  const ggml_type type = GetParam();
+  const int64_t n_in = 2 * std::max<int64_t>(ggml_blck_size(type), 32);
+  constexpr int64_t kRows = 5;
+  const auto n = static_cast<size_t>(n_in);
+  Matrix matrix(type, n_in, kRows, 0, RandomFloats(n * kRows, 6));
+  const std::vector<size_t> places = {0, n / 2 - 1, n - 3};
+  std::vector<Floats> tokens = {RandomFloats(n, 4)};
+  for (const size_t at : places) {
+    tokens.push_back(RandomFloats(n, 4));
+    tokens.back()[at] = std::nanf("");
+  }
+  tokens.emplace_back(n, std::nanf(""));
+  for (const ExpertKernel& kernel : KernelsOf(type)) {
+    if (std::string_view(kernel.name).starts_with("ggml")) continue;
+    SCOPED_TRACE(kernel.name);
+    const auto results = Multiply(kernel, matrix, n_in, kRows, tokens);
+    for (size_t t = 0; t < tokens.size(); ++t) {
+      for (const float value : results[t]) EXPECT_EQ(std::isnan(value), t > 0) << t;
     }
   }
 }

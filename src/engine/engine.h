@@ -110,6 +110,8 @@ class Engine {
     // layers have no state, a new sequence or a fork takes one, if places are limited at all. A
     // place that only a kept position holds is one of them: the position is forgotten then.
     uint32_t places = kAnyNumber;
+    // False: a sequence that rests (Sequence::Rest()) holds none, so dropping it gives none back.
+    bool rests_hold_places = true;
     static constexpr uint32_t kAnyNumber = UINT32_MAX;
   };
   virtual KvRoom kv_room() const = 0;

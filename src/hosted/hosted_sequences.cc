@@ -64,7 +64,8 @@ Engine::KvRoom HostedSequences::room() const {
       has_states_ ? table_.available_states() : static_cast<uint32_t>(free_places_.size());
   return {.free = blocks.free_blocks() * KvBlocks::kPositions,
           .all = blocks.blocks() * KvBlocks::kPositions,
-          .places = places};
+          .places = places,
+          .rests_hold_places = !has_states_};
 }
 
 Status HostedSequences::Take(SequenceId id) {

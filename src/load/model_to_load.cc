@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <utility>
 
+#include "base/log.h"
 #include "memory/layer_memory.h"
 #include "model/families/families.h"
 #include "model/fingerprint.h"
@@ -25,7 +26,15 @@ Result<ModelToLoad> ModelToLoad::Open(const std::string& path, const std::string
     TRY_STATUS(model.ReadHosted());
     return model;
   }
-  TRY(model.native_, ModelFile::Open(path));
+  Result<ModelFile> native = ModelFile::Open(path);
+  if (!native && native.error().code == Errc::kUnsupported && engine == "auto") {
+    // Of a known family, with something that only libllama computes.
+    LogInfo("{}: the hosted engine takes it", native.error().message);
+    model.hosted_ = std::move(gguf);
+    TRY_STATUS(model.ReadHosted());
+    return model;
+  }
+  TRY(model.native_, std::move(native));
   model.id_ = model.native_->id;
   model.n_vocab_ = model.native_->spec.n_vocab;
   model.n_ctx_train_ = model.native_->spec.n_ctx_train;

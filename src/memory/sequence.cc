@@ -135,7 +135,10 @@ std::vector<double> SequenceTable::PlaceWorths() const {
         timelines_, [&](const auto& other) { return other.second.used > timeline.used; }));
     uint32_t before = 0;
     for (const Checkpoint& checkpoint : timeline.checkpoints) {
-      count(checkpoint, CheckpointWorth(checkpoint.position - before, newer));
+      // A draft, or the next turn, goes back to the last one of a text that runs.
+      const bool is_next = !timeline.is_resting && &checkpoint == &timeline.checkpoints.back();
+      count(checkpoint, is_next ? std::numeric_limits<double>::max()
+                                : CheckpointWorth(checkpoint.position - before, newer));
       before = checkpoint.position;
     }
     const auto last = CheckpointWorth(timeline.committed() - before, newer);
@@ -151,8 +154,10 @@ std::vector<double> SequenceTable::PlaceWorths() const {
 Status SequenceTable::Append(SequenceId id, std::span<const Token> tokens) {
   Timeline& timeline = timelines_.at(id);
   timeline.used = timeline.recent.used = ++uses_;
-  timeline.is_resting = false;
-  if (!tokens.empty()) PassKept(timeline);
+  if (!tokens.empty()) {
+    timeline.is_resting = false;
+    PassKept(timeline);
+  }
   if (has_states() && !timeline.next) {
     LetGo(timeline.last_step);
     timeline.next = TakeState();
@@ -173,14 +178,19 @@ Status SequenceTable::Append(SequenceId id, std::span<const Token> tokens) {
 }
 
 // The last position was kept: what follows writes to another place. The position is not kept if
-// that takes a place from one that is worth more.
+// that takes a place from one that is worth more, or that other sequences need for their own steps.
 void SequenceTable::PassKept(Timeline& timeline) {
   const auto length = static_cast<uint32_t>(timeline.tokens.size());
   const bool is_kept = !timeline.kept_in_step.empty() && timeline.kept_in_step.back() == length;
-  if (!timeline.next || !is_kept) return;
+  const bool is_passed = !timeline.passed.empty() && timeline.passed.back().position == length;
+  if (!timeline.next || !is_kept || is_passed) return;
   uint32_t before = timeline.checkpoints.empty() ? 0 : timeline.checkpoints.back().position;
   if (!timeline.passed.empty()) before = timeline.passed.back().position;
-  const std::optional<StateSlot> place = TakeState(CheckpointWorth(length - before, 0));
+  const auto others = static_cast<uint32_t>(std::ranges::count_if(timelines_, [](const auto& t) {
+    return !t.second.is_resting && !t.second.next && !t.second.tokens.empty();
+  }));
+  std::optional<StateSlot> place;
+  if (available_states() > others) place = TakeState(CheckpointWorth(length - before, 0));
   if (!place) {
     timeline.kept_in_step.pop_back();
     return;

@@ -69,6 +69,8 @@ class SequenceTable final : public SequenceOwner {
   // Places that steps may take: free ones, and those that only checkpoints, states before the last
   // step and resting sequences hold, which go for a step that needs them.
   uint32_t available_states() const;
+  // Whether a place can be had by dropping a sequence that rests.
+  bool rests_hold_places() const { return !has_states() || recent_.is_used(); }
   // Sequences more that can hold a window.
   uint32_t available_windows() const;
   // The fewer of the two; nullopt: no layer has a state or a window of its own.

@@ -351,7 +351,7 @@ Status SequenceFile::ReadInto(const Timeline& timeline, const SequenceValues& va
   TRY(const std::vector<uint32_t> checkpoints, ReadCheckpoints());
   for (const Checkpoint& passed : timeline.passed) {
     const auto found = std::ranges::find(checkpoints, passed.position);
-    CHECK(found != checkpoints.end());
+    if (found == checkpoints.end()) return file_.Damaged("it has changed while it was read");
     const auto i = static_cast<uint32_t>(found - checkpoints.begin());
     TRY_STATUS(ReadState(header_.checkpoint_begin(i), values.states.all(passed.state)));
   }

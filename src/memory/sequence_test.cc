@@ -230,6 +230,63 @@ TEST(SequenceTable, ARestingSequenceIsCutBackWhenPlacesRunOut) {
   EXPECT_EQ(table.available_states(), 0U) << "it goes on";
 }
 
+// More texts with tokens than places: those that rest share one. When all states are lost, each
+// would take a place of its own to be computed again.
+TEST(SequenceTable, TextsThatRestGiveWayWhenAllIsComputedAgain) {
+  SequenceTable table(64, 6);
+  const SequenceId first = table.New();
+  Go(table, first, 9);
+  table.Keep(first);
+  std::vector<SequenceId> ids = {first};
+  for (int i = 0; i < 4; ++i) ids.push_back(table.Fork(first));
+  for (const SequenceId id : ids) table.Rest(id);
+  const SequenceId one = table.Fork(first);
+  const SequenceId other = table.Fork(first);
+  for (int i = 0; i < 2; ++i) {
+    Go(table, one, 1);
+    Go(table, other, 1);
+  }
+  table.LoseStates();
+  for (const SequenceId id : table.ids()) {
+    ASSERT_TRUE(table.Append(id, {})) << id.value;
+    table.Commit(id);
+  }
+  EXPECT_EQ(table.Find(one)->committed(), 11U);
+  EXPECT_EQ(table.Find(other)->committed(), 11U);
+  EXPECT_GE(table.available_states(), 2U) << "those that rest still do";
+}
+
+// A place that is kept within a step is one less for others' steps.
+TEST(SequenceTable, NothingIsKeptFromPlacesThatOthersNeed) {
+  SequenceTable table(64, 5);
+  const SequenceId one = table.New();
+  const SequenceId other = table.New();
+  Go(table, one, 1);
+  Go(table, other, 1);
+  ASSERT_TRUE(table.Append(one, Tokens(50)));
+  table.KeepInStep(one);
+  ASSERT_TRUE(table.Append(one, Tokens(50)));
+  table.KeepInStep(one);
+  ASSERT_TRUE(table.Append(one, Tokens(50)));
+  EXPECT_EQ(table.Find(one)->passed.size(), 1U);
+  EXPECT_TRUE(table.Append(other, Tokens(1)));
+  table.Commit(one);
+  table.Commit(other);
+  EXPECT_EQ(table.Reach(one, 150), 51U);
+}
+
+// A draft goes back to it at once.
+TEST(SequenceTable, TheLastCheckpointOfATextThatRunsStays) {
+  SequenceTable table(64, 3);
+  const SequenceId id = table.New();
+  Go(table, id, 40);
+  table.Keep(id);
+  Go(table, id, 1);
+  table.Keep(id);
+  for (int i = 0; i < 3; ++i) Go(table, id, 1);
+  EXPECT_EQ(table.Reach(id, 42), 41U);
+}
+
 TEST(SequenceTable, LostStatesAreComputedAgainFromTheTokens) {
   SequenceTable table(8, 4);
   const SequenceId id = table.New();

@@ -312,8 +312,11 @@ Result<uint32_t> ReadSharedWidth(const MetaKeys& keys, const Family& family, uin
       return RefuseKey(keys, "expert_shared_feed_forward_length", width, "shared experts");
     case SharedExpert::kOptional:
       return width;
-    case SharedExpert::kLikeExpert:
-      return width > 0 ? width : n_ff_expert;
+    case SharedExpert::kLikeExpert: {
+      TRY(const uint32_t count,
+          keys.CountOr("expert_shared_count", {1, kMaxFeedForward / n_ff_expert}, 1));
+      return width > 0 ? width : count * n_ff_expert;
+    }
     case SharedExpert::kOwnWidth:
       if (width > 0 || n_ff > 0) return width > 0 ? width : n_ff;
       return Fail(Errc::kInvalidFile, "{}: metadata '{}' is missing", keys.path(),

@@ -304,6 +304,72 @@ TEST_F(ReadSpecTest, ReadsArraysWithAValueForEachLayer) {
               "whole numbers");
 }
 
+TEST_F(ReadSpecTest, ReadsLayersWithAState) {
+  const auto delta = Spec(SmallMoe("qwen35moe"));
+  ASSERT_TRUE(delta) << delta.error().message;
+  const DeltaNetSpec net{
+      .n_head_k = 1, .n_head_v = 2, .head_dim = 32, .n_taps = 4, .sharing = HeadSharing::kInTurn};
+  ASSERT_NE(delta->layers[0].delta_net(), nullptr);
+  EXPECT_EQ(*delta->layers[0].delta_net(), net);
+  EXPECT_NE(delta->layers[1].attention(), nullptr);
+  const auto first =
+      Spec(SmallMoe("qwen35moe").SetInts("qwen35moe.attention.recurrent_layers", {0, 1}));
+  ASSERT_TRUE(first) << first.error().message;
+  EXPECT_NE(first->layers[0].attention(), nullptr);
+  EXPECT_NE(first->layers[1].delta_net(), nullptr);
+  const auto all = Spec(SmallMoe("qwen35moe").Set("qwen35moe.full_attention_interval", 4U));
+  ASSERT_TRUE(all) << all.error().message;
+  EXPECT_NE(all->layers[1].delta_net(), nullptr);
+
+  const auto hybrid = Spec(SmallMoe("granitehybrid").Set("granitehybrid.residual_scale", 0.5F));
+  ASSERT_TRUE(hybrid) << hybrid.error().message;
+  ASSERT_NE(hybrid->layers[0].mamba2(), nullptr);
+  EXPECT_EQ(hybrid->layers[0].mamba2()->head_dim, 32U);
+  EXPECT_EQ(hybrid->router.weight_scale, 0.5F);
+  EXPECT_TRUE(hybrid->layers[1].attention()->rope);
+  const auto still =
+      Spec(SmallMoe("granitehybrid").Set("granitehybrid.rope.scaling.finetuned", false));
+  ASSERT_TRUE(still) << still.error().message;
+  EXPECT_FALSE(still->layers[1].attention()->rope);
+}
+
+TEST_F(ReadSpecTest, RefusesImpossibleStates) {
+  struct Case {
+    const char* arch;
+    const char* key;
+    uint32_t value;
+    Errc code;
+  };
+  constexpr uint32_t kHuge = std::numeric_limits<uint32_t>::max();
+  for (const Case& c : {Case{"qwen35moe", "ssm.conv_kernel", 0, Errc::kInvalidFile},
+                        {"qwen35moe", "ssm.conv_kernel", 5, Errc::kInvalidFile},
+                        {"qwen35moe", "ssm.group_count", 0, Errc::kInvalidFile},
+                        {"qwen3next", "ssm.group_count", 3, Errc::kInvalidFile},
+                        {"qwen3next", "ssm.time_step_rank", kHuge, Errc::kInvalidFile},
+                        {"qwen3next", "ssm.inner_size", 65, Errc::kInvalidFile},
+                        {"qwen3next", "full_attention_interval", 0, Errc::kInvalidFile},
+                        {"granitehybrid", "ssm.inner_size", 63, Errc::kInvalidFile},
+                        {"granitehybrid", "ssm.inner_size", 16, Errc::kUnsupported},
+                        {"granitehybrid", "ssm.state_size", 24, Errc::kUnsupported},
+                        {"granitehybrid", "ssm.group_count", 3, Errc::kInvalidFile},
+                        {"lfm2moe", "shortconv.l_cache", 0, Errc::kInvalidFile},
+                        {"lfm2moe", "shortconv.l_cache", 9, Errc::kInvalidFile}}) {
+    const std::string key = std::string(c.arch) + "." + c.key;
+    ExpectError(SmallMoe(c.arch).Set(key, c.value), c.code, c.key);
+  }
+  // A head of 48 values is no whole number of blocks.
+  ExpectError(SmallMoe("qwen35moe")
+                  .Set("qwen35moe.ssm.state_size", 48U)
+                  .Set("qwen35moe.ssm.inner_size", 96U),
+              Errc::kUnsupported, "ssm.state_size");
+  ExpectError(SmallMoe("qwen35moe").Remove("qwen35moe.rope.dimension_sections"), Errc::kInvalidFile,
+              "rope.dimension_sections");
+  ExpectError(SmallMoe("qwen35moe").SetInts("qwen35moe.rope.dimension_sections", {4, 2, 2, 0}),
+              Errc::kUnsupported, "rope.dimension_sections");
+  ExpectError(SmallMoe("qwen35moe").SetInts("qwen35moe.attention.recurrent_layers", {0, 1, 1}),
+              Errc::kInvalidFile, "recurrent_layers");
+}
+
 TEST_F(ReadSpecTest, CountsLayersThatPredictFurtherTokens) {
   ExpectError(SmallMoe("llama").Set("llama.nextn_predict_layers", 1U), Errc::kUnsupported,
               "nextn_predict_layers is 1");

@@ -56,7 +56,8 @@ Result<const TensorInfo*> Reader::ReadRole(const TensorRole& role, Presence pres
   };
   const TensorInfo* tensor = file_.Find(named(role.name));
   // Another role of the family may have that name.
-  const bool is_free = !role.other_name.empty() && !IsNameOfRole(role.other_name);
+  const bool is_free = !role.other_name.empty() && !IsNameOfRole(role.other_name) &&
+                       (layer || family_.has_other_norm_name);
   const TensorInfo* other = is_free ? file_.Find(named(role.other_name)) : nullptr;
   if (tensor != nullptr && other != nullptr) {
     return Fail(Errc::kInvalidFile, "{}: '{}' and '{}' are two names for one tensor",

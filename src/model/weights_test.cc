@@ -129,6 +129,27 @@ TEST_F(WeightsTest, PassesOverLayersThatPredictFurtherTokens) {
   ExpectError(file, Errc::kUnsupported, "blk.2.attn_norm.weight");
 }
 
+TEST_F(WeightsTest, PassesOverAnImageEncoder) {
+  const auto with = [](const char* arch) {
+    GgufBuilder file = SmallMoe(arch);
+    file.Tensor("v.patch_embd.weight", GGML_TYPE_F32, {16, 16})
+        .Tensor("mm.0.weight", GGML_TYPE_F16, {32, 32});
+    return file;
+  };
+  EXPECT_TRUE(Open(with("qwen35moe")));
+  ExpectError(with("qwen3moe"), Errc::kUnsupported, "v.patch_embd.weight");
+}
+
+TEST_F(WeightsTest, ADeltaNetProjectsByOneMatrixOrByTwo) {
+  GgufBuilder one = SmallMoe("qwen3next");
+  one.RemoveTensor("blk.0.attn_qkv.weight").RemoveTensor("blk.0.attn_gate.weight");
+  ExpectError(one, Errc::kInvalidFile, "blk.0.attn_qkv.weight");
+  one.Tensor("blk.0.ssm_in.weight", GGML_TYPE_F16, {32, 2 * 32 + 2 * 64});
+  EXPECT_TRUE(Open(one));
+  ExpectError(SmallMoe("qwen3next").Tensor("blk.0.ssm_in.weight", GGML_TYPE_F16, {32, 192}),
+              Errc::kInvalidFile, "layer 0 has both blk.0.ssm_in.weight");
+}
+
 TEST_F(WeightsTest, CutsExpertsOutOfTheMergedTensor) {
   const auto opened = Open(SmallMoe("llama"));
   ASSERT_TRUE(opened) << opened.error().message;

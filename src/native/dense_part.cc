@@ -150,28 +150,24 @@ Status DensePart::Load(ReadQueue& queue, Team& team, const Progress& report, Kno
   return look_ahead_routers_.Fill(routers);
 }
 
-// Values of which no result of a graph tells: a NaN in a router's bias would choose experts without
-// a word, and one in a score of attention would take its position out of the softmax.
+// A NaN in a router's bias would choose experts without a word, one in a score of attention would
+// take its position out of the softmax, and one in a state's decay would stay in the state.
 Status DensePart::CheckSilentValues() const {
-  const ModelWeights& weights = opened_.model.weights;
+  Status sound;
+  const auto look = [&](const TensorRole& role, ggml_tensor* loaded, const TensorInfo* info) {
+    if (!sound || loaded == nullptr || role.kind != TensorKind::kVector) return;
+    std::vector<float> values(static_cast<size_t>(ggml_nelements(loaded)));
+    sound = CopyFrom(loaded, 0, std::as_writable_bytes(std::span(values)));
+    if (!sound) return;
+    if (std::ranges::none_of(values, [](float value) { return std::isnan(value); })) return;
+    sound = Fail(Errc::kInvalidFile, "{}: tensor '{}' holds NaN; the file is damaged",
+                 opened_.model.gguf.paths()[info->extent.file], info->name);
+  };
+  ForEachModelRole(look, tensors_, opened_.model.weights);
   for (size_t l = 0; l < tensors_.layers.size(); ++l) {
-    const LayerTensors& layer = tensors_.layers[l];
-    const LayerWeights& infos = weights.layers[l];
-    for (const auto& [loaded, info] : {std::pair{layer.router_b, infos.router_b},
-                                       {layer.selection_b, infos.selection_b},
-                                       {layer.attn_sinks, infos.attn_sinks},
-                                       {layer.attn_q_b, infos.attn_q_b},
-                                       {layer.attn_k_b, infos.attn_k_b},
-                                       {layer.attn_qkv_b, infos.attn_qkv_b}}) {
-      if (loaded == nullptr) continue;
-      std::vector<float> values(static_cast<size_t>(ggml_nelements(loaded)));
-      TRY_STATUS(CopyFrom(loaded, 0, std::as_writable_bytes(std::span(values))));
-      if (std::ranges::none_of(values, [](float value) { return std::isnan(value); })) continue;
-      return Fail(Errc::kInvalidFile, "{}: tensor '{}' holds NaN; the file is damaged",
-                  opened_.model.gguf.paths()[info->extent.file], info->name);
-    }
+    ForEachLayerRole(look, tensors_.layers[l], opened_.model.weights.layers[l]);
   }
-  return {};
+  return sound;
 }
 
 // Both are bound by memory bandwidth, so bytes tell.

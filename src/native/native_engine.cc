@@ -537,10 +537,10 @@ Sequence NativeEngine::NewSequence() { return {*lasting_->sequences, lasting_->s
 void NativeEngine::RequestStop() { lasting_->stop.Request(); }
 Engine::KvRoom NativeEngine::kv_room() const {
   const SequenceTable& sequences = *lasting_->sequences;
-  const KvBlocks& blocks = sequences.blocks();
-  return {.free = blocks.free_blocks() * KvBlocks::kPositions,
-          .all = blocks.blocks() * KvBlocks::kPositions,
-          .places = sequences.available_places().value_or(KvRoom::kAnyNumber)};
+  return {.free = sequences.blocks().free_blocks() * KvBlocks::kPositions,
+          .all = sequences.blocks().blocks() * KvBlocks::kPositions,
+          .places = sequences.available_places().value_or(KvRoom::kAnyNumber),
+          .rests_hold_places = sequences.rests_hold_places()};
 }
 
 EngineLearned NativeEngine::learned() const {

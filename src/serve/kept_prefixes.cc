@@ -60,9 +60,15 @@ std::optional<Sequence> KeptPrefixes::ForkWhole(std::span<const Token> tokens) c
   return sequence;
 }
 
+bool KeptPrefixes::BeginWith(std::span<const Token> tokens) const {
+  return std::ranges::any_of(kept_, [&](const Kept& kept) {
+    return std::ranges::starts_with(kept.sequence.tokens(), tokens);
+  });
+}
+
 bool KeptPrefixes::Drop(std::span<const Token> tokens) {
   return std::erase_if(kept_, [&](const Kept& kept) {
-           return std::ranges::equal(kept.sequence.tokens(), tokens);
+           return std::ranges::starts_with(tokens, kept.sequence.tokens());
          }) > 0;
 }
 

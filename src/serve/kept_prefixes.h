@@ -40,7 +40,10 @@ class KeptPrefixes {
   // A sequence of these tokens, forked from a kept text that covers them; nullopt: no kept text
   // does, the engine has no place for the fork, or `tokens` is empty.
   std::optional<Sequence> ForkWhole(std::span<const Token> tokens) const;
-  // Drops the kept text of exactly these tokens; false: no kept text has them.
+  // Whether a kept text begins with these tokens.
+  bool BeginWith(std::span<const Token> tokens) const;
+  // Drops the kept texts of exactly these tokens, or of their beginning, to which a text may have
+  // been cut back while it rested; false: no kept text has them.
   bool Drop(std::span<const Token> tokens);
   // The text that was used longest ago; nullptr: no text is kept.
   Kept* FindOldest();

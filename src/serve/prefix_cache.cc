@@ -13,6 +13,7 @@ namespace {
 // A prefix this short is computed as quickly as it is found on disk.
 constexpr uint32_t kWorthReading = 32;
 constexpr uint64_t kSavedAtOnce = 4 * kMiB;  // some milliseconds
+constexpr uint64_t kStatesInAFile = 5;       // at most: the last one, and checkpoints
 
 }  // namespace
 
@@ -25,10 +26,14 @@ Sequence PrefixCache::Begin(std::span<const Token> prompt) {
   const auto most = static_cast<uint32_t>(prompt.size() - 1);
   auto match = kept_.Find(prompt, most);
   const auto saved = files_.Find(prompt, most);
-  if (saved && saved->common >= (match ? match->common : 0) + kWorthReading) {
+  const bool is_worth_it = saved && saved->common >= (match ? match->common : 0) + kWorthReading;
+  // A text in memory that begins with all of the file's lacks a state there, and would go on to.
+  if (is_worth_it && !kept_.BeginWith(files_.tokens(*saved))) {
     DropFor(files_.length(*saved) + kSlack, 2);  // for it, and for its fork
     Result<Sequence> restored = files_.Restore(*saved);
     if (restored) {
+      const uint32_t reached = restored->Reach(std::min(saved->common, restored->position()));
+      if (reached < saved->common) files_.Ignore(*saved);  // no place was left for its checkpoint
       kept_.Keep(std::move(*restored), true, clock_());
     } else {
       LogWarning("a prefix on disk is not used: {}", restored.error().message);
@@ -70,15 +75,29 @@ bool PrefixCache::HasRoom(uint32_t positions, uint32_t places) const {
 }
 
 void PrefixCache::DropFor(uint32_t positions, uint32_t places) {
-  while (!HasRoom(positions, places) && DropOne()) {
+  while (!HasRoom(positions, places) && DropOneFor(positions)) {
   }
+}
+
+// Whether dropping a kept text may help: if only places are short, kept texts may hold none.
+bool PrefixCache::MayHelp(uint32_t positions) const {
+  const Engine::KvRoom room = engine_.kv_room();
+  return room.free < positions || room.rests_hold_places;
+}
+
+bool PrefixCache::DropOneFor(uint32_t positions) {
+  if (MayHelp(positions)) return DropOne();
+  if (held_.empty()) return false;
+  held_.pop_back();
+  return true;
 }
 
 bool PrefixCache::DropOne() {
   if (KeptPrefixes::Kept* oldest = kept_.FindOldest(); oldest != nullptr) {
     // A small cache leaves no text so long that it is written at its rest.
     const EngineFacts& facts = engine_.facts();
-    const uint64_t bytes = oldest->sequence.position() * facts.position_bytes + facts.state_bytes;
+    const uint64_t bytes =
+        oldest->sequence.position() * facts.position_bytes + kStatesInAFile * facts.state_bytes;
     const bool is_small = bytes <= kSavedAtOnce;
     if (files_.is_on() && !oldest->is_saved && is_small) Save(*oldest);
     return kept_.DropOldest();

@@ -66,8 +66,10 @@ class PrefixCache {
   // Drops one text; false: no text is left. A small text is written to disk first, as it would be
   // after a rest.
   bool DropOne();
-  // As DropOne(), but writes no file and leaves held prompts alone.
-  bool DropOldest() { return kept_.DropOldest(); }
+  // As DropOne(), if that can help to have `positions` and places; false: it cannot.
+  bool DropOneFor(uint32_t positions);
+  // As DropOneFor(), but writes no file and leaves held prompts alone.
+  bool DropOldestFor(uint32_t positions) { return MayHelp(positions) && kept_.DropOldest(); }
   // Writes one text that has rested since `before`; false: no such text.
   bool SaveOne(double before);
 
@@ -76,6 +78,7 @@ class PrefixCache {
   const PrefixFiles& files() const { return files_; }
 
  private:
+  bool MayHelp(uint32_t positions) const;
   void Save(KeptPrefixes::Kept& kept);
 
   Engine& engine_;

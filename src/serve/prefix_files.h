@@ -34,6 +34,11 @@ class PrefixFiles {
   // The sequence of the match's file. Errors as Engine::RestoreSequence(). A file that cannot be
   // read is forgotten, a damaged file is removed. kInvalidRequest: the KV cache has no room.
   Result<Sequence> Restore(const PrefixMatch& match);
+  // The match's file is not found again until the server starts anew.
+  void Ignore(const PrefixMatch& match) { Forget(match.index, false); }
+  std::span<const Token> tokens(const PrefixMatch& match) const {
+    return entries_[match.index].tokens;
+  }
   uint32_t length(const PrefixMatch& match) const {
     return static_cast<uint32_t>(entries_[match.index].tokens.size());
   }

@@ -128,7 +128,7 @@ Status Scheduler::StepTexts(std::span<const uint32_t> rows) {
     n += texts[i];
   }
   while (!prefixes_.HasRoom(n * (1 + PrefixCache::kSlack), n)) {
-    if (!prefixes_.DropOldest()) return {};
+    if (!prefixes_.DropOldestFor(n * (1 + PrefixCache::kSlack))) return {};
   }
   const double began = clock_();
   const Status status = Compute(texts);
@@ -171,7 +171,7 @@ bool Scheduler::MakeRoomFor(std::span<const uint32_t> rows) {
     n_texts += n > 0 ? 1 : 0;
   }
   while (!prefixes_.HasRoom(needed, n_texts)) {
-    if (prefixes_.DropOne()) continue;
+    if (prefixes_.DropOneFor(needed)) continue;
     if (running_.size() == 1) return true;  // it has all there is, so it fits
     std::unique_ptr<RunningText> newest = std::move(running_.back());
     running_.pop_back();

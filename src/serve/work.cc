@@ -140,15 +140,20 @@ class Preparation {
       : model_(model), work_(work), limit_(limit) {}
 
   ApiStatus AddChat() {
+    const double before = limit_.seconds_left();
     TRY(RenderedChat chat, RenderChat(model_, work_.request, limit_));
     TRY(std::vector<Token> tokens, PromptTokens(model_, chat, limit_));
+    TRY_STATUS(CheckRoom(model_, work_.request, tokens.size()));
+    const double spent = before - limit_.seconds_left();
     work_.style = std::move(chat.style);
     WarnOfLeftOut(chat.left_out, work_.request);
     JobPlan plan{.prompt = std::move(tokens),
                  .sampling = work_.request.sampling,
                  .stops = work_.request.stops,
                  .quiet = QuietOf(chat.grammar_sleeps_in)};
-    if (model_.keeps_states && work_.request.cache_prompt) {
+    // Two more renderings; a prompt that takes most of its time for one goes without.
+    const bool has_time = !(limit_.seconds_left() < 4 * spent);
+    if (model_.keeps_states && work_.request.cache_prompt && has_time) {
       plan.checkpoints = CheckpointsOf(model_, work_.request.chat, plan.prompt, limit_);
     }
     plan.sampling.grammar = std::move(chat.grammar);

@@ -452,6 +452,20 @@ TEST(HostedContexts, HaveRoomForManySequencesInAShortContext) {
   EXPECT_TRUE(more.error().message.contains("126")) << more.error().message;
 }
 
+// Its heads have pairs of dimensions without a position.
+TEST(Engines, WhatOnlyLibllamaComputesOfAKnownFamilyRunsHosted) {
+  const TempFolder folder;
+  const std::string path = WriteZooModel(folder.path(), "qwen35moe");
+  EngineOptions options{.threads = 1, .ctx = 32};
+  const auto chosen = OpenEngine(path, options);
+  ASSERT_TRUE(chosen) << chosen.error().message;
+  EXPECT_EQ((*chosen)->facts().engine, "hosted");
+  options.engine = "native";
+  const auto native = OpenEngine(path, options);
+  ASSERT_FALSE(native);
+  EXPECT_TRUE(native.error().message.contains("rope.dimension_sections")) << native.error().message;
+}
+
 // The native engine is compared with libllama in tests/engine/parity_test.cc. Here libllama attends
 // by its flash attention, which is taken to round as products in F16 do: the tolerance of that file
 // for F16. The engines may choose other experts where a router nearly ties: with tokens of seed 1

@@ -72,7 +72,6 @@ TEST_F(DamagedModel, NanIsAnErrorThatNamesTheLayer) {
            {"blk.0.attn_v.weight", "layer 0 "},
            {"blk.1.attn_q.weight", "layer 1 "},
            {"blk.1.attn_k.weight", "layer 1 "},
-           {"blk.2.attn_norm.weight", "layer 2 "},
            {"blk.2.ffn_gate_inp.weight", "layer 2 "},
            {"blk.1.ffn_down_exps.weight", "layer 1's experts"},
            {"blk.3.ffn_up_exps.weight", "the last layer's experts or the output matrix"},
@@ -97,6 +96,15 @@ TEST_F(DamagedModel, NanOfWhatNoResultTellsIsFoundWhenItIsLoaded) {
                                      {"gpt-oss", "blk.2.attn_sinks.weight"},
                                      {"gpt-oss", "blk.2.attn_q.bias"},
                                      {"qwen2moe", "blk.1.attn_k.bias"},
+                                     {"qwen3moe", "blk.2.attn_norm.weight"},
+                                     {"qwen3moe", "output_norm.weight"},
+                                     {"qwen35moe", "blk.2.ssm_a"},
+                                     {"qwen35moe", "blk.2.ssm_dt.bias"},
+                                     {"qwen3next", "blk.2.ssm_conv1d.weight"},
+                                     {"qwen3next", "blk.2.ssm_norm.weight"},
+                                     {"granitehybrid", "blk.2.ssm_d"},
+                                     {"granitehybrid", "blk.2.ssm_conv1d.bias"},
+                                     {"lfm2moe", "blk.2.shortconv.conv.weight"},
                                      {"dots1", "blk.2.exp_probs_b.bias"}}) {
     const std::string path = Write(arch);
     FillWithNan(path, tensor);

@@ -331,6 +331,8 @@ std::vector<Case> Cases() {
       {"odd",
        {.arch = "qwen2moe", .type = "Q4_0", .layers = 4, .experts = 6, .used = 4, .ff = 352}});
   cases.push_back({"windows", {.arch = "exaone-moe", .type = "F32", .layers = 5}});
+  // Keys and queries of a delta net are normed by the root of their squares' sum and this.
+  cases.push_back({"epsilon", {.arch = "qwen35moe", .type = "F32", .rms_eps = 0.05F}});
   cases.push_back({"windows", {.arch = "laguna", .type = "F32", .layers = 5}});
   cases.push_back({"windows", {.arch = "afmoe", .type = "F32", .layers = 5}});
   cases.push_back({"norms", {.arch = "glm4moe", .type = "F32", .has_qk_norm = true}});

@@ -346,7 +346,7 @@ TEST_P(OneModel, ASavedSequenceGoesOnWithTheSameBitsInAnotherEngine) {
 }
 
 // As version 2 had it: the widths of all layers' keys and values in place of the two sizes. Version
-// 3 lacked what is said of layers with a window.
+// 3 lacked what is said of layers with a window, version 4 the number of checkpoints.
 TEST_P(OneModel, ASavedSequenceOfAnEarlierVersionIsRead) {
   const std::string file = (folder_.path() / "saved.moeseq").string();
   Sequence sequence = engine_->NewSequence();
@@ -360,8 +360,8 @@ TEST_P(OneModel, ASavedSequenceOfAnEarlierVersionIsRead) {
     AppendNumber(older, version);
     older += newer.substr(12, 24);  // positions in a block, model, weights, layers
     older += sizes;
-    older += newer.substr(52, 16);  // tokens, notes, type, choices
-    older += newer.substr(80, newer.size() - 80 - kChecksumBytes);
+    older += newer.substr(52, version < 4 ? 16 : 28);  // tokens, notes, type, choices; windows
+    older += newer.substr(84, newer.size() - 84 - kChecksumBytes);
     Fnv1a sum;
     sum.Add(older);
     AppendNumber(older, sum.value());
@@ -382,9 +382,11 @@ TEST_P(OneModel, ASavedSequenceOfAnEarlierVersionIsRead) {
   const auto refused = as_version_2(attention.n_embd_k(), attention.n_embd_v() + 1);
   ASSERT_FALSE(refused.has_value());
   EXPECT_EQ(refused.error().code, Errc::kInvalidFile);
-  auto third = restore(3, newer.substr(36, 16));
-  ASSERT_TRUE(third.has_value()) << third.error().message;
-  EXPECT_EQ(Next(third->sequence, {8}), expected);
+  for (const uint32_t version : {3U, 4U}) {
+    auto older = restore(version, newer.substr(36, 16));
+    ASSERT_TRUE(older.has_value()) << older.error().message;
+    EXPECT_EQ(Next(older->sequence, {8}), expected);
+  }
 }
 
 TEST_P(OneModel, EveryTruncationAndFlippedByteOfASavedSequenceIsRefused) {

@@ -70,7 +70,7 @@ SynthShape TinyShape(const TinySpec& spec) {
           .orig_context = is_scaled ? spec.orig_context : 0,
           .yarn_factor = family->written.has_yarn ? 4.0F : 0.0F,
           .rope_base = 10000,
-          .rms_eps = 1e-6F};
+          .rms_eps = spec.rms_eps};
 }
 
 std::string WriteTinyModel(const std::filesystem::path& dir, const TinySpec& spec) {

@@ -37,6 +37,7 @@ struct TinySpec {
   uint64_t seed = 1;
   double skew = 0;
   bool is_tied = false;
+  float rms_eps = 1e-6F;
   std::string vocab_path{};  // GGUF with a tokenizer to copy; sets `vocab`
 };
 

@@ -2,7 +2,9 @@
 #include "device/kernels/activations.h"
 
 #include <algorithm>
+#include <bit>
 #include <cstring>
+#include <limits>
 #include <numeric>
 #include <utility>
 
@@ -23,6 +25,16 @@ struct BlockQ8_K {
 };
 static_assert(sizeof(BlockQ8_K) == 292);
 
+// ggml's functions pass over values that are no numbers.
+float ScaleOf(float scale, const float* from, int n) {
+  uint32_t is_odd = 0;
+  for (int i = 0; i < n; ++i) {
+    const auto bits = std::bit_cast<uint32_t>(from[i]);
+    is_odd |= (bits & 0x7fffffffU) >= 0x7f800000U ? 1U : 0U;  // infinity or NaN
+  }
+  return is_odd == 0 ? scale : std::numeric_limits<float>::quiet_NaN();
+}
+
 }  // namespace
 
 template <int32_t kOffset>
@@ -37,7 +49,7 @@ void Quantise32(const ExpertKernel& self, const float* from, std::byte* to, int6
     for (int64_t b = 0; b < count; ++b, ++out) {
       std::memcpy(out->values, blocks[b].values, sizeof(out->values));
       out->bias = -kOffset * std::accumulate(out->values, out->values + 32, int32_t{0});
-      out->scale = ggml_fp16_to_fp32(blocks[b].scale);
+      out->scale = ScaleOf(ggml_fp16_to_fp32(blocks[b].scale), from + (first + b) * 32, 32);
     }
   }
 }
@@ -60,7 +72,7 @@ void Quantise256(const ExpertKernel& self, const float* from, std::byte* to, int
     for (int i = 0; i < 8; ++i) {
       out->sums32[i] = static_cast<int16_t>(block.sums[2 * i] + block.sums[2 * i + 1]);
     }
-    out->scale = block.scale;
+    out->scale = ScaleOf(block.scale, from + b * 256, 256);
   }
 }
 

@@ -30,7 +30,8 @@ struct Activation256 {
   float scale;
 };
 
-// For ExpertKernel::quantise. Nothing reads -kOffset * sum but the kernels of types with that
+// For ExpertKernel::quantise. A block with a value that is no number, or infinite, gets the scale
+// NaN. Nothing reads -kOffset * sum but the kernels of types with that
 // offset.
 template <int32_t kOffset>
 void Quantise32(const ExpertKernel& self, const float* from, std::byte* to, int64_t n);

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <ranges>
 #include <string>
 
 #include "base/bytes.h"
@@ -149,7 +150,10 @@ Status LayerGraph::Reserve(uint32_t chunk, uint32_t logits_rows) {
   const uint64_t head = arena_.buffer_bytes();
   const std::vector<LayerSpec>& layers = spec_->layers;
   for (size_t l = 0; l < layers.size(); ++l) {
-    if (std::ranges::find(layers, layers[l]) - layers.begin() < static_cast<ptrdiff_t>(l)) continue;
+    const auto is_alike = [&](size_t other) {
+      return layers[other] == layers[l] && BringsResidual(other) == BringsResidual(l);
+    };
+    if (std::ranges::any_of(std::views::iota(size_t{0}, l), is_alike)) continue;
     BuildLayer(LayerId{static_cast<uint16_t>(l)}, 0, {.count = std::min(chunk, piece_rows_)});
     TRY_STATUS(CheckSupport());
     TRY_STATUS(arena_.Reserve());
@@ -386,7 +390,7 @@ ggml_tensor* LayerGraph::Input(uint32_t layer, StepRows rows) {
     return x;
   };
   ggml_tensor* x = region(StepBuffers::kHidden);
-  if (!spec_->has_post_norms || layer == 0 || !spec_->has_experts(layer - 1)) return x;
+  if (!BringsResidual(layer)) return x;
   ggml_tensor* norm = tensors_->layers[layer - 1].ffn_post_norm;
   return ggml_add(ctx, RmsNorm(ctx, x, norm, nullptr, spec_->rms_eps),
                   region(StepBuffers::kResidual));

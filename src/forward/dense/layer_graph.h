@@ -128,6 +128,10 @@ class LayerGraph {
   Status MakeMixers(const Parts& parts, uint32_t n_ctx, uint32_t chunk);
   Status Reserve(uint32_t chunk, uint32_t logits_rows);
   Status CheckSupport() const;
+  // Whether what enters a layer is in two parts: what the layer before gave, and its residual.
+  bool BringsResidual(size_t layer) const {
+    return spec_->has_post_norms && layer > 0 && spec_->has_experts(layer - 1);
+  }
   ggml_tensor* Input(uint32_t layer, StepRows rows);
   void Output(ggml_tensor* result, StepBuffers::Region region, uint64_t first_row);
   void BuildLayer(LayerId layer, uint32_t look_ahead, StepRows rows);

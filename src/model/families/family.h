@@ -89,7 +89,6 @@ struct WrittenForm {
   bool has_rope_sections = false;      // rope.dimension_sections
   bool has_expert_length_key = false;  // expert_feed_forward_length, though it is not read
   bool has_other_names = false;        // layers' roles with another name have that one
-  bool has_other_norm_name = false;    // output_norm has its other name
   bool has_moe_step_key = false;       // interleave_moe_layer_step
   bool has_groups = false;             // of experts
   bool has_yarn = false;               // rope.scaling of type yarn
@@ -111,6 +110,7 @@ struct Family {
   bool has_next_token_layers = false;    // nextn_predict_layers, which are passed over
   bool has_post_norms = false;           // of what attention and feed-forward parts add
   bool scales_embedding = false;         // by the root of its length
+  bool has_other_norm_name = false;      // output_norm has its other name
   bool has_scales = false;               // embedding_scale, residual_scale, logit_scale and
                                          // attention.scale
   bool rotates_by_key = false;           // rope.scaling.finetuned says whether heads are rotated

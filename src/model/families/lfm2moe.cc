@@ -16,9 +16,10 @@ Family Lfm2Moe() {
                 .states = {.mixer = StateMixer::kShortConv, .layers = StateLayers::kWithoutKvHeads},
                 .feed_forward_length = FeedForwardLength::kDenseLayer,
                 .has_dense_layers = true,
+                .has_other_norm_name = true,
                 .model_tensors = CommonModelTensors(),
                 .layer_tensors = CommonLayerTensors(),
-                .written = {.can_be_tied = true, .has_other_norm_name = true}};
+                .written = {.can_be_tied = true}};
   LayerRoles<Presence>& layer = family.layer_tensors;
   RequireQkNorms(layer);
   for (Presence* part : {&layer.short_in, &layer.short_conv, &layer.short_out}) {

@@ -158,7 +158,7 @@ void SetModelKeys(gguf_context* gguf, const SynthShape& shape, const WeightSchem
   if (family.has_scales) {  // near those of published models, but for a test's sake not as small
     keys.Set("embedding_scale", 1.5F);
     keys.Set("residual_scale", 0.75F);
-    keys.Set("logit_scale", 2.0F);
+    keys.Set("logit_scale", 1.5F);
     keys.Set("attention.scale", 1.25F / std::sqrt(static_cast<float>(shape.head_dim)));
   }
   if (family.written.has_moe_step_key) keys.Set("interleave_moe_layer_step", 1U);

@@ -102,7 +102,7 @@ class Planner {
     const int64_t rows = DimSize(role.ne1, spec_, layer);
     const bool is_renamed =
         !role.other_name.empty() &&
-        (layer != nullptr ? family_.written.has_other_names : family_.written.has_other_norm_name);
+        (layer != nullptr ? family_.written.has_other_names : family_.has_other_norm_name);
     std::string name(is_renamed ? role.other_name : role.name);
     if (layer != nullptr) name = LayerTensorName(layer_, name);
     if (role.kind == TensorKind::kMatrix && role.name != "ffn_gate_inp.weight") {
@@ -132,6 +132,15 @@ class Planner {
     return {name == "ffn_gate_inp.weight" ? Fill::kRouter : Fill::kNormal, unit};
   }
 
+  // Layers before `layer` with a matrix of attention's or a delta net's values.
+  uint32_t ValuesBefore(uint32_t layer) const {
+    const auto has_values = [](const LayerSpec& l) {
+      return l.attention() != nullptr || l.delta_net() != nullptr;
+    };
+    return static_cast<uint32_t>(
+        std::count_if(spec_.layers.begin(), spec_.layers.begin() + layer, has_values));
+  }
+
   // Fan-in decides the deviation, so that a normalised input gives an output of unit variance.
   void AddMatrix(std::string name, MatrixRole role, std::array<int64_t, 3> ne) {
     float deviation = 1.0F / std::sqrt(static_cast<float>(ne[0]));
@@ -141,9 +150,10 @@ class Planner {
         role == MatrixRole::kSharedDown || role == MatrixRole::kDenseDown) {
       deviation *= ResidualScale();
     }
+    const bool is_counted = role == MatrixRole::kAttnV;  // among layers that have such a matrix
     const MatrixPlace place{.role = role,
-                            .layer = layer_,
-                            .layers = shape_.layers,
+                            .layer = is_counted ? ValuesBefore(layer_) : layer_,
+                            .layers = is_counted ? ValuesBefore(shape_.layers) : shape_.layers,
                             .experts = shape_.experts,
                             .row = ne[0],
                             .is_tied = choices_.is_tied};
