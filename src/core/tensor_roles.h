@@ -143,6 +143,45 @@ struct ModelRoles {
   T rope_factors_short{};
 };
 
+namespace tensor_roles_internal {
+
+// The part of ForEachLayerRole() for mixers with a state.
+template <class Visit, class... Parts>
+constexpr void ForEachStateRole(Visit&& visit, Parts&... parts) {
+  using enum Dim;
+  constexpr auto kMat = TensorKind::kMatrix;
+  constexpr auto kVec = TensorKind::kVector;
+  constexpr auto kMul = TensorUse::kOnlyMultiplied;
+  constexpr auto kAny = TensorUse::kAny;
+  constexpr auto kDelta = LayerPart::kDeltaNet;
+  constexpr auto kMamba = LayerPart::kMamba2;
+  constexpr auto kSsm = LayerPart::kStateHeads;
+  constexpr auto kShort = LayerPart::kShortConv;
+  using Role = TensorRole;
+  visit(Role{"attn_qkv.weight", kMat, kEmbd, kConvolved, kMul, kDelta}, parts.delta_qkv...);
+  visit(Role{"attn_gate.weight", kMat, kEmbd, kMixerOut, kMul, kDelta}, parts.delta_gate...);
+  visit(Role{"ssm_in.weight", kMat, kEmbd, kProjected, kMul, kSsm}, parts.state_in...);
+  visit(Role{"ssm_conv1d.weight", kVec, kTaps, kConvolved, kAny, kSsm}, parts.state_conv...);
+  visit(Role{"ssm_dt.bias", kVec, kStateHeads, kOne, kAny, kSsm}, parts.state_dt_b...);
+  visit(Role{"ssm_a", kVec, kStateHeads, kOne, kAny, kDelta}, parts.state_a...);
+  visit(Role{"ssm_alpha.weight", kMat, kEmbd, kStateHeads, kMul, kDelta}, parts.state_alpha...);
+  visit(Role{"ssm_beta.weight", kMat, kEmbd, kStateHeads, kMul, kDelta}, parts.state_beta...);
+  visit(Role{"ssm_ba.weight", kMat, kEmbd, kStateHeads2, kMul, kDelta}, parts.state_beta_alpha...);
+  visit(Role{"ssm_norm.weight", kVec, kStateHead, kOne, kAny, kDelta}, parts.state_norm...);
+  visit(Role{"ssm_out.weight", kMat, kMixerOut, kEmbd, kMul, kSsm}, parts.state_out...);
+  visit(Role{"ssm_conv1d.bias", kVec, kConvolved, kOne, kAny, kMamba}, parts.mamba_conv_b...);
+  visit(Role{"ssm_a", kVec, kOne, kStateHeads, kAny, kMamba}, parts.mamba_a...);
+  visit(Role{"ssm_d", kVec, kOne, kStateHeads, kAny, kMamba}, parts.mamba_d...);
+  visit(Role{"ssm_norm.weight", kVec, kStateGroup, kStateGroups, kAny, kMamba},
+        parts.mamba_norm...);
+  visit(Role{"shortconv.in_proj.weight", kMat, kEmbd, kProjected, kMul, kShort}, parts.short_in...);
+  visit(Role{"shortconv.conv.weight", kVec, kTaps, kConvolved, kAny, kShort}, parts.short_conv...);
+  visit(Role{"shortconv.out_proj.weight", kMat, kConvolved, kEmbd, kMul, kShort},
+        parts.short_out...);
+}
+
+}  // namespace tensor_roles_internal
+
 // Calls visit(role, parts.member...) for every role of a layer, in a fixed order. `parts` are
 // LayerRoles of any types: what is kept side by side for one role is visited together.
 template <class Visit, class... Parts>
@@ -156,10 +195,6 @@ constexpr void ForEachLayerRole(Visit&& visit, Parts&... parts) {
   constexpr auto kEvery = LayerPart::kEvery;
   constexpr auto kAtt = LayerPart::kAttention;
   constexpr auto kAttended = LayerPart::kAttended;
-  constexpr auto kDelta = LayerPart::kDeltaNet;
-  constexpr auto kMamba = LayerPart::kMamba2;
-  constexpr auto kSsm = LayerPart::kStateHeads;
-  constexpr auto kShort = LayerPart::kShortConv;
   constexpr auto kMoe = LayerPart::kExperts;
   constexpr auto kShared = LayerPart::kShared;
   constexpr auto kDense = LayerPart::kDense;
@@ -182,26 +217,7 @@ constexpr void ForEachLayerRole(Visit&& visit, Parts&... parts) {
   visit(Role{"post_attention_norm.weight", kVec, kEmbd, kOne, kAny, kAtt}, parts.attn_post_norm...);
   visit(Role{"post_ffw_norm.weight", kVec, kEmbd}, parts.ffn_post_norm...);
   visit(Role{"attn_sinks.weight", kVec, kHeads, kOne, kAny, kAtt}, parts.attn_sinks...);
-  visit(Role{"attn_qkv.weight", kMat, kEmbd, kConvolved, kMul, kDelta}, parts.delta_qkv...);
-  visit(Role{"attn_gate.weight", kMat, kEmbd, kMixerOut, kMul, kDelta}, parts.delta_gate...);
-  visit(Role{"ssm_in.weight", kMat, kEmbd, kProjected, kMul, kSsm}, parts.state_in...);
-  visit(Role{"ssm_conv1d.weight", kVec, kTaps, kConvolved, kAny, kSsm}, parts.state_conv...);
-  visit(Role{"ssm_dt.bias", kVec, kStateHeads, kOne, kAny, kSsm}, parts.state_dt_b...);
-  visit(Role{"ssm_a", kVec, kStateHeads, kOne, kAny, kDelta}, parts.state_a...);
-  visit(Role{"ssm_alpha.weight", kMat, kEmbd, kStateHeads, kMul, kDelta}, parts.state_alpha...);
-  visit(Role{"ssm_beta.weight", kMat, kEmbd, kStateHeads, kMul, kDelta}, parts.state_beta...);
-  visit(Role{"ssm_ba.weight", kMat, kEmbd, kStateHeads2, kMul, kDelta}, parts.state_beta_alpha...);
-  visit(Role{"ssm_norm.weight", kVec, kStateHead, kOne, kAny, kDelta}, parts.state_norm...);
-  visit(Role{"ssm_out.weight", kMat, kMixerOut, kEmbd, kMul, kSsm}, parts.state_out...);
-  visit(Role{"ssm_conv1d.bias", kVec, kConvolved, kOne, kAny, kMamba}, parts.mamba_conv_b...);
-  visit(Role{"ssm_a", kVec, kOne, kStateHeads, kAny, kMamba}, parts.mamba_a...);
-  visit(Role{"ssm_d", kVec, kOne, kStateHeads, kAny, kMamba}, parts.mamba_d...);
-  visit(Role{"ssm_norm.weight", kVec, kStateGroup, kStateGroups, kAny, kMamba},
-        parts.mamba_norm...);
-  visit(Role{"shortconv.in_proj.weight", kMat, kEmbd, kProjected, kMul, kShort}, parts.short_in...);
-  visit(Role{"shortconv.conv.weight", kVec, kTaps, kConvolved, kAny, kShort}, parts.short_conv...);
-  visit(Role{"shortconv.out_proj.weight", kMat, kConvolved, kEmbd, kMul, kShort},
-        parts.short_out...);
+  tensor_roles_internal::ForEachStateRole(visit, parts...);
   visit(Role{"ffn_norm.weight", kVec, kEmbd, kOne, kAny, kEvery, "post_attention_norm.weight"},
         parts.ffn_norm...);
   visit(Role{"ffn_norm.bias", kVec, kEmbd}, parts.ffn_norm_b...);
