@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "base/format.h"
 #include "base/json.h"
 #include "base/log.h"
 #include "base/output_file.h"
@@ -186,6 +187,19 @@ void ShowPlans(const PlanLog& plans, const Engine& engine) {
   std::fputs(plans.Text(names).c_str(), stderr);
 }
 
+void ShowPrompts(Session& session) {
+  const PromptCounts& prompts = session.prompts();
+  std::string text = Format("prompts  {} tokens: {} cached, {} computed", prompts.all,
+                            prompts.cached, prompts.all - prompts.cached);
+  if (prompts.recomputed > 0) {
+    text += Format(", {} of them again, because {}", prompts.recomputed,
+                   session.engine().facts().has_states
+                       ? "layers with states go back to checkpoints only"
+                       : "the text could not go back to where it was changed");
+  }
+  std::fprintf(stderr, "%s\n", text.c_str());
+}
+
 Status FollowBeams(const RunOptions& options, const std::string& path, const Prompt& prompt,
                    TerminalSession& terminal, Output& output) {
   PlanLog plans;
@@ -266,7 +280,10 @@ Status Run(RunOptions& options) {
     TRY(NativeEngine* const native, AsNative(session.engine(), "--kl"));
     native->SetCheckObserver({});
   }
-  if (options.explains) ShowPlans(plans, session.engine());
+  if (options.explains) {
+    ShowPlans(plans, session.engine());
+    ShowPrompts(session);
+  }
   if (options.common.json || !options.shows_summary) return {};
   return PrintSummary(options, session, checked);
 }
@@ -298,7 +315,8 @@ void AddPromptFlags(Flags run, RunOptions& o) {
   run.AddSwitch("--perf,!--no-perf", o.shows_summary, "summary on standard error (default: yes)");
   run.AddSwitch(
       "--explain", o.explains,
-      "print the plans of the last token: which experts ran, from where, with what weight");
+      "print the plans of the last token (which experts ran, from where, with what weight) and how "
+      "many tokens of prompts were computed again, and why");
   run.Group("Conversation");
   run.Add("--session", o.session,
           "go on with the text or conversation saved there, and save it in the end")

@@ -180,6 +180,39 @@ constexpr void ForEachStateRole(Visit&& visit, Parts&... parts) {
         parts.short_out...);
 }
 
+// The part of ForEachLayerRole() for experts and what stands beside or instead of them.
+template <class Visit, class... Parts>
+constexpr void ForEachFeedForwardRole(Visit&& visit, Parts&... parts) {
+  using enum Dim;
+  constexpr auto kMat = TensorKind::kMatrix;
+  constexpr auto kVec = TensorKind::kVector;
+  constexpr auto kMul = TensorUse::kOnlyMultiplied;
+  constexpr auto kAny = TensorUse::kAny;
+  constexpr auto kHost = TensorUse::kByHost;
+  constexpr auto kEvery = LayerPart::kEvery;
+  constexpr auto kMoe = LayerPart::kExperts;
+  constexpr auto kShared = LayerPart::kShared;
+  constexpr auto kDense = LayerPart::kDense;
+  using Role = TensorRole;
+  visit(Role{"ffn_norm.weight", kVec, kEmbd, kOne, kAny, kEvery, "post_attention_norm.weight"},
+        parts.ffn_norm...);
+  visit(Role{"ffn_norm.bias", kVec, kEmbd}, parts.ffn_norm_b...);
+  visit(Role{"ffn_gate_inp.weight", kMat, kEmbd, kExperts, kAny, kMoe}, parts.router...);
+  visit(Role{"ffn_gate_inp.bias", kVec, kExperts, kOne, kHost, kMoe}, parts.router_b...);
+  visit(Role{"exp_probs_b.bias", kVec, kExperts, kOne, kHost, kMoe}, parts.selection_b...);
+  visit(Role{"ffn_gate_exps.bias", kVec, kExpertFf, kExperts, kHost, kMoe}, parts.gate_b...);
+  visit(Role{"ffn_up_exps.bias", kVec, kExpertFf, kExperts, kHost, kMoe}, parts.up_b...);
+  visit(Role{"ffn_down_exps.bias", kVec, kEmbd, kExperts, kHost, kMoe}, parts.down_b...);
+  visit(Role{"ffn_gate_inp_shexp.weight", kVec, kEmbd, kOne, kAny, kShared},
+        parts.shared_router...);
+  visit(Role{"ffn_gate_shexp.weight", kMat, kEmbd, kSharedFf, kMul, kShared}, parts.shared_gate...);
+  visit(Role{"ffn_up_shexp.weight", kMat, kEmbd, kSharedFf, kMul, kShared}, parts.shared_up...);
+  visit(Role{"ffn_down_shexp.weight", kMat, kSharedFf, kEmbd, kMul, kShared}, parts.shared_down...);
+  visit(Role{"ffn_gate.weight", kMat, kEmbd, kDenseFf, kMul, kDense}, parts.dense_gate...);
+  visit(Role{"ffn_up.weight", kMat, kEmbd, kDenseFf, kMul, kDense}, parts.dense_up...);
+  visit(Role{"ffn_down.weight", kMat, kDenseFf, kEmbd, kMul, kDense}, parts.dense_down...);
+}
+
 }  // namespace tensor_roles_internal
 
 // Calls visit(role, parts.member...) for every role of a layer, in a fixed order. `parts` are
@@ -191,13 +224,8 @@ constexpr void ForEachLayerRole(Visit&& visit, Parts&... parts) {
   constexpr auto kVec = TensorKind::kVector;
   constexpr auto kMul = TensorUse::kOnlyMultiplied;
   constexpr auto kAny = TensorUse::kAny;
-  constexpr auto kHost = TensorUse::kByHost;
-  constexpr auto kEvery = LayerPart::kEvery;
   constexpr auto kAtt = LayerPart::kAttention;
   constexpr auto kAttended = LayerPart::kAttended;
-  constexpr auto kMoe = LayerPart::kExperts;
-  constexpr auto kShared = LayerPart::kShared;
-  constexpr auto kDense = LayerPart::kDense;
   using Role = TensorRole;
   visit(Role{"attn_norm.weight", kVec, kEmbd}, parts.attn_norm...);
   visit(Role{"attn_norm.bias", kVec, kEmbd}, parts.attn_norm_b...);
@@ -218,23 +246,7 @@ constexpr void ForEachLayerRole(Visit&& visit, Parts&... parts) {
   visit(Role{"post_ffw_norm.weight", kVec, kEmbd}, parts.ffn_post_norm...);
   visit(Role{"attn_sinks.weight", kVec, kHeads, kOne, kAny, kAtt}, parts.attn_sinks...);
   tensor_roles_internal::ForEachStateRole(visit, parts...);
-  visit(Role{"ffn_norm.weight", kVec, kEmbd, kOne, kAny, kEvery, "post_attention_norm.weight"},
-        parts.ffn_norm...);
-  visit(Role{"ffn_norm.bias", kVec, kEmbd}, parts.ffn_norm_b...);
-  visit(Role{"ffn_gate_inp.weight", kMat, kEmbd, kExperts, kAny, kMoe}, parts.router...);
-  visit(Role{"ffn_gate_inp.bias", kVec, kExperts, kOne, kHost, kMoe}, parts.router_b...);
-  visit(Role{"exp_probs_b.bias", kVec, kExperts, kOne, kHost, kMoe}, parts.selection_b...);
-  visit(Role{"ffn_gate_exps.bias", kVec, kExpertFf, kExperts, kHost, kMoe}, parts.gate_b...);
-  visit(Role{"ffn_up_exps.bias", kVec, kExpertFf, kExperts, kHost, kMoe}, parts.up_b...);
-  visit(Role{"ffn_down_exps.bias", kVec, kEmbd, kExperts, kHost, kMoe}, parts.down_b...);
-  visit(Role{"ffn_gate_inp_shexp.weight", kVec, kEmbd, kOne, kAny, kShared},
-        parts.shared_router...);
-  visit(Role{"ffn_gate_shexp.weight", kMat, kEmbd, kSharedFf, kMul, kShared}, parts.shared_gate...);
-  visit(Role{"ffn_up_shexp.weight", kMat, kEmbd, kSharedFf, kMul, kShared}, parts.shared_up...);
-  visit(Role{"ffn_down_shexp.weight", kMat, kSharedFf, kEmbd, kMul, kShared}, parts.shared_down...);
-  visit(Role{"ffn_gate.weight", kMat, kEmbd, kDenseFf, kMul, kDense}, parts.dense_gate...);
-  visit(Role{"ffn_up.weight", kMat, kEmbd, kDenseFf, kMul, kDense}, parts.dense_up...);
-  visit(Role{"ffn_down.weight", kMat, kDenseFf, kEmbd, kMul, kDense}, parts.dense_down...);
+  tensor_roles_internal::ForEachFeedForwardRole(visit, parts...);
 }
 
 // The same for the roles outside the layers.

@@ -124,13 +124,17 @@ Result<Generated> Session::Continue(std::span<const Token> tokens, const Generat
   sampler_.RestartGrammar();
   sampler_.Observe(tokens.subspan(kept));
   Result<Generated> result = Fail(Errc::kInterrupted, "");
+  uint32_t reached = 0;
   do {
-    const uint32_t reached = sequence_->GoBack(static_cast<uint32_t>(kept));
+    reached = sequence_->GoBack(static_cast<uint32_t>(kept));
     result = Generate(stepper, parts, tokens.subspan(reached), options);
     if (!drafting) continue;
     const Status finished = drafting->Finish();
     if (result && !finished) result = std::unexpected(finished.error());
   } while (result && result->reason == StopReason::kInterrupted && !is_stopped());
+  prompts_.all += tokens.size();
+  prompts_.cached += reached;
+  prompts_.recomputed += kept - reached;
   pending_.clear();
   if (result) {  // the last token is not evaluated if no call asks what follows it
     std::vector<Token> all(tokens.begin(), tokens.end());

@@ -5,6 +5,7 @@
 // Thread rule: the engine's thread.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -26,6 +27,13 @@
 #include "text/text_tokens.h"
 
 namespace moestro {
+
+// What became of the prompts of a session, in tokens.
+struct PromptCounts {
+  uint64_t all = 0;
+  uint64_t cached = 0;      // stood in the sequence and were not computed
+  uint64_t recomputed = 0;  // stood in the sequence, behind the position to which it went back
+};
 
 class Session {
  public:
@@ -58,6 +66,7 @@ class Session {
   const Vocab& vocab() const { return vocab_; }
   const ContextLimit& limit() const { return limit_; }
   Engine& engine() { return *engine_; }
+  const PromptCounts& prompts() const { return prompts_; }
   Sequence& sequence() { return *sequence_; }
 
   // The tokens of a text with its special tokens, at most one more than the context holds. Tokens
@@ -89,6 +98,7 @@ class Session {
   std::optional<Sequence> sequence_;
   std::string notes_;
   std::vector<uint32_t> kept_;
+  PromptCounts prompts_;
   std::vector<Token> pending_;  // emitted, but not yet part of the sequence
 };
 

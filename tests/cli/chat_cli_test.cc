@@ -27,6 +27,11 @@ constexpr const char* kMoody =
     "{% if messages[-1].content == 'refuse' %}{{ raise_exception('Say it nicely.') }}{% endif %}"
     "assistant:";
 
+// An answer begins with a thought, and a later turn shows the answer without the thought.
+constexpr const char* kThinks =
+    "{% for m in messages %}[{{ m.role }}] {{ m.content }}\n{% endfor %}"
+    "{% if add_generation_prompt %}[assistant] <think>{% endif %}";
+
 class ChatCliTest : public ::testing::Test {
  protected:
   void SetUp() override {
@@ -40,7 +45,7 @@ class ChatCliTest : public ::testing::Test {
     return Program(folder_.path(), {.arguments = std::move(arguments), .in_fd = in_fd}).Wait();
   }
   // Messages that someone types at a terminal.
-  Finished Type(const std::string& lines) const {
+  Finished Type(const std::string& lines, std::vector<std::string> more = {}) const {
     const int terminal = posix_openpt(O_RDWR | O_NOCTTY | O_CLOEXEC);
     EXPECT_EQ(grantpt(terminal), 0);
     EXPECT_EQ(unlockpt(terminal), 0);
@@ -48,7 +53,7 @@ class ChatCliTest : public ::testing::Test {
     EXPECT_EQ(ptsname_r(terminal, name.data(), name.size()), 0);
     const int typed = open(name.c_str(), O_RDWR | O_NOCTTY | O_CLOEXEC);
     EXPECT_EQ(write(terminal, lines.data(), lines.size()), static_cast<ssize_t>(lines.size()));
-    const Finished finished = Run({}, typed);
+    const Finished finished = Run(std::move(more), typed);
     close(typed);
     close(terminal);
     return finished;
@@ -87,6 +92,31 @@ TEST_F(ChatCliTest, ATemplateThatIsNoneIsReplacedAndNamed) {
   const Finished finished = Run({"-p", "hello"});
   EXPECT_EQ(finished.exit_code, 0) << finished.err;
   EXPECT_TRUE(finished.err.contains("template cannot be used")) << finished.err;
+}
+
+// The second prompt parts from the text behind the first one's checkpoint, within the beginning of
+// the answer.
+TEST_F(ChatCliTest, ExplainSaysWhatALayerWithStatesComputesAgain) {
+  ASSERT_TRUE(WriteChatModel(MOESTRO_SOURCE_DIR "/models/stories-moe-q8_0.gguf", model_, kThinks));
+  const std::string states = folder_.File("states.gguf");
+  const Finished made =
+      Program(folder_.path(), {.arguments = {"synth",    "--shape",     "qwen3.6-35b-a3b",
+                                             "--layers", "4",           "--experts",
+                                             "8",        "--used",      "2",
+                                             "--embd",   "256",         "--ff",
+                                             "32",       "--shared-ff", "32",
+                                             "--vocab",  model_,        "--type",
+                                             "Q8_0",     "-o",          states}})
+          .Wait();
+  ASSERT_EQ(made.exit_code, 0) << made.err;
+  const auto explained = [&](const char* messages) { return Type(messages, {"--explain"}).err; };
+  const std::string demo = explained("hello\nthe dog\n/exit\n");
+  EXPECT_TRUE(demo.contains("prompts ")) << demo;
+  EXPECT_FALSE(demo.contains("because layers with states")) << demo;
+  model_ = states;
+  EXPECT_FALSE(explained("hello\n/exit\n").contains("of them again"));
+  const std::string twice = explained("hello\nthe dog\n/exit\n");
+  EXPECT_TRUE(twice.contains(" of them again, because layers with states go back")) << twice;
 }
 
 }  // namespace

@@ -74,6 +74,7 @@ TEST_F(SessionCliTest, ExplainShowsAPlanForEachLayer) {
   EXPECT_NE(result.err.find("layer   0:"), std::string::npos) << result.err;
   EXPECT_NE(result.err.find("layer   5:"), std::string::npos) << result.err;
   EXPECT_EQ(result.err.find("layer   6:"), std::string::npos) << "the demo model has six layers";
+  EXPECT_TRUE(result.err.contains("prompts  2 tokens: 0 cached, 2 computed\n")) << result.err;
 }
 
 }  // namespace
