@@ -7,7 +7,6 @@
 #include <cstddef>
 #include <set>
 #include <span>
-#include <utility>
 #include <vector>
 
 #include "base/bytes.h"

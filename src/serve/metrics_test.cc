@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: MIT
-#include "serve/metrics.h"
-
 #include <gtest/gtest.h>
 
 #include <cstdint>

@@ -13,7 +13,6 @@
 #include "engine/append.h"
 #include "load/model_to_load.h"
 #include "load/open_engine.h"
-#include "model/model_file.h"
 #include "model/token_stream.h"
 #include "model/vocab.h"
 #include "offline/eval/eval.h"

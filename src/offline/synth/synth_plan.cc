@@ -7,7 +7,6 @@
 #include <string_view>
 #include <utility>
 
-#include "base/check.h"
 #include "core/tensor_roles.h"
 #include "model/tensor_names.h"
 #include "offline/synth/synth_family.h"
