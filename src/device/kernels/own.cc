@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "device/kernels/own.h"
 
+#include "device/kernels/cpu_sets.h"
 #include "device/kernels/grids.h"
 #include "device/kernels/isa_tables.h"
 
@@ -33,17 +34,13 @@ const char* IsaName(Isa isa) {
 
 bool IsaWorksHere(Isa isa) {
 #if defined(__x86_64__)
-  const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
-                    __builtin_cpu_supports("f16c");
   switch (isa) {
     case Isa::kAvx2:
-      return avx2;
+      return HasAvx2();
     case Isa::kAvxVnni:
-      return avx2 && __builtin_cpu_supports("avxvnni");
+      return HasAvx2() && __builtin_cpu_supports("avxvnni");
     case Isa::kAvx512Vnni:
-      return avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-             __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq") &&
-             __builtin_cpu_supports("avx512vnni");
+      return HasAvx512() && __builtin_cpu_supports("avx512vnni");
   }
 #endif
   return false;
