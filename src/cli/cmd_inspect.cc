@@ -2,6 +2,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -83,10 +84,11 @@ Result<Inspection> Inspect(const InspectOptions& options) {
   found.catalog = MakeCatalog(weights);
   for (const ExpertCatalog::Layer& layer : found.catalog.layers) {
     for (const std::vector<ExpertCopy>& copies : layer.experts) {
-      const auto& slices = copies.front().slices;
-      found.slices += slices.size();
-      found.aligned_slices += static_cast<uint64_t>(std::ranges::count_if(
-          slices, [](const Extent& e) { return e.offset % kDirectBlock == 0; }));
+      for (const Extent& slice : copies.front().slices) {
+        if (slice.length == 0) continue;
+        ++found.slices;
+        if (slice.offset % kDirectBlock == 0) ++found.aligned_slices;
+      }
     }
   }
   TRY(const auto tokenizer, file.FindString("tokenizer.ggml.model"));
@@ -126,6 +128,7 @@ std::string MixerText(const LayerSpec& layer) {
   if (const ShortConvSpec* conv = layer.short_conv(); conv != nullptr) {
     return Format("short convolution over {} positions", conv->n_taps);
   }
+  if (!layer.has_mixer()) return "experts alone";
   const AttentionSpec& a = *layer.attention();
   std::string text =
       Format("{} heads, {} for keys and values, of {}", a.n_head, a.n_head_kv, a.head_dim_k);
@@ -146,6 +149,12 @@ std::string MixersText(const ModelSpec& spec) {
   return text;
 }
 
+// Layers with a feed-forward block instead of experts.
+uint32_t DenseLayers(const ModelSpec& spec) {
+  return static_cast<uint32_t>(std::ranges::count_if(
+      spec.layers, [](const LayerSpec& layer) { return layer.feed_forward.n_ff_dense > 0; }));
+}
+
 std::string ShapeText(const Inspection& i) {
   const ModelSpec& s = i.spec;
   std::string text = Format("model      {}, {} in {} file{}\n", Title(i), FormatBytes(i.file_bytes),
@@ -155,10 +164,10 @@ std::string ShapeText(const Inspection& i) {
                  s.router.n_used, s.MostOf(&FeedForwardSpec::n_ff_expert));
   const uint32_t shared = s.MostOf(&FeedForwardSpec::n_ff_shared);
   const uint32_t dense = s.MostOf(&FeedForwardSpec::n_ff_dense);
+  if (s.n_embd_expert() != s.n_embd) text += Format(" between {} values", s.n_embd_expert());
   if (shared > 0) text += Format("; shared expert of {}", shared);
   if (dense > 0) {
-    text +=
-        Format("; {} layers without experts, width {}", s.n_layer() - s.n_expert_layers(), dense);
+    text += Format("; {} layers without experts, width {}", DenseLayers(s), dense);
   }
   if (s.n_next_token_layers > 0) {
     text += Format("; {} more for the next tokens, passed over", s.n_next_token_layers);
@@ -181,13 +190,26 @@ std::string ShapeText(const Inspection& i) {
   return text;
 }
 
+// "gate 1 MiB, up 1 MiB, down 2 MiB" of an expert; what is read together is named together.
+std::string SlicesText(const PoolShape& pool) {
+  constexpr std::array<std::string_view, kMatrices> kNames{"gate", "up", "down"};
+  const bool is_fused = pool.slice_bytes[0] > 0 && pool.slice_bytes[1] == 0;
+  std::string text;
+  for (size_t m = 0; m < kMatrices; ++m) {
+    if (pool.slice_bytes[m] == 0) continue;
+    if (!text.empty()) text += ", ";
+    text += Format("{} {}", is_fused && m == 0 ? "gate and up" : kNames[m],
+                   FormatBytes(pool.slice_bytes[m]));
+  }
+  return text;
+}
+
 std::string SizesText(const Inspection& i) {
   std::string text = Format("\nalways in memory  {}\nexperts           {}\n",
                             FormatBytes(i.dense_bytes), FormatBytes(i.catalog.total_bytes()));
   for (const PoolShape& pool : i.catalog.pools) {
-    text += Format("  {:6} experts of {} (gate {}, up {}, down {})\n", pool.experts,
-                   FormatBytes(pool.expert_bytes()), FormatBytes(pool.slice_bytes[0]),
-                   FormatBytes(pool.slice_bytes[1]), FormatBytes(pool.slice_bytes[2]));
+    text += Format("  {:6} experts of {} ({})\n", pool.experts, FormatBytes(pool.expert_bytes()),
+                   SlicesText(pool));
   }
   text += Format("  {} of {} slices start at a multiple of {} bytes\n", i.aligned_slices, i.slices,
                  kDirectBlock);
@@ -272,9 +294,10 @@ Json ToJson(const InspectOptions& options, const Inspection& i) {
       .Set("experts_per_layer", s.router.n_expert)
       .Set("experts_used", s.router.n_used)
       .Set("expert_width", s.MostOf(&FeedForwardSpec::n_ff_expert))
+      .Set("expert_input_width", s.n_embd_expert())
       .Set("shared_expert_width", s.MostOf(&FeedForwardSpec::n_ff_shared))
       .Set("next_token_layers", s.n_next_token_layers)
-      .Set("dense_layers", s.n_layer() - s.n_expert_layers())
+      .Set("dense_layers", DenseLayers(s))
       .Set("dense_width", s.MostOf(&FeedForwardSpec::n_ff_dense))
       .Set("vocabulary", s.n_vocab)
       .Set("tied_output", s.tied_output)

@@ -17,14 +17,16 @@ namespace moestro {
 
 // What a kernel must know of a copy. Types are ggml's.
 struct CopyForm {
-  std::array<int, kMatrices> types{};
-  uint32_t n_embd = 0;
+  static constexpr int kNoMatrix = -1;
+  std::array<int, kMatrices> types{};  // kNoMatrix: experts of this form lack the matrix
+  uint32_t n_embd = 0;                 // what gate and up take and down gives
   uint32_t n_ff = 0;
+  bool has(size_t matrix) const { return types[matrix] != kNoMatrix; }
   bool operator==(const CopyForm&) const = default;
 };
 
-// Copies whose three matrices take the same bytes can use each other's slots; low copies have slots
-// of their own.
+// Copies whose slices take the same bytes can use each other's slots; low copies have slots of their
+// own.
 struct PoolShape {
   std::array<uint64_t, kMatrices> slice_bytes{};
   bool is_low = false;
@@ -42,7 +44,26 @@ struct PoolShape {
 struct ExpertCopy {
   uint32_t form = 0;  // index into forms
   uint32_t pool = 0;  // index into pools
+  // What is read for each matrix. A length of 0: nothing, the expert has no such matrix or another
+  // slice holds it.
   std::array<Extent, kMatrices> slices;
+  bool is_fused = false;  // gate's slice holds the gate matrix and, behind it, the up matrix
+
+  // The slice that holds a matrix.
+  size_t slice_of(Matrix m) const {
+    return static_cast<size_t>(is_fused && m == Matrix::kUp ? Matrix::kGate : m);
+  }
+  // Where the matrix begins in that slice.
+  uint64_t offset_in_slice(Matrix m) const {
+    return is_fused && m == Matrix::kUp ? slices[slice_of(m)].length / 2 : 0;
+  }
+  // Where a matrix lies in its file; a length of 0: the expert has no such matrix.
+  Extent matrix(Matrix m) const {
+    Extent where = slices[slice_of(m)];
+    where.offset += offset_in_slice(m);
+    if (is_fused && m != Matrix::kDown) where.length /= 2;
+    return where;
+  }
 };
 
 struct ExpertCatalog {
@@ -61,9 +82,10 @@ struct ExpertCatalog {
     return copies[key.copy];
   }
 
-  // Adds a copy of an expert; its form and pool are found among the known ones or added.
+  // Adds a copy of an expert; its form and pool are found among the known ones or added. is_fused:
+  // as ExpertCopy has it.
   void Add(ExpertLayerId layer, ExpertId expert, const CopyForm& form,
-           const std::array<Extent, kMatrices>& slices) {
+           const std::array<Extent, kMatrices>& slices, bool is_fused = false) {
     const auto form_at = FindOrAdd(forms, [&](const CopyForm& f) { return f == form; }, form);
     if (layers.size() <= layer.value) layers.resize(layer.value + size_t{1});
     Layer& entry = layers[layer.value];
@@ -75,7 +97,8 @@ struct ExpertCatalog {
     };
     const auto pool = FindOrAdd(pools, same, shape);
     ++pools[pool].experts;
-    entry.experts[expert.value].push_back({.form = form_at, .pool = pool, .slices = slices});
+    entry.experts[expert.value].push_back(
+        {.form = form_at, .pool = pool, .slices = slices, .is_fused = is_fused});
     if (!std::ranges::contains(entry.pools, pool)) entry.pools.push_back(pool);
   }
 

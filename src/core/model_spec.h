@@ -52,7 +52,10 @@ enum class Activation : uint8_t {
   kSwiglu,     // silu(g) * u
   kGeglu,      // gelu(g) * u, gelu by its tanh formula
   kSwigluOai,  // g' * sigmoid(1.702 g') * (u' + 1), g' = min(g, 7), u' = u within -7 to 7
+  kReluSquared,  // max(u, 0)^2; blocks have no gate matrix
 };
+
+constexpr bool HasGate(Activation activation) { return activation != Activation::kReluSquared; }
 
 // What experts compute: down(activation(gate x, up x)). Biases are seen from the tensors.
 struct ExpertForm {
@@ -176,15 +179,25 @@ struct StateSpec {
   bool operator==(const StateSpec&) const = default;
 };
 
-using MixerSpec = std::variant<AttentionSpec, DeltaNetSpec, ShortConvSpec, Mamba2Spec, StateSpec>;
+// A layer that is a feed-forward part alone.
+struct NoMixerSpec {
+  bool operator==(const NoMixerSpec&) const = default;
+};
+
+using MixerSpec = std::variant<AttentionSpec, DeltaNetSpec, ShortConvSpec, Mamba2Spec, StateSpec,
+                               NoMixerSpec>;
 
 // What a layer computes for each position alone. A width of 0: the layer has none of these.
 struct FeedForwardSpec {
   uint32_t n_ff_expert = 0;  // of a routed expert
   uint32_t n_ff_shared = 0;  // of the shared expert, beside routed ones
   uint32_t n_ff_dense = 0;   // of the one block of a layer without experts
+  // Routed experts take and give so many values, which two dense matrices project; 0: n_embd.
+  uint32_t n_latent = 0;
 
   bool has_experts() const { return n_ff_expert > 0; }
+  // false: the layer is a mixer alone.
+  bool is_there() const { return n_ff_expert > 0 || n_ff_dense > 0; }
   bool operator==(const FeedForwardSpec&) const = default;
 };
 
@@ -198,6 +211,7 @@ struct LayerSpec {
   const ShortConvSpec* short_conv() const { return std::get_if<ShortConvSpec>(&mixer); }
   const Mamba2Spec* mamba2() const { return std::get_if<Mamba2Spec>(&mixer); }
   const StateSpec* state() const { return std::get_if<StateSpec>(&mixer); }
+  bool has_mixer() const { return !std::holds_alternative<NoMixerSpec>(mixer); }
   bool operator==(const LayerSpec&) const = default;
 };
 
@@ -229,9 +243,27 @@ struct ModelSpec {
                       [](const LayerSpec& l) { return l.feed_forward.has_experts(); }));
   }
   uint32_t n_expert_layers() const { return expert_layers_before(layers.size()); }
+  // Values that a routed expert takes and gives.
+  uint32_t n_embd_expert() const {
+    const uint32_t latent = MostOf(&FeedForwardSpec::n_latent);
+    return latent > 0 ? latent : n_embd;
+  }
+  // Whether what the experts of a layer give is projected or normed before it is added; the next
+  // layer begins with that.
+  bool ends_in_next(size_t layer) const {
+    return has_experts(layer) && (has_post_norms || layers[layer].feed_forward.n_latent > 0);
+  }
   // REQUIRES: has_experts(layer).
   ExpertLayerId expert_layer(LayerId layer) const {
     return {static_cast<uint16_t>(expert_layers_before(layer.value))};
+  }
+  // [layer with experts]: the width of one.
+  std::vector<uint32_t> expert_widths() const {
+    std::vector<uint32_t> widths;
+    for (const LayerSpec& layer : layers) {
+      if (layer.feed_forward.has_experts()) widths.push_back(layer.feed_forward.n_ff_expert);
+    }
+    return widths;
   }
   // The first layer whose heads are turned by their position; nullptr: there is none.
   const AttentionSpec* first_rotated() const {

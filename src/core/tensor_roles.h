@@ -32,6 +32,7 @@ enum class Dim : uint8_t {
   kQueryNorm,  // what one norm of queries covers: a head or all of them, as the family has it
   kKeyNorm,
   kExperts,
+  kLatent,    // of what routed experts take and give
   kExpertFf,
   kSharedFf,
   kDenseFf,
@@ -53,6 +54,7 @@ enum class LayerPart : uint8_t {
   kStateHeads,  // a delta net or Mamba-2
   kShortConv,
   kExperts,
+  kLatent,  // experts whose input and results are projected
   kShared,
   kDense
 };
@@ -122,6 +124,8 @@ struct LayerRoles {
   T gate_b{};       // of the experts, one row each
   T up_b{};
   T down_b{};
+  T latent_down{};    // of routed experts' input
+  T latent_up{};      // of their results
   T shared_router{};  // weighs the shared expert
   T shared_gate{};
   T shared_up{};
@@ -191,6 +195,7 @@ constexpr void ForEachFeedForwardRole(Visit&& visit, Parts&... parts) {
   constexpr auto kHost = TensorUse::kByHost;
   constexpr auto kEvery = LayerPart::kEvery;
   constexpr auto kMoe = LayerPart::kExperts;
+  constexpr auto kLatentPart = LayerPart::kLatent;
   constexpr auto kShared = LayerPart::kShared;
   constexpr auto kDense = LayerPart::kDense;
   using Role = TensorRole;
@@ -203,6 +208,9 @@ constexpr void ForEachFeedForwardRole(Visit&& visit, Parts&... parts) {
   visit(Role{"ffn_gate_exps.bias", kVec, kExpertFf, kExperts, kHost, kMoe}, parts.gate_b...);
   visit(Role{"ffn_up_exps.bias", kVec, kExpertFf, kExperts, kHost, kMoe}, parts.up_b...);
   visit(Role{"ffn_down_exps.bias", kVec, kEmbd, kExperts, kHost, kMoe}, parts.down_b...);
+  visit(Role{"ffn_latent_down.weight", kMat, kEmbd, kLatent, kMul, kLatentPart},
+        parts.latent_down...);
+  visit(Role{"ffn_latent_up.weight", kMat, kLatent, kEmbd, kMul, kLatentPart}, parts.latent_up...);
   visit(Role{"ffn_gate_inp_shexp.weight", kVec, kEmbd, kOne, kAny, kShared},
         parts.shared_router...);
   visit(Role{"ffn_gate_shexp.weight", kMat, kEmbd, kSharedFf, kMul, kShared}, parts.shared_gate...);

@@ -23,6 +23,11 @@ float SwigluOai(float gate, float up) {
   return g / (1.0F + std::exp(-kOaiAlpha * g)) * (u + 1.0F);
 }
 
+float ReluSquared(float /*gate*/, float up) {
+  const float positive = std::max(up, 0.0F);
+  return positive * positive;
+}
+
 }  // namespace
 
 void Join(Activation activation, std::span<const float> up, std::span<float> gate) {
@@ -36,6 +41,8 @@ void Join(Activation activation, std::span<const float> up, std::span<float> gat
       return join(Geglu);
     case Activation::kSwigluOai:
       return join(SwigluOai);
+    case Activation::kReluSquared:
+      return join(ReluSquared);
   }
 }
 

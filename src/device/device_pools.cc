@@ -38,6 +38,7 @@ uint64_t DevicePools::MostSlots(const ComputeDevice& device, const CopyForm& for
   constexpr auto kBlocks = static_cast<uint64_t>(std::numeric_limits<int32_t>::max());
   uint64_t most = std::numeric_limits<uint64_t>::max();
   for (size_t m = 0; m < kMatrices; ++m) {
+    if (!form.has(m)) continue;
     const MatrixShape shape = ShapeOf(form, m);
     const uint64_t blocks = shape.bytes() / ggml_type_size(shape.type);
     most = std::min({most, most_bytes / shape.bytes(), kBlocks / blocks});
@@ -47,7 +48,9 @@ uint64_t DevicePools::MostSlots(const ComputeDevice& device, const CopyForm& for
 
 uint64_t DevicePools::BytesFor(const CopyForm& form, uint64_t slots) {
   uint64_t bytes = 0;
-  for (size_t m = 0; m < kMatrices; ++m) bytes += (slots + kSpare) * ShapeOf(form, m).bytes();
+  for (size_t m = 0; m < kMatrices; ++m) {
+    if (form.has(m)) bytes += (slots + kSpare) * ShapeOf(form, m).bytes();
+  }
   return slots > 0 ? bytes : 0;
 }
 
@@ -59,6 +62,7 @@ Result<DevicePools> DevicePools::Allocate(const ComputeDevice& device,
   for (size_t f = 0; f < forms.size(); ++f) {
     std::array<ggml_tensor*, kMatrices>& tensors = pools.tensors_.emplace_back();
     for (size_t m = 0; m < kMatrices && slots[f] > 0; ++m) {
+      if (!forms[f].has(m)) continue;
       const MatrixShape shape = ShapeOf(forms[f], m);
       const ggml_init_params params{
           .mem_size = 2 * ggml_tensor_overhead(), .mem_buffer = nullptr, .no_alloc = true};

@@ -54,10 +54,10 @@ using PlanObserver = std::function<void(const LayerPlan&)>;
 // quantises them. The spans live until the observer returns.
 struct SeenExperts {
   const LayerPlan& plan;
-  std::span<const float> inputs;  // [row][n_embd]: inputs of gate and up
+  std::span<const float> inputs;  // [row][n_embd_expert]: inputs of gate and up
   // [pair of the plan][n_ff], activation(gate, up): inputs of down
   std::span<const float> products;
-  std::span<const float> results;  // [pair of the plan][n_embd], before the router's weight
+  std::span<const float> results;  // [pair of the plan][n_embd_expert], before the router's weight
 };
 // Called after the experts of a layer have run; layers in order.
 using ExpertObserver = std::function<void(const SeenExperts&)>;

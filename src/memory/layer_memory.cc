@@ -22,7 +22,10 @@ LayerMemory LayerMemory::Of(const LayerSpec& layer) {
   if (const Mamba2Spec* mamba = layer.mamba2(); mamba != nullptr) {
     return {.state_values = mamba->state_values()};
   }
-  return {.state_values = layer.state()->n_values};
+  if (const StateSpec* state = layer.state(); state != nullptr) {
+    return {.state_values = state->n_values};
+  }
+  return {};
 }
 
 Result<MemoryShape> MemoryShape::Of(const ModelSpec& spec, KvType type) {

@@ -35,9 +35,7 @@ class ExpertFinder {
 };
 
 Status ExpertFinder::Add(const ExpertTensor& tensor) {
-  TensorShape shape{spec_.n_embd, spec_.layers[layer_].feed_forward.n_ff_expert, tensor.n_experts,
-                    1};
-  if (tensor.matrix == Matrix::kDown) std::swap(shape[0], shape[1]);
+  TensorShape shape = ExpertShape(spec_, layer_, tensor.matrix, tensor.n_experts);
   if (tensor.is_fused) shape[1] *= 2;
   TRY_STATUS(CheckTensorShape(file_, *tensor.info, shape, spec_.arch_name));
   TRY_STATUS(CheckMatrixType(file_, *tensor.info));
@@ -73,6 +71,11 @@ Status ExpertFinder::AddMatrix(Matrix matrix) {
 }
 
 Result<std::vector<ExpertTensor>> ExpertFinder::Find() {
+  if (!HasGate(spec_.experts.activation)) {
+    TRY_STATUS(AddMatrix(Matrix::kUp));
+    TRY_STATUS(AddMatrix(Matrix::kDown));
+    return std::move(found_);
+  }
   const TensorInfo* fused = file_.Find(FusedGateUpName(layer_));
   if (fused != nullptr && merged(Matrix::kGate) == nullptr && merged(Matrix::kUp) == nullptr) {
     TRY_STATUS(Add({.info = fused, .is_fused = true, .n_experts = spec_.router.n_expert}));
@@ -92,6 +95,14 @@ uint64_t LayerExperts::bytes() const {
     for (const Extent& slice : matrix.slices) bytes += slice.length;
   }
   return bytes;
+}
+
+TensorShape ExpertShape(const ModelSpec& spec, uint32_t layer, Matrix matrix, uint32_t n) {
+  const FeedForwardSpec& its = spec.layers[layer].feed_forward;
+  const int64_t width = its.n_latent > 0 ? its.n_latent : spec.n_embd;
+  TensorShape shape{width, its.n_ff_expert, n, 1};
+  if (matrix == Matrix::kDown) std::swap(shape[0], shape[1]);
+  return shape;
 }
 
 Result<std::vector<ExpertTensor>> FindExpertTensors(const GgufFile& file, const ModelSpec& spec,
@@ -121,6 +132,7 @@ LayerExperts SliceExperts(std::span<const ExpertTensor> tensors) {
   for (const ExpertTensor& tensor : tensors) {
     slice(tensor, tensor.matrix, tensor.is_fused ? 2 : 1, 0);
     if (tensor.is_fused) slice(tensor, Matrix::kUp, 2, 1);
+    experts.is_fused = experts.is_fused || tensor.is_fused;
   }
   return experts;
 }

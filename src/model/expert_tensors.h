@@ -15,6 +15,7 @@
 #include "core/ids.h"
 #include "core/model_spec.h"
 #include "model/gguf_file.h"
+#include "model/tensor_check.h"
 
 namespace moestro {
 
@@ -27,9 +28,10 @@ struct ExpertMatrix {
 };
 
 struct LayerExperts {
-  std::array<ExpertMatrix, kMatrices> matrices;  // indexed by Matrix
+  std::array<ExpertMatrix, kMatrices> matrices;  // indexed by Matrix; no slices: experts lack it
+  bool is_fused = false;  // the up matrix of each expert lies behind the gate matrix
   const ExpertMatrix& operator[](Matrix m) const { return matrices[static_cast<size_t>(m)]; }
-  bool is_empty() const { return matrices[0].slices.empty(); }
+  bool is_empty() const { return (*this)[Matrix::kDown].slices.empty(); }
   uint64_t bytes() const;  // of all matrices of all experts
 };
 
@@ -49,6 +51,9 @@ struct ExpertTensor {
 // experts).
 Result<std::vector<ExpertTensor>> FindExpertTensors(const GgufFile& file, const ModelSpec& spec,
                                                     uint32_t layer, std::string_view remedy);
+
+// The shape of one matrix of `n` experts of a layer, as in a merged tensor.
+TensorShape ExpertShape(const ModelSpec& spec, uint32_t layer, Matrix matrix, uint32_t n);
 
 // The matrices of each expert. REQUIRES: `tensors` came from FindExpertTensors().
 LayerExperts SliceExperts(std::span<const ExpertTensor> tensors);

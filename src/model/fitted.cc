@@ -79,6 +79,7 @@ Result<std::vector<ExpertTensor>> FindFittedTensors(const GgufFile& file, const 
   for (uint32_t e = 0; e < n; ++e) ids[widths[e] == FitHeader::kLow ? 1 : 0].push_back(e);
   std::vector<ExpertTensor> tensors;
   for (const Matrix matrix : {Matrix::kGate, Matrix::kUp, Matrix::kDown}) {
+    if (matrix == Matrix::kGate && !HasGate(spec.experts.activation)) continue;
     for (size_t w = 0; w < ids.size(); ++w) {
       if (ids[w].empty()) continue;
       const std::string name =
@@ -90,9 +91,8 @@ Result<std::vector<ExpertTensor>> FindFittedTensors(const GgufFile& file, const 
                     file.paths().front(), kFitWidthKey, name, kFitAgain);
       }
       const auto in_tensor = static_cast<uint32_t>(ids[w].size());
-      TensorShape shape{spec.n_embd, spec.layers[layer].feed_forward.n_ff_expert, in_tensor, 1};
-      if (matrix == Matrix::kDown) std::swap(shape[0], shape[1]);
-      TRY_STATUS(CheckTensorShape(file, *info, shape, spec.arch_name));
+      TRY_STATUS(CheckTensorShape(file, *info, ExpertShape(spec, layer, matrix, in_tensor),
+                                  spec.arch_name));
       TRY_STATUS(CheckMatrixType(file, *info));
       tensors.push_back({.info = info,
                          .matrix = matrix,

@@ -95,8 +95,11 @@ Result<std::vector<AttentionSpec>> ReadAttention(const MetaKeys& keys, const Fam
   return layers;
 }
 
-Status ReadNormEpsilon(const MetaKeys& keys, ModelSpec& spec) {
-  TRY(const auto eps, keys.FindFactor("attention.layer_norm_rms_epsilon"));
+Status ReadNormEpsilon(const MetaKeys& keys, const Family& family, ModelSpec& spec) {
+  TRY(auto eps, keys.FindFactor("attention.layer_norm_rms_epsilon"));
+  if (!eps && family.has_other_epsilon_name) {
+    TRY(eps, keys.FindFactor("attention.layer_norm_epsilon"));
+  }
   if (!eps) {
     return Fail(Errc::kInvalidFile, "{}: metadata '{}' is missing; convert the model again",
                 keys.path(), keys.Full("attention.layer_norm_rms_epsilon"));
@@ -222,20 +225,31 @@ Result<MixerSpec> ReadState(const MetaKeys& keys, const StateRules& rules, uint3
 Result<std::vector<MixerSpec>> ReadMixers(const MetaKeys& keys, const Family& family,
                                           const Blocks& blocks,
                                           const std::vector<AttentionSpec>& attention,
+                                          const std::vector<FeedForwardSpec>& feed_forward,
                                           uint32_t n_embd) {
   std::vector<MixerSpec> mixers(attention.begin(), attention.end());
-  if (family.states.mixer == StateMixer::kNone) return mixers;
-  TRY(const MixerSpec state, ReadState(keys, family.states, n_embd));
-  std::vector<bool> has_state;
-  if (family.states.layers == StateLayers::kByInterval) {
-    TRY(has_state, FindStateLayers(keys, blocks.all, blocks.evaluated));
-  } else {
-    for (const AttentionSpec& layer : attention) has_state.push_back(layer.n_head_kv == 0);
+  if (family.states.mixer != StateMixer::kNone) {
+    TRY(const MixerSpec state, ReadState(keys, family.states, n_embd));
+    std::vector<bool> has_state;
+    if (family.states.layers == StateLayers::kByInterval) {
+      TRY(has_state, FindStateLayers(keys, blocks.all, blocks.evaluated));
+    } else {
+      for (const AttentionSpec& layer : attention) has_state.push_back(layer.n_head_kv == 0);
+    }
+    for (size_t l = 0; l < mixers.size(); ++l) {
+      if (has_state[l]) mixers[l] = state;
+    }
   }
+  if (!family.has_lone_parts) return mixers;
   for (size_t l = 0; l < mixers.size(); ++l) {
-    if (has_state[l]) mixers[l] = state;
+    if (feed_forward[l].is_there()) mixers[l] = NoMixerSpec();
   }
-  return mixers;
+  const auto is_attention = [](const MixerSpec& mixer) {
+    return std::holds_alternative<AttentionSpec>(mixer);
+  };
+  if (std::ranges::any_of(mixers, is_attention)) return mixers;
+  return Fail(Errc::kUnsupported, "{}: no layer has attention ({}, {})", keys.path(),
+              keys.Full("attention.head_count_kv"), keys.Full("feed_forward_length"));
 }
 
 // 1 where the key is missing or 0.
@@ -276,10 +290,23 @@ Status ReadRotation(const MetaKeys& keys, std::vector<AttentionSpec>& attention)
   return {};
 }
 
+// What the keys say about a layer's widths; 0 without a key, or where an array has it.
+struct Widths {
+  uint32_t ff = 0;      // feed_forward_length
+  uint32_t expert = 0;  // expert_feed_forward_length
+  uint32_t shared = 0;  // expert_shared_feed_forward_length
+};
+
 // Which layers have experts. The router decides: counting rules differ between converters.
 Result<std::vector<bool>> FindExpertLayers(const MetaKeys& keys, const Family& family,
-                                           uint32_t n_layer) {
+                                           const std::vector<Widths>& widths, uint32_t n_layer) {
   std::vector<bool> has_experts(n_layer, true);
+  if (family.has_lone_parts) {
+    for (uint32_t l = 0; l < n_layer; ++l) has_experts[l] = widths[l].ff > 0;
+    if (std::ranges::contains(has_experts, true)) return has_experts;
+    return Fail(Errc::kUnsupported, "{}: no layer has experts ({})", keys.path(),
+                keys.Full("feed_forward_length"));
+  }
   if (!family.has_dense_layers) {
     TRY(const auto dense, keys.file().FindUniformUint(keys.Full("leading_dense_block_count")));
     if (dense.value_or(0) == 0) return has_experts;
@@ -301,11 +328,9 @@ Result<std::vector<bool>> FindExpertLayers(const MetaKeys& keys, const Family& f
               keys.path());
 }
 
-// `n_ff`: feed_forward_length, if the file has one.
-Result<uint32_t> ReadSharedWidth(const MetaKeys& keys, const Family& family, uint32_t n_ff_expert,
-                                 uint32_t n_ff) {
-  TRY(const auto key, keys.FindCount("expert_shared_feed_forward_length", {0, kMaxFeedForward}));
-  const uint32_t width = key.value_or(0);
+Result<uint32_t> ReadSharedWidth(const MetaKeys& keys, const Family& family, const Widths& widths,
+                                 uint32_t n_ff_expert) {
+  const uint32_t width = widths.shared;
   switch (family.shared_expert) {
     case SharedExpert::kNone:
       if (width == 0) return 0U;
@@ -318,7 +343,7 @@ Result<uint32_t> ReadSharedWidth(const MetaKeys& keys, const Family& family, uin
       return width > 0 ? width : count * n_ff_expert;
     }
     case SharedExpert::kOwnWidth:
-      if (width > 0 || n_ff > 0) return width > 0 ? width : n_ff;
+      if (width > 0 || widths.ff > 0) return width > 0 ? width : widths.ff;
       return Fail(Errc::kInvalidFile, "{}: metadata '{}' is missing", keys.path(),
                   keys.Full("expert_shared_feed_forward_length"));
     case SharedExpert::kCounted: {
@@ -330,17 +355,15 @@ Result<uint32_t> ReadSharedWidth(const MetaKeys& keys, const Family& family, uin
   return 0U;
 }
 
-// The width of an expert; `n_ff`: feed_forward_length of the layer, 0 without that key.
-Result<uint32_t> ReadExpertWidth(const MetaKeys& keys, const Family& family, uint32_t n_ff,
+Result<uint32_t> ReadExpertWidth(const MetaKeys& keys, const Family& family, const Widths& widths,
                                  uint32_t n_used) {
-  TRY(const auto n_ff_expert, keys.FindCount("expert_feed_forward_length", {0, kMaxFeedForward}));
   uint32_t width = 0;
-  if (family.feed_forward_length == FeedForwardLength::kOneExpert && n_ff > 0) {
-    width = n_ff;
-  } else if (n_ff_expert.value_or(0) > 0) {
-    width = *n_ff_expert;
+  if (family.feed_forward_length == FeedForwardLength::kOneExpert && widths.ff > 0) {
+    width = widths.ff;
+  } else if (widths.expert > 0) {
+    width = widths.expert;
   } else if (family.feed_forward_length != FeedForwardLength::kDenseLayer) {
-    width = n_ff / n_used;
+    width = widths.ff / n_used;
   }
   if (width > 0) return width;
   return Fail(Errc::kInvalidFile, "{}: neither '{}' nor '{}' gives the width of an expert",
@@ -348,28 +371,52 @@ Result<uint32_t> ReadExpertWidth(const MetaKeys& keys, const Family& family, uin
               keys.Full("feed_forward_length"));
 }
 
-// feed_forward_length of each layer; 0 without that key, or where an array says so.
-Result<std::vector<uint32_t>> ReadWidths(const MetaKeys& keys, const Blocks& blocks) {
-  constexpr std::string_view kKey = "feed_forward_length";
-  if (keys.IsArray(kKey)) return keys.Counts(kKey, {0, kMaxFeedForward}, blocks.all);
-  TRY(const auto width, keys.FindCount(kKey, {1, kMaxFeedForward}));
-  return std::vector(blocks.all, width.value_or(0));
+// A key's widths, [layer of the file].
+Result<std::vector<uint32_t>> ReadWidthsOf(const MetaKeys& keys, std::string_view key,
+                                           uint32_t least, uint32_t layers) {
+  if (keys.IsArray(key)) return keys.Counts(key, {0, kMaxFeedForward}, layers);
+  TRY(const auto width, keys.FindCount(key, {least, kMaxFeedForward}));
+  return std::vector(layers, width.value_or(0));
+}
+
+Result<std::vector<Widths>> ReadWidths(const MetaKeys& keys, const Blocks& blocks) {
+  std::vector<Widths> widths(blocks.all);
+  const auto read = [&](std::string_view key, uint32_t least, uint32_t Widths::* member) -> Status {
+    TRY(const std::vector<uint32_t> each, ReadWidthsOf(keys, key, least, blocks.all));
+    for (size_t l = 0; l < each.size(); ++l) widths[l].*member = each[l];
+    return {};
+  };
+  TRY_STATUS(read("feed_forward_length", 1, &Widths::ff));
+  TRY_STATUS(read("expert_feed_forward_length", 0, &Widths::expert));
+  TRY_STATUS(read("expert_shared_feed_forward_length", 0, &Widths::shared));
+  return widths;
+}
+
+// 0 without that key.
+Result<uint32_t> ReadLatentSize(const MetaKeys& keys, const Family& family, uint32_t n_embd) {
+  if (!family.has_latent_experts) return 0U;
+  TRY(const auto size, keys.FindCount("moe_latent_size", {0, n_embd}));
+  return size.value_or(0);
 }
 
 Result<std::vector<FeedForwardSpec>> ReadFeedForward(const MetaKeys& keys, const Family& family,
-                                                     const Blocks& blocks, uint32_t n_used) {
-  TRY(const std::vector<bool> has_experts, FindExpertLayers(keys, family, blocks.evaluated));
-  TRY(const std::vector<uint32_t> widths, ReadWidths(keys, blocks));
+                                                     const Blocks& blocks, uint32_t n_used,
+                                                     uint32_t n_embd) {
+  TRY(const std::vector<Widths> widths, ReadWidths(keys, blocks));
+  TRY(const std::vector<bool> has_experts,
+      FindExpertLayers(keys, family, widths, blocks.evaluated));
+  TRY(const uint32_t n_latent, ReadLatentSize(keys, family, n_embd));
   std::vector<FeedForwardSpec> layers;
   for (uint32_t l = 0; l < blocks.evaluated; ++l) {
     FeedForwardSpec& layer = layers.emplace_back();
     if (has_experts[l]) {
       TRY(layer.n_ff_expert, ReadExpertWidth(keys, family, widths[l], n_used));
-      TRY(layer.n_ff_shared, ReadSharedWidth(keys, family, layer.n_ff_expert, widths[l]));
+      TRY(layer.n_ff_shared, ReadSharedWidth(keys, family, widths[l], layer.n_ff_expert));
+      layer.n_latent = n_latent;
       continue;
     }
-    layer.n_ff_dense = widths[l];
-    if (layer.n_ff_dense > 0) continue;
+    layer.n_ff_dense = widths[l].ff;
+    if (layer.n_ff_dense > 0 || family.has_lone_parts) continue;
     return Fail(Errc::kInvalidFile, "{}: '{}' gives layer {} no width", keys.path(),
                 keys.Full("feed_forward_length"), l);
   }
@@ -387,9 +434,9 @@ std::unexpected<Error> RefuseKey(const MetaKeys& keys, std::string_view key, uin
 Status ReadLayers(const MetaKeys& keys, const Family& family, ModelSpec& spec) {
   TRY(const Blocks blocks, ReadBlocks(keys, family));
   spec.n_next_token_layers = blocks.all - blocks.evaluated;
-  TRY(const auto feed_forward, ReadFeedForward(keys, family, blocks, spec.router.n_used));
+  TRY(const auto feed_forward, ReadFeedForward(keys, family, blocks, spec.router.n_used, spec.n_embd));
   TRY(std::vector<AttentionSpec> attention, ReadAttention(keys, family, blocks, spec.n_embd));
-  TRY_STATUS(ReadNormEpsilon(keys, spec));
+  TRY_STATUS(ReadNormEpsilon(keys, family, spec));
   for (AttentionSpec& layer : attention) {
     TRY(layer.rope, ReadRope(keys, layer.head_dim_k, spec.n_ctx_train));
   }
@@ -397,13 +444,14 @@ Status ReadLayers(const MetaKeys& keys, const Family& family, ModelSpec& spec) {
   FindGates(keys, attention);
   for (size_t l = 0; l < attention.size(); ++l) {
     const uint32_t every = family.windows.unrotated_every;
-    if (every > 0 && l % every + 1 == every) attention[l].rope.reset();
+    const bool is_still = every > 0 && l % every + 1 == every;
+    if (is_still || !family.rotates) attention[l].rope.reset();
   }
   spec.has_post_norms = family.has_post_norms;
   if (family.scales_embedding) spec.embedding_scale = std::sqrt(static_cast<float>(spec.n_embd));
   if (family.rotates_by_key) TRY_STATUS(ReadRotation(keys, attention));
   if (family.has_scales) TRY_STATUS(ReadScales(keys, spec, attention));
-  TRY(const auto mixers, ReadMixers(keys, family, blocks, attention, spec.n_embd));
+  TRY(const auto mixers, ReadMixers(keys, family, blocks, attention, feed_forward, spec.n_embd));
   for (uint32_t l = 0; l < blocks.evaluated; ++l) {
     spec.layers.push_back({.mixer = mixers[l], .feed_forward = feed_forward[l]});
   }

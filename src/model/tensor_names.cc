@@ -118,6 +118,8 @@ bool HasPart(const LayerSpec& layer, LayerPart part) {
       return layer.short_conv() != nullptr;
     case LayerPart::kExperts:
       return layer.feed_forward.has_experts();
+    case LayerPart::kLatent:
+      return layer.feed_forward.n_latent > 0;
     case LayerPart::kShared:
       return layer.feed_forward.n_ff_shared > 0;
     case LayerPart::kDense:
@@ -143,6 +145,8 @@ int64_t DimSize(Dim dim, const ModelSpec& spec, const LayerSpec* layer) {
   }
   CHECK(layer != nullptr);
   switch (dim) {
+    case Dim::kLatent:
+      return layer->feed_forward.n_latent;
     case Dim::kExpertFf:
       return layer->feed_forward.n_ff_expert;
     case Dim::kSharedFf:
@@ -156,7 +160,8 @@ int64_t DimSize(Dim dim, const ModelSpec& spec, const LayerSpec* layer) {
   if (layer->delta_net() != nullptr) return DeltaNetSize(dim, *layer->delta_net());
   if (layer->short_conv() != nullptr) return ShortConvSize(dim, *layer->short_conv());
   if (layer->mamba2() != nullptr) return Mamba2Size(dim, *layer->mamba2());
-  return dim == Dim::kMixerOut ? layer->state()->n_values : 0;
+  const bool is_of_test = dim == Dim::kMixerOut && layer->state() != nullptr;
+  return is_of_test ? layer->state()->n_values : 0;
 }
 
 std::string LayerTensorName(uint32_t layer, std::string_view name) {

@@ -15,15 +15,23 @@ namespace {
 // The copies of one layer; their files count from `first_file`.
 void AddLayer(const LayerExperts& experts, ExpertLayerId layer, uint32_t first_file,
               ExpertCatalog& catalog) {
-  CopyForm form{.n_embd = experts[Matrix::kGate].n_in, .n_ff = experts[Matrix::kGate].n_out};
-  for (uint16_t e = 0; e < experts[Matrix::kGate].slices.size(); ++e) {
+  CopyForm form{.n_embd = experts[Matrix::kUp].n_in, .n_ff = experts[Matrix::kUp].n_out};
+  for (uint16_t e = 0; e < experts[Matrix::kUp].slices.size(); ++e) {
     std::array<Extent, kMatrices> slices;
     for (size_t m = 0; m < kMatrices; ++m) {
+      if (experts.matrices[m].slices.empty()) {
+        form.types[m] = CopyForm::kNoMatrix;
+        continue;
+      }
       form.types[m] = experts.matrices[m].types[e];
       slices[m] = experts.matrices[m].slices[e];
       slices[m].file += first_file;
     }
-    catalog.Add(layer, ExpertId{e}, form, slices);
+    if (experts.is_fused) {  // one read for both
+      slices[static_cast<size_t>(Matrix::kGate)].length *= 2;
+      slices[static_cast<size_t>(Matrix::kUp)] = {};
+    }
+    catalog.Add(layer, ExpertId{e}, form, slices, experts.is_fused);
   }
 }
 
@@ -42,7 +50,9 @@ std::vector<Extent> OwnSlices(const ExpertCatalog& catalog) {
   std::vector<Extent> all;
   for (const ExpertCatalog::Layer& layer : catalog.layers) {
     for (const std::vector<ExpertCopy>& copies : layer.experts) {
-      all.append_range(copies.front().slices);
+      for (const Extent& slice : copies.front().slices) {
+        if (slice.length > 0) all.push_back(slice);
+      }
     }
   }
   return all;
@@ -93,6 +103,7 @@ Result<std::vector<FormKernels>> FindFormKernels(const ExpertCatalog& catalog, b
   for (const CopyForm& form : catalog.forms) {
     FormKernels kernels{.kernel = {}, .n_embd = form.n_embd, .n_ff = form.n_ff};
     for (size_t m = 0; m < kMatrices; ++m) {
+      if (!form.has(m)) continue;
       const auto type = static_cast<ggml_type>(form.types[m]);
       if (!known.contains(type)) {
         TRY(ExpertKernel kernel, FindExpertKernel(type, own_kernels));

@@ -83,7 +83,7 @@ Result<Subject> SubjectOf(const std::string& path) {
   }
   TRY(const ExtentReader file, ExtentReader::Open(subject.paths));
   for (size_t m = 0; m < kMatrices; ++m) {
-    TRY(const ExtentBytes read, file.Read(subject.catalog.copy({}).slices[m]));
+    TRY(const ExtentBytes read, file.Read(subject.catalog.copy({}).matrix(static_cast<Matrix>(m))));
     subject.matrices[m].assign(read.bytes.begin(), read.bytes.end());
   }
   return subject;
@@ -150,7 +150,7 @@ Result<DeviceProfile> ProfileDevice(const DeviceInfo& info, const ProfileRequest
   ForgetCosts(request.cost_folder, info);
   KeepCosts(request.cost_folder,
             {.cpu = cpu.description(),
-             .kernel = kernels[0].kernel.front().name,
+             .kernel = kernels[0].kernel.back().name,
              .device = info,
              .pinned_by = profile.from_pinned ? info.name : "",
              .expert = form},

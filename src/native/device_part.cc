@@ -59,7 +59,7 @@ Result<std::vector<uint64_t>> SizesFor(const std::vector<uint64_t>& vram, size_t
 DeviceExperts::Shape DeviceShapeOf(const OpenedModel& opened, const ComputeDevice& there) {
   const ModelSpec& spec = opened.model.spec;
   DeviceExperts::Shape shape{
-      .n_embd = spec.n_embd,
+      .n_embd = spec.n_embd_expert(),
       .activation = spec.experts.activation,
       .n_used = spec.router.n_used,
       .has_shared = spec.MostOf(&FeedForwardSpec::n_ff_shared) > 0,

@@ -59,7 +59,7 @@ Status DevicePart::TryOne(size_t index, Team& team) {
         "{} computes {} experts with an error of {:.1e} (mean squares; {:.0e} is allowed): "
         "they stay on the CPU",
         its.device.info().name,
-        ggml_type_name(static_cast<ggml_type>(opened_.catalog.forms[form].types[0])), worst,
+        ggml_type_name(static_cast<ggml_type>(opened_.catalog.forms[form].types.back())), worst,
         DeviceProbe::kMostDifference);
     its.plan.slots -= std::exchange(its.slots[form], 0);
   }
@@ -79,7 +79,7 @@ Result<double> DevicePart::TryForm(const Trial& trial, const ExtentReader& file,
   std::array<ExtentBytes, kMatrices> bytes;
   DeviceExperts::Matrices matrices{};
   for (size_t m = 0; m < kMatrices; ++m) {
-    TRY(bytes[m], file.Read(opened_.catalog.copy(key).slices[m]));
+    TRY(bytes[m], file.Read(opened_.catalog.copy(key).matrix(static_cast<Matrix>(m))));
     matrices[m] = bytes[m].bytes.data();
   }
   TRY(DeviceProbe::Biases biases, ReadBiasesOf(key, model));
@@ -106,7 +106,7 @@ Result<double> DevicePart::TryForm(const Trial& trial, const ExtentReader& file,
 Status DevicePart::FindCosts(const Trial& trial, DeviceProbe& probe) {
   UsedDevice& its = *used_[trial.index];
   const CostKey key{.cpu = opened_.cpu->description(),
-                    .kernel = opened_.kernels[trial.form].kernel.front().name,
+                    .kernel = opened_.kernels[trial.form].kernel.back().name,
                     .device = its.device.info(),
                     .pinned_by = slot_memory_ ? used_.front()->device.info().name : "",
                     .expert = opened_.catalog.forms[trial.form]};

@@ -29,7 +29,7 @@ std::vector<LayerBiases> BiasesByLayer(const ModelWeights& weights) {
 }  // namespace
 
 DeviceBiases::Shape BiasShapeOf(const ModelFile& model) {
-  DeviceBiases::Shape shape{.n_embd = model.spec.n_embd,
+  DeviceBiases::Shape shape{.n_embd = model.spec.n_embd_expert(),
                             .n_ff = model.spec.MostOf(&FeedForwardSpec::n_ff_expert),
                             .n_expert = model.spec.router.n_expert};
   for (const LayerBiases& layer : BiasesByLayer(model.weights)) {

@@ -231,7 +231,7 @@ Status NativeEngine::Running::Load(Lasting& lasting) {
 
 EngineFacts NativeEngine::Running::FindFacts() const {
   const ModelFile& model = opened->model;
-  const std::string_view kernel = opened->kernels.front().kernel.front().name;
+  const std::string_view kernel = opened->kernels.front().kernel.back().name;
   MemoryPlan memory = slots->memory();
   for (const auto& one : devices->used()) memory.devices.push_back(one->plan);
   return {.engine = "native",

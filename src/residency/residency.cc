@@ -57,12 +57,15 @@ Lease::~Lease() {
 
 std::byte* Lease::matrix(Matrix m) const {
   const Residency::Pool& pool = owner_->pools_[pool_];
-  const auto i = static_cast<size_t>(m);
-  return owner_->window(pool, slot_, i) + pool.slots[slot_.value].residue[i];
+  const ExpertCopy& copy = owner_->catalog_->copy(key_);
+  const size_t i = copy.slice_of(m);
+  return owner_->window(pool, slot_, i) + pool.slots[slot_.value].residue[i] +
+         copy.offset_in_slice(m);
 }
 
 bool Lease::landed(Matrix m) const {
-  return (owner_->pools_[pool_].slots[slot_.value].landed >> static_cast<unsigned>(m) & 1U) != 0;
+  const size_t i = owner_->catalog_->copy(key_).slice_of(m);
+  return (owner_->pools_[pool_].slots[slot_.value].landed >> i & 1U) != 0;
 }
 
 bool Lease::is_complete() const {
@@ -288,7 +291,7 @@ void Residency::StartReads(uint32_t p, SlotId slot, ExpertKey key, Urgency urgen
     if (slices[m].length > 0) {
       ++state.outstanding;
     } else {
-      state.landed = static_cast<uint8_t>(state.landed | (1U << m));  // it has no such matrix
+      state.landed = static_cast<uint8_t>(state.landed | (1U << m));  // nothing to read
     }
   }
   for (size_t m = 0; m < kMatrices; ++m) {
@@ -416,8 +419,12 @@ void Residency::Adopt(ExpertKey key, std::span<const ExpertKey> keeps, const Fet
   if (!placed) return;
   Slot& slot = pool.slots[placed->slot.value];
   slot = {};
+  const ExpertCopy& copy = catalog_->copy(key);
   std::array<std::byte*, kMatrices> to{};
-  for (size_t m = 0; m < kMatrices; ++m) to[m] = window(pool, placed->slot, m);
+  for (const Matrix m : {Matrix::kGate, Matrix::kUp, Matrix::kDown}) {
+    to[static_cast<size_t>(m)] =
+        window(pool, placed->slot, copy.slice_of(m)) + copy.offset_in_slice(m);
+  }
   if (fetch(to)) {
     slot.landed = kAllLanded;
   } else {

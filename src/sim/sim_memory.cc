@@ -166,6 +166,7 @@ std::vector<Machine::Ticket> SimMemory::ReadsOf(ExpertKey key, const Placement& 
 std::vector<Machine::Ticket> SimMemory::Read(ExpertKey key, bool is_urgent) {
   std::vector<Machine::Ticket> reads;
   for (const double bytes : pools_.matrices(pools_.of(key))) {
+    if (bytes == 0.0) continue;  // another read brings that matrix, or there is none
     reads.push_back(machine_.Read(bytes, is_urgent, reads.empty() ? setup_ : 0.0));
   }
   return reads;

@@ -41,11 +41,14 @@ class Reference {
     }
     for (uint32_t l = 0; l < s_.layers; ++l) {
       blk_ = Format("blk.{}.", l);
-      const Vec mixed = Norm(x, blk_ + "attn_norm.weight");
-      AddTo(x, HasState(s_, l) ? RunningSum(l, mixed) : Attention(l, mixed));
-      const Vec h = Norm(x, blk_ + "ffn_norm.weight");
+      if (HasMixer(s_, l)) {
+        const Vec mixed = Norm(x, blk_ + "attn_norm.weight");
+        AddTo(x, HasState(s_, l) ? RunningSum(l, mixed) : Attention(l, mixed));
+      }
+      if (!HasFeedForward(s_, l)) continue;
+      const Vec h = Norm(x, blk_ + (HasMixer(s_, l) ? "ffn_norm.weight" : "attn_norm.weight"));
       AddTo(x, l < s_.dense_layers ? Gated(h, "ffn_gate.weight", "ffn_up.weight", "ffn_down.weight")
-                                   : Experts(h));
+                                   : Experts(l, h));
     }
     ++position_;
     return Multiply("output.weight", Norm(x, "output_norm.weight"));
@@ -178,6 +181,8 @@ class Reference {
         const double limited = std::min(g, 7.0);
         return limited * Sigmoid(1.702 * limited) * (std::clamp(u, -7.0, 7.0) + 1);
       }
+      case Activation::kReluSquared:
+        return u > 0.0 ? u * u : 0.0;
     }
     return 0.0;
   }
@@ -186,22 +191,28 @@ class Reference {
     return gate;
   }
   Vec Gated(const Vec& x, const char* gate, const char* up, const char* down) const {
+    if (!HasGate(s_.activation)) {
+      const Vec products = Multiply(blk_ + up, x);
+      return Multiply(blk_ + down, Activated(products, products));
+    }
     return Multiply(blk_ + down, Activated(Multiply(blk_ + gate, x), Multiply(blk_ + up, x)));
   }
 
-  Vec OneExpert(size_t e, const Vec& x) const {
-    const size_t ff = s_.ff;
+  Vec OneExpert(uint32_t l, size_t e, const Vec& x) const {
+    const size_t ff = WidthOf(s_, l);
     const bool fused = s_.is_fused;
     const std::string gate_name =
         blk_ + (fused ? "ffn_gate_up_exps.weight" : "ffn_gate_exps.weight");
     const std::string up_name = blk_ + (fused ? "ffn_gate_up_exps.weight" : "ffn_up_exps.weight");
-    Vec gate = Rows(gate_name, fused ? 2 * e * ff : e * ff, ff, x);
+    const bool has_gate = HasGate(s_.activation);
+    Vec gate = has_gate ? Rows(gate_name, fused ? 2 * e * ff : e * ff, ff, x) : Vec(ff);
     Vec up = Rows(up_name, fused ? (2 * e + 1) * ff : e * ff, ff, x);
     if (s_.has_expert_biases) {
-      AddBias(gate, "ffn_gate_exps.bias", e);
+      if (has_gate) AddBias(gate, "ffn_gate_exps.bias", e);
       AddBias(up, "ffn_up_exps.bias", e);
     }
-    Vec y = Rows(blk_ + "ffn_down_exps.weight", e * s_.embd, s_.embd, Activated(gate, up));
+    const size_t width = x.size();
+    Vec y = Rows(blk_ + "ffn_down_exps.weight", e * width, width, Activated(gate, up));
     if (s_.has_expert_biases) AddBias(y, "ffn_down_exps.bias", e);
     return y;
   }
@@ -222,7 +233,7 @@ class Reference {
     }
   }
 
-  Vec Experts(const Vec& x) const {
+  Vec Experts(uint32_t l, const Vec& x) const {
     Vec logits = Multiply(blk_ + "ffn_gate_inp.weight", x);
     if (s_.has_router_bias) AddBias(logits, "ffn_gate_inp.bias", 0);
     Vec probabilities = logits;
@@ -240,11 +251,13 @@ class Reference {
     for (size_t k = 0; k < s_.used; ++k) weights.push_back(probabilities[order[k]]);
     if (s_.gating == Gating::kSoftmaxOfChosen) Softmax(weights);
     const double sum = std::accumulate(weights.begin(), weights.end(), 0.0);
-    Vec y(s_.embd);
+    const Vec in = s_.latent > 0 ? Multiply(blk_ + "ffn_latent_down.weight", x) : x;
+    Vec y(in.size());
     for (size_t k = 0; k < s_.used; ++k) {
       const double weight = (s_.renormalise ? weights[k] / sum : weights[k]) * s_.weight_scale;
-      AddTo(y, OneExpert(order[k], x), weight);
+      AddTo(y, OneExpert(l, order[k], in), weight);
     }
+    if (s_.latent > 0) y = Multiply(blk_ + "ffn_latent_up.weight", y);
     if (s_.shared_ff > 0) {
       AddTo(y, Gated(x, "ffn_gate_shexp.weight", "ffn_up_shexp.weight", "ffn_down_shexp.weight"));
     }
@@ -266,6 +279,7 @@ Status ReadLayersThatDiffer(const MetaKeys& keys, ModelSpec& spec) {
   TRY(shape.state_every, keys.CountOr("state_every", {0, 64}, 0));
   TRY(shape.odd_window, keys.CountOr("odd_window", {0, 64}, 0));
   for (uint32_t l = 0; l < spec.n_layer(); ++l) {
+    if (!spec.layers[l].has_mixer()) continue;
     if (HasState(shape, l)) {
       spec.layers[l].mixer = StateSpec{.kind = kRunningSum, .n_values = spec.n_embd};
     } else if (IsOdd(shape, l)) {
@@ -289,6 +303,8 @@ Family SyntheticFamily(const FloatShape& s) {
       .feed_forward_length = FeedForwardLength::kDenseLayer,
       .shared_expert = s.shared_ff > 0 ? SharedExpert::kCounted : SharedExpert::kNone,
       .has_dense_layers = true,
+      .has_lone_parts = s.has_lone_parts,
+      .has_latent_experts = true,
       .has_value_heads_of_own = true,
       .model_tensors = CommonModelTensors(),
       .layer_tensors = CommonLayerTensors(),
@@ -299,6 +315,8 @@ Family SyntheticFamily(const FloatShape& s) {
                       &layer.shared_gate, &layer.shared_up, &layer.shared_down}) {
     *p = Presence::kOptional;
   }
+  if (s.has_lone_parts) layer.ffn_norm = Presence::kNone;
+  layer.latent_down = layer.latent_up = Presence::kRequired;
   for (Presence* p : {&layer.dense_gate, &layer.dense_up, &layer.dense_down}) {
     *p = Presence::kRequired;
   }
@@ -333,7 +351,21 @@ void FloatModel::AddLayer(uint32_t layer) {
   const FloatShape& s = shape_;
   const std::string blk = Format("blk.{}.", layer);
   Add(blk + "attn_norm.weight", {s.embd}, 1.0F, 0.1F);
-  Add(blk + "ffn_norm.weight", {s.embd}, 1.0F, 0.1F);
+  if (!s.has_lone_parts) Add(blk + "ffn_norm.weight", {s.embd}, 1.0F, 0.1F);
+  if (HasMixer(s, layer)) AddMixer(layer);
+  if (!HasFeedForward(s, layer)) return;
+  if (layer < s.dense_layers) {
+    AddMatrix(blk + "ffn_gate.weight", {s.embd, s.dense_ff});
+    AddMatrix(blk + "ffn_up.weight", {s.embd, s.dense_ff});
+    AddMatrix(blk + "ffn_down.weight", {s.dense_ff, s.embd});
+    return;
+  }
+  AddExperts(layer);
+}
+
+void FloatModel::AddMixer(uint32_t layer) {
+  const FloatShape& s = shape_;
+  const std::string blk = Format("blk.{}.", layer);
   if (HasState(s, layer)) {
     AddMatrix(blk + "attn_output.weight", {s.embd, s.embd});
   } else {
@@ -344,29 +376,35 @@ void FloatModel::AddLayer(uint32_t layer) {
     AddMatrix(blk + "attn_output.weight", {s.heads * s.dim_v, s.embd});
     AddAttentionExtras(blk, kv_heads);
   }
-  if (layer < s.dense_layers) {
-    AddMatrix(blk + "ffn_gate.weight", {s.embd, s.dense_ff});
-    AddMatrix(blk + "ffn_up.weight", {s.embd, s.dense_ff});
-    AddMatrix(blk + "ffn_down.weight", {s.dense_ff, s.embd});
-    return;
-  }
+}
+
+void FloatModel::AddExperts(uint32_t layer) {
+  const FloatShape& s = shape_;
+  const std::string blk = Format("blk.{}.", layer);
+  const uint32_t ff = WidthOf(s, layer);
+  const uint32_t embd = ExpertEmbd(s);
+  const bool has_gate = HasGate(s.activation);
   AddMatrix(blk + "ffn_gate_inp.weight", {s.embd, s.experts});
   if (s.has_router_bias) Add(blk + "ffn_gate_inp.bias", {s.experts}, 0.0F, 1.0F);
   if (s.has_selection_bias) Add(blk + "exp_probs_b.bias", {s.experts}, 0.0F, 0.5F);
-  if (s.is_fused) {
-    AddMatrix(blk + "ffn_gate_up_exps.weight", {s.embd, 2 * s.ff, s.experts});
-  } else {
-    AddMatrix(blk + "ffn_gate_exps.weight", {s.embd, s.ff, s.experts});
-    AddMatrix(blk + "ffn_up_exps.weight", {s.embd, s.ff, s.experts});
+  if (s.latent > 0) {
+    AddMatrix(blk + "ffn_latent_down.weight", {s.embd, s.latent});
+    AddMatrix(blk + "ffn_latent_up.weight", {s.latent, s.embd});
   }
-  AddMatrix(blk + "ffn_down_exps.weight", {s.ff, s.embd, s.experts});
+  if (s.is_fused) {
+    AddMatrix(blk + "ffn_gate_up_exps.weight", {embd, 2 * ff, s.experts});
+  } else {
+    if (has_gate) AddMatrix(blk + "ffn_gate_exps.weight", {embd, ff, s.experts});
+    AddMatrix(blk + "ffn_up_exps.weight", {embd, ff, s.experts});
+  }
+  AddMatrix(blk + "ffn_down_exps.weight", {ff, embd, s.experts});
   if (s.has_expert_biases) {
-    Add(blk + "ffn_gate_exps.bias", {s.ff, s.experts}, 0.0F, 1.0F);
-    Add(blk + "ffn_up_exps.bias", {s.ff, s.experts}, 0.0F, 1.0F);
-    Add(blk + "ffn_down_exps.bias", {s.embd, s.experts}, 0.0F, 1.0F);
+    if (has_gate) Add(blk + "ffn_gate_exps.bias", {ff, s.experts}, 0.0F, 1.0F);
+    Add(blk + "ffn_up_exps.bias", {ff, s.experts}, 0.0F, 1.0F);
+    Add(blk + "ffn_down_exps.bias", {embd, s.experts}, 0.0F, 1.0F);
   }
   if (s.shared_ff == 0) return;
-  AddMatrix(blk + "ffn_gate_shexp.weight", {s.embd, s.shared_ff});
+  if (has_gate) AddMatrix(blk + "ffn_gate_shexp.weight", {s.embd, s.shared_ff});
   AddMatrix(blk + "ffn_up_shexp.weight", {s.embd, s.shared_ff});
   AddMatrix(blk + "ffn_down_shexp.weight", {s.shared_ff, s.embd});
 }
@@ -397,8 +435,27 @@ void FloatModel::Write(const std::string& path) const {
   count("block_count", s.layers);
   count("context_length", 64);
   count("embedding_length", s.embd);
-  count("feed_forward_length", s.dense_layers > 0 ? s.dense_ff : s.ff);
-  count("expert_feed_forward_length", s.ff);
+  const auto each = [&](const char* key, const std::vector<int32_t>& values) {
+    gguf_set_arr_data(gguf.get(), Format("synthetic.{}", key).c_str(), GGUF_TYPE_INT32,
+                      values.data(), values.size());
+  };
+  std::vector<int32_t> parts;
+  std::vector<int32_t> widths;
+  for (uint32_t l = 0; l < s.layers; ++l) {
+    parts.push_back(HasFeedForward(s, l) ? static_cast<int32_t>(s.ff) : 0);
+    widths.push_back(static_cast<int32_t>(WidthOf(s, l)));
+  }
+  if (s.has_lone_parts) {
+    each("feed_forward_length", parts);
+  } else {
+    count("feed_forward_length", s.dense_layers > 0 ? s.dense_ff : s.ff);
+  }
+  if (s.odd_ff > 0) {
+    each("expert_feed_forward_length", widths);
+  } else {
+    count("expert_feed_forward_length", s.ff);
+  }
+  if (s.latent > 0) count("moe_latent_size", s.latent);
   count("leading_dense_block_count", s.dense_layers);
   count("attention.head_count", s.heads);
   count("attention.head_count_kv", s.kv_heads);

@@ -32,6 +32,8 @@ struct FloatShape {
   uint32_t rotated = 8;  // of dim_k, in halves
   uint32_t ff = 32;
   uint32_t dense_ff = 96;
+  uint32_t odd_ff = 0;  // instead of `ff` in odd layers; 0: all are alike
+  uint32_t latent = 0;  // values that experts take and give; 0: `embd`
   uint32_t shared_ff = 0;
   uint32_t experts = 8;
   uint32_t used = 3;
@@ -44,6 +46,7 @@ struct FloatShape {
   // Odd layers with attention see their last so many positions only, do not turn heads by their
   // position, and have one key-value head; 0: all layers are alike.
   uint32_t odd_window = 0;
+  bool has_lone_parts = false;  // even layers are mixers alone, odd ones experts alone
   Gating gating = Gating::kSoftmax;
   bool renormalise = false;
   float weight_scale = 1.0F;
@@ -64,6 +67,16 @@ inline bool HasState(const FloatShape& s, uint32_t layer) {
 inline bool IsOdd(const FloatShape& s, uint32_t layer) {
   return s.odd_window > 0 && layer % 2 == 1;
 }
+inline bool HasMixer(const FloatShape& s, uint32_t layer) {
+  return !s.has_lone_parts || layer % 2 == 0;
+}
+inline bool HasFeedForward(const FloatShape& s, uint32_t layer) {
+  return !s.has_lone_parts || layer % 2 == 1;
+}
+inline uint32_t WidthOf(const FloatShape& s, uint32_t layer) {
+  return s.odd_ff > 0 && layer % 2 == 1 ? s.odd_ff : s.ff;
+}
+inline uint32_t ExpertEmbd(const FloatShape& s) { return s.latent > 0 ? s.latent : s.embd; }
 inline uint32_t KvHeadsOf(const FloatShape& s, uint32_t layer) {
   return IsOdd(s, layer) ? 1 : s.kv_heads;
 }
@@ -88,6 +101,8 @@ class FloatModel {
   void Add(const std::string& name, std::vector<int64_t> ne, float mean, float deviation);
   void AddMatrix(const std::string& name, std::vector<int64_t> ne);
   void AddLayer(uint32_t layer);
+  void AddMixer(uint32_t layer);
+  void AddExperts(uint32_t layer);
   void AddAttentionExtras(const std::string& blk, uint32_t kv_heads);
 
   FloatShape shape_;

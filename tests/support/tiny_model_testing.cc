@@ -36,7 +36,7 @@ SynthShape TinyShape(const TinySpec& spec) {
   if (family->shared_expert == SharedExpert::kCounted) shared_ff = 2 * spec.ff;
   return {.name = "tiny-" + spec.arch,
           .arch = spec.arch,
-          .layers = spec.layers,
+          .layers = family->has_lone_parts ? 2 * spec.layers : spec.layers,
           .experts = spec.experts,
           .used = spec.used,
           .embd = spec.embd,
@@ -53,7 +53,9 @@ SynthShape TinyShape(const TinySpec& spec) {
           .window = family->windows.period > 0 ? spec.window : 0,
           .groups = has_groups ? spec.groups : 0,
           .groups_used = has_groups ? 2U : 0U,
-          .attention_every = has_states ? spec.attention_every : 0,
+          .attention_every = has_states && !family->has_lone_parts ? spec.attention_every : 0,
+          .pattern = family->has_lone_parts ? "ME*E" : "",
+          .latent = family->has_latent_experts ? spec.latent : 0,
           // libllama takes Mamba-2 of Granite with twice the embedding's width alone.
           .state_heads = is_mamba     ? spec.embd / 32
                          : has_states ? 4U
@@ -77,9 +79,10 @@ std::string WriteTinyModel(const std::filesystem::path& dir, const TinySpec& spe
   SynthOptions options;
   options.shape = TinyShape(spec);
   options.type = spec.type;
-  options.path = (dir / Format("tiny-{}-{}-{}x{}x{}-ff{}-seed{}{}{}.gguf", spec.arch, spec.type,
+  options.path = (dir / Format("tiny-{}-{}-{}x{}x{}-ff{}-seed{}{}{}{}.gguf", spec.arch, spec.type,
                                spec.layers, spec.experts, spec.used, spec.ff, spec.seed,
-                               spec.has_qk_norm ? "-qknorm" : "", spec.is_tied ? "-tied" : ""))
+                               spec.has_qk_norm ? "-qknorm" : "", spec.is_tied ? "-tied" : "",
+                               spec.latent > 0 ? "" : "-wide"))
                      .string();
   options.vocab_path = spec.vocab_path;
   options.seed = spec.seed;

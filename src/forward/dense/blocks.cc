@@ -22,8 +22,12 @@ ggml_tensor* FeedForward(ggml_context* ctx, Activation activation,
                          const std::array<ggml_tensor*, 2>& gate_up, ggml_tensor* down,
                          ggml_tensor* x) {
   std::array<ggml_tensor*, 2> products{};
-  Linears(ctx, gate_up, x, {}, products);
-  return Linear(ctx, down, GatedProduct(ctx, activation, products[0], products[1]), nullptr);
+  if (HasGate(activation)) {
+    Linears(ctx, gate_up, x, {}, products);
+  } else {
+    products[1] = Linear(ctx, gate_up[1], x, nullptr);
+  }
+  return Linear(ctx, down, Activate(ctx, activation, products[0], products[1]), nullptr);
 }
 
 }  // namespace
@@ -65,8 +69,8 @@ void Linears(ggml_context* ctx, std::span<ggml_tensor* const> weights, ggml_tens
   for (size_t i = 0; i < weights.size(); ++i) products[i] = WithBias(ctx, products[i], bias(i));
 }
 
-ggml_tensor* GatedProduct(ggml_context* ctx, Activation activation, ggml_tensor* gate,
-                          ggml_tensor* up) {
+ggml_tensor* Activate(ggml_context* ctx, Activation activation, ggml_tensor* gate,
+                      ggml_tensor* up) {
   switch (activation) {
     case Activation::kSwiglu:
       return ggml_swiglu_split(ctx, gate, up);
@@ -74,6 +78,8 @@ ggml_tensor* GatedProduct(ggml_context* ctx, Activation activation, ggml_tensor*
       return ggml_geglu_split(ctx, gate, up);
     case Activation::kSwigluOai:
       return ggml_swiglu_oai(ctx, gate, up, kOaiAlpha, kOaiLimit);
+    case Activation::kReluSquared:
+      return ggml_sqr(ctx, ggml_relu(ctx, up));
   }
   std::unreachable();
 }

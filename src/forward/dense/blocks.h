@@ -28,20 +28,19 @@ ggml_tensor* Linear(ggml_context* ctx, ggml_tensor* weight, ggml_tensor* x, ggml
 void Linears(ggml_context* ctx, std::span<ggml_tensor* const> weights, ggml_tensor* x,
              std::span<ggml_tensor* const> biases, std::span<ggml_tensor*> products);
 
-// activation(gate, up), as device/activation.h joins them in routed experts on the CPU.
-ggml_tensor* GatedProduct(ggml_context* ctx, Activation activation, ggml_tensor* gate,
-                          ggml_tensor* up);
+// activation(gate, up), as device/activation.h joins them in routed experts on the CPU. gate: not
+// used if the activation has none.
+ggml_tensor* Activate(ggml_context* ctx, Activation activation, ggml_tensor* gate, ggml_tensor* up);
 
 // scale * y + x: what a layer adds to its input.
 ggml_tensor* AddResidual(ggml_context* ctx, ggml_tensor* y, ggml_tensor* x, float scale);
 
 // The expert that every token uses, weighted by its own sigmoid gate if it has one: [n_embd,
-// tokens]. REQUIRES: w.shared_gate is set.
+// tokens]. REQUIRES: w.shared_up is set.
 ggml_tensor* SharedExpert(ggml_context* ctx, Activation activation, const LayerTensors& w,
                           ggml_tensor* x);
 
-// The feed-forward block of a layer without experts: [n_embd, tokens]. REQUIRES: w.dense_gate is
-// set.
+// The feed-forward block of a layer without experts: [n_embd, tokens]. REQUIRES: w.dense_up is set.
 ggml_tensor* DenseFfn(ggml_context* ctx, Activation activation, const LayerTensors& w,
                       ggml_tensor* x);
 

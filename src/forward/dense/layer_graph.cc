@@ -45,6 +45,8 @@ uint64_t LargestProduct(const ModelTensors& tensors) {
     together(w.delta_qkv, w.delta_gate, w.state_in);
     together(w.short_in);
     together(w.state_out);
+    together(w.latent_down);
+    together(w.latent_up);
     together(w.shared_gate, w.shared_up);
     together(w.dense_gate, w.dense_up);
     together(w.dense_down);
@@ -86,6 +88,9 @@ LayerGraph::LayerGraph(const Parts& parts)
 Result<std::unique_ptr<LayerGraph>> LayerGraph::Create(const Parts& parts, uint32_t n_ctx,
                                                        uint32_t chunk, uint32_t logits_rows) {
   std::unique_ptr<LayerGraph> graph(new LayerGraph(parts));
+  if (parts.device != nullptr && parts.spec.MostOf(&FeedForwardSpec::n_latent) > 0) {
+    return Fail(Errc::kDevice, "the dense part around latent experts is computed in memory");
+  }
   // Rows of hidden are places for tensors.
   if (parts.device != nullptr &&
       parts.spec.n_embd * sizeof(float) % BackendBuffer::AlignmentOf(parts.device->backend()) !=
@@ -112,6 +117,10 @@ Status LayerGraph::MakeMixers(const Parts& parts, uint32_t n_ctx, uint32_t chunk
                   .chunk = chunk};
   const std::vector<LayerSpec>& layers = spec_->layers;
   for (size_t l = 0; l < layers.size(); ++l) {
+    if (!layers[l].has_mixer()) {
+      mixer_of_.push_back(nullptr);
+      continue;
+    }
     const auto alike = std::ranges::find(layers, layers[l].mixer, &LayerSpec::mixer);
     const auto first = static_cast<size_t>(alike - layers.begin());
     if (first < l) {
@@ -151,7 +160,7 @@ Status LayerGraph::Reserve(uint32_t chunk, uint32_t logits_rows) {
   const std::vector<LayerSpec>& layers = spec_->layers;
   for (size_t l = 0; l < layers.size(); ++l) {
     const auto is_alike = [&](size_t other) {
-      return layers[other] == layers[l] && BringsResidual(other) == BringsResidual(l);
+      return layers[other] == layers[l] && BringsParts(other) == BringsParts(l);
     };
     if (std::ranges::any_of(std::views::iota(size_t{0}, l), is_alike)) continue;
     BuildLayer(LayerId{static_cast<uint16_t>(l)}, 0, {.count = std::min(chunk, piece_rows_)});
@@ -211,12 +220,16 @@ Status LayerGraph::StepAside(const Interlude& interlude) {
 
 LayerGraph::Rows LayerGraph::KeepRows(uint32_t most) const {
   const size_t n = std::min<size_t>(most, visible_.size());
+  const size_t values = n * spec_->n_embd;
+  const bool is_latent = spec_->MostOf(&FeedForwardSpec::n_latent) > 0;
+  const bool is_parted = spec_->has_post_norms || is_latent;
+  const bool has_shared = is_latent && spec_->MostOf(&FeedForwardSpec::n_ff_shared) > 0;
   return {.visible = visible_,
           .recent = recent_,
           .states = states_,
-          .hidden = {buffers_->hidden(), buffers_->hidden() + n * spec_->n_embd},
-          .residual = {buffers_->residual(),
-                       buffers_->residual() + (spec_->has_post_norms ? n * spec_->n_embd : 0)},
+          .hidden = {buffers_->hidden(), buffers_->hidden() + values},
+          .residual = {buffers_->residual(), buffers_->residual() + (is_parted ? values : 0)},
+          .shared = {buffers_->shared(), buffers_->shared() + (has_shared ? values : 0)},
           .positions = {buffers_->positions(), buffers_->positions() + n},
           .cells = {buffers_->cells(), buffers_->cells() + n},
           .recent_cells = {buffers_->recent_cells(), buffers_->recent_cells() + n}};
@@ -225,6 +238,7 @@ LayerGraph::Rows LayerGraph::KeepRows(uint32_t most) const {
 void LayerGraph::BringBack(const Rows& rows) {
   std::ranges::copy(rows.hidden, buffers_->hidden());
   std::ranges::copy(rows.residual, buffers_->residual());
+  std::ranges::copy(rows.shared, buffers_->shared());
   std::ranges::copy(rows.positions, buffers_->positions());
   std::ranges::copy(rows.cells, buffers_->cells());
   std::ranges::copy(rows.recent_cells, buffers_->recent_cells());
@@ -379,21 +393,33 @@ uint32_t LayerGraph::LayersAhead(LayerId layer, uint32_t look_ahead) const {
   return std::min(look_ahead, spec_->n_expert_layers() - first);
 }
 
-// What enters a layer, or the head behind the last one: hidden [rows][n_embd]. Where feed-forward
-// parts are normed, hidden is what the experts of the layer before gave, and is normed and added to
-// that layer's residual here.
+// Rows of StepBuffers, [rows][n_embd].
+ggml_tensor* LayerGraph::Region(StepBuffers::Region where, StepRows rows) {
+  ggml_tensor* x = ggml_new_tensor_2d(arena_.context(), GGML_TYPE_F32, spec_->n_embd, rows.count);
+  buffers_->Place(x, where, rows.first * x->nb[1]);
+  return x;
+}
+
+// What enters a layer, or the head behind the last one: hidden [rows][n_embd].
 ggml_tensor* LayerGraph::Input(uint32_t layer, StepRows rows) {
+  ggml_tensor* x = Region(StepBuffers::kHidden, rows);
+  return BringsParts(layer) ? EndLayer(x, layer - 1, rows) : x;
+}
+
+// The end of a layer whose experts' results are projected or normed before they are added, at the
+// beginning of the next graph: y [rows][n_embd], of each row the first n_embd_expert values
+// -> latent_up * y + shared, normed, + residual, [rows][n_embd].
+ggml_tensor* LayerGraph::EndLayer(ggml_tensor* y, uint32_t layer, StepRows rows) {
   ggml_context* ctx = arena_.context();
-  const auto region = [&](StepBuffers::Region where) {
-    ggml_tensor* x = ggml_new_tensor_2d(ctx, GGML_TYPE_F32, spec_->n_embd, rows.count);
-    buffers_->Place(x, where, rows.first * x->nb[1]);
-    return x;
-  };
-  ggml_tensor* x = region(StepBuffers::kHidden);
-  if (!BringsResidual(layer)) return x;
-  ggml_tensor* norm = tensors_->layers[layer - 1].ffn_post_norm;
-  return ggml_add(ctx, RmsNorm(ctx, x, norm, nullptr, spec_->rms_eps),
-                  region(StepBuffers::kResidual));
+  const LayerTensors& w = tensors_->layers[layer];
+  const FeedForwardSpec& feed_forward = spec_->layers[layer].feed_forward;
+  if (feed_forward.n_latent > 0) {
+    ggml_tensor* latent = ggml_view_2d(ctx, y, feed_forward.n_latent, rows.count, y->nb[1], 0);
+    y = Linear(ctx, w.latent_up, ggml_cont(ctx, latent), nullptr);
+    if (feed_forward.n_ff_shared > 0) y = ggml_add(ctx, y, Region(StepBuffers::kShared, rows));
+  }
+  if (w.ffn_post_norm != nullptr) y = RmsNorm(ctx, y, w.ffn_post_norm, nullptr, spec_->rms_eps);
+  return ggml_add(ctx, y, Region(StepBuffers::kResidual, rows));
 }
 
 // result [rows][...], of which the first is row `first_row` of the region.
@@ -441,11 +467,28 @@ void LayerGraph::BuildLayer(LayerId layer, uint32_t look_ahead, StepRows rows) {
   buffers_->Place(in.cells, is_recent ? StepBuffers::kRecentCells : StepBuffers::kCells,
                   rows.first * sizeof(int64_t));
 
-  // attended = hidden + mixer(norm(hidden)) [rows][n_embd]; then the norm before the experts.
-  ggml_tensor* attended = mixer_of_[layer.value]->Build(w, in);
-  ggml_tensor* ffn_in = RmsNorm(ctx, attended, w.ffn_norm, w.ffn_norm_b, spec_->rms_eps);
-  if (!spec_->has_experts(layer.value)) {  // its result is the next layer's input
-    ggml_tensor* ffn = DenseFfn(ctx, spec_->experts.activation, w, ffn_in);
+  // attended = hidden + mixer(norm(hidden)) [rows][n_embd]; without a mixer a copy of hidden.
+  Mixer* const mixer = mixer_of_[layer.value];
+  ggml_tensor* attended = mixer != nullptr ? mixer->Build(w, in) : ggml_cont(ctx, in.x);
+  if (spec_->layers[layer.value].feed_forward.is_there()) {
+    BuildFeedForward(layer, attended, look_ahead, rows);
+  } else {
+    Output(attended, StepBuffers::kHidden, rows.first);
+  }
+}
+
+// The feed-forward part of a layer: attended [rows][n_embd] -> the next layer's input, or what the
+// experts need.
+void LayerGraph::BuildFeedForward(LayerId layer, ggml_tensor* attended, uint32_t look_ahead,
+                                  StepRows rows) {
+  ggml_context* ctx = arena_.context();
+  const LayerTensors& w = tensors_->layers[layer.value];
+  const Activation activation = spec_->experts.activation;
+  // A layer without a mixer has one norm, which every family calls attention's.
+  ggml_tensor* norm = w.ffn_norm != nullptr ? w.ffn_norm : w.attn_norm;
+  ggml_tensor* ffn_in = RmsNorm(ctx, attended, norm, w.ffn_norm_b, spec_->rms_eps);
+  if (!spec_->has_experts(layer.value)) {
+    ggml_tensor* ffn = DenseFfn(ctx, activation, w, ffn_in);
     if (w.ffn_post_norm != nullptr) {
       ffn = RmsNorm(ctx, ffn, w.ffn_post_norm, nullptr, spec_->rms_eps);
     }
@@ -453,14 +496,16 @@ void LayerGraph::BuildLayer(LayerId layer, uint32_t look_ahead, StepRows rows) {
            rows.first);
     return;
   }
-  // What the experts need: their input, the router's logits [rows][n_expert] of this layer and of
-  // those looked ahead, without biases, the shared expert's result and the residual, [rows][n_embd]
-  // each.
-  Output(ffn_in, StepBuffers::kFfnIn, rows.first);
+  // Their input [rows][n_embd_expert].
+  ggml_tensor* expert_in =
+      w.latent_down != nullptr ? Linear(ctx, w.latent_down, ffn_in, nullptr) : ffn_in;
+  Output(expert_in, StepBuffers::kFfnIn, rows.first);
+  // The router's logits [rows][n_expert] of this layer and of those looked ahead, without biases.
   Output(Linear(ctx, w.router, ffn_in, nullptr), StepBuffers::kRouter, rows.first);
   BuildLookAhead(layer, ffn_in, look_ahead, rows);
-  if (w.shared_gate != nullptr) {
-    ggml_tensor* shared = SharedExpert(ctx, spec_->experts.activation, w, ffn_in);
+  // What is added to their results: the shared expert's and the residual, [rows][n_embd] each.
+  if (w.shared_up != nullptr) {
+    ggml_tensor* shared = SharedExpert(ctx, activation, w, ffn_in);
     if (spec_->residual_scale != 1.0F) shared = ggml_scale(ctx, shared, spec_->residual_scale);
     Output(shared, StepBuffers::kShared, rows.first);
   }

@@ -86,8 +86,8 @@ class LayerGraph {
   // Between two layers: the rows of other steps use the buffers, and then these rows go on. After
   // an error of the interlude these rows do not go on. REQUIRES: !is_on_device().
   Status StepAside(const Interlude& interlude);
-  // hidden -> residual, shared (where the model has a shared expert), ffn_in, router logits; writes
-  // the KV cache. Also the router logits of the next `look_ahead` layers with a router, at most to
+  // hidden -> residual, shared (where the model has a shared expert), ffn_in [rows][n_embd_expert],
+  // router logits; writes the KV cache. Also the router logits of the next `look_ahead` layers with a router, at most to
   // the last layer, on this layer's input. A layer without experts: only hidden -> hidden. On a
   // device router logits are in memory afterwards, and other results stay on the device; code that
   // computes experts in memory gets them with FetchRows(). No launch is under way on the device
@@ -117,6 +117,7 @@ class LayerGraph {
     std::vector<RowState> states;       // of all
     std::vector<float> hidden;          // [first rows][n_embd]
     std::vector<float> residual;        // the same, where the next graph adds it
+    std::vector<float> shared;          // the same
     std::vector<int32_t> positions;     // of these
     std::vector<int64_t> cells;         // of these
     std::vector<int64_t> recent_cells;  // of these
@@ -128,13 +129,15 @@ class LayerGraph {
   Status MakeMixers(const Parts& parts, uint32_t n_ctx, uint32_t chunk);
   Status Reserve(uint32_t chunk, uint32_t logits_rows);
   Status CheckSupport() const;
-  // Whether what enters a layer is in two parts: what the layer before gave, and its residual.
-  bool BringsResidual(size_t layer) const {
-    return spec_->has_post_norms && layer > 0 && spec_->has_experts(layer - 1);
-  }
+  // Whether what enters a layer is in parts: what the experts of the layer before gave, and what
+  // that is added to.
+  bool BringsParts(size_t layer) const { return layer > 0 && spec_->ends_in_next(layer - 1); }
+  ggml_tensor* Region(StepBuffers::Region where, StepRows rows);
+  ggml_tensor* EndLayer(ggml_tensor* y, uint32_t layer, StepRows rows);
   ggml_tensor* Input(uint32_t layer, StepRows rows);
   void Output(ggml_tensor* result, StepBuffers::Region region, uint64_t first_row);
   void BuildLayer(LayerId layer, uint32_t look_ahead, StepRows rows);
+  void BuildFeedForward(LayerId layer, ggml_tensor* attended, uint32_t look_ahead, StepRows rows);
   void BuildLookAhead(LayerId layer, ggml_tensor* ffn_in, uint32_t look_ahead, StepRows rows);
   void BuildHead(StepRows rows, uint32_t at);
   Status Compute();

@@ -52,7 +52,7 @@ class StepBuffers {
   float* residual() const { return At<float>(kResidual); }  // [rows][n_embd] after attention
   // [rows][n_embd] result of the shared expert
   float* shared() const { return At<float>(kShared); }
-  float* ffn_in() const { return At<float>(kFfnIn); }   // [rows][n_embd] the experts' input
+  float* ffn_in() const { return At<float>(kFfnIn); }   // [rows][n_embd_expert] experts' input
   float* router() const { return At<float>(kRouter); }  // [rows][n_expert] logits
   // [look_ahead][rows][n_expert] logits of the following layers' routers on this layer's input
   float* ahead() const { return At<float>(kAhead); }

@@ -59,6 +59,7 @@ bool DeviceExperts::Supports(const ComputeDevice& device, const CopyForm& form,
   if (!buffer) return false;
   ExpertTensors tensors{.activation = shape.activation};
   for (size_t m = 0; m < kMatrices; ++m) {
+    if (!form.has(m)) continue;
     const bool is_down = static_cast<Matrix>(m) == Matrix::kDown;
     const int64_t n_out = is_down ? form.n_embd : form.n_ff;
     tensors.matrix[m] = ggml_new_tensor_3d(context.get(), static_cast<ggml_type>(form.types[m]),
@@ -165,6 +166,7 @@ DeviceExperts::Ticket DeviceExperts::Fill(ExpertKey key, SlotId slot, const Matr
   const uint32_t form = catalog_.copy(key).form;
   for (const Matrix m : {Matrix::kGate, Matrix::kUp, Matrix::kDown}) {
     ggml_tensor* to = weights_.pools.tensor(form, m);
+    if (to == nullptr) continue;
     const size_t bytes = DevicePools::SliceBytes(to);
     ticket.last = copier_.Ask({.from = matrices[static_cast<size_t>(m)],
                                .to = to,
@@ -183,6 +185,7 @@ Status DeviceExperts::Fetch(ExpertKey key, SlotId slot,
       return Fail(Errc::kDevice, "a copy failed on purpose");
     }
     const ggml_tensor* from = weights_.pools.tensor(form, m);
+    if (from == nullptr) continue;
     const size_t bytes = DevicePools::SliceBytes(from);
     TRY_STATUS(CopyFrom(from, slot.value * bytes, std::span(to[static_cast<size_t>(m)], bytes)));
   }

@@ -126,6 +126,7 @@ class DeviceExperts {
   bool Wait(const Ticket& ticket) { return copier_.Wait(ticket.first, ticket.last); }
   // Copies made, one for each matrix.
   Copier::Made copies_made() const { return copier_.made(); }
+  uint64_t copies_per_expert() const { return HasGate(shape_.activation) ? 3 : 2; }
 
  private:
   struct Pair {

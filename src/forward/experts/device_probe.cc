@@ -132,9 +132,11 @@ Status DeviceProbe::RunOnHost(std::span<const float> x, uint32_t rows,
   std::array<std::vector<const std::byte*>, kMatrices> in;
   std::vector<float> gate(size_t{rows} * k.n_ff);
   std::vector<float> up(gate.size());
-  TRY_STATUS(quantised(Matrix::kGate, x.data(), k.n_embd, in[0]));
+  if (k.has_gate()) {
+    TRY_STATUS(quantised(Matrix::kGate, x.data(), k.n_embd, in[0]));
+    TRY_STATUS(multiply(Matrix::kGate, k.n_embd, k.n_ff, in[0], gate.data()));
+  }
   TRY_STATUS(quantised(Matrix::kUp, x.data(), k.n_embd, in[1]));
-  TRY_STATUS(multiply(Matrix::kGate, k.n_embd, k.n_ff, in[0], gate.data()));
   TRY_STATUS(multiply(Matrix::kUp, k.n_embd, k.n_ff, in[1], up.data()));
   Join(expert_.activation, up, gate);
   TRY_STATUS(quantised(Matrix::kDown, gate.data(), k.n_ff, in[2]));
@@ -178,6 +180,7 @@ Status DeviceProbe::MakeCopies(uint64_t scratch) {
   for (size_t i = 0; i < n_copies_; ++i) {
     for (size_t m = 0; m < kMatrices; ++m) {
       const size_t bytes = MatrixBytes(expert_.kernels, m);
+      if (bytes == 0) continue;  // experts lack that matrix
       std::memcpy(to, expert_.matrices[m], bytes);
       to += bytes;
     }
@@ -250,7 +253,7 @@ Result<DeviceProbe::Pair> DeviceProbe::Together(const Pair& alone) {
   std::vector<double> seconds;
   const auto start = SteadyClock::now();
   do {
-    while (asked < made.copies / kMatrices + ahead) {
+    while (asked < made.copies / device_.copies_per_expert() + ahead) {
       const DeviceExperts::Ticket next = FillNext();
       if (asked++ == 0) all.first = next.first;
       all.last = next.last;
@@ -260,7 +263,7 @@ Result<DeviceProbe::Pair> DeviceProbe::Together(const Pair& alone) {
     if (!took) return std::unexpected(took.error());
     seconds.push_back(*took);
     made = device_.copies_made() - before;
-  } while ((seconds.size() < kRepeats || made.copies < kMatrices) &&
+  } while ((seconds.size() < kRepeats || made.copies < device_.copies_per_expert()) &&
            SecondsSince(start) < kLongest);
   TRY_STATUS(Landed(all));
   Pair together{.host = Median(std::move(seconds)), .copy = alone.copy};

@@ -17,8 +17,8 @@ ggml_tensor* AddProducts(ggml_context* context, ggml_cgraph* graph, const Expert
   };
   // Up before gate before what joins them: CUDA makes one kernel of the three then.
   ggml_tensor* up = product(Matrix::kUp, x);
-  ggml_tensor* gate = product(Matrix::kGate, x);
-  ggml_tensor* y = product(Matrix::kDown, GatedProduct(context, tensors.activation, gate, up));
+  ggml_tensor* gate = HasGate(tensors.activation) ? product(Matrix::kGate, x) : nullptr;
+  ggml_tensor* y = product(Matrix::kDown, Activate(context, tensors.activation, gate, up));
   ggml_build_forward_expand(graph, up);
   ggml_build_forward_expand(graph, y);
   return y;

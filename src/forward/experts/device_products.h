@@ -17,7 +17,8 @@ namespace moestro {
 
 // The tensors of experts on a device. The activation is the one between the matrices.
 struct ExpertTensors {
-  std::array<ggml_tensor*, kMatrices> matrix{};  // of the pool, [n_in, n_out, slots]
+  // Of the pool, [n_in, n_out, slots]; null: experts of this form lack the matrix.
+  std::array<ggml_tensor*, kMatrices> matrix{};
   std::array<ggml_tensor*, kMatrices> bias{};    // [n_out, experts]; null: the matrix has no bias
   Activation activation = Activation::kSwiglu;
 

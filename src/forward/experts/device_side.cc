@@ -104,7 +104,8 @@ void DeviceSide::ObserveCopies(bool beside_host) {
     if (made.copies == 0) continue;
     const DeviceCosts& costs = measured_.devices[d];
     const double factor = beside_host ? costs.copy_beside : 1.0;
-    const double experts = static_cast<double>(made.copies) / kMatrices;
+    const double experts =
+        static_cast<double>(made.copies) / static_cast<double>(devices_[d].copies_per_expert());
     const double predicted =
         experts * costs.copy.base + static_cast<double>(made.bytes) * costs.copy.per_byte;
     tracker_.Observe(Lane::kCopy, factor * predicted, made.seconds, d);

@@ -18,7 +18,7 @@ bool QuantiseAlike(const ExpertKernel& a, const ExpertKernel& b) {
 std::vector<ExpertKernel> InputKernels(std::span<const FormKernels> forms) {
   std::vector<ExpertKernel> inputs;
   for (const FormKernels& form : forms) {
-    for (const Matrix m : {Matrix::kGate, Matrix::kUp}) {
+    for (const Matrix m : {form.first(), Matrix::kUp}) {
       const ExpertKernel& kernel = form.kernel[static_cast<size_t>(m)];
       const auto same = [&](const ExpertKernel& k) { return QuantiseAlike(k, kernel); };
       if (std::ranges::none_of(inputs, same)) inputs.push_back(kernel);
@@ -59,7 +59,7 @@ ExpertExec::Limits ExpertExec::LimitsFor(std::span<const FormKernels> kernels,
       return form.kernel[static_cast<size_t>(m)].activation_bytes(n);
     };
     limits.activation_bytes_embd =
-        std::max({limits.activation_bytes_embd, bytes(Matrix::kGate, form.n_embd),
+        std::max({limits.activation_bytes_embd, bytes(form.first(), form.n_embd),
                   bytes(Matrix::kUp, form.n_embd)});
     limits.activation_bytes_ff =
         std::max(limits.activation_bytes_ff, bytes(Matrix::kDown, form.n_ff));

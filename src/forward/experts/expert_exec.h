@@ -28,12 +28,16 @@
 
 namespace moestro {
 
-// How experts of one form are multiplied.
+// How experts of one form are multiplied. What belongs to a matrix that they lack is empty.
 struct FormKernels {
   std::array<ExpertKernel, kMatrices> kernel;
   std::array<size_t, kMatrices> row_bytes{};
   uint32_t n_embd = 0;
   uint32_t n_ff = 0;
+
+  bool has_gate() const { return row_bytes[static_cast<size_t>(Matrix::kGate)] > 0; }
+  // The matrix whose rows are multiplied first.
+  Matrix first() const { return has_gate() ? Matrix::kGate : Matrix::kUp; }
 };
 
 // What a model's family adds to the experts of a layer.
@@ -47,11 +51,13 @@ struct LayerForm {
 
 class StepBuffers;
 
+// n_embd: what the experts take and give.
 struct ExpertRows {
   const float* ffn_in = nullptr;    // [rows][n_embd]
   const float* shared = nullptr;    // [rows][n_embd], added to the sum; null: no shared expert
   const float* residual = nullptr;  // [rows][n_embd], added last; null: the next graph adds it
   float* hidden = nullptr;          // [rows][n_embd], the result
+  uint32_t hidden_stride = 0;       // values from one row of it to the next; 0: n_embd
   // Not null: all experts are for the first device. The rows are on it and the result stays on it;
   // the pointers above are not used.
   const StepBuffers* there = nullptr;

@@ -16,11 +16,14 @@ void ExpertStage::Place(LayerPlan& plan) {
 }
 
 ExpertRows ExpertStage::RowsOf(LayerId layer) const {
-  const bool has_shared = parts_.spec.layers[layer.value].feed_forward.n_ff_shared > 0;
+  const FeedForwardSpec& feed_forward = parts_.spec.layers[layer.value].feed_forward;
+  const bool adds_shared = feed_forward.n_ff_shared > 0 && feed_forward.n_latent == 0;
+  const bool adds_residual = !parts_.spec.ends_in_next(layer.value);
   return {.ffn_in = parts_.buffers.ffn_in(),
-          .shared = has_shared ? parts_.buffers.shared() : nullptr,
-          .residual = parts_.spec.has_post_norms ? nullptr : parts_.buffers.residual(),
-          .hidden = parts_.buffers.hidden()};
+          .shared = adds_shared ? parts_.buffers.shared() : nullptr,
+          .residual = adds_residual ? parts_.buffers.residual() : nullptr,
+          .hidden = parts_.buffers.hidden(),
+          .hidden_stride = parts_.spec.n_embd};
 }
 
 // Whether the layer's rows may stay on the first device.
@@ -63,7 +66,7 @@ Status ExpertStage::Run(LayerId layer, LayerPlan& plan, LeaseStream& leases,
 
 void ExpertStage::Show(const LayerPlan& plan) const {
   if (!parts_.watchers.experts) return;
-  const std::span inputs(parts_.buffers.ffn_in(), size_t{plan.n_rows} * parts_.spec.n_embd);
+  const std::span inputs(parts_.buffers.ffn_in(), size_t{plan.n_rows} * parts_.spec.n_embd_expert());
   parts_.watchers.experts(
       {plan, inputs, parts_.experts.products(plan), parts_.experts.results(plan)});
 }

@@ -42,11 +42,13 @@ RunForm FormOf(const FormKernels& kernels, std::span<const ExpertKernel> inputs,
   form.hidden_rows =
       RowsPerBlock(kernels.row_bytes[kMatrixGate] + kernels.row_bytes[kMatrixUp], kernels.n_ff);
   form.down_rows = RowsPerBlock(kernels.row_bytes[kMatrixDown], kernels.n_embd);
-  for (size_t m = kMatrixGate; m <= kMatrixUp; ++m) {
+  const auto input_of = [&](Matrix m) {
+    const ExpertKernel& kernel = kernels.kernel[static_cast<size_t>(m)];
     const auto found = std::ranges::find_if(
-        inputs, [&](const ExpertKernel& k) { return quantise_alike(k, kernels.kernel[m]); });
-    form.input[m] = static_cast<uint32_t>(found - inputs.begin());
-  }
+        inputs, [&](const ExpertKernel& k) { return quantise_alike(k, kernel); });
+    return static_cast<uint32_t>(found - inputs.begin());
+  };
+  form.input = {input_of(kernels.first()), input_of(Matrix::kUp)};
   return form;
 }
 
@@ -371,6 +373,10 @@ bool LayerRun::Help(Attempt attempt, size_t j, int thread) {
   return false;
 }
 
+size_t LayerRun::FirstMatrix(size_t j) const {
+  return static_cast<size_t>(s_.jobs[j].form->kernels->first());
+}
+
 // nullptr: the matrix has not landed.
 const std::byte* LayerRun::RowOf(size_t j, size_t m, uint32_t row) const {
   const JobState& job = s_.jobs[j];
@@ -380,12 +386,12 @@ const std::byte* LayerRun::RowOf(size_t j, size_t m, uint32_t row) const {
 // The bytes that the owner reads after its gate and up rows before `row`: the next rows, or the
 // first row of its next share. nullptr: not known.
 const std::byte* LayerRun::AfterHidden(size_t j, int owner, uint32_t row) const {
-  if (row < share(j, owner).hidden.end()) return RowOf(j, kMatrixGate, row);
+  if (row < share(j, owner).hidden.end()) return RowOf(j, FirstMatrix(j), row);
   const auto thread = static_cast<uint32_t>(owner);
   const uint32_t threads = s_.parts.team.threads();
   if (by_stage_ && j + 1 < n_host_) {
     const uint32_t n_ff = s_.jobs[j + 1].form->kernels->n_ff;
-    return RowOf(j + 1, kMatrixGate, ShareBegin(n_ff, thread, threads));
+    return RowOf(j + 1, FirstMatrix(j + 1), ShareBegin(n_ff, thread, threads));
   }
   const size_t next = by_stage_ ? 0 : j;
   const uint32_t n_embd = s_.jobs[next].form->kernels->n_embd;
@@ -398,7 +404,7 @@ const std::byte* LayerRun::AfterDown(size_t j, int owner, uint32_t row) const {
   if (j + 1 == n_host_) return nullptr;
   const auto thread = static_cast<uint32_t>(owner);
   const FormKernels& f = *s_.jobs[j + 1].form->kernels;
-  const size_t m = by_stage_ ? kMatrixDown : kMatrixGate;
+  const size_t m = by_stage_ ? kMatrixDown : FirstMatrix(j + 1);
   return RowOf(j + 1, m,
                ShareBegin(by_stage_ ? f.n_embd : f.n_ff, thread, s_.parts.team.threads()));
 }

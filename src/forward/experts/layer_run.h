@@ -146,6 +146,7 @@ class LayerRun {
   const std::byte* AfterHidden(size_t job, int owner, uint32_t row) const;
   const std::byte* AfterDown(size_t job, int owner, uint32_t row) const;
   const std::byte* RowOf(size_t job, size_t matrix, uint32_t row) const;
+  size_t FirstMatrix(size_t job) const;
 
   void QuantiseInputs(int thread, int n_threads);
   void MultiplyHidden(size_t job, RowBlock block, int thread, const std::byte* following);

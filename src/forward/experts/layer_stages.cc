@@ -2,7 +2,7 @@
 // The stages of an expert, each cut into tasks that any thread may take:
 //
 //   inputs     x [rows][n_embd]     -> quantised as the gate and up matrices want it
-//   hidden     gate, up [n_ff][n_embd] times x   -> silu(gate x) * (up x), [pairs][n_ff]
+//   hidden     gate, up [n_ff][n_embd] times x   -> activation(gate x, up x), [pairs][n_ff]
 //   quantise   products [pairs][n_ff]            -> as the down matrix wants them
 //   down       down [n_embd][n_ff] times product -> results [pairs][n_embd]
 //   sum        results by router order           -> hidden [rows][n_embd]
@@ -78,14 +78,18 @@ void LayerRun::MultiplyHidden(size_t j, RowBlock block, int thread, const std::b
                                .next_bytes = next != nullptr ? f.row_bytes[m] * 16 : 0,
                                .is_interleaved = is_interleaved(j, m)});
     };
-    float* gate = s_.products + size_t{expert.first_pair + first} * f.n_ff + row;
-    multiply(kMatrixGate, gate, f.n_ff,
-             s_.jobs[j].matrix[kMatrixUp] + row * f.row_bytes[kMatrixUp]);
-    multiply(kMatrixUp, up_rows.data(), n_rows, following);
+    float* products = s_.products + size_t{expert.first_pair + first} * f.n_ff + row;
+    if (f.has_gate()) {
+      multiply(kMatrixGate, products, f.n_ff,
+               s_.jobs[j].matrix[kMatrixUp] + row * f.row_bytes[kMatrixUp]);
+      multiply(kMatrixUp, up_rows.data(), n_rows, following);
+    } else {
+      multiply(kMatrixUp, products, f.n_ff, following);
+    }
     for (uint32_t i = 0; i < n; ++i) {
-      float* g = gate + size_t{i} * f.n_ff;
-      float* u = up_rows.data() + size_t{i} * n_rows;
-      AddBias(kMatrixGate, j, row, {g, n_rows});
+      float* g = products + size_t{i} * f.n_ff;
+      float* u = f.has_gate() ? up_rows.data() + size_t{i} * n_rows : g;
+      if (f.has_gate()) AddBias(kMatrixGate, j, row, {g, n_rows});
       AddBias(kMatrixUp, j, row, {u, n_rows});
       Join(layer_.activation, {u, n_rows}, {g, n_rows});
     }
@@ -136,11 +140,12 @@ void LayerRun::MultiplyDown(size_t j, RowBlock block, int thread, const std::byt
 // split between threads, not rows: one row is the common case.
 void LayerRun::SumUp(int thread, int n_threads) {
   const uint32_t width = s_.limits.n_embd;
+  const size_t stride = rows_.hidden_stride > 0 ? rows_.hidden_stride : width;
   const uint32_t begin = width * static_cast<uint32_t>(thread) / static_cast<uint32_t>(n_threads);
   const uint32_t end = width * static_cast<uint32_t>(thread + 1) / static_cast<uint32_t>(n_threads);
   for (uint32_t row = 0; row < plan_.n_rows; ++row) {
     if (row > 0 && row % kGroup == 0 && ShallEnd()) return;
-    float* out = rows_.hidden + size_t{row} * width;
+    float* out = rows_.hidden + row * stride;
     for (uint32_t c = begin; c < end; ++c) out[c] = 0.0F;
     for (uint32_t k = 0; k < plan_.n_used; ++k) {
       const size_t at = size_t{row} * plan_.n_used + k;

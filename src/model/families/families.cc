@@ -11,7 +11,8 @@ std::span<const Family> Families() {
                                    Phimoe(),        Dots1(),      GptOss(),     Glm4Moe(),
                                    MiniMaxM2(),     Ernie45Moe(), HunyuanMoe(), BailingMoe2(),
                                    ExaoneMoe(),     Qwen35Moe(),  Qwen3Next(),  Lfm2Moe(),
-                                   GraniteHybrid(), GraniteMoe(), Laguna(),     AfMoe()};
+                                   GraniteHybrid(), GraniteMoe(), Laguna(),     AfMoe(),
+                                   NemotronHMoe()};
   return families;
 }
 

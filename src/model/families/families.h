@@ -24,6 +24,7 @@ Family Lfm2Moe();
 Family Laguna();
 Family Llama();
 Family MiniMaxM2();
+Family NemotronHMoe();
 Family Olmoe();
 Family Phimoe();
 Family Qwen2Moe();

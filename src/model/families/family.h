@@ -107,13 +107,18 @@ struct Family {
   FeedForwardLength feed_forward_length = FeedForwardLength::kOneExpert;
   SharedExpert shared_expert = SharedExpert::kNone;
   bool has_dense_layers = false;         // a layer without a router has a dense block instead
+  // A layer is a mixer alone, or experts alone where feed_forward_length is not 0.
+  bool has_lone_parts = false;
+  bool has_latent_experts = false;       // moe_latent_size
   bool has_next_token_layers = false;    // nextn_predict_layers, which are passed over
   bool has_post_norms = false;           // of what attention and feed-forward parts add
   bool scales_embedding = false;         // by the root of its length
   bool has_other_norm_name = false;      // output_norm has its other name
+  bool has_other_epsilon_name = false;   // attention.layer_norm_epsilon serves, too
   bool has_scales = false;               // embedding_scale, residual_scale, logit_scale and
                                          // attention.scale
-  bool rotates_by_key = false;           // rope.scaling.finetuned says whether heads are rotated
+  bool rotates = true;                   // heads are turned by their position
+  bool rotates_by_key = false;           // rope.scaling.finetuned says whether they are
   bool may_hold_vision = false;          // tensors of an image encoder, which are passed over
   bool has_value_heads_of_own = false;   // attention.value_length may differ from key_length
   ModelRoles<Presence> model_tensors{};  // kNone: refused

@@ -162,13 +162,13 @@ Result<std::vector<BlockLoss>> FitBench::Observe(ReferenceReader& reference, Exp
   use = {.tokens = std::vector<uint64_t>(n_experts_),
          .popularity_norm = std::vector<double>(n_experts_),
          .in_window = {}};
-  const size_t n_ff = engine_->spec().MostOf(&FeedForwardSpec::n_ff_expert);
+  const std::vector<uint32_t> n_ff = engine_->spec().expert_widths();
   std::vector<BlockLoss> blocks;
   Status status;
   for (const uint32_t& window : text_->calibration) {
     use.in_window.emplace_back(n_experts_);
     engine_->SetExpertObserver([&](const SeenExperts& seen) {
-      AddUse(seen, per_layer_, n_ff, use.in_window.back(), use);
+      AddUse(seen, per_layer_, n_ff[seen.plan.layer.value], use.in_window.back(), use);
     });
     auto measured = Measure({&window, 1}, std::vector<bool>(n_experts_), reference);
     if (!measured) {

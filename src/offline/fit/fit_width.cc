@@ -14,13 +14,15 @@ namespace moestro {
 namespace {
 
 uint64_t BytesAt(const ModelFile& model, const LowTypes& types) {
-  const uint64_t n_embd = model.spec.n_embd;
-  const uint64_t n_ff = model.spec.MostOf(&FeedForwardSpec::n_ff_expert);
-  const uint64_t in = (ggml_row_size(types[Matrix::kGate], static_cast<int64_t>(n_embd)) +
-                       ggml_row_size(types[Matrix::kUp], static_cast<int64_t>(n_embd))) *
-                      n_ff;
-  const uint64_t out = ggml_row_size(types[Matrix::kDown], static_cast<int64_t>(n_ff)) * n_embd;
-  return (in + out) * model.spec.router.n_expert * model.spec.n_expert_layers();
+  const uint64_t n_embd = model.spec.n_embd_expert();
+  const bool has_gate = HasGate(model.spec.experts.activation);
+  uint64_t bytes = 0;  // of one expert in each layer
+  for (const uint32_t n_ff : model.spec.expert_widths()) {
+    const auto row = [&](Matrix m) { return ggml_row_size(types[m], static_cast<int64_t>(n_embd)); };
+    bytes += (row(Matrix::kUp) + (has_gate ? row(Matrix::kGate) : 0)) * n_ff +
+             ggml_row_size(types[Matrix::kDown], n_ff) * n_embd;
+  }
+  return bytes * model.spec.router.n_expert;
 }
 
 Result<std::vector<float>> MatrixOf(const ExtentReader& reader, const ExpertMatrix& matrix,
@@ -40,9 +42,10 @@ Result<std::vector<SizedWidth>> PlanWidths(const ModelFile& model,
   for (const LayerWeights& layer : model.weights.layers) widths[0].bytes += layer.experts.bytes();
   for (const ggml_type type : types) {
     LowTypes low;
-    low.types.fill(FittingType(type, model.spec.n_embd));
-    low.types[static_cast<size_t>(Matrix::kDown)] =
-        FittingType(type, model.spec.MostOf(&FeedForwardSpec::n_ff_expert));
+    low.types.fill(FittingType(type, model.spec.n_embd_expert()));
+    ggml_type& down = low.types[static_cast<size_t>(Matrix::kDown)];
+    down = type;
+    for (const uint32_t n_ff : model.spec.expert_widths()) down = FittingType(down, n_ff);
     for (const ggml_type each : low.types) {
       TRY_STATUS(CheckFits(each, ggml_blck_size(each), "the experts", false));
     }
@@ -71,6 +74,7 @@ Result<std::vector<double>> WidthErrors(const std::string& high, const std::stri
       double off = 0.0;
       double all = 0.0;
       for (size_t m = 0; m < kMatrices; ++m) {
+        if (layer.experts.matrices[m].slices.empty()) continue;
         TRY(const std::vector<float> a, MatrixOf(high_reader, layer.experts.matrices[m], e));
         TRY(const std::vector<float> b, MatrixOf(low_reader, other.matrices[m], e));
         for (size_t i = 0; i < a.size(); ++i) {

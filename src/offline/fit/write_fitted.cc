@@ -138,6 +138,7 @@ Status AddExperts(const FittedOptions& options, uint32_t layer, FittedJob& job) 
   const auto widths = std::string_view(options.widths)
                           .substr(size_t{job.model.spec.expert_layers_before(layer)} * n, n);
   for (const Matrix m : {Matrix::kGate, Matrix::kUp, Matrix::kDown}) {
+    if (job.model.weights.layers[layer].experts[m].slices.empty()) continue;
     for (const bool is_low : {false, true}) {
       std::vector<uint32_t> ids;
       for (uint32_t e = 0; e < n; ++e) {

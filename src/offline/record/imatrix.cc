@@ -50,10 +50,11 @@ Result<std::vector<ExpertPlace>> PlacesOf(const GgufFile& file, const ModelSpec&
 // Gate and up have the same inputs.
 std::vector<ImatrixEntry> EntriesOf(std::span<const ExpertPlace> places, const ModelSpec& spec,
                                     const ImatrixSums& sums) {
+  const std::vector<uint32_t> widths = spec.expert_widths();
   std::vector<ImatrixEntry> entries;
   for (const ExpertPlace& place : places) {
     const bool is_down = place.matrix == Matrix::kDown;
-    const uint32_t n_in = is_down ? spec.MostOf(&FeedForwardSpec::n_ff_expert) : spec.n_embd;
+    const uint32_t n_in = is_down ? widths[place.layer] : spec.n_embd_expert();
     const auto all = is_down ? sums.products(place.layer) : sums.inputs(place.layer);
     entries.push_back(
         {.name = place.name,
@@ -81,33 +82,36 @@ ImatrixReport ReportOf(const ModelSpec& spec, const ImatrixSums& sums, uint64_t 
 }  // namespace
 
 ImatrixSums::ImatrixSums(const ModelSpec& spec)
-    : n_embd_(spec.n_embd),
-      n_ff_(spec.MostOf(&FeedForwardSpec::n_ff_expert)),
+    : n_embd_(spec.n_embd_expert()),
+      n_ff_(spec.expert_widths()),
       layers_(spec.n_expert_layers()) {
   const size_t experts = spec.router.n_expert;
-  for (Layer& layer : layers_) {
+  for (size_t l = 0; l < layers_.size(); ++l) {
+    Layer& layer = layers_[l];
     layer.inputs.resize(experts * n_embd_);
-    layer.products.resize(experts * n_ff_);
+    layer.products.resize(experts * n_ff_[l]);
     layer.counts.resize(experts);
   }
 }
 
 uint64_t ImatrixSums::BytesFor(const ModelSpec& spec) {
-  return uint64_t{spec.n_expert_layers()} * spec.router.n_expert *
-         (uint64_t{spec.n_embd} + spec.MostOf(&FeedForwardSpec::n_ff_expert) + 1) * sizeof(float);
+  uint64_t values = 0;  // of one expert in each layer
+  for (const uint32_t n_ff : spec.expert_widths()) values += n_ff + spec.n_embd_expert() + 1;
+  return values * spec.router.n_expert * sizeof(float);
 }
 
 void ImatrixSums::Add(const SeenExperts& seen) {
   Layer& layer = layers_[seen.plan.layer.value];
+  const size_t n_ff = n_ff_[seen.plan.layer.value];
   for (const PlannedExpert& expert : seen.plan.experts) {
     const size_t e = expert.key.expert.value;
     const auto inputs = std::span(layer.inputs).subspan(e * n_embd_, n_embd_);
-    const auto products = std::span(layer.products).subspan(e * n_ff_, n_ff_);
+    const auto products = std::span(layer.products).subspan(e * n_ff, n_ff);
     for (uint32_t i = 0; i < expert.n_pairs; ++i) {
       const size_t pair = expert.first_pair + i;
       const size_t row = seen.plan.row_of[pair];
       AddSquares(seen.inputs.subspan(row * n_embd_, n_embd_), inputs);
-      AddSquares(seen.products.subspan(pair * n_ff_, n_ff_), products);
+      AddSquares(seen.products.subspan(pair * n_ff, n_ff), products);
     }
     layer.counts[e] += static_cast<float>(expert.n_pairs);
   }

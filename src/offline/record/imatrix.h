@@ -30,12 +30,12 @@ class ImatrixSums {
 
  private:
   struct Layer {
-    std::vector<float> inputs;    // [expert][n_embd]
+    std::vector<float> inputs;    // [expert][n_embd_expert]
     std::vector<float> products;  // [expert][n_ff]
     std::vector<float> counts;    // [expert]
   };
   uint32_t n_embd_;
-  uint32_t n_ff_;
+  std::vector<uint32_t> n_ff_;  // [layer]
   std::vector<Layer> layers_;
 };
 

@@ -34,6 +34,7 @@ ModelSpec SpecOf(const SynthShape& shape) {
   ModelSpec spec;
   spec.n_embd = shape.embd;
   spec.n_vocab = shape.vocab;
+  spec.experts = family.experts;
   spec.router = {.n_expert = shape.experts, .n_used = shape.used};
   const OutputGate gate = family.attention.output_gate;
   const auto n_values = static_cast<uint32_t>(shape.q_width());
@@ -48,12 +49,15 @@ ModelSpec SpecOf(const SynthShape& shape) {
                                                                           : 0};
   for (uint32_t l = 0; l < shape.layers; ++l) {
     LayerSpec& layer = spec.layers.emplace_back();
-    layer.mixer = attention;
+    layer.mixer = NoMixerSpec();
+    if (shape.has_attention(l)) layer.mixer = attention;
     if (shape.has_state(l)) layer.mixer = StateOf(shape, family.states);
-    if (l < shape.dense_layers) {
+    if (shape.has_experts(l)) {
+      layer.feed_forward = {.n_ff_expert = shape.ff,
+                            .n_ff_shared = shape.shared_ff,
+                            .n_latent = shape.latent};
+    } else if (shape.pattern.empty()) {
       layer.feed_forward = {.n_ff_dense = shape.dense_ff};
-    } else {
-      layer.feed_forward = {.n_ff_expert = shape.ff, .n_ff_shared = shape.shared_ff};
     }
   }
   return spec;

@@ -87,13 +87,24 @@ void SetRopeKeys(ArchKeys& keys, const SynthShape& shape) {
   keys.Set("rope.scaling.attn_factor", static_cast<float>(factor));
 }
 
+// Where a layer is a mixer or experts alone.
+void SetPatternKeys(ArchKeys& keys, const SynthShape& shape) {
+  std::vector<int32_t> widths;
+  for (uint32_t l = 0; l < shape.layers; ++l) {
+    widths.push_back(shape.has_experts(l) ? static_cast<int32_t>(shape.ff) : 0);
+  }
+  keys.Set("feed_forward_length", widths);
+  keys.Set("expert_shared_count", 1U);
+  if (shape.latent > 0) keys.Set("moe_latent_size", shape.latent);
+}
+
 void SetStateKeys(ArchKeys& keys, const SynthShape& shape, const StateRules& rules) {
   if (rules.layers == StateLayers::kByInterval) {
     keys.Set("full_attention_interval", shape.attention_every);
   } else {
     std::vector<int32_t> kv_heads;
     for (uint32_t l = 0; l < shape.layers; ++l) {
-      kv_heads.push_back(shape.has_state(l) ? 0 : static_cast<int32_t>(shape.kv_heads));
+      kv_heads.push_back(shape.has_attention(l) ? static_cast<int32_t>(shape.kv_heads) : 0);
     }
     keys.Set("attention.head_count_kv", kv_heads);
   }
@@ -130,6 +141,7 @@ void SetModelKeys(gguf_context* gguf, const SynthShape& shape, const WeightSchem
   keys.Set("attention.head_count_kv", shape.kv_heads);
   keys.Set("attention.layer_norm_rms_epsilon", shape.rms_eps);
   const Family& family = FamilyOf(shape);
+  if (family.has_other_epsilon_name) keys.Set("attention.layer_norm_epsilon", shape.rms_eps);
   if (family.written.has_head_length_keys || shape.q_width() != shape.embd) {
     keys.Set("attention.key_length", shape.head_dim);
     keys.Set("attention.value_length", shape.head_dim);
@@ -154,7 +166,8 @@ void SetModelKeys(gguf_context* gguf, const SynthShape& shape, const WeightSchem
     keys.Set("expert_weights_scale", family.written.weights_scale);
     keys.Set("expert_weights_norm", true);
   }
-  if (shape.attention_every > 0) SetStateKeys(keys, shape, family.states);
+  if (family.states.mixer != StateMixer::kNone) SetStateKeys(keys, shape, family.states);
+  if (family.has_lone_parts) SetPatternKeys(keys, shape);
   if (family.has_scales) {  // near those of published models, but for a test's sake not as small
     keys.Set("embedding_scale", 1.5F);
     keys.Set("residual_scale", 0.75F);

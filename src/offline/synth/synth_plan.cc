@@ -166,11 +166,13 @@ class Planner {
   }
 
   void AddExperts() {
-    const int64_t embd = shape_.embd;
+    const int64_t embd = shape_.expert_embd();
     const int64_t ff = shape_.ff;
     const int64_t n = shape_.experts;
     const auto name = [this](Matrix matrix) { return MergedExpertsName(layer_, matrix); };
-    AddMatrix(name(Matrix::kGate), MatrixRole::kExpertGateUp, {embd, ff, n});
+    if (HasGate(family_.experts.activation)) {
+      AddMatrix(name(Matrix::kGate), MatrixRole::kExpertGateUp, {embd, ff, n});
+    }
     AddMatrix(name(Matrix::kUp), MatrixRole::kExpertGateUp, {embd, ff, n});
     AddMatrix(name(Matrix::kDown), MatrixRole::kExpertDown, {ff, embd, n});
   }

@@ -460,6 +460,51 @@ const auto kShapes = std::to_array<SynthShape>({
      .rope_base = 1e7F,
      .rms_eps = 1e-6F,
      .billions = 3.3},
+    {.name = "nemotron-3-nano",
+     .arch = "nemotron_h_moe",
+     .layers = 52,
+     .experts = 128,
+     .used = 6,
+     .embd = 2688,
+     .ff = 1856,
+     .shared_ff = 3712,
+     .heads = 32,
+     .kv_heads = 2,
+     .head_dim = 128,
+     .pattern = "MEMEM*EMEMEM*EMEMEM*EMEMEM*EMEMEM*EMEMEMEM*EMEMEMEME",
+     .state_heads = 64,
+     .state_key_heads = 8,
+     .state_size = 128,
+     .state_dim = 64,
+     .taps = 4,
+     .vocab = 131072,
+     .context = 262144,
+     .rope_base = 1e4F,
+     .rms_eps = 1e-5F,
+     .billions = 31.6},
+    {.name = "nemotron-3-super",
+     .arch = "nemotron_h_moe",
+     .layers = 88,
+     .experts = 512,
+     .used = 22,
+     .embd = 4096,
+     .ff = 2688,
+     .shared_ff = 5376,
+     .heads = 32,
+     .kv_heads = 2,
+     .head_dim = 128,
+     .pattern = "MEMEMEMEM*E",  // of each kind as many as published, in a regular order
+     .latent = 1024,
+     .state_heads = 128,
+     .state_key_heads = 8,
+     .state_size = 128,
+     .state_dim = 64,
+     .taps = 4,
+     .vocab = 131072,
+     .context = 262144,
+     .rope_base = 1e4F,
+     .rms_eps = 1e-5F,
+     .billions = 120.6},
 });
 
 Status CheckSharedExpert(const SynthShape& s, const Family& family) {
@@ -496,9 +541,25 @@ Status CheckWindow(const SynthShape& s, const Family& family) {
               s.arch, has_windows ? "needs one" : "has none");
 }
 
+Status CheckPattern(const SynthShape& s) {
+  bool has_attention = false;
+  bool has_experts = false;
+  for (uint32_t l = 0; l < s.layers && !s.pattern.empty(); ++l) {
+    has_attention = has_attention || s.has_attention(l);
+    has_experts = has_experts || s.has_experts(l);
+  }
+  if (has_attention && has_experts && s.latent <= s.embd) return {};
+  return Fail(Errc::kInvalidRequest,
+              "{} layers of the pattern '{}' lack attention (*) or experts (E), or experts are "
+              "wider than the hidden state",
+              s.layers, s.pattern);
+}
+
 Status CheckStates(const SynthShape& s, const Family& family) {
   const bool wants_states = family.states.mixer != StateMixer::kNone;
-  if (wants_states != (s.attention_every > 0)) {
+  if (family.has_lone_parts) {
+    TRY_STATUS(CheckPattern(s));
+  } else if (wants_states != (s.attention_every > 0)) {
     return Fail(Errc::kInvalidRequest, "attention in each {}-th layer does not fit {}, which {}",
                 s.attention_every, s.arch, wants_states ? "has other layers" : "has it in all");
   }

@@ -32,6 +32,10 @@ struct SynthShape {
   uint32_t groups_used = 0;
   // Where some layers have a state instead of attention.
   uint32_t attention_every = 0;  // each so many-th layer has attention; 0: all have
+  // Where a layer is a mixer or experts alone: a letter for each, M a state, * attention, E experts.
+  // Shorter than the model: again from its beginning. Empty: layers have both.
+  std::string pattern = {};
+  uint32_t latent = 0;  // what experts take and give; 0: the hidden state
   uint32_t state_heads = 0;
   uint32_t state_key_heads = 0;  // shared by the others; of Mamba-2 the groups
   uint32_t state_size = 0;       // values of a key, of Mamba-2
@@ -48,11 +52,21 @@ struct SynthShape {
   double billions = 0;  // published number of weights, in 10^9; 0: a shape of the user's own
 
   bool has_state(uint32_t layer) const {
+    if (!pattern.empty()) return part(layer) == 'M';
     return attention_every > 0 && (layer + 1) % attention_every != 0;
   }
+  bool has_attention(uint32_t layer) const {
+    return pattern.empty() ? !has_state(layer) : part(layer) == '*';
+  }
+  bool has_experts(uint32_t layer) const {
+    return pattern.empty() ? layer >= dense_layers : part(layer) == 'E';
+  }
+  uint32_t expert_embd() const { return latent > 0 ? latent : embd; }
   uint32_t rope_dim() const { return rotated > 0 ? rotated : head_dim; }
   uint64_t q_width() const { return uint64_t{heads} * head_dim; }
   uint64_t kv_width() const { return uint64_t{kv_heads} * head_dim; }
+  // REQUIRES: there is a pattern.
+  char part(uint32_t layer) const { return pattern[layer % pattern.size()]; }
 };
 
 std::span<const SynthShape> KnownShapes();
