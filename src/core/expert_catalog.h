@@ -25,8 +25,8 @@ struct CopyForm {
   bool operator==(const CopyForm&) const = default;
 };
 
-// Copies whose slices take the same bytes can use each other's slots; low copies have slots of their
-// own.
+// Copies whose slices take the same bytes can use each other's slots; low copies have slots of
+// their own.
 struct PoolShape {
   std::array<uint64_t, kMatrices> slice_bytes{};
   bool is_low = false;

@@ -49,9 +49,9 @@ struct AttentionForm {
 
 // What joins the gate g and the up projection u of a feed-forward block.
 enum class Activation : uint8_t {
-  kSwiglu,     // silu(g) * u
-  kGeglu,      // gelu(g) * u, gelu by its tanh formula
-  kSwigluOai,  // g' * sigmoid(1.702 g') * (u' + 1), g' = min(g, 7), u' = u within -7 to 7
+  kSwiglu,       // silu(g) * u
+  kGeglu,        // gelu(g) * u, gelu by its tanh formula
+  kSwigluOai,    // g' * sigmoid(1.702 g') * (u' + 1), g' = min(g, 7), u' = u within -7 to 7
   kReluSquared,  // max(u, 0)^2; blocks have no gate matrix
 };
 
@@ -184,8 +184,8 @@ struct NoMixerSpec {
   bool operator==(const NoMixerSpec&) const = default;
 };
 
-using MixerSpec = std::variant<AttentionSpec, DeltaNetSpec, ShortConvSpec, Mamba2Spec, StateSpec,
-                               NoMixerSpec>;
+using MixerSpec =
+    std::variant<AttentionSpec, DeltaNetSpec, ShortConvSpec, Mamba2Spec, StateSpec, NoMixerSpec>;
 
 // What a layer computes for each position alone. A width of 0: the layer has none of these.
 struct FeedForwardSpec {

@@ -32,7 +32,7 @@ enum class Dim : uint8_t {
   kQueryNorm,  // what one norm of queries covers: a head or all of them, as the family has it
   kKeyNorm,
   kExperts,
-  kLatent,    // of what routed experts take and give
+  kLatent,  // of what routed experts take and give
   kExpertFf,
   kSharedFf,
   kDenseFf,

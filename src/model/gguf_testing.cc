@@ -117,7 +117,8 @@ void AddKeys(GgufBuilder& file, const std::string& arch) {
       .Set("tokenizer.ggml.model", "none");
 }
 
-// The sizes of roles. Where a family has layers with a state, the first is one.
+// The sizes of roles. Where a family has layers with a state, the first is one; where a layer is a
+// mixer or experts alone, the third has the experts.
 ModelSpec SizesOf(const Family& family, uint32_t head_dim) {
   ModelSpec spec;
   spec.n_embd = kEmbd;
@@ -143,6 +144,12 @@ ModelSpec SizesOf(const Family& family, uint32_t head_dim) {
   if (family.states.mixer == StateMixer::kShortConv) {
     spec.layers[0].mixer = ShortConvSpec{.n_channels = kEmbd, .n_taps = 3};
   }
+  if (family.has_lone_parts) {
+    for (LayerSpec& layer : spec.layers) layer.feed_forward = {};
+    spec.layers.push_back({.mixer = NoMixerSpec(), .feed_forward = feed_forward});
+  }
+  if (family.has_latent_experts) spec.layers.back().feed_forward.n_latent = kEmbd;
+  spec.experts = family.experts;
   spec.router.n_expert = kExperts;
   return spec;
 }
@@ -202,8 +209,11 @@ void AddTensors(GgufBuilder& file, const Family& family, const ModelSpec& spec) 
       if (is_there(presence) && HasPart(layer, role.part)) AddRole(file, blk, role, spec, &layer);
     };
     ForEachLayerRole(add, family.layer_tensors);
-    file.Tensor(blk + "ffn_gate_exps.weight", GGML_TYPE_Q8_0, {kEmbd, kFf, kExperts})
-        .Tensor(blk + "ffn_up_exps.weight", GGML_TYPE_Q4_0, {kEmbd, kFf, kExperts})
+    if (!layer.feed_forward.has_experts()) continue;
+    if (HasGate(spec.experts.activation)) {
+      file.Tensor(blk + "ffn_gate_exps.weight", GGML_TYPE_Q8_0, {kEmbd, kFf, kExperts});
+    }
+    file.Tensor(blk + "ffn_up_exps.weight", GGML_TYPE_Q4_0, {kEmbd, kFf, kExperts})
         .Tensor(blk + "ffn_down_exps.weight", GGML_TYPE_F16, {kFf, kEmbd, kExperts});
   }
 }
@@ -252,6 +262,12 @@ GgufBuilder SmallMoe(std::string_view arch) {
     file.Set(name + ".expert_gating_func", static_cast<uint32_t>(family->router.gating) + 1);
   }
   if (family->states.mixer != StateMixer::kNone) AddStateKeys(file, name, family->states);
+  if (family->has_lone_parts) {
+    file.Set(name + ".block_count", 3U)
+        .SetInts(name + ".feed_forward_length", {0, 0, kFf})
+        .SetInts(name + ".attention.head_count_kv", {0, 2, 0});
+  }
+  if (family->has_latent_experts) file.Set(name + ".moe_latent_size", uint32_t{kEmbd});
   if (family->written.has_rope_sections) {
     file.SetInts(name + ".rope.dimension_sections", {3, 3, 2, 0});
   }

@@ -434,7 +434,8 @@ std::unexpected<Error> RefuseKey(const MetaKeys& keys, std::string_view key, uin
 Status ReadLayers(const MetaKeys& keys, const Family& family, ModelSpec& spec) {
   TRY(const Blocks blocks, ReadBlocks(keys, family));
   spec.n_next_token_layers = blocks.all - blocks.evaluated;
-  TRY(const auto feed_forward, ReadFeedForward(keys, family, blocks, spec.router.n_used, spec.n_embd));
+  TRY(const auto feed_forward,
+      ReadFeedForward(keys, family, blocks, spec.router.n_used, spec.n_embd));
   TRY(std::vector<AttentionSpec> attention, ReadAttention(keys, family, blocks, spec.n_embd));
   TRY_STATUS(ReadNormEpsilon(keys, family, spec));
   for (AttentionSpec& layer : attention) {

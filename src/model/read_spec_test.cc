@@ -333,6 +333,46 @@ TEST_F(ReadSpecTest, ReadsLayersWithAState) {
   EXPECT_FALSE(still->layers[1].attention()->rope);
 }
 
+TEST_F(ReadSpecTest, ReadsLayersThatAreAMixerOrExpertsAlone) {
+  const std::string arch = "nemotron_h_moe";
+  const auto spec = Spec(SmallMoe(arch).Set(arch + ".expert_weights_scale", 2.5F));
+  ASSERT_TRUE(spec) << spec.error().message;
+  ASSERT_EQ(spec->n_layer(), 3U);
+  EXPECT_NE(spec->layers[0].mamba2(), nullptr);
+  ASSERT_NE(spec->layers[1].attention(), nullptr);
+  EXPECT_FALSE(spec->layers[1].attention()->rope);
+  EXPECT_FALSE(spec->layers[1].feed_forward.is_there());
+  EXPECT_FALSE(spec->layers[2].has_mixer());
+  EXPECT_EQ(spec->layers[2].feed_forward,
+            (FeedForwardSpec{.n_ff_expert = 64, .n_ff_shared = 96, .n_latent = 32}));
+  EXPECT_EQ(spec->n_expert_layers(), 1U);
+  EXPECT_EQ(spec->router.weight_scale, 2.5F);
+  EXPECT_FALSE(spec->router.renormalise);
+
+  const auto other_name = Spec(SmallMoe(arch)
+                                   .Remove(arch + ".attention.layer_norm_rms_epsilon")
+                                   .Set(arch + ".attention.layer_norm_epsilon", 3e-5F));
+  ASSERT_TRUE(other_name) << other_name.error().message;
+  EXPECT_EQ(other_name->rms_eps, 3e-5F);
+  ExpectError(SmallMoe(arch).Set(arch + ".moe_latent_size", 64U), Errc::kInvalidFile,
+              "moe_latent_size is 64, expected 0 to 32");
+  ExpectError(SmallMoe(arch).SetInts(arch + ".attention.head_count_kv", {0, 0, 0}),
+              Errc::kUnsupported, "no layer has attention");
+  ExpectError(SmallMoe(arch).SetInts(arch + ".feed_forward_length", {0, 0, 0}), Errc::kUnsupported,
+              "no layer has experts");
+  ExpectError(SmallMoe(arch).SetInts(arch + ".feed_forward_length", {0, 64}), Errc::kInvalidFile,
+              "feed_forward_length' has 2 values for 3 layers");
+}
+
+TEST_F(ReadSpecTest, WidthsOfExpertsMayDifferBetweenLayers) {
+  const auto spec =
+      Spec(SmallMoe("qwen2moe").SetInts("qwen2moe.expert_feed_forward_length", {64, 32}));
+  ASSERT_TRUE(spec) << spec.error().message;
+  EXPECT_EQ(spec->expert_widths(), (std::vector<uint32_t>{64, 32}));
+  ExpectError(SmallMoe("qwen2moe").SetInts("qwen2moe.expert_feed_forward_length", {64}),
+              Errc::kInvalidFile, "expert_feed_forward_length' has 1 values for 2 layers");
+}
+
 TEST_F(ReadSpecTest, RefusesImpossibleStates) {
   struct Case {
     const char* arch;

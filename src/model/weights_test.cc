@@ -40,14 +40,21 @@ class WeightsTest : public testing::Test {
 };
 
 class EveryArchTest : public WeightsTest, public testing::WithParamInterface<std::string_view> {};
+// Layers have a mixer and experts.
+class WholeLayersTest : public EveryArchTest {};
 
-INSTANTIATE_TEST_SUITE_P(Archs, EveryArchTest, testing::ValuesIn([] {
-                           std::vector<std::string_view> names;
-                           for (const Family& family : Families()) names.push_back(family.name);
-                           return names;
-                         }()));
+std::vector<std::string_view> Names(bool with_lone_parts) {
+  std::vector<std::string_view> names;
+  for (const Family& family : Families()) {
+    if (with_lone_parts || !family.has_lone_parts) names.push_back(family.name);
+  }
+  return names;
+}
 
-TEST_P(EveryArchTest, FindsEveryTensorOnce) {
+INSTANTIATE_TEST_SUITE_P(Archs, EveryArchTest, testing::ValuesIn(Names(true)));
+INSTANTIATE_TEST_SUITE_P(Archs, WholeLayersTest, testing::ValuesIn(Names(false)));
+
+TEST_P(WholeLayersTest, FindsEveryTensorOnce) {
   const auto opened = Open(SmallMoe(GetParam()));
   ASSERT_TRUE(opened) << opened.error().message;
   const auto& [file, spec, weights] = *opened;
@@ -70,7 +77,7 @@ TEST_P(EveryArchTest, FindsEveryTensorOnce) {
   EXPECT_EQ(weights.dense_tensors().size() + 6, file.tensors().size());
 }
 
-TEST_P(EveryArchTest, NamesAMissingTensor) {
+TEST_P(WholeLayersTest, NamesAMissingTensor) {
   const Family* family = FindFamily(Families(), GetParam());
   const bool is_fused = family->layer_tensors.attn_qkv == Presence::kRequired;
   for (const char* name :
@@ -90,7 +97,9 @@ TEST_P(EveryArchTest, NamesEachRequiredTensor) {
     constexpr std::array kOfStates = {LayerPart::kDeltaNet, LayerPart::kMamba2,
                                       LayerPart::kStateHeads, LayerPart::kShortConv};
     const bool is_of_state = std::ranges::contains(kOfStates, role.part);  // the first layer's
-    const std::string name = (is_of_state ? "blk.0." : "blk.1.") + std::string(role.name);
+    const bool is_of_third = family->has_lone_parts && role.part != LayerPart::kAttended;
+    const std::string layer = is_of_state ? "blk.0." : is_of_third ? "blk.2." : "blk.1.";
+    const std::string name = layer + std::string(role.name);
     if (role.name == "ffn_gate_inp.weight" && family->has_dense_layers) return;  // a dense layer
     ExpectError(SmallMoe(GetParam()).RemoveTensor(name), Errc::kInvalidFile, name);
     ++required;
@@ -201,6 +210,35 @@ TEST_F(WeightsTest, AcceptsFusedGateAndUp) {
   EXPECT_EQ(up.slices[0].offset, both.offset + half);
   EXPECT_EQ(gate.slices[3].offset, both.offset + 6 * half);
   EXPECT_EQ(up.slices[3].offset + up.slices[3].length, both.offset + both.length);
+}
+
+TEST_F(WeightsTest, ALayerIsAMixerOrExpertsAlone) {
+  const auto opened = Open(SmallMoe("nemotron_h_moe"));
+  ASSERT_TRUE(opened) << opened.error().message;
+  const std::vector<LayerWeights>& layers = opened->weights.layers;
+  ASSERT_EQ(layers.size(), 3U);
+  EXPECT_NE(layers[0].state_in, nullptr);
+  EXPECT_NE(layers[1].attn_q, nullptr);
+  EXPECT_EQ(layers[1].router, nullptr);
+  EXPECT_EQ(layers[1].ffn_norm, nullptr);
+  EXPECT_TRUE(layers[0].experts.is_empty() && layers[1].experts.is_empty());
+  EXPECT_EQ(layers[2].attn_q, nullptr);
+  EXPECT_NE(layers[2].latent_up, nullptr);
+  EXPECT_TRUE(layers[2].experts[Matrix::kGate].slices.empty());
+  EXPECT_EQ(layers[2].experts[Matrix::kUp].slices.size(), 4U);
+  uint64_t all = 0;
+  for (const TensorInfo& tensor : opened->file.tensors()) all += tensor.extent.length;
+  EXPECT_EQ(opened->weights.dense_bytes() + layers[2].experts.bytes(), all);
+
+  ExpectError(
+      SmallMoe("nemotron_h_moe").Tensor("blk.2.ffn_gate_exps.weight", GGML_TYPE_F16, {32, 64, 4}),
+      Errc::kUnsupported, "blk.2.ffn_gate_exps.weight");
+  ExpectError(SmallMoe("nemotron_h_moe").Tensor("blk.1.ffn_norm.weight", GGML_TYPE_F32, {32}),
+              Errc::kUnsupported, "blk.1.ffn_norm.weight");
+  ExpectError(SmallMoe("nemotron_h_moe").Remove("nemotron_h_moe.moe_latent_size"),
+              Errc::kUnsupported, "blk.2.ffn_latent");
+  ExpectError(SmallMoe("nemotron_h_moe").RemoveTensor("blk.2.ffn_up_exps.weight"),
+              Errc::kInvalidFile, "blk.2.ffn_up_exps.weight");
 }
 
 TEST_F(WeightsTest, AcceptsFusedAttention) {

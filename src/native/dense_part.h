@@ -77,6 +77,7 @@ class DensePart {
   StepLimits limits() const;
   uint64_t BytesOn(const ComputeDevice& there) const;
   Status CheckSilentValues() const;
+  Status CheckScoresThere() const;
   Status CheckRoom(const UsedDevice& first) const;
   Status Try(const ComputeDevice& there) const;
   Status TryAttention(const ComputeDevice& there, const AttentionSpec& attention) const;

@@ -4,6 +4,8 @@
 #include <gtest/gtest.h>
 
 #include <array>
+#include <cstddef>
+#include <cstring>
 #include <optional>
 #include <string>
 #include <utility>
@@ -60,6 +62,38 @@ TEST_F(ResidencyTest, NothingLandsBeforeItsReadIsDone) {
   reader_->Release(2);
   residency_->Pump();
   EXPECT_TRUE(AllLanded(*lease));
+}
+
+TEST_F(ResidencyTest, GateAndUpOfAFusedFileAreOneRead) {
+  catalog_ = {};
+  catalog_.Add(ExpertLayerId{0}, ExpertId{0}, {},
+               {Extent{.offset = 96, .length = 10000}, {}, {.offset = 20001, .length = 7000}},
+               true);
+  Create(1);
+  auto lease = residency_->TryAcquire(Key(0, 0), Use::kDecode);
+  ASSERT_TRUE(lease.has_value());
+  residency_->Pump();
+  EXPECT_FALSE(lease->landed(Matrix::kUp));
+  reader_->Release(1);
+  residency_->Pump();
+  EXPECT_TRUE(lease->landed(Matrix::kGate) && lease->landed(Matrix::kUp));
+  EXPECT_FALSE(lease->is_complete());
+  reader_->Release(1);
+  residency_->Pump();
+  ASSERT_TRUE(lease->is_complete());
+  const ExpertCopy& copy = catalog_.copy(Key(0, 0));
+  EXPECT_EQ(copy.matrix(Matrix::kUp), (Extent{.offset = 5096, .length = 5000}));
+  for (const Matrix m : {Matrix::kGate, Matrix::kUp, Matrix::kDown}) {
+    const Extent from = copy.matrix(m);
+    EXPECT_EQ(0, std::memcmp(lease->matrix(m), file_.data() + from.offset, from.length));
+  }
+  // What a device gives up comes back to where it was read to.
+  lease.reset();
+  residency_->Drop(Key(0, 0));
+  residency_->Adopt(Key(0, 0), {}, [&](const std::array<std::byte*, kMatrices>& to) {
+    EXPECT_EQ(to[1], to[0] + 5000);
+    return true;
+  });
 }
 
 TEST_F(ResidencyTest, ASecondRequestSharesTheReadUnderWay) {

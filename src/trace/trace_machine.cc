@@ -30,9 +30,12 @@ Result<ExpertPools> DecodePools(const std::string& bytes, uint32_t n_pools, cons
     ExpertPools::Pool& pool = pools.pools.emplace_back();
     for (uint64_t& matrix : pool.matrix_bytes) {
       matrix = decoder.Take<uint64_t>();
-      if (matrix == 0 || matrix > kMostMatrixBytes) {
+      if (matrix > kMostMatrixBytes) {
         return Fail(Errc::kInvalidFile, "a matrix of {} bytes in pool {}", matrix, p);
       }
+    }
+    if (pool.expert_bytes() == 0) {
+      return Fail(Errc::kInvalidFile, "experts of no bytes in pool {}", p);
     }
     pool.slots = decoder.Take<uint64_t>();
     if (pool.slots > kMostSlots) {

@@ -73,8 +73,9 @@ class TraceMachineTest : public testing::Test {
 TEST_F(TraceMachineTest, PoolsAndCostsComeBackFromDisk) {
   for (const TraceInfo& info :
        {TraceInfo{.pools = TwoPools(), .costs = Measured()}, TraceInfo{.pools = TwoPools()},
-        TraceInfo{.pools = {.pools = {TwoPools().pools.front()}}}, TraceInfo{.costs = Measured()},
-        TraceInfo{}}) {
+        TraceInfo{.pools = {.pools = {TwoPools().pools.front()}}},
+        TraceInfo{.pools = {.pools = {{.matrix_bytes = {200, 0, 120}, .slots = 3}}}},
+        TraceInfo{.costs = Measured()}, TraceInfo{}}) {
     Written(info);
     const auto read = ReadTrace(Path("t"));
     ASSERT_TRUE(read) << read.error().message;
@@ -113,7 +114,8 @@ TEST_F(TraceMachineTest, PoolsThatCannotBeAreRefused) {
   EXPECT_EQ(with(kPoolsAt, std::string(1, 2)), "taken");
   EXPECT_TRUE(with(kPoolsAt, std::string(4, 0)).contains("0 pools"));
   EXPECT_TRUE(with(kPoolsAt, std::string(4, '\xff')).contains("4294967295 pools"));
-  EXPECT_TRUE(with(kPoolsAt + 4, std::string(8, 0)).contains("matrix of 0 bytes"));
+  EXPECT_EQ(with(kPoolsAt + 4, std::string(8, 0)), "taken");  // experts without a gate
+  EXPECT_TRUE(with(kPoolsAt + 4, std::string(24, 0)).contains("experts of no bytes in pool 0"));
   EXPECT_TRUE(with(kPoolsAt + 4, std::string(8, '\xff')).contains("bytes in pool 0"));
   EXPECT_TRUE(with(kPoolsAt + 4 + 24, std::string(8, '\xff')).contains("slots in pool 0"));
   EXPECT_TRUE(with(kIndicesAt, std::string(1, 2)).contains("pool 2 of 2"));

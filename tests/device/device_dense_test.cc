@@ -10,8 +10,10 @@
 #include <vector>
 
 #include "base/bytes.h"
+#include "engine/append.h"
 #include "native/native_engine.h"
 #include "tests/device/device_testing.h"
+#include "tests/support/damage_testing.h"
 #include "tests/support/prompts_testing.h"
 #include "tests/support/tiny_model_testing.h"
 
@@ -55,6 +57,39 @@ TEST_F(DeviceDenseTest, EveryFamilyIsAsOnTheCpu) {
     EXPECT_GT(device.memory.devices.at(0).kv, 0U) << arch;
     EXPECT_GT(device.device.layers_there, 0U) << arch;
     EXPECT_EQ(device.device.failures, 0U) << arch;
+  }
+}
+
+// Kernels of a device may take a score that is no number for one that is masked: this is found when
+// the model is opened. What a router or the head multiplies ends the step.
+TEST_F(DeviceDenseTest, DamagedWeightsAreFound) {
+  struct Damage {
+    const char* arch;
+    const char* type;
+    const char* tensor;
+    bool is_found_at_once;
+  };
+  for (const Damage& damage : {Damage{"llama", "F32", "blk.1.attn_q.weight", true},
+                               {"llama", "Q8_0", "blk.1.attn_k.weight", true},
+                               {"llama", "F32", "blk.2.attn_v.weight", true},
+                               {"llama", "F32", "blk.2.ffn_gate_inp.weight", false},
+                               {"llama", "F32", "output.weight", false}}) {
+    SCOPED_TRACE(std::string(damage.arch) + ", " + damage.tensor);
+    const TinySpec spec = Spec(damage.arch, damage.type);
+    const std::string model = WriteTinyModel(folder_.path(), spec);
+    FillWithNan(model, damage.tensor);
+    const auto engine = NativeEngine::Open(model, Whole(spec));
+    ASSERT_EQ(!engine, damage.is_found_at_once);
+    if (!engine) {
+      EXPECT_TRUE(engine.error().message.contains(damage.tensor)) << engine.error().message;
+      continue;
+    }
+    EXPECT_GT((*engine)->memory().devices.at(0).dense, 0U);
+    Sequence sequence = (*engine)->NewSequence();
+    const auto logits = Append(**engine, sequence, RandomTokens(40, spec.vocab, 3));
+    ASSERT_FALSE(logits);
+    EXPECT_EQ(logits.error().code, Errc::kInvalidFile) << logits.error().message;
+    EXPECT_TRUE(logits.error().message.contains("NaN or infinity")) << logits.error().message;
   }
 }
 

@@ -105,6 +105,8 @@ TEST_F(DamagedModel, NanOfWhatNoResultTellsIsFoundWhenItIsLoaded) {
                                      {"granitehybrid", "blk.2.ssm_d"},
                                      {"granitehybrid", "blk.2.ssm_conv1d.bias"},
                                      {"lfm2moe", "blk.2.shortconv.conv.weight"},
+                                     {"nemotron_h_moe", "blk.2.ssm_d"},
+                                     {"nemotron_h_moe", "blk.1.exp_probs_b.bias"},
                                      {"dots1", "blk.2.exp_probs_b.bias"}}) {
     const std::string path = Write(arch);
     FillWithNan(path, tensor);

@@ -151,6 +151,11 @@ std::vector<Switch> Switches() {
       {"norms_behind_experts", "afmoe", [](Family& f) { f.has_post_norms = false; }},
       {"layers_without_rotation", "afmoe", [](Family& f) { f.windows.unrotated_every = 0; }},
       {"windows", "afmoe", [](Family& f) { f.windows.period = 0; }},
+      {"weights_scale", "nemotron_h_moe", [](Family& f) { f.router.scales_by_key = false; }},
+      {"weights_of_the_chosen_by_key", "nemotron_h_moe",
+       [](Family& f) { f.router.renormalise_by_key = false; }},
+      {"sigmoid", "nemotron_h_moe", [](Family& f) { f.router.gating = Gating::kSoftmax; }},
+      {"no_rotation", "nemotron_h_moe", [](Family& f) { f.rotates = true; }},
       {"the_first_of_four_sees_all", "laguna", [](Family& f) { f.windows.is_first = false; }},
       {"windows_of_gated_layers", "laguna", [](Family& f) { f.windows.period = 0; }},
   };

@@ -79,11 +79,11 @@ std::string WriteTinyModel(const std::filesystem::path& dir, const TinySpec& spe
   SynthOptions options;
   options.shape = TinyShape(spec);
   options.type = spec.type;
-  options.path = (dir / Format("tiny-{}-{}-{}x{}x{}-ff{}-seed{}{}{}{}.gguf", spec.arch, spec.type,
-                               spec.layers, spec.experts, spec.used, spec.ff, spec.seed,
-                               spec.has_qk_norm ? "-qknorm" : "", spec.is_tied ? "-tied" : "",
-                               spec.latent > 0 ? "" : "-wide"))
-                     .string();
+  options.path =
+      (dir / Format("tiny-{}-{}-{}x{}x{}-ff{}-seed{}{}{}{}.gguf", spec.arch, spec.type, spec.layers,
+                    spec.experts, spec.used, spec.ff, spec.seed, spec.has_qk_norm ? "-qknorm" : "",
+                    spec.is_tied ? "-tied" : "", spec.latent > 0 ? "" : "-wide"))
+          .string();
   options.vocab_path = spec.vocab_path;
   options.seed = spec.seed;
   options.skew = spec.skew;

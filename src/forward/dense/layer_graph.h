@@ -87,13 +87,13 @@ class LayerGraph {
   // an error of the interlude these rows do not go on. REQUIRES: !is_on_device().
   Status StepAside(const Interlude& interlude);
   // hidden -> residual, shared (where the model has a shared expert), ffn_in [rows][n_embd_expert],
-  // router logits; writes the KV cache. Also the router logits of the next `look_ahead` layers with a router, at most to
-  // the last layer, on this layer's input. A layer without experts: only hidden -> hidden. On a
-  // device router logits are in memory afterwards, and other results stay on the device; code that
-  // computes experts in memory gets them with FetchRows(). No launch is under way on the device
-  // then. kInterrupted, kDevice: the results are undefined. kInvalidFile: the layer gave NaN or
-  // infinity; the message names it. REQUIRES: look_ahead is within the buffers' limit, and
-  // Parts::look_ahead is set if it is not 0.
+  // router logits; writes the KV cache. Also the router logits of the next `look_ahead` layers with
+  // a router, at most to the last layer, on this layer's input. A layer without experts: only
+  // hidden -> hidden. On a device router logits are in memory afterwards, and other results stay on
+  // the device; code that computes experts in memory gets them with FetchRows(). No launch is under
+  // way on the device then. kInterrupted, kDevice: the results are undefined. kInvalidFile: the
+  // layer gave NaN or infinity; the message names it. REQUIRES: look_ahead is within the buffers'
+  // limit, and Parts::look_ahead is set if it is not 0.
   Status Attend(LayerId layer, uint32_t look_ahead = 0);
   // residual, shared and ffn_in to memory; on the CPU this does nothing. kDevice.
   Status FetchRows();

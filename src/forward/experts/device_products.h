@@ -19,7 +19,7 @@ namespace moestro {
 struct ExpertTensors {
   // Of the pool, [n_in, n_out, slots]; null: experts of this form lack the matrix.
   std::array<ggml_tensor*, kMatrices> matrix{};
-  std::array<ggml_tensor*, kMatrices> bias{};    // [n_out, experts]; null: the matrix has no bias
+  std::array<ggml_tensor*, kMatrices> bias{};  // [n_out, experts]; null: the matrix has no bias
   Activation activation = Activation::kSwiglu;
 
   bool has_bias() const {

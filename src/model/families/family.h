@@ -106,7 +106,7 @@ struct Family {
   StateRules states{};
   FeedForwardLength feed_forward_length = FeedForwardLength::kOneExpert;
   SharedExpert shared_expert = SharedExpert::kNone;
-  bool has_dense_layers = false;         // a layer without a router has a dense block instead
+  bool has_dense_layers = false;  // a layer without a router has a dense block instead
   // A layer is a mixer alone, or experts alone where feed_forward_length is not 0.
   bool has_lone_parts = false;
   bool has_latent_experts = false;       // moe_latent_size

@@ -18,7 +18,9 @@ uint64_t BytesAt(const ModelFile& model, const LowTypes& types) {
   const bool has_gate = HasGate(model.spec.experts.activation);
   uint64_t bytes = 0;  // of one expert in each layer
   for (const uint32_t n_ff : model.spec.expert_widths()) {
-    const auto row = [&](Matrix m) { return ggml_row_size(types[m], static_cast<int64_t>(n_embd)); };
+    const auto row = [&](Matrix m) {
+      return ggml_row_size(types[m], static_cast<int64_t>(n_embd));
+    };
     bytes += (row(Matrix::kUp) + (has_gate ? row(Matrix::kGate) : 0)) * n_ff +
              ggml_row_size(types[Matrix::kDown], n_ff) * n_embd;
   }

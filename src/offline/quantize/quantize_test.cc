@@ -86,6 +86,7 @@ void ExpectRightBytes(const QuantizeOptions& options) {
     for (const Matrix m : {Matrix::kGate, Matrix::kUp, Matrix::kDown}) {
       const ExpertMatrix& from = layer.experts[m];
       const ExpertMatrix& to = low->layers[l][m];
+      if (from.slices.empty()) continue;  // experts without a gate
       ASSERT_EQ(to.types[0], options.types[m]);
       ASSERT_EQ(to.slices.size(), from.slices.size());
       for (size_t e = 0; e < from.slices.size(); ++e) {
@@ -137,6 +138,8 @@ TEST(Quantize, EveryFamilyHasExpertsToQuantise) {
       const SynthShape small = source.shape;
       source.shape = shape;
       source.shape.layers = 3;
+      if (family.has_lone_parts) source.shape.pattern = "M*E";
+      if (family.has_latent_experts) source.shape.latent = 256;
       source.shape.experts = 8;
       source.shape.used = 2;
       source.shape.embd = small.embd;

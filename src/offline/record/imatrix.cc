@@ -82,9 +82,7 @@ ImatrixReport ReportOf(const ModelSpec& spec, const ImatrixSums& sums, uint64_t 
 }  // namespace
 
 ImatrixSums::ImatrixSums(const ModelSpec& spec)
-    : n_embd_(spec.n_embd_expert()),
-      n_ff_(spec.expert_widths()),
-      layers_(spec.n_expert_layers()) {
+    : n_embd_(spec.n_embd_expert()), n_ff_(spec.expert_widths()), layers_(spec.n_expert_layers()) {
   const size_t experts = spec.router.n_expert;
   for (size_t l = 0; l < layers_.size(); ++l) {
     Layer& layer = layers_[l];

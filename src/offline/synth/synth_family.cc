@@ -53,9 +53,8 @@ ModelSpec SpecOf(const SynthShape& shape) {
     if (shape.has_attention(l)) layer.mixer = attention;
     if (shape.has_state(l)) layer.mixer = StateOf(shape, family.states);
     if (shape.has_experts(l)) {
-      layer.feed_forward = {.n_ff_expert = shape.ff,
-                            .n_ff_shared = shape.shared_ff,
-                            .n_latent = shape.latent};
+      layer.feed_forward = {
+          .n_ff_expert = shape.ff, .n_ff_shared = shape.shared_ff, .n_latent = shape.latent};
     } else if (shape.pattern.empty()) {
       layer.feed_forward = {.n_ff_dense = shape.dense_ff};
     }

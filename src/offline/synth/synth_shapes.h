@@ -32,8 +32,8 @@ struct SynthShape {
   uint32_t groups_used = 0;
   // Where some layers have a state instead of attention.
   uint32_t attention_every = 0;  // each so many-th layer has attention; 0: all have
-  // Where a layer is a mixer or experts alone: a letter for each, M a state, * attention, E experts.
-  // Shorter than the model: again from its beginning. Empty: layers have both.
+  // Where a layer is a mixer or experts alone: a letter for each, M a state, * attention, E
+  // experts. Shorter than the model: again from its beginning. Empty: layers have both.
   std::string pattern = {};
   uint32_t latent = 0;  // what experts take and give; 0: the hidden state
   uint32_t state_heads = 0;
