@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: MIT
 #include "device/backend_calls.h"
 
+#include <algorithm>
 #include <cstdio>
 #include <string_view>
 #include <utility>
+#include <vector>
 
+#include "base/bytes.h"
 #include "base/caught.h"
 #include "base/check.h"
 
@@ -123,6 +126,21 @@ Status CopyFrom(const ggml_tensor* tensor, uint64_t offset, std::span<std::byte>
     ggml_backend_tensor_get(tensor, bytes.data(), offset, bytes.size());
     return {};
   });
+}
+
+bool IsInMemory(const ggml_tensor* tensor) { return ggml_backend_buffer_is_host(tensor->buffer); }
+
+Result<bool> IsSound(const ggml_tensor* tensor) {
+  constexpr size_t kAtOnce = 16 * kMiB;
+  const size_t all = ggml_nbytes(tensor);
+  const size_t step = std::max<size_t>(kAtOnce / tensor->nb[1], 1) * tensor->nb[1];  // whole rows
+  std::vector<std::byte> bytes;
+  for (size_t at = 0; at < all; at += step) {
+    bytes.resize(std::min(step, all - at));
+    TRY_STATUS(CopyFrom(tensor, at, bytes));
+    if (!ggml_validate_row_data(tensor->type, bytes.data(), bytes.size())) return false;
+  }
+  return true;
 }
 
 Status ReserveGraph(ggml_gallocr_t allocator, ggml_cgraph* graph) {

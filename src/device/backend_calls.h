@@ -64,6 +64,11 @@ Status ClearBuffer(ggml_backend_buffer_t buffer);
 Status CopyTo(ggml_tensor* tensor, uint64_t offset, std::span<const std::byte> bytes);
 Status CopyFrom(const ggml_tensor* tensor, uint64_t offset, std::span<std::byte> bytes);
 
+bool IsInMemory(const ggml_tensor* tensor);  // and not on a device
+// Whether no weight of the tensor is NaN or infinite, wherever it lies; reads it in pieces.
+// kDevice.
+Result<bool> IsSound(const ggml_tensor* tensor);
+
 // kNoMemory.
 Status ReserveGraph(ggml_gallocr_t allocator, ggml_cgraph* graph);
 Status PlaceGraph(ggml_gallocr_t allocator, ggml_cgraph* graph);

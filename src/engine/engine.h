@@ -55,8 +55,9 @@ struct EngineFacts {
   uint32_t chunk = 0;  // rows of a batch that are computed at once, at most
   // Some layer has a state or cells of the last positions alone, which cannot be cut back.
   bool has_states = false;
-  uint64_t position_bytes = 0;  // what a position takes in all layers
-  uint64_t state_bytes = 0;     // what the state of one sequence takes
+  bool divides_at_kept = false;  // a kept row (BatchRow::is_kept) costs as much as another step
+  uint64_t position_bytes = 0;   // what a position takes in all layers
+  uint64_t state_bytes = 0;      // what the state of one sequence takes
   MemoryPlan memory = {};
   PolicyChoice policy = {};      // the policy in use
   ExpertPools pools = {};        // pools of the model's own copies, and the slots of each pool

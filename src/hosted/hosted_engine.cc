@@ -161,7 +161,7 @@ Status HostedEngine::Parts::FindFacts(const MemoryPlan& memory, uint32_t n_ctx) 
   facts.n_vocab = model->n_vocab();
   facts.n_ctx_train = model->n_ctx_train();
   facts.n_ctx = n_ctx;
-  facts.has_states = model->has_states();
+  facts.has_states = facts.divides_at_kept = model->has_states();
   facts.position_bytes = memory.kv / std::max<uint64_t>(model->n_cells(), 1);
   for (size_t p = 0; p < catalog.pools.size(); ++p) {
     facts.pools.pools.push_back({.matrix_bytes = catalog.pools[p].slice_bytes, .slots = slots[p]});

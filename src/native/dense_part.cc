@@ -1,9 +1,6 @@
 // SPDX-License-Identifier: MIT
 #include "native/dense_part.h"
 
-#include <ggml-backend.h>
-#include <ggml.h>
-
 #include <algorithm>
 #include <atomic>
 #include <cmath>
@@ -157,8 +154,6 @@ Status DensePart::Load(ReadQueue& queue, Team& team, const Progress& report, Kno
 // Kernels of attention on a device may take a score that is no number for one that is masked
 // (Mesa's software device does), so what scores are made of is looked at where it lies.
 Status DensePart::CheckScoresThere() const {
-  constexpr size_t kAtOnce = 16 * kMiB;
-  std::vector<std::byte> bytes;
   for (size_t l = 0; l < tensors_.layers.size(); ++l) {
     const LayerTensors& there = tensors_.layers[l];
     const LayerWeights& file = opened_.model.weights.layers[l];
@@ -166,16 +161,11 @@ Status DensePart::CheckScoresThere() const {
                                        {there.attn_k, file.attn_k},
                                        {there.attn_v, file.attn_v},
                                        {there.attn_qkv, file.attn_qkv}}) {
-      if (loaded == nullptr || ggml_backend_buffer_is_host(loaded->buffer)) continue;
-      const size_t step = std::max<size_t>(kAtOnce / loaded->nb[1], 1) * loaded->nb[1];
-      for (size_t at = 0; at < ggml_nbytes(loaded); at += step) {
-        bytes.resize(std::min(step, ggml_nbytes(loaded) - at));
-        TRY_STATUS(CopyFrom(loaded, at, bytes));
-        if (ggml_validate_row_data(loaded->type, bytes.data(), bytes.size())) continue;
-        return Fail(Errc::kInvalidFile,
-                    "{}: tensor '{}' holds NaN or infinity; the file is damaged",
-                    opened_.model.gguf.paths()[info->extent.file], info->name);
-      }
+      if (loaded == nullptr || IsInMemory(loaded)) continue;
+      TRY(const bool is_sound, IsSound(loaded));
+      if (is_sound) continue;
+      return Fail(Errc::kInvalidFile, "{}: tensor '{}' holds NaN or infinity; the file is damaged",
+                  opened_.model.gguf.paths()[info->extent.file], info->name);
     }
   }
   return {};

@@ -21,6 +21,7 @@
 #include "tests/support/prompts_testing.h"
 #include "tests/support/temp_folder_testing.h"
 #include "tests/support/tiny_model_testing.h"
+#include "text/engine_stepper.h"
 
 namespace moestro {
 namespace {
@@ -108,6 +109,21 @@ TEST_P(StateFamilies, ForksAndKeptPositionsGoOnWithTheSameBits) {
   EXPECT_EQ(fork.GoBack(99), 41U);
   ExpectGoesOn(*engine, fork);
   EXPECT_EQ(sequence.GoBack(130), 100U);
+  ExpectGoesOn(*engine, sequence);
+}
+
+// A draft is evaluated as decode rows of one step; what was right of it is not computed again.
+TEST_P(StateFamilies, ADraftsWrongTokensCostNoStep) {
+  const auto engine = Open();
+  Sequence sequence = engine->NewSequence();
+  Logits(*engine, sequence, std::span(text_).first(60));
+  EngineStepper stepper(*engine, sequence);
+  ASSERT_TRUE(stepper.AppendRows(std::span(text_).subspan(60, 5), {}));
+  for (const uint32_t right : {4U, 2U}) {
+    EXPECT_EQ(sequence.Reach(60 + right), 60 + right);
+    ASSERT_TRUE(stepper.Rewind(60 + right));
+    EXPECT_EQ(sequence.position(), 60 + right);
+  }
   ExpectGoesOn(*engine, sequence);
 }
 
