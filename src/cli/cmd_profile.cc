@@ -84,7 +84,7 @@ Result<Recorded> FindRouting(const ProfileOptions& options) {
   };
   std::optional<OutputNorms> norms;
   const auto watch = [&norms](const ModelSpec& spec, const ModelId& id) -> ExpertObserver {
-    norms.emplace(id.shape, spec.n_embd);
+    norms.emplace(id.shape, spec.n_embd_expert());
     return [&norms](const SeenExperts& seen) { norms->Add(seen); };
   };
   // Experts are the same whether tokens come one by one or together, which is faster.

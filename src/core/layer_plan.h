@@ -4,7 +4,9 @@
 #pragma once
 
 #include <algorithm>
+#include <cstddef>
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "core/ids.h"
@@ -94,6 +96,17 @@ struct LayerPlan {
   // What is not exact: copies above, and these.
   std::vector<SkippedExpert> skipped = {};
   uint32_t n_replaced = 0;  // choices of the router that gave way to a resident expert
+  // Multiplies each weight by its expert's factor, [expert].
+  void ScaleWeights(std::span<const float> factors) {
+    std::vector<ExpertId> expert_of(row_of.size());  // [pair]
+    for (const PlannedExpert& e : experts) {
+      std::fill_n(expert_of.begin() + e.first_pair, e.n_pairs, e.key.expert);
+    }
+    for (size_t i = 0; i < weights.size(); ++i) {
+      if (pair_of[i] != kNoPair) weights[i] *= factors[expert_of[pair_of[i]].value];
+    }
+  }
+
   // Before the layer runs.
   std::vector<MovedExpert> moved_back = {};
   // With devices beside the CPU: what was predicted, and of CPU and devices what it took.

@@ -44,6 +44,7 @@ struct AttentionForm {
   bool scale_query = false;
   // Rope factors come in a long and a short set, chosen by the context size.
   bool long_short_factors = false;
+  bool norms_values = false;  // RMS of each head's values, without a weight
   bool operator==(const AttentionForm&) const = default;
 };
 
@@ -101,6 +102,8 @@ struct AttentionSpec {
   uint32_t head_dim_k = 0;
   uint32_t head_dim_v = 0;
   std::optional<RopeSpec> rope = {};  // nullopt: heads are not turned by their position
+  bool has_rope_factors = true;       // by rope_freqs, if the file has it
+  bool values_are_keys = false;       // before norm and rotation: there is no matrix for values
   uint32_t n_gate = 0;                // gates of a row that have a matrix of their own; 0: none
   uint32_t window = 0;                // a row sees its last so many positions; 0: all
   float scale = 0.0F;                 // of scores; 0: one over the root of head_dim_k
@@ -191,7 +194,7 @@ using MixerSpec =
 struct FeedForwardSpec {
   uint32_t n_ff_expert = 0;  // of a routed expert
   uint32_t n_ff_shared = 0;  // of the shared expert, beside routed ones
-  uint32_t n_ff_dense = 0;   // of the one block of a layer without experts
+  uint32_t n_ff_dense = 0;   // of the one block of a layer without experts, or beside them
   // Routed experts take and give so many values, which two dense matrices project; 0: n_embd.
   uint32_t n_latent = 0;
 
@@ -230,6 +233,7 @@ struct ModelSpec {
   float embedding_scale = 1.0F;  // of embeddings
   float residual_scale = 1.0F;   // of what mixers and feed-forward blocks add
   float logit_scale = 1.0F;      // logits are divided by it
+  float logit_cap = 0.0F;        // logits are cap * tanh(logits / cap); 0: they have no cap
   bool tied_output = false;      // token_embd serves as output
   ExpertForm experts;
   RouterSpec router;
@@ -253,6 +257,24 @@ struct ModelSpec {
   bool ends_in_next(size_t layer) const {
     return has_experts(layer) && (has_post_norms || layers[layer].feed_forward.n_latent > 0);
   }
+  // Whether something is added to experts' results beside the residual: a shared expert's or a
+  // dense block's.
+  bool has_shared_result(size_t layer) const {
+    const FeedForwardSpec& its = layers[layer].feed_forward;
+    return its.has_experts() && (its.n_ff_shared > 0 || its.n_ff_dense > 0);
+  }
+  // And whether the next layer begins with that, behind a projection or a norm.
+  bool adds_shared_in_next(size_t layer) const {
+    const FeedForwardSpec& its = layers[layer].feed_forward;
+    return has_shared_result(layer) && (its.n_latent > 0 || its.n_ff_dense > 0);
+  }
+  // Whether one of the above is so of some layer.
+  bool any_layer(bool (ModelSpec::*is_so)(size_t layer) const) const {
+    for (size_t l = 0; l < layers.size(); ++l) {
+      if ((this->*is_so)(l)) return true;
+    }
+    return false;
+  }
   // REQUIRES: has_experts(layer).
   ExpertLayerId expert_layer(LayerId layer) const {
     return {static_cast<uint16_t>(expert_layers_before(layer.value))};
@@ -265,10 +287,12 @@ struct ModelSpec {
     }
     return widths;
   }
-  // The first layer whose heads are turned by their position; nullptr: there is none.
+  // The first layer whose heads are turned by their position, and by factors if the file has some;
+  // nullptr: there is none.
   const AttentionSpec* first_rotated() const {
     for (const LayerSpec& l : layers) {
-      if (l.attention() != nullptr && l.attention()->rope) return l.attention();
+      const AttentionSpec* const a = l.attention();
+      if (a != nullptr && a->rope && a->has_rope_factors) return a;
     }
     return nullptr;
   }

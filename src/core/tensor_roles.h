@@ -116,6 +116,11 @@ struct LayerRoles {
   T short_conv{};
   T short_out{};
   T ffn_post_norm{};  // of what the feed-forward part adds
+  // Where a dense block stands beside experts: norms of what the two give, and of experts' input.
+  T dense_post_norm{};
+  T experts_norm{};
+  T experts_post_norm{};
+  T output_scale{};  // of what leaves the layer
   T ffn_norm{};
   T ffn_norm_b{};
   T router{};
@@ -124,6 +129,8 @@ struct LayerRoles {
   T gate_b{};       // of the experts, one row each
   T up_b{};
   T down_b{};
+  T down_scale{};     // what each expert's results are multiplied by
+  T router_scale{};   // of the router's input, which is the residual
   T latent_down{};    // of routed experts' input
   T latent_up{};      // of their results
   T shared_router{};  // weighs the shared expert
@@ -211,6 +218,12 @@ constexpr void ForEachFeedForwardRole(Visit&& visit, Parts&... parts) {
   visit(Role{"ffn_latent_down.weight", kMat, kEmbd, kLatent, kMul, kLatentPart},
         parts.latent_down...);
   visit(Role{"ffn_latent_up.weight", kMat, kLatent, kEmbd, kMul, kLatentPart}, parts.latent_up...);
+  visit(Role{"ffn_down_exps.scale", kVec, kExperts, kOne, kHost, kMoe}, parts.down_scale...);
+  visit(Role{"ffn_gate_inp.scale", kVec, kEmbd, kOne, kAny, kMoe}, parts.router_scale...);
+  visit(Role{"post_ffw_norm_1.weight", kVec, kEmbd, kOne, kAny, kMoe}, parts.dense_post_norm...);
+  visit(Role{"pre_ffw_norm_2.weight", kVec, kEmbd, kOne, kAny, kMoe}, parts.experts_norm...);
+  visit(Role{"post_ffw_norm_2.weight", kVec, kEmbd, kOne, kAny, kMoe}, parts.experts_post_norm...);
+  visit(Role{"layer_output_scale.weight", kVec, kOne}, parts.output_scale...);
   visit(Role{"ffn_gate_inp_shexp.weight", kVec, kEmbd, kOne, kAny, kShared},
         parts.shared_router...);
   visit(Role{"ffn_gate_shexp.weight", kMat, kEmbd, kSharedFf, kMul, kShared}, parts.shared_gate...);

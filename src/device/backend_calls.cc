@@ -128,8 +128,6 @@ Status CopyFrom(const ggml_tensor* tensor, uint64_t offset, std::span<std::byte>
   });
 }
 
-bool IsInMemory(const ggml_tensor* tensor) { return ggml_backend_buffer_is_host(tensor->buffer); }
-
 Result<bool> IsSound(const ggml_tensor* tensor) {
   constexpr size_t kAtOnce = 16 * kMiB;
   const size_t all = ggml_nbytes(tensor);

@@ -64,9 +64,8 @@ Status ClearBuffer(ggml_backend_buffer_t buffer);
 Status CopyTo(ggml_tensor* tensor, uint64_t offset, std::span<const std::byte> bytes);
 Status CopyFrom(const ggml_tensor* tensor, uint64_t offset, std::span<std::byte> bytes);
 
-bool IsInMemory(const ggml_tensor* tensor);  // and not on a device
-// Whether no weight of the tensor is NaN or infinite, wherever it lies; reads it in pieces.
-// kDevice.
+// Whether no weight of a tensor on a device is NaN or infinite; reads it in pieces. kDevice.
+// REQUIRES: the tensor lies as in a file; ggml reads no other layout back.
 Result<bool> IsSound(const ggml_tensor* tensor);
 
 // kNoMemory.

@@ -6,12 +6,12 @@
 namespace moestro {
 namespace {
 
-uint64_t WidthOf(const DeviceBiases::Shape& shape, size_t m) {
-  return static_cast<Matrix>(m) == Matrix::kDown ? shape.n_embd : shape.n_ff;
+uint64_t WidthOf(const DeviceBiases::Shape& shape, size_t layer, size_t m) {
+  return static_cast<Matrix>(m) == Matrix::kDown ? shape.n_embd : shape.n_ff[layer];
 }
 
-uint64_t BytesOf(const DeviceBiases::Shape& shape, size_t m) {
-  return WidthOf(shape, m) * shape.n_expert * sizeof(float);
+uint64_t BytesOf(const DeviceBiases::Shape& shape, size_t layer, size_t m) {
+  return WidthOf(shape, layer, m) * shape.n_expert * sizeof(float);
 }
 
 }  // namespace
@@ -19,9 +19,9 @@ uint64_t BytesOf(const DeviceBiases::Shape& shape, size_t m) {
 uint64_t DeviceBiases::BytesFor(const ComputeDevice& device, const Shape& shape) {
   const uint64_t alignment = BackendBuffer::AlignmentOf(device.backend());
   uint64_t bytes = 0;
-  for (const std::array<bool, kMatrices>& layer : shape.has) {
+  for (size_t l = 0; l < shape.has.size(); ++l) {
     for (size_t m = 0; m < kMatrices; ++m) {
-      if (layer[m]) bytes += AlignUp(BytesOf(shape, m), alignment);
+      if (shape.has[l][m]) bytes += AlignUp(BytesOf(shape, l, m), alignment);
     }
   }
   return bytes;
@@ -44,9 +44,9 @@ Result<DeviceBiases> DeviceBiases::Load(const ComputeDevice& device, const Shape
     for (size_t m = 0; m < kMatrices; ++m) {
       if (!shape.has[l][m]) continue;
       layer[m] = ggml_new_tensor_2d(biases.context_.get(), GGML_TYPE_F32,
-                                    static_cast<int64_t>(WidthOf(shape, m)), shape.n_expert);
+                                    static_cast<int64_t>(WidthOf(shape, l, m)), shape.n_expert);
       biases.memory_.Place(layer[m], offset);
-      values.resize(BytesOf(shape, m));
+      values.resize(BytesOf(shape, l, m));
       TRY_STATUS(source(ExpertLayerId{l}, static_cast<Matrix>(m), values));
       TRY_STATUS(biases.memory_.Write(offset, values));
       offset += AlignUp(values.size(), alignment);

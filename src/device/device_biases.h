@@ -26,9 +26,9 @@ class DeviceBiases {
  public:
   struct Shape {
     uint32_t n_embd = 0;
-    uint32_t n_ff = 0;
     uint32_t n_expert = 0;
-    std::vector<std::array<bool, kMatrices>> has = {};  // by layer with experts
+    std::vector<uint32_t> n_ff = {};                    // by layer with experts
+    std::vector<std::array<bool, kMatrices>> has = {};  // the same
   };
   static uint64_t BytesFor(const ComputeDevice& device, const Shape& shape);
 

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <span>
 #include <vector>
 
 #include "base/result.h"
@@ -64,6 +65,8 @@ Status Forward::Step(std::span<const StepRow> rows, std::span<const RowKind> kin
     LayerPlan plan =
         parts_.protocol.AfterRouting({layer, routing, kinds, ahead.experts, ahead.weights});
     watchers.OverrideCopies(plan);
+    const std::span<const float> scale = parts_.layers[layer.value].result_scale;
+    if (!scale.empty()) plan.ScaleWeights(scale);
     experts_.Place(plan);                        // on the CPU or on devices
     LeaseStream leases(parts_.residency, plan);  // present experts are pinned, absent ones start
     leases.Advance();                            // to be read

@@ -97,6 +97,7 @@ constexpr int64_t kEmbd = 32;
 constexpr int64_t kVocab = 300;
 constexpr int64_t kExperts = 4;
 constexpr int64_t kFf = 64;
+constexpr uint32_t kDenseFf = 96;  // beside experts
 constexpr DeltaNetSpec kDelta{.n_head_k = 1, .n_head_v = 2, .head_dim = 32, .n_taps = 4};
 constexpr Mamba2Spec kMamba{.n_head = 2, .head_dim = 32, .n_group = 2, .n_state = 16, .n_taps = 4};
 
@@ -127,7 +128,8 @@ ModelSpec SizesOf(const Family& family, uint32_t head_dim) {
       .n_ff_expert = kFf,
       .n_ff_shared = family.shared_expert == SharedExpert::kNone       ? 0
                      : family.shared_expert == SharedExpert::kOwnWidth ? 96
-                                                                       : uint32_t{2 * kFf}};
+                                                                       : uint32_t{2 * kFf},
+      .n_ff_dense = family.has_dense_beside ? kDenseFf : 0};
   const OutputGate gate = family.attention.output_gate;
   const AttentionSpec attention{.form = family.attention,
                                 .n_head = 4,
@@ -139,6 +141,11 @@ ModelSpec SizesOf(const Family& family, uint32_t head_dim) {
                                           : gate == OutputGate::kSoftplus ? 4
                                                                           : 0};
   spec.layers.assign(2, {.mixer = attention, .feed_forward = feed_forward});
+  if (family.windows.has_own_heads) {  // in the first layer
+    AttentionSpec& windowed = std::get<AttentionSpec>(spec.layers[0].mixer);
+    windowed.head_dim_k = windowed.head_dim_v = head_dim / 2;
+    windowed.has_rope_factors = false;
+  }
   if (family.states.mixer == StateMixer::kDeltaNet) spec.layers[0].mixer = kDelta;
   if (family.states.mixer == StateMixer::kMamba2) spec.layers[0].mixer = kMamba;
   if (family.states.mixer == StateMixer::kShortConv) {
@@ -272,6 +279,12 @@ GgufBuilder SmallMoe(std::string_view arch) {
     file.SetInts(name + ".rope.dimension_sections", {3, 3, 2, 0});
   }
   if (family->windows.period > 0) file.Set(name + ".attention.sliding_window", 16U);
+  if (family->windows.has_own_heads) {
+    file.SetInts(name + ".attention.sliding_window_pattern", {1, 0})
+        .Set(name + ".attention.key_length_swa", 8U)
+        .Set(name + ".attention.value_length_swa", 8U);
+  }
+  if (family->has_dense_beside) file.Set(name + ".feed_forward_length", kDenseFf);
   if (family->shared_expert == SharedExpert::kCounted) file.Set(name + ".expert_shared_count", 2U);
   AddTensors(file, *family, SizesOf(*family, has_wide_heads ? 16 : 8));
   return file;

@@ -171,12 +171,22 @@ Result<std::vector<bool>> ReadWindowPattern(const MetaKeys& keys, const WindowRu
   return has_window;
 }
 
-// The rotation of a layer with a window.
+Status ReadHeadsInWindow(const MetaKeys& keys, AttentionSpec& attention) {
+  TRY(attention.head_dim_k, keys.Count("attention.key_length_swa", {2, kMaxHeadDim}));
+  TRY(attention.head_dim_v, keys.Count("attention.value_length_swa", {2, kMaxHeadDim}));
+  if (attention.head_dim_k == attention.head_dim_v) return {};
+  return Fail(Errc::kUnsupported, "{}: key length {} and value length {} differ ({})", keys.path(),
+              attention.head_dim_k, attention.head_dim_v, keys.Full("attention.value_length_swa"));
+}
+
+// The rotation of a layer with a window, and its heads where they are others.
 Status RotateInWindow(const MetaKeys& keys, const WindowRules& rules, uint32_t n_ctx_train,
                       AttentionSpec& attention) {
   RopeSpec& rope = *attention.rope;
+  if (rules.has_own_heads) TRY_STATUS(ReadHeadsInWindow(keys, attention));
+  attention.has_rope_factors = !rules.rotates_plainly;
   if (rules.rotates_plainly) {
-    const uint32_t n_dims = rope.n_dims;
+    const uint32_t n_dims = std::min(rope.n_dims, attention.head_dim_k);
     rope = {.freq_base = rope.freq_base, .original_context = n_ctx_train};
     TRY(rope.n_dims, keys.CountOr("rope.dimension_count_swa", {2, attention.head_dim_k}, n_dims));
     if (rope.n_dims % 2 != 0) {
@@ -248,7 +258,7 @@ Result<std::vector<MixerSpec>> ReadMixers(const MetaKeys& keys, const Family& fa
     return std::holds_alternative<AttentionSpec>(mixer);
   };
   if (std::ranges::any_of(mixers, is_attention)) return mixers;
-  return Fail(Errc::kUnsupported, "{}: no layer has attention ({}, {})", keys.path(),
+  return Fail(Errc::kInvalidFile, "{}: no layer has attention ({}, {})", keys.path(),
               keys.Full("attention.head_count_kv"), keys.Full("feed_forward_length"));
 }
 
@@ -304,7 +314,7 @@ Result<std::vector<bool>> FindExpertLayers(const MetaKeys& keys, const Family& f
   if (family.has_lone_parts) {
     for (uint32_t l = 0; l < n_layer; ++l) has_experts[l] = widths[l].ff > 0;
     if (std::ranges::contains(has_experts, true)) return has_experts;
-    return Fail(Errc::kUnsupported, "{}: no layer has experts ({})", keys.path(),
+    return Fail(Errc::kInvalidFile, "{}: no layer has experts ({})", keys.path(),
                 keys.Full("feed_forward_length"));
   }
   if (!family.has_dense_layers) {
@@ -413,7 +423,7 @@ Result<std::vector<FeedForwardSpec>> ReadFeedForward(const MetaKeys& keys, const
       TRY(layer.n_ff_expert, ReadExpertWidth(keys, family, widths[l], n_used));
       TRY(layer.n_ff_shared, ReadSharedWidth(keys, family, widths[l], layer.n_ff_expert));
       layer.n_latent = n_latent;
-      continue;
+      if (!family.has_dense_beside) continue;
     }
     layer.n_ff_dense = widths[l].ff;
     if (layer.n_ff_dense > 0 || family.has_lone_parts) continue;
@@ -443,6 +453,11 @@ Status ReadLayers(const MetaKeys& keys, const Family& family, ModelSpec& spec) {
   }
   TRY_STATUS(ReadWindows(keys, family.windows, blocks, spec.n_ctx_train, attention));
   FindGates(keys, attention);
+  for (uint32_t l = 0; l < attention.size(); ++l) {
+    attention[l].scale = family.attention_scale;
+    attention[l].values_are_keys =
+        family.may_share_values && keys.file().Find(LayerTensorName(l, "attn_v.weight")) == nullptr;
+  }
   for (size_t l = 0; l < attention.size(); ++l) {
     const uint32_t every = family.windows.unrotated_every;
     const bool is_still = every > 0 && l % every + 1 == every;

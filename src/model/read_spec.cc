@@ -74,6 +74,11 @@ Status ReadGroups(const MetaKeys& keys, const RouterRules& rules, RouterSpec& ro
 
 Status ReadRouter(const MetaKeys& keys, const RouterRules& rules, RouterSpec& router) {
   TRY(const auto n_expert, keys.FindCount("expert_count", {0, kMaxExperts}));
+  TRY(const auto n_used, keys.FindCount("expert_used_count", {0, kMaxExperts}));
+  if (n_used.value_or(0) > n_expert.value_or(0)) {  // no engine computes that
+    return Fail(Errc::kInvalidFile, "{}: {} is {}, expected 1 to {}", keys.path(),
+                keys.Full("expert_used_count"), *n_used, n_expert.value_or(0));
+  }
   if (n_expert.value_or(0) == 0) {
     return Fail(Errc::kUnsupported,
                 "{}: a dense model ({} is {}); only mixture-of-experts models are supported",

@@ -143,8 +143,11 @@ TEST_F(ReadSpecTest, RefusesOtherModels) {
               "supported are llama, " + FamilyNames(Families().subspan(1)));
   ExpectError(SmallMoe("llama").Remove("general.architecture"), Errc::kInvalidFile,
               "general.architecture");
-  ExpectError(SmallMoe("llama").Set("llama.expert_count", 0U), Errc::kUnsupported, "dense model");
-  ExpectError(SmallMoe("llama").Remove("llama.expert_count"), Errc::kUnsupported, "dense model");
+  const std::string used = "llama.expert_used_count";
+  ExpectError(SmallMoe("llama").Remove(used).Set("llama.expert_count", 0U), Errc::kUnsupported,
+              "dense model");
+  ExpectError(SmallMoe("llama").Remove(used).Remove("llama.expert_count"), Errc::kUnsupported,
+              "dense model");
   ExpectError(SmallMoe("llama").Set("llama.leading_dense_block_count", 1U), Errc::kUnsupported,
               "leading_dense_block_count");
   ExpectError(SmallMoe("llama").Set("llama.expert_gating_func", 2U), Errc::kUnsupported,
@@ -357,11 +360,16 @@ TEST_F(ReadSpecTest, ReadsLayersThatAreAMixerOrExpertsAlone) {
   ExpectError(SmallMoe(arch).Set(arch + ".moe_latent_size", 64U), Errc::kInvalidFile,
               "moe_latent_size is 64, expected 0 to 32");
   ExpectError(SmallMoe(arch).SetInts(arch + ".attention.head_count_kv", {0, 0, 0}),
-              Errc::kUnsupported, "no layer has attention");
-  ExpectError(SmallMoe(arch).SetInts(arch + ".feed_forward_length", {0, 0, 0}), Errc::kUnsupported,
+              Errc::kInvalidFile, "no layer has attention");
+  ExpectError(SmallMoe(arch).SetInts(arch + ".feed_forward_length", {0, 0, 0}), Errc::kInvalidFile,
               "no layer has experts");
   ExpectError(SmallMoe(arch).SetInts(arch + ".feed_forward_length", {0, 64}), Errc::kInvalidFile,
               "feed_forward_length' has 2 values for 3 layers");
+}
+
+TEST_F(ReadSpecTest, MoreExpertsUsedThanThereAreIsAnErrorForEveryEngine) {
+  ExpectError(SmallMoe("llama").Remove("llama.expert_count"), Errc::kInvalidFile,
+              "expert_used_count is 2");
 }
 
 TEST_F(ReadSpecTest, WidthsOfExpertsMayDifferBetweenLayers) {

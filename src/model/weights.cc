@@ -105,7 +105,7 @@ Status Reader::ReadModelRoles(ModelWeights& weights) {
 Status Reader::CheckRotatedAlike(const TensorInfo& factors) const {
   for (uint32_t l = 0; l < spec_.n_layer(); ++l) {
     const AttentionSpec* const attention = spec_.layers[l].attention();
-    if (attention == nullptr || !attention->rope) continue;
+    if (attention == nullptr || !attention->rope || !attention->has_rope_factors) continue;
     if (attention->rope->n_dims / 2 == static_cast<uint64_t>(factors.ne[0])) continue;
     return Fail(Errc::kInvalidFile,
                 "{}: tensor '{}' has {} factors for all layers, but layer {} rotates {} dimensions",
@@ -148,7 +148,8 @@ Status Reader::CheckAttentionForm(uint32_t layer, const LayerWeights& w) const {
   if (!fused) {
     if (!w.attn_q) return Missing(LayerTensorName(layer, "attn_q.weight"));
     if (!w.attn_k) return Missing(LayerTensorName(layer, "attn_k.weight"));
-    if (!w.attn_v) return Missing(LayerTensorName(layer, "attn_v.weight"));
+    const bool needs_v = !spec_.layers[layer].attention()->values_are_keys;
+    if (!w.attn_v && needs_v) return Missing(LayerTensorName(layer, "attn_v.weight"));
   }
   const bool single_bias = w.attn_q_b || w.attn_k_b || w.attn_v_b;
   if (fused ? single_bias : w.attn_qkv_b != nullptr) {

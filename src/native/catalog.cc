@@ -135,6 +135,9 @@ std::vector<LayerForm> LayerFormsOf(const ModelSpec& spec, const ModelTensors& t
     if (tensor.selection_b != nullptr) {
       form.selection_bias = {values(tensor.selection_b), spec.router.n_expert};
     }
+    if (tensor.down_scale != nullptr) {
+      form.result_scale = {values(tensor.down_scale), spec.router.n_expert};
+    }
     forms.push_back(form);
   }
   return forms;

@@ -255,6 +255,11 @@ Status CostProbe::Beside(MachineCosts& costs) {
     while (reading.size() < kReadsBeside) {
       const std::vector<ExpertId>& others = others_[layer.value];
       const ExpertKey key{.layer = layer, .expert = others[next_other_++ % others.size()]};
+      // A layer needs slots for its own.
+      if (parts_.residency.slots(parts_.catalog.copy(key).pool) <=
+          reading.size() + parts_.shape.n_used) {
+        break;
+      }
       if (std::ranges::contains(reading, key, &Lease::key)) break;  // there are few others
       Drop({&key, 1});
       auto lease = parts_.residency.TryAcquire(key, Use::kPrefetch, Urgency::kSpeculative);

@@ -62,8 +62,9 @@ DeviceExperts::Shape DeviceShapeOf(const OpenedModel& opened, const ComputeDevic
       .n_embd = spec.n_embd_expert(),
       .activation = spec.experts.activation,
       .n_used = spec.router.n_used,
-      .has_shared = spec.MostOf(&FeedForwardSpec::n_ff_shared) > 0,
-      .adds_residual = !spec.has_post_norms,
+      .has_shared = spec.any_layer(&ModelSpec::has_shared_result) &&
+                    !spec.any_layer(&ModelSpec::adds_shared_in_next),
+      .adds_residual = !spec.any_layer(&ModelSpec::ends_in_next),
       .bias_bytes = DeviceBiases::BytesFor(there, BiasShapeOf(opened.model))};
   for (const CopyForm& form : opened.catalog.forms) shape.n_ff = std::max(shape.n_ff, form.n_ff);
   return shape;

@@ -30,8 +30,8 @@ std::vector<LayerBiases> BiasesByLayer(const ModelWeights& weights) {
 
 DeviceBiases::Shape BiasShapeOf(const ModelFile& model) {
   DeviceBiases::Shape shape{.n_embd = model.spec.n_embd_expert(),
-                            .n_ff = model.spec.MostOf(&FeedForwardSpec::n_ff_expert),
-                            .n_expert = model.spec.router.n_expert};
+                            .n_expert = model.spec.router.n_expert,
+                            .n_ff = model.spec.expert_widths()};
   for (const LayerBiases& layer : BiasesByLayer(model.weights)) {
     std::array<bool, kMatrices>& has = shape.has.emplace_back();
     for (size_t m = 0; m < kMatrices; ++m) has[m] = layer[m] != nullptr;
@@ -45,6 +45,7 @@ Result<DeviceBiases> LoadBiasesOn(const ComputeDevice& device, const ModelFile& 
   const auto source = [&](ExpertLayerId layer, Matrix matrix, std::span<std::byte> to) -> Status {
     const TensorInfo* bias = layers[layer.value][static_cast<size_t>(matrix)];
     TRY(const ExtentBytes read, file.Read(bias->extent));
+    CHECK(read.bytes.size() == to.size());
     std::ranges::copy(read.bytes, to.begin());
     return {};
   };

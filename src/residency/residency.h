@@ -109,6 +109,7 @@ class Residency {
   // is not read.
   void Withdraw(Lease prefetch);
   bool contains(ExpertKey key) const;
+  uint64_t slots(uint32_t pool) const { return pools_[pool].slots.size(); }
   // Who is in a pool's slots or on the way there, in no order.
   std::vector<ExpertKey> contents(uint32_t pool) const { return pools_[pool].table->keys(); }
   // Where a pool's slots lie: the window of matrix m in slot s is at begin + s * stride +

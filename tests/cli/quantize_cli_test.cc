@@ -60,6 +60,7 @@ TEST_F(QuantizeCliTest, MistakesAreNamed) {
   ExpectError({"--experts", "q2_k", "-o", low}, 2, "MODEL");
   ExpectError({kDemo, "--experts", "q9", "-o", low}, 2, "unknown weight type 'q9'");
   ExpectError({kDemo, "--experts", "gate=q2_k", "-o", low}, 2, "'up' has no type");
+  ExpectError({kDemo, "--experts", "up=q2_k,down=q2_k", "-o", low}, 2, "'gate' has no type");
   ExpectError({kDemo, "--experts", "q8_0", "-o", low}, 1, "choose lower types");
   ExpectError({kDemo, "--experts", "iq1_s", "-o", low}, 1, "importances");
   ExpectError({folder_.File("none.gguf"), "--experts", "q2_k", "-o", low}, 1, "none.gguf");

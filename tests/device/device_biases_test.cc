@@ -68,6 +68,16 @@ TEST_F(DeviceBiasTest, EveryActivationIsAsOnTheCpu) {
   }
 }
 
+TEST_F(DeviceBiasTest, WidthsMayDifferBetweenLayers) {
+  FloatShape shape = Biased(Activation::kSwigluOai);
+  shape.odd_ff = 64;
+  const std::string model = Write(shape);
+  const Run device = Decode(Open(model, shape, There(PlaceMode::kGpuCentric)), 1);
+  ExpectNear(device, Decode(Open(model, shape, OnCpu()), 1), kElevenBits, "two widths");
+  EXPECT_GT(device.device.experts, 0U);
+  EXPECT_EQ(device.device.failures, 0U);
+}
+
 // Room for the biases and half of the experts: these change their slots all the time.
 TEST_F(DeviceBiasTest, BiasesCountAndFollowTheirExperts) {
   const FloatShape shape = Biased(Activation::kSwigluOai);

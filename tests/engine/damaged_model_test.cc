@@ -89,6 +89,17 @@ TEST_F(DamagedModel, NanOfALayerWithoutExpertsIsNamed) {
   ExpectsNamed(path, "layer 0 ");
 }
 
+// A squared ReLU must not make 0 of it.
+TEST_F(DamagedModel, NanOfALayerOfExpertsAloneIsNamed) {
+  for (const char* tensor :
+       {"blk.1.ffn_up_shexp.weight", "blk.1.ffn_up_exps.weight", "blk.1.ffn_latent_up.weight"}) {
+    SCOPED_TRACE(tensor);
+    const std::string path = Write("nemotron_h_moe");
+    FillWithNan(path, tensor);
+    ExpectsNamed(path, "layer 2, or layer 1's experts,");
+  }
+}
+
 // No result of a graph tells of these: a NaN would choose experts, or leave out attention, without
 // a word.
 TEST_F(DamagedModel, NanOfWhatNoResultTellsIsFoundWhenItIsLoaded) {
@@ -105,7 +116,7 @@ TEST_F(DamagedModel, NanOfWhatNoResultTellsIsFoundWhenItIsLoaded) {
                                      {"granitehybrid", "blk.2.ssm_d"},
                                      {"granitehybrid", "blk.2.ssm_conv1d.bias"},
                                      {"lfm2moe", "blk.2.shortconv.conv.weight"},
-                                     {"nemotron_h_moe", "blk.2.ssm_d"},
+                                     {"nemotron_h_moe", "blk.0.ssm_d"},
                                      {"nemotron_h_moe", "blk.1.exp_probs_b.bias"},
                                      {"dots1", "blk.2.exp_probs_b.bias"}}) {
     const std::string path = Write(arch);

@@ -71,7 +71,15 @@ TEST_P(EarlyRoutersTest, PredictWhatTheNativeEngineDoes) {
   EXPECT_GE(equal * 50, native.size() * 49) << equal << " of " << native.size();
 }
 
-INSTANTIATE_TEST_SUITE_P(Families, EarlyRoutersTest, testing::ValuesIn(TinyArchs()),
+// Of these the hosted engine predicts nothing (below).
+std::vector<std::string> Predicted() {
+  std::vector<std::string> archs = TinyArchs();
+  std::erase_if(
+      archs, [](const std::string& arch) { return arch == "nemotron_h_moe" || arch == "gemma4"; });
+  return archs;
+}
+
+INSTANTIATE_TEST_SUITE_P(Families, EarlyRoutersTest, testing::ValuesIn(Predicted()),
                          [](const auto& about) { return CaseName(about.param); });
 
 // Routers that read something else than their experts do, choose groups first, or differ in K.

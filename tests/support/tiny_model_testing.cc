@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "tests/support/tiny_model_testing.h"
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 
@@ -24,7 +25,9 @@ bool HasStates(const std::string& arch) {
 SynthShape TinyShape(const TinySpec& spec) {
   const Family* family = FindFamily(Families(), spec.arch);
   CHECK(family != nullptr);
-  const bool is_dense = family->has_dense_layers && spec.dense_layers < spec.layers;
+  const bool is_dense =
+      family->has_dense_layers && !family->has_dense_beside && spec.dense_layers < spec.layers;
+  const bool has_own_heads = family->windows.has_own_heads;
   const bool is_scaled = family->attention.long_short_factors || family->written.has_yarn;
   uint32_t shared_ff = 0;
   const bool has_groups =
@@ -43,7 +46,7 @@ SynthShape TinyShape(const TinySpec& spec) {
           .ff = spec.ff,
           .shared_ff = shared_ff,
           .dense_layers = is_dense ? spec.dense_layers : 0,
-          .dense_ff = is_dense ? spec.dense_ff : 0,
+          .dense_ff = is_dense || family->has_dense_beside ? spec.dense_ff : 0,
           .heads = spec.heads,
           .kv_heads = family->written.shares_kv_heads ? spec.kv_heads : spec.heads,
           .head_dim = spec.head_dim,
@@ -51,10 +54,15 @@ SynthShape TinyShape(const TinySpec& spec) {
                      : family->written.rotates_quarter ? spec.head_dim / 4
                                                        : 0,
           .window = family->windows.period > 0 ? spec.window : 0,
+          .window_every = has_own_heads ? std::min(spec.layers, 2U) : 0U,
+          .window_kv_heads = has_own_heads ? spec.heads : 0,
+          .window_head_dim = has_own_heads ? spec.head_dim / 2 : 0,
           .groups = has_groups ? spec.groups : 0,
           .groups_used = has_groups ? 2U : 0U,
           .attention_every = has_states && !family->has_lone_parts ? spec.attention_every : 0,
-          .pattern = family->has_lone_parts ? "ME*E" : "",
+          .pattern = !family->has_lone_parts ? ""
+                     : spec.layers > 1       ? "ME*E"
+                                             : "*E",
           .latent = family->has_latent_experts ? spec.latent : 0,
           // libllama takes Mamba-2 of Granite with twice the embedding's width alone.
           .state_heads = is_mamba     ? spec.embd / 32

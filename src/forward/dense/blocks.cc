@@ -79,7 +79,7 @@ ggml_tensor* Activate(ggml_context* ctx, Activation activation, ggml_tensor* gat
     case Activation::kSwigluOai:
       return ggml_swiglu_oai(ctx, gate, up, kOaiAlpha, kOaiLimit);
     case Activation::kReluSquared:
-      return ggml_sqr(ctx, ggml_relu(ctx, up));
+      return ggml_mul(ctx, ggml_relu(ctx, up), up);  // relu alone would make 0 of a NaN
   }
   std::unreachable();
 }

@@ -4,6 +4,7 @@
 #include <ggml.h>
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 #include <ranges>
 #include <string>
@@ -221,9 +222,8 @@ Status LayerGraph::StepAside(const Interlude& interlude) {
 LayerGraph::Rows LayerGraph::KeepRows(uint32_t most) const {
   const size_t n = std::min<size_t>(most, visible_.size());
   const size_t values = n * spec_->n_embd;
-  const bool is_latent = spec_->MostOf(&FeedForwardSpec::n_latent) > 0;
-  const bool is_parted = spec_->has_post_norms || is_latent;
-  const bool has_shared = is_latent && spec_->MostOf(&FeedForwardSpec::n_ff_shared) > 0;
+  const bool is_parted = spec_->any_layer(&ModelSpec::ends_in_next);
+  const bool has_shared = spec_->any_layer(&ModelSpec::adds_shared_in_next);
   return {.visible = visible_,
           .recent = recent_,
           .states = states_,
@@ -303,9 +303,13 @@ Status LayerGraph::CheckFinite(LayerId layer) const {
   if (!row) return {};
   // With a router, hidden is still what came into the layer.
   const bool came_in = has_router && !is_there && FirstRowNotFinite(hidden, spec.n_embd);
-  const std::string where = !came_in          ? Format("layer {}", layer.value)
-                            : layer.value > 0 ? Format("layer {}'s experts", layer.value - 1)
-                                              : "the embedding";
+  // Without a router what came in has been overwritten.
+  const bool may_be_before = !has_router && layer.value > 0 && spec.has_experts(layer.value - 1U);
+  const std::string where =
+      may_be_before     ? Format("layer {}, or layer {}'s experts,", layer.value, layer.value - 1)
+      : !came_in        ? Format("layer {}", layer.value)
+      : layer.value > 0 ? Format("layer {}'s experts", layer.value - 1)
+                        : "the embedding";
   return Fail(Errc::kInvalidFile,
               "position {}: {} computed NaN or infinity; the weights are damaged, or their values "
               "too large for this type of keys and values: fetch the model again",
@@ -382,7 +386,7 @@ Status LayerGraph::FetchLogits(LayerId layer, uint32_t look_ahead) {
 Status LayerGraph::FetchRows() {
   if (device_ == nullptr) return {};
   TRY_STATUS(buffers_->Fetch(StepBuffers::kResidual, row_bytes()));
-  if (spec_->MostOf(&FeedForwardSpec::n_ff_shared) > 0) {
+  if (spec_->any_layer(&ModelSpec::has_shared_result)) {
     TRY_STATUS(buffers_->Fetch(StepBuffers::kShared, row_bytes()));
   }
   return buffers_->Fetch(StepBuffers::kFfnIn, row_bytes());
@@ -408,7 +412,7 @@ ggml_tensor* LayerGraph::Input(uint32_t layer, StepRows rows) {
 
 // The end of a layer whose experts' results are projected or normed before they are added, at the
 // beginning of the next graph: y [rows][n_embd], of each row the first n_embd_expert values
-// -> latent_up * y + shared, normed, + residual, [rows][n_embd].
+// -> latent_up * y, normed; + shared, normed; + residual, scaled: [rows][n_embd].
 ggml_tensor* LayerGraph::EndLayer(ggml_tensor* y, uint32_t layer, StepRows rows) {
   ggml_context* ctx = arena_.context();
   const LayerTensors& w = tensors_->layers[layer];
@@ -416,10 +420,16 @@ ggml_tensor* LayerGraph::EndLayer(ggml_tensor* y, uint32_t layer, StepRows rows)
   if (feed_forward.n_latent > 0) {
     ggml_tensor* latent = ggml_view_2d(ctx, y, feed_forward.n_latent, rows.count, y->nb[1], 0);
     y = Linear(ctx, w.latent_up, ggml_cont(ctx, latent), nullptr);
-    if (feed_forward.n_ff_shared > 0) y = ggml_add(ctx, y, Region(StepBuffers::kShared, rows));
   }
-  if (w.ffn_post_norm != nullptr) y = RmsNorm(ctx, y, w.ffn_post_norm, nullptr, spec_->rms_eps);
-  return ggml_add(ctx, y, Region(StepBuffers::kResidual, rows));
+  const auto normed = [&](ggml_tensor* norm) {
+    return norm != nullptr ? RmsNorm(ctx, y, norm, nullptr, spec_->rms_eps) : y;
+  };
+  y = normed(w.experts_post_norm);
+  if (spec_->adds_shared_in_next(layer)) {
+    y = ggml_add(ctx, y, Region(StepBuffers::kShared, rows));
+  }
+  y = ggml_add(ctx, normed(w.ffn_post_norm), Region(StepBuffers::kResidual, rows));
+  return w.output_scale != nullptr ? ggml_mul(ctx, y, w.output_scale) : y;
 }
 
 // result [rows][...], of which the first is row `first_row` of the region.
@@ -492,22 +502,36 @@ void LayerGraph::BuildFeedForward(LayerId layer, ggml_tensor* attended, uint32_t
     if (w.ffn_post_norm != nullptr) {
       ffn = RmsNorm(ctx, ffn, w.ffn_post_norm, nullptr, spec_->rms_eps);
     }
-    Output(AddResidual(ctx, ffn, attended, spec_->residual_scale), StepBuffers::kHidden,
-           rows.first);
+    ffn = AddResidual(ctx, ffn, attended, spec_->residual_scale);
+    if (w.output_scale != nullptr) ffn = ggml_mul(ctx, ffn, w.output_scale);
+    Output(ffn, StepBuffers::kHidden, rows.first);
     return;
   }
   // Their input [rows][n_embd_expert].
-  ggml_tensor* expert_in =
-      w.latent_down != nullptr ? Linear(ctx, w.latent_down, ffn_in, nullptr) : ffn_in;
+  ggml_tensor* expert_in = ffn_in;
+  if (w.experts_norm != nullptr) {
+    expert_in = RmsNorm(ctx, attended, w.experts_norm, nullptr, spec_->rms_eps);
+  }
+  if (w.latent_down != nullptr) expert_in = Linear(ctx, w.latent_down, expert_in, nullptr);
   Output(expert_in, StepBuffers::kFfnIn, rows.first);
   // The router's logits [rows][n_expert] of this layer and of those looked ahead, without biases.
-  Output(Linear(ctx, w.router, ffn_in, nullptr), StepBuffers::kRouter, rows.first);
-  BuildLookAhead(layer, ffn_in, look_ahead, rows);
+  ggml_tensor* router_in = ffn_in;
+  if (w.router_scale != nullptr) {
+    const float unit = 1.0F / std::sqrt(static_cast<float>(spec_->n_embd));
+    router_in = ggml_scale(ctx, ggml_rms_norm(ctx, attended, spec_->rms_eps), unit);
+    router_in = ggml_mul(ctx, router_in, w.router_scale);
+  }
+  Output(Linear(ctx, w.router, router_in, nullptr), StepBuffers::kRouter, rows.first);
+  BuildLookAhead(layer, router_in, look_ahead, rows);
   // What is added to their results: the shared expert's and the residual, [rows][n_embd] each.
   if (w.shared_up != nullptr) {
     ggml_tensor* shared = SharedExpert(ctx, activation, w, ffn_in);
     if (spec_->residual_scale != 1.0F) shared = ggml_scale(ctx, shared, spec_->residual_scale);
     Output(shared, StepBuffers::kShared, rows.first);
+  } else if (w.dense_up != nullptr) {  // a dense block beside the experts
+    ggml_tensor* dense = DenseFfn(ctx, activation, w, ffn_in);
+    dense = RmsNorm(ctx, dense, w.dense_post_norm, nullptr, spec_->rms_eps);
+    Output(dense, StepBuffers::kShared, rows.first);
   }
   Output(attended, StepBuffers::kResidual, rows.first);
 }
@@ -519,6 +543,9 @@ void LayerGraph::BuildHead(StepRows rows, uint32_t at) {
                            tensors_->output_norm_b, spec_->rms_eps);
   ggml_tensor* logits = Linear(ctx, tensors_->output, x, tensors_->output_b);
   if (spec_->logit_scale != 1.0F) logits = ggml_scale(ctx, logits, 1.0F / spec_->logit_scale);
+  if (const float cap = spec_->logit_cap; cap > 0.0F) {
+    logits = ggml_scale(ctx, ggml_tanh(ctx, ggml_scale(ctx, logits, 1.0F / cap)), cap);
+  }
   Output(logits, StepBuffers::kLogits, at);
 }
 

@@ -18,7 +18,7 @@ StepBuffers::Offsets StepBuffers::Layout(const ModelSpec& spec, const StepLimits
   const std::array<uint64_t, kRegions> sizes = {
       rows * spec.n_embd * sizeof(float),
       rows * spec.n_embd * sizeof(float),
-      spec.MostOf(&FeedForwardSpec::n_ff_shared) > 0 ? rows * spec.n_embd * sizeof(float) : 0,
+      spec.any_layer(&ModelSpec::has_shared_result) ? rows * spec.n_embd * sizeof(float) : 0,
       rows * spec.n_embd * sizeof(float),
       rows * spec.router.n_expert * sizeof(float),
       rows * limits.look_ahead * spec.router.n_expert * sizeof(float),

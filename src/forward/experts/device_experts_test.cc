@@ -43,8 +43,10 @@ class DeviceExpertsTest : public ::testing::Test {
   }
 
   void Create() {
-    const DeviceBiases::Shape biases{
-        .n_embd = kWidth, .n_ff = kWidth, .n_expert = kExperts, .has = has_};
+    const DeviceBiases::Shape biases{.n_embd = kWidth,
+                                     .n_expert = kExperts,
+                                     .n_ff = std::vector<uint32_t>(has_.size(), kWidth),
+                                     .has = has_};
     shape_.bias_bytes = DeviceBiases::BytesFor(*device_, biases);
     ASSERT_TRUE(DeviceExperts::Supports(*device_, catalog_.forms[0], shape_));
     const uint64_t slots[] = {kExperts};
@@ -153,7 +155,7 @@ TEST_F(DeviceExpertsTest, WhatASlotHoldsComesBack) {
 
 TEST_F(DeviceExpertsTest, BiasesThatCannotBeReadAreAnError) {
   const DeviceBiases::Shape biases{
-      .n_embd = kWidth, .n_ff = kWidth, .n_expert = kExperts, .has = {{true, true, true}}};
+      .n_embd = kWidth, .n_expert = kExperts, .n_ff = {kWidth}, .has = {{true, true, true}}};
   const auto loaded = DeviceBiases::Load(
       *device_, biases, [](ExpertLayerId, Matrix matrix, std::span<std::byte>) -> Status {
         if (matrix == Matrix::kUp) return Fail(Errc::kIo, "a short file");

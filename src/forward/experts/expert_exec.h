@@ -47,6 +47,7 @@ struct LayerForm {
   std::array<const float*, kMatrices> bias{};
   std::span<const float> router_bias;     // [expert], of the router's logits; empty: none
   std::span<const float> selection_bias;  // [expert], for Route(); empty: none
+  std::span<const float> result_scale;    // [expert], of what experts give; empty: 1
 };
 
 class StepBuffers;

@@ -16,9 +16,10 @@ void ExpertStage::Place(LayerPlan& plan) {
 }
 
 ExpertRows ExpertStage::RowsOf(LayerId layer) const {
-  const FeedForwardSpec& feed_forward = parts_.spec.layers[layer.value].feed_forward;
-  const bool adds_shared = feed_forward.n_ff_shared > 0 && feed_forward.n_latent == 0;
-  const bool adds_residual = !parts_.spec.ends_in_next(layer.value);
+  const ModelSpec& spec = parts_.spec;
+  const bool adds_shared =
+      spec.has_shared_result(layer.value) && !spec.adds_shared_in_next(layer.value);
+  const bool adds_residual = !spec.ends_in_next(layer.value);
   return {.ffn_in = parts_.buffers.ffn_in(),
           .shared = adds_shared ? parts_.buffers.shared() : nullptr,
           .residual = adds_residual ? parts_.buffers.residual() : nullptr,

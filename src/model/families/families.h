@@ -15,6 +15,7 @@ Family BailingMoe2();
 Family Dots1();
 Family Ernie45Moe();
 Family ExaoneMoe();
+Family Gemma4();
 Family Glm4Moe();
 Family GptOss();
 Family GraniteHybrid();

@@ -40,8 +40,10 @@ struct WindowRules {
   bool is_optional = false;  // a file without that key has no windows
   bool rotates_all = true;   // false: only layers with a window are rotated
   uint32_t unrotated_every = 0;  // the last of each so many layers is not rotated; 0: all are
-  // Layers with a window are rotated without scaling, rope.dimension_count_swa dimensions.
+  // Layers with a window are rotated without scaling and factors, rope.dimension_count_swa
+  // dimensions.
   bool rotates_plainly = false;
+  bool has_own_heads = false;  // their heads are attention.key_length_swa wide
 };
 
 enum class StateMixer : uint8_t {
@@ -107,6 +109,7 @@ struct Family {
   FeedForwardLength feed_forward_length = FeedForwardLength::kOneExpert;
   SharedExpert shared_expert = SharedExpert::kNone;
   bool has_dense_layers = false;  // a layer without a router has a dense block instead
+  bool has_dense_beside = false;  // layers with experts have a dense block, too
   // A layer is a mixer alone, or experts alone where feed_forward_length is not 0.
   bool has_lone_parts = false;
   bool has_latent_experts = false;       // moe_latent_size
@@ -117,6 +120,8 @@ struct Family {
   bool has_other_epsilon_name = false;   // attention.layer_norm_epsilon serves, too
   bool has_scales = false;               // embedding_scale, residual_scale, logit_scale and
                                          // attention.scale
+  float attention_scale = 0.0F;          // of scores; 0: one over the root of a key's length
+  bool may_share_values = false;         // a layer without attn_v has keys for values
   bool rotates = true;                   // heads are turned by their position
   bool rotates_by_key = false;           // rope.scaling.finetuned says whether they are
   bool may_hold_vision = false;          // tensors of an image encoder, which are passed over

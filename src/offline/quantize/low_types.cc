@@ -39,7 +39,8 @@ Status ParseLowPart(std::string_view part, LowTypeChoice& all,
 std::string LowTypes::text() const {
   std::string text;
   for (size_t m = 0; m < kMatrices; ++m) {
-    text += Format("{}{}={}", m > 0 ? "," : "", kMatrixWords[m], ggml_type_name(types[m]));
+    if (types[m] == GGML_TYPE_COUNT) continue;
+    text += Format("{}{}={}", text.empty() ? "" : ",", kMatrixWords[m], ggml_type_name(types[m]));
   }
   return text;
 }
@@ -54,9 +55,11 @@ Result<LowTypes> ParseLowTypes(std::string_view text) {
   }
   LowTypes low;
   for (size_t m = 0; m < kMatrices; ++m) {
-    if (!own[m] && !all)
+    const bool may_lack = static_cast<Matrix>(m) == Matrix::kGate;
+    if (!own[m] && !all && !may_lack) {
       return Fail(Errc::kUsage, "'{}' has no type in '{}'", kMatrixWords[m], text);
-    low.types[m] = own[m] ? *own[m] : *all;
+    }
+    low.types[m] = own[m] ? *own[m] : all.value_or(GGML_TYPE_COUNT);
   }
   return low;
 }

@@ -22,6 +22,7 @@ TEST(LowTypes, OneTypeServesAllMatrices) {
 TEST(LowTypes, EachMatrixMayHaveItsOwn) {
   EXPECT_EQ(Parsed("gate=q2_k,up=Q3_K,down=q4_0"), "gate=q2_K,up=q3_K,down=q4_0");
   EXPECT_EQ(Parsed("down=q4_0,q2_K"), "gate=q2_K,up=q2_K,down=q4_0");
+  EXPECT_EQ(Parsed("up=q2_k,down=q4_0"), "up=q2_K,down=q4_0");  // experts without a gate
 }
 
 TEST(LowTypes, WhatIsMissingOrUnknownIsNamed) {

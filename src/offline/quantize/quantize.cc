@@ -154,10 +154,19 @@ Status CheckImportances(LowJob& job) {
   return {};
 }
 
-Result<LowJob> PrepareLow(const QuantizeOptions& options) {
+// Named for the matrices that the model's experts have.
+Result<LowTypes> TypesFor(const ModelFile& model, LowTypes types) {
+  ggml_type& gate = types.types[static_cast<size_t>(Matrix::kGate)];
+  if (!HasGate(model.spec.experts.activation)) gate = GGML_TYPE_COUNT;
+  if (gate != GGML_TYPE_COUNT || !HasGate(model.spec.experts.activation)) return types;
+  return Fail(Errc::kUsage, "'gate' has no type in '{}'", types.text());
+}
+
+Result<LowJob> PrepareLow(QuantizeOptions& options) {
   if (options.path.empty()) return Fail(Errc::kUsage, "no output file named");
   TRY(ModelFile model, ModelFile::Open(options.model));
   TRY_STATUS(CheckIsNotFitted(model.weights.fit, options.model, "quantise"));
+  TRY(options.types, TypesFor(model, options.types));
   LowJob job{.model = std::move(model), .tensors = {}, .imatrix = {}, .header = {}, .report = {}};
   if (!options.imatrix.empty()) {
     TRY(job.imatrix, ImatrixFile::Open(options.imatrix));
@@ -263,7 +272,8 @@ class LowWriter {
 
 }  // namespace
 
-Result<QuantizeReport> WriteLowCopies(const QuantizeOptions& options) {
+Result<QuantizeReport> WriteLowCopies(const QuantizeOptions& given) {
+  QuantizeOptions options = given;
   TRY(const LowJob job, PrepareLow(options));
   TRY_STATUS(CheckMayWrite(options.path, options.overwrite));
   TRY_STATUS(CheckRoom(options.path, job.report.bytes));

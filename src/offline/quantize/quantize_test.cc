@@ -140,6 +140,7 @@ TEST(Quantize, EveryFamilyHasExpertsToQuantise) {
       source.shape.layers = 3;
       if (family.has_lone_parts) source.shape.pattern = "M*E";
       if (family.has_latent_experts) source.shape.latent = 256;
+      if (family.windows.has_own_heads) source.shape.window_every = 2;
       source.shape.experts = 8;
       source.shape.used = 2;
       source.shape.embd = small.embd;
@@ -148,6 +149,10 @@ TEST(Quantize, EveryFamilyHasExpertsToQuantise) {
       source.shape.groups = 0;
       source.shape.heads = source.shape.kv_heads = 4;
       source.shape.head_dim = 64;
+      if (family.windows.has_own_heads) {
+        source.shape.window_kv_heads = 2;
+        source.shape.window_head_dim = 32;
+      }
       source.shape.vocab = 300;
       const auto written = WriteSynthetic(source);
       ASSERT_TRUE(written) << written.error().message;

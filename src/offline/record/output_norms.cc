@@ -14,6 +14,7 @@ OutputNorms::OutputNorms(const MoeShape& shape, uint32_t n_embd)
 
 void OutputNorms::Add(const SeenExperts& seen) {
   for (const PlannedExpert& expert : seen.plan.experts) {
+    CHECK(size_t{expert.first_pair + expert.n_pairs} * n_embd_ <= seen.results.size());
     const size_t at = size_t{seen.plan.layer.value} * shape_.n_expert + expert.key.expert.value;
     for (size_t pair = expert.first_pair; pair < expert.first_pair + expert.n_pairs; ++pair) {
       double squares = 0.0;

@@ -14,7 +14,7 @@ namespace moestro {
 
 class OutputNorms {
  public:
-  // n_embd: the width of an expert's output.
+  // n_embd: the width of an expert's output, ModelSpec::n_embd_expert().
   OutputNorms(const MoeShape& shape, uint32_t n_embd);
 
   void Add(const SeenExperts& seen);

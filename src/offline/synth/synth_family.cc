@@ -27,6 +27,18 @@ MixerSpec StateOf(const SynthShape& shape, const StateRules& rules) {
                       .sharing = rules.sharing};
 }
 
+// A layer with a window has heads of its own; one without has keys for values.
+AttentionSpec OwnHeads(const SynthShape& shape, AttentionSpec attention, uint32_t layer) {
+  if (!shape.has_window(layer)) {
+    attention.values_are_keys = true;
+    return attention;
+  }
+  attention.n_head_kv = shape.window_kv_heads;
+  attention.head_dim_k = attention.head_dim_v = shape.window_head_dim;
+  attention.has_rope_factors = false;
+  return attention;
+}
+
 }  // namespace
 
 ModelSpec SpecOf(const SynthShape& shape) {
@@ -51,10 +63,13 @@ ModelSpec SpecOf(const SynthShape& shape) {
     LayerSpec& layer = spec.layers.emplace_back();
     layer.mixer = NoMixerSpec();
     if (shape.has_attention(l)) layer.mixer = attention;
+    if (family.windows.has_own_heads) layer.mixer = OwnHeads(shape, attention, l);
     if (shape.has_state(l)) layer.mixer = StateOf(shape, family.states);
     if (shape.has_experts(l)) {
-      layer.feed_forward = {
-          .n_ff_expert = shape.ff, .n_ff_shared = shape.shared_ff, .n_latent = shape.latent};
+      layer.feed_forward = {.n_ff_expert = shape.ff,
+                            .n_ff_shared = shape.shared_ff,
+                            .n_ff_dense = family.has_dense_beside ? shape.dense_ff : 0,
+                            .n_latent = shape.latent};
     } else if (shape.pattern.empty()) {
       layer.feed_forward = {.n_ff_dense = shape.dense_ff};
     }

@@ -33,6 +33,11 @@ class ArchKeys {
     gguf_set_arr_data(gguf_, Format("{}.{}", arch_, suffix).c_str(), GGUF_TYPE_INT32, values.data(),
                       values.size());
   }
+  void Set(std::string_view suffix, const std::vector<bool>& values) {
+    const std::vector<int8_t> bytes(values.begin(), values.end());
+    gguf_set_arr_data(gguf_, Format("{}.{}", arch_, suffix).c_str(), GGUF_TYPE_BOOL, bytes.data(),
+                      bytes.size());
+  }
   void Set(std::string_view suffix, float value) {
     gguf_set_val_f32(gguf_, Format("{}.{}", arch_, suffix).c_str(), value);
   }
@@ -96,6 +101,27 @@ void SetPatternKeys(ArchKeys& keys, const SynthShape& shape) {
   keys.Set("feed_forward_length", widths);
   keys.Set("expert_shared_count", 1U);
   if (shape.latent > 0) keys.Set("moe_latent_size", shape.latent);
+}
+
+// Where layers with a window have heads of their own.
+void SetWindowKeys(ArchKeys& keys, const SynthShape& shape) {
+  std::vector<int32_t> kv_heads;
+  std::vector<bool> has_window;
+  for (uint32_t l = 0; l < shape.layers; ++l) {
+    has_window.push_back(shape.has_window(l));
+    kv_heads.push_back(
+        static_cast<int32_t>(has_window[l] ? shape.window_kv_heads : shape.kv_heads));
+  }
+  keys.Set("attention.head_count_kv", kv_heads);
+  keys.Set("attention.sliding_window_pattern", has_window);
+  keys.Set("attention.key_length_swa", shape.window_head_dim);
+  keys.Set("attention.value_length_swa", shape.window_head_dim);
+  keys.Set("rope.dimension_count_swa", shape.window_head_dim);
+  keys.Set("rope.freq_base_swa", 1e4F);
+  // Of smaller models without experts.
+  keys.Set("embedding_length_per_layer_input", 0U);
+  keys.Set("attention.shared_kv_layers", 0U);
+  keys.Set("final_logit_softcapping", 30.0F);
 }
 
 void SetStateKeys(ArchKeys& keys, const SynthShape& shape, const StateRules& rules) {
@@ -168,6 +194,7 @@ void SetModelKeys(gguf_context* gguf, const SynthShape& shape, const WeightSchem
   }
   if (family.states.mixer != StateMixer::kNone) SetStateKeys(keys, shape, family.states);
   if (family.has_lone_parts) SetPatternKeys(keys, shape);
+  if (family.windows.has_own_heads) SetWindowKeys(keys, shape);
   if (family.has_scales) {  // near those of published models, but for a test's sake not as small
     keys.Set("embedding_scale", 1.5F);
     keys.Set("residual_scale", 0.75F);

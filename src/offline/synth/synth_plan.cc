@@ -85,6 +85,10 @@ class Planner {
     if (role.name == "output.weight") return !choices_.is_tied;
     if (role.name.starts_with("rope_factors")) return shape_.orig_context > 0;
     if (layer == nullptr) return true;
+    const AttentionSpec* const attention = layer->attention();
+    if (role.name == "attn_v.weight" && attention != nullptr && attention->values_are_keys) {
+      return false;
+    }
     return HasPart(*layer, role.part);
   }
 
@@ -121,20 +125,28 @@ class Planner {
     if (name == "ssm_a") return {Fill::kDecay, 0.0F};
     if (name == "rope_factors_long.weight") return {Fill::kRopeLong, 0.0F};
     if (name == "rope_factors_short.weight") return {Fill::kRopeShort, 0.0F};
+    if (name == "rope_freqs.weight") return {Fill::kRopePart, 0.0F};
     if (name.ends_with("norm.weight")) return {Fill::kNearOne, kNormDeviation};
     if (name == "attn_sinks.weight") return {Fill::kNormal, kSinkDeviation};
     if (name == "exp_probs_b.bias") return {Fill::kNormal, kSelectionDeviation * MeanProbability()};
     if (name == "attn_output.bias" || name == "ffn_down_exps.bias")
       return {Fill::kNormal, kBiasDeviation * ResidualScale()};
     if (name.ends_with(".bias")) return {Fill::kNormal, kBiasDeviation};
+    if (name.ends_with("scale.weight") || name.ends_with(".scale")) {
+      return {Fill::kNearOne, kNormDeviation};
+    }
+    // Where the router's input is scaled, it is divided by the root of its length as well.
+    const bool is_divided = family_.layer_tensors.router_scale != Presence::kNone;
     const float unit = 1.0F / std::sqrt(static_cast<float>(width));
-    return {name == "ffn_gate_inp.weight" ? Fill::kRouter : Fill::kNormal, unit};
+    if (name == "ffn_gate_inp.weight") return {Fill::kRouter, is_divided ? 1.0F : unit};
+    return {Fill::kNormal, unit};
   }
 
   // Layers before `layer` with a matrix of attention's or a delta net's values.
   uint32_t ValuesBefore(uint32_t layer) const {
     const auto has_values = [](const LayerSpec& l) {
-      return l.attention() != nullptr || l.delta_net() != nullptr;
+      if (l.attention() != nullptr) return !l.attention()->values_are_keys;
+      return l.delta_net() != nullptr;
     };
     return static_cast<uint32_t>(
         std::count_if(spec_.layers.begin(), spec_.layers.begin() + layer, has_values));
@@ -149,6 +161,9 @@ class Planner {
         role == MatrixRole::kSharedDown || role == MatrixRole::kDenseDown) {
       deviation *= ResidualScale();
     }
+    // Squares of normal values are twice as large as products of two of these with a gate.
+    const bool is_down = role == MatrixRole::kExpertDown || role == MatrixRole::kSharedDown;
+    if (is_down && !HasGate(family_.experts.activation)) deviation *= 0.5F;
     const bool is_counted = role == MatrixRole::kAttnV;  // among layers that have such a matrix
     const MatrixPlace place{.role = role,
                             .layer = is_counted ? ValuesBefore(layer_) : layer_,

@@ -22,6 +22,7 @@ enum class Fill {
   kRouter,     // zero mean; rows scaled for popularity when a skew is asked for
   kRopeShort,  // rope factors near one
   kRopeLong,   // rope factors growing with the wavelength
+  kRopePart,   // rope factors of one for the first quarter, the other pairs stay where they are
   kDecay,      // below zero: how fast heads forget, from a token to thousands
 };
 

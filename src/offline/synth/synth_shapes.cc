@@ -97,7 +97,25 @@ Status CheckGroups(const SynthShape& s, const Family& family) {
               s.experts, s.groups, s.groups_used, s.arch);
 }
 
+Status CheckOwnHeads(const SynthShape& s, const Family& family) {
+  if (!family.windows.has_own_heads) return {};
+  const bool fits = s.window_every >= 1 && s.window_every <= s.layers && s.window_kv_heads >= 1 &&
+                    s.heads % s.window_kv_heads == 0 && s.window_head_dim >= 2 &&
+                    s.window_head_dim <= 1024 && s.window_head_dim % 2 == 0;
+  if (fits) return {};
+  return Fail(Errc::kInvalidRequest,
+              "windows in all but each {}-th of {} layers with {} kv heads of {} do not fit {}",
+              s.window_every, s.layers, s.window_kv_heads, s.window_head_dim, s.arch);
+}
+
 Status CheckDenseLayers(const SynthShape& s, const Family& family) {
+  if (family.has_dense_beside) {
+    if (s.dense_layers == 0 && s.dense_ff >= 32 && s.dense_ff <= 1048576) return {};
+    return Fail(Errc::kInvalidRequest,
+                "{} layers without experts and a dense width of {} do not fit {}, which has a "
+                "dense block beside all experts",
+                s.dense_layers, s.dense_ff, s.arch);
+  }
   if (s.dense_layers == 0) return {};
   if (!family.has_dense_layers || s.dense_layers >= s.layers) {
     return Fail(Errc::kInvalidRequest, "{} of {} layers without experts do not fit {}",
@@ -157,6 +175,7 @@ Status CheckShape(const SynthShape& s) {
   }
   TRY_STATUS(CheckRotation(s, *family));
   TRY_STATUS(CheckWindow(s, *family));
+  TRY_STATUS(CheckOwnHeads(s, *family));
   TRY_STATUS(CheckStates(s, *family));
   TRY_STATUS(CheckGroups(s, *family));
   TRY_STATUS(CheckSharedExpert(s, *family));

@@ -28,7 +28,11 @@ struct SynthShape {
   uint32_t head_dim = 0;
   uint32_t rotated = 0;  // dimensions of a head; 0: all
   uint32_t window = 0;   // positions that some layers see, as the family has it; 0: all
-  uint32_t groups = 0;   // of experts; 0: no groups
+  // Where layers with a window have heads of their own.
+  uint32_t window_every = 0;  // the last of so many layers sees all positions
+  uint32_t window_kv_heads = 0;
+  uint32_t window_head_dim = 0;
+  uint32_t groups = 0;  // of experts; 0: no groups
   uint32_t groups_used = 0;
   // Where some layers have a state instead of attention.
   uint32_t attention_every = 0;  // each so many-th layer has attention; 0: all have
@@ -61,6 +65,8 @@ struct SynthShape {
   bool has_experts(uint32_t layer) const {
     return pattern.empty() ? layer >= dense_layers : part(layer) == 'E';
   }
+  // REQUIRES: these layers have heads of their own.
+  bool has_window(uint32_t layer) const { return (layer + 1) % window_every != 0; }
   uint32_t expert_embd() const { return latent > 0 ? latent : embd; }
   uint32_t rope_dim() const { return rotated > 0 ? rotated : head_dim; }
   uint64_t q_width() const { return uint64_t{heads} * head_dim; }

@@ -46,6 +46,7 @@ std::vector<double> RankShares(uint32_t experts, uint32_t used, double skew) {
 // Long factors stretch slow pairs most, as trained long-context models do.
 float RopeFactor(Fill fill, int64_t pair, int64_t pairs) {
   const float along = static_cast<float>(pair) / static_cast<float>(pairs);
+  if (fill == Fill::kRopePart) return along < 0.25F ? 1.0F : 1e30F;
   return fill == Fill::kRopeShort ? 1.0F + 0.2F * along : std::exp(4.0F * along);
 }
 
@@ -66,6 +67,7 @@ void FillRows(const PlannedTensor& tensor, SynthRng& rng, std::span<const float>
         break;
       case Fill::kRopeShort:
       case Fill::kRopeLong:
+      case Fill::kRopePart:
         values[i] = RopeFactor(tensor.fill, static_cast<int64_t>(i), tensor.ne[0]);
         break;
       case Fill::kDecay:

@@ -33,6 +33,7 @@ ggml_tensor* Clamped(ggml_context* ctx, ggml_tensor* x, float limit) {
 }
 
 ggml_tensor* RopeFactors(const AttentionSpec& spec, const ModelTensors& t, uint32_t n_ctx) {
+  if (!spec.has_rope_factors) return nullptr;
   if (!spec.rope || t.rope_freqs != nullptr || !spec.form.long_short_factors) return t.rope_freqs;
   return n_ctx > spec.rope->original_context ? t.rope_factors_long : t.rope_factors_short;
 }
@@ -122,6 +123,10 @@ class AttentionMixer final : public Mixer {
       ggml_tensor* fused = Linear(ctx, w.attn_qkv, x, w.attn_qkv_b);
       qkv = {Part(ctx, fused, 0, n_q), Part(ctx, fused, n_q, spec_.n_embd_k()),
              Part(ctx, fused, n_q + spec_.n_embd_k(), spec_.n_embd_v())};
+    } else if (spec_.values_are_keys) {
+      Linears(ctx, std::array{w.attn_q, w.attn_k}, x, std::array{w.attn_q_b, w.attn_k_b},
+              std::span(qkv).first<2>());
+      qkv[2] = qkv[1];
     } else {
       Linears(ctx, std::array{w.attn_q, w.attn_k, w.attn_v}, x,
               std::array{w.attn_q_b, w.attn_k_b, w.attn_v_b}, qkv);
@@ -141,9 +146,17 @@ class AttentionMixer final : public Mixer {
     }
     q = ggml_reshape_3d(ctx, q, spec_.head_dim_k, spec_.n_head, x->ne[1]);
     k = ggml_reshape_3d(ctx, k, spec_.head_dim_k, spec_.n_head_kv, x->ne[1]);
+    if (spec_.form.norms_values) v = NormValues(ctx, v);
     Heads heads{.q = q, .k = k, .v = v, .gate = gate};
     if (spec_.form.qk_norm == QkNorm::kPerHead) NormHeads(ctx, w, heads);
     return heads;
+  }
+
+  // v [n_embd_v, rows], head by head.
+  ggml_tensor* NormValues(ggml_context* ctx, ggml_tensor* v) const {
+    const int64_t n_rows = v->ne[1];
+    v = ggml_reshape_3d(ctx, v, spec_.head_dim_v, spec_.n_head_kv, n_rows);
+    return ggml_reshape_2d(ctx, ggml_rms_norm(ctx, v, rms_eps_), spec_.n_embd_v(), n_rows);
   }
 
   // mixed [n_head * head_dim_v, rows] times its gates [n_gate, rows].
