@@ -44,6 +44,9 @@ AnswerStyle FindStyle(std::string_view template_text) {
   } else if (template_text.contains("[/THINK]")) {
     style.reasoning_begin = "[THINK]";
     style.reasoning_end = "[/THINK]";
+  } else if (template_text.contains("<channel|>")) {
+    style.reasoning_begin = "<|channel>thought";
+    style.reasoning_end = "<channel|>";
   }
   FindContentMarks(template_text, style);
   return style;

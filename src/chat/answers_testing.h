@@ -80,6 +80,12 @@ inline AnswerStyle KeyValues() { return StyleOf("<arg_key><arg_value>"); }
 inline AnswerStyle Fenced() { return StyleOf("<｜tool▁calls▁begin｜>"); }
 inline AnswerStyle JoinedKeyValues() { return StyleOf("</arg_key><arg_value>"); }
 inline AnswerStyle Invokes() { return StyleOf("<minimax:tool_call><invoke name=\""); }
+inline AnswerStyle MarkedStrings() {
+  AnswerStyle style = StyleOf("<|tool_call>call:");
+  style.reasoning_begin = "<|channel>thought";
+  style.reasoning_end = "<channel|>";
+  return style;
+}
 inline AnswerStyle Marked(AnswerStyle style, std::string_view begin, std::string_view end) {
   style.content_begin = begin;
   style.content_end = end;
@@ -338,10 +344,33 @@ inline std::vector<Example> ChannelExamples() {
   };
 }
 
+// Gemma 4's.
+inline std::vector<Example> MarkedStringExamples() {
+  const AnswerStyle style = MarkedStrings();
+  return {
+      {"marked strings", style,
+       "<|channel>thought\nHm.\n<channel|>I look.<|tool_call>call:look{place:<|\"|>Bad \"Tölz\" "
+       "{a}<|\"|>, n: -2.5,on:true,of:[1,<|\"|>b<|\"|>,{c:null}],e:{}}<tool_call|>",
+       "(Hm.)I look.look[{\"place\": \"Bad \\\"Tölz\\\" {a}\", \"n\": -2.5, \"on\": true, "
+       "\"of\": [1, \"b\", {\"c\": null}], \"e\": {}}]"},
+      {"two calls with marked strings", style,
+       "<|tool_call>call:add{}<tool_call|><|tool_call>call:look{place:<|\"|><|\"|>}<tool_call|>",
+       "add[{}]look[{\"place\": \"\"}]"},
+      {"marked strings that are cut off", style, "<|tool_call>call:look{place:<|\"|>Bad",
+       "<|tool_call>call:look{place:<|\"|>Bad"},
+      {"a value without marks", style, "<|tool_call>call:look{place:Rome}<tool_call|>",
+       "<|tool_call>call:look{place:Rome}<tool_call|>"},
+      {"a key without a value", style, "<|tool_call>call:look{place}<tool_call|>",
+       "<|tool_call>call:look{place}<tool_call|>"},
+      {"a string in JSON's quotes", style, "<|tool_call>call:look{place:\"Rome\"}<tool_call|>",
+       "<|tool_call>call:look{place:\"Rome\"}<tool_call|>"},
+  };
+}
+
 inline std::vector<Example> Examples() {
   std::vector<Example> all;
   for (auto& some : {TaggedExamples(), JsonExamples(), XmlExamples(), InvokeExamples(),
-                     MarkedExamples(), ChannelExamples()}) {
+                     MarkedExamples(), ChannelExamples(), MarkedStringExamples()}) {
     all.insert(all.end(), some.begin(), some.end());
   }
   return all;

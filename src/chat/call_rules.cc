@@ -2,6 +2,7 @@
 #include "chat/call_rules.h"
 
 #include <algorithm>
+#include <ranges>
 #include <set>
 #include <utility>
 
@@ -11,6 +12,9 @@
 
 namespace moestro {
 namespace {
+
+// Of an object with marked strings, in GBNF.
+constexpr std::string_view kMarkedKey = R"([^:{}\[\],<>"\n]+ ":")";
 
 std::string Quoted(std::string_view text) { return GrammarRules::Literal(text); }
 
@@ -110,7 +114,76 @@ std::string CallRules::One(const Tool& tool) {
   return before + arguments + behind;
 }
 
+std::string CallRules::MarkedString() {
+  const std::string_view mark = style_.calls.string_mark;
+  return Format("{} {}", Quoted(mark), Until(mark));
+}
+
+// Any value with marked strings, in objects and arrays of such.
+std::string CallRules::MarkedValue() {
+  constexpr std::string_view kName = "marked-value";
+  if (std::exchange(has_marked_value_, true)) return std::string(kName);
+  const std::string pair = Format("({} {})", kMarkedKey, kName);
+  const std::string body =
+      Format(R"({} | "-"? ("0" | [1-9] [0-9]*) ("." [0-9]+)? | "true" | "false" | "null")"
+             R"( | "[" ({} ("," {})*)? "]" | "{{" ({} ("," {})*)? "}}")",
+             MarkedString(), kName, kName, pair, pair);
+  CHECK(rules_.AddRule(kName, body) == kName);
+  return std::string(kName);
+}
+
+// Properties in their order, those that are required all of them. Of what lies in objects and
+// arrays a schema is not held to.
+std::string CallRules::MarkedArguments(const Tool& tool) {
+  const auto schema = Json::Parse(tool.parameters);
+  const auto properties = schema ? schema->Find("properties") : std::nullopt;
+  if (!properties) {
+    const std::string pair = Format("({} {})", kMarkedKey, MarkedValue());
+    return Format(R"("{{" ({} ("," {})*)? "}}")", pair, pair);
+  }
+  const std::set<std::string> required = RequiredOf(*schema);
+  std::vector<std::pair<std::string, bool>> parts;  // a rule, and whether it is required
+  for (const auto& [key, value] : properties->members()) {
+    if (rules_.is_full()) break;
+    parts.emplace_back(rules_.AddRule("parameter", MarkedParameter(key, value)),
+                       required.contains(std::string(key)));
+  }
+  // What may follow: behind nothing, and behind another.
+  std::string first = "\"\"";
+  std::string rest = "\"\"";
+  for (const auto& [part, is_required] : std::views::reverse(parts)) {
+    first = is_required ? Format("{} {}", part, rest) : Format("{} {} | {}", part, rest, first);
+    rest = is_required ? Format(R"("," {} {})", part, rest) : Format(R"(("," {})? {})", part, rest);
+    first = rules_.AddRule("first", first);
+    rest = rules_.AddRule("rest", rest);
+  }
+  return Format(R"("{{" {} "}}")", first);
+}
+
+std::string CallRules::MarkedParameter(std::string_view key, JsonView schema) {
+  const std::string head = Quoted(Format("{}:", key));
+  const std::string mark = Quoted(style_.calls.string_mark);
+  if (IsTextSchema(schema)) {
+    const auto values = schema.Find("enum");
+    if (!values) return Format("{} {}", head, MarkedString());
+    std::vector<std::string> choices;
+    for (size_t i = 0; i < values->size(); ++i) {
+      choices.push_back(Quoted(values->At(i)->text().value_or("")));
+    }
+    return Format("{} {} ({}) {}", head, mark, Join(choices, " | "), mark);
+  }
+  const auto type = schema.Find("type");
+  const std::string name = type ? type->text().value_or("") : "";
+  if (name == "integer" || name == "number" || name == "boolean" || name == "null") {
+    if (const auto rule = rules_.AddSchema(schema.Dump(), "value")) {
+      return Format("{} {}", head, *rule);
+    }
+  }
+  return Format("{} {}", head, MarkedValue());
+}
+
 std::string CallRules::Arguments(const Tool& tool) {
+  if (!style_.calls.string_mark.empty()) return MarkedArguments(tool);
   const auto schema = Json::Parse(tool.parameters);
   const auto type = schema ? schema->Find("type") : std::nullopt;
   if (type && type->text() == "object") {

@@ -31,6 +31,10 @@ class CallRules {
  private:
   std::string One(const Tool& tool);
   std::string Arguments(const Tool& tool);
+  std::string MarkedArguments(const Tool& tool);
+  std::string MarkedParameter(std::string_view key, JsonView schema);
+  std::string MarkedString();
+  std::string MarkedValue();
   std::string TaggedParameters(const Tool& tool);
   std::string TaggedParameter(std::string_view key, JsonView schema);
   std::string FreeParameters();
@@ -41,6 +45,7 @@ class CallRules {
   const AnswerStyle& style_;
   GrammarRules& rules_;
   std::map<std::string, std::string, std::less<>> until_;  // the rule of each mark
+  bool has_marked_value_ = false;
 };
 
 // Of a property's schema: its values are text and nothing else.

@@ -3,9 +3,11 @@
 
 #include <algorithm>
 #include <initializer_list>
+#include <utility>
 
 #include "base/format.h"
 #include "base/json.h"
+#include "chat/marked_object.h"
 
 namespace moestro {
 namespace {
@@ -50,6 +52,7 @@ class CallCursor {
     at_ += bytes;
     return true;
   }
+  void GoBack(size_t bytes) { at_ -= bytes; }
   bool TakeUntil(std::string_view mark, std::string_view& out) {
     const size_t found = rest().find(mark);
     if (found == std::string_view::npos) {
@@ -59,6 +62,14 @@ class CallCursor {
     out = rest().substr(0, found);
     at_ += found + mark.size();
     return true;
+  }
+  // The same of an object with marked strings, as JSON.
+  bool TakeMarked(std::string_view mark, std::string& out) {
+    MarkedScan found = ScanMarked(rest(), mark);
+    out = std::move(found.json);
+    at_ += found.length;
+    state_ = found.state;
+    return found.state == Scan::kWhole;
   }
   // A JSON value. What there is of one that is not whole is in `out`, too.
   bool TakeJson(std::string_view& out) {
@@ -176,6 +187,10 @@ class CallScanner {
     in_.SkipBlanks();
     if (!in_.rest().empty() && !in_.rest().starts_with('{')) return in_.Fail();
     call().is_named = !in_.rest().empty();
+    if (!calls_.string_mark.empty()) {
+      return in_.TakeMarked(calls_.string_mark, call().arguments) &&
+             (Json::Parse(call().arguments).has_value() || in_.Fail());
+    }
     std::string_view text;
     const bool is_whole = in_.TakeJson(text);
     call().arguments = text;
@@ -276,7 +291,9 @@ class CallScanner {
   // NAME NAME_END {...}, or KIND NAME_END NAME and the object in a fence.
   bool ReadMarked() {
     std::string name;
-    if (!TakeName(in_, calls_.name_end, name)) return false;
+    const bool has_name_end = !calls_.name_end.empty();
+    if (!TakeName(in_, has_name_end ? calls_.name_end : "{", name)) return false;
+    if (!has_name_end) in_.GoBack(1);
     const bool has_fence = !calls_.kind.empty() && name == calls_.kind;
     if (has_fence && (!TakeName(in_, "\n", name) || !in_.Take(calls_.fence_begin))) return false;
     call().name = name;

@@ -49,6 +49,14 @@ constexpr CallStyle kNamedJson{.shape = CallShape::kObject,
                                .name_end = "[ARGS]",
                                .before_end = "[CALL_ID]"};
 
+constexpr CallStyle kMarkedStrings{.shape = CallShape::kObject,
+                                   .title = "marked strings",
+                                   .begin = "<|tool_call>",
+                                   .end = "<tool_call|>",
+                                   .between = "\"\"",
+                                   .call_begin = "call:",
+                                   .string_mark = "<|\"|>"};
+
 constexpr CallStyle kMarkedJson{.shape = CallShape::kObject,
                                 .title = "fenced JSON",
                                 .begin = "<｜tool▁calls▁begin｜>",
@@ -119,6 +127,7 @@ struct StyleRow {
 };
 constexpr StyleRow kStyles[] = {
     {{kChannelMark, kMessageMark}, kChannelCalls},
+    {{kMarkedStrings.begin, kMarkedStrings.call_begin}, kMarkedStrings},
     {{kFencedJson.begin, "```json"}, kFencedJson},
     {{kMarkedJson.begin}, kMarkedJson},
     {{kInvokeTags.begin, kInvokeTags.call_begin}, kInvokeTags},
@@ -153,7 +162,7 @@ bool IsMarkInCalls(std::string_view text) {
     const CallStyle& style = row.style;
     return style.shape == CallShape::kObject &&
            (text == style.call_begin || text == style.name_end || text == style.before_end ||
-            text == style.call_end);
+            text == style.call_end || text == style.string_mark);
   });
 }
 

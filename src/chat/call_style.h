@@ -43,6 +43,9 @@ struct CallStyle {
   std::string_view name_end = {};
   std::string_view call_end = {};
   std::string_view before_end = {};  // kObject: NAME BEFORE_END anything NAME_END is read, too
+  // kObject: strings of the arguments stand between these marks, and keys have no quotes
+  // (marked_object.h). Without NAME_END a name ends where the arguments begin.
+  std::string_view string_mark = {};
   // kObject: CALL_BEGIN KIND NAME_END NAME FENCE_BEGIN {...} FENCE_END CALL_END is read, too, and
   // written if `is_fenced`. Fences stand on lines of their own.
   std::string_view kind = {};

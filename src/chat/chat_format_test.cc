@@ -150,6 +150,7 @@ TEST(ChatFormat, FindsHowCallsAreWritten) {
       {kKeyValueTemplate, "key and value tags"},
       {kFencedTemplate, "fenced JSON"},
       {kChannelTemplate, "channels"},
+      {kMarkedTemplate, "marked strings"},
       {"", "tagged JSON"}};
   for (const auto& [text, calls] : formats) {
     const auto chat = MakeFormat(text).Render(WithTool(Ask()), {});

@@ -45,6 +45,31 @@ inline constexpr std::string_view kTaggedTemplate = R"(
     {%- endif %}
 {%- endif %})";
 
+// As Gemma 4 writes turns, thoughts and calls.
+inline constexpr std::string_view kMarkedTemplate = R"({{ bos_token }}
+{%- if tools %}
+    {{- '<|turn>system\n' + (tools | tojson) + '<turn|>\n' }}
+{%- endif %}
+{%- for m in messages %}
+    {{- '<|turn>' + ('model' if m.role == 'assistant' else m.role) + '\n' }}
+    {%- if m.reasoning_content %}
+        {{- '<|channel>thought\n' + m.reasoning_content + '<channel|>' }}
+    {%- endif %}
+    {{- m.content }}
+    {%- for call in m.tool_calls %}
+        {{- '<|tool_call>call:' + call.function.name + '{' }}
+        {%- for key, value in call.function.arguments.items() %}
+            {{- ',' if not loop.first }}
+            {{- key + ':' + ('<|"|>' + value + '<|"|>' if value is string else value | tojson) }}
+        {%- endfor %}
+        {{- '}<tool_call|>' }}
+    {%- endfor %}
+    {{- '<turn|>\n' }}
+{%- endfor %}
+{%- if add_generation_prompt %}
+    {{- '<|turn>model\n' }}
+{%- endif %})";
+
 inline constexpr std::string_view kListTemplate = R"({{ bos_token }}
 {%- for m in messages %}
     {%- if m.role == 'user' %}

@@ -124,6 +124,11 @@ std::vector<Written> SmallFormats() {
            "look\n```json\n{\"place\": \"Rome\", \"days\": 2}\n```<｜tool▁call▁end｜>\n" + fence +
            "stop\n```json\n{}\n```<｜tool▁call▁end｜><｜tool▁calls▁end｜>",
        "<｜tool▁calls▁begin｜><｜tool▁calls▁end｜>"},
+      {std::string(kMarkedTemplate),
+       "<|tool_call>call:look{place:<|\"|>Rome<|\"|>,days:2}<tool_call|>",
+       "<|tool_call>call:look{place:<|\"|>Rome<|\"|>,days:2}<tool_call|>"
+       "<|tool_call>call:stop{}<tool_call|>",
+       "<|tool_call>call:look{days:2}<tool_call|>"},
   };
 }
 

@@ -121,7 +121,7 @@ void SetWindowKeys(ArchKeys& keys, const SynthShape& shape) {
   // Of smaller models without experts.
   keys.Set("embedding_length_per_layer_input", 0U);
   keys.Set("attention.shared_kv_layers", 0U);
-  keys.Set("final_logit_softcapping", 30.0F);
+  keys.Set("final_logit_softcapping", 3.0F);  // 30 would not be felt
 }
 
 void SetStateKeys(ArchKeys& keys, const SynthShape& shape, const StateRules& rules) {
