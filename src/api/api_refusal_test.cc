@@ -244,6 +244,15 @@ TEST(ApiRefusal, MessagesThatAreNone) {
         "a string"}});
 }
 
+TEST(ApiRefusal, NamesThatNoCallCanHave) {
+  for (const std::string name : {"", " pad", "x{y", "a\\\"b", "x<y", "a\\nb"}) {
+    const std::string tools = R"("tools":[{"function":{"name":")" + name + R"("}}])";
+    const ApiError error = Refused(ApiKind::kChat, BodyWith(ApiKind::kChat, tools));
+    EXPECT_EQ(error.status, 400) << name;
+    EXPECT_EQ(error.param, "tools[0].function.name") << name << ": " << error.message;
+  }
+}
+
 TEST(ApiRefusal, ToolsAndChoicesThatDoNotFit) {
   ExpectRefused(
       ApiKind::kChat,

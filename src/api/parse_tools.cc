@@ -6,6 +6,7 @@
 #include "api/parse_parts.h"
 #include "base/format.h"
 #include "base/printable.h"
+#include "chat/call_scan.h"
 
 namespace moestro {
 namespace {
@@ -58,6 +59,13 @@ void Warn(ApiRequest& request, const std::string& where, std::string_view type,
 ApiStatus AddTool(BodyFields& function, std::string_view schema_key, ChatInput& chat) {
   Tool tool;
   TRY(tool.name, function.NeededText("name"));
+  if (!IsToolName(tool.name)) {
+    return BadRequest(
+        function.Name("name"),
+        Format("\"{}\" is '{}'; a tool's name has 1 to 256 bytes, no blanks around it "
+               "and none of < > {{ }} \" and line ends",
+               function.Name("name"), Printable(tool.name, 64)));
+  }
   TRY(std::optional<std::string> description, function.Text("description"));
   tool.description = std::move(description).value_or("");
   TRY(const auto schema, function.Object(schema_key));

@@ -2,6 +2,7 @@
 #include "chat/call_rules.h"
 
 #include <algorithm>
+#include <optional>
 #include <ranges>
 #include <set>
 #include <utility>
@@ -9,12 +10,13 @@
 #include "base/check.h"
 #include "base/format.h"
 #include "chat/call_scan.h"
+#include "chat/marked_object.h"
 
 namespace moestro {
 namespace {
 
-// Of an object with marked strings, in GBNF.
-constexpr std::string_view kMarkedKey = R"([^:{}\[\],<>"\n]+ ":")";
+// Of an object with marked strings, in GBNF. IsMarkedKey() takes all of them.
+constexpr std::string_view kMarkedKey = R"([^:{}\[\],<>" \t\r\n] [^:{}\[\],<>"\t\r\n]{0,100} ":")";
 
 std::string Quoted(std::string_view text) { return GrammarRules::Literal(text); }
 
@@ -29,13 +31,19 @@ size_t NextState(std::string_view mark, size_t matched, char c) {
 
 std::string CharacterCode(char c) { return Format("\\x{:02X}", static_cast<unsigned char>(c)); }
 
-std::set<std::string> RequiredOf(const Json& schema) {
-  std::set<std::string> names;
-  const auto required = schema.Find("required");
-  for (size_t i = 0; required && i < required->size(); ++i) {
-    if (auto name = required->At(i)->text()) names.insert(*std::move(name));
+// The texts of a list; what else a client has put there does not count.
+std::vector<std::string> TextsOf(const std::optional<JsonView>& list) {
+  std::vector<std::string> texts;
+  if (!list || list->kind() != JsonKind::kArray) return texts;
+  for (size_t i = 0; i < list->size(); ++i) {
+    if (auto text = list->At(i)->text()) texts.push_back(*std::move(text));
   }
-  return names;
+  return texts;
+}
+
+std::set<std::string> RequiredOf(const Json& schema) {
+  std::vector<std::string> names = TextsOf(schema.Find("required"));
+  return {names.begin(), names.end()};
 }
 
 std::string Join(const std::vector<std::string>& parts, std::string_view between) {
@@ -53,11 +61,8 @@ bool IsTextSchema(JsonView schema) {
   const auto type = schema.Find("type");
   if (type && type->text() == "string") return true;
   const auto values = schema.Find("enum");
-  if (type || !values || values->size() == 0) return false;
-  for (size_t i = 0; i < values->size(); ++i) {
-    if (!values->At(i)->text()) return false;
-  }
-  return true;
+  if (type || !values || values->kind() != JsonKind::kArray || values->size() == 0) return false;
+  return TextsOf(values).size() == values->size();
 }
 
 std::string CallRules::Add(std::span<const Tool> tools, bool many) {
@@ -124,10 +129,11 @@ std::string CallRules::MarkedValue() {
   constexpr std::string_view kName = "marked-value";
   if (std::exchange(has_marked_value_, true)) return std::string(kName);
   const std::string pair = Format("({} {})", kMarkedKey, kName);
-  const std::string body =
-      Format(R"({} | "-"? ("0" | [1-9] [0-9]*) ("." [0-9]+)? | "true" | "false" | "null")"
-             R"( | "[" ({} ("," {})*)? "]" | "{{" ({} ("," {})*)? "}}")",
-             MarkedString(), kName, kName, pair, pair);
+  const std::string body = Format(
+      R"({} | "-"? ("0" | [1-9] [0-9]{{0,18}}) ("." [0-9]{{1,24}})? ([eE] [-+]? [0-9]{{1,3}})?)"
+      R"( | "true" | "false" | "null")"
+      R"( | "[" ({} ("," {})*)? "]" | "{{" ({} ("," {})*)? "}}")",
+      MarkedString(), kName, kName, pair, pair);
   CHECK(rules_.AddRule(kName, body) == kName);
   return std::string(kName);
 }
@@ -145,6 +151,7 @@ std::string CallRules::MarkedArguments(const Tool& tool) {
   std::vector<std::pair<std::string, bool>> parts;  // a rule, and whether it is required
   for (const auto& [key, value] : properties->members()) {
     if (rules_.is_full()) break;
+    if (!IsMarkedKey(key)) continue;  // no model can write it so that it is read
     parts.emplace_back(rules_.AddRule("parameter", MarkedParameter(key, value)),
                        required.contains(std::string(key)));
   }
@@ -164,12 +171,12 @@ std::string CallRules::MarkedParameter(std::string_view key, JsonView schema) {
   const std::string head = Quoted(Format("{}:", key));
   const std::string mark = Quoted(style_.calls.string_mark);
   if (IsTextSchema(schema)) {
-    const auto values = schema.Find("enum");
-    if (!values) return Format("{} {}", head, MarkedString());
-    std::vector<std::string> choices;
-    for (size_t i = 0; i < values->size(); ++i) {
-      choices.push_back(Quoted(values->At(i)->text().value_or("")));
-    }
+    std::vector<std::string> choices = TextsOf(schema.Find("enum"));
+    std::erase_if(choices, [this](const std::string& choice) {
+      return choice.contains(style_.calls.string_mark);
+    });
+    if (choices.empty()) return Format("{} {}", head, MarkedString());
+    for (std::string& choice : choices) choice = Quoted(choice);
     return Format("{} {} ({}) {}", head, mark, Join(choices, " | "), mark);
   }
   const auto type = schema.Find("type");
@@ -234,12 +241,9 @@ std::string CallRules::TaggedParameter(std::string_view key, JsonView schema) {
   const std::string end =
       Quoted(Format("{}{}{}", style.before_value_end, style.value_end, style.behind_value));
   const std::string head = Quoted(KeyText(key));
-  const auto values = schema.Find("enum");
-  if (IsTextSchema(schema) && values) {
-    std::vector<std::string> choices;
-    for (size_t i = 0; i < values->size(); ++i) {
-      choices.push_back(Quoted(values->At(i)->text().value_or("")));
-    }
+  std::vector<std::string> choices = TextsOf(schema.Find("enum"));
+  if (IsTextSchema(schema) && !choices.empty()) {
+    for (std::string& choice : choices) choice = Quoted(choice);
     return Format("{} ({}) {}", head, Join(choices, " | "), end);
   }
   if (!IsTextSchema(schema)) {

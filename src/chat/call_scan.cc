@@ -90,11 +90,6 @@ class CallCursor {
 // Longer names are a text that was not meant as a call.
 constexpr size_t kMaxNameBytes = 256;
 
-bool IsName(std::string_view name) {
-  return !name.empty() && name.size() <= kMaxNameBytes &&
-         name.find_first_of("\r\n\t<>{}\"") == std::string_view::npos;
-}
-
 std::string_view Trim(std::string_view text) {
   text.remove_prefix(CountBlanks(text));
   while (!text.empty() && kBlanks.contains(text.back())) text.remove_suffix(1);
@@ -110,7 +105,7 @@ bool TakeName(CallCursor& in, std::string_view mark, std::string& out) {
   if (is_full && !head.contains(mark)) return in.Fail();
   if (!in.TakeUntil(mark, name)) return false;
   out = Trim(name);
-  return IsName(out) || in.Fail();
+  return IsToolName(out) || in.Fail();
 }
 
 class CallScanner {
@@ -227,7 +222,7 @@ class CallScanner {
     if (!in_.TakeJson(text)) return false;
     const auto value = Json::Parse(text);
     call().name = value ? value->text().value_or("") : "";
-    if (!IsName(call().name)) return in_.Fail();
+    if (!IsToolName(call().name)) return in_.Fail();
     return !calls_.is_bare() || IsTool(call().name) || in_.Fail();
   }
 
@@ -299,7 +294,7 @@ class CallScanner {
     call().name = name;
     if (!calls_.before_end.empty()) {
       call().name = Trim(std::string_view(name).substr(0, name.find(calls_.before_end)));
-      if (!IsName(call().name)) return in_.Fail();
+      if (!IsToolName(call().name)) return in_.Fail();
     }
     if (!ReadObject()) return false;
     if (has_fence) {
@@ -423,6 +418,11 @@ class CallScanner {
 };
 
 }  // namespace
+
+bool IsToolName(std::string_view name) {
+  return !name.empty() && name.size() <= kMaxNameBytes && Trim(name) == name &&
+         name.find_first_of("\r\n\t<>{}\"") == std::string_view::npos;
+}
 
 CallScan ScanCalls(const AnswerStyle& style, std::string_view text) {
   return CallScanner(style, text).Run();

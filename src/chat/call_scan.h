@@ -44,6 +44,9 @@ std::string BareBegin(std::string_view tool);
 // The same in channels, for any tool: the recipient stands behind the channel, or before it.
 std::vector<std::string> ChannelCallBegins();
 
+// Whether a tool of this name can be called in every style.
+bool IsToolName(std::string_view name);
+
 // Where a call may begin anywhere in an answer.
 std::vector<std::string_view> OpeningMarks(const AnswerStyle& style);
 

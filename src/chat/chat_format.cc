@@ -64,9 +64,11 @@ struct ChatFormat::Impl {
     constexpr std::string_view kChannelMarks[] = {kChannelMark, kStartMark, kMessageMark,
                                                   kEndMark,     kCallMark,  kConstrainMark};
     if (has_channels()) return std::ranges::contains(kChannelMarks, text);
-    return text == style.reasoning_begin || text == style.reasoning_end ||
-           text == style.content_begin || text == style.content_end || text == style.calls.begin ||
-           text == style.calls.end || IsMarkInCalls(text);
+    // Of a mark in two parts the first is a token of its own.
+    const bool begins_thoughts = text.size() > 1 && style.reasoning_begin.starts_with(text);
+    return begins_thoughts || text == style.reasoning_end || text == style.content_begin ||
+           text == style.content_end || text == style.calls.begin || text == style.calls.end ||
+           IsMarkInCalls(text);
   }
 
   // What an assistant said may have its marks: clients send them back, and templates look for them.

@@ -2,6 +2,7 @@
 #include "chat/marked_object.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "base/json.h"
 
@@ -50,18 +51,44 @@ class MarkedScanner {
     return Scan::kBroken;
   }
 
-  // Longer keys are a text that was not meant as one.
-  static constexpr size_t kLongestKey = 256;
-
+  // A key may be marked as strings are.
   Scan ReadKey() {
-    const size_t end = rest().find_first_of(":,{}[]\n");
-    if (std::min(end, rest().size()) > kLongestKey) return Scan::kBroken;
+    if (rest().starts_with(mark_)) return ReadMarkedKey();
+    if (mark_.starts_with(rest())) return Scan::kOpen;
+    const size_t end = rest().find(':');
+    const std::string_view key = rest().substr(0, end);
+    if (!IsMarkedKey(key)) return Scan::kBroken;
+    return end == std::string_view::npos ? Scan::kOpen : TakeKey(key, end + 1);
+  }
+
+  Scan ReadMarkedKey() {
+    const std::string_view inner = rest().substr(mark_.size());
+    const size_t end = inner.find(mark_);
     if (end == std::string_view::npos) return Scan::kOpen;
-    if (end == 0 || rest()[end] != ':') return Scan::kBroken;
-    json_ += Json(rest().substr(0, end)).Dump() + ": ";
-    at_ += end + 1;
+    const size_t colon = end + 2 * mark_.size();
+    if (colon == rest().size()) return Scan::kOpen;
+    if (rest()[colon] != ':') return Scan::kBroken;
+    return TakeKey(inner.substr(0, end), colon + 1);
+  }
+
+  Scan TakeKey(std::string_view key, size_t length) {
+    AppendText(key);
+    json_ += ": ";
+    at_ += length;
     expected_ = Expected::kValue;
     return Scan::kWhole;
+  }
+
+  // As a JSON string.
+  void AppendText(std::string_view text) {
+    const auto is_plain = [](char c) { return c >= ' ' && c != '"' && c != '\\' && c < 0x7F; };
+    if (!std::ranges::all_of(text, is_plain)) {
+      json_ += Json(text).Dump();
+      return;
+    }
+    json_ += '"';
+    json_ += text;
+    json_ += '"';
   }
 
   Scan ReadValue(char c) {
@@ -70,23 +97,30 @@ class MarkedScanner {
     if (rest().starts_with(mark_)) return ReadString();
     if (mark_.starts_with(rest())) return Scan::kOpen;
     if (c == '"') return Scan::kBroken;
+    for (const auto& [word, json] :
+         {std::pair{"True", "true"}, {"False", "false"}, {"None", "null"}}) {
+      const std::string_view other = word;
+      if (rest().starts_with(other)) return Take(json, other.size());
+      if (other.starts_with(rest())) return Scan::kOpen;
+    }
     const JsonScan scalar = ScanJson(rest());
-    if (scalar.state == Scan::kWhole) Take(rest().substr(0, scalar.length), scalar.length);
-    return scalar.state;
+    if (scalar.state != Scan::kWhole) return scalar.state;
+    return Take(rest().substr(0, scalar.length), scalar.length);
   }
 
   Scan ReadString() {
     const std::string_view inner = rest().substr(mark_.size());
     const size_t end = inner.find(mark_);
     if (end == std::string_view::npos) return Scan::kOpen;
-    Take(Json(inner.substr(0, end)).Dump(), end + 2 * mark_.size());
-    return Scan::kWhole;
+    AppendText(inner.substr(0, end));
+    return Take({}, end + 2 * mark_.size());
   }
 
-  void Take(std::string_view value, size_t length) {
+  Scan Take(std::string_view value, size_t length) {
     json_ += value;
     at_ += length;
     expected_ = Expected::kMore;
+    return Scan::kWhole;
   }
 
   Scan Open(char c, Expected next) {
@@ -101,8 +135,7 @@ class MarkedScanner {
   Scan Close(char c) {
     if (c != (open_.back() == '{' ? '}' : ']')) return Scan::kBroken;
     open_.pop_back();
-    Take({&c, 1}, 1);
-    return Scan::kWhole;
+    return Take({&c, 1}, 1);
   }
 
   std::string_view text_;
@@ -114,6 +147,12 @@ class MarkedScanner {
 };
 
 }  // namespace
+
+bool IsMarkedKey(std::string_view key) {
+  constexpr size_t kLongestKey = 512;  // bytes
+  return !key.empty() && key.size() <= kLongestKey && !kBlanks.contains(key.front()) &&
+         key.find_first_of(":,{}[]<>\"\t\r\n") == std::string_view::npos;
+}
 
 MarkedScan ScanMarked(std::string_view text, std::string_view mark) {
   return MarkedScanner(text, mark).Run();

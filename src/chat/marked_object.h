@@ -17,6 +17,10 @@ struct MarkedScan {
   std::string json;
 };
 
+// Whether a key can be written without quotes: not empty, no mark of the spelling, no blank at its
+// beginning, not longer than a sentence.
+bool IsMarkedKey(std::string_view key);
+
 // `text` begins with the object's brace. Deeper nesting than Json::kMaxDepth is broken. Does not
 // recurse. REQUIRES: `mark` is not empty.
 MarkedScan ScanMarked(std::string_view text, std::string_view mark);

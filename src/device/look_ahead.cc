@@ -42,13 +42,15 @@ Result<LookAheadRouters> LookAheadRouters::Allocate(const Shape& shape, ggml_bac
   return routers;
 }
 
-Status LookAheadRouters::Fill(std::span<const ggml_tensor* const> routers) {
-  CHECK(routers.size() == shape_.layers);
+Status LookAheadRouters::Fill(std::span<const ggml_tensor* const> routers,
+                              std::span<const ggml_tensor* const> scales) {
+  CHECK(routers.size() == shape_.layers && (scales.empty() || scales.size() == routers.size()));
   const auto values = static_cast<size_t>(shape_.n_embd * shape_.n_expert);
   std::vector<float> floats(values);
   std::vector<std::byte> bytes(BytesOfLayer(shape_));
   uint64_t offset = 0;
-  for (const ggml_tensor* router : routers) {
+  for (size_t l = 0; l < routers.size(); ++l) {
+    const ggml_tensor* const router = routers[l];
     CHECK(ggml_nelements(router) == static_cast<int64_t>(values));
     std::vector<std::byte> given(ggml_nbytes(router));
     TRY_STATUS(CopyFrom(router, 0, given));
@@ -57,6 +59,11 @@ Status LookAheadRouters::Fill(std::span<const ggml_tensor* const> routers) {
     } else {
       ggml_get_type_traits(router->type)
           ->to_float(given.data(), floats.data(), static_cast<int64_t>(values));
+    }
+    if (!scales.empty() && scales[l] != nullptr) {
+      std::vector<float> scale(static_cast<size_t>(shape_.n_embd));
+      TRY_STATUS(CopyFrom(scales[l], 0, std::as_writable_bytes(std::span(scale))));
+      for (size_t i = 0; i < values; ++i) floats[i] *= scale[i % scale.size()];
     }
     ggml_quantize_chunk(TypeFor(shape_.n_embd), floats.data(), bytes.data(), 0, shape_.n_expert,
                         shape_.n_embd, nullptr);

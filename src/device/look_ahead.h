@@ -37,8 +37,10 @@ class LookAheadRouters {
   static uint64_t BytesFor(const Shape& shape);
   // On the device of `backend`; null: in memory. kNoMemory.
   static Result<LookAheadRouters> Allocate(const Shape& shape, ggml_backend_t backend = nullptr);
-  // Copies the routers, [layers with experts]. REQUIRES: they are loaded. kDevice.
-  Status Fill(std::span<const ggml_tensor* const> routers);
+  // Copies the routers, [layers with experts]. `scales`: of each what its input is multiplied by,
+  // F32 [n_embd], or null; empty: all are null. REQUIRES: they are loaded. kDevice.
+  Status Fill(std::span<const ggml_tensor* const> routers,
+              std::span<const ggml_tensor* const> scales = {});
 
   // The routers of `layers` layers with experts from the `first` such layer on:
   // [n_embd, layers * n_expert].

@@ -58,6 +58,7 @@ struct SeenExperts {
   // [pair of the plan][n_ff], activation(gate, up): inputs of down
   std::span<const float> products;
   std::span<const float> results;  // [pair of the plan][n_embd_expert], before the router's weight
+  std::span<const float> scale = {};  // [expert]: what the results are multiplied by; empty: 1
 };
 // Called after the experts of a layer have run; layers in order.
 using ExpertObserver = std::function<void(const SeenExperts&)>;

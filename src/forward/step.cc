@@ -30,6 +30,7 @@ Forward::Forward(const Parts& p)
                 .buffers = p.buffers,
                 .residency = p.residency,
                 .experts = p.experts,
+                .layers = p.layers,
                 .watchers = p.watchers,
                 .devices = p.devices}) {}
 

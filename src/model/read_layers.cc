@@ -187,14 +187,16 @@ Status RotateInWindow(const MetaKeys& keys, const WindowRules& rules, uint32_t n
   attention.has_rope_factors = !rules.rotates_plainly;
   if (rules.rotates_plainly) {
     const uint32_t n_dims = std::min(rope.n_dims, attention.head_dim_k);
-    rope = {.freq_base = rope.freq_base, .original_context = n_ctx_train};
+    const float factor = rules.keeps_factor ? rope.attn_factor : 1.0F;
+    rope = {.freq_base = rope.freq_base, .attn_factor = factor, .original_context = n_ctx_train};
     TRY(rope.n_dims, keys.CountOr("rope.dimension_count_swa", {2, attention.head_dim_k}, n_dims));
     if (rope.n_dims % 2 != 0) {
       return Fail(Errc::kInvalidFile, "{}: {} is {}, expected an even number", keys.path(),
                   keys.Full("rope.dimension_count_swa"), rope.n_dims);
     }
   }
-  TRY(rope.freq_base, ReadBase(keys, "rope.freq_base_swa", rope.freq_base));
+  const float base = rules.base > 0.0F ? rules.base : rope.freq_base;
+  TRY(rope.freq_base, ReadBase(keys, "rope.freq_base_swa", base));
   return {};
 }
 

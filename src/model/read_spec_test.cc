@@ -367,6 +367,30 @@ TEST_F(ReadSpecTest, ReadsLayersThatAreAMixerOrExpertsAlone) {
               "feed_forward_length' has 2 values for 3 layers");
 }
 
+TEST_F(ReadSpecTest, ReadsWindowsWithHeadsOfTheirOwn) {
+  const auto spec = Spec(SmallMoe("gemma4").Set("gemma4.rope.scaling.attn_factor", 1.5F));
+  ASSERT_TRUE(spec) << spec.error().message;
+  const AttentionSpec& windowed = *spec->layers[0].attention();
+  const AttentionSpec& global = *spec->layers[1].attention();
+  EXPECT_EQ(windowed.window, 16U);
+  EXPECT_EQ(windowed.head_dim_k, 8U);
+  EXPECT_EQ(windowed.rope->freq_base, 10000.0F);  // without a key of its own
+  EXPECT_EQ(windowed.rope->attn_factor, 1.5F);
+  EXPECT_FALSE(windowed.has_rope_factors);
+  EXPECT_EQ(global.window, 0U);
+  EXPECT_EQ(global.head_dim_k, 16U);
+  EXPECT_EQ(global.rope->freq_base, 5000.0F);
+  EXPECT_EQ(global.scale, 1.0F);
+  EXPECT_EQ(spec->logit_cap, 30.0F);
+  EXPECT_EQ(spec->layers[0].feed_forward, (FeedForwardSpec{.n_ff_expert = 64, .n_ff_dense = 96}));
+  ExpectError(SmallMoe("gemma4").Set("gemma4.attention.shared_kv_layers", 1U), Errc::kInvalidFile,
+              "attention.shared_kv_layers is 1");
+  ExpectError(SmallMoe("gemma4").RemoveTensor("rope_freqs.weight"), Errc::kInvalidFile,
+              "rope_freqs.weight");
+  ExpectError(SmallMoe("gemma4").Set("gemma4.attention.key_length_swa", 0U), Errc::kInvalidFile,
+              "attention.key_length_swa is 0");
+}
+
 TEST_F(ReadSpecTest, MoreExpertsUsedThanThereAreIsAnErrorForEveryEngine) {
   ExpectError(SmallMoe("llama").Remove("llama.expert_count"), Errc::kInvalidFile,
               "expert_used_count is 2");

@@ -145,10 +145,13 @@ Status DensePart::Load(ReadQueue& queue, Team& team, const Progress& report, Kno
   TRY_STATUS(CheckScoresThere());
   if (opened_.plan.look_ahead == 0) return {};
   std::vector<const ggml_tensor*> routers;
+  std::vector<const ggml_tensor*> scales;
   for (const LayerTensors& layer : tensors_.layers) {
-    if (layer.router != nullptr) routers.push_back(layer.router);
+    if (layer.router == nullptr) continue;
+    routers.push_back(layer.router);
+    scales.push_back(layer.router_scale);
   }
-  return look_ahead_routers_.Fill(routers);
+  return look_ahead_routers_.Fill(routers, scales);
 }
 
 // Kernels of attention on a device may take a score that is no number for one that is masked

@@ -100,6 +100,13 @@ TEST_F(DamagedModel, NanOfALayerOfExpertsAloneIsNamed) {
   }
 }
 
+// A cap would make a number of them.
+TEST_F(DamagedModel, InfiniteLogitsBehindACapAreFound) {
+  const std::string path = Write("gemma4");
+  FillWithNan(path, "output.weight");
+  ExpectsNamed(path, "the last layer's experts or the output matrix");
+}
+
 // No result of a graph tells of these: a NaN would choose experts, or leave out attention, without
 // a word.
 TEST_F(DamagedModel, NanOfWhatNoResultTellsIsFoundWhenItIsLoaded) {

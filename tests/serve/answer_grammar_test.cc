@@ -365,6 +365,57 @@ TEST_F(AnswerGrammarTest, ASchemaThatNoGrammarCanSayBecomesAnyObject) {
   EXPECT_FALSE(Allows(chat, "<tool_call>\n{\"name\": \"look\", \"arguments\": [1]}\n</tool_call>"));
 }
 
+// Clients send whatever they like as a schema: none of it may end the process.
+TEST_F(AnswerGrammarTest, SchemasOfAnyShapeMakeSomeGrammar) {
+  ChatInput input = Ask();
+  input.tool_use = ToolUse::kRequired;
+  input.tools.resize(1);
+  for (
+      const char* schema :
+      {R"({"type":"object","properties":{"a":{"enum":{"x":1}}}})",
+       R"({"type":"object","properties":{"a":{"type":"string","enum":{"x":1}}},"required":{"a":1}})",
+       R"({"type":"object","properties":{"a":{"type":"string","enum":[]}},"required":[1,"b"]})",
+       R"({"type":"object","properties":{"a":{"type":"string","enum":[1,null]}}})",
+       R"({"type":"object","properties":{"a:b":{},"":{}," c":{},"d{":{},"e\nf":{}}})",
+       R"({"type":"object","properties":[1]})", R"({"properties":7})"}) {
+    input.tools[0].parameters = schema;
+    for (const Written& written : AllFormats()) {
+      const auto chat = ChatFormat::Make({.template_text = written.chat_template,
+                                          .bos = "",
+                                          .eos = "",
+                                          .has_chatml_marks = true})
+                            .Render(input, {});
+      if (!chat) continue;  // a sentence
+      EXPECT_FALSE(Allows(*chat, "no call")) << schema;
+    }
+  }
+}
+
+TEST_F(AnswerGrammarTest, WhatIsHeldWithMarkedStringsIsRead) {
+  ChatInput input = Ask();
+  input.tool_use = ToolUse::kRequired;
+  input.tools.resize(1);
+  input.tools[0].parameters =
+      R"({"type":"object","properties":{"a b":{"type":"string","enum":["x","p<|\"|>q"]},
+          "n":{"type":"number"},"of":{"type":"array"},"a:b":{"type":"string"}},"required":["n"]})";
+  const RenderedChat chat = Render(kMarkedTemplate, input);
+  for (const auto& [text, arguments] :
+       {std::pair{"{a b:<|\"|>x<|\"|>,n:1.5e3,of:[<|\"|>y<|\"|>,{z:null}]}",
+                  R"({"a b": "x", "n": 1.5e3, "of": ["y", {"z": null}]})"},
+        {"{n:-2}", R"({"n": -2})"}}) {
+    const std::string call = "<|tool_call>call:look" + std::string(text) + "<tool_call|>";
+    EXPECT_TRUE(Allows(chat, call)) << call;
+    const auto calls = Calls(chat, call);
+    ASSERT_EQ(calls.size(), 1U);
+    EXPECT_EQ(calls[0].second, arguments);
+  }
+  for (const char* text : {"{}", "{n:<|\"|>1<|\"|>}", "{n:1,a:b:<|\"|>c<|\"|>}", "{n:1,n:1}",
+                           "{a b:<|\"|>p<|\"|>,n:1}", "{of:[],n:1}"}) {
+    EXPECT_FALSE(Allows(chat, "<|tool_call>call:look" + std::string(text) + "<tool_call|>"))
+        << text;
+  }
+}
+
 TEST_F(AnswerGrammarTest, ContradictionsAreRefused) {
   const ChatFormat format = ChatFormat::Make({.template_text = "", .bos = "", .eos = ""});
   ChatInput input = Ask();

@@ -516,13 +516,14 @@ void LayerGraph::BuildFeedForward(LayerId layer, ggml_tensor* attended, uint32_t
   Output(expert_in, StepBuffers::kFfnIn, rows.first);
   // The router's logits [rows][n_expert] of this layer and of those looked ahead, without biases.
   ggml_tensor* router_in = ffn_in;
-  if (w.router_scale != nullptr) {
+  ggml_tensor* ahead_in = ffn_in;
+  if (w.router_scale != nullptr) {  // those looked ahead have their own
     const float unit = 1.0F / std::sqrt(static_cast<float>(spec_->n_embd));
-    router_in = ggml_scale(ctx, ggml_rms_norm(ctx, attended, spec_->rms_eps), unit);
-    router_in = ggml_mul(ctx, router_in, w.router_scale);
+    ahead_in = ggml_scale(ctx, ggml_rms_norm(ctx, attended, spec_->rms_eps), unit);
+    router_in = ggml_mul(ctx, ahead_in, w.router_scale);
   }
   Output(Linear(ctx, w.router, router_in, nullptr), StepBuffers::kRouter, rows.first);
-  BuildLookAhead(layer, router_in, look_ahead, rows);
+  BuildLookAhead(layer, ahead_in, look_ahead, rows);
   // What is added to their results: the shared expert's and the residual, [rows][n_embd] each.
   if (w.shared_up != nullptr) {
     ggml_tensor* shared = SharedExpert(ctx, activation, w, ffn_in);
@@ -544,7 +545,9 @@ void LayerGraph::BuildHead(StepRows rows, uint32_t at) {
   ggml_tensor* logits = Linear(ctx, tensors_->output, x, tensors_->output_b);
   if (spec_->logit_scale != 1.0F) logits = ggml_scale(ctx, logits, 1.0F / spec_->logit_scale);
   if (const float cap = spec_->logit_cap; cap > 0.0F) {
-    logits = ggml_scale(ctx, ggml_tanh(ctx, ggml_scale(ctx, logits, 1.0F / cap)), cap);
+    ggml_tensor* capped = ggml_scale(ctx, ggml_tanh(ctx, ggml_scale(ctx, logits, 1.0F / cap)), cap);
+    // What is no number stays none: infinity less infinity is NaN.
+    logits = ggml_add(ctx, capped, ggml_sub(ctx, logits, logits));
   }
   Output(logits, StepBuffers::kLogits, at);
 }

@@ -69,8 +69,9 @@ void ExpertStage::Show(const LayerPlan& plan) const {
   if (!parts_.watchers.experts) return;
   const std::span inputs(parts_.buffers.ffn_in(),
                          size_t{plan.n_rows} * parts_.spec.n_embd_expert());
-  parts_.watchers.experts(
-      {plan, inputs, parts_.experts.products(plan), parts_.experts.results(plan)});
+  parts_.watchers.experts({plan, inputs, parts_.experts.products(plan),
+                           parts_.experts.results(plan),
+                           parts_.layers[plan.layer.value].result_scale});
 }
 
 }  // namespace moestro

@@ -30,6 +30,7 @@ class ExpertStage {
     StepBuffers& buffers;
     Residency& residency;
     ExpertExec& experts;
+    std::span<const LayerForm> layers;  // with experts
     const Watchers& watchers;
     DeviceSide* devices = nullptr;  // null: the CPU computes everything
   };

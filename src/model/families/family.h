@@ -44,6 +44,8 @@ struct WindowRules {
   // dimensions.
   bool rotates_plainly = false;
   bool has_own_heads = false;  // their heads are attention.key_length_swa wide
+  float base = 0.0F;           // without rope.freq_base_swa; 0: the other layers'
+  bool keeps_factor = false;   // rope.scaling.attn_factor counts in them although they are plain
 };
 
 enum class StateMixer : uint8_t {

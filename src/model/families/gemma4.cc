@@ -16,8 +16,13 @@ Status ReadGemma4(const MetaKeys& keys, ModelSpec& spec) {
        {"embedding_length_per_layer_input", "attention.shared_kv_layers"}) {
     TRY(const auto value, keys.file().FindUniformUint(keys.Full(key)));
     if (value.value_or(0) == 0) continue;
-    return Fail(Errc::kUnsupported, "{}: {} is {}, only 0 is supported", keys.path(),
+    return Fail(Errc::kInvalidFile, "{}: {} is {}, expected 0 beside experts", keys.path(),
                 keys.Full(key), *value);
+  }
+  // Which pairs of the layers without a window are turned.
+  if (spec.first_rotated() != nullptr && keys.file().Find("rope_freqs.weight") == nullptr) {
+    return Fail(Errc::kInvalidFile, "{}: tensor 'rope_freqs.weight' is missing; convert it again",
+                keys.path());
   }
   constexpr float kUsualCap = 30.0F;  // also without that key
   TRY(const auto cap, keys.FindFactor("final_logit_softcapping"));
@@ -32,7 +37,11 @@ Family Gemma4() {
                 .attention = {.qk_norm = QkNorm::kPerHead, .norms_values = true},
                 .experts = {.activation = Activation::kGeglu},
                 .router = {.renormalise = true, .scales_by_key = false},
-                .windows = {.period = 6, .rotates_plainly = true, .has_own_heads = true},
+                .windows = {.period = 6,
+                            .rotates_plainly = true,
+                            .has_own_heads = true,
+                            .base = 10000.0F,
+                            .keeps_factor = true},
                 .feed_forward_length = FeedForwardLength::kDenseLayer,
                 .has_dense_beside = true,
                 .has_post_norms = true,

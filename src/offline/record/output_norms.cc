@@ -21,7 +21,8 @@ void OutputNorms::Add(const SeenExperts& seen) {
       for (const float x : seen.results.subspan(pair * n_embd_, n_embd_)) {
         squares += static_cast<double>(x) * static_cast<double>(x);
       }
-      sums_[at] += std::sqrt(squares);
+      const float scale = seen.scale.empty() ? 1.0F : seen.scale[expert.key.expert.value];
+      sums_[at] += std::sqrt(squares) * std::abs(static_cast<double>(scale));
     }
     counts_[at] += expert.n_pairs;
   }
