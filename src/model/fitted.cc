@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
 #include "model/fitted.h"
 
-#include <algorithm>
 #include <array>
 #include <utility>
 

@@ -8,6 +8,7 @@
 #include <span>
 #include <vector>
 
+#include "base/check.h"
 #include "core/extent.h"
 #include "store/extent_reader.h"
 

@@ -14,7 +14,6 @@
 #include "base/bytes.h"
 #include "core/kv_type.h"
 #include "device/devices.h"
-#include "engine/engine.h"
 #include "forward/dense/attention_probe.h"
 #include "tests/device/device_testing.h"
 #include "tests/support/one_sequence_testing.h"

@@ -93,6 +93,49 @@ struct Case {
   std::function<void(FloatShape&)> leave_out = {};
 };
 
+// Layers that are put together otherwise.
+std::vector<Case> OtherLayers() {
+  using S = FloatShape;
+  return {
+      {"relu_squared", [](S& s) { s.activation = Activation::kReluSquared; }},
+      {"relu_squared_with_biases_and_a_shared_expert",
+       [](S& s) {
+         s.activation = Activation::kReluSquared;
+         s.has_expert_biases = true;
+         s.shared_ff = 64;
+       },
+       [](S& s) { s.has_expert_biases = false; }},
+      {"experts_in_a_smaller_space", [](S& s) { s.latent = 32; }},
+      {"experts_in_a_smaller_space_beside_a_shared_one",
+       [](S& s) {
+         s.latent = 32;
+         s.shared_ff = 64;
+         s.dense_layers = 1;
+       },
+       [](S& s) { s.shared_ff = 0; }},
+      {"mixers_and_experts_alone",
+       [](S& s) {
+         s.layers = 4;
+         s.has_lone_parts = true;
+       }},
+      {"small_spaces_states_and_two_matrices",
+       [](S& s) {
+         s.layers = 6;
+         s.has_lone_parts = true;
+         s.state_every = 3;
+         s.latent = 32;
+         s.shared_ff = 64;
+         s.activation = Activation::kReluSquared;
+       }},
+      {"expert_widths_that_differ", [](S& s) { s.odd_ff = 64; }},
+      {"fused_experts_of_widths_that_differ",
+       [](S& s) {
+         s.odd_ff = 96;
+         s.is_fused = true;
+       }},
+  };
+}
+
 std::vector<Case> Cases() {
   using S = FloatShape;
   const auto gating = [](Gating kind) { return [kind](S& s) { s.gating = kind; }; };
@@ -150,42 +193,6 @@ std::vector<Case> Cases() {
       {"scaled", [](S& s) { s.weight_scale = 2.5F; }, [](S& s) { s.weight_scale = 1.0F; }},
       {"geglu", activation(Activation::kGeglu), activation(Activation::kSwiglu)},
       {"swiglu_oai", activation(Activation::kSwigluOai), activation(Activation::kSwiglu)},
-      {"relu_squared", activation(Activation::kReluSquared)},
-      {"relu_squared_with_biases_and_a_shared_expert",
-       [](S& s) {
-         s.activation = Activation::kReluSquared;
-         s.has_expert_biases = true;
-         s.shared_ff = 64;
-       },
-       [](S& s) { s.has_expert_biases = false; }},
-      {"experts_in_a_smaller_space", [](S& s) { s.latent = 32; }},
-      {"experts_in_a_smaller_space_beside_a_shared_one",
-       [](S& s) {
-         s.latent = 32;
-         s.shared_ff = 64;
-         s.dense_layers = 1;
-       },
-       [](S& s) { s.shared_ff = 0; }},
-      {"mixers_and_experts_alone",
-       [](S& s) {
-         s.layers = 4;
-         s.has_lone_parts = true;
-       }},
-      {"small_spaces_states_and_two_matrices",
-       [](S& s) {
-         s.layers = 6;
-         s.has_lone_parts = true;
-         s.state_every = 3;
-         s.latent = 32;
-         s.shared_ff = 64;
-         s.activation = Activation::kReluSquared;
-       }},
-      {"expert_widths_that_differ", [](S& s) { s.odd_ff = 64; }},
-      {"fused_experts_of_widths_that_differ",
-       [](S& s) {
-         s.odd_ff = 96;
-         s.is_fused = true;
-       }},
       {"odd_layers_with_a_window_and_without_rotation", [](S& s) { s.odd_window = 4; }},
       {"layers_with_a_state", [](S& s) { s.state_every = 2; }},
       {"states_and_windows",
@@ -219,8 +226,9 @@ TEST_P(FamilySwitch, AgreesWithPlainLoops) {
   EXPECT_LT(ShareWithin(kNoticed, model.Logits(tokens, without), expected, shape.vocab), 0.5);
 }
 
-INSTANTIATE_TEST_SUITE_P(All, FamilySwitch, testing::ValuesIn(Cases()),
-                         [](const auto& one) { return std::string(one.param.name); });
+std::string NameOf(const testing::TestParamInfo<Case>& one) { return one.param.name; }
+INSTANTIATE_TEST_SUITE_P(All, FamilySwitch, testing::ValuesIn(Cases()), NameOf);
+INSTANTIATE_TEST_SUITE_P(OtherLayers, FamilySwitch, testing::ValuesIn(OtherLayers()), NameOf);
 
 // Layers without experts are no part of what residency and prefetch count.
 TEST(FamilyExactness, SameBitsInAQuarterOfTheExpertsWithReadsAhead) {

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT
 // Writes a corpus to begin from, small valid files for each target: moestro_fuzz_seeds FOLDER.
-#include <array>
 #include <cstdint>
 #include <cstdio>
 #include <filesystem>

@@ -2,7 +2,6 @@
 // Gemma 4 with experts: of each six layers five see a window, with heads of their own; values are
 // normed, and are the keys where a layer has no matrix for them; a router on the residual; a dense
 // block beside the experts, each with norms of its own; logits have a cap.
-#include <cstdint>
 #include <string_view>
 
 #include "model/families/families.h"

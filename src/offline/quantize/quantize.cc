@@ -272,14 +272,14 @@ class LowWriter {
 
 }  // namespace
 
-Result<QuantizeReport> WriteLowCopies(const QuantizeOptions& given) {
-  QuantizeOptions options = given;
-  TRY(const LowJob job, PrepareLow(options));
+Result<QuantizeReport> WriteLowCopies(const QuantizeOptions& options) {
+  QuantizeOptions named = options;
+  TRY(const LowJob job, PrepareLow(named));
   TRY_STATUS(CheckMayWrite(options.path, options.overwrite));
   TRY_STATUS(CheckRoom(options.path, job.report.bytes));
   TRY(const ExtentReader reader, ExtentReader::Open(job.model.gguf.paths()));
   TRY(OutputFile file, OutputFile::Create(options.path));
-  TRY_STATUS(LowWriter(job, options, reader, file).WriteAll());
+  TRY_STATUS(LowWriter(job, named, reader, file).WriteAll());
   TRY_STATUS(file.Publish());
   file.Keep();
   return job.report;

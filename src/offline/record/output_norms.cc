@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <span>
 
+#include "base/check.h"
 #include "core/layer_plan.h"
 
 namespace moestro {
