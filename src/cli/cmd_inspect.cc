@@ -152,7 +152,9 @@ std::string MixersText(const ModelSpec& spec) {
 // Layers with a feed-forward block instead of experts.
 uint32_t DenseLayers(const ModelSpec& spec) {
   return static_cast<uint32_t>(std::ranges::count_if(
-      spec.layers, [](const LayerSpec& layer) { return layer.feed_forward.n_ff_dense > 0; }));
+      spec.layers, [](const LayerSpec& layer) {
+        return layer.feed_forward.n_ff_dense > 0 && !layer.feed_forward.has_experts();
+      }));
 }
 
 std::string ShapeText(const Inspection& i) {
@@ -166,7 +168,9 @@ std::string ShapeText(const Inspection& i) {
   const uint32_t dense = s.MostOf(&FeedForwardSpec::n_ff_dense);
   if (s.n_embd_expert() != s.n_embd) text += Format(" between {} values", s.n_embd_expert());
   if (shared > 0) text += Format("; shared expert of {}", shared);
-  if (dense > 0) {
+  if (dense > 0 && DenseLayers(s) == 0) {
+    text += Format("; a dense block of {} beside them", dense);
+  } else if (dense > 0) {
     text += Format("; {} layers without experts, width {}", DenseLayers(s), dense);
   }
   if (s.n_next_token_layers > 0) {
