@@ -151,10 +151,9 @@ std::string MixersText(const ModelSpec& spec) {
 
 // Layers with a feed-forward block instead of experts.
 uint32_t DenseLayers(const ModelSpec& spec) {
-  return static_cast<uint32_t>(std::ranges::count_if(
-      spec.layers, [](const LayerSpec& layer) {
-        return layer.feed_forward.n_ff_dense > 0 && !layer.feed_forward.has_experts();
-      }));
+  return static_cast<uint32_t>(std::ranges::count_if(spec.layers, [](const LayerSpec& layer) {
+    return layer.feed_forward.n_ff_dense > 0 && !layer.feed_forward.has_experts();
+  }));
 }
 
 std::string ShapeText(const Inspection& i) {
