@@ -90,10 +90,13 @@ TEST_F(ResidencyTest, GateAndUpOfAFusedFileAreOneRead) {
   // What a device gives up comes back to where it was read to.
   lease.reset();
   residency_->Drop(Key(0, 0));
+  bool was_asked = false;
   residency_->Adopt(Key(0, 0), {}, [&](const std::array<std::byte*, kMatrices>& to) {
+    was_asked = true;
     EXPECT_EQ(to[1], to[0] + 5000);
     return true;
   });
+  EXPECT_TRUE(was_asked);
 }
 
 TEST_F(ResidencyTest, ASecondRequestSharesTheReadUnderWay) {
