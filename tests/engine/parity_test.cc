@@ -180,12 +180,12 @@ class Race {
     reference_ = std::make_unique<LlamaReference>(path, kContext, kContext, kv_type);
   }
 
-  void Run() {
+  void Run(size_t n_prompt = kPrompt) {
     ASSERT_NE(engine_, nullptr);
     const uint32_t n_vocab = reference_->n_vocab();
     ASSERT_EQ(engine_->spec().n_vocab, n_vocab);
     engine_->SetRouteObserver([this](const SeenRouting& s) { routings_.push_back(s.routing); }, 0);
-    const std::vector<Token> prompt = RandomTokens(kPrompt, n_vocab, 7);
+    const std::vector<Token> prompt = RandomTokens(n_prompt, n_vocab, 7);
     const auto ours = engine_->AppendAll(prompt);
     ASSERT_TRUE(ours.has_value()) << ours.error().message;
     Compare(*ours, reference_->Append(prompt));
@@ -289,6 +289,27 @@ TEST_P(Parity, RepackedWeightsStayClose) {
 // are off independently, so what a head finds is off by as much, and so is the residual that is
 // mostly made of it: five times 3e-4. Largest seen with AVX-512: 6.2e-4.
 constexpr double kHalfCells = 5 * 3e-4;
+
+// Longer than two of the chunks of 64 in which libllama takes a prompt through states.
+class LongStates : public ::testing::TestWithParam<std::string> {};
+
+TEST_P(LongStates, SameTokensAndLogits) {
+  const TinySpec spec{.arch = GetParam(), .type = "F32"};
+  Race race(spec, false);
+  race.Run(150);
+  if (HasFatalFailure()) return;
+  ExpectTheSameUpToTies(race, ToleranceOf(spec));
+  EXPECT_GE(race.share_within(kEightBits), kShareOfTokensSameRounding);
+}
+
+std::vector<std::string> ArchsWithStates() {
+  std::vector<std::string> archs = TinyArchs();
+  std::erase_if(archs, [](const std::string& arch) { return !HasStates(arch); });
+  return archs;
+}
+
+INSTANTIATE_TEST_SUITE_P(All, LongStates, ::testing::ValuesIn(ArchsWithStates()),
+                         [](const auto& arch) { return CaseName(arch.param); });
 
 class HalfCells : public ::testing::TestWithParam<std::string> {};
 
