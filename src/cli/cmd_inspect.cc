@@ -25,6 +25,7 @@
 #include "model/model_file.h"
 #include "model/tensor_names.h"
 #include "native/catalog.h"
+#include "native/joined_keys.h"
 #include "native/plan/engine_plan.h"
 #include "native/plan/fit.h"
 #include "native/plan/prompt_chunk.h"
@@ -80,7 +81,7 @@ Result<Inspection> Inspect(const InspectOptions& options) {
     found.vision.tensors += 1;
     found.vision.bytes += tensor.extent.length;
   }
-  found.dense_bytes = weights.dense_bytes();
+  found.dense_bytes = weights.dense_bytes() + JoinedKeys::BytesFor(found.spec, weights);
   found.catalog = MakeCatalog(weights);
   for (const ExpertCatalog::Layer& layer : found.catalog.layers) {
     for (const std::vector<ExpertCopy>& copies : layer.experts) {
@@ -127,6 +128,10 @@ std::string MixerText(const LayerSpec& layer) {
   }
   if (const ShortConvSpec* conv = layer.short_conv(); conv != nullptr) {
     return Format("short convolution over {} positions", conv->n_taps);
+  }
+  if (const LatentAttentionSpec* latent = layer.latent_attention(); latent != nullptr) {
+    return Format("{} heads that share a latent of {} and {} turned values", latent->n_head,
+                  latent->n_latent, latent->n_turned);
   }
   if (!layer.has_mixer()) return "experts alone";
   const AttentionSpec& a = *layer.attention();

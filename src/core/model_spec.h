@@ -120,6 +120,29 @@ struct AttentionSpec {
   bool operator==(const AttentionSpec&) const = default;
 };
 
+// Attention that remembers one vector of each position for all heads: a latent, which is key and
+// value at once, and behind it the part of a key that is turned by its position. Queries are
+// brought to the latent's width, and so are values brought back, by a matrix of each head.
+// Source: DeepSeek-AI, "DeepSeek-V2", 2024, sections 2.1 and B.
+struct LatentAttentionSpec {
+  uint32_t n_head = 0;
+  uint32_t n_latent = 0;
+  uint32_t n_turned = 0;        // values of a key, and of a head's query, that are turned
+  uint32_t n_plain = 0;         // of a head's query that are not: they meet the latent
+  uint32_t head_dim_v = 0;      // of what a head gives
+  uint32_t n_query_latent = 0;  // queries are projected by way of so many values; 0: at once
+  RopePairs rope_pairs = RopePairs::kAdjacent;
+  std::optional<RopeSpec> rope = {};  // nullopt: nothing is turned
+  float scale = 0.0F;                 // of scores
+  // One matrix holds what brings queries to the latent and values back (older files).
+  bool is_joined = false;
+
+  uint32_t n_key() const { return n_latent + n_turned; }
+  uint32_t n_query() const { return n_head * (n_plain + n_turned); }
+  uint32_t n_embd_out() const { return n_head * head_dim_v; }
+  bool operator==(const LatentAttentionSpec&) const = default;
+};
+
 // Which key head a value head uses.
 enum class HeadSharing : uint8_t {
   kConsecutive,  // value head j uses key head j / (n_head_v / n_head_k)
@@ -127,14 +150,19 @@ enum class HeadSharing : uint8_t {
 };
 
 // A gated delta net remembers a matrix for each value head and the last inputs of its convolution.
-// Source: S. Yang, J. Kautz, A. Hatamizadeh, "Gated Delta Networks", 2024.
+// Source: S. Yang, J. Kautz, A. Hatamizadeh, "Gated Delta Networks", 2024; of each value's decay:
+// Kimi Team, "Kimi Linear", 2025.
 struct DeltaNetSpec {
   uint32_t n_head_k = 0;
   uint32_t n_head_v = 0;  // a multiple of n_head_k
   uint32_t head_dim = 0;  // of keys and of values; a multiple of 32
   uint32_t n_taps = 0;    // positions that the convolution sees
   HeadSharing sharing = HeadSharing::kConsecutive;
+  // Each value of a key decays on its own, and results are gated by a sigmoid: else a head decays
+  // as one, and the gate is silu.
+  bool decays_values = false;
 
+  uint32_t n_decays() const { return decays_values ? n_head_v * head_dim : n_head_v; }
   uint32_t n_keys() const { return n_head_k * head_dim; }
   uint32_t n_values() const { return n_head_v * head_dim; }
   // Channels of the convolution: queries, keys, values.
@@ -187,8 +215,8 @@ struct NoMixerSpec {
   bool operator==(const NoMixerSpec&) const = default;
 };
 
-using MixerSpec =
-    std::variant<AttentionSpec, DeltaNetSpec, ShortConvSpec, Mamba2Spec, StateSpec, NoMixerSpec>;
+using MixerSpec = std::variant<AttentionSpec, LatentAttentionSpec, DeltaNetSpec, ShortConvSpec,
+                               Mamba2Spec, StateSpec, NoMixerSpec>;
 
 // What a layer computes for each position alone. A width of 0: the layer has none of these.
 struct FeedForwardSpec {
@@ -210,6 +238,9 @@ struct LayerSpec {
 
   // nullptr: the layer has another mixer.
   const AttentionSpec* attention() const { return std::get_if<AttentionSpec>(&mixer); }
+  const LatentAttentionSpec* latent_attention() const {
+    return std::get_if<LatentAttentionSpec>(&mixer);
+  }
   const DeltaNetSpec* delta_net() const { return std::get_if<DeltaNetSpec>(&mixer); }
   const ShortConvSpec* short_conv() const { return std::get_if<ShortConvSpec>(&mixer); }
   const Mamba2Spec* mamba2() const { return std::get_if<Mamba2Spec>(&mixer); }

@@ -14,16 +14,23 @@ namespace moestro {
 enum class Dim : uint8_t {
   kOne,
   kEmbd,
-  kQuery,     // n_head * head_dim_k; twice that if it holds an output gate
-  kKeys,      // n_head_kv * head_dim_k
-  kValues,    // n_head_kv * head_dim_v
-  kQkv,       // the three above together
-  kMixerOut,  // what a layer's mixer gives: n_head * head_dim_v of attention
+  kQuery,        // n_head * head_dim_k; twice that if it holds an output gate
+  kQueryLatent,  // of latent attention: values by way of which queries are projected
+  kKeyLatent,    // a key without what is turned by the position
+  kLatentKey,    // a whole key
+  kPlainQuery,   // values of a head's query that meet the latent
+  kHeadValues,   // values of what a head gives
+  kJoinedHeads,  // the two above of all heads
+  kKeys,         // n_head_kv * head_dim_k
+  kValues,       // n_head_kv * head_dim_v
+  kQkv,          // the three above together
+  kMixerOut,     // what a layer's mixer gives: n_head * head_dim_v of attention
   kHeads,
   kGates,        // what a matrix for attention's output gate gives
   kConvolved,    // channels of a state mixer's convolution
   kTaps,         // positions that it sees
   kStateHeads,   // heads with a matrix of their own
+  kDecays,       // of a delta net: one of each head, or of each value of a key
   kStateHeads2,  // twice as many
   kStateHead,    // values of such a head
   kProjected,    // everything that a state mixer computes of its input, in one
@@ -48,8 +55,16 @@ enum class TensorKind : uint8_t { kMatrix, kVector };
 enum class LayerPart : uint8_t {
   kEvery,
   kAttention,
-  kAttended,  // attention, and a mixer of a test
+  kAttended,         // attention of any kind, a delta net of Kimi's, a mixer of a test
+  kQueried,          // attention that projects queries at once, or such a delta net
+  kLatentAttention,  // latent attention
+  kQueryLatent,      // that projects queries by way of a latent
+  kSplitHeads,       // that has a matrix for queries and one for values
+  kJoinedHeads,      // that has one for both
+  kKeyed,            // attention, or a delta net of the next kind
   kDeltaNet,
+  kKimiDelta,    // a delta net where each value of a key decays on its own
+  kColumnDecay,  // that, or Mamba-2
   kMamba2,
   kStateHeads,  // a delta net or Mamba-2
   kShortConv,
@@ -95,6 +110,14 @@ struct LayerRoles {
   T attn_q_norm{};
   T attn_k_norm{};
   T attn_gate{};
+  T latent_q_a{};  // of latent attention: the two matrices of queries and the norm between them
+  T latent_q_norm{};
+  T latent_q_b{};
+  T latent_kv_a{};  // keys, before norm and rotation
+  T latent_kv_norm{};
+  T latent_k_b{};      // of each head: from its query to the latent
+  T latent_v_b{};      // of each head: from the latent to its values
+  T latent_kv_b{};     // both, as they give keys and values of the latent
   T attn_post_norm{};  // of what attention adds
   T attn_sinks{};      // of each head a score that is part of the softmax and has no value
   T delta_qkv{};       // of a delta net, before the convolution
@@ -103,13 +126,22 @@ struct LayerRoles {
   T state_conv{};
   T state_dt_b{};
   T state_a{};           // how fast a head forgets
+  T state_a_column{};    // the same, one to a row
   T state_alpha{};       // how much of that for a token
   T state_beta{};        // how much of a token a head takes in
   T state_beta_alpha{};  // both, instead
   T state_norm{};
   T state_out{};
+  // Of a delta net whose values decay on their own: the convolutions of queries, keys and values,
+  // and what gives decays and gates by way of head_dim values.
+  T kimi_conv_q{};
+  T kimi_conv_k{};
+  T kimi_conv_v{};
+  T kimi_decay_a{};
+  T kimi_decay_b{};
+  T kimi_gate_a{};
+  T kimi_gate_b{};
   T mamba_conv_b{};
-  T mamba_a{};
   T mamba_d{};  // how much of a value a head passes on
   T mamba_norm{};
   T short_in{};  // b, c, x of a short convolution
@@ -156,6 +188,35 @@ struct ModelRoles {
 
 namespace tensor_roles_internal {
 
+// The part of ForEachLayerRole() for latent attention.
+template <class Visit, class... Parts>
+constexpr void ForEachLatentRole(Visit&& visit, Parts&... parts) {
+  using enum Dim;
+  constexpr auto kMat = TensorKind::kMatrix;
+  constexpr auto kVec = TensorKind::kVector;
+  constexpr auto kMul = TensorUse::kOnlyMultiplied;
+  constexpr auto kAny = TensorUse::kAny;
+  constexpr auto kLatentPart = LayerPart::kLatentAttention;
+  constexpr auto kQueries = LayerPart::kQueryLatent;
+  constexpr auto kSplit = LayerPart::kSplitHeads;
+  constexpr auto kJoined = LayerPart::kJoinedHeads;
+  using Role = TensorRole;
+  visit(Role{"attn_q_a.weight", kMat, kEmbd, kQueryLatent, kMul, kQueries}, parts.latent_q_a...);
+  visit(Role{"attn_q_a_norm.weight", kVec, kQueryLatent, kOne, kAny, kQueries},
+        parts.latent_q_norm...);
+  visit(Role{"attn_q_b.weight", kMat, kQueryLatent, kQuery, kMul, kQueries}, parts.latent_q_b...);
+  visit(Role{"attn_kv_a_mqa.weight", kMat, kEmbd, kLatentKey, kMul, kLatentPart},
+        parts.latent_kv_a...);
+  visit(Role{"attn_kv_a_norm.weight", kVec, kKeyLatent, kOne, kAny, kLatentPart},
+        parts.latent_kv_norm...);
+  visit(Role{"attn_k_b.weight", kMat, kPlainQuery, kKeyLatent, kAny, kSplit, {}, kHeads},
+        parts.latent_k_b...);
+  visit(Role{"attn_v_b.weight", kMat, kKeyLatent, kHeadValues, kAny, kSplit, {}, kHeads},
+        parts.latent_v_b...);
+  visit(Role{"attn_kv_b.weight", kMat, kKeyLatent, kJoinedHeads, kAny, kJoined},
+        parts.latent_kv_b...);
+}
+
 // The part of ForEachLayerRole() for mixers with a state.
 template <class Visit, class... Parts>
 constexpr void ForEachStateRole(Visit&& visit, Parts&... parts) {
@@ -167,21 +228,33 @@ constexpr void ForEachStateRole(Visit&& visit, Parts&... parts) {
   constexpr auto kDelta = LayerPart::kDeltaNet;
   constexpr auto kMamba = LayerPart::kMamba2;
   constexpr auto kSsm = LayerPart::kStateHeads;
+  constexpr auto kKimi = LayerPart::kKimiDelta;
+  constexpr auto kColumn = LayerPart::kColumnDecay;
   constexpr auto kShort = LayerPart::kShortConv;
   using Role = TensorRole;
   visit(Role{"attn_qkv.weight", kMat, kEmbd, kConvolved, kMul, kDelta}, parts.delta_qkv...);
   visit(Role{"attn_gate.weight", kMat, kEmbd, kMixerOut, kMul, kDelta}, parts.delta_gate...);
   visit(Role{"ssm_in.weight", kMat, kEmbd, kProjected, kMul, kSsm}, parts.state_in...);
   visit(Role{"ssm_conv1d.weight", kVec, kTaps, kConvolved, kAny, kSsm}, parts.state_conv...);
-  visit(Role{"ssm_dt.bias", kVec, kStateHeads, kOne, kAny, kSsm}, parts.state_dt_b...);
+  visit(Role{"ssm_dt.bias", kVec, kDecays, kOne, kAny, kSsm}, parts.state_dt_b...);
   visit(Role{"ssm_a", kVec, kStateHeads, kOne, kAny, kDelta}, parts.state_a...);
   visit(Role{"ssm_alpha.weight", kMat, kEmbd, kStateHeads, kMul, kDelta}, parts.state_alpha...);
   visit(Role{"ssm_beta.weight", kMat, kEmbd, kStateHeads, kMul, kDelta}, parts.state_beta...);
   visit(Role{"ssm_ba.weight", kMat, kEmbd, kStateHeads2, kMul, kDelta}, parts.state_beta_alpha...);
   visit(Role{"ssm_norm.weight", kVec, kStateHead, kOne, kAny, kDelta}, parts.state_norm...);
   visit(Role{"ssm_out.weight", kMat, kMixerOut, kEmbd, kMul, kSsm}, parts.state_out...);
+  visit(Role{"ssm_conv1d_q.weight", kVec, kTaps, kOne, kAny, kKimi, {}, kKeys},
+        parts.kimi_conv_q...);
+  visit(Role{"ssm_conv1d_k.weight", kVec, kTaps, kOne, kAny, kKimi, {}, kKeys},
+        parts.kimi_conv_k...);
+  visit(Role{"ssm_conv1d_v.weight", kVec, kTaps, kOne, kAny, kKimi, {}, kValues},
+        parts.kimi_conv_v...);
+  visit(Role{"ssm_f_a.weight", kMat, kEmbd, kStateHead, kMul, kKimi}, parts.kimi_decay_a...);
+  visit(Role{"ssm_f_b.weight", kMat, kStateHead, kKeys, kMul, kKimi}, parts.kimi_decay_b...);
+  visit(Role{"ssm_g_a.weight", kMat, kEmbd, kStateHead, kMul, kKimi}, parts.kimi_gate_a...);
+  visit(Role{"ssm_g_b.weight", kMat, kStateHead, kValues, kMul, kKimi}, parts.kimi_gate_b...);
   visit(Role{"ssm_conv1d.bias", kVec, kConvolved, kOne, kAny, kMamba}, parts.mamba_conv_b...);
-  visit(Role{"ssm_a", kVec, kOne, kStateHeads, kAny, kMamba}, parts.mamba_a...);
+  visit(Role{"ssm_a", kVec, kOne, kStateHeads, kAny, kColumn}, parts.state_a_column...);
   visit(Role{"ssm_d", kVec, kOne, kStateHeads, kAny, kMamba}, parts.mamba_d...);
   visit(Role{"ssm_norm.weight", kVec, kStateGroup, kStateGroups, kAny, kMamba},
         parts.mamba_norm...);
@@ -250,9 +323,9 @@ constexpr void ForEachLayerRole(Visit&& visit, Parts&... parts) {
   using Role = TensorRole;
   visit(Role{"attn_norm.weight", kVec, kEmbd}, parts.attn_norm...);
   visit(Role{"attn_norm.bias", kVec, kEmbd}, parts.attn_norm_b...);
-  visit(Role{"attn_q.weight", kMat, kEmbd, kQuery, kMul, kAtt}, parts.attn_q...);
-  visit(Role{"attn_k.weight", kMat, kEmbd, kKeys, kMul, kAtt}, parts.attn_k...);
-  visit(Role{"attn_v.weight", kMat, kEmbd, kValues, kMul, kAtt}, parts.attn_v...);
+  visit(Role{"attn_q.weight", kMat, kEmbd, kQuery, kMul, LayerPart::kQueried}, parts.attn_q...);
+  visit(Role{"attn_k.weight", kMat, kEmbd, kKeys, kMul, LayerPart::kKeyed}, parts.attn_k...);
+  visit(Role{"attn_v.weight", kMat, kEmbd, kValues, kMul, LayerPart::kKeyed}, parts.attn_v...);
   visit(Role{"attn_qkv.weight", kMat, kEmbd, kQkv, kMul, kAtt}, parts.attn_qkv...);
   visit(Role{"attn_q.bias", kVec, kQuery, kOne, kAny, kAtt}, parts.attn_q_b...);
   visit(Role{"attn_k.bias", kVec, kKeys, kOne, kAny, kAtt}, parts.attn_k_b...);
@@ -266,6 +339,7 @@ constexpr void ForEachLayerRole(Visit&& visit, Parts&... parts) {
   visit(Role{"post_attention_norm.weight", kVec, kEmbd, kOne, kAny, kAtt}, parts.attn_post_norm...);
   visit(Role{"post_ffw_norm.weight", kVec, kEmbd}, parts.ffn_post_norm...);
   visit(Role{"attn_sinks.weight", kVec, kHeads, kOne, kAny, kAtt}, parts.attn_sinks...);
+  tensor_roles_internal::ForEachLatentRole(visit, parts...);
   tensor_roles_internal::ForEachStateRole(visit, parts...);
   tensor_roles_internal::ForEachFeedForwardRole(visit, parts...);
 }

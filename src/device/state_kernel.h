@@ -60,28 +60,32 @@ struct StateKernel {
 
   // For each token, S being a head's matrix [n_rows][n_columns]:
   //   S *= decay;  S += key x change;  result = query S,
-  // where change = rate * (value - key S) if the matrix is corrected, or else rate * value.
+  // where a decay is of all rows or of each row, and change = rate * (value - key S) if the matrix
+  // is corrected, or else rate * value.
   struct Update {
     bool is_corrected;
     uint32_t n_tokens;
-    uint32_t n_rows;      // values of a key; a multiple of 4
-    uint32_t n_columns;   // values of a value; a multiple of kColumns
-    const float* before;  // [n_columns / kColumns][n_rows][kColumns]; null: zeros
-    float* after;         // the same after these tokens; may be `before`
-    Rows keys;            // [n_tokens][n_rows]
-    Rows queries;         // [n_tokens][n_rows]
-    Rows values;          // [n_tokens][n_columns]
-    const float* decays;  // [n_tokens]
-    const float* rates;   // [n_tokens]
-    RowsOut results;      // [n_tokens][n_columns]
+    uint32_t n_rows;       // values of a key; a multiple of 4
+    uint32_t n_columns;    // values of a value; a multiple of kColumns
+    const float* before;   // [n_columns / kColumns][n_rows][kColumns]; null: zeros
+    float* after;          // the same after these tokens; may be `before`
+    Rows keys;             // [n_tokens][n_rows]
+    Rows queries;          // [n_tokens][n_rows]
+    Rows values;           // [n_tokens][n_columns]
+    const float* decays;   // [n_tokens]; null: each row has its own
+    Rows row_decays = {};  // [n_tokens][n_rows]
+    const float* rates;    // [n_tokens]
+    RowsOut results;       // [n_tokens][n_columns]
   };
   void (*update)(const Update& u) = nullptr;
 
-  // x[i] = x[i] / rms(x[i]) * weight * silu(gate[i]), for rows of `n` values, a multiple of 16.
+  // x[i] = x[i] / rms(x[i]) * weight * f(gate[i]), f being silu or the sigmoid, for rows of `n`
+  // values, a multiple of 16.
   struct Gate {
     uint32_t n_rows;
     uint32_t n;
     float eps;
+    bool is_sigmoid;
     const float* weight;  // [n]
     Rows gate;            // [n_rows][n]
   };

@@ -134,11 +134,22 @@ Tokens RandomTokens(uint32_t n, uint32_t rows, uint32_t columns) {
   return t;
 }
 
+// With a decay of each row instead.
+Tokens RowDecays(Tokens t, uint32_t n, uint32_t rows) {
+  t.decays = Random(size_t{n} * rows, 14);
+  for (float& d : t.decays) d = std::exp(-std::abs(d));
+  return t;
+}
+
 std::vector<double> Expected(const Tokens& t, uint32_t n, uint32_t rows, uint32_t columns,
                              std::vector<double> s) {
   std::vector<double> results;
   for (size_t at = 0; at < n; ++at) {
-    for (double& v : s) v *= t.decays[at];
+    const bool has_row_decays = t.decays.size() > n;
+    for (size_t r = 0; r < rows; ++r) {
+      const double decay = t.decays[has_row_decays ? at * rows + r : at];
+      for (size_t c = 0; c < columns; ++c) s[r * columns + c] *= decay;
+    }
     std::vector<double> change(columns);
     for (size_t c = 0; c < columns; ++c) {
       double given = 0.0;
@@ -159,6 +170,7 @@ std::vector<double> Expected(const Tokens& t, uint32_t n, uint32_t rows, uint32_
 
 StateKernel::Update UpdateOf(const Tokens& t, uint32_t first, uint32_t n, uint32_t rows,
                              uint32_t columns, std::vector<float>& results) {
+  const bool has_row_decays = t.decays.size() > t.rates.size();
   return {.is_corrected = true,
           .n_tokens = n,
           .n_rows = rows,
@@ -168,7 +180,8 @@ StateKernel::Update UpdateOf(const Tokens& t, uint32_t first, uint32_t n, uint32
           .keys = {t.keys.data() + size_t{first} * rows, rows},
           .queries = {t.queries.data() + size_t{first} * rows, rows},
           .values = {t.values.data() + size_t{first} * columns, columns},
-          .decays = t.decays.data() + first,
+          .decays = has_row_decays ? nullptr : t.decays.data() + first,
+          .row_decays = {t.decays.data() + size_t{first} * rows, rows},
           .rates = t.rates.data() + first,
           .results = {results.data() + size_t{first} * columns, columns}};
 }
@@ -176,49 +189,61 @@ StateKernel::Update UpdateOf(const Tokens& t, uint32_t first, uint32_t n, uint32
 TEST_P(StateKernelTest, ChangesAMatrixTokenByToken) {
   constexpr uint32_t kTokens = 9;
   for (const auto& [rows, columns] : {std::pair{32U, 32U}, {128U, 128U}, {64U, 96U}}) {
-    const Tokens t = RandomTokens(kTokens, rows, columns);
-    std::vector<float> results(size_t{kTokens} * columns);
-    std::vector<float> state(size_t{rows} * columns, 7.0F);  // is not looked at
-    StateKernel::Update u = UpdateOf(t, 0, kTokens, rows, columns, results);
-    u.after = state.data();
-    GetParam().update(u);
-    ExpectNear(results, Expected(t, kTokens, rows, columns, std::vector<double>(state.size(), 0.0)),
-               std::to_string(rows));
+    for (const bool has_row_decays : {false, true}) {
+      Tokens t = RandomTokens(kTokens, rows, columns);
+      if (has_row_decays) t = RowDecays(std::move(t), kTokens, rows);
+      std::vector<float> results(size_t{kTokens} * columns);
+      std::vector<float> state(size_t{rows} * columns, 7.0F);  // is not looked at
+      StateKernel::Update u = UpdateOf(t, 0, kTokens, rows, columns, results);
+      u.after = state.data();
+      GetParam().update(u);
+      ExpectNear(results,
+                 Expected(t, kTokens, rows, columns, std::vector<double>(state.size(), 0.0)),
+                 std::to_string(rows));
 
-    // In pieces, through other memory, with the same bits.
-    std::vector<float> again(results.size());
-    std::vector<float> here(state.size());
-    std::vector<float> there(state.size());
-    for (const auto& [first, n] : {std::pair{0U, 1U}, {1U, 5U}, {6U, 3U}}) {
-      StateKernel::Update piece = UpdateOf(t, first, n, rows, columns, again);
-      piece.before = first > 0 ? here.data() : nullptr;
-      piece.after = there.data();
-      GetParam().update(piece);
-      here.swap(there);
+      // In pieces, through other memory, with the same bits.
+      std::vector<float> again(results.size());
+      std::vector<float> here(state.size());
+      std::vector<float> there(state.size());
+      for (const auto& [first, n] : {std::pair{0U, 1U}, {1U, 5U}, {6U, 3U}}) {
+        StateKernel::Update piece = UpdateOf(t, first, n, rows, columns, again);
+        piece.before = first > 0 ? here.data() : nullptr;
+        piece.after = there.data();
+        GetParam().update(piece);
+        here.swap(there);
+      }
+      EXPECT_EQ(again, results);
+      EXPECT_EQ(here, state);
     }
-    EXPECT_EQ(again, results);
-    EXPECT_EQ(here, state);
   }
 }
 
 TEST_P(StateKernelTest, NormsAndGatesRows) {
-  constexpr uint32_t kN = 64;
-  std::vector<float> x = Random(2 * kN, 11, 0.1F);
-  const std::vector<float> gate = Random(2 * kN, 12, 4.0F);
-  const std::vector<float> weight = Random(kN, 13);
-  std::vector<double> expected;
-  for (size_t r = 0; r < 2; ++r) {
-    double sum = 0.0;
-    for (size_t i = 0; i < kN; ++i) sum += double{x[r * kN + i]} * x[r * kN + i];
-    const double factor = 1.0 / std::sqrt(sum / kN + 1e-5);
-    for (size_t i = 0; i < kN; ++i) {
-      expected.push_back(x[r * kN + i] * factor * weight[i] * SiluOf(gate[r * kN + i]));
+  for (const bool is_sigmoid : {false, true}) {
+    constexpr uint32_t kN = 64;
+    std::vector<float> x = Random(2 * kN, 11, 0.1F);
+    const std::vector<float> gate = Random(2 * kN, 12, 4.0F);
+    const std::vector<float> weight = Random(kN, 13);
+    std::vector<double> expected;
+    for (size_t r = 0; r < 2; ++r) {
+      double sum = 0.0;
+      for (size_t i = 0; i < kN; ++i) sum += double{x[r * kN + i]} * x[r * kN + i];
+      const double factor = 1.0 / std::sqrt(sum / kN + 1e-5);
+      for (size_t i = 0; i < kN; ++i) {
+        const double by = gate[r * kN + i];
+        expected.push_back(x[r * kN + i] * factor * weight[i] *
+                           (is_sigmoid ? SiluOf(by) / by : SiluOf(by)));
+      }
     }
+    GetParam().gate({.n_rows = 2,
+                     .n = kN,
+                     .eps = 1e-5F,
+                     .is_sigmoid = is_sigmoid,
+                     .weight = weight.data(),
+                     .gate = {gate.data(), kN}},
+                    {x.data(), kN});
+    ExpectNear(x, expected, "gated");
   }
-  GetParam().gate(
-      {.n_rows = 2, .n = kN, .eps = 1e-5F, .weight = weight.data(), .gate = {gate.data(), kN}},
-      {x.data(), kN});
-  ExpectNear(x, expected, "gated");
 }
 
 // A model whose values are no numbers says so in its results.
@@ -228,9 +253,13 @@ TEST_P(StateKernelTest, NoNumberStaysNone) {
   std::vector<float> gate(kN, 1.0F);
   const std::vector<float> weight(kN, 1.0F);
   gate[3] = std::nanf("");
-  GetParam().gate(
-      {.n_rows = 1, .n = kN, .eps = 0.0F, .weight = weight.data(), .gate = {gate.data(), kN}},
-      {x.data(), kN});
+  GetParam().gate({.n_rows = 1,
+                   .n = kN,
+                   .eps = 0.0F,
+                   .is_sigmoid = false,
+                   .weight = weight.data(),
+                   .gate = {gate.data(), kN}},
+                  {x.data(), kN});
   EXPECT_TRUE(std::isnan(x[3]));
   EXPECT_FALSE(std::isnan(x[4]));
 }

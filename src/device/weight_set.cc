@@ -195,6 +195,8 @@ Status WeightSet::LayOut(size_t i) {
 }
 
 const RowProduct* RowProductOf(const ggml_tensor* weight) {
+  if (weight->view_src != nullptr) weight = weight->view_src;
+  if (weight->buffer == nullptr) return nullptr;
   if (!IsPlain(ggml_backend_buffer_get_type(weight->buffer))) return nullptr;
   return static_cast<const RowProduct*>(weight->extra);
 }

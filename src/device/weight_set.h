@@ -87,8 +87,8 @@ class WeightSet {
   bool is_on_device_ = false;
 };
 
-// How a weight is multiplied (device/product_node.h); null: by ggml, all rows at once. Lives as
-// long as the weight's set.
+// How a weight, or a view of it, is multiplied (device/product_node.h); null: by ggml, all rows at
+// once, or it is in no set. Lives as long as the weight's set.
 const RowProduct* RowProductOf(const ggml_tensor* weight);
 
 }  // namespace moestro

@@ -13,6 +13,9 @@ LayerMemory LayerMemory::Of(const LayerSpec& layer) {
             .head_values = a->head_dim_v,
             .window = a->window};
   }
+  if (const LatentAttentionSpec* a = layer.latent_attention(); a != nullptr) {
+    return {.keys = a->n_key(), .head_keys = a->n_key()};  // values are in keys
+  }
   if (const DeltaNetSpec* delta = layer.delta_net(); delta != nullptr) {
     return {.state_values = delta->state_values()};
   }

@@ -99,6 +99,14 @@ constexpr int64_t kExperts = 4;
 constexpr int64_t kFf = 64;
 constexpr uint32_t kDenseFf = 96;  // beside experts
 constexpr DeltaNetSpec kDelta{.n_head_k = 1, .n_head_v = 2, .head_dim = 32, .n_taps = 4};
+constexpr DeltaNetSpec kKimi{
+    .n_head_k = 4, .n_head_v = 4, .head_dim = 32, .n_taps = 4, .decays_values = true};
+constexpr LatentAttentionSpec kLatent{.n_head = 4,
+                                      .n_latent = 32,
+                                      .n_turned = 8,
+                                      .n_plain = 32,
+                                      .head_dim_v = 16,
+                                      .n_query_latent = 32};
 constexpr Mamba2Spec kMamba{.n_head = 2, .head_dim = 32, .n_group = 2, .n_state = 16, .n_taps = 4};
 
 void AddKeys(GgufBuilder& file, const std::string& arch) {
@@ -146,7 +154,11 @@ ModelSpec SizesOf(const Family& family, uint32_t head_dim) {
     windowed.head_dim_k = windowed.head_dim_v = head_dim / 2;
     windowed.has_rope_factors = false;
   }
+  if (family.latent.is_used) {
+    for (LayerSpec& layer : spec.layers) layer.mixer = kLatent;
+  }
   if (family.states.mixer == StateMixer::kDeltaNet) spec.layers[0].mixer = kDelta;
+  if (family.states.mixer == StateMixer::kKimiDelta) spec.layers[0].mixer = kKimi;
   if (family.states.mixer == StateMixer::kMamba2) spec.layers[0].mixer = kMamba;
   if (family.states.mixer == StateMixer::kShortConv) {
     spec.layers[0].mixer = ShortConvSpec{.n_channels = kEmbd, .n_taps = 3};
@@ -171,6 +183,10 @@ void AddStateKeys(GgufBuilder& file, const std::string& arch, const StateRules& 
     file.Set(arch + ".shortconv.l_cache", 3U);
     return;
   }
+  if (rules.mixer == StateMixer::kKimiDelta) {
+    file.Set(arch + ".ssm.conv_kernel", kKimi.n_taps).Set(arch + ".kda.head_dim", kKimi.head_dim);
+    return;
+  }
   if (rules.mixer == StateMixer::kMamba2) {
     file.Set(arch + ".ssm.conv_kernel", kMamba.n_taps)
         .Set(arch + ".ssm.group_count", kMamba.n_group)
@@ -186,6 +202,14 @@ void AddStateKeys(GgufBuilder& file, const std::string& arch, const StateRules& 
       .Set(arch + ".ssm.time_step_rank", kDelta.n_head_v);
 }
 
+void AddLatentKeys(GgufBuilder& file, const std::string& arch) {
+  file.Set(arch + ".attention.key_length_mla", kLatent.n_plain + kLatent.n_turned)
+      .Set(arch + ".attention.value_length_mla", kLatent.head_dim_v)
+      .Set(arch + ".attention.kv_lora_rank", kLatent.n_latent)
+      .Set(arch + ".attention.q_lora_rank", kLatent.n_query_latent)
+      .Set(arch + ".rope.dimension_count", kLatent.n_turned);
+}
+
 // Where a role's type matters to a test; others are F16 or, if vectors, F32.
 ggml_type TypeOf(const TensorRole& role) {
   if (role.kind == TensorKind::kVector || role.name == "ffn_gate_inp.weight") return GGML_TYPE_F32;
@@ -196,7 +220,10 @@ ggml_type TypeOf(const TensorRole& role) {
 void AddRole(GgufBuilder& file, const std::string& blk, const TensorRole& role,
              const ModelSpec& spec, const LayerSpec* layer) {
   std::vector<int64_t> ne{DimSize(role.ne0, spec, layer)};
-  if (role.ne1 != Dim::kOne) ne.push_back(DimSize(role.ne1, spec, layer));
+  if (role.ne1 != Dim::kOne || role.ne2 != Dim::kOne) {
+    ne.push_back(DimSize(role.ne1, spec, layer));
+  }
+  if (role.ne2 != Dim::kOne) ne.push_back(DimSize(role.ne2, spec, layer));
   file.Tensor(blk + std::string(role.name), TypeOf(role), ne);
 }
 
@@ -269,6 +296,7 @@ GgufBuilder SmallMoe(std::string_view arch) {
     file.Set(name + ".expert_gating_func", static_cast<uint32_t>(family->router.gating) + 1);
   }
   if (family->states.mixer != StateMixer::kNone) AddStateKeys(file, name, family->states);
+  if (family->latent.is_used) AddLatentKeys(file, name);
   if (family->has_lone_parts) {
     file.Set(name + ".block_count", 3U)
         .SetInts(name + ".feed_forward_length", {0, 0, kFf})

@@ -20,9 +20,11 @@ class MetaKeys {
     uint64_t min;
     uint64_t max;
   };
-  // Widths that no real model comes near. With them every product of two dimensions fits in 64
-  // bits.
+  // Counts and widths that no real model comes near. With them every product of two dimensions fits
+  // in 64 bits.
   static constexpr uint64_t kMaxFeedForward = uint64_t{1} << 20;
+  static constexpr uint64_t kMaxHeads = 4096;
+  static constexpr uint64_t kMaxHeadDim = 4096;
   static constexpr uint64_t kMaxContext = uint64_t{1} << 30;
 
   // `file` is borrowed.

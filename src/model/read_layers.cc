@@ -9,6 +9,8 @@
 #include <vector>
 
 #include "base/printable.h"
+#include "model/read_latent.h"
+#include "model/read_rope.h"
 #include "model/read_states.h"
 #include "model/tensor_names.h"
 
@@ -17,8 +19,6 @@ namespace {
 
 // Upper bounds that no real model comes near.
 constexpr uint64_t kMaxLayers = 4096;
-constexpr uint64_t kMaxHeads = 4096;
-constexpr uint64_t kMaxHeadDim = 4096;
 constexpr uint64_t kMaxFeedForward = MetaKeys::kMaxFeedForward;
 
 // Layers of the file, and how many of these are evaluated.
@@ -56,15 +56,17 @@ Status CheckHeads(const MetaKeys& keys, const AttentionSpec& attention) {
 
 Status ReadHeadSizes(const MetaKeys& keys, const Family& family, uint32_t n_embd,
                      AttentionSpec& attention) {
-  TRY(const auto key_length, keys.FindCount("attention.key_length", {1, kMaxHeadDim}));
+  TRY(const auto key_length, keys.FindCount("attention.key_length", {1, MetaKeys::kMaxHeadDim}));
   if (!key_length && n_embd % attention.n_head != 0) {
     return Fail(Errc::kInvalidFile,
                 "{}: embedding length {} is not divisible by {} heads and '{}' is missing",
                 keys.path(), n_embd, attention.n_head, keys.Full("attention.key_length"));
   }
   const uint32_t default_dim = n_embd / attention.n_head;
-  TRY(attention.head_dim_k, keys.CountOr("attention.key_length", {1, kMaxHeadDim}, default_dim));
-  TRY(attention.head_dim_v, keys.CountOr("attention.value_length", {1, kMaxHeadDim}, default_dim));
+  TRY(attention.head_dim_k,
+      keys.CountOr("attention.key_length", {1, MetaKeys::kMaxHeadDim}, default_dim));
+  TRY(attention.head_dim_v,
+      keys.CountOr("attention.value_length", {1, MetaKeys::kMaxHeadDim}, default_dim));
   if (attention.head_dim_k != attention.head_dim_v && !family.has_value_heads_of_own) {
     return Fail(Errc::kUnsupported, "{}: key length {} and value length {} differ ({})",
                 keys.path(), attention.head_dim_k, attention.head_dim_v,
@@ -77,17 +79,21 @@ Status ReadHeadSizes(const MetaKeys& keys, const Family& family, uint32_t n_embd
 // have a state, these have n_head_kv 0.
 Result<std::vector<AttentionSpec>> ReadAttention(const MetaKeys& keys, const Family& family,
                                                  const Blocks& blocks, uint32_t n_embd) {
-  TRY(const auto heads, keys.Counts("attention.head_count", {1, kMaxHeads}, blocks.all));
+  TRY(const auto heads, keys.Counts("attention.head_count", {1, MetaKeys::kMaxHeads}, blocks.all));
   std::vector<uint32_t> kv_heads = heads;
   const bool may_lack = family.states.mixer != StateMixer::kNone &&
                         family.states.layers == StateLayers::kWithoutKvHeads;
   if (keys.Has("attention.head_count_kv")) {
-    TRY(kv_heads,
-        keys.Counts("attention.head_count_kv", {may_lack ? 0U : 1U, kMaxHeads}, blocks.all));
+    TRY(kv_heads, keys.Counts("attention.head_count_kv", {may_lack ? 0U : 1U, MetaKeys::kMaxHeads},
+                              blocks.all));
   }
   std::vector<AttentionSpec> layers;
   for (uint32_t l = 0; l < blocks.evaluated; ++l) {
     AttentionSpec attention{.form = family.attention, .n_head = heads[l], .n_head_kv = kv_heads[l]};
+    if (family.latent.is_used) {  // which has sizes of its own
+      layers.push_back(attention);
+      continue;
+    }
     if (kv_heads[l] > 0) TRY_STATUS(CheckHeads(keys, attention));
     TRY_STATUS(ReadHeadSizes(keys, family, n_embd, attention));
     layers.push_back(attention);
@@ -106,50 +112,6 @@ Status ReadNormEpsilon(const MetaKeys& keys, const Family& family, ModelSpec& sp
   }
   spec.rms_eps = *eps;
   return {};
-}
-
-Status ReadRopeScaling(const MetaKeys& keys, RopeSpec& rope) {
-  TRY(const auto type, keys.file().FindString(keys.Full("rope.scaling.type")));
-  const std::string scaling = type.value_or("linear");
-  if (scaling != "none" && scaling != "linear" && scaling != "yarn" && scaling != "longrope") {
-    return Fail(Errc::kUnsupported, "{}: {} is '{}'; supported are none, linear, yarn, longrope",
-                keys.path(), keys.Full("rope.scaling.type"), Printable(scaling));
-  }
-  TRY(auto factor, keys.FindFactor("rope.scaling.factor"));
-  if (!factor) {
-    TRY(factor, keys.FindFactor("rope.scale_linear"));  // the name old converters wrote
-  }
-  if (factor && *factor > 0.0F && scaling != "none") rope.freq_scale = 1.0F / *factor;
-  if (!std::isfinite(rope.freq_scale)) {
-    return Fail(Errc::kInvalidFile, "{}: {} is {}, too small", keys.path(),
-                keys.Full("rope.scaling.factor"), *factor);
-  }
-  if (scaling == "yarn") rope.ext_factor = 1.0F;
-  // ggml's YaRN multiplies the magnitude by 1 + 0.1 ln(factor) on its own; this comes on top.
-  TRY(const auto attn_factor, keys.FindFactor("rope.scaling.attn_factor"));
-  rope.attn_factor = attn_factor.value_or(1.0F);
-  return {};
-}
-
-Result<float> ReadBase(const MetaKeys& keys, std::string_view key, float fallback) {
-  TRY(const auto base, keys.FindFactor(key));
-  if (base.value_or(fallback) > 0.0F) return base.value_or(fallback);
-  return Fail(Errc::kInvalidFile, "{}: {} is {}, expected more than 0", keys.path(), keys.Full(key),
-              *base);
-}
-
-Result<RopeSpec> ReadRope(const MetaKeys& keys, uint32_t head_dim, uint32_t n_ctx_train) {
-  RopeSpec rope;
-  TRY(rope.n_dims, keys.CountOr("rope.dimension_count", {2, head_dim}, head_dim));
-  if (rope.n_dims % 2 != 0) {
-    return Fail(Errc::kInvalidFile, "{}: {} is {}, expected an even number", keys.path(),
-                keys.Full("rope.dimension_count"), rope.n_dims);
-  }
-  TRY(rope.freq_base, ReadBase(keys, "rope.freq_base", 10000.0F));
-  TRY(rope.original_context, keys.CountOr("rope.scaling.original_context_length",
-                                          {1, MetaKeys::kMaxContext}, n_ctx_train));
-  TRY_STATUS(ReadRopeScaling(keys, rope));
-  return rope;
 }
 
 // Which of the layers have a window.
@@ -172,8 +134,8 @@ Result<std::vector<bool>> ReadWindowPattern(const MetaKeys& keys, const WindowRu
 }
 
 Status ReadHeadsInWindow(const MetaKeys& keys, AttentionSpec& attention) {
-  TRY(attention.head_dim_k, keys.Count("attention.key_length_swa", {2, kMaxHeadDim}));
-  TRY(attention.head_dim_v, keys.Count("attention.value_length_swa", {2, kMaxHeadDim}));
+  TRY(attention.head_dim_k, keys.Count("attention.key_length_swa", {2, MetaKeys::kMaxHeadDim}));
+  TRY(attention.head_dim_v, keys.Count("attention.value_length_swa", {2, MetaKeys::kMaxHeadDim}));
   if (attention.head_dim_k == attention.head_dim_v) return {};
   return Fail(Errc::kUnsupported, "{}: key length {} and value length {} differ ({})", keys.path(),
               attention.head_dim_k, attention.head_dim_v, keys.Full("attention.value_length_swa"));
@@ -196,7 +158,7 @@ Status RotateInWindow(const MetaKeys& keys, const WindowRules& rules, uint32_t n
     }
   }
   const float base = rules.base > 0.0F ? rules.base : rope.freq_base;
-  TRY(rope.freq_base, ReadBase(keys, "rope.freq_base_swa", base));
+  TRY(rope.freq_base, ReadRopeBase(keys, "rope.freq_base_swa", base));
   return {};
 }
 
@@ -219,10 +181,13 @@ Status ReadWindows(const MetaKeys& keys, const WindowRules& rules, const Blocks&
   return {};
 }
 
-Result<MixerSpec> ReadState(const MetaKeys& keys, const StateRules& rules, uint32_t n_embd) {
+Result<MixerSpec> ReadState(const MetaKeys& keys, const StateRules& rules, uint32_t n_embd,
+                            uint32_t n_all) {
   switch (rules.mixer) {
     case StateMixer::kDeltaNet:
       return ReadDeltaNet(keys, rules);
+    case StateMixer::kKimiDelta:
+      return ReadKimiDelta(keys, n_all);
     case StateMixer::kMamba2:
       return ReadMamba2(keys);
     case StateMixer::kShortConv:
@@ -238,10 +203,15 @@ Result<std::vector<MixerSpec>> ReadMixers(const MetaKeys& keys, const Family& fa
                                           const Blocks& blocks,
                                           const std::vector<AttentionSpec>& attention,
                                           const std::vector<FeedForwardSpec>& feed_forward,
-                                          uint32_t n_embd) {
+                                          const ModelSpec& spec) {
   std::vector<MixerSpec> mixers(attention.begin(), attention.end());
+  if (family.latent.is_used) {
+    TRY(const auto latent,
+        ReadLatentAttention(keys, family.latent, blocks.all, blocks.evaluated, spec.n_ctx_train));
+    std::ranges::copy(latent, mixers.begin());
+  }
   if (family.states.mixer != StateMixer::kNone) {
-    TRY(const MixerSpec state, ReadState(keys, family.states, n_embd));
+    TRY(const MixerSpec state, ReadState(keys, family.states, spec.n_embd, blocks.all));
     std::vector<bool> has_state;
     if (family.states.layers == StateLayers::kByInterval) {
       TRY(has_state, FindStateLayers(keys, blocks.all, blocks.evaluated));
@@ -451,6 +421,7 @@ Status ReadLayers(const MetaKeys& keys, const Family& family, ModelSpec& spec) {
   TRY(std::vector<AttentionSpec> attention, ReadAttention(keys, family, blocks, spec.n_embd));
   TRY_STATUS(ReadNormEpsilon(keys, family, spec));
   for (AttentionSpec& layer : attention) {
+    if (family.latent.is_used) break;
     TRY(layer.rope, ReadRope(keys, layer.head_dim_k, spec.n_ctx_train));
   }
   TRY_STATUS(ReadWindows(keys, family.windows, blocks, spec.n_ctx_train, attention));
@@ -469,7 +440,7 @@ Status ReadLayers(const MetaKeys& keys, const Family& family, ModelSpec& spec) {
   if (family.scales_embedding) spec.embedding_scale = std::sqrt(static_cast<float>(spec.n_embd));
   if (family.rotates_by_key) TRY_STATUS(ReadRotation(keys, attention));
   if (family.has_scales) TRY_STATUS(ReadScales(keys, spec, attention));
-  TRY(const auto mixers, ReadMixers(keys, family, blocks, attention, feed_forward, spec.n_embd));
+  TRY(const auto mixers, ReadMixers(keys, family, blocks, attention, feed_forward, spec));
   for (uint32_t l = 0; l < blocks.evaluated; ++l) {
     spec.layers.push_back({.mixer = mixers[l], .feed_forward = feed_forward[l]});
   }

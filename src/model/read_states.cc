@@ -67,6 +67,17 @@ Result<DeltaNetSpec> ReadDeltaNet(const MetaKeys& keys, const StateRules& rules)
   return delta;
 }
 
+Result<DeltaNetSpec> ReadKimiDelta(const MetaKeys& keys, uint32_t n_all) {
+  DeltaNetSpec delta{.decays_values = true};
+  TRY(const auto heads, keys.Counts("attention.head_count", {1, kMaxStateHeads}, n_all));
+  TRY(delta.head_dim, keys.Count("kda.head_dim", {1, kMaxStateDim}));
+  TRY(delta.n_taps, keys.Count("ssm.conv_kernel", kTaps));
+  delta.n_head_k = delta.n_head_v = heads.front();
+  TRY_STATUS(CheckMultiple(keys, "kda.head_dim", delta.head_dim, kHeadMultiple));
+  TRY_STATUS(CheckStateSize(keys, uint64_t{delta.n_head_v} * delta.head_dim * delta.head_dim));
+  return delta;
+}
+
 Result<Mamba2Spec> ReadMamba2(const MetaKeys& keys) {
   Mamba2Spec mamba;
   TRY(mamba.n_head, keys.Count("ssm.time_step_rank", {1, kMaxStateHeads}));

@@ -19,6 +19,8 @@ Result<std::vector<bool>> FindStateLayers(const MetaKeys& keys, uint32_t n_all,
 
 // These: kInvalidFile; kUnsupported: a size for which there are no kernels.
 Result<DeltaNetSpec> ReadDeltaNet(const MetaKeys& keys, const StateRules& rules);
+// n_all: layers of the file.
+Result<DeltaNetSpec> ReadKimiDelta(const MetaKeys& keys, uint32_t n_all);
 Result<Mamba2Spec> ReadMamba2(const MetaKeys& keys);
 Result<ShortConvSpec> ReadShortConv(const MetaKeys& keys, uint32_t n_embd);
 

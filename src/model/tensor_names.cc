@@ -43,6 +43,31 @@ int64_t AttentionSize(Dim dim, const AttentionSpec& a) {
   }
 }
 
+int64_t LatentAttentionSize(Dim dim, const LatentAttentionSpec& a) {
+  switch (dim) {
+    case Dim::kHeads:
+      return a.n_head;
+    case Dim::kQuery:
+      return a.n_query();
+    case Dim::kQueryLatent:
+      return a.n_query_latent;
+    case Dim::kKeyLatent:
+      return a.n_latent;
+    case Dim::kLatentKey:
+      return a.n_key();
+    case Dim::kPlainQuery:
+      return a.n_plain;
+    case Dim::kHeadValues:
+      return a.head_dim_v;
+    case Dim::kJoinedHeads:
+      return int64_t{a.n_head} * (a.n_plain + a.head_dim_v);
+    case Dim::kMixerOut:
+      return a.n_embd_out();
+    default:
+      return 0;
+  }
+}
+
 int64_t DeltaNetSize(Dim dim, const DeltaNetSpec& d) {
   switch (dim) {
     case Dim::kConvolved:
@@ -51,6 +76,13 @@ int64_t DeltaNetSize(Dim dim, const DeltaNetSpec& d) {
       return d.n_taps;
     case Dim::kStateHeads:
       return d.n_head_v;
+    case Dim::kDecays:
+      return d.n_decays();
+    case Dim::kQuery:
+    case Dim::kKeys:
+      return d.n_keys();
+    case Dim::kValues:
+      return d.n_values();
     case Dim::kStateHeads2:
       return int64_t{2} * d.n_head_v;
     case Dim::kStateHead:
@@ -84,6 +116,7 @@ int64_t Mamba2Size(Dim dim, const Mamba2Spec& m) {
     case Dim::kTaps:
       return m.n_taps;
     case Dim::kStateHeads:
+    case Dim::kDecays:
       return m.n_head;
     case Dim::kMixerOut:
       return m.n_inner();
@@ -101,13 +134,33 @@ int64_t Mamba2Size(Dim dim, const Mamba2Spec& m) {
 }  // namespace
 
 bool HasPart(const LayerSpec& layer, LayerPart part) {
+  const LatentAttentionSpec* const latent = layer.latent_attention();
+  const bool is_kimi = layer.delta_net() != nullptr && layer.delta_net()->decays_values;
   switch (part) {
     case LayerPart::kEvery:
       return true;
     case LayerPart::kAttention:
       return layer.attention() != nullptr;
     case LayerPart::kAttended:
-      return layer.attention() != nullptr || layer.state() != nullptr;
+      return layer.attention() != nullptr || latent != nullptr || is_kimi ||
+             layer.state() != nullptr;
+    case LayerPart::kQueried:
+      return layer.attention() != nullptr || is_kimi ||
+             (latent != nullptr && latent->n_query_latent == 0);
+    case LayerPart::kKeyed:
+      return layer.attention() != nullptr || is_kimi;
+    case LayerPart::kKimiDelta:
+      return is_kimi;
+    case LayerPart::kColumnDecay:
+      return is_kimi || layer.mamba2() != nullptr;
+    case LayerPart::kLatentAttention:
+      return latent != nullptr;
+    case LayerPart::kQueryLatent:
+      return latent != nullptr && latent->n_query_latent > 0;
+    case LayerPart::kSplitHeads:
+      return latent != nullptr && !latent->is_joined;
+    case LayerPart::kJoinedHeads:
+      return latent != nullptr && latent->is_joined;
     case LayerPart::kDeltaNet:
       return layer.delta_net() != nullptr;
     case LayerPart::kMamba2:
@@ -157,6 +210,9 @@ int64_t DimSize(Dim dim, const ModelSpec& spec, const LayerSpec* layer) {
       break;
   }
   if (layer->attention() != nullptr) return AttentionSize(dim, *layer->attention());
+  if (layer->latent_attention() != nullptr) {
+    return LatentAttentionSize(dim, *layer->latent_attention());
+  }
   if (layer->delta_net() != nullptr) return DeltaNetSize(dim, *layer->delta_net());
   if (layer->short_conv() != nullptr) return ShortConvSize(dim, *layer->short_conv());
   if (layer->mamba2() != nullptr) return Mamba2Size(dim, *layer->mamba2());

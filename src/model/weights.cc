@@ -224,7 +224,8 @@ Result<ModelWeights> ReadWeights(const GgufFile& file, const ModelSpec& spec,
     if (spec.layers[layer].attention() != nullptr) {
       TRY_STATUS(reader.CheckAttentionForm(layer, w));
     }
-    if (spec.layers[layer].delta_net() != nullptr) {
+    const DeltaNetSpec* delta = spec.layers[layer].delta_net();
+    if (delta != nullptr && !delta->decays_values) {
       TRY_STATUS(reader.CheckDeltaNetForm(layer, w));
     }
     if (spec.has_experts(layer)) TRY_STATUS(reader.ReadExperts(layer, weights.fit, w.experts));

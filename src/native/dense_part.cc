@@ -96,6 +96,7 @@ Status DensePart::Build(const ComputeDevice* there) {
         LookAheadRouters::Allocate(LookAheadRouters::Shape::Of(spec), backend));
   }
   tensors_ = TensorsByRole(weights_, opened_.model.weights);
+  TRY(joined_keys_, JoinedKeys::Allocate(spec, opened_.model.weights, tensors_));
   layers_ = LayerFormsOf(spec, tensors_);
   TRY(graph_,
       LayerGraph::Create({.cpu = *opened_.cpu,
@@ -124,7 +125,7 @@ void DensePart::AddTo(FixedBytes& fixed) const {
   const EnginePlan& plan = opened_.plan;
   const bool is_there = is_on_device();
   const uint64_t routers = plan.look_ahead > 0 && !is_there ? RouterBytes(spec) : 0;
-  fixed.dense += weights_.host.set.bytes();
+  fixed.dense += weights_.host.set.bytes() + JoinedKeys::BytesFor(spec, opened_.model.weights);
   fixed.kv += (is_there ? 0 : KvCache::BytesFor(opened_.remembers, plan.cells)) +
               StateStore::BytesFor(opened_.remembers, n_states_);
   fixed.work += routers + StepBuffers::BytesFor(spec, limits()) +
@@ -141,6 +142,7 @@ Status DensePart::Load(ReadQueue& queue, Team& team, const Progress& report, Kno
       weights_, queue, team, [&](uint64_t done, uint64_t total) { report("loading", done, total); },
       is_wanted ? &sum : nullptr));
   if (is_wanted) known.dense_sum = sum.load();
+  joined_keys_.Fill(tensors_);
   TRY_STATUS(CheckSilentValues());
   TRY_STATUS(CheckScoresThere());
   if (opened_.plan.look_ahead == 0) return {};

@@ -25,6 +25,7 @@
 #include "native/dense_loader.h"
 #include "native/dense_reads.h"
 #include "native/find_weights.h"
+#include "native/joined_keys.h"
 #include "native/opened_model.h"
 #include "store/read_queue.h"
 
@@ -87,6 +88,7 @@ class DensePart {
   DenseReads reads_;
   DensePlan weights_;
   ModelTensors tensors_;
+  JoinedKeys joined_keys_;
   std::vector<LayerForm> layers_;
   StepBuffers buffers_;
   KvCache kv_;

@@ -338,7 +338,13 @@ TEST_P(QuantisedCells, SameTokensAndLogits) {
     race.Run();
     if (HasFatalFailure()) return;
     ExpectTheSameUpToTies(race, kQuantisedCells);
-    EXPECT_GE(race.share_within(kQuantisedCells), kShareOfTokensSameRounding);
+    // The two round otherwise, so ties are as frequent as with other layouts.
+    EXPECT_GE(race.share_within(kQuantisedCells), kShareOfTokens);
+    for (const Row& row : race.rows()) {
+      if (row.difference < kQuantisedCells) continue;
+      EXPECT_GT(row.router_gap, 0.0);
+      EXPECT_LT(row.router_gap, 2 * kQuantisedCells);
+    }
     EXPECT_LE(race.other_choices(), kOtherChoices);
   }
 }
@@ -373,6 +379,22 @@ std::vector<Case> Cases() {
   cases.push_back({"windows", {.arch = "afmoe", .type = "F32", .layers = 5}});
   cases.push_back({"norms", {.arch = "glm4moe", .type = "F32", .has_qk_norm = true}});
   cases.push_back({"no_shared", {.arch = "ernie4_5-moe", .type = "F32", .shared_ff = 0}});
+  // libllama knows DeepSeek-V2-Lite by its layers, which are more than the tolerances of 8 bits are
+  // for.
+  cases.push_back({"lite", {.arch = "deepseek2", .type = "F32", .layers = 27, .query_latent = 0}});
+  // DeepSeek-V3, without YaRN's multiplier, and files from before latents were attended to.
+  for (const char* type : {"F32", "Q4_0"}) {
+    const TinySpec latent{.arch = "deepseek2", .type = type};
+    TinySpec sigmoid = latent;
+    sigmoid.has_sigmoid = true;
+    cases.push_back({"sigmoid", sigmoid});
+    TinySpec plain = latent;
+    plain.yarn_log = 0.0F;
+    cases.push_back({"no_log", plain});
+    TinySpec joined = latent;
+    joined.is_joined = true;
+    cases.push_back({"joined", joined});
+  }
   cases.push_back({"longrope", {.arch = "phimoe", .type = "Q8_0", .orig_context = 300}});
   return cases;
 }
@@ -387,7 +409,7 @@ INSTANTIATE_TEST_SUITE_P(All, Parity, ::testing::ValuesIn(Cases()), [](const aut
 // matrices, ggml's plain ones or our own.
 TEST(Prefill, ChunksGiveTheSameLogitsAsTheWhole) {
   const TempFolder folder;
-  for (const char* arch : {"llama", "qwen2moe", "qwen3moe"}) {
+  for (const char* arch : {"llama", "qwen2moe", "qwen3moe", "deepseek2"}) {
     const std::string path = WriteTinyModel(folder.path(), {.arch = arch, .type = "Q8_0"});
     for (const bool repack : {false, true}) {
       std::vector<std::vector<float>> logits;

@@ -179,6 +179,12 @@ std::vector<Switch> Switches() {
       {"embedding_by_its_length_too", "gemma4", [](Family& f) { f.scales_embedding = false; }},
       {"gelu", "gemma4", [](Family& f) { f.experts.activation = Activation::kSwiglu; }, 0.005},
       {"the_first_of_four_sees_all", "laguna", [](Family& f) { f.windows.is_first = false; }},
+      {"latents_are_turned", "deepseek2", [](Family& f) { f.latent.rotates = false; }},
+      {"neighbouring_pairs_of_latents", "deepseek2",
+       [](Family& f) { f.latent.rope_pairs = RopePairs::kHalves; }},
+      {"kimi_is_not_turned", "kimi-linear", [](Family& f) { f.latent.rotates = true; }},
+      {"kimi_weights_of_the_chosen", "kimi-linear",
+       [](Family& f) { f.router.renormalise = false; }},
       {"windows_of_gated_layers", "laguna", [](Family& f) { f.windows.period = 0; }},
   };
 }
@@ -271,14 +277,16 @@ TEST_P(OtherLayers, EveryTensorCounts) {
   ASSERT_TRUE(model) << model.error().message;
   for (const TensorInfo& tensor : model->gguf.tensors()) {
     // Other tests see what all families have.
-    if (tensor.ne[1] > 1 && !tensor.name.contains("latent")) continue;
+    if (tensor.ne[1] > 1 && !tensor.name.contains("latent") && !tensor.name.contains("attn_")) {
+      continue;
+    }
     const std::string other = folder.File("other.gguf");
     WriteSpoilt(path, tensor, other);
     EXPECT_NE(logits_of(other), expected) << tensor.name;
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(All, OtherLayers, testing::Values("gemma4", "nemotron_h_moe"),
+INSTANTIATE_TEST_SUITE_P(All, OtherLayers, testing::Values("gemma4", "nemotron_h_moe", "deepseek2"),
                          [](const auto& arch) { return CaseName(arch.param); });
 
 }  // namespace

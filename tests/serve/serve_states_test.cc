@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Conversations with a model whose layers have states, through the server: a later prompt goes on
-// from a checkpoint, and the answer is that of a prompt computed from its beginning.
+// Conversations with a model whose layers have states or windows, through the server: a later
+// prompt goes on from what is kept, and the answer is that of a prompt computed from its beginning.
 #include <gtest/gtest.h>
 
 #include <cstdint>
@@ -42,21 +42,22 @@ int64_t Number(std::optional<JsonView> in, const char* key) {
 class ServeStatesTest : public ServeTest {
  protected:
   void ServeStates(std::vector<std::string> arguments = {}) {
-    const std::string model = folder_.File("states.gguf");
-    const Finished made =
-        Program(folder_.path(), {.arguments = {"synth",    "--shape",     "qwen3.6-35b-a3b",
-                                               "--layers", "4",           "--experts",
-                                               "8",        "--used",      "2",
-                                               "--embd",   "256",         "--ff",
-                                               "32",       "--shared-ff", "32",
-                                               "--vocab",  kDemo,         "--type",
-                                               "Q8_0",     "-o",          model}})
-            .Wait();
+    arguments.insert(arguments.end(), {"--ctx", "1024"});
+    ServeShape({"qwen3.6-35b-a3b", "--layers", "4", "--shared-ff", "32"}, std::move(arguments));
+  }
+  // `shape`: what follows --shape.
+  void ServeShape(const std::vector<std::string>& shape, std::vector<std::string> arguments) {
+    const std::string model = folder_.File("synthetic.gguf");
+    std::vector<std::string> made_by = {"synth", "--experts", "8",   "--used",  "2",   "--embd",
+                                        "256",   "--ff",      "32",  "--vocab", kDemo, "--type",
+                                        "Q8_0",  "-o",        model, "--shape"};
+    made_by.insert(made_by.end(), shape.begin(), shape.end());
+    const Finished made = Program(folder_.path(), {.arguments = made_by}).Wait();
     ASSERT_EQ(made.exit_code, 0) << made.err;
     const std::string path = folder_.File("template.jinja");
     std::ofstream(path) << kTemplate;
     arguments.insert(arguments.begin(), model);
-    arguments.insert(arguments.end(), {"--chat-template", path, "--ctx", "1024"});
+    arguments.insert(arguments.end(), {"--chat-template", path});
     Serve(std::move(arguments));
   }
   Answer Say(const Messages& messages, bool from_kept = true) const {
@@ -108,6 +109,24 @@ TEST_F(ServeStatesTest, ALaterTurnComputesWhatIsNew) {
   for (int turn = 0; turn < 4; ++turn) {
     talk.emplace_back("assistant", "a short answer");
     talk.emplace_back("user", "and then the cat said " + std::to_string(turn));
+    const Answer now = SayBothWays(talk);
+    EXPECT_GE(now.cached, before.prompt - 2 * kAnswersBeginning) << "turn " << turn;
+    EXPECT_LE(now.recomputed, kAnswersBeginning) << "turn " << turn;
+    before = now;
+  }
+  EXPECT_EQ(End().exit_code, 0);
+}
+
+// Cells of its windows are given back with so long a context (memory/recent_cells.h), and the talk
+// is longer than a window of 1,024 positions.
+TEST_F(ServeStatesTest, TenTurnsWithWindowsComputeWhatIsNew) {
+  ServeShape({"gemma-4-26b-a4b", "--layers", "6"}, {"--ctx", "16384"});
+  Messages talk = {{"system", Words(400, "the little dog")}, {"user", "one day a big red ball"}};
+  Answer before = SayBothWays(talk);
+  EXPECT_GT(before.prompt, 1200);
+  for (int turn = 1; turn < 10; ++turn) {
+    talk.emplace_back("assistant", "a short answer");
+    talk.emplace_back("user", Words(40, "and then the cat said"));
     const Answer now = SayBothWays(talk);
     EXPECT_GE(now.cached, before.prompt - 2 * kAnswersBeginning) << "turn " << turn;
     EXPECT_LE(now.recomputed, kAnswersBeginning) << "turn " << turn;

@@ -31,12 +31,14 @@ SynthShape TinyShape(const TinySpec& spec) {
   const bool is_scaled = family->attention.long_short_factors || family->written.has_yarn;
   uint32_t shared_ff = 0;
   const bool has_groups =
-      family->written.has_groups && spec.groups > 1 && spec.experts % spec.groups == 0 &&
+      (family->written.has_groups || (family->latent.is_used && spec.has_sigmoid)) &&
+      spec.groups > 1 && spec.experts % spec.groups == 0 &&
       spec.used <= 2 * (spec.experts / spec.groups) && spec.experts >= 2 * spec.groups;
   const bool has_states = family->states.mixer != StateMixer::kNone;
   const bool is_mamba = family->states.mixer == StateMixer::kMamba2;
   if (family->shared_expert != SharedExpert::kNone) shared_ff = spec.shared_ff;
   if (family->shared_expert == SharedExpert::kCounted) shared_ff = 2 * spec.ff;
+  const bool is_latent = family->latent.is_used;
   return {.name = "tiny-" + spec.arch,
           .arch = spec.arch,
           .layers = family->has_lone_parts ? 2 * spec.layers : spec.layers,
@@ -48,15 +50,25 @@ SynthShape TinyShape(const TinySpec& spec) {
           .dense_layers = is_dense ? spec.dense_layers : 0,
           .dense_ff = is_dense || family->has_dense_beside ? spec.dense_ff : 0,
           .heads = spec.heads,
-          .kv_heads = family->written.shares_kv_heads ? spec.kv_heads : spec.heads,
+          .kv_heads = is_latent                         ? 1
+                      : family->written.shares_kv_heads ? spec.kv_heads
+                                                        : spec.heads,
           .head_dim = spec.head_dim,
-          .rotated = family->written.rotates_half      ? spec.head_dim / 2
-                     : family->written.rotates_quarter ? spec.head_dim / 4
-                                                       : 0,
+          .rotated = family->written.rotates_half || is_latent ? spec.head_dim / 2
+                     : family->written.rotates_quarter         ? spec.head_dim / 4
+                                                               : 0,
           .window = family->windows.period > 0 ? spec.window : 0,
           .window_every = has_own_heads ? std::min(spec.layers, 2U) : 0U,
           .window_kv_heads = has_own_heads ? spec.heads : 0,
           .window_head_dim = has_own_heads ? spec.head_dim / 2 : 0,
+          .kv_latent = is_latent ? 64U : 0U,
+          // libllama takes Kimi Linear without one alone.
+          .query_latent = is_latent && !has_states ? spec.query_latent : 0,
+          .value_dim = is_latent ? 64U : 0U,
+          .is_joined = spec.is_joined,
+          .yarn_log = is_latent ? spec.yarn_log : 0.0F,
+          .has_sigmoid = is_latent && spec.has_sigmoid,
+          .weights_scale = is_latent && spec.has_sigmoid ? 2.5F : 0.0F,
           .groups = has_groups ? spec.groups : 0,
           .groups_used = has_groups ? 2U : 0U,
           .attention_every = has_states && !family->has_lone_parts ? spec.attention_every : 0,
@@ -68,7 +80,9 @@ SynthShape TinyShape(const TinySpec& spec) {
           .state_heads = is_mamba     ? spec.embd / 32
                          : has_states ? 4U
                                       : 0U,
-          .state_key_heads = has_states ? 2U : 0U,
+          .state_key_heads = has_states && is_latent ? 4U
+                             : has_states            ? 2U
+                                                     : 0U,
           .state_size = is_mamba ? 32U : 0U,
           .state_dim = is_mamba     ? 64U
                        : has_states ? 32U
@@ -83,14 +97,25 @@ SynthShape TinyShape(const TinySpec& spec) {
           .rms_eps = spec.rms_eps};
 }
 
+namespace {
+
+// What tells models with latent attention apart.
+std::string LatentName(const TinySpec& spec) {
+  return Format("{}{}{}{}", spec.query_latent > 0 ? "" : "-lite", spec.is_joined ? "-joined" : "",
+                spec.has_sigmoid ? "-sigmoid" : "", spec.yarn_log > 0 ? "" : "-plain");
+}
+
+}  // namespace
+
 std::string WriteTinyModel(const std::filesystem::path& dir, const TinySpec& spec) {
   SynthOptions options;
   options.shape = TinyShape(spec);
   options.type = spec.type;
   options.path =
-      (dir / Format("tiny-{}-{}-{}x{}x{}-ff{}-seed{}{}{}{}.gguf", spec.arch, spec.type, spec.layers,
-                    spec.experts, spec.used, spec.ff, spec.seed, spec.has_qk_norm ? "-qknorm" : "",
-                    spec.is_tied ? "-tied" : "", spec.latent > 0 ? "" : "-wide"))
+      (dir / (Format("tiny-{}-{}-{}x{}x{}-ff{}-seed{}{}{}{}", spec.arch, spec.type, spec.layers,
+                     spec.experts, spec.used, spec.ff, spec.seed, spec.has_qk_norm ? "-qknorm" : "",
+                     spec.is_tied ? "-tied" : "", spec.latent > 0 ? "" : "-wide") +
+              LatentName(spec) + ".gguf"))
           .string();
   options.vocab_path = spec.vocab_path;
   options.seed = spec.seed;

@@ -31,7 +31,12 @@ struct TinySpec {
   uint32_t window = 24;          // where the family has windows
   uint32_t attention_every = 2;  // layers, where the others have a state
   // Where a layer is a mixer or experts alone, `layers` have experts, and as many are mixers.
-  uint32_t latent = 128;        // what experts take and give, where the family has that; 0: `embd`
+  uint32_t latent = 128;  // what experts take and give, where the family has that; 0: `embd`
+  // Where attention is latent attention.
+  uint32_t query_latent = 128;  // queries are projected by way of so many values; 0: at once
+  bool is_joined = false;       // as older files
+  bool has_sigmoid = false;     // a router as DeepSeek-V3's, with groups
+  float yarn_log = 0.07F;       // rope.scaling.yarn_log_multiplier
   uint32_t groups = 4;          // of experts, two of them used, where the family's models have them
   bool has_qk_norm = false;     // where files of the family may lack these norms
   uint32_t orig_context = 128;  // phimoe: longer sequences' contexts take the long rope factors

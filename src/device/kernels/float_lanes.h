@@ -18,15 +18,21 @@ inline constexpr float kPower[7] = {1.5403530e-4F, 1.3333558e-3F, 9.6181291e-3F,
 // Weights below 2^this are 0.
 inline constexpr float kSmallestPower = -125.0F;
 
-// x * sigmoid(x); NaN stays NaN.
+// factor * sigmoid(x); NaN stays NaN.
 template <class V>
-inline typename V::Float Silu(typename V::Float x) {
+inline typename V::Float TimesSigmoid(typename V::Float factor, typename V::Float x) {
   using Float = typename V::Float;
   constexpr float kLog2E = std::numbers::log2e_v<float>;
   const Float below = V::Min(x, V::Subtract(V::Zero(), x));  // -|x|
   const Float power = V::PowerOfTwo(V::Multiply(below, V::Broadcast(kLog2E)));
   const Float one = V::Broadcast(1.0F);
-  return V::Divide(V::Multiply(x, V::SelectNegative(x, power, one)), V::Add(one, power));
+  return V::Divide(V::Multiply(factor, V::SelectNegative(x, power, one)), V::Add(one, power));
+}
+
+// x * sigmoid(x); NaN stays NaN.
+template <class V>
+inline typename V::Float Silu(typename V::Float x) {
+  return TimesSigmoid<V>(x, x);
 }
 
 }  // namespace moestro

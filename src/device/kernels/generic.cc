@@ -44,17 +44,17 @@ void MultiplyWithGgml(const ExpertKernel& self, const ExpertKernel::Call& call) 
   }
 }
 
-constexpr int64_t kChunk = 256;  // a multiple of every type's block
-constexpr int64_t kTile = 8;     // tokens that share a dequantised chunk
+constexpr int64_t kChunk = 256;    // a multiple of every type's block
+constexpr int64_t kTokenTile = 8;  // tokens that share a dequantised chunk
 
-// out[t][r] of one row for at most kTile tokens from `first` on.
+// out[t][r] of one row for at most kTokenTile tokens from `first` on.
 void DequantisedRow(const ExpertKernel& self, const ExpertKernel::Call& call, int64_t r,
                     int64_t first) {
   const ggml_type_traits& type = *ggml_get_type_traits(self.weight_type);
   const std::byte* row = call.rows + static_cast<size_t>(r) * call.row_bytes;
-  const int64_t n_tokens = std::min(kTile, call.n_tokens - first);
+  const int64_t n_tokens = std::min(kTokenTile, call.n_tokens - first);
   std::array<float, kChunk> weights;
-  std::array<double, kTile> sums{};
+  std::array<double, kTokenTile> sums{};
   for (int64_t at = 0; at < call.n_in; at += kChunk) {
     const int64_t n = std::min(kChunk, call.n_in - at);
     if (type.to_float != nullptr) {
@@ -77,7 +77,7 @@ void DequantisedRow(const ExpertKernel& self, const ExpertKernel::Call& call, in
 
 void MultiplyDequantised(const ExpertKernel& self, const ExpertKernel::Call& call) {
   for (int64_t r = 0; r < call.n_rows; ++r) {
-    for (int64_t t = 0; t < call.n_tokens; t += kTile) DequantisedRow(self, call, r, t);
+    for (int64_t t = 0; t < call.n_tokens; t += kTokenTile) DequantisedRow(self, call, r, t);
   }
 }
 

@@ -96,7 +96,7 @@ void Normalise(const StateKernel::Norm& norm, StateKernel::RowsOut x) {
 
 // One token's change of a block of columns; the block stays in the first-level cache between the
 // two passes (16 KiB with keys of 128 values).
-template <class V, bool kIsCorrected>
+template <class V, bool kIsCorrected, bool kDecaysRows>
 [[gnu::flatten]] void UpdateColumns(const StateKernel::Update& u, uint32_t token, uint32_t column,
                                     const float* before, float* after) {
   using Float = typename V::Float;
@@ -104,8 +104,9 @@ template <class V, bool kIsCorrected>
   constexpr uint32_t kSums = V::kLanes >= 16 ? 4 : V::kLanes >= 8 ? 2 : 1;  // that wait for none
   const float* key = u.keys.row(token);
   const float* query = u.queries.row(token);
-  const Float decay = V::Broadcast(u.decays[token]);
-  // key S, of the matrix before it decays.
+  const float* decays = kDecaysRows ? u.row_decays.row(token) : u.decays + token;
+  const Float decay = V::Broadcast(decays[0]);
+  // key S; where all rows decay alike, of the matrix before it decays.
   Float sums[kSums][kVectors];
 #pragma GCC unroll 8
   for (uint32_t s = 0; s < kSums; ++s) {
@@ -115,7 +116,7 @@ template <class V, bool kIsCorrected>
   for (uint32_t i = 0; kIsCorrected && i < u.n_rows; i += kSums) {
 #pragma GCC unroll 8
     for (uint32_t s = 0; s < kSums; ++s) {
-      const Float factor = V::Broadcast(key[i + s]);
+      const Float factor = V::Broadcast(kDecaysRows ? decays[i + s] * key[i + s] : key[i + s]);
       const float* row = before + size_t{i + s} * StateKernel::kColumns;
 #pragma GCC unroll 8
       for (uint32_t v = 0; v < kVectors; ++v) {
@@ -129,8 +130,8 @@ template <class V, bool kIsCorrected>
 #pragma GCC unroll 8
     for (uint32_t s = 1; s < kSums; ++s) sums[0][v] = V::Add(sums[0][v], sums[s][v]);
     const Float value = V::Load(u.values.row(token) + column + v * V::kLanes);
-    change[v] = V::Multiply(V::Broadcast(u.rates[token]),
-                            V::Subtract(value, V::Multiply(decay, sums[0][v])));
+    const Float given = kDecaysRows ? sums[0][v] : V::Multiply(decay, sums[0][v]);
+    change[v] = V::Multiply(V::Broadcast(u.rates[token]), V::Subtract(value, given));
 #pragma GCC unroll 8
     for (uint32_t s = 0; s < kSums; ++s) sums[s][v] = V::Zero();
   }
@@ -140,10 +141,11 @@ template <class V, bool kIsCorrected>
     for (uint32_t s = 0; s < kSums; ++s) {
       const Float factor = V::Broadcast(key[i + s]);
       const Float asked = V::Broadcast(query[i + s]);
+      const Float keeps = kDecaysRows ? V::Broadcast(decays[i + s]) : decay;
       const size_t row = size_t{i + s} * StateKernel::kColumns;
 #pragma GCC unroll 8
       for (uint32_t v = 0; v < kVectors; ++v) {
-        const Float kept = V::Multiply(decay, V::Load(before + row + v * V::kLanes));
+        const Float kept = V::Multiply(keeps, V::Load(before + row + v * V::kLanes));
         const Float state = V::MultiplyAdd(factor, change[v], kept);
         V::Store(after + row + v * V::kLanes, state);
         sums[s][v] = V::MultiplyAdd(asked, state, sums[s][v]);
@@ -168,8 +170,13 @@ void UpdateState(const StateKernel::Update& u) {
     const float* before = u.before != nullptr ? u.before + at : after;
     if (u.before == nullptr) std::memset(after, 0, block * sizeof(float));
     for (uint32_t t = 0; t < u.n_tokens; ++t) {
-      u.is_corrected ? UpdateColumns<V, true>(u, t, column, before, after)
-                     : UpdateColumns<V, false>(u, t, column, before, after);
+      if (u.decays == nullptr) {
+        u.is_corrected ? UpdateColumns<V, true, true>(u, t, column, before, after)
+                       : UpdateColumns<V, false, true>(u, t, column, before, after);
+      } else {
+        u.is_corrected ? UpdateColumns<V, true, false>(u, t, column, before, after)
+                       : UpdateColumns<V, false, false>(u, t, column, before, after);
+      }
       before = after;
     }
   }
@@ -186,7 +193,9 @@ void GateRows(const StateKernel::Gate& gate, StateKernel::RowsOut x) {
     for (uint32_t i = 0; i < gate.n; i += V::kLanes) {
       const Float normed =
           V::Multiply(V::Multiply(V::Load(row + i), factor), V::Load(gate.weight + i));
-      V::Store(row + i, V::Multiply(normed, Silu<V>(V::Load(gate.gate.row(r) + i))));
+      const Float by = V::Load(gate.gate.row(r) + i);
+      V::Store(row + i,
+               gate.is_sigmoid ? TimesSigmoid<V>(normed, by) : V::Multiply(normed, Silu<V>(by)));
     }
   }
 }

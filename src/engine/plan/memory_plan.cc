@@ -94,6 +94,10 @@ uint64_t MultiplyScratch(const ModelSpec& spec, uint32_t chunk) {
     widest = std::max<uint64_t>({widest, ff.n_ff_shared, ff.n_ff_dense});
     const AttentionSpec* a = layer.attention();
     if (a != nullptr) widest = std::max<uint64_t>({widest, a->n_embd_q(), a->n_embd_out()});
+    if (const LatentAttentionSpec* latent = layer.latent_attention(); latent != nullptr) {
+      widest = std::max<uint64_t>({widest, latent->n_query(), latent->n_embd_out(),
+                                   uint64_t{latent->n_head} * latent->n_key()});
+    }
     if (layer.delta_net() != nullptr) {
       widest = std::max<uint64_t>(widest, layer.delta_net()->n_values());
     }

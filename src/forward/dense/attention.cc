@@ -21,6 +21,8 @@ constexpr size_t kAlignment = 64;
 // Queries of a tile: enough that converting a block of keys and values is a tenth of the work on
 // it, few enough that everything stays in the second-level cache (300 KiB with heads of 128).
 constexpr uint32_t kTileQueries = 128;
+// Heads of a part, at least: with fewer, converting keys would take longer than looking at them.
+constexpr uint32_t kLeastPart = 4;
 
 // Which cells hold a sequence's positions from `position` on.
 class CellCursor {
@@ -61,13 +63,25 @@ AttentionShape AttentionShape::Of(const AttentionSpec& spec, KvType kv_type) {
           .kv_type = kv_type};
 }
 
-TiledAttention::TiledAttention(const AttentionShape& shape, const AttentionKernel& kernel,
-                               StopSignal* stop)
+AttentionShape AttentionShape::Of(const LatentAttentionSpec& spec, KvType kv_type) {
+  return {.n_head = spec.n_head,
+          .n_head_kv = 1,
+          .dim_k = spec.n_key(),
+          .dim_v = spec.n_latent,
+          .kv_type = kv_type,
+          .values_in_keys = true};
+}
+
+TiledAttention::TiledAttention(const AttentionShape& shape, uint32_t threads,
+                               const AttentionKernel& kernel, StopSignal* stop)
     : shape_(shape),
       kernel_(kernel),
       stop_(stop),
       group_(shape.n_head / shape.n_head_kv),
-      tile_rows_(std::max(1U, kTileQueries / group_)),
+      parts_(std::min((threads + shape.n_head_kv - 1) / shape.n_head_kv,
+                      std::max(1U, group_ / kLeastPart))),
+      part_heads_((group_ + parts_ - 1) / parts_),
+      tile_rows_(std::max(1U, kTileQueries / part_heads_)),
       sums_width_(kernel.padded(shape.dim_v)),
       // A vector more than it takes: rows a power of two apart would share few places in a cache.
       key_stride_(AlignUp(shape.dim_k, kWeightLanes) + kWeightLanes),
@@ -77,13 +91,13 @@ Result<std::unique_ptr<TiledAttention>> TiledAttention::Create(const AttentionSh
                                                                uint32_t threads,
                                                                const AttentionKernel& kernel,
                                                                StopSignal* stop) {
-  std::unique_ptr<TiledAttention> attention(new TiledAttention(shape, kernel, stop));
+  std::unique_ptr<TiledAttention> attention(new TiledAttention(shape, threads, kernel, stop));
   TRY_STATUS(attention->Allocate(threads));
   return attention;
 }
 
 Status TiledAttention::Allocate(uint32_t threads) {
-  const size_t queries = size_t{tile_rows_} * group_;
+  const size_t queries = size_t{tile_rows_} * part_heads_;
   const std::array<size_t, 9> floats = {queries * shape_.dim_k,
                                         queries * kKeys,
                                         queries,
@@ -91,7 +105,7 @@ Status TiledAttention::Allocate(uint32_t threads) {
                                         queries * sums_width_,
                                         kKeys * key_stride_,
                                         size_t{kKeys} * shape_.dim_k,
-                                        kKeys * value_stride_,
+                                        shape_.values_in_keys ? 0 : kKeys * value_stride_,
                                         queries * sizeof(KeyRange) / sizeof(float)};
   const auto bytes_of = [](size_t n) { return AlignUp(n * sizeof(float), kAlignment); };
   thread_bytes_ = std::accumulate(floats.begin(), floats.end(), uint64_t{0},
@@ -163,41 +177,52 @@ void TiledAttention::CutTiles() {
 void TiledAttention::Work(ggml_tensor* result, Scratch& s) {
   const auto* q = static_cast<const float*>(result->src[0]->data);
   auto* out = static_cast<float*>(result->data);
-  const auto n_tasks = static_cast<uint32_t>(tiles_.size()) * shape_.n_head_kv;
+  const uint32_t n_parts = shape_.n_head_kv * parts_;
+  const auto n_tasks = static_cast<uint32_t>(tiles_.size()) * n_parts;
   for (;;) {
     const uint32_t task = next_task_.fetch_add(1, std::memory_order_relaxed);
     if (task >= n_tasks || ShallStop()) return;
-    Attend(tiles_[task / shape_.n_head_kv], task % shape_.n_head_kv, q, out, s);
+    Attend(tiles_[task / n_parts], PartOf(task % n_parts), q, out, s);
   }
 }
 
-// softmax(scale * Q K) V for a tile's rows and the heads that share a key-value head.
-void TiledAttention::Attend(const Tile& tile, uint32_t kv_head, const float* q, float* out,
+TiledAttention::HeadPart TiledAttention::PartOf(uint32_t number) const {
+  const uint32_t kv_head = number / parts_;
+  const uint32_t begin = std::min(number % parts_ * part_heads_, group_);
+  return {.kv_head = kv_head,
+          .first = kv_head * group_ + begin,
+          .count = std::min(part_heads_, group_ - begin)};
+}
+
+// softmax(scale * Q K) V for a tile's rows and heads that share a key-value head.
+void TiledAttention::Attend(const Tile& tile, const HeadPart& heads, const float* q, float* out,
                             Scratch& s) const {
-  Begin(tile, kv_head, q, s);
+  if (heads.count == 0) return;
+  Begin(tile, heads, q, s);
   for (uint32_t p = tile.begin / kKeys * kKeys; p < tile.end && !ShallStop(); p += kKeys) {
-    LoadBlock(tile, kv_head, p, s);
-    AttendBlock(tile, p, s);
+    LoadBlock(tile, heads.kv_head, p, s);
+    AttendBlock(tile, heads.count, p, s);
   }
-  End(tile, kv_head, out, s);
+  End(tile, heads, out, s);
 }
 
-// q [rows][n_head][dim_k] -> queries [row of the tile][head of the group][dim_k], scaled.
-void TiledAttention::Begin(const Tile& tile, uint32_t kv_head, const float* q, Scratch& s) const {
-  const size_t queries = size_t{tile.count} * group_;
+// q [rows][n_head][dim_k] -> queries [row of the tile][head of the part][dim_k], scaled.
+void TiledAttention::Begin(const Tile& tile, const HeadPart& heads, const float* q,
+                           Scratch& s) const {
+  const size_t queries = size_t{tile.count} * heads.count;
   const float scale = layer_.scale * std::numbers::log2e_v<float>;
   for (uint32_t r = 0; r < tile.count; ++r) {
     const size_t row = size_t{tile.first} + r;
-    const float* from = q + (row * shape_.n_head + size_t{kv_head} * group_) * shape_.dim_k;
-    float* to = s.queries + size_t{r} * group_ * shape_.dim_k;
-    for (size_t i = 0; i < size_t{group_} * shape_.dim_k; ++i) to[i] = from[i] * scale;
+    const float* from = q + (row * shape_.n_head + heads.first) * shape_.dim_k;
+    float* to = s.queries + size_t{r} * heads.count * shape_.dim_k;
+    for (size_t i = 0; i < size_t{heads.count} * shape_.dim_k; ++i) to[i] = from[i] * scale;
   }
   std::fill_n(s.sums, queries * sums_width_, 0.0F);
   std::fill_n(s.weights, queries * kWeightLanes, 0.0F);
   std::fill_n(s.largest, queries, -std::numeric_limits<float>::infinity());
   if (layer_.sinks.empty()) return;
   for (size_t i = 0; i < queries; ++i) {
-    const size_t head = size_t{kv_head} * group_ + i % group_;
+    const size_t head = heads.first + i % heads.count;
     s.largest[i] = layer_.sinks[head] * std::numbers::log2e_v<float>;
     s.weights[i * kWeightLanes] = 1.0F;
   }
@@ -214,7 +239,8 @@ void TiledAttention::LoadBlock(const Tile& tile, uint32_t kv_head, uint32_t posi
   const size_t k_row = shape_.n_head_kv * k_bytes;
   const size_t v_row = shape_.n_head_kv * v_bytes;
   const std::byte* k = layer_.k + kv_head * k_bytes;
-  const std::byte* v = layer_.v + kv_head * v_bytes;
+  const bool has_values = !shape_.values_in_keys;
+  const std::byte* v = has_values ? layer_.v + kv_head * v_bytes : nullptr;
   const uint32_t count = std::min(kKeys, tile.end - position);
   const uint32_t next_count = std::min(kKeys, tile.end - position - count);
   const RowCells& row = rows_[tile.first];
@@ -224,16 +250,17 @@ void TiledAttention::LoadBlock(const Tile& tile, uint32_t kv_head, uint32_t posi
   for (uint32_t i = 0; i < count; ++i) {
     const size_t cell = cells.Take();
     to_float(k + cell * k_row, s.keys + i * key_stride_, shape_.dim_k);
-    to_float(v + cell * v_row, s.values + i * value_stride_, shape_.dim_v);
+    if (has_values) to_float(v + cell * v_row, s.values + i * value_stride_, shape_.dim_v);
     if (i >= next_count) continue;
     const size_t later = next.Take();
     AskFor(k + later * k_row, k_bytes);
-    AskFor(v + later * v_row, v_bytes);
+    if (has_values) AskFor(v + later * v_row, v_bytes);
   }
   kernel_.turn(s.keys, key_stride_, shape_.dim_k, s.turned);
 }
 
-void TiledAttention::AttendBlock(const Tile& tile, uint32_t position, Scratch& s) const {
+void TiledAttention::AttendBlock(const Tile& tile, uint32_t n_heads, uint32_t position,
+                                 Scratch& s) const {
   // What each row sees of the block.
   for (uint32_t r = 0; r < tile.count; ++r) {
     const RowCells& row = rows_[size_t{tile.first} + r];
@@ -241,10 +268,10 @@ void TiledAttention::AttendBlock(const Tile& tile, uint32_t position, Scratch& s
       return std::clamp(p, position, position + kKeys) - position;
     };
     const KeyRange range{.begin = within(first_position(row)), .end = within(row.n_positions)};
-    std::fill_n(s.ranges + size_t{r} * group_, group_, range);
+    std::fill_n(s.ranges + size_t{r} * n_heads, n_heads, range);
   }
   // Rows at either end that see nothing are left out: with causal rows, those before the block.
-  const uint32_t n_queries = tile.count * group_;
+  const uint32_t n_queries = tile.count * n_heads;
   uint32_t first = 0;
   uint32_t last = n_queries;
   while (first < last && s.ranges[first].is_empty()) ++first;
@@ -255,8 +282,8 @@ void TiledAttention::AttendBlock(const Tile& tile, uint32_t position, Scratch& s
                   .dim_k = shape_.dim_k,
                   .dim_v = sums_width_,
                   .keys = s.turned,
-                  .values = s.values,
-                  .value_stride = value_stride_,
+                  .values = shape_.values_in_keys ? s.keys : s.values,
+                  .value_stride = shape_.values_in_keys ? key_stride_ : value_stride_,
                   .scores = s.scores + size_t{first} * kKeys,
                   .largest = s.largest + first,
                   .weights = s.weights + size_t{first} * kWeightLanes,
@@ -264,12 +291,13 @@ void TiledAttention::AttendBlock(const Tile& tile, uint32_t position, Scratch& s
 }
 
 // sums / weights -> out [rows][n_head][dim_v]
-void TiledAttention::End(const Tile& tile, uint32_t kv_head, float* out, const Scratch& s) const {
+void TiledAttention::End(const Tile& tile, const HeadPart& heads, float* out,
+                         const Scratch& s) const {
   for (uint32_t r = 0; r < tile.count; ++r) {
     const size_t row = size_t{tile.first} + r;
-    float* to = out + (row * shape_.n_head + size_t{kv_head} * group_) * shape_.dim_v;
-    for (uint32_t h = 0; h < group_; ++h, to += shape_.dim_v) {
-      const size_t query = size_t{r} * group_ + h;
+    float* to = out + (row * shape_.n_head + heads.first) * shape_.dim_v;
+    for (uint32_t h = 0; h < heads.count; ++h, to += shape_.dim_v) {
+      const size_t query = size_t{r} * heads.count + h;
       const float* weights = s.weights + query * kWeightLanes;
       const float weight = std::accumulate(weights, weights + kWeightLanes, 0.0F);
       const float* sums = s.sums + query * sums_width_;

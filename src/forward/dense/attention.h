@@ -3,10 +3,11 @@
 // A custom node on ggml's threads.
 //
 // Rows of one sequence that follow each other form a tile; for each key-value head it has the
-// queries of all heads that share this head, so that a block of keys is converted once for many
-// queries. Blocks are cut at absolute positions, and all arithmetic is F32: a row's result depends
-// only on its own query and cells, to the bit. It does not depend on other rows of the step, on the
-// chunks of a prompt, on the number of threads, or on the places of its cells.
+// queries of heads that share this head, so that a block of keys is converted once for many
+// queries. Where key-value heads are fewer than threads, the heads that share one are cut in parts.
+// Blocks are cut at absolute positions, and all arithmetic is F32: a row's result depends only on
+// its own query and cells, to the bit. It does not depend on other rows of the step, on the chunks
+// of a prompt, on the number of threads, or on the places of its cells.
 //
 // Thread rule: Node() and the graph it is part of on the engine thread; the node itself runs on all
 // threads of the team.
@@ -40,6 +41,7 @@ struct RowCells {
 
 struct AttentionShape {
   static AttentionShape Of(const AttentionSpec& spec, KvType kv_type);
+  static AttentionShape Of(const LatentAttentionSpec& spec, KvType kv_type);
 
   uint32_t n_head = 0;
   uint32_t n_head_kv = 0;  // divides n_head
@@ -47,6 +49,7 @@ struct AttentionShape {
   uint32_t dim_v = 0;
   uint32_t window = 0;  // a row sees this many of its last positions; 0: all
   KvType kv_type = KvType::kF16;
+  bool values_in_keys = false;  // a value is the first dim_v values of its key
 };
 
 class TiledAttention {
@@ -62,7 +65,7 @@ class TiledAttention {
   struct Layer {
     // As ggml_set_rows() writes values of the shape's type.
     const std::byte* k = nullptr;  // [cell][n_head_kv * dim_k]
-    const std::byte* v = nullptr;  // [cell][n_head_kv * dim_v]
+    const std::byte* v = nullptr;  // [cell][n_head_kv * dim_v]; null: values are in keys
     float scale = 1.0F;            // of scores
     uint32_t window = 0;           // a row sees this many of its last positions; 0: all
     // [n_head]: a score that is part of the softmax and has no value; empty: no such scores.
@@ -82,6 +85,12 @@ class TiledAttention {
     uint32_t begin = 0;
     uint32_t end = 0;
   };
+  // Heads [first, first + count), which share a key-value head.
+  struct HeadPart {
+    uint32_t kv_head = 0;
+    uint32_t first = 0;
+    uint32_t count = 0;
+  };
   // The buffers of one thread. A query is one head of a row.
   struct Scratch {
     float* queries = nullptr;    // [queries][dim_k]
@@ -95,22 +104,27 @@ class TiledAttention {
     KeyRange* ranges = nullptr;  // [queries]
   };
 
-  TiledAttention(const AttentionShape& shape, const AttentionKernel& kernel, StopSignal* stop);
+  TiledAttention(const AttentionShape& shape, uint32_t threads, const AttentionKernel& kernel,
+                 StopSignal* stop);
   Status Allocate(uint32_t threads);
   void CutTiles();
   uint32_t first_position(const RowCells& row) const;
   bool ShallStop() const { return stop_ != nullptr && stop_->is_requested(); }
   void Work(ggml_tensor* result, Scratch& s);
-  void Attend(const Tile& tile, uint32_t kv_head, const float* q, float* out, Scratch& s) const;
-  void Begin(const Tile& tile, uint32_t kv_head, const float* q, Scratch& s) const;
+  HeadPart PartOf(uint32_t number) const;
+  void Attend(const Tile& tile, const HeadPart& heads, const float* q, float* out,
+              Scratch& s) const;
+  void Begin(const Tile& tile, const HeadPart& heads, const float* q, Scratch& s) const;
   void LoadBlock(const Tile& tile, uint32_t kv_head, uint32_t position, Scratch& s) const;
-  void AttendBlock(const Tile& tile, uint32_t position, Scratch& s) const;
-  void End(const Tile& tile, uint32_t kv_head, float* out, const Scratch& s) const;
+  void AttendBlock(const Tile& tile, uint32_t n_heads, uint32_t position, Scratch& s) const;
+  void End(const Tile& tile, const HeadPart& heads, float* out, const Scratch& s) const;
 
   AttentionShape shape_;
   AttentionKernel kernel_;
   StopSignal* stop_;
   uint32_t group_ = 0;       // heads that share keys and values
+  uint32_t parts_ = 0;       // of a group
+  uint32_t part_heads_ = 0;  // of a part, at most
   uint32_t tile_rows_ = 0;   // at most
   uint32_t sums_width_ = 0;  // dim_v, padded
   size_t key_stride_ = 0;
@@ -122,7 +136,7 @@ class TiledAttention {
   Layer layer_;
   std::span<const RowCells> rows_;
   std::vector<Tile> tiles_;
-  std::atomic<uint32_t> next_task_{0};  // (tile, key-value head), the longest first
+  std::atomic<uint32_t> next_task_{0};  // (tile, part of heads), the longest first
 };
 
 }  // namespace moestro

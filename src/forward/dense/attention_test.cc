@@ -9,6 +9,7 @@
 #include <optional>
 #include <random>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "device/cpu_device.h"
@@ -18,13 +19,13 @@
 namespace moestro {
 namespace {
 
-// Four heads share two key-value heads.
-constexpr AttentionShape kShape{.n_head = 4, .n_head_kv = 2, .dim_k = 96, .dim_v = 32};
+// Four heads share two key-value heads; or all heads a key that holds the value, too, which threads
+// share in parts of ten heads, or of seven and six.
+constexpr AttentionShape kShared{.n_head = 4, .n_head_kv = 2, .dim_k = 96, .dim_v = 32};
+constexpr AttentionShape kLatent{
+    .n_head = 20, .n_head_kv = 1, .dim_k = 96, .dim_v = 64, .values_in_keys = true};
 constexpr uint32_t kCells = 1024;
 constexpr float kScale = 0.15F;
-
-constexpr size_t kKeyWidth = size_t{kShape.n_head_kv} * kShape.dim_k;
-constexpr size_t kValueWidth = size_t{kShape.n_head_kv} * kShape.dim_v;
 
 // The cache's two matrices, by row, as it stores them.
 class Stored {
@@ -52,9 +53,11 @@ class Stored {
   std::vector<std::byte> bytes_;
 };
 
-class AttentionTest : public ::testing::TestWithParam<KvType> {
+using Param = std::pair<AttentionShape, KvType>;
+
+class AttentionTest : public ::testing::TestWithParam<Param> {
  protected:
-  AttentionTest() {
+  AttentionTest() : shape_(GetParam().first) {
     std::mt19937 random(3);
     std::normal_distribution<float> normal(0.0F, 1.0F);
     const auto numbers = [&](size_t n) {
@@ -62,14 +65,17 @@ class AttentionTest : public ::testing::TestWithParam<KvType> {
       for (float& v : values) v = normal(random);
       return values;
     };
-    shape_.kv_type = GetParam();
-    keys_.emplace(GetParam(), kKeyWidth, numbers(kCells * kKeyWidth));
-    values_.emplace(GetParam(), kValueWidth, numbers(kCells * kValueWidth));
-    queries_ = numbers(size_t{kCells} * kShape.n_head * kShape.dim_k);
+    shape_.kv_type = GetParam().second;
+    const size_t key = size_t{shape_.n_head_kv} * shape_.dim_k;
+    const size_t value = size_t{shape_.n_head_kv} * shape_.dim_v;
+    keys_.emplace(shape_.kv_type, key, numbers(kCells * key));
+    values_.emplace(shape_.kv_type, value, numbers(kCells * value));
+    queries_ = numbers(size_t{kCells} * shape_.n_head * shape_.dim_k);
   }
 
   TiledAttention::Layer layer() const {
-    return {.k = keys_->data(), .v = values_->data(), .scale = kScale, .sinks = {}};
+    const std::byte* values = shape_.values_in_keys ? nullptr : values_->data();
+    return {.k = keys_->data(), .v = values, .scale = kScale, .sinks = {}};
   }
 
   // Rows whose queries are those of the same number, from `first` on -> [rows][n_head][dim_v].
@@ -80,17 +86,17 @@ class AttentionTest : public ::testing::TestWithParam<KvType> {
     auto attention = *TiledAttention::Create(shape_, threads, kernel);
     GraphArena arena(device.backend(), 16);
     ggml_context* ctx = arena.Begin();
-    ggml_tensor* q = ggml_new_tensor_3d(ctx, GGML_TYPE_F32, kShape.dim_k, kShape.n_head,
+    ggml_tensor* q = ggml_new_tensor_3d(ctx, GGML_TYPE_F32, shape_.dim_k, shape_.n_head,
                                         static_cast<int64_t>(rows.size()));
     ggml_tensor* mixed = attention->Node(ctx, q, layer, rows);
     ggml_set_input(q);
     ggml_set_output(mixed);
     ggml_build_forward_expand(arena.graph(), mixed);
     EXPECT_TRUE(arena.Reserve() && arena.Place());
-    const size_t width = size_t{kShape.n_head} * kShape.dim_k;
+    const size_t width = size_t{shape_.n_head} * shape_.dim_k;
     std::memcpy(q->data, queries_.data() + first * width, ggml_nbytes(q));
     EXPECT_TRUE(device.Compute(arena.graph()));
-    std::vector<float> out(rows.size() * kShape.n_head * kShape.dim_v);
+    std::vector<float> out(rows.size() * shape_.n_head * shape_.dim_v);
     std::memcpy(out.data(), mixed->data, ggml_nbytes(mixed));
     return out;
   }
@@ -107,21 +113,21 @@ class AttentionTest : public ::testing::TestWithParam<KvType> {
       cells.erase(cells.begin(), cells.end() - layer.window);
     }
     std::vector<double> out;
-    for (size_t h = 0; h < kShape.n_head; ++h) {
-      const size_t kv = h / (kShape.n_head / kShape.n_head_kv);
-      const float* q = queries_.data() + (number * kShape.n_head + h) * kShape.dim_k;
+    for (size_t h = 0; h < shape_.n_head; ++h) {
+      const size_t kv = h / (shape_.n_head / shape_.n_head_kv);
+      const float* q = queries_.data() + (number * shape_.n_head + h) * shape_.dim_k;
       double weight = layer.sinks.empty() ? 0.0 : std::exp(double{layer.sinks[h]});
-      std::vector<double> sums(kShape.dim_v, 0.0);
+      std::vector<double> sums(shape_.dim_v, 0.0);
       for (const size_t cell : cells) {
         const std::vector<float> key = keys_->ReadRow(cell);
-        const std::vector<float> value = values_->ReadRow(cell);
-        const float* k = key.data() + kv * kShape.dim_k;
-        const float* v = value.data() + kv * kShape.dim_v;
+        const std::vector<float> value = shape_.values_in_keys ? key : values_->ReadRow(cell);
+        const float* k = key.data() + kv * shape_.dim_k;
+        const float* v = value.data() + kv * shape_.dim_v;
         double score = 0.0;
-        for (size_t d = 0; d < kShape.dim_k; ++d) score += double{q[d]} * k[d];
+        for (size_t d = 0; d < shape_.dim_k; ++d) score += double{q[d]} * k[d];
         const double w = std::exp(score * layer.scale);
         weight += w;
-        for (size_t d = 0; d < kShape.dim_v; ++d) sums[d] += w * v[d];
+        for (size_t d = 0; d < shape_.dim_v; ++d) sums[d] += w * v[d];
       }
       for (const double sum : sums) out.push_back(sum / weight);
     }
@@ -130,7 +136,7 @@ class AttentionTest : public ::testing::TestWithParam<KvType> {
 
   void ExpectRight(std::span<const RowCells> rows, const TiledAttention::Layer& layer) {
     const std::vector<float> got = Run(rows, layer);
-    const size_t width = size_t{kShape.n_head} * kShape.dim_v;
+    const size_t width = size_t{shape_.n_head} * shape_.dim_v;
     for (size_t r = 0; r < rows.size(); ++r) {
       const std::vector<double> expected = Expected(rows[r], r, layer);
       for (size_t i = 0; i < width; ++i) {
@@ -140,15 +146,23 @@ class AttentionTest : public ::testing::TestWithParam<KvType> {
     }
   }
 
-  AttentionShape shape_ = kShape;
+  AttentionShape shape_;
   std::optional<Stored> keys_;
   std::optional<Stored> values_;
   std::vector<float> queries_;
 };
 
-INSTANTIATE_TEST_SUITE_P(All, AttentionTest,
-                         ::testing::Values(KvType::kF16, KvType::kQ8, KvType::kF32),
-                         [](const auto& one) { return std::string(NameOf(one.param)); });
+std::string NameOfParam(const testing::TestParamInfo<Param>& one) {
+  const std::string values = one.param.first.values_in_keys ? "latent_" : "shared_";
+  return values + std::string(NameOf(one.param.second));
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    All, AttentionTest,
+    ::testing::Values(Param{kShared, KvType::kF16}, Param{kShared, KvType::kQ8},
+                      Param{kShared, KvType::kF32}, Param{kLatent, KvType::kF16},
+                      Param{kLatent, KvType::kQ8}, Param{kLatent, KvType::kF32}),
+    NameOfParam);
 
 // 300 positions in pieces all over the cache, none of which ends where a block does.
 const std::vector<CellRun> kScattered = {{.first = 700, .count = 32},
@@ -185,7 +199,9 @@ TEST_P(AttentionTest, AWindowHidesEarlierPositions) {
 }
 
 TEST_P(AttentionTest, SinksTakeTheirShare) {
-  const std::vector<float> sinks = {-3.0F, 0.0F, 2.0F, 5.0F};
+  std::vector<float> sinks;
+  for (uint32_t h = 0; h < shape_.n_head; ++h)
+    sinks.push_back(-3.0F + 0.4F * static_cast<float>(h));
   TiledAttention::Layer with_sinks = layer();
   with_sinks.sinks = sinks;
   ExpectRight(Prompt(kScattered, 0, 150), with_sinks);
@@ -196,7 +212,9 @@ TEST_P(AttentionTest, ARowsBitsDependOnItsOwnCellsAlone) {
   const std::vector<RowCells> prompt = Prompt(kScattered, 0, 300);
   for (const AttentionKernel& kernel : AttentionKernel::AllHere()) {
     const std::vector<float> whole = Run(prompt, layer(), 0, 2, kernel);
-    EXPECT_EQ(Run(prompt, layer(), 0, 1, kernel), whole) << "one thread";
+    for (const uint32_t threads : {1U, 3U}) {
+      EXPECT_EQ(Run(prompt, layer(), 0, threads, kernel), whole) << threads << " threads";
+    }
     for (const size_t chunk : {1U, 7U, 64U, 130U}) {
       std::vector<float> pieces;
       for (size_t first = 0; first < prompt.size(); first += chunk) {

@@ -18,7 +18,8 @@ Result<std::unique_ptr<DeltaNet>> DeltaNet::Create(const DeltaNetSpec& spec, flo
 
 Status DeltaNet::Allocate(uint32_t threads) {
   const size_t head = size_t{kTokens} * spec_.head_dim;
-  const size_t floats = 3 * head + 2 * size_t{kTokens};
+  const size_t decays = spec_.decays_values ? head : kTokens;
+  const size_t floats = 3 * head + decays + kTokens;
   thread_bytes_ = floats * sizeof(float);
   TRY(memory_, HostMemory::Allocate(thread_bytes_ * threads));
   auto* at = reinterpret_cast<float*>(memory_.data());
@@ -27,7 +28,7 @@ Status DeltaNet::Allocate(uint32_t threads) {
                         .keys = at + head,
                         .values = at + 2 * head,
                         .decays = at + 3 * head,
-                        .rates = at + 3 * head + kTokens});
+                        .rates = at + 3 * head + decays});
   }
   return {};
 }
@@ -74,8 +75,8 @@ void DeltaNet::Mix(const StateRun& run, uint32_t h, ggml_tensor* result, Scratch
   const DeltaNetColumns& columns = layer_.columns;
   const uint32_t dim = spec_.head_dim;
   // queries, keys [rows][head_dim] of length 1; queries over sqrt(head_dim).
-  Convolve(run, RowsOf(columns.query, h, 0, run.first), h * dim, s.queries);
-  Convolve(run, RowsOf(columns.key, h, 0, run.first), spec_.n_keys() + h * dim, s.keys);
+  Convolve(run, RowsOf(columns.query, h, 0, run.first), Part::kQueries, h * dim, s.queries);
+  Convolve(run, RowsOf(columns.key, h, 0, run.first), Part::kKeys, h * dim, s.keys);
   const float scale = 1.0F / std::sqrt(static_cast<float>(dim));
   kernel_.normalise({.n_rows = run.count, .n = dim, .eps = eps_, .scale = scale},
                     {.at = s.queries, .stride = dim});
@@ -89,7 +90,7 @@ void DeltaNet::MixValueHead(const StateRun& run, uint32_t h, uint32_t i, ggml_te
   const DeltaNetColumns& columns = layer_.columns;
   const uint32_t dim = spec_.head_dim;
   const uint32_t head = value_head(h, i);
-  Convolve(run, RowsOf(columns.value, h, i, run.first), 2 * spec_.n_keys() + head * dim, s.values);
+  Convolve(run, RowsOf(columns.value, h, i, run.first), Part::kValues, head * dim, s.values);
   Weigh(run, h, i, s);
   // The head's matrix [head_dim][head_dim] from one place to the other; mixed [rows][head_dim] goes
   // into the result.
@@ -109,21 +110,26 @@ void DeltaNet::MixValueHead(const StateRun& run, uint32_t h, uint32_t i, ggml_te
                   .keys = {.at = s.keys, .stride = dim},
                   .queries = {.at = s.queries, .stride = dim},
                   .values = {.at = s.values, .stride = dim},
-                  .decays = s.decays,
+                  .decays = spec_.decays_values ? nullptr : s.decays,
+                  .row_decays = {.at = s.decays, .stride = dim},
                   .rates = s.rates,
                   .results = mixed});
   kernel_.gate({.n_rows = run.count,
                 .n = dim,
                 .eps = eps_,
+                .is_sigmoid = spec_.decays_values,
                 .weight = layer_.norm,
                 .gate = RowsOf(columns.gate, h, i, run.first)},
                mixed);
 }
 
-// head_dim channels from `channel` on; the last inputs go from one place to the other.
-void DeltaNet::Convolve(const StateRun& run, const StateKernel::Rows& x, uint32_t channel,
-                        float* y) const {
+// head_dim channels from the part's `channel` on; the last inputs go from one place to the other.
+void DeltaNet::Convolve(const StateRun& run, const StateKernel::Rows& x, Part part,
+                        uint32_t channel, float* y) const {
   const size_t stride = spec_.n_convolved();
+  const auto number = static_cast<uint32_t>(part);
+  const float* weights = layer_.conv[number] + size_t{channel} * spec_.n_taps;
+  channel += number * spec_.n_keys();
   StateKernel::Rows before;
   if (run.state.from) {
     before = {.at = states_->state(*run.state.from, layer_.layer).data() + channel,
@@ -132,7 +138,7 @@ void DeltaNet::Convolve(const StateRun& run, const StateKernel::Rows& x, uint32_
   kernel_.convolve({.n_tokens = run.count,
                     .n_channels = spec_.head_dim,
                     .n_taps = spec_.n_taps,
-                    .weights = layer_.conv + size_t{channel} * spec_.n_taps,
+                    .weights = weights,
                     .bias = nullptr,
                     .has_silu = true,
                     .x = x,
@@ -147,8 +153,12 @@ void DeltaNet::Weigh(const StateRun& run, uint32_t h, uint32_t i, Scratch& s) co
   const uint32_t head = value_head(h, i);
   const StateKernel::Rows decays = RowsOf(layer_.columns.decay, h, i, run.first);
   const StateKernel::Rows rates = RowsOf(layer_.columns.rate, h, i, run.first);
+  const uint32_t n = spec_.decays_values ? spec_.head_dim : 1;
+  const float* dt = layer_.dt + size_t{head} * n;
   for (uint32_t r = 0; r < run.count; ++r) {
-    s.decays[r] = std::exp(layer_.a[head] * Softplus(*decays.row(r) + layer_.dt[head]));
+    for (uint32_t d = 0; d < n; ++d) {
+      s.decays[r * n + d] = std::exp(layer_.a[head] * Softplus(decays.row(r)[d] + dt[d]));
+    }
     s.rates[r] = Sigmoid(*rates.row(r));
   }
 }

@@ -44,7 +44,8 @@ struct HeadColumns {
 // How the projections of a model are laid out.
 struct DeltaNetColumns {
   HeadColumns query, key, value, gate;  // head_dim values each
-  HeadColumns rate, decay;              // one value of each value head
+  HeadColumns rate, decay;  // one value of each value head; of decays one of each value of a key
+                            // if each decays on its own
 };
 
 class DeltaNet {
@@ -56,12 +57,13 @@ class DeltaNet {
                                                   StopSignal* stop = nullptr);
   uint64_t thread_bytes() const { return thread_bytes_; }  // bytes of each thread
 
-  static constexpr size_t kMostInputs = 4;
+  static constexpr size_t kMostInputs = 6;
   struct Layer {
     std::array<ggml_tensor*, kMostInputs> inputs{};  // F32 [n, rows]; null behind the last
     DeltaNetColumns columns;
-    const float* conv = nullptr;  // [n_convolved][n_taps]: queries, keys, values
-    const float* dt = nullptr;    // [n_head_v]
+    // [channels][n_taps] of queries, keys and values.
+    std::array<const float*, 3> conv{};
+    const float* dt = nullptr;    // [n_decays]
     const float* a = nullptr;     // [n_head_v]
     const float* norm = nullptr;  // [head_dim]
     uint32_t layer = 0;           // of the states
@@ -77,7 +79,7 @@ class DeltaNet {
     float* queries = nullptr;  // [kTokens][head_dim]
     float* keys = nullptr;
     float* values = nullptr;
-    float* decays = nullptr;  // [kTokens]
+    float* decays = nullptr;  // [kTokens], or [kTokens][head_dim]
     float* rates = nullptr;
   };
   static constexpr uint32_t kTokens = 32;
@@ -98,7 +100,10 @@ class DeltaNet {
   void Mix(const StateRun& run, uint32_t h, ggml_tensor* result, Scratch& s) const;
   void MixValueHead(const StateRun& run, uint32_t h, uint32_t i, ggml_tensor* result,
                     Scratch& s) const;
-  void Convolve(const StateRun& run, const StateKernel::Rows& x, uint32_t channel, float* y) const;
+  // Of queries, keys or values.
+  enum class Part : uint8_t { kQueries, kKeys, kValues };
+  void Convolve(const StateRun& run, const StateKernel::Rows& x, Part part, uint32_t channel,
+                float* y) const;
   void Weigh(const StateRun& run, uint32_t h, uint32_t i, Scratch& s) const;
 
   DeltaNetSpec spec_;

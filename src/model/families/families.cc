@@ -11,7 +11,7 @@ std::span<const Family> Families() {
       Llama(),     Qwen2Moe(),  Qwen3Moe(),     Olmoe(),      Phimoe(),        Dots1(),
       GptOss(),    Glm4Moe(),   MiniMaxM2(),    Ernie45Moe(), HunyuanMoe(),    BailingMoe2(),
       ExaoneMoe(), Qwen35Moe(), Qwen3Next(),    Lfm2Moe(),    GraniteHybrid(), GraniteMoe(),
-      Laguna(),    AfMoe(),     NemotronHMoe(), Gemma4()};
+      Laguna(),    AfMoe(),     NemotronHMoe(), Gemma4(),     DeepSeek2(),     KimiLinear()};
   return families;
 }
 
@@ -71,10 +71,32 @@ void RequireDenseBlock(LayerRoles<Presence>& layer) {
 
 void RequireMamba2(LayerRoles<Presence>& layer) {
   for (Presence* part : {&layer.state_in, &layer.state_conv, &layer.state_dt_b, &layer.state_out,
-                         &layer.mamba_a, &layer.mamba_d, &layer.mamba_norm}) {
+                         &layer.state_a_column, &layer.mamba_d, &layer.mamba_norm}) {
     *part = Presence::kRequired;
   }
   layer.mamba_conv_b = Presence::kUsual;
+}
+
+void RequireLatentAttention(LayerRoles<Presence>& layer) {
+  for (Presence* part : {&layer.attn_q_b, &layer.attn_k, &layer.attn_k_b, &layer.attn_v,
+                         &layer.attn_v_b, &layer.attn_qkv, &layer.attn_qkv_b, &layer.attn_out_b}) {
+    *part = Presence::kNone;
+  }
+  for (Presence* part : {&layer.attn_q, &layer.latent_q_a, &layer.latent_q_norm, &layer.latent_q_b,
+                         &layer.latent_kv_a, &layer.latent_kv_norm, &layer.latent_k_b,
+                         &layer.latent_v_b, &layer.latent_kv_b}) {
+    *part = Presence::kRequired;  // where the layer has that part
+  }
+}
+
+void RequireKimiDelta(LayerRoles<Presence>& layer) {
+  for (Presence* part :
+       {&layer.attn_q, &layer.attn_k, &layer.attn_v, &layer.kimi_conv_q, &layer.kimi_conv_k,
+        &layer.kimi_conv_v, &layer.kimi_decay_a, &layer.kimi_decay_b, &layer.kimi_gate_a,
+        &layer.kimi_gate_b, &layer.state_dt_b, &layer.state_a_column, &layer.state_beta,
+        &layer.state_norm}) {
+    *part = Presence::kRequired;
+  }
 }
 
 void RequireDeltaNet(LayerRoles<Presence>& layer) {

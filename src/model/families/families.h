@@ -12,6 +12,7 @@ namespace moestro {
 
 Family AfMoe();
 Family BailingMoe2();
+Family DeepSeek2();
 Family Dots1();
 Family Ernie45Moe();
 Family ExaoneMoe();
@@ -21,6 +22,7 @@ Family GptOss();
 Family GraniteHybrid();
 Family GraniteMoe();
 Family HunyuanMoe();
+Family KimiLinear();
 Family Lfm2Moe();
 Family Laguna();
 Family Llama();
@@ -40,7 +42,9 @@ void RequireQkNorms(LayerRoles<Presence>& layer);
 void RequireSharedExpert(LayerRoles<Presence>& layer);
 void RequireDenseBlock(LayerRoles<Presence>& layer);
 void RequireDeltaNet(LayerRoles<Presence>& layer);
+void RequireKimiDelta(LayerRoles<Presence>& layer);
 void RequireMamba2(LayerRoles<Presence>& layer);
+void RequireLatentAttention(LayerRoles<Presence>& layer);
 
 const Family* FindFamily(std::span<const Family> families, std::string_view name);  // or nullptr
 std::string FamilyNames(std::span<const Family> families);  // "llama, olmoe"

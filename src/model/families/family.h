@@ -48,9 +48,17 @@ struct WindowRules {
   bool keeps_factor = false;   // rope.scaling.attn_factor counts in them although they are plain
 };
 
+// Attention is latent attention: attention.kv_lora_rank, q_lora_rank, key_length_mla.
+struct LatentRules {
+  bool is_used = false;
+  RopePairs rope_pairs = RopePairs::kAdjacent;
+  bool rotates = true;  // else rope.dimension_count values of a key are only kept apart
+};
+
 enum class StateMixer : uint8_t {
   kNone,
   kDeltaNet,   // ssm.*
+  kKimiDelta,  // kda.head_dim, as many heads as attention has
   kMamba2,     // ssm.*
   kShortConv,  // shortconv.l_cache
 };
@@ -107,6 +115,7 @@ struct Family {
   ExpertForm experts{};
   RouterRules router{};
   WindowRules windows{};
+  LatentRules latent{};
   StateRules states{};
   FeedForwardLength feed_forward_length = FeedForwardLength::kOneExpert;
   SharedExpert shared_expert = SharedExpert::kNone;

@@ -82,8 +82,8 @@ std::vector<DeviceFit> WhatFitsOnDevice(const ExpertCatalog& catalog, const Mode
   const uint64_t work = DeviceExperts::WorkBytes(shape);
   const uint64_t dense = fixed.dense + fixed.kv + fixed.work +
                          DeviceExperts::BytesThere(shape, uint64_t{chunk} * spec.router.n_used);
-  const bool has_states = std::ranges::any_of(spec.layers, [](const LayerSpec& layer) {
-    return LayerMemory::Of(layer).state_values > 0;  // these are computed in memory
+  const bool is_in_memory = std::ranges::any_of(spec.layers, [](const LayerSpec& layer) {
+    return LayerMemory::Of(layer).state_values > 0 || layer.latent_attention() != nullptr;
   });
   const uint64_t bytes = catalog.total_bytes();
   const uint64_t everything = work + dense + bytes;
@@ -98,7 +98,7 @@ std::vector<DeviceFit> WhatFitsOnDevice(const ExpertCatalog& catalog, const Mode
   for (const uint64_t vram : sizes) {
     // Experts of an average size: which types a device takes is not known here.
     const uint64_t token = bytes / experts * spec.router.n_used;
-    const bool has_dense = !has_states && vram >= work + dense + token;
+    const bool has_dense = !is_in_memory && vram >= work + dense + token;
     const uint64_t left = vram - work - (has_dense ? dense : 0);
     const double share = static_cast<double>(left) / static_cast<double>(bytes);
     fits.push_back(

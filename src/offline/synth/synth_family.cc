@@ -20,11 +20,28 @@ MixerSpec StateOf(const SynthShape& shape, const StateRules& rules) {
   if (rules.mixer == StateMixer::kShortConv) {
     return ShortConvSpec{.n_channels = shape.embd, .n_taps = shape.taps};
   }
+  if (rules.mixer == StateMixer::kKimiDelta) {
+    return DeltaNetSpec{.n_head_k = shape.heads,
+                        .n_head_v = shape.heads,
+                        .head_dim = shape.state_dim,
+                        .n_taps = shape.taps,
+                        .decays_values = true};
+  }
   return DeltaNetSpec{.n_head_k = shape.state_key_heads,
                       .n_head_v = shape.state_heads,
                       .head_dim = shape.state_dim,
                       .n_taps = shape.taps,
                       .sharing = rules.sharing};
+}
+
+LatentAttentionSpec LatentOf(const SynthShape& shape) {
+  return {.n_head = shape.heads,
+          .n_latent = shape.kv_latent,
+          .n_turned = shape.rotated,
+          .n_plain = shape.head_dim - shape.rotated,
+          .head_dim_v = shape.value_dim,
+          .n_query_latent = shape.query_latent,
+          .is_joined = shape.is_joined};
 }
 
 // A layer with a window has heads of its own; one without has keys for values.
@@ -64,6 +81,7 @@ ModelSpec SpecOf(const SynthShape& shape) {
     layer.mixer = NoMixerSpec();
     if (shape.has_attention(l)) layer.mixer = attention;
     if (family.windows.has_own_heads) layer.mixer = OwnHeads(shape, attention, l);
+    if (family.latent.is_used) layer.mixer = LatentOf(shape);
     if (shape.has_state(l)) layer.mixer = StateOf(shape, family.states);
     if (shape.has_experts(l)) {
       layer.feed_forward = {.n_ff_expert = shape.ff,

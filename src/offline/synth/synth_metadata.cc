@@ -84,6 +84,7 @@ void SetRopeKeys(ArchKeys& keys, const SynthShape& shape) {
   if (shape.yarn_factor > 0) {
     keys.Set("rope.scaling.type", "yarn");
     keys.Set("rope.scaling.factor", shape.yarn_factor);
+    if (shape.yarn_log > 0) keys.Set("rope.scaling.yarn_log_multiplier", shape.yarn_log);
     return;
   }
   const double stretch = static_cast<double>(shape.context) / shape.orig_context;
@@ -124,6 +125,22 @@ void SetWindowKeys(ArchKeys& keys, const SynthShape& shape) {
   keys.Set("final_logit_softcapping", 3.0F);  // 30 would not be felt
 }
 
+// Lengths of a key and a value as attention sees them, and as they were before.
+void SetLatentKeys(ArchKeys& keys, const SynthShape& shape) {
+  keys.Set("attention.kv_lora_rank", shape.kv_latent);
+  if (shape.query_latent > 0) keys.Set("attention.q_lora_rank", shape.query_latent);
+  if (shape.is_joined) {
+    keys.Set("attention.head_count_kv", shape.heads);
+    keys.Set("attention.key_length", shape.head_dim);
+    keys.Set("attention.value_length", shape.value_dim);
+    return;
+  }
+  keys.Set("attention.key_length", shape.kv_latent + shape.rotated);
+  keys.Set("attention.value_length", shape.kv_latent);
+  keys.Set("attention.key_length_mla", shape.head_dim);
+  keys.Set("attention.value_length_mla", shape.value_dim);
+}
+
 void SetStateKeys(ArchKeys& keys, const SynthShape& shape, const StateRules& rules) {
   if (rules.layers == StateLayers::kByInterval) {
     keys.Set("full_attention_interval", shape.attention_every);
@@ -136,6 +153,11 @@ void SetStateKeys(ArchKeys& keys, const SynthShape& shape, const StateRules& rul
   }
   if (rules.mixer == StateMixer::kShortConv) {
     keys.Set("shortconv.l_cache", shape.taps);
+    return;
+  }
+  if (rules.mixer == StateMixer::kKimiDelta) {
+    keys.Set("ssm.conv_kernel", shape.taps);
+    keys.Set("kda.head_dim", shape.state_dim);
     return;
   }
   const bool is_mamba = rules.mixer == StateMixer::kMamba2;
@@ -186,15 +208,18 @@ void SetModelKeys(gguf_context* gguf, const SynthShape& shape, const WeightSchem
   if (is_counted) keys.Set("expert_shared_count", shape.shared_ff / shape.ff);
   if (family.has_dense_layers) keys.Set("leading_dense_block_count", shape.dense_layers);
   if (family.router.gating_key != Presence::kNone) {
-    keys.Set("expert_gating_func", static_cast<uint32_t>(family.router.gating) + 1);
+    const Gating gating = shape.has_sigmoid ? Gating::kSigmoid : family.router.gating;
+    keys.Set("expert_gating_func", static_cast<uint32_t>(gating) + 1);
   }
-  if (family.written.weights_scale > 0) {
-    keys.Set("expert_weights_scale", family.written.weights_scale);
+  const float scale = shape.weights_scale > 0 ? shape.weights_scale : family.written.weights_scale;
+  if (scale > 0) {
+    keys.Set("expert_weights_scale", scale);
     keys.Set("expert_weights_norm", true);
   }
   if (family.states.mixer != StateMixer::kNone) SetStateKeys(keys, shape, family.states);
   if (family.has_lone_parts) SetPatternKeys(keys, shape);
   if (family.windows.has_own_heads) SetWindowKeys(keys, shape);
+  if (family.latent.is_used) SetLatentKeys(keys, shape);
   if (family.has_scales) {  // near those of published models, but for a test's sake not as small
     keys.Set("embedding_scale", 1.5F);
     keys.Set("residual_scale", 0.75F);

@@ -80,7 +80,9 @@ class Planner {
 
   bool IsThere(const TensorRole& role, Presence presence, const LayerSpec* layer) const {
     const bool is_qk_norm = role.name == "attn_q_norm.weight" || role.name == "attn_k_norm.weight";
-    const bool is_asked_for = presence == Presence::kOptional && is_qk_norm && shape_.has_qk_norm;
+    const bool is_asked_for = presence == Presence::kOptional &&
+                              ((is_qk_norm && shape_.has_qk_norm) ||
+                               (role.name == "exp_probs_b.bias" && shape_.has_sigmoid));
     if (!IsWritten(presence) && !is_asked_for) return false;
     if (role.name == "output.weight") return !choices_.is_tied;
     if (role.name.starts_with("rope_factors")) return shape_.orig_context > 0;
@@ -94,7 +96,7 @@ class Planner {
 
   // What a router gives an expert on average; a sigmoid does not share one among them.
   float MeanProbability() const {
-    if (family_.router.gating == Gating::kSigmoid) return 0.5F;
+    if (family_.router.gating == Gating::kSigmoid || shape_.has_sigmoid) return 0.5F;
     return 1.0F / static_cast<float>(shape_.experts);
   }
 
@@ -103,18 +105,22 @@ class Planner {
     if (!IsThere(role, presence, layer)) return;
     const int64_t width = DimSize(role.ne0, spec_, layer);
     const int64_t rows = DimSize(role.ne1, spec_, layer);
+    const int64_t matrices = DimSize(role.ne2, spec_, layer);
     const bool is_renamed =
         !role.other_name.empty() &&
         (layer != nullptr ? family_.written.has_other_names : family_.has_other_norm_name);
     std::string name(is_renamed ? role.other_name : role.name);
     if (layer != nullptr) name = LayerTensorName(layer_, name);
     if (role.kind == TensorKind::kMatrix && role.name != "ffn_gate_inp.weight") {
-      return AddMatrix(std::move(name), MatrixRoleOf(role.name), {width, rows, 1});
+      return AddMatrix(std::move(name), MatrixRoleOf(role.name), {width, rows, matrices},
+                       role.ne2 == Dim::kOne ? 2 : 3);
     }
     const auto [fill, deviation] = VectorFill(role.name, width);
     plan_.push_back({.name = std::move(name),
-                     .ne = {width, rows, 1},
-                     .dims = role.ne1 == Dim::kOne ? 1 : 2,
+                     .ne = {width, rows, matrices},
+                     .dims = role.ne2 != Dim::kOne   ? 3
+                             : role.ne1 != Dim::kOne ? 2
+                                                     : 1,
                      .type = GGML_TYPE_F32,
                      .fill = fill,
                      .deviation = deviation});
@@ -153,7 +159,7 @@ class Planner {
   }
 
   // Fan-in decides the deviation, so that a normalised input gives an output of unit variance.
-  void AddMatrix(std::string name, MatrixRole role, std::array<int64_t, 3> ne) {
+  void AddMatrix(std::string name, MatrixRole role, std::array<int64_t, 3> ne, int dims) {
     float deviation = 1.0F / std::sqrt(static_cast<float>(ne[0]));
     if (role == MatrixRole::kTokenEmbd) deviation = EmbeddingDeviation();
     if (role == MatrixRole::kAttnOutput || name.ends_with("ssm_out.weight") ||
@@ -171,10 +177,9 @@ class Planner {
                             .experts = shape_.experts,
                             .row = ne[0],
                             .is_tied = choices_.is_tied};
-    const bool is_of_experts = role == MatrixRole::kExpertGateUp || role == MatrixRole::kExpertDown;
     plan_.push_back({.name = std::move(name),
                      .ne = ne,
-                     .dims = is_of_experts ? 3 : 2,
+                     .dims = dims,
                      .type = TypeFor(scheme_, place),
                      .fill = Fill::kNormal,
                      .deviation = deviation});
@@ -186,10 +191,10 @@ class Planner {
     const int64_t n = shape_.experts;
     const auto name = [this](Matrix matrix) { return MergedExpertsName(layer_, matrix); };
     if (HasGate(family_.experts.activation)) {
-      AddMatrix(name(Matrix::kGate), MatrixRole::kExpertGateUp, {embd, ff, n});
+      AddMatrix(name(Matrix::kGate), MatrixRole::kExpertGateUp, {embd, ff, n}, 3);
     }
-    AddMatrix(name(Matrix::kUp), MatrixRole::kExpertGateUp, {embd, ff, n});
-    AddMatrix(name(Matrix::kDown), MatrixRole::kExpertDown, {ff, embd, n});
+    AddMatrix(name(Matrix::kUp), MatrixRole::kExpertGateUp, {embd, ff, n}, 3);
+    AddMatrix(name(Matrix::kDown), MatrixRole::kExpertDown, {ff, embd, n}, 3);
   }
 
   const SynthShape& shape_;

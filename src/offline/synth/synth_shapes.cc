@@ -108,6 +108,19 @@ Status CheckOwnHeads(const SynthShape& s, const Family& family) {
               s.window_every, s.layers, s.window_kv_heads, s.window_head_dim, s.arch);
 }
 
+Status CheckLatentAttention(const SynthShape& s, const Family& family) {
+  if (!family.latent.is_used && s.kv_latent == 0) return {};
+  const bool fits = family.latent.is_used && s.kv_latent >= 2 && s.kv_latent <= 16384 &&
+                    s.query_latent <= 16384 && s.rotated >= 2 && s.rotated < s.head_dim &&
+                    s.value_dim >= 1 && s.value_dim <= 4096 && s.kv_heads == 1;
+  if (fits) return {};
+  return Fail(
+      Errc::kInvalidRequest,
+      "latents of {} for keys and {} for queries, {} of {} values of a head rotated, values "
+      "of {} and {} kv heads do not fit {}",
+      s.kv_latent, s.query_latent, s.rotated, s.head_dim, s.value_dim, s.kv_heads, s.arch);
+}
+
 Status CheckDenseLayers(const SynthShape& s, const Family& family) {
   if (family.has_dense_beside) {
     if (s.dense_layers == 0 && s.dense_ff >= 32 && s.dense_ff <= 1048576) return {};
@@ -176,6 +189,7 @@ Status CheckShape(const SynthShape& s) {
   TRY_STATUS(CheckRotation(s, *family));
   TRY_STATUS(CheckWindow(s, *family));
   TRY_STATUS(CheckOwnHeads(s, *family));
+  TRY_STATUS(CheckLatentAttention(s, *family));
   TRY_STATUS(CheckStates(s, *family));
   TRY_STATUS(CheckGroups(s, *family));
   TRY_STATUS(CheckSharedExpert(s, *family));

@@ -32,7 +32,16 @@ struct SynthShape {
   uint32_t window_every = 0;  // the last of so many layers sees all positions
   uint32_t window_kv_heads = 0;
   uint32_t window_head_dim = 0;
-  uint32_t groups = 0;  // of experts; 0: no groups
+  // Latent attention: heads share a key of kv_latent and `rotated` values, and `rotated` of a
+  // query's head_dim values are turned.
+  uint32_t kv_latent = 0;     // 0: another attention
+  uint32_t query_latent = 0;  // queries are projected by way of so many values; 0: at once
+  uint32_t value_dim = 0;     // of a head
+  bool is_joined = false;     // as older files: one matrix for keys and values of the latent
+  float yarn_log = 0;         // rope.scaling.yarn_log_multiplier; 0: not written
+  bool has_sigmoid = false;   // where files of the family have routers of both kinds, with a bias
+  float weights_scale = 0;    // expert_weights_scale with expert_weights_norm; 0: the family's
+  uint32_t groups = 0;        // of experts; 0: no groups
   uint32_t groups_used = 0;
   // Where some layers have a state instead of attention.
   uint32_t attention_every = 0;  // each so many-th layer has attention; 0: all have

@@ -2,6 +2,7 @@
 #include "forward/dense/mixers/delta_net_mixer.h"
 
 #include <array>
+#include <cstddef>
 #include <cstdint>
 #include <span>
 #include <utility>
@@ -27,16 +28,18 @@ class DeltaNetMixer final : public Mixer {
     ggml_tensor* x = RmsNorm(ctx, rows.x, w.attn_norm, w.attn_norm_b, rms_eps_);
     // x [n_embd, rows] -> queries, keys, values and gates of all heads, and two numbers of each
     // value head.
-    DeltaNet::Layer layer{.columns = ColumnsOf(w),
-                          .conv = FloatsOf(w.state_conv),
+    const bool is_kimi = spec_.decays_values;
+    DeltaNet::Layer layer{.columns = is_kimi ? KimiColumns() : ColumnsOf(w),
+                          .conv = ConvolutionOf(w),
                           .dt = FloatsOf(w.state_dt_b),
-                          .a = FloatsOf(w.state_a),
+                          .a = FloatsOf(is_kimi ? w.state_a_column : w.state_a),
                           .norm = FloatsOf(w.state_norm),
                           .layer = rows.layer.value};
-    Project(ctx, w, x, layer.inputs);
+    is_kimi ? ProjectKimi(ctx, w, x, layer.inputs) : Project(ctx, w, x, layer.inputs);
     // mixed [n_values, rows], back to [n_embd, rows], plus the residual.
     ggml_tensor* mixed = net_->Node(ctx, layer, rows.states, *states_);
-    return AddResidual(ctx, Linear(ctx, w.state_out, mixed, nullptr), rows.x, residual_scale_);
+    ggml_tensor* out = is_kimi ? w.attn_out : w.state_out;
+    return AddResidual(ctx, Linear(ctx, out, mixed, nullptr), rows.x, residual_scale_);
   }
 
   uint64_t thread_bytes() const override { return net_->thread_bytes(); }
@@ -51,6 +54,43 @@ class DeltaNetMixer final : public Mixer {
       if (weight != nullptr) weights[n++] = weight;
     }
     Linears(ctx, std::span(weights).first(n), x, {}, inputs.first(n));
+  }
+
+  // Gates and decays by way of head_dim values.
+  static void ProjectKimi(ggml_context* ctx, const LayerTensors& w, ggml_tensor* x,
+                          std::span<ggml_tensor*> inputs) {
+    const std::array weights = {w.attn_q, w.attn_k, w.attn_v, w.state_beta};
+    std::array<ggml_tensor*, 4> products{};
+    Linears(ctx, weights, x, {}, products);
+    ggml_tensor* gate = Linear(ctx, w.kimi_gate_b, Linear(ctx, w.kimi_gate_a, x, nullptr), nullptr);
+    ggml_tensor* decay =
+        Linear(ctx, w.kimi_decay_b, Linear(ctx, w.kimi_decay_a, x, nullptr), nullptr);
+    inputs[0] = products[0];
+    inputs[1] = products[1];
+    inputs[2] = products[2];
+    inputs[3] = gate;
+    inputs[4] = products[3];
+    inputs[5] = decay;
+  }
+
+  // Where heads are in the products of ProjectKimi().
+  DeltaNetColumns KimiColumns() const {
+    const uint32_t dim = spec_.head_dim;
+    return {.query = {.source = 0, .of_h = dim},
+            .key = {.source = 1, .of_h = dim},
+            .value = {.source = 2, .of_h = dim},
+            .gate = {.source = 3, .of_h = dim},
+            .rate = {.source = 4, .of_h = 1},
+            .decay = {.source = 5, .of_h = dim}};
+  }
+
+  std::array<const float*, 3> ConvolutionOf(const LayerTensors& w) const {
+    if (spec_.decays_values) {
+      return {FloatsOf(w.kimi_conv_q), FloatsOf(w.kimi_conv_k), FloatsOf(w.kimi_conv_v)};
+    }
+    const float* all = FloatsOf(w.state_conv);
+    const size_t keys = size_t{spec_.n_keys()} * spec_.n_taps;
+    return {all, all + keys, all + 2 * keys};
   }
 
   // Where heads are in the products of Project().

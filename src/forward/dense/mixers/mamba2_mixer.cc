@@ -35,7 +35,7 @@ class Mamba2Mixer final : public Mixer {
                                         rows.states, *states_);
     ggml_tensor* mixed = heads_->Node(ctx, projected, convolved,
                                       {.dt = FloatsOf(w.state_dt_b),
-                                       .a = FloatsOf(w.mamba_a),
+                                       .a = FloatsOf(w.state_a_column),
                                        .d = FloatsOf(w.mamba_d),
                                        .layer = rows.layer.value},
                                       rows.states, *states_);

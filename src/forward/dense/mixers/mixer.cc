@@ -5,6 +5,7 @@
 
 #include "forward/dense/mixers/attention_mixer.h"
 #include "forward/dense/mixers/delta_net_mixer.h"
+#include "forward/dense/mixers/latent_attention_mixer.h"
 #include "forward/dense/mixers/mamba2_mixer.h"
 #include "forward/dense/mixers/short_conv_mixer.h"
 
@@ -16,7 +17,10 @@ Result<std::unique_ptr<Mixer>> MakeMixer(const MixerParts& parts, const MixerSpe
     return MakeAttentionMixer(parts, *attention);
   }
   if (parts.device != nullptr) {
-    return Fail(Errc::kDevice, "layers with a state are computed in memory");
+    return Fail(Errc::kDevice, "latent attention and layers with a state are computed in memory");
+  }
+  if (const auto* latent = std::get_if<LatentAttentionSpec>(&spec)) {
+    return MakeLatentAttentionMixer(parts, *latent);
   }
   if (const auto* delta = std::get_if<DeltaNetSpec>(&spec)) return MakeDeltaNetMixer(parts, *delta);
   if (const auto* conv = std::get_if<ShortConvSpec>(&spec)) return MakeShortConvMixer(parts, *conv);

@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: MIT
+#include "forward/dense/mixers/latent_attention_mixer.h"
+
+#include <cstddef>
+#include <cstdint>
+#include <utility>
+
+#include "base/check.h"
+#include "device/attention_kernel.h"
+#include "device/head_products.h"
+#include "forward/dense/attention.h"
+#include "forward/dense/blocks.h"
+
+namespace moestro {
+namespace {
+
+// Values [first, first + n) of each head of x [.., n_head, rows]; a view.
+ggml_tensor* PartOfHeads(ggml_context* ctx, ggml_tensor* x, int64_t first, int64_t n) {
+  return ggml_view_3d(ctx, x, n, x->ne[1], x->ne[2], x->nb[1], x->nb[2],
+                      static_cast<size_t>(first) * ggml_element_size(x));
+}
+
+class LatentAttentionMixer final : public Mixer {
+ public:
+  LatentAttentionMixer(const MixerParts& parts, const LatentAttentionSpec& spec,
+                       std::unique_ptr<TiledAttention> tiled)
+      : spec_(spec),
+        rms_eps_(parts.spec.rms_eps),
+        residual_scale_(parts.spec.residual_scale),
+        kv_(&parts.kv),
+        tiled_(std::move(tiled)) {}
+
+  ggml_tensor* Build(const LayerTensors& w, const MixerRows& rows) override {
+    ggml_context* ctx = rows.ctx;
+    const int64_t n_rows = rows.x->ne[1];
+    ggml_tensor* x = RmsNorm(ctx, rows.x, w.attn_norm, w.attn_norm_b, rms_eps_);
+    // The cache is written before the node below reads it: nodes run in the order they are added.
+    ggml_tensor* k_cache = kv_->K(ctx, rows.layer.value);
+    ggml_tensor* keys = Keys(ctx, w, x, rows.positions);
+    ggml_build_forward_expand(rows.graph, ggml_set_rows(ctx, k_cache, keys, rows.cells));
+    // found [n_latent, n_head, rows]: the latents that each head found in its sequence's cells.
+    const TiledAttention::Layer cells{.k = kv_->layer(rows.layer.value).k,
+                                      .v = nullptr,
+                                      .scale = spec_.scale,
+                                      .window = 0,
+                                      .sinks = {}};
+    ggml_tensor* found = tiled_->Node(ctx, Queries(ctx, w, x, rows.positions), cells, rows.visible);
+    found = ggml_reshape_3d(ctx, found, spec_.n_latent, spec_.n_head, n_rows);
+    // mixed [n_head * head_dim_v, rows], back to [n_embd, rows], plus the residual.
+    ggml_tensor* values = products_.Node(ctx, ToValues(ctx, w), found);
+    ggml_tensor* mixed = ggml_reshape_2d(ctx, values, spec_.n_embd_out(), n_rows);
+    mixed = Linear(ctx, w.attn_out, mixed, w.attn_out_b);
+    return AddResidual(ctx, mixed, rows.x, residual_scale_);
+  }
+
+  uint64_t thread_bytes() const override { return tiled_->thread_bytes(); }
+
+ private:
+  // x [n_embd, rows] -> the latent, normed, and behind it what is turned: [n_key, rows].
+  ggml_tensor* Keys(ggml_context* ctx, const LayerTensors& w, ggml_tensor* x,
+                    ggml_tensor* positions) const {
+    const int64_t n_rows = x->ne[1];
+    ggml_tensor* key = Linear(ctx, w.latent_kv_a, x, nullptr);
+    ggml_tensor* latent = ggml_view_2d(ctx, key, spec_.n_latent, n_rows, key->nb[1], 0);
+    latent = RmsNorm(ctx, latent, w.latent_kv_norm, nullptr, rms_eps_);
+    ggml_tensor* turned = ggml_view_3d(ctx, key, spec_.n_turned, 1, n_rows, key->nb[1], key->nb[1],
+                                       spec_.n_latent * ggml_element_size(key));
+    turned = ggml_cont_2d(ctx, Rotate(ctx, turned, positions), spec_.n_turned, n_rows);
+    return ggml_concat(ctx, latent, turned, 0);
+  }
+
+  // x [n_embd, rows] -> of each head what meets the latent, and behind it what is turned:
+  // [n_key, n_head, rows].
+  ggml_tensor* Queries(ggml_context* ctx, const LayerTensors& w, ggml_tensor* x,
+                       ggml_tensor* positions) {
+    ggml_tensor* q = nullptr;
+    if (spec_.n_query_latent > 0) {
+      ggml_tensor* latent = Linear(ctx, w.latent_q_a, x, nullptr);
+      latent = RmsNorm(ctx, latent, w.latent_q_norm, nullptr, rms_eps_);
+      q = Linear(ctx, w.latent_q_b, latent, nullptr);
+    } else {
+      q = Linear(ctx, w.attn_q, x, nullptr);
+    }
+    q = ggml_reshape_3d(ctx, q, spec_.n_plain + spec_.n_turned, spec_.n_head, x->ne[1]);
+    ggml_tensor* plain = PartOfHeads(ctx, q, 0, spec_.n_plain);
+    ggml_tensor* turned = PartOfHeads(ctx, q, spec_.n_plain, spec_.n_turned);
+    return ggml_concat(ctx, products_.Node(ctx, w.latent_k_b, plain),
+                       Rotate(ctx, turned, positions), 0);
+  }
+
+  // [n_latent, head_dim_v, n_head]: a matrix for each head.
+  ggml_tensor* ToValues(ggml_context* ctx, const LayerTensors& w) const {
+    if (!spec_.is_joined) return w.latent_v_b;
+    ggml_tensor* joined = w.latent_kv_b;  // of each head n_plain rows for keys, then these
+    const size_t of_head = (spec_.n_plain + spec_.head_dim_v) * joined->nb[1];
+    return ggml_view_3d(ctx, joined, spec_.n_latent, spec_.head_dim_v, spec_.n_head, joined->nb[1],
+                        of_head, spec_.n_plain * joined->nb[1]);
+  }
+
+  ggml_tensor* Rotate(ggml_context* ctx, ggml_tensor* heads, ggml_tensor* positions) const {
+    if (!spec_.rope) return heads;
+    const RopeSpec& rope = *spec_.rope;
+    const int mode =
+        spec_.rope_pairs == RopePairs::kHalves ? GGML_ROPE_TYPE_NEOX : GGML_ROPE_TYPE_NORMAL;
+    return ggml_rope_ext(ctx, heads, positions, nullptr, static_cast<int>(rope.n_dims), mode,
+                         static_cast<int>(rope.original_context), rope.freq_base, rope.freq_scale,
+                         rope.ext_factor, rope.attn_factor, rope.beta_fast, rope.beta_slow);
+  }
+
+  LatentAttentionSpec spec_;
+  float rms_eps_;
+  float residual_scale_;
+  const KvCache* kv_;
+  std::unique_ptr<TiledAttention> tiled_;
+  HeadProducts products_;
+};
+
+}  // namespace
+
+Result<std::unique_ptr<Mixer>> MakeLatentAttentionMixer(const MixerParts& parts,
+                                                        const LatentAttentionSpec& spec) {
+  CHECK(parts.device == nullptr);
+  TRY(auto tiled,
+      TiledAttention::Create(AttentionShape::Of(spec, parts.kv.type()), parts.cpu.threads(),
+                             AttentionKernel::ForThisMachine(), parts.stop));
+  return std::make_unique<LatentAttentionMixer>(parts, spec, std::move(tiled));
+}
+
+}  // namespace moestro

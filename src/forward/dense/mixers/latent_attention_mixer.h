@@ -1,0 +1,18 @@
+// SPDX-License-Identifier: MIT
+// Latent attention over the cells of a row's own sequence: all heads share one key of a position,
+// whose latent is the value (core/model_spec.h).
+#pragma once
+
+#include <memory>
+
+#include "base/result.h"
+#include "core/model_spec.h"
+#include "forward/dense/mixers/mixer.h"
+
+namespace moestro {
+
+// REQUIRES: in memory. kNoMemory.
+Result<std::unique_ptr<Mixer>> MakeLatentAttentionMixer(const MixerParts& parts,
+                                                        const LatentAttentionSpec& spec);
+
+}  // namespace moestro

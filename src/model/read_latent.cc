@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: MIT
+#include "model/read_latent.h"
+
+#include <cmath>
+#include <string_view>
+
+#include "model/read_rope.h"
+#include "model/tensor_names.h"
+
+namespace moestro {
+namespace {
+
+// An upper bound that no real model comes near.
+constexpr uint64_t kMaxLatent = 16384;
+
+float LogOf(const RopeSpec& rope) { return std::log(1.0F / rope.freq_scale); }
+
+// YaRN makes turned values larger; ggml does so by 1 + 0.1 ln(factor), which is taken back here, as
+// the scale of scores has it for all values of a key. Without the multiplier it stays, too.
+Status ReadLatentScale(const MetaKeys& keys, LatentAttentionSpec& spec) {
+  const float unit = 1.0F / std::sqrt(static_cast<float>(spec.n_plain + spec.n_turned));
+  spec.scale = unit;
+  if (!spec.rope) return {};
+  TRY(const auto key, keys.FindFactor("rope.scaling.yarn_log_multiplier"));
+  const float multiplier = key.value_or(0.0F) / 0.1F;  // converters write a tenth
+  const float usual = 1.0F + 0.1F * LogOf(*spec.rope);
+  const bool is_yarn = spec.rope->ext_factor != 0.0F;
+  const bool is_taken_back = is_yarn && multiplier != 0.0F;
+  float magnitude = spec.rope->attn_factor * (is_taken_back ? 1.0F : usual);
+  if (is_taken_back) spec.rope->attn_factor /= usual;
+  magnitude *= 1.0F + 0.1F * multiplier * LogOf(*spec.rope);
+  spec.scale = unit * magnitude * magnitude;
+  if (std::isfinite(spec.scale)) return {};
+  return Fail(Errc::kInvalidFile, "{}: {} gives scores no finite scale", keys.path(),
+              keys.Full("rope.scaling.yarn_log_multiplier"));
+}
+
+// Widths of a key before it is brought to the latent, and of a value. Older files have them as
+// those of attention.
+Status ReadLatentSizes(const MetaKeys& keys, LatentAttentionSpec& spec) {
+  const auto named = [&](std::string_view key, std::string_view older) {
+    return keys.Has(key) ? key : older;
+  };
+  const std::string_view key = named("attention.key_length_mla", "attention.key_length");
+  const std::string_view value = named("attention.value_length_mla", "attention.value_length");
+  TRY(const uint32_t length, keys.Count(key, {3, MetaKeys::kMaxHeadDim}));
+  TRY(spec.head_dim_v, keys.Count(value, {1, MetaKeys::kMaxHeadDim}));
+  TRY(spec.n_turned, keys.Count("rope.dimension_count", {2, MetaKeys::kMaxHeadDim}));
+  if (spec.n_turned >= length || spec.n_turned % 2 != 0) {
+    return Fail(Errc::kInvalidFile, "{}: {} is {}, expected an even number below {} ({})",
+                keys.path(), keys.Full("rope.dimension_count"), spec.n_turned, length,
+                keys.Full(key));
+  }
+  spec.n_plain = length - spec.n_turned;
+  return {};
+}
+
+}  // namespace
+
+Result<std::vector<LatentAttentionSpec>> ReadLatentAttention(const MetaKeys& keys,
+                                                             const LatentRules& rules,
+                                                             uint32_t n_all, uint32_t n_layer,
+                                                             uint32_t n_ctx_train) {
+  LatentAttentionSpec spec{.rope_pairs = rules.rope_pairs};
+  TRY(spec.n_latent, keys.Count("attention.kv_lora_rank", {1, kMaxLatent}));
+  TRY_STATUS(ReadLatentSizes(keys, spec));
+  if (rules.rotates) {
+    TRY(spec.rope, ReadRope(keys, spec.n_turned, n_ctx_train));
+  }
+  TRY_STATUS(ReadLatentScale(keys, spec));
+  TRY(const auto heads, keys.Counts("attention.head_count", {1, MetaKeys::kMaxHeads}, n_all));
+  TRY(const auto query_latent, keys.FindCount("attention.q_lora_rank", {0, kMaxLatent}));
+  std::vector<LatentAttentionSpec> layers;
+  for (uint32_t l = 0; l < n_layer; ++l) {
+    LatentAttentionSpec& layer = layers.emplace_back(spec);
+    const auto has = [&](std::string_view name) {
+      return keys.file().Find(LayerTensorName(l, name)) != nullptr;
+    };
+    layer.n_head = heads[l];
+    layer.is_joined = !has("attn_k_b.weight") && has("attn_kv_b.weight");
+    if (!has("attn_q_a.weight")) continue;
+    layer.n_query_latent = query_latent.value_or(0);
+    if (layer.n_query_latent > 0) continue;
+    return Fail(Errc::kInvalidFile, "{}: metadata '{}' is missing; convert the model again",
+                keys.path(), keys.Full("attention.q_lora_rank"));
+  }
+  return layers;
+}
+
+}  // namespace moestro

@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: MIT
+// Metadata -> latent attention. Source of keys and defaults: gguf-py's constants and what
+// libllama's loader does with them.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "base/result.h"
+#include "core/model_spec.h"
+#include "model/families/family.h"
+#include "model/meta_keys.h"
+
+namespace moestro {
+
+// Latent attention of each of the first `n_layer` of `n_all` layers. Which matrices project, the
+// file's tensors say. kInvalidFile, kUnsupported, with the key in the message.
+Result<std::vector<LatentAttentionSpec>> ReadLatentAttention(const MetaKeys& keys,
+                                                             const LatentRules& rules,
+                                                             uint32_t n_all, uint32_t n_layer,
+                                                             uint32_t n_ctx_train);
+
+}  // namespace moestro

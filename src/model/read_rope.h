@@ -1,0 +1,20 @@
+// SPDX-License-Identifier: MIT
+// Metadata -> how heads are turned by their position.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+
+#include "base/result.h"
+#include "core/model_spec.h"
+#include "model/meta_keys.h"
+
+namespace moestro {
+
+// `head_dim`: turned without the key that says how many dimensions. kInvalidFile, kUnsupported.
+Result<RopeSpec> ReadRope(const MetaKeys& keys, uint32_t head_dim, uint32_t n_ctx_train);
+
+// kInvalidFile: not above 0.
+Result<float> ReadRopeBase(const MetaKeys& keys, std::string_view key, float fallback);
+
+}  // namespace moestro

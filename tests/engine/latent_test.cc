@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: MIT
+// Latent attention: what keys of metadata say counts, and a text has the same bits in one prompt,
+// in pieces, forked, gone back, saved and beside others, with each type of cells.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "core/kv_type.h"
+#include "engine/append.h"
+#include "native/native_engine.h"
+#include "tests/support/prompts_testing.h"
+#include "tests/support/temp_folder_testing.h"
+#include "tests/support/tiny_model_testing.h"
+
+namespace moestro {
+namespace {
+
+constexpr uint32_t kVocab = 512;
+
+std::unique_ptr<NativeEngine> Open(const std::string& path, EngineOptions options = {}) {
+  options.ctx = 256;
+  options.threads = 2;
+  auto engine = NativeEngine::Open(path, options);
+  EXPECT_TRUE(engine) << engine.error().message;
+  return engine ? *std::move(engine) : nullptr;
+}
+
+std::vector<float> Logits(NativeEngine& engine, Sequence& sequence, std::span<const Token> tokens) {
+  const auto logits = Append(engine, sequence, tokens);
+  EXPECT_TRUE(logits) << logits.error().message;
+  return logits ? std::vector<float>(logits->begin(), logits->end()) : std::vector<float>();
+}
+
+TinySpec Latent() {
+  return {.arch = "deepseek2", .type = "F32", .layers = 3, .vocab = kVocab, .has_sigmoid = true};
+}
+
+std::vector<float> LogitsOf(const TinySpec& spec, std::span<const Token> text) {
+  const TempFolder folder;
+  const auto engine = Open(WriteTinyModel(folder.path(), spec));
+  Sequence sequence = engine->NewSequence();
+  return Logits(*engine, sequence, text);
+}
+
+double Difference(std::span<const float> a, std::span<const float> b) {
+  double difference = 0.0;
+  double size = 0.0;
+  for (size_t i = 0; i < a.size(); ++i) {
+    difference += (a[i] - b[i]) * (a[i] - b[i]);
+    size += a[i] * a[i];
+  }
+  return std::sqrt(difference / size);
+}
+
+// The weights are the same: only metadata differ.
+TEST(LatentAttention, EachKeyCounts) {
+  struct Change {
+    const char* what;
+    void (*change)(TinySpec& spec);
+  };
+  const std::vector<Token> text = RandomTokens(60, kVocab, 3);
+  const std::vector<float> expected = LogitsOf(Latent(), text);
+  for (const Change& change : {
+           Change{"groups of experts", [](TinySpec& s) { s.groups = 1; }},
+           Change{"YaRN's multiplier", [](TinySpec& s) { s.yarn_log = 0.0F; }},
+           Change{"YaRN", [](TinySpec& s) { s.orig_context = 0; }},
+       }) {
+    TinySpec other = Latent();
+    change.change(other);
+    // Beside libllama less than a thousandth of this passes (parity_test.cc).
+    EXPECT_GT(Difference(expected, LogitsOf(other, text)), 0.02) << change.what;
+  }
+}
+
+class LatentTexts : public testing::TestWithParam<KvType> {
+ protected:
+  LatentTexts() {
+    TinySpec spec = Latent();
+    spec.type = "Q8_0";
+    path_ = WriteTinyModel(folder_.path(), spec);
+  }
+  std::unique_ptr<NativeEngine> Open(EngineOptions options = {}) const {
+    options.kv_type = GetParam();
+    return moestro::Open(path_, options);
+  }
+  // After all of the text, in one prompt.
+  std::vector<float> Fresh(std::span<const Token> text) const {
+    const auto engine = Open();
+    Sequence sequence = engine->NewSequence();
+    return Logits(*engine, sequence, text);
+  }
+  void ExpectGoesOn(NativeEngine& engine, Sequence& sequence) const {
+    constexpr Token kNext = 7;
+    std::vector<Token> text(sequence.tokens().begin(), sequence.tokens().end());
+    text.push_back(kNext);
+    EXPECT_EQ(Logits(engine, sequence, {&kNext, 1}), Fresh(text));
+  }
+
+  TempFolder folder_;
+  std::string path_;
+  const std::vector<Token> text_ = RandomTokens(150, kVocab, 3);
+};
+
+INSTANTIATE_TEST_SUITE_P(Types, LatentTexts,
+                         testing::Values(KvType::kF16, KvType::kQ8, KvType::kF32),
+                         [](const auto& one) { return std::string(NameOf(one.param)); });
+
+TEST_P(LatentTexts, PiecesOfAnySizeGiveTheBitsOfOnePrompt) {
+  const std::vector<float> expected = Fresh(text_);
+  for (const uint32_t chunk : {0U, 7U, 64U}) {
+    for (const size_t piece : {size_t{1}, size_t{3}, size_t{64}}) {
+      const auto engine = Open({.chunk = chunk});
+      Sequence sequence = engine->NewSequence();
+      std::vector<float> last;
+      for (size_t at = 0; at < text_.size(); at += piece) {
+        last = Logits(*engine, sequence,
+                      std::span(text_).subspan(at, std::min(piece, text_.size() - at)));
+      }
+      EXPECT_EQ(last, expected) << "chunks of " << chunk << ", pieces of " << piece;
+    }
+  }
+}
+
+TEST_P(LatentTexts, ForksGoBackAndOnWithTheSameBits) {
+  const auto engine = Open({.sequences = 3});
+  Sequence sequence = engine->NewSequence();
+  Logits(*engine, sequence, text_);
+  Sequence fork = sequence.Fork();
+  ExpectGoesOn(*engine, sequence);
+  EXPECT_EQ(fork.GoBack(71), 71U);
+  ExpectGoesOn(*engine, fork);
+  ExpectGoesOn(*engine, sequence);
+}
+
+TEST_P(LatentTexts, ASavedTextGoesOnWithTheSameBits) {
+  const std::string path = folder_.File("saved");
+  {
+    const auto engine = Open();
+    Sequence sequence = engine->NewSequence();
+    Logits(*engine, sequence, std::span(text_).first(77));
+    ASSERT_TRUE(engine->SaveSequence(sequence, "", path));
+  }
+  const auto engine = Open();
+  auto saved = engine->RestoreSequence(path);
+  ASSERT_TRUE(saved) << saved.error().message;
+  ExpectGoesOn(*engine, saved->sequence);
+}
+
+}  // namespace
+}  // namespace moestro
