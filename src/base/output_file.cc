@@ -81,6 +81,14 @@ Status OutputFile::Write(std::span<const std::byte> bytes) {
   return {};
 }
 
+Status OutputFile::Skip(uint64_t bytes) {
+  const auto end = static_cast<off_t>(size_ + bytes);
+  if (ftruncate(fd_, end) != 0 || lseek(fd_, end, SEEK_SET) != end) return Failed("write");
+  size_ += bytes;
+  Flush();
+  return {};
+}
+
 // Both calls are hints: a file system without them costs page cache, not correctness.
 void OutputFile::Flush() {
   const auto older = static_cast<off_t>(flushed_);

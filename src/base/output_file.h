@@ -31,6 +31,9 @@ class OutputFile {
   // Appends. Fails with kIo: disk full, file size limit, device error.
   Status Write(std::span<const std::byte> bytes);
 
+  // Appends zeros, which take no room where the file system has holes. Fails as Write() does.
+  Status Skip(uint64_t bytes);
+
   // Makes the bytes durable and gives the file its name, replacing what has that name.
   Status Publish();
 

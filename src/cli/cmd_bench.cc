@@ -31,6 +31,7 @@
 #include "offline/bench/medians.h"
 #include "offline/bench/side_by_side.h"
 #include "offline/record/trace_routing.h"
+#include "offline/synth/synth.h"
 #include "trace/trace_file.h"
 
 namespace moestro {
@@ -138,12 +139,23 @@ Status UseRouting(const BenchOptions& options, Engine& engine,
   return {};
 }
 
+// A file with holes for experts is read from nowhere.
+Status CheckHasWeights(const std::string& path, const GgufFile& file) {
+  TRY(const auto is_sparse, file.FindBool(kSparseKey));
+  if (!is_sparse.value_or(false)) return {};
+  return Fail(Errc::kInvalidRequest,
+              "{}: its experts are holes (synth --sparse), so that no speed of it means anything; "
+              "record its routing with 'moestro trace' and price it with 'moestro sim'",
+              path);
+}
+
 // One run with a new engine. Without a warm-up it is cold: its slots are empty and everything from
 // the first token on is counted.
 Result<Measured> RunOnce(const BenchOptions& options, ProgressBar& bar) {
   using Clock = std::chrono::steady_clock;
   const Clock::time_point start = Clock::now();
   TRY(ModelToLoad model, ModelToLoad::Open(options.model, options.common.engine.engine));
+  TRY_STATUS(CheckHasWeights(options.model, model.gguf()));
   TRY_STATUS(CheckDraft(options.draft, options.common.engine, model.id().shape));
   EngineOptions engine_options = options.common.engine;
   engine_options.caller_bytes += DraftBytes(options.draft, model.n_vocab()) +

@@ -140,6 +140,9 @@ void AddSynth(CommandLine& line) {
       .ShowDefault();
   command.Add("--split", options.shards, "number of files").Type("N").ShowDefault();
   command.AddSwitch("--tied", options.is_tied, "token_embd serves as output matrix too");
+  command.AddSwitch("--sparse", options.is_sparse,
+                    "experts are holes: a file of any size for 'inspect', 'trace' and 'sim', whose "
+                    "speed means nothing");
   command.AddSwitch("--force", options.overwrite, "replace an existing file");
   command.AddSwitch("--list", flags->list, "show shapes and types");
   AddShapeFlags(command, flags->own);

@@ -166,7 +166,11 @@ Status DensePart::CheckScoresThere() const {
     for (const auto& [loaded, info] : {std::pair{there.attn_q, file.attn_q},
                                        {there.attn_k, file.attn_k},
                                        {there.attn_v, file.attn_v},
-                                       {there.attn_qkv, file.attn_qkv}}) {
+                                       {there.attn_qkv, file.attn_qkv},
+                                       {there.latent_q_a, file.latent_q_a},
+                                       {there.latent_q_b, file.latent_q_b},
+                                       {there.latent_kv_a, file.latent_kv_a},
+                                       {there.latent_k_b, file.latent_k_b}}) {
       if (loaded == nullptr) continue;
       TRY(const bool is_sound, IsSound(loaded));
       if (is_sound) continue;
@@ -258,15 +262,17 @@ Status DensePart::Try(const ComputeDevice& there) const {
     const bool is_tried = std::find_if(layers.begin(), layer, [&](const LayerSpec& before) {
                             return before.mixer == layer->mixer;
                           }) != layer;
-    if (!is_tried && layer->attention() != nullptr) {
-      TRY_STATUS(TryAttention(there, *layer->attention()));
+    if (is_tried) continue;
+    if (const auto* attention = layer->attention(); attention != nullptr) {
+      TRY_STATUS(TryAttention(there, AttentionShape::Of(*attention, kv_.type())));
+    } else if (const auto* latent = layer->latent_attention(); latent != nullptr) {
+      TRY_STATUS(TryAttention(there, AttentionShape::Of(*latent, kv_.type())));
     }
   }
   return {};
 }
 
-Status DensePart::TryAttention(const ComputeDevice& there, const AttentionSpec& attention) const {
-  const AttentionShape shape = AttentionShape::Of(attention, kv_.type());
+Status DensePart::TryAttention(const ComputeDevice& there, const AttentionShape& shape) const {
   for (const uint32_t rows : {1U, DeviceProbe::kRowsToTry.back()}) {
     TRY(const double difference, AttentionDifference(there.backend(), shape, rows));
     if (difference <= kMostAttentionDifference) continue;

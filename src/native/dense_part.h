@@ -81,7 +81,7 @@ class DensePart {
   Status CheckScoresThere() const;
   Status CheckRoom(const UsedDevice& first) const;
   Status Try(const ComputeDevice& there) const;
-  Status TryAttention(const ComputeDevice& there, const AttentionSpec& attention) const;
+  Status TryAttention(const ComputeDevice& there, const AttentionShape& shape) const;
 
   const OpenedModel& opened_;
   StopSignal& stop_;

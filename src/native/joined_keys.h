@@ -1,19 +1,17 @@
 // SPDX-License-Identifier: MIT
 // Older files of models with latent attention hold one matrix of each layer that gives all heads'
 // keys and values of a latent. Values are read where they lie; keys are turned once, into what
-// brings a head's query to the latent: in F32 if the file has F32, else in F16.
+// brings a head's query to the latent.
 //
 // Thread rule: the engine thread.
 #pragma once
-
-#include <ggml-cpp.h>
 
 #include <cstdint>
 #include <vector>
 
 #include "base/result.h"
 #include "core/model_spec.h"
-#include "device/backend_buffer.h"
+#include "device/turned_heads.h"
 #include "forward/dense/tensors.h"
 #include "model/weights.h"
 
@@ -30,16 +28,8 @@ class JoinedKeys {
   void Fill(const ModelTensors& tensors) const;
 
  private:
-  struct Turned {
-    uint32_t layer = 0;
-    LatentAttentionSpec spec = {};
-    ggml_tensor* to = nullptr;  // [n_plain, n_latent, n_head]
-  };
-  static void FillOne(const Turned& turned, const ggml_tensor* joined);
-
-  BackendBuffer buffer_;
-  ggml_context_ptr context_;
-  std::vector<Turned> turned_;
+  std::vector<uint32_t> layers_;  // of each matrix
+  TurnedHeads keys_;
 };
 
 }  // namespace moestro

@@ -81,7 +81,9 @@ void AttendPlainly(const Prompt& prompt, uint32_t row, uint32_t head, std::span<
   for (double& weight : weights) sum += weight = std::exp(weight - largest);
   std::ranges::fill(out, 0.0);
   for (uint32_t c = 0; c <= row; ++c) {
-    const float* value = prompt.v.values.data() + (size_t{c} * s.n_head_kv + kv_head) * s.dim_v;
+    const size_t cell = size_t{c} * s.n_head_kv + kv_head;
+    const float* value = s.values_in_keys ? prompt.k.values.data() + cell * s.dim_k
+                                          : prompt.v.values.data() + cell * s.dim_v;
     for (uint32_t d = 0; d < s.dim_v; ++d) out[d] += weights[c] / sum * double{value[d]};
   }
 }

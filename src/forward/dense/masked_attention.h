@@ -41,7 +41,7 @@ class MaskedAttention {
 
   struct Layer {
     ggml_tensor* k = nullptr;      // [n_head_kv * dim_k, cells]
-    ggml_tensor* v = nullptr;      // [n_head_kv * dim_v, cells]
+    ggml_tensor* v = nullptr;      // [n_head_kv * dim_v, cells]; null: values are in keys
     ggml_tensor* sinks = nullptr;  // F32 [n_head], on the device; null: the layer has none
   };
   // q F32 [dim_k, n_head, rows] -> [n_head * dim_v, rows]. REQUIRES: the graph writes the rows'

@@ -83,7 +83,8 @@ std::vector<DeviceFit> WhatFitsOnDevice(const ExpertCatalog& catalog, const Mode
   const uint64_t dense = fixed.dense + fixed.kv + fixed.work +
                          DeviceExperts::BytesThere(shape, uint64_t{chunk} * spec.router.n_used);
   const bool is_in_memory = std::ranges::any_of(spec.layers, [](const LayerSpec& layer) {
-    return LayerMemory::Of(layer).state_values > 0 || layer.latent_attention() != nullptr;
+    const LatentAttentionSpec* latent = layer.latent_attention();
+    return LayerMemory::Of(layer).state_values > 0 || (latent != nullptr && latent->is_joined);
   });
   const uint64_t bytes = catalog.total_bytes();
   const uint64_t everything = work + dense + bytes;

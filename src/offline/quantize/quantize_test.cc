@@ -148,7 +148,8 @@ TEST(Quantize, EveryFamilyHasExpertsToQuantise) {
       if (shape.shared_ff > 0) source.shape.shared_ff = 512;
       source.shape.groups = 0;
       source.shape.heads = source.shape.kv_heads = 4;
-      source.shape.head_dim = 64;
+      if (family.latent.is_used) source.shape.kv_heads = 1;
+      source.shape.head_dim = family.latent.is_used ? 128 : 64;
       if (family.windows.has_own_heads) {
         source.shape.window_kv_heads = 2;
         source.shape.window_head_dim = 32;

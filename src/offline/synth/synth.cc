@@ -92,6 +92,7 @@ std::vector<std::byte> ShardHeader(const Job& job, const SynthOptions& options,
   const gguf_context_ptr gguf = NewGguf();
   if (index == 0) {
     SetModelKeys(gguf.get(), job.shape, scheme, options.seed);
+    if (options.is_sparse) SetSparseKey(gguf.get());
     if (vocabulary != nullptr) {
       gguf_set_kv(gguf.get(), vocabulary->keys.get());
     } else {
@@ -107,6 +108,8 @@ std::vector<std::byte> ShardHeader(const Job& job, const SynthOptions& options,
   return HeaderBytes(gguf.get());
 }
 
+bool IsOfExperts(const PlannedTensor& tensor) { return tensor.name.ends_with("_exps.weight"); }
+
 void FillReport(Job& job) {
   job.report.vocab = job.shape.vocab;
   for (const Shard& shard : job.shards) {
@@ -115,7 +118,7 @@ void FillReport(Job& job) {
     for (const PlannedTensor& tensor : shard.tensors) {
       job.report.bytes += Padded(tensor.bytes());
       job.report.weights += tensor.weights();
-      if (tensor.name.ends_with("_exps.weight")) job.report.expert_bytes += tensor.bytes();
+      if (IsOfExperts(tensor)) job.report.expert_bytes += tensor.bytes();
     }
   }
 }
@@ -151,7 +154,8 @@ Status CheckDisk(const Job& job, const SynthOptions& options) {
   for (const Shard& shard : job.shards) {
     TRY_STATUS(CheckMayWrite(shard.path, options.overwrite));
   }
-  return CheckRoom(options.path, job.report.bytes);
+  const uint64_t holes = options.is_sparse ? job.report.expert_bytes : 0;
+  return CheckRoom(options.path, job.report.bytes - holes);
 }
 
 class WriteProgress {
@@ -168,7 +172,7 @@ class WriteProgress {
   uint64_t done_ = 0;
 };
 
-Status WriteShard(const Shard& shard, SynthWeights& weights, OutputFile& file,
+Status WriteShard(const Shard& shard, bool is_sparse, SynthWeights& weights, OutputFile& file,
                   WriteProgress& progress) {
   const auto append = [&](std::span<const std::byte> bytes) -> Status {
     TRY_STATUS(file.Write(bytes));
@@ -177,7 +181,12 @@ Status WriteShard(const Shard& shard, SynthWeights& weights, OutputFile& file,
   };
   TRY_STATUS(append(shard.header));
   for (const PlannedTensor& tensor : shard.tensors) {
-    TRY_STATUS(weights.Generate(tensor, append));
+    if (is_sparse && IsOfExperts(tensor)) {
+      TRY_STATUS(file.Skip(tensor.bytes()));
+      progress.Add(tensor.bytes());
+    } else {
+      TRY_STATUS(weights.Generate(tensor, append));
+    }
     TRY_STATUS(PadTo(file, GGUF_DEFAULT_ALIGNMENT));
     progress.Add(Padded(tensor.bytes()) - tensor.bytes());
   }
@@ -204,7 +213,7 @@ Result<SynthReport> WriteSynthetic(const SynthOptions& options) {
   for (const Shard& shard : job.shards) {
     TRY(OutputFile file, OutputFile::Create(shard.path));
     files.push_back(std::move(file));
-    TRY_STATUS(WriteShard(shard, weights, files.back(), progress));
+    TRY_STATUS(WriteShard(shard, options.is_sparse, weights, files.back(), progress));
   }
   for (OutputFile& file : files) TRY_STATUS(file.Publish());
   for (OutputFile& file : files) file.Keep();

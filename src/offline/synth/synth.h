@@ -20,6 +20,9 @@ namespace moestro {
 // Models of up to this many weights are random throughout; larger ones repeat a random block.
 inline constexpr uint64_t kRandomThroughout = uint64_t{64} << 20;
 
+// A file whose routed experts are holes says so: no speed of reading them means anything.
+inline constexpr const char* kSparseKey = "moestro.synthetic.sparse";
+
 struct SynthOptions {
   SynthShape shape;
   std::string type = "Q4_K_M";  // a name of SchemeNames()
@@ -28,8 +31,11 @@ struct SynthOptions {
   uint64_t seed = 1;
   double skew = 0;  // Zipf exponent of expert popularity; 0: even
   uint32_t shards = 1;
-  bool is_tied = false;    // no output matrix, token_embd serves twice: llama, qwen3moe
-  bool is_damped = true;   // routing even at every depth, see PlanChoices
+  bool is_tied = false;   // no output matrix, token_embd serves twice: llama, qwen3moe
+  bool is_damped = true;  // routing even at every depth, see PlanChoices
+  // Routed experts are holes: a file of hundreds of gigabytes takes what the rest takes, and their
+  // weights are zeros.
+  bool is_sparse = false;
   bool overwrite = false;  // replace existing files
   uint64_t random_throughout = kRandomThroughout;
   std::function<void(uint64_t done_bytes, uint64_t all_bytes)> progress;  // may be empty

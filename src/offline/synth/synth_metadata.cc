@@ -11,6 +11,7 @@
 #include "base/check.h"
 #include "base/format.h"
 #include "offline/gguf_output.h"
+#include "offline/synth/synth.h"
 #include "offline/synth/synth_family.h"
 
 namespace moestro {
@@ -234,6 +235,8 @@ void SetModelKeys(gguf_context* gguf, const SynthShape& shape, const WeightSchem
   }
   keys.Set("vocab_size", shape.vocab);
 }
+
+void SetSparseKey(gguf_context* gguf) { gguf_set_val_bool(gguf, kSparseKey, true); }
 
 void SetNoVocabulary(gguf_context* gguf) { gguf_set_val_str(gguf, "tokenizer.ggml.model", "none"); }
 

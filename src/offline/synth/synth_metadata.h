@@ -18,6 +18,9 @@ namespace moestro {
 void SetModelKeys(gguf_context* gguf, const SynthShape& shape, const WeightScheme& scheme,
                   uint64_t seed);
 
+// kSparseKey.
+void SetSparseKey(gguf_context* gguf);
+
 // A vocabulary without words: engines take and give token numbers.
 void SetNoVocabulary(gguf_context* gguf);
 

@@ -3,13 +3,14 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <utility>
+#include <optional>
+#include <span>
 
-#include "base/check.h"
 #include "device/attention_kernel.h"
 #include "device/head_products.h"
 #include "forward/dense/attention.h"
 #include "forward/dense/blocks.h"
+#include "forward/dense/masked_attention.h"
 
 namespace moestro {
 namespace {
@@ -22,13 +23,27 @@ ggml_tensor* PartOfHeads(ggml_context* ctx, ggml_tensor* x, int64_t first, int64
 
 class LatentAttentionMixer final : public Mixer {
  public:
-  LatentAttentionMixer(const MixerParts& parts, const LatentAttentionSpec& spec,
-                       std::unique_ptr<TiledAttention> tiled)
+  LatentAttentionMixer(const MixerParts& parts, const LatentAttentionSpec& spec)
       : spec_(spec),
         rms_eps_(parts.spec.rms_eps),
         residual_scale_(parts.spec.residual_scale),
-        kv_(&parts.kv),
-        tiled_(std::move(tiled)) {}
+        kv_(&parts.kv) {}
+
+  Status Allocate(const MixerParts& parts) {
+    const AttentionShape shape = AttentionShape::Of(spec_, kv_->type());
+    if (parts.device == nullptr) {
+      TRY(tiled_, TiledAttention::Create(shape, parts.cpu.threads(),
+                                         AttentionKernel::ForThisMachine(), parts.stop));
+      return {};
+    }
+    if (spec_.is_joined) {
+      return Fail(Errc::kDevice, "keys of a file with attn_kv_b are computed in memory");
+    }
+    TRY(masked_,
+        MaskedAttention::Allocate(parts.device->backend(), shape, parts.chunk, parts.n_cells));
+    mask_bytes_ = MaskedAttention::BytesFor(parts.chunk, parts.n_cells);
+    return {};
+  }
 
   ggml_tensor* Build(const LayerTensors& w, const MixerRows& rows) override {
     ggml_context* ctx = rows.ctx;
@@ -39,23 +54,45 @@ class LatentAttentionMixer final : public Mixer {
     ggml_tensor* keys = Keys(ctx, w, x, rows.positions);
     ggml_build_forward_expand(rows.graph, ggml_set_rows(ctx, k_cache, keys, rows.cells));
     // found [n_latent, n_head, rows]: the latents that each head found in its sequence's cells.
-    const TiledAttention::Layer cells{.k = kv_->layer(rows.layer.value).k,
-                                      .v = nullptr,
-                                      .scale = spec_.scale,
-                                      .window = 0,
-                                      .sinks = {}};
-    ggml_tensor* found = tiled_->Node(ctx, Queries(ctx, w, x, rows.positions), cells, rows.visible);
+    ggml_tensor* q = Queries(ctx, w, x, rows.positions);
+    ggml_tensor* found =
+        masked_ ? masked_->Node(ctx, q, {.k = k_cache}, spec_.scale) : TiledNode(rows, q);
     found = ggml_reshape_3d(ctx, found, spec_.n_latent, spec_.n_head, n_rows);
     // mixed [n_head * head_dim_v, rows], back to [n_embd, rows], plus the residual.
-    ggml_tensor* values = products_.Node(ctx, ToValues(ctx, w), found);
+    ggml_tensor* values = HeadByHead(ctx, ToValues(ctx, w), found);
     ggml_tensor* mixed = ggml_reshape_2d(ctx, values, spec_.n_embd_out(), n_rows);
     mixed = Linear(ctx, w.attn_out, mixed, w.attn_out_b);
     return AddResidual(ctx, mixed, rows.x, residual_scale_);
   }
 
-  uint64_t thread_bytes() const override { return tiled_->thread_bytes(); }
+  Status SetRows(std::span<const RowCells> visible) override {
+    return masked_ ? masked_->SetRows(visible) : Status();
+  }
+  void Assume(uint32_t rows) override {
+    if (masked_) masked_->Assume(rows);
+  }
+  uint64_t work_bytes() const override { return mask_bytes_; }
+  uint64_t thread_bytes() const override { return tiled_ ? tiled_->thread_bytes() : 0; }
 
  private:
+  ggml_tensor* TiledNode(const MixerRows& rows, ggml_tensor* q) {
+    const TiledAttention::Layer cells{.k = kv_->layer(rows.layer.value).k,
+                                      .v = nullptr,
+                                      .scale = spec_.scale,
+                                      .window = 0,
+                                      .sinks = {}};
+    return tiled_->Node(rows.ctx, q, cells, rows.visible);
+  }
+
+  // x [n, n_head, rows], each head by its own matrix [n, m, n_head] -> [m, n_head, rows].
+  ggml_tensor* HeadByHead(ggml_context* ctx, ggml_tensor* matrices, ggml_tensor* x) {
+    if (!masked_) return products_.Node(ctx, matrices, x);
+    ggml_tensor* y = ggml_mul_mat(ctx, matrices, ggml_cont(ctx, ggml_permute(ctx, x, 0, 2, 1, 3)));
+    // A device would add up halves in halves.
+    if (!ggml_is_quantized(matrices->type)) ggml_prec_set_acc(y, GGML_PREC_F32);
+    return ggml_cont(ctx, ggml_permute(ctx, y, 0, 2, 1, 3));
+  }
+
   // x [n_embd, rows] -> the latent, normed, and behind it what is turned: [n_key, rows].
   ggml_tensor* Keys(ggml_context* ctx, const LayerTensors& w, ggml_tensor* x,
                     ggml_tensor* positions) const {
@@ -84,8 +121,8 @@ class LatentAttentionMixer final : public Mixer {
     q = ggml_reshape_3d(ctx, q, spec_.n_plain + spec_.n_turned, spec_.n_head, x->ne[1]);
     ggml_tensor* plain = PartOfHeads(ctx, q, 0, spec_.n_plain);
     ggml_tensor* turned = PartOfHeads(ctx, q, spec_.n_plain, spec_.n_turned);
-    return ggml_concat(ctx, products_.Node(ctx, w.latent_k_b, plain),
-                       Rotate(ctx, turned, positions), 0);
+    return ggml_concat(ctx, HeadByHead(ctx, w.latent_k_b, plain), Rotate(ctx, turned, positions),
+                       0);
   }
 
   // [n_latent, head_dim_v, n_head]: a matrix for each head.
@@ -100,6 +137,7 @@ class LatentAttentionMixer final : public Mixer {
   ggml_tensor* Rotate(ggml_context* ctx, ggml_tensor* heads, ggml_tensor* positions) const {
     if (!spec_.rope) return heads;
     const RopeSpec& rope = *spec_.rope;
+    if (masked_) heads = ggml_cont(ctx, heads);
     const int mode =
         spec_.rope_pairs == RopePairs::kHalves ? GGML_ROPE_TYPE_NEOX : GGML_ROPE_TYPE_NORMAL;
     return ggml_rope_ext(ctx, heads, positions, nullptr, static_cast<int>(rope.n_dims), mode,
@@ -111,19 +149,19 @@ class LatentAttentionMixer final : public Mixer {
   float rms_eps_;
   float residual_scale_;
   const KvCache* kv_;
-  std::unique_ptr<TiledAttention> tiled_;
-  HeadProducts products_;
+  std::unique_ptr<TiledAttention> tiled_;  // on the CPU
+  HeadProducts products_;                  // the same
+  std::optional<MaskedAttention> masked_;  // on a device
+  uint64_t mask_bytes_ = 0;
 };
 
 }  // namespace
 
 Result<std::unique_ptr<Mixer>> MakeLatentAttentionMixer(const MixerParts& parts,
                                                         const LatentAttentionSpec& spec) {
-  CHECK(parts.device == nullptr);
-  TRY(auto tiled,
-      TiledAttention::Create(AttentionShape::Of(spec, parts.kv.type()), parts.cpu.threads(),
-                             AttentionKernel::ForThisMachine(), parts.stop));
-  return std::make_unique<LatentAttentionMixer>(parts, spec, std::move(tiled));
+  auto mixer = std::make_unique<LatentAttentionMixer>(parts, spec);
+  TRY_STATUS(mixer->Allocate(parts));
+  return mixer;
 }
 
 }  // namespace moestro

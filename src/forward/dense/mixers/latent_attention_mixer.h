@@ -11,7 +11,8 @@
 
 namespace moestro {
 
-// REQUIRES: in memory. kNoMemory.
+// In tiles on the CPU, with a mask on a device. kNoMemory; kDevice, also for matrices that are
+// joined, which are turned in memory.
 Result<std::unique_ptr<Mixer>> MakeLatentAttentionMixer(const MixerParts& parts,
                                                         const LatentAttentionSpec& spec);
 

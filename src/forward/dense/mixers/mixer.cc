@@ -16,11 +16,11 @@ Result<std::unique_ptr<Mixer>> MakeMixer(const MixerParts& parts, const MixerSpe
   if (const auto* attention = std::get_if<AttentionSpec>(&spec)) {
     return MakeAttentionMixer(parts, *attention);
   }
-  if (parts.device != nullptr) {
-    return Fail(Errc::kDevice, "latent attention and layers with a state are computed in memory");
-  }
   if (const auto* latent = std::get_if<LatentAttentionSpec>(&spec)) {
     return MakeLatentAttentionMixer(parts, *latent);
+  }
+  if (parts.device != nullptr) {
+    return Fail(Errc::kDevice, "layers with a state are computed in memory");
   }
   if (const auto* delta = std::get_if<DeltaNetSpec>(&spec)) return MakeDeltaNetMixer(parts, *delta);
   if (const auto* conv = std::get_if<ShortConvSpec>(&spec)) return MakeShortConvMixer(parts, *conv);
