@@ -107,14 +107,15 @@ Result<std::vector<float>> AttendThere(ggml_backend_t backend, const Prompt& pro
   ggml_tensor* values =
       ggml_new_tensor_2d(context, type, shape.n_head_kv * shape.dim_v, prompt.n_cells);
   for (ggml_tensor* input : {queries, keys, values}) ggml_set_input(input);
-  ggml_tensor* mixed = attention.Node(context, queries, {.k = keys, .v = values},
-                                      1.0F / std::sqrt(static_cast<float>(shape.dim_k)));
+  ggml_tensor* mixed =
+      attention.Node(context, queries, {.k = keys, .v = shape.values_in_keys ? nullptr : values},
+                     1.0F / std::sqrt(static_cast<float>(shape.dim_k)));
   ggml_set_output(mixed);
   ggml_build_forward_expand(arena.graph(), mixed);
   TRY_STATUS(arena.Place());
   TRY_STATUS(CopyTo(queries, 0, std::as_bytes(std::span(prompt.q))));
   TRY_STATUS(CopyTo(keys, 0, prompt.k.stored));
-  TRY_STATUS(CopyTo(values, 0, prompt.v.stored));
+  if (!shape.values_in_keys) TRY_STATUS(CopyTo(values, 0, prompt.v.stored));
   TRY_STATUS(arena.Launch());
   TRY_STATUS(WaitFor(backend));
   std::vector<float> out(size_t{prompt.n_rows} * shape.n_head * shape.dim_v);
