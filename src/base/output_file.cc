@@ -3,6 +3,7 @@
 
 #include <fcntl.h>
 #include <linux/magic.h>
+#include <sys/stat.h>
 #include <sys/statfs.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
@@ -37,6 +38,10 @@ std::string TemporaryName(const std::string& path) {
 }  // namespace
 
 Result<OutputFile> OutputFile::Create(const std::string& path, FileReaders readers) {
+  struct stat there = {};
+  if (stat(path.c_str(), &there) == 0 && !S_ISREG(there.st_mode)) {  // a device, a folder
+    return Fail(Errc::kIo, "cannot write {}: it is there, and no file", path);
+  }
   const mode_t mode = ModeFor(readers);
   const std::string folder = FolderOf(path);
   int fd = open(folder.c_str(), O_WRONLY | O_TMPFILE | O_CLOEXEC, mode);

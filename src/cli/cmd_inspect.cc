@@ -141,6 +141,25 @@ std::string MixerText(const LayerSpec& layer) {
   return text;
 }
 
+// Of the first layer with attention; zeros: no layer has any.
+struct HeadSizes {
+  uint32_t n_head = 0;
+  uint32_t n_head_kv = 0;
+  uint32_t head_dim = 0;  // values of a key
+};
+
+HeadSizes HeadSizesOf(const ModelSpec& spec) {
+  for (const LayerSpec& layer : spec.layers) {
+    if (const AttentionSpec* a = layer.attention(); a != nullptr) {
+      return {.n_head = a->n_head, .n_head_kv = a->n_head_kv, .head_dim = a->head_dim_k};
+    }
+    if (const LatentAttentionSpec* a = layer.latent_attention(); a != nullptr) {
+      return {.n_head = a->n_head, .n_head_kv = 1, .head_dim = a->n_key()};
+    }
+  }
+  return {};
+}
+
 // Each mixer once; how many layers have it, if there are several.
 std::string MixersText(const ModelSpec& spec) {
   std::string text;
@@ -285,9 +304,7 @@ Json ToJson(const InspectOptions& options, const Inspection& i) {
   }
   Json files = Json::Array();
   for (const std::string& path : i.files) files.Push(path);
-  const auto first = std::ranges::find_if(
-      s.layers, [](const LayerSpec& layer) { return layer.attention() != nullptr; });
-  const AttentionSpec attention = first != s.layers.end() ? *first->attention() : AttentionSpec();
+  const HeadSizes heads = HeadSizesOf(s);
   Json object = Json::Object();
   object.Set("model", options.model)
       .Set("files", std::move(files))
@@ -296,9 +313,9 @@ Json ToJson(const InspectOptions& options, const Inspection& i) {
       .Set("name", s.name)
       .Set("layers", s.n_layer())
       .Set("width", s.n_embd)
-      .Set("heads", attention.n_head)
-      .Set("heads_kv", attention.n_head_kv)
-      .Set("head_dim", attention.head_dim_k)
+      .Set("heads", heads.n_head)
+      .Set("heads_kv", heads.n_head_kv)
+      .Set("head_dim", heads.head_dim)
       .Set("experts_per_layer", s.router.n_expert)
       .Set("experts_used", s.router.n_used)
       .Set("expert_width", s.MostOf(&FeedForwardSpec::n_ff_expert))

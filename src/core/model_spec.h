@@ -120,6 +120,17 @@ struct AttentionSpec {
   bool operator==(const AttentionSpec&) const = default;
 };
 
+// Chooses the positions that a row attends to, by keys of its own.
+// Source: DeepSeek-AI, "DeepSeek-V3.2", 2025, section 2.1.
+struct IndexerSpec {
+  uint32_t n_head = 0;
+  uint32_t head_dim = 0;  // of its queries and of its one key; at least n_turned
+  uint32_t top_k = 0;     // positions that are chosen, of more
+  RopePairs rope_pairs = RopePairs::kHalves;
+  bool is_shared = false;  // the layer has none of its own and uses what a layer before it chose
+  bool operator==(const IndexerSpec&) const = default;
+};
+
 // Attention that remembers one vector of each position for all heads: a latent, which is key and
 // value at once, and behind it the part of a key that is turned by its position. Queries are
 // brought to the latent's width, and so are values brought back, by a matrix of each head.
@@ -136,8 +147,10 @@ struct LatentAttentionSpec {
   float scale = 0.0F;                 // of scores
   // One matrix holds what brings queries to the latent and values back (older files).
   bool is_joined = false;
+  std::optional<IndexerSpec> indexer = {};  // nullopt: rows attend to all positions
 
   uint32_t n_key() const { return n_latent + n_turned; }
+  bool has_own_indexer() const { return indexer && !indexer->is_shared; }
   uint32_t n_query() const { return n_head * (n_plain + n_turned); }
   uint32_t n_embd_out() const { return n_head * head_dim_v; }
   bool operator==(const LatentAttentionSpec&) const = default;

@@ -21,10 +21,13 @@ enum class Dim : uint8_t {
   kPlainQuery,   // values of a head's query that meet the latent
   kHeadValues,   // values of what a head gives
   kJoinedHeads,  // the two above of all heads
-  kKeys,         // n_head_kv * head_dim_k
-  kValues,       // n_head_kv * head_dim_v
-  kQkv,          // the three above together
-  kMixerOut,     // what a layer's mixer gives: n_head * head_dim_v of attention
+  kIndexerHeads,
+  kIndexerKey,      // values of an indexer's key
+  kIndexerQueries,  // of the queries of all its heads
+  kKeys,            // n_head_kv * head_dim_k
+  kValues,          // n_head_kv * head_dim_v
+  kQkv,             // the three above together
+  kMixerOut,        // what a layer's mixer gives: n_head * head_dim_v of attention
   kHeads,
   kGates,        // what a matrix for attention's output gate gives
   kConvolved,    // channels of a state mixer's convolution
@@ -61,6 +64,7 @@ enum class LayerPart : uint8_t {
   kQueryLatent,      // that projects queries by way of a latent
   kSplitHeads,       // that has a matrix for queries and one for values
   kJoinedHeads,      // that has one for both
+  kIndexer,          // that chooses positions
   kKeyed,            // attention, or a delta net of the next kind
   kDeltaNet,
   kKimiDelta,    // a delta net where each value of a key decays on its own
@@ -115,12 +119,17 @@ struct LayerRoles {
   T latent_q_b{};
   T latent_kv_a{};  // keys, before norm and rotation
   T latent_kv_norm{};
-  T latent_k_b{};      // of each head: from its query to the latent
-  T latent_v_b{};      // of each head: from the latent to its values
-  T latent_kv_b{};     // both, as they give keys and values of the latent
-  T attn_post_norm{};  // of what attention adds
-  T attn_sinks{};      // of each head a score that is part of the softmax and has no value
-  T delta_qkv{};       // of a delta net, before the convolution
+  T latent_k_b{};   // of each head: from its query to the latent
+  T latent_v_b{};   // of each head: from the latent to its values
+  T latent_kv_b{};  // both, as they give keys and values of the latent
+  T indexer_q{};    // of an indexer: queries, of the latent of queries
+  T indexer_k{};
+  T indexer_k_norm{};
+  T indexer_k_norm_b{};
+  T indexer_weights{};  // of its heads
+  T attn_post_norm{};   // of what attention adds
+  T attn_sinks{};       // of each head a score that is part of the softmax and has no value
+  T delta_qkv{};        // of a delta net, before the convolution
   T delta_gate{};
   T state_in{};  // everything that is projected: Mamba-2, and delta nets of older files
   T state_conv{};
@@ -213,6 +222,16 @@ constexpr void ForEachLatentRole(Visit&& visit, Parts&... parts) {
         parts.latent_k_b...);
   visit(Role{"attn_v_b.weight", kMat, kKeyLatent, kHeadValues, kAny, kSplit, {}, kHeads},
         parts.latent_v_b...);
+  constexpr auto kIndex = LayerPart::kIndexer;
+  visit(Role{"indexer.attn_q_b.weight", kMat, kQueryLatent, kIndexerQueries, kMul, kIndex},
+        parts.indexer_q...);
+  visit(Role{"indexer.attn_k.weight", kMat, kEmbd, kIndexerKey, kMul, kIndex}, parts.indexer_k...);
+  visit(Role{"indexer.k_norm.weight", kVec, kIndexerKey, kOne, kAny, kIndex},
+        parts.indexer_k_norm...);
+  visit(Role{"indexer.k_norm.bias", kVec, kIndexerKey, kOne, kAny, kIndex},
+        parts.indexer_k_norm_b...);
+  visit(Role{"indexer.proj.weight", kMat, kEmbd, kIndexerHeads, kMul, kIndex},
+        parts.indexer_weights...);
   visit(Role{"attn_kv_b.weight", kMat, kKeyLatent, kJoinedHeads, kAny, kJoined},
         parts.latent_kv_b...);
 }

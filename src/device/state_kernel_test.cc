@@ -7,6 +7,7 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <random>
 #include <span>
 #include <string>
@@ -249,19 +250,26 @@ TEST_P(StateKernelTest, NormsAndGatesRows) {
 // A model whose values are no numbers says so in its results.
 TEST_P(StateKernelTest, NoNumberStaysNone) {
   constexpr uint32_t kN = 32;
-  std::vector<float> x(kN, 1.0F);
-  std::vector<float> gate(kN, 1.0F);
-  const std::vector<float> weight(kN, 1.0F);
-  gate[3] = std::nanf("");
-  GetParam().gate({.n_rows = 1,
-                   .n = kN,
-                   .eps = 0.0F,
-                   .is_sigmoid = false,
-                   .weight = weight.data(),
-                   .gate = {gate.data(), kN}},
-                  {x.data(), kN});
-  EXPECT_TRUE(std::isnan(x[3]));
-  EXPECT_FALSE(std::isnan(x[4]));
+  for (const bool is_sigmoid : {false, true}) {
+    std::vector<float> x(kN, 1.0F);
+    std::vector<float> gate(kN, 1.0F);
+    const std::vector<float> weight(kN, 1.0F);
+    gate[3] = std::nanf("");
+    gate[4] = std::numeric_limits<float>::infinity();
+    gate[5] = -std::numeric_limits<float>::infinity();
+    GetParam().gate({.n_rows = 1,
+                     .n = kN,
+                     .eps = 0.0F,
+                     .is_sigmoid = is_sigmoid,
+                     .weight = weight.data(),
+                     .gate = {gate.data(), kN}},
+                    {x.data(), kN});
+    EXPECT_TRUE(std::isnan(x[3])) << is_sigmoid;
+    EXPECT_FALSE(std::isnan(x[6])) << is_sigmoid;
+    if (!is_sigmoid) continue;
+    EXPECT_EQ(x[4], 1.0F);
+    EXPECT_EQ(x[5], 0.0F);
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Kernels, StateKernelTest, testing::ValuesIn(StateKernel::AllHere()),

@@ -11,8 +11,9 @@ namespace {
 
 constexpr uint64_t kTurnedAlignment = 64;
 
+// BF16 holds values that F16 does not.
 ggml_type TurnedType(ggml_type type) {
-  return type == GGML_TYPE_F32 ? GGML_TYPE_F32 : GGML_TYPE_F16;
+  return type == GGML_TYPE_F32 || type == GGML_TYPE_BF16 ? GGML_TYPE_F32 : GGML_TYPE_F16;
 }
 
 uint64_t TurnedBytes(const TurnedHeads::Matrix& m) {

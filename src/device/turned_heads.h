@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Some rows of each head of a matrix, turned: what multiplies a row's values is then multiplied by
-// them. In memory; in F32 if the matrix is F32, else in F16.
+// them. In memory; in F32 if the matrix is F32 or BF16, else in F16.
 //
 // Thread rule: the engine thread.
 #pragma once

@@ -30,6 +30,7 @@ Result<ModelToLoad> ModelToLoad::Open(const std::string& path, const std::string
   if (!native && native.error().code == Errc::kUnsupported && engine == "auto") {
     // Of a known family, with something that only libllama computes.
     LogInfo("{}: the hosted engine takes it", native.error().message);
+    model.refusal_ = native.error().message;
     model.hosted_ = std::move(gguf);
     TRY_STATUS(model.ReadHosted());
     return model;
@@ -56,6 +57,14 @@ Status ModelToLoad::ReadHosted() {
   TRY(id_.shape.n_layer, find(".block_count", 1));
   TRY(id_.shape.n_expert, find(".expert_count", 1));
   TRY(id_.shape.n_used, find(".expert_used_count", 1));
+  TRY(const uint32_t groups, find(".expert_group_count", 0));
+  TRY(const uint32_t groups_used, find(".expert_group_used_count", 0));
+  // libllama would end the process.
+  if (groups > 1 &&
+      (id_.shape.n_expert % groups != 0 || groups_used < 1 || groups_used >= groups)) {
+    return Fail(Errc::kInvalidFile, "{}: {} experts in {} groups, {} of them used, do not fit",
+                id_.name, id_.shape.n_expert, groups, groups_used);
+  }
   TRY(const std::optional<uint64_t> tokens, hosted_->FindArrayLength("tokenizer.ggml.tokens"));
   const TensorInfo* const embedding = hosted_->Find("token_embd.weight");
   const auto rows = embedding != nullptr ? static_cast<uint64_t>(embedding->ne[1]) : 0;

@@ -24,6 +24,8 @@ class ModelToLoad {
 
   const GgufFile& gguf() const { return native_ ? native_->gguf : *hosted_; }
   bool is_native() const { return native_.has_value(); }
+  // Why the native engine does not take a file of a known family; empty: it was not asked.
+  const std::string& refusal() const { return refusal_; }
   // REQUIRES: is_native() for TakeNative(), !is_native() for TakeHosted().
   ModelFile TakeNative() && { return *std::move(native_); }
   GgufFile TakeHosted() && { return *std::move(hosted_); }
@@ -44,6 +46,7 @@ class ModelToLoad {
 
   std::optional<ModelFile> native_;
   std::optional<GgufFile> hosted_;
+  std::string refusal_;
   ModelId id_;
   std::string arch_name_;
   uint32_t n_vocab_ = 0;

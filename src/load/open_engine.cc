@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "load/open_engine.h"
 
+#include <string>
 #include <utility>
 
 #include "hosted/hosted_engine.h"
@@ -19,7 +20,11 @@ Result<std::unique_ptr<Engine>> OpenEngine(ModelToLoad model, const EngineOption
   if (model.is_native()) {
     return NativeEngine::Open(std::move(model).TakeNative(), options, std::move(progress));
   }
-  return HostedEngine::Open(std::move(model).TakeHosted(), options, std::move(progress));
+  const std::string refusal = model.refusal();
+  auto hosted = HostedEngine::Open(std::move(model).TakeHosted(), options, std::move(progress));
+  if (hosted || refusal.empty()) return hosted;
+  return Fail(hosted.error().code, "{}; the native engine does not take it either: {}",
+              hosted.error().message, refusal);
 }
 
 Result<MemoryPlan> PlanEngine(const std::string& model_path, const EngineOptions& options) {

@@ -14,7 +14,9 @@ LayerMemory LayerMemory::Of(const LayerSpec& layer) {
             .window = a->window};
   }
   if (const LatentAttentionSpec* a = layer.latent_attention(); a != nullptr) {
-    return {.keys = a->n_key(), .head_keys = a->n_key()};  // values are in keys
+    // Values are in keys; in their place are the keys of an indexer.
+    const uint32_t values = a->has_own_indexer() ? a->indexer->head_dim : 0;
+    return {.keys = a->n_key(), .values = values, .head_keys = a->n_key(), .head_values = values};
   }
   if (const DeltaNetSpec* delta = layer.delta_net(); delta != nullptr) {
     return {.state_values = delta->state_values()};

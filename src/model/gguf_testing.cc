@@ -107,6 +107,7 @@ constexpr LatentAttentionSpec kLatent{.n_head = 4,
                                       .n_plain = 32,
                                       .head_dim_v = 16,
                                       .n_query_latent = 32};
+constexpr IndexerSpec kIndexer{.n_head = 2, .head_dim = 32, .top_k = 16};
 constexpr Mamba2Spec kMamba{.n_head = 2, .head_dim = 32, .n_group = 2, .n_state = 16, .n_taps = 4};
 
 void AddKeys(GgufBuilder& file, const std::string& arch) {
@@ -155,7 +156,9 @@ ModelSpec SizesOf(const Family& family, uint32_t head_dim) {
     windowed.has_rope_factors = false;
   }
   if (family.latent.is_used) {
-    for (LayerSpec& layer : spec.layers) layer.mixer = kLatent;
+    LatentAttentionSpec latent = kLatent;
+    if (family.latent.indexers != Indexers::kNone) latent.indexer = kIndexer;
+    for (LayerSpec& layer : spec.layers) layer.mixer = latent;
   }
   if (family.states.mixer == StateMixer::kDeltaNet) spec.layers[0].mixer = kDelta;
   if (family.states.mixer == StateMixer::kKimiDelta) spec.layers[0].mixer = kKimi;
@@ -202,7 +205,12 @@ void AddStateKeys(GgufBuilder& file, const std::string& arch, const StateRules& 
       .Set(arch + ".ssm.time_step_rank", kDelta.n_head_v);
 }
 
-void AddLatentKeys(GgufBuilder& file, const std::string& arch) {
+void AddLatentKeys(GgufBuilder& file, const std::string& arch, const LatentRules& rules) {
+  if (rules.indexers != Indexers::kNone) {
+    file.Set(arch + ".attention.indexer.head_count", kIndexer.n_head)
+        .Set(arch + ".attention.indexer.key_length", kIndexer.head_dim)
+        .Set(arch + ".attention.indexer.top_k", kIndexer.top_k);
+  }
   file.Set(arch + ".attention.key_length_mla", kLatent.n_plain + kLatent.n_turned)
       .Set(arch + ".attention.value_length_mla", kLatent.head_dim_v)
       .Set(arch + ".attention.kv_lora_rank", kLatent.n_latent)
@@ -296,7 +304,7 @@ GgufBuilder SmallMoe(std::string_view arch) {
     file.Set(name + ".expert_gating_func", static_cast<uint32_t>(family->router.gating) + 1);
   }
   if (family->states.mixer != StateMixer::kNone) AddStateKeys(file, name, family->states);
-  if (family->latent.is_used) AddLatentKeys(file, name);
+  if (family->latent.is_used) AddLatentKeys(file, name, family->latent);
   if (family->has_lone_parts) {
     file.Set(name + ".block_count", 3U)
         .SetInts(name + ".feed_forward_length", {0, 0, kFf})

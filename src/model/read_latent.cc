@@ -17,7 +17,7 @@ float LogOf(const RopeSpec& rope) { return std::log(1.0F / rope.freq_scale); }
 
 // YaRN makes turned values larger; ggml does so by 1 + 0.1 ln(factor), which is taken back here, as
 // the scale of scores has it for all values of a key. Without the multiplier it stays, too.
-Status ReadLatentScale(const MetaKeys& keys, LatentAttentionSpec& spec) {
+Status ReadLatentScale(const MetaKeys& keys, const LatentRules& rules, LatentAttentionSpec& spec) {
   const float unit = 1.0F / std::sqrt(static_cast<float>(spec.n_plain + spec.n_turned));
   spec.scale = unit;
   if (!spec.rope) return {};
@@ -26,13 +26,14 @@ Status ReadLatentScale(const MetaKeys& keys, LatentAttentionSpec& spec) {
   const float usual = 1.0F + 0.1F * LogOf(*spec.rope);
   const bool is_yarn = spec.rope->ext_factor != 0.0F;
   const bool is_taken_back = is_yarn && multiplier != 0.0F;
-  float magnitude = spec.rope->attn_factor * (is_taken_back ? 1.0F : usual);
-  if (is_taken_back) spec.rope->attn_factor /= usual;
-  magnitude *= 1.0F + 0.1F * multiplier * LogOf(*spec.rope);
+  const float by_multiplier = 1.0F + 0.1F * multiplier * LogOf(*spec.rope);
+  const float kept = !is_taken_back ? usual : rules.keeps_magnitude ? usual / by_multiplier : 1.0F;
+  const float magnitude = spec.rope->attn_factor * kept * by_multiplier;
+  spec.rope->attn_factor *= kept / usual;
   spec.scale = unit * magnitude * magnitude;
-  if (std::isfinite(spec.scale)) return {};
-  return Fail(Errc::kInvalidFile, "{}: {} gives scores no finite scale", keys.path(),
-              keys.Full("rope.scaling.yarn_log_multiplier"));
+  if (std::isfinite(spec.scale) && std::isfinite(spec.rope->attn_factor)) return {};
+  return Fail(Errc::kInvalidFile, "{}: {}* give scores no finite scale", keys.path(),
+              keys.Full("rope.scaling."));
 }
 
 // Widths of a key before it is brought to the latent, and of a value. Older files have them as
@@ -55,6 +56,46 @@ Status ReadLatentSizes(const MetaKeys& keys, LatentAttentionSpec& spec) {
   return {};
 }
 
+// GLM-5.2's, whose files may lack the key: the first layers, and then each fourth, have their own.
+constexpr uint64_t kContextOfSharing = 1048576;
+bool SharesByHabit(uint32_t layer) { return layer > 2 && layer % 4 != 2; }
+
+Status ReadIndexers(const MetaKeys& keys, const LatentRules& rules, uint32_t n_all,
+                    uint32_t n_ctx_train, std::vector<LatentAttentionSpec>& layers) {
+  if (rules.indexers == Indexers::kNone) return {};
+  IndexerSpec spec{.rope_pairs = rules.indexer_pairs};
+  TRY(spec.n_head, keys.Count("attention.indexer.head_count", {1, MetaKeys::kMaxHeads}));
+  TRY(spec.head_dim, keys.Count("attention.indexer.key_length", {1, MetaKeys::kMaxHeadDim}));
+  TRY(spec.top_k, keys.Count("attention.indexer.top_k", {1, MetaKeys::kMaxContext}));
+  if (spec.head_dim < layers.front().n_turned) {
+    return Fail(Errc::kInvalidFile, "{}: {} is {}, expected at least {} ({})", keys.path(),
+                keys.Full("attention.indexer.key_length"), spec.head_dim, layers.front().n_turned,
+                keys.Full("rope.dimension_count"));
+  }
+  constexpr std::string_view kTypes = "attention.indexer.types";
+  const bool may_share = rules.indexers == Indexers::kByTypes;
+  std::vector<uint32_t> is_own(layers.size(), 1);
+  if (may_share && keys.Has(kTypes)) {
+    TRY(is_own, keys.Counts(kTypes, {0, 1}, n_all));
+  } else if (may_share && n_ctx_train >= kContextOfSharing) {
+    for (uint32_t l = 0; l < layers.size(); ++l) is_own[l] = SharesByHabit(l) ? 0 : 1;
+  }
+  if (is_own.front() == 0) {
+    return Fail(Errc::kInvalidFile, "{}: {}: no layer before the first has an indexer", keys.path(),
+                keys.Full(kTypes));
+  }
+  for (uint32_t l = 0; l < layers.size(); ++l) {
+    if (layers[l].n_query_latent == 0 || layers[l].is_joined) {
+      return Fail(Errc::kInvalidFile, "{}: tensor '{}' is missing; convert the model again",
+                  keys.path(),
+                  LayerTensorName(l, layers[l].is_joined ? "attn_k_b.weight" : "attn_q_a.weight"));
+    }
+    layers[l].indexer = spec;
+    layers[l].indexer->is_shared = is_own[l] == 0;
+  }
+  return {};
+}
+
 }  // namespace
 
 Result<std::vector<LatentAttentionSpec>> ReadLatentAttention(const MetaKeys& keys,
@@ -67,7 +108,7 @@ Result<std::vector<LatentAttentionSpec>> ReadLatentAttention(const MetaKeys& key
   if (rules.rotates) {
     TRY(spec.rope, ReadRope(keys, spec.n_turned, n_ctx_train));
   }
-  TRY_STATUS(ReadLatentScale(keys, spec));
+  TRY_STATUS(ReadLatentScale(keys, rules, spec));
   TRY(const auto heads, keys.Counts("attention.head_count", {1, MetaKeys::kMaxHeads}, n_all));
   TRY(const auto query_latent, keys.FindCount("attention.q_lora_rank", {0, kMaxLatent}));
   std::vector<LatentAttentionSpec> layers;
@@ -81,9 +122,10 @@ Result<std::vector<LatentAttentionSpec>> ReadLatentAttention(const MetaKeys& key
     if (!has("attn_q_a.weight")) continue;
     layer.n_query_latent = query_latent.value_or(0);
     if (layer.n_query_latent > 0) continue;
-    return Fail(Errc::kInvalidFile, "{}: metadata '{}' is missing; convert the model again",
+    return Fail(Errc::kInvalidFile, "{}: metadata '{}' is missing or 0; convert the model again",
                 keys.path(), keys.Full("attention.q_lora_rank"));
   }
+  TRY_STATUS(ReadIndexers(keys, rules, n_all, n_ctx_train, layers));
   return layers;
 }
 

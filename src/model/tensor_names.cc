@@ -59,6 +59,12 @@ int64_t LatentAttentionSize(Dim dim, const LatentAttentionSpec& a) {
       return a.n_plain;
     case Dim::kHeadValues:
       return a.head_dim_v;
+    case Dim::kIndexerHeads:
+      return a.indexer ? a.indexer->n_head : 0;
+    case Dim::kIndexerKey:
+      return a.indexer ? a.indexer->head_dim : 0;
+    case Dim::kIndexerQueries:
+      return a.indexer ? int64_t{a.indexer->n_head} * a.indexer->head_dim : 0;
     case Dim::kJoinedHeads:
       return int64_t{a.n_head} * (a.n_plain + a.head_dim_v);
     case Dim::kMixerOut:
@@ -159,6 +165,8 @@ bool HasPart(const LayerSpec& layer, LayerPart part) {
       return latent != nullptr && latent->n_query_latent > 0;
     case LayerPart::kSplitHeads:
       return latent != nullptr && !latent->is_joined;
+    case LayerPart::kIndexer:
+      return latent != nullptr && latent->has_own_indexer();
     case LayerPart::kJoinedHeads:
       return latent != nullptr && latent->is_joined;
     case LayerPart::kDeltaNet:

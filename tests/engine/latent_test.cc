@@ -8,6 +8,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "core/kv_type.h"
@@ -77,15 +78,31 @@ TEST(LatentAttention, EachKeyCounts) {
   }
 }
 
-class LatentTexts : public testing::TestWithParam<KvType> {
+// Up to so many positions an indexer changes nothing, to the bit.
+TEST(LatentAttention, ChoosingAllIsAttendingToAll) {
+  TinySpec few = Latent();
+  few.arch = "deepseek32";
+  TinySpec all = few;
+  all.top_k = 512;
+  const std::vector<Token> text = RandomTokens(60, kVocab, 3);
+  const auto upto = [&](size_t n) { return std::span(text).first(n); };
+  EXPECT_EQ(LogitsOf(few, upto(few.top_k)), LogitsOf(all, upto(few.top_k)));
+  EXPECT_GT(Difference(LogitsOf(few, text), LogitsOf(all, text)), 0.02);
+}
+
+// With an indexer texts are longer than the 24 positions that are chosen.
+using Param = std::pair<std::string, KvType>;
+
+class LatentTexts : public testing::TestWithParam<Param> {
  protected:
   LatentTexts() {
     TinySpec spec = Latent();
+    spec.arch = GetParam().first;
     spec.type = "Q8_0";
     path_ = WriteTinyModel(folder_.path(), spec);
   }
   std::unique_ptr<NativeEngine> Open(EngineOptions options = {}) const {
-    options.kv_type = GetParam();
+    options.kv_type = GetParam().second;
     return moestro::Open(path_, options);
   }
   // After all of the text, in one prompt.
@@ -106,9 +123,19 @@ class LatentTexts : public testing::TestWithParam<KvType> {
   const std::vector<Token> text_ = RandomTokens(150, kVocab, 3);
 };
 
-INSTANTIATE_TEST_SUITE_P(Types, LatentTexts,
-                         testing::Values(KvType::kF16, KvType::kQ8, KvType::kF32),
-                         [](const auto& one) { return std::string(NameOf(one.param)); });
+std::vector<Param> Params() {
+  std::vector<Param> params;
+  for (const char* arch : {"deepseek2", "deepseek32", "glm-dsa"}) {
+    for (const KvTypeInfo& type : kKvTypes) params.emplace_back(arch, type.type);
+  }
+  return params;
+}
+
+std::string NameOfParam(const testing::TestParamInfo<Param>& one) {
+  return CaseName(one.param.first) + "_" + std::string(NameOf(one.param.second));
+}
+
+INSTANTIATE_TEST_SUITE_P(All, LatentTexts, testing::ValuesIn(Params()), NameOfParam);
 
 TEST_P(LatentTexts, PiecesOfAnySizeGiveTheBitsOfOnePrompt) {
   const std::vector<float> expected = Fresh(text_);

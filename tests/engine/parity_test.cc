@@ -311,10 +311,18 @@ std::vector<std::string> ArchsWithStates() {
 INSTANTIATE_TEST_SUITE_P(All, LongStates, ::testing::ValuesIn(ArchsWithStates()),
                          [](const auto& arch) { return CaseName(arch.param); });
 
+// More positions than a text here has are chosen. Where anything is rounded, the last chosen and
+// the first rejected position of an indexer may be as close as its scores are off, which Row does
+// not tell; F32 shows what is chosen.
+TinySpec ChoosingAll(TinySpec spec) {
+  spec.top_k = kContext;
+  return spec;
+}
+
 class HalfCells : public ::testing::TestWithParam<std::string> {};
 
 TEST_P(HalfCells, SameTokensAndLogits) {
-  Race race({.arch = GetParam(), .type = "F32"}, false, KvType::kF16);
+  Race race(ChoosingAll({.arch = GetParam(), .type = "F32"}), false, KvType::kF16);
   race.Run();
   if (HasFatalFailure()) return;
   ExpectTheSameUpToTies(race, kHalfCells);
@@ -334,7 +342,7 @@ class QuantisedCells : public ::testing::TestWithParam<std::string> {};
 
 TEST_P(QuantisedCells, SameTokensAndLogits) {
   for (const char* type : {"F32", "Q8_0"}) {
-    Race race({.arch = GetParam(), .type = type}, false, KvType::kQ8);
+    Race race(ChoosingAll({.arch = GetParam(), .type = type}), false, KvType::kQ8);
     race.Run();
     if (HasFatalFailure()) return;
     ExpectTheSameUpToTies(race, kQuantisedCells);
@@ -356,7 +364,8 @@ std::vector<Case> Cases() {
   std::vector<Case> cases;
   for (const std::string& arch : TinyArchs()) {
     for (const std::string type : {"F32", "F16", "Q8_0", "Q4_0", "Q4_K_M"}) {
-      cases.push_back({"families", {.arch = arch, .type = type}});
+      const TinySpec spec{.arch = arch, .type = type};
+      cases.push_back({"families", type == "F32" ? spec : ChoosingAll(spec)});
     }
   }
   for (const char* type :

@@ -39,6 +39,8 @@ SynthShape TinyShape(const TinySpec& spec) {
   if (family->shared_expert != SharedExpert::kNone) shared_ff = spec.shared_ff;
   if (family->shared_expert == SharedExpert::kCounted) shared_ff = 2 * spec.ff;
   const bool is_latent = family->latent.is_used;
+  const bool has_indexers = family->latent.indexers != Indexers::kNone;
+  const bool may_share = family->latent.indexers == Indexers::kByTypes;
   return {.name = "tiny-" + spec.arch,
           .arch = spec.arch,
           .layers = family->has_lone_parts ? 2 * spec.layers : spec.layers,
@@ -66,6 +68,10 @@ SynthShape TinyShape(const TinySpec& spec) {
           .query_latent = is_latent && !has_states ? spec.query_latent : 0,
           .value_dim = is_latent ? 64U : 0U,
           .is_joined = spec.is_joined,
+          .indexer_heads = has_indexers ? 16U : 0U,  // few would give many positions a score of 0
+          .indexer_dim = has_indexers ? 64U : 0U,
+          .top_k = has_indexers ? spec.top_k : 0,
+          .indexer_every = may_share ? 2U : 0U,
           .yarn_log = is_latent ? spec.yarn_log : 0.0F,
           .has_sigmoid = is_latent && spec.has_sigmoid,
           .weights_scale = is_latent && spec.has_sigmoid ? 2.5F : 0.0F,
@@ -101,8 +107,9 @@ namespace {
 
 // What tells models with latent attention apart.
 std::string LatentName(const TinySpec& spec) {
-  return Format("{}{}{}{}", spec.query_latent > 0 ? "" : "-lite", spec.is_joined ? "-joined" : "",
-                spec.has_sigmoid ? "-sigmoid" : "", spec.yarn_log > 0 ? "" : "-plain");
+  return Format("{}{}{}{}-top{}", spec.query_latent > 0 ? "" : "-lite",
+                spec.is_joined ? "-joined" : "", spec.has_sigmoid ? "-sigmoid" : "",
+                spec.yarn_log > 0 ? "" : "-plain", spec.top_k);
 }
 
 }  // namespace

@@ -36,6 +36,7 @@ struct TinySpec {
   uint32_t query_latent = 128;  // queries are projected by way of so many values; 0: at once
   bool is_joined = false;       // as older files
   bool has_sigmoid = false;     // a router as DeepSeek-V3's, with groups
+  uint32_t top_k = 24;          // positions that an indexer chooses
   float yarn_log = 0.07F;       // rope.scaling.yarn_log_multiplier
   uint32_t groups = 4;          // of experts, two of them used, where the family's models have them
   bool has_qk_norm = false;     // where files of the family may lack these norms

@@ -26,7 +26,10 @@ inline typename V::Float TimesSigmoid(typename V::Float factor, typename V::Floa
   const Float below = V::Min(x, V::Subtract(V::Zero(), x));  // -|x|
   const Float power = V::PowerOfTwo(V::Multiply(below, V::Broadcast(kLog2E)));
   const Float one = V::Broadcast(1.0F);
-  return V::Divide(V::Multiply(factor, V::SelectNegative(x, power, one)), V::Add(one, power));
+  const Float result =
+      V::Divide(V::Multiply(factor, V::SelectNegative(x, power, one)), V::Add(one, power));
+  // 0, or NaN if x is: of two, the second is taken where one is NaN.
+  return V::Add(result, V::Multiply(V::Zero(), V::Max(V::Broadcast(-1.0F), below)));
 }
 
 // x * sigmoid(x); NaN stays NaN.

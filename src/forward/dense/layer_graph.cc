@@ -43,6 +43,9 @@ uint64_t LargestProduct(const ModelTensors& tensors) {
     together(w.attn_qkv);
     together(w.attn_q, w.attn_k, w.attn_v);
     together(w.attn_out);
+    together(w.latent_q_a);
+    together(w.latent_q_b);
+    together(w.indexer_q);
     together(w.delta_qkv, w.delta_gate, w.state_in);
     together(w.short_in);
     together(w.state_out);
@@ -53,6 +56,15 @@ uint64_t LargestProduct(const ModelTensors& tensors) {
     together(w.dense_down);
   }
   return most;
+}
+
+// Positions that indexers choose; 0: there are none.
+uint32_t TopKOf(const ModelSpec& spec) {
+  for (const LayerSpec& layer : spec.layers) {
+    const LatentAttentionSpec* latent = layer.latent_attention();
+    if (latent != nullptr && latent->indexer) return latent->indexer->top_k;
+  }
+  return 0;
 }
 
 // A device computes all rows of a step at once.
@@ -99,9 +111,16 @@ Result<std::unique_ptr<LayerGraph>> LayerGraph::Create(const Parts& parts, uint3
     return Fail(Errc::kDevice, "rows of {} values do not lie where {} wants them",
                 parts.spec.n_embd, parts.device->info().name);
   }
+  if (const uint32_t top_k = TopKOf(parts.spec); top_k > 0) {
+    if (parts.device != nullptr) {
+      return Fail(Errc::kDevice, "positions that an indexer chooses are attended to in memory");
+    }
+    graph->chosen_.emplace(chunk, top_k, n_ctx);
+    graph->work_bytes_ = ChosenPositions::BytesFor(chunk, top_k, n_ctx);
+  }
   TRY_STATUS(graph->MakeMixers(parts, n_ctx, chunk));
   TRY_STATUS(graph->Reserve(chunk, logits_rows));
-  graph->work_bytes_ = graph->arena_.buffer_bytes();
+  graph->work_bytes_ += graph->arena_.buffer_bytes();
   for (const auto& mixer : graph->mixers_) graph->work_bytes_ += mixer->work_bytes();
   return graph;
 }
@@ -115,7 +134,8 @@ Status LayerGraph::MakeMixers(const Parts& parts, uint32_t n_ctx, uint32_t chunk
                   .device = parts.device,
                   .stop = parts.stop,
                   .n_ctx = n_ctx,
-                  .chunk = chunk};
+                  .chunk = chunk,
+                  .chosen = chosen_ ? &*chosen_ : nullptr};
   const std::vector<LayerSpec>& layers = spec_->layers;
   for (size_t l = 0; l < layers.size(); ++l) {
     if (!layers[l].has_mixer()) {
@@ -232,7 +252,8 @@ LayerGraph::Rows LayerGraph::KeepRows(uint32_t most) const {
           .shared = {buffers_->shared(), buffers_->shared() + (has_shared ? values : 0)},
           .positions = {buffers_->positions(), buffers_->positions() + n},
           .cells = {buffers_->cells(), buffers_->cells() + n},
-          .recent_cells = {buffers_->recent_cells(), buffers_->recent_cells() + n}};
+          .recent_cells = {buffers_->recent_cells(), buffers_->recent_cells() + n},
+          .chosen = chosen_ ? chosen_->Keep(n) : ChosenPositions::Kept()};
 }
 
 void LayerGraph::BringBack(const Rows& rows) {
@@ -242,6 +263,7 @@ void LayerGraph::BringBack(const Rows& rows) {
   std::ranges::copy(rows.positions, buffers_->positions());
   std::ranges::copy(rows.cells, buffers_->cells());
   std::ranges::copy(rows.recent_cells, buffers_->recent_cells());
+  if (chosen_) chosen_->BringBack(rows.chosen);
   visible_ = rows.visible;
   recent_ = rows.recent;
   states_ = rows.states;
@@ -468,6 +490,7 @@ void LayerGraph::BuildLayer(LayerId layer, uint32_t look_ahead, StepRows rows) {
       .ctx = ctx,
       .graph = arena_.graph(),
       .layer = layer,
+      .first = rows.first,
       .x = Input(layer.value, rows),
       .positions = ggml_new_tensor_1d(ctx, GGML_TYPE_I32, rows.count),
       .cells = ggml_new_tensor_1d(ctx, GGML_TYPE_I64, rows.count),

@@ -11,6 +11,7 @@
 #include <array>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -25,6 +26,7 @@
 #include "device/graph_arena.h"
 #include "device/look_ahead.h"
 #include "forward/dense/attention.h"
+#include "forward/dense/chosen_positions.h"
 #include "forward/dense/mixers/mixer.h"
 #include "forward/dense/step_buffers.h"
 #include "forward/dense/tensors.h"
@@ -121,6 +123,7 @@ class LayerGraph {
     std::vector<int32_t> positions;     // of these
     std::vector<int64_t> cells;         // of these
     std::vector<int64_t> recent_cells;  // of these
+    ChosenPositions::Kept chosen;       // the same
   };
   Rows KeepRows(uint32_t most) const;
   void BringBack(const Rows& rows);
@@ -163,6 +166,7 @@ class LayerGraph {
   std::vector<RowCells> visible_;               // of the rows
   std::vector<RowCells> recent_;                // the same in layers with a window
   std::vector<RowState> states_;                // of the rows
+  std::optional<ChosenPositions> chosen_;       // where layers have indexers
   bool is_hidden_there_ = false;
   double seconds_ = 0.0;
   uint64_t work_bytes_ = 0;

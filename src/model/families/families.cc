@@ -8,10 +8,11 @@ namespace moestro {
 
 std::span<const Family> Families() {
   static const std::array families{
-      Llama(),     Qwen2Moe(),  Qwen3Moe(),     Olmoe(),      Phimoe(),        Dots1(),
-      GptOss(),    Glm4Moe(),   MiniMaxM2(),    Ernie45Moe(), HunyuanMoe(),    BailingMoe2(),
-      ExaoneMoe(), Qwen35Moe(), Qwen3Next(),    Lfm2Moe(),    GraniteHybrid(), GraniteMoe(),
-      Laguna(),    AfMoe(),     NemotronHMoe(), Gemma4(),     DeepSeek2(),     KimiLinear()};
+      Llama(),      Qwen2Moe(),  Qwen3Moe(),     Olmoe(),      Phimoe(),        Dots1(),
+      GptOss(),     Glm4Moe(),   MiniMaxM2(),    Ernie45Moe(), HunyuanMoe(),    BailingMoe2(),
+      ExaoneMoe(),  Qwen35Moe(), Qwen3Next(),    Lfm2Moe(),    GraniteHybrid(), GraniteMoe(),
+      Laguna(),     AfMoe(),     NemotronHMoe(), Gemma4(),     DeepSeek2(),     KimiLinear(),
+      DeepSeek32(), GlmDsa()};
   return families;
 }
 
@@ -87,6 +88,15 @@ void RequireLatentAttention(LayerRoles<Presence>& layer) {
                          &layer.latent_v_b, &layer.latent_kv_b}) {
     *part = Presence::kRequired;  // where the layer has that part
   }
+}
+
+void RequireIndexer(LayerRoles<Presence>& layer) {
+  for (Presence* part : {&layer.indexer_q, &layer.indexer_k, &layer.indexer_k_norm,
+                         &layer.indexer_k_norm_b, &layer.indexer_weights}) {
+    *part = Presence::kRequired;
+  }
+  // An indexer's queries are made of the latent of queries, and keys are not joined.
+  layer.attn_q = layer.latent_kv_b = Presence::kNone;
 }
 
 void RequireKimiDelta(LayerRoles<Presence>& layer) {

@@ -13,6 +13,8 @@ namespace moestro {
 Family AfMoe();
 Family BailingMoe2();
 Family DeepSeek2();
+Family DeepSeek32();
+Family GlmDsa();
 Family Dots1();
 Family Ernie45Moe();
 Family ExaoneMoe();
@@ -45,6 +47,7 @@ void RequireDeltaNet(LayerRoles<Presence>& layer);
 void RequireKimiDelta(LayerRoles<Presence>& layer);
 void RequireMamba2(LayerRoles<Presence>& layer);
 void RequireLatentAttention(LayerRoles<Presence>& layer);
+void RequireIndexer(LayerRoles<Presence>& layer);
 
 const Family* FindFamily(std::span<const Family> families, std::string_view name);  // or nullptr
 std::string FamilyNames(std::span<const Family> families);  // "llama, olmoe"

@@ -48,11 +48,22 @@ struct WindowRules {
   bool keeps_factor = false;   // rope.scaling.attn_factor counts in them although they are plain
 };
 
+// Whether positions are chosen: attention.indexer.*.
+enum class Indexers : uint8_t {
+  kNone,
+  kInEvery,
+  kByTypes,  // attention.indexer.types; without it in all, or of longer contexts in some
+};
+
 // Attention is latent attention: attention.kv_lora_rank, q_lora_rank, key_length_mla.
 struct LatentRules {
   bool is_used = false;
   RopePairs rope_pairs = RopePairs::kAdjacent;
   bool rotates = true;  // else rope.dimension_count values of a key are only kept apart
+  // YaRN's multiplier says how much of what it makes larger the turned values keep; else none.
+  bool keeps_magnitude = false;
+  Indexers indexers = Indexers::kNone;
+  RopePairs indexer_pairs = RopePairs::kHalves;
 };
 
 enum class StateMixer : uint8_t {

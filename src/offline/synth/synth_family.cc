@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT
 #include "offline/synth/synth_family.h"
 
+#include <optional>
+
 #include "model/families/families.h"
 
 namespace moestro {
@@ -34,14 +36,22 @@ MixerSpec StateOf(const SynthShape& shape, const StateRules& rules) {
                       .sharing = rules.sharing};
 }
 
-LatentAttentionSpec LatentOf(const SynthShape& shape) {
+LatentAttentionSpec LatentOf(const SynthShape& shape, uint32_t layer) {
+  std::optional<IndexerSpec> indexer;
+  if (shape.indexer_heads > 0) {
+    indexer = {.n_head = shape.indexer_heads,
+               .head_dim = shape.indexer_dim,
+               .top_k = shape.top_k,
+               .is_shared = shape.shares_indexer(layer)};
+  }
   return {.n_head = shape.heads,
           .n_latent = shape.kv_latent,
           .n_turned = shape.rotated,
           .n_plain = shape.head_dim - shape.rotated,
           .head_dim_v = shape.value_dim,
           .n_query_latent = shape.query_latent,
-          .is_joined = shape.is_joined};
+          .is_joined = shape.is_joined,
+          .indexer = indexer};
 }
 
 // A layer with a window has heads of its own; one without has keys for values.
@@ -81,7 +91,7 @@ ModelSpec SpecOf(const SynthShape& shape) {
     layer.mixer = NoMixerSpec();
     if (shape.has_attention(l)) layer.mixer = attention;
     if (family.windows.has_own_heads) layer.mixer = OwnHeads(shape, attention, l);
-    if (family.latent.is_used) layer.mixer = LatentOf(shape);
+    if (family.latent.is_used) layer.mixer = LatentOf(shape, l);
     if (shape.has_state(l)) layer.mixer = StateOf(shape, family.states);
     if (shape.has_experts(l)) {
       layer.feed_forward = {.n_ff_expert = shape.ff,

@@ -130,6 +130,16 @@ void SetWindowKeys(ArchKeys& keys, const SynthShape& shape) {
 void SetLatentKeys(ArchKeys& keys, const SynthShape& shape) {
   keys.Set("attention.kv_lora_rank", shape.kv_latent);
   if (shape.query_latent > 0) keys.Set("attention.q_lora_rank", shape.query_latent);
+  if (shape.indexer_heads > 0) {
+    keys.Set("attention.indexer.head_count", shape.indexer_heads);
+    keys.Set("attention.indexer.key_length", shape.indexer_dim);
+    keys.Set("attention.indexer.top_k", shape.top_k);
+  }
+  if (shape.indexer_every > 0) {
+    std::vector<int32_t> types;
+    for (uint32_t l = 0; l < shape.layers; ++l) types.push_back(shape.shares_indexer(l) ? 0 : 1);
+    keys.Set("attention.indexer.types", types);
+  }
   if (shape.is_joined) {
     keys.Set("attention.head_count_kv", shape.heads);
     keys.Set("attention.key_length", shape.head_dim);

@@ -108,11 +108,19 @@ Status CheckOwnHeads(const SynthShape& s, const Family& family) {
               s.window_every, s.layers, s.window_kv_heads, s.window_head_dim, s.arch);
 }
 
+bool IndexerFits(const SynthShape& s, const Family& family) {
+  if (family.latent.indexers == Indexers::kNone) return s.indexer_heads == 0;
+  return s.indexer_heads >= 1 && s.indexer_heads <= 4096 && s.indexer_dim >= s.rotated &&
+         s.indexer_dim <= 4096 && s.top_k >= 1 && s.query_latent >= 1 && !s.is_joined &&
+         (s.indexer_every == 0 || family.latent.indexers == Indexers::kByTypes);
+}
+
 Status CheckLatentAttention(const SynthShape& s, const Family& family) {
   if (!family.latent.is_used && s.kv_latent == 0) return {};
   const bool fits = family.latent.is_used && s.kv_latent >= 2 && s.kv_latent <= 16384 &&
                     s.query_latent <= 16384 && s.rotated >= 2 && s.rotated < s.head_dim &&
-                    s.value_dim >= 1 && s.value_dim <= 4096 && s.kv_heads == 1;
+                    s.value_dim >= 1 && s.value_dim <= 4096 && s.kv_heads == 1 &&
+                    IndexerFits(s, family);
   if (fits) return {};
   return Fail(
       Errc::kInvalidRequest,

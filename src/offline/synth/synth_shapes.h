@@ -38,10 +38,15 @@ struct SynthShape {
   uint32_t query_latent = 0;  // queries are projected by way of so many values; 0: at once
   uint32_t value_dim = 0;     // of a head
   bool is_joined = false;     // as older files: one matrix for keys and values of the latent
-  float yarn_log = 0;         // rope.scaling.yarn_log_multiplier; 0: not written
-  bool has_sigmoid = false;   // where files of the family have routers of both kinds, with a bias
-  float weights_scale = 0;    // expert_weights_scale with expert_weights_norm; 0: the family's
-  uint32_t groups = 0;        // of experts; 0: no groups
+  // Where positions are chosen.
+  uint32_t indexer_heads = 0;  // 0: they are not
+  uint32_t indexer_dim = 0;
+  uint32_t top_k = 0;
+  uint32_t indexer_every = 0;  // layers of so many share one indexer; 0: each has its own
+  float yarn_log = 0;          // rope.scaling.yarn_log_multiplier; 0: not written
+  bool has_sigmoid = false;    // where files of the family have routers of both kinds, with a bias
+  float weights_scale = 0;     // expert_weights_scale with expert_weights_norm; 0: the family's
+  uint32_t groups = 0;         // of experts; 0: no groups
   uint32_t groups_used = 0;
   // Where some layers have a state instead of attention.
   uint32_t attention_every = 0;  // each so many-th layer has attention; 0: all have
@@ -76,6 +81,9 @@ struct SynthShape {
   }
   // REQUIRES: these layers have heads of their own.
   bool has_window(uint32_t layer) const { return (layer + 1) % window_every != 0; }
+  bool shares_indexer(uint32_t layer) const {
+    return indexer_every > 0 && layer % indexer_every != 0;
+  }
   uint32_t expert_embd() const { return latent > 0 ? latent : embd; }
   uint32_t rope_dim() const { return rotated > 0 ? rotated : head_dim; }
   uint64_t q_width() const { return uint64_t{heads} * head_dim; }

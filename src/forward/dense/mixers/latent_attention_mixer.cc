@@ -11,6 +11,7 @@
 #include "forward/dense/attention.h"
 #include "forward/dense/blocks.h"
 #include "forward/dense/masked_attention.h"
+#include "forward/dense/position_indexer.h"
 
 namespace moestro {
 namespace {
@@ -27,13 +28,17 @@ class LatentAttentionMixer final : public Mixer {
       : spec_(spec),
         rms_eps_(parts.spec.rms_eps),
         residual_scale_(parts.spec.residual_scale),
-        kv_(&parts.kv) {}
+        kv_(&parts.kv),
+        chosen_(spec.indexer ? parts.chosen : nullptr) {}
 
   Status Allocate(const MixerParts& parts) {
     const AttentionShape shape = AttentionShape::Of(spec_, kv_->type());
     if (parts.device == nullptr) {
       TRY(tiled_, TiledAttention::Create(shape, parts.cpu.threads(),
                                          AttentionKernel::ForThisMachine(), parts.stop));
+      if (!spec_.has_own_indexer() || chosen_->top_k() == 0) return {};
+      TRY(indexer_, PositionIndexer::Create(*spec_.indexer, kv_->type(), parts.n_ctx,
+                                            parts.cpu.threads(), parts.stop));
       return {};
     }
     if (spec_.is_joined) {
@@ -54,7 +59,9 @@ class LatentAttentionMixer final : public Mixer {
     ggml_tensor* keys = Keys(ctx, w, x, rows.positions);
     ggml_build_forward_expand(rows.graph, ggml_set_rows(ctx, k_cache, keys, rows.cells));
     // found [n_latent, n_head, rows]: the latents that each head found in its sequence's cells.
-    ggml_tensor* q = Queries(ctx, w, x, rows.positions);
+    ggml_tensor* of_queries = QueryLatent(ctx, w, x);
+    if (spec_.has_own_indexer()) Choose(w, rows, x, of_queries);
+    ggml_tensor* q = Queries(ctx, w, of_queries, rows.positions);
     ggml_tensor* found =
         masked_ ? masked_->Node(ctx, q, {.k = k_cache}, spec_.scale) : TiledNode(rows, q);
     found = ggml_reshape_3d(ctx, found, spec_.n_latent, spec_.n_head, n_rows);
@@ -72,7 +79,9 @@ class LatentAttentionMixer final : public Mixer {
     if (masked_) masked_->Assume(rows);
   }
   uint64_t work_bytes() const override { return mask_bytes_; }
-  uint64_t thread_bytes() const override { return tiled_ ? tiled_->thread_bytes() : 0; }
+  uint64_t thread_bytes() const override {
+    return (tiled_ ? tiled_->thread_bytes() : 0) + (indexer_ ? indexer_->thread_bytes() : 0);
+  }
 
  private:
   ggml_tensor* TiledNode(const MixerRows& rows, ggml_tensor* q) {
@@ -81,7 +90,9 @@ class LatentAttentionMixer final : public Mixer {
                                       .scale = spec_.scale,
                                       .window = 0,
                                       .sinks = {}};
-    return tiled_->Node(rows.ctx, q, cells, rows.visible);
+    const bool is_chosen = chosen_ != nullptr && chosen_->top_k() > 0;
+    return tiled_->Node(rows.ctx, q, cells,
+                        is_chosen ? chosen_->rows(rows.first, rows.visible.size()) : rows.visible);
   }
 
   // x [n, n_head, rows], each head by its own matrix [n, m, n_head] -> [m, n_head, rows].
@@ -102,27 +113,57 @@ class LatentAttentionMixer final : public Mixer {
     latent = RmsNorm(ctx, latent, w.latent_kv_norm, nullptr, rms_eps_);
     ggml_tensor* turned = ggml_view_3d(ctx, key, spec_.n_turned, 1, n_rows, key->nb[1], key->nb[1],
                                        spec_.n_latent * ggml_element_size(key));
-    turned = ggml_cont_2d(ctx, Rotate(ctx, turned, positions), spec_.n_turned, n_rows);
+    turned =
+        ggml_cont_2d(ctx, Rotate(ctx, turned, positions, spec_.rope_pairs), spec_.n_turned, n_rows);
     return ggml_concat(ctx, latent, turned, 0);
   }
 
-  // x [n_embd, rows] -> of each head what meets the latent, and behind it what is turned:
-  // [n_key, n_head, rows].
-  ggml_tensor* Queries(ggml_context* ctx, const LayerTensors& w, ggml_tensor* x,
+  // x [n_embd, rows] -> what queries are made of: x itself, or [n_query_latent, rows].
+  ggml_tensor* QueryLatent(ggml_context* ctx, const LayerTensors& w, ggml_tensor* x) const {
+    if (spec_.n_query_latent == 0) return x;
+    return RmsNorm(ctx, Linear(ctx, w.latent_q_a, x, nullptr), w.latent_q_norm, nullptr, rms_eps_);
+  }
+
+  // x [n_embd, rows] -> the indexer's keys [head_dim, rows], which go to their cells; of_queries ->
+  // its queries [head_dim, n_head, rows], which choose positions.
+  void Choose(const LayerTensors& w, const MixerRows& rows, ggml_tensor* x,
+              ggml_tensor* of_queries) {
+    constexpr float kEps = 1e-6F;  // whatever the model's other norms have
+    ggml_context* ctx = rows.ctx;
+    const IndexerSpec& spec = *spec_.indexer;
+    const int64_t n_rows = x->ne[1];
+    ggml_tensor* key = ggml_norm(ctx, Linear(ctx, w.indexer_k, x, nullptr), kEps);
+    key = ggml_add(ctx, ggml_mul(ctx, key, w.indexer_k_norm), w.indexer_k_norm_b);
+    key = Rotate(ctx, ggml_reshape_3d(ctx, key, spec.head_dim, 1, n_rows), rows.positions,
+                 spec.rope_pairs);
+    ggml_tensor* cells = kv_->V(ctx, rows.layer.value);
+    ggml_build_forward_expand(
+        rows.graph,
+        ggml_set_rows(ctx, cells, ggml_reshape_2d(ctx, key, spec.head_dim, n_rows), rows.cells));
+    chosen_->Begin(rows.first, rows.visible);
+    if (!indexer_) return;  // no text is so long
+    ggml_tensor* queries = Linear(ctx, w.indexer_q, of_queries, nullptr);
+    queries = Rotate(ctx, ggml_reshape_3d(ctx, queries, spec.head_dim, spec.n_head, n_rows),
+                     rows.positions, spec.rope_pairs);
+    ggml_tensor* weights = Linear(ctx, w.indexer_weights, x, nullptr);
+    ggml_build_forward_expand(rows.graph, indexer_->Node(ctx, queries, weights,
+                                                         {.keys = kv_->layer(rows.layer.value).v,
+                                                          .first = rows.first,
+                                                          .visible = rows.visible,
+                                                          .chosen = chosen_}));
+  }
+
+  // of_queries -> of each head what meets the latent, and behind it what is turned: [n_key, n_head,
+  // rows].
+  ggml_tensor* Queries(ggml_context* ctx, const LayerTensors& w, ggml_tensor* of_queries,
                        ggml_tensor* positions) {
-    ggml_tensor* q = nullptr;
-    if (spec_.n_query_latent > 0) {
-      ggml_tensor* latent = Linear(ctx, w.latent_q_a, x, nullptr);
-      latent = RmsNorm(ctx, latent, w.latent_q_norm, nullptr, rms_eps_);
-      q = Linear(ctx, w.latent_q_b, latent, nullptr);
-    } else {
-      q = Linear(ctx, w.attn_q, x, nullptr);
-    }
-    q = ggml_reshape_3d(ctx, q, spec_.n_plain + spec_.n_turned, spec_.n_head, x->ne[1]);
+    ggml_tensor* matrix = spec_.n_query_latent > 0 ? w.latent_q_b : w.attn_q;
+    ggml_tensor* q = Linear(ctx, matrix, of_queries, nullptr);
+    q = ggml_reshape_3d(ctx, q, spec_.n_plain + spec_.n_turned, spec_.n_head, of_queries->ne[1]);
     ggml_tensor* plain = PartOfHeads(ctx, q, 0, spec_.n_plain);
     ggml_tensor* turned = PartOfHeads(ctx, q, spec_.n_plain, spec_.n_turned);
-    return ggml_concat(ctx, HeadByHead(ctx, w.latent_k_b, plain), Rotate(ctx, turned, positions),
-                       0);
+    return ggml_concat(ctx, HeadByHead(ctx, w.latent_k_b, plain),
+                       Rotate(ctx, turned, positions, spec_.rope_pairs), 0);
   }
 
   // [n_latent, head_dim_v, n_head]: a matrix for each head.
@@ -134,12 +175,13 @@ class LatentAttentionMixer final : public Mixer {
                         of_head, spec_.n_plain * joined->nb[1]);
   }
 
-  ggml_tensor* Rotate(ggml_context* ctx, ggml_tensor* heads, ggml_tensor* positions) const {
+  // The first n_dims values of each head.
+  ggml_tensor* Rotate(ggml_context* ctx, ggml_tensor* heads, ggml_tensor* positions,
+                      RopePairs pairs) const {
     if (!spec_.rope) return heads;
     const RopeSpec& rope = *spec_.rope;
     if (masked_) heads = ggml_cont(ctx, heads);
-    const int mode =
-        spec_.rope_pairs == RopePairs::kHalves ? GGML_ROPE_TYPE_NEOX : GGML_ROPE_TYPE_NORMAL;
+    const int mode = pairs == RopePairs::kHalves ? GGML_ROPE_TYPE_NEOX : GGML_ROPE_TYPE_NORMAL;
     return ggml_rope_ext(ctx, heads, positions, nullptr, static_cast<int>(rope.n_dims), mode,
                          static_cast<int>(rope.original_context), rope.freq_base, rope.freq_scale,
                          rope.ext_factor, rope.attn_factor, rope.beta_fast, rope.beta_slow);
@@ -153,6 +195,8 @@ class LatentAttentionMixer final : public Mixer {
   HeadProducts products_;                  // the same
   std::optional<MaskedAttention> masked_;  // on a device
   uint64_t mask_bytes_ = 0;
+  ChosenPositions* chosen_;                   // null: the model has no indexers
+  std::unique_ptr<PositionIndexer> indexer_;  // null: the layer has none, or texts are too short
 };
 
 }  // namespace

@@ -20,6 +20,7 @@
 #include "device/devices.h"
 #include "engine/engine_options.h"
 #include "forward/dense/attention.h"
+#include "forward/dense/chosen_positions.h"
 #include "forward/dense/state_rows.h"
 #include "forward/dense/tensors.h"
 #include "memory/kv_cache.h"
@@ -32,6 +33,7 @@ struct MixerRows {
   ggml_context* ctx = nullptr;
   ggml_cgraph* graph = nullptr;
   LayerId layer;
+  uint32_t first = 0;                 // number of the first row in its step
   ggml_tensor* x = nullptr;           // F32 [n_embd, rows]
   ggml_tensor* positions = nullptr;   // I32 [rows]
   ggml_tensor* cells = nullptr;       // I64 [rows]: rows of the layer's keys and values to write
@@ -66,6 +68,7 @@ struct MixerParts {
   uint32_t n_ctx = 0;                     // the longest sequence
   uint32_t chunk = 0;                     // rows of a graph, at most
   uint32_t n_cells = 0;                   // cells of the layer; 0: the layer has none
+  ChosenPositions* chosen = nullptr;      // where a layer has an indexer
 };
 
 // Makes a mixer. A test's comes from `make_state` (EngineOptions::make_state_mixer).

@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: MIT
+// Chooses the positions that a row attends to: those with the largest
+//   score(p) = sum over heads of weight_h * max(query_h . key(p), 0).
+// A row's choice depends on its own queries and cells alone. Of equal scores the earlier position
+// is chosen. A custom node on ggml's threads.
+// Source: DeepSeek-AI, "DeepSeek-V3.2", 2025, section 2.1.
+//
+// Thread rule: Node() and the graph it is part of on the engine thread; the node itself runs on all
+// threads of the team.
+#pragma once
+
+#include <ggml.h>
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "base/result.h"
+#include "base/stop_signal.h"
+#include "core/kv_type.h"
+#include "core/model_spec.h"
+#include "device/attention_kernel.h"
+#include "device/expert_kernel.h"
+#include "device/host_memory.h"
+#include "forward/dense/attention.h"
+#include "forward/dense/chosen_positions.h"
+
+namespace moestro {
+
+class PositionIndexer {
+ public:
+  // The node reads `stop` before each block of keys. After a stop its results are undefined. null:
+  // no stop is requested. kNoMemory.
+  static Result<std::unique_ptr<PositionIndexer>> Create(const IndexerSpec& spec, KvType kv_type,
+                                                         uint32_t n_ctx, uint32_t threads,
+                                                         StopSignal* stop);
+  uint64_t thread_bytes() const { return thread_bytes_; }  // bytes of each thread
+
+  struct Rows {
+    const std::byte* keys = nullptr;    // [cell][head_dim], of the cache's type
+    uint32_t first = 0;                 // of the step
+    std::span<const RowCells> visible;  // lives until the node has run
+    ChosenPositions* chosen = nullptr;  // the same; Begin() has been called for these rows
+  };
+  // Adds the node: queries F32 [head_dim, n_head, rows], weights F32 [n_head, rows] -> chosen runs
+  // of rows with more positions than are chosen. The node uses the arguments of the last call, so a
+  // graph holds one such node. REQUIRES: the graph writes the cells before this node.
+  ggml_tensor* Node(ggml_context* ctx, ggml_tensor* queries, ggml_tensor* weights,
+                    const Rows& rows);
+
+ private:
+  struct Scratch {
+    std::vector<float> scores;    // [position]
+    std::vector<uint32_t> order;  // [position]
+    std::vector<uint32_t> cells;  // [position]
+    std::vector<float> key;       // [head_dim]
+    std::vector<float> products;  // [kKeys][n_head]
+    HostMemory activations;       // [kKeys][activation_bytes]
+  };
+  static constexpr uint32_t kKeys = AttentionKernel::kKeys;
+
+  PositionIndexer(const IndexerSpec& spec, KvType kv_type, StopSignal* stop)
+      : spec_(spec), kv_type_(kv_type), stop_(stop) {}
+  Status Allocate(uint32_t n_ctx, uint32_t threads);
+  bool ShallStop() const { return stop_ != nullptr && stop_->is_requested(); }
+  void Work(const ggml_tensor* result, Scratch& s);
+  void Score(const ggml_tensor* result, uint32_t row, Scratch& s) const;
+  void Choose(uint32_t row, Scratch& s) const;
+
+  IndexerSpec spec_;
+  KvType kv_type_;
+  StopSignal* stop_;
+  AttentionKernel kernel_ = AttentionKernel::ForThisMachine();
+  ExpertKernel product_;  // of F32
+  uint64_t thread_bytes_ = 0;
+  std::vector<Scratch> scratch_;  // [thread]
+  // The arguments of the node.
+  Rows rows_;
+  std::atomic<uint32_t> next_row_{0};
+};
+
+}  // namespace moestro
