@@ -57,6 +57,37 @@ TEST(OutputFile, KeepsEveryByteAcrossFlushWindows) {
   }
 }
 
+TEST(OutputFile, WhatIsSkippedIsZerosAndTakesNoRoom) {
+  const TempFolder folder;
+  const std::string path = folder.File("sparse.bin");
+  Result<OutputFile> file = OutputFile::Create(path);
+  ASSERT_TRUE(file.has_value());
+  const std::vector<std::byte> part = Pattern(4096);
+  ASSERT_TRUE(file->Write(part).has_value());
+  ASSERT_TRUE(file->Skip(64 * kMiB).has_value());
+  ASSERT_TRUE(file->Write(part).has_value());
+  EXPECT_EQ(file->size(), 64 * kMiB + 8192);
+  ASSERT_TRUE(file->Publish().has_value());
+  file->Keep();
+  const std::string all = ReadAll(path);
+  ASSERT_EQ(all.size(), 64 * kMiB + 8192);
+  EXPECT_EQ(std::memcmp(all.data(), part.data(), part.size()), 0);
+  EXPECT_EQ(std::memcmp(all.data() + all.size() - part.size(), part.data(), part.size()), 0);
+  EXPECT_EQ(all.find_first_not_of('\0', part.size()), all.size() - part.size() + 1);
+  struct stat on_disk = {};
+  ASSERT_EQ(stat(path.c_str(), &on_disk), 0);
+  EXPECT_LT(static_cast<uint64_t>(on_disk.st_blocks) * 512, kMiB);
+}
+
+TEST(OutputFile, ReplacesNoDeviceAndNoFolder) {
+  const TempFolder folder;
+  for (const std::string& path : {std::string("/dev/null"), folder.path().string()}) {
+    const Result<OutputFile> file = OutputFile::Create(path);
+    ASSERT_FALSE(file.has_value()) << path;
+    EXPECT_EQ(file.error().code, Errc::kIo);
+  }
+}
+
 TEST(OutputFile, WithoutKeepNothingStays) {
   const TempFolder folder;
   {

@@ -22,7 +22,8 @@ Status ReadLatentScale(const MetaKeys& keys, const LatentRules& rules, LatentAtt
   spec.scale = unit;
   if (!spec.rope) return {};
   TRY(const auto key, keys.FindFactor("rope.scaling.yarn_log_multiplier"));
-  const float multiplier = key.value_or(0.0F) / 0.1F;  // converters write a tenth
+  // Converters write a tenth.
+  const float multiplier = rules.has_multiplier ? key.value_or(0.0F) / 0.1F : 0.0F;
   const float usual = 1.0F + 0.1F * LogOf(*spec.rope);
   const bool is_yarn = spec.rope->ext_factor != 0.0F;
   const bool is_taken_back = is_yarn && multiplier != 0.0F;

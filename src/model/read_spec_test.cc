@@ -3,7 +3,10 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <limits>
+#include <utility>
+#include <vector>
 
 #include "model/gguf_testing.h"
 #include "tests/support/temp_folder_testing.h"
@@ -206,6 +209,63 @@ TEST_F(ReadSpecTest, ReadsWhatAFamilyDeclares) {
   EXPECT_EQ(spec->layers.front().attention()->head_dim_v, 4U);
   EXPECT_EQ(Spec(LiberalMoe().Set("llama.expert_gating_func", 3U), {&family, 1})->router.gating,
             Gating::kSoftmaxOfChosen);
+}
+
+TEST_F(ReadSpecTest, LatentAttentionAndItsScale) {
+  const auto plain = [] { return SmallMoe("deepseek2"); };
+  const auto spec = Spec(plain());
+  const LatentAttentionSpec& latent = *spec->layers.front().latent_attention();
+  EXPECT_EQ(latent.n_head, 4U);
+  EXPECT_EQ(latent.n_latent, 32U);
+  EXPECT_EQ(latent.n_turned, 8U);
+  EXPECT_EQ(latent.n_plain, 32U);
+  EXPECT_EQ(latent.head_dim_v, 16U);
+  EXPECT_EQ(latent.n_query_latent, 32U);
+  EXPECT_FLOAT_EQ(latent.scale, 1.0F / std::sqrt(40.0F));
+  // As the header of read_latent.cc's function says, with a factor of e and a multiplier of 0.7.
+  const auto yarn = [&](GgufBuilder file, float factor) {
+    file.Set("deepseek2.rope.scaling.type", "yarn").Set("deepseek2.rope.scaling.factor", factor);
+    return file;
+  };
+  constexpr float kE = 2.71828183F;
+  const auto scaled =
+      Spec(yarn(plain(), kE).Set("deepseek2.rope.scaling.yarn_log_multiplier", 0.07F));
+  const LatentAttentionSpec& with = *scaled->layers.front().latent_attention();
+  EXPECT_NEAR(with.scale, 1.07F * 1.07F / std::sqrt(40.0F), 1e-5F);
+  EXPECT_NEAR(with.rope->attn_factor, 1.0F / 1.1F, 1e-5F);
+  const auto unscaled = Spec(yarn(plain(), kE));
+  EXPECT_NEAR(unscaled->layers.front().latent_attention()->scale, 1.1F * 1.1F / std::sqrt(40.0F),
+              1e-5F);
+  EXPECT_NEAR(unscaled->layers.front().latent_attention()->rope->attn_factor, 1.0F, 1e-5F);
+  ExpectError(yarn(plain(), kE).Set("deepseek2.rope.scaling.attn_factor", 1e38F),
+              Errc::kInvalidFile, "deepseek2.rope.scaling.* give scores no finite scale");
+  ExpectError(yarn(plain(), 4.539993e-5F).Set("deepseek2.rope.scaling.yarn_log_multiplier", 0.07F),
+              Errc::kInvalidFile, "deepseek2.rope.scaling.* give scores no finite scale");
+  ExpectError(plain().Set("deepseek2.rope.dimension_count", 40U), Errc::kInvalidFile,
+              "deepseek2.rope.dimension_count is 40, expected an even number below 40");
+  ExpectError(plain().Set("deepseek2.attention.temperature_scale", 0.1F), Errc::kUnsupported,
+              "scores scaled by position are not supported");
+}
+
+TEST_F(ReadSpecTest, IndexersAndWhoSharesThem) {
+  const auto plain = [] { return SmallMoe("glm-dsa"); };
+  const auto is_shared = [&](const GgufBuilder& file) {
+    const auto spec = Spec(file);
+    std::vector<bool> shared;
+    for (const LayerSpec& layer : spec->layers) {
+      shared.push_back(layer.latent_attention()->indexer->is_shared);
+    }
+    return shared;
+  };
+  EXPECT_EQ(is_shared(plain()), (std::vector<bool>{false, false}));
+  EXPECT_EQ(is_shared(plain().SetInts("glm-dsa.attention.indexer.types", {1, 0})),
+            (std::vector<bool>{false, true}));
+  ExpectError(plain().SetInts("glm-dsa.attention.indexer.types", {0, 1}), Errc::kInvalidFile,
+              "no layer before the first has an indexer");
+  ExpectError(plain().Set("glm-dsa.attention.indexer.top_k", 0U), Errc::kInvalidFile,
+              "attention.indexer.top_k is 0");
+  ExpectError(plain().Set("glm-dsa.attention.indexer.key_length", 4U), Errc::kInvalidFile,
+              "attention.indexer.key_length is 4, expected at least 8");
 }
 
 TEST_F(ReadSpecTest, RefusesWhatAFamilyCannotBe) {

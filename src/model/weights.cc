@@ -39,6 +39,7 @@ class Reader {
   Status Check(const TensorInfo& tensor, TensorKind kind, const TensorShape& shape);
   bool IsNameOfRole(std::string_view name) const;
   bool IsOfNextToken(const TensorInfo& tensor) const;
+  bool IsOfSharedIndexer(const TensorInfo& tensor) const;
 
   const GgufFile& file_;
   const ModelSpec& spec_;
@@ -188,11 +189,19 @@ bool Reader::IsOfNextToken(const TensorInfo& tensor) const {
   return layer && *layer >= spec_.n_layer() && *layer - spec_.n_layer() < spec_.n_next_token_layers;
 }
 
+// Whether it is an indexer's of a layer that uses another's choice.
+bool Reader::IsOfSharedIndexer(const TensorInfo& tensor) const {
+  const std::optional<uint32_t> layer = LayerOfTensorName(tensor.name);
+  if (!layer || *layer >= spec_.n_layer() || !tensor.name.contains(".indexer.")) return false;
+  const LatentAttentionSpec* latent = spec_.layers[*layer].latent_attention();
+  return latent != nullptr && latent->indexer && latent->indexer->is_shared;
+}
+
 // A tensor without a role means a model that does more than this architecture: running it without
 // that tensor would give wrong text silently.
 Status Reader::CheckAllUsed() const {
   for (const TensorInfo& tensor : file_.tensors()) {
-    if (used_.contains(&tensor) || IsOfNextToken(tensor)) continue;
+    if (used_.contains(&tensor) || IsOfNextToken(tensor) || IsOfSharedIndexer(tensor)) continue;
     if (family_.may_hold_vision && IsOfVision(tensor.name)) continue;
     return Fail(Errc::kUnsupported,
                 "{}: tensor '{}' has no place in architecture {} with {} layers",

@@ -46,6 +46,27 @@ class BenchCliTest : public ::testing::Test {
   std::string model_;
 };
 
+// What is read from holes is read from nowhere.
+TEST_F(BenchCliTest, ASparseFileHasNoSpeed) {
+  const std::string sparse = folder_.File("sparse.gguf");
+  const Finished made =
+      Program(folder_.path(),
+              {.arguments = {"synth", "--shape", "olmoe-1b-7b", "--layers", "2", "--experts", "8",
+                             "--used", "2", "--vocab-size", "300", "--sparse", "-o", sparse}})
+          .Wait();
+  ASSERT_EQ(made.exit_code, 0) << made.err;
+  const Finished bench =
+      Program(folder_.path(), {.arguments = {"bench", sparse, "-p", "4", "-n", "2"}}).Wait();
+  EXPECT_EQ(bench.exit_code, 1);
+  EXPECT_TRUE(bench.err.contains("its experts are holes")) << bench.err;
+  EXPECT_EQ(bench.out, "");
+  const Finished trace =
+      Program(folder_.path(),
+              {.arguments = {"trace", sparse, "--random", "4", "-o", folder_.File("a.trace")}})
+          .Wait();
+  EXPECT_EQ(trace.exit_code, 0) << trace.err;
+}
+
 TEST_F(BenchCliTest, DepthIsLookedBackAtAndNotComputed) {
   const Json shallow = ParseOne({});
   const Json deep = ParseOne({"--depth", "6000"});

@@ -46,7 +46,7 @@ class DeviceDenseTest : public DeviceTest {
 // have such.
 TEST_F(DeviceDenseTest, EveryFamilyIsAsOnTheCpu) {
   for (const std::string& arch : TinyArchs()) {
-    if (HasStates(arch)) continue;
+    if (HasStates(arch) || HasIndexers(arch)) continue;  // these are computed in memory
     TinySpec spec = Spec(arch, "F32");
     spec.window = 4;
     const std::string model = WriteTinyModel(folder_.path(), spec);

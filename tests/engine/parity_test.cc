@@ -404,6 +404,7 @@ std::vector<Case> Cases() {
     joined.is_joined = true;
     cases.push_back({"joined", joined});
   }
+  cases.push_back({"joined", {.arch = "deepseek2", .type = "BF16", .is_joined = true}});
   cases.push_back({"longrope", {.arch = "phimoe", .type = "Q8_0", .orig_context = 300}});
   return cases;
 }

@@ -22,6 +22,10 @@ bool HasStates(const std::string& arch) {
   return FindFamily(Families(), arch)->states.mixer != StateMixer::kNone;
 }
 
+bool HasIndexers(const std::string& arch) {
+  return FindFamily(Families(), arch)->latent.indexers != Indexers::kNone;
+}
+
 SynthShape TinyShape(const TinySpec& spec) {
   const Family* family = FindFamily(Families(), spec.arch);
   CHECK(family != nullptr);
@@ -39,7 +43,7 @@ SynthShape TinyShape(const TinySpec& spec) {
   if (family->shared_expert != SharedExpert::kNone) shared_ff = spec.shared_ff;
   if (family->shared_expert == SharedExpert::kCounted) shared_ff = 2 * spec.ff;
   const bool is_latent = family->latent.is_used;
-  const bool has_indexers = family->latent.indexers != Indexers::kNone;
+  const bool has_indexers = HasIndexers(spec.arch);
   const bool may_share = family->latent.indexers == Indexers::kByTypes;
   return {.name = "tiny-" + spec.arch,
           .arch = spec.arch,

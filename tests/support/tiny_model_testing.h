@@ -53,6 +53,8 @@ struct TinySpec {
 std::vector<std::string> TinyArchs();
 // Whether some layers of the family have a state.
 bool HasStates(const std::string& arch);
+// Whether an indexer chooses positions.
+bool HasIndexers(const std::string& arch);
 
 // An architecture as part of a test's name: letters, digits and underscores alone.
 inline std::string CaseName(std::string arch) {

@@ -115,7 +115,7 @@ Result<std::unique_ptr<LayerGraph>> LayerGraph::Create(const Parts& parts, uint3
     if (parts.device != nullptr) {
       return Fail(Errc::kDevice, "positions that an indexer chooses are attended to in memory");
     }
-    graph->chosen_.emplace(chunk, top_k, n_ctx);
+    TRY(graph->chosen_, ChosenPositions::Create(chunk, top_k, n_ctx));
     graph->work_bytes_ = ChosenPositions::BytesFor(chunk, top_k, n_ctx);
   }
   TRY_STATUS(graph->MakeMixers(parts, n_ctx, chunk));
@@ -135,7 +135,7 @@ Status LayerGraph::MakeMixers(const Parts& parts, uint32_t n_ctx, uint32_t chunk
                   .stop = parts.stop,
                   .n_ctx = n_ctx,
                   .chunk = chunk,
-                  .chosen = chosen_ ? &*chosen_ : nullptr};
+                  .chosen = chosen_.get()};
   const std::vector<LayerSpec>& layers = spec_->layers;
   for (size_t l = 0; l < layers.size(); ++l) {
     if (!layers[l].has_mixer()) {
@@ -312,6 +312,12 @@ Status LayerGraph::ComputeLayer(LayerId layer, uint32_t look_ahead) {
 // With a router its logits are looked at, else the layer's result. What a layer without experts
 // leaves on a device is left to the next router.
 Status LayerGraph::CheckFinite(LayerId layer) const {
+  if (chosen_ && chosen_->TakeDamage()) {
+    return Fail(Errc::kInvalidFile,
+                "layer {}'s indexer computed NaN or infinity; the weights are damaged: fetch the "
+                "model again",
+                layer.value);
+  }
   const ModelSpec& spec = *spec_;
   const size_t n_rows = visible_.size();
   const bool has_router = spec.has_experts(layer.value);

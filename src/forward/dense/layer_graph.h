@@ -11,7 +11,6 @@
 #include <array>
 #include <cstdint>
 #include <memory>
-#include <optional>
 #include <span>
 #include <vector>
 
@@ -166,7 +165,7 @@ class LayerGraph {
   std::vector<RowCells> visible_;               // of the rows
   std::vector<RowCells> recent_;                // the same in layers with a window
   std::vector<RowState> states_;                // of the rows
-  std::optional<ChosenPositions> chosen_;       // where layers have indexers
+  std::unique_ptr<ChosenPositions> chosen_;     // where layers have indexers
   bool is_hidden_there_ = false;
   double seconds_ = 0.0;
   uint64_t work_bytes_ = 0;

@@ -4,9 +4,9 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <limits>
 #include <numeric>
 
+#include "base/bytes.h"
 #include "base/check.h"
 
 namespace moestro {
@@ -22,20 +22,29 @@ Result<std::unique_ptr<PositionIndexer>> PositionIndexer::Create(const IndexerSp
 
 Status PositionIndexer::Allocate(uint32_t n_ctx, uint32_t threads) {
   TRY(product_, FindExpertKernel(GGML_TYPE_F32));
-  const size_t key_bytes = product_.activation_bytes(spec_.head_dim);
+  const std::array<size_t, 6> bytes = {size_t{n_ctx} * sizeof(float),
+                                       size_t{n_ctx} * sizeof(uint32_t),
+                                       size_t{n_ctx} * sizeof(uint32_t),
+                                       spec_.head_dim * sizeof(float),
+                                       size_t{kKeys} * spec_.n_head * sizeof(float),
+                                       kKeys * product_.activation_bytes(spec_.head_dim)};
+  constexpr size_t kAlignment = 64;
+  for (const size_t n : bytes) thread_bytes_ += AlignUp(n, kAlignment);
+  TRY(memory_, HostMemory::Allocate(thread_bytes_ * threads));
+  std::byte* at = memory_.data();
   for (uint32_t t = 0; t < threads; ++t) {
-    Scratch s{.scores = std::vector<float>(n_ctx),
-              .order = std::vector<uint32_t>(n_ctx),
-              .cells = std::vector<uint32_t>(n_ctx),
-              .key = std::vector<float>(spec_.head_dim),
-              .products = std::vector<float>(size_t{kKeys} * spec_.n_head),
-              .activations = {}};
-    TRY(s.activations, HostMemory::Allocate(kKeys * key_bytes));
-    scratch_.push_back(std::move(s));
+    std::array<std::byte*, 6> parts{};
+    for (size_t i = 0; i < parts.size(); ++i) {
+      parts[i] = at;
+      at += AlignUp(bytes[i], kAlignment);
+    }
+    scratch_.push_back({.scores = reinterpret_cast<float*>(parts[0]),
+                        .order = reinterpret_cast<uint32_t*>(parts[1]),
+                        .cells = reinterpret_cast<uint32_t*>(parts[2]),
+                        .key = reinterpret_cast<float*>(parts[3]),
+                        .products = reinterpret_cast<float*>(parts[4]),
+                        .activations = parts[5]});
   }
-  thread_bytes_ = uint64_t{n_ctx} * (sizeof(float) + 2 * sizeof(uint32_t)) +
-                  (spec_.head_dim + size_t{kKeys} * spec_.n_head) * sizeof(float) +
-                  kKeys * key_bytes;
   return {};
 }
 
@@ -55,18 +64,19 @@ ggml_tensor* PositionIndexer::Node(ggml_context* ctx, ggml_tensor* queries, ggml
                         call, GGML_N_TASKS_MAX, this);
 }
 
-void PositionIndexer::Work(const ggml_tensor* result, Scratch& s) {
+void PositionIndexer::Work(const ggml_tensor* result, const Scratch& s) {
   for (;;) {
     const uint32_t row = next_row_.fetch_add(1, std::memory_order_relaxed);
     if (row >= rows_.visible.size() || ShallStop()) return;
     if (!rows_.chosen->is_chosen(rows_.visible[row])) continue;
-    Score(result, row, s);
+    if (!Score(result, row, s)) rows_.chosen->SayDamaged();
     Choose(row, s);
   }
 }
 
-// scores [position]: blocks of keys times all heads' queries.
-void PositionIndexer::Score(const ggml_tensor* result, uint32_t row, Scratch& s) const {
+// scores [position]: blocks of keys times all heads' queries. False: some are no numbers, and 0
+// stands for them.
+bool PositionIndexer::Score(const ggml_tensor* result, uint32_t row, const Scratch& s) const {
   const ggml_tensor* queries = result->src[0];
   const ggml_tensor* weights = result->src[1];
   const auto* q = static_cast<const std::byte*>(queries->data) + row * queries->nb[2];
@@ -83,14 +93,15 @@ void PositionIndexer::Score(const ggml_tensor* result, uint32_t row, Scratch& s)
   const size_t key_bytes = product_.activation_bytes(spec_.head_dim);
   std::array<const std::byte*, kKeys> keys{};
   std::array<float*, kKeys> out{};
+  bool is_sound = true;
   for (uint32_t p = 0; p < n && !ShallStop(); p += kKeys) {
     const uint32_t count = std::min(kKeys, n - p);
     for (uint32_t i = 0; i < count; ++i) {
-      to_float(rows_.keys + s.cells[p + i] * cell_bytes, s.key.data(), spec_.head_dim);
-      std::byte* key = s.activations.data() + i * key_bytes;
-      product_.quantise(product_, s.key.data(), key, spec_.head_dim);
+      to_float(rows_.keys + s.cells[p + i] * cell_bytes, s.key, spec_.head_dim);
+      std::byte* key = s.activations + i * key_bytes;
+      product_.quantise(product_, s.key, key, spec_.head_dim);
       keys[i] = key;
-      out[i] = s.products.data() + size_t{i} * spec_.n_head;
+      out[i] = s.products + size_t{i} * spec_.n_head;
     }
     product_.multiply(product_, {.rows = q,
                                  .row_bytes = queries->nb[1],
@@ -102,17 +113,18 @@ void PositionIndexer::Score(const ggml_tensor* result, uint32_t row, Scratch& s)
     for (uint32_t i = 0; i < count; ++i) {
       float score = 0.0F;
       for (uint32_t h = 0; h < spec_.n_head; ++h) score += w[h] * std::max(out[i][h], 0.0F);
-      // What is no number has no order; it is chosen, and attention finds out.
-      s.scores[p + i] = std::isnan(score) ? std::numeric_limits<float>::infinity() : score;
+      is_sound = is_sound && std::isfinite(score);
+      s.scores[p + i] = std::isfinite(score) ? score : 0.0F;
     }
   }
+  return is_sound;
 }
 
-void PositionIndexer::Choose(uint32_t row, Scratch& s) const {
+void PositionIndexer::Choose(uint32_t row, const Scratch& s) const {
   const uint32_t n = rows_.visible[row].n_positions;
   const std::span<CellRun> runs = rows_.chosen->runs(rows_.first + row);
-  const auto begin = s.order.begin();
-  const auto chosen = begin + static_cast<ptrdiff_t>(runs.size());
+  uint32_t* const begin = s.order;
+  uint32_t* const chosen = begin + runs.size();
   std::iota(begin, begin + n, 0U);
   std::nth_element(begin, chosen, begin + n, [&](uint32_t a, uint32_t b) {
     return s.scores[a] != s.scores[b] ? s.scores[a] > s.scores[b] : a < b;

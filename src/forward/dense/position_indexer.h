@@ -2,8 +2,8 @@
 // Chooses the positions that a row attends to: those with the largest
 //   score(p) = sum over heads of weight_h * max(query_h . key(p), 0).
 // A row's choice depends on its own queries and cells alone. Of equal scores the earlier position
-// is chosen. A custom node on ggml's threads.
-// Source: DeepSeek-AI, "DeepSeek-V3.2", 2025, section 2.1.
+// is chosen. Scores that are no numbers are reported to ChosenPositions. A custom node on ggml's
+// threads. Source: DeepSeek-AI, "DeepSeek-V3.2", 2025, section 2.1.
 //
 // Thread rule: Node() and the graph it is part of on the engine thread; the node itself runs on all
 // threads of the team.
@@ -52,13 +52,14 @@ class PositionIndexer {
                     const Rows& rows);
 
  private:
+  // The buffers of one thread.
   struct Scratch {
-    std::vector<float> scores;    // [position]
-    std::vector<uint32_t> order;  // [position]
-    std::vector<uint32_t> cells;  // [position]
-    std::vector<float> key;       // [head_dim]
-    std::vector<float> products;  // [kKeys][n_head]
-    HostMemory activations;       // [kKeys][activation_bytes]
+    float* scores = nullptr;           // [position]
+    uint32_t* order = nullptr;         // [position]
+    uint32_t* cells = nullptr;         // [position]
+    float* key = nullptr;              // [head_dim]
+    float* products = nullptr;         // [kKeys][n_head]
+    std::byte* activations = nullptr;  // [kKeys][activation_bytes]
   };
   static constexpr uint32_t kKeys = AttentionKernel::kKeys;
 
@@ -66,9 +67,9 @@ class PositionIndexer {
       : spec_(spec), kv_type_(kv_type), stop_(stop) {}
   Status Allocate(uint32_t n_ctx, uint32_t threads);
   bool ShallStop() const { return stop_ != nullptr && stop_->is_requested(); }
-  void Work(const ggml_tensor* result, Scratch& s);
-  void Score(const ggml_tensor* result, uint32_t row, Scratch& s) const;
-  void Choose(uint32_t row, Scratch& s) const;
+  void Work(const ggml_tensor* result, const Scratch& s);
+  bool Score(const ggml_tensor* result, uint32_t row, const Scratch& s) const;
+  void Choose(uint32_t row, const Scratch& s) const;
 
   IndexerSpec spec_;
   KvType kv_type_;
@@ -76,6 +77,7 @@ class PositionIndexer {
   AttentionKernel kernel_ = AttentionKernel::ForThisMachine();
   ExpertKernel product_;  // of F32
   uint64_t thread_bytes_ = 0;
+  HostMemory memory_;
   std::vector<Scratch> scratch_;  // [thread]
   // The arguments of the node.
   Rows rows_;

@@ -59,7 +59,8 @@ enum class Indexers : uint8_t {
 struct LatentRules {
   bool is_used = false;
   RopePairs rope_pairs = RopePairs::kAdjacent;
-  bool rotates = true;  // else rope.dimension_count values of a key are only kept apart
+  bool rotates = true;         // else rope.dimension_count values of a key are only kept apart
+  bool has_multiplier = true;  // rope.scaling.yarn_log_multiplier counts
   // YaRN's multiplier says how much of what it makes larger the turned values keep; else none.
   bool keeps_magnitude = false;
   Indexers indexers = Indexers::kNone;

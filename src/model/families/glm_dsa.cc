@@ -9,6 +9,7 @@ Family GlmDsa() {
   Family family = DeepSeek32();
   family.name = "glm-dsa";
   family.router.gating_key = Presence::kOptional;
+  family.latent.has_multiplier = false;
   family.latent.indexers = Indexers::kByTypes;
   family.latent.indexer_pairs = RopePairs::kAdjacent;
   family.written.has_yarn = false;

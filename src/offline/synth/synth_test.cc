@@ -5,13 +5,17 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 
 #include <filesystem>
 #include <fstream>
+#include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/bytes.h"
+#include "model/gguf_file.h"
 #include "tests/support/temp_folder_testing.h"
 
 namespace moestro {
@@ -89,6 +93,41 @@ TEST(Synth, TheFileSaysThatItIsSynthetic) {
   const int64_t name = gguf_find_key(gguf.get(), "general.name");
   ASSERT_GE(name, 0);
   EXPECT_NE(std::string(gguf_get_val_str(gguf.get(), name)).find("synthetic"), std::string::npos);
+}
+
+// The same but for experts, which take no room.
+TEST(Synth, ExpertsOfASparseFileAreHoles) {
+  const TempFolder folder;
+  SynthOptions options = Small(folder.File("whole.gguf"));
+  ASSERT_TRUE(WriteSynthetic(options).has_value());
+  options.path = folder.File("sparse.gguf");
+  options.is_sparse = true;
+  const auto written = WriteSynthetic(options);
+  ASSERT_TRUE(written) << written.error().message;
+  EXPECT_EQ(std::filesystem::file_size(options.path), written->bytes);
+  struct stat on_disk = {};
+  ASSERT_EQ(stat(options.path.c_str(), &on_disk), 0);
+  EXPECT_LE(static_cast<uint64_t>(on_disk.st_blocks) * 512,
+            written->bytes - written->expert_bytes + (uint64_t{1} << 20));
+  const auto sparse = GgufFile::Open(options.path);
+  const auto whole = GgufFile::Open(folder.File("whole.gguf"));
+  ASSERT_TRUE(sparse && whole);
+  EXPECT_EQ(*sparse->FindBool(kSparseKey), std::optional(true));
+  EXPECT_EQ(*whole->FindBool(kSparseKey), std::nullopt);
+  const std::string of_sparse = ReadAll(options.path);
+  const std::string of_whole = ReadAll(folder.File("whole.gguf"));
+  for (const TensorInfo& tensor : sparse->tensors()) {
+    const auto bytes =
+        std::string_view(of_sparse).substr(tensor.extent.offset, tensor.extent.length);
+    if (tensor.name.ends_with("_exps.weight")) {
+      EXPECT_EQ(bytes.find_first_not_of('\0'), std::string_view::npos) << tensor.name;
+    } else {
+      const TensorInfo* other = whole->Find(tensor.name);
+      EXPECT_EQ(bytes,
+                std::string_view(of_whole).substr(other->extent.offset, other->extent.length))
+          << tensor.name;
+    }
+  }
 }
 
 TEST(Synth, KnownShapesHaveTheSizesOfTheRealModels) {

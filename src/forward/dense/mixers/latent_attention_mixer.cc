@@ -58,9 +58,9 @@ class LatentAttentionMixer final : public Mixer {
     ggml_tensor* k_cache = kv_->K(ctx, rows.layer.value);
     ggml_tensor* keys = Keys(ctx, w, x, rows.positions);
     ggml_build_forward_expand(rows.graph, ggml_set_rows(ctx, k_cache, keys, rows.cells));
-    // found [n_latent, n_head, rows]: the latents that each head found in its sequence's cells.
     ggml_tensor* of_queries = QueryLatent(ctx, w, x);
     if (spec_.has_own_indexer()) Choose(w, rows, x, of_queries);
+    // found [n_latent, n_head, rows]: the latents that each head found in its sequence's cells.
     ggml_tensor* q = Queries(ctx, w, of_queries, rows.positions);
     ggml_tensor* found =
         masked_ ? masked_->Node(ctx, q, {.k = k_cache}, spec_.scale) : TiledNode(rows, q);
