@@ -4,11 +4,9 @@
 #include <algorithm>
 #include <cmath>
 #include <optional>
-#include <string>
 #include <utility>
 #include <vector>
 
-#include "base/printable.h"
 #include "model/read_latent.h"
 #include "model/read_rope.h"
 #include "model/read_states.h"

@@ -4,7 +4,6 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <array>
 
 #include "model/gguf_testing.h"
 #include "model/read_spec.h"

@@ -2,9 +2,6 @@
 // DeepSeek-V2, V3, R1 and V3.1, Kimi K2, GLM-4.7-Flash: latent attention, leading layers with a
 // dense block, counted shared experts; V3 and its successors have a sigmoid router with a bias and
 // groups.
-#include <algorithm>
-#include <array>
-
 #include "model/families/families.h"
 
 namespace moestro {

@@ -176,7 +176,8 @@ class Planner {
                             .layers = is_counted ? ValuesBefore(shape_.layers) : shape_.layers,
                             .experts = shape_.experts,
                             .row = ne[0],
-                            .is_tied = choices_.is_tied};
+                            .is_tied = choices_.is_tied,
+                            .is_of_heads = role == MatrixRole::kOther && dims == 3};
     plan_.push_back({.name = std::move(name),
                      .ne = ne,
                      .dims = dims,

@@ -90,7 +90,7 @@ std::vector<std::string> SchemeNames() {
 ggml_type TypeFor(const WeightScheme& scheme, const MatrixPlace& place) {
   ggml_type type = scheme.is_mix ? MixedType(place) : scheme.base;
   if (scheme.is_experts_only && place.role != MatrixRole::kExpertGateUp &&
-      place.role != MatrixRole::kExpertDown) {
+      place.role != MatrixRole::kExpertDown && !place.is_of_heads) {
     type = GGML_TYPE_Q8_0;
   }
   return FittingType(type, place.row);

@@ -35,9 +35,10 @@ enum class MatrixRole {
 struct WeightScheme {
   std::string name;
   ggml_type base = GGML_TYPE_F16;
-  uint32_t file_type = 0;        // general.file_type, llama.cpp's numbering
-  bool is_mix = false;           // Q4_K_M: some matrices get more bits
-  bool is_experts_only = false;  // MXFP4: the experts; everything else Q8_0
+  uint32_t file_type = 0;  // general.file_type, llama.cpp's numbering
+  bool is_mix = false;     // Q4_K_M: some matrices get more bits
+  // MXFP4: of experts, and where each head has a matrix; everything else Q8_0.
+  bool is_experts_only = false;
 };
 
 // Names are matched without case. Fails with kUsage; the message lists the names.
@@ -49,8 +50,9 @@ struct MatrixPlace {
   uint32_t layer = 0;
   uint32_t layers = 1;
   uint32_t experts = 1;
-  int64_t row = 0;       // values in a row
-  bool is_tied = false;  // token_embd serves as output too
+  int64_t row = 0;           // values in a row
+  bool is_tied = false;      // token_embd serves as output too
+  bool is_of_heads = false;  // a matrix for each head
 };
 
 ggml_type TypeFor(const WeightScheme& scheme, const MatrixPlace& place);
