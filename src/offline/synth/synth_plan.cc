@@ -31,6 +31,7 @@ MatrixRole MatrixRoleOf(std::string_view name) {
                                  Named{"output.weight", MatrixRole::kOutput},
                                  Named{"attn_q.weight", MatrixRole::kAttnQ},
                                  Named{"attn_k.weight", MatrixRole::kAttnK},
+                                 Named{"indexer.attn_k.weight", MatrixRole::kAttnK},
                                  Named{"attn_v.weight", MatrixRole::kAttnV},
                                  Named{"attn_qkv.weight", MatrixRole::kAttnV},
                                  Named{"attn_output.weight", MatrixRole::kAttnOutput},
