@@ -26,6 +26,27 @@ bool HasIndexers(const std::string& arch) {
   return FindFamily(Families(), arch)->latent.indexers != Indexers::kNone;
 }
 
+namespace {
+
+void SetLatent(const TinySpec& spec, const Family& family, SynthShape& shape) {
+  const bool has_states = family.states.mixer != StateMixer::kNone;
+  const bool has_indexers = family.latent.indexers != Indexers::kNone;
+  shape.kv_latent = 64;
+  // libllama takes Kimi Linear without one alone.
+  shape.query_latent = has_states ? 0 : spec.query_latent;
+  shape.value_dim = 64;
+  shape.is_joined = spec.is_joined;
+  shape.indexer_heads = has_indexers ? 16 : 0;  // few would give many positions a score of 0
+  shape.indexer_dim = has_indexers ? 64 : 0;
+  shape.top_k = has_indexers ? spec.top_k : 0;
+  shape.indexer_every = family.latent.indexers == Indexers::kByTypes ? 2 : 0;
+  shape.yarn_log = spec.yarn_log;
+  shape.has_sigmoid = spec.has_sigmoid;
+  shape.weights_scale = spec.has_sigmoid ? 2.5F : 0.0F;
+}
+
+}  // namespace
+
 SynthShape TinyShape(const TinySpec& spec) {
   const Family* family = FindFamily(Families(), spec.arch);
   CHECK(family != nullptr);
@@ -43,68 +64,57 @@ SynthShape TinyShape(const TinySpec& spec) {
   if (family->shared_expert != SharedExpert::kNone) shared_ff = spec.shared_ff;
   if (family->shared_expert == SharedExpert::kCounted) shared_ff = 2 * spec.ff;
   const bool is_latent = family->latent.is_used;
-  const bool has_indexers = HasIndexers(spec.arch);
-  const bool may_share = family->latent.indexers == Indexers::kByTypes;
-  return {.name = "tiny-" + spec.arch,
-          .arch = spec.arch,
-          .layers = family->has_lone_parts ? 2 * spec.layers : spec.layers,
-          .experts = spec.experts,
-          .used = spec.used,
-          .embd = spec.embd,
-          .ff = spec.ff,
-          .shared_ff = shared_ff,
-          .dense_layers = is_dense ? spec.dense_layers : 0,
-          .dense_ff = is_dense || family->has_dense_beside ? spec.dense_ff : 0,
-          .heads = spec.heads,
-          .kv_heads = is_latent                         ? 1
-                      : family->written.shares_kv_heads ? spec.kv_heads
-                                                        : spec.heads,
-          .head_dim = spec.head_dim,
-          .rotated = family->written.rotates_half || is_latent ? spec.head_dim / 2
-                     : family->written.rotates_quarter         ? spec.head_dim / 4
-                                                               : 0,
-          .window = family->windows.period > 0 ? spec.window : 0,
-          .window_every = has_own_heads ? std::min(spec.layers, 2U) : 0U,
-          .window_kv_heads = has_own_heads ? spec.heads : 0,
-          .window_head_dim = has_own_heads ? spec.head_dim / 2 : 0,
-          .kv_latent = is_latent ? 64U : 0U,
-          // libllama takes Kimi Linear without one alone.
-          .query_latent = is_latent && !has_states ? spec.query_latent : 0,
-          .value_dim = is_latent ? 64U : 0U,
-          .is_joined = spec.is_joined,
-          .indexer_heads = has_indexers ? 16U : 0U,  // few would give many positions a score of 0
-          .indexer_dim = has_indexers ? 64U : 0U,
-          .top_k = has_indexers ? spec.top_k : 0,
-          .indexer_every = may_share ? 2U : 0U,
-          .yarn_log = is_latent ? spec.yarn_log : 0.0F,
-          .has_sigmoid = is_latent && spec.has_sigmoid,
-          .weights_scale = is_latent && spec.has_sigmoid ? 2.5F : 0.0F,
-          .groups = has_groups ? spec.groups : 0,
-          .groups_used = has_groups ? 2U : 0U,
-          .attention_every = has_states && !family->has_lone_parts ? spec.attention_every : 0,
-          .pattern = !family->has_lone_parts ? ""
-                     : spec.layers > 1       ? "ME*E"
-                                             : "*E",
-          .latent = family->has_latent_experts ? spec.latent : 0,
-          // libllama takes Mamba-2 of Granite with twice the embedding's width alone.
-          .state_heads = is_mamba     ? spec.embd / 32
-                         : has_states ? 4U
-                                      : 0U,
-          .state_key_heads = has_states && is_latent ? 4U
-                             : has_states            ? 2U
-                                                     : 0U,
-          .state_size = is_mamba ? 32U : 0U,
-          .state_dim = is_mamba     ? 64U
-                       : has_states ? 32U
-                                    : 0U,
-          .taps = has_states ? 4U : 0U,
-          .has_qk_norm = spec.has_qk_norm,
-          .vocab = spec.vocab,
-          .context = spec.context,
-          .orig_context = is_scaled ? spec.orig_context : 0,
-          .yarn_factor = family->written.has_yarn ? 4.0F : 0.0F,
-          .rope_base = 10000,
-          .rms_eps = spec.rms_eps};
+  SynthShape shape = {
+      .name = "tiny-" + spec.arch,
+      .arch = spec.arch,
+      .layers = family->has_lone_parts ? 2 * spec.layers : spec.layers,
+      .experts = spec.experts,
+      .used = spec.used,
+      .embd = spec.embd,
+      .ff = spec.ff,
+      .shared_ff = shared_ff,
+      .dense_layers = is_dense ? spec.dense_layers : 0,
+      .dense_ff = is_dense || family->has_dense_beside ? spec.dense_ff : 0,
+      .heads = spec.heads,
+      .kv_heads = is_latent                         ? 1
+                  : family->written.shares_kv_heads ? spec.kv_heads
+                                                    : spec.heads,
+      .head_dim = spec.head_dim,
+      .rotated = family->written.rotates_half || is_latent ? spec.head_dim / 2
+                 : family->written.rotates_quarter         ? spec.head_dim / 4
+                                                           : 0,
+      .window = family->windows.period > 0 ? spec.window : 0,
+      .window_every = has_own_heads ? std::min(spec.layers, 2U) : 0U,
+      .window_kv_heads = has_own_heads ? spec.heads : 0,
+      .window_head_dim = has_own_heads ? spec.head_dim / 2 : 0,
+      .groups = has_groups ? spec.groups : 0,
+      .groups_used = has_groups ? 2U : 0U,
+      .attention_every = has_states && !family->has_lone_parts ? spec.attention_every : 0,
+      .pattern = !family->has_lone_parts ? ""
+                 : spec.layers > 1       ? "ME*E"
+                                         : "*E",
+      .latent = family->has_latent_experts ? spec.latent : 0,
+      // libllama takes Mamba-2 of Granite with twice the embedding's width alone.
+      .state_heads = is_mamba     ? spec.embd / 32
+                     : has_states ? 4U
+                                  : 0U,
+      .state_key_heads = has_states && is_latent ? 4U
+                         : has_states            ? 2U
+                                                 : 0U,
+      .state_size = is_mamba ? 32U : 0U,
+      .state_dim = is_mamba     ? 64U
+                   : has_states ? 32U
+                                : 0U,
+      .taps = has_states ? 4U : 0U,
+      .has_qk_norm = spec.has_qk_norm,
+      .vocab = spec.vocab,
+      .context = spec.context,
+      .orig_context = is_scaled ? spec.orig_context : 0,
+      .yarn_factor = family->written.has_yarn ? 4.0F : 0.0F,
+      .rope_base = 10000,
+      .rms_eps = spec.rms_eps};
+  if (is_latent) SetLatent(spec, *family, shape);
+  return shape;
 }
 
 namespace {
