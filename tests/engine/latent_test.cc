@@ -14,6 +14,7 @@
 #include "core/kv_type.h"
 #include "engine/append.h"
 #include "native/native_engine.h"
+#include "tests/support/damage_testing.h"
 #include "tests/support/prompts_testing.h"
 #include "tests/support/temp_folder_testing.h"
 #include "tests/support/tiny_model_testing.h"
@@ -88,6 +89,25 @@ TEST(LatentAttention, ChoosingAllIsAttendingToAll) {
   const auto upto = [&](size_t n) { return std::span(text).first(n); };
   EXPECT_EQ(LogitsOf(few, upto(few.top_k)), LogitsOf(all, upto(few.top_k)));
   EXPECT_GT(Difference(LogitsOf(few, text), LogitsOf(all, text)), 0.02);
+}
+
+// Scores that are no numbers have no order: the step ends as soon as a row has to choose.
+TEST(LatentAttention, AnIndexersDamageIsFound) {
+  const TempFolder folder;
+  TinySpec spec = Latent();
+  spec.arch = "deepseek32";
+  for (const char* tensor : {"indexer.proj.weight", "indexer.attn_q_b.weight"}) {
+    const std::string path = WriteTinyModel(folder.path(), spec);
+    FillWithNan(path, std::string("blk.1.") + tensor);
+    const auto engine = Open(path);
+    Sequence sequence = engine->NewSequence();
+    const std::vector<Token> text = RandomTokens(60, kVocab, 3);
+    EXPECT_TRUE(Append(*engine, sequence, std::span(text).first(spec.top_k)));
+    const auto damaged = Append(*engine, sequence, std::span(text).subspan(spec.top_k));
+    ASSERT_FALSE(damaged) << tensor;
+    EXPECT_EQ(damaged.error().code, Errc::kInvalidFile);
+    EXPECT_TRUE(damaged.error().message.contains("layer 1's indexer")) << damaged.error().message;
+  }
 }
 
 // With an indexer texts are longer than the 24 positions that are chosen.
