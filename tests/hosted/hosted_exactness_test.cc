@@ -10,10 +10,12 @@
 
 #include "engine/append.h"
 #include "hosted/hosted_engine.h"
+#include "load/open_engine.h"
 #include "tests/hosted/plain_llama_testing.h"
 #include "tests/support/llama_zoo_testing.h"
 #include "tests/support/poisoning_reader_testing.h"
 #include "tests/support/temp_folder_testing.h"
+#include "tests/support/tiny_model_testing.h"
 
 namespace moestro {
 namespace {
@@ -102,6 +104,22 @@ INSTANTIATE_TEST_SUITE_P(Zoo, HostedExactness, testing::ValuesIn(ZooArchs()), []
   }
   return name;
 });
+
+// libllama would end the process: it wants some groups to be left out.
+TEST(HostedModelFile, GroupsThatLibllamaAbortsOnAreAnError) {
+  const TempFolder folder;
+  const std::string model =
+      WriteTinyModel(folder.path(), {.arch = "bailingmoe2", .groups = 2});  // both are used
+  EngineOptions options{.threads = 1, .ctx = 64};
+  options.engine = "native";
+  EXPECT_TRUE(OpenEngine(model, options));
+  options.engine = "hosted";
+  const auto hosted = OpenEngine(model, options);
+  ASSERT_FALSE(hosted);
+  EXPECT_EQ(hosted.error().code, Errc::kInvalidFile);
+  EXPECT_TRUE(hosted.error().message.contains("8 experts in 2 groups, 2 of them used"))
+      << hosted.error().message;
+}
 
 }  // namespace
 }  // namespace moestro
