@@ -41,6 +41,14 @@ ggml_tensor* RmsNorm(ggml_context* ctx, ggml_tensor* x, ggml_tensor* weight, ggm
   return WithBias(ctx, ggml_mul(ctx, ggml_rms_norm(ctx, x, eps), weight), bias);
 }
 
+ggml_tensor* Turned(ggml_context* ctx, ggml_tensor* heads, ggml_tensor* positions,
+                    const RopeSpec& rope, RopePairs pairs, ggml_tensor* factors) {
+  const int mode = pairs == RopePairs::kHalves ? GGML_ROPE_TYPE_NEOX : GGML_ROPE_TYPE_NORMAL;
+  return ggml_rope_ext(ctx, heads, positions, factors, static_cast<int>(rope.n_dims), mode,
+                       static_cast<int>(rope.original_context), rope.freq_base, rope.freq_scale,
+                       rope.ext_factor, rope.attn_factor, rope.beta_fast, rope.beta_slow);
+}
+
 ggml_tensor* Linear(ggml_context* ctx, ggml_tensor* weight, ggml_tensor* x, ggml_tensor* bias) {
   // Devices multiply many rows with F32 matrices in half precision, but not one row at a time;
   // routers are F32.

@@ -23,6 +23,11 @@ ggml_tensor* RmsNorm(ggml_context* ctx, ggml_tensor* x, ggml_tensor* weight, ggm
 // weight^T x (+ bias); weight [n_in, n_out], x [n_in, tokens] -> [n_out, tokens].
 ggml_tensor* Linear(ggml_context* ctx, ggml_tensor* weight, ggml_tensor* x, ggml_tensor* bias);
 
+// The first rope.n_dims values of each head turned by the row's position; heads [n, n_head, rows],
+// positions I32 [rows], factors F32 [n_dims / 2] or null.
+ggml_tensor* Turned(ggml_context* ctx, ggml_tensor* heads, ggml_tensor* positions,
+                    const RopeSpec& rope, RopePairs pairs, ggml_tensor* factors);
+
 // Linear() of several matrices, in one node if possible. biases: one for each matrix, or empty.
 // REQUIRES: as many products as weights.
 void Linears(ggml_context* ctx, std::span<ggml_tensor* const> weights, ggml_tensor* x,

@@ -180,12 +180,7 @@ class AttentionMixer final : public Mixer {
 
   ggml_tensor* Rotate(ggml_context* ctx, ggml_tensor* heads, ggml_tensor* positions) const {
     if (!spec_.rope) return heads;
-    const RopeSpec& rope = *spec_.rope;
-    const int mode =
-        spec_.form.rope_pairs == RopePairs::kHalves ? GGML_ROPE_TYPE_NEOX : GGML_ROPE_TYPE_NORMAL;
-    return ggml_rope_ext(ctx, heads, positions, rope_factors_, static_cast<int>(rope.n_dims), mode,
-                         static_cast<int>(rope.original_context), rope.freq_base, rope.freq_scale,
-                         rope.ext_factor, rope.attn_factor, rope.beta_fast, rope.beta_slow);
+    return Turned(ctx, heads, positions, *spec_.rope, spec_.form.rope_pairs, rope_factors_);
   }
 
   AttentionSpec spec_;

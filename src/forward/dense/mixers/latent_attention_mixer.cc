@@ -179,12 +179,8 @@ class LatentAttentionMixer final : public Mixer {
   ggml_tensor* Rotate(ggml_context* ctx, ggml_tensor* heads, ggml_tensor* positions,
                       RopePairs pairs) const {
     if (!spec_.rope) return heads;
-    const RopeSpec& rope = *spec_.rope;
     if (masked_) heads = ggml_cont(ctx, heads);
-    const int mode = pairs == RopePairs::kHalves ? GGML_ROPE_TYPE_NEOX : GGML_ROPE_TYPE_NORMAL;
-    return ggml_rope_ext(ctx, heads, positions, nullptr, static_cast<int>(rope.n_dims), mode,
-                         static_cast<int>(rope.original_context), rope.freq_base, rope.freq_scale,
-                         rope.ext_factor, rope.attn_factor, rope.beta_fast, rope.beta_slow);
+    return Turned(ctx, heads, positions, *spec_.rope, pairs, nullptr);
   }
 
   LatentAttentionSpec spec_;
