@@ -233,7 +233,7 @@ tokens_of() {
 
 run_moestro() {
   local case=$1 budget=$2 round=$3 tokens
-  local args=(bench "$model" -t "$threads" -c "$context" --depth "$depth" -r 1 --json)
+  local args=(bench --cold "$model" -t "$threads" -c "$context" --depth "$depth" -r 1 --json)
   if [ "$budget" = all ]; then
     args+=(--preload --warmup "$warmup")
   elif is_share "$budget"; then

@@ -81,6 +81,7 @@ class MadeUpState {
     for (uint32_t i = 0; i < layers; ++i) {
       if (!CopyRows()) return false;
     }
+    if (from_.empty()) return true;  // latent attention: the values are part of the keys
     for (uint32_t i = 0; i < layers; ++i) {
       if (!(is_transposed == 1 ? CopyColumns() : CopyRows())) return false;
     }

@@ -24,7 +24,7 @@ import measure
 def bench(args, budget, flags):
     memory = ["--ram", budget] if budget else ["--preload", "--warmup", "16"]
     measure.drop_page_cache()
-    return measure.run([*measure.limited(args.limit, budget), args.moestro, "bench", args.model,
+    return measure.run([*measure.limited(args.limit, budget), args.moestro, "bench", "--cold", args.model,
                         *memory, "-p", "0", "-n", args.tokens, "-c", "1024", "--json",
                         *shlex.split(args.common), *shlex.split(flags)])
 

@@ -46,7 +46,7 @@ def measured(args):
         for name, (tokens, flags) in settings(args).items():
             measure.drop_page_cache()
             with measure.Disturbance() as others:
-                run = measure.run([*measure.limited(args.limit, args.budget), args.moestro, "bench",
+                run = measure.run([*measure.limited(args.limit, args.budget), args.moestro, "bench", "--cold",
                                    args.model, "--ram", args.budget, "-t", args.threads, "-p", 0,
                                    "-n", tokens, "-c", 2048, "--json", *flags,
                                    *shlex.split(args.common)])

@@ -18,7 +18,7 @@ import measure
 def bench(args, budget, predictor):
     cache = ["--cache", args.cache] if args.cache else []
     measure.drop_page_cache()
-    return measure.run([*measure.limited(args.limit, budget), args.moestro, "bench", args.model,
+    return measure.run([*measure.limited(args.limit, budget), args.moestro, "bench", "--cold", args.model,
                         "--ram", budget, "-p", "0", "-n", args.tokens, "-c", "1024",
                         "--predictor", predictor, "--json", *cache])
 

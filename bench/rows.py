@@ -51,7 +51,7 @@ def bench(args, budget, sequences):
     memory = ["--preload", *WARM] if budget == "all" else ["--ram", budget]
     limit = "" if budget == "all" else args.limit
     measure.drop_page_cache()
-    run = measure.run([*measure.limited(limit, budget), args.moestro, "bench", args.model, *memory,
+    run = measure.run([*measure.limited(limit, budget), args.moestro, "bench", "--cold", args.model, *memory,
                        *work(args, sequences), "--json", *shlex.split(args.common)])
     run["model"] = pathlib.Path(run["model"]).name
     return run

@@ -22,7 +22,7 @@ import measure
 def one(args, budget, trace):
     measure.drop_page_cache()
     routing = ["--routing", args.routing] if args.routing else []
-    run = measure.run([*measure.limited(args.limit, budget), args.moestro, "bench", args.model,
+    run = measure.run([*measure.limited(args.limit, budget), args.moestro, "bench", "--cold", args.model,
                        "--ram", budget, "-t", args.threads, "-p", "0", "-n", args.tokens,
                        *routing, "--record", trace, "--json"])
     (again,) = measure.run([args.moestro, "sim", trace, "--recorded-slots", "--policy",

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: MIT
 // Waiting inside the compute team: short waits spin, because waking a sleeping thread costs more
-// than the wait. In long waits a thread sleeps. A thread never yields: beside a busy program a
-// yield gives away a time slice of some milliseconds for a wait of microseconds.
+// than the wait. In long waits a thread sleeps (base/wait_word.h). A thread never yields: beside a
+// busy program a yield gives away a time slice of some milliseconds for a wait of microseconds.
 #pragma once
 
-#include <atomic>
 #include <chrono>
 #include <cstdint>
 
@@ -33,16 +32,5 @@ class Spinner {
   uint32_t rounds_ = 0;
   std::chrono::steady_clock::time_point begun_;
 };
-
-// Waits until the value satisfies the condition. The thread that changes the value calls
-// notify_all().
-template <class T, class Condition>
-void WaitUntil(const std::atomic<T>& value, Condition&& condition) {
-  Spinner spinner;
-  for (T seen = value.load(std::memory_order_acquire); !condition(seen);
-       seen = value.load(std::memory_order_acquire)) {
-    if (!spinner.Spin()) value.wait(seen, std::memory_order_acquire);
-  }
-}
 
 }  // namespace moestro

@@ -37,6 +37,8 @@
 namespace moestro {
 namespace {
 
+constexpr uint32_t kDecodeProbes = 4;  // of memory, before and between a decode's steps
+
 struct BenchOptions {
   CommonOptions common;
   std::string model;
@@ -149,6 +151,22 @@ Status CheckHasWeights(const std::string& path, const GgufFile& file) {
               path);
 }
 
+// Probes lie before the steps, between them and behind them, and count in no phase.
+Status Decode(const BenchOptions& options, SideBySide& rows, Engine& engine, DecodeLimit& limit,
+              ProbedRate& disk, ProgressBar& bar) {
+  if (options.decode == 0) return rows.Finish();
+  TRY(const double rate, engine.ProbeDiskBandwidth());
+  disk.Add(rate);
+  const uint32_t between = std::max(options.decode / kDecodeProbes, 1U);
+  for (uint32_t i = 0; i < options.decode; ++i) {
+    if (i % between == 0) TRY_STATUS(limit.Probe());
+    bar.Update("decode", i, options.decode);
+    TRY_STATUS(rows.Decode());
+  }
+  TRY_STATUS(rows.Finish());
+  return limit.Probe();
+}
+
 // One run with a new engine. Without a warm-up it is cold: its slots are empty and everything from
 // the first token on is counted.
 Result<Measured> RunOnce(const BenchOptions& options, ProgressBar& bar) {
@@ -192,17 +210,14 @@ Result<Measured> RunOnce(const BenchOptions& options, ProgressBar& bar) {
     prefill = options.prefill > 1 ? engine->stats().prefill : engine->stats().decode;
   }
   engine->stats() = {};
+  ProbedRate disk;
   DecodeLimit limit(*engine, DecodeShapeOf(options));
-  for (uint32_t i = 0; i < options.decode; ++i) {
-    bar.Update("decode", i, options.decode);
-    TRY_STATUS(rows.Decode());
-  }
-  TRY_STATUS(rows.Finish());
+  TRY_STATUS(Decode(options, rows, *engine, limit, disk, bar));
   if (recording) recording->Stop();
   limit.Stop();
   bar.Clear();
   run.logits_hash = rows.hash();
-  TRY(run.report, MakeReport(*engine, rows.sequences(), true));
+  TRY(run.report, MakeReport(*engine, rows.sequences(), true, disk));
   run.report.stats.prefill = prefill;
   if (options.decode > 0) run.report.limit = limit.Find(run.report);
   if (recording) {
@@ -286,6 +301,7 @@ Status Run(BenchOptions& options) {
   if (options.common.engine.little.fallback_share && !options.common.engine.little.is_on()) {
     return Fail(Errc::kUsage, "--gamma-quantile is for --little");
   }
+  if (!options.record.empty()) options.common.engine.recall.is_cold = true;  // as its replay is
   options.common.engine.sequences = options.sequences;
   if (!options.ctx->is_given()) {
     const uint64_t most = std::numeric_limits<uint32_t>::max();
@@ -298,6 +314,7 @@ Status Run(BenchOptions& options) {
   std::vector<Json> runs;
   std::string summary;
   for (uint32_t i = 0; i < options.runs; ++i) {
+    options.common.engine.recall.keeps = i + 1 == options.runs;  // all begin alike
     TRY(const Measured run, RunOnce(options, bar));
     options.common.engine.planned = {};  // is the same again
     runs.push_back(ToJson(options, run));
@@ -381,6 +398,7 @@ void AddBench(CommandLine& line) {
       .Between(1U, 1000U)
       .ShowDefault();
   options->ctx = AddCommonFlags(bench, options->common);
+  AddColdFlag(bench, options->common);
   AddQualityFlags(bench, options->common.quality);
   bench
       .Add("--gamma-quantile", options->common.engine.little.fallback_share,

@@ -340,6 +340,7 @@ void AddRun(CommandLine& line) {
   AddPromptFlags(run, *options);
   AddSamplingFlags(run, options->sampling);
   AddCommonFlags(run, options->common);
+  AddColdFlag(run, options->common);
   AddQualityFlags(run, options->common.quality);
   AddBeamFlags(run, options->beams);
 }

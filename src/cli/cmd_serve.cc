@@ -153,6 +153,7 @@ void AddServe(CommandLine& line) {
       "faster steps of many rows with types that only ggml multiplies (IQ types), whose "
       "texts then depend on what else is computed");
   options->ctx = AddCommonFlags(serve, options->common);
+  AddColdFlag(serve, options->common);
 }
 
 }  // namespace moestro

@@ -42,4 +42,11 @@ Flag AddCommonFlags(Flags flags, CommonOptions& options) {
   return flags.Find("--ctx");
 }
 
+void AddColdFlag(Flags flags, CommonOptions& options) {
+  options.engine.recall.folder = CacheFolder();
+  flags.AddSwitch("--cold", options.engine.recall.is_cold,
+                  "do not read first the experts that the last run of this model used, and keep "
+                  "none for the next run");
+}
+
 }  // namespace moestro

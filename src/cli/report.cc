@@ -127,7 +127,8 @@ void AddLimit(Json& object, const RunReport& report) {
       .Set("percent_of_limit", limit.percent(report.stats.decode.seconds))
       .Set("touched_bytes_decode", limit.touched_bytes)
       .Set("fewest_bytes_decode", limit.fewest_bytes)
-      .Set("memory_bandwidth_probe", limit.memory_bandwidth);
+      .Set("memory_bandwidth_probe", limit.memory_bandwidth.best)
+      .Set("memory_bandwidth_probe_least", limit.memory_bandwidth.least);
 }
 
 // Where costs are from, and how far they are from what the lanes take by now.
@@ -269,6 +270,7 @@ void AddReport(Json& object, const RunReport& report) {
       .Set("experts", report.memory.n_experts)
       .Set("policy", ToText(report.policy))
       .Set("kernels", report.kernels)
+      .Set("recalled_experts", report.recalled)
       .Set("repeating_cache", report.memory.repeating_cache);
   AddCounters(object, report.stats.prefill, &CounterText::prefill);
   object.Set("prefill_disk_bound_seconds", prefill_bound.disk_seconds);
@@ -278,7 +280,8 @@ void AddReport(Json& object, const RunReport& report) {
       .Set("decode_ms_p95", report.stats.decode_ms.Quantile(0.95))
       .Set("predictions", ScoresAsJson(report.predictions))
       .Set("io_depth", report.io_depth)
-      .Set("disk_bandwidth_probe", report.probes.disk_bandwidth)
+      .Set("disk_bandwidth_probe", report.probes.disk_bandwidth.best)
+      .Set("disk_bandwidth_probe_least", report.probes.disk_bandwidth.least)
       .Set("compute_seconds_per_token", report.probes.compute_seconds_per_token.value_or(0.0))
       .Set("bound_tps", bound.tokens_per_second(decode.tokens))
       .Set("percent_of_bound", bound.percent(decode.seconds))

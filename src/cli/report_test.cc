@@ -35,7 +35,8 @@ RunReport Example() {
   report.predictions = {
       {.asked = 80, .predicted = 80, .right = 60, .absent = 50, .absent_right = 30}};
   for (int i = 0; i < 10; ++i) report.stats.decode_ms.Add(200);
-  report.probes = {.disk_bandwidth = 2.0 * static_cast<double>(kGiB),
+  report.probes = {.disk_bandwidth = {.best = 2.0 * static_cast<double>(kGiB),
+                                      .least = 1.0 * static_cast<double>(kGiB)},
                    .compute_seconds_per_token = 0.1};
   report.memory.budget = 4 * kGiB;
   report.policy = {.name = "lfru", .parameters = {{"half_life", 8.0}}};
@@ -80,6 +81,7 @@ TEST(Report, JsonHasTheNamesThatScriptsReadAndTheirValues) {
   EXPECT_EQ(predictions->At(0)->Find("absent_precision")->number(), 0.6);
   EXPECT_EQ(number("io_depth"), 8.0);
   EXPECT_EQ(number("disk_bandwidth_probe"), static_cast<double>(2 * kGiB));
+  EXPECT_EQ(number("disk_bandwidth_probe_least"), static_cast<double>(kGiB));
   EXPECT_DOUBLE_EQ(number("bound_tps"), 10.0 / 1.5);
   EXPECT_DOUBLE_EQ(number("percent_of_bound"), 75.0);
 }
@@ -127,8 +129,9 @@ TEST(Report, LimitStandsBesideTheBound) {
 
   report.limit = Limit{.touched_bytes = 10 * kGiB,
                        .fewest_bytes = 1 * kGiB,
-                       .memory_bandwidth = 10.0 * static_cast<double>(kGiB),
-                       .disk_bandwidth = 2.0 * static_cast<double>(kGiB)};
+                       .memory_bandwidth = {.best = 10.0 * static_cast<double>(kGiB),
+                                            .least = 4.0 * static_cast<double>(kGiB)},
+                       .disk_bandwidth = {.best = 2.0 * static_cast<double>(kGiB)}};
   Json object = Json::Object();
   AddReport(object, report);
   EXPECT_EQ(object.Find("limit_tps")->number(), 10.0);
@@ -136,6 +139,7 @@ TEST(Report, LimitStandsBesideTheBound) {
   EXPECT_EQ(object.Find("touched_bytes_decode")->number(), static_cast<double>(10 * kGiB));
   EXPECT_EQ(object.Find("fewest_bytes_decode")->number(), static_cast<double>(kGiB));
   EXPECT_EQ(object.Find("memory_bandwidth_probe")->number(), static_cast<double>(10 * kGiB));
+  EXPECT_EQ(object.Find("memory_bandwidth_probe_least")->number(), static_cast<double>(4 * kGiB));
   const std::string given = SummaryText(report);
   EXPECT_NE(given.find("limit    10.0 tok/s in decode, set by the memory; 50.0 % reached\n"),
             std::string::npos)

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: MIT
 #include "cli/text_input.h"
 
+#include <poll.h>
 #include <stdio.h>
 #include <sys/types.h>
+#include <unistd.h>
 
 #include <charconv>
 #include <cstdio>
@@ -60,6 +62,11 @@ std::string ProcessEscapes(std::string_view text) {
     result += text[i];
   }
   return result;
+}
+
+bool HasInput() {
+  pollfd input{.fd = STDIN_FILENO, .events = POLLIN, .revents = 0};
+  return ::poll(&input, 1, 0) != 0;
 }
 
 std::optional<std::string> ReadLine() {

@@ -13,5 +13,7 @@ std::string ProcessEscapes(std::string_view text);
 
 // One line of standard input without its newline; nullopt at its end and after an interrupt.
 std::optional<std::string> ReadLine();
+// Whether ReadLine() would find something at once: a line, or the end.
+bool HasInput();
 
 }  // namespace moestro

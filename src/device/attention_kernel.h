@@ -14,6 +14,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <string_view>
 #include <vector>
 
@@ -37,6 +38,11 @@ struct AttentionKernel {
   // Widths of memory: what is read and written of a key, and of a value.
   uint32_t padded(uint32_t dim) const { return (dim + 2 * lanes - 1) / (2 * lanes) * (2 * lanes); }
 
+  // Bytes that are wanted next.
+  struct Piece {
+    const std::byte* at;
+    size_t bytes;
+  };
   // One tile against one block. All memory is aligned to 64 bytes; every matrix is row by row.
   struct Block {
     const float* queries;    // [n_queries][dim_k], times scale * log2(e)
@@ -51,6 +57,8 @@ struct AttentionKernel {
     float* largest;  // [n_queries], before the first block -infinity
     float* weights;  // [n_queries][kMaxLanes], before the first block 0; to be added up in the end
     float* sums;     // [n_queries][dim_v], before the first block 0
+    // Asked for between products: memory brings them while the block is computed.
+    std::span<const Piece> ahead;
   };
   void (*attend)(const Block& block) = nullptr;
 

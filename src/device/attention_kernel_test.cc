@@ -82,6 +82,9 @@ std::vector<float> Attend(const AttentionKernel& kernel, const Case& c, const Nu
       std::copy_n(x.keys.data() + at * c.dim_k, c.dim_k, keys.data() + k * key_stride);
       std::copy_n(x.values.data() + at * c.dim_v, c.dim_v, values.data() + size_t{k} * width);
     }
+    const AttentionKernel::Piece stored = {.at = reinterpret_cast<const std::byte*>(&x.keys[b]),
+                                           .bytes = kKeys};
+    const std::array<AttentionKernel::Piece, 3> ahead = {stored, stored, stored};
     kernel.turn(keys.data(), key_stride, c.dim_k, turned.data());
     kernel.attend({.queries = queries.data(),
                    .ranges = c.ranges.data() + size_t{b} * c.n_queries + first,
@@ -94,7 +97,8 @@ std::vector<float> Attend(const AttentionKernel& kernel, const Case& c, const Nu
                    .scores = scores.data(),
                    .largest = largest.data(),
                    .weights = weights.data(),
-                   .sums = sums.data()});
+                   .sums = sums.data(),
+                   .ahead = ahead});
   }
   std::vector<float> out;
   for (uint32_t q = 0; q < n; ++q) {

@@ -65,6 +65,7 @@ struct EngineFacts {
   uint32_t io_depth = 0;         // reads at a time, as requested or measured
   std::string description = {};  // processor, threads, reader, kernels: for reports
   std::string kernels = {};      // the kernels of the CPU; equal kernels give equal bits
+  uint64_t recalled = 0;         // experts of an earlier run that are read first; 0: a cold start
 };
 
 // What an engine has measured since it was opened.
@@ -148,6 +149,9 @@ class Engine {
   // Reads every expert into its slot, so that no expert is missing from then on. kInvalidRequest
   // when the slots do not hold them all.
   virtual Status Preload() = 0;
+  // Between steps, while the caller has nothing to compute: goes on with reads that no step waits
+  // for, for some milliseconds. False: there is nothing to do.
+  virtual bool WorkWhileIdle() { return false; }
 
   // The model, weights and choices that keys and values belong to. May read up to 16 MiB of experts
   // the first time. kIo; kInvalidFile: the model's file has changed.

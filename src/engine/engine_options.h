@@ -59,6 +59,15 @@ struct MemoryPlan {
   std::vector<DevicePlan> devices = {};  // what computes experts beside the CPU, in order
 };
 
+// Which experts decode used is kept for the next start, which reads them before they are asked for.
+// Never where the text depends on the experts in memory.
+struct RecallOptions {
+  std::string folder = {};  // empty: nothing is kept or read
+  bool is_cold = false;     // the same
+  bool keeps = true;        // false: what was kept stays as it is
+  bool is_on() const { return !folder.empty() && !is_cold; }
+};
+
 struct EngineOptions {
   std::string engine = "auto";  // auto, native, hosted; load/model_to_load.h
   uint64_t ram_bytes = 0;       // peak of the whole process; 0: what is free, less a margin
@@ -103,6 +112,7 @@ struct EngineOptions {
   bool fast_batches = false;
   // The folder that keeps the weights' numbers (native/find_weights.h); empty: they are not kept.
   std::string weights_folder = {};
+  RecallOptions recall = {};
 
   // Called with the plan of the budget before any weight is read; may be empty.
   std::function<void(const MemoryPlan&)> planned = {};

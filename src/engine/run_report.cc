@@ -29,8 +29,8 @@ Result<RunReport> MakeReport(Engine& engine, Sequence& sequence, bool probe_disk
   return MakeReport(engine, std::span(&only, 1), probe_disk);
 }
 
-Result<RunReport> MakeReport(Engine& engine, std::span<Sequence* const> sequences,
-                             bool probe_disk) {
+Result<RunReport> MakeReport(Engine& engine, std::span<Sequence* const> sequences, bool probe_disk,
+                             const ProbedRate& before) {
   const RunStats& stats = engine.stats();
   const EngineFacts& facts = engine.facts();
   const EngineLearned learned = engine.learned();
@@ -42,6 +42,7 @@ Result<RunReport> MakeReport(Engine& engine, std::span<Sequence* const> sequence
                    .lane_ratios = learned.lane_ratios,
                    .policy = facts.policy,
                    .kernels = facts.kernels,
+                   .recalled = facts.recalled,
                    .io_depth = facts.io_depth};
   report.probes.rows_per_step = std::max<uint64_t>(sequences.size(), 1);
   TRY(const std::optional<double> step, engine.ProbeComputeSeconds(sequences));
@@ -50,7 +51,9 @@ Result<RunReport> MakeReport(Engine& engine, std::span<Sequence* const> sequence
         *step / static_cast<double>(report.probes.rows_per_step);
   }
   if (probe_disk || stats.prefill.bytes_read + stats.decode.bytes_read > 0) {
-    TRY(report.probes.disk_bandwidth, engine.ProbeDiskBandwidth());
+    report.probes.disk_bandwidth = before;
+    TRY(const double rate, engine.ProbeDiskBandwidth());
+    report.probes.disk_bandwidth.Add(rate);
   }
   report.peak_rss = PeakResidentMemory();
   return report;
@@ -60,18 +63,19 @@ SpeedBound DecodeBound(const RunStats& stats, const Probes& probes) {
   const double compute = probes.compute_seconds_per_token.value_or(0.0);
   SpeedBound bound;
   bound.compute_seconds = compute * static_cast<double>(stats.decode.tokens);
-  if (probes.disk_bandwidth <= 0.0) return bound;
-  bound.disk_seconds = static_cast<double>(stats.decode.needed_bytes) / probes.disk_bandwidth;
+  const double disk = probes.disk_bandwidth.best;
+  if (disk <= 0.0) return bound;
+  bound.disk_seconds = static_cast<double>(stats.decode.needed_bytes) / disk;
   bound.stepwise_seconds =
-      stats.decode_bytes.SumOfAtLeast(compute * static_cast<double>(probes.rows_per_step) *
-                                      probes.disk_bandwidth) /
-      probes.disk_bandwidth;
+      stats.decode_bytes.SumOfAtLeast(compute * static_cast<double>(probes.rows_per_step) * disk) /
+      disk;
   return bound;
 }
 
 SpeedBound PrefillBound(const RunStats& stats, const Probes& probes) {
-  if (probes.disk_bandwidth <= 0.0) return {};
-  return {.disk_seconds = static_cast<double>(stats.prefill.bytes_read) / probes.disk_bandwidth};
+  const double disk = probes.disk_bandwidth.best;
+  if (disk <= 0.0) return {};
+  return {.disk_seconds = static_cast<double>(stats.prefill.bytes_read) / disk};
 }
 
 }  // namespace moestro

@@ -38,6 +38,17 @@ struct SpeedBound {
   double percent(double actual) const;
 };
 
+// What several probes of one rate gave. Machines have neighbours, and a host gives twice as much in
+// one second as in the next: the best probe counts.
+struct ProbedRate {
+  double best = 0.0;   // bytes per second; 0: not measured
+  double least = 0.0;  // the same
+  void Add(double rate) {
+    best = std::max(best, rate);
+    least = least > 0.0 ? std::min(least, rate) : rate;
+  }
+};
+
 // The least time of a decode's steps with any kernel, policy and prefetch. SpeedBound takes the
 // engine's own fastest step and its own policy's misses, so slower kernels and worse policies raise
 // that bound. Limit does not depend on them. (Limit is looser than a sum over tokens: both of its
@@ -45,11 +56,12 @@ struct SpeedBound {
 struct Limit {
   uint64_t touched_bytes = 0;  // PhaseStats::touched_bytes
   uint64_t fewest_bytes = 0;   // from disk by Belady's rule, with the slots as they were at first
-  double memory_bandwidth = 0.0;  // bytes per second, by a plain read loop on all threads
-  double disk_bandwidth = 0.0;    // the same, by the probe
+  // By plain read loops on all threads, and by what the decode itself read in its time.
+  ProbedRate memory_bandwidth = {};
+  ProbedRate disk_bandwidth = {};  // by probes, and by the decode itself
 
-  double memory_seconds() const { return Seconds(touched_bytes, memory_bandwidth); }
-  double disk_seconds() const { return Seconds(fewest_bytes, disk_bandwidth); }
+  double memory_seconds() const { return Seconds(touched_bytes, memory_bandwidth.best); }
+  double disk_seconds() const { return Seconds(fewest_bytes, disk_bandwidth.best); }
   double seconds() const { return std::max(memory_seconds(), disk_seconds()); }
   // As in SpeedBound.
   double tokens_per_second(uint64_t tokens) const;
@@ -61,9 +73,9 @@ struct Limit {
   }
 };
 
-// Speeds of the machine, measured in this process after the work.
+// Speeds of the machine, measured in this process.
 struct Probes {
-  double disk_bandwidth = 0.0;                      // bytes per second; 0: not measured
+  ProbedRate disk_bandwidth = {};
   std::optional<double> compute_seconds_per_token;  // nullopt: one step's experts do not fit
   uint64_t rows_per_step = 1;                       // tokens that are computed together
 };
@@ -82,6 +94,7 @@ struct RunReport {
   LaneRatios lane_ratios = {};  // see EngineLearned
   PolicyChoice policy;
   std::string kernels = {};  // see EngineFacts
+  uint64_t recalled = 0;     // the same
   uint32_t io_depth = 0;     // reads at a time
   uint64_t peak_rss = 0;     // bytes
   // The limit of decode; nullopt: not requested; an error: why there is no limit.
@@ -90,8 +103,9 @@ struct RunReport {
 
 // Reports what the engine has done since its statistics were reset, and the speeds of the machine.
 // `sequences`: a step had one row of each. `probe_disk`: the disk is measured even if nothing was
-// read.
-Result<RunReport> MakeReport(Engine& engine, std::span<Sequence* const> sequences, bool probe_disk);
+// read. `before`: what an earlier probe of the disk gave.
+Result<RunReport> MakeReport(Engine& engine, std::span<Sequence* const> sequences, bool probe_disk,
+                             const ProbedRate& before = {});
 Result<RunReport> MakeReport(Engine& engine, Sequence& sequence, bool probe_disk);
 
 }  // namespace moestro

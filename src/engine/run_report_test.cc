@@ -11,7 +11,7 @@ namespace {
 TEST(SpeedBound, IsTheSlowerOfDiskAndProcessor) {
   RunStats stats;
   stats.decode = {{.needed_bytes = 3 * kGiB}, 10, 2.0};
-  const Probes probes{.disk_bandwidth = 2.0 * static_cast<double>(kGiB),
+  const Probes probes{.disk_bandwidth = {.best = 2.0 * static_cast<double>(kGiB)},
                       .compute_seconds_per_token = 0.1};
   const SpeedBound bound = DecodeBound(stats, probes);
   EXPECT_DOUBLE_EQ(bound.disk_seconds, 1.5);
@@ -27,7 +27,7 @@ TEST(SpeedBound, HoldsForEveryTokenByItself) {
   stats.decode = {{.needed_bytes = 1000}, 2, 2.0};
   for (const double bytes : {1000.0, 0.0}) stats.decode_bytes.Add(bytes);  // cold, then warm
   const SpeedBound bound =
-      DecodeBound(stats, {.disk_bandwidth = 1000.0, .compute_seconds_per_token = 0.25});
+      DecodeBound(stats, {.disk_bandwidth = {.best = 1000.0}, .compute_seconds_per_token = 0.25});
   EXPECT_DOUBLE_EQ(bound.of_sums(), 1.0);
   EXPECT_DOUBLE_EQ(bound.seconds(), 1.25);
 }
@@ -39,11 +39,18 @@ TEST(SpeedBound, NothingKnownIsZeroNotNonsense) {
   EXPECT_EQ(bound.percent(0.0), 0.0);
 }
 
+TEST(ProbedRate, TheBestCountsAndTheLeastIsKept) {
+  ProbedRate rate;
+  for (const double one : {20.0, 45.0, 17.0}) rate.Add(one);
+  EXPECT_EQ(rate.best, 45.0);
+  EXPECT_EQ(rate.least, 17.0);
+}
+
 TEST(Limit, IsTheSlowerOfMemoryAndDisk) {
   Limit limit{.touched_bytes = 30 * kGiB,
               .fewest_bytes = 2 * kGiB,
-              .memory_bandwidth = 20.0 * static_cast<double>(kGiB),
-              .disk_bandwidth = 1.0 * static_cast<double>(kGiB)};
+              .memory_bandwidth = {.best = 20.0 * static_cast<double>(kGiB)},
+              .disk_bandwidth = {.best = 1.0 * static_cast<double>(kGiB)}};
   EXPECT_DOUBLE_EQ(limit.memory_seconds(), 1.5);
   EXPECT_DOUBLE_EQ(limit.disk_seconds(), 2.0);
   EXPECT_DOUBLE_EQ(limit.seconds(), 2.0);

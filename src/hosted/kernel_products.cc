@@ -3,13 +3,12 @@
 
 #include <algorithm>
 #include <array>
-#include <atomic>
 #include <cstring>
 #include <new>
 #include <utility>
 
 #include "base/check.h"
-#include "base/spin.h"
+#include "base/wait_word.h"
 
 namespace moestro {
 namespace {
@@ -44,8 +43,8 @@ struct KernelProducts::Job {
   Matrix matrix = Matrix::kGate;  // of an expert
   std::vector<Part> parts = {};
   // So many parts have landed; kEnded: nothing more is computed. Written by the engine thread.
-  std::unique_ptr<std::atomic<size_t>> landed = std::make_unique<std::atomic<size_t>>(0);
-  static constexpr size_t kEnded = SIZE_MAX;
+  std::unique_ptr<WaitWord> landed = std::make_unique<WaitWord>();
+  static constexpr uint32_t kEnded = UINT32_MAX;
 
   bool WaitFor(size_t part, bool is_engine_thread);
 };
@@ -146,13 +145,13 @@ RowAt NthRow(const ggml_tensor& result, int64_t n) {
 // False: the operation ends here; later parts are not computed.
 bool KernelProducts::Job::WaitFor(size_t part, bool is_engine_thread) {
   if (!is_engine_thread) {
-    WaitUntil(*landed, [part](size_t n) { return n > part; });
-    return landed->load(std::memory_order_acquire) != kEnded;
+    landed->WaitUntil([part](uint32_t n) { return n > part; });
+    return landed->load() != kEnded;
   }
   const Reads& reads = scratch->reads;
   if (reads.advance) reads.advance();
-  const size_t before = landed->load(std::memory_order_relaxed);
-  size_t n = before;
+  const uint32_t before = landed->load();
+  uint32_t n = before;
   const auto move_on = [&] {
     while (n < parts.size() && (parts[n].lease == nullptr || parts[n].lease->landed(matrix))) ++n;
     return n > part;
@@ -161,8 +160,7 @@ bool KernelProducts::Job::WaitFor(size_t part, bool is_engine_thread) {
   while (!move_on() && (goes_on = !reads.is_ended())) reads.wait_briefly();
   if (!goes_on) n = kEnded;
   if (n == before) return true;
-  landed->store(n, std::memory_order_release);
-  landed->notify_all();
+  landed->Store(n);
   return goes_on;
 }
 
@@ -251,7 +249,7 @@ void KernelProducts::LayOutDense(size_t part, size_t parts) {
                            scratch.data());
     job.is_interleaved = true;
     job.parts = {{.rows = tensor.data}};
-    job.landed->store(1, std::memory_order_relaxed);
+    job.landed->Store(1);
   }
 }
 
@@ -267,7 +265,7 @@ void KernelProducts::Choose(uint32_t group, const Routing& routing, const LeaseS
     Job& job = *groups_[group][m];
     job.parts.clear();
     job.matrix = static_cast<Matrix>(m);
-    job.landed->store(0, std::memory_order_relaxed);
+    job.landed->Store(0);
     for (size_t i = 0; i < leases.size(); ++i) {
       const Lease& lease = *leases.lease(i);
       job.parts.push_back({.rows = lease.matrix(job.matrix),

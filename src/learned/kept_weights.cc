@@ -1,16 +1,12 @@
 // SPDX-License-Identifier: MIT
 #include "learned/kept_weights.h"
 
-#include <fcntl.h>
-#include <sys/resource.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <charconv>
 #include <chrono>
-#include <cstdio>
 #include <cstring>
 #include <string_view>
 
@@ -18,6 +14,7 @@
 #include "base/format.h"
 #include "base/hash.h"
 #include "base/log.h"
+#include "base/own_file.h"
 
 namespace moestro {
 namespace {
@@ -40,41 +37,6 @@ std::string WithCheck(std::string text) {
   Fnv1a check;
   check.Add(text);
   return text + Format("{:016x}\n", check.value());
-}
-
-// Bytes of a file that belongs to this user and that no other user may write, if they are so many.
-std::string ReadOwn(const std::string& path, size_t bytes) {
-  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOFOLLOW);
-  if (fd < 0) return {};
-  struct stat info{};
-  const bool is_ours = ::fstat(fd, &info) == 0 && S_ISREG(info.st_mode) &&
-                       info.st_uid == ::geteuid() && (info.st_mode & (S_IWGRP | S_IWOTH)) == 0 &&
-                       static_cast<uint64_t>(info.st_size) == bytes;
-  std::string text(is_ours ? bytes : 0, '\0');
-  const ssize_t got = is_ours ? ::pread(fd, text.data(), text.size(), 0) : 0;
-  ::close(fd);
-  return got == static_cast<ssize_t>(bytes) ? text : std::string();
-}
-
-// Under a name of its own first, so that a reader sees all of it or the file before. False: no.
-bool WriteOwn(const std::string& path, std::string_view text) {
-  struct rlimit most{};  // a file that is longer would end the process
-  if (::getrlimit(RLIMIT_FSIZE, &most) == 0 && most.rlim_cur < text.size()) {
-    errno = EFBIG;
-    return false;
-  }
-  const std::string aside = Format("{}.{}.partial", path, ::getpid());
-  ::unlink(aside.c_str());  // of a process that was killed
-  const int fd = ::open(aside.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, S_IRUSR | S_IWUSR);
-  if (fd < 0) return false;
-  const bool is_written =
-      ::write(fd, text.data(), text.size()) == static_cast<ssize_t>(text.size());
-  const bool is_closed = ::close(fd) == 0;
-  if (is_written && is_closed && ::rename(aside.c_str(), path.c_str()) == 0) return true;
-  const int error = errno;
-  ::unlink(aside.c_str());
-  errno = error;
-  return false;
 }
 
 bool IsSettled(const WeightsKey& key) {
@@ -115,7 +77,7 @@ std::optional<uint64_t> KeptWeights(const std::string& folder, const WeightsKey&
   if (folder.empty()) return std::nullopt;
   const std::string begin = KeyText(key);
   const size_t bytes = begin.size() + 2 * (kNumberDigits + 1);
-  const std::string text = ReadOwn(KeptWeightsFile(folder, key), bytes);
+  const std::string text = ReadOwnFile(KeptWeightsFile(folder, key), bytes);
   if (!text.starts_with(begin)) return std::nullopt;
   const std::string_view number = std::string_view(text).substr(begin.size(), kNumberDigits);
   if (text != WithCheck(Format("{}{}\n", begin, number))) return std::nullopt;
@@ -129,7 +91,7 @@ void KeepWeights(const std::string& folder, const WeightsKey& key, uint64_t id) 
   if (folder.empty() || !IsSettled(key)) return;
   MakePrivateFolder(folder);  // if that fails, so does writing
   const std::string path = KeptWeightsFile(folder, key);
-  if (WriteOwn(path, WithCheck(Format("{}{:016x}\n", KeyText(key), id)))) return;
+  if (WriteOwnFile(path, WithCheck(Format("{}{:016x}\n", KeyText(key), id)))) return;
   LogInfo("the weights' number is not kept: cannot write {}: {}", path, std::strerror(errno));
 }
 

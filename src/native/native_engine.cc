@@ -3,6 +3,7 @@
 #include "native/native_engine.h"
 
 #include <cstddef>
+#include <exception>
 #include <utility>
 
 #include "base/check.h"
@@ -24,6 +25,7 @@
 #include "native/little_first.h"
 #include "native/lossy_choices.h"
 #include "native/opened_model.h"
+#include "native/plan/prompt_chunk.h"
 #include "native/prefetch_part.h"
 #include "native/slot_part.h"
 #include "native/step_probe.h"
@@ -82,9 +84,13 @@ struct NativeEngine::Running {
   // All of the two below. Fails as they do.
   Status Start(const EngineOptions& options, Lasting& lasting);
   Status Allocate(const EngineOptions& options, Lasting& lasting);
+  Status AllocateFixed(const EngineOptions& options, Lasting& lasting);
   Status Load(Lasting& lasting);
 
   Status MakeForward(Lasting& lasting, const ExpertExec::Limits& limits);
+  ExpertExec::Limits Limits() const {
+    return ExpertExec::LimitsFor(opened->kernels, opened->model.spec.router, opened->plan.chunk);
+  }
   FixedBytes FixedFor(const ExpertExec::Limits& limits) const;
   EngineFacts FindFacts() const;
   // Devices copy experts from their slots. Where all have one, interleaving always pays in the end.
@@ -100,6 +106,14 @@ struct NativeEngine::Running {
   bool may_leave_devices() const {
     return devices->goes_on_if_lost() && !devices->empty() && runner->aside() == nullptr;
   }
+  // Which experts are in memory changes no exact result. Devices share experts out otherwise.
+  bool may_recall() const {
+    return opened->options.recall.is_on() && opened->model.id.fingerprint != 0 && !joined &&
+           !is_repeatable();
+  }
+  void KeepUses() const {
+    if (kept && may_recall() && opened->options.recall.keeps) slots->KeepUses();
+  }
   void BeginSequence() {
     slots->residency().BeginSequence();
     if (joined) joined->tier().BeginSequence();
@@ -112,18 +126,34 @@ Status NativeEngine::Running::Start(const EngineOptions& options, Lasting& lasti
   return Load(lasting);
 }
 
+// What is there whatever the number of slots. A chunk whose buffers take much of a small budget is
+// halved: its prompts are read in more passes, and the text is the same.
+Status NativeEngine::Running::AllocateFixed(const EngineOptions& options, Lasting& lasting) {
+  EngineOptions chosen = options;
+  while (true) {
+    TRY(opened, OpenedModel::Open(lasting.model, chosen));
+    TRY(team, Team::Create(*opened->cpu));
+    // Before memory is planned: a driver takes some, too.
+    TRY(devices, DevicePart::Open(*opened));
+    TRY(dense, DensePart::Create(*opened, lasting.stop, devices->first()));
+    const bool may_follow = options.chunk == 0 && !options.cache && devices->empty();
+    if (!may_follow) return {};
+    const FixedBytes fixed = FixedFor(Limits());
+    chosen.chunk = ChunkWithin(opened->plan.chunk, fixed.work, SlotPart::RoomIn(*opened, fixed));
+    if (chosen.chunk == opened->plan.chunk) return {};
+    dense.reset();
+    devices.reset();
+    team.reset();
+  }
+}
+
 Status NativeEngine::Running::Allocate(const EngineOptions& options, Lasting& lasting) {
-  TRY(opened, OpenedModel::Open(lasting.model, options));
-  const EnginePlan& plan = opened->plan;
-  TRY(team, Team::Create(*opened->cpu));
-  // Before memory is planned: a driver takes some, too.
-  TRY(devices, DevicePart::Open(*opened));
-  TRY(dense, DensePart::Create(*opened, lasting.stop, devices->first()));
+  TRY_STATUS(AllocateFixed(options, lasting));
   TRY_STATUS(devices->AllocateSlots(*dense));
   TRY_STATUS(devices->Try(*dense, *team));
 
-  const ExpertExec::Limits limits =
-      ExpertExec::LimitsFor(opened->kernels, lasting.model.spec.router, plan.chunk);
+  const EnginePlan& plan = opened->plan;
+  const ExpertExec::Limits limits = Limits();
   const uint32_t known = lasting.sequences ? lasting.sequences->states().size() : 0;
   TRY_STATUS(dense->TakeStates(SlotPart::RoomIn(*opened, FixedFor(limits)), known));
   if (!lasting.sequences) lasting.sequences.emplace(plan.n_blocks, dense->n_states(), plan.recent);
@@ -216,6 +246,7 @@ FixedBytes NativeEngine::Running::FixedFor(const ExpertExec::Limits& limits) con
 }
 
 Status NativeEngine::Running::Load(Lasting& lasting) {
+  if (may_recall()) facts.recalled = slots->Recall();
   TRY_STATUS(slots->Populate(*team, lasting.report));
   TRY_STATUS(dense->Load(slots->queue(), *team, lasting.report, lasting.weights));
   TRY(kept, KeptSequences::Create({.opened = *opened,
@@ -256,7 +287,14 @@ EngineFacts NativeEngine::Running::FindFacts() const {
 
 NativeEngine::NativeEngine(std::unique_ptr<Lasting> lasting, std::unique_ptr<Running> running)
     : lasting_(std::move(lasting)), running_(std::move(running)) {}
-NativeEngine::~NativeEngine() = default;
+
+NativeEngine::~NativeEngine() {
+  try {
+    if (running_) running_->KeepUses();
+  } catch (const std::exception& error) {
+    LogInfo("the experts in slots are not kept: {}", error.what());
+  }
+}
 
 Result<std::unique_ptr<NativeEngine>> NativeEngine::Open(const std::string& model_path,
                                                          const EngineOptions& options,
@@ -445,6 +483,15 @@ Status NativeEngine::MakeUp(const Sequence& sequence, std::span<const Token> tok
 Status NativeEngine::Preload() {
   TRY_STATUS(CheckParts());
   return running_->slots->ReadAll(lasting_->report);
+}
+
+bool NativeEngine::WorkWhileIdle() {
+  if (!CheckParts()) return false;
+  Residency& residency = running_->slots->residency();
+  if (!residency.is_recalling()) return false;
+  residency.Pump();
+  residency.WaitBriefly();
+  return true;
 }
 
 Result<double> NativeEngine::ProbeDiskBandwidth() {

@@ -44,6 +44,7 @@ class NativeEngine final : public Engine {
   const std::optional<Error>& closed() const override;
   void RequestStop() override;
   Status Preload() override;
+  bool WorkWhileIdle() override;
   Result<KvOrigin> kv_origin() override;
   Status SaveSequence(const Sequence& sequence, const std::string& notes,
                       const std::string& path) override;

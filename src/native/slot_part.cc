@@ -11,7 +11,9 @@
 #include "base/check.h"
 #include "base/log.h"
 #include "decide/slots/policy.h"
+#include "decide/slots/recall_order.h"
 #include "engine/plan/io_depth.h"
+#include "learned/kept_slots.h"
 #include "native/catalog.h"
 #include "residency/lease_stream.h"
 #include "store/probe.h"
@@ -24,6 +26,8 @@ namespace {
 constexpr int kDepthRounds = 2;
 constexpr uint64_t kBytesOfARound = 32 * kMiB;
 constexpr double kSecondsOfARound = 0.05;
+// What a fast disk reads while a sixteenth of some GiB becomes resident.
+constexpr uint64_t kRecalledInAStep = 128 * kMiB;
 
 // Memory is empty yet, and no read is under way.
 uint32_t MeasureIoDepth(const OpenedModel& opened) {
@@ -142,16 +146,43 @@ std::vector<SlotContents> SlotPart::contents() const {
   return pools;
 }
 
+uint64_t SlotPart::Recall() {
+  const ModelId& model = opened_.model.id;
+  const std::vector<uint8_t> kept = KeptUses(opened_.options.recall.folder, model);
+  if (kept.empty()) return 0;
+  std::vector<SlotTable::Used> order =
+      RecallOrder(opened_.catalog, model.shape.n_expert, slots(), kept);
+  const uint64_t n = order.size();
+  residency_->Recall(std::move(order));
+  return n;
+}
+
+void SlotPart::KeepUses() const {
+  const ModelId& model = opened_.model.id;
+  if (residency_->stats().requests == 0) return;
+  std::vector<uint8_t> packed(size_t{model.shape.n_layer} * model.shape.n_expert);
+  for (uint32_t p = 0; p < planned_.slots.size(); ++p) {
+    for (const SlotTable::Used& one : residency_->used(p)) {
+      if (one.key.copy > 0) continue;
+      packed[size_t{one.key.layer.value} * model.shape.n_expert + one.key.expert.value] =
+          PackUses(one.uses);
+    }
+  }
+  moestro::KeepUses(opened_.options.recall.folder, model, packed);
+}
+
 // In steps, so that a progress bar moves: each thread of the team takes its part of every step.
 Status SlotPart::Populate(Team& team, const Progress& report) const {
   constexpr size_t kSteps = 16;
   for (size_t step = 0; step < kSteps; ++step) {
     report("reserving memory", step, kSteps);
+    residency_->RecallAhead(kRecalledInAStep);
     TRY_STATUS(team.Run([&](int thread, int n_threads) {
       const auto part = step * static_cast<size_t>(n_threads) + static_cast<size_t>(thread);
       residency_->Populate(part, kSteps * static_cast<size_t>(n_threads));
     }));
   }
+  residency_->Drain();
   return {};
 }
 

@@ -47,7 +47,12 @@ class SlotPart {
   ResidentModel MakeResidentModel() const;
   std::vector<SlotContents> contents() const;
 
-  // Makes all slots resident. REQUIRES: no expert has been acquired yet.
+  // The experts that decode used in earlier runs are read first (learned/kept_slots.h). Returns
+  // their number.
+  uint64_t Recall();
+  // Keeps which experts decode has used, for the next start.
+  void KeepUses() const;
+  // Makes all slots resident. Meanwhile recalled experts are read.
   Status Populate(Team& team, const Progress& report) const;
   // Reads every expert into its slot. kInvalidRequest: the slots do not hold them all; kIo.
   Status ReadAll(const Progress& report);

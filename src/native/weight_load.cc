@@ -10,6 +10,7 @@
 
 #include "base/bytes.h"
 #include "base/check.h"
+#include "base/wait_word.h"
 #include "model/weights_id.h"
 
 namespace moestro {
@@ -105,10 +106,10 @@ class Loading {
   std::vector<std::span<std::byte>> landing_;  // by piece: its bytes, when they have landed
   std::vector<size_t> landed_;                 // pieces, in the order in which they landed
 
-  std::atomic<uint32_t> published_{0};        // of landed_
+  WaitWord published_;                        // of landed_
   std::atomic<uint32_t> claimed_{0};          // of these, by who stores them
   std::vector<std::atomic<bool>> is_stored_;  // by piece
-  std::atomic<uint32_t> n_stored_{0};
+  WaitWord n_stored_;
   std::atomic<bool> has_failed_to_store_{false};
   std::mutex store_mutex_;
   std::optional<Error> store_error_;  // the first one; under store_mutex_
@@ -117,7 +118,7 @@ class Loading {
 void Loading::Lead(int n_threads) {
   const uint64_t longest = n_threads > 1 ? kLongest : UINT64_MAX;
   while (!error_ && !has_failed_to_store_.load(std::memory_order_relaxed)) {
-    const uint32_t n_stored = n_stored_.load(std::memory_order_acquire);
+    const uint32_t n_stored = n_stored_.load();
     TakeBack();
     if (started_ == load_.pieces.size() && open_.empty()) break;
     StartReads();
@@ -125,23 +126,22 @@ void Loading::Lead(int n_threads) {
     Publish();
     if (error_ || StoreNext(n_landed_, longest)) continue;
     if (load_.queue.idle()) {
-      n_stored_.wait(n_stored);  // all windows are with others
+      n_stored_.Sleep(n_stored);  // all windows are with others
     } else {
       load_.queue.Wait(done_);
       Publish();
     }
   }
   while (!load_.queue.idle()) load_.queue.Wait(done_);
-  published_.fetch_or(kNoMore, std::memory_order_release);
-  published_.notify_all();
+  published_.Set(kNoMore);
 }
 
 void Loading::Follow() {
   for (;;) {
-    const uint32_t published = published_.load(std::memory_order_acquire);
+    const uint32_t published = published_.load();
     if (StoreNext(published & ~kNoMore, UINT64_MAX)) continue;
     if ((published & kNoMore) != 0) return;
-    published_.wait(published);
+    published_.Sleep(published);
   }
 }
 
@@ -167,8 +167,7 @@ void Loading::Publish() {
   }
   if (done_.empty()) return;
   done_.clear();
-  published_.store(n_landed_, std::memory_order_release);
-  published_.notify_all();
+  published_.Store(n_landed_);
 }
 
 void Loading::TakeBack() {
@@ -191,8 +190,7 @@ bool Loading::StoreNext(uint32_t published, uint64_t longest) {
   const size_t index = landed_[next];
   Store(index);
   is_stored_[index].store(true, std::memory_order_release);
-  n_stored_.fetch_add(1, std::memory_order_release);
-  n_stored_.notify_one();
+  n_stored_.Add(1);
   return true;
 }
 

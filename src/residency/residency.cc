@@ -325,6 +325,7 @@ void Residency::MakeUrgent(uint32_t p, SlotId slot, ExpertKey key) {
 
 void Residency::Pump() {
   done_.clear();
+  while (is_recalling() && demands_ == 0 && !queue_->has_waiting()) RecallNext();
   queue_->Pump(done_);
   for (const ExtentDone& done : done_) Finish(done);
 }
@@ -432,6 +433,31 @@ void Residency::Adopt(ExpertKey key, std::span<const ExpertKey> keeps, const Fet
   }
   Close(pool, placed->slot);
   pool.table->Unpin(placed->slot);
+}
+
+void Residency::Recall(std::vector<SlotTable::Used> experts) {
+  recalled_ = std::move(experts);
+  next_recalled_ = 0;
+}
+
+void Residency::RecallAhead(uint64_t bytes) {
+  uint64_t asked = 0;
+  while (is_recalling() && asked < bytes) {
+    const ExpertKey key = recalled_[next_recalled_].key;
+    if (RecallNext()) asked += catalog_->pools[catalog_->copy(key).pool].expert_bytes();
+  }
+  PumpAhead();
+}
+
+// False: the next one is there, or has no slot.
+bool Residency::RecallNext() {
+  const SlotTable::Used next = recalled_[next_recalled_++];
+  const uint32_t p = catalog_->copy(next.key).pool;
+  const std::optional<Placement> placed = pools_[p].table->Recall(next.key, next.uses);
+  if (!placed) return false;
+  StartReads(p, placed->slot, next.key, Urgency::kSpeculative);
+  pools_[p].table->Unpin(placed->slot);
+  return true;
 }
 
 void Residency::Drop(ExpertKey key) { pools_[catalog_->copy(key).pool].table->Drop(key); }

@@ -91,7 +91,6 @@ class Residency {
   Status AllocateStaging(uint64_t slots, const HostMemorySource& memory = {});
   static uint64_t StagingSlotBytes(const ExpertCatalog& catalog, uint64_t block);
   // Makes all slots resident, part `part` of `parts` of the work; threads may each do a part.
-  // REQUIRES: nothing has been acquired yet.
   void Populate(size_t part, size_t parts) const;
   // All leases are gone before this is.
   ~Residency();
@@ -130,6 +129,15 @@ class Residency {
   // Does nothing without room, or if memory has it.
   using Fetch = std::function<bool(const std::array<std::byte*, kMatrices>& to)>;
   void Adopt(ExpertKey key, std::span<const ExpertKey> keeps, const Fetch& fetch);
+  // Experts that an earlier run used. While no layer waits and nothing else is to be read, Pump()
+  // reads them, in this order, into slots that are free. Those for which no slot is left are not
+  // read; a read that fails is no error.
+  void Recall(std::vector<SlotTable::Used> experts);
+  // Before a long time without Pump(): the device gets reads of so many bytes of them.
+  void RecallAhead(uint64_t bytes);
+  bool is_recalling() const { return next_recalled_ < recalled_.size(); }
+  // The experts that decode has used, and how often.
+  std::vector<SlotTable::Used> used(uint32_t pool) const { return pools_[pool].table->used(); }
   // A device has the expert: its slot is free again, unless it is leased or on its way.
   void Drop(ExpertKey key);
   // Told of every request for memory's slots; for tests that compare with the simulator.
@@ -199,6 +207,7 @@ class Residency {
   void MakeUrgent(uint32_t pool, SlotId slot, ExpertKey key);
   void Close(Pool& pool, SlotId id);
   void Abandon(uint32_t pool, SlotId id);
+  bool RecallNext();
   void BeginDemand();
   void EndDemand();
   void Finish(const ExtentDone& done);
@@ -214,6 +223,8 @@ class Residency {
   Clock clock_;
   std::vector<Pool> pools_;       // the catalog's; then the staging slots, if there are any
   std::vector<ExtentDone> done_;  // scratch of Pump
+  std::vector<SlotTable::Used> recalled_;
+  size_t next_recalled_ = 0;
   std::optional<Error> error_;
   uint64_t dropped_prefetches_ = 0;
   uint64_t staged_bytes_ = 0;

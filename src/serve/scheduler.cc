@@ -83,6 +83,7 @@ Status Scheduler::Run() {
       continue;
     }
     if (prefixes_.SaveOne(clock_() - options_.rest_seconds)) continue;
+    if (engine_.WorkWhileIdle()) continue;
     inbox_.Wait(std::chrono::duration<double>(std::max(options_.rest_seconds / 4, 0.01)));
   }
   FailAll(GoingDown());

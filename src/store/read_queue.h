@@ -103,7 +103,9 @@ class ReadQueue {
   // Like Wait, but for BlockReader::kBriefly at most.
   void WaitBriefly(std::vector<ExtentDone>& done);
 
-  bool idle() const;                                            // nothing queued, nothing in flight
+  bool idle() const;  // nothing queued, nothing in flight
+  // Something is to be read that the device does not have yet.
+  bool has_waiting() const { return !lanes_[0].is_empty() || !lanes_[1].is_empty(); }
   uint64_t block() const { return reader_.block(); }            // of the reader
   const ReadQueueOptions& options() const { return options_; }  // as adjusted to the reader
   const ReadStats& stats() const { return stats_; }

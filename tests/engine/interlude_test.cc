@@ -25,6 +25,7 @@ constexpr uint32_t kLayers = 3;
 constexpr uint32_t kVocab = 512;
 constexpr uint32_t kTexts = 3;
 constexpr uint32_t kPrompt = 40;
+constexpr uint32_t kText = 30;  // of the first text: an indexer chooses among its positions
 
 // Texts that are being written, and a prompt beside them.
 class Beside {
@@ -35,7 +36,7 @@ class Beside {
     engine_ = *std::move(engine);
     for (uint32_t i = 0; i < kTexts; ++i) {
       texts_.push_back(engine_->NewSequence());
-      EXPECT_TRUE(Append(*engine_, texts_.back(), RandomTokens(3 + i, kVocab, 100 + i)));
+      EXPECT_TRUE(Append(*engine_, texts_.back(), RandomTokens(kText + i, kVocab, 100 + i)));
     }
     texts_.push_back(engine_->NewSequence());  // the prompt's
     engine_->stats() = {};
@@ -116,8 +117,10 @@ class InterludeTest : public testing::Test {
 };
 
 TEST_F(InterludeTest, PromptAndTextsHaveTheBitsOfEachAlone) {
-  // Of the last two a layer ends at the beginning of the next one's graph.
-  for (const std::string arch : {"qwen3moe", "olmoe", "qwen2moe", "gemma4", "nemotron_h_moe"}) {
+  // Of gemma4 and nemotron_h_moe a layer ends at the beginning of the next one's graph; of glm-dsa
+  // a layer attends to the positions that an earlier layer's indexer chose.
+  for (const std::string arch : {"qwen3moe", "olmoe", "qwen2moe", "gemma4", "nemotron_h_moe",
+                                 "deepseek2", "deepseek32", "glm-dsa"}) {
     const std::string path = Model(arch);
     for (const double percent : {20.0, 50.0, 100.0}) {
       for (const uint32_t chunk : {8U, 512U}) {

@@ -28,9 +28,10 @@ constexpr uint32_t kLayers = 3;
 
 class StopTest : public ::testing::Test {
  protected:
-  void SetUp() override {
+  void SetUp() override { Open("olmoe"); }
+  void Open(const std::string& arch) {
     const std::string path =
-        WriteTinyModel(folder_.path(), {.arch = "olmoe", .type = "Q8_0", .layers = kLayers});
+        WriteTinyModel(folder_.path(), {.arch = arch, .type = "Q8_0", .layers = kLayers});
     EngineOptions options;
     options.ctx = 64;
     options.chunk = 8;
@@ -95,6 +96,25 @@ TEST_F(StopTest, AStopInAnyLayerEndsTheCall) {
       EXPECT_EQ(engine_->position(), kept);
       StopNoMore();
       EXPECT_EQ(Logits(std::span(prompt).subspan(kept)), expected) << layer;
+    }
+  }
+}
+
+// Beyond the 24 positions that an indexer chooses.
+TEST_F(StopTest, AStopBeforeAnIndexerChoosesEndsTheCall) {
+  const std::vector<Token> prompt = RandomTokens(50, 512, 1);
+  for (const std::string arch : {"deepseek32", "glm-dsa"}) {
+    Open(arch);
+    const std::vector<float> expected = Logits(prompt);
+    for (uint16_t layer = 0; layer < kLayers - 1; ++layer) {  // the first one has no experts
+      engine_->Rewind(40);
+      StopIn(layer);
+      const auto stopped = engine_->Append(std::span(prompt).subspan(40));
+      ASSERT_FALSE(stopped) << arch << ", layer " << layer;
+      EXPECT_EQ(stopped.error().code, Errc::kInterrupted);
+      EXPECT_EQ(engine_->position(), 40U);
+      StopNoMore();
+      EXPECT_EQ(Logits(std::span(prompt).subspan(40)), expected) << arch << ", layer " << layer;
     }
   }
 }

@@ -54,6 +54,7 @@ Placement SlotTable::Reuse(SlotId slot, Use use, uint32_t rows) {
   }
   if (ready && entry.pins == 0) --idle_;
   ++entry.pins;
+  if (use == Use::kDecode) entry.uses += std::min(rows, UINT32_MAX - entry.uses);
   if (use == Use::kDecode && entry.transient) {
     Unlist(entry);
     policy_->Inserted(slot, entry.key, rows);
@@ -72,6 +73,7 @@ void SlotTable::Occupy(SlotId slot, ExpertKey key, Use use, uint32_t rows) {
   entry.pins = 1;
   entry.transient = use != Use::kDecode;
   entry.prefetched = use == Use::kPrefetch;
+  entry.uses = use == Use::kDecode ? rows : 0;
   if (entry.transient) {
     entry.place = transient_.insert(transient_.end(), slot);
   } else {
@@ -137,6 +139,15 @@ std::optional<Placement> SlotTable::Adopt(ExpertKey key, std::span<const ExpertK
   free_.pop_back();
   Occupy(placement.slot, key, Use::kDecode, 1);
   return placement;
+}
+
+std::optional<Placement> SlotTable::Recall(ExpertKey key, uint32_t uses) {
+  if (contains(key) || free_.empty()) return std::nullopt;
+  const SlotId slot = free_.back();
+  free_.pop_back();
+  Occupy(slot, key, Use::kDecode, 1);
+  entries_[slot.value].uses = uses;
+  return Placement{.slot = slot, .was = Placement::Was::kAbsent, .evicted = std::nullopt};
 }
 
 // REQUIRES: no slot is free, some slot is idle.
@@ -216,6 +227,15 @@ std::vector<ExpertKey> SlotTable::keys() const {
   std::vector<ExpertKey> keys;
   for (const auto& [key, slot] : slot_of_) keys.push_back(key);
   return keys;
+}
+
+std::vector<SlotTable::Used> SlotTable::used() const {
+  std::vector<Used> used;
+  for (const auto& [key, slot] : slot_of_) {
+    const Entry& entry = entries_[slot.value];
+    if (!entry.transient) used.push_back({.key = key, .uses = entry.uses});
+  }
+  return used;
 }
 
 bool SlotTable::is_ready(ExpertKey key) const {

@@ -66,6 +66,9 @@ class SlotTable final : private PinView {
   // A device gives up an expert that is not here: it takes a slot, loading and pinned, as if
   // decode had just used it, and counts as no request. As RoomFor() says.
   std::optional<Placement> Adopt(ExpertKey key, std::span<const ExpertKey> keeps);
+  // An expert that an earlier run used `uses` times takes a free slot, loading and pinned, as if
+  // decode had just used it, and counts as no request. nullopt: it is here, or no slot is free.
+  std::optional<Placement> Recall(ExpertKey key, uint32_t uses);
   void Unpin(SlotId slot);
   void Landed(SlotId slot);
   // The bytes did not come: the slot is free again once no lease pins it.
@@ -76,6 +79,12 @@ class SlotTable final : private PinView {
   bool contains(ExpertKey key) const { return slot_of_.contains(key); }
   bool is_ready(ExpertKey key) const;
   std::vector<ExpertKey> keys() const;  // that it contains, in no order
+  // The experts that decode has used, and the rows that used each since it came, in no order.
+  struct Used {
+    ExpertKey key;
+    uint32_t uses = 0;
+  };
+  std::vector<Used> used() const;
   size_t slots() const { return entries_.size(); }
   // That absent experts' requests could take.
   size_t room() const { return idle_ + free_.size(); }
@@ -91,6 +100,7 @@ class SlotTable final : private PinView {
     bool prefetched = false;            // and not used yet
     std::list<SlotId>::iterator place;  // in transient_, if listed
     uint32_t pins = 0;
+    uint32_t uses = 0;  // rows of decode
   };
 
   bool is_pinned(SlotId slot) const override;

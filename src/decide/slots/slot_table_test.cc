@@ -64,6 +64,53 @@ TEST(SlotTable, RowsOfOneRequestAreCountedEach) {
   EXPECT_EQ(table.stats().row_hits, 5U);
 }
 
+// What an earlier run used takes free slots alone, and is decode's from then on.
+TEST(SlotTable, ARecalledExpertIsAsUsedByDecode) {
+  SlotTable table = Table(2);
+  const auto recalled = table.Recall(Key(0, 1), 9);
+  ASSERT_TRUE(recalled);
+  EXPECT_EQ(recalled->was, Was::kAbsent);
+  EXPECT_FALSE(table.Recall(Key(0, 1), 9));  // is on its way
+  table.Unpin(recalled->slot);
+  EXPECT_EQ(table.Request(Key(0, 1), Use::kPrefill)->was, Was::kLoading);
+  table.Unpin(recalled->slot);
+  table.Landed(recalled->slot);
+  EXPECT_EQ(table.stats().requests, 1U);
+  Use1(table, Key(0, 2), Use::kPrefill);
+  EXPECT_FALSE(table.Recall(Key(0, 3), 9));  // no slot is free
+  EXPECT_EQ(Use1(table, Key(0, 4), Use::kPrefill).evicted, std::optional(Key(0, 2)));  // transient
+  EXPECT_EQ(Use1(table, Key(0, 1)).was, Was::kReady);
+}
+
+TEST(SlotTable, ARecalledExpertThatDoesNotComeLeavesItsSlot) {
+  SlotTable table = Table(1);
+  const auto recalled = table.Recall(Key(0, 1), 9);
+  table.Unpin(recalled->slot);
+  table.Failed(recalled->slot);
+  EXPECT_FALSE(table.contains(Key(0, 1)));
+  EXPECT_EQ(Use1(table, Key(0, 2)).evicted, std::nullopt);
+}
+
+TEST(SlotTable, CountsTheRowsThatUsedAnExpert) {
+  SlotTable table = Table(4);
+  const auto uses = [&](ExpertKey key) {
+    for (const SlotTable::Used& one : table.used()) {
+      if (one.key == key) return one.uses;
+    }
+    return 0U;
+  };
+  table.Unpin(table.Recall(Key(0, 1), 9)->slot);
+  table.Request(Key(0, 1), Use::kDecode, 3);
+  EXPECT_EQ(uses(Key(0, 1)), 12U);
+  table.Request(Key(0, 2), Use::kPrefill, 50);
+  EXPECT_EQ(table.used().size(), 1U);  // no use of decode's
+  table.Request(Key(0, 2), Use::kDecode, 2);
+  EXPECT_EQ(uses(Key(0, 2)), 2U);
+  table.Request(Key(0, 3), Use::kDecode, UINT32_MAX);
+  table.Request(Key(0, 3), Use::kDecode, 5);
+  EXPECT_EQ(uses(Key(0, 3)), UINT32_MAX);
+}
+
 TEST(SlotTable, PinnedAndLoadingSlotsStay) {
   SlotTable table = Table(2);
   const auto a = table.Request(Key(0, 0), Use::kDecode);

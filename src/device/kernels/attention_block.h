@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <span>
 
 #include "device/attention_kernel.h"
 #include "device/kernels/float_lanes.h"
@@ -117,16 +118,52 @@ uint32_t CountAlike(const AttentionKernel::Block& b, uint32_t first) {
   return n;
 }
 
+// Asks for the lines of pieces, a few with each call, so that requests never wait for one another.
+class LinesAhead {
+ public:
+  LinesAhead(std::span<const AttentionKernel::Piece> pieces, size_t calls) : pieces_(pieces) {
+    size_t lines = 0;
+    for (const AttentionKernel::Piece& piece : pieces) lines += LinesOf(piece);
+    per_call_ = calls > 0 ? (lines + calls - 1) / calls : lines;
+  }
+  void Ask() {
+    for (size_t n = per_call_; n > 0 && !pieces_.empty(); --n) {
+      __builtin_prefetch(pieces_.front().at + line_ * kLine, 0, 2);
+      if (++line_ < LinesOf(pieces_.front())) continue;
+      line_ = 0;
+      pieces_ = pieces_.subspan(1);
+    }
+  }
+
+ private:
+  static constexpr size_t kLine = 64;
+  static size_t LinesOf(const AttentionKernel::Piece& piece) {
+    return (piece.bytes + kLine - 1) / kLine;
+  }
+
+  std::span<const AttentionKernel::Piece> pieces_;
+  size_t line_ = 0;  // of the first piece
+  size_t per_call_ = 0;
+};
+
 // AttentionKernel::attend.
 template <class V>
 void AttendBlock(const AttentionKernel::Block& b) {
   constexpr int kRows = V::kRows;
   constexpr uint32_t kWidth = 2 * V::kLanes;
+  const uint32_t columns = AttentionKernel::kKeys / kWidth + b.dim_v / kWidth;
+  LinesAhead ahead(b.ahead, size_t{columns} * (b.n_queries / kRows + b.n_queries % kRows));
   // All keys' scores, those that no row sees, too: which they are, Weigh() knows.
   for (uint32_t column = 0; column < AttentionKernel::kKeys / kWidth; ++column) {
     uint32_t q = 0;
-    for (; q + kRows <= b.n_queries; q += kRows) Scores<V, kRows>(b, q, column);
-    for (; q < b.n_queries; ++q) Scores<V, 1>(b, q, column);
+    for (; q + kRows <= b.n_queries; q += kRows) {
+      Scores<V, kRows>(b, q, column);
+      ahead.Ask();
+    }
+    for (; q < b.n_queries; ++q) {
+      Scores<V, 1>(b, q, column);
+      ahead.Ask();
+    }
   }
   for (uint32_t q = 0; q < b.n_queries; ++q) {
     if (!b.ranges[q].is_empty()) Weigh<V>(b, q);
@@ -140,6 +177,7 @@ void AttendBlock(const AttentionKernel::Block& b) {
         Values<V, 1>(b, q, column);
         ++q;
       }
+      ahead.Ask();
     }
   }
 }

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <limits>
 #include <numbers>
 #include <numeric>
@@ -18,11 +19,6 @@ constexpr uint32_t kKeys = AttentionKernel::kKeys;
 constexpr uint32_t kWeightLanes = AttentionKernel::kMaxLanes;
 static_assert(RecentRoom::kAlignment % kKeys == 0);  // a row's cells begin with a block
 constexpr size_t kAlignment = 64;
-// Queries of a tile: enough that converting a block of keys and values is a tenth of the work on
-// it, few enough that everything stays in the second-level cache (300 KiB with heads of 128).
-constexpr uint32_t kTileQueries = 128;
-// Heads of a part, at least: with fewer, converting keys would take longer than looking at them.
-constexpr uint32_t kLeastPart = 4;
 
 // Which cells hold a sequence's positions from `position` on.
 class CellCursor {
@@ -47,9 +43,11 @@ class CellCursor {
   uint32_t skipped_;  // cells of the first run
 };
 
-void AskFor(const std::byte* values, size_t bytes) {
-  constexpr size_t kLine = 64;
-  for (size_t i = 0; i < bytes; i += kLine) __builtin_prefetch(values + i, 0, 2);
+template <class Running>
+void Clear(const Running& running, size_t queries, size_t sums_width) {
+  std::fill_n(running.sums, queries * sums_width, 0.0F);
+  std::fill_n(running.weights, queries * kWeightLanes, 0.0F);
+  std::fill_n(running.largest, queries, -std::numeric_limits<float>::infinity());
 }
 
 }  // namespace
@@ -77,15 +75,12 @@ TiledAttention::TiledAttention(const AttentionShape& shape, uint32_t threads,
     : shape_(shape),
       kernel_(kernel),
       stop_(stop),
-      group_(shape.n_head / shape.n_head_kv),
-      parts_(std::min((threads + shape.n_head_kv - 1) / shape.n_head_kv,
-                      std::max(1U, group_ / kLeastPart))),
-      part_heads_((group_ + parts_ - 1) / parts_),
-      tile_rows_(std::max(1U, kTileQueries / part_heads_)),
+      tasks_(shape.n_head, shape.n_head_kv, threads),
       sums_width_(kernel.padded(shape.dim_v)),
       // A vector more than it takes: rows a power of two apart would share few places in a cache.
       key_stride_(AlignUp(shape.dim_k, kWeightLanes) + kWeightLanes),
-      value_stride_(sums_width_ + kWeightLanes) {}
+      value_stride_(sums_width_ + kWeightLanes),
+      left_(threads > 1 ? tasks_.split_queries() : 0) {}
 
 Result<std::unique_ptr<TiledAttention>> TiledAttention::Create(const AttentionShape& shape,
                                                                uint32_t threads,
@@ -97,37 +92,49 @@ Result<std::unique_ptr<TiledAttention>> TiledAttention::Create(const AttentionSh
 }
 
 Status TiledAttention::Allocate(uint32_t threads) {
-  const size_t queries = size_t{tile_rows_} * part_heads_;
-  const std::array<size_t, 9> floats = {queries * shape_.dim_k,
-                                        queries * kKeys,
-                                        queries,
-                                        queries * kWeightLanes,
-                                        queries * sums_width_,
-                                        kKeys * key_stride_,
-                                        size_t{kKeys} * shape_.dim_k,
-                                        shape_.values_in_keys ? 0 : kKeys * value_stride_,
-                                        queries * sizeof(KeyRange) / sizeof(float)};
+  const size_t queries = tasks_.tile_queries();
+  const std::array<size_t, 12> floats = {queries * shape_.dim_k,
+                                         queries * kKeys,
+                                         queries,
+                                         queries * kWeightLanes,
+                                         queries * sums_width_,
+                                         queries,
+                                         queries * kWeightLanes,
+                                         queries * sums_width_,
+                                         kKeys * key_stride_,
+                                         size_t{kKeys} * shape_.dim_k,
+                                         shape_.values_in_keys ? 0 : kKeys * value_stride_,
+                                         queries * sizeof(KeyRange) / sizeof(float)};
   const auto bytes_of = [](size_t n) { return AlignUp(n * sizeof(float), kAlignment); };
   thread_bytes_ = std::accumulate(floats.begin(), floats.end(), uint64_t{0},
                                   [&](uint64_t sum, size_t n) { return sum + bytes_of(n); });
   TRY(memory_, HostMemory::Allocate(thread_bytes_ * threads));
   std::byte* at = memory_.data();
   for (uint32_t thread = 0; thread < threads; ++thread) {
-    std::array<float*, 9> parts{};
+    std::array<float*, floats.size()> parts{};
     for (size_t i = 0; i < parts.size(); ++i) {
       parts[i] = reinterpret_cast<float*>(at);
       at += bytes_of(floats[i]);
     }
     scratch_.push_back({.queries = parts[0],
                         .scores = parts[1],
-                        .largest = parts[2],
-                        .weights = parts[3],
-                        .sums = parts[4],
-                        .keys = parts[5],
-                        .turned = parts[6],
-                        .values = parts[7],
-                        .ranges = reinterpret_cast<KeyRange*>(parts[8])});
+                        .span = {.largest = parts[2], .weights = parts[3], .sums = parts[4]},
+                        .whole = {.largest = parts[5], .weights = parts[6], .sums = parts[7]},
+                        .keys = parts[8],
+                        .turned = parts[9],
+                        .values = parts[10],
+                        .ranges = reinterpret_cast<KeyRange*>(parts[11]),
+                        .ahead = {}});
+    scratch_.back().ahead.reserve(2 * size_t{kKeys});
   }
+  if (threads == 1) return {};
+  // sums and weights first: they are whole lines.
+  const size_t split = tasks_.split_queries();
+  const size_t split_floats = split * (sums_width_ + kWeightLanes + 1);
+  TRY(split_memory_, HostMemory::Allocate(split_floats * sizeof(float)));
+  split_.sums = reinterpret_cast<float*>(split_memory_.data());
+  split_.weights = split_.sums + split * sums_width_;
+  split_.largest = split_.weights + split * kWeightLanes;
   return {};
 }
 
@@ -139,8 +146,11 @@ ggml_tensor* TiledAttention::Node(ggml_context* ctx, ggml_tensor* q, const Layer
   CHECK(layer.sinks.empty() || layer.sinks.size() == shape_.n_head);
   layer_ = layer;
   rows_ = rows;
-  CutTiles();
+  tasks_.Cut(rows, layer.window);
   next_task_.store(0, std::memory_order_relaxed);
+  for (size_t i = 0; i < tasks_.wholes().size(); ++i) {
+    left_[i].store(tasks_.wholes()[i].n_tasks, std::memory_order_relaxed);
+  }
   std::array<ggml_tensor*, 1> args = {q};
   const auto call = [](ggml_tensor* result, int thread, int /*n_threads*/, void* userdata) {
     auto* self = static_cast<TiledAttention*>(userdata);
@@ -150,88 +160,93 @@ ggml_tensor* TiledAttention::Node(ggml_context* ctx, ggml_tensor* q, const Layer
                         args.data(), static_cast<int>(args.size()), call, GGML_N_TASKS_MAX, this);
 }
 
-uint32_t TiledAttention::first_position(const RowCells& row) const {
-  const bool is_limited = layer_.window > 0 && row.n_positions > layer_.window;
-  return is_limited ? row.n_positions - layer_.window : 0;
-}
-
-void TiledAttention::CutTiles() {
-  tiles_.clear();
-  for (uint32_t r = 0; r < rows_.size(); ++r) {
-    const RowCells& row = rows_[r];
-    const bool joins = !tiles_.empty() && tiles_.back().count < tile_rows_ &&
-                       rows_[r - 1].runs.data() == row.runs.data();
-    if (!joins) {
-      tiles_.push_back({.first = r, .begin = first_position(row), .end = row.n_positions});
-    }
-    Tile& tile = tiles_.back();
-    ++tile.count;
-    tile.begin = std::min(tile.begin, first_position(row));
-    tile.end = std::max(tile.end, row.n_positions);
-  }
-  // The longest first, so that threads end together.
-  std::ranges::stable_sort(tiles_, std::greater{},
-                           [](const Tile& t) { return (t.end - t.begin) * t.count; });
-}
-
 void TiledAttention::Work(ggml_tensor* result, Scratch& s) {
   const auto* q = static_cast<const float*>(result->src[0]->data);
   auto* out = static_cast<float*>(result->data);
-  const uint32_t n_parts = shape_.n_head_kv * parts_;
-  const auto n_tasks = static_cast<uint32_t>(tiles_.size()) * n_parts;
   for (;;) {
-    const uint32_t task = next_task_.fetch_add(1, std::memory_order_relaxed);
-    if (task >= n_tasks || ShallStop()) return;
-    Attend(tiles_[task / n_parts], PartOf(task % n_parts), q, out, s);
+    const uint32_t number = next_task_.fetch_add(1, std::memory_order_relaxed);
+    if (number >= tasks_.tasks().size() || ShallStop()) return;
+    const Task& task = tasks_.tasks()[number];
+    Begin(task, q, s);
+    if (tasks_.is_split()) {
+      AttendSplit(task, out, s);
+    } else {
+      AttendAll(task, out, s);
+    }
   }
 }
 
-TiledAttention::HeadPart TiledAttention::PartOf(uint32_t number) const {
-  const uint32_t kv_head = number / parts_;
-  const uint32_t begin = std::min(number % parts_ * part_heads_, group_);
-  return {.kv_head = kv_head,
-          .first = kv_head * group_ + begin,
-          .count = std::min(part_heads_, group_ - begin)};
-}
-
-// softmax(scale * Q K) V for a tile's rows and heads that share a key-value head.
-void TiledAttention::Attend(const Tile& tile, const HeadPart& heads, const float* q, float* out,
-                            Scratch& s) const {
-  if (heads.count == 0) return;
-  Begin(tile, heads, q, s);
-  for (uint32_t p = tile.begin / kKeys * kKeys; p < tile.end && !ShallStop(); p += kKeys) {
-    LoadBlock(tile, heads.kv_head, p, s);
-    AttendBlock(tile, heads.count, p, s);
+// softmax(scale * Q K) V for a task's rows and heads, one span after the other.
+void TiledAttention::AttendAll(const Task& task, float* out, Scratch& s) const {
+  const uint32_t span = tile_of(task).span;
+  BeginWhole(task, s.whole);
+  for (uint32_t begin = task.begin; begin < task.end;) {
+    const uint32_t end = std::min((begin / span + 1) * span, task.end);
+    AttendSpan(task, begin, end, s.span, s);
+    Merge(task, begin, end, s.span, s.whole);
+    begin = end;
   }
-  End(tile, heads, out, s);
+  End(task, s.whole, out);
 }
 
-// q [rows][n_head][dim_k] -> queries [row of the tile][head of the part][dim_k], scaled.
-void TiledAttention::Begin(const Tile& tile, const HeadPart& heads, const float* q,
-                           Scratch& s) const {
-  const size_t queries = size_t{tile.count} * heads.count;
+// One span. The thread that ends the last one has the result.
+void TiledAttention::AttendSplit(const Task& task, float* out, Scratch& s) {
+  AttendSpan(task, task.begin, task.end, SplitPart(task.first_query), s);
+  if (left_[task.whole].fetch_sub(1, std::memory_order_acq_rel) > 1) return;
+  const AttentionTasks::Whole& whole = tasks_.wholes()[task.whole];
+  BeginWhole(task, s.whole);
+  for (const Task& part : tasks_.tasks().subspan(whole.first_task, whole.n_tasks)) {
+    Merge(part, part.begin, part.end, SplitPart(part.first_query), s.whole);
+  }
+  End(task, s.whole, out);
+}
+
+TiledAttention::Running TiledAttention::SplitPart(uint32_t first_query) const {
+  return {.largest = split_.largest + first_query,
+          .weights = split_.weights + size_t{first_query} * kWeightLanes,
+          .sums = split_.sums + size_t{first_query} * sums_width_};
+}
+
+// q [rows][n_head][dim_k] -> queries [row of the tile][head of the task][dim_k], scaled.
+void TiledAttention::Begin(const Task& task, const float* q, Scratch& s) const {
+  const Tile& tile = tile_of(task);
   const float scale = layer_.scale * std::numbers::log2e_v<float>;
+  const size_t width = size_t{task.n_heads} * shape_.dim_k;
   for (uint32_t r = 0; r < tile.count; ++r) {
     const size_t row = size_t{tile.first} + r;
-    const float* from = q + (row * shape_.n_head + heads.first) * shape_.dim_k;
-    float* to = s.queries + size_t{r} * heads.count * shape_.dim_k;
-    for (size_t i = 0; i < size_t{heads.count} * shape_.dim_k; ++i) to[i] = from[i] * scale;
-  }
-  std::fill_n(s.sums, queries * sums_width_, 0.0F);
-  std::fill_n(s.weights, queries * kWeightLanes, 0.0F);
-  std::fill_n(s.largest, queries, -std::numeric_limits<float>::infinity());
-  if (layer_.sinks.empty()) return;
-  for (size_t i = 0; i < queries; ++i) {
-    const size_t head = heads.first + i % heads.count;
-    s.largest[i] = layer_.sinks[head] * std::numbers::log2e_v<float>;
-    s.weights[i * kWeightLanes] = 1.0F;
+    const float* from = q + (row * shape_.n_head + task.first_head) * shape_.dim_k;
+    float* to = s.queries + r * width;
+    for (size_t i = 0; i < width; ++i) to[i] = from[i] * scale;
   }
 }
 
-// Keys and values of positions [position, position + kKeys), as far as the tile visits them. A head
-// has a few lines of each cell, an order that no hardware prefetcher follows: the next block is
-// asked for meanwhile (behind 8192 positions the best token came at 8.4 a second, 7.3 without).
-void TiledAttention::LoadBlock(const Tile& tile, uint32_t kv_head, uint32_t position,
+// No position, and the sinks.
+void TiledAttention::BeginWhole(const Task& task, const Running& whole) const {
+  const size_t queries = size_t{tile_of(task).count} * task.n_heads;
+  Clear(whole, queries, sums_width_);
+  if (layer_.sinks.empty()) return;
+  for (size_t i = 0; i < queries; ++i) {
+    const size_t head = task.first_head + i % task.n_heads;
+    whole.largest[i] = layer_.sinks[head] * std::numbers::log2e_v<float>;
+    whole.weights[i * kWeightLanes] = 1.0F;
+  }
+}
+
+// Positions [begin, end) of one span.
+void TiledAttention::AttendSpan(const Task& task, uint32_t begin, uint32_t end, const Running& to,
+                                Scratch& s) const {
+  const Tile& tile = tile_of(task);
+  Clear(to, size_t{tile.count} * task.n_heads, sums_width_);
+  for (uint32_t p = begin / kKeys * kKeys; p < end && !ShallStop(); p += kKeys) {
+    LoadBlock(tile, task.kv_head, p, end, s);
+    AttendBlock(task, p, to, s);
+  }
+}
+
+// Keys and values of positions [position, position + kKeys), as far as the span goes; s.ahead: the
+// next block's. A head has a few lines of each cell, an order that no hardware prefetcher follows:
+// the kernel asks for the next block meanwhile.
+void TiledAttention::LoadBlock(const Tile& tile, uint32_t kv_head, uint32_t position, uint32_t end,
                                Scratch& s) const {
   const AttentionKernel::ToFloat to_float = kernel_.to_float(shape_.kv_type);
   const size_t k_bytes = KvBytes(shape_.kv_type, shape_.dim_k);
@@ -241,10 +256,11 @@ void TiledAttention::LoadBlock(const Tile& tile, uint32_t kv_head, uint32_t posi
   const std::byte* k = layer_.k + kv_head * k_bytes;
   const bool has_values = !shape_.values_in_keys;
   const std::byte* v = has_values ? layer_.v + kv_head * v_bytes : nullptr;
-  const uint32_t count = std::min(kKeys, tile.end - position);
-  const uint32_t next_count = std::min(kKeys, tile.end - position - count);
+  const uint32_t count = std::min(kKeys, end - position);
+  const uint32_t next_count = std::min(kKeys, end - position - count);
   const RowCells& row = rows_[tile.first];
   CHECK(position >= row.first);
+  s.ahead.clear();
   CellCursor cells(row, position);
   CellCursor next(row, position + count);
   for (uint32_t i = 0; i < count; ++i) {
@@ -253,25 +269,27 @@ void TiledAttention::LoadBlock(const Tile& tile, uint32_t kv_head, uint32_t posi
     if (has_values) to_float(v + cell * v_row, s.values + i * value_stride_, shape_.dim_v);
     if (i >= next_count) continue;
     const size_t later = next.Take();
-    AskFor(k + later * k_row, k_bytes);
-    if (has_values) AskFor(v + later * v_row, v_bytes);
+    s.ahead.push_back({.at = k + later * k_row, .bytes = k_bytes});
+    if (has_values) s.ahead.push_back({.at = v + later * v_row, .bytes = v_bytes});
   }
   kernel_.turn(s.keys, key_stride_, shape_.dim_k, s.turned);
 }
 
-void TiledAttention::AttendBlock(const Tile& tile, uint32_t n_heads, uint32_t position,
+void TiledAttention::AttendBlock(const Task& task, uint32_t position, const Running& to,
                                  Scratch& s) const {
+  const Tile& tile = tile_of(task);
   // What each row sees of the block.
   for (uint32_t r = 0; r < tile.count; ++r) {
     const RowCells& row = rows_[size_t{tile.first} + r];
     const auto within = [&](uint32_t p) {
       return std::clamp(p, position, position + kKeys) - position;
     };
-    const KeyRange range{.begin = within(first_position(row)), .end = within(row.n_positions)};
-    std::fill_n(s.ranges + size_t{r} * n_heads, n_heads, range);
+    const KeyRange range{.begin = within(FirstSeen(row, layer_.window)),
+                         .end = within(row.n_positions)};
+    std::fill_n(s.ranges + size_t{r} * task.n_heads, task.n_heads, range);
   }
   // Rows at either end that see nothing are left out: with causal rows, those before the block.
-  const uint32_t n_queries = tile.count * n_heads;
+  const uint32_t n_queries = tile.count * task.n_heads;
   uint32_t first = 0;
   uint32_t last = n_queries;
   while (first < last && s.ranges[first].is_empty()) ++first;
@@ -285,22 +303,49 @@ void TiledAttention::AttendBlock(const Tile& tile, uint32_t n_heads, uint32_t po
                   .values = shape_.values_in_keys ? s.keys : s.values,
                   .value_stride = shape_.values_in_keys ? key_stride_ : value_stride_,
                   .scores = s.scores + size_t{first} * kKeys,
-                  .largest = s.largest + first,
-                  .weights = s.weights + size_t{first} * kWeightLanes,
-                  .sums = s.sums + size_t{first} * sums_width_});
+                  .largest = to.largest + first,
+                  .weights = to.weights + size_t{first} * kWeightLanes,
+                  .sums = to.sums + size_t{first} * sums_width_,
+                  .ahead = s.ahead});
+}
+
+// Adds a span, positions [begin, end), to those before it. A row that sees none of the span is left
+// as it is: alone, the row would not have the span.
+void TiledAttention::Merge(const Task& task, uint32_t begin, uint32_t end, const Running& span,
+                           const Running& whole) const {
+  const Tile& tile = tile_of(task);
+  for (uint32_t r = 0; r < tile.count; ++r) {
+    const RowCells& row = rows_[size_t{tile.first} + r];
+    if (row.n_positions <= begin || FirstSeen(row, layer_.window) >= end) continue;
+    for (uint32_t h = 0; h < task.n_heads; ++h) {
+      const size_t query = size_t{r} * task.n_heads + h;
+      const float before = whole.largest[query];
+      const float of_span = span.largest[query];
+      const float largest = std::max(before, of_span);
+      // Equal ones may both be -infinity, where damaged scores have no largest.
+      const float shrink_before = before == largest ? 1.0F : std::exp2(before - largest);
+      const float shrink_span = of_span == largest ? 1.0F : std::exp2(of_span - largest);
+      const auto add = [&](float* to, const float* from, size_t n) {
+        for (size_t i = 0; i < n; ++i) to[i] = to[i] * shrink_before + from[i] * shrink_span;
+      };
+      whole.largest[query] = largest;
+      add(whole.weights + query * kWeightLanes, span.weights + query * kWeightLanes, kWeightLanes);
+      add(whole.sums + query * sums_width_, span.sums + query * sums_width_, sums_width_);
+    }
+  }
 }
 
 // sums / weights -> out [rows][n_head][dim_v]
-void TiledAttention::End(const Tile& tile, const HeadPart& heads, float* out,
-                         const Scratch& s) const {
+void TiledAttention::End(const Task& task, const Running& whole, float* out) const {
+  const Tile& tile = tile_of(task);
   for (uint32_t r = 0; r < tile.count; ++r) {
     const size_t row = size_t{tile.first} + r;
-    float* to = out + (row * shape_.n_head + heads.first) * shape_.dim_v;
-    for (uint32_t h = 0; h < heads.count; ++h, to += shape_.dim_v) {
-      const size_t query = size_t{r} * heads.count + h;
-      const float* weights = s.weights + query * kWeightLanes;
+    float* to = out + (row * shape_.n_head + task.first_head) * shape_.dim_v;
+    for (uint32_t h = 0; h < task.n_heads; ++h, to += shape_.dim_v) {
+      const size_t query = size_t{r} * task.n_heads + h;
+      const float* weights = whole.weights + query * kWeightLanes;
       const float weight = std::accumulate(weights, weights + kWeightLanes, 0.0F);
-      const float* sums = s.sums + query * sums_width_;
+      const float* sums = whole.sums + query * sums_width_;
       // A row sees itself at least, so that no or endless weight comes from damaged scores. The
       // layer's result is NaN then, which ends the step.
       const bool is_sound = weight > 0.0F && weight <= std::numeric_limits<float>::max();

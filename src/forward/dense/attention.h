@@ -4,7 +4,8 @@
 //
 // Rows of one sequence that follow each other form a tile; for each key-value head it has the
 // queries of heads that share this head, so that a block of keys is converted once for many
-// queries. Where key-value heads are fewer than threads, the heads that share one are cut in parts.
+// queries. Where tiles are too few for the threads, each span of positions is a task, and the
+// thread that ends a row's last span merges the spans, in order (forward/dense/attention_tasks.h).
 // Blocks are cut at absolute positions, and all arithmetic is F32: a row's result depends only on
 // its own query and cells, to the bit. It does not depend on other rows of the step, on the chunks
 // of a prompt, on the number of threads, or on the places of its cells.
@@ -24,20 +25,13 @@
 
 #include "base/result.h"
 #include "base/stop_signal.h"
-#include "core/cells.h"
 #include "core/kv_type.h"
 #include "core/model_spec.h"
 #include "device/attention_kernel.h"
 #include "device/host_memory.h"
+#include "forward/dense/attention_tasks.h"
 
 namespace moestro {
-
-// The cells that a row attends to: those of positions `first` to n_positions - 1, in order.
-struct RowCells {
-  std::span<const CellRun> runs;  // from the cell of `first` on
-  uint32_t n_positions = 0;
-  uint32_t first = 0;  // a multiple of AttentionKernel::kKeys, within every row's window
-};
 
 struct AttentionShape {
   static AttentionShape Of(const AttentionSpec& spec, KvType kv_type);
@@ -60,6 +54,7 @@ class TiledAttention {
                                                         uint32_t threads,
                                                         const AttentionKernel& kernel,
                                                         StopSignal* stop = nullptr);
+  uint64_t bytes() const { return split_memory_.size(); }  // beside those of threads
   uint64_t thread_bytes() const { return thread_bytes_; }  // bytes of each thread
 
   struct Layer {
@@ -78,65 +73,64 @@ class TiledAttention {
                     std::span<const RowCells> rows);
 
  private:
-  // Rows [first, first + count) have the same cells; they visit positions [begin, end).
-  struct Tile {
-    uint32_t first = 0;
-    uint32_t count = 0;
-    uint32_t begin = 0;
-    uint32_t end = 0;
+  using Tile = AttentionTasks::Tile;
+  using Task = AttentionTasks::Task;
+  // The running softmax of queries over the positions visited so far.
+  struct Running {
+    float* largest = nullptr;  // [queries]
+    float* weights = nullptr;  // [queries][kMaxLanes]
+    float* sums = nullptr;     // [queries][padded dim_v]
   };
-  // Heads [first, first + count), which share a key-value head.
-  struct HeadPart {
-    uint32_t kv_head = 0;
-    uint32_t first = 0;
-    uint32_t count = 0;
-  };
-  // The buffers of one thread. A query is one head of a row.
+  // The buffers of one thread.
   struct Scratch {
     float* queries = nullptr;    // [queries][dim_k]
     float* scores = nullptr;     // [queries][kKeys]
-    float* largest = nullptr;    // [queries]
-    float* weights = nullptr;    // [queries][kMaxLanes]
-    float* sums = nullptr;       // [queries][padded dim_v]
+    Running span;                // of one span
+    Running whole;               // of the spans before it
     float* keys = nullptr;       // [kKeys][key_stride]
     float* turned = nullptr;     // the same, as the kernel reads them
     float* values = nullptr;     // [kKeys][value_stride]
     KeyRange* ranges = nullptr;  // [queries]
+    std::vector<AttentionKernel::Piece> ahead;
   };
 
   TiledAttention(const AttentionShape& shape, uint32_t threads, const AttentionKernel& kernel,
                  StopSignal* stop);
   Status Allocate(uint32_t threads);
-  void CutTiles();
-  uint32_t first_position(const RowCells& row) const;
   bool ShallStop() const { return stop_ != nullptr && stop_->is_requested(); }
   void Work(ggml_tensor* result, Scratch& s);
-  HeadPart PartOf(uint32_t number) const;
-  void Attend(const Tile& tile, const HeadPart& heads, const float* q, float* out,
-              Scratch& s) const;
-  void Begin(const Tile& tile, const HeadPart& heads, const float* q, Scratch& s) const;
-  void LoadBlock(const Tile& tile, uint32_t kv_head, uint32_t position, Scratch& s) const;
-  void AttendBlock(const Tile& tile, uint32_t n_heads, uint32_t position, Scratch& s) const;
-  void End(const Tile& tile, const HeadPart& heads, float* out, const Scratch& s) const;
+  void AttendAll(const Task& task, float* out, Scratch& s) const;
+  void AttendSplit(const Task& task, float* out, Scratch& s);
+  void Begin(const Task& task, const float* q, Scratch& s) const;
+  void BeginWhole(const Task& task, const Running& whole) const;
+  void AttendSpan(const Task& task, uint32_t begin, uint32_t end, const Running& to,
+                  Scratch& s) const;
+  void LoadBlock(const Tile& tile, uint32_t kv_head, uint32_t position, uint32_t end,
+                 Scratch& s) const;
+  void AttendBlock(const Task& task, uint32_t position, const Running& to, Scratch& s) const;
+  void Merge(const Task& task, uint32_t begin, uint32_t end, const Running& span,
+             const Running& whole) const;
+  void End(const Task& task, const Running& whole, float* out) const;
+  Running SplitPart(uint32_t first_query) const;
+  const Tile& tile_of(const Task& task) const { return tasks_.tiles()[task.tile]; }
 
   AttentionShape shape_;
   AttentionKernel kernel_;
   StopSignal* stop_;
-  uint32_t group_ = 0;       // heads that share keys and values
-  uint32_t parts_ = 0;       // of a group
-  uint32_t part_heads_ = 0;  // of a part, at most
-  uint32_t tile_rows_ = 0;   // at most
+  AttentionTasks tasks_;
   uint32_t sums_width_ = 0;  // dim_v, padded
   size_t key_stride_ = 0;
   size_t value_stride_ = 0;
   uint64_t thread_bytes_ = 0;
   HostMemory memory_;
   std::vector<Scratch> scratch_;  // [thread]
+  HostMemory split_memory_;
+  Running split_;  // of all split tasks' queries
   // The arguments of the node.
   Layer layer_;
   std::span<const RowCells> rows_;
-  std::vector<Tile> tiles_;
-  std::atomic<uint32_t> next_task_{0};  // (tile, part of heads), the longest first
+  std::atomic<uint32_t> next_task_{0};
+  std::vector<std::atomic<uint32_t>> left_;  // [whole]: tasks that have not ended
 };
 
 }  // namespace moestro

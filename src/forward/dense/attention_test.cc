@@ -24,7 +24,7 @@ namespace {
 constexpr AttentionShape kShared{.n_head = 4, .n_head_kv = 2, .dim_k = 96, .dim_v = 32};
 constexpr AttentionShape kLatent{
     .n_head = 20, .n_head_kv = 1, .dim_k = 96, .dim_v = 64, .values_in_keys = true};
-constexpr uint32_t kCells = 1024;
+constexpr uint32_t kCells = 2048;
 constexpr float kScale = 0.15F;
 
 // The cache's two matrices, by row, as it stores them.
@@ -239,6 +239,48 @@ TEST_P(AttentionTest, ARowsBitsDependOnItsOwnCellsAlone) {
   keys_ = keys;
   values_ = values;
   EXPECT_EQ(Run(Prompt(moved, 0, 300), layer()), before);
+}
+
+// Rows of more than a span: 1,250 positions, two whole spans and a part.
+const std::vector<CellRun> kLong = {{.first = 700, .count = 601}, {.first = 0, .count = 649}};
+
+TEST_P(AttentionTest, RowsOfSeveralSpansSeeTheirCells) {
+  std::vector<RowCells> rows = Prompt(kLong, 1022, 6);
+  rows.append_range(Prompt(kScattered, 299, 1));
+  rows.append_range(Prompt(kLong, 1249, 1));
+  ExpectRight(rows, layer());
+  TiledAttention::Layer windowed = layer();
+  windowed.window = 700;
+  ExpectRight(rows, windowed);
+  const std::vector<float> sinks(shape_.n_head, 0.5F);
+  windowed.sinks = sinks;
+  ExpectRight(rows, windowed);
+}
+
+// A row alone, whose spans are the tasks of all threads; with few neighbours; within a prompt,
+// where one task has all spans.
+TEST_P(AttentionTest, SplitRowsHaveTheSameBits) {
+  const std::vector<RowCells> prompt = Prompt(kLong, 450, 800);
+  for (const uint32_t window : {0U, 600U}) {
+    TiledAttention::Layer some = layer();
+    some.window = window;
+    for (const AttentionKernel& kernel : AttentionKernel::AllHere()) {
+      const std::vector<float> whole = Run(prompt, some, 0, 1, kernel);
+      const size_t width = whole.size() / prompt.size();
+      for (const uint32_t threads : {2U, 3U, 16U}) {
+        for (const size_t n : {1U, 3U}) {
+          for (const size_t first : {0U, 61U, 62U, 63U, 573U, 797U}) {
+            const auto rows = std::span(prompt).subspan(first, n);
+            const auto from = whole.begin() + static_cast<std::ptrdiff_t>(first * width);
+            const std::vector<float> expected(from, from + static_cast<std::ptrdiff_t>(n * width));
+            EXPECT_EQ(Run(rows, some, first, threads, kernel), expected)
+                << kernel.name << ", row " << first << ", window " << window << ", " << threads
+                << " threads";
+          }
+        }
+      }
+    }
+  }
 }
 
 TEST_P(AttentionTest, CellsNobodyHasWrittenMayHoldAnything) {

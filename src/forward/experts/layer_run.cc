@@ -106,7 +106,7 @@ JobShare& LayerRun::share(size_t j, int thread) const {
 // the same time.
 void LayerRun::BeginDevices() {
   if (devices_ == nullptr) return;
-  devices_done_.store(false, std::memory_order_relaxed);
+  devices_done_.Store(0);
   if (auto begun = devices_->Begin(plan_, rows_, s_.results); !begun) Fail(begun.error());
 }
 
@@ -130,27 +130,25 @@ void LayerRun::Work(int thread, int n_threads) {
 void LayerRun::GiveUp(int thread, int n_threads) {
   stop_.store(true, std::memory_order_release);
   Announce();
-  inputs_ready_.fetch_add(n_threads, std::memory_order_acq_rel);
-  inputs_ready_.notify_all();
+  inputs_ready_.Add(static_cast<uint32_t>(n_threads));
   if (thread != 0) return;
   if (devices_ != nullptr) devices_->Abandon();
-  devices_done_.store(true, std::memory_order_release);
-  devices_done_.notify_all();
+  devices_done_.Store(1);
 }
 
 void LayerRun::WorkOn(int thread, int n_threads) {
   // Stage: quantise x [rows][n_embd], some rows per thread. All rows are quantised before a thread
   // multiplies.
   QuantiseInputs(thread, n_threads);
-  inputs_ready_.fetch_add(1, std::memory_order_acq_rel);
-  inputs_ready_.notify_all();
-  WaitUntil(inputs_ready_, [=](int ready) { return ready >= n_threads; });
+  inputs_ready_.Add(1);
+  inputs_ready_.WaitUntil(
+      [n = static_cast<uint32_t>(n_threads)](uint32_t ready) { return ready >= n; });
   // Stage: experts in the order of their bytes: x [rows][n_embd] -> results [pair][n_embd].
   Spinner idle;
   while (!ShallEnd()) {
     if (thread == 0) Pump();
     // Read before the tasks are tried, so that a later change ends the wait below.
-    const uint32_t seen = changes_.load(std::memory_order_acquire);
+    const uint32_t seen = changes_.load();
     if (TryTask(thread)) {
       idle.Reset();
       continue;
@@ -159,11 +157,11 @@ void LayerRun::WorkOn(int thread, int n_threads) {
     if (thread == 0 && MayWaitForBytes()) {
       WaitForBytes();
     } else if (!idle.Spin() && !stop_.load(std::memory_order_acquire)) {
-      changes_.wait(seen, std::memory_order_acquire);
+      changes_.Sleep(seen);
     }
   }
   if (thread == 0) FinishDevices();  // Stage: results of devices [pair][n_embd].
-  WaitUntil(devices_done_, [](bool done) { return done; });
+  devices_done_.WaitUntil([](uint32_t done) { return done != 0; });
   // Stage: results [pair][n_embd] -> hidden [rows][n_embd], summed in router order.
   if (!ShallEnd() && rows_.there == nullptr) SumUp(thread, n_threads);
 }
@@ -183,10 +181,7 @@ void LayerRun::End() {
 }
 
 // Wakes threads that wait for a change.
-void LayerRun::Announce() {
-  changes_.fetch_add(1, std::memory_order_acq_rel);
-  changes_.notify_all();
-}
+void LayerRun::Announce() { changes_.Add(1); }
 
 void LayerRun::Pump() {
   // Stage: leases for free slots, this layer's first, then the next layer's.
@@ -198,7 +193,7 @@ void LayerRun::Pump() {
   // Stage: show landed matrices to the jobs, release finished experts.
   if (!by_stage_) MoveLeases();
   // Stage: launch copied experts.
-  if (devices_ == nullptr || devices_done_.load(std::memory_order_relaxed)) return;
+  if (devices_ == nullptr || devices_done_.load() != 0) return;
   if (auto advanced = devices_->Advance(); !advanced) Fail(std::move(advanced).error());
 }
 
@@ -239,8 +234,7 @@ void LayerRun::FinishDevices() {
     s_.lane_seconds.devices.push_back(was_waited_for ? seconds() : 0.0);
   }
   if (stop_.load(std::memory_order_relaxed)) devices_->Abandon();
-  devices_done_.store(true, std::memory_order_release);
-  devices_done_.notify_all();
+  devices_done_.Store(1);
 }
 
 // Shows the other threads which matrices have landed. It writes on a change only, because they read

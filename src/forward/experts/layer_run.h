@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "base/result.h"
+#include "base/wait_word.h"
 #include "core/ids.h"
 #include "core/layer_plan.h"
 #include "device/host_memory.h"
@@ -174,11 +175,11 @@ class LayerRun {
   // computes all its rows of gate and up, and then all its rows of down, at the speed of memory.
   // Else experts are computed one after the other, so that their slots become free.
   bool by_stage_ = false;
-  std::atomic<int> inputs_ready_{0};
+  WaitWord inputs_ready_;
   std::atomic<size_t> first_open_{0};  // all jobs before it are done
-  std::atomic<uint32_t> changes_{0};   // counts events that threads without a task wait for
+  WaitWord changes_;                   // counts events that threads without a task wait for
   std::atomic<bool> stop_{false};
-  std::atomic<bool> devices_done_{true};
+  WaitWord devices_done_{1};
   std::optional<Error> error_;
   size_t first_held_ = 0;     // thread 0: all leases before it are released
   uint32_t idle_rounds_ = 0;  // thread 0

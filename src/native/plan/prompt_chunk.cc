@@ -15,6 +15,15 @@ uint32_t PromptChunk(const RouterSpec& router) {
   return static_cast<uint32_t>(std::clamp(whole, kLeast, kMost));
 }
 
+uint32_t ChunkWithin(uint32_t chunk, uint64_t work, uint64_t room) {
+  constexpr uint64_t kShare = 8;
+  while (chunk / 2 >= kLeastChunk && work > room / kShare) {
+    chunk /= 2;
+    work /= 2;
+  }
+  return chunk;
+}
+
 uint32_t ChunkFor(uint32_t asked, const RouterSpec& router) {
   return asked > 0 ? asked : PromptChunk(router);
 }

@@ -20,6 +20,15 @@ TEST(PromptChunk, WhatIsAskedForCounts) {
   EXPECT_EQ(ChunkFor(0, {.n_expert = 128, .n_used = 8}), 1024U);
 }
 
+TEST(PromptChunk, FollowsASmallBudget) {
+  EXPECT_EQ(ChunkWithin(1024, 100, 800), 1024U);
+  EXPECT_EQ(ChunkWithin(1024, 100, 799), 512U);
+  EXPECT_EQ(ChunkWithin(1024, 100, 200), 256U);
+  EXPECT_EQ(ChunkWithin(1024, 100, 0), 128U);
+  EXPECT_EQ(ChunkWithin(300, 100, 0), 150U);
+  EXPECT_EQ(ChunkWithin(100, 100, 0), 100U);
+}
+
 TEST(PromptChunk, AModelWithoutExpertsHasOneToo) { EXPECT_EQ(PromptChunk({}), 512U); }
 
 }  // namespace

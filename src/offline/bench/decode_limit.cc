@@ -27,6 +27,13 @@ DecodeLimit::DecodeLimit(Engine& engine, const DecodeShape& shape)
   is_watching_ = true;
 }
 
+Status DecodeLimit::Probe() {
+  if (pools_.empty()) return {};
+  TRY(const double rate, engine_.ProbeMemoryBandwidth());
+  memory_.Add(rate);
+  return {};
+}
+
 void DecodeLimit::Stop() {
   if (std::exchange(is_watching_, false)) engine_.SetPlanObserver({});
 }
@@ -55,7 +62,9 @@ Result<Limit> DecodeLimit::Find(const RunReport& report) const {
                 "its requests for experts are more than the {} that are noted; decode fewer tokens",
                 std::min(requests_, kMostRequests));
   }
-  Limit limit{.touched_bytes = report.stats.decode.touched_bytes,
+  const PhaseStats& decode = report.stats.decode;
+  Limit limit{.touched_bytes = decode.touched_bytes,
+              .memory_bandwidth = memory_,
               .disk_bandwidth = report.probes.disk_bandwidth};
   for (const Pool& pool : pools_) {
     if (pool.start.slots == 0) continue;  // no layer could have asked
@@ -63,7 +72,12 @@ Result<Limit> DecodeLimit::Find(const RunReport& report) const {
     for (const ExpertKey key : pool.start.experts) present.push_back(NumberOf(key));
     limit.fewest_bytes += pool.log.FewestReads(pool.start.slots, present) * pool.start.expert_bytes;
   }
-  TRY(limit.memory_bandwidth, engine_.ProbeMemoryBandwidth());
+  const auto count_in = [&](ProbedRate& rate, uint64_t bytes) {
+    if (decode.seconds <= 0.0) return;
+    rate.best = std::max(rate.best, static_cast<double>(bytes) / decode.seconds);
+  };
+  count_in(limit.memory_bandwidth, decode.touched_bytes);
+  count_in(limit.disk_bandwidth, decode.bytes_read);
   return limit;
 }
 

@@ -41,9 +41,13 @@ class DecodeLimit {
   DecodeLimit(const DecodeLimit&) = delete;
   DecodeLimit& operator=(const DecodeLimit&) = delete;
 
+  // Measures memory: before the decode, between its steps and after it. What
+  // Engine::ProbeMemoryBandwidth() says.
+  Status Probe();
   void Stop();
-  // Of the decode that `report` tells of. kUnsupported: a device computes, too. kInvalidRequest:
-  // too many requests. Else what Engine::ProbeMemoryBandwidth() says.
+  // Of the decode that `report` tells of. No figure exceeds 100 %: what the decode itself read in
+  // its time counts as a probe. kUnsupported: a device computes, too. kInvalidRequest: too many
+  // requests.
   Result<Limit> Find(const RunReport& report) const;
 
  private:
@@ -58,6 +62,7 @@ class DecodeLimit {
   Engine& engine_;
   uint64_t requests_;  // at most
   bool is_watching_ = false;
+  ProbedRate memory_;
   std::vector<Pool> pools_;
 };
 

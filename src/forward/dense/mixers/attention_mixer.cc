@@ -96,7 +96,7 @@ class AttentionMixer final : public Mixer {
   void Assume(uint32_t rows) override {
     if (masked_) masked_->Assume(rows);
   }
-  uint64_t work_bytes() const override { return mask_bytes_; }
+  uint64_t work_bytes() const override { return mask_bytes_ + (tiled_ ? tiled_->bytes() : 0); }
   uint64_t thread_bytes() const override { return tiled_ ? tiled_->thread_bytes() : 0; }
 
  private:

@@ -78,7 +78,7 @@ class LatentAttentionMixer final : public Mixer {
   void Assume(uint32_t rows) override {
     if (masked_) masked_->Assume(rows);
   }
-  uint64_t work_bytes() const override { return mask_bytes_; }
+  uint64_t work_bytes() const override { return mask_bytes_ + (tiled_ ? tiled_->bytes() : 0); }
   uint64_t thread_bytes() const override {
     return (tiled_ ? tiled_->thread_bytes() : 0) + (indexer_ ? indexer_->thread_bytes() : 0);
   }

@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: MIT
+// A number that threads of the compute team wait for. A wait spins for a while; then the thread
+// sleeps in the kernel until the number changes. std::atomic::wait() yields before it sleeps:
+// beside a busy program each yield costs a time slice of some milliseconds.
+//
+// Thread rule: any thread.
+#pragma once
+
+#include <linux/futex.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <climits>
+#include <cstdint>
+
+#include "base/spin.h"
+
+namespace moestro {
+
+class WaitWord {
+ public:
+  explicit WaitWord(uint32_t value = 0) : value_(value) {}
+  WaitWord(const WaitWord&) = delete;
+  WaitWord& operator=(const WaitWord&) = delete;
+
+  // What a thread wrote before it changed the value is there for a thread that has seen the change.
+  uint32_t load() const { return value_.load(std::memory_order_acquire); }
+
+  // Change the value, and wake the threads that sleep.
+  void Store(uint32_t value) {
+    value_.store(value, std::memory_order_seq_cst);
+    Wake();
+  }
+  void Add(uint32_t n) {
+    value_.fetch_add(n, std::memory_order_seq_cst);
+    Wake();
+  }
+  void Set(uint32_t bits) {
+    value_.fetch_or(bits, std::memory_order_seq_cst);
+    Wake();
+  }
+
+  // Sleeps while the value is `seen`, and may end sooner.
+  void Sleep(uint32_t seen) {
+    // Either the kernel finds another value than `seen`, or the changing thread finds the sleeper.
+    sleepers_.fetch_add(1, std::memory_order_seq_cst);
+    Call(FUTEX_WAIT_PRIVATE, seen);
+    sleepers_.fetch_sub(1, std::memory_order_relaxed);
+  }
+  // Spins, then sleeps until the value satisfies the condition.
+  template <class Condition>
+  void WaitUntil(Condition&& condition) {
+    Spinner spinner;
+    for (uint32_t seen = load(); !condition(seen); seen = load()) {
+      if (!spinner.Spin()) Sleep(seen);
+    }
+  }
+
+ private:
+  void Wake() {
+    if (sleepers_.load(std::memory_order_seq_cst) > 0) Call(FUTEX_WAKE_PRIVATE, INT_MAX);
+  }
+  void Call(int operation, uint32_t value) {
+    static_assert(sizeof(value_) == sizeof(uint32_t) && decltype(value_)::is_always_lock_free);
+    syscall(SYS_futex, &value_, operation, value, nullptr, nullptr, 0);
+  }
+
+  std::atomic<uint32_t> value_;
+  std::atomic<uint32_t> sleepers_{0};
+};
+
+}  // namespace moestro

@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: MIT
+// What a start reads before it is asked for: the experts that decode used in an earlier run. Pure.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "core/expert_catalog.h"
+#include "decide/slots/slot_table.h"
+
+namespace moestro {
+
+// How often an expert was used, as a byte whose order is that of the counts: 0 for 0, then 16 steps
+// for each doubling.
+uint8_t PackUses(uint32_t uses);
+uint32_t UnpackUses(uint8_t packed);
+
+// packed: [layer][expert]. The most used experts, as many as each pool has slots, in the order in
+// which they lie in the files. They count as half as often used as they were: what is used now
+// outweighs them. REQUIRES: as many bytes as the catalog has layers times `n_expert`.
+std::vector<SlotTable::Used> RecallOrder(const ExpertCatalog& catalog, uint32_t n_expert,
+                                         std::span<const uint64_t> slots,
+                                         std::span<const uint8_t> packed);
+
+}  // namespace moestro

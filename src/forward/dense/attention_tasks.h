@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: MIT
+// How the attention of a step's rows is cut: into tiles of rows, spans of positions, parts of
+// heads. Pure.
+//
+// Spans decide bits: each span of a row has a softmax of its own, and spans are merged in order of
+// position. So a row's spans follow from the positions that this row sees, and from nothing else.
+// Tiles and parts decide only who computes what: a task is a tile's part of heads, with all spans
+// one after the other or, where such tasks are too few for the threads, with one span.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "core/cells.h"
+#include "device/attention_kernel.h"
+
+namespace moestro {
+
+// The cells that a row attends to: those of positions `first` to n_positions - 1, in order.
+struct RowCells {
+  std::span<const CellRun> runs;  // from the cell of `first` on
+  uint32_t n_positions = 0;
+  uint32_t first = 0;  // a multiple of AttentionKernel::kKeys, within every row's window
+};
+
+// The first position that a row sees. window 0: all of them.
+uint32_t FirstSeen(const RowCells& row, uint32_t window);
+
+// Spans of a row that sees positions [first, n_positions): they begin at multiples of this, a power
+// of two. A row has kMostSpans at most.
+uint32_t SpanOf(uint32_t first, uint32_t n_positions);
+
+class AttentionTasks {
+ public:
+  static constexpr uint32_t kLeastSpan = 512;
+  static constexpr uint32_t kMostSpans = 16;
+  // Queries of a tile: enough that converting a block of keys and values is a tenth of the work on
+  // it, few enough that everything stays in the second-level cache (300 KiB with heads of 128).
+  static constexpr uint32_t kTileQueries = 128;
+
+  // n_head_kv divides n_head.
+  AttentionTasks(uint32_t n_head, uint32_t n_head_kv, uint32_t threads);
+
+  // Rows [first, first + count) have the same cells and the same spans; they visit positions
+  // [begin, end).
+  struct Tile {
+    uint32_t first = 0;
+    uint32_t count = 0;
+    uint32_t begin = 0;
+    uint32_t end = 0;
+    uint32_t span = 0;
+  };
+  // A query is one head of a row: query r * n_heads + h of a task is of row tile.first + r and head
+  // first_head + h.
+  struct Task {
+    uint32_t tile = 0;
+    uint32_t kv_head = 0;
+    uint32_t first_head = 0;
+    uint32_t n_heads = 0;
+    uint32_t begin = 0;  // positions [begin, end): all of the tile's or, of split tasks, one span
+    uint32_t end = 0;
+    uint32_t first_query = 0;  // of all split tasks' queries
+    uint32_t whole = 0;        // whose part a split task is
+  };
+  // Split tasks [first_task, first_task + n_tasks): the same tile and heads, spans in order.
+  struct Whole {
+    uint32_t first_task = 0;
+    uint32_t n_tasks = 0;
+  };
+
+  void Cut(std::span<const RowCells> rows, uint32_t window);
+  std::span<const Tile> tiles() const { return tiles_; }
+  std::span<const Task> tasks() const { return tasks_; }  // the longest first
+  std::span<const Whole> wholes() const { return wholes_; }
+  bool is_split() const { return !wholes_.empty(); }
+
+  // Of a task, and of all split tasks, at most.
+  uint32_t tile_queries() const { return tile_rows_ * group_; }
+  uint32_t split_queries() const { return tile_queries() * kMostSpans; }
+
+ private:
+  void CutTiles(std::span<const RowCells> rows, uint32_t window);
+  bool ShallSplit() const;
+  void AddTasks(uint32_t tile, uint32_t kv_head, uint32_t parts, bool is_split);
+
+  uint32_t n_head_;
+  uint32_t n_head_kv_;
+  uint32_t threads_;
+  uint32_t group_;  // heads that share keys and values
+  uint32_t tile_rows_;
+  std::vector<Tile> tiles_;
+  std::vector<Task> tasks_;
+  std::vector<Whole> wholes_;
+  uint32_t n_split_queries_ = 0;
+};
+
+}  // namespace moestro

@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: MIT
+// Which experts decode used, kept from one start to the next in a small file of the user's cache,
+// by the model's header. It is a hint: it says what to read first and changes no result. Whatever
+// is wrong with the folder or a file costs the hint and is no error.
+//
+// Thread rule: none, calls share nothing but the file system.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "core/model_id.h"
+
+namespace moestro {
+
+// uses: [layer][expert], 0: not used. Empty: none are kept. A file that is not what it should be is
+// named in the log.
+std::vector<uint8_t> KeptUses(const std::string& folder, const ModelId& model);
+void KeepUses(const std::string& folder, const ModelId& model, std::span<const uint8_t> uses);
+
+// The file of that model.
+std::string KeptUsesFile(const std::string& folder, const ModelId& model);
+
+}  // namespace moestro
