@@ -8,6 +8,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "base/format.h"
@@ -47,6 +48,7 @@ struct BenchOptions {
   uint32_t depth = 0;
   uint32_t warmup = 0;
   uint32_t sequences = 1;
+  double idle = 0.0;  // seconds between the start and the first token
   bool preload = false;
   uint32_t runs = 1;
   std::string record;   // where the run's own trace goes; empty: nowhere
@@ -77,6 +79,15 @@ struct Measured {
   uint32_t chunk = 0;
   std::optional<Forecast> forecast = {};
 };
+
+// As if a user wrote the prompt meanwhile.
+void Idle(double seconds, Engine& engine) {
+  using Clock = std::chrono::steady_clock;
+  const auto end = Clock::now() + std::chrono::duration<double>(seconds);
+  while (Clock::now() < end && engine.WorkWhileIdle()) {
+  }
+  std::this_thread::sleep_until(end);
+}
 
 // Fills the slots, by reading or by evaluating and forgetting other tokens than those measured.
 Status WarmUp(const BenchOptions& options, Engine& engine) {
@@ -194,6 +205,7 @@ Result<Measured> RunOnce(const BenchOptions& options, ProgressBar& bar) {
   if (!options.record.empty()) {
     TRY_STATUS(Recording::Begin(*engine, recording));
   }
+  Idle(options.idle, *engine);
   TRY_STATUS(WarmUp(options, *engine));
   SideBySide rows(*engine, {.sequences = options.sequences,
                             .depth = options.depth,
@@ -364,6 +376,12 @@ void AddBench(CommandLine& line) {
       .Type("N")
       .Between(1U, 64U)
       .ShowDefault();
+  bench
+      .Add("--idle", options->idle,
+           "seconds between the start and the first token, as if a user wrote the prompt; a start "
+           "that is not cold reads on meanwhile")
+      .Type("SECONDS")
+      .Between(0.0, 3600.0);
   bench.AddSwitch("--preload", options->preload,
                   "every expert in memory before the clock starts; needs a budget for all of them");
   bench

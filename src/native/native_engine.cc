@@ -246,9 +246,10 @@ FixedBytes NativeEngine::Running::FixedFor(const ExpertExec::Limits& limits) con
 }
 
 Status NativeEngine::Running::Load(Lasting& lasting) {
+  // In this order: what loading needs for a while lies where slots will be.
+  TRY_STATUS(dense->Load(slots->queue(), *team, lasting.report, lasting.weights));
   if (may_recall()) facts.recalled = slots->Recall();
   TRY_STATUS(slots->Populate(*team, lasting.report));
-  TRY_STATUS(dense->Load(slots->queue(), *team, lasting.report, lasting.weights));
   TRY(kept, KeptSequences::Create({.opened = *opened,
                                    .dense = *dense,
                                    .devices = *devices,
@@ -489,7 +490,7 @@ bool NativeEngine::WorkWhileIdle() {
   if (!CheckParts()) return false;
   Residency& residency = running_->slots->residency();
   if (!residency.is_recalling()) return false;
-  residency.Pump();
+  residency.RecallAhead(SlotPart::kRecallReads);
   residency.WaitBriefly();
   return true;
 }

@@ -26,8 +26,8 @@ namespace {
 constexpr int kDepthRounds = 2;
 constexpr uint64_t kBytesOfARound = 32 * kMiB;
 constexpr double kSecondsOfARound = 0.05;
-// What a fast disk reads while a sixteenth of some GiB becomes resident.
-constexpr uint64_t kRecalledInAStep = 128 * kMiB;
+// Parts of memory that become resident one after the other.
+constexpr size_t kPopulateSteps = 32;
 
 // Memory is empty yet, and no read is under way.
 uint32_t MeasureIoDepth(const OpenedModel& opened) {
@@ -173,13 +173,12 @@ void SlotPart::KeepUses() const {
 
 // In steps, so that a progress bar moves: each thread of the team takes its part of every step.
 Status SlotPart::Populate(Team& team, const Progress& report) const {
-  constexpr size_t kSteps = 16;
-  for (size_t step = 0; step < kSteps; ++step) {
-    report("reserving memory", step, kSteps);
-    residency_->RecallAhead(kRecalledInAStep);
+  for (size_t step = 0; step < kPopulateSteps; ++step) {
+    report("reserving memory", step, kPopulateSteps);
+    residency_->RecallAhead(kRecallReads);
     TRY_STATUS(team.Run([&](int thread, int n_threads) {
       const auto part = step * static_cast<size_t>(n_threads) + static_cast<size_t>(thread);
-      residency_->Populate(part, kSteps * static_cast<size_t>(n_threads));
+      residency_->Populate(part, kPopulateSteps * static_cast<size_t>(n_threads));
     }));
   }
   residency_->Drain();

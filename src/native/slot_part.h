@@ -47,6 +47,9 @@ class SlotPart {
   ResidentModel MakeResidentModel() const;
   std::vector<SlotContents> contents() const;
 
+  // Reads of recalled experts at a time, about 1 MiB each: a disk ends them while the next part of
+  // memory becomes resident, and they make no start or step much longer.
+  static constexpr size_t kRecallReads = 32;
   // The experts that decode used in earlier runs are read first (learned/kept_slots.h). Returns
   // their number.
   uint64_t Recall();

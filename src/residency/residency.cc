@@ -325,7 +325,6 @@ void Residency::MakeUrgent(uint32_t p, SlotId slot, ExpertKey key) {
 
 void Residency::Pump() {
   done_.clear();
-  while (is_recalling() && demands_ == 0 && !queue_->has_waiting()) RecallNext();
   queue_->Pump(done_);
   for (const ExtentDone& done : done_) Finish(done);
 }
@@ -440,24 +439,20 @@ void Residency::Recall(std::vector<SlotTable::Used> experts) {
   next_recalled_ = 0;
 }
 
-void Residency::RecallAhead(uint64_t bytes) {
-  uint64_t asked = 0;
-  while (is_recalling() && asked < bytes) {
-    const ExpertKey key = recalled_[next_recalled_].key;
-    if (RecallNext()) asked += catalog_->pools[catalog_->copy(key).pool].expert_bytes();
-  }
+void Residency::RecallAhead(size_t reads) {
+  PumpAhead();  // takes what has landed
+  while (is_recalling() && queue_->unfinished() < reads) RecallNext();
   PumpAhead();
 }
 
-// False: the next one is there, or has no slot.
-bool Residency::RecallNext() {
+// Begins with the next one, unless it is there or has no slot.
+void Residency::RecallNext() {
   const SlotTable::Used next = recalled_[next_recalled_++];
   const uint32_t p = catalog_->copy(next.key).pool;
   const std::optional<Placement> placed = pools_[p].table->Recall(next.key, next.uses);
-  if (!placed) return false;
+  if (!placed) return;
   StartReads(p, placed->slot, next.key, Urgency::kSpeculative);
   pools_[p].table->Unpin(placed->slot);
-  return true;
 }
 
 void Residency::Drop(ExpertKey key) { pools_[catalog_->copy(key).pool].table->Drop(key); }

@@ -129,12 +129,12 @@ class Residency {
   // Does nothing without room, or if memory has it.
   using Fetch = std::function<bool(const std::array<std::byte*, kMatrices>& to)>;
   void Adopt(ExpertKey key, std::span<const ExpertKey> keeps, const Fetch& fetch);
-  // Experts that an earlier run used. While no layer waits and nothing else is to be read, Pump()
-  // reads them, in this order, into slots that are free. Those for which no slot is left are not
-  // read; a read that fails is no error.
+  // Experts that an earlier run used, which RecallAhead() reads, in this order, into slots that are
+  // free. Those for which no slot is left are not read; a read that fails is no error.
   void Recall(std::vector<SlotTable::Used> experts);
-  // Before a long time without Pump(): the device gets reads of so many bytes of them.
-  void RecallAhead(uint64_t bytes);
+  // Begins with further ones until about so many reads are under way; never blocks. For times in
+  // which no step runs.
+  void RecallAhead(size_t reads);
   bool is_recalling() const { return next_recalled_ < recalled_.size(); }
   // The experts that decode has used, and how often.
   std::vector<SlotTable::Used> used(uint32_t pool) const { return pools_[pool].table->used(); }
@@ -207,7 +207,7 @@ class Residency {
   void MakeUrgent(uint32_t pool, SlotId slot, ExpertKey key);
   void Close(Pool& pool, SlotId id);
   void Abandon(uint32_t pool, SlotId id);
-  bool RecallNext();
+  void RecallNext();
   void BeginDemand();
   void EndDemand();
   void Finish(const ExtentDone& done);

@@ -104,8 +104,7 @@ class ReadQueue {
   void WaitBriefly(std::vector<ExtentDone>& done);
 
   bool idle() const;  // nothing queued, nothing in flight
-  // Something is to be read that the device does not have yet.
-  bool has_waiting() const { return !lanes_[0].is_empty() || !lanes_[1].is_empty(); }
+  size_t unfinished() const { return unfinished_; }  // extents
   uint64_t block() const { return reader_.block(); }            // of the reader
   const ReadQueueOptions& options() const { return options_; }  // as adjusted to the reader
   const ReadStats& stats() const { return stats_; }

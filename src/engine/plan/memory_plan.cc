@@ -85,6 +85,20 @@ Result<uint64_t> ProcessBytes(const EngineOptions& options, const ExpertCatalog&
               FormatBytes(reserved), FormatBytes(taken));
 }
 
+// While weights are read, slots are empty: what the reading needs lies in their part of the budget
+// and in that of the work, and takes more only where both are smaller.
+Result<BudgetSplit> SplitWithStaging(BudgetRequest request, uint64_t staging) {
+  Result<BudgetSplit> split = SplitBudget(request);
+  const uint64_t empty = request.work + (split ? split->slot_bytes : 0);
+  if (split && staging <= empty) return split;
+  uint64_t least = 0;
+  for (const SlotClass& c : request.classes) {
+    least += c.slot_bytes * std::min(c.minimum, c.experts);
+  }
+  request.work = std::max(request.work, staging - std::min(least, staging));
+  return SplitBudget(request);
+}
+
 }  // namespace
 
 uint64_t MultiplyScratch(const ModelSpec& spec, uint32_t chunk) {
@@ -116,13 +130,13 @@ Result<PlannedMemory> PlanMemory(const EngineOptions& options, const ExpertCatal
   request.budget = options.ram_bytes > 0 ? options.ram_bytes : DefaultBudget();
   request.dense = fixed.dense;
   request.kv = fixed.kv;
-  request.work = std::max(fixed.work, fixed.staging);
+  request.work = fixed.work;
   TRY(request.process, ProcessBytes(options, catalog, block, fixed));
   request.bytes_per_table_byte = 512;  // 8 bytes per 4 KiB page at worst
   request.classes = ClassesOf(catalog, block, n_used);
   request.low_share = options.low_share;
   request.fixed_cache = FixedCache(options, request.classes);
-  TRY(BudgetSplit split, SplitBudget(request));
+  TRY(BudgetSplit split, SplitWithStaging(request, fixed.staging));
 
   PlannedMemory planned{.plan = {.budget = request.budget,
                                  .dense = request.dense,

@@ -26,7 +26,7 @@ struct FixedBytes {
   uint32_t threads = 0;  // compute threads
   uint32_t n_vocab = 0;  // tokens of the vocabulary, kept in the process
   uint32_t devices = 0;  // beside the CPU; each has a driver in the process
-  uint64_t staging = 0;  // while loading only, when the slots are still empty
+  uint64_t staging = 0;  // while loading only, before slots are populated
   // Resident memory of the process without any of these; 0: what is resident when planning.
   uint64_t resident = 0;
 };

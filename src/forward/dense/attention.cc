@@ -179,6 +179,10 @@ void TiledAttention::Work(ggml_tensor* result, Scratch& s) {
 // softmax(scale * Q K) V for a task's rows and heads, one span after the other.
 void TiledAttention::AttendAll(const Task& task, float* out, Scratch& s) const {
   const uint32_t span = tile_of(task).span;
+  if (layer_.sinks.empty() && task.end <= (task.begin / span + 1) * span) {
+    AttendSpan(task, task.begin, task.end, s.span, s);
+    return End(task, s.span, out);
+  }
   BeginWhole(task, s.whole);
   for (uint32_t begin = task.begin; begin < task.end;) {
     const uint32_t end = std::min((begin / span + 1) * span, task.end);
@@ -322,11 +326,16 @@ void TiledAttention::Merge(const Task& task, uint32_t begin, uint32_t end, const
       const float before = whole.largest[query];
       const float of_span = span.largest[query];
       const float largest = std::max(before, of_span);
-      // Equal ones may both be -infinity, where damaged scores have no largest.
+      // The first span as it is: a row that has no other is not merged at all.
+      const bool is_first = before == -std::numeric_limits<float>::infinity();
       const float shrink_before = before == largest ? 1.0F : std::exp2(before - largest);
       const float shrink_span = of_span == largest ? 1.0F : std::exp2(of_span - largest);
       const auto add = [&](float* to, const float* from, size_t n) {
-        for (size_t i = 0; i < n; ++i) to[i] = to[i] * shrink_before + from[i] * shrink_span;
+        if (is_first) {
+          std::copy_n(from, n, to);
+        } else {
+          for (size_t i = 0; i < n; ++i) to[i] = to[i] * shrink_before + from[i] * shrink_span;
+        }
       };
       whole.largest[query] = largest;
       add(whole.weights + query * kWeightLanes, span.weights + query * kWeightLanes, kWeightLanes);

@@ -16,7 +16,7 @@ uint32_t PromptChunk(const RouterSpec& router) {
 }
 
 uint32_t ChunkWithin(uint32_t chunk, uint64_t work, uint64_t room) {
-  constexpr uint64_t kShare = 8;
+  constexpr uint64_t kShare = 2;
   while (chunk / 2 >= kLeastChunk && work > room / kShare) {
     chunk /= 2;
     work /= 2;

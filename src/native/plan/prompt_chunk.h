@@ -8,7 +8,7 @@
 
 namespace moestro {
 
-inline constexpr uint32_t kLeastChunk = 128;
+inline constexpr uint32_t kLeastChunk = 256;
 
 // Has enough tokens to give each expert 64 rows, between 512 and 2048. An expert that is read for
 // one chunk is read again for the next. At 64 rows multiplying takes about as long as reading from
@@ -16,7 +16,9 @@ inline constexpr uint32_t kLeastChunk = 128;
 // take memory from the slots.
 uint32_t PromptChunk(const RouterSpec& router);
 // The same or a half of it, a quarter, ...: the largest whose buffers, `work` bytes for `chunk`
-// tokens, are an eighth of `room` bytes at most; no fewer than kLeastChunk unless `chunk` is.
+// tokens, are half of `room` bytes at most; no fewer than kLeastChunk unless `chunk` is. (Four
+// layers of Qwen3-30B's shape in 760 MiB: with 1024, 512, 256 and 128 tokens 387, 381, 341 and 223
+// tok/s in a prompt of 2048 and 25.1, 27.2, 27.4 and 28.0 in decode.)
 uint32_t ChunkWithin(uint32_t chunk, uint64_t work, uint64_t room);
 // The requested chunk; if that is 0, PromptChunk().
 uint32_t ChunkFor(uint32_t asked, const RouterSpec& router);

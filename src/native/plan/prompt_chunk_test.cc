@@ -21,11 +21,12 @@ TEST(PromptChunk, WhatIsAskedForCounts) {
 }
 
 TEST(PromptChunk, FollowsASmallBudget) {
-  EXPECT_EQ(ChunkWithin(1024, 100, 800), 1024U);
-  EXPECT_EQ(ChunkWithin(1024, 100, 799), 512U);
-  EXPECT_EQ(ChunkWithin(1024, 100, 200), 256U);
-  EXPECT_EQ(ChunkWithin(1024, 100, 0), 128U);
-  EXPECT_EQ(ChunkWithin(300, 100, 0), 150U);
+  EXPECT_EQ(ChunkWithin(1024, 100, 200), 1024U);
+  EXPECT_EQ(ChunkWithin(1024, 100, 199), 512U);
+  EXPECT_EQ(ChunkWithin(2048, 100, 50), 512U);
+  EXPECT_EQ(ChunkWithin(1024, 100, 0), 256U);
+  EXPECT_EQ(ChunkWithin(600, 100, 0), 300U);
+  EXPECT_EQ(ChunkWithin(300, 100, 0), 300U);
   EXPECT_EQ(ChunkWithin(100, 100, 0), 100U);
 }
 
