@@ -33,11 +33,12 @@ Result<Generated> Show(TerminalSession& session, const std::vector<Token>& token
 }
 
 // The next message: nullopt ends the conversation. The engine reads on while the user writes.
-Result<std::optional<std::string>> Ask(Engine& engine, Output& output) {
+Result<std::optional<std::string>> Ask(TerminalSession& session, Output& output) {
   while (true) {
     TRY_STATUS(output.Write(kAsk));
-    while (!HasInput() && engine.WorkWhileIdle()) {
+    while (!HasInput() && session.WorkWhileIdle()) {
     }
+    if (session.is_interrupted()) return std::nullopt;
     std::optional<std::string> line = ReadLine();
     if (!line || *line == "/exit" || output.closed()) return std::nullopt;
     if (!line->empty()) return line;
@@ -72,7 +73,7 @@ Status RunChat(TerminalSession& session, const ChatFormat& format, const ChatOpt
   }
   if (options.asks_on) Notice("(/clear starts a new conversation, /exit or Ctrl-D ends it)");
   while (options.asks_on && !output.closed()) {
-    TRY(std::optional<std::string> line, Ask(session.session().engine(), output));
+    TRY(std::optional<std::string> line, Ask(session, output));
     if (!line) break;
     if (*line == "/clear") {
       conversation.Clear();
@@ -86,7 +87,7 @@ Status RunChat(TerminalSession& session, const ChatFormat& format, const ChatOpt
 Status RunLines(TerminalSession& session, const GenerateOptions& options, Output& output) {
   Notice("(this model has no chat template: it continues each line you write; Ctrl-D ends)");
   while (!output.closed()) {
-    TRY(const std::optional<std::string> line, Ask(session.session().engine(), output));
+    TRY(const std::optional<std::string> line, Ask(session, output));
     if (!line) break;
     TRY(const std::vector<Token> tokens, session.session().Tokenize(*line, false));
     if (tokens.size() > session.session().limit().n_ctx) {

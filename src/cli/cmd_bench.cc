@@ -178,6 +178,16 @@ Status Decode(const BenchOptions& options, SideBySide& rows, Engine& engine, Dec
   return limit.Probe();
 }
 
+Result<std::optional<Probes>> ProbeTogether(Engine& engine, const SideBySide& rows) {
+  TRY(const std::optional<Engine::Together> both, engine.ProbeTogether(rows.sequences()));
+  if (!both) return std::optional<Probes>();
+  const auto n = static_cast<uint64_t>(rows.sequences().size());
+  Probes probes{.compute_seconds_per_token = both->compute_seconds / static_cast<double>(n),
+                .rows_per_step = n};
+  probes.disk_bandwidth.Add(both->disk_bandwidth);
+  return std::optional(probes);
+}
+
 // One run with a new engine. Without a warm-up it is cold: its slots are empty and everything from
 // the first token on is counted.
 Result<Measured> RunOnce(const BenchOptions& options, ProgressBar& bar) {
@@ -231,6 +241,9 @@ Result<Measured> RunOnce(const BenchOptions& options, ProgressBar& bar) {
   run.logits_hash = rows.hash();
   TRY(run.report, MakeReport(*engine, rows.sequences(), true, disk));
   run.report.stats.prefill = prefill;
+  if (run.report.stats.decode.bytes_read > 0) {
+    TRY(run.report.together, ProbeTogether(*engine, rows));
+  }
   if (options.decode > 0) run.report.limit = limit.Find(run.report);
   if (recording) {
     TRY(run.forecast,

@@ -21,8 +21,7 @@ class InterruptGuard {
   // ends a blocked read of the terminal. Both calls clear earlier interrupts.
   void BeginWork();
   void EndWork();
-  // Whether an interrupt came since BeginWork(). REQUIRES: BeginWork() was called, EndWork() was
-  // not.
+  // Whether an interrupt came since the last of these calls.
   bool interrupted() const;
 
  private:

@@ -213,6 +213,11 @@ std::string SummaryText(const RunReport& report) {
                    bound.tokens_per_second(decode.tokens), by_disk ? "disk" : "processor",
                    bound.percent(decode.seconds));
   }
+  if (report.together) {
+    const SpeedBound both = DecodeBound(report.stats, *report.together);
+    text += Format("         {:.1f} tok/s with reads and computation at once; {:.1f} % reached\n",
+                   both.tokens_per_second(decode.tokens), both.percent(decode.seconds));
+  }
   text += LimitText(report);
   text += Format("memory   {} peak of a budget of {}; {} of {} experts had a place",
                  FormatBytes(report.peak_rss), FormatBytes(report.memory.budget),
@@ -252,6 +257,14 @@ Json ScoresAsJson(const std::vector<PredictionScore>& scores) {
   return array;
 }
 
+void AddTogether(Json& object, const RunReport& report) {
+  if (!report.together) return;
+  const SpeedBound bound = DecodeBound(report.stats, *report.together);
+  object.Set("disk_bandwidth_together", report.together->disk_bandwidth.best)
+      .Set("compute_seconds_together", report.together->compute_seconds_per_token.value_or(0.0))
+      .Set("percent_of_bound_together", bound.percent(report.stats.decode.seconds));
+}
+
 void AddReport(Json& object, const RunReport& report) {
   AddCounters(object, report.stats.little);
   AddCounters(object, report.stats.drafts);
@@ -286,6 +299,7 @@ void AddReport(Json& object, const RunReport& report) {
       .Set("bound_tps", bound.tokens_per_second(decode.tokens))
       .Set("percent_of_bound", bound.percent(decode.seconds))
       .Set("percent_of_bound_of_sums", of_sums);
+  AddTogether(object, report);
   AddLimit(object, report);
 }
 

@@ -22,6 +22,10 @@ Status TerminalSession::Start() {
   return {};
 }
 
+bool TerminalSession::WorkWhileIdle() {
+  return !is_interrupted() && session_->engine().WorkWhileIdle();
+}
+
 Result<Generated> TerminalSession::Continue(std::span<const Token> tokens,
                                             const GenerateOptions& options,
                                             const std::function<bool(std::string_view)>& emit) {

@@ -32,6 +32,9 @@ class TerminalSession {
   // As Session::Continue(), until Ctrl-C.
   Result<Generated> Continue(std::span<const Token> tokens, const GenerateOptions& options,
                              const std::function<bool(std::string_view)>& emit);
+  // As Engine::WorkWhileIdle(), until Ctrl-C.
+  bool WorkWhileIdle();
+  bool is_interrupted() const { return interrupt_->interrupted(); }  // since the last work
   // Runs other work of the engine. Ctrl-C ends the work with kInterrupted.
   template <class Work>
   auto Interruptible(const Work& work) {

@@ -65,6 +65,7 @@ std::string ProcessEscapes(std::string_view text) {
 }
 
 bool HasInput() {
+  if (isatty(STDIN_FILENO) == 0) return true;
   pollfd input{.fd = STDIN_FILENO, .events = POLLIN, .revents = 0};
   return ::poll(&input, 1, 0) != 0;
 }

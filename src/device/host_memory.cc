@@ -3,6 +3,7 @@
 
 #include <sys/mman.h>
 
+#include <atomic>
 #include <cerrno>
 #include <cstring>
 #include <utility>
@@ -64,9 +65,10 @@ void HostMemory::Populate(uint64_t offset, uint64_t length) const {
 #ifdef MADV_POPULATE_WRITE
   if (madvise(data_ + offset, length, MADV_POPULATE_WRITE) == 0) return;
 #endif
-  // Kernels before 5.14: write a byte of every page; zero is what they hold already.
+  // Kernels before 5.14: each page is written to, and keeps its bytes, also those that a device
+  // writes at this moment.
   for (uint64_t at = offset; at < offset + length; at += 4 * kKiB) {
-    *const_cast<volatile std::byte*>(data_ + at) = std::byte{0};
+    std::atomic_ref(reinterpret_cast<unsigned char&>(data_[at])).fetch_or(0);
   }
 }
 

@@ -31,9 +31,9 @@ class HostMemory {
   HostMemory& operator=(const HostMemory&) = delete;
   ~HostMemory();
 
-  // Makes bytes [offset, offset + length) resident now. A first touch costs a page of zeroing, in a
-  // virtual machine a page of the host as well; while decoding that took half of all time. Any
-  // thread.
+  // Makes bytes [offset, offset + length) resident now, as they are. A first touch costs a page of
+  // zeroing, in a virtual machine a page of the host as well; while decoding that took half of all
+  // time. Any thread.
   void Populate(uint64_t offset, uint64_t length) const;
 
   std::byte* data() const { return data_; }

@@ -198,6 +198,17 @@ class Engine {
   virtual Result<std::optional<double>> ProbeComputeSeconds(
       std::span<Sequence* const> sequences) = 0;
 
+  // The same while other bytes of the experts are read as decode reads them: neither gets what it
+  // gets alone. Takes about half a second. nullopt: as above, or the engine does not measure it.
+  // kIo: a read failed.
+  struct Together {
+    double compute_seconds = 0.0;  // of a step
+    double disk_bandwidth = 0.0;   // bytes per second
+  };
+  virtual Result<std::optional<Together>> ProbeTogether(std::span<Sequence* const> /*sequences*/) {
+    return std::optional<Together>();
+  }
+
   // Sees every layer's routing, in the engine thread, and what the next `look_ahead` layers'
   // routers would say, and which other experts could run if `candidates`; may be empty. For traces.
   // REQUIRES: look_ahead <= facts().max_look_ahead.

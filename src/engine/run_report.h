@@ -97,6 +97,8 @@ struct RunReport {
   uint64_t recalled = 0;     // the same
   uint32_t io_depth = 0;     // reads at a time
   uint64_t peak_rss = 0;     // bytes
+  // Speeds of the machine with reads and computation at the same time; nullopt: not measured.
+  std::optional<Probes> together = {};
   // The limit of decode; nullopt: not requested; an error: why there is no limit.
   std::optional<Result<Limit>> limit = {};
 };

@@ -202,6 +202,8 @@ void DevicePart::AddTo(FixedBytes& fixed) const {
   fixed.devices = static_cast<uint32_t>(used_.size());
   fixed.work +=
       staging_slots() * Residency::StagingSlotBytes(opened_.catalog, opened_.planned_block());
+  // Pinned slots are resident before weights are read.
+  if (slot_memory()) fixed.work = std::max(fixed.work, fixed.staging);
   // A software device's memory is in use by now.
   for (const std::unique_ptr<UsedDevice>& one : used_) {
     if (one->device.info().kind == DeviceKind::kIntegrated) fixed.work += one->plan.bytes;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// The composition root: puts the parts together, and asks them.
+// Asks the parts, and makes them again when a device is lost.
 #include "native/native_engine.h"
 
 #include <cstddef>
@@ -10,26 +10,11 @@
 #include "base/format.h"
 #include "base/log.h"
 #include "device/memory_probe.h"
-#include "device/team.h"
 #include "engine/plan/io_depth.h"
-#include "forward/experts/expert_exec.h"
-#include "forward/forward.h"
-#include "memory/sequence.h"
 #include "native/catalog.h"
 #include "native/cost_probe.h"
-#include "native/dense_part.h"
-#include "native/device_part.h"
-#include "native/exact_check.h"
-#include "native/joined_devices.h"
-#include "native/kept_sequences.h"
-#include "native/little_first.h"
-#include "native/lossy_choices.h"
-#include "native/opened_model.h"
-#include "native/plan/prompt_chunk.h"
-#include "native/prefetch_part.h"
-#include "native/slot_part.h"
+#include "native/engine_parts.h"
 #include "native/step_probe.h"
-#include "native/step_runner.h"
 #include "store/probe.h"
 
 namespace moestro {
@@ -42,249 +27,6 @@ BatchRow LastRowOf(const Sequence& sequence) {
 }
 
 }  // namespace
-
-// What is still there when a device is lost and all else is put together again: the model's
-// directory, the sequences' tokens, what was counted and who wants to be told.
-struct NativeEngine::Lasting {
-  ModelFile model;
-  std::optional<SequenceTable> sequences = {};
-  StopSignal stop = {};
-  std::optional<Error> closed = {};  // why no step can be computed any more; parts may be missing
-  Watchers watchers = {};
-  SlotTable::Observer request_observer = {};
-  CheckObserver check_observer = {};
-  uint64_t checkable_steps = 0;
-  RunStats stats = {};
-  KnownWeights weights = {};
-  Progress progress = {};
-  const Progress report = [this](const char* what, uint64_t done, uint64_t total) {
-    if (progress) progress(what, done, total);
-  };
-};
-
-// The parts in order of construction: later ones borrow from earlier ones. A restart makes all of
-// them anew.
-struct NativeEngine::Running {
-  std::unique_ptr<OpenedModel> opened;
-  std::optional<Team> team;
-  std::unique_ptr<DevicePart> devices;
-  std::unique_ptr<DensePart> dense;
-  std::unique_ptr<SlotPart> slots;
-  std::unique_ptr<JoinedDevices> joined;  // null: the CPU computes everything
-  std::unique_ptr<LossyChoices> lossy;
-  std::unique_ptr<PrefetchPart> prefetch;
-  std::unique_ptr<ExpertExec> experts;
-  std::optional<Forward> forward;
-  std::unique_ptr<ExactCheck> exact_check;  // null: no step is compared with an exact one
-  std::optional<StepRunner> runner;
-  std::optional<LittleFirst> little;    // nullopt: every step is one pass
-  std::unique_ptr<KeptSequences> kept;  // the last one: it is there if all are
-  EngineFacts facts;
-
-  // All of the two below. Fails as they do.
-  Status Start(const EngineOptions& options, Lasting& lasting);
-  Status Allocate(const EngineOptions& options, Lasting& lasting);
-  Status AllocateFixed(const EngineOptions& options, Lasting& lasting);
-  Status Load(Lasting& lasting);
-
-  Status MakeForward(Lasting& lasting, const ExpertExec::Limits& limits);
-  ExpertExec::Limits Limits() const {
-    return ExpertExec::LimitsFor(opened->kernels, opened->model.spec.router, opened->plan.chunk);
-  }
-  FixedBytes FixedFor(const ExpertExec::Limits& limits) const;
-  EngineFacts FindFacts() const;
-  // Devices copy experts from their slots. Where all have one, interleaving always pays in the end.
-  InterleaveWhen WhenToInterleave() const {
-    if (joined) return InterleaveWhen::kNever;
-    return slots->holds_all() ? InterleaveWhen::kThere : InterleaveWhen::kMetAgain;
-  }
-  // What is decided must not depend on timing.
-  bool is_repeatable() const {
-    return lossy->are_repeatable() || (joined && joined->has_fixed_costs());
-  }
-  // After kDevice: whether the CPU goes on with everything.
-  bool may_leave_devices() const {
-    return devices->goes_on_if_lost() && !devices->empty() && runner->aside() == nullptr;
-  }
-  // Which experts are in memory changes no exact result. Devices share experts out otherwise.
-  bool may_recall() const {
-    return opened->options.recall.is_on() && opened->model.id.fingerprint != 0 && !joined &&
-           !is_repeatable();
-  }
-  void KeepUses() const {
-    if (kept && may_recall() && opened->options.recall.keeps) slots->KeepUses();
-  }
-  void BeginSequence() {
-    slots->residency().BeginSequence();
-    if (joined) joined->tier().BeginSequence();
-    prefetch->protocol().BeginSequence();
-  }
-};
-
-Status NativeEngine::Running::Start(const EngineOptions& options, Lasting& lasting) {
-  TRY_STATUS(Allocate(options, lasting));
-  return Load(lasting);
-}
-
-// What is there whatever the number of slots. A chunk whose buffers take much of a small budget is
-// halved: its prompts are read in more passes, and the text is the same.
-Status NativeEngine::Running::AllocateFixed(const EngineOptions& options, Lasting& lasting) {
-  EngineOptions chosen = options;
-  while (true) {
-    TRY(opened, OpenedModel::Open(lasting.model, chosen));
-    TRY(team, Team::Create(*opened->cpu));
-    // Before memory is planned: a driver takes some, too.
-    TRY(devices, DevicePart::Open(*opened));
-    TRY(dense, DensePart::Create(*opened, lasting.stop, devices->first()));
-    const bool may_follow = options.chunk == 0 && !options.cache && devices->empty();
-    if (!may_follow) return {};
-    const FixedBytes fixed = FixedFor(Limits());
-    chosen.chunk = ChunkWithin(opened->plan.chunk, fixed.work, SlotPart::RoomIn(*opened, fixed));
-    if (chosen.chunk == opened->plan.chunk) return {};
-    dense.reset();
-    devices.reset();
-    team.reset();
-  }
-}
-
-Status NativeEngine::Running::Allocate(const EngineOptions& options, Lasting& lasting) {
-  TRY_STATUS(AllocateFixed(options, lasting));
-  TRY_STATUS(devices->AllocateSlots(*dense));
-  TRY_STATUS(devices->Try(*dense, *team));
-
-  const EnginePlan& plan = opened->plan;
-  const ExpertExec::Limits limits = Limits();
-  const uint32_t known = lasting.sequences ? lasting.sequences->states().size() : 0;
-  TRY_STATUS(dense->TakeStates(SlotPart::RoomIn(*opened, FixedFor(limits)), known));
-  if (!lasting.sequences) lasting.sequences.emplace(plan.n_blocks, dense->n_states(), plan.recent);
-  TRY(slots, SlotPart::Create(*opened, *devices, FixedFor(limits)));
-  if (!devices->empty()) {
-    TRY(joined, JoinedDevices::Join(*opened, *devices, *slots, dense->is_on_device()));
-  }
-  facts = FindFacts();
-  if (options.planned) options.planned(facts.memory);
-  TRY(lossy, LossyChoices::Create(*opened, *slots));
-  DeviceTier* const tier = joined ? &joined->tier() : nullptr;
-  TRY(prefetch, PrefetchPart::Create(*opened, *slots, tier, lossy->parts(), is_repeatable()));
-  return MakeForward(lasting, limits);
-}
-
-// What computes steps.
-Status NativeEngine::Running::MakeForward(Lasting& lasting, const ExpertExec::Limits& limits) {
-  const ModelFile& model = lasting.model;
-  TRY(experts, ExpertExec::Create({.team = *team,
-                                   .residency = slots->residency(),
-                                   .catalog = opened->catalog,
-                                   .kernels = opened->kernels,
-                                   .layers = dense->layers(),
-                                   .devices = joined ? &joined->set() : nullptr,
-                                   .interleave = WhenToInterleave(),
-                                   .stop = &lasting.stop},
-                                  limits));
-  forward.emplace(Forward::Parts{.spec = model.spec,
-                                 .graph = dense->graph(),
-                                 .buffers = dense->buffers(),
-                                 .residency = slots->residency(),
-                                 .protocol = prefetch->protocol(),
-                                 .planner = prefetch->planner(),
-                                 .experts = *experts,
-                                 .layers = dense->layers(),
-                                 .clock = opened->options.clock,
-                                 .stop = lasting.stop,
-                                 .watchers = lasting.watchers,
-                                 .devices = joined ? &joined->side() : nullptr});
-  if (opened->checks()) {
-    TRY(exact_check, ExactCheck::Create({.spec = model.spec,
-                                         .shape = model.id.shape,
-                                         .catalog = opened->catalog,
-                                         .kernels = opened->kernels,
-                                         .layers = dense->layers(),
-                                         .graph = dense->graph(),
-                                         .buffers = dense->buffers(),
-                                         .team = *team,
-                                         .queue = slots->queue(),
-                                         .clock = opened->options.clock,
-                                         .stop = lasting.stop}));
-  }
-  runner.emplace(StepRunner::Parts{.opened = *opened,
-                                   .watch = opened->watch,
-                                   .sequences = *lasting.sequences,
-                                   .dense = *dense,
-                                   .residency = slots->residency(),
-                                   .prefetch = *prefetch,
-                                   .experts = *experts,
-                                   .forward = *forward,
-                                   .stop = lasting.stop,
-                                   .closed = lasting.closed,
-                                   .report = lasting.report});
-  if (!opened->little.is_on()) return {};
-  little.emplace(LittleFirst::Parts{.runner = *runner,
-                                    .forward = *forward,
-                                    .residency = slots->residency(),
-                                    .planner = prefetch->planner(),
-                                    .clock = opened->options.clock,
-                                    .stats = lasting.stats.little,
-                                    .n_used = model.spec.router.n_used,
-                                    .chunk = opened->plan.chunk},
-                 opened->little, opened->options.little);
-  return {};
-}
-
-// What is taken in memory whatever the number of slots.
-FixedBytes NativeEngine::Running::FixedFor(const ExpertExec::Limits& limits) const {
-  const ModelSpec& spec = opened->model.spec;
-  FixedBytes fixed{.work = ExpertExec::BytesFor(limits),
-                   .threads = opened->cpu->threads(),
-                   .n_vocab = spec.n_vocab};
-  dense->AddTo(fixed);
-  devices->AddTo(fixed);
-  if (opened->checks()) {
-    fixed.work +=
-        ExactCheck::BytesFor(spec, opened->catalog, opened->kernels, opened->planned_block());
-  }
-  return fixed;
-}
-
-Status NativeEngine::Running::Load(Lasting& lasting) {
-  // In this order: what loading needs for a while lies where slots will be.
-  TRY_STATUS(dense->Load(slots->queue(), *team, lasting.report, lasting.weights));
-  if (may_recall()) facts.recalled = slots->Recall();
-  TRY_STATUS(slots->Populate(*team, lasting.report));
-  TRY(kept, KeptSequences::Create({.opened = *opened,
-                                   .dense = *dense,
-                                   .devices = *devices,
-                                   .slots = *slots,
-                                   .is_repeatable = is_repeatable(),
-                                   .known = lasting.weights,
-                                   .sequences = *lasting.sequences}));
-  if (joined) TRY_STATUS(joined->Fill(devices->fill_first(), lasting.report));
-  return {};
-}
-
-EngineFacts NativeEngine::Running::FindFacts() const {
-  const ModelFile& model = opened->model;
-  const std::string_view kernel = opened->kernels.front().kernel.back().name;
-  MemoryPlan memory = slots->memory();
-  for (const auto& one : devices->used()) memory.devices.push_back(one->plan);
-  return {.engine = "native",
-          .id = model.id,
-          .arch_name = model.spec.arch_name,
-          .n_vocab = model.spec.n_vocab,
-          .n_ctx_train = model.spec.n_ctx_train,
-          .n_ctx = opened->plan.n_ctx,
-          .chunk = opened->plan.chunk,
-          .has_states = opened->remembers.has_states() || opened->plan.recent.window > 0,
-          .position_bytes = opened->position_bytes(),
-          .state_bytes = opened->state_bytes(),
-          .memory = std::move(memory),
-          .policy = slots->policy(),
-          .pools = PoolsOfOwnCopies(opened->catalog, slots->slots()),
-          .max_look_ahead = opened->plan.look_ahead,
-          .io_depth = slots->io_depth(),
-          .description = Format("{}, {}, experts by {}", opened->cpu->description(),
-                                opened->reader->description(), kernel),
-          .kernels = Format("{}, experts by {}", opened->cpu->plug_in(), kernel)};
-}
 
 NativeEngine::NativeEngine(std::unique_ptr<Lasting> lasting, std::unique_ptr<Running> running)
     : lasting_(std::move(lasting)), running_(std::move(running)) {}
@@ -346,6 +88,7 @@ Status NativeEngine::LeaveDevices(const Error& why) {
   EngineOptions again = running_->opened->options;
   const double start = again.clock();
   again.io_depth = running_->slots->io_depth();
+  again.chunk = running_->opened->plan.chunk;  // the sequences' windows have room for it
   again.device = {.name = "cpu"};
   lasting_->sequences->LoseStates();
   running_.reset();  // before its successor takes as much
@@ -490,7 +233,7 @@ bool NativeEngine::WorkWhileIdle() {
   if (!CheckParts()) return false;
   Residency& residency = running_->slots->residency();
   if (!residency.is_recalling()) return false;
-  residency.RecallAhead(SlotPart::kRecallReads);
+  residency.RecallAhead(SlotPart::kRecallBytes);
   residency.WaitBriefly();
   return true;
 }
@@ -507,23 +250,48 @@ Result<double> NativeEngine::ProbeMemoryBandwidth() {
   return ProbeReadBandwidth(*running_->team, residency.memory());
 }
 
+// The last row of each sequence; empty: they cannot be computed again.
+Batch NativeEngine::LastRows(std::span<Sequence* const> sequences) const {
+  Batch again;
+  for (const Sequence* sequence : sequences) {
+    if (sequence->position() == 0) return {};
+    again.rows.push_back(LastRowOf(*sequence));
+  }
+  if (again.rows.empty() || !running_->runner->CanRepeat(again)) return {};
+  return again;
+}
+
+ProbedPasses NativeEngine::PassesToProbe() const {
+  return {.first = running_->opened->little, .share = lasting_->stats.little.fallback_share()};
+}
+
 Result<std::optional<double>> NativeEngine::ProbeComputeSeconds(
     std::span<Sequence* const> sequences) {
   TRY_STATUS(CheckParts());
   Running& r = *running_;
-  Batch again;
-  for (const Sequence* sequence : sequences) {
-    if (sequence->position() == 0) return std::optional<double>();
-    again.rows.push_back(LastRowOf(*sequence));
-  }
-  if (again.rows.empty() || !r.runner->CanRepeat(again)) return std::optional<double>();
-  Result<std::optional<double>> probed =
-      ProbeStep(*r.runner, again,
-                {.first = r.opened->little, .share = lasting_->stats.little.fallback_share()});
+  const Batch again = LastRows(sequences);
+  if (again.rows.empty()) return std::optional<double>();
+  Result<std::optional<double>> probed = ProbeStep(*r.runner, again, PassesToProbe());
   if (probed || probed.error().code != Errc::kDevice || !r.may_leave_devices()) return probed;
   TRY_STATUS(r.runner->Extend(again));  // what was cut back is computed again with all else
   TRY_STATUS(LeaveDevices(probed.error()));
   return std::optional<double>();
+}
+
+Result<std::optional<Engine::Together>> NativeEngine::ProbeTogether(
+    std::span<Sequence* const> sequences) {
+  TRY_STATUS(CheckParts());
+  Running& r = *running_;
+  const Batch again = LastRows(sequences);
+  if (again.rows.empty() || !r.devices->empty()) return std::optional<Together>();
+  ProbedPasses passes = PassesToProbe();
+  passes.takes_mean = true;
+  TRY(const std::unique_ptr<ReadsBeside> reads, r.slots->ReadBeside());
+  const Result<std::optional<double>> step = ProbeStep(*r.runner, again, passes);
+  TRY(const double bandwidth, reads->Stop());
+  if (!step) return std::unexpected(step.error());
+  if (!*step) return std::optional<Together>();
+  return std::optional(Together{.compute_seconds = **step, .disk_bandwidth = bandwidth});
 }
 
 Result<std::optional<MachineCosts>> NativeEngine::ProbeCosts(const Sequence& sequence) {

@@ -18,6 +18,7 @@
 #include "core/model_spec.h"
 #include "engine/engine.h"
 #include "model/model_file.h"
+#include "native/step_probe.h"
 
 namespace moestro {
 
@@ -59,6 +60,7 @@ class NativeEngine final : public Engine {
   Result<double> ProbeDiskBandwidth() override;
   Result<double> ProbeMemoryBandwidth() override;
   Result<std::optional<double>> ProbeComputeSeconds(std::span<Sequence* const> sequences) override;
+  Result<std::optional<Together>> ProbeTogether(std::span<Sequence* const> sequences) override;
   void SetRequestObserver(const SlotTable::Observer& observer) override;
   void SetProgress(Progress progress) override;
 
@@ -96,6 +98,8 @@ class NativeEngine final : public Engine {
   NativeEngine(std::unique_ptr<Lasting> lasting, std::unique_ptr<Running> running);
   Watchers& watchers() override;
   Status CheckParts() const;
+  Batch LastRows(std::span<Sequence* const> sequences) const;
+  ProbedPasses PassesToProbe() const;
   Status StepWhole(const Batch& batch, const LogitsSink& sink, const Interlude& interlude);
   Status ComputeStep(const Batch& batch, PhaseStats& phase, const LogitsSink& sink,
                      const Interlude& interlude);

@@ -148,34 +148,41 @@ std::vector<SlotContents> SlotPart::contents() const {
 
 uint64_t SlotPart::Recall() {
   const ModelId& model = opened_.model.id;
-  const std::vector<uint8_t> kept = KeptUses(opened_.options.recall.folder, model);
-  if (kept.empty()) return 0;
+  uses_before_ = KeptUses(opened_.options.recall.folder, model);
+  if (uses_before_.empty()) return 0;
   std::vector<SlotTable::Used> order =
-      RecallOrder(opened_.catalog, model.shape.n_expert, slots(), kept);
+      RecallOrder(opened_.catalog, model.shape.n_expert, slots(), uses_before_);
   const uint64_t n = order.size();
   residency_->Recall(std::move(order));
   return n;
 }
 
 void SlotPart::KeepUses() const {
-  const ModelId& model = opened_.model.id;
   if (residency_->stats().requests == 0) return;
-  std::vector<uint8_t> packed(size_t{model.shape.n_layer} * model.shape.n_expert);
+  moestro::KeepUses(opened_.options.recall.folder, opened_.model.id, UsesNow());
+}
+
+// Of experts that have no slot, what earlier runs kept, as half as much.
+std::vector<uint8_t> SlotPart::UsesNow() const {
+  const MoeShape& shape = opened_.model.id.shape;
+  std::vector<uint8_t> packed = uses_before_;
+  for (uint8_t& uses : packed) uses = PackUses(UnpackUses(uses) / 2);
+  packed.resize(size_t{shape.n_layer} * shape.n_expert);
   for (uint32_t p = 0; p < planned_.slots.size(); ++p) {
     for (const SlotTable::Used& one : residency_->used(p)) {
       if (one.key.copy > 0) continue;
-      packed[size_t{one.key.layer.value} * model.shape.n_expert + one.key.expert.value] =
+      packed[size_t{one.key.layer.value} * shape.n_expert + one.key.expert.value] =
           PackUses(one.uses);
     }
   }
-  moestro::KeepUses(opened_.options.recall.folder, model, packed);
+  return packed;
 }
 
 // In steps, so that a progress bar moves: each thread of the team takes its part of every step.
 Status SlotPart::Populate(Team& team, const Progress& report) const {
   for (size_t step = 0; step < kPopulateSteps; ++step) {
     report("reserving memory", step, kPopulateSteps);
-    residency_->RecallAhead(kRecallReads);
+    residency_->RecallAhead(kRecallBytes);
     TRY_STATUS(team.Run([&](int thread, int n_threads) {
       const auto part = step * static_cast<size_t>(n_threads) + static_cast<size_t>(thread);
       residency_->Populate(part, kPopulateSteps * static_cast<size_t>(n_threads));
@@ -214,6 +221,14 @@ Result<double> SlotPart::ProbeReads(uint64_t total) {
   TRY(const BandwidthProbe probe, ProbeBandwidth(*opened_.reader, OwnSlices(opened_.catalog),
                                                  {.reads = queue_->options(), .total = total}));
   return probe.bytes_per_second;
+}
+
+Result<std::unique_ptr<ReadsBeside>> SlotPart::ReadBeside() {
+  residency_->Settle();
+  TRY(const ReaderKind kind, ParseReaderKind(opened_.options.reader));
+  TRY(std::unique_ptr<BlockReader> reader, OpenReader({.kind = kind}, opened_.paths()));
+  return std::make_unique<ReadsBeside>(std::move(reader), OwnSlices(opened_.catalog),
+                                       queue_->options());
 }
 
 }  // namespace moestro

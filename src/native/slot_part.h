@@ -10,6 +10,7 @@
 #include <span>
 #include <vector>
 
+#include "base/bytes.h"
 #include "base/result.h"
 #include "decide/slots/resident_model.h"
 #include "device/team.h"
@@ -19,6 +20,7 @@
 #include "native/opened_model.h"
 #include "residency/residency.h"
 #include "store/read_queue.h"
+#include "store/reads_beside.h"
 
 namespace moestro {
 
@@ -47,9 +49,9 @@ class SlotPart {
   ResidentModel MakeResidentModel() const;
   std::vector<SlotContents> contents() const;
 
-  // Reads of recalled experts at a time, about 1 MiB each: a disk ends them while the next part of
-  // memory becomes resident, and they make no start or step much longer.
-  static constexpr size_t kRecallReads = 32;
+  // Of recalled experts at a time: a disk reads so much while the next part of memory becomes
+  // resident, and neither a start nor a step waits long for it.
+  static constexpr uint64_t kRecallBytes = 32 * kMiB;
   // The experts that decode used in earlier runs are read first (learned/kept_slots.h). Returns
   // their number.
   uint64_t Recall();
@@ -62,17 +64,22 @@ class SlotPart {
   // Measures the disk's bytes per second by reading `total` bytes of experts as decode does.
   // REQUIRES: no leases. kIo.
   Result<double> ProbeReads(uint64_t total);
+  // Begins to read experts as decode does, on a thread of its own, into memory of its own (a MiB
+  // for each read at a time). REQUIRES: no leases. kIo, kUnsupported.
+  Result<std::unique_ptr<ReadsBeside>> ReadBeside();
 
  private:
   SlotPart(const OpenedModel& opened, PlannedMemory planned)
       : opened_(opened), planned_(std::move(planned)) {}
   Status Allocate(DevicePart& devices);
+  std::vector<uint8_t> UsesNow() const;
 
   const OpenedModel& opened_;
   PlannedMemory planned_;
   PolicyChoice policy_;
   std::unique_ptr<ReadQueue> queue_;
   std::unique_ptr<Residency> residency_;
+  std::vector<uint8_t> uses_before_;  // [layer][expert], as earlier runs kept them; may be empty
 };
 
 }  // namespace moestro

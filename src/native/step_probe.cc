@@ -7,10 +7,15 @@
 namespace moestro {
 namespace {
 
-Result<std::optional<double>> FastestStep(StepRunner& runner, const Batch& again) {
-  constexpr int kRepeats = 4;
+constexpr int kRepeats = 4;
+constexpr double kSecondsOfAMean = 0.25;
+
+// The fastest of a few steps, or the mean of more.
+Result<std::optional<double>> TimeSteps(StepRunner& runner, const Batch& again, bool takes_mean) {
   std::optional<double> best;
-  for (int done = 0; done < kRepeats;) {
+  double sum = 0.0;
+  int counted = 0;
+  for (int done = 0; done < kRepeats || (takes_mean && counted > 0 && sum < kSecondsOfAMean);) {
     PhaseStats once;
     Status status = runner.Repeat(again, once);
     if (!status && status.error().code == Errc::kInterrupted) {
@@ -20,9 +25,12 @@ Result<std::optional<double>> FastestStep(StepRunner& runner, const Batch& again
     }
     TRY_STATUS(std::move(status));
     ++done;
-    if (once.misses == 0) best = std::min(best.value_or(once.seconds), once.seconds);
+    if (once.misses > 0) continue;
+    best = std::min(best.value_or(once.seconds), once.seconds);
+    sum += once.seconds;
+    ++counted;
   }
-  return best;
+  return takes_mean && counted > 0 ? sum / counted : best;
 }
 
 }  // namespace
@@ -33,11 +41,11 @@ Result<std::optional<double>> ProbeStep(StepRunner& runner, Batch again,
   double share = 1.0;  // of the steps, with all experts
   if (passes.first.is_on()) {
     again.little = passes.first;
-    TRY(few, FastestStep(runner, again));
+    TRY(few, TimeSteps(runner, again, passes.takes_mean));
     again.little = {};
     share = passes.share;
   }
-  TRY(const std::optional<double> big, FastestStep(runner, again));
+  TRY(const std::optional<double> big, TimeSteps(runner, again, passes.takes_mean));
   if (!few || !big) return std::optional<double>();
   return *few + share * *big;
 }

@@ -193,7 +193,7 @@ void Residency::Abandon(uint32_t p, SlotId id) {
     slot.missing = static_cast<uint8_t>(slot.missing | (1U << m));
     --slot.outstanding;
   }
-  if (slot.outstanding == 0) Close(pools_[p], id);
+  if (slot.outstanding == 0) Close(p, id);
 }
 
 std::optional<Lease> Residency::TryAcquire(ExpertKey key, Use use, Urgency urgency, uint32_t rows) {
@@ -234,7 +234,7 @@ void Residency::Withdraw(Lease prefetch) {
   }
   if (slot.missing == 0) return;
   ++dropped_prefetches_;
-  if (slot.outstanding == 0) Close(pool, prefetch.slot_);
+  if (slot.outstanding == 0) Close(prefetch.pool_, prefetch.slot_);
 }
 
 bool Residency::contains(ExpertKey key) const {
@@ -364,7 +364,7 @@ void Residency::Finish(const ExtentDone& done) {
   }
   if (--slot.outstanding > 0) return;
   if (slot.wanted > 0) EndDemand();
-  Close(pool, tag.slot);
+  Close(tag.pool, tag.slot);
 }
 
 void Residency::BeginDemand() {
@@ -377,8 +377,12 @@ void Residency::EndDemand() {
 }
 
 // Nothing of the slot is under way any more.
-void Residency::Close(Pool& pool, SlotId id) {
-  const Slot& slot = pool.slots[id.value];
+void Residency::Close(uint32_t p, SlotId id) {
+  Pool& pool = pools_[p];
+  Slot& slot = pool.slots[id.value];
+  if (std::exchange(slot.is_recalled, false)) {
+    recalled_bytes_ -= catalog_->pools[p].expert_bytes();
+  }
   if (slot.missing != 0) {
     pool.table->Failed(id);
   } else {
@@ -430,7 +434,7 @@ void Residency::Adopt(ExpertKey key, std::span<const ExpertKey> keeps, const Fet
   } else {
     slot.missing = kAllLanded;
   }
-  Close(pool, placed->slot);
+  Close(catalog_->copy(key).pool, placed->slot);
   pool.table->Unpin(placed->slot);
 }
 
@@ -439,9 +443,9 @@ void Residency::Recall(std::vector<SlotTable::Used> experts) {
   next_recalled_ = 0;
 }
 
-void Residency::RecallAhead(size_t reads) {
+void Residency::RecallAhead(uint64_t bytes) {
   PumpAhead();  // takes what has landed
-  while (is_recalling() && queue_->unfinished() < reads) RecallNext();
+  while (is_recalling() && recalled_bytes_ < bytes) RecallNext();
   PumpAhead();
 }
 
@@ -452,6 +456,8 @@ void Residency::RecallNext() {
   const std::optional<Placement> placed = pools_[p].table->Recall(next.key, next.uses);
   if (!placed) return;
   StartReads(p, placed->slot, next.key, Urgency::kSpeculative);
+  pools_[p].slots[placed->slot.value].is_recalled = true;
+  recalled_bytes_ += catalog_->pools[p].expert_bytes();
   pools_[p].table->Unpin(placed->slot);
 }
 

@@ -132,9 +132,9 @@ class Residency {
   // Experts that an earlier run used, which RecallAhead() reads, in this order, into slots that are
   // free. Those for which no slot is left are not read; a read that fails is no error.
   void Recall(std::vector<SlotTable::Used> experts);
-  // Begins with further ones until about so many reads are under way; never blocks. For times in
-  // which no step runs.
-  void RecallAhead(size_t reads);
+  // Begins with further ones until about so many bytes of them are under way; never blocks. For
+  // times in which no step runs.
+  void RecallAhead(uint64_t bytes);
   bool is_recalling() const { return next_recalled_ < recalled_.size(); }
   // The experts that decode has used, and how often.
   std::vector<SlotTable::Used> used(uint32_t pool) const { return pools_[pool].table->used(); }
@@ -179,6 +179,7 @@ class Residency {
     uint8_t outstanding = 0;  // reads not finished
     uint8_t wanted = 0;       // leases on demand
     uint8_t missing = 0;      // bit per matrix that is not read any more
+    bool is_recalled = false;  // and on its way
     ExpertKey key{};          // what is being read
     Lease::Notes notes;
   };
@@ -205,7 +206,7 @@ class Residency {
   void StartReads(uint32_t pool, SlotId slot, ExpertKey key, Urgency urgency);
   void StartRead(uint32_t pool, SlotId slot, ExpertKey key, size_t matrix, Urgency urgency);
   void MakeUrgent(uint32_t pool, SlotId slot, ExpertKey key);
-  void Close(Pool& pool, SlotId id);
+  void Close(uint32_t pool, SlotId id);
   void Abandon(uint32_t pool, SlotId id);
   void RecallNext();
   void BeginDemand();
@@ -225,6 +226,7 @@ class Residency {
   std::vector<ExtentDone> done_;  // scratch of Pump
   std::vector<SlotTable::Used> recalled_;
   size_t next_recalled_ = 0;
+  uint64_t recalled_bytes_ = 0;  // under way
   std::optional<Error> error_;
   uint64_t dropped_prefetches_ = 0;
   uint64_t staged_bytes_ = 0;

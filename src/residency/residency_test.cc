@@ -73,6 +73,27 @@ TEST_F(ResidencyTest, RecalledExpertsTakeFreeSlots) {
   ExpectBytes(*residency_->TryAcquire(Key(0, 1), Use::kDecode));
 }
 
+// A caller waits for what is under way: that is bounded by bytes, whatever an expert's size.
+TEST_F(ResidencyTest, RecalledBytesUnderWayAreBounded) {
+  Create(8);
+  std::vector<SlotTable::Used> all;
+  for (int e = 0; e < 4; ++e) all.push_back({Key(0, e), 1});
+  residency_->Recall(all);
+  const auto n_there = [&] {
+    int n = 0;
+    for (const SlotTable::Used& one : all) n += residency_->contains(one.key) ? 1 : 0;
+    return n;
+  };
+  residency_->RecallAhead(20'000);  // an expert has 17,000
+  EXPECT_EQ(n_there(), 2);
+  residency_->RecallAhead(20'000);
+  EXPECT_EQ(n_there(), 2);
+  residency_->Drain();
+  residency_->RecallAhead(20'000);
+  EXPECT_EQ(n_there(), 4);
+  EXPECT_FALSE(residency_->is_recalling());
+}
+
 TEST_F(ResidencyTest, ARecalledExpertThatIsWantedBecomesUrgent) {
   Create(3);
   residency_->Recall({{Key(0, 1), 1}});

@@ -103,8 +103,7 @@ class ReadQueue {
   // Like Wait, but for BlockReader::kBriefly at most.
   void WaitBriefly(std::vector<ExtentDone>& done);
 
-  bool idle() const;  // nothing queued, nothing in flight
-  size_t unfinished() const { return unfinished_; }  // extents
+  bool idle() const;                                            // nothing queued, nothing in flight
   uint64_t block() const { return reader_.block(); }            // of the reader
   const ReadQueueOptions& options() const { return options_; }  // as adjusted to the reader
   const ReadStats& stats() const { return stats_; }

@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/bytes.h"
 #include "native/native_engine.h"
 #include "tests/engine/lossy_testing.h"
 #include "tests/support/sanitized_testing.h"
@@ -52,6 +53,23 @@ TEST_F(LossyBudgetTest, ReproducibleChoicesFollowFromTheBudgetAlone) {
   repeated.ram_bytes = 0;
   repeated.cache = CacheSize{.bytes = plan->repeating_cache};
   EXPECT_EQ(Decode(model_, repeated).logits, first.logits);
+}
+
+// Choices follow the steps of a prompt: their chunk is the model's own in every budget.
+TEST_F(LossyBudgetTest, TheChunkOfALossyTextDoesNotFollowTheBudget) {
+  if (kIsSanitized) GTEST_SKIP() << "a sanitizer's memory is more than a process's share";
+  for (const bool is_lossy : {false, true}) {
+    EngineOptions options = is_lossy ? Options(Everything()) : Options({}, false);
+    options.ctx = 512;
+    options.cache.reset();
+    options.ram_bytes = uint64_t{1} << 40;
+    const auto whole = NativeEngine::Plan(model_, options);
+    ASSERT_TRUE(whole) << whole.error().message;
+    options.ram_bytes = whole->smallest + kMiB;
+    const auto engine = NativeEngine::Open(model_, options);
+    ASSERT_TRUE(engine) << engine.error().message;
+    EXPECT_EQ((*engine)->chunk(), is_lossy ? 512U : 256U);
+  }
 }
 
 TEST_F(LossyBudgetTest, AProcessThatTakesMoreThanItsShareIsRefused) {

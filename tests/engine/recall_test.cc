@@ -167,11 +167,22 @@ TEST_F(RecallTest, WhatWasKeptCanStay) {
 }
 
 // Lossy choices go by who is in memory: the same text must come again.
-TEST_F(RecallTest, ReproducibleLossyRunsAreCold) {
+TEST_F(RecallTest, LossyRunsAreCold) {
   Decode(*Open(Options()), 10);
   EngineOptions lossy = Options();
   lossy.lossy.drop_below = 0.2;
-  EXPECT_EQ(Open(lossy)->facts().recalled, 0U);
+  for (const bool is_reproducible : {true, false}) {
+    lossy.lossy.is_reproducible = is_reproducible;
+    EXPECT_EQ(Open(lossy)->facts().recalled, 0U);
+  }
+}
+
+// One token, or fewer slots, must not wash out what many tokens said.
+TEST_F(RecallTest, AShortRunForgetsLittle) {
+  Decode(*Open(Options(100.0)), 60);
+  const uint64_t known = Open(Options(100.0))->facts().recalled;
+  Decode(*Open(Options(10.0)), 1);
+  EXPECT_GT(Open(Options(100.0))->facts().recalled, known / 2);
 }
 
 TEST_F(RecallTest, AHostileHintIsIgnored) {

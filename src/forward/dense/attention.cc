@@ -127,11 +127,11 @@ Status TiledAttention::Allocate(uint32_t threads) {
                         .ahead = {}});
     scratch_.back().ahead.reserve(2 * size_t{kKeys});
   }
+  const size_t split = tasks_.split_queries();
+  split_bytes_ = split * (sums_width_ + kWeightLanes + 1) * sizeof(float);
   if (threads == 1) return {};
   // sums and weights first: they are whole lines.
-  const size_t split = tasks_.split_queries();
-  const size_t split_floats = split * (sums_width_ + kWeightLanes + 1);
-  TRY(split_memory_, HostMemory::Allocate(split_floats * sizeof(float)));
+  TRY(split_memory_, HostMemory::Allocate(split_bytes_));
   split_.sums = reinterpret_cast<float*>(split_memory_.data());
   split_.weights = split_.sums + split * sums_width_;
   split_.largest = split_.weights + split * kWeightLanes;
@@ -320,14 +320,16 @@ void TiledAttention::Merge(const Task& task, uint32_t begin, uint32_t end, const
   const Tile& tile = tile_of(task);
   for (uint32_t r = 0; r < tile.count; ++r) {
     const RowCells& row = rows_[size_t{tile.first} + r];
-    if (row.n_positions <= begin || FirstSeen(row, layer_.window) >= end) continue;
+    const uint32_t first_seen = FirstSeen(row, layer_.window);
+    if (row.n_positions <= begin || first_seen >= end) continue;
+    // The first span as it is: a row that has no other is not merged at all.
+    const bool is_first = first_seen >= begin && layer_.sinks.empty();
     for (uint32_t h = 0; h < task.n_heads; ++h) {
       const size_t query = size_t{r} * task.n_heads + h;
       const float before = whole.largest[query];
       const float of_span = span.largest[query];
       const float largest = std::max(before, of_span);
-      // The first span as it is: a row that has no other is not merged at all.
-      const bool is_first = before == -std::numeric_limits<float>::infinity();
+      // Equal ones may both be -infinity, where damaged scores have no largest.
       const float shrink_before = before == largest ? 1.0F : std::exp2(before - largest);
       const float shrink_span = of_span == largest ? 1.0F : std::exp2(of_span - largest);
       const auto add = [&](float* to, const float* from, size_t n) {

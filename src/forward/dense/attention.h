@@ -54,7 +54,8 @@ class TiledAttention {
                                                         uint32_t threads,
                                                         const AttentionKernel& kernel,
                                                         StopSignal* stop = nullptr);
-  uint64_t bytes() const { return split_memory_.size(); }  // beside those of threads
+  // Beside those of threads; one thread does not use them.
+  uint64_t bytes() const { return split_bytes_; }
   uint64_t thread_bytes() const { return thread_bytes_; }  // bytes of each thread
 
   struct Layer {
@@ -124,6 +125,7 @@ class TiledAttention {
   uint64_t thread_bytes_ = 0;
   HostMemory memory_;
   std::vector<Scratch> scratch_;  // [thread]
+  uint64_t split_bytes_ = 0;
   HostMemory split_memory_;
   Running split_;  // of all split tasks' queries
   // The arguments of the node.

@@ -283,6 +283,19 @@ TEST_P(AttentionTest, SplitRowsHaveTheSameBits) {
   }
 }
 
+// A window that begins with the last position of a span: the damage is all that the span has.
+TEST_P(AttentionTest, DamageInAShortFirstSpanIsNotLost) {
+  const size_t cell = 700 + 511;
+  std::ranges::fill(keys_->row(cell), std::byte{0xff});
+  std::ranges::fill(values_->row(cell), std::byte{0xff});
+  TiledAttention::Layer windowed = layer();
+  windowed.window = 600;
+  const std::vector<RowCells> rows = {{.runs = kLong, .n_positions = 1111}};
+  for (const uint32_t threads : {1U, 2U}) {
+    EXPECT_TRUE(std::isnan(Run(rows, windowed, 0, threads).front())) << threads;
+  }
+}
+
 TEST_P(AttentionTest, CellsNobodyHasWrittenMayHoldAnything) {
   const std::vector<RowCells> rows = Prompt(kScattered, 230, 5);
   const std::vector<float> before = Run(rows, layer());

@@ -77,7 +77,8 @@ Result<Limit> DecodeLimit::Find(const RunReport& report) const {
     rate.best = std::max(rate.best, static_cast<double>(bytes) / decode.seconds);
   };
   count_in(limit.memory_bandwidth, decode.touched_bytes);
-  count_in(limit.disk_bandwidth, decode.bytes_read);
+  // Reads that a probe waited for count in no phase.
+  count_in(limit.disk_bandwidth, std::max(decode.bytes_read, limit.fewest_bytes));
   return limit;
 }
 

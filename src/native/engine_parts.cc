@@ -1,0 +1,179 @@
+// SPDX-License-Identifier: MIT
+// The composition root: puts the parts together.
+#include "native/engine_parts.h"
+
+#include <utility>
+
+#include "base/format.h"
+#include "native/plan/prompt_chunk.h"
+
+namespace moestro {
+
+Status NativeEngine::Running::Start(const EngineOptions& options, Lasting& lasting) {
+  TRY_STATUS(Allocate(options, lasting));
+  return Load(lasting);
+}
+
+// What is there whatever the number of slots. A chunk whose buffers take much of a small budget is
+// halved: its prompts are read in more passes, and the text is the same.
+Status NativeEngine::Running::AllocateFixed(const EngineOptions& options, Lasting& lasting) {
+  EngineOptions chosen = options;
+  while (true) {
+    TRY(opened, OpenedModel::Open(lasting.model, chosen));
+    TRY(team, Team::Create(*opened->cpu));
+    // Before memory is planned: a driver takes some, too.
+    TRY(devices, DevicePart::Open(*opened));
+    TRY(dense, DensePart::Create(*opened, lasting.stop, devices->first()));
+    // Where the text depends on slots or on the rows of a step, it would depend on the budget.
+    const bool may_follow = options.chunk == 0 && !options.cache && devices->empty() &&
+                            options.has_exact_experts() && !options.fast_batches;
+    if (!may_follow) return {};
+    const FixedBytes fixed = FixedFor(Limits());
+    chosen.chunk = ChunkWithin(opened->plan.chunk, fixed.work, SlotPart::RoomIn(*opened, fixed));
+    if (chosen.chunk == opened->plan.chunk) return {};
+    dense.reset();
+    devices.reset();
+    team.reset();
+  }
+}
+
+Status NativeEngine::Running::Allocate(const EngineOptions& options, Lasting& lasting) {
+  TRY_STATUS(AllocateFixed(options, lasting));
+  TRY_STATUS(devices->AllocateSlots(*dense));
+  TRY_STATUS(devices->Try(*dense, *team));
+
+  const EnginePlan& plan = opened->plan;
+  const ExpertExec::Limits limits = Limits();
+  const uint32_t known = lasting.sequences ? lasting.sequences->states().size() : 0;
+  TRY_STATUS(dense->TakeStates(SlotPart::RoomIn(*opened, FixedFor(limits)), known));
+  if (!lasting.sequences) lasting.sequences.emplace(plan.n_blocks, dense->n_states(), plan.recent);
+  TRY(slots, SlotPart::Create(*opened, *devices, FixedFor(limits)));
+  if (!devices->empty()) {
+    TRY(joined, JoinedDevices::Join(*opened, *devices, *slots, dense->is_on_device()));
+  }
+  facts = FindFacts();
+  if (options.planned) options.planned(facts.memory);
+  TRY(lossy, LossyChoices::Create(*opened, *slots));
+  DeviceTier* const tier = joined ? &joined->tier() : nullptr;
+  TRY(prefetch, PrefetchPart::Create(*opened, *slots, tier, lossy->parts(), is_repeatable()));
+  return MakeForward(lasting, limits);
+}
+
+// What computes steps.
+Status NativeEngine::Running::MakeForward(Lasting& lasting, const ExpertExec::Limits& limits) {
+  const ModelFile& model = lasting.model;
+  TRY(experts, ExpertExec::Create({.team = *team,
+                                   .residency = slots->residency(),
+                                   .catalog = opened->catalog,
+                                   .kernels = opened->kernels,
+                                   .layers = dense->layers(),
+                                   .devices = joined ? &joined->set() : nullptr,
+                                   .interleave = WhenToInterleave(),
+                                   .stop = &lasting.stop},
+                                  limits));
+  forward.emplace(Forward::Parts{.spec = model.spec,
+                                 .graph = dense->graph(),
+                                 .buffers = dense->buffers(),
+                                 .residency = slots->residency(),
+                                 .protocol = prefetch->protocol(),
+                                 .planner = prefetch->planner(),
+                                 .experts = *experts,
+                                 .layers = dense->layers(),
+                                 .clock = opened->options.clock,
+                                 .stop = lasting.stop,
+                                 .watchers = lasting.watchers,
+                                 .devices = joined ? &joined->side() : nullptr});
+  if (opened->checks()) {
+    TRY(exact_check, ExactCheck::Create({.spec = model.spec,
+                                         .shape = model.id.shape,
+                                         .catalog = opened->catalog,
+                                         .kernels = opened->kernels,
+                                         .layers = dense->layers(),
+                                         .graph = dense->graph(),
+                                         .buffers = dense->buffers(),
+                                         .team = *team,
+                                         .queue = slots->queue(),
+                                         .clock = opened->options.clock,
+                                         .stop = lasting.stop}));
+  }
+  runner.emplace(StepRunner::Parts{.opened = *opened,
+                                   .watch = opened->watch,
+                                   .sequences = *lasting.sequences,
+                                   .dense = *dense,
+                                   .residency = slots->residency(),
+                                   .prefetch = *prefetch,
+                                   .experts = *experts,
+                                   .forward = *forward,
+                                   .stop = lasting.stop,
+                                   .closed = lasting.closed,
+                                   .report = lasting.report});
+  if (!opened->little.is_on()) return {};
+  little.emplace(LittleFirst::Parts{.runner = *runner,
+                                    .forward = *forward,
+                                    .residency = slots->residency(),
+                                    .planner = prefetch->planner(),
+                                    .clock = opened->options.clock,
+                                    .stats = lasting.stats.little,
+                                    .n_used = model.spec.router.n_used,
+                                    .chunk = opened->plan.chunk},
+                 opened->little, opened->options.little);
+  return {};
+}
+
+// What is taken in memory whatever the number of slots.
+FixedBytes NativeEngine::Running::FixedFor(const ExpertExec::Limits& limits) const {
+  const ModelSpec& spec = opened->model.spec;
+  FixedBytes fixed{.work = ExpertExec::BytesFor(limits),
+                   .threads = opened->cpu->threads(),
+                   .n_vocab = spec.n_vocab};
+  dense->AddTo(fixed);
+  devices->AddTo(fixed);
+  if (opened->checks()) {
+    fixed.work +=
+        ExactCheck::BytesFor(spec, opened->catalog, opened->kernels, opened->planned_block());
+  }
+  return fixed;
+}
+
+Status NativeEngine::Running::Load(Lasting& lasting) {
+  // In this order: what loading needs for a while lies where slots will be.
+  TRY_STATUS(dense->Load(slots->queue(), *team, lasting.report, lasting.weights));
+  if (may_recall()) facts.recalled = slots->Recall();
+  TRY_STATUS(slots->Populate(*team, lasting.report));
+  TRY(kept, KeptSequences::Create({.opened = *opened,
+                                   .dense = *dense,
+                                   .devices = *devices,
+                                   .slots = *slots,
+                                   .is_repeatable = is_repeatable(),
+                                   .known = lasting.weights,
+                                   .sequences = *lasting.sequences}));
+  if (joined) TRY_STATUS(joined->Fill(devices->fill_first(), lasting.report));
+  return {};
+}
+
+EngineFacts NativeEngine::Running::FindFacts() const {
+  const ModelFile& model = opened->model;
+  const std::string_view kernel = opened->kernels.front().kernel.back().name;
+  MemoryPlan memory = slots->memory();
+  for (const auto& one : devices->used()) memory.devices.push_back(one->plan);
+  return {.engine = "native",
+          .id = model.id,
+          .arch_name = model.spec.arch_name,
+          .n_vocab = model.spec.n_vocab,
+          .n_ctx_train = model.spec.n_ctx_train,
+          .n_ctx = opened->plan.n_ctx,
+          .chunk = opened->plan.chunk,
+          .has_states = opened->remembers.has_states() || opened->plan.recent.window > 0,
+          .position_bytes = opened->position_bytes(),
+          .state_bytes = opened->state_bytes(),
+          .memory = std::move(memory),
+          .policy = slots->policy(),
+          .pools = PoolsOfOwnCopies(opened->catalog, slots->slots()),
+          .max_look_ahead = opened->plan.look_ahead,
+          .io_depth = slots->io_depth(),
+          .description = Format("{}, {}, experts by {}", opened->cpu->description(),
+                                opened->reader->description(), kernel),
+          .kernels = Format("{}, experts by {}", opened->cpu->plug_in(), kernel)};
+}
+
+}  // namespace moestro

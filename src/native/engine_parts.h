@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: MIT
+// The parts of a native engine, how they are put together, and what outlasts them.
+//
+// Thread rule: the engine thread.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+
+#include "base/result.h"
+#include "base/stop_signal.h"
+#include "device/team.h"
+#include "forward/experts/expert_exec.h"
+#include "forward/forward.h"
+#include "memory/sequence.h"
+#include "native/dense_part.h"
+#include "native/device_part.h"
+#include "native/exact_check.h"
+#include "native/joined_devices.h"
+#include "native/kept_sequences.h"
+#include "native/little_first.h"
+#include "native/lossy_choices.h"
+#include "native/native_engine.h"
+#include "native/opened_model.h"
+#include "native/prefetch_part.h"
+#include "native/slot_part.h"
+#include "native/step_runner.h"
+
+namespace moestro {
+
+// What is still there when a device is lost and all else is put together again: the model's
+// directory, the sequences' tokens, what was counted and who wants to be told.
+struct NativeEngine::Lasting {
+  ModelFile model;
+  std::optional<SequenceTable> sequences = {};
+  StopSignal stop = {};
+  std::optional<Error> closed = {};  // why no step can be computed any more; parts may be missing
+  Watchers watchers = {};
+  SlotTable::Observer request_observer = {};
+  CheckObserver check_observer = {};
+  uint64_t checkable_steps = 0;
+  RunStats stats = {};
+  KnownWeights weights = {};
+  Progress progress = {};
+  const Progress report = [this](const char* what, uint64_t done, uint64_t total) {
+    if (progress) progress(what, done, total);
+  };
+};
+
+// The parts in order of construction: later ones borrow from earlier ones. A restart makes all of
+// them anew.
+struct NativeEngine::Running {
+  std::unique_ptr<OpenedModel> opened;
+  std::optional<Team> team;
+  std::unique_ptr<DevicePart> devices;
+  std::unique_ptr<DensePart> dense;
+  std::unique_ptr<SlotPart> slots;
+  std::unique_ptr<JoinedDevices> joined;  // null: the CPU computes everything
+  std::unique_ptr<LossyChoices> lossy;
+  std::unique_ptr<PrefetchPart> prefetch;
+  std::unique_ptr<ExpertExec> experts;
+  std::optional<Forward> forward;
+  std::unique_ptr<ExactCheck> exact_check;  // null: no step is compared with an exact one
+  std::optional<StepRunner> runner;
+  std::optional<LittleFirst> little;    // nullopt: every step is one pass
+  std::unique_ptr<KeptSequences> kept;  // the last one: it is there if all are
+  EngineFacts facts;
+
+  // All of the two below. Fails as they do.
+  Status Start(const EngineOptions& options, Lasting& lasting);
+  Status Allocate(const EngineOptions& options, Lasting& lasting);
+  Status AllocateFixed(const EngineOptions& options, Lasting& lasting);
+  Status Load(Lasting& lasting);
+
+  Status MakeForward(Lasting& lasting, const ExpertExec::Limits& limits);
+  ExpertExec::Limits Limits() const {
+    return ExpertExec::LimitsFor(opened->kernels, opened->model.spec.router, opened->plan.chunk);
+  }
+  FixedBytes FixedFor(const ExpertExec::Limits& limits) const;
+  EngineFacts FindFacts() const;
+  // Devices copy experts from their slots. Where all have one, interleaving always pays in the end.
+  InterleaveWhen WhenToInterleave() const {
+    if (joined) return InterleaveWhen::kNever;
+    return slots->holds_all() ? InterleaveWhen::kThere : InterleaveWhen::kMetAgain;
+  }
+  // What is decided must not depend on timing.
+  bool is_repeatable() const {
+    return lossy->are_repeatable() || (joined && joined->has_fixed_costs());
+  }
+  // After kDevice: whether the CPU goes on with everything.
+  bool may_leave_devices() const {
+    return devices->goes_on_if_lost() && !devices->empty() && runner->aside() == nullptr;
+  }
+  // Which experts are in memory changes no exact result. Devices share experts out otherwise.
+  bool may_recall() const {
+    const EngineOptions& options = opened->options;
+    return options.recall.is_on() && options.has_exact_experts() &&
+           opened->model.id.fingerprint != 0 && !joined;
+  }
+  void KeepUses() const {
+    if (kept && may_recall() && opened->options.recall.keeps) slots->KeepUses();
+  }
+  void BeginSequence() {
+    slots->residency().BeginSequence();
+    if (joined) joined->tier().BeginSequence();
+    prefetch->protocol().BeginSequence();
+  }
+};
+
+}  // namespace moestro

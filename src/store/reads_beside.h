@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: MIT
+// Reads at random places on a thread of its own while another thread computes: what a disk and a
+// processor give at the same time is less than what each gives alone.
+//
+// Thread rule: one thread calls these.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <stop_token>
+#include <thread>
+#include <vector>
+
+#include "base/result.h"
+#include "core/extent.h"
+#include "store/block_reader.h"
+#include "store/read_queue.h"
+
+namespace moestro {
+
+class ReadsBeside {
+ public:
+  // Begins to read as ProbeBandwidth() does, over and over. `reader` is its own.
+  ReadsBeside(std::unique_ptr<BlockReader> reader, std::vector<Extent> regions,
+              const ReadQueueOptions& reads);
+  ReadsBeside(const ReadsBeside&) = delete;
+  ReadsBeside& operator=(const ReadsBeside&) = delete;
+  // Ends the reading and returns its bytes per second. Errors: those of ProbeBandwidth().
+  Result<double> Stop();
+
+ private:
+  void Read(const std::stop_token& stop);
+  void ReadUntil(const std::stop_token& stop);
+
+  const std::unique_ptr<BlockReader> reader_;
+  const std::vector<Extent> regions_;
+  const ReadQueueOptions reads_;
+  uint64_t bytes_ = 0;  // of the thread until it has ended, as the next two
+  double seconds_ = 0.0;
+  std::optional<Error> error_;
+  std::jthread thread_;  // goes first
+};
+
+}  // namespace moestro
